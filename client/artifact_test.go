@@ -16,6 +16,7 @@ import (
 )
 
 func TestArtifact_ReferencesNameVersions(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]struct {
 		name    string
 		version int64
@@ -29,6 +30,7 @@ func TestArtifact_ReferencesNameVersions(t *testing.T) {
 }
 
 func TestArtifact_UploadsHashFirstAndDownloads(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	c := d.agent(t, "a", "builder")
 	content := bytes.Repeat([]byte("0123456789abcdef"), 100_000)
@@ -95,6 +97,7 @@ func (w *restartingWriter) Write(p []byte) (int, error) {
 }
 
 func TestArtifact_TransfersSurviveARestart(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	c := d.agent(t, "a", "builder")
 	content := strings.Repeat("0123456789abcdef", 1<<19)

@@ -140,6 +140,7 @@ func sentBy(t *testing.T, c *client.Client) []string {
 }
 
 func TestSender_RestartOfTheBrokerLosesAndDoublesNothing(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	d.agent(t, "reader", "")
 	c := d.agent(t, "writer", "")
@@ -174,6 +175,7 @@ func TestSender_RestartOfTheBrokerLosesAndDoublesNothing(t *testing.T) {
 }
 
 func TestWork_RestartOfTheBrokerLosesNothingAndNothingIsHandledTwiceAtOnce(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	writer := d.agent(t, "writer", "")
 	worker := d.agent(t, "worker", "")
@@ -230,6 +232,7 @@ func TestWork_RestartOfTheBrokerLosesNothingAndNothingIsHandledTwiceAtOnce(t *te
 }
 
 func TestWork_DrainPutsBackWhatWasNotBegunUncounted(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	writer := d.agent(t, "writer", "")
 	worker := d.agent(t, "worker", "")
@@ -260,6 +263,7 @@ func TestWork_DrainPutsBackWhatWasNotBegunUncounted(t *testing.T) {
 }
 
 func TestWork_AnotherWorkerOfTheSameConsumerTakesOver(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	writer := d.agent(t, "writer", "")
 	worker := d.agent(t, "worker", "")
@@ -281,6 +285,7 @@ func TestWork_AnotherWorkerOfTheSameConsumerTakesOver(t *testing.T) {
 }
 
 func TestWork_ErrorsDecideWhatTheBrokerDoes(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	writer := d.agent(t, "writer", "")
 	worker := d.agent(t, "worker", "")
@@ -326,6 +331,7 @@ func TestWork_ErrorsDecideWhatTheBrokerDoes(t *testing.T) {
 }
 
 func TestClaimReply_AnswersAndFinishesAlthoughTheHandlersContextEnds(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	lead, builder := d.agent(t, "lead", ""), d.agent(t, "builder", "")
 	ctx, stop := context.WithCancel(t.Context())
@@ -372,6 +378,7 @@ func TestClaimReply_AnswersAndFinishesAlthoughTheHandlersContextEnds(t *testing.
 }
 
 func TestFollow_RestartOfTheBrokerLosesAndDoublesNothing(t *testing.T) {
+	t.Parallel()
 	for name, o := range map[string]client.FollowOptions{"by revision": {}, "by cursor": {Cursor: "mine"}} {
 		t.Run(name, func(t *testing.T) {
 			d := newDaemon(t)
@@ -414,6 +421,7 @@ func TestFollow_RestartOfTheBrokerLosesAndDoublesNothing(t *testing.T) {
 }
 
 func TestFollowEvents_RestartOfTheBrokerLosesAndDoublesNothing(t *testing.T) {
+	t.Parallel()
 	for name, o := range map[string]client.EventOptions{"by revision": {}, "by cursor": {Cursor: "mine"}} {
 		t.Run(name, func(t *testing.T) {
 			d := newDaemon(t)

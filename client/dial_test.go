@@ -35,6 +35,7 @@ func wantHeaders(t *testing.T, md metadata.MD, want map[string]string) {
 }
 
 func TestDial_EveryCallCarriesTheIdentity(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t, client.WithCredential("secret"), client.WithSession("s"), client.WithAgent("a"), client.WithIncarnation(3))
 	wantHeaders(t, sent(t, f, c), map[string]string{
 		"brokerd-agent": "a", "brokerd-session": "s", "brokerd-incarnation": "3", "authorization": "Bearer secret"})
@@ -47,6 +48,7 @@ func TestDial_EveryCallCarriesTheIdentity(t *testing.T) {
 }
 
 func TestDial_NobodyThereSaysHowToStartABroker(t *testing.T) {
+	t.Parallel()
 	for name, address := range map[string]string{
 		"no socket":   "unix://" + filepath.Join(t.TempDir(), "none"),
 		"closed port": closedPort(t),
@@ -66,6 +68,7 @@ func TestDial_NobodyThereSaysHowToStartABroker(t *testing.T) {
 }
 
 func TestDial_RefusesToSendACredentialInTheClearToAnotherMachine(t *testing.T) {
+	t.Parallel()
 	_, err := client.Dial(t.Context(), client.WithAddress("192.0.2.1:7777"), client.WithCredential("secret"))
 	if err == nil || !strings.Contains(err.Error(), "TLS") || strings.Contains(err.Error(), "secret") {
 		t.Fatalf("got %v", err)
@@ -73,6 +76,7 @@ func TestDial_RefusesToSendACredentialInTheClearToAnotherMachine(t *testing.T) {
 }
 
 func TestDial_RefusesAnAddressThatIsNone(t *testing.T) {
+	t.Parallel()
 	for _, address := range []string{"unix://", "unix:", "nonsense", "/a/path"} {
 		if _, err := client.Dial(t.Context(), client.WithAddress(address)); err == nil || !strings.Contains(err.Error(), "unix:///path/of/socket") {
 			t.Errorf("%q: got %v", address, err)
@@ -169,6 +173,7 @@ func closedPort(t *testing.T) string {
 }
 
 func TestDial_WithWaitOutlastsABrokerThatIsNotReadyYet(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		opts []client.Option
 		ok   bool

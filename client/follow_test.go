@@ -84,6 +84,7 @@ func write[T any](t *testing.T, send func(T) error, page T) {
 }
 
 func TestFollow_ResumesAfterTheLastPage(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t)
 	progress := make(chan int64, 8)
 	s := followMail(t.Context(), c, client.FollowOptions{After: 5, OnProgress: func(r int64) { progress <- r }})
@@ -107,6 +108,7 @@ func TestFollow_ResumesAfterTheLastPage(t *testing.T) {
 }
 
 func TestFollow_CursorLosesNothingThatWasWrittenToABrokenStream(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t)
 	s := followMail(t.Context(), c, client.FollowOptions{Cursor: "mine"})
 	d := next(t, f.receives)
@@ -131,6 +133,7 @@ func TestFollow_CursorLosesNothingThatWasWrittenToABrokenStream(t *testing.T) {
 }
 
 func TestFollow_AsksTheBrokerForNoMoreThanTheLimit(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t)
 	s := followMail(t.Context(), c, client.FollowOptions{AutoAck: true, Limit: 3})
 	d := next(t, f.receives)
@@ -153,6 +156,7 @@ func TestFollow_AsksTheBrokerForNoMoreThanTheLimit(t *testing.T) {
 }
 
 func TestFollow_EndsWithTheContextAndWithALastingError(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	s := followMail(ctx, c, client.FollowOptions{})
@@ -167,6 +171,7 @@ func TestFollow_EndsWithTheContextAndWithALastingError(t *testing.T) {
 }
 
 func TestFollow_EndsWhenTheLoopBodyBreaks(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t)
 	done := make(chan struct{})
 	go func() {
@@ -185,6 +190,7 @@ func TestFollow_EndsWhenTheLoopBodyBreaks(t *testing.T) {
 }
 
 func TestFollowEvents_ResumesAfterTheLastEvent(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t)
 	s := followEvents(t.Context(), c, client.EventOptions{})
 	d := next(t, f.events)
@@ -208,6 +214,7 @@ func TestFollowEvents_ResumesAfterTheLastEvent(t *testing.T) {
 }
 
 func TestFollowEvents_FromNowResumesAtTheFirstMark(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t)
 	s := followEvents(t.Context(), c, client.EventOptions{FromNow: true})
 	d := next(t, f.events)
@@ -225,6 +232,7 @@ func TestFollowEvents_FromNowResumesAtTheFirstMark(t *testing.T) {
 }
 
 func TestFollowEvents_CursorLosesNothingThatWasWrittenToABrokenStream(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t)
 	s := followEvents(t.Context(), c, client.EventOptions{Cursor: "mine"})
 	d := next(t, f.events)

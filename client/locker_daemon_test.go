@@ -68,6 +68,7 @@ func awaitTickets(t *testing.T, c *client.Client, count int) {
 }
 
 func TestLocker_AcquiresExtendsAndReleases(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	c := d.agent(t, "a", "")
 	l := newLocker(t, c)
@@ -90,6 +91,7 @@ func TestLocker_AcquiresExtendsAndReleases(t *testing.T) {
 }
 
 func TestLocker_RefusalsAreTypedErrorsAndDisturbNothing(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	l := newLocker(t, d.agent(t, "a", ""))
 	_, err := l.Acquire(t.Context(), lockOf("a.go", "../x"))
@@ -102,6 +104,7 @@ func TestLocker_RefusalsAreTypedErrorsAndDisturbNothing(t *testing.T) {
 }
 
 func TestLocker_EveryConcurrentRequestGetsItsOwnAnswer(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	c := d.agent(t, "a", "")
 	l := newLocker(t, c)
@@ -145,6 +148,7 @@ func TestLocker_EveryConcurrentRequestGetsItsOwnAnswer(t *testing.T) {
 }
 
 func TestLocker_RequestThatWaitsHoldsUpNone(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	a, b := newLocker(t, d.agent(t, "a", "")), newLocker(t, d.agent(t, "b", ""))
 	fence := lock(t, a, "x")
@@ -165,6 +169,7 @@ func TestLocker_RequestThatWaitsHoldsUpNone(t *testing.T) {
 }
 
 func TestLocker_RequestThatWaitsGoesOnOverARestartOfTheBroker(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	a, b, c := d.agent(t, "a", ""), d.agent(t, "b", ""), d.agent(t, "c", "")
 	first, second, third := newLocker(t, a), newLocker(t, b), newLocker(t, c)
@@ -191,6 +196,7 @@ func TestLocker_RequestThatWaitsGoesOnOverARestartOfTheBroker(t *testing.T) {
 }
 
 func TestLocker_RequestsWaitWhileTheBrokerIsAway(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	l := newLocker(t, d.agent(t, "a", ""))
 	lock(t, l, "x")
@@ -213,6 +219,7 @@ func TestLocker_RequestsWaitWhileTheBrokerIsAway(t *testing.T) {
 }
 
 func TestLocker_RequestThatWasGivenUpStandsInNobodysWay(t *testing.T) {
+	t.Parallel()
 	clock := clockwork.NewFakeClockAt(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC))
 	d := newDaemonWith(t, clock)
 	a, b := d.agent(t, "a", ""), d.agent(t, "b", "")

@@ -85,6 +85,7 @@ func wantFence(t *testing.T, from chan locked, fence int64) {
 }
 
 func TestLocker_AsksAgainInOrderWhatTheBrokenStreamLeftUnanswered(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t)
 	l := newLocker(t, c)
 	var outcomes []chan locked
@@ -116,6 +117,7 @@ func TestLocker_AsksAgainInOrderWhatTheBrokenStreamLeftUnanswered(t *testing.T) 
 }
 
 func TestLocker_UnavailableForOneRequestIsAskedAgain(t *testing.T) {
+	t.Parallel()
 	notices := make(chan error, 8)
 	f, c := newFake(t, client.WithRetryNotice(func(err error, _ time.Duration) { notices <- err }))
 	l := newLocker(t, c)
@@ -133,6 +135,7 @@ func TestLocker_UnavailableForOneRequestIsAskedAgain(t *testing.T) {
 }
 
 func TestLocker_LastingErrorFailsWhatWaitsAndTheNextRequestTriesAgain(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t)
 	l := newLocker(t, c)
 	got := lockLater(t.Context(), l, lockOf("x"))
@@ -149,6 +152,7 @@ func TestLocker_LastingErrorFailsWhatWaitsAndTheNextRequestTriesAgain(t *testing
 }
 
 func TestLocker_EndOfTheContextBreaksTheRequestOff(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t)
 	l := newLocker(t, c)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -171,6 +175,7 @@ func TestLocker_EndOfTheContextBreaksTheRequestOff(t *testing.T) {
 }
 
 func TestLocker_RequestGivenUpBeforeItIsWrittenAgainIsItsCallersOnceMore(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t)
 	l := newLocker(t, c)
 	long := strings.Repeat("x", 4*window) // the stream takes one, and another is under way
@@ -205,6 +210,7 @@ func TestLocker_RequestGivenUpBeforeItIsWrittenAgainIsItsCallersOnceMore(t *test
 }
 
 func TestLocker_OnlyAcquireIsBrokenOff(t *testing.T) {
+	t.Parallel()
 	for name, ask := range map[string]func(context.Context, *client.Locker) error{
 		"extend": func(ctx context.Context, l *client.Locker) error {
 			_, err := l.Extend(ctx, &pb.ExtendLocksRequest{Fences: []int64{7}})
@@ -247,6 +253,7 @@ func wantNextFrames(t *testing.T, l *client.Locker, stream *lockStream) {
 }
 
 func TestLocker_GrantThatNobodyWaitsForAnyMoreIsReleased(t *testing.T) {
+	t.Parallel()
 	for name, k := range map[string]struct {
 		fence      int64
 		keep, held bool
@@ -291,6 +298,7 @@ func (c lateContext) Done() <-chan struct{} {
 }
 
 func TestLocker_AnswerTogetherWithTheEndOfTheContextIsNotLost(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t)
 	l := newLocker(t, c)
 	var stream *lockStream
@@ -315,6 +323,7 @@ func TestLocker_AnswerTogetherWithTheEndOfTheContextIsNotLost(t *testing.T) {
 }
 
 func TestLocker_EndOfTheContextSaysWhetherTheBrokerIsAway(t *testing.T) {
+	t.Parallel()
 	retry, goOn := make(chan struct{}), make(chan struct{})
 	f, c := newFake(t, client.WithRetryNotice(func(error, time.Duration) { retry <- struct{}{}; <-goOn }))
 	l := newLocker(t, c)
@@ -349,6 +358,7 @@ func TestLocker_EndOfTheContextSaysWhetherTheBrokerIsAway(t *testing.T) {
 }
 
 func TestLocker_CloseEndsWhatWaits(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t)
 	l := c.NewLocker()
 	got := lockLater(t.Context(), l, patientLockOf("x"))

@@ -52,6 +52,7 @@ func newSender(t *testing.T, c *client.Client, o client.SenderOptions) *client.S
 }
 
 func TestSender_EveryConcurrentSendGetsItsOwnResult(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t)
 	s := newSender(t, c, client.SenderOptions{})
 	const senders, each = 16, 20
@@ -98,6 +99,7 @@ func TestSender_EveryConcurrentSendGetsItsOwnResult(t *testing.T) {
 }
 
 func TestSender_SendsAgainWhatTheBrokenStreamLeftUnconfirmed(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t)
 	s := newSender(t, c, client.SenderOptions{})
 	batch := []*pb.Message{message("a"), message("b"), message("c")}
@@ -141,6 +143,7 @@ func TestSender_SendsAgainWhatTheBrokenStreamLeftUnconfirmed(t *testing.T) {
 }
 
 func TestSender_UnavailableForAnItemIsSentAgain(t *testing.T) {
+	t.Parallel()
 	notices := make(chan error, 8)
 	f, c := newFake(t, client.WithRetryNotice(func(err error, _ time.Duration) { notices <- err }))
 	s := newSender(t, c, client.SenderOptions{})
@@ -162,6 +165,7 @@ func TestSender_UnavailableForAnItemIsSentAgain(t *testing.T) {
 }
 
 func TestSender_RefusedItemIsATypedErrorAndTheOthersAreSent(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t)
 	s := newSender(t, c, client.SenderOptions{})
 	refusal := &pb.ItemError{Code: int32(codes.InvalidArgument), Reason: "INVALID_ARGUMENT", Message: "priority: is 11",
@@ -193,6 +197,7 @@ func TestSender_RefusedItemIsATypedErrorAndTheOthersAreSent(t *testing.T) {
 }
 
 func TestSender_LastingErrorFailsWhatWaitsAndTheNextSendTriesAgain(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t)
 	s := newSender(t, c, client.SenderOptions{})
 	got := later(t.Context(), s, message("a"))
@@ -213,6 +218,7 @@ func TestSender_LastingErrorFailsWhatWaitsAndTheNextSendTriesAgain(t *testing.T)
 }
 
 func TestSender_WindowBoundsWhatIsUnconfirmed(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t)
 	s := newSender(t, c, client.SenderOptions{Window: 2})
 	for _, subject := range []string{"a", "b"} {
@@ -250,6 +256,7 @@ func TestSender_WindowBoundsWhatIsUnconfirmed(t *testing.T) {
 }
 
 func TestSender_CutsLargeBatchesIntoFramesThatTheBrokerTakes(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t)
 	s := newSender(t, c, client.SenderOptions{Window: 5000})
 	big := strings.Repeat("x", 1<<20)
@@ -289,6 +296,7 @@ func TestSender_CutsLargeBatchesIntoFramesThatTheBrokerTakes(t *testing.T) {
 }
 
 func TestSender_GivenUpMessageIsNotSentAgain(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t)
 	s := newSender(t, c, client.SenderOptions{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -312,6 +320,7 @@ func TestSender_GivenUpMessageIsNotSentAgain(t *testing.T) {
 }
 
 func TestSender_CloseEndsWhatWaits(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t)
 	s := c.NewSender(client.SenderOptions{})
 	got := later(t.Context(), s, message("a"))

@@ -36,6 +36,7 @@ func frame(revision int64, revisions ...int64) *pb.WatchStateResponse {
 }
 
 func TestWatchState_ResumesAfterTheLastRevision(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t)
 	got := make(chan string, 16)
 	progress := make(chan int64, 16)

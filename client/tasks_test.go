@@ -88,6 +88,7 @@ func settledTask(t *testing.T, c *client.Client, id string) *pb.Task {
 }
 
 func TestWorkTasks_TheHandlersResultDecides(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	worker := d.agent(t, "worker", "")
 	boom := errors.New("boom")
@@ -129,6 +130,7 @@ func TestWorkTasks_TheHandlersResultDecides(t *testing.T) {
 }
 
 func TestWorkTasks_ALostClaimCancelsItsHandlerAndNoOther(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	worker := d.agent(t, "worker", "")
 	create(t, worker, &pb.NewTask{Id: "a", Title: "A"}, &pb.NewTask{Id: "b", Title: "B"})
@@ -153,6 +155,7 @@ func TestWorkTasks_ALostClaimCancelsItsHandlerAndNoOther(t *testing.T) {
 }
 
 func TestWorkTasks_ReportsAnOutcomeThatTheBrokerRefuses(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	worker := d.agent(t, "worker", "")
 	create(t, worker, &pb.NewTask{Id: "a", Title: "A"})
@@ -177,6 +180,7 @@ func TestWorkTasks_ReportsAnOutcomeThatTheBrokerRefuses(t *testing.T) {
 
 // The test advances the broker's clock by twice stale_after, while the handler does not report.
 func TestWorkTasks_KeepsTheClaimOfASilentHandler(t *testing.T) {
+	t.Parallel()
 	clock := clockwork.NewFakeClockAt(time.Now())
 	d := newDaemonWith(t, clock)
 	worker := d.agent(t, "worker", "")
@@ -198,6 +202,7 @@ func TestWorkTasks_KeepsTheClaimOfASilentHandler(t *testing.T) {
 }
 
 func TestWorkTasks_DrainTimeoutReleasesWhatIsNotFinished(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	worker := d.agent(t, "worker", "")
 	create(t, worker, &pb.NewTask{Id: "a", Title: "A"})
@@ -214,6 +219,7 @@ func TestWorkTasks_DrainTimeoutReleasesWhatIsNotFinished(t *testing.T) {
 }
 
 func TestWorkTasks_ResumesTheTasksThatTheAgentHolds(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	worker := d.agent(t, "worker", "")
 	create(t, worker, &pb.NewTask{Id: "held", Title: "Held"}, &pb.NewTask{Id: "urgent", Title: "Urgent", Priority: 10})
@@ -231,6 +237,7 @@ func TestWorkTasks_ResumesTheTasksThatTheAgentHolds(t *testing.T) {
 }
 
 func TestWorkTasks_AStopBeforeTheFirstClaimIsNoError(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	worker := d.agent(t, "worker", "")
 	ctx, stop := context.WithCancel(t.Context())
@@ -242,6 +249,7 @@ func TestWorkTasks_AStopBeforeTheFirstClaimIsNoError(t *testing.T) {
 }
 
 func TestWorkTasks_AnErrorThatNoRetryHealsEndsIt(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	worker := d.agent(t, "worker", "")
 	create(t, worker, &pb.NewTask{Id: "a", Title: "A"})
@@ -256,6 +264,7 @@ func TestWorkTasks_AnErrorThatNoRetryHealsEndsIt(t *testing.T) {
 
 // Two workers process a graph of tasks while the broker is killed three times.
 func TestWorkTasks_KillsOfTheBrokerLoseNoTaskAndRepeatNone(t *testing.T) {
+	t.Parallel()
 	d := processtest.New(t, processtest.Build(t))
 	if err := d.Start(t.Context()); err != nil {
 		t.Fatal(err)

@@ -89,6 +89,7 @@ func TestDial_SpeaksTLS(t *testing.T) {
 }
 
 func TestDial_NamesTheProblemWithTLS(t *testing.T) {
+	t.Parallel()
 	c, other, expired := newCA(t, time.Hour), newCA(t, time.Hour), newCA(t, -time.Second)
 	_, where := c.serve()
 	_, old := expired.serve()

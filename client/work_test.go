@@ -108,6 +108,7 @@ func closed(t *testing.T, s *claimStream) {
 }
 
 func TestWork_WhatTheHandlerReturnsDecides(t *testing.T) {
+	t.Parallel()
 	boom := errors.New("boom")
 	for _, c := range []struct {
 		name string
@@ -155,6 +156,7 @@ func TestWork_WhatTheHandlerReturnsDecides(t *testing.T) {
 }
 
 func TestWork_HandlesNoMoreThanConcurrencyInTheOrderTheyCame(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t)
 	w := work(t, c, client.WorkOptions{Consumer: "w1", Concurrency: 2, Prefetch: 3})
 	s, open := f.opened(t)
@@ -182,6 +184,7 @@ func TestWork_HandlesNoMoreThanConcurrencyInTheOrderTheyCame(t *testing.T) {
 }
 
 func TestWork_RevokedClaimCancelsItsHandlerAndNoOther(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t)
 	w := work(t, c, client.WorkOptions{Concurrency: 2})
 	s, _ := f.opened(t)
@@ -206,6 +209,7 @@ func TestWork_RevokedClaimCancelsItsHandlerAndNoOther(t *testing.T) {
 }
 
 func TestWork_TakesItsClaimsOverAfterTheConnectionBroke(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t)
 	w := work(t, c, client.WorkOptions{Concurrency: 4})
 	s, _ := f.opened(t)
@@ -247,6 +251,7 @@ func TestWork_TakesItsClaimsOverAfterTheConnectionBroke(t *testing.T) {
 }
 
 func TestWork_TellsOfAClaimThatCouldNotBeSettled(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t)
 	lost := make(chan error, 1)
 	w := work(t, c, client.WorkOptions{OnLost: func(claim *client.Claim, err error) {
@@ -266,6 +271,7 @@ func TestWork_TellsOfAClaimThatCouldNotBeSettled(t *testing.T) {
 }
 
 func TestWork_GoAwayFinishesWhatRunsGivesBackTheRestAndReconnects(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t)
 	w := work(t, c, client.WorkOptions{Prefetch: 1})
 	s, _ := f.opened(t)
@@ -294,6 +300,7 @@ func TestWork_GoAwayFinishesWhatRunsGivesBackTheRestAndReconnects(t *testing.T) 
 }
 
 func TestWork_EndOfContextGivesBackWhatWasNotBegunAndSettlesWhatRan(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t)
 	w := work(t, c, client.WorkOptions{Prefetch: 2, ClaimFor: time.Second})
 	s, _ := f.opened(t)
@@ -342,6 +349,7 @@ func TestWork_EndOfContextGivesBackWhatWasNotBegunAndSettlesWhatRan(t *testing.T
 }
 
 func TestWork_DrainTimeoutCancelsHandlersAndGivesTheirMessagesBack(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t)
 	w := work(t, c, client.WorkOptions{DrainTimeout: time.Millisecond})
 	s, _ := f.opened(t)
@@ -362,6 +370,7 @@ func TestWork_DrainTimeoutCancelsHandlersAndGivesTheirMessagesBack(t *testing.T)
 }
 
 func TestWork_RefusedCallIsRepeatedForEachClaimAlone(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t)
 	var lost atomic.Int32
 	w := work(t, c, client.WorkOptions{Prefetch: 2, OnLost: func(*client.Claim, error) { lost.Add(1) }})
@@ -391,6 +400,7 @@ func TestWork_RefusedCallIsRepeatedForEachClaimAlone(t *testing.T) {
 }
 
 func TestWork_LastingErrorCancelsHandlersAndIsReturned(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t)
 	w := work(t, c, client.WorkOptions{})
 	s, _ := f.opened(t)
@@ -403,6 +413,7 @@ func TestWork_LastingErrorCancelsHandlersAndIsReturned(t *testing.T) {
 }
 
 func TestWork_UnavailableForASettlementIsNoAnswer(t *testing.T) {
+	t.Parallel()
 	f, c := newFake(t)
 	w := work(t, c, client.WorkOptions{})
 	s, _ := f.opened(t)

@@ -32,6 +32,7 @@ const (
 // acknowledged some of its messages, and the daemon after two thirds of all messages, once the members have
 // returned. Each is restarted at once.
 func TestTeam_FinishesEverythingOnceThoughItsMembersAndTheDaemonAreKilled(t *testing.T) {
+	t.Parallel()
 	readSources(t)
 	members := []*member{python(t), typescript(t), bash(t)}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -255,7 +256,7 @@ type member struct {
 func (m *member) start(ctx context.Context, t *testing.T, data string) {
 	t.Helper()
 	m.process = exec.CommandContext(ctx, m.command[0], m.command[1:]...)
-	m.process.Env = append(processtest.Environment(), "BROKERD_DATA="+data, "BROKERD_AGENT="+m.name)
+	m.process.Env = append(processtest.Environment(t), "BROKERD_DATA="+data, "BROKERD_AGENT="+m.name)
 	m.process.Env = append(m.process.Env, m.env...)
 	m.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	m.output = &bytes.Buffer{}

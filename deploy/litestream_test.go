@@ -40,6 +40,7 @@ const (
 // folder. A copy that Litestream has begun has every commit before it, so a message that was confirmed
 // before the second newest copy must be in the restored database. LITESTREAM names the program.
 func TestLitestream_LosesNoMoreThanItsInterval(t *testing.T) {
+	t.Parallel()
 	litestream := os.Getenv("LITESTREAM")
 	if litestream == "" {
 		t.Skip("LITESTREAM does not name the program litestream; make litestream runs this test")
@@ -98,7 +99,7 @@ func loseDisk(t *testing.T, brokerd, litestream string) bool {
 	restored.Args = b.Args
 	r.restore(ctx, restored.Dir())
 	jump := exec.CommandContext(ctx, brokerd, "restore", "--in-place", "--data", restored.Dir())
-	jump.Env = processtest.Environment()
+	jump.Env = processtest.Environment(t)
 	if out, err := jump.CombinedOutput(); err != nil {
 		t.Fatalf("brokerd restore: %v\n%s", err, out)
 	}
@@ -165,7 +166,7 @@ func (r *replica) copyFolder() string { return filepath.Join(r.folder, "ltx", "0
 
 func (r *replica) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, r.program, append([]string{name, "-config", "litestream.yml"}, args...)...)
-	c.Env = append(processtest.Environment(), "BROKERD_DATA="+r.data, "BROKERD_REPLICA="+r.folder, "LOG_LEVEL=debug")
+	c.Env = append(processtest.Environment(r.T), "BROKERD_DATA="+r.data, "BROKERD_REPLICA="+r.folder, "LOG_LEVEL=debug")
 	return c
 }
 

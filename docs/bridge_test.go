@@ -4,16 +4,19 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"brokerd/internal/processtest"
 )
 
 // A reader runs the commands of the page.
 func TestBridge_ScriptsExchangeMessages(t *testing.T) {
+	t.Parallel()
 	for _, program := range []string{"jq", "flock"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skipf("the page needs %s", program)
 		}
 	}
-	dir, env := t.TempDir(), newcomer(t)
+	dir, env := t.TempDir(), processtest.Environment(t)
 	startBroker(t, dir, env)
 	shell := openTerminal(t, dir, env)
 	shell.run(`export PATH="$PWD/bin:$PATH"`)

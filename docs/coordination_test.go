@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"brokerd/internal/processtest"
 )
 
 var exitCode = regexp.MustCompile(`\s+# exit code (\d+)$`)
@@ -11,8 +13,9 @@ var exitCode = regexp.MustCompile(`\s+# exit code (\d+)$`)
 // A reader runs the commands of the page twice, one after the other. They end as the page says, and
 // nothing of them remains to be done.
 func TestCoordination_CommandsWorkTwiceAndLeaveNothing(t *testing.T) {
+	t.Parallel()
 	repository := t.TempDir()
-	env := newcomer(t)
+	env := processtest.Environment(t)
 	startBroker(t, repository, env)
 	shell := openTerminal(t, repository, env)
 	shell.run(`export PATH="$PWD/bin:$PATH"`)

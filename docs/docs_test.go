@@ -84,6 +84,7 @@ func TestLinks_LeadSomewhere(t *testing.T) {
 
 // What the guides show is cut from the examples, which have tests of their own.
 func TestGuides_ShowWhatRuns(t *testing.T) {
+	t.Parallel()
 	for _, guide := range []struct{ page, language, folder string }{
 		{"agents-bash.md", "sh", "bash"},
 		{"agents-go.md", "go", "go"},
@@ -136,6 +137,7 @@ func TestAPI_NamesEveryService(t *testing.T) {
 }
 
 func TestEvents_AreAllListed(t *testing.T) {
+	t.Parallel()
 	quoted := regexp.MustCompile(`"((?:agent|artifact|backup|blocker|broker|channel|credential|data|decision|handoff|lock|message|session|state|system|task|thread|token|vote)\.[a-z_]+|artifact_shared|context_updated)"`)
 	appended := map[string]bool{}
 	err := filepath.WalkDir("../internal", func(file string, _ fs.DirEntry, err error) error {

@@ -68,6 +68,7 @@ func (s *terminal) run(command string) string {
 
 // The commands are those of the page, in its order and in the terminals that it names.
 func TestGettingStarted_LeavesNothingUnfinished(t *testing.T) {
+	t.Parallel()
 	blocks := fence.FindAllStringSubmatch(read(t, "getting-started.md"), -1)
 	var commands []string
 	for _, block := range blocks {
@@ -83,7 +84,7 @@ func TestGettingStarted_LeavesNothingUnfinished(t *testing.T) {
 		t.Fatal("make run does not build and run brokerd any more")
 	}
 
-	repository, env := t.TempDir(), newcomer(t)
+	repository, env := t.TempDir(), processtest.Environment(t)
 	startBroker(t, repository, env)
 
 	lead, builder := openTerminal(t, repository, env), openTerminal(t, repository, env)
@@ -124,8 +125,9 @@ func TestGettingStarted_LeavesNothingUnfinished(t *testing.T) {
 
 // The commands of the front page work one after the other.
 func TestReadme_CommandsWork(t *testing.T) {
+	t.Parallel()
 	repository := t.TempDir()
-	env := newcomer(t)
+	env := processtest.Environment(t)
 	startBroker(t, repository, env)
 	shell := openTerminal(t, repository, env)
 	shell.run(`export PATH="$PWD/bin:$PATH"`)
@@ -153,18 +155,6 @@ func TestReadme_CommandsWork(t *testing.T) {
 	if printed := shell.run("brokerctl explain"); printed != "nothing is stuck\n" {
 		t.Errorf("after the tour, explain reports\n%s", printed)
 	}
-}
-
-// newcomer is the environment of somebody who never had a broker.
-func newcomer(t *testing.T) []string {
-	t.Helper()
-	env := []string{"HOME=" + t.TempDir()}
-	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "BROKERD_") && !strings.HasPrefix(v, "XDG_") && !strings.HasPrefix(v, "HOME=") {
-			env = append(env, v)
-		}
-	}
-	return env
 }
 
 // startBroker puts the programs and a daemon into the given folder, as make run does.

@@ -13,10 +13,11 @@ import (
 
 // The commands of the page work in its order, and the answers have what the page shows of them.
 func TestHTTP_CurlPrintsWhatThePageSays(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("curl is not installed")
 	}
-	dir, env := t.TempDir(), newcomer(t)
+	dir, env := t.TempDir(), processtest.Environment(t)
 	line := startDaemon(t, dir, env, processtest.Build(t), "--listen", "127.0.0.1:0", "--log-format", "console")
 	address := line[strings.LastIndex(line, "127.0.0.1:"):]
 	address = strings.FieldsFunc(address, func(r rune) bool { return r == ',' || r == ' ' || r == '"' })[0]

@@ -11,11 +11,12 @@ import (
 
 // The commands are those of the page, in its order. Only the port differs.
 func TestSecurity_TourOfTLSWorks(t *testing.T) {
+	t.Parallel()
 	_, section, found := strings.Cut(read(t, "security.md"), "### A tour")
 	if !found {
 		t.Fatal("security.md has no tour")
 	}
-	program, folder, env := processtest.Build(t), t.TempDir(), newcomer(t)
+	program, folder, env := processtest.Build(t), t.TempDir(), processtest.Environment(t)
 	reader := openTerminal(t, folder, env)
 	reader.run("export PATH=" + filepath.Dir(program) + `:"$PATH"`)
 	where := ""

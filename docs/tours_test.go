@@ -38,7 +38,8 @@ func commandsOf(t *testing.T, page string) []string {
 // A reader who follows the tours twice leaves nothing that explain reports, neither at once nor an
 // hour later.
 func TestTours_LeaveNothingStuck(t *testing.T) {
-	repository, env := t.TempDir(), newcomer(t)
+	t.Parallel()
+	repository, env := t.TempDir(), processtest.Environment(t)
 	clock := clockwork.NewFakeClockAt(time.Now())
 	runBroker(t, repository, env, clock)
 	reader, lead, builder := openTerminal(t, repository, env), openTerminal(t, repository, env), openTerminal(t,

@@ -3,6 +3,8 @@ package docs_test
 import (
 	"strings"
 	"testing"
+
+	"brokerd/internal/processtest"
 )
 
 // section returns the part of a page below a heading of the second level.
@@ -19,8 +21,9 @@ func section(t *testing.T, page, heading string) string {
 // A reader runs the commands of the section one after the other. They end as the page says, print the
 // tables that it shows, and leave nothing to do.
 func TestWork_TheCommandsOfTheTasksWork(t *testing.T) {
+	t.Parallel()
 	repository := t.TempDir()
-	env := newcomer(t)
+	env := processtest.Environment(t)
 	startBroker(t, repository, env)
 	shell := openTerminal(t, repository, env)
 	shell.run(`export PATH="$PWD/bin:$PATH"`)

@@ -25,6 +25,7 @@ var update = flag.Bool("update", false, "write the stories")
 const patience = 3 * time.Minute
 
 func TestStories_EndAsCommitted(t *testing.T) {
+	t.Parallel()
 	for _, program := range []string{"bash", "jq"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skipf("%s is missing", program)
@@ -39,7 +40,7 @@ func TestStories_EndAsCommitted(t *testing.T) {
 			defer cancel()
 			var story, complaints bytes.Buffer
 			cmd := exec.CommandContext(ctx, "./"+script)
-			cmd.Env = append(processtest.Environment(), "PATH="+programs+":"+os.Getenv("PATH"))
+			cmd.Env = append(processtest.Environment(t), "PATH="+programs+":"+os.Getenv("PATH"))
 			cmd.Stdout, cmd.Stderr = &story, &complaints
 			cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // the broker ends too
 			if err := cmd.Run(); err != nil {
@@ -51,6 +52,7 @@ func TestStories_EndAsCommitted(t *testing.T) {
 }
 
 func TestReadme_ListsEveryExample(t *testing.T) {
+	t.Parallel()
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)

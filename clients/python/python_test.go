@@ -22,6 +22,7 @@ const patience = 5 * time.Minute
 var skip = regexp.MustCompile(`skipped .*`)
 
 func TestPackage(t *testing.T) {
+	t.Parallel()
 	python := pythonWithGRPC(t)
 	program := processtest.Build(t)
 	readSources(t)
@@ -37,7 +38,7 @@ func TestPackage(t *testing.T) {
 			defer cancel()
 			cmd := exec.CommandContext(ctx, python, "-m", "unittest", "-v", "tests."+name)
 			cmd.WaitDelay = time.Second // a daemon that a killed test leaves behind ends with its standard input
-			cmd.Env = append(processtest.Environment(),
+			cmd.Env = append(processtest.Environment(t),
 				"BROKERD_TEST_PROGRAM="+program, "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH=.")
 			out, err := cmd.CombinedOutput()
 			if err != nil {

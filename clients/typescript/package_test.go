@@ -80,6 +80,7 @@ func project(t *testing.T) string {
 }
 
 func TestPackage(t *testing.T) {
+	t.Parallel()
 	app := project(t)
 	program := processtest.Build(t)
 	readme, guide := blocks(t, "README.md", "ts"), blocks(t, "../../docs/agents-typescript.md", "ts")
@@ -220,7 +221,7 @@ func run(t *testing.T, dir string, env []string, program string, args ...string)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = dir
-	cmd.Env = append(processtest.Environment(), env...)
+	cmd.Env = append(processtest.Environment(t), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the daemons of a test that hangs end with it
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	var complaints strings.Builder

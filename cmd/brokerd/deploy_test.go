@@ -52,6 +52,7 @@ func TestExampleConfig_HasEveryKeyWithItsDefault(t *testing.T) {
 }
 
 func TestExampleConfig_IsWhatTheManualLists(t *testing.T) {
+	t.Parallel()
 	manual, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
@@ -68,6 +69,7 @@ func TestExampleConfig_IsWhatTheManualLists(t *testing.T) {
 
 // The command of the unit is one that brokerd understands, and systemd knows every line of it.
 func TestUnit_IsAccepted(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(deploy, "brokerd@.service"))
 	if err != nil {
 		t.Fatal(err)
@@ -120,6 +122,7 @@ type composeFile struct {
 }
 
 func TestCompose_StartsBrokerdWithSettingsThatItKnows(t *testing.T) {
+	t.Parallel()
 	var file composeFile
 	decode(t, "compose.yaml", &file)
 	service := file.Services["brokerd"]
@@ -160,6 +163,7 @@ type manifest struct {
 }
 
 func TestKubernetes_StartsBrokerdWithSettingsThatItKnows(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(deploy, "kubernetes.yaml"))
 	if err != nil {
 		t.Fatal(err)

@@ -22,12 +22,13 @@ func executes(t *testing.T, args ...string) (cmd *exec.Cmd, stdout, stderr *byte
 	processtest.HeedHangups(t)
 	stdout, stderr = &bytes.Buffer{}, &bytes.Buffer{}
 	cmd = exec.CommandContext(t.Context(), os.Args[0], append([]string{"exec"}, args...)...)
-	cmd.Env = append(os.Environ(), asProgram+"=1", "TMPDIR="+t.TempDir(), "BROKERD_AGENT=of-another", "BROKERD_ADDR=127.0.0.1:1")
+	cmd.Env = append(processtest.Environment(t), asProgram+"=1", "TMPDIR="+t.TempDir(), "BROKERD_AGENT=of-another", "BROKERD_ADDR=127.0.0.1:1")
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	return cmd, stdout, stderr
 }
 
 func TestExec_TheBrokerAnswersInTimeAndTheFolderGoes(t *testing.T) {
+	t.Parallel()
 	cmd, out, errs := executes(t, "--", "sh", "-c", `test -S "${BROKERD_ADDR#unix://}" && cat "$BROKERD_DATA/endpoint" && echo "$BROKERD_DATA" "[$BROKERD_AGENT]" && cat`)
 	cmd.Stdin = strings.NewReader("from standard input")
 	if err := cmd.Run(); err != nil || errs.String() != "" {
@@ -43,6 +44,7 @@ func TestExec_TheBrokerAnswersInTimeAndTheFolderGoes(t *testing.T) {
 }
 
 func TestExec_ReturnsTheCommandsExitCode(t *testing.T) {
+	t.Parallel()
 	file := t.TempDir() + "/text"
 	if err := os.WriteFile(file, []byte("no program"), 0o600); err != nil {
 		t.Fatal(err)
@@ -74,6 +76,7 @@ func TestExec_ReturnsTheCommandsExitCode(t *testing.T) {
 }
 
 func TestExec_PassesSignalsOn(t *testing.T) {
+	t.Parallel()
 	for signal, want := range map[syscall.Signal]string{syscall.SIGTERM: "TERM", syscall.SIGINT: "INT", syscall.SIGHUP: "HUP"} {
 		cmd, _, errs := executes(t, "--", "sh", "-c", `trap "echo got `+want+`; exit 3" `+want+`; echo ready; read never`)
 		cmd.Stdout = nil
@@ -106,6 +109,7 @@ func TestExec_PassesSignalsOn(t *testing.T) {
 }
 
 func TestExec_KilledLeavesNeitherBrokerNorFolder(t *testing.T) {
+	t.Parallel()
 	cmd, _, _ := executes(t, "--", "sh", "-c", `echo "$BROKERD_DATA"; cat`)
 	cmd.Stdout, cmd.Stderr = nil, nil
 	stdin, err := cmd.StdinPipe()
@@ -142,6 +146,7 @@ func TestExec_KilledLeavesNeitherBrokerNorFolder(t *testing.T) {
 }
 
 func TestExec_PassesSignalsOnWithoutATerminal(t *testing.T) {
+	t.Parallel()
 	cmd, out, errs := executes(t, "--", "sh", "-c", `sleep 60 >/dev/null 2>&1 & trap "kill $!; echo got INT; exit 3" INT; kill -INT $PPID; wait`)
 	null, err := os.Open(os.DevNull) // a character device, but no terminal
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 )
 
 func TestGarbage_IsBounded(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		used uint64
 		want int
@@ -19,6 +20,7 @@ func TestGarbage_IsBounded(t *testing.T) {
 	}
 }
 
+// Not parallel: the heap is that of the whole process.
 func TestPace_FollowsWhatIsUsed(t *testing.T) {
 	set := make(chan int, 100)
 	pace(func(percent int) {

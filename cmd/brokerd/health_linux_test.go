@@ -17,6 +17,7 @@ import (
 
 // A limit on the size of files stands in for a full disk: every write beyond it fails.
 func TestProgram_IsNotReadyWhileItCannotWrite(t *testing.T) {
+	t.Parallel()
 	p := launch(t, "--metrics", "127.0.0.1:0", "--sync", "normal")
 	defer p.end(t)
 	p.stderr.await(t, "serving metrics", 1)

@@ -10,6 +10,7 @@ import (
 )
 
 func TestInstall_ProgramsPagesAndCompletionsAndTheirRemoval(t *testing.T) {
+	t.Parallel()
 	bin, root := filepath.Dir(processtest.Build(t)), t.TempDir()
 	makeTarget := func(target string) {
 		t.Helper()

@@ -24,6 +24,7 @@ func records(t *testing.T, text string) []map[string]any {
 }
 
 func TestLog_OfJSONHasTheStartAndTheStopAsRecords(t *testing.T) {
+	t.Parallel()
 	p := &program{dir: t.TempDir()}
 	p.cmd = command(t, "--data", p.dir, "--log-format", "json", "--sync", "normal", "--metrics", "127.0.0.1:0")
 	var out bytes.Buffer
@@ -63,6 +64,7 @@ func TestLog_OfJSONHasTheStartAndTheStopAsRecords(t *testing.T) {
 }
 
 func TestLog_NamesTheReasonOfTheStop(t *testing.T) {
+	t.Parallel()
 	p, stdin := launchWithInput(t, "--data", t.TempDir(), "--stop-on-stdin-eof")
 	if err := stdin.Close(); err != nil {
 		t.Fatal(err)
@@ -76,6 +78,7 @@ func TestLog_NamesTheReasonOfTheStop(t *testing.T) {
 }
 
 func TestAddress_IsRefusedBeforeTheDataFolderIsMade(t *testing.T) {
+	t.Parallel()
 	for _, flag := range []string{"--listen", "--metrics", "--pprof"} {
 		dir := t.TempDir() + "/new"
 		root := newRoot()

@@ -20,6 +20,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"brokerd/internal/processtest"
 )
 
 const patience = 20 * time.Second
@@ -99,6 +101,7 @@ func TestSettings_FlagsWinOverEnvironmentAndThatOverTheFile(t *testing.T) {
 }
 
 func TestSettings_FaultsInTheFileAreNamed(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]string{
 		"data: /x\nlistne: [a]\n":    `line 2: unknown key "listne"; known are checkpoint, data, listen`,
 		"config: /other.yaml\n":      `unknown key "config"`,
@@ -122,6 +125,7 @@ func TestSettings_FaultsInTheFileAreNamed(t *testing.T) {
 }
 
 func TestSettings_CheckIgnoresTheKeysOfServe(t *testing.T) {
+	t.Parallel()
 	var s settings
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	s.addFolderFlags(flags)
@@ -132,6 +136,7 @@ func TestSettings_CheckIgnoresTheKeysOfServe(t *testing.T) {
 }
 
 func TestCommand_UsageErrors(t *testing.T) {
+	t.Parallel()
 	for _, args := range [][]string{{"srve"}, {"serve", "extra"}, {"--nonsense"}, {"--log-level", "loud"}, {"--log-format", "xml"}} {
 		root := newRoot()
 		root.SetArgs(append(args, "--data", t.TempDir()))
@@ -158,6 +163,7 @@ func fileVersion(t *testing.T) string {
 }
 
 func TestVersion_IsThatOfTheFileVERSION(t *testing.T) {
+	t.Parallel()
 	want := "brokerd " + fileVersion(t) + "\n"
 	for _, arg := range []string{"version", "--version"} {
 		var out bytes.Buffer
@@ -171,6 +177,7 @@ func TestVersion_IsThatOfTheFileVERSION(t *testing.T) {
 }
 
 func TestExplain_AddsHiddenCauses(t *testing.T) {
+	t.Parallel()
 	err := hiding{"the database is damaged", io.ErrUnexpectedEOF}
 	if got := explain(err); got != "the database is damaged: unexpected EOF" {
 		t.Error(got)
@@ -245,7 +252,7 @@ func command(t *testing.T, args ...string) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(context.Background(), 6*patience)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, os.Args[0], args...)
-	cmd.Env = append(os.Environ(), asProgram+"=1")
+	cmd.Env = append(processtest.Environment(t), asProgram+"=1")
 	return cmd
 }
 
@@ -319,6 +326,7 @@ func (p *program) watch(t *testing.T) {
 }
 
 func TestProgram_SaysWhereItIsAndStopsCleanly(t *testing.T) {
+	t.Parallel()
 	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
 		p := launch(t, "--listen", "127.0.0.1:0", "--sync", "normal")
 		for _, want := range []string{"brokerd ", " unix://" + p.dir + "/brokerd.sock 127.0.0.1:", "data " + p.dir + ",", "sync normal"} {
@@ -339,6 +347,7 @@ func TestProgram_SaysWhereItIsAndStopsCleanly(t *testing.T) {
 }
 
 func TestProgram_SecondSignalEndsItAtOnce(t *testing.T) {
+	t.Parallel()
 	p := launch(t)
 	p.watch(t) // so that a graceful stop takes its five seconds
 	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
@@ -370,6 +379,7 @@ func TestProgram_SecondSignalEndsItAtOnce(t *testing.T) {
 }
 
 func TestProgram_RefusalsSayWhy(t *testing.T) {
+	t.Parallel()
 	p := launch(t)
 	for _, c := range []struct {
 		args []string
@@ -386,7 +396,7 @@ func TestProgram_RefusalsSayWhy(t *testing.T) {
 		{[]string{"check", "--data", t.TempDir()}, 1, "no database"},
 	} {
 		cmd := exec.Command(os.Args[0], c.args...)
-		cmd.Env = append(os.Environ(), asProgram+"=1")
+		cmd.Env = append(processtest.Environment(t), asProgram+"=1")
 		text, _ := cmd.CombinedOutput()
 		if code := cmd.ProcessState.ExitCode(); code != c.code || !strings.Contains(string(text), c.want) {
 			t.Errorf("%q: exit code %d, want %d; %q, want %q", c.args, code, c.code, text, c.want)
@@ -401,13 +411,14 @@ func TestProgram_RefusalsSayWhy(t *testing.T) {
 }
 
 func TestProgram_CheckAfterwards(t *testing.T) {
+	t.Parallel()
 	p := launch(t)
 	if err := p.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = p.cmd.Wait()
 	cmd := exec.Command(os.Args[0], "check", "--data", p.dir)
-	cmd.Env = append(os.Environ(), asProgram+"=1")
+	cmd.Env = append(processtest.Environment(t), asProgram+"=1")
 	text, err := cmd.CombinedOutput()
 	if err != nil || !strings.HasPrefix(string(text), "sound: 0 messages") {
 		t.Errorf("%v: %s", err, text)

@@ -12,10 +12,12 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
+	"brokerd/internal/processtest"
 )
 
 // A backup that was made with the API is restored by the command.
 func TestRestore_ReportsWhatIsInItAndWhatToDoNext(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	stream, err := pb.NewAdminServiceClient(apptest.Start(t).Operator()).BackupDatabase(ctx, &pb.BackupDatabaseRequest{})
@@ -38,7 +40,7 @@ func TestRestore_ReportsWhatIsInItAndWhatToDoNext(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	restore := func(input string, args ...string) (string, int) {
 		cmd := exec.Command(os.Args[0], append([]string{"restore"}, args...)...)
-		cmd.Env = append(os.Environ(), asProgram+"=1")
+		cmd.Env = append(processtest.Environment(t), asProgram+"=1")
 		cmd.Stdin = strings.NewReader(input)
 		text, _ := cmd.CombinedOutput()
 		return string(text), cmd.ProcessState.ExitCode()

@@ -30,6 +30,7 @@ func (p *program) end(t *testing.T) {
 }
 
 func TestProgram_HangupReadsTheLogLevelAgainAndChangesNothingElse(t *testing.T) {
+	t.Parallel()
 	file := write(t, "log_level: error\nmetrics: 127.0.0.1:0\n")
 	p := launch(t, "--config", file)
 	setLevel := func(level string) {
@@ -52,6 +53,7 @@ func TestProgram_HangupReadsTheLogLevelAgainAndChangesNothingElse(t *testing.T) 
 }
 
 func TestProgram_ALogLevelByFlagOutlivesAHangup(t *testing.T) {
+	t.Parallel()
 	p := launch(t, "--config", write(t, "log_level: error\n"), "--log-level", "debug")
 	for n := range 2 { // the second report shows that the first SIGHUP left the level
 		p.hangUp(t, "the flag --log-level gives it", n+1)
@@ -81,6 +83,7 @@ func TestProgram_StopsAtTheEndOfStandardInputAndRemovesATemporaryFolder(t *testi
 }
 
 func TestProgram_TheEndOfItsLogsReaderDoesNotEndIt(t *testing.T) {
+	t.Parallel()
 	reader, writer, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

@@ -7,5 +7,6 @@ import (
 )
 
 func TestTexts_NameOnlyCommandsThatExist(t *testing.T) {
+	t.Parallel()
 	testkit.NamedCommandsExist(t, newRoot(), "['`]", "../../internal", "../../client", "../brokerctl")
 }

@@ -101,6 +101,7 @@ func served(t *testing.T, address string, config *tls.Config) *x509.Certificate 
 }
 
 func TestTLS_OnlyTLS13IsSpoken(t *testing.T) {
+	t.Parallel()
 	dir := certify(t)
 	p, address := launchTLS(t, dir)
 	check := &grpc_health_v1.HealthCheckRequest{}
@@ -123,6 +124,7 @@ func TestTLS_OnlyTLS13IsSpoken(t *testing.T) {
 }
 
 func TestTLS_HalfOpenHandshakesBlockNoOtherClientAndEnd(t *testing.T) {
+	t.Parallel()
 	dir := certify(t)
 	p, address := launchTLS(t, dir)
 	var silent []net.Conn
@@ -154,6 +156,7 @@ func TestTLS_HalfOpenHandshakesBlockNoOtherClientAndEnd(t *testing.T) {
 }
 
 func TestTLS_CertificatesAreReadAgainWhileStreamsAreOpen(t *testing.T) {
+	t.Parallel()
 	dir := certify(t)
 	p, address := launchTLS(t, dir)
 	client, ctx := p.health(t, address, credentials.NewTLS(trust(t, dir)))
@@ -203,6 +206,7 @@ func TestTLS_CertificatesAreReadAgainWhileStreamsAreOpen(t *testing.T) {
 }
 
 func TestTLS_SettingsThatCannotWorkAreRefused(t *testing.T) {
+	t.Parallel()
 	dir := certify(t)
 	a, _, err := authority.Open(dir, time.Now())
 	if err != nil {
@@ -254,6 +258,7 @@ func agentOf(t *testing.T, dir, agent string, validity time.Duration) tls.Certif
 }
 
 func TestTLS_ClientCertificatesIdentifyAgents(t *testing.T) {
+	t.Parallel()
 	dir := certify(t)
 	p, address := launchTLS(t, dir)
 	secret, err := os.ReadFile(filepath.Join(p.dir, "operator.credential"))
@@ -300,6 +305,7 @@ func TestTLS_ClientCertificatesIdentifyAgents(t *testing.T) {
 }
 
 func TestTLS_TheProtocolOfTheHandshakeChoosesHTTP(t *testing.T) {
+	t.Parallel()
 	dir := certify(t)
 	p, address := launchTLS(t, dir)
 	secret, err := os.ReadFile(filepath.Join(p.dir, "operator.credential"))

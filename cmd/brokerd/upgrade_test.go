@@ -8,9 +8,12 @@ import (
 	"testing"
 
 	_ "github.com/mattn/go-sqlite3" // to add the migration of a newer version
+
+	"brokerd/internal/processtest"
 )
 
 func TestDowngrade_NeedsACopyOfTheDataFolder(t *testing.T) {
+	t.Parallel()
 	p := launch(t)
 	p.end(t)
 	before := t.TempDir() + "/copy"
@@ -33,7 +36,7 @@ func TestDowngrade_NeedsACopyOfTheDataFolder(t *testing.T) {
 	}
 	for _, args := range [][]string{{"--log-format", "console"}, {"check"}} {
 		cmd := exec.Command(os.Args[0], append(args, "--data", p.dir)...)
-		cmd.Env = append(os.Environ(), asProgram+"=1")
+		cmd.Env = append(processtest.Environment(t), asProgram+"=1")
 		text, err := cmd.CombinedOutput()
 		if err == nil || !strings.Contains(string(text), "the database was made by a newer brokerd (it has broker/999_newer): use that version, or restore a backup") {
 			t.Errorf("%q on a newer database: %v, %s", args, err, text)

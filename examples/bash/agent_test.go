@@ -28,6 +28,7 @@ const (
 // TestAgent_KilledTwiceFinishesEachTaskOnce kills agent.sh with all that it has started, as soon as the broker has
 // handed out a third and two thirds of the work, and starts it again.
 func TestAgent_KilledTwiceFinishesEachTaskOnce(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("bash is missing")
 	}
@@ -98,6 +99,7 @@ func TestAgent_KilledTwiceFinishesEachTaskOnce(t *testing.T) {
 
 // TestAgent_FailureIsKeptAndTriedAgain shows the other branch of agent.sh.
 func TestAgent_FailureIsKeptAndTriedAgain(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	broker, data := startBroker(t)
@@ -121,6 +123,7 @@ func TestAgent_FailureIsKeptAndTriedAgain(t *testing.T) {
 
 // TestAgent_TakesTheRetryOfItsOwnFailure waits longer than the delay of a first retry, about a second.
 func TestAgent_TakesTheRetryOfItsOwnFailure(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	broker, data := startBroker(t)
@@ -169,7 +172,7 @@ func startBroker(t *testing.T) (*client.Client, string) {
 func environment(t *testing.T, data, wait string) []string {
 	t.Helper()
 	dir := filepath.Dir(processtest.Build(t))
-	return append(processtest.Environment(), "PATH="+dir+":"+os.Getenv("PATH"), "BROKERD_DATA="+data, "WAIT="+wait)
+	return append(processtest.Environment(t), "PATH="+dir+":"+os.Getenv("PATH"), "BROKERD_DATA="+data, "WAIT="+wait)
 }
 
 func register(t *testing.T, broker *client.Client, name, role string) {

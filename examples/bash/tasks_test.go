@@ -15,6 +15,7 @@ import (
 // The worker is killed while it works on the third of four tasks that depend on each other, whose
 // command fails once more after that.
 func TestTasks_AKilledWorkerContinuesWithItsTask(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	broker, data := startBroker(t)

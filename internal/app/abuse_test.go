@@ -18,6 +18,7 @@ import (
 // TestAbuse_Identity makes the attempts of clients over TCP that act as another client, or beyond their
 // level of access.
 func TestAbuse_Identity(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*apptest.Patience)
 	defer cancel()

@@ -97,6 +97,7 @@ func logIn(t *testing.T, b *apptest.Broker, access pb.CredentialAccess) string {
 // observer and the operator have tokens of the dashboard. The requests name a field that no RPC has, so
 // one that the broker permits has no effect.
 func TestAccess_EveryLevelOnEveryRPCOverHTTP(t *testing.T) {
+	t.Parallel()
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	b := apptest.Start(t, apptest.WithFakeClock())
 	b.Registered("builder-1", "builder")

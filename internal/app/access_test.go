@@ -229,6 +229,7 @@ func attempt(ctx context.Context, conn *grpc.ClientConn, method string, m protor
 }
 
 func TestAccess_EveryLevelOnEveryRPC(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t, apptest.WithFakeClock())
 	b.Registered("builder-1", "builder")
 	conns := map[string]*grpc.ClientConn{"none": b.OverTCP("")}
@@ -274,6 +275,7 @@ func TestAccess_EveryLevelOnEveryRPC(t *testing.T) {
 
 // An observer can call each RPC that it may call, and none of them changes the database.
 func TestAccess_ObserverReadsWithoutAnEffect(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	b.Registered("builder-1", "builder")
 	_, secret := b.Issue(&pb.IssueCredentialRequest{Access: pb.CredentialAccess_CREDENTIAL_ACCESS_OBSERVER, Session: "default"})

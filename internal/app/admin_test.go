@@ -36,6 +36,7 @@ func serviceNames() []string {
 }
 
 func TestGetStatus_TellsHowTheBrokerStands(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t, apptest.WithFakeClock())
 	lead, builder := b.Registered("lead", "lead"), b.Registered("builder-1", "builder")
 	for range 3 {
@@ -85,6 +86,7 @@ func TestGetStatus_TellsHowTheBrokerStands(t *testing.T) {
 }
 
 func TestGetStatus_CountsLateAndFailedAgents(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t, apptest.WithFakeClock())
 	b.Registered("lead", "lead")
 	idler := &pb.RegisterAgentRequest{Lease: durationpb.New(time.Hour)}
@@ -116,6 +118,7 @@ func TestGetStatus_CountsLateAndFailedAgents(t *testing.T) {
 }
 
 func TestCheckDatabase_CountsWhatIsThere(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	lead := b.Registered("lead", "lead")
 	b.Registered("builder-1", "builder")
@@ -131,6 +134,7 @@ func TestCheckDatabase_CountsWhatIsThere(t *testing.T) {
 }
 
 func TestCheck_FindsWhatIsWrong(t *testing.T) {
+	t.Parallel()
 	dir := folder(t)
 	a, err := app.Start(patient(t), app.Config{Dir: dir})
 	if err != nil {
@@ -164,6 +168,7 @@ func TestCheck_FindsWhatIsWrong(t *testing.T) {
 }
 
 func TestCheck_MakesNoDatabase(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(folder(t), "typo")
 	if _, _, err := app.Check(patient(t), app.Config{Dir: dir}); err == nil || !strings.Contains(err.Error(), dir) {
 		t.Error(err)

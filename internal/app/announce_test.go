@@ -41,6 +41,7 @@ func subjects(t *testing.T, conn *grpc.ClientConn) []string {
 }
 
 func TestAnnounce_EventOfTheBrokerItselfReachesEverySession(t *testing.T) {
+	t.Parallel()
 	var full atomic.Bool
 	b := apptest.Start(t, apptest.WithFakeClock(), apptest.With(func(c *app.Config) {
 		c.DiskUsed = func(string) (float64, error) {
@@ -87,6 +88,7 @@ func TestAnnounce_EventOfTheBrokerItselfReachesEverySession(t *testing.T) {
 }
 
 func TestPublish_CountsAsASend(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t, apptest.WithFakeClock())
 	conn := b.Registered("a", "")
 	_, err := pb.NewSessionServiceClient(b.Operator()).ConfigureSession(patient(t), &pb.ConfigureSessionRequest{
@@ -105,6 +107,7 @@ func TestPublish_CountsAsASend(t *testing.T) {
 }
 
 func TestPublish_NothingInAClosedSession(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	o := pb.NewSessionServiceClient(b.Operator())
 	if _, err := o.CreateSession(patient(t), &pb.CreateSessionRequest{Name: "other"}); err != nil {

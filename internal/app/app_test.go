@@ -65,6 +65,7 @@ func run(t *testing.T, c app.Config) *app.App {
 }
 
 func TestApp_ServesEveryServiceOfTheAPI(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	stream, err := grpc_reflection_v1.NewServerReflectionClient(b.Operator()).ServerReflectionInfo(patient(t))
 	if err != nil {
@@ -101,6 +102,7 @@ func TestApp_ServesEveryServiceOfTheAPI(t *testing.T) {
 }
 
 func TestApp_FilesOfTheDataFolder(t *testing.T) {
+	t.Parallel()
 	dir := folder(t)
 	a := run(t, app.Config{Dir: dir})
 	endpoint := filepath.Join(dir, app.EndpointFile)
@@ -127,6 +129,7 @@ func TestApp_FilesOfTheDataFolder(t *testing.T) {
 }
 
 func TestApp_SecondDaemonOnAFolderIsRefused(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	_, err := app.Start(patient(t), app.Config{Dir: b.Dir()})
 	if fault.KindOf(err) != fault.Precondition || !strings.Contains(err.Error(), "in use") {
@@ -141,6 +144,7 @@ func TestApp_SecondDaemonOnAFolderIsRefused(t *testing.T) {
 }
 
 func TestApp_FailedStartLeavesTheFolderFree(t *testing.T) {
+	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -168,6 +172,7 @@ func TestApp_FailedStartLeavesTheFolderFree(t *testing.T) {
 }
 
 func TestApp_DamagedDatabaseIsRefusedAndKept(t *testing.T) {
+	t.Parallel()
 	dir := folder(t)
 	path := filepath.Join(dir, "brokerd.db")
 	if err := os.WriteFile(path, []byte(strings.Repeat("not a database ", 1000)), 0o600); err != nil {
@@ -182,6 +187,7 @@ func TestApp_DamagedDatabaseIsRefusedAndKept(t *testing.T) {
 }
 
 func TestApp_RestartKeepsWhatWasConfirmed(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	lead, builder := b.Registered("lead", "lead"), b.Registered("builder-1", "builder")
 	sent := send(t, pb.NewMessageServiceClient(lead), "builder-1")
@@ -196,6 +202,7 @@ func TestApp_RestartKeepsWhatWasConfirmed(t *testing.T) {
 }
 
 func TestApp_StopEndsStreamsAndIsQuick(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t, apptest.With(func(c *app.Config) { c.StopTimeout = apptest.Patience }))
 	conn := b.Registered("builder-1", "builder")
 	claims, err := pb.NewMessageServiceClient(conn).Claim(patient(t))
@@ -233,6 +240,7 @@ func TestApp_StopEndsStreamsAndIsQuick(t *testing.T) {
 }
 
 func TestApp_StopCutsOffClientsThatDoNotEnd(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t, apptest.With(func(c *app.Config) { c.StopTimeout = 50 * time.Millisecond }))
 	watch, err := grpc_health_v1.NewHealthClient(b.Operator()).Watch(patient(t), &grpc_health_v1.HealthCheckRequest{})
 	if err != nil {
@@ -251,6 +259,7 @@ func TestApp_StopCutsOffClientsThatDoNotEnd(t *testing.T) {
 }
 
 func TestApp_ProfilesOnLoopback(t *testing.T) {
+	t.Parallel()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -271,6 +280,7 @@ func TestApp_ProfilesOnLoopback(t *testing.T) {
 }
 
 func TestApp_UnknownMethodIsUnimplemented(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	err := b.Operator().Invoke(patient(t), "/brokerd.v1.MessageService/Nothing", &emptypb.Empty{}, &emptypb.Empty{})
 	if status.Code(err) != codes.Unimplemented {

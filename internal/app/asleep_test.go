@@ -41,6 +41,7 @@ func wantAsleep(t *testing.T, what string, got *pb.Asleep, since time.Time) {
 }
 
 func TestAsleep_AnAgentWithoutACallForAMinute(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t, apptest.WithFakeClock())
 	b.Clock.Advance(time.Hour)
 	b.Registered("lead", "lead")
@@ -87,6 +88,7 @@ func beat(t *testing.T, conn grpc.ClientConnInterface, h *pb.HeartbeatRequest) {
 
 // A program sends empty heartbeats also for an agent that is idle.
 func TestAsleep_EmptyHeartbeatsRenewTheLeaseAndDoNotKeepAnAgentAwake(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t, apptest.WithFakeClock())
 	b.Clock.Advance(time.Hour)
 	lead, builder := b.Registered("lead", "lead"), b.Registered("builder-1", "builder")
@@ -130,6 +132,7 @@ func awaitAwake(t *testing.T, b *apptest.Broker, what string) {
 }
 
 func TestAsleep_AnOpenCallKeepsAnAgentAwake(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t, apptest.WithFakeClock())
 	b.Registered("lead", "lead")
 	conn := b.Registered("builder-1", "builder")
@@ -186,6 +189,7 @@ func TestAsleep_AnOpenCallKeepsAnAgentAwake(t *testing.T) {
 }
 
 func TestAsleep_InAnswersToQuestionsAndRepliesAndInViews(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t, apptest.WithFakeClock())
 	lead, builder := b.Registered("lead", "lead"), b.Registered("builder-1", "builder")
 	asked, err := pb.NewMessageServiceClient(builder).SendMessages(patient(t), &pb.SendMessagesRequest{Messages: []*pb.Message{
@@ -258,6 +262,7 @@ func TestAsleep_InAnswersToQuestionsAndRepliesAndInViews(t *testing.T) {
 // Agents need time to reconnect after a restart, and an agent that does not reconnect sleeps since its
 // last call before it.
 func TestAsleep_ARestartDoesNotMakeAgentsSleep(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t, apptest.WithFakeClock())
 	b.Registered("lead", "lead")
 	b.Registered("builder-1", "builder")

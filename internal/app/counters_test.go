@@ -81,6 +81,7 @@ func typed(name, kind string) *pb.Message {
 }
 
 func TestMetrics_CountMessagesBySessionAndClass(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t, apptest.WithFakeClock(), apptest.With(withMetrics))
 	lead, worker := mailOf(t, b.Registered("lead", "")), mailOf(t, b.Registered("worker", ""))
 	must := func(err error) {
@@ -152,6 +153,7 @@ func TestMetrics_CountMessagesBySessionAndClass(t *testing.T) {
 }
 
 func TestMetrics_CountAnAwaitedReplyAsDeliveredAndAcknowledged(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t, apptest.With(withMetrics))
 	lead, worker := mailOf(t, b.Registered("lead", "")), mailOf(t, b.Registered("worker", ""))
 	asked := make(chan error, 1)
@@ -174,6 +176,7 @@ func TestMetrics_CountAnAwaitedReplyAsDeliveredAndAcknowledged(t *testing.T) {
 }
 
 func TestMetrics_LimitTheNumberOfSessionsWithSeries(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t, apptest.With(withMetrics))
 	for i := range 25 {
 		name := fmt.Sprintf("team-%d", i)
@@ -192,6 +195,7 @@ func TestMetrics_LimitTheNumberOfSessionsWithSeries(t *testing.T) {
 }
 
 func TestMetrics_CountEventsAndWaitsForLocksAfterTheCommit(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t, apptest.WithFakeClock(), apptest.With(withMetrics), apptest.With(func(c *app.Config) {
 		c.DiskUsed = func(string) (float64, error) { return 0.42, nil }
 	}))

@@ -55,6 +55,7 @@ func dial(t *testing.T, a *app.App) *grpc.ClientConn {
 }
 
 func TestDamage_ShowsEverywhereAndEndsWriting(t *testing.T) {
+	t.Parallel()
 	for _, place := range []string{"messages", "deliveries_arrival", "mailboxes", "events", "state_keys"} {
 		t.Run(place, func(t *testing.T) {
 			dir := filled(t)
@@ -102,6 +103,7 @@ func TestDamage_ShowsEverywhereAndEndsWriting(t *testing.T) {
 }
 
 func TestDamage_OfTheLogIsReported(t *testing.T) {
+	t.Parallel()
 	const frame = 8192 + 24
 	a := run(t, app.Config{Dir: filled(t)})
 	for range 5 {
@@ -137,6 +139,7 @@ func TestDamage_OfTheLogIsReported(t *testing.T) {
 }
 
 func TestCheck_SaysPlainlyWhatIsWrong(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(data []byte) []byte
 		want   string

@@ -57,6 +57,7 @@ func readDashboard(t *testing.T) (d dashboard) {
 }
 
 func TestDashboard_HasTheFieldsThatGrafanaNeeds(t *testing.T) {
+	t.Parallel()
 	d := readDashboard(t)
 	if d.UID == "" || d.Title == "" || d.SchemaVersion < 30 || d.Time == nil || d.Time.From == "" || d.Time.To == "" {
 		t.Errorf("the dashboard lacks uid, title, schemaVersion or time: %+v", d)
@@ -161,6 +162,7 @@ var (
 )
 
 func TestDashboardAndAlerts_NameMetricsAndLabelsThatTheBrokerHas(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t, apptest.WithFakeClock(), apptest.With(withMetrics))
 	smallLoad(t, b)
 	families, _ := scrape(t, b)

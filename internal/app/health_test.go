@@ -48,6 +48,7 @@ func wantProbes(t *testing.T, address string, ready int, reason string) {
 }
 
 func TestHealth_NotReadyWhileTheDiskIsTooFullForSends(t *testing.T) {
+	t.Parallel()
 	var percent atomic.Int64
 	b := apptest.Start(t, apptest.WithFakeClock(), apptest.With(withMetrics), apptest.With(func(c *app.Config) {
 		c.DiskUsed = func(string) (float64, error) { return float64(percent.Load()) / 100, nil }
@@ -65,6 +66,7 @@ func TestHealth_NotReadyWhileTheDiskIsTooFullForSends(t *testing.T) {
 }
 
 func TestHealth_NotReadyWithADamagedDatabase(t *testing.T) {
+	t.Parallel()
 	dir := filled(t)
 	testkit.Ruin(t, filepath.Join(dir, store.DatabaseFile), "messages")
 	a := run(t, app.Config{Dir: dir, Metrics: "127.0.0.1:0"})
@@ -76,6 +78,7 @@ func TestHealth_NotReadyWithADamagedDatabase(t *testing.T) {
 }
 
 func TestHealth_NotReadyWhileTheBrokerStops(t *testing.T) {
+	t.Parallel()
 	a := run(t, app.Config{Dir: folder(t), Metrics: "127.0.0.1:0", StopTimeout: apptest.Patience})
 	ctx, cancel := context.WithCancel(patient(t))
 	defer cancel()

@@ -12,6 +12,7 @@ import (
 // SQLite reuses the largest row id of a table after its row was removed, unless the table has
 // AUTOINCREMENT. This is safe only where the broker chooses the id, or where nothing refers to it.
 func TestTables_RowIdsThatOthersReferToAreNeverReused(t *testing.T) {
+	t.Parallel()
 	safe := map[string]string{
 		"meta":              "has one row",
 		"sessions":          "takes its ids from the counter",

@@ -19,6 +19,7 @@ import (
 )
 
 func TestStart_AndCleanStopAreEventsOfTheBroker(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	b.Restart()
 	list := func(agent string) (types []string) {
@@ -52,6 +53,7 @@ func life(t *testing.T, conn *grpc.ClientConn) []*pb.Event {
 }
 
 func TestStart_EventSaysHowTheLastRunEndedAndForHowLongTheBrokerWasDown(t *testing.T) {
+	t.Parallel()
 	clock := clockwork.NewFakeClockAt(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 	config := app.Config{Dir: folder(t), Sync: "normal", Version: "test", Clock: clock}
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -75,6 +77,7 @@ func TestStart_EventSaysHowTheLastRunEndedAndForHowLongTheBrokerWasDown(t *testi
 }
 
 func TestStart_EventWarnsAfterAKillAlsoIfTheDatabaseWasCheckedSince(t *testing.T) {
+	t.Parallel()
 	d := processtest.New(t, processtest.Build(t))
 	start := func() {
 		t.Helper()

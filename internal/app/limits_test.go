@@ -42,6 +42,7 @@ func exhausted(reason, value string, try func() error) beyond {
 // TestLimits_EachIsHitFromOutside goes beyond every limit of docs/limits.md, in one agent's name, while another sends, claims and
 // acknowledges.
 func TestLimits_EachIsHitFromOutside(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	g := newGlutton(t, b)
 	w := work(t, b)

@@ -70,6 +70,7 @@ func value(families map[string]*dto.MetricFamily, series string) float64 {
 func withMetrics(c *app.Config) { c.Metrics = "127.0.0.1:0" }
 
 func TestMetrics_TellWhatHasHappened(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t, apptest.WithFakeClock(), apptest.With(withMetrics))
 	ctx := patient(t)
 	lead, builder := b.Registered("lead", "lead"), b.Registered("builder-1", "builder")
@@ -206,6 +207,7 @@ func TestMetrics_TellWhatHasHappened(t *testing.T) {
 }
 
 func TestMetrics_HaveConventionalNamesAndAreDocumented(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t, apptest.WithFakeClock(), apptest.With(withMetrics))
 	smallLoad(t, b)
 	got, page := scrape(t, b)
@@ -237,6 +239,7 @@ func TestMetrics_HaveConventionalNamesAndAreDocumented(t *testing.T) {
 }
 
 func TestMetrics_AreReadOnceASecond(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t, apptest.WithFakeClock(), apptest.With(withMetrics))
 	leads := pb.NewMessageServiceClient(b.Registered("lead", ""))
 	b.Registered("builder-1", "")
@@ -260,6 +263,7 @@ func TestMetrics_AreReadOnceASecond(t *testing.T) {
 }
 
 func TestMetrics_OldestLooksPastWhatIsClaimedAndPriority(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t, apptest.WithFakeClock(), apptest.With(withMetrics))
 	leads := pb.NewMessageServiceClient(b.Registered("lead", ""))
 	builds := pb.NewMessageServiceClient(b.Registered("builder-1", ""))

@@ -76,6 +76,7 @@ func frames[R, A any](stream grpc.BidiStreamingClient[R, A], err error, frames .
 }
 
 func TestPanic_EndsItsOwnCallAlone(t *testing.T) {
+	t.Parallel()
 	core, logged := observer.New(zap.ErrorLevel)
 	b := apptest.Start(t, apptest.With(func(c *app.Config) { c.Log = zap.New(core) }))
 	victim, bystander := b.Registered("victim", ""), b.Registered("bystander", "")

@@ -84,6 +84,7 @@ var (
 // TestQueries_NoStatementReadsAGrowingTableUnnamed has SQLite explain every statement in the source
 // of every package. It finds them as constant strings, so that new ones are covered.
 func TestQueries_NoStatementReadsAGrowingTableUnnamed(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	db, err := sql.Open("sqlite3", "file:"+filepath.Join(b.Dir(), "brokerd.db")+"?mode=ro")
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 )
 
 func TestRefusals_OfItemsOfStreamsAreLogged(t *testing.T) {
+	t.Parallel()
 	core, logged := observer.New(zap.InfoLevel)
 	b := apptest.Start(t, apptest.With(func(c *app.Config) { c.Log = zap.New(core) }))
 	conn := b.Registered("lead", "")

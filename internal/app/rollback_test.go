@@ -307,6 +307,7 @@ func (p *play) state() {
 // TestRollback_LeavesMemoryAsTheTablesSay makes the same calls in two brokers. In one of them each
 // change is made and rolled back first, late. All answers must be the same.
 func TestRollback_LeavesMemoryAsTheTablesSay(t *testing.T) {
+	t.Parallel()
 	var records [2][]string
 	for i, torn := range []bool{false, true} {
 		p := newPlay(t, torn)

@@ -12,6 +12,7 @@ import (
 )
 
 func TestGetTask_FullHasEverythingThatCarriesTheID(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	a := b.Registered("a", "builder")
 	b.Registered("b", "builder")

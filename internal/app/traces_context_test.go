@@ -56,6 +56,7 @@ func sendTraced(ctx context.Context, t *testing.T, c *client.Client, m *pb.Messa
 }
 
 func TestTraces_ParentOfAMessage(t *testing.T) {
+	t.Parallel()
 	named := func(traceparent string) *pb.Message {
 		m := toAgent("b", "note")
 		m.TraceParent = traceparent
@@ -100,6 +101,7 @@ func TestTraces_ParentOfAMessage(t *testing.T) {
 }
 
 func TestTraces_ReplyWithoutContextContinuesTheClaimOfItsSender(t *testing.T) {
+	t.Parallel()
 	spans := apptest.NewCollector(t)
 	b := apptest.Start(t, apptest.WithTraces(spans))
 	a, taker, reader := tracedAgent(t, b, "a"), tracedAgent(t, b, "b"), tracedAgent(t, b, "c")
@@ -120,6 +122,7 @@ func TestTraces_ReplyWithoutContextContinuesTheClaimOfItsSender(t *testing.T) {
 }
 
 func TestTraces_ClaimThatOutlivesARestartHasOneWholeSpan(t *testing.T) {
+	t.Parallel()
 	spans := apptest.NewCollector(t)
 	b := apptest.Start(t, apptest.WithTraces(spans))
 	a, taker := tracedAgent(t, b, "a"), b.Registered("b", "")
@@ -146,6 +149,7 @@ func TestTraces_ClaimThatOutlivesARestartHasOneWholeSpan(t *testing.T) {
 }
 
 func TestTraces_EndsOfAClaim(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		end     func(ctx context.Context, b *apptest.Broker, c *client.Client, id string) error
 		outcome string
@@ -212,6 +216,7 @@ func TestTraces_EndsOfAClaim(t *testing.T) {
 }
 
 func TestTraces_TraceThatItsCallerDoesNotRecordIsCarriedAndNotExported(t *testing.T) {
+	t.Parallel()
 	spans := apptest.NewCollector(t)
 	b := apptest.Start(t, apptest.WithTraces(spans))
 	a, taker := tracedAgent(t, b, "a"), tracedAgent(t, b, "b")
@@ -234,6 +239,7 @@ func TestTraces_TraceThatItsCallerDoesNotRecordIsCarriedAndNotExported(t *testin
 }
 
 func TestTraces_OffLeavesTheContextOfAMessageAsItsSenderGaveIt(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	a, taker := tracedAgent(t, b, "a"), tracedAgent(t, b, "b")
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "traceparent", header)
@@ -258,6 +264,7 @@ func TestTraces_OffLeavesTheContextOfAMessageAsItsSenderGaveIt(t *testing.T) {
 }
 
 func TestTraces_CollectorThatHangsDoesNotHoldUpSends(t *testing.T) {
+	t.Parallel()
 	exporting := make(chan struct{}, 1)
 	address := apptest.ServeTraces(t, func(ctx context.Context, _ *collector.ExportTraceServiceRequest) error {
 		select {
@@ -278,6 +285,7 @@ func TestTraces_CollectorThatHangsDoesNotHoldUpSends(t *testing.T) {
 }
 
 func TestTraces_CollectorThatIsAbsentDoesNotHoldUpSends(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t, apptest.With(func(c *app.Config) { c.Traces, c.TraceSample = "127.0.0.1:1", 1 }))
 	a := tracedAgent(t, b, "a")
 	tracedAgent(t, b, "b")
@@ -287,6 +295,7 @@ func TestTraces_CollectorThatIsAbsentDoesNotHoldUpSends(t *testing.T) {
 }
 
 func TestTraces_WrongSettingsAreRefusedAtTheStart(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		endpoint string
 		share    float64

@@ -117,6 +117,7 @@ func sameTrace(t *testing.T, spans []*trace.Span) string {
 }
 
 func TestTraces_ShowOneRequestAcrossThreeAgentsAsTheDocsDo(t *testing.T) {
+	t.Parallel()
 	collector := apptest.NewCollector(t)
 	b := apptest.Start(t, apptest.WithTraces(collector))
 	lead, builder, tester := tracedAgent(t, b, "lead"), tracedAgent(t, b, "builder"), tracedAgent(t, b, "tester")

@@ -53,6 +53,7 @@ func tokenRequest(wait time.Duration) *pb.AcquireTokenRequest {
 }
 
 func TestTraces_WaitsForLocksAndTokensHaveSpansFromTheQueueToTheGrant(t *testing.T) {
+	t.Parallel()
 	ctx := client.ContextWithTraceParent(t.Context(), field)
 	for name, c := range map[string]struct {
 		first func(c *client.Client) error             // acquires at once
@@ -167,6 +168,7 @@ func TestTraces_WaitsForLocksAndTokensHaveSpansFromTheQueueToTheGrant(t *testing
 }
 
 func TestTraces_LockRequestWithABrokenContextIsRefused(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	a := tracedAgent(t, b, "a")
 	stream, err := a.Locks().Lock(t.Context())

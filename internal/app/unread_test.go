@@ -23,6 +23,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
+// Not parallel: the heap is that of the whole process.
 func TestStreams_UnreadOnesCostABoundedAmountOfMemory(t *testing.T) {
 	const (
 		streams  = 20 // of each kind

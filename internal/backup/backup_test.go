@@ -197,6 +197,7 @@ func (l *load) confirmed() (messages []string, artifacts map[string]string) {
 }
 
 func TestBackup_DuringFullLoadHasEveryChangeConfirmedBeforeItBegan(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	unlimited(t, b)
 	l := newLoad(t, b)
@@ -240,6 +241,7 @@ func download(t *testing.T, b *apptest.Broker, name string) string {
 }
 
 func TestBackup_IsATarFileThatDescribesItself(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	b.Registered("author", "author")
 	content := random(300_000)
@@ -272,6 +274,7 @@ func TestBackup_IsATarFileThatDescribesItself(t *testing.T) {
 }
 
 func TestBackup_KeepsContentsThatAreDeletedMeanwhile(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	b.Registered("author", "author")
 	ctx := patient(t)
@@ -298,6 +301,7 @@ func TestBackup_KeepsContentsThatAreDeletedMeanwhile(t *testing.T) {
 }
 
 func TestBackup_OnlyOneAtATimeAndADisconnectedClientLeavesNothing(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t, apptest.WithMetrics())
 	b.Registered("author", "author")
 	_, err := upload(patient(t), b, "author", "large", random(8<<20))
@@ -320,6 +324,7 @@ func TestBackup_OnlyOneAtATimeAndADisconnectedClientLeavesNothing(t *testing.T) 
 }
 
 func TestBackup_EndsWhenTheBrokerStops(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	b.Registered("author", "author")
 	_, err := upload(patient(t), b, "author", "large", random(64<<20)) // more than any window
@@ -337,6 +342,7 @@ func TestBackup_EndsWhenTheBrokerStops(t *testing.T) {
 }
 
 func TestBackup_IsRefusedOnAFullDisk(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t, apptest.With(func(c *app.Config) {
 		c.DiskUsed = func(string) (float64, error) { return 0.9499999999, nil }
 	}))
@@ -350,6 +356,7 @@ func TestBackup_IsRefusedOnAFullDisk(t *testing.T) {
 }
 
 func TestBackup_LeftByACrashIsRemovedAtTheNextStart(t *testing.T) {
+	t.Parallel()
 	daemon := processtest.New(t, processtest.Build(t))
 	must(t, daemon.Start(patient(t)))
 	must(t, os.WriteFile(filepath.Join(daemon.Dir(), "backup-LEFT.partial"), []byte("half"), 0o600))

@@ -75,6 +75,7 @@ func forge(t *testing.T, file []byte, statement string, change func(*backup.Mani
 }
 
 func TestRestore_RefusesADamagedFileAndLeavesNothing(t *testing.T) {
+	t.Parallel()
 	file := small(t)
 	altered := func(at int) []byte {
 		copied := bytes.Clone(file)
@@ -93,6 +94,7 @@ func TestRestore_RefusesADamagedFileAndLeavesNothing(t *testing.T) {
 }
 
 func TestRestore_RefusesWhatIsNoBackupOrIsNewer(t *testing.T) {
+	t.Parallel()
 	file := small(t)
 	wantRefused(t, nil, "NOT_A_BACKUP")
 	wantRefused(t, []byte(strings.Repeat("text ", 1000)), "NOT_A_BACKUP")
@@ -105,6 +107,7 @@ func TestRestore_RefusesWhatIsNoBackupOrIsNewer(t *testing.T) {
 }
 
 func TestRestore_ChecksContentsAndInvariants(t *testing.T) {
+	t.Parallel()
 	file := small(t)
 	for name, forged := range map[string][]byte{
 		"a broken invariant": forge(t, file, `UPDATE mailboxes SET waiting = waiting + 1`, func(*backup.Manifest) {}),
@@ -119,6 +122,7 @@ func TestRestore_ChecksContentsAndInvariants(t *testing.T) {
 }
 
 func TestRestore_ChecksThatNoRevisionCanBeIssuedTwice(t *testing.T) {
+	t.Parallel()
 	file := small(t)
 	unchanged := func(*backup.Manifest) {}
 	for want, forged := range map[string][]byte{
@@ -133,6 +137,7 @@ func TestRestore_ChecksThatNoRevisionCanBeIssuedTwice(t *testing.T) {
 }
 
 func TestRestore_NeverWritesIntoAFolderWithData(t *testing.T) {
+	t.Parallel()
 	file := small(t)
 	dir := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(dir, "notes"), []byte("mine"), 0o600))
@@ -156,6 +161,7 @@ func TestRestore_NeverWritesIntoAFolderWithData(t *testing.T) {
 }
 
 func TestRestore_InterruptedIsRepeatedAndNeverServed(t *testing.T) {
+	t.Parallel()
 	file := small(t)
 	dir := newFolder(t)
 	claimed, err := backup.Claim(dir)
@@ -179,6 +185,7 @@ func TestRestore_InterruptedIsRepeatedAndNeverServed(t *testing.T) {
 }
 
 func TestRestore_KeepsInstanceAndMakesANewOperatorCredential(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	file, _ := backUp(t, b)
 	dir, restored := restore(t, file)

@@ -47,6 +47,7 @@ func nextEvent(t *testing.T, stream grpc.ServerStreamingClient[pb.SubscribeEvent
 }
 
 func TestRestored_ResumingFromALostRevisionIsRefused(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	b.Registered("a", "worker")
 	put(t, b, "kept")
@@ -106,6 +107,7 @@ func TestRestored_ResumingFromALostRevisionIsRefused(t *testing.T) {
 }
 
 func TestRestored_CursorsOfTheBrokerContinueAndPositionsAreAccepted(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	b.Registered("a", "worker")
 	stream := events(t, b, &pb.SubscribeEventsRequest{Cursor: "mine"})
@@ -163,6 +165,7 @@ func TestRestored_CursorsOfTheBrokerContinueAndPositionsAreAccepted(t *testing.T
 }
 
 func TestRestored_LeasesClaimsAndLocksContinueAsAfterARestart(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	b.Registered("a", "worker")
 	b.Registered("lead", "lead")

@@ -12,6 +12,7 @@ import (
 )
 
 func TestSend_NamesThatMeanEveryone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "lead")
 	w.agents("builder", "b1", "b2")
@@ -29,6 +30,7 @@ func TestSend_NamesThatMeanEveryone(t *testing.T) {
 }
 
 func TestSend_AllOfARoleUnlessAnAgentHasThatName(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "lead")
 	w.agents("builder", "b1", "b2")
@@ -51,6 +53,7 @@ func TestSend_AllOfARoleUnlessAnAgentHasThatName(t *testing.T) {
 }
 
 func TestSend_WarnsOfARoleOrChannelThatNoAgentHas(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "lead")
 	texts := func(m *pb.Message, wanted string) {
@@ -87,6 +90,7 @@ func TestSend_WarnsOfARoleOrChannelThatNoAgentHas(t *testing.T) {
 }
 
 func TestSend_WarnsOfAMessageWithoutText(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "lead")
 	w.agent("b", "builder")

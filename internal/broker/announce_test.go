@@ -41,6 +41,7 @@ func typesIn(t *testing.T, items []*pb.InboxItem) []string {
 }
 
 func TestAnnounce_PublishedEventReachesEachSubscriberOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, both, one, other := w.agent("lead", "lead"), w.agent("both", ""), w.agent("one", ""), w.agent("other", "")
 	both.subscribe("event/build.finished", "event/*")
@@ -76,6 +77,7 @@ func TestAnnounce_PublishedEventReachesEachSubscriberOnce(t *testing.T) {
 }
 
 func TestAnnounce_ReachesWhoIsAwayAndWhoWaits(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, away, here := w.agent("lead", ""), w.agent("away", ""), w.agent("here", "")
 	away.subscribe("event/*")
@@ -96,6 +98,7 @@ func TestAnnounce_ReachesWhoIsAwayAndWhoWaits(t *testing.T) {
 }
 
 func TestAnnounce_BrokersOwnEventsOfTheDocumentedTypesAlone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	watcher := w.agent("watcher", "")
 	watcher.subscribe("event/*")
@@ -111,6 +114,7 @@ func TestAnnounce_BrokersOwnEventsOfTheDocumentedTypesAlone(t *testing.T) {
 }
 
 func TestAnnounce_StaysWithinItsSession(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o := w.operator()
 	must(t, drop(o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "other"})))
@@ -124,6 +128,7 @@ func TestAnnounce_StaysWithinItsSession(t *testing.T) {
 }
 
 func TestAnnounce_FollowsSubscriptions(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o, a := w.operator(), w.agent("a", "")
 	publish := func() { o.publish(&pb.PublishEventRequest{Type: "build.finished"}) }
@@ -151,6 +156,7 @@ func TestAnnounce_FollowsSubscriptions(t *testing.T) {
 
 // A subscriber that fails is not sent the news of that, or each failure would bring the next.
 func TestAnnounce_FailedEventMessageIsNotAnnounced(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o, a, b := w.operator(), w.agent("a", ""), w.agent("b", "")
 	a.subscribe("event/*")
@@ -168,6 +174,7 @@ func TestAnnounce_FailedEventMessageIsNotAnnounced(t *testing.T) {
 }
 
 func TestAnnounce_ClaimThatRunsOutAnnouncesItsDeath(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o, a, b := w.operator(), w.agent("a", ""), w.agent("b", "")
 	b.subscribe("event/message.dead")
@@ -179,6 +186,7 @@ func TestAnnounce_ClaimThatRunsOutAnnouncesItsDeath(t *testing.T) {
 }
 
 func TestAnnounce_FullMailboxRefusesItsCopyAlone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o, full, empty := w.operator(), w.agent("full", ""), w.agent("empty", "")
 	w.configure(&pb.SessionSettings{MailboxLimit: ptr(int64(2))})
@@ -197,6 +205,7 @@ func TestAnnounce_FullMailboxRefusesItsCopyAlone(t *testing.T) {
 }
 
 func TestAnnounce_ChannelsTimeToLiveHolds(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o, a := w.operator(), w.agent("a", "")
 	a.subscribe("event/*", "event/build.finished")
@@ -214,6 +223,7 @@ func TestAnnounce_ChannelsTimeToLiveHolds(t *testing.T) {
 }
 
 func TestAnnounce_ReceiveChoosesByChannel(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o, a := w.operator(), w.agent("a", "")
 	a.subscribe("event/*")
@@ -224,6 +234,7 @@ func TestAnnounce_ReceiveChoosesByChannel(t *testing.T) {
 }
 
 func TestEventChannel_OnlyTheBrokerSendsToIt(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	a.subscribe("event/*")
@@ -241,6 +252,7 @@ func TestEventChannel_OnlyTheBrokerSendsToIt(t *testing.T) {
 }
 
 func TestAnnounce_SeveritySetsThePriority(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o, a := w.operator(), w.agent("a", "")
 	a.subscribe("event/*")
@@ -258,6 +270,7 @@ func TestAnnounce_SeveritySetsThePriority(t *testing.T) {
 }
 
 func TestPublish_AnswersHowManySubscribersItReaches(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o, a, b, c, full := w.operator(), w.agent("a", ""), w.agent("b", ""), w.agent("c", ""), w.agent("full", "")
 	w.configure(&pb.SessionSettings{MailboxLimit: ptr(int64(1))})

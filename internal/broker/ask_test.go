@@ -64,6 +64,7 @@ func (a *agent) reply(id, text string) *pb.ReplyResponse {
 }
 
 func TestAsk_ReplyGoesToTheWaitingCallAlone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	reader, err := lead.Receive(lead.ctx, &pb.ReceiveRequest{Follow: true})
@@ -100,6 +101,7 @@ func TestAsk_ReplyGoesToTheWaitingCallAlone(t *testing.T) {
 }
 
 func TestAsk_OrdinarySendWithInReplyToIsAReply(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	call := w.asks(lead, to("builder"))
@@ -112,6 +114,7 @@ func TestAsk_OrdinarySendWithInReplyToIsAReply(t *testing.T) {
 }
 
 func TestAsk_LateReplyIsOrdinaryMail(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	call := w.asks(lead, to("builder"))
@@ -123,6 +126,7 @@ func TestAsk_LateReplyIsOrdinaryMail(t *testing.T) {
 }
 
 func TestAsk_BrokenCallLeavesTheReplyToTheMailbox(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	ctx, cancel := context.WithCancel(lead.ctx)
@@ -136,6 +140,7 @@ func TestAsk_BrokenCallLeavesTheReplyToTheMailbox(t *testing.T) {
 }
 
 func TestAsk_NobodyCouldReply(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "lead")
 	lead.subscribe("news")
@@ -155,6 +160,7 @@ func TestAsk_NobodyCouldReply(t *testing.T) {
 }
 
 func TestAsk_ChecksItsFields(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "lead")
 	w.agent("builder", "")
@@ -170,6 +176,7 @@ func TestAsk_ChecksItsFields(t *testing.T) {
 }
 
 func TestAsk_WaitsHalfAMinuteUnlessAskedOtherwise(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	call := &asked{t: t, done: make(chan struct{})}
@@ -186,6 +193,7 @@ func TestAsk_WaitsHalfAMinuteUnlessAskedOtherwise(t *testing.T) {
 }
 
 func TestAsk_SameRequestGoesOnWaitingOrGetsTheReply(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	until := deadline(w.now(time.Hour))
@@ -208,6 +216,7 @@ func TestAsk_SameRequestGoesOnWaitingOrGetsTheReply(t *testing.T) {
 }
 
 func TestAsk_SameRequestTakesALateReplyOutOfTheMailbox(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	r := &pb.AskRequest{RequestId: newUUID(), Message: to("builder")}
@@ -223,6 +232,7 @@ func TestAsk_SameRequestTakesALateReplyOutOfTheMailbox(t *testing.T) {
 }
 
 func TestAsk_QuestionAskedAgainAfterARestart(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	r := &pb.AskRequest{RequestId: newUUID(), Message: to("builder")}
@@ -238,6 +248,7 @@ func TestAsk_QuestionAskedAgainAfterARestart(t *testing.T) {
 }
 
 func TestAsk_OperatorWithoutAnAgent(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o, builder := w.operator(), w.agent("builder", "builder")
 	call := w.asks(o, toRole("builder"))
@@ -253,6 +264,7 @@ func TestAsk_OperatorWithoutAnAgent(t *testing.T) {
 }
 
 func TestAsk_OwnMessageIsNoReply(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	call := w.asks(lead, to("builder"))
@@ -265,6 +277,7 @@ func TestAsk_OwnMessageIsNoReply(t *testing.T) {
 }
 
 func TestAsk_DelayedReplyIsMailWhenItIsDue(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	r := &pb.AskRequest{RequestId: newUUID(), Message: to("builder")}
@@ -286,6 +299,7 @@ func TestAsk_DelayedReplyIsMailWhenItIsDue(t *testing.T) {
 }
 
 func TestAsk_FullMailboxOfTheAskerTakesNoReplyAway(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	w.configure(&pb.SessionSettings{MailboxLimit: ptr(int64(1))})
@@ -297,6 +311,7 @@ func TestAsk_FullMailboxOfTheAskerTakesNoReplyAway(t *testing.T) {
 }
 
 func TestAsk_EndsWhenTheQuestionIsSettledOrTheAskerGone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	call := w.asks(lead, to("builder", subject("cancelled")))
@@ -311,6 +326,7 @@ func TestAsk_EndsWhenTheQuestionIsSettledOrTheAskerGone(t *testing.T) {
 }
 
 func TestAsk_EndsWithItsSession(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.project()
 	call := w.asks(lead, to("builder"))
@@ -330,6 +346,7 @@ func TestAsk_EndsWithItsSession(t *testing.T) {
 
 // Each reply is either returned by Ask or lies in the mailbox: never both, never neither.
 func TestAsk_ReplyRacesWithTheEndOfTheWait(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	got := map[bool]int{}
@@ -362,6 +379,7 @@ func TestAsk_ReplyRacesWithTheEndOfTheWait(t *testing.T) {
 
 // A call that breaks off in the moment of its reply leaves it to the mailbox, or to the same request.
 func TestAsk_ReplyRacesWithABrokenCall(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	for i := range 150 {
@@ -392,6 +410,7 @@ func TestAsk_ReplyRacesWithABrokenCall(t *testing.T) {
 }
 
 func TestAsk_ManyAtOnceEachGetTheirOwnReply(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	askers, builders := w.agents("lead", "a1", "a2", "a3", "a4", "a5", "a6", "a7", "a8"), w.agents("builder", "b1", "b2", "b3")
 	ctx, cancel := context.WithCancel(t.Context())

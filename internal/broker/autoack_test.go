@@ -12,6 +12,7 @@ import (
 )
 
 func TestAutoAck_FinishesWhatItShows(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "builder")
 	var ids []string
@@ -37,6 +38,7 @@ func TestAutoAck_FinishesWhatItShows(t *testing.T) {
 }
 
 func TestAutoAck_TakesOnlyWhatItsFilterTakes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	a.sendAll(to("a", kind("x"), subject("1")), to("a", kind("y"), subject("2")), to("a", kind("x"), subject("3")))
@@ -46,6 +48,7 @@ func TestAutoAck_TakesOnlyWhatItsFilterTakes(t *testing.T) {
 }
 
 func TestAutoAck_LeavesOutWhatNobodyCouldClaim(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "")
 	lead.sendAll(to("a", subject("claimed"), priority(10)), to("a", subject("retried"), priority(9)), to("a", subject("ready")))
@@ -67,6 +70,7 @@ func TestAutoAck_LeavesOutWhatNobodyCouldClaim(t *testing.T) {
 }
 
 func TestAutoAck_PromotesOrderingKeys(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "")
 	lead.sendAll(to("a", key("k"), subject("k1")), to("a", subject("x")), to("a", key("k"), subject("k2")), to("a", key("k"), subject("k3")))
@@ -75,6 +79,7 @@ func TestAutoAck_PromotesOrderingKeys(t *testing.T) {
 }
 
 func TestAutoAck_WaitsForAMessage(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "")
 	r := a.reader(&pb.ReceiveRequest{AutoAck: true, Wait: durationpb.New(longWait), Filter: &pb.MessageFilter{Types: []string{"x"}}})
@@ -84,6 +89,7 @@ func TestAutoAck_WaitsForAMessage(t *testing.T) {
 }
 
 func TestAutoAck_WhileHaltedOnlyDirectives(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o, a := w.operator(), w.agent("a", "")
 	o.sendAll(to("a", kind("halt"), subject("stop")), to("a", subject("work")))
@@ -96,6 +102,7 @@ func TestAutoAck_WhileHaltedOnlyDirectives(t *testing.T) {
 
 // Readers that break off, others that go on, and claims beside them: nothing is shown twice.
 func TestAutoAck_AtMostOnce(t *testing.T) {
+	t.Parallel()
 	const n = 400
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "")

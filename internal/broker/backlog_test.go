@@ -82,6 +82,7 @@ func (w *world) awaitBuried(sent []*pb.SendResult) {
 }
 
 func TestDeregister_MailOfManyPagesIsDeadLetteredWithOneEvent(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "builder")
 	sent := lead.fill("a", w)
@@ -91,6 +92,7 @@ func TestDeregister_MailOfManyPagesIsDeadLetteredWithOneEvent(t *testing.T) {
 }
 
 func TestDeregister_DeadLetteringResumesAfterARestart(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "builder")
 	sent := lead.fill("a", w)
@@ -105,6 +107,7 @@ func TestDeregister_DeadLetteringResumesAfterARestart(t *testing.T) {
 }
 
 func TestDeregister_RegisteringAgainAtOnceBringsTheMailboxBackEmpty(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "builder")
 	sent := lead.fill("a", w)
@@ -122,6 +125,7 @@ func TestDeregister_RegisteringAgainAtOnceBringsTheMailboxBackEmpty(t *testing.T
 }
 
 func TestDeregister_ClosingTheSessionEndsTheDeadLettering(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o := w.operator()
 	must(t, drop(o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "other", Settings: &pb.SessionSettings{SendRate: ptr(0.0)}})))
@@ -157,6 +161,7 @@ func (w *world) wantStrict(a *agent, n int) {
 }
 
 func TestOrder_ChangedAgeingRanksManyPagesAnew(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	for i := range int32(9) {
@@ -181,6 +186,7 @@ func (w *world) awaitRanked() {
 }
 
 func TestOrder_WhileRanksAreMixedEveryMessageIsClaimedOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "")
 	c := a.taker(&pb.ClaimOpen{Types: []string{"wanted"}})
@@ -215,6 +221,7 @@ func TestOrder_WhileRanksAreMixedEveryMessageIsClaimedOnce(t *testing.T) {
 }
 
 func TestConfigure_AnotherSettingChangesNoRank(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "")
 	w.agent("a", "")

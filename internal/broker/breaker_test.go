@@ -47,6 +47,7 @@ func (f *failing) shut(until time.Duration) {
 }
 
 func TestBreaker_OpensAfterFailuresInARow(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "")
 	fail := func(n int) {
@@ -70,6 +71,7 @@ func TestBreaker_OpensAfterFailuresInARow(t *testing.T) {
 }
 
 func TestBreaker_CountsClaimsThatRanOut(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "")
 	for range 5 {
@@ -81,6 +83,7 @@ func TestBreaker_CountsClaimsThatRanOut(t *testing.T) {
 }
 
 func TestBreaker_ReleasesCountNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "")
 	lead.send(to("a"))
@@ -91,6 +94,7 @@ func TestBreaker_ReleasesCountNothing(t *testing.T) {
 }
 
 func TestBreaker_LetsDirectivesThroughAndLeavesOthersAlone(t *testing.T) {
+	t.Parallel()
 	f := broken(t, 3)
 	b := f.agent("b", "builder")
 	f.operator().send(to("a", kind("nudge"), subject("hello")))
@@ -101,6 +105,7 @@ func TestBreaker_LetsDirectivesThroughAndLeavesOthersAlone(t *testing.T) {
 }
 
 func TestBreaker_ProbeDecides(t *testing.T) {
+	t.Parallel()
 	f := broken(t, 3)
 	c := f.a.taker(&pb.ClaimOpen{MaxInFlight: 10})
 	c.idle()
@@ -126,6 +131,7 @@ func TestBreaker_ProbeDecides(t *testing.T) {
 }
 
 func TestBreaker_OneProbeForAllConsumers(t *testing.T) {
+	t.Parallel()
 	f := broken(t, 0)
 	var all []*taker
 	for n := range 5 {
@@ -144,6 +150,7 @@ func TestBreaker_OneProbeForAllConsumers(t *testing.T) {
 }
 
 func TestBreaker_ProbeThatRunsOutOpensItAgain(t *testing.T) {
+	t.Parallel()
 	f := broken(t, 2)
 	f.pass(time.Minute)
 	wantList(t, "probe", subjectsOf(f.a.claim(5)), "0")
@@ -153,6 +160,7 @@ func TestBreaker_ProbeThatRunsOutOpensItAgain(t *testing.T) {
 }
 
 func TestBreaker_WaitingCallGetsTheProbe(t *testing.T) {
+	t.Parallel()
 	f := broken(t, 0)
 	f.configure(&pb.SessionSettings{BreakerTime: durationpb.New(5 * time.Second)})
 	f.lead.send(to("a", attempts(1)))
@@ -165,6 +173,7 @@ func TestBreaker_WaitingCallGetsTheProbe(t *testing.T) {
 }
 
 func TestBreaker_LastsOverRestart(t *testing.T) {
+	t.Parallel()
 	f := broken(t, 2)
 	f.pass(20 * time.Second)
 	f.Restart()
@@ -181,6 +190,7 @@ func TestBreaker_LastsOverRestart(t *testing.T) {
 }
 
 func TestBreaker_RegisteringAgainClosesIt(t *testing.T) {
+	t.Parallel()
 	f := broken(t, 2)
 	c := f.a.taker(&pb.ClaimOpen{MaxInFlight: 5})
 	f.a.register("builder")
@@ -189,6 +199,7 @@ func TestBreaker_RegisteringAgainClosesIt(t *testing.T) {
 }
 
 func TestBreaker_CanBeSwitchedOff(t *testing.T) {
+	t.Parallel()
 	f := broken(t, 2)
 	c := f.a.taker(&pb.ClaimOpen{MaxInFlight: 50})
 	f.configure(&pb.SessionSettings{BreakerFailures: ptr(int32(0))})
@@ -200,6 +211,7 @@ func TestBreaker_CanBeSwitchedOff(t *testing.T) {
 }
 
 func TestBreaker_ClaimsFromBeforeDecideNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	f := &failing{w, w.agent("lead", ""), w.agent("a", "")}
 	for range 8 {

@@ -28,6 +28,7 @@ func (a *agent) unsubscribe(channel string) bool {
 }
 
 func TestChannel_SubscriberGetsWhatIsSentFromThenOn(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "")
 	lead.send(toChannel("news", subject("before")))
@@ -48,6 +49,7 @@ func TestChannel_SubscriberGetsWhatIsSentFromThenOn(t *testing.T) {
 }
 
 func TestChannel_UnsubscribingMakesNoChannel(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	want(t, "changed", a.unsubscribe("nothing"), false)
@@ -55,6 +57,7 @@ func TestChannel_UnsubscribingMakesNoChannel(t *testing.T) {
 }
 
 func TestChannel_ListsBySubscriberAndInPages(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := w.agent("a", ""), w.agent("b", "")
 	b.subscribe("general", "news")
@@ -88,6 +91,7 @@ func TestChannel_ListsBySubscriberAndInPages(t *testing.T) {
 }
 
 func TestChannel_ConfigureIsForOperatorsAndKeepsWhatIsAbsent(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, o := w.agent("a", ""), w.operator()
 	a.subscribe("general")
@@ -111,6 +115,7 @@ func TestChannel_ConfigureIsForOperatorsAndKeepsWhatIsAbsent(t *testing.T) {
 }
 
 func TestChannel_OneGoesToOneSubscriber(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a, b := w.agent("lead", ""), w.agent("a", ""), w.agent("b", "")
 	lead.send(toChannel("work", one, subject("1")))
@@ -123,6 +128,7 @@ func TestChannel_OneGoesToOneSubscriber(t *testing.T) {
 }
 
 func TestChannel_OpenClaimStreamFollowsSubscriptions(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "")
 	lead.send(toChannel("work", one, subject("before")))
@@ -149,6 +155,7 @@ func TestChannel_OpenClaimStreamFollowsSubscriptions(t *testing.T) {
 }
 
 func TestChannel_RequestIDDoesNothingTwice(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, o := w.agent("a", ""), w.operator()
 	sub := &pb.SubscribeChannelRequest{RequestId: newUUID(), Channel: "news"}
@@ -171,6 +178,7 @@ func TestChannel_RequestIDDoesNothingTwice(t *testing.T) {
 }
 
 func TestChannel_DefaultTTLAppliesToALabelToo(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, o := w.agent("a", ""), w.operator()
 	must(t, drop(o.channels.ConfigureChannel(o.ctx, &pb.ConfigureChannelRequest{Channel: "news", DefaultTtl: durationpb.New(time.Minute)})))
@@ -186,6 +194,7 @@ func TestChannel_DefaultTTLAppliesToALabelToo(t *testing.T) {
 }
 
 func TestChannel_AnAgentSubscribesToAThousand(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	for i := range 1000 {

@@ -61,6 +61,7 @@ func (c *waiting) answer() *pb.ClaimMessagesResponse {
 }
 
 func TestClaim_SaysWhyThereIsNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "builder")
 	empty := func() *pb.ClaimMessagesResponse { return a.claimWith(&pb.ClaimMessagesRequest{Consumer: newUUID()}) }
@@ -79,6 +80,7 @@ func TestClaim_SaysWhyThereIsNothing(t *testing.T) {
 }
 
 func TestClaim_ReturnsFirstWhatTheConsumerHolds(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "")
 	lead.sendAll(to("a", subject("1")), to("a", subject("2")), to("a", subject("3"), priority(1)))
@@ -96,6 +98,7 @@ func TestClaim_ReturnsFirstWhatTheConsumerHolds(t *testing.T) {
 }
 
 func TestClaim_AnswerStaysSmall(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	for range 20 {
@@ -117,6 +120,7 @@ func TestClaim_AnswerStaysSmall(t *testing.T) {
 }
 
 func TestClaim_WaitsForASend(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "builder")
 	call := w.wait(a, &pb.ClaimMessagesRequest{Max: 5})
@@ -125,6 +129,7 @@ func TestClaim_WaitsForASend(t *testing.T) {
 }
 
 func TestClaim_WaitEndsEmptyHanded(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "")
 	lead.send(to("a", due(w.now(2*time.Hour))))
@@ -138,6 +143,7 @@ func TestClaim_WaitEndsEmptyHanded(t *testing.T) {
 }
 
 func TestClaim_WaitIsWokenByADelayThatIsOver(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "")
 	lead.send(to("a", due(w.now(5*time.Second)), subject("late")))
@@ -147,6 +153,7 @@ func TestClaim_WaitIsWokenByADelayThatIsOver(t *testing.T) {
 }
 
 func TestClaim_SeveralWaitersGetOneEach(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "")
 	var calls []*waiting
@@ -166,6 +173,7 @@ func TestClaim_SeveralWaitersGetOneEach(t *testing.T) {
 // that ended before, and the claim in the answer remains until its time limit. The broker's metrics
 // show how many answers it has sent.
 func TestClaim_CallerWhoGivesUpTakesNothingAlong(t *testing.T) {
+	t.Parallel()
 	const calls = 10
 	w := newWorld(t, apptest.WithMetrics())
 	lead := w.agent("lead", "")
@@ -203,6 +211,7 @@ func TestClaim_CallerWhoGivesUpTakesNothingAlong(t *testing.T) {
 }
 
 func TestClaim_WaitEndsWhenTheBrokerStops(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	call := w.wait(a, &pb.ClaimMessagesRequest{})
@@ -212,6 +221,7 @@ func TestClaim_WaitEndsWhenTheBrokerStops(t *testing.T) {
 }
 
 func TestClaim_EightConsumersOnOneQueueShareItWithoutADouble(t *testing.T) {
+	t.Parallel()
 	const total, consumers = 10_000, 8
 	w := newWorld(t)
 	lead := w.agent("lead", "")
@@ -272,6 +282,7 @@ func TestClaim_EightConsumersOnOneQueueShareItWithoutADouble(t *testing.T) {
 }
 
 func TestClaim_StuckConsumersStopNobodyElse(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.configure(&pb.SessionSettings{MailboxLimit: ptr[int64](500)})
 	lead, worker := w.agent("lead", ""), w.agent("worker", "builder")
@@ -298,6 +309,7 @@ func TestClaim_StuckConsumersStopNobodyElse(t *testing.T) {
 }
 
 func TestClaim_ConsumerThatNeverReadsFailsAtNothingItWasNotGiven(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "")
 	const n = 100

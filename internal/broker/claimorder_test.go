@@ -9,6 +9,7 @@ import (
 
 // More than the broker reads from a mailbox at a time.
 func TestClaim_OfManyFromSeveralMailboxesIsInOneOrder(t *testing.T) {
+	t.Parallel()
 	const each = 300
 	for name, types := range map[string][]string{"all": nil, "of a type": {"work"}} {
 		t.Run(name, func(t *testing.T) {

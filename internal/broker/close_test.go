@@ -37,6 +37,7 @@ func wantClosed(t *testing.T, what string, err error) {
 }
 
 func TestCloseSession_CancelsWhatIsUnfinished(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.project()
 	held := lead.send(to("builder"))
@@ -52,6 +53,7 @@ func TestCloseSession_CancelsWhatIsUnfinished(t *testing.T) {
 }
 
 func TestCloseSession_RefusesChangesAndLetsRead(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.project()
 	sent := lead.send(to("builder"))
@@ -99,6 +101,7 @@ func TestCloseSession_RefusesChangesAndLetsRead(t *testing.T) {
 }
 
 func TestCloseSession_EndsStreamsAndWaits(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.project()
 	stream, err := builder.Claim(builder.ctx)
@@ -124,6 +127,7 @@ func TestCloseSession_EndsStreamsAndWaits(t *testing.T) {
 }
 
 func TestCloseSession_RefusesTheDefaultOne(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o := w.operator()
 	_, err := o.sessions.CloseSession(o.ctx, &pb.CloseSessionRequest{Name: "default"})

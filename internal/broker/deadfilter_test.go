@@ -71,6 +71,7 @@ func (a *agent) deadSubjects(mailbox string, f *pb.DeadLetterFilter) []string {
 }
 
 func TestDeadLetters_FilterByWhatTheyHaveInCommon(t *testing.T) {
+	t.Parallel()
 	w := graves(t)
 	o := w.operator()
 	for _, c := range []struct {
@@ -101,6 +102,7 @@ func TestDeadLetters_FilterByWhatTheyHaveInCommon(t *testing.T) {
 }
 
 func TestRedrive_AllThatMatch(t *testing.T) {
+	t.Parallel()
 	w := graves(t)
 	a, o := w.in("default", "a"), w.operator()
 	r := &pb.RedriveDeadLettersRequest{Filter: &pb.DeadLetterFilter{Error: "timeout"}, DryRun: true}
@@ -125,6 +127,7 @@ func TestRedrive_AllThatMatch(t *testing.T) {
 }
 
 func TestPurge_AllThatMatchAfterADryRun(t *testing.T) {
+	t.Parallel()
 	w := graves(t)
 	o := w.operator()
 	ids := []string{o.deadLetters()[0].Message.Id, o.deadLetters()[1].Message.Id}
@@ -151,6 +154,7 @@ func TestPurge_AllThatMatchAfterADryRun(t *testing.T) {
 }
 
 func TestDeadLetters_AChangeUntilTheCountLeavesLaterOnes(t *testing.T) {
+	t.Parallel()
 	for name, r := range map[string]*pb.PurgeDeadLettersRequest{
 		"all": {All: true}, "mailbox": {Mailbox: "a"}, "filter": {Filter: &pb.DeadLetterFilter{Holders: []string{"a"}}},
 	} {
@@ -178,6 +182,7 @@ func TestDeadLetters_AChangeUntilTheCountLeavesLaterOnes(t *testing.T) {
 }
 
 func TestDeadLetters_ADryRunKeepsAnEarlierToTime(t *testing.T) {
+	t.Parallel()
 	w := graves(t)
 	o := w.operator()
 	early := o.deadLetters()[1].Delivery.FinishedAt // that of "3"
@@ -193,6 +198,7 @@ func TestDeadLetters_ADryRunKeepsAnEarlierToTime(t *testing.T) {
 }
 
 func TestDeadLetters_ADryRunKeepsNoAnswer(t *testing.T) {
+	t.Parallel()
 	w := graves(t)
 	o := w.operator()
 	r := &pb.RedriveDeadLettersRequest{RequestId: newUUID(), All: true, DryRun: true}
@@ -208,6 +214,7 @@ func TestDeadLetters_ADryRunKeepsNoAnswer(t *testing.T) {
 }
 
 func TestDeadLetters_PagesAreBoundedAndGoOnBehindWhatTheyHaveRead(t *testing.T) {
+	t.Parallel()
 	w := graves(t)
 	o := w.operator()
 	w.copyDead(6000)
@@ -254,6 +261,7 @@ func TestDeadLetters_PagesAreBoundedAndGoOnBehindWhatTheyHaveRead(t *testing.T) 
 }
 
 func TestDeadLetters_ManyMailboxesAreMergedByMessage(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.unbroken()
 	lead := w.agent("lead", "")
@@ -295,6 +303,7 @@ func TestDeadLetters_ManyMailboxesAreMergedByMessage(t *testing.T) {
 }
 
 func TestDeadLetters_CheckTheirFields(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o := w.operator()
 	for field, f := range map[string]*pb.DeadLetterFilter{
@@ -326,6 +335,7 @@ func TestDeadLetters_CheckTheirFields(t *testing.T) {
 }
 
 func TestRedrive_CallersAtOnceRedriveEachDeadLetterOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.unbroken()
 	a := w.agent("a", "")

@@ -20,6 +20,7 @@ func (a *agent) purge(ids ...string) int32 {
 }
 
 func TestDeadLetters_ListsNewestFirstInPages(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.unbroken()
 	a := w.agent("a", "")
@@ -44,6 +45,7 @@ func TestDeadLetters_ListsNewestFirstInPages(t *testing.T) {
 }
 
 func TestDeadLetters_PagesAcrossTheDeliveriesOfOneMessage(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "")
 	crowd := w.agents("builder", "b1", "b2", "b3", "b4", "b5")
@@ -68,6 +70,7 @@ func TestDeadLetters_PagesAcrossTheDeliveriesOfOneMessage(t *testing.T) {
 }
 
 func TestDeadLetters_AnAgentSeesItsOwnMailboxes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a, b := w.agent("lead", "lead"), w.agent("a", "builder"), w.agent("b", "tester")
 	a.subscribe("news")
@@ -104,6 +107,7 @@ func TestDeadLetters_AnAgentSeesItsOwnMailboxes(t *testing.T) {
 }
 
 func TestRedrive_AttemptsStartAgainAndHistoryStays(t *testing.T) {
+	t.Parallel()
 	s := staged(t, attempts(2))
 	s.worker.nack(&pb.Nack{ClaimId: s.worker.claim1().ClaimId, Error: "first", Delay: durationpb.New(0)})
 	s.worker.nack(&pb.Nack{ClaimId: s.worker.claim1().ClaimId, Error: "second"})
@@ -126,6 +130,7 @@ func TestRedrive_AttemptsStartAgainAndHistoryStays(t *testing.T) {
 }
 
 func TestRedrive_IsAllOrNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	dead1 := a.send(to("a")).Id
@@ -143,6 +148,7 @@ func TestRedrive_IsAllOrNothing(t *testing.T) {
 }
 
 func TestRedrive_AWholeMailboxAtMostAThousandAtATime(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.unbroken()
 	a := w.agent("a", "")
@@ -169,6 +175,7 @@ func TestRedrive_AWholeMailboxAtMostAThousandAtATime(t *testing.T) {
 }
 
 func TestRedrive_OfAFanOutOnlyWhatIsDeadAndTheCallers(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "")
 	b := w.agents("builder", "b1", "b2", "b3")
@@ -188,6 +195,7 @@ func TestRedrive_OfAFanOutOnlyWhatIsDeadAndTheCallers(t *testing.T) {
 }
 
 func TestRedrive_AfterTheTimeToLiveHasNoneLeft(t *testing.T) {
+	t.Parallel()
 	s := staged(t, ttl(time.Minute))
 	s.worker.kill()
 	s.pass(time.Hour)
@@ -199,6 +207,7 @@ func TestRedrive_AfterTheTimeToLiveHasNoneLeft(t *testing.T) {
 }
 
 func TestPurge_CancelsAndIsForOperators(t *testing.T) {
+	t.Parallel()
 	s := staged(t)
 	s.worker.kill()
 	_, err := s.worker.PurgeDeadLetters(s.worker.ctx, &pb.PurgeDeadLettersRequest{Ids: []string{s.id}})
@@ -216,6 +225,7 @@ func TestPurge_CancelsAndIsForOperators(t *testing.T) {
 }
 
 func TestDeadLetters_RequestIDDoesNothingTwice(t *testing.T) {
+	t.Parallel()
 	s := staged(t)
 	s.worker.kill()
 	r := &pb.RedriveDeadLettersRequest{RequestId: newUUID(), Ids: []string{s.id}}

@@ -28,6 +28,7 @@ func (w *world) plant(change, condition string) {
 // TestDefect_LateInASendFailsThatSendAlone plants a defect that shows after the first change of a
 // send, while other agents send as well. Their messages are sent, each once.
 func TestDefect_LateInASendFailsThatSendAlone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.plant("INSERT ON messages", "NEW.type = 'planted'")
 	target := w.agent("target", "")
@@ -63,6 +64,7 @@ func TestDefect_LateInASendFailsThatSendAlone(t *testing.T) {
 }
 
 func TestDefect_LateInASettlementFailsItsFrameAlone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.plant("INSERT ON events", "NEW.type = 'message.acked' AND NEW.source = 'unlucky'")
 	lead := w.agent("lead", "")

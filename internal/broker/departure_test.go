@@ -10,6 +10,7 @@ import (
 )
 
 func TestDeregister_ClaimsGoBackUncountedAndOwnMailIsDead(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a, b := w.agent("lead", ""), w.agent("a", "builder"), w.agent("b", "builder")
 	own := lead.sendAll(to("a"), to("a", key("k")), to("a", key("k")), to("a", due(w.now(time.Hour))))
@@ -36,6 +37,7 @@ func TestDeregister_ClaimsGoBackUncountedAndOwnMailIsDead(t *testing.T) {
 }
 
 func TestDeregister_EndsStreamsAndWaitingCalls(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "builder")
 	c := a.taker(&pb.ClaimOpen{MaxInFlight: 10})
@@ -65,6 +67,7 @@ func TestDeregister_EndsStreamsAndWaitingCalls(t *testing.T) {
 }
 
 func TestDeregister_EndsSubscriptions(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "")
 	a.subscribe("news")
@@ -74,6 +77,7 @@ func TestDeregister_EndsSubscriptions(t *testing.T) {
 }
 
 func TestDeregister_RegisteringAgainBringsTheMailboxBackEmpty(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "builder")
 	a.subscribe("news")
@@ -93,6 +97,7 @@ func TestDeregister_RegisteringAgainBringsTheMailboxBackEmpty(t *testing.T) {
 }
 
 func TestRegister_AgainTakesOverWhatIsHeld(t *testing.T) {
+	t.Parallel()
 	s := staged(t)
 	s.worker.subscribe("news")
 	c := s.worker.taker(&pb.ClaimOpen{MaxInFlight: 2})

@@ -13,6 +13,7 @@ import (
 )
 
 func TestDirective_OnlyOperatorsAndDirectorsSendThem(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("l", "lead"), w.agent("b", "builder")
 	for _, c := range []string{"nudge", "halt", "resume", "terminate", "shutdown_request"} {
@@ -33,6 +34,7 @@ func TestDirective_OnlyOperatorsAndDirectorsSendThem(t *testing.T) {
 }
 
 func TestDirective_RefusedOnAStreamLeavesTheOthersAlone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := w.agent("a", "builder"), w.agent("b", "builder")
 	s := a.sender()
@@ -43,6 +45,7 @@ func TestDirective_RefusedOnAStreamLeavesTheOthersAlone(t *testing.T) {
 }
 
 func TestDirective_GoesToAgentsAndNotToAQueue(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.agents("builder", "b1", "b2")
 	o := w.operator()
@@ -58,6 +61,7 @@ func TestDirective_GoesToAgentsAndNotToAQueue(t *testing.T) {
 }
 
 func TestDirective_IsHandedOutBeforeAnythingElse(t *testing.T) {
+	t.Parallel()
 	for name, ageing := range map[string]time.Duration{"ageing": 5 * time.Minute, "strict": 0} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -76,6 +80,7 @@ func TestDirective_IsHandedOutBeforeAnythingElse(t *testing.T) {
 }
 
 func TestDirective_RedrivenIsStillFirst(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o, a := w.operator(), w.agent("a", "")
 	id := o.send(to("a", kind("nudge"), subject("directive"))).Id
@@ -86,6 +91,7 @@ func TestDirective_RedrivenIsStillFirst(t *testing.T) {
 }
 
 func TestDirective_GoesIntoAFullMailbox(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.configure(&pb.SessionSettings{MailboxLimit: ptr(int64(1))})
 	o, a := w.operator(), w.agent("a", "")
@@ -96,6 +102,7 @@ func TestDirective_GoesIntoAFullMailbox(t *testing.T) {
 }
 
 func TestHalt_HandsOutDirectivesOnlyUntilTheResume(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("l", "lead"), w.agent("a", "builder")
 	c := a.taker(&pb.ClaimOpen{MaxInFlight: 10})
@@ -121,6 +128,7 @@ func TestHalt_HandsOutDirectivesOnlyUntilTheResume(t *testing.T) {
 
 // What was sent in one batch with the resume does not overtake what waits.
 func TestHalt_ResumeKeepsTheOrder(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o, a := w.operator(), w.agent("a", "builder")
 	c := a.taker(&pb.ClaimOpen{})
@@ -137,6 +145,7 @@ func TestHalt_ResumeKeepsTheOrder(t *testing.T) {
 }
 
 func TestHalt_EndsWithTheResume(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o, a := w.operator(), w.agent("a", "builder")
 	o.send(to("a", kind("halt"), subject("claimed")))
@@ -152,6 +161,7 @@ func TestHalt_EndsWithTheResume(t *testing.T) {
 }
 
 func TestHalt_CallsSayThatTheyGetNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o, a := w.operator(), w.agent("a", "builder")
 	o.sendAll(to("a", kind("halt")), to("a", subject("own")), toRole("builder", subject("role")))
@@ -167,6 +177,7 @@ func TestHalt_CallsSayThatTheyGetNothing(t *testing.T) {
 }
 
 func TestHalt_LastsOverRestartAndRegistration(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o, a := w.operator(), w.agent("a", "")
 	o.sendAll(to("a", kind("halt")), to("a", subject("work")))
@@ -184,6 +195,7 @@ func TestHalt_LastsOverRestartAndRegistration(t *testing.T) {
 }
 
 func TestHalt_StopsOnlyThoseWhoGetIt(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o := w.operator()
 	a := w.agents("builder", "b1", "b2", "t1")
@@ -201,6 +213,7 @@ func TestHalt_StopsOnlyThoseWhoGetIt(t *testing.T) {
 }
 
 func TestDirective_FourRolesDirectByDefault(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.agent("b", "builder")
 	for _, role := range []string{"lead", "overseer", "orchestrator", "project_manager"} {

@@ -13,6 +13,7 @@ import (
 // Whatever waits, the gauges look each mailbox up in an index, and count what is claimed or dead in indexes that
 // have nothing else.
 func TestGauges_WalkThroughNothingThatWaits(t *testing.T) {
+	t.Parallel()
 	st, err := store.Open(t.Context(), store.Options{Dir: t.TempDir(), Clock: clockwork.NewRealClock(), Migrations: Migrations()})
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ func (a *agent) waits(lead *agent, n int32) *taker {
 }
 
 func TestHandOff_BatchThatIsRefusedGivesNothingAway(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "lead")
 	stream := w.agent("builder-1", "builder").waits(lead, 2)
@@ -35,6 +36,7 @@ func TestHandOff_BatchThatIsRefusedGivesNothingAway(t *testing.T) {
 }
 
 func TestHandOff_ConsumersTakeTurns(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "lead")
 	var streams []*taker
@@ -50,6 +52,7 @@ func TestHandOff_ConsumersTakeTurns(t *testing.T) {
 }
 
 func TestHandOff_NobodyOvertakesWhatIsReady(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "lead")
 	stream := w.agent("builder-1", "builder").waits(lead, 1)
@@ -69,6 +72,7 @@ func TestHandOff_NobodyOvertakesWhatIsReady(t *testing.T) {
 }
 
 func TestHandOff_FollowerOfTheMailboxSeesWhatItsOwnStreamWasGiven(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder-1", "builder")
 	stream := builder.waits(lead, 5)

@@ -27,7 +27,10 @@ import (
 	"brokerd/internal/testkit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testkit.Histories(40, 100)
+	goleak.VerifyTestMain(m)
+}
 
 // The states of a delivery, for tables.
 const (

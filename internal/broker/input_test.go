@@ -23,6 +23,7 @@ const (
 )
 
 func TestInput_EveryFieldOfAMessageIsChecked(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	long := func(n int) string { return strings.Repeat("x", n) }
@@ -122,6 +123,7 @@ func TestInput_EveryFieldOfAMessageIsChecked(t *testing.T) {
 }
 
 func TestInput_LimitsAreInclusive(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	full := to("a", subject(strings.Repeat("s", 512)), kind(strings.Repeat("k", 128)), key(strings.Repeat("o", 128)),
@@ -140,6 +142,7 @@ func TestInput_LimitsAreInclusive(t *testing.T) {
 }
 
 func TestInput_MessageBeyondOneMebibyteIsExhausted(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	big := to("a", func(m *pb.Message) {
@@ -165,6 +168,7 @@ type bad struct {
 }
 
 func TestInput_EveryCallNamesTheField(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, o := w.agent("a", "builder"), w.operator()
 	ctx, id := a.ctx, newUUID()
@@ -335,6 +339,7 @@ func TestInput_EveryCallNamesTheField(t *testing.T) {
 }
 
 func TestInput_AllFaultsOfARequestAreNamedAtOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	err := w.agent("a", "").refused(&pb.Message{Target: to("-").Target, Priority: 11, Subject: "\n"})
 	fields := testkit.Fields(err)
@@ -343,6 +348,7 @@ func TestInput_AllFaultsOfARequestAreNamedAtOnce(t *testing.T) {
 }
 
 func TestInput_ClaimFrameBeyondTheLimitsEndsTheStream(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	c := w.agent("a", "").taker(&pb.ClaimOpen{})
 	c.put(&pb.ClaimRequest{Acks: slices.Repeat([]string{"1.1"}, 501), Releases: slices.Repeat([]string{"1.1"}, 500)})
@@ -350,6 +356,7 @@ func TestInput_ClaimFrameBeyondTheLimitsEndsTheStream(t *testing.T) {
 }
 
 func TestInput_PageTokenOfAnotherListIsRefused(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	a.sendAll(to("a"), to("a"))

@@ -17,6 +17,7 @@ import (
 
 // What is archived is what reflection over the API's types says, a field that is new tomorrow included.
 func TestLine_IsWhatReflectionWrites(t *testing.T) {
+	t.Parallel()
 	plain := 0
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 1))

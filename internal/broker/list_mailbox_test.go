@@ -9,6 +9,7 @@ import (
 )
 
 func TestListMessages_OperatorsListAMailboxByItsName(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "builder")
 	lead.subscribe("news")
@@ -31,6 +32,7 @@ func TestListMessages_OperatorsListAMailboxByItsName(t *testing.T) {
 }
 
 func TestListMessages_AgentsDoNotListAMailboxByItsName(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, o := w.agent("a", ""), w.operator()
 	_, err := a.ListMessages(a.ctx, &pb.ListMessagesRequest{Mailbox: "b"})

@@ -32,6 +32,7 @@ func (a *agent) pages(r *pb.ListMessagesRequest) []string {
 }
 
 func TestList_BoxesAndTheirDefaults(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "builder")
 	lead.sendAll(to("a", subject("for a")), toRole("builder", subject("for a builder")))
@@ -60,6 +61,7 @@ func TestList_BoxesAndTheirDefaults(t *testing.T) {
 }
 
 func TestList_PagesBothWays(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	var forward []string
@@ -82,6 +84,7 @@ func TestList_PagesBothWays(t *testing.T) {
 }
 
 func TestList_PageStaysSmall(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	for i := range 30 {
@@ -96,6 +99,7 @@ func TestList_PageStaysSmall(t *testing.T) {
 }
 
 func TestList_ByTime(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	for i := range 4 {
@@ -109,6 +113,7 @@ func TestList_ByTime(t *testing.T) {
 }
 
 func TestList_ThreadHasItsFirstMessageToo(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := w.agent("a", ""), w.agent("b", "")
 	question := a.send(to("b", subject("question")))
@@ -128,6 +133,7 @@ func TestList_ThreadHasItsFirstMessageToo(t *testing.T) {
 }
 
 func TestList_MarkReadMarksWhatIsListed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "builder")
 	sent := lead.sendAll(to("a"), to("a"), to("a"), toRole("builder"), to("a", due(w.now(time.Hour))))
@@ -164,6 +170,7 @@ func TestList_MarkReadMarksWhatIsListed(t *testing.T) {
 }
 
 func TestGet_TakesIDRevisionAndClaimID(t *testing.T) {
+	t.Parallel()
 	s := staged(t)
 	c := s.worker.claim1()
 	for _, id := range []string{s.id, strconv.FormatInt(c.Message.Revision, 10), c.ClaimId, strings.ToUpper(s.id)} {
@@ -176,6 +183,7 @@ func TestGet_TakesIDRevisionAndClaimID(t *testing.T) {
 }
 
 func TestGet_TellsOfEachRecipient(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "")
 	b := w.agents("builder", "b1", "b2", "b3", "b4", "b5", "b6")
@@ -197,6 +205,7 @@ func TestGet_TellsOfEachRecipient(t *testing.T) {
 }
 
 func TestList_FindsTheFewMessagesOfASmallSession(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o, other := w.operator(), w.in("other", "")
 	must(t, drop(o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "other", Settings: &pb.SessionSettings{SendRate: ptr(0.0)}})))

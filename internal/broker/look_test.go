@@ -31,6 +31,7 @@ func (a *agent) whole(order pb.MessageOrder, queues bool, filter *pb.MessageFilt
 }
 
 func TestLook_ByPriorityShowsTheOrderOfClaims(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "builder")
 	for i, p := range []int32{3, 7, 5, 7, 10, 1} {
@@ -53,6 +54,7 @@ func TestLook_ByPriorityShowsTheOrderOfClaims(t *testing.T) {
 }
 
 func TestLook_ShowsTheQueuesOfTheRoleAndTheChannelsAndTakesNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a, b := w.agent("lead", ""), w.agent("a", "builder"), w.agent("b", "builder")
 	a.subscribe("news")
@@ -100,6 +102,7 @@ func TestLook_ShowsTheQueuesOfTheRoleAndTheChannelsAndTakesNothing(t *testing.T)
 }
 
 func TestLook_WaitsForAMessageInAQueue(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "builder")
 	type answer struct {
@@ -131,6 +134,7 @@ func TestLook_WaitsForAMessageInAQueue(t *testing.T) {
 }
 
 func TestLook_RefusesWhatDoesNotGoTogether(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "builder")
 	id := a.send(to("a")).Id
@@ -162,6 +166,7 @@ func TestLook_RefusesWhatDoesNotGoTogether(t *testing.T) {
 }
 
 func TestLook_NeedsARegisteredAgent(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "builder")
 	a.deregister()
@@ -171,6 +176,7 @@ func TestLook_NeedsARegisteredAgent(t *testing.T) {
 }
 
 func TestList_MarksGivenMessagesAsRead(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "builder")
 	sent := lead.sendAll(to("a", subject("one")), to("a", subject("two")), to("a", subject("three")), toRole("builder"), to("lead"))

@@ -45,6 +45,7 @@ func (w *world) boxLines(boxes []*pb.MailboxSummary) []string {
 }
 
 func TestListMailboxes_CountsAndSortsByAgeOrNumber(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a, b := w.agent("lead", "lead"), w.agent("a", "builder"), w.agent("b", "")
 	w.agent("idle", "")
@@ -70,6 +71,7 @@ func TestListMailboxes_CountsAndSortsByAgeOrNumber(t *testing.T) {
 }
 
 func TestListMailboxes_TheOldestIsFoundBehindClaimsAndPriorities(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, worker := w.agent("lead", ""), w.agent("worker", "builder")
 	lead.sendAll(to("worker", priority(9)), toRole("builder", priority(1)))
@@ -81,6 +83,7 @@ func TestListMailboxes_TheOldestIsFoundBehindClaimsAndPriorities(t *testing.T) {
 }
 
 func TestListMailboxes_PagesKeepWhatWaitsAllTheTime(t *testing.T) {
+	t.Parallel()
 	for _, order := range []pb.MailboxOrder{byAge, byWaiting} {
 		t.Run(order.String(), func(t *testing.T) {
 			w := newWorld(t)
@@ -125,6 +128,7 @@ func TestListMailboxes_PagesKeepWhatWaitsAllTheTime(t *testing.T) {
 }
 
 func TestListMailboxes_CountsOfDeadLettersEndAtAThousand(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	a.send(to("a"))
@@ -136,6 +140,7 @@ func TestListMailboxes_CountsOfDeadLettersEndAtAThousand(t *testing.T) {
 }
 
 func TestListMailboxes_ChecksItsFields(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o := w.operator()
 	for field, r := range map[string]*pb.ListMailboxesRequest{

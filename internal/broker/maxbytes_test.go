@@ -13,6 +13,7 @@ import (
 
 // A consumer's max_bytes ends what it is given once it holds as much: the last message may go beyond it, and no other.
 func TestClaimStream_HoldsNoMoreOnceItsBytesAreReached(t *testing.T) {
+	t.Parallel()
 	body := func(m *pb.Message) { m.Body = strings.Repeat("x", 400) }
 	open := &pb.ClaimOpen{MaxInFlight: 100, MaxBytes: 1000}
 	hold := func(c *taker) { // two are less than 1,000 bytes, the third goes beyond

@@ -22,6 +22,7 @@ func (a *agent) move(from, to string, ids ...string) *pb.MoveMessagesResponse {
 }
 
 func TestMove_MailForAMisspelledRoleGoesToItsAgents(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	builder, o := w.agent("builder-1", "builder"), w.operator()
 	low := o.send(toRole("bulider", subject("low"), priority(1)))
@@ -44,6 +45,7 @@ func TestMove_MailForAMisspelledRoleGoesToItsAgents(t *testing.T) {
 }
 
 func TestMove_OrderingKeyKeepsItsOrder(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, o := w.agent("a", "new"), w.operator()
 	b := w.agent("b", "old")
@@ -67,6 +69,7 @@ func TestMove_OrderingKeyKeepsItsOrder(t *testing.T) {
 }
 
 func TestMove_TheHeadOfAKeyFreesTheNext(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.agent("a", "new")
 	o := w.operator()
@@ -77,6 +80,7 @@ func TestMove_TheHeadOfAKeyFreesTheNext(t *testing.T) {
 }
 
 func TestMove_DelayedMessageBecomesDueInTheNewMailbox(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, o := w.agent("a", ""), w.operator()
 	m := o.send(toRole("nobody", subject("later"), due(w.now(time.Minute))))
@@ -89,6 +93,7 @@ func TestMove_DelayedMessageBecomesDueInTheNewMailbox(t *testing.T) {
 }
 
 func TestMove_FailedAttemptsStayWithTheMessage(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b, o := w.agent("a", ""), w.agent("b", ""), w.operator()
 	m := o.send(to("a"))
@@ -110,6 +115,7 @@ func (w *world) awaitDue(id string) {
 }
 
 func TestMove_ArrivesUnreadForReadersOfTheNewMailbox(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b, o := w.agent("a", ""), w.agent("b", ""), w.operator()
 	m := o.send(to("a", subject("hello"), resendAfter(time.Minute)))
@@ -135,6 +141,7 @@ func TestMove_ArrivesUnreadForReadersOfTheNewMailbox(t *testing.T) {
 }
 
 func TestMove_ConsumerThatWaitsGetsIt(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, o := w.agent("a", "builder"), w.operator()
 	m := o.send(toRole("bulider", subject("work")))
@@ -147,6 +154,7 @@ func TestMove_ConsumerThatWaitsGetsIt(t *testing.T) {
 }
 
 func TestMove_LeavesWhatTheRecipientMayHaveAlready(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.agents("builder", "b-1", "b-2")
 	w.agent("c", "")
@@ -163,6 +171,7 @@ func TestMove_LeavesWhatTheRecipientMayHaveAlready(t *testing.T) {
 }
 
 func TestMove_IsRefused(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, o := w.agent("builder-1", "builder"), w.operator()
 	m := o.send(toRole("bulider"))

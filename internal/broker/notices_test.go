@@ -65,6 +65,7 @@ func (v *village) Matching(_ store.Querier, _ int64, role, _ string) (found []br
 func (v *village) Nearest(store.Querier, int64, string) ([]string, error) { return nil, nil }
 
 func TestNotify_ReachesRegisteredAgentsAndNeverFailsTheChange(t *testing.T) {
+	t.Parallel()
 	v := &village{agents: []broker.Agent{{Name: "a", Role: "builder"}, {Name: "b", Role: "builder"}, {Name: "c"}}}
 	clock := clockwork.NewFakeClock()
 	st := testkit.Store(t, t.TempDir(), clock, events.Migrations(), once.Migrations(), broker.Migrations())
@@ -155,6 +156,7 @@ func (w *world) claims(a *agent, notices bool) <-chan *pb.ClaimMessagesResponse 
 const unread = pb.DeliveryState_DELIVERY_STATE_NOTICE
 
 func TestNotice_IsNotWork(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "lead")
 	w.agent("builder", "builder")
@@ -183,6 +185,7 @@ func TestNotice_IsNotWork(t *testing.T) {
 }
 
 func TestNotice_IsReadOnce(t *testing.T) {
+	t.Parallel()
 	type reading struct {
 		name string
 		read func(a *agent, id string) int
@@ -230,6 +233,7 @@ func TestNotice_IsReadOnce(t *testing.T) {
 }
 
 func TestNotice_StaysUnreadForAReaderThatKeepsNotices(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "lead")
 	w.agent("builder", "builder")
@@ -253,6 +257,7 @@ func TestNotice_StaysUnreadForAReaderThatKeepsNotices(t *testing.T) {
 }
 
 func TestNotice_EndsTheWaitOfACallThatAsksForNotices(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, plain := w.agent("lead", "lead"), w.agent("plain", "lead")
 	w.agent("builder", "builder")
@@ -269,6 +274,7 @@ func TestNotice_EndsTheWaitOfACallThatAsksForNotices(t *testing.T) {
 }
 
 func TestNotice_WithAClaimInOneAnswer(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "lead")
 	w.agent("builder", "builder")
@@ -280,6 +286,7 @@ func TestNotice_WithAClaimInOneAnswer(t *testing.T) {
 }
 
 func TestNotice_IsWithdrawnWhenTheQuestionIsSettled(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	for name, settle := range map[string]func(q *pb.SendResult){
@@ -301,6 +308,7 @@ func TestNotice_IsWithdrawnWhenTheQuestionIsSettled(t *testing.T) {
 }
 
 func TestNotice_ExpiresUnreadAfterADay(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "lead")
 	w.agent("builder", "builder")
@@ -314,6 +322,7 @@ func TestNotice_ExpiresUnreadAfterADay(t *testing.T) {
 }
 
 func TestNotice_EndsWithItsAgent(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, other := w.agent("lead", "lead"), w.agent("other", "lead")
 	w.agent("builder", "builder")
@@ -327,6 +336,7 @@ func TestNotice_EndsWithItsAgent(t *testing.T) {
 }
 
 func TestNotice_EndsWithItsSession(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	operator := w.operator()
 	must(t, drop(operator.sessions.CreateSession(operator.ctx, &pb.CreateSessionRequest{Name: "short"})))
@@ -347,6 +357,7 @@ func TestNotice_EndsWithItsSession(t *testing.T) {
 }
 
 func TestNotice_CanBeCancelledByAnOperator(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "lead")
 	w.agent("builder", "builder")

@@ -9,6 +9,7 @@ import (
 )
 
 func TestSend_NeitherRequestIdsNorProducerNumbersOutliveTheirSession(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o := w.operator()
 	a := w.in("project", "a")

@@ -9,6 +9,7 @@ import (
 
 // A redriven delivery is the oldest of its ordering key and yet waits for its turn.
 func TestOrder_EndOfABlockedDeliveryLeavesTheTurnWhereItIs(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, worker := w.agent("lead", "lead"), w.agent("worker", "")
 	send := func() string { return lead.send(to("worker", key("key"))).Id }
@@ -27,6 +28,7 @@ func TestOrder_EndOfABlockedDeliveryLeavesTheTurnWhereItIs(t *testing.T) {
 }
 
 func TestOrder_DeliveriesThatExpireTogetherPassTheTurnOn(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, worker := w.agent("lead", "lead"), w.agent("worker", "")
 	for range 2 {

@@ -27,6 +27,7 @@ func (a *agent) drain() []string {
 }
 
 func TestOrder_PriorityFirstThenRevision(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	a.send(to("a", subject("5"), priority(5)))
@@ -36,6 +37,7 @@ func TestOrder_PriorityFirstThenRevision(t *testing.T) {
 }
 
 func TestOrder_WaitingIsWorthPriority(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	a.send(to("a", subject("old 3"), priority(3)))
@@ -45,6 +47,7 @@ func TestOrder_WaitingIsWorthPriority(t *testing.T) {
 }
 
 func TestOrder_StrictWithoutAgeing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.configure(&pb.SessionSettings{Ageing: durationpb.New(0)})
 	a := w.agent("a", "")
@@ -55,6 +58,7 @@ func TestOrder_StrictWithoutAgeing(t *testing.T) {
 }
 
 func TestOrder_ChangedAgeingRanksAllThatWaitsAnew(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	send := func() {
@@ -77,6 +81,7 @@ func TestOrder_ChangedAgeingRanksAllThatWaitsAnew(t *testing.T) {
 }
 
 func TestOrder_ChangedAgeingStarvesNoFilteredConsumer(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	a.sendAll(to("a", kind("x"), subject("1")), to("a", kind("x"), subject("2")), to("a", kind("x"), subject("3"), priority(9)))
@@ -91,6 +96,7 @@ func TestOrder_ChangedAgeingStarvesNoFilteredConsumer(t *testing.T) {
 }
 
 func TestOrder_PutBackKeepsItsPlace(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	for i := range 4 {
@@ -105,6 +111,7 @@ func TestOrder_PutBackKeepsItsPlace(t *testing.T) {
 }
 
 func TestOrder_DelayedComesByItsTimeOfSending(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	late := a.send(to("a", subject("first"), due(w.now(time.Minute)))).Id
@@ -117,6 +124,7 @@ func TestOrder_DelayedComesByItsTimeOfSending(t *testing.T) {
 }
 
 func TestOrderingKey_OnlyItsHeadIsHandedOut(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	sent := a.sendAll(to("a", key("k"), subject("k1")), to("a", key("k"), subject("k2"), priority(10)), to("a", key("l"), subject("l1")), to("a", subject("free")))
@@ -128,6 +136,7 @@ func TestOrderingKey_OnlyItsHeadIsHandedOut(t *testing.T) {
 }
 
 func TestOrderingKey_IsOfOneMailbox(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := w.agent("a", ""), w.agent("b", "")
 	a.sendAll(to("a", key("k")), to("b", key("k")))
@@ -137,6 +146,7 @@ func TestOrderingKey_IsOfOneMailbox(t *testing.T) {
 
 // What happens to the head of an ordering key decides when the next one is handed out.
 func TestOrderingKey_NextWaitsUntilTheHeadIsFinished(t *testing.T) {
+	t.Parallel()
 	hold := func(*world, *agent, *pb.SendResult) {}
 	nack := func(n *pb.Nack) func(*world, *agent, *pb.SendResult) {
 		return func(_ *world, a *agent, head *pb.SendResult) { n.ClaimId = head.Id; a.claim1(); a.nack(n) }
@@ -176,6 +186,7 @@ func farAhead(m *pb.Message) {
 }
 
 func TestOrderingKey_LateHeadsArePromotedToDelayed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	head := a.send(to("a", key("k")))
@@ -192,6 +203,7 @@ func TestOrderingKey_LateHeadsArePromotedToDelayed(t *testing.T) {
 }
 
 func TestOrderingKey_BlockedInTheMiddleMayGo(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	sent := a.sendAll(to("a", key("k"), subject("1")), to("a", key("k"), subject("2")), to("a", key("k"), subject("3")))
@@ -201,6 +213,7 @@ func TestOrderingKey_BlockedInTheMiddleMayGo(t *testing.T) {
 }
 
 func TestOrderingKey_RedrivenWaitsForTheOneThatIsOut(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	sent := a.sendAll(to("a", key("k"), subject("1")), to("a", key("k"), subject("2")), to("a", key("k"), subject("3")))
@@ -215,6 +228,7 @@ func TestOrderingKey_RedrivenWaitsForTheOneThatIsOut(t *testing.T) {
 // Eight consumers take from one queue with a few keys; of each key no two are ever out at the same time, and they come in
 // the order in which they were sent.
 func TestOrderingKey_HoldsUnderConcurrency(t *testing.T) {
+	t.Parallel()
 	const keys, each, consumers = 5, 40, 8
 	w := newWorld(t)
 	lead := w.agent("lead", "")

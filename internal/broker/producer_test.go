@@ -16,6 +16,7 @@ import (
 const untilForgotten = 49 * time.Hour
 
 func TestProducer_ResendIsAnsweredWithItsOwnMessageAfterAnotherProducerWasForgotten(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	a.exchange(numbered("friday", 1, 3))
@@ -28,6 +29,7 @@ func TestProducer_ResendIsAnsweredWithItsOwnMessageAfterAnotherProducerWasForgot
 }
 
 func TestProducer_ResendIsNeverAnsweredWithAMessageOfAnotherSession(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	a.exchange(numbered("friday", 1, 3))
@@ -44,6 +46,7 @@ func TestProducer_ResendIsNeverAnsweredWithAMessageOfAnotherSession(t *testing.T
 }
 
 func TestProducer_RefusedNumberIsNeverConfirmedWithAMessageOfAnotherProducer(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	a.exchange(numbered("friday", 1, 3))
@@ -60,6 +63,7 @@ func TestProducer_RefusedNumberIsNeverConfirmedWithAMessageOfAnotherProducer(t *
 }
 
 func TestProducer_ForgottenProducerSendsItsNumbersAgain(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	sent := a.exchange(numbered("friday", 1, 1))
@@ -71,6 +75,7 @@ func TestProducer_ForgottenProducerSendsItsNumbersAgain(t *testing.T) {
 }
 
 func TestProducer_JumpsOfTheWallClockChangeNothing(t *testing.T) {
+	t.Parallel()
 	for _, jump := range []time.Duration{25 * time.Hour, 30 * 24 * time.Hour, -time.Hour, -30 * time.Hour} {
 		t.Run(jump.String(), func(t *testing.T) {
 			clock := testkit.NewJumpClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))

@@ -3,7 +3,6 @@ package broker_test
 import (
 	"cmp"
 	"context"
-	"flag"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,22 +23,10 @@ import (
 	"brokerd/internal/testkit"
 )
 
-// usual is how many histories a plain go test tries, and about how long they are; -rapid.checks=N tries N.
-var usual = map[string]string{"rapid.checks": "40", "rapid.steps": "100"}
-
 // TestDelivery_EveryHistoryGoesAsTheModelSays tries random histories on a real daemon and on the model, and compares
 // the two after every step.
 func TestDelivery_EveryHistoryGoesAsTheModelSays(t *testing.T) {
-	for name, value := range usual {
-		f := flag.Lookup(name)
-		if f.Value.String() != f.DefValue {
-			continue
-		}
-		if err := flag.Set(name, value); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = flag.Set(name, f.DefValue) })
-	}
+	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		h := newHistory(rt)
 		actions := h.actions()

@@ -31,6 +31,7 @@ func (w *world) sentinel(d time.Duration) {
 }
 
 func TestQuestion_OverdueIsToldOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, other, builder := w.agent("lead", "lead"), w.agent("other-lead", "lead"), w.agent("builder", "builder")
 	q := lead.send(to("builder", subject("ready?"), deadline(w.now(time.Minute)), func(m *pb.Message) { m.ThreadId, m.TaskId = "login", "t-1" }))
@@ -79,6 +80,7 @@ func TestQuestion_OverdueIsToldOnce(t *testing.T) {
 }
 
 func TestQuestion_GoesToTheFirstRoleThatSomebodyHas(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.configure(&pb.SessionSettings{EscalateTo: &pb.Names{Names: []string{"nobody", "overseer", "lead"}}, ResponseTime: durationpb.New(time.Minute)})
 	lead, overseer, builder := w.agent("lead", "lead"), w.agent("overseer", "overseer"), w.agent("builder", "builder")
@@ -96,6 +98,7 @@ func TestQuestion_GoesToTheFirstRoleThatSomebodyHas(t *testing.T) {
 }
 
 func TestQuestion_IsOverdueAfterARestart(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "lead")
 	w.agent("builder", "builder")
@@ -109,6 +112,7 @@ func TestQuestion_IsOverdueAfterARestart(t *testing.T) {
 }
 
 func TestQuestion_IsSettled(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder, other := w.agent("lead", "lead"), w.agent("builder", "builder"), w.agent("other", "")
 	ask := func(thread string) string {
@@ -135,6 +139,7 @@ func TestQuestion_IsSettled(t *testing.T) {
 }
 
 func TestQuestion_CancelSettlesItEvenIfNobodyGotIt(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "lead")
 	q := lead.send(toChannel("news", question, func(m *pb.Message) { m.ThreadId = "t" }))

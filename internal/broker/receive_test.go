@@ -55,6 +55,7 @@ func (r *reader) page() *pb.ReceiveResponse {
 }
 
 func TestReceive_ShowsByArrivalAndTakesNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "builder")
 	a.subscribe("news")
@@ -77,6 +78,7 @@ func TestReceive_ShowsByArrivalAndTakesNothing(t *testing.T) {
 }
 
 func TestReceive_MarksDeliveredNotRead(t *testing.T) {
+	t.Parallel()
 	s := staged(t)
 	s.pass(time.Second)
 	s.worker.receive(&pb.ReceiveRequest{})
@@ -92,6 +94,7 @@ func TestReceive_MarksDeliveredNotRead(t *testing.T) {
 }
 
 func TestReceive_ShowsClaimedAndRetriedAndNotWhatIsFinished(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	a.sendAll(to("a", subject("done")), to("a", subject("dead")), to("a", subject("held")), to("a", subject("retried")),
@@ -114,6 +117,7 @@ func TestReceive_ShowsClaimedAndRetriedAndNotWhatIsFinished(t *testing.T) {
 }
 
 func TestReceive_FollowGoesOnWithWhatComes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "builder")
 	a.subscribe("news")
@@ -133,6 +137,7 @@ func TestReceive_FollowGoesOnWithWhatComes(t *testing.T) {
 }
 
 func TestReceive_FollowAlsoShowsWhatAConsumerTakesAtOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "")
 	r := a.reader(&pb.ReceiveRequest{Follow: true})
@@ -143,6 +148,7 @@ func TestReceive_FollowAlsoShowsWhatAConsumerTakesAtOnce(t *testing.T) {
 }
 
 func TestReceive_BlockedIsShownWhenItIsSent(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "")
 	r := a.reader(&pb.ReceiveRequest{Follow: true})
@@ -153,6 +159,7 @@ func TestReceive_BlockedIsShownWhenItIsSent(t *testing.T) {
 }
 
 func TestReceive_WaitEndsWithTheFirstMessageOrItsTime(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "")
 	r := a.reader(&pb.ReceiveRequest{Wait: durationpb.New(longWait)})
@@ -171,6 +178,7 @@ func TestReceive_WaitEndsWithTheFirstMessageOrItsTime(t *testing.T) {
 }
 
 func TestReceive_EndsAtItsLimit(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	for i := range 5 {
@@ -185,6 +193,7 @@ func TestReceive_EndsAtItsLimit(t *testing.T) {
 }
 
 func TestReceive_Filters(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a, b := w.agent("lead", ""), w.agent("a", ""), w.agent("b", "")
 	a.subscribe("news")
@@ -228,6 +237,7 @@ func TestReceive_Filters(t *testing.T) {
 
 // What is read until the daemon stops, and what comes then, is all there is, each once.
 func TestReceive_ResumesOverARestartWithoutLossOrDouble(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "")
 	var seen []string
@@ -249,6 +259,7 @@ func TestReceive_ResumesOverARestartWithoutLossOrDouble(t *testing.T) {
 }
 
 func TestReceive_CursorRemembersOverARestart(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "")
 	lead.sendAll(to("a", subject("1")), to("a", subject("2")), to("a", subject("3"), due(w.now(time.Minute))))
@@ -270,6 +281,7 @@ func TestReceive_CursorRemembersOverARestart(t *testing.T) {
 }
 
 func TestReceive_FollowEndsWhenTheBrokerStops(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	r := w.agent("a", "").reader(&pb.ReceiveRequest{Follow: true})
 	r.page()
@@ -281,6 +293,7 @@ func TestReceive_FollowEndsWhenTheBrokerStops(t *testing.T) {
 }
 
 func TestReceive_NeedsAnAgent(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	_, err := w.operator().reader(&pb.ReceiveRequest{}).stream.Recv()
 	wantError(t, err, codes.FailedPrecondition, "AGENT_REQUIRED")

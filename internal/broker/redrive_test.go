@@ -9,6 +9,7 @@ import (
 )
 
 func TestRedrive_OfAMailboxKeepsTheOrderOfAKey(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, o := w.agent("a", "r"), w.operator()
 	first, second := o.send(toRole("r", key("k"))), o.send(toRole("r", key("k")))
@@ -22,6 +23,7 @@ func TestRedrive_OfAMailboxKeepsTheOrderOfAKey(t *testing.T) {
 }
 
 func TestRedrive_OfWhatIsNamedTwiceCountsOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, o := w.agent("a", "r"), w.operator()
 	m := o.send(toRole("r"))
@@ -31,6 +33,7 @@ func TestRedrive_OfWhatIsNamedTwiceCountsOnce(t *testing.T) {
 }
 
 func TestRedrive_TakesThePlaceThatTheAgeingGivesNow(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, o := w.agent("a", "r"), w.operator()
 	o.send(toRole("r", subject("low"), priority(1)))
@@ -42,6 +45,7 @@ func TestRedrive_TakesThePlaceThatTheAgeingGivesNow(t *testing.T) {
 }
 
 func TestAck_OfMailThatWasNeverClaimedIsNamedByItsRevision(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, o := w.agent("a", "r"), w.operator()
 	m := o.send(to("a"))

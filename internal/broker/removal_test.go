@@ -12,6 +12,7 @@ import (
 
 // A message that has changed since it was read stays, with all that were to be removed with it.
 func TestRemove_RefusesWhatHasChanged(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		change string
 		stays  bool
@@ -88,6 +89,7 @@ func TestRemove_RefusesWhatHasChanged(t *testing.T) {
 
 // Messages are looked at together only where no look at each of them would say anything else.
 func TestStandings_TogetherOnlyWhatIsAlike(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		change string
 		want   int

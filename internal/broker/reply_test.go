@@ -20,6 +20,7 @@ func (a *agent) replyWith(r *pb.ReplyRequest) (*pb.ReplyResponse, error) {
 }
 
 func TestReply_FillsInWhereItBelongs(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	sent := lead.send(toRole("builder", func(m *pb.Message) { m.ThreadId, m.CorrelationId = "login", "c-1" }))
@@ -50,6 +51,7 @@ func TestReply_FillsInWhereItBelongs(t *testing.T) {
 }
 
 func TestReply_FinishesTheClaimInTheSameTransaction(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder, other := w.agent("lead", "lead"), w.agent("builder", "builder"), w.agent("other", "builder")
 	sent := lead.send(toRole("builder"))
@@ -89,6 +91,7 @@ func TestReply_FinishesTheClaimInTheSameTransaction(t *testing.T) {
 }
 
 func TestReply_TellsTheStreamWhoseClaimItFinishes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	stream, err := builder.Claim(builder.ctx)
@@ -107,6 +110,7 @@ func TestReply_TellsTheStreamWhoseClaimItFinishes(t *testing.T) {
 }
 
 func TestReply_SameRequestRepliesOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	lead.send(to("builder"))
@@ -122,6 +126,7 @@ func TestReply_SameRequestRepliesOnce(t *testing.T) {
 }
 
 func TestReply_ToAnOperatorNeedsOneWhoWaits(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o, builder := w.operator(), w.agent("builder", "builder")
 	sent := o.send(to("builder"))
@@ -142,6 +147,7 @@ func TestReply_ToAnOperatorNeedsOneWhoWaits(t *testing.T) {
 }
 
 func TestReply_IsRefusedIfTheMailboxIsFull(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	w.configure(&pb.SessionSettings{MailboxLimit: ptr(int64(1))})
@@ -156,6 +162,7 @@ func TestReply_IsRefusedIfTheMailboxIsFull(t *testing.T) {
 }
 
 func TestReply_ChecksItsFields(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "lead")
 	id := lead.send(to("lead")).Id

@@ -18,6 +18,7 @@ func (a *agent) resend(id string, mailboxes ...string) int32 {
 }
 
 func TestResend_UnnoticedDeliveryArrivesAnewFiveTimes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "")
 	reader, err := builder.Receive(builder.ctx, &pb.ReceiveRequest{Follow: true})
@@ -56,6 +57,7 @@ func TestResend_UnnoticedDeliveryArrivesAnewFiveTimes(t *testing.T) {
 }
 
 func TestResend_NoticedDeliveryStaysWhereItIs(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	again := resendAfter(time.Minute)
@@ -77,6 +79,7 @@ func TestResend_NoticedDeliveryStaysWhereItIs(t *testing.T) {
 }
 
 func TestResend_CountsFromWhenItIsVisible(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "")
 	m := lead.send(to("builder", resendAfter(time.Minute), due(w.now(time.Hour))))
@@ -96,6 +99,7 @@ func TestResend_CountsFromWhenItIsVisible(t *testing.T) {
 }
 
 func TestResendMessage_BringsItBackToWhoHasNotFinishedIt(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "lead")
 	names := []string{"done", "claimed", "read", "unread", "late"}

@@ -26,6 +26,7 @@ func (w *world) permitCommits() {
 }
 
 func TestDispatch_AFailureIsTriedAgain(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a, b := w.agent("lead", ""), w.agent("a", "builder"), w.agent("b", "builder")
 	sent := lead.send(toRole("builder"))
@@ -41,6 +42,7 @@ func TestDispatch_AFailureIsTriedAgain(t *testing.T) {
 }
 
 func TestClaimStream_TakeoverThatIsRolledBackLeavesTheOldStreamOpen(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "builder")
 	w.sql(`DELETE FROM mailboxes WHERE kind = 2`)
@@ -59,6 +61,7 @@ func TestClaimStream_TakeoverThatIsRolledBackLeavesTheOldStreamOpen(t *testing.T
 }
 
 func TestDismissal_ThatIsRolledBackLeavesStreamsAndCallsOpen(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(*world, *agent) error{
 		"deregistration": func(_ *world, a *agent) error {
 			return drop(a.registry.DeregisterAgent(a.ctx, &pb.DeregisterAgentRequest{}))
@@ -89,6 +92,7 @@ func TestDismissal_ThatIsRolledBackLeavesStreamsAndCallsOpen(t *testing.T) {
 }
 
 func TestResend_ErrorOfTheDatabaseIsNotTakenForAMissingMailbox(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "")
 	w.agent("a", "")

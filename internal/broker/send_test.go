@@ -30,6 +30,7 @@ func recipients(t testing.TB, r *pb.SendResult) []string {
 }
 
 func TestSend_EveryTargetAndReachFindsItsMailboxes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "lead")
 	builders := w.agents("builder", "builder-1", "builder-2", "builder-30")
@@ -71,6 +72,7 @@ func TestSend_EveryTargetAndReachFindsItsMailboxes(t *testing.T) {
 }
 
 func TestSend_EveryoneIsFineWithNobodyElse(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	r := w.agent("alone", "").send(toEveryone())
 	want(t, "recipients", r.RecipientCount, 0)
@@ -80,6 +82,7 @@ func TestSend_EveryoneIsFineWithNobodyElse(t *testing.T) {
 }
 
 func TestSend_UnknownAgentIsNotFoundWithTheNearestNames(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "lead")
 	w.agents("builder", "builder-1", "builder-2")
@@ -91,6 +94,7 @@ func TestSend_UnknownAgentIsNotFoundWithTheNearestNames(t *testing.T) {
 }
 
 func TestSend_NobodyMatchesIsNotFoundForRoleAndPattern(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "lead")
 	wantError(t, lead.refused(toRole("builder", all)), codes.NotFound, "ROLE_NOT_FOUND")
@@ -98,6 +102,7 @@ func TestSend_NobodyMatchesIsNotFoundForRoleAndPattern(t *testing.T) {
 }
 
 func TestSend_ToARoleNobodyServesWaitsForTheFirstWhoDoes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	sent := w.agent("lead", "lead").send(toRole("builder", subject("early")))
 	late := w.agent("late", "builder")
@@ -107,6 +112,7 @@ func TestSend_ToARoleNobodyServesWaitsForTheFirstWhoDoes(t *testing.T) {
 }
 
 func TestSend_AgentsThatRegisterLaterAreNotRecipients(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "")
 	w.agent("a", "")
@@ -116,6 +122,7 @@ func TestSend_AgentsThatRegisterLaterAreNotRecipients(t *testing.T) {
 }
 
 func TestSend_RecipientsAreNamedUpToAHundred(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "")
 	for i := range 100 {
@@ -132,6 +139,7 @@ func TestSend_RecipientsAreNamedUpToAHundred(t *testing.T) {
 }
 
 func TestSend_StampsWhatIsTheBrokersAndKeepsTheRestExactly(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "boss")
 	w.agent("a", "")
@@ -152,6 +160,7 @@ func TestSend_StampsWhatIsTheBrokersAndKeepsTheRestExactly(t *testing.T) {
 }
 
 func TestSend_FillsInTheDefaults(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "")
 	sent := lead.send(to("lead"))
@@ -166,6 +175,7 @@ func TestSend_FillsInTheDefaults(t *testing.T) {
 }
 
 func TestSend_ReplyJoinsTheThreadUnlessItNamesOne(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	first := a.send(to("a"))
@@ -184,6 +194,7 @@ func TestSend_ReplyJoinsTheThreadUnlessItNamesOne(t *testing.T) {
 }
 
 func TestSend_UnaryBatchIsAllOrNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	_, err := a.SendMessages(a.ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{to("a"), to("nobody"), to("a")}})
@@ -200,6 +211,7 @@ func TestSend_UnaryBatchIsAllOrNothing(t *testing.T) {
 }
 
 func TestSend_RequestIDDoesNothingTwice(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	w.agent("b", "")
@@ -227,6 +239,7 @@ func TestSend_RequestIDDoesNothingTwice(t *testing.T) {
 }
 
 func TestSend_RequestIDOfARefusalMayBeUsedAgain(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	r := &pb.SendMessagesRequest{RequestId: newUUID(), Messages: []*pb.Message{to("late")}}
@@ -239,6 +252,7 @@ func TestSend_RequestIDOfARefusalMayBeUsedAgain(t *testing.T) {
 }
 
 func TestSend_FullMailboxRefusesForThatRecipientOnly(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.configure(&pb.SessionSettings{MailboxLimit: ptr[int64](2)})
 	lead, full, roomy := w.agent("lead", ""), w.agent("full", "worker"), w.agent("roomy", "worker")
@@ -262,6 +276,7 @@ func TestSend_FullMailboxRefusesForThatRecipientOnly(t *testing.T) {
 }
 
 func TestSend_TTLComesFromTheMessageOrTheChannel(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "")
 	a.subscribe("general", "urgent", "other", "set")
@@ -291,6 +306,7 @@ func TestSend_TTLComesFromTheMessageOrTheChannel(t *testing.T) {
 }
 
 func TestSend_TwoSessionsNeverSeeEachOther(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o := w.operator()
 	must(t, drop(o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "other"})))
@@ -322,6 +338,7 @@ func TestSend_TwoSessionsNeverSeeEachOther(t *testing.T) {
 }
 
 func TestSend_OnlyTheRegisteredActInTheirName(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	ghost := w.in("default", "ghost")
 	wantError(t, ghost.refused(toEveryone()), codes.FailedPrecondition, "AGENT_NOT_REGISTERED")

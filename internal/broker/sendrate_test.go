@@ -114,6 +114,7 @@ func wantSendRate(t *testing.T, err error, after time.Duration) {
 }
 
 func TestSendRate_IsTenASecondAndAHundredAtOnceByDefault(t *testing.T) {
+	t.Parallel()
 	w := newTimedWorld(t)
 	a, b := w.member("a"), w.member("b")
 	a.sendAll(row(100)...)
@@ -137,6 +138,7 @@ func TestSendRate_IsTenASecondAndAHundredAtOnceByDefault(t *testing.T) {
 }
 
 func TestSendRate_RefusedBatchTakesNothingFromLaterSends(t *testing.T) {
+	t.Parallel()
 	w := newTimedWorld(t)
 	a := w.member("a")
 	for range 20 { // whether a limiter restores what it has reserved depends on the rounding of its times
@@ -150,6 +152,7 @@ func TestSendRate_RefusedBatchTakesNothingFromLaterSends(t *testing.T) {
 }
 
 func TestSendRate_WithoutADeadlineTheWaitIsAtMostHalfAMinute(t *testing.T) {
+	t.Parallel()
 	w := newTimedWorld(t)
 	a := w.member("a")
 	wantSendRate(t, <-a.begin(t.Context(), row(401)), 30*time.Second+100*time.Millisecond)
@@ -167,6 +170,7 @@ func (w *timedWorld) allOf(name string) []*pb.InboxItem {
 }
 
 func TestSendRate_OneMessageIsOneWhateverItsFanOut(t *testing.T) {
+	t.Parallel()
 	w := newTimedWorld(t)
 	for i := range 20 {
 		w.member("b" + strconv.Itoa(i))
@@ -180,6 +184,7 @@ func TestSendRate_OneMessageIsOneWhateverItsFanOut(t *testing.T) {
 }
 
 func TestSendRate_AStreamIsHeldBackInOrderAndNoOther(t *testing.T) {
+	t.Parallel()
 	w := newTimedWorld(t)
 	a, b := w.member("a"), w.member("b")
 	s := a.sender()
@@ -214,6 +219,7 @@ func TestSendRate_AStreamIsHeldBackInOrderAndNoOther(t *testing.T) {
 }
 
 func TestSendRate_AChangedSettingTakesEffectAtOnce(t *testing.T) {
+	t.Parallel()
 	w := newTimedWorld(t)
 	a := w.member("a")
 	a.sendAll(row(100)...)
@@ -233,6 +239,7 @@ func TestSendRate_AChangedSettingTakesEffectAtOnce(t *testing.T) {
 }
 
 func TestSendRate_WhoWaitsIsToldThatTheSessionIsClosed(t *testing.T) {
+	t.Parallel()
 	w := newTimedWorld(t)
 	a := w.member("a")
 	a.sendAll(row(100)...)
@@ -245,6 +252,7 @@ func TestSendRate_WhoWaitsIsToldThatTheSessionIsClosed(t *testing.T) {
 }
 
 func TestSendRate_WhoWaitsIsToldThatTheBrokerStops(t *testing.T) {
+	t.Parallel()
 	w := newTimedWorld(t)
 	a := w.member("a")
 	a.sendAll(row(100)...)
@@ -255,6 +263,7 @@ func TestSendRate_WhoWaitsIsToldThatTheBrokerStops(t *testing.T) {
 }
 
 func TestLimits_OfASessionHoldForCallsAndStreams(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	w.configure(&pb.SessionSettings{MessageLimit: ptr[int32](2000), PayloadLimit: ptr[int32](1000)})

@@ -12,6 +12,7 @@ import (
 )
 
 func TestSendRates_ForgetAgentsThatAreIdle(t *testing.T) {
+	t.Parallel()
 	clock := clockwork.NewFakeClock()
 	r := newSendRates(clock, func(context.Context, string) (Session, error) { return Session{SendRate: 10, SendBurst: 100}, nil })
 	for i := range 10_000 {

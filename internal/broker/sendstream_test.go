@@ -75,6 +75,7 @@ func numbered(producer string, first int64, n int) *pb.SendRequest {
 }
 
 func TestSendStream_PipelinedBatchesAreAnsweredInOrder(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	s := a.sender()
@@ -97,6 +98,7 @@ func TestSendStream_PipelinedBatchesAreAnsweredInOrder(t *testing.T) {
 }
 
 func TestSendStream_RefusedMessageDoesNotEndTheStream(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	s := a.sender()
@@ -128,6 +130,7 @@ func TestSendStream_RefusedMessageDoesNotEndTheStream(t *testing.T) {
 }
 
 func TestSendStream_NumberSentAgainAfterReconnectIsAnsweredAndNotRepeated(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	s := a.sender()
@@ -151,6 +154,7 @@ func TestSendStream_NumberSentAgainAfterReconnectIsAnsweredAndNotRepeated(t *tes
 }
 
 func TestSendStream_DuplicatesAreFoundAcrossGapsAndRefusals(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	s := a.sender()
@@ -179,6 +183,7 @@ func TestSendStream_DuplicatesAreFoundAcrossGapsAndRefusals(t *testing.T) {
 }
 
 func TestSendStream_RefusedNumberBelowAnAcceptedOneCannotBeUsedAgain(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	s := a.sender()
@@ -198,6 +203,7 @@ func TestSendStream_RefusedNumberBelowAnAcceptedOneCannotBeUsedAgain(t *testing.
 }
 
 func TestSendStream_RefusedLastNumberMayBeUsedAgain(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	s := a.sender()
@@ -213,6 +219,7 @@ func TestSendStream_RefusedLastNumberMayBeUsedAgain(t *testing.T) {
 }
 
 func TestSendStream_ProducersOfDifferentSendersAreDifferent(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	for _, name := range []string{"a", "b"} {
 		s := w.agent(name, "").sender()
@@ -226,6 +233,7 @@ func TestSendStream_ProducersOfDifferentSendersAreDifferent(t *testing.T) {
 }
 
 func TestSendStream_BrokenFrameEndsTheStreamWithTheFieldNamed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	for name, c := range map[string]struct {
@@ -265,6 +273,7 @@ func make1001() []*pb.Message {
 }
 
 func TestSendStream_ProducersAreForgottenADayAfterTheirLastBatch(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	number := func(producer string) {
@@ -283,6 +292,7 @@ func TestSendStream_ProducersAreForgottenADayAfterTheirLastBatch(t *testing.T) {
 }
 
 func TestSendStream_LargestBatchIsNumberedAndAnsweredAsOne(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	s := w.agent("a", "").sender()
 	first := s.exchange(numbered("p", 1, 1000))

@@ -11,6 +11,7 @@ import (
 )
 
 func TestAck_TwiceIsFine(t *testing.T) {
+	t.Parallel()
 	s := staged(t)
 	c := s.worker.claim1()
 	for range 3 {
@@ -21,6 +22,7 @@ func TestAck_TwiceIsFine(t *testing.T) {
 }
 
 func TestAck_TakesClaimIDMessageIDAndRevision(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	sent := a.sendAll(to("a"), to("a"), to("a"))
@@ -29,6 +31,7 @@ func TestAck_TakesClaimIDMessageIDAndRevision(t *testing.T) {
 }
 
 func TestAck_TakesUnclaimedOwnMail(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "builder")
 	a.subscribe("news")
@@ -56,6 +59,7 @@ func TestAck_TakesUnclaimedOwnMail(t *testing.T) {
 }
 
 func TestSettle_OthersClaimsAreRefused(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, one, two := w.agent("lead", ""), w.agent("one", "builder"), w.agent("two", "builder")
 	id := lead.send(toRole("builder")).Id
@@ -70,6 +74,7 @@ func TestSettle_OthersClaimsAreRefused(t *testing.T) {
 }
 
 func TestSettle_UnknownMessageIsNotFound(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	sent := a.send(to("a"))
@@ -84,6 +89,7 @@ func TestSettle_UnknownMessageIsNotFound(t *testing.T) {
 }
 
 func TestSettle_UnaryBatchIsAllOrNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	a.sendAll(to("a"), to("a"))
@@ -103,6 +109,7 @@ func TestSettle_UnaryBatchIsAllOrNothing(t *testing.T) {
 }
 
 func TestSettle_WithoutIDsMeansTheOnlyOpenClaim(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	calls := map[string]func() error{
@@ -133,6 +140,7 @@ func TestSettle_WithoutIDsMeansTheOnlyOpenClaim(t *testing.T) {
 }
 
 func TestSettle_RequestIDDoesNothingTwice(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	a.send(to("a"))
@@ -159,6 +167,7 @@ func TestSettle_RequestIDDoesNothingTwice(t *testing.T) {
 }
 
 func TestCancel_WithdrawsWhatNobodyHasClaimed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "")
 	b := w.agents("builder", "b1", "b2", "b3", "b4")
@@ -185,6 +194,7 @@ func TestCancel_WithdrawsWhatNobodyHasClaimed(t *testing.T) {
 }
 
 func TestCancel_WithdrawsDelayedAndBlocked(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	late := a.send(to("a", due(w.now(time.Hour))))
@@ -199,6 +209,7 @@ func TestCancel_WithdrawsDelayedAndBlocked(t *testing.T) {
 }
 
 func TestCancel_OnlySenderAndOperatorMay(t *testing.T) {
+	t.Parallel()
 	s := staged(t)
 	_, err := s.worker.CancelMessage(s.worker.ctx, &pb.CancelMessageRequest{Id: s.id})
 	wantError(t, err, codes.PermissionDenied, "NOT_THE_SENDER")
@@ -207,6 +218,7 @@ func TestCancel_OnlySenderAndOperatorMay(t *testing.T) {
 }
 
 func TestExpire_LeavesTheMailboxAndAnEvent(t *testing.T) {
+	t.Parallel()
 	s := staged(t, ttl(time.Minute))
 	late := s.lead.send(to("worker", ttl(time.Minute), due(s.now(time.Hour)))).Id
 	s.lead.send(to("worker", key("k")))
@@ -223,6 +235,7 @@ func TestExpire_LeavesTheMailboxAndAnEvent(t *testing.T) {
 }
 
 func TestExpire_ClaimedIsLeftToItsHolder(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		settle func(*stage, string)
 		state  pb.DeliveryState
@@ -246,6 +259,7 @@ func TestExpire_ClaimedIsLeftToItsHolder(t *testing.T) {
 }
 
 func TestExpire_AckAfterTheEndOfOwnMailIsAccepted(t *testing.T) {
+	t.Parallel()
 	s := staged(t, ttl(time.Minute))
 	c := s.worker.claim1()
 	s.worker.release(c.ClaimId)

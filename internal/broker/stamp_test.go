@@ -16,6 +16,7 @@ func body(s string) change    { return func(m *pb.Message) { m.Body = s } }
 func payload(s string) change { return func(m *pb.Message) { m.Payload = s } }
 
 func TestReply_KeepsTheTask(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	sent := lead.send(to("builder", task("t1")))
@@ -33,6 +34,7 @@ func TestReply_KeepsTheTask(t *testing.T) {
 }
 
 func TestReply_WithoutSubjectGetsThatOfTheMessageBehindRe(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	long := strings.Repeat("ä", 256) // 512 bytes
@@ -60,6 +62,7 @@ func TestReply_WithoutSubjectGetsThatOfTheMessageBehindRe(t *testing.T) {
 }
 
 func TestQuestion_ShowsTheDeadlineInForce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.configure(&pb.SessionSettings{ResponseTime: durationpb.New(9 * time.Minute)})
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
@@ -83,6 +86,7 @@ func TestQuestion_ShowsTheDeadlineInForce(t *testing.T) {
 }
 
 func TestQuestion_IsNamedByItsTextWhereTheSubjectSaysNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	first := lead.send(to("builder", question, subject("Which branch?"), body("main or login")))

@@ -30,6 +30,7 @@ func staged(t testing.TB, c ...change) *stage {
 const lease = 30 * time.Second
 
 func TestState_SentIsPending(t *testing.T) {
+	t.Parallel()
 	s := staged(t)
 	d := s.lead.delivery(s.id)
 	want(t, "state", d.State, pending)
@@ -43,6 +44,7 @@ func TestState_SentIsPending(t *testing.T) {
 }
 
 func TestState_PendingToClaimedToAcked(t *testing.T) {
+	t.Parallel()
 	s := staged(t)
 	c := s.worker.claimWith(&pb.ClaimMessagesRequest{Consumer: "c1"}).Claims[0]
 	d := s.lead.delivery(s.id)
@@ -66,6 +68,7 @@ func TestState_PendingToClaimedToAcked(t *testing.T) {
 }
 
 func TestState_NackWithDelayIsDelayedThenPending(t *testing.T) {
+	t.Parallel()
 	s := staged(t)
 	c := s.worker.claim1()
 	out := s.worker.nack(&pb.Nack{ClaimId: c.ClaimId, Error: "no luck", Delay: durationpb.New(time.Minute)})
@@ -91,6 +94,7 @@ func TestState_NackWithDelayIsDelayedThenPending(t *testing.T) {
 }
 
 func TestState_NackWithoutDelayIsPendingAtOnce(t *testing.T) {
+	t.Parallel()
 	s := staged(t)
 	out := s.worker.nack(&pb.Nack{ClaimId: s.worker.claim1().ClaimId, Delay: durationpb.New(0)})
 	want(t, "state", out.State, pending)
@@ -98,6 +102,7 @@ func TestState_NackWithoutDelayIsPendingAtOnce(t *testing.T) {
 }
 
 func TestState_BackoffDoublesWithinItsBounds(t *testing.T) {
+	t.Parallel()
 	s := staged(t, attempts(15))
 	s.unbroken()
 	for n := range 14 {
@@ -113,6 +118,7 @@ func TestState_BackoffDoublesWithinItsBounds(t *testing.T) {
 }
 
 func TestState_FatalNackIsDeadAtOnce(t *testing.T) {
+	t.Parallel()
 	s := staged(t)
 	c := s.worker.claim1()
 	out := s.worker.nack(&pb.Nack{ClaimId: c.ClaimId, Fatal: true, Error: "cannot\never"})
@@ -125,6 +131,7 @@ func TestState_FatalNackIsDeadAtOnce(t *testing.T) {
 }
 
 func TestState_ThirdFailureIsDeadWithItsHistory(t *testing.T) {
+	t.Parallel()
 	s := staged(t)
 	now := s.Clock.Now()
 	for i, message := range []string{"first", "second", "third"} {
@@ -151,6 +158,7 @@ func TestState_ThirdFailureIsDeadWithItsHistory(t *testing.T) {
 }
 
 func TestState_MaxAttemptsComeFromTheMessageOrTheSession(t *testing.T) {
+	t.Parallel()
 	s := staged(t, attempts(1))
 	want(t, "by message", s.worker.nack(&pb.Nack{ClaimId: s.worker.claim1().ClaimId}).State, dead)
 	s.configure(&pb.SessionSettings{MaxAttempts: ptr[int32](1)})
@@ -161,6 +169,7 @@ func TestState_MaxAttemptsComeFromTheMessageOrTheSession(t *testing.T) {
 }
 
 func TestState_ClaimThatRunsOutIsAFailedAttempt(t *testing.T) {
+	t.Parallel()
 	s := staged(t)
 	c := s.worker.claim1()
 	want(t, "lasts", c.ExpiresIn.AsDuration(), lease)
@@ -176,6 +185,7 @@ func TestState_ClaimThatRunsOutIsAFailedAttempt(t *testing.T) {
 }
 
 func TestState_LastClaimThatRunsOutIsDead(t *testing.T) {
+	t.Parallel()
 	s := staged(t, attempts(1))
 	s.worker.claim1()
 	s.pass(lease)
@@ -183,6 +193,7 @@ func TestState_LastClaimThatRunsOutIsDead(t *testing.T) {
 }
 
 func TestState_ClaimLastsAsLongAsAsked(t *testing.T) {
+	t.Parallel()
 	s := staged(t)
 	c := s.worker.claimWith(&pb.ClaimMessagesRequest{ClaimFor: durationpb.New(time.Hour)}).Claims[0]
 	want(t, "lasts", c.ExpiresIn.AsDuration(), time.Hour)
@@ -194,6 +205,7 @@ func TestState_ClaimLastsAsLongAsAsked(t *testing.T) {
 }
 
 func TestState_ReleaseCountsNothingAndKeepsThePlace(t *testing.T) {
+	t.Parallel()
 	s := staged(t)
 	second := s.lead.send(to("worker"))
 	c := s.worker.claim1()
@@ -209,6 +221,7 @@ func TestState_ReleaseCountsNothingAndKeepsThePlace(t *testing.T) {
 }
 
 func TestState_ExtensionMovesTheEnd(t *testing.T) {
+	t.Parallel()
 	s := staged(t)
 	c := s.worker.claim1()
 	s.pass(20 * time.Second)
@@ -223,6 +236,7 @@ func TestState_ExtensionMovesTheEnd(t *testing.T) {
 }
 
 func TestState_ExtensionWithoutTimeIsAsLongAsAtFirst(t *testing.T) {
+	t.Parallel()
 	s := staged(t)
 	c := s.worker.claimWith(&pb.ClaimMessagesRequest{ClaimFor: durationpb.New(10 * time.Second)}).Claims[0]
 	s.pass(9 * time.Second)
@@ -233,6 +247,7 @@ func TestState_ExtensionWithoutTimeIsAsLongAsAtFirst(t *testing.T) {
 }
 
 func TestState_LateAckIsAcceptedWhileNobodyHasClaimedSince(t *testing.T) {
+	t.Parallel()
 	for name, back := range map[string]struct {
 		attempts int32
 		then     time.Duration
@@ -262,6 +277,7 @@ func TestState_LateAckIsAcceptedWhileNobodyHasClaimedSince(t *testing.T) {
 }
 
 func TestState_LateAckIsRefusedOnceSomebodyHasClaimed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, one, two := w.agent("lead", ""), w.agent("one", "builder"), w.agent("two", "builder")
 	id := lead.send(toRole("builder")).Id
@@ -282,6 +298,7 @@ func TestState_LateAckIsRefusedOnceSomebodyHasClaimed(t *testing.T) {
 }
 
 func TestState_OwnEarlierClaimIsLostOnceClaimedAgain(t *testing.T) {
+	t.Parallel()
 	s := staged(t)
 	old := s.worker.claim1()
 	s.worker.nack(&pb.Nack{ClaimId: old.ClaimId, Delay: durationpb.New(0)})
@@ -293,6 +310,7 @@ func TestState_OwnEarlierClaimIsLostOnceClaimedAgain(t *testing.T) {
 }
 
 func TestState_LateNackExtendAndReleaseAreRefused(t *testing.T) {
+	t.Parallel()
 	s := staged(t)
 	c := s.worker.claim1()
 	s.pass(lease)

@@ -137,6 +137,7 @@ func (c *taker) ended() error {
 }
 
 func TestClaimStream_FirstFrameMustOpen(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	c := a.unopened()
@@ -154,6 +155,7 @@ func TestClaimStream_FirstFrameMustOpen(t *testing.T) {
 }
 
 func TestClaimStream_OpenedNamesTheMailboxes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "builder")
 	a.subscribe("news", "beta")
@@ -163,6 +165,7 @@ func TestClaimStream_OpenedNamesTheMailboxes(t *testing.T) {
 }
 
 func TestClaimStream_OthersMailboxesAreDenied(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "builder")
 	w.agent("b", "tester").subscribe("news")
@@ -176,6 +179,7 @@ func TestClaimStream_OthersMailboxesAreDenied(t *testing.T) {
 }
 
 func TestClaimStream_HandsOutWhatIsThereAndWhatComes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "")
 	lead.send(to("a", subject("before")))
@@ -194,6 +198,7 @@ func TestClaimStream_HandsOutWhatIsThereAndWhatComes(t *testing.T) {
 }
 
 func TestClaimStream_HoldsNoMoreThanMaxInFlight(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	for i := range 5 {
@@ -215,6 +220,7 @@ func TestClaimStream_HoldsNoMoreThanMaxInFlight(t *testing.T) {
 }
 
 func TestClaimStream_OneAtATimeUnlessAsked(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	a.sendAll(to("a"), to("a"))
@@ -224,6 +230,7 @@ func TestClaimStream_OneAtATimeUnlessAsked(t *testing.T) {
 }
 
 func TestClaimStream_HandsOutNothingOnceMaxBytesAreHeld(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	big := func(s string) *pb.Message {
@@ -241,6 +248,7 @@ func TestClaimStream_HandsOutNothingOnceMaxBytesAreHeld(t *testing.T) {
 }
 
 func TestClaimStream_FiltersByTypeAndPriorityBehindADeepBacklog(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "builder")
 	batch := make([]*pb.Message, 1000)
@@ -265,6 +273,7 @@ func TestClaimStream_FiltersByTypeAndPriorityBehindADeepBacklog(t *testing.T) {
 }
 
 func TestClaimStream_FilteredConsumerGetsWhatWasPutBack(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "builder")
 	w.agent("lead", "").sendAll(toRole("builder", kind("x"), subject("1")), toRole("builder", kind("y")), toRole("builder", kind("x"), subject("2")))
@@ -284,6 +293,7 @@ func TestClaimStream_FilteredConsumerGetsWhatWasPutBack(t *testing.T) {
 
 // Two put back at once, at both ends of a backlog that takes several looks: the far one is still found.
 func TestClaimStream_FilteredConsumerGetsWhatLiesBehindADeepBacklog(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "builder")
 	batch := make([]*pb.Message, 1000)
@@ -306,6 +316,7 @@ func TestClaimStream_FilteredConsumerGetsWhatLiesBehindADeepBacklog(t *testing.T
 func rev2(c *pb.ClaimedMessage) string { return strconv.FormatInt(c.Message.Revision, 10) + ".2" }
 
 func TestClaimStream_NeverGetsItsOwnMessagesToOneOfItsKind(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := w.agent("a", "builder"), w.agent("b", "builder")
 	a.subscribe("news")
@@ -319,6 +330,7 @@ func TestClaimStream_NeverGetsItsOwnMessagesToOneOfItsKind(t *testing.T) {
 }
 
 func TestClaimStream_OneOrderAcrossAllMailboxes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.unbroken()
 	lead, a := w.agent("lead", ""), w.agent("a", "builder")
@@ -349,6 +361,7 @@ func TestClaimStream_OneOrderAcrossAllMailboxes(t *testing.T) {
 }
 
 func TestClaimStream_ResultsComeInOrder(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	for range 8 {
@@ -384,6 +397,7 @@ func TestClaimStream_ResultsComeInOrder(t *testing.T) {
 }
 
 func TestClaimStream_BadItemIsAnsweredAndDoesNotEndTheStream(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	a.send(to("a"))
@@ -406,6 +420,7 @@ func TestClaimStream_BadItemIsAnsweredAndDoesNotEndTheStream(t *testing.T) {
 }
 
 func TestClaimStream_ClosedByTheClientIsAnsweredToTheEnd(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	a.sendAll(to("a"), to("a"))

@@ -13,6 +13,7 @@ import (
 )
 
 func TestClaimStream_SameConsumerTakesOver(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "")
 	lead.sendAll(to("a", subject("1")), to("a", subject("2")), to("a", subject("3")))
@@ -39,6 +40,7 @@ func TestClaimStream_SameConsumerTakesOver(t *testing.T) {
 }
 
 func TestClaimStream_TakesOverWhatCallsHaveClaimed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	a.sendAll(to("a", subject("1")), to("a", subject("2")))
@@ -52,6 +54,7 @@ func TestClaimStream_TakesOverWhatCallsHaveClaimed(t *testing.T) {
 }
 
 func TestClaimStream_TakesOverMoreThanOneAnswerHolds(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	big := func(m *pb.Message) {
@@ -74,6 +77,7 @@ func TestClaimStream_TakesOverMoreThanOneAnswerHolds(t *testing.T) {
 }
 
 func TestClaimStream_BrokenStreamLeavesTimeToResume(t *testing.T) {
+	t.Parallel()
 	s := staged(t)
 	c := s.worker.taker(&pb.ClaimOpen{Consumer: "x", ClaimFor: durationpb.New(10 * time.Second)})
 	held := c.take(1)[0]
@@ -97,6 +101,7 @@ func TestClaimStream_BrokenStreamLeavesTimeToResume(t *testing.T) {
 }
 
 func TestClaimStream_LongestTotalEndsAClaim(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		open *pb.ClaimOpen
 		want time.Duration
@@ -121,6 +126,7 @@ func TestClaimStream_LongestTotalEndsAClaim(t *testing.T) {
 }
 
 func TestClaimStream_ExtensionNeverShortensWhatTheStreamKeeps(t *testing.T) {
+	t.Parallel()
 	s := staged(t)
 	c := s.worker.taker(&pb.ClaimOpen{MaxInFlight: 2})
 	id := c.take(1)[0].ClaimId
@@ -137,6 +143,7 @@ func TestClaimStream_ExtensionNeverShortensWhatTheStreamKeeps(t *testing.T) {
 }
 
 func TestClaimStream_ClaimSettledByACallIsRevoked(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	for name, settle := range map[string]func(id string){
@@ -160,6 +167,7 @@ func TestClaimStream_ClaimSettledByACallIsRevoked(t *testing.T) {
 }
 
 func TestClaimStream_OwnSettlementsAreNotRevoked(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	c := a.taker(&pb.ClaimOpen{MaxInFlight: 1})
@@ -174,6 +182,7 @@ func TestClaimStream_OwnSettlementsAreNotRevoked(t *testing.T) {
 
 // An agent whose connection breaks while messages come has failed at none that it was not given.
 func TestClaimStream_ClaimsNeverWrittenGoBackUncounted(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "")
 	for range 25 {
@@ -196,6 +205,7 @@ func TestClaimStream_ClaimsNeverWrittenGoBackUncounted(t *testing.T) {
 }
 
 func TestClaimStream_GoesAwayWhenTheBrokerStops(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
 	a.sendAll(to("a", subject("1")), to("a", subject("2")))
@@ -218,6 +228,7 @@ func TestClaimStream_GoesAwayWhenTheBrokerStops(t *testing.T) {
 }
 
 func TestClaimStream_ResumesOverARestart(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "")
 	lead.sendAll(to("a", subject("1")), to("a", subject("2")), to("a", subject("3")))
@@ -238,6 +249,7 @@ func TestClaimStream_ResumesOverARestart(t *testing.T) {
 }
 
 func TestClaim_RunsOutAfterARestartWithFullTimeAndGrace(t *testing.T) {
+	t.Parallel()
 	s := staged(t)
 	s.worker.claimWith(&pb.ClaimMessagesRequest{ClaimFor: durationpb.New(time.Minute)})
 	s.pass(50 * time.Second)

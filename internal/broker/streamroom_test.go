@@ -11,6 +11,7 @@ import (
 // capacity for must then not wait for another one to be sent. Acks and sends come at random times,
 // so that they meet many dispatches.
 func TestClaimStream_CapacityThatComesDuringADispatchIsUsed(t *testing.T) {
+	t.Parallel()
 	const consumers, senders, each = 12, 8, 100
 	const messages = senders * each
 	w := newWorld(t)

@@ -33,6 +33,7 @@ func (a *agent) self() *pb.Agent {
 }
 
 func TestSummary_CountsWhatAnAgentHasBeforeIt(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "builder")
 	empty := a.summary()
@@ -67,6 +68,7 @@ func TestSummary_CountsWhatAnAgentHasBeforeIt(t *testing.T) {
 }
 
 func TestSummary_ShowsOpenQuestions(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "builder")
 	question := func(m *pb.Message) { m.RequiresResponse = true }
@@ -90,6 +92,7 @@ func TestSummary_ShowsOpenQuestions(t *testing.T) {
 }
 
 func TestSummary_ShowsDirectivesAndGates(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o, a := w.operator(), w.agent("a", "")
 	o.sendAll(to("a"), to("a", kind("nudge"), subject("1")), to("a", kind("halt"), subject("2")))
@@ -108,6 +111,7 @@ func TestSummary_ShowsDirectivesAndGates(t *testing.T) {
 }
 
 func TestSummary_ShowsTheBreaker(t *testing.T) {
+	t.Parallel()
 	f := broken(t, 1)
 	want(t, "open until", f.a.summary().BreakerOpenUntil.AsTime(), f.Clock.Now().Add(time.Minute))
 	want(t, "degraded", f.a.self().Degraded, true)
@@ -122,6 +126,7 @@ func TestSummary_ShowsTheBreaker(t *testing.T) {
 }
 
 func TestCounts_EndAtAThousand(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "builder")
 	oldest := w.Clock.Now()
@@ -157,6 +162,7 @@ func TestCounts_EndAtAThousand(t *testing.T) {
 }
 
 func TestDirectives_AreFoundWhateverTheirState(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o, a := w.operator(), w.agent("a", "builder")
 	o.sendAll(to("a"), to("a", kind("nudge")), to("a", kind("terminate")), to("a", kind("shutdown_request")))

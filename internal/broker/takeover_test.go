@@ -45,6 +45,7 @@ func (c queuedContext) Done() <-chan struct{} {
 // One transaction hands a message to a consumer and then lets another stream of the consumer take
 // over.
 func TestOpenClaims_TakeoverGetsAloneWhatItsTransactionHandedToTheOldStream(t *testing.T) {
+	t.Parallel()
 	ctx, clock := t.Context(), clockwork.NewFakeClock() // a batch lasts as long as there is work
 	st, err := store.Open(ctx, store.Options{Dir: t.TempDir(), Sync: store.SyncNormal, Clock: clock,
 		Migrations: append(append(events.Migrations(), once.Migrations()...), Migrations()...)})

@@ -48,6 +48,7 @@ func firstSubjects(threads []*pb.ThreadSummary) []string {
 }
 
 func TestListThreads_DescribesConversationsNewestFirst(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	began := w.Clock.Now()
@@ -93,6 +94,7 @@ func TestListThreads_DescribesConversationsNewestFirst(t *testing.T) {
 }
 
 func TestListThreads_PagesListEachConversationOnceWhateverHappensInBetween(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "")
 	for i := range 10 {
@@ -114,6 +116,7 @@ func TestListThreads_PagesListEachConversationOnceWhateverHappensInBetween(t *te
 }
 
 func TestListThreads_LongConversationsAreSummarizedInBounds(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, other := w.agent("lead", ""), w.agent("other", "")
 	lead.send(to("other", subject("older"), in("older")))
@@ -140,6 +143,7 @@ func TestListThreads_LongConversationsAreSummarizedInBounds(t *testing.T) {
 }
 
 func TestListThreads_MoreConversationsThanOneSnapshotReads(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "")
 	const n = 2100
@@ -163,6 +167,7 @@ func TestListThreads_MoreConversationsThanOneSnapshotReads(t *testing.T) {
 }
 
 func TestListThreads_IgnoresThreadsOfTheSameNameInOtherSessions(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "")
 	lead.send(to("lead", subject("here"), in("design")))
@@ -177,6 +182,7 @@ func TestListThreads_IgnoresThreadsOfTheSameNameInOtherSessions(t *testing.T) {
 }
 
 func TestListThreads_ChecksItsFields(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o := w.operator()
 	for field, r := range map[string]*pb.ListThreadsRequest{

@@ -23,6 +23,7 @@ func (a *agent) resolve(thread, outcome string) (*pb.ResolveThreadResponse, erro
 }
 
 func TestThread_SummaryCoversAllOfTheConversation(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder, other := w.agent("lead", "lead"), w.agent("builder", "builder"), w.agent("other", "")
 	other.subscribe("news")
@@ -71,6 +72,7 @@ func (w *world) elsewhere() *agent {
 }
 
 func TestResolveThread_NotesTheOutcomeAndSettlesItsQuestions(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder, other := w.agent("lead", "lead"), w.agent("builder", "builder"), w.agent("other", "")
 	first := lead.send(toRole("builder", question))
@@ -107,6 +109,7 @@ func TestResolveThread_NotesTheOutcomeAndSettlesItsQuestions(t *testing.T) {
 }
 
 func TestResolveThread_ChecksItsFields(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "lead")
 	_, err := lead.resolve("", "x")

@@ -15,6 +15,7 @@ func thread(id string) change      { return func(m *pb.Message) { m.ThreadId = i
 func correlation(id string) change { return func(m *pb.Message) { m.CorrelationId = id } }
 
 func TestClaim_ByThreadTaskCorrelationOrSender(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, other, a := w.agent("lead", ""), w.agent("other", ""), w.agent("a", "builder")
 	start := lead.send(to("a", subject("start")))
@@ -50,6 +51,7 @@ func TestClaim_ByThreadTaskCorrelationOrSender(t *testing.T) {
 }
 
 func TestClaim_OfATaskResumesClaimsOfTheTaskOnly(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "builder")
 	lead.sendAll(to("a", subject("first"), task("t1")), to("a", subject("second"), task("t2")), to("a", subject("third"), task("t2")))
@@ -67,6 +69,7 @@ func TestClaim_OfATaskResumesClaimsOfTheTaskOnly(t *testing.T) {
 }
 
 func TestClaim_OfAThreadWaitsForTheThread(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a, b := w.agent("lead", ""), w.agent("a", "builder"), w.agent("b", "builder")
 	start := lead.send(to("lead"))
@@ -102,6 +105,7 @@ func TestClaim_OfAThreadWaitsForTheThread(t *testing.T) {
 }
 
 func TestClaim_GivenMessagesOutOfOrder(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "builder")
 	a.subscribe("news")
@@ -129,6 +133,7 @@ func TestClaim_GivenMessagesOutOfOrder(t *testing.T) {
 }
 
 func TestClaim_AGivenMessageSaysWhyItCannotBeClaimed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a, b := w.agent("lead", "lead"), w.agent("a", "builder"), w.agent("b", "builder")
 	sent := lead.sendAll(
@@ -173,6 +178,7 @@ func TestClaim_AGivenMessageSaysWhyItCannotBeClaimed(t *testing.T) {
 }
 
 func TestClaim_AGivenMessageStopsAtHaltAndBreaker(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.configure(&pb.SessionSettings{BreakerFailures: ptr(int32(1))})
 	lead, a := w.agent("lead", "lead"), w.agent("a", "builder")
@@ -197,6 +203,7 @@ func TestClaim_AGivenMessageStopsAtHaltAndBreaker(t *testing.T) {
 }
 
 func TestClaim_ChecksGivenIDsAndTopics(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "builder")
 	id := a.send(to("a")).Id

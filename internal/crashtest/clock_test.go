@@ -37,6 +37,7 @@ type jumper struct {
 //
 // The broker notices a jump forwards within a minute. With CLOCK_PATIENCE=1 the test waits for that.
 func TestClock_JumpsOfADayChangeCalendarTimesAlone(t *testing.T) {
+	t.Parallel()
 	f := newFaulty(t, buildFaultd(t), "full")
 	if err := f.start(t.Context()); err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ const mostLarge = 1000
 // The broker copies its log into the database when it has 16 MiB. Calls do not wait for that, so a
 // fault in it refuses none; a failed sync ends the process as everywhere.
 func TestFaults_InTheCopyOfTheLogRefuseNoCallAndLoseNothing(t *testing.T) {
+	t.Parallel()
 	program := buildFaultd(t)
 	for _, plan := range []faultvfs.Plan{
 		{Fault: faultvfs.DiskFull, At: 1, File: faultvfs.Database, Lasting: true},

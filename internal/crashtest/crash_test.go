@@ -48,6 +48,7 @@ type stage struct {
 const mostKills = 40
 
 func TestCrash_NothingConfirmedIsLostOrDoneTwice(t *testing.T) {
+	t.Parallel()
 	kills := int(fromEnvironment(t, "CRASH_KILLS", 20))
 	seed := fromEnvironment(t, "CRASH_SEED", rand.Int64())
 	program := processtest.Build(t)

@@ -22,6 +22,7 @@ import (
 // with the structure, and then the daemon's own check and the status agree with what it does. SQLite
 // has no checksums, so garbage inside a value stays unnoticed.
 func TestDamage_GarbageInTheDatabaseIsRefusedOrDoesNotMatter(t *testing.T) {
+	t.Parallel()
 	places := int(fromEnvironment(t, "DAMAGE_PLACES", 8))
 	program := processtest.Build(t)
 	whole := killedFolder(t, program)

@@ -35,6 +35,7 @@ type faultSuite struct {
 // An error of each kind hits each of the first FAULT_OPERATIONS (300) writes and syncs of the script;
 // with FAULT_STEP (60) above 1, a write in so many and a few syncs.
 func TestFaults_ChangesAreRefusedOrDoneAndNothingConfirmedIsLost(t *testing.T) {
+	t.Parallel()
 	operations := int(fromEnvironment(t, "FAULT_OPERATIONS", 300))
 	step := int(fromEnvironment(t, "FAULT_STEP", 60))
 	s := newFaultSuite(t)

@@ -34,6 +34,7 @@ const (
 
 // TestAgent_KilledLosesAllWhenItsLeaseIsOverAndNotBefore kills the process of an agent that holds a lock, a token and a claim.
 func TestAgent_KilledLosesAllWhenItsLeaseIsOverAndNotBefore(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	d := newDaemon(t, processtest.Build(t))
 	if err := d.start(ctx); err != nil {
@@ -106,6 +107,7 @@ func TestAgent_KilledLosesAllWhenItsLeaseIsOverAndNotBefore(t *testing.T) {
 
 // TestDaemon_StoppedForLongerThanALeaseFailsNobody stops the daemon, as a suspended machine does.
 func TestDaemon_StoppedForLongerThanALeaseFailsNobody(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	d := newDaemon(t, processtest.Build(t))
 	if err := d.start(ctx); err != nil {
@@ -127,6 +129,7 @@ func TestDaemon_StoppedForLongerThanALeaseFailsNobody(t *testing.T) {
 
 // TestDaemon_DownForLongerThanALeaseCostsNobodyWhoReturns kills the daemon and starts it after everybody's lease.
 func TestDaemon_DownForLongerThanALeaseCostsNobodyWhoReturns(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	d := newDaemon(t, processtest.Build(t))
 	if err := d.start(ctx); err != nil {
@@ -233,7 +236,7 @@ type victim struct {
 func startVictim(t *testing.T, d *daemon) *victim {
 	t.Helper()
 	v := &victim{process: exec.CommandContext(t.Context(), os.Args[0])}
-	v.process.Env = append(processtest.Environment(), victimAddress+"="+d.Address())
+	v.process.Env = append(processtest.Environment(t), victimAddress+"="+d.Address())
 	v.process.Stderr = os.Stderr
 	out, err := v.process.StdoutPipe()
 	if err != nil {

@@ -41,6 +41,7 @@ func (f *faulty) awaitCut(ctx context.Context) {
 // The load and the comparison are those of the crash test. Power cuts also hit the start of the
 // daemon, when it copies the log into the database.
 func TestPowerCut_NothingConfirmedIsLostWithSyncFull(t *testing.T) {
+	t.Parallel()
 	cuts := int(fromEnvironment(t, "POWER_CUTS", 3))
 	seed := fromEnvironment(t, "CRASH_SEED", 1)
 	program := buildFaultd(t)
@@ -80,6 +81,7 @@ func (f *faulty) cutAtStart(ctx context.Context, p faultvfs.Plan) bool {
 }
 
 func TestPowerCut_SyncNormalLosesTheLastConfirmedMessagesAndSyncFullNone(t *testing.T) {
+	t.Parallel()
 	cuts := int(fromEnvironment(t, "POWER_CUTS", 3))
 	seed := fromEnvironment(t, "CRASH_SEED", 1)
 	t.Logf("CRASH_SEED=%d repeats the choices", seed)

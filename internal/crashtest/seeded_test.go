@@ -12,6 +12,7 @@ import (
 // TestSeeded_DefectsApplyToTheSource keeps the patches of make mutants up to date. The target checks
 // that the tests catch them.
 func TestSeeded_DefectsApplyToTheSource(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("git is missing: install git")
 	}

@@ -15,6 +15,7 @@ const firstOperations = 16
 // succeeds on the same folder. FAULT_STEP (60) is as in the test of the script; the test tries each of
 // the firstOperations.
 func TestFaults_AFirstStartThatFailsCanBeRepeated(t *testing.T) {
+	t.Parallel()
 	step := int(fromEnvironment(t, "FAULT_STEP", 60))
 	program := buildFaultd(t)
 	trace := traceOfFirstStart(t, program)

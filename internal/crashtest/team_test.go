@@ -141,6 +141,7 @@ func (a *teamAgent) work(ctx context.Context, c *client.Claim) error {
 // tasks that depend on each other, while two of the agents are killed. TEAM_MESSAGES is how many messages each of them
 // sends (100).
 func TestTeam_LosesNothingAndFinishesEveryTaskOnce(t *testing.T) {
+	t.Parallel()
 	count := int(fromEnvironment(t, "TEAM_MESSAGES", 100))
 	ctx := t.Context()
 	d := newDaemon(t, processtest.Build(t))
@@ -180,7 +181,7 @@ func TestTeam_LosesNothingAndFinishesEveryTaskOnce(t *testing.T) {
 	}
 	var mortals []*mortal
 	for i := teamSize - 2; i < teamSize; i++ {
-		m := &mortal{name: mate(i), address: address, count: count}
+		m := &mortal{name: mate(i), env: processtest.Environment(t), address: address, count: count}
 		mortals = append(mortals, m)
 		senders.Go(func() {
 			if err := m.liveTwice(ctx); err != nil {
@@ -343,6 +344,7 @@ func verifyTeam(ctx context.Context, t *testing.T, d *daemon, team *team, count 
 // A mortal is an agent in a process of its own that is killed in the middle, and comes again.
 type mortal struct {
 	name    string
+	env     []string
 	address string
 	count   int
 	process *exec.Cmd
@@ -374,7 +376,7 @@ func (m *mortal) liveTwice(ctx context.Context) error {
 
 func (m *mortal) start(ctx context.Context, first int) error {
 	m.process = exec.CommandContext(ctx, os.Args[0])
-	m.process.Env = append(processtest.Environment(), mateName+"="+m.name, mateAddress+"="+m.address,
+	m.process.Env = append(m.env, mateName+"="+m.name, mateAddress+"="+m.address,
 		mateFirst+"="+strconv.Itoa(first), mateCount+"="+strconv.Itoa(m.count))
 	m.process.Stderr = os.Stderr
 	out, err := m.process.StdoutPipe()

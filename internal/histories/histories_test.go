@@ -64,6 +64,7 @@ type trial struct {
 }
 
 func TestHistories_AreInOrder(t *testing.T) {
+	t.Parallel()
 	count := int(fromEnvironment(t, "HISTORIES", 200))
 	seed := fromEnvironment(t, "HISTORY_SEED", rand.Int64N(1_000_000_000))
 	t.Logf("HISTORY_SEED=%d repeats the choices", seed)

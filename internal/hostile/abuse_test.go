@@ -56,6 +56,7 @@ func (a *abuse) want(err error) error {
 const page = "../../docs/security.md"
 
 func TestAbuse_ThePageListsTheAttemptsOfTheTest(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
@@ -90,6 +91,7 @@ func snake(name string) string {
 }
 
 func TestAbuse_EachAttemptHasTheAnswerOfTheTable(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	for _, a := range w.abuses() {
 		t.Run(a.attempt+"/"+a.variant, func(t *testing.T) {

@@ -185,6 +185,7 @@ func (b *bystander) work(t testing.TB) (stop func()) {
 }
 
 func TestBytes_TheDaemonServesOnAndFreesWhatAttackersUsed(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"plain", "TLS"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -20,6 +20,7 @@ import (
 // TestSecrets_NoOutputHasASecret uses secrets in all ways, valid and not, and searches everything that
 // the daemon and brokerctl write.
 func TestSecrets_NoOutputHasASecret(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("ps"); err != nil {
 		t.Skip("this test needs ps (Debian: procps)")
 	}
@@ -105,7 +106,7 @@ func (s *target) brokerctl(t *testing.T, certificates, secret string) (output, p
 	}
 	program := filepath.Join(filepath.Dir(s.Program()), "brokerctl")
 	c := exec.CommandContext(patient(t), program, "--agent", "alice", "receive", "--follow")
-	c.Env = append(processtest.Environment(), "BROKERD_ADDR=tls://"+s.tcp, "BROKERD_CREDENTIAL_FILE="+file,
+	c.Env = append(processtest.Environment(t), "BROKERD_ADDR=tls://"+s.tcp, "BROKERD_CREDENTIAL_FILE="+file,
 		"BROKERD_TLS_CA="+filepath.Join(certificates, "ca.pem"))
 	var stderr bytes.Buffer
 	c.Stderr = &stderr

@@ -252,6 +252,7 @@ func (a *webAbuse) want(status int, err error) error {
 }
 
 func TestAbuse_EachAttemptOverHTTPIsRefused(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	for _, a := range w.webAbuses() {
 		if err := a.want(a.try(patient(t))); err != nil {

@@ -24,6 +24,7 @@ import (
 )
 
 func TestFuzz_NoHTTPRequestBreaksTheDaemon(t *testing.T) {
+	t.Parallel()
 	s := launch(t, nil, "--metrics", "127.0.0.1:0", "--log-level", "info", "--sync", "normal")
 	b := s.bystander()
 	for _, agent := range []string{"alice", "bob"} {

@@ -14,6 +14,7 @@ import (
 )
 
 func TestHold_EndsWarnedAndToldWhenItIsOver(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.agent("a"), w.agent("b")
 	fence := a.held(a.acquire(&pb.AcquireLocksRequest{Paths: []string{"x"}, MaxHold: durationpb.New(10 * time.Second)}))
@@ -33,6 +34,7 @@ func TestHold_EndsWarnedAndToldWhenItIsOver(t *testing.T) {
 }
 
 func TestExtend_BeginsTheHoldAnew(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.agent("a"), w.agent("b")
 	fence := a.held(a.acquire(&pb.AcquireLocksRequest{Paths: []string{"x"}, MaxHold: durationpb.New(10 * time.Second)}))
@@ -51,6 +53,7 @@ func TestExtend_BeginsTheHoldAnew(t *testing.T) {
 }
 
 func TestHold_OwnerIsToldOnceThatOthersWait(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.agent("a"), w.agent("b")
 	fence := a.lock("src/")
@@ -65,6 +68,7 @@ func TestHold_OwnerIsToldOnceThatOthersWait(t *testing.T) {
 }
 
 func TestTicket_LapsesWhenNobodyWaitsForIt(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b, c := w.agent("a"), w.agent("b"), w.agent("c")
 	fence := a.lock("x")
@@ -79,6 +83,7 @@ func TestTicket_LapsesWhenNobodyWaitsForIt(t *testing.T) {
 }
 
 func TestTicket_WhoComesBackGoesOnInTheSamePlace(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b, c := w.agent("a"), w.agent("b"), w.agent("c")
 	fence := a.lock("x")
@@ -97,6 +102,7 @@ func TestTicket_WhoComesBackGoesOnInTheSamePlace(t *testing.T) {
 }
 
 func TestGrant_PassesOnIfNobodyCollectsIt(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b, c := w.agent("a"), w.agent("b"), w.agent("c")
 	fence := a.lock("x")
@@ -119,6 +125,7 @@ func TestGrant_PassesOnIfNobodyCollectsIt(t *testing.T) {
 
 // TestTold_… has the calls that break off while the broker answers them.
 func TestGrant_ToACallThatHasBrokenOffPassesOn(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t, apptest.WithMetrics())
 	a, b := w.agent("a"), w.agent("b")
 	fence := a.lock("x")
@@ -136,6 +143,7 @@ func TestGrant_ToACallThatHasBrokenOffPassesOn(t *testing.T) {
 }
 
 func TestTicket_GivenUpEndsItsCall(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b, c := w.agent("a"), w.agent("b"), w.agent("c")
 	a.lock("x")
@@ -149,6 +157,7 @@ func TestTicket_GivenUpEndsItsCall(t *testing.T) {
 }
 
 func TestRelease_OfATicketReleasesWhatItHasBecome(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.agent("a"), w.agent("b")
 	fence := a.lock("x")
@@ -161,6 +170,7 @@ func TestRelease_OfATicketReleasesWhatItHasBecome(t *testing.T) {
 }
 
 func TestRelease_OfSomePathsFreesThese(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.agent("a"), w.agent("b")
 	a.lock("x", "y", "src/", "*.go")
@@ -176,6 +186,7 @@ func TestRelease_OfSomePathsFreesThese(t *testing.T) {
 }
 
 func TestRelease_IsForTheOwnersAgentOnly(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.agent("a"), w.agent("b")
 	fence := a.lock("x")
@@ -187,6 +198,7 @@ func TestRelease_IsForTheOwnersAgentOnly(t *testing.T) {
 }
 
 func TestForceRelease_TakesAndTells(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b, o := w.agent("a"), w.agent("b"), w.operator()
 	fence := a.lock("src/a.go")
@@ -208,6 +220,7 @@ func TestForceRelease_TakesAndTells(t *testing.T) {
 }
 
 func TestForceRelease_EndsAWaitingCall(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b, o := w.agent("a"), w.agent("b"), w.operator()
 	a.lock("x")
@@ -217,6 +230,7 @@ func TestForceRelease_EndsAWaitingCall(t *testing.T) {
 }
 
 func TestAgentEnded_NextIsGrantedInTheSameTransaction(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b, c := w.agent("a"), w.agent("b"), w.agent("c")
 	y := c.lock("y")
@@ -235,6 +249,7 @@ func TestAgentEnded_NextIsGrantedInTheSameTransaction(t *testing.T) {
 }
 
 func TestSession_ClosedEndsAll(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	o := w.operator()
 	must(t, drop(o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "s"})))
@@ -253,6 +268,7 @@ func TestSession_ClosedEndsAll(t *testing.T) {
 }
 
 func TestRestart_KeepsGrantsAndTickets(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b, c := w.agent("a"), w.agent("b"), w.agent("c")
 	fence := a.held(a.acquire(&pb.AcquireLocksRequest{Paths: []string{"x"}, MaxHold: durationpb.New(10 * time.Second)}))

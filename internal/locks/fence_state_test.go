@@ -44,6 +44,7 @@ func (w *daemon) stateHistory() history {
 }
 
 func TestFence_StateStaysAsItIsOnceItIsLost(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name string
 		take func(a, b *player) int64 // a's fence

@@ -21,6 +21,7 @@ func note(to string) *pb.Message {
 }
 
 func TestFence_ChangesAreRefusedOnceItIsLost(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a := w.agent("a")
 	fence := a.lock("x")
@@ -44,6 +45,7 @@ func TestFence_ChangesAreRefusedOnceItIsLost(t *testing.T) {
 }
 
 func TestFence_IsTheAgentsOwn(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.agent("a"), w.agent("b")
 	_, err := b.messages.SendMessages(b.fenced(a.lock("x")), &pb.SendMessagesRequest{Messages: []*pb.Message{note("a")}})
@@ -51,6 +53,7 @@ func TestFence_IsTheAgentsOwn(t *testing.T) {
 }
 
 func TestFence_OfAStreamIsCheckedForEachFrame(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a := w.agent("a")
 	fence := a.lock("x")

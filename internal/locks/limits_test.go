@@ -13,6 +13,7 @@ import (
 )
 
 func TestAcquire_RefusesWhatIsBeyondItsLimits(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a := w.agent("a")
 	for field, r := range map[string]*pb.AcquireLocksRequest{
@@ -43,6 +44,7 @@ func TestAcquire_RefusesWhatIsBeyondItsLimits(t *testing.T) {
 }
 
 func TestAcquire_AThousandPathsAtOnce(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.agent("a"), w.agent("b")
 	var paths []string
@@ -59,6 +61,7 @@ func TestAcquire_AThousandPathsAtOnce(t *testing.T) {
 }
 
 func TestAcquire_GlobsOfASessionAreLimited(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.agent("a"), w.agent("b")
 	var globs []string
@@ -75,6 +78,7 @@ func TestAcquire_GlobsOfASessionAreLimited(t *testing.T) {
 }
 
 func TestAcquire_TicketsOfASessionAreLimited(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.agent("a"), w.agent("b")
 	fence := a.lock("x")

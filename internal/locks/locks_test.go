@@ -11,6 +11,7 @@ import (
 )
 
 func TestAcquire_OneAgentHoldsAPathAtATime(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.agent("a"), w.agent("b")
 	fence := a.lock("src/a.go")
@@ -29,6 +30,7 @@ func TestAcquire_OneAgentHoldsAPathAtATime(t *testing.T) {
 }
 
 func TestAcquire_ConflictsAreThoseOfPathsDirectoriesAndGlobs(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.agent("a"), w.agent("b")
 	for _, c := range []struct {
@@ -64,6 +66,7 @@ func TestAcquire_ConflictsAreThoseOfPathsDirectoriesAndGlobs(t *testing.T) {
 }
 
 func TestAcquire_SharedGoesWithSharedOnly(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b, c := w.agent("a"), w.agent("b"), w.agent("c")
 	one, two := a.share("doc.md"), b.share("doc.md")
@@ -76,6 +79,7 @@ func TestAcquire_SharedGoesWithSharedOnly(t *testing.T) {
 }
 
 func TestAcquire_AllPathsOrNone(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.agent("a"), w.agent("b")
 	fence := a.lock("x")
@@ -90,6 +94,7 @@ func TestAcquire_AllPathsOrNone(t *testing.T) {
 }
 
 func TestQueue_FirstComeFirstServed(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	all := w.agents("a", "b", "c", "d")
 	fence := all[0].lock("x")
@@ -108,6 +113,7 @@ func TestQueue_FirstComeFirstServed(t *testing.T) {
 }
 
 func TestQueue_ReleaseAndNextGrantAreOneCommit(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.agent("a"), w.agent("b")
 	fence := a.lock("x")
@@ -117,6 +123,7 @@ func TestQueue_ReleaseAndNextGrantAreOneCommit(t *testing.T) {
 }
 
 func TestQueue_PassesWhoWaitsForTheRequester(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.agent("a"), w.agent("b")
 	fence := a.lock("src/a.go")
@@ -129,6 +136,7 @@ func TestQueue_PassesWhoWaitsForTheRequester(t *testing.T) {
 }
 
 func TestDeadlock_TheYoungestIsToldTheWholeCircle(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.agent("a"), w.agent("b")
 	a.lock("x")
@@ -142,6 +150,7 @@ func TestDeadlock_TheYoungestIsToldTheWholeCircle(t *testing.T) {
 }
 
 func TestQueue_PassesWhoBeginsToWaitForTheRequester(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b, c := w.agent("a"), w.agent("b"), w.agent("c")
 	a.lock("o")
@@ -156,6 +165,7 @@ func TestQueue_PassesWhoBeginsToWaitForTheRequester(t *testing.T) {
 }
 
 func TestDeadlock_ClosedByAGrantEndsTheYoungestTicket(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b, c := w.agent("a"), w.agent("b"), w.agent("c")
 	x := c.lock("x")
@@ -178,6 +188,7 @@ func TestDeadlock_ClosedByAGrantEndsTheYoungestTicket(t *testing.T) {
 }
 
 func TestDeadlock_TwoClosedByOneGrantEndBeforeAnybodyPasses(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b, c, d := w.agent("a"), w.agent("b"), w.agent("c"), w.agent("d")
 	held := c.lock("p", "v")
@@ -193,6 +204,7 @@ func TestDeadlock_TwoClosedByOneGrantEndBeforeAnybodyPasses(t *testing.T) {
 }
 
 func TestDeadlock_ClosedByAGrantLetsNobodyPassAnEarlierTicket(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b, c, d, e, o := w.agent("a"), w.agent("b"), w.agent("c"), w.agent("d"), w.agent("e"), w.agent("o")
 	keepShared := func(a *agent, paths ...string) {
@@ -221,6 +233,7 @@ func TestDeadlock_ClosedByAGrantLetsNobodyPassAnEarlierTicket(t *testing.T) {
 }
 
 func TestDeadlock_KeptTicketIsToldByMail(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b, c := w.agent("a"), w.agent("b"), w.agent("c")
 	x := c.lock("x")

@@ -12,6 +12,7 @@ import (
 // Each change makes a notice untrue, and withdraws it in the same transaction.
 
 func TestNotice_OfAPassIsWithdrawnWhenTheTokenIsCollected(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.player("a", ""), w.player("b", "")
 	a.take()
@@ -22,6 +23,7 @@ func TestNotice_OfAPassIsWithdrawnWhenTheTokenIsCollected(t *testing.T) {
 }
 
 func TestNotice_OfAPassToARoleIsWithdrawnFromAllAgentsOfIt(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b, c := w.player("a", ""), w.player("b", "critic"), w.player("c", "critic")
 	a.take()
@@ -32,6 +34,7 @@ func TestNotice_OfAPassToARoleIsWithdrawnFromAllAgentsOfIt(t *testing.T) {
 }
 
 func TestNotice_OfAPassIsWithdrawnWhenTheTokenPassesOn(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.player("a", ""), w.player("b", "")
 	fence := a.take().Fence
@@ -43,6 +46,7 @@ func TestNotice_OfAPassIsWithdrawnWhenTheTokenPassesOn(t *testing.T) {
 }
 
 func TestNotice_OfTheFirstPlaceIsWithdrawnWhenItIsTakenOrGivenUp(t *testing.T) {
+	t.Parallel()
 	for name, act := range map[string]func(b *player){
 		"taken":    func(b *player) { b.take() },
 		"given up": func(b *player) { b.giveBack() },
@@ -63,6 +67,7 @@ func TestNotice_OfTheFirstPlaceIsWithdrawnWhenItIsTakenOrGivenUp(t *testing.T) {
 }
 
 func TestNotice_OfAGrantIsWithdrawnWhenItIsCollected(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.agent("a"), w.agent("b")
 	fence := a.lock("x")
@@ -74,6 +79,7 @@ func TestNotice_OfAGrantIsWithdrawnWhenItIsCollected(t *testing.T) {
 }
 
 func TestNotice_OfAnEndIsWithdrawnByAnExtensionAndByARelease(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a := w.agent("a")
 	hold := func(path string) int64 {
@@ -91,6 +97,7 @@ func TestNotice_OfAnEndIsWithdrawnByAnExtensionAndByARelease(t *testing.T) {
 }
 
 func TestNotice_OfAContestStaysUntilTheLockIsReleased(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.agent("a"), w.agent("b")
 	fence := a.lock("x")

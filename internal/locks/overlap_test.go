@@ -11,6 +11,7 @@ import (
 )
 
 func TestOverlaps_Examples(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		a, b string
 		want bool
@@ -205,6 +206,7 @@ func matches(glob, name string) bool {
 // TestOverlaps_AgreesWithTryingEveryFile compares 20,000 pairs, or GLOB_PAIRS. Pairs behind a long common directory are compared as well, where sets of places are longer
 // than one word.
 func TestOverlaps_AgreesWithTryingEveryFile(t *testing.T) {
+	t.Parallel()
 	pairs, sample := 20_000, 200
 	if n, err := strconv.Atoi(os.Getenv("GLOB_PAIRS")); err == nil {
 		pairs, sample = n, n
@@ -240,6 +242,7 @@ func TestOverlaps_AgreesWithTryingEveryFile(t *testing.T) {
 
 // TestOverlaps_LongGlobsThatMeetLate has globs with thousands of ways to match: one that tried them one by one would not end.
 func TestOverlaps_LongGlobsThatMeetLate(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		a, b string
 		want bool

@@ -11,6 +11,7 @@ import (
 )
 
 func TestAcquire_SameAgainIsTheSameFence(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a := w.agent("a")
 	fence := a.lock("x", "src/", "doc/*.md")
@@ -35,6 +36,7 @@ func TestAcquire_SameAgainIsTheSameFence(t *testing.T) {
 }
 
 func TestAcquire_HoldersOfOneAgentExcludeEachOther(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a := w.agent("a")
 	fence := a.held(a.acquire(&pb.AcquireLocksRequest{Paths: []string{"x"}, Holder: "one"}))
@@ -50,6 +52,7 @@ func TestAcquire_HoldersOfOneAgentExcludeEachOther(t *testing.T) {
 }
 
 func TestAcquire_UpgradeWaitsForTheOtherReaders(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.agent("a"), w.agent("b")
 	a.share("x")
@@ -63,6 +66,7 @@ func TestAcquire_UpgradeWaitsForTheOtherReaders(t *testing.T) {
 }
 
 func TestAcquire_SameRequestGoesOnWaitingAndKeepsItsAnswer(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b, c := w.agent("a"), w.agent("b"), w.agent("c")
 	fence := a.lock("x")
@@ -85,6 +89,7 @@ func TestAcquire_SameRequestGoesOnWaitingAndKeepsItsAnswer(t *testing.T) {
 }
 
 func TestAcquire_BusyIsNotKept(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.agent("a"), w.agent("b")
 	fence := a.lock("x")
@@ -95,6 +100,7 @@ func TestAcquire_BusyIsNotKept(t *testing.T) {
 }
 
 func TestAcquire_DryRunChangesNothing(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.agent("a"), w.agent("b")
 	free := a.acquire(&pb.AcquireLocksRequest{Paths: []string{"x"}, DryRun: true})
@@ -108,6 +114,7 @@ func TestAcquire_DryRunChangesNothing(t *testing.T) {
 }
 
 func TestAcquire_AnswerNamesHoldersAndEarlierRequests(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	all := w.agents("a", "b", "c", "d")
 	fence := all[0].held(all[0].acquire(&pb.AcquireLocksRequest{Paths: []string{"src/a.go"}, Reason: "rewrite", MaxHold: durationpb.New(time.Minute)}))
@@ -128,6 +135,7 @@ func TestAcquire_AnswerNamesHoldersAndEarlierRequests(t *testing.T) {
 }
 
 func TestAcquire_OnlyRegisteredAgentsHoldLocks(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	o := w.operator()
 	_, err := o.AcquireLocks(o.ctx, &pb.AcquireLocksRequest{Paths: []string{"x"}})
@@ -138,6 +146,7 @@ func TestAcquire_OnlyRegisteredAgentsHoldLocks(t *testing.T) {
 }
 
 func TestAcquire_SessionsDoNotMeet(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	o := w.operator()
 	must(t, drop(o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "s"})))
@@ -152,6 +161,7 @@ func TestAcquire_SessionsDoNotMeet(t *testing.T) {
 }
 
 func TestAcquire_CaseIsFoldedIfTheSessionSaysSo(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b, o := w.agent("a"), w.agent("b"), w.operator()
 	different := []int64{a.lock("README.md"), b.lock("readme.md")}
@@ -167,6 +177,7 @@ func TestAcquire_CaseIsFoldedIfTheSessionSaysSo(t *testing.T) {
 }
 
 func TestList_Pages(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.agent("a"), w.agent("b")
 	first := a.lock("src/a.go")

@@ -9,6 +9,7 @@ import (
 
 // Requests for many paths are compared by the order of the paths; here with one path each, of every kind.
 func TestQueue_ManyPathsConflictAsFewDo(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b, c := w.agent("a"), w.agent("b"), w.agent("c")
 	fence := a.lock("held")

@@ -12,6 +12,7 @@ import (
 )
 
 func TestPass_ToAnAgentWhateverTheQueue(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b, c := w.player("a", ""), w.player("b", ""), w.player("c", "")
 	old := a.take().Fence
@@ -50,6 +51,7 @@ func TestPass_ToAnAgentWhateverTheQueue(t *testing.T) {
 }
 
 func TestPass_CallThatWaitsHasItAtOnce(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b, c := w.player("a", ""), w.player("b", "critic"), w.player("c", "")
 	a.take()
@@ -77,6 +79,7 @@ func TestPass_CallThatWaitsHasItAtOnce(t *testing.T) {
 }
 
 func TestPass_ReceiverThatDoesNotCollectLosesItToTheQueue(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b, c := w.player("a", ""), w.player("b", ""), w.player("c", "")
 	a.take()
@@ -101,6 +104,7 @@ func TestPass_ReceiverThatDoesNotCollectLosesItToTheQueue(t *testing.T) {
 }
 
 func TestPass_ToARoleTheFirstThatCollectsHasIt(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b, c, d := w.player("a", ""), w.player("b", "critic"), w.player("c", "critic"), w.player("d", "")
 	a.take()
@@ -142,6 +146,7 @@ func TestPass_ToARoleTheFirstThatCollectsHasIt(t *testing.T) {
 }
 
 func TestPass_TheSameRequestIsDoneOnce(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.player("a", ""), w.player("b", "")
 	id := newUUID()
@@ -165,6 +170,7 @@ func TestPass_TheSameRequestIsDoneOnce(t *testing.T) {
 }
 
 func TestPass_DeadlockThatItClosesIsNamedToTheYoungest(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b, c := w.player("a", ""), w.player("b", ""), w.player("c", "")
 	a.take()
@@ -182,6 +188,7 @@ func TestPass_DeadlockThatItClosesIsNamedToTheYoungest(t *testing.T) {
 }
 
 func TestPass_ReceiverNeedNotWaitForThoseWhoWaitForItNow(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b, c, d := w.player("a", ""), w.player("b", ""), w.player("c", ""), w.player("d", "")
 	a.take()
@@ -195,6 +202,7 @@ func TestPass_ReceiverNeedNotWaitForThoseWhoWaitForItNow(t *testing.T) {
 }
 
 func TestPass_ToAnAgentThatIsAwayGoesToTheQueueAndItComesFirst(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b, c, d := w.player("a", ""), w.playing("default", "b"), w.player("c", ""), w.player("d", "")
 	must(t, drop(b.registry.RegisterAgent(b.ctx, &pb.RegisterAgentRequest{Lease: durationpb.New(10 * time.Second)})))

@@ -21,6 +21,7 @@ func path(t testing.TB, raw string) locks.Path {
 }
 
 func TestParse_KindAndPrefix(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		raw    string
 		kind   locks.PathKind
@@ -48,6 +49,7 @@ func TestParse_KindAndPrefix(t *testing.T) {
 }
 
 func TestParse_OneFormForOneName(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ raw, exact, folded string }{
 		{"e\u0301.go", "\u00e9.go", "\u00e9.go"},
 		{"Src/A.go", "Src/A.go", "src/a.go"},
@@ -66,6 +68,7 @@ func TestParse_OneFormForOneName(t *testing.T) {
 }
 
 func TestParse_RefusedWithWhatIsWrongAndWhere(t *testing.T) {
+	t.Parallel()
 	for raw, want := range map[string]string{
 		"":                         "is empty",
 		"/etc/passwd":              `is absolute: "/etc/passwd"`,

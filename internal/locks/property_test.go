@@ -18,6 +18,7 @@ import (
 // TestQueue_AgreesWithTheModel asks for and releases whatever comes to mind, and compares who holds what and who waits behind how many with
 // a model that knows nothing of indexes, caches or what may have changed.
 func TestQueue_AgreesWithTheModel(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newDaemon(rt)
 		c := &comparison{rt: rt, w: w, o: w.operator(), agents: map[string]*agent{}}

@@ -20,6 +20,7 @@ import (
 // A table remembers in memory where something is held, and must not believe what was undone.
 
 func TestGrant_StandsIfItsEndIsUndone(t *testing.T) {
+	t.Parallel()
 	clock := clockwork.NewRealClock()
 	st := testkit.Store(t, t.TempDir(), clock, once.Migrations(), events.Migrations(), locks.Migrations())
 	table := newTable(t, st, clock)
@@ -67,6 +68,7 @@ func (everywhere) Acting(_ store.Querier, _ int64, c caller.Caller) (locks.Agent
 }
 
 func TestGrant_StandsOverARestart(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.agent("a"), w.agent("b")
 	a.lock("src/a.go")

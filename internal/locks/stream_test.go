@@ -100,6 +100,7 @@ func (l *talk) ends() error {
 }
 
 func TestLock_AnswersEachRequestByItsNumber(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	l := w.agent("a").talk()
 	l.lock("src/a.go")
@@ -119,6 +120,7 @@ func TestLock_AnswersEachRequestByItsNumber(t *testing.T) {
 }
 
 func TestLock_RequestsBeginInTheirOrder(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	l := w.agent("a").talk()
 	const rounds = 200
@@ -136,6 +138,7 @@ func TestLock_RequestsBeginInTheirOrder(t *testing.T) {
 }
 
 func TestLock_RequestThatWaitsHoldsUpNone(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.agent("a"), w.agent("b")
 	fence := b.lock("x")
@@ -148,6 +151,7 @@ func TestLock_RequestThatWaitsHoldsUpNone(t *testing.T) {
 }
 
 func TestLock_RefusalDoesNotEndTheStream(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	l := w.agent("a").talk()
 	e := l.refused(l.lock("../x"), codes.InvalidArgument, "INVALID_ARGUMENT")
@@ -161,6 +165,7 @@ func TestLock_RefusalDoesNotEndTheStream(t *testing.T) {
 }
 
 func TestLock_NumberThatCannotBeEndsTheStream(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.agents("a", "b")[0], w.agent("c")
 	l := a.talk()
@@ -177,6 +182,7 @@ func TestLock_NumberThatCannotBeEndsTheStream(t *testing.T) {
 }
 
 func TestLock_CancelBreaksARequestOff(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.agent("a"), w.agent("b")
 	fence := b.lock("x")
@@ -194,6 +200,7 @@ func TestLock_CancelBreaksARequestOff(t *testing.T) {
 }
 
 func TestLock_RequestsOfABrokenStreamAreBrokenOff(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t, apptest.WithMetrics())
 	a, b := w.agent("a"), w.agent("b")
 	fence := b.lock("x")
@@ -212,6 +219,7 @@ func TestLock_RequestsOfABrokenStreamAreBrokenOff(t *testing.T) {
 }
 
 func TestLock_NoMoreThanAThousandRequestsOfAStreamWait(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.agent("a"), w.agent("b")
 	fence := b.lock("x")
@@ -233,6 +241,7 @@ func TestLock_NoMoreThanAThousandRequestsOfAStreamWait(t *testing.T) {
 }
 
 func TestLock_BrokerThatStopsAnswersWhatWaits(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.agent("a"), w.agent("b")
 	b.lock("x")
@@ -248,6 +257,7 @@ func TestLock_BrokerThatStopsAnswersWhatWaits(t *testing.T) {
 }
 
 func TestLock_OnlyAgentsHold(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	l := w.operator().talk()
 	l.refused(l.lock("x"), codes.FailedPrecondition, "AGENT_REQUIRED")

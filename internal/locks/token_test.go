@@ -139,6 +139,7 @@ func (w *daemon) token() *pb.GetTokenResponse {
 }
 
 func TestToken_StatesAndQueue(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b, c := w.player("a", ""), w.player("b", ""), w.player("c", "")
 	_, err := a.tokens.GetToken(a.ctx, &pb.GetTokenRequest{Type: "review", Scope: "x"})
@@ -183,6 +184,7 @@ func TestToken_StatesAndQueue(t *testing.T) {
 }
 
 func TestToken_LongestHoldIsTheFirstAcquirers(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.player("a", ""), w.player("b", "")
 	_, err := a.tokens.AcquireToken(a.ctx, a.request(&pb.AcquireTokenRequest{LongestHold: durationpb.New(time.Minute), MaxHold: durationpb.New(2 * time.Minute)}))
@@ -226,6 +228,7 @@ func TestToken_LongestHoldIsTheFirstAcquirers(t *testing.T) {
 }
 
 func TestToken_ShowsTheRoleOfItsHolderAndTheLastRelease(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.player("a", "producer"), w.player("b", "critic")
 	o := w.playing("default", "")
@@ -266,6 +269,7 @@ func TestToken_ShowsTheRoleOfItsHolderAndTheLastRelease(t *testing.T) {
 }
 
 func TestToken_RevokedByOperatorsWithAReason(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b, o := w.player("a", ""), w.player("b", ""), w.playing("default", "")
 	revoke := func(p *player, reason string) (*pb.RevokeTokenResponse, error) {
@@ -292,6 +296,7 @@ func TestToken_RevokedByOperatorsWithAReason(t *testing.T) {
 }
 
 func TestToken_OperatorsEndOneWait(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b, c, o := w.player("a", ""), w.player("b", ""), w.player("c", ""), w.playing("default", "")
 	end := func(scope string, ticket int64) (*pb.RevokeTokenResponse, error) {
@@ -321,6 +326,7 @@ func TestToken_OperatorsEndOneWait(t *testing.T) {
 }
 
 func TestToken_EndOfItsAgentPassesItOn(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.player("a", ""), w.player("b", "")
 	a.take()
@@ -337,6 +343,7 @@ func TestToken_EndOfItsAgentPassesItOn(t *testing.T) {
 }
 
 func TestToken_FenceHoldsUntilItIsPassedOn(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.player("a", ""), w.player("b", "")
 	fence := a.take().Fence
@@ -353,6 +360,7 @@ func TestToken_FenceHoldsUntilItIsPassedOn(t *testing.T) {
 }
 
 func TestToken_RestartKeepsHoldersAndPlaces(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b, c := w.player("a", ""), w.player("b", ""), w.player("c", "critic")
 	fence := a.take().Fence
@@ -373,6 +381,7 @@ func TestToken_RestartKeepsHoldersAndPlaces(t *testing.T) {
 }
 
 func TestListTokens_FiltersAndPages(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.player("a", ""), w.player("b", "")
 	take := func(p *player, kind, scope string, keep bool) {
@@ -423,6 +432,7 @@ func TestListTokens_FiltersAndPages(t *testing.T) {
 }
 
 func TestToken_EveryFieldIsChecked(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a := w.player("a", "")
 	for field, r := range map[string]*pb.AcquireTokenRequest{
@@ -442,6 +452,7 @@ func TestToken_EveryFieldIsChecked(t *testing.T) {
 }
 
 func TestFoldCase_ChangesWhileNoPathIsLocked(t *testing.T) {
+	t.Parallel()
 	w := newDaemon(t)
 	a, b, o := w.player("a", ""), w.player("b", ""), w.operator()
 	fold := func(on bool) error {

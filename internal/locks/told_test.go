@@ -78,12 +78,14 @@ func (k *teller) passesOn() bool {
 }
 
 func TestTold_LostAnswerPassesTheGrantOn(t *testing.T) {
+	t.Parallel()
 	k := newTeller(t)
 	k.table.Told(k.ask(), false)
 	want(t, "passes on", k.passesOn(), true)
 }
 
 func TestTold_LateLossOfAnAnswerTakesNothingFromAnOwnerWhoWasToldAgain(t *testing.T) {
+	t.Parallel()
 	k := newTeller(t)
 	first := k.ask()
 	again := k.ask()
@@ -93,6 +95,7 @@ func TestTold_LateLossOfAnAnswerTakesNothingFromAnOwnerWhoWasToldAgain(t *testin
 }
 
 func TestTold_LossOfAllAnswersPassesTheGrantOn(t *testing.T) {
+	t.Parallel()
 	k := newTeller(t)
 	first := k.ask()
 	again := k.ask()
@@ -102,6 +105,7 @@ func TestTold_LossOfAllAnswersPassesTheGrantOn(t *testing.T) {
 }
 
 func TestTold_LossOfALaterAnswerTakesNothing(t *testing.T) {
+	t.Parallel()
 	k := newTeller(t)
 	k.table.Told(k.ask(), true)
 	k.table.Told(k.ask(), false)
@@ -109,6 +113,7 @@ func TestTold_LossOfALaterAnswerTakesNothing(t *testing.T) {
 }
 
 func TestTold_OwnerWhoAsksAgainAfterALossHasTheGrant(t *testing.T) {
+	t.Parallel()
 	k := newTeller(t)
 	k.table.Told(k.ask(), false)
 	again := k.ask()
@@ -118,6 +123,7 @@ func TestTold_OwnerWhoAsksAgainAfterALossHasTheGrant(t *testing.T) {
 }
 
 func TestTold_WhatWasHeldBeforeARestartIsKnown(t *testing.T) {
+	t.Parallel()
 	k := newTeller(t)
 	k.table.Told(k.ask(), true)
 	k.table.Stop()

@@ -43,6 +43,7 @@ func (d *deaf) Send(*pb.LockResponse) error {
 }
 
 func TestLock_ClientThatReadsNothingIsNotReadFurther(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		clock := clockwork.NewRealClock()
 		st := testkit.Store(t, t.TempDir(), clock, once.Migrations(), events.Migrations(), locks.Migrations())
@@ -63,6 +64,7 @@ func TestLock_ClientThatReadsNothingIsNotReadFurther(t *testing.T) {
 }
 
 func TestLock_PanicAtARequestThatHasBegunEndsTheStream(t *testing.T) {
+	t.Parallel()
 	clock := clockwork.NewRealClock()
 	st := testkit.Store(t, t.TempDir(), clock, once.Migrations(), events.Migrations(), locks.Migrations())
 	panicked := false

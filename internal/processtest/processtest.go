@@ -19,12 +19,19 @@ import (
 	"testing"
 )
 
+// Programs is the environment variable that names a folder with programs that were built before the tests, as make test does.
+const Programs = "TEST_PROGRAMS"
+
 // Build builds brokerd and brokerctl in bin/test of the repository, and returns the path of
 // brokerd. The tests of all packages share the folder: the first call links the programs, and later
 // calls find them up to date. The compiler flags are those of make build, so the packages are in
 // the build cache already. Programs in more, packages of this module, are built beside them.
+// If Programs is set, the folder has all of them.
 func Build(t testing.TB, more ...string) string {
 	t.Helper()
+	if built := os.Getenv(Programs); built != "" {
+		return filepath.Join(built, "brokerd")
+	}
 	module, err := exec.CommandContext(t.Context(), "go", "env", "GOMOD").Output()
 	if err != nil {
 		t.Fatalf("find the repository: %v", err)
@@ -63,6 +70,7 @@ type Daemon struct {
 
 	program string
 	dir     string
+	env     []string
 	process *exec.Cmd
 	exited  chan error // gets what the process ended with; nil = there is no process
 	stderr  *transcript
@@ -75,7 +83,7 @@ func New(t testing.TB, program string) *Daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Daemon{program: program, dir: dir, stderr: &transcript{}}
+	d := &Daemon{program: program, dir: dir, env: Environment(t), stderr: &transcript{}}
 	t.Cleanup(func() {
 		d.Kill()
 		if t.Failed() {
@@ -91,7 +99,7 @@ func New(t testing.TB, program string) *Daemon {
 func (d *Daemon) Start(ctx context.Context) error {
 	args := append([]string{"serve", "--data", d.dir, "--log-level", "warn", "--log-format", "console"}, d.Args...)
 	d.process = exec.Command(d.program, args...)
-	d.process.Env = Environment()
+	d.process.Env = d.env
 	d.stderr = &transcript{}
 	d.process.Stderr = d.stderr
 	stdout, err := d.process.StdoutPipe()
@@ -174,7 +182,7 @@ func (d *Daemon) ended() error {
 // beside the one that runs as the daemon.
 func (d *Daemon) Check(ctx context.Context) error {
 	c := exec.CommandContext(ctx, filepath.Join(filepath.Dir(d.program), "brokerd"), "check", "--data", d.dir)
-	c.Env = Environment()
+	c.Env = d.env
 	if out, err := c.CombinedOutput(); err != nil {
 		return fmt.Errorf("brokerd check: %w\n%s", err, out)
 	}
@@ -201,11 +209,19 @@ func (t *transcript) String() string {
 	return t.text.String()
 }
 
-// Environment is this process's without the settings of a daemon or a client.
-func Environment() []string {
-	var env []string
+// Environment is this process's, for a child that has no settings of a daemon or a client, and an empty home folder
+// until the end of the test: the child leaves the files of the user alone, a shell's history included.
+func Environment(t testing.TB) []string {
+	t.Helper()
+	home, err := os.MkdirTemp("", "home")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(home) }) // a child that was killed may leave one of its own, which still writes
+	env := []string{"HOME=" + home, "HISTFILE=" + os.DevNull}
 	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "BROKERD_") {
+		name, _, _ := strings.Cut(v, "=")
+		if !strings.HasPrefix(name, "BROKERD_") && !strings.HasPrefix(name, "XDG_") && name != "HOME" && name != "HISTFILE" {
 			env = append(env, v)
 		}
 	}

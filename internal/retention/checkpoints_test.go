@@ -38,6 +38,7 @@ var sameJSON = cmp.Comparer(func(a, b json.RawMessage) bool {
 })
 
 func TestExport_HasTheCheckpointsAsTheyWereSaved(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t).project(nil)
 	var want []checkpoint
 	save := func(agent string, kind pb.CheckpointKind, reference, data string) {

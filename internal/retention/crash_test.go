@@ -204,6 +204,7 @@ func (noEvents) Pruned(tx *store.Tx, _ int64, _ string, _ retention.Selection, _
 var errCrash = errors.New("the broker was killed here")
 
 func TestArchive_ExactlyOnceWhereverTheBrokerIsKilledBetweenFileAndTransaction(t *testing.T) {
+	t.Parallel()
 	for crashAt := 1; crashAt <= 4; crashAt++ {
 		t.Run(fmt.Sprint("at page ", crashAt), func(t *testing.T) {
 			const n = 2000 // four pages
@@ -233,6 +234,7 @@ func TestArchive_ExactlyOnceWhereverTheBrokerIsKilledBetweenFileAndTransaction(t
 
 // A transaction that fails while the broker goes on, such as by a full disk, leaves nothing twice either.
 func TestArchive_ExactlyOnceWhenATransactionFails(t *testing.T) {
+	t.Parallel()
 	s := newStock(t, 1000)
 	calls := 0
 	s.keeper(func() error {
@@ -251,6 +253,7 @@ func TestArchive_ExactlyOnceWhenATransactionFails(t *testing.T) {
 
 // What is in a file that the database does not know, as after starting anew on an old archive, is never cut off.
 func TestArchive_FileOfAnotherDatabaseIsKept(t *testing.T) {
+	t.Parallel()
 	old := newStock(t, 10)
 	old.keeper(nil)
 	old.empty()
@@ -269,6 +272,7 @@ func TestArchive_FileOfAnotherDatabaseIsKept(t *testing.T) {
 }
 
 func TestDelete_GoesOnWhenTheBrokerWasKilledInTheMiddle(t *testing.T) {
+	t.Parallel()
 	const n = 2000 // four pages: the end of the call wakes the keeper, which can remove another one
 	s := newStock(t, n)
 	s.closed = true

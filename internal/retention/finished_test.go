@@ -109,6 +109,7 @@ func (j *jobs) wantArchived(n int) {
 }
 
 func TestFinished_ExactlyOnceWhereverTheBrokerIsKilledBetweenFileAndTransaction(t *testing.T) {
+	t.Parallel()
 	for crashAt := 1; crashAt <= 3; crashAt++ {
 		t.Run(fmt.Sprint("at page ", crashAt), func(t *testing.T) {
 			const n = 300 // three pages
@@ -137,6 +138,7 @@ func TestFinished_ExactlyOnceWhereverTheBrokerIsKilledBetweenFileAndTransaction(
 }
 
 func TestFinished_ConflictKeepsThePageForALaterTry(t *testing.T) {
+	t.Parallel()
 	j := newJobs(t, 10)
 	tries := 0
 	j.removed = func() error {
@@ -154,6 +156,7 @@ func TestFinished_ConflictKeepsThePageForALaterTry(t *testing.T) {
 }
 
 func TestFinished_WorkThatOthersNeedStays(t *testing.T) {
+	t.Parallel()
 	j := newJobs(t, 10)
 	j.needed = 3
 	j.keeper(nil)
@@ -169,6 +172,7 @@ func TestFinished_WorkThatOthersNeedStays(t *testing.T) {
 }
 
 func TestFinished_KeeperComesBackWhenTheNextPieceIsDue(t *testing.T) {
+	t.Parallel()
 	j := newJobs(t, 1) // finished an hour ago
 	j.keep = 90 * time.Minute
 	j.keeper(nil)
@@ -187,6 +191,7 @@ func TestFinished_KeeperComesBackWhenTheNextPieceIsDue(t *testing.T) {
 }
 
 func TestFinished_ExportHasTheArchivedWorkFirst(t *testing.T) {
+	t.Parallel()
 	j := newJobs(t, 5)
 	j.closed = true
 	j.closedKeep = time.Minute

@@ -46,6 +46,7 @@ func (w *world) cycle(n int) {
 }
 
 func TestLoad_DatabaseDoesNotGrowOverCycles(t *testing.T) {
+	t.Parallel()
 	const perCycle, warmUp, cycles = 500, 2, 6
 	w := newWorld(t).project(merged(short(), &pb.SessionSettings{SendRate: proto.Float64(0)}))
 	var sizes []int64

@@ -23,6 +23,7 @@ func (s *stock) busy(took time.Duration) func() error {
 }
 
 func TestPace_RestsWhileOthersWork(t *testing.T) {
+	t.Parallel()
 	s := newStock(t, 2000)
 	s.keep = time.Hour // they are due this moment
 	s.keeper(s.busy(time.Second / 10))
@@ -36,6 +37,7 @@ func TestPace_RestsWhileOthersWork(t *testing.T) {
 }
 
 func TestPace_DoesNotRestOnceItHasFallenBehind(t *testing.T) {
+	t.Parallel()
 	s := newStock(t, 2000)
 	s.keep = time.Minute // they have been due for long
 	s.keeper(s.busy(time.Second / 10))
@@ -48,6 +50,7 @@ func TestPace_DoesNotRestOnceItHasFallenBehind(t *testing.T) {
 }
 
 func TestVacuum_GivesBackWhatWasNotNeededForAMinute(t *testing.T) {
+	t.Parallel()
 	s := newStock(t, 0)
 	write := func(statement string) {
 		t.Helper()

@@ -76,6 +76,7 @@ func (w *world) eventCount() (n int64) {
 }
 
 func TestPrune_RemovesFinishedDataAndNothingThatIsLive(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t).project(kept())
 	var finished []*pb.SendResult
 	for range 3 {
@@ -134,6 +135,7 @@ func TestPrune_RemovesFinishedDataAndNothingThatIsLive(t *testing.T) {
 }
 
 func TestPrune_DeadLettersGoOnlyIfTheirKindIsNamed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t).project(kept())
 	acked, dead := w.finish(&pb.Message{}), w.die(&pb.Message{})
 	w.Clock.Advance(hour + time.Minute)
@@ -147,6 +149,7 @@ func TestPrune_DeadLettersGoOnlyIfTheirKindIsNamed(t *testing.T) {
 }
 
 func TestPrune_OtherSessionsAndTheSettingsOfChannelsDoNotCount(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t).project(kept())
 	must(t, drop(pb.NewChannelServiceClient(w.In(w.session, "")).ConfigureChannel(w.ctx, &pb.ConfigureChannelRequest{
 		Channel: "news", MessageRetention: durationpb.New(1000 * time.Hour)})))
@@ -164,6 +167,7 @@ func TestPrune_OtherSessionsAndTheSettingsOfChannelsDoNotCount(t *testing.T) {
 }
 
 func TestPrune_FinishedWorkOfEachKindIsCountedAndArchived(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t).project(merged(kept(), &pb.SessionSettings{SendRate: proto.Float64(0)}))
 	finished := map[string][]string{}
 	for name, kind := range w.kindsOfWork() {
@@ -198,6 +202,7 @@ func TestPrune_FinishedWorkOfEachKindIsCountedAndArchived(t *testing.T) {
 }
 
 func TestPrune_RefusesWrongRequests(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	age := durationpb.New(hour)
 	for name, c := range map[string]struct {
@@ -229,6 +234,7 @@ func (w watchedSessions) All(q store.Querier) ([]retention.Session, error) {
 }
 
 func TestPrune_WaitsForATurnSoThatNothingIsArchivedTwice(t *testing.T) {
+	t.Parallel()
 	const n = 1200 // three pages
 	s := newStock(t, n)
 	watched := watchedSessions{s, make(chan struct{}, 1)}

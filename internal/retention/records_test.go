@@ -19,6 +19,7 @@ type copied struct {
 
 // Messages of two sessions that alternate, with several deliveries and attempts each, and unfinished ones in between.
 func TestMessages_LinesHaveEachDeliveryWithItsAttemptsAndNothingElseGoes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t).project(keep(time.Hour))
 	w.register("reviewer", "tester")
 	other := *w

@@ -11,6 +11,7 @@ import (
 )
 
 func TestMessages_FinishedOnesAreArchivedByDayAndRemoved(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t).project(keep(24 * time.Hour))
 	first := w.finish(&pb.Message{Subject: "one", Payload: `{"n": [1, 9007199254740993]}`})
 	w.Clock.Advance(23 * time.Hour)
@@ -52,6 +53,7 @@ func TestMessages_FinishedOnesAreArchivedByDayAndRemoved(t *testing.T) {
 }
 
 func TestMessages_DeadLettersAreKeptLongerWithTheirAttempts(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t).project(merged(keep(time.Hour), &pb.SessionSettings{DeadLetterRetention: durationpb.New(48 * time.Hour)}))
 	dead := w.die(&pb.Message{})
 	acked := w.finish(&pb.Message{})
@@ -70,6 +72,7 @@ func TestMessages_DeadLettersAreKeptLongerWithTheirAttempts(t *testing.T) {
 }
 
 func TestMessages_ChannelHasATimeOfItsOwn(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t).project(keep(72 * time.Hour))
 	channels := pb.NewChannelServiceClient(w.In("project", ""))
 	configured, err := channels.ConfigureChannel(w.ctx, &pb.ConfigureChannelRequest{Channel: "news", MessageRetention: durationpb.New(time.Hour)})
@@ -89,6 +92,7 @@ func TestMessages_ChannelHasATimeOfItsOwn(t *testing.T) {
 }
 
 func TestMessages_SettingsWakeTheKeeper(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t).project(keep(0))
 	sent := w.finish(&pb.Message{})
 	w.Clock.Advance(1000 * time.Hour)
@@ -101,6 +105,7 @@ func TestMessages_SettingsWakeTheKeeper(t *testing.T) {
 }
 
 func TestMessages_RedrivenDeadLetterStays(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t).project(merged(keep(time.Hour), &pb.SessionSettings{DeadLetterRetention: durationpb.New(2 * time.Hour)}))
 	dead := w.die(&pb.Message{})
 	w.Clock.Advance(time.Hour)
@@ -113,6 +118,7 @@ func TestMessages_RedrivenDeadLetterStays(t *testing.T) {
 }
 
 func TestMessages_TurnsGoOnAfterARestart(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t).project(keep(time.Hour))
 	sent := w.finish(&pb.Message{})
 	w.Restart()

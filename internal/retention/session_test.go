@@ -59,6 +59,7 @@ func short() *pb.SessionSettings {
 }
 
 func TestExport_AgreesWithTheDatabaseByJqAndSha256sum(t *testing.T) {
+	t.Parallel()
 	for _, tool := range []string{"bash", "jq", "sha256sum"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("%s is missing: scripts/test-deps.sh installs it", tool)
@@ -99,6 +100,7 @@ func TestExport_AgreesWithTheDatabaseByJqAndSha256sum(t *testing.T) {
 }
 
 func TestExport_ManifestTellsOfEveryFile(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t).project(short())
 	w.busy()
 	dir := w.export()
@@ -132,6 +134,7 @@ func TestExport_ManifestTellsOfEveryFile(t *testing.T) {
 }
 
 func TestExport_WithoutItsArchiveIsRefused(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t).project(short())
 	w.busy()
 	must(t, os.RemoveAll(filepath.Join(w.Dir(), "archive", "project")))
@@ -144,6 +147,7 @@ func TestExport_WithoutItsArchiveIsRefused(t *testing.T) {
 }
 
 func TestDelete_WantsAClosedSession(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t).project(nil)
 	_, err := w.sessions().DeleteSession(w.ctx, &pb.DeleteSessionRequest{Name: "project"})
 	wantError(t, "an open one", err, codes.FailedPrecondition, "SESSION_OPEN")
@@ -152,6 +156,7 @@ func TestDelete_WantsAClosedSession(t *testing.T) {
 }
 
 func TestDelete_KeepsAnExportAndNothingElse(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t).project(short())
 	w.busy()
 	must(t, drop(pb.NewChannelServiceClient(w.In("project", "builder")).SubscribeChannel(w.ctx, &pb.SubscribeChannelRequest{Channel: "news"})))

@@ -86,6 +86,7 @@ func (w *world) archivedIDs(kind string) []string {
 }
 
 func TestRetention_FinishedWorkOfEachKindIsArchivedExportedAndDeleted(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t).project(merged(short(), &pb.SessionSettings{SendRate: proto.Float64(0)}))
 	kinds := w.kindsOfWork()
 	finished, open := map[string][]string{}, map[string]string{}
@@ -123,6 +124,7 @@ func TestRetention_FinishedWorkOfEachKindIsArchivedExportedAndDeleted(t *testing
 }
 
 func TestRetention_TaskStaysWhileUnfinishedTasksNeedIt(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t).project(short())
 	tasks := pb.NewTaskServiceClient(w.In(w.session, "lead"))
 	must(t, drop(tasks.CreateTasks(w.ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{

@@ -98,6 +98,7 @@ func serveNothing(t *testing.T, more ...*grpc.ServiceDesc) *grpc.ClientConn {
 }
 
 func TestAccess_TableHasEveryRPC(t *testing.T) {
+	t.Parallel()
 	conn := serveNothing(t)
 	for _, m := range generated() {
 		method := "/" + string(m.Parent().FullName()) + "/" + string(m.Name())
@@ -125,6 +126,7 @@ func TestAccess_TableHasEveryRPC(t *testing.T) {
 }
 
 func TestAccess_OperatorThatNamesAnAgentHasNoMoreRights(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	ctx := calling(t, "brokerd-agent", "lead", "authorization", "Bearer "+w.secret)
 	_, err := pb.NewSessionServiceClient(dial(t, w.tcp)).CreateSession(ctx, &pb.CreateSessionRequest{})
@@ -132,6 +134,7 @@ func TestAccess_OperatorThatNamesAnAgentHasNoMoreRights(t *testing.T) {
 }
 
 func TestAccess_WhatIsNotInTheTableIsRefused(t *testing.T) {
+	t.Parallel()
 	conn := serveNothing(t, &grpc.ServiceDesc{ServiceName: "brokerd.v1.NewService", Methods: []grpc.MethodDesc{{
 		MethodName: "Do",
 		Handler: func(any, context.Context, func(any) error, grpc.UnaryServerInterceptor) (any, error) {

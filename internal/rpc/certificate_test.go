@@ -129,6 +129,7 @@ func (c *ca) dial(w *world, own ...tls.Certificate) *grpc.ClientConn {
 }
 
 func TestCertificate_IdentifiesAnAgent(t *testing.T) {
+	t.Parallel()
 	c := newCA(t, clockwork.NewFakeClock())
 	w := c.serve()
 	w.grants["builder-1"] = &caller.Grant{Access: caller.Agent, Session: "team", Agent: "builder-1", Role: "builder"}
@@ -172,6 +173,7 @@ func TestCertificate_IdentifiesAnAgent(t *testing.T) {
 }
 
 func TestCertificate_OfAnUnclearAgentIsRefused(t *testing.T) {
+	t.Parallel()
 	c := newCA(t, clockwork.NewFakeClock())
 	w := c.serve()
 	for _, uris := range [][]string{
@@ -198,6 +200,7 @@ func TestCertificate_OfAnUnclearAgentIsRefused(t *testing.T) {
 }
 
 func TestCertificate_ThatIsNotValidIsRefusedAndCounts(t *testing.T) {
+	t.Parallel()
 	clock := clockwork.NewFakeClock()
 	c := newCA(t, clock)
 	n := noted{grants{}, make(chan netip.Addr, 100)}
@@ -224,6 +227,7 @@ func TestCertificate_ThatIsNotValidIsRefusedAndCounts(t *testing.T) {
 }
 
 func TestCertificate_EndsTheCallsOfItsConnection(t *testing.T) {
+	t.Parallel()
 	for name, credential := range map[string]func() *caller.Grant{
 		"alone":                          nil,
 		"with a credential":              func() *caller.Grant { return &caller.Grant{} },
@@ -272,6 +276,7 @@ func TestCertificate_EndsTheCallsOfItsConnection(t *testing.T) {
 }
 
 func TestCertificate_ACredentialThatEndsFirstEndsTheCalls(t *testing.T) {
+	t.Parallel()
 	c := newCA(t, clockwork.NewFakeClock())
 	w := c.serve()
 	grant, end := ending(caller.Agent)

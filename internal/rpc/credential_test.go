@@ -18,6 +18,7 @@ import (
 )
 
 func TestIdentity_BindingOfACredentialWins(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	w.grants["agent"] = &caller.Grant{Access: caller.Agent, Session: "team", Agent: "builder-1", Role: "builder"}
 	w.grants["reader"] = &caller.Grant{Access: caller.Observer}
@@ -53,6 +54,7 @@ func TestIdentity_BindingOfACredentialWins(t *testing.T) {
 }
 
 func TestAccess_ObserverOnlyReads(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	w.grants["reader"] = &caller.Grant{Access: caller.Observer}
 	ctx := calling(t, "authorization", "Bearer reader")
@@ -71,6 +73,7 @@ func ending(access caller.Access) (grant *caller.Grant, end func()) {
 }
 
 func TestCredential_EndsTheCallsThatItBegan(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	grant, end := ending(caller.Operator)
 	w.grants["ending"] = grant
@@ -126,6 +129,7 @@ func TestCredential_EndsTheCallsThatItBegan(t *testing.T) {
 }
 
 func TestCredential_OutcomeOfACallThatItCoversStands(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	grant, end := ending(caller.Operator)
 	w.grants["ending"] = grant
@@ -136,6 +140,7 @@ func TestCredential_OutcomeOfACallThatItCoversStands(t *testing.T) {
 }
 
 func TestCredential_PanicOfItsStreamIsInternal(t *testing.T) {
+	t.Parallel()
 	grant, _ := ending(caller.Operator)
 	w := serve(t)
 	w.grants["ending"] = grant
@@ -161,6 +166,7 @@ func (n noted) Refuse(client netip.Addr, at time.Time, cause error) error {
 }
 
 func TestCredential_FailedAttemptsCountForTheClientsAddress(t *testing.T) {
+	t.Parallel()
 	n := noted{grants{}, make(chan netip.Addr, 1)}
 	w := serve(t, func(o *rpc.Options) { o.Credentials = n })
 	for _, c := range []struct {

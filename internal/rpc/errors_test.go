@@ -20,6 +20,7 @@ import (
 )
 
 func TestError_EveryKindHasItsCode(t *testing.T) {
+	t.Parallel()
 	kinds := map[fault.Kind]codes.Code{
 		fault.Internal:        codes.Internal,
 		fault.Invalid:         codes.InvalidArgument,
@@ -52,12 +53,14 @@ func TestError_EveryKindHasItsCode(t *testing.T) {
 }
 
 func TestError_NilIsNoError(t *testing.T) {
+	t.Parallel()
 	if rpc.Error(nil) != nil || rpc.ItemError(nil) != nil {
 		t.Error("nil became an error")
 	}
 }
 
 func TestError_DefectsKeepTheirTextToThemselves(t *testing.T) {
+	t.Parallel()
 	for _, err := range []error{
 		errors.New("secret path"),
 		io.ErrUnexpectedEOF,
@@ -75,6 +78,7 @@ func TestError_DefectsKeepTheirTextToThemselves(t *testing.T) {
 }
 
 func TestError_CausesStayPrivate(t *testing.T) {
+	t.Parallel()
 	e := fault.New(fault.Unavailable, "DISK_FULL", "the disk is full")
 	e.Cause = errors.New("secret path")
 	if text := rpc.Error(e).Error(); strings.Contains(text, "secret") {
@@ -83,11 +87,13 @@ func TestError_CausesStayPrivate(t *testing.T) {
 }
 
 func TestError_EndOfContext(t *testing.T) {
+	t.Parallel()
 	expect(t, rpc.Error(fmt.Errorf("wait: %w", context.Canceled)), codes.Canceled, "CANCELED", "")
 	expect(t, rpc.Error(fmt.Errorf("wait: %w", context.DeadlineExceeded)), codes.DeadlineExceeded, "DEADLINE_EXCEEDED", "")
 }
 
 func TestError_WhatGRPCSaidStays(t *testing.T) {
+	t.Parallel()
 	err := fmt.Errorf("receive: %w", status.Error(codes.ResourceExhausted, "frame too big"))
 	if s := status.Convert(rpc.Error(err)); s.Code() != codes.ResourceExhausted || s.Message() != "frame too big" {
 		t.Error(s)
@@ -95,6 +101,7 @@ func TestError_WhatGRPCSaidStays(t *testing.T) {
 }
 
 func TestError_Details(t *testing.T) {
+	t.Parallel()
 	e := fault.Missing("agent", "bilder", "there is no agent bilder").With("nearest", "builder")
 	e.RetryAfter = 3 * time.Second
 	var info, resource, retry bool
@@ -114,6 +121,7 @@ func TestError_Details(t *testing.T) {
 }
 
 func TestError_NamesFields(t *testing.T) {
+	t.Parallel()
 	err := fault.Fields([]fault.Violation{{Field: "messages[0].priority", Description: "is 11"}, {Field: "wait", Description: "is negative"}})
 	expect(t, rpc.Error(err), codes.InvalidArgument, "INVALID_ARGUMENT", "messages[0].priority wait")
 	if item := rpc.ItemError(err); item.GetField() != "messages[0].priority" {
@@ -123,6 +131,7 @@ func TestError_NamesFields(t *testing.T) {
 
 // Some clients accept no more than 8 KiB of headers, in which an error travels.
 func TestError_ManyViolationsFitIntoHeaders(t *testing.T) {
+	t.Parallel()
 	var all []fault.Violation
 	for i := range 1000 {
 		all = append(all, fault.Violation{Field: fmt.Sprintf("messages[%d].subject", i), Description: strings.Repeat("ü", 300)})

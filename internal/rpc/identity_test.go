@@ -15,6 +15,7 @@ import (
 )
 
 func TestIdentity_LocalPeer(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	conn := dial(t, w.socket)
 	for _, c := range []struct {
@@ -55,6 +56,7 @@ func TestIdentity_LocalPeer(t *testing.T) {
 }
 
 func TestIdentity_TCPNeedsTheCredential(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	conn := dial(t, w.tcp)
 	for _, c := range []struct {
@@ -84,6 +86,7 @@ func TestIdentity_TCPNeedsTheCredential(t *testing.T) {
 }
 
 func TestIdentity_HealthOverTCPNeedsTheCredentialToo(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	health := grpc_health_v1.NewHealthClient(dial(t, w.tcp))
 	_, err := health.Check(calling(t), &grpc_health_v1.HealthCheckRequest{})
@@ -95,12 +98,14 @@ func TestIdentity_HealthOverTCPNeedsTheCredentialToo(t *testing.T) {
 }
 
 func TestIdentity_WrongCredentialIsRefusedOnTheSocketToo(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	_, err := whoami(calling(t, "authorization", "Bearer guessed"), dial(t, w.socket))
 	expect(t, err, codes.Unauthenticated, "CREDENTIAL_UNKNOWN", "")
 }
 
 func TestIdentity_OtherUsersAreRefusedAtTheSocket(t *testing.T) {
+	t.Parallel()
 	w := serve(t, func(o *rpc.Options) { o.UID = os.Getuid() + 1 })
 	if who, err := whoami(calling(t), dial(t, w.socket)); err == nil {
 		t.Errorf("let in as %q", who)
@@ -111,6 +116,7 @@ func TestIdentity_OtherUsersAreRefusedAtTheSocket(t *testing.T) {
 }
 
 func TestIdentity_CallsInAnAgentsNameAreSeen(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	conn := dial(t, w.socket)
 	for _, headers := range [][]string{nil, {"brokerd-agent", "a"}, {"brokerd-agent", "b", "brokerd-session", "s"}} {
@@ -127,6 +133,7 @@ func TestIdentity_CallsInAnAgentsNameAreSeen(t *testing.T) {
 
 // Clients without the types of the status details read the reason as text.
 func TestError_TheReasonIsATrailerToo(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	conn := dial(t, w.tcp)
 	var trailer metadata.MD

@@ -57,6 +57,7 @@ func greet(t *testing.T, network, address string) {
 }
 
 // gRPC gives buffers back while a connection is silent, if the connection has the method ReadOnReady.
+// Not parallel: the heap is that of the whole process.
 func TestServer_AnIdleConnectionHoldsNoBuffers(t *testing.T) {
 	const connections, most = 200, 16 << 10 // a read buffer alone has 32 KiB
 	w := serve(t)
@@ -75,6 +76,7 @@ func TestServer_AnIdleConnectionHoldsNoBuffers(t *testing.T) {
 }
 
 // The accounts of agents are not told when a connection is closed: they find out.
+// Not parallel: the heap is that of the whole process.
 func TestQuota_WhatIsClosedIsForgotten(t *testing.T) {
 	const agents, most = 1000, 512
 	w := serve(t, func(o *rpc.Options) { o.Presence = nil })

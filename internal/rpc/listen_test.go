@@ -12,6 +12,7 @@ import (
 )
 
 func TestListen_BeyondLoopbackIsRefused(t *testing.T) {
+	t.Parallel()
 	for _, address := range []string{"0.0.0.0:0", ":0", "[::]:0", "192.0.2.1:7070", "[2001:db8::1]:7070"} {
 		l, err := rpc.Listen(address, rpc.Loopback)
 		if err == nil {
@@ -24,6 +25,7 @@ func TestListen_BeyondLoopbackIsRefused(t *testing.T) {
 }
 
 func TestListen_WhatIsNoAddressIsRefused(t *testing.T) {
+	t.Parallel()
 	for _, address := range []string{"", "7070", "127.0.0.1", "unix:", "unix:" + strings.Repeat("x", 101)} {
 		l, err := rpc.Listen(address, rpc.Loopback)
 		if err == nil {
@@ -36,6 +38,7 @@ func TestListen_WhatIsNoAddressIsRefused(t *testing.T) {
 }
 
 func TestListen_Loopback(t *testing.T) {
+	t.Parallel()
 	for _, address := range []string{"127.0.0.1:0", "localhost:0"} {
 		l, err := rpc.Listen(address, rpc.Loopback)
 		if err != nil {
@@ -49,6 +52,7 @@ func TestListen_Loopback(t *testing.T) {
 }
 
 func TestListen_SocketIsForItsUserAlone(t *testing.T) {
+	t.Parallel()
 	dir := shortDir(t)
 	path := filepath.Join(dir, "x.sock")
 	for _, address := range []string{"unix:" + path, "unix://" + path} {
@@ -71,6 +75,7 @@ func TestListen_SocketIsForItsUserAlone(t *testing.T) {
 }
 
 func TestListen_DeadSocketIsReplacedAndALiveOneIsNot(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(shortDir(t), "x.sock")
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -89,6 +94,7 @@ func TestListen_DeadSocketIsReplacedAndALiveOneIsNot(t *testing.T) {
 }
 
 func TestListen_FileInThePlaceOfTheSocketStays(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(shortDir(t), "notes.txt")
 	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
@@ -102,6 +108,7 @@ func TestListen_FileInThePlaceOfTheSocketStays(t *testing.T) {
 }
 
 func TestListenDefault_InTheDataFolder(t *testing.T) {
+	t.Parallel()
 	dir := shortDir(t)
 	l, err := rpc.ListenDefault(dir)
 	if err != nil {

@@ -40,6 +40,7 @@ func pacedPipe(t *testing.T, text string) net.Conn {
 }
 
 func TestPace_HoldsBackFramesWithoutACall(t *testing.T) {
+	t.Parallel()
 	for name, flood := range map[string]string{
 		"window updates": strings.Repeat(windowUpdate, 3*framesPerSecond),
 		"pings":          strings.Repeat(aPing, 3*framesPerSecond/otherFrame),
@@ -61,6 +62,7 @@ func TestPace_HoldsBackFramesWithoutACall(t *testing.T) {
 }
 
 func TestPace_LetsCallsPass(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		calls := strings.Repeat(emptyHeaders+emptyData, 10*framesPerSecond)
@@ -74,6 +76,7 @@ func TestPace_LetsCallsPass(t *testing.T) {
 }
 
 func TestPace_EndsTheWaitOfAConnectionThatIsClosed(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		conn := pacedPipe(t, prefaced+strings.Repeat(aPing, framesPerSecond))
 		read := make(chan error)
@@ -91,6 +94,7 @@ func TestPace_EndsTheWaitOfAConnectionThatIsClosed(t *testing.T) {
 }
 
 func TestPace_FindsFramesHoweverTheirBytesArrive(t *testing.T) {
+	t.Parallel()
 	text := prefaced + windowUpdate + emptyHeaders + aPing + emptyData + aReset + windowUpdate
 	const limited = 2 + 2*otherFrame
 	for size := 1; size <= len(text); size++ {

@@ -50,6 +50,7 @@ func pipelined(t *testing.T, texts ...string) (reported []bool) {
 }
 
 func TestPipelined_RequestsThatDoNotWaitForAnAnswer(t *testing.T) {
+	t.Parallel()
 	const (
 		get  = "GET / HTTP/1.1\r\nHost: b\r\n\r\n"
 		post = "POST / HTTP/1.1\r\nHost: b\r\nContent-Length: 2\r\n\r\n{}"

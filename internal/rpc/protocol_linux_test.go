@@ -31,6 +31,7 @@ func (r recorder) Accept() (net.Conn, error) {
 // A client of HTTP that has disappeared without closing its connection must not hold the lease of its
 // agent.
 func TestServe_TheKernelDetectsALostClientOfHTTP(t *testing.T) {
+	t.Parallel()
 	server := rpc.NewServer(rpc.Options{UID: os.Getuid(), Clock: clockwork.NewRealClock(), Log: zap.NewNop()})
 	web := server.Web()
 	l, err := rpc.Listen("127.0.0.1:0", rpc.Loopback)

@@ -44,6 +44,7 @@ func openStream(ctx context.Context, conn *grpc.ClientConn) (pb.MessageService_S
 }
 
 func TestQuota_AnAgentHasAtMostAHundredStreams(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	conns := []*grpc.ClientConn{dial(t, w.socket), dial(t, w.socket)}
 	a := calling(t, "brokerd-agent", "a")
@@ -80,6 +81,7 @@ func TestQuota_AnAgentHasAtMostAHundredStreams(t *testing.T) {
 }
 
 func TestQuota_AnAgentHasAtMostSixteenConnections(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	a, b := calling(t, "brokerd-agent", "a"), calling(t, "brokerd-agent", "b")
 	var conns []*grpc.ClientConn
@@ -115,6 +117,7 @@ func TestQuota_AnAgentHasAtMostSixteenConnections(t *testing.T) {
 }
 
 func TestQuota_RequestsUnderWayAreBoundedInBytes(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	began, proceed := make(chan struct{}), make(chan struct{})
 	w.features.get = func(context.Context) error {

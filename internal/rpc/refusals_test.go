@@ -31,6 +31,7 @@ func logging(o *rpc.Options) (*observer.ObservedLogs, <-chan string) {
 }
 
 func TestRefusals_AreLoggedWithoutTheTextOfTheError(t *testing.T) {
+	t.Parallel()
 	var logs *observer.ObservedLogs
 	w := serve(t, func(o *rpc.Options) { logs, _ = logging(o) })
 	w.features.get = func(context.Context) error {
@@ -66,6 +67,7 @@ func TestRefusals_AreLoggedWithoutTheTextOfTheError(t *testing.T) {
 }
 
 func TestRefusals_HaveABoundedNumberOfLinesPerMinute(t *testing.T) {
+	t.Parallel()
 	const rest = "further calls were refused"
 	clock := clockwork.NewFakeClock()
 	var logs *observer.ObservedLogs
@@ -120,6 +122,7 @@ func TestRefusals_HaveABoundedNumberOfLinesPerMinute(t *testing.T) {
 }
 
 func TestRefusals_LeaveOutCallsThatTheCallerOrTheBrokerEnds(t *testing.T) {
+	t.Parallel()
 	var logs *observer.ObservedLogs
 	w := serve(t, func(o *rpc.Options) { logs, _ = logging(o) })
 	conn := dial(t, w.socket)

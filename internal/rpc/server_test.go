@@ -23,6 +23,7 @@ import (
 )
 
 func TestServer_PanicIsInternalAndTheServerGoesOn(t *testing.T) {
+	t.Parallel()
 	core, logs := observer.New(zap.WarnLevel)
 	w := serve(t, func(o *rpc.Options) { o.Log = zap.New(core) })
 	conn := dial(t, w.socket)
@@ -46,6 +47,7 @@ func TestServer_PanicIsInternalAndTheServerGoesOn(t *testing.T) {
 }
 
 func TestServer_DefectsAreLoggedWithTheirText(t *testing.T) {
+	t.Parallel()
 	core, logs := observer.New(zap.WarnLevel)
 	w := serve(t, func(o *rpc.Options) { o.Log = zap.New(core) })
 	w.features.get = func(context.Context) error { return errors.New("no such table") }
@@ -58,6 +60,7 @@ func TestServer_DefectsAreLoggedWithTheirText(t *testing.T) {
 }
 
 func TestServer_BadTextIsInvalidWithTheFieldNamed(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	conn := dial(t, w.socket)
 	const bad = "a\x01" // what the codec breaks
@@ -88,6 +91,7 @@ func TestServer_BadTextIsInvalidWithTheFieldNamed(t *testing.T) {
 }
 
 func TestServer_BytesThatAreNoRequestAreInvalid(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	err := dial(t, w.socket).Invoke(calling(t), pb.SessionService_GetSession_FullMethodName,
 		wrapperspb.Bytes([]byte{0x0a}), &pb.GetSessionResponse{}, grpc.ForceCodec(raw{}))
@@ -95,6 +99,7 @@ func TestServer_BytesThatAreNoRequestAreInvalid(t *testing.T) {
 }
 
 func TestServer_CredentialIsAskedForBeforeTheRequestIsRead(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	err := dial(t, w.tcp).Invoke(calling(t), pb.SessionService_GetSession_FullMethodName,
 		wrapperspb.Bytes([]byte{0x0a}), &pb.GetSessionResponse{}, grpc.ForceCodec(raw{}))
@@ -102,6 +107,7 @@ func TestServer_CredentialIsAskedForBeforeTheRequestIsRead(t *testing.T) {
 }
 
 func TestServer_RequestThatIsTooBigIsRefused(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	conn := dial(t, w.socket)
 	client := pb.NewSessionServiceClient(conn)
@@ -125,6 +131,7 @@ func TestServer_RequestThatIsTooBigIsRefused(t *testing.T) {
 }
 
 func TestServer_MetadataThatIsTooBigIsRefused(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	_, err := whoami(calling(t, "x-big", strings.Repeat("x", 9<<10)), dial(t, w.socket))
 	expect(t, err, codes.ResourceExhausted, "METADATA_TOO_LARGE", "")
@@ -140,6 +147,7 @@ func TestServer_MetadataThatIsTooBigIsRefused(t *testing.T) {
 const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 func TestServer_GarbageEndsItsConnectionAndNoOther(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	conn := dial(t, w.socket)
 	stream, err := pb.NewMessageServiceClient(conn).Send(calling(t))
@@ -181,6 +189,7 @@ func TestServer_GarbageEndsItsConnectionAndNoOther(t *testing.T) {
 
 // What is frozen keeps its socket open, and would keep its agent's lease.
 func TestServer_WhoAnswersNoPingIsCutOff(t *testing.T) {
+	t.Parallel()
 	w := serve(t, func(o *rpc.Options) { o.PingAfter = time.Second })
 	frozen, err := net.Dial("unix", strings.TrimPrefix(w.socket, "unix://"))
 	if err != nil {
@@ -199,6 +208,7 @@ func TestServer_WhoAnswersNoPingIsCutOff(t *testing.T) {
 }
 
 func TestServer_PingFloodEndsItsConnectionAndNoOther(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	conn := dial(t, w.socket)
 	if _, err := whoami(calling(t), conn); err != nil {
@@ -223,6 +233,7 @@ func TestServer_PingFloodEndsItsConnectionAndNoOther(t *testing.T) {
 }
 
 func TestServer_CountsItsOwnStreams(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	conn := dial(t, w.socket)
 	ctx, cancel := context.WithCancel(calling(t))
@@ -264,6 +275,7 @@ func TestServer_CountsItsOwnStreams(t *testing.T) {
 }
 
 func TestServer_StopCutsOffWhatDoesNotEnd(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	stream, err := pb.NewMessageServiceClient(dial(t, w.socket)).Send(calling(t))
 	if err != nil {

@@ -21,6 +21,7 @@ var startup = regexp.MustCompile(`^\.\./(store|disk)/|^(listen|credential)\.go$`
 // The texts of errors serve every client: a program, a shell, a model. They name no RPC, no metadata
 // and no command.
 func TestErrors_TextsNameNoCallAndNoCommand(t *testing.T) {
+	t.Parallel()
 	names := []string{"brokerctl", "metadata (brokerd|authorization)", "--[a-z]+"}
 	for _, m := range generated() {
 		if name := string(m.Name()); regexp.MustCompile("[a-z][A-Z]").MatchString(name) { // not Send, Ask and so on

@@ -14,6 +14,7 @@ import (
 // TestTurns_AreThoseOfAgentsAndOfConnectionsWithoutAgent has calls queue functions while the writer
 // is busy. An agent on two connections is one caller, and so is a connection of an operator.
 func TestTurns_AreThoseOfAgentsAndOfConnectionsWithoutAgent(t *testing.T) {
+	t.Parallel()
 	s, err := store.Open(context.Background(), store.Options{Dir: t.TempDir(), Clock: clockwork.NewFakeClock()})
 	if err != nil {
 		t.Fatal(err)

@@ -40,6 +40,7 @@ func wantNoFile(t *testing.T, path string) {
 }
 
 func TestBackup_HasOneCommitWhileOthersAreMade(t *testing.T) {
+	t.Parallel()
 	s := stocked(t)
 	want, revision := names(t, s), s.Revision()
 	dir := t.TempDir()
@@ -72,6 +73,7 @@ func TestBackup_HasOneCommitWhileOthersAreMade(t *testing.T) {
 }
 
 func TestBackup_EndedByTheCallerLeavesNoFile(t *testing.T) {
+	t.Parallel()
 	s := stocked(t)
 	path := filepath.Join(t.TempDir(), "copy")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -81,6 +83,7 @@ func TestBackup_EndedByTheCallerLeavesNoFile(t *testing.T) {
 }
 
 func TestBackup_NeverReplacesAFile(t *testing.T) {
+	t.Parallel()
 	s := stocked(t)
 	path := filepath.Join(t.TempDir(), "copy")
 	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
@@ -93,6 +96,7 @@ func TestBackup_NeverReplacesAFile(t *testing.T) {
 }
 
 func TestBackup_IsRefusedAfterClose(t *testing.T) {
+	t.Parallel()
 	s := stocked(t)
 	shut(t, s)
 	path := filepath.Join(t.TempDir(), "copy")
@@ -102,6 +106,7 @@ func TestBackup_IsRefusedAfterClose(t *testing.T) {
 }
 
 func TestBackup_EndsWhenTheLogGrowsTooLargeAndNeverHoldsTheWriter(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := stocked(t, inFolder(dir), func(o *store.Options) { store.GrowLog(o, 8*mebibyte) })
 	path := filepath.Join(t.TempDir(), "copy")

@@ -12,6 +12,7 @@ import (
 // TestCache_AgreesWithWhatATransactionReads changes a row behind a cache in functions that succeed and in
 // functions that fail, and always finds what the table holds.
 func TestCache_AgreesWithWhatATransactionReads(t *testing.T) {
+	t.Parallel()
 	s := open(t, withMigrations(items, store.Migration{Name: "test/001_numbers", SQL: `CREATE TABLE numbers (n INTEGER)`}))
 	ctx := context.Background()
 	cache := store.NewCache[string, int]()

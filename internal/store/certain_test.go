@@ -24,6 +24,7 @@ func certain(name string, fail func() error) func(*store.Tx) error {
 }
 
 func TestCertain_RefusalBeforeTheFirstChangeCostsOnlyItself(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	release := hold(t, s)
 	kept := submit(s, store.LaneFill, add("kept"))
@@ -49,6 +50,7 @@ func TestCertain_RefusalBeforeTheFirstChangeCostsOnlyItself(t *testing.T) {
 // TestCertain_DefectAfterAChangeFailsItsFunctionAlone plants a defect among the functions of other
 // callers. Each of those is committed once, and memory that they changed agrees with the table.
 func TestCertain_DefectAfterAChangeFailsItsFunctionAlone(t *testing.T) {
+	t.Parallel()
 	for name, plant := range map[string]struct {
 		fail func() error
 		want func(t *testing.T, err error)
@@ -107,6 +109,7 @@ func TestCertain_DefectAfterAChangeFailsItsFunctionAlone(t *testing.T) {
 }
 
 func TestCertain_DefectAtTheEndOfABatchFailsItselfAlone(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	write(t, s, func(tx *store.Tx) error {
 		tx.AtEnd("defect", certain("lost", func() error { return errDefect }))
@@ -119,6 +122,7 @@ func TestCertain_DefectAtTheEndOfABatchFailsItselfAlone(t *testing.T) {
 }
 
 func TestCertain_BatchLostByTheDiskIsNotRunAgain(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	limitPages(t, s, 2)
 	runs := 0

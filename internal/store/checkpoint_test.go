@@ -52,6 +52,7 @@ func logFile(t *testing.T, dir string) int64 {
 }
 
 func TestLog_StaysSmallUnderConstantWritingAndReading(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := open(t, inFolder(dir), withClock(clockwork.NewRealClock()))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -78,6 +79,7 @@ func TestLog_StaysSmallUnderConstantWritingAndReading(t *testing.T) {
 }
 
 func TestLog_ReaderThatHoldsOnIsReportedAndCostsNoData(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	core, logs := observer.New(zapcore.WarnLevel)
 	s := open(t, inFolder(dir), withLog(zap.New(core)))
@@ -106,6 +108,7 @@ func TestLog_ReaderThatHoldsOnIsReportedAndCostsNoData(t *testing.T) {
 }
 
 func TestClose_WritesTheLogBack(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := open(t, inFolder(dir))
 	write(t, s, add("one"))
@@ -119,6 +122,7 @@ func TestClose_WritesTheLogBack(t *testing.T) {
 }
 
 func TestLog_FailedCheckpointKeepsTheBusyTimeout(t *testing.T) {
+	t.Parallel()
 	core, logs := observer.New(zapcore.ErrorLevel)
 	s := open(t, withLog(zap.New(core)))
 	got, err := store.BusyTimeoutAfterFailedCheckpoint(s)

@@ -8,6 +8,7 @@ import (
 )
 
 func TestCommitted_IsToldOfEveryCommitBeforeItsCallersAreAnswered(t *testing.T) {
+	t.Parallel()
 	var commits []store.Commit // appended to by the writer, read after an answer
 	s := open(t, func(o *store.Options) { o.Committed = func(c store.Commit) { commits = append(commits, c) } })
 	release := hold(t, s)

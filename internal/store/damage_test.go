@@ -67,6 +67,7 @@ func unclean(t *testing.T, dir string) {
 }
 
 func TestOpen_ChecksASmallDatabaseBeforeItStartsAfterAnUncleanStop(t *testing.T) {
+	t.Parallel()
 	for _, place := range []string{"items", "items_by_name"} {
 		t.Run(place, func(t *testing.T) {
 			dir := filled(t)
@@ -84,6 +85,7 @@ func TestOpen_ChecksASmallDatabaseBeforeItStartsAfterAnUncleanStop(t *testing.T)
 }
 
 func TestOpen_ChecksInTheBackgroundAndThenRefusesChanges(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		place   string
 		unclean bool
@@ -133,6 +135,7 @@ func TestOpen_ChecksInTheBackgroundAndThenRefusesChanges(t *testing.T) {
 }
 
 func TestDamage_ThatAStatementMeetsEndsWriting(t *testing.T) {
+	t.Parallel()
 	for name, meet := range map[string]func(s *store.Store) error{
 		"read": func(s *store.Store) error {
 			return s.Read(context.Background(), func(snap *store.Snapshot) error {
@@ -170,6 +173,7 @@ func TestDamage_ThatAStatementMeetsEndsWriting(t *testing.T) {
 }
 
 func TestOpen_RefusesAnEmptyDatabaseInAUsedFolder(t *testing.T) {
+	t.Parallel()
 	dir := made(t)
 	path := filepath.Join(dir, store.DatabaseFile)
 	for _, f := range []string{path, filepath.Join(dir, "operator.credential")} {
@@ -188,6 +192,7 @@ func TestOpen_RefusesAnEmptyDatabaseInAUsedFolder(t *testing.T) {
 }
 
 func TestOpen_EmptyDatabaseOfAFirstStartThatFailedIsUsed(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for _, name := range []string{store.DatabaseFile, store.LockFile} {
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
@@ -198,6 +203,7 @@ func TestOpen_EmptyDatabaseOfAFirstStartThatFailedIsUsed(t *testing.T) {
 }
 
 func TestOpen_LeavesAForeignDatabaseUntouched(t *testing.T) {
+	t.Parallel()
 	for _, pageSize := range []int{4096, 8192} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, store.DatabaseFile)
@@ -215,6 +221,7 @@ func TestOpen_LeavesAForeignDatabaseUntouched(t *testing.T) {
 }
 
 func TestOpen_ReportsCommitsBehindADamagedPlaceInTheLog(t *testing.T) {
+	t.Parallel()
 	const frame = 8192 + 24
 	for name, c := range map[string]struct {
 		damage func(log []byte) []byte

@@ -15,6 +15,7 @@ import (
 )
 
 func TestOnCommit_RunsInOrderAfterTheCommitAndBeforeAnyAnswer(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	var order []string
 	note := func(name string) func(*store.Tx) error {
@@ -39,6 +40,7 @@ func TestOnCommit_RunsInOrderAfterTheCommitAndBeforeAnyAnswer(t *testing.T) {
 }
 
 func TestOnCommit_IsDroppedWithItsFunction(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	err := s.Write(context.Background(), func(tx *store.Tx) error {
 		tx.OnCommit(func() { t.Error("told of a change that was undone") })
@@ -50,6 +52,7 @@ func TestOnCommit_IsDroppedWithItsFunction(t *testing.T) {
 }
 
 func TestAtEnd_RunsOncePerKeyAfterAllFunctions(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	var seen [][]string
 	look := func(tx *store.Tx) error {
@@ -79,6 +82,7 @@ func TestAtEnd_RunsOncePerKeyAfterAllFunctions(t *testing.T) {
 }
 
 func TestAtEnd_IsDroppedIfOnlyRefusedFunctionsAsked(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	ran := map[string]int{}
 	refused := func(keys ...string) func(*store.Tx) error {
@@ -104,6 +108,7 @@ func TestAtEnd_IsDroppedIfOnlyRefusedFunctionsAsked(t *testing.T) {
 }
 
 func TestAtEnd_FailureUndoesOnlyItself(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	write(t, s, func(tx *store.Tx) error {
 		tx.AtEnd(1, func(tx *store.Tx) error {
@@ -125,6 +130,7 @@ func TestAtEnd_FailureUndoesOnlyItself(t *testing.T) {
 }
 
 func TestAtEnd_MayAskForMore(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	told := false
 	write(t, s, func(tx *store.Tx) error {
@@ -146,6 +152,7 @@ func TestAtEnd_MayAskForMore(t *testing.T) {
 }
 
 func TestAtEnd_KeyAskedForAfterItHasRunWaitsForTheNextBatch(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	again := make(chan struct{})
 	var commitsBefore uint64
@@ -167,6 +174,7 @@ func TestAtEnd_KeyAskedForAfterItHasRunWaitsForTheNextBatch(t *testing.T) {
 }
 
 func TestKick_WakesAnIdleWriter(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	done := make(chan struct{})
 	s.Kick("mailbox", func(tx *store.Tx) error {
@@ -180,6 +188,7 @@ func TestKick_WakesAnIdleWriter(t *testing.T) {
 }
 
 func TestKick_RunsOncePerKeyTogetherWithAtEnd(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	release := hold(t, s)
 	for range 3 {
@@ -203,6 +212,7 @@ func TestKick_RunsOncePerKeyTogetherWithAtEnd(t *testing.T) {
 }
 
 func TestKick_IsTriedAgainAfterALostBatch(t *testing.T) {
+	t.Parallel()
 	clock := clockwork.NewFakeClock()
 	s := open(t, withClock(clock))
 	store.FailNextCommit(s, ioError)
@@ -227,6 +237,7 @@ func TestKick_IsTriedAgainAfterALostBatch(t *testing.T) {
 func snapshotNothing(*store.Snapshot) error { return nil }
 
 func TestClose_FinishesWhatWasAcceptedAndTakesNothingMore(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := open(t, inFolder(dir))
 	release := hold(t, s)

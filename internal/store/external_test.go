@@ -30,6 +30,7 @@ func content(t *testing.T, dir, suffix string) []byte {
 
 // Every byte that the log had stays in its place, so a program that follows the log misses none.
 func TestExternalCheckpoint_StoreOnlyAppendsToTheLog(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	shut(t, open(t, inFolder(dir), external))
 	database, log := content(t, dir, ""), content(t, dir, "-wal")
@@ -80,6 +81,7 @@ func TestExternalCheckpoint_StoreOnlyAppendsToTheLog(t *testing.T) {
 }
 
 func TestExternalCheckpoint_FailedOpenLeavesTheLog(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := open(t, inFolder(dir), external)
 	write(t, s, add("one"))
@@ -94,6 +96,7 @@ func TestExternalCheckpoint_FailedOpenLeavesTheLog(t *testing.T) {
 }
 
 func TestExternalCheckpoint_LogThatGrowsIsReported(t *testing.T) {
+	t.Parallel()
 	core, logs := observer.New(zapcore.WarnLevel)
 	s := open(t, external, withLog(zap.New(core)))
 	churn(t, s, 280*mebibyte)
@@ -103,6 +106,7 @@ func TestExternalCheckpoint_LogThatGrowsIsReported(t *testing.T) {
 }
 
 func TestOpen_LogThatAnotherProgramReadsIsNoDamage(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := open(t, inFolder(dir), external)
 	other, err := sql.Open("sqlite3", filepath.Join(dir, store.DatabaseFile))

@@ -30,6 +30,7 @@ func limitPages(t *testing.T, s *store.Store, n int64) {
 }
 
 func TestDiskFull_FailsTheWholeBatchAndRunsNothingOutsideIt(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	write(t, s, add("before"))
 	limitPages(t, s, 2)
@@ -102,6 +103,7 @@ func TestDiskFull_IsReportedSoThatSpaceCanBeFreed(t *testing.T) {
 }
 
 func TestDiskFull_NumbersOfALostBatchAreNotGivenAgain(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	limitPages(t, s, 2)
 	var lost, next int64
@@ -118,6 +120,7 @@ func TestDiskFull_NumbersOfALostBatchAreNotGivenAgain(t *testing.T) {
 }
 
 func TestCommit_IOErrorFailsItsBatchAlone(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	store.FailNextCommit(s, ioError)
 	release := hold(t, s)
@@ -140,6 +143,7 @@ func TestCommit_IOErrorFailsItsBatchAlone(t *testing.T) {
 }
 
 func TestSync_FailureIsFatalAndNothingIsWrittenAfterIt(t *testing.T) {
+	t.Parallel()
 	var fatal []error
 	s := open(t, func(o *store.Options) { o.Fatal = func(err error) { fatal = append(fatal, err) } })
 	write(t, s, add("before"))

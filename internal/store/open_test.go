@@ -39,6 +39,7 @@ func made(t *testing.T) string {
 }
 
 func TestOpen_MakesAPrivateFolder(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "a b?c#d%20", "data")
 	s := open(t, inFolder(dir))
 	write(t, s, add("one"))
@@ -59,6 +60,7 @@ func TestOpen_MakesAPrivateFolder(t *testing.T) {
 }
 
 func TestOpen_SettingsHold(t *testing.T) {
+	t.Parallel()
 	for _, sync := range []store.Sync{store.SyncFull, store.SyncNormal} {
 		t.Run(sync.String(), func(t *testing.T) {
 			s := open(t, func(o *store.Options) { o.Sync = sync })
@@ -89,6 +91,7 @@ func TestOpen_SettingsHold(t *testing.T) {
 }
 
 func TestParseSync_KnowsItsOwnNames(t *testing.T) {
+	t.Parallel()
 	for _, sync := range []store.Sync{store.SyncFull, store.SyncNormal} {
 		if got, err := store.ParseSync(sync.String()); got != sync || err != nil {
 			t.Errorf("%s gives %v, %v", sync, got, err)
@@ -99,6 +102,7 @@ func TestParseSync_KnowsItsOwnNames(t *testing.T) {
 }
 
 func TestOpen_SecondDaemonIsRefusedWithTheFirstOnesProcess(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := open(t, inFolder(dir))
 	message := refuse(t, dir, "IN_USE")
@@ -111,6 +115,7 @@ func TestOpen_SecondDaemonIsRefusedWithTheFirstOnesProcess(t *testing.T) {
 }
 
 func TestOpen_DataSurvives(t *testing.T) {
+	t.Parallel()
 	dir := made(t)
 	s := open(t, inFolder(dir))
 	id := s.InstanceID()
@@ -130,6 +135,7 @@ func TestOpen_DataSurvives(t *testing.T) {
 }
 
 func TestOpen_CommitsSurviveACrash(t *testing.T) {
+	t.Parallel()
 	dir, crashed := t.TempDir(), t.TempDir()
 	s := open(t, inFolder(dir))
 	write(t, s, add("a"))
@@ -158,6 +164,7 @@ func copyFile(t *testing.T, from, to string) {
 }
 
 func TestOpen_AppliesMissingMigrationsOnce(t *testing.T) {
+	t.Parallel()
 	dir := made(t)
 	more := store.Migration{Name: "other/001_notes", SQL: `
 		CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT);
@@ -176,6 +183,7 @@ func TestOpen_AppliesMissingMigrationsOnce(t *testing.T) {
 }
 
 func TestOpen_FailedMigrationLeavesNothing(t *testing.T) {
+	t.Parallel()
 	dir := made(t)
 	broken := store.Migration{Name: "test/002", SQL: `CREATE TABLE half (id INTEGER); CREATE TABL whole (id INTEGER);`}
 	_, err := store.Open(context.Background(), settings(t, inFolder(dir), withMigrations(items, broken)))
@@ -187,6 +195,7 @@ func TestOpen_FailedMigrationLeavesNothing(t *testing.T) {
 }
 
 func TestOpen_NewerDatabaseIsRefused(t *testing.T) {
+	t.Parallel()
 	dir := made(t)
 	message := refuse(t, dir, "NEWER_DATABASE", withMigrations())
 	if !strings.Contains(message, items.Name) || !strings.Contains(message, "use that version, or restore a backup") {
@@ -196,6 +205,7 @@ func TestOpen_NewerDatabaseIsRefused(t *testing.T) {
 }
 
 func TestOpen_ChangedMigrationIsRefused(t *testing.T) {
+	t.Parallel()
 	dir := made(t)
 	refuse(t, dir, "CHANGED_MIGRATION", withMigrations(store.Migration{Name: items.Name, SQL: itemTable + " "}))
 	open(t, inFolder(dir))
@@ -228,6 +238,7 @@ func TestOpen_DatabaseOfAnotherBuildIsNotCalledDamaged(t *testing.T) {
 }
 
 func TestOpen_DamagedDatabaseIsRefusedAndLeftAlone(t *testing.T) {
+	t.Parallel()
 	whole, err := os.ReadFile(filepath.Join(made(t), store.DatabaseFile))
 	if err != nil {
 		t.Fatal(err)
@@ -281,6 +292,7 @@ func foreign(whole []byte) []byte {
 }
 
 func TestCheck_FindsDamage(t *testing.T) {
+	t.Parallel()
 	dir := made(t)
 	path := filepath.Join(dir, store.DatabaseFile)
 	data, err := os.ReadFile(path)

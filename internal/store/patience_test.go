@@ -26,6 +26,7 @@ func wantOpen(t *testing.T, s *store.Store) {
 }
 
 func TestPatient_SharesTheCommitOfWhatComesNext(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t)
 		first := submit(s, store.LaneFill, patient("first"))
@@ -47,6 +48,7 @@ func TestPatient_SharesTheCommitOfWhatComesNext(t *testing.T) {
 }
 
 func TestPatient_IsCommittedWithoutCompany(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t)
 		alone := submit(s, store.LaneFill, patient("alone"))
@@ -61,6 +63,7 @@ func TestPatient_IsCommittedWithoutCompany(t *testing.T) {
 }
 
 func TestPatient_IsCommittedWithAKickAndByClose(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t)
 		first := submit(s, store.LaneFill, patient("first"))
@@ -86,6 +89,7 @@ func TestPatient_IsCommittedWithAKickAndByClose(t *testing.T) {
 }
 
 func TestPatient_RefusedFunctionIsAnsweredAtOnce(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t)
 		waits := submit(s, store.LaneFill, patient("waits"))

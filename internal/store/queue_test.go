@@ -25,6 +25,7 @@ func submitAs(s *store.Store, caller string, size int, fn func(*store.Tx) error)
 }
 
 func TestQueue_ServesCallersInTurnAndEachInItsOrder(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	order := batches(t, s, func(note func(string, func(*store.Tx) error) func(*store.Tx) error) {
 		for i := range 4 {
@@ -43,6 +44,7 @@ func TestQueue_ServesCallersInTurnAndEachInItsOrder(t *testing.T) {
 // TestQueue_CallerThatComesIsServedBeforeThoseServedAlready has b come while a has much queued, and
 // come again at once: the second time it waits until a had its turn.
 func TestQueue_CallerThatComesIsServedBeforeThoseServedAlready(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	var order []string
 	var again <-chan error
@@ -75,6 +77,7 @@ func TestQueue_CallerThatComesIsServedBeforeThoseServedAlready(t *testing.T) {
 }
 
 func TestQueue_CallerWaitsWhileItHasTooMuchQueued(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ size, most int }{
 		"too many functions": {0, 1000},
 		"too many bytes":     {3 << 20, 2}, // of 4 MiB: the second still begins below it
@@ -118,6 +121,7 @@ func TestQueue_CallerWaitsWhileItHasTooMuchQueued(t *testing.T) {
 }
 
 func TestQueue_CallerThatWaitsMayGiveUp(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t)
 		release := hold(t, s)
@@ -140,6 +144,7 @@ func TestQueue_CallerThatWaitsMayGiveUp(t *testing.T) {
 }
 
 func TestQueue_CallerThatWaitsIsRefusedWhenTheStoreCloses(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t)
 		release := hold(t, s)
@@ -162,6 +167,7 @@ func TestQueue_CallerThatWaitsIsRefusedWhenTheStoreCloses(t *testing.T) {
 }
 
 func TestQueue_CallerOfHeavyFunctionsBeginsABatchSoThatOthersDoNotWait(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	order := batches(t, s, func(note func(string, func(*store.Tx) error) func(*store.Tx) error) {
 		for i := range 3 {

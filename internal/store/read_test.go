@@ -15,6 +15,7 @@ import (
 )
 
 func TestRead_SeesOneCommitWhateverIsWritten(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	write(t, s, add("a"))
 	err := s.Read(context.Background(), func(snap *store.Snapshot) error {
@@ -36,6 +37,7 @@ func TestRead_SeesOneCommitWhateverIsWritten(t *testing.T) {
 }
 
 func TestRead_CannotWrite(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	err := s.Read(context.Background(), func(snap *store.Snapshot) error {
 		return snap.QueryRow(`INSERT INTO items (revision, name) VALUES (1, 'a') RETURNING name`).Scan(new(string))
@@ -49,6 +51,7 @@ func TestRead_CannotWrite(t *testing.T) {
 }
 
 func TestReadPage_LeavesConnectionsToOtherCalls(t *testing.T) {
+	t.Parallel()
 	s := open(t, func(o *store.Options) { o.Readers = 2 })
 	ctx, cancel := context.WithCancel(context.Background())
 	err := s.ReadPage(context.Background(), func(*store.Snapshot) error {
@@ -64,6 +67,7 @@ func TestReadPage_LeavesConnectionsToOtherCalls(t *testing.T) {
 }
 
 func TestRead_WaitsForAConnectionUntilTheCallerGivesUp(t *testing.T) {
+	t.Parallel()
 	s := open(t, func(o *store.Options) { o.Readers = 1 })
 	ctx, cancel := context.WithCancel(context.Background())
 	err := s.Read(context.Background(), func(*store.Snapshot) error {
@@ -77,6 +81,7 @@ func TestRead_WaitsForAConnectionUntilTheCallerGivesUp(t *testing.T) {
 }
 
 func TestRead_OldSnapshotIsRefused(t *testing.T) {
+	t.Parallel()
 	clock := clockwork.NewFakeClock()
 	s := open(t, withClock(clock))
 	err := s.Read(context.Background(), func(snap *store.Snapshot) error {
@@ -88,6 +93,7 @@ func TestRead_OldSnapshotIsRefused(t *testing.T) {
 }
 
 func TestRead_SnapshotIsOfNoUseAfterItsFunction(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	var kept *store.Snapshot
 	_ = s.Read(context.Background(), func(snap *store.Snapshot) error { kept = snap; return nil })
@@ -96,6 +102,7 @@ func TestRead_SnapshotIsOfNoUseAfterItsFunction(t *testing.T) {
 }
 
 func TestRead_PanicGivesTheConnectionBack(t *testing.T) {
+	t.Parallel()
 	s := open(t, func(o *store.Options) { o.Readers = 1 })
 	func() {
 		defer func() { _ = recover() }()
@@ -110,6 +117,7 @@ func TestRead_PanicGivesTheConnectionBack(t *testing.T) {
 }
 
 func TestScan_GivesBackWhatWasStored(t *testing.T) {
+	t.Parallel()
 	s := open(t, withMigrations(store.Migration{Name: "values", SQL: `CREATE TABLE pairs (k INTEGER PRIMARY KEY, v)`}))
 	at := time.Date(2030, 1, 2, 3, 4, 5, 678, time.UTC)
 	for _, c := range []struct{ stored, into, want any }{
@@ -158,6 +166,7 @@ func TestScan_GivesBackWhatWasStored(t *testing.T) {
 func ptr[T any](v T) *T { return &v }
 
 func TestScan_Refuses(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	write(t, s, func(tx *store.Tx) error {
 		if err := tx.QueryRow(`SELECT name FROM items`).Scan(new(string)); !errors.Is(err, store.ErrNoRows) {

@@ -17,6 +17,7 @@ func next(t *testing.T, s *store.Store) (revision int64) {
 }
 
 func TestRevision_NewestRowDeletedIsNotGivenAgain(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := open(t, inFolder(dir))
 	write(t, s, rows(3))
@@ -38,6 +39,7 @@ func TestRevision_NewestRowDeletedIsNotGivenAgain(t *testing.T) {
 }
 
 func TestRevision_NumbersOfARefusedFunctionAreNotGivenAgain(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	var lost int64
 	_ = s.Write(context.Background(), func(tx *store.Tx) error { lost = tx.NextRevision(); return errRefused })
@@ -47,6 +49,7 @@ func TestRevision_NumbersOfARefusedFunctionAreNotGivenAgain(t *testing.T) {
 }
 
 func TestRevision_IsKnownOnlyAfterTheCommit(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	write(t, s, func(tx *store.Tx) error {
 		given := tx.NextRevision()
@@ -63,6 +66,7 @@ func TestRevision_IsKnownOnlyAfterTheCommit(t *testing.T) {
 }
 
 func TestLatest_NeverGoesBack(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	noon := time.Date(2030, 1, 2, 12, 0, 0, 0, time.UTC)
 	clock := clockwork.NewFakeClockAt(noon)

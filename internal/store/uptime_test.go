@@ -9,6 +9,7 @@ import (
 )
 
 func TestUptime_CountsTheTimeForWhichTheStoreIsOpen(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	clock := testkit.NewJumpClock(time.Date(2030, 1, 2, 12, 0, 0, 0, time.UTC))
 	s := open(t, inFolder(dir), withClock(clock))

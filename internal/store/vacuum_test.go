@@ -20,6 +20,7 @@ func space(tb testing.TB, s *store.Store) (got store.Space) {
 }
 
 func TestVacuum_GivesFreePagesBackInSteps(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := open(t, inFolder(dir))
 	for range 300 {

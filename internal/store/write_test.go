@@ -19,6 +19,7 @@ import (
 var errRefused = errors.New("refused")
 
 func TestWrite_RefusedFunctionUndoesOnlyItself(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	release := hold(t, s)
 	first := submit(s, store.LaneFill, add("first"))
@@ -50,6 +51,7 @@ func TestWrite_RefusedFunctionUndoesOnlyItself(t *testing.T) {
 }
 
 func TestWrite_FunctionSeesTheEarlierOnesOfItsBatch(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	takeIfFree := func(name string) func(*store.Tx) error {
 		return func(tx *store.Tx) error {
@@ -75,6 +77,7 @@ func TestWrite_FunctionSeesTheEarlierOnesOfItsBatch(t *testing.T) {
 }
 
 func TestWrite_UnchangedBatchWritesNothing(t *testing.T) {
+	t.Parallel()
 	dir, clock := t.TempDir(), clockwork.NewFakeClock()
 	s := open(t, inFolder(dir), withClock(clock))
 	write(t, s, add("one"))
@@ -103,6 +106,7 @@ func TestWrite_UnchangedBatchWritesNothing(t *testing.T) {
 }
 
 func TestWrite_CallerGoneBeforePickUpIsNotRun(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	release := hold(t, s)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -128,6 +132,7 @@ func TestWrite_CallerGoneBeforePickUpIsNotRun(t *testing.T) {
 }
 
 func TestWrite_DeadlineBeforePickUpIsTold(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	ctx, cancel := context.WithDeadline(context.Background(), time.Unix(0, 0))
 	defer cancel()
@@ -135,6 +140,7 @@ func TestWrite_DeadlineBeforePickUpIsTold(t *testing.T) {
 }
 
 func TestWrite_CallerGoneAfterPickUpWaitsForTheOutcome(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	picked, proceed := make(chan struct{}), make(chan struct{})
@@ -163,6 +169,7 @@ func TestWrite_CallerGoneAfterPickUpWaitsForTheOutcome(t *testing.T) {
 }
 
 func TestWrite_PanicIsUndoneAndKillsNobody(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	err := s.Write(context.Background(), func(tx *store.Tx) error {
 		if err := insert(tx, "lost", nil); err != nil {
@@ -186,6 +193,7 @@ func TestWrite_PanicIsUndoneAndKillsNobody(t *testing.T) {
 }
 
 func TestWrite_RowsLeftOpenHarmNobody(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	write(t, s, func(tx *store.Tx) error { return errors.Join(insert(tx, "a", nil), insert(tx, "b", nil)) })
 	var forgotten *store.Rows
@@ -203,6 +211,7 @@ func TestWrite_RowsLeftOpenHarmNobody(t *testing.T) {
 }
 
 func TestWrite_SameQueryMayRunWhileItsRowsAreRead(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	write(t, s, func(tx *store.Tx) error { return errors.Join(insert(tx, "a", nil), insert(tx, "b", nil)) })
 	var pairs []string
@@ -230,6 +239,7 @@ func TestWrite_SameQueryMayRunWhileItsRowsAreRead(t *testing.T) {
 }
 
 func TestTx_IsOfNoUseAfterItsFunction(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	var kept *store.Tx
 	write(t, s, func(tx *store.Tx) error { kept = tx; return nil })
@@ -279,6 +289,7 @@ func rows(n int) func(*store.Tx) error {
 }
 
 func TestBatch_EndsAtAThousandRows(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	order := batches(t, s, func(note func(string, func(*store.Tx) error) func(*store.Tx) error) {
 		for i, n := range []int{499, 499, 2, 5, 1200, 1} {
@@ -291,6 +302,7 @@ func TestBatch_EndsAtAThousandRows(t *testing.T) {
 }
 
 func TestBatch_EndsAfterFourMilliseconds(t *testing.T) {
+	t.Parallel()
 	clock := clockwork.NewFakeClock()
 	s := open(t, withClock(clock))
 	slow := func(d time.Duration) func(*store.Tx) error {
@@ -307,6 +319,7 @@ func TestBatch_EndsAfterFourMilliseconds(t *testing.T) {
 }
 
 func TestDrain_GoesBeforeFillAndStarvesItNot(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	order := batches(t, s, func(note func(string, func(*store.Tx) error) func(*store.Tx) error) {
 		submit(s, store.LaneFill, note("fill 1", nothing))
@@ -322,6 +335,7 @@ func TestDrain_GoesBeforeFillAndStarvesItNot(t *testing.T) {
 }
 
 func TestSubmit_KeepsTheOrderOfALane(t *testing.T) {
+	t.Parallel()
 	s := open(t)
 	var want []string
 	var last <-chan error
@@ -339,6 +353,7 @@ func TestSubmit_KeepsTheOrderOfALane(t *testing.T) {
 }
 
 func TestWrite_ManyAtOnceLoseNothing(t *testing.T) {
+	t.Parallel()
 	s := open(t, withClock(clockwork.NewRealClock()))
 	write(t, s, add("0"))
 	const writers, each = 16, 100

@@ -34,6 +34,7 @@ const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestParse_ReadsWhatW3CAllows(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]string{
 		parent:                               parent,
 		parent[:53] + "00":                   parent[:53] + "00",
@@ -60,6 +61,7 @@ func TestParse_ReadsWhatW3CAllows(t *testing.T) {
 }
 
 func TestContext_DerivedIdsFollowFromTraceAndName(t *testing.T) {
+	t.Parallel()
 	c, _ := tracing.Parse(parent)
 	other, _ := tracing.Parse(strings.Replace(parent, "0af7", "0af8", 1))
 	a := c.Derive("1.1@2")
@@ -89,6 +91,7 @@ func stop(t *testing.T, tr *tracing.Tracer) {
 }
 
 func TestTracer_NewTracesAreSampledAndOthersFollowTheirParent(t *testing.T) {
+	t.Parallel()
 	const n = 10_000
 	for share, want := range map[float64][2]int{0: {0, 0}, 0.25: {n / 5, n * 3 / 10}, 1: {n, n}} {
 		tr := tracer(t, "127.0.0.1:1", share)
@@ -110,6 +113,7 @@ func TestTracer_NewTracesAreSampledAndOthersFollowTheirParent(t *testing.T) {
 }
 
 func TestTracer_CountsTheSpansThatACollectorThatHangsDoesNotTake(t *testing.T) {
+	t.Parallel()
 	exporting := make(chan struct{}, 1)
 	address := apptest.ServeTraces(t, func(ctx context.Context, _ *collector.ExportTraceServiceRequest) error {
 		select {
@@ -139,6 +143,7 @@ func TestTracer_CountsTheSpansThatACollectorThatHangsDoesNotTake(t *testing.T) {
 }
 
 func TestTracer_ExportsWhatIsQueuedWhenItStops(t *testing.T) {
+	t.Parallel()
 	spans := apptest.NewCollector(t)
 	tr, err := tracing.New(tracing.Options{
 		Endpoint: spans.Address(), Sample: 1, StopTime: apptest.Patience, Clock: clockwork.NewFakeClock(), Log: zap.NewNop(),

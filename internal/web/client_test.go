@@ -11,10 +11,12 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
+	"brokerd/internal/processtest"
 )
 
 // A client that npm's generators make from the OpenAPI document works with the broker.
 func TestOpenAPI_AGeneratedClientSendsClaimsAndAcknowledges(t *testing.T) {
+	t.Parallel()
 	dir := nodeProject(t)
 	b := apptest.Start(t)
 	document := onSocket(t, b, "").must("GET", "/v1/openapi.json", "").text
@@ -82,7 +84,7 @@ func runIn(t *testing.T, dir string, env []string, program string, args ...strin
 		program = filepath.Join(dir, program)
 	}
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	cmd.Dir, cmd.Env = dir, append(processtest.Environment(t), env...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", strings.Join(cmd.Args, " "), err, out)

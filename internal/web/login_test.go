@@ -39,6 +39,7 @@ func login(t *testing.T, b *apptest.Broker, access pb.CredentialAccess) *browser
 }
 
 func TestLogin_ExchangesALinkForAToken(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t, apptest.WithFakeClock())
 	for _, tt := range []struct {
 		access pb.CredentialAccess
@@ -65,6 +66,7 @@ func TestLogin_ExchangesALinkForAToken(t *testing.T) {
 }
 
 func TestLogin_RefusesWhatABrowserMustNotSend(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	c, body := overTCP(t, b, ""), loginBody(t, b, operating)
 	for _, tt := range []struct {
@@ -90,6 +92,7 @@ func TestLogin_RefusesWhatABrowserMustNotSend(t *testing.T) {
 }
 
 func TestLogin_GuessesAreLimited(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t, apptest.WithFakeClock())
 	c := overTCP(t, b, "")
 	for range 20 {
@@ -106,6 +109,7 @@ func TestLogin_GuessesAreLimited(t *testing.T) {
 }
 
 func TestLogout_RevokesTheTokenOfTheCallAndNoOther(t *testing.T) {
+	t.Parallel()
 	for _, access := range []pb.CredentialAccess{observing, operating} {
 		b := apptest.Start(t)
 		c, other := login(t, b, access), login(t, b, access)
@@ -129,6 +133,7 @@ func TestLogout_RevokesTheTokenOfTheCallAndNoOther(t *testing.T) {
 }
 
 func TestLogout_RefusesEveryOtherIdentity(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	b.Registered("lead", "lead")
 	_, agent := b.Issue(&pb.IssueCredentialRequest{
@@ -159,6 +164,7 @@ func TestLogout_RefusesEveryOtherIdentity(t *testing.T) {
 // reads the database again and again, and a read fails if the clock jumps meanwhile. A watch of the
 // state reads only at its start.
 func TestLogin_TheEndOfATokenEndsTheStreams(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		stream, reason string
 		end            func(*apptest.Broker, *browser)

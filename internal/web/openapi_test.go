@@ -38,6 +38,7 @@ func operations(document map[string]any) map[string]map[string]any {
 }
 
 func TestOpenAPI_HasEveryRPCWithItsComments(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	document := description(t, b)
 	routed, ids := map[string]bool{}, map[string]string{}
@@ -105,6 +106,7 @@ func rpcs() (all []string) {
 
 // Every answer of the steps through all routes has the schema that the document gives for it.
 func TestOpenAPI_DescribesTheAnswers(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	document := description(t, b)
 	compiler := jsonschema.NewCompiler()
@@ -168,6 +170,7 @@ func matches(route, method, path string) bool {
 }
 
 func TestOpenAPI_NeedsNoCredential(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	if a := overTCP(t, b, "").do("GET", "/v1/openapi.json", ""); a.status != http.StatusOK {
 		t.Errorf("%d %s", a.status, a.text)
@@ -175,6 +178,7 @@ func TestOpenAPI_NeedsNoCredential(t *testing.T) {
 }
 
 func TestOpenAPI_ThePageHasEveryRoute(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	page, err := os.ReadFile("../../docs/http.md")
 	if err != nil {

@@ -42,6 +42,7 @@ func pageFiles(t *testing.T) map[string][]byte {
 }
 
 func TestPage_ServesEachFileWithoutACredential(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	c := overTCP(t, b, "")
 	kinds := map[string]string{".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -75,6 +76,7 @@ func TestPage_ServesEachFileWithoutACredential(t *testing.T) {
 }
 
 func TestPage_EachFileHasTheSecurityHeaders(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	c := overTCP(t, b, "")
 	for _, at := range []string{"/", "/login", "/ui/app.js", "/ui/style.css", "/ui/vendor/preact.js"} {
@@ -101,6 +103,7 @@ func TestPage_EachFileHasTheSecurityHeaders(t *testing.T) {
 }
 
 func TestPage_HasNoInlineScriptOrStyle(t *testing.T) {
+	t.Parallel()
 	forbidden := regexp.MustCompile(`\son\w+=|\sstyle="|<style|<script[^>]*>[^<]|javascript:`)
 	for name, content := range pageFiles(t) {
 		if path.Ext(name) == ".html" {
@@ -112,6 +115,7 @@ func TestPage_HasNoInlineScriptOrStyle(t *testing.T) {
 }
 
 func TestPage_TheScriptsUseNoMarkupFromText(t *testing.T) {
+	t.Parallel()
 	forbidden := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|dangerouslySetInnerHTML|` +
 		`document\.write|\beval\(|new Function`)
 	for name, content := range pageFiles(t) {
@@ -146,6 +150,7 @@ func names(list string, exported bool) (all []string) {
 }
 
 func TestPage_EachImportResolves(t *testing.T) {
+	t.Parallel()
 	files := pageFiles(t)
 	exported := map[string]map[string]bool{}
 	for name, content := range files {
@@ -193,6 +198,7 @@ func essence(name, text string) string {
 
 // The server takes "// " for the beginning of a comment, wherever it is.
 func TestPage_NoTextOfAScriptLooksLikeAComment(t *testing.T) {
+	t.Parallel()
 	for name, content := range pageFiles(t) {
 		if path.Ext(name) != ".js" {
 			continue
@@ -209,6 +215,7 @@ func TestPage_NoTextOfAScriptLooksLikeAComment(t *testing.T) {
 
 // The sum of what a browser receives for the page.
 func TestPage_TheScriptsAndStylesAreSmall(t *testing.T) {
+	t.Parallel()
 	c := overTCP(t, apptest.Start(t), "")
 	size, files := 0, pageFiles(t)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -260,6 +267,7 @@ func (d *deadlined) Write(p []byte) (int, error) {
 
 // These answers need no credential, so a client without one must not hold a connection by not reading.
 func TestPage_AClientMustReadPublicAnswersInTime(t *testing.T) {
+	t.Parallel()
 	clock := clockwork.NewFakeClock()
 	s := web.New(web.Options{
 		RPC: rpc.NewServer(rpc.Options{Clock: clock, Log: zap.NewNop()}), Version: "test", Clock: clock, Log: zap.NewNop(),

@@ -158,6 +158,7 @@ var steps = []step{
 }
 
 func TestRoutes_EachDoesWhatItsRPCDoes(t *testing.T) {
+	t.Parallel()
 	follow(t, apptest.Start(t), func(step, string, answer) {})
 }
 
@@ -206,6 +207,7 @@ func textOf(value any) string {
 }
 
 func TestRoutes_IfMatchComparesTheRevisionOfAKey(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	b.Registered("lead", "lead")
 	c := onSocket(t, b, "lead")
@@ -230,6 +232,7 @@ func TestRoutes_IfMatchComparesTheRevisionOfAKey(t *testing.T) {
 }
 
 func TestRoutes_AnArtifactIsItsBytes(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	b.Registered("lead", "lead")
 	c := onSocket(t, b, "lead")
@@ -304,6 +307,7 @@ func TestRoutes_AnArtifactIsItsBytes(t *testing.T) {
 // http.ServeMux would redirect these paths, and a client that follows a redirect would change another
 // key.
 func TestRoutes_APathIsNotRedirected(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	b.Registered("lead", "lead")
 	c := onSocket(t, b, "lead")

@@ -104,6 +104,7 @@ func revisions(t *testing.T, data string) (all []int64) {
 }
 
 func TestStream_FollowsEvents(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	b.Registered("lead", "lead")
 	lead := onSocket(t, b, "lead")
@@ -121,6 +122,7 @@ func TestStream_FollowsEvents(t *testing.T) {
 
 // Events come before, during and after each cut of the connection.
 func TestStream_ResumesByLastEventIDWithoutLossOrRepetition(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	publisher := pb.NewEventServiceClient(b.Registered("lead", "lead"))
 	const cuts, each = 20, 5
@@ -172,6 +174,7 @@ func TestStream_ResumesByLastEventIDWithoutLossOrRepetition(t *testing.T) {
 }
 
 func TestStream_IsJSONLinesByDefault(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	b.Registered("lead", "lead")
 	lead := onSocket(t, b, "lead")
@@ -187,6 +190,7 @@ func TestStream_IsJSONLinesByDefault(t *testing.T) {
 }
 
 func TestStream_WatchesState(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	b.Registered("lead", "lead")
 	lead := onSocket(t, b, "lead")
@@ -199,6 +203,7 @@ func TestStream_WatchesState(t *testing.T) {
 }
 
 func TestStream_WatchersOfAnOverviewGetTheSameFrames(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	b.Registered("lead", "lead")
 	var watchers []*follower
@@ -231,6 +236,7 @@ func TestStream_WatchersOfAnOverviewGetTheSameFrames(t *testing.T) {
 }
 
 func TestStream_HasACommentEvery15Seconds(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t, apptest.WithFakeClock())
 	f := onSocket(t, b, "").follow("/v1/events/follow")
 	if _, ok := f.next(); !ok {
@@ -243,6 +249,7 @@ func TestStream_HasACommentEvery15Seconds(t *testing.T) {
 }
 
 func TestStream_ARefusalBeforeTheFirstFrameHasAStatus(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	for _, tt := range []struct {
 		c      *browser
@@ -263,6 +270,7 @@ func TestStream_ARefusalBeforeTheFirstFrameHasAStatus(t *testing.T) {
 }
 
 func TestStream_SaysWhyItEnds(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	b.Registered("lead", "lead")
 	credential, secret := b.Issue(&pb.IssueCredentialRequest{Access: pb.CredentialAccess_CREDENTIAL_ACCESS_OBSERVER})
@@ -296,6 +304,7 @@ func TestStream_SaysWhyItEnds(t *testing.T) {
 }
 
 func TestStream_AgentsHaveTheQuotaOfConnections(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	b.Registered("lead", "lead")
 	lead := onSocket(t, b, "lead") // every open stream needs its own connection
@@ -316,6 +325,7 @@ func TestStream_AgentsHaveTheQuotaOfConnections(t *testing.T) {
 }
 
 func TestStream_AClientSendsFramesAsLines(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	b.Registered("lead", "lead")
 	lead := onSocket(t, b, "lead")
@@ -363,6 +373,7 @@ func TestStream_AClientSendsFramesAsLines(t *testing.T) {
 }
 
 func TestStream_AFrameOfAClientIsBounded(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	b.Registered("lead", "lead")
 	large := `{"messages":[{"body":"` + strings.Repeat("x", 5<<20) + `"}]}`
@@ -374,6 +385,7 @@ func TestStream_AFrameOfAClientIsBounded(t *testing.T) {
 
 // The call of a client that no longer reads is not an error of the broker.
 func TestStream_ACallWhoseClientReadsNoAnswerIsCancelled(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t, apptest.WithMetrics())
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: strings.TrimPrefix(b.Socket(), "unix://"), Net: "unix"})
 	if err != nil {
@@ -395,6 +407,7 @@ func TestStream_ACallWhoseClientReadsNoAnswerIsCancelled(t *testing.T) {
 
 // A browser sends the last id again when it reconnects, whatever the stream.
 func TestStream_AnOverviewContinuesWithItsNewestFrame(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	c := onSocket(t, b, "")
 	first, _ := c.follow("/v1/overview/follow").next()
@@ -405,6 +418,7 @@ func TestStream_AnOverviewContinuesWithItsNewestFrame(t *testing.T) {
 }
 
 func TestStream_HeadTakesNoMessage(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	b.Registered("lead", "lead")
 	c := onSocket(t, b, "lead")

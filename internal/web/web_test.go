@@ -16,6 +16,7 @@ import (
 )
 
 func TestHTTP_TheSocketNeedsNoCredential(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	a := onSocket(t, b, "").must("GET", "/v1/status", "")
 	if a.header.Get("Content-Type") != "application/json" || a.words("version") != "test" ||
@@ -26,6 +27,7 @@ func TestHTTP_TheSocketNeedsNoCredential(t *testing.T) {
 }
 
 func TestHTTP_CurlReadsTheStatus(t *testing.T) {
+	t.Parallel()
 	curl, err := exec.LookPath("curl")
 	if err != nil {
 		t.Skip("curl is not installed")
@@ -41,6 +43,7 @@ func TestHTTP_CurlReadsTheStatus(t *testing.T) {
 }
 
 func TestHTTP_ServesBesideGRPCOnTheSameAddress(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	c := overTCP(t, b, b.Credential())
 	ctx, cancel := context.WithTimeout(context.Background(), apptest.Patience)
@@ -54,6 +57,7 @@ func TestHTTP_ServesBesideGRPCOnTheSameAddress(t *testing.T) {
 }
 
 func TestHTTP_ACallReachesEveryUnaryRPC(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	b.Registered("lead", "lead")
 	b.Registered("builder-1", "builder")
@@ -78,6 +82,7 @@ func TestHTTP_ACallReachesEveryUnaryRPC(t *testing.T) {
 }
 
 func TestHTTP_ErrorsAreObjectsWithTheStatusOfTheirCode(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	b.Registered("lead", "lead")
 	lead, nobody, stranger := onSocket(t, b, "lead"), overTCP(t, b, ""), onSocket(t, b, "stranger")
@@ -126,6 +131,7 @@ func TestHTTP_ErrorsAreObjectsWithTheStatusOfTheirCode(t *testing.T) {
 }
 
 func TestHTTP_AnErrorSaysWhenToTryAgain(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t, apptest.WithFakeClock())
 	c := overTCP(t, b, "wrong")
 	for range 100 { // failed attempts of one address are limited
@@ -140,6 +146,7 @@ func TestHTTP_AnErrorSaysWhenToTryAgain(t *testing.T) {
 }
 
 func TestHTTP_TheHeadersNameTheCaller(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	b.Registered("lead", "lead")
 	c := onSocket(t, b, "")
@@ -166,6 +173,7 @@ func TestHTTP_TheHeadersNameTheCaller(t *testing.T) {
 }
 
 func TestHTTP_AnIdempotencyKeyIsARequestID(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	b.Registered("lead", "lead")
 	c := onSocket(t, b, "lead")
@@ -186,6 +194,7 @@ func TestHTTP_AnIdempotencyKeyIsARequestID(t *testing.T) {
 }
 
 func TestHTTP_ForeignHostsAndOriginsAreRefused(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	c := overTCP(t, b, b.Credential())
 	for _, host := range []string{"evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.nip.io"} {
@@ -234,6 +243,7 @@ func raw(t *testing.T, b *apptest.Broker) net.Conn {
 
 // The first bytes may come one at a time, and both protocols have words that begin with PR.
 func TestHTTP_TheFirstBytesMayComeSlowly(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	for _, first := range []string{"GET", "PUT", "PROPFIND", "P"} {
 		conn := raw(t, b)
@@ -259,6 +269,7 @@ func TestHTTP_TheFirstBytesMayComeSlowly(t *testing.T) {
 }
 
 func TestHTTP_ABodyIsBounded(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	c := onSocket(t, b, "")
 	large := `{"messages":[{"body":"` + strings.Repeat("x", 5<<20) + `"}]}`
@@ -278,6 +289,7 @@ func TestHTTP_ABodyIsBounded(t *testing.T) {
 }
 
 func TestHTTP_AStopEndsConnectionsThatSendNothing(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	silent, half := raw(t, b), raw(t, b)
 	if _, err := io.WriteString(half, "PR"); err != nil {
@@ -292,6 +304,7 @@ func TestHTTP_AStopEndsConnectionsThatSendNothing(t *testing.T) {
 }
 
 func TestServe_DelaysRequestsThatDoNotWaitForAnAnswer(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	conn, err := net.Dial("unix", strings.TrimPrefix(b.Socket(), "unix://"))
 	if err != nil {

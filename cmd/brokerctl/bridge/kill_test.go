@@ -21,7 +21,7 @@ func (d *team) startProcess(brokerctl string) (kill func()) {
 	d.t.Helper()
 	var log bytes.Buffer
 	child := exec.Command(brokerctl, "--addr", d.broker.Socket(), "bridge", d.format, d.dir, "--rescan", "50ms", "--settle", "1s")
-	child.Env, child.Stderr = processtest.Environment(), &log
+	child.Env, child.Stderr = processtest.Environment(d.t), &log
 	if err := child.Start(); err != nil {
 		d.t.Fatal(err)
 	}

@@ -71,6 +71,7 @@ func set(t *testing.T, p faultvfs.Plan) {
 }
 
 func TestSet_FailsTheChosenOperation(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "db")
 	db, err := database(path, "full")
 	if err != nil {
@@ -136,6 +137,7 @@ func writeUntilCut(path, sync string, keep faultvfs.Keep) {
 }
 
 func TestPowerCut_LosesWhatWasNotSynced(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		sync  string
 		keep  faultvfs.Keep

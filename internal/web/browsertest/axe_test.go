@@ -71,6 +71,7 @@ func (p *tab) look(width int64, colours string) {
 }
 
 func TestAxe_FindsNothingInAnyView(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	m.work()
 	for _, level := range []pb.CredentialAccess{operator, observer} {
@@ -175,6 +176,7 @@ var axeStates = []axeState{
 }
 
 func TestAxe_FindsNothingInItemsDialogsAndMenus(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	m.work()
 	call(m, "", pb.NewSessionServiceClient, pb.SessionServiceClient.CreateSession, &pb.CreateSessionRequest{Name: "old"})
@@ -196,6 +198,7 @@ func TestAxe_FindsNothingInItemsDialogsAndMenus(t *testing.T) {
 }
 
 func TestAxe_FindsNothingWithoutAConnectionOrALogin(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	r := newRelay(t, m.TCP())
 	p := openAt(m, r.base(), operator, "attention")

@@ -59,11 +59,21 @@ func launch() {
 		chromium.err = errNone
 		return
 	}
+	home, err := os.MkdirTemp("", "chromium") // beside its profile, it writes to a few folders of the user
+	if err != nil {
+		chromium.err = err
+		return
+	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.Env("HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_CACHE_HOME="+home, "XDG_DATA_HOME="+home),
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true))
 	allocator, end := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, closeBrowser := chromedp.NewContext(allocator)
-	chromium.stop = func() { closeBrowser(); end() }
+	chromium.stop = func() {
+		closeBrowser()
+		end()
+		_ = os.RemoveAll(home)
+	}
 	chromium.ctx, chromium.err = ctx, chromedp.Do(ctx)
 }

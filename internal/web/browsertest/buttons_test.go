@@ -18,6 +18,7 @@ type button struct {
 }
 
 func TestButtons_DoWhatTheySay(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	m.Registered("tester", "tester")
 	p := open(m, operator, "attention")

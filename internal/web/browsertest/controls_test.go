@@ -3,6 +3,7 @@ package browsertest
 import "testing"
 
 func TestTimeline_HoldStopsTheListAndCountsTheNewEvents(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	m.publish("before the hold")
 	p := open(m, operator, "timeline")
@@ -19,6 +20,7 @@ func TestTimeline_HoldStopsTheListAndCountsTheNewEvents(t *testing.T) {
 }
 
 func TestViews_ControlsChooseWhatIsShown(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	m.work()
 	p := open(m, operator, "conversations")
@@ -47,6 +49,7 @@ func TestViews_ControlsChooseWhatIsShown(t *testing.T) {
 }
 
 func TestViews_FramesDoNotChangeWhatIsTyped(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	m.kill("builder-1", "Port the importer", "no such repository")
 	p := open(m, operator, "timeline")

@@ -11,6 +11,7 @@ import (
 )
 
 func TestDialog_NamesItsObjectAndTheMissingField(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	m.lock("builder-1", "src/auth.go")
 	m.lock("builder-2", "src/auth.go")
@@ -28,6 +29,7 @@ func TestDialog_NamesItsObjectAndTheMissingField(t *testing.T) {
 }
 
 func TestFinding_ButtonsSayWhomTheyConcern(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t, apptest.WithFakeClock())
 	m.token("builder-1", "deploy", "staging")
 	m.token("builder-2", "deploy", "staging")
@@ -41,6 +43,7 @@ func TestFinding_ButtonsSayWhomTheyConcern(t *testing.T) {
 }
 
 func TestFinding_LinksItsMessage(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	id := m.kill("builder-1", "Port the importer", "no such repository")
 	p := open(m, operator, "attention")
@@ -49,6 +52,7 @@ func TestFinding_LinksItsMessage(t *testing.T) {
 }
 
 func TestSearch_SaysWhatItFiltersAndOpensTheOnlySuggestion(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	p := open(m, operator, "team")
 	p.await(`row('lead')`)
@@ -66,6 +70,7 @@ func TestSearch_SaysWhatItFiltersAndOpensTheOnlySuggestion(t *testing.T) {
 }
 
 func TestTimeline_FiltersWhileTheUserTypes(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	p := open(m, operator, "timeline")
 	p.await(`row('agent.registered')`)
@@ -77,6 +82,7 @@ func TestTimeline_FiltersWhileTheUserTypes(t *testing.T) {
 }
 
 func TestNarrow_EachViewAndTheExitAreInReach(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	m.work()
 	p := open(m, operator, "attention")

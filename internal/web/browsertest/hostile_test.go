@@ -76,6 +76,7 @@ func (m *team) infect() string {
 }
 
 func TestHostile_TextOfAgentsIsText(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	id := m.infect()
 	p := open(m, operator, "attention")
@@ -123,6 +124,7 @@ func TestHostile_TextOfAgentsIsText(t *testing.T) {
 }
 
 func TestHostile_NamesWithMarkupAreRefused(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	_, session := pb.NewSessionServiceClient(m.Operator()).CreateSession(m.ctx, &pb.CreateSessionRequest{Name: image})
 	_, token := pb.NewTokenServiceClient(m.Conn("lead")).AcquireToken(m.ctx,
@@ -140,6 +142,7 @@ func TestHostile_NamesWithMarkupAreRefused(t *testing.T) {
 }
 
 func TestHostile_APageMayNotFrameTheDashboard(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/" {
@@ -194,6 +197,7 @@ const turns = `all('body *').flatMap((e) => [...e.childNodes]).filter((n) => {
 }).map((n) => n.parentElement.outerHTML.slice(0, 200))`
 
 func TestHostile_LargestMessageIsShown(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	message := to("lead", "The largest message")
 	message.Body = strings.Repeat("b", 256<<10-3) + "end"

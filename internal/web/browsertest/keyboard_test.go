@@ -12,6 +12,7 @@ import (
 )
 
 func TestKeyboard_ReachesEveryControlOfEveryView(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	m.work()
 	p := open(m, operator, "attention")
@@ -290,6 +291,7 @@ func (m *team) ballots() string {
 }
 
 func TestKeyboard_DoesAWholeActionInEveryView(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	m.work()
 	p := open(m, operator, "attention")
@@ -356,6 +358,7 @@ func (p *tab) closeByKeys() {
 }
 
 func TestKeyboard_SearchFindsAndFilters(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	m.work()
 	p := open(m, operator, "team")
@@ -387,6 +390,7 @@ func TestKeyboard_SearchFindsAndFilters(t *testing.T) {
 }
 
 func TestKeyboard_HelpOpensAndGivesTheFocusBack(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	p := open(m, operator, "team")
 	p.openByKeys("lead")

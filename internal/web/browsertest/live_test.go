@@ -24,6 +24,7 @@ func (p *tab) views() []string {
 }
 
 func TestPolicy_PageRefusesMarkupAndReportsIt(t *testing.T) {
+	t.Parallel()
 	p := open(newTeam(t), operator, "attention")
 	for _, attempt := range []string{
 		`document.body.insertAdjacentHTML('beforeend', '<b>markup</b>')`,
@@ -49,6 +50,7 @@ func (m *team) publish(summary string) int64 {
 }
 
 func TestTabs_TenAreLiveWithOneStream(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t, apptest.WithMetrics())
 	base := "http://" + m.TCP()
 	store := newTab(t, browser(t), base, chromedp.WithNewBrowserContext()) // stays empty

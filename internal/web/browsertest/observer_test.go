@@ -12,6 +12,7 @@ import (
 var calls = regexp.MustCompile(`\b([A-Z][a-z]+Service/)(\w+)`)
 
 func TestObserver_MayNotMakeTheCallsOfTheButtons(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	p := open(m, observer, "attention")
 	changes := []string{"MessageService/SendMessages", "TaskService/RetryTask", "DecisionService/Decide", "VoteService/CastVote"}
@@ -43,6 +44,7 @@ func TestObserver_MayNotMakeTheCallsOfTheButtons(t *testing.T) {
 var reads = regexp.MustCompile(`^(Get|List|Explain|WatchOverview)`)
 
 func TestObserver_SeesTheFindingsAboutAnAgent(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	m.work()
 	p := open(m, observer, "team/builder-1")

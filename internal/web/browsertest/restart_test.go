@@ -10,6 +10,7 @@ import (
 )
 
 func TestRestart_PageSaysSoResumesAndMissesNothing(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	r := newRelay(t, m.TCP())
 	m.publish("before the restart")

@@ -56,7 +56,10 @@ func (m *team) killMany(rows int) {
 	}
 }
 
-func TestRows_LongListsKeepThePageLiveAndSmall(t *testing.T) { longLists(newTeam(t), someRows) }
+func TestRows_LongListsKeepThePageLiveAndSmall(t *testing.T) {
+	t.Parallel()
+	longLists(newTeam(t), someRows)
+}
 
 func TestLoad_VeryLongListsKeepThePageLiveAndSmall(t *testing.T) {
 	loadTime(t)

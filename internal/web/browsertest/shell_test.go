@@ -14,6 +14,7 @@ import (
 const pageLimit = 60 << 10
 
 func TestPage_BrowserReceivesLessThan60KiB(t *testing.T) {
+	t.Parallel()
 	p := open(newTeam(t), operator, "attention")
 	const files = `performance.getEntriesByType('resource').filter((e) => /\.(js|css)$/.test(e.name))`
 	p.await(files + `.some((e) => e.name.endsWith('/views/work.js'))`)
@@ -25,6 +26,7 @@ func TestPage_BrowserReceivesLessThan60KiB(t *testing.T) {
 }
 
 func TestSession_ChangesWhileTheConnectionIsBroken(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	call(m, "", pb.NewSessionServiceClient, pb.SessionServiceClient.CreateSession, &pb.CreateSessionRequest{Name: "other"})
 	r := newRelay(t, m.TCP())
@@ -40,6 +42,7 @@ func TestSession_ChangesWhileTheConnectionIsBroken(t *testing.T) {
 }
 
 func TestReconnect_RepeatsTheCallsThatFailed(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	m.task("schema")
 	r := newRelay(t, m.TCP())
@@ -55,6 +58,7 @@ func TestReconnect_RepeatsTheCallsThatFailed(t *testing.T) {
 }
 
 func TestQueues_ShowEveryMessageOfSmallPages(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	const messages = 12
 	for i := range messages { // a page has at most 3 MiB
@@ -72,6 +76,7 @@ func TestQueues_ShowEveryMessageOfSmallPages(t *testing.T) {
 }
 
 func TestMessage_PayloadKeepsTheDigitsOfItsNumbers(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	message := to("lead", "A large number")
 	message.Payload = `{"n":12345678901234567890}`
@@ -81,6 +86,7 @@ func TestMessage_PayloadKeepsTheDigitsOfItsNumbers(t *testing.T) {
 }
 
 func TestLocks_ArrowsFoldTheTree(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	m.lock("builder-1", "src/auth/login.go")
 	m.lock("builder-2", "src/web/page.go")
@@ -106,6 +112,7 @@ func TestLocks_ArrowsFoldTheTree(t *testing.T) {
 }
 
 func TestDialog_EndsWithItsSession(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	call(m, "", pb.NewSessionServiceClient, pb.SessionServiceClient.CreateSession, &pb.CreateSessionRequest{Name: "other"})
 	p := open(m, operator, "conversations")
@@ -115,6 +122,7 @@ func TestDialog_EndsWithItsSession(t *testing.T) {
 }
 
 func TestSessions_ListHasNewOnesWhenItOpens(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	p := open(m, operator, "team")
 	const names = `one('[aria-label=Session]').textContent`
@@ -125,6 +133,7 @@ func TestSessions_ListHasNewOnesWhenItOpens(t *testing.T) {
 }
 
 func TestTimeline_ShowsAnEventWithAnyDetails(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	revision := call(m, "lead", pb.NewEventServiceClient, pb.EventServiceClient.PublishEvent, &pb.PublishEventRequest{
 		Type: "test.hostile", Summary: "It has odd details",

@@ -39,6 +39,7 @@ func (m *team) awaitLogout() {
 }
 
 func TestSignOut_RevokesTheTokenInAllTabs(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	base := "http://" + m.TCP()
 	store := newTab(t, browser(t), base, chromedp.WithNewBrowserContext()) // stays empty
@@ -55,6 +56,7 @@ func TestSignOut_RevokesTheTokenInAllTabs(t *testing.T) {
 }
 
 func TestSignOut_SaysThatTheBrokerDoesNotAnswer(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	r := newRelay(t, m.TCP())
 	p := openAt(m, r.base(), operator, "team")

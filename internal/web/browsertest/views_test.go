@@ -82,6 +82,7 @@ var shownViews = []shownView{
 }
 
 func TestViews_ShowWhatTheAPISaysAndFollowIt(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	m.work()
 	p := open(m, operator, "attention")
@@ -118,6 +119,7 @@ func (m *team) question(subject string) string {
 }
 
 func TestObserver_SeesNoButton(t *testing.T) {
+	t.Parallel()
 	m := newTeam(t)
 	m.work()
 	count := func(level pb.CredentialAccess) (shown []int) {
