@@ -3,7 +3,7 @@
 BIN     := bin
 TOOLS   := $(BIN)/tools
 # A new Go release means new tools: a linter built by an older Go refuses newer code.
-STAMP   := $(TOOLS)/.built-$(shell go env GOVERSION)
+STAMP   := $(TOOLS)/.built-$(shell go env GOVERSION 2>/dev/null)
 # The tag of the newest release before the commit at hand; empty before the first release.
 RELEASE  = $(shell git describe --tags --match 'v[0-9]*' --abbrev=0 HEAD^ 2>/dev/null)
 
@@ -26,10 +26,16 @@ TEST_PACKAGES_AT_A_TIME ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 # The packages that take longest start first, so that none of them runs alone at the end.
 LONG_TESTS := ./cmd/brokerctl ./internal/broker ./internal/web/browsertest ./internal/hostile ./internal/histories ./internal/crashtest
 
+# How many tests of a package run at once. Most tests wait, so it is more than the number of processors.
+TEST_PARALLEL ?= $(shell echo $$((4 * $$(getconf _NPROCESSORS_ONLN))))
+TEST_FLAGS = -vet=off -timeout 20m -parallel $(TEST_PARALLEL)
+# Packages that start no goroutine, and tests that start the daemon as a process of its own, run without the race detector.
+NO_RACE := ^brokerd(/(clients|deploy|docs|examples|scripts|cmd/internal)(/.*)?|/internal/(fault|finding|jsonform|jsonline|nearest|page|valid))?$$
+
 PREFIX  ?= /usr/local
 DESTDIR ?=
 
-.PHONY: screenshots dashboard-load hostile soak vulnerabilities help run demo examples build install uninstall release test fresh stress lint generate bench fuzz crash mutants bridge globs vendors alerts-check litestream deploy-check vendor
+.PHONY: toolchain screenshots dashboard-load hostile soak vulnerabilities help run demo examples build install uninstall release test fresh stress lint generate bench fuzz crash mutants bridge globs vendors alerts-check litestream deploy-check vendor
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -44,8 +50,12 @@ demo: build ## watch a small team of agents at work, on a broker of its own
 examples: build ## run the stories of examples/, each on a broker of its own
 	@for story in examples/*/run.sh; do echo; $$story || exit; done
 
-build: ## bin/brokerd and bin/brokerctl
+build: toolchain ## bin/brokerd and bin/brokerctl
 	go build -o $(BIN)/ ./cmd/brokerd ./cmd/brokerctl
+
+# One sentence each if Go or the C compiler is missing.
+toolchain:
+	@scripts/toolchain.sh
 
 install: ## the programs, their man pages and completions into PREFIX (/usr/local) below DESTDIR
 	@test -x $(BIN)/brokerd && test -x $(BIN)/brokerctl || $(MAKE) build
@@ -60,10 +70,15 @@ uninstall: ## remove what make install has installed
 release: ## archives with static programs for linux amd64 and arm64 in dist/, with bills of materials and checksums; builds twice and compares
 	@scripts/release.sh
 
-# make lint has the checks of go vet. A program with the race detector sleeps for a second before it exits, unless GORACE says otherwise.
-test: ## every test, with the race detector
+# The programs that tests start: built once, beside the tests. A program with the race detector sleeps for a second before
+# it exits, unless GORACE says otherwise. make lint has the checks of go vet.
+test: toolchain ## every test; with the race detector what has goroutines
 	@scripts/test-deps.sh
-	GORACE=atexit_sleep_ms=0 go test -race -vet=off -timeout 20m -p $(TEST_PACKAGES_AT_A_TIME) $(LONG_TESTS) ./...
+	go build -buildvcs=false -o $(BIN)/test/ ./cmd/brokerd ./cmd/brokerctl ./internal/crashtest/faultd
+	@packages=$$(go list ./...) && GORACE=atexit_sleep_ms=0 TEST_PROGRAMS=$(CURDIR)/$(BIN)/test \
+		go run ./scripts/testrun \
+		-race $(TEST_FLAGS) -p $(TEST_PACKAGES_AT_A_TIME) $(LONG_TESTS) $$(echo "$$packages" | grep -vE '$(NO_RACE)') -- \
+		$(TEST_FLAGS) -p 2 $$(echo "$$packages" | grep -E '$(NO_RACE)')
 
 fresh: ## make run and make test in an empty Debian root, as root on Debian or Ubuntu
 	@scripts/fresh.sh
