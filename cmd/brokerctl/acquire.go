@@ -17,6 +17,7 @@ import (
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 // holderVariable names the worker that lock run and token run hold by, so that commands within speak of the same owner.
@@ -113,7 +114,7 @@ func (c *cli) showAcquired(cmd *cobra.Command, answer acquired, o *acquireOption
 	if answer.GetOutcome() == pb.AcquireOutcome_ACQUIRE_OUTCOME_GRANTED {
 		return c.show(cmd, answer, func(w io.Writer) {
 			if o.dryRun {
-				fmt.Fprintln(w, "it would be granted now")
+				say(w, "it would be granted now")
 				return
 			}
 			text(w)
@@ -167,11 +168,15 @@ func (c *cli) inTheWay(obstacles []*pb.Obstacle, token bool) string {
 	const most = 3
 	var parts []string
 	for _, o := range obstacles[:min(len(obstacles), most)] {
-		s := fmt.Sprintf("%s is %s by %s", clip(resourceName(o.GetResource(), token), 200), cond(o.GetWaiting(), "wanted earlier", "held"), ownerOf(o.GetAgent(), o.GetHolder()))
+		what, owner := clip(resourceName(o.GetResource(), token), 200), ownerOf(o.GetAgent(), o.GetHolder())
+		if c.forModel() { // it shows the texts of others only in frames, and an error has none
+			what, owner = cond(prompt.Word(o.GetResource()), what, "what is wanted"), c.modelOwner(o)
+		}
+		s := fmt.Sprintf("%s is %s by %s", what, cond(o.GetWaiting(), "wanted earlier", "held"), owner)
 		if o.GetHeldUntil() != nil {
 			s += ", ends " + c.when(o.GetHeldUntil())
 		}
-		if o.GetReason() != "" {
+		if o.GetReason() != "" && !c.forModel() {
 			s += " (" + clip(o.GetReason(), 100) + ")"
 		}
 		parts = append(parts, s)
@@ -180,6 +185,11 @@ func (c *cli) inTheWay(obstacles []*pb.Obstacle, token bool) string {
 		parts = append(parts, fmt.Sprintf("%d more in the way", more))
 	}
 	return strings.Join(parts, "; ")
+}
+
+// modelOwner is ownerOf for an error that a language model reads: it leaves out a holder that is no word.
+func (c *cli) modelOwner(o *pb.Obstacle) string {
+	return ownerOf(o.GetAgent(), cond(prompt.Word(o.GetHolder()), o.GetHolder(), ""))
 }
 
 // resourceName names a path, or a token as commands take it.

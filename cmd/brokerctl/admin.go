@@ -36,7 +36,7 @@ the broker runs. Exit code 1: something was found.`,
 				for _, p := range answer.GetProblems() {
 					fmt.Fprintln(w, oneLine(p))
 				}
-				fmt.Fprintf(w, "checked %s, %s and %s up to revision %d: %s\n", count(answer.GetMessages(), "message"),
+				say(w, "checked %s, %s and %s up to revision %d: %s", count(answer.GetMessages(), "message"),
 					count(answer.GetDeliveries(), "delivery"), count(answer.GetEvents(), "event"), answer.GetRevision(), problems(len(answer.GetProblems())))
 			})
 			if n := len(answer.GetProblems()); err == nil && n > 0 {
@@ -89,7 +89,7 @@ failed attempts. Claimed and finished messages stay, and so do directives.`,
 				}
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				fmt.Fprintf(w, "moved %s to %s%s\n", count(answer.GetMoved(), "message"), args[1],
+				say(w, "moved %s to %s%s", count(answer.GetMoved(), "message"), args[1],
 					cond(answer.GetLeft() > 0, fmt.Sprintf("; %d still in %s", answer.GetLeft(), args[0]), ""))
 			})
 		},

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -46,7 +45,7 @@ it. The archive of removed messages is not part of it.`,
 				return err
 			}
 			return c.show(cmd, made, func(w io.Writer) {
-				fmt.Fprintf(w, "wrote %s (%s): revision %d with %s, %s, %s and %s of artifacts\n", clean(to), size(made.GetSize()),
+				say(w, "wrote %s (%s): revision %d with %s, %s, %s and %s of artifacts", clean(to), size(made.GetSize()),
 					made.GetRevision(), count(made.GetSessions(), "session"), count(made.GetMessages(), "message"),
 					count(made.GetEvents(), "event"), count(made.GetContents(), "file"))
 			})

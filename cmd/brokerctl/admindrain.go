@@ -38,7 +38,7 @@ and the drain stays.`,
 				if err != nil {
 					return err
 				}
-				return c.show(cmd, answer, func(w io.Writer) { fmt.Fprintln(w, "the broker delivers work") })
+				return c.show(cmd, answer, func(w io.Writer) { say(w, "the broker delivers work") })
 			}
 			forever := !cmd.Flags().Changed("wait")
 			done := c.progress(wait, "the open claims")
@@ -80,13 +80,13 @@ func claimed(r *pb.DrainResponse) int64 { return r.GetMessages() + r.GetTasks() 
 func (c *cli) printDrain(w io.Writer, r *pb.DrainResponse) {
 	since := c.when(r.GetDrainingSince())
 	if claimed(r) == 0 {
-		fmt.Fprintf(w, "nothing is claimed; the broker delivers no new work (since %s) until %s\n", since, c.command("admin drain --resume"))
+		say(w, "nothing is claimed; the broker delivers no new work (since %s) until %s", since, c.command("admin drain --resume"))
 		return
 	}
-	fmt.Fprintf(w, "claimed: %s and %s; the broker delivers no new work (since %s)\n",
+	say(w, "claimed: %s and %s; the broker delivers no new work (since %s)",
 		count(r.GetMessages(), "message"), count(r.GetTasks(), "task"), since)
 	for _, h := range r.GetHolders() {
-		fmt.Fprintf(w, "%s in session %s: %s and %s, the oldest claimed %s\n", brief(h.GetAgent()), brief(h.GetSession()),
+		say(w, "%s in session %s: %s and %s, the oldest claimed %s", brief(h.GetAgent()), brief(h.GetSession()),
 			count(h.GetMessages(), "message"), count(h.GetTasks(), "task"), c.when(h.GetSince()))
 	}
 }

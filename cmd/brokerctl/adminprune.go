@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -45,7 +44,7 @@ letters stay unless --kind names them.`,
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				fmt.Fprintf(w, "%s %s, %s, %s and %s; %s of the database file are free\n", cond(dryRun, "would remove", "removed"),
+				say(w, "%s %s, %s, %s and %s; %s of the database file are free", cond(dryRun, "would remove", "removed"),
 					count(answer.GetMessages(), "message"), count(answer.GetDeadLetters(), "dead letter"),
 					count(answer.GetEvents(), "event"), count(answer.GetWork(), "piece")+" of work", size(answer.GetFreeBytes()))
 			})

@@ -79,7 +79,7 @@ its failures: the broker refuses calls that name an old one.`,
 			}
 			a := answer.GetAgent()
 			return c.show(cmd, a, func(w io.Writer) {
-				fmt.Fprintf(w, "registered %s%s, incarnation %d, lease %s\n", a.GetName(),
+				say(w, "registered %s%s, incarnation %d, lease %s", a.GetName(),
 					cond(a.GetRole() != "", " as "+a.GetRole(), ""), a.GetIncarnation(), shortOf(a.GetLease()))
 				printLosses(w, answer)
 			})
@@ -368,14 +368,16 @@ directives and the notices.`,
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				fmt.Fprintf(w, "%s unread, %s to claim; lease %s\n", upTo1000(answer.GetUnread()), upTo1000(answer.GetClaimable()), shortOf(answer.GetLease()))
+				say(w, "%s unread, %s to claim; lease %s", upTo1000(answer.GetUnread()), upTo1000(answer.GetClaimable()), shortOf(answer.GetLease()))
 				if d := answer.GetDirectives(); len(d) > 0 {
-					fmt.Fprintf(w, "directives: %s; see %s\n", names(d, len(d)), c.command("next"))
+					say(w, "directives: %s; see %s", names(d, len(d)), c.command("next"))
 				}
 				printLosses(w, answer)
+				var notices []string
 				for _, n := range answer.GetNotices() {
-					printNotice(w, n.GetSubject())
+					notices = append(notices, n.GetSubject())
 				}
+				printNotices(w, notices)
 			})
 		},
 	}
@@ -403,7 +405,7 @@ letters.`,
 			if err != nil {
 				return err
 			}
-			return c.show(cmd, answer, func(w io.Writer) { fmt.Fprintf(w, "deregistered %s\n", broker.Identity().Agent) })
+			return c.show(cmd, answer, func(w io.Writer) { say(w, "deregistered %s", broker.Identity().Agent) })
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the event log")

@@ -174,7 +174,7 @@ agents that uploaded them, operators and the session's directors may do so.`,
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				fmt.Fprintf(w, "deleted %s: %s, %s freed\n", oneLine(args[0]), count(answer.GetVersions(), "version"), size(answer.GetFreedBytes()))
+				say(w, "deleted %s: %s, %s freed", oneLine(args[0]), count(answer.GetVersions(), "version"), size(answer.GetFreedBytes()))
 			})
 		},
 	}

@@ -55,7 +55,7 @@ func TestArtifact_FilesAreSharedWithVersions(tt *testing.T) {
 	if left, err := filepath.Glob(t.path(".plan.md*")); err != nil || len(left) > 0 {
 		t.Errorf("%v, %v", left, err)
 	}
-	got := must0(t, "artifact", "get", "docs/plan.md@1", "-o", "prompt")
+	got := withoutFrames(must0(t, "artifact", "get", "docs/plan.md@1", "-o", "prompt"))
 	if !strings.HasPrefix(got, "docs/plan.md@1 (4 B, text/") || !strings.Contains(got, "task t1: the plan)\n") || !strings.Contains(got, "\nversion 2: 5 B, text/x-plan, by b") ||
 		!strings.Contains(got, "\nlabels: stage=draft\n") {
 		t.Errorf("%q", got)
@@ -67,7 +67,7 @@ func TestArtifact_FilesAreSharedWithVersions(tt *testing.T) {
 		{"", []string{"copy@1", "docs/plan.md@2"}}, {"docs/", []string{"docs/plan.md@2"}}, {"--versions --from a", []string{"docs/plan.md@1"}},
 		{"--task t1 --versions", []string{"docs/plan.md@1"}},
 	} {
-		text := must0(t, append([]string{"artifact", "list", "-o", "prompt"}, strings.Fields(c.args)...)...)
+		text := withoutFrames(must0(t, append([]string{"artifact", "list", "-o", "prompt"}, strings.Fields(c.args)...)...))
 		for _, line := range c.want {
 			if !strings.Contains(text, line+" (") || strings.Count(text, "\n") != len(c.want) {
 				t.Errorf("list %s: %q", c.args, text)

@@ -89,7 +89,7 @@ func (c *cli) uploadArtifact(cmd *cobra.Command, h *pb.ArtifactHeader, file stri
 		v := answer.GetArtifact()
 		note := cond(answer.GetSkipped(), "; the broker has the content already", "")
 		note = cond(answer.GetUnchanged(), "; it has this content already", note)
-		fmt.Fprintf(w, "%s %s (%s%s)\n", cond(answer.GetUnchanged(), "kept", "uploaded"), oneLine(client.ArtifactReference(v)), size(v.GetSize()), note)
+		say(w, "%s %s (%s%s)", cond(answer.GetUnchanged(), "kept", "uploaded"), oneLine(client.ArtifactReference(v)), size(v.GetSize()), note)
 	})
 }
 
@@ -153,7 +153,7 @@ appears when it is complete, and replaces a file of the same name.`,
 				return err
 			}
 			return c.show(cmd, v, func(w io.Writer) {
-				fmt.Fprintf(w, "downloaded %s (%s) to %s\n", oneLine(client.ArtifactReference(v)), size(v.GetSize()), clean(to))
+				say(w, "downloaded %s (%s) to %s", oneLine(client.ArtifactReference(v)), size(v.GetSize()), clean(to))
 			})
 		},
 	}

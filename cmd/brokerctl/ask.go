@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -51,7 +50,7 @@ ask also takes the flags of brokerctl send.`,
 			if err != nil {
 				return err
 			}
-			warn(cmd, answer.GetWarnings())
+			c.warn(cmd, answer.GetWarnings())
 			if answer.GetReply() == nil {
 				asleep := ""
 				if a := answer.GetAsleep(); a != nil {
@@ -124,16 +123,16 @@ func (o *replyOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	warn(cmd, answer.GetResult().GetWarnings())
+	c.warn(cmd, answer.GetResult().GetWarnings())
 	return c.show(cmd, answer, func(w io.Writer) {
 		r := answer.GetResult()
 		if answer.GetAwaited() {
-			fmt.Fprintf(w, "replied with %d; the waiting call of the asker received it\n", r.GetRevision())
+			say(w, "replied with %d; the waiting call of the asker received it", r.GetRevision())
 		} else {
 			c.printSent(w, r)
 		}
 		if o.ack {
-			fmt.Fprintln(w, "acked the message that was answered")
+			say(w, "acked the message that was answered")
 		}
 	})
 }

@@ -226,9 +226,6 @@ func (c *cli) showBench(out io.Writer, format string, results []bench.Result) er
 	if len(lines) == 0 {
 		return nil
 	}
-	if format == formatPrompt {
-		out = promptOutput{out}
-	}
 	t := c.newTable(out, table.Column{Name: "WORKLOAD", Min: 12}, table.Column{Name: "COUNT", Rank: 3}, table.Column{Name: "A SECOND"},
 		table.Column{Name: "P50"}, table.Column{Name: "P95", Rank: 4}, table.Column{Name: "P99"}, table.Column{Name: "SHARE", Rank: 1},
 		table.Column{Name: "CPU", Rank: 2}, table.Column{Name: "MEMORY", Rank: 5})

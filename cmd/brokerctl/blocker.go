@@ -226,19 +226,22 @@ func (c *cli) showBlocker(cmd *cobra.Command, b *pb.Blocker, verb string) error 
 		line := verb + " " + clean(b.GetId())
 		switch {
 		case verb == "raised" && b.GetState() == pb.BlockerState_BLOCKER_STATE_RESOLVED:
-			line += ", and resolved: " + oneLine(b.GetResolution())
+			line += ", and resolved" + cond(isPrompt(w), "", ": "+oneLine(b.GetResolution()))
 		case verb == "raised":
 			line += cond(len(b.GetRecipients()) > 0, ", notified "+recipientNames(b.GetRecipients()), "; no role of escalate_to has an agent to notify")
 			line += cond(b.GetTaskBlocked(), ", blocked task "+clean(b.GetTaskId()), "")
 		case verb == "resolved":
 			line += " after " + shortSeconds(b.GetTimeBlocked())
 		}
-		fmt.Fprintln(w, line)
+		say(w, "%s", line)
+		if isPrompt(w) && verb == "raised" && b.GetResolution() != "" {
+			framed(w, "the resolution of "+b.GetId(), b.GetResolution())
+		}
 		if isPrompt(w) && verb == "raised" && b.GetResolvedAt() == nil {
-			fmt.Fprintf(w, "Next: %s to wait for its resolution\n", c.command("blocker get %s --wait 30m", b.GetId()))
+			say(w, "Next: %s to wait for its resolution", c.command("blocker get %s --wait 30m", b.GetId()))
 		}
 		if isPrompt(w) && verb == "acknowledged" {
-			fmt.Fprintf(w, "Next: %s when the obstacle is removed\n", c.command("blocker resolve %s RESOLUTION", b.GetId()))
+			say(w, "Next: %s when the obstacle is removed", c.command("blocker resolve %s RESOLUTION", b.GetId()))
 		}
 	})
 }
@@ -271,7 +274,7 @@ func (c *cli) printBlocker(w io.Writer, b *pb.Blocker) {
 	}
 	_ = t.flush() // to the command's own output: an error cannot be reported anywhere
 	if isPrompt(w) && b.GetResolvedAt() == nil {
-		fmt.Fprintf(w, "Next: %s when the obstacle is removed\n", c.command("blocker resolve %s RESOLUTION", b.GetId()))
+		say(w, "Next: %s when the obstacle is removed", c.command("blocker resolve %s RESOLUTION", b.GetId()))
 	}
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"strconv"
 	"time"
@@ -38,7 +37,7 @@ func newChannelSubscribeCommand(c *cli) *cobra.Command {
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				fmt.Fprintf(w, "%s %s\n", cond(answer.GetChanged(), "subscribed to", "had already subscribed to"), args[0])
+				say(w, "%s %s", cond(answer.GetChanged(), "subscribed to", "had already subscribed to"), args[0])
 			})
 		},
 	}
@@ -64,7 +63,7 @@ func newChannelUnsubscribeCommand(c *cli) *cobra.Command {
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				fmt.Fprintf(w, "%s %s\n", cond(answer.GetChanged(), "unsubscribed from", "was not subscribed to"), args[0])
+				say(w, "%s %s", cond(answer.GetChanged(), "unsubscribed from", "was not subscribed to"), args[0])
 			})
 		},
 	}
@@ -185,7 +184,7 @@ func newChannelConfigureCommand(c *cli) *cobra.Command {
 			}
 			ch := answer.GetChannel()
 			return c.show(cmd, ch, func(w io.Writer) {
-				fmt.Fprintf(w, "%s: %s\n", ch.GetName(), channelSettings(ch))
+				say(w, "%s: %s", ch.GetName(), channelSettings(ch))
 			})
 		},
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -79,11 +78,11 @@ Only this command prints the secret.`,
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
 				issued := answer.GetCredential()
-				fmt.Fprintf(w, "issued %s for %s, expires %s\n", clean(issued.GetId()), credentialHolder(issued), cmp.Or(c.when(issued.GetExpiresAt()), "never"))
+				say(w, "issued %s for %s, expires %s", clean(issued.GetId()), credentialHolder(issued), cmp.Or(c.when(issued.GetExpiresAt()), "never"))
 				if o.out == "" {
-					fmt.Fprintf(w, "secret: %s\n", answer.GetSecret())
+					say(w, "secret: %s", answer.GetSecret())
 				} else {
-					fmt.Fprintf(w, "the secret is in %s\n", o.out)
+					say(w, "the secret is in %s", o.out)
 				}
 			})
 		},
@@ -245,7 +244,7 @@ func newCredentialRevokeCommand(c *cli) *cobra.Command {
 			}
 			return c.show(cmd, answer.GetCredential(), func(w io.Writer) {
 				ended := answer.GetCredential()
-				fmt.Fprintf(w, "%s for %s: %s %s\n", clean(ended.GetId()), credentialHolder(ended), enumOf(ended.GetState()), c.when(ended.GetEndedAt()))
+				say(w, "%s for %s: %s %s", clean(ended.GetId()), credentialHolder(ended), enumOf(ended.GetState()), c.when(ended.GetEndedAt()))
 			})
 		},
 	}

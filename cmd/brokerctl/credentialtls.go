@@ -144,9 +144,6 @@ func (c *cli) showCertificates(cmd *cobra.Command, all []authority.Certificate) 
 		}
 		return nil
 	}
-	if format == formatPrompt {
-		out = promptOutput{out}
-	}
 	t := c.newTable(out, table.Column{Name: "CERTIFICATE"}, table.Column{Name: "FOR", Rank: 1, Min: 12, Typical: 30},
 		table.Column{Name: "EXPIRES", Typical: c.timeWidth()}, table.Column{Name: "STATE"})
 	for _, v := range all {

@@ -16,6 +16,7 @@ import (
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 // The states of decisions, short.
@@ -138,13 +139,13 @@ func (c *cli) printNext(w io.Writer, d *pb.Decision) {
 	}
 	switch d.GetState() {
 	case decisionOpen, decisionEscalated:
-		fmt.Fprintf(w, "Next: %s to wait for the verdict\n", c.command("decision get %s --wait 90s", d.GetId()))
+		say(w, "Next: %s to wait for the verdict", c.command("decision get %s --wait 90s", d.GetId()))
 	case decisionRevising:
 		command := "decision resubmit " + d.GetId()
-		if group := enumOf(d.GetKind()); d.GetScope() != "" && (group == "review" || group == "plan") {
+		if group := enumOf(d.GetKind()); prompt.Word(d.GetScope()) && (group == "review" || group == "plan") {
 			command = group + " submit " + shellWord(d.GetScope())
 		}
-		fmt.Fprintf(w, "Next: the opener submits the next round: %s\n", c.also("%s --body TEXT", command))
+		say(w, "Next: the opener submits the next round: %s", c.also("%s --body TEXT", command))
 	}
 }
 
@@ -200,8 +201,8 @@ func (c *cli) printFeedback(w io.Writer, v *pb.Verdict) {
 
 // printDecision shows a decision with its content and all verdicts.
 func (c *cli) printDecision(w io.Writer, d *pb.Decision) {
-	if isPrompt(w) { // the content is of another agent: the lines around it carry a mark that it cannot know
-		fmt.Fprintf(w, "=== %s decision %s ===\n", c.env.Mark, oneLine(decisionLine(d)))
+	if isPrompt(w) {
+		fmt.Fprintln(w, oneLine(decisionLine(d)))
 	}
 	l := c.newLabels(w)
 	l.line("decision", d.GetId())
@@ -234,10 +235,7 @@ func (c *cli) printDecision(w io.Writer, d *pb.Decision) {
 			cond(v.GetReason() != "", ": "+clean(v.GetReason()), ""))
 		c.printFeedback(w, v)
 	}
-	if isPrompt(w) {
-		fmt.Fprintf(w, "=== %s end ===\n", c.env.Mark)
-		c.printNext(w, d)
-	}
+	c.printNext(w, d)
 }
 
 func newDecisionListCommand(c *cli, kind pb.DecisionKind) *cobra.Command {

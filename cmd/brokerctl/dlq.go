@@ -99,7 +99,8 @@ func (c *cli) deadView() view[*pb.InboxItem] {
 			r.next = fmt.Sprintf("%s dlq redrive %d to have it tried again", c.again(), item.GetMessage().GetRevision())
 			if h := item.GetDelivery().GetHistory(); len(h) > 0 {
 				a := h[len(h)-1]
-				r.facts = append(r.facts, fmt.Sprintf("attempt %d by %s failed: %s", a.GetNumber(), brief(a.GetAgent()), clip(a.GetError(), 100)))
+				r.facts = append(r.facts, fmt.Sprintf("attempt %d by %s failed", a.GetNumber(), brief(a.GetAgent())))
+				r.fault = clip(a.GetError(), 100)
 			}
 			c.printPrompt(w, r)
 		},
@@ -184,7 +185,7 @@ func each(change func(token string) (n int32, next string, err error)) (total in
 // printUntil says which option keeps the dead letters from after a dry run out of the change.
 func printUntil(w io.Writer, until *timestamppb.Timestamp) {
 	if until != nil {
-		fmt.Fprintf(w, "to leave out those that follow, add --until %s\n", until.AsTime().Format(time.RFC3339Nano))
+		say(w, "to leave out those that follow, add --until %s", until.AsTime().Format(time.RFC3339Nano))
 	}
 }
 
@@ -222,7 +223,7 @@ func newDLQRedriveCommand(c *cli) *cobra.Command {
 			answer.Redriven = int32(n)
 			return c.show(cmd, answer, func(w io.Writer) {
 				n := bounded(n, answer.GetAtLeast(), "dead letter")
-				fmt.Fprintf(w, "%s %s\n", cond(o.dryRun, "would redrive", "redrove"), n)
+				say(w, "%s %s", cond(o.dryRun, "would redrive", "redrove"), n)
 				printUntil(w, answer.GetToTime())
 			})
 		},
@@ -264,7 +265,7 @@ func newDLQDeleteCommand(c *cli) *cobra.Command {
 			answer.Purged = int32(n)
 			return c.show(cmd, answer, func(w io.Writer) {
 				n := bounded(n, answer.GetAtLeast(), "dead letter")
-				fmt.Fprintf(w, "%s %s\n", cond(o.dryRun, "would delete", "deleted"), n)
+				say(w, "%s %s", cond(o.dryRun, "would delete", "deleted"), n)
 				printUntil(w, answer.GetToTime())
 			})
 		},

@@ -27,7 +27,7 @@ type environment struct {
 	Variables []string // NAME=VALUE, as of os.Environ; of two with one name, the last one counts
 	Dir       string   // the working folder, an absolute path; "" if it has none any more
 	Now       func() time.Time
-	Mark      string           // cannot be guessed: tells messages in prompts from what pretends to be one
+	Mark      func() string    // returns a new mark for a text for a language model, as prompt.NewMark
 	Signals   <-chan os.Signal // the first asks to finish, a second one other than SIGHUP to stop at once
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"strings"
 
@@ -52,7 +51,7 @@ broker refuses first words that its own types use (agent, message, session, …)
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				fmt.Fprintf(w, "published %d, %s, to %s\n", answer.GetRevision(), request.GetType(), count(answer.GetSubscribers(), "subscriber"))
+				say(w, "published %d, %s, to %s", answer.GetRevision(), request.GetType(), count(answer.GetSubscribers(), "subscriber"))
 			})
 		},
 	}

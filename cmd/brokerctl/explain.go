@@ -8,7 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"brokerd/cmd/brokerctl/toolcall"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 // A subject is a kind of thing that can be explained.
@@ -166,8 +168,12 @@ func (c *cli) completeSubject(cmd *cobra.Command, args []string, to string) ([]s
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-// likewise adds to a suggested command the global options of this run that the broker does not know.
+// likewise adds to a suggested command the global options of this run that the broker does not know. For a
+// language model, it replaces the words that are texts of others, such as the scope of a token.
 func (c *cli) likewise(command string) string {
+	if c.forModel() {
+		command = wordsOnly(command)
+	}
 	rest, ok := strings.CutPrefix(command, "brokerctl ")
 	if !ok {
 		return command
@@ -186,6 +192,17 @@ func (c *cli) likewise(command string) string {
 		s += "--agent " + shellWord(c.global.agent) + " "
 	}
 	return s + rest
+}
+
+// wordsOnly replaces the arguments of a command line that are no single words by TEXT.
+func wordsOnly(command string) string {
+	words := toolcall.Split(command)
+	for i, word := range words {
+		if !prompt.Word(word) {
+			words[i] = "TEXT"
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 func severityName(f *pb.Finding) string { return strings.ToUpper(enumOf(f.GetSeverity())) }
@@ -212,11 +229,13 @@ func (c *cli) promptFinding(w io.Writer, f *pb.Finding) {
 	if f.GetSince() != nil {
 		since = ", " + c.since(f.GetSince())
 	}
-	fmt.Fprintf(w, "%s %s%s: %s\n", severityName(f), oneLine(f.GetSubject()), since, oneLine(f.GetSummary()))
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s %s%s: %s\n", severityName(f), oneLine(f.GetSubject()), since, oneLine(f.GetSummary()))
 	for _, reason := range f.GetReasons() {
-		fmt.Fprintf(w, "Because: %s\n", oneLine(reason))
+		fmt.Fprintf(&text, "Because: %s\n", oneLine(reason))
 	}
+	framed(w, "a finding of the broker, which may quote other agents", text.String())
 	for _, command := range f.GetCommands() {
-		fmt.Fprintf(w, "Run: %s\n", clean(command))
+		say(w, "Run: %s", command)
 	}
 }

@@ -385,7 +385,7 @@ func TestExplain_InAnotherSession(tt *testing.T) {
 			t.Error(out)
 		}
 	}
-	prompt := must0(t, "--session", "web-1", "-o", "prompt", "explain")
+	prompt := withoutFrames(must0(t, "--session", "web-1", "-o", "prompt", "explain"))
 	if !strings.HasPrefix(prompt, "ERROR mailbox role:tester, for ") || !strings.Contains(prompt, "\nRun: brokerctl --session web-1 message cancel ") {
 		t.Error(prompt)
 	}

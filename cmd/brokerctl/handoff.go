@@ -133,7 +133,7 @@ func newHandoffCheckCommand(c *cli) *cobra.Command {
 			}
 			h := answer.GetHandoff()
 			return c.show(cmd, h, func(w io.Writer) {
-				fmt.Fprintf(w, "%s item %d of %s: %d of %d are checked\n", cond(request.Uncheck, "unchecked", "checked"), n, clean(h.GetId()),
+				say(w, "%s item %d of %s: %d of %d are checked", cond(request.Uncheck, "unchecked", "checked"), n, clean(h.GetId()),
 					h.GetChecked(), h.GetItems())
 			})
 		},
@@ -209,7 +209,7 @@ func printAnswer(w io.Writer, answer *pb.GetHandoffResponse) {
 func (c *cli) printHandoff(w io.Writer, answer *pb.GetHandoffResponse) {
 	fmt.Fprint(w, clean(answer.GetMarkdown()))
 	if h := answer.GetHandoff(); isPrompt(w) && h.GetState() == pb.HandoffState_HANDOFF_STATE_PENDING {
-		fmt.Fprintf(w, "\nNext, for %s: %s, or %s\n", handoffTo(h), c.command("handoff accept %s", h.GetId()),
+		say(w, "Next, for %s: %s, or %s", handoffTo(h), c.command("handoff accept %s", h.GetId()),
 			c.also("handoff reject %s REASON", h.GetId()))
 	}
 }
@@ -217,7 +217,8 @@ func (c *cli) printHandoff(w io.Writer, answer *pb.GetHandoffResponse) {
 // showHandoff prints what became of a handoff in few lines.
 func (c *cli) showHandoff(cmd *cobra.Command, h *pb.Handoff, verb string) error {
 	return c.show(cmd, h, func(w io.Writer) {
-		fmt.Fprintf(w, "%s %s: %s\n", verb, clean(h.GetId()), oneLine(h.GetTitle()))
+		title := cond(isPrompt(w), "", ": "+oneLine(h.GetTitle()))
+		say(w, "%s %s%s", verb, clean(h.GetId()), title)
 		for _, g := range h.GetGrants() {
 			name := enumOf(g.GetKind()) + " " + oneLine(g.GetName())
 			switch {
@@ -228,7 +229,7 @@ func (c *cli) showHandoff(cmd *cobra.Command, h *pb.Handoff, verb string) error 
 			}
 		}
 		if isPrompt(w) && verb == "created" {
-			fmt.Fprintf(w, "Next: %s to wait for the answer\n", c.command("handoff get %s --wait 30m", h.GetId()))
+			say(w, "Next: %s to wait for the answer", c.command("handoff get %s --wait 30m", h.GetId()))
 		}
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 // holdingLines describes what an agent holds, waits for and has open, one line for each.
@@ -33,13 +34,13 @@ func (c *cli) holdingLines(h *pb.Holdings) []string {
 		add("waits for %s at place %d, ticket %d", what, t.GetPosition(), t.GetTicket())
 	}
 	for _, q := range h.GetToAnswer() {
-		add("owes an answer to %s: %s", c.question(q), c.command("reply %d ANSWER", q.GetRevision()))
+		add("owes an answer to %s: %s", c.question(q, true), c.command("reply %d ANSWER", q.GetRevision()))
 	}
 	for _, q := range h.GetAsked() {
-		add("has no answer yet to %s", strings.TrimSpace(c.question(q)))
+		add("has no answer yet to %s", strings.TrimSpace(c.question(q, true)))
 	}
 	for _, i := range h.GetWork() {
-		add("%s", c.itemLine(i))
+		add("%s", c.itemLine(i, true))
 	}
 	return lines
 }
@@ -100,11 +101,21 @@ type loser interface {
 // printLosses says what an agent has lost while it was thought dead.
 func printLosses(w io.Writer, from loser) {
 	for _, l := range from.GetLosses() {
-		fmt.Fprintf(w, "lost: %s %s\n", enumOf(l.GetKind()), oneLine(l.GetName()))
+		say(w, "lost: %s", lossName(w, l))
 	}
 	if more := from.GetMoreLosses(); more > 0 {
-		fmt.Fprintf(w, "lost: %s\n", moreLosses(more))
+		say(w, "lost: %s", moreLosses(more))
 	}
+}
+
+// lossName names a loss. For a language model, it leaves out the name of a path or scope that another
+// agent may have chosen to be read as a text.
+func lossName(w io.Writer, l *pb.Loss) string {
+	kind, name := enumOf(l.GetKind()), oneLine(l.GetName())
+	if isPrompt(w) && !prompt.Word(name) {
+		return kind
+	}
+	return kind + " " + name
 }
 
 // moreLosses says how many losses are not told one by one.
@@ -144,7 +155,7 @@ message's id.`,
 			if err != nil {
 				return err
 			}
-			return c.show(cmd, answer, func(w io.Writer) { fmt.Fprintf(w, "saved %d\n", answer.GetRevision()) })
+			return c.show(cmd, answer, func(w io.Writer) { say(w, "saved %d", answer.GetRevision()) })
 		},
 	}
 	kinds := enumNames(pb.CheckpointKind(0).Descriptor())

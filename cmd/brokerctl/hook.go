@@ -250,7 +250,7 @@ func (h *hook) lock(ctx context.Context) error {
 	})
 	switch {
 	case status.Code(err) == codes.Aborted:
-		return &blocked{status.Convert(err).Message() + ". Do not write it now: go on with something else."}
+		return &blocked{"Waiting for this file would be a deadlock. Do not write it now: continue with something else."}
 	case err != nil:
 		return err
 	case len(free) == 0 || answer.GetOutcome() == pb.AcquireOutcome_ACQUIRE_OUTCOME_GRANTED:

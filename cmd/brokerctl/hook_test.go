@@ -174,7 +174,7 @@ func TestHook_TheTurnsEndShowsOpenWorkOncePerTurn(tt *testing.T) {
 	}
 	must0(t, "task", "claim")
 	reason := at(t, decode(t, hooked(t, stopInput).out), "reason").(string)
-	if !strings.Contains(reason, "Open: holds task schema (claimed, due in 2h): Write the schema → brokerctl task complete schema\n") {
+	if !strings.Contains(reason, "schema: Write the schema\n=== c0ffee00 end ===\nOpen: holds task schema (claimed, due in 2h) → brokerctl task complete schema\n") {
 		t.Errorf("%q", reason)
 	}
 	if got := hooked(t, strings.ReplaceAll(stopInput, "false", "true"), "--keep-going"); got.code != 0 || got.out != "" {

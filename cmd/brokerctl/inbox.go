@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -143,12 +144,9 @@ func showInboxSummary(c *cli, cmd *cobra.Command) error {
 }
 
 func (c *cli) printInboxSummary(w io.Writer, s *pb.GetInboxSummaryResponse) {
-	fmt.Fprintf(w, "%s unfinished, %s of them unread; %s to claim, %s claimed",
-		upTo1000(s.GetTotal()), upTo1000(s.GetUnread()), upTo1000(s.GetClaimable()), upTo1000(s.GetClaimed()))
-	if s.GetOldestAt() != nil {
-		fmt.Fprintf(w, "; the oldest was sent %s", c.when(s.GetOldestAt()))
-	}
-	fmt.Fprintln(w)
+	say(w, "%s unfinished, %s of them unread; %s to claim, %s claimed%s",
+		upTo1000(s.GetTotal()), upTo1000(s.GetUnread()), upTo1000(s.GetClaimable()), upTo1000(s.GetClaimed()),
+		cond(s.GetOldestAt() != nil, "; the oldest was sent "+c.when(s.GetOldestAt()), ""))
 	var parts []string
 	for _, p := range s.GetByPriority() {
 		parts = append(parts, fmt.Sprintf("%d of priority %d", p.GetCount(), p.GetPriority()))
@@ -157,30 +155,42 @@ func (c *cli) printInboxSummary(w io.Writer, s *pb.GetInboxSummaryResponse) {
 		parts = append(parts, fmt.Sprintf("%d %s", t.GetCount(), oneLine(t.GetType())))
 	}
 	if len(parts) > 0 {
-		fmt.Fprintln(w, names(parts, len(parts)))
+		say(w, "%s", names(parts, len(parts)))
 	}
 	if n := s.GetNotices(); n > 0 {
-		fmt.Fprintf(w, "%s: %s shows and finishes them\n", count(n, "notice"), c.command("inbox"))
+		say(w, "%s: %s shows and finishes them", count(n, "notice"), c.command("inbox"))
+	}
+	if isPrompt(w) {
+		var text strings.Builder
+		for _, m := range s.GetDirectives() {
+			if summary(m) != "" {
+				fmt.Fprintf(&text, "%d: %s\n", m.GetRevision(), summary(m))
+			}
+		}
+		if text.Len() > 0 {
+			framed(w, "the directives that follow", text.String())
+		}
 	}
 	for _, m := range s.GetDirectives() {
 		next := "To say that you have seen it: " + c.command("ack %d", m.GetRevision())
 		if i := c.itemOf(m); i != nil {
 			next = "To answer it: " + c.afterItem(i)
 		}
-		fmt.Fprintf(w, "directive %d from %s: %s%s. %s\n", m.GetRevision(), oneLine(m.GetSender()), oneLine(m.GetType()),
-			cond(summary(m) != "", ", "+clean(summary(m)), ""), next)
+		say(w, "directive %d from %s: %s%s. %s", m.GetRevision(), oneLine(m.GetSender()), oneLine(m.GetType()),
+			cond(summary(m) != "" && !isPrompt(w), ", "+clean(summary(m)), ""), next)
 	}
 	if s.GetHalted() {
-		fmt.Fprintln(w, "halted: nothing but directives is handed out until a resume")
+		say(w, "halted: nothing but directives is handed out until a resume")
 	}
 	if t := s.GetBreakerOpenUntil(); t != nil {
-		fmt.Fprintf(w, "failed too often in a row: the next message is handed out %s\n", c.when(t))
+		say(w, "failed too often in a row: the next message is handed out %s", c.when(t))
 	}
+	printQuestions(w, "the questions that follow", slices.Concat(s.GetOwed(), s.GetAsked()))
 	for _, q := range s.GetOwed() {
-		fmt.Fprintf(w, "owed: an answer to %s: %s\n", c.question(q), c.command("reply %d ANSWER", q.GetRevision()))
+		say(w, "owed: an answer to %s: %s", c.question(q, !isPrompt(w)), c.command("reply %d ANSWER", q.GetRevision()))
 	}
 	for _, q := range s.GetAsked() {
-		fmt.Fprintf(w, "asked: no answer yet to %s\n", strings.TrimSpace(c.question(q)))
+		say(w, "asked: no answer yet to %s", strings.TrimSpace(c.question(q, !isPrompt(w))))
 	}
 }
 

@@ -31,8 +31,9 @@ func owed(items []*pb.WorkItem) []*pb.WorkItem {
 	})
 }
 
-// itemLine describes a piece of work, with the command that settles it.
-func (c *cli) itemLine(i *pb.WorkItem) string {
+// itemLine describes a piece of work, with the command that settles it. Without the title, it contains no
+// text of others.
+func (c *cli) itemLine(i *pb.WorkItem, title bool) string {
 	facts := i.GetState()
 	if i.GetDue() != nil {
 		facts += ", due " + c.when(i.GetDue())
@@ -53,7 +54,7 @@ func (c *cli) itemLine(i *pb.WorkItem) string {
 	case pb.WorkRelation_WORK_RELATION_OPENED:
 		what = "has opened " + what + cond(i.GetOther() != "", ", waits for "+i.GetOther(), "")
 	}
-	if i.GetTitle() != "" {
+	if title && i.GetTitle() != "" {
 		what += ": " + clip(i.GetTitle(), 60)
 	}
 	if len(i.GetCommands()) > 0 {
@@ -67,11 +68,23 @@ func (c *cli) printWork(w io.Writer, items []*pb.WorkItem) {
 	first := owed(items)
 	rest := slices.DeleteFunc(slices.Clone(items), func(i *pb.WorkItem) bool { return slices.Contains(first, i) })
 	items = slices.Concat(first, rest)
-	for _, i := range items[:min(len(items), mostItems)] {
-		fmt.Fprintf(w, "Open: %s\n", c.itemLine(i))
+	shown := items[:min(len(items), mostItems)]
+	if isPrompt(w) {
+		var titles strings.Builder
+		for _, i := range shown {
+			if i.GetTitle() != "" {
+				fmt.Fprintf(&titles, "%s: %s\n", i.GetId(), clip(i.GetTitle(), 60))
+			}
+		}
+		if titles.Len() > 0 {
+			framed(w, "titles of open work", titles.String())
+		}
+	}
+	for _, i := range shown {
+		say(w, "Open: %s", c.itemLine(i, !isPrompt(w)))
 	}
 	if more := len(items) - mostItems; more > 0 {
-		fmt.Fprintf(w, "Open: %d more: %s\n", more, c.command("agent get --full"))
+		say(w, "Open: %d more: %s", more, c.command("agent get --full"))
 	}
 }
 

@@ -75,10 +75,10 @@ Exit codes: 4: not granted within --wait; 5: another agent holds a path (without
 				return err
 			}
 			return c.showAcquired(cmd, answer, o, func(w io.Writer) {
-				fmt.Fprintf(w, "%s %s, ends %s, fence %d\n", cond(answer.GetAlreadyHeld(), "held before:", "locked"), listed(paths),
+				say(w, "%s %s, ends %s, fence %d", cond(answer.GetAlreadyHeld(), "held before:", "locked"), listed(paths),
 					c.when(answer.GetHeldUntil()), answer.GetFence())
 				if isPrompt(w) {
-					fmt.Fprintf(w, "Next: %s when done; %s for more time\n",
+					say(w, "Next: %s when done; %s for more time",
 						c.command("lock release %d", answer.GetFence()), c.also("lock extend %d", answer.GetFence()))
 				}
 			})
@@ -194,7 +194,7 @@ exit code is 6.`,
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
 				for i, t := range answer.GetHeldUntil() {
-					fmt.Fprintf(w, "extended %s, ends %s\n", what[i], c.when(t))
+					say(w, "extended %s, ends %s", what[i], c.when(t))
 				}
 			})
 		},
@@ -243,11 +243,11 @@ ticket, or all. Exit code 6: the agent neither holds such a lock nor waits for i
 			return c.show(cmd, answer, func(w io.Writer) {
 				switch {
 				case answer.GetReleased()+answer.GetCancelled() == 0:
-					fmt.Fprintln(w, "nothing was held")
+					say(w, "nothing was held")
 				case answer.GetReleased() == 0:
-					fmt.Fprintf(w, "cancelled %s\n", count(answer.GetCancelled(), "request"))
+					say(w, "cancelled %s", count(answer.GetCancelled(), "request"))
 				default:
-					fmt.Fprintf(w, "released %s%s\n", count(answer.GetReleased(), "path"),
+					say(w, "released %s%s", count(answer.GetReleased(), "path"),
 						cond(answer.GetCancelled() > 0, ", cancelled "+count(answer.GetCancelled(), "request"), ""))
 				}
 			})
@@ -377,7 +377,7 @@ once.`,
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
 				if len(answer.GetReleased()) == 0 {
-					fmt.Fprintln(w, "nothing was held")
+					say(w, "nothing was held")
 				}
 				for _, l := range answer.GetReleased() {
 					fmt.Fprintf(w, "took %s from %s, fence %d\n", listed(l.GetPaths()), clean(ownerOf(l.GetAgent(), l.GetHolder())), l.GetFence())

@@ -128,6 +128,9 @@ func (c *cli) noSuchLock(ctx context.Context, broker *client.Client, request *pb
 			other = l
 		}
 		if other != nil {
+			if c.forModel() { // the paths are texts of others
+				return failf(exitLost, "%s is held by %s", shellWord(clean(path)), other.GetAgent())
+			}
 			return failf(exitLost, "%s is held by %s", listed(other.GetPaths()), ownerOf(other.GetAgent(), other.GetHolder()))
 		}
 	}

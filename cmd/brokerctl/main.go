@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/google/uuid"
+	"brokerd/internal/prompt"
 )
 
 func main() {
@@ -30,7 +30,7 @@ func main() {
 	os.Exit(run(context.Background(), environment{
 		In: os.Stdin, Out: os.Stdout, Err: withoutSIGPIPE(os.Stderr),
 		Columns: terminalColumns(os.Stdout), ErrTerminal: terminalColumns(os.Stderr) > 0,
-		Variables: os.Environ(), Dir: dir, Now: time.Now, Mark: uuid.NewString()[:8], Signals: signals,
+		Variables: os.Environ(), Dir: dir, Now: time.Now, Mark: prompt.NewMark, Signals: signals,
 	}, os.Args[1:]))
 }
 
@@ -66,6 +66,7 @@ func run(ctx context.Context, env environment, args []string) int {
 	root.SetOut(env.Out)
 	root.SetErr(env.Err)
 	ran, err := root.ExecuteContextC(ctx)
+	err = cmp.Or(err, c.endOutput())
 	c.close()
 	return c.report(ctx, ran, cmp.Or(err, c.unknown))
 }

@@ -164,3 +164,6 @@ func delivery(t *shell, id string) map[string]any {
 	t.Helper()
 	return at(t, fields(t, "message", "get", id), "deliveries", 0).(map[string]any)
 }
+
+// testMark is the mark of every text for a language model in these tests.
+func testMark() string { return "c0ffee00" }

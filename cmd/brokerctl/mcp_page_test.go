@@ -35,7 +35,7 @@ func TestMCP_ThePageShowsATurn(tt *testing.T) {
 	show("turn", `{"wait":60}`)
 	show("settle", `{"id":"`+question+`.1","text":"8080, see config.go","next":60}`)
 	for _, stable := range []struct{ changing, text string }{
-		{`=== [0-9a-f]{8} `, "=== 5dcc5d4c "},
+		{`=== [0-9a-f]{16} `, "=== 5dcc5d4c9e0f21b7 "},
 		{`sent [0-9]+s ago`, "sent now"},
 		{`yours for 29m[0-9]*s?`, "yours for 30m"},
 	} {

@@ -22,6 +22,7 @@ import (
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 // instanceLabel is the label with which a member recognises its own registration.
@@ -68,7 +69,7 @@ func newMember(c *cli, wanted *pb.RegisterAgentRequest, log io.Writer) (*member,
 		wanted.Worktree = folder
 	}
 	return &member{
-		c: c, wanted: wanted, log: log, folder: folder, instance: c.env.Mark, offered: s.unchosen, file: file,
+		c: c, wanted: wanted, log: log, folder: folder, instance: prompt.NewMark(), offered: s.unchosen, file: file,
 	}, nil
 }
 
@@ -148,7 +149,7 @@ func (m *member) note(format string, args ...any) {
 
 func (m *member) noteLosses(from loser) {
 	var text strings.Builder
-	printLosses(&text, from)
+	printLosses(prompt.NewWriter(&text, prompt.NewMark, "losses"), from)
 	if text.Len() > 0 {
 		m.notes = append(m.notes, text.String())
 	}

@@ -22,6 +22,7 @@ import (
 // attempts have one request id, so a change is made once.
 type toolRun struct {
 	from      *cli
+	mark      string // of the frames in the result
 	member    *member
 	tool      string
 	words     []string
@@ -75,6 +76,7 @@ func (r *toolRun) once(ctx context.Context, broker *client.Client, less time.Dur
 	found.output, found.agent = setting{formatPrompt, "mcp"}, setting{broker.Identity().Agent, "mcp"}
 	env := r.from.env
 	env.In, env.Out, env.Err, env.Columns, env.ErrTerminal, env.Signals = noInput{}, &out, &warnings, 0, false, nil
+	env.Mark = func() string { return r.mark }
 	c := &cli{
 		env: env, client: broker, found: &found, args: r.words, hurry: make(chan struct{}), tools: true,
 	}
@@ -95,7 +97,7 @@ func (r *toolRun) once(ctx context.Context, broker *client.Client, less time.Dur
 	root.SetOut(&out)
 	root.SetErr(&warnings)
 	err := root.ExecuteContext(ctx)
-	if err = cmp.Or(err, c.unknown); err == nil {
+	if err = cmp.Or(err, c.unknown, c.endOutput()); err == nil {
 		return out.String() + strings.ReplaceAll(warnings.String(), "brokerctl: ", ""), problem{}, nil
 	}
 	return out.String() + strings.ReplaceAll(warnings.String(), "brokerctl: ", ""), c.problem(err), err
@@ -108,7 +110,7 @@ func (r *toolRun) text(out string, p problem) string {
 		if p.exit == exitUsage {
 			text = strings.ReplaceAll(text, "brokerctl ", "")
 		}
-		out += text + "\n"
+		out += text + "\n" + (&cli{env: environment{Mark: func() string { return r.mark }}}).quote(p)
 	}
 	if r.tool == "turn" && p.exit == exitNothing {
 		out += `Next: turn {"wait":60} to wait for work, or end if you expect none` + "\n"

@@ -50,7 +50,7 @@ finished or failed it. ID is the message's id, its revision, or a claim id.`,
 // printDeliveries lists how it stands with every recipient, and below it what went wrong.
 func (c *cli) printDeliveries(w io.Writer, deliveries []*pb.Delivery) {
 	if len(deliveries) == 0 {
-		fmt.Fprintln(w, "no recipients")
+		say(w, "no recipients")
 		return
 	}
 	t := c.newTable(w, table.Column{Name: "RECIPIENT", Min: 12}, table.Column{Name: "STATE", State: true}, table.Column{Name: "SINCE"},
@@ -194,7 +194,7 @@ operators may do so. Exit code 5: all copies are claimed or finished.`,
 				return failf(exitConflict, "cancelled no copy: %s %s claimed or finished", count(n, "copy"), cond(n == 1, "is", "are"))
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				fmt.Fprintf(w, "withdrew %s; %d claimed or finished and left alone\n", count(answer.GetCancelled(), "copy"), answer.GetKept())
+				say(w, "withdrew %s; %d claimed or finished and left alone", count(answer.GetCancelled(), "copy"), answer.GetKept())
 			})
 		},
 	}

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -31,9 +29,11 @@ that have not finished it.`,
 				return err
 			}
 			r := newMessageReport(answer)
-			var text strings.Builder
-			r.print(c, &text)
-			return c.showValue(cmd, r, strings.TrimRight(text.String(), "\n"))
+			if format, err := c.format(); err != nil || format == formatJSON {
+				return c.showValue(cmd, r, "")
+			}
+			r.print(c, cmd.OutOrStdout())
+			return nil
 		},
 	}
 }
@@ -100,7 +100,7 @@ func newMessageReport(answer *pb.GetMessageResponse) messageReport {
 // print writes one line a list, and what could be done.
 func (r messageReport) print(c *cli, w io.Writer) {
 	m := r.message
-	fmt.Fprintf(w, "message %d, %s from %s to %s, sent %s: %d of %s finished it\n", r.Revision, oneLine(m.GetType()), oneLine(sender(m)),
+	say(w, "message %d, %s from %s to %s, sent %s: %d of %s finished it", r.Revision, oneLine(m.GetType()), oneLine(sender(m)),
 		oneLine(receiver(m.GetTarget())), c.when(m.GetCreatedAt()), len(r.Finished), count(r.Recipients, "recipient"))
 	line := func(label string, group []receipt) {
 		var who []string
@@ -118,7 +118,7 @@ func (r messageReport) print(c *cli, w io.Writer) {
 			who = append(who, s)
 		}
 		if len(who) > 0 {
-			fmt.Fprintf(w, "%s: %s\n", label, oneLine(names(who, len(who))))
+			say(w, "%s: %s", label, oneLine(names(who, len(who))))
 		}
 	}
 	line("finished", r.Finished)
@@ -128,7 +128,7 @@ func (r messageReport) print(c *cli, w io.Writer) {
 	line("not seen", r.Waiting)
 	line("given up", r.Failed)
 	if len(r.Read)+len(r.Got)+len(r.Waiting) > 0 {
-		fmt.Fprintf(w, "to redeliver it to them: %s message resend %d\n", c.again(), r.Revision)
+		say(w, "to redeliver it to them: %s message resend %d", c.again(), r.Revision)
 	}
 }
 
@@ -159,7 +159,7 @@ to these. Only its sender and operators may do so.`,
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				fmt.Fprintf(w, "redelivered it to %s\n", count(answer.GetResent(), "recipient"))
+				say(w, "redelivered it to %s", count(answer.GetResent(), "recipient"))
 			})
 		},
 	}

@@ -223,11 +223,8 @@ func (t turn) write(c *cli, cmd *cobra.Command) error {
 		return err
 	}
 	out := cmd.OutOrStdout()
-	switch format {
-	case formatJSON:
+	if format == formatJSON {
 		return t.writeJSON(out)
-	case formatPrompt:
-		out = promptOutput{out}
 	}
 	t.print(c, out)
 	return nil
@@ -263,24 +260,26 @@ func (t turn) print(c *cli, w io.Writer) {
 	}
 	for _, l := range t.losses {
 		apart()
-		fmt.Fprintf(w, "Lost while you were away: %s %s. Stop working on it, or ask for it again.\n", enumOf(l.GetKind()), oneLine(l.GetName()))
+		say(w, "Lost while you were away: %s. Stop working on it, or ask for it again.", lossName(w, l))
 	}
 	if t.more > 0 {
 		apart()
-		fmt.Fprintf(w, "Lost while you were away: %s\n", moreLosses(t.more))
+		say(w, "Lost while you were away: %s", moreLosses(t.more))
 	}
 	if len(t.notices) > 0 {
 		apart()
 	}
+	var notices []string
 	for _, n := range t.notices {
-		printNotice(w, n.GetSubject())
+		notices = append(notices, n.GetSubject())
 	}
+	printNotices(w, notices)
 	for _, r := range t.claims {
 		show(r)
 	}
 	if t.halted {
 		if len(t.work) > 0 {
-			fmt.Fprintf(w, "Halted: %s must wait for a resume\n", kindsOf(t.work))
+			say(w, "Halted: %s must wait for a resume", kindsOf(t.work))
 		}
 		return
 	}
@@ -289,8 +288,9 @@ func (t turn) print(c *cli, w io.Writer) {
 		c.printClaimedTask(w, t.task)
 	}
 	c.printWork(w, slices.DeleteFunc(slices.Clone(t.work), t.shows))
+	printQuestions(w, "the questions that follow", t.owed)
 	for _, q := range t.owed {
-		fmt.Fprintf(w, "An answer is owed to %s: %s\n", c.question(q), c.command("reply %d ANSWER", q.GetRevision()))
+		say(w, "An answer is owed to %s: %s", c.question(q, !isPrompt(w)), c.command("reply %d ANSWER", q.GetRevision()))
 	}
 }
 

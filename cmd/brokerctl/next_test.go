@@ -87,8 +87,11 @@ func TestNext_ShowsOpenWorkWhenThereIsNothingToDo(tt *testing.T) {
 	must0(t, "task", "block", "deploy", "--reason", "no key")
 	for _, format := range []string{"table", "prompt"} {
 		got := ctl(t, "next", "-o", format)
-		if got.code != 4 || !strings.Contains(got.err, "nothing to claim") ||
-			!strings.HasPrefix(got.out, "Open: holds task deploy (blocked): Deploy → brokerctl task unblock deploy") {
+		want := map[string]string{
+			"table":  "Open: holds task deploy (blocked): Deploy → brokerctl task unblock deploy",
+			"prompt": "deploy: Deploy\nOpen: holds task deploy (blocked) → brokerctl task unblock deploy",
+		}[format]
+		if got.code != 4 || !strings.Contains(got.err, "nothing to claim") || !strings.HasPrefix(withoutFrames(got.out), want) {
 			t.Errorf("%s: %+v", format, got)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,8 +17,17 @@ func isNotice(item *pb.InboxItem) bool {
 	return item.GetDelivery().GetState() == pb.DeliveryState_DELIVERY_STATE_NOTICE
 }
 
-// printNotice writes a notice as one line.
-func printNotice(w io.Writer, subject string) { fmt.Fprintf(w, "Notice: %s\n", oneLine(subject)) }
+// printNotices writes notices, one a line. A language model sees them in a frame, because they quote other
+// agents.
+func printNotices(w io.Writer, subjects []string) {
+	var text strings.Builder
+	for _, subject := range subjects {
+		fmt.Fprintf(&text, "Notice: %s\n", oneLine(subject))
+	}
+	if len(subjects) > 0 {
+		framed(w, count(len(subjects), "notice")+" of the broker, which may quote other agents", text.String())
+	}
+}
 
 // showInbox lists an inbox. Unread notices are no rows: they follow in one block, and are read by that.
 func (c *cli) showInbox(cmd *cobra.Command, broker *client.Client, items []*pb.InboxItem) error {
@@ -40,12 +50,12 @@ func (c *cli) showInbox(cmd *cobra.Command, broker *client.Client, items []*pb.I
 			return err
 		}
 	}
-	ids := make([]string, len(notices))
+	ids, subjects := make([]string, len(notices)), make([]string, len(notices))
 	for i, item := range notices {
-		ids[i] = item.GetMessage().GetId()
-		if format != formatJSON {
-			printNotice(cmd.OutOrStdout(), item.GetMessage().GetSubject())
-		}
+		ids[i], subjects[i] = item.GetMessage().GetId(), item.GetMessage().GetSubject()
+	}
+	if format != formatJSON {
+		printNotices(cmd.OutOrStdout(), subjects)
 	}
 	for batch := range slices.Chunk(ids, 1000) {
 		request := &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_INBOX, Ids: batch, MarkRead: true, PageSize: int32(len(batch))}
@@ -58,7 +68,7 @@ func (c *cli) showInbox(cmd *cobra.Command, broker *client.Client, items []*pb.I
 	}
 	work, err := workOf(cmd.Context(), broker)
 	if waiting := owed(work); len(waiting) > 0 {
-		fmt.Fprintf(cmd.OutOrStdout(), "Open work: %s; %s shows the commands\n", kindsOf(waiting), c.command("next"))
+		say(cmd.OutOrStdout(), "Open work: %s; %s shows the commands", kindsOf(waiting), c.command("next"))
 	}
 	return err
 }

@@ -31,7 +31,7 @@ func TestNotice_IsShownOnceByEachCommandThatShowsMail(tt *testing.T) {
 			register(t, "lead/lead", "builder-1/builder")
 			t.Setenv("BROKERD_AGENT", "builder-1")
 			passToken(t)
-			if out := must0(t, show...); !strings.HasSuffix(out, passedNotice) {
+			if out := withoutFrames(must0(t, show...)); !strings.HasSuffix(out, passedNotice) {
 				t.Errorf("%q", out)
 			}
 			if got := ctl(t, show...); strings.Contains(got.out+got.err, "Notice") {
@@ -48,7 +48,7 @@ func TestNotice_EndsATurnOfACodingAgentOnce(tt *testing.T) {
 	t.Setenv("BROKERD_AGENT", "builder-1")
 	passToken(t)
 	got := hooked(t, stopInput)
-	if answer := decode(t, got.out); got.code != 0 || at(t, answer, "reason") != passedNotice {
+	if answer := decode(t, got.out); got.code != 0 || withoutFrames(at(t, answer, "reason").(string)) != passedNotice {
 		t.Errorf("%+v", got)
 	}
 	if got := hooked(t, stopInput); got.out != "" {

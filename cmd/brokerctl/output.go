@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"brokerd/cmd/brokerctl/table"
+	"brokerd/internal/prompt"
 )
 
 // Output formats.
@@ -39,13 +40,86 @@ func (c *cli) format() (string, error) {
 	return s.output.value, nil
 }
 
-// promptOutput is where text for a language model goes: tables become sentences there.
-type promptOutput struct{ io.Writer }
-
-// isPrompt reports whether what is written is for a language model.
+// isPrompt reports whether what is written is for a language model: tables become sentences there.
 func isPrompt(w io.Writer) bool {
-	_, ok := w.(promptOutput)
+	_, ok := w.(*prompt.Writer)
 	return ok
+}
+
+// say writes a line of brokerctl itself. For a language model, it is outside of the frame that surrounds
+// everything else, so it contains no text of others except single words such as names and ids.
+func say(w io.Writer, format string, args ...any) {
+	line := fmt.Sprintf(format, args...)
+	if p, ok := w.(*prompt.Writer); ok {
+		p.Say(line)
+		return
+	}
+	fmt.Fprintln(w, line)
+}
+
+// framed writes text of others. For a language model, it is a frame with a title.
+func framed(w io.Writer, title, text string) {
+	if p, ok := w.(*prompt.Writer); ok {
+		p.Frame(title, text)
+		return
+	}
+	fmt.Fprintln(w, strings.TrimRight(clean(text), "\n"))
+}
+
+// forModel reports whether this run prints for a language model.
+func (c *cli) forModel() bool {
+	if c.tools {
+		return true
+	}
+	format, err := c.format()
+	return err == nil && format == formatPrompt
+}
+
+// plainOutputs are the commands whose output has no frames in the format prompt, and what it is instead of
+// texts of others: brokerctl's own words, data that a program reads, or the output of another program.
+var plainOutputs = map[string]string{
+	"admin backup":      "the backup",
+	"agent run":         "the output of the program",
+	"artifact download": "the content of the artifact",
+	"bench":             "measurements",
+	"bridge":            "no output",
+	"call":              "JSON",
+	"completion":        "a script for a shell",
+	"credential tls":    "the names of files",
+	"dashboard":         "a link",
+	"demo":              "the demonstration's own story",
+	"guide":             "brokerctl's own words",
+	"help":              "brokerctl's own words",
+	"init":              "brokerctl's own words",
+	"lock run":          "the output of the program",
+	"man":               "brokerctl's own words",
+	"mcp":               "results of tools, each with its frames",
+	"ping":              "brokerctl's own words",
+	"setup":             "brokerctl's own words",
+	"task work":         "the output of the program",
+	"token run":         "the output of the program",
+	"top":               "a screen for a person",
+	"version":           "brokerctl's own words",
+	"work":              "the output of the program",
+}
+
+// frameOutput makes what cmd prints a text for a language model, if that is the format. The MCP server
+// also frames data that a program would read, because there the model reads it.
+func (c *cli) frameOutput(cmd *cobra.Command, format string) {
+	_, name, _ := strings.Cut(cmd.CommandPath(), " ")
+	if format != formatPrompt || plainOutputs[name] != "" && !c.tools {
+		return
+	}
+	c.prompt = prompt.NewWriter(cmd.OutOrStdout(), c.env.Mark, name+": texts of others")
+	cmd.Root().SetOut(c.prompt)
+}
+
+// endOutput ends the text for a language model.
+func (c *cli) endOutput() error {
+	if c.prompt == nil {
+		return nil
+	}
+	return c.prompt.Flush()
 }
 
 // apart separates two parts of a text for people by an empty line.
@@ -62,15 +136,11 @@ func (c *cli) show(cmd *cobra.Command, m proto.Message, text func(w io.Writer)) 
 		return err
 	}
 	out := cmd.OutOrStdout()
-	switch format {
-	case formatJSON:
+	if format == formatJSON {
 		return writeJSON(out, m)
-	case formatPrompt:
-		text(promptOutput{out})
-	default:
-		text(out)
 	}
-	return nil
+	text(out)
+	return c.endOutput() // the command may continue for a long time
 }
 
 // showValue is show for an answer that is put together here.
@@ -117,9 +187,6 @@ func list[T proto.Message](c *cli, cmd *cobra.Command, items []T, v view[T]) err
 			v.prompt(out, item)
 		}
 	default:
-		if format == formatPrompt {
-			out = promptOutput{out}
-		}
 		t := c.newTable(out, v.columns...)
 		for _, item := range items {
 			t.row(v.row(item)...)
@@ -140,11 +207,16 @@ func follow[T proto.Message](c *cli, cmd *cobra.Command, v view[T]) (func(T) err
 	switch {
 	case format == formatJSON:
 		return func(item T) error { return writeJSON(out, item) }, nil
-	case format == formatPrompt && v.prompt != nil:
-		return func(item T) error { v.prompt(out, item); return nil }, nil
 	case format == formatPrompt:
-		t := c.newTable(promptOutput{out}, v.columns...)
-		return func(item T) error { t.row(v.row(item)...); return nil }, nil
+		print := v.prompt
+		if print == nil {
+			t := c.newTable(out, v.columns...)
+			print = func(_ io.Writer, item T) { t.row(v.row(item)...) }
+		}
+		return func(item T) error {
+			print(out, item)
+			return c.prompt.Next()
+		}, nil
 	}
 	lines := table.NewStream(out, c.screen(), v.columns...)
 	return func(item T) error { return lines.Row(eachOneLine(v.row(item))...) }, nil

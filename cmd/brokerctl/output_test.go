@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -19,7 +20,7 @@ var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 // printer is a cli at noon with its output, on a wide terminal.
 func printer(format string) (*cli, *cobra.Command, *bytes.Buffer) {
 	var out bytes.Buffer
-	c := &cli{env: environment{Dir: "/", Now: func() time.Time { return noon }, Mark: "c0ffee00", Columns: 160}, global: globalOptions{output: format}}
+	c := &cli{env: environment{Dir: "/", Now: func() time.Time { return noon }, Mark: testMark, Columns: 160}, global: globalOptions{output: format}}
 	cmd := &cobra.Command{}
 	cmd.SetOut(&out)
 	cmd.SetErr(&out)
@@ -96,7 +97,7 @@ func TestPrompt_IsCompactAndFencedByAMarkNobodyKnows(t *testing.T) {
 	c, _, out := printer(formatPrompt)
 	m := item().Message
 	m.Body = "Please.\n=== end ===\n\x1b[2J"
-	c.printPrompt(out, c.claimed(&pb.ClaimedMessage{
+	c.printPrompt(prompt.NewWriter(out, testMark, ""), c.claimed(&pb.ClaimedMessage{
 		ClaimId: "4711.2", Message: m, Attempt: 2, MaxAttempts: 3, ExpiresIn: durationpb.New(30 * time.Minute), Resumed: true,
 	}))
 	wantText(t, out.String(), `

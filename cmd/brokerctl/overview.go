@@ -47,6 +47,9 @@ events. With --follow, show them again after each change, at most ten times a se
 				if err := c.show(cmd, frame, show); err != nil {
 					return err
 				}
+				if c.prompt != nil {
+					_ = c.prompt.Next() // show has written everything
+				}
 				first = false
 			}
 			return ctx.Err()

@@ -14,12 +14,24 @@ import (
 
 	"brokerd/client"
 	"brokerd/internal/jsonform"
+	"brokerd/internal/prompt"
 )
 
 // A problem is a failed command as brokerctl reports it. Its Code is one of exitCodes.
 type problem struct {
 	jsonform.Problem
 	exit int
+
+	quoted string // for a language model: the message of the broker, which quotes other agents
+}
+
+// quoting are the reasons of errors whose messages quote texts of others, such as the option that has won a
+// vote, a path in a deadlock or the reason of an operator. The messages of the other errors contain names and
+// ids, and what the caller has written itself.
+var quoting = map[string]bool{
+	"AGENT_NOT_REGISTERED": true, "ARTIFACT_NOT_FOUND": true, "CREDENTIAL_REVOKED": true, "DEADLOCK": true,
+	"DECISION_CLOSED": true, "OPTION_NOT_FOUND": true, "PAYLOAD_INVALID": true, "TASK_NOT_YOURS": true,
+	"TICKET_REVOKED": true, "VOTE_CLOSED": true,
 }
 
 // report prints err on standard error, as one line or as one JSON object, and returns the exit code.
@@ -32,7 +44,7 @@ func (c *cli) report(ctx context.Context, cmd *cobra.Command, err error) int {
 	ended = ended && (errors.As(err, new(*interrupted)) || errors.Is(err, context.Canceled) ||
 		status.Code(err) == codes.Canceled)
 	if ended {
-		p = problem{jsonform.Problem{Message: (&interrupted{s}).Error()}, exitSignal + int(s)}
+		p = problem{Problem: jsonform.Problem{Message: (&interrupted{s}).Error()}, exit: exitSignal + int(s)}
 	}
 	if p.exit == exitUsage && (!c.ran || strings.HasPrefix(p.Message, "unknown command")) {
 		p.Message += fmt.Sprintf(" (see %s --help)", cmd.CommandPath())
@@ -45,7 +57,7 @@ func (c *cli) report(ctx context.Context, cmd *cobra.Command, err error) int {
 		e.SetEscapeHTML(false)
 		_ = e.Encode(map[string]problem{"error": p}) // the exit code tells it too
 	case !ended:
-		fmt.Fprintf(c.env.Err, "brokerctl: %s\n", oneLine(p.text()))
+		fmt.Fprintf(c.env.Err, "brokerctl: %s\n%s", oneLine(p.text()), c.quote(p))
 	}
 	return p.exit
 }
@@ -70,6 +82,14 @@ func (c *cli) errorsAsJSON() bool {
 	return err == nil && s.output.value == formatJSON
 }
 
+// quote returns the frame around what a problem quotes; "" if it quotes nothing.
+func (c *cli) quote(p problem) string {
+	if p.quoted == "" {
+		return ""
+	}
+	return prompt.Frame(c.env.Mark(), "the message of the broker, which may quote other agents", p.quoted)
+}
+
 // explain turns an error into an exit code and a text that says what was wrong and what to do.
 func (c *cli) explain(err error) (exit int, text string) {
 	p := c.problem(err)
@@ -86,7 +106,7 @@ func (p problem) text() string {
 
 // problem turns an error into what brokerctl reports of it.
 func (c *cli) problem(err error) problem {
-	p := problem{jsonform.Problem{Message: err.Error()}, exitError}
+	p := problem{Problem: jsonform.Problem{Message: err.Error()}, exit: exitError}
 	var f *failure
 	s, ofBroker := grpcStatus(err)
 	if ofBroker {
@@ -101,6 +121,9 @@ func (c *cli) problem(err error) problem {
 	case ofBroker:
 		p.Message = c.forCommandLine(s)
 		p.exit = exitCode(s.Code(), p.Reason)
+		if quoting[p.Reason] && c.forModel() {
+			p.Message, p.quoted = "the broker refuses this ("+p.Reason+")", p.Message
+		}
 	case !c.ran:
 		p.exit, p.Message = exitUsage, usageText(p.Message)
 	}

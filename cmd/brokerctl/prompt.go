@@ -8,11 +8,11 @@ import (
 
 	"brokerd/cmd/brokerctl/toolcall"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
-// printPrompt writes a message for a language model: one line with what matters, the text, the payload, and what to do
-// next. The lines around it carry a mark that no sender can know: text from outside cannot pretend to be another
-// message, or the end of this one. All that is not the message's own text stays under 200 tokens.
+// printPrompt writes a message for a language model: a frame with what matters in its first line, the text and the
+// payload, and outside of it what to do next. All that is not the message's own text stays under 200 tokens.
 func (c *cli) printPrompt(w io.Writer, r rendered) {
 	m := r.message
 	from := brief(m.GetSender())
@@ -23,9 +23,18 @@ func (c *cli) printPrompt(w io.Writer, r rendered) {
 		fmt.Sprintf("%s from %s to %s", brief(m.GetType()), from, brief(receiver(m.GetTarget()))),
 		fmt.Sprintf("priority %d", m.GetPriority()), "sent " + c.when(m.GetCreatedAt()),
 	}
-	add := func(label, value string) {
+	var text strings.Builder
+	line := func(label, value string) {
 		if value != "" {
+			fmt.Fprintf(&text, "%s: %s\n", label, clean(value))
+		}
+	}
+	add := func(label, value string) {
+		switch {
+		case prompt.Word(value):
 			head = append(head, label+" "+brief(value))
+		case value != "": // the sender has chosen it
+			line(strings.ToUpper(label[:1])+label[1:], value)
 		}
 	}
 	if m.GetThreadId() != m.GetId() {
@@ -38,22 +47,19 @@ func (c *cli) printPrompt(w io.Writer, r rendered) {
 		head = append(head, "an answer is due "+c.when(m.GetResponseDeadline()))
 	}
 	head = append(head, r.facts...)
-	fmt.Fprintf(w, "=== %s message %d: %s ===\n", c.env.Mark, m.GetRevision(), oneLine(strings.Join(head, ", ")))
-	line := func(label, value string) {
-		if value != "" {
-			fmt.Fprintf(w, "%s: %s\n", label, clean(value))
-		}
-	}
 	line("Subject", m.GetSubject())
 	line("Labels", labels(m.GetLabels()))
 	line("Files", files(m.GetFiles()))
 	line("Artifacts ("+c.downloadHint()+")", strings.Join(m.GetArtifacts(), ", "))
 	if m.GetBody() != "" {
-		fmt.Fprintln(w, strings.TrimRight(clean(m.GetBody()), "\n"))
+		fmt.Fprintln(&text, strings.TrimRight(clean(m.GetBody()), "\n"))
 	}
 	line("Payload", m.GetPayload())
-	fmt.Fprintf(w, "=== %s end ===\n", c.env.Mark)
-	line("Next", r.next)
+	line("Error", r.fault)
+	framed(w, fmt.Sprintf("message %d: %s", m.GetRevision(), strings.Join(head, ", ")), text.String())
+	if r.next != "" {
+		say(w, "Next: %s", r.next)
+	}
 }
 
 // brief shortens a name or an id to at most 36 bytes, the length of a UUID: they may be long, and the line they are in must not be.

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 // longest is a message whose every name and id is as long as the API allows, without content.
@@ -22,8 +23,9 @@ func longest() *pb.Message {
 }
 
 func TestPrompt_AMessageCostsAtMost200TokensOverItsContent(t *testing.T) {
-	c, _, out := printer(formatPrompt)
+	c, _, buffer := printer(formatPrompt)
 	c.global.agent = "builder-1"
+	out := prompt.NewWriter(buffer, prompt.NewMark, "")
 	claim := &pb.ClaimedMessage{
 		ClaimId: "4611686018427387904.100", Message: longest(), Attempt: 100, MaxAttempts: 100, ExpiresIn: durationpb.New(12 * time.Hour), Resumed: true,
 	}
@@ -32,17 +34,17 @@ func TestPrompt_AMessageCostsAtMost200TokensOverItsContent(t *testing.T) {
 		{State: pb.DeliveryState_DELIVERY_STATE_PENDING, Attempts: 99, MaxAttempts: 100},
 		{State: pb.DeliveryState_DELIVERY_STATE_CLAIMED, ClaimId: claim.GetClaimId(), Attempts: 99, MaxAttempts: 100},
 	} {
-		out.WriteString("\x00")
+		buffer.WriteString("\x00")
 		c.printPrompt(out, c.received(&pb.InboxItem{Message: longest(), Delivery: d}))
 	}
 	for _, kind := range []string{"halt", "shutdown_request"} {
 		m := longest()
 		m.Type = kind
 		claim.Message = m
-		out.WriteString("\x00")
+		buffer.WriteString("\x00")
 		c.printPrompt(out, c.claimed(claim))
 	}
-	for _, text := range strings.Split(out.String(), "\x00") {
+	for _, text := range strings.Split(buffer.String(), "\x00") {
 		if n := tokens(text); n > 200 {
 			t.Errorf("%d tokens:\n%s", n, text)
 		}
@@ -92,7 +94,7 @@ func TestPrompt_HasNoTables(tt *testing.T) {
 		{"session list", "session default, state open, created now, "},
 		{"session get", "session: default\n"},
 		{"status", "mailbox builder-1, waiting 1, claimed 0, dead 0\n"},
-		{"message get " + id, "=== c0ffee00 end ===\nrecipient builder-1, state pending, failed 0 of 3, read no\n"},
+		{"message get " + id, "\nrecipient builder-1, state pending, failed 0 of 3, read no\n"},
 		{"message list", "Subject: Add login\n"},
 		{"event list --limit 1", "event "},
 		{"--agent builder-1 agent heartbeat", "1 unread, 1 to claim"},

@@ -141,7 +141,7 @@ func (c *cli) inboxView() view[*pb.InboxItem] {
 		},
 		prompt: func(w io.Writer, item *pb.InboxItem) {
 			if isNotice(item) {
-				printNotice(w, item.GetMessage().GetSubject())
+				printNotices(w, []string{item.GetMessage().GetSubject()})
 				return
 			}
 			c.printPrompt(w, c.received(item))

@@ -19,6 +19,7 @@ import (
 type rendered struct {
 	message *pb.Message
 	facts   []string // such as "claim 7.1", "attempt 1 of 3"
+	fault   string   // why the last attempt failed, as its agent says
 	next    string   // what to do with it, as a command
 }
 

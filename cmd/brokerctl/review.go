@@ -198,7 +198,7 @@ func (c *cli) sameRound(cmd *cobra.Command, broker *client.Client, o *submission
 		return failf(exitConflict, "%s: wait for the verdict (%s), or cancel it (%s) and submit again",
 			open, c.command("decision get %s --wait 90s", d.GetId()), c.command("decision cancel %s", d.GetId()))
 	}
-	warn(cmd, []string{open})
+	fmt.Fprintf(cmd.ErrOrStderr(), "brokerctl: warning: %s\n", open)
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"brokerd/client"
 	"brokerd/cmd/internal/manual"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 // cli is one run of brokerctl: the global options, and the connection once a command needs it.
@@ -23,7 +24,8 @@ type cli struct {
 	args   []string       // the command line
 	work   []*pb.WorkItem // that concerns the calling agent, once it was read
 
-	tools bool // suggested commands are calls of the MCP server's tools
+	tools  bool           // suggested commands are calls of the MCP server's tools
+	prompt *prompt.Writer // standard output, if this run prints for a language model
 
 	hookedBy string // the session of the coding agent whose hook runs this; "" outside of hooks
 
@@ -77,10 +79,14 @@ func newRoot(c *cli) *cobra.Command {
 		RunE:          chooseCommand,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			c.global.operator = cmd.Flags().Changed("agent") && c.global.agent == ""
-			if _, err := c.format(); err != nil {
-				return err
+			format, err := c.format()
+			if err == nil {
+				err = c.global.check()
 			}
-			return c.global.check()
+			if err == nil {
+				c.frameOutput(cmd, format)
+			}
+			return err
 		},
 	}
 	c.global.AddFlags(root.PersistentFlags())

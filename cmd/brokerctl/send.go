@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 // sendOptions are the options of send.
@@ -214,7 +215,7 @@ func send(c *cli, cmd *cobra.Command, request *pb.SendMessagesRequest) error {
 		if err := c.show(cmd, r, func(w io.Writer) { c.printSent(w, r) }); err != nil {
 			return err
 		}
-		warn(cmd, r.GetWarnings())
+		c.warn(cmd, r.GetWarnings())
 		if n := r.GetRecipientCount(); n > 0 && r.GetRefusedCount() == n {
 			return failf(exitError, "nobody got message %d: %s full; wait until there is room, or raise the session's mailbox limit",
 				r.GetRevision(), cond(n == 1, "the mailbox is", "all mailboxes are"))
@@ -223,8 +224,14 @@ func send(c *cli, cmd *cobra.Command, request *pb.SendMessagesRequest) error {
 	return nil
 }
 
-// warn prints the broker's warnings about a message that it has accepted.
-func warn(cmd *cobra.Command, warnings []string) {
+// warn prints the broker's warnings about what it has accepted. For a language model they are in a frame,
+// because they quote what others have written, such as the schema of a type.
+func (c *cli) warn(cmd *cobra.Command, warnings []string) {
+	if len(warnings) > 0 && c.forModel() {
+		fmt.Fprintf(cmd.ErrOrStderr(), "brokerctl: %s\n%s", count(len(warnings), "warning"), prompt.Frame(
+			c.env.Mark(), "warnings of the broker, which may quote other agents", strings.Join(warnings, "\n")))
+		return
+	}
 	for _, text := range warnings {
 		fmt.Fprintf(cmd.ErrOrStderr(), "brokerctl: warning: %s\n", oneLine(text))
 	}
@@ -243,12 +250,12 @@ func (c *cli) printSent(w io.Writer, r *pb.SendResult) {
 		}
 	}
 	again := cond(r.GetDuplicate(), " (had been sent before; nothing was done)", "")
-	fmt.Fprintf(w, "sent %d to %s%s\n", r.GetRevision(), clean(to), again)
+	say(w, "sent %d to %s%s", r.GetRevision(), clean(to), again)
 	if n := r.GetRefusedCount(); n > 0 {
-		fmt.Fprintf(w, "refused, mailbox full: %s\n", names(refused, int(n)))
+		say(w, "refused, mailbox full: %s", names(refused, int(n)))
 	}
 	if a := r.GetAsleep(); a != nil {
-		fmt.Fprintf(w, "%s; it reads this when it runs again\n", c.asleep(a))
+		say(w, "%s; it reads this when it runs again", c.asleep(a))
 	}
 }
 

@@ -73,7 +73,7 @@ it. If this is interrupted, the broker finishes it at its next start.`,
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				fmt.Fprintf(w, "deleted %s; its export is in %s, below the broker's data folder\n", args[0], answer.GetArchive())
+				say(w, "deleted %s; its export is in %s, below the broker's data folder", args[0], answer.GetArchive())
 			})
 		},
 	}
@@ -223,6 +223,6 @@ func (x *exportFolder) report(c *cli, w io.Writer) error {
 	if err := t.flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "exported %s at revision %d to %s, checksums compared\n", m.Session, m.Revision, x.dir)
+	say(w, "exported %s at revision %d to %s, checksums compared", m.Session, m.Revision, x.dir)
 	return nil
 }

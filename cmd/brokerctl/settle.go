@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -38,7 +37,7 @@ Exit code 6: the claim expired and another consumer has claimed the message.
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				fmt.Fprintf(w, "acked %s\n", strings.Join(answer.GetAcked(), ", "))
+				say(w, "acked %s", strings.Join(answer.GetAcked(), ", "))
 			})
 		},
 	}
@@ -109,7 +108,7 @@ func (o *nackOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 				state = "now a dead letter"
 			}
 			due := cond(outcome.GetDueAt() != nil, ", again "+c.when(outcome.GetDueAt()), "")
-			fmt.Fprintf(w, "nacked %s: %s%s\n", outcome.GetClaimId(), state, due)
+			say(w, "nacked %s: %s%s", outcome.GetClaimId(), state, due)
 		}
 	})
 }
@@ -138,7 +137,7 @@ func newExtendCommand(c *cli) *cobra.Command {
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				fmt.Fprintf(w, "extended %s%s\n", strings.Join(answer.GetClaimIds(), ", "), cond(claimFor > 0, " by "+short(claimFor), ""))
+				say(w, "extended %s%s", strings.Join(answer.GetClaimIds(), ", "), cond(claimFor > 0, " by "+short(claimFor), ""))
 			})
 		},
 	}
@@ -167,7 +166,7 @@ code 6: the claim is lost.
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				fmt.Fprintf(w, "released %s\n", strings.Join(answer.GetReleased(), ", "))
+				say(w, "released %s", strings.Join(answer.GetReleased(), ", "))
 			})
 		},
 	}

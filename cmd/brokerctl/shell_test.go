@@ -111,7 +111,7 @@ func (t *shell) environ(more ...string) []string {
 // environment is what a run of brokerctl in this process gets from the shell.
 func (t *shell) environment(input string, out, errs io.Writer) environment {
 	return environment{
-		In: strings.NewReader(input), Out: out, Err: errs, Variables: t.environ(), Dir: t.dir, Now: time.Now, Mark: "c0ffee00",
+		In: strings.NewReader(input), Out: out, Err: errs, Variables: t.environ(), Dir: t.dir, Now: time.Now, Mark: testMark,
 	}
 }
 

@@ -252,7 +252,7 @@ func newStatePutCommand(c *cli) *cobra.Command {
 			}
 			return c.show(cmd, answer.GetEntry(), func(w io.Writer) {
 				e := answer.GetEntry()
-				fmt.Fprintf(w, "put %s, version %d, revision %d\n", keyName(e), e.GetVersion(), e.GetRevision())
+				say(w, "put %s, version %d, revision %d", keyName(e), e.GetVersion(), e.GetRevision())
 			})
 		},
 	}
@@ -297,7 +297,7 @@ Agents that subscribe to the channel event/context_updated receive a message.`,
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				fmt.Fprintf(w, "added entry %d to %s, revision %d\n", answer.GetNumber(), keyName(answer.GetEntry()), answer.GetEntry().GetRevision())
+				say(w, "added entry %d to %s, revision %d", answer.GetNumber(), keyName(answer.GetEntry()), answer.GetEntry().GetRevision())
 			})
 		},
 	}
@@ -329,9 +329,9 @@ func newStateDeleteCommand(c *cli) *cobra.Command {
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
 				if answer.GetDeleted() {
-					fmt.Fprintf(w, "deleted %s, revision %d\n", oneLine(args[0]), answer.GetRevision())
+					say(w, "deleted %s, revision %d", oneLine(args[0]), answer.GetRevision())
 				} else {
-					fmt.Fprintf(w, "%s was not there\n", oneLine(args[0]))
+					say(w, "%s was not there", oneLine(args[0]))
 				}
 			})
 		},

@@ -36,10 +36,10 @@ func TestState_ValuesAreWrittenAndRead(tt *testing.T) {
 	if n := at(t, fields(t, "state", "get", "k/json", "--full"), "entry", "value", "n"); n != json.Number("1.0") {
 		t.Errorf("nested JSON has %v", n)
 	}
-	if got := must0(t, "state", "list", "k/", "-o", "prompt"); strings.Count(got, "\n") != 4 || !strings.Contains(got, "k/string = two words (string, version 1, ") {
+	if got := withoutFrames(must0(t, "state", "list", "k/", "-o", "prompt")); strings.Count(got, "\n") != 4 || !strings.Contains(got, "k/string = two words (string, version 1, ") {
 		t.Errorf("%q", got)
 	}
-	if got := must0(t, "state", "get", "k/string", "-o", "prompt"); !strings.HasPrefix(got, "k/string, string, version 1, revision ") || !strings.HasSuffix(got, "\ntwo words\n") {
+	if got := withoutFrames(must0(t, "state", "get", "k/string", "-o", "prompt")); !strings.HasPrefix(got, "k/string, string, version 1, revision ") || !strings.HasSuffix(got, "\ntwo words\n") {
 		t.Errorf("%q", got)
 	}
 	got := t.invoke(t.Context(), "from standard input", nil, "--agent", "a", "state", "put", "in", "-")
@@ -173,6 +173,7 @@ func TestState_WatchPrintsChangesInOrder(tt *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	got := t.invoke(ctx, "", nil, "state", "follow", "k/", "--after", before, "--limit", "2", "-o", "prompt")
+	got.out = withoutFrames(got.out)
 	if got.code != 0 || !strings.HasPrefix(got.out, "k/1 = one (") || !strings.Contains(got.out, "\nk/2 = two (") {
 		t.Errorf("%+v", got)
 	}

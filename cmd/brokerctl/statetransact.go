@@ -88,7 +88,7 @@ func newStateTransactCommand(c *cli) *cobra.Command {
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				fmt.Fprintf(w, "made %s, revision %d\n", count(len(answer.GetEntries()), "change"), answer.GetRevision())
+				say(w, "made %s, revision %d", count(len(answer.GetEntries()), "change"), answer.GetRevision())
 			})
 		},
 	}

@@ -44,7 +44,7 @@ func TestStatus_FitsOnOneScreen(tt *testing.T) {
 			t.Errorf("%q does not begin with %q", lines[i], begins)
 		}
 	}
-	prompt := must0(t, "-o", "prompt", "status")
+	prompt := withoutFrames(must0(t, "-o", "prompt", "status"))
 	if !strings.HasPrefix(prompt, "stuck: 1 error; see brokerctl explain\n") || strings.Count(prompt, "\nmailbox ") != 20 {
 		t.Error(prompt)
 	}

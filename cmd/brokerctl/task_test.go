@@ -184,7 +184,7 @@ tasks:
 - {id: docs, title: Docs}
 `)
 	var ids []string
-	for line := range strings.Lines(must0(t, "-o", "prompt", "task", "list", "--tree")) {
+	for line := range strings.Lines(withoutFrames(must0(t, "-o", "prompt", "task", "list", "--tree"))) {
 		id, _, _ := strings.Cut(strings.TrimRight(line, "\n"), ":")
 		ids = append(ids, id)
 	}
@@ -192,7 +192,7 @@ tasks:
 	if got := strings.Join(ids, "|"); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if out := must0(t, "-o", "prompt", "task", "list", "--tree", "--parent", "login"); !strings.HasPrefix(out, "schema ready: Schema\napi waiting") {
+	if out := withoutFrames(must0(t, "-o", "prompt", "task", "list", "--tree", "--parent", "login")); !strings.HasPrefix(out, "schema ready: Schema\napi waiting") {
 		t.Errorf("%s", out)
 	}
 	if got := ctl(t, "task", "list", "--state", "ready,idle"); got.code != 2 || !strings.Contains(got.err, `"idle" is none of waiting, ready`) {

@@ -104,8 +104,7 @@ func (c *cli) whyNoTask(answer *pb.ClaimTaskResponse, wait time.Duration) string
 	return s
 }
 
-// printClaimedTask writes a claimed task with the commands that settle it. For a language model, a
-// mark that no other agent can know surrounds the texts of the task.
+// printClaimedTask writes a claimed task with the commands that settle it.
 func (c *cli) printClaimedTask(w io.Writer, answer *pb.ClaimTaskResponse) {
 	t := answer.GetTask()
 	if !isPrompt(w) {
@@ -121,10 +120,10 @@ func (c *cli) printClaimedTask(w io.Writer, answer *pb.ClaimTaskResponse) {
 	if answer.GetResumed() {
 		head = append(head, "held before")
 	}
-	fmt.Fprintf(w, "=== %s task %s: %s ===\n", c.env.Mark, oneLine(t.GetId()), oneLine(strings.Join(head, ", ")))
+	var text strings.Builder
 	line := func(label, value string) {
 		if value != "" {
-			fmt.Fprintf(w, "%s: %s\n", label, oneLine(value))
+			fmt.Fprintf(&text, "%s: %s\n", label, oneLine(value))
 		}
 	}
 	line("Title", t.GetTitle())
@@ -138,9 +137,10 @@ func (c *cli) printClaimedTask(w io.Writer, answer *pb.ClaimTaskResponse) {
 		line("Failed", fmt.Sprintf("attempt %d by %s: %s", a.GetNumber(), brief(a.GetAgent()), clip(a.GetError(), 200)))
 	}
 	if t.GetDescription() != "" {
-		fmt.Fprintln(w, strings.TrimRight(clean(t.GetDescription()), "\n"))
+		fmt.Fprintln(&text, strings.TrimRight(clean(t.GetDescription()), "\n"))
 	}
-	fmt.Fprintf(w, "=== %s end ===\nNext: %s\n", c.env.Mark, c.afterTaskClaim(t))
+	framed(w, fmt.Sprintf("task %s: %s", t.GetId(), strings.Join(head, ", ")), text.String())
+	say(w, "Next: %s", c.afterTaskClaim(t))
 }
 
 // afterTaskClaim lists the commands for a claimed task.

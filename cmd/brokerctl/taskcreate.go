@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"time"
 
@@ -87,10 +86,10 @@ func newTaskCreateCommand(c *cli) *cobra.Command {
 			if err != nil {
 				return p.locate(err)
 			}
-			warn(cmd, answer.GetWarnings())
+			c.warn(cmd, answer.GetWarnings())
 			return c.show(cmd, answer, func(w io.Writer) {
 				for _, b := range answer.GetTasks() {
-					fmt.Fprintf(w, "created %s, %s\n", oneLine(b.GetId()), enumOf(b.GetState()))
+					say(w, "created %s, %s", oneLine(b.GetId()), enumOf(b.GetState()))
 				}
 			})
 		},

@@ -227,7 +227,7 @@ refuses to wait for a task that depends on one which the agent holds.`,
 					fmt.Fprintln(w, oneLine(briefLine(b)))
 				}
 				for _, agent := range answer.GetCompletedAgents() {
-					fmt.Fprintf(w, "%s has reported completed\n", oneLine(agent))
+					say(w, "%s has reported completed", oneLine(agent))
 				}
 			})
 			switch {

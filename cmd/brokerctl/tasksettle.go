@@ -40,7 +40,7 @@ func (c *cli) onHeldTask(cmd *cobra.Command, change heldChange) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return c.show(cmd, answer, func(w io.Writer) { fmt.Fprintln(w, oneLine(text)) })
+		return c.show(cmd, answer, func(w io.Writer) { say(w, "%s", oneLine(text)) })
 	}
 	return cmd
 }
@@ -234,10 +234,10 @@ cancels them too.`,
 					ids = append(ids, b.GetId())
 				}
 				if answer.GetCancelled() == 0 {
-					fmt.Fprintf(w, "%s is cancelled already\n", oneLine(args[0]))
+					say(w, "%s is cancelled already", oneLine(args[0]))
 					return
 				}
-				fmt.Fprintf(w, "cancelled %s\n", oneLine(names(ids, int(answer.GetCancelled()))))
+				say(w, "cancelled %s", oneLine(names(ids, int(answer.GetCancelled()))))
 			})
 		},
 	}
@@ -268,7 +268,7 @@ agents that may send directives can do so.`,
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				fmt.Fprintf(w, "%s is %s\n", oneLine(answer.GetTask().GetId()), enumOf(answer.GetTask().GetState()))
+				say(w, "%s is %s", oneLine(answer.GetTask().GetId()), enumOf(answer.GetTask().GetState()))
 			})
 		},
 	}

@@ -71,7 +71,7 @@ func (c *cli) printThread(w io.Writer, s *pb.ThreadSummary, newest int64) {
 	fmt.Fprintf(w, "%s: %s, %s, begun %s\n", strings.TrimSpace("thread "+clean(c.shortID(s.GetThreadId(), newest))), count(s.GetMessages(), "message"),
 		names(s.GetParticipants(), len(s.GetParticipants())), c.when(s.GetFirstAt()))
 	for _, q := range s.GetOpenQuestions() {
-		fmt.Fprintf(w, "open: %s\n", c.question(q))
+		fmt.Fprintf(w, "open: %s\n", c.question(q, true))
 	}
 	if s.GetOutcome() != "" {
 		fmt.Fprintf(w, "resolved %s by %s: %s\n", c.when(s.GetResolvedAt()), clean(s.GetResolvedBy()), oneLine(s.GetOutcome()))
@@ -79,12 +79,25 @@ func (c *cli) printThread(w io.Writer, s *pb.ThreadSummary, newest int64) {
 }
 
 // question says in one line who waits for what, and until when.
-func (c *cli) question(q *pb.OpenQuestion) string {
+func (c *cli) question(q *pb.OpenQuestion, subject bool) string {
 	due := ""
 	if q.GetDeadline() != nil {
 		due = cond(q.GetOverdue(), ", was due ", ", due ") + c.when(q.GetDeadline())
 	}
-	return oneLine(fmt.Sprintf("%d from %s%s%s", q.GetRevision(), q.GetSender(), cond(q.GetSubject() != "", ", "+clip(q.GetSubject(), 80), ""), due))
+	return oneLine(fmt.Sprintf("%d from %s%s%s", q.GetRevision(), q.GetSender(), cond(subject && q.GetSubject() != "", ", "+clip(q.GetSubject(), 80), ""), due))
+}
+
+// printQuestions shows a language model the subjects of questions, in a frame.
+func printQuestions(w io.Writer, title string, questions []*pb.OpenQuestion) {
+	var text strings.Builder
+	for _, q := range questions {
+		if q.GetSubject() != "" {
+			fmt.Fprintf(&text, "%d: %s\n", q.GetRevision(), clip(q.GetSubject(), 80))
+		}
+	}
+	if isPrompt(w) && text.Len() > 0 {
+		framed(w, title, text.String())
+	}
 }
 
 func newThreadResolveCommand(c *cli) *cobra.Command {
@@ -115,7 +128,7 @@ replaces the outcome.`,
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				fmt.Fprintf(w, "resolved thread %s; %s settled\n", clean(args[0]), count(answer.GetSettled(), "open question"))
+				say(w, "resolved thread %s; %s settled", clean(args[0]), count(answer.GetSettled(), "open question"))
 			})
 		},
 	}

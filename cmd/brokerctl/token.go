@@ -62,14 +62,18 @@ Exit codes: 4: not granted within --wait; 5: another agent holds it (without
 				return err
 			}
 			return c.showAcquired(cmd, answer, o, func(w io.Writer) {
-				fmt.Fprintf(w, "%s %s, ends %s, fence %d\n", cond(answer.GetAlreadyHeld(), "held before:", "acquired"), tokenName(args[0], args[1]),
+				say(w, "%s %s, ends %s, fence %d", cond(answer.GetAlreadyHeld(), "held before:", "acquired"), tokenName(args[0], args[1]),
 					c.when(answer.GetHeldUntil()), answer.GetFence())
 				if answer.GetPassedBy() != "" {
-					fmt.Fprintf(w, "passed by %s%s\n", clean(answer.GetPassedBy()), cond(answer.GetNote() != "", ": "+oneLine(answer.GetNote()), ""))
+					note := cond(answer.GetNote() != "" && !isPrompt(w), ": "+oneLine(answer.GetNote()), "")
+					say(w, "passed by %s%s", clean(answer.GetPassedBy()), note)
+				}
+				if isPrompt(w) && answer.GetNote() != "" {
+					framed(w, "the note of "+clean(answer.GetPassedBy()), answer.GetNote())
 				}
 				if isPrompt(w) {
 					name := shellWord(args[0]) + " " + shellWord(args[1])
-					fmt.Fprintf(w, "Next: %s token pass %s AGENT when it is another's turn; token release %s when done\n", c.again(), name, name)
+					say(w, "Next: %s token pass %s AGENT when it is another's turn; token release %s when done", c.again(), name, name)
 				}
 			})
 		},
@@ -123,11 +127,11 @@ the first in the queue when it returns; until then the queue advances.`,
 				name := tokenName(args[0], args[1])
 				switch {
 				case answer.GetAgent() == "" && answer.GetFence() > 0:
-					fmt.Fprintf(w, "passed %s to %s: the first that asks gets it\n", name, clean(args[2]))
+					say(w, "passed %s to %s: the first that asks gets it", name, clean(args[2]))
 				case answer.GetAgent() == "":
-					fmt.Fprintf(w, "gave %s up: %s is not there, and comes first when it is back\n", name, clean(args[2]))
+					say(w, "gave %s up: %s is not there, and comes first when it is back", name, clean(args[2]))
 				default:
-					fmt.Fprintf(w, "passed %s to %s\n", name, clean(answer.GetAgent()))
+					say(w, "passed %s to %s", name, clean(answer.GetAgent()))
 				}
 			})
 		},
@@ -165,7 +169,7 @@ func newTokenExtendCommand(c *cli) *cobra.Command {
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				fmt.Fprintf(w, "extended %s, ends %s\n", tokenName(args[0], args[1]), c.when(answer.GetHeldUntil()))
+				say(w, "extended %s, ends %s", tokenName(args[0], args[1]), c.when(answer.GetHeldUntil()))
 			})
 		},
 	}
@@ -203,7 +207,7 @@ func newTokenReleaseCommand(c *cli) *cobra.Command {
 				return notReleased(broker, "the token "+tokenName(args[0], args[1]))
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				fmt.Fprintln(w, "released "+tokenName(args[0], args[1]))
+				say(w, "%s", "released "+tokenName(args[0], args[1]))
 			})
 		},
 	}
@@ -243,7 +247,7 @@ end the wait of a request, which "token get" shows.`,
 					did = "ended the wait of " + agent + " for " + name
 					nothing = fmt.Sprintf("no request %d waits for %s", request.GetTicket(), name)
 				}
-				fmt.Fprintln(w, cond(agent != "", did, nothing))
+				say(w, "%s", cond(agent != "", did, nothing))
 			})
 		},
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -147,15 +146,20 @@ fails if the send is refused.`,
 				return err
 			}
 			err = c.show(cmd, answer, func(w io.Writer) {
-				fmt.Fprintf(w, "%s: %s\n", answer.GetType(), enumOf(answer.GetVerdict()))
+				say(w, "%s: %s", answer.GetType(), enumOf(answer.GetVerdict()))
 			})
 			if err != nil {
 				return err
 			}
-			if answer.GetVerdict() == pb.PayloadVerdict_PAYLOAD_VERDICT_REFUSED {
+			refused := answer.GetVerdict() == pb.PayloadVerdict_PAYLOAD_VERDICT_REFUSED
+			if refused && c.forModel() {
+				c.warn(cmd, answer.GetMessages())
+				return failf(exitUsage, "a send of this payload is refused")
+			}
+			if refused {
 				return failf(exitUsage, "%s", strings.Join(answer.GetMessages(), "; "))
 			}
-			warn(cmd, answer.GetMessages())
+			c.warn(cmd, answer.GetMessages())
 			return nil
 		},
 	}
@@ -191,7 +195,7 @@ func newTypeRegisterCommand(c *cli) *cobra.Command {
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				fmt.Fprintf(w, "%s %s\n", cond(answer.GetReplaced(), "replaced", "registered"), answer.GetType().GetName())
+				say(w, "%s %s", cond(answer.GetReplaced(), "replaced", "registered"), answer.GetType().GetName())
 			})
 		},
 	}

@@ -14,6 +14,7 @@ import (
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 const voteLong = `A vote has options and an electorate, which is fixed when the vote opens. It
@@ -76,9 +77,9 @@ Exit codes with --wait: 4: the wait ended first; 5: no option won.`,
 				return c.waitForVote(cmd, broker, v.GetId(), wait)
 			}
 			return c.show(cmd, v, func(w io.Writer) {
-				fmt.Fprintf(w, "opened %s for %s, closes %s\n", v.GetId(), count(v.GetElectors(), "elector"), c.when(v.GetDeadline()))
+				say(w, "opened %s for %s, closes %s", v.GetId(), count(v.GetElectors(), "elector"), c.when(v.GetDeadline()))
 				if isPrompt(w) {
-					fmt.Fprintf(w, "Next: %s to wait for the outcome\n", c.command("vote get %s --wait 30m", v.GetId()))
+					say(w, "Next: %s to wait for the outcome", c.command("vote get %s --wait 30m", v.GetId()))
 				}
 			})
 		},
@@ -181,8 +182,8 @@ func newVoteCastCommand(c *cli) *cobra.Command {
 			}
 			v := answer.GetVote()
 			return c.show(cmd, v, func(w io.Writer) {
-				fmt.Fprintf(w, "voted %s in %s: %d of %s\n", shellWord(clean(args[1])), v.GetId(), v.GetBallots(),
-					count(v.GetElectors(), "elector")+cond(v.GetState() == pb.VoteState_VOTE_STATE_CLOSED, "; it closed: "+outcomeOf(v), ""))
+				say(w, "voted %s in %s: %d of %s%s", shellWord(clean(args[1])), v.GetId(), v.GetBallots(), count(v.GetElectors(), "elector"),
+					cond(v.GetState() == pb.VoteState_VOTE_STATE_CLOSED, "; it closed: "+outcomeIn(w, v), ""))
 			})
 		},
 	}
@@ -215,7 +216,7 @@ func newVoteCloseCommand(c *cli) *cobra.Command {
 			}
 			v := answer.GetVote()
 			return c.show(cmd, v, func(w io.Writer) {
-				fmt.Fprintf(w, "%s %s: %s\n", cond(answer.GetAlreadyClosed(), "closed before:", "closed"), v.GetId(), outcomeOf(v))
+				say(w, "%s %s: %s", cond(answer.GetAlreadyClosed(), "closed before:", "closed"), v.GetId(), outcomeIn(w, v))
 			})
 		},
 	}
@@ -309,7 +310,7 @@ func (c *cli) printVote(w io.Writer, answer *pb.GetVoteResponse) {
 	}
 	_ = t.flush() // to the command's own output: an error cannot be reported anywhere
 	if isPrompt(w) && v.GetState() == pb.VoteState_VOTE_STATE_OPEN {
-		fmt.Fprintf(w, "Next: %s if you are an elector\n", c.command("vote cast %s OPTION", v.GetId()))
+		say(w, "Next: %s if you are an elector", c.command("vote cast %s OPTION", v.GetId()))
 	}
 }
 
@@ -320,6 +321,15 @@ func tallyOf(v *pb.Vote) string {
 		parts[i] = fmt.Sprintf("%s %d", oneLine(t.GetOption()), t.GetBallots())
 	}
 	return strings.Join(parts, ", ")
+}
+
+// outcomeIn is outcomeOf for a line of brokerctl itself: for a language model, it leaves out a winner that is
+// no single word, which vote get shows.
+func outcomeIn(w io.Writer, v *pb.Vote) string {
+	if isPrompt(w) && v.GetWinner() != "" && !prompt.Word(v.GetWinner()) {
+		return spaced(enumOf(v.GetOutcome()))
+	}
+	return outcomeOf(v)
 }
 
 // outcomeOf says the outcome of a vote in a few words; it is empty while the vote is open.

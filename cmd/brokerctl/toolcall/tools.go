@@ -228,3 +228,9 @@ func quote(v any) string {
 	_ = e.Encode(v) // of strings, lists of strings, numbers and decoded JSON only
 	return string(bytes.TrimSpace(b.Bytes()))
 }
+
+// Actions returns the actions of the tool; none if it has one action.
+func (t Tool) Actions() []string {
+	a, _ := t.arg(t.action())
+	return a.oneOf
+}
