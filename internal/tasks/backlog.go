@@ -23,15 +23,17 @@ const (
 
 const (
 	pageRows  = 1000 // that one page changes, about
+	pageTasks = 100  // that one query of a page reads
 	pageEdges = 500  // dependencies that one query of a page reads
 )
 
 // weight is about how many rows a change of the state of a task changes: the task, its event, its
-// labels, a notice and a letter. Waiters count too, because an offer compares the task with each.
+// queue, its labels, a notice to its holder and a letter to its assignee. Waiters count too, because
+// an offer compares the task with each, and dependencies, because letters and answers name them.
 func (u *taskTx) weight(task *Task) int {
-	n := 4 + len(task.Labels) + len(u.waiters[u.session.ID])/100
+	n := 3 + len(task.Labels) + task.needs/20 + len(u.waiters[u.session.ID])/100
 	if task.State.held() {
-		n += letterRows
+		n += noticeRows
 	}
 	if task.Assignee != "" {
 		n += letterRows
@@ -70,7 +72,7 @@ func (t *Tasks) doChore(tx *store.Tx, c *work.Chore) (more bool, err error) {
 func (u *taskTx) leave(c *work.Chore) (more bool, err error) {
 	const why = "it has deregistered"
 	budget := pageRows
-	assigned, err := scanAll(u.tx.Query(selectAssigned, u.session.ID, c.Name, pageRows/10))
+	assigned, err := scanAll(u.tx.Query(selectAssigned, u.session.ID, c.Name, pageTasks))
 	if err != nil {
 		return false, err
 	}
@@ -78,12 +80,12 @@ func (u *taskTx) leave(c *work.Chore) (more bool, err error) {
 		if budget <= 0 {
 			return true, nil
 		}
-		budget -= letterRows + u.weight(task)
+		budget -= noticeRows + u.weight(task)
 		if err := u.unassign(task, "taken from "+c.Name, why); err != nil {
 			return false, err
 		}
 	}
-	if len(assigned) == pageRows/10 {
+	if len(assigned) == pageTasks {
 		return true, nil
 	}
 	return u.endClaimsWithin(c, "its holder "+c.Name+" has deregistered", budget)
@@ -95,7 +97,7 @@ func (u *taskTx) endClaims(c *work.Chore, why string) (more bool, err error) {
 
 // endClaimsWithin ends the attempts of the next claims of an agent.
 func (u *taskTx) endClaimsWithin(c *work.Chore, why string, budget int) (more bool, err error) {
-	held, err := scanAll(u.tx.Query(selectHeldBetween, u.session.ID, c.Name, c.After, c.Bound, pageRows/10))
+	held, err := scanAll(u.tx.Query(selectHeldBetween, u.session.ID, c.Name, c.After, c.Bound, pageTasks))
 	if err != nil {
 		return false, err
 	}
@@ -103,19 +105,19 @@ func (u *taskTx) endClaimsWithin(c *work.Chore, why string, budget int) (more bo
 		if budget <= 0 {
 			return true, nil
 		}
-		budget -= letterRows + u.weight(task)
+		budget -= noticeRows + u.weight(task)
 		c.After = task.Fence
 		u.count("lost", 1)
 		if err := u.endAttempt(task, why, false, 0); err != nil {
 			return false, err
 		}
 	}
-	return len(held) == pageRows/10, nil
+	return len(held) == pageTasks, nil
 }
 
 // releaseAll releases the next tasks of a closed session.
 func (u *taskTx) releaseAll() (more bool, err error) {
-	held, err := scanAll(u.tx.Query(selectAllHeld, u.session.ID, pageRows/10))
+	held, err := scanAll(u.tx.Query(selectAllHeld, u.session.ID, pageTasks))
 	if err != nil {
 		return false, err
 	}
@@ -132,7 +134,7 @@ func (u *taskTx) releaseAll() (more bool, err error) {
 			return false, err
 		}
 	}
-	return len(held) == pageRows/10, nil
+	return len(held) == pageTasks, nil
 }
 
 // supply makes the dependents of a task that has just become DONE READY for which it was the last

@@ -288,6 +288,29 @@ func TestClaimTask_SearchesManyTasksInSeveralFunctionsAndMissesNone(t *testing.T
 	want(t, "the first claimable tasks", strings.Join(ids, " "), "y0-000 y0-001 y0-002")
 }
 
+func TestClaimTask_TheEndOfADrainServesManyWaitingClaimsInPages(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	lead, a, o := d.member("lead", "lead"), d.agent("a"), d.operator()
+	check(t, drop(o.admin.Drain(o.ctx, &pb.DrainRequest{})))
+	const waits = 250
+	var claims []<-chan outcome[*pb.ClaimTaskResponse]
+	for range waits {
+		c, _ := d.awaitClaim(a, &pb.ClaimTaskRequest{})
+		claims = append(claims, c)
+	}
+	lead.createAll(many("t", waits, nil)...)
+	lead.state(ready, "t-000")
+	check(t, drop(o.admin.Drain(o.ctx, &pb.DrainRequest{Resume: true})))
+	got := map[string]bool{}
+	for _, c := range claims {
+		one := <-c
+		check(t, one.err)
+		got[one.answer.GetTask().GetId()] = true
+	}
+	want(t, "tasks that were claimed", len(got), waits)
+}
+
 func TestTask_ItsQueueEndsWithItsLastUnfinishedTask(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t)

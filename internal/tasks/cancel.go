@@ -16,9 +16,8 @@ import (
 
 // A Cancellation is the answer to Cancel.
 type Cancellation struct {
-	Tasks     []Brief // at most mostCancelled, the named task first
-	Cancelled int
-	More      bool // the broker is still cancelling dependents and subtasks
+	Tasks     []Brief // the named task first
+	Cancelled int     // before the answer
 	Revision  int64
 }
 
@@ -44,7 +43,7 @@ func (t *Tasks) Cancel(ctx context.Context, c caller.Caller, req once.Request, i
 		if !cascade {
 			return nil
 		}
-		k := cascadeRun{taskTx: u, reason: reason, bound: u.tx.NextRevision(), count: mostCancelled - 1, rows: mostRows * 4 / 5,
+		k := cascadeRun{taskTx: u, reason: reason, bound: u.tx.NextRevision(), count: mostCancelled - 1, rows: mostRows,
 			todo: []front{{task.Created, 0}}, cancelled: func(each *Task) {
 				out.Cancelled++
 				out.Revision = max(out.Revision, each.Revision)
@@ -52,7 +51,7 @@ func (t *Tasks) Cancel(ctx context.Context, c caller.Caller, req once.Request, i
 			}}
 		err := k.run()
 		if err == nil {
-			out.More, err = k.leave()
+			err = k.leave()
 		}
 		return err
 	})
@@ -117,24 +116,23 @@ func (k *cascadeRun) affected(f *front, limit int) ([]int64, error) {
 	return scanKeys(k.tx.Query(selectAffected, f.task, f.after, k.bound, limit, f.task, f.after, k.bound, limit, limit))
 }
 
-// leave leaves the rest to the backlog, and reports whether there is one.
-func (k *cascadeRun) leave() (more bool, err error) {
+// leave leaves the rest to the backlog.
+func (k *cascadeRun) leave() error {
 	for _, f := range k.todo {
 		keys, err := k.affected(&f, 1)
 		if err != nil {
-			return false, err
+			return err
 		}
 		if len(keys) == 0 {
 			continue
 		}
-		more = true
-		err = k.backlog.Add(k.tx, work.Chore{Kind: cascadeChore, Session: k.session.ID, Name: k.actor.Name, Item: f.task, Bound: k.bound,
-			After: f.after, Text: k.reason})
+		err = k.backlog.Add(k.tx, work.Chore{Kind: cascadeChore, Session: k.session.ID, Name: k.actor.Name,
+			Item: f.task, Bound: k.bound, After: f.after, Text: k.reason})
 		if err != nil {
-			return false, err
+			return err
 		}
 	}
-	return more, nil
+	return nil
 }
 
 // cascadeOn does the next page of a cascade: the chore Item is a cancelled task, Name is the agent
@@ -151,7 +149,7 @@ func (u *taskTx) cascadeOn(c *work.Chore) (more bool, err error) {
 		}
 		u = u.as(agent)
 	}
-	k := cascadeRun{taskTx: u, reason: c.Text, bound: c.Bound, count: pageRows / 10, rows: pageRows,
+	k := cascadeRun{taskTx: u, reason: c.Text, bound: c.Bound, count: pageTasks, rows: pageRows,
 		todo: []front{{c.Item, c.After}}, cancelled: func(*Task) {}}
 	if err := k.run(); err != nil {
 		return false, err
@@ -160,8 +158,7 @@ func (u *taskTx) cascadeOn(c *work.Chore) (more bool, err error) {
 		c.After, more = k.todo[0].after, true
 		k.todo = k.todo[1:]
 	}
-	_, err = k.leave()
-	return more, err
+	return more, k.leave()
 }
 
 // cancel cancels an unfinished task.

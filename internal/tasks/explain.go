@@ -131,6 +131,7 @@ func (e *explainer) waiting(f *finding.Finding, task *Task) error {
 	o := obstacle(needs)
 	switch {
 	case o == nil:
+		f.Summary = "its dependencies are done, and the broker makes it ready in a moment"
 	case o.State == Failed:
 		f.Severity = finding.Error
 		f.Summary = fmt.Sprintf("it never becomes ready unless task %s, which has failed, is done", o.ID)

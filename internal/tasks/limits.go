@@ -12,7 +12,8 @@ const (
 	mostDependencies = 1000    // of one task
 	mostEdges        = 5000    // dependencies of one call
 	mostRows         = 10_000  // rows that one call changes, about
-	letterRows       = 5       // rows that a letter or a notice changes, about
+	letterRows       = 5       // that a letter changes, about
+	noticeRows       = 4       // that a notice changes, about
 	mostUnfinished   = 100_000 // tasks of a session
 	mostQueues       = 20_000  // combinations of assignee, role and capabilities of a session's unfinished tasks
 	mostListed       = 100     // attempts, dependents, subtasks, references of one kind

@@ -149,7 +149,8 @@ func (s *search) read(q store.Querier, page int) ([]place, error) {
 	var some []place
 	if s.at.rank >= 0 {
 		var err error
-		if some, err = places(q.Query(within, append(slices.Clip(args), s.at.rank, s.at.created, page)...)); err != nil {
+		some, err = places(q.Query(within, append(slices.Clip(args), s.at.rank, s.at.created, page)...))
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -161,7 +162,9 @@ func (s *search) read(q store.Querier, page int) ([]place, error) {
 }
 
 func places(rows *store.Rows) ([]place, error) {
-	return store.Collect(rows, func(r *store.Rows) (p place, err error) { return p, r.Scan(&p.rank, &p.created) })
+	return store.Collect(rows, func(r *store.Rows) (p place, err error) {
+		return p, r.Scan(&p.rank, &p.created)
+	})
 }
 
 // matches reports whether a task has the labels by which its queue is not read.
@@ -194,7 +197,9 @@ func (u *taskTx) search(a work.Agent, labels map[string]string) (*search, error)
 // resume continues a search for one task. It returns the task, nil if there is none, or reports that
 // the search has to continue in another function. A search that ends in a later function than it
 // began starts again if its task has been taken meanwhile.
-func (u *taskTx) resume(s *search, labels map[string]string, budget *int) (task *Task, more bool, err error) {
+func (u *taskTx) resume(
+	s *search, labels map[string]string, budget *int,
+) (task *Task, more bool, err error) {
 	for again := false; ; again = true {
 		done, err := s.run(u.tx, budget)
 		if err != nil || !done {
@@ -207,7 +212,8 @@ func (u *taskTx) resume(s *search, labels map[string]string, budget *int) (task 
 		if err != nil && !errors.Is(err, store.ErrNoRows) {
 			return nil, false, err
 		}
-		if err == nil && task.State == Ready && task.DueAt.IsZero() && serves(task, s.agent) && labelled(task, labels) {
+		if err == nil && task.State == Ready && task.DueAt.IsZero() &&
+			serves(task, s.agent) && labelled(task, labels) {
 			return task, false, nil
 		}
 		if again {

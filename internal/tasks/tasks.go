@@ -220,10 +220,11 @@ func (t *Tasks) OnDone(hook func(tx *store.Tx, session int64, task string) error
 func (t *Tasks) Observe(o work.Observer) { t.observe = o }
 
 // Start makes the changes that became due while the broker was down, resumes its backlog, and waits
-// for other changes. No call may run before it has returned.
+// for other changes. No client may create tasks before it has returned.
 func (t *Tasks) Start(ctx context.Context) error {
-	err := t.store.Read(ctx, func(snap *store.Snapshot) error {
-		rows := snap.Query(countUnfinished)
+	err := t.store.Drain(ctx, func(tx *store.Tx) error {
+		clear(t.unfinished)
+		rows := tx.Query(countUnfinished)
 		defer rows.Close()
 		for rows.Next() {
 			var session int64

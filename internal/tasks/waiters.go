@@ -207,7 +207,7 @@ func (u *taskTx) serveSome(c *work.Chore) (more bool, err error) {
 			return more, err
 		}
 		c.After = w.number
-		granted -= 10 + len(w.wish.Labels)
+		granted -= 10 + len(w.wish.Labels) // about what the claim of its task changes
 	}
 	return false, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jonboulle/clockwork"
@@ -53,8 +54,9 @@ type Backlog struct {
 	page    func(tx *store.Tx, c *Chore) (more bool, err error)
 	queue   *deadline.Queue[int64] // of the ids of chores
 
-	stop   context.CancelFunc // ends run; nil before Start
-	runner sync.WaitGroup     // of run
+	stop    context.CancelFunc // ends run; nil before Start
+	runner  sync.WaitGroup     // of run
+	stopped atomic.Bool
 
 	failed map[int64]time.Duration // the last pause, of chores that fail; of run alone
 }
@@ -129,6 +131,7 @@ func (b *Backlog) Start() {
 
 // Stop ends the backlog after the page at hand. It may be called more than once, and without Start.
 func (b *Backlog) Stop() {
+	b.stopped.Store(true)
 	if b.stop != nil {
 		b.stop()
 	}
@@ -159,9 +162,12 @@ func (b *Backlog) resume(ctx context.Context) {
 	}
 }
 
-// due does one page of each chore.
+// due does one page of each chore, unless the backlog stops: Start resumes the others.
 func (b *Backlog) due(ids []int64) {
 	for _, id := range ids {
+		if b.stopped.Load() {
+			return
+		}
 		more, err := b.step(context.Background(), id)
 		switch {
 		case err != nil:
