@@ -114,8 +114,10 @@ func TestRun_LeavesTheHomeFolderOfTheUserAlone(t *testing.T) {
 import ("os/exec"; "strings"; "testing")
 
 func TestWrites(t *testing.T) {
-	shell := exec.Command("bash", "--norc", "-i")
-	shell.Stdin = strings.NewReader(` + "`" + `echo secret; history -a
+	shell := exec.Command("bash")
+	shell.Stdin = strings.NewReader(` + "`" + `set -o history
+echo secret
+history -a
 for folder in "$HOME/.config" "$XDG_CONFIG_HOME" "$XDG_STATE_HOME" "$XDG_DATA_HOME" "$XDG_CACHE_HOME"; do
   mkdir -p "$folder/program" && echo text >"$folder/program/file" || exit 7
 done
