@@ -207,8 +207,8 @@ func (a *App) start(ctx context.Context) error {
 	board.UseBlockers(obstacles)
 	board.OnDone(obstacles.TaskDone)
 	board.UseRelated(carriers{post, journal, keys})
-	deals := handoffs.New(st, journal, people, letters, board, handoffLocks{held}, c.Clock)
-	connectHandoffs(registry, deals)
+	deals := handoffs.New(st, journal, people, letters, board, handoffLocks{held}, c.Clock, log.Named("handoffs"))
+	connectHandoffs(scopes, registry, deals)
 	grants := auth.New(st, journal, scopes, secret, c.Clock, log.Named("auth"))
 	files, err := openArtifacts(c, st, journal, people, space, measured, log)
 	if err != nil {
@@ -231,7 +231,7 @@ func (a *App) start(ctx context.Context) error {
 	connectMailboxes(scopes, registry, post)
 	keeper := retention.New(retention.Options{
 		Store: st, Sessions: kept{scopes, grants}, Messages: keptMessages{post}, Events: keptEvents{journal}, Parts: slices.Concat(parts(registry, post, keys, held), partsOfWork(board, verdicts, obstacles, deals, polls), []retention.Part{artifactPart(files), typePart(kinds)}),
-		Tidy: post.ForgetProducers, Dir: c.Dir, Clock: c.Clock, Log: log.Named("retention"),
+		Tidy: post.ForgetProducers, Archived: c.archived, Dir: c.Dir, Clock: c.Clock, Log: log.Named("retention"),
 	})
 	wake(keeper, scopes, post)
 
@@ -324,6 +324,8 @@ func (a *App) start(ctx context.Context) error {
 	}
 	a.onStop(func(context.Context) error { obstacles.Stop(); return nil })
 	obstacles.Start()
+	a.onStop(func(context.Context) error { deals.Stop(); return nil })
+	deals.Start()
 	a.onStop(func(context.Context) error { verdicts.Stop(); return nil })
 	verdicts.Start()
 	a.onStop(func(context.Context) error { polls.Stop(); return nil })

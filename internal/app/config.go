@@ -36,6 +36,8 @@ type Config struct {
 	Store func(*store.Options)
 	Clock clockwork.Clock // the real one if nil
 	Log   *zap.Logger     // nil logs nothing
+
+	archived func(kind string) // see retention.Options; nil but in a test
 }
 
 // complete fills in the defaults.

@@ -66,6 +66,7 @@ var scans = map[string]string{
 	"state.sumVersions":          "in a snapshot at the start, to bound the history of keys",
 	"store.gapsOf":               "once, at the start; one row per restore",
 	"tasks.countUnfinished":      "once, at the start; unfinished tasks alone",
+	"testkit.MostEvents":         "in tests alone",
 	"tasks.selectClaimsHeld":     "during a drain; tasks that agents hold alone",
 	"tasks.invariants":           "CheckDatabase",
 	"store.checkBefore":          "one row per table, once at the start",

@@ -104,6 +104,11 @@ func (p postOfWork) Withdraw(tx *store.Tx, session int64, m work.Moot) error {
 	return p.broker.Withdraw(tx, session, broker.Moot(m))
 }
 
+// WithdrawSome implements work.Post.
+func (p postOfWork) WithdrawSome(tx *store.Tx, session int64, m work.Moot, limit int) (bool, error) {
+	return p.broker.WithdrawSome(tx, session, broker.Moot(m), limit)
+}
+
 // A workFeature knows pieces of work that concern agents.
 type workFeature interface {
 	// Items returns the unfinished work that concerns an agent, at most limit, oldest first.
@@ -139,28 +144,40 @@ func (w workFeatures) counts(q store.Querier, session int64) ([]work.Count, erro
 	return all, nil
 }
 
+// byKey removes finished work of a kind by its keys: it does not change after it has finished, or the
+// removal itself checks that it still is.
+func byKey(remove func(tx *store.Tx, session int64, keys []int64) error) func(*store.Tx, int64, []work.Done) error {
+	return func(tx *store.Tx, session int64, done []work.Done) error {
+		keys := make([]int64, len(done))
+		for i, d := range done {
+			keys[i] = d.Key
+		}
+		return remove(tx, session, keys)
+	}
+}
+
 // partsOfWork are what a session has of joint work.
 func partsOfWork(board *tasks.Tasks, verdicts *decisions.Table, obstacles *blockers.Board, deals *handoffs.Desk, polls *votes.Votes) []retention.Part {
 	return []retention.Part{
 		{
-			File: "decisions.jsonl", Kind: "decisions", Lines: verdicts.Records, Forget: verdicts.Forget,
-			Finished: verdicts.Finished, CountFinished: verdicts.CountFinished, Remove: verdicts.Remove,
+			File: "decisions.jsonl", Kind: "decisions", Lines: verdicts.Records, Erase: verdicts.Erase,
+			Finished: verdicts.Finished, CountFinished: verdicts.CountFinished, Remove: byKey(verdicts.Remove),
 		},
 		{
-			File: "blockers.jsonl", Kind: "blockers", Lines: obstacles.Records, Forget: obstacles.Forget,
-			Finished: obstacles.Finished, CountFinished: obstacles.CountFinished, Remove: obstacles.Remove,
+			File: "blockers.jsonl", Kind: "blockers", Lines: obstacles.Records, Erase: obstacles.Erase,
+			Finished: obstacles.Finished, CountFinished: obstacles.CountFinished, Remove: byKey(obstacles.Remove),
 		},
 		{
-			File: "handoffs.jsonl", Kind: "handoffs", Lines: deals.Records, Forget: deals.Forget,
+			File: "handoffs.jsonl", Kind: "handoffs", Lines: deals.Records, Erase: deals.Erase,
 			Finished: deals.Finished, CountFinished: deals.CountFinished, Remove: deals.Remove,
 		},
 		{
 			File: "votes.jsonl", Lines: polls.Records, Erase: polls.Erase,
-			Kind: "votes", Finished: polls.Finished, CountFinished: polls.CountFinished, Remove: polls.Remove,
+			Kind: "votes", Finished: polls.Finished, CountFinished: polls.CountFinished, Remove: byKey(polls.Remove),
 		},
 		{
 			File: "tasks.jsonl", Kind: "tasks", Lines: board.Records, Erase: board.Erase, Forget: board.Forget,
-			Finished: board.Finished, CountFinished: board.CountFinished, Remove: board.Remove,
+			Finished: board.Finished, CountFinished: board.CountFinished, Remove: byKey(board.Remove),
 		},
 	}
 }
@@ -176,8 +193,9 @@ func connectBlockers(scopes *sessions.Registry, registry *agents.Registry, obsta
 }
 
 // connectHandoffs registers what happens to handoffs when something else changes.
-func connectHandoffs(registry *agents.Registry, deals *handoffs.Desk) {
+func connectHandoffs(scopes *sessions.Registry, registry *agents.Registry, deals *handoffs.Desk) {
 	registry.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error { return deals.AgentGone(tx, a.Session, a.Name) })
+	scopes.OnClosed(func(tx *store.Tx, s sessions.Session) error { return deals.SessionClosed(tx, s.ID) })
 }
 
 // handoffLocks moves locks and tokens with handoffs.

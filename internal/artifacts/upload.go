@@ -251,15 +251,21 @@ func (u *Upload) record(ctx context.Context, known bool) (*Stored, error) {
 	var out Stored
 	var seen bool
 	err = u.Store.Write(ctx, func(tx *store.Tx) (err error) {
-		seen, err = req.Do(tx, &out, func() error {
+		var kept keptUpload
+		seen, err = req.Do(tx, &kept, func() error {
 			s, a, err := u.acting(tx, u.caller)
 			if err != nil {
 				return err
 			}
 			t := uploadTx{Upload: u, tx: tx, session: s, agent: a}
 			out, err = t.run(known)
+			kept = keptUpload{Stored: out, Session: s.ID}
+			kept.Version.Labels = nil
 			return err
 		})
+		if err == nil && seen {
+			out, err = kept.stored(tx)
+		}
 		return err
 	})
 	if err != nil {
@@ -275,6 +281,27 @@ func (u *Upload) record(ctx context.Context, known bool) (*Stored, error) {
 		u.count("uploaded")
 	}
 	return &out, nil
+}
+
+// A keptUpload is the outcome of an upload as the broker keeps it for a repeated request: without the
+// labels, which the row of the version has. An outcome that an earlier version of the broker kept has
+// them, and no session.
+type keptUpload struct {
+	Stored
+	Session int64 // row id
+}
+
+// stored returns the outcome. If the version has been removed since, the labels are absent.
+func (k *keptUpload) stored(q store.Querier) (Stored, error) {
+	out := k.Stored
+	if k.Session == 0 {
+		return out, nil
+	}
+	v, found, err := oneVersion(q.Query(selectVersion, k.Session, out.Version.Name, out.Version.Number))
+	if err == nil && found && v.Revision == out.Version.Revision {
+		out.Version.Labels = v.Labels
+	}
+	return out, err
 }
 
 // full is the error for a limit.

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/jonboulle/clockwork"
@@ -23,8 +25,17 @@ const (
 	MaxNote          = 4 << 10  // bytes
 	MaxRecipients    = 20
 	mostUnresolved   = 1000 // per session
-	mostAcknowledged = 50   // agents per blocker
+	mostAcknowledged = 50   // acknowledgements per blocker, those before it was reopened included
 	mostEscalations  = 10   // per blocker
+)
+
+// The limits above bound the timeline of a blocker. A timeline that is older than they are can be
+// longer: of such a one, the broker reads the first and the last entries.
+const (
+	mostEntries  = 200
+	mostNotes    = 512 << 10 // bytes
+	firstEntries = 1 + MaxRecipients
+	lastEntries  = 150 // with at most mostNotes / 2
 )
 
 // A State is that of a blocker. The numbers are those of the API and of the table.
@@ -97,7 +108,7 @@ func (r Recipient) String() string {
 // A Step is the kind of an entry of a timeline. The numbers are those of the API and of the table.
 type Step int
 
-// The steps.
+// The steps. The zero value stands for entries that are left out.
 const (
 	Raised Step = iota + 1
 	Notified
@@ -109,7 +120,7 @@ const (
 
 // String returns the step as exports spell it.
 func (s Step) String() string {
-	return [...]string{"", "raised", "notified", "acknowledged", "escalated", "resolved", "reopened"}[s]
+	return [...]string{"left_out", "raised", "notified", "acknowledged", "escalated", "resolved", "reopened"}[s]
 }
 
 // An Entry is one change in a timeline.
@@ -147,6 +158,16 @@ type Blocker struct {
 // Name returns the id as callers know it.
 func (b *Blocker) Name() string { return work.ID(letter, b.ID) }
 
+// acknowledgements returns how often agents have acknowledged the blocker since it was raised.
+func (b *Blocker) acknowledgements() (n int) {
+	for _, e := range b.Timeline {
+		if e.Step == WasAcknowledged {
+			n++
+		}
+	}
+	return n
+}
+
 // Acknowledgements returns the entries of the agents that work on the blocker.
 func (b *Blocker) Acknowledgements() []Entry {
 	var list []Entry
@@ -164,8 +185,8 @@ func (b *Blocker) Acknowledgements() []Entry {
 
 // Resolution returns the entry of the resolution; the zero value if there is none.
 func (b *Blocker) Resolution() Entry {
-	if last := b.Timeline[len(b.Timeline)-1]; last.Step == WasResolved {
-		return last
+	if n := len(b.Timeline); n > 0 && b.Timeline[n-1].Step == WasResolved {
+		return b.Timeline[n-1]
 	}
 	return Entry{}
 }
@@ -215,17 +236,20 @@ type Board struct {
 	dir   work.Directory
 	post  work.Post
 	clock clockwork.Clock
+	zap   *zap.Logger
 
 	tasks    Tasks         // nil = there are no tasks
 	observer work.Observer // nil = outcomes are not counted
 	hub      *work.Hub[int64]
 	calendar *work.Calendar
+	backlog  *work.Backlog
 }
 
 // New returns the blockers of a store that was opened with Migrations. They do not escalate before Start.
 func New(st *store.Store, log *events.Log, dir work.Directory, post work.Post, clock clockwork.Clock, logger *zap.Logger) *Board {
-	b := &Board{store: st, log: log, dir: dir, post: post, clock: clock, hub: work.NewHub[int64](clock)}
-	b.calendar = work.NewCalendar(st, clock, logger, b.escalateDue)
+	b := &Board{store: st, log: log, dir: dir, post: post, clock: clock, zap: logger, hub: work.NewHub[int64](clock)}
+	b.calendar = work.NewItemCalendar(st, clock, logger, escalations, b.escalateDue)
+	b.backlog = work.NewBacklog(st, "blockers", clock, logger, b.page)
 	return b
 }
 
@@ -235,14 +259,20 @@ func (b *Board) UseTasks(t Tasks) { b.tasks = t }
 // Observe counts outcomes from now on. It is called before Start.
 func (b *Board) Observe(o work.Observer) { b.observer = o }
 
-// Start begins the escalations.
-func (b *Board) Start() { b.calendar.Start() }
+// Start begins the escalations, and resumes the backlog.
+func (b *Board) Start() {
+	b.calendar.Start()
+	b.backlog.Start()
+}
 
 // Drain ends the calls that wait. It may be called more than once.
 func (b *Board) Drain() { b.hub.Drain() }
 
-// Stop ends the escalations. It may be called more than once.
-func (b *Board) Stop() { b.calendar.Stop() }
+// Stop ends what Start has begun. It may be called more than once.
+func (b *Board) Stop() {
+	b.calendar.Stop()
+	b.backlog.Stop()
+}
 
 // find returns a blocker by the id that a caller gives.
 func find(q store.Querier, session int64, id string) (Blocker, error) {
@@ -259,6 +289,17 @@ func find(q store.Querier, session int64, id string) (Blocker, error) {
 	}
 	return found[0], nil
 }
+
+// one returns a blocker of any session.
+func one(q store.Querier, id int64) (x Blocker, found bool, err error) {
+	list, err := read(q.Query(selectAny, id))
+	if err != nil || len(list) == 0 {
+		return x, false, err
+	}
+	return list[0], true, nil
+}
+
+func scanID(rows *store.Rows) (id int64, err error) { return id, rows.Scan(&id) }
 
 // read reads the blockers of a query of blockerColumns.
 func read(rows *store.Rows) ([]Blocker, error) {
@@ -287,7 +328,35 @@ func scan(rows *store.Rows) (Blocker, error) {
 	if err := json.Unmarshal(timeline, &b.Timeline); err != nil {
 		return b, fmt.Errorf("read the timeline of blocker %d: %w", b.ID, err)
 	}
+	b.Timeline = clipTimeline(b.Timeline)
 	return b, nil
+}
+
+// clipTimeline leaves out entries in the middle of a timeline that is too long. An entry without a
+// step says how many. The next change of the blocker stores the clipped timeline.
+func clipTimeline(list []Entry) []Entry {
+	notes := 0
+	for _, e := range list {
+		notes += len(e.Note)
+	}
+	if len(list) <= mostEntries && notes <= mostNotes {
+		return list
+	}
+	first, rest := list[:min(firstEntries, len(list))], list[min(firstEntries, len(list)):]
+	from := len(rest)
+	for notes = 0; from > 0 && len(rest)-from < lastEntries; from-- {
+		if notes += len(rest[from-1].Note); notes > mostNotes/2 {
+			break
+		}
+	}
+	if from == 0 {
+		return list
+	}
+	left := Entry{
+		At: rest[from-1].At, Agent: caller.System, Revision: rest[from-1].Revision,
+		Note: strconv.Itoa(from) + " entries are left out here",
+	}
+	return slices.Concat(first, []Entry{left}, rest[from:])
 }
 
 // save stores the fields of a blocker that changes alter, and wakes the calls that wait for it.
@@ -374,7 +443,16 @@ func (b *Board) List(ctx context.Context, c caller.Caller, sel Selection) (Page,
 		for _, s := range sel.States {
 			states |= 1 << s
 		}
-		rows := snap.Query(query, s.ID, sel.After, states, states, sel.Agent, sel.Agent, sel.Task, sel.Task, int(sel.Severity), sel.Awaited, sel.Awaited,
+		edge := int64(math.MaxInt64)
+		if query == listAll { // a limit bounds the others
+			err = snap.QueryRow(selectEdge, s.ID, sel.After, work.MostRead-1).Scan(&edge)
+			if err == nil {
+				p.Next = edge
+			} else if !errors.Is(err, store.ErrNoRows) {
+				return err
+			}
+		}
+		rows := snap.Query(query, s.ID, sel.After, edge, states, states, sel.Agent, sel.Agent, sel.Task, sel.Task, int(sel.Severity), sel.Awaited, sel.Awaited,
 			sel.Limit+1)
 		defer rows.Close()
 		for size := 0; rows.Next(); {
@@ -396,7 +474,7 @@ func (b *Board) List(ctx context.Context, c caller.Caller, sel Selection) (Page,
 
 // size is about how many bytes a blocker takes in an answer.
 func (b *Blocker) size() int {
-	n := 512 + len(b.Reason) + 128*len(b.Timeline)
+	n := 1024 + len(b.Reason) + 384*len(b.Timeline)
 	for _, e := range b.Timeline {
 		n += 2 * len(e.Note) // a resolution is in the answer twice
 	}

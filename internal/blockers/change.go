@@ -73,13 +73,18 @@ func (b *Board) change(
 ) (Blocker, error) {
 	var out Blocker
 	err := b.store.Write(ctx, func(tx *store.Tx) error {
-		_, err := req.Do(tx, &out, func() error {
+		var kept keptBlocker
+		seen, err := req.Do(tx, &kept, func() error {
 			s, a, err := b.acting(tx, c)
 			if err == nil {
 				out, err = fn(tx, s, a)
+				kept = keep(&out)
 			}
 			return err
 		})
+		if err == nil && seen {
+			out, err = kept.blocker(tx)
+		}
 		return err
 	})
 	return out, err
@@ -240,13 +245,17 @@ func (b *Board) acknowledge(tx *store.Tx, a work.Agent, x *Blocker, note string)
 		return nil
 	case x.Agent == a.Name && !a.System():
 		return fault.New(fault.Precondition, "OWN_BLOCKER", "%s has raised blocker %s: another agent acknowledges it", a.Name, x.Name())
-	case len(x.Acknowledgements()) >= mostAcknowledged:
+	case x.acknowledgements() >= mostAcknowledged:
 		return fault.New(fault.Exhausted, "TOO_MANY_ACKNOWLEDGEMENTS",
-			"%d agents have acknowledged blocker %s, which is the limit", mostAcknowledged, x.Name())
+			"blocker %s has been acknowledged %d times since it was raised, which is the limit: resolve it, or raise another one",
+			x.Name(), mostAcknowledged)
 	}
 	revision, err := b.append(tx, x, a, "blocker.acknowledged", events.Info, a.Name+" works on the blocker of "+x.Agent+": "+x.headline(),
 		map[string]any{"acknowledged_by": a.Name, "note": note})
 	if err != nil {
+		return err
+	}
+	if _, err := tx.Exec(insertAcknowledger, x.ID, a.Name, x.Session, revision); err != nil {
 		return err
 	}
 	x.Revision, x.State, x.EscalatesAt = revision, Acknowledged, time.Time{}
@@ -279,6 +288,9 @@ func (b *Board) resolve(tx *store.Tx, a work.Agent, x *Blocker, resolution strin
 	x.Revision, x.State, x.EscalatesAt, x.ResolvedAt = revision, Resolved, time.Time{}, tx.Now()
 	x.Timeline = append(x.Timeline, Entry{Step: WasResolved, At: tx.Now(), Agent: a.Name, Note: resolution, Revision: revision})
 	if err := b.save(tx, x); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(deleteAcknowledgers, x.ID); err != nil {
 		return err
 	}
 	if err := b.post.Withdraw(tx, x.Session, work.Moot{About: x.ID}); err != nil {

@@ -12,5 +12,7 @@
 // role of the session's setting escalate_to that has an agent, and begins with the first role again
 // after the last one. After mostEscalations, the time is empty.
 //
-// A row has the whole timeline as JSON: it is bounded, and every reader needs it.
+// A row has the whole timeline as JSON: it is bounded, and every reader needs it. The agents that work
+// on a blocker have rows besides, so that the end of an agent finds its blockers without reading
+// others.
 package blockers

@@ -4,32 +4,28 @@ import (
 	"errors"
 	"time"
 
+	"go.uber.org/zap"
+
 	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
 
-// duePage is how many blockers escalate in one transaction.
-const duePage = 20
+// escalations returns the blockers that escalate next.
+func escalations(q store.Querier, limit int) ([]work.Entry[int64], error) {
+	return store.Collect(q.Query(selectEscalations, limit), func(r *store.Rows) (e work.Entry[int64], err error) {
+		return e, r.Scan(&e.Key, &e.At)
+	})
+}
 
-// escalateDue escalates the blockers that are due, and returns when the next one is.
-func (b *Board) escalateDue(tx *store.Tx) (time.Time, error) {
-	due, err := read(tx.Query(selectDue, tx.Now(), duePage))
-	if err != nil {
-		return time.Time{}, err
+// escalateDue escalates a blocker if it is due.
+func (b *Board) escalateDue(tx *store.Tx, id int64) error {
+	x, found, err := one(tx, id)
+	if err != nil || !found || x.EscalatesAt.IsZero() || x.EscalatesAt.After(tx.Now()) {
+		return err
 	}
-	for i := range due {
-		if err := b.escalate(tx, &due[i]); err != nil {
-			return time.Time{}, err
-		}
-	}
-	var next time.Time
-	err = tx.QueryRow(nextEscalation).Scan(&next)
-	if errors.Is(err, store.ErrNoRows) {
-		return time.Time{}, nil
-	}
-	return next, err
+	return b.escalate(tx, &x)
 }
 
 // escalate notifies the next role of a blocker that no agent has acknowledged.
@@ -111,25 +107,25 @@ func (b *Board) Freed(tx *store.Tx, session int64, task string) error {
 	return err
 }
 
+// The kinds of chores. A chore is about the blockers up to its bound, and continues after the last one
+// that it has read.
+const (
+	reachedChore = "reached" // resolve those that await an object: Item is its kind, Name its name
+	goneChore    = "gone"    // resolve those that the agent Name has raised
+	failedChore  = "failed"  // reopen those on which the agent Name works
+)
+
 func (b *Board) resolveReached(tx *store.Tx, session int64, object Awaited) error {
-	list, err := read(tx.Query(selectAwaiting, session, int(object.Kind), object.Name))
-	for i := range list {
-		if err == nil {
-			err = b.resolve(tx, work.Agent{Name: caller.System}, &list[i], object.reachedText())
-		}
-	}
+	_, err := b.backlog.Do(tx, work.Chore{
+		Kind: reachedChore, Session: session, Item: int64(object.Kind), Name: object.Name,
+	})
 	return err
 }
 
 // AgentGone resolves the blockers that a deregistered agent has raised: they stop no agent any more.
-// It is a hook of the deregistration.
+// If there are many, the backlog resolves the rest. It is a hook of the deregistration.
 func (b *Board) AgentGone(tx *store.Tx, session int64, agent string) error {
-	list, err := read(tx.Query(selectRaisedBy, session, agent))
-	for i := range list {
-		if err == nil {
-			err = b.resolve(tx, work.Agent{Name: caller.System}, &list[i], agent+" has deregistered")
-		}
-	}
+	_, err := b.backlog.Do(tx, work.Chore{Kind: goneChore, Session: session, Name: agent})
 	if err != nil {
 		return err
 	}
@@ -137,21 +133,63 @@ func (b *Board) AgentGone(tx *store.Tx, session int64, agent string) error {
 }
 
 // AgentFailed reopens the blockers that an agent has acknowledged and no other agent that is alive
-// has: they escalate again. It is a hook of the end of a lease.
+// has: they escalate again. If there are many, the backlog reopens the rest. It is a hook of the end
+// of a lease.
 func (b *Board) AgentFailed(tx *store.Tx, session int64, agent string) error {
-	list, err := read(tx.Query(selectUnresolved, session))
-	if err != nil {
+	_, err := b.backlog.Do(tx, work.Chore{Kind: failedChore, Session: session, Name: agent})
+	return err
+}
+
+// page does the next page of a chore, and reports whether there may be more.
+func (b *Board) page(tx *store.Tx, c *work.Chore) (more bool, err error) {
+	var rows *store.Rows
+	switch c.Kind {
+	case reachedChore:
+		rows = tx.Query(selectAwaiting, c.Session, c.Item, c.Name, c.After, c.Newest(), work.MostPaged)
+	case goneChore:
+		rows = tx.Query(selectRaisedBy, c.Session, c.Name, c.After, c.Newest(), work.MostPaged)
+	default:
+		rows = tx.Query(selectAcknowledgedBy, c.Session, c.Name, c.After, c.Newest(), work.MostPaged)
+	}
+	ids, err := store.Collect(rows, scanID)
+	if err != nil || len(ids) == 0 {
+		return false, err
+	}
+	if _, closed, err := b.dir.ByID(tx, c.Session); err != nil || closed {
+		return false, err
+	}
+	page := work.NewPage(tx)
+	for _, id := range ids {
+		if page.Full() {
+			return c.Rest(tx)
+		}
+		if err := b.endFor(tx, c, id); err != nil {
+			return false, err
+		}
+		c.After = id
+	}
+	if len(ids) == work.MostPaged {
+		return c.Rest(tx)
+	}
+	return false, nil
+}
+
+// endFor makes the change of a chore to one blocker.
+func (b *Board) endFor(tx *store.Tx, c *work.Chore, id int64) error {
+	x, found, err := one(tx, id)
+	broker := work.Agent{Name: caller.System}
+	switch {
+	case work.IsDamage(err):
+		b.zap.Error("a damaged blocker stays as it is", zap.String("blocker", work.ID(letter, id)), zap.Error(err))
+		return nil
+	case err != nil || !found || x.State == Resolved:
 		return err
+	case c.Kind == reachedChore:
+		return b.resolve(tx, broker, &x, Awaited{AwaitedKind(c.Item), c.Name}.reachedText())
+	case c.Kind == goneChore:
+		return b.resolve(tx, broker, &x, c.Name+" has deregistered")
 	}
-	for i := range list {
-		if !list[i].acknowledgedBy(agent) {
-			continue
-		}
-		if err := b.reopen(tx, &list[i], agent); err != nil {
-			return err
-		}
-	}
-	return nil
+	return b.reopen(tx, &x, c.Name)
 }
 
 func (b *Board) reopen(tx *store.Tx, x *Blocker, lost string) error {
@@ -172,6 +210,9 @@ func (b *Board) reopen(tx *store.Tx, x *Blocker, lost string) error {
 	revision, err := b.append(tx, x, broker, "blocker.reopened", events.Warning, lost+" has failed or deregistered, and no agent works on the blocker of "+x.Agent,
 		map[string]any{"lost": lost})
 	if err != nil {
+		return err
+	}
+	if _, err := tx.Exec(deleteAcknowledgers, x.ID); err != nil {
 		return err
 	}
 	x.Revision, x.State = revision, Open

@@ -32,6 +32,23 @@ CREATE INDEX blockers_task ON blockers (session, task_id, id) WHERE task_id <> '
 CREATE INDEX blockers_agent ON blockers (session, agent) WHERE state < 3;
 CREATE INDEX blockers_escalation ON blockers (escalates_at) WHERE escalates_at IS NOT NULL;
 CREATE INDEX blockers_resolved ON blockers (session, resolved_at) WHERE resolved_at IS NOT NULL;
+`}, {Name: "blockers/002_acknowledgers", SQL: `
+-- The agents that work on unresolved blockers. An agent has acknowledged a blocker if its entry in the
+-- timeline follows the last reopening.
+CREATE TABLE blocker_acknowledgers (
+	blocker  INTEGER NOT NULL,
+	agent    TEXT NOT NULL,
+	session  INTEGER NOT NULL,
+	revision INTEGER NOT NULL, -- of the acknowledgement
+	PRIMARY KEY (blocker, agent)
+) WITHOUT ROWID;
+CREATE INDEX blocker_acknowledgers_agent ON blocker_acknowledgers (session, agent, blocker);
+INSERT INTO blocker_acknowledgers (blocker, agent, session, revision)
+SELECT b.id, json_extract(e.value, '$.agent'), b.session, max(json_extract(e.value, '$.revision'))
+FROM blockers b, json_each(CASE WHEN json_valid(b.timeline) THEN b.timeline ELSE '[]' END) AS e
+WHERE b.state = 2 AND json_extract(e.value, '$.step') = 3 AND e.key > COALESCE((
+	SELECT max(r.key) FROM json_each(b.timeline) AS r WHERE json_extract(r.value, '$.step') = 6), -1)
+GROUP BY b.id, json_extract(e.value, '$.agent'), b.session;
 `}}
 }
 
@@ -52,8 +69,12 @@ const selectBlocker = `
 SELECT ` + blockerColumns + `
 FROM blockers WHERE session = ? AND id = ?`
 
+// The id of the last row that a page of a list reads.
+const selectEdge = `
+SELECT id FROM blockers WHERE session = ? AND id > ? ORDER BY id LIMIT 1 OFFSET ?`
+
 const listFilter = `
-  AND (? = 0 OR (? >> state) % 2 = 1) AND (? = '' OR agent = ?) AND (? = '' OR task_id = ?)
+  AND id <= ? AND (? = 0 OR (? >> state) % 2 = 1) AND (? = '' OR agent = ?) AND (? = '' OR task_id = ?)
   AND severity >= ? AND (? = '' OR awaited_kind = 1 AND awaited = ?)
 ORDER BY id
 LIMIT ?`
@@ -78,14 +99,29 @@ FROM blockers WHERE session = ? AND state < 3
 ORDER BY id`
 
 const selectRaisedBy = `
-SELECT ` + blockerColumns + `
-FROM blockers WHERE session = ? AND agent = ? AND state < 3
-ORDER BY id`
+SELECT id FROM blockers
+WHERE session = ? AND agent = ? AND state < 3 AND id > ? AND id <= ?
+ORDER BY id
+LIMIT ?`
 
 const selectAwaiting = `
-SELECT ` + blockerColumns + `
-FROM blockers WHERE session = ? AND awaited_kind = ? AND awaited = ? AND state < 3 AND auto_resolve = 1
-ORDER BY id`
+SELECT id FROM blockers
+WHERE session = ? AND awaited_kind = ? AND awaited = ? AND state < 3 AND auto_resolve = 1 AND id > ? AND id <= ?
+ORDER BY id
+LIMIT ?`
+
+const selectAcknowledgedBy = `
+SELECT blocker FROM blocker_acknowledgers
+WHERE session = ? AND agent = ? AND blocker > ? AND revision <= ?
+ORDER BY blocker
+LIMIT ?`
+
+const insertAcknowledger = `
+INSERT INTO blocker_acknowledgers (blocker, agent, session, revision) VALUES (?, ?, ?, ?)
+ON CONFLICT (blocker, agent) DO UPDATE SET revision = excluded.revision`
+
+const deleteAcknowledgers = `
+DELETE FROM blocker_acknowledgers WHERE blocker = ?`
 
 const selectStopping = `
 SELECT id FROM blockers
@@ -103,14 +139,12 @@ FROM blockers WHERE session = ? AND task_id = ? AND task_id <> ''
 ORDER BY id DESC
 LIMIT ?`
 
-const selectDue = `
+const selectAny = `
 SELECT ` + blockerColumns + `
-FROM blockers WHERE escalates_at <= ?
-ORDER BY escalates_at
-LIMIT ?`
+FROM blockers WHERE id = ?`
 
-const nextEscalation = `
-SELECT escalates_at FROM blockers WHERE escalates_at IS NOT NULL ORDER BY escalates_at LIMIT 1`
+const selectEscalations = `
+SELECT id, escalates_at FROM blockers WHERE escalates_at IS NOT NULL ORDER BY escalates_at LIMIT ?`
 
 const endEscalations = `
 UPDATE blockers SET escalates_at = NULL WHERE session = ? AND state < 3`
@@ -121,8 +155,11 @@ FROM blockers WHERE session = ? AND id > ?
 ORDER BY id
 LIMIT ?`
 
-const deleteBlockers = `
-DELETE FROM blockers WHERE session = ?`
+const selectIDs = `
+SELECT id FROM blockers WHERE session = ? ORDER BY id LIMIT ?`
+
+const deleteBlocker = `
+DELETE FROM blockers WHERE id = ?`
 
 const selectResolved = `
 SELECT ` + blockerColumns + `

@@ -2,6 +2,7 @@ package blockers
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"brokerd/internal/fault"
@@ -57,10 +58,21 @@ func (b *Board) Records(q store.Querier, session int64, after string, limit int)
 	return work.Lines(q.Query(selectRecords, session, from, limit), scan, (*Blocker).line, func(x *Blocker) int64 { return x.ID })
 }
 
-// Forget removes all blockers of a session.
-func (b *Board) Forget(tx *store.Tx, session int64) error {
-	_, err := tx.Exec(deleteBlockers, session)
-	return err
+// Erase removes up to limit blockers of a session that is being deleted, and reports whether there may
+// be more.
+func (b *Board) Erase(tx *store.Tx, session int64, limit int) (bool, error) {
+	ids, err := store.Collect(tx.Query(selectIDs, session, limit), scanID)
+	if err != nil {
+		return false, err
+	}
+	for _, id := range ids {
+		for _, statement := range []string{deleteAcknowledgers, deleteBlocker} {
+			if _, err := tx.Exec(statement, id); err != nil {
+				return false, fmt.Errorf("remove blocker: %w", err)
+			}
+		}
+	}
+	return len(ids) == limit, nil
 }
 
 // Finished returns blockers that were resolved at or before a time, the oldest first.

@@ -67,6 +67,7 @@ func (s *Service) RaiseBlocker(ctx context.Context, in *pb.RaiseBlockerRequest) 
 // AcknowledgeBlocker implements pb.BlockerServiceServer.
 func (s *Service) AcknowledgeBlocker(ctx context.Context, in *pb.AcknowledgeBlockerRequest) (*pb.AcknowledgeBlockerResponse, error) {
 	var c valid.Check
+	c.Line("id", in.GetId(), valid.MaxID)
 	c.Text("note", in.GetNote(), MaxNote)
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -85,6 +86,7 @@ func (s *Service) AcknowledgeBlocker(ctx context.Context, in *pb.AcknowledgeBloc
 // ResolveBlocker implements pb.BlockerServiceServer.
 func (s *Service) ResolveBlocker(ctx context.Context, in *pb.ResolveBlockerRequest) (*pb.ResolveBlockerResponse, error) {
 	var c valid.Check
+	c.Line("id", in.GetId(), valid.MaxID)
 	c.Text("resolution", in.GetResolution(), MaxNote)
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -103,6 +105,7 @@ func (s *Service) ResolveBlocker(ctx context.Context, in *pb.ResolveBlockerReque
 // GetBlocker implements pb.BlockerServiceServer.
 func (s *Service) GetBlocker(ctx context.Context, in *pb.GetBlockerRequest) (*pb.GetBlockerResponse, error) {
 	var c valid.Check
+	c.Line("id", in.GetId(), valid.MaxID)
 	wait := c.Duration("wait", in.GetWait(), 0, longestWait, 0)
 	if err := c.Err(); err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"brokerd/internal/events"
@@ -77,6 +78,10 @@ func (s *settling) deadLetter(p *departure) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	more = len(messages) == departurePage
+	if messages, err = s.withdrawVotes(messages); err != nil {
+		return false, err
+	}
 	if len(messages) > 0 {
 		list, _ := json.Marshal(messages) // numbers always marshal
 		now := s.tx.Now()
@@ -93,14 +98,41 @@ func (s *settling) deadLetter(p *departure) (more bool, err error) {
 		s.left[s.actor.mailbox] -= n
 		p.dead += n
 	}
-	if len(messages) == departurePage || p.dead == 0 {
-		return len(messages) == departurePage, nil
+	if more || p.dead == 0 {
+		return more, nil
 	}
 	entry := s.actor.event("message.dead")
 	entry.Severity = events.Warning
 	entry.Summary = s.actor.Name + " deregistered: " + counted(int(p.dead), "unfinished message") + " became dead letters"
 	s.last, err = s.log.Append(s.tx, entry)
 	return false, err
+}
+
+// withdrawVotes withdraws those of the actor's messages that ask it to vote, and returns the others: an
+// agent that deregisters leaves the electorates.
+func (s *settling) withdrawVotes(messages []int64) ([]int64, error) {
+	list, err := json.Marshal(messages)
+	if err != nil || len(messages) == 0 {
+		return nil, err
+	}
+	found, err := store.Collect(s.tx.Query(selectVoteLetters, string(list), s.actor.mailbox),
+		func(r *store.Rows) (*held, error) {
+			h := &held{key: key{mailbox: s.actor.mailbox}}
+			var state int
+			err := r.Scan(&h.message, &state)
+			h.state = State(state)
+			return h, err
+		})
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range found {
+		if err := s.finishWaiting(h, Cancelled, "message.cancelled"); err != nil {
+			return nil, err
+		}
+		messages = slices.DeleteFunc(messages, func(m int64) bool { return m == h.message })
+	}
+	return messages, nil
 }
 
 // leftMail returns up to a page of the unfinished messages in the mailbox of an agent that holds no

@@ -118,27 +118,35 @@ type Moot struct {
 // Withdraw ends the deliveries of messages that have become moot: it withdraws unread notices and
 // unclaimed letters, and acknowledges letters in the name of the agents that have claimed them.
 func (b *Broker) Withdraw(tx *store.Tx, session int64, m Moot) error {
+	_, err := b.WithdrawSome(tx, session, m, -1)
+	return err
+}
+
+// WithdrawSome is Withdraw for up to limit deliveries; a negative limit is none. It reports whether
+// there may be more.
+func (b *Broker) WithdrawSome(tx *store.Tx, session int64, m Moot, limit int) (more bool, err error) {
 	m.Type = msgtype.Canonical(m.Type)
 	var found []*held
-	rows := tx.Query(selectAbout, m.About, m.Type, m.Type, m.Agent, m.Agent, m.Agent)
+	rows := tx.Query(selectAbout, m.About, m.Type, m.Type, m.Agent, m.Agent, m.Agent, limit)
+	defer rows.Close()
 	for rows.Next() {
 		h := &held{}
 		var state int
 		if err := rows.Scan(&h.message, &h.mailbox, &state, &h.ordering); err != nil {
-			return err
+			return false, err
 		}
 		h.state = State(state)
 		found = append(found, h)
 	}
 	if err := rows.Err(); err != nil {
-		return err
+		return false, err
 	}
 	for _, h := range found {
 		if err := b.end(tx, session, h); err != nil {
-			return fmt.Errorf("withdraw message %d: %w", h.message, err)
+			return false, fmt.Errorf("withdraw message %d: %w", h.message, err)
 		}
 	}
-	return nil
+	return len(found) == limit, nil
 }
 
 // end ends one delivery of a message that has become moot.

@@ -31,6 +31,11 @@ const (
 		SELECT message FROM deliveries WHERE mailbox = ? AND state = 3 AND ordering_key IS NULL LIMIT ?`
 	selectLeftReady = `
 		SELECT message FROM deliveries WHERE mailbox = ? AND state = 1 AND ordering_key IS NULL LIMIT ?`
+	selectVoteLetters = `
+		SELECT d.message, d.state
+		FROM json_each(?) AS j JOIN deliveries d ON d.message = j.value AND d.mailbox = ?
+			JOIN messages m ON m.revision = d.message
+		WHERE m.about IS NOT NULL AND m.type = 'vote_initiate'`
 	insertGone = `
 		INSERT INTO attempts (message, mailbox, claim, number, holder, consumer, claimed_at, ended_at, error)
 		SELECT message, mailbox, -1, attempts, mailbox, '', ?, ?, ?

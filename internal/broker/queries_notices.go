@@ -19,7 +19,8 @@ const (
 		FROM messages m JOIN deliveries d ON d.message = m.revision
 			JOIN mailboxes b ON b.id = d.mailbox LEFT JOIN mailboxes h ON h.id = d.holder
 		WHERE m.about = ? AND (? = '' OR m.type = ?) AND d.state IN (1, 2, 3, 4, 9)
-			AND (? = '' OR b.kind = 1 AND b.name = ? OR d.state = 2 AND h.name = ?)`
+			AND (? = '' OR b.kind = 1 AND b.name = ? OR d.state = 2 AND h.name = ?)
+		LIMIT ?`
 	countUnreadNotices = `
 		SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE mailbox = ? AND state = 9 LIMIT ?) AS x`
 	selectNotices = `

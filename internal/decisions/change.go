@@ -24,11 +24,15 @@ type decisionTx struct {
 	actor   work.Agent // the zero Agent = the broker itself
 }
 
-// change runs a function of the writer in the name of a caller. out is what a repeated request
-// returns again.
-func (t *Table) change(ctx context.Context, c caller.Caller, req once.Request, out any, fn func(u *decisionTx) error) error {
+// change runs a function of the writer in the name of a caller. fn leaves in out what a repeated
+// request returns again.
+func (t *Table) change(
+	ctx context.Context, c caller.Caller, req once.Request, out *Settled, fn func(u *decisionTx) error,
+) error {
 	return t.Store.Write(ctx, func(tx *store.Tx) error {
-		_, err := req.Do(tx, out, func() error {
+		*out = Settled{} // the function can run twice
+		var kept keptDecision
+		seen, err := req.Do(tx, &kept, func() error {
 			s, err := t.Directory.Session(tx, c.Session)
 			if err != nil {
 				return err
@@ -37,8 +41,13 @@ func (t *Table) change(ctx context.Context, c caller.Caller, req once.Request, o
 			if err != nil {
 				return err
 			}
-			return fn(&decisionTx{Table: t, tx: tx, session: s, actor: a})
+			err = fn(&decisionTx{Table: t, tx: tx, session: s, actor: a})
+			kept = keep(out)
+			return err
 		})
+		if err == nil && seen {
+			*out, err = kept.settled(tx)
+		}
 		return err
 	})
 }

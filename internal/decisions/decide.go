@@ -11,7 +11,6 @@ import (
 	"brokerd/internal/fault"
 	"brokerd/internal/nearest"
 	"brokerd/internal/once"
-	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
 
@@ -128,26 +127,27 @@ func (u *decisionTx) deciders(d *Decision) string {
 // without its content. Errors: fault.NotFound; fault.Denied for an agent that did not open it;
 // fault.Precondition if it is decided.
 func (t *Table) Cancel(ctx context.Context, c caller.Caller, req once.Request, id, reason string) (Decision, error) {
-	var d Decision
-	err := t.change(ctx, c, req, &d, func(u *decisionTx) (err error) {
-		if d, err = find(u.tx, u.session.ID, id); err != nil {
+	var out Settled
+	err := t.change(ctx, c, req, &out, func(u *decisionTx) (err error) {
+		d := &out.Decision
+		if *d, err = find(u.tx, u.session.ID, id); err != nil {
 			return err
 		}
 		defer d.trim()
 		switch {
 		case d.OpenedBy != u.by() && c.Access != caller.Operator:
-			return notYours(&d, "only %s, who opened it, and operators may cancel it", d.OpenedBy)
+			return notYours(d, "only %s, who opened it, and operators may cancel it", d.OpenedBy)
 		case d.State == Cancelled:
 			return nil
 		case d.State == Decided:
 			return d.closed()
 		}
-		return u.cancel(&d, reason, d.OpenedBy)
+		return u.cancel(d, reason, d.OpenedBy)
 	})
 	if err != nil {
 		return Decision{}, fmt.Errorf("cancel decision: %w", err)
 	}
-	return d, nil
+	return out.Decision, nil
 }
 
 // cancel cancels a decision. heir receives the token; empty = it is released.
@@ -173,60 +173,4 @@ func (u *decisionTx) cancel(d *Decision, reason, heir string) error {
 		return err
 	}
 	return u.announceEnd(d, waited)
-}
-
-// AgentGone cancels the unfinished decisions that a deregistered agent opened, and escalates those
-// that it owes. It is a hook of the deregistration.
-func (t *Table) AgentGone(tx *store.Tx, session int64, agent string) error {
-	s, closed, err := t.Directory.ByID(tx, session)
-	if err != nil || closed {
-		return err
-	}
-	list, err := readAll(tx.Query(selectConcerning, session, agent, agent, ""))
-	if err != nil {
-		return err
-	}
-	u := &decisionTx{Table: t, tx: tx, session: s}
-	for i := range list {
-		d := &list[i]
-		switch {
-		case d.OpenedBy == agent:
-			err = u.cancel(d, agent+" has deregistered", "")
-		case d.Agent == agent && d.State == Open:
-			err = u.abandon(d, agent+" has deregistered")
-		}
-		if err != nil {
-			return fmt.Errorf("end decision %s of agent %s: %w", d.Name(), agent, err)
-		}
-	}
-	return nil
-}
-
-// abandon escalates a decision that was read without its content.
-func (u *decisionTx) abandon(d *Decision, why string) error {
-	whole, err := find(u.tx, d.Session, d.Name())
-	if err != nil {
-		return err
-	}
-	return u.escalate(&whole, nil, why)
-}
-
-// SessionClosed cancels all unfinished decisions. It is a hook of the closing.
-func (t *Table) SessionClosed(tx *store.Tx, session int64) error {
-	list, err := readAll(tx.Query(selectUnfinished, session))
-	if err != nil {
-		return err
-	}
-	u := &decisionTx{Table: t, tx: tx}
-	for i := range list {
-		d := &list[i]
-		d.State, d.Note = Cancelled, "the session was closed"
-		if err := u.append(d, "decision.cancelled", nil, "the session ends "+d.String()); err != nil {
-			return err
-		}
-		if err := d.save(tx); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -252,23 +252,31 @@ type Table struct {
 	hub      *work.Hub[int64]
 	observer work.Observer // nil = outcomes are not counted
 	calendar *work.Calendar
+	backlog  *work.Backlog
 }
 
 // New returns the table of a store that was opened with Migrations. It escalates nothing before Start.
 func New(p Parts) *Table {
 	t := &Table{Parts: p, hub: work.NewHub[int64](p.Clock)}
-	t.calendar = work.NewCalendar(p.Store, p.Clock, p.Zap, t.due)
+	t.calendar = work.NewItemCalendar(p.Store, p.Clock, p.Zap, deadlines, t.due)
+	t.backlog = work.NewBacklog(p.Store, "decisions", p.Clock, p.Zap, t.page)
 	return t
 }
 
 // Observe sets the counter of outcomes. Call it before the table is used.
 func (t *Table) Observe(o work.Observer) { t.observer = o }
 
-// Start begins to escalate decisions at their deadlines.
-func (t *Table) Start() { t.calendar.Start() }
+// Start begins to escalate decisions at their deadlines, and resumes the backlog.
+func (t *Table) Start() {
+	t.calendar.Start()
+	t.backlog.Start()
+}
 
-// Stop ends the deadlines. It may be called more than once, and without Start.
-func (t *Table) Stop() { t.calendar.Stop() }
+// Stop ends what Start has begun. It may be called more than once, and without Start.
+func (t *Table) Stop() {
+	t.calendar.Stop()
+	t.backlog.Stop()
+}
 
 // Drain ends the calls that wait; they return the decision as it is.
 func (t *Table) Drain() { t.hub.Drain() }

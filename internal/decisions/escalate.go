@@ -1,55 +1,47 @@
 package decisions
 
 import (
+	"errors"
 	"fmt"
-	"time"
 
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
 
-// duePage is how many decisions escalate in one transaction.
-const duePage = 100
+// deadlines returns the decisions that escalate next.
+func deadlines(q store.Querier, limit int) ([]work.Entry[int64], error) {
+	return store.Collect(q.Query(selectDeadlines, limit), func(r *store.Rows) (e work.Entry[int64], err error) {
+		return e, r.Scan(&e.Key, &e.At)
+	})
+}
 
-// due escalates the decisions whose deadlines have passed, and returns the next deadline.
-func (t *Table) due(tx *store.Tx) (next time.Time, err error) {
-	type key struct{ id, session int64 }
-	var list []key
-	rows := tx.Query(selectDue, tx.Now(), duePage)
-	defer rows.Close()
-	for rows.Next() {
-		var k key
-		if err := rows.Scan(&k.id, &k.session); err != nil {
-			return next, err
-		}
-		list = append(list, k)
+// due escalates a decision if its deadline has passed.
+func (t *Table) due(tx *store.Tx, id int64) error {
+	d, s, found, err := t.one(tx, id)
+	if err != nil || !found || d.State != Open || d.Deadline.IsZero() || d.Deadline.After(tx.Now()) {
+		return err
 	}
-	if err := rows.Err(); err != nil {
-		return next, err
+	u := &decisionTx{Table: t, tx: tx, session: s}
+	if err := u.escalate(&d, nil, "no verdict came by the deadline"); err != nil {
+		return fmt.Errorf("escalate decision %s: %w", d.Name(), err)
 	}
-	for _, k := range list {
-		s, _, err := t.Directory.ByID(tx, k.session)
-		if err != nil {
-			return next, err
-		}
-		d, err := find(tx, k.session, work.ID(idLetter, k.id))
-		if err != nil {
-			return next, err
-		}
-		u := &decisionTx{Table: t, tx: tx, session: s}
-		if err := u.escalate(&d, nil, "no verdict came by the deadline"); err != nil {
-			return next, fmt.Errorf("escalate decision %s: %w", d.Name(), err)
-		}
-	}
-	upcoming := tx.Query(nextDeadline)
-	defer upcoming.Close()
-	if upcoming.Next() {
-		err = upcoming.Scan(&next)
+	return nil
+}
+
+// one returns a decision of any session, with its content and all verdicts, and the session.
+func (t *Table) one(tx *store.Tx, id int64) (d Decision, s work.Session, found bool, err error) {
+	var session int64
+	err = tx.QueryRow(selectSession, id).Scan(&session)
+	if errors.Is(err, store.ErrNoRows) {
+		return d, s, false, nil
 	}
 	if err == nil {
-		err = upcoming.Err()
+		d, err = find(tx, session, work.ID(idLetter, id))
 	}
-	return next, err
+	if err == nil {
+		s, _, err = t.Directory.ByID(tx, session)
+	}
+	return d, s, err == nil, err
 }
 
 // escalate escalates an open decision. v is the verdict revise that does so, nil for another reason.

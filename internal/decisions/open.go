@@ -42,18 +42,18 @@ type Opening struct {
 // fault.Exists if an unfinished decision has the kind and scope; fault.Precondition if the caller
 // does not hold the token to pass; fault.Exhausted at the limits of the session.
 func (t *Table) Open(ctx context.Context, c caller.Caller, req once.Request, o Opening) (Decision, error) {
-	var d Decision
+	var out Settled
 	err := t.Post.Admit(ctx, c)
 	if err == nil {
-		err = t.change(ctx, c, req, &d, func(u *decisionTx) (err error) {
-			d, err = u.open(o)
+		err = t.change(ctx, c, req, &out, func(u *decisionTx) (err error) {
+			out.Decision, err = u.open(o)
 			return err
 		})
 	}
 	if err != nil {
 		return Decision{}, fmt.Errorf("open decision: %w", err)
 	}
-	return d, nil
+	return out.Decision, nil
 }
 
 func (u *decisionTx) open(o Opening) (Decision, error) {
@@ -181,24 +181,24 @@ type Resubmission struct {
 // fault.NotFound; fault.Denied for another agent than the opener; fault.Precondition if it is not
 // revising, and as Open.
 func (t *Table) Resubmit(ctx context.Context, c caller.Caller, req once.Request, id string, r Resubmission) (Decision, error) {
-	var d Decision
+	var out Settled
 	err := t.Post.Admit(ctx, c)
 	if err == nil {
-		err = t.change(ctx, c, req, &d, func(u *decisionTx) (err error) {
-			if d, err = find(u.tx, u.session.ID, id); err != nil {
+		err = t.change(ctx, c, req, &out, func(u *decisionTx) (err error) {
+			if out.Decision, err = find(u.tx, u.session.ID, id); err != nil {
 				return err
 			}
-			if err := u.resubmit(&d, r); err != nil {
+			if err := u.resubmit(&out.Decision, r); err != nil {
 				return err
 			}
-			d.trim()
+			out.trim()
 			return nil
 		})
 	}
 	if err != nil {
 		return Decision{}, fmt.Errorf("resubmit decision: %w", err)
 	}
-	return d, nil
+	return out.Decision, nil
 }
 
 func (u *decisionTx) resubmit(d *Decision, r Resubmission) error {

@@ -103,9 +103,15 @@ const newestVerdict = `
 SELECT revision, round, escalated, verdict, decided_by, decided_at, reason, NULL, until
 FROM decision_verdicts WHERE decision = ? ORDER BY round DESC, escalated DESC LIMIT 1`
 
+// The newest verdict up to a revision.
+const verdictBefore = `
+SELECT revision, round, escalated, verdict, decided_by, decided_at, reason, feedback, until
+FROM decision_verdicts WHERE decision = ? AND revision <= ?
+ORDER BY round DESC, escalated DESC LIMIT 1`
+
 // The set of states is a sum of powers of two; 0 = all.
 const listFilter = `
-  AND id < ?
+  AND id < ? AND id >= ?
   AND (? = 0 OR (1 << state) & ? <> 0)
   AND (? = 0 OR kind = ?)
   AND (? = '' OR opened_by = ?)
@@ -117,6 +123,16 @@ LIMIT ?`
 const listDecisions = `
 SELECT ` + headColumns + `
 FROM decisions WHERE session = ?` + listFilter
+
+// The id of the last row that a page of a list reads.
+const (
+	edgeOfAll = `
+SELECT id FROM decisions WHERE session = ? AND id < ? ORDER BY id DESC LIMIT 1 OFFSET ?`
+	edgeOfScope = `
+SELECT id FROM decisions WHERE session = ? AND scope = ? AND id < ? ORDER BY id DESC LIMIT 1 OFFSET ?`
+	edgeOfTask = `
+SELECT id FROM decisions WHERE session = ? AND task_id = ? AND id < ? ORDER BY id DESC LIMIT 1 OFFSET ?`
+)
 
 const listUnfinished = `
 SELECT ` + headColumns + `
@@ -141,19 +157,30 @@ SELECT ` + headColumns + `
 FROM decisions WHERE session = ? AND state <= 3
 ORDER BY state, id`
 
+const selectOpenIDs = `
+SELECT id FROM decisions
+WHERE session = ? AND state <= 3 AND id > ? AND id <= ?
+ORDER BY id
+LIMIT ?`
+
+// Unfinished decisions that the end of an agent ends or escalates.
+const selectLeft = `
+SELECT id FROM decisions
+WHERE session = ? AND state <= 3 AND (opened_by = ? OR agent = ? AND state = 1) AND id > ? AND id <= ?
+ORDER BY id
+LIMIT ?`
+
 // Unfinished decisions that can concern an agent.
 const selectConcerning = `
 SELECT ` + headColumns + `
 FROM decisions WHERE session = ? AND state <= 3 AND (state = 3 OR opened_by = ? OR agent = ? OR role = ?)
 ORDER BY state, id`
 
-const selectDue = `
-SELECT id, session FROM decisions
-WHERE deadline IS NOT NULL AND state = 1 AND deadline <= ?
-ORDER BY deadline LIMIT ?`
+const selectDeadlines = `
+SELECT id, deadline FROM decisions WHERE deadline IS NOT NULL AND state = 1 ORDER BY deadline LIMIT ?`
 
-const nextDeadline = `
-SELECT deadline FROM decisions WHERE deadline IS NOT NULL AND state = 1 ORDER BY deadline LIMIT 1`
+const selectSession = `
+SELECT session FROM decisions WHERE id = ?`
 
 const selectRecords = `
 SELECT ` + headColumns + contentColumns + `
@@ -174,8 +201,8 @@ DELETE FROM decisions WHERE id = ? AND session = ? AND state > 3`
 const deleteVerdicts = `
 DELETE FROM decision_verdicts WHERE decision = ?`
 
-const deleteSessionVerdicts = `
-DELETE FROM decision_verdicts WHERE decision IN (SELECT id FROM decisions WHERE session = ?)`
+const selectIDs = `
+SELECT id FROM decisions WHERE session = ? ORDER BY id LIMIT ?`
 
-const deleteDecisions = `
-DELETE FROM decisions WHERE session = ?`
+const deleteAny = `
+DELETE FROM decisions WHERE id = ?`

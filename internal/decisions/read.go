@@ -2,8 +2,10 @@ package decisions
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"brokerd/internal/caller"
@@ -60,11 +62,11 @@ func (s *Selection) states() (set int64) {
 // A Page is a part of a list.
 type Page struct {
 	Decisions []Decision // without content, with the newest verdict
-	More      bool
-	Revision  int64 // that the list is true at
+	Next      int64      // the id to continue before; 0 = there are no more
+	Revision  int64      // that the list is true at
 }
 
-// List returns decisions, the newest first. Errors: fault.NotFound for an agent that owes and is not
+// List returns decisions, the newest first, of work.MostRead that it reads. Errors: fault.NotFound for an agent that owes and is not
 // registered.
 func (t *Table) List(ctx context.Context, c caller.Caller, sel Selection) (p Page, err error) {
 	if sel.Before == 0 {
@@ -97,14 +99,21 @@ func (t *Table) List(ctx context.Context, c caller.Caller, sel Selection) (p Pag
 
 // fill reads the decisions of a page.
 func (p *Page) fill(q store.Querier, session int64, sel *Selection, owes func(*Decision) bool) error {
-	query, args := listDecisions, []any{session}
+	query, edgeQuery, args := listDecisions, edgeOfAll, []any{session}
 	switch set := sel.states(); {
 	case sel.Scope != "":
-		query, args = listScope, append(args, sel.Scope)
+		query, edgeQuery, args = listScope, edgeOfScope, append(args, sel.Scope)
 	case sel.Task != "":
-		query, args = listTask, append(args, sel.Task)
+		query, edgeQuery, args = listTask, edgeOfTask, append(args, sel.Task)
 	case sel.OwedBy != "" || set != 0 && set < 1<<Decided:
-		query = listUnfinished
+		query = listUnfinished // mostUnfinished bounds them
+	}
+	var edge int64
+	if query != listUnfinished {
+		err := q.QueryRow(edgeQuery, append(slices.Clone(args), sel.Before, work.MostRead-1)...).Scan(&edge)
+		if err != nil && !errors.Is(err, store.ErrNoRows) {
+			return err
+		}
 	}
 	set := sel.states()
 	most := sel.Limit + 1
@@ -114,18 +123,19 @@ func (p *Page) fill(q store.Querier, session int64, sel *Selection, owes func(*D
 			set = 1<<Decided - 1
 		}
 	}
-	rows := q.Query(query, append(args, sel.Before, set, set, int(sel.Kind), int(sel.Kind), sel.OpenedBy, sel.OpenedBy,
+	rows := q.Query(query, append(args, sel.Before, edge, set, set, int(sel.Kind), int(sel.Kind), sel.OpenedBy, sel.OpenedBy,
 		sel.Task, sel.Task, sel.Scope, sel.Scope, most)...)
 	list, err := readAll(rows)
 	if err != nil {
 		return err
 	}
+	p.Next = edge
 	for i := range list {
 		if !owes(&list[i]) {
 			continue
 		}
 		if len(p.Decisions) == sel.Limit {
-			p.More = true
+			p.Next = p.Decisions[len(p.Decisions)-1].ID
 			break
 		}
 		p.Decisions = append(p.Decisions, list[i])

@@ -148,12 +148,24 @@ func (t *Table) Remove(tx *store.Tx, session int64, keys []int64) error {
 	return nil
 }
 
-// Forget removes all decisions of a session.
-func (t *Table) Forget(tx *store.Tx, session int64) error {
-	for _, statement := range []string{deleteSessionVerdicts, deleteDecisions} {
-		if _, err := tx.Exec(statement, session); err != nil {
-			return fmt.Errorf("remove decisions: %w", err)
+// Erase removes up to limit decisions of a session that is being deleted, and reports whether there
+// may be more. It stops earlier once it has removed many verdicts.
+func (t *Table) Erase(tx *store.Tx, session int64, limit int) (bool, error) {
+	ids, err := store.Collect(tx.Query(selectIDs, session, limit),
+		func(r *store.Rows) (id int64, err error) { return id, r.Scan(&id) })
+	if err != nil {
+		return false, err
+	}
+	page := work.NewPage(tx)
+	for _, id := range ids {
+		if page.Full() {
+			return true, nil
+		}
+		for _, statement := range []string{deleteVerdicts, deleteAny} {
+			if _, err := tx.Exec(statement, id); err != nil {
+				return false, fmt.Errorf("remove decision: %w", err)
+			}
 		}
 	}
-	return nil
+	return len(ids) == limit, nil
 }

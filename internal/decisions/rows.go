@@ -72,9 +72,10 @@ func readAll(rows *store.Rows) (list []Decision, err error) {
 	return list, rows.Err()
 }
 
-// readVerdicts reads verdicts with one of the queries for them.
-func (d *Decision) readVerdicts(q store.Querier, query string) error {
-	rows := q.Query(query, d.ID)
+// readVerdicts reads verdicts with one of the queries for them. more are the query's arguments after
+// the id.
+func (d *Decision) readVerdicts(q store.Querier, query string, more ...any) error {
+	rows := q.Query(query, append([]any{d.ID}, more...)...)
 	defer rows.Close()
 	d.Rounds = nil
 	for rows.Next() {

@@ -77,6 +77,7 @@ func (s *Service) Decide(ctx context.Context, in *pb.DecideRequest) (*pb.DecideR
 	r := Ruling{
 		Verdict: in.Verdict, Reason: in.Reason, Feedback: feedbackOf(&c, in.Feedback), Until: c.Time("until", in.Until), Round: int(in.Round),
 	}
+	c.Line("decision_id", in.DecisionId, valid.MaxID)
 	c.Name("verdict", r.Verdict)
 	c.Text("reason", r.Reason, maxText)
 	c.Between("round", int64(in.Round), 0, maxRounds*2)
@@ -98,6 +99,7 @@ func (s *Service) Decide(ctx context.Context, in *pb.DecideRequest) (*pb.DecideR
 func (s *Service) ResubmitDecision(ctx context.Context, in *pb.ResubmitDecisionRequest) (*pb.ResubmitDecisionResponse, error) {
 	var c valid.Check
 	r := Resubmission{Title: in.Title, Deadline: c.Time("deadline", in.Deadline)}
+	c.Line("decision_id", in.DecisionId, valid.MaxID)
 	c.Line("title", r.Title, valid.MaxLine)
 	if in.Content != nil {
 		content := contentOf(&c, in.Content)
@@ -122,6 +124,7 @@ func (s *Service) ResubmitDecision(ctx context.Context, in *pb.ResubmitDecisionR
 // CancelDecision implements pb.DecisionServiceServer.
 func (s *Service) CancelDecision(ctx context.Context, in *pb.CancelDecisionRequest) (*pb.CancelDecisionResponse, error) {
 	var c valid.Check
+	c.Line("decision_id", in.DecisionId, valid.MaxID)
 	c.Line("reason", in.Reason, valid.MaxLine)
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -140,6 +143,7 @@ func (s *Service) CancelDecision(ctx context.Context, in *pb.CancelDecisionReque
 // GetDecision implements pb.DecisionServiceServer.
 func (s *Service) GetDecision(ctx context.Context, in *pb.GetDecisionRequest) (*pb.GetDecisionResponse, error) {
 	var c valid.Check
+	c.Line("decision_id", in.DecisionId, valid.MaxID)
 	wait := waitOf(&c, in.Wait)
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -186,8 +190,8 @@ func (s *Service) ListDecisions(ctx context.Context, in *pb.ListDecisionsRequest
 	for i := range p.Decisions {
 		out.Decisions = append(out.Decisions, decisionProto(&p.Decisions[i], false))
 	}
-	if p.More {
-		out.NextPageToken = page.Token(decisionList, p.Decisions[len(p.Decisions)-1].ID)
+	if p.Next != 0 {
+		out.NextPageToken = page.Token(decisionList, p.Next)
 	}
 	return out, nil
 }

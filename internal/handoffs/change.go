@@ -108,7 +108,8 @@ func (d *Desk) change(
 	}
 	var out Handoff
 	err := d.store.Write(ctx, func(tx *store.Tx) error {
-		_, err := req.Do(tx, &out, func() error {
+		var kept keptHandoff
+		seen, err := req.Do(tx, &kept, func() error {
 			s, err := d.dir.Session(tx, c.Session)
 			if err != nil {
 				return err
@@ -116,9 +117,13 @@ func (d *Desk) change(
 			a, err := d.dir.Acting(tx, s.ID, c)
 			if err == nil {
 				out, err = fn(tx, s, a)
+				kept = keep(&out)
 			}
 			return err
 		})
+		if err == nil && seen {
+			out, err = kept.handoff(tx)
+		}
 		return err
 	})
 	return out, err
@@ -260,6 +265,13 @@ func (d *Desk) save(tx *store.Tx, h *Handoff) error {
 	return err
 }
 
+// saveEnd stores the end of a handoff that changes neither its checklist nor its grants.
+func (d *Desk) saveEnd(tx *store.Tx, h *Handoff) error {
+	_, err := tx.Exec(updateEnd, h.Revision, int(h.State), h.SettledAt, h.SettledBy, h.Notes, h.ID)
+	tx.OnCommit(func() { d.hub.Wake(h.ID) })
+	return err
+}
+
 // mostBody is how many bytes of the Markdown the request has.
 const mostBody = 32 << 10
 
@@ -346,7 +358,12 @@ func (d *Desk) end(tx *store.Tx, a work.Agent, h *Handoff, state State, notes st
 		return err
 	}
 	h.Revision, h.State, h.SettledAt, h.SettledBy, h.Notes = revision, state, tx.Now(), a.Name, notes
-	if err := d.save(tx, h); err != nil {
+	if state == Accepted {
+		err = d.save(tx, h)
+	} else {
+		err = d.saveEnd(tx, h)
+	}
+	if err != nil {
 		return err
 	}
 	d.count(tx, state.String())
@@ -415,17 +432,6 @@ func (d *Desk) count(tx *store.Tx, outcome string) {
 	if d.observer != nil {
 		tx.OnCommit(func() { d.observer.Work(noun, outcome) })
 	}
-}
-
-// AgentGone rejects the pending handoffs to a deregistered agent. It is a hook of the deregistration.
-func (d *Desk) AgentGone(tx *store.Tx, session int64, agent string) error {
-	list, err := read(tx.Query(selectPendingFor, session, agent))
-	for i := range list {
-		if err == nil {
-			err = d.end(tx, work.Agent{Name: caller.System}, &list[i], Rejected, agent+" has deregistered")
-		}
-	}
-	return err
 }
 
 func (h *Handoff) errNotRecipient(a work.Agent) error {

@@ -3,7 +3,7 @@
 //
 //	create ──► PENDING ──accept──► ACCEPTED    the grants move to the acceptor
 //	              ├──────reject──► REJECTED    by the recipient, or because it deregisters
-//	              └──────cancel──► CANCELLED   by the sender
+//	              └──────cancel──► CANCELLED   by the sender, or because the session closes
 //
 // A handoff leaves PENDING exactly once: the writer decides. Accepting moves all grants in the same
 // transaction, each under a new fence, so no other agent can hold one of them in between. The sender

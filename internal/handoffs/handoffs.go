@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/jonboulle/clockwork"
+	"go.uber.org/zap"
 
 	"brokerd/internal/caller"
 	"brokerd/internal/events"
@@ -177,14 +179,30 @@ type Desk struct {
 	tasks Tasks
 	locks Locks
 
+	zap *zap.Logger
+
 	observer work.Observer // nil = outcomes are not counted
 	hub      *work.Hub[int64]
+	backlog  *work.Backlog
 }
 
 // New returns the handoffs of a store that was opened with Migrations.
-func New(st *store.Store, log *events.Log, dir work.Directory, post work.Post, tasks Tasks, locks Locks, clock clockwork.Clock) *Desk {
-	return &Desk{store: st, log: log, dir: dir, post: post, tasks: tasks, locks: locks, hub: work.NewHub[int64](clock)}
+func New(
+	st *store.Store, log *events.Log, dir work.Directory, post work.Post, tasks Tasks, locks Locks, clock clockwork.Clock,
+	logger *zap.Logger,
+) *Desk {
+	d := &Desk{
+		store: st, log: log, dir: dir, post: post, tasks: tasks, locks: locks, zap: logger, hub: work.NewHub[int64](clock),
+	}
+	d.backlog = work.NewBacklog(st, "handoffs", clock, logger, d.page)
+	return d
 }
+
+// Start resumes the backlog.
+func (d *Desk) Start() { d.backlog.Start() }
+
+// Stop ends the backlog. It may be called more than once, and without Start.
+func (d *Desk) Stop() { d.backlog.Stop() }
 
 // Observe counts outcomes from now on. It is called before the desk is used.
 func (d *Desk) Observe(o work.Observer) { d.observer = o }
@@ -307,7 +325,16 @@ func (d *Desk) List(ctx context.Context, c caller.Caller, sel Selection) (Page, 
 		for _, s := range sel.States {
 			states |= 1 << s
 		}
-		rows := snap.Query(query, s.ID, sel.After, states, states, sel.From, sel.From, sel.ToAgent, sel.ToAgent, to.Role, to.Role,
+		edge := int64(math.MaxInt64)
+		if query == listAll { // a limit bounds the others
+			err = snap.QueryRow(selectEdge, s.ID, sel.After, work.MostRead-1).Scan(&edge)
+			if err == nil {
+				p.Next = edge
+			} else if !errors.Is(err, store.ErrNoRows) {
+				return err
+			}
+		}
+		rows := snap.Query(query, s.ID, sel.After, edge, states, states, sel.From, sel.From, sel.ToAgent, sel.ToAgent, to.Role, to.Role,
 			sel.ToRole, sel.ToRole, sel.Task, sel.Task, sel.Limit+1)
 		defer rows.Close()
 		for size := 0; rows.Next(); {

@@ -54,8 +54,12 @@ const selectHandoff = `
 SELECT ` + contentColumns + `
 FROM handoffs WHERE session = ? AND id = ?`
 
+// The id of the last row that a page of a list reads.
+const selectEdge = `
+SELECT id FROM handoffs WHERE session = ? AND id > ? ORDER BY id LIMIT 1 OFFSET ?`
+
 const listFilter = `
-  AND (? = 0 OR (? >> state) % 2 = 1) AND (? = '' OR sender = ?)
+  AND id <= ? AND (? = 0 OR (? >> state) % 2 = 1) AND (? = '' OR sender = ?)
   AND (? = '' OR to_agent = ? OR (? <> '' AND to_role = ?)) AND (? = '' OR to_role = ?) AND (? = '' OR task_id = ?)
 ORDER BY id
 LIMIT ?`
@@ -72,14 +76,27 @@ const countPending = `
 SELECT count(*) FROM handoffs WHERE session = ? AND state = 1`
 
 const selectPending = `
-SELECT ` + headColumns + `, '{}', '[]', grants
+SELECT ` + endColumns + `
 FROM handoffs WHERE session = ? AND state = 1
 ORDER BY id`
 
+// Without the texts, which an end does not change.
+const endColumns = headColumns + `, '{}', '[]', grants`
+
 const selectPendingFor = `
-SELECT ` + contentColumns + `
-FROM handoffs WHERE session = ? AND state = 1 AND to_agent = ?
-ORDER BY id`
+SELECT ` + endColumns + `
+FROM handoffs WHERE session = ? AND state = 1 AND to_agent = ? AND id > ? AND id <= ?
+ORDER BY id
+LIMIT ?`
+
+const selectUnsettled = `
+SELECT ` + endColumns + `
+FROM handoffs WHERE session = ? AND state = 1 AND id > ? AND id <= ?
+ORDER BY id
+LIMIT ?`
+
+const updateEnd = `
+UPDATE handoffs SET revision = ?, state = ?, settled_at = ?, settled_by = ?, notes = ? WHERE id = ?`
 
 const selectOfTask = `
 SELECT ` + noContent + `
@@ -103,7 +120,7 @@ const countSettled = `
 SELECT count(*) FROM handoffs WHERE session = ? AND settled_at <= ?`
 
 const deleteSettled = `
-DELETE FROM handoffs WHERE session = ? AND id = ? AND state <> 1`
+DELETE FROM handoffs WHERE session = ? AND id = ? AND revision = ? AND state <> 1`
 
-const deleteHandoffs = `
-DELETE FROM handoffs WHERE session = ?`
+const deleteSome = `
+DELETE FROM handoffs WHERE id IN (SELECT h.id FROM handoffs h WHERE h.session = ? ORDER BY h.id LIMIT ?)`

@@ -57,10 +57,11 @@ func (d *Desk) Records(q store.Querier, session int64, after string, limit int) 
 	return work.Lines(q.Query(selectRecords, session, from, limit), scan, (*Handoff).line, func(x *Handoff) int64 { return x.ID })
 }
 
-// Forget removes all handoffs of a session.
-func (d *Desk) Forget(tx *store.Tx, session int64) error {
-	_, err := tx.Exec(deleteHandoffs, session)
-	return err
+// Erase removes up to limit handoffs of a session that is being deleted, and reports whether there may
+// be more.
+func (d *Desk) Erase(tx *store.Tx, session int64, limit int) (bool, error) {
+	n, err := tx.Exec(deleteSome, session, limit)
+	return n == int64(limit), err
 }
 
 // Finished returns handoffs that were settled at or before a time, the oldest first.
@@ -72,7 +73,7 @@ func (d *Desk) Finished(q store.Querier, session int64, before time.Time, limit 
 		if err != nil {
 			return nil, err
 		}
-		done[i] = work.Done{Key: found[i].ID, At: found[i].SettledAt, Line: line}
+		done[i] = work.Done{Key: found[i].ID, At: found[i].SettledAt, Line: line, Revision: found[i].Revision}
 	}
 	return done, err
 }
@@ -83,12 +84,13 @@ func (d *Desk) CountFinished(q store.Querier, session int64, before time.Time) (
 	return n, err
 }
 
-// Remove removes handoffs that Finished has returned. Errors: fault.Conflict if one of them is gone.
-func (d *Desk) Remove(tx *store.Tx, session int64, keys []int64) error {
-	for _, key := range keys {
-		n, err := tx.Exec(deleteSettled, session, key)
+// Remove removes handoffs that Finished has returned. Errors: fault.Conflict if one of them has
+// changed since, as the checklist of an accepted handoff can, or has been removed.
+func (d *Desk) Remove(tx *store.Tx, session int64, done []work.Done) error {
+	for i := range done {
+		n, err := tx.Exec(deleteSettled, session, done[i].Key, done[i].Revision)
 		if err == nil && n == 0 {
-			err = fault.New(fault.Conflict, "HANDOFF_REMOVED", "handoff %d has been removed already", key)
+			err = fault.New(fault.Conflict, "HANDOFF_CHANGED", "handoff %d has changed or has been removed", done[i].Key)
 		}
 		if err != nil {
 			return err

@@ -51,6 +51,7 @@ func (s *Service) CreateHandoff(ctx context.Context, in *pb.CreateHandoffRequest
 // AcceptHandoff implements pb.HandoffServiceServer.
 func (s *Service) AcceptHandoff(ctx context.Context, in *pb.AcceptHandoffRequest) (*pb.AcceptHandoffResponse, error) {
 	var c valid.Check
+	c.Line("id", in.GetId(), valid.MaxID)
 	c.Text("notes", in.GetNotes(), MaxItem)
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -69,6 +70,7 @@ func (s *Service) AcceptHandoff(ctx context.Context, in *pb.AcceptHandoffRequest
 // RejectHandoff implements pb.HandoffServiceServer.
 func (s *Service) RejectHandoff(ctx context.Context, in *pb.RejectHandoffRequest) (*pb.RejectHandoffResponse, error) {
 	var c valid.Check
+	c.Line("id", in.GetId(), valid.MaxID)
 	required(&c, "notes", in.GetNotes(), MaxItem)
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -87,6 +89,7 @@ func (s *Service) RejectHandoff(ctx context.Context, in *pb.RejectHandoffRequest
 // CancelHandoff implements pb.HandoffServiceServer.
 func (s *Service) CancelHandoff(ctx context.Context, in *pb.CancelHandoffRequest) (*pb.CancelHandoffResponse, error) {
 	var c valid.Check
+	c.Line("id", in.GetId(), valid.MaxID)
 	c.Text("notes", in.GetNotes(), MaxItem)
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -104,6 +107,11 @@ func (s *Service) CancelHandoff(ctx context.Context, in *pb.CancelHandoffRequest
 
 // CheckHandoffItem implements pb.HandoffServiceServer.
 func (s *Service) CheckHandoffItem(ctx context.Context, in *pb.CheckHandoffItemRequest) (*pb.CheckHandoffItemResponse, error) {
+	var c valid.Check
+	c.Line("id", in.GetId(), valid.MaxID)
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
 	req, err := once.Of(ctx, "CheckHandoffItem", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
@@ -118,6 +126,7 @@ func (s *Service) CheckHandoffItem(ctx context.Context, in *pb.CheckHandoffItemR
 // GetHandoff implements pb.HandoffServiceServer.
 func (s *Service) GetHandoff(ctx context.Context, in *pb.GetHandoffRequest) (*pb.GetHandoffResponse, error) {
 	var c valid.Check
+	c.Line("id", in.GetId(), valid.MaxID)
 	wait := c.Duration("wait", in.GetWait(), 0, longestWait, 0)
 	if err := c.Err(); err != nil {
 		return nil, err

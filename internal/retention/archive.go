@@ -95,6 +95,9 @@ func (k *Keeper) move(ctx context.Context, p *plan, s Session, kind string, l *l
 	if err := k.seam(); err != nil {
 		return 0, err
 	}
+	if k.Archived != nil {
+		k.Archived(kind)
+	}
 	err = k.Store.Write(ctx, func(tx *store.Tx) error {
 		if err := remove(tx); err != nil {
 			return err

@@ -60,8 +60,8 @@ func (k *Keeper) finishedOf(ctx context.Context, p *plan, part *Part, s Session)
 			return next, nil
 		}
 		oldest := done[0].At.Add(s.KeepMessages)
-		keys := l.take(done)
-		moved, err := k.move(ctx, p, s, part.Kind, &l, func(tx *store.Tx) error { return part.Remove(tx, s.ID, keys) })
+		done = l.take(done)
+		moved, err := k.move(ctx, p, s, part.Kind, &l, func(tx *store.Tx) error { return part.Remove(tx, s.ID, done) })
 		p.counts.Work += moved
 		if fault.KindOf(err) == fault.Conflict {
 			k.wakeBy(k.Clock.Now().Add(retry))
@@ -89,16 +89,15 @@ func (k *Keeper) countFinished(ctx context.Context, p *plan, part *Part, s Sessi
 	})
 }
 
-// take replaces the lines by those of finished work, as many as make a page, and returns their keys.
-func (l *lines) take(done []work.Done) (keys []int64) {
+// take replaces the lines by those of finished work, as many as make a page, and returns that work.
+func (l *lines) take(done []work.Done) []work.Done {
 	l.reset()
 	bytes := 0
-	for _, d := range done {
-		if bytes += len(d.Line); bytes > pageBytes && len(keys) > 0 {
-			break
+	for i, d := range done {
+		if bytes += len(d.Line); bytes > pageBytes && i > 0 {
+			return done[:i]
 		}
 		l.add(d.At, d.Line)
-		keys = append(keys, d.Key)
 	}
-	return keys
+	return done
 }

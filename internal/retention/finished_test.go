@@ -57,9 +57,9 @@ func (*jobs) read(rows *store.Rows) (done []work.Done, err error) {
 	return done, rows.Err()
 }
 
-func (j *jobs) remove(tx *store.Tx, _ int64, keys []int64) error {
-	for _, key := range keys {
-		if _, err := tx.Exec(`DELETE FROM items WHERE revision = ?`, key); err != nil {
+func (j *jobs) remove(tx *store.Tx, _ int64, done []work.Done) error {
+	for _, d := range done {
+		if _, err := tx.Exec(`DELETE FROM items WHERE revision = ?`, d.Key); err != nil {
 			return err
 		}
 	}

@@ -133,12 +133,12 @@ type Part struct {
 	// part out.
 	CountFinished func(q store.Querier, session int64, before time.Time) (int64, error)
 	// Remove removes pieces that Finished has returned, with all rows that belong to them, and adds no
-	// event. Errors: fault.Conflict if Finished would no longer return one of them; the keeper then
-	// keeps them all and tries again later.
-	Remove func(tx *store.Tx, session int64, keys []int64) error
+	// event. Errors: fault.Conflict if Finished would no longer return one of them as it did; the
+	// keeper then keeps them all and tries again later.
+	Remove func(tx *store.Tx, session int64, done []work.Done) error
 }
 
-// Options say what to keep and where. All are required but Log, Fault and Tidy.
+// Options say what to keep and where. All are required but Log, Tidy and Archived.
 type Options struct {
 	Store    *store.Store
 	Sessions Sessions
@@ -147,10 +147,13 @@ type Options struct {
 	Parts    []Part
 	// Tidy checks up to limit rows of any session, removes those that are of no more use, and
 	// returns how many it has checked: fewer than limit if there are no more.
-	Tidy  func(tx *store.Tx, limit int) (int64, error)
-	Dir   string // the data folder
-	Clock clockwork.Clock
-	Log   *zap.Logger
+	Tidy func(tx *store.Tx, limit int) (int64, error)
+	Dir  string // the data folder
+	// Archived runs after a page of a kind was archived, and before it is removed. A test changes
+	// something there. Nil = nothing.
+	Archived func(kind string)
+	Clock    clockwork.Clock
+	Log      *zap.Logger
 }
 
 // A Keeper archives, exports and deletes. Its methods may be called concurrently.

@@ -80,6 +80,9 @@ func (tx *Tx) NextRevision() int64 {
 	return tx.writer.counter
 }
 
+// Changed returns how many rows the function has inserted, updated or deleted so far.
+func (tx *Tx) Changed() int { return tx.rows }
+
 // Now returns the wall clock as it was when the function started: one value per function.
 func (tx *Tx) Now() time.Time { return tx.now }
 

@@ -2,11 +2,9 @@ package votes
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"brokerd/internal/caller"
 	"brokerd/internal/fault"
@@ -22,18 +20,18 @@ import (
 func (v *Votes) Cast(
 	ctx context.Context, who caller.Caller, req once.Request, id, option, reason string,
 ) (Vote, error) {
-	var out Vote
+	var out Closing
 	err := v.act(ctx, who, req, &out, func(t *change) (err error) {
 		if t.actor.System() {
 			return fault.AgentRequired()
 		}
-		out, err = t.cast(id, option, reason)
+		out.Vote, err = t.cast(id, option, reason)
 		return err
 	})
 	if err != nil {
 		return Vote{}, fmt.Errorf("cast ballot: %w", err)
 	}
-	return out, nil
+	return out.Vote, nil
 }
 
 func (t *change) cast(id, option, reason string) (Vote, error) {
@@ -178,10 +176,9 @@ func (t *change) close(v *Vote, end End, reason string) error {
 	if leader >= 0 {
 		v.Winner = v.Options[leader].Text
 	}
-	announcement := v.announcement()
 	line := fmt.Sprintf("the vote %q closed: %s", v.Title, v.result())
 	var err error
-	if v.Revision, err = t.append(closedEvent, v, line, announcement); err != nil {
+	if v.Revision, err = t.append(closedEvent, v, line, v.announcement()); err != nil {
 		return err
 	}
 	_, err = t.tx.Exec(updateClosed, int(v.Outcome), orNull(v.Winner), int(end), orNull(v.ClosedBy), orNull(reason),
@@ -195,40 +192,8 @@ func (t *change) close(v *Vote, end End, reason string) error {
 	if end == SessionClosed {
 		return nil // the session has cancelled its messages, and takes no notices
 	}
-	return t.announce(v, announcement)
-}
-
-// announce withdraws the letters of a vote, and notifies its electorate and its opener.
-func (t *change) announce(v *Vote, announcement map[string]any) error {
-	if err := t.post.Withdraw(t.tx, t.session, work.Moot{About: v.Key, Type: initiateType}); err != nil {
-		return err
-	}
-	electors, err := ballots(t.tx, v.Key)
-	if err != nil {
-		return err
-	}
-	payload, err := json.Marshal(announcement)
-	if err != nil {
-		return err
-	}
-	n := work.Notice{
-		Type: announcementType, Subject: v.Title + ": " + v.result(), Payload: string(payload), Task: v.Task, About: v.Key,
-	}
-	names := []string{}
-	if v.Opener != caller.System && v.Opener != t.gone {
-		names = append(names, v.Opener)
-	}
-	for _, e := range electors {
-		if !e.Left && e.Agent != v.Opener {
-			names = append(names, e.Agent)
-		}
-	}
-	for _, n.Agent = range names {
-		if err := t.post.Notify(t.tx, t.session, n); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err = t.backlog.Do(t.tx, work.Chore{Kind: announceChore, Session: v.Session, Item: v.Key})
+	return err
 }
 
 // announcement is the payload of the notices, and the details of the event, of a closed vote.
@@ -271,21 +236,22 @@ func (v *Vote) result() string {
 	}
 }
 
-// closeDue closes the votes whose deadlines have passed, and returns the next deadline.
-func (v *Votes) closeDue(tx *store.Tx) (next time.Time, err error) {
-	due, err := all(tx, selectDue, tx.Now(), duePage)
-	if err != nil {
-		return next, err
+// deadlines returns the votes that close next.
+func deadlines(q store.Querier, limit int) ([]work.Entry[int64], error) {
+	return store.Collect(q.Query(selectDeadlines, limit), func(r *store.Rows) (e work.Entry[int64], err error) {
+		return e, r.Scan(&e.Key, &e.At)
+	})
+}
+
+// closeDue closes a vote if its deadline has passed.
+func (v *Votes) closeDue(tx *store.Tx, key int64) error {
+	found, err := all(tx, selectAny, key)
+	if err != nil || len(found) == 0 || !found[0].Open() || found[0].Deadline.After(tx.Now()) {
+		return err
 	}
-	for i := range due {
-		t := &change{Votes: v, tx: tx, session: due[i].Session}
-		if err := t.close(&due[i], DeadlineEnd, ""); err != nil {
-			return next, fmt.Errorf("close vote %s: %w", due[i].ID(), err)
-		}
+	t := &change{Votes: v, tx: tx, session: found[0].Session}
+	if err := t.close(&found[0], DeadlineEnd, ""); err != nil {
+		return fmt.Errorf("close vote %s: %w", found[0].ID(), err)
 	}
-	err = tx.QueryRow(selectNextDeadline).Scan(&next)
-	if errors.Is(err, store.ErrNoRows) {
-		return time.Time{}, nil
-	}
-	return next, err
+	return nil
 }

@@ -13,7 +13,7 @@ func Checks(most int) []func(q store.Querier) ([]string, error) {
 var invariants = [...]work.Invariant{
 	{Says: "its numbers of electors and ballots are not those of its electorate", Query: `
 		SELECT v.id FROM votes v WHERE (v.electors, v.ballots) <> (
-			SELECT count(*) FILTER (WHERE e.departed = 0 OR e.position IS NOT NULL), count(e.position)
+			SELECT count(*) FILTER (WHERE e.departed <> 1 OR e.position IS NOT NULL), count(e.position)
 			FROM vote_electors e WHERE e.vote = v.id)`},
 	{Says: "the ballots of an option are not those of its electorate", Query: `
 		SELECT o.vote FROM vote_options o WHERE o.ballots <> (

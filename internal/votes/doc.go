@@ -13,8 +13,8 @@
 // The electorate is fixed when the vote opens. Each elector has one ballot, which it may change until
 // the vote closes. A vote closes once; the tally of its outcome has exactly the ballots that were
 // committed before that. An elector that deregisters leaves the electorate, and its ballot counts if it
-// has cast one. The opening and the letters to the electorate are one transaction, and so are the
-// closing and its notices.
+// has cast one. The opening and the letters to the electorate are one transaction. The closing comes
+// with its first notices; the backlog sends those of a large electorate page by page, each exactly once.
 //
 // # Counting
 //

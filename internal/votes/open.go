@@ -50,16 +50,17 @@ type change struct {
 	tx      *store.Tx
 	session int64
 	actor   work.Agent // the zero Agent is the broker
-	gone    string     // an agent that deregisters in this transaction
 }
 
-// act runs fn in a transaction as the calling agent or operator, once per request. answer is as in
-// once.Request.
+// act runs fn in a transaction as the calling agent or operator, once per request. fn leaves the
+// answer in out; a repeated request receives it again.
 func (v *Votes) act(
-	ctx context.Context, who caller.Caller, req once.Request, answer any, fn func(t *change) error,
+	ctx context.Context, who caller.Caller, req once.Request, out *Closing, fn func(t *change) error,
 ) error {
 	return v.store.Write(ctx, func(tx *store.Tx) error {
-		_, err := req.Do(tx, answer, func() error {
+		*out = Closing{} // the function can run twice
+		var kept keptVote
+		seen, err := req.Do(tx, &kept, func() error {
 			s, err := v.dir.Session(tx, who.Session)
 			if err != nil {
 				return err
@@ -68,8 +69,13 @@ func (v *Votes) act(
 			if err != nil {
 				return err
 			}
-			return fn(&change{Votes: v, tx: tx, session: s.ID, actor: actor})
+			err = fn(&change{Votes: v, tx: tx, session: s.ID, actor: actor})
+			kept = keep(out)
+			return err
 		})
+		if err == nil && seen {
+			*out, err = kept.closing(tx)
+		}
 		return err
 	})
 }
@@ -81,15 +87,15 @@ func (v *Votes) Open(ctx context.Context, who caller.Caller, req once.Request, m
 	if err := v.post.Admit(ctx, who); err != nil {
 		return Vote{}, err
 	}
-	var out Vote
+	var out Closing
 	err := v.act(ctx, who, req, &out, func(t *change) (err error) {
-		out, err = t.open(m)
+		out.Vote, err = t.open(m)
 		return err
 	})
 	if err != nil {
 		return Vote{}, fmt.Errorf("open vote: %w", err)
 	}
-	return out, nil
+	return out.Vote, nil
 }
 
 func (t *change) open(m Motion) (Vote, error) {

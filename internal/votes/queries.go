@@ -69,9 +69,11 @@ const (
 
 	selectVote = `
 		SELECT ` + voteColumns + `, v.description FROM votes v WHERE v.id = ? AND v.session = ?`
+	selectEdge = `
+		SELECT id FROM votes WHERE session = ? AND id < ? ORDER BY id DESC LIMIT 1 OFFSET ?`
 	selectVotes = `
 		SELECT ` + voteColumns + `, NULL FROM votes v
-		WHERE v.session = ? AND v.id < ?
+		WHERE v.session = ? AND v.id < ? AND v.id >= ?
 			AND (? <> 1 OR v.closed_at IS NULL) AND (? <> 2 OR v.closed_at IS NOT NULL)
 			AND (? = '' OR v.opener = ?) AND (? = '' OR v.task = ?)
 			AND (? = '' OR EXISTS (SELECT 1 FROM vote_electors e WHERE e.vote = v.id AND e.agent = ?))
@@ -79,22 +81,26 @@ const (
 	selectOfTask = `
 		SELECT ` + voteColumns + `, NULL FROM votes v WHERE v.session = ? AND v.task = ? ORDER BY v.id DESC LIMIT ?`
 	selectOpen = `
-		SELECT ` + voteColumns + `, NULL FROM votes v WHERE v.session = ? AND v.closed_at IS NULL ORDER BY v.id`
+		SELECT ` + voteColumns + `, NULL FROM votes v
+		WHERE v.session = ? AND v.closed_at IS NULL AND v.id > ? ORDER BY v.id LIMIT ?`
+	selectAny = `
+		SELECT ` + voteColumns + `, NULL FROM votes v WHERE v.id = ?`
 	selectOldestOpen = `
 		SELECT ` + voteColumns + `, NULL FROM votes v
 		WHERE v.session = ? AND v.closed_at IS NULL ORDER BY v.id LIMIT ?`
+	// announced leaves out votes whose end the backlog still announces.
+	announced = `
+			AND NOT EXISTS (SELECT 1 FROM work_backlog c WHERE c.feature = 'votes' AND c.item = v.id AND c.kind = 'announce')`
 	selectFinished = `
 		SELECT ` + voteColumns + `, v.description FROM votes v
-		WHERE v.session = ? AND v.closed_at <= ? ORDER BY v.closed_at, v.id LIMIT ?`
+		WHERE v.session = ? AND v.closed_at <= ?` + announced + `
+		ORDER BY v.closed_at, v.id LIMIT ?`
 	countFinished = `
-		SELECT count(*) FROM votes WHERE session = ? AND closed_at <= ?`
+		SELECT count(*) FROM votes v WHERE v.session = ? AND v.closed_at <= ?` + announced
 	selectRecords = `
 		SELECT ` + voteColumns + `, v.description FROM votes v WHERE v.session = ? AND v.id > ? ORDER BY v.id LIMIT ?`
-	selectDue = `
-		SELECT ` + voteColumns + `, NULL FROM votes v
-		WHERE v.closed_at IS NULL AND v.deadline <= ? ORDER BY v.deadline LIMIT ?`
-	selectNextDeadline = `
-		SELECT deadline FROM votes WHERE closed_at IS NULL AND deadline > 0 ORDER BY deadline LIMIT 1`
+	selectDeadlines = `
+		SELECT id, deadline FROM votes WHERE closed_at IS NULL AND deadline > 0 ORDER BY deadline LIMIT ?`
 	countOpen = `
 		SELECT count(*) FROM votes WHERE session = ? AND closed_at IS NULL`
 
@@ -108,9 +114,11 @@ const (
 		SELECT e.agent, o.option, e.reason, e.cast_at, e.changes, e.departed
 		FROM vote_electors e LEFT JOIN vote_options o ON o.vote = e.vote AND o.position = e.position
 		WHERE e.vote = ? AND e.agent = ?`
-	selectOfElector = `
+	selectLeaving = `
 		SELECT ` + voteColumns + `, NULL FROM votes v JOIN vote_electors e ON e.vote = v.id AND e.agent = ?
-		WHERE v.session = ? AND v.closed_at IS NULL AND e.departed = 0 ORDER BY v.id`
+		WHERE v.session = ? AND v.closed_at IS NULL AND e.departed = 2 ORDER BY v.id LIMIT ?`
+	selectAudience = `
+		SELECT agent FROM vote_electors WHERE vote = ? AND agent > ? AND departed = 0 ORDER BY agent LIMIT ?`
 	selectOwed = `
 		SELECT ` + voteColumns + `, NULL FROM votes v JOIN vote_electors e ON e.vote = v.id AND e.agent = ?
 		WHERE v.session = ? AND v.closed_at IS NULL AND e.departed = 0 AND e.position IS NULL ORDER BY v.id LIMIT ?`
@@ -120,6 +128,9 @@ const (
 
 	updateBallot = `
 		UPDATE vote_electors SET position = ?, reason = ?, cast_at = ?, changes = ? WHERE vote = ? AND agent = ?`
+	markLeaving = `
+		UPDATE vote_electors SET departed = 2
+		WHERE agent = ? AND departed = 0 AND vote IN (SELECT v.id FROM votes v WHERE v.session = ? AND v.closed_at IS NULL)`
 	updateDeparted = `
 		UPDATE vote_electors SET departed = 1 WHERE vote = ? AND agent = ?`
 	updateOption = `
@@ -135,7 +146,7 @@ const (
 	deleteOptions = `
 		DELETE FROM vote_options WHERE vote = ?`
 	deleteVote = `
-		DELETE FROM votes WHERE id = ? AND session = ? AND closed_at IS NOT NULL`
+		DELETE FROM votes AS v WHERE v.id = ? AND v.session = ? AND v.closed_at IS NOT NULL` + announced
 	selectIDs = `
 		SELECT id FROM votes WHERE session = ? ORDER BY id LIMIT ?`
 	deleteAnyVote = `

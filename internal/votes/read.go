@@ -2,11 +2,13 @@ package votes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"brokerd/internal/caller"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 // pageBytes is about how many bytes of texts a page of a list has.
@@ -65,11 +67,12 @@ type Selection struct {
 // A Page is a part of a list, without descriptions.
 type Page struct {
 	Votes    []Vote
-	More     bool
+	Next     int64 // the key to continue before; 0 = there are no more
 	Revision int64 // of the snapshot
 }
 
-// List returns votes, the newest first: at most Limit, and about pageBytes.
+// List returns votes, the newest first: at most Limit, and about pageBytes, of work.MostRead that it
+// reads.
 func (v *Votes) List(ctx context.Context, who caller.Caller, sel Selection) (Page, error) {
 	if sel.Before == 0 {
 		sel.Before = 1<<63 - 1
@@ -81,8 +84,13 @@ func (v *Votes) List(ctx context.Context, who caller.Caller, sel Selection) (Pag
 			return err
 		}
 		p = Page{Revision: snap.Revision()}
+		edge := int64(0)
+		err = snap.QueryRow(selectEdge, s.ID, sel.Before, work.MostRead-1).Scan(&edge)
+		if err != nil && !errors.Is(err, store.ErrNoRows) {
+			return err
+		}
 		bytes := 0
-		rows := snap.Query(selectVotes, s.ID, sel.Before, sel.State, sel.State, sel.Opener, sel.Opener, sel.Task, sel.Task,
+		rows := snap.Query(selectVotes, s.ID, sel.Before, edge, sel.State, sel.State, sel.Opener, sel.Opener, sel.Task, sel.Task,
 			sel.Elector, sel.Elector, sel.Limit+1)
 		defer rows.Close()
 		for rows.Next() {
@@ -90,7 +98,8 @@ func (v *Votes) List(ctx context.Context, who caller.Caller, sel Selection) (Pag
 			if err != nil {
 				return err
 			}
-			if p.More = len(p.Votes) == sel.Limit || bytes > pageBytes; p.More {
+			if len(p.Votes) == sel.Limit || bytes > pageBytes {
+				p.Next = p.Votes[len(p.Votes)-1].Key
 				return nil
 			}
 			if err := readOptions(snap, &vote); err != nil {
@@ -99,6 +108,7 @@ func (v *Votes) List(ctx context.Context, who caller.Caller, sel Selection) (Pag
 			bytes += vote.size()
 			p.Votes = append(p.Votes, vote)
 		}
+		p.Next = edge
 		return rows.Err()
 	})
 	if err != nil {

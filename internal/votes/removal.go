@@ -76,11 +76,16 @@ func (v *Votes) Finished(q store.Querier, session int64, before time.Time, limit
 	return done, err
 }
 
-// lines writes the votes of a query as lines of JSON, until they have about work.RecordBytes.
+// mostBallots is about how many ballots the votes have that one function of the writer removes.
+const mostBallots = 5000
+
+// lines writes the votes of a query as lines of JSON, until they have about work.RecordBytes, or about
+// mostBallots.
 func lines(q store.Querier, to func(v *Vote, line []byte), query string, args ...any) error {
 	rows := q.Query(query, args...)
 	defer rows.Close()
-	for bytes := 0; bytes < work.RecordBytes && rows.Next(); {
+	read := 0
+	for bytes := 0; bytes < work.RecordBytes && read < mostBallots && rows.Next(); {
 		v, err := scan(rows)
 		if err != nil {
 			return err
@@ -97,6 +102,7 @@ func lines(q store.Querier, to func(v *Vote, line []byte), query string, args ..
 			return err
 		}
 		bytes += len(line)
+		read += len(cast)
 		to(&v, line)
 	}
 	return rows.Err()
@@ -158,7 +164,7 @@ func removeRows(tx *store.Tx, key int64) error {
 }
 
 // Erase removes up to limit votes of a session that is being deleted, and reports whether there may be
-// more.
+// more. It stops earlier once it has removed many ballots.
 func (v *Votes) Erase(tx *store.Tx, session int64, limit int) (bool, error) {
 	var keys []int64
 	rows := tx.Query(selectIDs, session, limit)
@@ -173,7 +179,11 @@ func (v *Votes) Erase(tx *store.Tx, session int64, limit int) (bool, error) {
 	if err := rows.Err(); err != nil {
 		return false, err
 	}
+	page := work.NewPage(tx)
 	for _, key := range keys {
+		if page.Full() {
+			return true, nil
+		}
 		if _, err := tx.Exec(deleteAnyVote, key); err != nil {
 			return false, fmt.Errorf("remove vote: %w", err)
 		}

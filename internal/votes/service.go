@@ -131,8 +131,8 @@ func (s *Service) ListVotes(ctx context.Context, in *pb.ListVotesRequest) (*pb.L
 	for i := range p.Votes {
 		out.Votes = append(out.Votes, voteProto(&p.Votes[i]))
 	}
-	if p.More {
-		out.NextPageToken = page.Token(voteList, p.Votes[len(p.Votes)-1].Key)
+	if p.Next != 0 {
+		out.NextPageToken = page.Token(voteList, p.Next)
 	}
 	return out, nil
 }

@@ -23,7 +23,6 @@ const (
 	maxReason       = 4 << 10  // bytes, of a ballot
 	longest         = 365 * 24 * time.Hour
 	defaultDuration = 24 * time.Hour
-	duePage         = 100 // votes that one transaction closes
 )
 
 // kind is the kind of work, letter that of its ids.
@@ -122,6 +121,7 @@ type Votes struct {
 	observer  work.Observer    // nil = no metrics
 	hub       *work.Hub[int64] // calls that wait for the end of a vote
 	deadlines *work.Calendar
+	backlog   *work.Backlog
 }
 
 // New returns the votes of a store that was opened with Migrations.
@@ -129,21 +129,28 @@ func New(
 	s *store.Store, log *events.Log, dir work.Directory, post work.Post, clock clockwork.Clock, logger *zap.Logger,
 ) *Votes {
 	v := &Votes{store: s, log: log, dir: dir, post: post, hub: work.NewHub[int64](clock)}
-	v.deadlines = work.NewCalendar(s, clock, logger, v.closeDue)
+	v.deadlines = work.NewItemCalendar(s, clock, logger, deadlines, v.closeDue)
+	v.backlog = work.NewBacklog(s, "votes", clock, logger, v.page)
 	return v
 }
 
 // Observe makes the votes report outcomes. It is called before Start.
 func (v *Votes) Observe(o work.Observer) { v.observer = o }
 
-// Start begins to close votes at their deadlines.
-func (v *Votes) Start() { v.deadlines.Start() }
+// Start begins to close votes at their deadlines, and resumes the backlog.
+func (v *Votes) Start() {
+	v.deadlines.Start()
+	v.backlog.Start()
+}
 
 // Drain ends waiting calls.
 func (v *Votes) Drain() { v.hub.Drain() }
 
-// Stop ends the calendar. Stopping twice is fine.
-func (v *Votes) Stop() { v.deadlines.Stop() }
+// Stop ends what Start has begun. Stopping twice is fine.
+func (v *Votes) Stop() {
+	v.deadlines.Stop()
+	v.backlog.Stop()
+}
 
 // find returns a vote of a session with its options. Errors: fault.NotFound.
 func find(q store.Querier, session int64, id string) (Vote, error) {

@@ -83,6 +83,8 @@ type Post interface {
 	// Withdraw ends the deliveries of messages that have become moot: it withdraws unread notices
 	// and unclaimed messages, and acknowledges messages that an agent has claimed.
 	Withdraw(tx *store.Tx, session int64, m Moot) error
+	// WithdrawSome is Withdraw for up to limit deliveries. It reports whether there may be more.
+	WithdrawSome(tx *store.Tx, session int64, m Moot, limit int) (more bool, err error)
 }
 
 // Moot selects messages that have become moot.
@@ -155,9 +157,10 @@ const MostCounted = 1000
 
 // A Done is a piece of finished work that can be archived and removed.
 type Done struct {
-	Key  int64     // of its row
-	At   time.Time // when it finished
-	Line []byte    // the work as a JSON object, as an export has it
+	Key      int64     // of its row
+	At       time.Time // when it finished
+	Line     []byte    // the work as a JSON object, as an export has it
+	Revision int64     // of its last change, for work that can change after it has finished
 }
 
 // An Observer counts outcomes, for metrics.
