@@ -51,13 +51,15 @@ func describeTasks(tasks []*pb.Task) []string {
 	return words
 }
 
-// heldTasks returns the tasks that the calling agent holds, up to a page of them.
+// heldTasks returns the tasks that the calling agent holds.
 func heldTasks(ctx context.Context, broker *client.Client) ([]*pb.Task, error) {
-	page, err := broker.Tasks().ListTasks(ctx, &pb.ListTasksRequest{
-		Holder: broker.Identity().Agent, PageSize: maxPage,
-		States: []pb.TaskState{pb.TaskState_TASK_STATE_CLAIMED, pb.TaskState_TASK_STATE_BLOCKED},
+	return pages(0, func(size int32, token string) ([]*pb.Task, string, error) {
+		page, err := broker.Tasks().ListTasks(ctx, &pb.ListTasksRequest{
+			Holder: broker.Identity().Agent, PageSize: size, PageToken: token,
+			States: []pb.TaskState{pb.TaskState_TASK_STATE_CLAIMED, pb.TaskState_TASK_STATE_BLOCKED},
+		})
+		return page.GetTasks(), page.GetNextPageToken(), err
 	})
-	return page.GetTasks(), err
 }
 
 // heldTask returns the id in the arguments or, without one, that of the only task which the agent

@@ -89,8 +89,8 @@ func (b *Backlog) Add(tx *store.Tx, c Chore) error {
 	return err
 }
 
-// Pending reports whether chores of a kind about a name are unfinished: the one with the highest
-// bound.
+// Pending reports whether a chore of a kind about a name is unfinished, and the highest bound of such
+// chores.
 func (b *Backlog) Pending(q store.Querier, kind string, session int64, name string) (bound int64, pending bool, err error) {
 	err = q.QueryRow(selectBound, b.feature, session, name, kind).Scan(&bound)
 	if errors.Is(err, store.ErrNoRows) {
