@@ -984,7 +984,7 @@ type CreateTasksRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As in SendMessagesRequest.
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// 1 to 1,000, at most 10,000 dependencies together.
+	// 1 to 1,000, at most 5,000 dependencies together.
 	Tasks         []*NewTask `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1988,7 +1988,7 @@ type CancelTaskResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most 1,000, the named task first.
 	Tasks []*TaskBrief `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
-	// How many were cancelled.
+	// How many were cancelled before the answer.
 	Cancelled     int32 `protobuf:"varint,2,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
 	Revision      int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -106,8 +106,8 @@ type TaskServiceClient interface {
 	ReleaseTask(ctx context.Context, in *ReleaseTaskRequest, opts ...grpc.CallOption) (*ReleaseTaskResponse, error)
 	// CancelTask cancels an unfinished task: its creator, an agent that may send directives, or an
 	// operator may; otherwise PERMISSION_DENIED (NOT_CREATOR). The holder gets a task_lost notice. FAILED_PRECONDITION (TASK_FINISHED) for a task that is DONE or FAILED; cancelling a
-	// CANCELLED task changes nothing. FAILED_PRECONDITION (TOO_MANY_TASKS) if cascade concerns more
-	// than 10,000 tasks.
+	// CANCELLED task changes nothing. If cascade concerns more than 1,000 tasks, the broker cancels
+	// the rest after the answer.
 	CancelTask(ctx context.Context, in *CancelTaskRequest, opts ...grpc.CallOption) (*CancelTaskResponse, error)
 	// RetryTask makes a FAILED task READY again, with all its attempts: its creator, an agent that may
 	// send directives, or an operator may; otherwise PERMISSION_DENIED (NOT_CREATOR).
@@ -117,6 +117,7 @@ type TaskServiceClient interface {
 	// With FULL, it answers for an id without a task too, if anything carries the id.
 	GetTask(ctx context.Context, in *GetTaskRequest, opts ...grpc.CallOption) (*GetTaskResponse, error)
 	// ListTasks lists tasks in the order of their creation, or those that the caller may claim now.
+	// A page can have fewer tasks than page_size, or none, and yet a next page.
 	ListTasks(ctx context.Context, in *ListTasksRequest, opts ...grpc.CallOption) (*ListTasksResponse, error)
 	// WaitTasks waits until tasks are DONE and agents have reported the status COMPLETED: all or any of
 	// them. It returns early when one of the tasks becomes FAILED, CANCELLED, BLOCKED or unblocked.
@@ -317,8 +318,8 @@ type TaskServiceServer interface {
 	ReleaseTask(context.Context, *ReleaseTaskRequest) (*ReleaseTaskResponse, error)
 	// CancelTask cancels an unfinished task: its creator, an agent that may send directives, or an
 	// operator may; otherwise PERMISSION_DENIED (NOT_CREATOR). The holder gets a task_lost notice. FAILED_PRECONDITION (TASK_FINISHED) for a task that is DONE or FAILED; cancelling a
-	// CANCELLED task changes nothing. FAILED_PRECONDITION (TOO_MANY_TASKS) if cascade concerns more
-	// than 10,000 tasks.
+	// CANCELLED task changes nothing. If cascade concerns more than 1,000 tasks, the broker cancels
+	// the rest after the answer.
 	CancelTask(context.Context, *CancelTaskRequest) (*CancelTaskResponse, error)
 	// RetryTask makes a FAILED task READY again, with all its attempts: its creator, an agent that may
 	// send directives, or an operator may; otherwise PERMISSION_DENIED (NOT_CREATOR).
@@ -328,6 +329,7 @@ type TaskServiceServer interface {
 	// With FULL, it answers for an id without a task too, if anything carries the id.
 	GetTask(context.Context, *GetTaskRequest) (*GetTaskResponse, error)
 	// ListTasks lists tasks in the order of their creation, or those that the caller may claim now.
+	// A page can have fewer tasks than page_size, or none, and yet a next page.
 	ListTasks(context.Context, *ListTasksRequest) (*ListTasksResponse, error)
 	// WaitTasks waits until tasks are DONE and agents have reported the status COMPLETED: all or any of
 	// them. It returns early when one of the tasks becomes FAILED, CANCELLED, BLOCKED or unblocked.

@@ -468,7 +468,7 @@ export type CreateTasksRequest = Message<"brokerd.v1.CreateTasksRequest"> & {
   requestId: string;
 
   /**
-   * 1 to 1,000, at most 10,000 dependencies together.
+   * 1 to 1,000, at most 5,000 dependencies together.
    *
    * @generated from field: repeated brokerd.v1.NewTask tasks = 2;
    */
@@ -1021,7 +1021,7 @@ export type CancelTaskResponse = Message<"brokerd.v1.CancelTaskResponse"> & {
   tasks: TaskBrief[];
 
   /**
-   * How many were cancelled.
+   * How many were cancelled before the answer.
    *
    * @generated from field: int32 cancelled = 2;
    */
@@ -1757,8 +1757,8 @@ export const TaskService: GenService<{
   /**
    * CancelTask cancels an unfinished task: its creator, an agent that may send directives, or an
    * operator may; otherwise PERMISSION_DENIED (NOT_CREATOR). The holder gets a task_lost notice. FAILED_PRECONDITION (TASK_FINISHED) for a task that is DONE or FAILED; cancelling a
-   * CANCELLED task changes nothing. FAILED_PRECONDITION (TOO_MANY_TASKS) if cascade concerns more
-   * than 10,000 tasks.
+   * CANCELLED task changes nothing. If cascade concerns more than 1,000 tasks, the broker cancels
+   * the rest after the answer.
    *
    * @generated from rpc brokerd.v1.TaskService.CancelTask
    */
@@ -1792,6 +1792,7 @@ export const TaskService: GenService<{
   },
   /**
    * ListTasks lists tasks in the order of their creation, or those that the caller may claim now.
+   * A page can have fewer tasks than page_size, or none, and yet a next page.
    *
    * @generated from rpc brokerd.v1.TaskService.ListTasks
    */
