@@ -24,7 +24,7 @@ GOVULNCHECK ?= v1.1.4
 # Many tests wait for leases, timeouts and processes: twice as many packages as processors keep the processors busy.
 TEST_PACKAGES_AT_A_TIME ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 # The packages that take longest start first, so that none of them runs alone at the end.
-LONG_TESTS := ./cmd/brokerctl ./internal/broker ./internal/web/browsertest ./internal/hostile ./internal/histories ./internal/crashtest
+LONG_TESTS := ./cmd/brokerctl ./internal/broker ./client ./internal/locks ./internal/app ./internal/web/browsertest ./internal/hostile ./internal/histories ./internal/crashtest
 
 # How many tests of a package run at once. Most tests wait, so it is more than the number of processors.
 TEST_PARALLEL ?= $(shell echo $$((4 * $$(getconf _NPROCESSORS_ONLN))))
