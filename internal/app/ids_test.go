@@ -48,6 +48,7 @@ func TestTables_RowIdsThatOthersReferToAreNeverReused(t *testing.T) {
 		"drains":            "has one row",
 		"requests":          "nothing refers to its ids",
 		"agent_losses":      "nothing refers to its ids",
+		"work_backlog":      "takes its ids from the counter",
 	}
 	dir := folder(t)
 	a := run(t, app.Config{Dir: dir})
