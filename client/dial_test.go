@@ -44,7 +44,49 @@ func TestDial_EveryCallCarriesTheIdentity(t *testing.T) {
 	wantHeaders(t, sent(t, f, c.In("t")), map[string]string{
 		"brokerd-agent": "a", "brokerd-session": "t", "authorization": "Bearer secret"})
 	wantHeaders(t, sent(t, f, c.As("b").AtIncarnation(7)), map[string]string{
-		"brokerd-agent": "b", "brokerd-session": "s", "brokerd-incarnation": "7", "authorization": "Bearer secret"})
+		"brokerd-agent": "b", "brokerd-session": "s", "brokerd-incarnation": "7", "authorization": "Bearer " + credential})
+}
+
+func TestReadCredential_RefusesASecretOfAnotherProgram(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "credential")
+	for _, secret := range []string{"ghp_ONE_LINE_SECRET", strings.Repeat("k", 44), strings.Repeat("k", 42) + "=", "two\nlines"} {
+		if err := os.WriteFile(file, []byte(secret), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := client.ReadCredential(file)
+		if err == nil || !strings.Contains(err.Error(), file) || strings.Contains(err.Error(), secret) {
+			t.Errorf("%q: %v", secret, err)
+		}
+	}
+}
+
+func TestEnvironment_IsThatOfAPartOfTheProgram(t *testing.T) {
+	t.Parallel()
+	f, _ := newFake(t)
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "data"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "data", "endpoint"), []byte("unix://"+f.address+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	variables := map[string]string{"BROKERD_DATA": "data", "BROKERD_AGENT": "a"} // relative to Dir
+	env := client.Environment{Getenv: func(name string) string { return variables[name] }, Dir: dir}
+	opts, err := env.Options()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.Dial(t.Context(), opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	wantHeaders(t, sent(t, f, c), map[string]string{"brokerd-agent": "a"})
+	paths, err := env.Paths("")
+	if root, _ := filepath.EvalSymlinks(dir); err != nil || paths.Root() != root {
+		t.Errorf("%v, %v", paths, err)
+	}
 }
 
 func TestDial_NobodyThereSaysHowToStartABroker(t *testing.T) {
@@ -86,8 +128,9 @@ func TestDial_RefusesAnAddressThatIsNone(t *testing.T) {
 
 func TestFromEnvironment_TakesEverythingFromTheVariables(t *testing.T) {
 	f, _ := newFake(t)
+	credential := strings.Repeat("k", 42) + "A"
 	file := filepath.Join(t.TempDir(), "credential")
-	if err := os.WriteFile(file, []byte("  secret\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("  "+credential+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	setEnvironment(t, map[string]string{"BROKERD_ADDR": "unix://" + f.address, "BROKERD_SESSION": "s", "BROKERD_AGENT": "a",

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -105,7 +106,12 @@ func (e Environment) Options() ([]Option, error) {
 	return opts, nil
 }
 
-// ReadCredential reads a credential from a file; white space around it does not count.
+// credentialBytes is the number of random bytes of a credential, which is their base64url.
+const credentialBytes = 32
+
+// ReadCredential reads a credential from a file; white space around it does not count. It refuses a text
+// that does not have the form of a credential, such as a secret of another program: a client must not send
+// it.
 func ReadCredential(file string) (string, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -114,6 +120,10 @@ func ReadCredential(file string) (string, error) {
 	secret := strings.TrimSpace(string(text))
 	if secret == "" {
 		return "", fmt.Errorf("read credential: %s is empty", file)
+	}
+	if raw, err := base64.RawURLEncoding.DecodeString(secret); err != nil || len(raw) != credentialBytes {
+		return "", fmt.Errorf("read credential: the content of %s does not have the form of a credential, so it is not sent",
+			file)
 	}
 	return secret, nil
 }

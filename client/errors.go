@@ -26,6 +26,21 @@ const errorDomain = "brokerd.v1"
 // answer as a broker.
 var ErrSilent = errors.New("connections are accepted but not answered")
 
+// ErrOtherUser is the cause of an UnreachableError if the broker's Unix socket belongs to another user:
+// a broker serves only its own user there.
+var ErrOtherUser = errors.New("its socket serves only its own user")
+
+// otherUser is an ErrOtherUser with the id of the broker's user.
+type otherUser int
+
+func (e otherUser) Error() string {
+	return fmt.Sprintf("belongs to user %d, and its socket serves only that user; this is user %d: act as that user, or "+
+		"name a TCP address of the broker with BROKERD_ADDR, and a credential with BROKERD_CREDENTIAL_FILE",
+		int(e), os.Geteuid())
+}
+
+func (e otherUser) Is(target error) bool { return target == ErrOtherUser }
+
 // An AddressError says why a client cannot connect to an address.
 type AddressError struct {
 	Address string
@@ -37,7 +52,7 @@ func (e *AddressError) Error() string { return fmt.Sprintf("address %q %s", e.Ad
 
 // An UnreachableError says that no broker answers. Its gRPC code is UNAVAILABLE. errors.Is tells
 // the causes apart: fs.ErrNotExist (there is no endpoint file or no socket), syscall.ECONNREFUSED
-// (the broker has ended), ErrSilent (its process is frozen or overloaded). errors.As finds a *TLSError.
+// (the broker has ended), ErrSilent (its process is frozen or overloaded), ErrOtherUser. errors.As finds a *TLSError.
 type UnreachableError struct {
 	Address string // where the client looked for it: an address, or the data folder if the client found none
 	Err     error
@@ -48,7 +63,7 @@ type UnreachableError struct {
 func (e *UnreachableError) Error() string {
 	const start = "start one with `brokerd`, or name another with BROKERD_ADDR"
 	switch {
-	case errors.As(e.Err, new(*TLSError)):
+	case errors.As(e.Err, new(*TLSError)), errors.Is(e.Err, ErrOtherUser):
 		return fmt.Sprintf("the broker at %s %v", e.Address, e.Err)
 	case errors.Is(e.Err, ErrSilent):
 		process, advice := "its process", "see its log, or restart it"
@@ -215,6 +230,11 @@ func itemError(index int, e *pb.ItemError) *ItemError {
 
 // unreachable returns the error for a broker that does not answer; fault is the dialFault.
 func (l *link) unreachable(fault *error) error {
+	if fault == nil || errors.Is(*fault, fs.ErrPermission) {
+		if owner := socketOwner(l.address); owner >= 0 && owner != os.Geteuid() {
+			return &UnreachableError{Address: l.address, Err: otherUser(owner)}
+		}
+	}
 	switch {
 	case fault == nil:
 		return &UnreachableError{Address: l.address, Err: ErrSilent, PID: int(l.peer.Load())}

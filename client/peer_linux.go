@@ -23,3 +23,16 @@ func peerProcess(conn net.Conn) (pid int) {
 	})
 	return pid
 }
+
+// socketOwner returns the id of the user whose socket an address names; -1 = unknown, or no socket.
+func socketOwner(address string) int {
+	target, err := parseAddress(address)
+	if err != nil || target.network != "unix" {
+		return -1
+	}
+	var info unix.Stat_t
+	if err := unix.Stat(target.where, &info); err != nil {
+		return -1
+	}
+	return int(info.Uid)
+}

@@ -32,6 +32,7 @@ var (
 // config is the content of a configFile.
 type config struct {
 	values map[string]string
+	given  map[string]string // values as the file has them: paths are relative to its folder
 	agents map[string]map[string]string
 }
 
@@ -48,6 +49,7 @@ type settings struct {
 
 	file       string   // the configFile that was found; "" without one
 	role       string   // the role that the file gives the agent
+	refused    error    // why no call can be made
 	otherAgent bool     // --agent names a different agent than environment and file
 	unchosen   []string // the agents of the file, if neither the caller nor the file chooses one of them
 }
@@ -57,15 +59,9 @@ func (c *cli) settings() (settings, error) {
 	if c.found != nil {
 		return *c.found, nil
 	}
-	path, err := c.findConfig()
+	path, file, err := c.folderConfig()
 	if err != nil {
 		return settings{}, err
-	}
-	var file config
-	if path != "" {
-		if file, err = readConfig(path); err != nil {
-			return settings{}, usagef("%s: %v", path, err)
-		}
 	}
 	choose := func(flag, given, variable, key string) setting {
 		switch env := c.env.get(variable); {
@@ -80,17 +76,12 @@ func (c *cli) settings() (settings, error) {
 	}
 	g := c.global
 	s := settings{
-		file:           path,
-		addr:           choose("--addr", g.addr, "BROKERD_ADDR", "addr"),
-		session:        choose("--session", g.session, "BROKERD_SESSION", "session"),
-		output:         choose("--output", g.output, "BROKERD_OUTPUT", "output"),
-		credentialFile: choose("", "", "BROKERD_CREDENTIAL_FILE", "credential_file"),
-		tls: client.TLS{
-			CA:         c.env.path(choose("", "", "BROKERD_TLS_CA", "tls_ca").value),
-			Cert:       c.env.path(choose("", "", "BROKERD_TLS_CERT", "tls_cert").value),
-			Key:        c.env.path(choose("", "", "BROKERD_TLS_KEY", "tls_key").value),
-			ServerName: c.env.get("BROKERD_TLS_SERVER_NAME"),
-		},
+		file:    path,
+		session: choose("--session", g.session, "BROKERD_SESSION", "session"),
+		output:  choose("--output", g.output, "BROKERD_OUTPUT", "output"),
+	}
+	if err := s.chooseConnection(c, file); err != nil {
+		return settings{}, err
 	}
 	before := choose("", "", "BROKERD_AGENT", "")
 	if before.value == "" {
@@ -132,6 +123,22 @@ func (c *cli) identity(file config, path string) setting {
 		return setting{names[0], path}
 	}
 	return setting{}
+}
+
+// folderConfig returns the configFile of the working folder, and its path; without one, "".
+func (c *cli) folderConfig() (string, config, error) {
+	if c.global.noConfig {
+		return "", config{}, nil
+	}
+	path, err := c.findConfig()
+	if path == "" || err != nil {
+		return "", config{}, err
+	}
+	file, err := readConfig(path)
+	if err != nil {
+		return "", config{}, usagef("%s: %v", path, err)
+	}
+	return path, file, nil
 }
 
 // findConfig looks for a configFile from the working folder upwards and returns its path, or "". A file that belongs to
@@ -183,7 +190,7 @@ func parseConfig(path string, text []byte) (config, error) {
 	if err := yaml.NewDecoder(bytes.NewReader(text)).Decode(&nodes); err != nil && !errors.Is(err, io.EOF) {
 		return config{}, err
 	}
-	read := config{values: map[string]string{}}
+	read := config{values: map[string]string{}, given: map[string]string{}}
 	for key, node := range nodes {
 		if !slices.Contains(configKeys, key) {
 			return config{}, unknownKey(node.Line, key, configKeys)
@@ -199,7 +206,7 @@ func parseConfig(path string, text []byte) (config, error) {
 		if err := node.Decode(&value); err != nil {
 			return config{}, fmt.Errorf("line %d: %s must be one value", node.Line, key)
 		}
-		read.values[key] = value
+		read.values[key], read.given[key] = value, value
 	}
 	for _, name := range read.names() {
 		for key := range read.agents[name] {

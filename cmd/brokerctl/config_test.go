@@ -67,6 +67,7 @@ func TestConfig_FaultsAreNamedWithFileAndKey(tt *testing.T) {
 		}
 	}
 	configure(t, "credential_file: secrets/none\n")
+	must0(t, "trust", "--yes")
 	dir := t.dir
 	if got := ctl(t, "inbox"); got.code != 2 || !strings.Contains(got.err, filepath.Join(dir, "secrets/none")) {
 		t.Errorf("a credential file is meant from where the file lies: %+v", got)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"brokerd/client"
@@ -13,13 +14,20 @@ func (c *cli) connect(ctx context.Context, more ...client.Option) (*client.Clien
 	if c.client != nil {
 		return c.client, nil
 	}
-	opts, err := c.env.client().Options()
-	if err != nil {
-		return nil, usagef("%v", err)
-	}
 	s, err := c.settings()
+	if err == nil {
+		err = s.refused
+	}
 	if err != nil {
 		return nil, err
+	}
+	env := c.env.client()
+	env.Getenv = func(name string) string { // the settings have the credential, or another one
+		return cond(name == "BROKERD_CREDENTIAL_FILE", "", c.env.get(name))
+	}
+	opts, err := env.Options()
+	if err != nil {
+		return nil, usagef("%v", err)
 	}
 	if len(s.unchosen) > 0 {
 		return nil, usagef("%s has several agents (%s) and nothing chooses one: export BROKERD_AGENT=NAME; in a coding agent: "+
@@ -29,13 +37,14 @@ func (c *cli) connect(ctx context.Context, more ...client.Option) (*client.Clien
 	if s.otherAgent { // the incarnation in the environment is not this one's, nor the lock
 		opts = append(opts, client.WithIncarnation(0), client.WithFence(0))
 	}
-	if file := s.credentialFile; file.from == s.file && file.value != "" {
+	if file := s.credentialFile; file.value != "" {
 		secret, err := client.ReadCredential(file.value)
 		if err != nil {
 			return nil, usagef("%s: %v", file.from, err)
 		}
 		opts = append(opts, client.WithCredential(secret))
 	}
+	c.env.Variables = slices.Concat(c.env.Variables, s.forChildren(c.env))
 	c.client, err = client.Dial(ctx, append(opts, more...)...)
 	if errors.As(err, new(*client.AddressError)) {
 		return nil, usagef("%s: %v", s.addr.from, err)

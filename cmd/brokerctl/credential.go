@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -75,6 +77,9 @@ Only this command prints the secret.`,
 			answer, err := o.issue(cmd.Context(), c, broker)
 			if err != nil {
 				return err
+			}
+			if o.request.Agent != "" && o.request.Role == "" {
+				o.warn(cmd, broker)
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
 				issued := answer.GetCredential()
@@ -149,6 +154,15 @@ func (o *credentialIssueOptions) issue(ctx context.Context, c *cli, broker *clie
 	}
 	answer.Secret = ""
 	return answer, nil
+}
+
+// warn reports the roles of directors that the agent may take, because its credential has no role.
+func (o *credentialIssueOptions) warn(cmd *cobra.Command, broker *client.Client) {
+	answer, err := broker.Sessions().GetSession(cmd.Context(), &pb.GetSessionRequest{Name: o.request.Session})
+	if roles := answer.GetSession().GetSettings().GetDirectors().GetNames(); err == nil && len(roles) > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: this credential has no role, so %s may register as %s and then direct other "+
+			"agents (halt, terminate, ...): bind it with --role ROLE\n", oneLine(o.request.Agent), strings.Join(roles, ", "))
+	}
 }
 
 func (o *credentialIssueOptions) call(ctx context.Context, broker *client.Client) (*pb.IssueCredentialResponse, error) {

@@ -114,3 +114,22 @@ func TestCredentialIssue_PrintsTheSecretOnce(tt *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+func TestCredential_WithoutARoleWarnsOfTheRolesThatDirect(tt *testing.T) {
+	t := newShell(tt)
+	startBroker(t)
+	got := ctl(t, "credential", "issue", "agent", "eve")
+	if got.code != 0 || !strings.HasPrefix(got.err, "warning: this credential has no role, so eve may register as lead, ") ||
+		!strings.HasSuffix(got.err, ": bind it with --role ROLE\n") {
+		t.Errorf("%+v", got)
+	}
+	for _, args := range [][]string{{"agent", "bob", "--role", "builder"}, {"observer"}, {"operator"}} {
+		if got := ctl(t, append([]string{"credential", "issue"}, args...)...); got.code != 0 || got.err != "" {
+			t.Errorf("%q: %+v", args, got)
+		}
+	}
+	must0(t, "session", "configure", "--director", "boss")
+	if got := ctl(t, "credential", "issue", "agent", "eve"); !strings.Contains(got.err, "may register as boss and") {
+		t.Errorf("another director: %+v", got)
+	}
+}

@@ -181,13 +181,14 @@ func TestCredentialTLS_AgentsWorkWithTheirCertificates(tt *testing.T) {
 		t.Errorf("the address is %s", address)
 	}
 	const cert, key = "ours/agents/default/builder-1.pem", "ours/agents/default/builder-1.key"
-	configure(t, "tls_ca: ours/ca.pem\ntls_cert: "+cert+"\ntls_key: "+key+"\n")
+	configure(t, "addr: "+address+"\ntls_ca: ours/ca.pem\ntls_cert: "+cert+"\ntls_key: "+key+"\n")
 	if err := os.Mkdir(t.path("below"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Chdir("below") // the file's paths are relative to its folder
-	must0(t, "--addr", address, "--agent", "builder-1", "agent", "register")
-	got := ctl(t, "--addr", address, "--agent", "critic-1", "agent", "register")
+	must0(t, "trust", "--yes")
+	must0(t, "--agent", "builder-1", "agent", "register")
+	got := ctl(t, "--agent", "critic-1", "agent", "register")
 	if got.code != exitDenied || !strings.Contains(got.err, "builder-1") {
 		t.Errorf("another agent's name: %+v", got)
 	}

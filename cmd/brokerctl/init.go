@@ -78,6 +78,13 @@ func (o *initOptions) run(c *cli, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if s.refused != nil {
+		return s.refused
+	}
+	store, err := c.env.trustStore()
+	if err != nil {
+		return err
+	}
 	// Only the caller names the agent to add. The file does not.
 	agent := cmp.Or(c.global.agent, c.env.get("BROKERD_AGENT"))
 	if o.role != "" && agent == "" {
@@ -88,8 +95,12 @@ func (o *initOptions) run(c *cli, cmd *cobra.Command) error {
 		return err
 	}
 	done := initialized{File: filepath.Join(dir, configFile), Session: cmp.Or(s.session.value, "default"), Agent: agent}
+	above, err := c.connectionAbove(done.File)
+	if err != nil {
+		return err
+	}
 	written, err := addition{
-		head: "Read by brokerctl in this folder and below; flags and environment win.",
+		store: store, above: above, head: "Read by brokerctl in this folder and below; flags and environment win.",
 		addr: c.global.addr, session: done.Session, output: c.global.output,
 		agent: agent, role: o.role, hookSession: c.hookSession(),
 	}.write(done.File)
@@ -136,7 +147,9 @@ func (o *initOptions) run(c *cli, cmd *cobra.Command) error {
 
 // An addition is what init and setup add to a configFile.
 type addition struct {
-	head                     string // the comment at the top of a new file
+	store                    trustStore        // receives what was written
+	above                    map[string]string // connectionKeys of a file in a folder above, which the new one replaces
+	head                     string            // the comment at the top of a new file
 	addr, session, output    string
 	agent, role, hookSession string
 }
@@ -156,6 +169,11 @@ func (a addition) write(path string) (config, error) {
 	if err != nil {
 		return config{}, err
 	}
+	if had, err := parseConfig(path, text); err == nil {
+		if err := a.store.mayExtend(path, had); err != nil {
+			return config{}, err
+		}
+	}
 	if text, err = a.to(path, text); err != nil {
 		return config{}, err
 	}
@@ -165,7 +183,22 @@ func (a addition) write(path string) (config, error) {
 	if _, err := f.WriteAt(text, 0); err != nil {
 		return config{}, err
 	}
-	return parseConfig(path, text)
+	written, err := parseConfig(path, text)
+	if err == nil && written.connects() {
+		err = a.store.add(path, written)
+	}
+	return written, err
+}
+
+// connectionAbove returns the connectionKeys of the file in a folder above that says where the calls of
+// this folder go.
+func (c *cli) connectionAbove(path string) (map[string]string, error) {
+	s, err := c.settings()
+	if err != nil || s.file == "" || s.file == path || s.addr.from != s.file {
+		return nil, err
+	}
+	_, file, err := c.folderConfig()
+	return file.values, err
 }
 
 // to returns the text of the file at path with the addition.
@@ -183,7 +216,11 @@ func (a addition) to(path string, text []byte) ([]byte, error) {
 		doc.Kind = yaml.DocumentNode
 	}
 	top := doc.Content[0]
-	for _, pair := range [][2]string{{"addr", a.addr}, {"session", a.session}, {"output", a.output}} {
+	pairs := [][2]string{{"addr", cmp.Or(a.addr, a.above["addr"])}, {"session", a.session}, {"output", a.output}}
+	for _, key := range fileKeys {
+		pairs = append(pairs, [2]string{key, a.above[key]})
+	}
+	for _, pair := range pairs {
 		key, value := pair[0], pair[1]
 		switch have := had.values[key]; {
 		case value == "" || have == value:

@@ -68,7 +68,7 @@ var outcomes = map[string][]any{
 	"task unblock": {&pb.UpdateTaskResponse{}}, "task update": {&pb.UpdateTaskResponse{}}, "task wait": {&pb.WaitTasksResponse{}},
 	"thread resolve": {&pb.ResolveThreadResponse{}}, "token acquire": {&pb.AcquireTokenResponse{}}, "token extend": {&pb.ExtendTokenResponse{}},
 	"token get": {&pb.GetTokenResponse{}}, "token list": {&pb.Token{}}, "token pass": {&pb.PassTokenResponse{}}, "token release": {&pb.ReleaseTokenResponse{}},
-	"token revoke": {&pb.RevokeTokenResponse{}}, "version": {versions{}}, "whoami": {identity{}},
+	"token revoke": {&pb.RevokeTokenResponse{}}, "trust": {trustDone{}, "with `--list`:", trustRow{}}, "version": {versions{}}, "whoami": {identity{}},
 }
 
 // textual are the commands that print no JSON: what they run prints its own output, or they write

@@ -54,11 +54,12 @@ func newMember(c *cli, wanted *pb.RegisterAgentRequest, log io.Writer) (*member,
 	if err != nil {
 		return nil, err
 	}
-	var file config
-	if s.file != "" {
-		if file, err = readConfig(s.file); err != nil {
-			return nil, usagef("%s: %v", s.file, err)
-		}
+	if s.refused != nil {
+		return nil, s.refused
+	}
+	_, file, err := c.folderConfig()
+	if err != nil {
+		return nil, err
 	}
 	c.found.unchosen = nil // the member chooses among them
 	folder, err := c.env.dir()

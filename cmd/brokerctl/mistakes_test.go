@@ -123,7 +123,7 @@ func TestMistakes_AreAnsweredInTermsOfTheCommandLine(tt *testing.T) {
 	must0(t, "--agent", "lead", "token", "pass", "deploy", "staging", "builder-1")
 	must0(t, "--agent", "lead", "task", "create", "The API", "--id", "api-task")
 	must0(t, "--agent", "lead", "task", "claim", "api-task")
-	if err := os.WriteFile(t.path("wrong.credential"), []byte("wrong"), 0o600); err != nil {
+	if err := os.WriteFile(t.path("wrong.credential"), []byte(strings.Repeat("A", 43)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	words := strings.NewReplacer(

@@ -101,6 +101,7 @@ var plainOutputs = map[string]string{
 	"top":               "a screen for a person",
 	"version":           "brokerctl's own words",
 	"work":              "the output of the program",
+	"trust":             "the path of the file; standard error has its values",
 }
 
 // frameOutput makes what cmd prints a text for a language model, if that is the format. The MCP server

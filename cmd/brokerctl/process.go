@@ -67,6 +67,9 @@ func (e environment) forCommand(broker *client.Client, more [][2]string) []strin
 
 // ownFailure is an error of brokerctl itself where the exit code is a command's: it cannot be mistaken for one.
 func ownFailure(c *cli, what string, err error) error {
+	if errors.Is(err, errRefused) {
+		return err
+	}
 	_, text := c.explain(err)
 	return &failure{code: exitOwnFailure, text: what + ": " + text, err: err}
 }

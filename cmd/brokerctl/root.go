@@ -41,6 +41,8 @@ type globalOptions struct {
 	session string
 	agent   string
 	output  string
+
+	noConfig bool
 	screenOptions
 
 	operator bool // --agent '' was given: act as operator whatever the environment says
@@ -52,6 +54,7 @@ func (o *globalOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.session, "session", "", "the session to work in (BROKERD_SESSION; default: default)")
 	f.StringVar(&o.agent, "agent", "", "the agent to act as (BROKERD_AGENT; none or '': as operator)")
 	f.StringVarP(&o.output, "output", "o", "", "table, json or prompt (BROKERD_OUTPUT; default: table)")
+	f.BoolVar(&o.noConfig, "no-config", false, "ignore .brokerd.yaml")
 	o.screenOptions.AddFlags(f)
 }
 
@@ -126,7 +129,7 @@ func newRoot(c *cli) *cobra.Command {
 		newMCPCommand(c))
 	add("watch", newEventCommand(c), newStatusCommand(c), newOverviewCommand(c), newTopCommand(c), newDashboardCommand(c),
 		newReportCommand(c), newExplainCommand(c), newWhoamiCommand(c), newPingCommand(c), newAdminCommand(c))
-	add("other", newInitCommand(c), newSetupCommand(c), newGuideCommand(c), newDemoCommand(c), newBridgeCommand(c),
+	add("other", newInitCommand(c), newTrustCommand(c), newSetupCommand(c), newGuideCommand(c), newDemoCommand(c), newBridgeCommand(c),
 		newBenchCommand(c), newCallCommand(c), newVersionCommand(c),
 		newCompletionCommand(), manual.NewCommand(flagUsages))
 	help := newHelpCommand()

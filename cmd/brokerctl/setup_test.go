@@ -399,13 +399,15 @@ func TestSetup_RemoveKeepsAnAgentThatTheUserConfigured(tt *testing.T) {
 func TestSetup_AnAgentKeepsTheAddressOfTheFolderAbove(tt *testing.T) {
 	t := newShell(tt)
 	isolate(t)
-	configure(t, "addr: 127.0.0.1:4711\nsession: website\n")
+	configure(t, "addr: 127.0.0.1:4711\nsession: website\ncredential_file: secret\n")
+	secret := t.path("secret")
+	must0(t, "trust", "--yes")
 	if err := os.Mkdir(t.path("web"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Chdir("web")
 	must0(t, "setup", "claude-code")
-	want := "addr: 127.0.0.1:4711\nsession: website\nagents:\n  web: {}\n"
+	want := "addr: 127.0.0.1:4711\nsession: website\ncredential_file: " + secret + "\nagents:\n  web: {}\n"
 	if text, err := os.ReadFile(t.path(configFile)); err != nil || !strings.HasSuffix(string(text), want) {
 		t.Errorf("%s (%v)", text, err)
 	}

@@ -19,6 +19,13 @@ const setupNaming = 2 * time.Second
 // so that the MCP server, the hooks and the shell act as this agent.
 func (o *setupOptions) planAgent(ctx context.Context, c *cli) (agent string, plan []*setupChange, err error) {
 	s, err := c.settings()
+	if err == nil {
+		err = s.refused
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	store, err := c.env.trustStore()
 	if err != nil {
 		return "", nil, err
 	}
@@ -39,12 +46,20 @@ func (o *setupOptions) planAgent(ctx context.Context, c *cli) (agent string, pla
 	if err != nil {
 		return "", nil, err
 	}
-	file.add = &addition{
-		head: setupHead, addr: c.global.addr, session: cmp.Or(s.session.value, "default"),
-		agent: agent, role: o.role, hookSession: c.hookSession(),
+	had, err := parseConfig(file.at, []byte(file.before.Text))
+	if err == nil {
+		err = store.mayExtend(file.at, had)
 	}
-	if s.addr.from == s.file { // a file in a folder above, which the new one replaces
-		file.add.addr = s.addr.value
+	if err != nil {
+		return "", nil, usagef("%v; nothing was changed", err)
+	}
+	above, err := c.connectionAbove(file.at)
+	if err != nil {
+		return "", nil, err
+	}
+	file.add = &addition{
+		store: store, above: above, head: setupHead, addr: c.global.addr, session: cmp.Or(s.session.value, "default"),
+		agent: agent, role: o.role, hookSession: c.hookSession(),
 	}
 	text, err := file.add.to(file.at, []byte(file.before.Text))
 	if err != nil {
@@ -129,7 +144,7 @@ func asSetupCreated(path, text string) bool {
 	}
 	name := file.names()[0]
 	created, err := addition{
-		head: setupHead, addr: file.values["addr"], session: file.values["session"],
+		above: file.values, head: setupHead, addr: file.values["addr"], session: file.values["session"],
 		agent: name, role: file.agents[name]["role"], hookSession: file.agents[name]["hook_session"],
 	}.to(path, nil)
 	return err == nil && string(created) == text

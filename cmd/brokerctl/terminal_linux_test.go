@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -84,4 +85,29 @@ func TestDemo_AClosedTerminalLeavesNothing(tt *testing.T) {
 	}
 	_ = cmd.Wait() // it cannot print why it ends
 	gone()
+}
+
+func TestTrust_AsksOnATerminal(tt *testing.T) {
+	t := newShell(tt)
+	isolate(t)
+	configure(t, "addr: 127.0.0.1:1\n")
+	for _, c := range []struct {
+		answer string
+		code   int
+	}{{"\n", exitError}, {"no\n", exitError}, {"y\n", 0}} {
+		outer, inner := openTerminal(t)
+		if _, err := outer.WriteString(c.answer); err != nil {
+			t.Fatal(err)
+		}
+		var out, errs strings.Builder
+		env := t.environment("", &out, &errs)
+		env.In = inner
+		if code := run(t.Context(), env, []string{"trust"}); code != c.code ||
+			!strings.Contains(errs.String(), "addr             127.0.0.1:1\n") || !strings.Contains(errs.String(), "[y/N]") {
+			t.Errorf("%q: code %d, %s%s", c.answer, code, out.String(), errs.String())
+		}
+	}
+	if got := must0(t, "trust"); !strings.Contains(got, "trusted already") {
+		t.Errorf("%s", got)
+	}
 }

@@ -50,7 +50,14 @@ const environmentTopic = `Flags win over these variables, and the variables win 
 
 brokerctl looks for .brokerd.yaml in the working folder and in the folders above
 it. The file may have the keys addr, session, agents, output,
-credential_file, tls_ca, tls_cert and tls_key. brokerctl init writes one.`
+credential_file, tls_ca, tls_cert and tls_key. brokerctl init writes one.
+The keys addr, credential_file, tls_ca, tls_cert and tls_key count only if you
+trust the file: see brokerctl trust. --no-config ignores the file.
+
+Flags and variables are one source of the address and of what proves who calls,
+the file is another one. If flags or variables name the address, these five keys
+do not count. If the file names it, BROKERD_CREDENTIAL_FILE and BROKERD_TLS_CERT
+are not sent there.`
 
 // topics returns the help pages that belong to no command.
 func topics() []*cobra.Command {

@@ -9,6 +9,10 @@ The first of these wins, for each setting by itself:
    writes
 4. for the address: the file `endpoint` of the data folder ($BROKERD_DATA, else
    $XDG_STATE_HOME/brokerd, else ~/.local/state/brokerd), which a running broker writes
+
+The keys of .brokerd.yaml that say where calls go, and with which credential, count only if the user trusts
+the file (`brokerctl trust`). A credential of the environment is not sent to an address of the file, nor one
+of the file to an address of the caller.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 
 from .errors import Denied, Invalid, Unreachable
 from .tls import TLS
+from .trust import KEYS, check
 
 FILE = ".brokerd.yaml"
 
@@ -31,6 +36,7 @@ class Folder:
 
     path: Optional[Path] = None
     values: Dict[str, str] = field(default_factory=dict)
+    given: Dict[str, str] = field(default_factory=dict)  # as the file has them: paths are relative to its folder
     agents: Dict[str, Dict[str, str]] = field(default_factory=dict)
 
 
@@ -38,7 +44,7 @@ def settings(given: Mapping[str, Any]) -> Dict[str, Any]:
     """Returns the arguments of a client: the given ones, and those of the environment and the folder."""
     folder = read(find())
     found: Dict[str, Any] = {
-        "address": os.environ.get("BROKERD_ADDR") or folder.values.get("addr"),
+        "address": os.environ.get("BROKERD_ADDR"),
         "session": os.environ.get("BROKERD_SESSION") or folder.values.get("session", ""),
     }
     named = os.environ.get("BROKERD_AGENT", "")
@@ -46,13 +52,34 @@ def settings(given: Mapping[str, Any]) -> Dict[str, Any]:
         found["agent"] = named or _agent(folder)
     if given.get("agent", named) == named:  # the numbers are those of the agent in the environment
         found.update(incarnation=_number("BROKERD_INCARNATION"), fence=_number("BROKERD_FENCE"))
-    file = os.environ.get("BROKERD_CREDENTIAL_FILE") or folder.values.get("credential_file")
+    file, found["tls"] = os.environ.get("BROKERD_CREDENTIAL_FILE", ""), TLS(
+        *(os.environ.get(f"BROKERD_{key.upper()}", "") for key in ("tls_ca", "tls_cert", "tls_key", "tls_server_name")))
+    if not (given.get("address") or found["address"]):
+        file = _of_folder(folder, given, found, file)
     if file and "credential" not in given:
         found["credential"] = credential(Path(file))
-    found["tls"] = TLS(
-        *(os.environ.get(f"BROKERD_{key.upper()}") or folder.values.get(key, "") for key in ("tls_ca", "tls_cert", "tls_key")),
-        os.environ.get("BROKERD_TLS_SERVER_NAME", ""))
     return {**found, **given}
+
+
+def _of_folder(folder: Folder, given: Mapping[str, Any], found: Dict[str, Any], file: str) -> str:
+    """Takes the address and the TLS settings of the folder, and returns the file with the credential."""
+    values = folder.values
+    if not folder.path or not any(values.get(key) for key in KEYS):
+        return file
+    check(folder.path, folder.given)
+    tls: TLS = found["tls"]
+    proof = file or tls.cert or tls.key or given.get("credential") or given.get("tls")
+    of_file = values.get("credential_file") or values.get("tls_cert") or values.get("tls_key")
+    found["address"] = values.get("addr")
+    if found["address"] and proof and (not of_file or given.get("credential") or given.get("tls")):
+        raise Invalid(f"a credential of the environment or of the caller is not for {found['address']}, the address in "
+                      f"{folder.path}: give that address with it, or put the credential into the file")
+    ca = values.get("tls_ca") or tls.ca  # it is no secret
+    if not found["address"] and proof:
+        found["tls"] = TLS(ca, tls.cert, tls.key, tls.server_name)
+        return file
+    found["tls"] = TLS(ca, values.get("tls_cert", ""), values.get("tls_key", ""), tls.server_name)
+    return values.get("credential_file", "")
 
 
 def local() -> Tuple[str, str]:
@@ -85,6 +112,8 @@ def credential(file: Path) -> str:
         raise Denied(f"read credential: {error}") from error
     if not secret:
         raise Denied(f"read credential: {file} is empty")
+    if not re.fullmatch("[A-Za-z0-9_-]{43}", secret):  # it may be a secret of another program
+        raise Denied(f"read credential: the content of {file} does not have the form of a credential, so it is not sent")
     return secret
 
 
@@ -156,6 +185,7 @@ def read(file: Optional[Path]) -> Folder:
             folder.agents[agent] = _mapping(value)
         else:
             folder.agents[agent][key] = _scalar(value)
+    folder.given = dict(folder.values)
     for key in _FILES:
         if file and folder.values.get(key):
             folder.values[key] = str(file.parent / folder.values[key])

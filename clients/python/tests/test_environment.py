@@ -1,5 +1,7 @@
 """Client.from_env: every way to name the broker, the session and the agent."""
 
+import contextlib
+import json
 import os
 import pathlib
 import re
@@ -10,7 +12,24 @@ from unittest import mock
 
 from brokerd import Client, Denied, Invalid, Unreachable
 
+from brokerd.environment import read
+from brokerd.trust import connection_sum, entry
+
 from .broker import Broker, environment
+
+SECRET = "k" * 42 + "A"
+SUM = "9f3f4d2232e00b526b3632cfa9da1779ff72a995c77aa23b4a76aa7402f0621a"  # of brokerctl
+
+
+def trust(file, home):
+    """Does what `brokerctl trust --yes` does."""
+    given = read(file).given
+    with mock.patch.dict(os.environ, environment(HOME=str(home)), clear=True):
+        note = entry(file.resolve())
+    note.parent.mkdir(parents=True, exist_ok=True)
+    note.unlink(missing_ok=True)
+    with open(os.open(note, os.O_WRONLY | os.O_CREAT, 0o600), "w") as opened:
+        json.dump({"file": str(file.resolve()), "sha256": connection_sum(given)}, opened)
 
 
 class Case(unittest.TestCase):
@@ -76,8 +95,12 @@ class DataFolder(Case):
 
 
 class FolderFile(Case):
-    def write(self, text, folder="."):
-        pathlib.Path(folder, ".brokerd.yaml").write_text(text)
+    def write(self, text, folder=".", trusted=True):
+        file = pathlib.Path(folder, ".brokerd.yaml")
+        file.write_text(text)
+        if trusted:
+            with contextlib.suppress(Invalid):
+                trust(file, self.folder)
 
     def test_what_brokerctl_init_writes(self):
         self.write("# Read by brokerctl in this folder and below; flags and environment win.\n"
@@ -105,11 +128,48 @@ class FolderFile(Case):
         self.assertEqual(self.seen(agent="builder-1")[2], "builder-1")
 
     def test_a_relative_credential_file_is_in_the_folder_of_the_file(self):
-        (self.folder / "secret").write_text("s3cret\n")
+        (self.folder / "secret").write_text(SECRET + "\n")
         self.write("addr: 127.0.0.1:7421\ncredential_file: secret\n")
         os.mkdir("deep")
         os.chdir("deep")
-        self.assertEqual(self.found()._calls.link.credential, "s3cret")
+        self.assertEqual(self.found()._calls.link.credential, SECRET)
+
+    def test_a_file_counts_only_if_the_user_trusts_its_connection(self):
+        text = "addr: unix:///run/a.sock\nsession: website\nagents:\n  builder-1: {role: builder}\n"
+        self.write(text, trusted=False)
+        with self.assertRaisesRegex(Invalid, "you have not trusted it: read it, then run `brokerctl trust`"):
+            self.found()
+        self.assertEqual(self.seen({"BROKERD_ADDR": "unix:///run/b.sock"}), ("unix:///run/b.sock", "website", "builder-1"))
+        self.write(text)
+        self.assertEqual(self.seen()[0], "unix:///run/a.sock")
+        for change in (text.replace("run/a", "run/b"), text + "credential_file: secret\n", text + "tls_ca: ca.pem\n"):
+            self.write(change, trusted=False)
+            with self.assertRaisesRegex(Invalid, "brokerctl trust"):
+                self.found()
+        self.write(text)
+        note = next((self.folder / ".config/brokerd/trusted").iterdir())
+        note.chmod(0o666)
+        with self.assertRaisesRegex(Invalid, "may be from another user"):
+            self.found()
+
+    def test_a_credential_of_one_source_is_not_for_the_address_of_the_other(self):
+        (self.folder / "secret").write_text(SECRET + "\n")
+        variables = {"BROKERD_CREDENTIAL_FILE": str(self.folder / "secret")}
+        self.write("addr: 127.0.0.1:7421\n")
+        with self.assertRaisesRegex(Invalid, "is not for 127.0.0.1:7421, the address in"):
+            self.found(variables)
+        self.write("addr: 127.0.0.1:7421\ncredential_file: secret\n")
+        self.assertEqual(self.found({"BROKERD_ADDR": "127.0.0.1:7422"})._calls.link.credential, "")
+
+    def test_a_secret_of_another_program_is_not_sent(self):
+        (self.folder / "secret").write_text("ghp_ONE_LINE\n")
+        with self.assertRaises(Denied) as raised:
+            self.found({"BROKERD_ADDR": "127.0.0.1:7421", "BROKERD_CREDENTIAL_FILE": str(self.folder / "secret")})
+        self.assertIn("does not have the form of a credential", str(raised.exception))
+        self.assertNotIn("ghp", str(raised.exception))
+
+    def test_the_sum_is_that_of_brokerctl(self):
+        self.assertEqual(connection_sum({"addr": "tls://broker.example:7421", "credential_file": "geheim/schlüssel"}), SUM)
 
     def test_errors_name_the_line(self):
         for text, problem in (("adress: x\n", "line 1: unknown key 'adress'"), ("addr\n", "line 1: 'addr' is not KEY: VALUE")):

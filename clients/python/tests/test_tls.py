@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import pathlib
 import re
 import subprocess
 import tempfile
@@ -11,6 +12,7 @@ import unittest.mock
 from brokerd import TLS, Client, Denied, Invalid, Unreachable, aio
 
 from .broker import PATIENCE, PROGRAM, Broker, environment
+from .test_environment import trust
 
 
 class Secured(unittest.TestCase):
@@ -83,9 +85,10 @@ class Secured(unittest.TestCase):
         self.addCleanup(os.chdir, os.getcwd())
         os.chdir(os.path.dirname(self.ours))
         with open(".brokerd.yaml", "w") as file:
-            file.write(f"addr: {self.where}\ntls_ca: ours/ca.pem\n")
-        with unittest.mock.patch.dict(os.environ, environment(BROKERD_TLS_CERT=f"{agent}.pem", BROKERD_TLS_KEY=f"{agent}.key"),
-                                      clear=True):
+            file.write(f"addr: {self.where}\ntls_ca: ours/ca.pem\ntls_cert: {agent}.pem\ntls_key: {agent}.key\n")
+        home = os.path.realpath(".")
+        trust(pathlib.Path(home, ".brokerd.yaml"), home)
+        with unittest.mock.patch.dict(os.environ, environment(HOME=home), clear=True):
             client = Client.from_env(timeout=PATIENCE)
         self.addCleanup(client.close)
         self.assertEqual(client.register().name, "builder-1")

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { Denied, Invalid, Unreachable } from "./errors.js";
 import { readSettings, type SettingsFile } from "./settings-file.js";
 import type { TLS } from "./tls.js";
+import { checkTrust, connectionKeys } from "./trust.js";
 
 /** Found is the broker and the identity that the surroundings of the process name. */
 export interface Found {
@@ -22,13 +23,16 @@ export interface Found {
  * BROKERD_ADDR, BROKERD_SESSION, BROKERD_AGENT, BROKERD_INCARNATION, BROKERD_FENCE and
  * BROKERD_CREDENTIAL_FILE, BROKERD_TLS_CA, BROKERD_TLS_CERT, BROKERD_TLS_KEY and BROKERD_TLS_SERVER_NAME. The incarnation and the fence belong to the agent of the environment:
  * they do not count for another one.
+ *
+ * The keys of the file that say where calls go, and with which credential, count only if the user trusts the file
+ * (`brokerctl trust`). A credential of the environment or of the caller is not sent to an address of the file, nor
+ * one of the file to an address of the caller.
  */
-export function surroundings<T extends { agent?: string; credential?: string; tls?: TLS }>(given: T): Found & T {
+export function surroundings<T extends { address?: string; agent?: string; credential?: string; tls?: TLS }>(given: T): Found & T {
   const env = process.env;
   const file = readSettings();
-  const credentialFile = env["BROKERD_CREDENTIAL_FILE"] || file?.credential_file;
   const found: Found = {};
-  const address = env["BROKERD_ADDR"] || file?.addr;
+  const { address, credentialFile, tls } = connection(given, file);
   const session = env["BROKERD_SESSION"] || file?.session;
   const named = env["BROKERD_AGENT"] ?? "";
   const agent = given.agent ?? (named || onlyAgent(file));
@@ -36,7 +40,6 @@ export function surroundings<T extends { agent?: string; credential?: string; tl
   if (session) found.session = session;
   if (agent) found.agent = agent;
   if (credentialFile && given.credential === undefined) found.credential = readCredential(credentialFile);
-  const tls = surroundingTLS(file);
   if (Object.keys(tls).length > 0) found.tls = tls;
   if ((given.agent ?? named) !== named) return { ...found, ...given };
   const incarnation = wholeNumber("BROKERD_INCARNATION");
@@ -46,16 +49,46 @@ export function surroundings<T extends { agent?: string; credential?: string; tl
   return { ...found, ...given };
 }
 
-/** Returns the settings for TLS of the environment and of the file. */
-function surroundingTLS(file: SettingsFile | undefined): TLS {
-  const tls: TLS = {};
-  for (const key of ["ca", "cert", "key"] as const) {
-    const path = process.env[`BROKERD_TLS_${key.toUpperCase()}`] || file?.[`tls_${key}`];
-    if (path) tls[key] = path;
+/** Returns the address and what proves who calls, of the environment or of the file. */
+function connection(
+  given: { address?: string; credential?: string; tls?: TLS },
+  file: SettingsFile | undefined,
+): { address: string; credentialFile: string; tls: TLS } {
+  const env = process.env;
+  const own = {
+    address: env["BROKERD_ADDR"] ?? "",
+    credentialFile: env["BROKERD_CREDENTIAL_FILE"] ?? "",
+    tls: onlySet({
+      ca: env["BROKERD_TLS_CA"],
+      cert: env["BROKERD_TLS_CERT"],
+      key: env["BROKERD_TLS_KEY"],
+      serverName: env["BROKERD_TLS_SERVER_NAME"],
+    }),
+  };
+  if (given.address || own.address || !file?.path || !connectionKeys.some((key) => file[key])) return own;
+  checkTrust(file.path, file.given ?? {});
+  const address = file.addr ?? "";
+  const fromCaller = given.credential !== undefined || given.tls !== undefined;
+  const proof = own.credentialFile || own.tls.cert || own.tls.key || fromCaller;
+  const ofFile = file.credential_file || file.tls_cert || file.tls_key;
+  if (address && proof && (!ofFile || fromCaller)) {
+    const advice = "give that address with it, or put the credential into the file";
+    throw new Invalid(
+      `a credential of the environment or of the caller is not for ${address}, the address in ${file.path}: ${advice}`,
+    );
   }
-  const name = process.env["BROKERD_TLS_SERVER_NAME"];
-  if (name) tls.serverName = name;
-  return tls;
+  const ca = file.tls_ca || own.tls.ca; // it is no secret
+  if (!address && proof) return { ...own, tls: onlySet({ ...own.tls, ca }) };
+  return {
+    address,
+    credentialFile: file.credential_file ?? "",
+    tls: onlySet({ ca, cert: file.tls_cert, key: file.tls_key, serverName: own.tls.serverName }),
+  };
+}
+
+/** Returns the settings for TLS that are set. */
+function onlySet(settings: { [K in keyof TLS]?: string | undefined }): TLS {
+  return Object.fromEntries(Object.entries(settings).filter(([, value]) => value));
 }
 
 /** Returns the agent of a folder: the one of this coding agent's session, or the only one. */
@@ -87,6 +120,10 @@ export function readCredential(file: string): string {
     throw new Denied(`read credential: ${(error as Error).message}`, {}, undefined, { cause: error });
   }
   if (text === "") throw new Denied(`read credential: ${file} is empty`);
+  if (!/^[A-Za-z0-9_-]{43}$/.test(text)) { // it may be a secret of another program
+    const what = "does not have the form of a credential, so it is not sent";
+    throw new Denied(`read credential: the content of ${file} ${what}`);
+  }
   return text;
 }
 

@@ -2,6 +2,7 @@ import { readFileSync, statSync, type Stats } from "node:fs";
 import { dirname, isAbsolute, join } from "node:path";
 
 import { Invalid } from "./errors.js";
+import { connectionKeys, type Connection } from "./trust.js";
 
 /** The name of the file with the settings for its folder and all folders below. */
 const fileName = ".brokerd.yaml";
@@ -16,6 +17,8 @@ export interface SettingsFile {
   tls_ca?: string;
   tls_cert?: string;
   tls_key?: string;
+  /** The connection as the file has it: paths are relative to its folder. */
+  given?: Connection;
   agents: Record<string, { role?: string; hook_session?: string }>;
 }
 
@@ -28,6 +31,7 @@ export function readSettings(): SettingsFile | undefined {
   if (path === undefined) return undefined;
   const found = parseSettings(readFileSync(path, "utf8"), path);
   found.path = path;
+  found.given = Object.fromEntries(connectionKeys.map((key) => [key, found[key] ?? ""]));
   for (const key of files) {
     const file = found[key];
     if (file && !isAbsolute(file)) found[key] = join(dirname(path), file);

@@ -9,6 +9,7 @@ import { promisify } from "node:util";
 import { Client, Denied, Invalid, Unreachable } from "@brokerd/client";
 
 import { Daemon } from "./daemon.js";
+import { sumOf, trust } from "./trust.js";
 
 const variables = ["ADDR", "SESSION", "AGENT", "INCARNATION", "FENCE", "CREDENTIAL_FILE", "DATA", "TLS_CA", "TLS_CERT", "TLS_KEY", "TLS_SERVER_NAME"];
 const folder = mkdtempSync("/tmp/brokerd-ts-cwd-");
@@ -17,6 +18,7 @@ const home = process.cwd();
 function environment(values: Record<string, string> = {}): void {
   for (const name of variables) delete process.env[`BROKERD_${name}`];
   delete process.env["XDG_STATE_HOME"];
+  process.env["XDG_CONFIG_HOME"] = join(folder, "config");
   delete process.env["CLAUDE_CODE_SESSION_ID"];
   Object.assign(process.env, values);
 }
@@ -63,6 +65,10 @@ test("fromEnv finds the broker by the environment, by .brokerd.yaml and by the e
   const file = join(folder, ".brokerd.yaml");
   writeFileSync(file, `# a comment\naddr: ${daemon.address} # another\nsession: "web"\nagents:\n    a:\n        role: builder\n    'b': {role: critic, hook_session: "s1"}\n`);
   environment();
+  await assert.rejects(found({ agent: "c" }), (error) => error instanceof Invalid && /run `brokerctl trust`/.test(error.text));
+  assert.equal(sumOf({ addr: "tls://broker.example:7421", credential_file: "geheim/schlüssel" }),
+    "9f3f4d2232e00b526b3632cfa9da1779ff72a995c77aa23b4a76aa7402f0621a", "the sum of brokerctl");
+  trust(file, { addr: daemon.address });
   await assert.rejects(found(), (error) => error instanceof Invalid && /has several agents \(a, b\)/.test(error.text));
   assert.deepEqual(await found({ agent: "c" }), [daemon.address, "web", "c", 0n, 0n]);
   process.env["CLAUDE_CODE_SESSION_ID"] = "s1";
@@ -84,8 +90,13 @@ test("a client calls over TCP with a credential", async () => {
 
   environment({ BROKERD_DATA: daemon.folder });
   writeFileSync(join(folder, ".brokerd.yaml"), `addr: ${address}\ncredential_file: secret\nagents:\n  lead: {}\n`);
+  trust(join(folder, ".brokerd.yaml"), { addr: address, credential_file: "secret" });
   await using second = await Client.fromEnv();
   assert.equal((await second.heartbeat({ activity: "reading" })).incarnation, 1n);
+  writeFileSync(join(folder, ".brokerd.yaml"), `addr: ${address}\n`);
+  trust(join(folder, ".brokerd.yaml"), { addr: address });
+  process.env["BROKERD_CREDENTIAL_FILE"] = join(folder, "secret");
+  await assert.rejects(Client.fromEnv(), (error) => error instanceof Invalid && /is not for/.test(error.text));
   rmSync(join(folder, ".brokerd.yaml"));
 
   await using stranger = await Client.connect({ address, agent: "lead" });

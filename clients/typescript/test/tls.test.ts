@@ -8,6 +8,7 @@ import { promisify } from "node:util";
 import { Client, Denied, Invalid, Unreachable, type TLS } from "@brokerd/client";
 
 import { Daemon } from "./daemon.js";
+import { trust } from "./trust.js";
 
 const folder = mkdtempSync("/tmp/brokerd-ts-tls-");
 after(() => rmSync(folder, { recursive: true }));
@@ -62,12 +63,14 @@ test("a client speaks TLS, its certificate identifies the agent, and problems ar
   const home = process.cwd();
   process.chdir(folder);
   try {
-    writeFileSync(".brokerd.yaml", `addr: ${where}\ntls_ca: ours/ca.pem\ntls_cert: ${own.cert}\n`);
-    process.env["BROKERD_TLS_KEY"] = own.key;
+    const [cert, key] = [own.cert, own.key];
+    writeFileSync(".brokerd.yaml", `addr: ${where}\ntls_ca: ours/ca.pem\ntls_cert: ${cert}\ntls_key: ${key}\n`);
+    process.env["XDG_CONFIG_HOME"] = join(folder, "config");
+    trust(join(folder, ".brokerd.yaml"), { addr: where, tls_ca: "ours/ca.pem", tls_cert: cert, tls_key: key });
     await using found = await Client.fromEnv({ timeout });
     assert.equal((await found.heartbeat({ activity: "reading" })).incarnation, 1n);
   } finally {
     process.chdir(home);
-    delete process.env["BROKERD_TLS_KEY"];
+    delete process.env["XDG_CONFIG_HOME"];
   }
 });

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// connectionKeys are the keys of a configFile that say where calls go and what proves who calls. They
+// count only if the user trusts the file with these values: another person may have written it, such as
+// the author of a repository.
+var connectionKeys = []string{"addr", "tls_ca", "tls_cert", "tls_key", "credential_file"}
+
+// connects reports whether the file has one of the connectionKeys.
+func (f config) connects() bool {
+	return slices.ContainsFunc(connectionKeys, func(key string) bool { return f.given[key] != "" })
+}
+
+// connectionSum returns the SHA-256 of the values of the connectionKeys, as the file has them. The
+// Python and TypeScript clients compute the same one.
+func (f config) connectionSum() string {
+	var text strings.Builder
+	for _, key := range connectionKeys {
+		fmt.Fprintf(&text, "%s %d %s\n", key, len(f.given[key]), f.given[key])
+	}
+	sum := sha256.Sum256([]byte(text.String()))
+	return hex.EncodeToString(sum[:])
+}
+
+// A trustStore is the folder that has one file for each configFile that the user trusts: $XDG_CONFIG_HOME
+// or ~/.config, brokerd/trusted. Only its user may change it.
+type trustStore struct{ dir string }
+
+// trustStore returns the store of the user.
+func (e environment) trustStore() (trustStore, error) {
+	dir := e.get("XDG_CONFIG_HOME")
+	if !filepath.IsAbs(dir) {
+		home, err := e.homeDir()
+		if err != nil {
+			return trustStore{}, err
+		}
+		dir = filepath.Join(home, ".config")
+	}
+	return trustStore{filepath.Join(dir, "brokerd", "trusted")}, nil
+}
+
+// A trusted is an entry of a trustStore.
+type trusted struct {
+	File string `json:"file"`   // its path, in a folder without symbolic links
+	Sum  string `json:"sha256"` // its connectionSum
+}
+
+// trustedPath returns the path that stands for a configFile in a trustStore.
+func trustedPath(path string) string {
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		return filepath.Join(dir, filepath.Base(path))
+	}
+	return path // the folder was removed
+}
+
+// entry returns the path of the entry for a configFile.
+func (s trustStore) entry(path string) string {
+	sum := sha256.Sum256([]byte(trustedPath(path)))
+	return filepath.Join(s.dir, hex.EncodeToString(sum[:]))
+}
+
+// trusts reports whether the user trusts the file at path with these values.
+func (s trustStore) trusts(path string, file config) (bool, error) {
+	t, err := s.read(s.entry(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && t.File == trustedPath(path) && t.Sum == file.connectionSum(), err
+}
+
+// read reads an entry. It refuses one that another user could have written.
+func (s trustStore) read(name string) (trusted, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return trusted{}, err
+	}
+	defer func() { _ = f.Close() }() // it is only read
+	info, err := f.Stat()
+	if err != nil {
+		return trusted{}, err
+	}
+	if by := owner(info); by != uint32(os.Getuid()) || info.Mode().Perm()&0o022 != 0 {
+		return trusted{}, usagef("%s may be from another user: its owner is %d, its mode is %o; remove it", name, by,
+			info.Mode().Perm())
+	}
+	var t trusted
+	if err := json.NewDecoder(f).Decode(&t); err != nil {
+		return trusted{}, usagef("%s cannot be read: %v; remove it", name, err)
+	}
+	return t, nil
+}
+
+// add makes the user trust the file at path with these values.
+func (s trustStore) add(path string, file config) error {
+	text, err := json.Marshal(trusted{trustedPath(path), file.connectionSum()})
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(s.dir, ".new-*") // with mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(text, '\n'))
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), s.entry(path))
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// remove makes the user trust the file at path no longer, and reports whether it was trusted.
+func (s trustStore) remove(path string) (bool, error) {
+	err := os.Remove(s.entry(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// list returns the entries in the order of their paths.
+func (s trustStore) list() ([]trusted, error) {
+	names, err := filepath.Glob(filepath.Join(s.dir, "[0-9a-f]*"))
+	if err != nil {
+		return nil, err
+	}
+	var all []trusted
+	for _, name := range names {
+		t, err := s.read(name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, t)
+	}
+	slices.SortFunc(all, func(a, b trusted) int { return strings.Compare(a.File, b.File) })
+	return all, nil
+}
+
+// errRefused is the cause of an error before any call: the settings must not be used.
+var errRefused = errors.New("the settings are refused")
+
+// untrusted is the error of a command that needs values of a configFile that the user does not trust.
+func untrusted(path string) error {
+	return &failure{code: exitUsage, err: errRefused, text: fmt.Sprintf(
+		"%s says where calls go or with which credential, and you have not trusted it: read it, then run "+
+			"`brokerctl trust`; --no-config ignores the file", path)}
+}
+
+// mayExtend returns an error if init or setup would make the user trust values of another person.
+func (s trustStore) mayExtend(path string, had config) error {
+	if !had.connects() {
+		return nil
+	}
+	if ok, err := s.trusts(path, had); err != nil || ok {
+		return err
+	}
+	return untrusted(path)
+}
