@@ -23,6 +23,9 @@ const (
 // mostNotified is how many electors one page notifies: a notice is about five rows.
 const mostNotified = 100
 
+// mostVotes is how many votes, with up to 50 options each, one page reads.
+const mostVotes = 100
+
 // AgentGone removes a deregistered agent from the electorates of open votes. A vote closes if every
 // remaining elector has voted. The agent can no longer vote in any of them when AgentGone returns; if
 // there are many votes, the backlog counts it out of the rest. It is a hook of the deregistration.
@@ -58,7 +61,7 @@ func (v *Votes) page(tx *store.Tx, c *work.Chore) (more bool, err error) {
 
 // leaveSome removes a leaving agent from some electorates.
 func (v *Votes) leaveSome(tx *store.Tx, c *work.Chore) (more bool, err error) {
-	found, err := all(tx, selectLeaving, c.Name, c.Session, work.MostPaged)
+	found, err := all(tx, selectLeaving, c.Name, c.Session, mostVotes)
 	if err != nil {
 		return false, err
 	}
@@ -72,7 +75,7 @@ func (v *Votes) leaveSome(tx *store.Tx, c *work.Chore) (more bool, err error) {
 			return false, fmt.Errorf("leave the electorate of vote %s: %w", found[i].ID(), err)
 		}
 	}
-	return len(found) == work.MostPaged, nil
+	return len(found) == mostVotes, nil
 }
 
 func (t *change) leave(v *Vote) error {
@@ -96,7 +99,7 @@ func (t *change) leave(v *Vote) error {
 
 // closeSome closes some votes of a closed session.
 func (v *Votes) closeSome(tx *store.Tx, c *work.Chore) (more bool, err error) {
-	open, err := all(tx, selectOpen, c.Session, c.After, work.MostPaged)
+	open, err := all(tx, selectOpen, c.Session, c.After, mostVotes)
 	if err != nil {
 		return false, err
 	}
@@ -111,7 +114,7 @@ func (v *Votes) closeSome(tx *store.Tx, c *work.Chore) (more bool, err error) {
 		}
 		c.After = open[i].Key
 	}
-	return len(open) == work.MostPaged, nil
+	return len(open) == mostVotes, nil
 }
 
 // announceSome withdraws some letters of a closed vote, or notifies its opener and some electors.
