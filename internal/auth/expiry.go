@@ -2,7 +2,6 @@ package auth
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"go.uber.org/zap"
@@ -49,31 +48,37 @@ func (r *Registry) expire(id int64) {
 // never accumulate.
 func (r *Registry) removeOld(tx *store.Tx) error {
 	const atOnce = 10
-	var ids []int64
-	for _, q := range []*store.Rows{
-		tx.Query(selectRemovable, tx.Now().Add(-keepEnded), atOnce),
-		tx.Query(selectSurplus, atOnce, mostEnded),
-	} {
-		for q.Next() {
-			var id int64
-			if err := q.Scan(&id); err != nil {
-				return errors.Join(err, q.Close())
-			}
-			ids = append(ids, id)
-		}
-		if err := errors.Join(q.Err(), q.Close()); err != nil {
-			return err
-		}
+	old, err := ids(tx.Query(selectRemovable, tx.Now().Add(-keepEnded), atOnce))
+	if err != nil {
+		return err
 	}
-	for _, id := range ids {
+	surplus, err := ids(tx.Query(selectSurplus, atOnce, mostEnded))
+	if err != nil {
+		return err
+	}
+	removed := append(old, surplus...)
+	for _, id := range removed {
 		if _, err := tx.Exec(deleteCredential, id); err != nil {
 			return err
 		}
 	}
 	tx.OnCommit(func() {
-		for _, id := range ids {
+		for _, id := range removed {
 			r.drop(id)
 		}
 	})
 	return nil
+}
+
+// ids reads rows with one number each, and closes them.
+func ids(rows *store.Rows) (all []int64, err error) {
+	defer rows.Close()
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		all = append(all, id)
+	}
+	return all, rows.Err()
 }

@@ -195,3 +195,26 @@ func TestScan_Refuses(t *testing.T) {
 	})
 	write(t, s, add("still works"))
 }
+
+// A statement that is still open keeps SQLite from dropping its table.
+func TestScan_AFailedOneClosesTheRows(t *testing.T) {
+	t.Parallel()
+	s := open(t, withMigrations(store.Migration{Name: "texts", SQL: `
+CREATE TABLE texts (v);
+INSERT INTO texts (v) VALUES ('a'), ('b');`}))
+	err := s.Write(context.Background(), func(tx *store.Tx) error {
+		rows := tx.Query(`SELECT v FROM texts`)
+		if !rows.Next() {
+			t.Fatal(rows.Err())
+		}
+		failed := rows.Scan(new(int64))
+		if failed == nil || rows.Next() || !errors.Is(rows.Err(), failed) {
+			t.Errorf("Scan: %v, and then Err: %v", failed, rows.Err())
+		}
+		_, err := tx.Exec(`DROP TABLE texts`)
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

@@ -62,7 +62,8 @@ func (r *Rows) Next() bool {
 
 // Scan copies the columns of the row. It takes pointers to int, int64, int32, uint64, uint32,
 // string, []byte, bool, float64, time.Time (from Unix nanoseconds, UTC) and time.Duration (from
-// nanoseconds); NULL gives the zero value of each. The bytes belong to the caller.
+// nanoseconds); NULL gives the zero value of each. The bytes belong to the caller. An error closes
+// the rows, and Err returns it.
 func (r *Rows) Scan(dest ...any) error {
 	if r.err != nil {
 		return r.err
@@ -75,7 +76,8 @@ func (r *Rows) Scan(dest ...any) error {
 	}
 	for i, value := range r.values {
 		if err := fromSQL(value, dest[i]); err != nil {
-			return fmt.Errorf("store: column %d: %w", i+1, err)
+			r.err = fmt.Errorf("store: column %d: %w", i+1, err)
+			return r.Close()
 		}
 	}
 	return nil
