@@ -59,7 +59,8 @@ type Answer struct {
 var errOpen = errors.New("the answer may change")
 
 // Acquire grants a wish, or waits for its turn as long as it says. Errors: fault.Precondition without a registered agent,
-// fault.Invalid for a path, fault.Conflict (DEADLOCK), fault.Exhausted (TOO_MANY_TICKETS, TOO_MANY_GLOBS).
+// fault.Invalid for a path, fault.Conflict (DEADLOCK), fault.Exhausted
+// (TOO_MANY_TICKETS, TOO_MANY_GLOBS, TOO_MANY_LOCKS, LOCK_TOO_BROAD).
 func (t *Table) Acquire(ctx context.Context, c caller.Caller, req once.Request, w Wish) (Answer, error) {
 	a, err := t.acquiring(c, req, w)
 	if err != nil {
@@ -79,18 +80,28 @@ func (w *Wish) claim(fold bool) (claim, error) {
 	if w.Token != "" {
 		return claim{kind: Token, mode: Exclusive, token: w.Token}, nil
 	}
-	paths := make([]Path, len(w.Paths))
+	return claimOf(w.Mode, w.Paths, func(raw string) (Path, error) { return parseNew(raw, fold) })
+}
+
+// namedClaim is the claim of paths that are held, perhaps since an older broker. fault.Invalid names
+// the path.
+func namedClaim(paths []string, fold bool) (claim, error) {
+	return claimOf(0, paths, func(raw string) (Path, error) { return Parse(raw, fold) })
+}
+
+func claimOf(mode Mode, list []string, parse func(string) (Path, error)) (claim, error) {
+	paths := make([]Path, len(list))
 	var bad []fault.Violation
-	for i, raw := range w.Paths {
+	for i, raw := range list {
 		var err error
-		if paths[i], err = Parse(raw, fold); err != nil {
+		if paths[i], err = parse(raw); err != nil {
 			bad = append(bad, fault.Violation{Field: "paths[" + strconv.Itoa(i) + "]", Description: err.Error()})
 		}
 	}
 	if err := fault.Fields(bad); err != nil {
 		return claim{}, err
 	}
-	return pathsClaim(w.Mode, paths), nil
+	return pathsClaim(mode, paths), nil
 }
 
 // An acquiring is one call of Acquire.
@@ -167,6 +178,7 @@ func (a *acquiring) run(t *Table, tx *store.Tx, c caller.Caller) error {
 	if err != nil {
 		return err
 	}
+	u.budget = newBudget()
 	owner := Owner{agent.Name, a.wish.Holder}
 	a.maxHold = a.wish.MaxHold
 	if a.wanted.kind == Token {
@@ -277,10 +289,10 @@ func (a *acquiring) again(u *turn, g *grant) error {
 
 // grant grants the wish at once.
 func (a *acquiring) grant(u *turn, o Owner, role string) error {
-	if err := u.room(&a.wanted); err != nil {
+	if err := u.room(&a.wanted, o); err != nil {
 		return err
 	}
-	u.tx.Certain() // nothing is refused from here on
+	u.certain()
 	g := &grant{session: u.session, owner: o, role: role, claim: a.wanted, reason: a.wish.Reason, maxHold: a.maxHold, collected: true}
 	if err := u.grant(g); err != nil {
 		return err
@@ -294,8 +306,25 @@ func (a *acquiring) grant(u *turn, o Owner, role string) error {
 	return u.settle(nil)
 }
 
-// room refuses globs beyond the limit.
-func (u *turn) room(c *claim) error {
+// certain declares that the call is not refused from here on.
+func (u *turn) certain() {
+	u.tx.Certain()
+	u.budget = nil
+}
+
+// room refuses a claim of an owner beyond the limits of what is held and waited for.
+func (u *turn) room(c *claim, o Owner) error {
+	own, globs := u.spots.owned[agentKey{u.session, o.Agent}], 0
+	for _, k := range u.view.queue.tickets {
+		if k.owner.Agent == o.Agent {
+			own += k.claim.size()
+		}
+		globs += k.claim.globs()
+	}
+	if own+c.size() > maxHeld {
+		return exhausted("TOO_MANY_LOCKS", maxHeld,
+			"agent %q holds, or waits for, %d paths and tokens, and it may do so for at most %d: release some, or lock directories", o.Agent, own, maxHeld)
+	}
 	more := c.globs()
 	if more == 0 {
 		return nil
@@ -304,10 +333,11 @@ func (u *turn) room(c *claim) error {
 	if err := u.tx.QueryRow(sumGlobs, u.session).Scan(&held); err != nil {
 		return err
 	}
-	if held+more <= maxGlobs {
+	if globs += held; globs+more <= maxGlobs {
 		return nil
 	}
-	return exhausted("TOO_MANY_GLOBS", maxGlobs, "%d globs are held in this session, and at most %d may be: name directories or files, or wait for others to let go", held, maxGlobs)
+	return exhausted("TOO_MANY_GLOBS", maxGlobs,
+		"%d globs are held or waited for in this session, and at most %d may be: name directories or files, or wait until other agents release theirs", globs, maxGlobs)
 }
 
 func exhausted(reason string, limit int, format string, args ...any) error {
@@ -321,7 +351,11 @@ func (a *acquiring) queueUp(u *turn, o Owner, role string) error {
 	if n := len(u.view.queue.tickets); n >= maxTickets {
 		return exhausted("TOO_MANY_TICKETS", maxTickets, "%d requests wait in this session, and no more may: try again later", n)
 	}
-	if err := u.room(&a.wanted); err != nil {
+	if n := u.view.queue.size(); n+a.wanted.size() > maxWaiting {
+		return exhausted("TOO_MANY_TICKETS", maxWaiting,
+			"the requests that wait in this session are for %d paths and tokens, and at most %d may be: try again later, or name fewer paths", n, maxWaiting)
+	}
+	if err := u.room(&a.wanted, o); err != nil {
 		return err
 	}
 	t := &ticket{number: now, session: u.session, owner: o, role: role, claim: a.wanted, reason: a.wish.Reason, maxHold: a.maxHold, kept: a.wish.Keep, place: a.first.place()}
@@ -333,7 +367,7 @@ func (a *acquiring) queueUp(u *turn, o Owner, role string) error {
 	if err != nil {
 		return err
 	}
-	u.tx.Certain() // nothing is refused from here on
+	u.certain()
 	if circle != nil {
 		a.refused = deadlock(circle, t)
 		return errors.Join(u.tellDeadlock(circle, t), errOpen)

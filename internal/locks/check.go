@@ -88,17 +88,8 @@ func everyGrant(q store.Querier, visit func(v *view, g *grant) (bool, error)) er
 
 // checkTickets looks for tickets that wait for nothing.
 func checkTickets(q store.Querier, most int) (problems []string, err error) {
-	var sessions []int64
-	rows := q.Query(selectWaiting)
-	defer rows.Close()
-	for rows.Next() {
-		var id int64
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		sessions = append(sessions, id)
-	}
-	if err := rows.Err(); err != nil {
+	sessions, err := sessionsOf(q.Query(selectWaiting))
+	if err != nil {
 		return nil, err
 	}
 	for _, id := range sessions {

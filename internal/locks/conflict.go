@@ -1,7 +1,6 @@
 package locks
 
 import (
-	"encoding/json"
 	"math"
 	"slices"
 	"time"
@@ -17,8 +16,17 @@ type view struct {
 	q       store.Querier
 	session int64
 	queue   *queue
-	broad   bool   // some grant covers more than single files
-	near    *spots // nil for a snapshot
+	broad   bool              // some grant covers more than single files
+	near    *spots            // nil for a snapshot
+	found   map[area][]holder // what stands in an area, as far as it was read to the end
+	budget  *budget           // of a call that can be refused; nil = no limit
+	spent   int               // about how much was read, compared and written: a path, row or pair is one
+}
+
+// An area is a place, or all places below it.
+type area struct {
+	at    string
+	below bool
 }
 
 // view returns the locks of a session.
@@ -60,34 +68,116 @@ func (v *view) overlapping(c *claim, visit func(i int, h *holder) bool) error {
 		if none(0) {
 			return nil
 		}
-		_, err := v.scan(nil, v.q.Query(selectAt, v.session, int(Token), c.token), func(h *holder) bool { return visit(0, h) })
-		return err
+		rows := v.q.Query(selectAt, v.session, int(Token), c.token)
+		defer rows.Close()
+		for rows.Next() {
+			h, err := v.holder(rows, Token)
+			if err != nil || !visit(0, &h) {
+				return err
+			}
+		}
+		return rows.Err()
 	}
 	for i := range c.paths {
+		v.spent++
 		if none(i) {
 			continue
 		}
-		p := &c.paths[i]
-		look := func(query string, args ...any) (bool, error) {
-			return v.scan(p, v.q.Query(query, append([]any{v.session, int(Lock)}, args...)...), func(h *holder) bool { return visit(i, h) })
-		}
-		at := place(*p)
-		var more bool
-		var err error
-		if !v.broad {
-			more, err = look(selectAt, at)
-		} else {
-			places, _ := json.Marshal(above(at)) // strings always marshal
-			more, err = look(selectAbove, string(places))
-		}
-		if err == nil && more && p.Kind() != File {
-			more, err = look(selectBelow, at, after(at))
-		}
+		more, err := v.over(&c.paths[i], func(h *holder) bool { return visit(i, h) })
 		if err != nil || !more {
 			return err
 		}
 	}
 	return nil
+}
+
+// over visits the grants that overlap a path. It reports whether visit was always true.
+func (v *view) over(p *Path, visit func(*holder) bool) (more bool, err error) {
+	overlaps := func(h *holder) (bool, error) {
+		if h.path.String() == p.String() {
+			return true, nil
+		}
+		err := v.compare(h.path, *p)
+		return err == nil && Overlaps(h.path, *p), err
+	}
+	at := place(*p)
+	if p.Kind() != File {
+		if more, err = v.within(area{at, true}, overlaps, visit); err != nil || !more {
+			return more, err
+		}
+	}
+	places := []string{at}
+	if v.broad {
+		places = above(at)
+	}
+	for _, at := range places {
+		if v.near != nil && v.near.held[spot{v.session, Lock, at}] == 0 {
+			continue
+		}
+		if more, err = v.within(area{at: at}, overlaps, visit); err != nil || !more {
+			return more, err
+		}
+	}
+	return true, nil
+}
+
+// within visits the grants in an area that overlap something. It keeps what it has read to the end for
+// the next path.
+func (v *view) within(where area, overlaps func(*holder) (bool, error), visit func(*holder) bool) (more bool, err error) {
+	if found, known := v.found[where]; known {
+		for i := range found {
+			if ok, err := overlaps(&found[i]); err != nil {
+				return false, err
+			} else if h := found[i]; ok && !visit(&h) {
+				return false, nil
+			}
+		}
+		return true, nil
+	}
+	var rows *store.Rows
+	if where.below {
+		rows = v.q.Query(selectBelow, v.session, int(Lock), where.at, after(where.at))
+	} else {
+		rows = v.q.Query(selectAt, v.session, int(Lock), where.at)
+	}
+	defer rows.Close()
+	var found []holder
+	for rows.Next() {
+		h, err := v.holder(rows, Lock)
+		if err != nil {
+			return false, err
+		}
+		found = append(found, h)
+		if ok, err := overlaps(&h); err != nil {
+			return false, err
+		} else if ok && !visit(&h) {
+			return false, nil
+		}
+	}
+	if v.found == nil {
+		v.found = map[area][]holder{}
+	}
+	v.found[where] = found
+	return true, rows.Err()
+}
+
+// holder reads a row of the queries of selectStanding.
+func (v *view) holder(rows *store.Rows, kind Kind) (h holder, err error) {
+	var name string
+	var mode int
+	if err := rows.Scan(&h.at, &name, &h.fence, &h.owner.Agent, &h.owner.Holder, &mode, &h.heldUntil, &h.reason); err != nil {
+		return h, err
+	}
+	h.mode = Mode(mode)
+	if name != "" {
+		h.at = name
+	}
+	if kind == Lock {
+		if h.path, err = Parse(h.at, false); err != nil {
+			return h, err
+		}
+	}
+	return h, v.read()
 }
 
 // after is the end of all places below one: the first text that does not begin with it.
@@ -98,43 +188,13 @@ func after(place string) string {
 	return place[:len(place)-1] + string(place[len(place)-1]+1) // it ends in a slash
 }
 
-// scan visits the rows that overlap a path, all of them without one.
-func (v *view) scan(p *Path, rows *store.Rows, visit func(*holder) bool) (more bool, err error) {
-	defer rows.Close()
-	for rows.Next() {
-		var h holder
-		var name string
-		var mode int
-		if err := rows.Scan(&h.at, &name, &h.fence, &h.owner.Agent, &h.owner.Holder, &mode, &h.heldUntil, &h.reason); err != nil {
-			return false, err
-		}
-		h.mode = Mode(mode)
-		if name != "" {
-			h.at = name
-		}
-		if p != nil {
-			if h.at == p.String() {
-				h.path = *p
-			} else if h.path, err = Parse(h.at, false); err != nil {
-				return false, err
-			} else if !Overlaps(h.path, *p) {
-				continue
-			}
-		}
-		if !visit(&h) {
-			return false, nil
-		}
-	}
-	return true, rows.Err()
-}
-
 // holders returns the grants of others that a claim conflicts with, each once, oldest first; no more than most.
 func (v *view) holders(c *claim, o Owner, most int) ([]holder, error) {
 	var found []holder
+	known := map[int64]bool{}
 	err := v.overlapping(c, func(_ int, h *holder) bool {
-		known := h.owner == o || c.mode == Shared && h.mode == Shared ||
-			slices.ContainsFunc(found, func(other holder) bool { return other.fence == h.fence })
-		if !known {
+		if h.owner != o && (c.mode != Shared || h.mode != Shared) && !known[h.fence] {
+			known[h.fence] = true
 			found = append(found, *h)
 		}
 		return len(found) < most
@@ -147,7 +207,7 @@ func (v *view) holders(c *claim, o Owner, most int) ([]holder, error) {
 func (v *view) ahead(c *claim, o Owner, before int64) ([]*ticket, error) {
 	var found []*ticket
 	for _, t := range v.queue.tickets {
-		if t.place < before && t.owner != o && t.claim.conflicts(c) {
+		if t.place < before && t.owner != o && v.conflict(&t.claim, c) {
 			found = append(found, t)
 		}
 	}
@@ -182,11 +242,16 @@ type Obstacle struct {
 // mostObstacles is how many an answer names.
 const mostObstacles = 20
 
-// obstacles returns who is in the way of a claim, holders first, and how many owners that are.
+// obstacles returns who is in the way of a claim, holders first, and how many owners that are. Among very
+// many it counts only those that it has found within the budget of a call.
 func (t *Table) obstacles(v *view, c *claim, o Owner, before int64) (list []Obstacle, position int, err error) {
 	owners := map[Owner]bool{}
+	if v.budget == nil {
+		v.budget = newBudget()
+		defer func() { v.budget = nil }()
+	}
 	held, err := v.holders(c, o, math.MaxInt)
-	if err != nil {
+	if err != nil && !tooBroad(err) {
 		return nil, 0, err
 	}
 	for _, h := range held {

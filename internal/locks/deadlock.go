@@ -19,14 +19,14 @@ func (v *view) waitersFor(o Owner) (map[Owner]bool, error) {
 	for todo := []Owner{o}; len(todo) > 0 && len(rest) > 0; {
 		next := todo[0]
 		todo = todo[1:]
-		held, err := readGrants(v.q.Query(selectOwned, v.session, next.Agent, next.Holder))
+		held, err := v.heldBy(next)
 		if err != nil {
 			return nil, err
 		}
 		own := v.queue.of(next)
 		var others []*ticket
 		for _, t := range rest {
-			if !found[t.owner] && waitsFor(t, held, own) {
+			if !found[t.owner] && v.waitsFor(t, held, own) {
 				found[t.owner] = true
 				todo = append(todo, t.owner)
 			}
@@ -39,15 +39,38 @@ func (v *view) waitersFor(o Owner) (map[Owner]bool, error) {
 	return found, nil
 }
 
-// waitsFor reports whether a ticket waits for one of the grants, or behind one of the tickets, of another owner.
-func waitsFor(t *ticket, held []*grant, own []*ticket) bool {
-	for _, g := range held {
-		if t.claim.conflicts(&g.claim) {
+// heldBy returns what an owner holds: one claim for all locks of a mode, and one for each token.
+func (v *view) heldBy(o Owner) ([]*claim, error) {
+	grants, err := readGrants(v.q.Query(selectOwned, v.session, o.Agent, o.Holder))
+	if err != nil {
+		return nil, err
+	}
+	var held []*claim
+	byMode := map[Mode][]Path{}
+	for _, g := range grants {
+		v.spent += g.claim.size()
+		if g.claim.kind == Token {
+			held = append(held, &g.claim)
+		} else {
+			byMode[g.claim.mode] = append(byMode[g.claim.mode], g.claim.paths...)
+		}
+	}
+	for mode, paths := range byMode {
+		all := pathsClaim(mode, paths)
+		held = append(held, &all)
+	}
+	return held, nil
+}
+
+// waitsFor reports whether a ticket waits for what another owner holds, or behind one of its tickets.
+func (v *view) waitsFor(t *ticket, held []*claim, own []*ticket) bool {
+	for _, c := range held {
+		if v.conflict(c, &t.claim) {
 			return true
 		}
 	}
 	for _, o := range own {
-		if o.place < t.place && t.claim.conflicts(&o.claim) {
+		if o.place < t.place && v.conflict(&t.claim, &o.claim) {
 			return true
 		}
 	}
@@ -110,7 +133,7 @@ func (u *turn) letPass(waiting map[Owner]bool, t *ticket) error {
 	return u.settle(func(queue []*ticket, i int) bool {
 		r := queue[i]
 		return len(waiting) > 0 && r != t && slices.ContainsFunc(queue[:i], func(w *ticket) bool {
-			return waiting[w.owner] && w.owner != r.owner && w.claim.conflicts(&r.claim)
+			return waiting[w.owner] && w.owner != r.owner && u.conflict(&w.claim, &r.claim)
 		})
 	})
 }

@@ -65,7 +65,8 @@ func lossName(c *claim) string {
 	return name
 }
 
-// SessionClosed releases all that is held in a session that is closed for good, and ends what waits. It is a hook of the closing.
+// SessionClosed releases all that is held in a session that is closed for good, and ends what waits. If
+// that is more than one function may do, an alarm releases the rest. It is a hook of the closing.
 func (t *Table) SessionClosed(tx *store.Tx, session int64, name string) error {
 	u, err := t.turn(tx, session)
 	if err != nil {
@@ -79,22 +80,48 @@ func (t *Table) SessionClosed(tx *store.Tx, session int64, name string) error {
 			return err
 		}
 	}
-	for {
-		held, err := readGrants(tx.Query(selectAll, session, 0, grantPage))
-		if err != nil || len(held) == 0 {
-			return err
+	if _, err := tx.Exec(insertClosing, session); err != nil {
+		return err
+	}
+	_, err = u.closeSome()
+	return err
+}
+
+// closeFurther releases the next grants of a session that is closed.
+func (t *Table) closeFurther(tx *store.Tx, session int64) (spent int, err error) {
+	var known bool
+	if err := tx.QueryRow(existsClosing, session).Scan(&known); err != nil || !known {
+		return 0, err
+	}
+	u, err := t.turn(tx, session)
+	if err != nil {
+		return 0, err
+	}
+	return u.closeSome()
+}
+
+// closeSome releases grants of the closed session, and leaves the rest to an alarm.
+func (u *turn) closeSome() (spent int, err error) {
+	for u.spent < closePage {
+		g, err := findGrant(u.tx, selectAll, u.session, 0, 1)
+		if err != nil {
+			return u.spent, err
 		}
-		for _, g := range held {
-			_, err := u.append(happening{"lock.released", "token.released"}, 0, g.owner, g.role, &g.claim,
-				g.owner.String()+" has lost "+g.claim.title()+": the session is closed", details{{"fence", g.fence}, {"cause", "the session is closed"}})
-			if err != nil {
-				return err
-			}
-			if err := u.end(g); err != nil {
-				return err
-			}
+		if g == nil {
+			_, err := u.tx.Exec(deleteClosing, u.session)
+			return u.spent, err
+		}
+		_, err = u.append(happening{"lock.released", "token.released"}, 0, g.owner, g.role, &g.claim,
+			g.owner.String()+" has lost "+g.claim.title()+": the session is closed", details{{"fence", g.fence}, {"cause", "the session is closed"}})
+		if err != nil {
+			return u.spent, err
+		}
+		if err := u.end(g); err != nil {
+			return u.spent, err
 		}
 	}
+	u.tx.OnCommit(func() { u.alarms.Set(alarm{closeAlarm, u.session}, u.tx.Now()) })
+	return u.spent, nil
 }
 
 // Records returns what is held in a session, and then what waits, each as one line of JSON, after the mark that an earlier call has returned as the
@@ -170,9 +197,41 @@ func (r *record) fill(o Owner, role string, c *claim, reason string, maxHold tim
 	r.Names, r.Reason, r.MaxHold = c.names(), reason, maxHold.Seconds()
 }
 
-// Forget removes all locks, tokens and tickets of a session, which is closed.
+// Erase removes some of the grants, tickets and tokens of a session that is being deleted, and reports
+// whether there may be more.
+func (t *Table) Erase(tx *store.Tx, session int64, limit int) (more bool, err error) {
+	u, err := t.turn(tx, session)
+	if err != nil {
+		return false, err
+	}
+	if _, err := tx.Exec(deleteClosing, session); err != nil {
+		return false, err
+	}
+	for _, k := range u.view.queue.tickets[:min(len(u.view.queue.tickets), limit)] {
+		if err := u.drop(k); err != nil {
+			return false, err
+		}
+		u.spent += grantCost
+	}
+	for u.spent < closePage {
+		g, err := findGrant(tx, selectAll, session, 0, 1)
+		if err != nil {
+			return false, err
+		}
+		if g == nil {
+			n, err := tx.Exec(deleteSomeTokens, session, limit)
+			return n >= int64(limit), err
+		}
+		if err := u.remove(g); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// Forget removes what is left of the locks, tokens and tickets of a session, which is closed.
 func (t *Table) Forget(tx *store.Tx, session int64) error {
-	for _, statement := range []string{deletePaths, deleteGrants, deleteTickets, deleteTokens, deleteFirsts} {
+	for _, statement := range []string{deletePaths, deleteGrants, deleteTickets, deleteTokens, deleteFirsts, deleteClosing} {
 		if _, err := tx.Exec(statement, session); err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package locks
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"go.uber.org/zap"
@@ -31,7 +32,7 @@ func warnAfter(maxHold time.Duration) time.Duration { return maxHold / 5 * 4 }
 // An alarm is something that happens to a grant or ticket when nobody does anything.
 type alarm struct {
 	kind   alarmKind
-	number int64 // the fence, or the ticket
+	number int64 // the fence, the ticket, or the session
 }
 
 type alarmKind int
@@ -41,85 +42,112 @@ const (
 	collectAlarm                  // its owner has not asked for it
 	contestAlarm                  // others wait for it
 	lapseAlarm                    // of a ticket: nobody waits for it
+	settleAlarm                   // of a session: settle has left a part of its queue
+	closeAlarm                    // of a closed session: it still has grants
 )
 
-// due does what the alarms are for.
+// due does what the alarms are for, as much in one function as alarmPage permits.
 func (t *Table) due(alarms []alarm) {
-	err := t.store.Drain(context.Background(), func(tx *store.Tx) error {
-		for _, a := range alarms {
-			if _, renewed := t.alarms.Deadline(a); renewed {
-				continue
-			}
-			if err := t.ring(tx, a); err != nil {
-				return err
-			}
+	for len(alarms) > 0 {
+		n, err := t.ringSome(alarms, alarmPage)
+		if err != nil && n > 1 {
+			n, err = t.ringSome(alarms[:1], 0) // by itself, so that it does not delay the others
 		}
-		return nil
-	})
-	if err != nil {
-		t.zap.Warn("what is due could not be done; trying again", zap.Error(err))
-		for _, a := range alarms {
+		if err != nil {
+			a := alarms[0]
+			t.zap.Warn("what is due could not be done; trying again", zap.Error(err))
 			if _, renewed := t.alarms.Deadline(a); !renewed {
 				t.alarms.Set(a, t.clock.Now().Add(retryAfter))
 			}
+			n = 1
 		}
+		alarms = alarms[n:]
 	}
 }
 
-func (t *Table) ring(tx *store.Tx, a alarm) error {
-	if a.kind == lapseAlarm {
+// ringSome does what the first alarms are for, in one function. It returns how many they are: at least
+// one, and further ones until so much is spent.
+func (t *Table) ringSome(alarms []alarm, most int) (n int, err error) {
+	err = t.store.Drain(context.Background(), func(tx *store.Tx) error {
+		n = 0
+		for spent := 0; n < len(alarms) && (n == 0 || spent < most); {
+			a := alarms[n]
+			n++
+			if _, renewed := t.alarms.Deadline(a); renewed {
+				continue
+			}
+			cost, err := t.ring(tx, a)
+			if err != nil {
+				return err
+			}
+			spent += alarmCost + cost
+		}
+		return nil
+	})
+	return n, err
+}
+
+// ring does what an alarm is for, and returns about how much it has spent.
+func (t *Table) ring(tx *store.Tx, a alarm) (spent int, err error) {
+	switch a.kind {
+	case lapseAlarm:
 		return t.lapse(tx, a.number)
+	case settleAlarm:
+		return t.settleFurther(tx, a.number)
+	case closeAlarm:
+		return t.closeFurther(tx, a.number)
+	default:
 	}
 	g, err := findGrant(tx, selectGrant, a.number)
 	if g == nil || err != nil {
-		return err
+		return 0, err
 	}
 	u, err := t.turn(tx, g.session)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	switch {
 	case a.kind == contestAlarm:
-		return u.contest(g)
+		err = u.contest(g)
 	case a.kind == collectAlarm && g.collected:
-		return nil
 	case a.kind == collectAlarm:
-		return u.expire(g, "its owner has not asked for it")
+		err = u.expire(g, "its owner has not asked for it")
 	case !g.warned:
-		return u.warn(g)
+		err = u.warn(g)
+	default:
+		err = u.expire(g, "the longest hold is over")
 	}
-	return u.expire(g, "the longest hold is over")
+	return u.spent, err
 }
 
 // lapse ends a ticket that nobody waits for.
-func (t *Table) lapse(tx *store.Tx, number int64) error {
+func (t *Table) lapse(tx *store.Tx, number int64) (spent int, err error) {
 	var session int64
-	rows := tx.Query(selectTicketSession, number)
-	if rows.Next() {
-		if err := rows.Scan(&session); err != nil {
-			return err
-		}
+	err = tx.QueryRow(selectTicketSession, number).Scan(&session)
+	if errors.Is(err, store.ErrNoRows) {
+		return 0, nil
 	}
-	if err := rows.Close(); err != nil || session == 0 {
-		return err
+	if err != nil {
+		return 0, err
 	}
 	u, err := t.turn(tx, session)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	k := u.view.queue.find(number)
 	if k == nil || k.kept || u.awaited(number) {
-		return nil
+		return 0, nil
 	}
 	_, err = u.append(happening{"lock.lapsed", "token.lapsed"}, events.Debug, k.owner, k.role, &k.claim, k.owner.String()+" waits for "+k.claim.title()+" no more",
 		details{{"ticket", k.number}})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if err := u.drop(k); err != nil {
-		return err
+		return 0, err
 	}
-	return u.passOn(&k.claim)
+	err = u.passOn(&k.claim)
+	return u.spent, err
 }
 
 // awaited reports whether a call waits for a ticket.
@@ -170,7 +198,7 @@ func (u *turn) expire(g *grant, why string) error {
 // contend has the owner of a grant told before long if somebody waits for it already.
 func (u *turn) contend(g *grant) {
 	for _, k := range u.view.queue.tickets {
-		if k.owner != g.owner && k.claim.conflicts(&g.claim) {
+		if k.owner != g.owner && u.conflict(&k.claim, &g.claim) {
 			u.contestLater(g.fence)
 			return
 		}
@@ -194,7 +222,7 @@ func (u *turn) contest(g *grant) error {
 	var waiting []string
 	var first time.Time
 	for _, k := range u.view.queue.tickets {
-		if k.owner != g.owner && k.claim.conflicts(&g.claim) {
+		if k.owner != g.owner && u.conflict(&k.claim, &g.claim) {
 			if len(waiting) == 0 {
 				first = k.createdAt
 			}

@@ -25,9 +25,11 @@ type Seized struct {
 	Revision int64
 }
 
-// ForceRelease takes locks and tickets from their owners, who are told why, and grants them to whoever is next. fault.Invalid for a path.
+// ForceRelease takes locks and tickets from their owners, notifies them of the reason, and grants what is
+// free to the next requests. Errors: fault.Invalid for a path, fault.Exhausted (LOCK_TOO_BROAD,
+// TOO_MANY_RELEASES) if one function of the writer cannot release all of it.
 func (t *Table) ForceRelease(ctx context.Context, c caller.Caller, req once.Request, s Seizure) (Seized, error) {
-	named, err := (&Wish{Paths: s.Paths}).claim(false)
+	named, err := namedClaim(s.Paths, false)
 	if err != nil {
 		return Seized{}, err
 	}
@@ -42,7 +44,7 @@ func (t *Table) ForceRelease(ctx context.Context, c caller.Caller, req once.Requ
 				return err
 			}
 			if session.Fold {
-				if named, err = (&Wish{Paths: s.Paths}).claim(true); err != nil {
+				if named, err = namedClaim(s.Paths, true); err != nil {
 					return err
 				}
 			}
@@ -50,11 +52,13 @@ func (t *Table) ForceRelease(ctx context.Context, c caller.Caller, req once.Requ
 			if err != nil {
 				return err
 			}
+			u.budget = newBudget()
 			f := seizing{turn: u, by: c.Name(), reason: s.Reason}
 			if err := f.run(s, &named); err != nil {
 				return err
 			}
 			seized = f.seized
+			u.budget = nil
 			return u.settle(nil)
 		})
 		return err
@@ -67,6 +71,19 @@ type seizing struct {
 	*turn
 	by, reason string
 	seized     Seized
+	taken      int
+}
+
+// maxTaken is how much one call takes away: the paths and tokens, and two for each request.
+const maxTaken = 3000
+
+// count counts a request that is taken away. Errors: fault.Exhausted (TOO_MANY_RELEASES) beyond maxTaken.
+func (f *seizing) count(c *claim) error {
+	if f.taken += 2 + c.size(); f.taken <= maxTaken {
+		return nil
+	}
+	return exhausted("TOO_MANY_RELEASES", maxTaken,
+		"the call would release more than %d paths, each request counted as two more: release them in several calls, by path or revision", maxTaken)
 }
 
 func (f *seizing) run(s Seizure, named *claim) error {
@@ -125,7 +142,10 @@ func (u *turn) each(agent string, grants func(*grant) error, tickets func(*ticke
 }
 
 func (f *seizing) take(g *grant) error {
-	var err error
+	err := f.count(&g.claim)
+	if err != nil {
+		return err
+	}
 	f.seized.Revision, err = f.append(happening{"lock.revoked", "token.revoked"}, events.Warning, g.owner, g.role, &g.claim,
 		f.by+" has taken "+g.claim.title()+" from "+g.owner.String()+": "+f.reason, details{{"fence", g.fence}, {"reason", f.reason}, {"by", f.by}})
 	if err != nil {
@@ -141,7 +161,10 @@ func (f *seizing) take(g *grant) error {
 }
 
 func (f *seizing) takeTicket(k *ticket) error {
-	var err error
+	err := f.count(&k.claim)
+	if err != nil {
+		return err
+	}
 	f.seized.Revision, err = f.append(happening{"lock.revoked", "token.revoked"}, events.Warning, k.owner, k.role, &k.claim,
 		f.by+" has ended the wait of "+k.owner.String()+" for "+k.claim.title()+": "+f.reason, details{{"ticket", k.number}, {"reason", f.reason}, {"by", f.by}})
 	if err != nil {

@@ -192,6 +192,9 @@ func (u *turn) insert(g *grant) error {
 	if broad {
 		u.rebroaden()
 	}
+	u.found = nil
+	u.spent += grantCost + pathCost*g.claim.size()
+	u.spots.own(u.tx, agentKey{g.session, g.owner.Agent}, g.claim.size())
 	return u.eachPlace(&g.claim, func(place, name string) error {
 		u.spots.add(u.tx, spot{g.session, g.claim.kind, place}, 1)
 		_, err := u.tx.Exec(insertPath, g.session, int(g.claim.kind), place, g.fence, name)
@@ -260,6 +263,9 @@ func (u *turn) remove(g *grant) error {
 
 // clear removes the rows of some paths of a grant.
 func (u *turn) clear(g *grant, c *claim) error {
+	u.found = nil
+	u.spent += grantCost + pathCost*c.size()
+	u.spots.own(u.tx, agentKey{g.session, g.owner.Agent}, -c.size())
 	return u.eachPlace(c, func(place, name string) error {
 		u.spots.add(u.tx, spot{g.session, c.kind, place}, -1)
 		_, err := u.tx.Exec(deletePath, g.session, int(c.kind), place, g.fence, name)
@@ -313,11 +319,18 @@ func (u *turn) passOn(freed ...*claim) error {
 // and those for which also(queue, index) is true; also may be nil. When a grant ends tickets to break a
 // deadlock, settle begins at the front again: an earlier ticket may wait for what they free, and no later one
 // may pass it.
+//
+// If that is more work than one function may do, settle leaves the rest of the queue to an alarm. A request
+// of another call cannot pass the tickets meanwhile: it waits for earlier ones that it conflicts with.
 func (u *turn) settle(also func(queue []*ticket, i int) bool) error {
 	queue := u.view.queue.tickets
 	for i := 0; i < len(queue); i++ {
+		if u.spent > settlePage { // what the function has done before counts
+			u.settleLater(queue[i].place)
+			break
+		}
 		t, freed := queue[i], len(u.freed)
-		if !slices.ContainsFunc(u.freed, t.claim.conflicts) && (also == nil || !also(queue, i)) {
+		if !slices.ContainsFunc(u.freed, func(c *claim) bool { return u.conflict(&t.claim, c) }) && (also == nil || !also(queue, i)) {
 			continue
 		}
 		if err := u.try(t); err != nil {
@@ -331,13 +344,41 @@ func (u *turn) settle(also func(queue []*ticket, i int) bool) error {
 	return nil
 }
 
+// settleLater leaves the tickets from a place on to an alarm.
+func (u *turn) settleLater(place int64) {
+	u.tx.OnCommit(func() { u.deferSettle(u.session, place, u.tx.Now()) })
+}
+
+// deferSettle notes the first ticket of a session that settle has left. It runs in the writer.
+func (t *Table) deferSettle(session, place int64, at time.Time) {
+	if before, known := t.pending[session]; !known || place < before {
+		t.pending[session] = place
+	}
+	t.alarms.Set(alarm{settleAlarm, session}, at)
+}
+
+// settleFurther tries the next tickets that settle has left.
+func (t *Table) settleFurther(tx *store.Tx, session int64) (spent int, err error) {
+	from, known := t.pending[session]
+	if !known {
+		return 0, nil
+	}
+	u, err := t.turn(tx, session)
+	if err != nil {
+		return 0, err
+	}
+	tx.OnCommit(func() { delete(t.pending, session) })
+	err = u.settle(func(queue []*ticket, i int) bool { return queue[i].place >= from })
+	return u.spent, err
+}
+
 // try grants a ticket if nobody is in its way.
 func (u *turn) try(t *ticket) error {
 	if u.view.queue.find(t.number) != t { // granted or aborted by now
 		return nil
 	}
 	for _, g := range u.granted { // most of those that wait for the same
-		if g.owner != t.owner && g.claim.conflicts(&t.claim) {
+		if g.owner != t.owner && u.conflict(&g.claim, &t.claim) {
 			if still, err := u.stillHeld(g.fence); still || err != nil {
 				return err
 			}

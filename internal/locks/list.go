@@ -64,7 +64,8 @@ type Page struct {
 // listBytes is up to how many bytes of paths a page has, about.
 const listBytes = 2 << 20
 
-// List returns locks and tickets of the caller's session after a mark.
+// List returns locks and tickets of the caller's session after a mark: fewer than limit if many wait.
+// Errors: fault.Exhausted (LOCK_TOO_BROAD) for a path beside which very much is held.
 func (t *Table) List(ctx context.Context, c caller.Caller, f Filter, after Mark, limit int) (Page, error) {
 	if err := t.store.CheckResume(after.After); err != nil {
 		return Page{}, err
@@ -80,6 +81,7 @@ func (t *Table) List(ctx context.Context, c caller.Caller, f Filter, after Mark,
 		if err != nil {
 			return err
 		}
+		v.budget = newBudget()
 		choice := choosing{agent: f.Agent}
 		if f.Path != "" {
 			p, err := Parse(f.Path, session.Fold)
@@ -91,7 +93,7 @@ func (t *Table) List(ctx context.Context, c caller.Caller, f Filter, after Mark,
 		bytes := 0
 		if !after.Tickets && !f.Waiting {
 			err := t.grants(&v, choice, after.After, func(g *grant) bool {
-				if len(page.Locks) == limit || bytes > listBytes {
+				if len(page.Locks) == limit || bytes > listBytes || v.spent > listPage && len(page.Locks) > 0 {
 					page.More = true
 					return false
 				}
@@ -109,7 +111,7 @@ func (t *Table) List(ctx context.Context, c caller.Caller, f Filter, after Mark,
 			if k.number <= after.After || k.claim.kind != Lock || !choice.takes(k.owner, &k.claim) {
 				continue
 			}
-			if len(page.Locks)+len(page.Tickets) == limit || bytes > listBytes {
+			if n := len(page.Locks) + len(page.Tickets); n == limit || bytes > listBytes || v.spent > listPage && n > 0 {
 				page.More = true
 				return nil
 			}
@@ -184,7 +186,7 @@ func (t *Table) held(v *view, g *grant) Held {
 		GrantedAt: g.grantedAt, HeldUntil: t.until(g), MaxHold: g.maxHold, Uncollected: !g.collected,
 	}
 	for _, k := range v.queue.tickets {
-		if k.owner != g.owner && k.claim.conflicts(&g.claim) {
+		if k.owner != g.owner && v.conflict(&k.claim, &g.claim) {
 			h.Waiting++
 		}
 	}

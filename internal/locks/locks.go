@@ -19,8 +19,10 @@ import (
 // Limits of a session.
 const (
 	maxPaths   = 1000 // of a request
-	maxGlobs   = 64   // held
+	maxGlobs   = 64   // held or waited for
 	maxTickets = 1000
+	maxWaiting = 10_000 // paths and tokens of the tickets
+	maxHeld    = 2000   // paths and tokens that one agent holds or waits for
 )
 
 // A Session is what this package needs to know of one.
@@ -93,6 +95,7 @@ type Table struct {
 	broad  *store.Cache[int64, bool]   // whether a session has grants of more than single files
 
 	spots    *spots              // it belongs to the writer
+	pending  map[int64]int64     // the first place in a session's queue that settle has left; it belongs to the writer
 	calls    map[int64][]*call   // that wait, by ticket; it belongs to the writer
 	tellings map[int64]*tellings // by fence; it belongs to the writer
 	alarms   *deadline.Queue[alarm]
@@ -108,7 +111,7 @@ func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock,
 	t := &Table{
 		store: st, log: log, dir: dir, clock: clock, zap: logger,
 		queues: store.NewCache[int64, *queue](), broad: store.NewCache[int64, bool](),
-		spots: &spots{held: map[spot]int{}}, calls: map[int64][]*call{}, tellings: map[int64]*tellings{}, stopping: make(chan struct{}),
+		spots: newSpots(), pending: map[int64]int64{}, calls: map[int64][]*call{}, tellings: map[int64]*tellings{}, stopping: make(chan struct{}),
 	}
 	t.alarms = deadline.New(clock, t.due)
 	return t

@@ -63,6 +63,27 @@ func Parse(raw string, fold bool) (Path, error) {
 	return p, nil
 }
 
+// Limits of the paths that a request may name. Paths that are held or waited for since an older broker
+// may exceed them.
+const (
+	maxSegments  = 64
+	maxGlobBytes = 256
+	maxPathBytes = 128 << 10 // of all paths of a call
+)
+
+// parseNew is Parse for a path that is to be locked.
+func parseNew(raw string, fold bool) (Path, error) {
+	p, err := Parse(raw, fold)
+	switch n := strings.Count(strings.TrimSuffix(p.text, "/"), "/") + 1; {
+	case err != nil:
+	case n > maxSegments:
+		err = invalid("has %d segments; at most %d are allowed: name a directory above", n, maxSegments)
+	case p.kind == Glob && len(p.text) > maxGlobBytes:
+		err = invalid("is a glob of %d bytes; at most %d are allowed: name a directory", len(p.text), maxGlobBytes)
+	}
+	return p, err
+}
+
 // String returns the path as it is compared.
 func (p Path) String() string { return p.text }
 

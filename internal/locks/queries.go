@@ -65,10 +65,16 @@ DROP INDEX lock_grants_ticket;
 DROP INDEX lock_tickets_session;
 `
 
+// A row of lock_closings is a closed session that still has grants.
+const closings = `
+CREATE TABLE lock_closings (session INTEGER PRIMARY KEY);
+`
+
 // Migrations returns the steps that make the tables of locks.
 func Migrations() []store.Migration {
 	return []store.Migration{
 		{Name: "locks/001_locks", SQL: requests}, {Name: "locks/002_tokens", SQL: tokenTables}, {Name: "locks/003_indexes", SQL: fewerIndexes},
+		{Name: "locks/004_closings", SQL: closings},
 	}
 }
 
@@ -84,6 +90,10 @@ VALUES (?, ?, ?, ?, ?, ?, 1, ?, 0, 0, '', ?, ?, ?, 0, 1)`
 
 const selectSpots = `
 SELECT session, kind, place, count(*) FROM lock_paths GROUP BY session, kind, place`
+
+const selectOwnedCounts = `
+SELECT g.session, g.agent, count(*) FROM lock_paths p CROSS JOIN lock_grants g ON g.fence = p.fence
+GROUP BY g.session, g.agent`
 
 const insertPath = `
 INSERT INTO lock_paths (session, kind, place, fence, name) VALUES (?, ?, ?, ?, ?)`
@@ -211,3 +221,18 @@ const selectEvery = grantColumns + `
 WHERE fence > ?
 ORDER BY fence
 LIMIT ?`
+
+const insertClosing = `
+INSERT INTO lock_closings (session) VALUES (?) ON CONFLICT DO NOTHING`
+
+const existsClosing = `
+SELECT EXISTS (SELECT 1 FROM lock_closings WHERE session = ?)`
+
+const selectClosings = `
+SELECT session FROM lock_closings`
+
+const deleteClosing = `
+DELETE FROM lock_closings WHERE session = ?`
+
+const deleteSomeTokens = `
+DELETE FROM lock_tokens WHERE (session, token) IN (SELECT session, token FROM lock_tokens WHERE session = ? LIMIT ?)`

@@ -100,3 +100,11 @@ func (q *queue) of(o Owner) []*ticket {
 func (q *queue) remove(t *ticket) {
 	q.tickets = slices.DeleteFunc(slices.Clone(q.tickets), func(o *ticket) bool { return o == t })
 }
+
+// size returns how many paths and tokens the tickets are for.
+func (q *queue) size() (n int) {
+	for _, t := range q.tickets {
+		n += t.claim.size()
+	}
+	return n
+}

@@ -49,7 +49,7 @@ type giving struct {
 }
 
 func (t *Table) giving(c caller.Caller, req once.Request, wish Giving) (*giving, error) {
-	named, err := (&Wish{Paths: wish.Paths}).claim(false)
+	named, err := namedClaim(wish.Paths, false)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (g *giving) decide(tx *store.Tx) error {
 			return err
 		}
 		if session.Fold {
-			if g.named, err = (&Wish{Paths: g.wish.Paths}).claim(true); err != nil {
+			if g.named, err = namedClaim(g.wish.Paths, true); err != nil {
 				return err
 			}
 		}

@@ -198,6 +198,9 @@ func contains(a, b Path) bool {
 	return false
 }
 
+// size counts the paths, or the token.
+func (c *claim) size() int { return max(len(c.paths), 1) }
+
 // globs counts the globs among the paths.
 func (c *claim) globs() (n int) {
 	for _, p := range c.paths {

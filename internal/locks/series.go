@@ -56,7 +56,7 @@ func (s *Series) Acquire(ctx context.Context, req once.Request, w Wish, done fun
 		}
 		finish(func() (Answer, error) { return v.answer, ctx.Err() })
 	}
-	s.submit(ctx, store.LaneFill, textSize(w.Paths), a.decide, func(err error) {
+	s.submit(ctx, store.LaneFill, 2*textSize(w.Paths), a.decide, func(err error) {
 		if err != nil || a.call == nil {
 			done(a.finish(ctx, err))
 			return
@@ -78,7 +78,7 @@ func (s *Series) Release(ctx context.Context, req once.Request, g Giving, done f
 		done(Given{}, err)
 		return
 	}
-	s.submit(ctx, store.LaneDrain, textSize(g.Paths), r.decide, func(err error) { done(r.given, err) })
+	s.submit(ctx, store.LaneDrain, 2*textSize(g.Paths), r.decide, func(err error) { done(r.given, err) })
 }
 
 // submit hands a function to the writer, in its usual lane unless others have to come before it. It
@@ -97,11 +97,11 @@ func (s *Series) submit(ctx context.Context, usual store.Lane, size int, decide 
 // requestSize is about how many bytes a request takes beside its paths.
 const requestSize = 512
 
-// textSize is about how many bytes paths take, as text and parsed.
+// textSize is how many bytes paths have together. Parsed, they take about as many again.
 func textSize(paths []string) int {
 	n := 0
 	for _, p := range paths {
-		n += 2 * len(p)
+		n += len(p)
 	}
 	return n
 }

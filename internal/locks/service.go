@@ -61,6 +61,9 @@ func wish(ctx context.Context, r *pb.AcquireLocksRequest) (Wish, once.Request, e
 		c.Fail("paths", "is empty; name at least one path")
 	}
 	paths(&c, r.Paths)
+	if n := textSize(r.Paths); n > maxPathBytes {
+		c.Fail("paths", "have %d bytes together; at most %d are allowed: name directories, or acquire them in several calls", n, maxPathBytes)
+	}
 	c.Line("holder", r.Holder, valid.MaxID)
 	c.Line("reason", r.Reason, valid.MaxLine)
 	if err := c.Err(); err != nil {

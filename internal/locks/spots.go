@@ -6,8 +6,20 @@ import (
 	"brokerd/internal/store"
 )
 
-// spots count what is held where, in memory: most requests for a file or a token find nothing near, and ask no table. They belong to the writer.
-type spots struct{ held map[spot]int }
+// spots count the held paths and tokens in memory, by where they stand and by their agent. Most requests
+// for a file or a token find nothing near, and ask no table. They belong to the writer.
+type spots struct {
+	held  map[spot]int
+	owned map[agentKey]int
+}
+
+// An agentKey is an agent of a session.
+type agentKey struct {
+	session int64
+	agent   string
+}
+
+func newSpots() *spots { return &spots{held: map[spot]int{}, owned: map[agentKey]int{}} }
 
 // A spot is a place as lock_paths has it.
 type spot struct {
@@ -18,7 +30,10 @@ type spot struct {
 
 // loadSpots counts the rows.
 func loadSpots(tx *store.Tx) (*spots, error) {
-	all := &spots{held: map[spot]int{}}
+	all := newSpots()
+	if err := all.loadOwned(tx); err != nil {
+		return nil, err
+	}
 	rows := tx.Query(selectSpots)
 	defer rows.Close()
 	for rows.Next() {
@@ -31,6 +46,34 @@ func loadSpots(tx *store.Tx) (*spots, error) {
 		all.held[at] = n
 	}
 	return all, rows.Err()
+}
+
+func (s *spots) loadOwned(tx *store.Tx) error {
+	rows := tx.Query(selectOwnedCounts)
+	defer rows.Close()
+	for rows.Next() {
+		var of agentKey
+		var n int
+		if err := rows.Scan(&of.session, &of.agent, &n); err != nil {
+			return err
+		}
+		s.owned[of] = n
+	}
+	return rows.Err()
+}
+
+// own counts n paths or tokens more of an agent, unless the function that changes it is undone.
+func (s *spots) own(tx *store.Tx, of agentKey, n int) {
+	s.countOwned(of, n)
+	tx.OnUndo(func() { s.countOwned(of, -n) })
+}
+
+func (s *spots) countOwned(of agentKey, n int) {
+	if left := s.owned[of] + n; left > 0 {
+		s.owned[of] = left
+	} else {
+		delete(s.owned, of)
+	}
 }
 
 // add counts one row more, or with -1 one less, unless the function that changes it is undone.

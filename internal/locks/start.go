@@ -2,6 +2,7 @@ package locks
 
 import (
 	"context"
+	"math"
 
 	"brokerd/internal/store"
 )
@@ -37,19 +38,18 @@ func (t *Table) Start(ctx context.Context) error {
 	return nil
 }
 
-// expectTickets starts the deadlines of the tickets, and of the grants that they wait for.
+// expectTickets starts the deadlines of the tickets, and of the grants that they wait for. It resumes the
+// work that was left to alarms when the broker stopped: settle tries all tickets again.
 func (t *Table) expectTickets(tx *store.Tx) error {
-	var sessions []int64
-	rows := tx.Query(selectWaiting)
-	defer rows.Close()
-	for rows.Next() {
-		var id int64
-		if err := rows.Scan(&id); err != nil {
-			return err
-		}
-		sessions = append(sessions, id)
+	closings, err := sessionsOf(tx.Query(selectClosings))
+	if err != nil {
+		return err
 	}
-	if err := rows.Err(); err != nil {
+	for _, id := range closings {
+		t.alarms.Set(alarm{closeAlarm, id}, t.clock.Now())
+	}
+	sessions, err := sessionsOf(tx.Query(selectWaiting))
+	if err != nil {
 		return err
 	}
 	for _, id := range sessions {
@@ -67,6 +67,20 @@ func (t *Table) expectTickets(tx *store.Tx) error {
 				u.contestLater(h.fence)
 			}
 		}
+		t.deferSettle(id, math.MinInt64, t.clock.Now())
 	}
 	return nil
+}
+
+// sessionsOf reads rows with one session each, and closes them.
+func sessionsOf(rows *store.Rows) (sessions []int64, err error) {
+	defer rows.Close()
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		sessions = append(sessions, id)
+	}
+	return sessions, rows.Err()
 }

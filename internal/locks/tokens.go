@@ -155,6 +155,8 @@ func (a *acquiring) takeOver(u *turn, g *grant, o Owner, role string) error {
 		return errOpen
 	}
 	a.answer.Fence, a.answer.tellings = g.fence, u.telling(u.tx, g.fence, 1, false)
+	u.spots.own(u.tx, agentKey{u.session, g.owner.Agent}, -1)
+	u.spots.own(u.tx, agentKey{u.session, o.Agent}, 1)
 	g.owner, g.role = o, role
 	u.changed(g)
 	if _, err := u.tx.Exec(updateOwner, o.Agent, o.Holder, role, g.fence); err != nil {
