@@ -23,6 +23,7 @@ type choreKind int
 const (
 	departChore choreKind = iota // dead-letter the mail in the mailbox of an agent that has deregistered
 	rerankChore                  // compute the ranks of a session again
+	failChore                    // end the claims of an agent whose lease is over; it has no row
 )
 
 // resumeBacklog takes up the chores that were not finished when the broker stopped.
@@ -63,10 +64,13 @@ func (b *Broker) later(tx *store.Tx, c chore) {
 func (b *Broker) backlogDue(chores []chore) {
 	for _, c := range chores {
 		var err error
-		if c.kind == departChore {
+		switch c.kind {
+		case departChore:
 			err = b.depart(context.Background(), c.id)
-		} else {
+		case rerankChore:
 			err = b.rerank(c.id)
+		case failChore:
+			err = b.failAll(c.id)
 		}
 		if err != nil {
 			b.zap.Warn("a page of the backlog could not be written; trying again", zap.Error(err))

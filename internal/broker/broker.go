@@ -98,6 +98,7 @@ type Broker struct {
 	asks      map[int64][]*asking                                     // calls that wait for a reply, by question; it belongs to the writer
 	checked   int64                                                   // the id of the last producer that ForgetProducers has checked; it belongs to the writer
 	breakers  *deadline.Queue[int64]                                  // when open breakers let a probe through, by agent
+	failures  map[int64]failure                                       // unfinished, by mailbox; it belongs to the writer
 	backlog   *deadline.Queue[chore]                                  // what is left of changes that are too large for one function
 	rekept    []func(*store.Tx)                                       // see OnRekept
 	resumed   []func(tx *store.Tx, session int64, agent string) error // see OnResumed
@@ -114,7 +115,7 @@ func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock,
 		store: st, log: log, dir: dir, clock: clock, zap: logger, hub: newHub(),
 		boxIDs: store.NewCache[boxKey, int64](), audience: store.NewCache[audienceKey, audience](),
 		gates: store.NewCache[int64, gate](), vacancies: store.NewCache[boxKey, string](),
-		asks: map[int64][]*asking{}, stopping: make(chan struct{}), catalog: builtinTypes{msgtype.NewSet(nil)},
+		asks: map[int64][]*asking{}, failures: map[int64]failure{}, stopping: make(chan struct{}), catalog: builtinTypes{msgtype.NewSet(nil)},
 	}
 	b.rates = newSendRates(clock, b.loadSession)
 	b.claims = deadline.New(clock, b.claimsDue)

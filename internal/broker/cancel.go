@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 
 	"brokerd/internal/caller"
 	"brokerd/internal/fault"
@@ -95,9 +96,10 @@ func unclaimed(q store.Querier, message int64) (waiting []*held, others int, err
 	return waiting, others, rows.Err()
 }
 
-// heldBy returns all claims of an agent, of whichever consumer.
-func heldBy(q store.Querier, agent int64) ([]*held, error) {
-	rows := q.Query(selectHeldBy, agent)
+// heldBy returns claims of an agent, of whichever consumer, that it made before a time: at most limit.
+func heldBy(q store.Querier, agent int64, until time.Time, limit int) ([]*held, error) {
+	rows := q.Query(selectHeldBy, agent, until, limit)
+	defer rows.Close()
 	var found []*held
 	for rows.Next() {
 		h := &held{state: Claimed, holder: agent}

@@ -283,37 +283,3 @@ func (b *Broker) AgentRegistered(tx *store.Tx, session Session, agent Agent) err
 	}
 	return b.rebox(tx, a)
 }
-
-// AgentFailed takes from an agent whose lease is over what it holds: its claims go back as failed attempts, which count as one failure for its
-// circuit breaker, and its streams and waiting calls end. Its mail and subscriptions stay. It returns the ids of the claims. It is a
-// hook of the failing.
-func (b *Broker) AgentFailed(tx *store.Tx, session Session, agent Agent) ([]Ref, error) {
-	b.endAsks(tx, session.ID, agent.Name, errFailed(agent.Name))
-	mailbox, err := b.findMailbox(tx, session.ID, mailboxRef{agentBox, agent.Name})
-	if err != nil || mailbox == 0 {
-		return nil, err
-	}
-	b.dismiss(tx, mailbox, errFailed(agent.Name)) // before what it held is delivered again
-	claims, err := heldBy(tx, mailbox)
-	if err != nil {
-		return nil, err
-	}
-	s := settling{Broker: b, tx: tx, actor: system(session.ID), left: tally{}, why: RanOut}
-	lost := make([]Ref, len(claims))
-	keys := make([]key, len(claims))
-	for i, h := range claims {
-		if _, _, err := s.fail(h, agent.Name+" failed: its lease was over", false, nil); err != nil {
-			return nil, err
-		}
-		lost[i] = Ref{Text: h.claimID(), Revision: h.message, Claim: h.claims}
-		keys[i] = h.key
-	}
-	if len(keys) > 0 {
-		if err := b.strike(tx, session.ID, mailbox, keys...); err != nil {
-			return nil, err
-		}
-	}
-	s.ready.seen(mailbox) // its readers look whether they may go on
-	_, err = s.finish(nil)
-	return lost, err
-}

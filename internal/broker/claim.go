@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -264,6 +265,9 @@ func indexBox(boxes []box, ref mailboxRef) int {
 // all if it is nil.
 func (b *Broker) open(tx *store.Tx, a actor, consumer string, most, bytes int, keep func(*Message) bool) ([]Claim, error) {
 	var claims []Claim
+	if _, failed := b.failures[a.mailbox]; failed {
+		return nil, nil // the backlog ends what the agent held when it failed
+	}
 	limit := most
 	if keep != nil {
 		limit = noLimit
@@ -360,6 +364,13 @@ func (b *Broker) giveBack(a actor, claims []Claim) {
 // claimsDue fails claims that have run out. Whether they have is looked at again in the writer, whose
 // order decides between an ack and the end.
 func (b *Broker) claimsDue(keys []key) {
+	for page := range slices.Chunk(keys, failurePage) {
+		b.claimsRanOut(page)
+	}
+}
+
+// claimsRanOut is claimsDue for a page of claims.
+func (b *Broker) claimsRanOut(keys []key) {
 	err := b.store.Drain(context.Background(), func(tx *store.Tx) error {
 		bySession := map[int64]*settling{}
 		for _, k := range keys {

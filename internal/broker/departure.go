@@ -12,12 +12,13 @@ import (
 	"brokerd/internal/store"
 )
 
-// departurePage is how many messages of a deregistered agent one function dead-letters.
+// departurePage is how many claims of a deregistered agent one function gives back, or how many of its
+// messages it dead-letters.
 const departurePage = 200
 
 // AgentGone ends what a deregistered agent has: its claims go back uncounted, its streams and
 // subscriptions end, and its unfinished mail becomes dead letters. If that is more than a page, the
-// backlog dead-letters the rest: until then the mail stays in the mailbox, where no agent can claim
+// backlog does the rest: until then the mail stays in the mailbox, where no agent can claim
 // or read it, since AgentRegistered refuses the agent. It is a hook of the deregistration.
 func (b *Broker) AgentGone(tx *store.Tx, session Session, agent Agent, reason string) error {
 	a := actor{Agent: agent, session: session}
@@ -28,15 +29,10 @@ func (b *Broker) AgentGone(tx *store.Tx, session Session, agent Agent, reason st
 		return err
 	}
 	b.dismiss(tx, a.mailbox, errGone(a.Name)) // before what it held is delivered again
-	held, err := heldBy(tx, a.mailbox)
+	s := settling{Broker: b, tx: tx, actor: a, left: tally{}}
+	holds, err := s.releaseHeld()
 	if err != nil {
 		return err
-	}
-	s := settling{Broker: b, tx: tx, actor: a, left: tally{}}
-	for _, h := range held {
-		if _, err := s.release(h); err != nil {
-			return err
-		}
 	}
 	if _, err := tx.Exec(deleteSubscriptions, a.mailbox); err != nil {
 		return err
@@ -50,10 +46,11 @@ func (b *Broker) AgentGone(tx *store.Tx, session Session, agent Agent, reason st
 	}
 	delete(s.ready, a.mailbox)
 	s.ready.seen(a.mailbox) // its readers end
-	p := departure{reason: reason}
-	more, err := s.deadLetter(&p)
-	if err != nil {
-		return err
+	p, more := departure{reason: reason}, holds
+	if !holds {
+		if more, err = s.deadLetter(&p); err != nil {
+			return err
+		}
 	}
 	if more {
 		if _, err := tx.Exec(insertDeparture, a.mailbox, a.Role, p.reason, p.dead); err != nil {
@@ -63,6 +60,21 @@ func (b *Broker) AgentGone(tx *store.Tx, session Session, agent Agent, reason st
 	}
 	_, err = s.finish(nil)
 	return err
+}
+
+// releaseHeld gives back the next page of the actor's claims, uncounted, and reports whether there may
+// be more.
+func (s *settling) releaseHeld() (more bool, err error) {
+	held, err := heldBy(s.tx, s.actor.mailbox, s.tx.Latest().Add(1), departurePage)
+	if err != nil {
+		return false, err
+	}
+	for _, h := range held {
+		if _, err := s.release(h); err != nil {
+			return false, err
+		}
+	}
+	return len(held) == departurePage, nil
 }
 
 // A departure is the mail that an agent left when it deregistered.
@@ -186,7 +198,12 @@ func (b *Broker) departFurther(tx *store.Tx, mailbox int64) (more bool, err erro
 		return false, err
 	}
 	s := settling{Broker: b, tx: tx, actor: a, left: tally{}}
-	if more, err = s.deadLetter(&p); err != nil {
+	more, err = s.releaseHeld()
+	delete(s.ready, mailbox)
+	if err == nil && !more {
+		more, err = s.deadLetter(&p)
+	}
+	if err != nil {
 		return false, err
 	}
 	if more {

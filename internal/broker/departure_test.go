@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
 )
@@ -107,4 +108,37 @@ func TestRegister_AgainTakesOverWhatIsHeld(t *testing.T) {
 	wantList(t, "the stream goes on", subjectsOf(c.take(1)), "more")
 	c.ack(held...)
 	want(t, "recipients", s.lead.send(toChannel("news")).RecipientCount, 1)
+}
+
+// The agent holds more claims than one function of the writer ends.
+func TestClaims_OfAnAgentThatEndsGoBackInPages(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(w *world, a *agent){
+		"deregisters": func(_ *world, a *agent) { a.deregister() },
+		"fails":       func(w *world, _ *agent) { w.pass(time.Minute) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.configure(&pb.SessionSettings{BreakerFailures: ptr(int32(2))})
+			lead, a := w.agent("lead", ""), w.in("default", "a")
+			must(t, drop(a.registry.RegisterAgent(a.ctx, &pb.RegisterAgentRequest{Role: "builder", Lease: durationpb.New(time.Minute)})))
+			batch := make([]*pb.Message, 900)
+			for i := range batch {
+				batch[i] = toRole("builder")
+			}
+			lead.sendAll(batch...)
+			claims := a.claimWith(&pb.ClaimMessagesRequest{Max: 900, ClaimFor: durationpb.New(time.Hour)}).Claims
+			want(t, "claims", len(claims), 900)
+			end(w, a)
+			for w.number(`SELECT count(*) FROM deliveries WHERE state = 2`) > 0 {
+			}
+			want(t, "breakers", len(w.events("agent.degraded")), 0)
+			attempts := 0
+			if name == "fails" {
+				attempts = 900
+			}
+			want(t, "attempts", w.number(`SELECT count(*) FROM attempts`), attempts)
+		})
+	}
 }

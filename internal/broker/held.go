@@ -62,6 +62,9 @@ func (s *settling) locate(item *Settlement) (*held, error) {
 	if best == nil {
 		return nil, s.notHeld(ref)
 	}
+	if best.state == Claimed && s.failed(best) {
+		return nil, s.lost(ref, "its holder has failed since")
+	}
 	if ref.Claim != 0 && (best.holder != s.actor.mailbox || best.claims != ref.Claim) {
 		return nil, s.lost(ref, "another claim has followed it")
 	}

@@ -61,6 +61,33 @@ func (b *Broker) admitBatch(ctx context.Context, c caller.Caller, drafts []Draft
 	return nil
 }
 
+// maxCopies bounds the rows that the messages of one function of the writer make: a copy counts once, with
+// a reminder twice, each recipient twice more, and so does each message beside its artifacts. It leaves
+// some rows of store.MaxChanged to the rest of the function.
+const maxCopies = 9500
+
+// fanOut counts the copies of a message. fault.Invalid (FANOUT_TOO_LARGE) beyond maxCopies.
+func (s *sending) fanOut(d *Draft, to []*room) error {
+	s.copies += 2 + len(d.Artifacts)
+	for _, r := range to {
+		s.copies++
+		if d.ResendAfter > 0 {
+			s.copies++
+		}
+		if !r.counted {
+			r.counted = true
+			s.copies += 2
+		}
+	}
+	if s.copies <= maxCopies {
+		return nil
+	}
+	return fault.New(fault.Invalid, "FANOUT_TOO_LARGE",
+		"the messages up to this one, which has %d recipients, make more than %d copies, each recipient and message counted as two more: "+
+			"send fewer messages in a call, or to fewer agents", len(to), maxCopies).
+		With("limit", strconv.Itoa(maxCopies)).With("recipients", strconv.Itoa(len(to)))
+}
+
 // fits refuses a draft that is larger than its session allows.
 func (s Session) fits(d *Draft) error {
 	if s.PayloadLimit > 0 && d.PayloadSize > s.PayloadLimit {

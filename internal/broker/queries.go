@@ -204,7 +204,8 @@ const (
 		SELECT d.message, d.mailbox, d.rank, d.claims, d.attempts, d.max_attempts, d.consumer,
 			d.claimed_at, d.claim_for, d.expires_at, d.ordering_key, b.kind <> 1
 		FROM deliveries d JOIN mailboxes b ON b.id = d.mailbox
-		WHERE d.state = 2 AND d.holder = ?`
+		WHERE d.state = 2 AND d.holder = ? AND d.claimed_at < ?
+		LIMIT ?`
 	selectClaimed = `
 		SELECT b.session, d.rank, d.claims, d.attempts, d.max_attempts, d.holder, d.consumer,
 			d.claimed_at, d.claim_for, d.expires_at, d.ordering_key, b.kind <> 1

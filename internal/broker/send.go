@@ -170,6 +170,7 @@ type sending struct {
 	overfull bool      // full mailboxes take the message
 	notice   bool      // the message is a notice: it is not work
 	sent     int       // drafts of the caller that were sent
+	copies   int       // of the messages so far: see fanOut
 	seen     []int64   // mailboxes whose readers have something to see, although nothing is ready in them
 	handed   int64     // the first revision that was handed to a consumer
 	due      time.Time // the earliest that the calendar must know of
@@ -184,6 +185,7 @@ type room struct {
 	name    string // ref as a person writes it
 	waiting int64
 	added   int64
+	counted bool // by fanOut
 }
 
 func (b *Broker) sending(tx *store.Tx, c caller.Caller) (*sending, error) {
@@ -245,6 +247,9 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 		}
 	}
 	to, err := s.recipients(d, answers)
+	if err == nil && !s.overfull {
+		err = s.fanOut(d, to)
+	}
 	if err != nil {
 		return Outcome{}, err
 	}

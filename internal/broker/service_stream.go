@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -25,8 +26,6 @@ const (
 	// most, and maxPieceBytes about how many bytes of messages.
 	maxPiece      = 64
 	maxPieceBytes = 256 << 10
-	// manyCopies is how many messages of a piece one counts for that has a copy for each recipient.
-	manyCopies = 8
 	// maxFrame is about how many bytes of messages one frame of a Claim stream carries.
 	maxFrame = 512 << 10
 )
@@ -104,14 +103,14 @@ func (s *Service) readBatches(stream pb.MessageService_SendServer, c *confirmer)
 }
 
 // pieceOf returns how many of the drafts, from the first on, go into one function of the writer.
-// The writer serves other callers between two pieces.
+// The writer serves other callers between two pieces. A message with a copy for each recipient is a
+// piece by itself, so that the number of its recipients does not depend on the messages around it.
 func pieceOf(drafts []Draft) int {
-	n, messages, bytes := 0, 0, 0
-	for n < len(drafts) && messages < maxPiece && bytes < maxPieceBytes {
+	n, bytes := 0, 0
+	for n < len(drafts) && n < maxPiece && bytes < maxPieceBytes {
 		d := &drafts[n]
-		messages++
-		if d.Target.Kind != ToAgent && !d.One {
-			messages += manyCopies - 1
+		if d.Target.Kind != ToAgent && !d.One || strings.HasPrefix(d.Target.Name, teamPrefix) {
+			return max(n, 1)
 		}
 		bytes += len(d.Content)
 		n++

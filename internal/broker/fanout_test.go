@@ -1,0 +1,92 @@
+package broker_test
+
+import (
+	"fmt"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// crowd adds n registered agents of a role, without the calls.
+func (w *world) crowd(role string, n int) {
+	w.t.Helper()
+	w.sql(fmt.Sprintf(`
+WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < %d)
+INSERT INTO agents (session, name, role, incarnation, registered, instance, worktree, lease, display_name, description, status,
+                    status_reason, activity, task_id, progress, registered_at, changed_at, last_seen_at, revision)
+SELECT 1, '%s-' || n, '%s', 1, 1, '', '', 86400000000000, '', '', 0, '', '', '', 0, 1, 1, 1, 1 FROM numbers`, n, role, role))
+}
+
+func TestSend_RefusesMessagesWithMoreRecipientsThanACallMayHave(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	lead := w.agent("lead", "lead")
+	w.crowd("builder", 1000)
+	var batch []*pb.Message
+	for range 7 {
+		batch = append(batch, toRole("builder", all))
+	}
+	lead.sendAll(batch...) // 7,000 copies, and 2,000 for 1,000 recipients
+	for name, last := range map[string]*pb.Message{
+		"all of a role":     toRole("builder", all),
+		"the name for them": to("all_builder"),
+		"everyone":          toEveryone(),
+		"a pattern":         toPattern("builder-*"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := w.number(`SELECT count(*) FROM messages`)
+			_, err := lead.SendMessages(lead.ctx, &pb.SendMessagesRequest{Messages: append(batch[:7:7], last)})
+			wantError(t, err, codes.InvalidArgument, "FANOUT_TOO_LARGE")
+			want(t, "messages that were sent", w.number(`SELECT count(*) FROM messages`), before)
+		})
+	}
+}
+
+func TestSendStream_MessagesForManyDoNotCountTogether(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.configure(&pb.SessionSettings{MailboxLimit: ptr(int64(0))})
+	lead := w.agent("lead", "lead")
+	w.crowd("builder", 1000)
+	r := &pb.SendRequest{}
+	for range 5 {
+		r.Messages = append(r.Messages, to("all_builders"), toEveryone())
+	}
+	for _, result := range lead.sender().exchange(r) {
+		if result.Error != nil || result.RecipientCount != 1000 {
+			t.Fatal(result)
+		}
+	}
+}
+
+func TestSend_RefusesAMessageForMoreAgentsThanACallMayReach(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	lead := w.agent("lead", "lead")
+	w.crowd("builder", 3334)
+	wantError(t, lead.refused(toEveryone()), codes.InvalidArgument, "FANOUT_TOO_LARGE")
+	results := lead.sender().exchange(&pb.SendRequest{Messages: []*pb.Message{toEveryone(), to("lead")}})
+	want(t, "of the stream", results[0].GetError().GetReason(), "FANOUT_TOO_LARGE")
+	want(t, "of the next message", results[1].GetError().GetReason(), "")
+}
+
+func TestReceive_CursorsOfAnAgentAreLimitedAndEndWithItsRegistration(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.agent("a", "builder")
+	for i := range 100 {
+		a.receive(&pb.ReceiveRequest{Cursor: fmt.Sprint("c", i)})
+	}
+	a.receive(&pb.ReceiveRequest{Cursor: "c7"})
+	stream, err := a.Receive(a.ctx, &pb.ReceiveRequest{Cursor: "c100"})
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	wantError(t, err, codes.ResourceExhausted, "TOO_MANY_CURSORS")
+	w.agent("b", "builder").receive(&pb.ReceiveRequest{Cursor: "c100"})
+	want(t, "cursors", w.number(`SELECT count(*) FROM cursors`), 101)
+	a.deregister()
+	want(t, "cursors of the other agent", w.number(`SELECT count(*) FROM cursors`), 1)
+}
