@@ -37,6 +37,6 @@ func connectArtifacts(r *artifacts.Repository, post *broker.Broker, keys *state.
 func artifactPart(r *artifacts.Repository) retention.Part {
 	return retention.Part{
 		File: "artifacts.jsonl", Kind: "artifacts", Lines: r.Records, Contents: r.Contents, Erase: r.Erase, Forget: r.Forget,
-		Finished: r.Replaced, Remove: byKey(r.Remove),
+		Look: r.Replaced, Remove: byKey(r.Remove),
 	}
 }

@@ -89,10 +89,11 @@ type Repository struct {
 
 	publishing sync.RWMutex // held to publish a file with its row; exclusively, to remove files without rows
 
-	mu        sync.Mutex      // guards the fields below
-	dropped   []string        // hashes of contents that sessions have lost
-	kept      int             // callers of Keep whose release has not run
-	uploading map[int64]int64 // announced bytes of the uploads under way, by session
+	mu        sync.Mutex        // guards the fields below
+	dropped   []string          // hashes of contents that sessions have lost
+	kept      int               // callers of Keep whose release has not run
+	uploading map[int64]int64   // announced bytes of the uploads under way, by session
+	read      map[int64][]int64 // by session: up to which keys the last search for mentions has read
 
 	wake    chan struct{} // has a place for one wake-up of the collector
 	stop    context.CancelFunc
@@ -107,7 +108,8 @@ func New(o Options) (*Repository, error) {
 		return nil, fmt.Errorf("open artifacts: %w", err)
 	}
 	return &Repository{
-		Options: o, folder: f, drained: make(chan struct{}), uploading: map[int64]int64{}, wake: make(chan struct{}, 1), stop: func() {},
+		Options: o, folder: f, drained: make(chan struct{}), uploading: map[int64]int64{}, read: map[int64][]int64{},
+		wake: make(chan struct{}, 1), stop: func() {},
 	}, nil
 }
 

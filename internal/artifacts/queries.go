@@ -176,6 +176,9 @@ WHERE session = ? AND replaced_at <= ? AND (replaced_at, revision) > (?, ?)
 ORDER BY replaced_at, revision
 LIMIT ?`
 
+const nextReplaced = `
+SELECT replaced_at FROM artifact_versions WHERE session = ? AND replaced_at > ? ORDER BY replaced_at LIMIT 1`
+
 const selectRevision = `
 SELECT ` + versionColumns + `
 FROM artifact_versions WHERE revision = ? AND session = ?`

@@ -132,24 +132,37 @@ func (r *Repository) content(ctx context.Context, session int64, sum string, to 
 	return to(Folder+"/"+sum, file)
 }
 
-// A Mentions function finds out which of the texts live data of a session names. A text is the name
-// of an artifact, a name with a version, such as api.yaml@3, or the hash of a content.
-type Mentions func(q store.Querier, session int64, texts []string) (map[string]bool, error)
+// A Mentions function finds which of the texts live data of a session names, in a page of the data after
+// a key. A text is the name of an artifact, a name with a version, such as api.yaml@3, or the hash of a
+// content. It returns the key after which the next page begins, and whether there may be one.
+type Mentions func(q store.Querier, session, after int64, texts *work.Texts) (last int64, more bool, err error)
 
-// Replaced returns versions that were replaced at or before a time and that no live data names,
-// the oldest end first, at most limit.
-func (r *Repository) Replaced(q store.Querier, session int64, before time.Time, limit int) (found []work.Done, err error) {
+// Replaced returns versions that were replaced at or before a time and that no live data names, the
+// oldest end first, at most limit. Each page of the data that may name them is a read of its own, so the
+// session may have any amount. If it returns none, next is when the next version was replaced; zero if
+// there is none.
+func (r *Repository) Replaced(ctx context.Context, session int64, before time.Time, limit int) (found []work.Done, next time.Time, err error) {
 	at, revision := time.Unix(0, 0), int64(0) // the position
-	for len(found) < limit {
-		page, err := replacedAfter(q, session, before, at, revision)
+	for len(found) == 0 {
+		var page []Version
+		err := r.Store.Read(ctx, func(snap *store.Snapshot) (err error) {
+			if page, err = replacedAfter(snap, session, before, at, revision); err != nil || len(page) > 0 {
+				return err
+			}
+			err = snap.QueryRow(nextReplaced, session, before).Scan(&next)
+			if errors.Is(err, store.ErrNoRows) {
+				err = nil
+			}
+			return err
+		})
 		if err != nil || len(page) == 0 {
-			return found, err
+			return nil, next, err
 		}
 		last := &page[len(page)-1]
 		at, revision = last.ReplacedAt, last.Revision
-		named, err := r.named(q, session, page)
+		named, err := r.named(ctx, session, page)
 		if err != nil {
-			return nil, err
+			return nil, next, err
 		}
 		for i := range page {
 			v := &page[i]
@@ -158,15 +171,15 @@ func (r *Repository) Replaced(q store.Querier, session int64, before time.Time, 
 			}
 			text, err := line(v)
 			if err != nil {
-				return nil, err
+				return nil, next, err
 			}
 			found = append(found, work.Done{Key: v.Revision, At: v.ReplacedAt, Line: text})
 		}
 	}
-	return found, nil
+	return found, next, nil
 }
 
-// replacedAtOnce is how many versions one look at the data that may name them covers.
+// replacedAtOnce is how many versions one search through the data that may name them covers.
 const replacedAtOnce = 100
 
 func replacedAfter(q store.Querier, session int64, before, at time.Time, revision int64) (page []Version, err error) {
@@ -187,32 +200,61 @@ func references(v *Version) []string {
 	return []string{v.Name, fmt.Sprintf("%s@%d", v.Name, v.Number), v.SHA256}
 }
 
-// named returns the references to versions that live data has.
-func (r *Repository) named(q store.Querier, session int64, page []Version) (map[string]bool, error) {
+// textsOf returns the texts that name some of the versions, each once.
+func textsOf(page []Version) *work.Texts {
 	var texts []string
 	for i := range page {
 		texts = append(texts, references(&page[i])...)
 	}
 	slices.Sort(texts)
-	texts = slices.Compact(texts)
-	all := map[string]bool{}
-	for _, mentions := range r.mentions {
-		some, err := mentions(q, session, texts)
-		if err != nil {
-			return nil, err
-		}
-		for text := range some {
-			all[text] = true
+	return work.NewTexts(slices.Compact(texts))
+}
+
+// named returns the references to versions that live data has. It notes how far it has read, so that
+// Remove can search what is newer.
+func (r *Repository) named(ctx context.Context, session int64, page []Version) (map[string]bool, error) {
+	texts, read := textsOf(page), make([]int64, len(r.mentions))
+	for i, mentions := range r.mentions {
+		for more := true; more; {
+			err := r.Store.Read(ctx, func(snap *store.Snapshot) (err error) {
+				read[i], more, err = mentions(snap, session, read[i], texts)
+				return err
+			})
+			if err != nil {
+				return nil, err
+			}
 		}
 	}
-	return all, nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.read[session] = read
+	return texts.Found(), nil
+}
+
+// unnamed reports whether no data that is newer than the last search in its session names one of the
+// versions. Data of which there is more than a page counts as if it did.
+func (r *Repository) unnamed(tx *store.Tx, session int64, page []Version) (bool, error) {
+	r.mu.Lock()
+	read := r.read[session]
+	r.mu.Unlock()
+	texts := textsOf(page)
+	for i, mentions := range r.mentions {
+		if i >= len(read) { // no search since the start
+			return false, nil
+		}
+		if _, more, err := mentions(tx, session, read[i], texts); more || err != nil {
+			return false, err
+		}
+	}
+	return len(texts.Found()) == 0, nil
 }
 
 // Remove removes versions that Replaced has returned. Errors: fault.Conflict if one of them has been
-// deleted, or is the newest, meanwhile.
+// deleted, or is the newest, meanwhile, or if newer data names one of them.
 func (r *Repository) Remove(tx *store.Tx, session int64, revisions []int64) error {
 	t := removeTx{Repository: r, tx: tx, session: session}
 	bySum := map[string]*loss{}
+	versions := make([]Version, 0, len(revisions))
 	for _, revision := range revisions {
 		v, found, err := oneVersion(tx.Query(selectRevision, revision, session))
 		if err != nil {
@@ -225,6 +267,12 @@ func (r *Repository) Remove(tx *store.Tx, session int64, revisions []int64) erro
 			bySum[v.SHA256] = &loss{sum: v.SHA256, size: v.Size}
 		}
 		bySum[v.SHA256].versions++
+		versions = append(versions, v)
+	}
+	if free, err := r.unnamed(tx, session, versions); err != nil {
+		return err
+	} else if !free {
+		return fault.New(fault.Conflict, "CHANGED", "a version that was to be removed is named by now")
 	}
 	losses := make([]loss, 0, len(bySum))
 	for _, l := range bySum {

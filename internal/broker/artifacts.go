@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 // The artifacts that a message names, as its sender wrote them.
@@ -24,19 +25,18 @@ ON CONFLICT (session, artifact, message) DO NOTHING`
 const selectMessageArtifact = `
 SELECT 1 FROM message_artifacts WHERE session = ? AND artifact = ? LIMIT 1`
 
-// ArtifactMentions returns which of the texts messages of a session have as an artifact. A message
-// counts until it is archived.
-func (b *Broker) ArtifactMentions(q store.Querier, session int64, texts []string) (map[string]bool, error) {
-	found := map[string]bool{}
-	for _, text := range texts {
+// ArtifactMentions finds which of the texts messages of a session have as an artifact, all in one page. A
+// message counts until it is archived.
+func (b *Broker) ArtifactMentions(q store.Querier, session, _ int64, texts *work.Texts) (last int64, more bool, err error) {
+	for _, text := range texts.List() {
 		var one int
 		err := q.QueryRow(selectMessageArtifact, session, text).Scan(&one)
 		switch {
 		case err == nil:
-			found[text] = true
+			texts.Find(text)
 		case !errors.Is(err, store.ErrNoRows):
-			return nil, err
+			return 0, false, err
 		}
 	}
-	return found, nil
+	return 0, false, nil
 }

@@ -6,9 +6,9 @@ import (
 )
 
 const selectArtifactLists = `
-SELECT artifacts FROM decisions WHERE session = ? AND artifacts IS NOT NULL`
+SELECT id, artifacts FROM decisions WHERE session = ? AND id > ? ORDER BY id LIMIT 1000`
 
-// ArtifactMentions returns which of the texts decisions of a session have as an artifact.
-func (t *Table) ArtifactMentions(q store.Querier, session int64, texts []string) (map[string]bool, error) {
-	return work.Mentions(q.Query(selectArtifactLists, session), texts)
+// ArtifactMentions finds which of the texts decisions of a session have as an artifact, as work.Mentions.
+func (t *Table) ArtifactMentions(q store.Querier, session, after int64, texts *work.Texts) (last int64, more bool, err error) {
+	return work.Mentions(q.Query(selectArtifactLists, session, after), after, texts)
 }

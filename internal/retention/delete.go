@@ -183,6 +183,9 @@ func (k *Keeper) finish(ctx context.Context, s Session, del deletion, req once.R
 	if err := k.eraseParts(ctx, s.ID); err != nil {
 		return Deleted{}, err
 	}
+	if err := k.eraseEvents(ctx, s.ID); err != nil { // of what a feature has finished meanwhile
+		return Deleted{}, err
+	}
 	if err := k.removeArchive(s.Name); err != nil {
 		return Deleted{}, err
 	}

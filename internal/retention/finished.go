@@ -2,6 +2,7 @@ package retention
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -13,7 +14,8 @@ import (
 // pageWork is how many pieces of finished work one transaction removes.
 const pageWork = 100
 
-// finished archives the finished work of Parts that is due, and returns when the next piece may be.
+// finished archives the finished work of Parts that is due, and returns when the next piece may be. A
+// part of a session that cannot be archived does not stop the others.
 func (k *Keeper) finished(ctx context.Context, p *plan) (next time.Time, err error) {
 	for i := range k.Parts {
 		if k.Parts[i].Kind == "" || p.pruning && k.Parts[i].CountFinished == nil {
@@ -23,14 +25,14 @@ func (k *Keeper) finished(ctx context.Context, p *plan) (next time.Time, err err
 			if s.KeepMessages == 0 {
 				continue
 			}
-			due, err := k.finishedOf(ctx, p, &k.Parts[i], s)
-			if err != nil {
-				return next, err
+			due, failed := k.finishedOf(ctx, p, &k.Parts[i], s)
+			if ctx.Err() != nil {
+				return next, ctx.Err()
 			}
-			next = earliest(next, due)
+			err, next = errors.Join(err, failed), earliest(next, due)
 		}
 	}
-	return next, nil
+	return next, err
 }
 
 // finishedOf archives the finished work of one part of a session that is due. It returns when the
@@ -42,17 +44,10 @@ func (k *Keeper) finishedOf(ctx context.Context, p *plan, part *Part, s Session)
 			return next, k.countFinished(ctx, p, part, s)
 		}
 		began := k.Clock.Now()
-		var done []work.Done
-		err := k.Store.Read(ctx, func(snap *store.Snapshot) (err error) {
-			if done, err = part.Finished(snap, s.ID, p.now.Add(-s.KeepMessages), pageWork); err != nil || len(done) > 0 {
-				return err
-			}
-			ahead, err := part.Finished(snap, s.ID, p.now, 1)
-			if len(ahead) > 0 {
-				next = ahead[0].At.Add(s.KeepMessages)
-			}
-			return err
-		})
+		done, at, err := k.look(ctx, part, s.ID, p.now, p.now.Add(-s.KeepMessages))
+		if !at.IsZero() {
+			next = at.Add(s.KeepMessages)
+		}
 		if err != nil {
 			return next, fmt.Errorf("look for finished %s of session %s: %w", part.Kind, s.Name, err)
 		}
@@ -75,6 +70,25 @@ func (k *Keeper) finishedOf(ctx context.Context, p *plan, part *Part, s Session)
 		}
 	}
 	return next, nil // the end of the export wakes the keeper
+}
+
+// look returns a page of the work of a part that finished at or before a time, or when the next piece
+// of it finished.
+func (k *Keeper) look(ctx context.Context, part *Part, session int64, now, before time.Time) (done []work.Done, next time.Time, err error) {
+	if part.Look != nil {
+		return part.Look(ctx, session, before, pageWork)
+	}
+	err = k.Store.Read(ctx, func(snap *store.Snapshot) (err error) {
+		if done, err = part.Finished(snap, session, before, pageWork); err != nil || len(done) > 0 {
+			return err
+		}
+		ahead, err := part.Finished(snap, session, now, 1)
+		if len(ahead) > 0 {
+			next = ahead[0].At
+		}
+		return err
+	})
+	return done, next, err
 }
 
 // countFinished counts the finished work of one part of a session that is due.

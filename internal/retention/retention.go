@@ -129,6 +129,9 @@ type Part struct {
 	// return fewer pieces than limit, but none only if there are none. The lines are those that Lines
 	// returns for the same pieces, JSON objects with at least one field.
 	Finished func(q store.Querier, session int64, before time.Time, limit int) ([]work.Done, error)
+	// Look is Finished for a part that needs several reads, in place of it. If it returns no pieces, next
+	// is when the next piece that may be returned finished; zero if there is none.
+	Look func(ctx context.Context, session int64, before time.Time, limit int) (done []work.Done, next time.Time, err error)
 	// CountFinished counts the pieces that Finished returns without a limit. Nil = Prune leaves the
 	// part out.
 	CountFinished func(q store.Querier, session int64, before time.Time) (int64, error)
@@ -166,9 +169,10 @@ type Keeper struct {
 	stop   context.CancelFunc
 	runner sync.WaitGroup
 
-	ran  atomic.Uint64 // changes of the store when it last rested
-	seam func() error  // called between an append and its transaction; for tests
-	free surplus       // of the database file; used by the runner alone
+	failures int           // turns in a row that could not do all; used by the runner alone
+	ran      atomic.Uint64 // changes of the store when it last rested
+	seam     func() error  // called between an append and its transaction; for tests
+	free     surplus       // of the database file; used by the runner alone
 
 	walks    chan struct{} // has a value while a turn or a prune walks through the data
 	deleting sync.Mutex    // held during a deletion: one session at a time

@@ -2,6 +2,7 @@ package retention
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"go.uber.org/zap"
@@ -17,7 +18,8 @@ const (
 	restFor   = 4           // times as long as a page took, if others are at work
 	quiet     = 5           // changes meanwhile, its own included, that do not count as work of others
 	mostRest  = time.Second // what took longer was not all work: the process was suspended, or the disk hung
-	retry     = time.Second
+	retry     = time.Second // until the next try; twice as long after each failure, up to
+	mostRetry = time.Minute
 
 	// A turn comes no sooner after another than this part of the shortest time to keep something.
 	linger = 20
@@ -111,10 +113,12 @@ func (k *Keeper) turn(ctx context.Context) {
 	}
 	now := k.Clock.Now()
 	if err != nil {
-		k.Log.Warn("what is due could not be archived; trying again", zap.Error(err))
-		k.wakeBy(now.Add(retry))
+		k.Log.Warn("a part of what is due could not be archived; trying again", zap.Error(err))
+		k.wakeBy(now.Add(min(retry<<k.failures, mostRetry)))
+		k.failures = min(k.failures+1, 10)
 		return
 	}
+	k.failures = 0
 	if next.IsZero() {
 		return // until a setting changes
 	}
@@ -134,50 +138,48 @@ func (k *Keeper) work(ctx context.Context) (next time.Time, pause time.Duration,
 		return next, 0, err
 	}
 	if p.shortest > 0 {
-		due, err := k.walkAll(ctx, &p)
-		if err != nil {
-			return next, 0, err
-		}
+		var due time.Time
+		due, err = k.walkAll(ctx, &p)
 		next = earliest(p.now.Add(p.shortest), due) // the first is when new data can be due
 	}
-	if err := k.tidy(ctx); err != nil {
-		return next, 0, err
+	if ctx.Err() != nil {
+		return next, 0, ctx.Err()
 	}
-	return next, p.shortest / linger, k.vacuum(ctx)
+	return next, p.shortest / linger, errors.Join(err, k.tidy(ctx), k.vacuum(ctx))
 }
 
-// walkAll archives all data that is due, and returns the earliest time at which more may be.
+// walkAll archives all data that is due, and returns the earliest time at which more may be. Data that
+// cannot be archived does not stop other kinds, parts and sessions.
 func (k *Keeper) walkAll(ctx context.Context, p *plan) (next time.Time, err error) {
 	if err := k.beginWalks(ctx); err != nil {
 		return next, err
 	}
 	defer k.endWalks()
 	for _, walk := range []walk{k.messages, k.finished, k.events} {
-		due, err := walk(ctx, p)
-		if err != nil {
-			return next, err
+		due, failed := walk(ctx, p)
+		if ctx.Err() != nil {
+			return next, ctx.Err()
 		}
-		next = earliest(next, due)
+		err, next = errors.Join(err, failed), earliest(next, due)
 	}
-	return next, nil
+	return next, err
 }
 
 // messages archives the messages that are due, and returns when the next may be.
 func (k *Keeper) messages(ctx context.Context, p *plan) (next time.Time, err error) {
 	l := look{plan: p}
+	var failed error // of some sessions
 	for {
 		began := k.Clock.Now()
 		if err := k.Store.Read(ctx, func(snap *store.Snapshot) error { return l.messages(snap, k.Messages) }); err != nil {
-			return next, err
+			return next, errors.Join(failed, err)
 		}
 		next = earliest(next, l.next)
 		for i := range l.due {
-			if err := k.archive(ctx, p, &l.due[i]); err != nil {
-				return next, err
-			}
+			failed = errors.Join(failed, k.archive(ctx, p, &l.due[i]))
 		}
 		if err := k.rest(ctx, k.Clock.Since(began), p.calm(k.Clock.Now(), l.oldest)); err != nil || l.last {
-			return next, err
+			return next, errors.Join(failed, err)
 		}
 	}
 }
@@ -327,6 +329,7 @@ func (k *Keeper) archive(ctx context.Context, p *plan, due *page) error {
 // events archives the events that are due, and returns when the next may be.
 func (k *Keeper) events(ctx context.Context, p *plan) (next time.Time, err error) {
 	var l lines
+	failed := map[int64]error{} // by session: nothing of it is removed before what has failed
 	for after := int64(0); ; {
 		began := k.Clock.Now()
 		var found []Event
@@ -335,7 +338,7 @@ func (k *Keeper) events(ctx context.Context, p *plan) (next time.Time, err error
 			return err
 		})
 		if err != nil || len(found) == 0 {
-			return next, err
+			return next, joined(failed, err)
 		}
 		after = found[len(found)-1].Revision
 		old := false
@@ -357,19 +360,27 @@ func (k *Keeper) events(ctx context.Context, p *plan) (next time.Time, err error
 			}
 		}
 		for id, n := range due {
-			if err := k.archiveEvents(ctx, p, p.sessions[id], bySession[id][:n], &l); err != nil {
-				return next, err
+			if failed[id] == nil {
+				failed[id] = k.archiveEvents(ctx, p, p.sessions[id], bySession[id][:n], &l)
 			}
 		}
 		if !old {
-			return next, nil
+			return next, joined(failed, nil)
 		}
 		if len(due) > 0 {
 			if err := k.rest(ctx, k.Clock.Since(began), p.calm(k.Clock.Now(), oldest)); err != nil {
-				return next, err
+				return next, joined(failed, err)
 			}
 		}
 	}
+}
+
+// joined joins the errors of sessions and another one.
+func joined(failed map[int64]error, err error) error {
+	for _, of := range failed {
+		err = errors.Join(err, of)
+	}
+	return err
 }
 
 // archiveEvents archives the oldest events of a session: one page.

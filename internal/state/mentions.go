@@ -5,13 +5,16 @@ import (
 	"brokerd/internal/work"
 )
 
-// The values that keys have now; of a document, all its entries.
+// The values that keys have now; of a document, all its entries. Rows of other versions have none. No
+// version gets a lower id than those before it.
 const selectLiveValues = `
-SELECT v.value
+SELECT v.id, CASE WHEN k.deleted = 0 AND (v.id = k.current OR k.type = 5 AND v.id >= k.first) THEN v.value END
 FROM state_versions v CROSS JOIN state_keys k ON k.id = v.key
-WHERE v.scope = ? AND k.deleted = 0 AND (v.id = k.current OR k.type = 5 AND v.id >= k.first)`
+WHERE v.scope = ? AND v.id > ?
+ORDER BY v.id
+LIMIT 1000`
 
-// ArtifactMentions returns which of the texts the values of the session's own keys contain.
-func (k *Keys) ArtifactMentions(q store.Querier, session int64, texts []string) (map[string]bool, error) {
-	return work.Mentions(q.Query(selectLiveValues, session), texts)
+// ArtifactMentions finds which of the texts the values of the session's own keys contain, as work.Mentions.
+func (k *Keys) ArtifactMentions(q store.Querier, session, after int64, texts *work.Texts) (last int64, more bool, err error) {
+	return work.Mentions(q.Query(selectLiveValues, session, after), after, texts)
 }

@@ -6,11 +6,13 @@ import (
 )
 
 const selectArtifactLists = `
-SELECT COALESCE(x.artifacts, '') || ' ' || COALESCE(x.result_artifacts, '')
+SELECT t.created, COALESCE(x.artifacts, '') || ' ' || COALESCE(x.result_artifacts, '')
 FROM tasks t CROSS JOIN task_texts x ON x.task = t.created
-WHERE t.session = ? AND (x.artifacts IS NOT NULL OR x.result_artifacts IS NOT NULL)`
+WHERE t.session = ? AND t.created > ?
+ORDER BY t.created
+LIMIT 1000`
 
-// ArtifactMentions returns which of the texts tasks of a session have as an artifact.
-func (t *Tasks) ArtifactMentions(q store.Querier, session int64, texts []string) (map[string]bool, error) {
-	return work.Mentions(q.Query(selectArtifactLists, session), texts)
+// ArtifactMentions finds which of the texts tasks of a session have as an artifact, as work.Mentions.
+func (t *Tasks) ArtifactMentions(q store.Querier, session, after int64, texts *work.Texts) (last int64, more bool, err error) {
+	return work.Mentions(q.Query(selectArtifactLists, session, after), after, texts)
 }

@@ -1,0 +1,102 @@
+package retention_test
+
+import (
+	"database/sql"
+	"path/filepath"
+	"testing"
+	"time"
+
+	_ "github.com/mattn/go-sqlite3"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// sql changes the database behind the daemon's back.
+func (w *world) sql(statement string) {
+	w.t.Helper()
+	db, err := sql.Open("sqlite3", "file:"+filepath.Join(w.Dir(), "brokerd.db")+"?_busy_timeout=10000")
+	must(w.t, err)
+	must(w.t, drop(db.ExecContext(w.ctx, statement)))
+	must(w.t, db.Close())
+}
+
+// number returns the one number that a query finds in the database.
+func (w *world) number(query string) (n int) {
+	w.t.Helper()
+	db, err := sql.Open("sqlite3", "file:"+filepath.Join(w.Dir(), "brokerd.db")+"?_busy_timeout=10000")
+	must(w.t, err)
+	must(w.t, db.QueryRowContext(w.ctx, query).Scan(&n))
+	must(w.t, db.Close())
+	return n
+}
+
+func TestTurn_APartThatCannotBeArchivedStopsNoOther(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).project(&pb.SessionSettings{MessageRetention: durationpb.New(time.Hour), EventRetention: durationpb.New(time.Hour)})
+	board := pb.NewTaskServiceClient(w.In(w.session, "lead"))
+	made, err := board.CreateTasks(w.ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Title: "damaged"}}})
+	must(t, err)
+	must(t, drop(board.CancelTask(w.ctx, &pb.CancelTaskRequest{TaskId: made.Tasks[0].Id})))
+	deals := pb.NewBlockerServiceClient(w.In(w.session, "lead"))
+	raised, err := deals.RaiseBlocker(w.ctx, &pb.RaiseBlockerRequest{Reason: "r"})
+	must(t, err)
+	must(t, drop(deals.ResolveBlocker(w.ctx, &pb.ResolveBlockerRequest{Id: raised.Blocker.Id})))
+	w.sql(`UPDATE tasks SET labels = 'no JSON'`)
+	w.Clock.Advance(2 * time.Hour)
+	w.eventually("the blocker and the events are archived", func() bool {
+		w.Clock.Advance(time.Second)
+		blockers, _ := w.lines("blockers")
+		events, _ := w.lines("events")
+		return len(blockers) == 1 && len(events) > 0
+	})
+	w.sql(`UPDATE tasks SET labels = NULL`)
+	w.eventually("the task is archived", func() bool {
+		w.Clock.Advance(time.Minute)
+		tasks, _ := w.lines("tasks")
+		return len(tasks) == 1
+	})
+}
+
+func TestTurn_RemovesDeregisteredAgentsWhoseIncarnationGrowsAllTheSame(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).project(&pb.SessionSettings{MessageRetention: durationpb.New(time.Hour)})
+	builder := pb.NewAgentServiceClient(w.In(w.session, "builder"))
+	w.register("builder", "builder") // incarnations 2 and 3
+	must(t, drop(builder.SaveCheckpoint(w.ctx, &pb.SaveCheckpointRequest{Kind: pb.CheckpointKind_CHECKPOINT_KIND_CUSTOM})))
+	must(t, drop(builder.DeregisterAgent(w.ctx, &pb.DeregisterAgentRequest{})))
+	w.Clock.Advance(30 * time.Minute)
+	w.register("tester", "reviewer")
+	must(t, drop(pb.NewAgentServiceClient(w.In(w.session, "tester")).DeregisterAgent(w.ctx, &pb.DeregisterAgentRequest{})))
+	w.Clock.Advance(31 * time.Minute)
+	w.eventually("the agent is archived", func() bool {
+		w.Clock.Advance(10 * time.Millisecond)
+		lines, _ := w.lines("agents")
+		return len(lines) == 1 && lines[0]["name"] == "builder" && lines[0]["incarnation"] == 3.0
+	})
+	w.eventually("its checkpoints are removed", func() bool { // after the archive is written
+		return w.number(`SELECT count(*) FROM agent_checkpoints`) == 0
+	})
+	w.Restart()
+	got, err := builder.RegisterAgent(w.ctx, &pb.RegisterAgentRequest{Role: "builder"})
+	must(t, err)
+	if got.Agent.Incarnation != 4 {
+		t.Error("registered again with incarnation", got.Agent.Incarnation)
+	}
+	if n := w.number(`SELECT count(*) FROM agents WHERE name = 'tester'`); n != 1 {
+		t.Error("the agent that deregistered later is removed too")
+	}
+}
+
+func TestTurn_AnAgentThatRegistersAgainInTimeStays(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).project(&pb.SessionSettings{MessageRetention: durationpb.New(time.Hour)})
+	must(t, drop(pb.NewAgentServiceClient(w.In(w.session, "builder")).DeregisterAgent(w.ctx, &pb.DeregisterAgentRequest{})))
+	w.Clock.Advance(59 * time.Minute)
+	w.register("builder")
+	w.Clock.Advance(3 * time.Hour)
+	w.turned()
+	if lines, _ := w.lines("agents"); len(lines) != 0 {
+		t.Error("archived:", lines)
+	}
+}
