@@ -89,7 +89,7 @@ type Agent struct {
 	Name    string
 	Description
 	Report
-	Incarnation  int64 // how often it has registered, from 1
+	Incarnation  int64 // it grows with each registration and failure
 	RegisteredAt time.Time
 	ChangedAt    time.Time
 	FailedAt     time.Time // when its lease was over; zero = it is alive
@@ -161,6 +161,7 @@ type Registry struct {
 	registered   []func(tx *store.Tx, a Agent, first bool) error
 	completed    []func(tx *store.Tx, a Agent) error
 	deregistered []func(tx *store.Tx, a Agent, reason string) error
+	removed      []func(tx *store.Tx, session int64, name string) error
 	failed       []func(tx *store.Tx, a Agent) ([]Loss, error)
 	departures   []func(ctx context.Context, session, agent string) error
 	holders      []Holder
@@ -267,7 +268,10 @@ func (r *Registry) register(tx *store.Tx, who caller.Caller, d Description) (Age
 		RegisteredAt: tx.Now(), ChangedAt: tx.Now(), LastSeen: tx.Now(), Health: OK}
 	var before bool
 	err = tx.QueryRow(selectActing, session, a.Name).Scan(&a.ID, new(string), &a.Incarnation, &before, new(time.Time), new([]byte))
-	if err != nil && !errors.Is(err, store.ErrNoRows) {
+	if errors.Is(err, store.ErrNoRows) {
+		a.Incarnation, err = floor(tx, session)
+	}
+	if err != nil {
 		return Agent{}, err
 	}
 	a.Incarnation++

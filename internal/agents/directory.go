@@ -113,7 +113,12 @@ func (r *Registry) Find(q store.Querier, session int64, name string) (Agent, boo
 // pattern matches all. In a pattern only * and ? are special. ID, Session, Name, Role,
 // Incarnation and FailedAt are filled.
 func (r *Registry) Matching(q store.Querier, session int64, role, pattern string) ([]Agent, error) {
-	rows := q.Query(matchingAgents, session, role, role, pattern, globOf(pattern))
+	var rows *store.Rows
+	if role == "" {
+		rows = q.Query(matchingAgents, session, pattern, globOf(pattern))
+	} else {
+		rows = q.Query(matchingOfRole, session, role, pattern, globOf(pattern))
+	}
 	defer rows.Close()
 	var found []Agent
 	for rows.Next() {

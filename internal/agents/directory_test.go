@@ -427,3 +427,27 @@ func TestBadInput_NamesTheField(t *testing.T) {
 		}
 	}
 }
+
+func TestMatching_ReadsOnlyRegisteredAgents(t *testing.T) {
+	t.Parallel()
+	k := newKit(t)
+	k.read(func(snap *store.Snapshot) error {
+		for query, index := range map[string]string{
+			agents.MatchingAgents: "agents_registered (session=?)",
+			agents.MatchingOfRole: "agents_role (session=? AND role=?)",
+		} {
+			var detail string
+			args := []any{defaultSession, "", ""}
+			if index[7] == 'r' && index[8] == 'o' {
+				args = []any{defaultSession, "builder", "", ""}
+			}
+			if err := snap.QueryRow("EXPLAIN QUERY PLAN "+query, args...).Scan(new(int), new(int), new(int), &detail); err != nil {
+				return err
+			}
+			if !strings.Contains(detail, index) {
+				t.Errorf("%s does not use %s: %s", query, index, detail)
+			}
+		}
+		return nil
+	})
+}

@@ -62,6 +62,15 @@ CREATE TABLE agent_checkpoints (
 	saved_at  INTEGER NOT NULL
 );
 CREATE INDEX agent_checkpoints_agent ON agent_checkpoints (agent, revision);
+`}, {Name: "agents/003_registered", SQL: `
+CREATE INDEX agents_registered ON agents (session, name) WHERE registered = 1;
+CREATE INDEX agents_role ON agents (session, role, name) WHERE registered = 1;
+CREATE INDEX agents_ended ON agents (session, revision) WHERE registered = 0;
+-- The highest incarnation among the removed agents of a session: a new agent starts above it.
+CREATE TABLE agent_floors (
+	session     INTEGER PRIMARY KEY,
+	incarnation INTEGER NOT NULL
+);
 `}}
 }
 
@@ -75,10 +84,10 @@ SELECT id, name, role, incarnation, capabilities, instance, worktree, labels, le
 FROM agents`
 
 const selectAgent = columns + `
-WHERE session = ? AND name = ? AND registered`
+WHERE session = ? AND name = ? AND registered = 1`
 
 const filtered = `
-WHERE session = ? AND registered
+WHERE session = ? AND registered = 1
   AND (? = '' OR role = ?)
   AND (? = '' OR name GLOB ?)
   AND (? IS NULL OR name IN (SELECT value FROM json_each(?)))
@@ -106,12 +115,18 @@ const matchingAgents = `
 SELECT id, name, role, incarnation, failed_at
 FROM agents
 WHERE session = ? AND registered = 1
-  AND (? = '' OR role = ?)
+  AND (? = '' OR glob(?, name))
+ORDER BY name`
+
+const matchingOfRole = `
+SELECT id, name, role, incarnation, failed_at
+FROM agents
+WHERE session = ? AND role = ? AND registered = 1
   AND (? = '' OR glob(?, name))
 ORDER BY name`
 
 const selectNames = `
-SELECT name FROM agents WHERE session = ? AND registered ORDER BY name LIMIT ?`
+SELECT name FROM agents WHERE session = ? AND registered = 1 ORDER BY name LIMIT ?`
 
 const upsertAgent = `
 INSERT INTO agents (session, name, role, incarnation, registered, capabilities, instance, worktree, labels, lease,
@@ -148,29 +163,49 @@ SET last_seen_at = CASE WHEN last_seen_at < ?1 THEN ?1 ELSE last_seen_at END, se
 WHERE id = ?5`
 
 const selectLeases = `
-SELECT session, id, name, incarnation, lease, failed_at, last_seen_at, sent, received, processed FROM agents WHERE registered ORDER BY session`
+SELECT session, id, name, incarnation, lease, failed_at, last_seen_at, sent, received, processed FROM agents WHERE registered = 1 ORDER BY session`
 
 const endRegistration = `
 UPDATE agents SET registered = 0, failed_at = NULL, changed_at = ?, revision = ? WHERE id = ?`
 
-const everyAgent = `
+const recordColumns = `
 SELECT id, name, role, incarnation, capabilities, instance, worktree, labels, lease, display_name, description,
        status, status_reason, activity, task_id, progress, turns, model_tokens, files, tool_calls, errors, last_tool, last_file,
-       registered_at, changed_at, last_seen_at, completed_at, failed_at, sent, received, processed, revision, registered
+       registered_at, changed_at, last_seen_at, completed_at, failed_at, sent, received, processed, revision, registered`
+
+const everyAgent = recordColumns + `
 FROM agents
 WHERE session = ? AND name > ?
 ORDER BY name
 LIMIT ?`
 
-const deleteAgents = `
-DELETE FROM agents WHERE session = ?`
+const selectEnded = recordColumns + `, (SELECT count(*) FROM agent_checkpoints WHERE agent = agents.id)
+FROM agents
+WHERE session = ? AND registered = 0
+ORDER BY revision
+LIMIT ?`
 
-// Before deleteAgents, whose rows they go by; the argument is the session.
-const deleteAllLosses = `
-DELETE FROM agent_losses WHERE agent IN (SELECT id FROM agents WHERE session = ?)`
+const deleteEnded = `
+DELETE FROM agents WHERE session = ? AND revision = ? AND registered = 0 RETURNING id, name, incarnation`
 
-const deleteAllCheckpoints = `
-DELETE FROM agent_checkpoints WHERE agent IN (SELECT id FROM agents WHERE session = ?)`
+const raiseFloor = `
+INSERT INTO agent_floors (session, incarnation) VALUES (?, ?)
+ON CONFLICT (session) DO UPDATE SET incarnation = max(agent_floors.incarnation, excluded.incarnation)`
+
+const selectFloor = `
+SELECT incarnation FROM agent_floors WHERE session = ?`
+
+const deleteFloor = `
+DELETE FROM agent_floors WHERE session = ?`
+
+const selectSome = `
+SELECT id FROM agents WHERE session = ? LIMIT ?`
+
+const deleteAgent = `
+DELETE FROM agents WHERE id = ?`
+
+const deleteCheckpoints = `
+DELETE FROM agent_checkpoints WHERE agent = ?`
 
 const insertLoss = `
 INSERT INTO agent_losses (agent, kind, name, revision, lost_at) VALUES (?, ?, ?, ?, ?)`

@@ -2,14 +2,17 @@ package agents
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
+	"brokerd/internal/fault"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
-// Records returns the agents of a session after a name, those that have deregistered included, each as one line of JSON, and
-// the name of the last one.
+// Records returns the agents of a session after a name, those that have deregistered included, each as
+// one line of JSON, and the name of the last one.
 func (r *Registry) Records(q store.Querier, session int64, after string, limit int) (lines [][]byte, last string, err error) {
 	rows := q.Query(everyAgent, session, after, limit)
 	defer rows.Close()
@@ -19,22 +22,26 @@ func (r *Registry) Records(q store.Querier, session int64, after string, limit i
 		if err != nil {
 			return nil, "", err
 		}
-		line, err := json.Marshal(record{
-			Name: a.Name, Role: a.Role, Incarnation: a.Incarnation, Registered: registered, Capabilities: a.Capabilities,
-			Instance: a.Instance, Worktree: a.Worktree, Labels: a.Labels, Lease: a.Lease.Seconds(), Status: a.Status.String(),
-			DisplayName: a.DisplayName, Description: a.Purpose, StatusReason: a.Reason, CompletedAt: a.CompletedAt, LastSeen: a.LastSeen,
-			Sent: a.Sent, Received: a.Received, Processed: a.Processed,
-			Activity: a.Activity, TaskID: a.TaskID, Progress: a.Progress,
-			Turns: a.Turns, ModelTokens: a.ModelTokens, Files: a.Files, ToolCalls: a.ToolCalls, Errors: a.Errors,
-			LastTool: a.LastTool, LastFile: a.LastFile, FailedAt: a.FailedAt, RegisteredAt: a.RegisteredAt, ChangedAt: a.ChangedAt,
-			Revision: a.Revision,
-		})
+		line, err := a.line(registered)
 		if err != nil {
 			return nil, "", err
 		}
 		lines, last = append(lines, line), a.Name
 	}
 	return lines, last, rows.Err()
+}
+
+func (a *Agent) line(registered bool) ([]byte, error) {
+	return json.Marshal(record{
+		Name: a.Name, Role: a.Role, Incarnation: a.Incarnation, Registered: registered, Capabilities: a.Capabilities,
+		Instance: a.Instance, Worktree: a.Worktree, Labels: a.Labels, Lease: a.Lease.Seconds(), Status: a.Status.String(),
+		DisplayName: a.DisplayName, Description: a.Purpose, StatusReason: a.Reason, CompletedAt: a.CompletedAt, LastSeen: a.LastSeen,
+		Sent: a.Sent, Received: a.Received, Processed: a.Processed,
+		Activity: a.Activity, TaskID: a.TaskID, Progress: a.Progress,
+		Turns: a.Turns, ModelTokens: a.ModelTokens, Files: a.Files, ToolCalls: a.ToolCalls, Errors: a.Errors,
+		LastTool: a.LastTool, LastFile: a.LastFile, FailedAt: a.FailedAt, RegisteredAt: a.RegisteredAt, ChangedAt: a.ChangedAt,
+		Revision: a.Revision,
+	})
 }
 
 // A record is an agent as an export has it.
@@ -73,13 +80,121 @@ type record struct {
 	Revision     int64             `json:"revision"`
 }
 
-// Forget removes all agents of a session.
-func (r *Registry) Forget(tx *store.Tx, session int64) error {
-	for _, statement := range []string{deleteAllLosses, deleteAllCheckpoints, deleteAgents} {
-		if _, err := tx.Exec(statement, session); err != nil {
-			return fmt.Errorf("remove agents: %w", err)
+const (
+	endedPage       = 50  // agents that one function removes
+	checkpointsPage = 100 // checkpoints that it removes, each of up to 256 KiB, unless one agent has more
+)
+
+// Deregistered returns agents that have deregistered at or before a time, the first to do so first: at most
+// limit and endedPage, and fewer if they have many checkpoints.
+func (r *Registry) Deregistered(q store.Querier, session int64, before time.Time, limit int) (found []work.Done, err error) {
+	rows := q.Query(selectEnded, session, min(limit, endedPage))
+	defer rows.Close()
+	for all := 0; rows.Next(); {
+		var registered bool
+		var checkpoints int
+		a, err := scan(rows, session, &registered, &checkpoints)
+		if err != nil {
+			return nil, err
+		}
+		if all += checkpoints; a.ChangedAt.After(before) || all > checkpointsPage && len(found) > 0 {
+			break
+		}
+		line, err := a.line(registered)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, work.Done{Key: a.Revision, At: a.ChangedAt, Line: line})
+	}
+	return found, rows.Close()
+}
+
+// OnRemoved adds what is to happen in the same transaction when a deregistered agent is removed.
+func (r *Registry) OnRemoved(hook func(tx *store.Tx, session int64, name string) error) {
+	r.removed = append(r.removed, hook)
+}
+
+// Remove removes agents that Deregistered has returned, with their checkpoints. If one of them registers
+// again, its incarnation is higher than before all the same. Errors: fault.Conflict if one of them has
+// registered since.
+func (r *Registry) Remove(tx *store.Tx, session int64, revisions []int64) error {
+	var highest int64
+	for _, revision := range revisions {
+		var id, incarnation int64
+		var name string
+		err := tx.QueryRow(deleteEnded, session, revision).Scan(&id, &name, &incarnation)
+		if errors.Is(err, store.ErrNoRows) {
+			return fault.New(fault.Conflict, "CHANGED", "an agent that was to be removed has registered again")
+		}
+		if err != nil {
+			return err
+		}
+		highest = max(highest, incarnation)
+		if _, err := tx.Exec(deleteCheckpoints, id); err != nil {
+			return err
+		}
+		for _, hook := range r.removed {
+			if err := hook(tx, session, name); err != nil {
+				return err
+			}
+		}
+	}
+	_, err := tx.Exec(raiseFloor, session, highest)
+	return err
+}
+
+// floor returns the highest incarnation of the agents of a session that were removed.
+func floor(q store.Querier, session int64) (incarnation int64, err error) {
+	err = q.QueryRow(selectFloor, session).Scan(&incarnation)
+	if errors.Is(err, store.ErrNoRows) {
+		err = nil
+	}
+	return incarnation, err
+}
+
+// Erase removes some agents of a session that is being deleted, with what belongs to them. It reports
+// whether there may be more.
+func (r *Registry) Erase(tx *store.Tx, session int64, _ int) (more bool, err error) {
+	agents, err := someAgents(tx, session)
+	if err != nil {
+		return false, fmt.Errorf("remove agents: %w", err)
+	}
+	for _, id := range agents {
+		// An agent has at most 20 checkpoints, and up to 1,000 losses only if it has failed.
+		for _, statement := range []string{deleteLosses, deleteCheckpoints, deleteAgent} {
+			if _, err := tx.Exec(statement, id); err != nil {
+				return false, fmt.Errorf("remove agents: %w", err)
+			}
 		}
 	}
 	r.known.Clear(tx)
-	return nil
+	return len(agents) > 0, nil
+}
+
+// erasePage is how many agents Erase removes at once.
+const erasePage = 5
+
+func someAgents(q store.Querier, session int64) (found []int64, err error) {
+	rows := q.Query(selectSome, session, erasePage)
+	defer rows.Close()
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		found = append(found, id)
+	}
+	return found, rows.Err()
+}
+
+// Forget removes what is left of the agents of a session.
+func (r *Registry) Forget(tx *store.Tx, session int64) error {
+	for more := true; more; {
+		var err error
+		if more, err = r.Erase(tx, session, erasePage); err != nil {
+			return err
+		}
+	}
+	_, err := tx.Exec(deleteFloor, session)
+	return err
 }

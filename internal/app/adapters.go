@@ -61,6 +61,10 @@ func connect(journal *events.Log, scopes *sessions.Registry, registry *agents.Re
 	scopes.OnConfigured(func(tx *store.Tx, before, now sessions.Session) error {
 		return post.SessionConfigured(tx, brokerSession(before), brokerSession(now))
 	})
+	registry.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error {
+		return events.EndCursors(tx, a.Session, a.Name)
+	})
+	registry.OnRemoved(events.EndCursors) // of an agent that deregistered before the broker did so
 	journal.OnAnnounced(post.Announce)
 }
 

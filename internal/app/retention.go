@@ -129,11 +129,25 @@ func (k keptEvents) Pruned(tx *store.Tx, session int64, source string, s retenti
 // parts are what a session has beside messages and events.
 func parts(registry *agents.Registry, post *broker.Broker, keys *state.Keys, held *locks.Table) []retention.Part {
 	return []retention.Part{
-		{File: "agents.jsonl", Lines: registry.Records, Forget: registry.Forget},
+		{
+			File: "agents.jsonl", Kind: "agents", Lines: registry.Records, Finished: registry.Deregistered, Remove: byKey(registry.Remove),
+			Erase: eraseAgents(registry), Forget: registry.Forget,
+		},
 		{File: "checkpoints.jsonl", Lines: registry.CheckpointRecords},
 		{File: "channels.jsonl", Lines: post.ChannelRecords},
 		{File: "state.jsonl", Lines: keys.Records, Erase: keys.Erase, Forget: keys.Forget},
-		{File: "locks.jsonl", Lines: held.Records, Forget: held.Forget},
+		{File: "locks.jsonl", Lines: held.Records, Erase: held.Erase, Forget: held.Forget},
+	}
+}
+
+// eraseAgents removes the agents of a session that is being deleted, after the cursors that the broker
+// keeps for them.
+func eraseAgents(registry *agents.Registry) func(*store.Tx, int64, int) (bool, error) {
+	return func(tx *store.Tx, session int64, limit int) (bool, error) {
+		if more, err := events.EraseCursors(tx, session, limit); more || err != nil {
+			return more, err
+		}
+		return registry.Erase(tx, session, limit)
 	}
 }
 

@@ -83,7 +83,11 @@ func (b *Broker) Receive(ctx context.Context, c caller.Caller, r Reading, send f
 		if a, err = b.owner(tx, c); err != nil || r.Cursor == "" {
 			return err
 		}
-		at, _, err = events.LoadCursor(tx, a.session.ID, a.Name, cursorKind, r.Cursor)
+		var known bool
+		at, known, err = events.LoadCursor(tx, a.session.ID, a.Name, cursorKind, r.Cursor)
+		if err == nil && !known { // before any message counts as read
+			err = events.SaveCursor(tx, a.session.ID, a.Name, cursorKind, r.Cursor, at)
+		}
 		return err
 	})
 	if err != nil {
@@ -295,6 +299,7 @@ func (b *Broker) handed(ctx context.Context, a actor, shown shown, cursor string
 		if cursor == "" {
 			return nil
 		}
-		return events.SaveCursor(tx, a.session.ID, a.Name, cursorKind, cursor, upTo)
+		_, err := events.MoveCursor(tx, a.session.ID, a.Name, cursorKind, cursor, upTo)
+		return err
 	})
 }

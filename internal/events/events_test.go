@@ -15,6 +15,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/caller"
 	"brokerd/internal/events"
+	"brokerd/internal/fault"
 	"brokerd/internal/once"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
@@ -246,4 +247,58 @@ func (k *kit) otherSession() int64 {
 		k.t.Fatal(err)
 	}
 	return s.ID
+}
+
+func TestCursor_AnOwnerAndASessionHaveSoMany(t *testing.T) {
+	t.Parallel()
+	k := newKit(t)
+	save := func(owner string, from, to int) error {
+		return k.store.Write(t.Context(), func(tx *store.Tx) error {
+			for i := from; i < to; i++ {
+				if err := events.SaveCursor(tx, defaultSession, owner, "events", fmt.Sprint(i), 1); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	full := func(err error) {
+		t.Helper()
+		var f *fault.Error
+		if !errors.As(err, &f) || f.Kind != fault.Exhausted || f.Reason != "TOO_MANY_CURSORS" {
+			t.Error(err)
+		}
+	}
+	if err := save("a0", 0, 100); err != nil {
+		t.Fatal(err)
+	}
+	full(save("a0", 100, 101))
+	if err := save("a0", 50, 51); err != nil { // it exists
+		t.Error(err)
+	}
+	for i := 1; i < 100; i++ {
+		if err := save(fmt.Sprint("a", i), 0, 100); err != nil {
+			t.Fatal(err)
+		}
+	}
+	full(save("another", 0, 1))
+}
+
+func TestSubscribe_ACursorThatHasEndedStaysAway(t *testing.T) {
+	t.Parallel()
+	k := newKit(t)
+	s := k.subscribe(testkit.Agent(t.Context(), "lead"), &pb.SubscribeEventsRequest{Cursor: "audit"})
+	s.mark(0)
+	err := k.store.Write(t.Context(), func(tx *store.Tx) error { return events.EndCursors(tx, defaultSession, "lead") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 { // a save follows the first page, and the second one after a second
+		k.append(numbered("message.sent", i, 1)...)
+		s.take(1)
+		k.clock.Advance(time.Second)
+	}
+	if got := k.cursor("lead", "events", "audit"); got != -1 {
+		t.Errorf("the cursor is at %d", got)
+	}
 }

@@ -248,7 +248,11 @@ func (f *follower) save(ctx context.Context) {
 		return
 	}
 	f.savedAt = f.log.clock.Now()
-	if err := f.log.store.Write(context.WithoutCancel(ctx), f.keep); err != nil {
+	err := f.log.store.Write(context.WithoutCancel(ctx), func(tx *store.Tx) error {
+		_, err := MoveCursor(tx, f.query.session, f.sub.Owner, cursorKind, f.sub.Cursor, f.position)
+		return err // a cursor that has ended with its agent's registration stays away
+	})
+	if err != nil {
 		f.log.log.Warn("cursor not saved", zap.String("cursor", f.sub.Cursor), zap.String("owner", f.sub.Owner), zap.Error(err))
 		return
 	}

@@ -34,6 +34,12 @@ CREATE TABLE floors (
 );
 `}, {Name: "events/003_tasks", SQL: `
 CREATE INDEX events_task ON events (session, task_id) WHERE task_id IS NOT NULL;
+`}, {Name: "events/004_cursors", SQL: `
+-- An owner has at most 100 cursors: those that were used last stay.
+DELETE FROM cursors WHERE (session, owner, kind, name) IN (
+	SELECT session, owner, kind, name
+	FROM (SELECT session, owner, kind, name, row_number() OVER (PARTITION BY session, owner ORDER BY revision DESC) AS place FROM cursors) AS placed
+	WHERE place > 100);
 `}}
 }
 
@@ -87,11 +93,24 @@ LIMIT ?`
 const selectCursor = `
 SELECT revision FROM cursors WHERE session = ? AND owner = ? AND kind = ? AND name = ?`
 
-const saveCursor = `
-INSERT INTO cursors (session, owner, kind, name, revision)
-VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (session, owner, kind, name) DO UPDATE SET revision = excluded.revision
-WHERE excluded.revision > cursors.revision`
+const updateCursor = `
+UPDATE cursors SET revision = CASE WHEN revision < ? THEN ? ELSE revision END
+WHERE session = ? AND owner = ? AND kind = ? AND name = ?`
+
+const insertCursor = `
+INSERT INTO cursors (session, owner, kind, name, revision) VALUES (?, ?, ?, ?, ?)`
+
+// Whether an owner, and a session, have more cursors than an offset says.
+const fullCursors = `
+SELECT EXISTS (SELECT 1 FROM cursors WHERE session = ? AND owner = ? LIMIT 1 OFFSET ?),
+       EXISTS (SELECT 1 FROM cursors WHERE session = ? LIMIT 1 OFFSET ?)`
+
+const deleteCursorsOf = `
+DELETE FROM cursors WHERE session = ? AND owner = ?`
+
+const deleteSomeCursors = `
+DELETE FROM cursors WHERE (session, owner, kind, name) IN (
+	SELECT session, owner, kind, name FROM cursors WHERE session = ? LIMIT ?)`
 
 const selectFloor = `
 SELECT revision FROM floors WHERE session = ?`
