@@ -161,10 +161,12 @@ const nextExpiry = `
 SELECT expires_at FROM state_keys WHERE expires_at IS NOT NULL ORDER BY expires_at LIMIT 1`
 
 const endOwnership = `
-UPDATE state_keys SET owner = NULL, owner_session = NULL WHERE owner = ? AND owner_session = ?`
+UPDATE state_keys SET owner = NULL, owner_session = NULL
+WHERE id IN (SELECT id FROM state_keys WHERE owner = ? AND owner_session = ? AND revision < ? LIMIT ?)`
 
 const endExpiry = `
-UPDATE state_keys SET expires_at = NULL WHERE scope = ? AND expires_at IS NOT NULL`
+UPDATE state_keys SET expires_at = NULL
+WHERE id IN (SELECT id FROM state_keys WHERE scope = ? AND expires_at IS NOT NULL LIMIT ?)`
 
 const sumVersions = `
 SELECT v.scope, count(*), sum(v.size)

@@ -7,18 +7,42 @@ import (
 	"time"
 
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
-// SessionClosed has nothing of a session expire any more: what is there stays. It is a hook of the session.
+// The kinds of chores: changes of more keys than one function of the writer may change.
+const (
+	expiryChore = "expiry" // of a closed session: its keys no longer expire
+	ownerChore  = "owner"  // the keys of an agent that has deregistered have no owner
+	chorePage   = 1000     // keys that one function changes
+)
+
+// SessionClosed ends the times to live of a session, in which nothing changes any more. It is a hook of
+// the closing. The backlog does what is more than a page.
 func (k *Keys) SessionClosed(tx *store.Tx, session int64) error {
-	_, err := tx.Exec(endExpiry, session)
+	_, err := k.backlog.Do(tx, work.Chore{Kind: expiryChore, Session: session})
 	return err
 }
 
-// AgentGone ends what a deregistered agent owns alone: others may write it. It is a hook of the deregistration.
+// AgentGone ends what a deregistered agent owns alone: others may write it. It is a hook of the
+// deregistration. The backlog does what is more than a page; keys that the agent writes after it has
+// registered again stay its own.
 func (k *Keys) AgentGone(tx *store.Tx, session int64, agent string) error {
-	_, err := tx.Exec(endOwnership, agent, session)
+	_, err := k.backlog.Do(tx, work.Chore{Kind: ownerChore, Session: session, Name: agent, Bound: tx.NextRevision()})
 	return err
+}
+
+// doChore changes the next page of keys.
+func (k *Keys) doChore(tx *store.Tx, c *work.Chore) (more bool, err error) {
+	var n int64
+	switch c.Kind {
+	case expiryChore:
+		n, err = tx.Exec(endExpiry, c.Session, chorePage)
+	case ownerChore:
+		n, err = tx.Exec(endOwnership, c.Name, c.Session, c.Bound, chorePage)
+	default:
+	}
+	return n == chorePage, err
 }
 
 // A record is a version of a key as an export has it.

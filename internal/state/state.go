@@ -16,6 +16,7 @@ import (
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 // The namespaces that have a meaning of their own.
@@ -122,6 +123,7 @@ type Keys struct {
 	hub      *hub
 	calendar *deadline.Queue[struct{}] // when the next key expires
 	pruner   *pruner
+	backlog  *work.Backlog // of changes of many keys
 
 	stop     context.CancelFunc // ends the runners
 	runners  sync.WaitGroup
@@ -134,6 +136,7 @@ func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock,
 	k := &Keys{store: st, log: log, dir: dir, clock: clock, zap: logger, hub: newHub(), stop: func() {}, drained: make(chan struct{})}
 	k.calendar = deadline.NewCalendar(clock, func([]struct{}) { k.expireDue() })
 	k.pruner = newPruner(k)
+	k.backlog = work.NewBacklog(st, "state", clock, logger, k.doChore)
 	return k
 }
 
@@ -149,6 +152,7 @@ func (k *Keys) Start(ctx context.Context) error {
 	k.calendar.Set(struct{}{}, k.clock.Now())
 	k.runners.Go(func() { k.calendar.Run(ctx) })
 	k.runners.Go(func() { k.pruner.run(ctx) })
+	k.backlog.Start()
 	return nil
 }
 
@@ -159,6 +163,7 @@ func (k *Keys) Drain() { k.draining.Do(func() { close(k.drained) }) }
 func (k *Keys) Stop() {
 	k.stop()
 	k.runners.Wait()
+	k.backlog.Stop()
 }
 
 // scopeOf returns where the keys of a namespace are.
