@@ -53,6 +53,8 @@ var scans = map[string]string{
 	"locks.countAll":             "waiting tickets alone, of which there are few",
 	"locks.deleteTickets":        "at the end of a session; waiting tickets alone",
 	"locks.restartHolds":         "once, at the start",
+	"locks.selectClosings":       "once, at the start; closed sessions that still have locks alone",
+	"locks.selectOwnedCounts":    "once, at the start",
 	"locks.selectRunning":        "once, at the start",
 	"locks.selectSpots":          "once, at the start",
 	"locks.selectTickets":        "waiting tickets alone; their queue is kept in memory",
