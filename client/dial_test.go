@@ -44,7 +44,7 @@ func TestDial_EveryCallCarriesTheIdentity(t *testing.T) {
 	wantHeaders(t, sent(t, f, c.In("t")), map[string]string{
 		"brokerd-agent": "a", "brokerd-session": "t", "authorization": "Bearer secret"})
 	wantHeaders(t, sent(t, f, c.As("b").AtIncarnation(7)), map[string]string{
-		"brokerd-agent": "b", "brokerd-session": "s", "brokerd-incarnation": "7", "authorization": "Bearer " + credential})
+		"brokerd-agent": "b", "brokerd-session": "s", "brokerd-incarnation": "7", "authorization": "Bearer secret"})
 }
 
 func TestReadCredential_RefusesASecretOfAnotherProgram(t *testing.T) {
@@ -141,7 +141,7 @@ func TestFromEnvironment_TakesEverythingFromTheVariables(t *testing.T) {
 	}
 	t.Cleanup(c.Close)
 	wantHeaders(t, sent(t, f, c), map[string]string{
-		"brokerd-agent": "a", "brokerd-session": "s", "brokerd-incarnation": "2", "authorization": "Bearer secret"})
+		"brokerd-agent": "a", "brokerd-session": "s", "brokerd-incarnation": "2", "authorization": "Bearer " + credential})
 }
 
 func TestFromEnvironment_FindsTheLocalBrokerByItsEndpointFile(t *testing.T) {

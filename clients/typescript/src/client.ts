@@ -98,7 +98,7 @@ export class Client implements AsyncDisposable {
    * Connects as the environment and .brokerd.yaml say, as brokerctl does. Options take precedence
    * over the environment, and the environment over the file.
    */
-  static fromEnv(options: ClientOptions = {}): Promise<Client> {
+  static async fromEnv(options: ClientOptions = {}): Promise<Client> {
     return Client.connect(surroundings(given(options)));
   }
 
