@@ -24,7 +24,7 @@ const asProgram = "BROKERCTL_TEST_AS_PROGRAM"
 const asDaemon = "BROKERCTL_TEST_AS_DAEMON"
 
 // patience bounds what should come at once.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {

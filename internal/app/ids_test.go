@@ -49,6 +49,8 @@ func TestTables_RowIdsThatOthersReferToAreNeverReused(t *testing.T) {
 		"requests":          "nothing refers to its ids",
 		"agent_losses":      "nothing refers to its ids",
 		"work_backlog":      "takes its ids from the counter",
+		"agent_floors":      "has the id of its session",
+		"lock_closings":     "has the id of its session",
 	}
 	dir := folder(t)
 	a := run(t, app.Config{Dir: dir})

@@ -60,7 +60,7 @@ type actor struct {
 func (w *world) in(session, name string) *actor {
 	w.t.Helper()
 	conn := w.In(session, name)
-	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Minute)
 	w.t.Cleanup(cancel)
 	return &actor{
 		pb.NewDecisionServiceClient(conn), pb.NewMessageServiceClient(conn), pb.NewAgentServiceClient(conn), pb.NewEventServiceClient(conn),

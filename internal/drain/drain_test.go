@@ -50,7 +50,7 @@ type world struct {
 func newWorld(t *testing.T, options ...apptest.Option) *world {
 	t.Helper()
 	clock := watchedClock{clockwork.NewFakeClockAt(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)), make(chan struct{}, 10)}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	w := &world{t: t, ctx: ctx, clock: clock}
 	w.Broker = apptest.Start(t, append(options, apptest.With(func(c *app.Config) { c.Clock = clock }))...)

@@ -29,7 +29,7 @@ const (
 )
 
 // patience is how long a test waits for what should come at once. Machines have been seen to stand still for a minute.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // longWait is how long calls wait that are to be woken: like nothing else, and shorter than the time that a read may take, which
 // the clock's leap must not exceed.

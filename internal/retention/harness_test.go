@@ -37,7 +37,7 @@ type world struct {
 
 func newWorld(t testing.TB, options ...apptest.Option) *world {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	return &world{apptest.Start(t, append([]apptest.Option{apptest.WithFakeClock()}, options...)...), t, ctx, "default"}
 }

@@ -82,7 +82,7 @@ func (r *receiver) receive(f *frame) error {
 	if !r.done() {
 		return r.late()
 	}
-	f.decode(data, &r.server.shapes, r.holding)
+	f.decode(data, r.server.codec, &r.server.shapes, r.holding)
 	return nil
 }
 
@@ -122,7 +122,7 @@ type frame struct {
 }
 
 // decode builds the message from its wire form.
-func (f *frame) decode(wire mem.BufferSlice, known *shapes, h *holding) {
+func (f *frame) decode(wire mem.BufferSlice, c codec, known *shapes, h *holding) {
 	buf := wire.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer buf.Free()
 	data := buf.ReadOnlyData()
@@ -143,7 +143,7 @@ func (f *frame) decode(wire mem.BufferSlice, known *shapes, h *holding) {
 	if f.err != nil {
 		return
 	}
-	if err := proto.Unmarshal(data, message); err != nil {
+	if err := c.Unmarshal(mem.BufferSlice{buf}, message); err != nil {
 		f.err = undecodable(d, data, err)
 	}
 }

@@ -83,6 +83,7 @@ type Server struct {
 	presence    Presence
 	quotas      *quotas
 	shapes      shapes
+	codec       codec
 	watch       watch
 	observer    Observer
 	traces      bool
@@ -104,7 +105,7 @@ func NewServer(o Options) *Server {
 	s := &Server{
 		health: health.NewServer(), credentials: o.Credentials, operator: caller.Grant{Access: caller.Operator},
 		presence: o.Presence, quotas: newQuotas(), observer: o.Observer, traces: o.Traces, clock: o.Clock, log: o.Log,
-		methods: map[string]method{},
+		methods: map[string]method{}, codec: newCodec(),
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.cut, s.cutOff = context.WithCancel(context.Background())
@@ -113,7 +114,7 @@ func NewServer(o Options) *Server {
 	s.watch.clock = s.clock
 	s.grpc = grpc.NewServer(
 		grpc.Creds(peers{o.UID, o.Certificates, o.Credentials, o.Clock, o.Log, s}),
-		grpc.ForceServerCodecV2(newCodec()),
+		grpc.ForceServerCodecV2(s.codec),
 		grpc.MaxHeaderListSize(headersRead),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(handshakeTime),

@@ -24,7 +24,7 @@ func decoded(m proto.Message, wire []byte) (error, int) { //nolint:revive // the
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	f := frame{message: m}
-	f.decode(mem.BufferSlice{mem.SliceBuffer(wire)}, &known, &h)
+	f.decode(mem.BufferSlice{mem.SliceBuffer(wire)}, newCodec(), &known, &h)
 	runtime.ReadMemStats(&after)
 	return f.err, int(after.TotalAlloc - before.TotalAlloc)
 }
@@ -128,7 +128,7 @@ func TestDecode_ItemsCountForTheCaller(t *testing.T) {
 	in := &pb.SendMessagesRequest{}
 	wire := repeated(number(in, "messages"), nil, 1000)
 	f := frame{message: in}
-	f.decode(mem.BufferSlice{mem.SliceBuffer(wire)}, &known, &h)
+	f.decode(mem.BufferSlice{mem.SliceBuffer(wire)}, newCodec(), &known, &h)
 	if f.err != nil || h.bytes < 100_000 || h.account.bytes.Load() != int64(h.bytes) {
 		t.Errorf("%d bytes count: %v", h.bytes, f.err)
 	}

@@ -135,4 +135,4 @@ func (s *screen) frame() tea.Msg {
 	return nil
 }
 
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
