@@ -21,13 +21,13 @@ SOAK_DIR    ?= $(BIN)/soak
 DASHBOARD_LOAD ?= 60s
 GOVULNCHECK ?= v1.1.4
 
-# Many tests wait for leases, timeouts and processes: twice as many packages as processors keep the processors busy.
-TEST_PACKAGES_AT_A_TIME ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+# Many tests wait for leases, timeouts and processes: more packages than processors keep the processors busy.
+TEST_PACKAGES_AT_A_TIME ?= $(shell echo $$((1 + $$(getconf _NPROCESSORS_ONLN))))
 # The packages that take longest start first, so that none of them runs alone at the end.
 LONG_TESTS := ./cmd/brokerctl ./internal/broker ./client ./internal/locks ./internal/app ./internal/web/browsertest ./internal/hostile ./internal/histories ./internal/crashtest
 
-# How many tests of a package run at once. Most tests wait, so it is more than the number of processors.
-TEST_PARALLEL ?= $(shell echo $$((4 * $$(getconf _NPROCESSORS_ONLN))))
+# How many tests of a package run at once. Many of them wait, so it is more than the number of processors.
+TEST_PARALLEL ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 TEST_FLAGS = -vet=off -timeout 20m -parallel $(TEST_PARALLEL)
 # Packages that start no goroutine, and tests that start the daemon as a process of its own, run without the race detector.
 NO_RACE := ^brokerd(/(clients|deploy|docs|examples|scripts|cmd/internal)(/.*)?|/internal/(fault|finding|jsonform|jsonline|nearest|page|valid))?$$
