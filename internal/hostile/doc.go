@@ -5,6 +5,7 @@
 //     another client notices of it (make hostile);
 //   - bytes: malformed HTTP and TLS, floods, half-open connections, slow readers and writers, and
 //     every RPC and every route of HTTP with random and mutated requests (TestBytes, TestFuzz);
+//   - memory: hundreds of unfinished or costly calls at once, and what the process occupies (TestMemory);
 //   - secrets: credentials and a key that no output contains (TestSecrets);
 //   - soak: memory, files and latency under a steady load (make soak).
 //

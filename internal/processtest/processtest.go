@@ -133,6 +133,9 @@ func (d *Daemon) Start(ctx context.Context) error {
 // Program returns the path of the program that runs as the daemon.
 func (d *Daemon) Program() string { return d.program }
 
+// PID returns the id of the process, which runs.
+func (d *Daemon) PID() int { return d.process.Process.Pid }
+
 // Dir returns the data folder.
 func (d *Daemon) Dir() string { return d.dir }
 

@@ -1,0 +1,342 @@
+package hostile_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+const (
+	mostGrowth  = 300 << 20 // bytes of resident memory beyond those at the start
+	largestBody = 5 << 20   // bytes of a request
+
+	longerParts   = 5                     // of the measurement: times longer than those of other attacks
+	gluttonSlower = 3                     // times the quiet p99 that another client's may be, or gluttonP99
+	gluttonP99    = 50 * time.Millisecond // of another client
+)
+
+// A glutton is an attack on the memory of the daemon. It makes all its calls at once.
+type glutton struct {
+	name  string
+	calls int
+	open  int    // of them that may stay open, since their requests lack a byte
+	has   string // how the daemon answers some of the others: a reason, or a status of HTTP
+	over  func(*target) beginner
+}
+
+// A beginner begins an attack. Its connections end with the context.
+type beginner func(context.Context) (doer, error)
+
+// A doer makes one call of an attack, and returns how the daemon answers it. It calls sent when it has sent
+// all but what it keeps back until its context ends.
+type doer func(i int, sent func()) (answer string)
+
+// gluttons returns the attacks on the memory of the daemon.
+func gluttons() []glutton {
+	const login, list = pb.CredentialService_Login_FullMethodName, pb.MessageService_ListMessages_FullMethodName
+	const sends = pb.MessageService_SendMessages_FullMethodName
+	const (
+		nobody   = pb.CredentialAccess_CREDENTIAL_ACCESS_UNSPECIFIED
+		observer = pb.CredentialAccess_CREDENTIAL_ACCESS_OBSERVER
+		agent    = pb.CredentialAccess_CREDENTIAL_ACCESS_AGENT
+	)
+	large, empty := strings.Repeat(" ", largestBody), strings.Repeat("\x12\x00", 2_600_000)
+	emptyJSON := `{"messages":[` + strings.Repeat("{},", 1_600_000) + `{}]}`
+	const tooMuch = "TOO_MUCH_UNDER_WAY"
+	return []glutton{
+		{"1,000 unfinished calls without a credential", 1000, 10 * 16, tooMuch,
+			overGRPC(10, login, nobody, large[:4<<10], false)},
+		{"1,000 large unfinished calls without a credential", 1000, 0, "MESSAGE_TOO_LARGE",
+			overGRPC(10, login, nobody, large, false)},
+		{"100 requests of 2.6 million empty items", 100, 0, "INVALID_ARGUMENT",
+			overGRPC(4, sends, agent, empty, true)},
+		{"100 requests of 1.6 million empty items over HTTP", 100, 0, "400",
+			overHTTP("SendMessages", agent, emptyJSON, true)},
+		{"100 payloads for a schema with 2^25 branches", 100, 0, "steps", branches},
+		// 12 of them have 60 of 64 MiB.
+		{"400 unfinished requests of an observer", 400, 12, tooMuch, overGRPC(4, list, observer, large, false)},
+		{"400 unfinished requests of an observer over HTTP", 400, 12, "429",
+			overHTTP("ListMessages", observer, large, false)},
+	}
+}
+
+// secret returns the secret of a new credential, or nothing for a client without one.
+func (s *target) secret(as pb.CredentialAccess) (secret string) {
+	s.t.Helper()
+	switch as {
+	case pb.CredentialAccess_CREDENTIAL_ACCESS_AGENT:
+		_, secret = s.issue(as, "default", "glutton")
+	case pb.CredentialAccess_CREDENTIAL_ACCESS_OBSERVER:
+		_, secret = s.issue(as, "default", "")
+	}
+	return secret
+}
+
+// overGRPC returns an attack with calls on several connections.
+func overGRPC(conns int, method string, as pb.CredentialAccess, text string, whole bool) func(*target) beginner {
+	frame := string(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(text)))) + text
+	return func(s *target) beginner {
+		secret := s.secret(as)
+		return func(ctx context.Context) (doer, error) {
+			var all []*http2.ClientConn
+			for range conns {
+				w, err := s.connected(ctx, "h2")
+				if err != nil {
+					return nil, err
+				}
+				c, err := new(http2.Transport).NewClientConn(w)
+				if err != nil {
+					return nil, err
+				}
+				all = append(all, c)
+			}
+			return func(i int, sent func()) string {
+				body := io.Reader(strings.NewReader(frame))
+				if !whole {
+					body = newHeldBody(ctx, frame[:len(frame)-1], sent)
+				}
+				r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://brokerd"+method, body)
+				if err != nil {
+					return err.Error()
+				}
+				r.Header.Set("Content-Type", "application/grpc")
+				r.Header.Set("Te", "trailers")
+				if secret != "" {
+					r.Header.Set("Authorization", "Bearer "+secret)
+				}
+				answer, err := all[i%conns].RoundTrip(r)
+				if err != nil {
+					return err.Error()
+				}
+				_ = answer.Body.Close()
+				return answer.Header.Get("brokerd-reason")
+			}, nil
+		}
+	}
+}
+
+// A heldBody is a body that has no end. Its reader waits until the body is closed or its context ends: a
+// connection that breaks closes it.
+type heldBody struct {
+	io.Reader
+	ended context.Context
+	end   context.CancelFunc
+	sent  func()
+}
+
+func newHeldBody(ctx context.Context, text string, sent func()) *heldBody {
+	ended, end := context.WithCancel(ctx)
+	return &heldBody{strings.NewReader(text), ended, end, sent}
+}
+
+// Read implements io.Reader.
+func (b *heldBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if !errors.Is(err, io.EOF) {
+		return n, err
+	}
+	b.sent()
+	<-b.ended.Done()
+	return 0, b.ended.Err()
+}
+
+// Close implements io.Closer.
+func (b *heldBody) Close() error {
+	b.end()
+	return nil
+}
+
+// overHTTP returns an attack with one call on each connection.
+func overHTTP(method string, as pb.CredentialAccess, text string, whole bool) func(*target) beginner {
+	return func(s *target) beginner {
+		request := head("POST /v1/call/MessageService/"+method, "Authorization: Bearer "+s.secret(as),
+			"Content-Length: "+strconv.Itoa(len(text))) + text
+		return func(ctx context.Context) (doer, error) {
+			return func(_ int, sent func()) string {
+				w, err := s.connected(ctx, version1)
+				if err != nil {
+					return err.Error()
+				}
+				defer w.Close() //nolint:errcheck // the daemon may have closed it
+				if whole {
+					_, _ = io.WriteString(w, request) // the daemon may have closed the connection
+				} else if _, err := io.WriteString(w, request[:len(request)-1]); err == nil {
+					sent()
+				}
+				answer, err := http.ReadResponse(bufio.NewReader(w), nil)
+				if err != nil {
+					return err.Error()
+				}
+				_ = answer.Body.Close()
+				return answer.Status
+			}, nil
+		}
+	}
+}
+
+// connected returns a connection on loopback that ends with ctx.
+func (s *target) connected(ctx context.Context, protocol string) (net.Conn, error) {
+	w, err := s.transports()[1].connect(protocol)
+	if err == nil {
+		context.AfterFunc(ctx, func() { _ = w.Close() })
+	}
+	return w, err
+}
+
+// branches registers a type whose schema applies 2^25 subschemas to a payload, and returns an attack that
+// sends messages of that type.
+func branches(s *target) beginner {
+	s.t.Helper()
+	var schema strings.Builder
+	schema.WriteString(`{"$ref":"#/$defs/l0","$defs":{`)
+	for i := range 25 {
+		fmt.Fprintf(&schema, `"l%d":{"anyOf":[{"$ref":"#/$defs/l%d"},{"$ref":"#/$defs/l%[2]d"}]},`, i, i+1)
+	}
+	schema.WriteString(`"l25":{"type":"integer"}}}`)
+	_, err := pb.NewCatalogServiceClient(s.root.conn).RegisterMessageType(patient(s.t), &pb.RegisterMessageTypeRequest{
+		Name: "branches", Title: "Branches", Schema: schema.String(),
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	sender := s.agent("default", "sender")
+	request := send(to("sender", func(m *pb.Message) { m.Type, m.Payload = "branches", `"s"` }))
+	return func(ctx context.Context) (doer, error) {
+		return func(int, func()) string {
+			out, err := sender.messages.SendMessages(ctx, request)
+			if err != nil {
+				return err.Error()
+			}
+			return strings.Join(out.Results[0].Warnings, " ")
+		}, nil
+	}
+}
+
+// attack makes an attack once. It ends when the daemon has answered all calls except those that may stay
+// open, which have sent all but a byte. It returns how many calls have each answer.
+func (g *glutton) attack(ctx context.Context, begin beginner) (got map[string]int, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	do, err := begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	answers, sent := make(chan string, g.calls), make(chan struct{}, g.calls)
+	for i := range g.calls {
+		all.Go(func() {
+			var once sync.Once
+			settled := func() { once.Do(func() { sent <- struct{}{} }) }
+			answers <- do(i, settled)
+			settled()
+		})
+	}
+	got = map[string]int{}
+	for open, unsent := g.calls, g.calls; open > g.open || unsent > 0; {
+		select {
+		case answer := <-answers:
+			got[answer]++
+			open--
+		case <-sent:
+			unsent--
+		case <-ctx.Done():
+			return got, fmt.Errorf("%d calls are open, and %d have more to send", open, unsent)
+		}
+	}
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(got)), func(a string) bool { return strings.Contains(a, g.has) }) {
+		return got, fmt.Errorf("no call is answered with %q", g.has)
+	}
+	return got, nil
+}
+
+// resident returns bytes of resident memory of the daemon: VmRSS = now, VmHWM = at most since it started.
+func (s *target) resident(t testing.TB, field string) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.PID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(field + `:\s+(\d+) kB`).FindSubmatch(text)
+	if found == nil {
+		t.Fatalf("no %s in %s", field, text)
+	}
+	n, _ := strconv.Atoi(string(found[1])) // digits
+	return n << 10
+}
+
+// grown checks how much memory the daemon has occupied at most, beyond that at its start.
+func (s *target) grown(t testing.TB, start int) {
+	t.Helper()
+	peak := s.resident(t, "VmHWM")
+	t.Logf("resident memory: %d MiB at the start, at most %d MiB up to now", start>>20, peak>>20)
+	if peak-start > mostGrowth {
+		t.Errorf("the resident memory grows from %d to %d MiB; the bound is %d MiB more",
+			start>>20, peak>>20, mostGrowth>>20)
+	}
+}
+
+func TestMemory_GluttonsAreRefusedAndOccupyLittle(t *testing.T) {
+	t.Parallel()
+	for _, g := range gluttons() {
+		t.Run(g.name, func(t *testing.T) {
+			s := launch(t, nil)
+			b, begin := s.bystander(), g.over(s)
+			start := s.resident(t, "VmRSS")
+			got, err := g.attack(patient(t), begin)
+			t.Logf("answers: %v", got)
+			if err != nil {
+				t.Error(err)
+			}
+			s.grown(t, start)
+			if err := b.round(patient(t)); err != nil {
+				t.Errorf("another client: %v", err)
+			}
+		})
+	}
+}
+
+// TestMeasure_ABystanderKeepsItsLatencyBesideGluttons is a measurement, which make hostile runs.
+func TestMeasure_ABystanderKeepsItsLatencyBesideGluttons(t *testing.T) {
+	part := fromEnvironment(t, "HOSTILE_ROUND", 0)
+	if part == 0 {
+		t.Skip("this measurement takes minutes: make hostile")
+	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors)) // as for the other attacks
+	for _, g := range gluttons() {
+		t.Run(g.name, func(t *testing.T) {
+			s := launch(t, nil)
+			m := measurement{
+				target: s, t: t, part: longerParts * part, bystander: s.bystander(),
+				bound: bound{times: gluttonSlower, least: gluttonP99},
+			}
+			begin := g.over(s)
+			start := s.resident(t, "VmRSS")
+			m.beside(attemptGap, func(ctx context.Context) {
+				if got, err := g.attack(ctx, begin); err != nil && ctx.Err() == nil {
+					t.Errorf("%v: %v", err, got)
+				}
+			})
+			s.grown(t, start)
+		})
+	}
+}
