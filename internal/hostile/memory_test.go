@@ -29,6 +29,7 @@ const (
 	mostGrowth  = 300 << 20 // bytes of resident memory beyond those at the start
 	largestBody = 5 << 20   // bytes of a request
 
+	gluttonGap    = time.Second           // between the beginnings of two attacks
 	longerParts   = 5                     // of the measurement: times longer than those of other attacks
 	gluttonSlower = 3                     // times the quiet p99 that another client's may be, or gluttonP99
 	gluttonP99    = 50 * time.Millisecond // of another client
@@ -92,7 +93,9 @@ func (s *target) secret(as pb.CredentialAccess) (secret string) {
 }
 
 // overGRPC returns an attack with calls on several connections.
-func overGRPC(conns int, method string, as pb.CredentialAccess, text string, whole bool) func(*target) beginner {
+func overGRPC(
+	conns int, method string, as pb.CredentialAccess, text string, whole bool,
+) func(*target) beginner {
 	frame := string(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(text)))) + text
 	return func(s *target) beginner {
 		secret := s.secret(as)
@@ -212,17 +215,16 @@ func branches(s *target) beginner {
 		fmt.Fprintf(&schema, `"l%d":{"anyOf":[{"$ref":"#/$defs/l%d"},{"$ref":"#/$defs/l%[2]d"}]},`, i, i+1)
 	}
 	schema.WriteString(`"l25":{"type":"integer"}}}`)
-	_, err := pb.NewCatalogServiceClient(s.root.conn).RegisterMessageType(patient(s.t), &pb.RegisterMessageTypeRequest{
-		Name: "branches", Title: "Branches", Schema: schema.String(),
-	})
-	if err != nil {
+	catalog := pb.NewCatalogServiceClient(s.root.conn)
+	request := &pb.RegisterMessageTypeRequest{Name: "branches", Title: "Branches", Schema: schema.String()}
+	if _, err := catalog.RegisterMessageType(patient(s.t), request); err != nil {
 		s.t.Fatal(err)
 	}
 	sender := s.agent("default", "sender")
-	request := send(to("sender", func(m *pb.Message) { m.Type, m.Payload = "branches", `"s"` }))
+	message := send(to("sender", func(m *pb.Message) { m.Type, m.Payload = "branches", `"s"` }))
 	return func(ctx context.Context) (doer, error) {
 		return func(int, func()) string {
-			out, err := sender.messages.SendMessages(ctx, request)
+			out, err := sender.messages.SendMessages(ctx, message)
 			if err != nil {
 				return err.Error()
 			}
@@ -263,7 +265,8 @@ func (g *glutton) attack(ctx context.Context, begin beginner) (got map[string]in
 			return got, fmt.Errorf("%d calls are open, and %d have more to send", open, unsent)
 		}
 	}
-	if !slices.ContainsFunc(slices.Collect(maps.Keys(got)), func(a string) bool { return strings.Contains(a, g.has) }) {
+	refusal := func(answer string) bool { return strings.Contains(answer, g.has) }
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(got)), refusal) {
 		return got, fmt.Errorf("no call is answered with %q", g.has)
 	}
 	return got, nil
@@ -331,7 +334,7 @@ func TestMeasure_ABystanderKeepsItsLatencyBesideGluttons(t *testing.T) {
 			}
 			begin := g.over(s)
 			start := s.resident(t, "VmRSS")
-			m.beside(attemptGap, func(ctx context.Context) {
+			m.beside(gluttonGap, func(ctx context.Context) {
 				if got, err := g.attack(ctx, begin); err != nil && ctx.Err() == nil {
 					t.Errorf("%v: %v", err, got)
 				}
