@@ -66,8 +66,11 @@ func (s *Server) unary(method string, handler grpc.MethodHandler) grpc.MethodHan
 
 // request receives the request of a call that has one.
 func (c *call) request(ctx context.Context, decode func(any) error, f *frame) error {
-	from, ok := grpc.ServerTransportStreamFromContext(ctx).(incoming)
-	if !ok { // in process
+	from, err := incomingOf(ctx)
+	if err != nil {
+		return err
+	}
+	if from == nil { // in process
 		f.hold = c.holding.take
 		return decode(f)
 	}
@@ -104,7 +107,11 @@ func (s *Server) stream(method string, many bool, handler grpc.StreamHandler) gr
 			}
 		}
 		x := &stream{ServerStream: raw, ctx: ctx, holding: holding{total: &s.quotas.total, account: c.account}}
-		if from, ok := grpc.ServerTransportStreamFromContext(raw.Context()).(incoming); ok {
+		from, err := incomingOf(raw.Context())
+		if err != nil {
+			return err
+		}
+		if from != nil {
 			x.receiver = &receiver{server: s, from: from, holding: &x.holding, most: MaxRequest, small: smallRequest, single: !many}
 			if many {
 				x.receiver.small = streamWindow // the stream's window counts already

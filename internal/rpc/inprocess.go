@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -130,6 +131,21 @@ func (c *localCalls) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
+}
+
+// incomingOf returns the stream of gRPC's transport from which the server reads a call; nil for a call in
+// process. Any other stream is an error, which answers INTERNAL and is logged: gRPC itself would read such
+// a stream, without the limits of the server.
+func incomingOf(ctx context.Context) (incoming, error) {
+	switch from := grpc.ServerTransportStreamFromContext(ctx).(type) {
+	case incoming:
+		return from, nil
+	case localTransport:
+		return nil, nil
+	default:
+		return nil, fmt.Errorf("gRPC's transport has a stream of type %T, which the broker cannot read within its limits: "+
+			"build it with the version of gRPC in go.mod", from)
+	}
 }
 
 // localTransport is the name of a method that is called in process. It implements
