@@ -139,6 +139,7 @@ func TestDeregister_ClosingTheSessionEndsTheDeadLettering(t *testing.T) {
 	w.mend()
 	must(t, drop(o.sessions.CloseSession(o.ctx, &pb.CloseSessionRequest{Name: "other"})))
 	want(t, "departures", w.number(`SELECT COUNT(*) FROM departures`), 0)
+	w.awaitClosed()
 	reader := w.in("other", "")
 	want(t, "dead letters", reader.count(sent, dead), 200)
 	want(t, "cancelled", reader.count(sent, cancelled), len(sent)-200)

@@ -17,6 +17,7 @@ import (
 	"brokerd/internal/once"
 	"brokerd/internal/store"
 	"brokerd/internal/tracing"
+	"brokerd/internal/work"
 )
 
 // A Session is what the broker needs to know of one.
@@ -100,6 +101,7 @@ type Broker struct {
 	breakers  *deadline.Queue[int64]                                  // when open breakers let a probe through, by agent
 	failures  map[int64]failure                                       // unfinished, by mailbox; it belongs to the writer
 	backlog   *deadline.Queue[chore]                                  // what is left of changes that are too large for one function
+	closing   *work.Backlog                                           // of closed sessions
 	rekept    []func(*store.Tx)                                       // see OnRekept
 	resumed   []func(tx *store.Tx, session int64, agent string) error // see OnResumed
 
@@ -122,6 +124,7 @@ func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock,
 	b.calendar = newCalendar(b)
 	b.breakers = deadline.NewCalendar(clock, b.breakersDue)
 	b.backlog = deadline.New(clock, b.backlogDue)
+	b.closing = work.NewBacklog(st, "broker", clock, logger, b.closeFurther)
 	return b
 }
 
@@ -175,6 +178,7 @@ func (b *Broker) Start(ctx context.Context) error {
 	b.runners.Go(func() { b.calendar.run(ctx) })
 	b.runners.Go(func() { b.breakers.Run(ctx) })
 	b.runners.Go(func() { b.backlog.Run(ctx) })
+	b.closing.Start()
 	return nil
 }
 
@@ -187,6 +191,7 @@ func (b *Broker) Stop() {
 	if b.stop != nil {
 		b.stop()
 	}
+	b.closing.Stop()
 	b.runners.Wait()
 }
 

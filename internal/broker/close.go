@@ -1,56 +1,124 @@
 package broker
 
 import (
+	"context"
+
 	"brokerd/internal/fault"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
-// SessionClosed ends what goes on in a session that is closed for good: streams and waiting calls end, and what is unfinished is
-// CANCELLED, since nobody can finish it any more. It is a hook of the closing.
+const (
+	// closeChore cancels what is unfinished in a closed session. Text is the step, and After the mailbox
+	// at which it continues.
+	closeChore = "close"
+	// closedPage is how many deliveries one function cancels.
+	closedPage = 200
+)
+
+// A closingStep cancels the unfinished deliveries of a closed session that are in some states.
+type closingStep struct {
+	name   string
+	query  string
+	claims bool // those that agents have claimed
+	waits  bool // those that count as waiting in their mailboxes
+}
+
+// closingSteps come in this order: what leaves the states of one step meanwhile, because a claim runs
+// out or a delay ends, comes into those of a later one.
+var closingSteps = [...]closingStep{
+	{name: "", query: selectClosedClaims, claims: true},
+	{name: "ordered", query: selectClosedOrdered, waits: true},
+	{name: "delayed", query: selectClosedDelayed, waits: true},
+	{name: "ready", query: selectClosedReady, waits: true},
+	{name: "notices", query: selectClosedNotices},
+}
+
+// lastClosingStep settles the questions.
+const lastClosingStep = "questions"
+
+// SessionClosed ends what happens in a session that is closed: streams and waiting calls end, and what
+// is unfinished is CANCELLED. If that is more than a page, the backlog does the rest: until then,
+// messages that are not yet CANCELLED can be read, and no call changes them, since every call refuses
+// the session. It is a hook of the closing.
 func (b *Broker) SessionClosed(tx *store.Tx, session Session) error {
-	boxes, err := sessionBoxes(tx, session.ID)
-	if err != nil {
+	if _, err := tx.Exec(deleteDepartures, session.ID); err != nil {
 		return err
 	}
-	var ready readied
-	for _, box := range boxes {
-		ready.seen(box.id) // its readers end
-	}
-	running, err := sessionClaims(tx, session.ID)
-	if err != nil {
+	if _, err := tx.Exec(deleteRerank, session.ID); err != nil {
 		return err
-	}
-	if err := b.traceClosed(tx, session, running); err != nil {
-		return err
-	}
-	for _, statement := range []string{cancelClaimed, cancelPending, cancelDelayed, cancelBlocked, cancelNotices, settleQuestions} {
-		if _, err := tx.Exec(statement, tx.Now(), session.ID); err != nil {
-			return err
-		}
-	}
-	for _, statement := range []string{clearAllWaiting, deleteAllResends, deleteDepartures, deleteRerank} {
-		if _, err := tx.Exec(statement, session.ID); err != nil {
-			return err
-		}
 	}
 	b.endAsks(tx, session.ID, "", errSessionClosed(session.Name))
 	b.dismissSession(tx, session.ID, errSessionClosed(session.Name))
 	tx.OnCommit(func() {
 		b.rates.forget(session.Name)
-		for _, k := range running {
-			b.claims.Remove(k)
-		}
-		b.hub.signal(ready)
+		b.hub.signalAll() // the readers of the session end
 	})
-	return nil
+	_, err := b.closing.Do(tx, work.Chore{Kind: closeChore, Session: session.ID})
+	return err
+}
+
+// AwaitClosed cancels what is still unfinished in a closed session, and returns when that is done.
+func (b *Broker) AwaitClosed(ctx context.Context, session int64) error {
+	return b.closing.Finish(ctx, closeChore, session, "")
+}
+
+// closeFurther cancels the next page of what is unfinished in a closed session, and reports whether
+// there may be more.
+func (b *Broker) closeFurther(tx *store.Tx, c *work.Chore) (more bool, err error) {
+	room := closedPage
+	for i, step := range closingSteps {
+		if step.name != c.Text {
+			continue
+		}
+		n, err := b.closeStep(tx, c, step, room)
+		if err != nil || n == room {
+			return true, err
+		}
+		room -= n
+		c.After, c.Text = 0, lastClosingStep
+		if i+1 < len(closingSteps) {
+			c.Text = closingSteps[i+1].name
+		}
+	}
+	n, err := tx.Exec(settleQuestions, tx.Now(), c.Session, room)
+	return n == int64(room), err
+}
+
+// closeStep cancels up to limit deliveries of a step, and returns how many there were.
+func (b *Broker) closeStep(tx *store.Tx, c *work.Chore, step closingStep, limit int) (int, error) {
+	keys, err := store.Collect(tx.Query(step.query, c.Session, c.After, limit), func(r *store.Rows) (k key, err error) {
+		return k, r.Scan(&k.message, &k.mailbox, &c.After)
+	})
+	if err != nil {
+		return 0, err
+	}
+	if step.claims {
+		if err := b.traceClosed(tx, c.Session, keys); err != nil {
+			return 0, err
+		}
+		tx.OnCommit(func() {
+			for _, k := range keys {
+				b.claims.Remove(k)
+			}
+		})
+	}
+	left := tally{}
+	for _, k := range keys {
+		if _, err := tx.Exec(cancelClosed, tx.Now(), k.message, k.mailbox); err != nil {
+			return 0, err
+		}
+		if _, err := tx.Exec(deleteResend, k.message, k.mailbox); err != nil {
+			return 0, err
+		}
+		if step.waits {
+			left[k.mailbox]--
+		}
+	}
+	return len(keys), left.flush(tx)
 }
 
 func errSessionClosed(name string) error {
 	return fault.New(fault.Precondition, "SESSION_CLOSED",
 		"the session %q is closed: it can be read, exported and deleted, and nothing in it changes any more", name)
-}
-
-// sessionClaims returns the deliveries of a session that are claimed.
-func sessionClaims(q store.Querier, session int64) ([]key, error) {
-	return readKeys(q.Query(selectSessionClaims, session))
 }

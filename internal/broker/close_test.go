@@ -1,7 +1,10 @@
 package broker_test
 
 import (
+	"errors"
+	"io"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -132,4 +135,79 @@ func TestCloseSession_RefusesTheDefaultOne(t *testing.T) {
 	o := w.operator()
 	_, err := o.sessions.CloseSession(o.ctx, &pb.CloseSessionRequest{Name: "default"})
 	wantError(t, err, codes.FailedPrecondition, "DEFAULT_SESSION")
+}
+
+// awaitClosed returns once the backlog of closed sessions is done.
+func (w *world) awaitClosed() {
+	w.t.Helper()
+	for w.number(`SELECT COUNT(*) FROM work_backlog WHERE feature = 'broker'`) > 0 {
+		w.operator().status() // it takes its turn behind the pages
+	}
+}
+
+const openDeliveries = `SELECT COUNT(*) FROM deliveries WHERE state <= 4 OR state = 9`
+
+func TestCloseSession_CancelsMoreThanOneFunctionMayChange(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	lead, builder := w.project()
+	o := w.in("project", "")
+	must(t, drop(o.sessions.ConfigureSession(o.ctx, &pb.ConfigureSessionRequest{
+		Settings: &pb.SessionSettings{SendRate: ptr(0.0), MailboxLimit: ptr(int64(0))},
+	})))
+	batch := make([]*pb.Message, 1000)
+	for i := range batch {
+		batch[i] = to("builder")
+	}
+	for range 11 {
+		lead.sendAll(batch...)
+	}
+	builder.claim(100)
+	w.closeSession("project")
+	w.Restart()
+	w.awaitClosed()
+	want(t, "unfinished", w.number(openDeliveries), 0)
+	want(t, "cancelled", w.number(`SELECT COUNT(*) FROM deliveries WHERE state = 8`), 11_000)
+	want(t, "waiting", w.number(`SELECT SUM(waiting) FROM mailboxes`), 0)
+}
+
+func TestCloseSession_CancellingResumesAfterARestart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	lead, builder := w.project()
+	o := w.in("project", "")
+	must(t, drop(o.sessions.ConfigureSession(o.ctx, &pb.ConfigureSessionRequest{
+		Settings: &pb.SessionSettings{SendRate: ptr(0.0)},
+	})))
+	lead.fill("builder", w)
+	builder.claim(5)
+	for range 250 {
+		lead.send(to("builder", resendAfter(time.Minute), question))
+	}
+	w.breakAfter("state", "builder", 300)
+	w.closeSession("project")
+	w.awaitLog("a page of the backlog failed; the broker tries again")
+	want(t, "cancelled by the first page", w.number(`SELECT COUNT(*) FROM deliveries WHERE state = 8`), 200)
+	_, err := builder.ClaimMessages(builder.ctx, &pb.ClaimMessagesRequest{})
+	wantClosed(t, "claim", err)
+	export := func() error {
+		stream, err := o.sessions.ExportSession(o.ctx, &pb.ExportSessionRequest{Name: "project"})
+		for err == nil {
+			_, err = stream.Recv()
+		}
+		return err
+	}
+	if err := export(); errors.Is(err, io.EOF) {
+		t.Error("a session was exported while its messages were being cancelled")
+	}
+	w.Check()
+	w.mend()
+	w.Restart()
+	if err := export(); !errors.Is(err, io.EOF) {
+		t.Error(err)
+	}
+	want(t, "unfinished", w.number(openDeliveries), 0)
+	want(t, "waiting", w.number(`SELECT SUM(waiting) FROM mailboxes`), 0)
+	want(t, "reminders", w.number(`SELECT COUNT(*) FROM resends`), 0)
+	want(t, "open questions", w.number(`SELECT COUNT(*) FROM questions WHERE settled IS NULL`), 0)
 }

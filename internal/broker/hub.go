@@ -201,6 +201,17 @@ func (h *hub) signal(mailboxes readied) {
 	}
 }
 
+// signalAll tells all readers, so that they check whether they may continue.
+func (h *hub) signalAll() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, readers := range h.readers {
+		for c := range readers {
+			signal(c)
+		}
+	}
+}
+
 // move changes what a consumer takes from, unless it has left.
 func (b *Broker) move(c *consumer, a actor, boxes []box) {
 	b.hub.mu.Lock()

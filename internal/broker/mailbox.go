@@ -146,22 +146,6 @@ type box struct {
 	ref mailboxRef
 }
 
-// sessionBoxes returns all mailboxes of a session.
-func sessionBoxes(q store.Querier, session int64) ([]box, error) {
-	rows := q.Query(selectSessionMailboxes, session)
-	var boxes []box
-	for rows.Next() {
-		var b box
-		var kind int
-		if err := rows.Scan(&b.id, &kind, &b.ref.name); err != nil {
-			return nil, err
-		}
-		b.ref.kind = boxKind(kind)
-		boxes = append(boxes, b)
-	}
-	return boxes, rows.Err()
-}
-
 // null stores an empty string as NULL, which partial indexes leave out.
 func null(s string) any {
 	if s == "" {

@@ -12,8 +12,6 @@ const (
 		SELECT kind, name FROM mailboxes WHERE id = ?`
 	addWaiting = `
 		UPDATE mailboxes SET waiting = waiting + ? WHERE id = ?`
-	selectSessionMailboxes = `
-		SELECT id, kind, name FROM mailboxes WHERE session = ?`
 
 	insertChannel = `
 		INSERT INTO channels (mailbox, default_ttl) VALUES (?, ?) ON CONFLICT DO NOTHING`
@@ -380,25 +378,4 @@ const (
 		UPDATE attempts SET mailbox = ? WHERE message = ? AND mailbox = ?`
 	updateMovedResend = `
 		UPDATE resends SET mailbox = ? WHERE message = ? AND mailbox = ?`
-
-	// What is unfinished when a session is closed, by state, since each has an index.
-	cancel = `
-		UPDATE deliveries
-		SET state = 8, finished_at = ?, due_at = NULL, arrival = -abs(arrival)
-		WHERE mailbox IN (SELECT id FROM mailboxes WHERE session = ?)`
-	cancelPending   = cancel + ` AND state = 1`
-	cancelClaimed   = cancel + ` AND state = 2`
-	cancelDelayed   = cancel + ` AND state = 3`
-	cancelBlocked   = cancel + ` AND ordering_key IS NOT NULL AND state <= 4 AND state = 4`
-	cancelNotices   = cancel + ` AND state = 9`
-	clearAllWaiting = `
-		UPDATE mailboxes SET waiting = 0 WHERE session = ? AND waiting <> 0`
-	settleQuestions = `
-		UPDATE questions SET settled = ? WHERE session = ? AND settled IS NULL`
-	deleteAllResends = `
-		DELETE FROM resends WHERE mailbox IN (SELECT id FROM mailboxes WHERE session = ?)`
-	selectSessionClaims = `
-		SELECT d.message, d.mailbox
-		FROM deliveries d JOIN mailboxes b ON b.id = d.mailbox
-		WHERE d.state = 2 AND b.session = ?`
 )

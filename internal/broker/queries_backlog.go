@@ -83,3 +83,46 @@ const (
 			FROM messages m WHERE m.revision = deliveries.message)
 		WHERE message = ?2 AND mailbox = ?3 AND state <= 4`
 )
+
+// What is unfinished in a closed session. Each query goes through the mailboxes by their ids, from one
+// on, and in a mailbox by the index of the state.
+const (
+	// The mailbox of an agent stands for the agent in holder.
+	selectClosedClaims = `
+		SELECT d.message, d.mailbox, b.id
+		FROM mailboxes b NOT INDEXED CROSS JOIN deliveries d INDEXED BY deliveries_claimed ON d.holder = b.id
+		WHERE b.session = ? AND b.id >= ? AND d.state = 2
+		ORDER BY b.id
+		LIMIT ?`
+	selectClosedOrdered = `
+		SELECT d.message, d.mailbox, b.id
+		FROM mailboxes b NOT INDEXED CROSS JOIN deliveries d INDEXED BY deliveries_ordered ON d.mailbox = b.id
+		WHERE b.session = ? AND b.id >= ? AND d.ordering_key IS NOT NULL AND d.state <= 4 AND d.state <> 2
+		ORDER BY b.id
+		LIMIT ?`
+	selectClosedDelayed = `
+		SELECT d.message, d.mailbox, b.id
+		FROM mailboxes b NOT INDEXED CROSS JOIN deliveries d INDEXED BY deliveries_delayed ON d.mailbox = b.id
+		WHERE b.session = ? AND b.id >= ? AND d.state = 3
+		ORDER BY b.id
+		LIMIT ?`
+	selectClosedReady = `
+		SELECT d.message, d.mailbox, b.id
+		FROM mailboxes b NOT INDEXED CROSS JOIN deliveries d INDEXED BY deliveries_ready ON d.mailbox = b.id
+		WHERE b.session = ? AND b.id >= ? AND d.state = 1
+		ORDER BY b.id
+		LIMIT ?`
+	selectClosedNotices = `
+		SELECT d.message, d.mailbox, b.id
+		FROM mailboxes b NOT INDEXED CROSS JOIN deliveries d INDEXED BY deliveries_notices ON d.mailbox = b.id
+		WHERE b.session = ? AND b.id >= ? AND d.state = 9
+		ORDER BY b.id
+		LIMIT ?`
+	cancelClosed = `
+		UPDATE deliveries
+		SET state = 8, finished_at = ?, due_at = NULL, arrival = -abs(arrival)
+		WHERE message = ? AND mailbox = ?`
+	settleQuestions = `
+		UPDATE questions SET settled = ?
+		WHERE message IN (SELECT message FROM questions WHERE session = ? AND settled IS NULL LIMIT ?)`
+)

@@ -181,11 +181,11 @@ func (h *held) outcome(state State, attempts int) string {
 func outcomeOf(state State) string { return strings.ToLower(state.String()) }
 
 // traceClosed records the spans of claims that end with their session.
-func (b *Broker) traceClosed(tx *store.Tx, session Session, claims []key) error {
+func (b *Broker) traceClosed(tx *store.Tx, session int64, claims []key) error {
 	if b.tracer == nil {
 		return nil
 	}
-	s := settling{Broker: b, tx: tx, actor: system(session.ID)}
+	s := settling{Broker: b, tx: tx, actor: system(session)}
 	for _, k := range claims {
 		h, _, err := claimedDelivery(tx, k)
 		if err != nil {

@@ -184,7 +184,8 @@ func (stockMessages) Remove(tx *store.Tx, messages []retention.Message) error {
 func (m stockMessages) Erase(tx *store.Tx, messages []retention.Message) error {
 	return m.Remove(tx, messages)
 }
-func (stockMessages) Forget(*store.Tx, int64) error { return nil }
+func (stockMessages) Forget(*store.Tx, int64) error            { return nil }
+func (stockMessages) AwaitClosed(context.Context, int64) error { return nil }
 func (stockMessages) ChannelsKept(store.Querier) (map[int64]map[string]time.Duration, error) {
 	return nil, nil
 }

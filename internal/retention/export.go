@@ -99,6 +99,11 @@ func (k *Keeper) find(ctx context.Context, name string) (found Session, err erro
 }
 
 func (k *Keeper) export(ctx context.Context, s Session, to Sink) (Manifest, error) {
+	if s.Closed {
+		if err := k.Messages.AwaitClosed(ctx, s.ID); err != nil {
+			return Manifest{}, err
+		}
+	}
 	x := &exporter{Keeper: k, ctx: ctx, session: s, to: to}
 	m := Manifest{Session: s.Name, Revision: k.Store.Revision(), Time: k.Clock.Now().UTC(), Closed: s.Closed}
 	record, err := s.Record()

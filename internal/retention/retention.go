@@ -69,6 +69,8 @@ type Messages interface {
 	Erase(tx *store.Tx, messages []Message) error
 	// Forget removes what a session has beside its messages.
 	Forget(tx *store.Tx, session int64) error
+	// AwaitClosed returns when all messages of a closed session are finished.
+	AwaitClosed(ctx context.Context, session int64) error
 	// ChannelsKept returns the channels, by session, that have a time of their own for which messages are kept.
 	ChannelsKept(q store.Querier) (map[int64]map[string]time.Duration, error)
 }
