@@ -22,7 +22,7 @@ import (
 
 var update = flag.Bool("update", false, "write the stories")
 
-const patience = 3 * time.Minute
+const patience = 10 * time.Minute
 
 func TestStories_EndAsCommitted(t *testing.T) {
 	t.Parallel()

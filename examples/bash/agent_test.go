@@ -22,7 +22,7 @@ import (
 
 const (
 	tasks    = 100
-	patience = 3 * time.Minute
+	patience = 10 * time.Minute
 )
 
 // TestAgent_KilledTwiceFinishesEachTaskOnce kills agent.sh with all that it has started, as soon as the broker has

@@ -12,7 +12,7 @@ import (
 	"brokerd/internal/app"
 )
 
-const patience = 30 * time.Second
+const patience = 3 * time.Minute
 
 func TestAgent_WorksAsksReportsAndGivesUp(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

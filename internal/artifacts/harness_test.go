@@ -25,7 +25,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds the calls of a test.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // A world is a daemon. At the end of the test its database and files must be sound.
 type world struct {

@@ -20,7 +20,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long a test waits for what should come at once.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // patient returns a context for what should come at once.
 func patient(t testing.TB) context.Context {

@@ -30,7 +30,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds what a test waits for.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // features stand for the real ones. GetSession tells who called; Send answers each frame.
 type features struct {

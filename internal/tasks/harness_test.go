@@ -36,7 +36,7 @@ const (
 )
 
 // patience is how long a call may take that should succeed at once.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // longWait is how long calls wait that the test is to wake. No other timer has this duration.
 const longWait = 987654 * time.Millisecond

@@ -14,7 +14,7 @@ import (
 )
 
 // patience is how long a test waits for what should come at once.
-const patience = 3 * time.Minute
+const patience = 5 * time.Minute
 
 // A team is a broker with agents at work. A call that fails ends the test.
 type team struct {
