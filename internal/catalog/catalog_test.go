@@ -237,7 +237,7 @@ func TestRegister_Refusals(t *testing.T) {
 			lead, func(r *request) { r.Schema, r.Example = "{}", strings.Repeat("[", 101)+strings.Repeat("]", 101) },
 			codes.InvalidArgument, "example",
 		},
-		"many aliases":    {lead, func(r *request) { r.Aliases = make([]string, 21) }, codes.InvalidArgument, "aliases"},
+		"many aliases": {lead, func(r *request) { r.Aliases = make([]string, 21) }, codes.InvalidArgument, "aliases"},
 		"long schema": {
 			lead, func(r *request) { r.Schema = `"` + strings.Repeat("x", 64<<10) + `"` }, codes.InvalidArgument, "schema",
 		},
