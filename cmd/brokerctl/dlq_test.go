@@ -84,7 +84,7 @@ func TestMailboxList_SortsByAgeOrNumber(tt *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(must0(t, "mailbox", "list")), "\n")
 	if len(lines) != 3 || !strings.HasPrefix(lines[1], "builder-2 ") ||
-		strings.Join(strings.Fields(lines[2])[2:], " ") != "2 0 2" {
+		!strings.HasSuffix(strings.Join(strings.Fields(lines[2]), " "), " 2 0 2") {
 		t.Errorf("%q", lines)
 	}
 	if got := at(t, fields(t, "mailbox", "list", "--order", "waiting", "--limit", "1"), "mailbox"); got != "builder-1" {
