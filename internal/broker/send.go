@@ -43,6 +43,7 @@ type Batch struct {
 	Drafts   []Draft
 	Producer string // empty = none
 	First    int64  // the number of the first draft, with a producer
+	At       int    // the index of the first draft in the request, for errors
 }
 
 // size is about how many bytes the batch keeps in memory.
@@ -118,14 +119,14 @@ func (b *Broker) Submit(ctx context.Context, c caller.Caller, batch Batch, done 
 				number = batch.First + int64(i)
 				if number <= p.number {
 					outcomes[i], err = p.duplicate(tx, number)
-					if err := kept(err, i, &outcomes[i]); err != nil {
+					if err := kept(err, batch.At+i, &outcomes[i]); err != nil {
 						return err
 					}
 					continue
 				}
 			}
 			outcomes[i], err = s.sendFitting(draft, p.id, number)
-			if err := kept(err, i, &outcomes[i]); err != nil {
+			if err := kept(err, batch.At+i, &outcomes[i]); err != nil {
 				return err
 			}
 			if p.id != 0 && outcomes[i].Fault == nil {
@@ -147,7 +148,7 @@ func (b *Broker) Submit(ctx context.Context, c caller.Caller, batch Batch, done 
 	})
 }
 
-// kept keeps a refusal as the outcome of its item and passes on what went wrong with the broker.
+// kept keeps a refusal as the outcome of item i of the request and passes on what went wrong with the broker.
 func kept(err error, i int, o *Outcome) error {
 	switch fault.KindOf(err) {
 	case fault.Internal, fault.Unavailable:

@@ -85,7 +85,7 @@ func (s *Service) readBatches(stream pb.MessageService_SendServer, c *confirmer)
 		if err := s.broker.admitBatch(stream.Context(), who, drafts); err != nil {
 			return err
 		}
-		for number := r.FirstNumber; len(drafts) > 0; {
+		for number, at := r.FirstNumber, 0; len(drafts) > 0; {
 			select {
 			case c.slots <- struct{}{}:
 			case <-s.broker.stopping:
@@ -95,9 +95,9 @@ func (s *Service) readBatches(stream pb.MessageService_SendServer, c *confirmer)
 			}
 			n := pieceOf(drafts)
 			answer := c.add()
-			batch := Batch{Drafts: drafts[:n], Producer: producer, First: number}
+			batch := Batch{Drafts: drafts[:n], Producer: producer, First: number, At: at}
 			s.broker.Submit(stream.Context(), who, batch, func(o []Outcome) { c.done(answer, o) })
-			drafts, number = drafts[n:], number+int64(n)
+			drafts, number, at = drafts[n:], number+int64(n), at+n
 		}
 	}
 }

@@ -269,7 +269,7 @@ func (w *world) beyondLimits() []abuse {
 	return []abuse{
 		large(abuse{attempt: tooLarge, variant: "5 MiB message", code: codes.ResourceExhausted, has: "MESSAGE_TOO_LARGE"},
 			w.bob, sends, fill(5<<20)),
-		large(abuse{attempt: tooLarge, variant: "9 MiB message", code: codes.ResourceExhausted, has: "larger than max"},
+		large(abuse{attempt: tooLarge, variant: "9 MiB message", code: codes.ResourceExhausted, has: "MESSAGE_TOO_LARGE"},
 			w.bob, sends, fill(9<<20)),
 		large(abuse{attempt: tooLarge, variant: "10,000 paths", code: codes.InvalidArgument, has: "paths"},
 			w.bob, pb.LockService_AcquireLocks_FullMethodName, &pb.AcquireLocksRequest{Paths: paths(10_000)}),
