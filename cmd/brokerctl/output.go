@@ -205,10 +205,10 @@ func follow[T proto.Message](c *cli, cmd *cobra.Command, v view[T]) (func(T) err
 		return nil, err
 	}
 	out := cmd.OutOrStdout()
-	switch {
-	case format == formatJSON:
+	switch format {
+	case formatJSON:
 		return func(item T) error { return writeJSON(out, item) }, nil
-	case format == formatPrompt:
+	case formatPrompt:
 		print := v.prompt
 		if print == nil {
 			t := c.newTable(out, v.columns...)

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -56,7 +57,7 @@ func (r *Registry) removeOld(tx *store.Tx) error {
 	if err != nil {
 		return err
 	}
-	removed := append(old, surplus...)
+	removed := slices.Concat(old, surplus)
 	for _, id := range removed {
 		if _, err := tx.Exec(deleteCredential, id); err != nil {
 			return err

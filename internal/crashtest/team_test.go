@@ -376,7 +376,7 @@ func (m *mortal) liveTwice(ctx context.Context) error {
 
 func (m *mortal) start(ctx context.Context, first int) error {
 	m.process = exec.CommandContext(ctx, os.Args[0])
-	m.process.Env = append(m.env, mateName+"="+m.name, mateAddress+"="+m.address,
+	m.process.Env = append(slices.Clone(m.env), mateName+"="+m.name, mateAddress+"="+m.address,
 		mateFirst+"="+strconv.Itoa(first), mateCount+"="+strconv.Itoa(m.count))
 	m.process.Stderr = os.Stderr
 	out, err := m.process.StdoutPipe()

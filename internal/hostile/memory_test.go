@@ -100,13 +100,13 @@ func overGRPC(
 	return func(s *target) beginner {
 		secret := s.secret(as)
 		return func(ctx context.Context) (doer, error) {
-			var all []*http2.ClientConn
+			var all []*http2.ClientConn //nolint:staticcheck // that of net/http makes its own connection
 			for range conns {
 				w, err := s.connected(ctx, "h2")
 				if err != nil {
 					return nil, err
 				}
-				c, err := new(http2.Transport).NewClientConn(w)
+				c, err := new(http2.Transport).NewClientConn(w) //nolint:staticcheck // as above
 				if err != nil {
 					return nil, err
 				}

@@ -159,8 +159,6 @@ WHERE p.session = ? AND p.kind = ?`
 
 const selectAt = selectStanding + ` AND p.place = ?`
 
-const selectAbove = selectStanding + ` AND p.place IN (SELECT value FROM json_each(?))`
-
 const selectBelow = selectStanding + ` AND p.place > ? AND p.place < ?`
 
 const insertTicket = `

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -132,7 +133,7 @@ func (c *webConn) findLength(b []byte) {
 		return
 	}
 	const most = len(lengthLine) - 1
-	joined := append(c.tail, b[:min(len(b), most)]...)
+	joined := slices.Concat(c.tail, b[:min(len(b), most)])
 	if hasLength(joined) || hasLength(b) {
 		c.length.Store(true)
 		c.tail = nil

@@ -15,8 +15,8 @@ import (
 	"brokerd/internal/fault"
 )
 
-// decoded decodes the wire form of a request. It returns the error, and how many bytes were allocated.
-func decoded(m proto.Message, wire []byte) (error, int) { //nolint:revive // the size explains the error
+// decoded decodes the wire form of a request. It returns how many bytes were allocated, and the error.
+func decoded(m proto.Message, wire []byte) (int, error) {
 	var known shapes
 	known.of(m.ProtoReflect().Descriptor())
 	h := holding{total: &total{}, account: &account{most: &agentLimits}}
@@ -26,7 +26,7 @@ func decoded(m proto.Message, wire []byte) (error, int) { //nolint:revive // the
 	f := frame{message: m}
 	f.decode(mem.BufferSlice{mem.SliceBuffer(wire)}, newCodec(), &known, &h)
 	runtime.ReadMemStats(&after)
-	return f.err, int(after.TotalAlloc - before.TotalAlloc)
+	return int(after.TotalAlloc - before.TotalAlloc), f.err
 }
 
 // repeated returns a wire form in which a field occurs n times with the same bytes.
@@ -83,7 +83,7 @@ func TestDecode_ItemsAreCountedBeforeTheyAreBuilt(t *testing.T) {
 			"TOO_MANY_ITEMS",
 		},
 	} {
-		err, size := decoded(c.to, c.wire)
+		size, err := decoded(c.to, c.wire)
 		var got string
 		if e, ok := err.(*fault.Error); ok { //nolint:errorlint // decode wraps none
 			got = e.Reason
@@ -110,7 +110,7 @@ func TestDecode_RequestWithinTheLimitsIsBoundedInMemory(t *testing.T) {
 		"texts":  repeated(number(message, "artifacts"), nil, 98),
 	} {
 		wire := repeated(number(&pb.SendMessagesRequest{}, "messages"), append(items, parts[0]...), 1000)
-		err, size := decoded(&pb.SendMessagesRequest{}, wire)
+		size, err := decoded(&pb.SendMessagesRequest{}, wire)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -488,18 +488,3 @@ func notYours(task *Task, a work.Agent) error {
 func errHalted(agent string) error {
 	return fault.New(fault.Precondition, "HALTED", "agent %q is halted: the broker gives it no work until a resume", agent)
 }
-
-// readAttempts reads the failed attempts of a task, oldest first, at most mostListed.
-func readAttempts(q store.Querier, task int64) ([]Attempt, error) {
-	var all []Attempt
-	rows := q.Query(selectAttempts, task, mostListed)
-	defer rows.Close()
-	for rows.Next() {
-		var a Attempt
-		if err := rows.Scan(&a.Number, &a.Agent, &a.ClaimedAt, &a.EndedAt, &a.Error); err != nil {
-			return nil, err
-		}
-		all = append(all, a)
-	}
-	return all, rows.Err()
-}

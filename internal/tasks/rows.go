@@ -216,3 +216,18 @@ func numberOrNull(n int64) any {
 	}
 	return n
 }
+
+// readAttempts reads the failed attempts of a task, oldest first, at most mostListed.
+func readAttempts(q store.Querier, task int64) ([]Attempt, error) {
+	var all []Attempt
+	rows := q.Query(selectAttempts, task, mostListed)
+	defer rows.Close()
+	for rows.Next() {
+		var a Attempt
+		if err := rows.Scan(&a.Number, &a.Agent, &a.ClaimedAt, &a.EndedAt, &a.Error); err != nil {
+			return nil, err
+		}
+		all = append(all, a)
+	}
+	return all, rows.Err()
+}
