@@ -175,8 +175,8 @@ func TestJSONL_CompleteLineWithoutLineFeedIsSent(t *testing.T) {
 	d.claim(lead, 1)
 }
 
+// It runs beside no other test of the package: the bridge waits for the rest of a torn line for a limited time only.
 func TestJSONL_BeginningOfALineOfTheBridgeIsCompleted(t *testing.T) {
-	t.Parallel()
 	d := newTeam(t, "jsonl")
 	lead := d.broker.Registered("lead", "lead")
 	d.appendLine("scout", "")
