@@ -70,8 +70,8 @@ func set(t *testing.T, p faultvfs.Plan) {
 	}
 }
 
+// The plan and the counters belong to the process, so no other test runs beside it.
 func TestSet_FailsTheChosenOperation(t *testing.T) {
-	t.Parallel()
 	path := filepath.Join(t.TempDir(), "db")
 	db, err := database(path, "full")
 	if err != nil {
@@ -137,7 +137,6 @@ func writeUntilCut(path, sync string, keep faultvfs.Keep) {
 }
 
 func TestPowerCut_LosesWhatWasNotSynced(t *testing.T) {
-	t.Parallel()
 	for _, c := range []struct {
 		sync  string
 		keep  faultvfs.Keep
