@@ -110,7 +110,7 @@ func (c *crew) awaitNone(query string) {
 	c.t.Helper()
 	for testkit.Number(c.t, c.Dir(), query) > 0 {
 		if c.ctx.Err() != nil {
-			c.t.Fatalf("after the time is over: %s", query)
+			c.t.Fatalf("after the time has expired: %s", query)
 		}
 		// A call takes its turn behind the pages.
 		_, err := pb.NewSessionServiceClient(c.Operator()).GetSession(c.ctx, &pb.GetSessionRequest{Name: c.session})

@@ -83,7 +83,7 @@ func (r *removal) run(kind string, between func(), done func() bool) {
 			return
 		}
 		if r.ctx.Err() != nil {
-			r.t.Fatalf("%s: the time is over; archived: %v", kind, hit)
+			r.t.Fatalf("%s: the time has expired; archived: %v", kind, hit)
 		}
 		r.Clock.Advance(retained / 8)
 	}
