@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,10 +31,9 @@ type removal struct {
 	builder  grpc.ClientConnInterface
 	operator grpc.ClientConnInterface
 
-	mu      sync.Mutex // guards the fields below
-	kind    string
-	between func() // called once
-	hit     bool
+	armed     atomic.Pointer[string] // the kind after whose archive the keeper waits; nil = none
+	reached   chan struct{}          // has a value when it waits
+	proceeded chan struct{}
 }
 
 // retained is how long the session of a removal keeps finished data.
@@ -44,7 +43,7 @@ func newRemoval(t *testing.T) *removal {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*apptest.Patience)
 	t.Cleanup(cancel)
-	r := &removal{t: t, ctx: ctx}
+	r := &removal{t: t, ctx: ctx, reached: make(chan struct{}), proceeded: make(chan struct{})}
 	r.Broker = apptest.Start(t, apptest.WithFakeClock(), apptest.With(func(c *app.Config) { c.OnArchived(r.archived) }))
 	r.lead, r.builder, r.operator = r.Registered("lead", "lead"), r.Registered("builder", "builder"), r.Operator()
 	_, err := pb.NewSessionServiceClient(r.operator).ConfigureSession(ctx, &pb.ConfigureSessionRequest{
@@ -55,37 +54,74 @@ func newRemoval(t *testing.T) *removal {
 }
 
 func (r *removal) archived(kind string) {
-	r.mu.Lock()
-	fn := r.between
-	if kind != r.kind {
-		fn = nil
+	if armed := r.armed.Load(); armed == nil || *armed != kind || !r.armed.CompareAndSwap(armed, nil) {
+		return
 	}
-	if fn != nil {
-		r.between, r.hit = nil, true
-	}
-	r.mu.Unlock()
-	if fn != nil {
-		fn()
+	for _, step := range []chan struct{}{r.reached, r.proceeded} {
+		select {
+		case step <- struct{}{}:
+		case <-r.ctx.Done():
+		}
 	}
 }
 
-// run lets the time pass until the keeper has archived data of the kind, and done reports true.
-func (r *removal) run(kind string, between func(), done func() bool) {
+// between lets the time pass until the keeper has archived data of the kind, and calls fn before it is
+// removed. The time stands meanwhile.
+func (r *removal) between(kind string, fn func()) {
 	r.t.Helper()
-	r.mu.Lock()
-	r.kind, r.between, r.hit = kind, between, between == nil
-	r.mu.Unlock()
+	r.armed.Store(&kind)
+	r.advance(func() bool {
+		select {
+		case <-r.reached:
+			return true
+		default:
+			return false
+		}
+	})
+	fn()
+	<-r.proceeded
+}
+
+// advance lets the time pass until done reports true.
+func (r *removal) advance(done func() bool) {
+	r.t.Helper()
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	for !done() {
+		select {
+		case <-ticker.C:
+			r.Clock.Advance(retained / 8)
+		case <-r.ctx.Done():
+			r.t.Fatal("the time has expired")
+		}
+	}
+}
+
+// finish waits until the keeper has ended what it does. A prune waits for that too, for as long as a read
+// may take.
+func (r *removal) finish() {
+	r.t.Helper()
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			_, err := pb.NewAdminServiceClient(r.operator).PruneData(r.ctx,
+				&pb.PruneDataRequest{OlderThan: durationpb.New(10 * 365 * 24 * time.Hour), DryRun: true})
+			if code := status.Code(err); code != codes.Unavailable && code != codes.DeadlineExceeded {
+				ended <- err
+				return
+			}
+		}
+	}()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
 	for {
-		r.mu.Lock()
-		hit := r.hit
-		r.mu.Unlock()
-		if hit && done() {
+		select {
+		case err := <-ended:
+			succeed(r.t, err)
 			return
+		case <-ticker.C:
+			r.Clock.Advance(time.Second) // the longest rest of the keeper
 		}
-		if r.ctx.Err() != nil {
-			r.t.Fatalf("%s: the time has expired; archived: %v", kind, hit)
-		}
-		r.Clock.Advance(retained / 8)
 	}
 }
 
@@ -220,14 +256,15 @@ func TestRemoval_KeepsDataThatHasChangedSinceItWasArchived(t *testing.T) {
 			}
 			r := newRemoval(t)
 			id := row.make(r)
-			r.run(kind, func() { row.change(r, id) }, func() bool { return true })
+			r.between(kind, func() { row.change(r, id) })
+			r.finish()
 			if !row.exists(r, id) && row.archived == "" {
 				t.Fatalf("%s %s was removed although it had changed", kind, id)
 			}
 			if row.end != nil {
 				row.end(r, id)
 			}
-			r.run(kind, nil, func() bool { return !row.exists(r, id) })
+			r.advance(func() bool { return !row.exists(r, id) })
 			if text := r.archive(kind); !strings.Contains(text, row.archived) {
 				t.Errorf("the archive lacks %s: %s", row.archived, text)
 			}

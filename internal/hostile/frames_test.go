@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -47,7 +48,8 @@ func (s *target) transports() []transport {
 	return append(all, transport{name, "tcp", s.tcp, s.tls})
 }
 
-// connect opens a connection and, with TLS, completes the handshake with a protocol. The caller closes it.
+// connect opens a connection. With TLS, the first write makes the handshake, for a protocol. The caller
+// closes the connection.
 func (p transport) connect(protocol string) (*wire, error) {
 	conn, err := net.DialTimeout(p.network, p.address, patience)
 	if err != nil {
@@ -138,8 +140,8 @@ func (w *wire) flood(length time.Duration, write func() error) (closed bool) {
 	return closed
 }
 
-// An assault is something that a hostile client does with one connection. Its error says that the
-// daemon should have closed the connection.
+// An assault is something that a hostile client does with one connection. Its error is errOpen, or that
+// of a write.
 type assault struct {
 	name     string
 	do       func(*wire) error
@@ -301,7 +303,9 @@ func noise(n int) []byte {
 	return b
 }
 
-// run opens a connection and does it. When ctx ends, it closes the connection, and has no error.
+// run opens a connection and does it. When ctx ends, it closes the connection, and has no error. It has
+// none if the daemon closes the connection early either: to a client that lacks the processor for its
+// handshake, for example.
 func (a *assault) run(ctx context.Context, p transport) error {
 	w, err := p.connect(a.protocol)
 	if err != nil {
@@ -310,8 +314,9 @@ func (a *assault) run(ctx context.Context, p transport) error {
 	defer w.Close() //nolint:errcheck // the daemon may have closed it
 	w.stopped = ctx.Done()
 	defer context.AfterFunc(ctx, func() { _ = w.Close() })()
-	if err := a.do(w); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("%s: %w", p.name, err)
+	err = a.do(w)
+	if err == nil || ctx.Err() != nil || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%s: %w", p.name, err)
 }
