@@ -38,10 +38,10 @@ var pageHeaders = map[string]string{
 	"Cache-Control":   "no-cache", // the browser asks with the entity tag whether a file has changed
 }
 
-// A tenth of the page is for its readers only: the indentation, the empty lines and the comments of
-// scripts, and the spaces between the parts of a style.
+// A tenth of the page is for its readers only: the indentation, the empty lines and the lines of comment
+// of scripts, and the spaces between the parts of a style.
 var (
-	margins = regexp.MustCompile(`(?m)^\s+|\s*// .*$`)
+	margins = regexp.MustCompile(`(?m)^\s*// .*\n|^\s+`)
 	spaces  = regexp.MustCompile(`\s*([{};,>])\s*`)
 )
 

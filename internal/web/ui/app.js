@@ -194,7 +194,8 @@ function Help() {
 
 const exchanging = signal(false);
 const refused = signal(null);
-const left = signal(false); // the user has signed out
+// the user has signed out
+const left = signal(false);
 
 function Login() {
   return html`<main class="login" data-view="login">
@@ -233,7 +234,8 @@ async function signOut() {
   try {
     await ended;
   } catch (error) {
-    if (error.status === 401) return; // the token had ended before
+    // the token had ended before
+    if (error.status === 401) return;
     error.message = 'You are signed out here, but the broker has not ended the token: ' + error.message;
     refused.value = error;
   }

@@ -61,8 +61,10 @@ export function List({ title, items, after }) {
     ${typeof item === 'string' ? html`<bdi>${item}</bdi>` : html`<${Line} of=${item} />`}${after?.(item)}</li>`)}</ol>`;
 }
 
-const shown = 4096; // characters of a long text that are visible at first
-const piece = 8192; // characters of a text that the browser lays out together
+// characters of a long text that are visible at first
+const shown = 4096;
+// characters of a text that the browser lays out together
+const piece = 8192;
 
 // cut returns where a piece of a text ends: after a line if one ends in its second half.
 function cut(text, start, length) {

@@ -4,15 +4,23 @@ import { effect, signal, useEffect, useRef, useState } from '../vendor/preact.js
 import { headers, request } from './api.js';
 import { session, token } from './session.js';
 
-export const frame = signal(null); // the newest one, as /v1/overview has it
-export const connection = signal('connecting'); // then live or broken
-export const problem = signal(null); // why it is broken
-export const now = signal(Date.now()); // the time by the broker's clock, in steps of 1 s
-export const history = signal([]); // totals of the last 60 s, one per second
+// the newest one, as /v1/overview has it
+export const frame = signal(null);
+// connecting, then live or broken
+export const connection = signal('connecting');
+// why it is broken
+export const problem = signal(null);
+// the time by the broker's clock, in steps of 1 s
+export const now = signal(Date.now());
+// totals of the last 60 s, one per second
+export const history = signal([]);
 
-const silence = 40e3; // ms without a byte after which the stream is dead: a comment comes every 15 s
-let offset = 0; // of the broker's clock
-let waiting = null; // the newest frame that is not shown yet: {text, at}
+// ms without a byte after which the stream is dead: a comment comes every 15 s
+const silence = 40e3;
+// of the broker's clock
+let offset = 0;
+// the newest frame that is not shown yet: {text, at}
+let waiting = null;
 let scheduled = false;
 let retry = () => {};
 
@@ -86,17 +94,20 @@ function watch(name) {
       } catch (error) {
         failure = { reason: error.reason, message: error.message };
       }
-      if (closed || end.signal.aborted) break; // a closed session does not change
+      // a closed session does not change
+      if (closed || end.signal.aborted) break;
       tell({ state: 'broken', problem: failure });
       await new Promise((resolve) => { wake = resolve; });
     }
     if (!end.signal.aborted) await new Promise((resolve) => { end.signal.onabort = resolve; });
   }
   channel.postMessage({ ask: true });
-  navigator.locks.request(channel.name, { signal: end.signal }, lead).catch(() => {}); // aborted
+  // aborted
+  navigator.locks.request(channel.name, { signal: end.signal }, lead).catch(() => {});
   return () => {
     end.abort();
-    wake(); // a lead that waits to try again would keep the lock of the session
+    // a lead that waits to try again would keep the lock of the session
+    wake();
     channel.close();
     waiting = null;
     frame.value = null;
@@ -154,7 +165,8 @@ export function useLoaded(key, load, deps = []) {
     let busy = false;
     let stale = false;
     let failed = false;
-    let next = 0; // the earliest time of the next load
+    // the earliest time of the next load
+    let next = 0;
 
     async function read() {
       if (busy) {
@@ -193,7 +205,8 @@ export function useLoaded(key, load, deps = []) {
     let seen = frame.peek()?.revision;
     const stop = effect(() => {
       const revision = frame.value?.revision;
-      const missing = connection.value === 'live' && failed; // after a restart, the revision may be the same
+      // after a restart, the revision may be the same
+      const missing = connection.value === 'live' && failed;
       if (revision === seen && !missing) return;
       seen = revision;
       later();

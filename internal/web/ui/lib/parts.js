@@ -161,7 +161,8 @@ export function matching(items, query, texts) {
   return items.filter((item) => texts(item).some((text) => text && text.toLowerCase().includes(wanted)));
 }
 
-const dialog = signal(null); // the action that waits for its confirmation or its fields, with a number
+// the action that waits for its confirmation or its fields, with a number
+const dialog = signal(null);
 const toasts = signal([]);
 let number = 0;
 
@@ -200,7 +201,8 @@ export function Filter({ value, onChange, ...props }) {
 // is removed because it has done its work, the part of the page around it gets the focus.
 export function Action({ label, title = label, name, danger, confirm, fields, run, primary }) {
   const [busy, setBusy] = useState(false);
-  const part = useRef(null); // of the page, around the button, after it was pressed
+  // of the page, around the button, after it was pressed
+  const part = useRef(null);
   useEffect(() => () => { if (document.activeElement === document.body) part.current?.focus(); }, []);
   if (!canAct.value) return null;
   async function click(event) {
@@ -246,7 +248,8 @@ function Dialog({ action }) {
   }, []);
 
   function close() {
-    element.current?.close(); // the button has the focus again
+    // the button has the focus again
+    element.current?.close();
     if (!from.isConnected) part?.focus();
     if (dialog.value === action) dialog.value = null;
   }
@@ -273,7 +276,8 @@ function Dialog({ action }) {
       toast(answer || `${label}: done`);
     } catch (error) {
       if (dialog.value === action) setState({ busy: false, error });
-      else toast(`${label}: ${error.message}`, 'bad'); // the dialog was closed meanwhile
+      // the dialog was closed meanwhile
+      else toast(`${label}: ${error.message}`, 'bad');
     }
   }
   return html`<dialog ref=${element} aria-labelledby="dialog-title" onClose=${close}
@@ -308,8 +312,10 @@ function Field({ name, label, required, kind = 'text', options = [], value = '' 
   return html`<label class="field"><span>${label} <i>${required ? 'required' : 'optional'}</i></span>${control}</label>`;
 }
 
-const rowHeight = 34; // as in style.css
-const narrow = 640; // the width below which columns that are wide are absent
+// as in style.css
+const rowHeight = 34;
+// the width below which columns that are wide are absent
+const narrow = 640;
 
 let tables = 0;
 
@@ -329,8 +335,10 @@ export function VirtualTable({
   recycle, empty,
 }) {
   const grid = useRef(null);
-  const size = useRef({ top: 0, height: 0, width: 0 }); // as measured
-  const pressed = useRef(null); // the key of the row under the pointer
+  // as measured
+  const size = useRef({ top: 0, height: 0, width: 0 });
+  // the key of the row under the pointer
+  const pressed = useRef(null);
   const [id] = useState(() => 'table-' + ++tables);
   const [view, setView] = useState({ from: 0, count: 40, wide: innerWidth > 900 });
   const [active, setActive] = useState(null);
@@ -348,7 +356,8 @@ export function VirtualTable({
   const placed = useRef(place);
   placed.current = place;
   function scrolled() {
-    if (!grid.current) return; // the event of a table that was removed
+    // the event of a table that was removed
+    if (!grid.current) return;
     size.current.top = grid.current.scrollTop;
     place();
   }
@@ -368,7 +377,8 @@ export function VirtualTable({
     const to = Math.min(rows.length - 1, Math.max(0, index));
     const element = grid.current;
     const top = to * rowHeight;
-    const room = element.clientHeight - 2 * rowHeight; // without the header
+    // without the header
+    const room = element.clientHeight - 2 * rowHeight;
     setActive(keyOf(rows[to]));
     if (top < element.scrollTop) element.scrollTop = top;
     else if (top > element.scrollTop + room) element.scrollTop = top - room;

@@ -51,13 +51,15 @@ function decode(text) {
   try {
     return decodeURIComponent(text);
   } catch {
-    return text; // a link that was cut
+    // a link that was cut
+    return text;
   }
 }
 
 // route has the view, the id and the query of the hash.
 export const route = signal(null);
-effect(() => { route.value = parse(); }); // again after a login, which may change the home session
+// again after a login, which may change the home session
+effect(() => { route.value = parse(); });
 addEventListener('hashchange', () => { route.value = parse(); });
 
 // href returns the link to an object of a view, in the session of this tab.

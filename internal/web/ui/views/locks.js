@@ -8,11 +8,15 @@ import {
 } from '../lib/parts.js';
 import { go, href } from '../lib/session.js';
 
-const maxLocks = 2000; // locks in the tree
-const openTree = 200; // a tree of so many locks starts expanded
+// locks in the tree
+const maxLocks = 2000;
+// a tree of so many locks starts expanded
+const openTree = 200;
 const maxTokens = 1000;
-const maxQueues = 10; // contested tokens whose queues the view loads
-const maxShown = 20; // blocks, and waiters of a block
+// contested tokens whose queues the view loads
+const maxQueues = 10;
+// blocks, and waiters of a block
+const maxShown = 20;
 
 const tokenName = (t) => `${t.type}/${t.scope}`;
 

@@ -9,9 +9,12 @@ import {
 } from '../lib/parts.js';
 import { go, here, href, route, session } from '../lib/session.js';
 
-const fewMailboxes = 1000; // mailboxes that are loaded at first
-const mostMailboxes = 20_000; // and at most, when the list is scrolled to its end or searched
-const fewMessages = 100; // messages of a mailbox that are loaded at first
+// mailboxes that are loaded at first
+const fewMailboxes = 1000;
+// and at most, when the list is scrolled to its end or searched
+const mostMailboxes = 20_000;
+// messages of a mailbox that are loaded at first
+const fewMessages = 100;
 
 // byOrder compares two mailboxes as the broker orders them.
 const byOrder = {
@@ -121,8 +124,10 @@ export const queues = {
   icon: 'M2 4h12M2 8h9M2 12h6',
 };
 
-const fewLetters = 100; // dead letters that are loaded at first
-const mostLetters = 1600; // and at most, when the list is scrolled to its end
+// dead letters that are loaded at first
+const fewLetters = 100;
+// and at most, when the list is scrolled to its end
+const mostLetters = 1600;
 
 // A dead letter is a message in a mailbox. Its key is REVISION@MAILBOX.
 const keyOf = (row) => row.key;
@@ -212,7 +217,8 @@ const effects = {
 // Change is a button that redrives or purges. Its confirmation has the number of a dry run. requests
 // returns what to change, and which says it in words, such as "of reviewer".
 export function Change({ verb, label, name, requests, which, after }) {
-  const asked = useRef(); // the requests of the confirmation
+  // the requests of the confirmation
+  const asked = useRef();
   async function confirm() {
     asked.current = requests();
     return `${letters(await change(verb, asked.current, true))} ${which}. ${effects[verb]}`;

@@ -128,7 +128,8 @@ export const attention = {
   }),
 };
 
-const healths = ['failed', 'late', 'degraded']; // the worst first; ok is no trouble
+// the worst first; ok is no trouble
+const healths = ['failed', 'late', 'degraded'];
 
 // trouble is the place of an agent in the list: agents that need attention come first.
 function trouble(a) {

@@ -11,9 +11,12 @@ import {
 } from '../lib/parts.js';
 import { go, here, href, route } from '../lib/session.js';
 
-const kept = 2000; // rows while the timeline follows
-const busy = 500; // revisions per second above which only the frames' events are shown
-const pause = 2000; // ms between two reads of missing events
+// rows while the timeline follows
+const kept = 2000;
+// revisions per second above which only the frames' events are shown
+const busy = 500;
+// ms between two reads of missing events
+const pause = 2000;
 
 const severities = ['debug', 'info', 'warning', 'error', 'critical'];
 const kinds = { warning: 'warn', error: 'bad', critical: 'bad' };
@@ -42,7 +45,8 @@ const keyOf = (row) => row.gap ? 'gap' + row.after : String(row.revision);
 
 function View({ id, query }) {
   const [rows, setRows] = useState([]);
-  const [held, setHeld] = useState(false); // the list stands still
+  // the list stands still
+  const [held, setHeld] = useState(false);
   const log = useRef(null);
   const filter = { types: words(query.types), sources: words(query.sources), lowest_severity: query.severity };
   const chosen = JSON.stringify(filter);
@@ -151,12 +155,14 @@ function takes(filter, event) {
 // new array.
 class Log {
   rows = [];
-  end = false; // rows has the oldest event that is kept
+  // rows has the oldest event that is kept
+  end = false;
 
   #filter;
   #changed;
   #begun = false;
-  #newest = 0; // revision of the newest event of the frames, whether the filter takes it or not
+  // revision of the newest event of the frames, whether the filter takes it or not
+  #newest = 0;
   #readAt = 0;
   #reading = false;
   #stop = new AbortController();
@@ -223,7 +229,8 @@ class Log {
     this.#reading = true;
     try {
       const answer = { events: [], next_page_token: '' };
-      do { // a page may have no event although another one follows
+      // a page may have no event although another one follows
+      do {
         const page = await call('GET', '/v1/events' + search({
           ...this.#filter, after_revision: after || undefined, until_revision: until, newest_first: true, page_size: 300,
           page_token: answer.next_page_token,
@@ -265,9 +272,12 @@ export const timeline = {
   icon: 'M8 1.8a6.2 6.2 0 1 0 0 12.4A6.2 6.2 0 1 0 8 1.8M8 4.8V8l2.4 1.6',
 };
 
-const few = 100; // conversations that are loaded at first
-const most = 800; // and at most, when the list is scrolled to its end
-const fewMessages = 50; // messages of a conversation that are loaded at first
+// conversations that are loaded at first
+const few = 100;
+// and at most, when the list is scrolled to its end
+const most = 800;
+// messages of a conversation that are loaded at first
+const fewMessages = 50;
 
 const titleOf = (m) => m.subject || m.type;
 

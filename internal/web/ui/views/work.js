@@ -6,9 +6,12 @@ import { frame, useLoaded } from '../lib/live.js';
 import { Action, Age, Empty, Failure, matching, Name, Panel, State, Time, VirtualTable } from '../lib/parts.js';
 import { go, href } from '../lib/session.js';
 
-const maxGraph = 200; // tasks in the graph
-const maxTasks = 1000; // in the list
-const maxItems = 100; // undecided ones of each kind
+// tasks in the graph
+const maxGraph = 200;
+// tasks in the list
+const maxTasks = 1000;
+// undecided ones of each kind
+const maxItems = 100;
 const unfinished = ['claimed', 'blocked', 'ready', 'waiting', 'failed'];
 const finished = ['done', 'cancelled'];
 
@@ -271,7 +274,8 @@ function Blocker({ item: b, button }) {
     }} />`;
 }
 
-const width = 176; // of a node, in pixels
+// of a node, in pixels
+const width = 176;
 const height = 52;
 const columnGap = 44;
 const rowGap = 12;
