@@ -103,7 +103,7 @@ func TestReceive_UnfinishedMessagesOfStreamsCount(t *testing.T) {
 		c.begin(sendMethod, largest, 1)
 	}
 	c.wantNone()
-	c.begin(sendMethod, largest, 1) // 12 times 5.25 MiB are 63 MiB
+	c.begin(sendMethod, 3<<20, 1) // 12 times 5.25 MiB are 63 MiB, with the windows
 	c.wantEnd(codes.ResourceExhausted, "TOO_MUCH_UNDER_WAY")
 	c.begin(sendMethod, 64<<10, 1) // of the window of the stream
 	c.wantNone()
@@ -129,6 +129,7 @@ func TestReceive_UnfinishedRequestsOfAllCallersAreBoundedInBytes(t *testing.T) {
 	if e := nextEnd(t, conns...); e.reason != "TOO_MUCH_UNDER_WAY" {
 		t.Errorf("a call ends with %v", e)
 	}
+	last.begin(getMethod, 2<<20, 1) // 512 MiB in all
 	last.wantNone()
 	bystander := openWire(t, w.socket, "brokerd-agent", "b")
 	bystander.begin(getMethod, 60<<10, 1)

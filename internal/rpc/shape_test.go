@@ -104,12 +104,13 @@ func TestDecode_RequestWithinTheLimitsIsBoundedInMemory(t *testing.T) {
 	text := strings.Repeat("x", 4<<20)
 	message := &pb.Message{}
 	parts := [][]byte{repeated(number(message, "body"), []byte(text[:4000]), 1)}
+	const most = fault.MaxAllItems/fault.MaxItems - 2 // of each of the messages, which are items too
 	for name, items := range map[string][]byte{
-		"files":  repeated(number(message, "files"), nil, 98),
-		"labels": repeated(number(message, "labels"), []byte{0x0a, 0x01, 'k', 0x12, 0x00}, 98),
-		"texts":  repeated(number(message, "artifacts"), nil, 98),
+		"files":  repeated(number(message, "files"), nil, most),
+		"labels": repeated(number(message, "labels"), []byte{0x0a, 0x01, 'k', 0x12, 0x00}, most),
+		"texts":  repeated(number(message, "artifacts"), nil, most),
 	} {
-		wire := repeated(number(&pb.SendMessagesRequest{}, "messages"), append(items, parts[0]...), 1000)
+		wire := repeated(number(&pb.SendMessagesRequest{}, "messages"), append(items, parts[0]...), fault.MaxItems)
 		size, err := decoded(&pb.SendMessagesRequest{}, wire)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
