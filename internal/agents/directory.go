@@ -119,6 +119,18 @@ func (r *Registry) Matching(q store.Querier, session int64, role, pattern string
 	} else {
 		rows = q.Query(matchingOfRole, session, role, pattern, globOf(pattern))
 	}
+	return matching(rows, session)
+}
+
+// MatchingSome is Matching for the first agents, up to limit, behind a name.
+func (r *Registry) MatchingSome(q store.Querier, session int64, role, pattern, after string, limit int) ([]Agent, error) {
+	if role == "" {
+		return matching(q.Query(firstAgents, session, after, pattern, globOf(pattern), limit), session)
+	}
+	return matching(q.Query(firstOfRole, session, role, after, pattern, globOf(pattern), limit), session)
+}
+
+func matching(rows *store.Rows, session int64) ([]Agent, error) {
 	defer rows.Close()
 	var found []Agent
 	for rows.Next() {

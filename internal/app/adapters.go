@@ -126,8 +126,14 @@ func (d directory) Find(q store.Querier, session int64, name string) (broker.Age
 }
 
 // Matching implements broker.Directory.
-func (d directory) Matching(q store.Querier, session int64, role, pattern string) ([]broker.Agent, error) {
-	found, err := d.agents.Matching(q, session, role, pattern)
+func (d directory) Matching(q store.Querier, session int64, which broker.Selection) ([]broker.Agent, error) {
+	var found []agents.Agent
+	var err error
+	if which.Most > 0 {
+		found, err = d.agents.MatchingSome(q, session, which.Role, which.Pattern, which.After, which.Most)
+	} else {
+		found, err = d.agents.Matching(q, session, which.Role, which.Pattern)
+	}
 	if err != nil {
 		return nil, err
 	}

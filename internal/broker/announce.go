@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"brokerd/internal/msgtype"
 	"brokerd/internal/store"
 	"brokerd/internal/valid"
+	"brokerd/internal/work"
 )
 
 // eventChannel begins the names of the channels that events go to: event/TYPE, and event/* for all of them. Names that
@@ -34,21 +36,22 @@ func channelName(spelling string) string {
 	return eventChannel + msgtype.Canonical(eventType)
 }
 
-// An audience is who gets the events of one type.
+// An audience has the agents that receive the events of one type.
 type audience struct {
 	channel string
-	names   []string      // agents, sorted
+	names   []string      // agents, sorted, the first copiesPage and one
 	ttl     time.Duration // of the messages; 0 = none
 }
 
 // Announce sends an event as a message to those who subscribe to the channel of its type or to that
 // of all events, in the event's own transaction: one copy each, except to the agent that caused it. An
 // event of the broker itself goes to the subscribers of every session. The message's priority
-// follows the event's severity. Announce returns the number of mailboxes that accepted the message.
-// It is a hook of the log.
+// follows the event's severity. If more agents subscribe than one function sends copies to, the
+// backlog sends the others. Announce returns the number of mailboxes that accept the message; those
+// whose copies follow count as accepting it. It is a hook of the log.
 //
-// An event about such a message is never sent on, or a subscriber that fails would be sent the news of its failures without end:
-// the log does not announce message.sent, and fail keeps message.dead quiet.
+// An event about such a message is never sent on, or a subscriber that fails would receive the news of its failures
+// without end: the log does not announce message.sent, and fail keeps message.dead quiet.
 func (b *Broker) Announce(tx *store.Tx, e events.Event) (int, error) {
 	sessions := []int64{e.Session}
 	if e.Session == 0 {
@@ -76,13 +79,10 @@ func (b *Broker) announce(tx *store.Tx, e events.Event, id int64) (int, error) {
 	if err != nil || len(to.names) == 0 {
 		return 0, err
 	}
-	names := make([]string, 0, len(to.names))
-	for _, name := range to.names {
-		if name != e.Source {
-			names = append(names, name)
-		}
-	}
-	if len(names) == 0 {
+	first := to.names[:min(len(to.names), copiesAtOnce(tx))]
+	more := len(first) < len(to.names)
+	names := without(first, e.Source)
+	if len(names) == 0 && !more {
 		return 0, nil
 	}
 	session, err := b.dir.ByID(tx, id)
@@ -98,13 +98,30 @@ func (b *Broker) announce(tx *store.Tx, e events.Event, id int64) (int, error) {
 	}
 	s := &sending{
 		Broker: b, tx: tx, actor: actor{Agent: Agent{Name: caller.System}, session: session},
-		rooms: map[mailboxRef]*room{}, audience: names, part: true,
+		rooms: map[mailboxRef]*room{}, audience: names, more: more, part: true,
 	}
 	out, err := s.send(&d, 0, 0)
 	if err != nil {
 		return 0, err
 	}
-	return out.Count - out.Refused, s.finish()
+	reached := out.Count - out.Refused
+	if more {
+		err := b.copyLater(tx, id, work.Chore{Kind: eventChore, Item: out.Revision, Name: e.Source}, first)
+		if err != nil {
+			return 0, err
+		}
+		var all int
+		if err := tx.QueryRow(countAudience, id, to.channel, e.Source).Scan(&all); err != nil {
+			return 0, err
+		}
+		reached = all - out.Refused
+	}
+	return reached, s.finish()
+}
+
+// without returns a copy of names that lacks one.
+func without(names []string, name string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(other string) bool { return other == name })
 }
 
 // Admit returns when the caller may publish an event, which counts as sending one message. Errors: fault.Exhausted, as
@@ -115,15 +132,7 @@ func (b *Broker) Admit(ctx context.Context, c caller.Caller) error { return b.ad
 func (b *Broker) listeners(tx *store.Tx, session int64, kind string) (audience, error) {
 	return b.audience.Get(tx, audienceKey{session, kind}, func() (to audience, err error) {
 		to.channel = channelName(eventChannel + kind)
-		rows := tx.Query(selectAudience, session, to.channel)
-		for rows.Next() {
-			var name string
-			if err := rows.Scan(&name); err != nil {
-				return to, err
-			}
-			to.names = append(to.names, name)
-		}
-		if err := rows.Err(); err != nil || len(to.names) == 0 {
+		if to.names, err = subscribersTo(tx, session, to.channel, "", copiesPage+1); err != nil || len(to.names) == 0 {
 			return to, err
 		}
 		err = tx.QueryRow(selectAudienceTTL, session, to.channel).Scan(&to.ttl)
@@ -134,7 +143,15 @@ func (b *Broker) listeners(tx *store.Tx, session int64, kind string) (audience, 
 	})
 }
 
-// listening returns the sessions in which somebody gets the events of a type.
+// subscribersTo returns the names of the first agents, up to limit, behind a name that receive the
+// events of a channel.
+func subscribersTo(tx *store.Tx, session int64, channel, after string, limit int) ([]string, error) {
+	return store.Collect(tx.Query(selectAudience, session, channel, after, limit), func(r *store.Rows) (name string, err error) {
+		return name, r.Scan(&name)
+	})
+}
+
+// listening returns the sessions in which an agent receives the events of a type.
 func listening(tx *store.Tx, kind string) ([]int64, error) {
 	rows := tx.Query(selectListening, channelName(eventChannel+kind))
 	var sessions []int64

@@ -148,7 +148,7 @@ func (s *sending) responders(t Target) (bool, error) {
 		pattern = t.Name
 	case ToEveryone:
 	}
-	agents, err := s.dir.Matching(s.tx, s.actor.session.ID, role, pattern)
+	agents, err := s.dir.Matching(s.tx, s.actor.session.ID, Selection{Role: role, Pattern: pattern})
 	return slices.ContainsFunc(agents, func(a Agent) bool { return a.Name != s.actor.Name }), err
 }
 

@@ -46,6 +46,14 @@ type Agent struct {
 	Role string
 }
 
+// A Selection selects registered agents of a session.
+type Selection struct {
+	Role    string // empty = of any role
+	Pattern string // of names; empty = any name
+	After   string // with Most: the names behind this one
+	Most    int    // the first ones alone; 0 = all
+}
+
 // A Directory knows sessions and agents. Its methods are called inside transactions.
 type Directory interface {
 	// Session returns the session of that name; fault.NotFound if there is none.
@@ -55,9 +63,8 @@ type Directory interface {
 	Acting(q store.Querier, session int64, c caller.Caller) (Agent, error)
 	// Find returns the registered agent of that name.
 	Find(q store.Querier, session int64, name string) (Agent, bool, error)
-	// Matching returns the registered agents of the role whose names match the pattern, by name; an
-	// empty role or pattern matches all.
-	Matching(q store.Querier, session int64, role, pattern string) ([]Agent, error)
+	// Matching returns the registered agents of a selection, by name.
+	Matching(q store.Querier, session int64, which Selection) ([]Agent, error)
 	// ByID returns the session with that row id; store.ErrNoRows if there is none.
 	ByID(q store.Querier, session int64) (Session, error)
 	// Nearest returns the registered names most like this one, nearest first.
@@ -101,7 +108,7 @@ type Broker struct {
 	breakers  *deadline.Queue[int64]                                  // when open breakers let a probe through, by agent
 	failures  map[int64]failure                                       // unfinished, by mailbox; it belongs to the writer
 	backlog   *deadline.Queue[chore]                                  // what is left of changes that are too large for one function
-	closing   *work.Backlog                                           // of closed sessions
+	chores    *work.Backlog                                           // the same, for chores with a row in work_backlog
 	rekept    []func(*store.Tx)                                       // see OnRekept
 	resumed   []func(tx *store.Tx, session int64, agent string) error // see OnResumed
 
@@ -124,7 +131,7 @@ func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock,
 	b.calendar = newCalendar(b)
 	b.breakers = deadline.NewCalendar(clock, b.breakersDue)
 	b.backlog = deadline.New(clock, b.backlogDue)
-	b.closing = work.NewBacklog(st, "broker", clock, logger, b.closeFurther)
+	b.chores = work.NewBacklog(st, "broker", clock, logger, b.choreFurther)
 	return b
 }
 
@@ -178,7 +185,7 @@ func (b *Broker) Start(ctx context.Context) error {
 	b.runners.Go(func() { b.calendar.run(ctx) })
 	b.runners.Go(func() { b.breakers.Run(ctx) })
 	b.runners.Go(func() { b.backlog.Run(ctx) })
-	b.closing.Start()
+	b.chores.Start()
 	return nil
 }
 
@@ -191,7 +198,7 @@ func (b *Broker) Stop() {
 	if b.stop != nil {
 		b.stop()
 	}
-	b.closing.Stop()
+	b.chores.Stop()
 	b.runners.Wait()
 }
 

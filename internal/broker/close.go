@@ -54,13 +54,13 @@ func (b *Broker) SessionClosed(tx *store.Tx, session Session) error {
 		b.rates.forget(session.Name)
 		b.hub.signalAll() // the readers of the session end
 	})
-	_, err := b.closing.Do(tx, work.Chore{Kind: closeChore, Session: session.ID})
+	_, err := b.chores.Do(tx, work.Chore{Kind: closeChore, Session: session.ID})
 	return err
 }
 
 // AwaitClosed cancels what is still unfinished in a closed session, and returns when that is done.
 func (b *Broker) AwaitClosed(ctx context.Context, session int64) error {
-	return b.closing.Finish(ctx, closeChore, session, "")
+	return b.chores.Finish(ctx, closeChore, session, "")
 }
 
 // closeFurther cancels the next page of what is unfinished in a closed session, and reports whether

@@ -31,6 +31,9 @@ func (d *Draft) details(out Outcome) string {
 	if out.Refused > 0 {
 		writeNumber(&b, `,"refused":`, out.Refused)
 	}
+	if out.More {
+		b.WriteString(`,"more_follow":true`)
+	}
 	if out.Awaited {
 		b.WriteString(`,"awaited":true`)
 	}

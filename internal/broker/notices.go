@@ -3,6 +3,7 @@ package broker
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"brokerd/internal/caller"
@@ -10,6 +11,7 @@ import (
 	"brokerd/internal/msgtype"
 	"brokerd/internal/store"
 	"brokerd/internal/valid"
+	"brokerd/internal/work"
 )
 
 const (
@@ -39,10 +41,11 @@ type UnreadNotice struct {
 	CreatedAt time.Time
 }
 
-// Notify sends a notice in the transaction of the change that it reports. Full mailboxes take it
-// too: no caller could learn that it was refused. Notify sends nothing, without an error, if the
-// agent is not registered, no agent has the role, or the session is closed or deleted: that must
-// not undo the change.
+// Notify sends a notice in the transaction of the change that it reports. If the role has more agents
+// than one function notifies, the backlog sends the other copies. Full mailboxes take it too: no
+// caller could learn that it was refused. Notify sends nothing, without an error, if the agent is not
+// registered, no agent has the role, or the session is closed or deleted: that must not undo the
+// change.
 func (b *Broker) Notify(tx *store.Tx, session int64, n Notice) error {
 	scope, err := b.dir.ByID(tx, session)
 	if errors.Is(err, store.ErrNoRows) || err == nil && scope.Closed {
@@ -51,8 +54,8 @@ func (b *Broker) Notify(tx *store.Tx, session int64, n Notice) error {
 	if err != nil {
 		return fmt.Errorf("notify: %w", err)
 	}
-	names, err := b.audienceOf(tx, session, n)
-	if err != nil || len(names) == 0 {
+	names, more, err := b.audienceOf(tx, session, n)
+	if err != nil || len(names) == 0 && !more {
 		return err
 	}
 	n.Type = msgtype.Canonical(n.Type)
@@ -62,7 +65,7 @@ func (b *Broker) Notify(tx *store.Tx, session int64, n Notice) error {
 	}
 	s := &sending{
 		Broker: b, tx: tx, actor: actor{Agent: Agent{Name: caller.System}, session: scope},
-		rooms: map[mailboxRef]*room{}, audience: names, part: true, overfull: true, notice: true,
+		rooms: map[mailboxRef]*room{}, audience: names, more: more, part: true, overfull: true, notice: true,
 	}
 	out, err := s.send(d, 0, 0)
 	if err != nil {
@@ -73,22 +76,37 @@ func (b *Broker) Notify(tx *store.Tx, session int64, n Notice) error {
 			return fmt.Errorf("notify: %w", err)
 		}
 	}
+	if more {
+		err := b.copyLater(tx, session, work.Chore{Kind: noticeChore, Item: out.Revision, Name: n.Role}, names)
+		if err != nil {
+			return fmt.Errorf("notify: %w", err)
+		}
+	}
 	return s.finish()
 }
 
-// audienceOf returns the agents that receive a notice.
-func (b *Broker) audienceOf(tx *store.Tx, session int64, n Notice) ([]string, error) {
+// audienceOf returns the agents that receive a notice at once, and whether the role has more.
+func (b *Broker) audienceOf(tx *store.Tx, session int64, n Notice) (names []string, more bool, err error) {
 	if n.Agent != "" {
 		_, found, err := b.dir.Find(tx, session, n.Agent)
 		if err != nil || !found {
-			return nil, err
+			return nil, false, err
 		}
-		return []string{n.Agent}, nil
+		return []string{n.Agent}, false, nil
 	}
 	if n.Role == "" {
-		return nil, nil
+		return nil, false, nil
 	}
-	agents, err := b.dir.Matching(tx, session, n.Role, "")
+	most := copiesAtOnce(tx)
+	if names, err = b.ofRole(tx, session, n.Role, "", most+1); err != nil || len(names) <= most {
+		return names, false, err
+	}
+	return names[:most], true, nil
+}
+
+// ofRole returns the names of the first agents of a role, up to limit, behind a name.
+func (b *Broker) ofRole(tx *store.Tx, session int64, role, after string, limit int) ([]string, error) {
+	agents, err := b.dir.Matching(tx, session, Selection{Role: role, After: after, Most: limit})
 	names := make([]string, len(agents))
 	for i, a := range agents {
 		names[i] = a.Name
@@ -116,18 +134,40 @@ type Moot struct {
 }
 
 // Withdraw ends the deliveries of messages that have become moot: it withdraws unread notices and
-// unclaimed letters, and acknowledges letters in the name of the agents that have claimed them.
+// unclaimed letters, and acknowledges letters in the name of the agents that have claimed them. If
+// these are more than withdrawPage, the backlog ends the rest. Copies that have not followed their
+// message yet do not follow.
 func (b *Broker) Withdraw(tx *store.Tx, session int64, m Moot) error {
-	_, err := b.WithdrawSome(tx, session, m, -1)
+	m.Type = msgtype.Canonical(m.Type)
+	if m.Agent == "" {
+		if err := b.copyNoMore(tx, m); err != nil {
+			return err
+		}
+	}
+	_, err := b.chores.Do(tx, work.Chore{Kind: withdrawChore, Session: session, Item: m.About, Name: m.Agent, Text: m.Type})
 	return err
 }
 
-// WithdrawSome is Withdraw for up to limit deliveries; a negative limit is none. It reports whether
+// withdrawFurther ends the next deliveries of moot messages that are not newer than the withdrawal.
+func (b *Broker) withdrawFurther(tx *store.Tx, c *work.Chore) (more bool, err error) {
+	m := Moot{About: c.Item, Type: c.Text, Agent: c.Name}
+	if more, err = b.withdraw(tx, c.Session, m, c.Newest(), withdrawPage); err != nil || !more {
+		return false, err
+	}
+	return c.Rest(tx)
+}
+
+// WithdrawSome ends up to limit deliveries as Withdraw does, and leaves the others. It reports whether
 // there may be more.
 func (b *Broker) WithdrawSome(tx *store.Tx, session int64, m Moot, limit int) (more bool, err error) {
 	m.Type = msgtype.Canonical(m.Type)
+	return b.withdraw(tx, session, m, math.MaxInt64, limit)
+}
+
+// withdraw ends up to limit deliveries of moot messages up to a revision.
+func (b *Broker) withdraw(tx *store.Tx, session int64, m Moot, newest int64, limit int) (more bool, err error) {
 	var found []*held
-	rows := tx.Query(selectAbout, m.About, m.Type, m.Type, m.Agent, m.Agent, m.Agent, limit)
+	rows := tx.Query(selectAbout, m.About, newest, m.Type, m.Type, m.Agent, m.Agent, m.Agent, limit)
 	defer rows.Close()
 	for rows.Next() {
 		h := &held{}

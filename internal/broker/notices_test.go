@@ -19,6 +19,7 @@ import (
 	"brokerd/internal/once"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
+	"brokerd/internal/work"
 )
 
 // A village is a directory of one session, whose mailboxes hold one delivery.
@@ -53,9 +54,9 @@ func (v *village) Find(_ store.Querier, _ int64, name string) (broker.Agent, boo
 	return broker.Agent{}, false, nil
 }
 
-func (v *village) Matching(_ store.Querier, _ int64, role, _ string) (found []broker.Agent, _ error) {
+func (v *village) Matching(_ store.Querier, _ int64, which broker.Selection) (found []broker.Agent, _ error) {
 	for _, a := range v.agents {
-		if a.Role == role {
+		if a.Role == which.Role && a.Name > which.After {
 			found = append(found, a)
 		}
 	}
@@ -68,7 +69,7 @@ func TestNotify_ReachesRegisteredAgentsAndNeverFailsTheChange(t *testing.T) {
 	t.Parallel()
 	v := &village{agents: []broker.Agent{{Name: "a", Role: "builder"}, {Name: "b", Role: "builder"}, {Name: "c"}}}
 	clock := clockwork.NewFakeClock()
-	st := testkit.Store(t, t.TempDir(), clock, events.Migrations(), once.Migrations(), broker.Migrations())
+	st := testkit.Store(t, t.TempDir(), clock, events.Migrations(), once.Migrations(), work.Migrations(), broker.Migrations())
 	post := broker.New(st, events.New(st, clock, zap.NewNop()), v, clock, zap.NewNop())
 	t.Cleanup(post.Stop)
 	must(t, post.Start(t.Context()))

@@ -66,8 +66,15 @@ const (
 	selectAudience = `
 		SELECT DISTINCT a.name
 		FROM mailboxes c JOIN subscriptions s ON s.channel = c.id JOIN mailboxes a ON a.id = s.agent
-		WHERE c.session = ? AND c.kind = 3 AND c.name IN (?, 'event/*')
-		ORDER BY a.name`
+		WHERE c.session = ? AND c.kind = 3 AND c.name IN (?, 'event/*') AND a.name > ?
+		ORDER BY a.name
+		LIMIT ?`
+	countAudience = `
+		SELECT COUNT(DISTINCT a.name)
+		FROM mailboxes c JOIN subscriptions s ON s.channel = c.id JOIN mailboxes a ON a.id = s.agent
+		WHERE c.session = ? AND c.kind = 3 AND c.name IN (?, 'event/*') AND a.name <> ?`
+	selectCopied = `
+		SELECT type, priority, COALESCE(channel, ''), created_at, expires_at FROM messages WHERE revision = ?`
 	selectAudienceTTL = `
 		SELECT c.default_ttl
 		FROM mailboxes b JOIN channels c ON c.mailbox = b.id

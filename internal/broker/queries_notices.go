@@ -18,9 +18,11 @@ const (
 		SELECT d.message, d.mailbox, d.state, COALESCE(d.ordering_key, '')
 		FROM messages m JOIN deliveries d ON d.message = m.revision
 			JOIN mailboxes b ON b.id = d.mailbox LEFT JOIN mailboxes h ON h.id = d.holder
-		WHERE m.about = ? AND (? = '' OR m.type = ?) AND d.state IN (1, 2, 3, 4, 9)
+		WHERE m.about = ? AND m.revision <= ? AND (? = '' OR m.type = ?) AND d.state IN (1, 2, 3, 4, 9)
 			AND (? = '' OR b.kind = 1 AND b.name = ? OR d.state = 2 AND h.name = ?)
 		LIMIT ?`
+	selectMessagesAbout = `
+		SELECT revision FROM messages WHERE about = ? AND (? = '' OR type = ?)`
 	countUnreadNotices = `
 		SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE mailbox = ? AND state = 9 LIMIT ?) AS x`
 	selectNotices = `

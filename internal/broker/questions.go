@@ -196,7 +196,7 @@ func (b *Broker) escalate(tx *store.Tx, l *lateness) error {
 // escalation returns the first role of the session's that a registered agent has, or none.
 func (b *Broker) escalation(tx *store.Tx, session Session) (string, error) {
 	for _, role := range session.EscalateTo {
-		agents, err := b.dir.Matching(tx, session.ID, role, "")
+		agents, err := b.dir.Matching(tx, session.ID, Selection{Role: role, Most: 1})
 		if err != nil || len(agents) > 0 {
 			return role, err
 		}

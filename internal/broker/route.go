@@ -33,7 +33,7 @@ func (s *sending) route(d *Draft) ([]*room, error) {
 	case ToPattern:
 		pattern = t.Name
 	}
-	agents, err := s.dir.Matching(s.tx, s.actor.session.ID, role, pattern)
+	agents, err := s.dir.Matching(s.tx, s.actor.session.ID, Selection{Role: role, Pattern: pattern})
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func (s *sending) toTeam(name string) ([]*room, error) {
 		if role == "" {
 			continue
 		}
-		agents, err := s.dir.Matching(s.tx, s.actor.session.ID, role, "")
+		agents, err := s.dir.Matching(s.tx, s.actor.session.ID, Selection{Role: role})
 		if err != nil {
 			return nil, err
 		}

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"time"
@@ -25,6 +26,7 @@ type Outcome struct {
 	Recipients []Recipient // at most namedRecipients
 	Count      int
 	Refused    int
+	More       bool // more recipients follow: see copyFurther
 	Duplicate  bool
 	Awaited    bool // a call that waited for it has it
 	Direct     bool // the target is an agent
@@ -170,6 +172,8 @@ type sending struct {
 	part     bool      // the message is part of another change: dispatch delivers it, not this function
 	overfull bool      // full mailboxes take the message
 	notice   bool      // the message is a notice: it is not work
+	more     bool      // the audience has more agents, whose copies follow
+	arrival  int64     // of copies that follow their message; 0 = they come with it
 	sent     int       // drafts of the caller that were sent
 	copies   int       // of the messages so far: see fanOut
 	seen     []int64   // mailboxes whose readers have something to see, although nothing is ready in them
@@ -248,7 +252,7 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 		}
 	}
 	to, err := s.recipients(d, answers)
-	if err == nil && !s.overfull {
+	if err == nil && s.audience == nil && !s.overfull {
 		err = s.fanOut(d, to)
 	}
 	if err != nil {
@@ -258,7 +262,7 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	out := Outcome{Count: len(to), Awaited: answers.awaited(), Direct: d.Target.Kind == ToAgent}
+	out := Outcome{Count: len(to), More: s.more, Awaited: answers.awaited(), Direct: d.Target.Kind == ToAgent}
 	limit := s.actor.session.MailboxLimit
 	if directive || s.overfull {
 		limit = 0 // an agent with a full mailbox must still receive orders, and what the broker sends
@@ -374,7 +378,7 @@ func (s *sending) deliver(r *room, d *Draft, m *Message, rank int64, most int) e
 	switch {
 	case due != nil: // the calendar gives it one
 	case r.ref.kind == agentBox:
-		arrival = m.Revision
+		arrival = cmp.Or(s.arrival, m.Revision)
 	default:
 		arrival = -m.Revision
 	}

@@ -55,11 +55,11 @@ func (s *sending) vacancy(ref mailboxRef) (string, error) {
 }
 
 func (s *sending) vacantRole(session int64, role string) (string, error) {
-	agents, err := s.dir.Matching(s.tx, session, role, "")
+	agents, err := s.dir.Matching(s.tx, session, Selection{Role: role, Most: 1})
 	if err != nil || len(agents) > 0 {
 		return "", err
 	}
-	if agents, err = s.dir.Matching(s.tx, session, "", ""); err != nil {
+	if agents, err = s.dir.Matching(s.tx, session, Selection{}); err != nil {
 		return "", err
 	}
 	var roles []string

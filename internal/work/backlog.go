@@ -89,6 +89,12 @@ func (b *Backlog) Add(tx *store.Tx, c Chore) error {
 	return err
 }
 
+// Drop removes the unfinished chores of a kind about an item.
+func (b *Backlog) Drop(tx *store.Tx, kind string, item int64) error {
+	_, err := tx.Exec(deleteChoresOf, b.feature, item, kind)
+	return err
+}
+
 // Pending reports whether a chore of a kind about a name is unfinished, and the highest bound of such
 // chores.
 func (b *Backlog) Pending(q store.Querier, kind string, session int64, name string) (bound int64, pending bool, err error) {

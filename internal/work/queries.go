@@ -46,3 +46,6 @@ UPDATE work_backlog SET after = ?, text = ? WHERE id = ?`
 
 const deleteChore = `
 DELETE FROM work_backlog WHERE id = ?`
+
+const deleteChoresOf = `
+DELETE FROM work_backlog WHERE feature = ? AND item = ? AND kind = ?`

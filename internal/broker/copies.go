@@ -1,0 +1,143 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+
+	"brokerd/internal/store"
+	"brokerd/internal/work"
+)
+
+const (
+	// The rest of the copies of the message Item, which reports a change. Text is the last agent that has
+	// its copy. Name is the role of a notice, or the agent that caused an event and receives no copy.
+	noticeChore = "notice"
+	eventChore  = "event"
+	// The rest of the withdrawal of the messages about Item: see Moot. Name is the agent, Text the type.
+	withdrawChore = "withdraw"
+
+	// copiesPage is how many copies one function sends of a message that reports a change.
+	copiesPage = 1000
+	// copiesBudget is how many rows a change may have before the copies of its messages are left to the
+	// backlog, and copyRows how many of them a copy takes at most: the delivery, and the mailbox twice.
+	copiesBudget = 5000
+	copyRows     = 3
+
+	// withdrawPage is how many deliveries one function withdraws.
+	withdrawPage = 200
+)
+
+// copiesAtOnce returns how many agents receive a message that reports a change in the change's
+// function; the others receive it from the backlog. A change never fails, and is not much larger,
+// because many agents are to hear of it.
+func copiesAtOnce(tx *store.Tx) int {
+	return max(0, min(copiesPage, (copiesBudget-tx.Changed())/copyRows))
+}
+
+// copyLater leaves the copies for the agents behind the given ones to the backlog.
+func (b *Broker) copyLater(tx *store.Tx, session int64, c work.Chore, have []string) error {
+	c.Session = session
+	if len(have) > 0 {
+		c.Text = have[len(have)-1]
+	}
+	return b.chores.Add(tx, c)
+}
+
+// copyNoMore drops what is left of copying the messages that have become moot.
+func (b *Broker) copyNoMore(tx *store.Tx, m Moot) error {
+	messages, err := store.Collect(tx.Query(selectMessagesAbout, m.About, m.Type, m.Type),
+		func(r *store.Rows) (message int64, err error) { return message, r.Scan(&message) })
+	if err != nil {
+		return err
+	}
+	for _, message := range messages {
+		if err := b.chores.Drop(tx, noticeChore, message); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// choreFurther does the next page of a chore, and reports whether there may be more.
+func (b *Broker) choreFurther(tx *store.Tx, c *work.Chore) (more bool, err error) {
+	switch c.Kind {
+	case noticeChore, eventChore:
+		return b.copyFurther(tx, c)
+	case withdrawChore:
+		return b.withdrawFurther(tx, c)
+	default:
+		return b.closeFurther(tx, c)
+	}
+}
+
+// copyFurther sends the next copies of a message that reports a change, to agents that have the role
+// or subscribe at this time. It sends none in a closed session, or of a message that has expired or
+// been removed. A copy arrives now, behind what the agent has already received.
+func (b *Broker) copyFurther(tx *store.Tx, c *work.Chore) (more bool, err error) {
+	session, err := b.dir.ByID(tx, c.Session)
+	if errors.Is(err, store.ErrNoRows) || err == nil && session.Closed {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	m, d, channel := Message{Revision: c.Item}, &Draft{}, ""
+	err = tx.QueryRow(selectCopied, c.Item).Scan(&d.Type, &d.Priority, &channel, &m.CreatedAt, &m.ExpiresAt)
+	if errors.Is(err, store.ErrNoRows) || err == nil && !m.ExpiresAt.IsZero() && !m.ExpiresAt.After(tx.Now()) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	s := &sending{
+		Broker: b, tx: tx, actor: system(c.Session), rooms: map[mailboxRef]*room{}, part: true,
+		arrival: tx.NextRevision(), notice: c.Kind == noticeChore,
+	}
+	s.actor.session = session
+	names, err := b.nextAudience(tx, c, channel)
+	if err != nil || len(names) == 0 {
+		return false, err
+	}
+	if err := s.copy(d, &m, names, c.Name); err != nil {
+		return false, fmt.Errorf("copy message %d: %w", c.Item, err)
+	}
+	c.Text = names[len(names)-1]
+	return len(names) == copiesPage, s.finish()
+}
+
+// nextAudience returns the agents of the next page.
+func (b *Broker) nextAudience(tx *store.Tx, c *work.Chore, channel string) ([]string, error) {
+	if c.Kind == noticeChore {
+		return b.ofRole(tx, c.Session, c.Name, c.Text, copiesPage)
+	}
+	return subscribersTo(tx, c.Session, channel, c.Text, copiesPage)
+}
+
+// copy sends copies of an event to agents, except one, whose mailboxes are not full, or copies of a
+// notice to agents of a role.
+func (s *sending) copy(d *Draft, m *Message, names []string, except string) error {
+	limit := s.actor.session.MailboxLimit
+	if s.notice {
+		limit = 0
+	} else {
+		names = without(names, except)
+	}
+	to, err := s.toAgents(names)
+	if err != nil {
+		return err
+	}
+	rank, refused := rank(s.actor.session.Ageing, d.Priority, m.CreatedAt), 0
+	for _, r := range to {
+		if limit > 0 && r.waiting+r.added >= limit {
+			refused++
+			continue
+		}
+		if err := s.deliver(r, d, m, rank, s.actor.session.MaxAttempts); err != nil {
+			return err
+		}
+	}
+	if refused > 0 && s.observer != nil {
+		s.tx.OnCommit(func() { s.observer.Full(refused) })
+	}
+	return nil
+}
