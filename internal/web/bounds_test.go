@@ -83,20 +83,37 @@ func TestHTTP_UnfinishedBodiesOfACredentialAreBoundedInBytes(t *testing.T) {
 func TestHTTP_ALengthBesideATransferEncodingEndsTheConnection(t *testing.T) {
 	t.Parallel()
 	b := apptest.Start(t)
-	const chunked = "Transfer-Encoding: chunked\r\n"
-	for name, c := range map[string]struct {
+	const (
+		chunked = "Transfer-Encoding: chunked\r\n"
+		length  = "Content-Length: 5\r\n"
+		padding = "X-Padding: "
+	)
+	head := "POST /v1/call/AdminService/GetStatus HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " +
+		b.Credential() + "\r\n"
+	type request struct {
 		headers string
 		closes  bool
-	}{
-		"both":            {chunked + "Content-Length: 5\r\n", true},
+	}
+	requests := map[string]request{
+		"both":            {chunked + length, true},
 		"the other order": {"content-LENGTH: 5\r\n" + chunked, true},
 		"chunks alone":    {chunked, false},
-	} {
+	}
+	for at := range len("Content-Length:") { // net/http reads 4 KiB at a time: the line is in two reads
+		rest := 4<<10 - len(head+padding+"\r\n"+chunked) - at
+		requests[fmt.Sprintf("split at %d", at)] = request{
+			padding + strings.Repeat("x", rest) + "\r\n" + chunked + length, true,
+		}
+	}
+	for name, r := range requests {
 		conn := raw(t, b)
-		text := "POST /v1/call/AdminService/GetStatus HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " +
-			b.Credential() + "\r\n" + c.headers + "\r\n2\r\n{}\r\n0\r\n\r\n"
-		for i := range text { // a byte at a time
-			if _, err := io.WriteString(conn, text[i:i+1]); err != nil {
+		text := head + r.headers + "\r\n2\r\n{}\r\n0\r\n\r\n"
+		step := 1 // a byte at a time
+		if strings.HasPrefix(name, "split") {
+			step = len(text)
+		}
+		for i := 0; i < len(text); i += step {
+			if _, err := io.WriteString(conn, text[i:i+step]); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -105,7 +122,7 @@ func TestHTTP_ALengthBesideATransferEncodingEndsTheConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = answer.Body.Close()
-		if answer.StatusCode != http.StatusOK || answer.Close != c.closes {
+		if answer.StatusCode != http.StatusOK || answer.Close != r.closes {
 			t.Errorf("%s: %d, closes %v", name, answer.StatusCode, answer.Close)
 		}
 	}
