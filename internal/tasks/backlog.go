@@ -72,7 +72,7 @@ func (t *Tasks) doChore(tx *store.Tx, c *work.Chore) (more bool, err error) {
 func (u *taskTx) leave(c *work.Chore) (more bool, err error) {
 	const why = "it has deregistered"
 	budget := pageRows
-	assigned, err := scanAll(u.tx.Query(selectAssigned, u.session.ID, c.Name, pageTasks))
+	assigned, read, err := u.scanSound(u.tx.Query(selectAssigned, u.session.ID, c.Name, pageTasks))
 	if err != nil {
 		return false, err
 	}
@@ -85,7 +85,7 @@ func (u *taskTx) leave(c *work.Chore) (more bool, err error) {
 			return false, err
 		}
 	}
-	if len(assigned) == pageTasks {
+	if read == pageTasks && len(assigned) > 0 {
 		return true, nil
 	}
 	return u.endClaimsWithin(c, "its holder "+c.Name+" has deregistered", budget)
@@ -97,7 +97,7 @@ func (u *taskTx) endClaims(c *work.Chore, why string) (more bool, err error) {
 
 // endClaimsWithin ends the attempts of the next claims of an agent.
 func (u *taskTx) endClaimsWithin(c *work.Chore, why string, budget int) (more bool, err error) {
-	held, err := scanAll(u.tx.Query(selectHeldBetween, u.session.ID, c.Name, c.After, c.Bound, pageTasks))
+	held, read, err := u.scanSound(u.tx.Query(selectHeldBetween, u.session.ID, c.Name, c.After, c.Bound, pageTasks))
 	if err != nil {
 		return false, err
 	}
@@ -112,12 +112,12 @@ func (u *taskTx) endClaimsWithin(c *work.Chore, why string, budget int) (more bo
 			return false, err
 		}
 	}
-	return len(held) == pageTasks, nil
+	return read == pageTasks && len(held) > 0, nil
 }
 
 // releaseAll releases the next tasks of a closed session.
 func (u *taskTx) releaseAll() (more bool, err error) {
-	held, err := scanAll(u.tx.Query(selectAllHeld, u.session.ID, pageTasks))
+	held, read, err := u.scanSound(u.tx.Query(selectAllHeld, u.session.ID, pageTasks))
 	if err != nil {
 		return false, err
 	}
@@ -134,7 +134,7 @@ func (u *taskTx) releaseAll() (more bool, err error) {
 			return false, err
 		}
 	}
-	return len(held) == pageTasks, nil
+	return read == pageTasks && len(held) > 0, nil
 }
 
 // supply makes the dependents of a task that has just become DONE READY for which it was the last
@@ -164,7 +164,7 @@ func (u *taskTx) supplyMore(c *work.Chore, closed bool) (ready []Brief, more boo
 		budget--
 		c.After = k
 		d, err := scan(u.tx.QueryRow(selectTask, k))
-		if errors.Is(err, store.ErrNoRows) {
+		if errors.Is(err, store.ErrNoRows) || u.skip(Kind, k, err) {
 			continue
 		}
 		if err != nil {

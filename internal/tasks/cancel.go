@@ -88,7 +88,7 @@ func (k *cascadeRun) run() error {
 			f.after = key
 			k.rows--
 			task, err := scan(k.tx.QueryRow(selectTask, key))
-			if err != nil && !errors.Is(err, store.ErrNoRows) {
+			if err != nil && !errors.Is(err, store.ErrNoRows) && !k.skip(Kind, key, err) {
 				return err
 			}
 			if err != nil || task.State.finished() {

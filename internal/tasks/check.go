@@ -13,6 +13,12 @@ const isMissing = `(n.state <> 5 OR EXISTS (
 	SELECT 1 FROM work_backlog b
 	WHERE b.feature = 'tasks' AND b.item = d.needs AND b.kind = 'supply' AND b.after < d.task AND b.bound >= d.task))`
 
+// damagedLabels and damagedCapabilities are conditions for columns that a claim cannot read.
+const (
+	damagedLabels       = `CASE WHEN json_valid(t.labels) THEN json_type(t.labels) <> 'object' ELSE t.labels IS NOT NULL END`
+	damagedCapabilities = `CASE WHEN json_valid(t.capabilities) THEN json_type(t.capabilities) <> 'array' ELSE t.capabilities IS NOT NULL END`
+)
+
 // invariants are the rules of tasks.
 var invariants = []work.Invariant{
 	{Says: "it has a holder if and only if it is claimed or blocked, except when it is done", Query: `
@@ -33,6 +39,11 @@ SELECT t.id FROM tasks t WHERE t.state < 5 AND NOT EXISTS (SELECT 1 FROM task_qu
 SELECT t.id FROM tasks t
 WHERE (t.state = 2 AND t.due_at IS NULL AND t.labels IS NOT NULL) <> EXISTS (
 	SELECT 1 FROM task_labels l WHERE l.task = t.created AND l.queue = t.queue AND l.rank = t.rank)`},
+	{Says: "its labels and its capabilities are readable, as a claim needs them", Query: `
+SELECT t.id FROM tasks t WHERE ` + damagedLabels + ` OR ` + damagedCapabilities},
+	{Says: "the capabilities of its queue are readable", Query: `
+SELECT t.id FROM tasks t JOIN task_queues k ON k.id = t.queue
+WHERE t.state < 5 AND CASE WHEN json_valid(k.capabilities) THEN json_type(k.capabilities) <> 'array' ELSE k.capabilities <> '' END`},
 	{Says: "it has an end if and only if it is finished", Query: `
 SELECT id FROM tasks WHERE (state >= 5) <> (finished_at IS NOT NULL)`},
 }

@@ -206,7 +206,7 @@ func (u *taskTx) held(labels map[string]string) (*Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	held, err := scanAll(u.tx.Query(selectHeldBetween, u.session.ID, u.actor.Name, after, int64(1<<62), mostResumed))
+	held, _, err := u.scanSound(u.tx.Query(selectHeldBetween, u.session.ID, u.actor.Name, after, int64(1<<62), mostResumed))
 	if err != nil {
 		return nil, err
 	}

@@ -261,7 +261,7 @@ func (t *Tasks) Claimable(ctx context.Context, c caller.Caller, labels map[strin
 		if err != nil || a.System() {
 			return err
 		}
-		queues, err := readQueues(snap, session.ID)
+		queues, err := readQueues(snap, session.ID, func(_ int64, err error) bool { return work.IsDamage(err) })
 		if err != nil {
 			return err
 		}

@@ -71,8 +71,9 @@ func labelled(task *Task, labels map[string]string) bool {
 	return true
 }
 
-// readQueues reads the queues of a session.
-func readQueues(q store.Querier, session int64) (map[queueKey]queue, error) {
+// readQueues reads the queues of a session, without those for which skip reports that their damage
+// stops no other.
+func readQueues(q store.Querier, session int64, skip func(key int64, err error) bool) (map[queueKey]queue, error) {
 	all := map[queueKey]queue{}
 	rows := q.Query(selectQueues, session)
 	defer rows.Close()
@@ -83,6 +84,9 @@ func readQueues(q store.Querier, session int64) (map[queueKey]queue, error) {
 			return nil, err
 		}
 		if err := fromJSON(capabilities, &k.capabilities); err != nil {
+			if skip(k.id, err) {
+				continue
+			}
 			return nil, err
 		}
 		all[queueKey{k.assignee, k.role, capabilities}] = k
@@ -95,7 +99,7 @@ func (u *taskTx) sessionQueues() (map[queueKey]queue, error) {
 	if known, ok := u.queues[u.session.ID]; ok {
 		return known, nil
 	}
-	all, err := readQueues(u.tx, u.session.ID)
+	all, err := readQueues(u.tx, u.session.ID, func(key int64, err error) bool { return u.skip("queue of tasks", key, err) })
 	if err == nil {
 		u.queues[u.session.ID] = all
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 
+	"go.uber.org/zap"
+
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -13,7 +15,7 @@ import (
 // scanner is a row of a query.
 type scanner interface{ Scan(dest ...any) error }
 
-// scan reads the columns of taskColumns.
+// scan reads the columns of taskColumns. If the error IsDamage, the task has its other columns.
 func scan(r scanner) (*Task, error) {
 	var t Task
 	var rank, state int
@@ -27,7 +29,7 @@ func scan(r scanner) (*Task, error) {
 	}
 	t.Priority, t.State = 10-rank, State(state)
 	if err := fromJSON(labels, &t.Labels); err != nil {
-		return nil, err
+		return &t, err
 	}
 	t.indexed = t.State == Ready && t.DueAt.IsZero() && len(t.Labels) > 0
 	return &t, fromJSON(capabilities, &t.Capabilities)
@@ -45,6 +47,35 @@ func scanAll(rows *store.Rows) ([]*Task, error) {
 		all = append(all, t)
 	}
 	return all, rows.Err()
+}
+
+// skip reports whether an error is the damage of one row, which must not stop the work on others. It
+// logs the damage once; "brokerd check" finds it.
+func (t *Tasks) skip(what string, key int64, err error) bool {
+	if !work.IsDamage(err) {
+		return false
+	}
+	if !t.damaged[key] {
+		t.damaged[key] = true
+		t.zap.Error("a row has damaged JSON, and no claim takes it: run brokerd check",
+			zap.String("what", what), zap.Int64("key", key), zap.Error(err))
+	}
+	return true
+}
+
+// scanSound reads tasks, without damaged ones. It returns how many rows it has read.
+func (t *Tasks) scanSound(rows *store.Rows) (sound []*Task, read int, err error) {
+	defer rows.Close()
+	for ; rows.Next(); read++ {
+		task, err := scan(rows)
+		switch {
+		case err == nil:
+			sound = append(sound, task)
+		case task == nil || !t.skip(Kind, task.Created, err):
+			return nil, read, err
+		}
+	}
+	return sound, read, rows.Err()
 }
 
 // scanBrief reads the columns of a brief.

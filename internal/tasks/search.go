@@ -37,10 +37,11 @@ type search struct {
 	agent  work.Agent
 	labels [][2]string // names and values
 	limit  int
-	queues []int64 // that are still to be read
-	at     place   // the last one that was read, in queues[0]
-	driver int     // the label by which queues[0] is read; -1 = not chosen yet
-	found  []place // the best so far, in order
+	queues []int64        // that are still to be read
+	at     place          // the last one that was read, in queues[0]
+	driver int            // the label by which queues[0] is read; -1 = not chosen yet
+	found  []place        // the best so far, in order
+	skip   map[int64]bool // keys of damaged tasks
 }
 
 // newSearch returns a search that has read nothing.
@@ -167,8 +168,12 @@ func places(rows *store.Rows) ([]place, error) {
 	})
 }
 
-// matches reports whether a task has the labels by which its queue is not read.
+// matches reports whether a task is not known to be damaged, and has the labels by which its queue is
+// not read.
 func (s *search) matches(q store.Querier, p place, budget *int) (bool, error) {
+	if s.skip[p.created] {
+		return false, nil
+	}
 	for i, l := range s.labels {
 		if i == s.driver {
 			continue
@@ -191,16 +196,18 @@ func (u *taskTx) search(a work.Agent, labels map[string]string) (*search, error)
 	if err != nil {
 		return nil, err
 	}
-	return newSearch(queues, a, labels, 1), nil
+	s := newSearch(queues, a, labels, 1)
+	s.skip = u.damaged
+	return s, nil
 }
 
 // resume continues a search for one task. It returns the task, nil if there is none, or reports that
 // the search has to continue in another function. A search that ends in a later function than it
-// began starts again if its task has been taken meanwhile.
+// began starts again if its task has been taken meanwhile. It skips damaged tasks.
 func (u *taskTx) resume(
 	s *search, labels map[string]string, budget *int,
 ) (task *Task, more bool, err error) {
-	for again := false; ; again = true {
+	for again := false; ; {
 		done, err := s.run(u.tx, budget)
 		if err != nil || !done {
 			return nil, !done, err
@@ -209,16 +216,18 @@ func (u *taskTx) resume(
 			return nil, false, nil
 		}
 		task, err := scan(u.tx.QueryRow(selectTask, s.found[0].created))
-		if err != nil && !errors.Is(err, store.ErrNoRows) {
+		damaged := u.skip(Kind, s.found[0].created, err)
+		if err != nil && !damaged && !errors.Is(err, store.ErrNoRows) {
 			return nil, false, err
 		}
 		if err == nil && task.State == Ready && task.DueAt.IsZero() &&
 			serves(task, s.agent) && labelled(task, labels) {
 			return task, false, nil
 		}
-		if again {
+		if again && !damaged {
 			return nil, false, nil
 		}
+		again = again || !damaged
 		fresh, err := u.search(s.agent, labels)
 		if err != nil {
 			return nil, false, err

@@ -180,6 +180,7 @@ type Tasks struct {
 	waiters    map[int64][]*waiter          // by session, in order of arrival
 	numbers    int64                        // of the last waiter
 	unfinished map[int64]int                // tasks, by session; Start reads them
+	damaged    map[int64]bool               // keys of tasks and queues that were found damaged; see skip
 }
 
 // A key is a task, or an agent, for whose change calls wait.
@@ -194,7 +195,7 @@ func New(s *store.Store, log *events.Log, dir work.Directory, post work.Post, cl
 	t := &Tasks{
 		store: s, log: log, dir: dir, post: post, clock: clock, zap: logger,
 		hub: work.NewHub[key](clock), stopping: make(chan struct{}),
-		queues: map[int64]map[queueKey]queue{}, waiters: map[int64][]*waiter{}, unfinished: map[int64]int{},
+		queues: map[int64]map[queueKey]queue{}, waiters: map[int64][]*waiter{}, unfinished: map[int64]int{}, damaged: map[int64]bool{},
 	}
 	t.calendar = work.NewItemCalendar(s, clock, logger, entries, t.due)
 	t.backlog = work.NewBacklog(s, "tasks", clock, logger, t.doChore)
