@@ -42,13 +42,20 @@ func (a *agent) fill(name string, w *world) []*pb.SendResult {
 // of them.
 func (w *world) breakAfter(column, name string, changes int) {
 	w.t.Helper()
+	w.breakWhen(column, fmt.Sprintf(`OLD.mailbox = (SELECT id FROM mailboxes WHERE kind = 1 AND name = '%s')`, name), changes)
+}
+
+// breakWhen makes the daemon fail at changes of deliveries for which a condition is true, after some
+// of them.
+func (w *world) breakWhen(column, condition string, changes int) {
+	w.t.Helper()
 	w.sql(`CREATE TABLE changed (message INTEGER)`, fmt.Sprintf(`
 		CREATE TRIGGER breaks BEFORE UPDATE OF %s ON deliveries
-		WHEN OLD.mailbox = (SELECT id FROM mailboxes WHERE kind = 1 AND name = '%s')
+		WHEN %s
 		BEGIN
 			SELECT RAISE(ABORT, 'broken') WHERE (SELECT COUNT(*) FROM changed) >= %d;
 			INSERT INTO changed VALUES (OLD.message);
-		END`, column, name, changes))
+		END`, column, condition, changes))
 }
 
 func (w *world) mend() {

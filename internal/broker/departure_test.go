@@ -130,7 +130,12 @@ func TestClaims_OfAnAgentThatEndsGoBackInPages(t *testing.T) {
 			lead.sendAll(batch...)
 			claims := a.claimWith(&pb.ClaimMessagesRequest{Max: 900, ClaimFor: durationpb.New(time.Hour)}).Claims
 			want(t, "claims", len(claims), 900)
+			w.breakWhen("state", `OLD.state = 2`, 300)
 			end(w, a)
+			w.awaitLog(pageFailed)
+			want(t, "claims after the first page", w.number(`SELECT count(*) FROM deliveries WHERE state = 2`), 700)
+			w.mend()
+			w.pass(time.Second)
 			for w.number(`SELECT count(*) FROM deliveries WHERE state = 2`) > 0 {
 			}
 			want(t, "breakers", len(w.events("agent.degraded")), 0)

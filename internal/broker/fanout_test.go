@@ -51,8 +51,11 @@ func TestSendStream_MessagesForManyDoNotCountTogether(t *testing.T) {
 	lead := w.agent("lead", "lead")
 	w.crowd("builder", 1000)
 	r := &pb.SendRequest{}
-	for range 5 {
-		r.Messages = append(r.Messages, to("all_builders"), toEveryone())
+	for range 10 {
+		r.Messages = append(r.Messages, to("all_builders"))
+	}
+	for range 10 {
+		r.Messages = append(r.Messages, toEveryone())
 	}
 	for _, result := range lead.sender().exchange(r) {
 		if result.Error != nil || result.RecipientCount != 1000 {
