@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -393,5 +394,21 @@ func TestExplain_KnowsTasks(tt *testing.T) {
 	}
 	if got := ctl(t, "explain", "task", "nowhere"); got.code != 3 || !strings.Contains(got.err, `there is no task "nowhere"`) {
 		t.Errorf("%+v", got)
+	}
+}
+
+func TestTaskCancel_SaysThatTheRestOfALargeCascadeFollows(tt *testing.T) {
+	t := newShell(tt)
+	startBroker(t)
+	register(t, "lead/lead")
+	must0(t, "--agent", "lead", "task", "create", "Root", "--id", "root")
+	parts := make([]string, 1000)
+	for i := range parts {
+		parts[i] = fmt.Sprintf(`{"id":"part-%d","title":"x","parent":"root"}`, i)
+	}
+	must0(t, "--agent", "lead", "call", "TaskService/CreateTasks", `{"tasks":[`+strings.Join(parts, ",")+`]}`)
+	out := must0(t, "--agent", "lead", "task", "cancel", "root", "--cascade")
+	if !strings.HasPrefix(out, "cancelled root, part-0") || !strings.HasSuffix(out, "\nthe broker cancels the rest of its dependents and subtasks now\n") {
+		t.Errorf("%.100s ... %s", out, out[max(0, len(out)-100):])
 	}
 }

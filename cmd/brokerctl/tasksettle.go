@@ -233,11 +233,14 @@ cancels them too.`,
 				for _, b := range answer.GetTasks() {
 					ids = append(ids, b.GetId())
 				}
-				if answer.GetCancelled() == 0 {
+				if answer.GetCancelled() == 0 && !answer.GetMoreFollow() {
 					say(w, "%s is cancelled already", oneLine(args[0]))
 					return
 				}
 				say(w, "cancelled %s", oneLine(names(ids, int(answer.GetCancelled()))))
+				if answer.GetMoreFollow() {
+					say(w, "the broker cancels the rest of its dependents and subtasks now")
+				}
 			})
 		},
 	}

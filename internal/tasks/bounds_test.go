@@ -192,6 +192,7 @@ func TestCancelTask_ALargeCascadeContinuesAfterTheAnswer(t *testing.T) {
 	out, err := lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{TaskId: "root", Cascade: true, Reason: "why"})
 	check(t, err)
 	want(t, "cancelled in the answer", out.GetCancelled(), 1000)
+	want(t, "more follow", out.GetMoreFollow(), true)
 	lead.state(cancelled, "root", "part-000", "part-500")
 	wait, err := lead.WaitTasks(lead.ctx, &pb.WaitTasksRequest{TaskIds: []string{"last"}, Wait: durationpb.New(longWait)})
 	check(t, err)
@@ -202,6 +203,11 @@ func TestCancelTask_ALargeCascadeContinuesAfterTheAnswer(t *testing.T) {
 		}
 	}
 	want(t, "the reason", lead.task("last").GetError(), "why")
+	lead.create("small", "part: small")
+	out, err = lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{TaskId: "small", Cascade: true})
+	check(t, err)
+	want(t, "cancelled in the answer to a small cascade", out.GetCancelled(), 2)
+	want(t, "more follow a small cascade", out.GetMoreFollow(), false)
 }
 
 func TestClaimTask_LabelsAreFoundByAnIndex(t *testing.T) {

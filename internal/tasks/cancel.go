@@ -18,6 +18,7 @@ import (
 type Cancellation struct {
 	Tasks     []Brief // the named task first
 	Cancelled int     // before the answer
+	More      bool    // the backlog cancels others, if any are unfinished
 	Revision  int64
 }
 
@@ -51,7 +52,7 @@ func (t *Tasks) Cancel(ctx context.Context, c caller.Caller, req once.Request, i
 			}}
 		err := k.run()
 		if err == nil {
-			err = k.leave()
+			out.More, err = k.leave()
 		}
 		return err
 	})
@@ -116,12 +117,12 @@ func (k *cascadeRun) affected(f *front, limit int) ([]int64, error) {
 	return scanKeys(k.tx.Query(selectAffected, f.task, f.after, k.bound, limit, f.task, f.after, k.bound, limit, limit))
 }
 
-// leave leaves the rest to the backlog.
-func (k *cascadeRun) leave() error {
+// leave leaves the rest to the backlog, and reports whether there may be one.
+func (k *cascadeRun) leave() (more bool, err error) {
 	for _, f := range k.todo {
 		keys, err := k.affected(&f, 1)
 		if err != nil {
-			return err
+			return false, err
 		}
 		if len(keys) == 0 {
 			continue
@@ -129,10 +130,11 @@ func (k *cascadeRun) leave() error {
 		err = k.backlog.Add(k.tx, work.Chore{Kind: cascadeChore, Session: k.session.ID, Name: k.actor.Name,
 			Item: f.task, Bound: k.bound, After: f.after, Text: k.reason})
 		if err != nil {
-			return err
+			return false, err
 		}
+		more = true
 	}
-	return nil
+	return more, nil
 }
 
 // cascadeOn does the next page of a cascade: the chore Item is a cancelled task, Name is the agent
@@ -158,7 +160,8 @@ func (u *taskTx) cascadeOn(c *work.Chore) (more bool, err error) {
 		c.After, more = k.todo[0].after, true
 		k.todo = k.todo[1:]
 	}
-	return more, k.leave()
+	_, err = k.leave()
+	return more, err
 }
 
 // cancel cancels an unfinished task.

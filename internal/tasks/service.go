@@ -165,7 +165,8 @@ func (s *Service) CancelTask(ctx context.Context, in *pb.CancelTaskRequest) (*pb
 	if err != nil {
 		return nil, err
 	}
-	return &pb.CancelTaskResponse{Tasks: briefsProto(out.Tasks), Cancelled: int32(out.Cancelled), Revision: out.Revision}, nil
+	return &pb.CancelTaskResponse{Tasks: briefsProto(out.Tasks), Cancelled: int32(out.Cancelled), Revision: out.Revision,
+		MoreFollow: out.More}, nil
 }
 
 // RetryTask implements pb.TaskServiceServer.

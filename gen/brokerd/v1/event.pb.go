@@ -259,7 +259,7 @@ type PublishEventResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Revision int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
 	// How many subscribers the event reaches: the open SubscribeEvents streams whose filter chooses it, and the mailboxes that
-	// accepted its message.
+	// accept its message. Beyond 1,000 mailboxes, the broker sends the other copies after the answer, and a full one counts too.
 	Subscribers   int32 `protobuf:"varint,2,opt,name=subscribers,proto3" json:"subscribers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -243,7 +243,7 @@ type AcquireLocksRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A UUID. The same request again goes on waiting in the same place; once granted it gets the same answer, for an hour.
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// 1 to 1,000 paths of at most 1,024 bytes.
+	// 1 to 1,000 paths of at most 1,024 bytes and 64 segments, globs of at most 256 bytes; at most 128 KiB in all.
 	Paths []string `protobuf:"bytes,2,rep,name=paths,proto3" json:"paths,omitempty"`
 	Mode  LockMode `protobuf:"varint,3,opt,name=mode,proto3,enum=brokerd.v1.LockMode" json:"mode,omitempty"`
 	// How long to wait for the turn, at most 24 h; 0 = do not.

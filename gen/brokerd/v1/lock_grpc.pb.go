@@ -55,7 +55,10 @@ type LockServiceClient interface {
 	// AcquireLocks locks paths, all or none, under one fence; it waits for its turn as long as wait says. Asking again for what the owner
 	// holds returns the same fence; asking again for what it waits for, or with the same request_id, goes on waiting in the same place.
 	// ABORTED (DEADLOCK) names the circle. FAILED_PRECONDITION for a call whose place in the queue ends while it waits: given up (TICKET_RELEASED), taken
-	// by an operator (TICKET_REVOKED), lost with its agent (AGENT_NOT_REGISTERED). RESOURCE_EXHAUSTED (TOO_MANY_TICKETS, TOO_MANY_GLOBS) at the session's limits.
+	// by an operator (TICKET_REVOKED), lost with its agent (AGENT_NOT_REGISTERED). INVALID_ARGUMENT for paths beyond the limits of AcquireLocksRequest.
+	// RESOURCE_EXHAUSTED: TOO_MANY_LOCKS if the agent would hold or wait for more than 2,000 paths and tokens; TOO_MANY_TICKETS and
+	// TOO_MANY_GLOBS at the session's limits; LOCK_TOO_BROAD if the call would read more than 15,000 held paths, or compare more than
+	// 100,000 pairs of a named and a held path.
 	AcquireLocks(ctx context.Context, in *AcquireLocksRequest, opts ...grpc.CallOption) (*AcquireLocksResponse, error)
 	// ExtendLocks lets grants be held longer, counted from now, all or none. FAILED_PRECONDITION (LOCK_LOST) if the caller does not hold one.
 	ExtendLocks(ctx context.Context, in *ExtendLocksRequest, opts ...grpc.CallOption) (*ExtendLocksResponse, error)
@@ -68,7 +71,9 @@ type LockServiceClient interface {
 	// it. What is refused is answered with its error and does not end the stream. RESOURCE_EXHAUSTED (TOO_MANY_WAITS) for a request with wait while 1,000 of the
 	// stream have not been answered. When the stream ends, its requests are as calls that were broken off: ask again for what was not answered. UNAVAILABLE when the broker stops.
 	Lock(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[LockRequest, LockResponse], error)
-	// ForceReleaseLocks takes locks from their owners, who are told why by a message of type lock_revoked. Operators only.
+	// ForceReleaseLocks takes locks from their owners; a message of type lock_revoked tells them why. Operators only.
+	// RESOURCE_EXHAUSTED: TOO_MANY_RELEASES if the call would release more than 3,000 paths, each request counted as two more;
+	// LOCK_TOO_BROAD as for AcquireLocks.
 	ForceReleaseLocks(ctx context.Context, in *ForceReleaseLocksRequest, opts ...grpc.CallOption) (*ForceReleaseLocksResponse, error)
 }
 
@@ -171,7 +176,10 @@ type LockServiceServer interface {
 	// AcquireLocks locks paths, all or none, under one fence; it waits for its turn as long as wait says. Asking again for what the owner
 	// holds returns the same fence; asking again for what it waits for, or with the same request_id, goes on waiting in the same place.
 	// ABORTED (DEADLOCK) names the circle. FAILED_PRECONDITION for a call whose place in the queue ends while it waits: given up (TICKET_RELEASED), taken
-	// by an operator (TICKET_REVOKED), lost with its agent (AGENT_NOT_REGISTERED). RESOURCE_EXHAUSTED (TOO_MANY_TICKETS, TOO_MANY_GLOBS) at the session's limits.
+	// by an operator (TICKET_REVOKED), lost with its agent (AGENT_NOT_REGISTERED). INVALID_ARGUMENT for paths beyond the limits of AcquireLocksRequest.
+	// RESOURCE_EXHAUSTED: TOO_MANY_LOCKS if the agent would hold or wait for more than 2,000 paths and tokens; TOO_MANY_TICKETS and
+	// TOO_MANY_GLOBS at the session's limits; LOCK_TOO_BROAD if the call would read more than 15,000 held paths, or compare more than
+	// 100,000 pairs of a named and a held path.
 	AcquireLocks(context.Context, *AcquireLocksRequest) (*AcquireLocksResponse, error)
 	// ExtendLocks lets grants be held longer, counted from now, all or none. FAILED_PRECONDITION (LOCK_LOST) if the caller does not hold one.
 	ExtendLocks(context.Context, *ExtendLocksRequest) (*ExtendLocksResponse, error)
@@ -184,7 +192,9 @@ type LockServiceServer interface {
 	// it. What is refused is answered with its error and does not end the stream. RESOURCE_EXHAUSTED (TOO_MANY_WAITS) for a request with wait while 1,000 of the
 	// stream have not been answered. When the stream ends, its requests are as calls that were broken off: ask again for what was not answered. UNAVAILABLE when the broker stops.
 	Lock(grpc.BidiStreamingServer[LockRequest, LockResponse]) error
-	// ForceReleaseLocks takes locks from their owners, who are told why by a message of type lock_revoked. Operators only.
+	// ForceReleaseLocks takes locks from their owners; a message of type lock_revoked tells them why. Operators only.
+	// RESOURCE_EXHAUSTED: TOO_MANY_RELEASES if the call would release more than 3,000 paths, each request counted as two more;
+	// LOCK_TOO_BROAD as for AcquireLocks.
 	ForceReleaseLocks(context.Context, *ForceReleaseLocksRequest) (*ForceReleaseLocksResponse, error)
 	mustEmbedUnimplementedLockServiceServer()
 }

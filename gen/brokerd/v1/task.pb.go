@@ -1989,8 +1989,10 @@ type CancelTaskResponse struct {
 	// At most 1,000, the named task first.
 	Tasks []*TaskBrief `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
 	// How many were cancelled before the answer.
-	Cancelled     int32 `protobuf:"varint,2,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
-	Revision      int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	Cancelled int32 `protobuf:"varint,2,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
+	Revision  int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	// With cascade: more tasks may follow. The broker cancels them after the answer.
+	MoreFollow    bool `protobuf:"varint,4,opt,name=more_follow,json=moreFollow,proto3" json:"more_follow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2044,6 +2046,13 @@ func (x *CancelTaskResponse) GetRevision() int64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *CancelTaskResponse) GetMoreFollow() bool {
+	if x != nil {
+		return x.MoreFollow
+	}
+	return false
 }
 
 // RetryTaskRequest names a failed task.
@@ -2899,11 +2908,13 @@ const file_brokerd_v1_task_proto_rawDesc = "" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x17\n" +
 	"\atask_id\x18\x02 \x01(\tR\x06taskId\x12\x18\n" +
 	"\acascade\x18\x03 \x01(\bR\acascade\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"{\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\x9c\x01\n" +
 	"\x12CancelTaskResponse\x12+\n" +
 	"\x05tasks\x18\x01 \x03(\v2\x15.brokerd.v1.TaskBriefR\x05tasks\x12\x1c\n" +
 	"\tcancelled\x18\x02 \x01(\x05R\tcancelled\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x03R\brevision\"J\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\x12\x1f\n" +
+	"\vmore_follow\x18\x04 \x01(\bR\n" +
+	"moreFollow\"J\n" +
 	"\x10RetryTaskRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x17\n" +

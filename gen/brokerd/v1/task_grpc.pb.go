@@ -107,7 +107,7 @@ type TaskServiceClient interface {
 	// CancelTask cancels an unfinished task: its creator, an agent that may send directives, or an
 	// operator may; otherwise PERMISSION_DENIED (NOT_CREATOR). The holder gets a task_lost notice. FAILED_PRECONDITION (TASK_FINISHED) for a task that is DONE or FAILED; cancelling a
 	// CANCELLED task changes nothing. If cascade concerns more than 1,000 tasks, the broker cancels
-	// the rest after the answer.
+	// the rest after the answer (more_follow).
 	CancelTask(ctx context.Context, in *CancelTaskRequest, opts ...grpc.CallOption) (*CancelTaskResponse, error)
 	// RetryTask makes a FAILED task READY again, with all its attempts: its creator, an agent that may
 	// send directives, or an operator may; otherwise PERMISSION_DENIED (NOT_CREATOR).
@@ -319,7 +319,7 @@ type TaskServiceServer interface {
 	// CancelTask cancels an unfinished task: its creator, an agent that may send directives, or an
 	// operator may; otherwise PERMISSION_DENIED (NOT_CREATOR). The holder gets a task_lost notice. FAILED_PRECONDITION (TASK_FINISHED) for a task that is DONE or FAILED; cancelling a
 	// CANCELLED task changes nothing. If cascade concerns more than 1,000 tasks, the broker cancels
-	// the rest after the answer.
+	// the rest after the answer (more_follow).
 	CancelTask(context.Context, *CancelTaskRequest) (*CancelTaskResponse, error)
 	// RetryTask makes a FAILED task READY again, with all its attempts: its creator, an agent that may
 	// send directives, or an operator may; otherwise PERMISSION_DENIED (NOT_CREATOR).

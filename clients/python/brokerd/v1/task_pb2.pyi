@@ -330,7 +330,8 @@ class CancelTaskResponse(message.Message):
     def tasks(self) -> containers.RepeatedCompositeFieldContainer[TaskBrief]: ...
     cancelled: builtins.int
     revision: builtins.int
-    def __init__(self, *, tasks: Optional[Iterable[TaskBrief]] = ..., cancelled: Optional[builtins.int] = ..., revision: Optional[builtins.int] = ...) -> None: ...
+    more_follow: builtins.bool
+    def __init__(self, *, tasks: Optional[Iterable[TaskBrief]] = ..., cancelled: Optional[builtins.int] = ..., revision: Optional[builtins.int] = ..., more_follow: Optional[builtins.bool] = ...) -> None: ...
 
 
 class RetryTaskRequest(message.Message):

@@ -98,7 +98,7 @@ export type PublishEventResponse = Message<"brokerd.v1.PublishEventResponse"> & 
 
   /**
    * How many subscribers the event reaches: the open SubscribeEvents streams whose filter chooses it, and the mailboxes that
-   * accepted its message.
+   * accept its message. Beyond 1,000 mailboxes, the broker sends the other copies after the answer, and a full one counts too.
    *
    * @generated from field: int32 subscribers = 2;
    */

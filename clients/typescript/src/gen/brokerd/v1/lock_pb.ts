@@ -96,7 +96,7 @@ export type AcquireLocksRequest = Message<"brokerd.v1.AcquireLocksRequest"> & {
   requestId: string;
 
   /**
-   * 1 to 1,000 paths of at most 1,024 bytes.
+   * 1 to 1,000 paths of at most 1,024 bytes and 64 segments, globs of at most 256 bytes; at most 128 KiB in all.
    *
    * @generated from field: repeated string paths = 2;
    */
@@ -887,7 +887,10 @@ export const LockService: GenService<{
    * AcquireLocks locks paths, all or none, under one fence; it waits for its turn as long as wait says. Asking again for what the owner
    * holds returns the same fence; asking again for what it waits for, or with the same request_id, goes on waiting in the same place.
    * ABORTED (DEADLOCK) names the circle. FAILED_PRECONDITION for a call whose place in the queue ends while it waits: given up (TICKET_RELEASED), taken
-   * by an operator (TICKET_REVOKED), lost with its agent (AGENT_NOT_REGISTERED). RESOURCE_EXHAUSTED (TOO_MANY_TICKETS, TOO_MANY_GLOBS) at the session's limits.
+   * by an operator (TICKET_REVOKED), lost with its agent (AGENT_NOT_REGISTERED). INVALID_ARGUMENT for paths beyond the limits of AcquireLocksRequest.
+   * RESOURCE_EXHAUSTED: TOO_MANY_LOCKS if the agent would hold or wait for more than 2,000 paths and tokens; TOO_MANY_TICKETS and
+   * TOO_MANY_GLOBS at the session's limits; LOCK_TOO_BROAD if the call would read more than 15,000 held paths, or compare more than
+   * 100,000 pairs of a named and a held path.
    *
    * @generated from rpc brokerd.v1.LockService.AcquireLocks
    */
@@ -940,7 +943,9 @@ export const LockService: GenService<{
     output: typeof LockResponseSchema;
   },
   /**
-   * ForceReleaseLocks takes locks from their owners, who are told why by a message of type lock_revoked. Operators only.
+   * ForceReleaseLocks takes locks from their owners; a message of type lock_revoked tells them why. Operators only.
+   * RESOURCE_EXHAUSTED: TOO_MANY_RELEASES if the call would release more than 3,000 paths, each request counted as two more;
+   * LOCK_TOO_BROAD as for AcquireLocks.
    *
    * @generated from rpc brokerd.v1.LockService.ForceReleaseLocks
    */
