@@ -152,14 +152,19 @@ func floor(q store.Querier, session int64) (incarnation int64, err error) {
 	return incarnation, err
 }
 
-// Erase removes some agents of a session that is being deleted, with what belongs to them. It reports
-// whether there may be more.
-func (r *Registry) Erase(tx *store.Tx, session int64, _ int) (more bool, err error) {
-	agents, err := someAgents(tx, session)
+// Erase removes up to limit agents of a session that is being deleted, with what belongs to them. It
+// reports whether there may be more.
+func (r *Registry) Erase(tx *store.Tx, session int64, limit int) (more bool, err error) {
+	agents, err := someAgents(tx, session, limit)
 	if err != nil {
 		return false, fmt.Errorf("remove agents: %w", err)
 	}
+	r.known.Clear(tx)
+	page := work.NewPage(tx)
 	for _, id := range agents {
+		if page.Full() {
+			return true, nil
+		}
 		// An agent has at most 20 checkpoints, and up to 1,000 losses only if it has failed.
 		for _, statement := range []string{deleteLosses, deleteCheckpoints, deleteAgent} {
 			if _, err := tx.Exec(statement, id); err != nil {
@@ -167,15 +172,11 @@ func (r *Registry) Erase(tx *store.Tx, session int64, _ int) (more bool, err err
 			}
 		}
 	}
-	r.known.Clear(tx)
-	return len(agents) > 0, nil
+	return len(agents) == limit, nil
 }
 
-// erasePage is how many agents Erase removes at once.
-const erasePage = 5
-
-func someAgents(q store.Querier, session int64) (found []int64, err error) {
-	rows := q.Query(selectSome, session, erasePage)
+func someAgents(q store.Querier, session int64, limit int) (found []int64, err error) {
+	rows := q.Query(selectSome, session, limit)
 	defer rows.Close()
 	for rows.Next() {
 		var id int64
@@ -187,14 +188,8 @@ func someAgents(q store.Querier, session int64) (found []int64, err error) {
 	return found, rows.Err()
 }
 
-// Forget removes what is left of the agents of a session.
+// Forget removes the highest incarnation of a session without agents.
 func (r *Registry) Forget(tx *store.Tx, session int64) error {
-	for more := true; more; {
-		var err error
-		if more, err = r.Erase(tx, session, erasePage); err != nil {
-			return err
-		}
-	}
 	_, err := tx.Exec(deleteFloor, session)
 	return err
 }

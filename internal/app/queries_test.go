@@ -48,7 +48,6 @@ var scans = map[string]string{
 	"handoffs.invariants":        "CheckDatabase",
 	"locks.checkPaths":           "CheckDatabase",
 	"locks.countAll":             "waiting tickets alone, of which there are few",
-	"locks.deleteTickets":        "at the end of a session; waiting tickets alone",
 	"locks.restartHolds":         "once, at the start",
 	"locks.selectClosings":       "once, at the start; closed sessions that still have locks alone",
 	"locks.selectOwnedCounts":    "once, at the start",

@@ -47,11 +47,13 @@ func (k kept) All(q store.Querier) ([]retention.Session, error) {
 	return list, err
 }
 
-// Delete implements retention.Sessions. The session's credentials end with it.
+// Erase implements retention.Sessions. The session's credentials end with it.
+func (k kept) Erase(tx *store.Tx, session int64, limit int) (bool, error) {
+	return k.grants.EndSession(tx, session, limit)
+}
+
+// Delete implements retention.Sessions.
 func (k kept) Delete(tx *store.Tx, session int64, source, archive string) (int64, error) {
-	if err := k.grants.EndSession(tx, session); err != nil {
-		return 0, err
-	}
 	return k.sessions.Delete(tx, session, source, archive)
 }
 
@@ -85,8 +87,8 @@ func (k keptMessages) Remove(tx *store.Tx, messages []retention.Message) error {
 }
 
 // Erase implements retention.Messages.
-func (k keptMessages) Erase(tx *store.Tx, messages []retention.Message) error {
-	return k.Broker.Erase(tx, standings(messages))
+func (k keptMessages) Erase(tx *store.Tx, messages []retention.Message, limit int) (int, error) {
+	return k.Broker.Erase(tx, standings(messages), limit)
 }
 
 func standings(messages []retention.Message) []broker.Standing {
@@ -134,9 +136,9 @@ func parts(registry *agents.Registry, post *broker.Broker, keys *state.Keys, hel
 			Erase: eraseAgents(registry), Forget: registry.Forget,
 		},
 		{File: "checkpoints.jsonl", Lines: registry.CheckpointRecords},
-		{File: "channels.jsonl", Lines: post.ChannelRecords},
+		{File: "channels.jsonl", Lines: post.ChannelRecords, Erase: post.EraseMailboxes},
 		{File: "state.jsonl", Lines: keys.Records, Erase: keys.Erase, Forget: keys.Forget},
-		{File: "locks.jsonl", Lines: held.Records, Erase: held.Erase, Forget: held.Forget},
+		{File: "locks.jsonl", Lines: held.Records, Erase: held.Erase},
 	}
 }
 
@@ -153,5 +155,5 @@ func eraseAgents(registry *agents.Registry) func(*store.Tx, int64, int) (bool, e
 
 // typePart is the message types that a session has registered.
 func typePart(kinds *catalog.Catalog) retention.Part {
-	return retention.Part{File: "types.jsonl", Lines: kinds.Records, Forget: kinds.Forget}
+	return retention.Part{File: "types.jsonl", Lines: kinds.Records, Erase: kinds.Erase}
 }

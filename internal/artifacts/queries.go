@@ -192,8 +192,9 @@ DELETE FROM artifact_versions WHERE revision = ?`
 const deleteContents = `
 DELETE FROM artifact_contents WHERE session = ? AND sha256 <= ?`
 
-const deleteArtifacts = `
-DELETE FROM artifacts WHERE session = ?`
+const deleteSomeArtifacts = `
+DELETE FROM artifacts
+WHERE (session, name) IN (SELECT session, name FROM artifacts WHERE session = ? LIMIT ?)`
 
 const deleteUsage = `
 DELETE FROM artifact_usage WHERE session = ?`

@@ -296,8 +296,8 @@ func (r *Repository) Remove(tx *store.Tx, session int64, revisions []int64) erro
 	return t.settle(losses, int64(len(revisions)), freed)
 }
 
-// Erase removes some of the versions, or after them of the contents, of a session that is being
-// deleted. It reports whether there may be more.
+// Erase removes some of the versions, or after them of the contents, or after these of the names, of a
+// session that is being deleted. It reports whether there may be more.
 func (r *Repository) Erase(tx *store.Tx, session int64, limit int) (more bool, err error) {
 	revisions, err := revisionsOf(tx, session, limit)
 	if err != nil {
@@ -312,8 +312,12 @@ func (r *Repository) Erase(tx *store.Tx, session int64, limit int) (more bool, e
 		return true, nil
 	}
 	sums, err := contentsAfter(tx, session, "", limit)
-	if err != nil || len(sums) == 0 {
+	if err != nil {
 		return false, err
+	}
+	if len(sums) == 0 {
+		left, err := tx.ExecPage(limit, []string{deleteSomeArtifacts}, session)
+		return left == 0, err
 	}
 	r.drop(tx, sums)
 	_, err = tx.Exec(deleteContents, session, sums[len(sums)-1])
@@ -333,18 +337,10 @@ func revisionsOf(tx *store.Tx, session int64, limit int) (revisions []int64, err
 	return revisions, rows.Err()
 }
 
-// Forget removes all rows of a session.
+// Forget removes the sums of a session without artifacts.
 func (r *Repository) Forget(tx *store.Tx, session int64) error {
-	for more := true; more; {
-		var err error
-		if more, err = r.Erase(tx, session, pageFiles); err != nil {
-			return fmt.Errorf("remove artifacts: %w", err)
-		}
-	}
-	for _, statement := range []string{deleteArtifacts, deleteUsage} {
-		if _, err := tx.Exec(statement, session); err != nil {
-			return fmt.Errorf("remove artifacts: %w", err)
-		}
+	if _, err := tx.Exec(deleteUsage, session); err != nil {
+		return fmt.Errorf("remove artifacts: %w", err)
 	}
 	return nil
 }

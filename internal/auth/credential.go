@@ -178,22 +178,23 @@ func (r *Registry) Revoke(ctx context.Context, req once.Request, id, reason stri
 	return c, nil
 }
 
-// EndSession revokes the credentials of a session that is deleted.
-func (r *Registry) EndSession(tx *store.Tx, session int64) error {
-	var all []Credential
-	err := read(tx.Query(selectOfSession, session), func(c Credential, _ []byte) error {
-		all = append(all, c)
+// EndSession revokes up to limit credentials of a session that is being deleted, and reports whether
+// there may be more.
+func (r *Registry) EndSession(tx *store.Tx, session int64, limit int) (more bool, err error) {
+	var some []Credential
+	err = read(tx.Query(selectOfSession, session, limit), func(c Credential, _ []byte) error {
+		some = append(some, c)
 		return nil
 	})
 	if err != nil {
-		return err
+		return false, err
 	}
-	for i := range all {
-		if err := r.endNow(tx, &all[i], Revoked, "its session "+all[i].Session+" was deleted"); err != nil {
-			return err
+	for i := range some {
+		if err := r.endNow(tx, &some[i], Revoked, "its session "+some[i].Session+" was deleted"); err != nil {
+			return false, err
 		}
 	}
-	return nil
+	return len(some) == limit, nil
 }
 
 // endNow ends an active credential, with an event.

@@ -56,7 +56,8 @@ FROM credentials ORDER BY id`
 const selectOfSession = `
 SELECT ` + credentialColumns + `, secret_sha256
 FROM credentials WHERE session_id = ? AND state = 1
-ORDER BY id`
+ORDER BY id
+LIMIT ?`
 
 const listCredentials = `
 SELECT ` + credentialColumns + `, secret_sha256

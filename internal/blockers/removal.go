@@ -65,7 +65,11 @@ func (b *Board) Erase(tx *store.Tx, session int64, limit int) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	page := work.NewPage(tx)
 	for _, id := range ids {
+		if page.Full() {
+			return true, nil
+		}
 		for _, statement := range []string{deleteAcknowledgers, deleteBlocker} {
 			if _, err := tx.Exec(statement, id); err != nil {
 				return false, fmt.Errorf("remove blocker: %w", err)

@@ -6,11 +6,13 @@ import (
 
 	"brokerd/internal/fault"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
-// Messages that are finished are removed some day, with all that refers to them. Whoever adds a table that does adds it here.
+// Retention removes finished messages with all rows that refer to them, and the deletion of a session removes all messages.
+// Each table with such rows is in both of the lists below.
 
-// ofMessages removes what belongs to messages from one revision to another.
+// ofMessages removes messages from one revision to another, with what belongs to them.
 var ofMessages = [...]string{
 	`DELETE FROM questions WHERE message BETWEEN ? AND ?`,
 	`DELETE FROM message_artifacts WHERE message BETWEEN ? AND ?`,
@@ -20,18 +22,47 @@ var ofMessages = [...]string{
 	`DELETE FROM messages WHERE revision BETWEEN ? AND ?`,
 }
 
-// ofSessions removes what a session has beside messages; the argument is its row id. What refers to mailboxes goes before these.
-var ofSessions = [...]string{
-	`DELETE FROM threads WHERE session = ?`,
-	`DELETE FROM reranks WHERE session = ?`,
-	deleteDepartures,
-	`DELETE FROM halts WHERE agent IN (SELECT id FROM mailboxes WHERE session = ?)`,
-	`DELETE FROM breakers WHERE agent IN (SELECT id FROM mailboxes WHERE session = ?)`,
-	`DELETE FROM subscriptions WHERE channel IN (SELECT id FROM mailboxes WHERE session = ?)`,
-	`DELETE FROM channels WHERE mailbox IN (SELECT id FROM mailboxes WHERE session = ?)`,
-	`DELETE FROM producers WHERE session = ?`,
-	`DELETE FROM mailboxes WHERE session = ?`,
+// someOfMessages removes as many rows of ofMessages as the last argument says. A message has up to 9,500 deliveries, each with
+// up to 100 attempts. Its own row is the last one.
+var someOfMessages = [...]string{
+	`DELETE FROM questions WHERE message IN (SELECT message FROM questions WHERE message BETWEEN ? AND ? LIMIT ?)`,
+	`DELETE FROM message_artifacts
+		WHERE (session, artifact, message) IN (
+			SELECT session, artifact, message FROM message_artifacts WHERE message BETWEEN ? AND ? LIMIT ?)`,
+	`DELETE FROM resends
+		WHERE (message, mailbox) IN (SELECT message, mailbox FROM resends WHERE message BETWEEN ? AND ? LIMIT ?)`,
+	`DELETE FROM attempts
+		WHERE (message, mailbox, claim) IN (
+			SELECT message, mailbox, claim FROM attempts WHERE message BETWEEN ? AND ? LIMIT ?)`,
+	`DELETE FROM deliveries
+		WHERE (message, mailbox) IN (SELECT message, mailbox FROM deliveries WHERE message BETWEEN ? AND ? LIMIT ?)`,
+	`DELETE FROM messages WHERE revision IN (SELECT revision FROM messages WHERE revision BETWEEN ? AND ? LIMIT ?)`,
 }
+
+// someOfSessions removes some rows that a session has beside messages and mailboxes. Its arguments are the row id of the session
+// and the number of rows.
+var someOfSessions = [...]string{
+	`DELETE FROM threads WHERE (session, thread) IN (SELECT session, thread FROM threads WHERE session = ? LIMIT ?)`,
+	`DELETE FROM producers WHERE id IN (SELECT id FROM producers WHERE session = ? LIMIT ?)`,
+}
+
+// someOfMailboxes removes some rows of which a mailbox may have many.
+var someOfMailboxes = [...]string{
+	`DELETE FROM subscriptions
+		WHERE (channel, agent) IN (SELECT channel, agent FROM subscriptions WHERE channel = ? LIMIT ?)`,
+}
+
+// ofMailboxes removes a mailbox, and the rows that refer to it.
+var ofMailboxes = [...]string{
+	`DELETE FROM departures WHERE mailbox = ?`,
+	deleteHalt,
+	deleteBreaker,
+	`DELETE FROM channels WHERE mailbox = ?`,
+	`DELETE FROM mailboxes WHERE id = ?`,
+}
+
+const selectSomeMailboxes = `
+	SELECT id FROM mailboxes WHERE session = ? LIMIT ?`
 
 // Queries of what is to be removed. Of times the low halves are added up, which cannot overflow.
 const (
@@ -164,7 +195,14 @@ func (b *Broker) Remove(tx *store.Tx, messages []Standing) error {
 			return fault.New(fault.Conflict, "CHANGED", "a message that was to be removed has changed")
 		}
 	}
-	return b.Erase(tx, messages)
+	for i := range messages {
+		for _, statement := range ofMessages {
+			if _, err := tx.Exec(statement, messages[i].First, messages[i].Last); err != nil {
+				return fmt.Errorf("remove messages: %w", err)
+			}
+		}
+	}
+	return nil
 }
 
 // unchanged reports whether all messages of a stretch are finished and stand as they did.
@@ -176,30 +214,61 @@ func unchanged(tx *store.Tx, s *Standing) (bool, error) {
 	return finished && count == s.Messages && deliveries == s.Deliveries && sums == s.Sums, err
 }
 
-// Erase removes messages whatever their standing, with all that belongs to them.
-func (b *Broker) Erase(tx *store.Tx, messages []Standing) error {
+// Erase removes messages of a session that is being deleted, whatever their standing, with all that belongs to them: up to limit
+// rows. It returns how many of the standings it has removed whole. The next call continues with the others.
+func (b *Broker) Erase(tx *store.Tx, messages []Standing, limit int) (removed int, err error) {
 	for i := range messages {
-		for _, statement := range ofMessages {
-			if _, err := tx.Exec(statement, messages[i].First, messages[i].Last); err != nil {
-				return fmt.Errorf("remove messages: %w", err)
-			}
+		limit, err = tx.ExecPage(limit, someOfMessages[:], messages[i].First, messages[i].Last)
+		if err != nil {
+			return i, fmt.Errorf("remove messages: %w", err)
+		}
+		if limit == 0 {
+			return i, nil
 		}
 	}
-	return nil
+	return len(messages), nil
 }
 
-// Forget removes what a session has beside its messages, which must be gone: mailboxes, channels, subscriptions.
-func (b *Broker) Forget(tx *store.Tx, session int64) error {
-	for _, statement := range ofSessions {
-		if _, err := tx.Exec(statement, session); err != nil {
-			return fmt.Errorf("remove mailboxes: %w", err)
-		}
+// EraseMailboxes removes up to limit of the rows that a session has beside its messages, which must be removed: threads and
+// producers, and after them mailboxes with their channels and subscriptions. It reports whether there may be more.
+func (b *Broker) EraseMailboxes(tx *store.Tx, session int64, limit int) (more bool, err error) {
+	if more, err = b.eraseMailboxes(tx, session, limit); err != nil {
+		return false, fmt.Errorf("remove mailboxes: %w", err)
+	}
+	return more, nil
+}
+
+func (b *Broker) eraseMailboxes(tx *store.Tx, session int64, limit int) (more bool, err error) {
+	if _, err := tx.Exec(deleteRerank, session); err != nil {
+		return false, err
+	}
+	if left, err := tx.ExecPage(limit, someOfSessions[:], session); left == 0 || err != nil {
+		return true, err
+	}
+	boxes, err := store.Collect(tx.Query(selectSomeMailboxes, session, limit),
+		func(r *store.Rows) (id int64, err error) { return id, r.Scan(&id) })
+	if err != nil || len(boxes) == 0 {
+		return false, err
 	}
 	b.boxIDs.Clear(tx)
 	b.audience.Clear(tx)
 	b.vacancies.Clear(tx)
 	b.gates.Clear(tx)
-	return nil
+	page := work.NewPage(tx)
+	for _, box := range boxes {
+		if page.Full() {
+			return true, nil
+		}
+		if left, err := tx.ExecPage(limit, someOfMailboxes[:], box); left == 0 || err != nil {
+			return true, err
+		}
+		for _, statement := range ofMailboxes {
+			if _, err := tx.Exec(statement, box); err != nil {
+				return false, err
+			}
+		}
+	}
+	return len(boxes) == limit, nil
 }
 
 // ChannelsKept returns the channels that have a time of their own for which messages are kept, by session and name.

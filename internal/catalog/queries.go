@@ -36,6 +36,7 @@ const (
 			aliases = excluded.aliases, title = excluded.title, sender = excluded.sender, recipient = excluded.recipient,
 			example = excluded.example, schema = excluded.schema, registered_by = excluded.registered_by,
 			registered_at = excluded.registered_at, revision = excluded.revision`
-	deleteTypes = `
-		DELETE FROM message_types WHERE session = ?`
+	deleteSomeTypes = `
+		DELETE FROM message_types
+		WHERE (session, name) IN (SELECT session, name FROM message_types WHERE session = ? LIMIT ?)`
 )

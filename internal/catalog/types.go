@@ -123,13 +123,15 @@ func (c *Catalog) Records(
 	return lines, last, nil
 }
 
-// Forget removes the registered types of a session that is deleted.
-func (c *Catalog) Forget(tx *store.Tx, session int64) error {
+// Erase removes up to limit registered types of a session that is being deleted, and reports whether
+// there may be more.
+func (c *Catalog) Erase(tx *store.Tx, session int64, limit int) (more bool, err error) {
 	c.drop(tx)
-	if _, err := tx.Exec(deleteTypes, session); err != nil {
-		return fmt.Errorf("remove message types: %w", err)
+	left, err := tx.ExecPage(limit, []string{deleteSomeTypes}, session)
+	if err != nil {
+		return false, fmt.Errorf("remove message types: %w", err)
 	}
-	return nil
+	return left == 0, nil
 }
 
 // orNull returns JSON text, and null for none.

@@ -79,9 +79,9 @@ func EndCursors(tx *store.Tx, session int64, owner string) error {
 // EraseCursors removes up to limit cursors of a session that is being deleted, and reports whether
 // there may be more.
 func EraseCursors(tx *store.Tx, session int64, limit int) (more bool, err error) {
-	n, err := tx.Exec(deleteSomeCursors, session, limit)
+	left, err := tx.ExecPage(limit, []string{deleteSomeCursors}, session)
 	if err != nil {
 		return false, fmt.Errorf("remove cursors: %w", err)
 	}
-	return n >= int64(limit), nil
+	return left == 0, nil
 }

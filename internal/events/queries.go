@@ -135,8 +135,5 @@ DELETE FROM events WHERE revision IN (SELECT value FROM json_each(?))`
 const deleteEventsBetween = `
 DELETE FROM events WHERE revision BETWEEN ? AND ? AND session = ?`
 
-const deleteCursors = `
-DELETE FROM cursors WHERE session = ?`
-
 const deleteFloor = `
 DELETE FROM floors WHERE session = ?`

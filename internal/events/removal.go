@@ -41,15 +41,12 @@ func (l *Log) RaiseFloor(tx *store.Tx, session, revision int64) error {
 	return nil
 }
 
-// Forget removes the cursors of a session and the note of its removed events. Subscriptions to the
-// session end.
+// Forget removes the note of a session's removed events. Subscriptions to the session end.
 func (l *Log) Forget(tx *store.Tx, session int64) error {
 	l.note(note{session: session})
 	tx.OnCommit(l.committed)
-	for _, statement := range []string{deleteCursors, deleteFloor} {
-		if _, err := tx.Exec(statement, session); err != nil {
-			return fmt.Errorf("forget session: %w", err)
-		}
+	if _, err := tx.Exec(deleteFloor, session); err != nil {
+		return fmt.Errorf("forget session: %w", err)
 	}
 	return nil
 }

@@ -198,7 +198,9 @@ func (r *record) fill(o Owner, role string, c *claim, reason string, maxHold tim
 }
 
 // Erase removes some of the grants, tickets and tokens of a session that is being deleted, and reports
-// whether there may be more.
+// whether there may be more. The row of a token stays until then: the longest hold that its first
+// acquirer has set, the revision of its last change and the time of its last release outlive its
+// grants, and no fence depends on it.
 func (t *Table) Erase(tx *store.Tx, session int64, limit int) (more bool, err error) {
 	u, err := t.turn(tx, session)
 	if err != nil {
@@ -213,30 +215,18 @@ func (t *Table) Erase(tx *store.Tx, session int64, limit int) (more bool, err er
 		}
 		u.spent += grantCost
 	}
-	for u.spent < closePage {
+	for len(u.view.queue.tickets) == 0 && u.spent < closePage {
 		g, err := findGrant(tx, selectAll, session, 0, 1)
 		if err != nil {
 			return false, err
 		}
 		if g == nil {
-			n, err := tx.Exec(deleteSomeTokens, session, limit)
-			return n >= int64(limit), err
+			left, err := tx.ExecPage(limit, []string{deleteSomeTokens, deleteSomeFirsts}, session)
+			return left == 0, err
 		}
 		if err := u.remove(g); err != nil {
 			return false, err
 		}
 	}
 	return true, nil
-}
-
-// Forget removes what is left of the locks, tokens and tickets of a session, which is closed.
-func (t *Table) Forget(tx *store.Tx, session int64) error {
-	for _, statement := range []string{deletePaths, deleteGrants, deleteTickets, deleteTokens, deleteFirsts, deleteClosing} {
-		if _, err := tx.Exec(statement, session); err != nil {
-			return err
-		}
-	}
-	t.queues.Clear(tx)
-	t.broad.Clear(tx)
-	return nil
 }

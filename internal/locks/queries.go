@@ -206,15 +206,6 @@ WHERE session = ? AND fence > ?
 ORDER BY fence
 LIMIT ?`
 
-const deletePaths = `
-DELETE FROM lock_paths WHERE session = ?`
-
-const deleteGrants = `
-DELETE FROM lock_grants WHERE session = ?`
-
-const deleteTickets = `
-DELETE FROM lock_tickets WHERE session = ?`
-
 const selectEvery = grantColumns + `
 WHERE fence > ?
 ORDER BY fence

@@ -63,11 +63,9 @@ DELETE FROM lock_firsts WHERE session = ? AND token = ? AND agent = ?`
 const deleteAgentsFirsts = `
 DELETE FROM lock_firsts WHERE session = ? AND agent = ?`
 
-const deleteFirsts = `
-DELETE FROM lock_firsts WHERE session = ?`
-
-const deleteTokens = `
-DELETE FROM lock_tokens WHERE session = ?`
+const deleteSomeFirsts = `
+DELETE FROM lock_firsts
+WHERE (session, token, agent) IN (SELECT session, token, agent FROM lock_firsts WHERE session = ? LIMIT ?)`
 
 // The join runs from the tokens to who holds them.
 const selectTokens = `

@@ -140,6 +140,8 @@ func (s *stock) All(store.Querier) ([]retention.Session, error) {
 	return []retention.Session{{ID: 1, Name: "default", KeepMessages: s.keep, Record: record}}, nil
 }
 
+func (s *stock) Erase(*store.Tx, int64, int) (bool, error) { return false, nil }
+
 func (s *stock) Delete(tx *store.Tx, _ int64, _, archive string) (int64, error) {
 	tx.OnCommit(func() { s.deleted <- archive })
 	return tx.NextRevision(), nil
@@ -181,10 +183,10 @@ func (stockMessages) Remove(tx *store.Tx, messages []retention.Message) error {
 	return nil
 }
 
-func (m stockMessages) Erase(tx *store.Tx, messages []retention.Message) error {
-	return m.Remove(tx, messages)
+func (m stockMessages) Erase(tx *store.Tx, messages []retention.Message, _ int) (int, error) {
+	return len(messages), m.Remove(tx, messages)
 }
-func (stockMessages) Forget(*store.Tx, int64) error            { return nil }
+
 func (stockMessages) AwaitClosed(context.Context, int64) error { return nil }
 func (stockMessages) ChannelsKept(store.Querier) (map[int64]map[string]time.Duration, error) {
 	return nil, nil

@@ -172,64 +172,94 @@ func (f *folder) close() error {
 	return err
 }
 
+// errMore says that rows have arrived since the pages that removed those of their kind.
+var errMore = errors.New("the session has further rows")
+
 // finish removes the rows, the archive files and in the end the session itself. It may have been interrupted anywhere before.
 func (k *Keeper) finish(ctx context.Context, s Session, del deletion, req once.Request) (Deleted, error) {
-	if err := k.eraseMessages(ctx, s.ID); err != nil {
-		return Deleted{}, err
-	}
-	if err := k.eraseEvents(ctx, s.ID); err != nil {
-		return Deleted{}, err
-	}
-	if err := k.eraseParts(ctx, s.ID); err != nil {
-		return Deleted{}, err
-	}
-	if err := k.eraseEvents(ctx, s.ID); err != nil { // of what a feature has finished meanwhile
-		return Deleted{}, err
-	}
-	if err := k.removeArchive(s.Name); err != nil {
-		return Deleted{}, err
-	}
-	var d Deleted
-	err := k.Store.Write(ctx, func(tx *store.Tx) error {
-		_, err := req.Do(tx, &d, func() (err error) {
-			d.Archive = del.archive
-			d.Revision, err = k.forget(tx, del)
+	for {
+		if err := k.erase(ctx, s); err != nil {
+			return Deleted{}, err
+		}
+		var d Deleted
+		err := k.Store.Write(ctx, func(tx *store.Tx) error {
+			_, err := req.Do(tx, &d, func() (err error) {
+				d.Archive = del.archive
+				d.Revision, err = k.forget(tx, del)
+				return err
+			})
 			return err
 		})
+		if !errors.Is(err, errMore) {
+			return d, err
+		}
+	}
+}
+
+// erase removes all but the last rows of a session, in pages, and its archive files.
+func (k *Keeper) erase(ctx context.Context, s Session) error {
+	if err := k.eraseMessages(ctx, s.ID); err != nil {
 		return err
-	})
-	return d, err
+	}
+	if err := k.eraseEvents(ctx, s.ID); err != nil {
+		return err
+	}
+	for _, p := range k.Parts {
+		if err := k.erasePages(ctx, s.ID, p.Erase); err != nil {
+			return err
+		}
+	}
+	if err := k.erasePages(ctx, s.ID, k.Sessions.Erase); err != nil {
+		return err
+	}
+	if err := k.eraseEvents(ctx, s.ID); err != nil { // of what a feature has finished meanwhile
+		return err
+	}
+	if err := k.removeArchive(s.Name); err != nil {
+		return err
+	}
+	return k.erasePages(ctx, s.ID, eraseArchives)
 }
 
 func (k *Keeper) eraseMessages(ctx context.Context, session int64) error {
-	for {
+	for after := int64(0); ; {
 		began := k.Clock.Now()
 		var page []Message
 		err := k.Store.Read(ctx, func(snap *store.Snapshot) (err error) {
-			page, err = k.Messages.Standings(snap, session, 0, pageItems, false)
+			page, err = k.Messages.Standings(snap, session, after, pageItems, false)
 			return err
 		})
 		if err != nil || len(page) == 0 {
 			return err
 		}
-		if err := k.Store.Write(ctx, func(tx *store.Tx) error { return k.Messages.Erase(tx, page) }); err != nil {
-			return err
-		}
-		if err := k.seam(); err != nil {
-			return err
-		}
-		if err := k.rest(ctx, k.Clock.Since(began), 1); err != nil {
-			return err
+		after = page[len(page)-1].Last
+		for len(page) > 0 {
+			var removed int
+			err := k.Store.Write(ctx, func(tx *store.Tx) (err error) {
+				removed, err = k.Messages.Erase(tx, page, pageRows)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			page = page[removed:]
+			if err := k.seam(); err != nil {
+				return err
+			}
+			if err := k.rest(ctx, k.Clock.Since(began), 1); err != nil {
+				return err
+			}
+			began = k.Clock.Now()
 		}
 	}
 }
 
 func (k *Keeper) eraseEvents(ctx context.Context, session int64) error {
-	for {
+	for after := int64(0); ; {
 		began := k.Clock.Now()
 		var revisions []int64
 		err := k.Store.Read(ctx, func(snap *store.Snapshot) error {
-			page, err := k.Events.After(snap, session, 0, pageItems, pageBytes)
+			page, err := k.Events.After(snap, session, after, pageItems, pageBytes)
 			for _, e := range page {
 				revisions = append(revisions, e.Revision)
 			}
@@ -238,6 +268,7 @@ func (k *Keeper) eraseEvents(ctx context.Context, session int64) error {
 		if err != nil || len(revisions) == 0 {
 			return err
 		}
+		after = revisions[len(revisions)-1]
 		if err := k.Store.Write(ctx, func(tx *store.Tx) error { return k.Events.Remove(tx, session, revisions) }); err != nil {
 			return err
 		}
@@ -247,24 +278,28 @@ func (k *Keeper) eraseEvents(ctx context.Context, session int64) error {
 	}
 }
 
-// eraseParts removes what a session has so much of that it cannot go at once.
-func (k *Keeper) eraseParts(ctx context.Context, session int64) error {
-	for _, p := range k.Parts {
-		for more := p.Erase != nil; more; {
-			began := k.Clock.Now()
-			err := k.Store.Write(ctx, func(tx *store.Tx) (err error) {
-				more, err = p.Erase(tx, session, pageItems)
-				return err
-			})
-			if err != nil {
-				return err
-			}
-			if err := k.rest(ctx, k.Clock.Since(began), 1); err != nil {
-				return err
-			}
+// erasePages removes rows of a session, each page in a separate function. A nil function removes none.
+func (k *Keeper) erasePages(ctx context.Context, session int64, erase func(*store.Tx, int64, int) (bool, error)) error {
+	for more := erase != nil; more; {
+		began := k.Clock.Now()
+		err := k.Store.Write(ctx, func(tx *store.Tx) (err error) {
+			more, err = erase(tx, session, pageItems)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if err := k.rest(ctx, k.Clock.Since(began), 1); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// eraseArchives removes up to limit rows about the archive files of a session.
+func eraseArchives(tx *store.Tx, session int64, limit int) (more bool, err error) {
+	left, err := tx.ExecPage(limit, []string{deleteSomeArchives}, session)
+	return left == 0, err
 }
 
 // removeArchive removes the archive files of a session, which its export contains. Other files in the
@@ -298,8 +333,23 @@ func (k *Keeper) archives(file string) bool {
 	return ours && strings.HasSuffix(file, suffix)
 }
 
-// forget removes the last rows of a session.
+// forget removes the last rows of a session. It returns errMore, and its changes are undone, if these are more than a page.
 func (k *Keeper) forget(tx *store.Tx, del deletion) (int64, error) {
+	erasers := []func(*store.Tx, int64, int) (bool, error){k.Sessions.Erase, eraseArchives}
+	for _, p := range k.Parts {
+		if p.Erase != nil {
+			erasers = append(erasers, p.Erase)
+		}
+	}
+	for _, erase := range erasers {
+		more, err := erase(tx, del.session, pageItems)
+		if err != nil {
+			return 0, err
+		}
+		if more || tx.Changed() > pageRows {
+			return 0, errMore
+		}
+	}
 	for _, p := range k.Parts {
 		if p.Forget == nil {
 			continue
@@ -308,16 +358,11 @@ func (k *Keeper) forget(tx *store.Tx, del deletion) (int64, error) {
 			return 0, err
 		}
 	}
-	if err := k.Messages.Forget(tx, del.session); err != nil {
-		return 0, err
-	}
 	if err := k.Events.Forget(tx, del.session); err != nil {
 		return 0, err
 	}
-	for _, statement := range []string{deleteArchives, deleteDeletion} {
-		if _, err := tx.Exec(statement, del.session); err != nil {
-			return 0, err
-		}
+	if _, err := tx.Exec(deleteDeletion, del.session); err != nil {
+		return 0, err
 	}
 	return k.Sessions.Delete(tx, del.session, del.source, filepath.ToSlash(del.archive))
 }

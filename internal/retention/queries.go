@@ -28,8 +28,9 @@ const (
 	upsertArchive = `
 		INSERT INTO archives (session, file, bytes, lines) VALUES (?, ?, ?, ?)
 		ON CONFLICT (session, file) DO UPDATE SET bytes = excluded.bytes, lines = excluded.lines`
-	deleteArchives = `
-		DELETE FROM archives WHERE session = ?`
+	deleteSomeArchives = `
+		DELETE FROM archives
+		WHERE (session, file) IN (SELECT session, file FROM archives WHERE session = ? LIMIT ?)`
 
 	selectDeletions = `
 		SELECT session, archive, source FROM deletions ORDER BY session`

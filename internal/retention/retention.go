@@ -35,6 +35,8 @@ type Session struct {
 type Sessions interface {
 	// All returns all of them.
 	All(q store.Querier) ([]Session, error)
+	// Erase ends up to limit credentials of a session that is being deleted, and reports whether there may be more.
+	Erase(tx *store.Tx, session int64, limit int) (bool, error)
 	// Delete removes the row of a session with an event, and returns the revision of that.
 	Delete(tx *store.Tx, session int64, source, archive string) (int64, error)
 }
@@ -65,10 +67,9 @@ type Messages interface {
 	Records(q store.Querier, messages []Message, to func(m *Message, line []byte) bool) error
 	// Remove removes finished messages with all that belongs to them; fault.Conflict if one does not stand as it did.
 	Remove(tx *store.Tx, messages []Message) error
-	// Erase removes messages whatever their standing.
-	Erase(tx *store.Tx, messages []Message) error
-	// Forget removes what a session has beside its messages.
-	Forget(tx *store.Tx, session int64) error
+	// Erase removes messages whatever their standing: up to limit rows. It returns how many of the list it has removed whole, and
+	// continues with the others when it is called again.
+	Erase(tx *store.Tx, messages []Message, limit int) (int, error)
 	// AwaitClosed returns when all messages of a closed session are finished.
 	AwaitClosed(ctx context.Context, session int64) error
 	// ChannelsKept returns the channels, by session, that have a time of their own for which messages are kept.
@@ -104,8 +105,7 @@ type Log interface {
 	Pruned(tx *store.Tx, session int64, source string, s Selection, c Counts) (int64, error)
 }
 
-// A Part is another kind of data of a session. A part without Erase has few enough rows to remove at
-// once.
+// A Part is another kind of data of a session.
 type Part struct {
 	File string // of an export
 	// Lines returns the rows after a name as lines of JSON, and the name of the last one. No lines
@@ -114,9 +114,10 @@ type Part struct {
 	// Contents passes the files that belong to the rows to a function, each with its name in the export,
 	// in a folder such as artifacts/NAME; nil if there are none.
 	Contents func(ctx context.Context, session int64, to func(file string, content io.Reader) error) error
-	// Erase removes up to about limit rows of a session, and reports whether there may be more; nil if there are few.
+	// Erase removes up to about limit rows of a session that is being deleted, and reports whether there may be more; nil if
+	// another part removes them.
 	Erase func(tx *store.Tx, session int64, limit int) (bool, error)
-	// Forget removes all of a session; nil if Messages or Erase does.
+	// Forget removes the few rows that Erase leaves, and what is in memory; nil if there are none.
 	Forget func(tx *store.Tx, session int64) error
 
 	// The fields below are for work that finishes, such as tasks. The keeper archives it when it has

@@ -56,6 +56,8 @@ CREATE TABLE state_floors (
 	scope    INTEGER PRIMARY KEY,
 	revision INTEGER NOT NULL -- up to which versions may be missing
 );
+`}, {Name: "state/002_global_owners", SQL: `
+CREATE INDEX state_keys_global_owner ON state_keys (owner_session) WHERE scope = 0 AND owner IS NOT NULL;
 `}}
 }
 
@@ -197,20 +199,31 @@ WHERE v.scope = ? AND v.id > ?
 ORDER BY v.id
 LIMIT ?`
 
-const anyDocument = `
-SELECT id FROM state_keys WHERE scope = ? AND type = ? LIMIT 1`
+// The last one of a page of the oldest versions.
+const lastOfOldest = `
+SELECT max(id) FROM (SELECT id FROM state_versions WHERE scope = ? ORDER BY id LIMIT ?) AS x`
 
-const deleteOldest = `
-DELETE FROM state_versions WHERE id IN (SELECT id FROM state_versions WHERE scope = ? ORDER BY id LIMIT ?)`
+// Entries are versions from the first one on.
+const shrinkDocuments = `
+UPDATE state_keys
+SET first = ?2 + 1, entries = state_keys.entries - x.entries, bytes = state_keys.bytes - x.bytes
+FROM (
+	SELECT v.key, count(*) AS entries, sum(v.size + 64) AS bytes
+	FROM state_versions v JOIN state_keys k ON k.id = v.key
+	WHERE v.scope = ?1 AND v.id <= ?2 AND k.type = 5 AND v.id >= k.first
+	GROUP BY v.key) AS x
+WHERE state_keys.id = x.key`
 
 const deleteEmptied = `
-DELETE FROM state_keys WHERE scope = ? AND NOT EXISTS (SELECT 1 FROM state_versions v WHERE v.id = current)`
+DELETE FROM state_keys
+WHERE id IN (SELECT key FROM state_versions WHERE scope = ?1 AND id <= ?2) AND current <= ?2`
+
+const deleteOldest = `
+DELETE FROM state_versions WHERE scope = ? AND id <= ?`
 
 const deleteFloor = `
 DELETE FROM state_floors WHERE scope = ?`
 
 const endOwnerships = `
-UPDATE state_keys SET owner = NULL, owner_session = NULL WHERE owner IS NOT NULL AND owner_session = ?`
-
-const deleteKeyVersions = `
-DELETE FROM state_versions WHERE key = ?`
+UPDATE state_keys SET owner = NULL, owner_session = NULL
+WHERE id IN (SELECT id FROM state_keys WHERE scope = 0 AND owner IS NOT NULL AND owner_session = ? LIMIT ?)`

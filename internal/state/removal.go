@@ -116,51 +116,37 @@ func (k *Keys) Records(q store.Querier, session int64, after string, limit int) 
 	return lines, last, rows.Err()
 }
 
-// Erase removes some of the state of a session that is being deleted: a document, or up to so many versions. It reports whether there
-// may be more.
-func (k *Keys) Erase(tx *store.Tx, session int64, limit int) (bool, error) {
-	rows := tx.Query(anyDocument, session, int(Document))
-	defer rows.Close()
-	if rows.Next() {
-		var id int64
-		if err := rows.Scan(&id); err != nil {
-			return false, err
-		}
-		if err := rows.Close(); err != nil {
-			return false, err
-		}
-		return true, k.eraseKey(tx, id)
+// Erase removes the oldest versions of a session that is being deleted, up to limit, with the keys that have no others. After the
+// last of them it ends what its agents own in the namespace global, as many keys. It reports whether there may be more.
+func (k *Keys) Erase(tx *store.Tx, session int64, limit int) (more bool, err error) {
+	if more, err = k.erase(tx, session, limit); err != nil {
+		return false, fmt.Errorf("remove state: %w", err)
 	}
-	if err := rows.Err(); err != nil {
+	return more, nil
+}
+
+func (k *Keys) erase(tx *store.Tx, session int64, limit int) (more bool, err error) {
+	var last int64
+	if err := tx.QueryRow(lastOfOldest, session, limit).Scan(&last); err != nil {
 		return false, err
 	}
-	n, err := tx.Exec(deleteOldest, session, limit)
-	if err == nil {
-		_, err = tx.Exec(deleteEmptied, session)
+	if last == 0 {
+		left, err := tx.ExecPage(limit, []string{endOwnerships}, session)
+		return left == 0, err
 	}
-	return n > 0, err
+	// A crash after any page leaves each document with the entries that its key says.
+	for _, statement := range []string{shrinkDocuments, deleteEmptied, deleteOldest} {
+		if _, err := tx.Exec(statement, session, last); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
-func (k *Keys) eraseKey(tx *store.Tx, id int64) error {
-	if _, err := tx.Exec(deleteKeyVersions, id); err != nil {
-		return err
-	}
-	_, err := tx.Exec(deleteKey, id)
-	return err
-}
-
-// Forget removes all that is left of a session.
+// Forget removes the floor of a session without keys, and ends its watches.
 func (k *Keys) Forget(tx *store.Tx, session int64) error {
-	for more := true; more; {
-		var err error
-		if more, err = k.Erase(tx, session, prunePage); err != nil {
-			return fmt.Errorf("remove state: %w", err)
-		}
-	}
-	for _, statement := range []string{deleteFloor, endOwnerships} {
-		if _, err := tx.Exec(statement, session); err != nil {
-			return fmt.Errorf("remove state: %w", err)
-		}
+	if _, err := tx.Exec(deleteFloor, session); err != nil {
+		return fmt.Errorf("remove state: %w", err)
 	}
 	tx.OnCommit(func() {
 		k.pruner.forget(session)

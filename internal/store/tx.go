@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"brokerd/internal/fault"
@@ -55,6 +56,21 @@ func (tx *Tx) Exec(query string, args ...any) (int64, error) {
 	}
 	tx.change(int(changed))
 	return changed, nil
+}
+
+// ExecPage runs statements that each change at most a number of rows, which is their last argument, until they have
+// changed limit rows together. It returns how many fewer these are: with 0, there may be more.
+func (tx *Tx) ExecPage(limit int, statements []string, args ...any) (left int, err error) {
+	for _, statement := range statements {
+		n, err := tx.Exec(statement, append(slices.Clip(args), limit)...)
+		if err != nil {
+			return limit, err
+		}
+		if limit -= int(n); limit <= 0 {
+			return 0, nil
+		}
+	}
+	return limit, nil
 }
 
 // Query runs a query, or a statement with RETURNING, which takes effect with the first call of Next.

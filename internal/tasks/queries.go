@@ -407,8 +407,8 @@ DELETE FROM task_attempts WHERE task = ?`
 const deleteDependencies = `
 DELETE FROM task_dependencies WHERE task = ?`
 
-const deleteQueues = `
-DELETE FROM task_queues WHERE session = ?`
+const deleteSomeQueues = `
+DELETE FROM task_queues WHERE id IN (SELECT id FROM task_queues WHERE session = ? LIMIT ?)`
 
 const selectStuck = `
 SELECT ` + taskColumns + ` FROM tasks t WHERE t.session = ? AND t.state = ? ORDER BY t.created LIMIT ?`

@@ -101,20 +101,19 @@ func (t *Tasks) Records(q store.Querier, session int64, after string, limit int)
 	return lines, last, nil
 }
 
-// Erase removes up to about limit tasks of a session that is closed, and reports whether there may
-// be more.
+// Erase removes up to about limit tasks of a session that is closed, or after them as many queues. It
+// reports whether there may be more.
 func (t *Tasks) Erase(tx *store.Tx, session int64, limit int) (bool, error) {
 	sel := Selection{Limit: limit}
 	found, _, err := sel.read(tx, session, 0, 0, mostRead)
 	if err != nil {
 		return false, err
 	}
-	rows := 0
+	page := work.NewPage(tx)
 	for _, task := range found {
-		if rows > mostRows/2 {
+		if page.Full() {
 			return true, nil
 		}
-		rows += task.rows()
 		if err := removeParts(tx, task.Created); err != nil {
 			return false, err
 		}
@@ -122,7 +121,11 @@ func (t *Tasks) Erase(tx *store.Tx, session int64, limit int) (bool, error) {
 			return false, err
 		}
 	}
-	return len(found) > limit, nil
+	if len(found) > 0 {
+		return true, nil
+	}
+	left, err := tx.ExecPage(limit, []string{deleteSomeQueues}, session)
+	return left == 0, err
 }
 
 // rows is about how many rows a task has in all tables.
@@ -139,14 +142,13 @@ func removeParts(tx *store.Tx, task int64) error {
 	return nil
 }
 
-// Forget removes the queues of a session without tasks.
+// Forget drops the counts of a session without tasks and queues.
 func (t *Tasks) Forget(tx *store.Tx, session int64) error {
 	tx.OnCommit(func() {
 		delete(t.queues, session)
 		delete(t.unfinished, session)
 	})
-	_, err := tx.Exec(deleteQueues, session)
-	return err
+	return nil
 }
 
 // Finished returns tasks that finished at or before a time and that no unfinished task needs, the
