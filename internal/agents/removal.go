@@ -152,8 +152,8 @@ func floor(q store.Querier, session int64) (incarnation int64, err error) {
 	return incarnation, err
 }
 
-// Erase removes up to limit agents of a session that is being deleted, with what belongs to them. It
-// reports whether there may be more.
+// Erase removes up to limit agents of a session that is being deleted, with what belongs to them.
+// It reports whether there may be more.
 func (r *Registry) Erase(tx *store.Tx, session int64, limit int) (more bool, err error) {
 	agents, err := someAgents(tx, session, limit)
 	if err != nil {

@@ -296,8 +296,8 @@ func (r *Repository) Remove(tx *store.Tx, session int64, revisions []int64) erro
 	return t.settle(losses, int64(len(revisions)), freed)
 }
 
-// Erase removes some of the versions, or after them of the contents, or after these of the names, of a
-// session that is being deleted. It reports whether there may be more.
+// Erase removes some of the versions, or after them of the contents, or after these of the names,
+// of a session that is being deleted. It reports whether there may be more.
 func (r *Repository) Erase(tx *store.Tx, session int64, limit int) (more bool, err error) {
 	revisions, err := revisionsOf(tx, session, limit)
 	if err != nil {

@@ -178,8 +178,8 @@ func (r *Registry) Revoke(ctx context.Context, req once.Request, id, reason stri
 	return c, nil
 }
 
-// EndSession revokes up to limit credentials of a session that is being deleted, and reports whether
-// there may be more.
+// EndSession revokes up to limit credentials of a session that is being deleted, and reports
+// whether there may be more.
 func (r *Registry) EndSession(tx *store.Tx, session int64, limit int) (more bool, err error) {
 	var some []Credential
 	err = read(tx.Query(selectOfSession, session, limit), func(c Credential, _ []byte) error {

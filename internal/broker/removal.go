@@ -9,8 +9,8 @@ import (
 	"brokerd/internal/work"
 )
 
-// Retention removes finished messages with all rows that refer to them, and the deletion of a session removes all messages.
-// Each table with such rows is in both of the lists below.
+// Retention removes finished messages with all rows that refer to them, and the deletion of a
+// session removes all messages. Each table with such rows is in both of the lists below.
 
 // ofMessages removes messages from one revision to another, with what belongs to them.
 var ofMessages = [...]string{
@@ -22,34 +22,41 @@ var ofMessages = [...]string{
 	`DELETE FROM messages WHERE revision BETWEEN ? AND ?`,
 }
 
-// someOfMessages removes as many rows of ofMessages as the last argument says. A message has up to 9,500 deliveries, each with
-// up to 100 attempts. Its own row is the last one.
+// someOfMessages removes as many rows of ofMessages as the last argument says. A message may have
+// thousands of deliveries, each with up to 100 attempts. Its own row is the last one.
 var someOfMessages = [...]string{
-	`DELETE FROM questions WHERE message IN (SELECT message FROM questions WHERE message BETWEEN ? AND ? LIMIT ?)`,
+	`DELETE FROM questions
+		WHERE message IN (SELECT message FROM questions WHERE message BETWEEN ? AND ? LIMIT ?)`,
 	`DELETE FROM message_artifacts
 		WHERE (session, artifact, message) IN (
-			SELECT session, artifact, message FROM message_artifacts WHERE message BETWEEN ? AND ? LIMIT ?)`,
+			SELECT session, artifact, message FROM message_artifacts
+			WHERE message BETWEEN ? AND ? LIMIT ?)`,
 	`DELETE FROM resends
-		WHERE (message, mailbox) IN (SELECT message, mailbox FROM resends WHERE message BETWEEN ? AND ? LIMIT ?)`,
+		WHERE (message, mailbox) IN (
+			SELECT message, mailbox FROM resends WHERE message BETWEEN ? AND ? LIMIT ?)`,
 	`DELETE FROM attempts
 		WHERE (message, mailbox, claim) IN (
 			SELECT message, mailbox, claim FROM attempts WHERE message BETWEEN ? AND ? LIMIT ?)`,
 	`DELETE FROM deliveries
-		WHERE (message, mailbox) IN (SELECT message, mailbox FROM deliveries WHERE message BETWEEN ? AND ? LIMIT ?)`,
-	`DELETE FROM messages WHERE revision IN (SELECT revision FROM messages WHERE revision BETWEEN ? AND ? LIMIT ?)`,
+		WHERE (message, mailbox) IN (
+			SELECT message, mailbox FROM deliveries WHERE message BETWEEN ? AND ? LIMIT ?)`,
+	`DELETE FROM messages
+		WHERE revision IN (SELECT revision FROM messages WHERE revision BETWEEN ? AND ? LIMIT ?)`,
 }
 
-// someOfSessions removes some rows that a session has beside messages and mailboxes. Its arguments are the row id of the session
-// and the number of rows.
+// someOfSessions removes some rows that a session has beside messages and mailboxes. Its arguments
+// are the row id of the session and the number of rows.
 var someOfSessions = [...]string{
-	`DELETE FROM threads WHERE (session, thread) IN (SELECT session, thread FROM threads WHERE session = ? LIMIT ?)`,
+	`DELETE FROM threads
+		WHERE (session, thread) IN (SELECT session, thread FROM threads WHERE session = ? LIMIT ?)`,
 	`DELETE FROM producers WHERE id IN (SELECT id FROM producers WHERE session = ? LIMIT ?)`,
 }
 
 // someOfMailboxes removes some rows of which a mailbox may have many.
 var someOfMailboxes = [...]string{
 	`DELETE FROM subscriptions
-		WHERE (channel, agent) IN (SELECT channel, agent FROM subscriptions WHERE channel = ? LIMIT ?)`,
+		WHERE (channel, agent) IN (
+			SELECT channel, agent FROM subscriptions WHERE channel = ? LIMIT ?)`,
 }
 
 // ofMailboxes removes a mailbox, and the rows that refer to it.
@@ -214,8 +221,9 @@ func unchanged(tx *store.Tx, s *Standing) (bool, error) {
 	return finished && count == s.Messages && deliveries == s.Deliveries && sums == s.Sums, err
 }
 
-// Erase removes messages of a session that is being deleted, whatever their standing, with all that belongs to them: up to limit
-// rows. It returns how many of the standings it has removed whole. The next call continues with the others.
+// Erase removes messages of a session that is being deleted, whatever their standing, with all that
+// belongs to them: up to limit rows. It returns how many of the standings it has removed whole. The
+// next call continues with the others.
 func (b *Broker) Erase(tx *store.Tx, messages []Standing, limit int) (removed int, err error) {
 	for i := range messages {
 		limit, err = tx.ExecPage(limit, someOfMessages[:], messages[i].First, messages[i].Last)
@@ -229,8 +237,9 @@ func (b *Broker) Erase(tx *store.Tx, messages []Standing, limit int) (removed in
 	return len(messages), nil
 }
 
-// EraseMailboxes removes up to limit of the rows that a session has beside its messages, which must be removed: threads and
-// producers, and after them mailboxes with their channels and subscriptions. It reports whether there may be more.
+// EraseMailboxes removes up to limit of the rows that a session has beside its messages, which must
+// be removed: threads and producers, and after them mailboxes with their channels and
+// subscriptions. It reports whether there may be more.
 func (b *Broker) EraseMailboxes(tx *store.Tx, session int64, limit int) (more bool, err error) {
 	if more, err = b.eraseMailboxes(tx, session, limit); err != nil {
 		return false, fmt.Errorf("remove mailboxes: %w", err)

@@ -38,5 +38,6 @@ const (
 			registered_at = excluded.registered_at, revision = excluded.revision`
 	deleteSomeTypes = `
 		DELETE FROM message_types
-		WHERE (session, name) IN (SELECT session, name FROM message_types WHERE session = ? LIMIT ?)`
+		WHERE (session, name) IN (
+			SELECT session, name FROM message_types WHERE session = ? LIMIT ?)`
 )

@@ -123,8 +123,8 @@ func (c *Catalog) Records(
 	return lines, last, nil
 }
 
-// Erase removes up to limit registered types of a session that is being deleted, and reports whether
-// there may be more.
+// Erase removes up to limit registered types of a session that is being deleted, and reports
+// whether there may be more.
 func (c *Catalog) Erase(tx *store.Tx, session int64, limit int) (more bool, err error) {
 	c.drop(tx)
 	left, err := tx.ExecPage(limit, []string{deleteSomeTypes}, session)

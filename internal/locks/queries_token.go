@@ -65,7 +65,8 @@ DELETE FROM lock_firsts WHERE session = ? AND agent = ?`
 
 const deleteSomeFirsts = `
 DELETE FROM lock_firsts
-WHERE (session, token, agent) IN (SELECT session, token, agent FROM lock_firsts WHERE session = ? LIMIT ?)`
+WHERE (session, token, agent) IN (
+	SELECT session, token, agent FROM lock_firsts WHERE session = ? LIMIT ?)`
 
 // The join runs from the tokens to who holds them.
 const selectTokens = `

@@ -278,7 +278,8 @@ func (k *Keeper) eraseEvents(ctx context.Context, session int64) error {
 	}
 }
 
-// erasePages removes rows of a session, each page in a separate function. A nil function removes none.
+// erasePages removes rows of a session, each page in a separate function. A nil function removes
+// none.
 func (k *Keeper) erasePages(ctx context.Context, session int64, erase func(*store.Tx, int64, int) (bool, error)) error {
 	for more := erase != nil; more; {
 		began := k.Clock.Now()
@@ -333,7 +334,8 @@ func (k *Keeper) archives(file string) bool {
 	return ours && strings.HasSuffix(file, suffix)
 }
 
-// forget removes the last rows of a session. It returns errMore, and its changes are undone, if these are more than a page.
+// forget removes the last rows of a session. It returns errMore, and its changes are undone, if
+// these are more than a page.
 func (k *Keeper) forget(tx *store.Tx, del deletion) (int64, error) {
 	erasers := []func(*store.Tx, int64, int) (bool, error){k.Sessions.Erase, eraseArchives}
 	for _, p := range k.Parts {

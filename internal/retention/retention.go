@@ -35,7 +35,8 @@ type Session struct {
 type Sessions interface {
 	// All returns all of them.
 	All(q store.Querier) ([]Session, error)
-	// Erase ends up to limit credentials of a session that is being deleted, and reports whether there may be more.
+	// Erase ends up to limit credentials of a session that is being deleted, and reports whether
+	// there may be more.
 	Erase(tx *store.Tx, session int64, limit int) (bool, error)
 	// Delete removes the row of a session with an event, and returns the revision of that.
 	Delete(tx *store.Tx, session int64, source, archive string) (int64, error)
@@ -67,8 +68,8 @@ type Messages interface {
 	Records(q store.Querier, messages []Message, to func(m *Message, line []byte) bool) error
 	// Remove removes finished messages with all that belongs to them; fault.Conflict if one does not stand as it did.
 	Remove(tx *store.Tx, messages []Message) error
-	// Erase removes messages whatever their standing: up to limit rows. It returns how many of the list it has removed whole, and
-	// continues with the others when it is called again.
+	// Erase removes messages whatever their standing: up to limit rows. It returns how many of the
+	// list it has removed whole, and continues with the others when it is called again.
 	Erase(tx *store.Tx, messages []Message, limit int) (int, error)
 	// AwaitClosed returns when all messages of a closed session are finished.
 	AwaitClosed(ctx context.Context, session int64) error
@@ -114,8 +115,8 @@ type Part struct {
 	// Contents passes the files that belong to the rows to a function, each with its name in the export,
 	// in a folder such as artifacts/NAME; nil if there are none.
 	Contents func(ctx context.Context, session int64, to func(file string, content io.Reader) error) error
-	// Erase removes up to about limit rows of a session that is being deleted, and reports whether there may be more; nil if
-	// another part removes them.
+	// Erase removes up to about limit rows of a session that is being deleted, and reports whether
+	// there may be more; nil if another part removes them.
 	Erase func(tx *store.Tx, session int64, limit int) (bool, error)
 	// Forget removes the few rows that Erase leaves, and what is in memory; nil if there are none.
 	Forget func(tx *store.Tx, session int64) error

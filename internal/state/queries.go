@@ -57,7 +57,8 @@ CREATE TABLE state_floors (
 	revision INTEGER NOT NULL -- up to which versions may be missing
 );
 `}, {Name: "state/002_global_owners", SQL: `
-CREATE INDEX state_keys_global_owner ON state_keys (owner_session) WHERE scope = 0 AND owner IS NOT NULL;
+CREATE INDEX state_keys_global_owner ON state_keys (owner_session)
+	WHERE scope = 0 AND owner IS NOT NULL;
 `}}
 }
 
@@ -226,4 +227,5 @@ DELETE FROM state_floors WHERE scope = ?`
 
 const endOwnerships = `
 UPDATE state_keys SET owner = NULL, owner_session = NULL
-WHERE id IN (SELECT id FROM state_keys WHERE scope = 0 AND owner IS NOT NULL AND owner_session = ? LIMIT ?)`
+WHERE id IN (
+	SELECT id FROM state_keys WHERE scope = 0 AND owner IS NOT NULL AND owner_session = ? LIMIT ?)`

@@ -116,8 +116,9 @@ func (k *Keys) Records(q store.Querier, session int64, after string, limit int) 
 	return lines, last, rows.Err()
 }
 
-// Erase removes the oldest versions of a session that is being deleted, up to limit, with the keys that have no others. After the
-// last of them it ends what its agents own in the namespace global, as many keys. It reports whether there may be more.
+// Erase removes the oldest versions of a session that is being deleted, up to limit, with the keys
+// that have no others. After the last of them it ends what its agents own in the namespace global,
+// as many keys. It reports whether there may be more.
 func (k *Keys) Erase(tx *store.Tx, session int64, limit int) (more bool, err error) {
 	if more, err = k.erase(tx, session, limit); err != nil {
 		return false, fmt.Errorf("remove state: %w", err)

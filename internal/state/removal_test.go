@@ -20,16 +20,22 @@ func TestErase_LeavesEachKeySoundAfterEachPage(t *testing.T) {
 	}
 	write(func(tx *store.Tx) error {
 		for _, statement := range []string{
-			// The document d had an entry, was deleted, and has 30 others; k has 10 versions between these.
-			`INSERT INTO state_keys (id, scope, namespace, key, type, version, revision, current, first, created_at, deleted, entries, bytes)
+			// The document d had an entry, was deleted, and has 30 others; k has 10 versions
+			// between these.
+			`INSERT INTO state_keys (id, scope, namespace, key, type, version, revision, current,
+				first, created_at, deleted, entries, bytes)
 			VALUES (1, 7, '', 'd', 5, 32, 62, 62, 4, 1, 0, 30, 30 * 65), (3, 7, '', 'k', 1, 10, 63, 63, 3, 1, 0, 0, 0)`,
 			`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 32)
-			INSERT INTO state_versions (id, scope, key, version, revision, type, size, author, changed_at, created_at, deleted, number)
+			INSERT INTO state_versions (id, scope, key, version, revision, type, size, author,
+				changed_at, created_at, deleted, number)
 			SELECT CASE i WHEN 1 THEN 1 WHEN 2 THEN 2 ELSE 2 * i - 2 END, 7, 1, i,
-				CASE i WHEN 1 THEN 1 WHEN 2 THEN 2 ELSE 2 * i - 2 END, 5, 1, 'a', 1, 1, i = 2, max(i - 2, 1) FROM n`,
+				CASE i WHEN 1 THEN 1 WHEN 2 THEN 2 ELSE 2 * i - 2 END, 5, 1, 'a', 1, 1, i = 2,
+					max(i - 2, 1) FROM n`,
 			`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10)
-			INSERT INTO state_versions (id, scope, key, version, revision, type, size, author, changed_at, created_at, deleted, number)
-			SELECT CASE i WHEN 10 THEN 63 ELSE 2 * i + 1 END, 7, 3, i, CASE i WHEN 10 THEN 63 ELSE 2 * i + 1 END, 1, 1, 'a', 1, 1, 0, 0
+			INSERT INTO state_versions (id, scope, key, version, revision, type, size, author,
+				changed_at, created_at, deleted, number)
+			SELECT CASE i WHEN 10 THEN 63 ELSE 2 * i + 1 END, 7, 3, i,
+				CASE i WHEN 10 THEN 63 ELSE 2 * i + 1 END, 1, 1, 'a', 1, 1, 0, 0
 			FROM n`,
 		} {
 			if _, err := tx.Exec(statement); err != nil {

@@ -58,8 +58,9 @@ func (tx *Tx) Exec(query string, args ...any) (int64, error) {
 	return changed, nil
 }
 
-// ExecPage runs statements that each change at most a number of rows, which is their last argument, until they have
-// changed limit rows together. It returns how many fewer these are: with 0, there may be more.
+// ExecPage runs statements that each change at most a number of rows, which is their last argument,
+// until they have changed limit rows together. It returns how many fewer these are: with 0, there
+// may be more.
 func (tx *Tx) ExecPage(limit int, statements []string, args ...any) (left int, err error) {
 	for _, statement := range statements {
 		n, err := tx.Exec(statement, append(slices.Clip(args), limit)...)

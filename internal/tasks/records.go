@@ -101,8 +101,8 @@ func (t *Tasks) Records(q store.Querier, session int64, after string, limit int)
 	return lines, last, nil
 }
 
-// Erase removes up to about limit tasks of a session that is closed, or after them as many queues. It
-// reports whether there may be more.
+// Erase removes up to about limit tasks of a session that is closed, or after them as many queues.
+// It reports whether there may be more.
 func (t *Tasks) Erase(tx *store.Tx, session int64, limit int) (bool, error) {
 	sel := Selection{Limit: limit}
 	found, _, err := sel.read(tx, session, 0, 0, mostRead)
