@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"encoding/json"
 
 	"brokerd/internal/agents"
@@ -58,7 +59,25 @@ func (k kept) Delete(tx *store.Tx, session int64, source, archive string) (int64
 }
 
 // keptMessages tells the keeper of messages.
-type keptMessages struct{ *broker.Broker }
+type keptMessages struct {
+	*broker.Broker
+	closers []closer // that close their part of a session before its messages
+}
+
+// A closer does the rest of the closing of a session.
+type closer interface {
+	AwaitClosed(ctx context.Context, session int64) error
+}
+
+// AwaitClosed implements retention.Messages. The broker comes last, since the others withdraw mail.
+func (k keptMessages) AwaitClosed(ctx context.Context, session int64) error {
+	for _, c := range k.closers {
+		if err := c.AwaitClosed(ctx, session); err != nil {
+			return err
+		}
+	}
+	return k.Broker.AwaitClosed(ctx, session)
+}
 
 // Standings implements retention.Messages.
 func (k keptMessages) Standings(q store.Querier, session, after int64, limit int, each bool) ([]retention.Message, error) {

@@ -1,6 +1,7 @@
 package blockers
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -228,4 +229,9 @@ func (b *Board) reopen(tx *store.Tx, x *Blocker, lost string) error {
 func (b *Board) SessionClosed(tx *store.Tx, session int64) error {
 	_, err := tx.Exec(endEscalations, session)
 	return err
+}
+
+// AwaitClosed does what is left to do in a closed session, and returns when that is done.
+func (b *Board) AwaitClosed(ctx context.Context, session int64) error {
+	return b.backlog.FinishSession(ctx, session)
 }

@@ -60,7 +60,7 @@ func (b *Broker) SessionClosed(tx *store.Tx, session Session) error {
 
 // AwaitClosed cancels what is still unfinished in a closed session, and returns when that is done.
 func (b *Broker) AwaitClosed(ctx context.Context, session int64) error {
-	return b.chores.Finish(ctx, closeChore, session, "")
+	return b.chores.FinishSession(ctx, session)
 }
 
 // closeFurther cancels the next page of what is unfinished in a closed session, and reports whether

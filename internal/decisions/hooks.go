@@ -1,6 +1,7 @@
 package decisions
 
 import (
+	"context"
 	"fmt"
 
 	"go.uber.org/zap"
@@ -83,4 +84,9 @@ func (u *decisionTx) endFor(c *work.Chore, id int64) error {
 		return u.cancel(&d, why, "")
 	}
 	return u.escalate(&d, nil, why)
+}
+
+// AwaitClosed does what is left to do in a closed session, and returns when that is done.
+func (t *Table) AwaitClosed(ctx context.Context, session int64) error {
+	return t.backlog.FinishSession(ctx, session)
 }

@@ -1,6 +1,7 @@
 package handoffs
 
 import (
+	"context"
 	"go.uber.org/zap"
 
 	"brokerd/internal/caller"
@@ -78,4 +79,9 @@ func (d *Desk) readSound(rows *store.Rows) (list []Handoff, read int, last int64
 		}
 	}
 	return list, read, last, rows.Close()
+}
+
+// AwaitClosed does what is left to do in a closed session, and returns when that is done.
+func (d *Desk) AwaitClosed(ctx context.Context, session int64) error {
+	return d.backlog.FinishSession(ctx, session)
 }

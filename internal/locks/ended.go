@@ -2,6 +2,7 @@ package locks
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -85,6 +86,22 @@ func (t *Table) SessionClosed(tx *store.Tx, session int64, name string) error {
 	}
 	_, err = u.closeSome()
 	return err
+}
+
+// AwaitClosed releases what is still held in a closed session, and returns when that is done.
+func (t *Table) AwaitClosed(ctx context.Context, session int64) error {
+	for more := true; more; {
+		err := t.store.Drain(ctx, func(tx *store.Tx) error {
+			if _, err := t.closeFurther(tx, session); err != nil {
+				return err
+			}
+			return tx.QueryRow(existsClosing, session).Scan(&more)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // closeFurther releases the next grants of a session that is closed.

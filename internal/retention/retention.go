@@ -71,7 +71,8 @@ type Messages interface {
 	// Erase removes messages whatever their standing: up to limit rows. It returns how many of the
 	// list it has removed whole, and continues with the others when it is called again.
 	Erase(tx *store.Tx, messages []Message, limit int) (int, error)
-	// AwaitClosed returns when all messages of a closed session are finished.
+	// AwaitClosed returns when the work that ends with a closed session is done: messages, tasks, votes,
+	// decisions, locks and the like are finished.
 	AwaitClosed(ctx context.Context, session int64) error
 	// ChannelsKept returns the channels, by session, that have a time of their own for which messages are kept.
 	ChannelsKept(q store.Querier) (map[int64]map[string]time.Duration, error)

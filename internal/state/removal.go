@@ -1,6 +1,7 @@
 package state
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -154,4 +155,9 @@ func (k *Keys) Forget(tx *store.Tx, session int64) error {
 		k.hub.wake(session) // who watches it finds it gone
 	})
 	return nil
+}
+
+// AwaitClosed does what is left to do in a closed session, and returns when that is done.
+func (k *Keys) AwaitClosed(ctx context.Context, session int64) error {
+	return k.backlog.FinishSession(ctx, session)
 }

@@ -234,3 +234,8 @@ func (t *Tasks) AwaitDeparture(ctx context.Context, session, agent string) error
 	}
 	return t.backlog.Finish(ctx, leaveChore, id, agent)
 }
+
+// AwaitClosed does what is left to do in a closed session, and returns when that is done.
+func (t *Tasks) AwaitClosed(ctx context.Context, session int64) error {
+	return t.backlog.FinishSession(ctx, session)
+}

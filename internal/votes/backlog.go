@@ -1,6 +1,7 @@
 package votes
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 
@@ -162,4 +163,9 @@ func (v *Vote) notice() (work.Notice, error) {
 	return work.Notice{
 		Type: announcementType, Subject: v.Title + ": " + v.result(), Payload: string(payload), Task: v.Task, About: v.Key,
 	}, err
+}
+
+// AwaitClosed does what is left to do in a closed session, and returns when that is done.
+func (v *Votes) AwaitClosed(ctx context.Context, session int64) error {
+	return v.backlog.FinishSession(ctx, session)
 }

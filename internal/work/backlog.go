@@ -108,11 +108,20 @@ func (b *Backlog) Pending(q store.Querier, kind string, session int64, name stri
 // Finish does all pages of the chores of a kind about a name, between other callers' functions, and
 // returns when none is left. Errors: those of the pages.
 func (b *Backlog) Finish(ctx context.Context, kind string, session int64, name string) error {
+	return b.finish(ctx, selectChoreOf, b.feature, session, name, kind)
+}
+
+// FinishSession does all pages of all chores of a session, between other callers' functions, and
+// returns when none is left. Errors: those of the pages.
+func (b *Backlog) FinishSession(ctx context.Context, session int64) error {
+	return b.finish(ctx, selectChoreOfSession, b.feature, session)
+}
+
+// finish does all pages of the chores that a query finds.
+func (b *Backlog) finish(ctx context.Context, query string, args ...any) error {
 	for {
 		var id int64
-		err := b.store.Read(ctx, func(snap *store.Snapshot) error {
-			return snap.QueryRow(selectChoreOf, b.feature, session, name, kind).Scan(&id)
-		})
+		err := b.store.Read(ctx, func(snap *store.Snapshot) error { return snap.QueryRow(query, args...).Scan(&id) })
 		if errors.Is(err, store.ErrNoRows) {
 			return nil
 		}

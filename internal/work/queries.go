@@ -49,3 +49,6 @@ DELETE FROM work_backlog WHERE id = ?`
 
 const deleteChoresOf = `
 DELETE FROM work_backlog WHERE feature = ? AND item = ? AND kind = ?`
+
+const selectChoreOfSession = `
+SELECT id FROM work_backlog WHERE feature = ? AND session = ? LIMIT 1`
