@@ -296,3 +296,32 @@ func TestDelete_GoesOnWhenTheBrokerWasKilledInTheMiddle(t *testing.T) {
 		t.Errorf("the export has %d messages, want %d", got, n)
 	}
 }
+
+// Rows that arrive after the pages of their kind go in pages too.
+func TestDelete_RemovesRowsInPagesThatArriveBeforeTheLastTransaction(t *testing.T) {
+	t.Parallel()
+	s := newStock(t, 10)
+	s.closed = true
+	var erased []string // by call
+	more := []bool{false, true, true, false, false}
+	s.parts = []retention.Part{{
+		File:  "late.jsonl",
+		Lines: func(store.Querier, int64, string, int) ([][]byte, string, error) { return nil, "", nil },
+		Erase: func(*store.Tx, int64, int) (bool, error) {
+			erased = append(erased, "page")
+			return more[min(len(erased), len(more))-1], nil
+		},
+		Forget: func(*store.Tx, int64) error {
+			erased = append(erased, "end")
+			return nil
+		},
+	}}
+	k := s.keeper(nil)
+	who := caller.Caller{Access: caller.Operator, Session: "default"}
+	_, err := k.Delete(t.Context(), who, once.Request{}, "default")
+	must(t, err)
+	await(s, s.deleted)
+	if got := strings.Join(erased, " "); got != "page page page page page end" {
+		t.Errorf("the part was called for: %s", got)
+	}
+}
