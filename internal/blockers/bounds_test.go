@@ -114,6 +114,7 @@ func TestLeaseEnd_ReadsOnlyTheBlockersOfTheAgent(t *testing.T) {
 	w := newWorld(t)
 	blocked, helper := w.agent("blocked", "builder"), w.brief("helper", "helper", time.Minute)
 	x, damaged := blocked.raise(&pb.RaiseBlockerRequest{}), blocked.raise(&pb.RaiseBlockerRequest{})
+	other := blocked.raise(&pb.RaiseBlockerRequest{})
 	helper.ack(x.Id)
 	sound := ""
 	w.Restart(func() {
@@ -126,6 +127,11 @@ func TestLeaseEnd_ReadsOnlyTheBlockersOfTheAgent(t *testing.T) {
 	for blocked.get(x.Id).State != pb.BlockerState_BLOCKER_STATE_OPEN {
 		must(t, ctx.Err())
 		w.Clock.Advance(10 * time.Second)
+	}
+	for _, step := range blocked.get(other.Id).Timeline {
+		if step.Step == pb.BlockerStep_BLOCKER_STEP_REOPENED {
+			t.Errorf("a blocker without an acknowledgement is reopened: %v", step)
+		}
 	}
 	w.Restart(func() {
 		testkit.Change(t, w.Dir(), `UPDATE blockers SET timeline = (SELECT v FROM sound) WHERE id = ?`, sound)
