@@ -31,6 +31,7 @@ var scans = map[string]string{
 	"broker.invariants":          "CheckDatabase",
 	"broker.selectChannelsKept":  "channels with their own retention; retention reads them once a run",
 	"broker.selectClaimsHeld":    "during a drain; claims are as many as agents work on",
+	"broker.deleteDepartures":    "departures that are not finished alone, when a session closes",
 	"broker.selectDepartures":    "once, at the start; departures that are not finished alone",
 	"broker.selectGated":         "halted agents and open breakers alone",
 	"broker.selectGatesOf":       "halted agents and open breakers alone",

@@ -19,15 +19,17 @@ const (
 // A closingStep cancels the unfinished deliveries of a closed session that are in some states.
 type closingStep struct {
 	name   string
-	query  string
-	claims bool // those that agents have claimed
-	waits  bool // those that count as waiting in their mailboxes
+	query  string // empty = the departures, which have no deliveries
+	claims bool   // those that agents have claimed
+	waits  bool   // those that count as waiting in their mailboxes
 }
 
-// closingSteps come in this order: what leaves the states of one step meanwhile, because a claim runs
+// closingSteps come in this order: departures end first, because the rest cancels what they would
+// dead-letter; what leaves the states of one step meanwhile, because a claim runs
 // out or a delay ends, comes into those of a later one.
 var closingSteps = [...]closingStep{
-	{name: "", query: selectClosedClaims, claims: true},
+	{name: ""},
+	{name: "claims", query: selectClosedClaims, claims: true},
 	{name: "ordered", query: selectClosedOrdered, waits: true},
 	{name: "delayed", query: selectClosedDelayed, waits: true},
 	{name: "ready", query: selectClosedReady, waits: true},
@@ -42,9 +44,6 @@ const lastClosingStep = "questions"
 // messages that are not yet CANCELLED can be read, and no call changes them, since every call refuses
 // the session. It is a hook of the closing.
 func (b *Broker) SessionClosed(tx *store.Tx, session Session) error {
-	if _, err := tx.Exec(deleteDepartures, session.ID); err != nil {
-		return err
-	}
 	if _, err := tx.Exec(deleteRerank, session.ID); err != nil {
 		return err
 	}
@@ -87,6 +86,10 @@ func (b *Broker) closeFurther(tx *store.Tx, c *work.Chore) (more bool, err error
 
 // closeStep cancels up to limit deliveries of a step, and returns how many there were.
 func (b *Broker) closeStep(tx *store.Tx, c *work.Chore, step closingStep, limit int) (int, error) {
+	if step.query == "" {
+		n, err := tx.Exec(deleteDepartures, c.Session, limit)
+		return int(n), err
+	}
 	keys, err := store.Collect(tx.Query(step.query, c.Session, c.After, limit), func(r *store.Rows) (k key, err error) {
 		return k, r.Scan(&k.message, &k.mailbox, &c.After)
 	})

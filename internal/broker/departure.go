@@ -37,9 +37,6 @@ func (b *Broker) AgentGone(tx *store.Tx, session Session, agent Agent, reason st
 	if _, err := tx.Exec(deleteSubscriptions, a.mailbox); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(cancelNoticesOf, tx.Now(), a.mailbox); err != nil {
-		return err
-	}
 	b.audience.Clear(tx)
 	if err := b.ungate(tx, a.mailbox); err != nil {
 		return err
@@ -83,14 +80,21 @@ type departure struct {
 	dead   int64 // messages that are dead letters by now
 }
 
-// deadLetter makes dead letters of the next page of the actor's mail, and reports whether there may
-// be more. The last page comes with the event.
+// deadLetter makes dead letters of the next page of the actor's mail, cancels unread notices once that
+// is done, and reports whether there may be more. The last page comes with the event.
 func (s *settling) deadLetter(p *departure) (more bool, err error) {
 	messages, err := leftMail(s.tx, s.actor.mailbox)
 	if err != nil {
 		return false, err
 	}
 	more = len(messages) == departurePage
+	if !more {
+		n, err := s.tx.Exec(cancelNoticesOf, s.tx.Now(), s.actor.mailbox, s.actor.mailbox, departurePage-len(messages))
+		if err != nil {
+			return false, err
+		}
+		more = int(n) == departurePage-len(messages)
+	}
 	if messages, err = s.withdrawVotes(messages); err != nil {
 		return false, err
 	}
@@ -195,6 +199,9 @@ func (b *Broker) departFurther(tx *store.Tx, mailbox int64) (more bool, err erro
 		return false, nil
 	}
 	if err != nil {
+		return false, err
+	}
+	if session, err := b.dir.ByID(tx, a.session.ID); err != nil || session.Closed { // the closing cancels the mail
 		return false, err
 	}
 	s := settling{Broker: b, tx: tx, actor: a, left: tally{}}

@@ -147,3 +147,33 @@ func TestClaims_OfAnAgentThatEndsGoBackInPages(t *testing.T) {
 		})
 	}
 }
+
+func TestCloseSession_EndsManyDeparturesInPages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.operator()
+	must(t, drop(o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "other"})))
+	w.sql(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 12000)
+		INSERT INTO mailboxes (session, kind, name, waiting) SELECT (SELECT id FROM sessions WHERE name = 'other'), 1, 'gone-' || i, 0 FROM n`,
+		`INSERT INTO departures (mailbox, role, reason, dead) SELECT id, '', 'done', 0 FROM mailboxes WHERE name LIKE 'gone-%'`)
+	must(t, drop(o.sessions.CloseSession(o.ctx, &pb.CloseSessionRequest{Name: "other"}))) // the world fails if a function does too much
+	w.awaitClosed()
+	want(t, "departures", w.number(`SELECT COUNT(*) FROM departures`), 0)
+}
+
+func TestDeregister_CancelsManyUnreadNoticesInPages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	lead, a := w.agent("lead", "lead"), w.agent("a", "builder")
+	lead.send(to("a"))
+	w.sql(`UPDATE meta SET revision = 100000`)
+	w.sql(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 12000)
+		INSERT INTO messages (revision, id, session, sender, sender_role, created_at, type, priority, content)
+		SELECT 1000 + i, m.id, 1, 'system', '', 1, 'overdue', m.priority, m.content FROM n, messages m`,
+		`INSERT INTO deliveries (message, mailbox, state, rank, arrival, max_attempts)
+		SELECT revision, (SELECT id FROM mailboxes WHERE kind = 1 AND name = 'a'), 9, 1, revision, 3 FROM messages WHERE type = 'overdue'`)
+	a.deregister()
+	w.await("the notices are cancelled", func() bool { return w.number(`SELECT COUNT(*) FROM deliveries WHERE state = 9`) == 0 })
+	want(t, "cancelled", w.number(`SELECT COUNT(*) FROM deliveries WHERE state = 8`), 12000)
+	w.awaitEvents("message.dead", 1)
+}

@@ -18,7 +18,10 @@ const (
 	deleteDeparture = `
 		DELETE FROM departures WHERE mailbox = ?`
 	deleteDepartures = `
-		DELETE FROM departures WHERE mailbox IN (SELECT id FROM mailboxes WHERE session = ?)`
+		DELETE FROM departures
+		WHERE mailbox IN (
+			SELECT p.mailbox FROM departures p CROSS JOIN mailboxes b ON b.id = p.mailbox
+			WHERE b.session = ? LIMIT ?)`
 
 	// The last of each ordering key comes first, so that no blocked message loses the one in front
 	// of it.
