@@ -21,16 +21,19 @@ SOAK_DIR    ?= $(BIN)/soak
 DASHBOARD_LOAD ?= 60s
 GOVULNCHECK ?= v1.1.4
 
-# Many tests wait for leases, timeouts and processes: more packages than processors keep the processors busy.
-TEST_PACKAGES_AT_A_TIME ?= $(shell echo $$((1 + $$(getconf _NPROCESSORS_ONLN))))
-# The packages that take longest start first, so that none of them runs alone at the end.
-LONG_TESTS := ./cmd/brokerctl ./internal/broker ./client ./internal/locks ./internal/app ./internal/web/browsertest ./internal/hostile ./internal/histories ./internal/crashtest
-
-# How many tests of a package run at once. Many of them wait, so it is more than the number of processors.
+# How many packages are tested at once, in each of two groups: those with the race detector, and the others. Tests wait
+# for leases, timeouts and processes, so that together these are more than the processors.
+TEST_PACKAGES_AT_A_TIME ?= $(shell getconf _NPROCESSORS_ONLN)
+# How many tests of a package run at once. The race detector needs more processor time the more goroutines a process
+# has: with four tests at once, those of brokerctl need a third more than with one.
+TEST_PARALLEL_RACE ?= $(shell echo $$(( ($$(getconf _NPROCESSORS_ONLN) + 1) / 2 )))
 TEST_PARALLEL ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
-TEST_FLAGS = -vet=off -timeout 20m -parallel $(TEST_PARALLEL)
-# Packages that start no goroutine, and tests that start the daemon as a process of its own, run without the race detector.
-NO_RACE := ^brokerd(/(clients|deploy|docs|examples|scripts|cmd/internal)(/.*)?|/internal/(fault|finding|jsonform|jsonline|nearest|page|valid))?$$
+TEST_FLAGS = -vet=off -timeout 20m -p $(TEST_PACKAGES_AT_A_TIME)
+# The packages that take longest start first, so that none of them runs alone at the end.
+LONG_TESTS := ./cmd/brokerctl ./internal/broker ./internal/app ./internal/web/browsertest ./client ./internal/locks ./internal/state
+LONG_TESTS_NO_RACE := ./internal/histories ./internal/hostile ./clients/typescript ./internal/crashtest ./examples/bash ./docs
+# Packages that start no goroutine, and tests of a daemon that is a process of its own, run without the race detector.
+NO_RACE := ^brokerd(/(clients|deploy|docs|examples|scripts|cmd/internal)(/.*)?|/internal/(crashtest|fault|finding|histories|hostile|jsonform|jsonline|nearest|page|valid))?$$
 
 PREFIX  ?= /usr/local
 DESTDIR ?=
@@ -77,8 +80,8 @@ test: toolchain ## every test; with the race detector what has goroutines
 	go build -buildvcs=false -o $(BIN)/test/ ./cmd/brokerd ./cmd/brokerctl ./internal/crashtest/faultd
 	@packages=$$(go list ./...) && GORACE=atexit_sleep_ms=0 TEST_PROGRAMS=$(CURDIR)/$(BIN)/test \
 		go run ./scripts/testrun \
-		-race $(TEST_FLAGS) -p $(TEST_PACKAGES_AT_A_TIME) $(LONG_TESTS) $$(echo "$$packages" | grep -vE '$(NO_RACE)') -- \
-		$(TEST_FLAGS) -p 2 $$(echo "$$packages" | grep -E '$(NO_RACE)')
+		-race $(TEST_FLAGS) -parallel $(TEST_PARALLEL_RACE) $(LONG_TESTS) $$(echo "$$packages" | grep -vE '$(NO_RACE)') -- \
+		$(TEST_FLAGS) -parallel $(TEST_PARALLEL) $(LONG_TESTS_NO_RACE) $$(echo "$$packages" | grep -E '$(NO_RACE)')
 
 fresh: ## make run and make test in an empty Debian root, as root on Debian or Ubuntu
 	@scripts/fresh.sh
