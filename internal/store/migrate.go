@@ -118,19 +118,22 @@ func migrate(c *conn, migrations []Migration, clock clockwork.Clock, log *zap.Lo
 	if err != nil {
 		return err
 	}
-	for _, m := range lacks {
-		err := transact(c, func() error {
-			if err := c.script(m.SQL); err != nil {
-				return err
-			}
-			return c.run(`INSERT INTO migrations (name, sha256, applied_at) VALUES (?, ?, ?)`, m.Name, checksum(m), clock.Now())
-		})
-		if err != nil {
-			return fmt.Errorf("apply migration %s: %w", m.Name, err)
-		}
-		log.Debug("migration applied", zap.String("name", m.Name))
+	if len(lacks) == 0 {
+		return nil
 	}
-	return nil
+	return transact(c, func() error {
+		for _, m := range lacks {
+			err := c.script(m.SQL)
+			if err == nil {
+				err = c.run(`INSERT INTO migrations (name, sha256, applied_at) VALUES (?, ?, ?)`, m.Name, checksum(m), clock.Now())
+			}
+			if err != nil {
+				return fmt.Errorf("apply migration %s: %w", m.Name, err)
+			}
+			log.Debug("migration applied", zap.String("name", m.Name))
+		}
+		return nil
+	})
 }
 
 // transact runs fn in a transaction before there is a writer.

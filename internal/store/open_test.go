@@ -185,13 +185,15 @@ func TestOpen_AppliesMissingMigrationsOnce(t *testing.T) {
 func TestOpen_FailedMigrationLeavesNothing(t *testing.T) {
 	t.Parallel()
 	dir := made(t)
-	broken := store.Migration{Name: "test/002", SQL: `CREATE TABLE half (id INTEGER); CREATE TABL whole (id INTEGER);`}
-	_, err := store.Open(context.Background(), settings(t, inFolder(dir), withMigrations(items, broken)))
-	if err == nil || !strings.Contains(err.Error(), "apply migration test/002") {
+	first := store.Migration{Name: "test/002", SQL: `CREATE TABLE first (id INTEGER);`}
+	broken := store.Migration{Name: "test/003", SQL: `CREATE TABLE half (id INTEGER); CREATE TABL whole (id INTEGER);`}
+	_, err := store.Open(context.Background(), settings(t, inFolder(dir), withMigrations(items, first, broken)))
+	if err == nil || !strings.Contains(err.Error(), "apply migration test/003") {
 		t.Fatalf("got %v", err)
 	}
-	mended := store.Migration{Name: "test/002", SQL: `CREATE TABLE half (id INTEGER); CREATE TABLE whole (id INTEGER);`}
-	open(t, inFolder(dir), withMigrations(items, mended))
+	shut(t, open(t, inFolder(dir), withMigrations(items))) // as before, also without the first one
+	mended := store.Migration{Name: "test/003", SQL: `CREATE TABLE half (id INTEGER); CREATE TABLE whole (id INTEGER);`}
+	open(t, inFolder(dir), withMigrations(items, first, mended))
 }
 
 func TestOpen_NewerDatabaseIsRefused(t *testing.T) {
