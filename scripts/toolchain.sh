@@ -22,5 +22,6 @@ fi
 read -ra compiler <<<"$(go env CC)"
 command -v "${compiler[0]}" >/dev/null ||
   fail "the C compiler ${compiler[0]} is missing, and SQLite is C: install it (Debian: apt-get install gcc libc6-dev), or name another one in CC."
-echo '#include <stdlib.h>' | "${compiler[@]}" -E -x c - >/dev/null 2>&1 ||
+# A pipe would fail with a compiler that ends before it has read the text.
+"${compiler[@]}" -E -x c - <<<'#include <stdlib.h>' >/dev/null 2>&1 ||
   fail "the C compiler ${compiler[0]} does not find stdlib.h: install the headers of the C library (Debian: apt-get install libc6-dev)."
