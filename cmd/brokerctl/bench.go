@@ -80,7 +80,7 @@ const benchLong = `Measure the broker, in a separate session (bench-…) without
              streams that they do not read; 100,000 messages (--waiting) wait
   churn      an agent registers and deregisters, and an operator changes the
              session's settings
-  bulk       an agent puts a key every 5 ms while others do what is much work:
+  bulk       an agent puts a key every 10 ms while others do what is much work:
              claims with an absent label beside 100,000 tasks, 100 votes of
              1,000 electors due together, 30,000 dependents of a task, 10,000
              tasks of a leaver, 20,000 former queues, 1,000 paths beside 63

@@ -16,8 +16,10 @@ const (
 	// The rest of the withdrawal of the messages about Item: see Moot. Name is the agent, Text the type.
 	withdrawChore = "withdraw"
 
-	// copiesPage is how many copies one function sends of a message that reports a change.
+	// copiesPage is how many copies a change sends itself of the message that reports it, and chorePage
+	// how many each function of the backlog sends.
 	copiesPage = 1000
+	chorePage  = work.PageRows
 	// copiesBudget is how many rows a change may have before the copies of its messages are left to the
 	// backlog, and copyRows how many of them a copy takes at most: the delivery, and the mailbox twice.
 	copiesBudget = 5000
@@ -102,15 +104,15 @@ func (b *Broker) copyFurther(tx *store.Tx, c *work.Chore) (more bool, err error)
 		return false, fmt.Errorf("copy message %d: %w", c.Item, err)
 	}
 	c.Text = names[len(names)-1]
-	return len(names) == copiesPage, s.finish()
+	return len(names) == chorePage, s.finish()
 }
 
 // nextAudience returns the agents of the next page.
 func (b *Broker) nextAudience(tx *store.Tx, c *work.Chore, channel string) ([]string, error) {
 	if c.Kind == noticeChore {
-		return b.ofRole(tx, c.Session, c.Name, c.Text, copiesPage)
+		return b.ofRole(tx, c.Session, c.Name, c.Text, chorePage)
 	}
-	return subscribersTo(tx, c.Session, channel, c.Text, copiesPage)
+	return subscribersTo(tx, c.Session, channel, c.Text, chorePage)
 }
 
 // copy sends copies of an event to agents, except one, whose mailboxes are not full, or copies of a

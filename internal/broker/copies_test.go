@@ -49,7 +49,7 @@ func TestNotify_EveryAgentOfALargeRoleReceivesTheNoticeAlsoAfterARestart(t *test
 	w.breakCopies("overdue", 2500)
 	q := w.overdueQuestion(lead)
 	w.awaitLog(copiesFailed)
-	want(t, "copies of the first pages", w.copies("overdue", "state = 9"), 2000)
+	want(t, "copies of the first pages", w.copies("overdue", "state = 9"), 2400)
 	w.Check()
 	w.sql(`DROP TRIGGER breaks`)
 	w.Restart()
@@ -75,8 +75,8 @@ func TestNotify_CopiesThatHaveNotFollowedAMootNoticeDoNot(t *testing.T) {
 	w.sql(`DROP TRIGGER breaks`)
 	w.pass(time.Minute)
 	w.awaitClosed()
-	want(t, "copies", w.copies("overdue", "true"), 2000)
-	want(t, "copies that are withdrawn", w.copies("overdue", "state = 8"), 2000)
+	want(t, "copies", w.copies("overdue", "true"), 2400)
+	want(t, "copies that are withdrawn", w.copies("overdue", "state = 8"), 2400)
 }
 
 func TestAnnounce_EverySubscriberOfManyReceivesTheEventAlsoAfterARestart(t *testing.T) {
@@ -95,7 +95,7 @@ func TestAnnounce_EverySubscriberOfManyReceivesTheEventAlsoAfterARestart(t *test
 	must(t, err)
 	want(t, "subscribers", int(out.Subscribers), crowded+1)
 	w.awaitLog(copiesFailed)
-	want(t, "copies of the first pages", w.copies("event", "state = 1"), 2000)
+	want(t, "copies of the first pages", w.copies("event", "state = 1"), 2400)
 	w.sql(`DROP TRIGGER breaks`)
 	w.Restart()
 	w.awaitClosed()

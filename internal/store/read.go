@@ -10,9 +10,9 @@ import (
 	"brokerd/internal/fault"
 )
 
-// maxSnapshotAge bounds a Read: the write-ahead log cannot start over while an old snapshot is in
-// use, and grows until it is given up.
-const maxSnapshotAge = 10 * time.Second
+// readTime bounds a Read: the write-ahead log cannot start over while an old snapshot is in use, and
+// grows until the snapshot is released.
+const readTime = 10 * time.Second
 
 // A Snapshot is the database as one commit has left it. It belongs to the function that Read calls,
 // and to the goroutine of that function.
@@ -21,6 +21,7 @@ type Snapshot struct {
 	conn     *conn
 	clock    clockwork.Clock
 	taken    time.Time
+	most     time.Duration // after taken, that the snapshot may be used
 	revision int64
 	latest   time.Time
 	over     bool
@@ -53,7 +54,7 @@ func (s *Store) Read(ctx context.Context, fn func(*Snapshot) error) error {
 	if err := c.run(`BEGIN`); err != nil {
 		return fmt.Errorf("begin reading: %w", err)
 	}
-	snap := &Snapshot{ctx: ctx, conn: c, clock: s.clock, taken: s.clock.Now()}
+	snap := &Snapshot{ctx: ctx, conn: c, clock: s.clock, taken: s.clock.Now(), most: s.readTime}
 	defer func() {
 		snap.over = true
 		c.closeRows()
@@ -93,8 +94,8 @@ func (s *Snapshot) Query(query string, args ...any) *Rows {
 	if err := s.ctx.Err(); err != nil {
 		return &Rows{err: gaveUp(err)}
 	}
-	if s.clock.Since(s.taken) > maxSnapshotAge {
-		return &Rows{err: fault.New(fault.Unavailable, "SNAPSHOT_TOO_OLD", "reading took longer than %v: read a smaller page", maxSnapshotAge)}
+	if s.clock.Since(s.taken) > s.most {
+		return &Rows{err: fault.New(fault.Unavailable, "SNAPSHOT_TOO_OLD", "reading took longer than %v: read a smaller page", s.most)}
 	}
 	return s.conn.queryRows(query, args...)
 }

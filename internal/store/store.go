@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,7 +83,8 @@ type Options struct {
 	// It is for tests: SQLite plans a statement once, when the store prepares it.
 	Planned func(object string)
 
-	Readers int // connections for Read, and so how many run at a time; 4 if zero
+	Readers  int           // connections for Read, and so how many run at a time; 4 if zero
+	ReadTime time.Duration // how long a Read may take; 10 s if zero
 
 	// Restoring opens a folder although a restore into it has not ended.
 	Restoring bool
@@ -100,6 +102,7 @@ type Store struct {
 	last         LastRun
 	gaps         []gap // of restores
 	clock        clockwork.Clock
+	readTime     time.Duration
 	lock         *os.File
 	conns        []*conn // all of them, in the order of opening
 	keeper       *conn   // nil with CheckpointInternal; see keepLog
@@ -178,12 +181,13 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 		return nil, err
 	}
 	s := &Store{
-		path:    filepath.Join(dir, DatabaseFile),
-		clock:   o.Clock,
-		idle:    make(chan *conn, o.Readers),
-		pages:   make(chan struct{}, max(1, o.Readers/2)),
-		closing: make(chan struct{}),
-		damage:  newDamage(o.Log),
+		path:     filepath.Join(dir, DatabaseFile),
+		clock:    o.Clock,
+		readTime: cmp.Or(o.ReadTime, readTime),
+		idle:     make(chan *conn, o.Readers),
+		pages:    make(chan struct{}, max(1, o.Readers/2)),
+		closing:  make(chan struct{}),
+		damage:   newDamage(o.Log),
 
 		checkAtOnce: o.checkAtOnce, growLog: o.growLog, unchecked: o.Unchecked,
 	}

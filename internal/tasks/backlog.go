@@ -22,9 +22,10 @@ const (
 )
 
 const (
-	pageRows  = 1000 // that one page changes, about
-	pageTasks = 100  // that one query of a page reads
-	pageEdges = 500  // dependencies that one query of a page reads
+	pageTasks = 100 // that one query of a page reads
+	pageEdges = 500 // dependencies that one query of a page reads
+
+	firstSupply = 3 * work.PageRows // rows, so that an answer lists up to mostListed tasks
 )
 
 // weight is about how many rows a change of the state of a task changes: the task, its event, its
@@ -58,7 +59,7 @@ func (t *Tasks) doChore(tx *store.Tx, c *work.Chore) (more bool, err error) {
 	case closeChore:
 		return u.releaseAll()
 	case supplyChore:
-		_, more, err = u.supplyMore(c, closed)
+		_, more, err = u.supplyMore(c, closed, work.PageRows)
 		return more, err
 	case cascadeChore:
 		return u.cascadeOn(c)
@@ -71,7 +72,7 @@ func (t *Tasks) doChore(tx *store.Tx, c *work.Chore) (more bool, err error) {
 // leave takes an agent from the tasks that are assigned to it, and then ends its claims.
 func (u *taskTx) leave(c *work.Chore) (more bool, err error) {
 	const why = "it has deregistered"
-	budget := pageRows
+	budget := work.PageRows
 	assigned, read, err := u.scanSound(u.tx.Query(selectAssigned, u.session.ID, c.Name, pageTasks))
 	if err != nil {
 		return false, err
@@ -92,7 +93,7 @@ func (u *taskTx) leave(c *work.Chore) (more bool, err error) {
 }
 
 func (u *taskTx) endClaims(c *work.Chore, why string) (more bool, err error) {
-	return u.endClaimsWithin(c, why, pageRows)
+	return u.endClaimsWithin(c, why, work.PageRows)
 }
 
 // endClaimsWithin ends the attempts of the next claims of an agent.
@@ -121,7 +122,7 @@ func (u *taskTx) releaseAll() (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	budget := pageRows
+	budget := work.PageRows
 	for _, task := range held {
 		if budget <= 0 {
 			return true, nil
@@ -142,21 +143,20 @@ func (u *taskTx) releaseAll() (more bool, err error) {
 // backlog continues.
 func (u *taskTx) supply(task *Task) ([]Brief, error) {
 	c := work.Chore{Kind: supplyChore, Session: u.session.ID, Item: task.Created, Bound: task.Entered}
-	ready, more, err := u.supplyMore(&c, false)
+	ready, more, err := u.supplyMore(&c, false, firstSupply)
 	if err == nil && more {
 		err = u.backlog.Add(u.tx, c)
 	}
 	return ready, err
 }
 
-// supplyMore does the next page of a supply. A task that was created after Bound counts the
+// supplyMore does the next page of a supply, with a budget of rows. A task that was created after Bound counts the
 // dependency as DONE already.
-func (u *taskTx) supplyMore(c *work.Chore, closed bool) (ready []Brief, more bool, err error) {
+func (u *taskTx) supplyMore(c *work.Chore, closed bool, budget int) (ready []Brief, more bool, err error) {
 	keys, err := scanKeys(u.tx.Query(selectDependentKeys, c.Item, c.After, c.Bound, pageEdges))
 	if err != nil {
 		return nil, false, fmt.Errorf("read dependents of task %d: %w", c.Item, err)
 	}
-	budget := pageRows
 	for _, k := range keys {
 		if budget <= 0 {
 			return ready, true, nil

@@ -151,7 +151,7 @@ func (u *taskTx) cascadeOn(c *work.Chore) (more bool, err error) {
 		}
 		u = u.as(agent)
 	}
-	k := cascadeRun{taskTx: u, reason: c.Text, bound: c.Bound, count: pageTasks, rows: pageRows,
+	k := cascadeRun{taskTx: u, reason: c.Text, bound: c.Bound, count: pageTasks, rows: work.PageRows,
 		todo: []front{{c.Item, c.After}}, cancelled: func(*Task) {}}
 	if err := k.run(); err != nil {
 		return false, err

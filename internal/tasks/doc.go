@@ -22,7 +22,7 @@
 //
 //   - Every change is one event. Messages to the creator and the assignee are part of its transaction.
 //
-//   - A change of many tasks goes in pages (see work.Backlog): a page changes about 1,000 rows. A
+//   - A change of many tasks goes in pages (see work.Backlog): a page changes about 200 rows. A
 //     claim ends with the transaction of the first page, even if a later page releases its task.
 //
 // # Claims

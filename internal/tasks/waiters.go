@@ -195,7 +195,7 @@ func (u *taskTx) serve(w *waiter, budget *int) (more bool, err error) {
 // began.
 func (u *taskTx) serveSome(c *work.Chore) (more bool, err error) {
 	budget := searchRows
-	granted := pageRows
+	granted := work.PageRows
 	for _, w := range slices.Clone(u.waiters[u.session.ID]) {
 		if w.number <= c.After || w.number > c.Bound || c.Name != "" && w.agent.Name != c.Name {
 			continue

@@ -22,7 +22,7 @@ const (
 )
 
 // mostNotified is how many electors one page notifies: a notice is about five rows.
-const mostNotified = 100
+const mostNotified = work.PageRows / 5
 
 // mostVotes is how many votes, with up to 50 options each, one page reads.
 const mostVotes = 100

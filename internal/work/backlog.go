@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jonboulle/clockwork"
@@ -18,6 +17,10 @@ import (
 // longestRetry is how long a Backlog or a Calendar waits at most between two tries of an item that
 // fails.
 const longestRetry = 10 * time.Minute
+
+// longestRest is how long a Backlog rests at most after a page. A page that takes longer waits for the
+// disk, or for a process that was suspended.
+const longestRest = time.Second
 
 // A Chore is the rest of a change that has too many rows for one function of the writer. The feature
 // gives the fields their meaning.
@@ -36,14 +39,15 @@ type Chore struct {
 }
 
 // A Backlog does the chores of one feature, one page at a time. Each page is one function of the
-// writer in the drain lane, so other callers take turns between pages. A page changes about 1,000
+// writer in the drain lane, so other callers take turns between pages. A page changes about 200
 // rows and reads at most 20,000. A chore is a row until its last page is committed: the backlog
 // resumes it after a restart.
 //
 //	change ──► Do: the first page, in its transaction ──more──► row ──► pages ──► done
 //	       └─► Add ─────────────────────────────────────────────┘
 //
-// Chores take turns too: each does one page, in the order in which they were added. A chore that
+// A page is followed by a rest that is as long as the page was, so that the calls that have come meanwhile
+// need not wait for the next page too. Chores take turns: each does one page, in the order in which they were added. A chore that
 // fails is logged and tried again later, after 1 s up to 10 min, and stops no other chore. Methods
 // may be called concurrently.
 type Backlog struct {
@@ -54,11 +58,11 @@ type Backlog struct {
 	page    func(tx *store.Tx, c *Chore) (more bool, err error)
 	queue   *deadline.Queue[int64] // of the ids of chores
 
-	stop    context.CancelFunc // ends run; nil before Start
-	runner  sync.WaitGroup     // of run
-	stopped atomic.Bool
+	ctx    context.Context // ends when the backlog stops
+	stop   context.CancelFunc
+	runner sync.WaitGroup // of Start
 
-	failed map[int64]time.Duration // the last pause, of chores that fail; of run alone
+	failed map[int64]time.Duration // the last pause, of chores that fail; of the runner alone
 }
 
 // NewBacklog returns a backlog of a feature, which does nothing before Start. page does the next
@@ -68,6 +72,7 @@ type Backlog struct {
 func NewBacklog(s *store.Store, feature string, clock clockwork.Clock, log *zap.Logger,
 	page func(tx *store.Tx, c *Chore) (more bool, err error)) *Backlog {
 	b := &Backlog{store: s, feature: feature, clock: clock, log: log, page: page, failed: map[int64]time.Duration{}}
+	b.ctx, b.stop = context.WithCancel(context.Background())
 	b.queue = deadline.NewCalendar(clock, b.due)
 	return b
 }
@@ -136,28 +141,23 @@ func (b *Backlog) finish(ctx context.Context, query string, args ...any) error {
 
 // Start resumes the chores that were unfinished when the broker stopped, and waits for others.
 func (b *Backlog) Start() {
-	ctx, stop := context.WithCancel(context.Background())
-	b.stop = stop
 	b.runner.Go(func() {
-		b.resume(ctx)
-		b.queue.Run(ctx)
+		b.resume()
+		b.queue.Run(b.ctx)
 	})
 }
 
 // Stop ends the backlog after the page at hand. It may be called more than once, and without Start.
 func (b *Backlog) Stop() {
-	b.stopped.Store(true)
-	if b.stop != nil {
-		b.stop()
-	}
+	b.stop()
 	b.runner.Wait()
 }
 
 // resume queues the chores that are in the table.
-func (b *Backlog) resume(ctx context.Context) {
-	for ctx.Err() == nil {
+func (b *Backlog) resume() {
+	for b.ctx.Err() == nil {
 		var all []int64
-		err := b.store.Read(ctx, func(snap *store.Snapshot) (err error) {
+		err := b.store.Read(b.ctx, func(snap *store.Snapshot) (err error) {
 			all, err = store.Collect(snap.Query(selectChores, b.feature), func(r *store.Rows) (id int64, err error) {
 				return id, r.Scan(&id)
 			})
@@ -172,7 +172,7 @@ func (b *Backlog) resume(ctx context.Context) {
 		b.log.Warn("the backlog could not be read; the broker tries again", zap.Error(err))
 		select {
 		case <-b.clock.After(retryAfter):
-		case <-ctx.Done():
+		case <-b.ctx.Done():
 		}
 	}
 }
@@ -180,7 +180,7 @@ func (b *Backlog) resume(ctx context.Context) {
 // due does one page of each chore, unless the backlog stops: Start resumes the others.
 func (b *Backlog) due(ids []int64) {
 	for _, id := range ids {
-		if b.stopped.Load() {
+		if b.ctx.Err() != nil {
 			return
 		}
 		more, err := b.step(context.Background(), id)
@@ -202,8 +202,23 @@ func (b *Backlog) due(ids []int64) {
 	}
 }
 
-// step does the next page of a chore, if it is unfinished, and reports whether there may be more.
+// step does the next page of a chore, if it is unfinished, and rests. It reports whether there may be
+// more.
 func (b *Backlog) step(ctx context.Context, id int64) (more bool, err error) {
+	began := b.clock.Now()
+	more, err = b.next(ctx, id)
+	if rest := min(b.clock.Since(began), longestRest); rest > 0 {
+		select {
+		case <-b.clock.After(rest):
+		case <-ctx.Done():
+		case <-b.ctx.Done():
+		}
+	}
+	return more, err
+}
+
+// next does the next page of a chore, if it is unfinished, and reports whether there may be more.
+func (b *Backlog) next(ctx context.Context, id int64) (more bool, err error) {
 	err = b.store.Drain(ctx, func(tx *store.Tx) error {
 		more = false
 		c := Chore{id: id}

@@ -25,7 +25,7 @@ type Entry[K comparable] struct {
 // if it is still due at tx.Now, and nothing otherwise. Both run in the writer, and do can run twice
 // for one commit.
 //
-// One function changes up to 100 items, and about 1,000 rows. If an item fails, for example because its row is damaged,
+// One function changes up to 100 items, and about 200 rows. If an item fails, for example because its row is damaged,
 // the calendar changes each item in a separate function. It logs the item that fails and tries it
 // again later, after 1 s up to 10 min; the item delays no other.
 func NewItemCalendar[K comparable](s *store.Store, clock clockwork.Clock, log *zap.Logger,

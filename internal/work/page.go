@@ -16,8 +16,9 @@ const MostPaged = 200
 // page may have, the next page continues after them.
 const MostRead = 20_000
 
-// pageRows is about how many rows a page changes.
-const pageRows = 1000
+// PageRows is about how many rows a page changes: some 10 ms of the writer's time. With 1,000 rows, a
+// call that comes every 5 ms beside 30,000 dependents of a task waits for 2 s (the 99th percentile).
+const PageRows = 200
 
 // A Page bounds what one function of the writer does of a change of many items.
 type Page struct {
@@ -28,8 +29,8 @@ type Page struct {
 // NewPage begins a page.
 func NewPage(tx *store.Tx) Page { return Page{tx, tx.Changed()} }
 
-// Full reports whether the page has changed about 1,000 rows: the next page does the rest.
-func (p Page) Full() bool { return p.tx.Changed()-p.from >= pageRows }
+// Full reports whether the page has changed about 200 rows: the next page does the rest.
+func (p Page) Full() bool { return p.tx.Changed()-p.from >= PageRows }
 
 // Newest returns the highest key that belongs to a chore. A chore without a bound, in its first page,
 // has all.
