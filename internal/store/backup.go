@@ -47,7 +47,8 @@ func (s *Store) Backup(ctx context.Context, path string, look func(*Snapshot) er
 	if err := from.queryRow(`SELECT revision FROM meta`).Scan(&revision); err != nil {
 		return 0, fmt.Errorf("back up: %w", err)
 	}
-	snap := &Snapshot{ctx: ctx, conn: from, clock: s.clock, taken: s.clock.Now(), revision: revision}
+	snap := s.snapshot(ctx, from)
+	snap.revision = revision
 	if err := look(snap); err != nil {
 		return 0, fmt.Errorf("back up: %w", err)
 	}

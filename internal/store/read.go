@@ -54,7 +54,7 @@ func (s *Store) Read(ctx context.Context, fn func(*Snapshot) error) error {
 	if err := c.run(`BEGIN`); err != nil {
 		return fmt.Errorf("begin reading: %w", err)
 	}
-	snap := &Snapshot{ctx: ctx, conn: c, clock: s.clock, taken: s.clock.Now(), most: s.readTime}
+	snap := s.snapshot(ctx, c)
 	defer func() {
 		snap.over = true
 		c.closeRows()
@@ -64,6 +64,11 @@ func (s *Store) Read(ctx context.Context, fn func(*Snapshot) error) error {
 		return fmt.Errorf("begin reading: %w", err)
 	}
 	return fn(snap)
+}
+
+// snapshot returns the snapshot of the transaction that has begun on a connection.
+func (s *Store) snapshot(ctx context.Context, c *conn) *Snapshot {
+	return &Snapshot{ctx: ctx, conn: c, clock: s.clock, taken: s.clock.Now(), most: s.readTime}
 }
 
 // ReadPage is Read for a page that a stream sends. Pages use at most half of the connections, so
