@@ -46,10 +46,10 @@ type Chore struct {
 //	change ──► Do: the first page, in its transaction ──more──► row ──► pages ──► done
 //	       └─► Add ─────────────────────────────────────────────┘
 //
-// A page is followed by a rest that is as long as the page was, so that the calls that have come meanwhile
-// need not wait for the next page too. Chores take turns: each does one page, in the order in which they were added. A chore that
-// fails is logged and tried again later, after 1 s up to 10 min, and stops no other chore. Methods
-// may be called concurrently.
+// A page is followed by a rest that is as long as the page was, so that the calls that have come
+// meanwhile need not wait for the next page too. Chores take turns: each does one page, in the order in
+// which they were added. A chore that fails is logged and tried again later, after 1 s up to 10 min,
+// and stops no other chore. Methods may be called concurrently.
 type Backlog struct {
 	store   *store.Store
 	feature string
@@ -205,14 +205,14 @@ func (b *Backlog) due(ids []int64) {
 // step does the next page of a chore, if it is unfinished, and rests. It reports whether there may be
 // more.
 func (b *Backlog) step(ctx context.Context, id int64) (more bool, err error) {
-	began := b.clock.Now()
+	began := time.Now() //nolint:forbidigo // of the rest, which a caller sees only as speed
 	more, err = b.next(ctx, id)
-	if rest := min(b.clock.Since(began), longestRest); rest > 0 {
-		select {
-		case <-b.clock.After(rest):
-		case <-ctx.Done():
-		case <-b.ctx.Done():
-		}
+	rest := time.NewTimer(min(time.Since(began), longestRest)) //nolint:forbidigo // see above
+	defer rest.Stop()
+	select {
+	case <-rest.C:
+	case <-ctx.Done():
+	case <-b.ctx.Done():
 	}
 	return more, err
 }
