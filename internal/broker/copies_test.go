@@ -41,14 +41,23 @@ func (w *world) overdueQuestion(lead *agent) *pb.SendResult {
 	return q
 }
 
+// overdueForMany has a question to the returned agent become overdue, of which many agents receive a
+// notice, and waits until the copies fail.
+func (w *world) overdueForMany() (builder *agent, question *pb.SendResult) {
+	w.t.Helper()
+	lead := w.agent("lead", "")
+	builder = w.agent("builder", "builder")
+	w.crowd("overseer", crowded)
+	w.breakCopies("overdue", 2500)
+	question = w.overdueQuestion(lead)
+	w.awaitLog(copiesFailed)
+	return builder, question
+}
+
 func TestNotify_EveryAgentOfALargeRoleReceivesTheNoticeAlsoAfterARestart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	lead, builder := w.agent("lead", ""), w.agent("builder", "builder")
-	w.crowd("overseer", crowded)
-	w.breakCopies("overdue", 2500)
-	q := w.overdueQuestion(lead)
-	w.awaitLog(copiesFailed)
+	builder, q := w.overdueForMany()
 	want(t, "copies of the first pages", w.copies("overdue", "state = 9"), 2400)
 	w.Check()
 	w.sql(`DROP TRIGGER breaks`)
@@ -66,11 +75,7 @@ func TestNotify_EveryAgentOfALargeRoleReceivesTheNoticeAlsoAfterARestart(t *test
 func TestNotify_CopiesThatHaveNotFollowedAMootNoticeDoNot(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	lead, builder := w.agent("lead", ""), w.agent("builder", "builder")
-	w.crowd("overseer", crowded)
-	w.breakCopies("overdue", 2500)
-	q := w.overdueQuestion(lead)
-	w.awaitLog(copiesFailed)
+	builder, q := w.overdueForMany()
 	builder.reply(q.Id, "yes")
 	w.sql(`DROP TRIGGER breaks`)
 	w.pass(time.Minute)
