@@ -17,8 +17,7 @@ const normalPriority = 5
 type Letter struct {
 	From      Agent    // the zero Agent sends as system
 	To        []string // agents, with one message each; or
-	Role      string   // one agent of this role or, with All, every agent
-	All       bool
+	Role      string   // one agent of this role
 	Type      string
 	Subject   string // clipped to one line
 	Body      string
@@ -83,7 +82,7 @@ func (l *Letter) targets() []Target {
 // draft is the letter to one of its targets, without its content.
 func (l *Letter) draft(t Target) *Draft {
 	d := &Draft{
-		Target: t, One: t.Kind == ToRole && !l.All, Type: l.Type, Subject: clip(l.Subject, valid.MaxLine),
+		Target: t, One: t.Kind == ToRole, Type: l.Type, Subject: clip(l.Subject, valid.MaxLine),
 		Priority: l.Priority, Thread: l.Thread, Task: l.Task, Artifacts: l.Artifacts, PayloadSize: len(l.Payload),
 		ReplyTo: Ref{Revision: l.InReplyTo},
 	}

@@ -99,8 +99,7 @@ type Moot struct {
 type Letter struct {
 	From          Agent    // the zero Agent and an operator send as system
 	To            []string // agents; or
-	Role          string   // one agent of this role, or, with All, every agent
-	All           bool
+	Role          string   // one agent of this role
 	Type          string
 	Subject, Body string // the broker clips the subject to one line
 	Payload       string // JSON; empty = none
