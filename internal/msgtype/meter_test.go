@@ -82,6 +82,7 @@ func TestValidate_CountsTheSizeOfValuesAsSteps(t *testing.T) {
 		"pattern":          {many(`{"pattern":"(a|aa)*b"}`, 600), text},
 		"length of a text": {many(`{"maxLength":300000}`, 1900), `["` + strings.Repeat("a", 200) + `"]`},
 		"enum of items":    {`{"items":` + words + `}`, list},
+		"format regex":     {`{"$schema":"http://json-schema.org/draft-07/schema#","format":"regex"}`, text},
 	} {
 		t.Run(name, func(t *testing.T) {
 			faults := compiled(t, c.schema).Validate(c.payload)
@@ -95,6 +96,24 @@ func TestValidate_CountsTheSizeOfValuesAsSteps(t *testing.T) {
 				t.Errorf("faults %v", faults)
 			}
 		})
+	}
+}
+
+func TestValidate_PatternsInPayloadsDoNotAddUp(t *testing.T) {
+	schema := compiled(t, `{"$schema":"http://json-schema.org/draft-07/schema#","format":"regex"}`)
+	for i := range 5000 {
+		if faults := schema.Validate(`"^[a-z]+$"`); len(faults) > 0 {
+			t.Fatalf("payload %d: %v", i, faults)
+		}
+	}
+	if faults := schema.Validate(`"` + strings.Repeat("a|", 500) + `b"`); len(faults) > 0 {
+		t.Errorf("a long pattern: %v", faults)
+	}
+	if faults := schema.Validate(`7`); len(faults) > 0 {
+		t.Errorf("a number: %v", faults)
+	}
+	if faults := schema.Validate(`"("`); len(faults) != 1 || !strings.Contains(faults[0].Problem, "regex") {
+		t.Errorf("no pattern: %v", faults)
 	}
 }
 
