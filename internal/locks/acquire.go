@@ -292,7 +292,7 @@ func (a *acquiring) grant(u *turn, o Owner, role string) error {
 	if err := u.room(&a.wanted, o); err != nil {
 		return err
 	}
-	u.certain()
+	u.tx.Certain() // it is not refused from here on
 	g := &grant{session: u.session, owner: o, role: role, claim: a.wanted, reason: a.wish.Reason, maxHold: a.maxHold, collected: true}
 	if err := u.grant(g); err != nil {
 		return err
@@ -304,12 +304,6 @@ func (a *acquiring) grant(u *turn, o Owner, role string) error {
 		return err
 	}
 	return u.settle(nil)
-}
-
-// certain declares that the call is not refused from here on.
-func (u *turn) certain() {
-	u.tx.Certain()
-	u.budget = nil
 }
 
 // room refuses a claim of an owner beyond the limits of what is held and waited for.
@@ -363,11 +357,19 @@ func (a *acquiring) queueUp(u *turn, o Owner, role string) error {
 	if err != nil {
 		return err
 	}
-	circle, err := u.circle(t, held)
+	circle, err := u.circle(t, held, u.view.queue.byOwner())
 	if err != nil {
 		return err
 	}
-	u.certain()
+	var early []*ticket // others may wait behind it
+	if t.place < 0 {
+		early = append(early, t)
+	}
+	waiting, err := u.waitersFor(o, early...)
+	if err != nil {
+		return err
+	}
+	u.tx.Certain() // it is not refused from here on
 	if circle != nil {
 		a.refused = deadlock(circle, t)
 		return errors.Join(u.tellDeadlock(circle, t), errOpen)
@@ -381,8 +383,12 @@ func (a *acquiring) queueUp(u *turn, o Owner, role string) error {
 	if err := a.wait(u, t); !errors.Is(err, errOpen) {
 		return err
 	}
-	if err := u.relax(t); err != nil {
-		return err
+	u.budget = nil
+	if len(waiting) > 0 { // some requests may pass theirs, since the owner of the new ticket waits as well
+		waiting[o] = true
+		if err := u.letPass(waiting, t); err != nil {
+			return err
+		}
 	}
 	if why := u.aborted[t.number]; why != nil && a.call == nil { // what was granted to others by then closed a circle
 		a.refused = why

@@ -97,6 +97,7 @@ func checkTickets(q store.Querier, most int) (problems []string, err error) {
 		if v.queue, err = loadQueue(q, id); err != nil {
 			return nil, err
 		}
+		waiting := v.queue.byOwner()
 		for _, k := range v.queue.tickets {
 			free, err := v.free(&k.claim, k.owner, k.place)
 			if err != nil {
@@ -109,7 +110,7 @@ func checkTickets(q store.Querier, most int) (problems []string, err error) {
 			if err != nil {
 				return nil, err
 			}
-			if circle, err := v.circle(k, held); err != nil || circle != nil && len(problems) < most {
+			if circle, err := v.circle(k, held, waiting); err != nil || circle != nil && len(problems) < most {
 				problems = append(problems, fmt.Sprintf("ticket %d is part of a deadlock: %s", k.number, spell(circle, k)))
 			}
 		}

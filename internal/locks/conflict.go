@@ -19,7 +19,7 @@ type view struct {
 	broad   bool              // some grant covers more than single files
 	near    *spots            // nil for a snapshot
 	found   map[area][]holder // what stands in an area, as far as it was read to the end
-	budget  *budget           // of a call that can be refused; nil = no limit
+	budget  *budget           // of a call that can be refused, or of the turn of a ticket; nil = no limit
 	spent   int               // about how much was read, compared and written: a path, row or pair is one
 }
 
@@ -95,7 +95,8 @@ func (v *view) overlapping(c *claim, visit func(i int, h *holder) bool) error {
 func (v *view) over(p *Path, visit func(*holder) bool) (more bool, err error) {
 	overlaps := func(h *holder) (bool, error) {
 		if h.path.String() == p.String() {
-			return true, nil
+			v.count(1)
+			return true, v.compared()
 		}
 		err := v.compare(h.path, *p)
 		return err == nil && Overlaps(h.path, *p), err
@@ -210,12 +211,18 @@ func (v *view) ahead(c *claim, o Owner, before int64) ([]*ticket, error) {
 		if t.place < before && t.owner != o && v.conflict(&t.claim, c) {
 			found = append(found, t)
 		}
+		if err := v.compared(); err != nil {
+			return nil, err
+		}
 	}
 	if len(found) == 0 {
 		return nil, nil
 	}
 	waiting, err := v.waitersFor(o)
-	return slices.DeleteFunc(found, func(t *ticket) bool { return waiting[t.owner] }), err
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(found, func(t *ticket) bool { return waiting[t.owner] }), nil
 }
 
 // free reports whether nobody is in the way of a claim.
@@ -259,7 +266,7 @@ func (t *Table) obstacles(v *view, c *claim, o Owner, before int64) (list []Obst
 		list = append(list, Obstacle{Owner: h.owner, Resource: h.at, Mode: h.mode, Revision: h.fence, HeldUntil: h.heldUntil, Reason: h.reason})
 	}
 	waiting, err := v.ahead(c, o, before)
-	if err != nil {
+	if err != nil && !tooBroad(err) {
 		return nil, 0, err
 	}
 	for _, w := range waiting {

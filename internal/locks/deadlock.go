@@ -5,11 +5,16 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"brokerd/internal/caller"
 )
 
-// waitersFor returns the owners that wait for one, directly or not: see the package's comment.
-func (v *view) waitersFor(o Owner) (map[Owner]bool, error) {
+// waitersFor returns the owners that wait for one, directly or not: see the package's comment. more are
+// tickets that the owner is about to have. Errors: fault.Exhausted (LOCK_TOO_BROAD) beyond the budget.
+func (v *view) waitersFor(o Owner, more ...*ticket) (map[Owner]bool, error) {
 	var rest []*ticket
+	owned := v.queue.byOwner()
+	owned[o] = append(owned[o], more...)
 	for _, t := range v.queue.tickets {
 		if t.owner != o {
 			rest = append(rest, t)
@@ -23,12 +28,15 @@ func (v *view) waitersFor(o Owner) (map[Owner]bool, error) {
 		if err != nil {
 			return nil, err
 		}
-		own := v.queue.of(next)
+		own := owned[next]
 		var others []*ticket
 		for _, t := range rest {
 			if !found[t.owner] && v.waitsFor(t, held, own) {
 				found[t.owner] = true
 				todo = append(todo, t.owner)
+			}
+			if err := v.compared(); err != nil {
+				return nil, err
 			}
 			if !found[t.owner] {
 				others = append(others, t)
@@ -48,6 +56,9 @@ func (v *view) heldBy(o Owner) ([]*claim, error) {
 	var held []*claim
 	byMode := map[Mode][]Path{}
 	for _, g := range grants {
+		if err := v.read(); err != nil {
+			return nil, err
+		}
 		v.spent += g.claim.size()
 		if g.claim.kind == Token {
 			held = append(held, &g.claim)
@@ -83,9 +94,10 @@ type link struct {
 	holder holder
 }
 
-// circle returns a circle of owners each of which waits for a grant of the next, the first with the given ticket, which waits for the grants
-// held; nil if there is none.
-func (v *view) circle(first *ticket, held []holder) ([]link, error) {
+// circle returns a cycle of owners each of which waits for a grant of the next, the first with the given ticket, which waits for the grants
+// held; nil if there is none. waiting are the tickets of all owners. Errors: fault.Exhausted (LOCK_TOO_BROAD)
+// beyond the budget.
+func (v *view) circle(first *ticket, held []holder, waiting map[Owner][]*ticket) ([]link, error) {
 	seen := map[Owner]bool{}
 	var path []link
 	var walk func(t *ticket, held []holder) (bool, error)
@@ -97,7 +109,7 @@ func (v *view) circle(first *ticket, held []holder) ([]link, error) {
 			}
 			if !seen[h.owner] {
 				seen[h.owner] = true
-				for _, next := range v.queue.of(h.owner) {
+				for _, next := range waiting[h.owner] {
 					held, err := v.holders(&next.claim, next.owner, math.MaxInt)
 					if err != nil {
 						return false, err
@@ -118,16 +130,6 @@ func (v *view) circle(first *ticket, held []holder) ([]link, error) {
 	return path, nil
 }
 
-// relax grants what may pass an earlier ticket now because a new ticket has its owner wait for somebody.
-func (u *turn) relax(t *ticket) error {
-	waiting, err := u.waitersFor(t.owner)
-	if err != nil || len(waiting) == 0 {
-		return err
-	}
-	waiting[t.owner] = true
-	return u.letPass(waiting, t)
-}
-
 // letPass grants what is free and, but to the given ticket, what may pass earlier tickets of some owners.
 func (u *turn) letPass(waiting map[Owner]bool, t *ticket) error {
 	return u.settle(func(queue []*ticket, i int) bool {
@@ -138,34 +140,59 @@ func (u *turn) letPass(waiting map[Owner]bool, t *ticket) error {
 	})
 }
 
-// untangle ends the circles that a grant has closed, if the grant's owner waits for something else. The caller
+// untangle ends the cycles that a grant has closed, if the grant's owner waits for something else. The caller
 // settles what they free, after the last of them: a ticket that is about to end must not count as waiting.
+//
+// The grant cannot be refused any more, so a search beyond the budget ends the owner's ticket that it began
+// with: no deadlock remains undetected.
 func (u *turn) untangle(o Owner) error {
+	if len(u.view.queue.of(o)) == 0 {
+		return nil
+	}
+	u.budget.pairs = maxPairs
 	for {
-		circle, err := u.circleOf(o)
-		if circle == nil || err != nil {
+		t, circle, err := u.circleOf(o)
+		switch {
+		case tooBroad(err):
+			err = u.refuse(t, err)
+		case err != nil || circle == nil:
+			return err
+		default:
+			t = youngest(circle)
+			err = u.abort(circle, t)
+			u.freed = append(u.freed, &t.claim)
+		}
+		if err != nil {
 			return err
 		}
-		t := youngest(circle)
-		if err := u.abort(circle, t); err != nil {
-			return err
-		}
-		u.freed = append(u.freed, &t.claim)
 	}
 }
 
-// circleOf returns a circle that a ticket of an owner is part of; nil if there is none.
-func (u *turn) circleOf(o Owner) ([]link, error) {
-	for _, t := range u.view.queue.of(o) {
+// circleOf returns a cycle that a ticket of an owner is part of, nil if there is none, and the ticket that
+// was examined last.
+func (u *turn) circleOf(o Owner) (t *ticket, circle []link, err error) {
+	waiting := u.view.queue.byOwner()
+	for _, t = range waiting[o] {
 		held, err := u.holders(&t.claim, o, math.MaxInt)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			circle, err = u.circle(t, held, waiting)
 		}
-		if circle, err := u.circle(t, held); circle != nil || err != nil {
-			return circle, err
+		if circle != nil || err != nil {
+			return t, circle, err
 		}
 	}
-	return nil, nil
+	return t, nil, nil
+}
+
+// refuse ends a ticket whose turn takes more than the budget, and sends the error to the calls that wait for
+// it. The caller grants what the ticket has blocked.
+func (u *turn) refuse(t *ticket, why error) error {
+	if u.aborted == nil {
+		u.aborted = map[int64]error{}
+	}
+	u.aborted[t.number] = why
+	f := seizing{turn: u, by: caller.System, reason: why.Error(), refusal: why}
+	return f.takeTicket(t)
 }
 
 // abort ends a ticket because it closes a circle, and sends the reason to the calls that wait for it. The

@@ -70,6 +70,7 @@ func (t *Table) ForceRelease(ctx context.Context, c caller.Caller, req once.Requ
 type seizing struct {
 	*turn
 	by, reason string
+	refusal    error // for the calls that wait for a ticket; nil = TICKET_REVOKED
 	seized     Seized
 	taken      int
 }
@@ -172,7 +173,11 @@ func (f *seizing) takeTicket(k *ticket) error {
 	}
 	f.freed = append(f.freed, &k.claim)
 	calls := f.listen(k.number)
-	f.tell(calls, verdict{err: fault.New(fault.Precondition, "TICKET_REVOKED", "%s has ended the wait for %s: %s", f.by, k.claim.title(), f.reason)})
+	why := f.refusal
+	if why == nil {
+		why = fault.New(fault.Precondition, "TICKET_REVOKED", "%s has ended the wait for %s: %s", f.by, k.claim.title(), f.reason)
+	}
+	f.tell(calls, verdict{err: why})
 	if err := f.drop(k); err != nil || len(calls) > 0 {
 		return err
 	}

@@ -372,7 +372,8 @@ func (t *Table) settleFurther(tx *store.Tx, session int64) (spent int, err error
 	return u.spent, err
 }
 
-// try grants a ticket if nobody is in its way.
+// try grants a ticket if no request is in its way. It ends a ticket for which it would read or compare more
+// than one function may.
 func (u *turn) try(t *ticket) error {
 	if u.view.queue.find(t.number) != t { // granted or aborted by now
 		return nil
@@ -384,7 +385,12 @@ func (u *turn) try(t *ticket) error {
 			}
 		}
 	}
+	u.budget = &budget{rows: turnRows, pairs: maxPairs}
+	defer func() { u.budget = nil }()
 	free, err := u.free(&t.claim, t.owner, t.place)
+	if tooBroad(err) {
+		return u.refuse(t, err)
+	}
 	if err != nil || !free {
 		return err
 	}

@@ -107,6 +107,7 @@ func (t *Table) List(ctx context.Context, c caller.Caller, f Filter, after Mark,
 			}
 			after.After = 0
 		}
+		v.budget = nil // each ticket's obstacles have their own
 		for _, k := range v.queue.tickets {
 			if k.number <= after.After || k.claim.kind != Lock || !choice.takes(k.owner, &k.claim) {
 				continue

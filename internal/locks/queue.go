@@ -96,6 +96,15 @@ func (q *queue) of(o Owner) []*ticket {
 	return own
 }
 
+// byOwner returns the tickets of each owner.
+func (q *queue) byOwner() map[Owner][]*ticket {
+	all := map[Owner][]*ticket{}
+	for _, t := range q.tickets {
+		all[t.owner] = append(all[t.owner], t)
+	}
+	return all
+}
+
 // remove takes a ticket out. Whoever walks over the old list is not disturbed.
 func (q *queue) remove(t *ticket) {
 	q.tickets = slices.DeleteFunc(slices.Clone(q.tickets), func(o *ticket) bool { return o == t })

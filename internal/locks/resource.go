@@ -177,7 +177,43 @@ func (c *claim) below(dir string) bool {
 	return false
 }
 
-func (c *claim) conflicts(o *claim) bool { return c.meets(o) != "" }
+// conflicts reports whether two claims exclude each other. It searches for the paths of the smaller claim
+// among those of the larger one.
+func (c *claim) conflicts(o *claim) bool {
+	if len(c.paths) < len(o.paths) {
+		c, o = o, c
+	}
+	return c.meets(o) != ""
+}
+
+// pairs returns about how many pairs of paths conflicts compares.
+func (c *claim) pairs(o *claim) int {
+	if c.kind != o.kind || c.kind == Token || c.mode == Shared && o.mode == Shared {
+		return 1
+	}
+	n, m := len(c.paths), len(o.paths)
+	pairs := n * m
+	if pairs > manyPairs {
+		pairs = min(pairs, searchCost*min(n, m)+(n+m)/manyPairs)
+	}
+	return pairs + c.globPairs(o) + o.globPairs(c)
+}
+
+// searchCost is the cost of the search for one path among many, in pairs that are compared.
+const searchCost = 4
+
+// globPairs returns the cost of the comparison of the globs of c with all paths of o.
+func (c *claim) globPairs(o *claim) (cost int) {
+	for i := range c.paths {
+		if c.paths[i].glob == nil {
+			continue
+		}
+		for j := range o.paths {
+			cost += 1 + len(c.paths[i].text)*len(o.paths[j].text)/longPair
+		}
+	}
+	return cost
+}
 
 // same reports whether two claims are for the same.
 func (c *claim) same(o *claim) bool {

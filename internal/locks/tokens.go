@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"brokerd/internal/caller"
@@ -180,13 +181,19 @@ func (a *acquiring) takeOver(u *turn, g *grant, o Owner, role string) error {
 	return u.settled(g)
 }
 
-// settled does what follows when a token has a new owner who may wait for something else: circles end, and who waits for it now lets it pass.
+// settled does what follows when a token or lock has a new owner that may wait for something else: it ends
+// cycles, and grants the requests that may pass those that wait for the new owner.
 func (u *turn) settled(g *grant) error {
-	if err := u.untangle(g.owner); err != nil {
+	u.budget = &budget{rows: turnRows, pairs: maxPairs}
+	err := u.untangle(g.owner)
+	if err != nil {
 		return err
 	}
 	waiting, err := u.waitersFor(g.owner)
-	if err != nil {
+	u.budget = nil
+	if tooBroad(err) { // each ticket gets its own budget
+		u.settleLater(math.MinInt64)
+	} else if err != nil {
 		return err
 	}
 	return u.letPass(waiting, nil)
