@@ -17,7 +17,8 @@ import (
 //     environment are an error.
 //   - The user's own broker on this machine is for both: the environment wins.
 //
-// A file that the user does not trust ends the command. It never has the default address instead.
+// A file that the user does not trust, or that names a file through a symbolic link out of its folder,
+// ends the command. It never has the default address instead.
 func (s *settings) chooseConnection(c *cli, file config) error {
 	env := c.env
 	s.addr = setting{c.global.addr, "--addr"}
@@ -47,13 +48,16 @@ func (s *settings) chooseConnection(c *cli, file config) error {
 		s.refused = untrusted(s.file)
 		return nil
 	}
+	if s.refused = file.leadsOut(s.file); s.refused != nil {
+		return nil
+	}
 	s.tls.CA = cmp.Or(file.values["tls_ca"], s.tls.CA) // it is no secret
 	own := s.credentialFile.value != "" || s.tls.Cert != "" || s.tls.Key != ""
-	fromFile := file.values["credential_file"] != "" || file.values["tls_cert"] != "" || file.values["tls_key"] != ""
+	fromFile := file.proof() != ""
 	if address := file.values["addr"]; address != "" {
 		s.addr = setting{address, s.file}
 		if own && !fromFile {
-			s.refused = &failure{code: exitUsage, err: errRefused, text: fmt.Sprintf("%s is not for %s, the address in %s: "+
+			s.refused = &failure{code: exitUsage, err: errRefused, text: fmt.Sprintf("%s must not go to %s, the address in %s: "+
 				"give that address with --addr or BROKERD_ADDR, or put the credential into the file",
 				strings.Join(env.proofs(), " and "), address, s.file)}
 		}

@@ -135,18 +135,29 @@ func (o *trustOptions) trust(c *cli, cmd *cobra.Command, store trustStore, path 
 
 // writeConnection shows where a file sends calls, and with which credential.
 func writeConnection(w io.Writer, path string, file config) {
-	fmt.Fprintf(w, "%s\n", clean(path))
+	fmt.Fprintf(w, "%s\n", oneLine(path))
 	for _, key := range connectionKeys {
 		value := file.values[key]
 		if value == "" {
 			continue
 		}
 		note := ""
-		if relative, err := filepath.Rel(filepath.Dir(path), value); key != "addr" && (err != nil || !filepath.IsLocal(relative)) {
-			note = "  (outside of the folder)"
+		if key != "addr" {
+			note = locationNote(file.locate(path, key))
 		}
-		fmt.Fprintf(w, "  %-15s  %s%s\n", key, clean(value), note)
+		fmt.Fprintf(w, "  %-15s  %s%s\n", key, oneLine(value), note)
 	}
+}
+
+// locationNote says that a file is outside of the folder, and where a symbolic link leads.
+func locationNote(p location) string {
+	switch {
+	case p.inside && p.named:
+		return ""
+	case !p.linked:
+		return "  (outside of the folder)"
+	}
+	return fmt.Sprintf("  (a symbolic link to %s%s)", oneLine(p.target), cond(p.inside, "", ", outside of the folder"))
 }
 
 // ask returns nil if the user agrees.
@@ -155,7 +166,7 @@ func (o *trustOptions) ask(c *cli, cmd *cobra.Command) error {
 		return nil
 	}
 	if !isTerminal(cmd.InOrStdin()) {
-		return usagef("trust asks on a terminal, and standard input is none: read the values above, then add --yes")
+		return usagef("trust asks on a terminal, and standard input is none: a person runs `brokerctl trust` there")
 	}
 	fmt.Fprint(cmd.ErrOrStderr(), "Send calls there, with this credential? [y/N] ")
 	answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n') // the end of the input is no agreement

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -134,7 +136,8 @@ func TestTrust_CoversFiveValuesAtOnePath(tt *testing.T) {
 	must0(t, "credential", "issue", "agent", "b1", "--role", "builder", "--out", secret)
 	file := "addr: " + address + "\ncredential_file: " + secret + "\nagents: {b1: {role: builder}}\n"
 	configure(t, file)
-	if got := ctl(t, "trust"); got.code != exitUsage || !strings.Contains(got.err, "--yes") ||
+	if got := ctl(t, "trust"); got.code != exitUsage || strings.Contains(got.err, "--yes") ||
+		!strings.Contains(got.err, "a person runs `brokerctl trust` there") ||
 		!strings.Contains(got.err, "addr             "+address+"\n") ||
 		!strings.Contains(got.err, "credential_file  "+secret+"  (outside of the folder)\n") {
 		t.Errorf("without a terminal: %+v", got)
@@ -196,6 +199,63 @@ func TestTrust_CoversFiveValuesAtOnePath(tt *testing.T) {
 	}
 }
 
+func TestTrust_ALinkOutOfTheFolderIsShownAndNotFollowed(tt *testing.T) {
+	t := newShell(tt)
+	isolate(t)
+	outside, own := secretFile(t, aSecret), secretFile(t, aSecret)
+	files := func(change func() error) {
+		t.Helper()
+		if err := os.RemoveAll(t.path("keys")); err != nil {
+			t.Fatal(err)
+		}
+		if err := change(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	regular := func() error {
+		return errors.Join(os.Mkdir(t.path("keys"), 0o700), os.Rename(own, t.path("keys/secret")))
+	}
+	for _, file := range []string{"credential_file: keys/secret\n", "tls_ca: keys/secret\n"} {
+		key, _, _ := strings.Cut(file, ":")
+		configure(t, "addr: tls://127.0.0.1:1\n"+file)
+		own = secretFile(t, aSecret)
+		files(regular)
+		must0(t, "trust", "--yes")
+		const refusal = "a symbolic link leads %s out of the folder"
+		if got := ctl(t, "inbox"); strings.Contains(got.err, "symbolic link") {
+			t.Errorf("%s, a regular file: %+v", key, got)
+		}
+		for what, link := range map[string]func() error{
+			"the file": func() error {
+				return errors.Join(os.Mkdir(t.path("keys"), 0o700), os.Symlink(outside, t.path("keys/secret")))
+			},
+			"its folder": func() error { return os.Symlink(filepath.Dir(outside), t.path("keys")) },
+		} {
+			files(link)
+			for _, args := range [][]string{{"inbox"}, {"mcp"}, {"init", "--agent", "a"}} {
+				if got := ctl(t, args...); got.code != exitUsage || !strings.Contains(got.err, fmt.Sprintf(refusal, key)) {
+					t.Errorf("%s, a link for %s, %q: %+v", key, what, args, got)
+				}
+			}
+			must0(t, "trust", "--revoke")
+			note := t.path("keys/secret") + "  (a symbolic link to " + outside + ", outside of the folder)\n"
+			if got := ctl(t, "trust", "--yes"); got.code != 0 || !strings.Contains(got.err, note) {
+				t.Errorf("%s, a link for %s: %+v", key, what, got)
+			}
+		}
+	}
+}
+
+func TestTrust_AValueIsOneLine(tt *testing.T) {
+	t := newShell(tt)
+	isolate(t)
+	configure(t, `addr: "192.0.2.1:1`+strings.Repeat(`\n`, 99)+`  addr             127.0.0.1:1"`+"\n")
+	got := ctl(t, "trust", "--yes")
+	if got.code != 0 || strings.Count(got.err, "\n") != 2 || !strings.Contains(got.err, "\n  addr             192.0.2.1:1; ") {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestTrust_ACommandInsideConnectsAsItsParent(tt *testing.T) {
 	t := newShell(tt)
 	address := startTCPBroker(t)
@@ -220,9 +280,9 @@ func TestTrust_ACredentialOfOneSourceIsNotForTheAddressOfTheOther(tt *testing.T)
 		env  []string // name and value in turn
 		want string
 	}{
-		{"", []string{"BROKERD_CREDENTIAL_FILE", own}, "BROKERD_CREDENTIAL_FILE is not for " + server.address},
+		{"", []string{"BROKERD_CREDENTIAL_FILE", own}, "BROKERD_CREDENTIAL_FILE must not go to " + server.address},
 		{"tls_ca: ca.pem\n", []string{"BROKERD_TLS_CERT", own, "BROKERD_TLS_KEY", own},
-			"BROKERD_TLS_CERT and BROKERD_TLS_KEY is not for " + server.address},
+			"BROKERD_TLS_CERT and BROKERD_TLS_KEY must not go to " + server.address},
 	} {
 		t.Run(c.want, func(t *shell) {
 			configure(t, "addr: "+server.address+"\n"+c.file)

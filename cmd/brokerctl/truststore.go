@@ -23,6 +23,16 @@ func (f config) connects() bool {
 	return slices.ContainsFunc(connectionKeys, func(key string) bool { return f.given[key] != "" })
 }
 
+// proof returns the first key of the file that names what proves who calls; "" if it has none.
+func (f config) proof() string {
+	for _, key := range []string{"credential_file", "tls_cert", "tls_key"} {
+		if f.values[key] != "" {
+			return key
+		}
+	}
+	return ""
+}
+
 // connectionSum returns the SHA-256 of the values of the connectionKeys, as the file has them. The
 // Python and TypeScript clients compute the same one.
 func (f config) connectionSum() string {
@@ -32,6 +42,50 @@ func (f config) connectionSum() string {
 	}
 	sum := sha256.Sum256([]byte(text.String()))
 	return hex.EncodeToString(sum[:])
+}
+
+// A location is where a file is that a configFile names.
+type location struct {
+	target string // without symbolic links; of a missing file, as the configFile names it
+	linked bool   // a symbolic link leads to the target
+	named  bool   // the path in the configFile is in its folder
+	inside bool   // the target is in the folder
+}
+
+// locate returns where the file is that one of the fileKeys of the configFile at path names.
+func (f config) locate(path, key string) location {
+	folder := filepath.Dir(trustedPath(path))
+	named := f.given[key]
+	if !filepath.IsAbs(named) {
+		named = filepath.Join(folder, named)
+	}
+	p := location{target: named}
+	if target, err := filepath.EvalSymlinks(named); err == nil {
+		p.target, p.linked = target, target != filepath.Clean(named)
+	}
+	p.named, p.inside = isIn(folder, named), isIn(folder, p.target)
+	return p
+}
+
+func isIn(folder, file string) bool {
+	relative, err := filepath.Rel(folder, file)
+	return err == nil && filepath.IsLocal(relative)
+}
+
+// leadsOut returns an error if the configFile at path names a file in its folder, and a symbolic link
+// leads out of the folder. The person who trusted the file did not see that target if the link was
+// created later.
+func (f config) leadsOut(path string) error {
+	for _, key := range fileKeys {
+		if f.given[key] == "" {
+			continue
+		}
+		if p := f.locate(path, key); p.named && !p.inside {
+			return &failure{code: exitUsage, err: errRefused, text: fmt.Sprintf("%s: a symbolic link leads %s out "+
+				"of the folder: name its target in the file, and run `brokerctl trust`", path, key)}
+		}
+	}
+	return nil
 }
 
 // A trustStore is the folder that has one file for each configFile that the user trusts: $XDG_CONFIG_HOME

@@ -34,7 +34,7 @@ def entry(file: Path) -> Path:
 
 
 def check(file: Path, values: Mapping[str, str]) -> None:
-    """Raises Invalid unless the user trusts the file with these values."""
+    """Raises Invalid unless the user trusts the file with these values, and no symbolic link leads a file out of the folder."""
     note = entry(file)
     try:
         with note.open() as opened:
@@ -47,6 +47,16 @@ def check(file: Path, values: Mapping[str, str]) -> None:
     if trusted.get("file") != _real(file) or trusted.get("sha256") != connection_sum(values):
         raise Invalid(f"{file} says where calls go or with which credential, and you have not trusted it: "
                       "read it, then run `brokerctl trust`")
+    folder = os.path.realpath(file.parent)
+    for key in KEYS[1:]:
+        named = os.path.join(folder, values.get(key, ""))
+        if _is_in(folder, os.path.normpath(named)) and not _is_in(folder, os.path.realpath(named)):
+            # The user did not see this target if the link was created after `brokerctl trust`.
+            raise Invalid(f"{file}: a symbolic link leads {key} out of the folder: name its target in the file, and run `brokerctl trust`")
+
+
+def _is_in(folder: str, file: str) -> bool:
+    return os.path.commonpath([folder, file]) == folder
 
 
 def _real(file: Path) -> str:

@@ -152,6 +152,19 @@ class FolderFile(Case):
         with self.assertRaisesRegex(Invalid, "may be from another user"):
             self.found()
 
+    def test_a_link_out_of_the_folder_is_not_followed(self):
+        (self.folder / "outside").write_text(SECRET + "\n")
+        os.makedirs("project/keys")
+        secret = self.folder / "project/keys/secret"
+        secret.write_text(SECRET + "\n")
+        self.write("addr: 127.0.0.1:7421\ncredential_file: keys/secret\n", folder="project")
+        os.chdir("project")
+        self.assertEqual(self.found()._calls.link.credential, SECRET)
+        secret.unlink()
+        secret.symlink_to(self.folder / "outside")
+        with self.assertRaisesRegex(Invalid, "a symbolic link leads credential_file out of the folder"):
+            self.found()
+
     def test_a_credential_of_one_source_is_not_for_the_address_of_the_other(self):
         (self.folder / "secret").write_text(SECRET + "\n")
         variables = {"BROKERD_CREDENTIAL_FILE": str(self.folder / "secret")}

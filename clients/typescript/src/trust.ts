@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { closeSync, fstatSync, openSync, readFileSync, realpathSync } from "node:fs";
 import { homedir } from "node:os";
-import { basename, dirname, isAbsolute, join } from "node:path";
+import { basename, dirname, isAbsolute, join, relative } from "node:path";
 
 import { Invalid } from "./errors.js";
 
@@ -24,7 +24,10 @@ export function connectionSum(values: Connection): string {
   return digest.digest("hex");
 }
 
-/** Throws Invalid unless the user trusts the file with these values (`brokerctl trust`). */
+/**
+ * Throws Invalid unless the user trusts the file with these values (`brokerctl trust`), or if a symbolic link
+ * leads a file out of the folder.
+ */
 export function checkTrust(path: string, values: Connection): void {
   const real = join(realpathSync(dirname(path)), basename(path));
   const config = process.env["XDG_CONFIG_HOME"] ?? "";
@@ -33,6 +36,30 @@ export function checkTrust(path: string, values: Connection): void {
   if (note?.file !== real || note.sha256 !== connectionSum(values)) {
     const what = "says where calls go or with which credential, and you have not trusted it";
     throw new Invalid(`${path} ${what}: read it, then run \`brokerctl trust\``);
+  }
+  const folder = dirname(real);
+  for (const key of connectionKeys) {
+    const value = values[key];
+    if (!value || key === "addr") continue;
+    const named = isAbsolute(value) ? value : join(folder, value);
+    if (isIn(folder, named) && !isIn(folder, withoutLinks(named))) { // perhaps created after `brokerctl trust`
+      const advice = "name its target in the file, and run `brokerctl trust`";
+      throw new Invalid(`${path}: a symbolic link leads ${key} out of the folder: ${advice}`);
+    }
+  }
+}
+
+function isIn(folder: string, file: string): boolean {
+  const path = relative(folder, file);
+  return path !== ".." && !path.startsWith("../");
+}
+
+/** Returns the path of a file without symbolic links; of a missing file, the path as it is. */
+function withoutLinks(file: string): string {
+  try {
+    return realpathSync(file);
+  } catch {
+    return file;
   }
 }
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { copyFileSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, afterEach, test } from "node:test";
 import { fileURLToPath } from "node:url";
@@ -93,6 +93,10 @@ test("a client calls over TCP with a credential", async () => {
   trust(join(folder, ".brokerd.yaml"), { addr: address, credential_file: "secret" });
   await using second = await Client.fromEnv();
   assert.equal((await second.heartbeat({ activity: "reading" })).incarnation, 1n);
+  rmSync(join(folder, "secret"));
+  symlinkSync(join(daemon.folder, "operator.credential"), join(folder, "secret"));
+  await assert.rejects(Client.fromEnv(), (error) =>
+    error instanceof Invalid && /a symbolic link leads credential_file out of the folder/.test(error.text));
   writeFileSync(join(folder, ".brokerd.yaml"), `addr: ${address}\n`);
   trust(join(folder, ".brokerd.yaml"), { addr: address });
   process.env["BROKERD_CREDENTIAL_FILE"] = join(folder, "secret");
