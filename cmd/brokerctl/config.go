@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -17,6 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"brokerd/client"
+	"brokerd/internal/prompt"
 )
 
 // configFile is the name of the file with the settings for its folder and all folders below.
@@ -48,6 +50,7 @@ type settings struct {
 	tls                                          client.TLS
 
 	file       string   // the configFile that was found; "" without one
+	content    config   // of that file
 	role       string   // the role that the file gives the agent
 	refused    error    // why no call can be made
 	otherAgent bool     // --agent names a different agent than environment and file
@@ -76,7 +79,7 @@ func (c *cli) settings() (settings, error) {
 	}
 	g := c.global
 	s := settings{
-		file:    path,
+		file: path, content: file,
 		session: choose("--session", g.session, "BROKERD_SESSION", "session"),
 		output:  choose("--output", g.output, "BROKERD_OUTPUT", "output"),
 	}
@@ -175,7 +178,8 @@ func owner(info fs.FileInfo) uint32 {
 	return info.Sys().(*syscall.Stat_t).Uid
 }
 
-// readConfig reads a configFile. Its error names an unknown key.
+// readConfig reads a configFile. Its error names an unknown key. Another person may have written the
+// file, and a language model may read the error, which therefore quotes single words of the file only.
 func readConfig(path string) (config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -188,7 +192,8 @@ func readConfig(path string) (config, error) {
 func parseConfig(path string, text []byte) (config, error) {
 	nodes := map[string]yaml.Node{}
 	if err := yaml.NewDecoder(bytes.NewReader(text)).Decode(&nodes); err != nil && !errors.Is(err, io.EOF) {
-		return config{}, err
+		return config{}, fmt.Errorf("%s: want YAML with the keys %s, each once", // err can quote the file
+			cmp.Or(yamlLine.FindString(err.Error()), "line 1"), strings.Join(configKeys, ", "))
 	}
 	read := config{values: map[string]string{}, given: map[string]string{}}
 	for key, node := range nodes {
@@ -208,10 +213,20 @@ func parseConfig(path string, text []byte) (config, error) {
 		}
 		read.values[key], read.given[key] = value, value
 	}
+	if session := read.values["session"]; session != "" && !validName.MatchString(session) {
+		return config{}, badName(nodes["session"].Line, "session is")
+	}
 	for _, name := range read.names() {
-		for key := range read.agents[name] {
-			if agents := nodes["agents"]; !slices.Contains(agentKeys, key) {
-				return config{}, unknownKey(agents.Line, key, agentKeys)
+		line := lineOf(nodes["agents"], name)
+		if !validName.MatchString(name) {
+			return config{}, badName(line, "agents has")
+		}
+		for key, value := range read.agents[name] {
+			if !slices.Contains(agentKeys, key) {
+				return config{}, unknownKey(line, key, agentKeys)
+			}
+			if key == "role" && value != "" && !validName.MatchString(value) {
+				return config{}, badName(line, "role is")
 			}
 		}
 	}
@@ -223,6 +238,35 @@ func parseConfig(path string, text []byte) (config, error) {
 	return read, nil
 }
 
+// lineOf returns the line of a key of a mapping.
+func lineOf(mapping yaml.Node, key string) int {
+	for i := 0; i+1 < len(mapping.Content); i += 2 {
+		if mapping.Content[i].Value == key {
+			return mapping.Content[i].Line
+		}
+	}
+	return mapping.Line // a merge key adds it
+}
+
+// yamlLine matches the place in an error of the YAML package.
+var yamlLine = regexp.MustCompile(`line [0-9]+`)
+
+// validName matches a name of an agent, a role or a session, as the broker checks it.
+var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
+
+func badName(line int, has string) error {
+	return fmt.Errorf("line %d: %s no name: 1 to 128 letters, digits, '.', '_', ':' or '-', beginning with a letter or digit",
+		line, has)
+}
+
 func unknownKey(line int, key string, known []string) error {
-	return fmt.Errorf("line %d: unknown key %q; known are %s", line, key, strings.Join(known, ", "))
+	return fmt.Errorf("line %d: unknown key%s; known are %s", line, quoteWord(key), strings.Join(known, ", "))
+}
+
+// quoteWord quotes a text of a configFile, after a space, if it is a single word; otherwise it returns "".
+func quoteWord(s string) string {
+	if !prompt.Word(s) {
+		return ""
+	}
+	return fmt.Sprintf(" %q", s)
 }

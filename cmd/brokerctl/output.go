@@ -35,7 +35,7 @@ func (c *cli) format() (string, error) {
 	}
 	if !slices.Contains(outputs, s.output.value) {
 		from := s.output.from + cond(s.output.from == s.file, ": output", "")
-		return "", usagef("%s %q is none of %s", from, s.output.value, strings.Join(outputs, ", "))
+		return "", usagef("%s%s is none of %s", from, quoteWord(s.output.value), strings.Join(outputs, ", "))
 	}
 	return s.output.value, nil
 }
