@@ -49,7 +49,8 @@ first of these:
   3. the agent that init was called for in this session of Claude Code
   4. the only agent in the file
 
-Exit code 5: the file has another session, address or output. Exit code 69: the file was
+Exit code 5: the file has another session, address or output, or a credential or
+certificate without an address, and the call has --addr. Exit code 69: the file was
 written, but no broker answers.`,
 		Example: `  brokerctl init --agent builder-1 --role builder
   brokerctl init --agent critic-1 --role critic
@@ -191,14 +192,13 @@ func (a addition) write(path string) (config, error) {
 }
 
 // connectionAbove returns the connectionKeys of the file in a folder above that says where the calls of
-// this folder go.
+// this folder go: the values that the trust check has read, since the new file will be trusted too.
 func (c *cli) connectionAbove(path string) (map[string]string, error) {
 	s, err := c.settings()
 	if err != nil || s.file == "" || s.file == path || s.addr.from != s.file {
 		return nil, err
 	}
-	_, file, err := c.folderConfig()
-	return file.values, err
+	return s.content.values, nil
 }
 
 // to returns the text of the file at path with the addition.
@@ -216,7 +216,12 @@ func (a addition) to(path string, text []byte) ([]byte, error) {
 		doc.Kind = yaml.DocumentNode
 	}
 	top := doc.Content[0]
-	pairs := [][2]string{{"addr", cmp.Or(a.addr, a.above["addr"])}, {"session", a.session}, {"output", a.output}}
+	address := cmp.Or(a.addr, a.above["addr"])
+	if proof := had.proof(); address != "" && had.values["addr"] == "" && proof != "" {
+		return nil, failf(exitConflict, "%s has %s and no addr, and --addr would send it to %s: "+
+			"leave out --addr, or change the file", path, proof, address)
+	}
+	pairs := [][2]string{{"addr", address}, {"session", a.session}, {"output", a.output}}
 	for _, key := range fileKeys {
 		pairs = append(pairs, [2]string{key, a.above[key]})
 	}
@@ -226,8 +231,8 @@ func (a addition) to(path string, text []byte) ([]byte, error) {
 		case value == "" || have == value:
 		case have != "":
 			return nil, failf(exitConflict,
-				"%s has %s %q, and this call has %q: change the file, or leave out --%s or its variable",
-				path, key, have, value, key)
+				"%s has %s%s, and this call has %q: change the file, or leave out --%s or its variable",
+				path, key, quoteWord(have), value, key)
 		default:
 			put(top, key, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: value})
 		}

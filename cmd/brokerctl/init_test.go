@@ -174,3 +174,42 @@ func TestInit_SaysThatNoBrokerAnswers(tt *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Another process, such as git pull, can change the file while init runs.
+func TestInit_TakesTheConnectionThatTheTrustCheckHasRead(tt *testing.T) {
+	t := newShell(tt)
+	isolate(t)
+	configure(t, "addr: 127.0.0.1:4711\n")
+	must0(t, "trust", "--yes")
+	c, _, _ := printer(formatTable)
+	c.env.Variables, c.env.Dir = t.environ(), t.dir
+	if s, err := c.settings(); err != nil || s.refused != nil {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	configure(t, "addr: 192.0.2.1:1\n")
+	above, err := c.connectionAbove(t.path(filepath.Join("web", configFile)))
+	if err != nil || above["addr"] != "127.0.0.1:4711" {
+		t.Errorf("%v, %v", above, err)
+	}
+}
+
+func TestInit_AddsNoAddressToACredentialOfTheFile(tt *testing.T) {
+	t := newShell(tt)
+	isolate(t)
+	server := newForeign(t)
+	for _, file := range []string{"credential_file: " + secretFile(t, aSecret) + "\n", "tls_cert: c.pem\ntls_key: c.key\n"} {
+		configure(t, file)
+		must0(t, "trust", "--yes")
+		key, _, _ := strings.Cut(file, ":")
+		for _, args := range [][]string{{"init", "--agent", "a"}, {"setup", "claude-code", "--agent", "a"}} {
+			got := ctl(t, append([]string{"--addr", server.address}, args...)...)
+			if got.code != exitConflict || !strings.Contains(got.err, "has "+key+" and no addr, and --addr would send it to "+server.address) {
+				t.Errorf("%s, %q: %+v", key, args, got)
+			}
+		}
+		if files := tree(t); len(files) != 2 || !strings.HasSuffix(files[configFile], "\n"+file) { // the folder and its file
+			t.Errorf("%v", files)
+		}
+	}
+	server.gotNothing(t, "init or setup")
+}
