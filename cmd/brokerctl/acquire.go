@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,7 +18,6 @@ import (
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/prompt"
 )
 
 // holderVariable names the worker that lock run and token run hold by, so that commands within speak of the same owner.
@@ -109,8 +109,11 @@ func waitForTurn[A acquired](ctx context.Context, c *cli, what string, wait time
 	}
 }
 
-// showAcquired prints how a request for locks or a token stands; unless it was granted the error has the exit code.
-func (c *cli) showAcquired(cmd *cobra.Command, answer acquired, o *acquireOptions, text func(w io.Writer)) error {
+// showAcquired prints the status of a request for paths, or for a token, which has no paths. Unless it was granted,
+// the error has the exit code.
+func (c *cli) showAcquired(
+	cmd *cobra.Command, answer acquired, paths []string, o *acquireOptions, text func(w io.Writer),
+) error {
 	if answer.GetOutcome() == pb.AcquireOutcome_ACQUIRE_OUTCOME_GRANTED {
 		return c.show(cmd, answer, func(w io.Writer) {
 			if o.dryRun {
@@ -127,7 +130,7 @@ func (c *cli) showAcquired(cmd *cobra.Command, answer acquired, o *acquireOption
 			return err
 		}
 	}
-	err := c.notAcquired(answer)
+	err := c.notAcquired(answer, paths)
 	if answer.GetTicket() == 0 {
 		return err
 	}
@@ -139,9 +142,8 @@ func (c *cli) showAcquired(cmd *cobra.Command, answer acquired, o *acquireOption
 }
 
 // notAcquired is the error that says which holders are in the way: busy, or the wait has ended.
-func (c *cli) notAcquired(answer acquired) error {
-	_, token := answer.(*pb.AcquireTokenResponse)
-	text := c.inTheWay(answer.GetObstacles(), token)
+func (c *cli) notAcquired(answer acquired, paths []string) error {
+	text := c.inTheWay(answer.GetObstacles(), paths)
 	if text == "" {
 		text = "it is not your turn"
 	}
@@ -163,15 +165,25 @@ func notReleased(broker *client.Client, what string) error {
 		"stop the work that needs it", broker.Identity().Agent, what)
 }
 
-// inTheWay says who is in the way of a request for paths or for a token.
-func (c *cli) inTheWay(obstacles []*pb.Obstacle, token bool) string {
+// inTheWay says who is in the way of a request for paths, or for a token, which has no paths. An error has no
+// frames. For a language model it therefore names the agents and what the request names, and no path, holder or
+// reason of others.
+func (c *cli) inTheWay(obstacles []*pb.Obstacle, paths []string) string {
 	const most = 3
 	var parts []string
 	for _, o := range obstacles[:min(len(obstacles), most)] {
-		what, owner := clip(resourceName(o.GetResource(), token), 200), ownerOf(o.GetAgent(), o.GetHolder())
-		if c.forModel() { // it shows the texts of others only in frames, and an error has none
-			what, owner = cond(prompt.Word(o.GetResource()), what, "what is wanted"), c.modelOwner(o)
+		resource, owner := o.GetResource(), ownerOf(o.GetAgent(), o.GetHolder())
+		if c.forModel() {
+			owner = o.GetAgent()
+			switch {
+			case len(paths) == 0 || slices.Contains(paths, resource):
+			case len(paths) == 1:
+				resource = paths[0]
+			default:
+				resource = "what is wanted"
+			}
 		}
+		what := clip(resourceName(resource, len(paths) == 0), 200)
 		s := fmt.Sprintf("%s is %s by %s", what, cond(o.GetWaiting(), "wanted earlier", "held"), owner)
 		if o.GetHeldUntil() != nil {
 			s += ", ends " + c.when(o.GetHeldUntil())
@@ -185,11 +197,6 @@ func (c *cli) inTheWay(obstacles []*pb.Obstacle, token bool) string {
 		parts = append(parts, fmt.Sprintf("%d more in the way", more))
 	}
 	return strings.Join(parts, "; ")
-}
-
-// modelOwner is ownerOf for an error that a language model reads: it leaves out a holder that is no word.
-func (c *cli) modelOwner(o *pb.Obstacle) string {
-	return ownerOf(o.GetAgent(), cond(prompt.Word(o.GetHolder()), o.GetHolder(), ""))
 }
 
 // resourceName names a path, or a token as commands take it.

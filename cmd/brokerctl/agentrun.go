@@ -214,8 +214,9 @@ func (o *agentRunOptions) attend(c *cli, cmd *cobra.Command, r *reporter, path s
 	r.extend.Store(func() { enough.Reset(reportWait) })
 	reporting.Wait()
 	enough.Stop()
-	if errors.Is(context.Cause(ctx), errAgentLost) {
-		return failf(exitLost, "%v, and the program was stopped", context.Cause(ctx))
+	if cause := context.Cause(ctx); errors.Is(cause, errAgentLost) {
+		s, _ := grpcStatus(cause)
+		return c.lost("the agent was lost, and the program was stopped", s.Message())
 	}
 	if o.end {
 		o.deregister(cmd, r, code)
@@ -415,7 +416,7 @@ func (r *reporter) make(ctx context.Context, due ownReport) error {
 	}
 	switch client.Reason(err) {
 	case "STALE_INCARNATION", "AGENT_NOT_REGISTERED":
-		return fmt.Errorf("%w: %s", errAgentLost, status.Convert(err).Message())
+		return fmt.Errorf("%w: %w", errAgentLost, err)
 	}
 	return err
 }

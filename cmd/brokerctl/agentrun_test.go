@@ -168,9 +168,9 @@ func running(t *shell, script string, flags ...string) (signals chan os.Signal, 
 func TestAgentRun_RegisteringElsewhereStopsTheProgram(tt *testing.T) {
 	t := newShell(tt)
 	startBroker(t)
-	_, ended := running(t, `READY; exec sleep 60`, "--lease", "1s")
+	_, ended := running(t, `READY; exec sleep 60`, "--lease", "1s", "-o", "prompt")
 	register(t, "builder-1")
-	if got := <-ended; got.code != 6 || !strings.Contains(got.err, "the agent was lost") {
+	if got := <-ended; got.code != 6 || !strings.Contains(got.err, "the agent was lost, and the program was stopped\n=== ") {
 		t.Errorf("%+v", got)
 	}
 	if got := fields(t, "agent", "get", "builder-1"); at(t, got, "agent", "incarnation") != json.Number("2") {

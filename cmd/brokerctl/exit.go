@@ -85,6 +85,8 @@ type failure struct {
 	code int
 	text string
 	err  error // what caused it; may be nil
+
+	quoted string // for a language model: text of others, which is shown in a frame
 }
 
 func (f *failure) Error() string { return f.text }

@@ -120,9 +120,9 @@ func (h *hold) run(c *cli, cmd *cobra.Command, path string, command []string, ti
 	lose(nil)
 	minders.Wait()
 	if lost := (*errGrantLost)(nil); errors.As(cause, &lost) {
-		return failf(exitLost, "%s was lost, and the command was stopped: %s", h.what, lost.why)
+		return c.lost(h.what+" was lost, and the command was stopped", lost.why)
 	}
-	h.giveBack(cmd)
+	h.giveBack(c, cmd)
 	switch {
 	case p.notStarted:
 		return startFailure(cmd.Name(), err)
@@ -133,11 +133,12 @@ func (h *hold) run(c *cli, cmd *cobra.Command, path string, command []string, ti
 }
 
 // giveBack releases the grant. If the broker is away it ends by itself.
-func (h *hold) giveBack(cmd *cobra.Command) {
+func (h *hold) giveBack(c *cli, cmd *cobra.Command) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), releaseAfter)
 	defer cancel()
 	if err := h.release(ctx); err != nil && h.fence > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "brokerctl: %s was not given back, and ends by itself: %s\n", h.what, oneLine(status.Convert(err).Message()))
+		_, text := c.explain(err)
+		fmt.Fprintf(cmd.ErrOrStderr(), "brokerctl: %s was not given back, and ends by itself: %s\n", h.what, oneLine(text))
 	}
 }
 

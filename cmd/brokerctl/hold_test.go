@@ -51,7 +51,7 @@ func TestAcquire_SaysWhoIsInTheWay(t *testing.T) {
 			4, "the wait has ended: " + held + "; src/a.go is wanted earlier by builder-3; src/a.go is wanted earlier by builder-3; 1 more in the way; place 2 in the queue, ticket 13; " +
 				"the agent stays in the queue for 10s: run the command again to keep the place, or release the ticket"},
 	} {
-		err := c.showAcquired(cmd, test.answer, &acquireOptions{}, nil)
+		err := c.showAcquired(cmd, test.answer, []string{"src/a.go"}, &acquireOptions{}, nil)
 		if code, text := c.explain(err); code != test.code || text != test.text {
 			t.Errorf("%d, %q; want %d, %q", code, text, test.code, test.text)
 		}
@@ -60,9 +60,30 @@ func TestAcquire_SaysWhoIsInTheWay(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 	c.global.output, c.found = formatJSON, nil
-	err := c.showAcquired(cmd, &pb.AcquireLocksResponse{Outcome: pb.AcquireOutcome_ACQUIRE_OUTCOME_BUSY, Obstacles: []*pb.Obstacle{obstacle()}}, &acquireOptions{}, nil)
+	err := c.showAcquired(cmd, &pb.AcquireLocksResponse{Outcome: pb.AcquireOutcome_ACQUIRE_OUTCOME_BUSY, Obstacles: []*pb.Obstacle{obstacle()}}, nil, &acquireOptions{}, nil)
 	if err == nil || at(t, decode(t, out.String()), "obstacles", 0, "agent") != "builder-2" {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+func TestAcquire_AModelReadsNoPathAndNoHolderOfOthers(t *testing.T) {
+	c, _, _ := printer(formatPrompt)
+	held := &pb.Obstacle{Agent: "builder-2", Holder: canary, Resource: "src/" + canary + "/*", Reason: canary, HeldUntil: before(-12 * time.Minute)}
+	own := &pb.Obstacle{Agent: "builder-2", Holder: canary, Resource: "src/a.go"}
+	token := &pb.Obstacle{Agent: "builder-2", Holder: canary, Resource: "review/login"}
+	for _, test := range []struct {
+		obstacle *pb.Obstacle
+		paths    []string
+		want     string
+	}{
+		{held, []string{"src/a.go"}, "src/a.go is held by builder-2, ends in 12m"},
+		{held, []string{"src/a.go", "b.go"}, "what is wanted is held by builder-2, ends in 12m"},
+		{own, []string{"src/a.go", "b.go"}, "src/a.go is held by builder-2"},
+		{token, nil, "review login is held by builder-2"},
+	} {
+		if got := c.inTheWay([]*pb.Obstacle{test.obstacle}, test.paths); got != test.want {
+			t.Errorf("%q, want %q", got, test.want)
+		}
 	}
 }
 

@@ -266,7 +266,7 @@ func (h *hook) lock(ctx context.Context) error {
 	}
 	return &blocked{fmt.Sprintf("%s. Do not modify it, with any tool. Continue with something else, or wait for it: "+
 		"%s lock acquire %s --holder %s --for %s --wait 90s%s",
-		h.c.inTheWay(answer.GetObstacles(), false), h.c.again(), strings.Join(quoted, " "),
+		h.c.inTheWay(answer.GetObstacles(), free), h.c.again(), strings.Join(quoted, " "),
 		shellWord(h.in.SessionID), short(h.maxHold), who)}
 }
 

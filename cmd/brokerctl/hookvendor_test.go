@@ -83,7 +83,7 @@ func TestHook_EveryVendorLocksTheFilesThatItWrites(tt *testing.T) {
 				t.Errorf("%v", lock)
 			}
 			got := hookedBy(t, vendor, in.write, "s2")
-			const why = "src/a.go is held by builder-1 (s1), ends in "
+			const why = "src/a.go is held by builder-1, ends in "
 			switch {
 			case vendor == "cursor":
 				answer := decode(t, got.out)

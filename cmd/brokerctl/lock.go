@@ -74,7 +74,7 @@ Exit codes: 4: not granted within --wait; 5: another agent holds a path (without
 			if err != nil {
 				return err
 			}
-			return c.showAcquired(cmd, answer, o, func(w io.Writer) {
+			return c.showAcquired(cmd, answer, paths, o, func(w io.Writer) {
 				say(w, "%s %s, ends %s, fence %d", cond(answer.GetAlreadyHeld(), "held before:", "locked"), listed(paths),
 					c.when(answer.GetHeldUntil()), answer.GetFence())
 				if isPrompt(w) {

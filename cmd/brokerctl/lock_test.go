@@ -257,6 +257,19 @@ func TestLockRun_ALostLockStopsTheCommandAtOnce(tt *testing.T) {
 	}
 }
 
+func TestLockRun_AModelReadsWhyALockWasLostInAFrame(tt *testing.T) {
+	t := newShell(tt)
+	startBroker(t)
+	register(t, "builder-1")
+	_, ended := holdingRun(t, []string{"-o", "prompt", "lock", "run", "a.go"}, `READY; exec sleep 1000`)
+	must0(t, "lock", "revoke", "a.go", "--reason", hostileLine)
+	got := <-ended
+	if got.code != exitLost || !strings.HasPrefix(got.err, "brokerctl: the lock on a.go was lost, and the command was stopped\n=== ") {
+		t.Errorf("%+v", got)
+	}
+	wantFramed(t, "lock run", got.err, true)
+}
+
 func TestLockRun_ACommandThatWillNotEndIsKilledInTime(tt *testing.T) {
 	t := newShell(tt)
 	startBroker(t)

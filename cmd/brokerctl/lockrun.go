@@ -101,11 +101,11 @@ func (o *runOptions) lock(c *cli, cmd *cobra.Command, paths []string, mode pb.Lo
 		},
 	}
 	if err == nil && answer.GetOutcome() != pb.AcquireOutcome_ACQUIRE_OUTCOME_GRANTED {
-		err = c.notAcquired(answer)
+		err = c.notAcquired(answer, paths)
 	}
 	if err != nil {
 		if o.wait > 0 { // nobody comes back for the place in the queue, and so nobody should wait behind it
-			h.giveBack(cmd)
+			h.giveBack(c, cmd)
 		}
 		return nil, err
 	}

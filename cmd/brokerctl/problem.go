@@ -117,7 +117,7 @@ func (c *cli) problem(err error) problem {
 	}
 	switch failed := errors.As(err, &f); {
 	case failed:
-		p.exit, p.Message = f.code, f.text
+		p.exit, p.Message, p.quoted = f.code, f.text, f.quoted
 	case ofBroker:
 		p.Message = c.forCommandLine(s)
 		p.exit = exitCode(s.Code(), p.Reason)
@@ -128,6 +128,15 @@ func (c *cli) problem(err error) problem {
 		p.exit, p.Message = exitUsage, usageText(p.Message)
 	}
 	return p
+}
+
+// lost returns the error of a command that was stopped. The message of the broker says why, and may quote
+// other agents.
+func (c *cli) lost(text, why string) error {
+	if c.forModel() {
+		return &failure{code: exitLost, text: text, quoted: why}
+	}
+	return failf(exitLost, "%s: %s", text, why)
 }
 
 // forCommandLine returns the message of the broker in terms of the command line: the fields that the

@@ -61,7 +61,7 @@ Exit codes: 4: not granted within --wait; 5: another agent holds it (without
 			if err != nil {
 				return err
 			}
-			return c.showAcquired(cmd, answer, o, func(w io.Writer) {
+			return c.showAcquired(cmd, answer, nil, o, func(w io.Writer) {
 				say(w, "%s %s, ends %s, fence %d", cond(answer.GetAlreadyHeld(), "held before:", "acquired"), tokenName(args[0], args[1]),
 					c.when(answer.GetHeldUntil()), answer.GetFence())
 				if answer.GetPassedBy() != "" {
@@ -440,11 +440,11 @@ func (o *runOptions) token(c *cli, cmd *cobra.Command, kind, scope string) (*hol
 		},
 	}
 	if err == nil && answer.GetOutcome() != pb.AcquireOutcome_ACQUIRE_OUTCOME_GRANTED {
-		err = c.notAcquired(answer)
+		err = c.notAcquired(answer, nil)
 	}
 	if err != nil {
 		if o.wait > 0 { // nobody comes back for the place in the queue, and so nobody should wait behind it
-			h.giveBack(cmd)
+			h.giveBack(c, cmd)
 		}
 		return nil, err
 	}
