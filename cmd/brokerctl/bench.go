@@ -95,8 +95,9 @@ time per operation; MEMORY is its memory at the end. The broker and this command
 share the machine's processors.
 
 The session remains, with the waiting messages of --preload, send, http-send, flood
-and churn, and the tasks of bulk. HTTP is measured on the broker's Unix socket.
-bench needs operator rights.`
+and churn. So do the sessions that bulk opens, one for each kind of work, with what
+they contain. HTTP is measured on the broker's Unix socket. bench needs operator
+rights.`
 
 // newBenchCommand measures the broker.
 func newBenchCommand(c *cli) *cobra.Command {

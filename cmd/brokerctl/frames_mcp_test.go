@@ -131,6 +131,12 @@ func texts(v any) []string {
 			all = append(all, texts(item)...)
 		}
 		return all
+	case []any:
+		var all []string
+		for _, item := range v {
+			all = append(all, texts(item)...)
+		}
+		return all
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 )
 
-// The sizes of the burdens of workload bulk, if Options.Bulk is as large as BulkTasks.
+// The sizes of the loads of workload bulk, if Options.Bulk is as large as BulkTasks.
 const (
 	// BulkTasks are ready tasks, none with the label that a claim asks for.
 	BulkTasks      = 100_000
@@ -30,20 +30,20 @@ const (
 
 	// Between two calls of the bystander. A call takes 2 to 3 ms on a quiet broker.
 	bulkPace = 10 * time.Millisecond
-	bulkLead = time.Second // before a burden starts
+	bulkLead = time.Second // before a load starts
 )
 
 // bulk returns the share of a size that Options.Bulk asks for, at least 1.
 func (b *bench) bulk(size int) int { return max(1, size*cmp.Or(b.o.Bulk, BulkTasks)/BulkTasks) }
 
-// A burdening is one thing that agents may do which is much work for the broker.
-type burdening struct {
+// A load is work of agents that is expensive for the broker.
+type load struct {
 	name string
-	// prepare makes what the burden needs and returns it. The burden ends with its context at the latest.
-	prepare func(ctx context.Context, b *bench, prefix string) (burden func(context.Context) error, err error)
+	// prepare creates what the load needs and returns a function that runs it until its context ends, or shorter.
+	prepare func(ctx context.Context, b *bench, prefix string) (run func(context.Context) error, err error)
 }
 
-// bulk: an agent puts a key every 10 ms while others do what is much work for the broker. A call that waits delays the
+// bulk: an agent puts a key every 10 ms while others make calls that are expensive for the broker. A call that waits delays the
 // calls after it, and their times count from when they were due.
 func bulk(ctx context.Context, b *bench, prefix string) (Result, error) {
 	c, err := b.join(ctx, prefix+"-bystander", "bystander")
@@ -58,25 +58,25 @@ func bulk(ctx context.Context, b *bench, prefix string) (Result, error) {
 	defer usage.stop()
 	var r Result
 	started := time.Now()
-	for _, burden := range []burdening{
+	for _, l := range []load{
 		{"quiet", quiet}, {"labels", absentLabels}, {"votes", dueVotes}, {"dependents", manyDependents},
 		{"leaver", assignedLeaver}, {"queues", staleQueues}, {"globs", manyGlobs},
 	} {
-		b.progress("bulk: %s", burden.name)
-		// Together, the burdens would have more tasks than a session may.
-		own := &bench{connect: b.connect, o: b.o, session: b.session + "-" + prefix + "-" + burden.name}
+		b.progress("bulk: %s", l.name)
+		// Together, the loads would have more tasks than a session may.
+		own := &bench{connect: b.connect, o: b.o, session: b.session + "-" + prefix + "-" + l.name}
 		if err := own.openSession(ctx); err != nil {
 			return r, err
 		}
-		do, err := burden.prepare(ctx, own, prefix+"-"+burden.name)
+		do, err := l.prepare(ctx, own, prefix+"-"+l.name)
 		if err != nil {
-			return r, fmt.Errorf("prepare %s: %w", burden.name, err)
+			return r, fmt.Errorf("prepare %s: %w", l.name, err)
 		}
 		part, err := b.pace(ctx, c, do)
 		if err != nil {
-			return r, fmt.Errorf("%s: %w", burden.name, err)
+			return r, fmt.Errorf("%s: %w", l.name, err)
 		}
-		part.Workload = burden.name
+		part.Workload = l.name
 		r.Parts = append(r.Parts, part)
 		r.Count += part.Count
 	}
@@ -85,8 +85,8 @@ func bulk(ctx context.Context, b *bench, prefix string) (Result, error) {
 	return r, usage.into(ctx, &r)
 }
 
-// pace makes the bystander's calls for as long as a workload lasts, and longer if the burden does.
-func (b *bench) pace(ctx context.Context, c *client.Client, burden func(context.Context) error) (Result, error) {
+// pace makes the bystander's calls for as long as a workload lasts, and longer if the load does.
+func (b *bench) pace(ctx context.Context, c *client.Client, load func(context.Context) error) (Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	started := time.Now()
@@ -97,7 +97,7 @@ func (b *bench) pace(ctx context.Context, c *client.Client, burden func(context.
 	go func() {
 		select {
 		case <-time.After(bulkLead):
-			done <- burden(lasting)
+			done <- load(lasting)
 		case <-ctx.Done():
 			done <- ctx.Err()
 		}
@@ -178,7 +178,7 @@ func dueVotes(ctx context.Context, b *bench, prefix string) (func(context.Contex
 			return nil, err
 		}
 	}
-	time.Sleep(time.Until(deadline.Add(-bulkLead))) //nolint:forbidigo // the burden is due at a time of the clock
+	time.Sleep(time.Until(deadline.Add(-bulkLead))) //nolint:forbidigo // the load is due at a time of the clock
 	return func(context.Context) error { operator.Close(); return nil }, nil
 }
 
@@ -283,7 +283,7 @@ func manyGlobs(ctx context.Context, b *bench, prefix string) (func(context.Conte
 		return until(ctx, func() error {
 			held, err := agents[1].Locks().AcquireLocks(ctx, &pb.AcquireLocksRequest{Paths: paths})
 			if status.Code(err) == codes.ResourceExhausted || status.Code(err) == codes.InvalidArgument {
-				return nil // refused at once, which is no burden
+				return nil // refused at once, which is no work
 			}
 			if err != nil {
 				return err
