@@ -117,6 +117,12 @@ DROP INDEX tasks_held;
 CREATE INDEX tasks_held ON tasks (session, holder, fence) WHERE state IN (3, 4);
 DROP INDEX tasks_assigned;
 CREATE INDEX tasks_assigned ON tasks (session, assignee) WHERE assignee IS NOT NULL AND state < 5;
+`}, {Name: "tasks/003_attempts", SQL: `
+-- A task keeps its newest 100 attempts.
+DELETE FROM task_attempts
+WHERE revision <= (
+	SELECT a.revision FROM task_attempts a WHERE a.task = task_attempts.task
+	ORDER BY a.revision DESC LIMIT 1 OFFSET 100);
 `}}
 }
 
@@ -320,6 +326,11 @@ const selectAttempts = `
 SELECT number, agent, claimed_at, ended_at, error
 FROM (SELECT * FROM task_attempts WHERE task = ? ORDER BY revision DESC LIMIT ?) AS newest
 ORDER BY revision`
+
+// deleteOldAttempt deletes the attempt before the newest ones, of which it gets the number.
+const deleteOldAttempt = `
+DELETE FROM task_attempts
+WHERE revision IN (SELECT revision FROM task_attempts WHERE task = ? ORDER BY revision DESC LIMIT 1 OFFSET ?)`
 
 const countUnfinished = `
 SELECT session, count(*) FROM tasks WHERE state < 5 GROUP BY session`

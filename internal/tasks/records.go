@@ -56,14 +56,14 @@ type attemptRecord struct {
 	Error     string    `json:"error"`
 }
 
-// line returns a task as one line of JSON.
-func (t *Task) line(q store.Querier) ([]byte, error) {
+// line returns a task as one line of JSON, and about how many rows the task has in all tables.
+func (t *Task) line(q store.Querier) (text []byte, rows int, err error) {
 	if err := t.fill(q); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	history, err := readAttempts(q, t.Created)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	r := record{
 		ID: t.ID, CreatedRevision: t.Created, Revision: t.Revision, Title: t.Title, Description: t.Description, Labels: t.Labels,
@@ -77,7 +77,8 @@ func (t *Task) line(q store.Querier) ([]byte, error) {
 	for _, a := range history {
 		r.History = append(r.History, attemptRecord(a))
 	}
-	return json.Marshal(r)
+	text, err = json.Marshal(r)
+	return text, 3 + t.needs + len(t.Labels) + len(history), err
 }
 
 // Records returns the tasks of a session, each as one line of JSON, after the mark of an earlier
@@ -92,7 +93,7 @@ func (t *Tasks) Records(q store.Querier, session int64, after string, limit int)
 		return nil, "", err
 	}
 	for _, task := range found {
-		line, err := task.line(q)
+		line, _, err := task.line(q)
 		if err != nil {
 			return nil, "", err
 		}
@@ -128,9 +129,6 @@ func (t *Tasks) Erase(tx *store.Tx, session int64, limit int) (bool, error) {
 	return left == 0, err
 }
 
-// rows is about how many rows a task has in all tables.
-func (t *Task) rows() int { return 3 + t.needs + t.MaxAttempts + len(t.Labels) }
-
 // removeParts removes everything that belongs to a task. Dependencies of others on it stay: these
 // tasks have finished too, and take them along.
 func removeParts(tx *store.Tx, task int64) error {
@@ -159,12 +157,12 @@ func (t *Tasks) Finished(q store.Querier, session int64, before time.Time, limit
 		return nil, err
 	}
 	var done []work.Done
-	for rows, i := 0, 0; i < len(found) && rows <= mostRows/2; i++ {
-		rows += found[i].rows()
-		line, err := found[i].line(q)
+	for total, i := 0, 0; i < len(found) && total <= mostRows/2; i++ {
+		line, rows, err := found[i].line(q)
 		if err != nil {
 			return nil, err
 		}
+		total += rows
 		done = append(done, work.Done{Key: found[i].Created, At: found[i].FinishedAt, Line: line})
 	}
 	return done, nil

@@ -168,7 +168,8 @@ func (u *taskTx) unhold(task *Task) {
 }
 
 // endAttempt counts the attempt of a task's holder as failed. The task returns to READY, or becomes
-// FAILED after its last attempt or if the failure is fatal.
+// FAILED after its last attempt or if the failure is fatal. The task keeps its newest mostListed
+// attempts.
 func (u *taskTx) endAttempt(task *Task, why string, fatal bool, wait time.Duration) error {
 	holder, claimedAt := task.Holder, task.ClaimedAt
 	task.Attempts++
@@ -176,6 +177,9 @@ func (u *taskTx) endAttempt(task *Task, why string, fatal bool, wait time.Durati
 	task.Error = shorten(why)
 	details := map[string]any{"agent": holder, "attempt": number, "max_attempts": task.MaxAttempts, "error": task.Error}
 	_, err := u.tx.Exec(insertAttempt, u.tx.NextRevision(), task.Created, number, holder, claimedAt, u.tx.Now(), why)
+	if err == nil {
+		_, err = u.tx.Exec(deleteOldAttempt, task.Created, mostListed)
+	}
 	if err != nil {
 		return err
 	}
