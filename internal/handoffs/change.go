@@ -37,8 +37,8 @@ func (d *Desk) Create(ctx context.Context, c caller.Caller, req once.Request, dr
 }
 
 // Accept makes the caller the holder of the grants. Errors: fault.NotFound; fault.Denied
-// (NOT_THE_RECIPIENT); fault.Precondition (HANDOFF_CLOSED, GRANTS_LOST, AGENT_REQUIRED); as
-// work.Directory has them.
+// (NOT_THE_RECIPIENT); fault.Precondition (HANDOFF_CLOSED, GRANTS_LOST, AGENT_REQUIRED);
+// fault.Exhausted (TOO_MANY_QUEUES); as work.Directory has them.
 func (d *Desk) Accept(ctx context.Context, c caller.Caller, req once.Request, id, notes string, partial bool) (Handoff, error) {
 	return d.settle(ctx, c, req, id, func(tx *store.Tx, _ work.Session, a work.Agent, h *Handoff) error {
 		switch {

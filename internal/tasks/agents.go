@@ -246,7 +246,7 @@ func (t *Tasks) Fence(q store.Querier, session int64, id, agent string) (int64, 
 
 // Transfer moves the claim of a task to another agent, and returns the new fence. If the task is
 // assigned to its holder, it is then assigned to the other agent. Errors: fault.NotFound;
-// fault.Precondition (TASK_LOST) if from does not hold the task.
+// fault.Precondition (TASK_LOST) if from does not hold the task; fault.Exhausted (TOO_MANY_QUEUES).
 func (t *Tasks) Transfer(tx *store.Tx, session int64, id, from, to string) (int64, error) {
 	u, _, err := t.byBroker(tx, session)
 	if err != nil {
@@ -262,7 +262,7 @@ func (t *Tasks) Transfer(tx *store.Tx, session int64, id, from, to string) (int6
 	if task.Assignee == from {
 		former := queueOf(task)
 		task.Assignee = to
-		if err := u.moveQueue(task, former); err != nil {
+		if err := u.withinQueues(func() error { return u.moveQueue(task, former) }); err != nil {
 			return 0, err
 		}
 	}

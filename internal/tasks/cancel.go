@@ -182,8 +182,8 @@ func (u *taskTx) cancel(task *Task, reason string) error {
 }
 
 // Retry makes a FAILED task READY again, with all its attempts. Errors: fault.NotFound;
-// fault.Precondition (TASK_NOT_FAILED); fault.Exhausted (TOO_MANY_TASKS); fault.Denied
-// (NOT_CREATOR).
+// fault.Precondition (TASK_NOT_FAILED); fault.Exhausted (TOO_MANY_TASKS, TOO_MANY_QUEUES);
+// fault.Denied (NOT_CREATOR).
 func (t *Tasks) Retry(ctx context.Context, c caller.Caller, req once.Request, id string) (Brief, error) {
 	var out Brief
 	err := t.change(ctx, c, req, &out, id, func(u *taskTx, task *Task) error {
@@ -196,11 +196,12 @@ func (t *Tasks) Retry(ctx context.Context, c caller.Caller, req once.Request, id
 		if err := u.capacity(1); err != nil {
 			return err
 		}
-		if err := u.moveQueue(task, queueOf(task)); err != nil { // its former queue may be gone
+		err := u.withinQueues(func() error { return u.moveQueue(task, queueOf(task)) }) // its former queue may be gone
+		if err != nil {
 			return err
 		}
 		task.Attempts, task.Error, task.FinishedAt = 0, "", time.Time{}
-		err := u.reopen(task, time.Time{}, "task.retried", 0, "is tried again", map[string]any{})
+		err = u.reopen(task, time.Time{}, "task.retried", 0, "is tried again", map[string]any{})
 		out = task.brief()
 		return err
 	})

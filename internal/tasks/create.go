@@ -42,7 +42,7 @@ type Created struct {
 
 // Create creates tasks, all or none. Errors: fault.NotFound for a dependency, parent or assignee
 // that does not exist, fault.Invalid (TASK_CYCLE), fault.Exists (TASK_EXISTS), fault.Exhausted
-// (TOO_MANY_TASKS).
+// (TOO_MANY_TASKS, TOO_MANY_QUEUES).
 func (t *Tasks) Create(ctx context.Context, c caller.Caller, req once.Request, all []Draft) (Created, error) {
 	var out Created
 	if slices.ContainsFunc(all, func(n Draft) bool { return n.Assignee != "" }) {
@@ -340,7 +340,11 @@ func (u *taskTx) insert(n *Draft, missing, needs int) (*Task, error) {
 		return nil, err
 	}
 	task.Created, task.Revision, task.Entered = revision, revision, revision
-	if task.queue, err = u.newQueueFor(task); err != nil {
+	err = u.withinQueues(func() (err error) {
+		task.queue, err = u.queueFor(task)
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
 	u.addUnfinished(1)

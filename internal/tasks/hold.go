@@ -312,7 +312,7 @@ func (t *Tasks) Fail(ctx context.Context, c caller.Caller, req once.Request, id 
 
 // Release returns a task of the caller to READY; no attempt counts. With decline, the assignee of an
 // unfinished task refuses it. Errors: fault.NotFound; fault.Precondition (TASK_LOST, TASK_FINISHED);
-// fault.Denied (NOT_ASSIGNEE).
+// fault.Denied (NOT_ASSIGNEE); fault.Exhausted (TOO_MANY_QUEUES) for a decline.
 func (t *Tasks) Release(ctx context.Context, c caller.Caller, req once.Request, id string, fence int64, decline bool, reason string) (Brief, error) {
 	var out Brief
 	err := t.change(ctx, c, req, &out, id, func(u *taskTx, task *Task) error {
@@ -372,7 +372,8 @@ func (u *taskTx) decline(task *Task, fence int64, reason string) error {
 			return err
 		}
 	}
-	if err := u.unassign(task, "declined by "+u.actor.Name, reason); err != nil || !task.State.held() || task.Holder != u.actor.Name {
+	err := u.withinQueues(func() error { return u.unassign(task, "declined by "+u.actor.Name, reason) })
+	if err != nil || !task.State.held() || task.Holder != u.actor.Name {
 		return err
 	}
 	return u.release(task, reason)

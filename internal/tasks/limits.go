@@ -15,7 +15,7 @@ const (
 	letterRows       = 5       // that a letter changes, about
 	noticeRows       = 4       // that a notice changes, about
 	mostUnfinished   = 100_000 // tasks of a session
-	mostQueues       = 20_000  // combinations of assignee, role and capabilities of a session's unfinished tasks
+	mostQueues       = 10_000  // combinations of assignee, role and capabilities of a session's unfinished tasks
 	mostListed       = 100     // attempts, dependents, subtasks, references of one kind
 	mostNamed        = 5       // blockers in the text of an error
 	mostCancelled    = 1000    // tasks that one call cancels at once

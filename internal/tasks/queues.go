@@ -125,16 +125,21 @@ func (u *taskTx) queueFor(task *Task) (int64, error) {
 	return k.id, nil
 }
 
-// newQueueFor is queueFor for a task that is created. Errors: fault.Exhausted (TOO_MANY_QUEUES).
-func (u *taskTx) newQueueFor(task *Task) (int64, error) {
-	id, err := u.queueFor(task)
-	if n := len(u.queues[u.session.ID]); err == nil && n > mostQueues {
-		e := fault.New(fault.Exhausted, "TOO_MANY_QUEUES", "the unfinished tasks of the session would have %d different combinations "+
-			"of assignee, role and capabilities, and at most %d are allowed: complete or cancel some tasks first", n, mostQueues)
-		e.RetryAfter = time.Second
-		return 0, e.With("limit", strconv.Itoa(mostQueues))
+// withinQueues makes a change that may add a queue, unless it adds one beyond the limit. Errors:
+// fault.Exhausted (TOO_MANY_QUEUES).
+func (u *taskTx) withinQueues(change func() error) error {
+	all, err := u.sessionQueues()
+	if err != nil {
+		return err
 	}
-	return id, err
+	before := len(all)
+	if err := change(); err != nil || len(all) <= max(before, mostQueues) {
+		return err
+	}
+	e := fault.New(fault.Exhausted, "TOO_MANY_QUEUES", "the unfinished tasks of the session would have %d different combinations "+
+		"of assignee, role and capabilities, and at most %d are allowed: complete or cancel some tasks first", len(all), mostQueues)
+	e.RetryAfter = time.Second
+	return e.With("limit", strconv.Itoa(mostQueues))
 }
 
 // leaveQueue removes a queue that a task has left, if it was the last unfinished one.
@@ -158,6 +163,7 @@ func (u *taskTx) leaveQueue(id int64, key queueKey) error {
 }
 
 // moveQueue puts a task into the queue of its present assignee. former is the key of its queue before.
+// A caller that can refuse the change calls it within withinQueues.
 func (u *taskTx) moveQueue(task *Task, former queueKey) error {
 	left := task.queue
 	var err error
