@@ -16,7 +16,7 @@ import (
 )
 
 // A Migration is one step of a feature's tables from one version to the next. It runs once in the
-// life of a database, in a transaction of its own. Once released it must never change.
+// life of a database. Open runs all missing ones in one transaction. Once released it must never change.
 type Migration struct {
 	Name string // unique and lasting, such as broker/001_messages
 	SQL  string // any number of statements
