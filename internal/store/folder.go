@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -15,9 +16,10 @@ import (
 	"brokerd/internal/fault"
 )
 
-// lockFolder makes sure that one daemon at a time uses the folder. The lock goes with the process,
-// however it ends; the file stays, since removing it could give two daemons a lock each.
-func lockFolder(dir string) (*os.File, error) {
+// lockFolder makes sure that one daemon at a time uses the folder. The lock ends with the process,
+// however it ends; the file stays, since removing it could give two daemons a lock each. If the disk has
+// no space for the process id, lockFolder calls full, which may free some, and tries again.
+func lockFolder(dir string, full func()) (*os.File, error) {
 	path := filepath.Join(dir, LockFile)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -30,15 +32,25 @@ func lockFolder(dir string) (*os.File, error) {
 		return nil, inUse(dir, strings.TrimSpace(string(holder)))
 	}
 	if err == nil {
-		err = f.Truncate(0)
+		err = writeID(f)
 	}
-	if err == nil {
-		_, err = fmt.Fprintln(f, os.Getpid())
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		full()
+		err = writeID(f)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("lock %s: %w", path, errors.Join(err, f.Close()))
 	}
 	return f, nil
+}
+
+// writeID replaces the content of a file with the process id.
+func writeID(f *os.File) error {
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	_, err := f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	return err
 }
 
 // unlockFolder ends the lock. Closing the file would not be enough: a child that this process is starting shares the

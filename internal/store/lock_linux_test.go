@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -51,5 +52,53 @@ func TestClose_FreesTheFolderAlthoughAChildStarts(t *testing.T) {
 	}
 	if err := again.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Only root can make a small disk.
+func TestOpen_FreesSpaceForTheProcessID(t *testing.T) {
+	t.Parallel()
+	o := settings(t)
+	if err := unix.Mount("none", o.Dir, "tmpfs", 0, "size=8m,mode=0700"); err != nil {
+		t.Skipf("cannot mount a small disk: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(o.Dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	s, err := store.Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	lock, filler := filepath.Join(o.Dir, store.LockFile), filepath.Join(o.Dir, "filler")
+	if err := os.Truncate(lock, 0); err != nil { // its page is the filler's now
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filler, make([]byte, 9<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
+		t.Fatal("the disk is not full:", err)
+	}
+	o.Full = func() { _ = os.Remove(filler) }
+	if s, err = store.Open(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	if pid, err := os.ReadFile(lock); string(pid) != strconv.Itoa(os.Getpid())+"\n" || err != nil {
+		t.Errorf("the lock file has %q, %v", pid, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	o.Full = nil
+	if err := errors.Join(os.Truncate(lock, 0), os.WriteFile(filler, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filler, make([]byte, 9<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
+		t.Fatal("the disk is not full:", err)
+	}
+	if _, err := store.Open(t.Context(), o); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("opened without space for the process id: %v", err)
 	}
 }

@@ -67,7 +67,8 @@ type Options struct {
 	Fatal func(error)
 
 	// Full is called when a write has failed because the disk is full, and by Open if the disk has less
-	// than 1 MiB free. It may free space. The writer calls it, so it must be quick. Nil does nothing.
+	// than 1 MiB free, or none for the process id. It may free space. The writer calls it, so it must be
+	// quick. Nil does nothing.
 	Full func()
 
 	// Committed is told of every transaction that has changed something, in the writer, before the callers are
@@ -192,7 +193,10 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 		checkAtOnce: o.checkAtOnce, growLog: o.growLog, unchecked: o.Unchecked,
 	}
 	s.tasks.New = func() any { return &task{answer: make(chan error, 1)} }
-	if s.lock, err = lockFolder(dir); err != nil {
+	if o.Full == nil {
+		o.Full = func() {}
+	}
+	if s.lock, err = lockFolder(dir, o.Full); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -200,9 +204,6 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 			err = errors.Join(err, s.release())
 		}
 	}()
-	if o.Full == nil {
-		o.Full = func() {}
-	}
 	if diskFull(dir) {
 		o.Full()
 	}
