@@ -5,8 +5,14 @@ import (
 	"brokerd/internal/work"
 )
 
+// selectArtifactLists reads in the order of the last changes: a decision that is resubmitted with
+// artifacts comes again.
 const selectArtifactLists = `
-SELECT id, artifacts FROM decisions WHERE session = ? AND id > ? ORDER BY id LIMIT 1000`
+SELECT revision, artifacts
+FROM decisions
+WHERE session = ? AND artifacts IS NOT NULL AND revision > ?
+ORDER BY revision
+LIMIT 1000`
 
 // ArtifactMentions finds which of the texts decisions of a session have as an artifact, as work.Mentions.
 func (t *Table) ArtifactMentions(q store.Querier, session, after int64, texts *work.Texts) (last int64, more bool, err error) {

@@ -57,6 +57,9 @@ CREATE TABLE decision_verdicts (
 	until      INTEGER,
 	UNIQUE (decision, round, escalated)
 );
+`}, {Name: "decisions/002_artifacts", SQL: `
+-- The search for mentions of artifacts reads decisions in the order of their changes.
+CREATE INDEX decisions_artifacts ON decisions (session, revision) WHERE artifacts IS NOT NULL;
 `}}
 }
 

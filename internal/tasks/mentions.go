@@ -5,11 +5,13 @@ import (
 	"brokerd/internal/work"
 )
 
+// selectArtifactLists reads in the order of the last changes: a task that is completed with artifacts
+// comes again.
 const selectArtifactLists = `
-SELECT t.created, COALESCE(x.artifacts, '') || ' ' || COALESCE(x.result_artifacts, '')
+SELECT t.revision, COALESCE(x.artifacts, '') || ' ' || COALESCE(x.result_artifacts, '')
 FROM tasks t CROSS JOIN task_texts x ON x.task = t.created
-WHERE t.session = ? AND t.created > ?
-ORDER BY t.created
+WHERE t.session = ? AND t.texts = 1 AND t.revision > ?
+ORDER BY t.revision
 LIMIT 1000`
 
 // ArtifactMentions finds which of the texts tasks of a session have as an artifact, as work.Mentions.

@@ -123,6 +123,9 @@ DELETE FROM task_attempts
 WHERE revision <= (
 	SELECT a.revision FROM task_attempts a WHERE a.task = task_attempts.task
 	ORDER BY a.revision DESC LIMIT 1 OFFSET 100);
+`}, {Name: "tasks/004_changes", SQL: `
+-- The search for mentions of artifacts reads tasks in the order of their changes.
+CREATE INDEX tasks_texts ON tasks (session, revision) WHERE texts = 1;
 `}}
 }
 

@@ -80,3 +80,32 @@ func TestRemove_KeepsATaskThatHasChangedSinceTheKeeperReadIt(t *testing.T) {
 		want(t, step.name+": the state", f.Task.State, step.state)
 	}
 }
+
+// TestArtifactMentions_FindsTheResultOfAnOlderTask makes the two searches of the keeper with a change in
+// between.
+func TestArtifactMentions_FindsTheResultOfAnOlderTask(t *testing.T) {
+	t.Parallel()
+	clock := clockwork.NewFakeClock()
+	st := testkit.Store(t, t.TempDir(), clock, events.Migrations(), once.Migrations(), sessions.Migrations(),
+		work.Migrations(), tasks.Migrations())
+	board := tasks.New(st, events.New(st, clock, zap.NewNop()), people{}, silence{}, clock, zap.NewNop())
+	ctx, c := t.Context(), caller.Caller{Session: "default", Agent: "a"}
+	for _, id := range []string{"older", "newer"} {
+		draft := tasks.Draft{ID: id, Title: id, Priority: 5, MaxAttempts: 1, Artifacts: []string{id + ".md@1"}}
+		check(t, drop(board.Create(ctx, c, once.Request{}, []tasks.Draft{draft})))
+	}
+	check(t, drop(board.Claim(ctx, c, once.Request{}, tasks.Wish{ID: "older"})))
+	texts, read := work.NewTexts([]string{"older.md@1", "newer.md@1", "report.md@1"}), int64(0)
+	search := func() {
+		t.Helper()
+		check(t, st.Read(ctx, func(snap *store.Snapshot) (err error) {
+			read, _, err = board.ArtifactMentions(snap, 1, read, texts)
+			return err
+		}))
+	}
+	search()
+	want(t, "texts that the first search finds", len(texts.Found()), 2)
+	check(t, drop(board.Complete(ctx, c, once.Request{}, "older", 0, "", []string{"report.md@1"})))
+	search()
+	want(t, "the search after it finds the result", texts.Found()["report.md@1"], true)
+}

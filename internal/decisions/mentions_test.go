@@ -1,0 +1,79 @@
+package decisions_test
+
+import (
+	"testing"
+
+	"github.com/jonboulle/clockwork"
+	"go.uber.org/zap"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/decisions"
+	"brokerd/internal/events"
+	"brokerd/internal/once"
+	"brokerd/internal/sessions"
+	"brokerd/internal/store"
+	"brokerd/internal/testkit"
+	"brokerd/internal/work"
+)
+
+// people is a directory with one session, in which every agent is registered.
+type people struct{ testkit.NoSessions }
+
+func (people) Session(store.Querier, string) (work.Session, error) {
+	return work.Session{ID: 1, Name: "default"}, nil
+}
+
+func (people) Acting(_ store.Querier, _ int64, c caller.Caller) (work.Agent, error) {
+	return work.Agent{Name: c.Agent}, nil
+}
+
+func (people) Find(_ store.Querier, _ int64, name string) (work.Agent, bool, error) {
+	return work.Agent{Name: name}, true, nil
+}
+
+// silence is a post that sends nothing.
+type silence struct{ testkit.NoPost }
+
+func (silence) Post(*store.Tx, int64, work.Letter) (int64, error) { return 0, nil }
+func (silence) Notify(*store.Tx, int64, work.Notice) error        { return nil }
+func (silence) Withdraw(*store.Tx, int64, work.Moot) error        { return nil }
+
+// TestArtifactMentions_FindsTheNextRoundOfAnOlderDecision makes the two searches of the keeper with a
+// change in between.
+func TestArtifactMentions_FindsTheNextRoundOfAnOlderDecision(t *testing.T) {
+	t.Parallel()
+	clock, ctx := clockwork.NewFakeClock(), t.Context()
+	st := testkit.Store(t, t.TempDir(), clock, events.Migrations(), once.Migrations(), sessions.Migrations(),
+		work.Migrations(), decisions.Migrations())
+	table := decisions.New(decisions.Parts{Store: st, Log: events.New(st, clock, zap.NewNop()), Directory: people{},
+		Post: silence{}, Clock: clock, Zap: zap.NewNop()})
+	opener, other := caller.Caller{Session: "default", Agent: "a"}, caller.Caller{Session: "default", Agent: "b"}
+	var ids []string
+	for _, artifact := range []string{"older.md@1", "newer.md@1"} {
+		d, err := table.Open(ctx, opener, once.Request{}, decisions.Opening{Kind: decisions.Plan, Agent: "b", Title: artifact,
+			MaxRounds: 5, Content: decisions.Content{Artifacts: []string{artifact}}})
+		must(t, err)
+		ids = append(ids, d.Name())
+	}
+	_, err := table.Decide(ctx, other, once.Request{}, ids[0], decisions.Ruling{Verdict: decisions.Revise})
+	must(t, err)
+	texts, read := work.NewTexts([]string{"older.md@1", "newer.md@1", "plan.md@1"}), int64(0)
+	search := func() {
+		t.Helper()
+		must(t, st.Read(ctx, func(snap *store.Snapshot) (err error) {
+			read, _, err = table.ArtifactMentions(snap, 1, read, texts)
+			return err
+		}))
+	}
+	search()
+	if n := len(texts.Found()); n != 2 {
+		t.Errorf("the first search finds %d texts, want 2", n)
+	}
+	_, err = table.Resubmit(ctx, opener, once.Request{}, ids[0], decisions.Resubmission{
+		Content: &decisions.Content{Artifacts: []string{"plan.md@1"}}})
+	must(t, err)
+	search()
+	if !texts.Found()["plan.md@1"] {
+		t.Error("the search after a decision was resubmitted does not find what it names now")
+	}
+}
