@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -113,24 +114,17 @@ func (r *Registry) Find(q store.Querier, session int64, name string) (Agent, boo
 // pattern matches all. In a pattern only * and ? are special. ID, Session, Name, Role,
 // Incarnation and FailedAt are filled.
 func (r *Registry) Matching(q store.Querier, session int64, role, pattern string) ([]Agent, error) {
-	var rows *store.Rows
-	if role == "" {
-		rows = q.Query(matchingAgents, session, pattern, globOf(pattern))
-	} else {
-		rows = q.Query(matchingOfRole, session, role, pattern, globOf(pattern))
-	}
-	return matching(rows, session)
+	return r.MatchingSome(q, session, role, pattern, "", math.MaxInt)
 }
 
 // MatchingSome is Matching for the first agents, up to limit, behind a name.
 func (r *Registry) MatchingSome(q store.Querier, session int64, role, pattern, after string, limit int) ([]Agent, error) {
+	var rows *store.Rows
 	if role == "" {
-		return matching(q.Query(firstAgents, session, after, pattern, globOf(pattern), limit), session)
+		rows = q.Query(matchingAgents, session, after, pattern, globOf(pattern), limit)
+	} else {
+		rows = q.Query(matchingOfRole, session, role, after, pattern, globOf(pattern), limit)
 	}
-	return matching(q.Query(firstOfRole, session, role, after, pattern, globOf(pattern), limit), session)
-}
-
-func matching(rows *store.Rows, session int64) ([]Agent, error) {
 	defer rows.Close()
 	var found []Agent
 	for rows.Next() {

@@ -433,13 +433,13 @@ func TestMatching_ReadsOnlyRegisteredAgents(t *testing.T) {
 	k := newKit(t)
 	k.read(func(snap *store.Snapshot) error {
 		for query, index := range map[string]string{
-			agents.MatchingAgents: "agents_registered (session=?)",
-			agents.MatchingOfRole: "agents_role (session=? AND role=?)",
+			agents.MatchingAgents: "agents_registered (session=? AND name>?)",
+			agents.MatchingOfRole: "agents_role (session=? AND role=? AND name>?)",
 		} {
 			var detail string
-			args := []any{defaultSession, "", ""}
+			args := []any{defaultSession, "", "", "", 10}
 			if index[7] == 'r' && index[8] == 'o' {
-				args = []any{defaultSession, "builder", "", ""}
+				args = []any{defaultSession, "builder", "", "", "", 10}
 			}
 			if err := snap.QueryRow("EXPLAIN QUERY PLAN "+query, args...).Scan(new(int), new(int), new(int), &detail); err != nil {
 				return err

@@ -114,28 +114,12 @@ SELECT name, status, registered_at, failed_at FROM agents WHERE session = ? AND 
 const matchingAgents = `
 SELECT id, name, role, incarnation, failed_at
 FROM agents
-WHERE session = ? AND registered = 1
-  AND (? = '' OR glob(?, name))
-ORDER BY name`
-
-const matchingOfRole = `
-SELECT id, name, role, incarnation, failed_at
-FROM agents
-WHERE session = ? AND role = ? AND registered = 1
-  AND (? = '' OR glob(?, name))
-ORDER BY name`
-
-// The first agents behind a name. They are not the statements of all agents with a bound: SQLite plans a
-// statement with LIMIT ? at each execution, and the others run for each message to a role.
-const firstAgents = `
-SELECT id, name, role, incarnation, failed_at
-FROM agents
 WHERE session = ? AND registered = 1 AND name > ?
   AND (? = '' OR glob(?, name))
 ORDER BY name
 LIMIT ?`
 
-const firstOfRole = `
+const matchingOfRole = `
 SELECT id, name, role, incarnation, failed_at
 FROM agents
 WHERE session = ? AND role = ? AND registered = 1 AND name > ?
