@@ -210,6 +210,45 @@ func TestCancelTask_ALargeCascadeContinuesAfterTheAnswer(t *testing.T) {
 	want(t, "more follow a small cascade", out.GetMoreFollow(), false)
 }
 
+// hold makes an agent the holder of all READY tasks whose ids begin with a prefix.
+func (d *daemon) hold(agent, prefix string) {
+	d.t.Helper()
+	d.database(`UPDATE tasks SET state = 3, holder = '` + agent + `', fence = created, claimed_at = created_at, updated_at = created_at
+		WHERE state = 2 AND id LIKE '` + prefix + `-%'`)
+}
+
+func TestCancelTask_ACascadeWhoseEventsGoToManyAgentsContinuesAfterTheAnswer(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	lead, a := d.member("lead", "lead"), d.agent("a")
+	lead.create("root")
+	lead.createAll(many("part", 999, func(_ int, n *pb.NewTask) { n.Parent = "root" })...)
+	d.hold("a", "part")
+	const watchers = 1700
+	d.database(fmt.Sprintf(`
+		WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
+		INSERT INTO mailboxes (session, kind, name, waiting) SELECT 1, 1, 'watcher-' || i, 0 FROM n`, watchers))
+	// The agents of these mailboxes need not be registered. The first subscription makes the channel.
+	subscribe := func(channel string) {
+		t.Helper()
+		_, err := pb.NewChannelServiceClient(d.In("default", "a")).SubscribeChannel(a.ctx, &pb.SubscribeChannelRequest{Channel: channel})
+		check(t, err)
+	}
+	subscribe("event/task.cancelled")
+	d.database(`INSERT INTO subscriptions (channel, agent) SELECT c.id, w.id FROM mailboxes c, mailboxes w
+		WHERE c.kind = 3 AND c.name = 'event/task_cancelled' AND w.name LIKE 'watcher-%'`)
+	subscribe("general") // the broker reads the subscriptions again
+	out, err := lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{TaskId: "root", Cascade: true})
+	check(t, err)
+	d.database(`DELETE FROM subscriptions`) // the other copies are for other tests
+	if n := out.GetCancelled(); n < 100 || n > 900 || !out.GetMoreFollow() {
+		t.Errorf("the answer has cancelled %d tasks, and more follow: %v", n, out.GetMoreFollow())
+	}
+	for d.number(`SELECT count(*) FROM tasks WHERE state <> 7`) > 0 {
+		check(t, lead.ctx.Err())
+	}
+}
+
 func TestClaimTask_LabelsAreFoundByAnIndex(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t)

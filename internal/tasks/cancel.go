@@ -83,7 +83,7 @@ func (k *cascadeRun) run() error {
 			return err
 		}
 		for _, key := range keys {
-			if k.count <= 0 || k.rows <= 0 {
+			if k.count <= 0 || k.rows <= 0 || k.tx.Changed() >= mostCascaded {
 				return nil
 			}
 			f.after = key

@@ -19,6 +19,7 @@ const (
 	mostListed       = 100     // attempts, dependents, subtasks, references of one kind
 	mostNamed        = 5       // blockers in the text of an error
 	mostCancelled    = 1000    // tasks that one call cancels at once
+	mostCascaded     = 8000    // rows from which on a cascade leaves the rest to the backlog
 	mostResumed      = 1000    // claims of an agent among which a resumed one is chosen
 	mostRead         = 20_000  // tasks that one page of a list reads
 	mostAwaited      = 1000    // tasks and agents of one wait
