@@ -12,7 +12,7 @@ const (
 	// ends. Until the backlog has ended the others, their holder can neither settle nor claim them.
 	failurePage = 200
 	// mostLost is how many claims AgentFailed reports.
-	mostLost = 10_000
+	mostLost = 5000
 )
 
 // A failure is an agent whose lease ended while it held more claims than one function ends.

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	mostLost   = 10_000 // claims that the end of a lease reports
-	mostServed = 10     // sessions whose waits the end of a drain serves in its transaction
+	mostLost   = 5000 // claims that the end of a lease reports
+	mostServed = 10   // sessions whose waits the end of a drain serves in its transaction
 )
 
 // A Loss is a task that an agent held.

@@ -249,6 +249,35 @@ func TestCancelTask_ACascadeWhoseEventsGoToManyAgentsContinuesAfterTheAnswer(t *
 	}
 }
 
+func TestTask_TheEndOfALeaseWithManyClaimsAndTasksReadsABoundedNumber(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	lead, o := d.member("lead", "lead"), d.operator()
+	a := d.in("default", "a")
+	check(t, drop(a.registry.RegisterAgent(a.ctx, &pb.RegisterAgentRequest{Role: "builder", Lease: durationpb.New(time.Minute)})))
+	mail := make([]*pb.Message, 1000)
+	for i := range mail {
+		mail[i] = &pb.Message{Target: &pb.Target{To: &pb.Target_Agent{Agent: "a"}}}
+	}
+	for i := range 10 { // of each, twice as many as the broker reports
+		check(t, drop(o.messages.SendMessages(o.ctx, &pb.SendMessagesRequest{Messages: mail})))
+		out, err := a.messages.ClaimMessages(a.ctx, &pb.ClaimMessagesRequest{
+			Consumer: fmt.Sprint("c", i), Max: 1000, ClaimFor: durationpb.New(time.Hour),
+		})
+		check(t, err)
+		want(t, "claims", len(out.GetClaims()), 1000)
+		lead.createAll(many(fmt.Sprint("t", i), 1000, nil)...)
+	}
+	d.hold("a", "t%")
+	d.Clock.Advance(time.Minute)
+	for d.number(`SELECT count(*) FROM events WHERE type = 'agent.failed'`) == 0 {
+		check(t, lead.ctx.Err())
+	}
+	out, err := a.registry.RegisterAgent(a.ctx, &pb.RegisterAgentRequest{Role: "builder"})
+	check(t, err)
+	want(t, "losses", len(out.GetLosses())+int(out.GetMoreLosses()), 5000+5000)
+}
+
 func TestClaimTask_LabelsAreFoundByAnIndex(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t)
