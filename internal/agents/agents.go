@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"brokerd/internal/caller"
 	"brokerd/internal/deadline"
 	"brokerd/internal/events"
+	"brokerd/internal/fault"
 	"brokerd/internal/once"
 	"brokerd/internal/store"
 )
@@ -221,7 +223,8 @@ func (r *Registry) OnDeregister(hook func(tx *store.Tx, a Agent, reason string) 
 }
 
 // Register registers the calling agent, or registers it again: then its incarnation grows, its description is replaced, and it
-// takes over all that it holds. It returns what the agent lost when it failed and was not told. fault.NotFound if the session does not exist.
+// takes over all that it holds. It returns what the agent lost when it failed and was not told. fault.NotFound if the session does not exist,
+// fault.Exhausted (TOO_MANY_AGENTS) for a new one beyond maxAgents.
 func (r *Registry) Register(ctx context.Context, who caller.Caller, req once.Request, d Description) (Agent, Lost, error) {
 	var answer struct {
 		Agent Agent
@@ -271,6 +274,9 @@ func (r *Registry) register(tx *store.Tx, who caller.Caller, d Description) (Age
 	if errors.Is(err, store.ErrNoRows) {
 		a.Incarnation, err = floor(tx, session)
 	}
+	if err == nil && !before {
+		err = r.room(tx, session, who.Session)
+	}
 	if err != nil {
 		return Agent{}, err
 	}
@@ -310,6 +316,21 @@ func (r *Registry) register(tx *store.Tx, who caller.Caller, d Description) (Age
 	r.presence.count(who.Session, &a)
 	a.Status = Initializing // as derived
 	return a, nil
+}
+
+// maxAgents is how many agents of a session may be registered. It bounds what a message to all of
+// them reads.
+const maxAgents = 10_000
+
+// room returns fault.Exhausted if the session has no room for another registered agent.
+func (r *Registry) room(tx *store.Tx, session int64, name string) error {
+	var n int
+	if err := tx.QueryRow(countRegistered, session).Scan(&n); err != nil || n < maxAgents {
+		return err
+	}
+	return fault.New(fault.Exhausted, "TOO_MANY_AGENTS",
+		"session %q has %d registered agents, and can have %d: deregister those that have ended", name, n, maxAgents).
+		With("limit", strconv.Itoa(maxAgents))
 }
 
 // Deregister ends the registration of the calling agent, with all that hangs on it, and returns the

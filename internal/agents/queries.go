@@ -77,6 +77,9 @@ CREATE TABLE agent_floors (
 const selectActing = `
 SELECT id, role, incarnation, registered, failed_at, capabilities FROM agents WHERE session = ? AND name = ?`
 
+const countRegistered = `
+SELECT COUNT(*) FROM agents WHERE session = ? AND registered = 1`
+
 const columns = `
 SELECT id, name, role, incarnation, capabilities, instance, worktree, labels, lease, display_name, description,
        status, status_reason, activity, task_id, progress, turns, model_tokens, files, tool_calls, errors, last_tool, last_file,

@@ -231,7 +231,7 @@ func (a *App) start(ctx context.Context) error {
 	connectMailboxes(scopes, registry, post)
 	keeper := retention.New(retention.Options{
 		Store: st, Sessions: kept{scopes, grants}, Messages: keptMessages{post, []closer{held, keys, board, verdicts, obstacles, deals, polls}}, Events: keptEvents{journal}, Parts: slices.Concat(parts(registry, post, keys, held), partsOfWork(board, verdicts, obstacles, deals, polls), []retention.Part{artifactPart(files), typePart(kinds)}),
-		Tidy: post.ForgetProducers, Archived: c.archived, Dir: c.Dir, Clock: c.Clock, Log: log.Named("retention"),
+		Tidy: post.Tidy, Archived: c.archived, Dir: c.Dir, Clock: c.Clock, Log: log.Named("retention"),
 	})
 	wake(keeper, scopes, post)
 

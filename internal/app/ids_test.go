@@ -23,6 +23,7 @@ func TestTables_RowIdsThatOthersReferToAreNeverReused(t *testing.T) {
 		"decision_verdicts": "takes its ids from the counter",
 		"messages":          "takes its ids from the counter",
 		"questions":         "has the revision of its message",
+		"leftovers":         "has the revision of a message",
 		"agent_checkpoints": "takes its ids from the counter",
 		"state_keys":        "takes its ids from the counter",
 		"state_versions":    "takes its ids from the counter",

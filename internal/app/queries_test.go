@@ -36,6 +36,7 @@ var scans = map[string]string{
 	"broker.selectGated":         "halted agents and open breakers alone",
 	"broker.selectGatesOf":       "halted agents and open breakers alone",
 	"broker.selectGauges":        "one row per mailbox, for the metrics",
+	"broker.selectLeftover":      "its LIMIT ends it",
 	"broker.selectOpenBreakers":  "once, at the start; agents that have failed alone",
 	"broker.selectRanked":        "when the ageing changes; claims are as many as agents work on",
 	"broker.selectReranks":       "once, at the start; changes that are not finished alone",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"go.uber.org/zap"
@@ -63,7 +64,7 @@ type Claims struct {
 // w.Notices it also returns the caller's unread notices, which end the wait. Errors: fault.Denied
 // for a mailbox that is not the caller's, fault.Precondition without a registered agent; with w.IDs
 // fault.NotFound for a message that is in none of the mailboxes, and fault.Precondition for one
-// that is not ready.
+// that is not ready. With either, fault.Exhausted (TOO_MANY_CLAIMS) if the consumer holds maxHeld.
 func (b *Broker) Claim(ctx context.Context, c caller.Caller, w Wish) (Claims, error) {
 	var answer Claims
 	var waiter *consumer
@@ -87,11 +88,12 @@ func (b *Broker) Claim(ctx context.Context, c caller.Caller, w Wish) (Claims, er
 			answer.Claims, err = b.claimGiven(tx, a, boxes, &w)
 			return err
 		}
-		var keep func(*Message) bool
-		if !w.Topic.empty() {
-			keep = w.Topic.covers
+		if w.Topic.empty() {
+			answer.Claims, err = b.open(tx, a, maxAnswer, selectHeldClaims, a.mailbox, w.Consumer, w.Max)
+		} else if err = mayHold(tx, a, w.Consumer); err == nil {
+			topic := filter{topic: w.Topic}
+			answer.Claims, err = b.open(tx, a, maxAnswer, selectHeldOfTopic, topic.args([]any{a.mailbox, w.Consumer}, "", w.Max)...)
 		}
-		answer.Claims, err = b.open(tx, a, w.Consumer, w.Max, maxAnswer, keep)
 		if err != nil || len(answer.Claims) >= w.Max {
 			return err
 		}
@@ -261,45 +263,63 @@ func indexBox(boxes []box, ref mailboxRef) int {
 	return -1
 }
 
-// open returns the claims that an agent's consumer holds, oldest first: those that keep chooses, or
-// all if it is nil.
-func (b *Broker) open(tx *store.Tx, a actor, consumer string, most, bytes int, keep func(*Message) bool) ([]Claim, error) {
-	var claims []Claim
+// maxHeld is from how many claims on a consumer may claim no further given messages and none of a
+// topic. A new stream takes over at most twice as many; the others end when their time is over.
+const maxHeld = 1000
+
+// mayHold refuses another claim of a consumer that holds maxHeld.
+func mayHold(tx *store.Tx, a actor, consumer string) error {
+	var held int
+	if err := tx.QueryRow(countHeldClaims, a.mailbox, consumer).Scan(&held); err != nil || held < maxHeld {
+		return err
+	}
+	return fault.New(fault.Exhausted, "TOO_MANY_CLAIMS", "agent %q%s holds %d claims: acknowledge or release some before it claims more",
+		a.Name, consumerNote(consumer), held).With("limit", strconv.Itoa(maxHeld))
+}
+
+// open returns claims that an agent's consumer holds, of one of the selectHeld queries: at most so many bytes
+// of content, or one claim.
+func (b *Broker) open(tx *store.Tx, a actor, bytes int, query string, args ...any) ([]Claim, error) {
+	claims, err := b.held(tx, a, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	for i := range claims {
+		c := &claims[i]
+		if bytes -= c.unread; bytes < 0 && i > 0 {
+			return claims[:i], nil
+		}
+		if err := tx.QueryRow(selectContent, c.Revision).Scan(&c.Content); err != nil {
+			return nil, err
+		}
+		c.unread = 0
+	}
+	return claims, nil
+}
+
+// held returns claims that an agent's consumer holds, of one of the selectHeld queries, oldest first and
+// without their contents.
+func (b *Broker) held(tx *store.Tx, a actor, query string, args ...any) ([]Claim, error) {
 	if _, failed := b.failures[a.mailbox]; failed {
 		return nil, nil // the backlog ends what the agent held when it failed
 	}
-	limit := most
-	if keep != nil {
-		limit = noLimit
-	}
-	rows := tx.Query(selectHeldClaims, a.mailbox, consumer, limit)
-	for rows.Next() {
-		var c Claim
+	return store.Collect(tx.Query(query, args...), func(rows *store.Rows) (c Claim, err error) {
 		var id []byte
 		var ref mailboxRef
 		var kind, attempts int
-		var lasts time.Duration
-		if err := rows.Scan(&c.key.message, &c.key.mailbox, &kind, &ref.name, &c.Number, &attempts, &c.MaxAttempts, &lasts, &c.ordered,
-			&id, &c.Sender, &c.SenderRole, &c.CreatedAt, &c.ExpiresAt, &c.Thread, &c.Content); err != nil {
-			return nil, err
+		if err := rows.Scan(&c.key.message, &c.key.mailbox, &kind, &ref.name, &c.Number, &attempts, &c.MaxAttempts, &c.ExpiresIn, &c.ordered,
+			&id, &c.Sender, &c.SenderRole, &c.CreatedAt, &c.ExpiresAt, &c.Thread, &c.unread); err != nil {
+			return c, err
 		}
 		copy(c.Message.ID[:], id)
 		c.Revision = c.key.message
-		if keep != nil && !keep(&c.Message) {
-			continue
-		}
-		if bytes -= len(c.Content); len(claims) == most || bytes < 0 && len(claims) > 0 {
-			break
-		}
 		ref.kind = boxKind(kind)
 		c.Mailbox, c.Attempt, c.Resumed = ref.String(), attempts+1, true
-		c.ExpiresIn = lasts
 		if at, ok := b.claims.Deadline(c.key); ok {
 			c.ExpiresIn = max(0, at.Sub(b.clock.Now()))
 		}
-		claims = append(claims, c)
-	}
-	return claims, rows.Close()
+		return c, nil
+	})
 }
 
 // whyEmpty says why nothing can be claimed by a consumer now.

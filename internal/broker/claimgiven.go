@@ -3,6 +3,8 @@ package broker
 import (
 	"encoding/json"
 	"errors"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -26,12 +28,18 @@ func (b *Broker) claimGiven(tx *store.Tx, a actor, boxes []box, w *Wish) ([]Clai
 		}
 		wanted[ref.Revision] = true
 	}
-	claims, err := b.open(tx, a, w.Consumer, noLimit, noLimit, func(m *Message) bool { return wanted[m.Revision] })
+	list, _ := json.Marshal(slices.Collect(maps.Keys(wanted))) // numbers always marshal
+	claims, err := b.open(tx, a, noLimit, selectHeldGiven, a.mailbox, w.Consumer, string(list))
 	if err != nil {
 		return nil, err
 	}
 	for i := range claims {
 		delete(wanted, claims[i].Revision)
+	}
+	if len(wanted) > 0 {
+		if err := mayHold(tx, a, w.Consumer); err != nil {
+			return nil, err
+		}
 	}
 	k := &consumer{
 		actor: a, name: w.Consumer, boxes: boxes, max: noLimit, maxBytes: noLimit, claimFor: w.ClaimFor, lasts: w.ClaimFor,

@@ -173,6 +173,9 @@ func (b *Broker) changeDead(
 	return answer, err
 }
 
+// maxDead is how many dead letters a call by ids may change. Each takes about three rows.
+const maxDead = 2000
+
 // namedDead returns the dead letters of the named messages, each once.
 func (b *Broker) namedDead(q store.Querier, a actor, ch DeadChoice) ([]key, error) {
 	scope, err := b.visible(q, a, ch.Mailbox)
@@ -184,7 +187,7 @@ func (b *Broker) namedDead(q store.Querier, a actor, ch DeadChoice) ([]key, erro
 		if _, err := findMessage(q, a.session.ID, ref); err != nil {
 			return nil, err
 		}
-		found, err := readKeys(q.Query(selectDeadOf, ref.Revision, scope))
+		found, err := readKeys(q.Query(selectDeadOf, ref.Revision, scope, maxDead+1))
 		if err != nil {
 			return nil, err
 		}
@@ -193,7 +196,9 @@ func (b *Broker) namedDead(q store.Querier, a actor, ch DeadChoice) ([]key, erro
 			e.Resource, e.Name = "message", ref.Text
 			return nil, e
 		}
-		keys = append(keys, found...)
+		if keys = append(keys, found...); len(keys) > maxDead {
+			return nil, fault.Field("ids", "names messages with more than %d dead letters together; name fewer in one call, or filter by mailbox", maxDead)
+		}
 	}
 	return slices.Compact(oldestFirst(keys)), nil
 }

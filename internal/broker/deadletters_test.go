@@ -247,3 +247,16 @@ func TestDeadLetters_RequestIDDoesNothingTwice(t *testing.T) {
 	_, err = s.lead.CancelMessage(s.lead.ctx, c)
 	wantError(t, err, codes.AlreadyExists, "REQUEST_ID_REUSED")
 }
+
+func TestRedrive_NamedMessagesHaveALimitOfDeadLettersTogether(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	lead := w.agent("lead", "lead")
+	w.crowd("builder", 1001)
+	first, second := lead.send(toRole("builder", all)), lead.send(toRole("builder", all))
+	w.sql(`UPDATE deliveries SET state = 6`)
+	o := w.operator()
+	_, err := o.PurgeDeadLetters(o.ctx, &pb.PurgeDeadLettersRequest{Ids: []string{first.Id, second.Id}})
+	wantField(t, err, "ids")
+	w.sql(`UPDATE deliveries SET state = 1`)
+}

@@ -16,6 +16,8 @@ const (
 	dispatchScan = 2000
 	// most rows that one query asks for.
 	dispatchPage = 256
+	// most rows that are read for one consumer at a time, of all its mailboxes, but one of each.
+	dispatchRead = 4096
 	// how long dispatch waits after a failure before it tries again.
 	dispatchRetry = time.Second
 )
@@ -197,7 +199,7 @@ func (d *dispatching) roomLocked(c *consumer) int {
 	return room
 }
 
-// fill gives one consumer what it has room for, from all its mailboxes in one order.
+// fill gives one consumer what it has room for.
 func (d *dispatching) fill(c *consumer) error {
 	if p, err := d.pass(c); err != nil || p != everything {
 		if err != nil {
@@ -205,43 +207,40 @@ func (d *dispatching) fill(c *consumer) error {
 		}
 		return d.fillGated(c, p)
 	}
-	for d.room(c) > 0 {
-		want := min(d.room(c), dispatchPage)
-		var found []ready
-		for _, box := range c.boxes {
-			if box.id == 0 {
-				continue
-			}
-			some, err := d.candidates(c, box, want)
-			if err != nil {
-				return err
-			}
-			found = append(found, some...)
-		}
-		if len(c.boxes) > 1 {
-			slices.SortFunc(found, func(a, b ready) int {
-				if a.place.before(b.place) {
-					return -1
+	return d.merge(c, noLimit, func(box box, want int) ([]ready, error) { return d.candidates(c, box, want) })
+}
+
+// merge gives a consumer what it has room for, up to a number, from all its mailboxes in one order. read
+// returns the first deliveries of a mailbox that were not given yet.
+func (d *dispatching) merge(c *consumer, most int, read func(box box, want int) ([]ready, error)) error {
+	found := make([][]ready, len(c.boxes))
+	ended := make([]bool, len(c.boxes))
+	for ; most > 0 && d.room(c) > 0; most-- {
+		first := -1
+		for i, box := range c.boxes {
+			if len(found[i]) == 0 && !ended[i] && box.id != 0 {
+				want := min(most, d.room(c), dispatchPage, max(1, dispatchRead/len(c.boxes)))
+				var err error
+				if found[i], err = read(box, want); err != nil {
+					return err
 				}
-				return 1
-			})
-		}
-		if len(found) == 0 {
-			return nil
-		}
-		short := len(found) < want
-		for i := range found {
-			// Behind the first that are wanted a mailbox may have more that was not read.
-			if i >= want || d.room(c) == 0 {
-				d.share(c).keep(&found[i])
-				continue
+				ended[i] = len(found[i]) < want
 			}
-			if err := d.give(c, &found[i]); err != nil {
-				return err
+			if len(found[i]) > 0 && (first < 0 || found[i][0].place.before(found[first][0].place)) {
+				first = i
 			}
 		}
-		if short {
+		if first < 0 {
 			return nil
+		}
+		if err := d.give(c, &found[first][0]); err != nil {
+			return err
+		}
+		found[first] = found[first][1:]
+	}
+	for i := range found {
+		if len(found[i]) > 0 {
+			d.share(c).keep(&found[i][0])
 		}
 	}
 	return nil
@@ -346,6 +345,12 @@ func (d *dispatching) spread(mailbox int64, at place) error {
 func (d *dispatching) give(c *consumer, r *ready) error {
 	if err := take(d.tx, r, c.actor.mailbox, c.name, c.claimFor); err != nil {
 		return err
+	}
+	if r.unread > 0 {
+		if err := d.tx.QueryRow(selectContent, r.Revision).Scan(&r.Content); err != nil {
+			return err
+		}
+		r.unread = 0
 	}
 	s := d.share(c)
 	if len(s.claims) == 0 {

@@ -75,6 +75,19 @@ func TestSend_RefusesAMessageForMoreAgentsThanACallMayReach(t *testing.T) {
 	want(t, "of the next message", results[1].GetError().GetReason(), "")
 }
 
+func TestRegister_RefusesAnAgentBeyondTheLimitOfASession(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first, last, more := w.agent("first", "lead"), w.agent("last", "lead"), w.in("default", "more")
+	w.crowd("builder", 9998)
+	_, err := more.registry.RegisterAgent(more.ctx, &pb.RegisterAgentRequest{})
+	wantError(t, err, codes.ResourceExhausted, "TOO_MANY_AGENTS")
+	last.register("lead")
+	wantError(t, last.refused(toEveryone()), codes.InvalidArgument, "FANOUT_TOO_LARGE")
+	first.deregister()
+	more.register("lead")
+}
+
 func TestReceive_CursorsOfAnAgentAreLimitedAndEndWithItsRegistration(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"slices"
 	"time"
 
 	"brokerd/internal/store"
@@ -131,50 +130,20 @@ func (d *dispatching) rooms(waiting []*consumer, at place) (int, error) {
 
 // fillGated gives a consumer what its agent's gate lets through: directives, and a probe if one is due.
 func (d *dispatching) fillGated(c *consumer, p pass) error {
-	found, err := d.below(c, directiveRank, d.room(c))
-	if err != nil {
+	err := d.merge(c, noLimit, func(box box, want int) ([]ready, error) { return d.below(c, box, directiveRank, want) })
+	if err != nil || p != oneProbe {
 		return err
 	}
-	if p == oneProbe && len(found) < d.room(c) {
-		work, err := d.below(c, back.rank, len(found)+1)
-		if err != nil {
-			return err
-		}
-		found = work // directives stand first
-	}
-	for i := range found {
-		if d.room(c) == 0 {
-			break
-		}
-		if err := d.give(c, &found[i]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return d.merge(c, 1, func(box box, want int) ([]ready, error) { return d.below(c, box, back.rank, want) })
 }
 
-// below returns the first ready deliveries of a rank under the bound that a consumer takes.
-func (d *dispatching) below(c *consumer, bound int64, want int) ([]ready, error) {
-	var found []ready
-	for _, box := range c.boxes {
-		self := ""
-		if box.ref.kind != agentBox {
-			self = c.actor.Name // never its own ONE messages
-		}
-		some, err := readReady(d.tx.Query(selectReadyBelow,
-			c.filter.args([]any{box.id, bound, d.tx.Now()}, self, want)...), box)
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, some...)
+// below reads the first deliveries of a mailbox, of a rank under the bound, that a consumer takes.
+func (d *dispatching) below(c *consumer, box box, bound int64, want int) ([]ready, error) {
+	self := ""
+	if box.ref.kind != agentBox {
+		self = c.actor.Name // never its own ONE messages
 	}
-	slices.SortFunc(found, func(a, b ready) int {
-		if a.place.before(b.place) {
-			return -1
-		}
-		return 1
-	})
-	return found[:min(want, len(found))], nil
+	return readReady(d.tx.Query(selectReadyBelow, c.filter.args([]any{box.id, bound, d.tx.Now()}, self, want)...), box)
 }
 
 // reconsider has dispatch look at all that an agent's consumers may take, at the end of this batch: its gate lets more

@@ -62,30 +62,58 @@ func (b *Broker) admitBatch(ctx context.Context, c caller.Caller, drafts []Draft
 }
 
 // maxCopies bounds the rows that the messages of one function of the writer make: a copy counts once, with
-// a reminder twice, each recipient twice more, and so does each message beside its artifacts. It leaves
-// some rows of store.MaxChanged to the rest of the function.
+// a reminder twice, each recipient twice more, and each message twice, with a question or an answer three
+// times, beside its artifacts. It leaves some rows of store.MaxChanged to the rest of the function.
 const maxCopies = 9500
 
 // fanOut counts the copies of a message. fault.Invalid (FANOUT_TOO_LARGE) beyond maxCopies.
-func (s *sending) fanOut(d *Draft, to []*room) error {
-	s.copies += 2 + len(d.Artifacts)
+func (s *sending) fanOut(d *Draft, to []*room, answers *answering) error {
+	copies, each := 2+len(d.Artifacts), 1
+	if d.Response || answers != nil && answers.open {
+		copies++
+	}
+	if d.ResendAfter > 0 {
+		each++
+	}
 	for _, r := range to {
-		s.copies++
-		if d.ResendAfter > 0 {
-			s.copies++
-		}
+		copies += each
 		if !r.counted {
-			r.counted = true
-			s.copies += 2
+			copies += 2
 		}
 	}
-	if s.copies <= maxCopies {
-		return nil
+	if s.copies+copies > maxCopies {
+		return fanOutTooLarge(len(to))
 	}
+	s.copies += copies
+	for _, r := range to {
+		r.counted = true
+	}
+	return nil
+}
+
+// reach refuses more recipients than fanOut allows before their mailboxes are read.
+func (s *sending) reach(names []string) error {
+	if s.audience != nil || s.overfull {
+		return nil // the broker sends its own copies in pages
+	}
+	copies := s.copies
+	for _, name := range names {
+		copies++
+		if s.rooms[mailboxRef{agentBox, name}] == nil {
+			copies += 2
+		}
+	}
+	if copies > maxCopies {
+		return fanOutTooLarge(len(names))
+	}
+	return nil
+}
+
+func fanOutTooLarge(recipients int) error {
 	return fault.New(fault.Invalid, "FANOUT_TOO_LARGE",
 		"the messages up to this one, which has %d recipients, make more than %d copies, each recipient and message counted as two more: "+
-			"send fewer messages in a call, or to fewer agents", len(to), maxCopies).
-		With("limit", strconv.Itoa(maxCopies)).With("recipients", strconv.Itoa(len(to)))
+			"send fewer messages in a call, or to fewer agents", recipients, maxCopies).
+		With("limit", strconv.Itoa(maxCopies)).With("recipients", strconv.Itoa(recipients))
 }
 
 // fits refuses a draft that is larger than its session allows.

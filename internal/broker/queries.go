@@ -139,7 +139,8 @@ const (
 const (
 	readyColumns = `
 		SELECT d.rank, d.message, d.claims, d.attempts, d.max_attempts, d.delivered_at, d.ordering_key IS NOT NULL,
-			m.id, m.sender, m.sender_role, m.created_at, m.expires_at, m.thread, m.type, m.priority, m.content
+			m.id, m.sender, m.sender_role, m.created_at, m.expires_at, m.thread, m.type, m.priority, m.task, m.correlation,
+			CASE WHEN length(m.content) <= 4096 THEN m.content END, length(m.content)
 		FROM deliveries d JOIN messages m ON m.revision = d.message `
 	selectReady = readyColumns + `
 		WHERE d.mailbox = ? AND d.state = 1 AND (d.expires_at IS NULL OR d.expires_at > ?) AND m.sender <> ?
@@ -173,13 +174,21 @@ const (
 		UPDATE deliveries
 		SET state = 2, claims = claims + 1, holder = ?, consumer = ?, claimed_at = ?, claim_for = ?, due_at = NULL
 		WHERE message = ? AND mailbox = ?`
-	selectHeldClaims = `
+	heldColumns = `
 		SELECT d.message, d.mailbox, b.kind, b.name, d.claims, d.attempts, d.max_attempts, d.claim_for, d.ordering_key IS NOT NULL,
-			m.id, m.sender, m.sender_role, m.created_at, m.expires_at, m.thread, m.content
+			m.id, m.sender, m.sender_role, m.created_at, m.expires_at, m.thread, length(m.content)
 		FROM deliveries d JOIN messages m ON m.revision = d.message JOIN mailboxes b ON b.id = d.mailbox
-		WHERE d.state = 2 AND d.holder = ? AND d.consumer = ?
+		WHERE d.state = 2 AND d.holder = ? AND d.consumer = ?`
+	selectHeldClaims = heldColumns + `
 		ORDER BY d.message
 		LIMIT ?`
+	selectHeldOfTopic = heldColumns + ` AND ` + filtered + `
+		ORDER BY d.message
+		LIMIT ?`
+	selectHeldGiven = heldColumns + ` AND d.message IN (SELECT value FROM json_each(?))
+		ORDER BY d.message`
+	countHeldClaims = `
+		SELECT COUNT(*) FROM deliveries WHERE state = 2 AND holder = ? AND consumer = ?`
 	selectOpenClaims = `
 		SELECT message, claims FROM deliveries WHERE state = 2 AND holder = ? LIMIT 5`
 	selectRunningClaims = `

@@ -31,5 +31,6 @@ const (
 			LIMIT ?3) AS x`
 	selectDeadOf = `
 		SELECT message, mailbox FROM deliveries
-		WHERE message = ?1 AND state = 6 AND (?2 IS NULL OR mailbox IN (SELECT value FROM json_each(?2)))`
+		WHERE message = ?1 AND state = 6 AND (?2 IS NULL OR mailbox IN (SELECT value FROM json_each(?2)))
+		LIMIT ?3`
 )

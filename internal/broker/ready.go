@@ -10,9 +10,11 @@ import (
 type ready struct {
 	Claim
 	place
-	kind     string
-	priority int
-	claims   int
+	kind        string
+	priority    int
+	task        string
+	correlation string
+	claims      int
 }
 
 // take claims a ready delivery for an agent and completes r.Claim.
@@ -28,7 +30,8 @@ func take(tx *store.Tx, r *ready, holder int64, consumer string, lasts time.Dura
 	return err
 }
 
-// readReady reads the rows of the selectReady queries.
+// readReady reads the rows of the selectReady queries. A content of more than 4 KiB is left unread until give: not
+// all that is found is given.
 func readReady(rows *store.Rows, box box) ([]ready, error) {
 	var found []ready
 	for rows.Next() {
@@ -37,8 +40,12 @@ func readReady(rows *store.Rows, box box) ([]ready, error) {
 		var attempts int
 		var delivered int64
 		if err := rows.Scan(&r.place.rank, &r.key.message, &r.claims, &attempts, &r.Claim.MaxAttempts, &delivered, &r.ordered,
-			&id, &r.Sender, &r.SenderRole, &r.CreatedAt, &r.ExpiresAt, &r.Thread, &r.kind, &r.priority, &r.Content); err != nil {
+			&id, &r.Sender, &r.SenderRole, &r.CreatedAt, &r.ExpiresAt, &r.Thread, &r.kind, &r.priority,
+			&r.task, &r.correlation, &r.Content, &r.unread); err != nil {
 			return nil, err
+		}
+		if r.Content != nil {
+			r.unread = 0
 		}
 		copy(r.Message.ID[:], id)
 		r.place.message, r.Revision, r.key.mailbox = r.key.message, r.key.message, box.id

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,23 +11,19 @@ import (
 )
 
 // Retention removes finished messages with all rows that refer to them, and the deletion of a
-// session removes all messages. Each table with such rows is in both of the lists below.
+// session removes all messages. Each table with such rows is in one of the lists below. A message
+// may name 1,000 artifacts and have thousands of deliveries, each with up to 100 attempts.
 
-// ofMessages removes messages from one revision to another, with what belongs to them.
+// ofMessages removes messages from one revision to another, and what says how they stand.
 var ofMessages = [...]string{
 	`DELETE FROM questions WHERE message BETWEEN ? AND ?`,
-	`DELETE FROM message_artifacts WHERE message BETWEEN ? AND ?`,
-	`DELETE FROM resends WHERE message BETWEEN ? AND ?`,
-	`DELETE FROM attempts WHERE message BETWEEN ? AND ?`,
 	`DELETE FROM deliveries WHERE message BETWEEN ? AND ?`,
 	`DELETE FROM messages WHERE revision BETWEEN ? AND ?`,
 }
 
-// someOfMessages removes as many rows of ofMessages as the last argument says. A message may have
-// thousands of deliveries, each with up to 100 attempts. Its own row is the last one.
-var someOfMessages = [...]string{
-	`DELETE FROM questions
-		WHERE message IN (SELECT message FROM questions WHERE message BETWEEN ? AND ? LIMIT ?)`,
+// detailsOfMessages removes as many of the other rows as the last argument says. Nothing reads
+// these without the message or the delivery that they belong to.
+var detailsOfMessages = [...]string{
 	`DELETE FROM message_artifacts
 		WHERE (session, artifact, message) IN (
 			SELECT session, artifact, message FROM message_artifacts
@@ -37,12 +34,36 @@ var someOfMessages = [...]string{
 	`DELETE FROM attempts
 		WHERE (message, mailbox, claim) IN (
 			SELECT message, mailbox, claim FROM attempts WHERE message BETWEEN ? AND ? LIMIT ?)`,
+}
+
+// someOfMessages is ofMessages for as many rows as the last argument says. The row of a message is
+// the last one.
+var someOfMessages = [...]string{
+	`DELETE FROM questions
+		WHERE message IN (SELECT message FROM questions WHERE message BETWEEN ? AND ? LIMIT ?)`,
 	`DELETE FROM deliveries
 		WHERE (message, mailbox) IN (
 			SELECT message, mailbox FROM deliveries WHERE message BETWEEN ? AND ? LIMIT ?)`,
 	`DELETE FROM messages
 		WHERE revision IN (SELECT revision FROM messages WHERE revision BETWEEN ? AND ? LIMIT ?)`,
 }
+
+// Messages whose details are not all removed yet: see Remove.
+const (
+	leftovers = `
+CREATE TABLE leftovers (
+	first INTEGER PRIMARY KEY, -- revisions of messages that are removed, from this one
+	last  INTEGER NOT NULL     -- to this one
+);
+`
+	insertLeftover = `INSERT INTO leftovers (first, last) VALUES (?, ?)`
+	selectLeftover = `SELECT first, last FROM leftovers ORDER BY first LIMIT 1`
+	deleteLeftover = `DELETE FROM leftovers WHERE first = ?`
+)
+
+// mostRemoved is how many rows of messages Remove deletes. It leaves some of store.MaxChanged for
+// the notes of the archive and of leftovers.
+const mostRemoved = 9000
 
 // someOfSessions removes some rows that a session has beside messages and mailboxes. Its arguments
 // are the row id of the session and the number of rows.
@@ -190,8 +211,9 @@ func (s *Standing) Join(next *Standing) {
 	}
 }
 
-// Remove removes finished messages, which were read by Records, with all that belongs to them. If any of them
-// does not stand as it did, because it was redriven, acknowledged late or removed, none is removed: fault.Conflict.
+// Remove removes finished messages, which were read by Records, with all that belongs to them.
+// Details beyond 9,000 rows are left to Tidy. If any of the messages does not stand as it did,
+// because it was redriven, acknowledged late or removed, none is removed: fault.Conflict.
 func (b *Broker) Remove(tx *store.Tx, messages []Standing) error {
 	for i := range messages {
 		same, err := unchanged(tx, &messages[i])
@@ -202,14 +224,58 @@ func (b *Broker) Remove(tx *store.Tx, messages []Standing) error {
 			return fault.New(fault.Conflict, "CHANGED", "a message that was to be removed has changed")
 		}
 	}
+	if err := removeAll(tx, messages); err != nil {
+		return fmt.Errorf("remove messages: %w", err)
+	}
+	return nil
+}
+
+func removeAll(tx *store.Tx, messages []Standing) error {
+	limit := mostRemoved
 	for i := range messages {
 		for _, statement := range ofMessages {
-			if _, err := tx.Exec(statement, messages[i].First, messages[i].Last); err != nil {
-				return fmt.Errorf("remove messages: %w", err)
+			n, err := tx.Exec(statement, messages[i].First, messages[i].Last)
+			if err != nil {
+				return err
 			}
+			limit -= int(n)
+		}
+	}
+	for i := range messages {
+		var err error
+		if limit > 0 {
+			limit, err = tx.ExecPage(limit, detailsOfMessages[:], messages[i].First, messages[i].Last)
+		}
+		if limit <= 0 && err == nil {
+			_, err = tx.Exec(insertLeftover, messages[i].First, messages[i].Last)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// Tidy removes up to limit rows that are of no more use: details of messages that Remove has left,
+// and then producers (see ForgetProducers). It returns how many it has checked: fewer than limit if
+// there are no more.
+func (b *Broker) Tidy(tx *store.Tx, limit int) (int64, error) {
+	var first, last int64
+	err := tx.QueryRow(selectLeftover).Scan(&first, &last)
+	if errors.Is(err, store.ErrNoRows) {
+		return b.ForgetProducers(tx, limit)
+	}
+	left := 0
+	if err == nil {
+		left, err = tx.ExecPage(limit, detailsOfMessages[:], first, last)
+	}
+	if left > 0 && err == nil {
+		_, err = tx.Exec(deleteLeftover, first)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("remove what is left of messages: %w", err)
+	}
+	return int64(limit), nil
 }
 
 // unchanged reports whether all messages of a stretch are finished and stand as they did.
@@ -226,12 +292,14 @@ func unchanged(tx *store.Tx, s *Standing) (bool, error) {
 // next call continues with the others.
 func (b *Broker) Erase(tx *store.Tx, messages []Standing, limit int) (removed int, err error) {
 	for i := range messages {
-		limit, err = tx.ExecPage(limit, someOfMessages[:], messages[i].First, messages[i].Last)
-		if err != nil {
-			return i, fmt.Errorf("remove messages: %w", err)
-		}
-		if limit == 0 {
-			return i, nil
+		for _, statements := range [][]string{detailsOfMessages[:], someOfMessages[:]} {
+			limit, err = tx.ExecPage(limit, statements, messages[i].First, messages[i].Last)
+			if err != nil {
+				return i, fmt.Errorf("remove messages: %w", err)
+			}
+			if limit == 0 {
+				return i, nil
+			}
 		}
 	}
 	return len(messages), nil

@@ -125,6 +125,9 @@ func (s *sending) toSubscribers(channel string) ([]*room, error) {
 
 // toAgents are the rooms of agents, except the sender's.
 func (s *sending) toAgents(names []string) ([]*room, error) {
+	if err := s.reach(names); err != nil {
+		return nil, err
+	}
 	rooms := make([]*room, 0, len(names))
 	for _, name := range names {
 		if name == s.actor.Name {

@@ -13,6 +13,7 @@ func Migrations() []store.Migration {
 		{Name: "broker/006_opened_at", SQL: `ALTER TABLE breakers ADD COLUMN opened_at INTEGER; -- NULL = it is closed`},
 		{Name: "broker/007_notices", SQL: notices},
 		{Name: "broker/008_artifacts", SQL: messageArtifacts},
+		{Name: "broker/009_leftovers", SQL: leftovers},
 	}
 }
 

@@ -253,7 +253,7 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 	}
 	to, err := s.recipients(d, answers)
 	if err == nil && s.audience == nil && !s.overfull {
-		err = s.fanOut(d, to)
+		err = s.fanOut(d, to, answers)
 	}
 	if err != nil {
 		return Outcome{}, err
@@ -414,7 +414,7 @@ func (s *sending) deliver(r *room, d *Draft, m *Message, rank int64, most int) e
 // handOff gives a message to a consumer that waits for it, if there is one.
 func (s *sending) handOff(r *room, d *Draft, m *Message, rank int64, most int, arrival any) (bool, error) {
 	c, err := s.waiting(s.tx, r.id, r.ref, &ready{
-		Claim: Claim{Message: *m}, place: place{rank, m.Revision}, kind: d.Type, priority: d.Priority,
+		Claim: Claim{Message: *m}, place: place{rank, m.Revision}, kind: d.Type, priority: d.Priority, task: d.Task, correlation: d.Correlation,
 	})
 	if c == nil {
 		return false, err

@@ -26,6 +26,8 @@ const (
 	// most, and maxPieceBytes about how many bytes of messages.
 	maxPiece      = 64
 	maxPieceBytes = 256 << 10
+	// of names of artifacts, about: each is a row.
+	maxPieceArtifacts = 4000
 	// maxFrame is about how many bytes of messages one frame of a Claim stream carries.
 	maxFrame = 512 << 10
 )
@@ -103,16 +105,18 @@ func (s *Service) readBatches(stream pb.MessageService_SendServer, c *confirmer)
 }
 
 // pieceOf returns how many of the drafts, from the first on, go into one function of the writer.
-// The writer serves other callers between two pieces. A message with a copy for each recipient is a
-// piece by itself, so that the number of its recipients does not depend on the messages around it.
+// The writer serves other callers between two pieces. The messages of a piece never have too many copies
+// together (see maxCopies): a message with a copy for each recipient is a
+// piece by itself, and so are a few with many artifacts.
 func pieceOf(drafts []Draft) int {
-	n, bytes := 0, 0
-	for n < len(drafts) && n < maxPiece && bytes < maxPieceBytes {
+	n, bytes, artifacts := 0, 0, 0
+	for n < len(drafts) && n < maxPiece && bytes < maxPieceBytes && artifacts < maxPieceArtifacts {
 		d := &drafts[n]
 		if d.Target.Kind != ToAgent && !d.One || strings.HasPrefix(d.Target.Name, teamPrefix) {
 			return max(n, 1)
 		}
 		bytes += len(d.Content)
+		artifacts += len(d.Artifacts)
 		n++
 	}
 	return n

@@ -91,17 +91,21 @@ func (b *Broker) OpenClaims(ctx context.Context, c caller.Caller, w Wish) (*Clai
 			s.mailboxes = append(s.mailboxes, box.ref.String())
 		}
 		b.replace(tx, s.consumer)
-		if resumed, err = b.open(tx, a, w.Consumer, noLimit, noLimit, nil); err != nil {
+		if resumed, err = b.held(tx, a, selectHeldClaims, a.mailbox, w.Consumer, 2*maxHeld); err != nil {
 			return err
 		}
-		leaveContents(resumed[fitting(resumed):])
 		tx.OnCommit(func() { s.begin(resumed) })
 		return nil
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	return s, resumed[:fitting(resumed)], nil
+	first := resumed[:fitting(resumed)]
+	if err := b.readContents(ctx, first); err != nil {
+		s.Close(ctx)
+		return nil, nil, err
+	}
+	return s, first, nil
 }
 
 // replace ends the earlier stream of the consumer when the transaction is committed.

@@ -19,11 +19,11 @@ func (t *Topic) empty() bool {
 }
 
 // covers reports whether a message belongs to the topic.
-func (t *Topic) covers(m *Message) bool {
-	return (len(t.Senders) == 0 || slices.Contains(t.Senders, m.Sender)) &&
-		(t.Thread == "" || t.Thread == m.thread()) &&
-		(t.Task == "" || t.Task == string(textField(m.Content, fieldTask))) &&
-		(t.Correlation == "" || t.Correlation == string(textField(m.Content, fieldCorrelation)))
+func (t *Topic) covers(d *ready) bool {
+	return (len(t.Senders) == 0 || slices.Contains(t.Senders, d.Sender)) &&
+		(t.Thread == "" || t.Thread == d.thread()) &&
+		(t.Task == "" || t.Task == d.task) &&
+		(t.Correlation == "" || t.Correlation == d.correlation)
 }
 
 // A filter chooses among the ready deliveries.
@@ -37,7 +37,7 @@ func (f *filter) empty() bool { return len(f.types) == 0 && f.priority <= 1 && f
 
 func (f *filter) matches(d *ready) bool {
 	return d.priority >= f.priority && (len(f.types) == 0 || slices.Contains(f.types, d.kind)) &&
-		(f.topic.empty() || f.topic.covers(&d.Message))
+		(f.topic.empty() || f.topic.covers(d))
 }
 
 // args are the arguments of the condition filtered: those before it, the name of the agent whose

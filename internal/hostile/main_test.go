@@ -50,14 +50,20 @@ func launch(t testing.TB, clients *tls.Config, args ...string) *target {
 	if err := d.Start(patient(t)); err != nil {
 		t.Fatal(err)
 	}
-	s.root = s.operator("default")
-	listen := s.status().Listen
-	s.tcp = listen[len(listen)-1]
+	s.meet()
 	if clients != nil {
 		s.tcp = s.tcp[len("tls://"):]
 	}
 	t.Cleanup(s.end)
 	return s
+}
+
+// meet connects to the daemon, and asks where it listens.
+func (s *target) meet() {
+	s.t.Helper()
+	s.root = s.operator("default")
+	listen := s.status().Listen
+	s.tcp = listen[len(listen)-1]
 }
 
 // defect matches the lines of a log that report a defect of the daemon.

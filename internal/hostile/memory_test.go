@@ -11,8 +11,8 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"regexp"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +23,7 @@ import (
 	"golang.org/x/net/http2"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/processtest"
 )
 
 const (
@@ -318,13 +319,44 @@ func TestMemory_GluttonsAreRefusedAndOccupyLittle(t *testing.T) {
 	}
 }
 
+// The variables of a process that makes one attack: its name, and the data folder of the daemon.
+const (
+	gluttonVariable = "HOSTILE_GLUTTON"
+	targetVariable  = "HOSTILE_TARGET"
+)
+
+// attackElsewhere makes an attack once in a process of its own with the lowest priority: the attacker stands
+// for a program on another machine. It ends early with the context.
+func (s *target) attackElsewhere(ctx context.Context, g *glutton) error {
+	attacker := exec.CommandContext(ctx, "nice", "-n", "19", os.Args[0], "-test.run=^TestGlutton_AttacksOnce$")
+	attacker.Env = append(os.Environ(), gluttonVariable+"="+g.name, targetVariable+"="+s.Dir())
+	if out, err := attacker.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
+}
+
+// TestGlutton_AttacksOnce is the process of attackElsewhere.
+func TestGlutton_AttacksOnce(t *testing.T) {
+	name := os.Getenv(gluttonVariable)
+	if name == "" {
+		t.Skip("TestMeasure_ABystanderKeepsItsLatencyBesideGluttons starts it")
+	}
+	s := &target{Daemon: processtest.Of(os.Getenv(targetVariable)), t: t}
+	s.meet()
+	all := gluttons()
+	g := &all[slices.IndexFunc(all, func(g glutton) bool { return g.name == name })]
+	if got, err := g.attack(patient(t), g.over(s)); err != nil {
+		t.Errorf("%v: %v", err, got)
+	}
+}
+
 // TestMeasure_ABystanderKeepsItsLatencyBesideGluttons is a measurement, which make hostile runs.
 func TestMeasure_ABystanderKeepsItsLatencyBesideGluttons(t *testing.T) {
 	part := fromEnvironment(t, "HOSTILE_ROUND", 0)
 	if part == 0 {
 		t.Skip("this measurement takes minutes: make hostile")
 	}
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors)) // as for the other attacks
 	for _, g := range gluttons() {
 		t.Run(g.name, func(t *testing.T) {
 			s := launch(t, nil)
@@ -332,11 +364,10 @@ func TestMeasure_ABystanderKeepsItsLatencyBesideGluttons(t *testing.T) {
 				target: s, t: t, part: longerParts * part, bystander: s.bystander(),
 				bound: bound{times: gluttonSlower, least: gluttonP99},
 			}
-			begin := g.over(s)
 			start := s.resident(t, "VmRSS")
 			m.beside(gluttonGap, func(ctx context.Context) {
-				if got, err := g.attack(ctx, begin); err != nil && ctx.Err() == nil {
-					t.Errorf("%v: %v", err, got)
+				if err := s.attackElsewhere(ctx, &g); err != nil && ctx.Err() == nil {
+					t.Error(err)
 				}
 			})
 			s.grown(t, start)

@@ -95,6 +95,9 @@ func New(t testing.TB, program string) *Daemon {
 	return d
 }
 
+// Of returns the daemon of another process, on a data folder. It is not to be started or stopped.
+func Of(dir string) *Daemon { return &Daemon{dir: dir} }
+
 // Start starts the process and returns when it answers calls.
 func (d *Daemon) Start(ctx context.Context) error {
 	args := append([]string{"serve", "--data", d.dir, "--log-level", "warn", "--log-format", "console"}, d.Args...)

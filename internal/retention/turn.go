@@ -13,7 +13,7 @@ import (
 
 const (
 	pageItems = 500         // messages or events that one transaction removes
-	pageRows  = 2000        // deliveries that it removes, unless a single message has more
+	pageRows  = 2000        // deliveries that it removes; one message may have more
 	pageBytes = 1 << 20     // of lines that it archives
 	restFor   = 4           // times as long as a page took, if others are at work
 	quiet     = 5           // changes meanwhile, its own included, that do not count as work of others
@@ -260,6 +260,10 @@ func (l *look) read(snap *store.Snapshot, messages Messages, due []Message) erro
 		}
 	}
 	err := messages.Records(snap, due, func(m *Message, line []byte) bool {
+		if rows += m.Deliveries; rows > pageRows && previous > 0 {
+			whole = false
+			return false
+		}
 		p := l.page(m.Session)
 		if n := len(p.messages); n > 0 && m.Follows && p.messages[n-1].Last == previous {
 			p.messages[n-1].join(m)
@@ -271,9 +275,8 @@ func (l *look) read(snap *store.Snapshot, messages Messages, due []Message) erro
 			p.dead++
 		}
 		previous = m.Last
-		rows += m.Deliveries
 		bytes += len(line)
-		whole = bytes <= pageBytes && rows <= pageRows
+		whole = bytes <= pageBytes
 		return whole
 	})
 	if !whole {

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -24,7 +23,7 @@ func decoded(m proto.Message, wire []byte) (int, error) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	f := frame{message: m}
-	f.decode(mem.BufferSlice{mem.SliceBuffer(wire)}, newCodec(), &known, &h)
+	f.decode(wire, newCodec(), &known, &h)
 	runtime.ReadMemStats(&after)
 	return int(after.TotalAlloc - before.TotalAlloc), f.err
 }
@@ -129,7 +128,7 @@ func TestDecode_ItemsCountForTheCaller(t *testing.T) {
 	in := &pb.SendMessagesRequest{}
 	wire := repeated(number(in, "messages"), nil, 1000)
 	f := frame{message: in}
-	f.decode(mem.BufferSlice{mem.SliceBuffer(wire)}, newCodec(), &known, &h)
+	f.decode(wire, newCodec(), &known, &h)
 	if f.err != nil || h.bytes < 100_000 || h.account.bytes.Load() != int64(h.bytes) {
 		t.Errorf("%d bytes count: %v", h.bytes, f.err)
 	}

@@ -95,3 +95,16 @@ func TestTask_ADamagedOneStopsNoOtherOfItsHolderOrItsDependency(t *testing.T) {
 	a.complete("need")
 	lead.state(ready, "next")
 }
+
+func TestCancelTask_ACascadeSkipsADamagedTask(t *testing.T) {
+	t.Parallel()
+	d, _ := newLogged(t)
+	lead := d.member("lead", "lead")
+	lead.create("root", "damaged: root", "next: root")
+	d.Restart(func() { d.database(`UPDATE tasks SET labels = '{' WHERE id = 'damaged'`) })
+	out, err := lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{TaskId: "root", Cascade: true})
+	check(t, err)
+	want(t, "tasks that are cancelled", int(out.GetCancelled()), 2)
+	lead.state(cancelled, "root", "next")
+	d.database(`UPDATE tasks SET labels = NULL WHERE id = 'damaged'`)
+}

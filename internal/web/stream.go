@@ -113,7 +113,7 @@ func (x *stream) Read(m proto.Message, hold rpc.Hold) (int, error) {
 			return 0, gone(err)
 		}
 	}
-	x.input.size, x.input.held, x.input.hold = 0, false, hold
+	x.input.size, x.input.held, x.input.left, x.input.hold = 0, false, 0, hold
 	before := x.requests.InputOffset()
 	err := jsonform.DecodeNext(x.requests, m)
 	size := int(x.requests.InputOffset() - before)
@@ -212,6 +212,7 @@ type frameReader struct {
 	hold    rpc.Hold
 	size    int   // bytes read for this request
 	held    bool  // the request is large, and its bytes count
+	left    int   // bytes that count already
 	err     error // of the last read
 	ended   atomic.Bool
 }
@@ -229,6 +230,7 @@ func (f *frameReader) Read(p []byte) (n int, err error) {
 	}
 	n, f.err = f.from.Read(p)
 	f.size += n
+	f.left = max(0, f.left-n)
 	f.ended.Store(errors.Is(f.err, io.EOF))
 	if f.err != nil && !errors.Is(f.err, io.EOF) {
 		f.err = unreadable(f.err)
@@ -245,8 +247,14 @@ func (f *frameReader) large(p *[]byte) error {
 			return gone(err)
 		}
 	}
-	*p = (*p)[:min(len(*p), bodyPart)]
-	return f.hold(len(*p))
+	if f.left == 0 {
+		if err := f.hold(bodyPart); err != nil {
+			return err
+		}
+		f.left = bodyPart
+	}
+	*p = (*p)[:min(len(*p), f.left)]
+	return nil
 }
 
 // firstFrame serves a stream by its first frame.

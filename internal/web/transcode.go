@@ -236,7 +236,7 @@ func body(w http.ResponseWriter, r *http.Request, hold rpc.Hold) ([]byte, error)
 	if length > 0 {
 		data.Grow(int(length) + bytes.MinRead) // so that the end of the body needs no larger buffer
 	} else {
-		from = &countedBody{ReadCloser: from, hold: hold}
+		from = &countedBody{ReadCloser: from, hold: hold, left: smallBody}
 	}
 	if _, err := data.ReadFrom(from); err != nil {
 		return nil, unreadable(err)
