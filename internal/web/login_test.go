@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"context"
+	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -36,6 +37,20 @@ func login(t *testing.T, b *apptest.Broker, access pb.CredentialAccess) *browser
 	t.Helper()
 	a := overTCP(t, b, "").must("POST", "/v1/login", loginBody(t, b, access))
 	return overTCP(t, b, a.words("token"))
+}
+
+func TestLogin_TakesABodyOfUnknownLength(t *testing.T) {
+	t.Parallel()
+	b := apptest.Start(t)
+	c := overTCP(t, b, "")
+	out, err := c.client.Post(c.base+"/v1/login", "application/json", io.MultiReader(strings.NewReader(loginBody(t, b, observing))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = out.Body.Close() }()
+	if out.StatusCode != http.StatusOK {
+		t.Errorf("answered with %s", out.Status)
+	}
 }
 
 func TestLogin_ExchangesALinkForAToken(t *testing.T) {

@@ -383,6 +383,50 @@ func TestStream_AFrameOfAClientIsBounded(t *testing.T) {
 	}
 }
 
+// A large frame counts once, however many reads it takes: four of 5 MB, which wait for their ends at the
+// same time, stay within 64 MiB.
+func TestStream_LargeFramesThatArriveInSmallPartsCountOnce(t *testing.T) {
+	t.Parallel()
+	b := apptest.Start(t)
+	b.Registered("lead", "lead")
+	c := onSocket(t, b, "lead")
+	message := `{"target":{"agent":"lead"},"body":"` + strings.Repeat("x", 200<<10) + `"}`
+	frame := []byte(`{"messages":[` + strings.Repeat(message+",", 23) + message + "]}")
+	var ends, answers sync.WaitGroup
+	ends.Add(4)
+	for range 4 {
+		body, parts := io.Pipe()
+		go func() {
+			for part := range slices.Chunk(frame[:len(frame)-1], 1<<10) {
+				_, _ = parts.Write(part) // an early answer closes the pipe
+			}
+			ends.Done()
+			ends.Wait()
+			_, _ = parts.Write(frame[len(frame)-1:])
+			_ = parts.Close()
+		}()
+		answers.Go(func() {
+			r, err := http.NewRequestWithContext(t.Context(), "POST", c.base+"/v1/call/MessageService/Send", body)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			r.Header = c.headers.Clone()
+			out, err := c.client.Do(r)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer func() { _ = out.Body.Close() }()
+			text, err := io.ReadAll(out.Body)
+			if n := strings.Count(string(text), `"outcome":"queued"`); n != 24 || err != nil {
+				t.Errorf("%d messages are sent: %s: %.300s %v", n, out.Status, text, err)
+			}
+		})
+	}
+	answers.Wait()
+}
+
 // The call of a client that no longer reads is not an error of the broker.
 func TestStream_ACallWhoseClientReadsNoAnswerIsCancelled(t *testing.T) {
 	t.Parallel()
