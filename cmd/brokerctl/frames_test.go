@@ -192,7 +192,7 @@ var commandWalks = []walk{
 	{"thread list", 0, true}, {"thread get <message>", 0, true}, {"token list", 0, true}, {"token get review LINE", 0, true},
 	{"token acquire review LINE", 5, false}, {"token acquire review login", 0, true}, {"type list", 0, true},
 	{"type get review.note", 0, true}, {"type validate review.note --payload 1", 0, true}, {"send lead x --type review.note --payload 1", 0, false},
-	{"--agent= session configure --invalid-payloads refuse", 0, true}, {"send lead x --type review.note --payload 1", 3, true},
+	{"--agent= session configure --invalid-payloads refuse", 0, true}, {"send lead x --type review.note --payload 1", 2, true},
 	{"--agent= session configure --invalid-payloads warn", 0, true}, {"vote list", 0, true}, {"vote get <vote>", 0, true},
 	{"whoami", 0, true}, {"next", 0, true}, {"next", 0, true}, {"agent heartbeat", 0, false}, {"--agent= credential list", 0, false},
 
