@@ -110,14 +110,7 @@ func fitting(claims []Claim) int {
 	return len(claims)
 }
 
-// leaveContents forgets the contents of claims, which readContents reads again.
-func leaveContents(claims []Claim) {
-	for i := range claims {
-		claims[i].unread, claims[i].Content = len(claims[i].Content), nil
-	}
-}
-
-// readContents reads the contents that leaveContents has forgotten. The claim of a message that was
+// readContents reads the contents of claims that do not have them. The claim of a message that was
 // removed since then has ended; it stays without its content.
 func (b *Broker) readContents(ctx context.Context, claims []Claim) error {
 	if !slices.ContainsFunc(claims, func(c Claim) bool { return c.unread > 0 }) {
