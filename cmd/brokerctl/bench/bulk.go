@@ -23,6 +23,7 @@ const (
 	bulkDependents = 30_000 // of one task
 	bulkAssigned   = 10_000 // tasks of an agent that deregisters
 	bulkQueues     = 20_000 // cancelled tasks, each with its own capability
+	bulkQueueParts = 4      // in which they are created: a session may have 10,000 such tasks at a time
 	bulkVotes      = 100    // with one deadline
 	bulkElectors   = 1000
 	bulkGlobs      = 63 // held by one agent
@@ -232,21 +233,26 @@ func staleQueues(ctx context.Context, b *bench, prefix string) (func(context.Con
 		made++
 		return &pb.NewTask{Id: name(prefix, made), Capabilities: []string{name("capability", made)}}
 	}
-	if err := b.bulkTasks(ctx, creator, b.bulk(bulkQueues), fresh); err != nil {
-		return nil, err
-	}
 	clients := make([]*client.Client, 16)
 	for i := range clients {
 		clients[i] = creator
 	}
-	err = each(clients, func(i int, c *client.Client) error {
-		for n := i + 1; n <= b.bulk(bulkQueues); n += len(clients) {
-			if _, err := c.Tasks().CancelTask(ctx, &pb.CancelTaskRequest{TaskId: name(prefix, n)}); err != nil {
-				return err
-			}
+	for gone := 0; gone < b.bulk(bulkQueues); gone = made {
+		if err := b.bulkTasks(ctx, creator, b.bulk(bulkQueues/bulkQueueParts), fresh); err != nil {
+			return nil, err
 		}
-		return nil
-	})
+		err := each(clients, func(i int, c *client.Client) error {
+			for n := gone + i + 1; n <= made; n += len(clients) {
+				if _, err := c.Tasks().CancelTask(ctx, &pb.CancelTaskRequest{TaskId: name(prefix, n)}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
 	return func(ctx context.Context) error {
 		defer creator.Close()
 		return until(ctx, func() error {
@@ -257,7 +263,7 @@ func staleQueues(ctx context.Context, b *bench, prefix string) (func(context.Con
 			_, err := creator.Tasks().ClaimTask(ctx, &pb.ClaimTaskRequest{})
 			return err
 		})
-	}, err
+	}, nil
 }
 
 // manyGlobs: an agent locks many long paths, again and again, while another one holds globs.
