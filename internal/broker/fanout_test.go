@@ -2,6 +2,7 @@ package broker_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -59,6 +60,22 @@ func TestSendStream_MessagesForManyDoNotCountTogether(t *testing.T) {
 	}
 	for _, result := range lead.sender().exchange(r) {
 		if result.Error != nil || result.RecipientCount != 1000 {
+			t.Fatal(result)
+		}
+	}
+}
+
+func TestSendStream_MessagesWithManyArtifactsDoNotCountTogether(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	lead := w.agent("lead", "lead")
+	w.agent("builder", "builder")
+	m := to("builder")
+	for i := range 150 {
+		m.Artifacts = append(m.Artifacts, fmt.Sprint("a", i))
+	}
+	for _, result := range lead.sender().exchange(&pb.SendRequest{Messages: slices.Repeat([]*pb.Message{m}, 64)}) {
+		if result.Error != nil {
 			t.Fatal(result)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -102,4 +103,45 @@ func TestWaitTasks_RefusesToWaitForOnesOwnWork(t *testing.T) {
 	check(t, drop(lead.WaitTasks(lead.ctx, &pb.WaitTasksRequest{TaskIds: []string{"last"}})))
 	refused(t, drop(a.WaitTasks(a.ctx, &pb.WaitTasksRequest{TaskIds: []string{"nothing"}})), "TASK_NOT_FOUND")
 	refused(t, drop(a.WaitTasks(a.ctx, &pb.WaitTasksRequest{Agents: []string{"leaf"}})), "AGENT_NOT_FOUND")
+}
+
+func TestWaitTasks_KeepsTheStateOfATaskThatRetentionHasRemoved(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	lead, a := d.member("lead", "lead"), d.agent("a")
+	lead.create("x", "y")
+	ended := d.await(lead, &pb.WaitTasksRequest{TaskIds: []string{"x", "y"}})
+	a.take("x")
+	a.complete("x")
+	d.Clock.Advance(2 * time.Second) // a snapshot may become 10 s old
+	o := d.operator()
+	in := &pb.PruneDataRequest{OlderThan: durationpb.New(time.Second), Kinds: []pb.DataKind{pb.DataKind_DATA_KIND_WORK}}
+	check(t, drop(o.admin.PruneData(o.ctx, in)))
+	refused(t, drop(lead.GetTask(lead.ctx, &pb.GetTaskRequest{TaskId: "x"})), "TASK_NOT_FOUND")
+	a.take("y")
+	a.complete("y")
+	got := <-ended
+	check(t, got.err)
+	want(t, "the outcome", got.answer.GetOutcome(), allDone)
+	want(t, "the state of the removed task", got.answer.GetTasks()[0].GetState(), done)
+}
+
+func TestWaitTasks_FindsTheOutcomeOfATaskThatEndedAndWasRemovedUnseen(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	lead := d.member("lead", "lead")
+	lead.create("x", "y", "z")
+	ended := d.await(lead, &pb.WaitTasksRequest{TaskIds: []string{"x", "z"}})
+	quiet := d.await(lead, &pb.WaitTasksRequest{TaskIds: []string{"y", "z"}})
+	// The rows vanish without a wake-up; only y has no event of its end.
+	d.database(`DELETE FROM tasks WHERE id IN ('x', 'y')`,
+		`UPDATE events SET type = 'task.completed', revision = revision + 1 WHERE type = 'task.created' AND task_id = 'x'`)
+	check(t, drop(lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{TaskId: "z"})))
+	got := <-ended
+	check(t, got.err)
+	want(t, "the state of x", got.answer.GetTasks()[0].GetState(), done)
+	want(t, "tasks that need attention", strings.Join(got.answer.GetAttention(), " "), "z")
+	got = <-quiet
+	check(t, got.err)
+	want(t, "tasks that need attention", strings.Join(got.answer.GetAttention(), " "), "y z")
 }
