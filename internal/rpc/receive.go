@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
@@ -68,8 +69,8 @@ func (r *receiver) receive(f *frame) error {
 		r.done()
 		return nil
 	}
-	data := make([]byte, size)
-	if err := r.from.ReadMessageHeader(data); err != nil {
+	data, err := r.message(size)
+	if err != nil {
 		return r.broken(err)
 	}
 	if r.single {
@@ -85,6 +86,25 @@ func (r *receiver) receive(f *frame) error {
 	}
 	f.decode(data, r.server.codec, &r.server.shapes, r.holding)
 	return nil
+}
+
+// firstRead is how many bytes of a message have room before any of them has arrived.
+const firstRead = 16 << 10
+
+// message reads a message. Its buffer grows with what has arrived: a client that announces a large message
+// and sends nothing of it takes no memory for it.
+func (r *receiver) message(size int) (data []byte, err error) {
+	for len(data) < size {
+		have := len(data)
+		next := min(size, max(2*have, firstRead))
+		data = slices.Grow(data, next-have)[:next]
+		if err := r.from.ReadMessageHeader(data[have:]); errors.Is(err, io.EOF) {
+			return nil, io.ErrUnexpectedEOF
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	return data, nil
 }
 
 // broken returns the error for a message that the transport cannot read to its end.
