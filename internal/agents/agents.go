@@ -223,8 +223,8 @@ func (r *Registry) OnDeregister(hook func(tx *store.Tx, a Agent, reason string) 
 }
 
 // Register registers the calling agent, or registers it again: then its incarnation grows, its description is replaced, and it
-// takes over all that it holds. It returns what the agent lost when it failed and was not told. fault.NotFound if the session does not exist,
-// fault.Exhausted (TOO_MANY_AGENTS) for a new one beyond maxAgents.
+// takes over all that it holds. It returns what the agent lost when it failed and was not told. Errors:
+// fault.NotFound if the session does not exist, fault.Exhausted (TOO_MANY_AGENTS) for a new agent beyond maxAgents.
 func (r *Registry) Register(ctx context.Context, who caller.Caller, req once.Request, d Description) (Agent, Lost, error) {
 	var answer struct {
 		Agent Agent

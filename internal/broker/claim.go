@@ -92,7 +92,8 @@ func (b *Broker) Claim(ctx context.Context, c caller.Caller, w Wish) (Claims, er
 			answer.Claims, err = b.open(tx, a, maxAnswer, selectHeldClaims, a.mailbox, w.Consumer, w.Max)
 		} else if err = mayHold(tx, a, w.Consumer); err == nil {
 			topic := filter{topic: w.Topic}
-			answer.Claims, err = b.open(tx, a, maxAnswer, selectHeldOfTopic, topic.args([]any{a.mailbox, w.Consumer}, "", w.Max)...)
+			answer.Claims, err = b.open(tx, a, maxAnswer, selectHeldOfTopic,
+				topic.args([]any{a.mailbox, w.Consumer}, "", w.Max)...)
 		}
 		if err != nil || len(answer.Claims) >= w.Max {
 			return err
@@ -263,18 +264,19 @@ func indexBox(boxes []box, ref mailboxRef) int {
 	return -1
 }
 
-// maxHeld is from how many claims on a consumer may claim no further given messages and none of a
-// topic. A new stream takes over at most twice as many; the others end when their time is over.
+// maxHeld is the number of claims of a consumer at which mayHold refuses more. A new stream takes over at
+// most twice as many; the deadlines of the others end them.
 const maxHeld = 1000
 
-// mayHold refuses another claim of a consumer that holds maxHeld.
+// mayHold refuses claims of given messages and of topics to a consumer that holds maxHeld.
 func mayHold(tx *store.Tx, a actor, consumer string) error {
 	var held int
 	if err := tx.QueryRow(countHeldClaims, a.mailbox, consumer).Scan(&held); err != nil || held < maxHeld {
 		return err
 	}
-	return fault.New(fault.Exhausted, "TOO_MANY_CLAIMS", "agent %q%s holds %d claims: acknowledge or release some before it claims more",
-		a.Name, consumerNote(consumer), held).With("limit", strconv.Itoa(maxHeld))
+	return fault.New(fault.Exhausted, "TOO_MANY_CLAIMS",
+		"agent %q%s holds %d claims: acknowledge or release some before it claims more", a.Name, consumerNote(consumer), held).
+		With("limit", strconv.Itoa(maxHeld))
 }
 
 // open returns claims that an agent's consumer holds, of one of the selectHeld queries: at most so many bytes
@@ -307,8 +309,8 @@ func (b *Broker) held(tx *store.Tx, a actor, query string, args ...any) ([]Claim
 		var id []byte
 		var ref mailboxRef
 		var kind, attempts int
-		if err := rows.Scan(&c.key.message, &c.key.mailbox, &kind, &ref.name, &c.Number, &attempts, &c.MaxAttempts, &c.ExpiresIn, &c.ordered,
-			&id, &c.Sender, &c.SenderRole, &c.CreatedAt, &c.ExpiresAt, &c.Thread, &c.unread); err != nil {
+		if err := rows.Scan(&c.key.message, &c.key.mailbox, &kind, &ref.name, &c.Number, &attempts,
+			&c.MaxAttempts, &c.ExpiresIn, &c.ordered, &id, &c.Sender, &c.SenderRole, &c.CreatedAt, &c.ExpiresAt, &c.Thread, &c.unread); err != nil {
 			return c, err
 		}
 		copy(c.Message.ID[:], id)

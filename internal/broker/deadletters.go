@@ -197,7 +197,8 @@ func (b *Broker) namedDead(q store.Querier, a actor, ch DeadChoice) ([]key, erro
 			return nil, e
 		}
 		if keys = append(keys, found...); len(keys) > maxDead {
-			return nil, fault.Field("ids", "names messages with more than %d dead letters together; name fewer in one call, or filter by mailbox", maxDead)
+			return nil, fault.Field("ids",
+				"names messages with more than %d dead letters together; name fewer in one call, or filter by mailbox", maxDead)
 		}
 	}
 	return slices.Compact(oldestFirst(keys)), nil

@@ -28,13 +28,15 @@ func TestRetention_RemovesTheDetailsOfMessagesInPagesAlsoAfterARestart(t *testin
 		BEGIN SELECT RAISE(ABORT, 'broken'); END`)
 	w.pass(2 * time.Hour)
 	w.awaitLog("a part of what is due could not be archived; trying again")
-	want(t, "messages", w.number(`SELECT COUNT(*) FROM messages WHERE revision IN (SELECT message FROM message_artifacts)`), 0)
+	want(t, "messages", w.number(`
+		SELECT COUNT(*) FROM messages WHERE revision IN (SELECT message FROM message_artifacts)`), 0)
 	if left := w.number(`SELECT COUNT(*) FROM message_artifacts`); left < 5000 || left > 14_000 {
 		t.Errorf("%d artifacts are left", left)
 	}
 	w.sql(`DROP TRIGGER breaks`)
 	w.Restart()
-	for left := 1; left > 0; left = w.number(`SELECT (SELECT COUNT(*) FROM message_artifacts) + (SELECT COUNT(*) FROM leftovers)`) {
+	for left := 1; left > 0; {
 		w.pass(time.Second)
+		left = w.number(`SELECT (SELECT COUNT(*) FROM message_artifacts) + (SELECT COUNT(*) FROM leftovers)`)
 	}
 }

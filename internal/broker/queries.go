@@ -139,7 +139,8 @@ const (
 const (
 	readyColumns = `
 		SELECT d.rank, d.message, d.claims, d.attempts, d.max_attempts, d.delivered_at, d.ordering_key IS NOT NULL,
-			m.id, m.sender, m.sender_role, m.created_at, m.expires_at, m.thread, m.type, m.priority, m.task, m.correlation,
+			m.id, m.sender, m.sender_role, m.created_at, m.expires_at, m.thread, m.type, m.priority,
+			m.task, m.correlation,
 			CASE WHEN length(m.content) <= 4096 THEN m.content END, length(m.content)
 		FROM deliveries d JOIN messages m ON m.revision = d.message `
 	selectReady = readyColumns + `

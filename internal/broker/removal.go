@@ -14,15 +14,15 @@ import (
 // session removes all messages. Each table with such rows is in one of the lists below. A message
 // may name 1,000 artifacts and have thousands of deliveries, each with up to 100 attempts.
 
-// ofMessages removes messages from one revision to another, and what says how they stand.
+// ofMessages removes messages from one revision to another, with their deliveries and questions.
 var ofMessages = [...]string{
 	`DELETE FROM questions WHERE message BETWEEN ? AND ?`,
 	`DELETE FROM deliveries WHERE message BETWEEN ? AND ?`,
 	`DELETE FROM messages WHERE revision BETWEEN ? AND ?`,
 }
 
-// detailsOfMessages removes as many of the other rows as the last argument says. Nothing reads
-// these without the message or the delivery that they belong to.
+// detailsOfMessages removes as many of the other rows as the last argument says. Until it has removed
+// them, a version of an artifact that they name is kept; they have no other effect.
 var detailsOfMessages = [...]string{
 	`DELETE FROM message_artifacts
 		WHERE (session, artifact, message) IN (

@@ -133,7 +133,8 @@ func overGRPC(conns int, method string, as pb.CredentialAccess, text string, sen
 				all = append(all, c)
 			}
 			return func(i int, sent func()) string {
-				r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://brokerd"+method, send(ctx, frame, sent))
+				body := send(ctx, frame, sent)
+				r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://brokerd"+method, body)
 				if err != nil {
 					return err.Error()
 				}

@@ -43,7 +43,8 @@ func TestLogin_TakesABodyOfUnknownLength(t *testing.T) {
 	t.Parallel()
 	b := apptest.Start(t)
 	c := overTCP(t, b, "")
-	out, err := c.client.Post(c.base+"/v1/login", "application/json", io.MultiReader(strings.NewReader(loginBody(t, b, observing))))
+	body := io.MultiReader(strings.NewReader(loginBody(t, b, observing)))
+	out, err := c.client.Post(c.base+"/v1/login", "application/json", body)
 	if err != nil {
 		t.Fatal(err)
 	}
