@@ -214,19 +214,19 @@ func parseConfig(path string, text []byte) (config, error) {
 		read.values[key], read.given[key] = value, value
 	}
 	if session := read.values["session"]; session != "" && !validName.MatchString(session) {
-		return config{}, badName(nodes["session"].Line, "session is")
+		return config{}, badName(nodes["session"].Line, "session")
 	}
 	for _, name := range read.names() {
 		line := lineOf(nodes["agents"], name)
 		if !validName.MatchString(name) {
-			return config{}, badName(line, "agents has")
+			return config{}, badName(line, "a key of agents")
 		}
 		for key, value := range read.agents[name] {
 			if !slices.Contains(agentKeys, key) {
 				return config{}, unknownKey(line, key, agentKeys)
 			}
 			if key == "role" && value != "" && !validName.MatchString(value) {
-				return config{}, badName(line, "role is")
+				return config{}, badName(line, "role")
 			}
 		}
 	}
@@ -254,9 +254,9 @@ var yamlLine = regexp.MustCompile(`line [0-9]+`)
 // validName matches a name of an agent, a role or a session, as the broker checks it.
 var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
 
-func badName(line int, has string) error {
-	return fmt.Errorf("line %d: %s no name: 1 to 128 letters, digits, '.', '_', ':' or '-', beginning with a letter or digit",
-		line, has)
+func badName(line int, what string) error {
+	return fmt.Errorf("line %d: %s is not a valid name: "+
+		"use 1 to 128 letters, digits, '.', '_', ':' or '-', beginning with a letter or digit", line, what)
 }
 
 func unknownKey(line int, key string, known []string) error {

@@ -61,9 +61,9 @@ func TestConfig_FaultsAreNamedWithFileAndKey(tt *testing.T) {
 		"output: json\nsession: [b]":   "line 2: session must be one value",
 		"- agent\n":                    "line 1: want YAML with the keys addr, session, agents",
 		"addr: a\naddr: b\n":           "line 2: want YAML with the keys addr, session, agents",
-		"agents:\n  a: {}\n  -b: {}\n": "line 3: agents has no name: 1 to 128 letters",
-		"agents: {a: {role: b c}}\n":   "line 1: role is no name: 1 to 128 letters",
-		"session: b c\n":               "line 1: session is no name: 1 to 128 letters",
+		"agents:\n  a: {}\n  -b: {}\n": "line 3: a key of agents is not a valid name: use 1 to 128 letters",
+		"agents: {a: {role: b c}}\n":   "line 1: role is not a valid name: use 1 to 128 letters",
+		"session: b c\n":               "line 1: session is not a valid name: use 1 to 128 letters",
 		"output: xml\n":                `output "xml" is none of table, json, prompt`,
 	} {
 		configure(t, text)

@@ -75,7 +75,8 @@ func (v *view) compared() error {
 		return nil
 	}
 	return exhausted(reasonTooBroad, maxPairs,
-		"the call would compare more than %d pairs of paths that are named, held or waited for, where long globs count several times: "+
+		"the call would compare more than %d pairs of paths that are named, held or waited for, "+
+			"where long globs count several times: "+
 			"name fewer paths or shorter globs, or directories", maxPairs)
 }
 

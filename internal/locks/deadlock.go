@@ -94,9 +94,9 @@ type link struct {
 	holder holder
 }
 
-// circle returns a cycle of owners each of which waits for a grant of the next, the first with the given ticket, which waits for the grants
-// held; nil if there is none. waiting are the tickets of all owners. Errors: fault.Exhausted (LOCK_TOO_BROAD)
-// beyond the budget.
+// circle returns a cycle of owners each of which waits for a grant of the next, the first with the given
+// ticket, which waits for the grants held; nil if there is none. waiting are the tickets of all owners.
+// Errors: fault.Exhausted (LOCK_TOO_BROAD) beyond the budget.
 func (v *view) circle(first *ticket, held []holder, waiting map[Owner][]*ticket) ([]link, error) {
 	seen := map[Owner]bool{}
 	var path []link

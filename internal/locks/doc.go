@@ -30,8 +30,8 @@
 // giving up. It is looked for when a ticket is made, when somebody who still waits for something else is granted something,
 // and when a token is passed on; the youngest ticket of the circle ends, with the circle spelt out.
 //
-// The search has a budget of rows and comparisons. Beyond it, a call is refused as long as that is possible; later, the ticket ends
-// that the search began with. Either way, no deadlock remains undetected.
+// The search has a budget of rows and comparisons. Beyond it, a call is refused as long as that is possible;
+// later, the ticket ends that the search began with. Either way, no deadlock remains undetected.
 //
 // The nodes of that graph are owners and not agents: of two workers under one name one may wait for what the other holds, and that is no
 // deadlock. So for agents that use no holders, nodes are agents.

@@ -175,7 +175,8 @@ func (f *seizing) takeTicket(k *ticket) error {
 	calls := f.listen(k.number)
 	why := f.refusal
 	if why == nil {
-		why = fault.New(fault.Precondition, "TICKET_REVOKED", "%s has ended the wait for %s: %s", f.by, k.claim.title(), f.reason)
+		why = fault.New(fault.Precondition, "TICKET_REVOKED",
+			"%s has ended the wait for %s: %s", f.by, k.claim.title(), f.reason)
 	}
 	f.tell(calls, verdict{err: why})
 	if err := f.drop(k); err != nil || len(calls) > 0 {

@@ -136,8 +136,9 @@ func (u *taskTx) withinQueues(change func() error) error {
 	if err := change(); err != nil || len(all) <= max(before, mostQueues) {
 		return err
 	}
-	e := fault.New(fault.Exhausted, "TOO_MANY_QUEUES", "the unfinished tasks of the session would have %d different combinations "+
-		"of assignee, role and capabilities, and at most %d are allowed: complete or cancel some tasks first", len(all), mostQueues)
+	e := fault.New(fault.Exhausted, "TOO_MANY_QUEUES",
+		"the unfinished tasks of the session would have %d different combinations of assignee, role and "+
+			"capabilities, and at most %d are allowed: complete or cancel some tasks first", len(all), mostQueues)
 	e.RetryAfter = time.Second
 	return e.With("limit", strconv.Itoa(mostQueues))
 }

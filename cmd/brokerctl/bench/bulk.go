@@ -44,8 +44,8 @@ type load struct {
 	prepare func(ctx context.Context, b *bench, prefix string) (run func(context.Context) error, err error)
 }
 
-// bulk: an agent puts a key every 10 ms while others make calls that are expensive for the broker. A call that waits delays the
-// calls after it, and their times count from when they were due.
+// bulk: an agent puts a key every 10 ms while others make calls that are expensive for the broker. A call
+// that waits delays the calls after it, and their times count from when they were due.
 func bulk(ctx context.Context, b *bench, prefix string) (Result, error) {
 	c, err := b.join(ctx, prefix+"-bystander", "bystander")
 	if err != nil {
