@@ -28,7 +28,7 @@ TEST_PACKAGES_AT_A_TIME ?= $(shell getconf _NPROCESSORS_ONLN)
 # has: with four tests at once, those of brokerctl need a third more than with one.
 TEST_PARALLEL_RACE ?= $(shell echo $$(( ($$(getconf _NPROCESSORS_ONLN) + 1) / 2 )))
 TEST_PARALLEL ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
-TEST_FLAGS = -vet=off -timeout 20m -p $(TEST_PACKAGES_AT_A_TIME)
+TEST_FLAGS = -vet=off -timeout 60m -p $(TEST_PACKAGES_AT_A_TIME)
 # The packages that take longest start first, so that none of them runs alone at the end.
 LONG_TESTS := ./cmd/brokerctl ./internal/broker ./internal/app ./internal/web/browsertest ./client ./internal/locks ./internal/state
 LONG_TESTS_NO_RACE := ./internal/histories ./internal/hostile ./clients/typescript ./internal/crashtest ./examples/bash ./docs

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -264,15 +265,20 @@ func (s *target) openHalf(protocol string, beginnings ...string) (crowd, error) 
 		p.tls = nil
 	}
 	var open crowd
-	for i := range 1000 {
+	for began := time.Now(); len(open) < 1000; {
 		w, err := p.connect(protocol)
 		if err != nil {
 			return open, err
 		}
-		open = append(open, w)
-		if _, err := io.WriteString(w, beginnings[i%len(beginnings)]); err != nil {
-			return open, err
+		_, err = io.WriteString(w, beginnings[len(open)%len(beginnings)])
+		switch {
+		case err == nil:
+			open = append(open, w)
+			continue
+		case !(errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)) || time.Since(began) > patience:
+			return open, errors.Join(err, w.Close())
 		}
+		_ = w.Close() // this process was too slow for the handshake, and tries again
 	}
 	return open, nil
 }
