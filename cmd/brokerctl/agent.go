@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -35,6 +36,7 @@ type registerOptions struct {
 	worktree     string
 	labels       []string
 	lease        time.Duration
+	replace      bool
 	requestID    string
 }
 
@@ -42,12 +44,13 @@ type registerOptions struct {
 func (o *registerOptions) AddFlags(f *pflag.FlagSet, lease time.Duration) {
 	f.StringVar(&o.displayName, "display-name", "", "name for people")
 	f.StringVar(&o.description, "description", "", "what the agent is for")
-	f.StringVar(&o.role, "role", "", "role, such as builder")
+	f.StringVar(&o.role, "role", "", "role, such as builder (default: the one in .brokerd.yaml)")
 	f.StringArrayVar(&o.capabilities, "capability", nil, "a capability; repeatable")
 	f.StringVar(&o.instance, "instance", "", "instance of the role")
 	f.StringVar(&o.worktree, "worktree", "", "the agent's working folder")
 	f.StringArrayVar(&o.labels, "label", nil, "a label; repeatable")
 	durationVar(f, &o.lease, "lease", lease, "how long the agent may be silent before the broker considers it failed, 1s to 7d")
+	f.BoolVar(&o.replace, "replace", false, "forget what an earlier registration says, such as its capabilities and labels")
 }
 
 func newAgentRegisterCommand(c *cli) *cobra.Command {
@@ -55,9 +58,9 @@ func newAgentRegisterCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "register NAME",
 		Short: "Register an agent, or register it again",
-		Long: `Register an agent. A second registration replaces its description; its mailbox,
-subscriptions and claims stay. The incarnation counts the agent's registrations and
-its failures: the broker refuses calls that name an old one.`,
+		Long: `Register an agent. If it is registered, what the flags do not give stays, and so do
+its mailbox, subscriptions and claims. The incarnation counts the agent's
+registrations and its failures: the broker refuses calls that name an old one.`,
 		Example:           "  brokerctl agent register builder-1 --role builder --capability go",
 		Args:              between(0, "the agent's name"),
 		ValidArgsFunction: c.completeArgs(false, agentNames),
@@ -73,7 +76,7 @@ its failures: the broker refuses calls that name an old one.`,
 			if broker.Identity().Agent == "" {
 				return usagef("give the agent a name: %s agent register NAME", c.again())
 			}
-			answer, err := broker.Agents().RegisterAgent(cmd.Context(), o.request(labels))
+			answer, err := broker.Agents().RegisterAgent(cmd.Context(), o.requestOf(c, broker.Identity().Agent, labels))
 			if err != nil {
 				return err
 			}
@@ -90,11 +93,19 @@ its failures: the broker refuses calls that name an old one.`,
 	return cmd
 }
 
+// requestOf is request for an agent whose role the configFile may have.
+func (o *registerOptions) requestOf(c *cli, agent string, labels map[string]string) *pb.RegisterAgentRequest {
+	request := o.request(labels)
+	request.Role = cmp.Or(request.Role, c.found.content.agents[agent]["role"])
+	return request
+}
+
 // request is the registration that the options describe.
 func (o *registerOptions) request(labels map[string]string) *pb.RegisterAgentRequest {
 	return &pb.RegisterAgentRequest{
 		RequestId: o.requestID, DisplayName: o.displayName, Description: o.description, Role: o.role,
 		Capabilities: o.capabilities, Instance: o.instance, Worktree: o.worktree, Labels: labels, Lease: always(o.lease),
+		Replace: o.replace,
 	}
 }
 

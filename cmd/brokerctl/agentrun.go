@@ -144,7 +144,7 @@ func (o *agentRunOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 	}
 	// Whatever incarnation the environment speaks of, this is a new one.
 	broker = broker.As(broker.Identity().Agent)
-	answer, err := broker.Agents().RegisterAgent(cmd.Context(), o.request(labels))
+	answer, err := broker.Agents().RegisterAgent(cmd.Context(), o.requestOf(c, broker.Identity().Agent, labels))
 	if err != nil {
 		return ownFailure(c, "run", err)
 	}

@@ -291,3 +291,24 @@ func TestRun_TheCommandsEnvironmentNamesRoleDataFolderAndRoot(tt *testing.T) {
 		}
 	}
 }
+
+func TestAgent_KeepsItsRoleAndCapabilities(tt *testing.T) {
+	t := newShell(tt)
+	startBroker(t)
+	configure(t, "agents:\n  gemini-1: {role: reviewer}\n")
+	must0(t, "agent", "register", "zed", "--role", "critic", "--capability", "x", "--label", "team=web")
+	must0(t, "agent", "run", "--agent", "zed", "--", "true")
+	must0(t, "agent", "register", "zed")
+	got := at(t, fields(t, "agent", "get", "zed"), "agent")
+	if at(t, got, "role") != "critic" || at(t, got, "capabilities", 0) != "x" || at(t, got, "labels", "team") != "web" {
+		t.Errorf("%v", got)
+	}
+	must0(t, "agent", "register", "zed", "--replace")
+	if got := at(t, fields(t, "agent", "get", "zed"), "agent"); at(t, got, "role") != "" {
+		t.Errorf("%v", got)
+	}
+	must0(t, "agent", "run", "--agent", "gemini-1", "--", "true")
+	if got := at(t, fields(t, "agent", "get", "gemini-1"), "agent"); at(t, got, "role") != "reviewer" {
+		t.Errorf("the role of the file: %v", got)
+	}
+}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,19 +24,15 @@ import (
 	"brokerd/internal/prompt"
 )
 
-// instanceLabel is the label with which a member recognises its own registration.
-const instanceLabel = "mcp"
-
 // A member is the agent as which an MCP server takes part: its name, its registration, and its
 // heartbeats. It may be called concurrently.
 type member struct {
-	c        *cli
-	wanted   *pb.RegisterAgentRequest
-	log      io.Writer
-	folder   string   // the working folder
-	instance string   // tells this server from others
-	offered  []string // the names in the folder's file, if it has several
-	file     config   // of the folder
+	c       *cli
+	wanted  *pb.RegisterAgentRequest
+	log     io.Writer
+	folder  string   // the working folder
+	offered []string // the names in the folder's file, if it has several
+	file    config   // of the folder
 
 	mu     sync.Mutex
 	base   *client.Client // the connection; nil until the first one. guarded by mu
@@ -46,7 +41,10 @@ type member struct {
 	name   string         // guarded by mu
 	out    error          // why it takes part no longer; guarded by mu
 	notes  []string       // for the next result; guarded by mu
-	fresh  bool           // the broker did not know the agent before, and no tool was called; guarded by mu
+
+	registered time.Time // when the broker took its registration, which tells it from one of another process. guarded by mu
+
+	fresh bool // the broker did not know the agent before, and no tool was called; guarded by mu
 }
 
 func newMember(c *cli, wanted *pb.RegisterAgentRequest, log io.Writer) (*member, error) {
@@ -70,7 +68,7 @@ func newMember(c *cli, wanted *pb.RegisterAgentRequest, log io.Writer) (*member,
 		wanted.Worktree = folder
 	}
 	return &member{
-		c: c, wanted: wanted, log: log, folder: folder, instance: prompt.NewMark(), offered: s.unchosen, file: file,
+		c: c, wanted: wanted, log: log, folder: folder, offered: s.unchosen, file: file,
 	}, nil
 }
 
@@ -107,38 +105,23 @@ func (m *member) join(ctx context.Context) (*client.Client, error) {
 	return m.broker, nil
 }
 
-// register registers the agent. What an earlier registration says of it stays, unless flags say
-// otherwise. The caller holds mu.
+// register registers the agent. The caller holds mu.
 func (m *member) register(ctx context.Context) error {
 	broker := m.base.As(m.name)
 	request := proto.CloneOf(m.wanted)
-	known, err := broker.Agents().GetAgent(ctx, &pb.GetAgentRequest{Name: m.name})
-	if err != nil && status.Code(err) != codes.NotFound {
+	_, err := broker.Agents().GetAgent(ctx, &pb.GetAgentRequest{Name: m.name})
+	if m.fresh = status.Code(err) == codes.NotFound; err != nil && !m.fresh {
 		return err
 	}
-	a := known.GetAgent()
-	m.fresh = a == nil
-	request.Role = cmp.Or(request.GetRole(), m.file.agents[m.name]["role"], a.GetRole())
-	request.DisplayName = cmp.Or(request.GetDisplayName(), a.GetDisplayName())
-	request.Description = cmp.Or(request.GetDescription(), a.GetDescription())
-	request.Instance = cmp.Or(request.GetInstance(), a.GetInstance())
-	if len(request.GetCapabilities()) == 0 {
-		request.Capabilities = a.GetCapabilities()
-	}
-	request.Labels = maps.Clone(a.GetLabels())
-	if request.Labels == nil {
-		request.Labels = map[string]string{}
-	}
-	maps.Copy(request.Labels, m.wanted.GetLabels())
-	request.Labels[instanceLabel] = m.instance
+	request.Role = cmp.Or(request.GetRole(), m.file.agents[m.name]["role"])
 	answer, err := broker.Agents().RegisterAgent(ctx, request)
 	if err != nil {
 		return err
 	}
-	m.broker = broker.AtIncarnation(answer.GetAgent().GetIncarnation())
+	m.broker, m.registered = broker.AtIncarnation(answer.GetAgent().GetIncarnation()), answer.GetAgent().GetRegisteredAt().AsTime()
 	session := cmp.Or(m.base.Identity().Session, "default")
-	m.note("You are the agent %s%s in the session %s.", m.name,
-		cond(request.GetRole() != "", " ("+request.GetRole()+")", ""), session)
+	role := answer.GetAgent().GetRole()
+	m.note("You are the agent %s%s in the session %s.", m.name, cond(role != "", " ("+role+")", ""), session)
 	m.noteLosses(answer)
 	return nil
 }
@@ -186,7 +169,7 @@ func (m *member) lost(ctx context.Context, used *client.Client, err error) bool 
 	if err != nil && status.Code(err) != codes.NotFound {
 		return false
 	}
-	if a := known.GetAgent(); a != nil && a.GetLabels()[instanceLabel] != m.instance {
+	if a := known.GetAgent(); a != nil && !a.GetRegisteredAt().AsTime().Equal(m.registered) {
 		m.out = fmt.Errorf(`another process has registered as %s %s and acts as this agent; stop working as it, `+
 			`or take it back: team {"action":"join"}`, m.name, m.c.when(a.GetRegisteredAt()))
 	}

@@ -20,7 +20,7 @@ func TestAgent_RegisterActsAsTheNamedAgent(tt *testing.T) {
 		at(t, a, "capabilities", 0) != "go" || at(t, a, "labels", "k") != "v" {
 		t.Errorf("%v", a)
 	}
-	if out := must0(t, "agent", "register", "builder-1", "--lease", "90s"); out != "registered builder-1, incarnation 2, lease 1m30s\n" {
+	if out := must0(t, "agent", "register", "builder-1", "--lease", "90s", "--replace"); out != "registered builder-1, incarnation 2, lease 1m30s\n" {
 		t.Errorf("%q", out)
 	}
 	if out := must0(t, "agent", "heartbeat", "builder-1", "--status", "active", "--progress", "0.5"); out != "0 unread, 0 to claim; lease 1m30s\n" {

@@ -1,10 +1,12 @@
 package agents
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"sync"
 	"time"
@@ -18,6 +20,7 @@ import (
 	"brokerd/internal/fault"
 	"brokerd/internal/once"
 	"brokerd/internal/store"
+	"brokerd/internal/valid"
 )
 
 // A Status is the state that an agent reports of itself. The numbers are those of the API and of
@@ -222,10 +225,11 @@ func (r *Registry) OnDeregister(hook func(tx *store.Tx, a Agent, reason string) 
 	r.deregistered = append(r.deregistered, hook)
 }
 
-// Register registers the calling agent, or registers it again: then its incarnation grows, its description is replaced, and it
-// takes over all that it holds. It returns what the agent lost when it failed and was not told. Errors:
-// fault.NotFound if the session does not exist, fault.Exhausted (TOO_MANY_AGENTS) for a new agent beyond maxAgents.
-func (r *Registry) Register(ctx context.Context, who caller.Caller, req once.Request, d Description) (Agent, Lost, error) {
+// Register registers the calling agent, or registers it again: then its incarnation grows, and it takes over all that it
+// holds. What d leaves empty stays, unless replace is set (see Description.keep). It returns what the agent lost when it
+// failed and was not told. Errors: fault.NotFound if the session does not exist, fault.Exhausted (TOO_MANY_AGENTS) for a
+// new agent beyond maxAgents, fault.Invalid if the labels that stay and the new ones are too many.
+func (r *Registry) Register(ctx context.Context, who caller.Caller, req once.Request, d Description, replace bool) (Agent, Lost, error) {
 	var answer struct {
 		Agent Agent
 		Lost
@@ -243,7 +247,7 @@ func (r *Registry) Register(ctx context.Context, who caller.Caller, req once.Req
 	var seen bool
 	err := r.store.Write(ctx, func(tx *store.Tx) (err error) {
 		seen, err = req.Do(tx, &answer, func() (err error) {
-			if answer.Agent, err = r.register(tx, who, d); err != nil {
+			if answer.Agent, err = r.register(tx, who, d, replace); err != nil {
 				return err
 			}
 			answer.Lost, err = tellLosses(tx, answer.Agent.ID)
@@ -262,10 +266,42 @@ func (r *Registry) Register(ctx context.Context, who caller.Caller, req once.Req
 	return answer.Agent, answer.Lost, nil
 }
 
-func (r *Registry) register(tx *store.Tx, who caller.Caller, d Description) (Agent, error) {
+// keep fills what is empty from the description of an earlier registration, except the lease, and adds its labels.
+func (d *Description) keep(of Description) error {
+	d.DisplayName = cmp.Or(d.DisplayName, of.DisplayName)
+	d.Purpose = cmp.Or(d.Purpose, of.Purpose)
+	d.Role = cmp.Or(d.Role, of.Role)
+	d.Instance = cmp.Or(d.Instance, of.Instance)
+	d.Worktree = cmp.Or(d.Worktree, of.Worktree)
+	if len(d.Capabilities) == 0 {
+		d.Capabilities = of.Capabilities
+	}
+	labels := maps.Clone(of.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	maps.Copy(labels, d.Labels)
+	if len(labels) > valid.MaxLabels {
+		return fault.Field("labels", "are %d together with those that the registration has, and %d are allowed; "+
+			"with replace, only those of the request count", len(labels), valid.MaxLabels)
+	}
+	d.Labels = labels
+	return nil
+}
+
+func (r *Registry) register(tx *store.Tx, who caller.Caller, d Description, replace bool) (Agent, error) {
 	session, err := r.sessions.ID(tx, who.Session)
 	if err != nil {
 		return Agent{}, err
+	}
+	if !replace {
+		known, found, err := r.Find(tx, session, who.Agent)
+		if found {
+			err = d.keep(known.Description)
+		}
+		if err != nil {
+			return Agent{}, err
+		}
 	}
 	a := Agent{Session: session, Name: who.Agent, Description: d,
 		RegisteredAt: tx.Now(), ChangedAt: tx.Now(), LastSeen: tx.Now(), Health: OK}
@@ -284,7 +320,7 @@ func (r *Registry) register(tx *store.Tx, who caller.Caller, d Description) (Age
 	a.Revision, err = r.append(tx, a, a.Name, events.Info, "agent.registered", fmt.Sprintf("%s registered, incarnation %d", a.Name, a.Incarnation), map[string]any{
 		"agent":         a.Name,
 		"role":          a.Role,
-		"capabilities":  d.Capabilities,
+		"capabilities":  a.Capabilities,
 		"incarnation":   a.Incarnation,
 		"lease_seconds": d.Lease.Seconds(),
 	})

@@ -3,6 +3,8 @@ package agents_test
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,6 +29,7 @@ import (
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
+	"brokerd/internal/valid"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -173,7 +176,59 @@ func TestRegister_LeaseIs90SecondsUnlessAskedOtherwise(t *testing.T) {
 	}
 }
 
-func TestRegister_AgainGrowsTheIncarnationAndReplacesTheDescription(t *testing.T) {
+func TestRegister_AgainKeepsWhatTheRequestLeavesEmpty(t *testing.T) {
+	t.Parallel()
+	k := newKit(t)
+	all := &pb.RegisterAgentRequest{
+		Role: "builder", Capabilities: []string{"go"}, Instance: "1", Worktree: "/src", DisplayName: "Ada", Description: "builds",
+		Labels: map[string]string{"x": "y", "z": "1"}, Lease: durationpb.New(time.Hour),
+	}
+	k.register("a", all)
+	got := k.register("a", &pb.RegisterAgentRequest{Labels: map[string]string{"z": "2"}})
+	if got.GetRole() != "builder" || got.GetCapabilities()[0] != "go" || got.GetInstance() != "1" || got.GetWorktree() != "/src" ||
+		got.GetDisplayName() != "Ada" || got.GetDescription() != "builds" || got.GetLease().AsDuration() != 90*time.Second {
+		t.Errorf("got %v", got)
+	}
+	if diff := cmp.Diff(map[string]string{"x": "y", "z": "2"}, got.GetLabels()); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+	same(t, got, k.get("a"))
+	got = k.register("a", &pb.RegisterAgentRequest{Replace: true, DisplayName: "Bea"})
+	if got.GetRole()+got.GetInstance()+got.GetWorktree()+got.GetDescription() != "" || got.GetDisplayName() != "Bea" ||
+		len(got.GetCapabilities())+len(got.GetLabels()) != 0 {
+		t.Errorf("replaced: %v", got)
+	}
+	k.register("a", all)
+	k.deregister("a")
+	if got := k.register("a", &pb.RegisterAgentRequest{}); got.GetRole() != "" || len(got.GetLabels()) != 0 {
+		t.Errorf("an ended registration comes back: %v", got)
+	}
+}
+
+func TestRegister_RefusesMoreLabelsThanAnAgentHas(t *testing.T) {
+	t.Parallel()
+	k := newKit(t)
+	labels := func(first int) map[string]string {
+		set := map[string]string{}
+		for i := range valid.MaxLabels {
+			set[strconv.Itoa(first+i)] = ""
+		}
+		return set
+	}
+	k.register("a", &pb.RegisterAgentRequest{Labels: labels(0)})
+	_, err := k.api.RegisterAgent(k.as("a"), &pb.RegisterAgentRequest{Labels: labels(1)})
+	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "65 together with those that the registration has") {
+		t.Errorf("%v", err)
+	}
+	if got := k.get("a"); got.GetIncarnation() != 1 {
+		t.Errorf("registered all the same: %v", got)
+	}
+	if got := k.register("a", &pb.RegisterAgentRequest{Labels: labels(1), Replace: true}); len(got.GetLabels()) != valid.MaxLabels {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestRegister_AgainGrowsTheIncarnationAndEndsTheReport(t *testing.T) {
 	t.Parallel()
 	k := newKit(t)
 	var hooked []string
@@ -181,11 +236,11 @@ func TestRegister_AgainGrowsTheIncarnationAndReplacesTheDescription(t *testing.T
 		hooked = append(hooked, fmt.Sprint(a.Name, a.Incarnation, a.ID != 0, first))
 		return nil
 	})
-	k.register("a", &pb.RegisterAgentRequest{Role: "builder", Capabilities: []string{"go"}, Instance: "1", Labels: map[string]string{"x": "y"}})
+	k.register("a", &pb.RegisterAgentRequest{Role: "builder"})
 	k.beat("a", &pb.HeartbeatRequest{Status: pb.AgentStatus_AGENT_STATUS_ACTIVE, Activity: proto.String("typing")})
 	got := k.register("a", &pb.RegisterAgentRequest{Role: "tester"})
-	if got.GetIncarnation() != 2 || got.GetRole() != "tester" || len(got.GetCapabilities()) != 0 || got.GetInstance() != "" ||
-		len(got.GetLabels()) != 0 || got.GetStatus() != pb.AgentStatus_AGENT_STATUS_INITIALIZING || got.GetActivity() != "" {
+	if got.GetIncarnation() != 2 || got.GetRole() != "tester" ||
+		got.GetStatus() != pb.AgentStatus_AGENT_STATUS_INITIALIZING || got.GetActivity() != "" {
 		t.Errorf("got %v", got)
 	}
 	same(t, got, k.get("a"))

@@ -80,7 +80,7 @@ func (s *Service) RegisterAgent(ctx context.Context, in *pb.RegisterAgentRequest
 	if err != nil {
 		return nil, err
 	}
-	a, lost, err := s.registry.Register(ctx, who, req, d)
+	a, lost, err := s.registry.Register(ctx, who, req, d, in.GetReplace())
 	if err != nil {
 		return nil, err
 	}

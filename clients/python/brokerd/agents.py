@@ -25,9 +25,11 @@ class AgentOperations:
     def register(
         self, role: str = "", *, capabilities: Iterable[str] = (), labels: Optional[Mapping[str, str]] = None,
         lease: Optional[Seconds] = None, instance: str = "", worktree: str = "", display_name: str = "",
-        description: str = "",
+        description: str = "", replace: bool = False,
     ) -> Steps[pb.Agent]:
         """Registers the agent of the client, or registers it again with all that it holds.
+
+        What is not given stays as an earlier registration has it, except lease; replace clears it.
 
         From then on, the client sends heartbeats until it is closed or the agent deregisters: the
         agent does not fail while the program is alive. lease is how long the broker waits for the next
@@ -35,7 +37,7 @@ class AgentOperations:
         """
         request = pb.RegisterAgentRequest(
             role=role, capabilities=listed(capabilities), labels=labels or {}, instance=instance, worktree=worktree,
-            display_name=display_name, description=description, lease=duration(lease))
+            display_name=display_name, description=description, lease=duration(lease), replace=replace)
         answer: pb.RegisterAgentResponse = yield Call("agents", "RegisterAgent", request)
         self._calls.losses.extend(answer.losses)
         self._stop_heartbeats()

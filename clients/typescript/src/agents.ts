@@ -18,6 +18,8 @@ export interface RegisterOptions extends CallOptions {
   worktree?: string;
   displayName?: string;
   description?: string;
+  /** Clear what is not given. By default it stays as an earlier registration has it, except lease. */
+  replace?: boolean;
   requestId?: string;
   /** Called with what the agent lost, if its lease ended while it was away. */
   onLosses?: (losses: Loss[]) => void;
@@ -55,6 +57,7 @@ export async function register(caller: Caller, options: RegisterOptions): Promis
     worktree: options.worktree ?? "",
     displayName: options.displayName ?? "",
     description: options.description ?? "",
+    replace: options.replace ?? false,
     ...optional("lease", duration(options.lease)),
   };
   return caller.call((o) => caller.stubs.agents.registerAgent(request, o), options);

@@ -1078,7 +1078,8 @@ func (x *MessageCounts) GetProcessed() int64 {
 	return 0
 }
 
-// RegisterAgentRequest describes the calling agent.
+// RegisterAgentRequest describes the calling agent. If the agent is registered, an empty field keeps what the
+// registration says, except lease, and labels that the request does not name stay too.
 type RegisterAgentRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As in SendMessagesRequest.
@@ -1099,7 +1100,9 @@ type RegisterAgentRequest struct {
 	// A name for people; at most 128 bytes.
 	DisplayName string `protobuf:"bytes,8,opt,name=display_name,json=displayName,proto3" json:"display_name,omitempty"`
 	// What the agent is for; at most 1,024 bytes.
-	Description   string `protobuf:"bytes,9,opt,name=description,proto3" json:"description,omitempty"`
+	Description string `protobuf:"bytes,9,opt,name=description,proto3" json:"description,omitempty"`
+	// Keep nothing of the present registration: the request says all.
+	Replace       bool `protobuf:"varint,10,opt,name=replace,proto3" json:"replace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1195,6 +1198,13 @@ func (x *RegisterAgentRequest) GetDescription() string {
 		return x.Description
 	}
 	return ""
+}
+
+func (x *RegisterAgentRequest) GetReplace() bool {
+	if x != nil {
+		return x.Replace
+	}
+	return false
 }
 
 // RegisterAgentResponse is the agent as registered.
@@ -2600,7 +2610,7 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\rMessageCounts\x12\x12\n" +
 	"\x04sent\x18\x01 \x01(\x03R\x04sent\x12\x1a\n" +
 	"\breceived\x18\x02 \x01(\x03R\breceived\x12\x1c\n" +
-	"\tprocessed\x18\x03 \x01(\x03R\tprocessed\"\x9c\x03\n" +
+	"\tprocessed\x18\x03 \x01(\x03R\tprocessed\"\xb6\x03\n" +
 	"\x14RegisterAgentRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
@@ -2611,7 +2621,9 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\x06labels\x18\x06 \x03(\v2,.brokerd.v1.RegisterAgentRequest.LabelsEntryR\x06labels\x12/\n" +
 	"\x05lease\x18\a \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12!\n" +
 	"\fdisplay_name\x18\b \x01(\tR\vdisplayName\x12 \n" +
-	"\vdescription\x18\t \x01(\tR\vdescription\x1a9\n" +
+	"\vdescription\x18\t \x01(\tR\vdescription\x12\x18\n" +
+	"\areplace\x18\n" +
+	" \x01(\bR\areplace\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa7\x01\n" +

@@ -39,8 +39,8 @@ const (
 // incarnation revives it. What it lost is told once, in the answer of its next registration or heartbeat. Failed for 7 days, it is deregistered.
 type AgentServiceClient interface {
 	// RegisterAgent registers the calling agent (metadata brokerd-agent), or registers it again: then its
-	// incarnation grows, its description is replaced, and it takes over all that it holds. Its mailbox,
-	// subscriptions, claims, locks and tokens stay.
+	// incarnation grows, and it takes over all that it holds. Its mailbox, subscriptions, claims, locks and tokens stay, and
+	// so does what the request leaves empty (see RegisterAgentRequest.replace).
 	RegisterAgent(ctx context.Context, in *RegisterAgentRequest, opts ...grpc.CallOption) (*RegisterAgentResponse, error)
 	// Heartbeat renews the caller's lease and reports what it does. It writes nothing if nothing changed.
 	Heartbeat(ctx context.Context, in *HeartbeatRequest, opts ...grpc.CallOption) (*HeartbeatResponse, error)
@@ -136,8 +136,8 @@ func (c *agentServiceClient) SaveCheckpoint(ctx context.Context, in *SaveCheckpo
 // incarnation revives it. What it lost is told once, in the answer of its next registration or heartbeat. Failed for 7 days, it is deregistered.
 type AgentServiceServer interface {
 	// RegisterAgent registers the calling agent (metadata brokerd-agent), or registers it again: then its
-	// incarnation grows, its description is replaced, and it takes over all that it holds. Its mailbox,
-	// subscriptions, claims, locks and tokens stay.
+	// incarnation grows, and it takes over all that it holds. Its mailbox, subscriptions, claims, locks and tokens stay, and
+	// so does what the request leaves empty (see RegisterAgentRequest.replace).
 	RegisterAgent(context.Context, *RegisterAgentRequest) (*RegisterAgentResponse, error)
 	// Heartbeat renews the caller's lease and reports what it does. It writes nothing if nothing changed.
 	Heartbeat(context.Context, *HeartbeatRequest) (*HeartbeatResponse, error)
