@@ -90,8 +90,9 @@ func (c *cli) settings() (settings, error) {
 	if before.value == "" {
 		before = c.identity(file, path)
 	}
+	yields := g.yields && g.agent != "" && before.value != "" && before.from != path
 	switch {
-	case g.agent != "" || g.operator:
+	case (g.agent != "" || g.operator) && !yields:
 		s.agent = setting{g.agent, "--agent"}
 	case before.value == "" && len(file.agents) > 0:
 		s.unchosen = file.names()
@@ -254,9 +255,11 @@ var yamlLine = regexp.MustCompile(`line [0-9]+`)
 // validName matches a name of an agent, a role or a session, as the broker checks it.
 var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
 
+// nameForm says in words what validName matches.
+const nameForm = "use 1 to 128 letters, digits, '.', '_', ':' or '-', beginning with a letter or digit"
+
 func badName(line int, what string) error {
-	return fmt.Errorf("line %d: %s is not a valid name: "+
-		"use 1 to 128 letters, digits, '.', '_', ':' or '-', beginning with a letter or digit", line, what)
+	return fmt.Errorf("line %d: %s is not a valid name: %s", line, what, nameForm)
 }
 
 func unknownKey(line int, key string, known []string) error {

@@ -29,9 +29,9 @@ func (c *cli) connect(ctx context.Context, more ...client.Option) (*client.Clien
 	if err != nil {
 		return nil, usagef("%v", err)
 	}
-	if len(s.unchosen) > 0 {
+	if len(s.unchosen) > 0 && !needsNoAgent(c.path) {
 		return nil, usagef("%s has several agents (%s) and nothing chooses one: export BROKERD_AGENT=NAME; in a coding agent: "+
-			"brokerctl init --agent NAME", s.file, strings.Join(s.unchosen, ", "))
+			"brokerctl init --agent NAME; as operator: --agent ''", s.file, strings.Join(s.unchosen, ", "))
 	}
 	opts = append(opts, client.WithAddress(s.addr.value), client.WithSession(s.session.value), client.WithAgent(s.agent.value), client.WithTLS(s.tls))
 	if s.otherAgent { // the incarnation in the environment is not this one's, nor the lock
@@ -52,6 +52,18 @@ func (c *cli) connect(ctx context.Context, more ...client.Option) (*client.Clien
 	return c.client, err
 }
 
+// agentless are the commands that do not need to know which agent of a folder calls: those that read what is not an
+// agent's own, and those of operators. A name is that of a group, or of a command in any group.
+var agentless = strings.Fields("admin bench bridge call credential dashboard dlq explain mailbox overview ping session status top type " +
+	"configure download export follow get halt history list nudge report resume revoke shutdown terminate validate")
+
+// needsNoAgent reports whether a command, such as `brokerctl task list`, works in a folder with several agents of which
+// none is chosen. One that writes would otherwise do so as operator.
+func needsNoAgent(command string) bool {
+	path := strings.Fields(command)
+	return len(path) > 1 && (slices.Contains(agentless, path[1]) || slices.Contains(agentless, path[len(path)-1]))
+}
+
 // close ends the connection, if there is one.
 func (c *cli) close() {
 	if c.client != nil {
@@ -64,6 +76,9 @@ func (c *cli) close() {
 func (c *cli) connectAs(ctx context.Context, args []string) (*client.Client, error) {
 	if len(args) > 0 && c.global.agent != "" && args[0] != "" && args[0] != c.global.agent {
 		return nil, usagef("NAME is %q and --agent is %q; give only one of them", args[0], c.global.agent)
+	}
+	if s, err := c.settings(); err == nil && len(args) > 0 && args[0] != "" && len(s.unchosen) > 0 {
+		c.found.unchosen = nil // the argument chooses
 	}
 	broker, err := c.connect(ctx)
 	if err != nil {

@@ -20,9 +20,10 @@ import (
 )
 
 const (
-	hookTimeout = 10 * time.Second // of all calls of a hook, except its waits
-	hookMail    = 20               // messages that it passes to the agent at once
-	exitBlock   = 2                // of a hook: what was going to be done must not be
+	hookTimeout = 10 * time.Second       // of all calls of a hook, except its waits
+	hookLook    = 300 * time.Millisecond // of those of a hook that only looks, unless --within says otherwise
+	hookMail    = 20                     // messages that it passes to the agent at once
+	exitBlock   = 2                      // of a hook: what was going to be done must not be
 )
 
 const hookLong = `Connect a coding agent with the broker: claude-code, codex, gemini, cursor or
@@ -41,8 +42,9 @@ are below; docs/hooks.md names those of the others.
                continues; --keep-going removes this limit
   SessionEnd   releases the locks
 
-The agent is the one that flags, environment or .brokerd.yaml name; it is
-registered if necessary. Locks belong to the hook's session, so two sessions of
+The agent is the one that the environment, init in this session, --agent or
+.brokerd.yaml names, the first of these (codex: first --agent); it is registered if
+necessary. Locks belong to the hook's session, so two sessions of
 one agent exclude each other. If the broker cannot be asked, tools run with a
 warning (--fail open) or are refused (--fail closed). See docs/hooks.md.`
 
@@ -55,6 +57,7 @@ type hookOptions struct {
 	wait      time.Duration
 	keepGoing bool
 	listen    time.Duration
+	within    time.Duration
 	pause     time.Duration
 	tools     []string
 }
@@ -70,8 +73,9 @@ func newHookCommand(c *cli) *cobra.Command {
 		Args:              oneHookVendor,
 		ValidArgsFunction: completeHookVendors,
 		// A setting that is wrong must not have the exit code that refuses a tool; the root would look at the output format here.
-		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
-			c.global.output = formatPrompt // what it writes is for a language model
+		PersistentPreRun: func(cmd *cobra.Command, args []string) {
+			c.global.output = formatPrompt       // what it writes is for a language model
+			c.global.yields = args[0] != "codex" // whose hooks have the environment of its daemon, not of the session
 			c.global.operator = cmd.Flags().Changed("agent") && c.global.agent == ""
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -87,6 +91,8 @@ func newHookCommand(c *cli) *cobra.Command {
 	f.BoolVar(&o.keepGoing, "keep-going", false, "print new messages at the end of every turn, for unattended agents")
 	durationVar(f, &o.listen, "listen", 0,
 		"at the end of a turn, wait up to this long for a message; less than the hook's timeout")
+	durationVar(f, &o.within, "within", hookLook,
+		"how long a hook that only looks or reports waits for the broker, so that a broker that hangs does not stop the agent")
 	durationVar(f, &o.pause, "pause", time.Minute,
 		"how long a turn started by a message listens before another message continues it")
 	f.StringArrayVar(&o.tools, "tool", nil, "another tool that writes the file that its input names; repeatable")
@@ -125,7 +131,9 @@ func (o *hookOptions) run(c *cli, cmd *cobra.Command) error {
 	case "PreToolUse":
 		err = h.lock(ctx)
 	case "PostToolUse":
-		err = h.told(ctx)
+		err = h.briefly(ctx, h.told)
+	case hookCheck:
+		err = h.answers(ctx)
 	case "Stop":
 		err = h.deliver(ctx, cmd.OutOrStdout())
 		if _, interrupted := signalOf(ctx); interrupted {
@@ -178,6 +186,9 @@ type hook struct {
 	parent int // the process that has started the hook
 }
 
+// errNoAgent is why a hook does nothing.
+var errNoAgent = errors.New("this session has no agent: call brokerctl init --agent NAME --role ROLE in the project's folder, or set BROKERD_AGENT")
+
 // as makes a call in the agent's name, and registers it first if it is not.
 func (h *hook) as(ctx context.Context, call func(*client.Client) error) error {
 	broker, err := h.c.connect(ctx)
@@ -195,7 +206,7 @@ func (h *hook) as(ctx context.Context, call func(*client.Client) error) error {
 	err = call(broker)
 	switch client.Reason(err) {
 	case "AGENT_REQUIRED":
-		return errors.New("this session has no agent: call brokerctl init --agent NAME --role ROLE in the project's folder, or set BROKERD_AGENT")
+		return errNoAgent
 	case "STALE_INCARNATION":
 		return &blocked{status.Convert(err).Message() + ": somebody else acts as this agent now; stop working"}
 	case "AGENT_NOT_REGISTERED":
@@ -311,6 +322,32 @@ func (h *hook) beat(ctx context.Context, beat *pb.HeartbeatRequest) error {
 		_, err := broker.Agents().Heartbeat(ctx, beat)
 		return err
 	})
+}
+
+// briefly makes the calls of a hook that only looks or reports.
+func (h *hook) briefly(ctx context.Context, calls func(context.Context) error) error {
+	brief, cancel := context.WithTimeout(ctx, h.within)
+	defer cancel()
+	err := calls(brief)
+	if err != nil && brief.Err() != nil && ctx.Err() == nil {
+		return fmt.Errorf("the broker did not answer within %s (--within sets this time)", short(h.within))
+	}
+	return err
+}
+
+// answers checks that the hook has an agent's name and reaches the broker. The agent need not be registered.
+func (h *hook) answers(ctx context.Context) error {
+	err := h.as(ctx, func(broker *client.Client) error {
+		if broker.Identity().Agent == "" {
+			return errNoAgent
+		}
+		_, err := broker.As("").Agents().GetAgent(ctx, &pb.GetAgentRequest{Name: broker.Identity().Agent})
+		return err
+	})
+	if status.Code(err) == codes.NotFound {
+		return nil
+	}
+	return err
 }
 
 // unlock releases what the session has locked.

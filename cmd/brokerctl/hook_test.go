@@ -10,7 +10,7 @@ import (
 // hooked calls the hook as Claude Code does.
 func hooked(t *shell, input string, args ...string) result {
 	t.Helper()
-	return t.invoke(t.Context(), strings.ReplaceAll(input, "DIR", t.dir), nil, append([]string{"hook", "claude-code"}, args...)...)
+	return t.invoke(t.Context(), strings.ReplaceAll(input, "DIR", t.dir), nil, append([]string{"hook", "claude-code", "--within", "5m"}, args...)...)
 }
 
 // Inputs as Claude Code writes them.
@@ -102,10 +102,12 @@ func TestHook_AFileThatTheAgentHasLockedNeedsNoOtherLock(tt *testing.T) {
 	if n := strings.Count(must0(t, "event", "list", "--type", "lock.extended", "-o", "json"), "\n"); n != 2 {
 		t.Errorf("extended %d times", n)
 	}
-	other := hooked(t, editInput, "--agent", "builder-2")
+	t.Setenv("BROKERD_AGENT", "builder-2")
+	other := hooked(t, editInput)
 	if other.code != exitBlock || !strings.Contains(other.err, "is held by builder-1") {
 		t.Errorf("another agent: %+v", other)
 	}
+	t.Setenv("BROKERD_AGENT", "builder-1")
 	must0(t, "lock", "release", "src/")
 	must0(t, "lock", "acquire", "src/a.go", "--shared")
 	if got := hooked(t, editInput); got.code != exitBlock {

@@ -36,22 +36,29 @@ func (n *news) empty() bool { return len(n.mail)+len(n.queues)+len(n.open) == 0 
 // killed before loses none.
 func (h *hook) deliver(ctx context.Context, out io.Writer) error {
 	var n news
-	if !h.in.StopHookActive || h.keepGoing {
-		if err := h.as(ctx, func(broker *client.Client) (err error) {
-			n, err = h.news(ctx, broker)
-			return err
-		}); err != nil {
-			return err
+	look := func(ctx context.Context) (err error) {
+		if !h.in.StopHookActive || h.keepGoing {
+			err = h.as(ctx, func(broker *client.Client) (err error) {
+				n, err = h.news(ctx, broker)
+				return err
+			})
 		}
+		if err == nil && n.empty() {
+			err = h.beat(ctx, &pb.HeartbeatRequest{Status: pb.AgentStatus_AGENT_STATUS_IDLE, Activity: proto.String("")})
+		}
+		return err
 	}
-	if n.empty() {
-		err := h.beat(ctx, &pb.HeartbeatRequest{Status: pb.AgentStatus_AGENT_STATUS_IDLE, Activity: proto.String("")})
-		if err != nil || h.listen <= 0 {
-			return err
-		}
-		if n, err = h.listenFor(ctx, out); err != nil || n.empty() {
-			return err
-		}
+	var err error
+	if h.listen > 0 {
+		err = look(ctx)
+	} else {
+		err = h.briefly(ctx, look)
+	}
+	if err == nil && n.empty() && h.listen > 0 {
+		n, err = h.listenFor(ctx, out)
+	}
+	if err != nil || n.empty() {
+		return err
 	}
 	if err := h.vendor.write(out, hookAnswer{Decision: "block", Reason: h.reason(n)}); err != nil {
 		return err

@@ -63,7 +63,7 @@ var vendorInputs = map[string]struct{ write, other, stop, end string }{
 func hookedBy(t *shell, vendor, input, session string, args ...string) result {
 	t.Helper()
 	input = strings.NewReplacer("DIR", t.dir, `"S"`, `"`+session+`"`).Replace(input)
-	return t.invoke(t.Context(), input, nil, append([]string{"hook", vendor}, args...)...)
+	return t.invoke(t.Context(), input, nil, append([]string{"hook", vendor, "--within", "5m"}, args...)...)
 }
 
 func TestHook_EveryVendorLocksTheFilesThatItWrites(tt *testing.T) {

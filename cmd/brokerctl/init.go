@@ -158,6 +158,9 @@ type addition struct {
 // write adds to the file what it does not have yet, and returns its content. A lock on the file
 // orders agents that call init at the same time. The file keeps its comments.
 func (a addition) write(path string) (config, error) {
+	if err := a.check(); err != nil {
+		return config{}, err
+	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return config{}, err
@@ -191,6 +194,16 @@ func (a addition) write(path string) (config, error) {
 	return written, err
 }
 
+// check returns an error if a name is none: the file could not be read afterwards.
+func (a addition) check() error {
+	for flag, name := range map[string]string{"--agent": a.agent, "--role": a.role, "--session": a.session} {
+		if name != "" && !validName.MatchString(name) {
+			return usagef("%s: %q is not a name: %s; nothing was changed", flag, name, nameForm)
+		}
+	}
+	return nil
+}
+
 // connectionAbove returns the connectionKeys of the file in a folder above that says where the calls of
 // this folder go: the values that the trust check has read, since the new file will be trusted too.
 func (c *cli) connectionAbove(path string) (map[string]string, error) {
@@ -203,6 +216,9 @@ func (c *cli) connectionAbove(path string) (map[string]string, error) {
 
 // to returns the text of the file at path with the addition.
 func (a addition) to(path string, text []byte) ([]byte, error) {
+	if err := a.check(); err != nil {
+		return nil, err
+	}
 	had, err := parseConfig(path, text)
 	if err != nil {
 		return nil, usagef("%s: %v", path, err)

@@ -71,6 +71,7 @@ func newMCPCommand(c *cli) *cobra.Command {
 }
 
 func (o *mcpOptions) run(c *cli, cmd *cobra.Command) error {
+	c.global.yields, c.found = true, nil
 	out := cmd.OutOrStdout()
 	return o.serve(c, cmd, &mcp.IOTransport{
 		Reader: io.NopCloser(newMessageLines(cmd.InOrStdin(), out)), Writer: nopWriteCloser{out}, MaxLineLength: -1,

@@ -33,6 +33,8 @@ type cli struct {
 
 	ran   bool           // a command's own code was reached: errors before that are usage errors
 	flags *pflag.FlagSet // of that command
+
+	path string // of that command, such as brokerctl task list
 }
 
 // globalOptions are the options of every command.
@@ -46,6 +48,9 @@ type globalOptions struct {
 	screenOptions
 
 	operator bool // --agent '' was given: act as operator whatever the environment says
+	// yields is set where setup writes --agent into a file that all sessions of a folder read: the environment, and an init
+	// in the session of the coding agent, speak of one session, and win.
+	yields bool
 }
 
 // AddFlags adds the options; the environment gives their defaults when they are used.
@@ -151,7 +156,7 @@ func newRoot(c *cli) *cobra.Command {
 func (c *cli) markRuns(cmd *cobra.Command) {
 	if runE := cmd.RunE; runE != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			c.ran, c.flags = true, cmd.Flags()
+			c.ran, c.flags, c.path = true, cmd.Flags(), cmd.CommandPath()
 			return runE(cmd, args)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,10 +17,12 @@ import (
 
 // setupOptions are the options of setup.
 type setupOptions struct {
-	dryRun bool
-	remove bool
-	user   bool
-	role   string
+	dryRun     bool
+	remove     bool
+	user       bool
+	check      bool
+	unattended bool
+	role       string
 }
 
 // AddFlags adds the options.
@@ -27,6 +30,9 @@ func (o *setupOptions) AddFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.dryRun, "dry-run", false, "show the changes, write nothing")
 	f.BoolVar(&o.remove, "remove", false, "remove what setup added")
 	f.BoolVar(&o.user, "user", false, "the user's files, for all projects, in place of those of this folder")
+	f.BoolVar(&o.check, "check", false, "change nothing; check the files, the broker, the agent's name and the hooks")
+	f.BoolVar(&o.unattended, "unattended", false, "the hook at the end of a turn waits 10 minutes for messages: "+
+		"meanwhile a prompt of the user waits too, and a run without a screen, such as claude -p, does not end")
 	f.StringVar(&o.role, "role", "", "the role of --agent, which setup adds to .brokerd.yaml as init does")
 }
 
@@ -37,18 +43,23 @@ func newSetupCommand(c *cli) *cobra.Command {
 		Short: "Connect a coding agent: MCP server, hooks, instructions, slash commands",
 		Long: `Add the broker to the configuration of a coding agent in this folder. Without NAME,
 list the coding agents. setup keeps what a file has, also comments and order; a second
-run changes nothing; --remove restores the files. Without a configured agent, setup
-names it after the folder, in .brokerd.yaml. See docs/setup.md.
+run changes nothing, and one with other options changes what setup wrote; --remove
+restores the files. With --agent, the MCP server and the hooks of this coding agent
+have that name, so that several coding agents can share the folder. Without a
+configured agent, setup names it after the folder, in .brokerd.yaml. In the end, setup
+checks what --check does. See docs/setup.md.
 
-Exit code 5: a file has another value in the place of an addition. setup keeps it, and
+Exit code 1: --check has found what does not work. Exit code 5: a file has another value in the place of an addition. setup keeps it, and
 makes the other changes. Exit code 2: a file cannot be read or written; setup changes
 nothing.`,
 		Example: `  brokerctl setup claude-code --agent builder-1 --role builder
-  brokerctl setup codex --dry-run`,
+  brokerctl setup codex --agent critic-1 --role critic
+  brokerctl setup codex --dry-run
+  brokerctl setup codex --check`,
 		Args: cobra.MaximumNArgs(1),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			var names []string
-			for _, v := range setup.Vendors() {
+			for _, v := range setup.Vendors(setup.Options{}) {
 				if len(args) == 0 {
 					names = append(names, v.Name)
 				}
@@ -64,6 +75,10 @@ nothing.`,
 	}
 	o.AddFlags(cmd.Flags())
 	cmd.MarkFlagsMutuallyExclusive("remove", "role")
+	cmd.MarkFlagsMutuallyExclusive("remove", "unattended")
+	for _, other := range []string{"remove", "dry-run", "role"} {
+		cmd.MarkFlagsMutuallyExclusive("check", other)
+	}
 	return cmd
 }
 
@@ -84,7 +99,10 @@ func (o *setupOptions) list(c *cli, cmd *cobra.Command) error {
 	}
 	t := c.newTable(cmd.OutOrStdout(), table.Column{Name: "NAME"}, table.Column{Name: "PROGRAM"},
 		table.Column{Name: "FOUND"}, table.Column{Name: "SET UP"}, table.Column{Name: "FILES"})
-	for _, v := range setup.Vendors() {
+	for _, v := range setup.Vendors(setup.Options{}) {
+		if v, err = o.vendor(c, v.Name); err != nil {
+			return err
+		}
 		state := vendorState{Name: v.Name, Title: v.Title, Tested: v.Tested, SetUp: true}
 		for _, program := range v.Programs {
 			_, err := c.env.lookPath(program)
@@ -137,13 +155,17 @@ type setupDone struct {
 	Changes []*setupChange `json:"changes"`
 	Agent   string         `json:"agent"` // of this folder
 	Next    []string       `json:"next"`
-	Wake    []string       `json:"wake"` // the ways to wake the agent while it is idle, the first that applies first
+	Wake    []string       `json:"wake"`   // the ways to wake the agent while it is idle, the first that applies first
+	Checks  []setupCheck   `json:"checks"` // what works
 }
 
 func (o *setupOptions) run(c *cli, cmd *cobra.Command, name string) error {
-	v, err := setup.Find(name)
+	v, err := o.vendor(c, name)
 	if err != nil {
-		return usagef("%v", err)
+		return err
+	}
+	if o.check {
+		return o.checkOnly(c, cmd, v)
 	}
 	if o.role != "" && c.global.agent == "" {
 		return usagef("--role needs an agent: add --agent NAME")
@@ -160,7 +182,7 @@ func (o *setupOptions) run(c *cli, cmd *cobra.Command, name string) error {
 	if o.remove {
 		more, err = o.planRemoval(c, v)
 	} else {
-		done.Agent, more, err = o.planAgent(cmd.Context(), c)
+		done.Agent, more, err = o.planAgent(cmd.Context(), c, v)
 	}
 	if err != nil {
 		return err
@@ -186,7 +208,10 @@ func (o *setupOptions) run(c *cli, cmd *cobra.Command, name string) error {
 		}
 	}
 	if !o.remove {
-		done.Next, done.Wake = o.next(c, v, done), setupWake(v, done.Agent)
+		done.Next, done.Wake = o.next(c, v, done), o.wake(v, done.Agent)
+		if !o.dryRun {
+			done.Checks = o.checks(cmd.Context(), c, v)
+		}
 	} else {
 		done.Next = []string{"restart " + v.Title + "; the agent's registration stays"}
 	}
@@ -206,6 +231,40 @@ func (o *setupOptions) folder(c *cli) (string, error) {
 		return c.env.homeDir()
 	}
 	return c.env.dir()
+}
+
+// vendor returns the coding agent with the additions of these options. The MCP server and the hooks have the name of
+// --agent, or the one that an earlier setup gave them. The user's files are for all projects, and name none.
+func (o *setupOptions) vendor(c *cli, name string) (setup.Vendor, error) {
+	v, err := setup.Find(name, setup.Options{})
+	if err != nil {
+		return v, usagef("%v", err)
+	}
+	more := setup.Options{Unattended: o.unattended}
+	if !o.user {
+		if more.Agent, err = o.agentOf(c, v); err != nil {
+			return v, err
+		}
+		more.Agent = cmp.Or(c.global.agent, more.Agent)
+	}
+	if v, err = setup.Find(name, more); err != nil {
+		return v, usagef("%v", err)
+	}
+	return v, nil
+}
+
+// agentOf returns the name that the file with the MCP server of a coding agent has, or "".
+func (o *setupOptions) agentOf(c *cli, v setup.Vendor) (string, error) {
+	base, err := o.folder(c)
+	if err != nil {
+		return "", err
+	}
+	server := v.Files[0]
+	file, err := newSetupChange(base, existing(base, server.Path, server.Other), server.What)
+	if err != nil {
+		return "", err
+	}
+	return server.Agent(file.before), nil
 }
 
 // plan returns what setup would do with each file of the vendor. It reads every file before setup
@@ -266,7 +325,7 @@ func (o *setupOptions) sharedWith(c *cli, v setup.Vendor, f setup.File, path str
 	if !f.Shared() {
 		return "", nil
 	}
-	for _, other := range setup.Vendors() {
+	for _, other := range setup.Vendors(setup.Options{}) {
 		reads := false
 		for _, g := range other.Files {
 			reads = reads || g.Shared() && path == cond(o.user, g.User, g.Path)
@@ -283,6 +342,13 @@ func (o *setupOptions) sharedWith(c *cli, v setup.Vendor, f setup.File, path str
 
 // isSetUp reports whether a vendor has its MCP server.
 func (o *setupOptions) isSetUp(c *cli, v setup.Vendor) (bool, error) {
+	agent, err := o.agentOf(c, v)
+	if err != nil {
+		return false, err
+	}
+	if v, err = setup.Find(v.Name, setup.Options{Agent: agent}); err != nil {
+		return false, err
+	}
 	plan, err := o.plan(c, setup.Vendor{Name: v.Name, Files: v.Files[:1]}, false)
 	return err == nil && plan[0].Action == "unchanged", err
 }
@@ -290,29 +356,47 @@ func (o *setupOptions) isSetUp(c *cli, v setup.Vendor) (bool, error) {
 // next returns what the user must do after setup.
 func (o *setupOptions) next(c *cli, v setup.Vendor, done setupDone) []string {
 	next := []string{v.Next}
-	if _, err := c.env.lookPath("brokerctl"); err != nil {
-		next = append(next, "put brokerctl into PATH: coding agents call it by this name")
-	}
 	s, err := c.settings()
 	switch {
-	case err != nil || done.Agent != "":
+	case err != nil || o.user && len(s.unchosen) > 0:
+	case done.Agent != "":
+		next = append(next, o.nextOfTeam(c, v, done.Agent)...)
 	case len(s.unchosen) > 0:
-		next = append(next, fmt.Sprintf("choose the agent, since this folder has several: export BROKERD_AGENT=NAME (%s)",
-			names(s.unchosen, len(s.unchosen))))
+		next = append(next, fmt.Sprintf("name the agent, since this folder has several (%s): brokerctl setup %s --agent NAME",
+			names(s.unchosen, len(s.unchosen)), v.Name))
 	default:
 		next = append(next, "name the agent of each project, or its hooks only warn: brokerctl init --agent NAME --role ROLE")
 	}
 	return next
 }
 
-// setupWake returns the ways to wake an idle agent of this vendor, in the order in which they are tried.
-func setupWake(v setup.Vendor, agent string) []string {
-	run := "brokerctl agent run --agent " + shellWord(cmp.Or(agent, "NAME"))
-	return []string{
-		"the hook " + v.Hook + " (applies now): it waits up to 10 minutes for the next message",
-		run + " --pty -- " + v.Programs[0],
-		run + " --wake " + shellWord(v.Once+` "run brokerctl next"`),
+// nextOfTeam returns what the user must do in a folder with further agents.
+func (o *setupOptions) nextOfTeam(c *cli, v setup.Vendor, agent string) (next []string) {
+	_, file, err := c.folderConfig()
+	if err != nil || len(file.agents) < 2 || o.user {
+		return nil
 	}
+	all := file.names()
+	next = append(next, fmt.Sprintf("in a shell, choose the agent, since this folder has several (%s): export BROKERD_AGENT=NAME",
+		names(all, len(all))))
+	for _, other := range setup.Vendors(setup.Options{}) {
+		used, err := o.isSetUp(c, other)
+		if name, unnamed := o.agentOf(c, other); err == nil && unnamed == nil && used && name == "" && other.Name != v.Name {
+			next = append(next, fmt.Sprintf("name %s too, or it takes any free name and its hooks only warn: brokerctl setup %s --agent NAME",
+				other.Title, other.Name))
+		}
+	}
+	return next
+}
+
+// wake returns the ways to wake an idle agent of this vendor, in the order in which they are tried.
+func (o *setupOptions) wake(v setup.Vendor, agent string) []string {
+	run := "brokerctl agent run --agent " + shellWord(cmp.Or(agent, "NAME"))
+	ways := []string{run + " --pty -- " + v.Programs[0], run + " --wake " + shellWord(v.Once+` "run brokerctl next"`)}
+	if o.unattended {
+		ways = slices.Insert(ways, 0, "the hook "+v.Hook+" (applies now): it waits up to 10 minutes for the next message")
+	}
+	return ways
 }
 
 func (o *setupOptions) show(c *cli, cmd *cobra.Command, v setup.Vendor, done setupDone) error {
@@ -335,6 +419,7 @@ func (o *setupOptions) show(c *cli, cmd *cobra.Command, v setup.Vendor, done set
 	for _, next := range done.Next {
 		fmt.Fprintln(out, "Next: "+next)
 	}
+	c.showChecks(out, done.Checks)
 	for i, way := range done.Wake {
 		fmt.Fprintf(out, "%s  %d. %s\n", cond(i == 0, "To wake the agent while it is idle:\n", ""), i+1, way)
 	}

@@ -63,7 +63,7 @@ func place(t *shell, path, text string, mode os.FileMode) {
 
 func TestSetup_RemoveLeavesTheFolderAsItWas(tt *testing.T) {
 	t := newShell(tt)
-	for _, v := range setup.Vendors() {
+	for _, v := range setup.Vendors(setup.Options{}) {
 		t.Run(v.Name, func(t *shell) {
 			t.Parallel()
 			isolate(t)
@@ -230,7 +230,7 @@ func TestSetup_TheUsersFilesAreBelowTheHomeFolder(tt *testing.T) {
 	isolate(t)
 	home := t.TempDir()
 	t.Setenv("HOME", home)
-	for _, v := range setup.Vendors() {
+	for _, v := range setup.Vendors(setup.Options{}) {
 		must0(t, "setup", v.Name, "--user")
 		for _, f := range v.Files {
 			if _, err := os.Stat(filepath.Join(home, f.User)); err != nil {
@@ -253,7 +253,7 @@ func TestSetup_NamesTheAgentAsInitDoes(tt *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	t.Setenv("HOME", t.TempDir())
 	out := must0(t, "setup", "claude-code", "--user")
-	if !strings.Contains(out, "--agent NAME --role ROLE\n") || !strings.Contains(out, "put brokerctl into PATH") {
+	if !strings.Contains(out, "--agent NAME --role ROLE\n") {
 		t.Errorf("%s", out)
 	}
 	out = must0(t, "setup", "claude-code", "--agent", "builder-1", "--role", "builder")
@@ -270,7 +270,7 @@ func TestSetup_NamesTheAgentAsInitDoes(tt *testing.T) {
 	if !strings.Contains(out, `agent run --agent builder-1 --wake 'claude -p "run brokerctl next"'`) {
 		t.Errorf("%s", out)
 	}
-	if out := must0(t, "setup", "codex"); !strings.Contains(out, "export BROKERD_AGENT=NAME (builder-1, critic-1)") {
+	if out := must0(t, "setup", "codex"); !strings.Contains(out, "several (builder-1, critic-1): brokerctl setup codex --agent NAME") {
 		t.Errorf("%s", out)
 	}
 	if got := ctl(t, "setup", "codex", "--role", "builder"); got.code != 2 || !strings.Contains(got.err, "--agent NAME") {
@@ -440,12 +440,12 @@ func TestSetup_ListsTheVendors(tt *testing.T) {
 // The tables of docs/setup.md are those of the package setup.
 func TestSetup_ThePageListsTheFiles(t *testing.T) {
 	var want strings.Builder
-	want.WriteString("\n| coding agent | tested version | hook that wakes it | afterwards |\n|---|---|---|---|\n")
-	for _, v := range setup.Vendors() {
+	want.WriteString("\n| coding agent | tested version | hook at the end of a turn | afterwards |\n|---|---|---|---|\n")
+	for _, v := range setup.Vendors(setup.Options{}) {
 		fmt.Fprintf(&want, "| %s (`brokerctl setup %s`) | %s | %s | %s |\n", v.Title, v.Name, v.Tested, v.Hook, v.Next)
 	}
 	want.WriteString("\n| coding agent | file | file with `--user` | addition |\n|---|---|---|---|\n")
-	for _, v := range setup.Vendors() {
+	for _, v := range setup.Vendors(setup.Options{}) {
 		for _, f := range v.Files {
 			user := "–"
 			if f.User != "" {

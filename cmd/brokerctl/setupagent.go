@@ -17,7 +17,7 @@ const setupNaming = 2 * time.Second
 
 // planAgent returns the agent of this folder, and what setup does with the configFile and the .gitignore,
 // so that the MCP server, the hooks and the shell act as this agent.
-func (o *setupOptions) planAgent(ctx context.Context, c *cli) (agent string, plan []*setupChange, err error) {
+func (o *setupOptions) planAgent(ctx context.Context, c *cli, v setup.Vendor) (agent string, plan []*setupChange, err error) {
 	s, err := c.settings()
 	if err == nil {
 		err = s.refused
@@ -36,6 +36,9 @@ func (o *setupOptions) planAgent(ctx context.Context, c *cli) (agent string, pla
 	agent = c.global.agent
 	what := "agent " + agent
 	if agent == "" {
+		if v.Agent != "" {
+			return v.Agent, nil, nil // an earlier setup has named it
+		}
 		if o.user || s.agent.from != "" || len(s.unchosen) > 0 {
 			return s.agent.value, nil, nil
 		}
@@ -112,7 +115,7 @@ func (o *setupOptions) planRemoval(c *cli, v setup.Vendor) ([]*setupChange, erro
 	if err != nil || file.before.Exists && !asSetupCreated(file.at, file.before.Text) {
 		return nil, err
 	}
-	for _, other := range setup.Vendors() {
+	for _, other := range setup.Vendors(setup.Options{}) {
 		if other.Name == v.Name {
 			continue
 		}

@@ -88,7 +88,7 @@ func roundTrip(t interface {
 func TestSetup_RemoveRestoresAnyJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before := Content{Text: drawDocument(t), Exists: true}
-		for _, v := range Vendors() {
+		for _, v := range Vendors(Options{}) {
 			for _, f := range v.Files {
 				if f.entries == nil {
 					continue
@@ -115,7 +115,7 @@ func TestSetup_RemoveRestoresAnyText(t *testing.T) {
 			b.WriteString(line.Draw(t, "line") + end.Draw(t, "end"))
 		}
 		b.WriteString(rapid.SampledFrom([]string{"", "x = 1", "# no line ending"}).Draw(t, "last"))
-		for _, v := range Vendors() {
+		for _, v := range Vendors(Options{}) {
 			for _, f := range v.Files {
 				before := Content{Text: b.String(), Exists: true}
 				if f.section != "" {
@@ -130,7 +130,7 @@ func TestSetup_RemoveRestoresAnyText(t *testing.T) {
 }
 
 func TestSetup_RemoveDeletesWhatAddCreated(t *testing.T) {
-	for _, v := range Vendors() {
+	for _, v := range Vendors(Options{}) {
 		for _, f := range v.Files {
 			roundTrip(t, f, Content{})
 			if f.whole == "" {

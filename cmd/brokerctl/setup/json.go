@@ -23,6 +23,9 @@ type entry struct {
 	// mark is a text in every element that serves the same purpose as value. The user may have
 	// written a different one; setup keeps it.
 	mark string
+	// earlier are other values that setup gives it, with other options, or gave it in an earlier version; apart
+	// from the name of an agent.
+	earlier []string
 	// with names the member that setup must have created for this one to follow it: a member that the
 	// vendor wants in a new file, and that is none of setup's business in another one. remove removes
 	// it only behind that member, and together with it.
@@ -77,7 +80,7 @@ func removeJSON(text string, entries []entry) (_ string, kept []string, deleted 
 		if blank {
 			return bom + text, kept, false, nil
 		}
-		chain, conflict := find(&root, e)
+		chain, _, conflict := find(&root, e)
 		if conflict != "" {
 			kept = append(kept, conflict)
 		}
@@ -175,49 +178,70 @@ type step struct {
 	index     int
 }
 
-// find returns the way to the entry with the value that setup gives it, or nil. conflict says what
-// has another value.
-func find(root *hujson.Value, e entry) (chain []step, conflict string) {
+// find returns the way to the entry with a value that setup gives it, or nil. current reports that it is
+// that of e. conflict says what has another value.
+func find(root *hujson.Value, e entry) (chain []step, current bool, conflict string) {
 	v := root
 	for _, key := range e.path {
 		if _, ok := v.Value.(*hujson.Object); !ok {
-			return nil, ""
+			return nil, false, ""
 		}
 		c := containerOf(v)
 		i := indexOf(c.items, key)
 		if i < 0 {
-			return nil, ""
+			return nil, false, ""
 		}
 		chain = append(chain, step{c, i})
 		v = c.items[i].value
 	}
 	if !e.append {
-		if !sameJSON(v, e.value) {
-			return nil, fmt.Sprintf("%s is %s", e.name(), short(v))
+		own, current := e.is(v)
+		if !own {
+			return nil, false, fmt.Sprintf("%s is %s", e.name(), short(v))
 		}
-		return chain, ""
+		return chain, current, ""
 	}
 	if _, ok := v.Value.(*hujson.Array); !ok {
-		return nil, ""
+		return nil, false, ""
 	}
 	c := containerOf(v)
 	for i, it := range c.items {
-		if sameJSON(it.value, e.value) {
-			return append(chain, step{c, i}), ""
+		if own, current := e.is(it.value); own {
+			return append(chain, step{c, i}), current, ""
 		}
 		if strings.Contains(it.value.String(), e.mark) {
 			conflict = fmt.Sprintf("%s has %s", e.name(), short(it.value))
 		}
 	}
-	return nil, conflict
+	return nil, false, conflict
 }
 
-// sameJSON reports whether a value equals a line of JSON, apart from its formatting.
-func sameJSON(v *hujson.Value, want string) bool {
+// is reports whether setup gives the entry this value, apart from its formatting, and whether it is the value of e.
+func (e entry) is(v *hujson.Value) (own, current bool) {
+	found := standard(v)
+	if reflect.DeepEqual(found, decoded(e.value)) {
+		return true, true
+	}
+	found = nameless(found)
+	for _, value := range append(e.earlier, e.value) {
+		if reflect.DeepEqual(found, nameless(decoded(value))) {
+			return true, false
+		}
+	}
+	return false, false
+}
+
+// standard returns a value as encoding/json decodes it, without comments and trailing commas.
+func standard(v *hujson.Value) any {
 	c := v.Clone()
 	c.Standardize()
-	var a, b any
-	return json.Unmarshal(c.Pack(), &a) == nil && json.Unmarshal([]byte(want), &b) == nil && reflect.DeepEqual(a, b)
+	return decoded(string(c.Pack()))
+}
+
+// decoded returns the value of a JSON text that a parser has accepted.
+func decoded(text string) (v any) {
+	_ = json.Unmarshal([]byte(text), &v) // what fails here equals no other value
+	return v
 }
 
 // short returns a value in at most 120 bytes of one line, for a message.
@@ -263,8 +287,13 @@ func newWriter(text string) *writer {
 
 // add returns the text with the entry, or a conflict.
 func (w *writer) add(root *hujson.Value, e entry) (text, conflict string) {
-	chain, conflict := find(root, e)
-	if chain != nil || conflict != "" {
+	chain, current, conflict := find(root, e)
+	switch {
+	case chain != nil && !current:
+		at := chain[len(chain)-1]
+		old := at.container.items[at.index].value
+		return w.text[:old.StartOffset] + e.value + w.text[old.EndOffset:], ""
+	case chain != nil || conflict != "":
 		return w.text, conflict
 	}
 	v := root

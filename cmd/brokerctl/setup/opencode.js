@@ -1,6 +1,9 @@
 // Connects opencode with brokerd. `brokerctl setup opencode` writes this file and `--remove` removes it.
 import { spawn } from "node:child_process"
 
+const agent = []
+const listening = []
+
 export const Brokerd = async ({ client, directory }) => {
   const children = new Set() // sessions of subagents: they receive no mail
   const continued = new Set() // sessions whose turn the hook has started
@@ -8,7 +11,7 @@ export const Brokerd = async ({ client, directory }) => {
 
   // call runs `brokerctl hook opencode` with an event. The promise has its exit code and output.
   const call = (args, event) => {
-    const child = spawn("brokerctl", ["hook", "opencode", ...args], { cwd: directory })
+    const child = spawn("brokerctl", ["hook", "opencode", ...agent, ...args], { cwd: directory })
     const result = new Promise((resolve) => {
       let out = ""
       let err = ""
@@ -27,11 +30,11 @@ export const Brokerd = async ({ client, directory }) => {
     listeners.delete(session)
   }
 
-  // listen waits for the next message and continues the session with it.
+  // listen continues the session with new messages. With an option in listening, it waits for them.
   const listen = async (session) => {
     stopListening(session)
     const active = continued.delete(session)
-    const { child, result } = call(["--listen", "10m"], {
+    const { child, result } = call(listening, {
       hook_event_name: "Stop",
       session_id: session,
       stop_hook_active: active,

@@ -80,6 +80,16 @@ func (m marker) add(text string, exists bool, body string) (_, conflict string, 
 	return text + newline + newline + block, "", nil
 }
 
+// replace replaces the text of the section.
+func (m marker) replace(text, body string) (_, conflict string, err error) {
+	s, err := m.find(text)
+	if err != nil || s == nil {
+		return text, "it has another name, and does not stand in the section of setup", err
+	}
+	block := strings.ReplaceAll(m.begin+"\n"+body+m.end, "\n", s.newline)
+	return text[:s.start] + block + text[s.end:], "", nil
+}
+
 // remove removes the section. deleted reports that setup created the file and that nothing else is in
 // it.
 func (m marker) remove(text string) (_ string, deleted bool, err error) {
@@ -129,10 +139,14 @@ func (t tomlTable) add(text string, exists bool) (_, conflict string, err error)
 	}
 	value, found := lookup(before, t.path)
 	if found {
-		if want, _ := lookup(wanted, t.path); !reflect.DeepEqual(value, want) {
-			conflict = fmt.Sprintf("%s has other values", strings.Join(t.path, "."))
+		want, _ := lookup(wanted, t.path)
+		if reflect.DeepEqual(value, want) {
+			return text, "", nil
 		}
-		return text, conflict, nil
+		if reflect.DeepEqual(nameless(value), nameless(want)) {
+			return hashMarker.replace(text, t.body())
+		}
+		return text, fmt.Sprintf("%s has other values", strings.Join(t.path, ".")), nil
 	}
 	after, conflict, err := hashMarker.add(text, exists, t.body())
 	if err != nil || conflict != "" {

@@ -4,7 +4,8 @@
 // Its functions take the content of a file and return the new one; they read and write no file. They
 // insert text and move none, so comments, order and formatting stay. What add inserts into a file,
 // remove finds by its form and its value, without a record: the file that remove returns has the bytes
-// that it had before add, and keeps what a user changed elsewhere in between.
+// that it had before add, and keeps what a user changed elsewhere in between. An addition with other
+// Options, or of an earlier version, is found in the same way, and add replaces it.
 package setup
 
 import (
@@ -19,6 +20,12 @@ type Content struct {
 	Exists bool
 }
 
+// Options are what differs between the additions of two calls for a vendor.
+type Options struct {
+	Agent      string // the name that the MCP server and the hooks have; "" = they find it when they start
+	Unattended bool   // the hook at the end of a turn waits for messages
+}
+
 // A Vendor is a kind of coding agent.
 type Vendor struct {
 	Name     string   // the argument of brokerctl setup
@@ -28,6 +35,7 @@ type Vendor struct {
 	Once     string   // the command that runs the prompt that follows it, and ends
 	Hook     string   // the hook at the end of a turn, which wakes the agent
 	Next     string   // what the user does after setup
+	Agent    string   // the name that its MCP server and its hooks have; "" = they find it when they start
 	Files    []File
 }
 
@@ -39,11 +47,12 @@ type File struct {
 	Other []string // names in place of Path's or User's last part; setup prefers one that exists
 	What  string   // the purpose, in a few words
 
-	entries []entry    // of a JSON file
-	table   *tomlTable // of a TOML file
-	section string     // of a Markdown file
-	ignored string     // a line of a .gitignore
-	whole   string     // the complete content of a file that belongs to setup
+	entries []entry                // of a JSON file
+	table   *tomlTable             // of a TOML file
+	section string                 // of a Markdown file
+	ignored string                 // a line of a .gitignore
+	whole   string                 // the complete content of a file that belongs to setup
+	earlier func(text string) bool // whether whole had this content with other options, or in an earlier version; or nil
 }
 
 // Ignore returns the .gitignore with the name of a file that git ignores.
@@ -67,7 +76,7 @@ func (f File) Add(c Content) (_ Content, conflicts []string, err error) {
 		added.Text, conflict, err = markdownMarker.add(c.Text, c.Exists, f.section)
 	case f.ignored != "":
 		added.Text, conflict, err = hashMarker.add(c.Text, c.Exists, f.ignored+"\n")
-	case c.Exists && c.Text != f.whole:
+	case c.Exists && !f.wrote(c.Text):
 		conflict = "the file has another content"
 	default:
 		added.Text = f.whole
@@ -96,7 +105,7 @@ func (f File) Remove(c Content) (_ Content, kept []string, err error) {
 		left.Text, deleted, err = hashMarker.remove(c.Text)
 	case f.section != "":
 		left.Text, deleted, err = markdownMarker.remove(c.Text)
-	case c.Text == f.whole:
+	case f.wrote(c.Text):
 		deleted = true
 	default:
 		kept = []string{"the file has another content"}
@@ -111,9 +120,35 @@ func (f File) Remove(c Content) (_ Content, kept []string, err error) {
 	return left, kept, nil
 }
 
+// wrote reports whether setup has written this complete content of a file.
+func (f File) wrote(text string) bool { return text == f.whole || f.earlier != nil && f.earlier(text) }
+
+// Agent returns the name that a file gives its MCP server, or "".
+func (f File) Agent(c Content) string {
+	for _, e := range f.entries {
+		root, blank, err := parseJSON(c.Text)
+		if blank || err != nil || e.append {
+			continue
+		}
+		if chain, _, _ := find(&root, e); chain != nil {
+			at := chain[len(chain)-1]
+			return agentOf(standard(at.container.items[at.index].value))
+		}
+	}
+	if f.table == nil {
+		return ""
+	}
+	content, err := parseTOML(c.Text)
+	if err != nil {
+		return ""
+	}
+	value, _ := lookup(content, f.table.path)
+	return agentOf(value)
+}
+
 // Find returns the vendor with the name.
-func Find(name string) (Vendor, error) {
-	all := Vendors()
+func Find(name string, o Options) (Vendor, error) {
+	all := Vendors(o)
 	i := slices.IndexFunc(all, func(v Vendor) bool { return v.Name == name })
 	if i < 0 {
 		var names []string
@@ -122,5 +157,6 @@ func Find(name string) (Vendor, error) {
 		}
 		return Vendor{}, fmt.Errorf("no coding agent %q; setup knows %s", name, strings.Join(names, ", "))
 	}
+	all[i].Agent = o.Agent
 	return all[i], nil
 }

@@ -15,7 +15,7 @@ var update = flag.Bool("update", false, "write the .after files of testdata")
 // fixtures calls check for every file in testdata: VENDOR/PATH~CASE.before, with % for / in PATH.
 func fixtures(t *testing.T, check func(t *testing.T, f File, name string, before string)) {
 	t.Helper()
-	for _, v := range Vendors() {
+	for _, v := range Vendors(Options{}) {
 		names, err := filepath.Glob("testdata/" + v.Name + "/*.before")
 		if err != nil || len(names) == 0 {
 			t.Errorf("%s has no fixtures (%v)", v.Name, err)
@@ -62,8 +62,101 @@ func TestSetup_MergesEachFixtureAndRestoresIt(t *testing.T) {
 	})
 }
 
+// A call with other options replaces what an earlier one wrote, and each removes what any of them wrote.
+func TestSetup_AnotherCallReplacesWhatAnEarlierOneWrote(t *testing.T) {
+	all := []Options{{}, {Agent: "a-1"}, {Agent: "b.2"}, {Unattended: true}, {Agent: "a-1", Unattended: true}}
+	fixtures(t, func(t *testing.T, _ File, name, text string) {
+		before := Content{text, true}
+		vendor, path := filepath.Base(filepath.Dir(name)), strings.ReplaceAll(filepath.Base(name), "%", "/")
+		path, _, _ = strings.Cut(path, "~")
+		for _, earlier := range all {
+			written, _, err := fileOf(t, vendor, path, earlier).Add(before)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range all {
+				f := fileOf(t, vendor, path, o)
+				want, _, err := f.Add(before)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, conflicts, err := f.Add(written)
+				if err != nil || len(conflicts) > 0 || got != want {
+					t.Errorf("%+v after %+v: %q (%v)\n%s", o, earlier, conflicts, err, cmp.Diff(want.Text, got.Text))
+				}
+				if left, kept, err := f.Remove(written); err != nil || len(kept) > 0 || left != before {
+					t.Errorf("%+v removes %+v: %q (%v)\n%s", o, earlier, kept, err, cmp.Diff(text, left.Text))
+				}
+			}
+		}
+	})
+}
+
+func TestSetup_ReplacesTheHooksThatListenedAlways(t *testing.T) {
+	const listens = "--listen 10m"
+	for _, v := range Vendors(Options{Unattended: true}) {
+		for _, f := range v.Files {
+			old, _, err := f.Add(Content{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f.earlier != nil {
+				text, err := os.ReadFile("testdata/opencode/first-plugin.js")
+				if err != nil {
+					t.Fatal(err)
+				}
+				old.Text = string(text)
+			} else if f.What == "hooks" && !strings.Contains(old.Text, listens) {
+				t.Errorf("%s: an unattended agent does not listen: %s", v.Name, old.Text)
+			}
+			now := fileOf(t, v.Name, f.Path, Options{})
+			fresh, _, _ := now.Add(Content{})
+			if got, conflicts, err := now.Add(old); err != nil || len(conflicts) > 0 || got != fresh || strings.Contains(got.Text, listens) {
+				t.Errorf("%s %s: %q (%v)\n%s", v.Name, f.Path, conflicts, err, cmp.Diff(fresh.Text, got.Text))
+			}
+		}
+	}
+}
+
+func TestSetup_GivesEachCodingAgentItsName(t *testing.T) {
+	for _, v := range Vendors(Options{Agent: "codex-1"}) {
+		hooks := 0
+		for i, f := range v.Files {
+			c, _, err := f.Add(Content{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := f.Agent(c); i == 0 && got != "codex-1" {
+				t.Errorf("%s: the MCP server has the name %q:\n%s", v.Name, got, c.Text)
+			}
+			named := "brokerctl hook " + v.Name + " --agent codex-1"
+			hooks += strings.Count(c.Text, named) + strings.Count(c.Text, `const agent = ["--agent", "codex-1"]`)
+			if strings.Count(c.Text, "brokerctl hook "+v.Name) > strings.Count(c.Text, named)+strings.Count(c.Text, "// call runs") {
+				t.Errorf("%s: a hook without the name:\n%s", v.Name, c.Text)
+			}
+		}
+		if hooks == 0 {
+			t.Errorf("%s: no hook has the name", v.Name)
+		}
+	}
+}
+
+// Only the name may differ: what a user has written otherwise stays.
+func TestSetup_KeepsAServerThatTheUserChanged(t *testing.T) {
+	for _, c := range []struct{ vendor, path, text string }{
+		{"claude-code", ".mcp.json", `{"mcpServers": {"brokerd": {"command": "brokerctl", "args": ["mcp", "--agent", "a", "--role", "b"]}}}`},
+		{"claude-code", ".mcp.json", `{"mcpServers": {"brokerd": {"command": "brokerctl", "args": ["--agent", "mcp"]}}}`},
+		{"codex", ".codex/config.toml", "[mcp_servers.brokerd]\ncommand = \"brokerctl\"\nargs = [\"mcp\", \"--agent\", \"a\"]\n"},
+	} {
+		f := fileOf(t, c.vendor, c.path, Options{Agent: "b"})
+		if added, conflicts, err := f.Add(Content{c.text, true}); err != nil || added.Text != c.text || len(conflicts) != 1 {
+			t.Errorf("%q becomes %q, %q (%v)", c.text, added.Text, conflicts, err)
+		}
+	}
+}
+
 func TestSetup_RemoveKeepsWhatTheUserAddedMeanwhile(t *testing.T) {
-	for _, v := range Vendors() {
+	for _, v := range Vendors(Options{}) {
 		for _, f := range v.Files {
 			added, _, err := f.Add(Content{})
 			if err != nil {
@@ -104,7 +197,7 @@ func TestSetup_KeepsWhatTheUserSetDifferently(t *testing.T) {
 		{"codex", ".codex/config.toml", "mcp_servers = 1\n", "mcp_servers is no table"},
 		{"opencode", "opencode.json", `{"mcp": {"brokerd": null}}`, "mcp.brokerd is null"},
 	} {
-		f := fileOf(t, c.vendor, c.path)
+		f := fileOf(t, c.vendor, c.path, Options{})
 		added, conflicts, err := f.Add(Content{c.text, true})
 		if err != nil || added.Text != c.text || len(conflicts) != 1 || !strings.Contains(conflicts[0], c.conflict) {
 			t.Errorf("%s: %q becomes %q, conflicts %q (%v)", c.path, c.text, added.Text, conflicts, err)
@@ -114,7 +207,7 @@ func TestSetup_KeepsWhatTheUserSetDifferently(t *testing.T) {
 
 // A user who follows the conflict has what setup would have added.
 func TestSetup_TakesTheMemberOfAnInlineTableThatItNames(t *testing.T) {
-	f := fileOf(t, "codex", ".codex/config.toml")
+	f := fileOf(t, "codex", ".codex/config.toml", Options{})
 	_, conflicts, err := f.Add(Content{"mcp_servers = {docs = {command = \"docs\"}}\n", true})
 	if err != nil || len(conflicts) != 1 {
 		t.Fatalf("%q (%v)", conflicts, err)
@@ -127,7 +220,7 @@ func TestSetup_TakesTheMemberOfAnInlineTableThatItNames(t *testing.T) {
 }
 
 func TestSetup_KeepsAHookThatTheUserChanged(t *testing.T) {
-	f := fileOf(t, "claude-code", ".claude/settings.json")
+	f := fileOf(t, "claude-code", ".claude/settings.json", Options{})
 	text := `{"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "brokerctl hook claude-code --keep-going"}]}]}}`
 	added, conflicts, err := f.Add(Content{text, true})
 	if err != nil || len(conflicts) != 1 || !strings.HasPrefix(conflicts[0], "hooks.Stop has ") ||
@@ -150,7 +243,7 @@ func TestSetup_RefusesABrokenFileWithItsLine(t *testing.T) {
 		{"claude-code", "CLAUDE.md", "a\n<!-- brokerctl setup: begin -->\n", "line 2"},
 		{"claude-code", "CLAUDE.md", "<!-- brokerctl setup: end -->\n", "line 1"},
 	} {
-		f := fileOf(t, c.vendor, c.path)
+		f := fileOf(t, c.vendor, c.path, Options{})
 		before := Content{c.text, true}
 		if after, _, err := f.Add(before); err == nil || !strings.Contains(err.Error(), c.want) || after != before {
 			t.Errorf("%q becomes %q: %v, want an error with %q", c.text, after.Text, err, c.want)
@@ -158,9 +251,9 @@ func TestSetup_RefusesABrokenFileWithItsLine(t *testing.T) {
 	}
 }
 
-func fileOf(t *testing.T, vendor, path string) File {
+func fileOf(t *testing.T, vendor, path string, o Options) File {
 	t.Helper()
-	v, err := Find(vendor)
+	v, err := Find(vendor, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,22 +1,25 @@
 package setup
 
 import (
+	"crypto/sha256"
 	_ "embed"
+	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 )
 
 // Vendors returns the coding agents that setup knows, in the order of their list. Each table follows the
 // documentation and the program of the version in Tested.
-func Vendors() []Vendor {
+func Vendors(o Options) []Vendor {
 	return []Vendor{
 		{
 			Name: "claude-code", Title: "Claude Code", Programs: []string{"claude"}, Once: "claude -p", Tested: "2.1.330",
 			Hook: "Stop",
 			Next: "start claude again in this folder, and approve the MCP server brokerd when it asks",
 			Files: append([]File{
-				{Path: ".mcp.json", User: ".claude.json", What: "MCP server", entries: mcpServers},
-				{Path: ".claude/settings.json", User: ".claude/settings.json", What: "hooks", entries: groupHooks(
+				{Path: ".mcp.json", User: ".claude.json", What: "MCP server", entries: o.mcpServers()},
+				{Path: ".claude/settings.json", User: ".claude/settings.json", What: "hooks", entries: o.groupHooks(
 					"claude-code", 1, "PreToolUse", "PostToolUse", "Stop", "SessionEnd", "Edit|Write|MultiEdit|NotebookEdit",
 				)},
 				{Path: "CLAUDE.md", User: ".claude/CLAUDE.md", What: "instructions", section: instructions},
@@ -30,9 +33,9 @@ func Vendors() []Vendor {
 			Next: "start codex again in this folder, trust the folder when it asks, and approve the hooks with /hooks",
 			Files: []File{
 				{Path: ".codex/config.toml", User: ".codex/config.toml", What: "MCP server", table: &tomlTable{
-					path: []string{"mcp_servers", "brokerd"}, values: []string{`command = "brokerctl"`, `args = ["mcp"]`},
+					path: []string{"mcp_servers", "brokerd"}, values: []string{`command = "brokerctl"`, `args = ` + o.words("mcp")},
 				}},
-				{Path: ".codex/hooks.json", User: ".codex/hooks.json", What: "hooks", entries: groupHooks(
+				{Path: ".codex/hooks.json", User: ".codex/hooks.json", What: "hooks", entries: o.groupHooks(
 					"codex", 1, "PreToolUse", "PostToolUse", "Stop", "SessionEnd", "apply_patch",
 				)},
 				{Path: "AGENTS.md", User: ".codex/AGENTS.md", What: "instructions", section: instructions},
@@ -45,7 +48,7 @@ func Vendors() []Vendor {
 			Files: append([]File{
 				{
 					Path: ".gemini/settings.json", User: ".gemini/settings.json", What: "MCP server, hooks",
-					entries: append(mcpServers, groupHooks(
+					entries: append(o.mcpServers(), o.groupHooks(
 						"gemini", 1000, "BeforeTool", "AfterTool", "AfterAgent", "SessionEnd", "write_file|replace",
 					)...),
 				},
@@ -61,8 +64,8 @@ func Vendors() []Vendor {
 			Next: "restart Cursor, and enable the MCP server brokerd in its settings, or with: " +
 				"cursor-agent mcp enable brokerd",
 			Files: append([]File{
-				{Path: ".cursor/mcp.json", User: ".cursor/mcp.json", What: "MCP server", entries: mcpServers},
-				{Path: ".cursor/hooks.json", User: ".cursor/hooks.json", What: "hooks", entries: cursorHooks},
+				{Path: ".cursor/mcp.json", User: ".cursor/mcp.json", What: "MCP server", entries: o.mcpServers()},
+				{Path: ".cursor/hooks.json", User: ".cursor/hooks.json", What: "hooks", entries: o.cursorHooks()},
 				{Path: "AGENTS.md", What: "instructions", section: instructions},
 			}, commands(".cursor/commands", ".cursor/commands", ".md", func(c command) string {
 				return fmt.Sprintf("# %s\n\n%s\n", c.about, c.text("the text after this command"))
@@ -76,14 +79,17 @@ func Vendors() []Vendor {
 				{
 					Path: "opencode.json", User: ".config/opencode/opencode.json", Other: []string{"opencode.jsonc"},
 					What: "MCP server", entries: []entry{
-						{path: []string{"mcp", "brokerd"}, value: `{"type": "local", "command": ["brokerctl", "mcp"], "enabled": true}`},
+						{
+							path:  []string{"mcp", "brokerd"},
+							value: `{"type": "local", "command": ` + o.words("brokerctl", "mcp") + `, "enabled": true}`,
+						},
 						// opencode itself adds this member to a file without it, in its own formatting.
 						{path: []string{"$schema"}, value: `"https://opencode.ai/config.json"`, with: "mcp"},
 					},
 				},
 				{
 					Path: ".opencode/plugins/brokerd.js", User: ".config/opencode/plugins/brokerd.js",
-					What: "hooks", whole: opencodePlugin,
+					What: "hooks", whole: o.opencodePlugin(), earlier: earlierPlugin,
 				},
 				{Path: "AGENTS.md", User: ".config/opencode/AGENTS.md", What: "instructions", section: instructions},
 			}, commands(".opencode/commands", ".config/opencode/commands", ".md", func(c command) string {
@@ -93,61 +99,125 @@ func Vendors() []Vendor {
 	}
 }
 
+// words returns a list of JSON or TOML: the words of a command, with the name of the agent.
+func (o Options) words(words ...string) string {
+	if o.Agent != "" {
+		words = append(words, agentOption, o.Agent)
+	}
+	text, _ := json.Marshal(words) // strings have no error
+	return strings.ReplaceAll(string(text), ",", ", ")
+}
+
 // mcpServers is the MCP server in the form of Claude Code, Gemini CLI and Cursor.
-var mcpServers = []entry{{path: []string{"mcpServers", "brokerd"}, value: `{"command": "brokerctl", "args": ["mcp"]}`}}
+func (o Options) mcpServers() []entry {
+	return []entry{{path: []string{"mcpServers", "brokerd"}, value: `{"command": "brokerctl", "args": ` + o.words("mcp") + `}`}}
+}
 
 // hookMark is in every command of a hook of brokerctl.
 const hookMark = "brokerctl hook"
 
-// groupHooks returns the hooks of a vendor that groups them by the tools that they match. unit is the
-// vendor's unit of a timeout, in parts of a second. The hook at the end of a turn listens for 10 minutes,
-// so its timeout is longer.
-func groupHooks(vendor string, unit int, before, after, stop, end, tools string) []entry {
-	var all []entry
-	for _, h := range []struct {
-		event, matcher, listen string
-		seconds                int
-	}{
-		{before, tools, "", 30},
-		{after, tools, "", 30},
-		{stop, "", " --listen 10m", 660},
-		{end, "", "", 3}, // Codex permits no more
-	} {
-		matcher := ""
-		if h.matcher != "" {
-			matcher = fmt.Sprintf(`"matcher": %q, `, h.matcher)
-		}
-		all = append(all, entry{
-			path: []string{"hooks", h.event}, append: true, mark: hookMark,
-			value: fmt.Sprintf(`{%s"hooks": [{"type": "command", "command": "brokerctl hook %s%s", "timeout": %d}]}`,
-				matcher, vendor, h.listen, h.seconds*unit),
-		})
+// hook returns the command of a hook. One that listens does so for 10 minutes.
+func (o Options) hook(vendor string, listen bool) string {
+	command := hookMark + " " + vendor
+	if o.Agent != "" {
+		command += " " + agentOption + " " + o.Agent
 	}
+	if listen {
+		command += " --listen 10m"
+	}
+	return command
+}
+
+// Timeouts of hooks in seconds. The one that listens needs more, and Codex permits no more at the end of a session.
+const (
+	hookSeconds   = 30
+	listenSeconds = 660
+	endSeconds    = 3
+)
+
+// stop completes the entry of the hook at the end of a turn, which listens if the agent is unattended. value makes its
+// value.
+func (o Options) stop(e entry, value func(listen bool, seconds int) string) entry {
+	quiet, listening := value(false, hookSeconds), value(true, listenSeconds)
+	if o.Unattended {
+		e.value, e.earlier = listening, []string{quiet}
+	} else {
+		e.value, e.earlier = quiet, []string{listening}
+	}
+	return e
+}
+
+// groupHooks returns the hooks of a vendor that groups them by the tools that they match. unit is the
+// vendor's unit of a timeout, in parts of a second.
+func (o Options) groupHooks(vendor string, unit int, before, after, stop, end, tools string) []entry {
+	hook := func(event string) entry {
+		return entry{path: []string{"hooks", event}, append: true, mark: hookMark}
+	}
+	value := func(matcher string, listen bool, seconds int) string {
+		if matcher != "" {
+			matcher = fmt.Sprintf(`"matcher": %q, `, matcher)
+		}
+		return fmt.Sprintf(`{%s"hooks": [{"type": "command", "command": %q, "timeout": %d}]}`,
+			matcher, o.hook(vendor, listen), seconds*unit)
+	}
+	all := []entry{hook(before), hook(after), hook(stop), hook(end)}
+	all[0].value = value(tools, false, hookSeconds)
+	all[1].value = value(tools, false, hookSeconds)
+	all[2] = o.stop(all[2], func(listen bool, seconds int) string { return value("", listen, seconds) })
+	all[3].value = value("", false, endSeconds)
 	return all
 }
 
 // cursorHooks has no limit on how often the hook at the end of a turn continues a conversation: its own
 // pause bounds that.
-var cursorHooks = []entry{
-	{path: []string{"hooks", "preToolUse"}, append: true, mark: hookMark, value: cursorHook("", 30, cursorTools)},
-	{path: []string{"hooks", "postToolUse"}, append: true, mark: hookMark, value: cursorHook("", 30, cursorTools)},
-	{path: []string{"hooks", "stop"}, append: true, mark: hookMark, value: cursorHook(
-		" --listen 10m", 660, `, "loop_limit": null`,
-	)},
-	{path: []string{"hooks", "sessionEnd"}, append: true, mark: hookMark, value: cursorHook("", 3, "")},
-	{path: []string{"version"}, value: "1", with: "hooks"},
-}
-
-const cursorTools = `, "matcher": "Write|Edit|MultiEdit|StrReplace|EditNotebook|Delete"`
-
-func cursorHook(listen string, seconds int, more string) string {
-	return fmt.Sprintf(`{"command": "brokerctl hook cursor%s", "timeout": %d%s}`, listen, seconds, more)
+func (o Options) cursorHooks() []entry {
+	hook := func(event string) entry {
+		return entry{path: []string{"hooks", event}, append: true, mark: hookMark}
+	}
+	value := func(listen bool, seconds int, more string) string {
+		return fmt.Sprintf(`{"command": %q, "timeout": %d%s}`, o.hook("cursor", listen), seconds, more)
+	}
+	const tools = `, "matcher": "Write|Edit|MultiEdit|StrReplace|EditNotebook|Delete"`
+	all := []entry{
+		hook("preToolUse"), hook("postToolUse"), hook("stop"), hook("sessionEnd"),
+		{path: []string{"version"}, value: "1", with: "hooks"},
+	}
+	all[0].value = value(false, hookSeconds, tools)
+	all[1].value = value(false, hookSeconds, tools)
+	all[2] = o.stop(all[2], func(listen bool, seconds int) string { return value(listen, seconds, `, "loop_limit": null`) })
+	all[3].value = value(false, endSeconds, "")
+	return all
 }
 
 // opencodePlugin calls the hooks of brokerctl for the events of opencode.
 //
 //go:embed opencode.js
 var opencodePlugin string
+
+// pluginOption matches the lines of the plugin that differ between options.
+var pluginOption = regexp.MustCompile(`(?m)^const (agent|listening) = \[.*\]`)
+
+// opencodePlugin returns the plugin for opencode.
+func (o Options) opencodePlugin() string {
+	return pluginOption.ReplaceAllStringFunc(opencodePlugin, func(line string) string {
+		switch {
+		case strings.HasPrefix(line, "const agent") && o.Agent != "":
+			return "const agent = " + o.words()
+		case strings.HasPrefix(line, "const listening") && o.Unattended:
+			return `const listening = ["--listen", "10m"]`
+		}
+		return line
+	})
+}
+
+// earlierPlugin reports whether a text is the plugin with other options, or that of the first setup.
+func earlierPlugin(text string) bool {
+	plain := pluginOption.ReplaceAllString(text, "const $1 = []")
+	return plain == opencodePlugin || fmt.Sprintf("%x", sha256.Sum256([]byte(text))) == firstPlugin
+}
+
+// firstPlugin is the SHA-256 sum of the plugin that listened always.
+const firstPlugin = "79b9ddff72da155c613fcc84abaaca29b04116713f0a8a619f13403b2586870c"
 
 // instructions is the section for the file that a coding agent reads at its start.
 const instructions = `## Working with other agents

@@ -1,0 +1,81 @@
+// Connects opencode with brokerd. `brokerctl setup opencode` writes this file and `--remove` removes it.
+import { spawn } from "node:child_process"
+
+export const Brokerd = async ({ client, directory }) => {
+  const children = new Set() // sessions of subagents: they receive no mail
+  const continued = new Set() // sessions whose turn the hook has started
+  const listeners = new Map() // session → the hook that waits for its next message
+
+  // call runs `brokerctl hook opencode` with an event. The promise has its exit code and output.
+  const call = (args, event) => {
+    const child = spawn("brokerctl", ["hook", "opencode", ...args], { cwd: directory })
+    const result = new Promise((resolve) => {
+      let out = ""
+      let err = ""
+      child.stdout.on("data", (data) => (out += data))
+      child.stderr.on("data", (data) => (err += data))
+      child.stdin.on("error", () => {}) // the exit code reports it
+      child.on("error", (error) => resolve({ code: 1, out: "", err: String(error) }))
+      child.on("close", (code) => resolve({ code, out, err }))
+    })
+    child.stdin.end(JSON.stringify({ cwd: directory, ...event }))
+    return { child, result }
+  }
+
+  const stopListening = (session) => {
+    listeners.get(session)?.kill()
+    listeners.delete(session)
+  }
+
+  // listen waits for the next message and continues the session with it.
+  const listen = async (session) => {
+    stopListening(session)
+    const active = continued.delete(session)
+    const { child, result } = call(["--listen", "10m"], {
+      hook_event_name: "Stop",
+      session_id: session,
+      stop_hook_active: active,
+    })
+    listeners.set(session, child)
+    const { out } = await result
+    if (listeners.get(session) !== child) return // the user has started a turn
+    listeners.delete(session)
+    const answer = out.trim() ? JSON.parse(out) : {}
+    if (answer.decision !== "block") return
+    continued.add(session)
+    await client.session.promptAsync({
+      path: { id: session },
+      body: { parts: [{ type: "text", text: answer.reason }] },
+    })
+  }
+
+  return {
+    "tool.execute.before": async (input, output) => {
+      const { code, err } = await call([], {
+        hook_event_name: "PreToolUse",
+        session_id: input.sessionID,
+        tool_name: input.tool,
+        tool_input: output.args,
+      }).result
+      if (code === 2) throw new Error(err.trim())
+    },
+    "tool.execute.after": async (input) => {
+      await call([], {
+        hook_event_name: "PostToolUse",
+        session_id: input.sessionID,
+        tool_name: input.tool,
+        tool_input: input.args,
+      }).result
+    },
+    event: async ({ event }) => {
+      const session = event.properties?.sessionID ?? event.properties?.info?.id
+      if (event.type === "session.created" && event.properties.info.parentID) children.add(session)
+      if (event.type === "session.status" && event.properties.status.type === "busy") stopListening(session)
+      if (event.type === "session.idle" && !children.has(session)) listen(session).catch(() => {})
+      if (event.type === "session.deleted") {
+        stopListening(session)
+        await call([], { hook_event_name: "SessionEnd", session_id: session }).result
+      }
+    },
+  }
+}
