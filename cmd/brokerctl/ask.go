@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -21,7 +22,9 @@ func newAskCommand(c *cli) *cobra.Command {
 		Long: `Send a question, wait for the answer and print it. Only this command receives the
 answer; an answer that comes later goes to the agent's mailbox.
 
-Exit code 4: no answer came within --wait. Exit code 3, at once: no registered
+Exit code 4: no answer came within --wait, or none can come any more, with the reason:
+the question is a dead letter, has expired, was cancelled, or was acknowledged without
+an answer. Exit code 3, at once: no registered
 agent could answer.
 
 ask also takes the flags of brokerctl send.`,
@@ -51,6 +54,9 @@ ask also takes the flags of brokerctl send.`,
 				return err
 			}
 			c.warn(cmd, answer.GetWarnings())
+			if answer.GetNoReply() != nil {
+				return c.unanswered(answer)
+			}
 			if answer.GetReply() == nil {
 				asleep := ""
 				if a := answer.GetAsleep(); a != nil {
@@ -68,6 +74,24 @@ ask also takes the flags of brokerctl send.`,
 	o.complete(c, cmd)
 	durationVar(cmd.Flags(), &wait, "wait", 30*time.Second, "how long to wait for the answer, 1ms to 1h")
 	return cmd
+}
+
+// unanswered returns the error of a question that nobody can answer any more.
+func (c *cli) unanswered(answer *pb.AskResponse) error {
+	none := answer.GetNoReply()
+	reasons := map[pb.NoReplyReason]string{
+		pb.NoReplyReason_NO_REPLY_REASON_DEAD:      "it is a dead letter of " + none.GetMailbox(),
+		pb.NoReplyReason_NO_REPLY_REASON_EXPIRED:   "it has expired in the mailbox of " + none.GetMailbox(),
+		pb.NoReplyReason_NO_REPLY_REASON_CANCELLED: "it was cancelled",
+		pb.NoReplyReason_NO_REPLY_REASON_ACKED:     none.GetMailbox() + " has acknowledged it without an answer",
+		pb.NoReplyReason_NO_REPLY_REASON_RESOLVED:  "its thread was resolved",
+	}
+	text := fmt.Sprintf("no answer to %d comes any more, since %s (%s)", answer.GetRevision(),
+		cmp.Or(reasons[none.GetReason()], "it has ended"), c.command("explain %d", answer.GetRevision()))
+	if none.GetError() != "" {
+		return c.failQuoting(exitNothing, text, none.GetError())
+	}
+	return failf(exitNothing, "%s", text)
 }
 
 // replyOptions are the options of reply.

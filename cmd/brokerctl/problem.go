@@ -132,11 +132,14 @@ func (c *cli) problem(err error) problem {
 
 // lost returns the error of a command that was stopped. The message of the broker says why, and may quote
 // other agents.
-func (c *cli) lost(text, why string) error {
+func (c *cli) lost(text, why string) error { return c.failQuoting(exitLost, text, why) }
+
+// failQuoting returns an error with a text of others.
+func (c *cli) failQuoting(code int, text, quoted string) error {
 	if c.forModel() {
-		return &failure{code: exitLost, text: text, quoted: why}
+		return &failure{code: code, text: text, quoted: quoted}
 	}
-	return failf(exitLost, "%s: %s", text, why)
+	return failf(code, "%s: %s", text, quoted)
 }
 
 // forCommandLine returns the message of the broker in terms of the command line: the fields that the

@@ -27,7 +27,8 @@ type Asked struct {
 	ID       ID
 	Revision int64
 	Warnings []string
-	Reply    *Message `json:"-"` // nil if none came in time
+	Reply    *Message `json:"-"` // nil if none came
+	NoReply  NoReply  `json:"-"` // without a reply: whether none can come any more
 }
 
 // An asking is a call that waits for the reply to a question.
@@ -39,11 +40,21 @@ type asking struct {
 	over     atomic.Bool  // it waits no longer
 }
 
-// A verdict ends a wait: with a reply, or without one, because the question was settled otherwise or the asker is gone.
+// A verdict ends a wait: with a reply, or without one, because none can come any more or the asker is gone.
 type verdict struct {
 	reply *Message
+	none  NoReply
 	err   error
 	heirs *heirs
+}
+
+// tell tells the calls of waits, which are off the list.
+func (v verdict) tell(waits []*asking) {
+	v.heirs = &heirs{}
+	v.heirs.left.Store(int32(len(waits)))
+	for _, w := range waits {
+		w.told <- v
+	}
 }
 
 // heirs are the calls that were given the same reply.
@@ -61,7 +72,7 @@ func (h *heirs) leave(withReply bool) (lost bool) {
 }
 
 // Ask sends a question and waits for its reply, which goes to this call alone. The same request goes on waiting for the reply to
-// the same question, or returns it. Errors: as Send; fault.Precondition (NO_RESPONDERS) if nobody could reply; fault.Exhausted
+// the same question, or returns it. The wait ends without a reply as soon as none can come. Errors: as Send; fault.Precondition (NO_RESPONDERS) if nobody could reply; fault.Exhausted
 // (MAILBOX_FULL) if nobody got the question.
 func (b *Broker) Ask(ctx context.Context, c caller.Caller, req once.Request, draft Draft, wait time.Duration) (Asked, error) {
 	if err := b.admit(ctx, c, 1); err != nil {
@@ -94,6 +105,9 @@ func (b *Broker) Ask(ctx context.Context, c caller.Caller, req once.Request, dra
 			if asked.Reply, settled, err = b.fetch(tx, a, asked.Revision); err != nil || settled {
 				return err
 			}
+			if asked.NoReply, err = noReplyTo(tx, asked.Revision); err != nil || asked.NoReply.Reason != StillOpen {
+				return err
+			}
 		} else {
 			a = s.actor
 		}
@@ -103,7 +117,8 @@ func (b *Broker) Ask(ctx context.Context, c caller.Caller, req once.Request, dra
 	if err != nil || w == nil {
 		return asked, err
 	}
-	asked.Reply, err = b.awaitReply(ctx, w, wait)
+	v, err := b.awaitReply(ctx, w, wait)
+	asked.Reply, asked.NoReply = v.reply, v.none
 	return asked, err
 }
 
@@ -249,13 +264,7 @@ func (b *Broker) endWaits(tx *store.Tx, question int64, waits []*asking, v verdi
 	listed := b.asks[question]
 	delete(b.asks, question)
 	tx.OnUndo(func() { b.asks[question] = listed })
-	v.heirs = &heirs{}
-	v.heirs.left.Store(int32(len(waits)))
-	tx.OnCommit(func() {
-		for _, w := range waits {
-			w.told <- v
-		}
-	})
+	tx.OnCommit(func() { v.tell(waits) })
 }
 
 // endAsks ends what the calls of an agent, or of a whole session, wait for, with an error.
@@ -269,7 +278,7 @@ func (b *Broker) endAsks(tx *store.Tx, session int64, agent string, err error) {
 }
 
 // awaitReply waits until the question is settled, or for as long as the caller wants to.
-func (b *Broker) awaitReply(ctx context.Context, w *asking, wait time.Duration) (*Message, error) {
+func (b *Broker) awaitReply(ctx context.Context, w *asking, wait time.Duration) (verdict, error) {
 	timer := b.clock.NewTimer(wait)
 	defer timer.Stop()
 	var v verdict
@@ -304,9 +313,9 @@ func (b *Broker) awaitReply(ctx context.Context, w *asking, wait time.Duration) 
 		}
 	}
 	if broken != nil {
-		return nil, broken
+		return verdict{}, broken
 	}
-	return v.reply, err
+	return v, err
 }
 
 // putBack makes ordinary mail of a reply that was noted as given to a call that has broken off.

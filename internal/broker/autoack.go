@@ -84,6 +84,9 @@ func (s *settling) ackUnclaimed(item *Item) (bool, error) {
 	if err := s.count(s.tx, s.actor.session, isAcked, item.Revision); err != nil {
 		return false, err
 	}
+	if err := s.endUnanswered(s.tx, item.Revision); err != nil {
+		return false, err
+	}
 	if d.State == Pending {
 		s.left[s.actor.mailbox]--
 	}

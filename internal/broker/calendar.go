@@ -198,7 +198,7 @@ func (s *settling) finishWaiting(h *held, state State, kind string) error {
 	if h.state.waits() {
 		s.left[h.mailbox]--
 	}
-	if err := s.countEnd(h, state); err != nil {
+	if err := s.noteEnd(h, state); err != nil {
 		return err
 	}
 	entry := s.actor.event(kind)

@@ -56,7 +56,7 @@ func (b *Broker) Cancel(ctx context.Context, c caller.Caller, req once.Request, 
 			return err
 		}
 		if open {
-			if err := b.settleQuestion(tx, a.session.ID, m.Revision, s.last); err != nil {
+			if err := b.settleQuestion(tx, a.session.ID, m.Revision, s.last, QuestionCancelled); err != nil {
 				return err
 			}
 		}

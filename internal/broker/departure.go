@@ -111,6 +111,9 @@ func (s *settling) deadLetter(p *departure) (more bool, err error) {
 		if err := s.count(s.tx, s.actor.session, isDead, messages...); err != nil {
 			return false, err
 		}
+		if err := s.endUnanswered(s.tx, messages...); err != nil {
+			return false, err
+		}
 		s.left[s.actor.mailbox] -= n
 		p.dead += n
 	}

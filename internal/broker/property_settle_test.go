@@ -280,7 +280,7 @@ func (h *history) register(t *rapid.T) {
 }
 
 func (h *history) enrol(t *rapid.T, name, role string) {
-	_, err := call(h, name, pb.NewAgentServiceClient, pb.AgentServiceClient.RegisterAgent, &pb.RegisterAgentRequest{Role: role, Lease: durationpb.New(apptest.LongLease)})
+	_, err := call(h, name, pb.NewAgentServiceClient, pb.AgentServiceClient.RegisterAgent, &pb.RegisterAgentRequest{Role: role, Replace: true, Lease: durationpb.New(apptest.LongLease)})
 	refuses(t, err, codes.OK, "")
 	a := h.m.agents[name]
 	if a == nil {

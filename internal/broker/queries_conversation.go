@@ -4,6 +4,11 @@ package broker
 const (
 	insertQuestion = `
 		INSERT INTO questions (message, session, sender, thread, deadline) VALUES (?, ?, ?, ?, ?)`
+	// Copies that have not ended come first.
+	selectLastEnded = `
+		SELECT state, mailbox FROM deliveries WHERE message = ? ORDER BY state <= 4 DESC, finished_at DESC LIMIT 1`
+	selectLastError = `
+		SELECT error FROM attempts WHERE message = ? AND mailbox = ? ORDER BY claim DESC LIMIT 1`
 	selectQuestion = `
 		SELECT settled, reply FROM questions WHERE message = ?`
 	updateSettled = `

@@ -105,12 +105,12 @@ func (s *sending) answer(a *answering, m *Message) error {
 	return s.Withdraw(s.tx, s.actor.session.ID, Moot{About: a.to.Revision, Type: overdueType})
 }
 
-// settleQuestion settles an open question otherwise than by a reply; those who wait for one are told that none comes.
-func (b *Broker) settleQuestion(tx *store.Tx, session, message, revision int64) error {
+// settleQuestion settles an open question otherwise than by a reply; those who wait for one are told why none comes.
+func (b *Broker) settleQuestion(tx *store.Tx, session, message, revision int64, why NoReplyReason) error {
 	if _, err := tx.Exec(updateSettled, revision, nil, message); err != nil {
 		return err
 	}
-	b.endWaits(tx, message, b.waitingFor(message), verdict{})
+	b.endWaits(tx, message, b.waitingFor(message), verdict{none: NoReply{Reason: why}})
 	return b.Withdraw(tx, session, Moot{About: message, Type: overdueType})
 }
 

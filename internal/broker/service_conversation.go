@@ -38,6 +38,9 @@ func (s *Service) Ask(ctx context.Context, r *pb.AskRequest) (*pb.AskResponse, e
 	switch {
 	case asked.Reply != nil:
 		out.Reply = wire(asked.Reply)
+	case asked.NoReply.Reason != StillOpen:
+		none := asked.NoReply
+		out.NoReply = &pb.NoReply{Reason: pb.NoReplyReason(none.Reason), Mailbox: none.Mailbox, Error: none.Error}
 	case d.Target.Kind == ToAgent:
 		out.Asleep = s.asleep(caller.FromContext(ctx).Session, d.Target.Name)
 	}

@@ -145,6 +145,9 @@ func (s *settling) ackClaimed(item *Settlement) (bool, error) {
 	if err := s.count(s.tx, s.actor.session, isAcked, item.key.message); err != nil {
 		return true, err
 	}
+	if err := s.endUnanswered(s.tx, item.key.message); err != nil {
+		return true, err
+	}
 	if err := s.succeeded(item.key); err != nil {
 		return true, err
 	}
@@ -178,6 +181,9 @@ func (s *settling) ack(h *held) (Settled, error) {
 	}
 	s.end(h)
 	if err := s.count(s.tx, s.actor.session, isAcked, h.message); err != nil {
+		return done, err
+	}
+	if err := s.endUnanswered(s.tx, h.message); err != nil {
 		return done, err
 	}
 	if h.holder == s.actor.mailbox {
@@ -268,7 +274,7 @@ func (s *settling) put(h *held, state State, attempts int, due time.Time) error 
 		return err
 	}
 	s.end(h)
-	if err := s.countEnd(h, state); err != nil {
+	if err := s.noteEnd(h, state); err != nil {
 		return err
 	}
 	switch state {
@@ -284,15 +290,22 @@ func (s *settling) put(h *held, state State, attempts int, due time.Time) error 
 	return nil
 }
 
-// countEnd counts a copy that ends in a state without having been acknowledged.
-func (s *settling) countEnd(h *held, state State) error {
+// noteEnd counts a copy that ends in a state without having been acknowledged, and tells those who wait for a reply.
+func (s *settling) noteEnd(h *held, state State) error {
+	var err error
 	switch state {
 	case Dead:
-		return s.count(s.tx, s.actor.session, isDead, h.message)
+		err = s.count(s.tx, s.actor.session, isDead, h.message)
 	case Expired:
-		return s.count(s.tx, s.actor.session, hasExpired, h.message)
+		err = s.count(s.tx, s.actor.session, hasExpired, h.message)
+	case Cancelled:
+	default:
+		return nil
 	}
-	return nil
+	if err != nil {
+		return err
+	}
+	return s.endUnanswered(s.tx, h.message)
 }
 
 func (s *settling) extend(h *held, lasts time.Duration) (Settled, error) {

@@ -135,7 +135,7 @@ func (b *Broker) Resolve(ctx context.Context, c caller.Caller, req once.Request,
 			return err
 		}
 		for _, question := range open {
-			if err := b.settleQuestion(tx, a.session.ID, question, answer.Revision); err != nil {
+			if err := b.settleQuestion(tx, a.session.ID, question, answer.Revision, QuestionResolved); err != nil {
 				return err
 			}
 		}

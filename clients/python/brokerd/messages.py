@@ -223,9 +223,10 @@ class MessageOperations:
         self, to: str, text: str = "", *, timeout: Seconds = 30, request_id: str = "",
         **options: Unpack[MessageOptions],
     ) -> Steps[Optional[Message]]:
-        """Sends a question and returns its reply; None if there is none within timeout.
+        """Sends a question and returns its reply; None if there is none within timeout, or at once if none can come.
 
-        A later reply is ordinary mail. Precondition (NO_RESPONDERS): no agent is meant.
+        None can come when the question has become a dead letter, has expired, was cancelled, or was acknowledged
+        without a reply: `stubs.messages.Ask` says which. A later reply is ordinary mail. Precondition (NO_RESPONDERS): no agent is meant.
         """
         request = pb.AskRequest(request_id=request_id, message=message(to, text, options), wait=duration(timeout))
         answer: pb.AskResponse = yield Call("messages", "Ask", request, seconds(timeout))

@@ -184,7 +184,10 @@ export class Client implements AsyncDisposable {
     return messages.send(this.#caller, to, text, options);
   }
 
-  /** Sends a message and waits for the reply; undefined if none comes within timeout (30 s). */
+  /**
+   * Sends a message and waits for the reply; undefined if none comes within timeout (30 s), or at once if none can come: the
+   * message has become a dead letter, has expired, was cancelled, or was acknowledged without a reply.
+   */
   ask(to: string, text: messages.Reply, options?: messages.MessageOptions): Promise<messages.Message | undefined> {
     return messages.ask(this.#caller, to, text, options);
   }

@@ -448,6 +448,70 @@ func (MessageBox) EnumDescriptor() ([]byte, []int) {
 	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{6}
 }
 
+// NoReplyReason is how the last copy of a question ended.
+type NoReplyReason int32
+
+const (
+	NoReplyReason_NO_REPLY_REASON_UNSPECIFIED NoReplyReason = 0
+	// It is a dead letter.
+	NoReplyReason_NO_REPLY_REASON_DEAD NoReplyReason = 1
+	// Its time was over before somebody finished it.
+	NoReplyReason_NO_REPLY_REASON_EXPIRED NoReplyReason = 2
+	// Its sender or an operator has cancelled it.
+	NoReplyReason_NO_REPLY_REASON_CANCELLED NoReplyReason = 3
+	// Its recipient has acknowledged it without a reply.
+	NoReplyReason_NO_REPLY_REASON_ACKED NoReplyReason = 4
+	// Its thread was resolved.
+	NoReplyReason_NO_REPLY_REASON_RESOLVED NoReplyReason = 5
+)
+
+// Enum value maps for NoReplyReason.
+var (
+	NoReplyReason_name = map[int32]string{
+		0: "NO_REPLY_REASON_UNSPECIFIED",
+		1: "NO_REPLY_REASON_DEAD",
+		2: "NO_REPLY_REASON_EXPIRED",
+		3: "NO_REPLY_REASON_CANCELLED",
+		4: "NO_REPLY_REASON_ACKED",
+		5: "NO_REPLY_REASON_RESOLVED",
+	}
+	NoReplyReason_value = map[string]int32{
+		"NO_REPLY_REASON_UNSPECIFIED": 0,
+		"NO_REPLY_REASON_DEAD":        1,
+		"NO_REPLY_REASON_EXPIRED":     2,
+		"NO_REPLY_REASON_CANCELLED":   3,
+		"NO_REPLY_REASON_ACKED":       4,
+		"NO_REPLY_REASON_RESOLVED":    5,
+	}
+)
+
+func (x NoReplyReason) Enum() *NoReplyReason {
+	p := new(NoReplyReason)
+	*p = x
+	return p
+}
+
+func (x NoReplyReason) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (NoReplyReason) Descriptor() protoreflect.EnumDescriptor {
+	return file_brokerd_v1_message_proto_enumTypes[7].Descriptor()
+}
+
+func (NoReplyReason) Type() protoreflect.EnumType {
+	return &file_brokerd_v1_message_proto_enumTypes[7]
+}
+
+func (x NoReplyReason) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use NoReplyReason.Descriptor instead.
+func (NoReplyReason) EnumDescriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{7}
+}
+
 // MailboxOrder is the order in which mailboxes are listed.
 type MailboxOrder int32
 
@@ -485,11 +549,11 @@ func (x MailboxOrder) String() string {
 }
 
 func (MailboxOrder) Descriptor() protoreflect.EnumDescriptor {
-	return file_brokerd_v1_message_proto_enumTypes[7].Descriptor()
+	return file_brokerd_v1_message_proto_enumTypes[8].Descriptor()
 }
 
 func (MailboxOrder) Type() protoreflect.EnumType {
-	return &file_brokerd_v1_message_proto_enumTypes[7]
+	return &file_brokerd_v1_message_proto_enumTypes[8]
 }
 
 func (x MailboxOrder) Number() protoreflect.EnumNumber {
@@ -498,7 +562,7 @@ func (x MailboxOrder) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use MailboxOrder.Descriptor instead.
 func (MailboxOrder) EnumDescriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{7}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{8}
 }
 
 // Target says who gets a message: exactly one of the fields.
@@ -4484,7 +4548,9 @@ type AskResponse struct {
 	// What the sender should know about the question, for people; see SendResult.
 	Warnings []string `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	// Without a reply: set if the target names an agent (Target.agent) that is asleep when the wait ends.
-	Asleep        *Asleep `protobuf:"bytes,5,opt,name=asleep,proto3" json:"asleep,omitempty"`
+	Asleep *Asleep `protobuf:"bytes,5,opt,name=asleep,proto3" json:"asleep,omitempty"`
+	// Without a reply: set if none can come any more.
+	NoReply       *NoReply `protobuf:"bytes,6,opt,name=no_reply,json=noReply,proto3" json:"no_reply,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4554,6 +4620,77 @@ func (x *AskResponse) GetAsleep() *Asleep {
 	return nil
 }
 
+func (x *AskResponse) GetNoReply() *NoReply {
+	if x != nil {
+		return x.NoReply
+	}
+	return nil
+}
+
+// NoReply says why no reply to a question can come any more: every copy of it has ended, or the question itself. A reply that is
+// sent all the same, such as one after a redrive, is ordinary mail.
+type NoReply struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Reason NoReplyReason          `protobuf:"varint,1,opt,name=reason,proto3,enum=brokerd.v1.NoReplyReason" json:"reason,omitempty"`
+	// Whose copy ended last, named as in Delivery.mailbox; empty if the question itself has ended.
+	Mailbox string `protobuf:"bytes,2,opt,name=mailbox,proto3" json:"mailbox,omitempty"`
+	// Of a dead letter: with what its last attempt failed, in the words of the recipient.
+	Error         string `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NoReply) Reset() {
+	*x = NoReply{}
+	mi := &file_brokerd_v1_message_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NoReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NoReply) ProtoMessage() {}
+
+func (x *NoReply) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_message_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NoReply.ProtoReflect.Descriptor instead.
+func (*NoReply) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *NoReply) GetReason() NoReplyReason {
+	if x != nil {
+		return x.Reason
+	}
+	return NoReplyReason_NO_REPLY_REASON_UNSPECIFIED
+}
+
+func (x *NoReply) GetMailbox() string {
+	if x != nil {
+		return x.Mailbox
+	}
+	return ""
+}
+
+func (x *NoReply) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 // ReplyRequest answers a message.
 type ReplyRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -4571,7 +4708,7 @@ type ReplyRequest struct {
 
 func (x *ReplyRequest) Reset() {
 	*x = ReplyRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[50]
+	mi := &file_brokerd_v1_message_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4583,7 +4720,7 @@ func (x *ReplyRequest) String() string {
 func (*ReplyRequest) ProtoMessage() {}
 
 func (x *ReplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[50]
+	mi := &file_brokerd_v1_message_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4596,7 +4733,7 @@ func (x *ReplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplyRequest.ProtoReflect.Descriptor instead.
 func (*ReplyRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{50}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ReplyRequest) GetRequestId() string {
@@ -4639,7 +4776,7 @@ type ReplyResponse struct {
 
 func (x *ReplyResponse) Reset() {
 	*x = ReplyResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[51]
+	mi := &file_brokerd_v1_message_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4651,7 +4788,7 @@ func (x *ReplyResponse) String() string {
 func (*ReplyResponse) ProtoMessage() {}
 
 func (x *ReplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[51]
+	mi := &file_brokerd_v1_message_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4664,7 +4801,7 @@ func (x *ReplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplyResponse.ProtoReflect.Descriptor instead.
 func (*ReplyResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{51}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ReplyResponse) GetResult() *SendResult {
@@ -4695,7 +4832,7 @@ type ResendMessageRequest struct {
 
 func (x *ResendMessageRequest) Reset() {
 	*x = ResendMessageRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[52]
+	mi := &file_brokerd_v1_message_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4707,7 +4844,7 @@ func (x *ResendMessageRequest) String() string {
 func (*ResendMessageRequest) ProtoMessage() {}
 
 func (x *ResendMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[52]
+	mi := &file_brokerd_v1_message_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4720,7 +4857,7 @@ func (x *ResendMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResendMessageRequest.ProtoReflect.Descriptor instead.
 func (*ResendMessageRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{52}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ResendMessageRequest) GetRequestId() string {
@@ -4756,7 +4893,7 @@ type ResendMessageResponse struct {
 
 func (x *ResendMessageResponse) Reset() {
 	*x = ResendMessageResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[53]
+	mi := &file_brokerd_v1_message_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4768,7 +4905,7 @@ func (x *ResendMessageResponse) String() string {
 func (*ResendMessageResponse) ProtoMessage() {}
 
 func (x *ResendMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[53]
+	mi := &file_brokerd_v1_message_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4781,7 +4918,7 @@ func (x *ResendMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResendMessageResponse.ProtoReflect.Descriptor instead.
 func (*ResendMessageResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{53}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ResendMessageResponse) GetRevision() int64 {
@@ -4807,7 +4944,7 @@ type GetInboxSummaryRequest struct {
 
 func (x *GetInboxSummaryRequest) Reset() {
 	*x = GetInboxSummaryRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[54]
+	mi := &file_brokerd_v1_message_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4819,7 +4956,7 @@ func (x *GetInboxSummaryRequest) String() string {
 func (*GetInboxSummaryRequest) ProtoMessage() {}
 
 func (x *GetInboxSummaryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[54]
+	mi := &file_brokerd_v1_message_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4832,7 +4969,7 @@ func (x *GetInboxSummaryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInboxSummaryRequest.ProtoReflect.Descriptor instead.
 func (*GetInboxSummaryRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{54}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{55}
 }
 
 // PriorityCount counts unfinished deliveries of one priority.
@@ -4846,7 +4983,7 @@ type PriorityCount struct {
 
 func (x *PriorityCount) Reset() {
 	*x = PriorityCount{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[55]
+	mi := &file_brokerd_v1_message_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4858,7 +4995,7 @@ func (x *PriorityCount) String() string {
 func (*PriorityCount) ProtoMessage() {}
 
 func (x *PriorityCount) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[55]
+	mi := &file_brokerd_v1_message_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4871,7 +5008,7 @@ func (x *PriorityCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PriorityCount.ProtoReflect.Descriptor instead.
 func (*PriorityCount) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{55}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *PriorityCount) GetPriority() int32 {
@@ -4899,7 +5036,7 @@ type TypeCount struct {
 
 func (x *TypeCount) Reset() {
 	*x = TypeCount{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[56]
+	mi := &file_brokerd_v1_message_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4911,7 +5048,7 @@ func (x *TypeCount) String() string {
 func (*TypeCount) ProtoMessage() {}
 
 func (x *TypeCount) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[56]
+	mi := &file_brokerd_v1_message_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4924,7 +5061,7 @@ func (x *TypeCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TypeCount.ProtoReflect.Descriptor instead.
 func (*TypeCount) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{56}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *TypeCount) GetType() string {
@@ -4975,7 +5112,7 @@ type GetInboxSummaryResponse struct {
 
 func (x *GetInboxSummaryResponse) Reset() {
 	*x = GetInboxSummaryResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[57]
+	mi := &file_brokerd_v1_message_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4987,7 +5124,7 @@ func (x *GetInboxSummaryResponse) String() string {
 func (*GetInboxSummaryResponse) ProtoMessage() {}
 
 func (x *GetInboxSummaryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[57]
+	mi := &file_brokerd_v1_message_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5000,7 +5137,7 @@ func (x *GetInboxSummaryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInboxSummaryResponse.ProtoReflect.Descriptor instead.
 func (*GetInboxSummaryResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{57}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *GetInboxSummaryResponse) GetTotal() int64 {
@@ -5115,7 +5252,7 @@ type ResolveThreadRequest struct {
 
 func (x *ResolveThreadRequest) Reset() {
 	*x = ResolveThreadRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[58]
+	mi := &file_brokerd_v1_message_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5127,7 +5264,7 @@ func (x *ResolveThreadRequest) String() string {
 func (*ResolveThreadRequest) ProtoMessage() {}
 
 func (x *ResolveThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[58]
+	mi := &file_brokerd_v1_message_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5140,7 +5277,7 @@ func (x *ResolveThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveThreadRequest.ProtoReflect.Descriptor instead.
 func (*ResolveThreadRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{58}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ResolveThreadRequest) GetRequestId() string {
@@ -5176,7 +5313,7 @@ type ResolveThreadResponse struct {
 
 func (x *ResolveThreadResponse) Reset() {
 	*x = ResolveThreadResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[59]
+	mi := &file_brokerd_v1_message_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5188,7 +5325,7 @@ func (x *ResolveThreadResponse) String() string {
 func (*ResolveThreadResponse) ProtoMessage() {}
 
 func (x *ResolveThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[59]
+	mi := &file_brokerd_v1_message_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5201,7 +5338,7 @@ func (x *ResolveThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveThreadResponse.ProtoReflect.Descriptor instead.
 func (*ResolveThreadResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{59}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ResolveThreadResponse) GetRevision() int64 {
@@ -5232,7 +5369,7 @@ type CancelMessageRequest struct {
 
 func (x *CancelMessageRequest) Reset() {
 	*x = CancelMessageRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[60]
+	mi := &file_brokerd_v1_message_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5244,7 +5381,7 @@ func (x *CancelMessageRequest) String() string {
 func (*CancelMessageRequest) ProtoMessage() {}
 
 func (x *CancelMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[60]
+	mi := &file_brokerd_v1_message_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5257,7 +5394,7 @@ func (x *CancelMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelMessageRequest.ProtoReflect.Descriptor instead.
 func (*CancelMessageRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{60}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *CancelMessageRequest) GetRequestId() string {
@@ -5295,7 +5432,7 @@ type CancelMessageResponse struct {
 
 func (x *CancelMessageResponse) Reset() {
 	*x = CancelMessageResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[61]
+	mi := &file_brokerd_v1_message_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5307,7 +5444,7 @@ func (x *CancelMessageResponse) String() string {
 func (*CancelMessageResponse) ProtoMessage() {}
 
 func (x *CancelMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[61]
+	mi := &file_brokerd_v1_message_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5320,7 +5457,7 @@ func (x *CancelMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelMessageResponse.ProtoReflect.Descriptor instead.
 func (*CancelMessageResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{61}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *CancelMessageResponse) GetRevision() int64 {
@@ -5365,7 +5502,7 @@ type DeadLetterFilter struct {
 
 func (x *DeadLetterFilter) Reset() {
 	*x = DeadLetterFilter{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[62]
+	mi := &file_brokerd_v1_message_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5377,7 +5514,7 @@ func (x *DeadLetterFilter) String() string {
 func (*DeadLetterFilter) ProtoMessage() {}
 
 func (x *DeadLetterFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[62]
+	mi := &file_brokerd_v1_message_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5390,7 +5527,7 @@ func (x *DeadLetterFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetterFilter.ProtoReflect.Descriptor instead.
 func (*DeadLetterFilter) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{62}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *DeadLetterFilter) GetTypes() []string {
@@ -5452,7 +5589,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[63]
+	mi := &file_brokerd_v1_message_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5464,7 +5601,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[63]
+	mi := &file_brokerd_v1_message_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5477,7 +5614,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{63}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ListDeadLettersRequest) GetMailbox() string {
@@ -5533,7 +5670,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[64]
+	mi := &file_brokerd_v1_message_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5545,7 +5682,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[64]
+	mi := &file_brokerd_v1_message_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5558,7 +5695,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{64}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ListDeadLettersResponse) GetItems() []*InboxItem {
@@ -5619,7 +5756,7 @@ type RedriveDeadLettersRequest struct {
 
 func (x *RedriveDeadLettersRequest) Reset() {
 	*x = RedriveDeadLettersRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[65]
+	mi := &file_brokerd_v1_message_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5631,7 +5768,7 @@ func (x *RedriveDeadLettersRequest) String() string {
 func (*RedriveDeadLettersRequest) ProtoMessage() {}
 
 func (x *RedriveDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[65]
+	mi := &file_brokerd_v1_message_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5644,7 +5781,7 @@ func (x *RedriveDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*RedriveDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{65}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *RedriveDeadLettersRequest) GetRequestId() string {
@@ -5716,7 +5853,7 @@ type RedriveDeadLettersResponse struct {
 
 func (x *RedriveDeadLettersResponse) Reset() {
 	*x = RedriveDeadLettersResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[66]
+	mi := &file_brokerd_v1_message_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5728,7 +5865,7 @@ func (x *RedriveDeadLettersResponse) String() string {
 func (*RedriveDeadLettersResponse) ProtoMessage() {}
 
 func (x *RedriveDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[66]
+	mi := &file_brokerd_v1_message_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5741,7 +5878,7 @@ func (x *RedriveDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*RedriveDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{66}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *RedriveDeadLettersResponse) GetRevision() int64 {
@@ -5795,7 +5932,7 @@ type PurgeDeadLettersRequest struct {
 
 func (x *PurgeDeadLettersRequest) Reset() {
 	*x = PurgeDeadLettersRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[67]
+	mi := &file_brokerd_v1_message_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5807,7 +5944,7 @@ func (x *PurgeDeadLettersRequest) String() string {
 func (*PurgeDeadLettersRequest) ProtoMessage() {}
 
 func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[67]
+	mi := &file_brokerd_v1_message_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5820,7 +5957,7 @@ func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{67}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *PurgeDeadLettersRequest) GetRequestId() string {
@@ -5886,7 +6023,7 @@ type PurgeDeadLettersResponse struct {
 
 func (x *PurgeDeadLettersResponse) Reset() {
 	*x = PurgeDeadLettersResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[68]
+	mi := &file_brokerd_v1_message_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5898,7 +6035,7 @@ func (x *PurgeDeadLettersResponse) String() string {
 func (*PurgeDeadLettersResponse) ProtoMessage() {}
 
 func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[68]
+	mi := &file_brokerd_v1_message_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5911,7 +6048,7 @@ func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{68}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *PurgeDeadLettersResponse) GetRevision() int64 {
@@ -5965,7 +6102,7 @@ type ListMailboxesRequest struct {
 
 func (x *ListMailboxesRequest) Reset() {
 	*x = ListMailboxesRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[69]
+	mi := &file_brokerd_v1_message_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5977,7 +6114,7 @@ func (x *ListMailboxesRequest) String() string {
 func (*ListMailboxesRequest) ProtoMessage() {}
 
 func (x *ListMailboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[69]
+	mi := &file_brokerd_v1_message_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5990,7 +6127,7 @@ func (x *ListMailboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMailboxesRequest.ProtoReflect.Descriptor instead.
 func (*ListMailboxesRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{69}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ListMailboxesRequest) GetOrder() MailboxOrder {
@@ -6035,7 +6172,7 @@ type MailboxSummary struct {
 
 func (x *MailboxSummary) Reset() {
 	*x = MailboxSummary{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[70]
+	mi := &file_brokerd_v1_message_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6047,7 +6184,7 @@ func (x *MailboxSummary) String() string {
 func (*MailboxSummary) ProtoMessage() {}
 
 func (x *MailboxSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[70]
+	mi := &file_brokerd_v1_message_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6060,7 +6197,7 @@ func (x *MailboxSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MailboxSummary.ProtoReflect.Descriptor instead.
 func (*MailboxSummary) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{70}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *MailboxSummary) GetMailbox() string {
@@ -6112,7 +6249,7 @@ type ListMailboxesResponse struct {
 
 func (x *ListMailboxesResponse) Reset() {
 	*x = ListMailboxesResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[71]
+	mi := &file_brokerd_v1_message_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6124,7 +6261,7 @@ func (x *ListMailboxesResponse) String() string {
 func (*ListMailboxesResponse) ProtoMessage() {}
 
 func (x *ListMailboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[71]
+	mi := &file_brokerd_v1_message_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6137,7 +6274,7 @@ func (x *ListMailboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMailboxesResponse.ProtoReflect.Descriptor instead.
 func (*ListMailboxesResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{71}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ListMailboxesResponse) GetMailboxes() []*MailboxSummary {
@@ -6180,7 +6317,7 @@ type ListThreadsRequest struct {
 
 func (x *ListThreadsRequest) Reset() {
 	*x = ListThreadsRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[72]
+	mi := &file_brokerd_v1_message_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6192,7 +6329,7 @@ func (x *ListThreadsRequest) String() string {
 func (*ListThreadsRequest) ProtoMessage() {}
 
 func (x *ListThreadsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[72]
+	mi := &file_brokerd_v1_message_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6205,7 +6342,7 @@ func (x *ListThreadsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListThreadsRequest.ProtoReflect.Descriptor instead.
 func (*ListThreadsRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{72}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *ListThreadsRequest) GetOpen() bool {
@@ -6260,7 +6397,7 @@ type ListThreadsResponse struct {
 
 func (x *ListThreadsResponse) Reset() {
 	*x = ListThreadsResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[73]
+	mi := &file_brokerd_v1_message_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6272,7 +6409,7 @@ func (x *ListThreadsResponse) String() string {
 func (*ListThreadsResponse) ProtoMessage() {}
 
 func (x *ListThreadsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[73]
+	mi := &file_brokerd_v1_message_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6285,7 +6422,7 @@ func (x *ListThreadsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListThreadsResponse.ProtoReflect.Descriptor instead.
 func (*ListThreadsResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{73}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *ListThreadsResponse) GetThreads() []*ThreadSummary {
@@ -6634,13 +6771,18 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12-\n" +
 	"\amessage\x18\x02 \x01(\v2\x13.brokerd.v1.MessageR\amessage\x12-\n" +
-	"\x04wait\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"\xac\x01\n" +
+	"\x04wait\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"\xdc\x01\n" +
 	"\vAskResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12)\n" +
 	"\x05reply\x18\x03 \x01(\v2\x13.brokerd.v1.MessageR\x05reply\x12\x1a\n" +
 	"\bwarnings\x18\x04 \x03(\tR\bwarnings\x12*\n" +
-	"\x06asleep\x18\x05 \x01(\v2\x12.brokerd.v1.AsleepR\x06asleep\"~\n" +
+	"\x06asleep\x18\x05 \x01(\v2\x12.brokerd.v1.AsleepR\x06asleep\x12.\n" +
+	"\bno_reply\x18\x06 \x01(\v2\x13.brokerd.v1.NoReplyR\anoReply\"l\n" +
+	"\aNoReply\x121\n" +
+	"\x06reason\x18\x01 \x01(\x0e2\x19.brokerd.v1.NoReplyReasonR\x06reason\x12\x18\n" +
+	"\amailbox\x18\x02 \x01(\tR\amailbox\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\"~\n" +
 	"\fReplyRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x0e\n" +
@@ -6820,7 +6962,14 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x17MESSAGE_BOX_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11MESSAGE_BOX_INBOX\x10\x01\x12\x14\n" +
 	"\x10MESSAGE_BOX_SENT\x10\x02\x12\x13\n" +
-	"\x0fMESSAGE_BOX_ALL\x10\x03*b\n" +
+	"\x0fMESSAGE_BOX_ALL\x10\x03*\xbf\x01\n" +
+	"\rNoReplyReason\x12\x1f\n" +
+	"\x1bNO_REPLY_REASON_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14NO_REPLY_REASON_DEAD\x10\x01\x12\x1b\n" +
+	"\x17NO_REPLY_REASON_EXPIRED\x10\x02\x12\x1d\n" +
+	"\x19NO_REPLY_REASON_CANCELLED\x10\x03\x12\x19\n" +
+	"\x15NO_REPLY_REASON_ACKED\x10\x04\x12\x1c\n" +
+	"\x18NO_REPLY_REASON_RESOLVED\x10\x05*b\n" +
 	"\fMailboxOrder\x12\x1d\n" +
 	"\x19MAILBOX_ORDER_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14MAILBOX_ORDER_OLDEST\x10\x01\x12\x19\n" +
@@ -6862,8 +7011,8 @@ func file_brokerd_v1_message_proto_rawDescGZIP() []byte {
 	return file_brokerd_v1_message_proto_rawDescData
 }
 
-var file_brokerd_v1_message_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_brokerd_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
+var file_brokerd_v1_message_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
+var file_brokerd_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 76)
 var file_brokerd_v1_message_proto_goTypes = []any{
 	(Reach)(0),                         // 0: brokerd.v1.Reach
 	(RecipientOutcome)(0),              // 1: brokerd.v1.RecipientOutcome
@@ -6872,246 +7021,250 @@ var file_brokerd_v1_message_proto_goTypes = []any{
 	(RevokeReason)(0),                  // 4: brokerd.v1.RevokeReason
 	(EmptyReason)(0),                   // 5: brokerd.v1.EmptyReason
 	(MessageBox)(0),                    // 6: brokerd.v1.MessageBox
-	(MailboxOrder)(0),                  // 7: brokerd.v1.MailboxOrder
-	(*Target)(nil),                     // 8: brokerd.v1.Target
-	(*FileReference)(nil),              // 9: brokerd.v1.FileReference
-	(*Message)(nil),                    // 10: brokerd.v1.Message
-	(*ItemError)(nil),                  // 11: brokerd.v1.ItemError
-	(*SendRequest)(nil),                // 12: brokerd.v1.SendRequest
-	(*SendResponse)(nil),               // 13: brokerd.v1.SendResponse
-	(*Recipient)(nil),                  // 14: brokerd.v1.Recipient
-	(*SendResult)(nil),                 // 15: brokerd.v1.SendResult
-	(*Asleep)(nil),                     // 16: brokerd.v1.Asleep
-	(*SendMessagesRequest)(nil),        // 17: brokerd.v1.SendMessagesRequest
-	(*SendMessagesResponse)(nil),       // 18: brokerd.v1.SendMessagesResponse
-	(*Notice)(nil),                     // 19: brokerd.v1.Notice
-	(*Attempt)(nil),                    // 20: brokerd.v1.Attempt
-	(*Delivery)(nil),                   // 21: brokerd.v1.Delivery
-	(*InboxItem)(nil),                  // 22: brokerd.v1.InboxItem
-	(*MessageFilter)(nil),              // 23: brokerd.v1.MessageFilter
-	(*ReceiveRequest)(nil),             // 24: brokerd.v1.ReceiveRequest
-	(*ReceiveResponse)(nil),            // 25: brokerd.v1.ReceiveResponse
-	(*ClaimOpen)(nil),                  // 26: brokerd.v1.ClaimOpen
-	(*Nack)(nil),                       // 27: brokerd.v1.Nack
-	(*Extension)(nil),                  // 28: brokerd.v1.Extension
-	(*ClaimRequest)(nil),               // 29: brokerd.v1.ClaimRequest
-	(*ClaimedMessage)(nil),             // 30: brokerd.v1.ClaimedMessage
-	(*ClaimOpened)(nil),                // 31: brokerd.v1.ClaimOpened
-	(*ClaimDelivery)(nil),              // 32: brokerd.v1.ClaimDelivery
-	(*SettleResult)(nil),               // 33: brokerd.v1.SettleResult
-	(*SettleResults)(nil),              // 34: brokerd.v1.SettleResults
-	(*ClaimRevoked)(nil),               // 35: brokerd.v1.ClaimRevoked
-	(*ClaimGoAway)(nil),                // 36: brokerd.v1.ClaimGoAway
-	(*ClaimResponse)(nil),              // 37: brokerd.v1.ClaimResponse
-	(*ClaimMessagesRequest)(nil),       // 38: brokerd.v1.ClaimMessagesRequest
-	(*ClaimMessagesResponse)(nil),      // 39: brokerd.v1.ClaimMessagesResponse
-	(*AckMessagesRequest)(nil),         // 40: brokerd.v1.AckMessagesRequest
-	(*AckMessagesResponse)(nil),        // 41: brokerd.v1.AckMessagesResponse
-	(*NackMessagesRequest)(nil),        // 42: brokerd.v1.NackMessagesRequest
-	(*NackOutcome)(nil),                // 43: brokerd.v1.NackOutcome
-	(*NackMessagesResponse)(nil),       // 44: brokerd.v1.NackMessagesResponse
-	(*ExtendClaimsRequest)(nil),        // 45: brokerd.v1.ExtendClaimsRequest
-	(*ExtendClaimsResponse)(nil),       // 46: brokerd.v1.ExtendClaimsResponse
-	(*ReleaseClaimsRequest)(nil),       // 47: brokerd.v1.ReleaseClaimsRequest
-	(*ReleaseClaimsResponse)(nil),      // 48: brokerd.v1.ReleaseClaimsResponse
-	(*GetMessageRequest)(nil),          // 49: brokerd.v1.GetMessageRequest
-	(*GetMessageResponse)(nil),         // 50: brokerd.v1.GetMessageResponse
-	(*ListMessagesRequest)(nil),        // 51: brokerd.v1.ListMessagesRequest
-	(*ListMessagesResponse)(nil),       // 52: brokerd.v1.ListMessagesResponse
-	(*ThreadSummary)(nil),              // 53: brokerd.v1.ThreadSummary
-	(*ThreadMessage)(nil),              // 54: brokerd.v1.ThreadMessage
-	(*OpenQuestion)(nil),               // 55: brokerd.v1.OpenQuestion
-	(*AskRequest)(nil),                 // 56: brokerd.v1.AskRequest
-	(*AskResponse)(nil),                // 57: brokerd.v1.AskResponse
-	(*ReplyRequest)(nil),               // 58: brokerd.v1.ReplyRequest
-	(*ReplyResponse)(nil),              // 59: brokerd.v1.ReplyResponse
-	(*ResendMessageRequest)(nil),       // 60: brokerd.v1.ResendMessageRequest
-	(*ResendMessageResponse)(nil),      // 61: brokerd.v1.ResendMessageResponse
-	(*GetInboxSummaryRequest)(nil),     // 62: brokerd.v1.GetInboxSummaryRequest
-	(*PriorityCount)(nil),              // 63: brokerd.v1.PriorityCount
-	(*TypeCount)(nil),                  // 64: brokerd.v1.TypeCount
-	(*GetInboxSummaryResponse)(nil),    // 65: brokerd.v1.GetInboxSummaryResponse
-	(*ResolveThreadRequest)(nil),       // 66: brokerd.v1.ResolveThreadRequest
-	(*ResolveThreadResponse)(nil),      // 67: brokerd.v1.ResolveThreadResponse
-	(*CancelMessageRequest)(nil),       // 68: brokerd.v1.CancelMessageRequest
-	(*CancelMessageResponse)(nil),      // 69: brokerd.v1.CancelMessageResponse
-	(*DeadLetterFilter)(nil),           // 70: brokerd.v1.DeadLetterFilter
-	(*ListDeadLettersRequest)(nil),     // 71: brokerd.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),    // 72: brokerd.v1.ListDeadLettersResponse
-	(*RedriveDeadLettersRequest)(nil),  // 73: brokerd.v1.RedriveDeadLettersRequest
-	(*RedriveDeadLettersResponse)(nil), // 74: brokerd.v1.RedriveDeadLettersResponse
-	(*PurgeDeadLettersRequest)(nil),    // 75: brokerd.v1.PurgeDeadLettersRequest
-	(*PurgeDeadLettersResponse)(nil),   // 76: brokerd.v1.PurgeDeadLettersResponse
-	(*ListMailboxesRequest)(nil),       // 77: brokerd.v1.ListMailboxesRequest
-	(*MailboxSummary)(nil),             // 78: brokerd.v1.MailboxSummary
-	(*ListMailboxesResponse)(nil),      // 79: brokerd.v1.ListMailboxesResponse
-	(*ListThreadsRequest)(nil),         // 80: brokerd.v1.ListThreadsRequest
-	(*ListThreadsResponse)(nil),        // 81: brokerd.v1.ListThreadsResponse
-	nil,                                // 82: brokerd.v1.Message.LabelsEntry
-	(*timestamppb.Timestamp)(nil),      // 83: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 84: google.protobuf.Duration
+	(NoReplyReason)(0),                 // 7: brokerd.v1.NoReplyReason
+	(MailboxOrder)(0),                  // 8: brokerd.v1.MailboxOrder
+	(*Target)(nil),                     // 9: brokerd.v1.Target
+	(*FileReference)(nil),              // 10: brokerd.v1.FileReference
+	(*Message)(nil),                    // 11: brokerd.v1.Message
+	(*ItemError)(nil),                  // 12: brokerd.v1.ItemError
+	(*SendRequest)(nil),                // 13: brokerd.v1.SendRequest
+	(*SendResponse)(nil),               // 14: brokerd.v1.SendResponse
+	(*Recipient)(nil),                  // 15: brokerd.v1.Recipient
+	(*SendResult)(nil),                 // 16: brokerd.v1.SendResult
+	(*Asleep)(nil),                     // 17: brokerd.v1.Asleep
+	(*SendMessagesRequest)(nil),        // 18: brokerd.v1.SendMessagesRequest
+	(*SendMessagesResponse)(nil),       // 19: brokerd.v1.SendMessagesResponse
+	(*Notice)(nil),                     // 20: brokerd.v1.Notice
+	(*Attempt)(nil),                    // 21: brokerd.v1.Attempt
+	(*Delivery)(nil),                   // 22: brokerd.v1.Delivery
+	(*InboxItem)(nil),                  // 23: brokerd.v1.InboxItem
+	(*MessageFilter)(nil),              // 24: brokerd.v1.MessageFilter
+	(*ReceiveRequest)(nil),             // 25: brokerd.v1.ReceiveRequest
+	(*ReceiveResponse)(nil),            // 26: brokerd.v1.ReceiveResponse
+	(*ClaimOpen)(nil),                  // 27: brokerd.v1.ClaimOpen
+	(*Nack)(nil),                       // 28: brokerd.v1.Nack
+	(*Extension)(nil),                  // 29: brokerd.v1.Extension
+	(*ClaimRequest)(nil),               // 30: brokerd.v1.ClaimRequest
+	(*ClaimedMessage)(nil),             // 31: brokerd.v1.ClaimedMessage
+	(*ClaimOpened)(nil),                // 32: brokerd.v1.ClaimOpened
+	(*ClaimDelivery)(nil),              // 33: brokerd.v1.ClaimDelivery
+	(*SettleResult)(nil),               // 34: brokerd.v1.SettleResult
+	(*SettleResults)(nil),              // 35: brokerd.v1.SettleResults
+	(*ClaimRevoked)(nil),               // 36: brokerd.v1.ClaimRevoked
+	(*ClaimGoAway)(nil),                // 37: brokerd.v1.ClaimGoAway
+	(*ClaimResponse)(nil),              // 38: brokerd.v1.ClaimResponse
+	(*ClaimMessagesRequest)(nil),       // 39: brokerd.v1.ClaimMessagesRequest
+	(*ClaimMessagesResponse)(nil),      // 40: brokerd.v1.ClaimMessagesResponse
+	(*AckMessagesRequest)(nil),         // 41: brokerd.v1.AckMessagesRequest
+	(*AckMessagesResponse)(nil),        // 42: brokerd.v1.AckMessagesResponse
+	(*NackMessagesRequest)(nil),        // 43: brokerd.v1.NackMessagesRequest
+	(*NackOutcome)(nil),                // 44: brokerd.v1.NackOutcome
+	(*NackMessagesResponse)(nil),       // 45: brokerd.v1.NackMessagesResponse
+	(*ExtendClaimsRequest)(nil),        // 46: brokerd.v1.ExtendClaimsRequest
+	(*ExtendClaimsResponse)(nil),       // 47: brokerd.v1.ExtendClaimsResponse
+	(*ReleaseClaimsRequest)(nil),       // 48: brokerd.v1.ReleaseClaimsRequest
+	(*ReleaseClaimsResponse)(nil),      // 49: brokerd.v1.ReleaseClaimsResponse
+	(*GetMessageRequest)(nil),          // 50: brokerd.v1.GetMessageRequest
+	(*GetMessageResponse)(nil),         // 51: brokerd.v1.GetMessageResponse
+	(*ListMessagesRequest)(nil),        // 52: brokerd.v1.ListMessagesRequest
+	(*ListMessagesResponse)(nil),       // 53: brokerd.v1.ListMessagesResponse
+	(*ThreadSummary)(nil),              // 54: brokerd.v1.ThreadSummary
+	(*ThreadMessage)(nil),              // 55: brokerd.v1.ThreadMessage
+	(*OpenQuestion)(nil),               // 56: brokerd.v1.OpenQuestion
+	(*AskRequest)(nil),                 // 57: brokerd.v1.AskRequest
+	(*AskResponse)(nil),                // 58: brokerd.v1.AskResponse
+	(*NoReply)(nil),                    // 59: brokerd.v1.NoReply
+	(*ReplyRequest)(nil),               // 60: brokerd.v1.ReplyRequest
+	(*ReplyResponse)(nil),              // 61: brokerd.v1.ReplyResponse
+	(*ResendMessageRequest)(nil),       // 62: brokerd.v1.ResendMessageRequest
+	(*ResendMessageResponse)(nil),      // 63: brokerd.v1.ResendMessageResponse
+	(*GetInboxSummaryRequest)(nil),     // 64: brokerd.v1.GetInboxSummaryRequest
+	(*PriorityCount)(nil),              // 65: brokerd.v1.PriorityCount
+	(*TypeCount)(nil),                  // 66: brokerd.v1.TypeCount
+	(*GetInboxSummaryResponse)(nil),    // 67: brokerd.v1.GetInboxSummaryResponse
+	(*ResolveThreadRequest)(nil),       // 68: brokerd.v1.ResolveThreadRequest
+	(*ResolveThreadResponse)(nil),      // 69: brokerd.v1.ResolveThreadResponse
+	(*CancelMessageRequest)(nil),       // 70: brokerd.v1.CancelMessageRequest
+	(*CancelMessageResponse)(nil),      // 71: brokerd.v1.CancelMessageResponse
+	(*DeadLetterFilter)(nil),           // 72: brokerd.v1.DeadLetterFilter
+	(*ListDeadLettersRequest)(nil),     // 73: brokerd.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),    // 74: brokerd.v1.ListDeadLettersResponse
+	(*RedriveDeadLettersRequest)(nil),  // 75: brokerd.v1.RedriveDeadLettersRequest
+	(*RedriveDeadLettersResponse)(nil), // 76: brokerd.v1.RedriveDeadLettersResponse
+	(*PurgeDeadLettersRequest)(nil),    // 77: brokerd.v1.PurgeDeadLettersRequest
+	(*PurgeDeadLettersResponse)(nil),   // 78: brokerd.v1.PurgeDeadLettersResponse
+	(*ListMailboxesRequest)(nil),       // 79: brokerd.v1.ListMailboxesRequest
+	(*MailboxSummary)(nil),             // 80: brokerd.v1.MailboxSummary
+	(*ListMailboxesResponse)(nil),      // 81: brokerd.v1.ListMailboxesResponse
+	(*ListThreadsRequest)(nil),         // 82: brokerd.v1.ListThreadsRequest
+	(*ListThreadsResponse)(nil),        // 83: brokerd.v1.ListThreadsResponse
+	nil,                                // 84: brokerd.v1.Message.LabelsEntry
+	(*timestamppb.Timestamp)(nil),      // 85: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 86: google.protobuf.Duration
 }
 var file_brokerd_v1_message_proto_depIdxs = []int32{
-	83,  // 0: brokerd.v1.Message.created_at:type_name -> google.protobuf.Timestamp
-	83,  // 1: brokerd.v1.Message.expires_at:type_name -> google.protobuf.Timestamp
-	8,   // 2: brokerd.v1.Message.target:type_name -> brokerd.v1.Target
+	85,  // 0: brokerd.v1.Message.created_at:type_name -> google.protobuf.Timestamp
+	85,  // 1: brokerd.v1.Message.expires_at:type_name -> google.protobuf.Timestamp
+	9,   // 2: brokerd.v1.Message.target:type_name -> brokerd.v1.Target
 	0,   // 3: brokerd.v1.Message.reach:type_name -> brokerd.v1.Reach
-	82,  // 4: brokerd.v1.Message.labels:type_name -> brokerd.v1.Message.LabelsEntry
-	9,   // 5: brokerd.v1.Message.files:type_name -> brokerd.v1.FileReference
-	84,  // 6: brokerd.v1.Message.ttl:type_name -> google.protobuf.Duration
-	83,  // 7: brokerd.v1.Message.not_before:type_name -> google.protobuf.Timestamp
-	83,  // 8: brokerd.v1.Message.response_deadline:type_name -> google.protobuf.Timestamp
-	84,  // 9: brokerd.v1.Message.resend_after:type_name -> google.protobuf.Duration
-	84,  // 10: brokerd.v1.ItemError.retry_after:type_name -> google.protobuf.Duration
-	10,  // 11: brokerd.v1.SendRequest.messages:type_name -> brokerd.v1.Message
-	15,  // 12: brokerd.v1.SendResponse.results:type_name -> brokerd.v1.SendResult
+	84,  // 4: brokerd.v1.Message.labels:type_name -> brokerd.v1.Message.LabelsEntry
+	10,  // 5: brokerd.v1.Message.files:type_name -> brokerd.v1.FileReference
+	86,  // 6: brokerd.v1.Message.ttl:type_name -> google.protobuf.Duration
+	85,  // 7: brokerd.v1.Message.not_before:type_name -> google.protobuf.Timestamp
+	85,  // 8: brokerd.v1.Message.response_deadline:type_name -> google.protobuf.Timestamp
+	86,  // 9: brokerd.v1.Message.resend_after:type_name -> google.protobuf.Duration
+	86,  // 10: brokerd.v1.ItemError.retry_after:type_name -> google.protobuf.Duration
+	11,  // 11: brokerd.v1.SendRequest.messages:type_name -> brokerd.v1.Message
+	16,  // 12: brokerd.v1.SendResponse.results:type_name -> brokerd.v1.SendResult
 	1,   // 13: brokerd.v1.Recipient.outcome:type_name -> brokerd.v1.RecipientOutcome
-	14,  // 14: brokerd.v1.SendResult.recipients:type_name -> brokerd.v1.Recipient
-	11,  // 15: brokerd.v1.SendResult.error:type_name -> brokerd.v1.ItemError
-	16,  // 16: brokerd.v1.SendResult.asleep:type_name -> brokerd.v1.Asleep
-	83,  // 17: brokerd.v1.Asleep.since:type_name -> google.protobuf.Timestamp
-	10,  // 18: brokerd.v1.SendMessagesRequest.messages:type_name -> brokerd.v1.Message
-	15,  // 19: brokerd.v1.SendMessagesResponse.results:type_name -> brokerd.v1.SendResult
-	83,  // 20: brokerd.v1.Notice.created_at:type_name -> google.protobuf.Timestamp
-	83,  // 21: brokerd.v1.Attempt.claimed_at:type_name -> google.protobuf.Timestamp
-	83,  // 22: brokerd.v1.Attempt.ended_at:type_name -> google.protobuf.Timestamp
+	15,  // 14: brokerd.v1.SendResult.recipients:type_name -> brokerd.v1.Recipient
+	12,  // 15: brokerd.v1.SendResult.error:type_name -> brokerd.v1.ItemError
+	17,  // 16: brokerd.v1.SendResult.asleep:type_name -> brokerd.v1.Asleep
+	85,  // 17: brokerd.v1.Asleep.since:type_name -> google.protobuf.Timestamp
+	11,  // 18: brokerd.v1.SendMessagesRequest.messages:type_name -> brokerd.v1.Message
+	16,  // 19: brokerd.v1.SendMessagesResponse.results:type_name -> brokerd.v1.SendResult
+	85,  // 20: brokerd.v1.Notice.created_at:type_name -> google.protobuf.Timestamp
+	85,  // 21: brokerd.v1.Attempt.claimed_at:type_name -> google.protobuf.Timestamp
+	85,  // 22: brokerd.v1.Attempt.ended_at:type_name -> google.protobuf.Timestamp
 	2,   // 23: brokerd.v1.Delivery.state:type_name -> brokerd.v1.DeliveryState
-	83,  // 24: brokerd.v1.Delivery.claimed_at:type_name -> google.protobuf.Timestamp
-	83,  // 25: brokerd.v1.Delivery.delivered_at:type_name -> google.protobuf.Timestamp
-	83,  // 26: brokerd.v1.Delivery.read_at:type_name -> google.protobuf.Timestamp
-	83,  // 27: brokerd.v1.Delivery.finished_at:type_name -> google.protobuf.Timestamp
-	83,  // 28: brokerd.v1.Delivery.due_at:type_name -> google.protobuf.Timestamp
-	20,  // 29: brokerd.v1.Delivery.history:type_name -> brokerd.v1.Attempt
-	10,  // 30: brokerd.v1.InboxItem.message:type_name -> brokerd.v1.Message
-	21,  // 31: brokerd.v1.InboxItem.delivery:type_name -> brokerd.v1.Delivery
-	84,  // 32: brokerd.v1.ReceiveRequest.wait:type_name -> google.protobuf.Duration
-	23,  // 33: brokerd.v1.ReceiveRequest.filter:type_name -> brokerd.v1.MessageFilter
+	85,  // 24: brokerd.v1.Delivery.claimed_at:type_name -> google.protobuf.Timestamp
+	85,  // 25: brokerd.v1.Delivery.delivered_at:type_name -> google.protobuf.Timestamp
+	85,  // 26: brokerd.v1.Delivery.read_at:type_name -> google.protobuf.Timestamp
+	85,  // 27: brokerd.v1.Delivery.finished_at:type_name -> google.protobuf.Timestamp
+	85,  // 28: brokerd.v1.Delivery.due_at:type_name -> google.protobuf.Timestamp
+	21,  // 29: brokerd.v1.Delivery.history:type_name -> brokerd.v1.Attempt
+	11,  // 30: brokerd.v1.InboxItem.message:type_name -> brokerd.v1.Message
+	22,  // 31: brokerd.v1.InboxItem.delivery:type_name -> brokerd.v1.Delivery
+	86,  // 32: brokerd.v1.ReceiveRequest.wait:type_name -> google.protobuf.Duration
+	24,  // 33: brokerd.v1.ReceiveRequest.filter:type_name -> brokerd.v1.MessageFilter
 	3,   // 34: brokerd.v1.ReceiveRequest.order:type_name -> brokerd.v1.MessageOrder
-	22,  // 35: brokerd.v1.ReceiveResponse.items:type_name -> brokerd.v1.InboxItem
-	84,  // 36: brokerd.v1.ClaimOpen.claim_for:type_name -> google.protobuf.Duration
-	84,  // 37: brokerd.v1.ClaimOpen.max_total:type_name -> google.protobuf.Duration
-	84,  // 38: brokerd.v1.Nack.delay:type_name -> google.protobuf.Duration
-	84,  // 39: brokerd.v1.Extension.claim_for:type_name -> google.protobuf.Duration
-	26,  // 40: brokerd.v1.ClaimRequest.open:type_name -> brokerd.v1.ClaimOpen
-	27,  // 41: brokerd.v1.ClaimRequest.nacks:type_name -> brokerd.v1.Nack
-	28,  // 42: brokerd.v1.ClaimRequest.extensions:type_name -> brokerd.v1.Extension
-	10,  // 43: brokerd.v1.ClaimedMessage.message:type_name -> brokerd.v1.Message
-	84,  // 44: brokerd.v1.ClaimedMessage.expires_in:type_name -> google.protobuf.Duration
-	30,  // 45: brokerd.v1.ClaimOpened.resumed:type_name -> brokerd.v1.ClaimedMessage
-	30,  // 46: brokerd.v1.ClaimDelivery.claims:type_name -> brokerd.v1.ClaimedMessage
-	11,  // 47: brokerd.v1.SettleResult.error:type_name -> brokerd.v1.ItemError
-	33,  // 48: brokerd.v1.SettleResults.results:type_name -> brokerd.v1.SettleResult
+	23,  // 35: brokerd.v1.ReceiveResponse.items:type_name -> brokerd.v1.InboxItem
+	86,  // 36: brokerd.v1.ClaimOpen.claim_for:type_name -> google.protobuf.Duration
+	86,  // 37: brokerd.v1.ClaimOpen.max_total:type_name -> google.protobuf.Duration
+	86,  // 38: brokerd.v1.Nack.delay:type_name -> google.protobuf.Duration
+	86,  // 39: brokerd.v1.Extension.claim_for:type_name -> google.protobuf.Duration
+	27,  // 40: brokerd.v1.ClaimRequest.open:type_name -> brokerd.v1.ClaimOpen
+	28,  // 41: brokerd.v1.ClaimRequest.nacks:type_name -> brokerd.v1.Nack
+	29,  // 42: brokerd.v1.ClaimRequest.extensions:type_name -> brokerd.v1.Extension
+	11,  // 43: brokerd.v1.ClaimedMessage.message:type_name -> brokerd.v1.Message
+	86,  // 44: brokerd.v1.ClaimedMessage.expires_in:type_name -> google.protobuf.Duration
+	31,  // 45: brokerd.v1.ClaimOpened.resumed:type_name -> brokerd.v1.ClaimedMessage
+	31,  // 46: brokerd.v1.ClaimDelivery.claims:type_name -> brokerd.v1.ClaimedMessage
+	12,  // 47: brokerd.v1.SettleResult.error:type_name -> brokerd.v1.ItemError
+	34,  // 48: brokerd.v1.SettleResults.results:type_name -> brokerd.v1.SettleResult
 	4,   // 49: brokerd.v1.ClaimRevoked.reason:type_name -> brokerd.v1.RevokeReason
-	84,  // 50: brokerd.v1.ClaimGoAway.grace:type_name -> google.protobuf.Duration
-	31,  // 51: brokerd.v1.ClaimResponse.opened:type_name -> brokerd.v1.ClaimOpened
-	32,  // 52: brokerd.v1.ClaimResponse.deliver:type_name -> brokerd.v1.ClaimDelivery
-	34,  // 53: brokerd.v1.ClaimResponse.results:type_name -> brokerd.v1.SettleResults
-	35,  // 54: brokerd.v1.ClaimResponse.revoke:type_name -> brokerd.v1.ClaimRevoked
-	36,  // 55: brokerd.v1.ClaimResponse.go_away:type_name -> brokerd.v1.ClaimGoAway
-	84,  // 56: brokerd.v1.ClaimMessagesRequest.wait:type_name -> google.protobuf.Duration
-	84,  // 57: brokerd.v1.ClaimMessagesRequest.claim_for:type_name -> google.protobuf.Duration
-	30,  // 58: brokerd.v1.ClaimMessagesResponse.claims:type_name -> brokerd.v1.ClaimedMessage
+	86,  // 50: brokerd.v1.ClaimGoAway.grace:type_name -> google.protobuf.Duration
+	32,  // 51: brokerd.v1.ClaimResponse.opened:type_name -> brokerd.v1.ClaimOpened
+	33,  // 52: brokerd.v1.ClaimResponse.deliver:type_name -> brokerd.v1.ClaimDelivery
+	35,  // 53: brokerd.v1.ClaimResponse.results:type_name -> brokerd.v1.SettleResults
+	36,  // 54: brokerd.v1.ClaimResponse.revoke:type_name -> brokerd.v1.ClaimRevoked
+	37,  // 55: brokerd.v1.ClaimResponse.go_away:type_name -> brokerd.v1.ClaimGoAway
+	86,  // 56: brokerd.v1.ClaimMessagesRequest.wait:type_name -> google.protobuf.Duration
+	86,  // 57: brokerd.v1.ClaimMessagesRequest.claim_for:type_name -> google.protobuf.Duration
+	31,  // 58: brokerd.v1.ClaimMessagesResponse.claims:type_name -> brokerd.v1.ClaimedMessage
 	5,   // 59: brokerd.v1.ClaimMessagesResponse.empty_reason:type_name -> brokerd.v1.EmptyReason
-	83,  // 60: brokerd.v1.ClaimMessagesResponse.next_due:type_name -> google.protobuf.Timestamp
-	19,  // 61: brokerd.v1.ClaimMessagesResponse.notices:type_name -> brokerd.v1.Notice
-	27,  // 62: brokerd.v1.NackMessagesRequest.nacks:type_name -> brokerd.v1.Nack
+	85,  // 60: brokerd.v1.ClaimMessagesResponse.next_due:type_name -> google.protobuf.Timestamp
+	20,  // 61: brokerd.v1.ClaimMessagesResponse.notices:type_name -> brokerd.v1.Notice
+	28,  // 62: brokerd.v1.NackMessagesRequest.nacks:type_name -> brokerd.v1.Nack
 	2,   // 63: brokerd.v1.NackOutcome.state:type_name -> brokerd.v1.DeliveryState
-	83,  // 64: brokerd.v1.NackOutcome.due_at:type_name -> google.protobuf.Timestamp
-	43,  // 65: brokerd.v1.NackMessagesResponse.outcomes:type_name -> brokerd.v1.NackOutcome
-	28,  // 66: brokerd.v1.ExtendClaimsRequest.extensions:type_name -> brokerd.v1.Extension
-	10,  // 67: brokerd.v1.GetMessageResponse.message:type_name -> brokerd.v1.Message
-	21,  // 68: brokerd.v1.GetMessageResponse.deliveries:type_name -> brokerd.v1.Delivery
+	85,  // 64: brokerd.v1.NackOutcome.due_at:type_name -> google.protobuf.Timestamp
+	44,  // 65: brokerd.v1.NackMessagesResponse.outcomes:type_name -> brokerd.v1.NackOutcome
+	29,  // 66: brokerd.v1.ExtendClaimsRequest.extensions:type_name -> brokerd.v1.Extension
+	11,  // 67: brokerd.v1.GetMessageResponse.message:type_name -> brokerd.v1.Message
+	22,  // 68: brokerd.v1.GetMessageResponse.deliveries:type_name -> brokerd.v1.Delivery
 	6,   // 69: brokerd.v1.ListMessagesRequest.box:type_name -> brokerd.v1.MessageBox
-	23,  // 70: brokerd.v1.ListMessagesRequest.filter:type_name -> brokerd.v1.MessageFilter
-	83,  // 71: brokerd.v1.ListMessagesRequest.from_time:type_name -> google.protobuf.Timestamp
-	83,  // 72: brokerd.v1.ListMessagesRequest.to_time:type_name -> google.protobuf.Timestamp
+	24,  // 70: brokerd.v1.ListMessagesRequest.filter:type_name -> brokerd.v1.MessageFilter
+	85,  // 71: brokerd.v1.ListMessagesRequest.from_time:type_name -> google.protobuf.Timestamp
+	85,  // 72: brokerd.v1.ListMessagesRequest.to_time:type_name -> google.protobuf.Timestamp
 	3,   // 73: brokerd.v1.ListMessagesRequest.order:type_name -> brokerd.v1.MessageOrder
-	22,  // 74: brokerd.v1.ListMessagesResponse.items:type_name -> brokerd.v1.InboxItem
-	53,  // 75: brokerd.v1.ListMessagesResponse.thread:type_name -> brokerd.v1.ThreadSummary
-	83,  // 76: brokerd.v1.ThreadSummary.first_at:type_name -> google.protobuf.Timestamp
-	83,  // 77: brokerd.v1.ThreadSummary.last_at:type_name -> google.protobuf.Timestamp
-	55,  // 78: brokerd.v1.ThreadSummary.open_questions:type_name -> brokerd.v1.OpenQuestion
-	83,  // 79: brokerd.v1.ThreadSummary.resolved_at:type_name -> google.protobuf.Timestamp
-	54,  // 80: brokerd.v1.ThreadSummary.first_message:type_name -> brokerd.v1.ThreadMessage
-	54,  // 81: brokerd.v1.ThreadSummary.last_message:type_name -> brokerd.v1.ThreadMessage
-	83,  // 82: brokerd.v1.ThreadMessage.created_at:type_name -> google.protobuf.Timestamp
-	83,  // 83: brokerd.v1.OpenQuestion.deadline:type_name -> google.protobuf.Timestamp
-	10,  // 84: brokerd.v1.AskRequest.message:type_name -> brokerd.v1.Message
-	84,  // 85: brokerd.v1.AskRequest.wait:type_name -> google.protobuf.Duration
-	10,  // 86: brokerd.v1.AskResponse.reply:type_name -> brokerd.v1.Message
-	16,  // 87: brokerd.v1.AskResponse.asleep:type_name -> brokerd.v1.Asleep
-	10,  // 88: brokerd.v1.ReplyRequest.message:type_name -> brokerd.v1.Message
-	15,  // 89: brokerd.v1.ReplyResponse.result:type_name -> brokerd.v1.SendResult
-	63,  // 90: brokerd.v1.GetInboxSummaryResponse.by_priority:type_name -> brokerd.v1.PriorityCount
-	64,  // 91: brokerd.v1.GetInboxSummaryResponse.by_type:type_name -> brokerd.v1.TypeCount
-	83,  // 92: brokerd.v1.GetInboxSummaryResponse.oldest_at:type_name -> google.protobuf.Timestamp
-	55,  // 93: brokerd.v1.GetInboxSummaryResponse.asked:type_name -> brokerd.v1.OpenQuestion
-	55,  // 94: brokerd.v1.GetInboxSummaryResponse.owed:type_name -> brokerd.v1.OpenQuestion
-	10,  // 95: brokerd.v1.GetInboxSummaryResponse.directives:type_name -> brokerd.v1.Message
-	83,  // 96: brokerd.v1.GetInboxSummaryResponse.breaker_open_until:type_name -> google.protobuf.Timestamp
-	83,  // 97: brokerd.v1.DeadLetterFilter.from_time:type_name -> google.protobuf.Timestamp
-	83,  // 98: brokerd.v1.DeadLetterFilter.to_time:type_name -> google.protobuf.Timestamp
-	70,  // 99: brokerd.v1.ListDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
-	22,  // 100: brokerd.v1.ListDeadLettersResponse.items:type_name -> brokerd.v1.InboxItem
-	70,  // 101: brokerd.v1.RedriveDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
-	83,  // 102: brokerd.v1.RedriveDeadLettersResponse.to_time:type_name -> google.protobuf.Timestamp
-	70,  // 103: brokerd.v1.PurgeDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
-	83,  // 104: brokerd.v1.PurgeDeadLettersResponse.to_time:type_name -> google.protobuf.Timestamp
-	7,   // 105: brokerd.v1.ListMailboxesRequest.order:type_name -> brokerd.v1.MailboxOrder
-	83,  // 106: brokerd.v1.MailboxSummary.oldest_at:type_name -> google.protobuf.Timestamp
-	78,  // 107: brokerd.v1.ListMailboxesResponse.mailboxes:type_name -> brokerd.v1.MailboxSummary
-	83,  // 108: brokerd.v1.ListThreadsRequest.from_time:type_name -> google.protobuf.Timestamp
-	83,  // 109: brokerd.v1.ListThreadsRequest.to_time:type_name -> google.protobuf.Timestamp
-	53,  // 110: brokerd.v1.ListThreadsResponse.threads:type_name -> brokerd.v1.ThreadSummary
-	12,  // 111: brokerd.v1.MessageService.Send:input_type -> brokerd.v1.SendRequest
-	24,  // 112: brokerd.v1.MessageService.Receive:input_type -> brokerd.v1.ReceiveRequest
-	29,  // 113: brokerd.v1.MessageService.Claim:input_type -> brokerd.v1.ClaimRequest
-	17,  // 114: brokerd.v1.MessageService.SendMessages:input_type -> brokerd.v1.SendMessagesRequest
-	38,  // 115: brokerd.v1.MessageService.ClaimMessages:input_type -> brokerd.v1.ClaimMessagesRequest
-	40,  // 116: brokerd.v1.MessageService.AckMessages:input_type -> brokerd.v1.AckMessagesRequest
-	42,  // 117: brokerd.v1.MessageService.NackMessages:input_type -> brokerd.v1.NackMessagesRequest
-	45,  // 118: brokerd.v1.MessageService.ExtendClaims:input_type -> brokerd.v1.ExtendClaimsRequest
-	47,  // 119: brokerd.v1.MessageService.ReleaseClaims:input_type -> brokerd.v1.ReleaseClaimsRequest
-	56,  // 120: brokerd.v1.MessageService.Ask:input_type -> brokerd.v1.AskRequest
-	58,  // 121: brokerd.v1.MessageService.Reply:input_type -> brokerd.v1.ReplyRequest
-	60,  // 122: brokerd.v1.MessageService.ResendMessage:input_type -> brokerd.v1.ResendMessageRequest
-	62,  // 123: brokerd.v1.MessageService.GetInboxSummary:input_type -> brokerd.v1.GetInboxSummaryRequest
-	66,  // 124: brokerd.v1.MessageService.ResolveThread:input_type -> brokerd.v1.ResolveThreadRequest
-	49,  // 125: brokerd.v1.MessageService.GetMessage:input_type -> brokerd.v1.GetMessageRequest
-	51,  // 126: brokerd.v1.MessageService.ListMessages:input_type -> brokerd.v1.ListMessagesRequest
-	68,  // 127: brokerd.v1.MessageService.CancelMessage:input_type -> brokerd.v1.CancelMessageRequest
-	71,  // 128: brokerd.v1.MessageService.ListDeadLetters:input_type -> brokerd.v1.ListDeadLettersRequest
-	73,  // 129: brokerd.v1.MessageService.RedriveDeadLetters:input_type -> brokerd.v1.RedriveDeadLettersRequest
-	75,  // 130: brokerd.v1.MessageService.PurgeDeadLetters:input_type -> brokerd.v1.PurgeDeadLettersRequest
-	77,  // 131: brokerd.v1.MessageService.ListMailboxes:input_type -> brokerd.v1.ListMailboxesRequest
-	80,  // 132: brokerd.v1.MessageService.ListThreads:input_type -> brokerd.v1.ListThreadsRequest
-	13,  // 133: brokerd.v1.MessageService.Send:output_type -> brokerd.v1.SendResponse
-	25,  // 134: brokerd.v1.MessageService.Receive:output_type -> brokerd.v1.ReceiveResponse
-	37,  // 135: brokerd.v1.MessageService.Claim:output_type -> brokerd.v1.ClaimResponse
-	18,  // 136: brokerd.v1.MessageService.SendMessages:output_type -> brokerd.v1.SendMessagesResponse
-	39,  // 137: brokerd.v1.MessageService.ClaimMessages:output_type -> brokerd.v1.ClaimMessagesResponse
-	41,  // 138: brokerd.v1.MessageService.AckMessages:output_type -> brokerd.v1.AckMessagesResponse
-	44,  // 139: brokerd.v1.MessageService.NackMessages:output_type -> brokerd.v1.NackMessagesResponse
-	46,  // 140: brokerd.v1.MessageService.ExtendClaims:output_type -> brokerd.v1.ExtendClaimsResponse
-	48,  // 141: brokerd.v1.MessageService.ReleaseClaims:output_type -> brokerd.v1.ReleaseClaimsResponse
-	57,  // 142: brokerd.v1.MessageService.Ask:output_type -> brokerd.v1.AskResponse
-	59,  // 143: brokerd.v1.MessageService.Reply:output_type -> brokerd.v1.ReplyResponse
-	61,  // 144: brokerd.v1.MessageService.ResendMessage:output_type -> brokerd.v1.ResendMessageResponse
-	65,  // 145: brokerd.v1.MessageService.GetInboxSummary:output_type -> brokerd.v1.GetInboxSummaryResponse
-	67,  // 146: brokerd.v1.MessageService.ResolveThread:output_type -> brokerd.v1.ResolveThreadResponse
-	50,  // 147: brokerd.v1.MessageService.GetMessage:output_type -> brokerd.v1.GetMessageResponse
-	52,  // 148: brokerd.v1.MessageService.ListMessages:output_type -> brokerd.v1.ListMessagesResponse
-	69,  // 149: brokerd.v1.MessageService.CancelMessage:output_type -> brokerd.v1.CancelMessageResponse
-	72,  // 150: brokerd.v1.MessageService.ListDeadLetters:output_type -> brokerd.v1.ListDeadLettersResponse
-	74,  // 151: brokerd.v1.MessageService.RedriveDeadLetters:output_type -> brokerd.v1.RedriveDeadLettersResponse
-	76,  // 152: brokerd.v1.MessageService.PurgeDeadLetters:output_type -> brokerd.v1.PurgeDeadLettersResponse
-	79,  // 153: brokerd.v1.MessageService.ListMailboxes:output_type -> brokerd.v1.ListMailboxesResponse
-	81,  // 154: brokerd.v1.MessageService.ListThreads:output_type -> brokerd.v1.ListThreadsResponse
-	133, // [133:155] is the sub-list for method output_type
-	111, // [111:133] is the sub-list for method input_type
-	111, // [111:111] is the sub-list for extension type_name
-	111, // [111:111] is the sub-list for extension extendee
-	0,   // [0:111] is the sub-list for field type_name
+	23,  // 74: brokerd.v1.ListMessagesResponse.items:type_name -> brokerd.v1.InboxItem
+	54,  // 75: brokerd.v1.ListMessagesResponse.thread:type_name -> brokerd.v1.ThreadSummary
+	85,  // 76: brokerd.v1.ThreadSummary.first_at:type_name -> google.protobuf.Timestamp
+	85,  // 77: brokerd.v1.ThreadSummary.last_at:type_name -> google.protobuf.Timestamp
+	56,  // 78: brokerd.v1.ThreadSummary.open_questions:type_name -> brokerd.v1.OpenQuestion
+	85,  // 79: brokerd.v1.ThreadSummary.resolved_at:type_name -> google.protobuf.Timestamp
+	55,  // 80: brokerd.v1.ThreadSummary.first_message:type_name -> brokerd.v1.ThreadMessage
+	55,  // 81: brokerd.v1.ThreadSummary.last_message:type_name -> brokerd.v1.ThreadMessage
+	85,  // 82: brokerd.v1.ThreadMessage.created_at:type_name -> google.protobuf.Timestamp
+	85,  // 83: brokerd.v1.OpenQuestion.deadline:type_name -> google.protobuf.Timestamp
+	11,  // 84: brokerd.v1.AskRequest.message:type_name -> brokerd.v1.Message
+	86,  // 85: brokerd.v1.AskRequest.wait:type_name -> google.protobuf.Duration
+	11,  // 86: brokerd.v1.AskResponse.reply:type_name -> brokerd.v1.Message
+	17,  // 87: brokerd.v1.AskResponse.asleep:type_name -> brokerd.v1.Asleep
+	59,  // 88: brokerd.v1.AskResponse.no_reply:type_name -> brokerd.v1.NoReply
+	7,   // 89: brokerd.v1.NoReply.reason:type_name -> brokerd.v1.NoReplyReason
+	11,  // 90: brokerd.v1.ReplyRequest.message:type_name -> brokerd.v1.Message
+	16,  // 91: brokerd.v1.ReplyResponse.result:type_name -> brokerd.v1.SendResult
+	65,  // 92: brokerd.v1.GetInboxSummaryResponse.by_priority:type_name -> brokerd.v1.PriorityCount
+	66,  // 93: brokerd.v1.GetInboxSummaryResponse.by_type:type_name -> brokerd.v1.TypeCount
+	85,  // 94: brokerd.v1.GetInboxSummaryResponse.oldest_at:type_name -> google.protobuf.Timestamp
+	56,  // 95: brokerd.v1.GetInboxSummaryResponse.asked:type_name -> brokerd.v1.OpenQuestion
+	56,  // 96: brokerd.v1.GetInboxSummaryResponse.owed:type_name -> brokerd.v1.OpenQuestion
+	11,  // 97: brokerd.v1.GetInboxSummaryResponse.directives:type_name -> brokerd.v1.Message
+	85,  // 98: brokerd.v1.GetInboxSummaryResponse.breaker_open_until:type_name -> google.protobuf.Timestamp
+	85,  // 99: brokerd.v1.DeadLetterFilter.from_time:type_name -> google.protobuf.Timestamp
+	85,  // 100: brokerd.v1.DeadLetterFilter.to_time:type_name -> google.protobuf.Timestamp
+	72,  // 101: brokerd.v1.ListDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
+	23,  // 102: brokerd.v1.ListDeadLettersResponse.items:type_name -> brokerd.v1.InboxItem
+	72,  // 103: brokerd.v1.RedriveDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
+	85,  // 104: brokerd.v1.RedriveDeadLettersResponse.to_time:type_name -> google.protobuf.Timestamp
+	72,  // 105: brokerd.v1.PurgeDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
+	85,  // 106: brokerd.v1.PurgeDeadLettersResponse.to_time:type_name -> google.protobuf.Timestamp
+	8,   // 107: brokerd.v1.ListMailboxesRequest.order:type_name -> brokerd.v1.MailboxOrder
+	85,  // 108: brokerd.v1.MailboxSummary.oldest_at:type_name -> google.protobuf.Timestamp
+	80,  // 109: brokerd.v1.ListMailboxesResponse.mailboxes:type_name -> brokerd.v1.MailboxSummary
+	85,  // 110: brokerd.v1.ListThreadsRequest.from_time:type_name -> google.protobuf.Timestamp
+	85,  // 111: brokerd.v1.ListThreadsRequest.to_time:type_name -> google.protobuf.Timestamp
+	54,  // 112: brokerd.v1.ListThreadsResponse.threads:type_name -> brokerd.v1.ThreadSummary
+	13,  // 113: brokerd.v1.MessageService.Send:input_type -> brokerd.v1.SendRequest
+	25,  // 114: brokerd.v1.MessageService.Receive:input_type -> brokerd.v1.ReceiveRequest
+	30,  // 115: brokerd.v1.MessageService.Claim:input_type -> brokerd.v1.ClaimRequest
+	18,  // 116: brokerd.v1.MessageService.SendMessages:input_type -> brokerd.v1.SendMessagesRequest
+	39,  // 117: brokerd.v1.MessageService.ClaimMessages:input_type -> brokerd.v1.ClaimMessagesRequest
+	41,  // 118: brokerd.v1.MessageService.AckMessages:input_type -> brokerd.v1.AckMessagesRequest
+	43,  // 119: brokerd.v1.MessageService.NackMessages:input_type -> brokerd.v1.NackMessagesRequest
+	46,  // 120: brokerd.v1.MessageService.ExtendClaims:input_type -> brokerd.v1.ExtendClaimsRequest
+	48,  // 121: brokerd.v1.MessageService.ReleaseClaims:input_type -> brokerd.v1.ReleaseClaimsRequest
+	57,  // 122: brokerd.v1.MessageService.Ask:input_type -> brokerd.v1.AskRequest
+	60,  // 123: brokerd.v1.MessageService.Reply:input_type -> brokerd.v1.ReplyRequest
+	62,  // 124: brokerd.v1.MessageService.ResendMessage:input_type -> brokerd.v1.ResendMessageRequest
+	64,  // 125: brokerd.v1.MessageService.GetInboxSummary:input_type -> brokerd.v1.GetInboxSummaryRequest
+	68,  // 126: brokerd.v1.MessageService.ResolveThread:input_type -> brokerd.v1.ResolveThreadRequest
+	50,  // 127: brokerd.v1.MessageService.GetMessage:input_type -> brokerd.v1.GetMessageRequest
+	52,  // 128: brokerd.v1.MessageService.ListMessages:input_type -> brokerd.v1.ListMessagesRequest
+	70,  // 129: brokerd.v1.MessageService.CancelMessage:input_type -> brokerd.v1.CancelMessageRequest
+	73,  // 130: brokerd.v1.MessageService.ListDeadLetters:input_type -> brokerd.v1.ListDeadLettersRequest
+	75,  // 131: brokerd.v1.MessageService.RedriveDeadLetters:input_type -> brokerd.v1.RedriveDeadLettersRequest
+	77,  // 132: brokerd.v1.MessageService.PurgeDeadLetters:input_type -> brokerd.v1.PurgeDeadLettersRequest
+	79,  // 133: brokerd.v1.MessageService.ListMailboxes:input_type -> brokerd.v1.ListMailboxesRequest
+	82,  // 134: brokerd.v1.MessageService.ListThreads:input_type -> brokerd.v1.ListThreadsRequest
+	14,  // 135: brokerd.v1.MessageService.Send:output_type -> brokerd.v1.SendResponse
+	26,  // 136: brokerd.v1.MessageService.Receive:output_type -> brokerd.v1.ReceiveResponse
+	38,  // 137: brokerd.v1.MessageService.Claim:output_type -> brokerd.v1.ClaimResponse
+	19,  // 138: brokerd.v1.MessageService.SendMessages:output_type -> brokerd.v1.SendMessagesResponse
+	40,  // 139: brokerd.v1.MessageService.ClaimMessages:output_type -> brokerd.v1.ClaimMessagesResponse
+	42,  // 140: brokerd.v1.MessageService.AckMessages:output_type -> brokerd.v1.AckMessagesResponse
+	45,  // 141: brokerd.v1.MessageService.NackMessages:output_type -> brokerd.v1.NackMessagesResponse
+	47,  // 142: brokerd.v1.MessageService.ExtendClaims:output_type -> brokerd.v1.ExtendClaimsResponse
+	49,  // 143: brokerd.v1.MessageService.ReleaseClaims:output_type -> brokerd.v1.ReleaseClaimsResponse
+	58,  // 144: brokerd.v1.MessageService.Ask:output_type -> brokerd.v1.AskResponse
+	61,  // 145: brokerd.v1.MessageService.Reply:output_type -> brokerd.v1.ReplyResponse
+	63,  // 146: brokerd.v1.MessageService.ResendMessage:output_type -> brokerd.v1.ResendMessageResponse
+	67,  // 147: brokerd.v1.MessageService.GetInboxSummary:output_type -> brokerd.v1.GetInboxSummaryResponse
+	69,  // 148: brokerd.v1.MessageService.ResolveThread:output_type -> brokerd.v1.ResolveThreadResponse
+	51,  // 149: brokerd.v1.MessageService.GetMessage:output_type -> brokerd.v1.GetMessageResponse
+	53,  // 150: brokerd.v1.MessageService.ListMessages:output_type -> brokerd.v1.ListMessagesResponse
+	71,  // 151: brokerd.v1.MessageService.CancelMessage:output_type -> brokerd.v1.CancelMessageResponse
+	74,  // 152: brokerd.v1.MessageService.ListDeadLetters:output_type -> brokerd.v1.ListDeadLettersResponse
+	76,  // 153: brokerd.v1.MessageService.RedriveDeadLetters:output_type -> brokerd.v1.RedriveDeadLettersResponse
+	78,  // 154: brokerd.v1.MessageService.PurgeDeadLetters:output_type -> brokerd.v1.PurgeDeadLettersResponse
+	81,  // 155: brokerd.v1.MessageService.ListMailboxes:output_type -> brokerd.v1.ListMailboxesResponse
+	83,  // 156: brokerd.v1.MessageService.ListThreads:output_type -> brokerd.v1.ListThreadsResponse
+	135, // [135:157] is the sub-list for method output_type
+	113, // [113:135] is the sub-list for method input_type
+	113, // [113:113] is the sub-list for extension type_name
+	113, // [113:113] is the sub-list for extension extendee
+	0,   // [0:113] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_message_proto_init() }
@@ -7138,8 +7291,8 @@ func file_brokerd_v1_message_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_brokerd_v1_message_proto_rawDesc), len(file_brokerd_v1_message_proto_rawDesc)),
-			NumEnums:      8,
-			NumMessages:   75,
+			NumEnums:      9,
+			NumMessages:   76,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -101,8 +101,8 @@ type MessageServiceClient interface {
 	ReleaseClaims(ctx context.Context, in *ReleaseClaimsRequest, opts ...grpc.CallOption) (*ReleaseClaimsResponse, error)
 	// Ask sends one message and waits for its reply, which goes to this call alone: its delivery is born ACKED. A reply that
 	// comes after the wait has ended is ordinary mail. FAILED_PRECONDITION (NO_RESPONDERS) at once if no registered agent but the
-	// caller is meant by the target; RESOURCE_EXHAUSTED (MAILBOX_FULL) if all their mailboxes are full. The wait ends without a reply when
-	// the question is cancelled or its thread resolved. The same request_id goes on waiting for the reply to the same question, or returns it.
+	// caller is meant by the target; RESOURCE_EXHAUSTED (MAILBOX_FULL) if all their mailboxes are full. The wait ends without a reply as
+	// soon as none can come (see NoReply). The same request_id goes on waiting for the reply to the same question, or returns it.
 	Ask(ctx context.Context, in *AskRequest, opts ...grpc.CallOption) (*AskResponse, error)
 	// Reply answers a message. The broker fills in target, thread, correlation and in_reply_to and, where the reply has none, task and
 	// subject. The call may finish the caller's claim of that message in the same transaction. The first reply settles
@@ -444,8 +444,8 @@ type MessageServiceServer interface {
 	ReleaseClaims(context.Context, *ReleaseClaimsRequest) (*ReleaseClaimsResponse, error)
 	// Ask sends one message and waits for its reply, which goes to this call alone: its delivery is born ACKED. A reply that
 	// comes after the wait has ended is ordinary mail. FAILED_PRECONDITION (NO_RESPONDERS) at once if no registered agent but the
-	// caller is meant by the target; RESOURCE_EXHAUSTED (MAILBOX_FULL) if all their mailboxes are full. The wait ends without a reply when
-	// the question is cancelled or its thread resolved. The same request_id goes on waiting for the reply to the same question, or returns it.
+	// caller is meant by the target; RESOURCE_EXHAUSTED (MAILBOX_FULL) if all their mailboxes are full. The wait ends without a reply as
+	// soon as none can come (see NoReply). The same request_id goes on waiting for the reply to the same question, or returns it.
 	Ask(context.Context, *AskRequest) (*AskResponse, error)
 	// Reply answers a message. The broker fills in target, thread, correlation and in_reply_to and, where the reply has none, task and
 	// subject. The call may finish the caller's claim of that message in the same transaction. The first reply settles

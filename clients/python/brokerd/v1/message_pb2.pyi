@@ -100,6 +100,20 @@ MESSAGE_BOX_SENT: MessageBox
 MESSAGE_BOX_ALL: MessageBox
 
 
+class NoReplyReason(builtins.int):
+    @classmethod
+    def Name(cls, number: builtins.int) -> builtins.str: ...
+    @classmethod
+    def Value(cls, name: builtins.str) -> NoReplyReason: ...
+
+NO_REPLY_REASON_UNSPECIFIED: NoReplyReason
+NO_REPLY_REASON_DEAD: NoReplyReason
+NO_REPLY_REASON_EXPIRED: NoReplyReason
+NO_REPLY_REASON_CANCELLED: NoReplyReason
+NO_REPLY_REASON_ACKED: NoReplyReason
+NO_REPLY_REASON_RESOLVED: NoReplyReason
+
+
 class MailboxOrder(builtins.int):
     @classmethod
     def Name(cls, number: builtins.int) -> builtins.str: ...
@@ -725,8 +739,18 @@ class AskResponse(message.Message):
     def warnings(self) -> containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
     def asleep(self) -> Asleep: ...
-    def __init__(self, *, id: Optional[builtins.str] = ..., revision: Optional[builtins.int] = ..., reply: Optional[Message] = ..., warnings: Optional[Iterable[builtins.str]] = ..., asleep: Optional[Asleep] = ...) -> None: ...
-    def HasField(self, field_name: Literal["reply", "asleep"]) -> builtins.bool: ...
+    @property
+    def no_reply(self) -> NoReply: ...
+    def __init__(self, *, id: Optional[builtins.str] = ..., revision: Optional[builtins.int] = ..., reply: Optional[Message] = ..., warnings: Optional[Iterable[builtins.str]] = ..., asleep: Optional[Asleep] = ..., no_reply: Optional[NoReply] = ...) -> None: ...
+    def HasField(self, field_name: Literal["reply", "asleep", "no_reply"]) -> builtins.bool: ...
+
+
+class NoReply(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    reason: NoReplyReason
+    mailbox: builtins.str
+    error: builtins.str
+    def __init__(self, *, reason: Optional[Union[NoReplyReason, builtins.int]] = ..., mailbox: Optional[builtins.str] = ..., error: Optional[builtins.str] = ...) -> None: ...
 
 
 class ReplyRequest(message.Message):

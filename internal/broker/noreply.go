@@ -1,0 +1,89 @@
+package broker
+
+import (
+	"errors"
+
+	"brokerd/internal/store"
+)
+
+// A NoReplyReason is why no reply to a question can come any more. The numbers are those of the API.
+type NoReplyReason int
+
+// The reasons. StillOpen: the wait was over before.
+const (
+	StillOpen NoReplyReason = iota
+	QuestionDead
+	QuestionExpired
+	QuestionCancelled
+	QuestionAcked // without a reply
+	QuestionResolved
+)
+
+// A NoReply says why no reply to a question can come any more.
+type NoReply struct {
+	Reason  NoReplyReason
+	Mailbox string // whose copy ended last; empty if the question itself has ended
+	Error   string // of the last attempt, if the copy is a dead letter
+}
+
+// endUnanswered ends the calls that wait for the reply to a message, one of whose copies has just ended, if none is left that
+// somebody could answer. The reply may still come in the same function, so the calls are told when it is committed.
+func (b *Broker) endUnanswered(tx *store.Tx, messages ...int64) error {
+	for _, message := range messages {
+		if len(b.asks[message]) == 0 {
+			continue
+		}
+		none, err := noReplyTo(tx, message)
+		if err != nil {
+			return err
+		}
+		if none.Reason == StillOpen {
+			continue
+		}
+		tx.OnCommit(func() {
+			if waits := b.waitingFor(message); len(waits) > 0 {
+				delete(b.asks, message)
+				verdict{none: none}.tell(waits)
+			}
+		})
+	}
+	return nil
+}
+
+// noReplyTo says why no reply to an open question can come any more, from how the last of its copies has ended. It reads
+// one row for each of its recipients.
+func noReplyTo(q store.Querier, message int64) (NoReply, error) {
+	open, err := isOpen(q, message)
+	if err != nil || !open {
+		return NoReply{}, err
+	}
+	var state, mailbox int64
+	err = q.QueryRow(selectLastEnded, message).Scan(&state, &mailbox)
+	if errors.Is(err, store.ErrNoRows) {
+		return NoReply{}, nil
+	}
+	if err != nil {
+		return NoReply{}, err
+	}
+	var none NoReply
+	switch State(state) {
+	case Acked:
+		none.Reason = QuestionAcked
+	case Dead:
+		none.Reason = QuestionDead
+		err = q.QueryRow(selectLastError, message, mailbox).Scan(&none.Error)
+		if errors.Is(err, store.ErrNoRows) {
+			err = nil
+		}
+	case Expired:
+		none.Reason = QuestionExpired
+	case Cancelled:
+		none.Reason = QuestionCancelled
+	default: // it waits, or somebody works on it
+		return NoReply{}, nil
+	}
+	if err == nil {
+		none.Mailbox, err = boxName(q, mailbox)
+	}
+	return none, err
+}
