@@ -27,7 +27,7 @@ type setupCheck struct {
 }
 
 // setupChecking is how long the checks take at most.
-const setupChecking = 10 * time.Second
+const setupChecking = 30 * time.Second
 
 // hookCheck is the event by which setup asks a hook whether it works. No coding agent has it.
 const hookCheck = "BrokerdCheck"
