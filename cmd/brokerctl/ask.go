@@ -76,7 +76,7 @@ ask also takes the flags of brokerctl send.`,
 	return cmd
 }
 
-// unanswered returns the error of a question that nobody can answer any more.
+// unanswered returns the error of a question to which no answer can come.
 func (c *cli) unanswered(answer *pb.AskResponse) error {
 	none := answer.GetNoReply()
 	reasons := map[pb.NoReplyReason]string{

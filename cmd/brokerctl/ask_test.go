@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Nobody waits for an answer that cannot come: --wait is longer than the test may take.
+// ask ends at once: its --wait is longer than the test may take.
 func TestAsk_SaysWhyNoAnswerCanCome(tt *testing.T) {
 	t := newShell(tt)
 	startBroker(t)

@@ -49,9 +49,9 @@ have that name, so that several coding agents can share the folder. Without a
 configured agent, setup names it after the folder, in .brokerd.yaml. In the end, setup
 checks what --check does. See docs/setup.md.
 
-Exit code 1: --check has found what does not work. Exit code 5: a file has another value in the place of an addition. setup keeps it, and
-makes the other changes. Exit code 2: a file cannot be read or written; setup changes
-nothing.`,
+Exit code 1: a check of --check failed. Exit code 5: a file has another value in the
+place of an addition. setup keeps it, and makes the other changes. Exit code 2: a file
+cannot be read or written; setup changes nothing.`,
 		Example: `  brokerctl setup claude-code --agent builder-1 --role builder
   brokerctl setup codex --agent critic-1 --role critic
   brokerctl setup codex --dry-run

@@ -29,7 +29,7 @@ type setupCheck struct {
 // setupChecking is how long the checks take at most.
 const setupChecking = 30 * time.Second
 
-// hookCheck is the event by which setup asks a hook whether it works. No coding agent has it.
+// hookCheck is the event by which setup asks a hook whether it works. The coding agents have no such event.
 const hookCheck = "BrokerdCheck"
 
 // checkOnly makes the checks for a coding agent, and changes nothing.

@@ -83,7 +83,7 @@ func TestSetup_SeveralCodingAgentsInAFolderActUnderTheirOwnNames(tt *testing.T) 
 		must0(t, strings.Fields(command)...)
 	}
 	if got := ctl(t, "send", "codex-1", "hi"); got.code != 2 || !strings.Contains(got.err, "--agent ''") {
-		t.Errorf("nobody is chosen as the sender: %+v", got)
+		t.Errorf("no agent is chosen as the sender: %+v", got)
 	}
 	if found := must0(t, "explain"); strings.Contains(found, "ERROR") {
 		t.Errorf("%s", found)

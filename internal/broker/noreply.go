@@ -26,8 +26,8 @@ type NoReply struct {
 	Error   string // of the last attempt, if the copy is a dead letter
 }
 
-// endUnanswered ends the calls that wait for the reply to a message, one of whose copies has just ended, if none is left that
-// somebody could answer. The reply may still come in the same function, so the calls are told when it is committed.
+// endUnanswered ends the calls of Ask for messages of which a copy has just ended, if no copy is open any more. The
+// same function may still send the reply, so the calls end after the commit.
 func (b *Broker) endUnanswered(tx *store.Tx, messages ...int64) error {
 	for _, message := range messages {
 		if len(b.asks[message]) == 0 {
@@ -50,8 +50,8 @@ func (b *Broker) endUnanswered(tx *store.Tx, messages ...int64) error {
 	return nil
 }
 
-// noReplyTo says why no reply to an open question can come any more, from how the last of its copies has ended. It reads
-// one row for each of its recipients.
+// noReplyTo returns why no reply to a question can come any more: how the last of its copies ended. It reads one row per
+// recipient.
 func noReplyTo(q store.Querier, message int64) (NoReply, error) {
 	open, err := isOpen(q, message)
 	if err != nil || !open {
@@ -79,7 +79,7 @@ func noReplyTo(q store.Querier, message int64) (NoReply, error) {
 		none.Reason = QuestionExpired
 	case Cancelled:
 		none.Reason = QuestionCancelled
-	default: // it waits, or somebody works on it
+	default: // a copy is open
 		return NoReply{}, nil
 	}
 	if err == nil {
