@@ -58,27 +58,38 @@ type use struct{ goroutines, resident, heap int }
 
 var inUse = regexp.MustCompile(`^(go_goroutines|process_resident_memory_bytes|go_memstats_heap_inuse_bytes) (\S+)$`)
 
-// metrics returns the page of metrics.
+// metrics returns the page of metrics. The daemon closes a connection whose request does not arrive in time, so a read that
+// fails is repeated.
 func (s *target) metrics() string {
 	s.t.Helper()
 	found := regexp.MustCompile(`serving metrics\s+\{"address": "([^"]+)"`).FindStringSubmatch(s.Stderr())
 	if found == nil {
 		s.t.Fatalf("the log names no address of the metrics: %s", s.Stderr())
 	}
-	r, err := http.NewRequestWithContext(patient(s.t), http.MethodGet, "http://"+found[1]+"/metrics", http.NoBody)
+	for ctx := patient(s.t); ; {
+		text, err := get(ctx, "http://"+found[1]+"/metrics")
+		if err == nil {
+			return text
+		}
+		if ctx.Err() != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// get reads a page over a connection of its own.
+func get(ctx context.Context, url string) (string, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
-		s.t.Fatal(err)
+		return "", err
 	}
 	r.Close = true
 	answer, err := http.DefaultClient.Do(r)
 	if err != nil {
-		s.t.Fatal(err)
+		return "", err
 	}
 	text, err := io.ReadAll(answer.Body)
-	if err = errors.Join(err, answer.Body.Close()); err != nil {
-		s.t.Fatal(err)
-	}
-	return string(text)
+	return string(text), errors.Join(err, answer.Body.Close())
 }
 
 // use reads what the daemon has in use from its metrics.

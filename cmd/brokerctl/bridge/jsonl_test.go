@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -175,8 +176,8 @@ func TestJSONL_CompleteLineWithoutLineFeedIsSent(t *testing.T) {
 	d.claim(lead, 1)
 }
 
-// It runs beside no other test of the package: the bridge waits for the rest of a torn line for a limited time only.
 func TestJSONL_BeginningOfALineOfTheBridgeIsCompleted(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "jsonl")
 	lead := d.broker.Registered("lead", "lead")
 	d.appendLine("scout", "")
@@ -193,7 +194,7 @@ func TestJSONL_BeginningOfALineOfTheBridgeIsCompleted(t *testing.T) {
 		t.Fatal(first)
 	}
 	d.appendLine("scout", torn)
-	d.start()
+	d.start(func(o *bridge.Options) { o.Settle = time.Hour }) // the bridge ends no torn line before it delivers
 	if got := object(t, d.awaitLines("scout", 2)[1]); got["Content"] != "second" {
 		t.Errorf("the line is %v", got)
 	}
