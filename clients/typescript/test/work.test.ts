@@ -126,14 +126,16 @@ test("the handler's signal aborts when its claim is lost", async () => {
   await lead.send("builder-1", "long work");
   const stop = new AbortController();
   const reason = new Gate<unknown>();
+  let acked: Promise<unknown> | undefined;
   const working = builder.work(
     async (claim) => {
-      void builder.ack(claim); // settles the claim beside the worker
+      acked = builder.ack(claim); // settles the claim beside the worker
       reason.open(await aborted(claim.signal));
     },
     { signal: stop.signal },
   );
   assert.ok((await reason.opened) instanceof Lost);
+  await acked; // the worker may hear of it before its answer arrives
   stop.abort();
   await working;
 });
