@@ -3,6 +3,8 @@ package client_test
 import (
 	"errors"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -106,6 +108,18 @@ func TestDial_NobodyThereSaysHowToStartABroker(t *testing.T) {
 				t.Fatalf("got %v", err)
 			}
 		})
+	}
+}
+
+func TestDial_APortOfAnotherProgramIsNoBroker(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	where := server.Listener.Addr().String()
+	_, err := client.Dial(t.Context(), client.WithAddress(where))
+	wantCode(t, err, codes.Unavailable)
+	if !errors.Is(err, client.ErrNoBroker) || !strings.HasPrefix(err.Error(), where+" is not the address of a broker") {
+		t.Error(err)
 	}
 }
 

@@ -26,6 +26,9 @@ const errorDomain = "brokerd.v1"
 // answer as a broker.
 var ErrSilent = errors.New("connections are accepted but not answered")
 
+// ErrNoBroker is the cause of an UnreachableError if the program that listens at the address does not speak HTTP/2.
+var ErrNoBroker = errors.New("another program than a broker listens there")
+
 // ErrOtherUser is the cause of an UnreachableError if the broker's Unix socket belongs to another user:
 // a broker serves only its own user there.
 var ErrOtherUser = errors.New("its socket serves only its own user")
@@ -52,7 +55,8 @@ func (e *AddressError) Error() string { return fmt.Sprintf("address %q %s", e.Ad
 
 // An UnreachableError says that no broker answers. Its gRPC code is UNAVAILABLE. errors.Is tells
 // the causes apart: fs.ErrNotExist (there is no endpoint file or no socket), syscall.ECONNREFUSED
-// (the broker has ended), ErrSilent (its process is frozen or overloaded), ErrOtherUser. errors.As finds a *TLSError.
+// (the broker has ended), ErrSilent (its process is frozen or overloaded), ErrNoBroker, ErrOtherUser. errors.As finds a
+// *TLSError.
 type UnreachableError struct {
 	Address string // where the client looked for it: an address, or the data folder if the client found none
 	Err     error
@@ -65,6 +69,8 @@ func (e *UnreachableError) Error() string {
 	switch {
 	case errors.As(e.Err, new(*TLSError)), errors.Is(e.Err, ErrOtherUser):
 		return fmt.Sprintf("the broker at %s %v", e.Address, e.Err)
+	case errors.Is(e.Err, ErrNoBroker):
+		return fmt.Sprintf("%s is not the address of a broker: another program listens there; BROKERD_ADDR names the broker", e.Address)
 	case errors.Is(e.Err, ErrSilent):
 		process, advice := "its process", "see its log, or restart it"
 		if e.PID > 0 {

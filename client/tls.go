@@ -169,8 +169,8 @@ func (l *link) explainTLS(err error) error {
 	return &TLSError{problem, err}
 }
 
-// probe returns a TLSError if the broker speaks TLS at an address where a client without TLS got no
-// answer, else nil.
+// probe returns a TLSError if the broker speaks TLS at an address where a client without TLS got no answer, ErrNoBroker if
+// the first bytes of what listens there are no HTTP/2, else nil.
 func (l *link) probe(ctx context.Context, where string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -179,9 +179,17 @@ func (l *link) probe(ctx context.Context, where string) error {
 		InsecureSkipVerify: true, //nolint:gosec // the probe sends nothing but the handshake
 	}}
 	conn, err := d.DialContext(ctx, "tcp", where)
-	if err != nil {
-		return nil
+	var plain tls.RecordHeaderError
+	switch {
+	case err == nil:
+		_ = conn.Close()
+		return &TLSError{Problem: "speaks TLS: write its address as tls://" + where}
+	case errors.As(err, &plain) && plain.RecordHeader[3] != settingsFrame:
+		return ErrNoBroker
 	}
-	_ = conn.Close()
-	return &TLSError{Problem: "speaks TLS: write its address as tls://" + where}
+	return nil
 }
+
+// settingsFrame is the type of the frame with which a server begins HTTP/2 (RFC 9113, sections 3.4 and 6.5). The type is
+// the fourth byte of a frame.
+const settingsFrame = 4

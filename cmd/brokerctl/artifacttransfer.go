@@ -46,6 +46,8 @@ already. If the newest version has this content, it stays the newest.`,
 				h.Name = args[1]
 			case args[0] == "-":
 				return usagef("the artifact's name is missing: standard input has none")
+			case !filepath.IsLocal(args[0]):
+				return usagef("the artifact's name is missing: %s is not below this folder, so its path is none", args[0])
 			default:
 				h.Name = filepath.ToSlash(filepath.Clean(args[0]))
 			}

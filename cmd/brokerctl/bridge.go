@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -59,6 +60,9 @@ func newBridgeCommand(c *cli) *cobra.Command {
 			}
 			if o.rescan < 10*time.Millisecond || o.settle <= 0 {
 				return usagef("--rescan must be at least 10ms and --settle more than 0")
+			}
+			if info, err := os.Stat(c.env.path(args[1])); err != nil || !info.IsDir() {
+				return usagef("%s is not a folder that can be read", args[1])
 			}
 			broker, err := c.connect(cmd.Context(), c.retryNotice(cmd))
 			if err != nil {

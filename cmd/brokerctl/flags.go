@@ -155,7 +155,26 @@ func valueName(f *pflag.Flag) string {
 var flagSynonyms = map[string]string{
 	"max": "limit", "number": "limit", "last": "limit", "name": "agent", "timeout": "wait",
 	"duration": "for", "expires": "ttl", "message": "body", "text": "body", "format": "output",
-	"sender": "from",
+	"sender": "from", "m": "body", "a": "agent", "s": "session",
+}
+
+// otherwise says what to write in place of flags of other programs that no flag here stands for.
+var otherwise = map[string]string{"json": "-o json", "option": "each OPTION as an argument"}
+
+// refuseEmptyFlags refuses an option that was given without a value: an empty name or id comes from an unset variable of a
+// shell. Texts may be empty, and options whose help says what ” means.
+func refuseEmptyFlags(flags *pflag.FlagSet) error {
+	var empty error
+	flags.Visit(func(f *pflag.Flag) {
+		none := f.Value.String() == ""
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			none = len(list.GetSlice()) == 0 || slices.Contains(list.GetSlice(), "")
+		}
+		if none && valueName(f) != "TEXT" && !strings.Contains(f.Usage, "''") {
+			empty = usagef("--%s is empty; is a variable of the shell not set?", f.Name)
+		}
+	})
+	return empty
 }
 
 // meantFlags returns the flags of a command that may be meant by a name that none has.
@@ -183,7 +202,11 @@ func explainFlagError(cmd *cobra.Command, err error) error {
 			name, dashes = short, "-"
 		}
 		name, _, _ = strings.Cut(name, "=")
-		return usagef("unknown flag: %s%s%s", dashes, name, didYouMean("--", meantFlags(cmd, name)))
+		hint := didYouMean("--", meantFlags(cmd, name))
+		if instead := otherwise[name]; instead != "" && hint == "" {
+			hint = "; write " + instead
+		}
+		return usagef("unknown flag: %s%s%s", dashes, name, hint)
 	case errors.As(err, &empty):
 		return usagef("--%s needs a value: --%[1]s %s", empty.GetFlag().Name, valueName(empty.GetFlag()))
 	case errors.As(err, &invalid):

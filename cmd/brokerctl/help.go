@@ -190,10 +190,28 @@ func newHelpCommand() *cobra.Command {
 	}
 }
 
+// bashCompletion writes the script for bash. That of cobra needs a function of the package bash-completion, which a machine
+// may not have; the words before the cursor are all that it takes from it.
+func bashCompletion(root *cobra.Command, w io.Writer) error {
+	const (
+		ofPackage = `_get_comp_words_by_ref "$@" cur prev words cword`
+		own       = `local before=${COMP_LINE:0:COMP_POINT}
+    read -ra words <<<"$before"
+    [[ $before != *[[:space:]] ]] || words+=("")
+    cword=$((${#words[@]} - 1)) cur=${words[-1]} prev=${words[-2]}`
+	)
+	var script strings.Builder
+	if err := root.GenBashCompletionV2(&script, true); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, strings.Replace(script.String(), ofPackage, own, 1))
+	return err
+}
+
 // newCompletionCommand returns the command that writes completion scripts.
 func newCompletionCommand() *cobra.Command {
 	shells := map[string]func(*cobra.Command, io.Writer) error{
-		"bash":       func(root *cobra.Command, w io.Writer) error { return root.GenBashCompletionV2(w, true) },
+		"bash":       bashCompletion,
 		"zsh":        func(root *cobra.Command, w io.Writer) error { return root.GenZshCompletion(w) },
 		"fish":       func(root *cobra.Command, w io.Writer) error { return root.GenFishCompletion(w, true) },
 		"powershell": func(root *cobra.Command, w io.Writer) error { return root.GenPowerShellCompletionWithDesc(w) },

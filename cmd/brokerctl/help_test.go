@@ -2,6 +2,9 @@ package main
 
 import (
 	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -77,4 +80,38 @@ func words(line string) []string {
 		all = append(all, strings.NewReplacer("'", "", `"`, "").Replace(m))
 	}
 	return all
+}
+
+// Without the package bash-completion, bash has none of its functions.
+func TestCompletion_OfBashNeedsNoOtherPackage(tt *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		tt.Skip("bash is missing")
+	}
+	t := newShell(tt)
+	startBroker(t)
+	register(t, "lead/lead", "builder-1/builder")
+	programs := t.TempDir()
+	if err := os.Symlink(os.Args[0], filepath.Join(programs, "brokerctl")); err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string]string{
+		"brokerctl sen":                                 "send",
+		"brokerctl agent get b":                         "builder-1",
+		"brokerctl agent get ":                          "builder-1 lead",
+		"brokerctl  --agent lead  send role:bu":         "builder", // bash replaces what follows the colon
+		"brokerctl agent list --health fai --role lead": "lead",
+	} {
+		script := must0(t, "completion", "bash") + `
+COMP_LINE=$1 COMP_POINT=${#1}
+COMP_WORDS=($1) COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+__start_brokerctl
+echo "${COMPREPLY[*]}"`
+		cmd := t.command(bash, "--norc", "--noprofile", "-c", script, "bash", line)
+		cmd.Env = append(program(t), "PATH="+programs+":"+t.Getenv("PATH"))
+		out, err := cmd.Output() // compopt complains on standard error, because no Tab was pressed
+		if got := strings.Join(strings.Fields(string(out)), " "); err != nil || got != want {
+			t.Errorf("%q: %q, %v; want %q", line, got, err, want)
+		}
+	}
 }

@@ -148,8 +148,12 @@ func at(t testing.TB, v any, path ...any) any {
 func register(t *shell, agents ...string) {
 	t.Helper()
 	for _, a := range agents {
-		name, role, _ := strings.Cut(a, "/")
-		must0(t, "agent", "register", name, "--role", role)
+		args := []string{"agent", "register"}
+		name, role, hasRole := strings.Cut(a, "/")
+		if args = append(args, name); hasRole {
+			args = append(args, "--role", role)
+		}
+		must0(t, args...)
 	}
 }
 

@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -142,6 +145,9 @@ func (c *cli) failQuoting(code int, text, quoted string) error {
 	return failf(code, "%s: %s", text, quoted)
 }
 
+// fieldPath is a field of an item at the beginning of a message, such as tasks[0].depends_on[1].
+var fieldPath = regexp.MustCompile(`^[a-z_]+\[\d+\][][a-z0-9_.]*`)
+
 // forCommandLine returns the message of the broker in terms of the command line: the fields that the
 // metadata of a call carries become flags and variables, and the reason adds what to do.
 func (c *cli) forCommandLine(s *status.Status) string {
@@ -149,8 +155,14 @@ func (c *cli) forCommandLine(s *status.Status) string {
 	for _, field := range client.Fields(s.Err()) {
 		text = strings.ReplaceAll(text, field.Name+": ", c.flagOf(field.Name)+": ")
 	}
+	if field := fieldPath.FindString(text); field != "" {
+		text = c.flagOf(field) + text[len(field):]
+	}
 	if c.tools {
 		return text
+	}
+	if client.Reason(s.Err()) == "AGENT_NOT_REGISTERED" && c.sourceOfAgent() == "NAME" {
+		return fmt.Sprintf("there is no agent %q in this session; see %s", client.Resource(s.Err()), c.command("agent list"))
 	}
 	hint := hints[client.Reason(s.Err())]
 	again := (&cli{global: globalOptions{addr: c.global.addr, session: c.global.session}}).again()
@@ -172,8 +184,8 @@ func (c *cli) sourceOfAgent() string {
 	return c.found.agent.from
 }
 
-// flagOf returns the flag or variable that sets a field of the request or of the metadata, and other
-// fields as they are.
+// flagOf returns the flag, argument or variable that sets a field of the request or of the metadata, and other fields as
+// they are.
 func (c *cli) flagOf(field string) string {
 	switch field {
 	case "brokerd-agent":
@@ -191,9 +203,21 @@ func (c *cli) flagOf(field string) string {
 	case "brokerd-fence":
 		return "BROKERD_FENCE"
 	}
-	name := strings.ReplaceAll(field[strings.LastIndexByte(field, '.')+1:], "_", "-")
+	if strings.Contains("."+field, ".target.") && slices.Contains(c.arguments, "RECEIVER") {
+		return "RECEIVER"
+	}
+	name, index, _ := strings.Cut(field[strings.LastIndexByte(field, '.')+1:], "[")
+	name = strings.ReplaceAll(name, "_", "-")
 	if c.flags != nil && c.flags.Lookup(name) != nil {
 		return "--" + name
+	}
+	for _, word := range c.arguments {
+		if upper := strings.ToUpper(name); word == upper || word+"S" == upper {
+			if n, err := strconv.Atoi(strings.TrimSuffix(index, "]")); err == nil && n > 0 {
+				return fmt.Sprintf("%s %d", word, n+1)
+			}
+			return word
+		}
 	}
 	return field
 }

@@ -34,7 +34,8 @@ type cli struct {
 	ran   bool           // a command's own code was reached: errors before that are usage errors
 	flags *pflag.FlagSet // of that command
 
-	path string // of that command, such as brokerctl task list
+	path      string   // of that command, such as brokerctl task list
+	arguments []string // the words for them in its usage, such as RECEIVER and TEXT
 }
 
 // globalOptions are the options of every command.
@@ -87,6 +88,11 @@ func newRoot(c *cli) *cobra.Command {
 		RunE:          chooseCommand,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			c.global.operator = cmd.Flags().Changed("agent") && c.global.agent == ""
+			if !c.tools { // a model fills in arguments that it does not need
+				if err := refuseEmptyFlags(cmd.Flags()); err != nil {
+					return err
+				}
+			}
 			format, err := c.format()
 			if err == nil {
 				err = c.global.check()
@@ -156,7 +162,7 @@ func newRoot(c *cli) *cobra.Command {
 func (c *cli) markRuns(cmd *cobra.Command) {
 	if runE := cmd.RunE; runE != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			c.ran, c.flags, c.path = true, cmd.Flags(), cmd.CommandPath()
+			c.ran, c.flags, c.path, c.arguments = true, cmd.Flags(), cmd.CommandPath(), argumentWords(cmd)
 			return runE(cmd, args)
 		}
 	}

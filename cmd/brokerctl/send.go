@@ -9,8 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
 )
@@ -99,6 +102,7 @@ artifact, the message refers to it, and standard error says so.`,
 			if err := c.payloadArtifact(cmd, broker, m, o.contentOptions); err != nil {
 				return err
 			}
+			c.warnAbsent(cmd, broker, o.artifacts)
 			return send(c, cmd, &pb.SendMessagesRequest{RequestId: o.requestID, Messages: []*pb.Message{m}})
 		},
 	}
@@ -234,6 +238,18 @@ func (c *cli) warn(cmd *cobra.Command, warnings []string) {
 	}
 	for _, text := range warnings {
 		fmt.Fprintf(cmd.ErrOrStderr(), "brokerctl: warning: %s\n", oneLine(text))
+	}
+}
+
+// warnAbsent warns of artifacts that a message refers to and that no agent has uploaded so far. What else may be wrong with
+// them, the send reports.
+func (c *cli) warnAbsent(cmd *cobra.Command, broker *client.Client, artifacts []string) {
+	for _, artifact := range artifacts {
+		name, version := client.ParseArtifact(artifact)
+		_, err := broker.Artifacts().GetArtifact(cmd.Context(), &pb.GetArtifactRequest{Name: name, Version: version, PageSize: 1})
+		if status.Code(err) == codes.NotFound {
+			c.warn(cmd, []string{"there is no artifact " + artifact + " so far"})
+		}
 	}
 }
 

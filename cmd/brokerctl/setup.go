@@ -404,9 +404,10 @@ func (o *setupOptions) show(c *cli, cmd *cobra.Command, v setup.Vendor, done set
 		return cmp.Or(err, c.showValue(cmd, done, ""))
 	}
 	out := cmd.OutOrStdout()
-	fmt.Fprintf(out, "%s in %s%s\n", v.Title, clean(done.Folder), cond(o.dryRun, " (nothing is written)", ""))
+	fmt.Fprintf(out, "%s in %s%s\n", v.Title, clean(done.Folder), cond(o.dryRun, ": what it would do; nothing is written", ""))
 	for _, change := range done.Changes {
-		fmt.Fprintf(out, "  %-9s  %s (%s)\n", change.Action, change.Path, change.What)
+		will := cond(o.dryRun && change.Action != "unchanged" && change.Action != "conflict", "would be ", "")
+		fmt.Fprintf(out, "  %-9s  %s (%s)\n", will+change.Action, change.Path, change.What)
 		for _, conflict := range change.Conflicts {
 			fmt.Fprintf(out, "             kept: %s\n", clean(conflict))
 		}

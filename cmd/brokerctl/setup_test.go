@@ -295,8 +295,9 @@ func TestSetup_NamesTheAgentAfterTheFolderAsTheMCPServerDoes(tt *testing.T) {
 	m := startModel(t)
 	m.call("turn", `{}`, "You are the agent my-web in")
 	m.end()
-	const line = "created    .brokerd.yaml (agent my-web, named after this folder)\n"
-	if out := must0(t, "setup", "claude-code", "--dry-run"); !strings.Contains(out, line) ||
+	const line = "  created    .brokerd.yaml (agent my-web, named after this folder)\n"
+	wouldBe := strings.Replace(strings.TrimLeft(line, " "), "created    ", "would be created  ", 1)
+	if out := must0(t, "setup", "claude-code", "--dry-run"); !strings.Contains(out, wouldBe) || strings.Contains(out, line) ||
 		!strings.Contains(out, "+  my-web: {}\n") {
 		t.Errorf("%s", out)
 	}

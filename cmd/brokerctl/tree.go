@@ -11,14 +11,22 @@ import (
 // aliases are the other names of verbs, in every group.
 var aliases = map[string]string{"list": "ls", "delete": "rm"}
 
-// synonyms are verbs of other programs, and the verb that stands for each of them here.
-var synonyms = map[string]string{
-	"show": "get", "describe": "get", "inspect": "get", "view": "get", "watch": "follow",
-	"tail": "follow", "stream": "follow", "purge": "delete", "remove": "delete",
-	"force-release": "revoke", "steal": "revoke", "break": "revoke", "unlock": "release",
-	"renew": "extend", "log": "event", "logs": "event", "history": "event", "dead-letters": "dlq",
-	"mail": "inbox", "whois": "whoami",
+// synonyms are words of other programs, and the words that stand for each of them here. The first that the group at hand
+// has is meant.
+var synonyms = map[string][]string{
+	"show": {"get"}, "describe": {"get"}, "inspect": {"get"}, "view": {"get"}, "watch": {"follow"}, "tail": {"follow"},
+	"stream": {"follow"}, "purge": {"delete"}, "remove": {"delete"}, "force-release": {"revoke"}, "steal": {"revoke"},
+	"break": {"revoke"}, "unlock": {"release"}, "renew": {"extend"}, "set": {"put"}, "put": {"put", "upload"},
+	"create": {"create", "open", "register", "raise", "upload", "issue", "submit"}, "add": {"create", "register", "upload"},
+	"new": {"create", "open", "register"}, "join": {"subscribe"}, "leave": {"unsubscribe"},
+	"log": {"event"}, "logs": {"event"}, "history": {"event"}, "dead-letters": {"dlq"}, "mail": {"inbox"},
+	"whois": {"whoami"}, "topic": {"channel"}, "topics": {"channel"}, "queue": {"mailbox"}, "queues": {"mailbox"},
+	"msg": {"message"}, "config": {"init"}, "configure": {"init"}, "doctor": {"explain"}, "login": {"dashboard"},
+	"ui": {"dashboard"},
 }
+
+// ofTheDaemon are words for a start of the daemon, which is another program.
+var ofTheDaemon = []string{"start", "serve", "server", "daemon"}
 
 // addAliases gives all commands below one their other names: a group that lists things also has its
 // plural.
@@ -55,19 +63,26 @@ func command(parent *cobra.Command, name string) *cobra.Command {
 
 // unknownCommand is the error of a command that does not exist, with those that may be meant.
 func unknownCommand(parent *cobra.Command, args []string) error {
-	return usagef("unknown command %q for %s%s", args[0], parent.CommandPath(), didYouMean("", meant(parent, args)))
+	hint := didYouMean("", meant(parent, args))
+	if !parent.HasParent() && slices.Contains(ofTheDaemon, args[0]) {
+		hint = "; the daemon is the program brokerd"
+	}
+	return usagef("unknown command %q for %s%s", args[0], parent.CommandPath(), hint)
 }
 
 // meant returns the commands that may be meant by a line that names none: by another program's
 // verb, by a verb before its noun, by a verb without its noun, or by a name that is nearly right.
 func meant(parent *cobra.Command, args []string) []string {
 	word := args[0]
-	if known := synonyms[word]; known != "" {
-		word = known
+	if known := synonyms[word]; known != nil {
+		word = known[max(0, slices.IndexFunc(known, func(w string) bool { return command(parent, w) != nil }))]
 	}
 	if cmd := command(parent, word); cmd != nil && cmd.HasSubCommands() {
 		return paths(command(cmd, "list"), command(cmd, "follow"))
 	} else if cmd != nil {
+		return paths(cmd)
+	}
+	if cmd := command(parent.Root(), word); parent.HasParent() && cmd != nil && !cmd.HasSubCommands() {
 		return paths(cmd)
 	}
 	var below []*cobra.Command

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -33,9 +34,7 @@ answers within 2 seconds.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := versions{Build: brokerd.ThisBuild(), Daemon: c.daemonVersion(cmd.Context())}
 			text := fmt.Sprintf("brokerctl %s, %s", v.Build, v.Go)
-			if v.Daemon != "" {
-				text += "\nbrokerd " + v.Daemon
-			}
+			text += "\nbrokerd " + cmp.Or(v.Daemon, "does not answer")
 			return c.showValue(cmd, v, text)
 		},
 	}

@@ -108,7 +108,7 @@ func TestVote_MistakesAreNamed(tt *testing.T) {
 		says string
 	}{
 		"one option":     {[]string{"Q", "a"}, exitUsage, "the second option is missing"},
-		"equal options":  {[]string{"Q", "a", "a"}, exitUsage, "options[1]"},
+		"equal options":  {[]string{"Q", "a", "a"}, exitUsage, `OPTION 2: is "a" like another`},
 		"two roles":      {[]string{"Q", "a", "b", "--to", "role:x", "--to", "role:y"}, exitUsage, "one role as role:NAME"},
 		"a channel":      {[]string{"Q", "a", "b", "--to", "channel:x"}, exitUsage, "one role as role:NAME"},
 		"no such role":   {[]string{"Q", "a", "b", "--to", "role:x"}, exitNotFound, `no agent has the role "x"`},

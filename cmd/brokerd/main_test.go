@@ -100,6 +100,26 @@ func TestSettings_FlagsWinOverEnvironmentAndThatOverTheFile(t *testing.T) {
 	}
 }
 
+func TestProgram_AWrongCommandLineSaysWhatIsMeant(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"start":                   `unknown command "start"; did you mean serve? (see brokerd --help)`,
+		"restroe":                 `unknown command "restroe"; did you mean restore? (see brokerd --help)`,
+		"xyzzy":                   `unknown command "xyzzy" (see brokerd --help)`,
+		"serve now":               `brokerd serve takes no argument, and "now" is one`,
+		"--port 1":                `unknown flag: --port; did you mean --listen? (see brokerd --help)`,
+		"serve --lisen x":         `unknown flag: --lisen; did you mean --listen? (see brokerd serve --help)`,
+		"--tls-cert /nowhere.pem": "--tls-cert has no effect without a TCP address: give --listen HOST:PORT",
+	} {
+		root := newRoot()
+		root.SetArgs(append(strings.Fields(args), "--data", filepath.Join(t.TempDir(), "data")))
+		err := root.ExecuteContext(t.Context())
+		if !errors.As(err, new(usageError)) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v; want %q", args, err, want)
+		}
+	}
+}
+
 func TestSettings_FaultsInTheFileAreNamed(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

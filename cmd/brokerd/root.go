@@ -10,6 +10,7 @@ import (
 	"brokerd"
 	"brokerd/cmd/internal/manual"
 	"brokerd/internal/app"
+	"brokerd/internal/nearest"
 )
 
 // newRoot returns the command line. Without a command it serves.
@@ -29,7 +30,7 @@ Exit codes: 1 if the daemon fails, 2 for a wrong command line or setting; exec a
 		SilenceUsage:  true,
 	}
 	root.SetVersionTemplate("brokerd {{.Version}}\n")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(explainFlagError)
 	serve := newServe()
 	root.Args, root.RunE = serve.Args, serve.RunE
 	root.Flags().AddFlagSet(serve.Flags())
@@ -84,10 +85,51 @@ func newVersion() *cobra.Command {
 	}
 }
 
-// noArguments refuses arguments; one that is no command of brokerd is named.
-func noArguments(cmd *cobra.Command, args []string) error {
-	if err := cobra.NoArgs(cmd, args); err != nil {
+// flagSynonyms are flags of other programs, and the flag that stands for each of them here.
+var flagSynonyms = map[string]string{
+	"port": "listen", "host": "listen", "bind": "listen", "addr": "listen", "address": "listen", "dir": "data", "db": "data",
+	"level": "log-level", "verbose": "log-level",
+}
+
+// explainFlagError adds to the error of a flag that does not exist the flag that may be meant.
+func explainFlagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
 		return usageError{err}
 	}
-	return nil
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	hint := ""
+	if near := nearest.Names(unknown.GetSpecifiedName(), names); len(near) > 0 && nearest.Like(unknown.GetSpecifiedName(), near[0]) {
+		hint = near[0]
+	}
+	if meant := flagSynonyms[unknown.GetSpecifiedName()]; cmd.Flags().Lookup(meant) != nil {
+		hint = meant
+	}
+	if hint != "" {
+		hint = "; did you mean --" + hint + "?"
+	}
+	return usageError{fmt.Errorf("%w%s (see %s --help)", err, hint, cmd.CommandPath())}
+}
+
+// noArguments refuses arguments. One that stands where a command may stand is named as an unknown command.
+func noArguments(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return nil
+	case cmd.HasParent():
+		return usageError{fmt.Errorf("%s takes no argument, and %q is one (see %[1]s --help)", cmd.CommandPath(), args[0])}
+	}
+	var names []string
+	for _, sub := range cmd.Commands() {
+		names = append(names, sub.Name())
+	}
+	hint := ""
+	switch near := nearest.Names(args[0], names); {
+	case args[0] == "start", args[0] == "run":
+		hint = "; did you mean serve?"
+	case len(near) > 0 && nearest.Like(args[0], near[0]):
+		hint = "; did you mean " + near[0] + "?"
+	}
+	return usageError{fmt.Errorf("unknown command %q%s (see brokerd --help)", args[0], hint)}
 }

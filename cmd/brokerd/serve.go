@@ -27,8 +27,13 @@ func newServe() *cobra.Command {
 environment and the configuration file, and changes nothing else; a level that was given by flag stays.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			// complete sets flags too, so these are read before.
 			levelByFlag := cmd.Flags().Changed("log-level")
+			tlsFlag := firstOf(cmd.Flags(), "tls-cert", "tls-key", "tls-client-ca")
 			if err := s.complete(cmd.Flags()); err != nil {
+				return usageError{err}
+			}
+			if err := s.checkTLS(tlsFlag); err != nil {
 				return usageError{err}
 			}
 			level, err := parseLevel(s.LogLevel)

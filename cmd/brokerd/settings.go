@@ -95,6 +95,26 @@ func (s *settings) complete(flags *pflag.FlagSet) error {
 	return err
 }
 
+// firstOf returns the first of the flags that the command line gives; "" if it gives none.
+func firstOf(flags *pflag.FlagSet, names ...string) string {
+	for _, name := range names {
+		if flags.Changed(name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// checkTLS refuses a flag of TLS that would have no effect; "" is none. In the environment such a setting may be meant for
+// clients, and a file may serve several starts.
+func (s *settings) checkTLS(flag string) error {
+	overTCP := slices.ContainsFunc(s.Listen, func(address string) bool { return !strings.HasPrefix(address, "unix:") })
+	if flag == "" || overTCP {
+		return nil
+	}
+	return fmt.Errorf("--%s has no effect without a TCP address: give --listen HOST:PORT, or leave it out", flag)
+}
+
 // logLevel returns the log level that the environment and the configuration file give at this
 // moment.
 func (s *settings) logLevel() (string, error) {

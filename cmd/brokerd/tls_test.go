@@ -235,8 +235,16 @@ func TestTLS_SettingsThatCannotWorkAreRefused(t *testing.T) {
 			t.Errorf("%q: exit code %d, %s; want %q", c.args, code, text, c.want)
 		}
 	}
-	// A client's variables have the same names and do not stop a daemon without TCP.
-	launch(t, "--tls-cert", filepath.Join(dir, "none")).end(t)
+	// A client's variables have the same names and do not stop a daemon without TCP. A flag that has no effect does.
+	cmd := command(t, "--data", t.TempDir(), "--tls-cert", cert)
+	if text, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 2 || !bytes.Contains(text, []byte("without a TCP address")) {
+		t.Errorf("exit code %d, %s", cmd.ProcessState.ExitCode(), text)
+	}
+	p := &program{cmd: command(t, "--data", filepath.Join(t.TempDir(), "d"), "--log-format", "console")}
+	p.cmd.Env = append(p.cmd.Environ(), "BROKERD_TLS_CERT="+filepath.Join(dir, "none"))
+	p.cmd.Stderr = &p.stderr
+	p.start(t)
+	p.end(t)
 }
 
 // agentOf returns the certificate of an agent of the session "default".

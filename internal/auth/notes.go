@@ -84,6 +84,9 @@ func (n note) entry() (events.Entry, error) {
 	} else {
 		e.Type, e.Severity = "credential.refused", events.Warning
 		e.Summary = fmt.Sprintf("%d failed attempts from %s", n.count, n.client)
+		if n.count == 1 {
+			e.Summary = "a failed attempt from " + n.client
+		}
 		details["count"], details["reason"] = n.count, n.refusal.Reason
 		if id := n.refusal.Metadata["credential"]; id != "" {
 			details["credential"], e.Related = id, []string{id}

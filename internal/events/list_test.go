@@ -272,6 +272,7 @@ func TestBadInput_NamesTheField(t *testing.T) {
 		{"filter.types[0]", &pb.EventFilter{Types: []string{"*"}}},
 		{"filter.types[0]", &pb.EventFilter{Types: []string{".*"}}},
 		{"filter.types[0]", &pb.EventFilter{Types: []string{""}}},
+		{"filter.types[0]", &pb.EventFilter{Types: []string{"task."}}},
 		{"filter.types", &pb.EventFilter{Types: tooMany}},
 		{"filter.lowest_severity", &pb.EventFilter{LowestSeverity: 6}},
 		{"filter.lowest_severity", &pb.EventFilter{LowestSeverity: -1}},

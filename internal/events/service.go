@@ -124,6 +124,10 @@ func filterOf(c *valid.Check, in *pb.EventFilter) Filter {
 		f.Categories = append(f.Categories, Category(category))
 	}
 	for i, t := range choices(c, "filter.types", in.GetTypes()) {
+		if strings.HasSuffix(t, ".") {
+			c.Fail(fmt.Sprintf("filter.types[%d]", i), "%q ends in a dot: %q stands for all types that begin so", t, t+"*")
+			continue
+		}
 		c.Name(fmt.Sprintf("filter.types[%d]", i), strings.TrimSuffix(t, ".*"))
 		f.Types = append(f.Types, stored(t)...)
 	}

@@ -169,14 +169,14 @@ func motionOf(c *valid.Check, in *pb.OpenVoteRequest) Motion {
 
 // different checks each item of a list, and that it occurs only once.
 func different(c *valid.Check, field string, items []string, check func(field, s string)) {
-	seen := make(map[string]int, len(items))
+	seen := make(map[string]bool, len(items))
 	for i, s := range items {
 		name := fmt.Sprintf("%s[%d]", field, i)
 		check(name, s)
-		if first, ok := seen[s]; ok {
-			c.Fail(name, "is the same as %s[%d]", field, first)
+		if seen[s] {
+			c.Fail(name, "is %q like another", s)
 		}
-		seen[s] = i
+		seen[s] = true
 	}
 }
 
