@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -108,7 +109,21 @@ func TestFullDisk_BrokerStartsAndAcceptsAcksAndDeletions(t *testing.T) {
 	fill(t, filler)
 	must(d.start(ctx))
 	finish() // after a start on the full disk
-	must(os.Remove(filler))
+	wantDisk := func(text string) {
+		t.Helper()
+		explained, err := d.admin.Explain(metadata.NewOutgoingContext(ctx, nil), &pb.ExplainRequest{}) // as operator
+		must(err)
+		for _, f := range explained.GetFindings() {
+			if f.GetSubject() == "disk" && strings.Contains(strings.Join(f.GetReasons(), "; "), text) {
+				return
+			}
+		}
+		t.Errorf("no finding about the disk says %q: %v", text, explained)
+	}
+	wantDisk("refuses to send until it is below 95 %; reading and acknowledging continue")
+	fill(t, filler+"-2") // what the reserve has freed
+	wantDisk("nothing can be sent, and acknowledgements and deletions may fail, until other files of the disk are removed")
+	must(errors.Join(os.Remove(filler), os.Remove(filler+"-2")))
 	must(d.Terminate())
 	must(d.Check(ctx))
 }

@@ -7,7 +7,10 @@ import (
 	"brokerd/internal/store"
 )
 
-// Explain reports a disk that is nearly full. It reads the usage of the disk each time.
+// fullBelow is how many free bytes are less than a transaction may need.
+const fullBelow = 64 << 10
+
+// Explain reports a disk that is nearly full, or full. It reads the usage of the disk each time.
 func (g *Gauge) Explain(_ store.Querier, about finding.Question) ([]finding.Finding, error) {
 	if about.Kind != finding.Everything {
 		return nil, nil
@@ -26,6 +29,12 @@ func (g *Gauge) Explain(_ store.Querier, about finding.Question) ([]finding.Find
 		f.Severity = finding.Error
 		f.Reasons = []string{fmt.Sprintf("the broker refuses to send until it is below %d %%; "+
 			"reading and acknowledging continue", int(refuseAt*100))}
+	}
+	if _, free, err := bytesOf(g.dir); err == nil && free < fullBelow {
+		f.Summary = "the disk with the data folder is full"
+		f.Reasons = []string{"nothing can be sent, and acknowledgements and deletions may fail, until other files of the disk are removed; " +
+			"reading continues"}
+		f.Commands = nil
 	}
 	return []finding.Finding{f}, nil
 }
