@@ -111,6 +111,8 @@ _BY_REASON: Dict[str, Type[BrokerError]] = {
     )
 }
 
+_AGENT = "brokerd-agent"  # the field of the metadata that names the agent
+
 
 def from_rpc(error: Any, address: str) -> BrokerError:
     """Returns the exception for a grpc.RpcError. address is for the text if nothing answers."""
@@ -126,7 +128,10 @@ def from_rpc(error: Any, address: str) -> BrokerError:
     elif kind is Unreachable and not reason:
         text = (f"the broker at {address} does not answer ({text}); "
                 "start one with `brokerd`, or name another with BROKERD_ADDR")
-    return kind(text, reason=reason, code=code, **_details(trailers.get("grpc-status-details-bin", b"")))
+    details = _details(trailers.get("grpc-status-details-bin", b""))
+    if reason == "AGENT_REQUIRED" or _AGENT in details.get("fields", ()):
+        text = text.replace(f"{_AGENT}: ", "agent: ") + '; name it with agent="NAME" or BROKERD_AGENT'
+    return kind(text, reason=reason, code=code, **details)
 
 
 def _details(status: bytes) -> Dict[str, Any]:

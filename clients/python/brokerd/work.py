@@ -60,6 +60,12 @@ def _text(error: BaseException) -> str:
     return shortened(str(error) or type(error).__name__)
 
 
+def _log_failure(job: Any, error: BaseException) -> None:
+    """Logs an error of a handler with its traceback. Reject and RetryAfter are answers of the handler."""
+    if not isinstance(error, (Reject, RetryAfter)):
+        log.error("the handler has failed with %r: %s", job, _text(error), exc_info=error)
+
+
 class MessageSource:
     """Claims messages and settles them."""
 
@@ -120,6 +126,7 @@ class MessageSource:
         if isinstance(error, Release):
             yield from self.release(job)
             return
+        _log_failure(job, error)
         nack = message_pb2.Nack(
             claim_id=job.claim_id, error=_text(error), fatal=isinstance(error, Reject),
             delay=duration(error.delay) if isinstance(error, RetryAfter) else None)
@@ -210,6 +217,7 @@ class TaskSource:
         if isinstance(error, Release):
             yield from self.release(job, str(error))
             return
+        _log_failure(job, error)
         fail = task_pb2.FailTaskRequest(
             task_id=job.id, fence=job.fence, error=_text(error), fatal=isinstance(error, Reject))
         yield Call("tasks", "FailTask", fail, patience=FOREVER)

@@ -35,6 +35,10 @@ class Table(BrokerCase):
         self.assertEqual(set(error.fields), {"messages[0].priority", "messages[0].type"})
         self.assertIn("1 to 10", error.fields["messages[0].priority"])
 
+    def test_an_agent_without_a_name_is_named_in_the_words_of_the_client(self):
+        error = self.refused(brokerd.Invalid, "INVALID_ARGUMENT", self.client().register)
+        self.assertEqual(error.text, 'agent: is empty; a name is required; name it with agent="NAME" or BROKERD_AGENT')
+
     def test_a_time_span_is_a_number_or_a_timedelta(self):
         one = self.agent("span-1")
         with self.assertRaisesRegex(brokerd.Invalid, "'5s' is no time span"):
@@ -72,7 +76,8 @@ class Table(BrokerCase):
 
     def test_precondition(self):
         self.refused(brokerd.Precondition, "AGENT_NOT_REGISTERED", self.client("stranger").claim)
-        self.refused(brokerd.Precondition, "AGENT_REQUIRED", self.client().claim)
+        nameless = self.refused(brokerd.Precondition, "AGENT_REQUIRED", self.client().claim)
+        self.assertIn('name it with agent="NAME" or BROKERD_AGENT', nameless.text)
         self.refused(brokerd.Precondition, "NO_OPEN_CLAIM", self.agent("idle-1").ack)
 
     def test_denied(self):

@@ -1,6 +1,7 @@
 """work(): claims, settles, extends and drains, also while the daemon is killed."""
 
 import collections
+import contextlib
 import json
 import os
 import signal
@@ -82,12 +83,17 @@ class Outcomes(BrokerCase):
         def fail(claim):
             raise ValueError("no such repository")
 
-        _, _, settled = self.settled("fail-1", fail)
+        with self.assertLogs("brokerd", "ERROR") as logged:
+            _, _, settled = self.settled("fail-1", fail)
+        (line,) = logged.output
+        self.assertRegex(line, "the handler has failed with <Claim .* 'work'>: no such repository")
+        self.assertIn('raise ValueError("no such repository")', line)  # the traceback
         self.assertEqual((settled.state, settled.attempts), (pb.DELIVERY_STATE_DELAYED, 1))
         self.assertEqual(settled.history[0].error, "no such repository")
 
     def test_a_reply_that_cannot_be_sent_is_a_failed_attempt(self):
-        _, _, settled = self.settled("fail-2", lambda claim: object())
+        with self.assertLogs("brokerd", "ERROR"):
+            _, _, settled = self.settled("fail-2", lambda claim: object())
         self.assertEqual(settled.attempts, 1)
         self.assertIn("not JSON serializable", settled.history[0].error)
 
@@ -95,7 +101,8 @@ class Outcomes(BrokerCase):
         def reject(claim):
             raise Reject("impossible")
 
-        _, _, settled = self.settled("reject-1", reject)
+        with self.assertNoLogs("brokerd", "ERROR") if hasattr(self, "assertNoLogs") else contextlib.nullcontext():
+            _, _, settled = self.settled("reject-1", reject)
         self.assertEqual((settled.state, settled.history[0].error), (pb.DELIVERY_STATE_DEAD, "impossible"))
 
     def test_retry_after_gives_the_delay(self):

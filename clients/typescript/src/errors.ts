@@ -117,12 +117,21 @@ function make(code: Code, message: string, details: Details, options?: ErrorOpti
   return new kind(message, details, code, options);
 }
 
+const agentField = "brokerd-agent"; // of the metadata
+
+/** Returns the broker's text in the words of this client. */
+function inWords(text: string, { reason, fields }: Details): string {
+  if (reason !== "AGENT_REQUIRED" && !(agentField in fields)) return text;
+  return `${text.replace(`${agentField}: `, "agent: ")}; name it with the option agent, asAgent() or BROKERD_AGENT`;
+}
+
 /** Returns the error of a call. address names the broker in the error of a call without an answer. */
 export function callError(error: unknown, address: string): BrokerError {
   if (error instanceof BrokerError) return error;
   const failed = ConnectError.from(error);
   if (failed.metadata.has("grpc-status") || failed.code === Code.ResourceExhausted) {
-    return make(failed.code, failed.rawMessage, detailsOf(failed), { cause: failed });
+    const details = detailsOf(failed);
+    return make(failed.code, inWords(failed.rawMessage, details), details, { cause: failed });
   }
   return unanswered(failed, address);
 }

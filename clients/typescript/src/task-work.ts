@@ -10,7 +10,7 @@ import { type ClaimTaskRequestSchema, TaskState, type ClaimTaskResponse } from "
 import { errorText, optional } from "./messages.js";
 import { TaskClaim } from "./task-claim.js";
 import { resultText, type Outcome } from "./tasks.js";
-import { Reject, Release, Stopped } from "./verdicts.js";
+import { Reject, Release, reportError, Stopped } from "./verdicts.js";
 import { defaultDrain, stopGrace, stopping, type StopOptions } from "./worker-signals.js";
 
 const claimWait = "10m"; // of one call
@@ -31,6 +31,8 @@ export interface TaskWorkOptions extends StopOptions {
   resume?: boolean;
   /** Called with a task whose outcome the broker has refused, because the claim had ended. */
   onLost?: (work: TaskWork, error: unknown) => void;
+  /** Called with what a handler has thrown, except Reject and Release; default: it goes to standard error, with its stack. */
+  onError?: (work: TaskWork, error: unknown) => void;
 }
 
 /** A handler of tasks. What it returns is the result: a text, an object (JSON), or nothing. */
@@ -232,7 +234,10 @@ class TaskWorker {
     const why: unknown = controller.signal.reason;
     if (outcome !== undefined) await this.#settle(work, outcome);
     else if (why instanceof Stopped) await this.#settle(work, undefined, new Release("the worker stops"));
-    else if (!(why instanceof Lost)) await this.#settle(work, undefined, error);
+    else if (!(why instanceof Lost)) {
+      reportError(work, `task ${id}`, error, this.options.onError);
+      await this.#settle(work, undefined, error);
+    }
     this.#jobs.delete(id);
   }
 

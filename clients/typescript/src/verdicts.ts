@@ -31,3 +31,13 @@ export class Stopped extends Error {
     super("the worker stops");
   }
 }
+
+/**
+ * Passes an error of a handler to onError, or else writes it with its stack to standard error. Reject, Release and
+ * RetryAfter are answers of the handler. what names the message or task.
+ */
+export function reportError<T>(work: T, what: string, error: unknown, onError?: (work: T, error: unknown) => void): void {
+  if (error instanceof Reject || error instanceof Release || error instanceof RetryAfter) return;
+  if (onError !== undefined) onError(work, error);
+  else console.error(`brokerd: the handler has failed with ${what}:`, error);
+}

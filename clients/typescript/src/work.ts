@@ -7,7 +7,7 @@ import { duration, milliseconds, type Span } from "./convert.js";
 import { BrokerError, interrupted, Invalid, Lost, transient } from "./errors.js";
 import { ClaimRequestSchema, NackSchema, type ClaimedMessage, type ClaimRequest, type Nack } from "./gen/brokerd/v1/message_pb.js";
 import { Claim, errorText, optional, type Reply } from "./messages.js";
-import { Reject, Release, RetryAfter, Stopped } from "./verdicts.js";
+import { Reject, Release, reportError, RetryAfter, Stopped } from "./verdicts.js";
 import { drain } from "./work-drain.js";
 import { serve } from "./work-stream.js";
 import { defaultDrain, stopGrace, stopping, Wakeup, type StopOptions } from "./worker-signals.js";
@@ -35,6 +35,8 @@ export interface WorkOptions extends StopOptions {
   maxTotal?: Span;
   /** Called with a claim that could not be settled because it was lost: another agent may handle the message again. */
   onLost?: (claim: Claim, error: unknown) => void;
+  /** Called with what a handler has thrown, except Reject, Release and RetryAfter; default: it goes to standard error, with its stack. */
+  onError?: (claim: Claim, error: unknown) => void;
 }
 
 /** A WorkClaim is a claim in the hands of a handler. */
@@ -206,7 +208,10 @@ export class Worker {
       const answer = await this.handler(job.claim);
       settlement = answer === undefined || answer === null ? { job, kind: "ack" } : await this.#answer(job, answer);
     } catch (error) {
-      if (job.lost === undefined) settlement = failed(job, error);
+      if (job.lost === undefined) {
+        settlement = failed(job, error);
+        if (settlement.kind === "nack") reportError(job.claim, `message ${job.claim.revision}`, error, this.options.onError);
+      }
     }
     job.running = false;
     this.running--;

@@ -54,6 +54,14 @@ test("each class of errors comes from a refused call, with reason, fields and te
   assert.equal((await refusal(lead.send("bilder-1", "hello"))).resource, "bilder-1");
 });
 
+test("an agent without a name is reported in the words of the client", async () => {
+  const daemon = await Daemon.start();
+  const nameless = await daemon.connect("");
+  const advice = "name it with the option agent, asAgent() or BROKERD_AGENT";
+  assert.equal((await refusal(nameless.register())).text, `agent: is empty; a name is required; ${advice}`);
+  assert.ok((await refusal(nameless.claim())).text.endsWith(`; ${advice}`));
+});
+
 test("a limit is Exhausted, with the time after which the call may succeed", async () => {
   const daemon = await Daemon.start();
   const lead = await daemon.agent("lead");

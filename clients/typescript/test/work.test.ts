@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once, setMaxListeners } from "node:events";
 import { createInterface } from "node:readline";
-import { test } from "node:test";
+import { after, test } from "node:test";
 import { fileURLToPath } from "node:url";
 
 import { Lost, Precondition, Reject, Release, RetryAfter } from "@brokerd/client";
@@ -68,6 +68,10 @@ test("work decides by what the handler throws and returns", async () => {
 
   const stop = new AbortController();
   const attempts: Record<string, number> = {};
+  const errors: unknown[][] = [];
+  const { error: print } = console;
+  console.error = (...args: unknown[]) => errors.push(args);
+  after(() => (console.error = print));
   await builder.work(
     (claim) => {
       const count = (attempts[claim.text] = (attempts[claim.text] ?? 0) + 1);
@@ -90,6 +94,10 @@ test("work decides by what the handler throws and returns", async () => {
   assert.equal(retry.history[0]!.error, "not yet");
   assert.ok(Number(retry.dueAt!.seconds) > Date.now() / 1000 + 1800, "the handler's delay counts");
   assert.equal((await delivery("fail")).history[0]!.error, "broken");
+  const [[text, error] = [], ...others] = errors;
+  assert.deepEqual(others, [], "Reject, RetryAfter and Release are no failures of the handler");
+  assert.match(`${text}`, /^brokerd: the handler has failed with message [0-9]+:$/);
+  assert.ok(error instanceof Error && error.message === "broken");
   assert.equal((await delivery("release")).attempts, 0);
   const answer = await lead.claim({ wait: "10s" });
   assert.deepEqual(answer?.payload, { parts: [1, 2] });
