@@ -106,11 +106,11 @@ func (r *Registry) writeActivity([]struct{}) {
 			}
 			return nil
 		})
+		p.written(chunk, current, err != nil, r.clock.Now())
 		if err != nil {
 			r.zap.Warn("the activity of agents could not be written; trying again",
 				zap.Int("agents", len(chunk)), zap.Error(err))
 		}
-		p.written(chunk, current, err != nil, r.clock.Now())
 	}
 }
 

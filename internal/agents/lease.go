@@ -137,8 +137,8 @@ func (r *Registry) each(lives []*life, do func(*store.Tx, *life) error, again fu
 			case fault.NotFound, fault.Precondition: // its session is gone, or closed
 			default:
 				if err != nil {
-					r.zap.Warn("the end of a lease could not be noted; trying again", zap.String("agent", l.name), zap.Error(err))
 					again(l)
+					r.zap.Warn("the end of a lease could not be noted; trying again", zap.String("agent", l.name), zap.Error(err))
 				}
 			}
 		})

@@ -73,8 +73,8 @@ func (b *Broker) backlogDue(chores []chore) {
 			err = b.failAll(c.id)
 		}
 		if err != nil {
-			b.zap.Warn("a page of the backlog could not be written; trying again", zap.Error(err))
 			b.backlog.Set(c, b.clock.Now().Add(time.Second))
+			b.zap.Warn("a page of the backlog could not be written; trying again", zap.Error(err))
 		}
 	}
 }

@@ -188,8 +188,7 @@ func TestOrder_ChangedAgeingRanksManyPagesAnew(t *testing.T) {
 // awaitRanked returns once every unfinished delivery has a rank without ageing.
 func (w *world) awaitRanked() {
 	w.t.Helper()
-	for w.number(`SELECT COUNT(*) FROM reranks`) > 0 {
-	}
+	w.awaitNone(`SELECT COUNT(*) FROM reranks`)
 	want(w.t, "old ranks", w.number(`SELECT COUNT(*) FROM deliveries WHERE rank > 9 AND state <= 4`), 0)
 }
 

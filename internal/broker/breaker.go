@@ -183,9 +183,9 @@ func (b *Broker) breakersDue(agents []int64) {
 		return nil
 	})
 	if err != nil {
-		b.zap.Warn("no probes could be handed out; trying again", zap.Error(err))
 		for _, agent := range agents {
 			b.breakers.Set(agent, b.clock.Now().Add(time.Second))
 		}
+		b.zap.Warn("no probes could be handed out; trying again", zap.Error(err))
 	}
 }

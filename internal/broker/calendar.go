@@ -77,11 +77,13 @@ func (c *calendar) turn() {
 		return err
 	})
 	if err != nil {
-		b.zap.Warn("what is due could not be done; trying again", zap.Error(err))
 		next = b.clock.Now().Add(time.Second)
 	}
 	if !next.IsZero() {
 		c.wakeBy(next)
+	}
+	if err != nil {
+		b.zap.Warn("what is due could not be done; trying again", zap.Error(err))
 	}
 }
 

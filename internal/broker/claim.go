@@ -426,10 +426,10 @@ func (b *Broker) claimsRanOut(keys []key) {
 		return nil
 	})
 	if err != nil {
-		b.zap.Warn("claims that ran out could not be put back; trying again", zap.Error(err))
 		for _, k := range keys {
 			b.claims.Set(k, b.clock.Now().Add(time.Second))
 		}
+		b.zap.Warn("claims that ran out could not be put back; trying again", zap.Error(err))
 	}
 }
 

@@ -140,9 +140,7 @@ func TestCloseSession_RefusesTheDefaultOne(t *testing.T) {
 // awaitClosed returns once the backlog of closed sessions is done.
 func (w *world) awaitClosed() {
 	w.t.Helper()
-	for w.number(`SELECT COUNT(*) FROM work_backlog WHERE feature = 'broker'`) > 0 {
-		w.operator().status() // it takes its turn behind the pages
-	}
+	w.awaitNone(`SELECT COUNT(*) FROM work_backlog WHERE feature = 'broker'`)
 }
 
 const openDeliveries = `SELECT COUNT(*) FROM deliveries WHERE state <= 4 OR state = 9`

@@ -136,8 +136,7 @@ func TestClaims_OfAnAgentThatEndsGoBackInPages(t *testing.T) {
 			want(t, "claims after the first page", w.number(`SELECT count(*) FROM deliveries WHERE state = 2`), 700)
 			w.mend()
 			w.pass(time.Second)
-			for w.number(`SELECT count(*) FROM deliveries WHERE state = 2`) > 0 {
-			}
+			w.awaitNone(`SELECT count(*) FROM deliveries WHERE state = 2`)
 			want(t, "breakers", len(w.events("agent.degraded")), 0)
 			attempts := 0
 			if name == "fails" {

@@ -168,6 +168,17 @@ func (w *world) number(query string) (n int) {
 	return n
 }
 
+// awaitNone returns once a query that counts finds nothing.
+func (w *world) awaitNone(query string) {
+	w.t.Helper()
+	for late := time.Now().Add(patience); w.number(query) > 0; {
+		if time.Now().After(late) {
+			w.t.Fatalf("%d are left of %s", w.number(query), query)
+		}
+		w.operator().status() // it takes its turn behind the pages
+	}
+}
+
 // awaitLog returns once the daemon has logged a warning or an error with this text.
 func (w *world) awaitLog(text string) {
 	w.t.Helper()

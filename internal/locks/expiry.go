@@ -55,10 +55,10 @@ func (t *Table) due(alarms []alarm) {
 		}
 		if err != nil {
 			a := alarms[0]
-			t.zap.Warn("what is due could not be done; trying again", zap.Error(err))
 			if _, renewed := t.alarms.Deadline(a); !renewed {
 				t.alarms.Set(a, t.clock.Now().Add(retryAfter))
 			}
+			t.zap.Warn("what is due could not be done; trying again", zap.Error(err))
 			n = 1
 		}
 		alarms = alarms[n:]

@@ -113,9 +113,9 @@ func (k *Keeper) turn(ctx context.Context) {
 	}
 	now := k.Clock.Now()
 	if err != nil {
-		k.Log.Warn("a part of what is due could not be archived; trying again", zap.Error(err))
 		k.wakeBy(now.Add(min(retry<<k.failures, mostRetry)))
 		k.failures = min(k.failures+1, 10)
+		k.Log.Warn("a part of what is due could not be archived; trying again", zap.Error(err))
 		return
 	}
 	k.failures = 0

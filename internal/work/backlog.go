@@ -191,9 +191,9 @@ func (b *Backlog) due(ids []int64) {
 				pause = min(max(2*b.failed[id], retryAfter), longestRetry)
 				b.failed[id] = pause
 			}
+			b.queue.Set(id, b.clock.Now().Add(pause))
 			b.log.Warn("a page of the backlog failed; the broker tries again", zap.Int64("chore", id),
 				zap.Duration("in", pause), zap.Error(err))
-			b.queue.Set(id, b.clock.Now().Add(pause))
 		case more:
 			b.queue.Set(id, b.clock.Now())
 		default:

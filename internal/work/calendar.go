@@ -81,10 +81,12 @@ func (c *Calendar) wakeBy(at time.Time) {
 func (c *Calendar) tick() {
 	next, err := c.run()
 	if err != nil {
-		c.log.Warn("changes that are due could not be made; the broker tries again", zap.Error(err))
 		next = c.clock.Now().Add(retryAfter)
 	}
 	if !next.IsZero() {
 		c.wakeBy(next)
+	}
+	if err != nil {
+		c.log.Warn("changes that are due could not be made; the broker tries again", zap.Error(err))
 	}
 }
