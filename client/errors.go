@@ -65,7 +65,7 @@ type UnreachableError struct {
 
 // Error states the cause and what to do about it.
 func (e *UnreachableError) Error() string {
-	const start = "start one with `brokerd`, or name another with BROKERD_ADDR"
+	const start = "start one with `brokerctl up`, or name another with BROKERD_ADDR"
 	switch {
 	case errors.As(e.Err, new(*TLSError)), errors.Is(e.Err, ErrOtherUser):
 		return fmt.Sprintf("the broker at %s %v", e.Address, e.Err)

@@ -279,7 +279,7 @@ func TestRun_TheCommandsEnvironmentNamesRoleDataFolderAndRoot(tt *testing.T) {
 	for who, role := range map[string]string{"lead": "lead", "plain": ""} {
 		sent(t, who, "Go")
 		for name, run := range map[string][]string{
-			"agent run": {"agent", "run", "--agent", who, "--role", role},
+			"agent run": {"agent", "run", "--agent", who},
 			"lock run":  {"--agent", who, "lock", "run", "a.go"},
 			"token run": {"--agent", who, "token", "run", "review", "x"},
 			"work":      {"--agent", who, "work", "--once"},

@@ -26,7 +26,7 @@ const configFile = ".brokerd.yaml"
 
 // Keys of a configFile. agents maps the names of the agents of the folder to agentKeys.
 var (
-	configKeys = []string{"addr", "session", "agents", "output", "credential_file", "tls_ca", "tls_cert", "tls_key"}
+	configKeys = []string{"addr", "session", "agents", "output", "start", "credential_file", "tls_ca", "tls_cert", "tls_key"}
 	fileKeys   = []string{"credential_file", "tls_ca", "tls_cert", "tls_key"} // relative to the folder of the configFile
 	agentKeys  = []string{"role", "hook_session"}
 )
@@ -53,6 +53,7 @@ type settings struct {
 	content    config   // of that file
 	role       string   // the role that the file gives the agent
 	refused    error    // why no call can be made
+	start      bool     // the MCP server and hooks start a broker if none runs
 	otherAgent bool     // --agent names a different agent than environment and file
 	unchosen   []string // the agents of the file, if neither the caller nor the file chooses one of them
 }
@@ -101,6 +102,7 @@ func (c *cli) settings() (settings, error) {
 	}
 	s.otherAgent = s.agent.from == "--agent" && s.agent.value != before.value
 	s.role = file.agents[s.agent.value]["role"]
+	s.start = choose("", "", "BROKERD_START", "start").value == "true"
 	c.found = &s
 	return s, nil
 }
@@ -213,6 +215,9 @@ func parseConfig(path string, text []byte) (config, error) {
 			return config{}, fmt.Errorf("line %d: %s must be one value", node.Line, key)
 		}
 		read.values[key], read.given[key] = value, value
+	}
+	if start := read.values["start"]; start != "" && start != "true" && start != "false" {
+		return config{}, fmt.Errorf("line %d: start must be true or false", nodes["start"].Line)
 	}
 	if session := read.values["session"]; session != "" && !validName.MatchString(session) {
 		return config{}, badName(nodes["session"].Line, "session")

@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"slices"
 	"strings"
+	"syscall"
 
 	"brokerd/client"
 )
@@ -49,12 +51,30 @@ func (c *cli) connect(ctx context.Context, more ...client.Option) (*client.Clien
 	if errors.As(err, new(*client.AddressError)) {
 		return nil, usagef("%s: %v", s.addr.from, err)
 	}
-	return c.client, err
+	if noBroker := errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED); !noBroker || !c.mayStart(s) {
+		return c.client, err
+	}
+	c.starting = true
+	if _, err := c.up(ctx); err != nil {
+		return nil, err
+	}
+	return c.client, nil // up has connected
+}
+
+// mayStart reports whether this command starts a broker if none runs: a part of a coding agent, where the settings ask for
+// it and name no other broker.
+func (c *cli) mayStart(s settings) bool {
+	path := strings.Fields(c.path)
+	if !s.start || s.addr.value != "" || c.starting || len(path) < 2 {
+		return false
+	}
+	changesNothing := c.flags.Changed("dry-run") || c.flags.Changed("check")
+	return path[1] == "mcp" || path[1] == "hook" || path[1] == "setup" && !changesNothing
 }
 
 // agentless are the commands that do not need to know which agent of a folder calls: those that read what is not an
 // agent's own, and those of operators. A name is that of a group, or of a command in any group.
-var agentless = strings.Fields("admin bench bridge call credential dashboard dlq explain mailbox overview ping session status top type " +
+var agentless = strings.Fields("admin bench bridge call credential dashboard dlq down explain mailbox overview ping session status top type up " +
 	"configure download export follow get halt history list nudge report resume revoke shutdown terminate validate")
 
 // needsNoAgent reports whether a command, such as `brokerctl task list`, works in a folder with several agents of which

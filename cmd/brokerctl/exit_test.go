@@ -167,7 +167,7 @@ func daemonProcessOn(t *shell, dir string) *exec.Cmd {
 func TestUnreachable_TellsAnAbsentAnEndedAndAFrozenBrokerApart(tt *testing.T) {
 	t := newShell(tt)
 	dir := isolate(t)
-	const start = "start one with `brokerd`"
+	const start = "start one with `brokerctl up`"
 	for _, args := range [][]string{{"inbox"}, {"ping"}, {"ping", "--wait", "10ms"}} {
 		got := ctl(t, args...)
 		if got.code != 69 || !strings.Contains(got.err, "no broker is running at "+dir) || !strings.Contains(got.err, start) {

@@ -153,6 +153,7 @@ type addition struct {
 	head                     string            // the comment at the top of a new file
 	addr, session, output    string
 	agent, role, hookSession string
+	start                    bool
 }
 
 // write adds to the file what it does not have yet, and returns its content. A lock on the file
@@ -237,7 +238,8 @@ func (a addition) to(path string, text []byte) ([]byte, error) {
 		return nil, failf(exitConflict, "%s has %s and no addr, and --addr would send it to %s: "+
 			"leave out --addr, or change the file", path, proof, address)
 	}
-	pairs := [][2]string{{"addr", address}, {"session", a.session}, {"output", a.output}}
+	pairs := [][2]string{{"addr", address}, {"session", a.session}, {"output", a.output},
+		{"start", cond(a.start, "true", "")}}
 	for _, key := range fileKeys {
 		pairs = append(pairs, [2]string{key, a.above[key]})
 	}
@@ -250,7 +252,7 @@ func (a addition) to(path string, text []byte) ([]byte, error) {
 				"%s has %s%s, and this call has %q: change the file, or leave out --%s or its variable",
 				path, key, quoteWord(have), value, key)
 		default:
-			put(top, key, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: value})
+			put(top, key, &yaml.Node{Kind: yaml.ScalarNode, Tag: cond(key == "start", "!!bool", "!!str"), Value: value})
 		}
 	}
 	if a.agent != "" {

@@ -167,7 +167,7 @@ func TestInit_SaysThatNoBrokerAnswers(tt *testing.T) {
 	t := newShell(tt)
 	isolate(t)
 	got := ctl(t, "init", "--agent", "builder-1")
-	if got.code != 69 || !strings.Contains(got.err, "wrote ") || !strings.Contains(got.err, "start one with `brokerd`") {
+	if got.code != 69 || !strings.Contains(got.err, "wrote ") || !strings.Contains(got.err, "start one with `brokerctl up`") {
 		t.Errorf("%+v", got)
 	}
 	if _, err := os.Stat(t.path(configFile)); err != nil {

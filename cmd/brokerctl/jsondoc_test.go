@@ -56,7 +56,7 @@ var outcomes = map[string][]any{
 	"plan approve": {&pb.Decision{}}, "plan get": {&pb.Decision{}}, "plan list": {&pb.Decision{}}, "plan reject": {&pb.Decision{}}, "plan revise": {&pb.Decision{}}, "plan submit": {&pb.Decision{}},
 	"review approve": {&pb.Decision{}}, "review get": {&pb.Decision{}}, "review list": {&pb.Decision{}}, "review reject": {&pb.Decision{}}, "review revise": {&pb.Decision{}}, "review submit": {&pb.Decision{}},
 	"credential issue": {&pb.IssueCredentialResponse{}}, "credential list": {&pb.Credential{}}, "credential revoke": {&pb.Credential{}},
-	"dashboard":     {dashboardLink{}},
+	"dashboard": {dashboardLink{}}, "down": {background{}}, "up": {background{}},
 	"session close": {&pb.Session{}}, "session configure": {&pb.Session{}}, "session create": {&pb.Session{}}, "session delete": {&pb.DeleteSessionResponse{}},
 	"session get": {&pb.Session{}}, "session list": {&pb.Session{}},
 	"state append": {&pb.AppendStateResponse{}}, "state delete": {&pb.DeleteStateResponse{}}, "state follow": {&pb.StateEntry{}},

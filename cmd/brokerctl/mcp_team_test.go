@@ -306,7 +306,7 @@ func TestMCP_TheServerOutlivesTheBroker(tt *testing.T) {
 		}
 	}
 	m := startModel(t, "--agent", "builder-1")
-	m.refused("turn", `{}`, "no broker is running at "+d.Dir(), "start one with `brokerd`")
+	m.refused("turn", `{}`, "no broker is running at "+d.Dir(), "start one with `brokerctl up`")
 	start()
 	register(t, "lead")
 	m.call("turn", `{}`, "You are the agent builder-1")

@@ -24,7 +24,7 @@ var mistakes = []struct {
 	want []string
 }{
 	{"no daemon", "", "--addr unix:///nowhere/brokerd.sock inbox", 69,
-		[]string{"no broker is running at unix:///nowhere/brokerd.sock", "start one with `brokerd`", "BROKERD_ADDR"}},
+		[]string{"no broker is running at unix:///nowhere/brokerd.sock", "start one with `brokerctl up`", "BROKERD_ADDR"}},
 	{"an unknown agent", "", "send bulider-1 x", 3,
 		[]string{`no agent "bulider-1" is registered`, "did you mean builder-1"}},
 	{"a typing error in a role", "", "send role:bulider x", 0,
@@ -126,7 +126,8 @@ var mistakes = []struct {
 	{"doctor", "", "doctor", 2, []string{"did you mean explain?"}},
 	{"msg", "", "msg", 2, []string{"did you mean message list?"}},
 	{"login", "", "login", 2, []string{"did you mean dashboard?"}},
-	{"start", "", "start", 2, []string{"the daemon is the program brokerd"}},
+	{"start", "", "start", 2, []string{"did you mean up?"}},
+	{"up with an address", "", "--addr $TCP up", 2, []string{"--addr names the broker at $TCP", "leave the address out"}},
 	{"-m", "", "send builder-1 -m hi", 2, []string{"unknown flag: -m; did you mean --body?"}},
 	{"--json", "", "agent list --json", 2, []string{"unknown flag: --json; write -o json"}},
 	{"--option", "", "vote open x --option y", 2, []string{"unknown flag: --option; write each OPTION as an argument"}},

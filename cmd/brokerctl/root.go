@@ -27,6 +27,8 @@ type cli struct {
 	tools  bool           // suggested commands are calls of the MCP server's tools
 	prompt *prompt.Writer // standard output, if this run prints for a language model
 
+	starting bool // this run starts a broker, because none ran
+
 	hookedBy string // the session of the coding agent whose hook runs this; "" outside of hooks
 
 	unknown error // the command whose help was asked for does not exist
@@ -140,7 +142,7 @@ func newRoot(c *cli) *cobra.Command {
 		newMCPCommand(c))
 	add("watch", newEventCommand(c), newStatusCommand(c), newOverviewCommand(c), newTopCommand(c), newDashboardCommand(c),
 		newReportCommand(c), newExplainCommand(c), newWhoamiCommand(c), newPingCommand(c), newAdminCommand(c))
-	add("other", newInitCommand(c), newTrustCommand(c), newSetupCommand(c), newGuideCommand(c), newDemoCommand(c), newBridgeCommand(c),
+	add("other", newUpCommand(c), newDownCommand(c), newInitCommand(c), newTrustCommand(c), newSetupCommand(c), newGuideCommand(c), newDemoCommand(c), newBridgeCommand(c),
 		newBenchCommand(c), newCallCommand(c), newVersionCommand(c),
 		newCompletionCommand(), manual.NewCommand(flagUsages))
 	help := newHelpCommand()

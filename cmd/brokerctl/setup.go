@@ -22,6 +22,7 @@ type setupOptions struct {
 	user       bool
 	check      bool
 	unattended bool
+	start      bool
 	role       string
 }
 
@@ -33,6 +34,7 @@ func (o *setupOptions) AddFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.check, "check", false, "change nothing; check the files, the broker, the agent's name and the hooks")
 	f.BoolVar(&o.unattended, "unattended", false, "the hook at the end of a turn waits 10 minutes for messages: "+
 		"meanwhile a prompt of the user waits too, and a run without a screen, such as claude -p, does not end")
+	f.BoolVar(&o.start, "start", false, "start a broker if none runs, now and whenever the MCP server or a hook finds none")
 	f.StringVar(&o.role, "role", "", "the role of --agent, which setup adds to .brokerd.yaml as init does")
 }
 
@@ -76,6 +78,8 @@ cannot be read or written; setup changes nothing.`,
 	o.AddFlags(cmd.Flags())
 	cmd.MarkFlagsMutuallyExclusive("remove", "role")
 	cmd.MarkFlagsMutuallyExclusive("remove", "unattended")
+	cmd.MarkFlagsMutuallyExclusive("remove", "start")
+	cmd.MarkFlagsMutuallyExclusive("user", "start")
 	for _, other := range []string{"remove", "dry-run", "role"} {
 		cmd.MarkFlagsMutuallyExclusive("check", other)
 	}

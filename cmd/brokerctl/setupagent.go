@@ -62,7 +62,7 @@ func (o *setupOptions) planAgent(ctx context.Context, c *cli, v setup.Vendor) (a
 	}
 	file.add = &addition{
 		store: store, above: above, head: setupHead, addr: c.global.addr, session: cmp.Or(s.session.value, "default"),
-		agent: agent, role: o.role, hookSession: c.hookSession(),
+		agent: agent, role: o.role, hookSession: c.hookSession(), start: o.start,
 	}
 	text, err := file.add.to(file.at, []byte(file.before.Text))
 	if err != nil {
@@ -149,6 +149,7 @@ func asSetupCreated(path, text string) bool {
 	created, err := addition{
 		above: file.values, head: setupHead, addr: file.values["addr"], session: file.values["session"],
 		agent: name, role: file.agents[name]["role"], hookSession: file.agents[name]["hook_session"],
+		start: file.values["start"] == "true",
 	}.to(path, nil)
 	return err == nil && string(created) == text
 }

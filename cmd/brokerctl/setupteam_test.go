@@ -209,11 +209,11 @@ func TestSetup_CheckSaysWhatDoesNotWork(tt *testing.T) {
 		}
 	}
 	empty := tree(t)
-	checks(1, "not ok     files: .codex/config.toml is not as setup makes it", "not ok     broker: ", "start one with `brokerd`")
+	checks(1, "not ok     files: .codex/config.toml is not as setup makes it", "not ok     broker: ", "start one with `brokerctl up`")
 	if diff := gocmp.Diff(empty, tree(t)); diff != "" {
 		t.Errorf("--check wrote:\n%s", diff)
 	}
-	if out := must0(t, "setup", "codex", "--agent", "codex-1"); !strings.Contains(out, "start one with `brokerd`") {
+	if out := must0(t, "setup", "codex", "--agent", "codex-1"); !strings.Contains(out, "start one with `brokerctl up`") {
 		t.Errorf("%s", out)
 	}
 	startBroker(t)

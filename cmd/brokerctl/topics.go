@@ -45,11 +45,12 @@ const environmentTopic = `Flags win over these variables, and the variables win 
   TRACEPARENT              the W3C traceparent of the span that calls belong to;
                            brokerctl work sets it for its commands
   BROKERD_OUTPUT           table, json or prompt
+BROKERD_START            true: mcp and hook start a broker if none runs
   BROKERD_ROLE             the agent's role; set for commands that brokerctl
                            runs
 
 brokerctl looks for .brokerd.yaml in the working folder and in the folders above
-it. The file may have the keys addr, session, agents, output,
+it. The file may have the keys addr, session, agents, output, start,
 credential_file, tls_ca, tls_cert and tls_key. brokerctl init writes one.
 The keys addr, credential_file, tls_ca, tls_cert and tls_key count only if you
 trust the file: see brokerctl trust. --no-config ignores the file.

@@ -22,11 +22,8 @@ var synonyms = map[string][]string{
 	"log": {"event"}, "logs": {"event"}, "history": {"event"}, "dead-letters": {"dlq"}, "mail": {"inbox"},
 	"whois": {"whoami"}, "topic": {"channel"}, "topics": {"channel"}, "queue": {"mailbox"}, "queues": {"mailbox"},
 	"msg": {"message"}, "config": {"init"}, "configure": {"init"}, "doctor": {"explain"}, "login": {"dashboard"},
-	"ui": {"dashboard"},
+	"ui": {"dashboard"}, "start": {"up"}, "serve": {"up"}, "daemon": {"up"}, "stop": {"down"},
 }
-
-// ofTheDaemon are words for a start of the daemon, which is another program.
-var ofTheDaemon = []string{"start", "serve", "server", "daemon"}
 
 // addAliases gives all commands below one their other names: a group that lists things also has its
 // plural.
@@ -63,11 +60,7 @@ func command(parent *cobra.Command, name string) *cobra.Command {
 
 // unknownCommand is the error of a command that does not exist, with those that may be meant.
 func unknownCommand(parent *cobra.Command, args []string) error {
-	hint := didYouMean("", meant(parent, args))
-	if !parent.HasParent() && slices.Contains(ofTheDaemon, args[0]) {
-		hint = "; the daemon is the program brokerd"
-	}
-	return usagef("unknown command %q for %s%s", args[0], parent.CommandPath(), hint)
+	return usagef("unknown command %q for %s%s", args[0], parent.CommandPath(), didYouMean("", meant(parent, args)))
 }
 
 // meant returns the commands that may be meant by a line that names none: by another program's

@@ -91,7 +91,7 @@ def local() -> Tuple[str, str]:
         address = ""
     if not address:
         raise Unreachable(f"no broker is running at {folder} (there is no endpoint file); "
-                          "start one with `brokerd`, or name another with BROKERD_ADDR")
+                          "start one with `brokerctl up`, or name another with BROKERD_ADDR")
     file = folder / "operator.credential"
     return address, credential(file) if not address.startswith("unix:") and file.exists() else ""
 
@@ -157,7 +157,7 @@ def find() -> Optional[Path]:
 # A key with a value, and its indentation: the forms that `brokerctl init` writes.
 _LINE = re.compile(r"^( *)([^\s:#{}]+|\"[^\"]*\"|'[^']*'):(?: +(.*?))?\s*$")
 _FILES = ("credential_file", "tls_ca", "tls_cert", "tls_key")
-_KEYS = {"addr", "session", "agents", "output", *_FILES}
+_KEYS = {"addr", "session", "agents", "output", "start", *_FILES}
 
 
 def read(file: Optional[Path]) -> Folder:

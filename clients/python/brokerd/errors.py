@@ -127,7 +127,7 @@ def from_rpc(error: Any, address: str) -> BrokerError:
                 "see its log, or restart it")
     elif kind is Unreachable and not reason:
         text = (f"the broker at {address} does not answer ({text}); "
-                "start one with `brokerd`, or name another with BROKERD_ADDR")
+                "start one with `brokerctl up`, or name another with BROKERD_ADDR")
     details = _details(trailers.get("grpc-status-details-bin", b""))
     if reason == "AGENT_REQUIRED" or _AGENT in details.get("fields", ()):
         text = text.replace(f"{_AGENT}: ", "agent: ") + '; name it with agent="NAME" or BROKERD_AGENT'

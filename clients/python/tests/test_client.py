@@ -159,7 +159,7 @@ class Rest(BrokerCase):
 
 class Addresses(unittest.TestCase):
     def test_nothing_listens(self):
-        with self.assertRaisesRegex(Unreachable, "start one with `brokerd`"):
+        with self.assertRaisesRegex(Unreachable, "start one with `brokerctl up`"):
             Client("unix:///nonexistent/brokerd.sock").agents()
 
     def test_an_address_is_a_socket_or_a_port(self):

@@ -90,7 +90,7 @@ class DataFolder(Case):
                 self.assertEqual(self.found({variable: root} if variable else {}).address, f"unix:///run/{variable}.sock")
 
     def test_without_a_broker(self):
-        with self.assertRaisesRegex(Unreachable, "no broker is running at .*; start one with `brokerd`"):
+        with self.assertRaisesRegex(Unreachable, "no broker is running at .*; start one with `brokerctl up`"):
             self.found()
 
 

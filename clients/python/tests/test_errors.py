@@ -139,7 +139,7 @@ class Away(BrokerCase):
         client.register()
         client._calls.timeout = 0.5
         broker.kill()
-        with self.assertRaisesRegex(brokerd.Unreachable, "start one with `brokerd`"):
+        with self.assertRaisesRegex(brokerd.Unreachable, "start one with `brokerctl up`"):
             client.send("away", "x")
         broker.start()
 

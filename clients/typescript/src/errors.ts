@@ -151,7 +151,7 @@ function unanswered(failed: ConnectError, address: string): BrokerError {
     const text = `the broker at ${address} has not answered in time: its process is frozen or overloaded`;
     return new Unreachable(text, {}, Code.DeadlineExceeded, options);
   }
-  const advice = "start one with `brokerd`, or name another with BROKERD_ADDR";
+  const advice = "start one with `brokerctl up`, or name another with BROKERD_ADDR";
   switch (systemCode(failed)) {
     case "ENOENT":
       return new Unreachable(`no broker is running at ${address} (there is no socket); ${advice}`, {}, undefined, options);

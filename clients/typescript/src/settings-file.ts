@@ -13,6 +13,8 @@ export interface SettingsFile {
   addr?: string;
   session?: string;
   output?: string;
+  /** Of brokerctl mcp and hooks. */
+  start?: string;
   credential_file?: string;
   tls_ca?: string;
   tls_cert?: string;
@@ -23,7 +25,7 @@ export interface SettingsFile {
 }
 
 const files = ["credential_file", "tls_ca", "tls_cert", "tls_key"] as const;
-const settings = ["addr", "session", "output", ...files] as const;
+const settings = ["addr", "session", "output", "start", ...files] as const;
 
 /** Returns the settings for the working folder; undefined if no folder above it has a file. */
 export function readSettings(): SettingsFile | undefined {

@@ -1,0 +1,344 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	lockName = "brokerd.lock"    // in the data folder: a broker keeps it locked while it runs, and it has the process id
+	logName  = "brokerd.log"     // in the data folder, of a broker that runs in the background
+	unitName = "brokerd.service" // of the user's systemd
+
+	upPatience   = 30 * time.Second // until a new broker answers
+	downPatience = 30 * time.Second // until a broker has ended; calls under way get 5 s of it
+)
+
+// A background is a broker that runs for this user, as up and down print it.
+type background struct {
+	Data    string `json:"data"`
+	PID     int    `json:"pid"`           // 0 = none runs
+	Started bool   `json:"started"`       // by this command
+	Stopped bool   `json:"stopped"`       // by this command
+	Log     string `json:"log,omitempty"` // the file or command that shows the log; empty if it is not known
+}
+
+func newUpCommand(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use:   "up",
+		Short: "Start a broker in the background, unless one runs",
+		Long: `Start a broker in the background, unless one runs, and return when it answers.
+Where systemd runs for the user, it becomes the user's service brokerd, which starts
+at each login and reads ~/.config/brokerd/brokerd.yaml. Elsewhere, and with
+BROKERD_DATA, it is a process that no terminal holds.`,
+		Example: `  brokerctl up
+  BROKERD_LISTEN=127.0.0.1:7420 brokerctl up`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			b, err := c.up(cmd.Context())
+			if err != nil {
+				return err
+			}
+			text := fmt.Sprintf("a broker runs already: process %d, data in %s", b.PID, b.Data)
+			if b.Started {
+				text = fmt.Sprintf("started a broker: process %d, data in %s\n%s shows its log; brokerctl down stops it", b.PID, b.Data, b.Log)
+			}
+			return c.showValue(cmd, b, text)
+		},
+	}
+}
+
+func newDownCommand(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use:   "down",
+		Short: "Stop the broker of this user",
+		Long: `Stop the broker of this user on this machine, however it was started, and return when
+it has ended. A service of the user's systemd no longer starts at a login.`,
+		Example:           "  brokerctl down",
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			b, err := c.down(cmd.Context())
+			if err != nil {
+				return err
+			}
+			text := "no broker runs on " + b.Data
+			if b.Stopped {
+				text = fmt.Sprintf("stopped the broker: process %d, data in %s", b.PID, b.Data)
+			}
+			return c.showValue(cmd, b, text)
+		},
+	}
+}
+
+// localData returns the data folder of this user's broker. It refuses settings that name another broker.
+func (c *cli) localData() (string, error) {
+	s, err := c.settings()
+	if err != nil {
+		return "", err
+	}
+	if s.addr.value != "" {
+		return "", usagef("%s names the broker at %s, and this command is about the local one: leave the address out", s.addr.from, s.addr.value)
+	}
+	return c.env.client().DataDir()
+}
+
+// up starts a broker in the background, unless one runs, and returns when it answers.
+func (c *cli) up(ctx context.Context) (background, error) {
+	dir, err := c.localData()
+	if err != nil {
+		return background{}, err
+	}
+	if held, err := lockHeld(dir); err != nil || held {
+		return background{Data: dir, PID: holder(dir)}, err
+	}
+	program, err := c.findDaemon()
+	if err != nil {
+		return background{}, failf(exitError, "%v", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, upPatience)
+	defer cancel()
+	b := background{Data: dir, Started: true}
+	ended := make(chan error, 1)
+	if systemctl := c.systemctl(); systemctl != "" {
+		b.Log = "journalctl --user -u brokerd"
+		err = c.startService(ctx, systemctl, program)
+	} else {
+		b.Log = "tail " + shellWord(filepath.Join(dir, logName))
+		err = c.startProcess(dir, program, ended)
+	}
+	if err != nil {
+		return background{}, err
+	}
+	if err := c.awaitBroker(ctx, ended); err != nil {
+		return background{}, failf(exitUnreachable, "the new broker does not answer: %v; %s shows its log", err, b.Log)
+	}
+	b.PID = holder(dir)
+	return b, nil
+}
+
+// startProcess starts brokerd as a process that outlives this one and its terminal. ended receives how it ends.
+func (c *cli) startProcess(dir, program string, ended chan<- error) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make the data folder: %w", err)
+	}
+	log, err := os.OpenFile(filepath.Join(dir, logName), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("open the log: %w", err)
+	}
+	defer log.Close() //nolint:errcheck // the daemon writes to it, and this process does not
+	daemon := exec.Command(program, "serve", "--data", dir)
+	daemon.Env, daemon.Dir = c.env.Variables, "/"
+	daemon.Stdout, daemon.Stderr = log, log
+	daemon.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := daemon.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", program, err)
+	}
+	go func() { ended <- daemon.Wait() }() // it ends with this process, and the daemon goes on
+	return nil
+}
+
+// awaitBroker returns when the new broker answers.
+func (c *cli) awaitBroker(ctx context.Context, ended <-chan error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	answered := make(chan error, 1)
+	go func() {
+		_, err := c.ping(ctx, upPatience)
+		answered <- err
+	}()
+	select {
+	case err := <-answered:
+		return err
+	case err := <-ended:
+		cancel()
+		return cmp.Or(err, <-answered, errors.New("it has ended"))
+	}
+}
+
+// down stops the broker that holds the data folder, and returns when it has ended.
+func (c *cli) down(ctx context.Context) (background, error) {
+	dir, err := c.localData()
+	if err != nil {
+		return background{}, err
+	}
+	b := background{Data: dir}
+	if held, err := lockHeld(dir); err != nil || !held {
+		return b, err
+	}
+	b.PID, b.Stopped = holder(dir), true
+	ctx, cancel := context.WithTimeout(ctx, downPatience)
+	defer cancel()
+	if systemctl := c.systemctl(); systemctl != "" && exec.CommandContext(ctx, systemctl, "--user", "is-enabled", "--quiet", unitName).Run() == nil {
+		if err := c.run(ctx, systemctl, "--user", "disable", "--now", unitName); err != nil {
+			return b, err
+		}
+	}
+	if held, err := lockHeld(dir); err != nil || !held {
+		return b, err
+	}
+	if b.PID == 0 {
+		return b, failf(exitError, "%s does not say which process holds it: stop that brokerd by hand", filepath.Join(dir, lockName))
+	}
+	if err := syscall.Kill(b.PID, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return b, fmt.Errorf("stop process %d: %w", b.PID, err)
+	}
+	free := make(chan error, 1)
+	go func() { free <- awaitLock(dir) }()
+	select {
+	case err := <-free:
+		return b, err
+	case <-ctx.Done():
+		return b, failf(exitError, "process %d has been told to stop, and has not ended within %v", b.PID, downPatience)
+	}
+}
+
+// openLock opens the file that a broker keeps locked while it runs on a data folder; nil if there is none.
+func openLock(dir string) (*os.File, error) {
+	f, err := os.Open(filepath.Join(dir, lockName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return f, err
+}
+
+// lockHeld reports whether a broker runs on a data folder.
+func lockHeld(dir string) (bool, error) {
+	f, err := openLock(dir)
+	if f == nil || err != nil {
+		return false, err
+	}
+	defer f.Close() //nolint:errcheck // closing releases the lock
+	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return true, nil
+	}
+	return false, err
+}
+
+// awaitLock returns when no broker runs on a data folder.
+func awaitLock(dir string) error {
+	f, err := openLock(dir)
+	if f == nil || err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // closing releases the lock
+	for {
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_SH); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// holder returns the process that holds a data folder; 0 if the folder does not say.
+func holder(dir string) int {
+	f, err := openLock(dir)
+	if f == nil || err != nil {
+		return 0
+	}
+	defer f.Close() //nolint:errcheck // it is only read
+	text, _ := io.ReadAll(io.LimitReader(f, 32))
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+	return pid
+}
+
+// systemctl returns the program that starts services of this user; "" where no systemd runs for the user, and for a data
+// folder that BROKERD_DATA names: the service has the default one.
+func (c *cli) systemctl() string {
+	if c.env.get("BROKERD_DATA") != "" {
+		return ""
+	}
+	if _, err := os.Stat(filepath.Join(c.env.get("XDG_RUNTIME_DIR"), "systemd", "private")); err != nil {
+		return ""
+	}
+	path, err := c.env.lookPath("systemctl")
+	if err != nil {
+		return ""
+	}
+	return path
+}
+
+// unit is the user's service. A file of the user with settings is read if there is one.
+const unit = `# Written by brokerctl up. Changes stay: it writes this file only if there is none.
+[Unit]
+Description=brokerd, the message broker for the agents of this user
+Documentation=man:brokerd(1)
+
+[Service]
+Type=exec
+ExecStart=%s serve
+Environment=BROKERD_CONFIG=%s
+Restart=on-failure
+RestartSec=1s
+TimeoutStopSec=15s
+UMask=0077
+LimitNOFILE=65536
+
+[Install]
+WantedBy=default.target
+`
+
+// startService makes brokerd a service of the user's systemd, which starts it now and at each login.
+func (c *cli) startService(ctx context.Context, systemctl, program string) error {
+	home, err := c.env.homeDir()
+	if err != nil {
+		return err
+	}
+	config := c.env.get("XDG_CONFIG_HOME")
+	if !filepath.IsAbs(config) {
+		config = filepath.Join(home, ".config")
+	}
+	file, settings := filepath.Join(config, "systemd", "user", unitName), filepath.Join(config, "brokerd", "brokerd.yaml")
+	text := unit
+	if _, err := os.Stat(settings); err != nil {
+		text = strings.Replace(text, "Environment=BROKERD_CONFIG=%s\n", "%.0s", 1)
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+	case err != nil:
+		return err
+	default:
+		_, err = fmt.Fprintf(f, text, unitWord(program), unitWord(settings))
+		if err = errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+	}
+	if err := c.run(ctx, systemctl, "--user", "daemon-reload"); err != nil {
+		return err
+	}
+	return c.run(ctx, systemctl, "--user", "enable", "--now", unitName)
+}
+
+// unitWord quotes a word for a unit file.
+func unitWord(s string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "%", "%%", "$", "$$").Replace(s) + `"`
+}
+
+// run runs a program. The error has what it has printed.
+func (c *cli) run(ctx context.Context, program string, args ...string) error {
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env, cmd.WaitDelay = c.env.Variables, time.Second
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return failf(exitError, "%s %s: %v: %s", filepath.Base(program), strings.Join(args, " "), err, oneLine(string(out)))
+	}
+	return nil
+}
