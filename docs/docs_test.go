@@ -114,6 +114,40 @@ func TestGuides_ShowWhatRuns(t *testing.T) {
 	}
 }
 
+// The tests that the table of guarantees names exist.
+func TestGuarantees_NameTestsThatExist(t *testing.T) {
+	t.Parallel()
+	declared := map[string]bool{}
+	declaration := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	err := filepath.WalkDir("../internal", func(file string, _ fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(file, "_test.go") {
+			for _, m := range declaration.FindAllStringSubmatch(read(t, file), -1) {
+				declared[m[1]] = true
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := 0
+	for line := range strings.Lines(read(t, "guarantees.md")) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 5 || !strings.Contains(cells[3], "`Test") {
+			continue
+		}
+		rows++
+		for _, m := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(cells[3], -1) {
+			if !declared[m[1]] {
+				t.Errorf("docs/guarantees.md names %s, and there is no such test", m[1])
+			}
+		}
+	}
+	if rows < 10 {
+		t.Errorf("the table has %d rows", rows)
+	}
+}
+
 // Every type of event that the broker appends is in the list, and every name of the list is one of them.
 func TestAPI_NamesEveryService(t *testing.T) {
 	t.Chdir("..")

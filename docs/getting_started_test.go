@@ -123,8 +123,45 @@ func TestGettingStarted_LeavesNothingUnfinished(t *testing.T) {
 	}
 }
 
-// The commands of the front page work one after the other.
+// The commands of the front page connect two coding agents, and leave nothing that explain reports.
 func TestReadme_CommandsWork(t *testing.T) {
+	t.Parallel()
+	repository, env := t.TempDir(), processtest.Environment(t)
+	if err := os.Symlink(filepath.Dir(processtest.Build(t)), filepath.Join(repository, "bin")); err != nil {
+		t.Fatal(err)
+	}
+	shell := openTerminal(t, repository, env)
+	shell.run(`export PATH="$PWD/bin:$PATH"`)
+	shell.run("mkdir project; cd project; git init --quiet")
+	t.Cleanup(func() {
+		down := exec.Command(filepath.Join(repository, "bin", "brokerctl"), "down") // t.Context has ended
+		down.Env = env
+		if out, err := down.CombinedOutput(); err != nil {
+			t.Errorf("brokerctl down: %v: %s", err, out)
+		}
+	})
+	printed := map[string]string{}
+	for _, block := range fence.FindAllStringSubmatch(read(t, "../README.md"), -1) {
+		for _, command := range strings.Split(strings.TrimSpace(block[2]), "\n") {
+			if strings.HasPrefix(command, "brokerctl ") {
+				printed[strings.Fields(command)[1]] += shell.run(command)
+			}
+		}
+	}
+	for command, want := range map[string]string{
+		"up": "started a broker: process ", "setup": "claude-1", "dashboard": "http://127.0.0.1:", "explain": "nothing is stuck\n",
+	} {
+		if !strings.Contains(printed[command], want) {
+			t.Errorf("%s prints %q; want %q", command, printed[command], want)
+		}
+	}
+	if settings := shell.run("cat .brokerd.yaml"); !strings.Contains(settings, "claude-1: {role: lead}") || !strings.Contains(settings, "codex-1: {role: builder}") {
+		t.Errorf("the folder has the agents\n%s", settings)
+	}
+}
+
+// The commands of the tour work one after the other.
+func TestTour_CommandsWork(t *testing.T) {
 	t.Parallel()
 	repository := t.TempDir()
 	env := processtest.Environment(t)
@@ -132,7 +169,7 @@ func TestReadme_CommandsWork(t *testing.T) {
 	shell := openTerminal(t, repository, env)
 	shell.run(`export PATH="$PWD/bin:$PATH"`)
 	n := 0
-	for _, block := range fence.FindAllStringSubmatch(read(t, "../README.md"), -1) {
+	for _, block := range fence.FindAllStringSubmatch(read(t, "tour.md"), -1) {
 		if !strings.HasPrefix(block[2], "brokerctl ") {
 			continue
 		}

@@ -51,7 +51,7 @@ func TestTours_LeaveNothingStuck(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		for _, command := range commandsOf(t, "../README.md") {
+		for _, command := range commandsOf(t, "tour.md") {
 			reader.run(command)
 		}
 		terminals := []*terminal{lead, lead, builder, builder, lead, builder, builder, lead, lead, lead} // as the page says

@@ -55,7 +55,7 @@ func (c *cli) connect(ctx context.Context, more ...client.Option) (*client.Clien
 		return c.client, err
 	}
 	c.starting = true
-	if _, err := c.up(ctx); err != nil {
+	if _, err := c.up(ctx, nil); err != nil {
 		return nil, err
 	}
 	return c.client, nil // up has connected

@@ -40,7 +40,7 @@ logged in for 12 hours: as operator, or with --observer as an observer of the cu
 session, who reads and changes nothing. "brokerctl credential list" shows the logins, and
 "brokerctl credential revoke" ends one.
 
-The broker needs a TCP address, such as that of brokerd --listen 127.0.0.1:7420.`,
+A broker without a TCP address opens one on 127.0.0.1, until it stops.`,
 		Example: `  brokerctl dashboard
   brokerctl dashboard --observer --open`,
 		Args:              cobra.NoArgs,
@@ -92,7 +92,7 @@ func createLogin(
 	if err != nil {
 		return login{}, err
 	}
-	base, err := dashboardAddress(broker, status, secure)
+	base, err := dashboardAddress(ctx, broker, status, secure)
 	return login{
 		link: dashboardLink{
 			URL: base + "/login#" + created.GetSecret(), Access: enumOf(access),
@@ -107,9 +107,9 @@ func (l dashboardLink) text() string {
 	return fmt.Sprintf("%s\nOpen it once, within 2m. It logs in as %s, session %s, for 12h.", l.URL, l.Access, l.Session)
 }
 
-// dashboardAddress returns the address of the page: that of this connection or, on the Unix socket, the
-// first TCP address on which the broker listens.
-func dashboardAddress(broker *client.Client, status *pb.GetStatusResponse, secure bool) (string, error) {
+// dashboardAddress returns the address of the page: that of this connection or, on the Unix socket, the first TCP address on
+// which the broker listens. A broker without one opens one on loopback.
+func dashboardAddress(ctx context.Context, broker *client.Client, status *pb.GetStatusResponse, secure bool) (string, error) {
 	if address, ok := pageAddress(broker.Address(), secure); ok {
 		return address, nil
 	}
@@ -118,9 +118,15 @@ func dashboardAddress(broker *client.Client, status *pb.GetStatusResponse, secur
 			return address, nil
 		}
 	}
-	return "", failf(exitConflict, "the broker listens only on its Unix socket, which a browser cannot open: "+
-		"stop it, start it with brokerd --data %s --listen 127.0.0.1:7420, and run brokerctl dashboard again",
-		status.GetDataDir())
+	opened, err := broker.Admin().OpenLoopback(ctx, &pb.OpenLoopbackRequest{})
+	if err != nil {
+		return "", err
+	}
+	address, ok := pageAddress(opened.GetAddress(), false)
+	if !ok {
+		return "", failf(exitError, "a browser cannot open the address %s of the broker", opened.GetAddress())
+	}
+	return address, nil
 }
 
 // pageAddress returns the address of the page of a broker that listens on an address, and whether a

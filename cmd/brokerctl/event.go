@@ -64,25 +64,6 @@ func eventTypes(ctx context.Context, broker *client.Client) ([]string, error) {
 	return slices.Compact(words), err
 }
 
-// warnUnseen warns of types that no event has had so far, which a follow would wait for. A pattern may wait for any.
-func (o *eventOptions) warnUnseen(ctx context.Context, c *cli, cmd *cobra.Command, broker *client.Client) error {
-	for _, t := range o.types {
-		if strings.HasSuffix(t, ".*") {
-			continue
-		}
-		filter := &pb.EventFilter{Types: []string{t}}
-		page, err := broker.Events().ListEvents(ctx, &pb.ListEventsRequest{Filter: filter, PageSize: 1})
-		if err != nil {
-			return err
-		}
-		if len(page.GetEvents()) == 0 {
-			known, _ := eventTypes(ctx, broker) // only for the hint
-			c.warn(cmd, []string{"no event has had the type " + t + " so far" + didYouMean("", near(t, known))})
-		}
-	}
-	return nil
-}
-
 // filter returns the API's form.
 func (o *eventOptions) filter(c *cli) (*pb.EventFilter, error) {
 	severity, err := parseEnum("severity", pb.Severity(0).Descriptor(), o.severity)
@@ -195,9 +176,6 @@ beginning of the log. The filters of brokerctl event list apply here too.`,
 			}
 			broker, err := c.connect(ctx, c.retryNotice(cmd))
 			if err != nil {
-				return err
-			}
-			if err := o.warnUnseen(ctx, c, cmd, broker); err != nil {
 				return err
 			}
 			options := client.EventOptions{After: after, FromNow: !cmd.Flags().Changed("after"), Cursor: cursor, Filter: filter}

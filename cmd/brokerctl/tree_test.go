@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"strings"
 	"testing"
@@ -85,27 +84,5 @@ func TestTree_AnUnknownCommandWithHelpIsOneLineOnStandardError(tt *testing.T) {
 	want := "brokerctl: unknown command \"lcok\" for brokerctl; did you mean lock? (see brokerctl --help)\n"
 	if code := cmd.ProcessState.ExitCode(); code != exitUsage || out.Len() > 0 || err.String() != want {
 		t.Errorf("exit code %d, output %q, errors %q", code, out.String(), err.String())
-	}
-}
-
-func TestEventFollow_WarnsOfATypeThatNoEventHasHad(tt *testing.T) {
-	t := newShell(tt)
-	startBroker(t)
-	must0(t, "event", "publish", "deploy.done", "first")
-	follow := brokerctl(t, "event", "follow", "--type", "deploy.dnoe", "--limit", "1")
-	errs, err := follow.StderrPipe()
-	if err == nil {
-		err = follow.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	line, err := bufio.NewReader(errs).ReadString('\n')
-	if want := "no event has had the type deploy.dnoe so far; did you mean deploy_done?"; !strings.Contains(line, want) {
-		t.Fatalf("%q, %v; want %q", line, err, want)
-	}
-	must0(t, "event", "publish", "deploy.dnoe", "it comes after all")
-	if err := follow.Wait(); err != nil {
-		t.Error(err)
 	}
 }

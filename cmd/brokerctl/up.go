@@ -38,7 +38,8 @@ type background struct {
 }
 
 func newUpCommand(c *cli) *cobra.Command {
-	return &cobra.Command{
+	var listen []string
+	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Start a broker in the background, unless one runs",
 		Long: `Start a broker in the background, unless one runs, and return when it answers.
@@ -46,11 +47,11 @@ Where systemd runs for the user, it becomes the user's service brokerd, which st
 at each login and reads ~/.config/brokerd/brokerd.yaml. Elsewhere, and with
 BROKERD_DATA, it is a process that no terminal holds.`,
 		Example: `  brokerctl up
-  BROKERD_LISTEN=127.0.0.1:7420 brokerctl up`,
+  brokerctl up --listen 127.0.0.1:7420`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			b, err := c.up(cmd.Context())
+			b, err := c.up(cmd.Context(), listen)
 			if err != nil {
 				return err
 			}
@@ -61,6 +62,8 @@ BROKERD_DATA, it is a process that no terminal holds.`,
 			return c.showValue(cmd, b, text)
 		},
 	}
+	cmd.Flags().StringArrayVar(&listen, "listen", nil, "also listen there, for a browser or other machines: HOST:PORT, as brokerd --listen; repeatable")
+	return cmd
 }
 
 func newDownCommand(c *cli) *cobra.Command {
@@ -98,8 +101,9 @@ func (c *cli) localData() (string, error) {
 	return c.env.client().DataDir()
 }
 
-// up starts a broker in the background, unless one runs, and returns when it answers.
-func (c *cli) up(ctx context.Context) (background, error) {
+// up starts a broker in the background, unless one runs, and returns when it answers. listen are its addresses beside the
+// socket.
+func (c *cli) up(ctx context.Context, listen []string) (background, error) {
 	dir, err := c.localData()
 	if err != nil {
 		return background{}, err
@@ -114,13 +118,17 @@ func (c *cli) up(ctx context.Context) (background, error) {
 	ctx, cancel := context.WithTimeout(ctx, upPatience)
 	defer cancel()
 	b := background{Data: dir, Started: true}
+	words := []string{program, "serve"}
+	for _, address := range listen {
+		words = append(words, "--listen", address)
+	}
 	ended := make(chan error, 1)
 	if systemctl := c.systemctl(); systemctl != "" {
 		b.Log = "journalctl --user -u brokerd"
-		err = c.startService(ctx, systemctl, program)
+		err = c.startService(ctx, systemctl, words)
 	} else {
 		b.Log = "tail " + shellWord(filepath.Join(dir, logName))
-		err = c.startProcess(dir, program, ended)
+		err = c.startProcess(dir, words, ended)
 	}
 	if err != nil {
 		return background{}, err
@@ -133,7 +141,7 @@ func (c *cli) up(ctx context.Context) (background, error) {
 }
 
 // startProcess starts brokerd as a process that outlives this one and its terminal. ended receives how it ends.
-func (c *cli) startProcess(dir, program string, ended chan<- error) error {
+func (c *cli) startProcess(dir string, words []string, ended chan<- error) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make the data folder: %w", err)
 	}
@@ -142,12 +150,12 @@ func (c *cli) startProcess(dir, program string, ended chan<- error) error {
 		return fmt.Errorf("open the log: %w", err)
 	}
 	defer log.Close() //nolint:errcheck // the daemon writes to it, and this process does not
-	daemon := exec.Command(program, "serve", "--data", dir)
+	daemon := exec.Command(words[0], append(words[1:], "--data", dir)...)
 	daemon.Env, daemon.Dir = c.env.Variables, "/"
 	daemon.Stdout, daemon.Stderr = log, log
 	daemon.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := daemon.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", program, err)
+		return fmt.Errorf("start %s: %w", words[0], err)
 	}
 	go func() { ended <- daemon.Wait() }() // it ends with this process, and the daemon goes on
 	return nil
@@ -273,7 +281,7 @@ func (c *cli) systemctl() string {
 	return path
 }
 
-// unit is the user's service. A file of the user with settings is read if there is one.
+// unit is the user's service, with the words of its command and the file with the user's settings.
 const unit = `# Written by brokerctl up. Changes stay: it writes this file only if there is none.
 [Unit]
 Description=brokerd, the message broker for the agents of this user
@@ -281,7 +289,7 @@ Documentation=man:brokerd(1)
 
 [Service]
 Type=exec
-ExecStart=%s serve
+ExecStart=%s
 Environment=BROKERD_CONFIG=%s
 Restart=on-failure
 RestartSec=1s
@@ -294,7 +302,7 @@ WantedBy=default.target
 `
 
 // startService makes brokerd a service of the user's systemd, which starts it now and at each login.
-func (c *cli) startService(ctx context.Context, systemctl, program string) error {
+func (c *cli) startService(ctx context.Context, systemctl string, words []string) error {
 	home, err := c.env.homeDir()
 	if err != nil {
 		return err
@@ -313,11 +321,16 @@ func (c *cli) startService(ctx context.Context, systemctl, program string) error
 	}
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	switch {
+	case errors.Is(err, fs.ErrExist) && len(words) > 2:
+		return failf(exitConflict, "%s exists, and up does not change it: write the addresses there, or as listen into %s", file, settings)
 	case errors.Is(err, fs.ErrExist):
 	case err != nil:
 		return err
 	default:
-		_, err = fmt.Fprintf(f, text, unitWord(program), unitWord(settings))
+		for i, word := range words {
+			words[i] = unitWord(word)
+		}
+		_, err = fmt.Fprintf(f, text, strings.Join(words, " "), unitWord(settings))
 		if err = errors.Join(err, f.Close()); err != nil {
 			return err
 		}

@@ -53,7 +53,7 @@ func TestExampleConfig_HasEveryKeyWithItsDefault(t *testing.T) {
 
 func TestExampleConfig_IsWhatTheManualLists(t *testing.T) {
 	t.Parallel()
-	manual, err := os.ReadFile("../../docs/operations.md")
+	manual, err := os.ReadFile("../../docs/configure.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestExampleConfig_IsWhatTheManualLists(t *testing.T) {
 		name := strings.ReplaceAll(key, "_", "-")
 		for _, want := range []string{"`--" + name, "`" + variable(name) + "`", "`" + key + "`"} {
 			if !strings.Contains(string(manual), want) {
-				t.Errorf("docs/operations.md does not name %s", want)
+				t.Errorf("docs/configure.md does not name %s", want)
 			}
 		}
 	}

@@ -87,7 +87,7 @@ next:
   1. copy the folder archive/ of the old data folder to %s/archive, if it still exists
   2. stop the old broker for good, and start this one: brokerd --data %s
   3. clients on TCP need the new operator.credential of this folder; revoke credentials again that were revoked after the backup
-  4. changes made after the backup are lost: agents read the present state again (docs/operations.md, "After a restore")
+  4. changes made after the backup are lost: agents read the present state again (docs/data.md, "After a restore")
 `, dir, r.Version, r.CreatedAt.Format(time.RFC3339), r.Revision, r.Next, r.Sessions, r.Messages, r.Events,
 		r.Contents, r.ContentBytes, dir, dir)
 }

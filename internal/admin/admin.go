@@ -11,13 +11,13 @@ import (
 	"brokerd/internal/work"
 )
 
-// Facts are what does not change while the broker runs.
+// Facts are what is known of the daemon without its database.
 type Facts struct {
 	Version   string
 	StartedAt time.Time
 	Sync      store.Sync
 	DataDir   string
-	Listen    []string // addresses as clients dial them
+	Listen    func() []string // addresses as clients dial them
 }
 
 // A Mailbox is one that has something in it.

@@ -112,7 +112,7 @@ func (s *Service) daemon(out *pb.GetStatusResponse) {
 	stats := s.parts.Store.Stats()
 	cpu, memory := processUsage()
 	out.StartedAt = timestamppb.New(s.parts.Facts.StartedAt)
-	out.Sync, out.DataDir, out.Listen = s.parts.Facts.Sync.String(), s.parts.Facts.DataDir, s.parts.Facts.Listen
+	out.Sync, out.DataDir, out.Listen = s.parts.Facts.Sync.String(), s.parts.Facts.DataDir, s.parts.Facts.Listen()
 	out.DatabaseBytes, out.WalBytes, out.WalLeftOut = stats.DatabaseBytes, stats.LogBytes, stats.LeftOut
 	out.Commits = int64(stats.Commits)
 	out.CommitTime = durationpb.New(stats.CommitTime / time.Duration(max(stats.Commits, 1)))

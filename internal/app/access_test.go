@@ -33,6 +33,7 @@ var lowest = map[string]string{
 	"brokerd.v1.AdminService/BackupDatabase":                        "operator",
 	"brokerd.v1.AdminService/PruneData":                             "operator",
 	"brokerd.v1.AdminService/Drain":                                 "operator",
+	"brokerd.v1.AdminService/OpenLoopback":                          "operator",
 	"brokerd.v1.AdminService/GetStatus":                             "agent",
 	"brokerd.v1.AdminService/CheckDatabase":                         "operator",
 	"brokerd.v1.AdminService/MoveMessages":                          "operator",

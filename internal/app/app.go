@@ -42,11 +42,14 @@ import (
 // An App is a running daemon. Its methods may be called concurrently.
 type App struct {
 	config  Config
-	listen  []string
 	metrics string // where they are served
 	sync    store.Sync
 	failed  chan error
 	serving sync.WaitGroup // of the goroutines that accept connections
+
+	door   sync.Mutex // guards the fields below
+	listen []string
+	closed bool // no address is opened any more
 
 	certificates *rpc.Certificates // nil without TLS
 
@@ -74,7 +77,11 @@ func Start(ctx context.Context, c Config) (*App, error) {
 }
 
 // Addresses returns where the daemon listens, as clients dial it; first the socket of the data folder.
-func (a *App) Addresses() []string { return slices.Clone(a.listen) }
+func (a *App) Addresses() []string {
+	a.door.Lock()
+	defer a.door.Unlock()
+	return slices.Clone(a.listen)
+}
 
 // Metrics returns the address at which metrics are served; it is empty if they are not served.
 func (a *App) Metrics() string { return a.metrics }
@@ -257,7 +264,7 @@ func (a *App) start(ctx context.Context) error {
 	}
 	server := rpc.NewServer(options)
 	webListener := server.Web()
-	facts := admin.Facts{Version: c.Version, StartedAt: began, Sync: a.sync, DataDir: c.Dir, Listen: a.listen}
+	facts := admin.Facts{Version: c.Version, StartedAt: began, Sync: a.sync, DataDir: c.Dir, Listen: a.Addresses}
 	a.reportDamage(st, server)
 	backups := newBackups(c, st, journal, scopes, files)
 	if err := backups.Start(); err != nil {
@@ -277,7 +284,7 @@ func (a *App) start(ctx context.Context) error {
 			Traffic: server, Inspector: inspector,
 			Explainers: explainers, Drains: drains,
 		}), backup.NewAdminService(backups), retention.NewPruneService(keeper), drain.NewServer(drains),
-			overview.NewWatchService(views)},
+			overview.NewWatchService(views), &doorman{a, server}},
 		agents:   agents.NewService(registry),
 		files:    artifacts.NewService(files),
 		blockers: blockers.NewService(obstacles),
@@ -366,6 +373,7 @@ func (a *App) start(ctx context.Context) error {
 		journal.Stop()
 		return a.stopServer(ctx, server, pages)
 	})
+	a.onStop(func(context.Context) error { a.closeDoor(); return nil })
 	a.onStop(health.drain)
 	a.serving.Go(func() {
 		if err := pages.Serve(webListener); err != nil {
@@ -373,11 +381,7 @@ func (a *App) start(ctx context.Context) error {
 		}
 	})
 	for _, l := range listeners {
-		a.serving.Go(func() {
-			if err := server.Serve(l); err != nil {
-				a.fail(fmt.Errorf("listen on %s: %w", rpc.Address(l), err))
-			}
-		})
+		a.serve(server, l)
 	}
 	if err := a.announce(); err != nil {
 		return err

@@ -134,7 +134,7 @@ func expressions(t *testing.T) map[string][]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	manual, err := os.ReadFile("../../docs/operations.md")
+	manual, err := os.ReadFile("../../docs/observe.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func expressions(t *testing.T) map[string][]string {
 				t.Errorf("no unit test expects %s", r.Alert)
 			}
 			if !strings.Contains(string(manual), "`"+r.Alert+"`") {
-				t.Errorf("docs/operations.md does not list %s", r.Alert)
+				t.Errorf("docs/observe.md does not list %s", r.Alert)
 			}
 		}
 	}

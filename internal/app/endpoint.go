@@ -23,7 +23,7 @@ func (a *App) announce() error {
 		return nil
 	})
 	partial := path + ".new"
-	if err := os.WriteFile(partial, []byte(a.listen[0]+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(partial, []byte(a.Addresses()[0]+"\n"), 0o600); err != nil {
 		return fmt.Errorf("write endpoint file: %w", err)
 	}
 	if err := os.Rename(partial, path); err != nil {

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"go.uber.org/zap"
+
+	"brokerd/internal/fault"
 	"brokerd/internal/guard"
 	"brokerd/internal/rpc"
 	"brokerd/internal/web"
@@ -70,11 +73,7 @@ func (a *App) open() ([]net.Listener, error) {
 		// The server closes it too; this is for a start that ends before it serves.
 		a.onStop(func(context.Context) error { _ = l.Close(); return nil })
 		listeners = append(listeners, l)
-		address := rpc.Address(l)
-		if a.certificates != nil && l.Addr().Network() == "tcp" {
-			address = "tls://" + address
-		}
-		a.listen = append(a.listen, address)
+		a.listen = append(a.listen, a.dialled(l))
 		return nil
 	}
 	if err := add(rpc.ListenDefault(a.config.Dir)); err != nil {
@@ -86,6 +85,53 @@ func (a *App) open() ([]net.Listener, error) {
 		}
 	}
 	return listeners, nil
+}
+
+// dialled returns the address of a listener as clients dial it.
+func (a *App) dialled(l net.Listener) string {
+	if a.certificates != nil && l.Addr().Network() == "tcp" {
+		return "tls://" + rpc.Address(l)
+	}
+	return rpc.Address(l)
+}
+
+// serve accepts the connections of a listener until the server stops.
+func (a *App) serve(server *rpc.Server, l net.Listener) {
+	a.serving.Go(func() {
+		if err := server.Serve(l); err != nil {
+			a.fail(fmt.Errorf("listen on %s: %w", rpc.Address(l), err))
+		}
+	})
+}
+
+// closeDoor has OpenLoopback open nothing any more.
+func (a *App) closeDoor() {
+	a.door.Lock()
+	defer a.door.Unlock()
+	a.closed = true
+}
+
+// openLoopback returns the first TCP address on which the daemon listens. If there is none, it opens one on loopback.
+func (a *App) openLoopback(server *rpc.Server) (address string, opened bool, err error) {
+	a.door.Lock()
+	defer a.door.Unlock()
+	for _, address := range a.listen {
+		if !strings.HasPrefix(address, "unix:") {
+			return address, false, nil
+		}
+	}
+	if a.closed {
+		return "", false, fault.New(fault.Unavailable, "SHUTTING_DOWN", "the broker is stopping")
+	}
+	l, err := rpc.Listen("127.0.0.1:0", rpc.Loopback)
+	if err != nil {
+		return "", false, fault.New(fault.Unavailable, "CANNOT_LISTEN", "cannot listen on 127.0.0.1: %v", err)
+	}
+	address = a.dialled(l)
+	a.listen = append(a.listen, address)
+	a.config.Log.Info("listening on loopback, as an operator has asked", zap.String("address", address))
+	a.serve(server, l)
+	return address, true, nil
 }
 
 // stopServer permits calls to finish until StopTimeout, by the real clock: the process that waits for

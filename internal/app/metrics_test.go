@@ -220,7 +220,7 @@ func TestMetrics_HaveConventionalNamesAndAreDocumented(t *testing.T) {
 			t.Errorf("%s: %s", p.Metric, p.Text)
 		}
 	}
-	text, err := os.ReadFile("../../docs/operations.md")
+	text, err := os.ReadFile("../../docs/observe.md")
 	if err != nil {
 		t.Fatal(err)
 	}

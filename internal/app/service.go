@@ -1,6 +1,8 @@
 package app
 
 import (
+	"context"
+
 	"google.golang.org/grpc"
 
 	pb "brokerd/gen/brokerd/v1"
@@ -9,6 +11,7 @@ import (
 	"brokerd/internal/drain"
 	"brokerd/internal/overview"
 	"brokerd/internal/retention"
+	"brokerd/internal/rpc"
 	"brokerd/internal/sessions"
 )
 
@@ -25,6 +28,22 @@ type adminService struct {
 	*retention.PruneService
 	*drain.Server
 	*overview.WatchService
+	*doorman
+}
+
+// A doorman opens a TCP address while the daemon runs.
+type doorman struct {
+	app    *App
+	server *rpc.Server
+}
+
+// OpenLoopback implements pb.AdminServiceServer.
+func (d *doorman) OpenLoopback(context.Context, *pb.OpenLoopbackRequest) (*pb.OpenLoopbackResponse, error) {
+	address, opened, err := d.app.openLoopback(d.server)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.OpenLoopbackResponse{Address: address, Opened: opened}, nil
 }
 
 // services are all services of the API.

@@ -5,5 +5,5 @@
 //	database, store's figures ◄──read when it is asked for, at most once a second─┘
 //
 // The parts know nothing of Prometheus: they have small observers, which app plugs in if metrics are asked for. Without
-// them nothing is counted, and nothing costs anything. docs/operations.md says what each metric means.
+// them nothing is counted, and nothing costs anything. docs/observe.md says what each metric means.
 package metrics

@@ -33,6 +33,7 @@ var access = map[string]levels{
 	pb.AdminService_BackupDatabase_FullMethodName: operators,
 	pb.AdminService_PruneData_FullMethodName:      operators,
 	pb.AdminService_Drain_FullMethodName:          operators,
+	pb.AdminService_OpenLoopback_FullMethodName:   operators,
 	pb.AdminService_Explain_FullMethodName:        acting,
 	pb.AdminService_WatchOverview_FullMethodName:  watching,
 

@@ -26,6 +26,7 @@ var forOperators = map[string]bool{
 	pb.AdminService_PruneData_FullMethodName:             true,
 	pb.AdminService_BackupDatabase_FullMethodName:        true,
 	pb.AdminService_Drain_FullMethodName:                 true,
+	pb.AdminService_OpenLoopback_FullMethodName:          true,
 	pb.CredentialService_IssueCredential_FullMethodName:  true,
 	pb.CredentialService_ListCredentials_FullMethodName:  true,
 	pb.CredentialService_RevokeCredential_FullMethodName: true,

@@ -1385,6 +1385,98 @@ func (x *MoveMessagesResponse) GetLeft() int64 {
 	return 0
 }
 
+// OpenLoopbackRequest has no fields.
+type OpenLoopbackRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenLoopbackRequest) Reset() {
+	*x = OpenLoopbackRequest{}
+	mi := &file_brokerd_v1_admin_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenLoopbackRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenLoopbackRequest) ProtoMessage() {}
+
+func (x *OpenLoopbackRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_admin_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenLoopbackRequest.ProtoReflect.Descriptor instead.
+func (*OpenLoopbackRequest) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{14}
+}
+
+// OpenLoopbackResponse is the first TCP address of the broker.
+type OpenLoopbackResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// HOST:PORT, or tls://HOST:PORT.
+	Address string `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	// This call has opened it.
+	Opened        bool `protobuf:"varint,2,opt,name=opened,proto3" json:"opened,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenLoopbackResponse) Reset() {
+	*x = OpenLoopbackResponse{}
+	mi := &file_brokerd_v1_admin_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenLoopbackResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenLoopbackResponse) ProtoMessage() {}
+
+func (x *OpenLoopbackResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_admin_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenLoopbackResponse.ProtoReflect.Descriptor instead.
+func (*OpenLoopbackResponse) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *OpenLoopbackResponse) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *OpenLoopbackResponse) GetOpened() bool {
+	if x != nil {
+		return x.Opened
+	}
+	return false
+}
+
 // DrainRequest begins or ends a drain.
 type DrainRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1398,7 +1490,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[14]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1410,7 +1502,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[14]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1423,7 +1515,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DrainRequest) GetResume() bool {
@@ -1458,7 +1550,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[15]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1470,7 +1562,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[15]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1483,7 +1575,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DrainResponse) GetRevision() int64 {
@@ -1536,7 +1628,7 @@ type ClaimHolder struct {
 
 func (x *ClaimHolder) Reset() {
 	*x = ClaimHolder{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[16]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1548,7 +1640,7 @@ func (x *ClaimHolder) String() string {
 func (*ClaimHolder) ProtoMessage() {}
 
 func (x *ClaimHolder) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[16]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1561,7 +1653,7 @@ func (x *ClaimHolder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimHolder.ProtoReflect.Descriptor instead.
 func (*ClaimHolder) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ClaimHolder) GetSession() string {
@@ -1621,7 +1713,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[17]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1633,7 +1725,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[17]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1646,7 +1738,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ExplainRequest) GetSubject() isExplainRequest_Subject {
@@ -1838,7 +1930,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[18]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1850,7 +1942,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[18]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1863,7 +1955,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Finding) GetSeverity() FindingSeverity {
@@ -1933,7 +2025,7 @@ type FindingAction struct {
 
 func (x *FindingAction) Reset() {
 	*x = FindingAction{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[19]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1945,7 +2037,7 @@ func (x *FindingAction) String() string {
 func (*FindingAction) ProtoMessage() {}
 
 func (x *FindingAction) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[19]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1958,7 +2050,7 @@ func (x *FindingAction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FindingAction.ProtoReflect.Descriptor instead.
 func (*FindingAction) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *FindingAction) GetCommand() int32 {
@@ -2001,7 +2093,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[20]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2013,7 +2105,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[20]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2026,7 +2118,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ExplainResponse) GetFindings() []*Finding {
@@ -2052,7 +2144,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[21]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2064,7 +2156,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[21]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2077,7 +2169,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 // MailboxStatus is one mailbox that has something in it.
@@ -2096,7 +2188,7 @@ type MailboxStatus struct {
 
 func (x *MailboxStatus) Reset() {
 	*x = MailboxStatus{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[22]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2108,7 +2200,7 @@ func (x *MailboxStatus) String() string {
 func (*MailboxStatus) ProtoMessage() {}
 
 func (x *MailboxStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[22]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2121,7 +2213,7 @@ func (x *MailboxStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MailboxStatus.ProtoReflect.Descriptor instead.
 func (*MailboxStatus) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *MailboxStatus) GetMailbox() string {
@@ -2222,7 +2314,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[23]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2234,7 +2326,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[23]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2247,7 +2339,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetStatusResponse) GetAgent() string {
@@ -2503,7 +2595,7 @@ type WorkCount struct {
 
 func (x *WorkCount) Reset() {
 	*x = WorkCount{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[24]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2515,7 +2607,7 @@ func (x *WorkCount) String() string {
 func (*WorkCount) ProtoMessage() {}
 
 func (x *WorkCount) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[24]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2528,7 +2620,7 @@ func (x *WorkCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkCount.ProtoReflect.Descriptor instead.
 func (*WorkCount) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *WorkCount) GetKind() string {
@@ -2561,7 +2653,7 @@ type CheckDatabaseRequest struct {
 
 func (x *CheckDatabaseRequest) Reset() {
 	*x = CheckDatabaseRequest{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[25]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2573,7 +2665,7 @@ func (x *CheckDatabaseRequest) String() string {
 func (*CheckDatabaseRequest) ProtoMessage() {}
 
 func (x *CheckDatabaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[25]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2586,7 +2678,7 @@ func (x *CheckDatabaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckDatabaseRequest.ProtoReflect.Descriptor instead.
 func (*CheckDatabaseRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 // CheckDatabaseResponse has what was found.
@@ -2605,7 +2697,7 @@ type CheckDatabaseResponse struct {
 
 func (x *CheckDatabaseResponse) Reset() {
 	*x = CheckDatabaseResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[26]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2617,7 +2709,7 @@ func (x *CheckDatabaseResponse) String() string {
 func (*CheckDatabaseResponse) ProtoMessage() {}
 
 func (x *CheckDatabaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[26]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2630,7 +2722,7 @@ func (x *CheckDatabaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckDatabaseResponse.ProtoReflect.Descriptor instead.
 func (*CheckDatabaseResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CheckDatabaseResponse) GetProblems() []string {
@@ -2778,7 +2870,11 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\x14MoveMessagesResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x14\n" +
 	"\x05moved\x18\x02 \x01(\x05R\x05moved\x12\x12\n" +
-	"\x04left\x18\x03 \x01(\x03R\x04left\"U\n" +
+	"\x04left\x18\x03 \x01(\x03R\x04left\"\x15\n" +
+	"\x13OpenLoopbackRequest\"H\n" +
+	"\x14OpenLoopbackResponse\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x16\n" +
+	"\x06opened\x18\x02 \x01(\bR\x06opened\"U\n" +
 	"\fDrainRequest\x12\x16\n" +
 	"\x06resume\x18\x01 \x01(\bR\x06resume\x12-\n" +
 	"\x04wait\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"\xd3\x01\n" +
@@ -2894,14 +2990,15 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\x1cFINDING_SEVERITY_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15FINDING_SEVERITY_INFO\x10\x01\x12\x1c\n" +
 	"\x18FINDING_SEVERITY_WARNING\x10\x02\x12\x1a\n" +
-	"\x16FINDING_SEVERITY_ERROR\x10\x032\x80\x05\n" +
+	"\x16FINDING_SEVERITY_ERROR\x10\x032\xd3\x05\n" +
 	"\fAdminService\x12H\n" +
 	"\tGetStatus\x12\x1c.brokerd.v1.GetStatusRequest\x1a\x1d.brokerd.v1.GetStatusResponse\x12T\n" +
 	"\rCheckDatabase\x12 .brokerd.v1.CheckDatabaseRequest\x1a!.brokerd.v1.CheckDatabaseResponse\x12Q\n" +
 	"\fMoveMessages\x12\x1f.brokerd.v1.MoveMessagesRequest\x1a .brokerd.v1.MoveMessagesResponse\x12Y\n" +
 	"\x0eBackupDatabase\x12!.brokerd.v1.BackupDatabaseRequest\x1a\".brokerd.v1.BackupDatabaseResponse0\x01\x12H\n" +
 	"\tPruneData\x12\x1c.brokerd.v1.PruneDataRequest\x1a\x1d.brokerd.v1.PruneDataResponse\x12<\n" +
-	"\x05Drain\x12\x18.brokerd.v1.DrainRequest\x1a\x19.brokerd.v1.DrainResponse\x12B\n" +
+	"\x05Drain\x12\x18.brokerd.v1.DrainRequest\x1a\x19.brokerd.v1.DrainResponse\x12Q\n" +
+	"\fOpenLoopback\x12\x1f.brokerd.v1.OpenLoopbackRequest\x1a .brokerd.v1.OpenLoopbackResponse\x12B\n" +
 	"\aExplain\x12\x1a.brokerd.v1.ExplainRequest\x1a\x1b.brokerd.v1.ExplainResponse\x12V\n" +
 	"\rWatchOverview\x12 .brokerd.v1.WatchOverviewRequest\x1a!.brokerd.v1.WatchOverviewResponse0\x01B\"Z brokerd/gen/brokerd/v1;brokerdv1b\x06proto3"
 
@@ -2918,7 +3015,7 @@ func file_brokerd_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_brokerd_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_brokerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_brokerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_brokerd_v1_admin_proto_goTypes = []any{
 	(DataKind)(0),                  // 0: brokerd.v1.DataKind
 	(FindingSeverity)(0),           // 1: brokerd.v1.FindingSeverity
@@ -2936,76 +3033,80 @@ var file_brokerd_v1_admin_proto_goTypes = []any{
 	(*PruneDataResponse)(nil),      // 13: brokerd.v1.PruneDataResponse
 	(*MoveMessagesRequest)(nil),    // 14: brokerd.v1.MoveMessagesRequest
 	(*MoveMessagesResponse)(nil),   // 15: brokerd.v1.MoveMessagesResponse
-	(*DrainRequest)(nil),           // 16: brokerd.v1.DrainRequest
-	(*DrainResponse)(nil),          // 17: brokerd.v1.DrainResponse
-	(*ClaimHolder)(nil),            // 18: brokerd.v1.ClaimHolder
-	(*ExplainRequest)(nil),         // 19: brokerd.v1.ExplainRequest
-	(*Finding)(nil),                // 20: brokerd.v1.Finding
-	(*FindingAction)(nil),          // 21: brokerd.v1.FindingAction
-	(*ExplainResponse)(nil),        // 22: brokerd.v1.ExplainResponse
-	(*GetStatusRequest)(nil),       // 23: brokerd.v1.GetStatusRequest
-	(*MailboxStatus)(nil),          // 24: brokerd.v1.MailboxStatus
-	(*GetStatusResponse)(nil),      // 25: brokerd.v1.GetStatusResponse
-	(*WorkCount)(nil),              // 26: brokerd.v1.WorkCount
-	(*CheckDatabaseRequest)(nil),   // 27: brokerd.v1.CheckDatabaseRequest
-	(*CheckDatabaseResponse)(nil),  // 28: brokerd.v1.CheckDatabaseResponse
-	(*timestamppb.Timestamp)(nil),  // 29: google.protobuf.Timestamp
-	(AgentStatus)(0),               // 30: brokerd.v1.AgentStatus
-	(Health)(0),                    // 31: brokerd.v1.Health
-	(Severity)(0),                  // 32: brokerd.v1.Severity
-	(*durationpb.Duration)(nil),    // 33: google.protobuf.Duration
+	(*OpenLoopbackRequest)(nil),    // 16: brokerd.v1.OpenLoopbackRequest
+	(*OpenLoopbackResponse)(nil),   // 17: brokerd.v1.OpenLoopbackResponse
+	(*DrainRequest)(nil),           // 18: brokerd.v1.DrainRequest
+	(*DrainResponse)(nil),          // 19: brokerd.v1.DrainResponse
+	(*ClaimHolder)(nil),            // 20: brokerd.v1.ClaimHolder
+	(*ExplainRequest)(nil),         // 21: brokerd.v1.ExplainRequest
+	(*Finding)(nil),                // 22: brokerd.v1.Finding
+	(*FindingAction)(nil),          // 23: brokerd.v1.FindingAction
+	(*ExplainResponse)(nil),        // 24: brokerd.v1.ExplainResponse
+	(*GetStatusRequest)(nil),       // 25: brokerd.v1.GetStatusRequest
+	(*MailboxStatus)(nil),          // 26: brokerd.v1.MailboxStatus
+	(*GetStatusResponse)(nil),      // 27: brokerd.v1.GetStatusResponse
+	(*WorkCount)(nil),              // 28: brokerd.v1.WorkCount
+	(*CheckDatabaseRequest)(nil),   // 29: brokerd.v1.CheckDatabaseRequest
+	(*CheckDatabaseResponse)(nil),  // 30: brokerd.v1.CheckDatabaseResponse
+	(*timestamppb.Timestamp)(nil),  // 31: google.protobuf.Timestamp
+	(AgentStatus)(0),               // 32: brokerd.v1.AgentStatus
+	(Health)(0),                    // 33: brokerd.v1.Health
+	(Severity)(0),                  // 34: brokerd.v1.Severity
+	(*durationpb.Duration)(nil),    // 35: google.protobuf.Duration
 }
 var file_brokerd_v1_admin_proto_depIdxs = []int32{
 	4,  // 0: brokerd.v1.WatchOverviewResponse.totals:type_name -> brokerd.v1.OverviewTotals
 	5,  // 1: brokerd.v1.WatchOverviewResponse.mailboxes:type_name -> brokerd.v1.OverviewMailbox
 	6,  // 2: brokerd.v1.WatchOverviewResponse.agents:type_name -> brokerd.v1.OverviewAgent
 	7,  // 3: brokerd.v1.WatchOverviewResponse.events:type_name -> brokerd.v1.OverviewEvent
-	20, // 4: brokerd.v1.WatchOverviewResponse.findings:type_name -> brokerd.v1.Finding
-	29, // 5: brokerd.v1.WatchOverviewResponse.time:type_name -> google.protobuf.Timestamp
-	26, // 6: brokerd.v1.OverviewTotals.work:type_name -> brokerd.v1.WorkCount
-	29, // 7: brokerd.v1.OverviewMailbox.oldest:type_name -> google.protobuf.Timestamp
-	30, // 8: brokerd.v1.OverviewAgent.status:type_name -> brokerd.v1.AgentStatus
-	31, // 9: brokerd.v1.OverviewAgent.health:type_name -> brokerd.v1.Health
-	29, // 10: brokerd.v1.OverviewAgent.silent_since:type_name -> google.protobuf.Timestamp
-	29, // 11: brokerd.v1.OverviewEvent.time:type_name -> google.protobuf.Timestamp
-	32, // 12: brokerd.v1.OverviewEvent.severity:type_name -> brokerd.v1.Severity
+	22, // 4: brokerd.v1.WatchOverviewResponse.findings:type_name -> brokerd.v1.Finding
+	31, // 5: brokerd.v1.WatchOverviewResponse.time:type_name -> google.protobuf.Timestamp
+	28, // 6: brokerd.v1.OverviewTotals.work:type_name -> brokerd.v1.WorkCount
+	31, // 7: brokerd.v1.OverviewMailbox.oldest:type_name -> google.protobuf.Timestamp
+	32, // 8: brokerd.v1.OverviewAgent.status:type_name -> brokerd.v1.AgentStatus
+	33, // 9: brokerd.v1.OverviewAgent.health:type_name -> brokerd.v1.Health
+	31, // 10: brokerd.v1.OverviewAgent.silent_since:type_name -> google.protobuf.Timestamp
+	31, // 11: brokerd.v1.OverviewEvent.time:type_name -> google.protobuf.Timestamp
+	34, // 12: brokerd.v1.OverviewEvent.severity:type_name -> brokerd.v1.Severity
 	10, // 13: brokerd.v1.BackupDatabaseResponse.progress:type_name -> brokerd.v1.BackupProgress
 	11, // 14: brokerd.v1.BackupDatabaseResponse.backup:type_name -> brokerd.v1.Backup
-	29, // 15: brokerd.v1.Backup.created_at:type_name -> google.protobuf.Timestamp
-	33, // 16: brokerd.v1.PruneDataRequest.older_than:type_name -> google.protobuf.Duration
+	31, // 15: brokerd.v1.Backup.created_at:type_name -> google.protobuf.Timestamp
+	35, // 16: brokerd.v1.PruneDataRequest.older_than:type_name -> google.protobuf.Duration
 	0,  // 17: brokerd.v1.PruneDataRequest.kinds:type_name -> brokerd.v1.DataKind
-	33, // 18: brokerd.v1.DrainRequest.wait:type_name -> google.protobuf.Duration
-	29, // 19: brokerd.v1.DrainResponse.draining_since:type_name -> google.protobuf.Timestamp
-	18, // 20: brokerd.v1.DrainResponse.holders:type_name -> brokerd.v1.ClaimHolder
-	29, // 21: brokerd.v1.ClaimHolder.since:type_name -> google.protobuf.Timestamp
+	35, // 18: brokerd.v1.DrainRequest.wait:type_name -> google.protobuf.Duration
+	31, // 19: brokerd.v1.DrainResponse.draining_since:type_name -> google.protobuf.Timestamp
+	20, // 20: brokerd.v1.DrainResponse.holders:type_name -> brokerd.v1.ClaimHolder
+	31, // 21: brokerd.v1.ClaimHolder.since:type_name -> google.protobuf.Timestamp
 	1,  // 22: brokerd.v1.Finding.severity:type_name -> brokerd.v1.FindingSeverity
-	29, // 23: brokerd.v1.Finding.since:type_name -> google.protobuf.Timestamp
-	21, // 24: brokerd.v1.Finding.actions:type_name -> brokerd.v1.FindingAction
-	20, // 25: brokerd.v1.ExplainResponse.findings:type_name -> brokerd.v1.Finding
-	29, // 26: brokerd.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
-	29, // 27: brokerd.v1.GetStatusResponse.draining_since:type_name -> google.protobuf.Timestamp
-	33, // 28: brokerd.v1.GetStatusResponse.commit_time:type_name -> google.protobuf.Duration
-	24, // 29: brokerd.v1.GetStatusResponse.mailboxes:type_name -> brokerd.v1.MailboxStatus
-	26, // 30: brokerd.v1.GetStatusResponse.work:type_name -> brokerd.v1.WorkCount
-	33, // 31: brokerd.v1.GetStatusResponse.process_cpu_time:type_name -> google.protobuf.Duration
-	23, // 32: brokerd.v1.AdminService.GetStatus:input_type -> brokerd.v1.GetStatusRequest
-	27, // 33: brokerd.v1.AdminService.CheckDatabase:input_type -> brokerd.v1.CheckDatabaseRequest
+	31, // 23: brokerd.v1.Finding.since:type_name -> google.protobuf.Timestamp
+	23, // 24: brokerd.v1.Finding.actions:type_name -> brokerd.v1.FindingAction
+	22, // 25: brokerd.v1.ExplainResponse.findings:type_name -> brokerd.v1.Finding
+	31, // 26: brokerd.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
+	31, // 27: brokerd.v1.GetStatusResponse.draining_since:type_name -> google.protobuf.Timestamp
+	35, // 28: brokerd.v1.GetStatusResponse.commit_time:type_name -> google.protobuf.Duration
+	26, // 29: brokerd.v1.GetStatusResponse.mailboxes:type_name -> brokerd.v1.MailboxStatus
+	28, // 30: brokerd.v1.GetStatusResponse.work:type_name -> brokerd.v1.WorkCount
+	35, // 31: brokerd.v1.GetStatusResponse.process_cpu_time:type_name -> google.protobuf.Duration
+	25, // 32: brokerd.v1.AdminService.GetStatus:input_type -> brokerd.v1.GetStatusRequest
+	29, // 33: brokerd.v1.AdminService.CheckDatabase:input_type -> brokerd.v1.CheckDatabaseRequest
 	14, // 34: brokerd.v1.AdminService.MoveMessages:input_type -> brokerd.v1.MoveMessagesRequest
 	8,  // 35: brokerd.v1.AdminService.BackupDatabase:input_type -> brokerd.v1.BackupDatabaseRequest
 	12, // 36: brokerd.v1.AdminService.PruneData:input_type -> brokerd.v1.PruneDataRequest
-	16, // 37: brokerd.v1.AdminService.Drain:input_type -> brokerd.v1.DrainRequest
-	19, // 38: brokerd.v1.AdminService.Explain:input_type -> brokerd.v1.ExplainRequest
-	2,  // 39: brokerd.v1.AdminService.WatchOverview:input_type -> brokerd.v1.WatchOverviewRequest
-	25, // 40: brokerd.v1.AdminService.GetStatus:output_type -> brokerd.v1.GetStatusResponse
-	28, // 41: brokerd.v1.AdminService.CheckDatabase:output_type -> brokerd.v1.CheckDatabaseResponse
-	15, // 42: brokerd.v1.AdminService.MoveMessages:output_type -> brokerd.v1.MoveMessagesResponse
-	9,  // 43: brokerd.v1.AdminService.BackupDatabase:output_type -> brokerd.v1.BackupDatabaseResponse
-	13, // 44: brokerd.v1.AdminService.PruneData:output_type -> brokerd.v1.PruneDataResponse
-	17, // 45: brokerd.v1.AdminService.Drain:output_type -> brokerd.v1.DrainResponse
-	22, // 46: brokerd.v1.AdminService.Explain:output_type -> brokerd.v1.ExplainResponse
-	3,  // 47: brokerd.v1.AdminService.WatchOverview:output_type -> brokerd.v1.WatchOverviewResponse
-	40, // [40:48] is the sub-list for method output_type
-	32, // [32:40] is the sub-list for method input_type
+	18, // 37: brokerd.v1.AdminService.Drain:input_type -> brokerd.v1.DrainRequest
+	16, // 38: brokerd.v1.AdminService.OpenLoopback:input_type -> brokerd.v1.OpenLoopbackRequest
+	21, // 39: brokerd.v1.AdminService.Explain:input_type -> brokerd.v1.ExplainRequest
+	2,  // 40: brokerd.v1.AdminService.WatchOverview:input_type -> brokerd.v1.WatchOverviewRequest
+	27, // 41: brokerd.v1.AdminService.GetStatus:output_type -> brokerd.v1.GetStatusResponse
+	30, // 42: brokerd.v1.AdminService.CheckDatabase:output_type -> brokerd.v1.CheckDatabaseResponse
+	15, // 43: brokerd.v1.AdminService.MoveMessages:output_type -> brokerd.v1.MoveMessagesResponse
+	9,  // 44: brokerd.v1.AdminService.BackupDatabase:output_type -> brokerd.v1.BackupDatabaseResponse
+	13, // 45: brokerd.v1.AdminService.PruneData:output_type -> brokerd.v1.PruneDataResponse
+	19, // 46: brokerd.v1.AdminService.Drain:output_type -> brokerd.v1.DrainResponse
+	17, // 47: brokerd.v1.AdminService.OpenLoopback:output_type -> brokerd.v1.OpenLoopbackResponse
+	24, // 48: brokerd.v1.AdminService.Explain:output_type -> brokerd.v1.ExplainResponse
+	3,  // 49: brokerd.v1.AdminService.WatchOverview:output_type -> brokerd.v1.WatchOverviewResponse
+	41, // [41:50] is the sub-list for method output_type
+	32, // [32:41] is the sub-list for method input_type
 	32, // [32:32] is the sub-list for extension type_name
 	32, // [32:32] is the sub-list for extension extendee
 	0,  // [0:32] is the sub-list for field type_name
@@ -3023,7 +3124,7 @@ func file_brokerd_v1_admin_proto_init() {
 		(*BackupDatabaseResponse_Chunk)(nil),
 		(*BackupDatabaseResponse_Backup)(nil),
 	}
-	file_brokerd_v1_admin_proto_msgTypes[17].OneofWrappers = []any{
+	file_brokerd_v1_admin_proto_msgTypes[19].OneofWrappers = []any{
 		(*ExplainRequest_Message)(nil),
 		(*ExplainRequest_Lock)(nil),
 		(*ExplainRequest_Token)(nil),
@@ -3041,7 +3142,7 @@ func file_brokerd_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_brokerd_v1_admin_proto_rawDesc), len(file_brokerd_v1_admin_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   27,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

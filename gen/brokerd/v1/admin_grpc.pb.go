@@ -25,6 +25,7 @@ const (
 	AdminService_BackupDatabase_FullMethodName = "/brokerd.v1.AdminService/BackupDatabase"
 	AdminService_PruneData_FullMethodName      = "/brokerd.v1.AdminService/PruneData"
 	AdminService_Drain_FullMethodName          = "/brokerd.v1.AdminService/Drain"
+	AdminService_OpenLoopback_FullMethodName   = "/brokerd.v1.AdminService/OpenLoopback"
 	AdminService_Explain_FullMethodName        = "/brokerd.v1.AdminService/Explain"
 	AdminService_WatchOverview_FullMethodName  = "/brokerd.v1.AdminService/WatchOverview"
 )
@@ -82,6 +83,12 @@ type AdminServiceClient interface {
 	//
 	// INVALID_ARGUMENT: wait with resume. FAILED_PRECONDITION (DRAIN_ENDED): another call has ended the drain during the wait.
 	Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainResponse, error)
+	// OpenLoopback returns a TCP address at which a browser on this machine finds the dashboard. If the broker listens on no TCP
+	// address, it first opens one on 127.0.0.1, with a port that is free, which lasts until the broker stops. As with
+	// `brokerd --listen`, each call there needs a credential. For operators.
+	//
+	// UNAVAILABLE: (SHUTTING_DOWN); (CANNOT_LISTEN): the system refuses a port, and the message says why.
+	OpenLoopback(ctx context.Context, in *OpenLoopbackRequest, opts ...grpc.CallOption) (*OpenLoopbackResponse, error)
 	// Explain says why something is stuck: who holds it, who waits for it, since when and why, and which command frees it. Without a subject it finds
 	// the worst problems of the caller's session. NOT_FOUND if the subject does not exist.
 	//
@@ -190,6 +197,16 @@ func (c *adminServiceClient) Drain(ctx context.Context, in *DrainRequest, opts .
 	return out, nil
 }
 
+func (c *adminServiceClient) OpenLoopback(ctx context.Context, in *OpenLoopbackRequest, opts ...grpc.CallOption) (*OpenLoopbackResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(OpenLoopbackResponse)
+	err := c.cc.Invoke(ctx, AdminService_OpenLoopback_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminServiceClient) Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ExplainResponse)
@@ -272,6 +289,12 @@ type AdminServiceServer interface {
 	//
 	// INVALID_ARGUMENT: wait with resume. FAILED_PRECONDITION (DRAIN_ENDED): another call has ended the drain during the wait.
 	Drain(context.Context, *DrainRequest) (*DrainResponse, error)
+	// OpenLoopback returns a TCP address at which a browser on this machine finds the dashboard. If the broker listens on no TCP
+	// address, it first opens one on 127.0.0.1, with a port that is free, which lasts until the broker stops. As with
+	// `brokerd --listen`, each call there needs a credential. For operators.
+	//
+	// UNAVAILABLE: (SHUTTING_DOWN); (CANNOT_LISTEN): the system refuses a port, and the message says why.
+	OpenLoopback(context.Context, *OpenLoopbackRequest) (*OpenLoopbackResponse, error)
 	// Explain says why something is stuck: who holds it, who waits for it, since when and why, and which command frees it. Without a subject it finds
 	// the worst problems of the caller's session. NOT_FOUND if the subject does not exist.
 	//
@@ -328,6 +351,9 @@ func (UnimplementedAdminServiceServer) PruneData(context.Context, *PruneDataRequ
 }
 func (UnimplementedAdminServiceServer) Drain(context.Context, *DrainRequest) (*DrainResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Drain not implemented")
+}
+func (UnimplementedAdminServiceServer) OpenLoopback(context.Context, *OpenLoopbackRequest) (*OpenLoopbackResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method OpenLoopback not implemented")
 }
 func (UnimplementedAdminServiceServer) Explain(context.Context, *ExplainRequest) (*ExplainResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Explain not implemented")
@@ -457,6 +483,24 @@ func _AdminService_Drain_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_OpenLoopback_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(OpenLoopbackRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).OpenLoopback(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_OpenLoopback_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).OpenLoopback(ctx, req.(*OpenLoopbackRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_Explain_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ExplainRequest)
 	if err := dec(in); err != nil {
@@ -512,6 +556,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Drain",
 			Handler:    _AdminService_Drain_Handler,
+		},
+		{
+			MethodName: "OpenLoopback",
+			Handler:    _AdminService_OpenLoopback_Handler,
 		},
 		{
 			MethodName: "Explain",

@@ -210,6 +210,18 @@ class MoveMessagesResponse(message.Message):
     def __init__(self, *, revision: Optional[builtins.int] = ..., moved: Optional[builtins.int] = ..., left: Optional[builtins.int] = ...) -> None: ...
 
 
+class OpenLoopbackRequest(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    def __init__(self) -> None: ...
+
+
+class OpenLoopbackResponse(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    address: builtins.str
+    opened: builtins.bool
+    def __init__(self, *, address: Optional[builtins.str] = ..., opened: Optional[builtins.bool] = ...) -> None: ...
+
+
 class DrainRequest(message.Message):
     DESCRIPTOR: descriptor.Descriptor
     resume: builtins.bool

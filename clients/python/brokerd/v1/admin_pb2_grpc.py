@@ -32,6 +32,10 @@ class AdminServiceStub:
             '/brokerd.v1.AdminService/Drain',
             request_serializer=admin_pb2.DrainRequest.SerializeToString,
             response_deserializer=admin_pb2.DrainResponse.FromString)
+        self.OpenLoopback = channel.unary_unary(
+            '/brokerd.v1.AdminService/OpenLoopback',
+            request_serializer=admin_pb2.OpenLoopbackRequest.SerializeToString,
+            response_deserializer=admin_pb2.OpenLoopbackResponse.FromString)
         self.Explain = channel.unary_unary(
             '/brokerd.v1.AdminService/Explain',
             request_serializer=admin_pb2.ExplainRequest.SerializeToString,

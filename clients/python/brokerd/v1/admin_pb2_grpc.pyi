@@ -10,5 +10,6 @@ class AdminServiceStub:
     BackupDatabase: Any
     PruneData: Any
     Drain: Any
+    OpenLoopback: Any
     Explain: Any
     WatchOverview: Any
