@@ -162,7 +162,7 @@ var flagSynonyms = map[string]string{
 var otherwise = map[string]string{"json": "-o json", "option": "each OPTION as an argument"}
 
 // refuseEmptyFlags refuses an option that was given without a value: an empty name or id comes from an unset variable of a
-// shell. Texts may be empty, and options whose help says what ” means.
+// shell. Texts may be empty, and so may options whose help says what an empty one means.
 func refuseEmptyFlags(flags *pflag.FlagSet) error {
 	var empty error
 	flags.Visit(func(f *pflag.Flag) {

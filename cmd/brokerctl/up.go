@@ -108,16 +108,20 @@ func (c *cli) up(ctx context.Context, listen []string) (background, error) {
 	if err != nil {
 		return background{}, err
 	}
-	if held, err := lockHeld(dir); err != nil || held {
-		return background{Data: dir, PID: holder(dir)}, err
+	ctx, cancel := context.WithTimeout(ctx, upPatience)
+	defer cancel()
+	b := background{Data: dir}
+	if held, err := lockHeld(dir); err != nil {
+		return b, err
+	} else if held { // it may be starting
+		b.PID = holder(dir)
+		return b, c.awaitBroker(ctx, dir, nil)
 	}
 	program, err := c.findDaemon()
 	if err != nil {
 		return background{}, failf(exitError, "%v", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, upPatience)
-	defer cancel()
-	b := background{Data: dir, Started: true}
+	b.Started = true
 	words := []string{program, "serve"}
 	for _, address := range listen {
 		words = append(words, "--listen", address)
@@ -133,7 +137,7 @@ func (c *cli) up(ctx context.Context, listen []string) (background, error) {
 	if err != nil {
 		return background{}, err
 	}
-	if err := c.awaitBroker(ctx, ended); err != nil {
+	if err := c.awaitBroker(ctx, dir, ended); err != nil {
 		return background{}, failf(exitUnreachable, "the new broker does not answer: %v; %s shows its log", err, b.Log)
 	}
 	b.PID = holder(dir)
@@ -161,8 +165,8 @@ func (c *cli) startProcess(dir string, words []string, ended chan<- error) error
 	return nil
 }
 
-// awaitBroker returns when the new broker answers.
-func (c *cli) awaitBroker(ctx context.Context, ended <-chan error) error {
+// awaitBroker returns when the broker answers. ended receives how the process ends that was started for it, if one was.
+func (c *cli) awaitBroker(ctx context.Context, dir string, ended <-chan error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	answered := make(chan error, 1)
@@ -174,6 +178,9 @@ func (c *cli) awaitBroker(ctx context.Context, ended <-chan error) error {
 	case err := <-answered:
 		return err
 	case err := <-ended:
+		if held, lockErr := lockHeld(dir); lockErr == nil && held { // another process has started one at the same time
+			return <-answered
+		}
 		cancel()
 		return cmp.Or(err, <-answered, errors.New("it has ended"))
 	}
@@ -285,12 +292,11 @@ func (c *cli) systemctl() string {
 const unit = `# Written by brokerctl up. Changes stay: it writes this file only if there is none.
 [Unit]
 Description=brokerd, the message broker for the agents of this user
-Documentation=man:brokerd(1)
 
 [Service]
 Type=exec
 ExecStart=%s
-Environment=BROKERD_CONFIG=%s
+Environment=%s
 Restart=on-failure
 RestartSec=1s
 TimeoutStopSec=15s
@@ -314,7 +320,7 @@ func (c *cli) startService(ctx context.Context, systemctl string, words []string
 	file, settings := filepath.Join(config, "systemd", "user", unitName), filepath.Join(config, "brokerd", "brokerd.yaml")
 	text := unit
 	if _, err := os.Stat(settings); err != nil {
-		text = strings.Replace(text, "Environment=BROKERD_CONFIG=%s\n", "%.0s", 1)
+		text = strings.Replace(text, "Environment=%s\n", "%.0s", 1)
 	}
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
@@ -328,9 +334,9 @@ func (c *cli) startService(ctx context.Context, systemctl string, words []string
 		return err
 	default:
 		for i, word := range words {
-			words[i] = unitWord(word)
+			words[i] = unitWord(strings.ReplaceAll(word, "$", "$$")) // a dollar sign begins a variable in a command only
 		}
-		_, err = fmt.Fprintf(f, text, strings.Join(words, " "), unitWord(settings))
+		_, err = fmt.Fprintf(f, text, strings.Join(words, " "), unitWord("BROKERD_CONFIG="+settings))
 		if err = errors.Join(err, f.Close()); err != nil {
 			return err
 		}
@@ -343,7 +349,7 @@ func (c *cli) startService(ctx context.Context, systemctl string, words []string
 
 // unitWord quotes a word for a unit file.
 func unitWord(s string) string {
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "%", "%%", "$", "$$").Replace(s) + `"`
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "%", "%%").Replace(s) + `"`
 }
 
 // run runs a program. The error has what it has printed.

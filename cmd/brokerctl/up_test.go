@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -70,6 +71,27 @@ func TestUp_SaysWhyABrokerDoesNotStart(tt *testing.T) {
 	t.Setenv("BROKERD_SYNC", "")
 }
 
+func TestUp_CallsAtTheSameTimeStartOneBroker(tt *testing.T) {
+	t := newBackground(tt)
+	t.Setenv("BROKERD_DATA", filepath.Join(t.TempDir(), "d"))
+	const calls = 4
+	results := make(chan result, calls)
+	for range calls {
+		go func() { results <- t.invoke(t.Context(), "", nil, "up", "-o", "json") }()
+	}
+	pids := map[string]bool{}
+	for range calls {
+		got := <-results
+		if got.code != 0 {
+			t.Fatalf("%+v", got)
+		}
+		pids[number(at(t, decode(t, got.out), "pid"))] = true
+	}
+	if len(pids) != 1 {
+		t.Errorf("the processes are %v", pids)
+	}
+}
+
 func TestUp_WithoutTheProgramSaysSo(tt *testing.T) {
 	t := newShell(tt)
 	t.Setenv("PATH", t.TempDir())
@@ -109,6 +131,11 @@ esac
 	must0(t, "status")
 	if down := fields(t, "down"); at(t, down, "stopped") != true {
 		t.Errorf("%v", down)
+	}
+	if program, err := exec.LookPath("systemd-analyze"); err == nil {
+		if out, err := exec.CommandContext(t.Context(), program, "verify", unit).CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("systemd-analyze verify: %v: %s", err, out)
+		}
 	}
 	text, err := os.ReadFile(asked)
 	want := []string{"--user daemon-reload", "--user enable --now brokerd.service", "--user is-enabled --quiet brokerd.service",
