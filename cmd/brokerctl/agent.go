@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -93,10 +92,10 @@ registrations and its failures: the broker refuses calls that name an old one.`,
 	return cmd
 }
 
-// requestOf is request for an agent whose role the configFile may have.
+// requestOf is request for an agent that the configFile may describe.
 func (o *registerOptions) requestOf(c *cli, agent string, labels map[string]string) *pb.RegisterAgentRequest {
 	request := o.request(labels)
-	request.Role = cmp.Or(request.Role, c.found.content.agents[agent]["role"])
+	asDescribed(request, c.found.content.agents[agent])
 	return request
 }
 

@@ -295,7 +295,9 @@ func TestRun_TheCommandsEnvironmentNamesRoleDataFolderAndRoot(tt *testing.T) {
 func TestAgent_KeepsItsRoleAndCapabilities(tt *testing.T) {
 	t := newShell(tt)
 	startBroker(t)
-	configure(t, "agents:\n  gemini-1: {role: reviewer}\n")
+	configure(t, `agents:
+  gemini-1: {role: reviewer, capabilities: "go, sql", labels: "team=web, area=ui"}
+`)
 	must0(t, "agent", "register", "zed", "--role", "critic", "--capability", "x", "--label", "team=web")
 	must0(t, "agent", "run", "--agent", "zed", "--", "true")
 	must0(t, "agent", "register", "zed")
@@ -310,5 +312,12 @@ func TestAgent_KeepsItsRoleAndCapabilities(tt *testing.T) {
 	must0(t, "agent", "run", "--agent", "gemini-1", "--", "true")
 	if got := at(t, fields(t, "agent", "get", "gemini-1"), "agent"); at(t, got, "role") != "reviewer" {
 		t.Errorf("the role of the file: %v", got)
+	} else if at(t, got, "capabilities", 1) != "sql" || at(t, got, "labels", "area") != "ui" {
+		t.Errorf("capabilities and labels of the file: %v", got)
+	}
+	must0(t, "agent", "register", "gemini-1", "--capability", "rust", "--label", "area=api")
+	got = at(t, fields(t, "agent", "get", "gemini-1"), "agent")
+	if at(t, got, "capabilities", 0) != "rust" || at(t, got, "labels", "area") != "api" || at(t, got, "labels", "team") != "web" {
+		t.Errorf("flags beside the file: %v", got)
 	}
 }

@@ -28,7 +28,7 @@ const configFile = ".brokerd.yaml"
 var (
 	configKeys = []string{"addr", "session", "agents", "output", "start", "credential_file", "tls_ca", "tls_cert", "tls_key"}
 	fileKeys   = []string{"credential_file", "tls_ca", "tls_cert", "tls_key"} // relative to the folder of the configFile
-	agentKeys  = []string{"role", "hook_session"}
+	agentKeys  = []string{"role", "capabilities", "labels", "hook_session"}
 )
 
 // config is the content of a configFile.
@@ -51,7 +51,6 @@ type settings struct {
 
 	file       string   // the configFile that was found; "" without one
 	content    config   // of that file
-	role       string   // the role that the file gives the agent
 	refused    error    // why no call can be made
 	start      bool     // the MCP server and hooks start a broker if none runs
 	otherAgent bool     // --agent names a different agent than environment and file
@@ -101,7 +100,6 @@ func (c *cli) settings() (settings, error) {
 		s.agent = before
 	}
 	s.otherAgent = s.agent.from == "--agent" && s.agent.value != before.value
-	s.role = file.agents[s.agent.value]["role"]
 	s.start = choose("", "", "BROKERD_START", "start").value == "true"
 	c.found = &s
 	return s, nil
@@ -233,6 +231,11 @@ func parseConfig(path string, text []byte) (config, error) {
 			}
 			if key == "role" && value != "" && !validName.MatchString(value) {
 				return config{}, badName(line, "role")
+			}
+			if key == "labels" {
+				if _, err := labelsIn(value); err != nil {
+					return config{}, fmt.Errorf("line %d: %w", line, err)
+				}
 			}
 		}
 	}

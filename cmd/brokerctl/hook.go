@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -210,8 +209,9 @@ func (h *hook) as(ctx context.Context, call func(*client.Client) error) error {
 	case "STALE_INCARNATION":
 		return &blocked{status.Convert(err).Message() + ": somebody else acts as this agent now; stop working"}
 	case "AGENT_NOT_REGISTERED":
-		_, err = broker.Agents().RegisterAgent(ctx, &pb.RegisterAgentRequest{Role: cmp.Or(h.role, s.role), Worktree: h.in.Cwd, Lease: always(shellLease)})
-		if err == nil {
+		request := &pb.RegisterAgentRequest{Role: h.role, Worktree: h.in.Cwd, Lease: always(shellLease)}
+		asDescribed(request, s.content.agents[s.agent.value])
+		if _, err = broker.Agents().RegisterAgent(ctx, request); err == nil {
 			err = call(broker)
 		}
 	}

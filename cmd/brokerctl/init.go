@@ -115,13 +115,10 @@ func (o *initOptions) run(c *cli, cmd *cobra.Command) error {
 		file: s.file, addr: s.addr, session: s.session, output: s.output, credentialFile: s.credentialFile, tls: s.tls,
 		agent: setting{agent, "--agent"}, otherAgent: agent != s.agent.value,
 	}
-	if o.role == "" {
-		o.role = written.agents[agent]["role"]
-	}
 	broker, err := c.connect(cmd.Context())
 	if err == nil {
 		done.Addr = broker.Address()
-		done.Registered, err = o.register(c, cmd.Context())
+		done.Registered, err = o.register(c, cmd.Context(), written.agents[agent])
 	}
 	if err != nil {
 		code, text := c.explain(err)
@@ -347,9 +344,9 @@ func (c *cli) ignoredByGit(dir string) (top string, done bool) {
 	return top, err == nil || tracked != ""
 }
 
-// register registers the agent if necessary, and reports whether it did. Without an agent it checks
+// register registers the agent if necessary, as the configFile describes it, and reports whether it did. Without an agent it checks
 // that the broker answers.
-func (o *initOptions) register(c *cli, ctx context.Context) (bool, error) {
+func (o *initOptions) register(c *cli, ctx context.Context, agent map[string]string) (bool, error) {
 	broker := c.client
 	if broker.Identity().Agent == "" {
 		_, err := broker.Sessions().GetSession(ctx, &pb.GetSessionRequest{})
@@ -359,6 +356,8 @@ func (o *initOptions) register(c *cli, ctx context.Context) (bool, error) {
 	if status.Code(err) != codes.NotFound {
 		return false, err
 	}
-	_, err = broker.Agents().RegisterAgent(ctx, &pb.RegisterAgentRequest{Role: o.role, Lease: always(shellLease)})
+	request := &pb.RegisterAgentRequest{Role: o.role, Lease: always(shellLease)}
+	asDescribed(request, agent)
+	_, err = broker.Agents().RegisterAgent(ctx, request)
 	return err == nil, err
 }

@@ -113,7 +113,7 @@ func (m *member) register(ctx context.Context) error {
 	if m.fresh = status.Code(err) == codes.NotFound; err != nil && !m.fresh {
 		return err
 	}
-	request.Role = cmp.Or(request.GetRole(), m.file.agents[m.name]["role"])
+	asDescribed(request, m.file.agents[m.name])
 	answer, err := broker.Agents().RegisterAgent(ctx, request)
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Iterable, List, Mapping, Optional
 
+from . import environment
 from .errors import BrokerError
 from .operation import FOREVER, Call, Pause, Steps, operation
 from .v1 import agent_pb2 as pb
@@ -29,14 +30,18 @@ class AgentOperations:
     ) -> Steps[pb.Agent]:
         """Registers the agent of the client, or registers it again with all that it holds.
 
-        What is not given stays as an earlier registration has it, except lease; replace clears it.
+        Role, capabilities and labels that are not given come from .brokerd.yaml, if the client is that of the
+        environment. What is not given otherwise stays as an earlier registration has it, except lease; replace clears it.
 
         From then on, the client sends heartbeats until it is closed or the agent deregisters: the
         agent does not fail while the program is alive. lease is how long the broker waits for the next
         call of a program that has ended (default 90 s). `losses` has what the agent has lost.
         """
+        described = self._calls.link.agents.get(self._calls.identity.agent, {})
         request = pb.RegisterAgentRequest(
-            role=role, capabilities=listed(capabilities), labels=labels or {}, instance=instance, worktree=worktree,
+            role=role or described.get("role", ""),
+            capabilities=listed(capabilities) or environment.words(described.get("capabilities", "")),
+            labels={**environment.labels(described.get("labels", "")), **(labels or {})}, instance=instance, worktree=worktree,
             display_name=display_name, description=description, lease=duration(lease), replace=replace)
         answer: pb.RegisterAgentResponse = yield Call("agents", "RegisterAgent", request)
         self._calls.losses.extend(answer.losses)

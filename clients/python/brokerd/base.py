@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, Optional, Type, TypeVar
+from typing import Any, Callable, Mapping, Optional, Type, TypeVar
 
 from . import environment
 from .connection import DEFAULT_TIMEOUT, Calls, Identity, Link, Stubs
@@ -23,12 +23,14 @@ class BaseClient:
     def __init__(
         self, address: Optional[str] = None, *, session: str = "", agent: str = "", credential: str = "",
         incarnation: int = 0, fence: int = 0, timeout: float = DEFAULT_TIMEOUT, tls: TLS = TLS(),
+        agents: Optional[Mapping[str, Mapping[str, str]]] = None,
     ) -> None:
         local = not address
         if not address:
             address, secret = environment.local()
             credential = credential or secret
         link = Link(address, credential, tls, local, self._open_channel, self._open_secure_channel)
+        link.agents = agents or {}
         self._bind(self._runner(link, Identity(session, agent, incarnation, fence), timeout))
 
     @classmethod

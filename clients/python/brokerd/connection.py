@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 import grpc
 
@@ -85,6 +85,7 @@ class Link:
         self.reached = False  # a call has been answered
         self._announced = announced  # by the endpoint file, which a broker that was killed leaves behind
         self.closed = False
+        self.agents: Mapping[str, Mapping[str, str]] = {}  # what .brokerd.yaml says of agents, by name
         self.background: Dict[Identity, Any] = {}  # the heartbeats of an agent: an object with cancel()
         if self._tls:
             self._tls.credentials()  # raises Invalid now and not at the first call

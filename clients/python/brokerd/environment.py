@@ -21,7 +21,7 @@ import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from .errors import Denied, Invalid, Unreachable
 from .tls import TLS
@@ -46,6 +46,7 @@ def settings(given: Mapping[str, Any]) -> Dict[str, Any]:
     found: Dict[str, Any] = {
         "address": os.environ.get("BROKERD_ADDR"),
         "session": os.environ.get("BROKERD_SESSION") or folder.values.get("session", ""),
+        "agents": folder.agents,
     }
     named = os.environ.get("BROKERD_AGENT", "")
     if "agent" not in given:
@@ -190,6 +191,16 @@ def read(file: Optional[Path]) -> Folder:
         if file and folder.values.get(key):
             folder.values[key] = str(file.parent / folder.values[key])
     return folder
+
+
+def words(text: str) -> List[str]:
+    """Returns the words of a text such as "go, sql"."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def labels(text: str) -> Dict[str, str]:
+    """Returns the labels of a text such as "team=web, area=ui"."""
+    return {key: value for key, _, value in (pair.partition("=") for pair in words(text))}
 
 
 def _mapping(text: str) -> Dict[str, str]:

@@ -52,6 +52,21 @@ class Case(unittest.TestCase):
         return client.address, client.identity.session, client.identity.agent
 
 
+class Described(Case):
+    def test_register_takes_what_the_file_says_of_the_agent(self):
+        broker = Broker()
+        self.addCleanup(broker.remove)
+        (self.folder / ".brokerd.yaml").write_text(
+            'agents:\n  builder-1: {role: builder, capabilities: "go, sql", labels: "team=web, area=ui"}\n')
+        builder = self.found({"BROKERD_ADDR": broker.address})
+        first = builder.register()
+        self.assertEqual((first.role, list(first.capabilities), dict(first.labels)),
+                         ("builder", ["go", "sql"], {"team": "web", "area": "ui"}))
+        second = builder.register(role="critic", labels={"area": "api"})
+        self.assertEqual((second.role, list(second.capabilities), dict(second.labels)),
+                         ("critic", ["go", "sql"], {"team": "web", "area": "api"}))
+
+
 class Variables(Case):
     ADDRESS = {"BROKERD_ADDR": "unix:///run/a.sock"}
 

@@ -3,11 +3,12 @@ import { duration, milliseconds, requestId, type Span } from "./convert.js";
 import { transient } from "./errors.js";
 import { AgentStatus, type Agent, type HeartbeatResponse, type Loss, type RegisterAgentResponse } from "./gen/brokerd/v1/agent_pb.js";
 import { optional } from "./messages.js";
+import { labelsIn, words } from "./settings-file.js";
 
 /** The lease that the broker gives an agent that asks for none. */
 const defaultLease = 90_000; // ms
 
-/** RegisterOptions describe an agent. */
+/** RegisterOptions describe an agent. Role, capabilities and labels that they do not give come from .brokerd.yaml after Client.fromEnv. */
 export interface RegisterOptions extends CallOptions {
   role?: string;
   capabilities?: string[];
@@ -48,11 +49,12 @@ export interface ListAgentsOptions extends CallOptions {
 }
 
 export async function register(caller: Caller, options: RegisterOptions): Promise<RegisterAgentResponse> {
+  const described = caller.connection.agents[caller.identity.agent] ?? {};
   const request = {
     requestId: options.requestId ?? requestId(),
-    role: options.role ?? "",
-    capabilities: options.capabilities ?? [],
-    labels: options.labels ?? {},
+    role: options.role ?? described.role ?? "",
+    capabilities: options.capabilities ?? words(described.capabilities),
+    labels: { ...labelsIn(described.labels), ...options.labels },
     instance: options.instance ?? "",
     worktree: options.worktree ?? "",
     displayName: options.displayName ?? "",

@@ -10,6 +10,7 @@ import { follow, type FollowOptions } from "./follow.js";
 import type { Agent, HeartbeatResponse, Loss } from "./gen/brokerd/v1/agent_pb.js";
 import { Locks, Tokens } from "./holds.js";
 import * as messages from "./messages.js";
+import type { AgentSettings } from "./settings-file.js";
 import { State } from "./state.js";
 import { Tasks } from "./tasks.js";
 import type { TLS } from "./tls.js";
@@ -42,6 +43,8 @@ export interface ClientOptions {
   timeout?: Span;
   /** Called before the client connects again, with the error and the pause in milliseconds. */
   onRetry?: RetryNotice;
+  /** What register takes of an agent, by name, where its options say nothing; fromEnv reads it from .brokerd.yaml. */
+  agents?: Record<string, AgentSettings>;
 }
 
 /**
@@ -85,10 +88,10 @@ export class Client implements AsyncDisposable {
    */
   static async connect(options: ClientOptions = {}): Promise<Client> {
     const { address, ...found } = options.address === undefined ? localBroker() : { address: options.address };
-    const { credential, tls, onRetry } = options;
+    const { credential, tls, onRetry, agents } = options;
     const timeout = options.timeout === undefined ? undefined : milliseconds(options.timeout);
     const announced = options.address === undefined;
-    const connection = new Connection(address, { ...found, announced, ...given({ credential, tls, onRetry, timeout }) });
+    const connection = new Connection(address, { ...found, announced, ...given({ credential, tls, onRetry, timeout, agents }) });
     await connection.open();
     const { session = "", agent = "", incarnation = 0, fence = 0 } = options;
     return new Client(new Caller(connection, { session, agent, incarnation: long(incarnation), fence: long(fence) }));

@@ -8,6 +8,7 @@ import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-no
 import { newController } from "./abort.js";
 import { Backoff } from "./backoff.js";
 import { callError, Closed, interrupted, Invalid, Unreachable, type BrokerError } from "./errors.js";
+import type { AgentSettings } from "./settings-file.js";
 import { speaksTLS, tlsOptions, tlsProblem, type TLS } from "./tls.js";
 
 const keepalive = 30_000; // ms without data until the client pings
@@ -30,6 +31,8 @@ export interface ConnectionOptions {
   onRetry?: RetryNotice;
   /** In milliseconds. */
   timeout?: number;
+  /** What .brokerd.yaml says of agents, by name. */
+  agents?: Record<string, AgentSettings>;
 }
 
 /** A Connection is what all clients of one connection share. It connects when it is used. */
@@ -41,6 +44,8 @@ export class Connection {
   readonly onRetry: RetryNotice | undefined;
   /** How many milliseconds a call may take beyond its own wait. A call is repeated for as long. */
   readonly timeout: number;
+  /** What .brokerd.yaml says of agents, by name. */
+  readonly agents: Readonly<Record<string, AgentSettings>>;
   /** Reports whether a broker that does not answer has left an endpoint file or a socket: it will return. */
   readonly #expected: () => boolean;
   readonly #sessions: Http2SessionManager;
@@ -49,7 +54,7 @@ export class Connection {
   readonly #closing = newController();
 
   constructor(address: string, options: ConnectionOptions = {}) {
-    const { credential = "", tls = {}, announced = false, onRetry, timeout = defaultTimeout } = options;
+    const { credential = "", tls = {}, announced = false, onRetry, timeout = defaultTimeout, agents = {} } = options;
     const where = parseAddress(address);
     const secure = "host" in where && (where.secure || Object.keys(tls).length > 0);
     if ("host" in where && !secure && !loopback(where.host)) {
@@ -67,6 +72,7 @@ export class Connection {
     this.headers = credential === "" ? [] : [["authorization", `Bearer ${credential}`]];
     this.onRetry = onRetry;
     this.timeout = timeout;
+    this.agents = agents;
     this.#expected = () => announced || ("path" in where && existsSync(where.path));
     const baseUrl = "path" in where ? "http://localhost" : `${secure ? "https" : "http"}://${address.replace(/^tls:\/\//, "")}`;
     const pings = { pingIntervalMs: keepalive, pingTimeoutMs: keepaliveTimeout };

@@ -3,7 +3,7 @@ import { homedir } from "node:os";
 import { join } from "node:path";
 
 import { Denied, Invalid, Unreachable } from "./errors.js";
-import { readSettings, type SettingsFile } from "./settings-file.js";
+import { readSettings, type AgentSettings, type SettingsFile } from "./settings-file.js";
 import type { TLS } from "./tls.js";
 import { checkTrust, connectionKeys } from "./trust.js";
 
@@ -16,6 +16,7 @@ export interface Found {
   agent?: string;
   incarnation?: bigint;
   fence?: bigint;
+  agents?: Record<string, AgentSettings>;
 }
 
 /**
@@ -39,6 +40,7 @@ export function surroundings<T extends { address?: string; agent?: string; crede
   if (address) found.address = address;
   if (session) found.session = session;
   if (agent) found.agent = agent;
+  if (file !== undefined) found.agents = file.agents;
   if (credentialFile && given.credential === undefined) found.credential = readCredential(credentialFile);
   if (Object.keys(tls).length > 0) found.tls = tls;
   if ((given.agent ?? named) !== named) return { ...found, ...given };
@@ -140,7 +142,7 @@ function dataFolder(): string {
 export function localBroker(): { address: string; credential?: string } {
   const folder = dataFolder();
   const missing = (why: string) =>
-    new Unreachable(`no broker is running at ${folder} (${why}); start one with \`brokerd\`, or name another with BROKERD_ADDR`);
+    new Unreachable(`no broker is running at ${folder} (${why}); start one with \`brokerctl up\`, or name another with BROKERD_ADDR`);
   const text = readIfThere(join(folder, "endpoint"));
   if (text === undefined) throw missing("there is no endpoint file");
   const address = text.split("\n", 1)[0]!.trim();

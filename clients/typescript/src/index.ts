@@ -22,6 +22,7 @@ export type { FollowOptions } from "./follow.js";
 export { Busy, type Hold, type HoldOptions, type Locks, type Tokens } from "./holds.js";
 export { Claim, Message } from "./messages.js";
 export type { ClaimOptions, InboxOptions, MessageOptions, NackOptions, Receipt, Reply } from "./messages.js";
+export type { AgentSettings } from "./settings-file.js";
 export type { Entry, KeyOptions, PutOptions, State, WatchOptions } from "./state.js";
 export { TaskClaim } from "./task-claim.js";
 export type { TaskHandler, TaskWork, TaskWorkOptions } from "./task-work.js";

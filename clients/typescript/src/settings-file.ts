@@ -21,8 +21,20 @@ export interface SettingsFile {
   tls_key?: string;
   /** The connection as the file has it: paths are relative to its folder. */
   given?: Connection;
-  agents: Record<string, { role?: string; hook_session?: string }>;
+  agents: Record<string, AgentSettings>;
 }
+
+/** AgentSettings are what the file says of an agent. */
+export interface AgentSettings {
+  role?: string;
+  /** With commas between them, such as "go, sql". */
+  capabilities?: string;
+  /** With commas between them, such as "team=web, area=ui". */
+  labels?: string;
+  hook_session?: string;
+}
+
+const agentKeys = ["role", "capabilities", "labels", "hook_session"] as const;
 
 const files = ["credential_file", "tls_ca", "tls_cert", "tls_key"] as const;
 const settings = ["addr", "session", "output", "start", ...files] as const;
@@ -108,11 +120,21 @@ export function parseSettings(text: string, path = fileName): SettingsFile {
 
 type Refuse = (why: string) => Error;
 
-function put(agent: { role?: string; hook_session?: string }, key: string, value: string, refuse: Refuse): void {
-  if (key !== "role" && key !== "hook_session") {
-    throw refuse(`unknown key ${JSON.stringify(key)} of an agent; known are role, hook_session`);
+function put(agent: AgentSettings, key: string, value: string, refuse: Refuse): void {
+  if (!agentKeys.includes(key as (typeof agentKeys)[number])) {
+    throw refuse(`unknown key ${JSON.stringify(key)} of an agent; known are ${agentKeys.join(", ")}`);
   }
-  agent[key] = value;
+  agent[key as (typeof agentKeys)[number]] = value;
+}
+
+/** Returns the words of a text such as "go, sql". */
+export function words(text = ""): string[] {
+  return text.split(",").map((word) => word.trim()).filter((word) => word !== "");
+}
+
+/** Returns the labels of a text such as "team=web, area=ui". */
+export function labelsIn(text = ""): Record<string, string> {
+  return Object.fromEntries(words(text).map((pair) => [pair.split("=", 1)[0]!, pair.slice(pair.indexOf("=") + 1)]));
 }
 
 /** Returns the pairs of {key: value, key: value}. */

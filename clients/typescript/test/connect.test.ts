@@ -78,6 +78,20 @@ test("fromEnv finds the broker by the environment, by .brokerd.yaml and by the e
   rmSync(file);
 });
 
+test("register takes what .brokerd.yaml says of the agent", async () => {
+  const daemon = await Daemon.start();
+  process.chdir(folder);
+  const file = join(folder, ".brokerd.yaml");
+  writeFileSync(file, 'agents:\n  builder-1: {role: builder, capabilities: "go, sql", labels: "team=web, area=ui"}\n');
+  environment({ BROKERD_ADDR: daemon.address });
+  await using client = await Client.fromEnv();
+  rmSync(file);
+  const first = await client.register();
+  assert.deepEqual([first.role, first.capabilities, first.labels], ["builder", ["go", "sql"], { team: "web", area: "ui" }]);
+  const second = await client.register({ role: "critic", labels: { area: "api" } });
+  assert.deepEqual([second.role, second.capabilities, second.labels], ["critic", ["go", "sql"], { team: "web", area: "api" }]);
+});
+
 test("a client calls over TCP with a credential", async () => {
   const daemon = await Daemon.start("--listen", "127.0.0.1:0");
   const address = /127\.0\.0\.1:\d+/.exec(daemon.announced)![0];

@@ -100,3 +100,28 @@ func TestNarrow_EachViewAndTheExitAreInReach(t *testing.T) {
 	p.await(`press(all('.foot button').find((b) => has(b, 'Sign out')))`)
 	p.await(`has(one('[data-view=login]'), 'You are signed out.')`)
 }
+
+func TestPhone_ShowsTheFirstFindingAndWhatAgentsDo(t *testing.T) {
+	t.Parallel()
+	m := newTeam(t)
+	m.send("lead", toRole("designer", "Draw a logo"))
+	p := open(m, operator, "attention")
+	if err := chromedp.Do(p.ctx, chromedp.EmulateViewport(390, 844)); err != nil {
+		t.Fatal(err)
+	}
+	p.await(`one('.attention-finding') && innerWidth === 390`)
+	if top := value[float64](p, `one('.attention-finding').getBoundingClientRect().top`); top > 250 {
+		t.Errorf("the first finding begins at %v px; 250 are allowed", top)
+	}
+	p.show("team")
+	p.await(`has(one('[role=columnheader]').parentElement, 'Role') && has(one('[role=columnheader]').parentElement, 'Does')`)
+}
+
+// On a machine with two brokers, a command without the address could change the other one.
+func TestFinding_CommandsHaveTheAddressOfTheBroker(t *testing.T) {
+	t.Parallel()
+	m := newTeam(t)
+	m.send("lead", toRole("designer", "Draw a logo"))
+	p := open(m, operator, "attention")
+	p.await(`all('.commands code').length > 0 && all('.commands code').every((c) => c.textContent.startsWith('brokerctl --addr ' + a + ' '))`, m.Socket())
+}

@@ -41,6 +41,17 @@ func TestSession_ChangesWhileTheConnectionIsBroken(t *testing.T) {
 	p.await(live, m.publish("after"))
 }
 
+func TestAttention_SaysHowToBeginWhereNoAgentIsRegistered(t *testing.T) {
+	t.Parallel()
+	m := newTeam(t)
+	call(m, "", pb.NewSessionServiceClient, pb.SessionServiceClient.CreateSession, &pb.CreateSessionRequest{Name: "other"})
+	p := open(m, operator, "attention?session=other")
+	p.await(`has(one('.attention-first'), 'brokerctl setup claude-code') && has(one('.attention-first'), 'brokerctl demo --dashboard')`)
+	p.show("attention")
+	p.await(live, m.publish("a team at work"))
+	p.await(`!one('.attention-first')`)
+}
+
 func TestReconnect_RepeatsTheCallsThatFailed(t *testing.T) {
 	t.Parallel()
 	m := newTeam(t)

@@ -1,6 +1,6 @@
 // Attention: the findings of explain, the worst first, each with what helps.
 // Team: the agents, what each does and holds, and directives to them.
-import { html, useMemo } from '../vendor/preact.js';
+import { effect, html, signal, useMemo } from '../vendor/preact.js';
 import { call, pages, rpc, search } from '../lib/api.js';
 import { Facts, send } from '../lib/item.js';
 import { frame, history, useLoaded } from '../lib/live.js';
@@ -71,6 +71,17 @@ function Said({ text }) {
     i % 2 ? html`<${Name} kind="message" name=${part.slice(8)} text=${part} />` : part);
 }
 
+// where is the option by which brokerctl reaches this broker; empty for the data folder that it looks into by itself.
+const where = signal('');
+effect(() => {
+  if (!canAct.value) return;
+  call('GET', '/v1/status').then(({ listen, data_dir: folder }) => {
+    const [socket] = listen;
+    const word = /^[\w./:@-]+$/.test(socket) ? socket : `'${socket.replaceAll("'", "'\\''")}'`;
+    where.value = folder.endsWith('/.local/state/brokerd') ? '' : ` --addr ${word}`;
+  }, () => {}); // the banner tells of a broken connection
+});
+
 // Finding shows a finding of Explain, its commands, and a button for each call that does what a command
 // does.
 function Finding({ finding: f }) {
@@ -82,7 +93,8 @@ function Finding({ finding: f }) {
     ${f.reasons.length > 0 && html`<ul>${f.reasons.map((reason, i) => html`<li key=${i} dir="auto"><${Said} text=${reason} /></li>`)}</ul>`}
     ${f.actions.length > 0 && html`<p class="actions">${f.actions.map((action) => html`
       <${FindingAction} key=${action.command} finding=${f} action=${action} />`)}</p>`}
-    ${f.commands.length > 0 && html`<div class="commands">${f.commands.map((c) => html`<${Copy} key=${c} text=${c} />`)}</div>`}
+    ${f.commands.length > 0 && html`<div class="commands">${f.commands.map((c) => html`
+      <${Copy} key=${c} text=${c.replace(/^brokerctl/, 'brokerctl' + where.value)} />`)}</div>`}
   </article>`;
 }
 
@@ -105,6 +117,19 @@ function Tiles({ totals: t }) {
   </div>`;
 }
 
+// beginnings are the commands with which a new user begins.
+const beginnings = [
+  ['connects a coding agent, in the folder of its project', 'brokerctl setup claude-code --agent claude-1 --role lead'],
+  ['registers an agent by hand', 'brokerctl agent register builder-1 --role builder'],
+  ['shows a team at work, on a broker of its own', 'brokerctl demo --dashboard'],
+];
+
+// First says what to do with a broker that has no agent.
+function First() {
+  return html`<h2>No agent is registered yet</h2><dl class="attention-first">${beginnings.map(([does, command]) => html`
+    <div key=${command}><dt><${Copy} text=${command} /></dt><dd class="dim">${does}</dd></div>`)}</dl>`;
+}
+
 function Attention({ query }) {
   const f = frame.value;
   if (!f) return html`<p class="empty">Waiting for the first frame…</p>`;
@@ -114,7 +139,8 @@ function Attention({ query }) {
     ${found.map((one) => html`<${Finding} key=${one.subject + one.since} finding=${one} />`)}
     ${f.findings.length === 0 && html`<div class="attention-calm"><svg viewBox="0 0 48 48" aria-hidden="true">
       <circle cx="24" cy="24" r="21" /><path d="M15 25l6 6 12-13" /></svg>
-      <h2>Nothing needs you</h2><p class="dim">No agent is stuck, and no message waits too long.</p></div>`}
+      <h2>Nothing needs you</h2><p class="dim">No agent is stuck, and no message waits too long.</p>
+      ${f.totals.agents === 0 && html`<${First} />`}</div>`}
     ${f.findings.length > 0 && found.length === 0 && html`<${Empty} text=${`No finding contains "${query.q}".`} />`}
   </div>`;
 }
@@ -151,15 +177,15 @@ const number = (key, title, wide) => ({
 });
 const columns = [
   { key: 'name', title: 'Agent', width: 'minmax(90px, 1.2fr)', render: (a) => html`<${Name} kind="agent" name=${a.name} />` },
-  { key: 'role', title: 'Role', width: 'minmax(0, .7fr)', wide: true,
+  { key: 'role', title: 'Role', width: 'minmax(0, .7fr)',
     render: (a) => html`<${Name} kind="role" name=${a.role} />` },
-  { key: 'state', title: 'State', width: '140px', render: (a) => html`<${States} agent=${a} />` },
-  { key: 'silent', title: 'Silent', width: '76px', numeric: true,
+  { key: 'state', title: 'State', width: 'minmax(84px, 140px)', render: (a) => html`<${States} agent=${a} />` },
+  { key: 'silent', title: 'Silent', width: '76px', numeric: true, wide: true,
     render: (a) => html`<${Age} since=${a.silent_since} />` },
-  { key: 'activity', title: 'Does', width: 'minmax(0, 2fr)', wide: true },
+  { key: 'activity', title: 'Does', width: 'minmax(0, 2fr)' },
   number('claims', 'Claims', true),
   number('locks', 'Locks', true),
-  number('waiting', 'Mail'),
+  number('waiting', 'Mail', true),
 ];
 
 // others finds agents that the frame, which has at most 500, leaves out.
@@ -183,7 +209,7 @@ function Team({ id, query: { q = '' } }) {
       a.name, a.role, a.status, a.health, a.activity, a.halted && 'halted', a.silent_since && 'silent',
     ]).filter((a) => !role || a.role === role).sort((a, b) => trouble(a) - trouble(b));
   }, [agents, found.data, q, role]);
-  const none = !totals ? 'Loading…' : totals.agents ? 'No agent matches.' : 'No agent is registered.';
+  const none = !totals ? 'Loading…' : totals.agents ? 'No agent matches.' : 'No agent is registered. Attention shows how to begin.';
   return html`
     <div class="tools"><${Summary} totals=${totals} agents=${agents} />
       ${role && html`<span>Role <${Badge} text=${role} /></span> <a class="name" href=${href('team')}>Show every role</a>`}
