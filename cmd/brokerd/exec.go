@@ -46,15 +46,17 @@ func newExec() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec -- COMMAND [ARGUMENT...]",
 		Short: "Run a command with a broker of its own, for CI and tests",
-		Long: `exec starts a broker on a temporary data folder and runs the command when the broker answers. When the command has
-ended, exec stops the broker and removes the folder. The command finds the broker by BROKERD_ADDR and BROKERD_DATA; exec
-removes other variables that name a broker or an agent from its environment. exec passes SIGINT, SIGTERM and SIGHUP on
-to the command.
+		Long: `exec starts a broker on a temporary data folder and runs the command when the
+broker answers. When the command has ended, exec stops the broker and removes
+the folder. The command finds the broker by BROKERD_ADDR and BROKERD_DATA; exec
+removes other variables that name a broker or an agent from its environment.
+exec passes SIGINT, SIGTERM and SIGHUP on to the command.
 
-If exec is killed with SIGKILL, the broker stops and removes the folder; the command continues without it.
+If exec is killed with SIGKILL, the broker stops and removes the folder; the
+command continues without it.
 
-The exit code is the command's, 128+N if signal N ended it, 125 if the broker failed, 126 if the command cannot be run, 127 if
-there is none of that name.`,
+The exit code is the command's, 128+N if signal N ended it, 125 if the broker
+failed, 126 if the command cannot be run, 127 if there is none of that name.`,
 		Example:               `  brokerd exec -- make integration-test`,
 		DisableFlagsInUseLine: true,
 		Args: func(_ *cobra.Command, args []string) error {

@@ -100,6 +100,24 @@ func TestSettings_FlagsWinOverEnvironmentAndThatOverTheFile(t *testing.T) {
 	}
 }
 
+func TestHelp_FitsIntoEightyColumns(t *testing.T) {
+	t.Parallel()
+	for _, command := range append(newRoot().Commands(), newRoot()) {
+		root := newRoot()
+		var out bytes.Buffer
+		root.SetOut(&out)
+		root.SetArgs(append(strings.Fields(strings.TrimPrefix(command.CommandPath(), "brokerd")), "--help"))
+		if err := root.ExecuteContext(t.Context()); err != nil {
+			t.Errorf("%s: %v", command.CommandPath(), err)
+		}
+		for line := range strings.Lines(out.String()) {
+			if len([]rune(strings.TrimSuffix(line, "\n"))) > 80 {
+				t.Errorf("%s: longer than 80 columns: %s", command.CommandPath(), line)
+			}
+		}
+	}
+}
+
 func TestProgram_AWrongCommandLineSaysWhatIsMeant(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{

@@ -18,13 +18,16 @@ func newRestore() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore [FILE] --data DIR",
 		Short: "Unpack a backup into a new data folder",
-		Long: `restore unpacks a backup that "brokerctl admin backup" has made into a new or empty folder. It compares all
-hashes and checks the database as "brokerd check" does. FILE - is standard input. The counter of revisions
-then jumps by 10^12, so that no revision is issued twice; clients that resume from a revision which the backup
-does not have get the error RESTORED. A restore that was interrupted is repeated with the same command.
+		Long: `restore unpacks a backup that "brokerctl admin backup" has made into a new or
+empty folder. It compares all hashes and checks the database as "brokerd check"
+does. FILE - is standard input. The counter of revisions then jumps by 10^12, so
+that no revision is issued twice; clients that resume from a revision which the
+backup does not have get the error RESTORED. A restore that was interrupted is
+repeated with the same command.
 
-With --in-place, another program, such as Litestream, has already restored the database in the folder: restore
-checks it, prints what is wrong, such as missing contents of artifacts, and makes the counter jump.`,
+With --in-place, another program, such as Litestream, has already restored the
+database in the folder: restore checks it, prints what is wrong, such as missing
+contents of artifacts, and makes the counter jump.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case inPlace && len(args) > 0:

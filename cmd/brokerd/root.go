@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -18,18 +19,24 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "brokerd",
 		Short: "A message broker for AI agents that work together",
-		Long: `brokerd carries messages between AI agents that work together, and keeps a log of all of it.
-One daemon, one data folder; agents and brokerctl find it through the folder.
+		Long: `brokerd carries messages between AI agents that work together, and keeps a log
+of all of it. One daemon, one data folder; agents and brokerctl find it through
+the folder. brokerctl up starts it in the background.
 
-Every flag may also be given in the environment (--log-level as BROKERD_LOG_LEVEL, and so on) or in the
-YAML file named by --config (log_level). Flags win over the environment, and that over the file.
+Every flag may also be given in the environment (--log-level as
+BROKERD_LOG_LEVEL, and so on) or in the YAML file named by --config (log_level).
+Flags win over the environment, and that over the file.
 
-Exit codes: 1 if the daemon fails, 2 for a wrong command line or setting; exec and check have more.`,
+Exit codes: 1 if the daemon fails, 2 for a wrong command line or setting; exec
+and check have more.`,
+		Example: `  brokerd --listen 127.0.0.1:7420
+  brokerd exec -- make test`,
 		Version:       brokerd.ThisBuild().String(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
 	root.SetVersionTemplate("brokerd {{.Version}}\n")
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", ".FlagUsagesWrapped 80"))
 	root.SetFlagErrorFunc(explainFlagError)
 	serve := newServe()
 	root.Args, root.RunE = serve.Args, serve.RunE
@@ -46,8 +53,9 @@ func newCheck() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Look over a data folder while no daemon runs on it",
-		Long: `check reads the whole database and the invariants of its contents. Exit code 1 if something is wrong.
-While a daemon runs on the folder, use "brokerctl admin check".`,
+		Long: `check reads the whole database and the invariants of its contents. Exit code 1
+if something is wrong. While a daemon runs on the folder, use "brokerctl admin
+check".`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := s.complete(cmd.Flags()); err != nil {

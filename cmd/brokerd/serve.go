@@ -23,8 +23,9 @@ func newServe() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the daemon in the foreground (the default)",
-		Long: `serve runs the daemon until SIGINT or SIGTERM. On SIGHUP it reads the files for TLS again, and the log level from the
-environment and the configuration file, and changes nothing else; a level that was given by flag stays.`,
+		Long: `serve runs the daemon until SIGINT or SIGTERM. On SIGHUP it reads the files for
+TLS again, and the log level from the environment and the configuration file,
+and changes nothing else; a level that was given by flag stays.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// complete sets flags too, so these are read before.
