@@ -89,7 +89,7 @@ var mistakes = []struct {
 	{"a reply to a notice", "", "--agent builder-1 reply $NOTICE x", 5,
 		[]string{"message $NOTICE takes no reply: its sender is not an agent"}},
 	{"a reply to an operator", "", "--agent builder-1 reply $ORDER x", 5,
-		[]string{"message $ORDER takes no reply: its sender is not an agent"}},
+		[]string{"message $ORDER takes no reply: its sender is not an agent", ": acknowledge it", "brokerctl ack finishes it"}},
 	{"an unknown task", "", "--agent builder-1 task claim nowhere", 3, []string{`there is no task "nowhere"`}},
 	{"a claim of another's task", "", "--agent builder-1 task claim api-task", 5, []string{"lead", "api-task"}},
 	{"two names of an agent", "", "--agent lead agent deregister builder-1", 2, []string{`NAME is "builder-1" and --agent is "lead"`, "only one"}},

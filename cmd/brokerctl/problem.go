@@ -235,7 +235,7 @@ var hints = map[string]string{
 	"TOKEN_NOT_HELD":       "brokerctl token acquire producer_critic NAME",
 	"SESSION_NOT_FOUND":    "see session list",
 	"SESSION_OPEN":         "brokerctl session close NAME",
-	"NOBODY_WAITS":         "brokerctl send AGENT TEXT reaches an agent",
+	"NOBODY_WAITS":         "brokerctl ack finishes it, and brokerctl send AGENT TEXT reaches an agent",
 	"NOT_DEAD":             "brokerctl message get NAME shows its state",
 	"PATHS_LOCKED":         "see brokerctl lock list, and brokerctl lock revoke",
 }

@@ -108,6 +108,7 @@ func newRoot(c *cli) *cobra.Command {
 	c.global.AddFlags(root.PersistentFlags())
 	root.SetVersionTemplate("brokerctl {{.Version}}\n")
 	root.AddGroup(
+		&cobra.Group{ID: "start", Title: "Start here:"},
 		&cobra.Group{ID: "messages", Title: "Messages:"},
 		&cobra.Group{ID: "work", Title: "Work:"},
 		&cobra.Group{ID: "together", Title: "Coordination:"},
@@ -130,6 +131,8 @@ func newRoot(c *cli) *cobra.Command {
 			root.AddCommand(cmd)
 		}
 	}
+	add("start", newDemoCommand(c), newUpCommand(c), newDownCommand(c), newSetupCommand(c), newInitCommand(c), newGuideCommand(c),
+		newDashboardCommand(c), newExplainCommand(c))
 	add("messages", newSendCommand(c), newAskCommand(c), newReplyCommand(c), newThreadCommand(c),
 		newReceiveCommand(c), newInboxCommand(c), newMessageCommand(c), newMailboxCommand(c), newDLQCommand(c),
 		newTypeCommand(c))
@@ -140,9 +143,9 @@ func newRoot(c *cli) *cobra.Command {
 	add("who", newAgentCommand(c), newChannelCommand(c), newSessionCommand(c), newCredentialCommand(c))
 	add("together", newLockCommand(c), newTokenCommand(c), newStateCommand(c), newArtifactCommand(c), newHookCommand(c),
 		newMCPCommand(c))
-	add("watch", newEventCommand(c), newStatusCommand(c), newOverviewCommand(c), newTopCommand(c), newDashboardCommand(c),
-		newReportCommand(c), newExplainCommand(c), newWhoamiCommand(c), newPingCommand(c), newAdminCommand(c))
-	add("other", newUpCommand(c), newDownCommand(c), newInitCommand(c), newTrustCommand(c), newSetupCommand(c), newGuideCommand(c), newDemoCommand(c), newBridgeCommand(c),
+	add("watch", newEventCommand(c), newStatusCommand(c), newOverviewCommand(c), newTopCommand(c),
+		newReportCommand(c), newWhoamiCommand(c), newPingCommand(c), newAdminCommand(c))
+	add("other", newTrustCommand(c), newBridgeCommand(c),
 		newBenchCommand(c), newCallCommand(c), newVersionCommand(c),
 		newCompletionCommand(), manual.NewCommand(flagUsages))
 	help := newHelpCommand()
