@@ -70,7 +70,8 @@ func (e *UnreachableError) Error() string {
 	case errors.As(e.Err, new(*TLSError)), errors.Is(e.Err, ErrOtherUser):
 		return fmt.Sprintf("the broker at %s %v", e.Address, e.Err)
 	case errors.Is(e.Err, ErrNoBroker):
-		return fmt.Sprintf("%s is not the address of a broker: another program listens there; BROKERD_ADDR names the broker", e.Address)
+		return fmt.Sprintf("%s is not the address of a broker: another program listens there; "+
+			"BROKERD_ADDR names the broker", e.Address)
 	case errors.Is(e.Err, ErrSilent):
 		process, advice := "its process", "see its log, or restart it"
 		if e.PID > 0 {

@@ -62,7 +62,8 @@ type holderOption struct{ name string }
 
 // AddFlags adds the option.
 func (o *holderOption) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.name, "holder", "", "worker of the agent that is the owner; workers exclude each other ("+holderVariable+"); '': none")
+	f.StringVar(&o.name, "holder", "",
+		"worker of the agent that is the owner; workers exclude each other ("+holderVariable+"); '': none")
 }
 
 // holder returns whom the option, or else the environment, names. What the environment says is of its agent, not of another.

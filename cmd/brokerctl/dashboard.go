@@ -109,7 +109,9 @@ func (l dashboardLink) text() string {
 
 // dashboardAddress returns the address of the page: that of this connection or, on the Unix socket, the first TCP address on
 // which the broker listens. A broker without one opens one on loopback.
-func dashboardAddress(ctx context.Context, broker *client.Client, status *pb.GetStatusResponse, secure bool) (string, error) {
+func dashboardAddress(
+	ctx context.Context, broker *client.Client, status *pb.GetStatusResponse, secure bool,
+) (string, error) {
 	if address, ok := pageAddress(broker.Address(), secure); ok {
 		return address, nil
 	}

@@ -344,8 +344,8 @@ func (c *cli) ignoredByGit(dir string) (top string, done bool) {
 	return top, err == nil || tracked != ""
 }
 
-// register registers the agent if necessary, as the configFile describes it, and reports whether it did. Without an agent it checks
-// that the broker answers.
+// register registers the agent if necessary, as the configFile describes it, and reports whether it did. Without an agent it
+// checks that the broker answers.
 func (o *initOptions) register(c *cli, ctx context.Context, agent map[string]string) (bool, error) {
 	broker := c.client
 	if broker.Identity().Agent == "" {

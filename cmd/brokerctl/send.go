@@ -246,7 +246,8 @@ func (c *cli) warn(cmd *cobra.Command, warnings []string) {
 func (c *cli) warnAbsent(cmd *cobra.Command, broker *client.Client, artifacts []string) {
 	for _, artifact := range artifacts {
 		name, version := client.ParseArtifact(artifact)
-		_, err := broker.Artifacts().GetArtifact(cmd.Context(), &pb.GetArtifactRequest{Name: name, Version: version, PageSize: 1})
+		request := &pb.GetArtifactRequest{Name: name, Version: version, PageSize: 1}
+		_, err := broker.Artifacts().GetArtifact(cmd.Context(), request)
 		if status.Code(err) == codes.NotFound {
 			c.warn(cmd, []string{"there is no artifact " + artifact + " so far"})
 		}

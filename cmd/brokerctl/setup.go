@@ -408,7 +408,8 @@ func (o *setupOptions) show(c *cli, cmd *cobra.Command, v setup.Vendor, done set
 		return cmp.Or(err, c.showValue(cmd, done, ""))
 	}
 	out := cmd.OutOrStdout()
-	fmt.Fprintf(out, "%s in %s%s\n", v.Title, clean(done.Folder), cond(o.dryRun, ": what it would do; nothing is written", ""))
+	preview := cond(o.dryRun, ": what it would do; nothing is written", "")
+	fmt.Fprintf(out, "%s in %s%s\n", v.Title, clean(done.Folder), preview)
 	for _, change := range done.Changes {
 		will := cond(o.dryRun && change.Action != "unchanged" && change.Action != "conflict", "would be ", "")
 		fmt.Fprintf(out, "  %-9s  %s (%s)\n", will+change.Action, change.Path, change.What)

@@ -57,12 +57,14 @@ BROKERD_DATA, it is a process that no terminal holds.`,
 			}
 			text := fmt.Sprintf("a broker runs already: process %d, data in %s", b.PID, b.Data)
 			if b.Started {
-				text = fmt.Sprintf("started a broker: process %d, data in %s\n%s shows its log; brokerctl down stops it", b.PID, b.Data, b.Log)
+				text = fmt.Sprintf("started a broker: process %d, data in %s\n%s shows its log; brokerctl down stops it",
+					b.PID, b.Data, b.Log)
 			}
 			return c.showValue(cmd, b, text)
 		},
 	}
-	cmd.Flags().StringArrayVar(&listen, "listen", nil, "also listen there, for a browser or other machines: HOST:PORT, as brokerd --listen; repeatable")
+	cmd.Flags().StringArrayVar(&listen, "listen", nil,
+		"also listen there, for a browser or other machines: HOST:PORT, as brokerd --listen; repeatable")
 	return cmd
 }
 
@@ -96,7 +98,8 @@ func (c *cli) localData() (string, error) {
 		return "", err
 	}
 	if s.addr.value != "" {
-		return "", usagef("%s names the broker at %s, and this command is about the local one: leave the address out", s.addr.from, s.addr.value)
+		return "", usagef("%s names the broker at %s, and this command is about the local one: leave the address out",
+			s.addr.from, s.addr.value)
 	}
 	return c.env.client().DataDir()
 }
@@ -199,7 +202,8 @@ func (c *cli) down(ctx context.Context) (background, error) {
 	b.PID, b.Stopped = holder(dir), true
 	ctx, cancel := context.WithTimeout(ctx, downPatience)
 	defer cancel()
-	if systemctl := c.systemctl(); systemctl != "" && exec.CommandContext(ctx, systemctl, "--user", "is-enabled", "--quiet", unitName).Run() == nil {
+	systemctl := c.systemctl()
+	if systemctl != "" && c.run(ctx, systemctl, "--user", "is-enabled", "--quiet", unitName) == nil {
 		if err := c.run(ctx, systemctl, "--user", "disable", "--now", unitName); err != nil {
 			return b, err
 		}
@@ -208,7 +212,8 @@ func (c *cli) down(ctx context.Context) (background, error) {
 		return b, err
 	}
 	if b.PID == 0 {
-		return b, failf(exitError, "%s does not say which process holds it: stop that brokerd by hand", filepath.Join(dir, lockName))
+		return b, failf(exitError, "%s does not say which process holds it: stop that brokerd by hand",
+			filepath.Join(dir, lockName))
 	}
 	if err := syscall.Kill(b.PID, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return b, fmt.Errorf("stop process %d: %w", b.PID, err)
@@ -328,7 +333,8 @@ func (c *cli) startService(ctx context.Context, systemctl string, words []string
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	switch {
 	case errors.Is(err, fs.ErrExist) && len(words) > 2:
-		return failf(exitConflict, "%s exists, and up does not change it: write the addresses there, or as listen into %s", file, settings)
+		return failf(exitConflict, "%s exists, and up does not change it: write the addresses there, or as listen into %s",
+			file, settings)
 	case errors.Is(err, fs.ErrExist):
 	case err != nil:
 		return err

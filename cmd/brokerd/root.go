@@ -108,10 +108,11 @@ func explainFlagError(cmd *cobra.Command, err error) error {
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 	hint := ""
-	if near := nearest.Names(unknown.GetSpecifiedName(), names); len(near) > 0 && nearest.Like(unknown.GetSpecifiedName(), near[0]) {
+	given := unknown.GetSpecifiedName()
+	if near := nearest.Names(given, names); len(near) > 0 && nearest.Like(given, near[0]) {
 		hint = near[0]
 	}
-	if meant := flagSynonyms[unknown.GetSpecifiedName()]; cmd.Flags().Lookup(meant) != nil {
+	if meant := flagSynonyms[given]; cmd.Flags().Lookup(meant) != nil {
 		hint = meant
 	}
 	if hint != "" {

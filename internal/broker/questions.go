@@ -211,7 +211,8 @@ func (s *sending) recipients(d *Draft, a *answering) ([]*room, error) {
 	}
 	if !a.awaited() {
 		return nil, fault.New(fault.Precondition, "NOBODY_WAITS",
-			"message %d takes no reply: its sender is not an agent, so it has no mailbox, and no call waits for the reply: acknowledge it", a.to.Revision)
+			"message %d takes no reply: its sender is not an agent, so it has no mailbox, and no call waits for the reply: "+
+				"acknowledge it", a.to.Revision)
 	}
 	return nil, nil
 }
