@@ -69,6 +69,13 @@ func TestSearch_SaysWhatItFiltersAndOpensTheOnlySuggestion(t *testing.T) {
 	p.await(`location.hash === '#/team/lead' && has(one('.panel h2'), 'lead')`)
 }
 
+func TestSend_SuggestsReceivers(t *testing.T) {
+	t.Parallel()
+	p := open(newTeam(t), operator, "conversations")
+	p.act(`document`, "send")
+	p.await(`['builder-1', 'role:builder', 'everyone'].every((to) => all('dialog[open] datalist option').some((o) => o.value === to))`)
+}
+
 func TestTimeline_FiltersWhileTheUserTypes(t *testing.T) {
 	t.Parallel()
 	m := newTeam(t)

@@ -296,12 +296,18 @@ function Dialog({ action }) {
   </dialog>`;
 }
 
-function Field({ name, label, required, kind = 'text', options = [], value = '' }) {
+// Field is an input of a dialog. suggest returns values that the user may mean, for kind text.
+function Field({ name, label, required, kind = 'text', options = [], value = '', suggest }) {
   const shared = { name, required, 'data-field': name };
   if (kind === 'check') {
     return html`<label class="check"><input type="checkbox" ...${shared} defaultChecked=${!!value} /> ${label}</label>`;
   }
-  let control = html`<input type=${kind} ...${shared} defaultValue=${value} autocomplete="off" dir="auto" />`;
+  let control = html`<input type=${kind} ...${shared} defaultValue=${value} autocomplete="off" dir="auto"
+    list=${suggest && 'suggest-' + name} />`;
+  if (suggest) {
+    control = html`${control}<datalist id=${'suggest-' + name}>${suggest().map((one) => html`
+      <option key=${one} value=${one} />`)}</datalist>`;
+  }
   if (kind === 'area') control = html`<textarea rows="4" ...${shared} defaultValue=${value} dir="auto"></textarea>`;
   if (kind === 'select') {
     control = html`<select ...${shared}>${options.map((option) => {

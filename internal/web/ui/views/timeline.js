@@ -317,8 +317,15 @@ async function loadThreads(count, options) {
   return { threads: threads.sort((a, b) => urgency(a) - urgency(b)), more: open.more || all.more };
 }
 
+// receivers returns the agents and roles of the frame.
+function receivers() {
+  const { agents = [] } = frame.value ?? {};
+  const roles = new Set(agents.map((a) => a.role).filter(Boolean));
+  return [...agents.map((a) => a.name), ...[...roles].sort().map((role) => 'role:' + role), 'everyone'];
+}
+
 const addressed = [
-  { name: 'to', label: 'To: an agent, role:NAME, channel:NAME, a pattern or everyone', required: true },
+  { name: 'to', label: 'To: an agent, role:NAME, channel:NAME, a pattern or everyone', required: true, suggest: receivers },
   { name: 'subject', label: 'Subject', required: true }, { name: 'body', label: 'Text', kind: 'area' },
 ];
 
