@@ -346,8 +346,10 @@ function Node({ node, open, onOpen }) {
       <title>${task.id}: ${task.title}</title>
       <rect x="1" y="1" width=${width - 2} height=${height - 2} rx="5" />
       <rect class="work-bar" x="1" y="1" width="5" height=${height - 2} rx="2" />
-      <text x="14" y="20" class="work-title">${task.title}</text>
-      <text x="14" y="40"><tspan class="work-state">${task.state}</tspan> ${task.holder || task.id}</text>
+      <foreignObject x="14" y="4" width=${width - 20} height=${height - 6}>
+        <div class="work-text"><b dir="auto">${task.title}</b>
+          <span><i class="work-state">${task.state}</i> ${task.holder || task.id}</span></div>
+      </foreignObject>
     </svg>`;
 }
 
