@@ -78,6 +78,19 @@ func TestState_KeysAreListedByTask(tt *testing.T) {
 	}
 }
 
+func TestState_KeysOfBridgesAreListedOnRequestOnly(tt *testing.T) {
+	t := newShell(tt)
+	startBroker(t)
+	must0(t, "state", "put", "plan", "1")
+	must0(t, "state", "put", "b048/history", "jsonl", "--namespace", "bridge")
+	if got := must0(t, "state", "list"); strings.Contains(got, "b048") || !strings.Contains(got, "plan") {
+		t.Errorf("%q", got)
+	}
+	if got := must0(t, "state", "list", "--namespace", "bridge"); !strings.Contains(got, "b048") {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestState_ConflictsAndWhatIsNotThereHaveTheirExitCodes(tt *testing.T) {
 	t := newShell(tt)
 	startBroker(t)

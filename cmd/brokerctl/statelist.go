@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"brokerd/client"
+	"brokerd/cmd/brokerctl/bridge"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
 )
@@ -73,7 +75,7 @@ func newStateListCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "list [PREFIX]",
 		Short:             "List keys and their values",
-		Long:              `List keys with their values: of one namespace, or of all but "global".`,
+		Long:              `List keys with their values: of one namespace, or of all but "global" and "bridge".`,
 		Example:           "  brokerctl state list plan/",
 		Args:              between(0, "the prefix"),
 		ValidArgsFunction: c.completeKey,
@@ -86,7 +88,11 @@ func newStateListCommand(c *cli) *cobra.Command {
 			entries, err := pages(limit, func(size int32, token string) ([]*pb.StateEntry, string, error) {
 				request.PageSize, request.PageToken = size, token
 				page, err := broker.State().ListState(cmd.Context(), request)
-				return page.GetEntries(), page.GetNextPageToken(), err
+				entries := page.GetEntries()
+				if request.Namespace == "" { // the bridges' keys are for no user
+					entries = slices.DeleteFunc(entries, func(e *pb.StateEntry) bool { return e.GetNamespace() == bridge.StateNamespace })
+				}
+				return entries, page.GetNextPageToken(), err
 			})
 			if err != nil {
 				return err
@@ -94,7 +100,7 @@ func newStateListCommand(c *cli) *cobra.Command {
 			return list(c, cmd, entries, c.stateView())
 		},
 	}
-	cmd.Flags().StringVar(&request.Namespace, "namespace", "", `only this namespace (default: all but "global")`)
+	cmd.Flags().StringVar(&request.Namespace, "namespace", "", `only this namespace (default: all but "global" and "bridge")`)
 	cmd.Flags().StringVar(&request.Owner, "owner", "", "only keys of this agent")
 	cmd.Flags().StringVar(&request.TaskId, "task", "", "only keys of this task")
 	limitVar(cmd.Flags(), &limit, 100)
