@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"strconv"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -80,13 +81,20 @@ func TestStreams_UnreadOnesCostABoundedAmountOfMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	worst := int64(0)
-	for range 50 { // the calls give the streams time to read as far ahead as they do
+	cost := func() int64 {
 		status()
-		worst = max(worst, (heap()-before)/(3*streams))
+		return (heap() - before) / (3 * streams)
 	}
-	t.Logf("%d KiB a stream", worst>>10)
-	if worst > most {
-		t.Errorf("an unread stream costs %d KiB of memory, want at most %d", worst>>10, most>>10)
+	for range 50 { // the calls give the streams time to read as far ahead as they do
+		cost()
+	}
+	kept := cost()
+	// On a busy machine, some streams may be about to make an answer still, which is garbage afterwards.
+	for late := time.Now().Add(apptest.Patience); kept > most && time.Now().Before(late); {
+		kept = cost()
+	}
+	t.Logf("%d KiB a stream", kept>>10)
+	if kept > most {
+		t.Errorf("an unread stream costs %d KiB of memory, want at most %d", kept>>10, most>>10)
 	}
 }

@@ -302,12 +302,8 @@ function Field({ name, label, required, kind = 'text', options = [], value = '',
   if (kind === 'check') {
     return html`<label class="check"><input type="checkbox" ...${shared} defaultChecked=${!!value} /> ${label}</label>`;
   }
-  let control = html`<input type=${kind} ...${shared} defaultValue=${value} autocomplete="off" dir="auto"
-    list=${suggest && 'suggest-' + name} />`;
-  if (suggest) {
-    control = html`${control}<datalist id=${'suggest-' + name}>${suggest().map((one) => html`
-      <option key=${one} value=${one} />`)}</datalist>`;
-  }
+  let control = html`<input type=${kind} ...${shared} defaultValue=${value} autocomplete="off" dir="auto" list=${suggest && 'suggested'} />
+    ${suggest && html`<datalist id="suggested">${suggest().map((one) => html`<option value=${one} />`)}</datalist>`}`;
   if (kind === 'area') control = html`<textarea rows="4" ...${shared} defaultValue=${value} dir="auto"></textarea>`;
   if (kind === 'select') {
     control = html`<select ...${shared}>${options.map((option) => {

@@ -77,8 +77,7 @@ effect(() => {
   if (!canAct.value) return;
   call('GET', '/v1/status').then(({ listen, data_dir: folder }) => {
     const [socket] = listen;
-    const word = /^[\w./:@-]+$/.test(socket) ? socket : `'${socket.replaceAll("'", "'\\''")}'`;
-    where.value = folder.endsWith('/.local/state/brokerd') ? '' : ` --addr ${word}`;
+    if (!folder.endsWith('/.local/state/brokerd')) where.value = ` --addr ${/[^\w./:-]/.test(socket) ? `'${socket}'` : socket}`;
   }, () => {}); // the banner tells of a broken connection
 });
 
@@ -117,17 +116,11 @@ function Tiles({ totals: t }) {
   </div>`;
 }
 
-// beginnings are the commands with which a new user begins.
-const beginnings = [
-  ['connects a coding agent, in the folder of its project', 'brokerctl setup claude-code --agent claude-1 --role lead'],
-  ['registers an agent by hand', 'brokerctl agent register builder-1 --role builder'],
-  ['shows a team at work, on a broker of its own', 'brokerctl demo --dashboard'],
-];
-
 // First says what to do with a broker that has no agent.
 function First() {
-  return html`<h2>No agent is registered yet</h2><dl class="attention-first">${beginnings.map(([does, command]) => html`
-    <div key=${command}><dt><${Copy} text=${command} /></dt><dd class="dim">${does}</dd></div>`)}</dl>`;
+  return html`<div class="attention-first">
+    <p><${Copy} text="brokerctl setup claude-code --agent claude-1 --role lead" /> <i class="dim">connects a coding agent</i></p>
+    <p><${Copy} text="brokerctl demo --dashboard" /> <i class="dim">shows a team at work</i></p></div>`;
 }
 
 function Attention({ query }) {
@@ -209,7 +202,7 @@ function Team({ id, query: { q = '' } }) {
       a.name, a.role, a.status, a.health, a.activity, a.halted && 'halted', a.silent_since && 'silent',
     ]).filter((a) => !role || a.role === role).sort((a, b) => trouble(a) - trouble(b));
   }, [agents, found.data, q, role]);
-  const none = !totals ? 'Loading…' : totals.agents ? 'No agent matches.' : 'No agent is registered. Attention shows how to begin.';
+  const none = !totals ? 'Loading…' : totals.agents ? 'No agent matches.' : 'No agent is registered.';
   return html`
     <div class="tools"><${Summary} totals=${totals} agents=${agents} />
       ${role && html`<span>Role <${Badge} text=${role} /></span> <a class="name" href=${href('team')}>Show every role</a>`}

@@ -320,8 +320,7 @@ async function loadThreads(count, options) {
 // receivers returns the agents and roles of the frame.
 function receivers() {
   const { agents = [] } = frame.value ?? {};
-  const roles = new Set(agents.map((a) => a.role).filter(Boolean));
-  return [...agents.map((a) => a.name), ...[...roles].sort().map((role) => 'role:' + role), 'everyone'];
+  return ['everyone', ...new Set(agents.flatMap((a) => [a.name, 'role:' + a.role]))];
 }
 
 const addressed = [
