@@ -13,11 +13,11 @@ import (
 	"brokerd/internal/apptest"
 )
 
-// awaitVersions waits until the retention has left only these versions. It moves the clock a little,
-// because the retention may rest.
+// awaitVersions waits until the retention has left only these versions. It moves the clock, because a turn of the retention
+// that was under way when the test moved it is followed by a rest of 3.6 hours, a twentieth of the time to keep.
 func (w *world) awaitVersions(o *actor, want string) {
 	w.t.Helper()
-	for deadline := time.Now().Add(patience); ; w.Clock.Advance(10 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; w.Clock.Advance(time.Minute) {
 		got := strings.Join(names(o.list(&pb.ListArtifactsRequest{AllVersions: true})), " ")
 		if got == want {
 			return
