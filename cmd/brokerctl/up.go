@@ -117,7 +117,10 @@ func (c *cli) up(ctx context.Context, listen []string) (background, error) {
 	if held, err := lockHeld(dir); err != nil {
 		return b, err
 	} else if held { // it may be starting
-		b.PID = holder(dir)
+		if b.PID = holder(dir); len(listen) > 0 {
+			return b, failf(exitConflict, "a broker runs already, process %d, and --listen is for a new one: "+
+				"stop it with brokerctl down first", b.PID)
+		}
 		return b, c.awaitBroker(ctx, dir, nil)
 	}
 	program, err := c.findDaemon()
@@ -164,7 +167,7 @@ func (c *cli) startProcess(dir string, words []string, ended chan<- error) error
 	if err := daemon.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", words[0], err)
 	}
-	go func() { ended <- daemon.Wait() }() // it ends with this process, and the daemon goes on
+	go func() { ended <- daemon.Wait() }() // this process may end first: the daemon continues
 	return nil
 }
 
@@ -211,10 +214,6 @@ func (c *cli) down(ctx context.Context) (background, error) {
 	if held, err := lockHeld(dir); err != nil || !held {
 		return b, err
 	}
-	if b.PID == 0 {
-		return b, failf(exitError, "%s does not say which process holds it: stop that brokerd by hand",
-			filepath.Join(dir, lockName))
-	}
 	if err := syscall.Kill(b.PID, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return b, fmt.Errorf("stop process %d: %w", b.PID, err)
 	}
@@ -237,8 +236,12 @@ func openLock(dir string) (*os.File, error) {
 	return f, err
 }
 
-// lockHeld reports whether a broker runs on a data folder.
+// lockHeld reports whether a broker runs on a data folder. It tries the lock only while the process exists that the file
+// names: a broker that starts at that moment would be refused.
 func lockHeld(dir string) (bool, error) {
+	if pid := holder(dir); pid == 0 || errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+		return false, nil
+	}
 	f, err := openLock(dir)
 	if f == nil || err != nil {
 		return false, err

@@ -46,6 +46,9 @@ func TestUp_StartsABrokerThatDownStops(tt *testing.T) {
 	if again := fields(t, "up"); at(t, again, "started") != false || at(t, again, "pid") != at(t, started, "pid") {
 		t.Errorf("up beside a broker: %v", again)
 	}
+	if got := ctl(t, "up", "--listen", "127.0.0.1:0"); got.code != exitConflict || !strings.Contains(got.err, "--listen is for a new one") {
+		t.Errorf("up --listen beside a broker: %+v", got)
+	}
 	log, err := os.ReadFile(filepath.Join(t.Getenv("BROKERD_DATA"), logName))
 	if err != nil || !strings.Contains(string(log), `"msg":"started"`) {
 		t.Errorf("the log: %q, %v", log, err)

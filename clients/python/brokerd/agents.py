@@ -31,7 +31,8 @@ class AgentOperations:
         """Registers the agent of the client, or registers it again with all that it holds.
 
         Role, capabilities and labels that are not given come from .brokerd.yaml, if the client is that of the
-        environment. What is not given otherwise stays as an earlier registration has it, except lease; replace clears it.
+        environment. Anything else that is not given stays as an earlier registration has it, except lease; replace
+        clears it.
 
         From then on, the client sends heartbeats until it is closed or the agent deregisters: the
         agent does not fail while the program is alive. lease is how long the broker waits for the next
