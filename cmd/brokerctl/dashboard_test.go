@@ -91,6 +91,9 @@ func TestDashboard_ABrokerWithoutATCPAddressOpensOneOnLoopback(tt *testing.T) {
 		t.Errorf("%s: %d %v", out, status, answer)
 	}
 	base, _, _ := strings.Cut(link, "/login#")
+	if status, answer := post(t, base+"/v1/messages", "", `{}`); status != http.StatusUnauthorized {
+		t.Errorf("a call there without a credential: %d %v", status, answer)
+	}
 	if again := must0(t, "dashboard"); !strings.HasPrefix(again, base+"/login#") {
 		t.Errorf("the second link is %q, want it at %s", again, base)
 	}
