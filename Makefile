@@ -108,8 +108,8 @@ vendor: ## internal/web/ui/vendor/preact.js from the npm packages of tools/dashb
 		--banner:js='/* preact 11.2.0 and @preact/signals 2.11.4: MIT licence; htm 3.1.1: Apache-2.0 licence */' \
 		--outfile=../../internal/web/ui/vendor/preact.js
 
-bench: build ## the workloads of `brokerctl bench`, on a daemon of their own (BENCH_ARGS='…')
-	scripts/bench.sh $(BENCH_ARGS)
+bench: build ## the workloads of `brokerctl bench`, on a broker of their own (BENCH_ARGS='…')
+	env -u BROKERD_ADDR -u BROKERD_DATA bin/brokerctl --no-config bench $(BENCH_ARGS)
 
 fuzz: ## every fuzz target, FUZZTIME (30s) each
 	FUZZTIME=$(FUZZTIME) scripts/fuzz.sh

@@ -153,10 +153,10 @@ func (c *cli) printAgent(w io.Writer, answer *pb.GetAgentResponse) {
 	line("description", a.GetDescription())
 	line("role", a.GetRole())
 	line("capabilities", strings.Join(a.GetCapabilities(), ", "))
-	l.state("status", agentState(a))
+	l.state("state", agentState(a))
 	line("reason", a.GetStatusReason())
-	l.state("health", healthOf(a))
 	line("failed", c.when(a.GetFailedAt()))
+	line("stopped", c.when(a.GetStoppedAt()))
 	line("completed", c.when(a.GetCompletedAt()))
 	line("activity", a.GetActivity())
 	line("task", a.GetTaskId())
@@ -168,7 +168,7 @@ func (c *cli) printAgent(w io.Writer, answer *pb.GetAgentResponse) {
 	n := a.GetMessages()
 	line("messages", fmt.Sprintf("%d sent, %d received, %d processed", n.GetSent(), n.GetReceived(), n.GetProcessed()))
 	line("seen", c.when(a.GetLastSeen()))
-	if a.GetAsleepSince() != nil {
+	if a.GetAsleepSince() != nil && a.GetStoppedAt() == nil {
 		line("asleep", c.since(a.GetAsleepSince()))
 	}
 	line("registered", c.when(a.GetRegisteredAt()))
@@ -197,10 +197,12 @@ func (c *cli) printAgent(w io.Writer, answer *pb.GetAgentResponse) {
 	l.flush()
 }
 
-// agentState returns the status of an agent, and what the broker adds.
+// agentState returns the state of an agent, and what else keeps work from it.
 func agentState(a *pb.Agent) string {
-	return enumOf(a.GetStatus()) + cond(a.GetHalted(), ", halted", "") + cond(a.GetDegraded(), ", degraded", "") +
-		cond(a.GetAsleepSince() != nil, ", asleep", "")
+	state := a.GetState()
+	asleep := a.GetAsleepSince() != nil && a.GetStoppedAt() == nil
+	return state + cond(a.GetHalted(), ", halted", "") + cond(a.GetDegraded() && state != "degraded", ", degraded", "") +
+		cond(asleep, ", asleep", "")
 }
 
 // aboutAgent is the display name and the description of an agent.
@@ -208,9 +210,6 @@ func aboutAgent(a *pb.Agent) string {
 	name, text := a.GetDisplayName(), oneLine(a.GetDescription())
 	return name + cond(name != "" && text != "", ": ", "") + text
 }
-
-// healthOf is the broker's judgement of an agent.
-func healthOf(a *pb.Agent) string { return enumOf(a.GetHealth()) }
 
 func percent(f float64) string { return fmt.Sprintf("%.0f%%", f*100) }
 
@@ -303,7 +302,7 @@ func roleView() view[*pb.RoleSummary] {
 func (c *cli) agentView() view[*pb.Agent] {
 	return view[*pb.Agent]{
 		columns: []table.Column{
-			{Name: "AGENT", Min: 16}, {Name: "ROLE", Min: 8}, {Name: "STATUS", State: true}, {Name: "HEALTH", State: true}, {Name: "SEEN"},
+			{Name: "AGENT", Min: 16}, {Name: "ROLE", Min: 8}, {Name: "STATE", State: true}, {Name: "SEEN"},
 			{Name: "CAPABILITIES", Rank: 2, Min: 16}, {Name: "ACTIVITY", Rank: 1, Min: 24}, {Name: "DESCRIPTION", Rank: 3, Min: 24},
 		},
 		row: func(a *pb.Agent) []string {
@@ -312,7 +311,7 @@ func (c *cli) agentView() view[*pb.Agent] {
 				activity = strings.TrimSpace(activity + " " + percent(a.GetProgress()))
 			}
 			return []string{
-				a.GetName(), a.GetRole(), agentState(a), healthOf(a), c.when(a.GetLastSeen()),
+				a.GetName(), a.GetRole(), agentState(a), c.when(a.GetLastSeen()),
 				strings.Join(a.GetCapabilities(), ","), activity, aboutAgent(a),
 			}
 		},

@@ -30,9 +30,11 @@ const (
 )
 
 const agentRunLong = `Register an agent and run its program. While the program runs, brokerctl renews
-the agent's lease every third of --lease. When the program ends, the agent stays
-registered, and its mail waits for the next run; what it holds returns when its
-lease ends. With --deregister, the registration ends with the program, and the
+the agent's lease every third of --lease. When the program ends with code 0, or
+after a signal that brokerctl passed on, the agent stops: what it holds is
+released at once, and its mail waits for the next run. When the program ends with
+another code, the agent reports the status failed, and what it holds returns when
+its lease ends. With --deregister, the registration ends with the program, and the
 agent's unfinished mail becomes dead letters.
 
 The program's environment has the variables of brokerctl help environment, so
@@ -218,9 +220,7 @@ func (o *agentRunOptions) attend(c *cli, cmd *cobra.Command, r *reporter, path s
 		s, _ := grpcStatus(cause)
 		return c.lost("the agent was lost, and the program was stopped", s.Message())
 	}
-	if o.end {
-		o.deregister(cmd, r, code)
-	}
+	o.ended(cmd, r, code)
 	switch {
 	case p.notStarted:
 		return startFailure("run", runErr)
@@ -256,13 +256,23 @@ func (o *agentRunOptions) connect(
 	}, nil
 }
 
-// deregister ends the registration. If the broker is away it ends by itself.
-func (o *agentRunOptions) deregister(cmd *cobra.Command, r *reporter, code int) {
+// ended tells the broker that the program has ended, and how. If the broker is away the lease ends by itself.
+func (o *agentRunOptions) ended(cmd *cobra.Command, r *reporter, code int) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), reportWait)
 	defer cancel()
-	_, err := r.broker.Agents().DeregisterAgent(ctx, &pb.DeregisterAgentRequest{Reason: fmt.Sprintf("the program has ended with code %d", code)})
-	if err != nil && client.Reason(err) != "AGENT_NOT_REGISTERED" {
-		r.sayf("the agent was not deregistered, and its lease ends by itself: %s", status.Convert(err).Message())
+	how := fmt.Sprintf("its program has ended with code %d", code)
+	report := &pb.HeartbeatRequest{Status: pb.AgentStatus_AGENT_STATUS_FAILED, StatusReason: &how}
+	if _, interrupted := signalOf(cmd.Context()); interrupted || code == commandDone {
+		report = &pb.HeartbeatRequest{Status: pb.AgentStatus_AGENT_STATUS_STOPPED}
+	}
+	var err error
+	if o.end {
+		_, err = r.broker.Agents().DeregisterAgent(ctx, &pb.DeregisterAgentRequest{Reason: how})
+	} else {
+		_, err = r.broker.Agents().Heartbeat(ctx, report)
+	}
+	if err != nil && client.Reason(err) != "AGENT_NOT_REGISTERED" && client.Reason(err) != "STALE_INCARNATION" {
+		r.sayf("the broker was not told that the program has ended, and the agent's lease ends by itself: %s", status.Convert(err).Message())
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/bench"
 	"brokerd/cmd/brokerctl/table"
+	"brokerd/cmd/internal/childdaemon"
 )
 
 // benchOptions are the options of bench.
@@ -35,6 +36,7 @@ type benchOptions struct {
 	bulk        int
 	numbered    bool
 	keep        time.Duration
+	folder      string
 }
 
 // AddFlags adds the options.
@@ -53,10 +55,13 @@ func (o *benchOptions) AddFlags(f *pflag.FlagSet) {
 	f.IntVar(&o.finished, "finished", 0, "messages sent and acknowledged before the first workload")
 	f.IntVar(&o.waiting, "waiting", 100_000, "messages that wait in the bystander's mailbox in flood and churn")
 	f.IntVar(&o.bulk, "bulk", bench.BulkTasks, "ready tasks in bulk; its other sizes are in proportion")
+	f.StringVar(&o.folder, "folder", "/var/tmp", "where the separate broker has its data: every send waits for this disk")
 	f.BoolVar(&o.numbered, "numbered", false, "use producer numbers and request ids, so that the broker recognises duplicates")
 }
 
-const benchLong = `Measure the broker, in a separate session (bench-…) without a mailbox limit.
+const benchLong = `Start a broker in a temporary folder, and measure it. Where --addr, BROKERD_ADDR,
+BROKERD_DATA or .brokerd.yaml names a broker, measure that one instead, in a session of
+its own (bench-…) without a mailbox limit.
 
   agents     64 senders, one message at a time; 8 consumers, 64 claims
   pipelined  4 senders, 256 messages at a time; 4 consumers, 256 claims
@@ -94,10 +99,10 @@ time; in bulk they count from when a call was due. CPU is the broker's processor
 time per operation; MEMORY is its memory at the end. The broker and this command
 share the machine's processors.
 
-The session remains, with the waiting messages of --preload, send, http-send, flood
-and churn. So do the sessions that bulk opens, one for each kind of work, with what
-they contain. HTTP is measured on the broker's Unix socket. bench needs operator
-rights.`
+In a broker that was named, the session remains, with the waiting messages of
+--preload, send, http-send, flood and churn. So do the sessions that bulk opens, one for
+each kind of work, with what they contain. HTTP is measured on the broker's Unix socket.
+bench needs operator rights.`
 
 // newBenchCommand measures the broker.
 func newBenchCommand(c *cli) *cobra.Command {
@@ -129,6 +134,20 @@ func (c *cli) bench(cmd *cobra.Command, o benchOptions) error {
 	if err != nil {
 		return err
 	}
+	s, err := c.settings()
+	if err != nil {
+		return err
+	}
+	if s.refused != nil {
+		return s.refused
+	}
+	if s.addr.value == "" && c.env.get("BROKERD_DATA") == "" {
+		stop, err := c.benchBroker(cmd, o.folder)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
 	connect := func(ctx context.Context) (*client.Client, error) {
 		another := *c // whatever connection this run has is not shared
 		another.client = nil
@@ -157,6 +176,30 @@ func (c *cli) bench(cmd *cobra.Command, o benchOptions) error {
 		err = shown
 	}
 	return err
+}
+
+// benchBroker starts a broker, to which this run then connects.
+func (c *cli) benchBroker(cmd *cobra.Command, folder string) (stop func(), err error) {
+	brokerd, err := c.findDaemon()
+	if err != nil {
+		return nil, err
+	}
+	daemon, err := childdaemon.Start(cmd.Context(), brokerd, folder, c.env.Variables, cmd.ErrOrStderr(), "--sync", "full")
+	if err != nil {
+		return nil, err
+	}
+	stop = func() {
+		if err := daemon.Stop(); err != nil {
+			fmt.Fprintf(cmd.ErrOrStderr(), "brokerctl: the broker's folder remains: %v\n", err)
+		}
+	}
+	address, err := daemon.Address()
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	c.global.addr, c.found = address, nil
+	return stop, nil
 }
 
 // check refuses options that cannot be meant.

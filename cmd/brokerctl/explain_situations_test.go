@@ -70,6 +70,7 @@ var situations = []situation{
 			register(t, "lead/lead", "builder-2/builder")
 			must0(t, "--agent", "builder-1", "agent", "run", "--role", "builder", "--lease", "5s", "--", "true", "it's",
 				"--fast")
+			must0(t, "--agent", "builder-1", "agent", "heartbeat") // it runs again, and is killed
 			sent(t, "--agent", "lead", "builder-1", "work")
 			sent(t, "--agent", "lead", "builder-1", "which branch?", "--requires-response")
 			s.fails("builder-1")

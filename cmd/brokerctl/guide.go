@@ -59,7 +59,7 @@ Repeat:
 Talk:
    brokerctl send RECEIVER "subject" [--body TEXT] [--priority high]
    brokerctl ask RECEIVER "question" --wait 90s  prints the answer; a late answer is in brokerctl inbox
-   RECEIVER: a name, role:NAME (one of them), all_builders (each), channel:NAME, everyone
+   RECEIVER: a name, role:NAME (one of them), all_builders (each), channel:NAME, everyone, operator (a person)
    brokerctl agent list | inbox | thread get ID | message report ID (who finished it)
    brokerctl agent heartbeat --activity "what you do"  during long work
 

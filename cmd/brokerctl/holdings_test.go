@@ -14,7 +14,7 @@ import (
 func TestAgent_ShowsAllThatHangsOnIt(t *testing.T) {
 	c, _, out := printer(formatTable)
 	c.printAgent(out, &pb.GetAgentResponse{
-		Agent: &pb.Agent{Name: "builder-1", Status: pb.AgentStatus_AGENT_STATUS_ACTIVE, Health: pb.Health_HEALTH_FAILED, FailedAt: before(time.Hour), LastTool: "Edit",
+		Agent: &pb.Agent{Name: "builder-1", Status: pb.AgentStatus_AGENT_STATUS_ACTIVE, Health: pb.Health_HEALTH_FAILED, State: "failed", FailedAt: before(time.Hour), LastTool: "Edit",
 			Counters: &pb.Counters{Turns: proto.Int64(3), Errors: proto.Int64(1)}},
 		Holdings: &pb.Holdings{
 			Claims:   []*pb.OpenClaim{{ClaimId: "7.1", Attempt: 1, Type: "task", Sender: "lead", Subject: "Add login"}},
@@ -27,7 +27,7 @@ func TestAgent_ShowsAllThatHangsOnIt(t *testing.T) {
 		Checkpoints: []*pb.Checkpoint{{Kind: pb.CheckpointKind_CHECKPOINT_KIND_CUSTOM, Reference: "t1", Data: `{"step":2}`, SavedAt: before(time.Minute)}},
 	})
 	for _, line := range []string{
-		"health       failed", "failed       1h ago", "counted      3 turns, 1 error", "last tool    Edit",
+		"state        failed", "failed       1h ago", "counted      3 turns, 1 error", "last tool    Edit",
 		"holds        claim 7.1, attempt 1: task from lead, Add login",
 		"holds        lock a.go b.go (shared), ends in 1h, fence 8, holder run-1",
 		"holds        token review login, ends in 1h, fence 9",
@@ -62,7 +62,7 @@ func TestWhoami_TellsWhatIsHeld(tt *testing.T) {
 	fence := at(t, fields(t, "lock", "acquire", "src/a.go"), "fence").(json.Number)
 	t.Setenv("BROKERD_FENCE", fence.String())
 	out := must0(t, "whoami")
-	for _, want := range []string{"health: ok\n", "its calls depend on fence " + fence.String()} {
+	for _, want := range []string{"state: idle\n", "its calls depend on fence " + fence.String()} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}

@@ -39,7 +39,9 @@ are below; docs/hooks.md names those of the others.
                --listen, it waits for the first one. A turn started this way
                ends without a check, or listens for --pause before it
                continues; --keep-going removes this limit
-  SessionEnd   releases the locks
+  SessionEnd   reports that the agent has stopped, which releases what it holds;
+               while another session of the agent holds locks, only releases
+               those of this session
 
 The agent is the one that the environment, init in this session, --agent or
 .brokerd.yaml names, the first of these (codex: first --agent); it is registered if
@@ -139,7 +141,7 @@ func (o *hookOptions) run(c *cli, cmd *cobra.Command) error {
 			return ctx.Err()
 		}
 	case "SessionEnd":
-		err = h.unlock(ctx)
+		err = h.leave(ctx)
 	}
 	if block := (*blocked)(nil); errors.As(err, &block) {
 		return o.refuse(cmd, block.why)
@@ -350,10 +352,22 @@ func (h *hook) answers(ctx context.Context) error {
 	return err
 }
 
-// unlock releases what the session has locked.
-func (h *hook) unlock(ctx context.Context) error {
+// leave reports at the end of a session that the agent has stopped, unless the program goes on with another session, or another
+// session of the agent holds locks: then it releases those of this session alone.
+func (h *hook) leave(ctx context.Context) error {
 	return h.as(ctx, func(broker *client.Client) error {
-		_, err := broker.Locks().ReleaseLocks(ctx, &pb.ReleaseLocksRequest{Holder: h.in.SessionID, All: true})
+		held, err := broker.Locks().ListLocks(ctx, &pb.ListLocksRequest{Agent: broker.Identity().Agent})
+		if err != nil {
+			return err
+		}
+		goesOn := h.in.Reason == "clear" || h.in.Reason == "resume" || slices.ContainsFunc(held.GetLocks(), func(l *pb.Lock) bool {
+			return l.GetHolder() != "" && l.GetHolder() != h.in.SessionID
+		})
+		if goesOn {
+			_, err = broker.Locks().ReleaseLocks(ctx, &pb.ReleaseLocksRequest{Holder: h.in.SessionID, All: true})
+			return err
+		}
+		_, err = broker.Agents().Heartbeat(ctx, &pb.HeartbeatRequest{Status: pb.AgentStatus_AGENT_STATUS_STOPPED})
 		return err
 	})
 }

@@ -74,6 +74,7 @@ type hookInput struct {
 	ToolInput      json.RawMessage `json:"tool_input"`
 	StopHookActive bool            `json:"stop_hook_active"`
 	LoopCount      int             `json:"loop_count"` // how often a hook has continued the conversation
+	Reason         string          `json:"reason"`     // why the session ends
 	Status         string          `json:"status"`     // of the turn that ends: completed, aborted or error
 }
 

@@ -28,6 +28,8 @@ type inboxOptions struct {
 	wait    time.Duration
 	cursor  string
 	autoAck bool
+
+	operator bool
 }
 
 // AddFlags adds the options.
@@ -42,6 +44,7 @@ func (o *inboxOptions) AddFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.follow, "follow", false, "keep printing new messages, also after restarts of the broker")
 	durationVar(f, &o.wait, "wait", 0, "if there are none, wait up to this long for a first message")
 	f.StringVar(&o.cursor, "cursor", "", "continue where the last read with this name stopped; the broker stores the position")
+	f.BoolVar(&o.operator, "operator", false, "the operators' mailbox: replies to their messages, and what agents send to operator")
 	f.BoolVar(&o.autoAck, "auto-ack", false, "finish the messages before printing them: at most one delivery")
 }
 
@@ -55,13 +58,16 @@ read, claimed (with the claim id), delayed or blocked, and the failed attempts.
 With IDs (message ids or revisions), list only these, also finished ones. With
 --queues, also list the messages that wait in the queues of the agent's role and
 channels, from which claim takes. Then come the notices of the broker, each once.
+With --operator, list the mailbox that all operators share: the replies to their
+messages, and what agents send to the receiver operator.
 
 With --follow, --wait, --cursor or --auto-ack, read the messages as brokerctl
 receive does. Exit code 4 then means: nothing came within --wait.`,
 		Example: `  brokerctl --agent builder-1 inbox --summary
   brokerctl --agent builder-1 inbox --lowest-priority high --mark-read
   brokerctl --agent builder-1 inbox --queues --order priority
-  brokerctl --agent builder-1 inbox --type review_approved --wait 90s`,
+  brokerctl --agent builder-1 inbox --type review_approved --wait 90s
+  brokerctl inbox --operator`,
 		Args:              messageIDs,
 		ValidArgsFunction: c.completeArgs(true, waitingWords),
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(c, cmd, args) },
@@ -82,6 +88,12 @@ receive does. Exit code 4 then means: nothing came within --wait.`,
 }
 
 func (o *inboxOptions) run(c *cli, cmd *cobra.Command, ids []string) error {
+	if o.operator {
+		if c.global.agent != "" {
+			return usagef("--operator and --agent exclude each other")
+		}
+		c.global.operator, c.found = true, nil
+	}
 	if len(ids) > 0 {
 		return o.listGiven(c, cmd, ids)
 	}

@@ -245,8 +245,8 @@ func (m *member) reason() error {
 	return m.out
 }
 
-// close ends the registration if deregister is set. It also ends that of a new agent without mail
-// whose client has called no tool, such as a client that only lists its servers.
+// close reports that the agent has stopped, unless a parent process keeps its registration. It ends the registration if deregister is
+// set, and that of a new agent without mail whose client has called no tool, such as a client that only lists its servers.
 func (m *member) close(deregister bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -256,12 +256,17 @@ func (m *member) close(deregister bool) {
 		inbox, err := m.broker.Messages().GetInboxSummary(ctx, &pb.GetInboxSummaryRequest{})
 		deregister = deregister || err == nil && inbox.GetTotal() == 0
 	}
-	if deregister && m.broker != nil {
-		_, err := m.broker.Agents().DeregisterAgent(ctx, &pb.DeregisterAgentRequest{Reason: "its MCP server has ended"})
-		if err != nil {
-			fmt.Fprintf(m.log, "brokerctl: the agent was not deregistered, and its lease ends by itself: %s\n",
-				oneLine(status.Convert(err).Message()))
-		}
+	var err error
+	switch {
+	case m.broker == nil:
+	case deregister:
+		_, err = m.broker.Agents().DeregisterAgent(ctx, &pb.DeregisterAgentRequest{Reason: "its MCP server has ended"})
+	case !m.registered.IsZero():
+		_, err = m.broker.Agents().Heartbeat(ctx, &pb.HeartbeatRequest{Status: pb.AgentStatus_AGENT_STATUS_STOPPED})
+	}
+	if reason := client.Reason(err); err != nil && reason != "STALE_INCARNATION" && reason != "AGENT_NOT_REGISTERED" {
+		fmt.Fprintf(m.log, "brokerctl: the broker was not told that the server has ended, and the agent's lease ends by itself: %s\n",
+			oneLine(status.Convert(err).Message()))
 	}
 	if m.lock != nil {
 		_ = m.lock.Close() // nothing was written to it

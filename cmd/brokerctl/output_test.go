@@ -171,16 +171,17 @@ func TestTimes_AreShort(t *testing.T) {
 	}
 }
 
-func TestAgent_ShowsTheStatusThatJSONHas(t *testing.T) {
-	initializing, active := pb.AgentStatus_AGENT_STATUS_INITIALIZING, pb.AgentStatus_AGENT_STATUS_ACTIVE
+func TestAgent_ShowsItsStateAndWhatKeepsWorkFromIt(t *testing.T) {
 	for _, test := range []struct {
 		agent *pb.Agent
 		want  string
 	}{
-		{&pb.Agent{Status: initializing, RegisteredAt: before(time.Hour), LastSeen: before(0)}, "initializing"},
-		{&pb.Agent{Status: initializing, Health: pb.Health_HEALTH_FAILED, Degraded: true}, "initializing, degraded"},
-		{&pb.Agent{Status: active, RegisteredAt: before(time.Hour), LastSeen: before(0), Halted: true}, "active, halted"},
-		{&pb.Agent{Status: active, LastSeen: before(time.Hour), AsleepSince: before(time.Hour)}, "active, asleep"},
+		{&pb.Agent{State: "starting", RegisteredAt: before(time.Hour), LastSeen: before(0)}, "starting"},
+		{&pb.Agent{State: "failed", Degraded: true}, "failed, degraded"},
+		{&pb.Agent{State: "degraded", Degraded: true}, "degraded"},
+		{&pb.Agent{State: "busy", RegisteredAt: before(time.Hour), LastSeen: before(0), Halted: true}, "busy, halted"},
+		{&pb.Agent{State: "idle", LastSeen: before(time.Hour), AsleepSince: before(time.Hour)}, "idle, asleep"},
+		{&pb.Agent{State: "stopped", StoppedAt: before(time.Hour), AsleepSince: before(time.Hour)}, "stopped"},
 	} {
 		if got := agentState(test.agent); got != test.want {
 			t.Errorf("%v: %q, want %q", test.agent, got, test.want)

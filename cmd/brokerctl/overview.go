@@ -71,16 +71,16 @@ const (
 func (c *cli) printOverview(w io.Writer, f *pb.WatchOverviewResponse) {
 	totals := f.GetTotals()
 	l := c.newLabels(w)
-	ill := ""
-	if totals.GetLateAgents()+totals.GetFailedAgents() > 0 {
-		ill = fmt.Sprintf(" (%d late, %d failed)", totals.GetLateAgents(), totals.GetFailedAgents())
-	}
-	l.line("session", f.GetSession()+cond(f.GetClosed(), " (closed)", "")+": "+count(totals.GetAgents(), "agent")+ill)
+	absent := table.Absent(totals.GetLateAgents(), totals.GetFailedAgents(), totals.GetStoppedAgents())
+	l.line("session", f.GetSession()+cond(f.GetClosed(), " (closed)", "")+": "+count(totals.GetAgents(), "agent")+absent)
 	if found := f.GetFindings(); len(found) > 0 {
 		l.state("stuck", severities(found)+"; see "+c.command("explain"))
 		l.line("worst", found[0].GetSubject()+": "+found[0].GetSummary())
 	} else {
 		l.line("stuck", "nothing")
+	}
+	if n := totals.GetOperatorMail(); n > 0 {
+		l.line("for operators", count(n, "message")+": "+c.command("inbox --operator"))
 	}
 	l.line("messages", fmt.Sprintf("%d waiting, %d claimed, %d dead", totals.GetWaiting(), totals.GetClaimed(),
 		totals.GetDead()))
@@ -114,15 +114,14 @@ func (c *cli) printOverview(w io.Writer, f *pb.WatchOverviewResponse) {
 	agents := f.GetAgents()
 	print(min(len(agents), overviewAgents),
 		[]table.Column{
-			{Name: "AGENT", Min: 16}, {Name: "ROLE", Rank: 3, Min: 8}, {Name: "STATUS", State: true},
-			{Name: "HEALTH", State: true},
+			{Name: "AGENT", Min: 16}, {Name: "ROLE", Rank: 3, Min: 8}, {Name: "STATE", State: true},
 			{Name: "SILENT SINCE", Rank: 2}, {Name: "CLAIMS"}, {Name: "LOCKS", Rank: 4}, {Name: "WAITING"},
 			{Name: "ACTIVITY", Rank: 1, Min: 16},
 		},
 		func(i int) []string {
 			a := agents[i]
 			return []string{
-				a.GetName(), a.GetRole(), cond(a.GetHalted(), "halted", enumOf(a.GetStatus())), enumOf(a.GetHealth()),
+				a.GetName(), a.GetRole(), a.GetState() + cond(a.GetHalted(), ", halted", ""),
 				c.when(a.GetSilentSince()),
 				number(a.GetClaims()), number(a.GetLocks()), number(a.GetWaiting()), a.GetActivity(),
 			}

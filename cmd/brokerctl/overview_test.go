@@ -36,7 +36,7 @@ func TestOverview_ShowsASessionAtAGlance(tt *testing.T) {
 		t.Errorf("frames of all sessions: %s", all)
 	}
 	prompt := must0(t, "-o", "prompt", "overview")
-	if !strings.Contains(prompt, "agent builder-1, role builder, status active") {
+	if !strings.Contains(prompt, "agent builder-1, role builder, state busy") {
 		t.Error(prompt)
 	}
 	for args, code := range map[string]int{"--agent lead overview": exitDenied,

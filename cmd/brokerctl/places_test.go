@@ -62,10 +62,10 @@ func TestAgent_ShowsDirectivesAndHalt(tt *testing.T) {
 	if out := must0(t, "--agent", "builder-1", "agent", "heartbeat"); !strings.HasSuffix(out, "directives: halt; see brokerctl --agent builder-1 next\n") {
 		t.Errorf("%q", out)
 	}
-	if out := must0(t, "agent", "list", "-o", "prompt"); !strings.Contains(out, "agent builder-1, role builder, status initializing, halted, health ok, ") {
+	if out := must0(t, "agent", "list", "-o", "prompt"); !strings.Contains(out, "agent builder-1, role builder, state starting, halted, ") {
 		t.Errorf("%q", out)
 	}
-	if out := must0(t, "agent", "get", "builder-1"); !strings.Contains(out, "initializing, halted\n") {
+	if out := must0(t, "agent", "get", "builder-1"); !strings.Contains(out, "starting, halted\n") {
 		t.Errorf("%q", out)
 	}
 }
@@ -79,7 +79,7 @@ func TestAgent_ShowsItsDescriptionHealthAndMessages(tt *testing.T) {
 		t.Errorf("%q", out)
 	}
 	must0(t, "--agent", "a", "send", "b", "hello")
-	if out := recently(must0(t, "agent", "list", "--health", "degraded", "-o", "prompt")); !strings.Contains(out, "agent a, status degraded, health degraded, seen now, description Ada: builds things\n") {
+	if out := recently(must0(t, "agent", "list", "--health", "degraded", "-o", "prompt")); !strings.Contains(out, "agent a, state degraded, seen now, description Ada: builds things\n") {
 		t.Errorf("%q", out)
 	}
 	out := must0(t, "agent", "get", "a", "-o", "prompt")

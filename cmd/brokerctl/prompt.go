@@ -77,7 +77,7 @@ func brief(s string) string {
 
 // again is how a suggested command begins: with the flags by which this run was told where and as whom it acts.
 func (c *cli) again() string {
-	s := "brokerctl" + cond(c.global.noConfig, " --no-config", "")
+	s := "brokerctl" + cond(c.global.noConfig, " --no-config", "") + cond(c.global.operator, " --agent ''", "")
 	for _, f := range [][2]string{{"--addr", c.global.addr}, {"--session", c.global.session}, {"--agent", c.global.agent}} {
 		if f[1] != "" {
 			s += " " + f[0] + " " + shellWord(f[1])

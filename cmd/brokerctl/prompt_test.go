@@ -87,7 +87,7 @@ func TestPrompt_HasNoTables(tt *testing.T) {
 	must0(t, "--agent", "builder-1", "channel", "subscribe", "builds")
 	id := sent(t, "--agent", "lead", "builder-1", "Add login")
 	for _, c := range []struct{ args, want string }{
-		{"agent list", "agent builder-1, role builder, status initializing, health ok, seen now\n"},
+		{"agent list", "agent builder-1, role builder, state idle, seen now\n"},
 		{"agent list --roles", "role builder, agents 1, active 0, failed 0\n"},
 		{"agent get builder-1", "agent: builder-1\nrole: builder\n"},
 		{"channel list", "channel builds, "},

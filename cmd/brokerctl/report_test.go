@@ -36,9 +36,9 @@ func TestReport_LooksAsInTheGoldenFile(t *testing.T) {
 	r := &report{
 		session: &pb.Session{Name: "web_site", Description: hostile},
 		agents: reportPart[*pb.Agent]{items: []*pb.Agent{
-			{Name: "builder-1", Role: "builder", Status: pb.AgentStatus_AGENT_STATUS_ACTIVE, Health: pb.Health_HEALTH_OK, Activity: hostile,
+			{Name: "builder-1", Role: "builder", Status: pb.AgentStatus_AGENT_STATUS_ACTIVE, Health: pb.Health_HEALTH_OK, State: "busy", Activity: hostile,
 				TaskId: "api", Progress: 0.4, LastSeen: before(time.Second)},
-			{Name: "lead", Status: pb.AgentStatus_AGENT_STATUS_IDLE, Health: pb.Health_HEALTH_FAILED, LastSeen: before(time.Hour)},
+			{Name: "lead", Status: pb.AgentStatus_AGENT_STATUS_IDLE, Health: pb.Health_HEALTH_FAILED, State: "failed", LastSeen: before(time.Hour)},
 		}},
 		tasks: choose(tasks, 0, open, (*pb.Task).GetCreatedAt),
 		decisions: reportPart[*pb.Decision]{items: []*pb.Decision{
@@ -133,7 +133,7 @@ func TestReport_HasTheFactsOfEachKind(tt *testing.T) {
 	must0(t, "--agent", "lead", "send", "everyone", "We use SQLite", "--type", "decision_announcement")
 	text := must0(t, "report")
 	for _, want := range []string{
-		"# Session default\n", "| b1 | builder | active | ok | Writing \\| the page |",
+		"# Session default\n", "| b1 | builder | busy | Writing \\| the page |",
 		"- [ ] **site** Build the site", "  - [ ] **api** Write the API — blocked, b1, No access \\| to the database",
 		"  - [ ] **page** Write the page — waiting, waits for api", "No decision is open.",
 		"| open | medium | b1 | No access \\| to the database |", "There are no handoffs.",

@@ -14,9 +14,9 @@ import (
 
 func (r *report) writeAgents(c *cli, w io.Writer) {
 	heading(w, "Agents", len(r.agents.items), "No agent is registered.")
-	t := newMarkdownTable("Agent", "Role", "Status", "Health", "Activity", "Task", "Progress", "Seen")
+	t := newMarkdownTable("Agent", "Role", "State", "Activity", "Task", "Progress", "Seen")
 	for _, a := range r.agents.items {
-		t.row(a.GetName(), a.GetRole(), agentState(a), healthOf(a), cmp.Or(a.GetActivity(), a.GetStatusReason()), a.GetTaskId(),
+		t.row(a.GetName(), a.GetRole(), agentState(a), cmp.Or(a.GetActivity(), a.GetStatusReason()), a.GetTaskId(),
 			cond(a.GetProgress() > 0, percent(a.GetProgress()), ""), c.when(a.GetLastSeen()))
 	}
 	t.write(w)

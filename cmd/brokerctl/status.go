@@ -118,11 +118,8 @@ func (c *cli) agentFacts(s *pb.GetStatusResponse, fact func(label, format string
 
 // brokerFacts prints the facts about the session and the broker.
 func (c *cli) brokerFacts(s *pb.GetStatusResponse, fact func(label, format string, args ...any)) {
-	ill := ""
-	if s.GetLateAgents()+s.GetFailedAgents() > 0 {
-		ill = fmt.Sprintf(" (%d late, %d failed)", s.GetLateAgents(), s.GetFailedAgents())
-	}
-	fact("session", "%s: %s%s", s.GetSession(), count(s.GetAgents(), "agent"), ill)
+	absent := table.Absent(s.GetLateAgents(), s.GetFailedAgents(), s.GetStoppedAgents())
+	fact("session", "%s: %s%s", s.GetSession(), count(s.GetAgents(), "agent"), absent)
 	fact("messages", "%d waiting, %d claimed, %d dead", s.GetWaiting(), s.GetClaimed(), s.GetDead())
 	fact("work", "%s", workCounts(s.GetWork()))
 	fact("shared", "%s, %s held, %d waiting for them; %s", count(s.GetLocks(), "lock"), count(s.GetTokensHeld(), "token"), s.GetTickets(), count(s.GetStateKeys(), "key"))
@@ -200,7 +197,7 @@ what the agent holds.`,
 				text = fmt.Sprintf("%s (%s), %sincarnation %d, %s: %s unread, %s to claim", a.GetName(), origin(s.agent, "credential"),
 					cond(a.GetRole() != "", "role "+a.GetRole()+", ", ""), a.GetIncarnation(), where,
 					upTo1000(answer.GetUnread()), upTo1000(answer.GetClaimable()))
-				lines := append([]string{text, "health: " + healthOf(a)}, c.holdingLines(answer.GetHoldings())...)
+				lines := append([]string{text, "state: " + agentState(a)}, c.holdingLines(answer.GetHoldings())...)
 				text = strings.Join(lines, "\n")
 			}
 			fence := broker.Identity().Fence

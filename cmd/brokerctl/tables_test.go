@@ -37,9 +37,9 @@ var tables = []struct {
 }{
 	{"agent list", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
 		return list(c, cmd, []*pb.Agent{
-			{Name: "builder-1", Role: "builder", Status: pb.AgentStatus_AGENT_STATUS_ACTIVE, Health: pb.Health_HEALTH_OK, LastSeen: before(time.Second), Activity: "running the tests of the login page",
+			{Name: "builder-1", Role: "builder", Status: pb.AgentStatus_AGENT_STATUS_ACTIVE, Health: pb.Health_HEALTH_OK, State: "busy", LastSeen: before(time.Second), Activity: "running the tests of the login page",
 				Progress: 0.4, Capabilities: []string{"go", "sql", "html", "css"}, Description: "builds pages and their tests"},
-			{Name: "builder-2", Role: "builder", Status: pb.AgentStatus_AGENT_STATUS_IDLE, Degraded: true, Health: pb.Health_HEALTH_FAILED, LastSeen: before(2 * time.Hour)},
+			{Name: "builder-2", Role: "builder", Status: pb.AgentStatus_AGENT_STATUS_IDLE, Degraded: true, Health: pb.Health_HEALTH_FAILED, State: "failed", LastSeen: before(2 * time.Hour)},
 		}, c.agentView())
 	}},
 	{"agent list --roles", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
@@ -47,7 +47,7 @@ var tables = []struct {
 	}},
 	{"agent get", func(c *cli, _ *cobra.Command, w io.Writer) error {
 		c.printAgent(w, &pb.GetAgentResponse{Agent: &pb.Agent{
-			Name: "builder-1", Role: "builder", Status: pb.AgentStatus_AGENT_STATUS_ACTIVE, Health: pb.Health_HEALTH_LATE, LastSeen: before(time.Minute), RegisteredAt: before(time.Hour),
+			Name: "builder-1", Role: "builder", Status: pb.AgentStatus_AGENT_STATUS_ACTIVE, Health: pb.Health_HEALTH_LATE, State: "late", LastSeen: before(time.Minute), RegisteredAt: before(time.Hour),
 			Description: "builds the pages of the site and their tests, and keeps the style of the existing pages while it does so", Incarnation: 2, Lease: durationpb.New(90 * time.Second),
 		}, Unread: 2, Claimable: 1})
 		return nil

@@ -12,7 +12,9 @@ const receiversTopic = `A receiver is written in the same way everywhere:
   all_builders       every agent of the role builder, unless an agent has
                      that name
   everyone           every registered agent except the sender; all, ALL and
-                     '*' mean the same`
+                     '*' mean the same
+  operator           the mailbox of the operators, unless an agent has that
+                     name (brokerctl inbox --operator)`
 
 const exitCodesTopic = `
 

@@ -95,7 +95,7 @@ func execute(ctx context.Context, cmd *cobra.Command, args []string) error {
 		return &exitCode{exitOwnFailure, err}
 	}
 	// A broker in this process would leave its folder behind if this process was killed.
-	broker, err := childdaemon.Start(ctx, self, os.Environ(), cmd.ErrOrStderr())
+	broker, err := childdaemon.Start(ctx, self, "", os.Environ(), cmd.ErrOrStderr())
 	if err != nil {
 		return &exitCode{exitOwnFailure, err}
 	}

@@ -46,9 +46,10 @@ type Totals struct {
 
 // A Head counts the registered agents of a session.
 type Head struct {
-	Agents int
-	Late   int // of these, silent for a third of their lease
-	Failed int // of these, with a lease that has expired
+	Agents  int
+	Late    int // of these, silent for a third of their lease
+	Failed  int // of these, with a lease that has expired
+	Stopped int // of these
 }
 
 // Own is an agent, with the number of locks, tokens and tickets that it holds and of its open

@@ -82,6 +82,7 @@ func (s *Service) GetStatus(ctx context.Context, _ *pb.GetStatusRequest) (*pb.Ge
 			out.Work = append(out.Work, &pb.WorkCount{Kind: n.Kind, State: n.State, Count: n.N})
 		}
 		out.Agents, out.LateAgents, out.FailedAgents = int32(agents.Agents), int32(agents.Late), int32(agents.Failed)
+		out.StoppedAgents = int32(agents.Stopped)
 		out.Locks, out.TokensHeld, out.Tickets, out.StateKeys = shared.Locks, shared.Tokens, shared.Tickets, shared.Keys
 		if own != nil {
 			out.Agent, out.Role, out.Asked, out.ToAnswer = own.Agent, own.Role, int32(own.Asked), int32(own.ToAnswer)

@@ -16,7 +16,7 @@ const (
 	activityDelay = time.Minute
 	activityBatch = 500 // rows per transaction
 	// idleAfter is how long an agent that reports no status is active after its last work, and
-	// initializing after its registration.
+	// initializing after its registration if it makes no call.
 	idleAfter = 5 * time.Minute
 )
 
@@ -67,7 +67,7 @@ func (p *presence) derive(a *Agent, l *life, claims bool, now time.Time) {
 	case a.Status != Unreported:
 	case claims || l != nil && now.Sub(l.worked) < idleAfter:
 		a.Status = Active
-	case now.Sub(a.RegisteredAt) < idleAfter:
+	case now.Sub(a.RegisteredAt) < idleAfter && (l == nil || !l.begun):
 		a.Status = Initializing
 	default:
 		a.Status = Idle

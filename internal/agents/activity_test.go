@@ -261,7 +261,7 @@ func TestHealth_IsAsReportedUntilTheAgentReportsOtherwise(t *testing.T) {
 	}
 }
 
-func TestCompletedAt_IsTheTimeOfTheLastReportOfCompleted(t *testing.T) {
+func TestCompletedAt_IsTheTimeOfTheFirstReportWhileItIsCompleted(t *testing.T) {
 	t.Parallel()
 	w := newTeam(t)
 	w.register("a")
@@ -280,10 +280,13 @@ func TestCompletedAt_IsTheTimeOfTheLastReportOfCompleted(t *testing.T) {
 	if !at.Equal(w.Clock.Now()) {
 		t.Errorf("completed at %v", at)
 	}
-	report(pb.AgentStatus_AGENT_STATUS_COMPLETED)
-	if got := report(pb.AgentStatus_AGENT_STATUS_TERMINATED).GetCompletedAt().AsTime(); !got.Equal(at) {
-		t.Errorf("after later reports: completed at %v, want %v", got, at)
+	if got := report(pb.AgentStatus_AGENT_STATUS_COMPLETED).GetCompletedAt().AsTime(); !got.Equal(at) {
+		t.Errorf("after a second report: completed at %v, want %v", got, at)
 	}
+	if a := report(pb.AgentStatus_AGENT_STATUS_ACTIVE); a.GetCompletedAt() != nil {
+		t.Errorf("active again: %v", a)
+	}
+	report(pb.AgentStatus_AGENT_STATUS_COMPLETED)
 	w.register("a")
 	if a := w.look("a"); a.GetCompletedAt() != nil {
 		t.Errorf("registered again: %v", a)

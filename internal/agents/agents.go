@@ -40,12 +40,13 @@ const (
 	Terminated
 	StatusDegraded
 	StatusFailed
+	Stopped // the program has ended well
 )
 
 // String returns the name of the status as events spell it.
 func (s Status) String() string {
 	names := [...]string{"unreported", "initializing", "active", "idle", "waiting", "blocked", "completed", "terminated",
-		"degraded", "failed"}
+		"degraded", "failed", "stopped"}
 	if s < 0 || int(s) >= len(names) {
 		return names[0]
 	}
@@ -81,8 +82,8 @@ type Health int
 
 // How an agent may be. Of what applies the last one counts.
 const (
-	OK       Health = 1 + iota // heard of in the first third of its lease, or a call of it is open
-	Late                       // not heard of for longer
+	OK       Health = 1 + iota // its last call was in the last third of its lease, a call of it is open, or it has stopped
+	Late                       // its last call is longer ago
 	Degraded                   // its circuit breaker is open, or it reports StatusDegraded
 	Failed                     // its lease has expired, or it reports StatusFailed
 )
@@ -97,8 +98,9 @@ type Agent struct {
 	Incarnation  int64 // it grows with each registration and failure
 	RegisteredAt time.Time
 	ChangedAt    time.Time
-	FailedAt     time.Time // when its lease was over; zero = it is alive
-	CompletedAt  time.Time // when it reported Completed last; zero = not since it registered
+	FailedAt     time.Time // when its lease was over; zero = it has not failed
+	StoppedAt    time.Time // when it stopped; zero = it has not
+	CompletedAt  time.Time // since when its status is Completed; zero = it is not
 	Revision     int64     // of its last change
 	Messages               // as of the last write unless Get, List or Register returned them
 	LastSeen     time.Time // its last call; as of the last write unless Get, List or Register returned it
@@ -106,6 +108,20 @@ type Agent struct {
 	Health       Health
 	Gate
 }
+
+// EndedAt returns when the agent failed or stopped; zero = neither, so the broker considers it alive.
+func (a *Agent) EndedAt() time.Time {
+	if a.StoppedAt.IsZero() {
+		return a.FailedAt
+	}
+	return a.StoppedAt
+}
+
+// Stopped reports whether the agent has stopped.
+func (a *Agent) Stopped() bool { return !a.StoppedAt.IsZero() }
+
+// Ended reports whether the agent has failed or stopped. Its next call brings it back.
+func (a *Agent) Ended() bool { return !a.EndedAt().IsZero() }
 
 // A Gate is what stands between an agent and its work.
 type Gate struct {
@@ -167,7 +183,7 @@ type Registry struct {
 	completed    []func(tx *store.Tx, a Agent) error
 	deregistered []func(tx *store.Tx, a Agent, reason string) error
 	removed      []func(tx *store.Tx, session int64, name string) error
-	failed       []func(tx *store.Tx, a Agent) ([]Loss, error)
+	ended        []func(tx *store.Tx, a Agent) ([]Loss, error)
 	departures   []func(ctx context.Context, session, agent string) error
 	holders      []Holder
 
@@ -306,7 +322,7 @@ func (r *Registry) register(tx *store.Tx, who caller.Caller, d Description, repl
 	a := Agent{Session: session, Name: who.Agent, Description: d,
 		RegisteredAt: tx.Now(), ChangedAt: tx.Now(), LastSeen: tx.Now(), Health: OK}
 	var before bool
-	err = tx.QueryRow(selectActing, session, a.Name).Scan(&a.ID, new(string), &a.Incarnation, &before, new(time.Time), new([]byte))
+	err = tx.QueryRow(selectActing, session, a.Name).Scan(&a.ID, new(string), &a.Incarnation, &before, new(time.Time), new(time.Time), new([]byte))
 	if errors.Is(err, store.ErrNoRows) {
 		a.Incarnation, err = floor(tx, session)
 	}

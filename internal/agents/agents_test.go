@@ -153,7 +153,7 @@ func TestRegister_DescriptionComesBackAndStaysOverAReopen(t *testing.T) {
 		Name: "builder-1", Role: "builder", Capabilities: []string{"go", "sql"}, Instance: "i-1", Worktree: "/src/a",
 		Labels: map[string]string{"team": "x"}, Lease: durationpb.New(time.Hour), Incarnation: 1,
 		Status: pb.AgentStatus_AGENT_STATUS_INITIALIZING, RegisteredAt: got.GetRegisteredAt(), LastSeen: got.GetRegisteredAt(),
-		Revision: k.store.Revision(), Health: pb.Health_HEALTH_OK, DisplayName: "Ada", Description: "builds\nthings",
+		Revision: k.store.Revision(), Health: pb.Health_HEALTH_OK, State: "starting", DisplayName: "Ada", Description: "builds\nthings",
 		Messages: &pb.MessageCounts{},
 	}
 	same(t, want, got)

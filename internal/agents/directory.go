@@ -21,7 +21,7 @@ const listBytes = 3 << 20 // of one page, well below the 4 MiB that an answer ma
 // Acting returns the registered agent that calls: its ID, Session, Name, Role and Incarnation; the
 // other fields are empty. An operator without an agent, and an observer that reads, act as the zero
 // Agent with the name "system". In a transaction that may change something, Acting revives an agent
-// that has failed.
+// that has failed or stopped.
 //
 // fault.Precondition (AGENT_NOT_REGISTERED) if there is no such agent, fault.Precondition
 // (STALE_INCARNATION) if the caller believes in another incarnation, fault.Precondition (FENCE_LOST) if it does not hold
@@ -44,7 +44,7 @@ func (r *Registry) Acting(q store.Querier, session int64, c caller.Caller) (Agen
 	if err := r.admit(q, session, c, a); err != nil {
 		return Agent{}, err
 	}
-	if tx, changing := q.(*store.Tx); changing && !a.FailedAt.IsZero() {
+	if tx, changing := q.(*store.Tx); changing && a.Ended() {
 		return r.revive(tx, c.Session, a)
 	}
 	return a, nil
@@ -59,7 +59,7 @@ func (r *Registry) admit(q store.Querier, session int64, c caller.Caller, a Agen
 }
 
 // Lookup returns what the rules need to know of a registered agent on the path of every message: its ID, Session,
-// Name, Role, Incarnation and FailedAt.
+// Name, Role, Incarnation, FailedAt and StoppedAt.
 func (r *Registry) Lookup(q store.Querier, session int64, name string) (Agent, bool, error) {
 	key := rowKey{session, name}
 	var a Agent
@@ -83,7 +83,7 @@ func lookup(q store.Querier, k rowKey) (Agent, error) {
 	var registered bool
 	var capabilities []byte
 	err := q.QueryRow(selectActing, k.session, k.name).
-		Scan(&a.ID, &a.Role, &a.Incarnation, &registered, &a.FailedAt, &capabilities)
+		Scan(&a.ID, &a.Role, &a.Incarnation, &registered, &a.FailedAt, &a.StoppedAt, &capabilities)
 	if errors.Is(err, store.ErrNoRows) {
 		return a, nil
 	}
@@ -99,7 +99,7 @@ func lookup(q store.Querier, k rowKey) (Agent, error) {
 	return a, nil
 }
 
-// Find returns the registered agent of a name, all but LastSeen, Health and Gate. It is alive if FailedAt is zero.
+// Find returns the registered agent of a name, all but LastSeen, Health and Gate.
 func (r *Registry) Find(q store.Querier, session int64, name string) (Agent, bool, error) {
 	rows := q.Query(selectAgent, session, name)
 	defer rows.Close()
@@ -112,7 +112,7 @@ func (r *Registry) Find(q store.Querier, session int64, name string) (Agent, boo
 
 // Matching returns the registered agents of a role whose names match a pattern, by name; an empty role or
 // pattern matches all. In a pattern only * and ? are special. ID, Session, Name, Role,
-// Incarnation and FailedAt are filled.
+// Incarnation, FailedAt and StoppedAt are filled.
 func (r *Registry) Matching(q store.Querier, session int64, role, pattern string) ([]Agent, error) {
 	return r.MatchingSome(q, session, role, pattern, "", math.MaxInt)
 }
@@ -129,7 +129,7 @@ func (r *Registry) MatchingSome(q store.Querier, session int64, role, pattern, a
 	var found []Agent
 	for rows.Next() {
 		a := Agent{Session: session}
-		if err := rows.Scan(&a.ID, &a.Name, &a.Role, &a.Incarnation, &a.FailedAt); err != nil {
+		if err := rows.Scan(&a.ID, &a.Name, &a.Role, &a.Incarnation, &a.FailedAt, &a.StoppedAt); err != nil {
 			return nil, err
 		}
 		found = append(found, a)
@@ -282,7 +282,7 @@ func (r *Registry) inState(q store.Querier, name string, session int64, f Filter
 	for rows.Next() {
 		var a Agent
 		var reported int
-		if err := rows.Scan(&a.Name, &reported, &a.RegisteredAt, &a.FailedAt); err != nil {
+		if err := rows.Scan(&a.Name, &reported, &a.RegisteredAt, &a.FailedAt, &a.StoppedAt); err != nil {
 			return nil, nil, err
 		}
 		a.Status, a.Gate = Status(reported), gated[a.Name]
@@ -370,9 +370,18 @@ func (a *Agent) size() int {
 	return n
 }
 
-// calling returns the agent that calls, all but LastSeen, Health and Gate. It brings back a failed one as Acting does, and has the errors of Acting; an operator
-// without an agent is refused as fault.Precondition.
+// calling returns the agent that calls, all but LastSeen, Health and Gate. Like Acting it brings back one that has ended. Errors: as Acting;
+// fault.Precondition for an operator without an agent.
 func (r *Registry) calling(q store.Querier, who caller.Caller) (Agent, error) {
+	a, err := r.admitted(q, who)
+	if tx, changing := q.(*store.Tx); err == nil && changing && a.Ended() {
+		return r.revive(tx, who.Session, a)
+	}
+	return a, err
+}
+
+// admitted is calling for an agent that may stay as it has ended.
+func (r *Registry) admitted(q store.Querier, who caller.Caller) (Agent, error) {
 	session, err := r.sessions.ID(q, who.Session)
 	if err != nil {
 		return Agent{}, err
@@ -389,9 +398,6 @@ func (r *Registry) calling(q store.Querier, who caller.Caller) (Agent, error) {
 	}
 	if err := r.admit(q, session, who, a); err != nil {
 		return Agent{}, err
-	}
-	if tx, changing := q.(*store.Tx); changing && !a.FailedAt.IsZero() {
-		return r.revive(tx, who.Session, a)
 	}
 	return a, nil
 }
@@ -458,7 +464,7 @@ func scan(rows *store.Rows, session int64, more ...any) (Agent, error) {
 	err := rows.Scan(append([]any{&a.ID, &a.Name, &a.Role, &a.Incarnation, &capabilities, &a.Instance, &a.Worktree, &labels,
 		&a.Lease, &a.DisplayName, &a.Purpose, &status, &a.Reason, &a.Activity, &a.TaskID, &a.Progress, &a.Turns, &a.ModelTokens,
 		&a.Files, &a.ToolCalls, &a.Errors, &a.LastTool, &a.LastFile, &a.RegisteredAt, &a.ChangedAt, &a.LastSeen, &a.CompletedAt,
-		&a.FailedAt, &a.Sent, &a.Received, &a.Processed, &a.Revision}, more...)...)
+		&a.FailedAt, &a.StoppedAt, &a.Sent, &a.Received, &a.Processed, &a.Revision}, more...)...)
 	if err != nil {
 		return Agent{}, err
 	}

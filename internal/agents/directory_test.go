@@ -377,7 +377,7 @@ func TestBadInput_NamesTheField(t *testing.T) {
 		{"display_name", register("b", &pb.RegisterAgentRequest{DisplayName: long[:129]})},
 		{"display_name", register("b", &pb.RegisterAgentRequest{DisplayName: "a\nb"})},
 		{"description", register("b", &pb.RegisterAgentRequest{Description: long})},
-		{"status", beat(&pb.HeartbeatRequest{Status: 10})},
+		{"status", beat(&pb.HeartbeatRequest{Status: 11})},
 		{"status", beat(&pb.HeartbeatRequest{Status: -1})},
 		{"activity", beat(&pb.HeartbeatRequest{Activity: proto.String(long[:513])})},
 		{"activity", beat(&pb.HeartbeatRequest{Activity: proto.String("a\nb")})},

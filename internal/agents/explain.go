@@ -18,6 +18,7 @@ type Member struct {
 	Health     Health // never Degraded
 	LastSeen   time.Time
 	FailedAt   time.Time // zero unless it has failed
+	StoppedAt  time.Time // zero unless it has stopped
 }
 
 // Crew returns the registered agents of a session, by name.
@@ -27,12 +28,12 @@ func (r *Registry) Crew(q store.Querier, session int64, sessionName string) ([]M
 	rows := q.Query(selectCrew, session)
 	for rows.Next() {
 		var a Agent
-		if err := rows.Scan(&a.Name, &a.Role, &a.LastSeen, &a.FailedAt); err != nil {
+		if err := rows.Scan(&a.Name, &a.Role, &a.LastSeen, &a.FailedAt, &a.StoppedAt); err != nil {
 			return nil, err
 		}
 		r.presence.look(sessionName, &a, false, now)
 		found = append(found, Member{Name: a.Name, Role: a.Role, Health: a.Health, LastSeen: a.LastSeen,
-			FailedAt: a.FailedAt})
+			FailedAt: a.FailedAt, StoppedAt: a.StoppedAt})
 	}
 	return found, rows.Err()
 }
@@ -101,8 +102,8 @@ func (a *Agent) describe(command finding.Command, labels map[string]string) find
 	return command
 }
 
-// Explain describes an agent, or the agents of a role. Errors: fault.NotFound for an agent that is
-// not registered.
+// Explain describes an agent, or the agents of a role, or for the whole session those that report trouble. Errors:
+// fault.NotFound for an agent that is not registered.
 func (r *Registry) Explain(q store.Querier, about finding.Question) ([]finding.Finding, error) {
 	var f finding.Finding
 	var err error
@@ -113,6 +114,8 @@ func (r *Registry) Explain(q store.Querier, about finding.Question) ([]finding.F
 		if f, err = r.explainRole(q, about); errors.Is(err, store.ErrNoRows) {
 			return nil, nil
 		}
+	case finding.Everything:
+		return r.explainTrouble(q, about)
 	default:
 		return nil, nil
 	}
@@ -120,6 +123,55 @@ func (r *Registry) Explain(q store.Querier, about finding.Question) ([]finding.F
 		return nil, fmt.Errorf("explain agents: %w", err)
 	}
 	return []finding.Finding{f}, nil
+}
+
+// mostTroubled is how many agents that report trouble Explain lists one by one.
+const mostTroubled = 20
+
+// explainTrouble lists the agents that report the status degraded or failed. Those that have failed by their leases are
+// the broker's findings.
+func (r *Registry) explainTrouble(q store.Querier, about finding.Question) (found []finding.Finding, err error) {
+	rows := q.Query(selectTroubled, about.Session, maxAgents)
+	defer rows.Close()
+	more := 0
+	for rows.Next() {
+		var a Agent
+		var status int
+		if err := rows.Scan(&a.Name, &status, &a.Reason, &a.ChangedAt); err != nil {
+			return nil, fmt.Errorf("explain agents: %w", err)
+		}
+		if len(found) == mostTroubled {
+			more++
+			continue
+		}
+		f := finding.Finding{Subject: "agent " + a.Name, Commands: []finding.Command{{"agent", "get", a.Name}}}
+		a.Status = Status(status)
+		a.troubled(&f)
+		found = append(found, f)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("explain agents: %w", err)
+	}
+	if more > 0 {
+		found = append(found, finding.Finding{Severity: finding.Warning, Subject: "agents", Since: about.Now,
+			Summary:  finding.Count(more, "more agent") + " reporting that they are degraded or have failed",
+			Commands: []finding.Command{{"agent", "list"}}})
+	}
+	return found, nil
+}
+
+// troubled completes the finding about an agent that reports trouble, and reports whether it does.
+func (a *Agent) troubled(f *finding.Finding) bool {
+	switch a.Status {
+	case StatusFailed:
+		f.Severity, f.Summary = finding.Error, "it reports that it has failed"+because(a.Reason)
+	case StatusDegraded:
+		f.Severity, f.Summary = finding.Warning, "it reports that it is degraded"+because(a.Reason)
+	default:
+		return false
+	}
+	f.Since = a.ChangedAt
+	return true
 }
 
 func (r *Registry) explainAgent(q store.Querier, about finding.Question) (finding.Finding, error) {
@@ -149,15 +201,14 @@ func (r *Registry) explainAgent(q store.Querier, about finding.Question) (findin
 	case a.Health == Late:
 		f.Severity, f.Since = finding.Warning, a.LastSeen
 		f.Summary = "it is late: its last call was at " + about.When(a.LastSeen) + finding.After(a.Lease/3)
-	case a.Status == StatusFailed:
-		f.Severity, f.Since = finding.Error, a.ChangedAt
-		f.Summary = "it reports that it has failed" + because(a.Reason)
-	case a.Status == StatusDegraded:
-		f.Severity, f.Since = finding.Warning, a.ChangedAt
-		f.Summary = "it reports that it is degraded" + because(a.Reason)
+	case !a.StoppedAt.IsZero():
+		f.Since = a.StoppedAt
+		f.Summary = "it stopped at " + about.When(a.StoppedAt) + because(a.Reason) + ": its program has ended well"
+		f.Reasons = append(f.Reasons, "its next call brings it back; if there is none for 7 days, the broker deregisters it")
 	default:
+		a.troubled(&f)
 	}
-	if !a.AsleepSince.IsZero() {
+	if a.StoppedAt.IsZero() && !a.AsleepSince.IsZero() {
 		f.Reasons = append(f.Reasons, "it is asleep since "+about.When(a.AsleepSince)+
 			": it has no open call, so it reads new messages when it runs again")
 	}

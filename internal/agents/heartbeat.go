@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"go.uber.org/zap"
+
 	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/store"
@@ -65,7 +67,7 @@ func (r *Registry) Heartbeat(ctx context.Context, who caller.Caller, h Heartbeat
 		if news, err = r.hasNews(snap, a, h); err != nil {
 			return err
 		}
-		news = news || !a.FailedAt.IsZero() || h.apply(a.Report) != a.Report
+		news = news || a.Ended() || h.stops() || h.apply(a.Report) != a.Report
 		st, err = r.standing(snap, a)
 		return err
 	})
@@ -109,8 +111,11 @@ func (r *Registry) standing(q store.Querier, a Agent) (Standing, error) {
 	return st, err
 }
 
+// stops reports whether the program of the agent ends.
+func (h *Heartbeat) stops() bool { return h.Status != nil && *h.Status == Stopped }
+
 func (h *Heartbeat) apply(to Report) Report {
-	if h.Status != nil && *h.Status != to.Status {
+	if stays := h.stops() && to.Status == Completed; h.Status != nil && *h.Status != to.Status && !stays {
 		to.Status, to.Reason = *h.Status, ""
 	}
 	set(&to.Reason, h.Reason)
@@ -133,26 +138,39 @@ func set[V any](to, from *V) {
 	}
 }
 
-// report stores what a heartbeat reports, unless another one has by now, and returns the agent.
+// report stores what a heartbeat reports, unless another one has by now, and returns the agent. An agent that has ended
+// comes back first, unless it has stopped and says so again.
 func (r *Registry) report(tx *store.Tx, who caller.Caller, h Heartbeat) (Agent, error) {
-	a, err := r.calling(tx, who)
-	if err != nil {
+	a, err := r.admitted(tx, who)
+	if err != nil || h.stops() && !a.StoppedAt.IsZero() {
 		return a, err
+	}
+	if a.Ended() {
+		if a, err = r.revive(tx, who.Session, a); err != nil {
+			return a, err
+		}
 	}
 	before := a.Report
 	a.Report = h.apply(before)
-	if a.Report == before {
+	if a.Report == before && !h.stops() {
 		return a, nil
 	}
 	kind, severity, summary := "agent.status", a.Status.severity(), a.Name+" is "+a.Status.String()
+	if h.stops() {
+		kind, summary = "agent.stopped", a.Name+" has stopped"
+		a.StoppedAt = tx.Now()
+	}
 	if a.Reason != "" {
 		summary += ": " + a.Reason
 	} else if a.Activity != "" {
 		summary += ": " + a.Activity
 	}
 	completed := a.Status == Completed && before.Status != Completed
-	if completed {
+	switch {
+	case completed:
 		a.CompletedAt = tx.Now()
+	case a.Status != Completed:
+		a.CompletedAt = time.Time{}
 	}
 	details := map[string]any{
 		"agent":    a.Name,
@@ -165,7 +183,7 @@ func (r *Registry) report(tx *store.Tx, who caller.Caller, h Heartbeat) (Agent, 
 	if a.Reason != "" {
 		details["status_reason"] = a.Reason
 	}
-	if a.said() == before.said() {
+	if a.said() == before.said() && !h.stops() {
 		kind, severity, summary = "agent.counted", events.Debug, a.Name+" goes on"
 		details = map[string]any{"agent": a.Name}
 	}
@@ -183,10 +201,15 @@ func (r *Registry) report(tx *store.Tx, who caller.Caller, h Heartbeat) (Agent, 
 	if err != nil {
 		return a, err
 	}
-	_, err = tx.Exec(updateReport, int64(a.Status), a.Reason, a.CompletedAt, a.Activity, a.TaskID, a.Progress,
+	_, err = tx.Exec(updateReport, int64(a.Status), a.Reason, a.CompletedAt, a.StoppedAt, a.Activity, a.TaskID, a.Progress,
 		a.Turns, a.ModelTokens, a.Files, a.ToolCalls, a.Errors, a.LastTool, a.LastFile, tx.Now(), tx.Now(), revision, a.ID)
-	if err != nil || !completed {
+	switch {
+	case err != nil:
 		return a, err
+	case h.stops():
+		return a, r.stopped(tx, who.Session, a)
+	case !completed:
+		return a, nil
 	}
 	for _, hook := range r.completed {
 		if err := hook(tx, a); err != nil {
@@ -194,6 +217,18 @@ func (r *Registry) report(tx *store.Tx, who caller.Caller, h Heartbeat) (Agent, 
 		}
 	}
 	return a, nil
+}
+
+// stopped takes from an agent what it holds, as its program has ended well. The agent gave it up itself, so it loses nothing.
+func (r *Registry) stopped(tx *store.Tx, session string, a Agent) error {
+	if _, err := r.take(tx, a); err != nil {
+		return err
+	}
+	tx.OnCommit(func() {
+		r.presence.ends(session, a)
+		r.zap.Info("an agent has stopped", zap.String("agent", a.Name), zap.String("session", session), zap.String("role", a.Role))
+	})
+	return nil
 }
 
 // said is what an agent says of what it does, without what it counts.

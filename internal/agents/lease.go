@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// failedFor is how long an agent may stay failed before it is deregistered.
-	failedFor = 7 * 24 * time.Hour
+	// endedFor is how long after its end an agent that has failed or stopped is deregistered.
+	endedFor = 7 * 24 * time.Hour
 	// restartGrace is what every lease gets on top of its full time when the broker starts again.
 	restartGrace = 30 * time.Second
 	leaseRetry   = time.Second
@@ -35,7 +35,7 @@ func (r *Registry) Start(ctx context.Context) error {
 			a := Agent{}
 			var id int64
 			if err := rows.Scan(&id, &a.ID, &a.Name, &a.Incarnation, &a.Lease, &a.FailedAt,
-				&a.LastSeen, &a.Sent, &a.Received, &a.Processed); err != nil {
+				&a.StoppedAt, &a.LastSeen, &a.Sent, &a.Received, &a.Processed); err != nil {
 				return err
 			}
 			if id != a.Session {
@@ -48,10 +48,10 @@ func (r *Registry) Start(ctx context.Context) error {
 			if session == "" {
 				continue // it is closed
 			}
-			if a.FailedAt.IsZero() {
-				r.presence.alive(session, a, now.Add(a.Lease+restartGrace))
+			if a.Ended() {
+				r.presence.ends(session, a)
 			} else {
-				r.presence.dead(session, a)
+				r.presence.alive(session, a, now.Add(a.Lease+restartGrace))
 			}
 		}
 		return rows.Err()
@@ -110,18 +110,22 @@ func (r *Registry) leasesOver(lives []*life) {
 	}
 }
 
-// goneOver deregisters the agents that have been failed for too long.
+// goneOver deregisters the agents that failed or stopped too long ago.
 func (r *Registry) goneOver(lives []*life) {
 	r.each(lives, func(tx *store.Tx, l *life) error {
 		a, found, err := r.of(tx, l)
-		if err != nil || !found || a.FailedAt.IsZero() {
+		if err != nil || !found || !a.Ended() {
 			return err
 		}
-		if at := a.FailedAt.Add(failedFor); at.After(tx.Now()) { // the clock was set back
+		if at := a.EndedAt().Add(endedFor); at.After(tx.Now()) { // the clock was set back
 			tx.OnCommit(func() { r.presence.gone.Set(l, at) })
 			return nil
 		}
-		_, err = r.end(tx, l.session, a, caller.System, "failed for 7 days")
+		why := "failed for 7 days"
+		if !a.StoppedAt.IsZero() {
+			why = "stopped for 7 days"
+		}
+		_, err = r.end(tx, l.session, a, caller.System, why)
 		return err
 	}, func(l *life) { r.presence.gone.Set(l, r.clock.Now().Add(leaseRetry)) })
 }
@@ -159,7 +163,7 @@ func (r *Registry) of(tx *store.Tx, l *life) (Agent, bool, error) {
 // broker refuses clients that still use the old one. It calls failed after the commit.
 func (r *Registry) fail(tx *store.Tx, l *life, failed func(failure)) error {
 	a, found, err := r.of(tx, l)
-	if err != nil || !found || !a.FailedAt.IsZero() {
+	if err != nil || !found || a.Ended() {
 		return err
 	}
 	a.Incarnation++
@@ -174,14 +178,9 @@ func (r *Registry) fail(tx *store.Tx, l *life, failed func(failure)) error {
 	if _, err := tx.Exec(updateFailed, a.FailedAt, a.Incarnation, a.Revision, a.ID); err != nil {
 		return err
 	}
-	r.known.Clear(tx)
-	var losses []Loss
-	for _, hook := range r.failed {
-		lost, err := hook(tx, a)
-		if err != nil {
-			return err
-		}
-		losses = append(losses, lost...)
+	losses, err := r.take(tx, a)
+	if err != nil {
+		return err
 	}
 	if err := keepLosses(tx, a.ID, losses); err != nil {
 		return err
@@ -192,7 +191,7 @@ func (r *Registry) fail(tx *store.Tx, l *life, failed func(failure)) error {
 			lost[loss.Kind]++
 		}
 		failed(failure{l.session, a, lost})
-		if r.presence.dead(l.session, a) {
+		if r.presence.ends(l.session, a) {
 			r.bringBack(l)
 		}
 	})
@@ -215,17 +214,24 @@ func (r *Registry) bringBack(l *life) {
 	})
 }
 
-// revive brings back a failed agent that calls, and returns it.
+// revive brings back an agent that has failed or stopped and calls, and returns it.
 func (r *Registry) revive(tx *store.Tx, session string, a Agent) (Agent, error) {
 	summary := fmt.Sprintf("%s is back, incarnation %d", a.Name, a.Incarnation)
+	ended := "failed_at"
+	if !a.StoppedAt.IsZero() {
+		ended = "stopped_at"
+	}
 	var err error
 	a.Revision, err = r.append(tx, a, a.Name, events.Info, "agent.revived", summary, map[string]any{
-		"agent": a.Name, "incarnation": a.Incarnation, "failed_at": a.FailedAt.UTC().Format(time.RFC3339Nano),
+		"agent": a.Name, "incarnation": a.Incarnation, ended: a.EndedAt().UTC().Format(time.RFC3339Nano),
 	})
 	if err != nil {
 		return a, err
 	}
-	a.FailedAt, a.ChangedAt = time.Time{}, tx.Now()
+	a.FailedAt, a.StoppedAt, a.ChangedAt = time.Time{}, time.Time{}, tx.Now()
+	if a.Status == Stopped {
+		a.Status, a.Reason = Unreported, ""
+	}
 	if err := tx.QueryRow(updateRevived, a.ChangedAt, a.Revision, a.ID).Scan(&a.Lease); err != nil {
 		return a, err
 	}

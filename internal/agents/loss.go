@@ -40,10 +40,25 @@ type Lost struct {
 	More   int    `json:",omitempty"` // there was no room to keep: only the log tells of them
 }
 
-// OnFail adds what is to happen in the same transaction when an agent's lease ends: all that hangs on it goes. The hook
-// returns what the agent held; Loss.At is filled in for it. By then the agent's row says that it has failed.
-func (r *Registry) OnFail(hook func(tx *store.Tx, a Agent) ([]Loss, error)) {
-	r.failed = append(r.failed, hook)
+// OnEnd adds a hook that runs in the same transaction when an agent fails or stops, and takes what
+// the agent holds: StoppedAt tells the two apart. The hook returns what it has taken; the registry
+// sets Loss.At. By then the agent's row says that it has ended.
+func (r *Registry) OnEnd(hook func(tx *store.Tx, a Agent) ([]Loss, error)) {
+	r.ended = append(r.ended, hook)
+}
+
+// take runs the hooks of the end of an agent, and returns what they have taken from it.
+func (r *Registry) take(tx *store.Tx, a Agent) ([]Loss, error) {
+	r.known.Clear(tx)
+	var losses []Loss
+	for _, hook := range r.ended {
+		taken, err := hook(tx, a)
+		if err != nil {
+			return nil, err
+		}
+		losses = append(losses, taken...)
+	}
+	return losses, nil
 }
 
 // keepLosses keeps what an agent has just lost until it is told: one by one as far as there is room, and how many there are beyond that.

@@ -14,7 +14,7 @@ import (
 // memory. Every call of every agent passes through it twice, so it does as little as it can.
 type presence struct {
 	leases *deadline.Queue[*life]    // when those run out of which nothing is heard
-	gone   *deadline.Queue[*life]    // when those that have failed are deregistered
+	gone   *deadline.Queue[*life]    // when those that have failed or stopped are deregistered
 	writes *deadline.Queue[struct{}] // when the activity of all agents is written
 
 	mu        sync.Mutex // guards started, lives, unwritten and what is in them
@@ -32,24 +32,50 @@ type life struct {
 	unwritten   bool          // the row lacks some activity
 	acted       time.Time     // the end of the last call that was no empty heartbeat
 	worked      time.Time     // the last change of Messages; zero = none since it registered and the broker started
+	begun       bool          // it has made a call other than heartbeats since it registered and the broker started
 	lease       time.Duration // 0 = it is not registered
 	incarnation int64
-	failed      bool
+	ended       ending
 	open        int // calls without an incarnation
 	own         int // calls that name the incarnation
 }
 
+// An ending says how an agent has ended.
+type ending int
+
+const (
+	notEnded ending = iota
+	hasFailed
+	hasStopped
+)
+
+// ending says how the agent has ended.
+func (a *Agent) ending() ending {
+	switch {
+	case !a.StoppedAt.IsZero():
+		return hasStopped
+	case !a.FailedAt.IsZero():
+		return hasFailed
+	default:
+		return notEnded
+	}
+}
+
 // Began takes note that a call in an agent's own name has begun at a time: Ended must follow. A call that believes in an incarnation that is no
 // longer the newest is no sign of life of the agent that is. If the agent has failed, the call brings it back before it goes on; only those
-// that change something need that for certain, and they look again.
+// that change something need that for certain, and they look again. RegisterAgent and Heartbeat do it themselves. An agent that has stopped
+// does not come back by a call that only reads: a person who looks at it in its name has not started its program.
 func (r *Registry) Began(ctx context.Context, who caller.Caller, method string, at time.Time) {
-	if r.presence.began(who, at) && method != registerMethod {
+	if acts := begins(method); r.presence.began(who, acts, at) && acts {
 		_ = r.store.Write(ctx, func(tx *store.Tx) error {
 			_, err := r.calling(tx, who)
 			return err
 		})
 	}
 }
+
+// begins reports whether a call of this method shows that the agent has begun its work.
+func begins(method string) bool { return method != registerMethod && method != heartbeatMethod }
 
 // Ended notes that a call has ended, and renews the lease of the agent. A heartbeat without content
 // does only that: programs send it for agents that are idle.
@@ -59,7 +85,7 @@ func (r *Registry) Ended(who caller.Caller, method string, size int) {
 }
 
 // began reports whether the call finds its agent failed.
-func (p *presence) began(who caller.Caller, at time.Time) (failed bool) {
+func (p *presence) began(who caller.Caller, begins bool, at time.Time) (failed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	k := agentKey{who.Session, who.Agent}
@@ -73,9 +99,9 @@ func (p *presence) began(who caller.Caller, at time.Time) (failed bool) {
 	if !l.count(who.Incarnation, 1) {
 		return false
 	}
-	l.last = at
+	l.last, l.begun = at, l.begun || begins
 	p.touch(l, at)
-	return l.failed
+	return l.ended == hasFailed
 }
 
 func (p *presence) ended(who caller.Caller, acts bool, now time.Time) {
@@ -90,7 +116,7 @@ func (p *presence) ended(who caller.Caller, acts bool, now time.Time) {
 		l.acted = now
 	}
 	p.touch(l, now)
-	if l.lease > 0 && !l.failed {
+	if l.lease > 0 && l.ended == notEnded {
 		p.leases.Set(l, now.Add(l.lease))
 	}
 	p.sweep(l)
@@ -135,20 +161,20 @@ func (p *presence) alive(session string, a Agent, until time.Time) {
 	defer p.mu.Unlock()
 	l := p.life(agentKey{session, a.Name})
 	l.is(a)
-	l.lease, l.failed = a.Lease, false
+	l.lease, l.ended = a.Lease, notEnded
 	p.leases.Set(l, until)
 	p.gone.Remove(l)
 }
 
-// dead takes note that an agent has failed, and is deregistered in the end. It reports whether a call has begun since that was decided.
-func (p *presence) dead(session string, a Agent) (calls bool) {
+// ends takes note that an agent has failed or stopped, and is deregistered in the end. It reports whether a call of it is open.
+func (p *presence) ends(session string, a Agent) (calls bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := p.life(agentKey{session, a.Name})
 	l.is(a)
-	l.lease, l.failed = a.Lease, true
+	l.lease, l.ended = a.Lease, a.ending()
 	p.leases.Remove(l)
-	p.gone.Set(l, a.FailedAt.Add(failedFor))
+	p.gone.Set(l, a.EndedAt().Add(endedFor))
 	return l.calls()
 }
 
@@ -165,7 +191,7 @@ func (l *life) is(a Agent) {
 		l.acted = a.LastSeen
 	}
 	if l.incarnation != a.Incarnation {
-		l.incarnation, l.own, l.worked = a.Incarnation, 0, time.Time{}
+		l.incarnation, l.own, l.worked, l.begun = a.Incarnation, 0, time.Time{}, false
 	}
 }
 
@@ -191,7 +217,7 @@ func (p *presence) forgetSession(session string) {
 
 // end ends the lease of an agent for good. The caller holds the mutex.
 func (p *presence) end(l *life) {
-	l.lease, l.failed = 0, false
+	l.lease, l.ended = 0, notEnded
 	p.leases.Remove(l)
 	p.gone.Remove(l)
 	p.sweep(l)
@@ -202,7 +228,7 @@ func (p *presence) end(l *life) {
 func (p *presence) keeps(l *life, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if l.lease == 0 || l.failed {
+	if l.lease == 0 || l.ended != notEnded {
 		return true
 	}
 	if l.calls() {
@@ -238,9 +264,36 @@ func (p *presence) look(session string, a *Agent, claims bool, now time.Time) {
 	}
 }
 
-// late reports whether nothing was heard of an agent for more than a third of its lease. The caller holds the mutex.
+// State returns the state of an agent in one word, for people. Status and Health must be filled.
+func (a *Agent) State() string {
+	switch {
+	case a.Health == Failed:
+		return "failed"
+	case a.Stopped() && a.Status == Completed:
+		return "completed"
+	case a.Stopped():
+		return "stopped"
+	case a.Health == Degraded:
+		return "degraded"
+	case a.Health == Late:
+		return "late"
+	}
+	switch a.Status {
+	case Unreported, Initializing:
+		return "starting"
+	case Active:
+		return "busy"
+	case Terminated:
+		return "stopped"
+	default:
+		return a.Status.String()
+	}
+}
+
+// late reports whether the last call of an agent that has not stopped is longer ago than a third of its lease. The caller holds
+// the mutex.
 func (p *presence) late(l *life, now time.Time) bool {
-	if l == nil || l.lease == 0 || l.calls() {
+	if l == nil || l.lease == 0 || l.ended == hasStopped || l.calls() {
 		return false
 	}
 	until, runs := p.leases.Deadline(l)
@@ -251,9 +304,10 @@ func (p *presence) late(l *life, now time.Time) bool {
 // without an open call is asleep.
 const asleepAfter = time.Minute
 
-// Asleep reports whether a registered agent is asleep, and since when: it has no open call, and its
-// last call, other than an empty heartbeat, ended more than a minute ago. In the first minute after
-// the start of the broker no agent is asleep, because agents reconnect in that time.
+// Asleep reports whether a registered agent is asleep, and since when: it has no open call, and it has
+// stopped, or its last call, other than an empty heartbeat, ended more than a minute ago. In the first
+// minute after the start of the broker only an agent that has stopped is asleep, because others reconnect
+// in that time.
 func (r *Registry) Asleep(session, name string) (since time.Time, asleep bool) {
 	p, now := &r.presence, r.clock.Now()
 	p.mu.Lock()
@@ -264,7 +318,10 @@ func (r *Registry) Asleep(session, name string) (since time.Time, asleep bool) {
 
 // asleep returns since when an agent is asleep, zero if it is not. The caller holds the mutex.
 func (p *presence) asleep(l *life, now time.Time) time.Time {
-	if l == nil || l.lease == 0 || l.calls() || now.Sub(l.acted) <= asleepAfter || now.Sub(p.started) <= asleepAfter {
+	if l == nil || l.lease == 0 || l.calls() {
+		return time.Time{}
+	}
+	if l.ended != hasStopped && (now.Sub(l.acted) <= asleepAfter || now.Sub(p.started) <= asleepAfter) {
 		return time.Time{}
 	}
 	return l.acted
@@ -278,7 +335,7 @@ func (p *presence) start(now time.Time) {
 }
 
 // A Census counts agents by their health. Degraded ones count as what they would be otherwise.
-type Census struct{ OK, Late, Failed int }
+type Census struct{ OK, Late, Failed, Stopped int }
 
 // Census counts the registered agents of all sessions that are open.
 func (r *Registry) Census() Census {
@@ -289,8 +346,10 @@ func (r *Registry) Census() Census {
 	for _, l := range p.lives {
 		switch {
 		case l.lease == 0:
-		case l.failed:
+		case l.ended == hasFailed:
 			c.Failed++
+		case l.ended == hasStopped:
+			c.Stopped++
 		case p.late(l, now):
 			c.Late++
 		default:

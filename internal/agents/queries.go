@@ -71,11 +71,15 @@ CREATE TABLE agent_floors (
 	session     INTEGER PRIMARY KEY,
 	incarnation INTEGER NOT NULL
 );
+`}, {Name: "agents/004_stopped", SQL: `
+ALTER TABLE agents ADD COLUMN stopped_at INTEGER; -- when the agent stopped; NULL = it has not
+-- completed_at was kept when an agent reported another status.
+UPDATE agents SET completed_at = NULL WHERE status <> 6 /* completed */;
 `}}
 }
 
 const selectActing = `
-SELECT id, role, incarnation, registered, failed_at, capabilities FROM agents WHERE session = ? AND name = ?`
+SELECT id, role, incarnation, registered, failed_at, stopped_at, capabilities FROM agents WHERE session = ? AND name = ?`
 
 const countRegistered = `
 SELECT COUNT(*) FROM agents WHERE session = ? AND registered = 1`
@@ -83,7 +87,7 @@ SELECT COUNT(*) FROM agents WHERE session = ? AND registered = 1`
 const columns = `
 SELECT id, name, role, incarnation, capabilities, instance, worktree, labels, lease, display_name, description,
        status, status_reason, activity, task_id, progress, turns, model_tokens, files, tool_calls, errors, last_tool, last_file,
-       registered_at, changed_at, last_seen_at, completed_at, failed_at, sent, received, processed, revision
+       registered_at, changed_at, last_seen_at, completed_at, failed_at, stopped_at, sent, received, processed, revision
 FROM agents`
 
 const selectAgent = columns + `
@@ -112,10 +116,10 @@ GROUP BY role
 ORDER BY role`
 
 const selectVitals = `
-SELECT name, status, registered_at, failed_at FROM agents WHERE session = ? AND registered = 1`
+SELECT name, status, registered_at, failed_at, stopped_at FROM agents WHERE session = ? AND registered = 1`
 
 const matchingAgents = `
-SELECT id, name, role, incarnation, failed_at
+SELECT id, name, role, incarnation, failed_at, stopped_at
 FROM agents
 WHERE session = ? AND registered = 1 AND name > ?
   AND (? = '' OR glob(?, name))
@@ -123,7 +127,7 @@ ORDER BY name
 LIMIT ?`
 
 const matchingOfRole = `
-SELECT id, name, role, incarnation, failed_at
+SELECT id, name, role, incarnation, failed_at, stopped_at
 FROM agents
 WHERE session = ? AND role = ? AND registered = 1 AND name > ?
   AND (? = '' OR glob(?, name))
@@ -143,14 +147,14 @@ ON CONFLICT (session, name) DO UPDATE SET
 	instance = excluded.instance, worktree = excluded.worktree, labels = excluded.labels, lease = excluded.lease,
 	display_name = excluded.display_name, description = excluded.description,
 	status = 0, status_reason = '', activity = '', task_id = '', progress = 0, completed_at = NULL,
-	turns = 0, model_tokens = 0, files = 0, tool_calls = 0, errors = 0, last_tool = '', last_file = '', failed_at = NULL,
+	turns = 0, model_tokens = 0, files = 0, tool_calls = 0, errors = 0, last_tool = '', last_file = '', failed_at = NULL, stopped_at = NULL,
 	registered_at = excluded.registered_at, changed_at = excluded.changed_at, last_seen_at = excluded.last_seen_at,
 	revision = excluded.revision
 RETURNING id, sent, received, processed`
 
 const updateReport = `
 UPDATE agents
-SET status = ?, status_reason = ?, completed_at = ?, activity = ?, task_id = ?, progress = ?,
+SET status = ?, status_reason = ?, completed_at = ?, stopped_at = ?, activity = ?, task_id = ?, progress = ?,
     turns = ?, model_tokens = ?, files = ?, tool_calls = ?, errors = ?,
     last_tool = ?, last_file = ?, changed_at = ?, last_seen_at = ?, revision = ?
 WHERE id = ?`
@@ -160,7 +164,12 @@ const updateFailed = `
 UPDATE agents SET failed_at = ?, incarnation = ?, revision = ? WHERE id = ?`
 
 const updateRevived = `
-UPDATE agents SET failed_at = NULL, changed_at = ?1, last_seen_at = ?1, revision = ?2 WHERE id = ?3 RETURNING lease`
+UPDATE agents
+SET failed_at = NULL, stopped_at = NULL, changed_at = ?1, last_seen_at = ?1, revision = ?2,
+    status = CASE status WHEN 10 /* stopped */ THEN 0 ELSE status END,
+    status_reason = CASE status WHEN 10 THEN '' ELSE status_reason END
+WHERE id = ?3
+RETURNING lease`
 
 const updateActivity = `
 UPDATE agents
@@ -168,15 +177,15 @@ SET last_seen_at = CASE WHEN last_seen_at < ?1 THEN ?1 ELSE last_seen_at END, se
 WHERE id = ?5`
 
 const selectLeases = `
-SELECT session, id, name, incarnation, lease, failed_at, last_seen_at, sent, received, processed FROM agents WHERE registered = 1 ORDER BY session`
+SELECT session, id, name, incarnation, lease, failed_at, stopped_at, last_seen_at, sent, received, processed FROM agents WHERE registered = 1 ORDER BY session`
 
 const endRegistration = `
-UPDATE agents SET registered = 0, failed_at = NULL, changed_at = ?, revision = ? WHERE id = ?`
+UPDATE agents SET registered = 0, failed_at = NULL, stopped_at = NULL, changed_at = ?, revision = ? WHERE id = ?`
 
 const recordColumns = `
 SELECT id, name, role, incarnation, capabilities, instance, worktree, labels, lease, display_name, description,
        status, status_reason, activity, task_id, progress, turns, model_tokens, files, tool_calls, errors, last_tool, last_file,
-       registered_at, changed_at, last_seen_at, completed_at, failed_at, sent, received, processed, revision, registered`
+       registered_at, changed_at, last_seen_at, completed_at, failed_at, stopped_at, sent, received, processed, revision, registered`
 
 const everyAgent = recordColumns + `
 FROM agents

@@ -39,7 +39,7 @@ func (a *Agent) line(registered bool) ([]byte, error) {
 		Sent: a.Sent, Received: a.Received, Processed: a.Processed,
 		Activity: a.Activity, TaskID: a.TaskID, Progress: a.Progress,
 		Turns: a.Turns, ModelTokens: a.ModelTokens, Files: a.Files, ToolCalls: a.ToolCalls, Errors: a.Errors,
-		LastTool: a.LastTool, LastFile: a.LastFile, FailedAt: a.FailedAt, RegisteredAt: a.RegisteredAt, ChangedAt: a.ChangedAt,
+		LastTool: a.LastTool, LastFile: a.LastFile, FailedAt: a.FailedAt, StoppedAt: a.StoppedAt, RegisteredAt: a.RegisteredAt, ChangedAt: a.ChangedAt,
 		Revision: a.Revision,
 	})
 }
@@ -71,6 +71,7 @@ type record struct {
 	LastFile     string            `json:"last_file"`
 	RegisteredAt time.Time         `json:"registered_at"`
 	FailedAt     time.Time         `json:"failed_at,omitzero"`
+	StoppedAt    time.Time         `json:"stopped_at,omitzero"`
 	CompletedAt  time.Time         `json:"completed_at,omitzero"`
 	LastSeen     time.Time         `json:"last_seen"`
 	Sent         int64             `json:"sent"`

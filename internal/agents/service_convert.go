@@ -32,6 +32,8 @@ func agentProto(a Agent) *pb.Agent {
 		Halted:       a.Halted,
 		Health:       pb.Health(a.Health),
 		FailedAt:     stamp(a.FailedAt),
+		StoppedAt:    stamp(a.StoppedAt),
+		State:        a.State(),
 		LastTool:     a.LastTool,
 		LastFile:     a.LastFile,
 		DisplayName:  a.DisplayName,

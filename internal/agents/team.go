@@ -8,7 +8,7 @@ import (
 
 // A Pulse counts the registered agents of a session, and the messages of all of them.
 type Pulse struct {
-	Agents, Late, Failed int
+	Agents, Late, Failed, Stopped int
 	Messages
 }
 
@@ -46,8 +46,10 @@ func (n *Pulse) add(l *life, late bool) {
 	n.Received += l.Received
 	n.Processed += l.Processed
 	switch {
-	case l.failed:
+	case l.ended == hasFailed:
 		n.Failed++
+	case l.ended == hasStopped:
+		n.Stopped++
 	case late:
 		n.Late++
 	}
@@ -69,7 +71,7 @@ func (r *Registry) Team(q store.Querier, session int64, name string, claims map[
 	for rows.Next() {
 		a := Agent{Session: session}
 		var status int
-		if err := rows.Scan(&a.ID, &a.Name, &a.Role, &status, &a.Activity, &a.RegisteredAt, &a.LastSeen, &a.FailedAt); err != nil {
+		if err := rows.Scan(&a.ID, &a.Name, &a.Role, &status, &a.Activity, &a.RegisteredAt, &a.LastSeen, &a.FailedAt, &a.StoppedAt); err != nil {
 			return nil, err
 		}
 		a.Status, a.Gate = Status(status), gated[a.Name]

@@ -40,12 +40,12 @@ func connect(journal *events.Log, scopes *sessions.Registry, registry *agents.Re
 		}
 		return post.AgentRegistered(tx, brokerSession(s), brokerAgent(a))
 	})
-	registry.OnFail(func(tx *store.Tx, a agents.Agent) ([]agents.Loss, error) {
+	registry.OnEnd(func(tx *store.Tx, a agents.Agent) ([]agents.Loss, error) {
 		s, err := scopes.ByID(tx, a.Session)
 		if err != nil {
 			return nil, err
 		}
-		claims, err := post.AgentFailed(tx, brokerSession(s), brokerAgent(a))
+		claims, err := post.AgentEnded(tx, brokerSession(s), brokerAgent(a), a.Stopped())
 		losses := make([]agents.Loss, len(claims))
 		for i, c := range claims {
 			losses[i] = agents.Loss{Kind: agents.LostClaim, Name: c.Text, Revision: c.Revision}
@@ -242,12 +242,14 @@ func (c crew) Members(q store.Querier, session int64) ([]broker.Member, error) {
 	found, err := c.agents.Crew(q, session, s.Name)
 	members := make([]broker.Member, len(found))
 	for i, m := range found {
-		members[i] = broker.Member{Agent: broker.Agent{Name: m.Name, Role: m.Role}, LastSeen: m.LastSeen, FailedAt: m.FailedAt}
-		switch m.Health {
-		case agents.Late:
-			members[i].Health = broker.Late
-		case agents.Failed:
+		members[i] = broker.Member{Agent: broker.Agent{Name: m.Name, Role: m.Role}, LastSeen: m.LastSeen, FailedAt: m.FailedAt, StoppedAt: m.StoppedAt}
+		switch {
+		case m.Health == agents.Failed:
 			members[i].Health = broker.Failed
+		case !m.StoppedAt.IsZero():
+			members[i].Health = broker.Stopped
+		case m.Health == agents.Late:
+			members[i].Health = broker.Late
 		default:
 		}
 	}
@@ -315,7 +317,7 @@ func (c census) Sessions(q store.Querier) (int, error) { return c.sessions.Count
 // Agents implements admin.Directory.
 func (c census) Agents(session string) admin.Head {
 	pulse := c.agents.Pulse(session)
-	return admin.Head{Agents: pulse.Agents, Late: pulse.Late, Failed: pulse.Failed}
+	return admin.Head{Agents: pulse.Agents, Late: pulse.Late, Failed: pulse.Failed, Stopped: pulse.Stopped}
 }
 
 // Own implements admin.Directory.

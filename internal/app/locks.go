@@ -16,8 +16,12 @@ func connectLocks(scopes *sessions.Registry, registry *agents.Registry, post *br
 	registry.UseFences(held)
 	registry.UseHolders(locked{held})
 	held.UseNotices(notices{post})
-	registry.OnFail(func(tx *store.Tx, a agents.Agent) ([]agents.Loss, error) {
-		lost, err := held.AgentEnded(tx, a.Session, a.Name, "its lease is over")
+	registry.OnEnd(func(tx *store.Tx, a agents.Agent) ([]agents.Loss, error) {
+		end := locks.Failed
+		if a.Stopped() {
+			end = locks.Stopped
+		}
+		lost, err := held.AgentEnded(tx, a.Session, a.Name, end)
 		losses := make([]agents.Loss, len(lost))
 		for i, l := range lost {
 			losses[i] = agents.Loss{Kind: lossKind(l), Name: l.Name, Revision: l.Revision}
@@ -25,7 +29,7 @@ func connectLocks(scopes *sessions.Registry, registry *agents.Registry, post *br
 		return losses, err
 	})
 	registry.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error {
-		if _, err := held.AgentEnded(tx, a.Session, a.Name, "it has deregistered"); err != nil {
+		if _, err := held.AgentEnded(tx, a.Session, a.Name, locks.Deregistered); err != nil {
 			return err
 		}
 		return held.AgentGone(tx, a.Session, a.Name)
@@ -110,7 +114,7 @@ func (h holders) Acting(q store.Querier, session int64, c caller.Caller) (locks.
 // Find implements locks.Directory.
 func (h holders) Find(q store.Querier, session int64, name string) (locks.Agent, bool, error) {
 	a, found, err := h.agents.Lookup(q, session, name)
-	return locks.Agent{Name: a.Name, Role: a.Role, Failed: !a.FailedAt.IsZero()}, found, err
+	return locks.Agent{Name: a.Name, Role: a.Role, Ended: a.Ended()}, found, err
 }
 
 // Nearest implements locks.Directory.

@@ -54,7 +54,7 @@ func (g gauges) DiskUsed() (float64, error) { return g.disk() }
 // Agents implements metrics.Source.
 func (g gauges) Agents() map[string]int {
 	n := g.agents.Census()
-	return map[string]int{"ok": n.OK, "late": n.Late, "failed": n.Failed}
+	return map[string]int{"ok": n.OK, "late": n.Late, "failed": n.Failed, "stopped": n.Stopped}
 }
 
 // Mail implements metrics.Source.

@@ -7,6 +7,7 @@ import (
 	"brokerd/internal/admin"
 	"brokerd/internal/agents"
 	"brokerd/internal/broker"
+	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/finding"
 	"brokerd/internal/overview"
@@ -76,7 +77,7 @@ func (o overviewSources) Agents(
 ) ([]overview.Agent, overview.Crew, error) {
 	pulse := o.agents.Pulse(name)
 	crew := overview.Crew{
-		Agents: pulse.Agents, Late: pulse.Late, Failed: pulse.Failed,
+		Agents: pulse.Agents, Late: pulse.Late, Failed: pulse.Failed, Stopped: pulse.Stopped,
 		Sent: pulse.Sent, Received: pulse.Received, Processed: pulse.Processed,
 	}
 	claims, err := o.broker.Claims(q, session)
@@ -95,12 +96,13 @@ func (o overviewSources) Agents(
 	for i := range team {
 		names[i] = team[i].Name
 	}
-	waiting, err := o.broker.Waiting(q, session, names)
+	waiting, err := o.broker.Waiting(q, session, append(names, caller.System))
+	crew.OperatorMail = waiting[caller.System]
 	list := make([]overview.Agent, len(team))
 	for i := range team {
 		a := &team[i]
 		list[i] = overview.Agent{
-			Name: a.Name, Role: a.Role, Status: int(a.Status), Health: int(a.Health), Halted: a.Halted, Activity: a.Activity,
+			Name: a.Name, Role: a.Role, Status: int(a.Status), Health: int(a.Health), State: a.State(), Halted: a.Halted, Activity: a.Activity,
 			Claims: claims[a.Name], Locks: locks[a.Name], Waiting: waiting[a.Name],
 		}
 		switch {

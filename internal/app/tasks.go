@@ -21,8 +21,8 @@ func connectTasks(scopes *sessions.Registry, registry *agents.Registry, post *br
 	registry.OnRegister(func(tx *store.Tx, a agents.Agent, _ bool) error {
 		return board.AgentRegistered(tx, a.Session, workAgent(a))
 	})
-	registry.OnFail(func(tx *store.Tx, a agents.Agent) ([]agents.Loss, error) {
-		lost, err := board.AgentFailed(tx, a.Session, a.Name)
+	registry.OnEnd(func(tx *store.Tx, a agents.Agent) ([]agents.Loss, error) {
+		lost, err := board.AgentEnded(tx, a.Session, a.Name, a.Stopped())
 		losses := make([]agents.Loss, len(lost))
 		for i, l := range lost {
 			losses[i] = agents.Loss{Kind: agents.LostTask, Name: l.ID, Revision: l.Fence}

@@ -75,7 +75,7 @@ func workSession(s sessions.Session) work.Session {
 func workAgent(a agents.Agent) work.Agent {
 	return work.Agent{
 		Name: a.Name, Role: a.Role, Capabilities: a.Capabilities,
-		Failed: !a.FailedAt.IsZero(), Completed: a.Status == agents.Completed,
+		Ended: a.Ended(), Completed: a.Status == agents.Completed,
 	}
 }
 
@@ -185,8 +185,8 @@ func partsOfWork(board *tasks.Tasks, verdicts *decisions.Table, obstacles *block
 // connectBlockers registers what happens to blockers when something else changes.
 func connectBlockers(scopes *sessions.Registry, registry *agents.Registry, obstacles *blockers.Board) {
 	registry.OnCompleted(func(tx *store.Tx, a agents.Agent) error { return obstacles.AgentCompleted(tx, a.Session, a.Name) })
-	registry.OnFail(func(tx *store.Tx, a agents.Agent) ([]agents.Loss, error) {
-		return nil, obstacles.AgentFailed(tx, a.Session, a.Name)
+	registry.OnEnd(func(tx *store.Tx, a agents.Agent) ([]agents.Loss, error) {
+		return nil, obstacles.AgentEnded(tx, a.Session, a.Name)
 	})
 	registry.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error { return obstacles.AgentGone(tx, a.Session, a.Name) })
 	scopes.OnClosed(func(tx *store.Tx, s sessions.Session) error { return obstacles.SessionClosed(tx, s.ID) })

@@ -199,7 +199,7 @@ func (b *Board) recipients(tx *store.Tx, s work.Session, x *Blocker, named []Rec
 // blocker, or else with any other agent, and moves the blocker's position behind it. It returns no
 // role if there is none.
 func (b *Board) nextRole(tx *store.Tx, s work.Session, x *Blocker) (string, error) {
-	lost := -1 // the position of the first role whose other agents have all failed
+	lost := -1 // the position of the first role whose other agents have all ended
 	for i := range s.EscalateTo {
 		at := (x.NextRole + i) % len(s.EscalateTo)
 		members, err := b.dir.Matching(tx, s.ID, s.EscalateTo[at], "")
@@ -209,7 +209,7 @@ func (b *Board) nextRole(tx *store.Tx, s work.Session, x *Blocker) (string, erro
 		for _, m := range members {
 			switch {
 			case m.Name == x.Agent:
-			case !m.Failed:
+			case !m.Ended:
 				x.NextRole = at + 1
 				return s.EscalateTo[at], nil
 			case lost < 0:

@@ -130,13 +130,13 @@ func (b *Board) AgentGone(tx *store.Tx, session int64, agent string) error {
 	if err != nil {
 		return err
 	}
-	return b.AgentFailed(tx, session, agent)
+	return b.AgentEnded(tx, session, agent)
 }
 
-// AgentFailed reopens the blockers that an agent has acknowledged and no other agent that is alive
-// has: they escalate again. If there are many, the backlog reopens the rest. It is a hook of the end
-// of a lease.
-func (b *Board) AgentFailed(tx *store.Tx, session int64, agent string) error {
+// AgentEnded reopens the blockers that an agent has acknowledged and no other agent that is alive
+// has: they escalate again. If there are many, the backlog reopens the rest. It is a hook of the
+// end of an agent, which has failed or stopped.
+func (b *Board) AgentEnded(tx *store.Tx, session int64, agent string) error {
 	_, err := b.backlog.Do(tx, work.Chore{Kind: failedChore, Session: session, Name: agent})
 	return err
 }
@@ -199,7 +199,7 @@ func (b *Board) reopen(tx *store.Tx, x *Blocker, lost string) error {
 			continue
 		}
 		a, found, err := b.dir.Find(tx, x.Session, e.Agent)
-		if err != nil || e.Agent == caller.System || found && !a.Failed {
+		if err != nil || e.Agent == caller.System || found && !a.Ended {
 			return err
 		}
 	}
@@ -208,7 +208,7 @@ func (b *Board) reopen(tx *store.Tx, x *Blocker, lost string) error {
 		return err
 	}
 	broker := work.Agent{Name: caller.System}
-	revision, err := b.append(tx, x, broker, "blocker.reopened", events.Warning, lost+" has failed or deregistered, and no agent works on the blocker of "+x.Agent,
+	revision, err := b.append(tx, x, broker, "blocker.reopened", events.Warning, lost+" has ended or deregistered, and no agent works on the blocker of "+x.Agent,
 		map[string]any{"lost": lost})
 	if err != nil {
 		return err

@@ -241,7 +241,7 @@ func (b *Board) reaches(q store.Querier, x *Blocker) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		if slices.ContainsFunc(members, func(a work.Agent) bool { return a.Name != x.Agent && !a.Failed }) {
+		if slices.ContainsFunc(members, func(a work.Agent) bool { return a.Name != x.Agent && !a.Ended }) {
 			return true, nil
 		}
 	}
@@ -264,8 +264,8 @@ func (b *Board) awaiting(q store.Querier, x *Blocker) (reason string, stuck bool
 			return "", false, err
 		case !found:
 			return reason + ", which is not registered", true, nil
-		case a.Failed:
-			return reason + ", which has failed", true, nil
+		case a.Ended:
+			return reason + ", which has failed or stopped", true, nil
 		}
 	default:
 	}

@@ -320,15 +320,15 @@ func (b *Broker) awaitReply(ctx context.Context, w *asking, wait time.Duration) 
 
 // putBack makes ordinary mail of a reply that was noted as given to a call that has broken off.
 func (b *Broker) putBack(w *asking, reply *Message) {
-	if w.agent == caller.System {
-		return
-	}
 	err := b.store.Drain(context.Background(), func(tx *store.Tx) error {
 		session, err := b.dir.ByID(tx, w.session)
 		if err != nil || session.Closed {
 			return err
 		}
 		agent, found, err := b.dir.Find(tx, w.session, w.agent)
+		if w.agent == caller.System {
+			agent, found = Agent{Name: caller.System}, true
+		}
 		if err != nil || !found {
 			return err
 		}

@@ -255,8 +255,8 @@ func TestAsk_OperatorWithoutAnAgent(t *testing.T) {
 	id := builder.claim1().Message.Id
 	want(t, "awaited", builder.reply(id, "yes").Awaited, true)
 	want(t, "reply", call.answer().Reply.Subject, "yes")
-	_, err := builder.Reply(builder.ctx, &pb.ReplyRequest{Id: id, Message: &pb.Message{}})
-	wantError(t, err, codes.FailedPrecondition, "NOBODY_WAITS")
+	want(t, "late", builder.reply(id, "once more").Awaited, false)
+	wantList(t, "mail", subjectsIn(o.inbox()), "once more")
 	call = w.asks(o, toRole("builder", subject("again")))
 	builder.ack()
 	builder.send(to("system", subject("by hand"), answers(builder.claim1().Message.Id)))

@@ -206,7 +206,7 @@ func (b *Broker) Stop() {
 type actor struct {
 	Agent
 	session Session
-	mailbox int64 // 0 for the system, and for an agent that was never sent anything
+	mailbox int64 // 0 if it was never sent anything
 }
 
 // system reports whether an operator acts without an agent's name.
@@ -225,16 +225,23 @@ func (b *Broker) acting(q store.Querier, c caller.Caller) (actor, error) {
 	return actor{Agent: agent, session: session}, nil
 }
 
-// owner is acting for calls that only an agent with a mailbox of its own can make.
+// owner is acting for calls that need the caller's own mailbox. Operators without an agent share one:
+// see operatorBox.
 func (b *Broker) owner(tx *store.Tx, c caller.Caller) (actor, error) {
 	a, err := b.acting(tx, c)
 	if err != nil {
 		return a, err
 	}
-	if a.system() {
-		return a, fault.AgentRequired()
-	}
 	a.mailbox, err = b.openMailbox(tx, a.session.ID, mailboxRef{agentBox, a.Name})
+	return a, err
+}
+
+// agent is owner for calls that only an agent can make.
+func (b *Broker) agent(tx *store.Tx, c caller.Caller) (actor, error) {
+	a, err := b.owner(tx, c)
+	if err == nil && a.system() {
+		err = fault.AgentRequired()
+	}
 	return a, err
 }
 

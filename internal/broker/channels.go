@@ -50,7 +50,7 @@ func (b *Broker) subscription(ctx context.Context, c caller.Caller, req once.Req
 		Revision int64
 	}
 	err := b.change(ctx, req, &answer, func(tx *store.Tx) error {
-		a, err := b.owner(tx, c)
+		a, err := b.agent(tx, c)
 		if err != nil {
 			return err
 		}

@@ -71,7 +71,7 @@ func (b *Broker) Claim(ctx context.Context, c caller.Caller, w Wish) (Claims, er
 	taken := make(chan []Claim, 2) // what it is given, and nil when it was dismissed
 	err := b.store.Drain(ctx, func(tx *store.Tx) error {
 		answer, waiter = Claims{}, nil
-		a, err := b.owner(tx, c)
+		a, err := b.agent(tx, c)
 		if err != nil {
 			return err
 		}

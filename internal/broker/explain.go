@@ -62,17 +62,19 @@ type Health int
 
 // The states of health.
 const (
-	Alive  Health = iota
-	Late          // a third of its lease has passed without a call
-	Failed        // its lease has expired
+	Alive   Health = iota
+	Late           // a third of its lease has passed without a call
+	Failed         // its lease has expired
+	Stopped        // its program has ended well
 )
 
 // A Member is a registered agent with its health.
 type Member struct {
 	Agent
-	Health   Health
-	LastSeen time.Time
-	FailedAt time.Time // zero unless it has failed
+	Health    Health
+	LastSeen  time.Time
+	FailedAt  time.Time // zero unless it has failed
+	StoppedAt time.Time // zero unless it has stopped
 }
 
 // UseCrew sets the source of the agents' health. Call it before the broker is used.
@@ -180,6 +182,7 @@ const (
 	able ability = iota
 	tripped
 	halted
+	stopped
 	failed
 )
 
@@ -188,6 +191,8 @@ func (s *server) ability(directive bool, now time.Time) ability {
 	switch {
 	case s.Health == Failed:
 		return failed
+	case s.Health == Stopped:
+		return stopped
 	case directive:
 		return able
 	case !s.haltedAt.IsZero():
@@ -248,6 +253,10 @@ type standing struct {
 
 // standing examines the agents that may take from a mailbox.
 func (e *explaining) standing(box mailboxRef, mailbox int64, sender string, directive bool) (standing, error) {
+	if box == operatorBox {
+		return standing{severity: finding.Info, reasons: []string{"operators read this mailbox"},
+			commands: []finding.Command{{"inbox", "--operator"}}}, nil
+	}
 	servers, err := e.serving(box, mailbox, sender)
 	if err != nil {
 		return standing{}, err
@@ -261,8 +270,12 @@ func (e *explaining) standing(box mailboxRef, mailbox int64, sender string, dire
 	best, worst := rank(&servers[0]), rank(&servers[len(servers)-1])
 	if best != able {
 		st.severity = finding.Error
-		if best == tripped {
-			st.severity = finding.Warning // the breaker closes without an operator
+		switch {
+		case best == stopped && box.kind == agentBox:
+			st.severity = finding.Info // the agent reads its mail when its program runs again
+		case best == tripped, best == stopped: // the breaker closes without an operator
+			st.severity = finding.Warning
+		default:
 		}
 		st.says = whyNot(servers, best, worst)
 		for i := range servers[:min(len(servers), mostFreed)] {
@@ -286,8 +299,9 @@ func (e *explaining) standing(box mailboxRef, mailbox int64, sender string, dire
 
 // whyNot says why none of the servers gets work.
 func whyNot(servers []server, best, worst ability) string {
-	one := [...]string{tripped: "the circuit breaker of %s is open", halted: "%s is halted", failed: "%s has failed"}
-	all := [...]string{tripped: "have an open circuit breaker", halted: "are halted", failed: "have failed"}
+	one := [...]string{tripped: "the circuit breaker of %s is open", halted: "%s is halted", stopped: "%s has stopped",
+		failed: "%s has failed"}
+	all := [...]string{tripped: "have an open circuit breaker", halted: "are halted", stopped: "have stopped", failed: "have failed"}
 	switch {
 	case len(servers) == 1:
 		return fmt.Sprintf(one[best], servers[0].Name)
@@ -361,7 +375,7 @@ func (e *explaining) freeing(to []finding.Command, s *server) ([]finding.Command
 	switch s.ability(false, e.about.Now) {
 	case halted:
 		return append(to, finding.Command{"agent", "resume", s.Name}), nil
-	case failed:
+	case failed, stopped:
 		start, err := e.crew.Starting(e.q, e.about.Session, s.Name)
 		if err != nil {
 			return to, err
@@ -390,6 +404,8 @@ func (e *explaining) describe(s *server, mailbox int64) (string, error) {
 	switch {
 	case s.Health == Failed:
 		return s.Name + " has failed: its lease ended at " + e.about.When(s.FailedAt), nil
+	case s.Health == Stopped:
+		return s.Name + " has stopped: its program ended at " + e.about.When(s.StoppedAt) + "; its mail waits for its next start", nil
 	case !s.haltedAt.IsZero():
 		return s.Name + " is halted since " + e.about.When(s.haltedAt) + ", by directive " + strconv.FormatInt(s.halt,
 			10), nil
@@ -463,7 +479,7 @@ func (e *explaining) member(name string) (Member, bool, error) {
 	return e.members[i], true, nil
 }
 
-// Condition describes an agent in a sentence, and reports whether it is well: neither failed nor
+// Condition describes an agent in a sentence, and reports whether it is well: neither failed, stopped nor
 // late, and not kept from work.
 func (b *Broker) Condition(q store.Querier, about finding.Question, agent string) (says string, well bool, err error) {
 	e := b.explaining(q, about)
@@ -471,7 +487,7 @@ func (b *Broker) Condition(q store.Querier, about finding.Question, agent string
 	switch {
 	case err != nil || !registered:
 		return "", true, err
-	case m.Health == Failed, !e.gates[agent].haltedAt.IsZero(), !e.gates[agent].until.IsZero():
+	case m.Health == Failed, m.Health == Stopped, !e.gates[agent].haltedAt.IsZero(), !e.gates[agent].until.IsZero():
 		says, err = e.describe(&server{m, e.gates[agent]}, 0)
 		return says, false, err
 	case m.Health == Late:

@@ -18,7 +18,7 @@ func (e *explaining) ofAgent() error {
 		return err
 	}
 	ref := mailboxRef{agentBox, member.Name}
-	if _, gated := e.gates[member.Name]; gated || member.Health == Failed {
+	if _, gated := e.gates[member.Name]; gated && member.Health != Stopped || member.Health == Failed {
 		if err := e.blame(member.Name); err != nil {
 			return err
 		}
@@ -211,8 +211,18 @@ func (e *explaining) line(f *finding.Finding, ref mailboxRef, id int64) error {
 	explain := finding.Command{"explain", "message", strconv.FormatInt(first, 10)}
 	waits := e.about.Now.Sub(f.Since)
 	switch {
+	case ref == operatorBox:
+		f.Commands = append(f.Commands, st.commands...)
+		if !read && waits >= slowMail {
+			f.Severity = finding.Warning
+			f.Summary += fmt.Sprintf(", the first for %s%s, and no operator has read it", finding.Rough(waits), finding.After(slowMail))
+		}
+		return nil
 	case read && ref.kind == agentBox:
 		f.Reasons = append(f.Reasons, ref.name+" has read all that is ready, up to message "+strconv.FormatInt(first, 10))
+		return nil
+	case ref.kind == agentBox && len(st.servers) == 1 && st.servers[0].Health == Stopped:
+		f.Reasons = append(f.Reasons, st.reasons...)
 		return nil
 	case st.says != "" && len(st.servers) == 1:
 		return e.blame(st.servers[0].Name)

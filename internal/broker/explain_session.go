@@ -18,7 +18,7 @@ func (e *explaining) everything() error {
 		return err
 	}
 	for _, m := range e.members {
-		if _, gated := e.gates[m.Name]; gated {
+		if _, gated := e.gates[m.Name]; gated && m.Health != Stopped {
 			if err := e.blame(m.Name); err != nil {
 				return err
 			}
@@ -34,7 +34,7 @@ func (e *explaining) everything() error {
 		return err
 	}
 	e.add(finding.Finding{Severity: finding.Warning, Subject: "agents", Since: e.about.Now,
-		Summary:  finding.Count(e.more, "more agent") + " failed, halted, or with an open circuit breaker",
+		Summary:  finding.Count(e.more, "more agent") + " without work: failed, stopped, halted, or with an open circuit breaker",
 		Commands: []finding.Command{{"agent", "list"}}})
 	return nil
 }
@@ -154,6 +154,10 @@ func (e *explaining) blame(name string) error {
 			f.Reasons = append(f.Reasons,
 				"the broker does not know how its program was started: start it again, or give its messages to others")
 		}
+	case stopped:
+		f.Severity, f.Since = finding.Warning, m.StoppedAt
+		f.Summary = "it has stopped: its program ended at " + e.about.When(m.StoppedAt)
+		f.Commands, err = e.freeing(nil, s)
 	case halted:
 		f.Since = s.haltedAt
 		f.Summary = "it is halted: until a resume it gets nothing but directives"

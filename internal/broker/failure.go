@@ -4,43 +4,53 @@ import (
 	"context"
 	"time"
 
+	"brokerd/internal/fault"
 	"brokerd/internal/store"
 )
 
 const (
-	// failurePage is how many claims of an agent that has failed, or claims that ran out, one function
+	// failurePage is how many claims of an agent that has failed or stopped, or claims that ran out, one function
 	// ends. Until the backlog has ended the others, their holder can neither settle nor claim them.
 	failurePage = 200
-	// mostLost is how many claims AgentFailed reports.
+	// mostLost is how many claims AgentEnded reports.
 	mostLost = 5000
 )
 
-// A failure is an agent whose lease ended while it held more claims than one function ends.
+// A failure is an agent that failed or stopped while it held more claims than one function ends.
 type failure struct {
 	session int64
 	name    string
-	at      time.Time
+	at      time.Time // its claims are older
+	stopped bool // its program ended well
 }
 
-// AgentFailed takes from an agent whose lease is over what it holds: its claims go back as failed
-// attempts, which count as one failure for its circuit breaker, and its streams and waiting calls end.
-// Its mail and subscriptions stay. If it has more claims than failurePage, the backlog ends the rest;
-// if the broker stops meanwhile, these run out by themselves. AgentFailed returns the ids of the claims,
-// at most mostLost. It is a hook of the failing.
-func (b *Broker) AgentFailed(tx *store.Tx, session Session, agent Agent) ([]Ref, error) {
-	b.endAsks(tx, session.ID, agent.Name, errFailed(agent.Name))
+// AgentEnded takes from an agent that has failed or stopped what it holds, and ends its streams and
+// waiting calls. Its mail and subscriptions stay. The claims of one that has failed go back as failed
+// attempts, which count as one failure for its circuit breaker; the claims of one that has stopped go
+// back uncounted. If there are more than failurePage, the backlog ends the rest; if the broker stops
+// meanwhile, these run out by themselves. AgentEnded returns the ids of the claims, at most mostLost.
+// It is a hook of the agent's end.
+func (b *Broker) AgentEnded(tx *store.Tx, session Session, agent Agent, stopped bool) ([]Ref, error) {
+	why := errFailed(agent.Name)
+	if stopped {
+		why = fault.AgentStopped(agent.Name)
+	}
+	b.endAsks(tx, session.ID, agent.Name, why)
 	mailbox, err := b.findMailbox(tx, session.ID, mailboxRef{agentBox, agent.Name})
 	if err != nil || mailbox == 0 {
 		return nil, err
 	}
-	b.dismiss(tx, mailbox, errFailed(agent.Name)) // before what it held is delivered again
-	claims, err := heldBy(tx, mailbox, tx.Latest(), mostLost)
+	b.dismiss(tx, mailbox, why) // before what it held is delivered again
+	f := failure{session.ID, agent.Name, tx.Latest(), stopped}
+	if stopped { // it may have claimed at this very moment
+		f.at = f.at.Add(1)
+	}
+	claims, err := heldBy(tx, mailbox, f.at, mostLost)
 	if err != nil {
 		return nil, err
 	}
-	f := failure{session.ID, agent.Name, tx.Latest()}
 	s := settling{Broker: b, tx: tx, actor: system(session.ID), left: tally{}, why: RanOut}
-	if err := s.failClaims(claims[:min(len(claims), failurePage)], f); err != nil {
+	if err := s.endClaims(claims[:min(len(claims), failurePage)], f); err != nil {
 		return nil, err
 	}
 	lost := make([]Ref, 0, len(claims))
@@ -51,7 +61,7 @@ func (b *Broker) AgentFailed(tx *store.Tx, session Session, agent Agent) ([]Ref,
 			keys = append(keys, h.key)
 		}
 	}
-	if len(keys) > 0 {
+	if len(keys) > 0 && !stopped {
 		if err := b.strike(tx, session.ID, mailbox, keys...); err != nil {
 			return nil, err
 		}
@@ -65,24 +75,30 @@ func (b *Broker) AgentFailed(tx *store.Tx, session Session, agent Agent) ([]Ref,
 	return lost, err
 }
 
-// failed reports whether a claim is one that its holder has lost because it failed, and that the backlog
-// has not ended yet.
+// failed reports whether a claim is one that its holder has lost because it failed or stopped, and that
+// the backlog has not ended yet.
 func (b *Broker) failed(h *held) bool {
 	f, known := b.failures[h.holder]
 	return known && h.claimedAt.Before(f.at)
 }
 
-// failClaims ends claims of an agent that has failed.
-func (s *settling) failClaims(claims []*held, f failure) error {
+// endClaims ends claims of an agent that has failed or stopped.
+func (s *settling) endClaims(claims []*held, f failure) error {
 	for _, h := range claims {
-		if _, _, err := s.fail(h, f.name+" failed: its lease was over", false, nil); err != nil {
+		var err error
+		if f.stopped {
+			_, err = s.release(h)
+		} else {
+			_, _, err = s.fail(h, f.name+" failed: its lease was over", false, nil)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// failAll ends the claims that an agent had when it failed, one page per function, unless the broker
+// failAll ends the claims that an agent had when it failed or stopped, one page per function, unless the broker
 // stops.
 func (b *Broker) failAll(mailbox int64) error {
 	for more := true; more && !b.isStopping(); {
@@ -97,8 +113,8 @@ func (b *Broker) failAll(mailbox int64) error {
 	return nil
 }
 
-// failFurther ends the next page of claims that an agent had when it failed, and reports whether there
-// may be more.
+// failFurther ends the next page of claims that an agent had when it failed or stopped, and reports whether
+// there may be more.
 func (b *Broker) failFurther(tx *store.Tx, mailbox int64) (more bool, err error) {
 	f, known := b.failures[mailbox]
 	if !known {
@@ -109,7 +125,7 @@ func (b *Broker) failFurther(tx *store.Tx, mailbox int64) (more bool, err error)
 		return false, err
 	}
 	s := settling{Broker: b, tx: tx, actor: system(f.session), left: tally{}, why: RanOut}
-	if err := s.failClaims(claims, f); err != nil {
+	if err := s.endClaims(claims, f); err != nil {
 		return false, err
 	}
 	if more = len(claims) == failurePage; !more {

@@ -57,6 +57,9 @@ func (b *Broker) Post(tx *store.Tx, session int64, l Letter) (revision int64, er
 		}
 		if revision == 0 {
 			revision = out.Revision
+			if l.Thread == "" && l.InReplyTo == 0 { // the letters to all targets are one conversation
+				l.Thread = out.ID.String()
+			}
 		}
 		if l.About == 0 {
 			continue

@@ -68,8 +68,8 @@ func (b *Broker) Get(ctx context.Context, c caller.Caller, ref Ref) (Message, []
 	return m, deliveries, err
 }
 
-// List lists messages. A page may be empty although others follow. Errors: fault.Precondition for
-// the inbox of a caller without one.
+// List lists messages. A page may be empty although others follow. The inbox of a caller without an
+// agent is operatorBox. Errors: fault.Denied for a mailbox that is not the caller's.
 //
 // The messages of a session have no index, which every send would have to keep up to date. Instead
 // one snapshot passes a bounded number of messages, so that a list in a small session of a large
@@ -117,8 +117,8 @@ func (b *Broker) listOnce(ctx context.Context, c caller.Caller, l Listing) (Page
 			return fault.New(fault.Denied, "NOT_FOR_AGENTS", "only operators and observers may list a mailbox by its name")
 		case l.Mailbox != "":
 			own = parseMailbox(l.Mailbox)
-		case a.system():
-			return fault.AgentRequired()
+		case l.MarkRead && c.Access == caller.Observer:
+			return fault.New(fault.Denied, "NOT_FOR_OBSERVERS", "an observer only looks: leave mark_read out")
 		}
 		if a.mailbox, err = b.findMailbox(s, a.session.ID, own); err != nil {
 			return err

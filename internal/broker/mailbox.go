@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 
+	"brokerd/internal/caller"
 	"brokerd/internal/store"
 )
 
@@ -139,6 +140,13 @@ func (b *Broker) reachable(q store.Querier, a actor) ([]box, error) {
 	}
 	return boxes, rows.Err()
 }
+
+// operatorBox is the mailbox of operators who name no agent: what agents send to them, and the replies
+// to their messages. Several operators share it.
+var operatorBox = mailboxRef{agentBox, caller.System}
+
+// operatorName is another name of operatorBox in a target, unless an agent has it.
+const operatorName = "operator"
 
 // A box is a mailbox with its id, 0 if it does not exist yet.
 type box struct {

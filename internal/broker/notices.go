@@ -71,10 +71,8 @@ func (b *Broker) Notify(tx *store.Tx, session int64, n Notice) error {
 	if err != nil {
 		return fmt.Errorf("notify: %w", err)
 	}
-	if n.About != 0 {
-		if _, err := tx.Exec(updateAbout, n.About, out.Revision); err != nil {
-			return fmt.Errorf("notify: %w", err)
-		}
+	if _, err := tx.Exec(updateAbout, n.About, out.Revision); err != nil {
+		return fmt.Errorf("notify: %w", err)
 	}
 	if more {
 		err := b.copyLater(tx, session, work.Chore{Kind: noticeChore, Item: out.Revision, Name: n.Role}, names)

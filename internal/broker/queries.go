@@ -94,6 +94,9 @@ const (
 		ORDER BY s.id`
 	selectIsEvent = `
 		SELECT channel GLOB 'event/*' FROM messages WHERE revision = ?`
+	// selectIsBrokers finds out whether the broker has sent a message to inform its recipients.
+	selectIsBrokers = `
+		SELECT channel GLOB 'event/*' OR about IS NOT NULL FROM messages WHERE revision = ?`
 )
 
 // Sending.

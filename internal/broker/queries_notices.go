@@ -1,6 +1,6 @@
 package broker
 
-// about is the revision of the grant or question that a notice is about. An unread notice is a
+// about is the revision of the grant or question that a notice is about, 0 = none. An unread notice is a
 // delivery in state 9. That state also expires, so deliveries_expiring covers it.
 const notices = `
 ALTER TABLE messages ADD COLUMN about INTEGER;

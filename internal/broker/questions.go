@@ -204,15 +204,17 @@ func (b *Broker) escalation(tx *store.Tx, session Session) (string, error) {
 	return "", nil
 }
 
-// recipients is route, and knows of the operator, who has no mailbox but may wait for a reply.
+// recipients is route, but refuses a reply to a message of the broker itself, which nobody would read.
 func (s *sending) recipients(d *Draft, a *answering) ([]*room, error) {
-	if a == nil || d.Target != (Target{ToAgent, caller.System}) {
-		return s.route(d)
+	if a != nil && a.to.Sender == caller.System && d.Target == (Target{ToAgent, caller.System}) {
+		var own bool
+		if err := s.tx.QueryRow(selectIsBrokers, a.to.Revision).Scan(&own); err != nil {
+			return nil, err
+		}
+		if own {
+			return nil, fault.New(fault.Precondition, "NOBODY_WAITS",
+				"message %d takes no reply: the broker has sent it to inform its recipients; acknowledge it", a.to.Revision)
+		}
 	}
-	if !a.awaited() {
-		return nil, fault.New(fault.Precondition, "NOBODY_WAITS",
-			"message %d takes no reply: its sender is not an agent, so it has no mailbox, and no call waits for the reply: "+
-				"acknowledge it", a.to.Revision)
-	}
-	return nil, nil
+	return s.route(d)
 }

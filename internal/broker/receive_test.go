@@ -292,11 +292,9 @@ func TestReceive_FollowEndsWhenTheBrokerStops(t *testing.T) {
 	<-done
 }
 
-func TestReceive_NeedsAnAgent(t *testing.T) {
+func TestReceive_NeedsARegisteredAgent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	_, err := w.operator().reader(&pb.ReceiveRequest{}).stream.Recv()
-	wantError(t, err, codes.FailedPrecondition, "AGENT_REQUIRED")
-	_, err = w.in("default", "ghost").reader(&pb.ReceiveRequest{}).stream.Recv()
+	_, err := w.in("default", "ghost").reader(&pb.ReceiveRequest{}).stream.Recv()
 	wantError(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
 }

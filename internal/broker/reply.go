@@ -31,7 +31,8 @@ type Filled struct {
 
 // Reply answers a message: it goes to the sender, in the same thread, under the same correlation id unless another one is given. With
 // Ack the caller's claim of the message is finished as well. Errors: as Send and as Settle; fault.Precondition (CLAIM_LOST) with
-// Ack unless the claim is in force; fault.Exhausted (MAILBOX_FULL) if the sender's mailbox is full; fault.Precondition (NOBODY_WAITS) for a message of an operator without an agent who does not wait for the reply.
+// Ack unless the claim is in force; fault.Exhausted (MAILBOX_FULL) if the sender's mailbox is full; fault.Precondition
+// (NOBODY_WAITS) for a notice or an event of the broker.
 func (b *Broker) Reply(ctx context.Context, c caller.Caller, req once.Request, answer Answer) (Outcome, error) {
 	if err := b.admit(ctx, c, 1); err != nil {
 		return Outcome{}, err
@@ -94,10 +95,15 @@ func (b *Broker) reply(tx *store.Tx, c caller.Caller, from *origin, answer Answe
 	return out, s.finish()
 }
 
-// finishClaim acknowledges the actor's claim, which must be in force.
+// finishClaim acknowledges the actor's claim, which must be in force. Operators have no claims: theirs is
+// a message in their mailbox.
 func (s *sending) finishClaim(ref Ref) error {
 	done := settling{Broker: s.Broker, tx: s.tx, actor: s.actor, left: tally{}}
-	h, err := done.locate(&Settlement{Verb: Release, Ref: ref}) // not Ack, which may come late
+	verb := Release // not Ack, which may come late
+	if s.actor.system() {
+		verb = Ack
+	}
+	h, err := done.locate(&Settlement{Verb: verb, Ref: ref})
 	if err != nil {
 		return err
 	}

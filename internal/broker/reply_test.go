@@ -1,7 +1,6 @@
 package broker_test
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -123,27 +122,6 @@ func TestReply_SameRequestRepliesOnce(t *testing.T) {
 	want(t, "same reply", second.Result.Id, first.Result.Id)
 	want(t, "duplicate", second.Result.Duplicate, true)
 	want(t, "mail", len(lead.inbox()), 1)
-}
-
-func TestReply_ToAnOperatorNeedsOneWhoWaits(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	o, builder := w.operator(), w.agent("builder", "builder")
-	sent := o.send(to("builder"))
-	_, err := builder.replyWith(&pb.ReplyRequest{Id: sent.Id})
-	wantError(t, err, codes.FailedPrecondition, "NOBODY_WAITS")
-	if !strings.Contains(err.Error(), "no call waits") {
-		t.Fatal(err)
-	}
-	wantError(t, builder.refused(to("system", answers(sent.Id))), codes.FailedPrecondition, "NOBODY_WAITS")
-	wantError(t, builder.refused(to("system")), codes.NotFound, "AGENT_NOT_FOUND")
-	// The operator may reply, but has no claim.
-	asked := builder.send(to("builder"))
-	want(t, "of the operator", builder.get(o.reply(asked.Id, "yes").Result.Id).Message.Sender, "system")
-	_, err = o.replyWith(&pb.ReplyRequest{Id: asked.Id, Ack: true})
-	wantError(t, err, codes.FailedPrecondition, "AGENT_REQUIRED")
-	_, err = o.replyWith(&pb.ReplyRequest{})
-	wantError(t, err, codes.FailedPrecondition, "AGENT_REQUIRED")
 }
 
 func TestReply_IsRefusedIfTheMailboxIsFull(t *testing.T) {

@@ -65,9 +65,15 @@ func (s *sending) toAgent(name string) ([]*room, error) {
 	if r := s.rooms[ref]; r != nil {
 		return []*room{r}, nil
 	}
+	if ref == operatorBox {
+		return s.rooms1(ref)
+	}
 	_, found, err := s.dir.Find(s.tx, s.actor.session.ID, name)
 	if err != nil {
 		return nil, err
+	}
+	if !found && name == operatorName {
+		return s.rooms1(operatorBox)
 	}
 	if !found {
 		if team, err := s.toTeam(name); err != nil || team != nil {

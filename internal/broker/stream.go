@@ -75,7 +75,7 @@ func (b *Broker) OpenClaims(ctx context.Context, c caller.Caller, w Wish) (*Clai
 	s := &ClaimStream{broker: b, caller: c, wake: make(chan struct{}, 1), settled: make(chan struct{}, 1), open: map[string]openClaim{}}
 	var resumed []Claim
 	err := b.store.Drain(ctx, func(tx *store.Tx) error {
-		a, err := b.owner(tx, c)
+		a, err := b.agent(tx, c)
 		if err != nil {
 			return err
 		}
@@ -215,7 +215,7 @@ func (s *ClaimStream) Settle(ctx context.Context, items []Settlement) error {
 	results := make([]Settled, len(items))
 	b.store.Submit(ctx, store.LaneDrain, settlementsSize(items), func(tx *store.Tx) error {
 		tx.Certain() // what is refused is refused before it changes anything
-		a, err := b.owner(tx, s.caller)
+		a, err := b.agent(tx, s.caller)
 		if err != nil {
 			return err
 		}

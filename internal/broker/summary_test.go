@@ -63,8 +63,8 @@ func TestSummary_CountsWhatAnAgentHasBeforeIt(t *testing.T) {
 	if s.Revision <= empty.Revision {
 		t.Errorf("revision %d after %d", s.Revision, empty.Revision)
 	}
-	_, err := w.operator().GetInboxSummary(a.ctx, &pb.GetInboxSummaryRequest{})
-	wantError(t, err, codes.FailedPrecondition, "AGENT_REQUIRED")
+	_, err := w.in("default", "ghost").GetInboxSummary(a.ctx, &pb.GetInboxSummaryRequest{})
+	wantError(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
 }
 
 func TestSummary_ShowsOpenQuestions(t *testing.T) {

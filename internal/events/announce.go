@@ -15,6 +15,7 @@ var announced = map[string]bool{
 	"agent.degraded":        true,
 	"agent.failed":          true,
 	"agent.revived":         true,
+	"agent.stopped":         true,
 	"agent.recovered":       true,
 	"agent.halted":          true,
 	"agent.resumed":         true,

@@ -96,6 +96,14 @@ func AgentRequired() *Error {
 	return New(Precondition, "AGENT_REQUIRED", "this call needs a registered agent as its caller")
 }
 
+// AgentStopped returns the error of what an agent still waits for when one of its programs reports that it has ended well.
+// Another program of the agent calls again, which brings the agent back.
+func AgentStopped(agent string) *Error {
+	e := New(Unavailable, "AGENT_STOPPED", "agent %q has stopped: a program of it has ended well; call again to bring the agent back", agent)
+	e.RetryAfter = time.Second
+	return e
+}
+
 // KindOf returns the kind of the *Error in err's chain, Internal if there is none.
 func KindOf(err error) Kind {
 	var e *Error

@@ -152,11 +152,11 @@ func (d *Desk) finding(q store.Querier, about *finding.Question, h *Handoff) (fi
 func (d *Desk) recipientReady(q store.Querier, h *Handoff) (bool, error) {
 	if h.ToAgent != "" {
 		a, found, err := d.dir.Find(q, h.Session, h.ToAgent)
-		return found && !a.Failed, err
+		return found && !a.Ended, err
 	}
 	members, err := d.dir.Matching(q, h.Session, h.ToRole, "")
 	for _, m := range members {
-		if m.Name != h.From && !m.Failed {
+		if m.Name != h.From && !m.Ended {
 			return true, nil
 		}
 	}

@@ -22,9 +22,41 @@ type Loss struct {
 	Revision int64  // the fence, or the ticket
 }
 
+// An End says how an agent has ended.
+type End int
+
+// The ends.
+const (
+	Failed End = iota
+	Stopped
+	Deregistered
+)
+
+// why says why an agent no longer has what it had.
+func (e End) why() string {
+	return [...]string{Failed: "its lease is over", Stopped: "it has stopped", Deregistered: "it has deregistered"}[e]
+}
+
+// err is the error of a request of an agent that has ended.
+func (e End) err(agent string) error {
+	if e == Stopped {
+		return fault.AgentStopped(agent)
+	}
+	return fault.New(fault.Precondition, "AGENT_NOT_REGISTERED", "agent %q does not wait any more: %s", agent, e.why())
+}
+
+// severity is that of the events about what an agent no longer has.
+func (e End) severity() events.Severity {
+	if e == Stopped {
+		return events.Info
+	}
+	return events.Warning
+}
+
 // AgentEnded takes all that an agent holds and waits for, whichever of its workers does, grants it to whoever is next, and returns what was
-// lost: tickets, then grants, each in their order. Calls that wait end with fault.Precondition. It is a hook of the end of a lease or registration; why is for people.
-func (t *Table) AgentEnded(tx *store.Tx, session int64, agent, why string) ([]Loss, error) {
+// lost: tickets, then grants, each in their order. Calls that wait end with an error. It is a hook of the end of an agent.
+func (t *Table) AgentEnded(tx *store.Tx, session int64, agent string, end End) ([]Loss, error) {
+	why := end.why()
 	u, err := t.turn(tx, session)
 	if err != nil {
 		return nil, err
@@ -33,7 +65,7 @@ func (t *Table) AgentEnded(tx *store.Tx, session int64, agent, why string) ([]Lo
 	err = u.each(agent, func(g *grant) error {
 		losses = append(losses, Loss{Kind: g.claim.kind, Name: lossName(&g.claim), Revision: g.fence})
 		u.freed = append(u.freed, &g.claim)
-		_, err := u.append(happening{"lock.released", "token.released"}, events.Warning, g.owner, g.role, &g.claim,
+		_, err := u.append(happening{"lock.released", "token.released"}, end.severity(), g.owner, g.role, &g.claim,
 			g.owner.String()+" has lost "+g.claim.title()+": "+why, details{{"fence", g.fence}, {"cause", why}})
 		if err != nil {
 			return err
@@ -47,8 +79,7 @@ func (t *Table) AgentEnded(tx *store.Tx, session int64, agent, why string) ([]Lo
 		if err != nil {
 			return err
 		}
-		u.tell(u.listen(k.number), verdict{err: fault.New(fault.Precondition, "AGENT_NOT_REGISTERED",
-			"agent %q does not wait any more: %s", agent, why)})
+		u.tell(u.listen(k.number), verdict{err: end.err(agent)})
 		return u.drop(k)
 	})
 	if err != nil {

@@ -36,8 +36,8 @@ type Session struct {
 type Agent struct {
 	Name string
 	Role string
-	// Failed says that its lease is over.
-	Failed bool
+	// Ended says that it has failed or stopped.
+	Ended bool
 }
 
 // A Directory knows sessions and agents. Its methods are called inside transactions.

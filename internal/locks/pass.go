@@ -140,7 +140,7 @@ func (u *turn) receiver(name string) (to Agent, alive bool, err error) {
 		return Agent{}, false, err
 	}
 	if found {
-		return to, !to.Failed, nil
+		return to, !to.Ended, nil
 	}
 	near, err := u.dir.Nearest(u.tx, u.session, name)
 	if err != nil {

@@ -53,14 +53,17 @@ type Mailbox struct {
 // A Crew counts the registered agents, and the messages that they have sent, received and processed.
 type Crew struct {
 	Agents, Late, Failed      int
+	Stopped                   int
+	OperatorMail              int64 // unfinished
 	Sent, Received, Processed int64
 }
 
 // An Agent is a registered agent.
 type Agent struct {
 	Name, Role string
-	Status     int       // a number of the API
-	Health     int       // a number of the API
+	Status     int // a number of the API
+	Health     int // a number of the API
+	State      string
 	Silent     time.Time // since when it is late, failed or asleep; zero = it is not
 	Halted     bool
 	Activity   string

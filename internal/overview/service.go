@@ -74,6 +74,7 @@ func frameProto(f *Facts) *pb.WatchOverviewResponse {
 		Totals: &pb.OverviewTotals{
 			Waiting: f.Mail.Waiting, Claimed: f.Mail.Claimed, Dead: f.Mail.Dead,
 			Agents: int32(f.Crew.Agents), LateAgents: int32(f.Crew.Late), FailedAgents: int32(f.Crew.Failed),
+			StoppedAgents: int32(f.Crew.Stopped), OperatorMail: f.Crew.OperatorMail,
 			Locks: f.Shared.Locks, TokensHeld: f.Shared.Tokens, Tickets: f.Shared.Tickets, StateKeys: f.Shared.Keys,
 			SentRate: f.Rates.Sent, ReceivedRate: f.Rates.Received, ProcessedRate: f.Rates.Processed,
 			RevisionRate: f.Rates.Revisions,
@@ -91,7 +92,7 @@ func frameProto(f *Facts) *pb.WatchOverviewResponse {
 	for i := range f.Agents {
 		a := &f.Agents[i]
 		m.Agents = append(m.Agents, &pb.OverviewAgent{
-			Name: a.Name, Role: a.Role, Status: pb.AgentStatus(a.Status), Health: pb.Health(a.Health),
+			Name: a.Name, Role: a.Role, Status: pb.AgentStatus(a.Status), Health: pb.Health(a.Health), State: a.State,
 			SilentSince: stamp(a.Silent), Halted: a.Halted, Activity: clip(a.Activity),
 			Claims: a.Claims, Locks: a.Locks, Waiting: a.Waiting,
 		})

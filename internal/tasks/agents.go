@@ -22,23 +22,30 @@ type Loss struct {
 	Fence int64
 }
 
-// AgentFailed ends the claims of an agent whose lease has ended, and returns what it lost, at most
-// mostLost. If there are many claims, the backlog releases their tasks page by page; the broker refuses
-// calls by these claims at once. It is a hook of the end of a lease.
-func (t *Tasks) AgentFailed(tx *store.Tx, session int64, agent string) ([]Loss, error) {
+// AgentEnded ends the claims of an agent that has failed or stopped, and returns what it held, at most
+// mostLost. The claims of one that has failed are failed attempts; the claims of one that has stopped
+// are not counted. If there are many, the backlog ends them page by page; the broker refuses calls by
+// these claims at once. It is a hook of the agent's end.
+func (t *Tasks) AgentEnded(tx *store.Tx, session int64, agent string, stopped bool) ([]Loss, error) {
 	u, closed, err := t.byBroker(tx, session)
 	if err != nil || closed {
 		return nil, err
 	}
-	u.endWaits(agent, "its lease has ended")
-	bound := tx.NextRevision()
-	losses, err := store.Collect(tx.Query(selectLosses, session, agent, bound, mostLost), func(r *store.Rows) (l Loss, err error) {
+	chore := work.Chore{Kind: failChore, Session: session, Name: agent}
+	if stopped {
+		u.endWaits(agent, fault.AgentStopped(agent))
+		chore.Text = hasStopped
+	} else {
+		u.endWaits(agent, errNoLonger(agent, "its lease has ended"))
+	}
+	chore.Bound = tx.NextRevision()
+	losses, err := store.Collect(tx.Query(selectLosses, session, agent, chore.Bound, mostLost), func(r *store.Rows) (l Loss, err error) {
 		return l, r.Scan(&l.ID, &l.Fence)
 	})
 	if err != nil || len(losses) == 0 {
 		return nil, err
 	}
-	_, err = t.backlog.Do(tx, work.Chore{Kind: failChore, Session: session, Name: agent, Bound: bound})
+	_, err = t.backlog.Do(tx, chore)
 	return losses, err
 }
 
@@ -50,15 +57,18 @@ func (t *Tasks) AgentGone(tx *store.Tx, session int64, agent string) error {
 	if err != nil || closed {
 		return err
 	}
-	u.endWaits(agent, "it has deregistered")
+	u.endWaits(agent, errNoLonger(agent, "it has deregistered"))
 	_, err = t.backlog.Do(tx, work.Chore{Kind: leaveChore, Session: session, Name: agent, Bound: tx.NextRevision()})
 	return err
 }
 
 // endWaits ends the claims of an agent that wait.
-func (u *taskTx) endWaits(agent, why string) {
-	u.end(verdict{err: fault.New(fault.Precondition, "AGENT_NOT_REGISTERED", "agent %q no longer waits for a task: %s", agent, why)},
-		func(w *waiter) bool { return w.agent.Name == agent })
+func (u *taskTx) endWaits(agent string, why error) {
+	u.end(verdict{err: why}, func(w *waiter) bool { return w.agent.Name == agent })
+}
+
+func errNoLonger(agent, why string) error {
+	return fault.New(fault.Precondition, "AGENT_NOT_REGISTERED", "agent %q no longer waits for a task: %s", agent, why)
 }
 
 // AgentRegistered gives the waits of an agent its present role and capabilities. It refuses an agent
@@ -183,7 +193,7 @@ func (t *Tasks) Holds(q store.Querier, session int64, agent string, fence int64)
 	return t.isCurrent(q, session, agent, fence)
 }
 
-// isCurrent reports whether a failure of the agent has not ended a claim.
+// isCurrent reports whether the end of the agent has not ended a claim.
 func (t *Tasks) isCurrent(q store.Querier, session int64, agent string, fence int64) (bool, error) {
 	ended, _, err := t.backlog.Pending(q, failChore, session, agent)
 	return fence > ended, err

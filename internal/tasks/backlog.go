@@ -14,12 +14,15 @@ import (
 // The kinds of chores.
 const (
 	leaveChore   = "leave"   // take the agent Name, which has deregistered, from its tasks
-	failChore    = "fail"    // end the claims with fences up to Bound of the agent Name, whose lease has ended
+	failChore    = "fail"    // end the claims with fences up to Bound of the agent Name, which has failed, or stopped as Text says
 	closeChore   = "close"   // release the tasks of a closed session
 	supplyChore  = "supply"  // make dependents READY of the task Item, which became DONE at Bound
 	cascadeChore = "cascade" // cancel dependents and parts of the task Item; see cascade
 	serveChore   = "serve"   // serve the waiters that have come up to Bound, those of the agent Name or all
 )
+
+// hasStopped is the Text of a failChore for an agent that has stopped.
+const hasStopped = "stopped"
 
 const (
 	pageTasks = 100 // that one query of a page reads
@@ -55,7 +58,7 @@ func (t *Tasks) doChore(tx *store.Tx, c *work.Chore) (more bool, err error) {
 	case leaveChore:
 		return u.leave(c)
 	case failChore:
-		return u.endClaims(c, "the lease of its holder "+c.Name+" has ended")
+		return u.endClaims(c, "the lease of its holder "+c.Name+" has ended", work.PageRows)
 	case closeChore:
 		return u.releaseAll()
 	case supplyChore:
@@ -89,15 +92,11 @@ func (u *taskTx) leave(c *work.Chore) (more bool, err error) {
 	if read == pageTasks && len(assigned) > 0 {
 		return true, nil
 	}
-	return u.endClaimsWithin(c, "its holder "+c.Name+" has deregistered", budget)
+	return u.endClaims(c, "its holder "+c.Name+" has deregistered", budget)
 }
 
-func (u *taskTx) endClaims(c *work.Chore, why string) (more bool, err error) {
-	return u.endClaimsWithin(c, why, work.PageRows)
-}
-
-// endClaimsWithin ends the attempts of the next claims of an agent.
-func (u *taskTx) endClaimsWithin(c *work.Chore, why string, budget int) (more bool, err error) {
+// endClaims ends the next claims of an agent: as failed attempts, or uncounted if it has stopped.
+func (u *taskTx) endClaims(c *work.Chore, why string, budget int) (more bool, err error) {
 	held, read, err := u.scanSound(u.tx.Query(selectHeldBetween, u.session.ID, c.Name, c.After, c.Bound, pageTasks))
 	if err != nil {
 		return false, err
@@ -108,8 +107,13 @@ func (u *taskTx) endClaimsWithin(c *work.Chore, why string, budget int) (more bo
 		}
 		budget -= noticeRows + u.weight(task)
 		c.After = task.Fence
-		u.count("lost", 1)
-		if err := u.endAttempt(task, why, false, 0); err != nil {
+		if c.Text == hasStopped {
+			err = u.release(task, "it has stopped")
+		} else {
+			u.count("lost", 1)
+			err = u.endAttempt(task, why, false, 0)
+		}
+		if err != nil {
 			return false, err
 		}
 	}
@@ -201,7 +205,7 @@ func scanKeys(rows *store.Rows) ([]int64, error) {
 	return store.Collect(rows, func(r *store.Rows) (k int64, err error) { return k, r.Scan(&k) })
 }
 
-// ended returns the highest fence of the claims of an agent that its failure has ended, but that the
+// ended returns the highest fence of the claims of an agent that its end has ended, but that the
 // backlog has yet to release; 0 if there are none.
 func (u *taskTx) ended(agent string) (int64, error) {
 	bound, _, err := u.backlog.Pending(u.tx, failChore, u.session.ID, agent)

@@ -160,12 +160,12 @@ func (e *explainer) ready(f *finding.Finding, task *Task) error {
 			return err
 		}
 	}
-	var able, failed []string
+	var able, ended []string
 	for _, a := range e.crew {
 		if serves(task, a) {
 			able = append(able, a.Name)
-			if a.Failed {
-				failed = append(failed, a.Name)
+			if a.Ended {
+				ended = append(ended, a.Name)
 			}
 		}
 	}
@@ -177,10 +177,10 @@ func (e *explainer) ready(f *finding.Finding, task *Task) error {
 		f.Reasons = append(f.Reasons, "it "+needed(task))
 		f.Commands = []finding.Command{{"agent", "list"}, {"task", "cancel", task.ID}}
 		return nil
-	case len(able) == len(failed):
+	case len(able) == len(ended):
 		f.Severity = finding.Error
-		f.Summary = "it is ready, and every agent that could claim it has failed"
-		f.Reasons = append(f.Reasons, "failed: "+finding.Names(failed))
+		f.Summary = "it is ready, and every agent that could claim it has failed or stopped"
+		f.Reasons = append(f.Reasons, "ended: "+finding.Names(ended))
 	default:
 		f.Reasons = append(f.Reasons, "these agents can claim it: "+finding.Names(able))
 		if e.about.Now.Sub(task.ReadyAt) >= longReady {
@@ -218,7 +218,7 @@ func (e *explainer) held(f *finding.Finding, task *Task) error {
 	if task.Note != "" {
 		f.Reasons = append(f.Reasons, "its note: "+finding.Clip(task.Note))
 	}
-	if !registered || holder.Failed {
+	if !registered || holder.Ended {
 		f.Severity = finding.Warning
 		f.Reasons = append(f.Reasons, task.Holder+" is not alive")
 	}

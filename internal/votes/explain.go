@@ -78,7 +78,7 @@ func (v *Votes) explain(q store.Querier, vote *Vote, about *finding.Question) (f
 	if err != nil {
 		return f, err
 	}
-	var missing, failed []string
+	var missing, ended []string
 	for _, b := range cast {
 		if b.Left || !b.CastAt.IsZero() {
 			continue
@@ -88,15 +88,15 @@ func (v *Votes) explain(q store.Querier, vote *Vote, about *finding.Question) (f
 		if err != nil {
 			return f, err
 		}
-		if known && a.Failed {
-			failed = append(failed, b.Agent)
+		if known && a.Ended {
+			ended = append(ended, b.Agent)
 		}
 	}
 	f.Reasons = append(f.Reasons, "it waits for the ballots of "+finding.Names(missing))
-	if len(failed) > 0 {
+	if len(ended) > 0 {
 		f.Severity = finding.Warning
-		f.Reasons = append(f.Reasons, "the leases of these electors have ended, so they cannot vote until they return: "+
-			finding.Names(failed))
+		f.Reasons = append(f.Reasons, "these electors have failed or stopped, so they cannot vote until they return: "+
+			finding.Names(ended))
 	}
 	return f, nil
 }

@@ -55,6 +55,11 @@ func TestOpen_InvitesTheElectorateAndNoOther(t *testing.T) {
 	if got := lead.get(v); len(got.GetBallots()) != 2 || got.GetVote().GetElectors() != 2 {
 		t.Errorf("got %v", got)
 	}
+	threads, err := pb.NewMessageServiceClient(w.Conn("lead")).ListThreads(w.ctx, &pb.ListThreadsRequest{})
+	must(t, err)
+	if all := threads.GetThreads(); len(all) != 1 || all[0].GetMessages() != 2 {
+		t.Errorf("the letters to the electors are the conversations %v", all)
+	}
 }
 
 func TestOpen_RefusesWhatCannotBe(t *testing.T) {

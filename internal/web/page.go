@@ -17,7 +17,7 @@ import (
 
 // pageFiles are the files of the dashboard, a page of plain ES modules.
 //
-//go:embed ui/icon.svg ui/index.html ui/style.css ui/app.js ui/views.js ui/lib ui/vendor ui/views
+//go:embed ui/icon.svg ui/index.html ui/style.css ui/app.js ui/lib ui/vendor ui/views
 var pageFiles embed.FS
 
 // pageTypes are the media types of the files by their extension.
@@ -39,10 +39,10 @@ var pageHeaders = map[string]string{
 }
 
 // A tenth of the page is for its readers only: the indentation, the empty lines and the lines of comment
-// of scripts, and the spaces between the parts of a style.
+// of scripts, and the comments and the spaces between the parts of a style.
 var (
 	margins = regexp.MustCompile(`(?m)^\s*// .*\n|^\s+`)
-	spaces  = regexp.MustCompile(`\s*([{};,>])\s*`)
+	spaces  = regexp.MustCompile(`/\*[^*]*\*/|\s*([{};,>])\s*|(:)\s+`)
 )
 
 // A pageFile is one file of the dashboard as the server sends it.
@@ -83,7 +83,7 @@ func newPageFile(name string) *pageFile {
 	case ".js":
 		content = margins.ReplaceAll(content, nil)
 	case ".css":
-		content = spaces.ReplaceAll(content, []byte("$1"))
+		content = spaces.ReplaceAll(content, []byte("$1$2"))
 	}
 	var zipped bytes.Buffer
 	w, _ := gzip.NewWriterLevel(&zipped, gzip.BestCompression) // a valid level

@@ -183,10 +183,15 @@ func TestPage_EachImportResolves(t *testing.T) {
 	}
 }
 
-// essence returns a file without what the server may leave out: spaces, and comments of scripts.
+var styleComment = regexp.MustCompile(`/\*[^*]*\*/`)
+
+// essence returns a file without what the server may leave out: spaces and comments.
 func essence(name, text string) string {
 	if path.Ext(name) != ".js" && path.Ext(name) != ".css" {
 		return text
+	}
+	if path.Ext(name) == ".css" {
+		text = styleComment.ReplaceAllString(text, "")
 	}
 	var essential []string
 	for line := range strings.Lines(text) {

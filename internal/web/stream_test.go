@@ -260,7 +260,7 @@ func TestStream_ARefusalBeforeTheFirstFrameHasAStatus(t *testing.T) {
 		{overTCP(t, b, ""), "/v1/events/follow", 401, "CREDENTIAL_REQUIRED"},
 		{onSocket(t, b, ""), "/v1/events/follow?after_revision=1000000", 400, "INVALID_ARGUMENT"},
 		{onSocket(t, b, ""), "/v1/events/follow?type=x", 400, "INVALID_ARGUMENT"},
-		{onSocket(t, b, ""), "/v1/inbox/follow", 409, "AGENT_REQUIRED"},
+		{onSocket(t, b, "ghost"), "/v1/inbox/follow", 409, "AGENT_NOT_REGISTERED"},
 	} {
 		a := tt.c.do("GET", tt.path, "", "Accept", "text/event-stream")
 		if a.status != tt.status || a.reason() != tt.reason {

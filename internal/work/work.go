@@ -30,7 +30,7 @@ type Agent struct {
 	Name         string
 	Role         string
 	Capabilities []string // sorted
-	Failed       bool     // its lease has ended
+	Ended        bool     // it has failed or stopped
 	Completed    bool     // it has reported the status completed
 }
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Iterable, List, Mapping, Optional
 
 from . import environment
+from .connection import Registration
 from .errors import BrokerError
 from .operation import FOREVER, Call, Pause, Steps, operation
 from .v1 import agent_pb2 as pb
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from .connection import Calls
 
 _log = logging.getLogger("brokerd")
+
+_FAREWELL = 2.0  # seconds that the report of an end may take
 
 
 class AgentOperations:
@@ -35,8 +39,9 @@ class AgentOperations:
         clears it.
 
         From then on, the client sends heartbeats until it is closed or the agent deregisters: the
-        agent does not fail while the program is alive. lease is how long the broker waits for the next
-        call of a program that has ended (default 90 s). `losses` has what the agent has lost.
+        agent does not fail while the program is alive. When the client is closed, or its last worker ends
+        at SIGTERM, it reports the agent as stopped. lease is how long the broker waits for the next call of
+        a program that has ended in another way (default 90 s). `losses` has what the agent has lost.
         """
         described = self._calls.link.agents.get(self._calls.identity.agent, {})
         request = pb.RegisterAgentRequest(
@@ -46,15 +51,16 @@ class AgentOperations:
             display_name=display_name, description=description, lease=duration(lease), replace=replace)
         answer: pb.RegisterAgentResponse = yield Call("agents", "RegisterAgent", request)
         self._calls.losses.extend(answer.losses)
-        self._stop_heartbeats()
-        beats = _heartbeats(self._calls, span(answer.agent.lease))
-        self._calls.link.background[self._calls.identity] = self._calls.background(beats)
+        link = self._calls.link
+        link.withdraw(self._calls.identity)
+        beats = self._calls.background(_heartbeats(self._calls, span(answer.agent.lease)))
+        link.registered[self._calls.identity] = Registration(self._calls.at_incarnation(answer.agent.incarnation), beats)
         return answer.agent
 
     @operation
     def deregister(self) -> Steps[None]:
         """Ends the agent's registration: its claims, locks and tokens are released."""
-        self._stop_heartbeats()
+        self._calls.link.withdraw(self._calls.identity)
         yield Call("agents", "DeregisterAgent", pb.DeregisterAgentRequest())
 
     @operation
@@ -65,9 +71,12 @@ class AgentOperations:
     ) -> Steps[pb.HeartbeatResponse]:
         """Reports what the agent does, and returns how much mail waits, directives and losses.
 
-        status is active, idle, waiting, blocked, completed, terminated, degraded or failed. What is not
-        given stays as it is. notices returns the unread notices, and marks them as read.
+        status is active, idle, waiting, blocked, completed, terminated, degraded, failed or stopped. What
+        is not given stays as it is. notices returns the unread notices, and marks them as read. stopped
+        says that the program ends well: the broker releases what the agent holds, and its mail stays.
         """
+        if status == "stopped":
+            self._calls.link.withdraw(self._calls.identity)
         request = pb.HeartbeatRequest(
             status=enum(pb.AgentStatus, status), activity=activity, task_id=task_id, progress=progress,
             status_reason=reason, last_tool=last_tool, last_file=last_file, notices=notices)
@@ -95,10 +104,21 @@ class AgentOperations:
         """What the agent has lost because its lease ended, as the broker has reported to this client."""
         return self._calls.losses
 
-    def _stop_heartbeats(self) -> None:
-        beats = self._calls.link.background.pop(self._calls.identity, None)
-        if beats:
-            beats.cancel()
+
+def ends_well(error: Optional[BaseException]) -> bool:
+    """Reports whether a program that leaves a with block by this exception, if any, ends well."""
+    if isinstance(error, SystemExit):
+        return not error.code
+    return error is None or isinstance(error, (KeyboardInterrupt, asyncio.CancelledError))
+
+
+def stopped() -> Steps[None]:
+    """Reports that the program of a registered agent ends well. If the broker is away, the lease ends by itself."""
+    try:
+        request = pb.HeartbeatRequest(status=pb.AGENT_STATUS_STOPPED)
+        yield Call("agents", "Heartbeat", request, timeout=_FAREWELL, patience=0)
+    except BrokerError as error:
+        _log.debug("an agent was not reported as stopped: %s", error)
 
 
 def _heartbeats(calls: Calls, lease: float) -> Steps[None]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import ipaddress
 import os
 import random
 import threading
 import time
 import uuid
-from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple
 
 import grpc
 
@@ -86,7 +87,8 @@ class Link:
         self._announced = announced  # by the endpoint file, which a broker that was killed leaves behind
         self.closed = False
         self.agents: Mapping[str, Mapping[str, str]] = {}  # what .brokerd.yaml says of agents, by name
-        self.background: Dict[Identity, Any] = {}  # the heartbeats of an agent: an object with cancel()
+        self.workers: Set[object] = set()  # that run
+        self.registered: Dict[Identity, Registration] = {}  # the agents that clients of this connection have registered
         if self._tls:
             self._tls.credentials()  # raises Invalid now and not at the first call
         self._open: Callable[[], Any] = lambda: (
@@ -118,14 +120,32 @@ class Link:
                 self._channel, self._process = self._open(), os.getpid()
             return self._channel
 
+    def withdraw(self, identity: Optional[Identity] = None) -> List[Registration]:
+        """Ends the heartbeats of one agent, or of all, that this process has registered, and returns the registrations."""
+        ended = []
+        for key in [identity] if identity else list(self.registered):
+            registration = self.registered.pop(key, None)
+            if registration and registration.process == os.getpid():
+                registration.beats.cancel()
+                ended.append(registration)
+        return ended
+
     def detach(self) -> Any:
         """Closes the link and returns its channel, for the caller to close; None if it has none."""
-        while self.background:
-            self.background.popitem()[1].cancel()
+        self.withdraw()
         with self._lock:
             self.closed = True
             channel, self._channel = self._channel, None
             return channel if self._process == os.getpid() else None
+
+
+@dataclass
+class Registration:
+    """An agent that a client has registered."""
+
+    calls: Any  # at its incarnation
+    beats: Any  # its heartbeats: an object with cancel()
+    process: int = field(default_factory=os.getpid)  # that has registered it
 
 
 def _parse(address: str, tls: tls_.TLS) -> Tuple[str, int, Optional[tls_.TLS]]:
@@ -234,6 +254,10 @@ class Calls:
     def background(self, steps: Steps[None]) -> Any:
         """Runs steps beside the caller until they end, or until cancel() of the returned object."""
         raise NotImplementedError
+
+    def at_incarnation(self, incarnation: int) -> Calls:
+        """Returns calls that the broker refuses once the agent has registered again."""
+        return type(self)(self.link, dataclasses.replace(self.identity, incarnation=incarnation), self.timeout)
 
     def method(self, service: str, name: str) -> Any:
         return getattr(getattr(self.stubs, service), name)

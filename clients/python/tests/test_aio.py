@@ -207,6 +207,7 @@ class Work(Case):
         out, errors = process.communicate("\n", timeout=PATIENCE)
         self.assertEqual((out, errors, process.returncode), ("drained\n", "", 0))
         self.assertEqual((await self.delivery(lead, sent)).state, pb.DELIVERY_STATE_ACKED)
+        self.assertEqual([a.state for a in await lead.agents(pattern="signalled")], ["stopped"])
 
 
 WORKER = """
@@ -221,6 +222,7 @@ async def handle(claim):
 
 async def main():
     async with aio.Client(sys.argv[1], agent="signalled") as client:
+        await client.register(lease=3600)
         await asyncio.gather(client.work(handle), client.tasks.work(handle))
     print("drained")
 

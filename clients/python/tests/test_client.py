@@ -84,10 +84,10 @@ class Heartbeats(BrokerCase):
         with mock.patch.object(agents, "Pause", shorter):
             one.register(lease=3600)
             self.assertTrue(beaten.wait(PATIENCE))
-            self.assertEqual(len(one._calls.link.background), 1)
+            self.assertEqual(len(one._calls.link.registered), 1)
             one.deregister()
         self.assertIn(1200, pauses)
-        self.assertEqual(len(one._calls.link.background), 0)
+        self.assertEqual(len(one._calls.link.registered), 0)
 
     def test_they_report_activity(self):
         one = self.agent("beating-2")
@@ -103,11 +103,42 @@ class Heartbeats(BrokerCase):
         first.send("returning", "work")
         claim = first.claim(claim_for=3600)
         first.register(lease=1)
-        first.close()  # the heartbeats end
+        first._detach()  # as if the program had been killed
         watcher = self.client()
         next(e for e in watcher.events.follow(after=0, types=["agent.failed"]) if "returning" in [e.source, *e.related])
         again = self.agent("returning")
         self.assertEqual([loss.name for loss in again.losses], [claim.claim_id])
+
+
+class Ends(BrokerCase):
+    def state(self, name):
+        return next(agent for agent in self.client().agents() if agent.name == name).state
+
+    def test_close_reports_the_agents_of_the_connection_as_stopped(self):
+        one = self.client("ends-1")
+        one.register()
+        one.as_agent("ends-2").register()
+        self.client("ends-3").register()
+        one.close()
+        self.assertEqual([self.state(f"ends-{i}") for i in (1, 2, 3)], ["stopped", "stopped", "starting"])
+
+    def test_the_end_of_a_block_stops_the_agent_unless_an_error_leaves_it(self):
+        for error, state in ((None, "stopped"), (SystemExit(0), "stopped"), (SystemExit(1), "starting"), (ValueError(), "starting")):
+            try:
+                with Client(self.broker.address, agent="ends-4") as one:
+                    one.register()
+                    if error:
+                        raise error
+            except (SystemExit, ValueError):
+                pass
+            self.assertEqual(self.state("ends-4"), state, repr(error))
+
+    def test_an_agent_that_has_registered_elsewhere_goes_on(self):
+        one, other = self.client("ends-5"), self.client("ends-5")
+        one.register()
+        other.register()
+        one.close()
+        self.assertEqual(self.state("ends-5"), "starting")
 
 
 class Rest(BrokerCase):

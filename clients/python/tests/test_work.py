@@ -314,8 +314,9 @@ def handle(claim):
     print("working", flush=True)
     sys.stdin.readline()
 
-with Client(sys.argv[1], agent="signalled") as client:
-    client.work(handle)
+client = Client(sys.argv[1], agent="signalled")
+client.register(lease=3600)
+client.work(handle)
 print("drained")
 """
 
@@ -345,6 +346,7 @@ class Signals(BrokerCase):
         self.assertEqual((out, errors, process.returncode), ("drained\n", "", 0))
         self.assertEqual(delivery(self.lead, self.first).state, pb.DELIVERY_STATE_ACKED)
         self.assertEqual(delivery(self.lead, second).state, pb.DELIVERY_STATE_PENDING)
+        self.assertEqual([a.state for a in self.lead.agents(pattern="signalled")], ["stopped"])
 
     def test_sigterm_is_heeded_while_the_slots_start(self):
         start = threading.Thread.start

@@ -19,4 +19,4 @@ for await (const event of client.events.follow({ after: before, types: ["task.*"
 }
 console.log("result:", (await client.tasks.get(api.id)).result);
 console.log((await client.state.get("changelog"))?.document);
-client.close();
+await client.close();

@@ -20,4 +20,4 @@ await client.tasks.work(async (work) => {
   return `${work.title} is built`;
 });
 console.log("stopped");
-client.close();
+await client.close();

@@ -1,9 +1,11 @@
-import type { Caller, CallOptions } from "./caller.js";
+import { Caller, type CallOptions } from "./caller.js";
+import type { Registration } from "./connection.js";
 import { duration, milliseconds, requestId, type Span } from "./convert.js";
 import { transient } from "./errors.js";
 import { AgentStatus, type Agent, type HeartbeatResponse, type Loss, type RegisterAgentResponse } from "./gen/brokerd/v1/agent_pb.js";
 import { optional } from "./messages.js";
 import { labelsIn, words } from "./settings-file.js";
+import type { Identity } from "./transport.js";
 
 /** The lease that the broker gives an agent that asks for none. */
 const defaultLease = 90_000; // ms
@@ -28,7 +30,7 @@ export interface RegisterOptions extends CallOptions {
 
 /** HeartbeatOptions say what the agent does; an absent field stays as it is. */
 export interface HeartbeatOptions extends CallOptions {
-  status?: "initializing" | "active" | "idle" | "waiting" | "blocked" | "completed" | "terminated" | "degraded" | "failed";
+  status?: "initializing" | "active" | "idle" | "waiting" | "blocked" | "completed" | "terminated" | "degraded" | "failed" | "stopped";
   /** Why it has this status. */
   reason?: string;
   activity?: string;
@@ -93,11 +95,35 @@ export async function listAgents(caller: Caller, options: ListAgentsOptions = {}
   return found;
 }
 
+/** How long the report that a program ends may take. */
+const farewell = 2_000; // ms
+
+const keyOf = ({ session, agent }: Identity): string => `${session}/${agent}`;
+
+/** Keeps the lease of an agent that was registered, in place of an earlier registration with the connection. */
+export function keepAlive(caller: Caller, incarnation: bigint, options: RegisterOptions, onLosses: (losses: Loss[]) => void): void {
+  forget(caller);
+  caller.connection.registered.set(keyOf(caller.identity), new Pulse(caller, incarnation, options, onLosses));
+}
+
+/** Ends the heartbeats of an agent. */
+export function forget({ connection, identity }: Caller): void {
+  connection.registered.get(keyOf(identity))?.end();
+  connection.registered.delete(keyOf(identity));
+}
+
+/** Reports an agent as stopped, if a client of the connection has registered it. */
+export async function stopped({ connection, identity }: Caller): Promise<void> {
+  const registration = connection.registered.get(keyOf(identity));
+  connection.registered.delete(keyOf(identity));
+  await registration?.stop();
+}
+
 /**
  * A Pulse keeps the lease of a registered agent: a heartbeat every third of it, until it is stopped
  * or the client is closed. It does not keep the process alive.
  */
-export class Pulse {
+class Pulse implements Registration {
   #timer: NodeJS.Timeout | undefined;
   #stopped = false;
   readonly #interval: number;
@@ -105,18 +131,30 @@ export class Pulse {
 
   constructor(
     readonly caller: Caller,
+    readonly incarnation: bigint,
     options: RegisterOptions,
     onLosses: (losses: Loss[]) => void,
   ) {
     this.#interval = milliseconds(options.lease ?? defaultLease) / 3;
     this.#onLosses = onLosses;
     this.#schedule(this.#interval);
-    caller.connection.closed.addEventListener("abort", () => this.stop(), { once: true });
+    caller.connection.closed.addEventListener("abort", () => this.end(), { once: true });
   }
 
-  stop(): void {
+  end(): void {
     this.#stopped = true;
     clearTimeout(this.#timer);
+  }
+
+  async stop(): Promise<void> {
+    this.end();
+    try {
+      const { connection, identity } = this.caller;
+      const own = new Caller(connection, { ...identity, incarnation: this.incarnation });
+      await own.stubs.agents.heartbeat({ status: AgentStatus.STOPPED }, { timeoutMs: farewell });
+    } catch {
+      // Its lease ends by itself: the broker is away, or another program has registered the agent.
+    }
   }
 
   #schedule(after: number): void {

@@ -67,7 +67,6 @@ export class Client implements AsyncDisposable {
   /** What the agent has lost because its lease ended, as the broker has reported to this client. */
   readonly losses: Loss[] = [];
   readonly #caller: Caller;
-  #pulse: agents.Pulse | undefined;
 
   private constructor(caller: Caller) {
     this.#caller = caller;
@@ -134,18 +133,21 @@ export class Client implements AsyncDisposable {
     return new Client(new Caller(this.#caller.connection, { ...this.identity, ...changes }));
   }
 
-  /** Closes the connection for all clients that share it. Calls, streams and workers end. */
-  close(): void {
-    this.#caller.connection.close();
+  /**
+   * Closes the connection for all clients that share it. Calls, streams and workers end. It reports the agents that
+   * these clients have registered as stopped, and resolves when the connection is closed.
+   */
+  close(): Promise<void> {
+    return this.#caller.connection.close();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.close();
+    await this.close();
   }
 
   /**
    * Registers the agent and then keeps its lease with heartbeats, until it deregisters or the client
-   * is closed. Registering again at each start is right: the agent keeps all that it holds. losses has
+   * is closed, or its last worker ends at a process signal: then it is reported as stopped. Registering again at each start is right: the agent keeps all that it holds. losses has
    * what it has lost.
    */
   async register(options: agents.RegisterOptions = {}): Promise<Agent> {
@@ -154,14 +156,17 @@ export class Client implements AsyncDisposable {
       this.losses.push(...some);
       options.onLosses?.(some);
     };
-    this.#pulse?.stop();
-    this.#pulse = new agents.Pulse(this.#caller, options, lost);
+    agents.keepAlive(this.#caller, agent!.incarnation, options, lost);
     if (losses.length > 0) lost(losses);
     return agent!;
   }
 
-  /** Reports what the agent does, and renews its lease. */
+  /**
+   * Reports what the agent does, and renews its lease. The status stopped says that the program ends well: the broker
+   * releases what the agent holds, and its mail stays.
+   */
   async heartbeat(options?: agents.HeartbeatOptions): Promise<HeartbeatResponse> {
+    if (options?.status === "stopped") agents.forget(this.#caller);
     const answer = await agents.heartbeat(this.#caller, options);
     this.losses.push(...answer.losses);
     return answer;
@@ -169,7 +174,7 @@ export class Client implements AsyncDisposable {
 
   /** Ends the agent's registration. The broker releases all that the agent holds. */
   async deregister(options?: CallOptions): Promise<void> {
-    this.#pulse?.stop();
+    agents.forget(this.#caller);
     const request = { requestId: requestId() };
     await this.#caller.call((o) => this.stubs.agents.deregisterAgent(request, o), options);
   }

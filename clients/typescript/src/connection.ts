@@ -35,6 +35,14 @@ export interface ConnectionOptions {
   agents?: Record<string, AgentSettings>;
 }
 
+/** A Registration is an agent that a client has registered. */
+export interface Registration {
+  /** Ends its heartbeats, and reports that its program ends well. */
+  stop(): Promise<void>;
+  /** Ends its heartbeats. */
+  end(): void;
+}
+
 /** A Connection is what all clients of one connection share. It connects when it is used. */
 export class Connection {
   readonly address: string;
@@ -52,6 +60,10 @@ export class Connection {
   /** What is wrong with TLS, since the last attempt to connect. */
   #problem: string | undefined;
   readonly #closing = newController();
+  /** How many workers run. */
+  workers = 0;
+  /** The agents that clients of this connection have registered, by session and name. */
+  readonly registered = new Map<string, Registration>();
 
   constructor(address: string, options: ConnectionOptions = {}) {
     const { credential = "", tls = {}, announced = false, onRetry, timeout = defaultTimeout, agents = {} } = options;
@@ -125,10 +137,13 @@ export class Connection {
     });
   }
 
-  /** Ends all calls and streams. A second close has no effect. */
-  close(): void {
+  /** Reports the registered agents as stopped, and ends all calls and streams. A second close has no effect. */
+  async close(): Promise<void> {
     if (this.closed.aborted) return;
+    const reports = [...this.registered.values()].map((registration) => registration.stop()); // further calls are refused
+    this.registered.clear();
     this.#closing.abort(new Closed());
+    if (reports.length > 0) await Promise.all(reports);
     this.#sessions.abort(new ConnectError("the client is closed", Code.Canceled));
   }
 }

@@ -4,6 +4,7 @@ import { once } from "node:events";
 import { Client } from "@brokerd/client";
 
 const client = await Client.fromEnv();
+await client.register();
 process.once("SIGTERM", () => console.log("stopping"));
 await client.work(
   async (claim) => {

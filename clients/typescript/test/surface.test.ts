@@ -209,10 +209,20 @@ test("a heartbeat reports status, and the pulse keeps the lease of a registered 
   const [later] = await lead.agents({ capabilities: ["ts"] });
   assert.ok(timestampDate(later!.lastSeen!) > timestampDate(agent!.lastSeen!));
   assert.deepEqual(await lead.events.list({ types: ["agent.failed"] }), []);
-  await short.register({ lease: "1s" });
-  short.close();
+  await short.stubs.agents.registerAgent({ lease: { seconds: 1n } }); // without heartbeats, as a program that is killed
+  await short.close();
   const [failed] = await take(1, lead.events.follow({ after: 0, types: ["agent.failed"] }));
   assert.deepEqual(failed!.related, ["short"]);
+
+  const ending = await Client.connect({ address: daemon.address, agent: "ending" });
+  await ending.register();
+  await ending.asAgent("ending-too").register();
+  await ending.close();
+  assert.deepEqual((await lead.agents({ pattern: "ending*" })).map((a) => a.state), ["stopped", "stopped"]);
+  await lead.asAgent("ending").register();
+  await lead.asAgent("ending").deregister();
+  await lead.asAgent("ending-too").register();
+  await lead.asAgent("ending-too").deregister();
 
   const again = await daemon.connect("short");
   await again.register();

@@ -211,4 +211,5 @@ test("work drains on SIGTERM and the process ends by itself", async () => {
   const state = async (id: string) => (await lead.stubs.messages.getMessage({ id })).deliveries[0]!.state;
   assert.equal(await state(id), DeliveryState.ACKED);
   assert.equal(await state(waiting.id), DeliveryState.PENDING);
+  assert.deepEqual((await lead.agents({ pattern: "builder-1" })).map((a) => a.state), ["stopped"]);
 });

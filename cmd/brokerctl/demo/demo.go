@@ -49,7 +49,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if o.Dashboard != nil {
 		args = []string{"--listen", "127.0.0.1:0"}
 	}
-	d, err := childdaemon.Start(ctx, o.Brokerd, o.Variables, &log, args...)
+	d, err := childdaemon.Start(ctx, o.Brokerd, "", o.Variables, &log, args...)
 	if err != nil {
 		return withLog(err, &log)
 	}

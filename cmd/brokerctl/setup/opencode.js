@@ -77,7 +77,8 @@ export const Brokerd = async ({ client, directory }) => {
       if (event.type === "session.idle" && !children.has(session)) listen(session).catch(() => {})
       if (event.type === "session.deleted") {
         stopListening(session)
-        await call([], { hook_event_name: "SessionEnd", session_id: session }).result
+        // The program goes on: it reports that the agent has stopped when its MCP server ends.
+        await call([], { hook_event_name: "SessionEnd", session_id: session, reason: "clear" }).result
       }
     },
   }

@@ -10,9 +10,9 @@ var colors = []string{"32", "33", "31"} // green, yellow, red
 
 // states are the words that have a colour: 0 is good, 1 asks for attention, 2 is bad.
 var states = map[string]int{
-	"ok": 0, "acked": 0, "approved": 0, "finished": 0, "done": 0,
+	"ok": 0, "starting": 0, "busy": 0, "idle": 0, "acked": 0, "approved": 0, "finished": 0, "done": 0,
 	"warning": 1, "late": 1, "degraded": 1, "halted": 1, "blocked": 1, "delayed": 1, "contested": 1, "revise": 1, "escalated": 1, "overdue": 1,
-	"error": 2, "critical": 2, "failed": 2, "dead": 2, "rejected": 2, "damaged": 2, "terminated": 2, "expired": 2,
+	"error": 2, "critical": 2, "failed": 2, "dead": 2, "rejected": 2, "damaged": 2, "expired": 2,
 }
 
 // Paint adds the colour of the worst state that a text names.

@@ -49,7 +49,7 @@ func Tools() []Tool {
 		{Name: "send",
 			Description: "Send a message. With ask, wait for the reply.",
 			Args: []Arg{
-				{Name: "to", kind: text, about: "agent, role:NAME (one of them), channel:NAME, builder-*, everyone"},
+				{Name: "to", kind: text, about: "agent, role:NAME (one of them), channel:NAME, builder-*, everyone, operator (a person)"},
 				{Name: "text", kind: text},
 				{Name: "subject", kind: text},
 				{Name: "ask", kind: seconds, about: "seconds, up to 60"},

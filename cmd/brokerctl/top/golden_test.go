@@ -52,21 +52,21 @@ func frame() *pb.WatchOverviewResponse {
 		},
 		Agents: []*pb.OverviewAgent{
 			{
-				Name: "critic-1", Role: "critic", Status: pb.AgentStatus_AGENT_STATUS_ACTIVE,
+				Name: "critic-1", State: "failed", Role: "critic", Status: pb.AgentStatus_AGENT_STATUS_ACTIVE,
 				Health:      pb.Health_HEALTH_FAILED,
 				SilentSince: before(5 * time.Minute), Waiting: 7,
 			},
 			{
-				Name: "builder-1", Role: "builder", Status: pb.AgentStatus_AGENT_STATUS_ACTIVE,
+				Name: "builder-1", State: "busy", Role: "builder", Status: pb.AgentStatus_AGENT_STATUS_ACTIVE,
 				Health: pb.Health_HEALTH_OK,
 				Claims: 2, Locks: 1, Activity: "running the tests of the login page",
 			},
 			{
-				Name: "builder-2", Role: "builder", Status: pb.AgentStatus_AGENT_STATUS_IDLE,
+				Name: "builder-2", State: "late", Role: "builder", Status: pb.AgentStatus_AGENT_STATUS_IDLE,
 				Health:      pb.Health_HEALTH_LATE,
 				SilentSince: before(time.Minute), Halted: true, Activity: hostile,
 			},
-			{Name: "lead", Role: "lead", Status: pb.AgentStatus_AGENT_STATUS_COMPLETED, Health: pb.Health_HEALTH_OK},
+			{Name: "lead", State: "completed", Role: "lead", Status: pb.AgentStatus_AGENT_STATUS_COMPLETED, Health: pb.Health_HEALTH_OK},
 		},
 		Mailboxes: []*pb.OverviewMailbox{
 			{Mailbox: "builder-1", Waiting: 1200, Claimed: 2, Oldest: before(time.Minute)},
@@ -213,7 +213,7 @@ var screens = []struct {
 		}))
 	}},
 	{name: "a filter, while it is typed", keys: []string{"2", "/", "B", "u", "i"}},
-	{name: "agents by health, reversed", keys: []string{"2", "s", "s", "s", "s", "S"}},
+	{name: "agents by state, reversed", keys: []string{"2", "s", "s", "s", "S"}},
 	{name: "the keys", keys: []string{"?"}},
 	{name: "the sessions", keys: []string{"c"}, and: func(s *screen) {
 		s.send(top.SessionsMsg(&pb.Session{Name: "api"}, &pb.Session{Name: "default"},

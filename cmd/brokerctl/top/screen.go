@@ -104,10 +104,11 @@ func (m *Model) totalsLine() string {
 	if m.frame != nil {
 		t := m.frame.GetTotals()
 		totals = table.OneLine(m.frame.GetSession()) + "  " + table.Count(int64(t.GetAgents()), "agent")
-		if ill := t.GetLateAgents() + t.GetFailedAgents(); ill > 0 {
-			totals += fmt.Sprintf(" (%d late, %d failed)", t.GetLateAgents(), t.GetFailedAgents())
-		}
+		totals += table.Absent(t.GetLateAgents(), t.GetFailedAgents(), t.GetStoppedAgents())
 		totals += fmt.Sprintf("  %d waiting, %d claimed, %d dead", t.GetWaiting(), t.GetClaimed(), t.GetDead())
+		if n := t.GetOperatorMail(); n > 0 {
+			totals += fmt.Sprintf(", %d for operators", n)
+		}
 	}
 	state = table.Clip(state, m.width)
 	free := max(m.width-table.Width(state)-2, 0)

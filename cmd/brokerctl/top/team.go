@@ -3,6 +3,7 @@ package top
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/table"
@@ -14,20 +15,19 @@ var team = view{
 	title: "Team", short: "Team", question: "Who does what, who is silent, who holds what?",
 	none: "no agent is registered",
 	columns: []table.Column{
-		{Name: "AGENT", Min: 12}, {Name: "ROLE", Rank: 3, Min: 8}, {Name: "STATUS", State: true},
-		{Name: "HEALTH", State: true},
+		{Name: "AGENT", Min: 12}, {Name: "ROLE", Rank: 3, Min: 8}, {Name: "STATE", State: true},
 		{Name: "SILENT", Rank: 2}, {Name: "CLAIMS"}, {Name: "LOCKS"}, {Name: "WAITING"},
 		{Name: "ACTIVITY", Rank: 1, Min: 16},
 	},
 	rows: func(s snapshot) []row {
 		var rows []row
 		for _, a := range s.frame.GetAgents() {
-			status := enum(a.GetStatus())
+			state := cell{table.OneLine(a.GetState()), int64(slices.Index(states, a.GetState()))}
 			if a.GetHalted() {
-				status = text("halted")
+				state.text += ", halted"
 			}
 			rows = append(rows, row{key: a.GetName(), item: a, cells: []cell{
-				text(a.GetName()), text(a.GetRole()), status, enum(a.GetHealth()), s.ago(a.GetSilentSince()),
+				text(a.GetName()), text(a.GetRole()), state, s.ago(a.GetSilentSince()),
 				number(a.GetClaims()), number(a.GetLocks()), number(a.GetWaiting()), text(a.GetActivity()),
 			}})
 		}
@@ -63,6 +63,9 @@ var team = view{
 		})
 	},
 }
+
+// states are those of agents in the order of the sorted column, the worst last.
+var states = []string{"stopped", "completed", "idle", "waiting", "busy", "starting", "blocked", "late", "degraded", "failed"}
 
 // directives are the messages that steer an agent.
 var directives = []struct{ kind, effect string }{

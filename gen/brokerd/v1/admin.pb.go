@@ -335,7 +335,11 @@ type OverviewTotals struct {
 	ReceivedRate  float64 `protobuf:"fixed64,13,opt,name=received_rate,json=receivedRate,proto3" json:"received_rate,omitempty"`
 	ProcessedRate float64 `protobuf:"fixed64,14,opt,name=processed_rate,json=processedRate,proto3" json:"processed_rate,omitempty"`
 	// Revisions of the broker, over all sessions: per second, over the last 5 s.
-	RevisionRate  float64 `protobuf:"fixed64,15,opt,name=revision_rate,json=revisionRate,proto3" json:"revision_rate,omitempty"`
+	RevisionRate float64 `protobuf:"fixed64,15,opt,name=revision_rate,json=revisionRate,proto3" json:"revision_rate,omitempty"`
+	// Of the registered agents, those that have stopped.
+	StoppedAgents int32 `protobuf:"varint,16,opt,name=stopped_agents,json=stoppedAgents,proto3" json:"stopped_agents,omitempty"`
+	// Unfinished messages in the operators' mailbox: see MessageService.
+	OperatorMail  int64 `protobuf:"varint,17,opt,name=operator_mail,json=operatorMail,proto3" json:"operator_mail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -475,6 +479,20 @@ func (x *OverviewTotals) GetRevisionRate() float64 {
 	return 0
 }
 
+func (x *OverviewTotals) GetStoppedAgents() int32 {
+	if x != nil {
+		return x.StoppedAgents
+	}
+	return 0
+}
+
+func (x *OverviewTotals) GetOperatorMail() int64 {
+	if x != nil {
+		return x.OperatorMail
+	}
+	return 0
+}
+
 // OverviewMailbox is a mailbox that has something in it.
 type OverviewMailbox struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -576,7 +594,9 @@ type OverviewAgent struct {
 	// Locks and tokens that it holds.
 	Locks int64 `protobuf:"varint,9,opt,name=locks,proto3" json:"locks,omitempty"`
 	// Deliveries that wait in its own mailbox.
-	Waiting       int64 `protobuf:"varint,10,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	Waiting int64 `protobuf:"varint,10,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	// As in Agent.
+	State         string `protobuf:"bytes,11,opt,name=state,proto3" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -679,6 +699,13 @@ func (x *OverviewAgent) GetWaiting() int64 {
 		return x.Waiting
 	}
 	return 0
+}
+
+func (x *OverviewAgent) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
 }
 
 // OverviewEvent is the short form of an event.
@@ -2308,8 +2335,10 @@ type GetStatusResponse struct {
 	ProcessCpuTime *durationpb.Duration `protobuf:"bytes,25,opt,name=process_cpu_time,json=processCpuTime,proto3" json:"process_cpu_time,omitempty"`
 	// Physical memory that the broker's process occupies now, in bytes. 0 = unknown: only Linux reports it.
 	ProcessMemoryBytes int64 `protobuf:"varint,26,opt,name=process_memory_bytes,json=processMemoryBytes,proto3" json:"process_memory_bytes,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Of the registered agents, those that have stopped.
+	StoppedAgents int32 `protobuf:"varint,38,opt,name=stopped_agents,json=stoppedAgents,proto3" json:"stopped_agents,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetStatusResponse) Reset() {
@@ -2580,6 +2609,13 @@ func (x *GetStatusResponse) GetProcessMemoryBytes() int64 {
 	return 0
 }
 
+func (x *GetStatusResponse) GetStoppedAgents() int32 {
+	if x != nil {
+		return x.StoppedAgents
+	}
+	return 0
+}
+
 // WorkCount counts the pieces of work of one kind that are in one state.
 type WorkCount struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2778,7 +2814,7 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\x06events\x18\x06 \x03(\v2\x19.brokerd.v1.OverviewEventR\x06events\x12/\n" +
 	"\bfindings\x18\a \x03(\v2\x13.brokerd.v1.FindingR\bfindings\x12.\n" +
 	"\x04time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1a\n" +
-	"\brevision\x18\t \x01(\x03R\brevision\"\xdf\x03\n" +
+	"\brevision\x18\t \x01(\x03R\brevision\"\xab\x04\n" +
 	"\x0eOverviewTotals\x12\x18\n" +
 	"\awaiting\x18\x01 \x01(\x03R\awaiting\x12\x18\n" +
 	"\aclaimed\x18\x02 \x01(\x03R\aclaimed\x12\x12\n" +
@@ -2798,13 +2834,15 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\tsent_rate\x18\f \x01(\x01R\bsentRate\x12#\n" +
 	"\rreceived_rate\x18\r \x01(\x01R\freceivedRate\x12%\n" +
 	"\x0eprocessed_rate\x18\x0e \x01(\x01R\rprocessedRate\x12#\n" +
-	"\rrevision_rate\x18\x0f \x01(\x01R\frevisionRate\"\xa7\x01\n" +
+	"\rrevision_rate\x18\x0f \x01(\x01R\frevisionRate\x12%\n" +
+	"\x0estopped_agents\x18\x10 \x01(\x05R\rstoppedAgents\x12#\n" +
+	"\roperator_mail\x18\x11 \x01(\x03R\foperatorMail\"\xa7\x01\n" +
 	"\x0fOverviewMailbox\x12\x18\n" +
 	"\amailbox\x18\x01 \x01(\tR\amailbox\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\x03R\awaiting\x12\x18\n" +
 	"\aclaimed\x18\x03 \x01(\x03R\aclaimed\x12\x12\n" +
 	"\x04dead\x18\x04 \x01(\x03R\x04dead\x122\n" +
-	"\x06oldest\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x06oldest\"\xcf\x02\n" +
+	"\x06oldest\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x06oldest\"\xe5\x02\n" +
 	"\rOverviewAgent\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12/\n" +
@@ -2816,7 +2854,8 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\x06claims\x18\b \x01(\x03R\x06claims\x12\x14\n" +
 	"\x05locks\x18\t \x01(\x03R\x05locks\x12\x18\n" +
 	"\awaiting\x18\n" +
-	" \x01(\x03R\awaiting\"\xd3\x01\n" +
+	" \x01(\x03R\awaiting\x12\x14\n" +
+	"\x05state\x18\v \x01(\tR\x05state\"\xd3\x01\n" +
 	"\rOverviewEvent\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x120\n" +
@@ -2924,7 +2963,7 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\amailbox\x18\x01 \x01(\tR\amailbox\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\x03R\awaiting\x12\x18\n" +
 	"\aclaimed\x18\x03 \x01(\x03R\aclaimed\x12\x12\n" +
-	"\x04dead\x18\x04 \x01(\x03R\x04dead\"\x80\t\n" +
+	"\x04dead\x18\x04 \x01(\x03R\x04dead\"\xa7\t\n" +
 	"\x11GetStatusResponse\x12\x14\n" +
 	"\x05agent\x18  \x01(\tR\x05agent\x12\x12\n" +
 	"\x04role\x18! \x01(\tR\x04role\x12\x14\n" +
@@ -2966,7 +3005,8 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"state_keys\x18\x18 \x01(\x03R\tstateKeys\x12)\n" +
 	"\x04work\x18$ \x03(\v2\x15.brokerd.v1.WorkCountR\x04work\x12C\n" +
 	"\x10process_cpu_time\x18\x19 \x01(\v2\x19.google.protobuf.DurationR\x0eprocessCpuTime\x120\n" +
-	"\x14process_memory_bytes\x18\x1a \x01(\x03R\x12processMemoryBytes\"K\n" +
+	"\x14process_memory_bytes\x18\x1a \x01(\x03R\x12processMemoryBytes\x12%\n" +
+	"\x0estopped_agents\x18& \x01(\x05R\rstoppedAgents\"K\n" +
 	"\tWorkCount\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n" +

@@ -26,7 +26,7 @@ const (
 // AgentStatus is the state that an agent reports of itself. For an agent that has reported no
 // status since it registered, the broker derives one: ACTIVE while it holds a claim and for 5
 // minutes after it sent, received or acknowledged a message, otherwise INITIALIZING for 5 minutes
-// after its registration, and then IDLE.
+// after its registration, until its first call other than a heartbeat, and then IDLE.
 type AgentStatus int32
 
 const (
@@ -43,21 +43,25 @@ const (
 	// The agent cannot work. Its health is FAILED until it reports another status; its lease and what
 	// it holds are not affected.
 	AgentStatus_AGENT_STATUS_FAILED AgentStatus = 9
+	// The program of the agent has ended well: see AgentService. A client that does not know this value
+	// shows it as unspecified. An agent whose status is COMPLETED keeps that status when it stops.
+	AgentStatus_AGENT_STATUS_STOPPED AgentStatus = 10
 )
 
 // Enum value maps for AgentStatus.
 var (
 	AgentStatus_name = map[int32]string{
-		0: "AGENT_STATUS_UNSPECIFIED",
-		1: "AGENT_STATUS_INITIALIZING",
-		2: "AGENT_STATUS_ACTIVE",
-		3: "AGENT_STATUS_IDLE",
-		4: "AGENT_STATUS_WAITING",
-		5: "AGENT_STATUS_BLOCKED",
-		6: "AGENT_STATUS_COMPLETED",
-		7: "AGENT_STATUS_TERMINATED",
-		8: "AGENT_STATUS_DEGRADED",
-		9: "AGENT_STATUS_FAILED",
+		0:  "AGENT_STATUS_UNSPECIFIED",
+		1:  "AGENT_STATUS_INITIALIZING",
+		2:  "AGENT_STATUS_ACTIVE",
+		3:  "AGENT_STATUS_IDLE",
+		4:  "AGENT_STATUS_WAITING",
+		5:  "AGENT_STATUS_BLOCKED",
+		6:  "AGENT_STATUS_COMPLETED",
+		7:  "AGENT_STATUS_TERMINATED",
+		8:  "AGENT_STATUS_DEGRADED",
+		9:  "AGENT_STATUS_FAILED",
+		10: "AGENT_STATUS_STOPPED",
 	}
 	AgentStatus_value = map[string]int32{
 		"AGENT_STATUS_UNSPECIFIED":  0,
@@ -70,6 +74,7 @@ var (
 		"AGENT_STATUS_TERMINATED":   7,
 		"AGENT_STATUS_DEGRADED":     8,
 		"AGENT_STATUS_FAILED":       9,
+		"AGENT_STATUS_STOPPED":      10,
 	}
 )
 
@@ -105,9 +110,9 @@ type Health int32
 
 const (
 	Health_HEALTH_UNSPECIFIED Health = 0
-	// Heard of in the last third of its lease, or a call of it is open.
+	// The broker received a call from it in the last third of its lease, a call of it is open, or it has stopped.
 	Health_HEALTH_OK Health = 1
-	// Not heard of for more than a third of its lease.
+	// The broker has received no call from it for more than a third of its lease.
 	Health_HEALTH_LATE Health = 2
 	// Its circuit breaker is open, or it reports the status DEGRADED.
 	Health_HEALTH_DEGRADED Health = 3
@@ -776,11 +781,16 @@ type Agent struct {
 	Description string `protobuf:"bytes,24,opt,name=description,proto3" json:"description,omitempty"`
 	// Why the agent has its status, as it says.
 	StatusReason string `protobuf:"bytes,25,opt,name=status_reason,json=statusReason,proto3" json:"status_reason,omitempty"`
-	// When the agent reported COMPLETED last; absent if it has not since it registered.
+	// Since when its status is COMPLETED; absent if it has another status.
 	CompletedAt *timestamppb.Timestamp `protobuf:"bytes,26,opt,name=completed_at,json=completedAt,proto3" json:"completed_at,omitempty"`
 	Messages    *MessageCounts         `protobuf:"bytes,27,opt,name=messages,proto3" json:"messages,omitempty"`
 	// Since when it is asleep: see Asleep. Absent if it is not.
-	AsleepSince   *timestamppb.Timestamp `protobuf:"bytes,28,opt,name=asleep_since,json=asleepSince,proto3" json:"asleep_since,omitempty"`
+	AsleepSince *timestamppb.Timestamp `protobuf:"bytes,28,opt,name=asleep_since,json=asleepSince,proto3" json:"asleep_since,omitempty"`
+	// Set while it is stopped.
+	StoppedAt *timestamppb.Timestamp `protobuf:"bytes,29,opt,name=stopped_at,json=stoppedAt,proto3" json:"stopped_at,omitempty"`
+	// Its state in one word, for people: starting, busy, idle, waiting, blocked, completed, stopped, late,
+	// degraded or failed. The broker derives it from health, stopped_at and status. A program reads these.
+	State         string `protobuf:"bytes,30,opt,name=state,proto3" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1009,6 +1019,20 @@ func (x *Agent) GetAsleepSince() *timestamppb.Timestamp {
 		return x.AsleepSince
 	}
 	return nil
+}
+
+func (x *Agent) GetStoppedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StoppedAt
+	}
+	return nil
+}
+
+func (x *Agent) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
 }
 
 // MessageCounts counts the messages of an agent since its first registration. The broker stores the
@@ -2573,7 +2597,7 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\treference\x18\x03 \x01(\tR\treference\x12\x12\n" +
 	"\x04data\x18\x04 \x01(\tR\x04data\"4\n" +
 	"\x16SaveCheckpointResponse\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x03R\brevision\"\x8c\t\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\"\xdd\t\n" +
 	"\x05Agent\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\"\n" +
@@ -2603,7 +2627,10 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\rstatus_reason\x18\x19 \x01(\tR\fstatusReason\x12=\n" +
 	"\fcompleted_at\x18\x1a \x01(\v2\x1a.google.protobuf.TimestampR\vcompletedAt\x125\n" +
 	"\bmessages\x18\x1b \x01(\v2\x19.brokerd.v1.MessageCountsR\bmessages\x12=\n" +
-	"\fasleep_since\x18\x1c \x01(\v2\x1a.google.protobuf.TimestampR\vasleepSince\x1a9\n" +
+	"\fasleep_since\x18\x1c \x01(\v2\x1a.google.protobuf.TimestampR\vasleepSince\x129\n" +
+	"\n" +
+	"stopped_at\x18\x1d \x01(\v2\x1a.google.protobuf.TimestampR\tstoppedAt\x12\x14\n" +
+	"\x05state\x18\x1e \x01(\tR\x05state\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"]\n" +
@@ -2749,7 +2776,7 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"5\n" +
 	"\x17DeregisterAgentResponse\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x03R\brevision*\x9b\x02\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision*\xb5\x02\n" +
 	"\vAgentStatus\x12\x1c\n" +
 	"\x18AGENT_STATUS_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19AGENT_STATUS_INITIALIZING\x10\x01\x12\x17\n" +
@@ -2760,7 +2787,9 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\x16AGENT_STATUS_COMPLETED\x10\x06\x12\x1b\n" +
 	"\x17AGENT_STATUS_TERMINATED\x10\a\x12\x19\n" +
 	"\x15AGENT_STATUS_DEGRADED\x10\b\x12\x17\n" +
-	"\x13AGENT_STATUS_FAILED\x10\t*h\n" +
+	"\x13AGENT_STATUS_FAILED\x10\t\x12\x18\n" +
+	"\x14AGENT_STATUS_STOPPED\x10\n" +
+	"*h\n" +
 	"\x06Health\x12\x16\n" +
 	"\x12HEALTH_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tHEALTH_OK\x10\x01\x12\x0f\n" +
@@ -2867,53 +2896,54 @@ var file_brokerd_v1_agent_proto_depIdxs = []int32{
 	32, // 13: brokerd.v1.Agent.completed_at:type_name -> google.protobuf.Timestamp
 	12, // 14: brokerd.v1.Agent.messages:type_name -> brokerd.v1.MessageCounts
 	32, // 15: brokerd.v1.Agent.asleep_since:type_name -> google.protobuf.Timestamp
-	31, // 16: brokerd.v1.RegisterAgentRequest.labels:type_name -> brokerd.v1.RegisterAgentRequest.LabelsEntry
-	33, // 17: brokerd.v1.RegisterAgentRequest.lease:type_name -> google.protobuf.Duration
-	11, // 18: brokerd.v1.RegisterAgentResponse.agent:type_name -> brokerd.v1.Agent
-	7,  // 19: brokerd.v1.RegisterAgentResponse.losses:type_name -> brokerd.v1.Loss
-	0,  // 20: brokerd.v1.HeartbeatRequest.status:type_name -> brokerd.v1.AgentStatus
-	6,  // 21: brokerd.v1.HeartbeatRequest.counters:type_name -> brokerd.v1.Counters
-	33, // 22: brokerd.v1.HeartbeatResponse.lease:type_name -> google.protobuf.Duration
-	7,  // 23: brokerd.v1.HeartbeatResponse.losses:type_name -> brokerd.v1.Loss
-	34, // 24: brokerd.v1.HeartbeatResponse.notices:type_name -> brokerd.v1.Notice
-	4,  // 25: brokerd.v1.GetAgentRequest.view:type_name -> brokerd.v1.AgentView
-	32, // 26: brokerd.v1.OpenClaim.claimed_at:type_name -> google.protobuf.Timestamp
-	32, // 27: brokerd.v1.HeldToken.held_until:type_name -> google.protobuf.Timestamp
-	32, // 28: brokerd.v1.WaitingTicket.created_at:type_name -> google.protobuf.Timestamp
-	32, // 29: brokerd.v1.HeldLock.held_until:type_name -> google.protobuf.Timestamp
-	18, // 30: brokerd.v1.Holdings.claims:type_name -> brokerd.v1.OpenClaim
-	21, // 31: brokerd.v1.Holdings.locks:type_name -> brokerd.v1.HeldLock
-	19, // 32: brokerd.v1.Holdings.tokens:type_name -> brokerd.v1.HeldToken
-	20, // 33: brokerd.v1.Holdings.tickets:type_name -> brokerd.v1.WaitingTicket
-	35, // 34: brokerd.v1.Holdings.asked:type_name -> brokerd.v1.OpenQuestion
-	35, // 35: brokerd.v1.Holdings.to_answer:type_name -> brokerd.v1.OpenQuestion
-	23, // 36: brokerd.v1.Holdings.work:type_name -> brokerd.v1.WorkItem
-	5,  // 37: brokerd.v1.WorkItem.relation:type_name -> brokerd.v1.WorkRelation
-	32, // 38: brokerd.v1.WorkItem.due:type_name -> google.protobuf.Timestamp
-	11, // 39: brokerd.v1.GetAgentResponse.agent:type_name -> brokerd.v1.Agent
-	22, // 40: brokerd.v1.GetAgentResponse.holdings:type_name -> brokerd.v1.Holdings
-	8,  // 41: brokerd.v1.GetAgentResponse.checkpoints:type_name -> brokerd.v1.Checkpoint
-	0,  // 42: brokerd.v1.ListAgentsRequest.status:type_name -> brokerd.v1.AgentStatus
-	1,  // 43: brokerd.v1.ListAgentsRequest.health:type_name -> brokerd.v1.Health
-	11, // 44: brokerd.v1.ListAgentsResponse.agents:type_name -> brokerd.v1.Agent
-	26, // 45: brokerd.v1.ListAgentsResponse.roles:type_name -> brokerd.v1.RoleSummary
-	13, // 46: brokerd.v1.AgentService.RegisterAgent:input_type -> brokerd.v1.RegisterAgentRequest
-	15, // 47: brokerd.v1.AgentService.Heartbeat:input_type -> brokerd.v1.HeartbeatRequest
-	17, // 48: brokerd.v1.AgentService.GetAgent:input_type -> brokerd.v1.GetAgentRequest
-	25, // 49: brokerd.v1.AgentService.ListAgents:input_type -> brokerd.v1.ListAgentsRequest
-	28, // 50: brokerd.v1.AgentService.DeregisterAgent:input_type -> brokerd.v1.DeregisterAgentRequest
-	9,  // 51: brokerd.v1.AgentService.SaveCheckpoint:input_type -> brokerd.v1.SaveCheckpointRequest
-	14, // 52: brokerd.v1.AgentService.RegisterAgent:output_type -> brokerd.v1.RegisterAgentResponse
-	16, // 53: brokerd.v1.AgentService.Heartbeat:output_type -> brokerd.v1.HeartbeatResponse
-	24, // 54: brokerd.v1.AgentService.GetAgent:output_type -> brokerd.v1.GetAgentResponse
-	27, // 55: brokerd.v1.AgentService.ListAgents:output_type -> brokerd.v1.ListAgentsResponse
-	29, // 56: brokerd.v1.AgentService.DeregisterAgent:output_type -> brokerd.v1.DeregisterAgentResponse
-	10, // 57: brokerd.v1.AgentService.SaveCheckpoint:output_type -> brokerd.v1.SaveCheckpointResponse
-	52, // [52:58] is the sub-list for method output_type
-	46, // [46:52] is the sub-list for method input_type
-	46, // [46:46] is the sub-list for extension type_name
-	46, // [46:46] is the sub-list for extension extendee
-	0,  // [0:46] is the sub-list for field type_name
+	32, // 16: brokerd.v1.Agent.stopped_at:type_name -> google.protobuf.Timestamp
+	31, // 17: brokerd.v1.RegisterAgentRequest.labels:type_name -> brokerd.v1.RegisterAgentRequest.LabelsEntry
+	33, // 18: brokerd.v1.RegisterAgentRequest.lease:type_name -> google.protobuf.Duration
+	11, // 19: brokerd.v1.RegisterAgentResponse.agent:type_name -> brokerd.v1.Agent
+	7,  // 20: brokerd.v1.RegisterAgentResponse.losses:type_name -> brokerd.v1.Loss
+	0,  // 21: brokerd.v1.HeartbeatRequest.status:type_name -> brokerd.v1.AgentStatus
+	6,  // 22: brokerd.v1.HeartbeatRequest.counters:type_name -> brokerd.v1.Counters
+	33, // 23: brokerd.v1.HeartbeatResponse.lease:type_name -> google.protobuf.Duration
+	7,  // 24: brokerd.v1.HeartbeatResponse.losses:type_name -> brokerd.v1.Loss
+	34, // 25: brokerd.v1.HeartbeatResponse.notices:type_name -> brokerd.v1.Notice
+	4,  // 26: brokerd.v1.GetAgentRequest.view:type_name -> brokerd.v1.AgentView
+	32, // 27: brokerd.v1.OpenClaim.claimed_at:type_name -> google.protobuf.Timestamp
+	32, // 28: brokerd.v1.HeldToken.held_until:type_name -> google.protobuf.Timestamp
+	32, // 29: brokerd.v1.WaitingTicket.created_at:type_name -> google.protobuf.Timestamp
+	32, // 30: brokerd.v1.HeldLock.held_until:type_name -> google.protobuf.Timestamp
+	18, // 31: brokerd.v1.Holdings.claims:type_name -> brokerd.v1.OpenClaim
+	21, // 32: brokerd.v1.Holdings.locks:type_name -> brokerd.v1.HeldLock
+	19, // 33: brokerd.v1.Holdings.tokens:type_name -> brokerd.v1.HeldToken
+	20, // 34: brokerd.v1.Holdings.tickets:type_name -> brokerd.v1.WaitingTicket
+	35, // 35: brokerd.v1.Holdings.asked:type_name -> brokerd.v1.OpenQuestion
+	35, // 36: brokerd.v1.Holdings.to_answer:type_name -> brokerd.v1.OpenQuestion
+	23, // 37: brokerd.v1.Holdings.work:type_name -> brokerd.v1.WorkItem
+	5,  // 38: brokerd.v1.WorkItem.relation:type_name -> brokerd.v1.WorkRelation
+	32, // 39: brokerd.v1.WorkItem.due:type_name -> google.protobuf.Timestamp
+	11, // 40: brokerd.v1.GetAgentResponse.agent:type_name -> brokerd.v1.Agent
+	22, // 41: brokerd.v1.GetAgentResponse.holdings:type_name -> brokerd.v1.Holdings
+	8,  // 42: brokerd.v1.GetAgentResponse.checkpoints:type_name -> brokerd.v1.Checkpoint
+	0,  // 43: brokerd.v1.ListAgentsRequest.status:type_name -> brokerd.v1.AgentStatus
+	1,  // 44: brokerd.v1.ListAgentsRequest.health:type_name -> brokerd.v1.Health
+	11, // 45: brokerd.v1.ListAgentsResponse.agents:type_name -> brokerd.v1.Agent
+	26, // 46: brokerd.v1.ListAgentsResponse.roles:type_name -> brokerd.v1.RoleSummary
+	13, // 47: brokerd.v1.AgentService.RegisterAgent:input_type -> brokerd.v1.RegisterAgentRequest
+	15, // 48: brokerd.v1.AgentService.Heartbeat:input_type -> brokerd.v1.HeartbeatRequest
+	17, // 49: brokerd.v1.AgentService.GetAgent:input_type -> brokerd.v1.GetAgentRequest
+	25, // 50: brokerd.v1.AgentService.ListAgents:input_type -> brokerd.v1.ListAgentsRequest
+	28, // 51: brokerd.v1.AgentService.DeregisterAgent:input_type -> brokerd.v1.DeregisterAgentRequest
+	9,  // 52: brokerd.v1.AgentService.SaveCheckpoint:input_type -> brokerd.v1.SaveCheckpointRequest
+	14, // 53: brokerd.v1.AgentService.RegisterAgent:output_type -> brokerd.v1.RegisterAgentResponse
+	16, // 54: brokerd.v1.AgentService.Heartbeat:output_type -> brokerd.v1.HeartbeatResponse
+	24, // 55: brokerd.v1.AgentService.GetAgent:output_type -> brokerd.v1.GetAgentResponse
+	27, // 56: brokerd.v1.AgentService.ListAgents:output_type -> brokerd.v1.ListAgentsResponse
+	29, // 57: brokerd.v1.AgentService.DeregisterAgent:output_type -> brokerd.v1.DeregisterAgentResponse
+	10, // 58: brokerd.v1.AgentService.SaveCheckpoint:output_type -> brokerd.v1.SaveCheckpointResponse
+	53, // [53:59] is the sub-list for method output_type
+	47, // [47:53] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_agent_proto_init() }

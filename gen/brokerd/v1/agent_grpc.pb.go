@@ -36,7 +36,11 @@ const (
 // An agent lives by its lease: any call in its own name renews it, and an open call or stream keeps it. A call that an operator makes does not. When the lease is over
 // the agent has failed, in one transaction: its claims go back as failed attempts, its locks, tokens and tickets go to whoever waits, and its
 // incarnation grows, so that a client that still believes in the old one is refused (STALE_INCARNATION). Its next call without an
-// incarnation revives it. What it lost is told once, in the answer of its next registration or heartbeat. Failed for 7 days, it is deregistered.
+// incarnation revives it. What it lost is told once, in the answer of its next registration or heartbeat.
+//
+// A program that ends well reports the status STOPPED last. Then the agent has stopped, in one transaction: its claims go back uncounted, its locks,
+// tokens, tickets and tasks are released, and its waiting calls and streams end. Its mail, subscriptions and incarnation stay. Its next call
+// brings it back, unless that call only reads. An agent that has failed or stopped 7 days ago is deregistered.
 type AgentServiceClient interface {
 	// RegisterAgent registers the calling agent (metadata brokerd-agent), or registers it again: then its
 	// incarnation grows, and it takes over all that it holds. Its mailbox, subscriptions, claims, locks and tokens stay, and
@@ -133,7 +137,11 @@ func (c *agentServiceClient) SaveCheckpoint(ctx context.Context, in *SaveCheckpo
 // An agent lives by its lease: any call in its own name renews it, and an open call or stream keeps it. A call that an operator makes does not. When the lease is over
 // the agent has failed, in one transaction: its claims go back as failed attempts, its locks, tokens and tickets go to whoever waits, and its
 // incarnation grows, so that a client that still believes in the old one is refused (STALE_INCARNATION). Its next call without an
-// incarnation revives it. What it lost is told once, in the answer of its next registration or heartbeat. Failed for 7 days, it is deregistered.
+// incarnation revives it. What it lost is told once, in the answer of its next registration or heartbeat.
+//
+// A program that ends well reports the status STOPPED last. Then the agent has stopped, in one transaction: its claims go back uncounted, its locks,
+// tokens, tickets and tasks are released, and its waiting calls and streams end. Its mail, subscriptions and incarnation stay. Its next call
+// brings it back, unless that call only reads. An agent that has failed or stopped 7 days ago is deregistered.
 type AgentServiceServer interface {
 	// RegisterAgent registers the calling agent (metadata brokerd-agent), or registers it again: then its
 	// incarnation grows, and it takes over all that it holds. Its mailbox, subscriptions, claims, locks and tokens stay, and

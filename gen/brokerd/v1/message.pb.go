@@ -395,7 +395,7 @@ func (EmptyReason) EnumDescriptor() ([]byte, []int) {
 type MessageBox int32
 
 const (
-	// MESSAGE_BOX_INBOX for an agent, MESSAGE_BOX_ALL otherwise.
+	// MESSAGE_BOX_INBOX for an agent, MESSAGE_BOX_ALL for a caller without one.
 	MessageBox_MESSAGE_BOX_UNSPECIFIED MessageBox = 0
 	// Unfinished deliveries in the caller's own mailbox, by arrival.
 	MessageBox_MESSAGE_BOX_INBOX MessageBox = 1
@@ -668,7 +668,8 @@ type isTarget_To interface {
 
 type Target_Agent struct {
 	// The name of one registered agent. The names all, ALL and everyone mean everyone. all_ROLE and all_ROLEs, such as
-	// all_builders, mean every agent of the role except the sender, unless an agent has that name.
+	// all_builders, mean every agent of the role except the sender, unless an agent has that name. The names system and, unless an
+	// agent has it, operator mean the operators' mailbox: see MessageService.
 	Agent string `protobuf:"bytes,1,opt,name=agent,proto3,oneof"`
 }
 
@@ -3963,7 +3964,7 @@ type ListMessagesRequest struct {
 	PageSize int32 `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// From the answer before.
 	PageToken string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// INBOX: mark the listed messages of the caller's own mailbox as read.
+	// INBOX: mark the listed messages of the caller's own mailbox as read. PERMISSION_DENIED for observers.
 	MarkRead bool `protobuf:"varint,7,opt,name=mark_read,json=markRead,proto3" json:"mark_read,omitempty"`
 	// Newest first.
 	NewestFirst bool `protobuf:"varint,8,opt,name=newest_first,json=newestFirst,proto3" json:"newest_first,omitempty"`
@@ -3977,7 +3978,7 @@ type ListMessagesRequest struct {
 	// order and include_queues.
 	Ids []string `protobuf:"bytes,11,rep,name=ids,proto3" json:"ids,omitempty"`
 	// INBOX, for operators and observers that name no agent: the mailbox to list. For an agent's name, the unfinished deliveries of its
-	// own mailbox; for role:NAME or channel:NAME, the waiting ones. Without it, INBOX needs an agent. Not together with mark_read,
+	// own mailbox; for role:NAME or channel:NAME, the waiting ones. Empty = the operators' mailbox. Not together with mark_read,
 	// order, include_queues and ids.
 	Mailbox       string `protobuf:"bytes,12,opt,name=mailbox,proto3" json:"mailbox,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -55,6 +55,10 @@ const (
 // A confirmed send is on disk. A claimed delivery is delivered at least once, with exactly one valid
 // claim at a time.
 //
+// Operators who name no agent send as system, and share one mailbox: the replies to their messages, and what
+// agents send to system or operator. They read it with Receive, ListMessages and GetInboxSummary, and finish its messages
+// with AckMessages. It has the limit of every mailbox. Nothing is claimed from it.
+//
 // Errors that every RPC may answer: UNAUTHENTICATED (no or an unknown credential), PERMISSION_DENIED
 // (this caller may not do it), INVALID_ARGUMENT with each field named, NOT_FOUND for a session that does
 // not exist, FAILED_PRECONDITION for an agent that is not registered (AGENT_NOT_REGISTERED), for a
@@ -106,13 +110,13 @@ type MessageServiceClient interface {
 	Ask(ctx context.Context, in *AskRequest, opts ...grpc.CallOption) (*AskResponse, error)
 	// Reply answers a message. The broker fills in target, thread, correlation and in_reply_to and, where the reply has none, task and
 	// subject. The call may finish the caller's claim of that message in the same transaction. The first reply settles
-	// requires_response. A send with in_reply_to is a reply too. FAILED_PRECONDITION (NOBODY_WAITS) for a message of an operator without an agent whose Ask does not wait any more;
-	// RESOURCE_EXHAUSTED (MAILBOX_FULL) if the sender's mailbox is full: then nothing was done.
+	// requires_response. A send with in_reply_to is a reply too. FAILED_PRECONDITION (NOBODY_WAITS) for a notice or an event, which the
+	// broker sends to inform; RESOURCE_EXHAUSTED (MAILBOX_FULL) if the sender's mailbox is full: then nothing was done.
 	Reply(ctx context.Context, in *ReplyRequest, opts ...grpc.CallOption) (*ReplyResponse, error)
 	// ResendMessage puts a message in front of those again who have not finished it: each such delivery that nobody holds arrives anew and
 	// counts as unread. Only the sender or an operator may.
 	ResendMessage(ctx context.Context, in *ResendMessageRequest, opts ...grpc.CallOption) (*ResendMessageResponse, error)
-	// GetInboxSummary counts what the calling agent has before it.
+	// GetInboxSummary counts what the calling agent, or an operator without one, has before it.
 	GetInboxSummary(ctx context.Context, in *GetInboxSummaryRequest, opts ...grpc.CallOption) (*GetInboxSummaryResponse, error)
 	// ResolveThread notes the outcome of a conversation and settles its open questions. Any agent that sent or got one of its messages, or an
 	// operator, may; doing it again replaces the outcome. NOT_FOUND if no message belongs to the thread.
@@ -398,6 +402,10 @@ func (c *messageServiceClient) ListThreads(ctx context.Context, in *ListThreadsR
 // A confirmed send is on disk. A claimed delivery is delivered at least once, with exactly one valid
 // claim at a time.
 //
+// Operators who name no agent send as system, and share one mailbox: the replies to their messages, and what
+// agents send to system or operator. They read it with Receive, ListMessages and GetInboxSummary, and finish its messages
+// with AckMessages. It has the limit of every mailbox. Nothing is claimed from it.
+//
 // Errors that every RPC may answer: UNAUTHENTICATED (no or an unknown credential), PERMISSION_DENIED
 // (this caller may not do it), INVALID_ARGUMENT with each field named, NOT_FOUND for a session that does
 // not exist, FAILED_PRECONDITION for an agent that is not registered (AGENT_NOT_REGISTERED), for a
@@ -449,13 +457,13 @@ type MessageServiceServer interface {
 	Ask(context.Context, *AskRequest) (*AskResponse, error)
 	// Reply answers a message. The broker fills in target, thread, correlation and in_reply_to and, where the reply has none, task and
 	// subject. The call may finish the caller's claim of that message in the same transaction. The first reply settles
-	// requires_response. A send with in_reply_to is a reply too. FAILED_PRECONDITION (NOBODY_WAITS) for a message of an operator without an agent whose Ask does not wait any more;
-	// RESOURCE_EXHAUSTED (MAILBOX_FULL) if the sender's mailbox is full: then nothing was done.
+	// requires_response. A send with in_reply_to is a reply too. FAILED_PRECONDITION (NOBODY_WAITS) for a notice or an event, which the
+	// broker sends to inform; RESOURCE_EXHAUSTED (MAILBOX_FULL) if the sender's mailbox is full: then nothing was done.
 	Reply(context.Context, *ReplyRequest) (*ReplyResponse, error)
 	// ResendMessage puts a message in front of those again who have not finished it: each such delivery that nobody holds arrives anew and
 	// counts as unread. Only the sender or an operator may.
 	ResendMessage(context.Context, *ResendMessageRequest) (*ResendMessageResponse, error)
-	// GetInboxSummary counts what the calling agent has before it.
+	// GetInboxSummary counts what the calling agent, or an operator without one, has before it.
 	GetInboxSummary(context.Context, *GetInboxSummaryRequest) (*GetInboxSummaryResponse, error)
 	// ResolveThread notes the outcome of a conversation and settles its open questions. Any agent that sent or got one of its messages, or an
 	// operator, may; doing it again replaces the outcome. NOT_FOUND if no message belongs to the thread.

@@ -28,7 +28,7 @@ func TestKeyboard_ReachesEveryControlOfEveryView(t *testing.T) {
 // viewKeys returns the keys of the views in their order.
 func (p *tab) viewKeys() []string {
 	p.t.Helper()
-	return value[[]string](p, `(await import('/ui/views.js')).views.map((v) => v.key)`)
+	return value[[]string](p, `(await import('/ui/app.js')).views.map((v) => v.key)`)
 }
 
 // controls are the elements to which Tab moves the focus.

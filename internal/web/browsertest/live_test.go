@@ -20,7 +20,7 @@ const (
 // views returns the ids of all views in the order of their keys.
 func (p *tab) views() []string {
 	p.t.Helper()
-	return value[[]string](p, `(await import('/ui/views.js')).views.map((v) => v.id)`)
+	return value[[]string](p, `(await import('/ui/app.js')).views.map((v) => v.id)`)
 }
 
 func TestPolicy_PageRefusesMarkupAndReportsIt(t *testing.T) {

@@ -5,7 +5,15 @@ import { MessagePanel } from './lib/item.js';
 import { connection, frame, history as totals, problem } from './lib/live.js';
 import { Copy, Dialogs, Failure, Spark, Time, Toasts } from './lib/parts.js';
 import { go, here, href, level, login, logout, route, session, sessions, token } from './lib/session.js';
-import { views } from './views.js';
+import { view as locks } from './views/locks.js';
+import { dead, queues } from './views/queues.js';
+import { attention, team } from './views/team.js';
+import { conversations, timeline } from './views/timeline.js';
+import { view as work } from './views/work.js';
+
+// The views in the order of the navigation. A view is {id, title, question, key, icon, View, mark}:
+// View gets {id, query} of the route, and mark(frame) returns {n, kind} for the navigation.
+export const views = [attention, team, queues, timeline, conversations, dead, locks, work];
 
 const help = signal(false);
 

@@ -7,7 +7,7 @@ from typing import Any, Awaitable, Callable, Iterable, Mapping, Optional
 
 import grpc.aio
 
-from ..agents import AgentOperations
+from ..agents import AgentOperations, ends_well, stopped
 from ..artifacts import ArtifactOperations
 from ..base import BaseClient
 from ..decisions import DecisionOperations
@@ -118,7 +118,15 @@ class Client(BaseClient, Operations, MessageOperations, AgentOperations):
         self.tokens = Tokens(self)
 
     async def close(self) -> None:
-        """Closes the connection, for all clients that share it. Calls in progress end."""
+        """Closes the connection, for all clients that share it. Calls in progress end.
+
+        Before that, it reports the agents that these clients have registered as stopped.
+        """
+        for registration in self._calls.link.withdraw():
+            await registration.calls.run(stopped())
+        await self._detach()
+
+    async def _detach(self) -> None:
         channel = self._calls.link.detach()
         if channel is not None:
             await channel.close()
@@ -126,5 +134,8 @@ class Client(BaseClient, Operations, MessageOperations, AgentOperations):
     async def __aenter__(self) -> Client:
         return self
 
-    async def __aexit__(self, *exc: object) -> None:
-        await self.close()
+    async def __aexit__(self, kind: object, error: Optional[BaseException], trace: object) -> None:
+        if ends_well(error):
+            await self.close()
+        else:
+            await self._detach()  # the broker notices that the agents have failed when their leases end

@@ -7,7 +7,7 @@ from typing import Any, Callable, Iterable, Mapping, Optional
 
 import grpc
 
-from ..agents import AgentOperations
+from ..agents import AgentOperations, ends_well, stopped
 from ..artifacts import ArtifactOperations
 from ..base import BaseClient
 from ..decisions import DecisionOperations
@@ -124,7 +124,15 @@ class Client(BaseClient, Operations, MessageOperations, AgentOperations):
         self.tokens = Tokens(self)
 
     def close(self) -> None:
-        """Closes the connection, for all clients that share it. Calls in progress end."""
+        """Closes the connection, for all clients that share it. Calls in progress end.
+
+        Before that, it reports the agents that these clients have registered as stopped.
+        """
+        for registration in self._calls.link.withdraw():
+            registration.calls.run(stopped())
+        self._detach()
+
+    def _detach(self) -> None:
         channel = self._calls.link.detach()
         if channel is not None:
             channel.close()
@@ -132,5 +140,8 @@ class Client(BaseClient, Operations, MessageOperations, AgentOperations):
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: Optional[BaseException], trace: object) -> None:
+        if ends_well(error):
+            self.close()
+        else:
+            self._detach()  # the broker notices that the agents have failed when their leases end

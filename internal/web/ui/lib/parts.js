@@ -63,7 +63,7 @@ const places = {
 // The direction of the text ends with the name.
 export function Name({ kind, name, text }) {
   if (!name) return null;
-  const shown = html`<bdi>${text || name}</bdi>`;
+  const shown = html`<bdi>${text || (kind === 'mailbox' && name === 'system' ? 'operator' : name)}</bdi>`;
   if (!places[kind] || name === 'system') return html`<span class="name" title=${name}>${shown}</span>`;
   return html`<a class="name" href=${places[kind](name)} title=${name} data-name=${kind + ':' + name}
     onClick=${(event) => event.stopPropagation()}>${shown}</a>`;
@@ -75,10 +75,10 @@ export function Badge({ kind = 'dim', text }) {
 }
 
 // stateKinds are the kinds of the badges of states, severities and health.
-export const stateKinds = {
+const stateKinds = {
   ready: 'accent', claimed: 'good', blocked: 'warn', failed: 'bad', open: 'accent', revising: 'warn', escalated: 'bad',
   acknowledged: 'warn', pending: 'accent', high: 'warn', critical: 'bad', held: 'good', contested: 'warn', late: 'warn',
-  degraded: 'warn', acked: 'good', dead: 'bad', halted: 'warn', active: 'good', overdue: 'bad',
+  degraded: 'warn', acked: 'good', dead: 'bad', halted: 'warn', busy: 'good', overdue: 'bad',
 };
 
 // State shows a state as a badge.

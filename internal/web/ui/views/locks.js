@@ -4,7 +4,7 @@ import { call, pages, rpc, search } from '../lib/api.js';
 import { Facts } from '../lib/item.js';
 import { frame, useLoaded } from '../lib/live.js';
 import {
-  Action, Age, Badge, Empty, Failure, matching, Name, Panel, State, stateKinds, Time, useSelected, VirtualTable,
+  Action, Age, Badge, Empty, Failure, matching, Name, Panel, State, Time, useSelected, VirtualTable,
 } from '../lib/parts.js';
 import { go, href } from '../lib/session.js';
 
@@ -164,21 +164,22 @@ function View({ id, query: { q = '' } }) {
     </div>`}`;
 }
 
+const away = ['late', 'degraded', 'failed'];
 const agentOf = ({ agent }) => frame.value?.agents.find((a) => a.name === agent);
 
 // Heard shows the last call of an owner that is silent.
 function Heard({ of }) {
-  const { health, silent_since: at } = agentOf(of) ?? {};
-  return at && html`<${Badge} kind=${health in stateKinds ? 'warn' : 'dim'} text=${html`last call <${Time} at=${at} />`} />`;
+  const { state, silent_since: at } = agentOf(of) ?? {};
+  return at && html`<${Badge} kind=${away.includes(state) ? 'warn' : 'dim'} text=${html`last call <${Time} at=${at} />`} />`;
 }
 
 // Holder shows the owner of a grant or a request, and whether the agent is late or has failed.
 function Holder({ of }) {
   const role = of.passed_to_role;
   if (!of.agent) return role && html`<${Name} kind="role" name=${role} text=${'role:' + role} />`;
-  const health = agentOf(of)?.health;
+  const state = agentOf(of)?.state;
   return html`<${Name} kind="agent" name=${of.agent} />${of.holder && html` <bdi class="dim">${of.holder}</bdi>`}
-    ${health in stateKinds && html` <${State} of=${health} />`}`;
+    ${away.includes(state) && html` <${State} of=${state} />`}`;
 }
 
 // Take is the button that takes a lock or a token from its owner, or ends the wait of a request.

@@ -104,13 +104,13 @@ function Tile({ label, n, atLeast, kind, link, detail, rate }) {
 }
 
 function Tiles({ totals: t }) {
-  const silent = t.late_agents + t.failed_agents;
+  const away = ['failed', 'late', 'stopped'].map((of) => [t[of + '_agents'], of]).filter(([n]) => n).map((part) => part.join(' '));
   const series = (field) => history.value.map((totals) => totals[field]);
   return html`<div class="attention-tiles">
     <${Tile} label="Waiting" n=${t.waiting} link=${href('queues')} rate=${series('waiting')} />
     <${Tile} label="In work" n=${t.claimed} link=${href('queues')} rate=${series('claimed')} />
     <${Tile} label="Dead letters" n=${t.dead} kind="bad" link=${href('dead')} detail=${t.dead ? 'given up' : 'none'} />
-    <${Tile} label="Agents" n=${t.agents} link=${href('team')} detail=${silent ? `${t.failed_agents} failed, ${t.late_agents} late` : 'all in touch'} />
+    <${Tile} label="Agents" n=${t.agents} link=${href('team')} detail=${away.join(', ') || 'all in touch'} />
     <${Tile} label="Locks and turns" n=${t.locks + t.tokens_held} link=${href('locks')} detail=${t.tickets ? `${t.tickets} wait` : 'no waiters'} />
     <${Tile} label="Changes per second" n=${Math.round(t.revision_rate)} link=${href('timeline')} rate=${series('revision_rate')} />
   </div>`;
@@ -147,22 +147,16 @@ export const attention = {
   }),
 };
 
-// the worst first; ok is no trouble
-const healths = ['failed', 'late', 'degraded'];
+// The order of the list: agents that need attention come first, those that have ended last.
+const states = ['failed', 'degraded', 'late', 'halted', 'blocked', '', 'stopped', 'completed'];
 
-// trouble is the place of an agent in the list: agents that need attention come first.
-function trouble(a) {
-  const at = healths.indexOf(a.health);
-  if (at >= 0) return at;
-  return a.halted ? 3 : a.status === 'blocked' ? 4 : a.silent_since ? 5 : 6;
+function place(a) {
+  const at = states.indexOf(a.state);
+  return a.halted && at > 3 ? 3 : at < 0 ? 5 : at;
 }
 
-// States shows what the broker and the agent say about its state.
 function States({ agent: a }) {
-  return html`<span class="team-states">
-    ${healths.includes(a.health) && html`<${State} of=${a.health} />`}
-    ${a.halted && html`<${State} of="halted" />`}
-    ${a.status && a.health !== 'failed' && a.status !== a.health && html`<${State} of=${a.status} />`}</span>`;
+  return html`<span class="team-states"><${State} of=${a.state} />${a.halted && html`<${State} of="halted" />`}</span>`;
 }
 
 const number = (key, title, wide) => ({
@@ -199,8 +193,8 @@ function Team({ id, query: { q = '' } }) {
     const known = new Set(agents.map((a) => a.name));
     const all = [...agents, ...(found.data ?? []).filter((a) => !known.has(a.name))];
     return matching(all, q, (a) => [
-      a.name, a.role, a.status, a.health, a.activity, a.halted && 'halted', a.silent_since && 'silent',
-    ]).filter((a) => !role || a.role === role).sort((a, b) => trouble(a) - trouble(b));
+      a.name, a.role, a.state, a.activity, a.halted && 'halted', a.silent_since && 'silent',
+    ]).filter((a) => !role || a.role === role).sort((a, b) => place(a) - place(b));
   }, [agents, found.data, q, role]);
   const none = !totals ? 'Loading…' : totals.agents ? 'No agent matches.' : 'No agent is registered.';
   return html`
@@ -295,7 +289,7 @@ function About({ agent: a, unread, claimable }) {
   const dead = frame.value?.mailboxes.find((m) => m.mailbox === a.name)?.dead;
   return html`<${Facts} of=${{
     reason: a.status_reason, role: a.role, does: a.activity, progress: a.progress > 0 && Math.round(a.progress * 100) + ' %',
-    task_id: a.task_id, last_call_at: a.last_seen, asleep_since: '', failed_at: a.failed_at, mail: '', dead_letters: '',
+    task_id: a.task_id, last_call_at: a.last_seen, asleep_since: '', failed_at: a.failed_at, stopped_at: a.stopped_at, mail: '', dead_letters: '',
     messages: a.messages && `${sent} sent, ${received} received, ${processed} processed`, registered_at: a.registered_at,
     incarnation: a.incarnation > 1 && a.incarnation, lease: a.lease, folder: a.worktree, can: a.capabilities.join(', '),
     for: a.description,

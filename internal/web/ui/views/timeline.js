@@ -281,18 +281,23 @@ const fewMessages = 50;
 
 const titleOf = (m) => m.subject || m.type;
 
+// inbox returns the unfinished messages in the mailbox of the operators.
+const inbox = (options) => pages('/v1/messages', { box: 'inbox' }, 'items', 1000, 1, options);
+
 // Waits says who waits for an answer.
-function Waits({ question: q, resolved }) {
+function Waits({ question: q, resolved, mail }) {
+  if (mail) return html`<${Badge} kind="accent" text="for operator" />`;
   if (!q) return resolved && html`<${Badge} kind="good" text="resolved" />`;
   return html`<${State} of=${q.overdue ? 'overdue' : 'open'} />${' '}
     <${Name} kind="agent" name=${q.sender} />`;
 }
 
-const waits = (t) => t.open_questions.length > 0 || t.resolved_at;
+const unanswered = (t) => t.open_questions.length > 0 || t.mail;
+const waits = (t) => unanswered(t) || t.resolved_at;
 
 const threadColumns = [
   { key: 'waits', title: 'Waits', width: 'minmax(84px, 1fr)',
-    render: (t) => html`<${Waits} question=${t.open_questions[0]} resolved=${t.resolved_at} />` },
+    render: (t) => html`<${Waits} question=${t.open_questions[0]} resolved=${t.resolved_at} mail=${t.mail} />` },
   { key: 'subject', title: 'Subject', width: 'minmax(0, 2fr)', render: (t) => titleOf(t.first_message) },
   { key: 'last_message', title: 'Last message', width: 'minmax(0, 1.5fr)', wide: true, render: (t) => html`
     <bdi class="dim">${t.last_message.sender}</bdi> <bdi>${titleOf(t.last_message)}</bdi>` },
@@ -302,18 +307,20 @@ const threadColumns = [
   { key: 'last_at', title: 'Last', width: '80px', numeric: true, render: (t) => html`<${Age} since=${t.last_at} />` },
 ];
 
-// urgency is the place of a conversation in the list: overdue questions come first, then open ones.
-function urgency({ open_questions: [q] }) {
-  if (!q) return 2;
-  return q.overdue ? 0 : 1;
+// urgency is the place of a conversation in the list: mail to operators and overdue questions come first, then open ones.
+function urgency({ open_questions: [q], mail }) {
+  if (mail || q?.overdue) return 0;
+  return q ? 1 : 2;
 }
 
 // loadThreads returns conversations, those with an open question before the others. The broker reads
 // up to 20,000 messages for a page, so each list has at most two.
 async function loadThreads(count, options) {
   const list = (open) => pages('/v1/threads', { open }, 'threads', count, 2, options);
-  const [open, all] = await Promise.all([list(true), list(null)]);
-  const threads = [...new Map([...open.items, ...all.items].map((t) => [t.thread_id, t])).values()];
+  const [open, all, { items }] = await Promise.all([list(true), list(null), inbox(options)]);
+  const mail = new Set(items.map(({ message: m }) => m.thread_id));
+  const threads = [...new Map([...open.items, ...all.items].map((t) => [t.thread_id, t])).values()]
+    .map((t) => ({ ...t, mail: mail.has(t.thread_id) }));
   return { threads: threads.sort((a, b) => urgency(a) - urgency(b)), more: open.more || all.more };
 }
 
@@ -329,16 +336,16 @@ const addressed = [
 ];
 
 function Conversations({ id, query }) {
-  const { q, unanswered } = query;
+  const { q, unanswered: only } = query;
   const [count, setCount] = useState(few);
   const { data, error } = useLoaded('threads', (signal) => loadThreads(count, { signal }), [count]);
   const rows = useMemo(() => {
-    const wanted = (data?.threads ?? []).filter((t) => !unanswered || t.open_questions.length);
+    const wanted = (data?.threads ?? []).filter((t) => !only || unanswered(t));
     return matching(wanted, q, (t) => [t.thread_id, t.first_message.subject, t.last_message.subject, ...t.participants]);
-  }, [data, q, unanswered]);
+  }, [data, q, only]);
   return html`
     <div class="tools">
-      <label><input type="checkbox" checked=${!!unanswered} data-filter="unanswered"
+      <label><input type="checkbox" checked=${!!only} data-filter="unanswered"
         onChange=${(event) => go(here({ unanswered: event.currentTarget.checked && '1' }), true)} />
         ${' '}Only unanswered</label>
       <span class="gap"></span>
@@ -348,7 +355,7 @@ function Conversations({ id, query }) {
     <${Failure} error=${error} />
     <div class="split">
       <${VirtualTable} label="Conversations" rows=${rows} columns=${rows.some(waits) ? threadColumns : threadColumns.slice(1)} keyOf=${(t) => t.thread_id}
-        selected=${id} onOpen=${(t) => go(href('conversations', t.thread_id, { q, unanswered }))}
+        selected=${id} onOpen=${(t) => go(href('conversations', t.thread_id, { q, unanswered: only }))}
         onEnd=${() => data?.more && setCount(Math.min(2 * count, most))}
         empty=${data ? 'No conversation matches.' : 'Loading…'} />
       ${id && html`<${Thread} key=${id} id=${id} />`}
@@ -360,12 +367,14 @@ function Conversations({ id, query }) {
 async function loadThread(id, count, options) {
   const newest = (thread) => pages('/v1/messages', { box: 'all', thread_id: thread, newest_first: true }, 'items',
     count, 2 * count / fewMessages, options);
-  let found = await newest(id);
+  const [first, mail] = await Promise.all([newest(id), inbox(options)]);
+  let found = first;
   if (!found.items.length) {
     const { message } = await call('GET', messageAt(id), undefined, options);
     found = await newest(message.thread_id);
   }
-  return { messages: found.items.map((item) => item.message).reverse(), thread: found.first.thread, more: found.more };
+  return { messages: found.items.map((item) => item.message).reverse(), thread: found.first.thread, more: found.more,
+    mail: new Set(mail.items.map(({ message: m }) => m.id)) };
 }
 
 // Thread is the panel of a conversation.
@@ -380,13 +389,13 @@ function Thread({ id }) {
     ${data && html`
       ${data.more && html`<button data-show="earlier" onClick=${() => setCount(2 * count)}>Earlier messages</button>`}
       <ol class="conversations-messages" ref=${list}>${data.messages.map((m) => html`
-        <${Message} key=${m.id} message=${m} question=${open.has(m.id)} />`)}</ol>
+        <${Message} key=${m.id} message=${m} question=${open.has(m.id)} mail=${data.mail.has(m.id)} />`)}</ol>
       <${Continue} thread=${data.thread} last=${data.messages.at(-1)} />`}
   <//>`;
 }
 
-// Message shows one message of a conversation. question says that it waits for an answer.
-function Message({ message: m, question }) {
+// Message shows one message of a conversation. question says that it waits for an answer, mail that operators have not finished it.
+function Message({ message: m, question, mail }) {
   const payload = useMemo(() => payloadOf(m), [m.id]);
   return html`<li data-message=${m.id} class=${question ? 'question' : m.sender === 'system' && 'own'}>
     <header><b><${Name} kind="agent" name=${m.sender} /></b><span class="dim">to <bdi>${receiver(m.target)}</bdi></span>
@@ -396,14 +405,21 @@ function Message({ message: m, question }) {
     <${Text} text=${m.body} label="Body" kind="prose" /><${Text} text=${payload} label="Payload" />
     ${question && html`<${Receipts} message=${m} />`}
     <p class="actions">
-      ${m.sender !== 'system' && html`<${Action} label="Reply" fields=${answer} run=${reply(m)} />`}
+      ${m.sender !== 'system' && html`<${Action} label="Reply" fields=${answer} run=${reply(m, mail)} />`}
+      ${mail && html`<${Action} label="Done" run=${() => finish(m)} />`}
       ${question && html`<${Resend} message=${m} /><${Cancel} message=${m} />`}</p>
   </li>`;
 }
 
 const answer = [{ name: 'body', label: 'Text', kind: 'area', required: true }];
 
-const reply = (m) => async (message) => outcome((await call('POST', messageAt(m.id, '/reply'), { message })).result);
+const finish = (m) => rpc('MessageService/AckMessages', { ids: [m.id] });
+
+const reply = (m, mail) => async (message) => {
+  const said = outcome((await call('POST', messageAt(m.id, '/reply'), { message })).result);
+  if (mail) await finish(m);
+  return said;
+};
 
 // Receipts says how far an open question is with its recipients.
 function Receipts({ message: m }) {
@@ -441,5 +457,6 @@ function Continue({ thread: t, last }) {
 
 export const conversations = {
   id: 'conversations', title: 'Conversations', question: 'Who waits for an answer?', key: '5', View: Conversations,
+  mark: ({ totals }) => ({ n: totals.operator_mail }),
   icon: 'M2 3h9v6H6l-2.5 2.5V9H2zM13 6h1v6h-1.5v2l-2-2H8',
 };

@@ -26,7 +26,8 @@ export type Target = Message$1<"brokerd.v1.Target"> & {
   to: {
     /**
      * The name of one registered agent. The names all, ALL and everyone mean everyone. all_ROLE and all_ROLEs, such as
-     * all_builders, mean every agent of the role except the sender, unless an agent has that name.
+     * all_builders, mean every agent of the role except the sender, unless an agent has that name. The names system and, unless an
+     * agent has it, operator mean the operators' mailbox: see MessageService.
      *
      * @generated from field: string agent = 1;
      */
@@ -1939,7 +1940,7 @@ export type ListMessagesRequest = Message$1<"brokerd.v1.ListMessagesRequest"> & 
   pageToken: string;
 
   /**
-   * INBOX: mark the listed messages of the caller's own mailbox as read.
+   * INBOX: mark the listed messages of the caller's own mailbox as read. PERMISSION_DENIED for observers.
    *
    * @generated from field: bool mark_read = 7;
    */
@@ -1978,7 +1979,7 @@ export type ListMessagesRequest = Message$1<"brokerd.v1.ListMessagesRequest"> & 
 
   /**
    * INBOX, for operators and observers that name no agent: the mailbox to list. For an agent's name, the unfinished deliveries of its
-   * own mailbox; for role:NAME or channel:NAME, the waiting ones. Without it, INBOX needs an agent. Not together with mark_read,
+   * own mailbox; for role:NAME or channel:NAME, the waiting ones. Empty = the operators' mailbox. Not together with mark_read,
    * order, include_queues and ids.
    *
    * @generated from field: string mailbox = 12;
@@ -3591,7 +3592,7 @@ export const EmptyReasonSchema: GenEnum<EmptyReason> = /*@__PURE__*/
  */
 export enum MessageBox {
   /**
-   * MESSAGE_BOX_INBOX for an agent, MESSAGE_BOX_ALL otherwise.
+   * MESSAGE_BOX_INBOX for an agent, MESSAGE_BOX_ALL for a caller without one.
    *
    * @generated from enum value: MESSAGE_BOX_UNSPECIFIED = 0;
    */
@@ -3720,6 +3721,10 @@ export const MailboxOrderSchema: GenEnum<MailboxOrder> = /*@__PURE__*/
  *
  * A confirmed send is on disk. A claimed delivery is delivered at least once, with exactly one valid
  * claim at a time.
+ *
+ * Operators who name no agent send as system, and share one mailbox: the replies to their messages, and what
+ * agents send to system or operator. They read it with Receive, ListMessages and GetInboxSummary, and finish its messages
+ * with AckMessages. It has the limit of every mailbox. Nothing is claimed from it.
  *
  * Errors that every RPC may answer: UNAUTHENTICATED (no or an unknown credential), PERMISSION_DENIED
  * (this caller may not do it), INVALID_ARGUMENT with each field named, NOT_FOUND for a session that does
@@ -3856,8 +3861,8 @@ export const MessageService: GenService<{
   /**
    * Reply answers a message. The broker fills in target, thread, correlation and in_reply_to and, where the reply has none, task and
    * subject. The call may finish the caller's claim of that message in the same transaction. The first reply settles
-   * requires_response. A send with in_reply_to is a reply too. FAILED_PRECONDITION (NOBODY_WAITS) for a message of an operator without an agent whose Ask does not wait any more;
-   * RESOURCE_EXHAUSTED (MAILBOX_FULL) if the sender's mailbox is full: then nothing was done.
+   * requires_response. A send with in_reply_to is a reply too. FAILED_PRECONDITION (NOBODY_WAITS) for a notice or an event, which the
+   * broker sends to inform; RESOURCE_EXHAUSTED (MAILBOX_FULL) if the sender's mailbox is full: then nothing was done.
    *
    * @generated from rpc brokerd.v1.MessageService.Reply
    */
@@ -3878,7 +3883,7 @@ export const MessageService: GenService<{
     output: typeof ResendMessageResponseSchema;
   },
   /**
-   * GetInboxSummary counts what the calling agent has before it.
+   * GetInboxSummary counts what the calling agent, or an operator without one, has before it.
    *
    * @generated from rpc brokerd.v1.MessageService.GetInboxSummary
    */
