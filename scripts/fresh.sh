@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the README's commands, make run and make test, on a fresh machine: a minimal Debian or Ubuntu root with git, make,
+# Runs the README's commands, make run and make test, and the first hour of a user, on a fresh machine: a minimal Debian or Ubuntu root with git, make,
 # a C compiler and the Go toolchain in use. It tests the last commit. It needs root on Debian or Ubuntu.
 # The root is cached in ${XDG_CACHE_HOME:-~/.cache}/brokerd-fresh; remove that folder to build it again.
 set -euo pipefail
@@ -24,6 +24,8 @@ inside() {
   cat /srv/run.log
   local build=$SECONDS
   bin/brokerctl ping || fail "the daemon does not answer"
+  section "the first hour of a user"
+  PATH=$PWD/bin:$PATH scripts/first-hour.sh || fail "the first hour fails"
   kill -INT -- "-$make"
   wait "$make" 2>/dev/null || true # make reports the signal
   ! bin/brokerctl ping >/dev/null 2>&1 || fail "the daemon still answers after SIGINT"
