@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -64,19 +66,36 @@ type (
 // command sends a command to the process, which must run.
 func (f *faulty) command(o order) report {
 	f.t.Helper()
-	var r report
-	conn, err := net.Dial("unix", f.control)
-	if err == nil {
-		defer conn.Close() //nolint:errcheck // the answer has been read
-		err = errors.Join(json.NewEncoder(conn).Encode(o), json.NewDecoder(conn).Decode(&r))
-	}
-	if err == nil && r.Error != "" {
-		err = errors.New(r.Error)
-	}
+	r, err := f.ask(o)
 	if err != nil {
 		f.t.Fatalf("command %+v: %v", o, err)
 	}
 	return r
+}
+
+// ask gives an order, and returns its answer.
+func (f *faulty) ask(o order) (r report, err error) {
+	conn, err := net.Dial("unix", f.control)
+	if err != nil {
+		return r, err
+	}
+	defer conn.Close() //nolint:errcheck // the answer has been read
+	if err := errors.Join(json.NewEncoder(conn).Encode(o), json.NewDecoder(conn).Decode(&r)); err != nil {
+		return r, err
+	}
+	if r.Error != "" {
+		return r, errors.New(r.Error)
+	}
+	return r, nil
+}
+
+// cut starts a plan that cuts the power. The power may go before the answer comes.
+func (f *faulty) cut(p faultvfs.Plan) {
+	f.t.Helper()
+	_, err := f.ask(order{Plan: &p})
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+		f.t.Fatalf("plan %+v: %v", p, err)
+	}
 }
 
 // plan starts a plan.

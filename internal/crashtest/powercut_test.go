@@ -55,7 +55,7 @@ func TestPowerCut_NothingConfirmedIsLostWithSyncFull(t *testing.T) {
 				if n%4 != 3 { // otherwise it may end while they make up
 					flowing()
 				}
-				f.plan(cutPlan(s.random, n, 1, cutWithin))
+				f.cut(cutPlan(s.random, n, 1, cutWithin))
 				f.awaitCut(ctx)
 			}
 			n := 0
@@ -96,7 +96,7 @@ func TestPowerCut_SyncNormalLosesTheLastConfirmedMessagesAndSyncFullNone(t *test
 				if err := f.start(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				f.plan(cutPlan(random, n, cutWithin/2, cutWithin))
+				f.cut(cutPlan(random, n, cutWithin/2, cutWithin))
 				sent := slices.Concat(before, sendUntilCut(t, f))
 				f.awaitCut(t.Context())
 				if err := f.start(t.Context()); err != nil {
