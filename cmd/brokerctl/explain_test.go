@@ -259,7 +259,7 @@ func TestExplain_OpenBreakerAndDeadLetter(tt *testing.T) {
 	s.frees(f, `brokerctl message cancel`)
 	s.finds(nil, "WARNING", "agent builder-1", "the circuit breaker")
 	f = s.finds([]string{"agent", "builder-1"}, "WARNING", "agent builder-1", "registering builder-1 again closes the breaker at once")
-	s.frees(f, `brokerctl agent register builder-1 --role builder --capability go --worktree '/src/my tree' --label 'desk=it'\''s mine' --lease 2h0m0s`)
+	s.frees(f, `brokerctl agent register builder-1 --role builder --capability go --worktree '/src/my tree' --label 'desk=it'\''s mine' --lease 2h`)
 	got := fields(t, "agent", "get", "builder-1")
 	if at(t, got, "agent", "labels", "desk") != "it's mine" || at(t, got, "agent", "worktree") != "/src/my tree" || at(t, got, "agent", "lease") != "2h" {
 		t.Errorf("registered as %v", got)

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
@@ -94,6 +96,9 @@ func (o *inboxOptions) run(c *cli, cmd *cobra.Command, ids []string) error {
 		}
 		c.global.operator, c.found = true, nil
 	}
+	if err := o.needsAgent(c, cmd); err != nil {
+		return err
+	}
 	if len(ids) > 0 {
 		return o.listGiven(c, cmd, ids)
 	}
@@ -130,6 +135,20 @@ func (o *inboxOptions) run(c *cli, cmd *cobra.Command, ids []string) error {
 		return err
 	}
 	return c.showInbox(cmd, broker, items)
+}
+
+// needsAgent refuses a caller who names no agent and does not ask for the operators' mailbox: the name is missing more often
+// than that mailbox is meant.
+func (o *inboxOptions) needsAgent(c *cli, cmd *cobra.Command) error {
+	broker, err := c.connect(cmd.Context())
+	if err != nil || c.global.operator || broker.Identity().Agent != "" {
+		return err
+	}
+	_, err = broker.Agents().GetAgent(cmd.Context(), &pb.GetAgentRequest{}) // of the caller, whose credential may name it
+	if status.Code(err) == codes.InvalidArgument {
+		return usagef("the agent's name is missing: give --agent NAME; --operator lists the operators' mailbox")
+	}
+	return nil
 }
 
 // listGiven lists given messages.

@@ -25,7 +25,7 @@ sends its heartbeats while it runs, and connects again when the broker restarts.
 The agent's name comes from --agent, BROKERD_AGENT or .brokerd.yaml, otherwise
 from the working folder. If another such server on this machine has the name,
 this one adds -2, -3 and so on. The server ends when standard input ends. The
-agent then stays registered until its lease ends, unless with --deregister.
+agent has then stopped: it holds nothing, and its mail waits for the next start.
 
 The flags of brokerctl agent register describe the agent here too.`
 

@@ -120,6 +120,9 @@ func (c *cli) agentFacts(s *pb.GetStatusResponse, fact func(label, format string
 func (c *cli) brokerFacts(s *pb.GetStatusResponse, fact func(label, format string, args ...any)) {
 	absent := table.Absent(s.GetLateAgents(), s.GetFailedAgents(), s.GetStoppedAgents())
 	fact("session", "%s: %s%s", s.GetSession(), count(s.GetAgents(), "agent"), absent)
+	if n := s.GetOperatorMail(); n > 0 {
+		fact("for operators", "%s: %s", count(n, "message"), c.command("inbox --operator"))
+	}
 	fact("messages", "%d waiting, %d claimed, %d dead", s.GetWaiting(), s.GetClaimed(), s.GetDead())
 	fact("work", "%s", workCounts(s.GetWork()))
 	fact("shared", "%s, %s held, %d waiting for them; %s", count(s.GetLocks(), "lock"), count(s.GetTokensHeld(), "token"), s.GetTickets(), count(s.GetStateKeys(), "key"))

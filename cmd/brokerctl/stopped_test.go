@@ -102,7 +102,7 @@ func TestInbox_OfOperators(tt *testing.T) {
 		t.Errorf("%s", got)
 	}
 	question, _ := at(t, decode(t, strings.Split(must0(t, "inbox", "--operator", "-o", "json"), "\n")[1]), "message", "id").(string)
-	must0(t, "--agent", "", "reply", question, "yes", "--ack")
+	must0(t, "--agent", "", "reply", question, "yes")
 	if got := must0(t, "--agent", "builder-1", "inbox"); !strings.Contains(got, "yes") {
 		t.Errorf("the agent's: %s", got)
 	}
@@ -111,5 +111,8 @@ func TestInbox_OfOperators(tt *testing.T) {
 	}
 	if got := ctl(t, "--agent", "builder-1", "inbox", "--operator"); got.code != exitUsage {
 		t.Errorf("with an agent: %+v", got)
+	}
+	if got := ctl(t, "--no-config", "inbox"); got.code != exitUsage || !strings.Contains(got.err, "--operator lists the operators' mailbox") {
+		t.Errorf("without an agent: %+v", got)
 	}
 }

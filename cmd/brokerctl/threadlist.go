@@ -74,6 +74,6 @@ func (c *cli) threadView() view[*pb.ThreadSummary] {
 			return []string{id, c.when(t.GetLastAt()), messages, names(t.GetParticipants(), len(t.GetParticipants())),
 				first.GetSubject(), newest, open}
 		},
-		none: "no conversations in this time",
+		none: "no such conversations",
 	}
 }

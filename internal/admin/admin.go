@@ -34,6 +34,8 @@ type Mail struct {
 	Waiting int64     // in all of them, and so on
 	Claimed int64
 	Dead    int64
+
+	Operators int64 // unfinished messages in the operators' mailbox; for an operator
 }
 
 // Totals count the rows of the whole database.

@@ -94,7 +94,7 @@ func (s *Service) GetStatus(ctx context.Context, _ *pb.GetStatusRequest) (*pb.Ge
 			}
 			out.Sessions = int32(sessions)
 		}
-		out.Waiting, out.Claimed, out.Dead = mail.Waiting, mail.Claimed, mail.Dead
+		out.Waiting, out.Claimed, out.Dead, out.OperatorMail = mail.Waiting, mail.Claimed, mail.Dead, mail.Operators
 		for _, m := range mail.Fullest {
 			out.Mailboxes = append(out.Mailboxes,
 				&pb.MailboxStatus{Mailbox: m.Name, Waiting: m.Waiting, Claimed: m.Claimed, Dead: m.Dead})

@@ -98,7 +98,7 @@ func (a *Agent) describe(command finding.Command, labels map[string]string) find
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		add("label", key+"="+labels[key])
 	}
-	add("lease", a.Lease.String())
+	add("lease", finding.Exact(a.Lease))
 	return command
 }
 
@@ -192,7 +192,7 @@ func (r *Registry) explainAgent(q store.Querier, about finding.Question) (findin
 		Severity: finding.Info, Subject: "agent " + a.Name, Since: a.RegisteredAt,
 		Summary: "it is registered" + as(a.Role) + "; its last call was at " + about.When(a.LastSeen),
 		Reasons: []string{
-			fmt.Sprintf("its lease lasts %s; it registered at %s", finding.Rough(a.Lease), about.When(a.RegisteredAt)),
+			fmt.Sprintf("its lease lasts %s; it registered at %s", finding.Exact(a.Lease), about.When(a.RegisteredAt)),
 			fmt.Sprintf("its incarnation is %d: the number of its registrations and of its failures", a.Incarnation),
 		},
 		Commands: []finding.Command{{"agent", "get", a.Name}},

@@ -372,7 +372,12 @@ func (m mailboxes) Mail(q store.Querier, session int64, own *admin.Own) (admin.M
 		found.Fullest = append(found.Fullest,
 			admin.Mailbox{Name: box.Mailbox, Waiting: box.Waiting, Claimed: box.Claimed, Dead: box.Dead})
 	}
-	return found, nil
+	if own != nil {
+		return found, nil
+	}
+	waiting, err := m.broker.Waiting(q, session, []string{caller.System})
+	found.Operators = waiting[caller.System]
+	return found, err
 }
 
 // Move implements admin.Post.

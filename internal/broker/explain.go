@@ -393,6 +393,9 @@ func (e *explaining) freeing(to []finding.Command, s *server) ([]finding.Command
 		}) {
 			to = append(to, finding.Command{"admin", "move", s.Name, "role:" + s.Role})
 		}
+		if s.Health == Stopped {
+			return to, nil
+		}
 		return append(to, finding.Command{"agent", "deregister", s.Name}), nil
 	default:
 		return to, nil

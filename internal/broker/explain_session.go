@@ -24,6 +24,9 @@ func (e *explaining) everything() error {
 			}
 		}
 	}
+	if err := e.askedOperators(); err != nil {
+		return err
+	}
 	if err := e.longClaims(); err != nil {
 		return err
 	}
@@ -36,6 +39,37 @@ func (e *explaining) everything() error {
 	e.add(finding.Finding{Severity: finding.Warning, Subject: "agents", Since: e.about.Now,
 		Summary:  finding.Count(e.more, "more agent") + " without work: failed, stopped, halted, or with an open circuit breaker",
 		Commands: []finding.Command{{"agent", "list"}}})
+	return nil
+}
+
+// askedOperators finds the questions that wait for the answer of an operator. Those that are overdue are
+// findings of their own.
+func (e *explaining) askedOperators() error {
+	id, err := e.findMailbox(e.q, e.about.Session, operatorBox)
+	if err != nil || id == 0 {
+		return err
+	}
+	asked, err := readQuestions(e.q.Query(selectOwed, e.about.Session, operatorBox.name, id, maxQuestions), e.about.Now)
+	if err != nil {
+		return err
+	}
+	f := finding.Finding{Severity: finding.Warning, Subject: "operators", Commands: []finding.Command{{"inbox", "--operator"}}}
+	for i := range asked {
+		q := &asked[i]
+		if q.Overdue {
+			continue
+		}
+		if f.Since.IsZero() {
+			f.Since = q.CreatedAt
+		}
+		f.Reasons = append(f.Reasons, fmt.Sprintf("message %d of %s, due at %s: %s", q.Revision, q.Sender,
+			e.about.When(q.Deadline), finding.Clip(q.Subject())))
+	}
+	if n := len(f.Reasons); n > 0 {
+		f.Summary = finding.Count(n, "question") + " to operators without an answer"
+		f.Reasons = f.Reasons[:min(n, mostServers)]
+		e.add(f)
+	}
 	return nil
 }
 
@@ -157,7 +191,10 @@ func (e *explaining) blame(name string) error {
 	case stopped:
 		f.Severity, f.Since = finding.Warning, m.StoppedAt
 		f.Summary = "it has stopped: its program ended at " + e.about.When(m.StoppedAt)
-		f.Commands, err = e.freeing(nil, s)
+		f.Reasons = append(f.Reasons, "start its program again, or give its messages to others")
+		if f.Commands, err = e.freeing(nil, s); len(f.Commands) == 0 {
+			f.Commands = []finding.Command{{"agent", "get", name}}
+		}
 	case halted:
 		f.Since = s.haltedAt
 		f.Summary = "it is halted: until a resume it gets nothing but directives"

@@ -21,7 +21,7 @@ type failure struct {
 	session int64
 	name    string
 	at      time.Time // its claims are older
-	stopped bool // its program ended well
+	stopped bool      // its program ended well
 }
 
 // AgentEnded takes from an agent that has failed or stopped what it holds, and ends its streams and

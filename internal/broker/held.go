@@ -87,6 +87,10 @@ func (s *settling) locate(item *Settlement) (*held, error) {
 // notHeld is the error for a message of which the actor has no copy. It names the agent that has
 // claimed one.
 func (s *settling) notHeld(ref Ref) error {
+	if s.actor.system() {
+		return fault.New(fault.Precondition, "AGENT_REQUIRED",
+			"message %s is not in the operators' mailbox; this call needs the agent that has it as its caller", ref.Text)
+	}
 	var holder string
 	var number int
 	err := s.tx.QueryRow(selectHolder, ref.Revision).Scan(&holder, &number)

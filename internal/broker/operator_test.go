@@ -27,11 +27,17 @@ func TestOperator_HasAMailboxForRepliesAndMail(t *testing.T) {
 	want(t, "unfinished", summary.Total, 3)
 	wantList(t, "received", subjectsIn(o.inbox()), "by reply", "by a send", "of itself")
 	o.ack(listed.Items[0].Message.Id)
-	_, err = o.replyWith(&pb.ReplyRequest{Id: listed.Items[2].Message.Id, Ack: true})
+	_, err = o.replyWith(&pb.ReplyRequest{Id: listed.Items[2].Message.Id}) // finishes it
 	must(t, err)
 	wantList(t, "left", subjectsIn(o.inbox()), "by a send")
 	want(t, "the reply of the operator", builder.claim1().Message.Sender, "system")
 	_, err = o.ClaimMessages(o.ctx, &pb.ClaimMessagesRequest{Max: 1})
+	wantError(t, err, codes.FailedPrecondition, "AGENT_REQUIRED")
+	for _, refused := range [][]string{{}, {asked.Id}} { // no claim, and a message of an agent
+		_, err := o.AckMessages(o.ctx, &pb.AckMessagesRequest{Ids: refused})
+		wantError(t, err, codes.FailedPrecondition, "AGENT_REQUIRED")
+	}
+	_, err = o.NackMessages(o.ctx, &pb.NackMessagesRequest{Nacks: []*pb.Nack{{ClaimId: listed.Items[1].Message.Id}}})
 	wantError(t, err, codes.FailedPrecondition, "AGENT_REQUIRED")
 }
 
@@ -67,7 +73,7 @@ func TestOperator_OnlyMailThatNoneHasReadIsAFinding(t *testing.T) {
 		out, err := pb.NewAdminServiceClient(w.Operator()).Explain(o.ctx, &pb.ExplainRequest{})
 		must(t, err)
 		for _, f := range out.Findings {
-			if strings.HasPrefix(f.Subject, "mailbox ") {
+			if strings.HasPrefix(f.Subject, "mailbox ") || f.Subject == "operators" {
 				found = append(found, f.Subject+": "+f.Summary)
 			}
 		}
@@ -75,6 +81,11 @@ func TestOperator_OnlyMailThatNoneHasReadIsAFinding(t *testing.T) {
 	}
 	builder.send(to("operator"))
 	wantList(t, "at once", stuck())
+	question := builder.send(to("operator", question, subject("May I deploy?")))
+	wantList(t, "a question", stuck(), "operators: 1 question to operators without an answer")
+	o.reply(question.Id, "yes")
+	builder.ack(builder.claim1().ClaimId)
+	wantList(t, "answered", stuck())
 	w.Clock.Advance(time.Hour)
 	if found := stuck(); len(found) != 1 || !strings.Contains(found[0], "no operator has read it") {
 		t.Errorf("after an hour: %q", found)

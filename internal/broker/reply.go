@@ -2,6 +2,8 @@ package broker
 
 import (
 	"context"
+	"slices"
+	"strconv"
 	"time"
 
 	"brokerd/internal/caller"
@@ -30,7 +32,8 @@ type Filled struct {
 }
 
 // Reply answers a message: it goes to the sender, in the same thread, under the same correlation id unless another one is given. With
-// Ack the caller's claim of the message is finished as well. Errors: as Send and as Settle; fault.Precondition (CLAIM_LOST) with
+// Ack the caller's claim of the message is finished as well. The reply of an operator without an agent finishes the message in
+// operatorBox. Errors: as Send and as Settle; fault.Precondition (CLAIM_LOST) with
 // Ack unless the claim is in force; fault.Exhausted (MAILBOX_FULL) if the sender's mailbox is full; fault.Precondition
 // (NOBODY_WAITS) for a notice or an event of the broker.
 func (b *Broker) Reply(ctx context.Context, c caller.Caller, req once.Request, answer Answer) (Outcome, error) {
@@ -64,16 +67,22 @@ func (b *Broker) reply(tx *store.Tx, c caller.Caller, from *origin, answer Answe
 		}
 	}
 	if ref.Revision == 0 {
+		if s.actor.system() {
+			return Outcome{}, fault.AgentRequired()
+		}
 		if ref, err = onlyClaim(tx, s.actor); err != nil {
 			return Outcome{}, err
 		}
 	}
-	if answer.Ack {
+	if answer.Ack && !s.actor.system() {
 		if err := s.finishClaim(ref); err != nil {
 			return Outcome{}, err
 		}
 	}
 	to, err := findMessage(tx, s.actor.session.ID, ref)
+	if err == nil && s.actor.system() {
+		err = s.finishOperators(to.Revision)
+	}
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -95,15 +104,29 @@ func (b *Broker) reply(tx *store.Tx, c caller.Caller, from *origin, answer Answe
 	return out, s.finish()
 }
 
-// finishClaim acknowledges the actor's claim, which must be in force. Operators have no claims: theirs is
-// a message in their mailbox.
+// finishOperators finishes a message in the mailbox of operators, which claim nothing, with their reply.
+func (s *sending) finishOperators(message int64) error {
+	mailbox, err := s.findMailbox(s.tx, s.actor.session.ID, operatorBox)
+	if err != nil || mailbox == 0 {
+		return err
+	}
+	waiting, _, err := unclaimed(s.tx, message)
+	if err != nil || !slices.ContainsFunc(waiting, func(h *held) bool { return h.mailbox == mailbox }) {
+		return err
+	}
+	done := settling{Broker: s.Broker, tx: s.tx, actor: s.actor, left: tally{}}
+	done.actor.mailbox = mailbox
+	if _, err := done.settle(&Settlement{Verb: Ack, Ref: Ref{Text: strconv.FormatInt(message, 10), Revision: message}}); err != nil {
+		return err
+	}
+	_, err = done.finish(nil)
+	return err
+}
+
+// finishClaim acknowledges the actor's claim, which must be in force.
 func (s *sending) finishClaim(ref Ref) error {
 	done := settling{Broker: s.Broker, tx: s.tx, actor: s.actor, left: tally{}}
-	verb := Release // not Ack, which may come late
-	if s.actor.system() {
-		verb = Ack
-	}
-	h, err := done.locate(&Settlement{Verb: verb, Ref: ref})
+	h, err := done.locate(&Settlement{Verb: Release, Ref: ref}) // not Ack, which may come late
 	if err != nil {
 		return err
 	}

@@ -3,11 +3,13 @@ package broker
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"brokerd/internal/caller"
 	"brokerd/internal/events"
+	"brokerd/internal/fault"
 	"brokerd/internal/once"
 	"brokerd/internal/store"
 )
@@ -47,7 +49,8 @@ type Settled struct {
 }
 
 // Settle does all of it or nothing, in the name of the caller. No item may have an empty Ref, except
-// a single one, which then means the caller's only open claim. Errors: fault.NotFound for a message that does not
+// a single one, which then means the caller's only open claim. Operators without an agent only acknowledge what is in
+// operatorBox. Errors: fault.NotFound for a message that does not
 // exist, fault.Precondition (CLAIM_LOST) for a claim that is no longer the caller's, (NO_OPEN_CLAIM, SEVERAL_OPEN_CLAIMS) for
 // an empty Ref that means none or several.
 func (b *Broker) Settle(ctx context.Context, c caller.Caller, req once.Request, items []Settlement) ([]Settled, int64, error) {
@@ -59,6 +62,9 @@ func (b *Broker) Settle(ctx context.Context, c caller.Caller, req once.Request, 
 		a, err := b.owner(tx, c)
 		if err != nil {
 			return err
+		}
+		if a.system() && slices.ContainsFunc(items, func(item Settlement) bool { return item.Verb != Ack || item.Ref.Revision == 0 }) {
+			return fault.AgentRequired() // operators have no claims
 		}
 		if len(items) == 1 && items[0].Ref.Revision == 0 {
 			if items[0].Ref, err = onlyClaim(tx, a); err != nil {

@@ -99,6 +99,17 @@ func (q *Question) When(t time.Time) string {
 // After says from when on a finding is a warning: " (a warning after 15m)".
 func After(d time.Duration) string { return " (a warning after " + Rough(d) + ")" }
 
+// Exact writes a duration in full, without the units that are 0: 90s is 1m30s, and 24h is 24h.
+func Exact(d time.Duration) string {
+	text := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
+}
+
 // Rough says a duration in its largest unit.
 func Rough(d time.Duration) string {
 	switch {

@@ -16,4 +16,4 @@ def build(claim):
 
 with Client.from_env() as client:
     client.register(role="builder", capabilities=["python"])
-    client.work(build, mailboxes=["role:builder"], concurrency=4)
+    client.work(build, concurrency=4)

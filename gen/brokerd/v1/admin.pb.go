@@ -2337,6 +2337,8 @@ type GetStatusResponse struct {
 	ProcessMemoryBytes int64 `protobuf:"varint,26,opt,name=process_memory_bytes,json=processMemoryBytes,proto3" json:"process_memory_bytes,omitempty"`
 	// Of the registered agents, those that have stopped.
 	StoppedAgents int32 `protobuf:"varint,38,opt,name=stopped_agents,json=stoppedAgents,proto3" json:"stopped_agents,omitempty"`
+	// For an operator: unfinished messages in the operators' mailbox, see MessageService.
+	OperatorMail  int64 `protobuf:"varint,39,opt,name=operator_mail,json=operatorMail,proto3" json:"operator_mail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2612,6 +2614,13 @@ func (x *GetStatusResponse) GetProcessMemoryBytes() int64 {
 func (x *GetStatusResponse) GetStoppedAgents() int32 {
 	if x != nil {
 		return x.StoppedAgents
+	}
+	return 0
+}
+
+func (x *GetStatusResponse) GetOperatorMail() int64 {
+	if x != nil {
+		return x.OperatorMail
 	}
 	return 0
 }
@@ -2963,7 +2972,7 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\amailbox\x18\x01 \x01(\tR\amailbox\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\x03R\awaiting\x12\x18\n" +
 	"\aclaimed\x18\x03 \x01(\x03R\aclaimed\x12\x12\n" +
-	"\x04dead\x18\x04 \x01(\x03R\x04dead\"\xa7\t\n" +
+	"\x04dead\x18\x04 \x01(\x03R\x04dead\"\xcc\t\n" +
 	"\x11GetStatusResponse\x12\x14\n" +
 	"\x05agent\x18  \x01(\tR\x05agent\x12\x12\n" +
 	"\x04role\x18! \x01(\tR\x04role\x12\x14\n" +
@@ -3006,7 +3015,8 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\x04work\x18$ \x03(\v2\x15.brokerd.v1.WorkCountR\x04work\x12C\n" +
 	"\x10process_cpu_time\x18\x19 \x01(\v2\x19.google.protobuf.DurationR\x0eprocessCpuTime\x120\n" +
 	"\x14process_memory_bytes\x18\x1a \x01(\x03R\x12processMemoryBytes\x12%\n" +
-	"\x0estopped_agents\x18& \x01(\x05R\rstoppedAgents\"K\n" +
+	"\x0estopped_agents\x18& \x01(\x05R\rstoppedAgents\x12#\n" +
+	"\roperator_mail\x18' \x01(\x03R\foperatorMail\"K\n" +
 	"\tWorkCount\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n" +

@@ -109,7 +109,8 @@ type MessageServiceClient interface {
 	// soon as none can come (see NoReply). The same request_id goes on waiting for the reply to the same question, or returns it.
 	Ask(ctx context.Context, in *AskRequest, opts ...grpc.CallOption) (*AskResponse, error)
 	// Reply answers a message. The broker fills in target, thread, correlation and in_reply_to and, where the reply has none, task and
-	// subject. The call may finish the caller's claim of that message in the same transaction. The first reply settles
+	// subject. The call may finish the caller's claim of that message in the same transaction; that of an operator finishes the message in the
+	// operators' mailbox. The first reply settles
 	// requires_response. A send with in_reply_to is a reply too. FAILED_PRECONDITION (NOBODY_WAITS) for a notice or an event, which the
 	// broker sends to inform; RESOURCE_EXHAUSTED (MAILBOX_FULL) if the sender's mailbox is full: then nothing was done.
 	Reply(ctx context.Context, in *ReplyRequest, opts ...grpc.CallOption) (*ReplyResponse, error)
@@ -456,7 +457,8 @@ type MessageServiceServer interface {
 	// soon as none can come (see NoReply). The same request_id goes on waiting for the reply to the same question, or returns it.
 	Ask(context.Context, *AskRequest) (*AskResponse, error)
 	// Reply answers a message. The broker fills in target, thread, correlation and in_reply_to and, where the reply has none, task and
-	// subject. The call may finish the caller's claim of that message in the same transaction. The first reply settles
+	// subject. The call may finish the caller's claim of that message in the same transaction; that of an operator finishes the message in the
+	// operators' mailbox. The first reply settles
 	// requires_response. A send with in_reply_to is a reply too. FAILED_PRECONDITION (NOBODY_WAITS) for a notice or an event, which the
 	// broker sends to inform; RESOURCE_EXHAUSTED (MAILBOX_FULL) if the sender's mailbox is full: then nothing was done.
 	Reply(context.Context, *ReplyRequest) (*ReplyResponse, error)

@@ -91,6 +91,8 @@ class Client(BaseClient, Operations, MessageOperations, AgentOperations):
     ) -> None:
         """Works on messages: claims each, calls handler with the Claim, and settles it by what handler does.
 
+        Without mailboxes, they come from all that the agent may take from: its own, that of its role, those of its channels.
+
         It returns: the message is acknowledged, with a returned str as the reply, or any other value but
         None as the JSON payload of the reply. It raises: a failed attempt, which the broker repeats
         later; RetryAfter gives the delay, Reject makes a dead letter, Release returns the message

@@ -405,21 +405,15 @@ function Message({ message: m, question, mail }) {
     <${Text} text=${m.body} label="Body" kind="prose" /><${Text} text=${payload} label="Payload" />
     ${question && html`<${Receipts} message=${m} />`}
     <p class="actions">
-      ${m.sender !== 'system' && html`<${Action} label="Reply" fields=${answer} run=${reply(m, mail)} />`}
-      ${mail && html`<${Action} label="Done" run=${() => finish(m)} />`}
+      ${m.sender !== 'system' && html`<${Action} label="Reply" fields=${answer} run=${reply(m)} />`}
+      ${mail && html`<${Action} label="Done" run=${() => rpc('MessageService/AckMessages', { ids: [m.id] })} />`}
       ${question && html`<${Resend} message=${m} /><${Cancel} message=${m} />`}</p>
   </li>`;
 }
 
 const answer = [{ name: 'body', label: 'Text', kind: 'area', required: true }];
 
-const finish = (m) => rpc('MessageService/AckMessages', { ids: [m.id] });
-
-const reply = (m, mail) => async (message) => {
-  const said = outcome((await call('POST', messageAt(m.id, '/reply'), { message })).result);
-  if (mail) await finish(m);
-  return said;
-};
+const reply = (m) => async (message) => outcome((await call('POST', messageAt(m.id, '/reply'), { message })).result);
 
 // Receipts says how far an open question is with its recipients.
 function Receipts({ message: m }) {

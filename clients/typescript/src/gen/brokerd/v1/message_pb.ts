@@ -3860,7 +3860,8 @@ export const MessageService: GenService<{
   },
   /**
    * Reply answers a message. The broker fills in target, thread, correlation and in_reply_to and, where the reply has none, task and
-   * subject. The call may finish the caller's claim of that message in the same transaction. The first reply settles
+   * subject. The call may finish the caller's claim of that message in the same transaction; that of an operator finishes the message in the
+   * operators' mailbox. The first reply settles
    * requires_response. A send with in_reply_to is a reply too. FAILED_PRECONDITION (NOBODY_WAITS) for a notice or an event, which the
    * broker sends to inform; RESOURCE_EXHAUSTED (MAILBOX_FULL) if the sender's mailbox is full: then nothing was done.
    *
