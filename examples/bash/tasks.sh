@@ -6,8 +6,15 @@ export BROKERD_AGENT=$1
 brokerctl agent register "$1" --role "$2" >/dev/null || exit
 shift 2
 
-# After a kill, the first claim is the task that the agent held. Exit code 4: no task came in time.
-while claim=$(brokerctl task claim --wait "${WAIT:-1m}" -o json) || exit $(($? == 4 ? 0 : $?)); do
+# Ends the script with an exit code; 4 says that nothing came in time, which is a good end.
+end() {
+  [ "$1" = 4 ] || exit "$1"
+  brokerctl agent heartbeat --status stopped >/dev/null
+  exit
+}
+
+# After a kill, the first claim is the task that the agent held.
+while claim=$(brokerctl task claim --wait "${WAIT:-1m}" -o json) || end $?; do
   if result=$("$@" <<<"$claim"); then
     brokerctl task complete --result - <<<"$result"
   else

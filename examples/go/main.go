@@ -40,7 +40,14 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return b.me.Work(ctx, client.WorkOptions{Concurrency: 4}, b.handle)
+	if err := b.me.Work(ctx, client.WorkOptions{Concurrency: 4}, b.handle); err != nil {
+		return err
+	}
+	// The program ends well: the broker releases what the agent holds, and its mail waits for the next run.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	_, err = b.me.Agents().Heartbeat(ctx, &pb.HeartbeatRequest{Status: pb.AgentStatus_AGENT_STATUS_STOPPED})
+	return err
 }
 
 // builder is the agent.
