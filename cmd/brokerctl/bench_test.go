@@ -1,8 +1,13 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"brokerd/internal/processtest"
 )
 
 func TestBench_PrintsOneLineAWorkload(tt *testing.T) {
@@ -33,5 +38,22 @@ func TestBench_OptionsThatCannotBeMeantAreUsageErrors(tt *testing.T) {
 		if r := ctl(t, append([]string{"bench"}, args...)...); r.code != exitUsage || !strings.Contains(r.err, args[0]) {
 			t.Errorf("%v: %+v", args, r)
 		}
+	}
+}
+
+func TestBench_LeavesTheUsersBrokerAlone(tt *testing.T) {
+	t := newShell(tt)
+	brokerd := processtest.Build(t)
+	isolate(t)
+	folder := t.TempDir()
+	cmd := t.command(os.Args[0], "bench", "--folder", folder, "--workloads", "pipelined", "--seconds", "0.1", "--size", "64")
+	cmd.Env = append(program(t), "PATH="+filepath.Dir(brokerd)+":"+t.Getenv("PATH"))
+	cmd.Env = slices.DeleteFunc(cmd.Env, func(v string) bool { return strings.HasPrefix(v, "BROKERD_DATA=") })
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "\npipelined ") {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if left, err := os.ReadDir(folder); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
 	}
 }

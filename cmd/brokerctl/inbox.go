@@ -134,7 +134,30 @@ func (o *inboxOptions) run(c *cli, cmd *cobra.Command, ids []string) error {
 	if err != nil {
 		return err
 	}
-	return c.showInbox(cmd, broker, items)
+	if err := c.showInbox(cmd, broker, items); err != nil || !c.global.operator {
+		return err
+	}
+	return c.showOwed(cmd, broker)
+}
+
+// showOwed says which questions in the operators' mailbox wait for an answer.
+func (c *cli) showOwed(cmd *cobra.Command, broker *client.Client) error {
+	format, err := c.format()
+	if err != nil || format == formatJSON {
+		return err
+	}
+	summary, err := broker.Messages().GetInboxSummary(cmd.Context(), &pb.GetInboxSummaryRequest{})
+	if err == nil {
+		c.printOwed(cmd.OutOrStdout(), summary.GetOwed())
+	}
+	return err
+}
+
+// printOwed prints the questions that wait for an answer of the caller, with the command that gives it.
+func (c *cli) printOwed(w io.Writer, owed []*pb.OpenQuestion) {
+	for _, q := range owed {
+		say(w, "owed: an answer to %s: %s", c.question(q, !isPrompt(w)), c.command("reply %d ANSWER", q.GetRevision()))
+	}
 }
 
 // needsAgent refuses a caller who names no agent and does not ask for the operators' mailbox: the name is missing more often
@@ -217,9 +240,7 @@ func (c *cli) printInboxSummary(w io.Writer, s *pb.GetInboxSummaryResponse) {
 		say(w, "failed too often in a row: the next message is handed out %s", c.when(t))
 	}
 	printQuestions(w, "the questions that follow", slices.Concat(s.GetOwed(), s.GetAsked()))
-	for _, q := range s.GetOwed() {
-		say(w, "owed: an answer to %s: %s", c.question(q, !isPrompt(w)), c.command("reply %d ANSWER", q.GetRevision()))
-	}
+	c.printOwed(w, s.GetOwed())
 	for _, q := range s.GetAsked() {
 		say(w, "asked: no answer yet to %s", strings.TrimSpace(c.question(q, !isPrompt(w))))
 	}

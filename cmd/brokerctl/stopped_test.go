@@ -95,7 +95,7 @@ func TestInbox_OfOperators(tt *testing.T) {
 	must0(t, "--agent", "builder-1", "reply", id, "main")
 	must0(t, "--agent", "builder-1", "send", "operator", "May I deploy?", "--requires-response")
 	got := must0(t, "inbox", "--operator")
-	if !strings.Contains(got, "main") || !strings.Contains(got, "May I deploy?") {
+	if !strings.Contains(got, "main") || !strings.Contains(got, "May I deploy?") || !strings.Contains(got, ": brokerctl --agent '' reply ") {
 		t.Errorf("%s", got)
 	}
 	if got := must0(t, "overview"); !strings.Contains(got, "2 messages: brokerctl inbox --operator") {
