@@ -179,6 +179,23 @@ var mailButtons = []button{
 		p.await(`has(`+panel+`, a)`, "Re: Which branch?")
 		return m.newest("builder-2")
 	}, "system: Re: Which branch?"},
+	{"answer a question to operators", func(m *team, p *tab) string {
+		id := m.ask("builder-2", "operator", "May I deploy?")
+		p.show("conversations")
+		p.await(`has(one('nav a[href*=conversations] .mark'), '1') && has(row('May I deploy?'), 'for operator')`)
+		p.show("conversations/" + id)
+		p.act(panel, "reply", "body", "yes")
+		p.confirm()
+		p.await(`!one('nav a[href*=conversations] .mark')`)
+		return m.newest("builder-2")
+	}, "system: Re: May I deploy?"},
+	{"finish a message to operators", func(m *team, p *tab) string {
+		id := m.send("lead", to("operator", "All is done"))[0]
+		p.show("conversations/" + id)
+		p.act(panel, "done")
+		p.await(`!one('.panel [data-action=done]')`)
+		return m.state(id)
+	}, "acked"},
 	{"send into a conversation", func(m *team, p *tab) string {
 		id := m.send("lead", to("reviewer", "The plan"))[0]
 		p.show("conversations/" + id)
