@@ -53,8 +53,10 @@ project() {
 # exit code is not 0 if a tool returns an error.
 vendor_inspector() {
   project inspector @modelcontextprotocol/inspector
+  local registration=()
   inspect() {
-    within mcp-inspector --cli brokerctl mcp --agent inspector --role tester -e "BROKERD_DATA=$BROKERD_DATA" -e "HOME=$HOME" "$@"
+    within mcp-inspector --cli brokerctl mcp --agent inspector --role tester -e "BROKERD_DATA=$BROKERD_DATA" -e "HOME=$HOME" \
+      "${registration[@]}" "$@"
   }
   # call PATTERN TOOL [ARGUMENT=VALUE...] checks that the text of the result has a line with the pattern.
   call() {
@@ -68,6 +70,8 @@ vendor_inspector() {
   inspect --strict --method tools/list |
     jq -e '[.tools[].name] | sort == ["decide", "lock", "send", "settle", "state", "task", "team", "turn"]' >/dev/null
   call 'You are the agent inspector (tester)' turn
+  # Each call is a server of its own. One that finds the registration of its parent leaves it, with all that the agent holds.
+  registration=(-e BROKERD_AGENT=inspector -e "BROKERD_INCARNATION=$(brokerctl agent register inspector -o json | jq .incarnation)")
   brokerctl agent register lead --role lead >/dev/null
   brokerctl --agent lead send inspector "Look at a.go" >/dev/null
   call 'Subject: Look at a.go' turn wait=5
