@@ -39,6 +39,19 @@ class Messages(BrokerCase):
         claim = lead.claim()
         self.assertEqual((claim.subject, claim.body, claim.text), ("", "one\ntwo", "one\ntwo"))
 
+    def test_operators_have_a_mailbox(self):
+        operator, agent = self.client(), self.agent("asked-1")
+        operator.send("asked-1", "Which branch?", requires_response=True)
+        agent.reply(agent.claim(wait=PATIENCE), "main")
+        agent.send("operator", "May I deploy?")
+        mail = operator.inbox()
+        self.assertEqual([message.text for message in mail], ["main", "May I deploy?"])
+        self.assertEqual([message.text for _, message in zip(mail, operator.follow())], ["main", "May I deploy?"])
+        operator.reply(mail[1], "yes")  # finishes it
+        operator.ack(mail[0])
+        self.assertEqual(operator.inbox(), [])
+        self.assertEqual(agent.claim(wait=PATIENCE).text, "yes")
+
     def test_a_message_has_no_unknown_option(self):
         with self.assertRaisesRegex(TypeError, "no option subjekt"):
             self.agent("lead-4").send("lead-4", subjekt="x")

@@ -4,6 +4,7 @@ import { timestampDate } from "@bufbuild/protobuf/wkt";
 import type { Caller, CallOptions } from "./caller.js";
 import { duration, json, parsed, requestId, timestamp, type Span } from "./convert.js";
 import {
+  MessageBox,
   MessageSchema,
   Reach,
   type AskResponse,
@@ -268,7 +269,7 @@ export async function inbox(caller: Caller, options: InboxOptions = {}): Promise
   const found: Message[] = [];
   let pageToken = "";
   do {
-    const request = { pageSize: Math.min(limit - found.length, 1000), pageToken, markRead, includeQueues, filter };
+    const request = { box: MessageBox.INBOX, pageSize: Math.min(limit - found.length, 1000), pageToken, markRead, includeQueues, filter };
     const page = await caller.call((o) => caller.stubs.messages.listMessages(request, o), options);
     found.push(...received(page.items));
     pageToken = page.nextPageToken;

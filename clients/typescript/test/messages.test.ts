@@ -3,6 +3,21 @@ import { test } from "node:test";
 
 import { Daemon } from "./daemon.js";
 
+test("operators have a mailbox", async () => {
+  const daemon = await Daemon.start();
+  const operator = await daemon.connect("");
+  const builder = await daemon.agent("builder-1", "builder");
+  await operator.send("builder-1", "Which branch?", { requiresResponse: true });
+  await (await builder.claim({ wait: "10s" }))!.reply("main");
+  await builder.send("operator", "May I deploy?");
+  const mail = await operator.inbox();
+  assert.deepEqual(mail.map((m) => m.text), ["main", "May I deploy?"]);
+  await operator.reply(mail[1]!, "yes"); // finishes it
+  await operator.ack(mail[0]!);
+  assert.deepEqual(await operator.inbox(), []);
+  assert.equal((await builder.claim({ wait: "10s" }))?.text, "yes");
+});
+
 test("a message is sent, claimed, answered and acknowledged", async () => {
   const daemon = await Daemon.start();
   const lead = await daemon.agent("lead");
