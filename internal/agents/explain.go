@@ -160,18 +160,17 @@ func (r *Registry) explainTrouble(q store.Querier, about finding.Question) (foun
 	return found, nil
 }
 
-// troubled completes the finding about an agent that reports trouble, and reports whether it does.
-func (a *Agent) troubled(f *finding.Finding) bool {
+// troubled completes the finding about an agent if it reports trouble.
+func (a *Agent) troubled(f *finding.Finding) {
 	switch a.Status {
 	case StatusFailed:
 		f.Severity, f.Summary = finding.Error, "it reports that it has failed"+because(a.Reason)
 	case StatusDegraded:
 		f.Severity, f.Summary = finding.Warning, "it reports that it is degraded"+because(a.Reason)
 	default:
-		return false
+		return
 	}
 	f.Since = a.ChangedAt
-	return true
 }
 
 func (r *Registry) explainAgent(q store.Querier, about finding.Question) (finding.Finding, error) {
