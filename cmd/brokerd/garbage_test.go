@@ -9,13 +9,16 @@ import (
 func TestGarbage_IsBounded(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		used uint64
-		want int
+		used    uint64
+		percent int
+		limit   int64
 	}{
-		{1, 400}, {20 << 20, 400}, {40 << 20, 200}, {80 << 20, 100}, {160 << 20, 50}, {1 << 40, 50},
+		{1, 400, 80 << 20}, {20 << 20, 400, 180 << 20}, {40 << 20, 200, 200 << 20}, {80 << 20, 100, 240 << 20},
+		{160 << 20, 50, 320 << 20}, {1 << 40, 50, 2 << 40},
 	} {
-		if got := garbage(c.used); got != c.want {
-			t.Errorf("%d MiB: %d %%, want %d", c.used>>20, got, c.want)
+		percent, limit := garbage(c.used)
+		if percent != c.percent || limit>>20 < c.limit>>20-1 || limit>>20 > c.limit>>20 {
+			t.Errorf("%d MiB: %d %%, %d MiB; want %d %%, %d MiB", c.used>>20, percent, limit>>20, c.percent, c.limit>>20)
 		}
 	}
 }
@@ -23,7 +26,7 @@ func TestGarbage_IsBounded(t *testing.T) {
 // Not parallel: the heap is that of the whole process.
 func TestPace_FollowsWhatIsUsed(t *testing.T) {
 	set := make(chan int, 100)
-	pace(func(percent int) {
+	pace(func(percent int, _ int64) {
 		select {
 		case set <- percent:
 		default: // the test is over

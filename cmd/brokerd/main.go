@@ -22,7 +22,11 @@ const (
 
 func main() {
 	if os.Getenv("GOGC") == "" {
-		pace(func(percent int) { debug.SetGCPercent(percent) })
+		most := debug.SetMemoryLimit(-1) // that of GOMEMLIMIT
+		pace(func(percent int, limit int64) {
+			debug.SetGCPercent(percent)
+			debug.SetMemoryLimit(min(limit, most))
+		})
 	}
 	// The writer is in C or waits for the disk most of the time, and holds its processor until the runtime notices.
 	// With two more than there are the others go on meanwhile: worth a tenth with 64 senders on two cores.

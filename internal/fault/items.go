@@ -9,8 +9,8 @@ const (
 )
 
 // LongList returns the error for a list of the request itself with more than MaxItems items.
-func LongList(field string, items int) *Error {
-	return Field(field, "has %d items; at most %d are allowed", items, MaxItems)
+func LongList(field string) *Error {
+	return Field(field, "has more than %d items: send fewer at a time", MaxItems)
 }
 
 // TooManyItems returns the error for a request with more than MaxAllItems items. what names them.

@@ -66,6 +66,7 @@ func gluttons() []glutton {
 	)
 	large, empty := strings.Repeat(" ", largestBody), strings.Repeat("\x12\x00", 2_600_000)
 	emptyJSON := `{"messages":[` + strings.Repeat("{},", 1_600_000) + `{}]}`
+	emptyPayload := `{"messages":[{"payload":[` + strings.Repeat("{},", 1_600_000) + `{}]}]}`
 	const tooMuch = "TOO_MUCH_UNDER_WAY"
 	return []glutton{
 		{"1,000 unfinished calls without a credential", 1000, 10 * 16, tooMuch, mostGrowth,
@@ -78,6 +79,8 @@ func gluttons() []glutton {
 			overGRPC(4, sends, agent, empty[:256<<10], smallFrames)},
 		{"100 requests of 1.6 million empty items over HTTP", 100, 0, "400", mostGrowth,
 			overHTTP("SendMessages", agent, emptyJSON, true)},
+		{"100 requests with a payload of 1.6 million items over HTTP", 100, 0, "4", mostGrowth,
+			overHTTP("SendMessages", agent, emptyPayload, true)},
 		{"100 payloads for a schema with 2^25 branches", 100, 0, "steps", mostGrowth, branches},
 		// 12 of them have 60 of 64 MiB.
 		{"400 unfinished requests of an observer", 400, 12, tooMuch, mostGrowth,

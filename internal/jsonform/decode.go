@@ -211,7 +211,7 @@ func readList(d *reader, f protoreflect.FieldDescriptor, l protoreflect.List, pa
 	}
 	for d.PeekKind() != listEnds {
 		if l.Len() == fault.MaxItems && !strings.ContainsAny(path, ".[") {
-			return longList(d, path)
+			return fault.LongList(path)
 		}
 		at := fmt.Sprintf("%s[%d]", path, l.Len())
 		if f.Message() == nil {
@@ -228,18 +228,6 @@ func readList(d *reader, f protoreflect.FieldDescriptor, l protoreflect.List, pa
 	}
 	_, err := d.ReadToken()
 	return broken(err)
-}
-
-// longList returns the error for a list of the object itself that has too many items. It reads the rest of
-// the list, and builds nothing.
-func longList(d *reader, path string) error {
-	n := fault.MaxItems
-	for ; d.PeekKind() != listEnds; n++ {
-		if err := d.SkipValue(); err != nil {
-			return broken(err)
-		}
-	}
-	return fault.LongList(path, n)
 }
 
 // readMap reads a map of texts to scalars, the only kind of map in the API.

@@ -122,7 +122,7 @@ func (s *shape) checkLists(data []byte) error {
 	}
 	for number, n := range has {
 		if n > fault.MaxItems {
-			return fault.LongList(s.fields[number].name, n)
+			return fault.LongList(s.fields[number].name)
 		}
 	}
 	return nil

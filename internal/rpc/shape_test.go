@@ -52,19 +52,19 @@ func TestDecode_ItemsAreCountedBeforeTheyAreBuilt(t *testing.T) {
 	}{
 		"2.6 million empty messages": {
 			&pb.SendMessagesRequest{}, repeated(number(&pb.SendMessagesRequest{}, "messages"), nil, 2_600_000),
-			"INVALID_ARGUMENT messages: has 2600000 items; at most 1000 are allowed",
+			"INVALID_ARGUMENT messages: has more than 1000 items: send fewer at a time",
 		},
 		"2.6 million empty tasks": {
 			&pb.CreateTasksRequest{}, repeated(number(&pb.CreateTasksRequest{}, "tasks"), nil, 2_600_000),
-			"INVALID_ARGUMENT tasks: has 2600000 items; at most 1000 are allowed",
+			"INVALID_ARGUMENT tasks: has more than 1000 items: send fewer at a time",
 		},
 		"5 million packed numbers": {
 			&pb.ExtendLocksRequest{}, repeated(number(&pb.ExtendLocksRequest{}, "fences"), make([]byte, 5_000_000), 1),
-			"INVALID_ARGUMENT fences: has 5000000 items; at most 1000 are allowed",
+			"INVALID_ARGUMENT fences: has more than 1000 items: send fewer at a time",
 		},
 		"1,001 texts": {
 			&pb.AckMessagesRequest{}, repeated(number(&pb.AckMessagesRequest{}, "ids"), nil, 1001),
-			"INVALID_ARGUMENT ids: has 1001 items; at most 1000 are allowed",
+			"INVALID_ARGUMENT ids: has more than 1000 items: send fewer at a time",
 		},
 		"700,000 labels of one message": {
 			&pb.SendMessagesRequest{},

@@ -24,7 +24,7 @@ func TestHTTP_ItemsAreCountedBeforeTheyAreBuilt(t *testing.T) {
 		text   string
 	}{
 		"empty messages": {`{"messages":[` + strings.Repeat("{},", 1_600_000) + `{}]}`, 400, "INVALID_ARGUMENT",
-			"messages: has 1600001 items; at most 1000 are allowed"},
+			"messages: has more than 1000 items: send fewer at a time"},
 		"files of one message":  {`{"messages":[{"files":[` + strings.Repeat("{},", 100_000) + `{}]}]}`, 413, "TOO_MANY_ITEMS", "100000"},
 		"labels of one message": {`{"messages":[{"labels":{` + labels(60_000) + `}}]}`, 413, "TOO_MANY_ITEMS", "100000"},
 	} {

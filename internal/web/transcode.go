@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -47,19 +48,20 @@ type endpoint struct {
 	method     protoreflect.MethodDescriptor
 	parameters []string // of the path
 	preset     url.Values
-	first      bool // the answer is the first frame of the stream
+	first      bool        // the answer is the first frame of the stream
+	large      *sync.Mutex // held while a large body is decoded, of whatever endpoint
 }
 
 // methods returns the endpoints of all RPCs, by service and method.
 func methods() map[string]*endpoint {
-	all := map[string]*endpoint{}
+	all, large := map[string]*endpoint{}, new(sync.Mutex)
 	protoregistry.GlobalFiles.RangeFilesByPackage(api, func(file protoreflect.FileDescriptor) bool {
 		for i := range file.Services().Len() {
 			service := file.Services().Get(i)
 			for j := range service.Methods().Len() {
 				m := service.Methods().Get(j)
 				name := string(service.Name()) + "/" + string(m.Name())
-				all[name] = &endpoint{name: "/" + string(api) + "." + name, method: m}
+				all[name] = &endpoint{name: "/" + string(api) + "." + name, method: m, large: large}
 			}
 		}
 		return true
@@ -71,7 +73,7 @@ var parameter = regexp.MustCompile(`{(\w+)(?:\.\.\.)?}`)
 
 // at returns the endpoint as a route reaches it.
 func (e *endpoint) at(r route) *endpoint {
-	routed := endpoint{name: e.name, method: e.method}
+	routed := endpoint{name: e.name, method: e.method, large: e.large}
 	for _, found := range parameter.FindAllStringSubmatch(r.pattern, -1) {
 		routed.parameters = append(routed.parameters, found[1])
 	}
@@ -154,6 +156,10 @@ func (e *endpoint) read(w http.ResponseWriter, r *http.Request, m proto.Message,
 	if err != nil {
 		return 0, err
 	}
+	if len(data) > largeBody {
+		e.large.Lock()
+		defer e.large.Unlock()
+	}
 	if err := jsonform.Decode(data, m); err != nil {
 		return 0, err
 	}
@@ -213,6 +219,10 @@ func (e *endpoint) fillFromHeaders(r *http.Request, m proto.Message) error {
 
 // smallBody is the size in bytes of a body up to which it does not count as a request under way.
 const smallBody = 4 << 10
+
+// largeBody is the size in bytes of a body from which on the broker decodes one at a time. One of 5 MB takes a
+// processor for 40 ms: beside 13 of them at once, the calls of other clients took up to 40 ms instead of 12.
+const largeBody = 256 << 10
 
 // bodyPart is how many bytes of a body of unknown length count at a time.
 const bodyPart = 64 << 10
