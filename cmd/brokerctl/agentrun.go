@@ -272,15 +272,16 @@ func (o *agentRunOptions) ended(cmd *cobra.Command, r *reporter, code int) {
 		_, err = r.broker.Agents().Heartbeat(ctx, report)
 	}
 	if err != nil && client.Reason(err) != "AGENT_NOT_REGISTERED" && client.Reason(err) != "STALE_INCARNATION" {
-		r.sayf("the broker was not told that the program has ended, and the agent's lease ends by itself: %s", status.Convert(err).Message())
+		r.sayf("the broker was not told that the program has ended, and the agent's lease ends by itself: %s",
+			status.Convert(err).Message())
 	}
 }
 
 // errAgentLost is why a program is stopped.
 var errAgentLost = errors.New("the agent was lost")
 
-// reporter tells the broker that an agent is alive, and what its program reports. Calls are made in order; a broker that is away is
-// waited for.
+// reporter tells the broker that an agent is alive, and what its program reports. Calls are made in order; a
+// broker that is away is waited for.
 type reporter struct {
 	from    environment
 	broker  *client.Client

@@ -73,7 +73,8 @@ func newHookCommand(c *cli) *cobra.Command {
     brokerctl --agent builder-1 hook claude-code`,
 		Args:              oneHookVendor,
 		ValidArgsFunction: completeHookVendors,
-		// A setting that is wrong must not have the exit code that refuses a tool; the root would look at the output format here.
+		// A setting that is wrong must not have the exit code that refuses a tool; the root would look at the
+		// output format here.
 		PersistentPreRun: func(cmd *cobra.Command, args []string) {
 			c.global.output = formatPrompt       // what it writes is for a language model
 			c.global.yields = args[0] != "codex" // whose hooks have the environment of its daemon, not of the session
@@ -352,18 +353,18 @@ func (h *hook) answers(ctx context.Context) error {
 	return err
 }
 
-// leave reports at the end of a session that the agent has stopped, unless the program goes on with another session, or another
-// session of the agent holds locks: then it releases those of this session alone.
+// leave reports at the end of a session that the agent has stopped, unless the program goes on with another
+// session, or another session of the agent holds locks: then it releases those of this session alone.
 func (h *hook) leave(ctx context.Context) error {
 	return h.as(ctx, func(broker *client.Client) error {
 		held, err := broker.Locks().ListLocks(ctx, &pb.ListLocksRequest{Agent: broker.Identity().Agent})
 		if err != nil {
 			return err
 		}
-		goesOn := h.in.Reason == "clear" || h.in.Reason == "resume" || slices.ContainsFunc(held.GetLocks(), func(l *pb.Lock) bool {
+		others := slices.ContainsFunc(held.GetLocks(), func(l *pb.Lock) bool {
 			return l.GetHolder() != "" && l.GetHolder() != h.in.SessionID
 		})
-		if goesOn {
+		if others || h.in.Reason == "clear" || h.in.Reason == "resume" {
 			_, err = broker.Locks().ReleaseLocks(ctx, &pb.ReleaseLocksRequest{Holder: h.in.SessionID, All: true})
 			return err
 		}

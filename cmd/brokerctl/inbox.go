@@ -160,8 +160,8 @@ func (c *cli) printOwed(w io.Writer, owed []*pb.OpenQuestion) {
 	}
 }
 
-// needsAgent refuses a caller who names no agent and does not ask for the operators' mailbox: the name is missing more often
-// than that mailbox is meant.
+// needsAgent refuses a caller who names no agent and does not ask for the operators' mailbox: the name is
+// missing more often than that mailbox is meant.
 func (o *inboxOptions) needsAgent(c *cli, cmd *cobra.Command) error {
 	broker, err := c.connect(cmd.Context())
 	if err != nil || c.global.operator || broker.Identity().Agent != "" {

@@ -245,8 +245,9 @@ func (m *member) reason() error {
 	return m.out
 }
 
-// close reports that the agent has stopped, unless a parent process keeps its registration. It ends the registration if deregister is
-// set, and that of a new agent without mail whose client has called no tool, such as a client that only lists its servers.
+// close reports that the agent has stopped, unless a parent process keeps its registration. It ends the
+// registration if deregister is set, and that of a new agent without mail whose client has called no tool, such
+// as a client that only lists its servers.
 func (m *member) close(deregister bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

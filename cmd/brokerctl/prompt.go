@@ -62,7 +62,8 @@ func (c *cli) printPrompt(w io.Writer, r rendered) {
 	}
 }
 
-// brief shortens a name or an id to at most 36 bytes, the length of a UUID: they may be long, and the line they are in must not be.
+// brief shortens a name or an id to at most 36 bytes, the length of a UUID: they may be long, and the line they
+// are in must not be.
 func brief(s string) string {
 	const most = 36
 	if s = strings.Join(strings.Fields(s), " "); len(s) <= most {

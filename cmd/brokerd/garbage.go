@@ -15,8 +15,9 @@ const (
 // A pacer sets how much garbage there may be, after each collection anew. A fixed percentage that suits a broker with a
 // few agents wastes hundreds of megabytes on one with a thousand.
 //
-// The percentage is of what the next collection finds in use. When large requests arrive at once, that is much more than
-// the pacer knows of, so a limit in bytes holds until it does: 400 % of 62 MiB of requests took 390 MiB without it.
+// The percentage is of what the next collection finds in use. When large requests arrive at once, that is much
+// more than the pacer knows of, so a limit in bytes holds until it does: 400 % of 62 MiB of requests took 390
+// MiB without it.
 type pacer struct {
 	set     func(percent int, limit int64)
 	percent int
@@ -24,7 +25,7 @@ type pacer struct {
 	samples []metrics.Sample
 }
 
-// pace begins, and goes on for as long as the process runs. set gets how many percent of what is used may be garbage, and
+// pace sets both for as long as the process runs. set gets how many percent of what is used may be garbage, and
 // how many bytes the Go runtime may occupy.
 func pace(set func(percent int, limit int64)) {
 	p := &pacer{set: set, samples: []metrics.Sample{

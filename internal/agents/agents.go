@@ -82,7 +82,7 @@ type Health int
 
 // How an agent may be. Of what applies the last one counts.
 const (
-	OK       Health = 1 + iota // its last call was in the last third of its lease, a call of it is open, or it has stopped
+	OK       Health = 1 + iota // its last call is at most a third of its lease ago, or is open, or it has stopped
 	Late                       // its last call is longer ago
 	Degraded                   // its circuit breaker is open, or it reports StatusDegraded
 	Failed                     // its lease has expired, or it reports StatusFailed
@@ -241,10 +241,11 @@ func (r *Registry) OnDeregister(hook func(tx *store.Tx, a Agent, reason string) 
 	r.deregistered = append(r.deregistered, hook)
 }
 
-// Register registers the calling agent, or registers it again: then its incarnation grows, and it takes over all that it
-// holds. What d leaves empty stays, unless replace is set (see Description.keep). It returns what the agent lost when it
-// failed and was not told. Errors: fault.NotFound if the session does not exist, fault.Exhausted (TOO_MANY_AGENTS) for a
-// new agent beyond maxAgents, fault.Invalid if the labels that stay and the new ones are too many.
+// Register registers the calling agent, or registers it again: then its incarnation grows, and it takes over all
+// that it holds. What d leaves empty stays, unless replace is set (see Description.keep). It returns what the
+// agent lost when it failed and was not told. Errors: fault.NotFound if the session does not exist,
+// fault.Exhausted (TOO_MANY_AGENTS) for a new agent beyond maxAgents, fault.Invalid if the labels that stay and
+// the new ones are too many.
 func (r *Registry) Register(ctx context.Context, who caller.Caller, req once.Request, d Description, replace bool) (Agent, Lost, error) {
 	var answer struct {
 		Agent Agent

@@ -23,9 +23,9 @@ const listBytes = 3 << 20 // of one page, well below the 4 MiB that an answer ma
 // Agent with the name "system". In a transaction that may change something, Acting revives an agent
 // that has failed or stopped.
 //
-// fault.Precondition (AGENT_NOT_REGISTERED) if there is no such agent, fault.Precondition
-// (STALE_INCARNATION) if the caller believes in another incarnation, fault.Precondition (FENCE_LOST) if it does not hold
-// the lock or token that the call depends on, fault.Denied for others without an agent.
+// fault.Precondition (AGENT_NOT_REGISTERED) if there is no such agent, fault.Precondition (STALE_INCARNATION) if
+// the caller believes in another incarnation, fault.Precondition (FENCE_LOST) if it does not hold the lock or
+// token that the call depends on, fault.Denied for others without an agent.
 func (r *Registry) Acting(q store.Querier, session int64, c caller.Caller) (Agent, error) {
 	if c.Agent == "" {
 		_, changing := q.(*store.Tx)
@@ -370,8 +370,8 @@ func (a *Agent) size() int {
 	return n
 }
 
-// calling returns the agent that calls, all but LastSeen, Health and Gate. Like Acting it brings back one that has ended. Errors: as Acting;
-// fault.Precondition for an operator without an agent.
+// calling returns the agent that calls, all but LastSeen, Health and Gate. Like Acting it brings back one that
+// has ended. Errors: as Acting; fault.Precondition for an operator without an agent.
 func (r *Registry) calling(q store.Querier, who caller.Caller) (Agent, error) {
 	a, err := r.admitted(q, who)
 	if tx, changing := q.(*store.Tx); err == nil && changing && a.Ended() {

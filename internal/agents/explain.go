@@ -200,14 +200,14 @@ func (r *Registry) explainAgent(q store.Querier, about finding.Question) (findin
 	case a.Health == Late:
 		f.Severity, f.Since = finding.Warning, a.LastSeen
 		f.Summary = "it is late: its last call was at " + about.When(a.LastSeen) + finding.After(a.Lease/3)
-	case !a.StoppedAt.IsZero():
+	case a.Stopped():
 		f.Since = a.StoppedAt
 		f.Summary = "it stopped at " + about.When(a.StoppedAt) + because(a.Reason) + ": its program has ended well"
 		f.Reasons = append(f.Reasons, "its next call brings it back; if there is none for 7 days, the broker deregisters it")
 	default:
 		a.troubled(&f)
 	}
-	if a.StoppedAt.IsZero() && !a.AsleepSince.IsZero() {
+	if !a.Stopped() && !a.AsleepSince.IsZero() {
 		f.Reasons = append(f.Reasons, "it is asleep since "+about.When(a.AsleepSince)+
 			": it has no open call, so it reads new messages when it runs again")
 	}

@@ -142,7 +142,7 @@ func set[V any](to, from *V) {
 // comes back first, unless it has stopped and says so again.
 func (r *Registry) report(tx *store.Tx, who caller.Caller, h Heartbeat) (Agent, error) {
 	a, err := r.admitted(tx, who)
-	if err != nil || h.stops() && !a.StoppedAt.IsZero() {
+	if err != nil || h.stops() && a.Stopped() {
 		return a, err
 	}
 	if a.Ended() {
@@ -219,14 +219,16 @@ func (r *Registry) report(tx *store.Tx, who caller.Caller, h Heartbeat) (Agent, 
 	return a, nil
 }
 
-// stopped takes from an agent what it holds, as its program has ended well. The agent gave it up itself, so it loses nothing.
+// stopped takes from an agent what it holds, as its program has ended well. The agent gave it up itself, so it
+// loses nothing.
 func (r *Registry) stopped(tx *store.Tx, session string, a Agent) error {
 	if _, err := r.take(tx, a); err != nil {
 		return err
 	}
 	tx.OnCommit(func() {
 		r.presence.ends(session, a)
-		r.zap.Info("an agent has stopped", zap.String("agent", a.Name), zap.String("session", session), zap.String("role", a.Role))
+		r.zap.Info("an agent has stopped",
+			zap.String("agent", a.Name), zap.String("session", session), zap.String("role", a.Role))
 	})
 	return nil
 }

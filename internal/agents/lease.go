@@ -122,7 +122,7 @@ func (r *Registry) goneOver(lives []*life) {
 			return nil
 		}
 		why := "failed for 7 days"
-		if !a.StoppedAt.IsZero() {
+		if a.Stopped() {
 			why = "stopped for 7 days"
 		}
 		_, err = r.end(tx, l.session, a, caller.System, why)
@@ -130,7 +130,8 @@ func (r *Registry) goneOver(lives []*life) {
 	}, func(l *life) { r.presence.gone.Set(l, r.clock.Now().Add(leaseRetry)) })
 }
 
-// each runs a function in the writer for every one of them and waits for all; again has one tried again that could not be written.
+// each runs a function in the writer for every one of them and waits for all; again has one tried again that
+// could not be written.
 func (r *Registry) each(lives []*life, do func(*store.Tx, *life) error, again func(*life)) {
 	var wait sync.WaitGroup
 	for _, l := range lives {
@@ -198,7 +199,8 @@ func (r *Registry) fail(tx *store.Tx, l *life, failed func(failure)) error {
 	return nil
 }
 
-// bringBack revives an agent of which a call had begun when its failing was already decided: it may be one that only waits.
+// bringBack revives an agent of which a call had begun when its failing was already decided: it may be one that
+// only waits.
 func (r *Registry) bringBack(l *life) {
 	r.store.Submit(context.Background(), store.LaneDrain, 0, func(tx *store.Tx) error {
 		a, found, err := r.of(tx, l)
@@ -218,7 +220,7 @@ func (r *Registry) bringBack(l *life) {
 func (r *Registry) revive(tx *store.Tx, session string, a Agent) (Agent, error) {
 	summary := fmt.Sprintf("%s is back, incarnation %d", a.Name, a.Incarnation)
 	ended := "failed_at"
-	if !a.StoppedAt.IsZero() {
+	if a.Stopped() {
 		ended = "stopped_at"
 	}
 	var err error

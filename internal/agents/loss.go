@@ -61,7 +61,8 @@ func (r *Registry) take(tx *store.Tx, a Agent) ([]Loss, error) {
 	return losses, nil
 }
 
-// keepLosses keeps what an agent has just lost until it is told: one by one as far as there is room, and how many there are beyond that.
+// keepLosses keeps what an agent has just lost until it is told: one by one as far as there is room, and how
+// many there are beyond that.
 func keepLosses(tx *store.Tx, agent int64, losses []Loss) error {
 	if len(losses) == 0 {
 		return nil

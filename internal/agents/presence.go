@@ -10,8 +10,8 @@ import (
 	"brokerd/internal/store"
 )
 
-// presence knows who is heard of: the signs of life of the agents that are registered, and of whoever has a call open. All of it is
-// memory. Every call of every agent passes through it twice, so it does as little as it can.
+// presence knows who is heard of: the signs of life of the agents that are registered, and of whoever has a call
+// open. All of it is memory. Every call of every agent passes through it twice, so it does as little as it can.
 type presence struct {
 	leases *deadline.Queue[*life]    // when those run out of which nothing is heard
 	gone   *deadline.Queue[*life]    // when those that have failed or stopped are deregistered
@@ -52,19 +52,20 @@ const (
 // ending says how the agent has ended.
 func (a *Agent) ending() ending {
 	switch {
-	case !a.StoppedAt.IsZero():
+	case a.Stopped():
 		return hasStopped
-	case !a.FailedAt.IsZero():
+	case a.Ended():
 		return hasFailed
 	default:
 		return notEnded
 	}
 }
 
-// Began takes note that a call in an agent's own name has begun at a time: Ended must follow. A call that believes in an incarnation that is no
-// longer the newest is no sign of life of the agent that is. If the agent has failed, the call brings it back before it goes on; only those
-// that change something need that for certain, and they look again. RegisterAgent and Heartbeat do it themselves. An agent that has stopped
-// does not come back by a call that only reads: a person who looks at it in its name has not started its program.
+// Began takes note that a call in an agent's own name has begun at a time: Ended must follow. A call that
+// believes in an incarnation that is no longer the newest is no sign of life of the agent that is. If the agent
+// has failed, the call brings it back before it goes on; only those that change something need that for certain,
+// and they look again. RegisterAgent and Heartbeat do it themselves. An agent that has stopped does not come
+// back by a call that only reads: a person who looks at it in its name has not started its program.
 func (r *Registry) Began(ctx context.Context, who caller.Caller, method string, at time.Time) {
 	if acts := begins(method); r.presence.began(who, acts, at) && acts {
 		_ = r.store.Write(ctx, func(tx *store.Tx) error {
@@ -166,7 +167,8 @@ func (p *presence) alive(session string, a Agent, until time.Time) {
 	p.gone.Remove(l)
 }
 
-// ends takes note that an agent has failed or stopped, and is deregistered in the end. It reports whether a call of it is open.
+// ends takes note that an agent has failed or stopped, and is deregistered in the end. It reports whether a call
+// of it is open.
 func (p *presence) ends(session string, a Agent) (calls bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -223,8 +225,8 @@ func (p *presence) end(l *life) {
 	p.sweep(l)
 }
 
-// keeps reports whether an agent whose lease was over is not to fail: it was heard of since, or has a call open, which gives it the
-// whole lease again.
+// keeps reports whether an agent whose lease was over is not to fail: it was heard of since, or has a call open,
+// which gives it the whole lease again.
 func (p *presence) keeps(l *life, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -290,8 +292,8 @@ func (a *Agent) State() string {
 	}
 }
 
-// late reports whether the last call of an agent that has not stopped is longer ago than a third of its lease. The caller holds
-// the mutex.
+// late reports whether the last call of an agent that has not stopped is longer ago than a third of its lease.
+// The caller holds the mutex.
 func (p *presence) late(l *life, now time.Time) bool {
 	if l == nil || l.lease == 0 || l.ended == hasStopped || l.calls() {
 		return false

@@ -242,7 +242,8 @@ func (c crew) Members(q store.Querier, session int64) ([]broker.Member, error) {
 	found, err := c.agents.Crew(q, session, s.Name)
 	members := make([]broker.Member, len(found))
 	for i, m := range found {
-		members[i] = broker.Member{Agent: broker.Agent{Name: m.Name, Role: m.Role}, LastSeen: m.LastSeen, FailedAt: m.FailedAt, StoppedAt: m.StoppedAt}
+		members[i] = broker.Member{Agent: broker.Agent{Name: m.Name, Role: m.Role},
+			LastSeen: m.LastSeen, FailedAt: m.FailedAt, StoppedAt: m.StoppedAt}
 		switch {
 		case m.Health == agents.Failed:
 			members[i].Health = broker.Failed

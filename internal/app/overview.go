@@ -102,8 +102,8 @@ func (o overviewSources) Agents(
 	for i := range team {
 		a := &team[i]
 		list[i] = overview.Agent{
-			Name: a.Name, Role: a.Role, Status: int(a.Status), Health: int(a.Health), State: a.State(), Halted: a.Halted, Activity: a.Activity,
-			Claims: claims[a.Name], Locks: locks[a.Name], Waiting: waiting[a.Name],
+			Name: a.Name, Role: a.Role, Status: int(a.Status), Health: int(a.Health), State: a.State(), Halted: a.Halted,
+			Activity: a.Activity, Claims: claims[a.Name], Locks: locks[a.Name], Waiting: waiting[a.Name],
 		}
 		switch {
 		case !a.AsleepSince.IsZero():

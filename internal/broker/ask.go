@@ -63,7 +63,8 @@ type heirs struct {
 	returned atomic.Bool  // one of them has returned the reply
 }
 
-// leave notes that a call returns, with the reply or without it, and reports whether it is the last one and nobody has returned it.
+// leave notes that a call returns, with the reply or without it, and reports whether it is the last one and
+// nobody has returned it.
 func (h *heirs) leave(withReply bool) (lost bool) {
 	if withReply {
 		h.returned.Store(true)
@@ -71,9 +72,10 @@ func (h *heirs) leave(withReply bool) (lost bool) {
 	return h.left.Add(-1) == 0 && !h.returned.Load()
 }
 
-// Ask sends a question and waits for its reply, which goes to this call alone. The same request goes on waiting for the reply to
-// the same question, or returns it. The wait ends without a reply as soon as none can come. Errors: as Send; fault.Precondition (NO_RESPONDERS) if nobody could reply; fault.Exhausted
-// (MAILBOX_FULL) if nobody got the question.
+// Ask sends a question and waits for its reply, which goes to this call alone. The same request goes on waiting
+// for the reply to the same question, or returns it. The wait ends without a reply as soon as none can come.
+// Errors: as Send; fault.Precondition (NO_RESPONDERS) if nobody could reply; fault.Exhausted (MAILBOX_FULL) if
+// nobody got the question.
 func (b *Broker) Ask(ctx context.Context, c caller.Caller, req once.Request, draft Draft, wait time.Duration) (Asked, error) {
 	if err := b.admit(ctx, c, 1); err != nil {
 		return Asked{}, err
@@ -143,8 +145,8 @@ func (s *sending) ask(d *Draft) (Asked, error) {
 	return Asked{ID: out.ID, Revision: out.Revision, Warnings: out.Warnings}, s.finish()
 }
 
-// responders reports whether a target means a registered agent other than the one that asks. An agent that does not exist
-// is left to the sending.
+// responders reports whether a target means a registered agent other than the one that asks. An agent that does
+// not exist is left to the sending.
 func (s *sending) responders(t Target) (bool, error) {
 	var role, pattern string
 	switch t.Kind {
@@ -186,8 +188,9 @@ func (s *sending) noResponders(t Target) error {
 	return fault.New(fault.Precondition, "NO_RESPONDERS", "no agent can reply: %s", absent)
 }
 
-// fetch returns the reply to a question that is asked again, and reports whether the question is settled. A reply that has
-// become ordinary mail is finished by that, if nobody works on it; one that is not due yet stays mail.
+// fetch returns the reply to a question that is asked again, and reports whether the question is settled. A
+// reply that has become ordinary mail is finished by that, if nobody works on it; one that is not due yet stays
+// mail.
 func (b *Broker) fetch(tx *store.Tx, a actor, question int64) (*Message, bool, error) {
 	var settled, reply int64
 	err := tx.QueryRow(selectQuestion, question).Scan(&settled, &reply)
@@ -255,8 +258,8 @@ func (b *Broker) unlist(w *asking) {
 	b.asks[w.question] = rest
 }
 
-// endWaits takes the calls that wait for the reply to a question off the list and tells them why once that is committed.
-// waits are those of them that waitingFor has found: by now some may be over, but look once more.
+// endWaits takes the calls that wait for the reply to a question off the list and tells them why once that is
+// committed. waits are those of them that waitingFor has found: by now some may be over, but look once more.
 func (b *Broker) endWaits(tx *store.Tx, question int64, waits []*asking, v verdict) {
 	if len(waits) == 0 {
 		return

@@ -20,8 +20,8 @@ type asked struct {
 	err  error
 }
 
-// asks makes a call, and returns once it waits. The response is due later: a timer of the calendar's over the same time would look
-// like the call's.
+// asks makes a call, and returns once it waits. The response is due later: a timer of the calendar's over the
+// same time would look like the call's.
 func (w *world) asks(a *agent, m *pb.Message) *asked {
 	w.t.Helper()
 	return w.asksWith(a.ctx, a, &pb.AskRequest{Message: m})

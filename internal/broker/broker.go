@@ -145,8 +145,8 @@ func (b builtinTypes) Types(context.Context, string) (*msgtype.Set, error) { ret
 // broker is used.
 func (b *Broker) UseCatalog(c Catalog) { b.catalog = c }
 
-// OnRekept adds what is to happen in the same transaction when it changes how long a channel's messages are kept. It must be called
-// before the broker is used.
+// OnRekept adds what is to happen in the same transaction when it changes how long a channel's messages are
+// kept. It must be called before the broker is used.
 func (b *Broker) OnRekept(hook func(tx *store.Tx)) { b.rekept = append(b.rekept, hook) }
 
 // OnResumed adds a function that runs in the transaction in which a directive ends the halt of an

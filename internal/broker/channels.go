@@ -161,7 +161,8 @@ func channelsOf(q store.Querier, session int64, subscriber, after string, size i
 	return channels, more, nil
 }
 
-// Configure changes a channel's default TTL and how long its finished messages are kept, if they are given; nil leaves them.
+// Configure changes a channel's default TTL and how long its finished messages are kept, if they are given; nil
+// leaves them.
 func (b *Broker) Configure(ctx context.Context, c caller.Caller, req once.Request, channel string, ttl, kept *time.Duration) (Channel, int64, error) {
 	var answer struct {
 		Channel  Channel

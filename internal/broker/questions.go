@@ -54,7 +54,8 @@ type answering struct {
 	waits []*asking // calls that get it
 }
 
-// answers finds out what a draft answers. A reply that is to be delivered later is nobody's who waits now; a directive is no reply.
+// answers finds out what a draft answers. A reply that is to be delivered later is nobody's who waits now; a
+// directive is no reply.
 func (s *sending) answers(d *Draft) (*answering, error) {
 	if d.ReplyTo.Revision == 0 {
 		return nil, nil

@@ -48,11 +48,11 @@ type Settled struct {
 	Fault   error     `json:"-"`
 }
 
-// Settle does all of it or nothing, in the name of the caller. No item may have an empty Ref, except
-// a single one, which then means the caller's only open claim. Operators without an agent only acknowledge what is in
-// operatorBox. Errors: fault.NotFound for a message that does not
-// exist, fault.Precondition (CLAIM_LOST) for a claim that is no longer the caller's, (NO_OPEN_CLAIM, SEVERAL_OPEN_CLAIMS) for
-// an empty Ref that means none or several.
+// Settle does all of it or nothing, in the name of the caller. No item may have an empty Ref, except a single
+// one, which then means the caller's only open claim. Operators without an agent only acknowledge what is in
+// operatorBox. Errors: fault.NotFound for a message that does not exist, fault.Precondition (CLAIM_LOST) for a
+// claim that is no longer the caller's, (NO_OPEN_CLAIM, SEVERAL_OPEN_CLAIMS) for an empty Ref that means none or
+// several.
 func (b *Broker) Settle(ctx context.Context, c caller.Caller, req once.Request, items []Settlement) ([]Settled, int64, error) {
 	var answer struct {
 		Settled  []Settled

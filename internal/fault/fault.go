@@ -96,10 +96,11 @@ func AgentRequired() *Error {
 	return New(Precondition, "AGENT_REQUIRED", "this call needs a registered agent as its caller")
 }
 
-// AgentStopped returns the error of what an agent still waits for when one of its programs reports that it has ended well.
-// Another program of the agent calls again, which brings the agent back.
+// AgentStopped returns the error of what an agent still waits for when one of its programs reports that it has
+// ended well. Another program of the agent calls again, which brings the agent back.
 func AgentStopped(agent string) *Error {
-	e := New(Unavailable, "AGENT_STOPPED", "agent %q has stopped: a program of it has ended well; call again to bring the agent back", agent)
+	e := New(Unavailable, "AGENT_STOPPED",
+		"agent %q has stopped: a program of it has ended well; call again to bring the agent back", agent)
 	e.RetryAfter = time.Second
 	return e
 }

@@ -53,8 +53,9 @@ func (e End) severity() events.Severity {
 	return events.Warning
 }
 
-// AgentEnded takes all that an agent holds and waits for, whichever of its workers does, grants it to whoever is next, and returns what was
-// lost: tickets, then grants, each in their order. Calls that wait end with an error. It is a hook of the end of an agent.
+// AgentEnded takes all that an agent holds and waits for, whichever of its workers does, grants it to whoever is
+// next, and returns what was lost: tickets, then grants, each in their order. Calls that wait end with an error.
+// It is a hook of the end of an agent.
 func (t *Table) AgentEnded(tx *store.Tx, session int64, agent string, end End) ([]Loss, error) {
 	why := end.why()
 	u, err := t.turn(tx, session)
@@ -172,8 +173,8 @@ func (u *turn) closeSome() (spent int, err error) {
 	return u.spent, nil
 }
 
-// Records returns what is held in a session, and then what waits, each as one line of JSON, after the mark that an earlier call has returned as the
-// last one's.
+// Records returns what is held in a session, and then what waits, each as one line of JSON, after the mark that
+// an earlier call has returned as the last one's.
 func (t *Table) Records(q store.Querier, session int64, after string, limit int) (lines [][]byte, last string, err error) {
 	mark := Mark{}
 	if after != "" {

@@ -79,7 +79,8 @@ type Observer interface {
 	Waited(kind string, d time.Duration)
 }
 
-// A Table is the table of locks and tokens. Its methods may be called concurrently; notices are plugged in before it is used.
+// A Table is the table of locks and tokens. Its methods may be called concurrently; notices are plugged in
+// before it is used.
 type Table struct {
 	store    *store.Store
 	log      *events.Log

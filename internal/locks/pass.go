@@ -19,8 +19,8 @@ import (
 //	to one that failed  the head of the queue, or nobody; the agent's next request comes before all others
 //	to a role           the first of its agents that asks for it, or has a call waiting for it already
 //
-// Who has no call waiting is told by a message, and has 2 min to ask for it; then it goes to the next in the queue. A grant for a role has no agent until somebody
-// collects it, and keeps its fence then.
+// Who has no call waiting is told by a message, and has 2 min to ask for it; then it goes to the next in the
+// queue. A grant for a role has no agent until somebody collects it, and keeps its fence then.
 
 // A Passing says who is to get a token that the caller holds.
 type Passing struct {
@@ -39,8 +39,8 @@ type Passed struct {
 	Revision int64
 }
 
-// Pass passes a token on. fault.Precondition without a registered agent, and (TOKEN_LOST) if it does not hold it; fault.NotFound if nobody of that name is
-// registered; fault.Invalid for more than the longest hold.
+// Pass passes a token on. fault.Precondition without a registered agent, and (TOKEN_LOST) if it does not hold
+// it; fault.NotFound if nobody of that name is registered; fault.Invalid for more than the longest hold.
 func (t *Table) Pass(ctx context.Context, c caller.Caller, req once.Request, p Passing) (Passed, error) {
 	var passed Passed
 	err := t.store.Write(ctx, func(tx *store.Tx) error {
@@ -150,8 +150,8 @@ func (u *turn) receiver(name string) (to Agent, alive bool, err error) {
 	return Agent{}, false, fault.Missing("agent", name, "no agent %q is registered; %s", name, hint)
 }
 
-// heir returns the request that waits for a token and gets what is passed: one of the agent's, of those in which a call waits if there are any, or one of the role's in
-// which a call waits; nil if there is none.
+// heir returns the request that waits for a token and gets what is passed: one of the agent's, of those in which
+// a call waits if there are any, or one of the role's in which a call waits; nil if there is none.
 func (u *turn) heir(c *claim, p Passing) *ticket {
 	var found *ticket
 	for _, k := range u.view.queue.tickets {
@@ -169,7 +169,8 @@ func (u *turn) heir(c *claim, p Passing) *ticket {
 	return found
 }
 
-// keepFirst keeps the first place for an agent that is not alive, and grants the token to the head of the queue meanwhile.
+// keepFirst keeps the first place for an agent that is not alive, and grants the token to the head of the queue
+// meanwhile.
 func (u *turn) keepFirst(g *grant, p Passing, revision int64) (Passed, error) {
 	before, err := findFirst(u.tx, u.session, g.claim.token, p.Agent)
 	if err == nil && before.revision != 0 {

@@ -29,10 +29,10 @@ type Daemon struct {
 	ended chan struct{} // closed after the process has ended
 }
 
-// Start starts the program brokerd on a new folder in parent (empty = that of temporary files), with variables (NAME=VALUE; those of brokerd and brokerctl are
-// left out) and further arguments, and returns when it answers
-// calls. The daemon writes its log to stderr. If Start fails, or ctx ends first, no process and no folder remain. The
-// caller must call Stop.
+// Start starts the program brokerd on a new folder in parent (empty = that of temporary files), with variables
+// (NAME=VALUE; those of brokerd and brokerctl are left out) and further arguments, and returns when it answers
+// calls. The daemon writes its log to stderr. If Start fails, or ctx ends first, no process and no folder
+// remain. The caller must call Stop.
 func Start(ctx context.Context, program, parent string, variables []string, stderr io.Writer, args ...string) (*Daemon, error) {
 	dir, err := os.MkdirTemp(parent, "brokerd-")
 	if err != nil {
