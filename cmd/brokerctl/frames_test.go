@@ -51,7 +51,7 @@ func outside(text string) []string {
 
 // withoutFrames returns a text without the lines that begin and end its frames.
 func withoutFrames(text string) string {
-	return regexp.MustCompile(`(?m)^=== c0ffee00 .* ===\n`).ReplaceAllString(text, "")
+	return regexp.MustCompile(`(?m)^=== [0-9a-f]+ .* ===\n`).ReplaceAllString(text, "")
 }
 
 // wantFramed fails if a text for a model has the canary outside of its frames. A text that shows has it inside.

@@ -16,6 +16,7 @@ import (
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 const (
@@ -35,10 +36,11 @@ are below; docs/hooks.md names those of the others.
                says on standard error who holds it, until when, and what to do
   PostToolUse  reports the agent's activity
   Stop         prints new messages, directives first, so that the agent
-               continues with them. Each message is printed once. With
-               --listen, it waits for the first one. A turn started this way
-               ends without a check, or listens for --pause before it
-               continues; --keep-going removes this limit
+               continues with them: the session's next event marks them as
+               read. With --listen, it waits for the first one. A turn started
+               this way ends without a check, or listens for --pause before it
+               continues; --keep-going lifts this limit
+  UserPromptSubmit  what it printed before stays unread
   SessionEnd   reports that the agent has stopped, which releases what it holds;
                while another session of the agent holds locks, only releases
                those of this session
@@ -122,13 +124,14 @@ func (o *hookOptions) run(c *cli, cmd *cobra.Command) error {
 		return o.failed(c, cmd, in, fmt.Errorf("read what the hook is about from standard input: %w", err))
 	}
 	c.hookedBy = in.SessionID
-	h := &hook{hookOptions: o, c: c, in: in, parent: parent}
+	h := &hook{hookOptions: o, c: c, in: in, parent: parent, mark: prompt.NewMark()}
 	limit := hookTimeout + o.wait
 	if in.Event == "Stop" {
 		limit += o.listen
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), limit)
 	defer cancel()
+	h.settle(ctx)
 	switch in.Event {
 	case "PreToolUse":
 		err = h.lock(ctx)
@@ -185,7 +188,8 @@ type hook struct {
 	c      *cli
 	in     hookInput
 	broker *client.Client
-	parent int // the process that has started the hook
+	parent int    // the process that has started the hook
+	mark   string // of what it offers
 }
 
 // errNoAgent is why a hook does nothing.

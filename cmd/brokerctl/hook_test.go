@@ -176,7 +176,8 @@ func TestHook_TheTurnsEndShowsOpenWorkOncePerTurn(tt *testing.T) {
 	}
 	must0(t, "task", "claim")
 	reason := at(t, decode(t, hooked(t, stopInput).out), "reason").(string)
-	if !strings.Contains(reason, "schema: Write the schema\n=== c0ffee00 end ===\nOpen: holds task schema (claimed, due in 2h) → brokerctl task complete schema\n") {
+	mark := strings.Fields(reason)[1]
+	if !strings.Contains(reason, "schema: Write the schema\n=== "+mark+" end ===\nOpen: holds task schema (claimed, due in 2h) → brokerctl task complete schema\n") {
 		t.Errorf("%q", reason)
 	}
 	if got := hooked(t, strings.ReplaceAll(stopInput, "false", "true"), "--keep-going"); got.code != 0 || got.out != "" {

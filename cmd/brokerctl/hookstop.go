@@ -32,8 +32,7 @@ type news struct {
 func (n *news) empty() bool { return len(n.mail)+len(n.queues)+len(n.open) == 0 }
 
 // deliver passes to the agent what has arrived, so that its turn continues. If nothing has arrived
-// and the hook listens, it waits. It marks messages as read after it has written them: a hook that is
-// killed before loses none.
+// and the hook listens, it waits. What it passes is offered: the session's next event accepts it (settle).
 func (h *hook) deliver(ctx context.Context, out io.Writer) error {
 	var n news
 	look := func(ctx context.Context) (err error) {
@@ -57,19 +56,64 @@ func (h *hook) deliver(ctx context.Context, out io.Writer) error {
 	if err == nil && n.empty() && h.listen > 0 {
 		n, err = h.listenFor(ctx, out)
 	}
-	if err != nil || n.empty() {
-		return err
+	if err == nil && !n.empty() {
+		err = h.vendor.write(out, hookAnswer{Decision: "block", Reason: h.reason(n)})
 	}
-	if err := h.vendor.write(out, hookAnswer{Decision: "block", Reason: h.reason(n)}); err != nil {
-		return err
+	if err != nil && len(n.mail) > 0 {
+		h.giveBack(ctx)
 	}
-	return h.markRead(ctx, n.mail)
+	return err
+}
+
+// offer offers the unread messages to the session, at its end of the turn.
+func (h *hook) offer(ctx context.Context, broker *client.Client) ([]*pb.InboxItem, error) {
+	out, err := broker.Messages().OfferMessages(ctx, &pb.OfferMessagesRequest{
+		Way: pb.OfferWay_OFFER_WAY_TURN_END, Harness: h.session(), Mark: h.mark, Limit: hookMail,
+	})
+	return out.GetItems(), err
+}
+
+// session is the session of the coding agent, to which messages are offered.
+func (h *hook) session() string {
+	return clip(oneLine(cmp.Or(h.in.SessionID, "unknown")), 128)
+}
+
+// settle tells the broker what the event says about the messages that this session was offered before. An event in
+// a turn, or at its end, shows that the model got what the end of the turn before passed to it. The user's next
+// prompt does not: it may come after Esc. Without an answer, the offers return by themselves.
+func (h *hook) settle(ctx context.Context) {
+	request := &pb.SettleOffersRequest{Harness: h.session(), Ways: []pb.OfferWay{pb.OfferWay_OFFER_WAY_TURN_END}}
+	switch h.in.Event {
+	case "PreToolUse", "PostToolUse", "Stop":
+		request.Outcome = &pb.SettleOffersRequest_Accepted{Accepted: true}
+	case "UserPromptSubmit":
+		request.Outcome = &pb.SettleOffersRequest_Returned{Returned: "the user's next prompt came before another event"}
+	case "SessionEnd":
+		request.Outcome = &pb.SettleOffersRequest_Returned{Returned: "the session has ended"}
+	default:
+		return
+	}
+	_ = h.briefly(ctx, func(ctx context.Context) error {
+		broker, err := h.c.connect(ctx)
+		if err == nil && broker.Identity().Agent != "" {
+			_, err = broker.Messages().SettleOffers(ctx, request)
+		}
+		return err
+	})
+}
+
+// giveBack returns what this hook has offered and could not pass on.
+func (h *hook) giveBack(ctx context.Context) {
+	_, _ = h.broker.Messages().SettleOffers(ctx, &pb.SettleOffersRequest{ // otherwise it returns by itself
+		Marks:   []string{h.mark},
+		Outcome: &pb.SettleOffersRequest_Returned{Returned: "the hook failed before the coding agent had it"},
+	})
 }
 
 // news returns the unread messages and the open work. Work that a turn left open must not continue the
 // turn, so a turn that a hook continued has no open work.
 func (h *hook) news(ctx context.Context, broker *client.Client) (n news, err error) {
-	if n.mail, err = unseenMail(ctx, broker, false, hookMail); err != nil {
+	if n.mail, err = h.offer(ctx, broker); err != nil {
 		return n, err
 	}
 	h.c.work, err = workOf(ctx, broker)
@@ -109,12 +153,12 @@ func (h *hook) await(ctx context.Context, wakes func(*pb.InboxItem) bool) (n new
 			return false, err
 		}
 		for _, item := range items {
-			switch mailbox := item.GetDelivery().GetMailbox(); {
-			case !isQueue(mailbox):
-				n.mail = append(n.mail, item)
-			case !slices.Contains(n.queues, mailbox):
+			if mailbox := item.GetDelivery().GetMailbox(); isQueue(mailbox) && !slices.Contains(n.queues, mailbox) {
 				n.queues = append(n.queues, mailbox)
 			}
+		}
+		if n.mail, err = h.offer(ctx, h.broker); err != nil || n.empty() {
+			return false, err
 		}
 		h.c.work, err = workOf(ctx, h.broker)
 		return err == nil, err
@@ -135,7 +179,7 @@ func (h *hook) reason(n news) string {
 		return cmp.Compare(min(len(advice(b.GetMessage())), 1), min(len(advice(a.GetMessage())), 1)) // directives first
 	})
 	var text strings.Builder
-	w := prompt.NewWriter(&text, h.c.env.Mark, "texts of others")
+	w := prompt.NewWriter(&text, func() string { return h.mark }, "texts of others")
 	var notices []string
 	var messages []*pb.InboxItem
 	for _, item := range n.mail {
@@ -161,19 +205,6 @@ func (h *hook) reason(n news) string {
 	}
 	h.c.printWork(w, n.open)
 	return text.String()
-}
-
-// markRead marks messages that were passed to the agent as read.
-func (h *hook) markRead(ctx context.Context, mail []*pb.InboxItem) error {
-	if len(mail) == 0 {
-		return nil
-	}
-	request := &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_INBOX, MarkRead: true}
-	for _, item := range mail {
-		request.Ids = append(request.Ids, item.GetMessage().GetId())
-	}
-	_, err := h.broker.Messages().ListMessages(ctx, request)
-	return err
 }
 
 // endWithAgent calls end when the coding agent that runs this process has ended: its parent process

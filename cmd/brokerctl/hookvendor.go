@@ -26,7 +26,7 @@ var hookVendors = map[string]hookVendor{
 	"claude-code": {tools: []string{"Edit", "Write", "MultiEdit", "NotebookEdit"}},
 	"codex":       {tools: []string{"apply_patch"}},
 	"gemini": {
-		events: map[string]string{"BeforeTool": "PreToolUse", "AfterTool": "PostToolUse", "AfterAgent": "Stop"},
+		events: map[string]string{"BeforeTool": "PreToolUse", "AfterTool": "PostToolUse", "BeforeAgent": "UserPromptSubmit", "AfterAgent": "Stop"},
 		tools:  []string{"write_file", "replace"},
 	},
 	"cursor": {

@@ -91,8 +91,8 @@ func waitingMail(ctx context.Context, broker *client.Client) ([]int64, error) {
 	return waiting, err
 }
 
-// unseenMail returns the messages and notices that wait for the agent and that it has not read, the
-// oldest first, at most limit. With queues, it includes the waiting messages of the queues of the
+// unseenMail returns the messages and notices that wait for the agent and that it has neither read nor
+// been offered, the oldest first, at most limit. With queues, it includes the waiting messages of the queues of the
 // agent's role and channels. It marks nothing as delivered or read.
 func unseenMail(ctx context.Context, broker *client.Client, queues bool, limit int) ([]*pb.InboxItem, error) {
 	var unseen []*pb.InboxItem
@@ -104,7 +104,8 @@ func unseenMail(ctx context.Context, broker *client.Client, queues bool, limit i
 		}
 		for _, item := range page.GetItems() {
 			d := item.GetDelivery()
-			if isNotice(item) || d.GetState() == pb.DeliveryState_DELIVERY_STATE_PENDING && d.GetReadAt() == nil {
+			waits := d.GetState() == pb.DeliveryState_DELIVERY_STATE_PENDING && d.GetReadAt() == nil
+			if (isNotice(item) || waits) && len(d.GetOffers()) == 0 {
 				if unseen = append(unseen, item); len(unseen) == limit {
 					return unseen, nil
 				}

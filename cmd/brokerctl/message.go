@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
@@ -69,10 +71,43 @@ func (c *cli) printDeliveries(w io.Writer, deliveries []*pb.Delivery) {
 	}
 	_ = t.flush() // to the command's own output: an error cannot be reported anywhere
 	for _, d := range deliveries {
+		for _, o := range d.GetOffers() {
+			fmt.Fprintf(w, "%s, offer %d by %s to session %s, %s: %s\n", clean(d.GetMailbox()), o.GetNumber(), byWay(o.GetWay()),
+				oneLine(o.GetHarness()), c.when(o.GetOfferedAt()), oneLine(offerOutcome(o)))
+		}
 		for _, a := range d.GetHistory() {
 			fmt.Fprintf(w, "%s, attempt %d by %s, %s: %s\n", clean(d.GetMailbox()), a.GetNumber(), clean(a.GetAgent()), c.when(a.GetEndedAt()), oneLine(a.GetError()))
 		}
 	}
+}
+
+// ways are how an offer reaches a model, in words.
+var ways = map[pb.OfferWay]string{
+	pb.OfferWay_OFFER_WAY_TURN_END:   "the hook at the end of a turn",
+	pb.OfferWay_OFFER_WAY_TOOL_CALL:  "the hook after a tool call",
+	pb.OfferWay_OFFER_WAY_PROMPT:     "the hook of the user's prompt",
+	pb.OfferWay_OFFER_WAY_WAKE:       "a listener that wakes the session",
+	pb.OfferWay_OFFER_WAY_PLUGIN:     "a plugin",
+	pb.OfferWay_OFFER_WAY_APP_SERVER: "the coding agent's server",
+	pb.OfferWay_OFFER_WAY_TERMINAL:   "its terminal",
+	pb.OfferWay_OFFER_WAY_MCP:        "an MCP tool",
+	pb.OfferWay_OFFER_WAY_SHELL:      "a command",
+}
+
+func byWay(w pb.OfferWay) string { return cmp.Or(ways[w], "an unknown way") }
+
+// offerOutcome says what became of an offer.
+func offerOutcome(o *pb.Offer) string {
+	after := func(at *timestamppb.Timestamp) string {
+		return " after " + table.Rough(at.AsTime().Sub(o.GetOfferedAt().AsTime()))
+	}
+	switch {
+	case o.GetAcceptedAt() != nil:
+		return "accepted" + after(o.GetAcceptedAt())
+	case o.GetReturnedAt() != nil:
+		return "returned" + after(o.GetReturnedAt()) + ", " + o.GetWhy()
+	}
+	return "no evidence yet that the model has it"
 }
 
 // messageListOptions are the options of message list.

@@ -47,6 +47,7 @@ type messageReport struct {
 	Finished []receipt `json:"finished"` // acknowledged
 	Working  []receipt `json:"working"`  // claimed
 	Read     []receipt `json:"read"`     // and not finished
+	Offered  []receipt `json:"offered"`  // to a coding agent, and not accepted yet
 	Got      []receipt `json:"got"`      // shown to it, not marked as read
 	Waiting  []receipt `json:"waiting"`  // neither
 	Failed   []receipt `json:"failed"`   // dead, expired or cancelled
@@ -58,17 +59,19 @@ type messageReport struct {
 type receipt struct {
 	Mailbox string `json:"mailbox"`
 	State   string `json:"state"`
-	By      string `json:"by"` // who finished or holds it
-	At      string `json:"at"` // since when; RFC 3339
+	Way     string `json:"way"` // of the offer that was accepted or is open; empty = none
+	By      string `json:"by"`  // who finished or holds it
+	At      string `json:"at"`  // since when; RFC 3339
 
 	since *timestamppb.Timestamp
+	way   pb.OfferWay
 }
 
 func newMessageReport(answer *pb.GetMessageResponse) messageReport {
 	m := answer.GetMessage()
 	r := messageReport{
 		ID: m.GetId(), Revision: m.GetRevision(), Recipients: len(answer.GetDeliveries()), message: m,
-		Finished: []receipt{}, Working: []receipt{}, Read: []receipt{}, Got: []receipt{}, Waiting: []receipt{}, Failed: []receipt{},
+		Finished: []receipt{}, Working: []receipt{}, Read: []receipt{}, Offered: []receipt{}, Got: []receipt{}, Waiting: []receipt{}, Failed: []receipt{},
 	}
 	for _, d := range answer.GetDeliveries() {
 		entry := receipt{Mailbox: d.GetMailbox(), State: enumOf(d.GetState())}
@@ -79,6 +82,12 @@ func newMessageReport(answer *pb.GetMessageResponse) messageReport {
 			}
 			*group = append(*group, entry)
 		}
+		open := false
+		for _, o := range d.GetOffers() {
+			if o.GetReturnedAt() == nil {
+				entry.Way, entry.way, open = enumOf(o.GetWay()), o.GetWay(), o.GetAcceptedAt() == nil
+			}
+		}
 		switch {
 		case d.GetState() == pb.DeliveryState_DELIVERY_STATE_ACKED:
 			add(&r.Finished, d.GetAckedBy(), d.GetFinishedAt())
@@ -88,6 +97,8 @@ func newMessageReport(answer *pb.GetMessageResponse) messageReport {
 			add(&r.Failed, "", d.GetFinishedAt())
 		case d.GetReadAt() != nil:
 			add(&r.Read, "", d.GetReadAt())
+		case open:
+			add(&r.Offered, "", d.GetOffers()[len(d.GetOffers())-1].GetOfferedAt())
 		case d.GetDeliveredAt() != nil:
 			add(&r.Got, "", d.GetDeliveredAt())
 		default:
@@ -112,6 +123,9 @@ func (r messageReport) print(c *cli, w io.Writer) {
 			if entry.By != "" && entry.By != entry.Mailbox {
 				s += " by " + entry.By
 			}
+			if entry.way != 0 && entry.State == "pending" {
+				s += " by " + byWay(entry.way)
+			}
 			if entry.since != nil {
 				s += " (" + c.when(entry.since) + ")"
 			}
@@ -124,10 +138,11 @@ func (r messageReport) print(c *cli, w io.Writer) {
 	line("finished", r.Finished)
 	line("working on it", r.Working)
 	line("read, not finished", r.Read)
+	line("offered, not accepted yet", r.Offered)
 	line("got, not read", r.Got)
 	line("not seen", r.Waiting)
 	line("given up", r.Failed)
-	if len(r.Read)+len(r.Got)+len(r.Waiting) > 0 {
+	if len(r.Read)+len(r.Offered)+len(r.Got)+len(r.Waiting) > 0 {
 		say(w, "to redeliver it to them: %s message resend %d", c.again(), r.Revision)
 	}
 }

@@ -60,6 +60,8 @@ func standing(d *pb.Delivery) string {
 		m = append(m, enumOf(state))
 	case isQueue(d.GetMailbox()):
 		m = append(m, "waiting")
+	case d.GetReadAt() == nil && len(d.GetOffers()) > 0:
+		m = append(m, "offered")
 	case d.GetReadAt() == nil:
 		m = append(m, "new")
 	default:

@@ -96,6 +96,8 @@ var lowest = map[string]string{
 	"brokerd.v1.MessageService/Claim":                               "agent",
 	"brokerd.v1.MessageService/SendMessages":                        "agent",
 	"brokerd.v1.MessageService/ClaimMessages":                       "agent",
+	"brokerd.v1.MessageService/OfferMessages":                       "agent",
+	"brokerd.v1.MessageService/SettleOffers":                        "agent",
 	"brokerd.v1.MessageService/AckMessages":                         "agent",
 	"brokerd.v1.MessageService/NackMessages":                        "agent",
 	"brokerd.v1.MessageService/ExtendClaims":                        "agent",

@@ -227,6 +227,11 @@ func (e *explaining) pending(d *stuck) (finding.Finding, error) {
 	if st.says != "" {
 		f.Summary += ", and " + st.says
 	}
+	if says, err := e.lastOffer(d); err != nil {
+		return f, err
+	} else if says != "" {
+		f.Reasons = append(f.Reasons, says)
+	}
 	if d.attempts > 0 {
 		says, err := e.lastFailure(d)
 		if err != nil {
@@ -254,6 +259,28 @@ func (e *explaining) pending(d *stuck) (finding.Finding, error) {
 		f.Commands = append(f.Commands, finding.Command{"message", "cancel", d.id()})
 	}
 	return f, nil
+}
+
+// lastOffer says what became of the last attempt to put a delivery before a model; "" if there was none.
+func (e *explaining) lastOffer(d *stuck) (string, error) {
+	found := make([]Delivery, 1)
+	if err := offersOf(e.q, d.message, d.mailbox, d.mailbox, map[int64]int{d.mailbox: 0}, found); err != nil {
+		return "", err
+	}
+	all := found[0].Offers
+	if len(all) == 0 {
+		return "", nil
+	}
+	o := &all[len(all)-1]
+	says := fmt.Sprintf("it was offered to session %s of %s (%s) at %s", finding.Clip(o.Harness), d.ref.name, o.Way,
+		e.about.When(o.OfferedAt))
+	switch {
+	case !o.AcceptedAt.IsZero():
+		return says + ", which accepted it at " + e.about.When(o.AcceptedAt), nil
+	case !o.ReturnedAt.IsZero():
+		return says + ", without success: " + finding.Clip(o.Why), nil
+	}
+	return says + "; there is no evidence yet that its model has it", nil
 }
 
 // blocked explains a delivery that waits for another one with its ordering key, and that one too.

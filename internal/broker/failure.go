@@ -41,6 +41,13 @@ func (b *Broker) AgentEnded(tx *store.Tx, session Session, agent Agent, stopped 
 		return nil, err
 	}
 	b.dismiss(tx, mailbox, why) // before what it held is delivered again
+	ended := "the agent has failed"
+	if stopped {
+		ended = "the agent has stopped"
+	}
+	if err := b.takeBack(tx, session.ID, mailbox, agent.Name, ended); err != nil {
+		return nil, err
+	}
 	f := failure{session.ID, agent.Name, tx.Latest(), stopped}
 	if stopped { // it may have claimed at this very moment
 		f.at = f.at.Add(1)

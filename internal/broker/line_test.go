@@ -80,6 +80,12 @@ func recordAtRandom(t *testing.T, r *rand.Rand) *record {
 				Number: r.IntN(5), Agent: anyText(r), Consumer: anyText(r), ClaimedAt: moment(nanos()), EndedAt: moment(nanos()), Error: anyText(r),
 			})
 		}
+		for range r.IntN(3) {
+			got.deliveries[i].offers = append(got.deliveries[i].offers, Offer{
+				Number: r.IntN(5), Way: Way(r.IntN(11)), Harness: anyText(r), Mark: anyText(r), OfferedAt: moment(nanos()),
+				AcceptedAt: moment(nanos()), ReturnedAt: moment(nanos()), Why: anyText(r),
+			})
+		}
 	}
 	return got
 }
@@ -100,6 +106,7 @@ func reflected(t *testing.T, r *record) []byte {
 			Mailbox: d.mailbox, Holder: d.holder, Consumer: d.consumer, State: State(d.state), Arrival: d.arrival, Claims: int(d.claims),
 			Attempts: int(d.attempts), MaxAttempts: int(d.maxAttempts), ClaimedAt: moment(d.claimedAt), DeliveredAt: moment(d.deliveredAt),
 			ReadAt: moment(d.readAt), FinishedAt: moment(d.finishedAt), DueAt: moment(d.dueAt), History: d.history,
+			Offers: d.offers,
 		}))
 	}
 	line, err := recordOf(answer)

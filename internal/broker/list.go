@@ -127,9 +127,14 @@ func (b *Broker) listOnce(ctx context.Context, c caller.Caller, l Listing) (Page
 		case len(l.IDs) > 0:
 			return listGiven(s, a, l, &p)
 		case l.Look.asked():
-			return b.listLook(s, a, l, &p)
+			err = b.listLook(s, a, l, &p)
+		default:
+			err = listInbox(s, a, l, &p)
 		}
-		return listInbox(s, a, l, &p)
+		if err != nil {
+			return err
+		}
+		return openOffers(s, a.mailbox, p.Items)
 	})
 	if err != nil || !l.MarkRead || l.Box != Inbox {
 		return p, err
@@ -329,7 +334,7 @@ func findMessage(q store.Querier, session int64, ref Ref) (Message, error) {
 	return m, err
 }
 
-// deliveriesOf returns the deliveries of a message with their history: all, or only that in one mailbox.
+// deliveriesOf returns the deliveries of a message with their history and offers: all, or only that in one mailbox.
 func deliveriesOf(q store.Querier, message, only int64) ([]Delivery, error) {
 	first, last := only, only
 	if only == 0 {
@@ -366,7 +371,10 @@ func deliveriesOf(q store.Querier, message, only int64) ([]Delivery, error) {
 			found[i].History = append(found[i].History, t)
 		}
 	}
-	return found, rows.Err()
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return found, offersOf(q, message, first, last, at, found)
 }
 
 // scanMessage reads a row of the selectMessages queries.

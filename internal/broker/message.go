@@ -132,6 +132,7 @@ type Delivery struct {
 	FinishedAt  time.Time
 	DueAt       time.Time
 	History     []Attempt
+	Offers      []Offer
 }
 
 // An Attempt is one claim that failed or ran out.

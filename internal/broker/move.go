@@ -208,6 +208,9 @@ func (s *settling) move(d *waitingDelivery, from int64, to *room, m *Move) error
 	if _, err := s.tx.Exec(updateMovedAttempts, to.id, d.message, from); err != nil {
 		return err
 	}
+	if _, err := s.tx.Exec(updateMovedOffers, to.id, s.tx.Now(), d.message, from); err != nil {
+		return err
+	}
 	if to.ref.kind == agentBox {
 		_, err = s.tx.Exec(updateMovedResend, to.id, d.message, from)
 	} else {

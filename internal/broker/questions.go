@@ -125,11 +125,12 @@ func isOpen(q store.Querier, message int64) (bool, error) {
 	return settled == 0, err
 }
 
-// nextReminder returns when the next response is overdue or the next delivery is to arrive anew, zero for never.
+// nextReminder returns when the next response is overdue, the next delivery is to arrive anew, or the next offer is
+// returned; zero for never.
 func (b *Broker) nextReminder(q store.Querier) (time.Time, error) {
-	var overdue, resend time.Time
-	err := q.QueryRow(selectNextReminders).Scan(&overdue, &resend)
-	return earliest(overdue, resend), err
+	var overdue, resend, offer time.Time
+	err := q.QueryRow(selectNextReminders).Scan(&overdue, &resend, &offer)
+	return earliest(earliest(overdue, resend), offer), err
 }
 
 // A lateness is a question whose deadline has passed.

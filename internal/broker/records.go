@@ -29,6 +29,7 @@ type recordedDelivery struct {
 	state, arrival, claims, attempts, maxAttempts     int64
 	claimedAt, deliveredAt, readAt, finishedAt, dueAt int64
 	history                                           []Attempt
+	offers                                            []Offer
 }
 
 // standing returns what Remove is to find again.
@@ -58,6 +59,7 @@ func records(q store.Querier, messages []Standing, use func(*record) (bool, erro
 		r.messages = q.Query(selectRecords, all.First, all.Last)
 		r.deliveries = q.Query(selectRecordDeliveries, all.First, all.Last)
 		r.attempts = q.Query(selectRecordAttempts, all.First, all.Last)
+		r.offers = q.Query(selectRecordOffers, all.First, all.Last)
 		more, err := r.all(all.Messages, use)
 		r.close()
 		if err != nil || !more {
@@ -67,10 +69,10 @@ func records(q store.Querier, messages []Standing, use func(*record) (bool, erro
 	return nil
 }
 
-// A reading goes through three tables at the same pace.
+// A reading goes through four tables at the same pace.
 type reading struct {
-	messages, deliveries, attempts *store.Rows
-	names                          boxNames
+	messages, deliveries, attempts, offers *store.Rows
+	names                                  boxNames
 
 	now      record
 	id       []byte
@@ -79,12 +81,15 @@ type reading struct {
 	holder   int64 // of it
 	failedAt key   // of the attempt that comes next; zero after the last
 	failed   Attempt
+	offerAt  key // of the offer that comes next; zero after the last
+	offer    Offer
 }
 
 func (r *reading) close() {
 	_ = r.messages.Close() // an error was told by whoever read to the end
 	_ = r.deliveries.Close()
 	_ = r.attempts.Close()
+	_ = r.offers.Close()
 }
 
 // all reads so many messages.
@@ -93,6 +98,9 @@ func (r *reading) all(n int, use func(*record) (more bool, err error)) (more boo
 		return false, err
 	}
 	if err := r.nextAttempt(); err != nil {
+		return false, err
+	}
+	if err := r.nextOffer(); err != nil {
 		return false, err
 	}
 	for i := range n {
@@ -141,10 +149,16 @@ func (r *reading) delivery() error {
 		return err
 	}
 	d := &r.next
-	d.holder, d.mailbox, d.history = holder.name, mailbox.full, nil
+	d.holder, d.mailbox, d.history, d.offers = holder.name, mailbox.full, nil, nil
 	for r.failedAt == r.at {
 		d.history = append(d.history, r.failed)
 		if err := r.nextAttempt(); err != nil {
+			return err
+		}
+	}
+	for r.offerAt == r.at {
+		d.offers = append(d.offers, r.offer)
+		if err := r.nextOffer(); err != nil {
 			return err
 		}
 	}
@@ -175,6 +189,19 @@ func (r *reading) nextAttempt() error {
 	}
 	agent, err := r.names.of(holder)
 	t.Agent = agent.name
+	return err
+}
+
+func (r *reading) nextOffer() error {
+	r.offerAt = key{}
+	if !r.offers.Next() {
+		return r.offers.Err()
+	}
+	o := &r.offer
+	var way int
+	err := r.offers.Scan(&r.offerAt.message, &r.offerAt.mailbox, &o.Number, &way, &o.Harness, &o.Mark,
+		&o.OfferedAt, &o.AcceptedAt, &o.ReturnedAt, &o.Why)
+	o.Way = Way(way)
 	return err
 }
 

@@ -31,6 +31,9 @@ var detailsOfMessages = [...]string{
 	`DELETE FROM resends
 		WHERE (message, mailbox) IN (
 			SELECT message, mailbox FROM resends WHERE message BETWEEN ? AND ? LIMIT ?)`,
+	`DELETE FROM offers
+		WHERE (message, mailbox, number) IN (
+			SELECT message, mailbox, number FROM offers WHERE message BETWEEN ? AND ? LIMIT ?)`,
 	`DELETE FROM attempts
 		WHERE (message, mailbox, claim) IN (
 			SELECT message, mailbox, claim FROM attempts WHERE message BETWEEN ? AND ? LIMIT ?)`,
@@ -136,6 +139,11 @@ const (
 		FROM attempts
 		WHERE message BETWEEN ? AND ?
 		ORDER BY message, mailbox, ended_at, claim`
+	selectRecordOffers = `
+		SELECT message, mailbox, number, way, harness, mark, offered_at, accepted_at, returned_at, why
+		FROM offers
+		WHERE message BETWEEN ? AND ?
+		ORDER BY message, mailbox, number`
 )
 
 // A Standing is what decides how long messages are kept that follow each other: there are no others between them, nor will there be,

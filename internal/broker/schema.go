@@ -14,6 +14,7 @@ func Migrations() []store.Migration {
 		{Name: "broker/007_notices", SQL: notices},
 		{Name: "broker/008_artifacts", SQL: messageArtifacts},
 		{Name: "broker/009_leftovers", SQL: leftovers},
+		{Name: "broker/010_offers", SQL: offers},
 	}
 }
 

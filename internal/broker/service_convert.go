@@ -351,6 +351,9 @@ func delivery(revision int64, d *Delivery) *pb.Delivery {
 	if d.State == Delayed {
 		out.DueAt = stamp(d.DueAt)
 	}
+	for i := range d.Offers {
+		out.Offers = append(out.Offers, offerProto(&d.Offers[i]))
+	}
 	for _, t := range d.History {
 		out.History = append(out.History, &pb.Attempt{
 			Number: int32(t.Number), Agent: t.Agent, Consumer: t.Consumer,

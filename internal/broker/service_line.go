@@ -107,6 +107,19 @@ func appendDelivery(b []byte, revision int64, d *recordedDelivery) []byte {
 	b = appendNanos(append(b, `,"due_at":`...), due)
 	b = jsonline.List(append(b, `,"history":`...), d.history, appendAttempt)
 	b = jsonline.Text(append(b, `,"acked_by":`...), by)
+	b = jsonline.List(append(b, `,"offers":`...), d.offers, appendOffer)
+	return append(b, '}')
+}
+
+func appendOffer(b []byte, o Offer) []byte {
+	b = strconv.AppendInt(append(b, `{"number":`...), int64(o.Number), 10)
+	b = appendEnum(append(b, `,"way":`...), pb.OfferWay_name[int32(o.Way)], "OFFER_WAY_")
+	b = jsonline.Text(append(b, `,"harness":`...), o.Harness)
+	b = jsonline.Text(append(b, `,"mark":`...), o.Mark)
+	b = appendTime(append(b, `,"offered_at":`...), stamp(o.OfferedAt))
+	b = appendTime(append(b, `,"accepted_at":`...), stamp(o.AcceptedAt))
+	b = appendTime(append(b, `,"returned_at":`...), stamp(o.ReturnedAt))
+	b = jsonline.Text(append(b, `,"why":`...), o.Why)
 	return append(b, '}')
 }
 

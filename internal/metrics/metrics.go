@@ -32,6 +32,7 @@ type Metrics struct {
 	bytes     *prometheus.CounterVec
 	events    *prometheus.CounterVec
 	waits     *prometheus.HistogramVec
+	offers    *prometheus.HistogramVec          // by way
 	messages  map[string]*prometheus.CounterVec // by fate
 
 	mu       sync.Mutex // guards sessions
@@ -90,6 +91,10 @@ func New(clock clockwork.Clock, log *zap.Logger, version string) *Metrics {
 	for _, kind := range []string{"lock", "token"} {
 		m.waits.WithLabelValues(kind)
 	}
+	m.offers = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "brokerd_send_to_accept_seconds",
+		Help:    "Time from the sending of a message until there was evidence that a model's conversation has it, by the way of the offer.",
+		Buckets: prometheus.ExponentialBuckets(0.01, 4, 10)}, []string{"way"})
+	m.offers.WithLabelValues("turn_end") // so that the name is there before the first offer
 	for fate, help := range fates {
 		m.messages[fate] = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "brokerd_messages_" + fate + "_total", Help: help},
 			[]string{"session", "class"})
@@ -105,7 +110,7 @@ func New(clock clockwork.Clock, log *zap.Logger, version string) *Metrics {
 		Name: "brokerd_build_info", Help: "Always 1; the version is in the label.", ConstLabels: prometheus.Labels{"version": version},
 	})
 	build.Set(1)
-	m.registry.MustRegister(m.commits, m.functions, m.rows, m.work, m.streams, m.calls, m.refusals, m.outcomes, m.bytes, m.events, m.waits, build,
+	m.registry.MustRegister(m.commits, m.functions, m.rows, m.work, m.streams, m.calls, m.refusals, m.outcomes, m.bytes, m.events, m.waits, m.offers, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -129,6 +134,11 @@ func (m *Metrics) Committed(c store.Commit) {
 
 // Acked implements broker.Observer.
 func (m *Metrics) Acked(after time.Duration) { m.work.Observe(after.Seconds()) }
+
+// Accepted implements broker.Observer.
+func (m *Metrics) Accepted(way string, after time.Duration) {
+	m.offers.WithLabelValues(way).Observe(after.Seconds())
+}
 
 // Full implements broker.Observer.
 func (m *Metrics) Full(copies int) {

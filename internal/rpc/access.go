@@ -104,6 +104,8 @@ var access = map[string]levels{
 	pb.MessageService_Claim_FullMethodName:              acting,
 	pb.MessageService_SendMessages_FullMethodName:       acting,
 	pb.MessageService_ClaimMessages_FullMethodName:      acting,
+	pb.MessageService_OfferMessages_FullMethodName:      acting,
+	pb.MessageService_SettleOffers_FullMethodName:       acting,
 	pb.MessageService_AckMessages_FullMethodName:        acting,
 	pb.MessageService_NackMessages_FullMethodName:       acting,
 	pb.MessageService_ExtendClaims_FullMethodName:       acting,

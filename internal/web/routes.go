@@ -27,6 +27,9 @@ var routes = []route{
 	{"GET /v1/inbox/follow", "MessageService/Receive", "follow=true"},
 
 	{"GET /v1/claims", "AgentService/GetAgent", "view=full"},
+	{"POST /v1/offers", "MessageService/OfferMessages", ""},
+	{"POST /v1/offers/settle", "MessageService/SettleOffers", ""},
+
 	{"POST /v1/claims", "MessageService/ClaimMessages", ""},
 	{"POST /v1/claims/ack", "MessageService/AckMessages", ""},
 	{"POST /v1/claims/nack", "MessageService/NackMessages", ""},

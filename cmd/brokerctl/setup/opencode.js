@@ -41,16 +41,19 @@ export const Brokerd = async ({ client, directory }) => {
     })
     listeners.set(session, child)
     const { out } = await result
-    if (listeners.get(session) !== child) return // the user has started a turn
-    listeners.delete(session)
     const answer = out.trim() ? JSON.parse(out) : {}
+    const late = listeners.get(session) !== child // the user has started a turn
+    if (!late) listeners.delete(session)
     if (answer.decision !== "block") return
+    if (late) return returned(session)
     continued.add(session)
-    await client.session.promptAsync({
-      path: { id: session },
-      body: { parts: [{ type: "text", text: answer.reason }] },
-    })
+    await client.session
+      .promptAsync({ path: { id: session }, body: { parts: [{ type: "text", text: answer.reason }] } })
+      .catch(() => returned(session))
   }
+
+  // returned says that the session has not got the messages that its hook has printed.
+  const returned = (session) => call([], { hook_event_name: "UserPromptSubmit", session_id: session }).result
 
   return {
     "tool.execute.before": async (input, output) => {

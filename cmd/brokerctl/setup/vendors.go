@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -20,7 +21,8 @@ func Vendors(o Options) []Vendor {
 			Files: append([]File{
 				{Path: ".mcp.json", User: ".claude.json", What: "MCP server", entries: o.mcpServers()},
 				{Path: ".claude/settings.json", User: ".claude/settings.json", What: "hooks", entries: o.groupHooks(
-					"claude-code", 1, "PreToolUse", "PostToolUse", "Stop", "SessionEnd", "Edit|Write|MultiEdit|NotebookEdit",
+					"claude-code", 1, "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SessionEnd",
+					"Edit|Write|MultiEdit|NotebookEdit",
 				)},
 				{Path: "CLAUDE.md", User: ".claude/CLAUDE.md", What: "instructions", section: instructions},
 			}, commands(".claude/commands", ".claude/commands", ".md", func(c command) string {
@@ -36,7 +38,7 @@ func Vendors(o Options) []Vendor {
 					path: []string{"mcp_servers", "brokerd"}, values: []string{`command = "brokerctl"`, `args = ` + o.words("mcp")},
 				}},
 				{Path: ".codex/hooks.json", User: ".codex/hooks.json", What: "hooks", entries: o.groupHooks(
-					"codex", 1, "PreToolUse", "PostToolUse", "Stop", "SessionEnd", "apply_patch",
+					"codex", 1, "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SessionEnd", "apply_patch",
 				)},
 				{Path: "AGENTS.md", User: ".codex/AGENTS.md", What: "instructions", section: instructions},
 			},
@@ -49,7 +51,7 @@ func Vendors(o Options) []Vendor {
 				{
 					Path: ".gemini/settings.json", User: ".gemini/settings.json", What: "MCP server, hooks",
 					entries: append(o.mcpServers(), o.groupHooks(
-						"gemini", 1000, "BeforeTool", "AfterTool", "AfterAgent", "SessionEnd", "write_file|replace",
+						"gemini", 1000, "BeforeAgent", "BeforeTool", "AfterTool", "AfterAgent", "SessionEnd", "write_file|replace",
 					)...),
 				},
 				{Path: "GEMINI.md", User: ".gemini/GEMINI.md", What: "instructions", section: instructions},
@@ -149,7 +151,7 @@ func (o Options) stop(e entry, value func(listen bool, seconds int) string) entr
 
 // groupHooks returns the hooks of a vendor that groups them by the tools that they match. unit is the
 // vendor's unit of a timeout, in parts of a second.
-func (o Options) groupHooks(vendor string, unit int, before, after, stop, end, tools string) []entry {
+func (o Options) groupHooks(vendor string, unit int, prompt, before, after, stop, end, tools string) []entry {
 	hook := func(event string) entry {
 		return entry{path: []string{"hooks", event}, append: true, mark: hookMark}
 	}
@@ -160,11 +162,12 @@ func (o Options) groupHooks(vendor string, unit int, before, after, stop, end, t
 		return fmt.Sprintf(`{%s"hooks": [{"type": "command", "command": %q, "timeout": %d}]}`,
 			matcher, o.hook(vendor, listen), seconds*unit)
 	}
-	all := []entry{hook(before), hook(after), hook(stop), hook(end)}
-	all[0].value = value(tools, false, hookSeconds)
+	all := []entry{hook(prompt), hook(before), hook(after), hook(stop), hook(end)}
+	all[0].value = value("", false, hookSeconds)
 	all[1].value = value(tools, false, hookSeconds)
-	all[2] = o.stop(all[2], func(listen bool, seconds int) string { return value("", listen, seconds) })
-	all[3].value = value("", false, endSeconds)
+	all[2].value = value(tools, false, hookSeconds)
+	all[3] = o.stop(all[3], func(listen bool, seconds int) string { return value("", listen, seconds) })
+	all[4].value = value("", false, endSeconds)
 	return all
 }
 
@@ -210,14 +213,17 @@ func (o Options) opencodePlugin() string {
 	})
 }
 
-// earlierPlugin reports whether a text is the plugin with other options, or that of the first setup.
+// earlierPlugin reports whether a text is the plugin with other options, or one that an earlier setup wrote.
 func earlierPlugin(text string) bool {
 	plain := pluginOption.ReplaceAllString(text, "const $1 = []")
-	return plain == opencodePlugin || fmt.Sprintf("%x", sha256.Sum256([]byte(text))) == firstPlugin
+	return plain == opencodePlugin || slices.Contains(earlierPlugins, fmt.Sprintf("%x", sha256.Sum256([]byte(plain))))
 }
 
-// firstPlugin is the SHA-256 sum of the plugin that listened always.
-const firstPlugin = "79b9ddff72da155c613fcc84abaaca29b04116713f0a8a619f13403b2586870c"
+// earlierPlugins are the SHA-256 sums of earlier plugins without options.
+var earlierPlugins = []string{
+	"79b9ddff72da155c613fcc84abaaca29b04116713f0a8a619f13403b2586870c", // listened always
+	"70abefb4c7e039a6df9a4c57217d61aa2700df43e7d54029261d6337ec7ac4c5", // said nothing of messages that it did not pass on
+}
 
 // instructions is the section for the file that a coding agent reads at its start.
 const instructions = `## Working with other agents

@@ -213,6 +213,86 @@ func (DeliveryState) EnumDescriptor() ([]byte, []int) {
 	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{2}
 }
 
+// OfferWay is how an offer reaches a model.
+type OfferWay int32
+
+const (
+	OfferWay_OFFER_WAY_UNSPECIFIED OfferWay = 0
+	// A hook at the end of a turn, which continues it.
+	OfferWay_OFFER_WAY_TURN_END OfferWay = 1
+	// A hook after a tool call, in the middle of a turn.
+	OfferWay_OFFER_WAY_TOOL_CALL OfferWay = 2
+	// A hook that adds to the user's next prompt, or to the start of a session.
+	OfferWay_OFFER_WAY_PROMPT OfferWay = 3
+	// A listener in the background that wakes an idle session.
+	OfferWay_OFFER_WAY_WAKE OfferWay = 4
+	// A plugin inside the coding agent.
+	OfferWay_OFFER_WAY_PLUGIN OfferWay = 5
+	// The coding agent's own server.
+	OfferWay_OFFER_WAY_APP_SERVER OfferWay = 6
+	// Text that is typed into the coding agent's terminal.
+	OfferWay_OFFER_WAY_TERMINAL OfferWay = 7
+	// The result of a tool of the MCP server.
+	OfferWay_OFFER_WAY_MCP OfferWay = 8
+	// The output of a command that the model has called.
+	OfferWay_OFFER_WAY_SHELL OfferWay = 9
+)
+
+// Enum value maps for OfferWay.
+var (
+	OfferWay_name = map[int32]string{
+		0: "OFFER_WAY_UNSPECIFIED",
+		1: "OFFER_WAY_TURN_END",
+		2: "OFFER_WAY_TOOL_CALL",
+		3: "OFFER_WAY_PROMPT",
+		4: "OFFER_WAY_WAKE",
+		5: "OFFER_WAY_PLUGIN",
+		6: "OFFER_WAY_APP_SERVER",
+		7: "OFFER_WAY_TERMINAL",
+		8: "OFFER_WAY_MCP",
+		9: "OFFER_WAY_SHELL",
+	}
+	OfferWay_value = map[string]int32{
+		"OFFER_WAY_UNSPECIFIED": 0,
+		"OFFER_WAY_TURN_END":    1,
+		"OFFER_WAY_TOOL_CALL":   2,
+		"OFFER_WAY_PROMPT":      3,
+		"OFFER_WAY_WAKE":        4,
+		"OFFER_WAY_PLUGIN":      5,
+		"OFFER_WAY_APP_SERVER":  6,
+		"OFFER_WAY_TERMINAL":    7,
+		"OFFER_WAY_MCP":         8,
+		"OFFER_WAY_SHELL":       9,
+	}
+)
+
+func (x OfferWay) Enum() *OfferWay {
+	p := new(OfferWay)
+	*p = x
+	return p
+}
+
+func (x OfferWay) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (OfferWay) Descriptor() protoreflect.EnumDescriptor {
+	return file_brokerd_v1_message_proto_enumTypes[3].Descriptor()
+}
+
+func (OfferWay) Type() protoreflect.EnumType {
+	return &file_brokerd_v1_message_proto_enumTypes[3]
+}
+
+func (x OfferWay) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use OfferWay.Descriptor instead.
+func (OfferWay) EnumDescriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{3}
+}
+
 // MessageOrder is the order in which a call reads a mailbox.
 type MessageOrder int32
 
@@ -250,11 +330,11 @@ func (x MessageOrder) String() string {
 }
 
 func (MessageOrder) Descriptor() protoreflect.EnumDescriptor {
-	return file_brokerd_v1_message_proto_enumTypes[3].Descriptor()
+	return file_brokerd_v1_message_proto_enumTypes[4].Descriptor()
 }
 
 func (MessageOrder) Type() protoreflect.EnumType {
-	return &file_brokerd_v1_message_proto_enumTypes[3]
+	return &file_brokerd_v1_message_proto_enumTypes[4]
 }
 
 func (x MessageOrder) Number() protoreflect.EnumNumber {
@@ -263,7 +343,7 @@ func (x MessageOrder) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use MessageOrder.Descriptor instead.
 func (MessageOrder) EnumDescriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{3}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{4}
 }
 
 // RevokeReason says why a claim is no longer the consumer's.
@@ -306,11 +386,11 @@ func (x RevokeReason) String() string {
 }
 
 func (RevokeReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_brokerd_v1_message_proto_enumTypes[4].Descriptor()
+	return file_brokerd_v1_message_proto_enumTypes[5].Descriptor()
 }
 
 func (RevokeReason) Type() protoreflect.EnumType {
-	return &file_brokerd_v1_message_proto_enumTypes[4]
+	return &file_brokerd_v1_message_proto_enumTypes[5]
 }
 
 func (x RevokeReason) Number() protoreflect.EnumNumber {
@@ -319,7 +399,7 @@ func (x RevokeReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RevokeReason.Descriptor instead.
 func (RevokeReason) EnumDescriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{4}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{5}
 }
 
 // EmptyReason says why there was nothing to claim.
@@ -375,11 +455,11 @@ func (x EmptyReason) String() string {
 }
 
 func (EmptyReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_brokerd_v1_message_proto_enumTypes[5].Descriptor()
+	return file_brokerd_v1_message_proto_enumTypes[6].Descriptor()
 }
 
 func (EmptyReason) Type() protoreflect.EnumType {
-	return &file_brokerd_v1_message_proto_enumTypes[5]
+	return &file_brokerd_v1_message_proto_enumTypes[6]
 }
 
 func (x EmptyReason) Number() protoreflect.EnumNumber {
@@ -388,7 +468,7 @@ func (x EmptyReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use EmptyReason.Descriptor instead.
 func (EmptyReason) EnumDescriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{5}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{6}
 }
 
 // MessageBox says which messages to list.
@@ -432,11 +512,11 @@ func (x MessageBox) String() string {
 }
 
 func (MessageBox) Descriptor() protoreflect.EnumDescriptor {
-	return file_brokerd_v1_message_proto_enumTypes[6].Descriptor()
+	return file_brokerd_v1_message_proto_enumTypes[7].Descriptor()
 }
 
 func (MessageBox) Type() protoreflect.EnumType {
-	return &file_brokerd_v1_message_proto_enumTypes[6]
+	return &file_brokerd_v1_message_proto_enumTypes[7]
 }
 
 func (x MessageBox) Number() protoreflect.EnumNumber {
@@ -445,7 +525,7 @@ func (x MessageBox) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use MessageBox.Descriptor instead.
 func (MessageBox) EnumDescriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{6}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{7}
 }
 
 // NoReplyReason is how the last copy of a question ended.
@@ -496,11 +576,11 @@ func (x NoReplyReason) String() string {
 }
 
 func (NoReplyReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_brokerd_v1_message_proto_enumTypes[7].Descriptor()
+	return file_brokerd_v1_message_proto_enumTypes[8].Descriptor()
 }
 
 func (NoReplyReason) Type() protoreflect.EnumType {
-	return &file_brokerd_v1_message_proto_enumTypes[7]
+	return &file_brokerd_v1_message_proto_enumTypes[8]
 }
 
 func (x NoReplyReason) Number() protoreflect.EnumNumber {
@@ -509,7 +589,7 @@ func (x NoReplyReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use NoReplyReason.Descriptor instead.
 func (NoReplyReason) EnumDescriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{7}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{8}
 }
 
 // MailboxOrder is the order in which mailboxes are listed.
@@ -549,11 +629,11 @@ func (x MailboxOrder) String() string {
 }
 
 func (MailboxOrder) Descriptor() protoreflect.EnumDescriptor {
-	return file_brokerd_v1_message_proto_enumTypes[8].Descriptor()
+	return file_brokerd_v1_message_proto_enumTypes[9].Descriptor()
 }
 
 func (MailboxOrder) Type() protoreflect.EnumType {
-	return &file_brokerd_v1_message_proto_enumTypes[8]
+	return &file_brokerd_v1_message_proto_enumTypes[9]
 }
 
 func (x MailboxOrder) Number() protoreflect.EnumNumber {
@@ -562,7 +642,7 @@ func (x MailboxOrder) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use MailboxOrder.Descriptor instead.
 func (MailboxOrder) EnumDescriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{8}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{9}
 }
 
 // Target says who gets a message: exactly one of the fields.
@@ -1803,7 +1883,7 @@ type Delivery struct {
 	ClaimedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=claimed_at,json=claimedAt,proto3" json:"claimed_at,omitempty"`
 	// When it was first written to the recipient.
 	DeliveredAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=delivered_at,json=deliveredAt,proto3" json:"delivered_at,omitempty"`
-	// When the recipient said it has read it; an ack implies it.
+	// When the recipient has read it: it said so, an ack implied it, or an offer was accepted.
 	ReadAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=read_at,json=readAt,proto3" json:"read_at,omitempty"`
 	// When it reached ACKED, DEAD, EXPIRED or CANCELLED.
 	FinishedAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
@@ -1812,7 +1892,10 @@ type Delivery struct {
 	// Attempts that failed, oldest first. In GetMessage and ListDeadLetters only.
 	History []*Attempt `protobuf:"bytes,14,rep,name=history,proto3" json:"history,omitempty"`
 	// The agent whose ack finished it.
-	AckedBy       string `protobuf:"bytes,15,opt,name=acked_by,json=ackedBy,proto3" json:"acked_by,omitempty"`
+	AckedBy string `protobuf:"bytes,15,opt,name=acked_by,json=ackedBy,proto3" json:"acked_by,omitempty"`
+	// How it was put before a model, oldest first: in GetMessage the last 20 offers, in ListMessages of an INBOX
+	// the open ones.
+	Offers        []*Offer `protobuf:"bytes,16,rep,name=offers,proto3" json:"offers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1952,6 +2035,120 @@ func (x *Delivery) GetAckedBy() string {
 	return ""
 }
 
+func (x *Delivery) GetOffers() []*Offer {
+	if x != nil {
+		return x.Offers
+	}
+	return nil
+}
+
+// Offer is one attempt to put a message before the model of a coding agent. It is open until it is accepted or
+// returned.
+type Offer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Counts the offers of the delivery, from 1.
+	Number int32    `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	Way    OfferWay `protobuf:"varint,2,opt,name=way,proto3,enum=brokerd.v1.OfferWay" json:"way,omitempty"`
+	// The session of the coding agent, as the coding agent names it.
+	Harness string `protobuf:"bytes,3,opt,name=harness,proto3" json:"harness,omitempty"`
+	// What the text in the conversation carries, so that it can be found there.
+	Mark      string                 `protobuf:"bytes,4,opt,name=mark,proto3" json:"mark,omitempty"`
+	OfferedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=offered_at,json=offeredAt,proto3" json:"offered_at,omitempty"`
+	// When there was evidence that the text stands in the conversation.
+	AcceptedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=accepted_at,json=acceptedAt,proto3" json:"accepted_at,omitempty"`
+	// When it was given up, and why.
+	ReturnedAt    *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=returned_at,json=returnedAt,proto3" json:"returned_at,omitempty"`
+	Why           string                 `protobuf:"bytes,8,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Offer) Reset() {
+	*x = Offer{}
+	mi := &file_brokerd_v1_message_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Offer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Offer) ProtoMessage() {}
+
+func (x *Offer) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_message_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Offer.ProtoReflect.Descriptor instead.
+func (*Offer) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Offer) GetNumber() int32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Offer) GetWay() OfferWay {
+	if x != nil {
+		return x.Way
+	}
+	return OfferWay_OFFER_WAY_UNSPECIFIED
+}
+
+func (x *Offer) GetHarness() string {
+	if x != nil {
+		return x.Harness
+	}
+	return ""
+}
+
+func (x *Offer) GetMark() string {
+	if x != nil {
+		return x.Mark
+	}
+	return ""
+}
+
+func (x *Offer) GetOfferedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.OfferedAt
+	}
+	return nil
+}
+
+func (x *Offer) GetAcceptedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AcceptedAt
+	}
+	return nil
+}
+
+func (x *Offer) GetReturnedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ReturnedAt
+	}
+	return nil
+}
+
+func (x *Offer) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 // InboxItem is a message together with one delivery of it.
 type InboxItem struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1963,7 +2160,7 @@ type InboxItem struct {
 
 func (x *InboxItem) Reset() {
 	*x = InboxItem{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[14]
+	mi := &file_brokerd_v1_message_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1975,7 +2172,7 @@ func (x *InboxItem) String() string {
 func (*InboxItem) ProtoMessage() {}
 
 func (x *InboxItem) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[14]
+	mi := &file_brokerd_v1_message_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1988,7 +2185,7 @@ func (x *InboxItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InboxItem.ProtoReflect.Descriptor instead.
 func (*InboxItem) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{14}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *InboxItem) GetMessage() *Message {
@@ -2025,7 +2222,7 @@ type MessageFilter struct {
 
 func (x *MessageFilter) Reset() {
 	*x = MessageFilter{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[15]
+	mi := &file_brokerd_v1_message_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2037,7 +2234,7 @@ func (x *MessageFilter) String() string {
 func (*MessageFilter) ProtoMessage() {}
 
 func (x *MessageFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[15]
+	mi := &file_brokerd_v1_message_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2050,7 +2247,7 @@ func (x *MessageFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessageFilter.ProtoReflect.Descriptor instead.
 func (*MessageFilter) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{15}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *MessageFilter) GetTypes() []string {
@@ -2137,7 +2334,7 @@ type ReceiveRequest struct {
 
 func (x *ReceiveRequest) Reset() {
 	*x = ReceiveRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[16]
+	mi := &file_brokerd_v1_message_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2149,7 +2346,7 @@ func (x *ReceiveRequest) String() string {
 func (*ReceiveRequest) ProtoMessage() {}
 
 func (x *ReceiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[16]
+	mi := &file_brokerd_v1_message_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2162,7 +2359,7 @@ func (x *ReceiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReceiveRequest.ProtoReflect.Descriptor instead.
 func (*ReceiveRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{16}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReceiveRequest) GetAfterRevision() int64 {
@@ -2248,7 +2445,7 @@ type ReceiveResponse struct {
 
 func (x *ReceiveResponse) Reset() {
 	*x = ReceiveResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[17]
+	mi := &file_brokerd_v1_message_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2260,7 +2457,7 @@ func (x *ReceiveResponse) String() string {
 func (*ReceiveResponse) ProtoMessage() {}
 
 func (x *ReceiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[17]
+	mi := &file_brokerd_v1_message_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2273,7 +2470,7 @@ func (x *ReceiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReceiveResponse.ProtoReflect.Descriptor instead.
 func (*ReceiveResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{17}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReceiveResponse) GetItems() []*InboxItem {
@@ -2317,7 +2514,7 @@ type ClaimOpen struct {
 
 func (x *ClaimOpen) Reset() {
 	*x = ClaimOpen{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[18]
+	mi := &file_brokerd_v1_message_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2329,7 +2526,7 @@ func (x *ClaimOpen) String() string {
 func (*ClaimOpen) ProtoMessage() {}
 
 func (x *ClaimOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[18]
+	mi := &file_brokerd_v1_message_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2342,7 +2539,7 @@ func (x *ClaimOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimOpen.ProtoReflect.Descriptor instead.
 func (*ClaimOpen) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{18}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ClaimOpen) GetConsumer() string {
@@ -2418,7 +2615,7 @@ type Nack struct {
 
 func (x *Nack) Reset() {
 	*x = Nack{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[19]
+	mi := &file_brokerd_v1_message_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2430,7 +2627,7 @@ func (x *Nack) String() string {
 func (*Nack) ProtoMessage() {}
 
 func (x *Nack) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[19]
+	mi := &file_brokerd_v1_message_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2443,7 +2640,7 @@ func (x *Nack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Nack.ProtoReflect.Descriptor instead.
 func (*Nack) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{19}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Nack) GetClaimId() string {
@@ -2487,7 +2684,7 @@ type Extension struct {
 
 func (x *Extension) Reset() {
 	*x = Extension{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[20]
+	mi := &file_brokerd_v1_message_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2499,7 +2696,7 @@ func (x *Extension) String() string {
 func (*Extension) ProtoMessage() {}
 
 func (x *Extension) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[20]
+	mi := &file_brokerd_v1_message_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2512,7 +2709,7 @@ func (x *Extension) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Extension.ProtoReflect.Descriptor instead.
 func (*Extension) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{20}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Extension) GetClaimId() string {
@@ -2546,7 +2743,7 @@ type ClaimRequest struct {
 
 func (x *ClaimRequest) Reset() {
 	*x = ClaimRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[21]
+	mi := &file_brokerd_v1_message_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2558,7 +2755,7 @@ func (x *ClaimRequest) String() string {
 func (*ClaimRequest) ProtoMessage() {}
 
 func (x *ClaimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[21]
+	mi := &file_brokerd_v1_message_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2571,7 +2768,7 @@ func (x *ClaimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimRequest.ProtoReflect.Descriptor instead.
 func (*ClaimRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{21}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ClaimRequest) GetOpen() *ClaimOpen {
@@ -2633,7 +2830,7 @@ type ClaimedMessage struct {
 
 func (x *ClaimedMessage) Reset() {
 	*x = ClaimedMessage{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[22]
+	mi := &file_brokerd_v1_message_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2645,7 +2842,7 @@ func (x *ClaimedMessage) String() string {
 func (*ClaimedMessage) ProtoMessage() {}
 
 func (x *ClaimedMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[22]
+	mi := &file_brokerd_v1_message_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2658,7 +2855,7 @@ func (x *ClaimedMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimedMessage.ProtoReflect.Descriptor instead.
 func (*ClaimedMessage) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{22}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ClaimedMessage) GetClaimId() string {
@@ -2730,7 +2927,7 @@ type ClaimOpened struct {
 
 func (x *ClaimOpened) Reset() {
 	*x = ClaimOpened{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[23]
+	mi := &file_brokerd_v1_message_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2742,7 +2939,7 @@ func (x *ClaimOpened) String() string {
 func (*ClaimOpened) ProtoMessage() {}
 
 func (x *ClaimOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[23]
+	mi := &file_brokerd_v1_message_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2755,7 +2952,7 @@ func (x *ClaimOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimOpened.ProtoReflect.Descriptor instead.
 func (*ClaimOpened) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{23}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ClaimOpened) GetResumed() []*ClaimedMessage {
@@ -2782,7 +2979,7 @@ type ClaimDelivery struct {
 
 func (x *ClaimDelivery) Reset() {
 	*x = ClaimDelivery{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[24]
+	mi := &file_brokerd_v1_message_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2794,7 +2991,7 @@ func (x *ClaimDelivery) String() string {
 func (*ClaimDelivery) ProtoMessage() {}
 
 func (x *ClaimDelivery) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[24]
+	mi := &file_brokerd_v1_message_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2807,7 +3004,7 @@ func (x *ClaimDelivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimDelivery.ProtoReflect.Descriptor instead.
 func (*ClaimDelivery) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{24}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ClaimDelivery) GetClaims() []*ClaimedMessage {
@@ -2829,7 +3026,7 @@ type SettleResult struct {
 
 func (x *SettleResult) Reset() {
 	*x = SettleResult{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[25]
+	mi := &file_brokerd_v1_message_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2841,7 +3038,7 @@ func (x *SettleResult) String() string {
 func (*SettleResult) ProtoMessage() {}
 
 func (x *SettleResult) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[25]
+	mi := &file_brokerd_v1_message_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2854,7 +3051,7 @@ func (x *SettleResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResult.ProtoReflect.Descriptor instead.
 func (*SettleResult) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{25}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SettleResult) GetClaimId() string {
@@ -2881,7 +3078,7 @@ type SettleResults struct {
 
 func (x *SettleResults) Reset() {
 	*x = SettleResults{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[26]
+	mi := &file_brokerd_v1_message_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2893,7 +3090,7 @@ func (x *SettleResults) String() string {
 func (*SettleResults) ProtoMessage() {}
 
 func (x *SettleResults) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[26]
+	mi := &file_brokerd_v1_message_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2906,7 +3103,7 @@ func (x *SettleResults) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResults.ProtoReflect.Descriptor instead.
 func (*SettleResults) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{26}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SettleResults) GetResults() []*SettleResult {
@@ -2927,7 +3124,7 @@ type ClaimRevoked struct {
 
 func (x *ClaimRevoked) Reset() {
 	*x = ClaimRevoked{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[27]
+	mi := &file_brokerd_v1_message_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2939,7 +3136,7 @@ func (x *ClaimRevoked) String() string {
 func (*ClaimRevoked) ProtoMessage() {}
 
 func (x *ClaimRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[27]
+	mi := &file_brokerd_v1_message_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2952,7 +3149,7 @@ func (x *ClaimRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimRevoked.ProtoReflect.Descriptor instead.
 func (*ClaimRevoked) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{27}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ClaimRevoked) GetClaimIds() []string {
@@ -2980,7 +3177,7 @@ type ClaimGoAway struct {
 
 func (x *ClaimGoAway) Reset() {
 	*x = ClaimGoAway{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[28]
+	mi := &file_brokerd_v1_message_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2992,7 +3189,7 @@ func (x *ClaimGoAway) String() string {
 func (*ClaimGoAway) ProtoMessage() {}
 
 func (x *ClaimGoAway) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[28]
+	mi := &file_brokerd_v1_message_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3005,7 +3202,7 @@ func (x *ClaimGoAway) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimGoAway.ProtoReflect.Descriptor instead.
 func (*ClaimGoAway) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{28}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ClaimGoAway) GetGrace() *durationpb.Duration {
@@ -3032,7 +3229,7 @@ type ClaimResponse struct {
 
 func (x *ClaimResponse) Reset() {
 	*x = ClaimResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[29]
+	mi := &file_brokerd_v1_message_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3044,7 +3241,7 @@ func (x *ClaimResponse) String() string {
 func (*ClaimResponse) ProtoMessage() {}
 
 func (x *ClaimResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[29]
+	mi := &file_brokerd_v1_message_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3057,7 +3254,7 @@ func (x *ClaimResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimResponse.ProtoReflect.Descriptor instead.
 func (*ClaimResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{29}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ClaimResponse) GetFrame() isClaimResponse_Frame {
@@ -3176,7 +3373,7 @@ type ClaimMessagesRequest struct {
 
 func (x *ClaimMessagesRequest) Reset() {
 	*x = ClaimMessagesRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[30]
+	mi := &file_brokerd_v1_message_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3188,7 +3385,7 @@ func (x *ClaimMessagesRequest) String() string {
 func (*ClaimMessagesRequest) ProtoMessage() {}
 
 func (x *ClaimMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[30]
+	mi := &file_brokerd_v1_message_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3201,7 +3398,7 @@ func (x *ClaimMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimMessagesRequest.ProtoReflect.Descriptor instead.
 func (*ClaimMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{30}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ClaimMessagesRequest) GetConsumer() string {
@@ -3310,7 +3507,7 @@ type ClaimMessagesResponse struct {
 
 func (x *ClaimMessagesResponse) Reset() {
 	*x = ClaimMessagesResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[31]
+	mi := &file_brokerd_v1_message_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3322,7 +3519,7 @@ func (x *ClaimMessagesResponse) String() string {
 func (*ClaimMessagesResponse) ProtoMessage() {}
 
 func (x *ClaimMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[31]
+	mi := &file_brokerd_v1_message_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3335,7 +3532,7 @@ func (x *ClaimMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimMessagesResponse.ProtoReflect.Descriptor instead.
 func (*ClaimMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{31}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ClaimMessagesResponse) GetClaims() []*ClaimedMessage {
@@ -3380,7 +3577,7 @@ type AckMessagesRequest struct {
 
 func (x *AckMessagesRequest) Reset() {
 	*x = AckMessagesRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[32]
+	mi := &file_brokerd_v1_message_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3392,7 +3589,7 @@ func (x *AckMessagesRequest) String() string {
 func (*AckMessagesRequest) ProtoMessage() {}
 
 func (x *AckMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[32]
+	mi := &file_brokerd_v1_message_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3405,7 +3602,7 @@ func (x *AckMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckMessagesRequest.ProtoReflect.Descriptor instead.
 func (*AckMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{32}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AckMessagesRequest) GetRequestId() string {
@@ -3435,7 +3632,7 @@ type AckMessagesResponse struct {
 
 func (x *AckMessagesResponse) Reset() {
 	*x = AckMessagesResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[33]
+	mi := &file_brokerd_v1_message_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3447,7 +3644,7 @@ func (x *AckMessagesResponse) String() string {
 func (*AckMessagesResponse) ProtoMessage() {}
 
 func (x *AckMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[33]
+	mi := &file_brokerd_v1_message_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3460,7 +3657,7 @@ func (x *AckMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckMessagesResponse.ProtoReflect.Descriptor instead.
 func (*AckMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{33}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AckMessagesResponse) GetRevision() int64 {
@@ -3489,7 +3686,7 @@ type NackMessagesRequest struct {
 
 func (x *NackMessagesRequest) Reset() {
 	*x = NackMessagesRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[34]
+	mi := &file_brokerd_v1_message_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3501,7 +3698,7 @@ func (x *NackMessagesRequest) String() string {
 func (*NackMessagesRequest) ProtoMessage() {}
 
 func (x *NackMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[34]
+	mi := &file_brokerd_v1_message_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3514,7 +3711,7 @@ func (x *NackMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NackMessagesRequest.ProtoReflect.Descriptor instead.
 func (*NackMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{34}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *NackMessagesRequest) GetRequestId() string {
@@ -3544,7 +3741,7 @@ type NackOutcome struct {
 
 func (x *NackOutcome) Reset() {
 	*x = NackOutcome{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[35]
+	mi := &file_brokerd_v1_message_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3556,7 +3753,7 @@ func (x *NackOutcome) String() string {
 func (*NackOutcome) ProtoMessage() {}
 
 func (x *NackOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[35]
+	mi := &file_brokerd_v1_message_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3569,7 +3766,7 @@ func (x *NackOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NackOutcome.ProtoReflect.Descriptor instead.
 func (*NackOutcome) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{35}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *NackOutcome) GetClaimId() string {
@@ -3604,7 +3801,7 @@ type NackMessagesResponse struct {
 
 func (x *NackMessagesResponse) Reset() {
 	*x = NackMessagesResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[36]
+	mi := &file_brokerd_v1_message_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3616,7 +3813,7 @@ func (x *NackMessagesResponse) String() string {
 func (*NackMessagesResponse) ProtoMessage() {}
 
 func (x *NackMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[36]
+	mi := &file_brokerd_v1_message_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3629,7 +3826,7 @@ func (x *NackMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NackMessagesResponse.ProtoReflect.Descriptor instead.
 func (*NackMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{36}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *NackMessagesResponse) GetRevision() int64 {
@@ -3658,7 +3855,7 @@ type ExtendClaimsRequest struct {
 
 func (x *ExtendClaimsRequest) Reset() {
 	*x = ExtendClaimsRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[37]
+	mi := &file_brokerd_v1_message_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3670,7 +3867,7 @@ func (x *ExtendClaimsRequest) String() string {
 func (*ExtendClaimsRequest) ProtoMessage() {}
 
 func (x *ExtendClaimsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[37]
+	mi := &file_brokerd_v1_message_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3683,7 +3880,7 @@ func (x *ExtendClaimsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendClaimsRequest.ProtoReflect.Descriptor instead.
 func (*ExtendClaimsRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{37}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ExtendClaimsRequest) GetRequestId() string {
@@ -3710,7 +3907,7 @@ type ExtendClaimsResponse struct {
 
 func (x *ExtendClaimsResponse) Reset() {
 	*x = ExtendClaimsResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[38]
+	mi := &file_brokerd_v1_message_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3722,7 +3919,7 @@ func (x *ExtendClaimsResponse) String() string {
 func (*ExtendClaimsResponse) ProtoMessage() {}
 
 func (x *ExtendClaimsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[38]
+	mi := &file_brokerd_v1_message_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3735,7 +3932,7 @@ func (x *ExtendClaimsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendClaimsResponse.ProtoReflect.Descriptor instead.
 func (*ExtendClaimsResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{38}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ExtendClaimsResponse) GetClaimIds() []string {
@@ -3757,7 +3954,7 @@ type ReleaseClaimsRequest struct {
 
 func (x *ReleaseClaimsRequest) Reset() {
 	*x = ReleaseClaimsRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[39]
+	mi := &file_brokerd_v1_message_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3769,7 +3966,7 @@ func (x *ReleaseClaimsRequest) String() string {
 func (*ReleaseClaimsRequest) ProtoMessage() {}
 
 func (x *ReleaseClaimsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[39]
+	mi := &file_brokerd_v1_message_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3782,7 +3979,7 @@ func (x *ReleaseClaimsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseClaimsRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseClaimsRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{39}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ReleaseClaimsRequest) GetRequestId() string {
@@ -3810,7 +4007,7 @@ type ReleaseClaimsResponse struct {
 
 func (x *ReleaseClaimsResponse) Reset() {
 	*x = ReleaseClaimsResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[40]
+	mi := &file_brokerd_v1_message_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3822,7 +4019,7 @@ func (x *ReleaseClaimsResponse) String() string {
 func (*ReleaseClaimsResponse) ProtoMessage() {}
 
 func (x *ReleaseClaimsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[40]
+	mi := &file_brokerd_v1_message_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3835,7 +4032,7 @@ func (x *ReleaseClaimsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseClaimsResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseClaimsResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{40}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ReleaseClaimsResponse) GetRevision() int64 {
@@ -3863,7 +4060,7 @@ type GetMessageRequest struct {
 
 func (x *GetMessageRequest) Reset() {
 	*x = GetMessageRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[41]
+	mi := &file_brokerd_v1_message_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3875,7 +4072,7 @@ func (x *GetMessageRequest) String() string {
 func (*GetMessageRequest) ProtoMessage() {}
 
 func (x *GetMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[41]
+	mi := &file_brokerd_v1_message_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3888,7 +4085,7 @@ func (x *GetMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMessageRequest.ProtoReflect.Descriptor instead.
 func (*GetMessageRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{41}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GetMessageRequest) GetId() string {
@@ -3910,7 +4107,7 @@ type GetMessageResponse struct {
 
 func (x *GetMessageResponse) Reset() {
 	*x = GetMessageResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[42]
+	mi := &file_brokerd_v1_message_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3922,7 +4119,7 @@ func (x *GetMessageResponse) String() string {
 func (*GetMessageResponse) ProtoMessage() {}
 
 func (x *GetMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[42]
+	mi := &file_brokerd_v1_message_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3935,7 +4132,7 @@ func (x *GetMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMessageResponse.ProtoReflect.Descriptor instead.
 func (*GetMessageResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{42}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GetMessageResponse) GetMessage() *Message {
@@ -3987,7 +4184,7 @@ type ListMessagesRequest struct {
 
 func (x *ListMessagesRequest) Reset() {
 	*x = ListMessagesRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[43]
+	mi := &file_brokerd_v1_message_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3999,7 +4196,7 @@ func (x *ListMessagesRequest) String() string {
 func (*ListMessagesRequest) ProtoMessage() {}
 
 func (x *ListMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[43]
+	mi := &file_brokerd_v1_message_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4012,7 +4209,7 @@ func (x *ListMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMessagesRequest.ProtoReflect.Descriptor instead.
 func (*ListMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{43}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListMessagesRequest) GetBox() MessageBox {
@@ -4116,7 +4313,7 @@ type ListMessagesResponse struct {
 
 func (x *ListMessagesResponse) Reset() {
 	*x = ListMessagesResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[44]
+	mi := &file_brokerd_v1_message_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4128,7 +4325,7 @@ func (x *ListMessagesResponse) String() string {
 func (*ListMessagesResponse) ProtoMessage() {}
 
 func (x *ListMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[44]
+	mi := &file_brokerd_v1_message_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4141,7 +4338,7 @@ func (x *ListMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMessagesResponse.ProtoReflect.Descriptor instead.
 func (*ListMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{44}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListMessagesResponse) GetItems() []*InboxItem {
@@ -4172,6 +4369,321 @@ func (x *ListMessagesResponse) GetThread() *ThreadSummary {
 	return nil
 }
 
+// OfferMessagesRequest says to whom unread messages are offered.
+type OfferMessagesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How they will reach the model. Required.
+	Way OfferWay `protobuf:"varint,1,opt,name=way,proto3,enum=brokerd.v1.OfferWay" json:"way,omitempty"`
+	// The session of the coding agent: 1 to 128 bytes of printable text.
+	Harness string `protobuf:"bytes,2,opt,name=harness,proto3" json:"harness,omitempty"`
+	// Unique for this offer: 8 to 64 letters, digits and "-", such as the mark of the frame around the text.
+	Mark string `protobuf:"bytes,3,opt,name=mark,proto3" json:"mark,omitempty"`
+	// Messages, 1 to 100; 0 = 10.
+	Limit int32 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Bytes of the contents of all messages together, up to 3 MiB; 0 = 3 MiB. The first message may exceed it.
+	MaxBytes      int32 `protobuf:"varint,5,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OfferMessagesRequest) Reset() {
+	*x = OfferMessagesRequest{}
+	mi := &file_brokerd_v1_message_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OfferMessagesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OfferMessagesRequest) ProtoMessage() {}
+
+func (x *OfferMessagesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_message_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OfferMessagesRequest.ProtoReflect.Descriptor instead.
+func (*OfferMessagesRequest) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *OfferMessagesRequest) GetWay() OfferWay {
+	if x != nil {
+		return x.Way
+	}
+	return OfferWay_OFFER_WAY_UNSPECIFIED
+}
+
+func (x *OfferMessagesRequest) GetHarness() string {
+	if x != nil {
+		return x.Harness
+	}
+	return ""
+}
+
+func (x *OfferMessagesRequest) GetMark() string {
+	if x != nil {
+		return x.Mark
+	}
+	return ""
+}
+
+func (x *OfferMessagesRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *OfferMessagesRequest) GetMaxBytes() int32 {
+	if x != nil {
+		return x.MaxBytes
+	}
+	return 0
+}
+
+// OfferMessagesResponse has the messages that are offered now.
+type OfferMessagesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Directives first, then in order of arrival. Notices are among them.
+	Items []*InboxItem `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	// Unread messages and notices that are neither among them nor offered elsewhere, among the oldest 1,000
+	// unfinished ones in the mailbox.
+	More int32 `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
+	// The revision of the event message.offered; without items, that of the store.
+	Revision      int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OfferMessagesResponse) Reset() {
+	*x = OfferMessagesResponse{}
+	mi := &file_brokerd_v1_message_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OfferMessagesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OfferMessagesResponse) ProtoMessage() {}
+
+func (x *OfferMessagesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_message_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OfferMessagesResponse.ProtoReflect.Descriptor instead.
+func (*OfferMessagesResponse) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *OfferMessagesResponse) GetItems() []*InboxItem {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+func (x *OfferMessagesResponse) GetMore() int32 {
+	if x != nil {
+		return x.More
+	}
+	return 0
+}
+
+func (x *OfferMessagesResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// SettleOffersRequest says what became of offers.
+type SettleOffersRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of these marks, at most 10, open or returned; other marks are ignored. Empty = the open offers of the harness;
+	// with accepted, also those of its offers that were returned because there was no evidence in time, if the
+	// message is still unread.
+	Marks []string `protobuf:"bytes,1,rep,name=marks,proto3" json:"marks,omitempty"`
+	// The session of the coding agent. Required without marks; with marks, only their offers to this session.
+	Harness string `protobuf:"bytes,2,opt,name=harness,proto3" json:"harness,omitempty"`
+	// Only the offers of these ways, at most 10; empty = all.
+	Ways []OfferWay `protobuf:"varint,3,rep,packed,name=ways,proto3,enum=brokerd.v1.OfferWay" json:"ways,omitempty"`
+	// Types that are valid to be assigned to Outcome:
+	//
+	//	*SettleOffersRequest_Accepted
+	//	*SettleOffersRequest_Returned
+	Outcome       isSettleOffersRequest_Outcome `protobuf_oneof:"outcome"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SettleOffersRequest) Reset() {
+	*x = SettleOffersRequest{}
+	mi := &file_brokerd_v1_message_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SettleOffersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SettleOffersRequest) ProtoMessage() {}
+
+func (x *SettleOffersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_message_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SettleOffersRequest.ProtoReflect.Descriptor instead.
+func (*SettleOffersRequest) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *SettleOffersRequest) GetMarks() []string {
+	if x != nil {
+		return x.Marks
+	}
+	return nil
+}
+
+func (x *SettleOffersRequest) GetHarness() string {
+	if x != nil {
+		return x.Harness
+	}
+	return ""
+}
+
+func (x *SettleOffersRequest) GetWays() []OfferWay {
+	if x != nil {
+		return x.Ways
+	}
+	return nil
+}
+
+func (x *SettleOffersRequest) GetOutcome() isSettleOffersRequest_Outcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return nil
+}
+
+func (x *SettleOffersRequest) GetAccepted() bool {
+	if x != nil {
+		if x, ok := x.Outcome.(*SettleOffersRequest_Accepted); ok {
+			return x.Accepted
+		}
+	}
+	return false
+}
+
+func (x *SettleOffersRequest) GetReturned() string {
+	if x != nil {
+		if x, ok := x.Outcome.(*SettleOffersRequest_Returned); ok {
+			return x.Returned
+		}
+	}
+	return ""
+}
+
+type isSettleOffersRequest_Outcome interface {
+	isSettleOffersRequest_Outcome()
+}
+
+type SettleOffersRequest_Accepted struct {
+	// There is evidence that the text stands in the conversation. Must be true.
+	Accepted bool `protobuf:"varint,4,opt,name=accepted,proto3,oneof"`
+}
+
+type SettleOffersRequest_Returned struct {
+	// Why the text does not stand in the conversation, or why there is no way to know: at most 256 bytes.
+	Returned string `protobuf:"bytes,5,opt,name=returned,proto3,oneof"`
+}
+
+func (*SettleOffersRequest_Accepted) isSettleOffersRequest_Outcome() {}
+
+func (*SettleOffersRequest_Returned) isSettleOffersRequest_Outcome() {}
+
+// SettleOffersResponse says how many messages it concerned.
+type SettleOffersResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Settled int32                  `protobuf:"varint,1,opt,name=settled,proto3" json:"settled,omitempty"`
+	// The revision of the event message.accepted or message.returned; if nothing was settled, that of the store.
+	Revision      int64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SettleOffersResponse) Reset() {
+	*x = SettleOffersResponse{}
+	mi := &file_brokerd_v1_message_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SettleOffersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SettleOffersResponse) ProtoMessage() {}
+
+func (x *SettleOffersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_message_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SettleOffersResponse.ProtoReflect.Descriptor instead.
+func (*SettleOffersResponse) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *SettleOffersResponse) GetSettled() int32 {
+	if x != nil {
+		return x.Settled
+	}
+	return 0
+}
+
+func (x *SettleOffersResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 // ThreadSummary is how a conversation stands.
 type ThreadSummary struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -4196,7 +4708,7 @@ type ThreadSummary struct {
 
 func (x *ThreadSummary) Reset() {
 	*x = ThreadSummary{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[45]
+	mi := &file_brokerd_v1_message_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4208,7 +4720,7 @@ func (x *ThreadSummary) String() string {
 func (*ThreadSummary) ProtoMessage() {}
 
 func (x *ThreadSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[45]
+	mi := &file_brokerd_v1_message_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4221,7 +4733,7 @@ func (x *ThreadSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ThreadSummary.ProtoReflect.Descriptor instead.
 func (*ThreadSummary) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{45}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ThreadSummary) GetThreadId() string {
@@ -4318,7 +4830,7 @@ type ThreadMessage struct {
 
 func (x *ThreadMessage) Reset() {
 	*x = ThreadMessage{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[46]
+	mi := &file_brokerd_v1_message_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4330,7 +4842,7 @@ func (x *ThreadMessage) String() string {
 func (*ThreadMessage) ProtoMessage() {}
 
 func (x *ThreadMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[46]
+	mi := &file_brokerd_v1_message_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4343,7 +4855,7 @@ func (x *ThreadMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ThreadMessage.ProtoReflect.Descriptor instead.
 func (*ThreadMessage) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{46}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ThreadMessage) GetId() string {
@@ -4404,7 +4916,7 @@ type OpenQuestion struct {
 
 func (x *OpenQuestion) Reset() {
 	*x = OpenQuestion{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[47]
+	mi := &file_brokerd_v1_message_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4416,7 +4928,7 @@ func (x *OpenQuestion) String() string {
 func (*OpenQuestion) ProtoMessage() {}
 
 func (x *OpenQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[47]
+	mi := &file_brokerd_v1_message_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4429,7 +4941,7 @@ func (x *OpenQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenQuestion.ProtoReflect.Descriptor instead.
 func (*OpenQuestion) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{47}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *OpenQuestion) GetId() string {
@@ -4489,7 +5001,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[48]
+	mi := &file_brokerd_v1_message_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4501,7 +5013,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[48]
+	mi := &file_brokerd_v1_message_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4514,7 +5026,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{48}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *AskRequest) GetRequestId() string {
@@ -4558,7 +5070,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[49]
+	mi := &file_brokerd_v1_message_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4570,7 +5082,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[49]
+	mi := &file_brokerd_v1_message_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4583,7 +5095,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{49}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *AskResponse) GetId() string {
@@ -4643,7 +5155,7 @@ type NoReply struct {
 
 func (x *NoReply) Reset() {
 	*x = NoReply{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[50]
+	mi := &file_brokerd_v1_message_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4655,7 +5167,7 @@ func (x *NoReply) String() string {
 func (*NoReply) ProtoMessage() {}
 
 func (x *NoReply) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[50]
+	mi := &file_brokerd_v1_message_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4668,7 +5180,7 @@ func (x *NoReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NoReply.ProtoReflect.Descriptor instead.
 func (*NoReply) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{50}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *NoReply) GetReason() NoReplyReason {
@@ -4709,7 +5221,7 @@ type ReplyRequest struct {
 
 func (x *ReplyRequest) Reset() {
 	*x = ReplyRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[51]
+	mi := &file_brokerd_v1_message_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4721,7 +5233,7 @@ func (x *ReplyRequest) String() string {
 func (*ReplyRequest) ProtoMessage() {}
 
 func (x *ReplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[51]
+	mi := &file_brokerd_v1_message_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4734,7 +5246,7 @@ func (x *ReplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplyRequest.ProtoReflect.Descriptor instead.
 func (*ReplyRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{51}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ReplyRequest) GetRequestId() string {
@@ -4777,7 +5289,7 @@ type ReplyResponse struct {
 
 func (x *ReplyResponse) Reset() {
 	*x = ReplyResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[52]
+	mi := &file_brokerd_v1_message_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4789,7 +5301,7 @@ func (x *ReplyResponse) String() string {
 func (*ReplyResponse) ProtoMessage() {}
 
 func (x *ReplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[52]
+	mi := &file_brokerd_v1_message_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4802,7 +5314,7 @@ func (x *ReplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplyResponse.ProtoReflect.Descriptor instead.
 func (*ReplyResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{52}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ReplyResponse) GetResult() *SendResult {
@@ -4833,7 +5345,7 @@ type ResendMessageRequest struct {
 
 func (x *ResendMessageRequest) Reset() {
 	*x = ResendMessageRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[53]
+	mi := &file_brokerd_v1_message_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4845,7 +5357,7 @@ func (x *ResendMessageRequest) String() string {
 func (*ResendMessageRequest) ProtoMessage() {}
 
 func (x *ResendMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[53]
+	mi := &file_brokerd_v1_message_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4858,7 +5370,7 @@ func (x *ResendMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResendMessageRequest.ProtoReflect.Descriptor instead.
 func (*ResendMessageRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{53}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ResendMessageRequest) GetRequestId() string {
@@ -4894,7 +5406,7 @@ type ResendMessageResponse struct {
 
 func (x *ResendMessageResponse) Reset() {
 	*x = ResendMessageResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[54]
+	mi := &file_brokerd_v1_message_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4906,7 +5418,7 @@ func (x *ResendMessageResponse) String() string {
 func (*ResendMessageResponse) ProtoMessage() {}
 
 func (x *ResendMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[54]
+	mi := &file_brokerd_v1_message_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4919,7 +5431,7 @@ func (x *ResendMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResendMessageResponse.ProtoReflect.Descriptor instead.
 func (*ResendMessageResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{54}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ResendMessageResponse) GetRevision() int64 {
@@ -4945,7 +5457,7 @@ type GetInboxSummaryRequest struct {
 
 func (x *GetInboxSummaryRequest) Reset() {
 	*x = GetInboxSummaryRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[55]
+	mi := &file_brokerd_v1_message_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4957,7 +5469,7 @@ func (x *GetInboxSummaryRequest) String() string {
 func (*GetInboxSummaryRequest) ProtoMessage() {}
 
 func (x *GetInboxSummaryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[55]
+	mi := &file_brokerd_v1_message_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4970,7 +5482,7 @@ func (x *GetInboxSummaryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInboxSummaryRequest.ProtoReflect.Descriptor instead.
 func (*GetInboxSummaryRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{55}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{60}
 }
 
 // PriorityCount counts unfinished deliveries of one priority.
@@ -4984,7 +5496,7 @@ type PriorityCount struct {
 
 func (x *PriorityCount) Reset() {
 	*x = PriorityCount{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[56]
+	mi := &file_brokerd_v1_message_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4996,7 +5508,7 @@ func (x *PriorityCount) String() string {
 func (*PriorityCount) ProtoMessage() {}
 
 func (x *PriorityCount) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[56]
+	mi := &file_brokerd_v1_message_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5009,7 +5521,7 @@ func (x *PriorityCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PriorityCount.ProtoReflect.Descriptor instead.
 func (*PriorityCount) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{56}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *PriorityCount) GetPriority() int32 {
@@ -5037,7 +5549,7 @@ type TypeCount struct {
 
 func (x *TypeCount) Reset() {
 	*x = TypeCount{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[57]
+	mi := &file_brokerd_v1_message_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5049,7 +5561,7 @@ func (x *TypeCount) String() string {
 func (*TypeCount) ProtoMessage() {}
 
 func (x *TypeCount) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[57]
+	mi := &file_brokerd_v1_message_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5062,7 +5574,7 @@ func (x *TypeCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TypeCount.ProtoReflect.Descriptor instead.
 func (*TypeCount) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{57}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *TypeCount) GetType() string {
@@ -5113,7 +5625,7 @@ type GetInboxSummaryResponse struct {
 
 func (x *GetInboxSummaryResponse) Reset() {
 	*x = GetInboxSummaryResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[58]
+	mi := &file_brokerd_v1_message_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5125,7 +5637,7 @@ func (x *GetInboxSummaryResponse) String() string {
 func (*GetInboxSummaryResponse) ProtoMessage() {}
 
 func (x *GetInboxSummaryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[58]
+	mi := &file_brokerd_v1_message_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5138,7 +5650,7 @@ func (x *GetInboxSummaryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInboxSummaryResponse.ProtoReflect.Descriptor instead.
 func (*GetInboxSummaryResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{58}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *GetInboxSummaryResponse) GetTotal() int64 {
@@ -5253,7 +5765,7 @@ type ResolveThreadRequest struct {
 
 func (x *ResolveThreadRequest) Reset() {
 	*x = ResolveThreadRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[59]
+	mi := &file_brokerd_v1_message_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5265,7 +5777,7 @@ func (x *ResolveThreadRequest) String() string {
 func (*ResolveThreadRequest) ProtoMessage() {}
 
 func (x *ResolveThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[59]
+	mi := &file_brokerd_v1_message_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5278,7 +5790,7 @@ func (x *ResolveThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveThreadRequest.ProtoReflect.Descriptor instead.
 func (*ResolveThreadRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{59}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ResolveThreadRequest) GetRequestId() string {
@@ -5314,7 +5826,7 @@ type ResolveThreadResponse struct {
 
 func (x *ResolveThreadResponse) Reset() {
 	*x = ResolveThreadResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[60]
+	mi := &file_brokerd_v1_message_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5326,7 +5838,7 @@ func (x *ResolveThreadResponse) String() string {
 func (*ResolveThreadResponse) ProtoMessage() {}
 
 func (x *ResolveThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[60]
+	mi := &file_brokerd_v1_message_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5339,7 +5851,7 @@ func (x *ResolveThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveThreadResponse.ProtoReflect.Descriptor instead.
 func (*ResolveThreadResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{60}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ResolveThreadResponse) GetRevision() int64 {
@@ -5370,7 +5882,7 @@ type CancelMessageRequest struct {
 
 func (x *CancelMessageRequest) Reset() {
 	*x = CancelMessageRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[61]
+	mi := &file_brokerd_v1_message_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5382,7 +5894,7 @@ func (x *CancelMessageRequest) String() string {
 func (*CancelMessageRequest) ProtoMessage() {}
 
 func (x *CancelMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[61]
+	mi := &file_brokerd_v1_message_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5395,7 +5907,7 @@ func (x *CancelMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelMessageRequest.ProtoReflect.Descriptor instead.
 func (*CancelMessageRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{61}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *CancelMessageRequest) GetRequestId() string {
@@ -5433,7 +5945,7 @@ type CancelMessageResponse struct {
 
 func (x *CancelMessageResponse) Reset() {
 	*x = CancelMessageResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[62]
+	mi := &file_brokerd_v1_message_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5445,7 +5957,7 @@ func (x *CancelMessageResponse) String() string {
 func (*CancelMessageResponse) ProtoMessage() {}
 
 func (x *CancelMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[62]
+	mi := &file_brokerd_v1_message_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5458,7 +5970,7 @@ func (x *CancelMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelMessageResponse.ProtoReflect.Descriptor instead.
 func (*CancelMessageResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{62}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *CancelMessageResponse) GetRevision() int64 {
@@ -5503,7 +6015,7 @@ type DeadLetterFilter struct {
 
 func (x *DeadLetterFilter) Reset() {
 	*x = DeadLetterFilter{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[63]
+	mi := &file_brokerd_v1_message_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5515,7 +6027,7 @@ func (x *DeadLetterFilter) String() string {
 func (*DeadLetterFilter) ProtoMessage() {}
 
 func (x *DeadLetterFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[63]
+	mi := &file_brokerd_v1_message_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5528,7 +6040,7 @@ func (x *DeadLetterFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetterFilter.ProtoReflect.Descriptor instead.
 func (*DeadLetterFilter) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{63}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *DeadLetterFilter) GetTypes() []string {
@@ -5590,7 +6102,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[64]
+	mi := &file_brokerd_v1_message_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5602,7 +6114,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[64]
+	mi := &file_brokerd_v1_message_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5615,7 +6127,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{64}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *ListDeadLettersRequest) GetMailbox() string {
@@ -5671,7 +6183,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[65]
+	mi := &file_brokerd_v1_message_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5683,7 +6195,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[65]
+	mi := &file_brokerd_v1_message_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5696,7 +6208,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{65}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ListDeadLettersResponse) GetItems() []*InboxItem {
@@ -5757,7 +6269,7 @@ type RedriveDeadLettersRequest struct {
 
 func (x *RedriveDeadLettersRequest) Reset() {
 	*x = RedriveDeadLettersRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[66]
+	mi := &file_brokerd_v1_message_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5769,7 +6281,7 @@ func (x *RedriveDeadLettersRequest) String() string {
 func (*RedriveDeadLettersRequest) ProtoMessage() {}
 
 func (x *RedriveDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[66]
+	mi := &file_brokerd_v1_message_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5782,7 +6294,7 @@ func (x *RedriveDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*RedriveDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{66}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *RedriveDeadLettersRequest) GetRequestId() string {
@@ -5854,7 +6366,7 @@ type RedriveDeadLettersResponse struct {
 
 func (x *RedriveDeadLettersResponse) Reset() {
 	*x = RedriveDeadLettersResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[67]
+	mi := &file_brokerd_v1_message_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5866,7 +6378,7 @@ func (x *RedriveDeadLettersResponse) String() string {
 func (*RedriveDeadLettersResponse) ProtoMessage() {}
 
 func (x *RedriveDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[67]
+	mi := &file_brokerd_v1_message_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5879,7 +6391,7 @@ func (x *RedriveDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*RedriveDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{67}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *RedriveDeadLettersResponse) GetRevision() int64 {
@@ -5933,7 +6445,7 @@ type PurgeDeadLettersRequest struct {
 
 func (x *PurgeDeadLettersRequest) Reset() {
 	*x = PurgeDeadLettersRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[68]
+	mi := &file_brokerd_v1_message_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5945,7 +6457,7 @@ func (x *PurgeDeadLettersRequest) String() string {
 func (*PurgeDeadLettersRequest) ProtoMessage() {}
 
 func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[68]
+	mi := &file_brokerd_v1_message_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5958,7 +6470,7 @@ func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{68}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *PurgeDeadLettersRequest) GetRequestId() string {
@@ -6024,7 +6536,7 @@ type PurgeDeadLettersResponse struct {
 
 func (x *PurgeDeadLettersResponse) Reset() {
 	*x = PurgeDeadLettersResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[69]
+	mi := &file_brokerd_v1_message_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6036,7 +6548,7 @@ func (x *PurgeDeadLettersResponse) String() string {
 func (*PurgeDeadLettersResponse) ProtoMessage() {}
 
 func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[69]
+	mi := &file_brokerd_v1_message_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6049,7 +6561,7 @@ func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{69}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *PurgeDeadLettersResponse) GetRevision() int64 {
@@ -6103,7 +6615,7 @@ type ListMailboxesRequest struct {
 
 func (x *ListMailboxesRequest) Reset() {
 	*x = ListMailboxesRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[70]
+	mi := &file_brokerd_v1_message_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6115,7 +6627,7 @@ func (x *ListMailboxesRequest) String() string {
 func (*ListMailboxesRequest) ProtoMessage() {}
 
 func (x *ListMailboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[70]
+	mi := &file_brokerd_v1_message_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6128,7 +6640,7 @@ func (x *ListMailboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMailboxesRequest.ProtoReflect.Descriptor instead.
 func (*ListMailboxesRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{70}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *ListMailboxesRequest) GetOrder() MailboxOrder {
@@ -6173,7 +6685,7 @@ type MailboxSummary struct {
 
 func (x *MailboxSummary) Reset() {
 	*x = MailboxSummary{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[71]
+	mi := &file_brokerd_v1_message_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6185,7 +6697,7 @@ func (x *MailboxSummary) String() string {
 func (*MailboxSummary) ProtoMessage() {}
 
 func (x *MailboxSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[71]
+	mi := &file_brokerd_v1_message_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6198,7 +6710,7 @@ func (x *MailboxSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MailboxSummary.ProtoReflect.Descriptor instead.
 func (*MailboxSummary) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{71}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *MailboxSummary) GetMailbox() string {
@@ -6250,7 +6762,7 @@ type ListMailboxesResponse struct {
 
 func (x *ListMailboxesResponse) Reset() {
 	*x = ListMailboxesResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[72]
+	mi := &file_brokerd_v1_message_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6262,7 +6774,7 @@ func (x *ListMailboxesResponse) String() string {
 func (*ListMailboxesResponse) ProtoMessage() {}
 
 func (x *ListMailboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[72]
+	mi := &file_brokerd_v1_message_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6275,7 +6787,7 @@ func (x *ListMailboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMailboxesResponse.ProtoReflect.Descriptor instead.
 func (*ListMailboxesResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{72}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *ListMailboxesResponse) GetMailboxes() []*MailboxSummary {
@@ -6318,7 +6830,7 @@ type ListThreadsRequest struct {
 
 func (x *ListThreadsRequest) Reset() {
 	*x = ListThreadsRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[73]
+	mi := &file_brokerd_v1_message_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6330,7 +6842,7 @@ func (x *ListThreadsRequest) String() string {
 func (*ListThreadsRequest) ProtoMessage() {}
 
 func (x *ListThreadsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[73]
+	mi := &file_brokerd_v1_message_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6343,7 +6855,7 @@ func (x *ListThreadsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListThreadsRequest.ProtoReflect.Descriptor instead.
 func (*ListThreadsRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{73}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *ListThreadsRequest) GetOpen() bool {
@@ -6398,7 +6910,7 @@ type ListThreadsResponse struct {
 
 func (x *ListThreadsResponse) Reset() {
 	*x = ListThreadsResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[74]
+	mi := &file_brokerd_v1_message_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6410,7 +6922,7 @@ func (x *ListThreadsResponse) String() string {
 func (*ListThreadsResponse) ProtoMessage() {}
 
 func (x *ListThreadsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[74]
+	mi := &file_brokerd_v1_message_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6423,7 +6935,7 @@ func (x *ListThreadsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListThreadsResponse.ProtoReflect.Descriptor instead.
 func (*ListThreadsResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{74}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *ListThreadsResponse) GetThreads() []*ThreadSummary {
@@ -6554,7 +7066,7 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\n" +
 	"claimed_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tclaimedAt\x125\n" +
 	"\bended_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\aendedAt\x12\x14\n" +
-	"\x05error\x18\x06 \x01(\tR\x05error\"\xe6\x04\n" +
+	"\x05error\x18\x06 \x01(\tR\x05error\"\x91\x05\n" +
 	"\bDelivery\x12\x18\n" +
 	"\amailbox\x18\x01 \x01(\tR\amailbox\x12/\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x19.brokerd.v1.DeliveryStateR\x05state\x12\x18\n" +
@@ -6573,7 +7085,20 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"finishedAt\x121\n" +
 	"\x06due_at\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\x05dueAt\x12-\n" +
 	"\ahistory\x18\x0e \x03(\v2\x13.brokerd.v1.AttemptR\ahistory\x12\x19\n" +
-	"\backed_by\x18\x0f \x01(\tR\aackedBy\"l\n" +
+	"\backed_by\x18\x0f \x01(\tR\aackedBy\x12)\n" +
+	"\x06offers\x18\x10 \x03(\v2\x11.brokerd.v1.OfferR\x06offers\"\xbc\x02\n" +
+	"\x05Offer\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x05R\x06number\x12&\n" +
+	"\x03way\x18\x02 \x01(\x0e2\x14.brokerd.v1.OfferWayR\x03way\x12\x18\n" +
+	"\aharness\x18\x03 \x01(\tR\aharness\x12\x12\n" +
+	"\x04mark\x18\x04 \x01(\tR\x04mark\x129\n" +
+	"\n" +
+	"offered_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tofferedAt\x12;\n" +
+	"\vaccepted_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"acceptedAt\x12;\n" +
+	"\vreturned_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"returnedAt\x12\x10\n" +
+	"\x03why\x18\b \x01(\tR\x03why\"l\n" +
 	"\tInboxItem\x12-\n" +
 	"\amessage\x18\x01 \x01(\v2\x13.brokerd.v1.MessageR\amessage\x120\n" +
 	"\bdelivery\x18\x02 \x01(\v2\x14.brokerd.v1.DeliveryR\bdelivery\"\xe1\x01\n" +
@@ -6736,7 +7261,27 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x05items\x18\x01 \x03(\v2\x15.brokerd.v1.InboxItemR\x05items\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x03R\brevision\x121\n" +
-	"\x06thread\x18\x04 \x01(\v2\x19.brokerd.v1.ThreadSummaryR\x06thread\"\x8f\x04\n" +
+	"\x06thread\x18\x04 \x01(\v2\x19.brokerd.v1.ThreadSummaryR\x06thread\"\x9f\x01\n" +
+	"\x14OfferMessagesRequest\x12&\n" +
+	"\x03way\x18\x01 \x01(\x0e2\x14.brokerd.v1.OfferWayR\x03way\x12\x18\n" +
+	"\aharness\x18\x02 \x01(\tR\aharness\x12\x12\n" +
+	"\x04mark\x18\x03 \x01(\tR\x04mark\x12\x14\n" +
+	"\x05limit\x18\x04 \x01(\x05R\x05limit\x12\x1b\n" +
+	"\tmax_bytes\x18\x05 \x01(\x05R\bmaxBytes\"t\n" +
+	"\x15OfferMessagesResponse\x12+\n" +
+	"\x05items\x18\x01 \x03(\v2\x15.brokerd.v1.InboxItemR\x05items\x12\x12\n" +
+	"\x04more\x18\x02 \x01(\x05R\x04more\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\"\xb6\x01\n" +
+	"\x13SettleOffersRequest\x12\x14\n" +
+	"\x05marks\x18\x01 \x03(\tR\x05marks\x12\x18\n" +
+	"\aharness\x18\x02 \x01(\tR\aharness\x12(\n" +
+	"\x04ways\x18\x03 \x03(\x0e2\x14.brokerd.v1.OfferWayR\x04ways\x12\x1c\n" +
+	"\baccepted\x18\x04 \x01(\bH\x00R\baccepted\x12\x1c\n" +
+	"\breturned\x18\x05 \x01(\tH\x00R\breturnedB\t\n" +
+	"\aoutcome\"L\n" +
+	"\x14SettleOffersResponse\x12\x18\n" +
+	"\asettled\x18\x01 \x01(\x05R\asettled\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\"\x8f\x04\n" +
 	"\rThreadSummary\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x1a\n" +
 	"\bmessages\x18\x02 \x01(\x03R\bmessages\x12\"\n" +
@@ -6940,7 +7485,18 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x13DELIVERY_STATE_DEAD\x10\x06\x12\x1a\n" +
 	"\x16DELIVERY_STATE_EXPIRED\x10\a\x12\x1c\n" +
 	"\x18DELIVERY_STATE_CANCELLED\x10\b\x12\x19\n" +
-	"\x15DELIVERY_STATE_NOTICE\x10\t*d\n" +
+	"\x15DELIVERY_STATE_NOTICE\x10\t*\xf0\x01\n" +
+	"\bOfferWay\x12\x19\n" +
+	"\x15OFFER_WAY_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12OFFER_WAY_TURN_END\x10\x01\x12\x17\n" +
+	"\x13OFFER_WAY_TOOL_CALL\x10\x02\x12\x14\n" +
+	"\x10OFFER_WAY_PROMPT\x10\x03\x12\x12\n" +
+	"\x0eOFFER_WAY_WAKE\x10\x04\x12\x14\n" +
+	"\x10OFFER_WAY_PLUGIN\x10\x05\x12\x18\n" +
+	"\x14OFFER_WAY_APP_SERVER\x10\x06\x12\x16\n" +
+	"\x12OFFER_WAY_TERMINAL\x10\a\x12\x11\n" +
+	"\rOFFER_WAY_MCP\x10\b\x12\x13\n" +
+	"\x0fOFFER_WAY_SHELL\x10\t*d\n" +
 	"\fMessageOrder\x12\x1d\n" +
 	"\x19MESSAGE_ORDER_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15MESSAGE_ORDER_ARRIVAL\x10\x01\x12\x1a\n" +
@@ -6974,7 +7530,7 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\fMailboxOrder\x12\x1d\n" +
 	"\x19MAILBOX_ORDER_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14MAILBOX_ORDER_OLDEST\x10\x01\x12\x19\n" +
-	"\x15MAILBOX_ORDER_WAITING\x10\x022\x86\x0e\n" +
+	"\x15MAILBOX_ORDER_WAITING\x10\x022\xaf\x0f\n" +
 	"\x0eMessageService\x12=\n" +
 	"\x04Send\x12\x17.brokerd.v1.SendRequest\x1a\x18.brokerd.v1.SendResponse(\x010\x01\x12D\n" +
 	"\aReceive\x12\x1a.brokerd.v1.ReceiveRequest\x1a\x1b.brokerd.v1.ReceiveResponse0\x01\x12@\n" +
@@ -6993,6 +7549,8 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\n" +
 	"GetMessage\x12\x1d.brokerd.v1.GetMessageRequest\x1a\x1e.brokerd.v1.GetMessageResponse\x12Q\n" +
 	"\fListMessages\x12\x1f.brokerd.v1.ListMessagesRequest\x1a .brokerd.v1.ListMessagesResponse\x12T\n" +
+	"\rOfferMessages\x12 .brokerd.v1.OfferMessagesRequest\x1a!.brokerd.v1.OfferMessagesResponse\x12Q\n" +
+	"\fSettleOffers\x12\x1f.brokerd.v1.SettleOffersRequest\x1a .brokerd.v1.SettleOffersResponse\x12T\n" +
 	"\rCancelMessage\x12 .brokerd.v1.CancelMessageRequest\x1a!.brokerd.v1.CancelMessageResponse\x12Z\n" +
 	"\x0fListDeadLetters\x12\".brokerd.v1.ListDeadLettersRequest\x1a#.brokerd.v1.ListDeadLettersResponse\x12c\n" +
 	"\x12RedriveDeadLetters\x12%.brokerd.v1.RedriveDeadLettersRequest\x1a&.brokerd.v1.RedriveDeadLettersResponse\x12]\n" +
@@ -7012,260 +7570,278 @@ func file_brokerd_v1_message_proto_rawDescGZIP() []byte {
 	return file_brokerd_v1_message_proto_rawDescData
 }
 
-var file_brokerd_v1_message_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
-var file_brokerd_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 76)
+var file_brokerd_v1_message_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
+var file_brokerd_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 81)
 var file_brokerd_v1_message_proto_goTypes = []any{
 	(Reach)(0),                         // 0: brokerd.v1.Reach
 	(RecipientOutcome)(0),              // 1: brokerd.v1.RecipientOutcome
 	(DeliveryState)(0),                 // 2: brokerd.v1.DeliveryState
-	(MessageOrder)(0),                  // 3: brokerd.v1.MessageOrder
-	(RevokeReason)(0),                  // 4: brokerd.v1.RevokeReason
-	(EmptyReason)(0),                   // 5: brokerd.v1.EmptyReason
-	(MessageBox)(0),                    // 6: brokerd.v1.MessageBox
-	(NoReplyReason)(0),                 // 7: brokerd.v1.NoReplyReason
-	(MailboxOrder)(0),                  // 8: brokerd.v1.MailboxOrder
-	(*Target)(nil),                     // 9: brokerd.v1.Target
-	(*FileReference)(nil),              // 10: brokerd.v1.FileReference
-	(*Message)(nil),                    // 11: brokerd.v1.Message
-	(*ItemError)(nil),                  // 12: brokerd.v1.ItemError
-	(*SendRequest)(nil),                // 13: brokerd.v1.SendRequest
-	(*SendResponse)(nil),               // 14: brokerd.v1.SendResponse
-	(*Recipient)(nil),                  // 15: brokerd.v1.Recipient
-	(*SendResult)(nil),                 // 16: brokerd.v1.SendResult
-	(*Asleep)(nil),                     // 17: brokerd.v1.Asleep
-	(*SendMessagesRequest)(nil),        // 18: brokerd.v1.SendMessagesRequest
-	(*SendMessagesResponse)(nil),       // 19: brokerd.v1.SendMessagesResponse
-	(*Notice)(nil),                     // 20: brokerd.v1.Notice
-	(*Attempt)(nil),                    // 21: brokerd.v1.Attempt
-	(*Delivery)(nil),                   // 22: brokerd.v1.Delivery
-	(*InboxItem)(nil),                  // 23: brokerd.v1.InboxItem
-	(*MessageFilter)(nil),              // 24: brokerd.v1.MessageFilter
-	(*ReceiveRequest)(nil),             // 25: brokerd.v1.ReceiveRequest
-	(*ReceiveResponse)(nil),            // 26: brokerd.v1.ReceiveResponse
-	(*ClaimOpen)(nil),                  // 27: brokerd.v1.ClaimOpen
-	(*Nack)(nil),                       // 28: brokerd.v1.Nack
-	(*Extension)(nil),                  // 29: brokerd.v1.Extension
-	(*ClaimRequest)(nil),               // 30: brokerd.v1.ClaimRequest
-	(*ClaimedMessage)(nil),             // 31: brokerd.v1.ClaimedMessage
-	(*ClaimOpened)(nil),                // 32: brokerd.v1.ClaimOpened
-	(*ClaimDelivery)(nil),              // 33: brokerd.v1.ClaimDelivery
-	(*SettleResult)(nil),               // 34: brokerd.v1.SettleResult
-	(*SettleResults)(nil),              // 35: brokerd.v1.SettleResults
-	(*ClaimRevoked)(nil),               // 36: brokerd.v1.ClaimRevoked
-	(*ClaimGoAway)(nil),                // 37: brokerd.v1.ClaimGoAway
-	(*ClaimResponse)(nil),              // 38: brokerd.v1.ClaimResponse
-	(*ClaimMessagesRequest)(nil),       // 39: brokerd.v1.ClaimMessagesRequest
-	(*ClaimMessagesResponse)(nil),      // 40: brokerd.v1.ClaimMessagesResponse
-	(*AckMessagesRequest)(nil),         // 41: brokerd.v1.AckMessagesRequest
-	(*AckMessagesResponse)(nil),        // 42: brokerd.v1.AckMessagesResponse
-	(*NackMessagesRequest)(nil),        // 43: brokerd.v1.NackMessagesRequest
-	(*NackOutcome)(nil),                // 44: brokerd.v1.NackOutcome
-	(*NackMessagesResponse)(nil),       // 45: brokerd.v1.NackMessagesResponse
-	(*ExtendClaimsRequest)(nil),        // 46: brokerd.v1.ExtendClaimsRequest
-	(*ExtendClaimsResponse)(nil),       // 47: brokerd.v1.ExtendClaimsResponse
-	(*ReleaseClaimsRequest)(nil),       // 48: brokerd.v1.ReleaseClaimsRequest
-	(*ReleaseClaimsResponse)(nil),      // 49: brokerd.v1.ReleaseClaimsResponse
-	(*GetMessageRequest)(nil),          // 50: brokerd.v1.GetMessageRequest
-	(*GetMessageResponse)(nil),         // 51: brokerd.v1.GetMessageResponse
-	(*ListMessagesRequest)(nil),        // 52: brokerd.v1.ListMessagesRequest
-	(*ListMessagesResponse)(nil),       // 53: brokerd.v1.ListMessagesResponse
-	(*ThreadSummary)(nil),              // 54: brokerd.v1.ThreadSummary
-	(*ThreadMessage)(nil),              // 55: brokerd.v1.ThreadMessage
-	(*OpenQuestion)(nil),               // 56: brokerd.v1.OpenQuestion
-	(*AskRequest)(nil),                 // 57: brokerd.v1.AskRequest
-	(*AskResponse)(nil),                // 58: brokerd.v1.AskResponse
-	(*NoReply)(nil),                    // 59: brokerd.v1.NoReply
-	(*ReplyRequest)(nil),               // 60: brokerd.v1.ReplyRequest
-	(*ReplyResponse)(nil),              // 61: brokerd.v1.ReplyResponse
-	(*ResendMessageRequest)(nil),       // 62: brokerd.v1.ResendMessageRequest
-	(*ResendMessageResponse)(nil),      // 63: brokerd.v1.ResendMessageResponse
-	(*GetInboxSummaryRequest)(nil),     // 64: brokerd.v1.GetInboxSummaryRequest
-	(*PriorityCount)(nil),              // 65: brokerd.v1.PriorityCount
-	(*TypeCount)(nil),                  // 66: brokerd.v1.TypeCount
-	(*GetInboxSummaryResponse)(nil),    // 67: brokerd.v1.GetInboxSummaryResponse
-	(*ResolveThreadRequest)(nil),       // 68: brokerd.v1.ResolveThreadRequest
-	(*ResolveThreadResponse)(nil),      // 69: brokerd.v1.ResolveThreadResponse
-	(*CancelMessageRequest)(nil),       // 70: brokerd.v1.CancelMessageRequest
-	(*CancelMessageResponse)(nil),      // 71: brokerd.v1.CancelMessageResponse
-	(*DeadLetterFilter)(nil),           // 72: brokerd.v1.DeadLetterFilter
-	(*ListDeadLettersRequest)(nil),     // 73: brokerd.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),    // 74: brokerd.v1.ListDeadLettersResponse
-	(*RedriveDeadLettersRequest)(nil),  // 75: brokerd.v1.RedriveDeadLettersRequest
-	(*RedriveDeadLettersResponse)(nil), // 76: brokerd.v1.RedriveDeadLettersResponse
-	(*PurgeDeadLettersRequest)(nil),    // 77: brokerd.v1.PurgeDeadLettersRequest
-	(*PurgeDeadLettersResponse)(nil),   // 78: brokerd.v1.PurgeDeadLettersResponse
-	(*ListMailboxesRequest)(nil),       // 79: brokerd.v1.ListMailboxesRequest
-	(*MailboxSummary)(nil),             // 80: brokerd.v1.MailboxSummary
-	(*ListMailboxesResponse)(nil),      // 81: brokerd.v1.ListMailboxesResponse
-	(*ListThreadsRequest)(nil),         // 82: brokerd.v1.ListThreadsRequest
-	(*ListThreadsResponse)(nil),        // 83: brokerd.v1.ListThreadsResponse
-	nil,                                // 84: brokerd.v1.Message.LabelsEntry
-	(*timestamppb.Timestamp)(nil),      // 85: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 86: google.protobuf.Duration
+	(OfferWay)(0),                      // 3: brokerd.v1.OfferWay
+	(MessageOrder)(0),                  // 4: brokerd.v1.MessageOrder
+	(RevokeReason)(0),                  // 5: brokerd.v1.RevokeReason
+	(EmptyReason)(0),                   // 6: brokerd.v1.EmptyReason
+	(MessageBox)(0),                    // 7: brokerd.v1.MessageBox
+	(NoReplyReason)(0),                 // 8: brokerd.v1.NoReplyReason
+	(MailboxOrder)(0),                  // 9: brokerd.v1.MailboxOrder
+	(*Target)(nil),                     // 10: brokerd.v1.Target
+	(*FileReference)(nil),              // 11: brokerd.v1.FileReference
+	(*Message)(nil),                    // 12: brokerd.v1.Message
+	(*ItemError)(nil),                  // 13: brokerd.v1.ItemError
+	(*SendRequest)(nil),                // 14: brokerd.v1.SendRequest
+	(*SendResponse)(nil),               // 15: brokerd.v1.SendResponse
+	(*Recipient)(nil),                  // 16: brokerd.v1.Recipient
+	(*SendResult)(nil),                 // 17: brokerd.v1.SendResult
+	(*Asleep)(nil),                     // 18: brokerd.v1.Asleep
+	(*SendMessagesRequest)(nil),        // 19: brokerd.v1.SendMessagesRequest
+	(*SendMessagesResponse)(nil),       // 20: brokerd.v1.SendMessagesResponse
+	(*Notice)(nil),                     // 21: brokerd.v1.Notice
+	(*Attempt)(nil),                    // 22: brokerd.v1.Attempt
+	(*Delivery)(nil),                   // 23: brokerd.v1.Delivery
+	(*Offer)(nil),                      // 24: brokerd.v1.Offer
+	(*InboxItem)(nil),                  // 25: brokerd.v1.InboxItem
+	(*MessageFilter)(nil),              // 26: brokerd.v1.MessageFilter
+	(*ReceiveRequest)(nil),             // 27: brokerd.v1.ReceiveRequest
+	(*ReceiveResponse)(nil),            // 28: brokerd.v1.ReceiveResponse
+	(*ClaimOpen)(nil),                  // 29: brokerd.v1.ClaimOpen
+	(*Nack)(nil),                       // 30: brokerd.v1.Nack
+	(*Extension)(nil),                  // 31: brokerd.v1.Extension
+	(*ClaimRequest)(nil),               // 32: brokerd.v1.ClaimRequest
+	(*ClaimedMessage)(nil),             // 33: brokerd.v1.ClaimedMessage
+	(*ClaimOpened)(nil),                // 34: brokerd.v1.ClaimOpened
+	(*ClaimDelivery)(nil),              // 35: brokerd.v1.ClaimDelivery
+	(*SettleResult)(nil),               // 36: brokerd.v1.SettleResult
+	(*SettleResults)(nil),              // 37: brokerd.v1.SettleResults
+	(*ClaimRevoked)(nil),               // 38: brokerd.v1.ClaimRevoked
+	(*ClaimGoAway)(nil),                // 39: brokerd.v1.ClaimGoAway
+	(*ClaimResponse)(nil),              // 40: brokerd.v1.ClaimResponse
+	(*ClaimMessagesRequest)(nil),       // 41: brokerd.v1.ClaimMessagesRequest
+	(*ClaimMessagesResponse)(nil),      // 42: brokerd.v1.ClaimMessagesResponse
+	(*AckMessagesRequest)(nil),         // 43: brokerd.v1.AckMessagesRequest
+	(*AckMessagesResponse)(nil),        // 44: brokerd.v1.AckMessagesResponse
+	(*NackMessagesRequest)(nil),        // 45: brokerd.v1.NackMessagesRequest
+	(*NackOutcome)(nil),                // 46: brokerd.v1.NackOutcome
+	(*NackMessagesResponse)(nil),       // 47: brokerd.v1.NackMessagesResponse
+	(*ExtendClaimsRequest)(nil),        // 48: brokerd.v1.ExtendClaimsRequest
+	(*ExtendClaimsResponse)(nil),       // 49: brokerd.v1.ExtendClaimsResponse
+	(*ReleaseClaimsRequest)(nil),       // 50: brokerd.v1.ReleaseClaimsRequest
+	(*ReleaseClaimsResponse)(nil),      // 51: brokerd.v1.ReleaseClaimsResponse
+	(*GetMessageRequest)(nil),          // 52: brokerd.v1.GetMessageRequest
+	(*GetMessageResponse)(nil),         // 53: brokerd.v1.GetMessageResponse
+	(*ListMessagesRequest)(nil),        // 54: brokerd.v1.ListMessagesRequest
+	(*ListMessagesResponse)(nil),       // 55: brokerd.v1.ListMessagesResponse
+	(*OfferMessagesRequest)(nil),       // 56: brokerd.v1.OfferMessagesRequest
+	(*OfferMessagesResponse)(nil),      // 57: brokerd.v1.OfferMessagesResponse
+	(*SettleOffersRequest)(nil),        // 58: brokerd.v1.SettleOffersRequest
+	(*SettleOffersResponse)(nil),       // 59: brokerd.v1.SettleOffersResponse
+	(*ThreadSummary)(nil),              // 60: brokerd.v1.ThreadSummary
+	(*ThreadMessage)(nil),              // 61: brokerd.v1.ThreadMessage
+	(*OpenQuestion)(nil),               // 62: brokerd.v1.OpenQuestion
+	(*AskRequest)(nil),                 // 63: brokerd.v1.AskRequest
+	(*AskResponse)(nil),                // 64: brokerd.v1.AskResponse
+	(*NoReply)(nil),                    // 65: brokerd.v1.NoReply
+	(*ReplyRequest)(nil),               // 66: brokerd.v1.ReplyRequest
+	(*ReplyResponse)(nil),              // 67: brokerd.v1.ReplyResponse
+	(*ResendMessageRequest)(nil),       // 68: brokerd.v1.ResendMessageRequest
+	(*ResendMessageResponse)(nil),      // 69: brokerd.v1.ResendMessageResponse
+	(*GetInboxSummaryRequest)(nil),     // 70: brokerd.v1.GetInboxSummaryRequest
+	(*PriorityCount)(nil),              // 71: brokerd.v1.PriorityCount
+	(*TypeCount)(nil),                  // 72: brokerd.v1.TypeCount
+	(*GetInboxSummaryResponse)(nil),    // 73: brokerd.v1.GetInboxSummaryResponse
+	(*ResolveThreadRequest)(nil),       // 74: brokerd.v1.ResolveThreadRequest
+	(*ResolveThreadResponse)(nil),      // 75: brokerd.v1.ResolveThreadResponse
+	(*CancelMessageRequest)(nil),       // 76: brokerd.v1.CancelMessageRequest
+	(*CancelMessageResponse)(nil),      // 77: brokerd.v1.CancelMessageResponse
+	(*DeadLetterFilter)(nil),           // 78: brokerd.v1.DeadLetterFilter
+	(*ListDeadLettersRequest)(nil),     // 79: brokerd.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),    // 80: brokerd.v1.ListDeadLettersResponse
+	(*RedriveDeadLettersRequest)(nil),  // 81: brokerd.v1.RedriveDeadLettersRequest
+	(*RedriveDeadLettersResponse)(nil), // 82: brokerd.v1.RedriveDeadLettersResponse
+	(*PurgeDeadLettersRequest)(nil),    // 83: brokerd.v1.PurgeDeadLettersRequest
+	(*PurgeDeadLettersResponse)(nil),   // 84: brokerd.v1.PurgeDeadLettersResponse
+	(*ListMailboxesRequest)(nil),       // 85: brokerd.v1.ListMailboxesRequest
+	(*MailboxSummary)(nil),             // 86: brokerd.v1.MailboxSummary
+	(*ListMailboxesResponse)(nil),      // 87: brokerd.v1.ListMailboxesResponse
+	(*ListThreadsRequest)(nil),         // 88: brokerd.v1.ListThreadsRequest
+	(*ListThreadsResponse)(nil),        // 89: brokerd.v1.ListThreadsResponse
+	nil,                                // 90: brokerd.v1.Message.LabelsEntry
+	(*timestamppb.Timestamp)(nil),      // 91: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 92: google.protobuf.Duration
 }
 var file_brokerd_v1_message_proto_depIdxs = []int32{
-	85,  // 0: brokerd.v1.Message.created_at:type_name -> google.protobuf.Timestamp
-	85,  // 1: brokerd.v1.Message.expires_at:type_name -> google.protobuf.Timestamp
-	9,   // 2: brokerd.v1.Message.target:type_name -> brokerd.v1.Target
+	91,  // 0: brokerd.v1.Message.created_at:type_name -> google.protobuf.Timestamp
+	91,  // 1: brokerd.v1.Message.expires_at:type_name -> google.protobuf.Timestamp
+	10,  // 2: brokerd.v1.Message.target:type_name -> brokerd.v1.Target
 	0,   // 3: brokerd.v1.Message.reach:type_name -> brokerd.v1.Reach
-	84,  // 4: brokerd.v1.Message.labels:type_name -> brokerd.v1.Message.LabelsEntry
-	10,  // 5: brokerd.v1.Message.files:type_name -> brokerd.v1.FileReference
-	86,  // 6: brokerd.v1.Message.ttl:type_name -> google.protobuf.Duration
-	85,  // 7: brokerd.v1.Message.not_before:type_name -> google.protobuf.Timestamp
-	85,  // 8: brokerd.v1.Message.response_deadline:type_name -> google.protobuf.Timestamp
-	86,  // 9: brokerd.v1.Message.resend_after:type_name -> google.protobuf.Duration
-	86,  // 10: brokerd.v1.ItemError.retry_after:type_name -> google.protobuf.Duration
-	11,  // 11: brokerd.v1.SendRequest.messages:type_name -> brokerd.v1.Message
-	16,  // 12: brokerd.v1.SendResponse.results:type_name -> brokerd.v1.SendResult
+	90,  // 4: brokerd.v1.Message.labels:type_name -> brokerd.v1.Message.LabelsEntry
+	11,  // 5: brokerd.v1.Message.files:type_name -> brokerd.v1.FileReference
+	92,  // 6: brokerd.v1.Message.ttl:type_name -> google.protobuf.Duration
+	91,  // 7: brokerd.v1.Message.not_before:type_name -> google.protobuf.Timestamp
+	91,  // 8: brokerd.v1.Message.response_deadline:type_name -> google.protobuf.Timestamp
+	92,  // 9: brokerd.v1.Message.resend_after:type_name -> google.protobuf.Duration
+	92,  // 10: brokerd.v1.ItemError.retry_after:type_name -> google.protobuf.Duration
+	12,  // 11: brokerd.v1.SendRequest.messages:type_name -> brokerd.v1.Message
+	17,  // 12: brokerd.v1.SendResponse.results:type_name -> brokerd.v1.SendResult
 	1,   // 13: brokerd.v1.Recipient.outcome:type_name -> brokerd.v1.RecipientOutcome
-	15,  // 14: brokerd.v1.SendResult.recipients:type_name -> brokerd.v1.Recipient
-	12,  // 15: brokerd.v1.SendResult.error:type_name -> brokerd.v1.ItemError
-	17,  // 16: brokerd.v1.SendResult.asleep:type_name -> brokerd.v1.Asleep
-	85,  // 17: brokerd.v1.Asleep.since:type_name -> google.protobuf.Timestamp
-	11,  // 18: brokerd.v1.SendMessagesRequest.messages:type_name -> brokerd.v1.Message
-	16,  // 19: brokerd.v1.SendMessagesResponse.results:type_name -> brokerd.v1.SendResult
-	85,  // 20: brokerd.v1.Notice.created_at:type_name -> google.protobuf.Timestamp
-	85,  // 21: brokerd.v1.Attempt.claimed_at:type_name -> google.protobuf.Timestamp
-	85,  // 22: brokerd.v1.Attempt.ended_at:type_name -> google.protobuf.Timestamp
+	16,  // 14: brokerd.v1.SendResult.recipients:type_name -> brokerd.v1.Recipient
+	13,  // 15: brokerd.v1.SendResult.error:type_name -> brokerd.v1.ItemError
+	18,  // 16: brokerd.v1.SendResult.asleep:type_name -> brokerd.v1.Asleep
+	91,  // 17: brokerd.v1.Asleep.since:type_name -> google.protobuf.Timestamp
+	12,  // 18: brokerd.v1.SendMessagesRequest.messages:type_name -> brokerd.v1.Message
+	17,  // 19: brokerd.v1.SendMessagesResponse.results:type_name -> brokerd.v1.SendResult
+	91,  // 20: brokerd.v1.Notice.created_at:type_name -> google.protobuf.Timestamp
+	91,  // 21: brokerd.v1.Attempt.claimed_at:type_name -> google.protobuf.Timestamp
+	91,  // 22: brokerd.v1.Attempt.ended_at:type_name -> google.protobuf.Timestamp
 	2,   // 23: brokerd.v1.Delivery.state:type_name -> brokerd.v1.DeliveryState
-	85,  // 24: brokerd.v1.Delivery.claimed_at:type_name -> google.protobuf.Timestamp
-	85,  // 25: brokerd.v1.Delivery.delivered_at:type_name -> google.protobuf.Timestamp
-	85,  // 26: brokerd.v1.Delivery.read_at:type_name -> google.protobuf.Timestamp
-	85,  // 27: brokerd.v1.Delivery.finished_at:type_name -> google.protobuf.Timestamp
-	85,  // 28: brokerd.v1.Delivery.due_at:type_name -> google.protobuf.Timestamp
-	21,  // 29: brokerd.v1.Delivery.history:type_name -> brokerd.v1.Attempt
-	11,  // 30: brokerd.v1.InboxItem.message:type_name -> brokerd.v1.Message
-	22,  // 31: brokerd.v1.InboxItem.delivery:type_name -> brokerd.v1.Delivery
-	86,  // 32: brokerd.v1.ReceiveRequest.wait:type_name -> google.protobuf.Duration
-	24,  // 33: brokerd.v1.ReceiveRequest.filter:type_name -> brokerd.v1.MessageFilter
-	3,   // 34: brokerd.v1.ReceiveRequest.order:type_name -> brokerd.v1.MessageOrder
-	23,  // 35: brokerd.v1.ReceiveResponse.items:type_name -> brokerd.v1.InboxItem
-	86,  // 36: brokerd.v1.ClaimOpen.claim_for:type_name -> google.protobuf.Duration
-	86,  // 37: brokerd.v1.ClaimOpen.max_total:type_name -> google.protobuf.Duration
-	86,  // 38: brokerd.v1.Nack.delay:type_name -> google.protobuf.Duration
-	86,  // 39: brokerd.v1.Extension.claim_for:type_name -> google.protobuf.Duration
-	27,  // 40: brokerd.v1.ClaimRequest.open:type_name -> brokerd.v1.ClaimOpen
-	28,  // 41: brokerd.v1.ClaimRequest.nacks:type_name -> brokerd.v1.Nack
-	29,  // 42: brokerd.v1.ClaimRequest.extensions:type_name -> brokerd.v1.Extension
-	11,  // 43: brokerd.v1.ClaimedMessage.message:type_name -> brokerd.v1.Message
-	86,  // 44: brokerd.v1.ClaimedMessage.expires_in:type_name -> google.protobuf.Duration
-	31,  // 45: brokerd.v1.ClaimOpened.resumed:type_name -> brokerd.v1.ClaimedMessage
-	31,  // 46: brokerd.v1.ClaimDelivery.claims:type_name -> brokerd.v1.ClaimedMessage
-	12,  // 47: brokerd.v1.SettleResult.error:type_name -> brokerd.v1.ItemError
-	34,  // 48: brokerd.v1.SettleResults.results:type_name -> brokerd.v1.SettleResult
-	4,   // 49: brokerd.v1.ClaimRevoked.reason:type_name -> brokerd.v1.RevokeReason
-	86,  // 50: brokerd.v1.ClaimGoAway.grace:type_name -> google.protobuf.Duration
-	32,  // 51: brokerd.v1.ClaimResponse.opened:type_name -> brokerd.v1.ClaimOpened
-	33,  // 52: brokerd.v1.ClaimResponse.deliver:type_name -> brokerd.v1.ClaimDelivery
-	35,  // 53: brokerd.v1.ClaimResponse.results:type_name -> brokerd.v1.SettleResults
-	36,  // 54: brokerd.v1.ClaimResponse.revoke:type_name -> brokerd.v1.ClaimRevoked
-	37,  // 55: brokerd.v1.ClaimResponse.go_away:type_name -> brokerd.v1.ClaimGoAway
-	86,  // 56: brokerd.v1.ClaimMessagesRequest.wait:type_name -> google.protobuf.Duration
-	86,  // 57: brokerd.v1.ClaimMessagesRequest.claim_for:type_name -> google.protobuf.Duration
-	31,  // 58: brokerd.v1.ClaimMessagesResponse.claims:type_name -> brokerd.v1.ClaimedMessage
-	5,   // 59: brokerd.v1.ClaimMessagesResponse.empty_reason:type_name -> brokerd.v1.EmptyReason
-	85,  // 60: brokerd.v1.ClaimMessagesResponse.next_due:type_name -> google.protobuf.Timestamp
-	20,  // 61: brokerd.v1.ClaimMessagesResponse.notices:type_name -> brokerd.v1.Notice
-	28,  // 62: brokerd.v1.NackMessagesRequest.nacks:type_name -> brokerd.v1.Nack
-	2,   // 63: brokerd.v1.NackOutcome.state:type_name -> brokerd.v1.DeliveryState
-	85,  // 64: brokerd.v1.NackOutcome.due_at:type_name -> google.protobuf.Timestamp
-	44,  // 65: brokerd.v1.NackMessagesResponse.outcomes:type_name -> brokerd.v1.NackOutcome
-	29,  // 66: brokerd.v1.ExtendClaimsRequest.extensions:type_name -> brokerd.v1.Extension
-	11,  // 67: brokerd.v1.GetMessageResponse.message:type_name -> brokerd.v1.Message
-	22,  // 68: brokerd.v1.GetMessageResponse.deliveries:type_name -> brokerd.v1.Delivery
-	6,   // 69: brokerd.v1.ListMessagesRequest.box:type_name -> brokerd.v1.MessageBox
-	24,  // 70: brokerd.v1.ListMessagesRequest.filter:type_name -> brokerd.v1.MessageFilter
-	85,  // 71: brokerd.v1.ListMessagesRequest.from_time:type_name -> google.protobuf.Timestamp
-	85,  // 72: brokerd.v1.ListMessagesRequest.to_time:type_name -> google.protobuf.Timestamp
-	3,   // 73: brokerd.v1.ListMessagesRequest.order:type_name -> brokerd.v1.MessageOrder
-	23,  // 74: brokerd.v1.ListMessagesResponse.items:type_name -> brokerd.v1.InboxItem
-	54,  // 75: brokerd.v1.ListMessagesResponse.thread:type_name -> brokerd.v1.ThreadSummary
-	85,  // 76: brokerd.v1.ThreadSummary.first_at:type_name -> google.protobuf.Timestamp
-	85,  // 77: brokerd.v1.ThreadSummary.last_at:type_name -> google.protobuf.Timestamp
-	56,  // 78: brokerd.v1.ThreadSummary.open_questions:type_name -> brokerd.v1.OpenQuestion
-	85,  // 79: brokerd.v1.ThreadSummary.resolved_at:type_name -> google.protobuf.Timestamp
-	55,  // 80: brokerd.v1.ThreadSummary.first_message:type_name -> brokerd.v1.ThreadMessage
-	55,  // 81: brokerd.v1.ThreadSummary.last_message:type_name -> brokerd.v1.ThreadMessage
-	85,  // 82: brokerd.v1.ThreadMessage.created_at:type_name -> google.protobuf.Timestamp
-	85,  // 83: brokerd.v1.OpenQuestion.deadline:type_name -> google.protobuf.Timestamp
-	11,  // 84: brokerd.v1.AskRequest.message:type_name -> brokerd.v1.Message
-	86,  // 85: brokerd.v1.AskRequest.wait:type_name -> google.protobuf.Duration
-	11,  // 86: brokerd.v1.AskResponse.reply:type_name -> brokerd.v1.Message
-	17,  // 87: brokerd.v1.AskResponse.asleep:type_name -> brokerd.v1.Asleep
-	59,  // 88: brokerd.v1.AskResponse.no_reply:type_name -> brokerd.v1.NoReply
-	7,   // 89: brokerd.v1.NoReply.reason:type_name -> brokerd.v1.NoReplyReason
-	11,  // 90: brokerd.v1.ReplyRequest.message:type_name -> brokerd.v1.Message
-	16,  // 91: brokerd.v1.ReplyResponse.result:type_name -> brokerd.v1.SendResult
-	65,  // 92: brokerd.v1.GetInboxSummaryResponse.by_priority:type_name -> brokerd.v1.PriorityCount
-	66,  // 93: brokerd.v1.GetInboxSummaryResponse.by_type:type_name -> brokerd.v1.TypeCount
-	85,  // 94: brokerd.v1.GetInboxSummaryResponse.oldest_at:type_name -> google.protobuf.Timestamp
-	56,  // 95: brokerd.v1.GetInboxSummaryResponse.asked:type_name -> brokerd.v1.OpenQuestion
-	56,  // 96: brokerd.v1.GetInboxSummaryResponse.owed:type_name -> brokerd.v1.OpenQuestion
-	11,  // 97: brokerd.v1.GetInboxSummaryResponse.directives:type_name -> brokerd.v1.Message
-	85,  // 98: brokerd.v1.GetInboxSummaryResponse.breaker_open_until:type_name -> google.protobuf.Timestamp
-	85,  // 99: brokerd.v1.DeadLetterFilter.from_time:type_name -> google.protobuf.Timestamp
-	85,  // 100: brokerd.v1.DeadLetterFilter.to_time:type_name -> google.protobuf.Timestamp
-	72,  // 101: brokerd.v1.ListDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
-	23,  // 102: brokerd.v1.ListDeadLettersResponse.items:type_name -> brokerd.v1.InboxItem
-	72,  // 103: brokerd.v1.RedriveDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
-	85,  // 104: brokerd.v1.RedriveDeadLettersResponse.to_time:type_name -> google.protobuf.Timestamp
-	72,  // 105: brokerd.v1.PurgeDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
-	85,  // 106: brokerd.v1.PurgeDeadLettersResponse.to_time:type_name -> google.protobuf.Timestamp
-	8,   // 107: brokerd.v1.ListMailboxesRequest.order:type_name -> brokerd.v1.MailboxOrder
-	85,  // 108: brokerd.v1.MailboxSummary.oldest_at:type_name -> google.protobuf.Timestamp
-	80,  // 109: brokerd.v1.ListMailboxesResponse.mailboxes:type_name -> brokerd.v1.MailboxSummary
-	85,  // 110: brokerd.v1.ListThreadsRequest.from_time:type_name -> google.protobuf.Timestamp
-	85,  // 111: brokerd.v1.ListThreadsRequest.to_time:type_name -> google.protobuf.Timestamp
-	54,  // 112: brokerd.v1.ListThreadsResponse.threads:type_name -> brokerd.v1.ThreadSummary
-	13,  // 113: brokerd.v1.MessageService.Send:input_type -> brokerd.v1.SendRequest
-	25,  // 114: brokerd.v1.MessageService.Receive:input_type -> brokerd.v1.ReceiveRequest
-	30,  // 115: brokerd.v1.MessageService.Claim:input_type -> brokerd.v1.ClaimRequest
-	18,  // 116: brokerd.v1.MessageService.SendMessages:input_type -> brokerd.v1.SendMessagesRequest
-	39,  // 117: brokerd.v1.MessageService.ClaimMessages:input_type -> brokerd.v1.ClaimMessagesRequest
-	41,  // 118: brokerd.v1.MessageService.AckMessages:input_type -> brokerd.v1.AckMessagesRequest
-	43,  // 119: brokerd.v1.MessageService.NackMessages:input_type -> brokerd.v1.NackMessagesRequest
-	46,  // 120: brokerd.v1.MessageService.ExtendClaims:input_type -> brokerd.v1.ExtendClaimsRequest
-	48,  // 121: brokerd.v1.MessageService.ReleaseClaims:input_type -> brokerd.v1.ReleaseClaimsRequest
-	57,  // 122: brokerd.v1.MessageService.Ask:input_type -> brokerd.v1.AskRequest
-	60,  // 123: brokerd.v1.MessageService.Reply:input_type -> brokerd.v1.ReplyRequest
-	62,  // 124: brokerd.v1.MessageService.ResendMessage:input_type -> brokerd.v1.ResendMessageRequest
-	64,  // 125: brokerd.v1.MessageService.GetInboxSummary:input_type -> brokerd.v1.GetInboxSummaryRequest
-	68,  // 126: brokerd.v1.MessageService.ResolveThread:input_type -> brokerd.v1.ResolveThreadRequest
-	50,  // 127: brokerd.v1.MessageService.GetMessage:input_type -> brokerd.v1.GetMessageRequest
-	52,  // 128: brokerd.v1.MessageService.ListMessages:input_type -> brokerd.v1.ListMessagesRequest
-	70,  // 129: brokerd.v1.MessageService.CancelMessage:input_type -> brokerd.v1.CancelMessageRequest
-	73,  // 130: brokerd.v1.MessageService.ListDeadLetters:input_type -> brokerd.v1.ListDeadLettersRequest
-	75,  // 131: brokerd.v1.MessageService.RedriveDeadLetters:input_type -> brokerd.v1.RedriveDeadLettersRequest
-	77,  // 132: brokerd.v1.MessageService.PurgeDeadLetters:input_type -> brokerd.v1.PurgeDeadLettersRequest
-	79,  // 133: brokerd.v1.MessageService.ListMailboxes:input_type -> brokerd.v1.ListMailboxesRequest
-	82,  // 134: brokerd.v1.MessageService.ListThreads:input_type -> brokerd.v1.ListThreadsRequest
-	14,  // 135: brokerd.v1.MessageService.Send:output_type -> brokerd.v1.SendResponse
-	26,  // 136: brokerd.v1.MessageService.Receive:output_type -> brokerd.v1.ReceiveResponse
-	38,  // 137: brokerd.v1.MessageService.Claim:output_type -> brokerd.v1.ClaimResponse
-	19,  // 138: brokerd.v1.MessageService.SendMessages:output_type -> brokerd.v1.SendMessagesResponse
-	40,  // 139: brokerd.v1.MessageService.ClaimMessages:output_type -> brokerd.v1.ClaimMessagesResponse
-	42,  // 140: brokerd.v1.MessageService.AckMessages:output_type -> brokerd.v1.AckMessagesResponse
-	45,  // 141: brokerd.v1.MessageService.NackMessages:output_type -> brokerd.v1.NackMessagesResponse
-	47,  // 142: brokerd.v1.MessageService.ExtendClaims:output_type -> brokerd.v1.ExtendClaimsResponse
-	49,  // 143: brokerd.v1.MessageService.ReleaseClaims:output_type -> brokerd.v1.ReleaseClaimsResponse
-	58,  // 144: brokerd.v1.MessageService.Ask:output_type -> brokerd.v1.AskResponse
-	61,  // 145: brokerd.v1.MessageService.Reply:output_type -> brokerd.v1.ReplyResponse
-	63,  // 146: brokerd.v1.MessageService.ResendMessage:output_type -> brokerd.v1.ResendMessageResponse
-	67,  // 147: brokerd.v1.MessageService.GetInboxSummary:output_type -> brokerd.v1.GetInboxSummaryResponse
-	69,  // 148: brokerd.v1.MessageService.ResolveThread:output_type -> brokerd.v1.ResolveThreadResponse
-	51,  // 149: brokerd.v1.MessageService.GetMessage:output_type -> brokerd.v1.GetMessageResponse
-	53,  // 150: brokerd.v1.MessageService.ListMessages:output_type -> brokerd.v1.ListMessagesResponse
-	71,  // 151: brokerd.v1.MessageService.CancelMessage:output_type -> brokerd.v1.CancelMessageResponse
-	74,  // 152: brokerd.v1.MessageService.ListDeadLetters:output_type -> brokerd.v1.ListDeadLettersResponse
-	76,  // 153: brokerd.v1.MessageService.RedriveDeadLetters:output_type -> brokerd.v1.RedriveDeadLettersResponse
-	78,  // 154: brokerd.v1.MessageService.PurgeDeadLetters:output_type -> brokerd.v1.PurgeDeadLettersResponse
-	81,  // 155: brokerd.v1.MessageService.ListMailboxes:output_type -> brokerd.v1.ListMailboxesResponse
-	83,  // 156: brokerd.v1.MessageService.ListThreads:output_type -> brokerd.v1.ListThreadsResponse
-	135, // [135:157] is the sub-list for method output_type
-	113, // [113:135] is the sub-list for method input_type
-	113, // [113:113] is the sub-list for extension type_name
-	113, // [113:113] is the sub-list for extension extendee
-	0,   // [0:113] is the sub-list for field type_name
+	91,  // 24: brokerd.v1.Delivery.claimed_at:type_name -> google.protobuf.Timestamp
+	91,  // 25: brokerd.v1.Delivery.delivered_at:type_name -> google.protobuf.Timestamp
+	91,  // 26: brokerd.v1.Delivery.read_at:type_name -> google.protobuf.Timestamp
+	91,  // 27: brokerd.v1.Delivery.finished_at:type_name -> google.protobuf.Timestamp
+	91,  // 28: brokerd.v1.Delivery.due_at:type_name -> google.protobuf.Timestamp
+	22,  // 29: brokerd.v1.Delivery.history:type_name -> brokerd.v1.Attempt
+	24,  // 30: brokerd.v1.Delivery.offers:type_name -> brokerd.v1.Offer
+	3,   // 31: brokerd.v1.Offer.way:type_name -> brokerd.v1.OfferWay
+	91,  // 32: brokerd.v1.Offer.offered_at:type_name -> google.protobuf.Timestamp
+	91,  // 33: brokerd.v1.Offer.accepted_at:type_name -> google.protobuf.Timestamp
+	91,  // 34: brokerd.v1.Offer.returned_at:type_name -> google.protobuf.Timestamp
+	12,  // 35: brokerd.v1.InboxItem.message:type_name -> brokerd.v1.Message
+	23,  // 36: brokerd.v1.InboxItem.delivery:type_name -> brokerd.v1.Delivery
+	92,  // 37: brokerd.v1.ReceiveRequest.wait:type_name -> google.protobuf.Duration
+	26,  // 38: brokerd.v1.ReceiveRequest.filter:type_name -> brokerd.v1.MessageFilter
+	4,   // 39: brokerd.v1.ReceiveRequest.order:type_name -> brokerd.v1.MessageOrder
+	25,  // 40: brokerd.v1.ReceiveResponse.items:type_name -> brokerd.v1.InboxItem
+	92,  // 41: brokerd.v1.ClaimOpen.claim_for:type_name -> google.protobuf.Duration
+	92,  // 42: brokerd.v1.ClaimOpen.max_total:type_name -> google.protobuf.Duration
+	92,  // 43: brokerd.v1.Nack.delay:type_name -> google.protobuf.Duration
+	92,  // 44: brokerd.v1.Extension.claim_for:type_name -> google.protobuf.Duration
+	29,  // 45: brokerd.v1.ClaimRequest.open:type_name -> brokerd.v1.ClaimOpen
+	30,  // 46: brokerd.v1.ClaimRequest.nacks:type_name -> brokerd.v1.Nack
+	31,  // 47: brokerd.v1.ClaimRequest.extensions:type_name -> brokerd.v1.Extension
+	12,  // 48: brokerd.v1.ClaimedMessage.message:type_name -> brokerd.v1.Message
+	92,  // 49: brokerd.v1.ClaimedMessage.expires_in:type_name -> google.protobuf.Duration
+	33,  // 50: brokerd.v1.ClaimOpened.resumed:type_name -> brokerd.v1.ClaimedMessage
+	33,  // 51: brokerd.v1.ClaimDelivery.claims:type_name -> brokerd.v1.ClaimedMessage
+	13,  // 52: brokerd.v1.SettleResult.error:type_name -> brokerd.v1.ItemError
+	36,  // 53: brokerd.v1.SettleResults.results:type_name -> brokerd.v1.SettleResult
+	5,   // 54: brokerd.v1.ClaimRevoked.reason:type_name -> brokerd.v1.RevokeReason
+	92,  // 55: brokerd.v1.ClaimGoAway.grace:type_name -> google.protobuf.Duration
+	34,  // 56: brokerd.v1.ClaimResponse.opened:type_name -> brokerd.v1.ClaimOpened
+	35,  // 57: brokerd.v1.ClaimResponse.deliver:type_name -> brokerd.v1.ClaimDelivery
+	37,  // 58: brokerd.v1.ClaimResponse.results:type_name -> brokerd.v1.SettleResults
+	38,  // 59: brokerd.v1.ClaimResponse.revoke:type_name -> brokerd.v1.ClaimRevoked
+	39,  // 60: brokerd.v1.ClaimResponse.go_away:type_name -> brokerd.v1.ClaimGoAway
+	92,  // 61: brokerd.v1.ClaimMessagesRequest.wait:type_name -> google.protobuf.Duration
+	92,  // 62: brokerd.v1.ClaimMessagesRequest.claim_for:type_name -> google.protobuf.Duration
+	33,  // 63: brokerd.v1.ClaimMessagesResponse.claims:type_name -> brokerd.v1.ClaimedMessage
+	6,   // 64: brokerd.v1.ClaimMessagesResponse.empty_reason:type_name -> brokerd.v1.EmptyReason
+	91,  // 65: brokerd.v1.ClaimMessagesResponse.next_due:type_name -> google.protobuf.Timestamp
+	21,  // 66: brokerd.v1.ClaimMessagesResponse.notices:type_name -> brokerd.v1.Notice
+	30,  // 67: brokerd.v1.NackMessagesRequest.nacks:type_name -> brokerd.v1.Nack
+	2,   // 68: brokerd.v1.NackOutcome.state:type_name -> brokerd.v1.DeliveryState
+	91,  // 69: brokerd.v1.NackOutcome.due_at:type_name -> google.protobuf.Timestamp
+	46,  // 70: brokerd.v1.NackMessagesResponse.outcomes:type_name -> brokerd.v1.NackOutcome
+	31,  // 71: brokerd.v1.ExtendClaimsRequest.extensions:type_name -> brokerd.v1.Extension
+	12,  // 72: brokerd.v1.GetMessageResponse.message:type_name -> brokerd.v1.Message
+	23,  // 73: brokerd.v1.GetMessageResponse.deliveries:type_name -> brokerd.v1.Delivery
+	7,   // 74: brokerd.v1.ListMessagesRequest.box:type_name -> brokerd.v1.MessageBox
+	26,  // 75: brokerd.v1.ListMessagesRequest.filter:type_name -> brokerd.v1.MessageFilter
+	91,  // 76: brokerd.v1.ListMessagesRequest.from_time:type_name -> google.protobuf.Timestamp
+	91,  // 77: brokerd.v1.ListMessagesRequest.to_time:type_name -> google.protobuf.Timestamp
+	4,   // 78: brokerd.v1.ListMessagesRequest.order:type_name -> brokerd.v1.MessageOrder
+	25,  // 79: brokerd.v1.ListMessagesResponse.items:type_name -> brokerd.v1.InboxItem
+	60,  // 80: brokerd.v1.ListMessagesResponse.thread:type_name -> brokerd.v1.ThreadSummary
+	3,   // 81: brokerd.v1.OfferMessagesRequest.way:type_name -> brokerd.v1.OfferWay
+	25,  // 82: brokerd.v1.OfferMessagesResponse.items:type_name -> brokerd.v1.InboxItem
+	3,   // 83: brokerd.v1.SettleOffersRequest.ways:type_name -> brokerd.v1.OfferWay
+	91,  // 84: brokerd.v1.ThreadSummary.first_at:type_name -> google.protobuf.Timestamp
+	91,  // 85: brokerd.v1.ThreadSummary.last_at:type_name -> google.protobuf.Timestamp
+	62,  // 86: brokerd.v1.ThreadSummary.open_questions:type_name -> brokerd.v1.OpenQuestion
+	91,  // 87: brokerd.v1.ThreadSummary.resolved_at:type_name -> google.protobuf.Timestamp
+	61,  // 88: brokerd.v1.ThreadSummary.first_message:type_name -> brokerd.v1.ThreadMessage
+	61,  // 89: brokerd.v1.ThreadSummary.last_message:type_name -> brokerd.v1.ThreadMessage
+	91,  // 90: brokerd.v1.ThreadMessage.created_at:type_name -> google.protobuf.Timestamp
+	91,  // 91: brokerd.v1.OpenQuestion.deadline:type_name -> google.protobuf.Timestamp
+	12,  // 92: brokerd.v1.AskRequest.message:type_name -> brokerd.v1.Message
+	92,  // 93: brokerd.v1.AskRequest.wait:type_name -> google.protobuf.Duration
+	12,  // 94: brokerd.v1.AskResponse.reply:type_name -> brokerd.v1.Message
+	18,  // 95: brokerd.v1.AskResponse.asleep:type_name -> brokerd.v1.Asleep
+	65,  // 96: brokerd.v1.AskResponse.no_reply:type_name -> brokerd.v1.NoReply
+	8,   // 97: brokerd.v1.NoReply.reason:type_name -> brokerd.v1.NoReplyReason
+	12,  // 98: brokerd.v1.ReplyRequest.message:type_name -> brokerd.v1.Message
+	17,  // 99: brokerd.v1.ReplyResponse.result:type_name -> brokerd.v1.SendResult
+	71,  // 100: brokerd.v1.GetInboxSummaryResponse.by_priority:type_name -> brokerd.v1.PriorityCount
+	72,  // 101: brokerd.v1.GetInboxSummaryResponse.by_type:type_name -> brokerd.v1.TypeCount
+	91,  // 102: brokerd.v1.GetInboxSummaryResponse.oldest_at:type_name -> google.protobuf.Timestamp
+	62,  // 103: brokerd.v1.GetInboxSummaryResponse.asked:type_name -> brokerd.v1.OpenQuestion
+	62,  // 104: brokerd.v1.GetInboxSummaryResponse.owed:type_name -> brokerd.v1.OpenQuestion
+	12,  // 105: brokerd.v1.GetInboxSummaryResponse.directives:type_name -> brokerd.v1.Message
+	91,  // 106: brokerd.v1.GetInboxSummaryResponse.breaker_open_until:type_name -> google.protobuf.Timestamp
+	91,  // 107: brokerd.v1.DeadLetterFilter.from_time:type_name -> google.protobuf.Timestamp
+	91,  // 108: brokerd.v1.DeadLetterFilter.to_time:type_name -> google.protobuf.Timestamp
+	78,  // 109: brokerd.v1.ListDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
+	25,  // 110: brokerd.v1.ListDeadLettersResponse.items:type_name -> brokerd.v1.InboxItem
+	78,  // 111: brokerd.v1.RedriveDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
+	91,  // 112: brokerd.v1.RedriveDeadLettersResponse.to_time:type_name -> google.protobuf.Timestamp
+	78,  // 113: brokerd.v1.PurgeDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
+	91,  // 114: brokerd.v1.PurgeDeadLettersResponse.to_time:type_name -> google.protobuf.Timestamp
+	9,   // 115: brokerd.v1.ListMailboxesRequest.order:type_name -> brokerd.v1.MailboxOrder
+	91,  // 116: brokerd.v1.MailboxSummary.oldest_at:type_name -> google.protobuf.Timestamp
+	86,  // 117: brokerd.v1.ListMailboxesResponse.mailboxes:type_name -> brokerd.v1.MailboxSummary
+	91,  // 118: brokerd.v1.ListThreadsRequest.from_time:type_name -> google.protobuf.Timestamp
+	91,  // 119: brokerd.v1.ListThreadsRequest.to_time:type_name -> google.protobuf.Timestamp
+	60,  // 120: brokerd.v1.ListThreadsResponse.threads:type_name -> brokerd.v1.ThreadSummary
+	14,  // 121: brokerd.v1.MessageService.Send:input_type -> brokerd.v1.SendRequest
+	27,  // 122: brokerd.v1.MessageService.Receive:input_type -> brokerd.v1.ReceiveRequest
+	32,  // 123: brokerd.v1.MessageService.Claim:input_type -> brokerd.v1.ClaimRequest
+	19,  // 124: brokerd.v1.MessageService.SendMessages:input_type -> brokerd.v1.SendMessagesRequest
+	41,  // 125: brokerd.v1.MessageService.ClaimMessages:input_type -> brokerd.v1.ClaimMessagesRequest
+	43,  // 126: brokerd.v1.MessageService.AckMessages:input_type -> brokerd.v1.AckMessagesRequest
+	45,  // 127: brokerd.v1.MessageService.NackMessages:input_type -> brokerd.v1.NackMessagesRequest
+	48,  // 128: brokerd.v1.MessageService.ExtendClaims:input_type -> brokerd.v1.ExtendClaimsRequest
+	50,  // 129: brokerd.v1.MessageService.ReleaseClaims:input_type -> brokerd.v1.ReleaseClaimsRequest
+	63,  // 130: brokerd.v1.MessageService.Ask:input_type -> brokerd.v1.AskRequest
+	66,  // 131: brokerd.v1.MessageService.Reply:input_type -> brokerd.v1.ReplyRequest
+	68,  // 132: brokerd.v1.MessageService.ResendMessage:input_type -> brokerd.v1.ResendMessageRequest
+	70,  // 133: brokerd.v1.MessageService.GetInboxSummary:input_type -> brokerd.v1.GetInboxSummaryRequest
+	74,  // 134: brokerd.v1.MessageService.ResolveThread:input_type -> brokerd.v1.ResolveThreadRequest
+	52,  // 135: brokerd.v1.MessageService.GetMessage:input_type -> brokerd.v1.GetMessageRequest
+	54,  // 136: brokerd.v1.MessageService.ListMessages:input_type -> brokerd.v1.ListMessagesRequest
+	56,  // 137: brokerd.v1.MessageService.OfferMessages:input_type -> brokerd.v1.OfferMessagesRequest
+	58,  // 138: brokerd.v1.MessageService.SettleOffers:input_type -> brokerd.v1.SettleOffersRequest
+	76,  // 139: brokerd.v1.MessageService.CancelMessage:input_type -> brokerd.v1.CancelMessageRequest
+	79,  // 140: brokerd.v1.MessageService.ListDeadLetters:input_type -> brokerd.v1.ListDeadLettersRequest
+	81,  // 141: brokerd.v1.MessageService.RedriveDeadLetters:input_type -> brokerd.v1.RedriveDeadLettersRequest
+	83,  // 142: brokerd.v1.MessageService.PurgeDeadLetters:input_type -> brokerd.v1.PurgeDeadLettersRequest
+	85,  // 143: brokerd.v1.MessageService.ListMailboxes:input_type -> brokerd.v1.ListMailboxesRequest
+	88,  // 144: brokerd.v1.MessageService.ListThreads:input_type -> brokerd.v1.ListThreadsRequest
+	15,  // 145: brokerd.v1.MessageService.Send:output_type -> brokerd.v1.SendResponse
+	28,  // 146: brokerd.v1.MessageService.Receive:output_type -> brokerd.v1.ReceiveResponse
+	40,  // 147: brokerd.v1.MessageService.Claim:output_type -> brokerd.v1.ClaimResponse
+	20,  // 148: brokerd.v1.MessageService.SendMessages:output_type -> brokerd.v1.SendMessagesResponse
+	42,  // 149: brokerd.v1.MessageService.ClaimMessages:output_type -> brokerd.v1.ClaimMessagesResponse
+	44,  // 150: brokerd.v1.MessageService.AckMessages:output_type -> brokerd.v1.AckMessagesResponse
+	47,  // 151: brokerd.v1.MessageService.NackMessages:output_type -> brokerd.v1.NackMessagesResponse
+	49,  // 152: brokerd.v1.MessageService.ExtendClaims:output_type -> brokerd.v1.ExtendClaimsResponse
+	51,  // 153: brokerd.v1.MessageService.ReleaseClaims:output_type -> brokerd.v1.ReleaseClaimsResponse
+	64,  // 154: brokerd.v1.MessageService.Ask:output_type -> brokerd.v1.AskResponse
+	67,  // 155: brokerd.v1.MessageService.Reply:output_type -> brokerd.v1.ReplyResponse
+	69,  // 156: brokerd.v1.MessageService.ResendMessage:output_type -> brokerd.v1.ResendMessageResponse
+	73,  // 157: brokerd.v1.MessageService.GetInboxSummary:output_type -> brokerd.v1.GetInboxSummaryResponse
+	75,  // 158: brokerd.v1.MessageService.ResolveThread:output_type -> brokerd.v1.ResolveThreadResponse
+	53,  // 159: brokerd.v1.MessageService.GetMessage:output_type -> brokerd.v1.GetMessageResponse
+	55,  // 160: brokerd.v1.MessageService.ListMessages:output_type -> brokerd.v1.ListMessagesResponse
+	57,  // 161: brokerd.v1.MessageService.OfferMessages:output_type -> brokerd.v1.OfferMessagesResponse
+	59,  // 162: brokerd.v1.MessageService.SettleOffers:output_type -> brokerd.v1.SettleOffersResponse
+	77,  // 163: brokerd.v1.MessageService.CancelMessage:output_type -> brokerd.v1.CancelMessageResponse
+	80,  // 164: brokerd.v1.MessageService.ListDeadLetters:output_type -> brokerd.v1.ListDeadLettersResponse
+	82,  // 165: brokerd.v1.MessageService.RedriveDeadLetters:output_type -> brokerd.v1.RedriveDeadLettersResponse
+	84,  // 166: brokerd.v1.MessageService.PurgeDeadLetters:output_type -> brokerd.v1.PurgeDeadLettersResponse
+	87,  // 167: brokerd.v1.MessageService.ListMailboxes:output_type -> brokerd.v1.ListMailboxesResponse
+	89,  // 168: brokerd.v1.MessageService.ListThreads:output_type -> brokerd.v1.ListThreadsResponse
+	145, // [145:169] is the sub-list for method output_type
+	121, // [121:145] is the sub-list for method input_type
+	121, // [121:121] is the sub-list for extension type_name
+	121, // [121:121] is the sub-list for extension extendee
+	0,   // [0:121] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_message_proto_init() }
@@ -7280,20 +7856,24 @@ func file_brokerd_v1_message_proto_init() {
 		(*Target_Pattern)(nil),
 		(*Target_Everyone)(nil),
 	}
-	file_brokerd_v1_message_proto_msgTypes[29].OneofWrappers = []any{
+	file_brokerd_v1_message_proto_msgTypes[30].OneofWrappers = []any{
 		(*ClaimResponse_Opened)(nil),
 		(*ClaimResponse_Deliver)(nil),
 		(*ClaimResponse_Results)(nil),
 		(*ClaimResponse_Revoke)(nil),
 		(*ClaimResponse_GoAway)(nil),
 	}
+	file_brokerd_v1_message_proto_msgTypes[48].OneofWrappers = []any{
+		(*SettleOffersRequest_Accepted)(nil),
+		(*SettleOffersRequest_Returned)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_brokerd_v1_message_proto_rawDesc), len(file_brokerd_v1_message_proto_rawDesc)),
-			NumEnums:      9,
-			NumMessages:   76,
+			NumEnums:      10,
+			NumMessages:   81,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

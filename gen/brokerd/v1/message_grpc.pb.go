@@ -35,6 +35,8 @@ const (
 	MessageService_ResolveThread_FullMethodName      = "/brokerd.v1.MessageService/ResolveThread"
 	MessageService_GetMessage_FullMethodName         = "/brokerd.v1.MessageService/GetMessage"
 	MessageService_ListMessages_FullMethodName       = "/brokerd.v1.MessageService/ListMessages"
+	MessageService_OfferMessages_FullMethodName      = "/brokerd.v1.MessageService/OfferMessages"
+	MessageService_SettleOffers_FullMethodName       = "/brokerd.v1.MessageService/SettleOffers"
 	MessageService_CancelMessage_FullMethodName      = "/brokerd.v1.MessageService/CancelMessage"
 	MessageService_ListDeadLetters_FullMethodName    = "/brokerd.v1.MessageService/ListDeadLetters"
 	MessageService_RedriveDeadLetters_FullMethodName = "/brokerd.v1.MessageService/RedriveDeadLetters"
@@ -126,6 +128,17 @@ type MessageServiceClient interface {
 	GetMessage(ctx context.Context, in *GetMessageRequest, opts ...grpc.CallOption) (*GetMessageResponse, error)
 	// ListMessages lists messages: the caller's inbox, what it sent, or all of the session, filtered.
 	ListMessages(ctx context.Context, in *ListMessagesRequest, opts ...grpc.CallOption) (*ListMessagesResponse, error)
+	// OfferMessages hands unread messages of the calling agent's own mailbox to a program that can put them
+	// before a model: directives first, then in order of arrival. Each is then offered, not read: it stays
+	// unread, and no other call of OfferMessages returns it. SettleOffers says what became of it. Without that,
+	// the offer is returned after 60 s, and the message can be offered again. An ack of the agent accepts the
+	// offers of that message. The same mark again returns the same offers, as long as they are open.
+	// FAILED_PRECONDITION (MARK_USED) for the mark of an offer that is settled.
+	OfferMessages(ctx context.Context, in *OfferMessagesRequest, opts ...grpc.CallOption) (*OfferMessagesResponse, error)
+	// SettleOffers says what became of offers to the calling agent. Accepted: there is evidence that the text
+	// stands in the conversation; the messages are read. Returned: they stay unread and can be offered again.
+	// Evidence may come late: an offer that was returned can still be accepted, an accepted one is not returned.
+	SettleOffers(ctx context.Context, in *SettleOffersRequest, opts ...grpc.CallOption) (*SettleOffersResponse, error)
 	// CancelMessage withdraws the deliveries of a message that nobody has claimed yet. Only its sender or
 	// an operator may.
 	CancelMessage(ctx context.Context, in *CancelMessageRequest, opts ...grpc.CallOption) (*CancelMessageResponse, error)
@@ -331,6 +344,26 @@ func (c *messageServiceClient) ListMessages(ctx context.Context, in *ListMessage
 	return out, nil
 }
 
+func (c *messageServiceClient) OfferMessages(ctx context.Context, in *OfferMessagesRequest, opts ...grpc.CallOption) (*OfferMessagesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(OfferMessagesResponse)
+	err := c.cc.Invoke(ctx, MessageService_OfferMessages_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *messageServiceClient) SettleOffers(ctx context.Context, in *SettleOffersRequest, opts ...grpc.CallOption) (*SettleOffersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SettleOffersResponse)
+	err := c.cc.Invoke(ctx, MessageService_SettleOffers_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *messageServiceClient) CancelMessage(ctx context.Context, in *CancelMessageRequest, opts ...grpc.CallOption) (*CancelMessageResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CancelMessageResponse)
@@ -474,6 +507,17 @@ type MessageServiceServer interface {
 	GetMessage(context.Context, *GetMessageRequest) (*GetMessageResponse, error)
 	// ListMessages lists messages: the caller's inbox, what it sent, or all of the session, filtered.
 	ListMessages(context.Context, *ListMessagesRequest) (*ListMessagesResponse, error)
+	// OfferMessages hands unread messages of the calling agent's own mailbox to a program that can put them
+	// before a model: directives first, then in order of arrival. Each is then offered, not read: it stays
+	// unread, and no other call of OfferMessages returns it. SettleOffers says what became of it. Without that,
+	// the offer is returned after 60 s, and the message can be offered again. An ack of the agent accepts the
+	// offers of that message. The same mark again returns the same offers, as long as they are open.
+	// FAILED_PRECONDITION (MARK_USED) for the mark of an offer that is settled.
+	OfferMessages(context.Context, *OfferMessagesRequest) (*OfferMessagesResponse, error)
+	// SettleOffers says what became of offers to the calling agent. Accepted: there is evidence that the text
+	// stands in the conversation; the messages are read. Returned: they stay unread and can be offered again.
+	// Evidence may come late: an offer that was returned can still be accepted, an accepted one is not returned.
+	SettleOffers(context.Context, *SettleOffersRequest) (*SettleOffersResponse, error)
 	// CancelMessage withdraws the deliveries of a message that nobody has claimed yet. Only its sender or
 	// an operator may.
 	CancelMessage(context.Context, *CancelMessageRequest) (*CancelMessageResponse, error)
@@ -551,6 +595,12 @@ func (UnimplementedMessageServiceServer) GetMessage(context.Context, *GetMessage
 }
 func (UnimplementedMessageServiceServer) ListMessages(context.Context, *ListMessagesRequest) (*ListMessagesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListMessages not implemented")
+}
+func (UnimplementedMessageServiceServer) OfferMessages(context.Context, *OfferMessagesRequest) (*OfferMessagesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method OfferMessages not implemented")
+}
+func (UnimplementedMessageServiceServer) SettleOffers(context.Context, *SettleOffersRequest) (*SettleOffersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SettleOffers not implemented")
 }
 func (UnimplementedMessageServiceServer) CancelMessage(context.Context, *CancelMessageRequest) (*CancelMessageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CancelMessage not implemented")
@@ -850,6 +900,42 @@ func _MessageService_ListMessages_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _MessageService_OfferMessages_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(OfferMessagesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MessageServiceServer).OfferMessages(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MessageService_OfferMessages_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MessageServiceServer).OfferMessages(ctx, req.(*OfferMessagesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MessageService_SettleOffers_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SettleOffersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MessageServiceServer).SettleOffers(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MessageService_SettleOffers_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MessageServiceServer).SettleOffers(ctx, req.(*SettleOffersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _MessageService_CancelMessage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(CancelMessageRequest)
 	if err := dec(in); err != nil {
@@ -1016,6 +1102,14 @@ var MessageService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListMessages",
 			Handler:    _MessageService_ListMessages_Handler,
+		},
+		{
+			MethodName: "OfferMessages",
+			Handler:    _MessageService_OfferMessages_Handler,
+		},
+		{
+			MethodName: "SettleOffers",
+			Handler:    _MessageService_SettleOffers_Handler,
 		},
 		{
 			MethodName: "CancelMessage",

@@ -50,6 +50,24 @@ DELIVERY_STATE_CANCELLED: DeliveryState
 DELIVERY_STATE_NOTICE: DeliveryState
 
 
+class OfferWay(builtins.int):
+    @classmethod
+    def Name(cls, number: builtins.int) -> builtins.str: ...
+    @classmethod
+    def Value(cls, name: builtins.str) -> OfferWay: ...
+
+OFFER_WAY_UNSPECIFIED: OfferWay
+OFFER_WAY_TURN_END: OfferWay
+OFFER_WAY_TOOL_CALL: OfferWay
+OFFER_WAY_PROMPT: OfferWay
+OFFER_WAY_WAKE: OfferWay
+OFFER_WAY_PLUGIN: OfferWay
+OFFER_WAY_APP_SERVER: OfferWay
+OFFER_WAY_TERMINAL: OfferWay
+OFFER_WAY_MCP: OfferWay
+OFFER_WAY_SHELL: OfferWay
+
+
 class MessageOrder(builtins.int):
     @classmethod
     def Name(cls, number: builtins.int) -> builtins.str: ...
@@ -317,8 +335,27 @@ class Delivery(message.Message):
     @property
     def history(self) -> containers.RepeatedCompositeFieldContainer[Attempt]: ...
     acked_by: builtins.str
-    def __init__(self, *, mailbox: Optional[builtins.str] = ..., state: Optional[Union[DeliveryState, builtins.int]] = ..., arrival: Optional[builtins.int] = ..., attempts: Optional[builtins.int] = ..., max_attempts: Optional[builtins.int] = ..., claim_id: Optional[builtins.str] = ..., holder: Optional[builtins.str] = ..., consumer: Optional[builtins.str] = ..., claimed_at: Optional[timestamp_pb2.Timestamp] = ..., delivered_at: Optional[timestamp_pb2.Timestamp] = ..., read_at: Optional[timestamp_pb2.Timestamp] = ..., finished_at: Optional[timestamp_pb2.Timestamp] = ..., due_at: Optional[timestamp_pb2.Timestamp] = ..., history: Optional[Iterable[Attempt]] = ..., acked_by: Optional[builtins.str] = ...) -> None: ...
+    @property
+    def offers(self) -> containers.RepeatedCompositeFieldContainer[Offer]: ...
+    def __init__(self, *, mailbox: Optional[builtins.str] = ..., state: Optional[Union[DeliveryState, builtins.int]] = ..., arrival: Optional[builtins.int] = ..., attempts: Optional[builtins.int] = ..., max_attempts: Optional[builtins.int] = ..., claim_id: Optional[builtins.str] = ..., holder: Optional[builtins.str] = ..., consumer: Optional[builtins.str] = ..., claimed_at: Optional[timestamp_pb2.Timestamp] = ..., delivered_at: Optional[timestamp_pb2.Timestamp] = ..., read_at: Optional[timestamp_pb2.Timestamp] = ..., finished_at: Optional[timestamp_pb2.Timestamp] = ..., due_at: Optional[timestamp_pb2.Timestamp] = ..., history: Optional[Iterable[Attempt]] = ..., acked_by: Optional[builtins.str] = ..., offers: Optional[Iterable[Offer]] = ...) -> None: ...
     def HasField(self, field_name: Literal["claimed_at", "delivered_at", "read_at", "finished_at", "due_at"]) -> builtins.bool: ...
+
+
+class Offer(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    number: builtins.int
+    way: OfferWay
+    harness: builtins.str
+    mark: builtins.str
+    @property
+    def offered_at(self) -> timestamp_pb2.Timestamp: ...
+    @property
+    def accepted_at(self) -> timestamp_pb2.Timestamp: ...
+    @property
+    def returned_at(self) -> timestamp_pb2.Timestamp: ...
+    why: builtins.str
+    def __init__(self, *, number: Optional[builtins.int] = ..., way: Optional[Union[OfferWay, builtins.int]] = ..., harness: Optional[builtins.str] = ..., mark: Optional[builtins.str] = ..., offered_at: Optional[timestamp_pb2.Timestamp] = ..., accepted_at: Optional[timestamp_pb2.Timestamp] = ..., returned_at: Optional[timestamp_pb2.Timestamp] = ..., why: Optional[builtins.str] = ...) -> None: ...
+    def HasField(self, field_name: Literal["offered_at", "accepted_at", "returned_at"]) -> builtins.bool: ...
 
 
 class InboxItem(message.Message):
@@ -666,6 +703,46 @@ class ListMessagesResponse(message.Message):
     def thread(self) -> ThreadSummary: ...
     def __init__(self, *, items: Optional[Iterable[InboxItem]] = ..., next_page_token: Optional[builtins.str] = ..., revision: Optional[builtins.int] = ..., thread: Optional[ThreadSummary] = ...) -> None: ...
     def HasField(self, field_name: Literal["thread"]) -> builtins.bool: ...
+
+
+class OfferMessagesRequest(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    way: OfferWay
+    harness: builtins.str
+    mark: builtins.str
+    limit: builtins.int
+    max_bytes: builtins.int
+    def __init__(self, *, way: Optional[Union[OfferWay, builtins.int]] = ..., harness: Optional[builtins.str] = ..., mark: Optional[builtins.str] = ..., limit: Optional[builtins.int] = ..., max_bytes: Optional[builtins.int] = ...) -> None: ...
+
+
+class OfferMessagesResponse(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    @property
+    def items(self) -> containers.RepeatedCompositeFieldContainer[InboxItem]: ...
+    more: builtins.int
+    revision: builtins.int
+    def __init__(self, *, items: Optional[Iterable[InboxItem]] = ..., more: Optional[builtins.int] = ..., revision: Optional[builtins.int] = ...) -> None: ...
+
+
+class SettleOffersRequest(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    @property
+    def marks(self) -> containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    harness: builtins.str
+    @property
+    def ways(self) -> containers.RepeatedScalarFieldContainer[OfferWay]: ...
+    accepted: builtins.bool
+    returned: builtins.str
+    def __init__(self, *, marks: Optional[Iterable[builtins.str]] = ..., harness: Optional[builtins.str] = ..., ways: Optional[Iterable[Union[OfferWay, builtins.int]]] = ..., accepted: Optional[builtins.bool] = ..., returned: Optional[builtins.str] = ...) -> None: ...
+    def WhichOneof(self, oneof_group: Literal["outcome"]) -> Optional[Literal["accepted", "returned"]]: ...
+    def HasField(self, field_name: Literal["accepted", "returned", "outcome"]) -> builtins.bool: ...
+
+
+class SettleOffersResponse(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    settled: builtins.int
+    revision: builtins.int
+    def __init__(self, *, settled: Optional[builtins.int] = ..., revision: Optional[builtins.int] = ...) -> None: ...
 
 
 class ThreadSummary(message.Message):

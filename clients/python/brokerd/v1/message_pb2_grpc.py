@@ -70,6 +70,14 @@ class MessageServiceStub:
             '/brokerd.v1.MessageService/ListMessages',
             request_serializer=message_pb2.ListMessagesRequest.SerializeToString,
             response_deserializer=message_pb2.ListMessagesResponse.FromString)
+        self.OfferMessages = channel.unary_unary(
+            '/brokerd.v1.MessageService/OfferMessages',
+            request_serializer=message_pb2.OfferMessagesRequest.SerializeToString,
+            response_deserializer=message_pb2.OfferMessagesResponse.FromString)
+        self.SettleOffers = channel.unary_unary(
+            '/brokerd.v1.MessageService/SettleOffers',
+            request_serializer=message_pb2.SettleOffersRequest.SerializeToString,
+            response_deserializer=message_pb2.SettleOffersResponse.FromString)
         self.CancelMessage = channel.unary_unary(
             '/brokerd.v1.MessageService/CancelMessage',
             request_serializer=message_pb2.CancelMessageRequest.SerializeToString,

@@ -20,6 +20,8 @@ class MessageServiceStub:
     ResolveThread: Any
     GetMessage: Any
     ListMessages: Any
+    OfferMessages: Any
+    SettleOffers: Any
     CancelMessage: Any
     ListDeadLetters: Any
     RedriveDeadLetters: Any

@@ -422,7 +422,7 @@ function Receipts({ message: m }) {
     ${data?.deliveries.slice(0, 10).map((d) => html`${' '}
       <span key=${d.mailbox}><${Name} kind="mailbox" name=${d.mailbox} />${' '}
       <${State} of=${d.state} />${' '}
-      ${d.read_at ? 'read' : d.delivered_at ? 'delivered' : 'not delivered'}</span>`)}</p>`;
+      ${d.read_at ? 'read' : d.offers.some(o => !o.returned_at) ? 'offered' : d.delivered_at ? 'delivered' : 'not delivered'}</span>`)}</p>`;
 }
 
 // Continue shows the outcome of a conversation, and sends into it.

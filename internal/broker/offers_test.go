@@ -1,0 +1,309 @@
+package broker_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// offer offers what is unread to a session of the agent's coding agent, by a hook after a tool call.
+func (a *agent) offer(harness, mark string) *pb.OfferMessagesResponse {
+	a.t.Helper()
+	return a.offerWith(&pb.OfferMessagesRequest{Way: pb.OfferWay_OFFER_WAY_TOOL_CALL, Harness: harness, Mark: mark})
+}
+
+func (a *agent) offerWith(r *pb.OfferMessagesRequest) *pb.OfferMessagesResponse {
+	a.t.Helper()
+	out, err := a.OfferMessages(a.ctx, r)
+	must(a.t, err)
+	return out
+}
+
+// settle settles offers and returns how many.
+func (a *agent) settleOffers(r *pb.SettleOffersRequest) int32 {
+	a.t.Helper()
+	out, err := a.SettleOffers(a.ctx, r)
+	must(a.t, err)
+	return out.Settled
+}
+
+func accepted(harness string, marks ...string) *pb.SettleOffersRequest {
+	return &pb.SettleOffersRequest{Harness: harness, Marks: marks, Outcome: &pb.SettleOffersRequest_Accepted{Accepted: true}}
+}
+
+func returned(harness, why string) *pb.SettleOffersRequest {
+	return &pb.SettleOffersRequest{Harness: harness, Outcome: &pb.SettleOffersRequest_Returned{Returned: why}}
+}
+
+func TestOffer_IsReadOnlyWhenItIsAccepted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	lead, builder := w.agent("lead", "lead"), w.agent("builder", "")
+	first, second := lead.send(to("builder", subject("first"))), lead.send(to("builder", subject("second")))
+	out := builder.offer("s1", "mark-0001")
+	wantList(t, "offered", subjectsIn(out.Items), "first", "second")
+	want(t, "more", out.More, 0)
+	d := builder.delivery(first.Id)
+	want(t, "read", d.ReadAt == nil, true)
+	want(t, "delivered", d.DeliveredAt != nil, true)
+	want(t, "offers", len(d.Offers), 1)
+	o := d.Offers[0]
+	want(t, "number", o.Number, 1)
+	want(t, "way", o.Way, pb.OfferWay_OFFER_WAY_TOOL_CALL)
+	want(t, "harness", o.Harness, "s1")
+	want(t, "mark", o.Mark, "mark-0001")
+	want(t, "offered at", o.OfferedAt.AsTime(), w.Clock.Now())
+	want(t, "open", o.AcceptedAt == nil && o.ReturnedAt == nil, true)
+	wantList(t, "open offers of the inbox", harnesses(builder.list(&pb.ListMessagesRequest{}).Items), "s1", "s1")
+
+	wantList(t, "offered to another session", subjectsIn(builder.offer("s2", "mark-0002").Items))
+	wantList(t, "offered again with its mark", subjectsIn(builder.offer("s1", "mark-0001").Items), "first", "second")
+	want(t, "offers", len(builder.delivery(first.Id).Offers), 1)
+
+	w.pass(time.Second)
+	want(t, "accepted by another session", builder.settleOffers(accepted("s2")), 0)
+	want(t, "accepted by another session with its mark", builder.settleOffers(accepted("s2", "mark-0001")), 0)
+	want(t, "accepted", builder.settleOffers(accepted("s1")), 2)
+	for _, m := range []*pb.SendResult{first, second} {
+		d := builder.delivery(m.Id)
+		want(t, "read at", d.ReadAt.AsTime(), w.Clock.Now())
+		want(t, "accepted at", d.Offers[0].AcceptedAt.AsTime(), w.Clock.Now())
+	}
+	want(t, "accepted again", builder.settleOffers(accepted("s1")), 0)
+	want(t, "accepted again by its mark", builder.settleOffers(accepted("", "mark-0001")), 0)
+	wantList(t, "open offers of the inbox", harnesses(builder.list(&pb.ListMessagesRequest{}).Items), "", "")
+	_, err := builder.OfferMessages(builder.ctx,
+		&pb.OfferMessagesRequest{Way: pb.OfferWay_OFFER_WAY_TOOL_CALL, Harness: "s1", Mark: "mark-0001"})
+	wantError(t, err, codes.FailedPrecondition, "MARK_USED")
+
+	e := w.events("message.accepted")
+	want(t, "events", len(e), 1)
+	want(t, "summary", e[0].Summary, "2 messages accepted by builder (tool_call)")
+	want(t, "details", e[0].Details, fmt.Sprintf(`{"agent":"builder","way":"tool_call","harness":"s1","messages":[%d,%d]}`,
+		first.Revision, second.Revision))
+	want(t, "events", len(w.events("message.offered")), 1)
+}
+
+// harnesses returns the session of the coding agent to which each item is offered now.
+func harnesses(items []*pb.InboxItem) (all []string) {
+	for _, i := range items {
+		to := ""
+		for _, o := range i.Delivery.Offers {
+			to += o.Harness
+		}
+		all = append(all, to)
+	}
+	return all
+}
+
+func TestOffer_WithoutEvidenceIsReturnedAlsoAfterARestart(t *testing.T) {
+	t.Parallel()
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprint("restart ", restart), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			lead, builder := w.agent("lead", "lead"), w.agent("builder", "")
+			m := lead.send(to("builder", subject("hello")))
+			builder.offer("s1", "mark-0001")
+			if restart {
+				w.Restart()
+			}
+			w.pass(time.Minute)
+			e := w.awaitEvents("message.returned", 1)[0]
+			want(t, "source", e.Source, "system")
+			want(t, "summary", e.Summary,
+				"1 message not accepted by builder (tool_call): no evidence within 1m that the text stands in the conversation")
+			d := builder.delivery(m.Id)
+			want(t, "read", d.ReadAt == nil, true)
+			explained, err := w.operator().admin.Explain(t.Context(), &pb.ExplainRequest{
+				Subject: &pb.ExplainRequest_Message{Message: m.Id}})
+			must(t, err)
+			reasons := strings.Join(explained.Findings[0].Reasons, "\n")
+			if !strings.Contains(reasons, "it was offered to session s1 of builder (tool_call) at 03:04:05 UTC (1m ago), without success: no evidence") {
+				t.Errorf("explained: %s", reasons)
+			}
+			want(t, "returned", d.Offers[0].ReturnedAt.AsTime(), w.Clock.Now())
+			wantList(t, "offered to the next session", subjectsIn(builder.offer("s2", "mark-0002").Items), "hello")
+			want(t, "offers", len(builder.delivery(m.Id).Offers), 2)
+
+			// Evidence comes late.
+			want(t, "accepted late", builder.settleOffers(accepted("", "mark-0001")), 1)
+			d = builder.delivery(m.Id)
+			want(t, "read", d.ReadAt != nil, true)
+			want(t, "the first offer", d.Offers[0].AcceptedAt != nil && d.Offers[0].ReturnedAt == nil && d.Offers[0].Why == "", true)
+			want(t, "the other one is accepted too, as the message was read", builder.settleOffers(returned("s2", "Esc")), 1)
+			want(t, "the second offer", builder.delivery(m.Id).Offers[1].AcceptedAt != nil, true)
+		})
+	}
+}
+
+func TestOffer_EvidenceOfItsSessionMayComeLate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	lead, builder := w.agent("lead", "lead"), w.agent("builder", "")
+	late, dismissed := lead.send(to("builder")), lead.send(to("builder"))
+	offer := func(mark string) {
+		builder.offerWith(&pb.OfferMessagesRequest{Way: pb.OfferWay_OFFER_WAY_TURN_END, Harness: "s", Mark: mark, Limit: 1})
+	}
+	offer("mark-0001")
+	offer("mark-0002")
+	byMark := returned("s", "Esc")
+	byMark.Marks = []string{"mark-0002"}
+	want(t, "dismissed", builder.settleOffers(byMark), 1)
+	w.pass(time.Minute)
+	w.awaitEvents("message.returned", 2)
+	want(t, "accepted", builder.settleOffers(accepted("s")), 1)
+	want(t, "the late one is read", builder.delivery(late.Id).ReadAt != nil, true)
+	want(t, "the dismissed one is not", builder.delivery(dismissed.Id).ReadAt == nil, true)
+}
+
+func TestOffer_IsReturnedWhenItsSessionOrTheAgentEnds(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*agent){
+		"the session has ended": func(a *agent) {
+			want(a.t, "returned", a.settleOffers(returned("s1", "the session has ended")), 1)
+		},
+		"the agent has stopped": func(a *agent) {
+			must(a.t, drop(a.registry.Heartbeat(a.ctx, &pb.HeartbeatRequest{Status: pb.AgentStatus_AGENT_STATUS_STOPPED})))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			lead, builder := w.agent("lead", "lead"), w.agent("builder", "")
+			m := lead.send(to("builder"))
+			builder.offer("s1", "mark-0001")
+			end(builder)
+			o := builder.delivery(m.Id).Offers[0]
+			want(t, "why", o.Why, name)
+			want(t, "returned", o.ReturnedAt != nil, true)
+			want(t, "offered again", len(builder.offer("s1", "mark-0002").Items), 1)
+		})
+	}
+}
+
+func TestOffer_AnAckAcceptsIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	lead, builder := w.agent("lead", "lead"), w.agent("builder", "")
+	m := lead.send(to("builder"))
+	builder.offer("s1", "mark-0001")
+	builder.ack(m.Id)
+	at := w.Clock.Now()
+	w.pass(time.Minute)
+	w.awaitEvents("message.accepted", 1)
+	want(t, "accepted at", builder.delivery(m.Id).Offers[0].AcceptedAt.AsTime(), at)
+	want(t, "returned", len(w.events("message.returned")), 0)
+}
+
+func TestOffer_HasDirectivesFirstAndIsLimited(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o, builder := w.operator(), w.agent("builder", "")
+	for i := range 4 {
+		o.send(to("builder", subject(fmt.Sprint("m", i)), body(strings.Repeat("x", 1000))))
+	}
+	o.send(to("builder", kind("nudge"), subject("directive")))
+	offer := func(mark string, limit, bytes int32) *pb.OfferMessagesResponse {
+		return builder.offerWith(&pb.OfferMessagesRequest{
+			Way: pb.OfferWay_OFFER_WAY_TURN_END, Harness: "s", Mark: mark, Limit: limit, MaxBytes: bytes})
+	}
+	out := offer("mark-0001", 2, 0)
+	wantList(t, "two", subjectsIn(out.Items), "directive", "m0")
+	want(t, "more", out.More, 3)
+	out = offer("mark-0002", 10, 100)
+	wantList(t, "one that is larger than the limit", subjectsIn(out.Items), "m1")
+	want(t, "more", out.More, 2)
+	want(t, "only those of another way", builder.settleOffers(&pb.SettleOffersRequest{Harness: "s",
+		Ways:    []pb.OfferWay{pb.OfferWay_OFFER_WAY_TOOL_CALL},
+		Outcome: &pb.SettleOffersRequest_Accepted{Accepted: true}}), 0)
+	want(t, "accepted", builder.settleOffers(accepted("", "mark-0001", "mark-0002")), 3)
+	wantList(t, "the rest", subjectsIn(offer("mark-0003", 0, 0).Items), "m2", "m3")
+	want(t, "unread", builder.delivery(builder.list(&pb.ListMessagesRequest{}).Items[2].Message.Id).ReadAt == nil, true)
+}
+
+func TestOffer_IncludesNoticesWhichAcceptingFinishes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.configure(&pb.SessionSettings{EscalateTo: &pb.Names{Names: []string{"boss"}}})
+	lead, boss := w.agent("lead", "lead"), w.agent("boss", "boss")
+	w.agent("builder", "")
+	w.overdue(lead)
+	notice := boss.notice()
+	want(t, "offered", len(boss.offer("s", "mark-0001").Items), 1)
+	want(t, "state", boss.state(notice), unread)
+	want(t, "accepted", boss.settleOffers(accepted("s")), 1)
+	boss.wantState(notice, acked)
+}
+
+func TestOffer_KeepsTheLast20OfADelivery(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	lead, builder := w.agent("lead", "lead"), w.agent("builder", "")
+	m := lead.send(to("builder"))
+	for i := range 25 {
+		builder.offer("s", fmt.Sprintf("mark-%04d", i))
+		builder.settleOffers(returned("s", "Esc"))
+	}
+	o := builder.delivery(m.Id).Offers
+	want(t, "kept", len(o), 20)
+	want(t, "the first", o[0].Number, 6)
+	want(t, "the last", o[19].Number, 25)
+}
+
+func TestOffer_MovesWithItsMessageAndGoesWithIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	lead, builder, other := w.agent("lead", "lead"), w.agent("builder", ""), w.agent("other", "")
+	m := lead.send(to("builder"))
+	builder.offer("s", "mark-0001")
+	must(t, drop(w.operator().admin.MoveMessages(t.Context(), &pb.MoveMessagesRequest{From: "builder", To: "other"})))
+	o := other.delivery(m.Id).Offers[0]
+	want(t, "why", o.Why, "the message was moved")
+	want(t, "returned", o.ReturnedAt != nil, true)
+	other.offer("s", "mark-0002")
+	want(t, "offers", len(other.delivery(m.Id).Offers), 2)
+	other.settleOffers(accepted("s"))
+	other.ack(m.Id)
+	w.pass(2 * time.Second)
+	must(t, drop(w.operator().admin.PruneData(t.Context(), &pb.PruneDataRequest{OlderThan: durationpb.New(time.Second)})))
+	w.awaitNone(`SELECT COUNT(*) FROM offers`)
+}
+
+func TestOffer_RefusesWhatMakesNoSense(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	builder, o := w.agent("builder", ""), w.operator()
+	good := pb.OfferMessagesRequest{Way: pb.OfferWay_OFFER_WAY_MCP, Harness: "s", Mark: "mark-0001"}
+	_, err := o.OfferMessages(o.ctx, &good)
+	wantError(t, err, codes.FailedPrecondition, "AGENT_REQUIRED")
+	_, err = o.SettleOffers(o.ctx, accepted("s"))
+	wantError(t, err, codes.FailedPrecondition, "AGENT_REQUIRED")
+	for field, r := range map[string]*pb.OfferMessagesRequest{
+		"way":       {Harness: "s", Mark: "mark-0001"},
+		"harness":   {Way: good.Way, Mark: "mark-0001"},
+		"mark":      {Way: good.Way, Harness: "s", Mark: "mark_0001"},
+		"limit":     {Way: good.Way, Harness: "s", Mark: "mark-0001", Limit: 101},
+		"max_bytes": {Way: good.Way, Harness: "s", Mark: "mark-0001", MaxBytes: -1},
+	} {
+		_, err := builder.OfferMessages(builder.ctx, r)
+		wantField(t, err, field)
+	}
+	for field, r := range map[string]*pb.SettleOffersRequest{
+		"harness":  accepted(""),
+		"marks":    accepted("s", "short"),
+		"accepted": {Harness: "s"},
+		"returned": returned("s", ""),
+		"ways": {Harness: "s", Ways: []pb.OfferWay{99},
+			Outcome: &pb.SettleOffersRequest_Accepted{Accepted: true}},
+	} {
+		_, err := builder.SettleOffers(builder.ctx, r)
+		wantField(t, err, field)
+	}
+}

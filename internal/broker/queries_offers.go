@@ -1,0 +1,96 @@
+package broker
+
+// A row of offers is an attempt to put a delivery in an agent's mailbox before a model. It is open until due_at,
+// and settled if due_at is NULL: accepted or returned. One that was returned can still be accepted.
+const offers = `
+CREATE TABLE offers (
+	message     INTEGER NOT NULL,
+	mailbox     INTEGER NOT NULL,
+	number      INTEGER NOT NULL,
+	way         INTEGER NOT NULL,
+	harness     TEXT    NOT NULL,
+	mark        TEXT    NOT NULL,
+	offered_at  INTEGER NOT NULL,
+	due_at      INTEGER,
+	accepted_at INTEGER,
+	returned_at INTEGER,
+	why         TEXT    NOT NULL DEFAULT '',
+	PRIMARY KEY (message, mailbox, number)
+) WITHOUT ROWID;
+CREATE INDEX offers_due     ON offers (due_at)                    WHERE due_at IS NOT NULL;
+CREATE INDEX offers_open    ON offers (mailbox, message)          WHERE due_at IS NOT NULL;
+CREATE INDEX offers_harness ON offers (mailbox, harness, message) WHERE accepted_at IS NULL;
+CREATE INDEX offers_mark    ON offers (mailbox, mark);
+`
+
+const (
+	// selectOfferable returns what is unread among the oldest unfinished deliveries, directives first.
+	selectOfferable = `
+		SELECT x.message, x.delivered_at IS NULL, LENGTH(m.content)
+		FROM (
+			SELECT message, mailbox, state, rank, arrival, read_at, delivered_at FROM deliveries
+			WHERE mailbox = ? AND arrival > 0
+			ORDER BY arrival
+			LIMIT ?) AS x
+		JOIN messages m ON m.revision = x.message
+		WHERE x.read_at IS NULL AND x.state IN (1, 9)
+			AND NOT EXISTS (
+				SELECT 1 FROM offers o WHERE o.mailbox = x.mailbox AND o.message = x.message AND o.due_at IS NOT NULL)
+		ORDER BY x.rank >= ?, x.arrival`
+	selectMarked = `
+		SELECT message, due_at IS NOT NULL FROM offers WHERE mailbox = ? AND mark = ? ORDER BY message LIMIT ?`
+	insertOffer = `
+		INSERT INTO offers (message, mailbox, number, way, harness, mark, offered_at, due_at)
+		SELECT ?1, ?2, COALESCE(MAX(number), 0) + 1, ?3, ?4, ?5, ?6, ?7
+		FROM offers
+		WHERE message = ?1 AND mailbox = ?2`
+	deleteOldOffers = `
+		DELETE FROM offers
+		WHERE message = ?1 AND mailbox = ?2
+			AND number <= (SELECT MAX(number) FROM offers WHERE message = ?1 AND mailbox = ?2) - ?3`
+
+	offerColumns = `
+		SELECT o.message, o.mailbox, o.number, o.way, o.harness, m.created_at, COALESCE(d.state, 0), d.read_at, b.session, b.name
+		FROM offers o
+		JOIN mailboxes b ON b.id = o.mailbox
+		LEFT JOIN messages m ON m.revision = o.message
+		LEFT JOIN deliveries d ON d.message = o.message AND d.mailbox = o.mailbox`
+	selectOpenOffers = offerColumns + `
+		WHERE o.mailbox = ? AND o.due_at IS NOT NULL
+		ORDER BY o.message
+		LIMIT ?`
+	// selectOffersTo also finds the offers of a session that were returned for want of evidence.
+	selectOffersTo = offerColumns + `
+		WHERE o.mailbox = ? AND o.harness = ? AND o.accepted_at IS NULL
+			AND (o.due_at IS NOT NULL OR ? AND o.why = '` + hasPassed + `' AND d.read_at IS NULL)
+		ORDER BY o.message DESC
+		LIMIT ?`
+	selectOffersMarked = offerColumns + `
+		WHERE o.mailbox = ? AND o.mark = ? AND o.accepted_at IS NULL
+		ORDER BY o.message
+		LIMIT ?`
+	selectOffersDue = offerColumns + `
+		WHERE o.due_at <= ?
+		ORDER BY o.mailbox, o.due_at
+		LIMIT ?`
+	updateOfferAccepted = `
+		UPDATE offers SET accepted_at = ?, due_at = NULL, returned_at = NULL, why = '' WHERE message = ? AND mailbox = ? AND number = ?`
+	updateOfferReturned = `
+		UPDATE offers SET returned_at = ?, why = ?, due_at = NULL WHERE message = ? AND mailbox = ? AND number = ?`
+	updateMovedOffers = `
+		UPDATE offers
+		SET mailbox = ?, returned_at = CASE WHEN due_at IS NULL THEN returned_at ELSE ? END,
+			why = CASE WHEN due_at IS NULL THEN why ELSE 'the message was moved' END, due_at = NULL
+		WHERE message = ? AND mailbox = ?`
+	selectOffers = `
+		SELECT mailbox, number, way, harness, mark, offered_at, accepted_at, returned_at, why
+		FROM offers
+		WHERE message = ? AND mailbox BETWEEN ? AND ?
+		ORDER BY mailbox, number`
+	selectOpenOffersIn = `
+		SELECT message, number, way, harness, mark, offered_at
+		FROM offers
+		WHERE mailbox = ? AND due_at IS NOT NULL
+		ORDER BY message
+		LIMIT ?`
+)

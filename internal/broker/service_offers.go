@@ -1,0 +1,107 @@
+package broker
+
+import (
+	"context"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/caller"
+	"brokerd/internal/valid"
+)
+
+// Limits of offers.
+const (
+	defaultOffer = 10 // messages
+	maxOffer     = 100
+	maxHarness   = 128 // bytes
+	minMark      = 8
+	maxMark      = 64
+	maxMarks     = 10
+	maxWhy       = 256 // bytes
+)
+
+// OfferMessages implements the RPC.
+func (s *Service) OfferMessages(ctx context.Context, r *pb.OfferMessagesRequest) (*pb.OfferMessagesResponse, error) {
+	var c valid.Check
+	o := Offering{Way: way(&c, "way", r.Way), Harness: r.Harness, Mark: r.Mark, Limit: int(r.Limit), Bytes: int(r.MaxBytes)}
+	c.Line("harness", r.Harness, maxHarness)
+	if r.Harness == "" {
+		c.Fail("harness", "is empty; the session of the coding agent is required")
+	}
+	checkMark(&c, "mark", r.Mark)
+	if o.Limit == 0 {
+		o.Limit = defaultOffer
+	}
+	c.Between("limit", int64(o.Limit), 1, maxOffer)
+	if o.Bytes == 0 {
+		o.Bytes = maxAnswer
+	}
+	c.Between("max_bytes", int64(o.Bytes), 1, maxAnswer)
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	out, err := s.broker.Offer(ctx, caller.FromContext(ctx), o)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.OfferMessagesResponse{Items: inboxItems(out.Items), More: int32(out.More), Revision: out.Revision}, nil
+}
+
+// SettleOffers implements the RPC.
+func (s *Service) SettleOffers(ctx context.Context, r *pb.SettleOffersRequest) (*pb.SettleOffersResponse, error) {
+	var c valid.Check
+	o := OfferOutcome{Marks: r.Marks, Harness: r.Harness, Accepted: r.GetAccepted(), Why: r.GetReturned()}
+	c.Line("harness", r.Harness, maxHarness)
+	c.Count("marks", len(r.Marks), maxMarks)
+	for _, mark := range r.Marks {
+		checkMark(&c, "marks", mark)
+	}
+	c.Count("ways", len(r.Ways), len(pb.OfferWay_name))
+	for _, w := range r.Ways {
+		o.Ways = append(o.Ways, way(&c, "ways", w))
+	}
+	if r.Harness == "" && len(r.Marks) == 0 {
+		c.Fail("harness", "is empty; the session of the coding agent, or marks, are required")
+	}
+	switch {
+	case r.Outcome == nil:
+		c.Fail("accepted", "is missing; either accepted or returned is required")
+	case !o.Accepted && o.Why == "":
+		c.Fail("returned", "is empty; a reason is required")
+	}
+	c.Line("returned", o.Why, maxWhy)
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	n, revision, err := s.broker.SettleOffers(ctx, caller.FromContext(ctx), o)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.SettleOffersResponse{Settled: int32(n), Revision: revision}, nil
+}
+
+// way checks the way of an offer.
+func way(c *valid.Check, field string, w pb.OfferWay) Way {
+	if pb.OfferWay_name[int32(w)] == "" || w == pb.OfferWay_OFFER_WAY_UNSPECIFIED {
+		c.Fail(field, "is %d, which is no way of an offer", w)
+	}
+	return Way(w)
+}
+
+// checkMark checks the mark of an offer.
+func checkMark(c *valid.Check, field, mark string) {
+	fits := len(mark) >= minMark && len(mark) <= maxMark
+	for i := 0; i < len(mark) && fits; i++ {
+		b := mark[i]
+		fits = b == '-' || '0' <= b && b <= '9' || 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z'
+	}
+	if !fits {
+		c.Fail(field, "%.70q is no mark: %d to %d letters, digits and - are allowed", mark, minMark, maxMark)
+	}
+}
+
+func offerProto(o *Offer) *pb.Offer {
+	return &pb.Offer{
+		Number: int32(o.Number), Way: pb.OfferWay(o.Way), Harness: o.Harness, Mark: o.Mark,
+		OfferedAt: stamp(o.OfferedAt), AcceptedAt: stamp(o.AcceptedAt), ReturnedAt: stamp(o.ReturnedAt), Why: o.Why,
+	}
+}
