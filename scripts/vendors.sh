@@ -3,13 +3,21 @@
 # against brokerctl. Each function vendor_NAME is one of them; the arguments choose some, the default
 # is all. It prints the versions that it tests, and fails on the first error, or after 20 minutes. It
 # needs npm and jq, and skips without them. It contacts the npm registry and loopback only.
-# VENDORS_DIR keeps the installed programs for the next run.
+# VENDORS_DIR keeps the installed programs for the next run. VENDORS_NEWEST=1 tries the newest versions in place of
+# those that brokerctl setup names as tested.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 for program in npm jq; do
   command -v "$program" >/dev/null || { echo "vendors: skipped, $program is missing"; exit 0; }
 done
+
+claude_code=@anthropic-ai/claude-code@2.1.330 codex=@openai/codex@0.169.0 gemini=@google/gemini-cli@0.61.0 opencode=opencode-ai@1.18.33
+if [ -n "${VENDORS_NEWEST:-}" ]; then
+  for program in claude_code codex gemini opencode; do
+    declare "$program=${!program%@[0-9]*}"
+  done
+fi
 
 scratch=$(mktemp -d)
 export TMPDIR=$scratch
@@ -113,7 +121,7 @@ set_up() {
 # The following functions set the switches of the programs against telemetry and updates.
 
 vendor_claude_code() {
-  project claude-code @anthropic-ai/claude-code
+  project claude-code "$claude_code"
   mkdir "$HOME/.claude"
   echo '{"mcpServers": {"other": {"command": "true"}}}' >.mcp.json
   export DISABLE_TELEMETRY=1 DISABLE_ERROR_REPORTING=1 DISABLE_AUTOUPDATER=1 CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1
@@ -121,7 +129,7 @@ vendor_claude_code() {
 }
 
 vendor_codex() {
-  project codex @openai/codex
+  project codex "$codex"
   mkdir "$HOME/.codex" .codex
   printf '[projects."%s"]\ntrust_level = "trusted"\n' "$PWD" >"$HOME/.codex/config.toml"
   printf 'mcp_servers.other.command = "true" # dotted' >.codex/config.toml
@@ -129,7 +137,7 @@ vendor_codex() {
 }
 
 vendor_gemini() {
-  project gemini @google/gemini-cli
+  project gemini "$gemini"
   mkdir "$HOME/.gemini" .gemini
   echo '{"general": {"enableAutoUpdate": false}, "privacy": {"usageStatisticsEnabled": false}}' >"$HOME/.gemini/settings.json"
   printf '// of the team\r\n{\r\n  "ui": {} // empty\r\n}\r\n' >.gemini/settings.json
@@ -138,9 +146,18 @@ vendor_gemini() {
 }
 
 vendor_opencode() {
-  project opencode opencode-ai
+  project opencode "$opencode"
   export OPENCODE_DISABLE_AUTOUPDATE=1 OPENCODE_DISABLE_MODELS_FETCH=1 OPENCODE_DISABLE_LSP_DOWNLOAD=1 OPENCODE_DISABLE_SHARE=1
   set_up opencode 'brokerd .*connected' opencode mcp list
+}
+
+# vendor_receipts runs the programs against a fake model, and compares the receipts of messages with its requests.
+vendor_receipts() {
+  local package
+  for package in "$claude_code" "$codex" "$gemini" "$opencode"; do
+    (project receipts "$package")
+  done
+  VENDOR_PROGRAMS=$programs within go test -count=1 -timeout 15m ./internal/vendortest
 }
 
 install node@22 # the newest programs need it

@@ -148,13 +148,12 @@ func TestFrames_NoSenderChoosesALineOfAHook(tt *testing.T) {
 	t.Setenv("BROKERD_AGENT", "victim")
 	inputs := maps.Clone(vendorInputs)
 	inputs["claude-code"] = struct{ write, other, stop, end string }{editInput, editInput, stopInput, endInput}
-	for vendor := range hookVendors {
+	for vendor, v := range hookVendors {
 		in, known := inputs[vendor]
 		if !known {
 			t.Errorf("the hook of %s has no walk", vendor)
 			continue
 		}
-		must0(t, "--agent", "mallory", "send", "victim", hostileLine, "--body", hostileText)
 		must0(t, "task", "create", "Look", "--id", "for-"+vendor, "--assignee", "mallory")
 		must0(t, "--agent", "mallory", "task", "release", "for-"+vendor, "--decline", "--reason", hostileText)
 		after := strings.NewReplacer("PreToolUse", "PostToolUse", "BeforeTool", "AfterTool", "preToolUse", "postToolUse").Replace(in.write)
@@ -162,9 +161,10 @@ func TestFrames_NoSenderChoosesALineOfAHook(tt *testing.T) {
 			name, input, wants string
 			shows              bool
 		}{
-			{"write", in.write, "src/a.go is held by mallory, ends in ", false}, {"after", after, "", false},
+			{"write", in.write, "src/a.go is held by mallory, ends in ", false}, {"after", after, cond(v.context, "Next: brokerctl ack ", ""), v.context},
 			{"stop", in.stop, "Next: brokerctl ack ", true}, {"end", in.end, "", false},
 		} {
+			must0(t, "--agent", "mallory", "send", "victim", hostileLine, "--body", hostileText)
 			got := hookedBy(t, vendor, event.input, "5b1c")
 			all := []string{got.err}
 			if got.out != "" {

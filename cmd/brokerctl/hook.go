@@ -22,7 +22,6 @@ import (
 const (
 	hookTimeout = 10 * time.Second       // of all calls of a hook, except its waits
 	hookLook    = 300 * time.Millisecond // of those of a hook that only looks, unless --within says otherwise
-	hookMail    = 20                     // messages that it passes to the agent at once
 	exitBlock   = 2                      // of a hook: what was going to be done must not be
 )
 
@@ -34,7 +33,8 @@ are below; docs/hooks.md names those of the others.
   PreToolUse   before a tool writes a file: locks the file for --for; if
                another agent holds it, refuses the tool with exit code 2, and
                says on standard error who holds it, until when, and what to do
-  PostToolUse  reports the agent's activity
+  PostToolUse  reports the file that was written, and passes new messages to the
+               model in the middle of its turn
   Stop         prints new messages, directives first, so that the agent
                continues with them: the session's next event marks them as
                read. With --listen, it waits for the first one. A turn started
@@ -137,6 +137,9 @@ func (o *hookOptions) run(c *cli, cmd *cobra.Command) error {
 		err = h.lock(ctx)
 	case "PostToolUse":
 		err = h.briefly(ctx, h.told)
+		if err == nil {
+			err = h.briefly(ctx, func(ctx context.Context) error { return h.context(ctx, cmd.OutOrStdout()) })
+		}
 	case hookCheck:
 		err = h.answers(ctx)
 	case "Stop":
@@ -315,8 +318,11 @@ func notLockedByAgent(ctx context.Context, broker *client.Client, files []string
 	return rest, err
 }
 
-// told tells the broker what the agent has done.
+// told tells the broker which file the agent has written.
 func (h *hook) told(ctx context.Context) error {
+	if !h.writes(h.in.Tool) {
+		return nil
+	}
 	beat := &pb.HeartbeatRequest{Status: pb.AgentStatus_AGENT_STATUS_ACTIVE, LastTool: clipped(&h.in.Tool, 256)}
 	if files, err := h.files(); err == nil && len(files) > 0 {
 		beat.LastFile = clipped(&files[0], 1024)

@@ -251,7 +251,7 @@ func TestHook_ThePagesSettingsWork(tt *testing.T) {
 	}
 	startBroker(t)
 	t.Setenv("BROKERD_AGENT", "builder-1")
-	for _, event := range []string{"PreToolUse", "PostToolUse", "Stop", "SessionEnd"} {
+	for _, event := range []string{"UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SessionEnd"} {
 		for _, m := range settings.Hooks[event] {
 			for _, h := range m.Hooks {
 				if h.Type != "command" || h.Command != "brokerctl hook claude-code" {
@@ -261,7 +261,7 @@ func TestHook_ThePagesSettingsWork(tt *testing.T) {
 					t.Errorf("%s: %+v", event, got)
 				}
 			}
-			if tools := m.Matcher; (event == "PreToolUse" || event == "PostToolUse") && tools != "Edit|Write|MultiEdit|NotebookEdit" {
+			if tools := m.Matcher; tools != cond(event == "PreToolUse", "Edit|Write|MultiEdit|NotebookEdit", "") {
 				t.Errorf("%s is for %q", event, tools)
 			}
 		}

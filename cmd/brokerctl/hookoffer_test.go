@@ -2,6 +2,8 @@ package main
 
 import (
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -26,12 +28,14 @@ func TestHook_MailIsReadOnlyIfTheTurnGoesOn(tt *testing.T) {
 		{"a tool has run", eventOf("s1", "PostToolUse"), true, ""},
 		{"the next turn ends", eventOf("s1", "Stop"), true, ""},
 		{"the user has pressed Esc", eventOf("s1", "UserPromptSubmit"), false, "the user's next prompt came before another event"},
+		{"a prompt quotes it", eventOf("s1", "UserPromptSubmit"), true, ""},
 		{"the session has ended", eventOf("s1", "SessionEnd"), false, "the session has ended"},
 		{"only another session goes on", eventOf("s2", "PreToolUse"), false, ""},
 	} {
 		t.Run(c.name, func(t *shell) {
 			id := sent(t, "--agent", "lead", "builder-1", "Add login")
-			if reason := reasonOf(t, hooked(t, eventOf("s1", "Stop"))); strings.Count(reason, "Subject: Add login") != 1 {
+			reason := reasonOf(t, hooked(t, eventOf("s1", "Stop")))
+			if strings.Count(reason, "Subject: Add login") != 1 {
 				t.Fatalf("%q", reason)
 			}
 			d := delivery(t, id)
@@ -44,7 +48,11 @@ func TestHook_MailIsReadOnlyIfTheTurnGoesOn(tt *testing.T) {
 			if got := must0(t, "inbox"); !strings.Contains(got, "offered") {
 				t.Errorf("%s", got)
 			}
-			if got := hooked(t, c.event); got.code != 0 || got.out != "" {
+			event := c.event
+			if c.name == "a prompt quotes it" { // as Gemini CLI begins the turn that a hook continues
+				event = strings.Replace(event, `"go on"`, jsonText(reason), 1)
+			}
+			if got := hooked(t, event); got.code != 0 || got.out != "" {
 				t.Errorf("%+v", got)
 			}
 			d = delivery(t, id)
@@ -76,5 +84,125 @@ func TestHook_GivesBackWhatItCouldNotPassOn(tt *testing.T) {
 	run(t.Context(), t.environment(stopInput, failingWriter{}, io.Discard), []string{"hook", "claude-code"})
 	if why := at(t, delivery(t, id), "offers", 0, "why"); why != "the hook failed before the coding agent had it" {
 		t.Errorf("%v", why)
+	}
+}
+
+// contextOf returns what a hook after a tool call adds to the conversation; "" if it adds nothing.
+func contextOf(t testing.TB, got result, event string) string {
+	t.Helper()
+	if got.code != 0 || got.err != "" {
+		t.Fatalf("%+v", got)
+	}
+	if got.out == "" {
+		return ""
+	}
+	answer := decode(t, got.out)
+	if at(t, answer, "hookSpecificOutput", "hookEventName") != event {
+		t.Errorf("%+v", got)
+	}
+	return at(t, answer, "hookSpecificOutput", "additionalContext").(string)
+}
+
+func TestHook_MailReachesTheModelInTheMiddleOfATurn(tt *testing.T) {
+	t := newShell(tt)
+	startBroker(t)
+	register(t, "lead/lead", "builder-1/builder")
+	t.Setenv("BROKERD_AGENT", "builder-1")
+	for vendor, events := range map[string]struct{ before, after, end string }{
+		"claude-code": {"PreToolUse", "PostToolUse", "Stop"},
+		"codex":       {"PreToolUse", "PostToolUse", "Stop"},
+		"gemini":      {"BeforeTool", "AfterTool", "AfterAgent"},
+		"opencode":    {"PreToolUse", "PostToolUse", "Stop"},
+	} {
+		t.Run(vendor, func(t *shell) {
+			hook := func(event string) result {
+				return hookedBy(t, vendor, eventOf(vendor, event), "")
+			}
+			if text := contextOf(t, hook(events.after), events.after); text != "" {
+				t.Errorf("without mail: %q", text)
+			}
+			id := sent(t, "--agent", "lead", "builder-1", "Add login")
+			if got := hookedBy(t, vendor, strings.Replace(eventOf(vendor, events.after), `"cwd"`, `"agent_id":"sub","cwd"`, 1), ""); got.out != "" {
+				t.Errorf("a subagent got it: %+v", got)
+			}
+			text := contextOf(t, hook(events.after), events.after)
+			if !strings.HasPrefix(text, "While you worked, 1 message came for you") || strings.Count(text, "Subject: Add login") != 1 {
+				t.Errorf("%q", text)
+			}
+			for _, event := range []string{events.before, events.after} { // of the same answer of the model
+				if got := hook(event); got.code != 0 || got.out != "" {
+					t.Errorf("%s: %+v", event, got)
+				}
+				if d := delivery(t, id); at(t, d, "read_at") != nil || at(t, d, "offers", 0, "way") != "tool_call" {
+					t.Errorf("after %s: %v", event, d)
+				}
+			}
+			if got := hook(events.end); got.code != 0 || got.out != "" {
+				t.Errorf("%+v", got)
+			}
+			if d := delivery(t, id); at(t, d, "offers", 0, "accepted_at") == nil {
+				t.Errorf("after the turn: %v", d)
+			}
+			must0(t, "ack", id)
+		})
+	}
+}
+
+// A further call of a tool shows that the model has a message if the conversation has the message before the call.
+func TestHook_AToolCallIsEvidenceIfItFollowsTheMessage(tt *testing.T) {
+	t := newShell(tt)
+	startBroker(t)
+	register(t, "lead/lead", "builder-1/builder")
+	t.Setenv("BROKERD_AGENT", "builder-1")
+	file := filepath.Join(t.TempDir(), "s.jsonl")
+	call := func(id string) result {
+		return hooked(t, strings.Replace(eventOf("s1", "PostToolUse"), `"cwd"`, `"transcript_path":"`+file+`","tool_use_id":"`+id+`","cwd"`, 1))
+	}
+	write := func(lines ...string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	id := sent(t, "--agent", "lead", "builder-1", "Add login")
+	mark := strings.Fields(strings.SplitN(contextOf(t, call("toolu_1"), "PostToolUse"), "\n", 2)[1])[1]
+	for _, c := range []struct {
+		name  string
+		lines []string
+		read  bool
+	}{
+		{"a parallel call", []string{"toolu_1 toolu_2", mark, "result of toolu_2"}, false},
+		{"without the message", []string{"toolu_1", "toolu_2"}, false},
+		{"a later call", []string{"toolu_1", mark, "toolu_2"}, true},
+	} {
+		write(c.lines...)
+		if got := call("toolu_2"); got.code != 0 || got.out != "" {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+		if read := at(t, delivery(t, id), "read_at") != nil; read != c.read {
+			t.Errorf("%s: read: %v", c.name, read)
+		}
+	}
+}
+
+func TestHook_OffersFewMessagesAtOnceAndCountsTheRest(tt *testing.T) {
+	t := newShell(tt)
+	startBroker(t)
+	register(t, "lead/lead", "builder-1/builder", "builder-2/builder")
+	t.Setenv("BROKERD_AGENT", "builder-1")
+	for range 12 {
+		sent(t, "--agent", "lead", "builder-1", "small")
+	}
+	text := contextOf(t, hooked(t, eventOf("s1", "PostToolUse")), "PostToolUse")
+	if strings.Count(text, "Subject: small") != 10 || !strings.HasSuffix(text, "2 more wait: brokerctl inbox\n") {
+		t.Errorf("%s", text)
+	}
+	t.Setenv("BROKERD_AGENT", "builder-2")
+	for range 2 {
+		sent(t, "--agent", "lead", "builder-2", "large", "--body", strings.Repeat("x", 6000))
+	}
+	text = contextOf(t, hooked(t, eventOf("s1", "PostToolUse")), "PostToolUse")
+	if strings.Count(text, "Subject: large") != 1 || !strings.HasSuffix(text, "1 more wait: brokerctl inbox\n") {
+		t.Errorf("%d bytes", len(text))
 	}
 }

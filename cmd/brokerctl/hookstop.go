@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"io"
 	"os"
@@ -24,7 +23,8 @@ const agentCheck = time.Second
 
 // news is what the end of a turn passes to the agent as the reason to continue.
 type news struct {
-	mail   []*pb.InboxItem // messages and notices of its own mailbox, the oldest first
+	mail   []*pb.InboxItem // messages and notices of its own mailbox, directives first, then the oldest first
+	more   int32           // further ones
 	queues []string        // the queues of its role and channels that have a message
 	open   []*pb.WorkItem  // work that waits for it
 }
@@ -65,55 +65,10 @@ func (h *hook) deliver(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// offer offers the unread messages to the session, at its end of the turn.
-func (h *hook) offer(ctx context.Context, broker *client.Client) ([]*pb.InboxItem, error) {
-	out, err := broker.Messages().OfferMessages(ctx, &pb.OfferMessagesRequest{
-		Way: pb.OfferWay_OFFER_WAY_TURN_END, Harness: h.session(), Mark: h.mark, Limit: hookMail,
-	})
-	return out.GetItems(), err
-}
-
-// session is the session of the coding agent, to which messages are offered.
-func (h *hook) session() string {
-	return clip(oneLine(cmp.Or(h.in.SessionID, "unknown")), 128)
-}
-
-// settle tells the broker what the event says about the messages that this session was offered before. An event in
-// a turn, or at its end, shows that the model got what the end of the turn before passed to it. The user's next
-// prompt does not: it may come after Esc. Without an answer, the offers return by themselves.
-func (h *hook) settle(ctx context.Context) {
-	request := &pb.SettleOffersRequest{Harness: h.session(), Ways: []pb.OfferWay{pb.OfferWay_OFFER_WAY_TURN_END}}
-	switch h.in.Event {
-	case "PreToolUse", "PostToolUse", "Stop":
-		request.Outcome = &pb.SettleOffersRequest_Accepted{Accepted: true}
-	case "UserPromptSubmit":
-		request.Outcome = &pb.SettleOffersRequest_Returned{Returned: "the user's next prompt came before another event"}
-	case "SessionEnd":
-		request.Outcome = &pb.SettleOffersRequest_Returned{Returned: "the session has ended"}
-	default:
-		return
-	}
-	_ = h.briefly(ctx, func(ctx context.Context) error {
-		broker, err := h.c.connect(ctx)
-		if err == nil && broker.Identity().Agent != "" {
-			_, err = broker.Messages().SettleOffers(ctx, request)
-		}
-		return err
-	})
-}
-
-// giveBack returns what this hook has offered and could not pass on.
-func (h *hook) giveBack(ctx context.Context) {
-	_, _ = h.broker.Messages().SettleOffers(ctx, &pb.SettleOffersRequest{ // otherwise it returns by itself
-		Marks:   []string{h.mark},
-		Outcome: &pb.SettleOffersRequest_Returned{Returned: "the hook failed before the coding agent had it"},
-	})
-}
-
 // news returns the unread messages and the open work. Work that a turn left open must not continue the
 // turn, so a turn that a hook continued has no open work.
 func (h *hook) news(ctx context.Context, broker *client.Client) (n news, err error) {
-	if n.mail, err = h.offer(ctx, broker); err != nil {
+	if n.mail, n.more, err = h.offer(ctx, broker, pb.OfferWay_OFFER_WAY_TURN_END); err != nil {
 		return n, err
 	}
 	h.c.work, err = workOf(ctx, broker)
@@ -157,7 +112,7 @@ func (h *hook) await(ctx context.Context, wakes func(*pb.InboxItem) bool) (n new
 				n.queues = append(n.queues, mailbox)
 			}
 		}
-		if n.mail, err = h.offer(ctx, h.broker); err != nil || n.empty() {
+		if n.mail, n.more, err = h.offer(ctx, h.broker, pb.OfferWay_OFFER_WAY_TURN_END); err != nil || n.empty() {
 			return false, err
 		}
 		h.c.work, err = workOf(ctx, h.broker)
@@ -175,9 +130,6 @@ func (h *hook) await(ctx context.Context, wakes func(*pb.InboxItem) bool) (n new
 
 // reason is the text for the agent.
 func (h *hook) reason(n news) string {
-	slices.SortStableFunc(n.mail, func(a, b *pb.InboxItem) int {
-		return cmp.Compare(min(len(advice(b.GetMessage())), 1), min(len(advice(a.GetMessage())), 1)) // directives first
-	})
 	var text strings.Builder
 	w := prompt.NewWriter(&text, func() string { return h.mark }, "texts of others")
 	var notices []string
@@ -197,8 +149,8 @@ func (h *hook) reason(n news) string {
 	for _, item := range messages {
 		h.c.printPrompt(w, h.c.received(item))
 	}
-	if len(n.mail) == hookMail {
-		say(w, "There may be more: %s inbox", h.c.again())
+	if n.more > 0 {
+		say(w, "%d more wait: %s inbox", n.more, h.c.again())
 	}
 	if len(n.queues) > 0 {
 		say(w, "Messages wait in %s. Take one now: %s next", names(n.queues, len(n.queues)), h.c.again())

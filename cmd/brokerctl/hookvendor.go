@@ -19,15 +19,18 @@ type hookVendor struct {
 	// answer converts the answer; nil: the vendor reads the fields of hookAnswer, and takes exit code 2
 	// with a reason on standard error as a refusal.
 	answer func(hookAnswer) any
+
+	context bool // its hook after a tool call may add to the conversation
 }
 
 // hookVendors has the coding agents by the names that brokerctl setup gives them.
 var hookVendors = map[string]hookVendor{
-	"claude-code": {tools: []string{"Edit", "Write", "MultiEdit", "NotebookEdit"}},
-	"codex":       {tools: []string{"apply_patch"}},
+	"claude-code": {tools: []string{"Edit", "Write", "MultiEdit", "NotebookEdit"}, context: true},
+	"codex":       {tools: []string{"apply_patch"}, context: true},
 	"gemini": {
-		events: map[string]string{"BeforeTool": "PreToolUse", "AfterTool": "PostToolUse", "BeforeAgent": "UserPromptSubmit", "AfterAgent": "Stop"},
-		tools:  []string{"write_file", "replace"},
+		context: true,
+		events:  map[string]string{"BeforeTool": "PreToolUse", "AfterTool": "PostToolUse", "BeforeAgent": "UserPromptSubmit", "AfterAgent": "Stop"},
+		tools:   []string{"write_file", "replace"},
 	},
 	"cursor": {
 		events: map[string]string{
@@ -40,7 +43,7 @@ var hookVendors = map[string]hookVendor{
 		},
 	},
 	// The plugin that setup adds calls the hook with the events of Claude Code.
-	"opencode": {tools: []string{"edit", "write", "patch", "multiedit", "apply_patch"}},
+	"opencode": {tools: []string{"edit", "write", "patch", "multiedit", "apply_patch"}, context: true},
 }
 
 // anyServersTools are tools of MCP servers that write a file.
@@ -76,6 +79,12 @@ type hookInput struct {
 	LoopCount      int             `json:"loop_count"` // how often a hook has continued the conversation
 	Reason         string          `json:"reason"`     // why the session ends
 	Status         string          `json:"status"`     // of the turn that ends: completed, aborted or error
+	Transcript     string          `json:"transcript_path"`
+	ToolUseID      string          `json:"tool_use_id"`
+	AgentID        string          `json:"agent_id"` // of a subagent
+	Prompt         string          `json:"prompt"`
+
+	named string // the event, as the vendor names it
 }
 
 // read reads the input and gives its event the name that Claude Code gives it.
@@ -83,6 +92,7 @@ func (v hookVendor) read(r io.Reader) (in hookInput, err error) {
 	if err := json.NewDecoder(r).Decode(&in); err != nil {
 		return in, err
 	}
+	in.named = in.Event
 	in.Event = cmp.Or(v.events[in.Event], in.Event)
 	in.SessionID = cmp.Or(in.SessionID, in.ConversationID)
 	if in.Cwd == "" && len(in.WorkspaceRoots) > 0 {
@@ -132,7 +142,15 @@ type hookAnswer struct {
 	Reason        string `json:"reason,omitempty"`   // for the agent
 	SystemMessage string `json:"systemMessage,omitempty"`
 
+	Specific *hookContext `json:"hookSpecificOutput,omitempty"`
+
 	refusal string // why the tool must not run
+}
+
+// hookContext is what a hook adds to the conversation.
+type hookContext struct {
+	Event   string `json:"hookEventName"`
+	Context string `json:"additionalContext"`
 }
 
 // cursorAnswer is the form of Cursor.

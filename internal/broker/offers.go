@@ -19,6 +19,8 @@ const (
 	offersKept   = 20          // of one delivery
 	offersAtOnce = 1000        // that one function settles
 
+	mostUnsettled = 10 // marks that the answer to an Offer names
+
 	hasPassed = "no evidence within 1m that the text stands in the conversation"
 )
 
@@ -60,6 +62,8 @@ type Offered struct {
 	Items    []Item
 	More     int // that are unread and not offered, among the oldest offerWindow
 	Revision int64
+
+	Unsettled []Offer // earlier ones to the same session, the newest of each mark first, at most mostUnsettled
 }
 
 // Offer offers unread messages of the calling agent's own mailbox: directives first, then in order of arrival. They
@@ -72,6 +76,9 @@ func (b *Broker) Offer(ctx context.Context, c caller.Caller, o Offering) (Offere
 		out = Offered{Revision: b.store.Revision()}
 		a, err := b.agent(tx, c)
 		if err != nil {
+			return err
+		}
+		if out.Unsettled, err = unsettled(tx, a, o.Harness); err != nil {
 			return err
 		}
 		chosen, err := offeredAs(tx, a, o.Mark)
@@ -87,6 +94,16 @@ func (b *Broker) Offer(ctx context.Context, c caller.Caller, o Offering) (Offere
 		return err
 	})
 	return out, err
+}
+
+// unsettled returns the marks of earlier offers to a session whose outcome can still be said.
+func unsettled(tx *store.Tx, a actor, harness string) ([]Offer, error) {
+	return store.Collect(tx.Query(selectUnsettled, a.mailbox, harness, mostUnsettled), func(r *store.Rows) (o Offer, err error) {
+		var way int
+		err = r.Scan(&o.Mark, &way, &o.OfferedAt)
+		o.Way, o.Harness = Way(way), harness
+		return o, err
+	})
 }
 
 // offeredAs returns the messages that are offered with a mark.

@@ -158,7 +158,13 @@ func TestOffer_EvidenceOfItsSessionMayComeLate(t *testing.T) {
 	want(t, "dismissed", builder.settleOffers(byMark), 1)
 	w.pass(time.Minute)
 	w.awaitEvents("message.returned", 2)
-	want(t, "accepted", builder.settleOffers(accepted("s")), 1)
+	unsettled := builder.offer("s", "mark-0003").Unsettled // by another way
+	want(t, "unsettled", len(unsettled), 1)
+	want(t, "its mark", unsettled[0].Mark, "mark-0001")
+	want(t, "its way", unsettled[0].Way, pb.OfferWay_OFFER_WAY_TURN_END)
+	byWay := accepted("s")
+	byWay.Ways = []pb.OfferWay{pb.OfferWay_OFFER_WAY_TURN_END}
+	want(t, "accepted", builder.settleOffers(byWay), 1)
 	want(t, "the late one is read", builder.delivery(late.Id).ReadAt != nil, true)
 	want(t, "the dismissed one is not", builder.delivery(dismissed.Id).ReadAt == nil, true)
 }

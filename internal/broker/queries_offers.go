@@ -65,6 +65,15 @@ const (
 			AND (o.due_at IS NOT NULL OR ? AND o.why = '` + hasPassed + `' AND d.read_at IS NULL)
 		ORDER BY o.message DESC
 		LIMIT ?`
+	// selectUnsettled finds the marks of those that SettleOffers with accepted would find.
+	selectUnsettled = `
+		SELECT o.mark, o.way, MAX(o.offered_at)
+		FROM offers o JOIN deliveries d ON d.message = o.message AND d.mailbox = o.mailbox
+		WHERE o.mailbox = ? AND o.harness = ? AND o.accepted_at IS NULL
+			AND (o.due_at IS NOT NULL OR o.why = '` + hasPassed + `' AND d.read_at IS NULL)
+		GROUP BY o.mark, o.way
+		ORDER BY 3 DESC
+		LIMIT ?`
 	selectOffersMarked = offerColumns + `
 		WHERE o.mailbox = ? AND o.mark = ? AND o.accepted_at IS NULL
 		ORDER BY o.message

@@ -43,7 +43,11 @@ func (s *Service) OfferMessages(ctx context.Context, r *pb.OfferMessagesRequest)
 	if err != nil {
 		return nil, err
 	}
-	return &pb.OfferMessagesResponse{Items: inboxItems(out.Items), More: int32(out.More), Revision: out.Revision}, nil
+	answer := &pb.OfferMessagesResponse{Items: inboxItems(out.Items), More: int32(out.More), Revision: out.Revision}
+	for i := range out.Unsettled {
+		answer.Unsettled = append(answer.Unsettled, offerProto(&out.Unsettled[i]))
+	}
+	return answer, nil
 }
 
 // SettleOffers implements the RPC.

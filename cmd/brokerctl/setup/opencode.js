@@ -65,13 +65,16 @@ export const Brokerd = async ({ client, directory }) => {
       }).result
       if (code === 2) throw new Error(err.trim())
     },
-    "tool.execute.after": async (input) => {
-      await call([], {
+    "tool.execute.after": async (input, output) => {
+      const { out } = await call([], {
         hook_event_name: "PostToolUse",
         session_id: input.sessionID,
         tool_name: input.tool,
         tool_input: input.args,
+        agent_id: children.has(input.sessionID) ? input.sessionID : "",
       }).result
+      const mail = out.trim() && JSON.parse(out).hookSpecificOutput?.additionalContext
+      if (mail) output.output += "\n" + mail
     },
     event: async ({ event }) => {
       const session = event.properties?.sessionID ?? event.properties?.info?.id

@@ -165,7 +165,7 @@ func (o Options) groupHooks(vendor string, unit int, prompt, before, after, stop
 	all := []entry{hook(prompt), hook(before), hook(after), hook(stop), hook(end)}
 	all[0].value = value("", false, hookSeconds)
 	all[1].value = value(tools, false, hookSeconds)
-	all[2].value = value(tools, false, hookSeconds)
+	all[2].value, all[2].earlier = value("", false, hookSeconds), []string{value(tools, false, hookSeconds)}
 	all[3] = o.stop(all[3], func(listen bool, seconds int) string { return value("", listen, seconds) })
 	all[4].value = value("", false, endSeconds)
 	return all

@@ -4460,7 +4460,10 @@ type OfferMessagesResponse struct {
 	// unfinished ones in the mailbox.
 	More int32 `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
 	// The revision of the event message.offered; without items, that of the store.
-	Revision      int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Earlier offers to the same session whose outcome SettleOffers can still say: open ones, and those that were
+	// returned because there was no evidence in time while the message is still unread. One of each mark, the newest 10.
+	Unsettled     []*Offer `protobuf:"bytes,4,rep,name=unsettled,proto3" json:"unsettled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4514,6 +4517,13 @@ func (x *OfferMessagesResponse) GetRevision() int64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *OfferMessagesResponse) GetUnsettled() []*Offer {
+	if x != nil {
+		return x.Unsettled
+	}
+	return nil
 }
 
 // SettleOffersRequest says what became of offers.
@@ -7267,11 +7277,12 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\aharness\x18\x02 \x01(\tR\aharness\x12\x12\n" +
 	"\x04mark\x18\x03 \x01(\tR\x04mark\x12\x14\n" +
 	"\x05limit\x18\x04 \x01(\x05R\x05limit\x12\x1b\n" +
-	"\tmax_bytes\x18\x05 \x01(\x05R\bmaxBytes\"t\n" +
+	"\tmax_bytes\x18\x05 \x01(\x05R\bmaxBytes\"\xa5\x01\n" +
 	"\x15OfferMessagesResponse\x12+\n" +
 	"\x05items\x18\x01 \x03(\v2\x15.brokerd.v1.InboxItemR\x05items\x12\x12\n" +
 	"\x04more\x18\x02 \x01(\x05R\x04more\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x03R\brevision\"\xb6\x01\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\x12/\n" +
+	"\tunsettled\x18\x04 \x03(\v2\x11.brokerd.v1.OfferR\tunsettled\"\xb6\x01\n" +
 	"\x13SettleOffersRequest\x12\x14\n" +
 	"\x05marks\x18\x01 \x03(\tR\x05marks\x12\x18\n" +
 	"\aharness\x18\x02 \x01(\tR\aharness\x12(\n" +
@@ -7751,97 +7762,98 @@ var file_brokerd_v1_message_proto_depIdxs = []int32{
 	60,  // 80: brokerd.v1.ListMessagesResponse.thread:type_name -> brokerd.v1.ThreadSummary
 	3,   // 81: brokerd.v1.OfferMessagesRequest.way:type_name -> brokerd.v1.OfferWay
 	25,  // 82: brokerd.v1.OfferMessagesResponse.items:type_name -> brokerd.v1.InboxItem
-	3,   // 83: brokerd.v1.SettleOffersRequest.ways:type_name -> brokerd.v1.OfferWay
-	91,  // 84: brokerd.v1.ThreadSummary.first_at:type_name -> google.protobuf.Timestamp
-	91,  // 85: brokerd.v1.ThreadSummary.last_at:type_name -> google.protobuf.Timestamp
-	62,  // 86: brokerd.v1.ThreadSummary.open_questions:type_name -> brokerd.v1.OpenQuestion
-	91,  // 87: brokerd.v1.ThreadSummary.resolved_at:type_name -> google.protobuf.Timestamp
-	61,  // 88: brokerd.v1.ThreadSummary.first_message:type_name -> brokerd.v1.ThreadMessage
-	61,  // 89: brokerd.v1.ThreadSummary.last_message:type_name -> brokerd.v1.ThreadMessage
-	91,  // 90: brokerd.v1.ThreadMessage.created_at:type_name -> google.protobuf.Timestamp
-	91,  // 91: brokerd.v1.OpenQuestion.deadline:type_name -> google.protobuf.Timestamp
-	12,  // 92: brokerd.v1.AskRequest.message:type_name -> brokerd.v1.Message
-	92,  // 93: brokerd.v1.AskRequest.wait:type_name -> google.protobuf.Duration
-	12,  // 94: brokerd.v1.AskResponse.reply:type_name -> brokerd.v1.Message
-	18,  // 95: brokerd.v1.AskResponse.asleep:type_name -> brokerd.v1.Asleep
-	65,  // 96: brokerd.v1.AskResponse.no_reply:type_name -> brokerd.v1.NoReply
-	8,   // 97: brokerd.v1.NoReply.reason:type_name -> brokerd.v1.NoReplyReason
-	12,  // 98: brokerd.v1.ReplyRequest.message:type_name -> brokerd.v1.Message
-	17,  // 99: brokerd.v1.ReplyResponse.result:type_name -> brokerd.v1.SendResult
-	71,  // 100: brokerd.v1.GetInboxSummaryResponse.by_priority:type_name -> brokerd.v1.PriorityCount
-	72,  // 101: brokerd.v1.GetInboxSummaryResponse.by_type:type_name -> brokerd.v1.TypeCount
-	91,  // 102: brokerd.v1.GetInboxSummaryResponse.oldest_at:type_name -> google.protobuf.Timestamp
-	62,  // 103: brokerd.v1.GetInboxSummaryResponse.asked:type_name -> brokerd.v1.OpenQuestion
-	62,  // 104: brokerd.v1.GetInboxSummaryResponse.owed:type_name -> brokerd.v1.OpenQuestion
-	12,  // 105: brokerd.v1.GetInboxSummaryResponse.directives:type_name -> brokerd.v1.Message
-	91,  // 106: brokerd.v1.GetInboxSummaryResponse.breaker_open_until:type_name -> google.protobuf.Timestamp
-	91,  // 107: brokerd.v1.DeadLetterFilter.from_time:type_name -> google.protobuf.Timestamp
-	91,  // 108: brokerd.v1.DeadLetterFilter.to_time:type_name -> google.protobuf.Timestamp
-	78,  // 109: brokerd.v1.ListDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
-	25,  // 110: brokerd.v1.ListDeadLettersResponse.items:type_name -> brokerd.v1.InboxItem
-	78,  // 111: brokerd.v1.RedriveDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
-	91,  // 112: brokerd.v1.RedriveDeadLettersResponse.to_time:type_name -> google.protobuf.Timestamp
-	78,  // 113: brokerd.v1.PurgeDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
-	91,  // 114: brokerd.v1.PurgeDeadLettersResponse.to_time:type_name -> google.protobuf.Timestamp
-	9,   // 115: brokerd.v1.ListMailboxesRequest.order:type_name -> brokerd.v1.MailboxOrder
-	91,  // 116: brokerd.v1.MailboxSummary.oldest_at:type_name -> google.protobuf.Timestamp
-	86,  // 117: brokerd.v1.ListMailboxesResponse.mailboxes:type_name -> brokerd.v1.MailboxSummary
-	91,  // 118: brokerd.v1.ListThreadsRequest.from_time:type_name -> google.protobuf.Timestamp
-	91,  // 119: brokerd.v1.ListThreadsRequest.to_time:type_name -> google.protobuf.Timestamp
-	60,  // 120: brokerd.v1.ListThreadsResponse.threads:type_name -> brokerd.v1.ThreadSummary
-	14,  // 121: brokerd.v1.MessageService.Send:input_type -> brokerd.v1.SendRequest
-	27,  // 122: brokerd.v1.MessageService.Receive:input_type -> brokerd.v1.ReceiveRequest
-	32,  // 123: brokerd.v1.MessageService.Claim:input_type -> brokerd.v1.ClaimRequest
-	19,  // 124: brokerd.v1.MessageService.SendMessages:input_type -> brokerd.v1.SendMessagesRequest
-	41,  // 125: brokerd.v1.MessageService.ClaimMessages:input_type -> brokerd.v1.ClaimMessagesRequest
-	43,  // 126: brokerd.v1.MessageService.AckMessages:input_type -> brokerd.v1.AckMessagesRequest
-	45,  // 127: brokerd.v1.MessageService.NackMessages:input_type -> brokerd.v1.NackMessagesRequest
-	48,  // 128: brokerd.v1.MessageService.ExtendClaims:input_type -> brokerd.v1.ExtendClaimsRequest
-	50,  // 129: brokerd.v1.MessageService.ReleaseClaims:input_type -> brokerd.v1.ReleaseClaimsRequest
-	63,  // 130: brokerd.v1.MessageService.Ask:input_type -> brokerd.v1.AskRequest
-	66,  // 131: brokerd.v1.MessageService.Reply:input_type -> brokerd.v1.ReplyRequest
-	68,  // 132: brokerd.v1.MessageService.ResendMessage:input_type -> brokerd.v1.ResendMessageRequest
-	70,  // 133: brokerd.v1.MessageService.GetInboxSummary:input_type -> brokerd.v1.GetInboxSummaryRequest
-	74,  // 134: brokerd.v1.MessageService.ResolveThread:input_type -> brokerd.v1.ResolveThreadRequest
-	52,  // 135: brokerd.v1.MessageService.GetMessage:input_type -> brokerd.v1.GetMessageRequest
-	54,  // 136: brokerd.v1.MessageService.ListMessages:input_type -> brokerd.v1.ListMessagesRequest
-	56,  // 137: brokerd.v1.MessageService.OfferMessages:input_type -> brokerd.v1.OfferMessagesRequest
-	58,  // 138: brokerd.v1.MessageService.SettleOffers:input_type -> brokerd.v1.SettleOffersRequest
-	76,  // 139: brokerd.v1.MessageService.CancelMessage:input_type -> brokerd.v1.CancelMessageRequest
-	79,  // 140: brokerd.v1.MessageService.ListDeadLetters:input_type -> brokerd.v1.ListDeadLettersRequest
-	81,  // 141: brokerd.v1.MessageService.RedriveDeadLetters:input_type -> brokerd.v1.RedriveDeadLettersRequest
-	83,  // 142: brokerd.v1.MessageService.PurgeDeadLetters:input_type -> brokerd.v1.PurgeDeadLettersRequest
-	85,  // 143: brokerd.v1.MessageService.ListMailboxes:input_type -> brokerd.v1.ListMailboxesRequest
-	88,  // 144: brokerd.v1.MessageService.ListThreads:input_type -> brokerd.v1.ListThreadsRequest
-	15,  // 145: brokerd.v1.MessageService.Send:output_type -> brokerd.v1.SendResponse
-	28,  // 146: brokerd.v1.MessageService.Receive:output_type -> brokerd.v1.ReceiveResponse
-	40,  // 147: brokerd.v1.MessageService.Claim:output_type -> brokerd.v1.ClaimResponse
-	20,  // 148: brokerd.v1.MessageService.SendMessages:output_type -> brokerd.v1.SendMessagesResponse
-	42,  // 149: brokerd.v1.MessageService.ClaimMessages:output_type -> brokerd.v1.ClaimMessagesResponse
-	44,  // 150: brokerd.v1.MessageService.AckMessages:output_type -> brokerd.v1.AckMessagesResponse
-	47,  // 151: brokerd.v1.MessageService.NackMessages:output_type -> brokerd.v1.NackMessagesResponse
-	49,  // 152: brokerd.v1.MessageService.ExtendClaims:output_type -> brokerd.v1.ExtendClaimsResponse
-	51,  // 153: brokerd.v1.MessageService.ReleaseClaims:output_type -> brokerd.v1.ReleaseClaimsResponse
-	64,  // 154: brokerd.v1.MessageService.Ask:output_type -> brokerd.v1.AskResponse
-	67,  // 155: brokerd.v1.MessageService.Reply:output_type -> brokerd.v1.ReplyResponse
-	69,  // 156: brokerd.v1.MessageService.ResendMessage:output_type -> brokerd.v1.ResendMessageResponse
-	73,  // 157: brokerd.v1.MessageService.GetInboxSummary:output_type -> brokerd.v1.GetInboxSummaryResponse
-	75,  // 158: brokerd.v1.MessageService.ResolveThread:output_type -> brokerd.v1.ResolveThreadResponse
-	53,  // 159: brokerd.v1.MessageService.GetMessage:output_type -> brokerd.v1.GetMessageResponse
-	55,  // 160: brokerd.v1.MessageService.ListMessages:output_type -> brokerd.v1.ListMessagesResponse
-	57,  // 161: brokerd.v1.MessageService.OfferMessages:output_type -> brokerd.v1.OfferMessagesResponse
-	59,  // 162: brokerd.v1.MessageService.SettleOffers:output_type -> brokerd.v1.SettleOffersResponse
-	77,  // 163: brokerd.v1.MessageService.CancelMessage:output_type -> brokerd.v1.CancelMessageResponse
-	80,  // 164: brokerd.v1.MessageService.ListDeadLetters:output_type -> brokerd.v1.ListDeadLettersResponse
-	82,  // 165: brokerd.v1.MessageService.RedriveDeadLetters:output_type -> brokerd.v1.RedriveDeadLettersResponse
-	84,  // 166: brokerd.v1.MessageService.PurgeDeadLetters:output_type -> brokerd.v1.PurgeDeadLettersResponse
-	87,  // 167: brokerd.v1.MessageService.ListMailboxes:output_type -> brokerd.v1.ListMailboxesResponse
-	89,  // 168: brokerd.v1.MessageService.ListThreads:output_type -> brokerd.v1.ListThreadsResponse
-	145, // [145:169] is the sub-list for method output_type
-	121, // [121:145] is the sub-list for method input_type
-	121, // [121:121] is the sub-list for extension type_name
-	121, // [121:121] is the sub-list for extension extendee
-	0,   // [0:121] is the sub-list for field type_name
+	24,  // 83: brokerd.v1.OfferMessagesResponse.unsettled:type_name -> brokerd.v1.Offer
+	3,   // 84: brokerd.v1.SettleOffersRequest.ways:type_name -> brokerd.v1.OfferWay
+	91,  // 85: brokerd.v1.ThreadSummary.first_at:type_name -> google.protobuf.Timestamp
+	91,  // 86: brokerd.v1.ThreadSummary.last_at:type_name -> google.protobuf.Timestamp
+	62,  // 87: brokerd.v1.ThreadSummary.open_questions:type_name -> brokerd.v1.OpenQuestion
+	91,  // 88: brokerd.v1.ThreadSummary.resolved_at:type_name -> google.protobuf.Timestamp
+	61,  // 89: brokerd.v1.ThreadSummary.first_message:type_name -> brokerd.v1.ThreadMessage
+	61,  // 90: brokerd.v1.ThreadSummary.last_message:type_name -> brokerd.v1.ThreadMessage
+	91,  // 91: brokerd.v1.ThreadMessage.created_at:type_name -> google.protobuf.Timestamp
+	91,  // 92: brokerd.v1.OpenQuestion.deadline:type_name -> google.protobuf.Timestamp
+	12,  // 93: brokerd.v1.AskRequest.message:type_name -> brokerd.v1.Message
+	92,  // 94: brokerd.v1.AskRequest.wait:type_name -> google.protobuf.Duration
+	12,  // 95: brokerd.v1.AskResponse.reply:type_name -> brokerd.v1.Message
+	18,  // 96: brokerd.v1.AskResponse.asleep:type_name -> brokerd.v1.Asleep
+	65,  // 97: brokerd.v1.AskResponse.no_reply:type_name -> brokerd.v1.NoReply
+	8,   // 98: brokerd.v1.NoReply.reason:type_name -> brokerd.v1.NoReplyReason
+	12,  // 99: brokerd.v1.ReplyRequest.message:type_name -> brokerd.v1.Message
+	17,  // 100: brokerd.v1.ReplyResponse.result:type_name -> brokerd.v1.SendResult
+	71,  // 101: brokerd.v1.GetInboxSummaryResponse.by_priority:type_name -> brokerd.v1.PriorityCount
+	72,  // 102: brokerd.v1.GetInboxSummaryResponse.by_type:type_name -> brokerd.v1.TypeCount
+	91,  // 103: brokerd.v1.GetInboxSummaryResponse.oldest_at:type_name -> google.protobuf.Timestamp
+	62,  // 104: brokerd.v1.GetInboxSummaryResponse.asked:type_name -> brokerd.v1.OpenQuestion
+	62,  // 105: brokerd.v1.GetInboxSummaryResponse.owed:type_name -> brokerd.v1.OpenQuestion
+	12,  // 106: brokerd.v1.GetInboxSummaryResponse.directives:type_name -> brokerd.v1.Message
+	91,  // 107: brokerd.v1.GetInboxSummaryResponse.breaker_open_until:type_name -> google.protobuf.Timestamp
+	91,  // 108: brokerd.v1.DeadLetterFilter.from_time:type_name -> google.protobuf.Timestamp
+	91,  // 109: brokerd.v1.DeadLetterFilter.to_time:type_name -> google.protobuf.Timestamp
+	78,  // 110: brokerd.v1.ListDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
+	25,  // 111: brokerd.v1.ListDeadLettersResponse.items:type_name -> brokerd.v1.InboxItem
+	78,  // 112: brokerd.v1.RedriveDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
+	91,  // 113: brokerd.v1.RedriveDeadLettersResponse.to_time:type_name -> google.protobuf.Timestamp
+	78,  // 114: brokerd.v1.PurgeDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
+	91,  // 115: brokerd.v1.PurgeDeadLettersResponse.to_time:type_name -> google.protobuf.Timestamp
+	9,   // 116: brokerd.v1.ListMailboxesRequest.order:type_name -> brokerd.v1.MailboxOrder
+	91,  // 117: brokerd.v1.MailboxSummary.oldest_at:type_name -> google.protobuf.Timestamp
+	86,  // 118: brokerd.v1.ListMailboxesResponse.mailboxes:type_name -> brokerd.v1.MailboxSummary
+	91,  // 119: brokerd.v1.ListThreadsRequest.from_time:type_name -> google.protobuf.Timestamp
+	91,  // 120: brokerd.v1.ListThreadsRequest.to_time:type_name -> google.protobuf.Timestamp
+	60,  // 121: brokerd.v1.ListThreadsResponse.threads:type_name -> brokerd.v1.ThreadSummary
+	14,  // 122: brokerd.v1.MessageService.Send:input_type -> brokerd.v1.SendRequest
+	27,  // 123: brokerd.v1.MessageService.Receive:input_type -> brokerd.v1.ReceiveRequest
+	32,  // 124: brokerd.v1.MessageService.Claim:input_type -> brokerd.v1.ClaimRequest
+	19,  // 125: brokerd.v1.MessageService.SendMessages:input_type -> brokerd.v1.SendMessagesRequest
+	41,  // 126: brokerd.v1.MessageService.ClaimMessages:input_type -> brokerd.v1.ClaimMessagesRequest
+	43,  // 127: brokerd.v1.MessageService.AckMessages:input_type -> brokerd.v1.AckMessagesRequest
+	45,  // 128: brokerd.v1.MessageService.NackMessages:input_type -> brokerd.v1.NackMessagesRequest
+	48,  // 129: brokerd.v1.MessageService.ExtendClaims:input_type -> brokerd.v1.ExtendClaimsRequest
+	50,  // 130: brokerd.v1.MessageService.ReleaseClaims:input_type -> brokerd.v1.ReleaseClaimsRequest
+	63,  // 131: brokerd.v1.MessageService.Ask:input_type -> brokerd.v1.AskRequest
+	66,  // 132: brokerd.v1.MessageService.Reply:input_type -> brokerd.v1.ReplyRequest
+	68,  // 133: brokerd.v1.MessageService.ResendMessage:input_type -> brokerd.v1.ResendMessageRequest
+	70,  // 134: brokerd.v1.MessageService.GetInboxSummary:input_type -> brokerd.v1.GetInboxSummaryRequest
+	74,  // 135: brokerd.v1.MessageService.ResolveThread:input_type -> brokerd.v1.ResolveThreadRequest
+	52,  // 136: brokerd.v1.MessageService.GetMessage:input_type -> brokerd.v1.GetMessageRequest
+	54,  // 137: brokerd.v1.MessageService.ListMessages:input_type -> brokerd.v1.ListMessagesRequest
+	56,  // 138: brokerd.v1.MessageService.OfferMessages:input_type -> brokerd.v1.OfferMessagesRequest
+	58,  // 139: brokerd.v1.MessageService.SettleOffers:input_type -> brokerd.v1.SettleOffersRequest
+	76,  // 140: brokerd.v1.MessageService.CancelMessage:input_type -> brokerd.v1.CancelMessageRequest
+	79,  // 141: brokerd.v1.MessageService.ListDeadLetters:input_type -> brokerd.v1.ListDeadLettersRequest
+	81,  // 142: brokerd.v1.MessageService.RedriveDeadLetters:input_type -> brokerd.v1.RedriveDeadLettersRequest
+	83,  // 143: brokerd.v1.MessageService.PurgeDeadLetters:input_type -> brokerd.v1.PurgeDeadLettersRequest
+	85,  // 144: brokerd.v1.MessageService.ListMailboxes:input_type -> brokerd.v1.ListMailboxesRequest
+	88,  // 145: brokerd.v1.MessageService.ListThreads:input_type -> brokerd.v1.ListThreadsRequest
+	15,  // 146: brokerd.v1.MessageService.Send:output_type -> brokerd.v1.SendResponse
+	28,  // 147: brokerd.v1.MessageService.Receive:output_type -> brokerd.v1.ReceiveResponse
+	40,  // 148: brokerd.v1.MessageService.Claim:output_type -> brokerd.v1.ClaimResponse
+	20,  // 149: brokerd.v1.MessageService.SendMessages:output_type -> brokerd.v1.SendMessagesResponse
+	42,  // 150: brokerd.v1.MessageService.ClaimMessages:output_type -> brokerd.v1.ClaimMessagesResponse
+	44,  // 151: brokerd.v1.MessageService.AckMessages:output_type -> brokerd.v1.AckMessagesResponse
+	47,  // 152: brokerd.v1.MessageService.NackMessages:output_type -> brokerd.v1.NackMessagesResponse
+	49,  // 153: brokerd.v1.MessageService.ExtendClaims:output_type -> brokerd.v1.ExtendClaimsResponse
+	51,  // 154: brokerd.v1.MessageService.ReleaseClaims:output_type -> brokerd.v1.ReleaseClaimsResponse
+	64,  // 155: brokerd.v1.MessageService.Ask:output_type -> brokerd.v1.AskResponse
+	67,  // 156: brokerd.v1.MessageService.Reply:output_type -> brokerd.v1.ReplyResponse
+	69,  // 157: brokerd.v1.MessageService.ResendMessage:output_type -> brokerd.v1.ResendMessageResponse
+	73,  // 158: brokerd.v1.MessageService.GetInboxSummary:output_type -> brokerd.v1.GetInboxSummaryResponse
+	75,  // 159: brokerd.v1.MessageService.ResolveThread:output_type -> brokerd.v1.ResolveThreadResponse
+	53,  // 160: brokerd.v1.MessageService.GetMessage:output_type -> brokerd.v1.GetMessageResponse
+	55,  // 161: brokerd.v1.MessageService.ListMessages:output_type -> brokerd.v1.ListMessagesResponse
+	57,  // 162: brokerd.v1.MessageService.OfferMessages:output_type -> brokerd.v1.OfferMessagesResponse
+	59,  // 163: brokerd.v1.MessageService.SettleOffers:output_type -> brokerd.v1.SettleOffersResponse
+	77,  // 164: brokerd.v1.MessageService.CancelMessage:output_type -> brokerd.v1.CancelMessageResponse
+	80,  // 165: brokerd.v1.MessageService.ListDeadLetters:output_type -> brokerd.v1.ListDeadLettersResponse
+	82,  // 166: brokerd.v1.MessageService.RedriveDeadLetters:output_type -> brokerd.v1.RedriveDeadLettersResponse
+	84,  // 167: brokerd.v1.MessageService.PurgeDeadLetters:output_type -> brokerd.v1.PurgeDeadLettersResponse
+	87,  // 168: brokerd.v1.MessageService.ListMailboxes:output_type -> brokerd.v1.ListMailboxesResponse
+	89,  // 169: brokerd.v1.MessageService.ListThreads:output_type -> brokerd.v1.ListThreadsResponse
+	146, // [146:170] is the sub-list for method output_type
+	122, // [122:146] is the sub-list for method input_type
+	122, // [122:122] is the sub-list for extension type_name
+	122, // [122:122] is the sub-list for extension extendee
+	0,   // [0:122] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_message_proto_init() }

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+
+	"brokerd/client"
+	pb "brokerd/gen/brokerd/v1"
+)
+
+const (
+	hookMail       = 10       // messages that a hook offers at once
+	hookBytes      = 8 << 10  // of their contents: about 2,000 tokens. The first message may exceed it
+	mostTranscript = 64 << 20 // bytes of a conversation that a hook searches for its marks
+)
+
+// offered are the ways in which a hook offers messages.
+var offered = []pb.OfferWay{pb.OfferWay_OFFER_WAY_TURN_END, pb.OfferWay_OFFER_WAY_TOOL_CALL}
+
+// offer offers unread messages to the session, and accepts earlier offers of which the conversation has evidence.
+func (h *hook) offer(ctx context.Context, broker *client.Client, way pb.OfferWay) ([]*pb.InboxItem, int32, error) {
+	out, err := broker.Messages().OfferMessages(ctx, &pb.OfferMessagesRequest{
+		Way: way, Harness: h.session(), Mark: h.mark, Limit: hookMail, MaxBytes: hookBytes,
+	})
+	var marks []string
+	for _, o := range out.GetUnsettled() {
+		if h.in.answered(o.GetMark()) {
+			marks = append(marks, o.GetMark())
+		}
+	}
+	if len(marks) > 0 { // otherwise the end of the turn accepts them
+		_, _ = broker.Messages().SettleOffers(ctx, &pb.SettleOffersRequest{
+			Marks: marks, Harness: h.session(), Outcome: &pb.SettleOffersRequest_Accepted{Accepted: true},
+		})
+	}
+	return out.GetItems(), out.GetMore(), err
+}
+
+// answered reports whether the model has called the tool of this event after it got the text with a mark: the file of
+// the conversation has the mark before the call. A call of the same answer of the model as the one before is no
+// evidence: the file has it before the mark.
+func (in *hookInput) answered(mark string) bool {
+	if in.Transcript == "" || in.ToolUseID == "" {
+		return false
+	}
+	info, err := os.Stat(in.Transcript)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > mostTranscript {
+		return false
+	}
+	text, err := os.ReadFile(in.Transcript)
+	at := bytes.Index(text, []byte(mark))
+	return err == nil && at >= 0 && bytes.Index(text, []byte(in.ToolUseID)) > at
+}
+
+// context passes to the model, in the middle of a turn, what has arrived. A subagent gets nothing: it is not the agent
+// that the messages are for.
+func (h *hook) context(ctx context.Context, out io.Writer) error {
+	if !h.vendor.context || h.in.AgentID != "" {
+		return nil
+	}
+	var n news
+	err := h.as(ctx, func(broker *client.Client) (err error) {
+		n.mail, n.more, err = h.offer(ctx, broker, pb.OfferWay_OFFER_WAY_TOOL_CALL)
+		return err
+	})
+	if err == nil && len(n.mail) > 0 {
+		err = h.vendor.write(out, hookAnswer{Specific: &hookContext{h.in.named, h.reason(n)}})
+	}
+	if err != nil && len(n.mail) > 0 {
+		h.giveBack(ctx)
+	}
+	return err
+}
+
+// session is the session of the coding agent, to which messages are offered.
+func (h *hook) session() string {
+	return clip(oneLine(cmp.Or(h.in.SessionID, "unknown")), 128)
+}
+
+// settle tells the broker what the event says about the messages that this session was offered before. The end of a
+// turn shows that the model got what hooks passed to it in this turn, and any event in a turn that it got what the end
+// of the turn before passed to it. A prompt shows it if it quotes the mark, as Gemini CLI's does when a hook continues a
+// turn; another prompt may come after Esc. Without an answer, the offers return by themselves.
+func (h *hook) settle(ctx context.Context) {
+	request := &pb.SettleOffersRequest{Harness: h.session(), Ways: offered}
+	switch h.in.Event {
+	case "PreToolUse", "PostToolUse":
+		request.Outcome = &pb.SettleOffersRequest_Accepted{Accepted: true}
+		request.Ways = []pb.OfferWay{pb.OfferWay_OFFER_WAY_TURN_END}
+	case "Stop":
+		request.Outcome = &pb.SettleOffersRequest_Accepted{Accepted: true}
+	case "UserPromptSubmit":
+		request.Outcome = &pb.SettleOffersRequest_Returned{Returned: "the user's next prompt came before another event"}
+	case "SessionEnd":
+		request.Outcome = &pb.SettleOffersRequest_Returned{Returned: "the session has ended"}
+	default:
+		return
+	}
+	if h.in.AgentID != "" { // a tool of a subagent shows nothing about the conversation
+		return
+	}
+	_ = h.briefly(ctx, func(ctx context.Context) error {
+		broker, err := h.c.connect(ctx)
+		if err != nil || broker.Identity().Agent == "" {
+			return err
+		}
+		if quoted := h.in.quoted(); len(quoted) > 0 {
+			if _, err := broker.Messages().SettleOffers(ctx, &pb.SettleOffersRequest{
+				Marks: quoted, Harness: h.session(), Outcome: &pb.SettleOffersRequest_Accepted{Accepted: true},
+			}); err != nil {
+				return err
+			}
+		}
+		_, err = broker.Messages().SettleOffers(ctx, request)
+		return err
+	})
+}
+
+// aMark matches a mark of prompt.NewMark at the beginning of a frame.
+var aMark = regexp.MustCompile(`(?m)^=== ([0-9a-f]{16}) `)
+
+// quoted returns the marks in a prompt, at most 10.
+func (in *hookInput) quoted() (marks []string) {
+	for _, m := range aMark.FindAllStringSubmatch(in.Prompt, -1) {
+		if !slices.Contains(marks, m[1]) && len(marks) < 10 {
+			marks = append(marks, m[1])
+		}
+	}
+	return marks
+}
+
+// giveBack returns what this hook has offered and could not pass on.
+func (h *hook) giveBack(ctx context.Context) {
+	_, _ = h.broker.Messages().SettleOffers(ctx, &pb.SettleOffersRequest{ // otherwise it returns by itself
+		Marks:   []string{h.mark},
+		Outcome: &pb.SettleOffersRequest_Returned{Returned: "the hook failed before the coding agent had it"},
+	})
+}

@@ -1,0 +1,259 @@
+package vendortest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"brokerd/client"
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/fakemodel"
+	"brokerd/internal/processtest"
+)
+
+// patience is how long a program may take for what it does at once.
+const patience = 3 * time.Minute
+
+// A run is a coding agent in a project folder of its own, with a daemon and a model.
+type run struct {
+	t             testing.TB
+	vendor        *vendor
+	daemon        *processtest.Daemon
+	model         *fakemodel.Server
+	broker        *client.Client // of the agent lead
+	home, project string
+	variables     []string
+	sent          map[string]string // subjects of the messages, by id
+}
+
+func newRun(t testing.TB, v *vendor) *run {
+	t.Helper()
+	bin := v.find()
+	if bin == "" {
+		t.Skipf("%s is not in VENDOR_PROGRAMS: make vendors", v.program)
+	}
+	brokerd := processtest.Build(t)
+	d := processtest.New(t, brokerd)
+	if err := d.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r := &run{t: t, vendor: v, daemon: d, model: fakemodel.New(), home: t.TempDir(), project: t.TempDir(), sent: map[string]string{}}
+	t.Cleanup(r.model.Close)
+	const refused = "http://127.0.0.1:9"
+	r.env("HOME="+r.home, "BROKERD_DATA="+d.Dir(), "TMPDIR="+t.TempDir(), "LANG=C.UTF-8", "TERM=dumb",
+		"PATH="+bin+":"+filepath.Dir(brokerd)+":"+os.Getenv("PATH"),
+		"HTTP_PROXY="+refused, "HTTPS_PROXY="+refused, "http_proxy="+refused, "https_proxy="+refused,
+		"NO_PROXY=127.0.0.1,localhost,::1", "no_proxy=127.0.0.1,localhost,::1")
+	for _, pipe := range []string{"begun", "release"} {
+		if err := syscall.Mkfifo(filepath.Join(r.project, pipe), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v.seed(r)
+	r.ctl("agent", "register", "lead", "--role", "lead", "--lease", "1h")
+	r.ctl("setup", v.name, "--agent", "builder-1", "--role", "builder")
+	r.ctl("agent", "register", "builder-1", "--role", "builder", "--lease", "1h")
+	c, err := client.Dial(t.Context(), client.WithAddress(d.Address()), client.WithAgent("lead"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	r.broker = c
+	return r
+}
+
+// ctl runs brokerctl in the project.
+func (r *run) ctl(args ...string) {
+	r.t.Helper()
+	cmd := exec.CommandContext(r.t.Context(), filepath.Join(filepath.Dir(r.daemon.Program()), "brokerctl"), args...)
+	cmd.Dir, cmd.Env = r.project, r.variables
+	if out, err := cmd.CombinedOutput(); err != nil {
+		r.t.Fatalf("brokerctl %q: %v\n%s", args, err, out)
+	}
+}
+
+// A process is a program that runs, in a process group of its own.
+type process struct {
+	cmd   *exec.Cmd
+	out   bytes.Buffer
+	ended chan error
+	began time.Time
+}
+
+// start starts the program once, without a screen.
+func (r *run) start(prompt string) *process {
+	r.t.Helper()
+	p := &process{cmd: exec.Command(r.vendor.program, r.vendor.once(prompt)...), ended: make(chan error, 1), began: time.Now()} //nolint:noctx // it is killed with its group
+	for _, v := range r.variables {
+		if path, ok := strings.CutPrefix(v, "PATH="); ok {
+			p.cmd.Path = filepath.Join(strings.SplitN(path, ":", 2)[0], r.vendor.program)
+		}
+	}
+	p.cmd.Err = nil
+	p.cmd.Dir, p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = r.project, r.variables, &p.out, &p.out
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.cmd.WaitDelay = time.Second
+	if err := p.cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(p.kill)
+	go func() { p.ended <- p.cmd.Wait() }()
+	return p
+}
+
+func (p *process) kill() { _ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) }
+
+// wait returns how long the program took until it ended by itself.
+func (r *run) wait(p *process) time.Duration {
+	r.t.Helper()
+	select {
+	case err := <-p.ended:
+		if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
+			r.t.Fatalf("%s: %v\n%s", r.vendor.program, err, p.out.String())
+		}
+	case <-time.After(patience):
+		r.t.Fatalf("%s does not end", r.vendor.program)
+	}
+	return time.Since(p.began)
+}
+
+// hold is a command that runs from begun to release.
+const hold = "exec 3<>release; echo > begun; read -r x <&3"
+
+// begun returns as soon as the command hold runs.
+func (r *run) begun(p *process) {
+	r.t.Helper()
+	runs := make(chan error, 1)
+	go func() { // ends with the test at the latest: its folder goes, and with it the pipe
+		f, err := os.Open(filepath.Join(r.project, "begun"))
+		if err == nil {
+			err = f.Close()
+		}
+		runs <- err
+	}()
+	select {
+	case err := <-runs:
+		if err != nil {
+			r.t.Fatal(err)
+		}
+	case err := <-p.ended:
+		r.t.Fatalf("%s has ended: %v\n%s", r.vendor.program, err, p.out.String())
+	case <-time.After(patience):
+		r.t.Fatalf("%s does not begin", r.vendor.program)
+	}
+}
+
+// release ends the command hold.
+func (r *run) release() {
+	r.t.Helper()
+	f, err := os.OpenFile(filepath.Join(r.project, "release"), os.O_RDWR, 0) // which waits for no reader
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer f.Close() //nolint:errcheck // the write tells
+	if _, err := f.WriteString("\n"); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// send sends a message to the agent.
+func (r *run) send(subject string) (id string) {
+	r.t.Helper()
+	out, err := r.broker.Messages().SendMessages(r.t.Context(), &pb.SendMessagesRequest{Messages: []*pb.Message{
+		{Target: &pb.Target{To: &pb.Target_Agent{Agent: "builder-1"}}, Subject: subject},
+	}})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.sent[out.GetResults()[0].GetId()] = subject
+	return out.GetResults()[0].GetId()
+}
+
+// delivery returns the delivery of a message.
+func (r *run) delivery(id string) *pb.Delivery {
+	r.t.Helper()
+	out, err := r.broker.Messages().GetMessage(r.t.Context(), &pb.GetMessageRequest{Id: id})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return out.GetDeliveries()[0]
+}
+
+// truthful checks that no receipt says more than the model has seen.
+func (r *run) truthful() {
+	r.t.Helper()
+	for id, subject := range r.sent {
+		d := r.delivery(id)
+		_, seen := r.model.Saw(subject)
+		if d.GetReadAt() != nil && !seen {
+			r.t.Errorf("the receipt of %q says read, and no request had it: %v", subject, d)
+		}
+		r.t.Logf("%q: the model has it: %v; read: %v; offers: %v", subject, seen, d.GetReadAt() != nil, d.GetOffers())
+	}
+}
+
+// headless runs a test for each program that is installed.
+func headless(t *testing.T, test func(r *run)) {
+	t.Helper()
+	for i := range vendors {
+		t.Run(vendors[i].name, func(t *testing.T) { test(newRun(t, &vendors[i])) })
+	}
+}
+
+// A message that comes while a tool runs is in the model's next request.
+func TestHeadless_MailInATurnIsInTheNextRequest(t *testing.T) {
+	headless(t, func(r *run) {
+		p := r.start("RUN: " + hold + "\nRUN: true")
+		r.begun(p)
+		id := r.send("MAIL-in-a-turn")
+		r.release()
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		if _, err := r.model.Await(ctx, func(q *fakemodel.Request) bool { return q.Has("MAIL-in-a-turn") }); err != nil {
+			t.Errorf("%v\n%s", err, p.out.String())
+		}
+		r.wait(p)
+		d := r.delivery(id)
+		if o := d.GetOffers(); len(o) != 1 || o[0].GetWay() != pb.OfferWay_OFFER_WAY_TOOL_CALL || d.GetReadAt() == nil {
+			t.Errorf("read at %v, offers: %v", d.GetReadAt(), o)
+		}
+		r.truthful()
+	})
+}
+
+// A message that waits when the turn ends continues it.
+func TestHeadless_MailAtTheEndOfATurnContinuesIt(t *testing.T) {
+	headless(t, func(r *run) {
+		id := r.send("MAIL-at-the-end")
+		p := r.start("hello")
+		r.wait(p)
+		_, seen := r.model.Saw("MAIL-at-the-end")
+		read := r.delivery(id).GetReadAt() != nil
+		if want := r.vendor.name != "opencode"; seen != want || read != want { // opencode run ends with its first idle
+			t.Errorf("the model has it: %v; read: %v\n%s", seen, read, p.out.String())
+		}
+		r.truthful()
+	})
+}
+
+// A program that is killed in a turn has accepted nothing.
+func TestHeadless_MailToAProgramThatIsKilledStaysUnread(t *testing.T) {
+	headless(t, func(r *run) {
+		p := r.start("RUN: true\nRUN: " + hold)
+		r.begun(p)
+		r.send("MAIL-killed")
+		p.kill()
+		if err := <-p.ended; err == nil {
+			t.Error("it was not killed")
+		}
+		r.release()
+		r.truthful()
+	})
+}

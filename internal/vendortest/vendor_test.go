@@ -1,0 +1,128 @@
+package vendortest
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// A vendor is a coding agent, as its table in brokerctl setup names it.
+type vendor struct {
+	name    string
+	program string
+	once    func(prompt string) []string // the arguments of a run without a screen
+	seed    func(r *run)                 // writes what the program needs to begin without a question
+}
+
+var vendors = []vendor{
+	{
+		"claude-code", "claude",
+		func(prompt string) []string { return []string{"-p", prompt} },
+		func(r *run) {
+			const key = "sk-ant-api03-fake-key-of-the-tests-0123456789"
+			r.env("ANTHROPIC_BASE_URL="+r.model.URL(), "ANTHROPIC_API_KEY="+key, "DISABLE_TELEMETRY=1",
+				"DISABLE_ERROR_REPORTING=1", "DISABLE_AUTOUPDATER=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1")
+			r.write(r.home, ".claude.json", map[string]any{
+				"hasCompletedOnboarding": true, "customApiKeyResponses": map[string]any{"approved": []string{key[len(key)-20:]}},
+				"projects": map[string]any{r.project: map[string]any{"hasTrustDialogAccepted": true}},
+			})
+			r.write(r.home, ".claude/settings.json", map[string]any{"permissions": map[string]any{"allow": []string{"Bash"}}})
+		},
+	},
+	{
+		"codex", "codex",
+		func(prompt string) []string {
+			return []string{"exec", "--skip-git-repo-check", "--dangerously-bypass-hook-trust", prompt}
+		},
+		func(r *run) {
+			r.env("CODEX_HOME="+filepath.Join(r.home, ".codex"), "FAKE_KEY=fake")
+			r.write(r.home, ".codex/config.toml", fmt.Sprintf(`model = "gpt-5-codex"
+model_provider = "fake"
+approval_policy = "never"
+sandbox_mode = "danger-full-access"
+check_for_update_on_startup = false
+[model_providers.fake]
+name = "fake"
+base_url = "%s/v1"
+env_key = "FAKE_KEY"
+wire_api = "responses"
+request_max_retries = 0
+stream_max_retries = 0
+[analytics]
+enabled = false
+[projects."%s"]
+trust_level = "trusted"
+`, r.model.URL(), r.project))
+		},
+	},
+	{
+		"gemini", "gemini",
+		func(prompt string) []string { return []string{"--approval-mode", "yolo", "-p", prompt} },
+		func(r *run) {
+			r.env("GOOGLE_GEMINI_BASE_URL="+r.model.URL(), "GEMINI_API_KEY=fake", "GEMINI_CLI_TRUST_WORKSPACE=true",
+				"GEMINI_TELEMETRY_ENABLED=false")
+			r.write(r.home, ".gemini/settings.json", map[string]any{
+				"general": map[string]any{"enableAutoUpdate": false}, "privacy": map[string]any{"usageStatisticsEnabled": false},
+				"security": map[string]any{"auth": map[string]any{"selectedType": "gemini-api-key"}},
+			})
+		},
+	},
+	{
+		"opencode", "opencode",
+		func(prompt string) []string { return []string{"run", prompt} },
+		func(r *run) {
+			r.env("npm_config_fetch_retries=0", "OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1",
+				"OPENCODE_DISABLE_LSP_DOWNLOAD=1", "OPENCODE_DISABLE_SHARE=1")
+			r.write(r.home, ".config/opencode/opencode.json", map[string]any{
+				"model": "fake/fake", "small_model": "fake/fake", "share": "disabled", "autoupdate": false,
+				"permission": map[string]any{"bash": "allow", "edit": "allow"},
+				"provider": map[string]any{"fake": map[string]any{
+					"npm": "@ai-sdk/openai-compatible", "name": "fake",
+					"options": map[string]any{"baseURL": r.model.URL() + "/v1", "apiKey": "fake"},
+					"models": map[string]any{"fake": map[string]any{
+						"name": "fake", "tool_call": true, "limit": map[string]any{"context": 100_000, "output": 8000},
+					}},
+				}},
+			})
+		},
+	},
+}
+
+// find returns the folder with the program of a vendor; "" if it is not installed.
+func (v *vendor) find() string {
+	folder := os.Getenv("VENDOR_PROGRAMS")
+	if folder == "" {
+		return ""
+	}
+	for _, dir := range []string{folder, filepath.Join(folder, v.name)} {
+		bin := filepath.Join(dir, "node_modules", ".bin")
+		if _, err := os.Stat(filepath.Join(bin, v.program)); err == nil {
+			return bin
+		}
+	}
+	return ""
+}
+
+// write writes a file below a folder: a text, or a value as JSON.
+func (r *run) write(folder, name string, content any) {
+	r.t.Helper()
+	text, ok := content.(string)
+	if !ok {
+		b, err := json.Marshal(content)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		text = string(b)
+	}
+	file := filepath.Join(folder, name)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// env adds variables to the environment of the program.
+func (r *run) env(variables ...string) { r.variables = append(r.variables, variables...) }
