@@ -32,10 +32,9 @@ const (
 const agentRunLong = `Register an agent and run its program. While the program runs, brokerctl renews
 the agent's lease every third of --lease. When the program ends with code 0, or
 after a signal that brokerctl passed on, the agent stops: what it holds is
-released at once, and its mail waits for the next run. When the program ends with
-another code, the agent reports the status failed, and what it holds returns when
-its lease ends. With --deregister, the registration ends with the program, and the
-agent's unfinished mail becomes dead letters.
+released, and its mail waits for the next run. After another code, it reports
+the status failed, and its lease ends. With --deregister, the registration ends
+with the program, and unfinished mail becomes dead letters.
 
 The program's environment has the variables of brokerctl help environment, so
 that brokerctl and the clients act as this agent in it. The program's standard output

@@ -49,6 +49,11 @@ func TestBench_LeavesTheUsersBrokerAlone(tt *testing.T) {
 	cmd := t.command(os.Args[0], "bench", "--folder", folder, "--workloads", "pipelined", "--seconds", "0.1", "--size", "64")
 	cmd.Env = append(program(t), "PATH="+filepath.Dir(brokerd)+":"+t.Getenv("PATH"))
 	cmd.Env = slices.DeleteFunc(cmd.Env, func(v string) bool { return strings.HasPrefix(v, "BROKERD_DATA=") })
+	secret := filepath.Join(t.TempDir(), "secret") // of another broker
+	if err := os.WriteFile(secret, []byte(strings.Repeat("x", 43)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Env = append(cmd.Env, "BROKERD_CREDENTIAL_FILE="+secret, "BROKERD_AGENT=builder-1")
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "\npipelined ") {
 		t.Fatalf("%v: %s", err, out)

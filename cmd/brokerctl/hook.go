@@ -30,6 +30,7 @@ opencode (brokerctl setup configures it). The coding agent calls this command fo
 its hook events, with JSON on standard input. The events of Claude Code and Codex
 are below; docs/hooks.md names those of the others.
 
+  SessionStart registers the agent
   PreToolUse   before a tool writes a file: locks the file for --for; if
                another agent holds it, refuses the tool with exit code 2, and
                says on standard error who holds it, until when, and what to do
@@ -40,10 +41,9 @@ are below; docs/hooks.md names those of the others.
                read. With --listen, it waits for the first one. A turn started
                this way ends without a check, or listens for --pause before it
                continues; --keep-going lifts this limit
-  UserPromptSubmit  what it printed before stays unread
-  SessionEnd   reports that the agent has stopped, which releases what it holds;
-               while another session of the agent holds locks, only releases
-               those of this session
+  UserPromptSubmit  what Stop printed stays unread
+  SessionEnd   reports that the agent has stopped; while another session of it
+               holds locks, only releases those of this session
 
 The agent is the one that the environment, init in this session, --agent or
 .brokerd.yaml names, the first of these (codex: first --agent); it is registered if
@@ -63,6 +63,7 @@ type hookOptions struct {
 	within    time.Duration
 	pause     time.Duration
 	tools     []string
+	wake      bool
 }
 
 func newHookCommand(c *cli) *cobra.Command {
@@ -92,13 +93,14 @@ func newHookCommand(c *cli) *cobra.Command {
 	f.StringVar(&o.role, "role", "", "role of the agent when it is registered")
 	durationVar(f, &o.maxHold, "for", 15*time.Minute, "how long a file stays locked after its last write, 1s to 7d")
 	durationVar(f, &o.wait, "wait", 0, "wait up to this long for a locked file; less than the hook's timeout")
-	f.BoolVar(&o.keepGoing, "keep-going", false, "print new messages at the end of every turn, for unattended agents")
+	f.BoolVar(&o.keepGoing, "keep-going", false, "print new messages at the end of every turn")
 	durationVar(f, &o.listen, "listen", 0,
 		"at the end of a turn, wait up to this long for a message; less than the hook's timeout")
 	durationVar(f, &o.within, "within", hookLook,
-		"how long a hook that only looks or reports waits for the broker, so that a broker that hangs does not stop the agent")
+		"how long a hook that only looks or reports waits for the broker")
 	durationVar(f, &o.pause, "pause", time.Minute,
 		"how long a turn started by a message listens before another message continues it")
+	f.BoolVar(&o.wake, "wake", false, "in the background, wait for mail and wake the session (asyncRewake)")
 	f.StringArrayVar(&o.tools, "tool", nil, "another tool that writes the file that its input names; repeatable")
 	must(cmd.RegisterFlagCompletionFunc("fail", cobra.FixedCompletions([]string{"open", "closed"}, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
@@ -124,6 +126,9 @@ func (o *hookOptions) run(c *cli, cmd *cobra.Command) error {
 		return o.failed(c, cmd, in, fmt.Errorf("read what the hook is about from standard input: %w", err))
 	}
 	c.hookedBy = in.SessionID
+	if o.wake {
+		return (&hook{hookOptions: o, c: c, in: in, parent: parent, mark: prompt.NewMark()}).wakeUp(cmd.Context(), cmd.ErrOrStderr())
+	}
 	h := &hook{hookOptions: o, c: c, in: in, parent: parent, mark: prompt.NewMark()}
 	limit := hookTimeout + o.wait
 	if in.Event == "Stop" {
@@ -133,6 +138,16 @@ func (o *hookOptions) run(c *cli, cmd *cobra.Command) error {
 	defer cancel()
 	h.settle(ctx)
 	switch in.Event {
+	case "PostToolUse", "UserPromptSubmit":
+		if len(in.quoted()) == 0 { // otherwise the listener has woken the session
+			h.awake()
+		}
+	case "SessionEnd":
+		h.sleep()
+	}
+	switch in.Event {
+	case "SessionStart":
+		err = h.briefly(ctx, func(ctx context.Context) error { return h.beat(ctx, &pb.HeartbeatRequest{}) })
 	case "PreToolUse":
 		err = h.lock(ctx)
 	case "PostToolUse":

@@ -19,8 +19,8 @@ const (
 	mostTranscript = 64 << 20 // bytes of a conversation that a hook searches for its marks
 )
 
-// offered are the ways in which a hook offers messages.
-var offered = []pb.OfferWay{pb.OfferWay_OFFER_WAY_TURN_END, pb.OfferWay_OFFER_WAY_TOOL_CALL}
+// inTurn are the ways in which hooks in a turn and at its end offer messages.
+var inTurn = []pb.OfferWay{pb.OfferWay_OFFER_WAY_TURN_END, pb.OfferWay_OFFER_WAY_TOOL_CALL}
 
 // offer offers unread messages to the session, and accepts earlier offers of which the conversation has evidence.
 func (h *hook) offer(ctx context.Context, broker *client.Client, way pb.OfferWay) ([]*pb.InboxItem, int32, error) {
@@ -41,11 +41,11 @@ func (h *hook) offer(ctx context.Context, broker *client.Client, way pb.OfferWay
 	return out.GetItems(), out.GetMore(), err
 }
 
-// answered reports whether the model has called the tool of this event after it got the text with a mark: the file of
-// the conversation has the mark before the call. A call of the same answer of the model as the one before is no
-// evidence: the file has it before the mark.
+// answered reports whether the model has called the tool of this event, or ended its turn, after it got the text with a
+// mark: the file of the conversation has the mark before the call, or before the last answer of the model (Claude Code).
+// A call of the same answer as the one before is no evidence: the file has it before the mark.
 func (in *hookInput) answered(mark string) bool {
-	if in.Transcript == "" || in.ToolUseID == "" {
+	if in.Transcript == "" || in.ToolUseID == "" && in.Event != "Stop" {
 		return false
 	}
 	info, err := os.Stat(in.Transcript)
@@ -54,7 +54,13 @@ func (in *hookInput) answered(mark string) bool {
 	}
 	text, err := os.ReadFile(in.Transcript)
 	at := bytes.Index(text, []byte(mark))
-	return err == nil && at >= 0 && bytes.Index(text, []byte(in.ToolUseID)) > at
+	if err != nil || at < 0 {
+		return false
+	}
+	if in.ToolUseID == "" {
+		return bytes.LastIndex(text, []byte(`"type":"assistant"`)) > at
+	}
+	return bytes.Index(text, []byte(in.ToolUseID)) > at
 }
 
 // context passes to the model, in the middle of a turn, what has arrived. A subagent gets nothing: it is not the agent
@@ -87,13 +93,14 @@ func (h *hook) session() string {
 // of the turn before passed to it. A prompt shows it if it quotes the mark, as Gemini CLI's does when a hook continues a
 // turn; another prompt may come after Esc. Without an answer, the offers return by themselves.
 func (h *hook) settle(ctx context.Context) {
-	request := &pb.SettleOffersRequest{Harness: h.session(), Ways: offered}
+	request := &pb.SettleOffersRequest{Harness: h.session()}
 	switch h.in.Event {
 	case "PreToolUse", "PostToolUse":
 		request.Outcome = &pb.SettleOffersRequest_Accepted{Accepted: true}
 		request.Ways = []pb.OfferWay{pb.OfferWay_OFFER_WAY_TURN_END}
 	case "Stop":
 		request.Outcome = &pb.SettleOffersRequest_Accepted{Accepted: true}
+		request.Ways = inTurn
 	case "UserPromptSubmit":
 		request.Outcome = &pb.SettleOffersRequest_Returned{Returned: "the user's next prompt came before another event"}
 	case "SessionEnd":

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -114,5 +115,30 @@ func TestInbox_OfOperators(tt *testing.T) {
 	}
 	if got := ctl(t, "--no-config", "inbox"); got.code != exitUsage || !strings.Contains(got.err, "--operator lists the operators' mailbox") {
 		t.Errorf("without an agent: %+v", got)
+	}
+}
+
+func TestInbox_OfOperatorsIsForOperatorsAndObservers(tt *testing.T) {
+	t := newShell(tt)
+	address := startTCPBroker(t)
+	register(t, "builder-1/builder")
+	must0(t, "--agent", "builder-1", "send", "operator", "May I deploy?", "--requires-response")
+	for _, c := range []struct {
+		credential []string
+		code       int
+		says       string
+	}{
+		{[]string{"operator"}, 0, "owed: an answer to "},
+		{[]string{"observer"}, 0, "May I deploy?"},
+		{[]string{"agent", "builder-1", "--role", "builder"}, exitUsage, "this one is that of the agent builder-1"},
+	} {
+		file := filepath.Join(t.TempDir(), "secret")
+		t.Setenv("BROKERD_CREDENTIAL_FILE", "")
+		must0(t, append([]string{"credential", "issue", "--out", file}, c.credential...)...)
+		t.Setenv("BROKERD_CREDENTIAL_FILE", file)
+		got := ctl(t, "--no-config", "--addr", address, "inbox", "--operator")
+		if got.code != c.code || !strings.Contains(got.out+got.err, c.says) {
+			t.Errorf("%v: %+v", c.credential, got)
+		}
 	}
 }

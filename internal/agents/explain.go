@@ -200,7 +200,7 @@ func (r *Registry) explainAgent(q store.Querier, about finding.Question) (findin
 	case a.Health == Late:
 		f.Severity, f.Since = finding.Warning, a.LastSeen
 		f.Summary = "it is late: its last call was at " + about.When(a.LastSeen) + finding.After(a.Lease/3)
-	case a.Stopped():
+	case a.Stopped() && a.Status != StatusFailed:
 		f.Since = a.StoppedAt
 		f.Summary = "it stopped at " + about.When(a.StoppedAt) + because(a.Reason) + ": its program has ended well"
 		f.Reasons = append(f.Reasons, "its next call brings it back; if there is none for 7 days, the broker deregisters it")

@@ -115,7 +115,8 @@ func (r *Registry) standing(q store.Querier, a Agent) (Standing, error) {
 func (h *Heartbeat) stops() bool { return h.Status != nil && *h.Status == Stopped }
 
 func (h *Heartbeat) apply(to Report) Report {
-	if stays := h.stops() && to.Status == Completed; h.Status != nil && *h.Status != to.Status && !stays {
+	// How its work has ended says more than that the program has.
+	if stays := h.stops() && (to.Status == Completed || to.Status == StatusFailed); h.Status != nil && *h.Status != to.Status && !stays {
 		to.Status, to.Reason = *h.Status, ""
 	}
 	set(&to.Reason, h.Reason)

@@ -133,7 +133,7 @@ func TestStopped_IsAStateOfItsOwnUntilTheNextCall(t *testing.T) {
 	w.fails("a")
 }
 
-func TestStopped_AnAgentThatHasCompletedStaysCompleted(t *testing.T) {
+func TestStopped_AnAgentThatHasReportedItsOutcomeKeepsIt(t *testing.T) {
 	t.Parallel()
 	w := newTeam(t)
 	w.register("a")
@@ -151,6 +151,11 @@ func TestStopped_AnAgentThatHasCompletedStaysCompleted(t *testing.T) {
 	}
 	if a := report(pb.AgentStatus_AGENT_STATUS_ACTIVE); a.GetState() != "busy" || a.GetStoppedAt() != nil || a.GetCompletedAt() != nil {
 		t.Errorf("active again: %v", a)
+	}
+	report(pb.AgentStatus_AGENT_STATUS_FAILED)
+	a = report(pb.AgentStatus_AGENT_STATUS_STOPPED)
+	if a.GetStatus() != pb.AgentStatus_AGENT_STATUS_FAILED || a.GetState() != "failed" || a.GetStoppedAt() == nil || a.GetFailedAt() != nil {
+		t.Errorf("failed and stopped: %v", a)
 	}
 }
 

@@ -50,6 +50,10 @@ func TestOperator_ItsMailboxIsBoundedAndOutlivesTheBroker(t *testing.T) {
 	asked := o.send(to("builder"))
 	_, err := builder.replyWith(&pb.ReplyRequest{Id: asked.Id})
 	wantError(t, err, codes.ResourceExhausted, "MAILBOX_FULL")
+	out, err := builder.replyWith(&pb.ReplyRequest{Id: builder.claim1().ClaimId, Ack: true}) // work that is done
+	must(t, err)
+	want(t, "refused", out.Result.RefusedCount, 1)
+	builder.wantState(asked.Id, acked)
 	w.Restart()
 	wantList(t, "mail", subjectsIn(o.inbox()), "first")
 }

@@ -31,11 +31,12 @@ type Filled struct {
 	TraceParent string
 }
 
-// Reply answers a message: it goes to the sender, in the same thread, under the same correlation id unless
-// another one is given. With Ack the caller's claim of the message is finished as well. The reply of an operator
-// without an agent finishes the message in operatorBox. Errors: as Send and as Settle; fault.Precondition
-// (CLAIM_LOST) with Ack unless the claim is in force; fault.Exhausted (MAILBOX_FULL) if the sender's mailbox is
-// full; fault.Precondition (NOBODY_WAITS) for a notice or an event of the broker.
+// Reply answers a message: it goes to the sender, in the same thread, under the same correlation id unless another
+// one is given. With Ack the caller's claim of the message is finished as well. The reply of an operator without an
+// agent finishes the message in operatorBox. Errors: as Send and as Settle; fault.Precondition (CLAIM_LOST) with Ack
+// unless the claim is in force; fault.Exhausted (MAILBOX_FULL) if the sender's mailbox is full, but with Ack not if
+// that is operatorBox: then the Outcome has Refused; fault.Precondition (NOBODY_WAITS) for a notice or an event of the
+// broker.
 func (b *Broker) Reply(ctx context.Context, c caller.Caller, req once.Request, answer Answer) (Outcome, error) {
 	if err := b.admit(ctx, c, 1); err != nil {
 		return Outcome{}, err
@@ -98,7 +99,8 @@ func (b *Broker) reply(tx *store.Tx, c caller.Caller, from *origin, answer Answe
 	if err != nil {
 		return Outcome{}, within("message", err)
 	}
-	if out.Refused > 0 {
+	// Work of an operator who reads no answers must not fail because of that.
+	if out.Refused > 0 && !(answer.Ack && to.Sender == caller.System) {
 		return Outcome{}, fault.New(fault.Exhausted, "MAILBOX_FULL", "the mailbox of %s is full: nothing was done, reply again later", to.Sender)
 	}
 	return out, s.finish()

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -87,16 +86,13 @@ type process struct {
 	began time.Time
 }
 
+// path is the file of the program.
+func (r *run) path() string { return filepath.Join(r.vendor.find(), r.vendor.program) }
+
 // start starts the program once, without a screen.
 func (r *run) start(prompt string) *process {
 	r.t.Helper()
-	p := &process{cmd: exec.Command(r.vendor.program, r.vendor.once(prompt)...), ended: make(chan error, 1), began: time.Now()} //nolint:noctx // it is killed with its group
-	for _, v := range r.variables {
-		if path, ok := strings.CutPrefix(v, "PATH="); ok {
-			p.cmd.Path = filepath.Join(strings.SplitN(path, ":", 2)[0], r.vendor.program)
-		}
-	}
-	p.cmd.Err = nil
+	p := &process{cmd: exec.Command(r.path(), r.vendor.once(prompt)...), ended: make(chan error, 1), began: time.Now()} //nolint:noctx // it is killed with its group
 	p.cmd.Dir, p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = r.project, r.variables, &p.out, &p.out
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.cmd.WaitDelay = time.Second

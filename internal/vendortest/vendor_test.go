@@ -25,7 +25,9 @@ var vendors = []vendor{
 				"DISABLE_ERROR_REPORTING=1", "DISABLE_AUTOUPDATER=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1")
 			r.write(r.home, ".claude.json", map[string]any{
 				"hasCompletedOnboarding": true, "customApiKeyResponses": map[string]any{"approved": []string{key[len(key)-20:]}},
-				"projects": map[string]any{r.project: map[string]any{"hasTrustDialogAccepted": true}},
+				"projects": map[string]any{r.project: map[string]any{
+					"hasTrustDialogAccepted": true, "enabledMcpjsonServers": []string{"brokerd"},
+				}},
 			})
 			r.write(r.home, ".claude/settings.json", map[string]any{"permissions": map[string]any{"allow": []string{"Bash"}}})
 		},

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Iterable, List, Mapping, Optional
+import time
+from typing import Any, Iterable, List, Mapping, Optional
 
 from . import environment
 from .connection import Registration
@@ -13,12 +14,10 @@ from .operation import FOREVER, Call, Pause, Steps, operation
 from .v1 import agent_pb2 as pb
 from .values import Seconds, duration, enum, listed, span
 
-if TYPE_CHECKING:
-    from .connection import Calls
-
 _log = logging.getLogger("brokerd")
 
-_FAREWELL = 2.0  # seconds that the report of an end may take
+#: Seconds that the reports of the end of a program may take together.
+FAREWELL = 2.0
 
 
 class AgentOperations:
@@ -39,9 +38,9 @@ class AgentOperations:
         clears it.
 
         From then on, the client sends heartbeats until it is closed or the agent deregisters: the
-        agent does not fail while the program is alive. When the client is closed, or its last worker ends
-        at SIGTERM, it reports the agent as stopped. lease is how long the broker waits for the next call of
-        a program that has ended in another way (default 90 s). `losses` has what the agent has lost.
+        agent does not fail while the program is alive. `close` reports the agent as stopped, and so does the end
+        of the with block of the client, unless an error leaves it. lease is how long the broker waits for the
+        next call of a program that has ended in another way (default 90 s). `losses` has what the agent has lost.
         """
         described = self._calls.link.agents.get(self._calls.identity.agent, {})
         request = pb.RegisterAgentRequest(
@@ -49,12 +48,14 @@ class AgentOperations:
             capabilities=listed(capabilities) or environment.words(described.get("capabilities", "")),
             labels={**environment.labels(described.get("labels", "")), **(labels or {})}, instance=instance, worktree=worktree,
             display_name=display_name, description=description, lease=duration(lease), replace=replace)
+        began = time.monotonic()
         answer: pb.RegisterAgentResponse = yield Call("agents", "RegisterAgent", request)
         self._calls.losses.extend(answer.losses)
         link = self._calls.link
         link.withdraw(self._calls.identity)
-        beats = self._calls.background(_heartbeats(self._calls, span(answer.agent.lease)))
-        link.registered[self._calls.identity] = Registration(self._calls.at_incarnation(answer.agent.incarnation), beats)
+        registration = Registration(self._calls, answer.agent.incarnation)
+        registration.beats = self._calls.background(_heartbeats(registration, span(answer.agent.lease), began))
+        link.registered[self._calls.identity.key] = registration
         return answer.agent
 
     @operation
@@ -112,19 +113,23 @@ def ends_well(error: Optional[BaseException]) -> bool:
     return error is None or isinstance(error, (KeyboardInterrupt, asyncio.CancelledError))
 
 
-def stopped() -> Steps[None]:
+def stopped(timeout: float) -> Steps[None]:
     """Reports that the program of a registered agent ends well. If the broker is away, the lease ends by itself."""
+    if timeout <= 0:
+        return
     try:
         request = pb.HeartbeatRequest(status=pb.AGENT_STATUS_STOPPED)
-        yield Call("agents", "Heartbeat", request, timeout=_FAREWELL, patience=0)
+        yield Call("agents", "Heartbeat", request, timeout=timeout, patience=0)
     except BrokerError as error:
         _log.debug("an agent was not reported as stopped: %s", error)
 
 
-def _heartbeats(calls: Calls, lease: float) -> Steps[None]:
-    """Renews the lease of an agent until the broker refuses that."""
+def _heartbeats(registration: Registration, lease: float, began: float) -> Steps[None]:
+    """Renews the lease of an agent until the broker refuses that. began is the time of its last renewal."""
+    calls = registration.calls
     while True:
         yield Pause(lease / 3)
+        renewed, began = began, time.monotonic()
         try:
             answer: pb.HeartbeatResponse = yield Call("agents", "Heartbeat", pb.HeartbeatRequest(), patience=FOREVER)
         except BrokerError as error:
@@ -133,4 +138,6 @@ def _heartbeats(calls: Calls, lease: float) -> Steps[None]:
         for loss in answer.losses:
             _log.warning("%s has lost %s", calls.identity.agent, loss.name)
         calls.losses.extend(answer.losses)
+        if time.monotonic() - renewed >= lease:  # otherwise its lease has not ended: another program has registered it
+            registration.incarnation = answer.incarnation
         lease = span(answer.lease)

@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 import grpc
 
@@ -58,6 +58,11 @@ class Identity:
     incarnation: int = 0  # 0 = the newest
     fence: int = 0  # of a lock, token or task that the calls depend on; 0 = none
 
+    @property
+    def key(self) -> Tuple[str, str]:
+        """The session and the name of the agent."""
+        return self.session, self.agent
+
     def metadata(self, credential: str) -> List[Tuple[str, str]]:
         pairs = [
             ("brokerd-session", self.session),
@@ -87,8 +92,8 @@ class Link:
         self._announced = announced  # by the endpoint file, which a broker that was killed leaves behind
         self.closed = False
         self.agents: Mapping[str, Mapping[str, str]] = {}  # what .brokerd.yaml says of agents, by name
-        self.workers: Set[object] = set()  # that run
-        self.registered: Dict[Identity, Registration] = {}  # the agents that clients of this connection have registered
+        #: The agents that clients of this connection have registered, by session and name.
+        self.registered: Dict[Tuple[str, str], Registration] = {}
         if self._tls:
             self._tls.credentials()  # raises Invalid now and not at the first call
         self._open: Callable[[], Any] = lambda: (
@@ -123,7 +128,7 @@ class Link:
     def withdraw(self, identity: Optional[Identity] = None) -> List[Registration]:
         """Ends the heartbeats of one agent, or of all, that this process has registered, and returns the registrations."""
         ended = []
-        for key in [identity] if identity else list(self.registered):
+        for key in [identity.key] if identity else list(self.registered):
             registration = self.registered.pop(key, None)
             if registration and registration.process == os.getpid():
                 registration.beats.cancel()
@@ -143,9 +148,15 @@ class Link:
 class Registration:
     """An agent that a client has registered."""
 
-    calls: Any  # at its incarnation
-    beats: Any  # its heartbeats: an object with cancel()
+    calls: Any  # that have registered it
+    incarnation: int  # the newest that the broker has reported to this client
+    beats: Any = None  # its heartbeats: an object with cancel()
     process: int = field(default_factory=os.getpid)  # that has registered it
+
+    @property
+    def own(self) -> Any:
+        """Calls that the broker refuses once another program has registered the agent."""
+        return self.calls.at_incarnation(self.incarnation)
 
 
 def _parse(address: str, tls: tls_.TLS) -> Tuple[str, int, Optional[tls_.TLS]]:

@@ -249,7 +249,10 @@ class MessageOperations:
         self, *, limit: int = 100, mark_read: bool = False, include_queues: bool = False, types: Iterable[str] = (),
         thread_id: str = "", task_id: str = "",
     ) -> Steps[List[Message]]:
-        """Returns the unfinished mail of the agent, oldest first; include_queues adds its role's and channels'."""
+        """Returns the unfinished mail of the agent, oldest first; include_queues adds its role's and channels'.
+
+        A client without an agent's name reads the mailbox that all operators share.
+        """
         request = pb.ListMessagesRequest(
             box=pb.MESSAGE_BOX_INBOX,
             filter=pb.MessageFilter(types=listed(types), thread_id=thread_id, task_id=task_id),

@@ -209,6 +209,24 @@ class Work(Case):
         self.assertEqual((await self.delivery(lead, sent)).state, pb.DELIVERY_STATE_ACKED)
         self.assertEqual([a.state for a in await lead.agents(pattern="signalled")], ["stopped"])
 
+    async def test_the_agent_holds_its_locks_after_work_until_the_client_is_closed(self):
+        async def terminate(claim):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        async def held():
+            return [lock.agent for lock in (await lead.stubs.locks.ListLocks(lock_pb2.ListLocksRequest())).locks]
+
+        lead, worker = await self.client("lead"), await self.client("worker")
+        await worker.as_agent("worker-2").register()
+        await lead.send("worker", "work")
+        async with worker.locks.hold("src/"):
+            await asyncio.gather(worker.work(terminate), worker.tasks.work(terminate))
+            self.assertEqual(await held(), ["worker"])
+            self.assertNotIn("stopped", [a.state for a in await lead.agents()])
+        await worker.locks.hold("src/").__aenter__()
+        await worker.close()
+        self.assertEqual((await held(), [a.state for a in await lead.agents(pattern="worker*")]), ([], ["stopped", "stopped"]))
+
 
 WORKER = """
 import asyncio, logging, sys

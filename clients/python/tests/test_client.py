@@ -7,6 +7,7 @@ from unittest import mock
 
 import brokerd
 from brokerd import Client, Invalid, NotFound, Unreachable, agents
+from brokerd.blocking import client as blocking_client
 from brokerd.operation import Pause
 from brokerd.v1 import agent_pb2
 
@@ -152,6 +153,65 @@ class Ends(BrokerCase):
         other.register()
         one.close()
         self.assertEqual(self.state("ends-5"), "starting")
+
+    def beats_once(self, one, lease, before):
+        """Registers the agent, and sends one heartbeat in the background after before()."""
+        due, done, pauses = threading.Event(), threading.Event(), []
+
+        def paused(seconds):
+            pauses.append(seconds)
+            if len(pauses) == 1:
+                due.wait(PATIENCE)
+                return Pause(0)
+            done.set()
+            return Pause(3600)
+
+        with mock.patch.object(agents, "Pause", paused):
+            one.register(lease=lease)
+            before()
+            due.set()
+            self.assertTrue(done.wait(PATIENCE))
+
+    def test_an_agent_that_failed_and_returned_is_reported_as_stopped(self):
+        one, streams = self.client("ends-6"), []
+
+        def fail_and_return():
+            next(e for e in self.client().events.follow(after=0, types=["agent.failed"]) if "ends-6" in [e.source, *e.related])
+            one.send("ends-6", "work")
+            streams.append(one.follow())
+            next(streams[0])  # the open stream keeps the lease
+
+        self.beats_once(one, 1, fail_and_return)
+        one.close()
+        self.assertEqual(self.state("ends-6"), "stopped")
+
+    def test_an_agent_that_has_registered_elsewhere_goes_on_after_a_heartbeat(self):
+        one, other = self.client("ends-7"), self.client("ends-7")
+        self.beats_once(one, 3600, other.register)
+        one.close()
+        self.assertEqual(self.state("ends-7"), "starting")
+
+    def test_a_registration_is_known_by_session_and_name(self):
+        one = self.client("ends-8")
+        agent = one.register()
+        one.at_incarnation(agent.incarnation).deregister()
+        self.assertEqual(one._calls.link.registered, {})
+
+    def test_the_reports_of_a_broker_that_is_away_share_one_deadline(self):
+        one, given = self.client("ends-9"), []
+        for i in range(3):
+            one.as_agent(f"ends-9-{i}").register()
+        now = iter([100.0, 100.0, 101.5, 102.5])
+
+        def stopped(timeout):
+            given.append(timeout)
+            yield from ()
+
+        clock = mock.Mock(monotonic=lambda: next(now))
+        with mock.patch.object(blocking_client, "stopped", stopped), mock.patch.object(blocking_client, "time", clock):
+            one.close()
+        self.assertEqual(given, [2.0, 0.5, -0.5])
+        self.assertEqual(list(agents.stopped(-0.5)), [])
 
 
 class Rest(BrokerCase):

@@ -12,6 +12,7 @@ import unittest
 from unittest import mock
 
 from brokerd import Client, Precondition, Reject, Release, RetryAfter
+from brokerd.v1 import lock_pb2
 from brokerd.v1 import message_pb2 as pb
 
 from .broker import PATIENCE, Broker, BrokerCase, environment
@@ -314,9 +315,9 @@ def handle(claim):
     print("working", flush=True)
     sys.stdin.readline()
 
-client = Client(sys.argv[1], agent="signalled")
-client.register(lease=3600)
-client.work(handle)
+with Client(sys.argv[1], agent="signalled") as client:
+    client.register(lease=3600)
+    client.work(handle)
 print("drained")
 """
 
@@ -347,6 +348,25 @@ class Signals(BrokerCase):
         self.assertEqual(delivery(self.lead, self.first).state, pb.DELIVERY_STATE_ACKED)
         self.assertEqual(delivery(self.lead, second).state, pb.DELIVERY_STATE_PENDING)
         self.assertEqual([a.state for a in self.lead.agents(pattern="signalled")], ["stopped"])
+
+    def test_the_agent_holds_its_locks_after_work_until_the_client_is_closed(self):
+        def held():
+            return [lock.agent for lock in self.lead.stubs.locks.ListLocks(lock_pb2.ListLocksRequest(path="kept/")).locks]
+
+        def terminate(claim):
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)
+
+        worker = self.agent("keeping")
+        self.lead.send("keeping", "work")
+        with worker.locks.hold("kept/"):
+            worker.work(terminate)
+            self.lead.tasks.create("work", assignee="keeping")
+            worker.tasks.work(terminate)
+            self.assertEqual(held(), ["keeping"])
+            self.assertNotEqual([a.state for a in self.lead.agents(pattern="keeping")], ["stopped"])
+        worker.locks.hold("kept/").__enter__()
+        worker.close()
+        self.assertEqual((held(), [a.state for a in self.lead.agents(pattern="keeping")]), ([], ["stopped"]))
 
     def test_sigterm_is_heeded_while_the_slots_start(self):
         start = threading.Thread.start

@@ -100,23 +100,25 @@ const farewell = 2_000; // ms
 
 const keyOf = ({ session, agent }: Identity): string => `${session}/${agent}`;
 
+/** Registered says how an agent was registered. */
+export interface Registered {
+  incarnation: bigint;
+  /** As asked for. */
+  lease: Span | undefined;
+  /** When the call began, as performance.now gives it. */
+  began: number;
+}
+
 /** Keeps the lease of an agent that was registered, in place of an earlier registration with the connection. */
-export function keepAlive(caller: Caller, incarnation: bigint, options: RegisterOptions, onLosses: (losses: Loss[]) => void): void {
+export function keepAlive(caller: Caller, registered: Registered, onLosses: (losses: Loss[]) => void): void {
   forget(caller);
-  caller.connection.registered.set(keyOf(caller.identity), new Pulse(caller, incarnation, options, onLosses));
+  caller.connection.registered.set(keyOf(caller.identity), new Pulse(caller, registered, onLosses));
 }
 
 /** Ends the heartbeats of an agent. */
 export function forget({ connection, identity }: Caller): void {
   connection.registered.get(keyOf(identity))?.end();
   connection.registered.delete(keyOf(identity));
-}
-
-/** Reports an agent as stopped, if a client of the connection has registered it. */
-export async function stopped({ connection, identity }: Caller): Promise<void> {
-  const registration = connection.registered.get(keyOf(identity));
-  connection.registered.delete(keyOf(identity));
-  await registration?.stop();
 }
 
 /**
@@ -126,17 +128,22 @@ export async function stopped({ connection, identity }: Caller): Promise<void> {
 class Pulse implements Registration {
   #timer: NodeJS.Timeout | undefined;
   #stopped = false;
+  readonly #lease: number;
   readonly #interval: number;
-  readonly #onLosses: (losses: Loss[]) => void;
+  /** When the last call that has renewed the lease began. */
+  #renewed: number;
+  /** The newest one that the broker has reported to this client. */
+  #incarnation: bigint;
 
   constructor(
     readonly caller: Caller,
-    readonly incarnation: bigint,
-    options: RegisterOptions,
-    onLosses: (losses: Loss[]) => void,
+    { incarnation, lease, began }: Registered,
+    readonly onLosses: (losses: Loss[]) => void,
   ) {
-    this.#interval = milliseconds(options.lease ?? defaultLease) / 3;
-    this.#onLosses = onLosses;
+    this.#lease = milliseconds(lease ?? defaultLease);
+    this.#interval = this.#lease / 3;
+    this.#renewed = began;
+    this.#incarnation = incarnation;
     this.#schedule(this.#interval);
     caller.connection.closed.addEventListener("abort", () => this.end(), { once: true });
   }
@@ -150,7 +157,7 @@ class Pulse implements Registration {
     this.end();
     try {
       const { connection, identity } = this.caller;
-      const own = new Caller(connection, { ...identity, incarnation: this.incarnation });
+      const own = new Caller(connection, { ...identity, incarnation: this.#incarnation });
       await own.stubs.agents.heartbeat({ status: AgentStatus.STOPPED }, { timeoutMs: farewell });
     } catch {
       // Its lease ends by itself: the broker is away, or another program has registered the agent.
@@ -162,10 +169,14 @@ class Pulse implements Registration {
   }
 
   async #beat(): Promise<void> {
+    const began = performance.now();
     try {
-      const { losses } = await this.caller.stubs.agents.heartbeat({}, { timeoutMs: Math.max(this.#interval, 1000) });
+      const { incarnation, losses } = await this.caller.stubs.agents.heartbeat({}, { timeoutMs: Math.max(this.#interval, 1000) });
+      // Otherwise its lease has not ended: another program has registered the agent.
+      if (performance.now() - this.#renewed >= this.#lease) this.#incarnation = incarnation;
+      this.#renewed = began;
       this.#schedule(this.#interval);
-      if (losses.length > 0) this.#onLosses(losses);
+      if (losses.length > 0) this.onLosses(losses);
     } catch (error) {
       // The broker refuses the heartbeat of an agent that is no longer registered; every other call
       // of the agent says so. If the broker is away, the next heartbeat comes sooner.

@@ -135,28 +135,34 @@ export class Client implements AsyncDisposable {
 
   /**
    * Closes the connection for all clients that share it. Calls, streams and workers end. It reports the agents that
-   * these clients have registered as stopped, and resolves when the connection is closed.
+   * these clients have registered as stopped, which takes at most 2 s, and resolves when the connection is closed.
    */
   close(): Promise<void> {
     return this.#caller.connection.close();
   }
 
+  /**
+   * The end of an await using block: close. It reports the agents as stopped also if an error leaves the block, because
+   * JavaScript does not say why a block ends. A program that counts as failed reports heartbeat({ status: "failed",
+   * reason }) before that: the agent keeps this status when it stops.
+   */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
   }
 
   /**
-   * Registers the agent and then keeps its lease with heartbeats, until it deregisters or the client
-   * is closed, or its last worker ends at a process signal: then it is reported as stopped. Registering again at each start is right: the agent keeps all that it holds. losses has
-   * what it has lost.
+   * Registers the agent and then keeps its lease with heartbeats, until it deregisters or the client is closed.
+   * close reports it as stopped. Registering again at each start is right: the agent keeps all that it holds.
+   * losses has what it has lost.
    */
   async register(options: agents.RegisterOptions = {}): Promise<Agent> {
+    const began = performance.now();
     const { agent, losses } = await agents.register(this.#caller, options);
     const lost = (some: Loss[]) => {
       this.losses.push(...some);
       options.onLosses?.(some);
     };
-    agents.keepAlive(this.#caller, agent!.incarnation, options, lost);
+    agents.keepAlive(this.#caller, { incarnation: agent!.incarnation, lease: options.lease, began }, lost);
     if (losses.length > 0) lost(losses);
     return agent!;
   }
@@ -210,7 +216,7 @@ export class Client implements AsyncDisposable {
     return messages.reply(this.#caller, idOf(to), text, { ...options, ack });
   }
 
-  /** Lists the unfinished mail of the agent in order of arrival. */
+  /** Lists the unfinished mail of the agent in order of arrival. A client without an agent's name reads the mailbox that all operators share. */
   inbox(options?: messages.InboxOptions): Promise<messages.Message[]> {
     return messages.inbox(this.#caller, options);
   }
@@ -265,8 +271,8 @@ export class Client implements AsyncDisposable {
    * lives. When it breaks, handlers continue; the worker reconnects and takes its claims over.
    *
    * A worker that stops takes nothing more, waits for its handlers, settles what they did, and
-   * resolves. It throws an error that another attempt does not heal, such as that of an agent that
-   * is not registered.
+   * resolves. The agent stays registered until the client is closed: call close afterwards. It throws
+   * an error that another attempt does not heal, such as that of an agent that is not registered.
    */
   work(handler: Handler, options?: WorkOptions): Promise<void> {
     return work(this.#caller, handler, options);

@@ -60,8 +60,7 @@ export class Connection {
   /** What is wrong with TLS, since the last attempt to connect. */
   #problem: string | undefined;
   readonly #closing = newController();
-  /** How many workers run. */
-  workers = 0;
+  #ended: Promise<void> | undefined;
   /** The agents that clients of this connection have registered, by session and name. */
   readonly registered = new Map<string, Registration>();
 
@@ -137,9 +136,12 @@ export class Connection {
     });
   }
 
-  /** Reports the registered agents as stopped, and ends all calls and streams. A second close has no effect. */
-  async close(): Promise<void> {
-    if (this.closed.aborted) return;
+  /** Reports the registered agents as stopped, and ends all calls and streams. A second close waits for the first. */
+  close(): Promise<void> {
+    return (this.#ended ??= this.#close());
+  }
+
+  async #close(): Promise<void> {
     const reports = [...this.registered.values()].map((registration) => registration.stop()); // further calls are refused
     this.registered.clear();
     this.#closing.abort(new Closed());

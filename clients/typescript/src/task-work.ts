@@ -2,7 +2,6 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import { durationMs } from "@bufbuild/protobuf/wkt";
 
 import { newController } from "./abort.js";
-import { stopped } from "./agents.js";
 import type { Caller, CallOptions } from "./caller.js";
 import { duration, milliseconds, requestId } from "./convert.js";
 import { BrokerError, Invalid, Lost, transient } from "./errors.js";
@@ -67,14 +66,11 @@ export async function workOnTasks(caller: Caller, handler: TaskHandler, options:
   const { concurrency = 1 } = options;
   if (!(concurrency >= 1 && concurrency <= 1000)) throw new Invalid(`work on tasks: concurrency is ${concurrency}; 1 to 1000 are allowed`);
   const stop = stopping(options, caller.connection.closed);
-  caller.connection.workers++;
   try {
     await new TaskWorker(caller, handler, options, stop).run();
   } finally {
-    caller.connection.workers--;
     stop.unlink();
   }
-  if (stop.signalled() && caller.connection.workers === 0) await stopped(caller);
 }
 
 /** A TaskJob is a claim with its running handler. */

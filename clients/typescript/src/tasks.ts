@@ -219,7 +219,8 @@ export class Tasks {
    * Claims tasks and runs the handler for each, until the signal aborts or the process receives
    * SIGTERM. What the handler returns is the result of the task; a thrown error is a failed attempt,
    * Reject fails the task for good, and Release returns it. The worker keeps the claims, and
-   * continues when the broker restarts.
+   * continues when the broker restarts. The agent stays registered until the client is closed: call
+   * close afterwards.
    */
   work(handler: TaskHandler, options?: TaskWorkOptions): Promise<void> {
     return workOnTasks(this.#caller, handler, options);

@@ -1,7 +1,6 @@
 import { create } from "@bufbuild/protobuf";
 
 import { newController } from "./abort.js";
-import { stopped } from "./agents.js";
 import { Backoff } from "./backoff.js";
 import type { Caller } from "./caller.js";
 import { duration, milliseconds, type Span } from "./convert.js";
@@ -82,14 +81,11 @@ export async function work(caller: Caller, handler: Handler, options: WorkOption
     throw new Invalid(`work: concurrency and prefetch make ${concurrency + prefetch} messages at the same time; 1 to ${maxInFlight} are allowed`);
   }
   const stop = stopping(options, caller.connection.closed);
-  caller.connection.workers++;
   try {
     await new Worker(caller, handler, options, stop.signal).run();
   } finally {
-    caller.connection.workers--;
     stop.unlink();
   }
-  if (stop.signalled() && caller.connection.workers === 0) await stopped(caller);
 }
 
 /** A Worker is one call of work. */

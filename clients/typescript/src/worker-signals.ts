@@ -16,27 +16,14 @@ export interface StopOptions {
   drain?: number | string;
 }
 
-/** A Stopping aborts when a worker has to stop. */
-export interface Stopping extends Link {
-  /** Reports whether a process signal was the reason: the program ends. */
-  readonly signalled: () => boolean;
-}
-
 /** Returns a signal that aborts when a worker has to stop. Its unlink removes the process signal handlers. */
-export function stopping(options: StopOptions, ...others: AbortSignal[]): Stopping {
+export function stopping(options: StopOptions, ...others: AbortSignal[]): Link {
   const link = linked(options.signal, ...others);
   const names = options.stopOn ?? ["SIGTERM", "SIGINT"];
-  let signalled = false;
-  const unlisten = names.map((name) =>
-    listen(name, () => {
-      signalled = true;
-      link.abort(name);
-    }),
-  );
+  const unlisten = names.map((name) => listen(name, () => link.abort(name)));
   return {
     signal: link.signal,
     abort: link.abort,
-    signalled: () => signalled,
     unlink: () => {
       unlisten.forEach((f) => f());
       link.unlink();

@@ -13,3 +13,4 @@ await client.work(
   },
   { prefetch: 1 },
 );
+await client.close();

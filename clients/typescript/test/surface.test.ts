@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Client, Invalid, json, Lost, Reject, requestId, Message, timestampDate, type Entry } from "@brokerd/client";
-import { DecisionState, TaskState } from "@brokerd/client/proto";
+import { AgentStatus, DecisionState, TaskState } from "@brokerd/client/proto";
 
 import { Daemon } from "./daemon.js";
 import { aborted, Gate, take } from "./wait.js";
@@ -217,7 +217,9 @@ test("a heartbeat reports status, and the pulse keeps the lease of a registered 
   const ending = await Client.connect({ address: daemon.address, agent: "ending" });
   await ending.register();
   await ending.asAgent("ending-too").register();
-  await ending.close();
+  const closing = ending.close();
+  assert.equal(ending.close(), closing); // it ends when the first close has ended
+  await closing;
   assert.deepEqual((await lead.agents({ pattern: "ending*" })).map((a) => a.state), ["stopped", "stopped"]);
   await lead.asAgent("ending").register();
   await lead.asAgent("ending").deregister();
@@ -229,4 +231,61 @@ test("a heartbeat reports status, and the pulse keeps the lease of a registered 
   assert.deepEqual(again.losses, []);
   await again.deregister();
   assert.deepEqual((await lead.agents()).map((a) => a.name), ["lead"]);
+});
+
+/** Holds the heartbeats of a client back until due is opened, and opens done when the first has been answered. */
+function gated(client: Client): { due: Gate; done: Gate } {
+  const due = new Gate();
+  const done = new Gate();
+  const { heartbeat } = client.stubs.agents;
+  let calls = 0;
+  client.stubs.agents.heartbeat = async (...args) => {
+    if (++calls > 1) done.open();
+    await due.opened;
+    return heartbeat(...args);
+  };
+  return { due, done };
+}
+
+test("an agent that failed and returned is reported as stopped", async () => {
+  const daemon = await Daemon.start();
+  const lead = await daemon.agent("lead");
+  const one = await daemon.connect("returning");
+  const { due, done } = gated(one);
+  await one.register({ lease: "1s" });
+  await take(1, lead.events.follow({ after: 0, types: ["agent.failed"] }));
+  await one.send("returning", "work");
+  await one.follow().next(); // the open stream keeps the lease
+  due.open();
+  await done.opened;
+  await one.close();
+  assert.deepEqual((await lead.agents({ pattern: "returning" })).map((a) => a.state), ["stopped"]);
+});
+
+test("the end of a client does not stop an agent that another program has registered", async () => {
+  const daemon = await Daemon.start();
+  const lead = await daemon.agent("lead");
+  const one = await daemon.connect("moving");
+  const { due, done } = gated(one);
+  await one.register({ lease: "5s" });
+  await (await daemon.connect("moving")).register({ lease: "1h" });
+  due.open();
+  await done.opened;
+  await one.close();
+  assert.deepEqual((await lead.agents({ pattern: "moving" })).map((a) => a.state), ["starting"]);
+});
+
+test("an agent that reports failed keeps that status at the end of an await using block", async () => {
+  const daemon = await Daemon.start();
+  const lead = await daemon.agent("lead");
+  const program = async () => {
+    await using one = await Client.connect({ address: daemon.address, agent: "failing" });
+    await one.register();
+    await one.heartbeat({ status: "failed", reason: "the disk is full" });
+    throw new Error("the disk is full");
+  };
+  await assert.rejects(program, /the disk is full/);
+  const [agent] = await lead.agents({ pattern: "failing" });
+  assert.deepEqual([agent!.status, agent!.statusReason], [AgentStatus.FAILED, "the disk is full"]);
+  assert.notEqual(agent!.stoppedAt, undefined);
 });

@@ -213,3 +213,22 @@ test("work drains on SIGTERM and the process ends by itself", async () => {
   assert.equal(await state(waiting.id), DeliveryState.PENDING);
   assert.deepEqual((await lead.agents({ pattern: "builder-1" })).map((a) => a.state), ["stopped"]);
 });
+
+test("the agent holds its locks after work until the client is closed", async () => {
+  const daemon = await Daemon.start();
+  const lead = await daemon.agent("lead");
+  const builder = await daemon.agent("builder-1");
+  const held = async () => (await lead.stubs.locks.listLocks({})).locks.map((lock) => lock.agent);
+  const state = async () => (await lead.agents({ pattern: "builder-1" })).map((a) => a.state);
+  const terminate = () => void process.emit("SIGTERM", "SIGTERM");
+  const lock = await builder.locks.hold("src/");
+  await lead.send("builder-1", "work");
+  await builder.work(terminate);
+  await lead.tasks.create({ title: "work", assignee: "builder-1" });
+  await builder.tasks.work(terminate);
+  lock.check();
+  assert.deepEqual(await held(), ["builder-1"]);
+  assert.notDeepEqual(await state(), ["stopped"]);
+  await builder.close();
+  assert.deepEqual([await held(), await state()], [[], ["stopped"]]);
+});

@@ -24,6 +24,7 @@ type Content struct {
 type Options struct {
 	Agent      string // the name that the MCP server and the hooks have; "" = they find it when they start
 	Unattended bool   // the hook at the end of a turn waits for messages
+	Wake       bool   // hooks wait in the background and wake the agent, if its program can do that
 }
 
 // A Vendor is a kind of coding agent.
@@ -35,6 +36,7 @@ type Vendor struct {
 	Once     string   // the command that runs the prompt that follows it, and ends
 	Hook     string   // the hook at the end of a turn, which wakes the agent
 	Next     string   // what the user does after setup
+	Wakes    string   // the version from which on Options.Wake works; "" = it never does
 	Agent    string   // the name that its MCP server and its hooks have; "" = they find it when they start
 	Files    []File
 }

@@ -64,7 +64,7 @@ func TestSetup_MergesEachFixtureAndRestoresIt(t *testing.T) {
 
 // A call with other options replaces what an earlier one wrote, and each removes what any of them wrote.
 func TestSetup_AnotherCallReplacesWhatAnEarlierOneWrote(t *testing.T) {
-	all := []Options{{}, {Agent: "a-1"}, {Agent: "b.2"}, {Unattended: true}, {Agent: "a-1", Unattended: true}}
+	all := []Options{{}, {Agent: "a-1"}, {Agent: "b.2"}, {Unattended: true}, {Agent: "a-1", Unattended: true}, {Wake: true}, {Agent: "b.2", Unattended: true, Wake: true}}
 	fixtures(t, func(t *testing.T, _ File, name, text string) {
 		before := Content{text, true}
 		vendor, path := filepath.Base(filepath.Dir(name)), strings.ReplaceAll(filepath.Base(name), "%", "/")

@@ -16,12 +16,12 @@ func Vendors(o Options) []Vendor {
 	return []Vendor{
 		{
 			Name: "claude-code", Title: "Claude Code", Programs: []string{"claude"}, Once: "claude -p", Tested: "2.1.330",
-			Hook: "Stop",
+			Hook: "Stop", Wakes: "2.1.330",
 			Next: "start claude again in this folder, and approve the MCP server brokerd when it asks",
 			Files: append([]File{
 				{Path: ".mcp.json", User: ".claude.json", What: "MCP server", entries: o.mcpServers()},
 				{Path: ".claude/settings.json", User: ".claude/settings.json", What: "hooks", entries: o.groupHooks(
-					"claude-code", 1, "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SessionEnd",
+					"claude-code", 1, true, "SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SessionEnd",
 					"Edit|Write|MultiEdit|NotebookEdit",
 				)},
 				{Path: "CLAUDE.md", User: ".claude/CLAUDE.md", What: "instructions", section: instructions},
@@ -38,7 +38,8 @@ func Vendors(o Options) []Vendor {
 					path: []string{"mcp_servers", "brokerd"}, values: []string{`command = "brokerctl"`, `args = ` + o.words("mcp")},
 				}},
 				{Path: ".codex/hooks.json", User: ".codex/hooks.json", What: "hooks", entries: o.groupHooks(
-					"codex", 1, "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SessionEnd", "apply_patch",
+					"codex", 1, false, "SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SessionEnd",
+					"apply_patch",
 				)},
 				{Path: "AGENTS.md", User: ".codex/AGENTS.md", What: "instructions", section: instructions},
 			},
@@ -51,7 +52,8 @@ func Vendors(o Options) []Vendor {
 				{
 					Path: ".gemini/settings.json", User: ".gemini/settings.json", What: "MCP server, hooks",
 					entries: append(o.mcpServers(), o.groupHooks(
-						"gemini", 1000, "BeforeAgent", "BeforeTool", "AfterTool", "AfterAgent", "SessionEnd", "write_file|replace",
+						"gemini", 1000, false, "SessionStart", "BeforeAgent", "BeforeTool", "AfterTool", "AfterAgent", "SessionEnd",
+						"write_file|replace",
 					)...),
 				},
 				{Path: "GEMINI.md", User: ".gemini/GEMINI.md", What: "instructions", section: instructions},
@@ -135,6 +137,7 @@ const (
 	hookSeconds   = 30
 	listenSeconds = 660
 	endSeconds    = 3
+	wakeSeconds   = 86_400 // one that waits for mail in the background
 )
 
 // stop completes the entry of the hook at the end of a turn, which listens if the agent is unattended. value makes its
@@ -142,33 +145,44 @@ const (
 func (o Options) stop(e entry, value func(listen bool, seconds int) string) entry {
 	quiet, listening := value(false, hookSeconds), value(true, listenSeconds)
 	if o.Unattended {
-		e.value, e.earlier = listening, []string{quiet}
+		e.value, e.earlier = listening, append(e.earlier, quiet)
 	} else {
-		e.value, e.earlier = quiet, []string{listening}
+		e.value, e.earlier = quiet, append(e.earlier, listening)
 	}
 	return e
 }
 
 // groupHooks returns the hooks of a vendor that groups them by the tools that they match. unit is the
-// vendor's unit of a timeout, in parts of a second.
-func (o Options) groupHooks(vendor string, unit int, prompt, before, after, stop, end, tools string) []entry {
-	hook := func(event string) entry {
-		return entry{path: []string{"hooks", event}, append: true, mark: hookMark}
-	}
-	value := func(matcher string, listen bool, seconds int) string {
+// vendor's unit of a timeout, in parts of a second; wakes says that its hooks can wake the agent.
+func (o Options) groupHooks(vendor string, unit int, wakes bool, start, prompt, before, after, stop, end, tools string) []entry {
+	value := func(matcher string, listen, wake bool, seconds int) string {
 		if matcher != "" {
 			matcher = fmt.Sprintf(`"matcher": %q, `, matcher)
 		}
-		return fmt.Sprintf(`{%s"hooks": [{"type": "command", "command": %q, "timeout": %d}]}`,
-			matcher, o.hook(vendor, listen), seconds*unit)
+		more := ""
+		if wake {
+			more = fmt.Sprintf(`, {"type": "command", "command": %q, "asyncRewake": true, "timeout": %d}`,
+				o.hook(vendor, false)+" --wake", wakeSeconds)
+		}
+		return fmt.Sprintf(`{%s"hooks": [{"type": "command", "command": %q, "timeout": %d}%s]}`,
+			matcher, o.hook(vendor, listen), seconds*unit, more)
 	}
-	all := []entry{hook(prompt), hook(before), hook(after), hook(stop), hook(end)}
-	all[0].value = value("", false, hookSeconds)
-	all[1].value = value(tools, false, hookSeconds)
-	all[2].value, all[2].earlier = value("", false, hookSeconds), []string{value(tools, false, hookSeconds)}
-	all[3] = o.stop(all[3], func(listen bool, seconds int) string { return value("", listen, seconds) })
-	all[4].value = value("", false, endSeconds)
-	return all
+	hook := func(event string, value string, earlier ...string) entry {
+		return entry{path: []string{"hooks", event}, append: true, mark: hookMark, value: value, earlier: earlier}
+	}
+	wake := o.Wake && wakes
+	// awake is an entry that wakes the agent, or not.
+	awake := func(event string) entry {
+		return hook(event, value("", false, wake, hookSeconds), value("", false, !wake, hookSeconds))
+	}
+	ends := hook(stop, "", value("", false, !wake, hookSeconds), value("", true, !wake, listenSeconds))
+	return []entry{
+		awake(start), awake(prompt),
+		hook(before, value(tools, false, false, hookSeconds)),
+		hook(after, value("", false, false, hookSeconds), value(tools, false, false, hookSeconds)),
+		o.stop(ends, func(listen bool, seconds int) string { return value("", listen, wake, seconds) }),
+		hook(end, value("", false, false, endSeconds)),
+	}
 }
 
 // cursorHooks has no limit on how often the hook at the end of a turn continues a conversation: its own

@@ -115,6 +115,7 @@ type MessageServiceClient interface {
 	// operators' mailbox. The first reply settles
 	// requires_response. A send with in_reply_to is a reply too. FAILED_PRECONDITION (NOBODY_WAITS) for a notice or an event, which the
 	// broker sends to inform; RESOURCE_EXHAUSTED (MAILBOX_FULL) if the sender's mailbox is full: then nothing was done.
+	// If it is the operators' and ack is set, the message is finished without the reply (result.refused_count is 1).
 	Reply(ctx context.Context, in *ReplyRequest, opts ...grpc.CallOption) (*ReplyResponse, error)
 	// ResendMessage puts a message in front of those again who have not finished it: each such delivery that nobody holds arrives anew and
 	// counts as unread. Only the sender or an operator may.
@@ -494,6 +495,7 @@ type MessageServiceServer interface {
 	// operators' mailbox. The first reply settles
 	// requires_response. A send with in_reply_to is a reply too. FAILED_PRECONDITION (NOBODY_WAITS) for a notice or an event, which the
 	// broker sends to inform; RESOURCE_EXHAUSTED (MAILBOX_FULL) if the sender's mailbox is full: then nothing was done.
+	// If it is the operators' and ack is set, the message is finished without the reply (result.refused_count is 1).
 	Reply(context.Context, *ReplyRequest) (*ReplyResponse, error)
 	// ResendMessage puts a message in front of those again who have not finished it: each such delivery that nobody holds arrives anew and
 	// counts as unread. Only the sender or an operator may.

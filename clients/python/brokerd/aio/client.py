@@ -7,7 +7,7 @@ from typing import Any, Awaitable, Callable, Iterable, Mapping, Optional
 
 import grpc.aio
 
-from ..agents import AgentOperations, ends_well, stopped
+from ..agents import FAREWELL, AgentOperations, ends_well, stopped
 from ..artifacts import ArtifactOperations
 from ..base import BaseClient
 from ..decisions import DecisionOperations
@@ -101,8 +101,9 @@ class Client(BaseClient, Operations, MessageOperations, AgentOperations):
 
         While the broker is away, handlers continue; their outcomes are settled once when it returns. At
         SIGTERM (in the main thread) and when stop is set, work claims nothing more, waits up to drain
-        seconds for the handlers, releases what they do not finish, and returns. An error that no retry
-        heals, such as an agent that is not registered, ends it too.
+        seconds for the handlers, releases what they do not finish, and returns. The agent stays registered
+        until the client is closed. An error that no retry heals, such as an agent that is not registered,
+        ends work too.
 
         A worker is known to the broker by agent and consumer: two at the same time need different ones.
         """
@@ -122,10 +123,10 @@ class Client(BaseClient, Operations, MessageOperations, AgentOperations):
     async def close(self) -> None:
         """Closes the connection, for all clients that share it. Calls in progress end.
 
-        Before that, it reports the agents that these clients have registered as stopped.
+        Before that, it reports the agents that these clients have registered as stopped, which takes at most 2 s.
         """
-        for registration in self._calls.link.withdraw():
-            await registration.calls.run(stopped())
+        registrations = self._calls.link.withdraw()
+        await asyncio.gather(*(registration.own.run(stopped(FAREWELL)) for registration in registrations))
         await self._detach()
 
     async def _detach(self) -> None:

@@ -8,7 +8,6 @@ import threading
 from contextlib import contextmanager
 from typing import Any, Awaitable, Callable, Dict, Iterator, List, Optional, Set
 
-from ..agents import stopped
 from ..errors import BrokerError, Lost
 from ..work import GRACE, Outcome, log
 from .runner import Runner
@@ -32,9 +31,8 @@ class Worker:
         begun = asyncio.ensure_future(self._calls.run(self._source.begin()))
         slots = [asyncio.ensure_future(self._slot(slot, begun)) for slot in range(self._concurrency)]
         stop = asyncio.ensure_future(self._stop.wait())
-        self._calls.link.workers.add(self)
         try:
-            with _heeding_sigterm(self._stop) as termination:
+            with _heeding_sigterm(self._stop):
                 await asyncio.wait([stop, *slots], return_when=asyncio.FIRST_COMPLETED)  # a slot ends by an error
             self._stopping = True
             for claiming in self._claiming:
@@ -45,13 +43,9 @@ class Worker:
             stop.cancel()
             self._stopping = True
             await self._abandon(slots)
-            self._calls.link.workers.discard(self)
         failures = [slot.exception() for slot in slots if not slot.cancelled()]
         for failure in filter(None, failures):
             raise failure
-        if termination and termination.arrived and not self._calls.link.workers:
-            for registration in self._calls.link.withdraw(self._calls.identity):
-                await registration.calls.run(stopped())
 
     async def _slot(self, slot: int, begun: asyncio.Future[None]) -> None:
         await begun
@@ -114,12 +108,10 @@ class _Termination:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.stops: List[asyncio.Event] = []
-        self.arrived = False
         self._loop, self._previous = loop, signal.getsignal(signal.SIGTERM)
         loop.add_signal_handler(signal.SIGTERM, self._terminate)
 
     def _terminate(self) -> None:
-        self.arrived = True
         for stop in self.stops:
             stop.set()
         self.ignore()
@@ -130,10 +122,10 @@ class _Termination:
 
 
 @contextmanager
-def _heeding_sigterm(stop: asyncio.Event) -> Iterator[Optional[_Termination]]:
-    """Sets the event at SIGTERM, if the loop runs in the main thread; otherwise it yields None."""
+def _heeding_sigterm(stop: asyncio.Event) -> Iterator[None]:
+    """Sets the event at SIGTERM, if the loop runs in the main thread."""
     if threading.current_thread() is not threading.main_thread():
-        yield None
+        yield
         return
     loop = asyncio.get_running_loop()
     termination = _Termination.of_loop.get(loop)
@@ -141,7 +133,7 @@ def _heeding_sigterm(stop: asyncio.Event) -> Iterator[Optional[_Termination]]:
         termination = _Termination.of_loop[loop] = _Termination(loop)
     termination.stops.append(stop)
     try:
-        yield termination
+        yield
     finally:
         termination.stops.remove(stop)
         if not termination.stops:

@@ -9,7 +9,6 @@ import time
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
-from ..agents import stopped
 from ..errors import BrokerError, Lost, Unreachable
 from ..job import Job
 from ..work import GRACE, Outcome, log
@@ -36,10 +35,8 @@ class Worker:
 
     def run(self) -> None:
         """Works until the stop event, SIGTERM or an error that no retry heals."""
-        terminated = threading.Event()
-        self._calls.link.workers.add(self)
         try:
-            with _heeding_sigterm(self._stop, terminated):
+            with _heeding_sigterm(self._stop):
                 self._calls.run(self._source.begin())
                 for slot in self._slots:
                     slot.start()
@@ -52,12 +49,8 @@ class Worker:
         finally:  # after KeyboardInterrupt, without a drain
             self._taking.cancel()
             self._abandon()
-            self._calls.link.workers.discard(self)
         if self._failure:
             raise self._failure
-        if terminated.is_set() and not self._calls.link.workers:
-            for registration in self._calls.link.withdraw(self._calls.identity):
-                registration.calls.run(stopped())
 
     def _slot(self, slot: int) -> None:
         try:
@@ -111,19 +104,15 @@ class Worker:
 
 
 @contextmanager
-def _heeding_sigterm(stop: threading.Event, terminated: threading.Event) -> Iterator[None]:
-    """Sets both events at SIGTERM, in the main thread. A second SIGTERM has its usual effect."""
+def _heeding_sigterm(stop: threading.Event) -> Iterator[None]:
+    """Sets the event at SIGTERM, in the main thread. A second SIGTERM has its usual effect."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def end() -> None:
-        terminated.set()
-        stop.set()
-
     def terminate(number: int, frame: object) -> None:
         signal.signal(signal.SIGTERM, previous or signal.SIG_DFL)
-        _thread.start_new_thread(end, ())  # the signal can interrupt code that holds the lock of an event
+        _thread.start_new_thread(stop.set, ())  # the signal can interrupt code that holds the lock of the event
 
     previous = signal.signal(signal.SIGTERM, terminate)
     try:

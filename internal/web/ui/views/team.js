@@ -152,7 +152,7 @@ const states = ['failed', 'degraded', 'late', 'halted', 'blocked', '', 'stopped'
 
 function place(a) {
   const at = states.indexOf(a.state);
-  return a.halted && at > 3 ? 3 : at < 0 ? 5 : at;
+  return Math.min(at < 0 ? 5 : at, a.halted ? 3 : 9);
 }
 
 function States({ agent: a }) {

@@ -286,7 +286,7 @@ const inbox = (options) => pages('/v1/messages', { box: 'inbox' }, 'items', 1000
 
 // Waits says who waits for an answer.
 function Waits({ question: q, resolved, mail }) {
-  if (mail) return html`<${Badge} kind="accent" text="for operator" />`;
+  if (mail && !q?.overdue) return html`<${Badge} kind="accent" text="for operator" />`;
   if (!q) return resolved && html`<${Badge} kind="good" text="resolved" />`;
   return html`<${State} of=${q.overdue ? 'overdue' : 'open'} />${' '}
     <${Name} kind="agent" name=${q.sender} />`;

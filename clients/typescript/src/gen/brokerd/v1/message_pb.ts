@@ -4195,6 +4195,7 @@ export const MessageService: GenService<{
    * operators' mailbox. The first reply settles
    * requires_response. A send with in_reply_to is a reply too. FAILED_PRECONDITION (NOBODY_WAITS) for a notice or an event, which the
    * broker sends to inform; RESOURCE_EXHAUSTED (MAILBOX_FULL) if the sender's mailbox is full: then nothing was done.
+   * If it is the operators' and ack is set, the message is finished without the reply (result.refused_count is 1).
    *
    * @generated from rpc brokerd.v1.MessageService.Reply
    */

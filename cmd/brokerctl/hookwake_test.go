@@ -1,0 +1,155 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// wakeFile returns the file of a session's listener.
+func wakeFile(t *shell, session string) string {
+	t.Helper()
+	h := &hook{c: &cli{env: t.environment("", nil, nil)}, in: hookInput{SessionID: session}}
+	l, err := h.listener()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.file
+}
+
+// until returns as soon as something holds.
+func until(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for late := time.Now().Add(patience); !holds(); {
+		if time.Now().After(late) {
+			t.Fatal("in vain: ", what)
+		}
+	}
+}
+
+func TestHookWake_WakesTheSessionWithItsMail(tt *testing.T) {
+	t := newShell(tt)
+	startBroker(t)
+	register(t, "lead/lead")
+	t.Setenv("BROKERD_AGENT", "builder-1")
+	done := make(chan result, 1)
+	go func() { done <- hooked(t, eventOf("s1", "SessionStart"), "--wake") }()
+	until(t, "the listener registers the agent", func() bool { return ctl(t, "--agent", "", "agent", "get", "builder-1").code == 0 })
+	id := sent(t, "--agent", "lead", "builder-1", "Add login")
+	got := <-done
+	if got.code != exitBlock || got.out != "" || strings.Count(got.err, "Subject: Add login") != 1 || !strings.HasPrefix(got.err, "1 message came for you") {
+		t.Errorf("%+v", got)
+	}
+	if d := delivery(t, id); at(t, d, "read_at") != nil || at(t, d, "offers", 0, "way") != "wake" {
+		t.Errorf("%v", d)
+	}
+	hooked(t, eventOf("s1", "Stop")) // it may be the end of the turn before
+	if d := delivery(t, id); at(t, d, "read_at") != nil {
+		t.Errorf("after the end of a turn: %v", d)
+	}
+	hooked(t, strings.Replace(eventOf("s1", "UserPromptSubmit"), `"go on"`, jsonText(got.err), 1))
+	if d := delivery(t, id); at(t, d, "read_at") == nil {
+		t.Errorf("the prompt quotes it: %v", d)
+	}
+}
+
+func TestHookWake_ARunWithoutAScreenHasNoListener(tt *testing.T) {
+	t := newShell(tt)
+	startBroker(t)
+	register(t, "lead/lead", "builder-1/builder")
+	t.Setenv("BROKERD_AGENT", "builder-1")
+	t.Setenv("CLAUDE_CODE_ENTRYPOINT", "sdk-cli")
+	sent(t, "--agent", "lead", "builder-1", "Add login")
+	if got := hooked(t, eventOf("s1", "Stop"), "--wake"); got.code != 0 || got.out+got.err != "" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Two agents that only write to each other do not wake each other for ever.
+func TestHookWake_EndsWithItsSessionAndWakesItFiveTimesWithoutATool(tt *testing.T) {
+	t := newShell(tt)
+	startBroker(t)
+	register(t, "lead/lead", "builder-1/builder")
+	t.Setenv("BROKERD_AGENT", "builder-1")
+	for i := range mostWakes {
+		sent(t, "--agent", "lead", "builder-1", fmt.Sprint("again ", i))
+		if got := hooked(t, eventOf("s1", "Stop"), "--wake"); got.code != exitBlock || !strings.Contains(got.err, "again") {
+			t.Fatalf("%d: %+v", i, got)
+		}
+	}
+	id := sent(t, "--agent", "lead", "builder-1", "once more")
+	done := make(chan result, 1)
+	go func() { done <- hooked(t, eventOf("s1", "Stop"), "--wake") }()
+	pid := fmt.Sprintf("%d ", os.Getpid())
+	until(t, "the listener begins", func() bool {
+		text, err := os.ReadFile(wakeFile(t, "s1"))
+		return err == nil && strings.HasPrefix(string(text), pid)
+	})
+	hooked(t, eventOf("s1", "SessionEnd"))
+	if got := <-done; got.code != 0 || got.out+got.err != "" {
+		t.Errorf("%+v", got)
+	}
+	if at(t, delivery(t, id), "delivered_at") != nil {
+		t.Error("it was offered")
+	}
+	if _, err := os.Stat(wakeFile(t, "s1")); err == nil {
+		t.Error("the file of the session is left")
+	}
+
+	hooked(t, eventOf("s2", "Stop"), "--wake") // takes the message
+	for range mostWakes - 1 {
+		sent(t, "--agent", "lead", "builder-1", "again")
+		hooked(t, eventOf("s2", "Stop"), "--wake")
+	}
+	hooked(t, eventOf("s2", "PostToolUse")) // a tool permits further wakes
+	sent(t, "--agent", "lead", "builder-1", "after a tool")
+	if got := hooked(t, eventOf("s2", "Stop"), "--wake"); got.code != exitBlock {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestHookWake_ANewListenerEndsTheOneBefore(tt *testing.T) {
+	t := newShell(tt)
+	startBroker(t)
+	register(t, "builder-1/builder")
+	t.Setenv("BROKERD_AGENT", "builder-1")
+	done := make(chan result, 1)
+	go func() { done <- hooked(t, eventOf("s1", "Stop"), "--wake") }()
+	file := wakeFile(t, "s1")
+	until(t, "the listener begins", func() bool { _, err := os.Stat(file); return err == nil })
+	if err := os.WriteFile(file, []byte("1 0\n"), 0o600); err != nil { // as another process does
+		t.Fatal(err)
+	}
+	if got := <-done; got.code != 0 || got.out+got.err != "" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Only a program that knows such hooks gets them: an older one would wait for them.
+func TestSetup_WakesProgramsThatCan(tt *testing.T) {
+	t := newShell(tt)
+	isolate(t)
+	bin := t.TempDir()
+	t.Setenv("PATH", bin+":"+t.Getenv("PATH"))
+	for version, wakes := range map[string]bool{
+		"2.1.330 (Claude Code)": true, "2.2.0": true, "2.1.329": false, "1.9.999": false, "unknown": false,
+	} {
+		script := "#!/bin/sh\necho '" + version + "'\n"
+		if err := os.WriteFile(filepath.Join(bin, "claude"), []byte(script), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		ctl(t, "setup", "claude-code", "--agent", "builder-1") // its checks find no broker
+		want := 0
+		if wakes { // SessionStart, UserPromptSubmit and Stop
+			want = 3
+		}
+		text, err := os.ReadFile(filepath.Join(t.dir, ".claude", "settings.json"))
+		if err != nil || strings.Count(string(text), "brokerctl hook claude-code --agent builder-1 --wake") != want ||
+			strings.Count(string(text), `"asyncRewake"`) != want {
+			t.Errorf("%s: %v\n%s", version, err, text)
+		}
+	}
+}
