@@ -141,7 +141,10 @@ func TestSetup_WakesProgramsThatCan(tt *testing.T) {
 		if err := os.WriteFile(filepath.Join(bin, "claude"), []byte(script), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		ctl(t, "setup", "claude-code", "--agent", "builder-1") // its checks find no broker
+		got := ctl(t, "setup", "claude-code", "--agent", "builder-1") // its checks find no broker
+		if strings.Contains(got.out, "Mail wakes the agent while its session is idle.") != wakes {
+			t.Errorf("%s: %s", version, got.out)
+		}
 		want := 0
 		if wakes { // SessionStart, UserPromptSubmit and Stop
 			want = 3

@@ -462,8 +462,9 @@ func (o *setupOptions) show(c *cli, cmd *cobra.Command, v setup.Vendor, done set
 		fmt.Fprintln(out, "Next: "+next)
 	}
 	c.showChecks(out, done.Checks)
+	how := cond(v.Woken, "Mail wakes the agent while its session is idle. Without a session:\n", "To wake the agent while it is idle:\n")
 	for i, way := range done.Wake {
-		fmt.Fprintf(out, "%s  %d. %s\n", cond(i == 0, "To wake the agent while it is idle:\n", ""), i+1, way)
+		fmt.Fprintf(out, "%s  %d. %s\n", cond(i == 0, how, ""), i+1, way)
 	}
 	return nil
 }

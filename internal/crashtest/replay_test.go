@@ -74,6 +74,7 @@ func (p *replay) settlement(e *pb.Event) {
 		Consumer string   `json:"consumer"`
 		Claims   []string `json:"claims"`
 		Claim    string   `json:"claim"`
+		State    string   `json:"state"`
 	}
 	kind, ours := strings.CutPrefix(e.GetType(), "message.")
 	if !ours || e.GetDetails() == "" {
@@ -95,6 +96,9 @@ func (p *replay) settlement(e *pb.Event) {
 		}
 		if why := l.turn(kind, number, e.GetRevision()); why != "" {
 			p.record.fault("%s %s in %s by %s (event %d): %s", kind, id, which.mailbox, e.GetSource(), e.GetRevision(), why)
+		}
+		if kind == "retried" && details.State == "EXPIRED" { // its time to live ended while it was claimed
+			l.trouble = true
 		}
 		if c := p.record.claims[which][number]; kind == "claimed" && c != nil && c.holder != (holder{e.GetSource(), details.Consumer}) {
 			p.record.fault("the log has claim %s for %s %q, and it was given to %v", id, e.GetSource(), details.Consumer, c.holder)

@@ -37,6 +37,7 @@ type Vendor struct {
 	Hook     string   // the hook at the end of a turn, which wakes the agent
 	Next     string   // what the user does after setup
 	Wakes    string   // the version from which on Options.Wake works; "" = it never does
+	Woken    bool     // its hooks wake it
 	Agent    string   // the name that its MCP server and its hooks have; "" = they find it when they start
 	Files    []File
 }
@@ -159,6 +160,6 @@ func Find(name string, o Options) (Vendor, error) {
 		}
 		return Vendor{}, fmt.Errorf("no coding agent %q; setup knows %s", name, strings.Join(names, ", "))
 	}
-	all[i].Agent = o.Agent
+	all[i].Agent, all[i].Woken = o.Agent, o.Wake && all[i].Wakes != ""
 	return all[i], nil
 }
