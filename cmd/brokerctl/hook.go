@@ -129,7 +129,7 @@ func (o *hookOptions) run(c *cli, cmd *cobra.Command) error {
 	if o.wake {
 		return (&hook{hookOptions: o, c: c, in: in, parent: parent, mark: prompt.NewMark()}).wakeUp(cmd.Context(), cmd.ErrOrStderr())
 	}
-	h := &hook{hookOptions: o, c: c, in: in, parent: parent, mark: prompt.NewMark()}
+	h := &hook{hookOptions: o, c: c, in: in, parent: parent, mark: prompt.NewMark(), until: c.env.Now().Add(o.within)}
 	limit := hookTimeout + o.wait
 	if in.Event == "Stop" {
 		limit += o.listen
@@ -206,8 +206,9 @@ type hook struct {
 	c      *cli
 	in     hookInput
 	broker *client.Client
-	parent int    // the process that has started the hook
-	mark   string // of what it offers
+	parent int       // the process that has started the hook
+	mark   string    // of what it offers
+	until  time.Time // when brief calls end
 }
 
 // errNoAgent is why a hook does nothing.
@@ -352,9 +353,9 @@ func (h *hook) beat(ctx context.Context, beat *pb.HeartbeatRequest) error {
 	})
 }
 
-// briefly makes the calls of a hook that only looks or reports.
+// briefly makes calls of a hook that only looks or reports. All of them together have the time of --within.
 func (h *hook) briefly(ctx context.Context, calls func(context.Context) error) error {
-	brief, cancel := context.WithTimeout(ctx, h.within)
+	brief, cancel := context.WithDeadline(ctx, h.until)
 	defer cancel()
 	err := calls(brief)
 	if err != nil && brief.Err() != nil && ctx.Err() == nil {

@@ -20,6 +20,10 @@ import (
 // patience is how long a program may take for what it does at once.
 const patience = 3 * time.Minute
 
+// slowest is how much longer a program may take with a broker that does not answer: its MCP server and about ten hooks of
+// 300 ms, on a slow machine.
+const slowest = 30 * time.Second
+
 // A run is a coding agent in a project folder of its own, with a daemon and a model.
 type run struct {
 	t             testing.TB
@@ -251,5 +255,31 @@ func TestHeadless_MailToAProgramThatIsKilledStaysUnread(t *testing.T) {
 		}
 		r.release()
 		r.truthful()
+	})
+}
+
+// A broker that is down or frozen does not stop a coding agent.
+func TestHeadless_WithoutABrokerTheProgramWorksOn(t *testing.T) {
+	headless(t, func(r *run) {
+		took := func(what string) time.Duration {
+			before := len(r.model.Requests())
+			d := r.wait(r.start("RUN: true\nRUN: true"))
+			t.Logf("%s: %v, %d requests", what, d.Round(time.Millisecond), len(r.model.Requests())-before)
+			return d
+		}
+		took("the first time")
+		up := took("with the broker")
+		if err := r.daemon.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		frozen := took("frozen")
+		if err := r.daemon.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		r.daemon.Kill()
+		took("down")
+		if frozen > up+slowest {
+			t.Errorf("a frozen broker costs %v", frozen-up)
+		}
 	})
 }
