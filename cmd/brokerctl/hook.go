@@ -20,9 +20,10 @@ import (
 )
 
 const (
-	hookTimeout = 10 * time.Second       // of all calls of a hook, except its waits
-	hookLook    = 300 * time.Millisecond // of those of a hook that only looks, unless --within says otherwise
-	exitBlock   = 2                      // of a hook: what was going to be done must not be
+	hookTimeout  = 10 * time.Second       // of all calls of a hook, except its waits
+	hookLook     = 300 * time.Millisecond // of those of a hook that only looks, unless --within says otherwise
+	hookFarewell = time.Second            // more than that, for the report that a session has ended
+	exitBlock    = 2                      // of a hook: what was going to be done must not be
 )
 
 const hookLong = `Connect a coding agent with the broker: claude-code, codex, gemini, cursor or
@@ -163,7 +164,8 @@ func (o *hookOptions) run(c *cli, cmd *cobra.Command) error {
 			return ctx.Err()
 		}
 	case "SessionEnd":
-		err = h.leave(ctx)
+		h.until = h.until.Add(hookFarewell)
+		err = h.briefly(ctx, h.leave)
 	}
 	if block := (*blocked)(nil); errors.As(err, &block) {
 		return o.refuse(cmd, block.why)
