@@ -251,7 +251,7 @@ func TestHook_ThePagesSettingsWork(tt *testing.T) {
 	}
 	startBroker(t)
 	t.Setenv("BROKERD_AGENT", "builder-1")
-	for _, event := range []string{"UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SessionEnd"} {
+	for _, event := range []string{"SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SessionEnd"} {
 		for _, m := range settings.Hooks[event] {
 			for _, h := range m.Hooks {
 				if h.Type != "command" || h.Command != "brokerctl hook claude-code" {

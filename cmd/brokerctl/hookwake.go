@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -78,12 +77,12 @@ type listener struct {
 
 // listener reads the file of the session; one that is not there or makes no sense is that of no listener.
 func (h *hook) listener() (*listener, error) {
-	home, err := h.c.env.homeDir()
+	dir, err := h.c.env.cacheDir()
 	if err != nil {
 		return nil, err
 	}
-	cache := cmp.Or(h.c.env.get("XDG_CACHE_HOME"), filepath.Join(home, ".cache"))
-	l := &listener{file: filepath.Join(cache, "brokerd", fmt.Sprintf("wake-%x", sha256.Sum256([]byte(h.session()))))}
+	key := sha256.Sum256([]byte(h.session()))
+	l := &listener{file: filepath.Join(dir, "brokerctl", fmt.Sprintf("wake-%x", key[:8]))}
 	l.read()
 	return l, nil
 }
