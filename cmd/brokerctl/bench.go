@@ -199,7 +199,9 @@ func (c *cli) benchBroker(cmd *cobra.Command, folder string) (stop func(), err e
 		return nil, err
 	}
 	// A credential or an agent in the environment is of another broker.
-	c.env.Variables = slices.DeleteFunc(slices.Clone(c.env.Variables), func(v string) bool { return strings.HasPrefix(v, "BROKERD_") })
+	c.env.Variables = slices.DeleteFunc(slices.Clone(c.env.Variables), func(v string) bool {
+		return strings.HasPrefix(v, "BROKERD_")
+	})
 	c.global.addr, c.found = address, nil
 	return stop, nil
 }

@@ -206,7 +206,7 @@ func endsGrant(err error) bool {
 }
 
 // watch follows the log: what ends the grant is known at once. What the agent itself gives away, such as a token
-// that the command passes on, is not lost: gone is closed, and the command goes on.
+// that the command passes on, is not lost: gone is closed, and the command continues.
 func (h *hold) watch(ctx context.Context, c *cli, cmd *cobra.Command, lose context.CancelCauseFunc, gone chan<- struct{}) {
 	filter := &pb.EventFilter{Types: append(slices.Clone(h.types), "agent.failed", "agent.stopped", "agent.deregistered")}
 	for e, err := range h.broker.FollowEvents(ctx, client.EventOptions{After: h.fence, Filter: filter}) {

@@ -127,10 +127,10 @@ func (o *hookOptions) run(c *cli, cmd *cobra.Command) error {
 		return o.failed(c, cmd, in, fmt.Errorf("read what the hook is about from standard input: %w", err))
 	}
 	c.hookedBy = in.SessionID
-	if o.wake {
-		return (&hook{hookOptions: o, c: c, in: in, parent: parent, mark: prompt.NewMark()}).wakeUp(cmd.Context(), cmd.ErrOrStderr())
-	}
 	h := &hook{hookOptions: o, c: c, in: in, parent: parent, mark: prompt.NewMark(), until: c.env.Now().Add(o.within)}
+	if o.wake {
+		return h.wakeUp(cmd.Context(), cmd.ErrOrStderr())
+	}
 	limit := hookTimeout + o.wait
 	if in.Event == "Stop" {
 		limit += o.listen
@@ -381,7 +381,7 @@ func (h *hook) answers(ctx context.Context) error {
 	return err
 }
 
-// leave reports at the end of a session that the agent has stopped, unless the program goes on with another
+// leave reports at the end of a session that the agent has stopped, unless the program continues with another
 // session, or another session of the agent holds locks: then it releases those of this session alone.
 func (h *hook) leave(ctx context.Context) error {
 	return h.as(ctx, func(broker *client.Client) error {

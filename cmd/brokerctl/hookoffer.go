@@ -41,9 +41,10 @@ func (h *hook) offer(ctx context.Context, broker *client.Client, way pb.OfferWay
 	return out.GetItems(), out.GetMore(), err
 }
 
-// answered reports whether the model has called the tool of this event, or ended its turn, after it got the text with a
-// mark: the file of the conversation has the mark before the call, or before the last answer of the model (Claude Code).
-// A call of the same answer as the one before is no evidence: the file has it before the mark.
+// answered reports whether the model has called the tool of this event, or ended its turn, after it got the text
+// with a mark: the file of the conversation has the mark before the call, or before the last answer of the model
+// (Claude Code). A call of the same answer as the one before is no evidence: the file contains that call before
+// the mark.
 func (in *hookInput) answered(mark string) bool {
 	if in.Transcript == "" || in.ToolUseID == "" && in.Event != "Stop" {
 		return false
@@ -74,8 +75,15 @@ func (h *hook) context(ctx context.Context, out io.Writer) error {
 		n.mail, n.more, err = h.offer(ctx, broker, pb.OfferWay_OFFER_WAY_TOOL_CALL)
 		return err
 	})
-	if err == nil && len(n.mail) > 0 {
-		err = h.vendor.write(out, hookAnswer{Specific: &hookContext{h.in.named, h.reason(n)}})
+	return h.pass(ctx, n, err, func(text string) error {
+		return h.vendor.write(out, hookAnswer{Specific: &hookContext{h.in.named, text}})
+	})
+}
+
+// pass writes news to the coding agent. If that fails, or err is why it is not tried, it gives back what was offered.
+func (h *hook) pass(ctx context.Context, n news, err error, write func(text string) error) error {
+	if err == nil && !n.empty() {
+		err = write(h.reason(n))
 	}
 	if err != nil && len(n.mail) > 0 {
 		h.giveBack(ctx)
@@ -88,10 +96,11 @@ func (h *hook) session() string {
 	return clip(oneLine(cmp.Or(h.in.SessionID, "unknown")), 128)
 }
 
-// settle tells the broker what the event says about the messages that this session was offered before. The end of a
-// turn shows that the model got what hooks passed to it in this turn, and any event in a turn that it got what the end
-// of the turn before passed to it. A prompt shows it if it quotes the mark, as Gemini CLI's does when a hook continues a
-// turn; another prompt may come after Esc. Without an answer, the offers return by themselves.
+// settle tells the broker what the event says about the messages that this session was offered before. The end
+// of a turn shows that the model got what hooks passed to it in this turn, and any event in a turn that it got
+// what the end of the turn before passed to it. A prompt shows it if it quotes the mark, as Gemini CLI's does
+// when a hook continues a turn; another prompt may come after Esc. Without an answer, the offers return by
+// themselves.
 func (h *hook) settle(ctx context.Context) {
 	request := &pb.SettleOffersRequest{Harness: h.session()}
 	switch h.in.Event {
@@ -143,6 +152,8 @@ func (in *hookInput) quoted() (marks []string) {
 
 // giveBack returns what this hook has offered and could not pass on.
 func (h *hook) giveBack(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hookLook)
+	defer cancel()
 	_, _ = h.broker.Messages().SettleOffers(ctx, &pb.SettleOffersRequest{ // otherwise it returns by itself
 		Marks:   []string{h.mark},
 		Outcome: &pb.SettleOffersRequest_Returned{Returned: "the hook failed before the coding agent had it"},

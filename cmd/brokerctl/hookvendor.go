@@ -29,8 +29,10 @@ var hookVendors = map[string]hookVendor{
 	"codex":       {tools: []string{"apply_patch"}, context: true},
 	"gemini": {
 		context: true,
-		events:  map[string]string{"BeforeTool": "PreToolUse", "AfterTool": "PostToolUse", "BeforeAgent": "UserPromptSubmit", "AfterAgent": "Stop"},
-		tools:   []string{"write_file", "replace"},
+		events: map[string]string{
+			"BeforeAgent": "UserPromptSubmit", "BeforeTool": "PreToolUse", "AfterTool": "PostToolUse", "AfterAgent": "Stop",
+		},
+		tools: []string{"write_file", "replace"},
 	},
 	"cursor": {
 		events: map[string]string{

@@ -27,7 +27,7 @@ func (h *hook) wakeUp(ctx context.Context, errs io.Writer) error {
 	}
 	l, err := h.listener()
 	if err != nil || l.begin() != nil {
-		return nil
+		return nil // without its files, a session might wake again and again
 	}
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -55,23 +55,22 @@ func (h *hook) wakeUp(ctx context.Context, errs io.Writer) error {
 			}
 			pause.Stop()
 		case !n.empty():
-			if _, err := io.WriteString(errs, h.reason(n)); err != nil {
-				h.giveBack(context.WithoutCancel(ctx))
+			err := h.pass(ctx, n, nil, func(text string) error { _, err := io.WriteString(errs, text); return err })
+			if err != nil {
 				return nil
 			}
-			l.wakes++
-			_ = l.write() // then the next listener permits a few wakes more
+			_ = os.WriteFile(l.count, fmt.Append(nil, l.wakes+1), 0o600) // otherwise a few wakes more are permitted
 			return &failure{code: exitBlock}
 		}
 	}
 	return nil
 }
 
-// A listener is the file of the listener of a session: its process, and how often it has woken the session since the last
-// call of a tool.
+// A listener is the listener of a session, by two files: one has its process, and one how often mail has woken the
+// session since the last call of a tool. Hooks of one event run at the same time, so each file has one kind of writer.
 type listener struct {
 	file  string
-	pid   int
+	count string
 	wakes int
 }
 
@@ -82,20 +81,16 @@ func (h *hook) listener() (*listener, error) {
 		return nil, err
 	}
 	key := sha256.Sum256([]byte(h.session()))
-	l := &listener{file: filepath.Join(dir, "brokerctl", fmt.Sprintf("wake-%x", key[:8]))}
-	l.read()
-	return l, nil
+	file := filepath.Join(dir, "brokerctl", fmt.Sprintf("wake-%x", key[:8]))
+	return &listener{file, file + ".count", fileNumber(file + ".count")}, nil
 }
 
-func (l *listener) read() {
-	l.pid, l.wakes = 0, 0
-	if text, err := os.ReadFile(l.file); err == nil {
-		_, _ = fmt.Sscan(string(text), &l.pid, &l.wakes)
+// fileNumber returns the number in a file, 0 without one.
+func fileNumber(file string) (n int) {
+	if text, err := os.ReadFile(file); err == nil {
+		_, _ = fmt.Sscan(string(text), &n)
 	}
-}
-
-func (l *listener) write() error {
-	return os.WriteFile(l.file, fmt.Appendf(nil, "%d %d\n", l.pid, l.wakes), 0o600)
+	return n
 }
 
 // begin takes the place of the listener before this one.
@@ -103,22 +98,20 @@ func (l *listener) begin() error {
 	if err := os.MkdirAll(filepath.Dir(l.file), 0o700); err != nil {
 		return err
 	}
-	l.pid = os.Getpid()
-	return l.write()
+	return os.WriteFile(l.file, fmt.Append(nil, os.Getpid()), 0o600)
 }
 
-// endWithNext calls end when another listener has taken the place of this one, or the session has ended. It returns when
-// ctx ends.
+// endWithNext calls end when another listener has taken the place of this one, or the session has ended. It
+// returns when ctx ends.
 func (l *listener) endWithNext(ctx context.Context, end func()) {
 	check := time.NewTicker(agentCheck)
 	defer check.Stop()
-	now := listener{file: l.file}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-check.C:
-			if now.read(); now.pid != l.pid {
+			if fileNumber(l.file) != os.Getpid() {
 				end()
 				return
 			}
@@ -128,15 +121,14 @@ func (l *listener) endWithNext(ctx context.Context, end func()) {
 
 // awake permits as many wakes again: a tool was called, or the user has sent a prompt.
 func (h *hook) awake() {
-	if l, err := h.listener(); err == nil && l.wakes > 0 {
-		l.wakes = 0
-		_ = l.write() // the next call does it
+	if l, err := h.listener(); err == nil {
+		_ = os.Remove(l.count) // there is none if mail has not woken the session
 	}
 }
 
 // sleep ends the listener of a session that has ended.
 func (h *hook) sleep() {
 	if l, err := h.listener(); err == nil {
-		_ = os.Remove(l.file) // which ends it; there is none without --wake
+		_, _ = os.Remove(l.file), os.Remove(l.count) // which ends it; there are none without --wake
 	}
 }

@@ -107,7 +107,7 @@ func offerOutcome(o *pb.Offer) string {
 	case o.GetReturnedAt() != nil:
 		return "returned" + after(o.GetReturnedAt()) + ", " + o.GetWhy()
 	}
-	return "no evidence yet that the model has it"
+	return "no evidence yet that the model received it"
 }
 
 // messageListOptions are the options of message list.

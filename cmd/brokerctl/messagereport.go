@@ -71,7 +71,8 @@ func newMessageReport(answer *pb.GetMessageResponse) messageReport {
 	m := answer.GetMessage()
 	r := messageReport{
 		ID: m.GetId(), Revision: m.GetRevision(), Recipients: len(answer.GetDeliveries()), message: m,
-		Finished: []receipt{}, Working: []receipt{}, Read: []receipt{}, Offered: []receipt{}, Got: []receipt{}, Waiting: []receipt{}, Failed: []receipt{},
+		Finished: []receipt{}, Working: []receipt{}, Read: []receipt{}, Offered: []receipt{},
+		Got: []receipt{}, Waiting: []receipt{}, Failed: []receipt{},
 	}
 	for _, d := range answer.GetDeliveries() {
 		entry := receipt{Mailbox: d.GetMailbox(), State: enumOf(d.GetState())}

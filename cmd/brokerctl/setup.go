@@ -262,8 +262,8 @@ func (o *setupOptions) vendor(c *cli, name string) (setup.Vendor, error) {
 	return v, nil
 }
 
-// wakes reports whether the installed program of a coding agent has hooks that wake it. An older one would run such a hook
-// as any other, and wait for it.
+// wakes reports whether the installed program of a coding agent has hooks that wake it. An older one would run
+// such a hook as any other, and wait for it.
 func wakes(c *cli, v setup.Vendor) bool {
 	if v.Wakes == "" {
 		return false
@@ -462,7 +462,8 @@ func (o *setupOptions) show(c *cli, cmd *cobra.Command, v setup.Vendor, done set
 		fmt.Fprintln(out, "Next: "+next)
 	}
 	c.showChecks(out, done.Checks)
-	how := cond(v.Woken, "Mail wakes the agent while its session is idle. Without a session:\n", "To wake the agent while it is idle:\n")
+	how := cond(v.Woken, "Mail wakes the agent while its session is idle. Without a session:\n",
+		"To wake the agent while it is idle:\n")
 	for i, way := range done.Wake {
 		fmt.Fprintf(out, "%s  %d. %s\n", cond(i == 0, how, ""), i+1, way)
 	}

@@ -116,7 +116,8 @@ func (h *Heartbeat) stops() bool { return h.Status != nil && *h.Status == Stoppe
 
 func (h *Heartbeat) apply(to Report) Report {
 	// How its work has ended says more than that the program has.
-	if stays := h.stops() && (to.Status == Completed || to.Status == StatusFailed); h.Status != nil && *h.Status != to.Status && !stays {
+	stays := h.stops() && (to.Status == Completed || to.Status == StatusFailed)
+	if h.Status != nil && *h.Status != to.Status && !stays {
 		to.Status, to.Reason = *h.Status, ""
 	}
 	set(&to.Reason, h.Reason)

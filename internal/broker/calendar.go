@@ -16,8 +16,9 @@ import (
 // calendarPage is how many deliveries one transaction of the calendar handles.
 const calendarPage = 300
 
-// A calendar makes delayed deliveries ready when they are due, expires those whose time to live is over, tells of
-// responses that are overdue, sends again what nobody notices, and returns offers without evidence. It sleeps until the earliest of these times, which it finds in the database.
+// A calendar makes delayed deliveries ready when they are due, expires those whose time to live is over, tells
+// of responses that are overdue, sends again what nobody notices, and returns offers without evidence. It sleeps
+// until the earliest of these times, which it finds in the database.
 type calendar struct {
 	broker *Broker
 	next   *deadline.Queue[struct{}]

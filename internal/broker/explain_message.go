@@ -280,7 +280,7 @@ func (e *explaining) lastOffer(d *stuck) (string, error) {
 	case !o.ReturnedAt.IsZero():
 		return says + ", without success: " + finding.Clip(o.Why), nil
 	}
-	return says + "; there is no evidence yet that its model has it", nil
+	return says + "; there is no evidence yet that its model received it", nil
 }
 
 // blocked explains a delivery that waits for another one with its ordering key, and that one too.

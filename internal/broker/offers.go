@@ -117,7 +117,8 @@ func offeredAs(tx *store.Tx, a actor, mark string) (chosen []Ref, err error) {
 			return nil, err
 		}
 		if !open {
-			return nil, fault.New(fault.Precondition, "MARK_USED", "an offer with the mark %s is settled: use a new mark", mark)
+			return nil, fault.New(fault.Precondition, "MARK_USED",
+				"an offer with the mark %s is settled: use a new mark", mark)
 		}
 		chosen = append(chosen, ref)
 	}
@@ -377,7 +378,8 @@ func offersOf(q store.Querier, message, first, last int64, at map[int64]int, fou
 		var mailbox int64
 		var o Offer
 		var way int
-		if err := rows.Scan(&mailbox, &o.Number, &way, &o.Harness, &o.Mark, &o.OfferedAt, &o.AcceptedAt, &o.ReturnedAt, &o.Why); err != nil {
+		if err := rows.Scan(&mailbox, &o.Number, &way, &o.Harness, &o.Mark, &o.OfferedAt, &o.AcceptedAt, &o.ReturnedAt,
+			&o.Why); err != nil {
 			return err
 		}
 		o.Way = Way(way)

@@ -63,7 +63,8 @@ func (b *Broker) Settle(ctx context.Context, c caller.Caller, req once.Request, 
 		if err != nil {
 			return err
 		}
-		if a.system() && slices.ContainsFunc(items, func(item Settlement) bool { return item.Verb != Ack || item.Ref.Revision == 0 }) {
+		claims := func(item Settlement) bool { return item.Verb != Ack || item.Ref.Revision == 0 }
+		if a.system() && slices.ContainsFunc(items, claims) {
 			return fault.AgentRequired() // operators have no claims
 		}
 		if len(items) == 1 && items[0].Ref.Revision == 0 {

@@ -92,7 +92,7 @@ func New(clock clockwork.Clock, log *zap.Logger, version string) *Metrics {
 		m.waits.WithLabelValues(kind)
 	}
 	m.offers = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "brokerd_send_to_accept_seconds",
-		Help:    "Time from the sending of a message until there was evidence that a model's conversation has it, by the way of the offer.",
+		Help:    "Time from the sending of a message until there was evidence that a model received it, by the way of the offer.",
 		Buckets: prometheus.ExponentialBuckets(0.01, 4, 10)}, []string{"way"})
 	m.offers.WithLabelValues("turn_end") // so that the name is there before the first offer
 	for fate, help := range fates {
