@@ -82,15 +82,17 @@ func (p *tab) tabTo(element string, modifiers ...chromedp.Modifier) {
 	p.t.Fatalf("Tab does not reach %s", element)
 }
 
-// choose presses an arrow key until the chosen row of the focused table has a text.
+// choose presses arrow keys until the chosen row of the focused table has a text.
 func (p *tab) choose(text string) {
 	p.t.Helper()
 	p.await(`[...document.activeElement.querySelectorAll('[data-row]')].some((r) => has(r, a))`, text)
 	const at = `one('.active', document.activeElement)`
-	for range value[int](p, `+document.activeElement.ariaRowCount`) {
-		p.keys(kb.ArrowDown)
-		if value[bool](p, `has(`+at+`, a)`, text) {
-			return
+	for _, key := range []string{kb.ArrowDown, kb.ArrowUp, kb.ArrowDown} { // again if a row has moved meanwhile
+		for range value[int](p, `+document.activeElement.ariaRowCount`) {
+			p.keys(key)
+			if value[bool](p, `has(`+at+`, a)`, text) {
+				return
+			}
 		}
 	}
 	p.t.Fatalf("the arrow keys reach no row with %q", text)
