@@ -82,17 +82,23 @@ func (p *tab) tabTo(element string, modifiers ...chromedp.Modifier) {
 	p.t.Fatalf("Tab does not reach %s", element)
 }
 
-// choose presses arrow keys until the chosen row of the focused table has a text.
+// choose presses arrow keys until the chosen row of the focused table has a text. Rows may move meanwhile, and the page may
+// show a new table that has the focus a moment later.
 func (p *tab) choose(text string) {
 	p.t.Helper()
-	p.await(`[...document.activeElement.querySelectorAll('[data-row]')].some((r) => has(r, a))`, text)
-	const at = `one('.active', document.activeElement)`
-	for _, key := range []string{kb.ArrowDown, kb.ArrowUp, kb.ArrowDown} { // again if a row has moved meanwhile
-		for range value[int](p, `+document.activeElement.ariaRowCount`) {
-			p.keys(key)
-			if value[bool](p, `has(`+at+`, a)`, text) {
-				return
-			}
+	for range 500 {
+		p.await(`[...document.activeElement.querySelectorAll('[data-row]')].some((r) => has(r, a))`, text)
+		switch value[string](p, `(() => {
+			const rows = [...document.activeElement.querySelectorAll('[data-row]')];
+			const at = rows.findIndex((r) => r.matches('.active')), to = rows.findIndex((r) => has(r, a));
+			return to < 0 ? 'gone' : at === to ? 'there' : at < to ? 'down' : 'up';
+		})()`, text) {
+		case "there":
+			return
+		case "down":
+			p.keys(kb.ArrowDown)
+		case "up":
+			p.keys(kb.ArrowUp)
 		}
 	}
 	p.t.Fatalf("the arrow keys reach no row with %q", text)
@@ -252,14 +258,17 @@ var keyActions = []keyAction{
 	},
 }
 
-// openByKeys goes to the list of the view if no list has the focus, chooses a row and opens it.
+// openByKeys goes to the table of the view that has a row with a text, unless it has the focus, chooses the row and
+// opens it.
 func (p *tab) openByKeys(text string) {
 	p.t.Helper()
-	p.await(`all('[data-view] .table [data-row]').length > 0`)
+	table := fmt.Sprintf(`all('[data-view] .table').find((t) => [...t.querySelectorAll('[data-row]')].some((r) => has(r, %q)))`, text)
+	p.await(table)
 	if !value[bool](p, `document.activeElement.matches('.table')`) {
 		p.keys(kb.ArrowDown)
 		p.await(`document.activeElement.matches('.table')`)
 	}
+	p.tabTo(table)
 	p.choose(text)
 	p.keys(kb.Enter)
 	p.focused(`one('.panel')`)
