@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -95,6 +96,9 @@ registrations and its failures: the broker refuses calls that name an old one.`,
 // requestOf is request for an agent that the configFile may describe.
 func (o *registerOptions) requestOf(c *cli, agent string, labels map[string]string) *pb.RegisterAgentRequest {
 	request := o.request(labels)
+	if agent == c.found.agent.value {
+		agent = c.found.baseOf()
+	}
 	asDescribed(request, c.found.content.agents[agent])
 	return request
 }
@@ -158,6 +162,10 @@ func (c *cli) printAgent(w io.Writer, answer *pb.GetAgentResponse) {
 	line("failed", c.when(a.GetFailedAt()))
 	line("stopped", c.when(a.GetStoppedAt()))
 	line("completed", c.when(a.GetCompletedAt()))
+	line("session", c.presence(a.GetHarness()))
+	if a.GetAttention() != pb.Attention_ATTENTION_OPEN {
+		line("attention", enumOf(a.GetAttention()))
+	}
 	line("activity", a.GetActivity())
 	line("task", a.GetTaskId())
 	if a.GetProgress() > 0 {
@@ -209,6 +217,28 @@ func agentState(a *pb.Agent) string {
 func aboutAgent(a *pb.Agent) string {
 	name, text := a.GetDisplayName(), oneLine(a.GetDescription())
 	return name + cond(name != "" && text != "", ": ", "") + text
+}
+
+// presence says what the session of an agent's coding agent does, and since when; "" if none has reported.
+func (c *cli) presence(h *pb.Harness) string {
+	what := map[pb.HarnessState]string{
+		pb.HarnessState_HARNESS_STATE_BUSY: "busy ", pb.HarnessState_HARNESS_STATE_IDLE: "idle ",
+		pb.HarnessState_HARNESS_STATE_ENDED: "no session ",
+	}[h.GetState()]
+	if what == "" {
+		return ""
+	}
+	text := what + c.since(h.GetSince())
+	switch {
+	case h.GetTool() != "":
+		text += " (" + h.GetTool() + ")"
+	case h.GetState() != pb.HarnessState_HARNESS_STATE_IDLE:
+	case h.GetListening() != 0:
+		text += ", listening (" + enumOf(h.GetListening()) + ")"
+	default:
+		text += ", mail waits for its next turn"
+	}
+	return text + cond(h.GetProgram() != "", ", "+h.GetProgram(), "")
 }
 
 func percent(f float64) string { return fmt.Sprintf("%.0f%%", f*100) }
@@ -306,7 +336,7 @@ func (c *cli) agentView() view[*pb.Agent] {
 			{Name: "CAPABILITIES", Rank: 2, Min: 16}, {Name: "ACTIVITY", Rank: 1, Min: 24}, {Name: "DESCRIPTION", Rank: 3, Min: 24},
 		},
 		row: func(a *pb.Agent) []string {
-			activity := a.GetActivity()
+			activity := cmp.Or(a.GetActivity(), c.presence(a.GetHarness()))
 			if a.GetProgress() > 0 {
 				activity = strings.TrimSpace(activity + " " + percent(a.GetProgress()))
 			}
@@ -321,14 +351,15 @@ func (c *cli) agentView() view[*pb.Agent] {
 
 // heartbeatOptions are the options of agent heartbeat.
 type heartbeatOptions struct {
-	status   string
-	reason   string
-	activity string
-	task     string
-	progress float64
-	lastTool string
-	lastFile string
-	counters map[string]int64
+	status    string
+	reason    string
+	activity  string
+	task      string
+	progress  float64
+	lastTool  string
+	lastFile  string
+	counters  map[string]int64
+	attention string
 }
 
 // AddFlags adds the options.
@@ -340,6 +371,7 @@ func (o *heartbeatOptions) AddFlags(f *pflag.FlagSet) {
 	f.Float64Var(&o.progress, "progress", 0, "progress, 0 to 1")
 	f.StringVar(&o.lastTool, "last-tool", "", "the tool that it used last")
 	f.StringVar(&o.lastFile, "last-file", "", "the file that it changed last")
+	f.StringVar(&o.attention, "attention", "", "mail that hooks pass to its model: "+strings.Join(enumNames(pb.Attention(0).Descriptor()), ", "))
 	f.StringToInt64Var(&o.counters, "count", nil, "totals since registration: turns, model_tokens, files, tool_calls, errors; repeatable")
 }
 
@@ -359,6 +391,10 @@ directives and the notices.`,
 			if err != nil {
 				return err
 			}
+			attention, err := parseEnum("attention", pb.Attention(0).Descriptor(), o.attention)
+			if err != nil {
+				return err
+			}
 			counters, err := parseCounters(o.counters)
 			if err != nil {
 				return err
@@ -371,7 +407,7 @@ directives and the notices.`,
 				Status: pb.AgentStatus(status), StatusReason: ifSet(cmd, "reason", o.reason), Activity: ifSet(cmd, "activity", o.activity),
 				TaskId: ifSet(cmd, "task", o.task), Progress: ifSet(cmd, "progress", o.progress), Counters: counters,
 				LastTool: ifSet(cmd, "last-tool", o.lastTool), LastFile: ifSet(cmd, "last-file", o.lastFile),
-				Notices: true,
+				Attention: pb.Attention(attention), Notices: attention == 0, // an operator who sets it leaves the agent its notices
 			})
 			if err != nil {
 				return err

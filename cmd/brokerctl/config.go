@@ -18,6 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"brokerd/client"
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
 )
 
@@ -28,7 +29,7 @@ const configFile = ".brokerd.yaml"
 var (
 	configKeys = []string{"addr", "session", "agents", "output", "start", "credential_file", "tls_ca", "tls_cert", "tls_key"}
 	fileKeys   = []string{"credential_file", "tls_ca", "tls_cert", "tls_key"} // relative to the folder of the configFile
-	agentKeys  = []string{"role", "capabilities", "labels", "hook_session"}
+	agentKeys  = []string{"role", "capabilities", "labels", "attention", "hook_session"}
 )
 
 // config is the content of a configFile.
@@ -54,6 +55,7 @@ type settings struct {
 	refused    error    // why no call can be made
 	start      bool     // the MCP server and hooks start a broker if none runs
 	otherAgent bool     // --agent names a different agent than environment and file
+	base       string   // the name that setup gave the agent, if its session has another; else ""
 	unchosen   []string // the agents of the file, if neither the caller nor the file chooses one of them
 }
 
@@ -100,18 +102,18 @@ func (c *cli) settings() (settings, error) {
 		s.agent = before
 	}
 	s.otherAgent = s.agent.from == "--agent" && s.agent.value != before.value
+	if err := c.nameSession(&s); err != nil {
+		return settings{}, err
+	}
 	s.start = choose("", "", "BROKERD_START", "start").value == "true"
 	c.found = &s
 	return s, nil
 }
 
-// hookSessionVariable is set by Claude Code for the commands that its model runs. The value is the
-// session_id that its hooks receive.
-const hookSessionVariable = "CLAUDE_CODE_SESSION_ID"
-
-// hookSession returns the session of the coding agent that this run belongs to, or "".
+// hookSession returns the session of the coding agent that this run belongs to, or "". Claude Code and Codex set a variable
+// for the commands that their models run, with the session_id that their hooks receive.
 func (c *cli) hookSession() string {
-	return cmp.Or(c.hookedBy, c.env.get(hookSessionVariable))
+	return cmp.Or(c.hooked.ID, c.env.get("CLAUDE_CODE_SESSION_ID"), c.env.get("CODEX_SESSION_ID"))
 }
 
 // identity returns the agent of the file that this run acts as: the agent of the coding agent's
@@ -231,6 +233,9 @@ func parseConfig(path string, text []byte) (config, error) {
 			}
 			if key == "role" && value != "" && !validName.MatchString(value) {
 				return config{}, badName(line, "role")
+			}
+			if modes := pb.Attention(0).Descriptor(); key == "attention" && !slices.Contains(enumNames(modes), value) {
+				return config{}, fmt.Errorf("line %d: attention must be one of %s", line, strings.Join(enumNames(modes), ", "))
 			}
 			if key == "labels" {
 				if _, err := labelsIn(value); err != nil {

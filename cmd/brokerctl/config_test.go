@@ -56,7 +56,7 @@ func TestConfig_FaultsAreNamedWithFileAndKey(tt *testing.T) {
 	isolate(t)
 	for text, want := range map[string]string{
 		"agnet: x\n":                   `line 1: unknown key "agnet"; known are addr, session, agents, output, start, credential_file, tls_ca, tls_cert, tls_key`,
-		"agents: {a: {rôle: b}}":       "line 1: unknown key; known are role, capabilities, labels, hook_session",
+		"agents: {a: {rôle: b}}":       "line 1: unknown key; known are role, capabilities, labels, attention, hook_session",
 		"agents: {a: {labels: web}}":   "line 1: labels must be KEY=VALUE, with commas between them",
 		"agents: [a]\n":                "line 1: agents must be names with settings",
 		"output: json\nsession: [b]":   "line 2: session must be one value",

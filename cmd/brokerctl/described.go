@@ -6,14 +6,18 @@ import (
 	"strings"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/jsonform"
 )
 
-// asDescribed fills in what a registration does not say with what the configFile says of the agent: role, capabilities, and
-// the labels that the registration does not name.
+// asDescribed fills in what a registration does not say with what the configFile says of the agent: role, capabilities,
+// attention, and the labels that the registration does not name.
 func asDescribed(request *pb.RegisterAgentRequest, agent map[string]string) {
 	request.Role = cmp.Or(request.GetRole(), agent["role"])
 	if len(request.GetCapabilities()) == 0 {
 		request.Capabilities = commaSeparated(agent["capabilities"])
+	}
+	if mode, ok := jsonform.ParseEnum(pb.Attention(0).Descriptor(), agent["attention"]); ok {
+		request.Attention = cmp.Or(request.GetAttention(), pb.Attention(mode))
 	}
 	labels, _ := labelsIn(agent["labels"]) // parseConfig has checked them
 	for key, value := range labels {

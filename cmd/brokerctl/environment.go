@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"brokerd/client"
+	"brokerd/cmd/brokerctl/harness"
 )
 
 // environment is what brokerctl takes from the process that it runs in. Several runs in one process
@@ -27,8 +28,9 @@ type environment struct {
 	Variables []string // NAME=VALUE, as of os.Environ; of two with one name, the last one counts
 	Dir       string   // the working folder, an absolute path; "" if it has none any more
 	Now       func() time.Time
-	Mark      func() string    // returns a new mark for a text for a language model, as prompt.NewMark
-	Signals   <-chan os.Signal // the first asks to finish, a second one other than SIGHUP to stop at once
+	Mark      func() string          // returns a new mark for a text for a language model, as prompt.NewMark
+	Ancestors func() []harness.Known // the processes above this one; nil = none
+	Signals   <-chan os.Signal       // the first asks to finish, a second one other than SIGHUP to stop at once
 }
 
 // get returns the value of a variable, "" if it is not set.

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"brokerd/client"
+	"brokerd/cmd/brokerctl/harness"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
 )
@@ -37,20 +38,18 @@ are below; docs/hooks.md names those of the others.
                says on standard error who holds it, until when, and what to do
   PostToolUse  reports the file that was written, and passes new messages to the
                model in the middle of its turn
-  Stop         prints new messages, directives first, so that the agent
-               continues with them: the session's next event marks them as
-               read. With --listen, it waits for the first one. A turn started
-               this way ends without a check, or listens for --pause before it
-               continues; --keep-going lifts this limit
-  UserPromptSubmit  what Stop printed stays unread
-  SessionEnd   reports that the agent has stopped; while another session of it
-               holds locks, only releases those of this session
+  Stop         prints new messages, directives first, so that the agent goes on
+               with them: the session's next event marks them as read. With
+               --listen, it waits for the first one. A turn started this way
+               ends without a check, or listens for --pause before it goes on;
+               --keep-going lifts this limit
+  SessionEnd   reports that the agent has stopped
 
-The agent is the one that the environment, init in this session, --agent or
-.brokerd.yaml names, the first of these (codex: first --agent); it is registered if
-necessary. Locks belong to the hook's session, so two sessions of
-one agent exclude each other. If the broker cannot be asked, tools run with a
-warning (--fail open) or are refused (--fail closed). See docs/hooks.md.`
+All but a tool's report whether the session is busy or idle. The agent is the one
+that the environment, init in this session, --agent or .brokerd.yaml names, the
+first of these (codex: first --agent). While another session has that name, this
+one is NAME-2 and so on, also when it is resumed. If the broker cannot be asked,
+tools run with a warning (--fail open) or are refused (--fail closed).`
 
 // hookOptions are the options of a hook.
 type hookOptions struct {
@@ -126,7 +125,13 @@ func (o *hookOptions) run(c *cli, cmd *cobra.Command) error {
 	if err != nil {
 		return o.failed(c, cmd, in, fmt.Errorf("read what the hook is about from standard input: %w", err))
 	}
-	c.hookedBy = in.SessionID
+	c.hooked = harness.Session{ID: in.SessionID, Program: cmd.Flags().Arg(0)}
+	if above := c.ancestors(); len(above) > 0 {
+		c.hooked.Process = above[0].Process
+	}
+	if c.hooked.Program == "codex" {
+		c.hooked.Lock = c.codexLock(in.SessionID)
+	}
 	h := &hook{hookOptions: o, c: c, in: in, parent: parent, mark: prompt.NewMark(), until: c.env.Now().Add(o.within)}
 	if o.wake {
 		return h.wakeUp(cmd.Context(), cmd.ErrOrStderr())
@@ -148,9 +153,19 @@ func (o *hookOptions) run(c *cli, cmd *cobra.Command) error {
 	}
 	switch in.Event {
 	case "SessionStart":
-		err = h.briefly(ctx, func(ctx context.Context) error { return h.beat(ctx, &pb.HeartbeatRequest{}) })
+		err = h.briefly(ctx, func(ctx context.Context) error {
+			state := pb.HarnessState_HARNESS_STATE_IDLE
+			if in.Source == "compact" { // in the middle of a turn
+				state = pb.HarnessState_HARNESS_STATE_BUSY
+			}
+			return h.beat(ctx, &pb.HeartbeatRequest{Harness: h.presence(state)})
+		})
+	case "UserPromptSubmit":
+		err = h.briefly(ctx, h.busy)
 	case "PreToolUse":
-		err = h.lock(ctx)
+		if err = h.lock(ctx); err == nil {
+			_ = h.briefly(ctx, h.busy) // the end of the tool says it too
+		}
 	case "PostToolUse":
 		err = h.briefly(ctx, h.told)
 		if err == nil {
@@ -211,6 +226,7 @@ type hook struct {
 	parent int       // the process that has started the hook
 	mark   string    // of what it offers
 	until  time.Time // when brief calls end
+	quiet  bool      // the agent does not want to hear of queues and of open work: see Attention
 }
 
 // errNoAgent is why a hook does nothing.
@@ -237,8 +253,8 @@ func (h *hook) as(ctx context.Context, call func(*client.Client) error) error {
 	case "STALE_INCARNATION":
 		return &blocked{status.Convert(err).Message() + ": somebody else acts as this agent now; stop working"}
 	case "AGENT_NOT_REGISTERED":
-		request := &pb.RegisterAgentRequest{Role: h.role, Worktree: h.in.Cwd, Lease: always(shellLease)}
-		asDescribed(request, s.content.agents[s.agent.value])
+		request := &pb.RegisterAgentRequest{Role: h.role, Worktree: h.in.Cwd, Lease: always(shellLease), Harness: h.session()}
+		asDescribed(request, s.content.agents[s.baseOf()])
 		if _, err = broker.Agents().RegisterAgent(ctx, request); err == nil {
 			err = call(broker)
 		}
@@ -339,13 +355,33 @@ func notLockedByAgent(ctx context.Context, broker *client.Client, files []string
 // told tells the broker which file the agent has written.
 func (h *hook) told(ctx context.Context) error {
 	if !h.writes(h.in.Tool) {
-		return nil
+		return h.busy(ctx)
 	}
-	beat := &pb.HeartbeatRequest{Status: pb.AgentStatus_AGENT_STATUS_ACTIVE, LastTool: clipped(&h.in.Tool, 256)}
+	beat := &pb.HeartbeatRequest{
+		Status: pb.AgentStatus_AGENT_STATUS_ACTIVE, LastTool: clipped(&h.in.Tool, 256),
+		Harness: h.presence(pb.HarnessState_HARNESS_STATE_BUSY),
+	}
 	if files, err := h.files(); err == nil && len(files) > 0 {
 		beat.LastFile = clipped(&files[0], 1024)
 	}
 	return h.beat(ctx, beat)
+}
+
+// busy reports that a turn runs. What a subagent does is part of a turn that is known to run.
+func (h *hook) busy(ctx context.Context) error {
+	if h.in.AgentID != "" {
+		return nil
+	}
+	return h.beat(ctx, &pb.HeartbeatRequest{Harness: h.presence(pb.HarnessState_HARNESS_STATE_BUSY)})
+}
+
+// presence is what the session does; unspecified says only that nothing wakes it.
+func (h *hook) presence(state pb.HarnessState) *pb.Harness {
+	p := &pb.Harness{Session: h.session(), Program: h.c.hooked.Program, State: state}
+	if tool := clipped(&h.in.Tool, 256); tool != nil && state == pb.HarnessState_HARNESS_STATE_BUSY {
+		p.Tool = *tool
+	}
+	return p
 }
 
 func (h *hook) beat(ctx context.Context, beat *pb.HeartbeatRequest) error {
@@ -396,7 +432,12 @@ func (h *hook) leave(ctx context.Context) error {
 			_, err = broker.Locks().ReleaseLocks(ctx, &pb.ReleaseLocksRequest{Holder: h.in.SessionID, All: true})
 			return err
 		}
-		_, err = broker.Agents().Heartbeat(ctx, &pb.HeartbeatRequest{Status: pb.AgentStatus_AGENT_STATUS_STOPPED})
+		if all := h.c.sessions(); all != nil {
+			all.End(h.in.SessionID)
+		}
+		_, err = broker.Agents().Heartbeat(ctx, &pb.HeartbeatRequest{
+			Status: pb.AgentStatus_AGENT_STATUS_STOPPED, Harness: h.presence(pb.HarnessState_HARNESS_STATE_ENDED),
+		})
 		return err
 	})
 }

@@ -27,6 +27,7 @@ func (h *hook) offer(ctx context.Context, broker *client.Client, way pb.OfferWay
 	out, err := broker.Messages().OfferMessages(ctx, &pb.OfferMessagesRequest{
 		Way: way, Harness: h.session(), Mark: h.mark, Limit: hookMail, MaxBytes: hookBytes,
 	})
+	h.quiet = out.GetAttention() > pb.Attention_ATTENTION_OPEN
 	var marks []string
 	for _, o := range out.GetUnsettled() {
 		if h.in.answered(o.GetMark()) {

@@ -105,9 +105,6 @@ func contextOf(t testing.TB, got result, event string) string {
 
 func TestHook_MailReachesTheModelInTheMiddleOfATurn(tt *testing.T) {
 	t := newShell(tt)
-	startBroker(t)
-	register(t, "lead/lead", "builder-1/builder")
-	t.Setenv("BROKERD_AGENT", "builder-1")
 	for vendor, events := range map[string]struct{ before, after, end string }{
 		"claude-code": {"PreToolUse", "PostToolUse", "Stop"},
 		"codex":       {"PreToolUse", "PostToolUse", "Stop"},
@@ -115,6 +112,10 @@ func TestHook_MailReachesTheModelInTheMiddleOfATurn(tt *testing.T) {
 		"opencode":    {"PreToolUse", "PostToolUse", "Stop"},
 	} {
 		t.Run(vendor, func(t *shell) {
+			t.Parallel()
+			startBroker(t)
+			register(t, "lead/lead", "builder-1/builder")
+			t.Setenv("BROKERD_AGENT", "builder-1")
 			hook := func(event string) result {
 				return hookedBy(t, vendor, eventOf(vendor, event), "")
 			}
@@ -126,7 +127,7 @@ func TestHook_MailReachesTheModelInTheMiddleOfATurn(tt *testing.T) {
 				t.Errorf("a subagent got it: %+v", got)
 			}
 			text := contextOf(t, hook(events.after), events.after)
-			if !strings.HasPrefix(text, "While you worked, 1 message came for you") || strings.Count(text, "Subject: Add login") != 1 {
+			if !strings.HasPrefix(text, "1 message came for you") || strings.Count(text, "Subject: Add login") != 1 {
 				t.Errorf("%q", text)
 			}
 			for _, event := range []string{events.before, events.after} { // of the same answer of the model
@@ -204,5 +205,33 @@ func TestHook_OffersFewMessagesAtOnceAndCountsTheRest(tt *testing.T) {
 	text = contextOf(t, hooked(t, eventOf("s1", "PostToolUse")), "PostToolUse")
 	if strings.Count(text, "Subject: large") != 1 || !strings.HasSuffix(text, "1 more wait: brokerctl inbox\n") {
 		t.Errorf("%d bytes", len(text))
+	}
+}
+
+// What an agent does not want to hear of unasked waits, and does not continue its turn.
+func TestHook_PassesOnWhatTheAgentWants(tt *testing.T) {
+	t := newShell(tt)
+	startBroker(t)
+	configure(t, "agents: {builder-1: {role: builder, attention: directives}}\n")
+	register(t, "lead/lead")
+	if got := hooked(t, eventOf("s1", "SessionStart")); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	sent(t, "--agent", "lead", "builder-1", "News")
+	must0(t, "--agent", "lead", "task", "create", "Build", "--assignee", "builder-1")
+	for _, event := range []string{"PostToolUse", "Stop"} {
+		if got := hooked(t, eventOf("s1", event)); got.code != 0 || got.out != "" {
+			t.Errorf("%s passes on news: %+v", event, got)
+		}
+	}
+	must0(t, "--agent", "lead", "agent", "nudge", "builder-1", "Look at a.go")
+	got := hooked(t, eventOf("s1", "Stop"))
+	if !strings.Contains(got.out, "Look at a.go") || strings.Contains(got.out, "News") || strings.Contains(got.out, "Build") ||
+		!strings.Contains(got.out, "more wait: brokerctl") {
+		t.Errorf("%+v", got)
+	}
+	must0(t, "agent", "heartbeat", "builder-1", "--attention", "open")
+	if got := hooked(t, eventOf("s1", "PostToolUse")); !strings.Contains(got.out, "News") {
+		t.Errorf("%+v", got)
 	}
 }

@@ -85,6 +85,7 @@ type hookInput struct {
 	ToolUseID      string          `json:"tool_use_id"`
 	AgentID        string          `json:"agent_id"` // of a subagent
 	Prompt         string          `json:"prompt"`
+	Source         string          `json:"source"` // of a session that starts: startup, resume, clear or compact
 
 	named string // the event, as the vendor names it
 }

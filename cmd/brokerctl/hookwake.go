@@ -34,12 +34,16 @@ func (h *hook) wakeUp(ctx context.Context, errs io.Writer) error {
 	go h.endWithAgent(ctx, end, errs)
 	go l.endWithNext(ctx, end)
 	if l.wakes >= mostWakes {
+		_ = h.listens(ctx, pb.OfferWay_OFFER_WAY_UNSPECIFIED)
 		<-ctx.Done() // the next event of the session has a new listener
 		return nil
 	}
 	for ctx.Err() == nil {
 		var n news
 		err := h.as(ctx, func(*client.Client) (err error) {
+			if err = h.listens(ctx, pb.OfferWay_OFFER_WAY_WAKE); err != nil {
+				return err
+			}
 			n, err = h.await(ctx, pb.OfferWay_OFFER_WAY_WAKE, func(*pb.InboxItem) bool { return true })
 			return err
 		})

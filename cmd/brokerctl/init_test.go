@@ -76,9 +76,9 @@ func TestInit_ACodingAgentsSessionKeepsItsAgent(tt *testing.T) {
 	t := newShell(tt)
 	startBroker(t)
 	dir := t.dir
-	t.Setenv(hookSessionVariable, "5b1c")
+	t.Setenv("CLAUDE_CODE_SESSION_ID", "5b1c")
 	must0(t, "init", "--agent", "builder-1", "--role", "builder")
-	t.Setenv(hookSessionVariable, "77aa")
+	t.Setenv("CLAUDE_CODE_SESSION_ID", "77aa")
 	if out := must0(t, "init", "--agent", "critic-1", "--role", "critic"); strings.Contains(out, "export") {
 		t.Errorf("the session chooses the agent without a variable:\n%s", out)
 	}
@@ -89,7 +89,7 @@ func TestInit_ACodingAgentsSessionKeepsItsAgent(tt *testing.T) {
 	}
 
 	// Hooks get the session as input. The commands that they suggest work in any shell.
-	t.Setenv(hookSessionVariable, "")
+	t.Setenv("CLAUDE_CODE_SESSION_ID", "")
 	for session, agent := range map[string]string{"5b1c": "builder-1", "77aa": "critic-1"} {
 		input := strings.ReplaceAll(strings.ReplaceAll(editInput, "5b1c", session), "a.go", session+".go")
 		if got := hooked(t, input); got.code != 0 || got.err != "" {
@@ -108,7 +108,7 @@ func TestInit_ACodingAgentsSessionKeepsItsAgent(tt *testing.T) {
 		t.Errorf("a session without an agent: %+v", got)
 	}
 
-	t.Setenv(hookSessionVariable, "5b1c") // the model changes its mind
+	t.Setenv("CLAUDE_CODE_SESSION_ID", "5b1c") // the model changes its mind
 	must0(t, "init", "--agent", "critic-1")
 	if got := fields(t, "whoami"); at(t, got, "agent") != "critic-1" {
 		t.Errorf("%v", got)

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"brokerd/cmd/brokerctl/harness"
 	"brokerd/internal/prompt"
 )
 
@@ -31,6 +32,7 @@ func main() {
 		In: os.Stdin, Out: os.Stdout, Err: withoutSIGPIPE(os.Stderr),
 		Columns: terminalColumns(os.Stdout), ErrTerminal: terminalColumns(os.Stderr) > 0,
 		Variables: os.Environ(), Dir: dir, Now: time.Now, Mark: prompt.NewMark, Signals: signals,
+		Ancestors: harness.Ancestors,
 	}, os.Args[1:]))
 }
 

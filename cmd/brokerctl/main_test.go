@@ -56,7 +56,7 @@ func startBrokerWith(t *shell, change func(*app.Config)) {
 	t.Helper()
 	config := app.Config{Dir: isolate(t), Sync: "normal"} // as in apptest
 	change(&config)
-	found := &shell{t.T, maps.Clone(t.variables), "/"} // as the broker is found, whatever the test changes
+	found := &shell{T: t.T, variables: maps.Clone(t.variables), dir: "/"} // as the broker is found, whatever the test changes
 	a, err := app.Start(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)

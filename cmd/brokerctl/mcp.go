@@ -136,6 +136,7 @@ func (s *toolServer) call(ctx context.Context, req *mcp.CallToolRequest) (*mcp.C
 }
 
 func (s *toolServer) answer(ctx context.Context, req *mcp.CallToolRequest) (text string, failed bool) {
+	s.member.follow(ctx, sessionOf(req))
 	tool := req.Params.Name
 	args, err := toolcall.Parse(tool, req.Params.Arguments)
 	if err != nil {
@@ -168,6 +169,12 @@ func (s *toolServer) answer(ctx context.Context, req *mcp.CallToolRequest) (text
 		out.text += s.carryOut(ctx, mark, "turn", toolcall.Args{"wait": next.String()}).text
 	}
 	return s.member.news() + out.text, out.failed
+}
+
+// sessionOf returns the session of the coding agent that a call names, as Codex's do; "" without one.
+func sessionOf(req *mcp.CallToolRequest) string {
+	id, _ := req.Params.Meta["sessionId"].(string)
+	return id
 }
 
 // An outcome is the text of a command line that was carried out, and whether it failed.

@@ -3,16 +3,13 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -20,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"brokerd/client"
+	"brokerd/cmd/brokerctl/harness"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
 )
@@ -37,10 +35,16 @@ type member struct {
 	mu     sync.Mutex
 	base   *client.Client // the connection; nil until the first one. guarded by mu
 	broker *client.Client // as the registered agent; nil until then. guarded by mu
-	lock   *os.File       // keeps the name; guarded by mu
 	name   string         // guarded by mu
-	out    error          // why it takes part no longer; guarded by mu
-	notes  []string       // for the next result; guarded by mu
+
+	session string // of the coding agent; empty = it is not told. guarded by mu
+
+	// Codex runs many sessions in one process, and tells a server its session with each call: before the first one the
+	// server cannot know its name.
+	called   chan struct{} // closed with the first call
+	lateName bool          // there must be a call first; guarded by mu
+	out      error         // why it takes part no longer; guarded by mu
+	notes    []string      // for the next result; guarded by mu
 
 	registered time.Time // when the broker took its registration, which tells it from one of another process. guarded by mu
 
@@ -67,10 +71,15 @@ func newMember(c *cli, wanted *pb.RegisterAgentRequest, log io.Writer) (*member,
 	if wanted.Worktree == "" {
 		wanted.Worktree = folder
 	}
+	above := c.ancestors()
 	return &member{
-		c: c, wanted: wanted, log: log, folder: folder, offered: s.unchosen, file: file,
+		c: c, wanted: wanted, log: log, folder: folder, offered: s.unchosen, file: file, session: c.hookSession(),
+		called: make(chan struct{}), lateName: len(above) > 0 && above[0].Name == "codex",
 	}, nil
 }
+
+// errNotCalled is why an agent does not take part yet.
+var errNotCalled = errors.New("the coding agent has called no tool yet")
 
 // errLeft is why an agent that has left takes part no longer.
 var errLeft = errors.New(`you have left; team {"action":"join"} registers you again`)
@@ -82,6 +91,9 @@ func (m *member) join(ctx context.Context) (*client.Client, error) {
 	defer m.mu.Unlock()
 	if m.broker != nil || m.out != nil {
 		return m.broker, m.out
+	}
+	if m.lateName {
+		return nil, errNotCalled
 	}
 	if m.base == nil {
 		base, err := m.c.connect(ctx)
@@ -113,7 +125,8 @@ func (m *member) register(ctx context.Context) error {
 	if m.fresh = status.Code(err) == codes.NotFound; err != nil && !m.fresh {
 		return err
 	}
-	asDescribed(request, m.file.agents[m.name])
+	request.Harness = clip(oneLine(m.session), 128)
+	asDescribed(request, m.file.agents[cmp.Or(m.c.found.baseOf(), m.name)])
 	answer, err := broker.Agents().RegisterAgent(ctx, request)
 	if err != nil {
 		return err
@@ -195,6 +208,15 @@ func (m *member) rejoin() {
 func (m *member) beat(ctx context.Context) {
 	const soonest, latest = 500 * time.Millisecond, 10 * time.Second
 	retry, said := soonest, ""
+	m.mu.Lock()
+	late := m.lateName
+	m.mu.Unlock()
+	if late {
+		select {
+		case <-m.called:
+		case <-ctx.Done():
+		}
+	}
 	for ctx.Err() == nil {
 		pause := m.wanted.GetLease().AsDuration() / 3
 		used, err := m.heartbeat(ctx)
@@ -253,6 +275,11 @@ func (m *member) close(deregister bool) {
 	defer m.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), reportWait)
 	defer cancel()
+	m.depart(ctx, deregister)
+}
+
+// depart does what close says. The caller holds mu.
+func (m *member) depart(ctx context.Context, deregister bool) {
 	if m.fresh && m.broker != nil {
 		inbox, err := m.broker.Messages().GetInboxSummary(ctx, &pb.GetInboxSummaryRequest{})
 		deregister = deregister || err == nil && inbox.GetTotal() == 0
@@ -269,67 +296,82 @@ func (m *member) close(deregister bool) {
 		fmt.Fprintf(m.log, "brokerctl: the broker was not told that the server has ended, and the agent's lease ends by itself: %s\n",
 			oneLine(status.Convert(err).Message()))
 	}
-	if m.lock != nil {
-		_ = m.lock.Close() // nothing was written to it
-	}
 }
 
-// chooseName takes the first free name. The caller holds mu.
+// chooseName takes the name of the session of the coding agent, or the first free one. The caller holds mu.
 //
-// A lock on a file in the user's cache keeps the name while this process runs: two servers on one
-// machine never act as the same agent, and a server that is restarted gets its name back. A name
-// that comes from the folder is also taken if an agent of another folder has registered it.
+// A name that comes from the folder is also taken if an agent of another folder has registered it.
 func (m *member) chooseName(ctx context.Context) error {
-	given := m.c.found.agent.value
+	s := m.c.found
+	given := s.baseOf()
 	names := append(slices.Clone(m.offered), numbered(cmp.Or(given, agentName(m.folder)))...)
-	for _, name := range names {
-		lock, err := m.reserve(name)
-		switch {
-		case errors.Is(err, syscall.EWOULDBLOCK):
-			continue
-		case err != nil:
-			fmt.Fprintf(m.log, "brokerctl: another server may take the name %s too: %v\n", name, err)
-		}
-		if given == "" && !slices.Contains(m.offered, name) {
-			elsewhere, err := takenElsewhere(ctx, m.base, name, m.folder)
-			if err != nil || elsewhere {
-				_ = lock.Close()
-			}
-			if err != nil {
-				return err
-			}
-			if elsewhere {
-				continue
-			}
-		}
-		if name != names[0] {
-			m.note("Another coding agent on this machine has the name %s.", names[0])
-		}
-		m.name, m.lock = name, lock
+	first := names[0]
+	if s.credentialFile.value != "" && given != "" {
+		m.name = given // a credential is for one agent
 		return nil
 	}
-	return usagef("the names %s to %s are all in use on this machine; choose another with --agent",
-		names[0], names[len(names)-1])
+	wanted := harness.Session{ID: m.session, Broker: m.c.brokerOf(s), Base: first}
+	if above := m.c.ancestors(); len(above) > 0 {
+		wanted.Process = above[0].Process
+	}
+	switch all := m.c.sessions(); {
+	case all == nil:
+		m.name = first
+		return nil
+	case wanted.ID == "":
+		wanted.Server = harness.At(os.Getpid())
+	default:
+		if one, known := all.Of(wanted.ID); known { // its hooks say more of it
+			wanted.Program, wanted.Lock, wanted.Process = one.Program, one.Lock, one.Process
+		}
+	}
+	one, err := m.c.sessions().Take(wanted, names, func(name string) (bool, error) {
+		if given != "" || slices.Contains(m.offered, name) {
+			return false, nil
+		}
+		return takenElsewhere(ctx, m.base, name, m.folder)
+	})
+	switch {
+	case errors.Is(err, harness.ErrTaken):
+		return usagef("the names %s to %s are all in use on this machine; choose another with --agent", first, names[len(names)-1])
+	case err != nil && status.Code(err) != codes.Unknown: // of the broker
+		return err
+	case err != nil:
+		fmt.Fprintf(m.log, "brokerctl: another session may take the name %s too: %v\n", first, err)
+		one.Name = first
+	}
+	if one.Name != first {
+		m.note("Another coding agent on this machine has the name %s.", first)
+	}
+	m.name = one.Name
+	return nil
 }
 
-// reserve locks the file of a name. It returns EWOULDBLOCK if another process has it.
-func (m *member) reserve(name string) (*os.File, error) {
-	dir, err := m.c.env.cacheDir()
-	if err != nil {
-		return nil, err
+// follow makes the server that of a session of the coding agent: the one that a call names, or the one that its program runs
+// now. Hooks may have given the session a name since, such as the one that it had before it was resumed: then the server
+// acts under that from now on.
+func (m *member) follow(ctx context.Context, session string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.lateName {
+		m.lateName = false
+		close(m.called)
 	}
-	dir = filepath.Join(dir, "brokerctl")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
+	all := m.c.sessions()
+	if all == nil {
+		return
 	}
-	key := sha256.Sum256([]byte(strings.Join([]string{m.base.Address(), m.base.Identity().Session, name}, "\n")))
-	f, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf("mcp-%x.lock", key[:8])), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
+	one, known := all.Of(session)
+	if session == "" {
+		one, known = all.In(m.c.ancestors())
+	} else {
+		m.session = session
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		_ = f.Close()
-		return nil, err
+	if !known || one.ID == "" || one.Name == m.name || m.name == "" || one.Broker != m.c.brokerOf(m.c.found) || m.registered.IsZero() {
+		return
 	}
-	return f, nil
+	ctx, cancel := context.WithTimeout(ctx, reportWait)
+	defer cancel()
+	m.depart(ctx, false)
+	m.name, m.broker, m.out, m.fresh = "", nil, nil, false
 }

@@ -9,6 +9,7 @@ import (
 
 	"brokerd"
 	"brokerd/client"
+	"brokerd/cmd/brokerctl/harness"
 	"brokerd/cmd/internal/manual"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
@@ -29,7 +30,7 @@ type cli struct {
 
 	starting bool // this run starts a broker, because none ran
 
-	hookedBy string // the session of the coding agent whose hook runs this; "" outside of hooks
+	hooked harness.Session // of the coding agent whose hook runs this; zero outside of hooks
 
 	unknown error // the command whose help was asked for does not exist
 

@@ -116,9 +116,9 @@ func TestSetup_TheNameInAFileYieldsToThatOfASession(tt *testing.T) {
 	}
 	startModel(t, "--agent", "gemini-1").call("turn", `{}`, "You are the agent critic-1")
 	delete(t.variables, "BROKERD_AGENT")
-	t.Setenv(hookSessionVariable, "5b1c")
+	t.Setenv("CLAUDE_CODE_SESSION_ID", "5b1c")
 	must0(t, "init", "--agent", "editor-1")
-	delete(t.variables, hookSessionVariable)
+	delete(t.variables, "CLAUDE_CODE_SESSION_ID")
 	if got := hooked(t, strings.ReplaceAll(editInput, "src/a.go", "src/d.go"), "--agent", "claude-1"); got.code != 0 {
 		t.Fatalf("%+v", got)
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"brokerd/cmd/brokerctl/harness"
 )
 
 // A shell is a test with its own variables and working folder, which brokerctl and other programs get
@@ -21,6 +23,7 @@ type shell struct {
 	*testing.T
 	variables map[string]string
 	dir       string
+	agent     *exec.Cmd // the coding agent of hooks and of the commands of its model; nil = this process, of hooks alone
 }
 
 // newShell makes the test parallel, and returns it with a shell that knows no broker.
@@ -66,7 +69,7 @@ func (t *shell) Chdir(dir string) { t.dir = t.path(dir) }
 func (t *shell) Run(name string, test func(t *shell)) bool {
 	t.Helper()
 	return t.T.Run(name, func(tt *testing.T) {
-		test(&shell{tt, maps.Clone(t.variables), t.dir})
+		test(&shell{T: tt, variables: maps.Clone(t.variables), dir: t.dir})
 	})
 }
 
@@ -127,6 +130,14 @@ func (t *shell) invokeOn(
 	var out, errs bytes.Buffer
 	env := t.environment(input, &out, &errs)
 	env.Columns, env.Signals = columns, signals
+	switch {
+	case t.agent != nil:
+		env.Ancestors = func() []harness.Known {
+			return []harness.Known{{Process: harness.At(t.agent.Process.Pid), Name: "test"}}
+		}
+	case slices.Contains(args, "hook"): // as for the MCP servers that a test starts
+		env.Ancestors = func() []harness.Known { return []harness.Known{{Process: harness.At(os.Getpid()), Name: "test"}} }
+	}
 	code := run(ctx, env, args)
 	return result{code, out.String(), errs.String()}
 }

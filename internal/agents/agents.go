@@ -95,7 +95,9 @@ type Agent struct {
 	Name    string
 	Description
 	Report
-	Incarnation  int64 // it grows with each registration and failure
+	Harness      Harness   // as reported; see Presence
+	Attention    Attention // never 0
+	Incarnation  int64     // it grows with each registration and failure
 	RegisteredAt time.Time
 	ChangedAt    time.Time
 	FailedAt     time.Time // when its lease was over; zero = it has not failed
@@ -246,7 +248,9 @@ func (r *Registry) OnDeregister(hook func(tx *store.Tx, a Agent, reason string) 
 // agent lost when it failed and was not told. Errors: fault.NotFound if the session does not exist,
 // fault.Exhausted (TOO_MANY_AGENTS) for a new agent beyond maxAgents, fault.Invalid if the labels that stay and
 // the new ones are too many.
-func (r *Registry) Register(ctx context.Context, who caller.Caller, req once.Request, d Description, replace bool) (Agent, Lost, error) {
+func (r *Registry) Register(ctx context.Context, who caller.Caller, req once.Request, d Description, replace bool,
+	of Harnessed,
+) (Agent, Lost, error) {
 	var answer struct {
 		Agent Agent
 		Lost
@@ -264,7 +268,7 @@ func (r *Registry) Register(ctx context.Context, who caller.Caller, req once.Req
 	var seen bool
 	err := r.store.Write(ctx, func(tx *store.Tx) (err error) {
 		seen, err = req.Do(tx, &answer, func() (err error) {
-			if answer.Agent, err = r.register(tx, who, d, replace); err != nil {
+			if answer.Agent, err = r.register(tx, who, d, replace, of); err != nil {
 				return err
 			}
 			answer.Lost, err = tellLosses(tx, answer.Agent.ID)
@@ -306,24 +310,30 @@ func (d *Description) keep(of Description) error {
 	return nil
 }
 
-func (r *Registry) register(tx *store.Tx, who caller.Caller, d Description, replace bool) (Agent, error) {
+func (r *Registry) register(tx *store.Tx, who caller.Caller, d Description, replace bool, of Harnessed) (Agent, error) {
 	session, err := r.sessions.ID(tx, who.Session)
 	if err != nil {
 		return Agent{}, err
 	}
-	if !replace {
-		known, found, err := r.Find(tx, session, who.Agent)
-		if found {
-			err = d.keep(known.Description)
-		}
-		if err != nil {
-			return Agent{}, err
-		}
+	known, found, err := r.Find(tx, session, who.Agent)
+	if found && !replace {
+		err = d.keep(known.Description)
+	}
+	if err != nil {
+		return Agent{}, err
 	}
 	a := Agent{Session: session, Name: who.Agent, Description: d,
-		RegisteredAt: tx.Now(), ChangedAt: tx.Now(), LastSeen: tx.Now(), Health: OK}
+		RegisteredAt: tx.Now(), ChangedAt: tx.Now(), LastSeen: tx.Now(), Health: OK, Attention: cmp.Or(of.Attention, AttentionOpen)}
+	if found && !replace {
+		a.Attention = cmp.Or(of.Attention, known.Attention)
+	}
+	stays := of.Session != "" && known.Harness.Session == of.Session
+	if stays {
+		a.Harness = known.Harness
+	}
 	var before bool
-	err = tx.QueryRow(selectActing, session, a.Name).Scan(&a.ID, new(string), &a.Incarnation, &before, new(time.Time), new(time.Time), new([]byte))
+	err = tx.QueryRow(selectActing, session, a.Name).Scan(&a.ID, new(string), &a.Incarnation, &before, new(time.Time), new(time.Time), new([]byte),
+		new(int))
 	if errors.Is(err, store.ErrNoRows) {
 		a.Incarnation, err = floor(tx, session)
 	}
@@ -346,7 +356,10 @@ func (r *Registry) register(tx *store.Tx, who caller.Caller, d Description, repl
 	}
 	err = tx.QueryRow(upsertAgent, a.Session, a.Name, a.Role, a.Incarnation, jsonOrNull(len(d.Capabilities), d.Capabilities),
 		d.Instance, d.Worktree, jsonOrNull(len(d.Labels), d.Labels), d.Lease, d.DisplayName, d.Purpose,
-		a.RegisteredAt, a.ChangedAt, a.LastSeen, a.Revision).Scan(&a.ID, &a.Sent, &a.Received, &a.Processed)
+		a.RegisteredAt, a.ChangedAt, a.LastSeen, a.Revision, int64(a.Attention)).Scan(&a.ID, &a.Sent, &a.Received, &a.Processed)
+	if err == nil && !stays {
+		_, err = tx.Exec(clearHarness, a.ID)
+	}
 	if err != nil {
 		return Agent{}, err
 	}

@@ -154,7 +154,7 @@ func TestRegister_DescriptionComesBackAndStaysOverAReopen(t *testing.T) {
 		Labels: map[string]string{"team": "x"}, Lease: durationpb.New(time.Hour), Incarnation: 1,
 		Status: pb.AgentStatus_AGENT_STATUS_INITIALIZING, RegisteredAt: got.GetRegisteredAt(), LastSeen: got.GetRegisteredAt(),
 		Revision: k.store.Revision(), Health: pb.Health_HEALTH_OK, State: "starting", DisplayName: "Ada", Description: "builds\nthings",
-		Messages: &pb.MessageCounts{},
+		Messages: &pb.MessageCounts{}, Attention: pb.Attention_ATTENTION_OPEN,
 	}
 	same(t, want, got)
 	if !got.GetRegisteredAt().AsTime().Equal(k.clock.Now()) {

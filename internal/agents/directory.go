@@ -59,7 +59,7 @@ func (r *Registry) admit(q store.Querier, session int64, c caller.Caller, a Agen
 }
 
 // Lookup returns what the rules need to know of a registered agent on the path of every message: its ID, Session,
-// Name, Role, Incarnation, FailedAt and StoppedAt.
+// Name, Role, Incarnation, FailedAt, StoppedAt, Capabilities and Attention.
 func (r *Registry) Lookup(q store.Querier, session int64, name string) (Agent, bool, error) {
 	key := rowKey{session, name}
 	var a Agent
@@ -82,8 +82,10 @@ func lookup(q store.Querier, k rowKey) (Agent, error) {
 	a := Agent{Session: k.session, Name: k.name}
 	var registered bool
 	var capabilities []byte
+	var attention int
 	err := q.QueryRow(selectActing, k.session, k.name).
-		Scan(&a.ID, &a.Role, &a.Incarnation, &registered, &a.FailedAt, &a.StoppedAt, &capabilities)
+		Scan(&a.ID, &a.Role, &a.Incarnation, &registered, &a.FailedAt, &a.StoppedAt, &capabilities, &attention)
+	a.Attention = Attention(attention)
 	if errors.Is(err, store.ErrNoRows) {
 		return a, nil
 	}
@@ -358,7 +360,7 @@ func (p *Page) fill(snap *store.Snapshot, session int64, args []any, limit int) 
 func (a *Agent) size() int {
 	n := 360
 	for _, s := range []string{a.Name, a.Role, a.DisplayName, a.Purpose, a.Instance, a.Worktree, a.Reason, a.Activity, a.TaskID,
-		a.LastTool, a.LastFile} {
+		a.LastTool, a.LastFile, a.Harness.Session, a.Harness.Program, a.Harness.Tool} {
 		n += len(s)
 	}
 	for _, c := range a.Capabilities {
@@ -460,15 +462,17 @@ func globOf(pattern string) string {
 func scan(rows *store.Rows, session int64, more ...any) (Agent, error) {
 	a := Agent{Session: session}
 	var capabilities, labels []byte
-	var status int
+	var status, state, attention int
+	h := &a.Harness
 	err := rows.Scan(append([]any{&a.ID, &a.Name, &a.Role, &a.Incarnation, &capabilities, &a.Instance, &a.Worktree, &labels,
 		&a.Lease, &a.DisplayName, &a.Purpose, &status, &a.Reason, &a.Activity, &a.TaskID, &a.Progress, &a.Turns, &a.ModelTokens,
 		&a.Files, &a.ToolCalls, &a.Errors, &a.LastTool, &a.LastFile, &a.RegisteredAt, &a.ChangedAt, &a.LastSeen, &a.CompletedAt,
-		&a.FailedAt, &a.StoppedAt, &a.Sent, &a.Received, &a.Processed, &a.Revision}, more...)...)
+		&a.FailedAt, &a.StoppedAt, &a.Sent, &a.Received, &a.Processed, &a.Revision,
+		&h.Session, &h.Program, &state, &h.Tool, &h.Listening, &h.Since, &attention}, more...)...)
 	if err != nil {
 		return Agent{}, err
 	}
-	a.Status = Status(status)
+	a.Status, h.State, a.Attention = Status(status), HarnessState(state), Attention(attention)
 	if capabilities != nil {
 		err = json.Unmarshal(capabilities, &a.Capabilities)
 	}

@@ -57,9 +57,9 @@ func TestActing_FindsTheCallerOrSaysWhyNot(t *testing.T) {
 		kind   fault.Kind
 		reason string
 	}{
-		{"registered", caller.Caller{Access: caller.Agent, Agent: "a"}, agents.Agent{Name: "a", Session: 1, ID: 1, Incarnation: 2, Description: agents.Description{Role: "builder"}}, 0, ""},
-		{"newest incarnation", caller.Caller{Access: caller.Agent, Agent: "a", Incarnation: 2}, agents.Agent{Name: "a", Session: 1, ID: 1, Incarnation: 2, Description: agents.Description{Role: "builder"}}, 0, ""},
-		{"operator as the agent", caller.Caller{Access: caller.Operator, Agent: "a"}, agents.Agent{Name: "a", Session: 1, ID: 1, Incarnation: 2, Description: agents.Description{Role: "builder"}}, 0, ""},
+		{"registered", caller.Caller{Access: caller.Agent, Agent: "a"}, agents.Agent{Name: "a", Session: 1, ID: 1, Incarnation: 2, Description: agents.Description{Role: "builder"}, Attention: agents.AttentionOpen}, 0, ""},
+		{"newest incarnation", caller.Caller{Access: caller.Agent, Agent: "a", Incarnation: 2}, agents.Agent{Name: "a", Session: 1, ID: 1, Incarnation: 2, Description: agents.Description{Role: "builder"}, Attention: agents.AttentionOpen}, 0, ""},
+		{"operator as the agent", caller.Caller{Access: caller.Operator, Agent: "a"}, agents.Agent{Name: "a", Session: 1, ID: 1, Incarnation: 2, Description: agents.Description{Role: "builder"}, Attention: agents.AttentionOpen}, 0, ""},
 		{"operator", caller.Caller{Access: caller.Operator}, agents.Agent{Name: "system"}, 0, ""},
 		{"stale incarnation", caller.Caller{Access: caller.Agent, Agent: "a", Incarnation: 1}, agents.Agent{}, fault.Precondition, "STALE_INCARNATION"},
 		{"never registered", caller.Caller{Access: caller.Agent, Agent: "b"}, agents.Agent{}, fault.Precondition, "AGENT_NOT_REGISTERED"},

@@ -211,6 +211,13 @@ func (r *Registry) explainAgent(q store.Querier, about finding.Question) (findin
 		f.Reasons = append(f.Reasons, "it is asleep since "+about.When(a.AsleepSince)+
 			": it has no open call, so it reads new messages when it runs again")
 	}
+	if h := a.Presence(); h.State != 0 {
+		f.Reasons = append(f.Reasons, h.explained(about.When(h.Since)))
+	}
+	if a.Attention != AttentionOpen {
+		f.Reasons = append(f.Reasons, "its attention is "+a.Attention.String()+
+			": other mail waits until it asks for it, such as with brokerctl next")
+	}
 	says := "it reports the status " + a.Status.String() + because(a.Reason)
 	if !reported {
 		says = "it reports no status"

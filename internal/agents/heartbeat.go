@@ -32,6 +32,9 @@ type Heartbeat struct {
 	LastTool *string
 	LastFile *string
 	Notices  bool // return the unread notices, and mark them read
+
+	Harness   *Harness  // its time is not used
+	Attention Attention // 0 = as it is
 }
 
 // A Notice is a message with which the broker informs an agent.
@@ -67,7 +70,8 @@ func (r *Registry) Heartbeat(ctx context.Context, who caller.Caller, h Heartbeat
 		if news, err = r.hasNews(snap, a, h); err != nil {
 			return err
 		}
-		news = news || a.Ended() || h.stops() || h.apply(a.Report) != a.Report
+		harness, attention := h.observed(&a, a.Harness.Since)
+		news = news || a.Ended() || h.stops() || h.apply(a.Report) != a.Report || harness != a.Harness || attention != a.Attention
 		st, err = r.standing(snap, a)
 		return err
 	})
@@ -151,6 +155,12 @@ func (r *Registry) report(tx *store.Tx, who caller.Caller, h Heartbeat) (Agent, 
 		if a, err = r.revive(tx, who.Session, a); err != nil {
 			return a, err
 		}
+	}
+	if h.stops() && h.Harness == nil {
+		h.Harness = &Harness{Session: a.Harness.Session, Program: a.Harness.Program, State: HarnessEnded}
+	}
+	if err := r.observe(tx, who.Session, &a, h); err != nil {
+		return a, err
 	}
 	before := a.Report
 	a.Report = h.apply(before)

@@ -34,10 +34,13 @@ func (r *Registry) Start(ctx context.Context) error {
 			var session string
 			a := Agent{}
 			var id int64
+			var state int
 			if err := rows.Scan(&id, &a.ID, &a.Name, &a.Incarnation, &a.Lease, &a.FailedAt,
-				&a.StoppedAt, &a.LastSeen, &a.Sent, &a.Received, &a.Processed); err != nil {
+				&a.StoppedAt, &a.LastSeen, &a.Sent, &a.Received, &a.Processed, &state,
+				&a.Harness.Listening); err != nil {
 				return err
 			}
+			a.Harness.State = HarnessState(state)
 			if id != a.Session {
 				var err error
 				a.Session = id

@@ -35,6 +35,7 @@ type life struct {
 	begun       bool          // it has made a call other than heartbeats since it registered and the broker started
 	lease       time.Duration // 0 = it is not registered
 	incarnation int64
+	awake       bool // see Harness.awake
 	ended       ending
 	open        int // calls without an incarnation
 	own         int // calls that name the incarnation
@@ -186,6 +187,7 @@ func (l *life) is(a Agent) {
 	if l.row != a.ID {
 		l.row, l.Messages = a.ID, a.Messages
 	}
+	l.awake = a.Harness.awake()
 	if l.last.IsZero() {
 		l.last = a.LastSeen
 	}
@@ -280,6 +282,9 @@ func (a *Agent) State() string {
 	case a.Health == Late:
 		return "late"
 	}
+	if s := a.Presence().State; a.Status <= Idle && (s == HarnessBusy || s == HarnessIdle) {
+		return map[HarnessState]string{HarnessBusy: "busy", HarnessIdle: "idle"}[s]
+	}
 	switch a.Status {
 	case Unreported, Initializing:
 		return "starting"
@@ -309,7 +314,7 @@ const asleepAfter = time.Minute
 // Asleep reports whether a registered agent is asleep, and since when: it has no open call, and it has
 // stopped, or its last call, other than an empty heartbeat, ended more than a minute ago. In the first
 // minute after the start of the broker only an agent that has stopped is asleep, because others reconnect
-// in that time.
+// in that time. An agent whose coding agent is in a turn, or is woken by mail, is not asleep.
 func (r *Registry) Asleep(session, name string) (since time.Time, asleep bool) {
 	p, now := &r.presence, r.clock.Now()
 	p.mu.Lock()
@@ -320,7 +325,7 @@ func (r *Registry) Asleep(session, name string) (since time.Time, asleep bool) {
 
 // asleep returns since when an agent is asleep, zero if it is not. The caller holds the mutex.
 func (p *presence) asleep(l *life, now time.Time) time.Time {
-	if l == nil || l.lease == 0 || l.calls() {
+	if l == nil || l.lease == 0 || l.calls() || l.awake && l.ended == notEnded {
 		return time.Time{}
 	}
 	if l.ended != hasStopped && (now.Sub(l.acted) <= asleepAfter || now.Sub(p.started) <= asleepAfter) {

@@ -75,19 +75,31 @@ CREATE TABLE agent_floors (
 ALTER TABLE agents ADD COLUMN stopped_at INTEGER; -- when the agent stopped; NULL = it has not
 -- completed_at was kept when an agent reported another status.
 UPDATE agents SET completed_at = NULL WHERE status <> 6 /* completed */;
+`}, {Name: "agents/005_harness", SQL: `
+-- The session of the coding agent that its hooks reported last, and which mail may reach its model unasked.
+ALTER TABLE agents ADD COLUMN harness_session   TEXT NOT NULL DEFAULT '';
+ALTER TABLE agents ADD COLUMN harness_program   TEXT NOT NULL DEFAULT '';
+ALTER TABLE agents ADD COLUMN harness_state     INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE agents ADD COLUMN harness_tool      TEXT NOT NULL DEFAULT '';
+ALTER TABLE agents ADD COLUMN harness_listening TEXT NOT NULL DEFAULT '';
+ALTER TABLE agents ADD COLUMN harness_since     INTEGER;
+ALTER TABLE agents ADD COLUMN attention         INTEGER NOT NULL DEFAULT 1; -- open
 `}}
 }
 
 const selectActing = `
-SELECT id, role, incarnation, registered, failed_at, stopped_at, capabilities FROM agents WHERE session = ? AND name = ?`
+SELECT id, role, incarnation, registered, failed_at, stopped_at, capabilities, attention FROM agents WHERE session = ? AND name = ?`
 
 const countRegistered = `
 SELECT COUNT(*) FROM agents WHERE session = ? AND registered = 1`
 
+const harnessColumns = `
+       harness_session, harness_program, harness_state, harness_tool, harness_listening, harness_since, attention`
+
 const columns = `
 SELECT id, name, role, incarnation, capabilities, instance, worktree, labels, lease, display_name, description,
        status, status_reason, activity, task_id, progress, turns, model_tokens, files, tool_calls, errors, last_tool, last_file,
-       registered_at, changed_at, last_seen_at, completed_at, failed_at, stopped_at, sent, received, processed, revision
+       registered_at, changed_at, last_seen_at, completed_at, failed_at, stopped_at, sent, received, processed, revision,` + harnessColumns + `
 FROM agents`
 
 const selectAgent = columns + `
@@ -140,8 +152,8 @@ SELECT name FROM agents WHERE session = ? AND registered = 1 ORDER BY name LIMIT
 const upsertAgent = `
 INSERT INTO agents (session, name, role, incarnation, registered, capabilities, instance, worktree, labels, lease,
                     display_name, description, status, status_reason, activity, task_id, progress,
-                    registered_at, changed_at, last_seen_at, revision)
-VALUES (?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, 0, '', '', '', 0, ?, ?, ?, ?)
+                    registered_at, changed_at, last_seen_at, revision, attention)
+VALUES (?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, 0, '', '', '', 0, ?, ?, ?, ?, ?)
 ON CONFLICT (session, name) DO UPDATE SET
 	role = excluded.role, incarnation = excluded.incarnation, registered = 1, capabilities = excluded.capabilities,
 	instance = excluded.instance, worktree = excluded.worktree, labels = excluded.labels, lease = excluded.lease,
@@ -149,8 +161,19 @@ ON CONFLICT (session, name) DO UPDATE SET
 	status = 0, status_reason = '', activity = '', task_id = '', progress = 0, completed_at = NULL,
 	turns = 0, model_tokens = 0, files = 0, tool_calls = 0, errors = 0, last_tool = '', last_file = '', failed_at = NULL, stopped_at = NULL,
 	registered_at = excluded.registered_at, changed_at = excluded.changed_at, last_seen_at = excluded.last_seen_at,
-	revision = excluded.revision
+	revision = excluded.revision, attention = excluded.attention
 RETURNING id, sent, received, processed`
+
+const updateHarness = `
+UPDATE agents
+SET harness_session = ?, harness_program = ?, harness_state = ?, harness_tool = ?, harness_listening = ?, harness_since = ?,
+    attention = ?, changed_at = ?, revision = ?
+WHERE id = ?`
+
+const clearHarness = `
+UPDATE agents
+SET harness_session = '', harness_program = '', harness_state = 0, harness_tool = '', harness_listening = '', harness_since = NULL
+WHERE id = ?`
 
 const updateReport = `
 UPDATE agents
@@ -161,7 +184,11 @@ WHERE id = ?`
 
 // changed_at stays: failing is nothing that the agent did.
 const updateFailed = `
-UPDATE agents SET failed_at = ?, incarnation = ?, revision = ? WHERE id = ?`
+UPDATE agents
+SET failed_at = ?1, incarnation = ?2, revision = ?3,
+    harness_state = CASE harness_state WHEN 0 THEN 0 ELSE 3 END, harness_tool = '', harness_listening = '',
+    harness_since = CASE WHEN harness_state IN (1, 2) THEN ?1 ELSE harness_since END
+WHERE id = ?4`
 
 const updateRevived = `
 UPDATE agents
@@ -177,7 +204,8 @@ SET last_seen_at = CASE WHEN last_seen_at < ?1 THEN ?1 ELSE last_seen_at END, se
 WHERE id = ?5`
 
 const selectLeases = `
-SELECT session, id, name, incarnation, lease, failed_at, stopped_at, last_seen_at, sent, received, processed FROM agents WHERE registered = 1 ORDER BY session`
+SELECT session, id, name, incarnation, lease, failed_at, stopped_at, last_seen_at, sent, received, processed, harness_state, harness_listening
+FROM agents WHERE registered = 1 ORDER BY session`
 
 const endRegistration = `
 UPDATE agents SET registered = 0, failed_at = NULL, stopped_at = NULL, changed_at = ?, revision = ? WHERE id = ?`
@@ -185,7 +213,7 @@ UPDATE agents SET registered = 0, failed_at = NULL, stopped_at = NULL, changed_a
 const recordColumns = `
 SELECT id, name, role, incarnation, capabilities, instance, worktree, labels, lease, display_name, description,
        status, status_reason, activity, task_id, progress, turns, model_tokens, files, tool_calls, errors, last_tool, last_file,
-       registered_at, changed_at, last_seen_at, completed_at, failed_at, stopped_at, sent, received, processed, revision, registered`
+       registered_at, changed_at, last_seen_at, completed_at, failed_at, stopped_at, sent, received, processed, revision,` + harnessColumns + `, registered`
 
 const everyAgent = recordColumns + `
 FROM agents

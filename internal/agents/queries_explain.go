@@ -14,7 +14,8 @@ const selectEverAgent = columns + `
 WHERE session = ? AND name = ?`
 
 const selectTeam = `
-SELECT id, name, role, status, activity, registered_at, last_seen_at, failed_at, stopped_at
+SELECT id, name, role, status, activity, registered_at, last_seen_at, failed_at, stopped_at,
+       harness_session, harness_program, harness_state, harness_tool, harness_listening, harness_since
 FROM agents
 WHERE session = ? AND registered = 1
 ORDER BY failed_at IS NULL, name

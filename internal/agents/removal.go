@@ -39,7 +39,8 @@ func (a *Agent) line(registered bool) ([]byte, error) {
 		Sent: a.Sent, Received: a.Received, Processed: a.Processed,
 		Activity: a.Activity, TaskID: a.TaskID, Progress: a.Progress,
 		Turns: a.Turns, ModelTokens: a.ModelTokens, Files: a.Files, ToolCalls: a.ToolCalls, Errors: a.Errors,
-		LastTool: a.LastTool, LastFile: a.LastFile, FailedAt: a.FailedAt, StoppedAt: a.StoppedAt, RegisteredAt: a.RegisteredAt, ChangedAt: a.ChangedAt,
+		LastTool: a.LastTool, LastFile: a.LastFile, Attention: a.Attention.String(),
+		FailedAt: a.FailedAt, StoppedAt: a.StoppedAt, RegisteredAt: a.RegisteredAt, ChangedAt: a.ChangedAt,
 		Revision: a.Revision,
 	})
 }
@@ -69,6 +70,7 @@ type record struct {
 	Errors       int64             `json:"errors"`
 	LastTool     string            `json:"last_tool"`
 	LastFile     string            `json:"last_file"`
+	Attention    string            `json:"attention"`
 	RegisteredAt time.Time         `json:"registered_at"`
 	FailedAt     time.Time         `json:"failed_at,omitzero"`
 	StoppedAt    time.Time         `json:"stopped_at,omitzero"`

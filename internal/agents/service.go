@@ -29,6 +29,8 @@ const (
 	callerField   = "brokerd-agent"
 	agentListName = "ListAgents"
 	mostTool      = 256       // bytes
+	mostHarness   = 128       // bytes
+	mostProgram   = 64        // bytes
 	mostReference = 512       // bytes
 	mostData      = 256 << 10 // bytes
 	mostCounted   = 1 << 53   // what JSON still has exactly
@@ -67,6 +69,8 @@ func (s *Service) RegisterAgent(ctx context.Context, in *pb.RegisterAgentRequest
 		Labels:      in.GetLabels(),
 		Lease:       c.Duration("lease", in.GetLease(), leastLease, mostLease, defaultLease),
 	}
+	of := Harnessed{Session: in.GetHarness(), Attention: attentionOf(&c, in.GetAttention())}
+	c.Line("harness", of.Session, mostHarness)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
@@ -80,7 +84,7 @@ func (s *Service) RegisterAgent(ctx context.Context, in *pb.RegisterAgentRequest
 	if err != nil {
 		return nil, err
 	}
-	a, lost, err := s.registry.Register(ctx, who, req, d, in.GetReplace())
+	a, lost, err := s.registry.Register(ctx, who, req, d, in.GetReplace(), of)
 	if err != nil {
 		return nil, err
 	}
@@ -114,6 +118,7 @@ func (s *Service) Heartbeat(ctx context.Context, in *pb.HeartbeatRequest) (*pb.H
 	if p := in.GetProgress(); !(p >= 0 && p <= 1) { // a NaN is neither
 		c.Fail("progress", "is %v; 0 to 1 is allowed", p)
 	}
+	h.Harness, h.Attention = harnessOf(&c, in.GetHarness()), attentionOf(&c, in.GetAttention())
 	if err := c.Err(); err != nil {
 		return nil, err
 	}

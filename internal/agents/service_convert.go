@@ -1,12 +1,14 @@
 package agents
 
 import (
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/valid"
 	"brokerd/internal/work"
 )
 
@@ -40,7 +42,14 @@ func agentProto(a Agent) *pb.Agent {
 		Description:  a.Purpose,
 		StatusReason: a.Reason,
 		CompletedAt:  stamp(a.CompletedAt),
+		Attention:    pb.Attention(a.Attention),
 		Messages:     &pb.MessageCounts{Sent: a.Sent, Received: a.Received, Processed: a.Processed},
+	}
+	if h := a.Presence(); h != (Harness{}) {
+		out.Harness = &pb.Harness{
+			Session: h.Session, Program: h.Program, State: pb.HarnessState(h.State), Tool: h.Tool,
+			Listening: pb.OfferWay(pb.OfferWay_value[wayPrefix+strings.ToUpper(h.Listening)]), Since: stamp(h.Since),
+		}
 	}
 	if n := a.Counters; n != (Counters{}) {
 		out.Counters = &pb.Counters{
@@ -56,6 +65,40 @@ func stamp(t time.Time) *timestamppb.Timestamp {
 		return nil
 	}
 	return timestamppb.New(t)
+}
+
+// wayPrefix is what the ways of offers begin with in the API.
+const wayPrefix = "OFFER_WAY_"
+
+// harnessOf checks what is reported of the session of a coding agent; nil if nothing is.
+func harnessOf(c *valid.Check, in *pb.Harness) *Harness {
+	if in == nil {
+		return nil
+	}
+	h := &Harness{Session: in.GetSession(), Program: in.GetProgram(), State: HarnessState(in.GetState()), Tool: in.GetTool()}
+	c.Line("harness.session", h.Session, mostHarness)
+	if h.Session == "" {
+		c.Fail("harness.session", "is empty; the session of the coding agent is required")
+	}
+	c.Line("harness.program", h.Program, mostProgram)
+	c.Line("harness.tool", h.Tool, mostTool)
+	if _, known := pb.HarnessState_name[int32(in.GetState())]; !known {
+		c.Fail("harness.state", "%d is no state of a session", in.GetState())
+	}
+	if name, known := pb.OfferWay_name[int32(in.GetListening())]; !known {
+		c.Fail("harness.listening", "%d is no way of an offer", in.GetListening())
+	} else if in.GetListening() != 0 {
+		h.Listening = strings.ToLower(strings.TrimPrefix(name, wayPrefix))
+	}
+	return h
+}
+
+// attentionOf checks a mode; 0 = as it is.
+func attentionOf(c *valid.Check, in pb.Attention) Attention {
+	if _, known := pb.Attention_name[int32(in)]; !known {
+		c.Fail("attention", "%d is no mode", in)
+	}
+	return Attention(in)
 }
 
 func lossProtos(losses []Loss) []*pb.Loss {

@@ -56,7 +56,7 @@ func (n *Pulse) add(l *life, late bool) {
 }
 
 // Team returns registered agents of a session, failed ones first, then by name, at most most: ID,
-// Name, Role, Status, Activity, the times, Health and Gate. claims has the agents that hold claims.
+// Name, Role, Status, Activity, the times, Harness, Health and Gate. claims has the agents that hold claims.
 func (r *Registry) Team(q store.Querier, session int64, name string, claims map[string]int64, most int) ([]Agent, error) {
 	var gated map[string]Gate
 	var err error
@@ -70,11 +70,13 @@ func (r *Registry) Team(q store.Querier, session int64, name string, claims map[
 	rows := q.Query(selectTeam, session, most)
 	for rows.Next() {
 		a := Agent{Session: session}
-		var status int
-		if err := rows.Scan(&a.ID, &a.Name, &a.Role, &status, &a.Activity, &a.RegisteredAt, &a.LastSeen, &a.FailedAt, &a.StoppedAt); err != nil {
+		var status, state int
+		h := &a.Harness
+		if err := rows.Scan(&a.ID, &a.Name, &a.Role, &status, &a.Activity, &a.RegisteredAt, &a.LastSeen, &a.FailedAt, &a.StoppedAt,
+			&h.Session, &h.Program, &state, &h.Tool, &h.Listening, &h.Since); err != nil {
 			return nil, err
 		}
-		a.Status, a.Gate = Status(status), gated[a.Name]
+		a.Status, h.State, a.Gate = Status(status), HarnessState(state), gated[a.Name]
 		r.presence.look(name, &a, claims[a.Name] > 0, now)
 		team = append(team, a)
 	}

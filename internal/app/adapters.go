@@ -177,7 +177,9 @@ func typeRules(s sessions.Session) msgtype.Rules {
 	}
 }
 
-func brokerAgent(a agents.Agent) broker.Agent { return broker.Agent{Name: a.Name, Role: a.Role} }
+func brokerAgent(a agents.Agent) broker.Agent {
+	return broker.Agent{Name: a.Name, Role: a.Role, Attention: broker.Attention(a.Attention)}
+}
 
 // mail tells the registry of agents what waits for one.
 type mail struct{ broker *broker.Broker }

@@ -1,6 +1,8 @@
 package app
 
 import (
+	"cmp"
+
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
@@ -103,7 +105,7 @@ func (o overviewSources) Agents(
 		a := &team[i]
 		list[i] = overview.Agent{
 			Name: a.Name, Role: a.Role, Status: int(a.Status), Health: int(a.Health), State: a.State(), Halted: a.Halted,
-			Activity: a.Activity, Claims: claims[a.Name], Locks: locks[a.Name], Waiting: waiting[a.Name],
+			Activity: cmp.Or(a.Activity, a.Presence().Doing()), Claims: claims[a.Name], Locks: locks[a.Name], Waiting: waiting[a.Name],
 		}
 		switch {
 		case !a.AsleepSince.IsZero():

@@ -44,6 +44,8 @@ type Session struct {
 type Agent struct {
 	Name string
 	Role string
+
+	Attention Attention // which mail may reach its model unasked
 }
 
 // A Selection selects registered agents of a session.

@@ -27,6 +27,12 @@ const (
 // A Way is how an offer reaches a model. The numbers are those of the API.
 type Way int
 
+// The ways in which an agent asks for its mail itself.
+const (
+	viaMCP   Way = 8
+	viaShell Way = 9
+)
+
 // String returns the name of the way as events and metrics spell it.
 func (w Way) String() string {
 	names := [...]string{"unknown", "turn_end", "tool_call", "prompt", "wake", "plugin", "app_server", "terminal", "mcp", "shell"}
@@ -48,6 +54,20 @@ type Offer struct {
 	Why        string    // it was returned
 }
 
+// asked reports whether the agent itself has asked for what is offered in this way.
+func (w Way) asked() bool { return w == viaMCP || w == viaShell }
+
+// An Attention says which messages are offered to an agent that has not asked for them; 0 = all. The numbers are those of
+// the API.
+type Attention int
+
+// What is offered to an agent that wants little.
+const (
+	attentionOpen       Attention = 1 + iota
+	attentionDirectives           // directives, answers to its questions and notices
+	attentionOff                  // nothing
+)
+
 // An Offering says to whom unread messages are offered.
 type Offering struct {
 	Way     Way
@@ -59,9 +79,10 @@ type Offering struct {
 
 // Offered are the messages of an Offering.
 type Offered struct {
-	Items    []Item
-	More     int // that are unread and not offered, among the oldest offerWindow
-	Revision int64
+	Items     []Item
+	More      int // that are unread and not offered, among the oldest offerWindow
+	Revision  int64
+	Attention Attention // of the agent
 
 	Unsettled []Offer // earlier ones to the same session, the newest of each mark first, at most mostUnsettled
 }
@@ -78,6 +99,7 @@ func (b *Broker) Offer(ctx context.Context, c caller.Caller, o Offering) (Offere
 		if err != nil {
 			return err
 		}
+		out.Attention = max(a.Attention, attentionOpen)
 		if out.Unsettled, err = unsettled(tx, a, o.Harness); err != nil {
 			return err
 		}
@@ -128,17 +150,25 @@ func offeredAs(tx *store.Tx, a actor, mark string) (chosen []Ref, err error) {
 // offer notes new offers.
 func (b *Broker) offer(tx *store.Tx, a actor, o Offering, out *Offered, chosen *[]Ref) error {
 	var fresh []int64
-	rows := tx.Query(selectOfferable, a.mailbox, offerWindow, int64(directiveRank))
-	bytes := 0
+	limit := attentionOpen
+	if !o.Way.asked() {
+		limit = out.Attention
+	}
+	rows := tx.Query(selectOfferable, a.mailbox, offerWindow, int64(limit), int64(directiveRank), a.Name)
+	bytes, full := 0, false
 	for rows.Next() {
 		var ref Ref
-		var undelivered bool
+		var undelivered, wanted bool
 		var size int
-		if err := rows.Scan(&ref.Revision, &undelivered, &size); err != nil {
+		if err := rows.Scan(&ref.Revision, &undelivered, &size, &wanted); err != nil {
 			return err
 		}
+		if !wanted {
+			out.More++
+			continue
+		}
 		bytes += size
-		if out.More > 0 || len(*chosen) == o.Limit || bytes > o.Bytes && len(*chosen) > 0 {
+		if full = full || len(*chosen) == o.Limit || bytes > o.Bytes && len(*chosen) > 0; full {
 			out.More++
 			continue
 		}

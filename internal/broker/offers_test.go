@@ -313,3 +313,39 @@ func TestOffer_RefusesWhatMakesNoSense(t *testing.T) {
 		wantField(t, err, field)
 	}
 }
+
+// What an agent wants to hear of unasked: see Attention.
+func TestOffer_HoldsBackWhatTheAgentDoesNotWant(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	lead, builder := w.agent("lead", "lead"), w.agent("builder", "")
+	question := builder.send(to("lead", subject("which port?"), func(m *pb.Message) { m.RequiresResponse = true }))
+	lead.send(to("builder", subject("news")))
+	_, err := lead.replyWith(&pb.ReplyRequest{Id: question.Id, Message: &pb.Message{Subject: "8080"}})
+	must(t, err)
+	lead.send(to("builder", subject("stop that"), func(m *pb.Message) { m.Type = "nudge" }))
+	attend := func(mode pb.Attention) {
+		t.Helper()
+		_, err := pb.NewAgentServiceClient(w.Conn("builder")).Heartbeat(t.Context(), &pb.HeartbeatRequest{Attention: mode})
+		must(t, err)
+	}
+
+	attend(pb.Attention_ATTENTION_OFF)
+	out := builder.offer("s", "mark-0001")
+	wantList(t, "off", subjectsIn(out.Items))
+	want(t, "more", out.More, 3)
+	want(t, "attention", out.Attention, pb.Attention_ATTENTION_OFF)
+
+	attend(pb.Attention_ATTENTION_DIRECTIVES)
+	out = builder.offer("s", "mark-0002")
+	wantList(t, "directives", subjectsIn(out.Items), "stop that", "8080")
+	want(t, "more", out.More, 1)
+
+	attend(pb.Attention_ATTENTION_OFF)
+	out = builder.offerWith(&pb.OfferMessagesRequest{Way: pb.OfferWay_OFFER_WAY_MCP, Harness: "s", Mark: "mark-0003"})
+	wantList(t, "asked for", subjectsIn(out.Items), "news")
+
+	lead.send(to("builder", subject("more news")))
+	attend(pb.Attention_ATTENTION_OPEN)
+	wantList(t, "open", subjectsIn(builder.offer("s", "mark-0004").Items), "more news")
+}

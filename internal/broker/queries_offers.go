@@ -23,20 +23,29 @@ CREATE INDEX offers_harness ON offers (mailbox, harness, message) WHERE accepted
 CREATE INDEX offers_mark    ON offers (mailbox, mark);
 `
 
+// Whether a message answers a question of the agent.
+const repliesIndex = `
+CREATE INDEX questions_reply ON questions (reply) WHERE reply IS NOT NULL;
+`
+
 const (
-	// selectOfferable returns what is unread among the oldest unfinished deliveries, directives first.
+	// selectOfferable returns what is unread among the oldest unfinished deliveries, directives first, and which of it the
+	// agent wants.
 	selectOfferable = `
-		SELECT x.message, x.delivered_at IS NULL, LENGTH(m.content)
+		SELECT x.message, x.delivered_at IS NULL, LENGTH(m.content),
+			CASE ?3 WHEN 3 THEN 0 WHEN 2 THEN x.rank < ?4 OR x.state = 9 OR EXISTS (
+				SELECT 1 FROM questions q WHERE q.reply = x.message AND q.sender = ?5)
+			ELSE 1 END
 		FROM (
 			SELECT message, mailbox, state, rank, arrival, read_at, delivered_at FROM deliveries
-			WHERE mailbox = ? AND arrival > 0
+			WHERE mailbox = ?1 AND arrival > 0
 			ORDER BY arrival
-			LIMIT ?) AS x
+			LIMIT ?2) AS x
 		JOIN messages m ON m.revision = x.message
 		WHERE x.read_at IS NULL AND x.state IN (1, 9)
 			AND NOT EXISTS (
 				SELECT 1 FROM offers o WHERE o.mailbox = x.mailbox AND o.message = x.message AND o.due_at IS NOT NULL)
-		ORDER BY x.rank >= ?, x.arrival`
+		ORDER BY x.rank >= ?4, x.arrival`
 	selectMarked = `
 		SELECT message, due_at IS NOT NULL FROM offers WHERE mailbox = ? AND mark = ? ORDER BY message LIMIT ?`
 	insertOffer = `

@@ -15,6 +15,7 @@ func Migrations() []store.Migration {
 		{Name: "broker/008_artifacts", SQL: messageArtifacts},
 		{Name: "broker/009_leftovers", SQL: leftovers},
 		{Name: "broker/010_offers", SQL: offers},
+		{Name: "broker/011_attention", SQL: repliesIndex},
 	}
 }
 

@@ -43,7 +43,8 @@ func (s *Service) OfferMessages(ctx context.Context, r *pb.OfferMessagesRequest)
 	if err != nil {
 		return nil, err
 	}
-	answer := &pb.OfferMessagesResponse{Items: inboxItems(out.Items), More: int32(out.More), Revision: out.Revision}
+	answer := &pb.OfferMessagesResponse{Items: inboxItems(out.Items), More: int32(out.More), Revision: out.Revision,
+		Attention: pb.Attention(out.Attention)}
 	for i := range out.Unsettled {
 		answer.Unsettled = append(answer.Unsettled, offerProto(&out.Unsettled[i]))
 	}

@@ -76,8 +76,14 @@ var apis = []api{
 	{regexp.MustCompile(`/messages$`), parseMessages, func(b object) []string {
 		return names(list(b["tools"]), func(t any) any { return at(t, "name") })
 	}, writeMessages},
-	{regexp.MustCompile(`/responses$`), parseResponses, func(b object) []string {
-		return names(list(b["tools"]), func(t any) any { return at(t, "name") })
+	{regexp.MustCompile(`/responses$`), parseResponses, func(b object) (all []string) {
+		for _, t := range list(b["tools"]) {
+			all = append(all, str(at(t, "name")))
+			for _, inner := range list(at(t, "tools")) { // of a namespace
+				all = append(all, str(at(t, "name"))+"__"+str(at(inner, "name")))
+			}
+		}
+		return all
 	}, writeResponses},
 	{regexp.MustCompile(`/chat/completions$`), parseChat, func(b object) []string {
 		return names(list(b["tools"]), func(t any) any { return at(at(t, "function"), "name") })
@@ -168,6 +174,9 @@ func writeResponses(w *writer, b object, a answer) {
 	if a.tool != "" {
 		item = object{"type": "function_call", "id": newID("fc_"), "call_id": newID("call_"), "name": a.tool,
 			"arguments": compact(a.arguments), "status": "completed"}
+		if at := strings.LastIndex(a.tool, "__"); at > 0 {
+			item["namespace"], item["name"] = a.tool[:at], a.tool[at+2:]
+		}
 	}
 	response := func(status string, output ...any) object {
 		return object{

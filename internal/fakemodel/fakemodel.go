@@ -151,7 +151,7 @@ type answer struct {
 	text      string
 }
 
-var order = regexp.MustCompile(`RUN: ([^\n"]+)`)
+var order = regexp.MustCompile(`(RUN|USE): ([^\n"]+)`)
 
 // next returns the answer to a conversation: the first order of its newest script that has no result yet.
 func next(parts []Part, tools []string) answer {
@@ -169,12 +169,28 @@ func next(parts []Part, tools []string) answer {
 			}
 		}
 		if orders := order.FindAllStringSubmatch(parts[last].Text, -1); done < len(orders) {
-			if tool, arguments := shell(tools, strings.TrimSpace(orders[done][1])); tool != "" {
+			what := strings.TrimSpace(orders[done][2])
+			if tool := served(tools, what); orders[done][1] == "USE" && tool != "" {
+				return answer{tool: tool, arguments: object{}}
+			}
+			if tool, arguments := shell(tools, what); tool != "" {
 				return answer{tool: tool, arguments: arguments}
 			}
 		}
 	}
 	return answer{text: "Done."}
+}
+
+// served returns the name that a coding agent gives a tool of an MCP server; "" if it offers none.
+func served(tools []string, name string) string {
+	i := slices.IndexFunc(tools, func(tool string) bool { return tool == name || strings.HasSuffix(tool, "_"+name) })
+	switch {
+	case i >= 0:
+		return tools[i]
+	case slices.Contains(tools, "ToolSearch"): // Claude Code does not list them, and takes their calls
+		return "mcp__brokerd__" + name
+	}
+	return ""
 }
 
 // shell returns a call of the shell tool of a coding agent; "" if it has none that the package knows.

@@ -31,10 +31,12 @@ export interface AgentSettings {
   capabilities?: string;
   /** With commas between them, such as "team=web, area=ui". */
   labels?: string;
+  /** Which mail reaches its model unasked: open, directives or off. Programs ignore it. */
+  attention?: string;
   hook_session?: string;
 }
 
-const agentKeys = ["role", "capabilities", "labels", "hook_session"] as const;
+const agentKeys = ["role", "capabilities", "labels", "attention", "hook_session"] as const;
 
 const files = ["credential_file", "tls_ca", "tls_cert", "tls_key"] as const;
 const settings = ["addr", "session", "output", "start", ...files] as const;

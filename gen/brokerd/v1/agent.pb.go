@@ -165,6 +165,62 @@ func (Health) EnumDescriptor() ([]byte, []int) {
 	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{1}
 }
 
+// HarnessState is what a session of a coding agent does.
+type HarnessState int32
+
+const (
+	HarnessState_HARNESS_STATE_UNSPECIFIED HarnessState = 0
+	// A turn runs: the user or mail has started it, and it has not ended.
+	HarnessState_HARNESS_STATE_BUSY HarnessState = 1
+	// It waits for its user, or for mail if it listens.
+	HarnessState_HARNESS_STATE_IDLE HarnessState = 2
+	// It has ended, or its agent has stopped or failed.
+	HarnessState_HARNESS_STATE_ENDED HarnessState = 3
+)
+
+// Enum value maps for HarnessState.
+var (
+	HarnessState_name = map[int32]string{
+		0: "HARNESS_STATE_UNSPECIFIED",
+		1: "HARNESS_STATE_BUSY",
+		2: "HARNESS_STATE_IDLE",
+		3: "HARNESS_STATE_ENDED",
+	}
+	HarnessState_value = map[string]int32{
+		"HARNESS_STATE_UNSPECIFIED": 0,
+		"HARNESS_STATE_BUSY":        1,
+		"HARNESS_STATE_IDLE":        2,
+		"HARNESS_STATE_ENDED":       3,
+	}
+)
+
+func (x HarnessState) Enum() *HarnessState {
+	p := new(HarnessState)
+	*p = x
+	return p
+}
+
+func (x HarnessState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (HarnessState) Descriptor() protoreflect.EnumDescriptor {
+	return file_brokerd_v1_agent_proto_enumTypes[2].Descriptor()
+}
+
+func (HarnessState) Type() protoreflect.EnumType {
+	return &file_brokerd_v1_agent_proto_enumTypes[2]
+}
+
+func (x HarnessState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use HarnessState.Descriptor instead.
+func (HarnessState) EnumDescriptor() ([]byte, []int) {
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{2}
+}
+
 // LossKind says what was lost.
 type LossKind int32
 
@@ -210,11 +266,11 @@ func (x LossKind) String() string {
 }
 
 func (LossKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_brokerd_v1_agent_proto_enumTypes[2].Descriptor()
+	return file_brokerd_v1_agent_proto_enumTypes[3].Descriptor()
 }
 
 func (LossKind) Type() protoreflect.EnumType {
-	return &file_brokerd_v1_agent_proto_enumTypes[2]
+	return &file_brokerd_v1_agent_proto_enumTypes[3]
 }
 
 func (x LossKind) Number() protoreflect.EnumNumber {
@@ -223,7 +279,7 @@ func (x LossKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use LossKind.Descriptor instead.
 func (LossKind) EnumDescriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{2}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{3}
 }
 
 // CheckpointKind says what a checkpoint is about.
@@ -267,11 +323,11 @@ func (x CheckpointKind) String() string {
 }
 
 func (CheckpointKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_brokerd_v1_agent_proto_enumTypes[3].Descriptor()
+	return file_brokerd_v1_agent_proto_enumTypes[4].Descriptor()
 }
 
 func (CheckpointKind) Type() protoreflect.EnumType {
-	return &file_brokerd_v1_agent_proto_enumTypes[3]
+	return &file_brokerd_v1_agent_proto_enumTypes[4]
 }
 
 func (x CheckpointKind) Number() protoreflect.EnumNumber {
@@ -280,7 +336,7 @@ func (x CheckpointKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CheckpointKind.Descriptor instead.
 func (CheckpointKind) EnumDescriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{3}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{4}
 }
 
 // AgentView says how much of an agent is returned.
@@ -319,11 +375,11 @@ func (x AgentView) String() string {
 }
 
 func (AgentView) Descriptor() protoreflect.EnumDescriptor {
-	return file_brokerd_v1_agent_proto_enumTypes[4].Descriptor()
+	return file_brokerd_v1_agent_proto_enumTypes[5].Descriptor()
 }
 
 func (AgentView) Type() protoreflect.EnumType {
-	return &file_brokerd_v1_agent_proto_enumTypes[4]
+	return &file_brokerd_v1_agent_proto_enumTypes[5]
 }
 
 func (x AgentView) Number() protoreflect.EnumNumber {
@@ -332,7 +388,7 @@ func (x AgentView) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AgentView.Descriptor instead.
 func (AgentView) EnumDescriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{4}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{5}
 }
 
 // WorkRelation says what an agent has to do with a piece of work.
@@ -375,11 +431,11 @@ func (x WorkRelation) String() string {
 }
 
 func (WorkRelation) Descriptor() protoreflect.EnumDescriptor {
-	return file_brokerd_v1_agent_proto_enumTypes[5].Descriptor()
+	return file_brokerd_v1_agent_proto_enumTypes[6].Descriptor()
 }
 
 func (WorkRelation) Type() protoreflect.EnumType {
-	return &file_brokerd_v1_agent_proto_enumTypes[5]
+	return &file_brokerd_v1_agent_proto_enumTypes[6]
 }
 
 func (x WorkRelation) Number() protoreflect.EnumNumber {
@@ -388,7 +444,98 @@ func (x WorkRelation) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WorkRelation.Descriptor instead.
 func (WorkRelation) EnumDescriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{5}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{6}
+}
+
+// Harness is the session of the coding agent in which an agent's model runs, as its hooks report it. What a hook did not
+// report, such as the end of a turn by Esc, is not known.
+type Harness struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As the coding agent names it: one line of at most 128 bytes.
+	Session string `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	// Such as claude-code; one line of at most 64 bytes.
+	Program string       `protobuf:"bytes,2,opt,name=program,proto3" json:"program,omitempty"`
+	State   HarnessState `protobuf:"varint,3,opt,name=state,proto3,enum=brokerd.v1.HarnessState" json:"state,omitempty"`
+	// The tool that runs, while BUSY; at most 256 bytes. Empty = none, or not known.
+	Tool string `protobuf:"bytes,4,opt,name=tool,proto3" json:"tool,omitempty"`
+	// How mail wakes the session while it is IDLE; absent = mail waits for its next turn.
+	Listening OfferWay `protobuf:"varint,5,opt,name=listening,proto3,enum=brokerd.v1.OfferWay" json:"listening,omitempty"`
+	// Since when it has the state. The broker sets it.
+	Since         *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=since,proto3" json:"since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Harness) Reset() {
+	*x = Harness{}
+	mi := &file_brokerd_v1_agent_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Harness) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Harness) ProtoMessage() {}
+
+func (x *Harness) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_agent_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Harness.ProtoReflect.Descriptor instead.
+func (*Harness) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *Harness) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *Harness) GetProgram() string {
+	if x != nil {
+		return x.Program
+	}
+	return ""
+}
+
+func (x *Harness) GetState() HarnessState {
+	if x != nil {
+		return x.State
+	}
+	return HarnessState_HARNESS_STATE_UNSPECIFIED
+}
+
+func (x *Harness) GetTool() string {
+	if x != nil {
+		return x.Tool
+	}
+	return ""
+}
+
+func (x *Harness) GetListening() OfferWay {
+	if x != nil {
+		return x.Listening
+	}
+	return OfferWay_OFFER_WAY_UNSPECIFIED
+}
+
+func (x *Harness) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
 }
 
 // Counters are what an agent has counted since it registered, as it says. In a heartbeat what is absent stays as it is.
@@ -407,7 +554,7 @@ type Counters struct {
 
 func (x *Counters) Reset() {
 	*x = Counters{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[0]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -419,7 +566,7 @@ func (x *Counters) String() string {
 func (*Counters) ProtoMessage() {}
 
 func (x *Counters) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[0]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -432,7 +579,7 @@ func (x *Counters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counters.ProtoReflect.Descriptor instead.
 func (*Counters) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{0}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *Counters) GetTurns() int64 {
@@ -485,7 +632,7 @@ type Loss struct {
 
 func (x *Loss) Reset() {
 	*x = Loss{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[1]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -497,7 +644,7 @@ func (x *Loss) String() string {
 func (*Loss) ProtoMessage() {}
 
 func (x *Loss) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[1]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -510,7 +657,7 @@ func (x *Loss) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Loss.ProtoReflect.Descriptor instead.
 func (*Loss) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{1}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Loss) GetKind() LossKind {
@@ -557,7 +704,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[2]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -569,7 +716,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[2]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -582,7 +729,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{2}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Checkpoint) GetKind() CheckpointKind {
@@ -633,7 +780,7 @@ type SaveCheckpointRequest struct {
 
 func (x *SaveCheckpointRequest) Reset() {
 	*x = SaveCheckpointRequest{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[3]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -645,7 +792,7 @@ func (x *SaveCheckpointRequest) String() string {
 func (*SaveCheckpointRequest) ProtoMessage() {}
 
 func (x *SaveCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[3]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -658,7 +805,7 @@ func (x *SaveCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*SaveCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{3}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SaveCheckpointRequest) GetRequestId() string {
@@ -699,7 +846,7 @@ type SaveCheckpointResponse struct {
 
 func (x *SaveCheckpointResponse) Reset() {
 	*x = SaveCheckpointResponse{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[4]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -711,7 +858,7 @@ func (x *SaveCheckpointResponse) String() string {
 func (*SaveCheckpointResponse) ProtoMessage() {}
 
 func (x *SaveCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[4]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -724,7 +871,7 @@ func (x *SaveCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*SaveCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{4}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SaveCheckpointResponse) GetRevision() int64 {
@@ -789,15 +936,19 @@ type Agent struct {
 	// Set while it is stopped.
 	StoppedAt *timestamppb.Timestamp `protobuf:"bytes,29,opt,name=stopped_at,json=stoppedAt,proto3" json:"stopped_at,omitempty"`
 	// Its state in one word, for people: starting, busy, idle, waiting, blocked, completed, stopped, late,
-	// degraded or failed. The broker derives it from health, stopped_at and status. A program reads these.
-	State         string `protobuf:"bytes,30,opt,name=state,proto3" json:"state,omitempty"`
+	// degraded or failed. The broker derives it from health, stopped_at, status and harness. A program reads these.
+	State string `protobuf:"bytes,30,opt,name=state,proto3" json:"state,omitempty"`
+	// The session of the coding agent that its hooks reported last; absent = none since it registered.
+	Harness *Harness `protobuf:"bytes,31,opt,name=harness,proto3" json:"harness,omitempty"`
+	// Never unspecified.
+	Attention     Attention `protobuf:"varint,32,opt,name=attention,proto3,enum=brokerd.v1.Attention" json:"attention,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[5]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -809,7 +960,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[5]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -822,7 +973,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{5}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Agent) GetName() string {
@@ -1035,6 +1186,20 @@ func (x *Agent) GetState() string {
 	return ""
 }
 
+func (x *Agent) GetHarness() *Harness {
+	if x != nil {
+		return x.Harness
+	}
+	return nil
+}
+
+func (x *Agent) GetAttention() Attention {
+	if x != nil {
+		return x.Attention
+	}
+	return Attention_ATTENTION_UNSPECIFIED
+}
+
 // MessageCounts counts the messages of an agent since its first registration. The broker stores the
 // counts at most a minute later and when it stops, so a crash of the broker can lose up to a minute
 // of them.
@@ -1053,7 +1218,7 @@ type MessageCounts struct {
 
 func (x *MessageCounts) Reset() {
 	*x = MessageCounts{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[6]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1065,7 +1230,7 @@ func (x *MessageCounts) String() string {
 func (*MessageCounts) ProtoMessage() {}
 
 func (x *MessageCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[6]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1078,7 +1243,7 @@ func (x *MessageCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessageCounts.ProtoReflect.Descriptor instead.
 func (*MessageCounts) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{6}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *MessageCounts) GetSent() int64 {
@@ -1126,14 +1291,18 @@ type RegisterAgentRequest struct {
 	// What the agent is for; at most 1,024 bytes.
 	Description string `protobuf:"bytes,9,opt,name=description,proto3" json:"description,omitempty"`
 	// Keep nothing of the present registration: the request says all.
-	Replace       bool `protobuf:"varint,10,opt,name=replace,proto3" json:"replace,omitempty"`
+	Replace bool `protobuf:"varint,10,opt,name=replace,proto3" json:"replace,omitempty"`
+	// The session of the coding agent that registers, as in Harness. What that session reported of itself stays; what another
+	// one reported goes.
+	Harness       string    `protobuf:"bytes,11,opt,name=harness,proto3" json:"harness,omitempty"`
+	Attention     Attention `protobuf:"varint,12,opt,name=attention,proto3,enum=brokerd.v1.Attention" json:"attention,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RegisterAgentRequest) Reset() {
 	*x = RegisterAgentRequest{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[7]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1145,7 +1314,7 @@ func (x *RegisterAgentRequest) String() string {
 func (*RegisterAgentRequest) ProtoMessage() {}
 
 func (x *RegisterAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[7]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1158,7 +1327,7 @@ func (x *RegisterAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterAgentRequest.ProtoReflect.Descriptor instead.
 func (*RegisterAgentRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{7}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RegisterAgentRequest) GetRequestId() string {
@@ -1231,6 +1400,20 @@ func (x *RegisterAgentRequest) GetReplace() bool {
 	return false
 }
 
+func (x *RegisterAgentRequest) GetHarness() string {
+	if x != nil {
+		return x.Harness
+	}
+	return ""
+}
+
+func (x *RegisterAgentRequest) GetAttention() Attention {
+	if x != nil {
+		return x.Attention
+	}
+	return Attention_ATTENTION_UNSPECIFIED
+}
+
 // RegisterAgentResponse is the agent as registered.
 type RegisterAgentResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -1246,7 +1429,7 @@ type RegisterAgentResponse struct {
 
 func (x *RegisterAgentResponse) Reset() {
 	*x = RegisterAgentResponse{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[8]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1258,7 +1441,7 @@ func (x *RegisterAgentResponse) String() string {
 func (*RegisterAgentResponse) ProtoMessage() {}
 
 func (x *RegisterAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[8]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1271,7 +1454,7 @@ func (x *RegisterAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterAgentResponse.ProtoReflect.Descriptor instead.
 func (*RegisterAgentResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{8}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RegisterAgentResponse) GetAgent() *Agent {
@@ -1320,14 +1503,18 @@ type HeartbeatRequest struct {
 	// Why the agent has its status; at most 512 bytes. A new status without a reason clears the old reason.
 	StatusReason *string `protobuf:"bytes,8,opt,name=status_reason,json=statusReason,proto3,oneof" json:"status_reason,omitempty"`
 	// Return the agent's unread notices, and mark them read.
-	Notices       bool `protobuf:"varint,9,opt,name=notices,proto3" json:"notices,omitempty"`
+	Notices bool `protobuf:"varint,9,opt,name=notices,proto3" json:"notices,omitempty"`
+	// What the session of the agent's coding agent does. Its fields replace what was reported before, except that an unspecified
+	// state keeps the state and the tool, and that ENDED of another session than the reported one changes nothing.
+	Harness       *Harness  `protobuf:"bytes,10,opt,name=harness,proto3" json:"harness,omitempty"`
+	Attention     Attention `protobuf:"varint,11,opt,name=attention,proto3,enum=brokerd.v1.Attention" json:"attention,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[9]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1339,7 +1526,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[9]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1352,7 +1539,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{9}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *HeartbeatRequest) GetStatus() AgentStatus {
@@ -1418,6 +1605,20 @@ func (x *HeartbeatRequest) GetNotices() bool {
 	return false
 }
 
+func (x *HeartbeatRequest) GetHarness() *Harness {
+	if x != nil {
+		return x.Harness
+	}
+	return nil
+}
+
+func (x *HeartbeatRequest) GetAttention() Attention {
+	if x != nil {
+		return x.Attention
+	}
+	return Attention_ATTENTION_UNSPECIFIED
+}
+
 // HeartbeatResponse tells the agent how it stands.
 type HeartbeatResponse struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -1443,7 +1644,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[10]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1455,7 +1656,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[10]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1468,7 +1669,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *HeartbeatResponse) GetIncarnation() int64 {
@@ -1539,7 +1740,7 @@ type GetAgentRequest struct {
 
 func (x *GetAgentRequest) Reset() {
 	*x = GetAgentRequest{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[11]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1551,7 +1752,7 @@ func (x *GetAgentRequest) String() string {
 func (*GetAgentRequest) ProtoMessage() {}
 
 func (x *GetAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[11]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1564,7 +1765,7 @@ func (x *GetAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentRequest.ProtoReflect.Descriptor instead.
 func (*GetAgentRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetAgentRequest) GetName() string {
@@ -1600,7 +1801,7 @@ type OpenClaim struct {
 
 func (x *OpenClaim) Reset() {
 	*x = OpenClaim{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[12]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1612,7 +1813,7 @@ func (x *OpenClaim) String() string {
 func (*OpenClaim) ProtoMessage() {}
 
 func (x *OpenClaim) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[12]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1625,7 +1826,7 @@ func (x *OpenClaim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenClaim.ProtoReflect.Descriptor instead.
 func (*OpenClaim) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *OpenClaim) GetClaimId() string {
@@ -1705,7 +1906,7 @@ type HeldToken struct {
 
 func (x *HeldToken) Reset() {
 	*x = HeldToken{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[13]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1717,7 +1918,7 @@ func (x *HeldToken) String() string {
 func (*HeldToken) ProtoMessage() {}
 
 func (x *HeldToken) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[13]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1730,7 +1931,7 @@ func (x *HeldToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldToken.ProtoReflect.Descriptor instead.
 func (*HeldToken) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *HeldToken) GetType() string {
@@ -1783,7 +1984,7 @@ type WaitingTicket struct {
 
 func (x *WaitingTicket) Reset() {
 	*x = WaitingTicket{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[14]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1795,7 +1996,7 @@ func (x *WaitingTicket) String() string {
 func (*WaitingTicket) ProtoMessage() {}
 
 func (x *WaitingTicket) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[14]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1808,7 +2009,7 @@ func (x *WaitingTicket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitingTicket.ProtoReflect.Descriptor instead.
 func (*WaitingTicket) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WaitingTicket) GetTicket() int64 {
@@ -1860,7 +2061,7 @@ type HeldLock struct {
 
 func (x *HeldLock) Reset() {
 	*x = HeldLock{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[15]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1872,7 +2073,7 @@ func (x *HeldLock) String() string {
 func (*HeldLock) ProtoMessage() {}
 
 func (x *HeldLock) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[15]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1885,7 +2086,7 @@ func (x *HeldLock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldLock.ProtoReflect.Descriptor instead.
 func (*HeldLock) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *HeldLock) GetPaths() []string {
@@ -1942,7 +2143,7 @@ type Holdings struct {
 
 func (x *Holdings) Reset() {
 	*x = Holdings{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[16]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1954,7 +2155,7 @@ func (x *Holdings) String() string {
 func (*Holdings) ProtoMessage() {}
 
 func (x *Holdings) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[16]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1967,7 +2168,7 @@ func (x *Holdings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Holdings.ProtoReflect.Descriptor instead.
 func (*Holdings) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{16}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Holdings) GetClaims() []*OpenClaim {
@@ -2043,7 +2244,7 @@ type WorkItem struct {
 
 func (x *WorkItem) Reset() {
 	*x = WorkItem{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[17]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2055,7 +2256,7 @@ func (x *WorkItem) String() string {
 func (*WorkItem) ProtoMessage() {}
 
 func (x *WorkItem) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[17]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2068,7 +2269,7 @@ func (x *WorkItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkItem.ProtoReflect.Descriptor instead.
 func (*WorkItem) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WorkItem) GetKind() string {
@@ -2153,7 +2354,7 @@ type GetAgentResponse struct {
 
 func (x *GetAgentResponse) Reset() {
 	*x = GetAgentResponse{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[18]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2165,7 +2366,7 @@ func (x *GetAgentResponse) String() string {
 func (*GetAgentResponse) ProtoMessage() {}
 
 func (x *GetAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[18]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2178,7 +2379,7 @@ func (x *GetAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentResponse.ProtoReflect.Descriptor instead.
 func (*GetAgentResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{18}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetAgentResponse) GetAgent() *Agent {
@@ -2242,7 +2443,7 @@ type ListAgentsRequest struct {
 
 func (x *ListAgentsRequest) Reset() {
 	*x = ListAgentsRequest{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[19]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2254,7 +2455,7 @@ func (x *ListAgentsRequest) String() string {
 func (*ListAgentsRequest) ProtoMessage() {}
 
 func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[19]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2267,7 +2468,7 @@ func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{19}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListAgentsRequest) GetRole() string {
@@ -2335,7 +2536,7 @@ type RoleSummary struct {
 
 func (x *RoleSummary) Reset() {
 	*x = RoleSummary{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[20]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2347,7 +2548,7 @@ func (x *RoleSummary) String() string {
 func (*RoleSummary) ProtoMessage() {}
 
 func (x *RoleSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[20]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2360,7 +2561,7 @@ func (x *RoleSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleSummary.ProtoReflect.Descriptor instead.
 func (*RoleSummary) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{20}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RoleSummary) GetRole() string {
@@ -2405,7 +2606,7 @@ type ListAgentsResponse struct {
 
 func (x *ListAgentsResponse) Reset() {
 	*x = ListAgentsResponse{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[21]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2417,7 +2618,7 @@ func (x *ListAgentsResponse) String() string {
 func (*ListAgentsResponse) ProtoMessage() {}
 
 func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[21]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2430,7 +2631,7 @@ func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{21}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListAgentsResponse) GetAgents() []*Agent {
@@ -2473,7 +2674,7 @@ type DeregisterAgentRequest struct {
 
 func (x *DeregisterAgentRequest) Reset() {
 	*x = DeregisterAgentRequest{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[22]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2485,7 +2686,7 @@ func (x *DeregisterAgentRequest) String() string {
 func (*DeregisterAgentRequest) ProtoMessage() {}
 
 func (x *DeregisterAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[22]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2498,7 +2699,7 @@ func (x *DeregisterAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeregisterAgentRequest.ProtoReflect.Descriptor instead.
 func (*DeregisterAgentRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{22}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DeregisterAgentRequest) GetRequestId() string {
@@ -2525,7 +2726,7 @@ type DeregisterAgentResponse struct {
 
 func (x *DeregisterAgentResponse) Reset() {
 	*x = DeregisterAgentResponse{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[23]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2537,7 +2738,7 @@ func (x *DeregisterAgentResponse) String() string {
 func (*DeregisterAgentResponse) ProtoMessage() {}
 
 func (x *DeregisterAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[23]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2550,7 +2751,7 @@ func (x *DeregisterAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeregisterAgentResponse.ProtoReflect.Descriptor instead.
 func (*DeregisterAgentResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{23}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DeregisterAgentResponse) GetRevision() int64 {
@@ -2565,7 +2766,14 @@ var File_brokerd_v1_agent_proto protoreflect.FileDescriptor
 const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"\x16brokerd/v1/agent.proto\x12\n" +
-	"brokerd.v1\x1a\x18brokerd/v1/message.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe8\x01\n" +
+	"brokerd.v1\x1a\x18brokerd/v1/message.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe7\x01\n" +
+	"\aHarness\x12\x18\n" +
+	"\asession\x18\x01 \x01(\tR\asession\x12\x18\n" +
+	"\aprogram\x18\x02 \x01(\tR\aprogram\x12.\n" +
+	"\x05state\x18\x03 \x01(\x0e2\x18.brokerd.v1.HarnessStateR\x05state\x12\x12\n" +
+	"\x04tool\x18\x04 \x01(\tR\x04tool\x122\n" +
+	"\tlistening\x18\x05 \x01(\x0e2\x14.brokerd.v1.OfferWayR\tlistening\x120\n" +
+	"\x05since\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xe8\x01\n" +
 	"\bCounters\x12\x19\n" +
 	"\x05turns\x18\x01 \x01(\x03H\x00R\x05turns\x88\x01\x01\x12&\n" +
 	"\fmodel_tokens\x18\x02 \x01(\x03H\x01R\vmodelTokens\x88\x01\x01\x12\x19\n" +
@@ -2597,7 +2805,8 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\treference\x18\x03 \x01(\tR\treference\x12\x12\n" +
 	"\x04data\x18\x04 \x01(\tR\x04data\"4\n" +
 	"\x16SaveCheckpointResponse\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x03R\brevision\"\xdd\t\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\"\xc1\n" +
+	"\n" +
 	"\x05Agent\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\"\n" +
@@ -2630,14 +2839,16 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\fasleep_since\x18\x1c \x01(\v2\x1a.google.protobuf.TimestampR\vasleepSince\x129\n" +
 	"\n" +
 	"stopped_at\x18\x1d \x01(\v2\x1a.google.protobuf.TimestampR\tstoppedAt\x12\x14\n" +
-	"\x05state\x18\x1e \x01(\tR\x05state\x1a9\n" +
+	"\x05state\x18\x1e \x01(\tR\x05state\x12-\n" +
+	"\aharness\x18\x1f \x01(\v2\x13.brokerd.v1.HarnessR\aharness\x123\n" +
+	"\tattention\x18  \x01(\x0e2\x15.brokerd.v1.AttentionR\tattention\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"]\n" +
 	"\rMessageCounts\x12\x12\n" +
 	"\x04sent\x18\x01 \x01(\x03R\x04sent\x12\x1a\n" +
 	"\breceived\x18\x02 \x01(\x03R\breceived\x12\x1c\n" +
-	"\tprocessed\x18\x03 \x01(\x03R\tprocessed\"\xb6\x03\n" +
+	"\tprocessed\x18\x03 \x01(\x03R\tprocessed\"\x85\x04\n" +
 	"\x14RegisterAgentRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
@@ -2650,7 +2861,9 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\fdisplay_name\x18\b \x01(\tR\vdisplayName\x12 \n" +
 	"\vdescription\x18\t \x01(\tR\vdescription\x12\x18\n" +
 	"\areplace\x18\n" +
-	" \x01(\bR\areplace\x1a9\n" +
+	" \x01(\bR\areplace\x12\x18\n" +
+	"\aharness\x18\v \x01(\tR\aharness\x123\n" +
+	"\tattention\x18\f \x01(\x0e2\x15.brokerd.v1.AttentionR\tattention\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa7\x01\n" +
@@ -2659,7 +2872,7 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12(\n" +
 	"\x06losses\x18\x03 \x03(\v2\x10.brokerd.v1.LossR\x06losses\x12\x1f\n" +
 	"\vmore_losses\x18\x04 \x01(\x05R\n" +
-	"moreLosses\"\xb1\x03\n" +
+	"moreLosses\"\x95\x04\n" +
 	"\x10HeartbeatRequest\x12/\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x17.brokerd.v1.AgentStatusR\x06status\x12\x1f\n" +
 	"\bactivity\x18\x02 \x01(\tH\x00R\bactivity\x88\x01\x01\x12\x1c\n" +
@@ -2669,7 +2882,10 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\tlast_tool\x18\x06 \x01(\tH\x03R\blastTool\x88\x01\x01\x12 \n" +
 	"\tlast_file\x18\a \x01(\tH\x04R\blastFile\x88\x01\x01\x12(\n" +
 	"\rstatus_reason\x18\b \x01(\tH\x05R\fstatusReason\x88\x01\x01\x12\x18\n" +
-	"\anotices\x18\t \x01(\bR\anoticesB\v\n" +
+	"\anotices\x18\t \x01(\bR\anotices\x12-\n" +
+	"\aharness\x18\n" +
+	" \x01(\v2\x13.brokerd.v1.HarnessR\aharness\x123\n" +
+	"\tattention\x18\v \x01(\x0e2\x15.brokerd.v1.AttentionR\tattentionB\v\n" +
 	"\t_activityB\n" +
 	"\n" +
 	"\b_task_idB\v\n" +
@@ -2795,7 +3011,12 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\tHEALTH_OK\x10\x01\x12\x0f\n" +
 	"\vHEALTH_LATE\x10\x02\x12\x13\n" +
 	"\x0fHEALTH_DEGRADED\x10\x03\x12\x11\n" +
-	"\rHEALTH_FAILED\x10\x04*\x8d\x01\n" +
+	"\rHEALTH_FAILED\x10\x04*v\n" +
+	"\fHarnessState\x12\x1d\n" +
+	"\x19HARNESS_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12HARNESS_STATE_BUSY\x10\x01\x12\x16\n" +
+	"\x12HARNESS_STATE_IDLE\x10\x02\x12\x17\n" +
+	"\x13HARNESS_STATE_ENDED\x10\x03*\x8d\x01\n" +
 	"\bLossKind\x12\x19\n" +
 	"\x15LOSS_KIND_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fLOSS_KIND_CLAIM\x10\x01\x12\x12\n" +
@@ -2839,111 +3060,123 @@ func file_brokerd_v1_agent_proto_rawDescGZIP() []byte {
 	return file_brokerd_v1_agent_proto_rawDescData
 }
 
-var file_brokerd_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_brokerd_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_brokerd_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_brokerd_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_brokerd_v1_agent_proto_goTypes = []any{
 	(AgentStatus)(0),                // 0: brokerd.v1.AgentStatus
 	(Health)(0),                     // 1: brokerd.v1.Health
-	(LossKind)(0),                   // 2: brokerd.v1.LossKind
-	(CheckpointKind)(0),             // 3: brokerd.v1.CheckpointKind
-	(AgentView)(0),                  // 4: brokerd.v1.AgentView
-	(WorkRelation)(0),               // 5: brokerd.v1.WorkRelation
-	(*Counters)(nil),                // 6: brokerd.v1.Counters
-	(*Loss)(nil),                    // 7: brokerd.v1.Loss
-	(*Checkpoint)(nil),              // 8: brokerd.v1.Checkpoint
-	(*SaveCheckpointRequest)(nil),   // 9: brokerd.v1.SaveCheckpointRequest
-	(*SaveCheckpointResponse)(nil),  // 10: brokerd.v1.SaveCheckpointResponse
-	(*Agent)(nil),                   // 11: brokerd.v1.Agent
-	(*MessageCounts)(nil),           // 12: brokerd.v1.MessageCounts
-	(*RegisterAgentRequest)(nil),    // 13: brokerd.v1.RegisterAgentRequest
-	(*RegisterAgentResponse)(nil),   // 14: brokerd.v1.RegisterAgentResponse
-	(*HeartbeatRequest)(nil),        // 15: brokerd.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil),       // 16: brokerd.v1.HeartbeatResponse
-	(*GetAgentRequest)(nil),         // 17: brokerd.v1.GetAgentRequest
-	(*OpenClaim)(nil),               // 18: brokerd.v1.OpenClaim
-	(*HeldToken)(nil),               // 19: brokerd.v1.HeldToken
-	(*WaitingTicket)(nil),           // 20: brokerd.v1.WaitingTicket
-	(*HeldLock)(nil),                // 21: brokerd.v1.HeldLock
-	(*Holdings)(nil),                // 22: brokerd.v1.Holdings
-	(*WorkItem)(nil),                // 23: brokerd.v1.WorkItem
-	(*GetAgentResponse)(nil),        // 24: brokerd.v1.GetAgentResponse
-	(*ListAgentsRequest)(nil),       // 25: brokerd.v1.ListAgentsRequest
-	(*RoleSummary)(nil),             // 26: brokerd.v1.RoleSummary
-	(*ListAgentsResponse)(nil),      // 27: brokerd.v1.ListAgentsResponse
-	(*DeregisterAgentRequest)(nil),  // 28: brokerd.v1.DeregisterAgentRequest
-	(*DeregisterAgentResponse)(nil), // 29: brokerd.v1.DeregisterAgentResponse
-	nil,                             // 30: brokerd.v1.Agent.LabelsEntry
-	nil,                             // 31: brokerd.v1.RegisterAgentRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),   // 32: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),     // 33: google.protobuf.Duration
-	(*Notice)(nil),                  // 34: brokerd.v1.Notice
-	(*OpenQuestion)(nil),            // 35: brokerd.v1.OpenQuestion
+	(HarnessState)(0),               // 2: brokerd.v1.HarnessState
+	(LossKind)(0),                   // 3: brokerd.v1.LossKind
+	(CheckpointKind)(0),             // 4: brokerd.v1.CheckpointKind
+	(AgentView)(0),                  // 5: brokerd.v1.AgentView
+	(WorkRelation)(0),               // 6: brokerd.v1.WorkRelation
+	(*Harness)(nil),                 // 7: brokerd.v1.Harness
+	(*Counters)(nil),                // 8: brokerd.v1.Counters
+	(*Loss)(nil),                    // 9: brokerd.v1.Loss
+	(*Checkpoint)(nil),              // 10: brokerd.v1.Checkpoint
+	(*SaveCheckpointRequest)(nil),   // 11: brokerd.v1.SaveCheckpointRequest
+	(*SaveCheckpointResponse)(nil),  // 12: brokerd.v1.SaveCheckpointResponse
+	(*Agent)(nil),                   // 13: brokerd.v1.Agent
+	(*MessageCounts)(nil),           // 14: brokerd.v1.MessageCounts
+	(*RegisterAgentRequest)(nil),    // 15: brokerd.v1.RegisterAgentRequest
+	(*RegisterAgentResponse)(nil),   // 16: brokerd.v1.RegisterAgentResponse
+	(*HeartbeatRequest)(nil),        // 17: brokerd.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),       // 18: brokerd.v1.HeartbeatResponse
+	(*GetAgentRequest)(nil),         // 19: brokerd.v1.GetAgentRequest
+	(*OpenClaim)(nil),               // 20: brokerd.v1.OpenClaim
+	(*HeldToken)(nil),               // 21: brokerd.v1.HeldToken
+	(*WaitingTicket)(nil),           // 22: brokerd.v1.WaitingTicket
+	(*HeldLock)(nil),                // 23: brokerd.v1.HeldLock
+	(*Holdings)(nil),                // 24: brokerd.v1.Holdings
+	(*WorkItem)(nil),                // 25: brokerd.v1.WorkItem
+	(*GetAgentResponse)(nil),        // 26: brokerd.v1.GetAgentResponse
+	(*ListAgentsRequest)(nil),       // 27: brokerd.v1.ListAgentsRequest
+	(*RoleSummary)(nil),             // 28: brokerd.v1.RoleSummary
+	(*ListAgentsResponse)(nil),      // 29: brokerd.v1.ListAgentsResponse
+	(*DeregisterAgentRequest)(nil),  // 30: brokerd.v1.DeregisterAgentRequest
+	(*DeregisterAgentResponse)(nil), // 31: brokerd.v1.DeregisterAgentResponse
+	nil,                             // 32: brokerd.v1.Agent.LabelsEntry
+	nil,                             // 33: brokerd.v1.RegisterAgentRequest.LabelsEntry
+	(OfferWay)(0),                   // 34: brokerd.v1.OfferWay
+	(*timestamppb.Timestamp)(nil),   // 35: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),     // 36: google.protobuf.Duration
+	(Attention)(0),                  // 37: brokerd.v1.Attention
+	(*Notice)(nil),                  // 38: brokerd.v1.Notice
+	(*OpenQuestion)(nil),            // 39: brokerd.v1.OpenQuestion
 }
 var file_brokerd_v1_agent_proto_depIdxs = []int32{
-	2,  // 0: brokerd.v1.Loss.kind:type_name -> brokerd.v1.LossKind
-	32, // 1: brokerd.v1.Loss.lost_at:type_name -> google.protobuf.Timestamp
-	3,  // 2: brokerd.v1.Checkpoint.kind:type_name -> brokerd.v1.CheckpointKind
-	32, // 3: brokerd.v1.Checkpoint.saved_at:type_name -> google.protobuf.Timestamp
-	3,  // 4: brokerd.v1.SaveCheckpointRequest.kind:type_name -> brokerd.v1.CheckpointKind
-	30, // 5: brokerd.v1.Agent.labels:type_name -> brokerd.v1.Agent.LabelsEntry
-	33, // 6: brokerd.v1.Agent.lease:type_name -> google.protobuf.Duration
-	0,  // 7: brokerd.v1.Agent.status:type_name -> brokerd.v1.AgentStatus
-	32, // 8: brokerd.v1.Agent.registered_at:type_name -> google.protobuf.Timestamp
-	32, // 9: brokerd.v1.Agent.last_seen:type_name -> google.protobuf.Timestamp
-	1,  // 10: brokerd.v1.Agent.health:type_name -> brokerd.v1.Health
-	32, // 11: brokerd.v1.Agent.failed_at:type_name -> google.protobuf.Timestamp
-	6,  // 12: brokerd.v1.Agent.counters:type_name -> brokerd.v1.Counters
-	32, // 13: brokerd.v1.Agent.completed_at:type_name -> google.protobuf.Timestamp
-	12, // 14: brokerd.v1.Agent.messages:type_name -> brokerd.v1.MessageCounts
-	32, // 15: brokerd.v1.Agent.asleep_since:type_name -> google.protobuf.Timestamp
-	32, // 16: brokerd.v1.Agent.stopped_at:type_name -> google.protobuf.Timestamp
-	31, // 17: brokerd.v1.RegisterAgentRequest.labels:type_name -> brokerd.v1.RegisterAgentRequest.LabelsEntry
-	33, // 18: brokerd.v1.RegisterAgentRequest.lease:type_name -> google.protobuf.Duration
-	11, // 19: brokerd.v1.RegisterAgentResponse.agent:type_name -> brokerd.v1.Agent
-	7,  // 20: brokerd.v1.RegisterAgentResponse.losses:type_name -> brokerd.v1.Loss
-	0,  // 21: brokerd.v1.HeartbeatRequest.status:type_name -> brokerd.v1.AgentStatus
-	6,  // 22: brokerd.v1.HeartbeatRequest.counters:type_name -> brokerd.v1.Counters
-	33, // 23: brokerd.v1.HeartbeatResponse.lease:type_name -> google.protobuf.Duration
-	7,  // 24: brokerd.v1.HeartbeatResponse.losses:type_name -> brokerd.v1.Loss
-	34, // 25: brokerd.v1.HeartbeatResponse.notices:type_name -> brokerd.v1.Notice
-	4,  // 26: brokerd.v1.GetAgentRequest.view:type_name -> brokerd.v1.AgentView
-	32, // 27: brokerd.v1.OpenClaim.claimed_at:type_name -> google.protobuf.Timestamp
-	32, // 28: brokerd.v1.HeldToken.held_until:type_name -> google.protobuf.Timestamp
-	32, // 29: brokerd.v1.WaitingTicket.created_at:type_name -> google.protobuf.Timestamp
-	32, // 30: brokerd.v1.HeldLock.held_until:type_name -> google.protobuf.Timestamp
-	18, // 31: brokerd.v1.Holdings.claims:type_name -> brokerd.v1.OpenClaim
-	21, // 32: brokerd.v1.Holdings.locks:type_name -> brokerd.v1.HeldLock
-	19, // 33: brokerd.v1.Holdings.tokens:type_name -> brokerd.v1.HeldToken
-	20, // 34: brokerd.v1.Holdings.tickets:type_name -> brokerd.v1.WaitingTicket
-	35, // 35: brokerd.v1.Holdings.asked:type_name -> brokerd.v1.OpenQuestion
-	35, // 36: brokerd.v1.Holdings.to_answer:type_name -> brokerd.v1.OpenQuestion
-	23, // 37: brokerd.v1.Holdings.work:type_name -> brokerd.v1.WorkItem
-	5,  // 38: brokerd.v1.WorkItem.relation:type_name -> brokerd.v1.WorkRelation
-	32, // 39: brokerd.v1.WorkItem.due:type_name -> google.protobuf.Timestamp
-	11, // 40: brokerd.v1.GetAgentResponse.agent:type_name -> brokerd.v1.Agent
-	22, // 41: brokerd.v1.GetAgentResponse.holdings:type_name -> brokerd.v1.Holdings
-	8,  // 42: brokerd.v1.GetAgentResponse.checkpoints:type_name -> brokerd.v1.Checkpoint
-	0,  // 43: brokerd.v1.ListAgentsRequest.status:type_name -> brokerd.v1.AgentStatus
-	1,  // 44: brokerd.v1.ListAgentsRequest.health:type_name -> brokerd.v1.Health
-	11, // 45: brokerd.v1.ListAgentsResponse.agents:type_name -> brokerd.v1.Agent
-	26, // 46: brokerd.v1.ListAgentsResponse.roles:type_name -> brokerd.v1.RoleSummary
-	13, // 47: brokerd.v1.AgentService.RegisterAgent:input_type -> brokerd.v1.RegisterAgentRequest
-	15, // 48: brokerd.v1.AgentService.Heartbeat:input_type -> brokerd.v1.HeartbeatRequest
-	17, // 49: brokerd.v1.AgentService.GetAgent:input_type -> brokerd.v1.GetAgentRequest
-	25, // 50: brokerd.v1.AgentService.ListAgents:input_type -> brokerd.v1.ListAgentsRequest
-	28, // 51: brokerd.v1.AgentService.DeregisterAgent:input_type -> brokerd.v1.DeregisterAgentRequest
-	9,  // 52: brokerd.v1.AgentService.SaveCheckpoint:input_type -> brokerd.v1.SaveCheckpointRequest
-	14, // 53: brokerd.v1.AgentService.RegisterAgent:output_type -> brokerd.v1.RegisterAgentResponse
-	16, // 54: brokerd.v1.AgentService.Heartbeat:output_type -> brokerd.v1.HeartbeatResponse
-	24, // 55: brokerd.v1.AgentService.GetAgent:output_type -> brokerd.v1.GetAgentResponse
-	27, // 56: brokerd.v1.AgentService.ListAgents:output_type -> brokerd.v1.ListAgentsResponse
-	29, // 57: brokerd.v1.AgentService.DeregisterAgent:output_type -> brokerd.v1.DeregisterAgentResponse
-	10, // 58: brokerd.v1.AgentService.SaveCheckpoint:output_type -> brokerd.v1.SaveCheckpointResponse
-	53, // [53:59] is the sub-list for method output_type
-	47, // [47:53] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	2,  // 0: brokerd.v1.Harness.state:type_name -> brokerd.v1.HarnessState
+	34, // 1: brokerd.v1.Harness.listening:type_name -> brokerd.v1.OfferWay
+	35, // 2: brokerd.v1.Harness.since:type_name -> google.protobuf.Timestamp
+	3,  // 3: brokerd.v1.Loss.kind:type_name -> brokerd.v1.LossKind
+	35, // 4: brokerd.v1.Loss.lost_at:type_name -> google.protobuf.Timestamp
+	4,  // 5: brokerd.v1.Checkpoint.kind:type_name -> brokerd.v1.CheckpointKind
+	35, // 6: brokerd.v1.Checkpoint.saved_at:type_name -> google.protobuf.Timestamp
+	4,  // 7: brokerd.v1.SaveCheckpointRequest.kind:type_name -> brokerd.v1.CheckpointKind
+	32, // 8: brokerd.v1.Agent.labels:type_name -> brokerd.v1.Agent.LabelsEntry
+	36, // 9: brokerd.v1.Agent.lease:type_name -> google.protobuf.Duration
+	0,  // 10: brokerd.v1.Agent.status:type_name -> brokerd.v1.AgentStatus
+	35, // 11: brokerd.v1.Agent.registered_at:type_name -> google.protobuf.Timestamp
+	35, // 12: brokerd.v1.Agent.last_seen:type_name -> google.protobuf.Timestamp
+	1,  // 13: brokerd.v1.Agent.health:type_name -> brokerd.v1.Health
+	35, // 14: brokerd.v1.Agent.failed_at:type_name -> google.protobuf.Timestamp
+	8,  // 15: brokerd.v1.Agent.counters:type_name -> brokerd.v1.Counters
+	35, // 16: brokerd.v1.Agent.completed_at:type_name -> google.protobuf.Timestamp
+	14, // 17: brokerd.v1.Agent.messages:type_name -> brokerd.v1.MessageCounts
+	35, // 18: brokerd.v1.Agent.asleep_since:type_name -> google.protobuf.Timestamp
+	35, // 19: brokerd.v1.Agent.stopped_at:type_name -> google.protobuf.Timestamp
+	7,  // 20: brokerd.v1.Agent.harness:type_name -> brokerd.v1.Harness
+	37, // 21: brokerd.v1.Agent.attention:type_name -> brokerd.v1.Attention
+	33, // 22: brokerd.v1.RegisterAgentRequest.labels:type_name -> brokerd.v1.RegisterAgentRequest.LabelsEntry
+	36, // 23: brokerd.v1.RegisterAgentRequest.lease:type_name -> google.protobuf.Duration
+	37, // 24: brokerd.v1.RegisterAgentRequest.attention:type_name -> brokerd.v1.Attention
+	13, // 25: brokerd.v1.RegisterAgentResponse.agent:type_name -> brokerd.v1.Agent
+	9,  // 26: brokerd.v1.RegisterAgentResponse.losses:type_name -> brokerd.v1.Loss
+	0,  // 27: brokerd.v1.HeartbeatRequest.status:type_name -> brokerd.v1.AgentStatus
+	8,  // 28: brokerd.v1.HeartbeatRequest.counters:type_name -> brokerd.v1.Counters
+	7,  // 29: brokerd.v1.HeartbeatRequest.harness:type_name -> brokerd.v1.Harness
+	37, // 30: brokerd.v1.HeartbeatRequest.attention:type_name -> brokerd.v1.Attention
+	36, // 31: brokerd.v1.HeartbeatResponse.lease:type_name -> google.protobuf.Duration
+	9,  // 32: brokerd.v1.HeartbeatResponse.losses:type_name -> brokerd.v1.Loss
+	38, // 33: brokerd.v1.HeartbeatResponse.notices:type_name -> brokerd.v1.Notice
+	5,  // 34: brokerd.v1.GetAgentRequest.view:type_name -> brokerd.v1.AgentView
+	35, // 35: brokerd.v1.OpenClaim.claimed_at:type_name -> google.protobuf.Timestamp
+	35, // 36: brokerd.v1.HeldToken.held_until:type_name -> google.protobuf.Timestamp
+	35, // 37: brokerd.v1.WaitingTicket.created_at:type_name -> google.protobuf.Timestamp
+	35, // 38: brokerd.v1.HeldLock.held_until:type_name -> google.protobuf.Timestamp
+	20, // 39: brokerd.v1.Holdings.claims:type_name -> brokerd.v1.OpenClaim
+	23, // 40: brokerd.v1.Holdings.locks:type_name -> brokerd.v1.HeldLock
+	21, // 41: brokerd.v1.Holdings.tokens:type_name -> brokerd.v1.HeldToken
+	22, // 42: brokerd.v1.Holdings.tickets:type_name -> brokerd.v1.WaitingTicket
+	39, // 43: brokerd.v1.Holdings.asked:type_name -> brokerd.v1.OpenQuestion
+	39, // 44: brokerd.v1.Holdings.to_answer:type_name -> brokerd.v1.OpenQuestion
+	25, // 45: brokerd.v1.Holdings.work:type_name -> brokerd.v1.WorkItem
+	6,  // 46: brokerd.v1.WorkItem.relation:type_name -> brokerd.v1.WorkRelation
+	35, // 47: brokerd.v1.WorkItem.due:type_name -> google.protobuf.Timestamp
+	13, // 48: brokerd.v1.GetAgentResponse.agent:type_name -> brokerd.v1.Agent
+	24, // 49: brokerd.v1.GetAgentResponse.holdings:type_name -> brokerd.v1.Holdings
+	10, // 50: brokerd.v1.GetAgentResponse.checkpoints:type_name -> brokerd.v1.Checkpoint
+	0,  // 51: brokerd.v1.ListAgentsRequest.status:type_name -> brokerd.v1.AgentStatus
+	1,  // 52: brokerd.v1.ListAgentsRequest.health:type_name -> brokerd.v1.Health
+	13, // 53: brokerd.v1.ListAgentsResponse.agents:type_name -> brokerd.v1.Agent
+	28, // 54: brokerd.v1.ListAgentsResponse.roles:type_name -> brokerd.v1.RoleSummary
+	15, // 55: brokerd.v1.AgentService.RegisterAgent:input_type -> brokerd.v1.RegisterAgentRequest
+	17, // 56: brokerd.v1.AgentService.Heartbeat:input_type -> brokerd.v1.HeartbeatRequest
+	19, // 57: brokerd.v1.AgentService.GetAgent:input_type -> brokerd.v1.GetAgentRequest
+	27, // 58: brokerd.v1.AgentService.ListAgents:input_type -> brokerd.v1.ListAgentsRequest
+	30, // 59: brokerd.v1.AgentService.DeregisterAgent:input_type -> brokerd.v1.DeregisterAgentRequest
+	11, // 60: brokerd.v1.AgentService.SaveCheckpoint:input_type -> brokerd.v1.SaveCheckpointRequest
+	16, // 61: brokerd.v1.AgentService.RegisterAgent:output_type -> brokerd.v1.RegisterAgentResponse
+	18, // 62: brokerd.v1.AgentService.Heartbeat:output_type -> brokerd.v1.HeartbeatResponse
+	26, // 63: brokerd.v1.AgentService.GetAgent:output_type -> brokerd.v1.GetAgentResponse
+	29, // 64: brokerd.v1.AgentService.ListAgents:output_type -> brokerd.v1.ListAgentsResponse
+	31, // 65: brokerd.v1.AgentService.DeregisterAgent:output_type -> brokerd.v1.DeregisterAgentResponse
+	12, // 66: brokerd.v1.AgentService.SaveCheckpoint:output_type -> brokerd.v1.SaveCheckpointResponse
+	61, // [61:67] is the sub-list for method output_type
+	55, // [55:61] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_agent_proto_init() }
@@ -2952,15 +3185,15 @@ func file_brokerd_v1_agent_proto_init() {
 		return
 	}
 	file_brokerd_v1_message_proto_init()
-	file_brokerd_v1_agent_proto_msgTypes[0].OneofWrappers = []any{}
-	file_brokerd_v1_agent_proto_msgTypes[9].OneofWrappers = []any{}
+	file_brokerd_v1_agent_proto_msgTypes[1].OneofWrappers = []any{}
+	file_brokerd_v1_agent_proto_msgTypes[10].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_brokerd_v1_agent_proto_rawDesc), len(file_brokerd_v1_agent_proto_rawDesc)),
-			NumEnums:      6,
-			NumMessages:   26,
+			NumEnums:      7,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -528,6 +528,64 @@ func (MessageBox) EnumDescriptor() ([]byte, []int) {
 	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{7}
 }
 
+// Attention says which mail the hooks of a coding agent pass to its model unasked (OfferMessages). The rest waits, and is
+// counted. What the agent asks for itself, such as with a claim, is not restricted.
+type Attention int32
+
+const (
+	// ATTENTION_OPEN.
+	Attention_ATTENTION_UNSPECIFIED Attention = 0
+	// All of it.
+	Attention_ATTENTION_OPEN Attention = 1
+	// Directives, answers to what the agent has asked, and the broker's notices.
+	Attention_ATTENTION_DIRECTIVES Attention = 2
+	// Nothing.
+	Attention_ATTENTION_OFF Attention = 3
+)
+
+// Enum value maps for Attention.
+var (
+	Attention_name = map[int32]string{
+		0: "ATTENTION_UNSPECIFIED",
+		1: "ATTENTION_OPEN",
+		2: "ATTENTION_DIRECTIVES",
+		3: "ATTENTION_OFF",
+	}
+	Attention_value = map[string]int32{
+		"ATTENTION_UNSPECIFIED": 0,
+		"ATTENTION_OPEN":        1,
+		"ATTENTION_DIRECTIVES":  2,
+		"ATTENTION_OFF":         3,
+	}
+)
+
+func (x Attention) Enum() *Attention {
+	p := new(Attention)
+	*p = x
+	return p
+}
+
+func (x Attention) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Attention) Descriptor() protoreflect.EnumDescriptor {
+	return file_brokerd_v1_message_proto_enumTypes[8].Descriptor()
+}
+
+func (Attention) Type() protoreflect.EnumType {
+	return &file_brokerd_v1_message_proto_enumTypes[8]
+}
+
+func (x Attention) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Attention.Descriptor instead.
+func (Attention) EnumDescriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{8}
+}
+
 // NoReplyReason is how the last copy of a question ended.
 type NoReplyReason int32
 
@@ -576,11 +634,11 @@ func (x NoReplyReason) String() string {
 }
 
 func (NoReplyReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_brokerd_v1_message_proto_enumTypes[8].Descriptor()
+	return file_brokerd_v1_message_proto_enumTypes[9].Descriptor()
 }
 
 func (NoReplyReason) Type() protoreflect.EnumType {
-	return &file_brokerd_v1_message_proto_enumTypes[8]
+	return &file_brokerd_v1_message_proto_enumTypes[9]
 }
 
 func (x NoReplyReason) Number() protoreflect.EnumNumber {
@@ -589,7 +647,7 @@ func (x NoReplyReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use NoReplyReason.Descriptor instead.
 func (NoReplyReason) EnumDescriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{8}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{9}
 }
 
 // MailboxOrder is the order in which mailboxes are listed.
@@ -629,11 +687,11 @@ func (x MailboxOrder) String() string {
 }
 
 func (MailboxOrder) Descriptor() protoreflect.EnumDescriptor {
-	return file_brokerd_v1_message_proto_enumTypes[9].Descriptor()
+	return file_brokerd_v1_message_proto_enumTypes[10].Descriptor()
 }
 
 func (MailboxOrder) Type() protoreflect.EnumType {
-	return &file_brokerd_v1_message_proto_enumTypes[9]
+	return &file_brokerd_v1_message_proto_enumTypes[10]
 }
 
 func (x MailboxOrder) Number() protoreflect.EnumNumber {
@@ -642,7 +700,7 @@ func (x MailboxOrder) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use MailboxOrder.Descriptor instead.
 func (MailboxOrder) EnumDescriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{9}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{10}
 }
 
 // Target says who gets a message: exactly one of the fields.
@@ -4461,6 +4519,9 @@ type OfferMessagesResponse struct {
 	More int32 `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
 	// The revision of the event message.offered; without items, that of the store.
 	Revision int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Of the agent. If it is not OPEN, other messages than those of its mode are not offered, and count as more; those that
+	// the agent asks for itself, by the ways MCP and SHELL, are.
+	Attention Attention `protobuf:"varint,5,opt,name=attention,proto3,enum=brokerd.v1.Attention" json:"attention,omitempty"`
 	// Earlier offers to the same session whose outcome SettleOffers can still say: open ones, and those that were
 	// returned because there was no evidence in time while the message is still unread. One of each mark, the newest 10.
 	Unsettled     []*Offer `protobuf:"bytes,4,rep,name=unsettled,proto3" json:"unsettled,omitempty"`
@@ -4517,6 +4578,13 @@ func (x *OfferMessagesResponse) GetRevision() int64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *OfferMessagesResponse) GetAttention() Attention {
+	if x != nil {
+		return x.Attention
+	}
+	return Attention_ATTENTION_UNSPECIFIED
 }
 
 func (x *OfferMessagesResponse) GetUnsettled() []*Offer {
@@ -7277,11 +7345,12 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\aharness\x18\x02 \x01(\tR\aharness\x12\x12\n" +
 	"\x04mark\x18\x03 \x01(\tR\x04mark\x12\x14\n" +
 	"\x05limit\x18\x04 \x01(\x05R\x05limit\x12\x1b\n" +
-	"\tmax_bytes\x18\x05 \x01(\x05R\bmaxBytes\"\xa5\x01\n" +
+	"\tmax_bytes\x18\x05 \x01(\x05R\bmaxBytes\"\xda\x01\n" +
 	"\x15OfferMessagesResponse\x12+\n" +
 	"\x05items\x18\x01 \x03(\v2\x15.brokerd.v1.InboxItemR\x05items\x12\x12\n" +
 	"\x04more\x18\x02 \x01(\x05R\x04more\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x03R\brevision\x12/\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\x123\n" +
+	"\tattention\x18\x05 \x01(\x0e2\x15.brokerd.v1.AttentionR\tattention\x12/\n" +
 	"\tunsettled\x18\x04 \x03(\v2\x11.brokerd.v1.OfferR\tunsettled\"\xb6\x01\n" +
 	"\x13SettleOffersRequest\x12\x14\n" +
 	"\x05marks\x18\x01 \x03(\tR\x05marks\x12\x18\n" +
@@ -7530,7 +7599,12 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x17MESSAGE_BOX_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11MESSAGE_BOX_INBOX\x10\x01\x12\x14\n" +
 	"\x10MESSAGE_BOX_SENT\x10\x02\x12\x13\n" +
-	"\x0fMESSAGE_BOX_ALL\x10\x03*\xbf\x01\n" +
+	"\x0fMESSAGE_BOX_ALL\x10\x03*g\n" +
+	"\tAttention\x12\x19\n" +
+	"\x15ATTENTION_UNSPECIFIED\x10\x00\x12\x12\n" +
+	"\x0eATTENTION_OPEN\x10\x01\x12\x18\n" +
+	"\x14ATTENTION_DIRECTIVES\x10\x02\x12\x11\n" +
+	"\rATTENTION_OFF\x10\x03*\xbf\x01\n" +
 	"\rNoReplyReason\x12\x1f\n" +
 	"\x1bNO_REPLY_REASON_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14NO_REPLY_REASON_DEAD\x10\x01\x12\x1b\n" +
@@ -7581,7 +7655,7 @@ func file_brokerd_v1_message_proto_rawDescGZIP() []byte {
 	return file_brokerd_v1_message_proto_rawDescData
 }
 
-var file_brokerd_v1_message_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
+var file_brokerd_v1_message_proto_enumTypes = make([]protoimpl.EnumInfo, 11)
 var file_brokerd_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 81)
 var file_brokerd_v1_message_proto_goTypes = []any{
 	(Reach)(0),                         // 0: brokerd.v1.Reach
@@ -7592,268 +7666,270 @@ var file_brokerd_v1_message_proto_goTypes = []any{
 	(RevokeReason)(0),                  // 5: brokerd.v1.RevokeReason
 	(EmptyReason)(0),                   // 6: brokerd.v1.EmptyReason
 	(MessageBox)(0),                    // 7: brokerd.v1.MessageBox
-	(NoReplyReason)(0),                 // 8: brokerd.v1.NoReplyReason
-	(MailboxOrder)(0),                  // 9: brokerd.v1.MailboxOrder
-	(*Target)(nil),                     // 10: brokerd.v1.Target
-	(*FileReference)(nil),              // 11: brokerd.v1.FileReference
-	(*Message)(nil),                    // 12: brokerd.v1.Message
-	(*ItemError)(nil),                  // 13: brokerd.v1.ItemError
-	(*SendRequest)(nil),                // 14: brokerd.v1.SendRequest
-	(*SendResponse)(nil),               // 15: brokerd.v1.SendResponse
-	(*Recipient)(nil),                  // 16: brokerd.v1.Recipient
-	(*SendResult)(nil),                 // 17: brokerd.v1.SendResult
-	(*Asleep)(nil),                     // 18: brokerd.v1.Asleep
-	(*SendMessagesRequest)(nil),        // 19: brokerd.v1.SendMessagesRequest
-	(*SendMessagesResponse)(nil),       // 20: brokerd.v1.SendMessagesResponse
-	(*Notice)(nil),                     // 21: brokerd.v1.Notice
-	(*Attempt)(nil),                    // 22: brokerd.v1.Attempt
-	(*Delivery)(nil),                   // 23: brokerd.v1.Delivery
-	(*Offer)(nil),                      // 24: brokerd.v1.Offer
-	(*InboxItem)(nil),                  // 25: brokerd.v1.InboxItem
-	(*MessageFilter)(nil),              // 26: brokerd.v1.MessageFilter
-	(*ReceiveRequest)(nil),             // 27: brokerd.v1.ReceiveRequest
-	(*ReceiveResponse)(nil),            // 28: brokerd.v1.ReceiveResponse
-	(*ClaimOpen)(nil),                  // 29: brokerd.v1.ClaimOpen
-	(*Nack)(nil),                       // 30: brokerd.v1.Nack
-	(*Extension)(nil),                  // 31: brokerd.v1.Extension
-	(*ClaimRequest)(nil),               // 32: brokerd.v1.ClaimRequest
-	(*ClaimedMessage)(nil),             // 33: brokerd.v1.ClaimedMessage
-	(*ClaimOpened)(nil),                // 34: brokerd.v1.ClaimOpened
-	(*ClaimDelivery)(nil),              // 35: brokerd.v1.ClaimDelivery
-	(*SettleResult)(nil),               // 36: brokerd.v1.SettleResult
-	(*SettleResults)(nil),              // 37: brokerd.v1.SettleResults
-	(*ClaimRevoked)(nil),               // 38: brokerd.v1.ClaimRevoked
-	(*ClaimGoAway)(nil),                // 39: brokerd.v1.ClaimGoAway
-	(*ClaimResponse)(nil),              // 40: brokerd.v1.ClaimResponse
-	(*ClaimMessagesRequest)(nil),       // 41: brokerd.v1.ClaimMessagesRequest
-	(*ClaimMessagesResponse)(nil),      // 42: brokerd.v1.ClaimMessagesResponse
-	(*AckMessagesRequest)(nil),         // 43: brokerd.v1.AckMessagesRequest
-	(*AckMessagesResponse)(nil),        // 44: brokerd.v1.AckMessagesResponse
-	(*NackMessagesRequest)(nil),        // 45: brokerd.v1.NackMessagesRequest
-	(*NackOutcome)(nil),                // 46: brokerd.v1.NackOutcome
-	(*NackMessagesResponse)(nil),       // 47: brokerd.v1.NackMessagesResponse
-	(*ExtendClaimsRequest)(nil),        // 48: brokerd.v1.ExtendClaimsRequest
-	(*ExtendClaimsResponse)(nil),       // 49: brokerd.v1.ExtendClaimsResponse
-	(*ReleaseClaimsRequest)(nil),       // 50: brokerd.v1.ReleaseClaimsRequest
-	(*ReleaseClaimsResponse)(nil),      // 51: brokerd.v1.ReleaseClaimsResponse
-	(*GetMessageRequest)(nil),          // 52: brokerd.v1.GetMessageRequest
-	(*GetMessageResponse)(nil),         // 53: brokerd.v1.GetMessageResponse
-	(*ListMessagesRequest)(nil),        // 54: brokerd.v1.ListMessagesRequest
-	(*ListMessagesResponse)(nil),       // 55: brokerd.v1.ListMessagesResponse
-	(*OfferMessagesRequest)(nil),       // 56: brokerd.v1.OfferMessagesRequest
-	(*OfferMessagesResponse)(nil),      // 57: brokerd.v1.OfferMessagesResponse
-	(*SettleOffersRequest)(nil),        // 58: brokerd.v1.SettleOffersRequest
-	(*SettleOffersResponse)(nil),       // 59: brokerd.v1.SettleOffersResponse
-	(*ThreadSummary)(nil),              // 60: brokerd.v1.ThreadSummary
-	(*ThreadMessage)(nil),              // 61: brokerd.v1.ThreadMessage
-	(*OpenQuestion)(nil),               // 62: brokerd.v1.OpenQuestion
-	(*AskRequest)(nil),                 // 63: brokerd.v1.AskRequest
-	(*AskResponse)(nil),                // 64: brokerd.v1.AskResponse
-	(*NoReply)(nil),                    // 65: brokerd.v1.NoReply
-	(*ReplyRequest)(nil),               // 66: brokerd.v1.ReplyRequest
-	(*ReplyResponse)(nil),              // 67: brokerd.v1.ReplyResponse
-	(*ResendMessageRequest)(nil),       // 68: brokerd.v1.ResendMessageRequest
-	(*ResendMessageResponse)(nil),      // 69: brokerd.v1.ResendMessageResponse
-	(*GetInboxSummaryRequest)(nil),     // 70: brokerd.v1.GetInboxSummaryRequest
-	(*PriorityCount)(nil),              // 71: brokerd.v1.PriorityCount
-	(*TypeCount)(nil),                  // 72: brokerd.v1.TypeCount
-	(*GetInboxSummaryResponse)(nil),    // 73: brokerd.v1.GetInboxSummaryResponse
-	(*ResolveThreadRequest)(nil),       // 74: brokerd.v1.ResolveThreadRequest
-	(*ResolveThreadResponse)(nil),      // 75: brokerd.v1.ResolveThreadResponse
-	(*CancelMessageRequest)(nil),       // 76: brokerd.v1.CancelMessageRequest
-	(*CancelMessageResponse)(nil),      // 77: brokerd.v1.CancelMessageResponse
-	(*DeadLetterFilter)(nil),           // 78: brokerd.v1.DeadLetterFilter
-	(*ListDeadLettersRequest)(nil),     // 79: brokerd.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),    // 80: brokerd.v1.ListDeadLettersResponse
-	(*RedriveDeadLettersRequest)(nil),  // 81: brokerd.v1.RedriveDeadLettersRequest
-	(*RedriveDeadLettersResponse)(nil), // 82: brokerd.v1.RedriveDeadLettersResponse
-	(*PurgeDeadLettersRequest)(nil),    // 83: brokerd.v1.PurgeDeadLettersRequest
-	(*PurgeDeadLettersResponse)(nil),   // 84: brokerd.v1.PurgeDeadLettersResponse
-	(*ListMailboxesRequest)(nil),       // 85: brokerd.v1.ListMailboxesRequest
-	(*MailboxSummary)(nil),             // 86: brokerd.v1.MailboxSummary
-	(*ListMailboxesResponse)(nil),      // 87: brokerd.v1.ListMailboxesResponse
-	(*ListThreadsRequest)(nil),         // 88: brokerd.v1.ListThreadsRequest
-	(*ListThreadsResponse)(nil),        // 89: brokerd.v1.ListThreadsResponse
-	nil,                                // 90: brokerd.v1.Message.LabelsEntry
-	(*timestamppb.Timestamp)(nil),      // 91: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 92: google.protobuf.Duration
+	(Attention)(0),                     // 8: brokerd.v1.Attention
+	(NoReplyReason)(0),                 // 9: brokerd.v1.NoReplyReason
+	(MailboxOrder)(0),                  // 10: brokerd.v1.MailboxOrder
+	(*Target)(nil),                     // 11: brokerd.v1.Target
+	(*FileReference)(nil),              // 12: brokerd.v1.FileReference
+	(*Message)(nil),                    // 13: brokerd.v1.Message
+	(*ItemError)(nil),                  // 14: brokerd.v1.ItemError
+	(*SendRequest)(nil),                // 15: brokerd.v1.SendRequest
+	(*SendResponse)(nil),               // 16: brokerd.v1.SendResponse
+	(*Recipient)(nil),                  // 17: brokerd.v1.Recipient
+	(*SendResult)(nil),                 // 18: brokerd.v1.SendResult
+	(*Asleep)(nil),                     // 19: brokerd.v1.Asleep
+	(*SendMessagesRequest)(nil),        // 20: brokerd.v1.SendMessagesRequest
+	(*SendMessagesResponse)(nil),       // 21: brokerd.v1.SendMessagesResponse
+	(*Notice)(nil),                     // 22: brokerd.v1.Notice
+	(*Attempt)(nil),                    // 23: brokerd.v1.Attempt
+	(*Delivery)(nil),                   // 24: brokerd.v1.Delivery
+	(*Offer)(nil),                      // 25: brokerd.v1.Offer
+	(*InboxItem)(nil),                  // 26: brokerd.v1.InboxItem
+	(*MessageFilter)(nil),              // 27: brokerd.v1.MessageFilter
+	(*ReceiveRequest)(nil),             // 28: brokerd.v1.ReceiveRequest
+	(*ReceiveResponse)(nil),            // 29: brokerd.v1.ReceiveResponse
+	(*ClaimOpen)(nil),                  // 30: brokerd.v1.ClaimOpen
+	(*Nack)(nil),                       // 31: brokerd.v1.Nack
+	(*Extension)(nil),                  // 32: brokerd.v1.Extension
+	(*ClaimRequest)(nil),               // 33: brokerd.v1.ClaimRequest
+	(*ClaimedMessage)(nil),             // 34: brokerd.v1.ClaimedMessage
+	(*ClaimOpened)(nil),                // 35: brokerd.v1.ClaimOpened
+	(*ClaimDelivery)(nil),              // 36: brokerd.v1.ClaimDelivery
+	(*SettleResult)(nil),               // 37: brokerd.v1.SettleResult
+	(*SettleResults)(nil),              // 38: brokerd.v1.SettleResults
+	(*ClaimRevoked)(nil),               // 39: brokerd.v1.ClaimRevoked
+	(*ClaimGoAway)(nil),                // 40: brokerd.v1.ClaimGoAway
+	(*ClaimResponse)(nil),              // 41: brokerd.v1.ClaimResponse
+	(*ClaimMessagesRequest)(nil),       // 42: brokerd.v1.ClaimMessagesRequest
+	(*ClaimMessagesResponse)(nil),      // 43: brokerd.v1.ClaimMessagesResponse
+	(*AckMessagesRequest)(nil),         // 44: brokerd.v1.AckMessagesRequest
+	(*AckMessagesResponse)(nil),        // 45: brokerd.v1.AckMessagesResponse
+	(*NackMessagesRequest)(nil),        // 46: brokerd.v1.NackMessagesRequest
+	(*NackOutcome)(nil),                // 47: brokerd.v1.NackOutcome
+	(*NackMessagesResponse)(nil),       // 48: brokerd.v1.NackMessagesResponse
+	(*ExtendClaimsRequest)(nil),        // 49: brokerd.v1.ExtendClaimsRequest
+	(*ExtendClaimsResponse)(nil),       // 50: brokerd.v1.ExtendClaimsResponse
+	(*ReleaseClaimsRequest)(nil),       // 51: brokerd.v1.ReleaseClaimsRequest
+	(*ReleaseClaimsResponse)(nil),      // 52: brokerd.v1.ReleaseClaimsResponse
+	(*GetMessageRequest)(nil),          // 53: brokerd.v1.GetMessageRequest
+	(*GetMessageResponse)(nil),         // 54: brokerd.v1.GetMessageResponse
+	(*ListMessagesRequest)(nil),        // 55: brokerd.v1.ListMessagesRequest
+	(*ListMessagesResponse)(nil),       // 56: brokerd.v1.ListMessagesResponse
+	(*OfferMessagesRequest)(nil),       // 57: brokerd.v1.OfferMessagesRequest
+	(*OfferMessagesResponse)(nil),      // 58: brokerd.v1.OfferMessagesResponse
+	(*SettleOffersRequest)(nil),        // 59: brokerd.v1.SettleOffersRequest
+	(*SettleOffersResponse)(nil),       // 60: brokerd.v1.SettleOffersResponse
+	(*ThreadSummary)(nil),              // 61: brokerd.v1.ThreadSummary
+	(*ThreadMessage)(nil),              // 62: brokerd.v1.ThreadMessage
+	(*OpenQuestion)(nil),               // 63: brokerd.v1.OpenQuestion
+	(*AskRequest)(nil),                 // 64: brokerd.v1.AskRequest
+	(*AskResponse)(nil),                // 65: brokerd.v1.AskResponse
+	(*NoReply)(nil),                    // 66: brokerd.v1.NoReply
+	(*ReplyRequest)(nil),               // 67: brokerd.v1.ReplyRequest
+	(*ReplyResponse)(nil),              // 68: brokerd.v1.ReplyResponse
+	(*ResendMessageRequest)(nil),       // 69: brokerd.v1.ResendMessageRequest
+	(*ResendMessageResponse)(nil),      // 70: brokerd.v1.ResendMessageResponse
+	(*GetInboxSummaryRequest)(nil),     // 71: brokerd.v1.GetInboxSummaryRequest
+	(*PriorityCount)(nil),              // 72: brokerd.v1.PriorityCount
+	(*TypeCount)(nil),                  // 73: brokerd.v1.TypeCount
+	(*GetInboxSummaryResponse)(nil),    // 74: brokerd.v1.GetInboxSummaryResponse
+	(*ResolveThreadRequest)(nil),       // 75: brokerd.v1.ResolveThreadRequest
+	(*ResolveThreadResponse)(nil),      // 76: brokerd.v1.ResolveThreadResponse
+	(*CancelMessageRequest)(nil),       // 77: brokerd.v1.CancelMessageRequest
+	(*CancelMessageResponse)(nil),      // 78: brokerd.v1.CancelMessageResponse
+	(*DeadLetterFilter)(nil),           // 79: brokerd.v1.DeadLetterFilter
+	(*ListDeadLettersRequest)(nil),     // 80: brokerd.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),    // 81: brokerd.v1.ListDeadLettersResponse
+	(*RedriveDeadLettersRequest)(nil),  // 82: brokerd.v1.RedriveDeadLettersRequest
+	(*RedriveDeadLettersResponse)(nil), // 83: brokerd.v1.RedriveDeadLettersResponse
+	(*PurgeDeadLettersRequest)(nil),    // 84: brokerd.v1.PurgeDeadLettersRequest
+	(*PurgeDeadLettersResponse)(nil),   // 85: brokerd.v1.PurgeDeadLettersResponse
+	(*ListMailboxesRequest)(nil),       // 86: brokerd.v1.ListMailboxesRequest
+	(*MailboxSummary)(nil),             // 87: brokerd.v1.MailboxSummary
+	(*ListMailboxesResponse)(nil),      // 88: brokerd.v1.ListMailboxesResponse
+	(*ListThreadsRequest)(nil),         // 89: brokerd.v1.ListThreadsRequest
+	(*ListThreadsResponse)(nil),        // 90: brokerd.v1.ListThreadsResponse
+	nil,                                // 91: brokerd.v1.Message.LabelsEntry
+	(*timestamppb.Timestamp)(nil),      // 92: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 93: google.protobuf.Duration
 }
 var file_brokerd_v1_message_proto_depIdxs = []int32{
-	91,  // 0: brokerd.v1.Message.created_at:type_name -> google.protobuf.Timestamp
-	91,  // 1: brokerd.v1.Message.expires_at:type_name -> google.protobuf.Timestamp
-	10,  // 2: brokerd.v1.Message.target:type_name -> brokerd.v1.Target
+	92,  // 0: brokerd.v1.Message.created_at:type_name -> google.protobuf.Timestamp
+	92,  // 1: brokerd.v1.Message.expires_at:type_name -> google.protobuf.Timestamp
+	11,  // 2: brokerd.v1.Message.target:type_name -> brokerd.v1.Target
 	0,   // 3: brokerd.v1.Message.reach:type_name -> brokerd.v1.Reach
-	90,  // 4: brokerd.v1.Message.labels:type_name -> brokerd.v1.Message.LabelsEntry
-	11,  // 5: brokerd.v1.Message.files:type_name -> brokerd.v1.FileReference
-	92,  // 6: brokerd.v1.Message.ttl:type_name -> google.protobuf.Duration
-	91,  // 7: brokerd.v1.Message.not_before:type_name -> google.protobuf.Timestamp
-	91,  // 8: brokerd.v1.Message.response_deadline:type_name -> google.protobuf.Timestamp
-	92,  // 9: brokerd.v1.Message.resend_after:type_name -> google.protobuf.Duration
-	92,  // 10: brokerd.v1.ItemError.retry_after:type_name -> google.protobuf.Duration
-	12,  // 11: brokerd.v1.SendRequest.messages:type_name -> brokerd.v1.Message
-	17,  // 12: brokerd.v1.SendResponse.results:type_name -> brokerd.v1.SendResult
+	91,  // 4: brokerd.v1.Message.labels:type_name -> brokerd.v1.Message.LabelsEntry
+	12,  // 5: brokerd.v1.Message.files:type_name -> brokerd.v1.FileReference
+	93,  // 6: brokerd.v1.Message.ttl:type_name -> google.protobuf.Duration
+	92,  // 7: brokerd.v1.Message.not_before:type_name -> google.protobuf.Timestamp
+	92,  // 8: brokerd.v1.Message.response_deadline:type_name -> google.protobuf.Timestamp
+	93,  // 9: brokerd.v1.Message.resend_after:type_name -> google.protobuf.Duration
+	93,  // 10: brokerd.v1.ItemError.retry_after:type_name -> google.protobuf.Duration
+	13,  // 11: brokerd.v1.SendRequest.messages:type_name -> brokerd.v1.Message
+	18,  // 12: brokerd.v1.SendResponse.results:type_name -> brokerd.v1.SendResult
 	1,   // 13: brokerd.v1.Recipient.outcome:type_name -> brokerd.v1.RecipientOutcome
-	16,  // 14: brokerd.v1.SendResult.recipients:type_name -> brokerd.v1.Recipient
-	13,  // 15: brokerd.v1.SendResult.error:type_name -> brokerd.v1.ItemError
-	18,  // 16: brokerd.v1.SendResult.asleep:type_name -> brokerd.v1.Asleep
-	91,  // 17: brokerd.v1.Asleep.since:type_name -> google.protobuf.Timestamp
-	12,  // 18: brokerd.v1.SendMessagesRequest.messages:type_name -> brokerd.v1.Message
-	17,  // 19: brokerd.v1.SendMessagesResponse.results:type_name -> brokerd.v1.SendResult
-	91,  // 20: brokerd.v1.Notice.created_at:type_name -> google.protobuf.Timestamp
-	91,  // 21: brokerd.v1.Attempt.claimed_at:type_name -> google.protobuf.Timestamp
-	91,  // 22: brokerd.v1.Attempt.ended_at:type_name -> google.protobuf.Timestamp
+	17,  // 14: brokerd.v1.SendResult.recipients:type_name -> brokerd.v1.Recipient
+	14,  // 15: brokerd.v1.SendResult.error:type_name -> brokerd.v1.ItemError
+	19,  // 16: brokerd.v1.SendResult.asleep:type_name -> brokerd.v1.Asleep
+	92,  // 17: brokerd.v1.Asleep.since:type_name -> google.protobuf.Timestamp
+	13,  // 18: brokerd.v1.SendMessagesRequest.messages:type_name -> brokerd.v1.Message
+	18,  // 19: brokerd.v1.SendMessagesResponse.results:type_name -> brokerd.v1.SendResult
+	92,  // 20: brokerd.v1.Notice.created_at:type_name -> google.protobuf.Timestamp
+	92,  // 21: brokerd.v1.Attempt.claimed_at:type_name -> google.protobuf.Timestamp
+	92,  // 22: brokerd.v1.Attempt.ended_at:type_name -> google.protobuf.Timestamp
 	2,   // 23: brokerd.v1.Delivery.state:type_name -> brokerd.v1.DeliveryState
-	91,  // 24: brokerd.v1.Delivery.claimed_at:type_name -> google.protobuf.Timestamp
-	91,  // 25: brokerd.v1.Delivery.delivered_at:type_name -> google.protobuf.Timestamp
-	91,  // 26: brokerd.v1.Delivery.read_at:type_name -> google.protobuf.Timestamp
-	91,  // 27: brokerd.v1.Delivery.finished_at:type_name -> google.protobuf.Timestamp
-	91,  // 28: brokerd.v1.Delivery.due_at:type_name -> google.protobuf.Timestamp
-	22,  // 29: brokerd.v1.Delivery.history:type_name -> brokerd.v1.Attempt
-	24,  // 30: brokerd.v1.Delivery.offers:type_name -> brokerd.v1.Offer
+	92,  // 24: brokerd.v1.Delivery.claimed_at:type_name -> google.protobuf.Timestamp
+	92,  // 25: brokerd.v1.Delivery.delivered_at:type_name -> google.protobuf.Timestamp
+	92,  // 26: brokerd.v1.Delivery.read_at:type_name -> google.protobuf.Timestamp
+	92,  // 27: brokerd.v1.Delivery.finished_at:type_name -> google.protobuf.Timestamp
+	92,  // 28: brokerd.v1.Delivery.due_at:type_name -> google.protobuf.Timestamp
+	23,  // 29: brokerd.v1.Delivery.history:type_name -> brokerd.v1.Attempt
+	25,  // 30: brokerd.v1.Delivery.offers:type_name -> brokerd.v1.Offer
 	3,   // 31: brokerd.v1.Offer.way:type_name -> brokerd.v1.OfferWay
-	91,  // 32: brokerd.v1.Offer.offered_at:type_name -> google.protobuf.Timestamp
-	91,  // 33: brokerd.v1.Offer.accepted_at:type_name -> google.protobuf.Timestamp
-	91,  // 34: brokerd.v1.Offer.returned_at:type_name -> google.protobuf.Timestamp
-	12,  // 35: brokerd.v1.InboxItem.message:type_name -> brokerd.v1.Message
-	23,  // 36: brokerd.v1.InboxItem.delivery:type_name -> brokerd.v1.Delivery
-	92,  // 37: brokerd.v1.ReceiveRequest.wait:type_name -> google.protobuf.Duration
-	26,  // 38: brokerd.v1.ReceiveRequest.filter:type_name -> brokerd.v1.MessageFilter
+	92,  // 32: brokerd.v1.Offer.offered_at:type_name -> google.protobuf.Timestamp
+	92,  // 33: brokerd.v1.Offer.accepted_at:type_name -> google.protobuf.Timestamp
+	92,  // 34: brokerd.v1.Offer.returned_at:type_name -> google.protobuf.Timestamp
+	13,  // 35: brokerd.v1.InboxItem.message:type_name -> brokerd.v1.Message
+	24,  // 36: brokerd.v1.InboxItem.delivery:type_name -> brokerd.v1.Delivery
+	93,  // 37: brokerd.v1.ReceiveRequest.wait:type_name -> google.protobuf.Duration
+	27,  // 38: brokerd.v1.ReceiveRequest.filter:type_name -> brokerd.v1.MessageFilter
 	4,   // 39: brokerd.v1.ReceiveRequest.order:type_name -> brokerd.v1.MessageOrder
-	25,  // 40: brokerd.v1.ReceiveResponse.items:type_name -> brokerd.v1.InboxItem
-	92,  // 41: brokerd.v1.ClaimOpen.claim_for:type_name -> google.protobuf.Duration
-	92,  // 42: brokerd.v1.ClaimOpen.max_total:type_name -> google.protobuf.Duration
-	92,  // 43: brokerd.v1.Nack.delay:type_name -> google.protobuf.Duration
-	92,  // 44: brokerd.v1.Extension.claim_for:type_name -> google.protobuf.Duration
-	29,  // 45: brokerd.v1.ClaimRequest.open:type_name -> brokerd.v1.ClaimOpen
-	30,  // 46: brokerd.v1.ClaimRequest.nacks:type_name -> brokerd.v1.Nack
-	31,  // 47: brokerd.v1.ClaimRequest.extensions:type_name -> brokerd.v1.Extension
-	12,  // 48: brokerd.v1.ClaimedMessage.message:type_name -> brokerd.v1.Message
-	92,  // 49: brokerd.v1.ClaimedMessage.expires_in:type_name -> google.protobuf.Duration
-	33,  // 50: brokerd.v1.ClaimOpened.resumed:type_name -> brokerd.v1.ClaimedMessage
-	33,  // 51: brokerd.v1.ClaimDelivery.claims:type_name -> brokerd.v1.ClaimedMessage
-	13,  // 52: brokerd.v1.SettleResult.error:type_name -> brokerd.v1.ItemError
-	36,  // 53: brokerd.v1.SettleResults.results:type_name -> brokerd.v1.SettleResult
+	26,  // 40: brokerd.v1.ReceiveResponse.items:type_name -> brokerd.v1.InboxItem
+	93,  // 41: brokerd.v1.ClaimOpen.claim_for:type_name -> google.protobuf.Duration
+	93,  // 42: brokerd.v1.ClaimOpen.max_total:type_name -> google.protobuf.Duration
+	93,  // 43: brokerd.v1.Nack.delay:type_name -> google.protobuf.Duration
+	93,  // 44: brokerd.v1.Extension.claim_for:type_name -> google.protobuf.Duration
+	30,  // 45: brokerd.v1.ClaimRequest.open:type_name -> brokerd.v1.ClaimOpen
+	31,  // 46: brokerd.v1.ClaimRequest.nacks:type_name -> brokerd.v1.Nack
+	32,  // 47: brokerd.v1.ClaimRequest.extensions:type_name -> brokerd.v1.Extension
+	13,  // 48: brokerd.v1.ClaimedMessage.message:type_name -> brokerd.v1.Message
+	93,  // 49: brokerd.v1.ClaimedMessage.expires_in:type_name -> google.protobuf.Duration
+	34,  // 50: brokerd.v1.ClaimOpened.resumed:type_name -> brokerd.v1.ClaimedMessage
+	34,  // 51: brokerd.v1.ClaimDelivery.claims:type_name -> brokerd.v1.ClaimedMessage
+	14,  // 52: brokerd.v1.SettleResult.error:type_name -> brokerd.v1.ItemError
+	37,  // 53: brokerd.v1.SettleResults.results:type_name -> brokerd.v1.SettleResult
 	5,   // 54: brokerd.v1.ClaimRevoked.reason:type_name -> brokerd.v1.RevokeReason
-	92,  // 55: brokerd.v1.ClaimGoAway.grace:type_name -> google.protobuf.Duration
-	34,  // 56: brokerd.v1.ClaimResponse.opened:type_name -> brokerd.v1.ClaimOpened
-	35,  // 57: brokerd.v1.ClaimResponse.deliver:type_name -> brokerd.v1.ClaimDelivery
-	37,  // 58: brokerd.v1.ClaimResponse.results:type_name -> brokerd.v1.SettleResults
-	38,  // 59: brokerd.v1.ClaimResponse.revoke:type_name -> brokerd.v1.ClaimRevoked
-	39,  // 60: brokerd.v1.ClaimResponse.go_away:type_name -> brokerd.v1.ClaimGoAway
-	92,  // 61: brokerd.v1.ClaimMessagesRequest.wait:type_name -> google.protobuf.Duration
-	92,  // 62: brokerd.v1.ClaimMessagesRequest.claim_for:type_name -> google.protobuf.Duration
-	33,  // 63: brokerd.v1.ClaimMessagesResponse.claims:type_name -> brokerd.v1.ClaimedMessage
+	93,  // 55: brokerd.v1.ClaimGoAway.grace:type_name -> google.protobuf.Duration
+	35,  // 56: brokerd.v1.ClaimResponse.opened:type_name -> brokerd.v1.ClaimOpened
+	36,  // 57: brokerd.v1.ClaimResponse.deliver:type_name -> brokerd.v1.ClaimDelivery
+	38,  // 58: brokerd.v1.ClaimResponse.results:type_name -> brokerd.v1.SettleResults
+	39,  // 59: brokerd.v1.ClaimResponse.revoke:type_name -> brokerd.v1.ClaimRevoked
+	40,  // 60: brokerd.v1.ClaimResponse.go_away:type_name -> brokerd.v1.ClaimGoAway
+	93,  // 61: brokerd.v1.ClaimMessagesRequest.wait:type_name -> google.protobuf.Duration
+	93,  // 62: brokerd.v1.ClaimMessagesRequest.claim_for:type_name -> google.protobuf.Duration
+	34,  // 63: brokerd.v1.ClaimMessagesResponse.claims:type_name -> brokerd.v1.ClaimedMessage
 	6,   // 64: brokerd.v1.ClaimMessagesResponse.empty_reason:type_name -> brokerd.v1.EmptyReason
-	91,  // 65: brokerd.v1.ClaimMessagesResponse.next_due:type_name -> google.protobuf.Timestamp
-	21,  // 66: brokerd.v1.ClaimMessagesResponse.notices:type_name -> brokerd.v1.Notice
-	30,  // 67: brokerd.v1.NackMessagesRequest.nacks:type_name -> brokerd.v1.Nack
+	92,  // 65: brokerd.v1.ClaimMessagesResponse.next_due:type_name -> google.protobuf.Timestamp
+	22,  // 66: brokerd.v1.ClaimMessagesResponse.notices:type_name -> brokerd.v1.Notice
+	31,  // 67: brokerd.v1.NackMessagesRequest.nacks:type_name -> brokerd.v1.Nack
 	2,   // 68: brokerd.v1.NackOutcome.state:type_name -> brokerd.v1.DeliveryState
-	91,  // 69: brokerd.v1.NackOutcome.due_at:type_name -> google.protobuf.Timestamp
-	46,  // 70: brokerd.v1.NackMessagesResponse.outcomes:type_name -> brokerd.v1.NackOutcome
-	31,  // 71: brokerd.v1.ExtendClaimsRequest.extensions:type_name -> brokerd.v1.Extension
-	12,  // 72: brokerd.v1.GetMessageResponse.message:type_name -> brokerd.v1.Message
-	23,  // 73: brokerd.v1.GetMessageResponse.deliveries:type_name -> brokerd.v1.Delivery
+	92,  // 69: brokerd.v1.NackOutcome.due_at:type_name -> google.protobuf.Timestamp
+	47,  // 70: brokerd.v1.NackMessagesResponse.outcomes:type_name -> brokerd.v1.NackOutcome
+	32,  // 71: brokerd.v1.ExtendClaimsRequest.extensions:type_name -> brokerd.v1.Extension
+	13,  // 72: brokerd.v1.GetMessageResponse.message:type_name -> brokerd.v1.Message
+	24,  // 73: brokerd.v1.GetMessageResponse.deliveries:type_name -> brokerd.v1.Delivery
 	7,   // 74: brokerd.v1.ListMessagesRequest.box:type_name -> brokerd.v1.MessageBox
-	26,  // 75: brokerd.v1.ListMessagesRequest.filter:type_name -> brokerd.v1.MessageFilter
-	91,  // 76: brokerd.v1.ListMessagesRequest.from_time:type_name -> google.protobuf.Timestamp
-	91,  // 77: brokerd.v1.ListMessagesRequest.to_time:type_name -> google.protobuf.Timestamp
+	27,  // 75: brokerd.v1.ListMessagesRequest.filter:type_name -> brokerd.v1.MessageFilter
+	92,  // 76: brokerd.v1.ListMessagesRequest.from_time:type_name -> google.protobuf.Timestamp
+	92,  // 77: brokerd.v1.ListMessagesRequest.to_time:type_name -> google.protobuf.Timestamp
 	4,   // 78: brokerd.v1.ListMessagesRequest.order:type_name -> brokerd.v1.MessageOrder
-	25,  // 79: brokerd.v1.ListMessagesResponse.items:type_name -> brokerd.v1.InboxItem
-	60,  // 80: brokerd.v1.ListMessagesResponse.thread:type_name -> brokerd.v1.ThreadSummary
+	26,  // 79: brokerd.v1.ListMessagesResponse.items:type_name -> brokerd.v1.InboxItem
+	61,  // 80: brokerd.v1.ListMessagesResponse.thread:type_name -> brokerd.v1.ThreadSummary
 	3,   // 81: brokerd.v1.OfferMessagesRequest.way:type_name -> brokerd.v1.OfferWay
-	25,  // 82: brokerd.v1.OfferMessagesResponse.items:type_name -> brokerd.v1.InboxItem
-	24,  // 83: brokerd.v1.OfferMessagesResponse.unsettled:type_name -> brokerd.v1.Offer
-	3,   // 84: brokerd.v1.SettleOffersRequest.ways:type_name -> brokerd.v1.OfferWay
-	91,  // 85: brokerd.v1.ThreadSummary.first_at:type_name -> google.protobuf.Timestamp
-	91,  // 86: brokerd.v1.ThreadSummary.last_at:type_name -> google.protobuf.Timestamp
-	62,  // 87: brokerd.v1.ThreadSummary.open_questions:type_name -> brokerd.v1.OpenQuestion
-	91,  // 88: brokerd.v1.ThreadSummary.resolved_at:type_name -> google.protobuf.Timestamp
-	61,  // 89: brokerd.v1.ThreadSummary.first_message:type_name -> brokerd.v1.ThreadMessage
-	61,  // 90: brokerd.v1.ThreadSummary.last_message:type_name -> brokerd.v1.ThreadMessage
-	91,  // 91: brokerd.v1.ThreadMessage.created_at:type_name -> google.protobuf.Timestamp
-	91,  // 92: brokerd.v1.OpenQuestion.deadline:type_name -> google.protobuf.Timestamp
-	12,  // 93: brokerd.v1.AskRequest.message:type_name -> brokerd.v1.Message
-	92,  // 94: brokerd.v1.AskRequest.wait:type_name -> google.protobuf.Duration
-	12,  // 95: brokerd.v1.AskResponse.reply:type_name -> brokerd.v1.Message
-	18,  // 96: brokerd.v1.AskResponse.asleep:type_name -> brokerd.v1.Asleep
-	65,  // 97: brokerd.v1.AskResponse.no_reply:type_name -> brokerd.v1.NoReply
-	8,   // 98: brokerd.v1.NoReply.reason:type_name -> brokerd.v1.NoReplyReason
-	12,  // 99: brokerd.v1.ReplyRequest.message:type_name -> brokerd.v1.Message
-	17,  // 100: brokerd.v1.ReplyResponse.result:type_name -> brokerd.v1.SendResult
-	71,  // 101: brokerd.v1.GetInboxSummaryResponse.by_priority:type_name -> brokerd.v1.PriorityCount
-	72,  // 102: brokerd.v1.GetInboxSummaryResponse.by_type:type_name -> brokerd.v1.TypeCount
-	91,  // 103: brokerd.v1.GetInboxSummaryResponse.oldest_at:type_name -> google.protobuf.Timestamp
-	62,  // 104: brokerd.v1.GetInboxSummaryResponse.asked:type_name -> brokerd.v1.OpenQuestion
-	62,  // 105: brokerd.v1.GetInboxSummaryResponse.owed:type_name -> brokerd.v1.OpenQuestion
-	12,  // 106: brokerd.v1.GetInboxSummaryResponse.directives:type_name -> brokerd.v1.Message
-	91,  // 107: brokerd.v1.GetInboxSummaryResponse.breaker_open_until:type_name -> google.protobuf.Timestamp
-	91,  // 108: brokerd.v1.DeadLetterFilter.from_time:type_name -> google.protobuf.Timestamp
-	91,  // 109: brokerd.v1.DeadLetterFilter.to_time:type_name -> google.protobuf.Timestamp
-	78,  // 110: brokerd.v1.ListDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
-	25,  // 111: brokerd.v1.ListDeadLettersResponse.items:type_name -> brokerd.v1.InboxItem
-	78,  // 112: brokerd.v1.RedriveDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
-	91,  // 113: brokerd.v1.RedriveDeadLettersResponse.to_time:type_name -> google.protobuf.Timestamp
-	78,  // 114: brokerd.v1.PurgeDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
-	91,  // 115: brokerd.v1.PurgeDeadLettersResponse.to_time:type_name -> google.protobuf.Timestamp
-	9,   // 116: brokerd.v1.ListMailboxesRequest.order:type_name -> brokerd.v1.MailboxOrder
-	91,  // 117: brokerd.v1.MailboxSummary.oldest_at:type_name -> google.protobuf.Timestamp
-	86,  // 118: brokerd.v1.ListMailboxesResponse.mailboxes:type_name -> brokerd.v1.MailboxSummary
-	91,  // 119: brokerd.v1.ListThreadsRequest.from_time:type_name -> google.protobuf.Timestamp
-	91,  // 120: brokerd.v1.ListThreadsRequest.to_time:type_name -> google.protobuf.Timestamp
-	60,  // 121: brokerd.v1.ListThreadsResponse.threads:type_name -> brokerd.v1.ThreadSummary
-	14,  // 122: brokerd.v1.MessageService.Send:input_type -> brokerd.v1.SendRequest
-	27,  // 123: brokerd.v1.MessageService.Receive:input_type -> brokerd.v1.ReceiveRequest
-	32,  // 124: brokerd.v1.MessageService.Claim:input_type -> brokerd.v1.ClaimRequest
-	19,  // 125: brokerd.v1.MessageService.SendMessages:input_type -> brokerd.v1.SendMessagesRequest
-	41,  // 126: brokerd.v1.MessageService.ClaimMessages:input_type -> brokerd.v1.ClaimMessagesRequest
-	43,  // 127: brokerd.v1.MessageService.AckMessages:input_type -> brokerd.v1.AckMessagesRequest
-	45,  // 128: brokerd.v1.MessageService.NackMessages:input_type -> brokerd.v1.NackMessagesRequest
-	48,  // 129: brokerd.v1.MessageService.ExtendClaims:input_type -> brokerd.v1.ExtendClaimsRequest
-	50,  // 130: brokerd.v1.MessageService.ReleaseClaims:input_type -> brokerd.v1.ReleaseClaimsRequest
-	63,  // 131: brokerd.v1.MessageService.Ask:input_type -> brokerd.v1.AskRequest
-	66,  // 132: brokerd.v1.MessageService.Reply:input_type -> brokerd.v1.ReplyRequest
-	68,  // 133: brokerd.v1.MessageService.ResendMessage:input_type -> brokerd.v1.ResendMessageRequest
-	70,  // 134: brokerd.v1.MessageService.GetInboxSummary:input_type -> brokerd.v1.GetInboxSummaryRequest
-	74,  // 135: brokerd.v1.MessageService.ResolveThread:input_type -> brokerd.v1.ResolveThreadRequest
-	52,  // 136: brokerd.v1.MessageService.GetMessage:input_type -> brokerd.v1.GetMessageRequest
-	54,  // 137: brokerd.v1.MessageService.ListMessages:input_type -> brokerd.v1.ListMessagesRequest
-	56,  // 138: brokerd.v1.MessageService.OfferMessages:input_type -> brokerd.v1.OfferMessagesRequest
-	58,  // 139: brokerd.v1.MessageService.SettleOffers:input_type -> brokerd.v1.SettleOffersRequest
-	76,  // 140: brokerd.v1.MessageService.CancelMessage:input_type -> brokerd.v1.CancelMessageRequest
-	79,  // 141: brokerd.v1.MessageService.ListDeadLetters:input_type -> brokerd.v1.ListDeadLettersRequest
-	81,  // 142: brokerd.v1.MessageService.RedriveDeadLetters:input_type -> brokerd.v1.RedriveDeadLettersRequest
-	83,  // 143: brokerd.v1.MessageService.PurgeDeadLetters:input_type -> brokerd.v1.PurgeDeadLettersRequest
-	85,  // 144: brokerd.v1.MessageService.ListMailboxes:input_type -> brokerd.v1.ListMailboxesRequest
-	88,  // 145: brokerd.v1.MessageService.ListThreads:input_type -> brokerd.v1.ListThreadsRequest
-	15,  // 146: brokerd.v1.MessageService.Send:output_type -> brokerd.v1.SendResponse
-	28,  // 147: brokerd.v1.MessageService.Receive:output_type -> brokerd.v1.ReceiveResponse
-	40,  // 148: brokerd.v1.MessageService.Claim:output_type -> brokerd.v1.ClaimResponse
-	20,  // 149: brokerd.v1.MessageService.SendMessages:output_type -> brokerd.v1.SendMessagesResponse
-	42,  // 150: brokerd.v1.MessageService.ClaimMessages:output_type -> brokerd.v1.ClaimMessagesResponse
-	44,  // 151: brokerd.v1.MessageService.AckMessages:output_type -> brokerd.v1.AckMessagesResponse
-	47,  // 152: brokerd.v1.MessageService.NackMessages:output_type -> brokerd.v1.NackMessagesResponse
-	49,  // 153: brokerd.v1.MessageService.ExtendClaims:output_type -> brokerd.v1.ExtendClaimsResponse
-	51,  // 154: brokerd.v1.MessageService.ReleaseClaims:output_type -> brokerd.v1.ReleaseClaimsResponse
-	64,  // 155: brokerd.v1.MessageService.Ask:output_type -> brokerd.v1.AskResponse
-	67,  // 156: brokerd.v1.MessageService.Reply:output_type -> brokerd.v1.ReplyResponse
-	69,  // 157: brokerd.v1.MessageService.ResendMessage:output_type -> brokerd.v1.ResendMessageResponse
-	73,  // 158: brokerd.v1.MessageService.GetInboxSummary:output_type -> brokerd.v1.GetInboxSummaryResponse
-	75,  // 159: brokerd.v1.MessageService.ResolveThread:output_type -> brokerd.v1.ResolveThreadResponse
-	53,  // 160: brokerd.v1.MessageService.GetMessage:output_type -> brokerd.v1.GetMessageResponse
-	55,  // 161: brokerd.v1.MessageService.ListMessages:output_type -> brokerd.v1.ListMessagesResponse
-	57,  // 162: brokerd.v1.MessageService.OfferMessages:output_type -> brokerd.v1.OfferMessagesResponse
-	59,  // 163: brokerd.v1.MessageService.SettleOffers:output_type -> brokerd.v1.SettleOffersResponse
-	77,  // 164: brokerd.v1.MessageService.CancelMessage:output_type -> brokerd.v1.CancelMessageResponse
-	80,  // 165: brokerd.v1.MessageService.ListDeadLetters:output_type -> brokerd.v1.ListDeadLettersResponse
-	82,  // 166: brokerd.v1.MessageService.RedriveDeadLetters:output_type -> brokerd.v1.RedriveDeadLettersResponse
-	84,  // 167: brokerd.v1.MessageService.PurgeDeadLetters:output_type -> brokerd.v1.PurgeDeadLettersResponse
-	87,  // 168: brokerd.v1.MessageService.ListMailboxes:output_type -> brokerd.v1.ListMailboxesResponse
-	89,  // 169: brokerd.v1.MessageService.ListThreads:output_type -> brokerd.v1.ListThreadsResponse
-	146, // [146:170] is the sub-list for method output_type
-	122, // [122:146] is the sub-list for method input_type
-	122, // [122:122] is the sub-list for extension type_name
-	122, // [122:122] is the sub-list for extension extendee
-	0,   // [0:122] is the sub-list for field type_name
+	26,  // 82: brokerd.v1.OfferMessagesResponse.items:type_name -> brokerd.v1.InboxItem
+	8,   // 83: brokerd.v1.OfferMessagesResponse.attention:type_name -> brokerd.v1.Attention
+	25,  // 84: brokerd.v1.OfferMessagesResponse.unsettled:type_name -> brokerd.v1.Offer
+	3,   // 85: brokerd.v1.SettleOffersRequest.ways:type_name -> brokerd.v1.OfferWay
+	92,  // 86: brokerd.v1.ThreadSummary.first_at:type_name -> google.protobuf.Timestamp
+	92,  // 87: brokerd.v1.ThreadSummary.last_at:type_name -> google.protobuf.Timestamp
+	63,  // 88: brokerd.v1.ThreadSummary.open_questions:type_name -> brokerd.v1.OpenQuestion
+	92,  // 89: brokerd.v1.ThreadSummary.resolved_at:type_name -> google.protobuf.Timestamp
+	62,  // 90: brokerd.v1.ThreadSummary.first_message:type_name -> brokerd.v1.ThreadMessage
+	62,  // 91: brokerd.v1.ThreadSummary.last_message:type_name -> brokerd.v1.ThreadMessage
+	92,  // 92: brokerd.v1.ThreadMessage.created_at:type_name -> google.protobuf.Timestamp
+	92,  // 93: brokerd.v1.OpenQuestion.deadline:type_name -> google.protobuf.Timestamp
+	13,  // 94: brokerd.v1.AskRequest.message:type_name -> brokerd.v1.Message
+	93,  // 95: brokerd.v1.AskRequest.wait:type_name -> google.protobuf.Duration
+	13,  // 96: brokerd.v1.AskResponse.reply:type_name -> brokerd.v1.Message
+	19,  // 97: brokerd.v1.AskResponse.asleep:type_name -> brokerd.v1.Asleep
+	66,  // 98: brokerd.v1.AskResponse.no_reply:type_name -> brokerd.v1.NoReply
+	9,   // 99: brokerd.v1.NoReply.reason:type_name -> brokerd.v1.NoReplyReason
+	13,  // 100: brokerd.v1.ReplyRequest.message:type_name -> brokerd.v1.Message
+	18,  // 101: brokerd.v1.ReplyResponse.result:type_name -> brokerd.v1.SendResult
+	72,  // 102: brokerd.v1.GetInboxSummaryResponse.by_priority:type_name -> brokerd.v1.PriorityCount
+	73,  // 103: brokerd.v1.GetInboxSummaryResponse.by_type:type_name -> brokerd.v1.TypeCount
+	92,  // 104: brokerd.v1.GetInboxSummaryResponse.oldest_at:type_name -> google.protobuf.Timestamp
+	63,  // 105: brokerd.v1.GetInboxSummaryResponse.asked:type_name -> brokerd.v1.OpenQuestion
+	63,  // 106: brokerd.v1.GetInboxSummaryResponse.owed:type_name -> brokerd.v1.OpenQuestion
+	13,  // 107: brokerd.v1.GetInboxSummaryResponse.directives:type_name -> brokerd.v1.Message
+	92,  // 108: brokerd.v1.GetInboxSummaryResponse.breaker_open_until:type_name -> google.protobuf.Timestamp
+	92,  // 109: brokerd.v1.DeadLetterFilter.from_time:type_name -> google.protobuf.Timestamp
+	92,  // 110: brokerd.v1.DeadLetterFilter.to_time:type_name -> google.protobuf.Timestamp
+	79,  // 111: brokerd.v1.ListDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
+	26,  // 112: brokerd.v1.ListDeadLettersResponse.items:type_name -> brokerd.v1.InboxItem
+	79,  // 113: brokerd.v1.RedriveDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
+	92,  // 114: brokerd.v1.RedriveDeadLettersResponse.to_time:type_name -> google.protobuf.Timestamp
+	79,  // 115: brokerd.v1.PurgeDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
+	92,  // 116: brokerd.v1.PurgeDeadLettersResponse.to_time:type_name -> google.protobuf.Timestamp
+	10,  // 117: brokerd.v1.ListMailboxesRequest.order:type_name -> brokerd.v1.MailboxOrder
+	92,  // 118: brokerd.v1.MailboxSummary.oldest_at:type_name -> google.protobuf.Timestamp
+	87,  // 119: brokerd.v1.ListMailboxesResponse.mailboxes:type_name -> brokerd.v1.MailboxSummary
+	92,  // 120: brokerd.v1.ListThreadsRequest.from_time:type_name -> google.protobuf.Timestamp
+	92,  // 121: brokerd.v1.ListThreadsRequest.to_time:type_name -> google.protobuf.Timestamp
+	61,  // 122: brokerd.v1.ListThreadsResponse.threads:type_name -> brokerd.v1.ThreadSummary
+	15,  // 123: brokerd.v1.MessageService.Send:input_type -> brokerd.v1.SendRequest
+	28,  // 124: brokerd.v1.MessageService.Receive:input_type -> brokerd.v1.ReceiveRequest
+	33,  // 125: brokerd.v1.MessageService.Claim:input_type -> brokerd.v1.ClaimRequest
+	20,  // 126: brokerd.v1.MessageService.SendMessages:input_type -> brokerd.v1.SendMessagesRequest
+	42,  // 127: brokerd.v1.MessageService.ClaimMessages:input_type -> brokerd.v1.ClaimMessagesRequest
+	44,  // 128: brokerd.v1.MessageService.AckMessages:input_type -> brokerd.v1.AckMessagesRequest
+	46,  // 129: brokerd.v1.MessageService.NackMessages:input_type -> brokerd.v1.NackMessagesRequest
+	49,  // 130: brokerd.v1.MessageService.ExtendClaims:input_type -> brokerd.v1.ExtendClaimsRequest
+	51,  // 131: brokerd.v1.MessageService.ReleaseClaims:input_type -> brokerd.v1.ReleaseClaimsRequest
+	64,  // 132: brokerd.v1.MessageService.Ask:input_type -> brokerd.v1.AskRequest
+	67,  // 133: brokerd.v1.MessageService.Reply:input_type -> brokerd.v1.ReplyRequest
+	69,  // 134: brokerd.v1.MessageService.ResendMessage:input_type -> brokerd.v1.ResendMessageRequest
+	71,  // 135: brokerd.v1.MessageService.GetInboxSummary:input_type -> brokerd.v1.GetInboxSummaryRequest
+	75,  // 136: brokerd.v1.MessageService.ResolveThread:input_type -> brokerd.v1.ResolveThreadRequest
+	53,  // 137: brokerd.v1.MessageService.GetMessage:input_type -> brokerd.v1.GetMessageRequest
+	55,  // 138: brokerd.v1.MessageService.ListMessages:input_type -> brokerd.v1.ListMessagesRequest
+	57,  // 139: brokerd.v1.MessageService.OfferMessages:input_type -> brokerd.v1.OfferMessagesRequest
+	59,  // 140: brokerd.v1.MessageService.SettleOffers:input_type -> brokerd.v1.SettleOffersRequest
+	77,  // 141: brokerd.v1.MessageService.CancelMessage:input_type -> brokerd.v1.CancelMessageRequest
+	80,  // 142: brokerd.v1.MessageService.ListDeadLetters:input_type -> brokerd.v1.ListDeadLettersRequest
+	82,  // 143: brokerd.v1.MessageService.RedriveDeadLetters:input_type -> brokerd.v1.RedriveDeadLettersRequest
+	84,  // 144: brokerd.v1.MessageService.PurgeDeadLetters:input_type -> brokerd.v1.PurgeDeadLettersRequest
+	86,  // 145: brokerd.v1.MessageService.ListMailboxes:input_type -> brokerd.v1.ListMailboxesRequest
+	89,  // 146: brokerd.v1.MessageService.ListThreads:input_type -> brokerd.v1.ListThreadsRequest
+	16,  // 147: brokerd.v1.MessageService.Send:output_type -> brokerd.v1.SendResponse
+	29,  // 148: brokerd.v1.MessageService.Receive:output_type -> brokerd.v1.ReceiveResponse
+	41,  // 149: brokerd.v1.MessageService.Claim:output_type -> brokerd.v1.ClaimResponse
+	21,  // 150: brokerd.v1.MessageService.SendMessages:output_type -> brokerd.v1.SendMessagesResponse
+	43,  // 151: brokerd.v1.MessageService.ClaimMessages:output_type -> brokerd.v1.ClaimMessagesResponse
+	45,  // 152: brokerd.v1.MessageService.AckMessages:output_type -> brokerd.v1.AckMessagesResponse
+	48,  // 153: brokerd.v1.MessageService.NackMessages:output_type -> brokerd.v1.NackMessagesResponse
+	50,  // 154: brokerd.v1.MessageService.ExtendClaims:output_type -> brokerd.v1.ExtendClaimsResponse
+	52,  // 155: brokerd.v1.MessageService.ReleaseClaims:output_type -> brokerd.v1.ReleaseClaimsResponse
+	65,  // 156: brokerd.v1.MessageService.Ask:output_type -> brokerd.v1.AskResponse
+	68,  // 157: brokerd.v1.MessageService.Reply:output_type -> brokerd.v1.ReplyResponse
+	70,  // 158: brokerd.v1.MessageService.ResendMessage:output_type -> brokerd.v1.ResendMessageResponse
+	74,  // 159: brokerd.v1.MessageService.GetInboxSummary:output_type -> brokerd.v1.GetInboxSummaryResponse
+	76,  // 160: brokerd.v1.MessageService.ResolveThread:output_type -> brokerd.v1.ResolveThreadResponse
+	54,  // 161: brokerd.v1.MessageService.GetMessage:output_type -> brokerd.v1.GetMessageResponse
+	56,  // 162: brokerd.v1.MessageService.ListMessages:output_type -> brokerd.v1.ListMessagesResponse
+	58,  // 163: brokerd.v1.MessageService.OfferMessages:output_type -> brokerd.v1.OfferMessagesResponse
+	60,  // 164: brokerd.v1.MessageService.SettleOffers:output_type -> brokerd.v1.SettleOffersResponse
+	78,  // 165: brokerd.v1.MessageService.CancelMessage:output_type -> brokerd.v1.CancelMessageResponse
+	81,  // 166: brokerd.v1.MessageService.ListDeadLetters:output_type -> brokerd.v1.ListDeadLettersResponse
+	83,  // 167: brokerd.v1.MessageService.RedriveDeadLetters:output_type -> brokerd.v1.RedriveDeadLettersResponse
+	85,  // 168: brokerd.v1.MessageService.PurgeDeadLetters:output_type -> brokerd.v1.PurgeDeadLettersResponse
+	88,  // 169: brokerd.v1.MessageService.ListMailboxes:output_type -> brokerd.v1.ListMailboxesResponse
+	90,  // 170: brokerd.v1.MessageService.ListThreads:output_type -> brokerd.v1.ListThreadsResponse
+	147, // [147:171] is the sub-list for method output_type
+	123, // [123:147] is the sub-list for method input_type
+	123, // [123:123] is the sub-list for extension type_name
+	123, // [123:123] is the sub-list for extension extendee
+	0,   // [0:123] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_message_proto_init() }
@@ -7884,7 +7960,7 @@ func file_brokerd_v1_message_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_brokerd_v1_message_proto_rawDesc), len(file_brokerd_v1_message_proto_rawDesc)),
-			NumEnums:      10,
+			NumEnums:      11,
 			NumMessages:   81,
 			NumExtensions: 0,
 			NumServices:   1,

@@ -43,6 +43,18 @@ HEALTH_DEGRADED: Health
 HEALTH_FAILED: Health
 
 
+class HarnessState(builtins.int):
+    @classmethod
+    def Name(cls, number: builtins.int) -> builtins.str: ...
+    @classmethod
+    def Value(cls, name: builtins.str) -> HarnessState: ...
+
+HARNESS_STATE_UNSPECIFIED: HarnessState
+HARNESS_STATE_BUSY: HarnessState
+HARNESS_STATE_IDLE: HarnessState
+HARNESS_STATE_ENDED: HarnessState
+
+
 class LossKind(builtins.int):
     @classmethod
     def Name(cls, number: builtins.int) -> builtins.str: ...
@@ -91,6 +103,19 @@ WORK_RELATION_UNSPECIFIED: WorkRelation
 WORK_RELATION_HOLDS: WorkRelation
 WORK_RELATION_OWES: WorkRelation
 WORK_RELATION_OPENED: WorkRelation
+
+
+class Harness(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    session: builtins.str
+    program: builtins.str
+    state: HarnessState
+    tool: builtins.str
+    listening: message_pb2.OfferWay
+    @property
+    def since(self) -> timestamp_pb2.Timestamp: ...
+    def __init__(self, *, session: Optional[builtins.str] = ..., program: Optional[builtins.str] = ..., state: Optional[Union[HarnessState, builtins.int]] = ..., tool: Optional[builtins.str] = ..., listening: Optional[Union[message_pb2.OfferWay, builtins.int]] = ..., since: Optional[timestamp_pb2.Timestamp] = ...) -> None: ...
+    def HasField(self, field_name: Literal["since"]) -> builtins.bool: ...
 
 
 class Counters(message.Message):
@@ -185,8 +210,11 @@ class Agent(message.Message):
     @property
     def stopped_at(self) -> timestamp_pb2.Timestamp: ...
     state: builtins.str
-    def __init__(self, *, name: Optional[builtins.str] = ..., role: Optional[builtins.str] = ..., capabilities: Optional[Iterable[builtins.str]] = ..., instance: Optional[builtins.str] = ..., worktree: Optional[builtins.str] = ..., labels: Optional[Mapping[builtins.str, builtins.str]] = ..., incarnation: Optional[builtins.int] = ..., lease: Optional[duration_pb2.Duration] = ..., status: Optional[Union[AgentStatus, builtins.int]] = ..., activity: Optional[builtins.str] = ..., task_id: Optional[builtins.str] = ..., progress: Optional[builtins.float] = ..., registered_at: Optional[timestamp_pb2.Timestamp] = ..., last_seen: Optional[timestamp_pb2.Timestamp] = ..., revision: Optional[builtins.int] = ..., degraded: Optional[builtins.bool] = ..., halted: Optional[builtins.bool] = ..., health: Optional[Union[Health, builtins.int]] = ..., failed_at: Optional[timestamp_pb2.Timestamp] = ..., counters: Optional[Counters] = ..., last_tool: Optional[builtins.str] = ..., last_file: Optional[builtins.str] = ..., display_name: Optional[builtins.str] = ..., description: Optional[builtins.str] = ..., status_reason: Optional[builtins.str] = ..., completed_at: Optional[timestamp_pb2.Timestamp] = ..., messages: Optional[MessageCounts] = ..., asleep_since: Optional[timestamp_pb2.Timestamp] = ..., stopped_at: Optional[timestamp_pb2.Timestamp] = ..., state: Optional[builtins.str] = ...) -> None: ...
-    def HasField(self, field_name: Literal["lease", "registered_at", "last_seen", "failed_at", "counters", "completed_at", "messages", "asleep_since", "stopped_at"]) -> builtins.bool: ...
+    @property
+    def harness(self) -> Harness: ...
+    attention: message_pb2.Attention
+    def __init__(self, *, name: Optional[builtins.str] = ..., role: Optional[builtins.str] = ..., capabilities: Optional[Iterable[builtins.str]] = ..., instance: Optional[builtins.str] = ..., worktree: Optional[builtins.str] = ..., labels: Optional[Mapping[builtins.str, builtins.str]] = ..., incarnation: Optional[builtins.int] = ..., lease: Optional[duration_pb2.Duration] = ..., status: Optional[Union[AgentStatus, builtins.int]] = ..., activity: Optional[builtins.str] = ..., task_id: Optional[builtins.str] = ..., progress: Optional[builtins.float] = ..., registered_at: Optional[timestamp_pb2.Timestamp] = ..., last_seen: Optional[timestamp_pb2.Timestamp] = ..., revision: Optional[builtins.int] = ..., degraded: Optional[builtins.bool] = ..., halted: Optional[builtins.bool] = ..., health: Optional[Union[Health, builtins.int]] = ..., failed_at: Optional[timestamp_pb2.Timestamp] = ..., counters: Optional[Counters] = ..., last_tool: Optional[builtins.str] = ..., last_file: Optional[builtins.str] = ..., display_name: Optional[builtins.str] = ..., description: Optional[builtins.str] = ..., status_reason: Optional[builtins.str] = ..., completed_at: Optional[timestamp_pb2.Timestamp] = ..., messages: Optional[MessageCounts] = ..., asleep_since: Optional[timestamp_pb2.Timestamp] = ..., stopped_at: Optional[timestamp_pb2.Timestamp] = ..., state: Optional[builtins.str] = ..., harness: Optional[Harness] = ..., attention: Optional[Union[message_pb2.Attention, builtins.int]] = ...) -> None: ...
+    def HasField(self, field_name: Literal["lease", "registered_at", "last_seen", "failed_at", "counters", "completed_at", "messages", "asleep_since", "stopped_at", "harness"]) -> builtins.bool: ...
 
 
 class MessageCounts(message.Message):
@@ -212,7 +240,9 @@ class RegisterAgentRequest(message.Message):
     display_name: builtins.str
     description: builtins.str
     replace: builtins.bool
-    def __init__(self, *, request_id: Optional[builtins.str] = ..., role: Optional[builtins.str] = ..., capabilities: Optional[Iterable[builtins.str]] = ..., instance: Optional[builtins.str] = ..., worktree: Optional[builtins.str] = ..., labels: Optional[Mapping[builtins.str, builtins.str]] = ..., lease: Optional[duration_pb2.Duration] = ..., display_name: Optional[builtins.str] = ..., description: Optional[builtins.str] = ..., replace: Optional[builtins.bool] = ...) -> None: ...
+    harness: builtins.str
+    attention: message_pb2.Attention
+    def __init__(self, *, request_id: Optional[builtins.str] = ..., role: Optional[builtins.str] = ..., capabilities: Optional[Iterable[builtins.str]] = ..., instance: Optional[builtins.str] = ..., worktree: Optional[builtins.str] = ..., labels: Optional[Mapping[builtins.str, builtins.str]] = ..., lease: Optional[duration_pb2.Duration] = ..., display_name: Optional[builtins.str] = ..., description: Optional[builtins.str] = ..., replace: Optional[builtins.bool] = ..., harness: Optional[builtins.str] = ..., attention: Optional[Union[message_pb2.Attention, builtins.int]] = ...) -> None: ...
     def HasField(self, field_name: Literal["lease"]) -> builtins.bool: ...
 
 
@@ -240,8 +270,11 @@ class HeartbeatRequest(message.Message):
     last_file: builtins.str
     status_reason: builtins.str
     notices: builtins.bool
-    def __init__(self, *, status: Optional[Union[AgentStatus, builtins.int]] = ..., activity: Optional[builtins.str] = ..., task_id: Optional[builtins.str] = ..., progress: Optional[builtins.float] = ..., counters: Optional[Counters] = ..., last_tool: Optional[builtins.str] = ..., last_file: Optional[builtins.str] = ..., status_reason: Optional[builtins.str] = ..., notices: Optional[builtins.bool] = ...) -> None: ...
-    def HasField(self, field_name: Literal["activity", "task_id", "progress", "counters", "last_tool", "last_file", "status_reason"]) -> builtins.bool: ...
+    @property
+    def harness(self) -> Harness: ...
+    attention: message_pb2.Attention
+    def __init__(self, *, status: Optional[Union[AgentStatus, builtins.int]] = ..., activity: Optional[builtins.str] = ..., task_id: Optional[builtins.str] = ..., progress: Optional[builtins.float] = ..., counters: Optional[Counters] = ..., last_tool: Optional[builtins.str] = ..., last_file: Optional[builtins.str] = ..., status_reason: Optional[builtins.str] = ..., notices: Optional[builtins.bool] = ..., harness: Optional[Harness] = ..., attention: Optional[Union[message_pb2.Attention, builtins.int]] = ...) -> None: ...
+    def HasField(self, field_name: Literal["activity", "task_id", "progress", "counters", "last_tool", "last_file", "status_reason", "harness"]) -> builtins.bool: ...
 
 
 class HeartbeatResponse(message.Message):

@@ -118,6 +118,18 @@ MESSAGE_BOX_SENT: MessageBox
 MESSAGE_BOX_ALL: MessageBox
 
 
+class Attention(builtins.int):
+    @classmethod
+    def Name(cls, number: builtins.int) -> builtins.str: ...
+    @classmethod
+    def Value(cls, name: builtins.str) -> Attention: ...
+
+ATTENTION_UNSPECIFIED: Attention
+ATTENTION_OPEN: Attention
+ATTENTION_DIRECTIVES: Attention
+ATTENTION_OFF: Attention
+
+
 class NoReplyReason(builtins.int):
     @classmethod
     def Name(cls, number: builtins.int) -> builtins.str: ...
@@ -721,9 +733,10 @@ class OfferMessagesResponse(message.Message):
     def items(self) -> containers.RepeatedCompositeFieldContainer[InboxItem]: ...
     more: builtins.int
     revision: builtins.int
+    attention: Attention
     @property
     def unsettled(self) -> containers.RepeatedCompositeFieldContainer[Offer]: ...
-    def __init__(self, *, items: Optional[Iterable[InboxItem]] = ..., more: Optional[builtins.int] = ..., revision: Optional[builtins.int] = ..., unsettled: Optional[Iterable[Offer]] = ...) -> None: ...
+    def __init__(self, *, items: Optional[Iterable[InboxItem]] = ..., more: Optional[builtins.int] = ..., revision: Optional[builtins.int] = ..., attention: Optional[Union[Attention, builtins.int]] = ..., unsettled: Optional[Iterable[Offer]] = ...) -> None: ...
 
 
 class SettleOffersRequest(message.Message):

@@ -4,7 +4,7 @@
 
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
-import type { Notice, OpenQuestion } from "./message_pb.js";
+import type { Attention, Notice, OfferWay, OpenQuestion } from "./message_pb.js";
 import { file_brokerd_v1_message } from "./message_pb.js";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
@@ -14,7 +14,62 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file brokerd/v1/agent.proto.
  */
 export const file_brokerd_v1_agent: GenFile = /*@__PURE__*/
-  fileDesc("ChZicm9rZXJkL3YxL2FnZW50LnByb3RvEgpicm9rZXJkLnYxIroBCghDb3VudGVycxISCgV0dXJucxgBIAEoA0gAiAEBEhkKDG1vZGVsX3Rva2VucxgCIAEoA0gBiAEBEhIKBWZpbGVzGAMgASgDSAKIAQESFwoKdG9vbF9jYWxscxgEIAEoA0gDiAEBEhMKBmVycm9ycxgFIAEoA0gEiAEBQggKBl90dXJuc0IPCg1fbW9kZWxfdG9rZW5zQggKBl9maWxlc0INCgtfdG9vbF9jYWxsc0IJCgdfZXJyb3JzIncKBExvc3MSIgoEa2luZBgBIAEoDjIULmJyb2tlcmQudjEuTG9zc0tpbmQSDAoEbmFtZRgCIAEoCRIQCghyZXZpc2lvbhgDIAEoAxIrCgdsb3N0X2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKXAQoKQ2hlY2twb2ludBIoCgRraW5kGAEgASgOMhouYnJva2VyZC52MS5DaGVja3BvaW50S2luZBIRCglyZWZlcmVuY2UYAiABKAkSDAoEZGF0YRgDIAEoCRIsCghzYXZlZF9hdBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIcmV2aXNpb24YBSABKAMidgoVU2F2ZUNoZWNrcG9pbnRSZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSKAoEa2luZBgCIAEoDjIaLmJyb2tlcmQudjEuQ2hlY2twb2ludEtpbmQSEQoJcmVmZXJlbmNlGAMgASgJEgwKBGRhdGEYBCABKAkiKgoWU2F2ZUNoZWNrcG9pbnRSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoAyKhBwoFQWdlbnQSDAoEbmFtZRgBIAEoCRIMCgRyb2xlGAIgASgJEhQKDGNhcGFiaWxpdGllcxgDIAMoCRIQCghpbnN0YW5jZRgEIAEoCRIQCgh3b3JrdHJlZRgFIAEoCRItCgZsYWJlbHMYBiADKAsyHS5icm9rZXJkLnYxLkFnZW50LkxhYmVsc0VudHJ5EhMKC2luY2FybmF0aW9uGAcgASgDEigKBWxlYXNlGAggASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEicKBnN0YXR1cxgJIAEoDjIXLmJyb2tlcmQudjEuQWdlbnRTdGF0dXMSEAoIYWN0aXZpdHkYCiABKAkSDwoHdGFza19pZBgLIAEoCRIQCghwcm9ncmVzcxgMIAEoARIxCg1yZWdpc3RlcmVkX2F0GA0gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBItCglsYXN0X3NlZW4YDiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCHJldmlzaW9uGA8gASgDEhAKCGRlZ3JhZGVkGBAgASgIEg4KBmhhbHRlZBgRIAEoCBIiCgZoZWFsdGgYEiABKA4yEi5icm9rZXJkLnYxLkhlYWx0aBItCglmYWlsZWRfYXQYEyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiYKCGNvdW50ZXJzGBQgASgLMhQuYnJva2VyZC52MS5Db3VudGVycxIRCglsYXN0X3Rvb2wYFSABKAkSEQoJbGFzdF9maWxlGBYgASgJEhQKDGRpc3BsYXlfbmFtZRgXIAEoCRITCgtkZXNjcmlwdGlvbhgYIAEoCRIVCg1zdGF0dXNfcmVhc29uGBkgASgJEjAKDGNvbXBsZXRlZF9hdBgaIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKwoIbWVzc2FnZXMYGyABKAsyGS5icm9rZXJkLnYxLk1lc3NhZ2VDb3VudHMSMAoMYXNsZWVwX3NpbmNlGBwgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpzdG9wcGVkX2F0GB0gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVzdGF0ZRgeIAEoCRotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIkIKDU1lc3NhZ2VDb3VudHMSDAoEc2VudBgBIAEoAxIQCghyZWNlaXZlZBgCIAEoAxIRCglwcm9jZXNzZWQYAyABKAMixQIKFFJlZ2lzdGVyQWdlbnRSZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSDAoEcm9sZRgCIAEoCRIUCgxjYXBhYmlsaXRpZXMYAyADKAkSEAoIaW5zdGFuY2UYBCABKAkSEAoId29ya3RyZWUYBSABKAkSPAoGbGFiZWxzGAYgAygLMiwuYnJva2VyZC52MS5SZWdpc3RlckFnZW50UmVxdWVzdC5MYWJlbHNFbnRyeRIoCgVsZWFzZRgHIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIUCgxkaXNwbGF5X25hbWUYCCABKAkSEwoLZGVzY3JpcHRpb24YCSABKAkSDwoHcmVwbGFjZRgKIAEoCBotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIoIBChVSZWdpc3RlckFnZW50UmVzcG9uc2USIAoFYWdlbnQYASABKAsyES5icm9rZXJkLnYxLkFnZW50EhAKCHJldmlzaW9uGAIgASgDEiAKBmxvc3NlcxgDIAMoCzIQLmJyb2tlcmQudjEuTG9zcxITCgttb3JlX2xvc3NlcxgEIAEoBSLYAgoQSGVhcnRiZWF0UmVxdWVzdBInCgZzdGF0dXMYASABKA4yFy5icm9rZXJkLnYxLkFnZW50U3RhdHVzEhUKCGFjdGl2aXR5GAIgASgJSACIAQESFAoHdGFza19pZBgDIAEoCUgBiAEBEhUKCHByb2dyZXNzGAQgASgBSAKIAQESJgoIY291bnRlcnMYBSABKAsyFC5icm9rZXJkLnYxLkNvdW50ZXJzEhYKCWxhc3RfdG9vbBgGIAEoCUgDiAEBEhYKCWxhc3RfZmlsZRgHIAEoCUgEiAEBEhoKDXN0YXR1c19yZWFzb24YCCABKAlIBYgBARIPCgdub3RpY2VzGAkgASgIQgsKCV9hY3Rpdml0eUIKCghfdGFza19pZEILCglfcHJvZ3Jlc3NCDAoKX2xhc3RfdG9vbEIMCgpfbGFzdF9maWxlQhAKDl9zdGF0dXNfcmVhc29uIuUBChFIZWFydGJlYXRSZXNwb25zZRITCgtpbmNhcm5hdGlvbhgBIAEoAxIoCgVsZWFzZRgCIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIOCgZ1bnJlYWQYAyABKAMSEQoJY2xhaW1hYmxlGAQgASgDEhIKCmRpcmVjdGl2ZXMYBSADKAkSIAoGbG9zc2VzGAYgAygLMhAuYnJva2VyZC52MS5Mb3NzEhMKC21vcmVfbG9zc2VzGAcgASgFEiMKB25vdGljZXMYCCADKAsyEi5icm9rZXJkLnYxLk5vdGljZSJECg9HZXRBZ2VudFJlcXVlc3QSDAoEbmFtZRgBIAEoCRIjCgR2aWV3GAIgASgOMhUuYnJva2VyZC52MS5BZ2VudFZpZXcixQEKCU9wZW5DbGFpbRIQCghjbGFpbV9pZBgBIAEoCRIQCghjb25zdW1lchgCIAEoCRISCgptZXNzYWdlX2lkGAMgASgJEhAKCHJldmlzaW9uGAQgASgDEgwKBHR5cGUYBSABKAkSDwoHc3ViamVjdBgGIAEoCRIOCgZzZW5kZXIYByABKAkSDwoHYXR0ZW1wdBgIIAEoBRIuCgpjbGFpbWVkX2F0GAkgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJ3CglIZWxkVG9rZW4SDAoEdHlwZRgBIAEoCRINCgVzY29wZRgCIAEoCRIOCgZob2xkZXIYAyABKAkSDQoFZmVuY2UYBCABKAMSLgoKaGVsZF91bnRpbBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAigwEKDVdhaXRpbmdUaWNrZXQSDgoGdGlja2V0GAEgASgDEhEKCXJlc291cmNlcxgCIAMoCRINCgV0b2tlbhgDIAEoCBIQCghwb3NpdGlvbhgEIAEoBRIuCgpjcmVhdGVkX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJ4CghIZWxkTG9jaxINCgVwYXRocxgBIAMoCRIOCgZob2xkZXIYAiABKAkSDQoFZmVuY2UYAyABKAMSDgoGc2hhcmVkGAQgASgIEi4KCmhlbGRfdW50aWwYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIqMCCghIb2xkaW5ncxIlCgZjbGFpbXMYASADKAsyFS5icm9rZXJkLnYxLk9wZW5DbGFpbRIjCgVsb2NrcxgCIAMoCzIULmJyb2tlcmQudjEuSGVsZExvY2sSJQoGdG9rZW5zGAMgAygLMhUuYnJva2VyZC52MS5IZWxkVG9rZW4SKgoHdGlja2V0cxgEIAMoCzIZLmJyb2tlcmQudjEuV2FpdGluZ1RpY2tldBInCgVhc2tlZBgFIAMoCzIYLmJyb2tlcmQudjEuT3BlblF1ZXN0aW9uEisKCXRvX2Fuc3dlchgGIAMoCzIYLmJyb2tlcmQudjEuT3BlblF1ZXN0aW9uEiIKBHdvcmsYByADKAsyFC5icm9rZXJkLnYxLldvcmtJdGVtIsoBCghXb3JrSXRlbRIMCgRraW5kGAEgASgJEgoKAmlkGAIgASgJEhAKCHJldmlzaW9uGAMgASgDEg0KBXRpdGxlGAQgASgJEg0KBXN0YXRlGAUgASgJEioKCHJlbGF0aW9uGAYgASgOMhguYnJva2VyZC52MS5Xb3JrUmVsYXRpb24SDQoFb3RoZXIYByABKAkSJwoDZHVlGAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghjb21tYW5kcxgJIAMoCSK+AQoQR2V0QWdlbnRSZXNwb25zZRIgCgVhZ2VudBgBIAEoCzIRLmJyb2tlcmQudjEuQWdlbnQSDgoGdW5yZWFkGAIgASgDEhEKCWNsYWltYWJsZRgDIAEoAxIQCghyZXZpc2lvbhgEIAEoAxImCghob2xkaW5ncxgFIAEoCzIULmJyb2tlcmQudjEuSG9sZGluZ3MSKwoLY2hlY2twb2ludHMYBiADKAsyFi5icm9rZXJkLnYxLkNoZWNrcG9pbnQivAEKEUxpc3RBZ2VudHNSZXF1ZXN0EgwKBHJvbGUYASABKAkSFAoMY2FwYWJpbGl0aWVzGAIgAygJEicKBnN0YXR1cxgDIAEoDjIXLmJyb2tlcmQudjEuQWdlbnRTdGF0dXMSDwoHcGF0dGVybhgEIAEoCRIRCglwYWdlX3NpemUYBSABKAUSEgoKcGFnZV90b2tlbhgGIAEoCRIiCgZoZWFsdGgYByABKA4yEi5icm9rZXJkLnYxLkhlYWx0aCJLCgtSb2xlU3VtbWFyeRIMCgRyb2xlGAEgASgJEg4KBmFnZW50cxgCIAEoBRIOCgZhY3RpdmUYAyABKAUSDgoGZmFpbGVkGAQgASgFIooBChJMaXN0QWdlbnRzUmVzcG9uc2USIQoGYWdlbnRzGAEgAygLMhEuYnJva2VyZC52MS5BZ2VudBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEAoIcmV2aXNpb24YAyABKAMSJgoFcm9sZXMYBCADKAsyFy5icm9rZXJkLnYxLlJvbGVTdW1tYXJ5IjwKFkRlcmVnaXN0ZXJBZ2VudFJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRIOCgZyZWFzb24YAiABKAkiKwoXRGVyZWdpc3RlckFnZW50UmVzcG9uc2USEAoIcmV2aXNpb24YASABKAMqtQIKC0FnZW50U3RhdHVzEhwKGEFHRU5UX1NUQVRVU19VTlNQRUNJRklFRBAAEh0KGUFHRU5UX1NUQVRVU19JTklUSUFMSVpJTkcQARIXChNBR0VOVF9TVEFUVVNfQUNUSVZFEAISFQoRQUdFTlRfU1RBVFVTX0lETEUQAxIYChRBR0VOVF9TVEFUVVNfV0FJVElORxAEEhgKFEFHRU5UX1NUQVRVU19CTE9DS0VEEAUSGgoWQUdFTlRfU1RBVFVTX0NPTVBMRVRFRBAGEhsKF0FHRU5UX1NUQVRVU19URVJNSU5BVEVEEAcSGQoVQUdFTlRfU1RBVFVTX0RFR1JBREVEEAgSFwoTQUdFTlRfU1RBVFVTX0ZBSUxFRBAJEhgKFEFHRU5UX1NUQVRVU19TVE9QUEVEEAoqaAoGSGVhbHRoEhYKEkhFQUxUSF9VTlNQRUNJRklFRBAAEg0KCUhFQUxUSF9PSxABEg8KC0hFQUxUSF9MQVRFEAISEwoPSEVBTFRIX0RFR1JBREVEEAMSEQoNSEVBTFRIX0ZBSUxFRBAEKo0BCghMb3NzS2luZBIZChVMT1NTX0tJTkRfVU5TUEVDSUZJRUQQABITCg9MT1NTX0tJTkRfQ0xBSU0QARISCg5MT1NTX0tJTkRfTE9DSxACEhMKD0xPU1NfS0lORF9UT0tFThADEhQKEExPU1NfS0lORF9USUNLRVQQBBISCg5MT1NTX0tJTkRfVEFTSxAFKr0BCg5DaGVja3BvaW50S2luZBIfChtDSEVDS1BPSU5UX0tJTkRfVU5TUEVDSUZJRUQQABIlCiFDSEVDS1BPSU5UX0tJTkRfTUVTU0FHRV9QUk9DRVNTRUQQARIjCh9DSEVDS1BPSU5UX0tJTkRfU1RBVEVfQ09NTUlUVEVEEAISIgoeQ0hFQ0tQT0lOVF9LSU5EX1RPS0VOX1JFTEVBU0VEEAMSGgoWQ0hFQ0tQT0lOVF9LSU5EX0NVU1RPTRAEKlIKCUFnZW50VmlldxIaChZBR0VOVF9WSUVXX1VOU1BFQ0lGSUVEEAASFAoQQUdFTlRfVklFV19CQVNJQxABEhMKD0FHRU5UX1ZJRVdfRlVMTBACKngKDFdvcmtSZWxhdGlvbhIdChlXT1JLX1JFTEFUSU9OX1VOU1BFQ0lGSUVEEAASFwoTV09SS19SRUxBVElPTl9IT0xEUxABEhYKEldPUktfUkVMQVRJT05fT1dFUxACEhgKFFdPUktfUkVMQVRJT05fT1BFTkVEEAMy9wMKDEFnZW50U2VydmljZRJUCg1SZWdpc3RlckFnZW50EiAuYnJva2VyZC52MS5SZWdpc3RlckFnZW50UmVxdWVzdBohLmJyb2tlcmQudjEuUmVnaXN0ZXJBZ2VudFJlc3BvbnNlEkgKCUhlYXJ0YmVhdBIcLmJyb2tlcmQudjEuSGVhcnRiZWF0UmVxdWVzdBodLmJyb2tlcmQudjEuSGVhcnRiZWF0UmVzcG9uc2USRQoIR2V0QWdlbnQSGy5icm9rZXJkLnYxLkdldEFnZW50UmVxdWVzdBocLmJyb2tlcmQudjEuR2V0QWdlbnRSZXNwb25zZRJLCgpMaXN0QWdlbnRzEh0uYnJva2VyZC52MS5MaXN0QWdlbnRzUmVxdWVzdBoeLmJyb2tlcmQudjEuTGlzdEFnZW50c1Jlc3BvbnNlEloKD0RlcmVnaXN0ZXJBZ2VudBIiLmJyb2tlcmQudjEuRGVyZWdpc3RlckFnZW50UmVxdWVzdBojLmJyb2tlcmQudjEuRGVyZWdpc3RlckFnZW50UmVzcG9uc2USVwoOU2F2ZUNoZWNrcG9pbnQSIS5icm9rZXJkLnYxLlNhdmVDaGVja3BvaW50UmVxdWVzdBoiLmJyb2tlcmQudjEuU2F2ZUNoZWNrcG9pbnRSZXNwb25zZUIiWiBicm9rZXJkL2dlbi9icm9rZXJkL3YxO2Jyb2tlcmR2MWIGcHJvdG8z", [file_brokerd_v1_message, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("ChZicm9rZXJkL3YxL2FnZW50LnByb3RvEgpicm9rZXJkLnYxIrYBCgdIYXJuZXNzEg8KB3Nlc3Npb24YASABKAkSDwoHcHJvZ3JhbRgCIAEoCRInCgVzdGF0ZRgDIAEoDjIYLmJyb2tlcmQudjEuSGFybmVzc1N0YXRlEgwKBHRvb2wYBCABKAkSJwoJbGlzdGVuaW5nGAUgASgOMhQuYnJva2VyZC52MS5PZmZlcldheRIpCgVzaW5jZRgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiugEKCENvdW50ZXJzEhIKBXR1cm5zGAEgASgDSACIAQESGQoMbW9kZWxfdG9rZW5zGAIgASgDSAGIAQESEgoFZmlsZXMYAyABKANIAogBARIXCgp0b29sX2NhbGxzGAQgASgDSAOIAQESEwoGZXJyb3JzGAUgASgDSASIAQFCCAoGX3R1cm5zQg8KDV9tb2RlbF90b2tlbnNCCAoGX2ZpbGVzQg0KC190b29sX2NhbGxzQgkKB19lcnJvcnMidwoETG9zcxIiCgRraW5kGAEgASgOMhQuYnJva2VyZC52MS5Mb3NzS2luZBIMCgRuYW1lGAIgASgJEhAKCHJldmlzaW9uGAMgASgDEisKB2xvc3RfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIpcBCgpDaGVja3BvaW50EigKBGtpbmQYASABKA4yGi5icm9rZXJkLnYxLkNoZWNrcG9pbnRLaW5kEhEKCXJlZmVyZW5jZRgCIAEoCRIMCgRkYXRhGAMgASgJEiwKCHNhdmVkX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghyZXZpc2lvbhgFIAEoAyJ2ChVTYXZlQ2hlY2twb2ludFJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRIoCgRraW5kGAIgASgOMhouYnJva2VyZC52MS5DaGVja3BvaW50S2luZBIRCglyZWZlcmVuY2UYAyABKAkSDAoEZGF0YRgEIAEoCSIqChZTYXZlQ2hlY2twb2ludFJlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgDIvEHCgVBZ2VudBIMCgRuYW1lGAEgASgJEgwKBHJvbGUYAiABKAkSFAoMY2FwYWJpbGl0aWVzGAMgAygJEhAKCGluc3RhbmNlGAQgASgJEhAKCHdvcmt0cmVlGAUgASgJEi0KBmxhYmVscxgGIAMoCzIdLmJyb2tlcmQudjEuQWdlbnQuTGFiZWxzRW50cnkSEwoLaW5jYXJuYXRpb24YByABKAMSKAoFbGVhc2UYCCABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SJwoGc3RhdHVzGAkgASgOMhcuYnJva2VyZC52MS5BZ2VudFN0YXR1cxIQCghhY3Rpdml0eRgKIAEoCRIPCgd0YXNrX2lkGAsgASgJEhAKCHByb2dyZXNzGAwgASgBEjEKDXJlZ2lzdGVyZWRfYXQYDSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi0KCWxhc3Rfc2VlbhgOIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIcmV2aXNpb24YDyABKAMSEAoIZGVncmFkZWQYECABKAgSDgoGaGFsdGVkGBEgASgIEiIKBmhlYWx0aBgSIAEoDjISLmJyb2tlcmQudjEuSGVhbHRoEi0KCWZhaWxlZF9hdBgTIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJgoIY291bnRlcnMYFCABKAsyFC5icm9rZXJkLnYxLkNvdW50ZXJzEhEKCWxhc3RfdG9vbBgVIAEoCRIRCglsYXN0X2ZpbGUYFiABKAkSFAoMZGlzcGxheV9uYW1lGBcgASgJEhMKC2Rlc2NyaXB0aW9uGBggASgJEhUKDXN0YXR1c19yZWFzb24YGSABKAkSMAoMY29tcGxldGVkX2F0GBogASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIrCghtZXNzYWdlcxgbIAEoCzIZLmJyb2tlcmQudjEuTWVzc2FnZUNvdW50cxIwCgxhc2xlZXBfc2luY2UYHCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCnN0b3BwZWRfYXQYHSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg0KBXN0YXRlGB4gASgJEiQKB2hhcm5lc3MYHyABKAsyEy5icm9rZXJkLnYxLkhhcm5lc3MSKAoJYXR0ZW50aW9uGCAgASgOMhUuYnJva2VyZC52MS5BdHRlbnRpb24aLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJCCg1NZXNzYWdlQ291bnRzEgwKBHNlbnQYASABKAMSEAoIcmVjZWl2ZWQYAiABKAMSEQoJcHJvY2Vzc2VkGAMgASgDIoADChRSZWdpc3RlckFnZW50UmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEgwKBHJvbGUYAiABKAkSFAoMY2FwYWJpbGl0aWVzGAMgAygJEhAKCGluc3RhbmNlGAQgASgJEhAKCHdvcmt0cmVlGAUgASgJEjwKBmxhYmVscxgGIAMoCzIsLmJyb2tlcmQudjEuUmVnaXN0ZXJBZ2VudFJlcXVlc3QuTGFiZWxzRW50cnkSKAoFbGVhc2UYByABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SFAoMZGlzcGxheV9uYW1lGAggASgJEhMKC2Rlc2NyaXB0aW9uGAkgASgJEg8KB3JlcGxhY2UYCiABKAgSDwoHaGFybmVzcxgLIAEoCRIoCglhdHRlbnRpb24YDCABKA4yFS5icm9rZXJkLnYxLkF0dGVudGlvbhotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIoIBChVSZWdpc3RlckFnZW50UmVzcG9uc2USIAoFYWdlbnQYASABKAsyES5icm9rZXJkLnYxLkFnZW50EhAKCHJldmlzaW9uGAIgASgDEiAKBmxvc3NlcxgDIAMoCzIQLmJyb2tlcmQudjEuTG9zcxITCgttb3JlX2xvc3NlcxgEIAEoBSKoAwoQSGVhcnRiZWF0UmVxdWVzdBInCgZzdGF0dXMYASABKA4yFy5icm9rZXJkLnYxLkFnZW50U3RhdHVzEhUKCGFjdGl2aXR5GAIgASgJSACIAQESFAoHdGFza19pZBgDIAEoCUgBiAEBEhUKCHByb2dyZXNzGAQgASgBSAKIAQESJgoIY291bnRlcnMYBSABKAsyFC5icm9rZXJkLnYxLkNvdW50ZXJzEhYKCWxhc3RfdG9vbBgGIAEoCUgDiAEBEhYKCWxhc3RfZmlsZRgHIAEoCUgEiAEBEhoKDXN0YXR1c19yZWFzb24YCCABKAlIBYgBARIPCgdub3RpY2VzGAkgASgIEiQKB2hhcm5lc3MYCiABKAsyEy5icm9rZXJkLnYxLkhhcm5lc3MSKAoJYXR0ZW50aW9uGAsgASgOMhUuYnJva2VyZC52MS5BdHRlbnRpb25CCwoJX2FjdGl2aXR5QgoKCF90YXNrX2lkQgsKCV9wcm9ncmVzc0IMCgpfbGFzdF90b29sQgwKCl9sYXN0X2ZpbGVCEAoOX3N0YXR1c19yZWFzb24i5QEKEUhlYXJ0YmVhdFJlc3BvbnNlEhMKC2luY2FybmF0aW9uGAEgASgDEigKBWxlYXNlGAIgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg4KBnVucmVhZBgDIAEoAxIRCgljbGFpbWFibGUYBCABKAMSEgoKZGlyZWN0aXZlcxgFIAMoCRIgCgZsb3NzZXMYBiADKAsyEC5icm9rZXJkLnYxLkxvc3MSEwoLbW9yZV9sb3NzZXMYByABKAUSIwoHbm90aWNlcxgIIAMoCzISLmJyb2tlcmQudjEuTm90aWNlIkQKD0dldEFnZW50UmVxdWVzdBIMCgRuYW1lGAEgASgJEiMKBHZpZXcYAiABKA4yFS5icm9rZXJkLnYxLkFnZW50VmlldyLFAQoJT3BlbkNsYWltEhAKCGNsYWltX2lkGAEgASgJEhAKCGNvbnN1bWVyGAIgASgJEhIKCm1lc3NhZ2VfaWQYAyABKAkSEAoIcmV2aXNpb24YBCABKAMSDAoEdHlwZRgFIAEoCRIPCgdzdWJqZWN0GAYgASgJEg4KBnNlbmRlchgHIAEoCRIPCgdhdHRlbXB0GAggASgFEi4KCmNsYWltZWRfYXQYCSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIncKCUhlbGRUb2tlbhIMCgR0eXBlGAEgASgJEg0KBXNjb3BlGAIgASgJEg4KBmhvbGRlchgDIAEoCRINCgVmZW5jZRgEIAEoAxIuCgpoZWxkX3VudGlsGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKDAQoNV2FpdGluZ1RpY2tldBIOCgZ0aWNrZXQYASABKAMSEQoJcmVzb3VyY2VzGAIgAygJEg0KBXRva2VuGAMgASgIEhAKCHBvc2l0aW9uGAQgASgFEi4KCmNyZWF0ZWRfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIngKCEhlbGRMb2NrEg0KBXBhdGhzGAEgAygJEg4KBmhvbGRlchgCIAEoCRINCgVmZW5jZRgDIAEoAxIOCgZzaGFyZWQYBCABKAgSLgoKaGVsZF91bnRpbBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiowIKCEhvbGRpbmdzEiUKBmNsYWltcxgBIAMoCzIVLmJyb2tlcmQudjEuT3BlbkNsYWltEiMKBWxvY2tzGAIgAygLMhQuYnJva2VyZC52MS5IZWxkTG9jaxIlCgZ0b2tlbnMYAyADKAsyFS5icm9rZXJkLnYxLkhlbGRUb2tlbhIqCgd0aWNrZXRzGAQgAygLMhkuYnJva2VyZC52MS5XYWl0aW5nVGlja2V0EicKBWFza2VkGAUgAygLMhguYnJva2VyZC52MS5PcGVuUXVlc3Rpb24SKwoJdG9fYW5zd2VyGAYgAygLMhguYnJva2VyZC52MS5PcGVuUXVlc3Rpb24SIgoEd29yaxgHIAMoCzIULmJyb2tlcmQudjEuV29ya0l0ZW0iygEKCFdvcmtJdGVtEgwKBGtpbmQYASABKAkSCgoCaWQYAiABKAkSEAoIcmV2aXNpb24YAyABKAMSDQoFdGl0bGUYBCABKAkSDQoFc3RhdGUYBSABKAkSKgoIcmVsYXRpb24YBiABKA4yGC5icm9rZXJkLnYxLldvcmtSZWxhdGlvbhINCgVvdGhlchgHIAEoCRInCgNkdWUYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCGNvbW1hbmRzGAkgAygJIr4BChBHZXRBZ2VudFJlc3BvbnNlEiAKBWFnZW50GAEgASgLMhEuYnJva2VyZC52MS5BZ2VudBIOCgZ1bnJlYWQYAiABKAMSEQoJY2xhaW1hYmxlGAMgASgDEhAKCHJldmlzaW9uGAQgASgDEiYKCGhvbGRpbmdzGAUgASgLMhQuYnJva2VyZC52MS5Ib2xkaW5ncxIrCgtjaGVja3BvaW50cxgGIAMoCzIWLmJyb2tlcmQudjEuQ2hlY2twb2ludCK8AQoRTGlzdEFnZW50c1JlcXVlc3QSDAoEcm9sZRgBIAEoCRIUCgxjYXBhYmlsaXRpZXMYAiADKAkSJwoGc3RhdHVzGAMgASgOMhcuYnJva2VyZC52MS5BZ2VudFN0YXR1cxIPCgdwYXR0ZXJuGAQgASgJEhEKCXBhZ2Vfc2l6ZRgFIAEoBRISCgpwYWdlX3Rva2VuGAYgASgJEiIKBmhlYWx0aBgHIAEoDjISLmJyb2tlcmQudjEuSGVhbHRoIksKC1JvbGVTdW1tYXJ5EgwKBHJvbGUYASABKAkSDgoGYWdlbnRzGAIgASgFEg4KBmFjdGl2ZRgDIAEoBRIOCgZmYWlsZWQYBCABKAUiigEKEkxpc3RBZ2VudHNSZXNwb25zZRIhCgZhZ2VudHMYASADKAsyES5icm9rZXJkLnYxLkFnZW50EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRIQCghyZXZpc2lvbhgDIAEoAxImCgVyb2xlcxgEIAMoCzIXLmJyb2tlcmQudjEuUm9sZVN1bW1hcnkiPAoWRGVyZWdpc3RlckFnZW50UmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCSIrChdEZXJlZ2lzdGVyQWdlbnRSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoAyq1AgoLQWdlbnRTdGF0dXMSHAoYQUdFTlRfU1RBVFVTX1VOU1BFQ0lGSUVEEAASHQoZQUdFTlRfU1RBVFVTX0lOSVRJQUxJWklORxABEhcKE0FHRU5UX1NUQVRVU19BQ1RJVkUQAhIVChFBR0VOVF9TVEFUVVNfSURMRRADEhgKFEFHRU5UX1NUQVRVU19XQUlUSU5HEAQSGAoUQUdFTlRfU1RBVFVTX0JMT0NLRUQQBRIaChZBR0VOVF9TVEFUVVNfQ09NUExFVEVEEAYSGwoXQUdFTlRfU1RBVFVTX1RFUk1JTkFURUQQBxIZChVBR0VOVF9TVEFUVVNfREVHUkFERUQQCBIXChNBR0VOVF9TVEFUVVNfRkFJTEVEEAkSGAoUQUdFTlRfU1RBVFVTX1NUT1BQRUQQCipoCgZIZWFsdGgSFgoSSEVBTFRIX1VOU1BFQ0lGSUVEEAASDQoJSEVBTFRIX09LEAESDwoLSEVBTFRIX0xBVEUQAhITCg9IRUFMVEhfREVHUkFERUQQAxIRCg1IRUFMVEhfRkFJTEVEEAQqdgoMSGFybmVzc1N0YXRlEh0KGUhBUk5FU1NfU1RBVEVfVU5TUEVDSUZJRUQQABIWChJIQVJORVNTX1NUQVRFX0JVU1kQARIWChJIQVJORVNTX1NUQVRFX0lETEUQAhIXChNIQVJORVNTX1NUQVRFX0VOREVEEAMqjQEKCExvc3NLaW5kEhkKFUxPU1NfS0lORF9VTlNQRUNJRklFRBAAEhMKD0xPU1NfS0lORF9DTEFJTRABEhIKDkxPU1NfS0lORF9MT0NLEAISEwoPTE9TU19LSU5EX1RPS0VOEAMSFAoQTE9TU19LSU5EX1RJQ0tFVBAEEhIKDkxPU1NfS0lORF9UQVNLEAUqvQEKDkNoZWNrcG9pbnRLaW5kEh8KG0NIRUNLUE9JTlRfS0lORF9VTlNQRUNJRklFRBAAEiUKIUNIRUNLUE9JTlRfS0lORF9NRVNTQUdFX1BST0NFU1NFRBABEiMKH0NIRUNLUE9JTlRfS0lORF9TVEFURV9DT01NSVRURUQQAhIiCh5DSEVDS1BPSU5UX0tJTkRfVE9LRU5fUkVMRUFTRUQQAxIaChZDSEVDS1BPSU5UX0tJTkRfQ1VTVE9NEAQqUgoJQWdlbnRWaWV3EhoKFkFHRU5UX1ZJRVdfVU5TUEVDSUZJRUQQABIUChBBR0VOVF9WSUVXX0JBU0lDEAESEwoPQUdFTlRfVklFV19GVUxMEAIqeAoMV29ya1JlbGF0aW9uEh0KGVdPUktfUkVMQVRJT05fVU5TUEVDSUZJRUQQABIXChNXT1JLX1JFTEFUSU9OX0hPTERTEAESFgoSV09SS19SRUxBVElPTl9PV0VTEAISGAoUV09SS19SRUxBVElPTl9PUEVORUQQAzL3AwoMQWdlbnRTZXJ2aWNlElQKDVJlZ2lzdGVyQWdlbnQSIC5icm9rZXJkLnYxLlJlZ2lzdGVyQWdlbnRSZXF1ZXN0GiEuYnJva2VyZC52MS5SZWdpc3RlckFnZW50UmVzcG9uc2USSAoJSGVhcnRiZWF0EhwuYnJva2VyZC52MS5IZWFydGJlYXRSZXF1ZXN0Gh0uYnJva2VyZC52MS5IZWFydGJlYXRSZXNwb25zZRJFCghHZXRBZ2VudBIbLmJyb2tlcmQudjEuR2V0QWdlbnRSZXF1ZXN0GhwuYnJva2VyZC52MS5HZXRBZ2VudFJlc3BvbnNlEksKCkxpc3RBZ2VudHMSHS5icm9rZXJkLnYxLkxpc3RBZ2VudHNSZXF1ZXN0Gh4uYnJva2VyZC52MS5MaXN0QWdlbnRzUmVzcG9uc2USWgoPRGVyZWdpc3RlckFnZW50EiIuYnJva2VyZC52MS5EZXJlZ2lzdGVyQWdlbnRSZXF1ZXN0GiMuYnJva2VyZC52MS5EZXJlZ2lzdGVyQWdlbnRSZXNwb25zZRJXCg5TYXZlQ2hlY2twb2ludBIhLmJyb2tlcmQudjEuU2F2ZUNoZWNrcG9pbnRSZXF1ZXN0GiIuYnJva2VyZC52MS5TYXZlQ2hlY2twb2ludFJlc3BvbnNlQiJaIGJyb2tlcmQvZ2VuL2Jyb2tlcmQvdjE7YnJva2VyZHYxYgZwcm90bzM", [file_brokerd_v1_message, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+
+/**
+ * Harness is the session of the coding agent in which an agent's model runs, as its hooks report it. What a hook did not
+ * report, such as the end of a turn by Esc, is not known.
+ *
+ * @generated from message brokerd.v1.Harness
+ */
+export type Harness = Message<"brokerd.v1.Harness"> & {
+  /**
+   * As the coding agent names it: one line of at most 128 bytes.
+   *
+   * @generated from field: string session = 1;
+   */
+  session: string;
+
+  /**
+   * Such as claude-code; one line of at most 64 bytes.
+   *
+   * @generated from field: string program = 2;
+   */
+  program: string;
+
+  /**
+   * @generated from field: brokerd.v1.HarnessState state = 3;
+   */
+  state: HarnessState;
+
+  /**
+   * The tool that runs, while BUSY; at most 256 bytes. Empty = none, or not known.
+   *
+   * @generated from field: string tool = 4;
+   */
+  tool: string;
+
+  /**
+   * How mail wakes the session while it is IDLE; absent = mail waits for its next turn.
+   *
+   * @generated from field: brokerd.v1.OfferWay listening = 5;
+   */
+  listening: OfferWay;
+
+  /**
+   * Since when it has the state. The broker sets it.
+   *
+   * @generated from field: google.protobuf.Timestamp since = 6;
+   */
+  since?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message brokerd.v1.Harness.
+ * Use `create(HarnessSchema)` to create a new message.
+ */
+export const HarnessSchema: GenMessage<Harness> = /*@__PURE__*/
+  messageDesc(file_brokerd_v1_agent, 0);
 
 /**
  * Counters are what an agent has counted since it registered, as it says. In a heartbeat what is absent stays as it is.
@@ -57,7 +112,7 @@ export type Counters = Message<"brokerd.v1.Counters"> & {
  * Use `create(CountersSchema)` to create a new message.
  */
 export const CountersSchema: GenMessage<Counters> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_agent, 0);
+  messageDesc(file_brokerd_v1_agent, 1);
 
 /**
  * Loss is something that an agent held when its lease ended.
@@ -95,7 +150,7 @@ export type Loss = Message<"brokerd.v1.Loss"> & {
  * Use `create(LossSchema)` to create a new message.
  */
 export const LossSchema: GenMessage<Loss> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_agent, 1);
+  messageDesc(file_brokerd_v1_agent, 2);
 
 /**
  * Checkpoint is a note of how far an agent has come.
@@ -138,7 +193,7 @@ export type Checkpoint = Message<"brokerd.v1.Checkpoint"> & {
  * Use `create(CheckpointSchema)` to create a new message.
  */
 export const CheckpointSchema: GenMessage<Checkpoint> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_agent, 2);
+  messageDesc(file_brokerd_v1_agent, 3);
 
 /**
  * SaveCheckpointRequest is a checkpoint to keep.
@@ -172,7 +227,7 @@ export type SaveCheckpointRequest = Message<"brokerd.v1.SaveCheckpointRequest"> 
  * Use `create(SaveCheckpointRequestSchema)` to create a new message.
  */
 export const SaveCheckpointRequestSchema: GenMessage<SaveCheckpointRequest> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_agent, 3);
+  messageDesc(file_brokerd_v1_agent, 4);
 
 /**
  * SaveCheckpointResponse has the revision of the checkpoint.
@@ -191,7 +246,7 @@ export type SaveCheckpointResponse = Message<"brokerd.v1.SaveCheckpointResponse"
  * Use `create(SaveCheckpointResponseSchema)` to create a new message.
  */
 export const SaveCheckpointResponseSchema: GenMessage<SaveCheckpointResponse> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_agent, 4);
+  messageDesc(file_brokerd_v1_agent, 5);
 
 /**
  * Agent is a registered participant.
@@ -388,11 +443,25 @@ export type Agent = Message<"brokerd.v1.Agent"> & {
 
   /**
    * Its state in one word, for people: starting, busy, idle, waiting, blocked, completed, stopped, late,
-   * degraded or failed. The broker derives it from health, stopped_at and status. A program reads these.
+   * degraded or failed. The broker derives it from health, stopped_at, status and harness. A program reads these.
    *
    * @generated from field: string state = 30;
    */
   state: string;
+
+  /**
+   * The session of the coding agent that its hooks reported last; absent = none since it registered.
+   *
+   * @generated from field: brokerd.v1.Harness harness = 31;
+   */
+  harness?: Harness | undefined;
+
+  /**
+   * Never unspecified.
+   *
+   * @generated from field: brokerd.v1.Attention attention = 32;
+   */
+  attention: Attention;
 };
 
 /**
@@ -400,7 +469,7 @@ export type Agent = Message<"brokerd.v1.Agent"> & {
  * Use `create(AgentSchema)` to create a new message.
  */
 export const AgentSchema: GenMessage<Agent> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_agent, 5);
+  messageDesc(file_brokerd_v1_agent, 6);
 
 /**
  * MessageCounts counts the messages of an agent since its first registration. The broker stores the
@@ -438,7 +507,7 @@ export type MessageCounts = Message<"brokerd.v1.MessageCounts"> & {
  * Use `create(MessageCountsSchema)` to create a new message.
  */
 export const MessageCountsSchema: GenMessage<MessageCounts> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_agent, 6);
+  messageDesc(file_brokerd_v1_agent, 7);
 
 /**
  * RegisterAgentRequest describes the calling agent. If the agent is registered, an empty field keeps what the
@@ -517,6 +586,19 @@ export type RegisterAgentRequest = Message<"brokerd.v1.RegisterAgentRequest"> & 
    * @generated from field: bool replace = 10;
    */
   replace: boolean;
+
+  /**
+   * The session of the coding agent that registers, as in Harness. What that session reported of itself stays; what another
+   * one reported goes.
+   *
+   * @generated from field: string harness = 11;
+   */
+  harness: string;
+
+  /**
+   * @generated from field: brokerd.v1.Attention attention = 12;
+   */
+  attention: Attention;
 };
 
 /**
@@ -524,7 +606,7 @@ export type RegisterAgentRequest = Message<"brokerd.v1.RegisterAgentRequest"> & 
  * Use `create(RegisterAgentRequestSchema)` to create a new message.
  */
 export const RegisterAgentRequestSchema: GenMessage<RegisterAgentRequest> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_agent, 7);
+  messageDesc(file_brokerd_v1_agent, 8);
 
 /**
  * RegisterAgentResponse is the agent as registered.
@@ -562,7 +644,7 @@ export type RegisterAgentResponse = Message<"brokerd.v1.RegisterAgentResponse"> 
  * Use `create(RegisterAgentResponseSchema)` to create a new message.
  */
 export const RegisterAgentResponseSchema: GenMessage<RegisterAgentResponse> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_agent, 8);
+  messageDesc(file_brokerd_v1_agent, 9);
 
 /**
  * HeartbeatRequest is a sign of life. Fields that are absent stay as they are. An empty request only renews the lease: an
@@ -627,6 +709,19 @@ export type HeartbeatRequest = Message<"brokerd.v1.HeartbeatRequest"> & {
    * @generated from field: bool notices = 9;
    */
   notices: boolean;
+
+  /**
+   * What the session of the agent's coding agent does. Its fields replace what was reported before, except that an unspecified
+   * state keeps the state and the tool, and that ENDED of another session than the reported one changes nothing.
+   *
+   * @generated from field: brokerd.v1.Harness harness = 10;
+   */
+  harness?: Harness | undefined;
+
+  /**
+   * @generated from field: brokerd.v1.Attention attention = 11;
+   */
+  attention: Attention;
 };
 
 /**
@@ -634,7 +729,7 @@ export type HeartbeatRequest = Message<"brokerd.v1.HeartbeatRequest"> & {
  * Use `create(HeartbeatRequestSchema)` to create a new message.
  */
 export const HeartbeatRequestSchema: GenMessage<HeartbeatRequest> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_agent, 9);
+  messageDesc(file_brokerd_v1_agent, 10);
 
 /**
  * HeartbeatResponse tells the agent how it stands.
@@ -702,7 +797,7 @@ export type HeartbeatResponse = Message<"brokerd.v1.HeartbeatResponse"> & {
  * Use `create(HeartbeatResponseSchema)` to create a new message.
  */
 export const HeartbeatResponseSchema: GenMessage<HeartbeatResponse> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_agent, 10);
+  messageDesc(file_brokerd_v1_agent, 11);
 
 /**
  * GetAgentRequest names an agent.
@@ -728,7 +823,7 @@ export type GetAgentRequest = Message<"brokerd.v1.GetAgentRequest"> & {
  * Use `create(GetAgentRequestSchema)` to create a new message.
  */
 export const GetAgentRequestSchema: GenMessage<GetAgentRequest> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_agent, 11);
+  messageDesc(file_brokerd_v1_agent, 12);
 
 /**
  * OpenClaim is a claim that an agent holds.
@@ -789,7 +884,7 @@ export type OpenClaim = Message<"brokerd.v1.OpenClaim"> & {
  * Use `create(OpenClaimSchema)` to create a new message.
  */
 export const OpenClaimSchema: GenMessage<OpenClaim> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_agent, 12);
+  messageDesc(file_brokerd_v1_agent, 13);
 
 /**
  * HeldToken is a token that an agent holds.
@@ -828,7 +923,7 @@ export type HeldToken = Message<"brokerd.v1.HeldToken"> & {
  * Use `create(HeldTokenSchema)` to create a new message.
  */
 export const HeldTokenSchema: GenMessage<HeldToken> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_agent, 13);
+  messageDesc(file_brokerd_v1_agent, 14);
 
 /**
  * WaitingTicket is a request of an agent that waits for locks or a token.
@@ -869,7 +964,7 @@ export type WaitingTicket = Message<"brokerd.v1.WaitingTicket"> & {
  * Use `create(WaitingTicketSchema)` to create a new message.
  */
 export const WaitingTicketSchema: GenMessage<WaitingTicket> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_agent, 14);
+  messageDesc(file_brokerd_v1_agent, 15);
 
 /**
  * HeldLock is a lock that an agent holds.
@@ -908,7 +1003,7 @@ export type HeldLock = Message<"brokerd.v1.HeldLock"> & {
  * Use `create(HeldLockSchema)` to create a new message.
  */
 export const HeldLockSchema: GenMessage<HeldLock> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_agent, 15);
+  messageDesc(file_brokerd_v1_agent, 16);
 
 /**
  * Holdings is what hangs on an agent; at most 1,000 of each, oldest first.
@@ -963,7 +1058,7 @@ export type Holdings = Message<"brokerd.v1.Holdings"> & {
  * Use `create(HoldingsSchema)` to create a new message.
  */
 export const HoldingsSchema: GenMessage<Holdings> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_agent, 16);
+  messageDesc(file_brokerd_v1_agent, 17);
 
 /**
  * WorkItem is an unfinished piece of work that concerns an agent.
@@ -1034,7 +1129,7 @@ export type WorkItem = Message<"brokerd.v1.WorkItem"> & {
  * Use `create(WorkItemSchema)` to create a new message.
  */
 export const WorkItemSchema: GenMessage<WorkItem> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_agent, 17);
+  messageDesc(file_brokerd_v1_agent, 18);
 
 /**
  * GetAgentResponse is the agent.
@@ -1086,7 +1181,7 @@ export type GetAgentResponse = Message<"brokerd.v1.GetAgentResponse"> & {
  * Use `create(GetAgentResponseSchema)` to create a new message.
  */
 export const GetAgentResponseSchema: GenMessage<GetAgentResponse> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_agent, 18);
+  messageDesc(file_brokerd_v1_agent, 19);
 
 /**
  * ListAgentsRequest filters agents; what is empty does not restrict, and all that is set must match.
@@ -1141,7 +1236,7 @@ export type ListAgentsRequest = Message<"brokerd.v1.ListAgentsRequest"> & {
  * Use `create(ListAgentsRequestSchema)` to create a new message.
  */
 export const ListAgentsRequestSchema: GenMessage<ListAgentsRequest> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_agent, 19);
+  messageDesc(file_brokerd_v1_agent, 20);
 
 /**
  * RoleSummary counts agents of one role.
@@ -1181,7 +1276,7 @@ export type RoleSummary = Message<"brokerd.v1.RoleSummary"> & {
  * Use `create(RoleSummarySchema)` to create a new message.
  */
 export const RoleSummarySchema: GenMessage<RoleSummary> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_agent, 20);
+  messageDesc(file_brokerd_v1_agent, 21);
 
 /**
  * ListAgentsResponse is one page.
@@ -1217,7 +1312,7 @@ export type ListAgentsResponse = Message<"brokerd.v1.ListAgentsResponse"> & {
  * Use `create(ListAgentsResponseSchema)` to create a new message.
  */
 export const ListAgentsResponseSchema: GenMessage<ListAgentsResponse> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_agent, 21);
+  messageDesc(file_brokerd_v1_agent, 22);
 
 /**
  * DeregisterAgentRequest ends the caller's registration.
@@ -1243,7 +1338,7 @@ export type DeregisterAgentRequest = Message<"brokerd.v1.DeregisterAgentRequest"
  * Use `create(DeregisterAgentRequestSchema)` to create a new message.
  */
 export const DeregisterAgentRequestSchema: GenMessage<DeregisterAgentRequest> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_agent, 22);
+  messageDesc(file_brokerd_v1_agent, 23);
 
 /**
  * DeregisterAgentResponse has the revision of the change.
@@ -1262,7 +1357,7 @@ export type DeregisterAgentResponse = Message<"brokerd.v1.DeregisterAgentRespons
  * Use `create(DeregisterAgentResponseSchema)` to create a new message.
  */
 export const DeregisterAgentResponseSchema: GenMessage<DeregisterAgentResponse> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_agent, 23);
+  messageDesc(file_brokerd_v1_agent, 24);
 
 /**
  * AgentStatus is the state that an agent reports of itself. For an agent that has reported no
@@ -1390,6 +1485,45 @@ export const HealthSchema: GenEnum<Health> = /*@__PURE__*/
   enumDesc(file_brokerd_v1_agent, 1);
 
 /**
+ * HarnessState is what a session of a coding agent does.
+ *
+ * @generated from enum brokerd.v1.HarnessState
+ */
+export enum HarnessState {
+  /**
+   * @generated from enum value: HARNESS_STATE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * A turn runs: the user or mail has started it, and it has not ended.
+   *
+   * @generated from enum value: HARNESS_STATE_BUSY = 1;
+   */
+  BUSY = 1,
+
+  /**
+   * It waits for its user, or for mail if it listens.
+   *
+   * @generated from enum value: HARNESS_STATE_IDLE = 2;
+   */
+  IDLE = 2,
+
+  /**
+   * It has ended, or its agent has stopped or failed.
+   *
+   * @generated from enum value: HARNESS_STATE_ENDED = 3;
+   */
+  ENDED = 3,
+}
+
+/**
+ * Describes the enum brokerd.v1.HarnessState.
+ */
+export const HarnessStateSchema: GenEnum<HarnessState> = /*@__PURE__*/
+  enumDesc(file_brokerd_v1_agent, 2);
+
+/**
  * LossKind says what was lost.
  *
  * @generated from enum brokerd.v1.LossKind
@@ -1434,7 +1568,7 @@ export enum LossKind {
  * Describes the enum brokerd.v1.LossKind.
  */
 export const LossKindSchema: GenEnum<LossKind> = /*@__PURE__*/
-  enumDesc(file_brokerd_v1_agent, 2);
+  enumDesc(file_brokerd_v1_agent, 3);
 
 /**
  * CheckpointKind says what a checkpoint is about.
@@ -1474,7 +1608,7 @@ export enum CheckpointKind {
  * Describes the enum brokerd.v1.CheckpointKind.
  */
 export const CheckpointKindSchema: GenEnum<CheckpointKind> = /*@__PURE__*/
-  enumDesc(file_brokerd_v1_agent, 3);
+  enumDesc(file_brokerd_v1_agent, 4);
 
 /**
  * AgentView says how much of an agent is returned.
@@ -1506,7 +1640,7 @@ export enum AgentView {
  * Describes the enum brokerd.v1.AgentView.
  */
 export const AgentViewSchema: GenEnum<AgentView> = /*@__PURE__*/
-  enumDesc(file_brokerd_v1_agent, 4);
+  enumDesc(file_brokerd_v1_agent, 5);
 
 /**
  * WorkRelation says what an agent has to do with a piece of work.
@@ -1545,7 +1679,7 @@ export enum WorkRelation {
  * Describes the enum brokerd.v1.WorkRelation.
  */
 export const WorkRelationSchema: GenEnum<WorkRelation> = /*@__PURE__*/
-  enumDesc(file_brokerd_v1_agent, 5);
+  enumDesc(file_brokerd_v1_agent, 6);
 
 /**
  * AgentService is the registry of agents, and knows which of them are alive. Errors that every RPC may answer: see MessageService.
