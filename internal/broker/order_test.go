@@ -62,11 +62,12 @@ func TestOrder_ChangedAgeingRanksAllThatWaitsAnew(t *testing.T) {
 	w := newWorld(t)
 	a := w.agent("a", "")
 	send := func() {
-		a.sendAll(to("a", subject("old"), priority(3)), to("a", subject("old delayed"), priority(3), due(w.now(time.Second))),
+		sent := a.sendAll(to("a", subject("old"), priority(3)), to("a", subject("old delayed"), priority(3), due(w.now(time.Second))),
 			to("a", subject("head"), priority(3), key("k")), to("a", subject("old blocked"), priority(3), key("k")),
 			to("a", subject("held"), priority(3)))
 		claims := a.claimWith(&pb.ClaimMessagesRequest{Max: 3}).Claims
 		w.pass(10*time.Minute + time.Second)
+		w.awaitState(sent[1].Id, pending)
 		a.send(to("a", subject("new"), priority(5)))
 		a.ack(claims[1].ClaimId)
 		a.release(claims[0].ClaimId, claims[2].ClaimId)
