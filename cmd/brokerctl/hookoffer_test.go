@@ -224,6 +224,10 @@ func TestHook_PassesOnWhatTheAgentWants(tt *testing.T) {
 			t.Errorf("%s passes on news: %+v", event, got)
 		}
 	}
+	sent(t, "--agent", "lead", "role:builder", "For one of you")
+	if got := hooked(t, eventOf("s1", "Stop"), "--listen", "1s"); got.code != 0 || got.out != "" {
+		t.Errorf("a queue wakes it: %+v", got)
+	}
 	must0(t, "--agent", "lead", "agent", "nudge", "builder-1", "Look at a.go")
 	got := hooked(t, eventOf("s1", "Stop"))
 	if !strings.Contains(got.out, "Look at a.go") || strings.Contains(got.out, "News") || strings.Contains(got.out, "Build") ||

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
@@ -182,6 +183,10 @@ func TestHarness_IsCheckedExplainedAndLogged(t *testing.T) {
 		if !strings.Contains(got, c.want) {
 			t.Errorf("%v: no %q in\n%s", c.h, c.want, got)
 		}
+	}
+	busy := &pb.HeartbeatRequest{Harness: in(pb.HarnessState_HARNESS_STATE_ENDED), Activity: proto.String("tidies up")}
+	if _, err := w.agent("a").Heartbeat(w.ctx(), busy); err != nil {
+		t.Fatal(err)
 	}
 	presence := 0
 	for _, e := range w.trail() {
