@@ -43,6 +43,7 @@ are below; docs/hooks.md names those of the others.
                --listen, it waits for the first one. A turn started this way
                ends without a check, or listens for --pause before it goes on;
                --keep-going lifts this limit
+  UserPromptSubmit  what Stop printed stays unread. Codex: adds new messages
   SessionEnd   reports that the agent has stopped
 
 All but a tool's report whether the session is busy or idle. The agent is the one
@@ -100,7 +101,7 @@ func newHookCommand(c *cli) *cobra.Command {
 		"how long a hook that only looks or reports waits for the broker")
 	durationVar(f, &o.pause, "pause", time.Minute,
 		"how long a turn started by a message listens before another message continues it")
-	f.BoolVar(&o.wake, "wake", false, "in the background, wait for mail and wake the session (asyncRewake)")
+	f.BoolVar(&o.wake, "wake", false, "in the background, wait for mail and wake the session")
 	f.StringArrayVar(&o.tools, "tool", nil, "another tool that writes the file that its input names; repeatable")
 	must(cmd.RegisterFlagCompletionFunc("fail", cobra.FixedCompletions([]string{"open", "closed"}, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
@@ -130,7 +131,9 @@ func (o *hookOptions) run(c *cli, cmd *cobra.Command) error {
 		c.hooked.Process = above[0].Process
 	}
 	if c.hooked.Program == "codex" {
-		c.hooked.Lock = c.codexLock(in.SessionID)
+		if home, err := c.codexHome(); err == nil {
+			c.hooked.Lock = codexLock(home, in.SessionID)
+		}
 	}
 	h := &hook{hookOptions: o, c: c, in: in, parent: parent, mark: prompt.NewMark(), until: c.env.Now().Add(o.within)}
 	if o.wake {
@@ -161,7 +164,11 @@ func (o *hookOptions) run(c *cli, cmd *cobra.Command) error {
 			return h.beat(ctx, &pb.HeartbeatRequest{Harness: h.presence(state)})
 		})
 	case "UserPromptSubmit":
-		err = h.briefly(ctx, h.busy)
+		if err = h.briefly(ctx, h.busy); err == nil && h.vendor.prompt && len(in.quoted()) == 0 {
+			err = h.briefly(ctx, func(ctx context.Context) error {
+				return h.context(ctx, cmd.OutOrStdout(), pb.OfferWay_OFFER_WAY_PROMPT)
+			})
+		}
 	case "PreToolUse":
 		if err = h.lock(ctx); err == nil {
 			_ = h.briefly(ctx, h.busy) // the end of the tool says it too
@@ -169,7 +176,9 @@ func (o *hookOptions) run(c *cli, cmd *cobra.Command) error {
 	case "PostToolUse":
 		err = h.briefly(ctx, h.told)
 		if err == nil {
-			err = h.briefly(ctx, func(ctx context.Context) error { return h.context(ctx, cmd.OutOrStdout()) })
+			err = h.briefly(ctx, func(ctx context.Context) error {
+				return h.context(ctx, cmd.OutOrStdout(), pb.OfferWay_OFFER_WAY_TOOL_CALL)
+			})
 		}
 	case hookCheck:
 		err = h.answers(ctx)

@@ -19,8 +19,14 @@ const (
 	mostTranscript = 64 << 20 // bytes of a conversation that a hook searches for its marks
 )
 
+// begins are the ways in which hooks offer messages with which a turn begins or goes on.
+var begins = []pb.OfferWay{pb.OfferWay_OFFER_WAY_TURN_END, pb.OfferWay_OFFER_WAY_PROMPT}
+
 // inTurn are the ways in which hooks in a turn and at its end offer messages.
-var inTurn = []pb.OfferWay{pb.OfferWay_OFFER_WAY_TURN_END, pb.OfferWay_OFFER_WAY_TOOL_CALL}
+var inTurn = append(slices.Clone(begins), pb.OfferWay_OFFER_WAY_TOOL_CALL)
+
+// byHooks are the ways that end with the next prompt of the user. Messages in the other ways may be on their way then.
+var byHooks = append(slices.Clone(inTurn), pb.OfferWay_OFFER_WAY_WAKE)
 
 // offer offers unread messages to the session, and accepts earlier offers of which the conversation has evidence.
 func (h *hook) offer(ctx context.Context, broker *client.Client, way pb.OfferWay) ([]*pb.InboxItem, int32, error) {
@@ -65,15 +71,15 @@ func (in *hookInput) answered(mark string) bool {
 	return bytes.Index(text, []byte(in.ToolUseID)) > at
 }
 
-// context passes to the model, in the middle of a turn, what has arrived. A subagent gets nothing: it is not the agent
+// context passes to the model, in the middle of a turn or at its beginning, what has arrived. A subagent gets nothing: it is not the agent
 // that the messages are for.
-func (h *hook) context(ctx context.Context, out io.Writer) error {
+func (h *hook) context(ctx context.Context, out io.Writer, way pb.OfferWay) error {
 	if !h.vendor.context || h.in.AgentID != "" {
 		return nil
 	}
 	var n news
 	err := h.as(ctx, func(broker *client.Client) (err error) {
-		n.mail, n.more, err = h.offer(ctx, broker, pb.OfferWay_OFFER_WAY_TOOL_CALL)
+		n.mail, n.more, err = h.offer(ctx, broker, way)
 		return err
 	})
 	return h.pass(ctx, n, err, func(text string) error {
@@ -99,7 +105,7 @@ func (h *hook) session() string {
 
 // settle tells the broker what the event says about the messages that this session was offered before. The end
 // of a turn shows that the model got what hooks passed to it in this turn, and any event in a turn that it got
-// what the end of the turn before passed to it. A prompt shows it if it quotes the mark, as Gemini CLI's does
+// what the user's prompt or the end of the turn before passed to it. A prompt shows it if it quotes the mark, as Gemini CLI's does
 // when a hook continues a turn; another prompt may come after Esc. Without an answer, the offers return by
 // themselves.
 func (h *hook) settle(ctx context.Context) {
@@ -107,12 +113,13 @@ func (h *hook) settle(ctx context.Context) {
 	switch h.in.Event {
 	case "PreToolUse", "PostToolUse":
 		request.Outcome = &pb.SettleOffersRequest_Accepted{Accepted: true}
-		request.Ways = []pb.OfferWay{pb.OfferWay_OFFER_WAY_TURN_END}
+		request.Ways = begins
 	case "Stop":
 		request.Outcome = &pb.SettleOffersRequest_Accepted{Accepted: true}
 		request.Ways = inTurn
 	case "UserPromptSubmit":
 		request.Outcome = &pb.SettleOffersRequest_Returned{Returned: "the user's next prompt came before another event"}
+		request.Ways = byHooks
 	case "SessionEnd":
 		request.Outcome = &pb.SettleOffersRequest_Returned{Returned: "the session has ended"}
 	default:

@@ -113,25 +113,8 @@ func (h *hook) listens(ctx context.Context, way pb.OfferWay) error {
 // news and no error when ctx ends.
 func (h *hook) await(ctx context.Context, way pb.OfferWay, wakes func(*pb.InboxItem) bool) (n news, err error) {
 	err = watchMail(ctx, h.broker, func(ctx context.Context) (bool, error) {
-		n = news{}
-		items, err := unseenMail(ctx, h.broker, true, hookMail)
-		if err != nil || !slices.ContainsFunc(items, wakes) {
-			return false, err
-		}
-		for _, item := range items {
-			if mailbox := item.GetDelivery().GetMailbox(); isQueue(mailbox) && !slices.Contains(n.queues, mailbox) {
-				n.queues = append(n.queues, mailbox)
-			}
-		}
-		n.mail, n.more, err = h.offer(ctx, h.broker, way)
-		if h.quiet {
-			n.queues = nil
-		}
-		if err != nil || n.empty() {
-			return false, err
-		}
-		h.c.work, err = workOf(ctx, h.broker)
-		return err == nil, err
+		n, err = h.gather(ctx, way, wakes)
+		return err == nil && !n.empty(), err
 	})
 	switch status.Code(err) {
 	case codes.Canceled, codes.DeadlineExceeded: // the broker may end a call a moment before ctx ends here
@@ -140,6 +123,28 @@ func (h *hook) await(ctx context.Context, way pb.OfferWay, wakes func(*pb.InboxI
 	if ctx.Err() != nil && n.empty() {
 		err = nil
 	}
+	return n, err
+}
+
+// gather offers what waits, if wakes accepts a message of it; otherwise it returns no news.
+func (h *hook) gather(ctx context.Context, way pb.OfferWay, wakes func(*pb.InboxItem) bool) (n news, err error) {
+	items, err := unseenMail(ctx, h.broker, true, hookMail)
+	if err != nil || !slices.ContainsFunc(items, wakes) {
+		return n, err
+	}
+	for _, item := range items {
+		if mailbox := item.GetDelivery().GetMailbox(); isQueue(mailbox) && !slices.Contains(n.queues, mailbox) {
+			n.queues = append(n.queues, mailbox)
+		}
+	}
+	n.mail, n.more, err = h.offer(ctx, h.broker, way)
+	if h.quiet {
+		n.queues = nil
+	}
+	if err != nil || n.empty() {
+		return n, err
+	}
+	h.c.work, err = workOf(ctx, h.broker)
 	return n, err
 }
 

@@ -21,14 +21,16 @@ type hookVendor struct {
 	answer func(hookAnswer) any
 
 	context bool // its hook after a tool call may add to the conversation
+	prompt  bool // and so may its hook of the user's prompt
+	server  bool // a listener wakes its session by its server or its queue
 }
 
 // hookVendors has the coding agents by the names that brokerctl setup gives them.
 var hookVendors = map[string]hookVendor{
 	"claude-code": {tools: []string{"Edit", "Write", "MultiEdit", "NotebookEdit"}, context: true},
-	"codex":       {tools: []string{"apply_patch"}, context: true},
+	"codex":       {tools: []string{"apply_patch"}, context: true, prompt: true, server: true},
 	"gemini": {
-		context: true,
+		context: true, prompt: true,
 		events: map[string]string{
 			"BeforeAgent": "UserPromptSubmit", "BeforeTool": "PreToolUse", "AfterTool": "PostToolUse", "AfterAgent": "Stop",
 		},

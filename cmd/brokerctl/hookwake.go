@@ -20,7 +20,7 @@ const mostWakes = 5
 // wakeUp waits in the background until mail for the agent arrives, and then wakes its session: Claude Code passes what
 // such a hook writes to standard error to the model if its exit code is 2. In every other case the exit code is 0:
 // without a text, the session would wake again and again. Each session has one listener; a new one ends the one before.
-// A run without a screen has none: Claude Code would wait for it.
+// A run without a screen has none: Claude Code would wait for it. For Codex, see wakeCodex.
 func (h *hook) wakeUp(ctx context.Context, errs io.Writer) error {
 	if h.c.env.get("CLAUDE_CODE_ENTRYPOINT") == "sdk-cli" || h.in.AgentID != "" {
 		return nil
@@ -33,6 +33,9 @@ func (h *hook) wakeUp(ctx context.Context, errs io.Writer) error {
 	defer end()
 	go h.endWithAgent(ctx, end, errs)
 	go l.endWithNext(ctx, end)
+	if h.vendor.server {
+		return h.wakeCodex(ctx, end, l)
+	}
 	if l.wakes >= mostWakes {
 		_ = h.listens(ctx, pb.OfferWay_OFFER_WAY_UNSPECIFIED)
 		<-ctx.Done() // the next event of the session has a new listener
@@ -52,12 +55,7 @@ func (h *hook) wakeUp(ctx context.Context, errs io.Writer) error {
 		case err != nil && !away(err):
 			return nil
 		case err != nil: // the broker may come back
-			pause := time.NewTimer(agentCheck)
-			select {
-			case <-pause.C:
-			case <-ctx.Done():
-			}
-			pause.Stop()
+			rest(ctx)
 		case !n.empty():
 			err := h.pass(ctx, n, nil, func(text string) error { _, err := io.WriteString(errs, text); return err })
 			if err != nil {

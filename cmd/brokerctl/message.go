@@ -92,6 +92,7 @@ var ways = map[pb.OfferWay]string{
 	pb.OfferWay_OFFER_WAY_TERMINAL:   "its terminal",
 	pb.OfferWay_OFFER_WAY_MCP:        "an MCP tool",
 	pb.OfferWay_OFFER_WAY_SHELL:      "a command",
+	pb.OfferWay_OFFER_WAY_QUEUE:      "the coding agent's queue",
 }
 
 func byWay(w pb.OfferWay) string { return cmp.Or(ways[w], "an unknown way") }

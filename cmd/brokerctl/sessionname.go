@@ -78,15 +78,16 @@ func (c *cli) nameSession(s *settings) error {
 // baseOf returns the name under which the configFile describes the agent of the settings.
 func (s *settings) baseOf() string { return cmp.Or(s.base, s.agent.value) }
 
-// codexLock returns the file that Codex keeps locked while it can write to a session.
-func (c *cli) codexLock(id string) string {
-	home := c.env.get("CODEX_HOME")
-	if home == "" {
-		dir, err := c.env.homeDir()
-		if err != nil {
-			return ""
-		}
-		home = filepath.Join(dir, ".codex")
+// codexHome returns the folder of Codex.
+func (c *cli) codexHome() (string, error) {
+	if home := c.env.get("CODEX_HOME"); home != "" {
+		return home, nil
 	}
+	dir, err := c.env.homeDir()
+	return filepath.Join(dir, ".codex"), err
+}
+
+// codexLock returns the file that Codex keeps locked while a program has a session open.
+func codexLock(home, id string) string {
 	return filepath.Join(home, "thread-writer-locks", filepath.Base(id)+".lock")
 }

@@ -35,7 +35,7 @@ const (
 
 // String returns the name of the way as events and metrics spell it.
 func (w Way) String() string {
-	names := [...]string{"unknown", "turn_end", "tool_call", "prompt", "wake", "plugin", "app_server", "terminal", "mcp", "shell"}
+	names := [...]string{"unknown", "turn_end", "tool_call", "prompt", "wake", "plugin", "app_server", "terminal", "mcp", "shell", "queue"}
 	if w < 0 || int(w) >= len(names) {
 		return names[0]
 	}

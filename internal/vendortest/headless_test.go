@@ -18,7 +18,7 @@ import (
 )
 
 // patience is how long a program may take for what it does at once.
-const patience = 3 * time.Minute
+const patience = time.Minute
 
 // slowest is how much longer a program may take with a broker that does not answer: its MCP server and about ten hooks of
 // 300 ms, on a slow machine.
@@ -26,7 +26,8 @@ const slowest = 30 * time.Second
 
 // A run is a coding agent in a project folder of its own, with a daemon and a model.
 type run struct {
-	t             testing.TB
+	whole         testing.TB // from its start to its end
+	t             testing.TB // a part of it
 	vendor        *vendor
 	daemon        *processtest.Daemon
 	model         *fakemodel.Server
@@ -34,6 +35,8 @@ type run struct {
 	home, project string
 	variables     []string
 	sent          map[string]string // subjects of the messages, by id
+	approved      bool              // the user has approved the hooks
+	events        *eventLog
 }
 
 func newRun(t testing.TB, v *vendor) *run {
@@ -47,7 +50,7 @@ func newRun(t testing.TB, v *vendor) *run {
 	if err := d.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r := &run{t: t, vendor: v, daemon: d, model: fakemodel.New(), home: t.TempDir(), project: t.TempDir(), sent: map[string]string{}}
+	r := &run{whole: t, t: t, vendor: v, daemon: d, model: fakemodel.New(), home: t.TempDir(), project: t.TempDir(), sent: map[string]string{}}
 	t.Cleanup(r.model.Close)
 	const refused = "http://127.0.0.1:9"
 	r.env("HOME="+r.home, "BROKERD_DATA="+d.Dir(), "TMPDIR="+t.TempDir(), "LANG=C.UTF-8", "TERM=dumb",
@@ -69,6 +72,7 @@ func newRun(t testing.TB, v *vendor) *run {
 	}
 	t.Cleanup(c.Close)
 	r.broker = c
+	r.follow()
 	return r
 }
 
@@ -103,7 +107,7 @@ func (r *run) start(prompt string) *process {
 	if err := p.cmd.Start(); err != nil {
 		r.t.Fatal(err)
 	}
-	r.t.Cleanup(p.kill)
+	r.cleanup(p.kill)
 	go func() { p.ended <- p.cmd.Wait() }()
 	return p
 }

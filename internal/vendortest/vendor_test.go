@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	pb "brokerd/gen/brokerd/v1"
 )
 
 // A vendor is a coding agent, as its table in brokerctl setup names it.
@@ -12,14 +14,20 @@ type vendor struct {
 	name    string
 	program string
 	once    func(prompt string) []string // the arguments of a run without a screen
+	screen  []string                     // the arguments of a run with a screen
+	ready   string                       // what the screen shows when it takes prompts
+	idle    pb.OfferWay                  // how mail wakes an idle session; none: it does not
+	early   bool                         // also before its first turn
 	seed    func(r *run)                 // writes what the program needs to begin without a question
 }
 
 var vendors = []vendor{
 	{
-		"claude-code", "claude",
-		func(prompt string) []string { return []string{"-p", prompt} },
-		func(r *run) {
+		name: "claude-code", program: "claude",
+		screen: []string{"--permission-mode", "default"}, ready: "shortcuts",
+		idle: pb.OfferWay_OFFER_WAY_WAKE, early: true,
+		once: func(prompt string) []string { return []string{"-p", prompt} },
+		seed: func(r *run) {
 			const key = "sk-ant-api03-fake-key-of-the-tests-0123456789"
 			r.env("ANTHROPIC_BASE_URL="+r.model.URL(), "ANTHROPIC_API_KEY="+key, "DISABLE_TELEMETRY=1",
 				"DISABLE_ERROR_REPORTING=1", "DISABLE_AUTOUPDATER=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1")
@@ -33,11 +41,12 @@ var vendors = []vendor{
 		},
 	},
 	{
-		"codex", "codex",
-		func(prompt string) []string {
+		name: "codex", program: "codex",
+		ready: "Ask", idle: pb.OfferWay_OFFER_WAY_APP_SERVER,
+		once: func(prompt string) []string {
 			return []string{"exec", "--skip-git-repo-check", "--dangerously-bypass-hook-trust", prompt}
 		},
-		func(r *run) {
+		seed: func(r *run) {
 			r.env("CODEX_HOME="+filepath.Join(r.home, ".codex"), "FAKE_KEY=fake")
 			r.write(r.home, ".codex/config.toml", fmt.Sprintf(`model = "gpt-5-codex"
 model_provider = "fake"
@@ -59,9 +68,10 @@ trust_level = "trusted"
 		},
 	},
 	{
-		"gemini", "gemini",
-		func(prompt string) []string { return []string{"--approval-mode", "yolo", "-p", prompt} },
-		func(r *run) {
+		name: "gemini", program: "gemini",
+		screen: []string{"--approval-mode", "yolo"}, ready: "Type your message",
+		once: func(prompt string) []string { return []string{"--approval-mode", "yolo", "-p", prompt} },
+		seed: func(r *run) {
 			r.env("GOOGLE_GEMINI_BASE_URL="+r.model.URL(), "GEMINI_API_KEY=fake", "GEMINI_CLI_TRUST_WORKSPACE=true",
 				"GEMINI_TELEMETRY_ENABLED=false")
 			r.write(r.home, ".gemini/settings.json", map[string]any{
@@ -71,9 +81,10 @@ trust_level = "trusted"
 		},
 	},
 	{
-		"opencode", "opencode",
-		func(prompt string) []string { return []string{"run", prompt} },
-		func(r *run) {
+		name: "opencode", program: "opencode",
+		ready: "Ask",
+		once:  func(prompt string) []string { return []string{"run", prompt} },
+		seed: func(r *run) {
 			r.env("npm_config_fetch_retries=0", "OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1",
 				"OPENCODE_DISABLE_LSP_DOWNLOAD=1", "OPENCODE_DISABLE_SHARE=1")
 			r.write(r.home, ".config/opencode/opencode.json", map[string]any{

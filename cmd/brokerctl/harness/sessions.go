@@ -36,13 +36,21 @@ func (s *Session) Alive() bool {
 		return s.Server.Alive()
 	}
 	if s.Lock != "" {
-		if f, err := os.OpenFile(s.Lock, os.O_RDWR, 0); err == nil {
-			defer f.Close() //nolint:errcheck // nothing was written
-			err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-			return errors.Is(err, syscall.EWOULDBLOCK)
+		if held, err := Locked(s.Lock); err == nil {
+			return held
 		}
 	}
 	return s.Process.Alive()
+}
+
+// Locked reports whether a process keeps a file locked. The error is that of opening the file.
+func Locked(file string) (bool, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close() //nolint:errcheck // which also releases the lock
+	return errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB), syscall.EWOULDBLOCK), nil
 }
 
 // follows reports whether the two are sessions that one process has one after the other, as after /clear, or a session and

@@ -21,7 +21,7 @@ func Vendors(o Options) []Vendor {
 			Files: append([]File{
 				{Path: ".mcp.json", User: ".claude.json", What: "MCP server", entries: o.mcpServers()},
 				{Path: ".claude/settings.json", User: ".claude/settings.json", What: "hooks", entries: o.groupHooks(
-					"claude-code", 1, true, "SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SessionEnd",
+					"claude-code", 1, rewake, "SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SessionEnd",
 					"Edit|Write|MultiEdit|NotebookEdit",
 				)},
 				{Path: "CLAUDE.md", User: ".claude/CLAUDE.md", What: "instructions", section: instructions},
@@ -31,14 +31,14 @@ func Vendors(o Options) []Vendor {
 		},
 		{
 			Name: "codex", Title: "Codex", Programs: []string{"codex"}, Once: "codex exec", Tested: "0.169.0",
-			Hook: "Stop",
+			Hook: "Stop", Wakes: "0.169.0",
 			Next: "start codex again in this folder, trust the folder when it asks, and approve the hooks with /hooks",
 			Files: []File{
 				{Path: ".codex/config.toml", User: ".codex/config.toml", What: "MCP server", table: &tomlTable{
 					path: []string{"mcp_servers", "brokerd"}, values: []string{`command = "brokerctl"`, `args = ` + o.words("mcp")},
 				}},
 				{Path: ".codex/hooks.json", User: ".codex/hooks.json", What: "hooks", entries: o.groupHooks(
-					"codex", 1, false, "SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SessionEnd",
+					"codex", 1, background, "SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SessionEnd",
 					"apply_patch",
 				)},
 				{Path: "AGENTS.md", User: ".codex/AGENTS.md", What: "instructions", section: instructions},
@@ -52,7 +52,7 @@ func Vendors(o Options) []Vendor {
 				{
 					Path: ".gemini/settings.json", User: ".gemini/settings.json", What: "MCP server, hooks",
 					entries: append(o.mcpServers(), o.groupHooks(
-						"gemini", 1000, false, "SessionStart", "BeforeAgent", "BeforeTool", "AfterTool", "AfterAgent", "SessionEnd",
+						"gemini", 1000, noWake, "SessionStart", "BeforeAgent", "BeforeTool", "AfterTool", "AfterAgent", "SessionEnd",
 						"write_file|replace",
 					)...),
 				},
@@ -152,17 +152,29 @@ func (o Options) stop(e entry, value func(listen bool, seconds int) string) entr
 	return e
 }
 
+// A wakeHook is how a vendor runs a hook that waits for mail and wakes the agent.
+type wakeHook struct {
+	field  string // of the hook, which lets it run in the background; empty = the vendor has no such hook
+	always bool   // the hook ends when it wakes the agent, so each event begins it again; otherwise the user's prompt does
+}
+
+var (
+	noWake     = wakeHook{}
+	rewake     = wakeHook{"asyncRewake", true}
+	background = wakeHook{"async", false}
+)
+
 // groupHooks returns the hooks of a vendor that groups them by the tools that they match. unit is the
-// vendor's unit of a timeout, in parts of a second; wakes says that its hooks can wake the agent.
-func (o Options) groupHooks(vendor string, unit int, wakes bool, start, prompt, before, after, stop, end, tools string) []entry {
+// vendor's unit of a timeout, in parts of a second.
+func (o Options) groupHooks(vendor string, unit int, w wakeHook, start, prompt, before, after, stop, end, tools string) []entry {
 	value := func(matcher string, listen, wake bool, seconds int) string {
 		if matcher != "" {
 			matcher = fmt.Sprintf(`"matcher": %q, `, matcher)
 		}
 		more := ""
 		if wake {
-			more = fmt.Sprintf(`, {"type": "command", "command": %q, "asyncRewake": true, "timeout": %d}`,
-				o.hook(vendor, false)+" --wake", wakeSeconds)
+			more = fmt.Sprintf(`, {"type": "command", "command": %q, %q: true, "timeout": %d}`,
+				o.hook(vendor, false)+" --wake", w.field, wakeSeconds)
 		}
 		return fmt.Sprintf(`{%s"hooks": [{"type": "command", "command": %q, "timeout": %d}%s]}`,
 			matcher, o.hook(vendor, listen), seconds*unit, more)
@@ -170,14 +182,15 @@ func (o Options) groupHooks(vendor string, unit int, wakes bool, start, prompt, 
 	hook := func(event string, value string, earlier ...string) entry {
 		return entry{path: []string{"hooks", event}, append: true, mark: hookMark, value: value, earlier: earlier}
 	}
-	wake := o.Wake && wakes
 	// awake is an entry that wakes the agent, or not.
-	awake := func(event string) entry {
+	awake := func(event string, wakes bool) entry {
+		wake := o.Wake && wakes
 		return hook(event, value("", false, wake, hookSeconds), value("", false, !wake, hookSeconds))
 	}
+	wake := o.Wake && w.always
 	ends := hook(stop, "", value("", false, !wake, hookSeconds), value("", true, !wake, listenSeconds))
 	return []entry{
-		awake(start), awake(prompt),
+		awake(start, w.always), awake(prompt, w.field != ""),
 		hook(before, value(tools, false, false, hookSeconds)),
 		hook(after, value("", false, false, hookSeconds), value(tools, false, false, hookSeconds)),
 		o.stop(ends, func(listen bool, seconds int) string { return value("", listen, wake, seconds) }),

@@ -456,7 +456,7 @@ type Harness struct {
 	// Such as claude-code; one line of at most 64 bytes.
 	Program string       `protobuf:"bytes,2,opt,name=program,proto3" json:"program,omitempty"`
 	State   HarnessState `protobuf:"varint,3,opt,name=state,proto3,enum=brokerd.v1.HarnessState" json:"state,omitempty"`
-	// The tool that runs, while BUSY; at most 256 bytes. Empty = none, or not known.
+	// The tool that it called last, while BUSY; at most 256 bytes. Empty = none in this turn.
 	Tool string `protobuf:"bytes,4,opt,name=tool,proto3" json:"tool,omitempty"`
 	// How mail wakes the session while it is IDLE; absent = mail waits for its next turn.
 	Listening OfferWay `protobuf:"varint,5,opt,name=listening,proto3,enum=brokerd.v1.OfferWay" json:"listening,omitempty"`
@@ -1504,8 +1504,8 @@ type HeartbeatRequest struct {
 	StatusReason *string `protobuf:"bytes,8,opt,name=status_reason,json=statusReason,proto3,oneof" json:"status_reason,omitempty"`
 	// Return the agent's unread notices, and mark them read.
 	Notices bool `protobuf:"varint,9,opt,name=notices,proto3" json:"notices,omitempty"`
-	// What the session of the agent's coding agent does. Its fields replace what was reported before, except that an unspecified
-	// state keeps the state and the tool, and that ENDED of another session than the reported one changes nothing.
+	// What the session of the agent's coding agent does. With a state, the way in which it listens stays; without a state, only
+	// that changes. ENDED of another session than the reported one changes nothing.
 	Harness       *Harness  `protobuf:"bytes,10,opt,name=harness,proto3" json:"harness,omitempty"`
 	Attention     Attention `protobuf:"varint,11,opt,name=attention,proto3,enum=brokerd.v1.Attention" json:"attention,omitempty"`
 	unknownFields protoimpl.UnknownFields

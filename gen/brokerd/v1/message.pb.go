@@ -236,21 +236,24 @@ const (
 	OfferWay_OFFER_WAY_MCP OfferWay = 8
 	// The output of a command that the model has called.
 	OfferWay_OFFER_WAY_SHELL OfferWay = 9
+	// The coding agent's own queue of messages, which it reads when it is idle.
+	OfferWay_OFFER_WAY_QUEUE OfferWay = 10
 )
 
 // Enum value maps for OfferWay.
 var (
 	OfferWay_name = map[int32]string{
-		0: "OFFER_WAY_UNSPECIFIED",
-		1: "OFFER_WAY_TURN_END",
-		2: "OFFER_WAY_TOOL_CALL",
-		3: "OFFER_WAY_PROMPT",
-		4: "OFFER_WAY_WAKE",
-		5: "OFFER_WAY_PLUGIN",
-		6: "OFFER_WAY_APP_SERVER",
-		7: "OFFER_WAY_TERMINAL",
-		8: "OFFER_WAY_MCP",
-		9: "OFFER_WAY_SHELL",
+		0:  "OFFER_WAY_UNSPECIFIED",
+		1:  "OFFER_WAY_TURN_END",
+		2:  "OFFER_WAY_TOOL_CALL",
+		3:  "OFFER_WAY_PROMPT",
+		4:  "OFFER_WAY_WAKE",
+		5:  "OFFER_WAY_PLUGIN",
+		6:  "OFFER_WAY_APP_SERVER",
+		7:  "OFFER_WAY_TERMINAL",
+		8:  "OFFER_WAY_MCP",
+		9:  "OFFER_WAY_SHELL",
+		10: "OFFER_WAY_QUEUE",
 	}
 	OfferWay_value = map[string]int32{
 		"OFFER_WAY_UNSPECIFIED": 0,
@@ -263,6 +266,7 @@ var (
 		"OFFER_WAY_TERMINAL":    7,
 		"OFFER_WAY_MCP":         8,
 		"OFFER_WAY_SHELL":       9,
+		"OFFER_WAY_QUEUE":       10,
 	}
 )
 
@@ -7565,7 +7569,7 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x13DELIVERY_STATE_DEAD\x10\x06\x12\x1a\n" +
 	"\x16DELIVERY_STATE_EXPIRED\x10\a\x12\x1c\n" +
 	"\x18DELIVERY_STATE_CANCELLED\x10\b\x12\x19\n" +
-	"\x15DELIVERY_STATE_NOTICE\x10\t*\xf0\x01\n" +
+	"\x15DELIVERY_STATE_NOTICE\x10\t*\x85\x02\n" +
 	"\bOfferWay\x12\x19\n" +
 	"\x15OFFER_WAY_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12OFFER_WAY_TURN_END\x10\x01\x12\x17\n" +
@@ -7576,7 +7580,9 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x14OFFER_WAY_APP_SERVER\x10\x06\x12\x16\n" +
 	"\x12OFFER_WAY_TERMINAL\x10\a\x12\x11\n" +
 	"\rOFFER_WAY_MCP\x10\b\x12\x13\n" +
-	"\x0fOFFER_WAY_SHELL\x10\t*d\n" +
+	"\x0fOFFER_WAY_SHELL\x10\t\x12\x13\n" +
+	"\x0fOFFER_WAY_QUEUE\x10\n" +
+	"*d\n" +
 	"\fMessageOrder\x12\x1d\n" +
 	"\x19MESSAGE_ORDER_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15MESSAGE_ORDER_ARRIVAL\x10\x01\x12\x1a\n" +

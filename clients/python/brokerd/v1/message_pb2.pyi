@@ -66,6 +66,7 @@ OFFER_WAY_APP_SERVER: OfferWay
 OFFER_WAY_TERMINAL: OfferWay
 OFFER_WAY_MCP: OfferWay
 OFFER_WAY_SHELL: OfferWay
+OFFER_WAY_QUEUE: OfferWay
 
 
 class MessageOrder(builtins.int):

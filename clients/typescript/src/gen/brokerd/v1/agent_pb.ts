@@ -43,7 +43,7 @@ export type Harness = Message<"brokerd.v1.Harness"> & {
   state: HarnessState;
 
   /**
-   * The tool that runs, while BUSY; at most 256 bytes. Empty = none, or not known.
+   * The tool that it called last, while BUSY; at most 256 bytes. Empty = none in this turn.
    *
    * @generated from field: string tool = 4;
    */
@@ -711,8 +711,8 @@ export type HeartbeatRequest = Message<"brokerd.v1.HeartbeatRequest"> & {
   notices: boolean;
 
   /**
-   * What the session of the agent's coding agent does. Its fields replace what was reported before, except that an unspecified
-   * state keeps the state and the tool, and that ENDED of another session than the reported one changes nothing.
+   * What the session of the agent's coding agent does. With a state, the way in which it listens stays; without a state, only
+   * that changes. ENDED of another session than the reported one changes nothing.
    *
    * @generated from field: brokerd.v1.Harness harness = 10;
    */
