@@ -169,6 +169,8 @@ func (o *hookOptions) run(c *cli, cmd *cobra.Command) error {
 				return h.context(ctx, cmd.OutOrStdout(), pb.OfferWay_OFFER_WAY_PROMPT)
 			})
 		}
+	case hookAccepted: // a request to the model is under way
+		err = h.briefly(ctx, h.busy)
 	case "PreToolUse":
 		if err = h.lock(ctx); err == nil {
 			_ = h.briefly(ctx, h.busy) // the end of the tool says it too

@@ -103,29 +103,14 @@ func (h *hook) session() string {
 	return clip(oneLine(cmp.Or(h.in.SessionID, "unknown")), 128)
 }
 
-// settle tells the broker what the event says about the messages that this session was offered before. The end
-// of a turn shows that the model got what hooks passed to it in this turn, and any event in a turn that it got
-// what the user's prompt or the end of the turn before passed to it. A prompt shows it if it quotes the mark, as Gemini CLI's does
-// when a hook continues a turn; another prompt may come after Esc. Without an answer, the offers return by
-// themselves.
+// settle tells the broker what the event says about the messages that this session was offered before. Without an
+// answer, the offers return by themselves. A tool of a subagent shows nothing about the conversation.
 func (h *hook) settle(ctx context.Context) {
-	request := &pb.SettleOffersRequest{Harness: h.session()}
-	switch h.in.Event {
-	case "PreToolUse", "PostToolUse":
-		request.Outcome = &pb.SettleOffersRequest_Accepted{Accepted: true}
-		request.Ways = begins
-	case "Stop":
-		request.Outcome = &pb.SettleOffersRequest_Accepted{Accepted: true}
-		request.Ways = inTurn
-	case "UserPromptSubmit":
-		request.Outcome = &pb.SettleOffersRequest_Returned{Returned: "the user's next prompt came before another event"}
-		request.Ways = byHooks
-	case "SessionEnd":
-		request.Outcome = &pb.SettleOffersRequest_Returned{Returned: "the session has ended"}
-	default:
-		return
+	quoted, request := h.in.quoted(), h.outcome()
+	if h.vendor.plugin && h.in.Event != hookAccepted {
+		quoted = nil
 	}
-	if h.in.AgentID != "" { // a tool of a subagent shows nothing about the conversation
+	if request == nil && len(quoted) == 0 || h.in.AgentID != "" {
 		return
 	}
 	_ = h.briefly(ctx, func(ctx context.Context) error {
@@ -133,16 +118,58 @@ func (h *hook) settle(ctx context.Context) {
 		if err != nil || broker.Identity().Agent == "" {
 			return err
 		}
-		if quoted := h.in.quoted(); len(quoted) > 0 {
-			if _, err := broker.Messages().SettleOffers(ctx, &pb.SettleOffersRequest{
+		if len(quoted) > 0 {
+			_, err = broker.Messages().SettleOffers(ctx, &pb.SettleOffersRequest{
 				Marks: quoted, Harness: h.session(), Outcome: &pb.SettleOffersRequest_Accepted{Accepted: true},
-			}); err != nil {
-				return err
-			}
+			})
 		}
-		_, err = broker.Messages().SettleOffers(ctx, request)
+		if err == nil && request != nil {
+			request.Harness = h.session()
+			_, err = broker.Messages().SettleOffers(ctx, request)
+		}
 		return err
 	})
+}
+
+// outcome returns what became of the session's open offers by this event; nil if the event says nothing. The end of a
+// turn shows that the model got what hooks passed to it in this turn, and any event in a turn that it got what the
+// user's prompt or the end of the turn before passed to it. A prompt shows it if it quotes the mark, as Gemini CLI's
+// does when a hook continues a turn; another prompt may come after Esc. A plugin knows better which messages were in a
+// request.
+func (h *hook) outcome() *pb.SettleOffersRequest {
+	accepted := func(ways []pb.OfferWay) *pb.SettleOffersRequest {
+		return &pb.SettleOffersRequest{Ways: ways, Outcome: &pb.SettleOffersRequest_Accepted{Accepted: true}}
+	}
+	returned := func(why string) *pb.SettleOffersRequest {
+		return &pb.SettleOffersRequest{Outcome: &pb.SettleOffersRequest_Returned{Returned: why}}
+	}
+	switch h.in.Event {
+	case "SessionEnd":
+		return returned("the session has ended")
+	case hookReturned:
+		r := returned("the plugin could not pass it on")
+		if r.Marks = h.in.quoted(); len(r.Marks) > 0 {
+			return r
+		}
+	}
+	if h.vendor.plugin {
+		return nil
+	}
+	switch h.in.Event {
+	case "SessionStart":
+		if h.in.Source == "startup" || h.in.Source == "resume" {
+			return returned("the program of the session was started again")
+		}
+	case "PreToolUse", "PostToolUse":
+		return accepted(begins)
+	case "Stop":
+		return accepted(inTurn)
+	case "UserPromptSubmit":
+		r := returned("the user's next prompt came before another event")
+		r.Ways = byHooks
+		return r
+	}
+	return nil
 }
 
 // aMark matches a mark of prompt.NewMark at the beginning of a frame.

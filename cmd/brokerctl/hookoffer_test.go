@@ -109,7 +109,6 @@ func TestHook_MailReachesTheModelInTheMiddleOfATurn(tt *testing.T) {
 		"claude-code": {"PreToolUse", "PostToolUse", "Stop"},
 		"codex":       {"PreToolUse", "PostToolUse", "Stop"},
 		"gemini":      {"BeforeTool", "AfterTool", "AfterAgent"},
-		"opencode":    {"PreToolUse", "PostToolUse", "Stop"},
 	} {
 		t.Run(vendor, func(t *shell) {
 			t.Parallel()
@@ -146,6 +145,77 @@ func TestHook_MailReachesTheModelInTheMiddleOfATurn(tt *testing.T) {
 			}
 			must0(t, "ack", id)
 		})
+	}
+}
+
+// The plugin of opencode sees the requests to the model: only its word counts, not the end of a turn, which may be Esc.
+func TestHook_APluginSaysWhatTheModelHas(tt *testing.T) {
+	t := newShell(tt)
+	startBroker(t)
+	register(t, "lead/lead", "builder-1/builder")
+	t.Setenv("BROKERD_AGENT", "builder-1")
+	hook := func(event, prompt string, args ...string) result {
+		return hookedBy(t, "opencode", strings.Replace(eventOf("s1", event), `"go on"`, jsonText(prompt), 1), "", args...)
+	}
+	for _, c := range []struct{ event, way string }{
+		{"PostToolUse", "tool_call"}, {"UserPromptSubmit", "prompt"}, {"Stop", "turn_end"}, {"--wake", "plugin"},
+	} {
+		t.Run(c.event, func(t *shell) {
+			id := sent(t, "--agent", "lead", "builder-1", "Add login")
+			offer := func() (text string) {
+				switch c.event {
+				case "Stop":
+					return reasonOf(t, hook(c.event, "go on"))
+				case "--wake":
+					got := hook("Stop", "go on", c.event)
+					if got.code != exitBlock {
+						t.Errorf("%+v", got)
+					}
+					return got.err
+				}
+				return contextOf(t, hook(c.event, "go on"), c.event)
+			}
+			text := offer()
+			for _, event := range []string{"PreToolUse", "PostToolUse", "UserPromptSubmit", "Stop"} {
+				if got := hook(event, text); got.code != 0 || got.out+got.err != "" {
+					t.Errorf("%s: %+v", event, got)
+				}
+			}
+			if d := delivery(t, id); at(t, d, "read_at") != nil || at(t, d, "offers", 0, "returned_at") != nil || at(t, d, "offers", 0, "way") != c.way {
+				t.Errorf("%v", d)
+			}
+			hook(hookReturned, "without a mark")
+			hook(hookReturned, text)
+			if d := delivery(t, id); at(t, d, "offers", 0, "why") != "the plugin could not pass it on" {
+				t.Errorf("%v", d)
+			}
+			if again := offer(); !strings.Contains(again, "Subject: Add login") {
+				t.Errorf("%q", again)
+			} else {
+				hook(hookAccepted, again)
+			}
+			if d := delivery(t, id); at(t, d, "offers", 1, "accepted_at") == nil {
+				t.Errorf("%v", d)
+			}
+			must0(t, "ack", id)
+		})
+	}
+}
+
+// A session whose program was started again has lost what was on its way.
+func TestHook_ASessionThatIsResumedGetsItsMailAgain(tt *testing.T) {
+	t := newShell(tt)
+	startBroker(t)
+	register(t, "lead/lead", "builder-1/builder")
+	t.Setenv("BROKERD_AGENT", "builder-1")
+	for source, returned := range map[string]bool{"resume": true, "startup": true, "compact": false, "clear": false} {
+		id := sent(t, "--agent", "lead", "builder-1", "Add login")
+		reasonOf(t, hooked(t, eventOf("s1", "Stop")))
+		hooked(t, strings.Replace(eventOf("s1", "SessionStart"), `"cwd"`, `"source":"`+source+`","cwd"`, 1))
+		if d := delivery(t, id); (at(t, d, "offers", 0, "why") == "the program of the session was started again") != returned {
+			t.Errorf("%s: %v", source, d)
+		}
+		must0(t, "ack", id)
 	}
 }
 

@@ -23,6 +23,7 @@ type hookVendor struct {
 	context bool // its hook after a tool call may add to the conversation
 	prompt  bool // and so may its hook of the user's prompt
 	server  bool // a listener wakes its session by its server or its queue
+	plugin  bool // a plugin calls the hooks, and says which messages were in a request to the model
 }
 
 // hookVendors has the coding agents by the names that brokerctl setup gives them.
@@ -47,8 +48,16 @@ var hookVendors = map[string]hookVendor{
 		},
 	},
 	// The plugin that setup adds calls the hook with the events of Claude Code.
-	"opencode": {tools: []string{"edit", "write", "patch", "multiedit", "apply_patch"}, context: true},
+	"opencode": {
+		tools: []string{"edit", "write", "patch", "multiedit", "apply_patch"}, context: true, prompt: true, plugin: true,
+	},
 }
+
+// Events of the plugin of setup: messages whose marks the prompt quotes were in a request to the model, or will not be.
+const (
+	hookAccepted = "BrokerdAccepted"
+	hookReturned = "BrokerdReturned"
+)
 
 // anyServersTools are tools of MCP servers that write a file.
 var anyServersTools = []string{"write_file", "edit_file", "create_file"}

@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"brokerd/cmd/brokerctl/setup"
 )
 
 // Inputs as the vendors write them: Codex by the schemas in its program, Gemini CLI by the reference in its
@@ -101,6 +103,19 @@ func TestHook_EveryVendorLocksTheFilesThatItWrites(tt *testing.T) {
 				t.Errorf("after the end of the session: %+v", got)
 			}
 		})
+	}
+}
+
+// The plugin of opencode calls the hook before these tools only.
+func TestHook_ThePluginKnowsTheToolsThatWrite(t *testing.T) {
+	v, err := setup.Find("opencode", setup.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plugin, _, err := v.Files[1].Add(setup.Content{})
+	want := `const writers = ["` + strings.Join(hookVendors["opencode"].tools, `", "`) + `"]`
+	if err != nil || !strings.Contains(plugin.Text, want) {
+		t.Errorf("%v: no %s", err, want)
 	}
 }
 

@@ -41,13 +41,17 @@ func (h *hook) wakeUp(ctx context.Context, errs io.Writer) error {
 		<-ctx.Done() // the next event of the session has a new listener
 		return nil
 	}
+	way := pb.OfferWay_OFFER_WAY_WAKE
+	if h.vendor.plugin {
+		way = pb.OfferWay_OFFER_WAY_PLUGIN
+	}
 	for ctx.Err() == nil {
 		var n news
 		err := h.as(ctx, func(*client.Client) (err error) {
-			if err = h.listens(ctx, pb.OfferWay_OFFER_WAY_WAKE); err != nil {
+			if err = h.listens(ctx, way); err != nil {
 				return err
 			}
-			n, err = h.await(ctx, pb.OfferWay_OFFER_WAY_WAKE, func(*pb.InboxItem) bool { return true })
+			n, err = h.await(ctx, way, func(*pb.InboxItem) bool { return true })
 			return err
 		})
 		switch {

@@ -433,7 +433,7 @@ func (o *setupOptions) nextOfTeam(c *cli, v setup.Vendor, agent string) (next []
 func (o *setupOptions) wake(v setup.Vendor, agent string) []string {
 	run := "brokerctl agent run --agent " + shellWord(cmp.Or(agent, "NAME"))
 	ways := []string{run + " --pty -- " + v.Programs[0], run + " --wake " + shellWord(v.Once+` "run brokerctl next"`)}
-	if o.unattended {
+	if o.unattended && !v.Patient {
 		ways = slices.Insert(ways, 0, "the hook "+v.Hook+" (applies now): it waits up to 10 minutes for the next message")
 	}
 	return ways

@@ -82,8 +82,8 @@ trust_level = "trusted"
 	},
 	{
 		name: "opencode", program: "opencode",
-		ready: "Ask",
-		once:  func(prompt string) []string { return []string{"run", prompt} },
+		ready: "Ask", idle: pb.OfferWay_OFFER_WAY_PLUGIN,
+		once: func(prompt string) []string { return []string{"run", prompt} },
 		seed: func(r *run) {
 			r.env("npm_config_fetch_retries=0", "OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1",
 				"OPENCODE_DISABLE_LSP_DOWNLOAD=1", "OPENCODE_DISABLE_SHARE=1")

@@ -101,12 +101,9 @@ func TestSetup_ReplacesTheHooksThatListenedAlways(t *testing.T) {
 				t.Fatal(err)
 			}
 			if f.earlier != nil {
-				text, err := os.ReadFile("testdata/opencode/first-plugin.js")
-				if err != nil {
-					t.Fatal(err)
-				}
-				old.Text = string(text)
-			} else if f.What == "hooks" && !strings.Contains(old.Text, listens) {
+				continue // see the next test
+			}
+			if f.What == "hooks" && !strings.Contains(old.Text, listens) {
 				t.Errorf("%s: an unattended agent does not listen: %s", v.Name, old.Text)
 			}
 			now := fileOf(t, v.Name, f.Path, Options{})
@@ -114,6 +111,24 @@ func TestSetup_ReplacesTheHooksThatListenedAlways(t *testing.T) {
 			if got, conflicts, err := now.Add(old); err != nil || len(conflicts) > 0 || got != fresh || strings.Contains(got.Text, listens) {
 				t.Errorf("%s %s: %q (%v)\n%s", v.Name, f.Path, conflicts, err, cmp.Diff(fresh.Text, got.Text))
 			}
+		}
+	}
+}
+
+func TestSetup_ReplacesEarlierPlugins(t *testing.T) {
+	f := fileOf(t, "opencode", ".opencode/plugins/brokerd.js", Options{Agent: "a-1"})
+	fresh, _, _ := f.Add(Content{})
+	for name, option := range map[string]string{"first": "", "third": "", "third, with options": `const listening = ["--listen", "10m"]`} {
+		text, err := os.ReadFile("testdata/opencode/" + strings.TrimSuffix(name, ", with options") + "-plugin.js")
+		if err != nil {
+			t.Fatal(err)
+		}
+		old := string(text)
+		if option != "" {
+			old = strings.Replace(old, "const listening = []", option, 1)
+		}
+		if got, conflicts, err := f.Add(Content{old, true}); err != nil || len(conflicts) > 0 || got != fresh {
+			t.Errorf("%s: %q (%v)\n%s", name, conflicts, err, cmp.Diff(fresh.Text, got.Text))
 		}
 	}
 }

@@ -77,7 +77,7 @@ func Vendors(o Options) []Vendor {
 		},
 		{
 			Name: "opencode", Title: "opencode", Programs: []string{"opencode"}, Once: "opencode run", Tested: "1.18.33",
-			Hook: "session.idle",
+			Hook: "session.idle", Wakes: "1.18.33", Patient: true,
 			Next: "start opencode again in this folder",
 			Files: append([]File{
 				{
@@ -224,20 +224,15 @@ func (o Options) cursorHooks() []entry {
 //go:embed opencode.js
 var opencodePlugin string
 
-// pluginOption matches the lines of the plugin that differ between options.
+// pluginOption matches the lines of the plugin, or of an earlier one, that differ between options.
 var pluginOption = regexp.MustCompile(`(?m)^const (agent|listening) = \[.*\]`)
 
-// opencodePlugin returns the plugin for opencode.
+// opencodePlugin returns the plugin for opencode. It always listens.
 func (o Options) opencodePlugin() string {
-	return pluginOption.ReplaceAllStringFunc(opencodePlugin, func(line string) string {
-		switch {
-		case strings.HasPrefix(line, "const agent") && o.Agent != "":
-			return "const agent = " + o.words()
-		case strings.HasPrefix(line, "const listening") && o.Unattended:
-			return `const listening = ["--listen", "10m"]`
-		}
-		return line
-	})
+	if o.Agent == "" {
+		return opencodePlugin
+	}
+	return pluginOption.ReplaceAllLiteralString(opencodePlugin, "const agent = "+o.words())
 }
 
 // earlierPlugin reports whether a text is the plugin with other options, or one that an earlier setup wrote.
@@ -249,6 +244,7 @@ func earlierPlugin(text string) bool {
 // earlierPlugins are the SHA-256 sums of earlier plugins without options.
 var earlierPlugins = []string{
 	"79b9ddff72da155c613fcc84abaaca29b04116713f0a8a619f13403b2586870c", // listened always
+	"2def9d1f89f62c3f4358d830f2b211f80d047d1d057b76c0900b1f533b5453c7", // accepted messages with its next event
 	"70abefb4c7e039a6df9a4c57217d61aa2700df43e7d54029261d6337ec7ac4c5", // said nothing of messages that it did not pass on
 }
 
