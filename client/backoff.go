@@ -21,10 +21,15 @@ type retry struct {
 // worked notes that the stream did its duty, so that the next failure is a first one again.
 func (r *retry) worked() { r.delay = 0 }
 
+// pause returns how long to wait before the next attempt after err.
+func (r *retry) pause(err error) time.Duration {
+	r.delay = min(max(2*r.delay, firstDelay), longestDelay)
+	return max(r.delay/2+rand.N(r.delay/2), RetryDelay(err))
+}
+
 // wait waits before the next attempt after err, and returns false if the context ended.
 func (r *retry) wait(ctx context.Context, err error) bool {
-	r.delay = min(max(2*r.delay, firstDelay), longestDelay)
-	pause := max(r.delay/2+rand.N(r.delay/2), RetryDelay(err))
+	pause := r.pause(err)
 	if r.link.onRetry != nil {
 		r.link.onRetry(err, pause)
 	}

@@ -10,6 +10,8 @@
 // generated stubs (Messages, Agents, Channels, Locks, Tokens, State, Events, Sessions, Admin); what
 // takes more than a call stands beside them:
 //
+//   - Join registers the agent, keeps its lease, and reports at the end that it has stopped. It registers the agent
+//     again after a loss, unless another process has taken it over.
 //   - Sender sends messages, pipelined, and sends again after a lost connection what was not yet
 //     confirmed, without duplicates.
 //   - Locker locks over one stream, for who locks often.
@@ -20,7 +22,7 @@
 //
 // Paths turns the names of files into the paths of locks: one file, one lock, whatever it is called and in whichever git worktree it lies.
 //
-// Sender, Locker, Follow and Work outlive the broker: they reconnect, waiting longer from try to try (at most 3 s), until
+// Members, Sender, Locker, Follow and Work outlive the broker: they reconnect, waiting longer from try to try (at most 3 s), until
 // their context ends or the broker answers with an error that trying again does not heal.
 //
 // Errors of calls are gRPC statuses; Reason, Fields and RetryDelay read what the broker says beyond the code.

@@ -166,6 +166,13 @@ func (f *fake) Heartbeat(ctx context.Context, _ *pb.HeartbeatRequest) (*pb.Heart
 	return &pb.HeartbeatResponse{}, nil
 }
 
+// fakeIncarnation is the incarnation of every agent that registers with a fake.
+const fakeIncarnation = 7
+
+func (f *fake) RegisterAgent(ctx context.Context, r *pb.RegisterAgentRequest) (*pb.RegisterAgentResponse, error) {
+	return &pb.RegisterAgentResponse{Agent: &pb.Agent{Incarnation: fakeIncarnation}}, f.call(ctx, r)
+}
+
 // call hands a unary call to the test and waits for its answer.
 func (f *fake) call(ctx context.Context, request proto.Message) error {
 	c := &unaryCall{request: request, answer: make(chan error, 1)}

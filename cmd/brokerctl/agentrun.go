@@ -145,15 +145,25 @@ func (o *agentRunOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 	}
 	// Whatever incarnation the environment speaks of, this is a new one.
 	broker = broker.As(broker.Identity().Agent)
-	answer, err := broker.Agents().RegisterAgent(cmd.Context(), o.requestOf(c, broker.Identity().Agent, labels))
+	r := &reporter{
+		from: c.env, stderr: cmd.ErrOrStderr(), explain: c.explain, wake: make(chan struct{}, 1), finish: make(chan struct{}),
+	}
+	request := o.requestOf(c, broker.Identity().Agent, labels)
+	r.member, err = broker.Join(cmd.Context(), request, client.JoinOptions{
+		Once:         true,
+		OnRegistered: func(answer *pb.RegisterAgentResponse) { r.tellLosses(answer) },
+		OnHeartbeat:  r.told,
+		OnError: func(err error) {
+			if !away(err) {
+				r.complain(err)
+			}
+		},
+	})
 	if err != nil {
 		return ownFailure(c, "run", err)
 	}
-	r := &reporter{
-		broker: broker.AtIncarnation(answer.GetAgent().GetIncarnation()), every: o.lease / 3,
-		from: c.env, stderr: cmd.ErrOrStderr(), explain: c.explain, wake: make(chan struct{}, 1), finish: make(chan struct{}),
-	}
-	r.tellLosses(answer)
+	defer r.member.Abandon()
+	r.broker = r.member.Client()
 	return o.attend(c, cmd, r, path, args)
 }
 
@@ -215,7 +225,7 @@ func (o *agentRunOptions) attend(c *cli, cmd *cobra.Command, r *reporter, path s
 	r.extend.Store(func() { enough.Reset(reportWait) })
 	reporting.Wait()
 	enough.Stop()
-	if cause := context.Cause(ctx); errors.Is(cause, errAgentLost) {
+	if cause := context.Cause(ctx); errors.Is(cause, client.ErrAgentLost) {
 		s, _ := grpcStatus(cause)
 		return c.lost("the agent was lost, and the program was stopped", s.Message())
 	}
@@ -246,7 +256,9 @@ func (o *agentRunOptions) connect(
 		return terminal.close, nil
 	}
 	held := &lockedWriter{w: &tail{to: io.Discard, limit: heldMessages}}
+	r.mu.Lock()
 	r.stderr = held
+	r.mu.Unlock()
 	return func() {
 		terminal.close()
 		held.mu.Lock()
@@ -266,37 +278,34 @@ func (o *agentRunOptions) ended(cmd *cobra.Command, r *reporter, code int) {
 	}
 	var err error
 	if o.end {
-		_, err = r.broker.Agents().DeregisterAgent(ctx, &pb.DeregisterAgentRequest{Reason: how})
+		err = r.member.Deregister(ctx, how)
 	} else {
-		_, err = r.broker.Agents().Heartbeat(ctx, report)
+		err = r.member.Leave(ctx, report)
 	}
-	if err != nil && client.Reason(err) != "AGENT_NOT_REGISTERED" && client.Reason(err) != "STALE_INCARNATION" {
+	if err != nil {
 		r.sayf("the broker was not told that the program has ended, and the agent's lease ends by itself: %s",
 			status.Convert(err).Message())
 	}
 }
 
-// errAgentLost is why a program is stopped.
-var errAgentLost = errors.New("the agent was lost")
-
-// reporter tells the broker that an agent is alive, and what its program reports. Calls are made in order; a
-// broker that is away is waited for.
+// reporter tells the broker what the program of an agent reports. Calls are made in order; a broker that is away
+// is waited for.
 type reporter struct {
 	from    environment
-	broker  *client.Client
-	every   time.Duration // between signs of life
-	stderr  io.Writer
+	member  *client.Member
+	broker  *client.Client // of the member
 	explain func(error) (int, string)
 	wake    chan struct{}
 	finish  chan struct{} // closed when the program has ended
 
-	mu    sync.Mutex
-	queue []ownReport // guarded by mu
+	mu         sync.Mutex // guards stderr, queue and directives
+	stderr     io.Writer
+	queue      []ownReport
+	directives []string // that were mentioned last
 
 	extend atomic.Value // a func() that extends the time for the last reports; not set before the program has ended
 
-	directives []string          // that were mentioned last; of run alone
-	blockers   map[string]string // the blockers raised for the program, by the awaited agent; of run alone
+	blockers map[string]string // the blockers raised for the program, by the awaited agent; of run alone
 }
 
 // take queues the calls for a line, if it is a report.
@@ -341,10 +350,9 @@ func (r *reporter) done() {
 	r.queue = r.queue[1:]
 }
 
-// run makes the calls until ctx ends, or the program has ended and nothing is left to tell.
+// run makes the calls until ctx ends, or the program has ended and nothing is left to tell. It also ends when the agent
+// is lost, and reports that to lose.
 func (r *reporter) run(ctx context.Context, lose context.CancelCauseFunc) {
-	beat := time.NewTimer(r.every)
-	defer beat.Stop()
 	finish := r.finish
 	for finishing := false; ; {
 		due, some := r.next()
@@ -354,20 +362,20 @@ func (r *reporter) run(ctx context.Context, lose context.CancelCauseFunc) {
 			}
 			select {
 			case <-r.wake:
-				continue
 			case <-finish:
-				finishing = true
-				continue
+				finishing, finish = true, nil
+			case <-r.member.Lost():
+				lose(r.member.Err())
+				return
 			case <-ctx.Done():
 				return
-			case <-beat.C:
-				due = ownReport{heartbeat: &pb.HeartbeatRequest{}}
 			}
+			continue
 		}
-		err := r.make(ctx, due)
+		err := r.member.Do(ctx, func(*client.Client) error { return r.make(ctx, due) })
 		switch {
 		case err == nil:
-		case errors.Is(err, errAgentLost):
+		case errors.Is(err, client.ErrAgentLost):
 			lose(err)
 			return
 		case away(err):
@@ -375,23 +383,17 @@ func (r *reporter) run(ctx context.Context, lose context.CancelCauseFunc) {
 			if ctx.Err() != nil {
 				return
 			}
-			if some {
-				continue // the same again
-			}
+			continue // the same again
 		default:
-			_, text := r.explain(err)
-			r.sayf("%s", text)
+			r.complain(err)
 		}
-		if some {
-			r.done()
-		}
-		beat.Reset(r.every)
+		r.done()
 	}
 }
 
 // pause waits before another try.
 func (r *reporter) pause(ctx context.Context) {
-	t := time.NewTimer(min(time.Second, r.every))
+	t := time.NewTimer(time.Second)
 	defer t.Stop()
 	select {
 	case <-t.C:
@@ -399,7 +401,7 @@ func (r *reporter) pause(ctx context.Context) {
 	}
 }
 
-// make makes one call. It returns errAgentLost if the broker does not know the program's agent any more.
+// make makes one call.
 func (r *reporter) make(ctx context.Context, due ownReport) error {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -416,17 +418,12 @@ func (r *reporter) make(ctx context.Context, due ownReport) error {
 	case due.heartbeat != nil:
 		var answer *pb.HeartbeatResponse
 		if answer, err = r.broker.Agents().Heartbeat(call, due.heartbeat); err == nil {
-			r.tellLosses(answer)
-			r.tellDirectives(answer.GetDirectives())
+			r.told(answer)
 		}
 	case due.event != nil:
 		_, err = r.broker.Events().PublishEvent(call, due.event)
 	case due.message != nil:
 		_, err = r.broker.Messages().SendMessages(call, due.message)
-	}
-	switch client.Reason(err) {
-	case "STALE_INCARNATION", "AGENT_NOT_REGISTERED":
-		return fmt.Errorf("%w: %w", errAgentLost, err)
 	}
 	return err
 }
@@ -452,14 +449,27 @@ func (r *reporter) tellLosses(from loser) {
 	}
 }
 
-// tellDirectives says what orders wait, once for as long as they are the same.
-func (r *reporter) tellDirectives(directives []string) {
-	if len(directives) > 0 && !slices.Equal(directives, r.directives) {
+// told says what the agent has lost, and what orders wait, once for as long as they are the same.
+func (r *reporter) told(answer *pb.HeartbeatResponse) {
+	r.tellLosses(answer)
+	directives := answer.GetDirectives()
+	r.mu.Lock()
+	same := slices.Equal(directives, r.directives)
+	r.directives = directives
+	r.mu.Unlock()
+	if len(directives) > 0 && !same {
 		r.sayf("directives wait: %s; brokerctl next shows them", names(directives, len(directives)))
 	}
-	r.directives = directives
+}
+
+func (r *reporter) complain(err error) {
+	_, text := r.explain(err)
+	r.sayf("%s", text)
 }
 
 func (r *reporter) sayf(format string, args ...any) {
-	fmt.Fprintf(r.stderr, "brokerctl: %s\n", oneLine(fmt.Sprintf(format, args...)))
+	r.mu.Lock()
+	out := r.stderr
+	r.mu.Unlock()
+	fmt.Fprintf(out, "brokerctl: %s\n", oneLine(fmt.Sprintf(format, args...)))
 }

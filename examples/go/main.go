@@ -35,19 +35,22 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer broker.Close()
-	b := builder{me: broker.As("go-builder")}
-	_, err = b.me.Agents().RegisterAgent(ctx, &pb.RegisterAgentRequest{Role: "builder", Capabilities: []string{"go"}})
+	request := &pb.RegisterAgentRequest{Role: "builder", Capabilities: []string{"go"}}
+	member, err := broker.As("go-builder").Join(ctx, request, client.JoinOptions{})
 	if err != nil {
 		return err
 	}
-	if err := b.me.Work(ctx, client.WorkOptions{Concurrency: 4}, b.handle); err != nil {
+	defer member.Abandon()
+	err = member.Do(ctx, func(me *client.Client) error {
+		return me.Work(ctx, client.WorkOptions{Concurrency: 4}, builder{me}.handle)
+	})
+	if err != nil {
 		return err
 	}
 	// The program ends well: the broker releases what the agent holds, and its mail waits for the next run.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	_, err = b.me.Agents().Heartbeat(ctx, &pb.HeartbeatRequest{Status: pb.AgentStatus_AGENT_STATUS_STOPPED})
-	return err
+	return member.Close(ctx)
 }
 
 // builder is the agent.

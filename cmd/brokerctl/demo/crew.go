@@ -118,9 +118,10 @@ func (c *crew) report(member string, err error) {
 
 // A shift is the work of one member from its registration until an error or a directive ends it.
 type shift struct {
-	crew  *crew
-	agent *client.Client
-	end   context.CancelCauseFunc
+	crew   *crew
+	member *client.Member
+	agent  *client.Client // of the member
+	end    context.CancelCauseFunc
 }
 
 // shift registers a member and runs its loops. It returns the error that has ended the first of them.
@@ -128,13 +129,13 @@ func (c *crew) shift(ctx context.Context, member int) error {
 	m := crewMembers[member]
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	s := &shift{crew: c, agent: c.broker.As(m.name), end: end}
-	_, err := s.agent.Agents().RegisterAgent(ctx, &pb.RegisterAgentRequest{
-		Role: m.role, Description: m.purpose, Lease: durationpb.New(m.lease),
-	})
+	request := &pb.RegisterAgentRequest{Role: m.role, Description: m.purpose, Lease: durationpb.New(m.lease)}
+	joined, err := c.broker.As(m.name).Join(ctx, request, client.JoinOptions{Once: true})
 	if err != nil {
 		return err
 	}
+	defer joined.Abandon()
+	s := &shift{crew: c, member: joined, agent: joined.Client(), end: end}
 	var loops sync.WaitGroup
 	for _, loop := range m.loops {
 		loops.Go(func() { end(loop(s, ctx)) })
@@ -142,8 +143,7 @@ func (c *crew) shift(ctx context.Context, member int) error {
 	loops.Wait()
 	err = context.Cause(ctx)
 	if errors.Is(err, errTerminated) {
-		_, left := s.agent.Agents().DeregisterAgent(context.WithoutCancel(ctx), &pb.DeregisterAgentRequest{})
-		err = errors.Join(err, left)
+		err = errors.Join(err, joined.Deregister(context.WithoutCancel(ctx), ""))
 	}
 	return err
 }
@@ -171,6 +171,7 @@ func (s *shift) falter(ctx context.Context) error {
 		}
 		s.rest(ctx, 3*time.Second)
 	}
+	s.member.Abandon()
 	pace(1).take(ctx, 2*scribeLease) // the broker's clock does not follow the pace of the demo
 	s.rest(ctx, 20*time.Second)
 	return errFaltered
