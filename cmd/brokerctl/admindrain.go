@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 // drainCall is how long one call of admin drain waits, the longest that the broker accepts.
@@ -86,7 +87,7 @@ func (c *cli) printDrain(w io.Writer, r *pb.DrainResponse) {
 	say(w, "claimed: %s and %s; the broker delivers no new work (since %s)",
 		count(r.GetMessages(), "message"), count(r.GetTasks(), "task"), since)
 	for _, h := range r.GetHolders() {
-		say(w, "%s in session %s: %s and %s, the oldest claimed %s", brief(h.GetAgent()), brief(h.GetSession()),
+		say(w, "%s in session %s: %s and %s, the oldest claimed %s", prompt.Brief(h.GetAgent()), prompt.Brief(h.GetSession()),
 			count(h.GetMessages(), "message"), count(h.GetTasks(), "task"), c.when(h.GetSince()))
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 func newAgentCommand(c *cli) *cobra.Command {
@@ -84,7 +85,7 @@ registrations and its failures: the broker refuses calls that name an old one.`,
 			return c.show(cmd, a, func(w io.Writer) {
 				say(w, "registered %s%s, incarnation %d, lease %s", a.GetName(),
 					cond(a.GetRole() != "", " as "+a.GetRole(), ""), a.GetIncarnation(), shortOf(a.GetLease()))
-				printLosses(w, answer)
+				prompt.Losses(w, answer)
 			})
 		},
 	}
@@ -169,7 +170,7 @@ func (c *cli) printAgent(w io.Writer, answer *pb.GetAgentResponse) {
 	line("activity", a.GetActivity())
 	line("task", a.GetTaskId())
 	if a.GetProgress() > 0 {
-		line("progress", percent(a.GetProgress()))
+		line("progress", prompt.Percent(a.GetProgress()))
 	}
 	line("unread", upTo1000(answer.GetUnread()))
 	line("claimable", upTo1000(answer.GetClaimable()))
@@ -184,7 +185,7 @@ func (c *cli) printAgent(w io.Writer, answer *pb.GetAgentResponse) {
 	line("lease", shortOf(a.GetLease()))
 	line("instance", a.GetInstance())
 	line("worktree", a.GetWorktree())
-	line("labels", labels(a.GetLabels()))
+	line("labels", prompt.Labels(a.GetLabels()))
 	line("counted", counted(a.GetCounters()))
 	line("last tool", a.GetLastTool())
 	line("last file", a.GetLastFile())
@@ -240,8 +241,6 @@ func (c *cli) presence(h *pb.Harness) string {
 	}
 	return text + cond(h.GetProgram() != "", ", "+h.GetProgram(), "")
 }
-
-func percent(f float64) string { return fmt.Sprintf("%.0f%%", f*100) }
 
 // agentListOptions are the options of agent list.
 type agentListOptions struct {
@@ -338,7 +337,7 @@ func (c *cli) agentView() view[*pb.Agent] {
 		row: func(a *pb.Agent) []string {
 			activity := cmp.Or(a.GetActivity(), c.presence(a.GetHarness()))
 			if a.GetProgress() > 0 {
-				activity = strings.TrimSpace(activity + " " + percent(a.GetProgress()))
+				activity = strings.TrimSpace(activity + " " + prompt.Percent(a.GetProgress()))
 			}
 			return []string{
 				a.GetName(), a.GetRole(), agentState(a), c.when(a.GetLastSeen()),
@@ -417,7 +416,7 @@ directives and the notices.`,
 				if d := answer.GetDirectives(); len(d) > 0 {
 					say(w, "directives: %s; see %s", names(d, len(d)), c.command("next"))
 				}
-				printLosses(w, answer)
+				prompt.Losses(w, answer)
 				var notices []string
 				for _, n := range answer.GetNotices() {
 					notices = append(notices, n.GetSubject())

@@ -20,6 +20,7 @@ import (
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 const (
@@ -440,12 +441,12 @@ func away(err error) bool {
 }
 
 // tellLosses says what the agent has lost.
-func (r *reporter) tellLosses(from loser) {
+func (r *reporter) tellLosses(from prompt.Loser) {
 	for _, l := range from.GetLosses() {
 		r.sayf("lost while the agent was away: %s %s", enumOf(l.GetKind()), l.GetName())
 	}
 	if more := from.GetMoreLosses(); more > 0 {
-		r.sayf("lost while the agent was away: %s", moreLosses(more))
+		r.sayf("lost while the agent was away: %s", prompt.MoreLosses(more))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 const artifactLong = `Files that agents share, with versions. A version never changes. NAME@3 is
@@ -110,7 +111,7 @@ func (c *cli) printArtifact(w io.Writer, answer *pb.GetArtifactResponse) {
 	fmt.Fprintf(w, "%s (%s)\n", oneLine(client.ArtifactReference(v)), c.artifactFacts(v))
 	fmt.Fprintf(w, "sha256: %s\n", v.GetSha256())
 	if len(v.GetLabels()) > 0 {
-		fmt.Fprintf(w, "labels: %s\n", clean(labels(v.GetLabels())))
+		fmt.Fprintf(w, "labels: %s\n", clean(prompt.Labels(v.GetLabels())))
 	}
 	for _, other := range answer.GetVersions() {
 		if other.GetVersion() != v.GetVersion() {

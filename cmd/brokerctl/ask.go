@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 func newAskCommand(c *cli) *cobra.Command {
@@ -67,7 +68,7 @@ ask also takes the flags of brokerctl send.`,
 				return failf(exitNothing, "no answer to %d within %s%s; one that comes later is in the inbox: %s",
 					answer.GetRevision(), short(wait), asleep, later)
 			}
-			return c.show(cmd, answer, func(w io.Writer) { c.render(w, rendered{message: answer.GetReply()}) })
+			return c.show(cmd, answer, func(w io.Writer) { c.render(w, prompt.Rendered{Message: answer.GetReply()}) })
 		},
 	}
 	o.AddFlags(cmd.Flags())

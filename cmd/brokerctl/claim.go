@@ -107,7 +107,7 @@ func (o *claimOptions) run(c *cli, cmd *cobra.Command, ids []string) error {
 		return err
 	}
 	if len(answer.GetClaims()) == 0 {
-		return failf(exitNothing, "%s", c.whyEmpty(answer, o.wait))
+		return failf(exitNothing, "%s", c.voice().WhyNoMessage(answer, waited(o.wait)))
 	}
 	format, err := c.format()
 	if err != nil {
@@ -118,7 +118,7 @@ func (o *claimOptions) run(c *cli, cmd *cobra.Command, ids []string) error {
 			fmt.Fprintln(cmd.OutOrStdout())
 		}
 		err := c.show(cmd, claim, func(w io.Writer) {
-			c.render(w, c.claimed(claim))
+			c.render(w, c.voice().Claimed(claim))
 		})
 		if err != nil {
 			return err
@@ -137,25 +137,4 @@ func (o *claimOptions) request(cmd *cobra.Command, ids []string) (*pb.ClaimMessa
 	r.Types, r.LowestPriority, r.Max, r.Wait = o.types, lowest, o.limit, duration(o.wait)
 	r.ThreadId, r.TaskId, r.CorrelationId, r.Senders = o.thread, o.task, o.correlation, o.senders
 	return r, err
-}
-
-// whyEmpty says why there was nothing to claim.
-func (c *cli) whyEmpty(answer *pb.ClaimMessagesResponse, wait time.Duration) string {
-	s := "nothing to claim" + cond(wait > 0, " within "+short(wait), "")
-	switch answer.GetEmptyReason() {
-	case pb.EmptyReason_EMPTY_REASON_DELAYED:
-		s += ": what waits is delayed"
-	case pb.EmptyReason_EMPTY_REASON_BLOCKED_BY_ORDER:
-		s += ": what waits follows an unfinished message of its ordering key"
-	case pb.EmptyReason_EMPTY_REASON_BREAKER_OPEN:
-		s += ": the agent failed too often in a row, and gets nothing for a while"
-	case pb.EmptyReason_EMPTY_REASON_HALTED:
-		s += ": the agent is halted until a resume"
-	case pb.EmptyReason_EMPTY_REASON_DRAINING:
-		s += ": an operator drains the broker, which delivers no new work"
-	}
-	if due := answer.GetNextDue(); due != nil {
-		s += "; the next is due " + c.when(due)
-	}
-	return s
 }

@@ -12,6 +12,7 @@ import (
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 // completeTimeout bounds the wait of a shell; if the broker does not answer by then, there are no
@@ -204,7 +205,7 @@ func messageIDWords(ctx context.Context, broker *client.Client) ([]string, error
 // describe returns a message's revision with a description.
 func describe(m *pb.Message) string {
 	return fmt.Sprintf("%d\t%s to %s: %s", m.GetRevision(),
-		oneLine(m.GetSender()), oneLine(receiver(m.GetTarget())), clip(summary(m), 60))
+		oneLine(m.GetSender()), oneLine(prompt.Receiver(m.GetTarget())), clip(prompt.Summary(m), 60))
 }
 
 // threadWords returns the conversations of the newest messages: by name, or by the revision of a
@@ -220,7 +221,7 @@ func threadWords(ctx context.Context, broker *client.Client) ([]string, error) {
 		case isID(m.GetThreadId()):
 			words = append(words, describe(m))
 		default:
-			words = append(words, m.GetThreadId()+"\t"+clip(summary(m), 60))
+			words = append(words, m.GetThreadId()+"\t"+clip(prompt.Summary(m), 60))
 		}
 		seen[m.GetThreadId()] = true
 	}
@@ -231,7 +232,7 @@ func threadWords(ctx context.Context, broker *client.Client) ([]string, error) {
 func claimWords(ctx context.Context, broker *client.Client) ([]string, error) {
 	return inboxWords(ctx, broker, false, func(item *pb.InboxItem) string {
 		if d := item.GetDelivery(); d.GetState() == pb.DeliveryState_DELIVERY_STATE_CLAIMED {
-			return d.GetClaimId() + "\t" + clip(summary(item.GetMessage()), 60)
+			return d.GetClaimId() + "\t" + clip(prompt.Summary(item.GetMessage()), 60)
 		}
 		return ""
 	})

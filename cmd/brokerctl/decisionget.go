@@ -219,7 +219,7 @@ func (c *cli) printDecision(w io.Writer, d *pb.Decision) {
 	l.line("deadline", c.when(d.GetDeadline()))
 	l.line("task", d.GetTaskId())
 	l.line("thread", cond(d.GetThreadId() == d.GetId(), "", d.GetThreadId()))
-	l.line("files", files(d.GetContent().GetFiles()))
+	l.line("files", prompt.Files(d.GetContent().GetFiles()))
 	l.line("artifacts", strings.Join(d.GetContent().GetArtifacts(), ", "))
 	l.line("opened", c.when(d.GetOpenedAt()))
 	l.flush()

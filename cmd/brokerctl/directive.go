@@ -12,10 +12,13 @@ import (
 // newDirectiveCommands returns agent nudge, halt, resume and terminate.
 func newDirectiveCommands(c *cli) []*cobra.Command {
 	var commands []*cobra.Command
-	for _, d := range directives {
-		if d.short != "" {
-			commands = append(commands, newDirectiveCommand(c, d.kind, d.short))
-		}
+	for _, d := range [][2]string{
+		{"nudge", "Ask agents to read their messages"},
+		{"halt", "Stop agents: they receive only directives until a resume"},
+		{"resume", "Let halted agents continue"},
+		{"terminate", "Tell agents to end"},
+	} {
+		commands = append(commands, newDirectiveCommand(c, d[0], d[1]))
 	}
 	return commands
 }

@@ -14,6 +14,7 @@ import (
 
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 func newDLQCommand(c *cli) *cobra.Command {
@@ -91,16 +92,16 @@ func (c *cli) deadView() view[*pb.InboxItem] {
 			m, d := item.GetMessage(), item.GetDelivery()
 			return []string{
 				strconv.FormatInt(m.GetRevision(), 10), d.GetMailbox(), c.when(d.GetFinishedAt()), m.GetSender(), m.GetType(),
-				strconv.Itoa(int(d.GetAttempts())), summary(m), last(d), m.GetId(),
+				strconv.Itoa(int(d.GetAttempts())), prompt.Summary(m), last(d), m.GetId(),
 			}
 		},
 		prompt: func(w io.Writer, item *pb.InboxItem) {
-			r := rendered{message: item.GetMessage(), facts: []string{"dead in " + item.GetDelivery().GetMailbox()}}
-			r.next = fmt.Sprintf("%s dlq redrive %d to have it tried again", c.again(), item.GetMessage().GetRevision())
+			r := prompt.Rendered{Message: item.GetMessage(), Facts: []string{"dead in " + item.GetDelivery().GetMailbox()}}
+			r.Next = fmt.Sprintf("%s dlq redrive %d to have it tried again", c.again(), item.GetMessage().GetRevision())
 			if h := item.GetDelivery().GetHistory(); len(h) > 0 {
 				a := h[len(h)-1]
-				r.facts = append(r.facts, fmt.Sprintf("attempt %d by %s failed", a.GetNumber(), brief(a.GetAgent())))
-				r.fault = clip(a.GetError(), 100)
+				r.Facts = append(r.Facts, fmt.Sprintf("attempt %d by %s failed", a.GetNumber(), prompt.Brief(a.GetAgent())))
+				r.Fault = clip(a.GetError(), 100)
 			}
 			c.printPrompt(w, r)
 		},

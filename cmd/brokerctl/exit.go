@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"brokerd/cmd/brokerctl/table"
 	"brokerd/internal/jsonform"
+	"brokerd/internal/prompt"
 )
 
 // The exit codes.
@@ -166,5 +166,5 @@ func exitCode(code codes.Code, reason string) int {
 
 // oneLine joins the lines of a text.
 func oneLine(s string) string {
-	return table.OneLine(s)
+	return prompt.OneLine(s)
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"testing"
 
+	"brokerd/internal/prompt"
+
 	"google.golang.org/protobuf/proto"
 )
 
@@ -15,10 +17,10 @@ func FuzzReceiver(f *testing.F) {
 			}
 			return
 		}
-		if back := receiver(target); back != s && !target.GetEveryone() {
+		if back := prompt.Receiver(target); back != s && !target.GetEveryone() {
 			t.Fatalf("%q is written back as %q", s, back)
 		}
-		if again, err := parseReceiver(receiver(target)); err != nil || !proto.Equal(again, target) {
+		if again, err := parseReceiver(prompt.Receiver(target)); err != nil || !proto.Equal(again, target) {
 			t.Fatalf("%q is read as %v, and then as %v: %v", s, target, again, err)
 		}
 	})

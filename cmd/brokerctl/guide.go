@@ -94,8 +94,8 @@ func (c *cli) introduction(ctx context.Context, s settings) []string {
 			"then export BROKERD_AGENT=NAME or write brokerctl --agent NAME.",
 			clip(strings.Join(slices.DeleteFunc(slices.Clone(s.unchosen), noWord), ", "), 200), join)}
 	}
-	name := cond(noWord(s.agent.value), "", brief(s.agent.value))
-	session := cond(noWord(s.session.value), "default", brief(s.session.value))
+	name := cond(noWord(s.agent.value), "", prompt.Brief(s.agent.value))
+	session := cond(noWord(s.session.value), "default", prompt.Brief(s.session.value))
 	lines := []string{fmt.Sprintf("You are the agent %s in the session %s.", name, session)}
 	switch {
 	case name == "":

@@ -9,7 +9,6 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/prompt"
 )
 
 // holdingLines describes what an agent holds, waits for and has open, one line for each.
@@ -34,13 +33,13 @@ func (c *cli) holdingLines(h *pb.Holdings) []string {
 		add("waits for %s at place %d, ticket %d", what, t.GetPosition(), t.GetTicket())
 	}
 	for _, q := range h.GetToAnswer() {
-		add("owes an answer to %s: %s", c.question(q, true), c.command("reply %d ANSWER", q.GetRevision()))
+		add("owes an answer to %s: %s", c.voice().Question(q, true), c.command("reply %d ANSWER", q.GetRevision()))
 	}
 	for _, q := range h.GetAsked() {
-		add("has no answer yet to %s", strings.TrimSpace(c.question(q, true)))
+		add("has no answer yet to %s", strings.TrimSpace(c.voice().Question(q, true)))
 	}
 	for _, i := range h.GetWork() {
-		add("%s", c.itemLine(i, true))
+		add("%s", c.voice().ItemLine(i, true))
 	}
 	return lines
 }
@@ -90,37 +89,6 @@ func parseCounters(given map[string]int64) (*pb.Counters, error) {
 		counters.ProtoReflect().Set(f, protoreflect.ValueOfInt64(n))
 	}
 	return counters, nil
-}
-
-// A loser is an answer that tells what an agent has lost.
-type loser interface {
-	GetLosses() []*pb.Loss
-	GetMoreLosses() int32
-}
-
-// printLosses says what an agent has lost while it was thought dead.
-func printLosses(w io.Writer, from loser) {
-	for _, l := range from.GetLosses() {
-		say(w, "lost: %s", lossName(w, l))
-	}
-	if more := from.GetMoreLosses(); more > 0 {
-		say(w, "lost: %s", moreLosses(more))
-	}
-}
-
-// lossName names a loss. For a language model, it leaves out the name of a path or scope that another
-// agent may have chosen to be read as a text.
-func lossName(w io.Writer, l *pb.Loss) string {
-	kind, name := enumOf(l.GetKind()), oneLine(l.GetName())
-	if isPrompt(w) && !prompt.Word(name) {
-		return kind
-	}
-	return kind + " " + name
-}
-
-// moreLosses says how many losses are not told one by one.
-func moreLosses(n int32) string {
-	return fmt.Sprintf("%d more, which only the log tells of: brokerctl event list", n)
 }
 
 func newAgentCheckpointCommand(c *cli) *cobra.Command {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 func TestAgent_ShowsAllThatHangsOnIt(t *testing.T) {
@@ -108,13 +109,13 @@ func TestNext_TellsLossesOnce(tt *testing.T) {
 func TestLosses_ThoseThatOnlyTheLogTellsOfAreCounted(t *testing.T) {
 	c, _, out := printer(formatTable)
 	lost := []*pb.Loss{{Kind: pb.LossKind_LOSS_KIND_LOCK, Name: "src/"}}
-	printLosses(out, &pb.RegisterAgentResponse{Losses: lost, MoreLosses: 250})
-	printLosses(out, &pb.HeartbeatResponse{Losses: lost})
+	prompt.Losses(out, &pb.RegisterAgentResponse{Losses: lost, MoreLosses: 250})
+	prompt.Losses(out, &pb.HeartbeatResponse{Losses: lost})
 	r := &reporter{stderr: out}
 	r.tellLosses(&pb.HeartbeatResponse{Losses: lost, MoreLosses: 250})
-	turn := newTurn(&pb.GetInboxSummaryResponse{}, nil)
-	turn.losses, turn.more = lost, 250
-	turn.print(c, out)
+	turn := prompt.NewTurn(&pb.GetInboxSummaryResponse{}, nil)
+	turn.Losses, turn.MoreLosses = lost, 250
+	c.printTurn(out, &turn)
 	wantText(t, out.String(), `
 lost: lock src/
 lost: 250 more, which only the log tells of: brokerctl event list
@@ -126,7 +127,7 @@ Lost while you were away: lock src/. Stop working on it, or ask for it again.
 Lost while you were away: 250 more, which only the log tells of: brokerctl event list
 `)
 	out.Reset()
-	if err := turn.writeJSON(out); err != nil || at(t, decode(t, out.String()), "more_losses") != json.Number("250") {
+	if err := writeTurnJSON(out, &turn); err != nil || at(t, decode(t, out.String()), "more_losses") != json.Number("250") {
 		t.Errorf("%v: %s", err, out)
 	}
 }

@@ -1,10 +1,7 @@
 package main
 
 import (
-	"fmt"
 	"io"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -151,16 +148,9 @@ func (c *cli) showOwed(cmd *cobra.Command, broker *client.Client) error {
 		return nil
 	}
 	if err == nil {
-		c.printOwed(cmd.OutOrStdout(), summary.GetOwed())
+		c.voice().Owed(cmd.OutOrStdout(), summary.GetOwed())
 	}
 	return err
-}
-
-// printOwed prints the questions that wait for an answer of the caller, with the command that gives it.
-func (c *cli) printOwed(w io.Writer, owed []*pb.OpenQuestion) {
-	for _, q := range owed {
-		say(w, "owed: an answer to %s: %s", c.question(q, !isPrompt(w)), c.command("reply %d ANSWER", q.GetRevision()))
-	}
 }
 
 // needsAgent refuses a caller who names no agent and does not ask for the operators' mailbox: the name is
@@ -200,56 +190,7 @@ func showInboxSummary(c *cli, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return c.show(cmd, answer, func(w io.Writer) { c.printInboxSummary(w, answer) })
-}
-
-func (c *cli) printInboxSummary(w io.Writer, s *pb.GetInboxSummaryResponse) {
-	say(w, "%s unfinished, %s of them unread; %s to claim, %s claimed%s",
-		upTo1000(s.GetTotal()), upTo1000(s.GetUnread()), upTo1000(s.GetClaimable()), upTo1000(s.GetClaimed()),
-		cond(s.GetOldestAt() != nil, "; the oldest was sent "+c.when(s.GetOldestAt()), ""))
-	var parts []string
-	for _, p := range s.GetByPriority() {
-		parts = append(parts, fmt.Sprintf("%d of priority %d", p.GetCount(), p.GetPriority()))
-	}
-	for _, t := range s.GetByType() {
-		parts = append(parts, fmt.Sprintf("%d %s", t.GetCount(), oneLine(t.GetType())))
-	}
-	if len(parts) > 0 {
-		say(w, "%s", names(parts, len(parts)))
-	}
-	if n := s.GetNotices(); n > 0 {
-		say(w, "%s: %s shows and finishes them", count(n, "notice"), c.command("inbox"))
-	}
-	if isPrompt(w) {
-		var text strings.Builder
-		for _, m := range s.GetDirectives() {
-			if summary(m) != "" {
-				fmt.Fprintf(&text, "%d: %s\n", m.GetRevision(), summary(m))
-			}
-		}
-		if text.Len() > 0 {
-			framed(w, "the directives that follow", text.String())
-		}
-	}
-	for _, m := range s.GetDirectives() {
-		next := "To say that you have seen it: " + c.command("ack %d", m.GetRevision())
-		if i := c.itemOf(m); i != nil {
-			next = "To answer it: " + c.afterItem(i)
-		}
-		say(w, "directive %d from %s: %s%s. %s", m.GetRevision(), oneLine(m.GetSender()), oneLine(m.GetType()),
-			cond(summary(m) != "" && !isPrompt(w), ", "+clean(summary(m)), ""), next)
-	}
-	if s.GetHalted() {
-		say(w, "halted: nothing but directives is handed out until a resume")
-	}
-	if t := s.GetBreakerOpenUntil(); t != nil {
-		say(w, "failed too often in a row: the next message is handed out %s", c.when(t))
-	}
-	printQuestions(w, "the questions that follow", slices.Concat(s.GetOwed(), s.GetAsked()))
-	c.printOwed(w, s.GetOwed())
-	for _, q := range s.GetAsked() {
-		say(w, "asked: no answer yet to %s", strings.TrimSpace(c.question(q, !isPrompt(w))))
-	}
+	return c.show(cmd, answer, func(w io.Writer) { c.voice().Summary(w, answer) })
 }
 
 // listMessages lists messages over all pages.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 // openWork is one piece of work of each relation, and a blocked task.
@@ -43,13 +44,13 @@ func TestItems_TheAnswerToALetterLeavesOutCommandsThatOnlyShow(t *testing.T) {
 	i := &pb.WorkItem{Kind: "decision", Id: "d-5", Commands: []string{
 		"brokerctl review approve d-5", "brokerctl review get d-5", "brokerctl --session web review get d-5", "brokerctl task claim get x",
 	}}
-	if got := c.afterItem(i); got != "brokerctl review approve d-5 or brokerctl task claim get x" {
+	if got := c.voice().AfterItem(i); got != "brokerctl review approve d-5 or brokerctl task claim get x" {
 		t.Errorf("%q", got)
 	}
 }
 
 func TestItems_AreCountedByKindAndState(t *testing.T) {
-	if got := kindsOf(openWork()); got != "1 vote, 2 tasks, 1 decision" {
+	if got := prompt.KindsOf(openWork()); got != "1 vote, 2 tasks, 1 decision" {
 		t.Errorf("%q", got)
 	}
 	got := workCounts([]*pb.WorkCount{{Kind: "task", State: "ready", Count: 1000}, {Kind: "task", State: "claimed", Count: 2}, {Kind: "vote", State: "open", Count: 1}})
@@ -59,7 +60,7 @@ func TestItems_AreCountedByKindAndState(t *testing.T) {
 }
 
 func TestItems_OnlyThoseThatWaitForTheAgentAreOwed(t *testing.T) {
-	if got := kindsOf(owed(openWork())); got != "1 task, 1 decision" {
+	if got := prompt.KindsOf(owed(openWork())); got != "1 task, 1 decision" {
 		t.Errorf("%q", got)
 	}
 }

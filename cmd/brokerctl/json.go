@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"io"
 	"strings"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -29,9 +28,6 @@ func writeJSON(w io.Writer, m proto.Message) error {
 
 // stamp says a time as JSON has it.
 func stamp(t *timestamppb.Timestamp) string { return jsonform.Time(t) }
-
-// units writes a duration as JSON has it, such as "168h" or "1m30s".
-func units(d time.Duration) string { return jsonform.Duration(d) }
 
 // enumOf returns the short name of an enum's value as options take it, and "" for the unset one.
 func enumOf(v protoreflect.Enum) string { return jsonform.EnumName(v.Descriptor(), v.Number()) }

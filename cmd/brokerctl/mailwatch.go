@@ -9,6 +9,7 @@ import (
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 // queueLook is the least time between two checks of the queues of the agent's role and channels. The
@@ -84,7 +85,7 @@ func waitingMail(ctx context.Context, broker *client.Client) ([]int64, error) {
 	items, err := unseenMail(ctx, broker, true, mostWaiting)
 	var waiting []int64
 	for _, item := range items {
-		if m := item.GetMessage(); !inbox.GetHalted() || advice(m) != "" {
+		if m := item.GetMessage(); !inbox.GetHalted() || prompt.Advice(m) != "" {
 			waiting = append(waiting, m.GetRevision())
 		}
 	}

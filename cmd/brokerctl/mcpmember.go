@@ -144,9 +144,9 @@ func (m *member) note(format string, args ...any) {
 	m.notes = append(m.notes, oneLine(fmt.Sprintf(format, args...))+"\n")
 }
 
-func (m *member) noteLosses(from loser) {
+func (m *member) noteLosses(from prompt.Loser) {
 	var text strings.Builder
-	printLosses(prompt.NewWriter(&text, prompt.NewMark, "losses"), from)
+	prompt.Losses(prompt.NewWriter(&text, prompt.NewMark, "losses"), from)
 	if text.Len() > 0 {
 		m.notes = append(m.notes, text.String())
 	}

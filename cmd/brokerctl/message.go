@@ -14,6 +14,7 @@ import (
 
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 func newMessageCommand(c *cli) *cobra.Command {
@@ -41,7 +42,7 @@ finished or failed it. ID is the message's id, its revision, or a claim id.`,
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				c.render(w, rendered{message: answer.GetMessage()})
+				c.render(w, prompt.Rendered{Message: answer.GetMessage()})
 				apart(w)
 				c.printDeliveries(w, answer.GetDeliveries())
 			})
@@ -100,7 +101,7 @@ func byWay(w pb.OfferWay) string { return cmp.Or(ways[w], "an unknown way") }
 // offerOutcome says what became of an offer.
 func offerOutcome(o *pb.Offer) string {
 	after := func(at *timestamppb.Timestamp) string {
-		return " after " + table.Rough(at.AsTime().Sub(o.GetOfferedAt().AsTime()))
+		return " after " + prompt.Rough(at.AsTime().Sub(o.GetOfferedAt().AsTime()))
 	}
 	switch {
 	case o.GetAcceptedAt() != nil:
@@ -192,10 +193,10 @@ func (c *cli) messageView(states bool) view[*pb.InboxItem] {
 			m := item.GetMessage()
 			return []string{
 				strconv.FormatInt(m.GetRevision(), 10), strconv.Itoa(int(m.GetPriority())), c.when(m.GetCreatedAt()),
-				m.GetSender(), receiver(m.GetTarget()), m.GetType(), standing(item.GetDelivery()), summary(m), m.GetId(),
+				m.GetSender(), prompt.Receiver(m.GetTarget()), m.GetType(), prompt.Standing(item.GetDelivery()), prompt.Summary(m), m.GetId(),
 			}
 		},
-		prompt: func(w io.Writer, item *pb.InboxItem) { c.printPrompt(w, c.received(item)) },
+		prompt: func(w io.Writer, item *pb.InboxItem) { c.printPrompt(w, c.voice().Received(item)) },
 		none:   "no messages",
 	}
 	if states {

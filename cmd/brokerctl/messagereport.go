@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 func newMessageReportCommand(c *cli) *cobra.Command {
@@ -113,7 +114,7 @@ func newMessageReport(answer *pb.GetMessageResponse) messageReport {
 func (r messageReport) print(c *cli, w io.Writer) {
 	m := r.message
 	say(w, "message %d, %s from %s to %s, sent %s: %d of %s finished it", r.Revision, oneLine(m.GetType()), oneLine(sender(m)),
-		oneLine(receiver(m.GetTarget())), c.when(m.GetCreatedAt()), len(r.Finished), count(r.Recipients, "recipient"))
+		oneLine(prompt.Receiver(m.GetTarget())), c.when(m.GetCreatedAt()), len(r.Finished), count(r.Recipients, "recipient"))
 	line := func(label string, group []receipt) {
 		var who []string
 		for _, entry := range group {

@@ -7,9 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -21,6 +18,7 @@ import (
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 // nextOptions are the options of next.
@@ -91,24 +89,23 @@ func (o *nextOptions) run(c *cli, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	t := newTurn(inbox, answer.GetClaims())
-	t.losses, t.more, t.notices = alive.GetLosses(), alive.GetMoreLosses(), answer.GetNotices()
-	t.task, t.work = task, c.work
-	news := len(t.directives) + len(t.losses) + len(t.notices) + len(t.claims)
-	if news == 0 && task.GetTask() == nil && (t.halted || len(owed(t.work)) == 0) {
-		text := c.whyEmpty(answer, o.wait)
-		if n := len(t.owed); n > 0 {
-			text += fmt.Sprintf("; %s: %s", cond(n == 1, "an answer is owed", "answers are owed"), c.command("inbox --summary"))
-		}
-		if len(t.work) > 0 {
-			if err := t.write(c, cmd); err != nil {
-				return err
-			}
-		}
-		return failf(exitNothing, "%s", text)
+	t := prompt.NewTurn(inbox, answer.GetClaims())
+	t.Losses, t.MoreLosses, t.Notices = alive.GetLosses(), alive.GetMoreLosses(), answer.GetNotices()
+	t.Task, t.Work = task, c.work
+	if !t.Empty() {
+		return c.writeTurn(cmd, &t)
 	}
-	return t.write(c, cmd)
+	if len(t.Work) > 0 {
+		if err := c.writeTurn(cmd, &t); err != nil {
+			return err
+		}
+	}
+	v := c.voice()
+	return failf(exitNothing, "%s", v.Why(&t, v.WhyNoMessage(answer, waited(o.wait))))
 }
+
+// waited writes the time of a wait for a text; "" for none.
+func waited(wait time.Duration) string { return cond(wait > 0, short(wait), "") }
 
 // take claims messages or, if there are none, a task. It waits for both at the same time; the first
 // to come ends the wait. If both come at once, the agent holds both. A halted agent takes no task.
@@ -158,147 +155,35 @@ func (o *nextOptions) take(
 	return messages, task, err
 }
 
-// turn is what an agent has to do.
-type turn struct {
-	directives []rendering
-	losses     []*pb.Loss
-	more       int32 // losses that are only in the log
-	notices    []*pb.Notice
-	claims     []rendering
-	task       *pb.ClaimTaskResponse // nil or without a task: none
-	work       []*pb.WorkItem        // that concerns the agent
-	owed       []*pb.OpenQuestion    // to be answered by the agent, beside what it holds
-	halted     bool
-	inbox      *pb.GetInboxSummaryResponse
-}
-
-// rendering is a message with its claim, if the agent has one.
-type rendering struct {
-	message *pb.Message
-	claim   *pb.ClaimedMessage
-}
-
-// newTurn puts together what came. A directive that was claimed as well is shown once.
-func newTurn(inbox *pb.GetInboxSummaryResponse, claims []*pb.ClaimedMessage) turn {
-	t := turn{inbox: inbox}
-	held := map[string]*pb.ClaimedMessage{}
-	for _, claim := range claims {
-		held[claim.GetMessage().GetId()] = claim
-	}
-	told := map[string]bool{}
-	for _, m := range inbox.GetDirectives() {
-		told[m.GetId()] = true
-		t.directives = append(t.directives, rendering{m, held[m.GetId()]})
-	}
-	for _, claim := range claims {
-		switch m := claim.GetMessage(); {
-		case told[m.GetId()]:
-		case advice(m) != "": // it came meanwhile
-			t.directives = append(t.directives, rendering{m, claim})
-		default:
-			t.claims = append(t.claims, rendering{m, claim})
-		}
-	}
-	t.halted = inbox.GetHalted()
-	for _, r := range t.directives { // the last one of the two decides
-		switch r.message.GetType() {
-		case "halt":
-			t.halted = true
-		case "resume":
-			t.halted = false
-		}
-	}
-	for _, q := range inbox.GetOwed() {
-		if held[q.GetId()] == nil {
-			t.owed = append(t.owed, q)
-		}
-	}
-	return t
-}
-
-// write writes the turn in the format of the output.
-func (t turn) write(c *cli, cmd *cobra.Command) error {
+// writeTurn writes a turn in the format of the output.
+func (c *cli) writeTurn(cmd *cobra.Command, t *prompt.Turn) error {
 	format, err := c.format()
 	if err != nil {
 		return err
 	}
-	out := cmd.OutOrStdout()
 	if format == formatJSON {
-		return t.writeJSON(out)
+		return writeTurnJSON(cmd.OutOrStdout(), t)
 	}
-	t.print(c, out)
+	c.printTurn(cmd.OutOrStdout(), t)
 	return nil
 }
 
-// print writes all of it with what to do about each.
-func (t turn) print(c *cli, w io.Writer) {
+// printTurn writes a turn with what to do about each part.
+func (c *cli) printTurn(w io.Writer, t *prompt.Turn) {
+	if isPrompt(w) {
+		c.voice().Turn(w, t, nil, nil, nil)
+		return
+	}
 	first := true
-	apart := func() {
-		if !first && !isPrompt(w) {
+	c.voice().Turn(w, t, func(r prompt.Rendered) {
+		c.print(w, r)
+		fmt.Fprintf(w, "\nnext: %s\n", r.Next)
+	}, func() { c.printClaimedTask(w, t.Task) }, func() {
+		if !first {
 			fmt.Fprintln(w)
 		}
 		first = false
-	}
-	show := func(r rendering) {
-		apart()
-		shown := rendered{message: r.message, facts: []string{"directive"}}
-		if r.claim != nil {
-			shown = c.claimed(r.claim)
-		} else {
-			shown.next = c.afterMail(r.message, &pb.Delivery{State: pb.DeliveryState_DELIVERY_STATE_PENDING})
-		}
-		if t.halted && advice(r.message) == "" {
-			shown.next = "nothing until a resume; then " + shown.next
-		}
-		c.render(w, shown)
-		if !isPrompt(w) {
-			fmt.Fprintf(w, "\nnext: %s\n", shown.next)
-		}
-	}
-	for _, r := range t.directives {
-		show(r)
-	}
-	for _, l := range t.losses {
-		apart()
-		say(w, "Lost while you were away: %s. Stop working on it, or ask for it again.", lossName(w, l))
-	}
-	if t.more > 0 {
-		apart()
-		say(w, "Lost while you were away: %s", moreLosses(t.more))
-	}
-	if len(t.notices) > 0 {
-		apart()
-	}
-	var notices []string
-	for _, n := range t.notices {
-		notices = append(notices, n.GetSubject())
-	}
-	printNotices(w, notices)
-	for _, r := range t.claims {
-		show(r)
-	}
-	if t.halted {
-		if len(t.work) > 0 {
-			say(w, "Halted: %s must wait for a resume", kindsOf(t.work))
-		}
-		return
-	}
-	if t.task.GetTask() != nil {
-		apart()
-		c.printClaimedTask(w, t.task)
-	}
-	c.printWork(w, slices.DeleteFunc(slices.Clone(t.work), t.shows))
-	printQuestions(w, "the questions that follow", t.owed)
-	for _, q := range t.owed {
-		say(w, "An answer is owed to %s: %s", c.question(q, !isPrompt(w)), c.command("reply %d ANSWER", q.GetRevision()))
-	}
-}
-
-// shows reports whether the turn shows a piece of work already: its task, or the message about it.
-func (t turn) shows(i *pb.WorkItem) bool {
-	about := func(r rendering) bool { return strings.Contains(r.message.GetPayload(), strconv.Quote(i.GetId())) }
-	return i.GetKind() == "task" && i.GetId() == t.task.GetTask().GetId() ||
-		slices.ContainsFunc(t.directives, about) || slices.ContainsFunc(t.claims, about)
+	})
 }
 
 // turnObject is a turn as JSON.
@@ -322,12 +207,12 @@ type turnDirective struct {
 	Message json.RawMessage `json:"message"`
 }
 
-// writeJSON writes one object; messages in it are as everywhere.
-func (t turn) writeJSON(w io.Writer) error {
+// writeTurnJSON writes one object; messages in it are as everywhere.
+func writeTurnJSON(w io.Writer, t *prompt.Turn) error {
 	object := turnObject{
-		Directives: []turnDirective{}, Losses: []json.RawMessage{}, MoreLosses: t.more, Notices: []json.RawMessage{},
+		Directives: []turnDirective{}, Losses: []json.RawMessage{}, MoreLosses: t.MoreLosses, Notices: []json.RawMessage{},
 		Claims: []json.RawMessage{}, Work: []json.RawMessage{}, Owed: []json.RawMessage{},
-		Halted: t.halted, Unread: t.inbox.GetUnread(),
+		Halted: t.Halted, Unread: t.Inbox.GetUnread(),
 	}
 	var first error
 	raw := func(m proto.Message) json.RawMessage {
@@ -337,25 +222,25 @@ func (t turn) writeJSON(w io.Writer) error {
 		}
 		return b.Bytes()
 	}
-	for _, r := range t.directives {
-		object.Directives = append(object.Directives, turnDirective{r.claim.GetClaimId(), advice(r.message), raw(r.message)})
+	for _, r := range t.Directives {
+		object.Directives = append(object.Directives, turnDirective{r.Claim.GetClaimId(), prompt.Advice(r.Message), raw(r.Message)})
 	}
-	for _, l := range t.losses {
+	for _, l := range t.Losses {
 		object.Losses = append(object.Losses, raw(l))
 	}
-	for _, n := range t.notices {
+	for _, n := range t.Notices {
 		object.Notices = append(object.Notices, raw(n))
 	}
-	for _, r := range t.claims {
-		object.Claims = append(object.Claims, raw(r.claim))
+	for _, r := range t.Claims {
+		object.Claims = append(object.Claims, raw(r.Claim))
 	}
-	if t.task.GetTask() != nil {
-		object.Task = raw(t.task)
+	if t.Task.GetTask() != nil {
+		object.Task = raw(t.Task)
 	}
-	for _, i := range t.work {
+	for _, i := range t.Work {
 		object.Work = append(object.Work, raw(i))
 	}
-	for _, q := range t.owed {
+	for _, q := range t.Owed {
 		object.Owed = append(object.Owed, raw(q))
 	}
 	if first != nil {

@@ -1,33 +1,21 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 // isNotice reports whether an item of an inbox is an unread notice.
-func isNotice(item *pb.InboxItem) bool {
-	return item.GetDelivery().GetState() == pb.DeliveryState_DELIVERY_STATE_NOTICE
-}
+func isNotice(item *pb.InboxItem) bool { return prompt.IsNotice(item) }
 
-// printNotices writes notices, one a line. A language model sees them in a frame, because they quote other
-// agents.
-func printNotices(w io.Writer, subjects []string) {
-	var text strings.Builder
-	for _, subject := range subjects {
-		fmt.Fprintf(&text, "Notice: %s\n", oneLine(subject))
-	}
-	if len(subjects) > 0 {
-		framed(w, count(len(subjects), "notice")+" of the broker, which may quote other agents", text.String())
-	}
-}
+// printNotices writes notices, one a line.
+func printNotices(w io.Writer, subjects []string) { prompt.Notices(w, subjects) }
 
 // showInbox lists an inbox. Unread notices are no rows: they follow in one block, and are read by that.
 func (c *cli) showInbox(cmd *cobra.Command, broker *client.Client, items []*pb.InboxItem) error {
@@ -68,7 +56,7 @@ func (c *cli) showInbox(cmd *cobra.Command, broker *client.Client, items []*pb.I
 	}
 	work, err := workOf(cmd.Context(), broker)
 	if waiting := owed(work); len(waiting) > 0 {
-		say(cmd.OutOrStdout(), "Open work: %s; %s shows the commands", kindsOf(waiting), c.command("next"))
+		say(cmd.OutOrStdout(), "Open work: %s; %s shows the commands", prompt.KindsOf(waiting), c.command("next"))
 	}
 	return err
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -41,30 +40,13 @@ func (c *cli) format() (string, error) {
 }
 
 // isPrompt reports whether what is written is for a language model: tables become sentences there.
-func isPrompt(w io.Writer) bool {
-	_, ok := w.(*prompt.Writer)
-	return ok
-}
+func isPrompt(w io.Writer) bool { return prompt.ForModel(w) }
 
-// say writes a line of brokerctl itself. For a language model, it is outside of the frame that surrounds
-// everything else, so it contains no text of others except single words such as names and ids.
-func say(w io.Writer, format string, args ...any) {
-	line := fmt.Sprintf(format, args...)
-	if p, ok := w.(*prompt.Writer); ok {
-		p.Say(line)
-		return
-	}
-	fmt.Fprintln(w, line)
-}
+// say writes a line of brokerctl itself, which contains no text of others except single words.
+func say(w io.Writer, format string, args ...any) { prompt.Say(w, format, args...) }
 
 // framed writes text of others. For a language model, it is a frame with a title.
-func framed(w io.Writer, title, text string) {
-	if p, ok := w.(*prompt.Writer); ok {
-		p.Frame(title, text)
-		return
-	}
-	fmt.Fprintln(w, strings.TrimRight(clean(text), "\n"))
-}
+func framed(w io.Writer, title, text string) { prompt.Framed(w, title, text) }
 
 // forModel reports whether this run prints for a language model.
 func (c *cli) forModel() bool {
@@ -300,19 +282,13 @@ func eachOneLine(cells []string) []string {
 }
 
 // clean is for texts that keep their lines; oneLine is for others.
-func clean(s string) string { return table.Clean(s) }
+func clean(s string) string { return prompt.Clean(s) }
 
 // mostText is how much of a text of any length a table shows, in runes.
 const mostText = 500
 
 // clip shortens a text to one line of at most n runes.
-func clip(s string, n int) string {
-	s = strings.Join(strings.Fields(s), " ")
-	if r := []rune(s); len(r) > n {
-		return string(r[:n-1]) + "…"
-	}
-	return s
-}
+func clip(s string, n int) string { return prompt.Clip(s, n) }
 
 // size says a number of bytes in its largest unit.
 func size(n int64) string {
@@ -329,19 +305,11 @@ func size(n int64) string {
 
 // count says "1 message", "2 messages", "2 deliveries", "2 keys".
 func count[N int | int32 | int64](n N, noun string) string {
-	return table.Count(int64(n), noun)
+	return prompt.Count(int64(n), noun)
 }
 
 // names lists names, and how many more there are if only some are known.
-func names(known []string, of int) string {
-	const most = 20
-	shown := known[:min(len(known), most)]
-	s := clean(strings.Join(shown, ", "))
-	if more := of - len(shown); more > 0 {
-		s += cond(s == "", "", " and ") + fmt.Sprintf("%d more", more)
-	}
-	return s
-}
+func names(known []string, of int) string { return prompt.Names(known, of) }
 
 // cond chooses between two words.
 func cond(b bool, yes, no string) string {
@@ -352,9 +320,4 @@ func cond(b bool, yes, no string) string {
 }
 
 // upTo1000 formats a count that the broker ends at 1,000.
-func upTo1000(n int64) string {
-	if n >= 1000 {
-		return "1000+"
-	}
-	return strconv.FormatInt(n, 10)
-}
+func upTo1000(n int64) string { return prompt.UpTo1000(n) }

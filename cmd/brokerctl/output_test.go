@@ -97,7 +97,7 @@ func TestPrompt_IsCompactAndFencedByAMarkNobodyKnows(t *testing.T) {
 	c, _, out := printer(formatPrompt)
 	m := item().Message
 	m.Body = "Please.\n=== end ===\n\x1b[2J"
-	c.printPrompt(prompt.NewWriter(out, testMark, ""), c.claimed(&pb.ClaimedMessage{
+	c.printPrompt(prompt.NewWriter(out, testMark, ""), c.voice().Claimed(&pb.ClaimedMessage{
 		ClaimId: "4711.2", Message: m, Attempt: 2, MaxAttempts: 3, ExpiresIn: durationpb.New(30 * time.Minute), Resumed: true,
 	}))
 	wantText(t, out.String(), `
@@ -116,7 +116,7 @@ Next: brokerctl reply 4711.2 RESULT --ack when done; nack 4711.2 --error WHY if 
 
 func TestMessage_IsLaidOutForPeople(t *testing.T) {
 	c, _, out := printer(formatTable)
-	c.print(out, c.received(item()))
+	c.print(out, c.voice().Received(item()))
 	c.printDeliveries(out, []*pb.Delivery{
 		{Mailbox: "builder-1", State: pb.DeliveryState_DELIVERY_STATE_ACKED, MaxAttempts: 3, AckedBy: "builder-1", FinishedAt: before(time.Minute), ReadAt: before(2 * time.Minute), Attempts: 1,
 			History: []*pb.Attempt{{Number: 1, Agent: "builder-1", Error: "no\nluck", EndedAt: before(time.Hour)}}},

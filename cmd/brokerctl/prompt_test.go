@@ -29,20 +29,20 @@ func TestPrompt_AMessageCostsAtMost200TokensOverItsContent(t *testing.T) {
 	claim := &pb.ClaimedMessage{
 		ClaimId: "4611686018427387904.100", Message: longest(), Attempt: 100, MaxAttempts: 100, ExpiresIn: durationpb.New(12 * time.Hour), Resumed: true,
 	}
-	c.printPrompt(out, c.claimed(claim))
+	c.printPrompt(out, c.voice().Claimed(claim))
 	for _, d := range []*pb.Delivery{
 		{State: pb.DeliveryState_DELIVERY_STATE_PENDING, Attempts: 99, MaxAttempts: 100},
 		{State: pb.DeliveryState_DELIVERY_STATE_CLAIMED, ClaimId: claim.GetClaimId(), Attempts: 99, MaxAttempts: 100},
 	} {
 		buffer.WriteString("\x00")
-		c.printPrompt(out, c.received(&pb.InboxItem{Message: longest(), Delivery: d}))
+		c.printPrompt(out, c.voice().Received(&pb.InboxItem{Message: longest(), Delivery: d}))
 	}
 	for _, kind := range []string{"halt", "shutdown_request"} {
 		m := longest()
 		m.Type = kind
 		claim.Message = m
 		buffer.WriteString("\x00")
-		c.printPrompt(out, c.claimed(claim))
+		c.printPrompt(out, c.voice().Claimed(claim))
 	}
 	for _, text := range strings.Split(buffer.String(), "\x00") {
 		if n := tokens(text); n > 200 {
@@ -74,7 +74,7 @@ func TestPrompt_SaysWhatToDoNext(t *testing.T) {
 		{"for all", &pb.Message{Sender: "lead", Target: all}, as + "ack 7.1 when done" + otherwise},
 		{"an order", &pb.Message{Type: "halt"}, "stop working now; nothing but directives comes until a resume. To say that you have seen it: " + as + "ack 7.1"},
 	} {
-		if got := c.afterClaim(test.m, "7.1"); got != test.want {
+		if got := c.voice().AfterClaim(test.m, "7.1"); got != test.want {
 			t.Errorf("%s: %q, want %q", test.what, got, test.want)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 // receiveOptions are the options of receive.
@@ -136,7 +137,7 @@ func (c *cli) inboxView() view[*pb.InboxItem] {
 			m := item.GetMessage()
 			return []string{
 				strconv.FormatInt(m.GetRevision(), 10), strconv.Itoa(int(m.GetPriority())), c.when(m.GetCreatedAt()),
-				m.GetSender(), m.GetType(), standing(item.GetDelivery()), summary(m), m.GetId(),
+				m.GetSender(), m.GetType(), prompt.Standing(item.GetDelivery()), prompt.Summary(m), m.GetId(),
 			}
 		},
 		prompt: func(w io.Writer, item *pb.InboxItem) {
@@ -144,7 +145,7 @@ func (c *cli) inboxView() view[*pb.InboxItem] {
 				printNotices(w, []string{item.GetMessage().GetSubject()})
 				return
 			}
-			c.printPrompt(w, c.received(item))
+			c.printPrompt(w, c.voice().Received(item))
 		},
 		none: "no messages",
 	}

@@ -31,20 +31,3 @@ func parseReceiver(s string) (*pb.Target, error) {
 	}
 	return &pb.Target{To: &pb.Target_Agent{Agent: s}}, nil
 }
-
-// receiver writes a target in the same grammar.
-func receiver(t *pb.Target) string {
-	switch to := t.GetTo().(type) {
-	case *pb.Target_Agent:
-		return to.Agent
-	case *pb.Target_Role:
-		return "role:" + to.Role
-	case *pb.Target_Channel:
-		return "channel:" + to.Channel
-	case *pb.Target_Pattern:
-		return to.Pattern
-	case *pb.Target_Everyone:
-		return "everyone"
-	}
-	return ""
-}

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 func TestReceiver_OneGrammar(t *testing.T) {
@@ -31,7 +32,7 @@ func TestReceiver_OneGrammar(t *testing.T) {
 		if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 			t.Errorf("%q: (-want +got)\n%s", in, diff)
 		}
-		if back := receiver(got); back != in {
+		if back := prompt.Receiver(got); back != in {
 			t.Errorf("%q is written back as %q", in, back)
 		}
 	}

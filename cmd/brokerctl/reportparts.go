@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 func (r *report) writeAgents(c *cli, w io.Writer) {
@@ -17,7 +18,7 @@ func (r *report) writeAgents(c *cli, w io.Writer) {
 	t := newMarkdownTable("Agent", "Role", "State", "Activity", "Task", "Progress", "Seen")
 	for _, a := range r.agents.items {
 		t.row(a.GetName(), a.GetRole(), agentState(a), cmp.Or(a.GetActivity(), a.GetStatusReason()), a.GetTaskId(),
-			cond(a.GetProgress() > 0, percent(a.GetProgress()), ""), c.when(a.GetLastSeen()))
+			cond(a.GetProgress() > 0, prompt.Percent(a.GetProgress()), ""), c.when(a.GetLastSeen()))
 	}
 	t.write(w)
 	more(w, r.agents.omitted, "agent")
@@ -28,14 +29,14 @@ func (r *report) writeTasks(c *cli, w io.Writer) {
 	tree := newTaskTree(r.tasks.items)
 	for _, t := range tree.order {
 		facts := []string{enumOf(t.GetState())}
-		if who := taskFor(t); who != "" {
+		if who := prompt.TaskFor(t); who != "" {
 			facts = append(facts, who)
 		}
 		done := t.GetState() == pb.TaskState_TASK_STATE_DONE
 		if t.GetProgress() > 0 && !done {
-			facts = append(facts, percent(t.GetProgress()))
+			facts = append(facts, prompt.Percent(t.GetProgress()))
 		}
-		if detail := c.taskDetail(t); detail != "" {
+		if detail := c.voice().TaskDetail(t); detail != "" {
 			facts = append(facts, detail)
 		}
 		fmt.Fprintf(w, "%s- [%s] **%s** %s — %s\n", strings.Repeat("  ", tree.depth[t.GetId()]), cond(done, "x", " "),
@@ -123,7 +124,7 @@ func (r *report) writeDecided(c *cli, w io.Writer) {
 		lines = append(lines, line{d.GetChangedAt(), [3]string{d.GetId() + " " + d.GetTitle(), verdict, last.GetDecidedBy()}})
 	}
 	for _, m := range r.announcements {
-		lines = append(lines, line{m.GetCreatedAt(), [3]string{summary(m), "announced", m.GetSender()}})
+		lines = append(lines, line{m.GetCreatedAt(), [3]string{prompt.Summary(m), "announced", m.GetSender()}})
 	}
 	slices.SortStableFunc(lines, func(a, b line) int { return b.at.AsTime().Compare(a.at.AsTime()) })
 	heading(w, "Recent decisions", len(lines), "No decision was made or announced.")

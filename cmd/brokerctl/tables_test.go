@@ -18,6 +18,7 @@ import (
 	"brokerd/cmd/brokerctl/bench"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 // mail returns two messages in a mailbox; their delivery is shown to an agent.
@@ -75,7 +76,7 @@ var tables = []struct {
 			ThreadId: m.GetId(), Messages: 3, LastAt: before(time.Hour),
 			Participants: []string{"orchestrator-of-東京", "builder-1"},
 			FirstMessage: &pb.ThreadMessage{Id: m.GetId(), Revision: m.GetRevision(), Sender: m.GetSender(),
-				Subject: summary(m)},
+				Subject: prompt.Summary(m)},
 			LastMessage: &pb.ThreadMessage{Revision: m.GetRevision() + 3, Sender: "builder-1", Subject: "login"},
 			OpenQuestions: []*pb.OpenQuestion{{Revision: m.GetRevision() + 2, Sender: "builder-1", Subject: "Which branch?",
 				Deadline: before(-time.Minute)}},

@@ -11,6 +11,7 @@ import (
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 const taskLong = `Tasks are pieces of work with dependencies. A task is READY when its dependencies
@@ -123,15 +124,15 @@ func (c *cli) printTask(w io.Writer, answer *pb.GetTaskResponse) {
 	if t != nil {
 		l.line("task", t.GetId())
 		l.line("title", t.GetTitle())
-		detail := c.taskDetail(t)
+		detail := c.voice().TaskDetail(t)
 		l.state("state", enumOf(t.GetState())+cond(detail != "", ", "+detail, ""))
-		l.line("for", taskFor(t))
+		l.line("for", prompt.TaskFor(t))
 		l.line("capabilities", strings.Join(t.GetCapabilities(), ", "))
 		l.line("priority", strconv.Itoa(int(t.GetPriority())))
-		l.line("labels", labels(t.GetLabels()))
+		l.line("labels", prompt.Labels(t.GetLabels()))
 		l.line("part of", t.GetParent())
 		l.line("attempts", cond(t.GetAttempts() > 0, fmt.Sprintf("%d of %d failed", t.GetAttempts(), t.GetMaxAttempts()), ""))
-		l.line("progress", cond(t.GetProgress() > 0, percent(t.GetProgress()), ""))
+		l.line("progress", cond(t.GetProgress() > 0, prompt.Percent(t.GetProgress()), ""))
 		l.line("note", cond(t.GetNote() != detail, t.GetNote(), ""))
 		l.line("fence", cond(t.GetFence() > 0, strconv.FormatInt(t.GetFence(), 10), ""))
 		l.line("artifacts", strings.Join(t.GetArtifacts(), ", "))
@@ -151,7 +152,7 @@ func (c *cli) printTask(w io.Writer, answer *pb.GetTaskResponse) {
 	}
 	briefs := func(label string, tasks []*pb.TaskBrief) {
 		for _, b := range tasks {
-			l.line(label, briefLine(b))
+			l.line(label, prompt.TaskBrief(b))
 		}
 	}
 	briefs("depends on", answer.GetDependencies())
@@ -167,41 +168,4 @@ func (c *cli) printTask(w io.Writer, answer *pb.GetTaskResponse) {
 			fmt.Fprintln(w, strings.TrimRight(clean(text), "\n"))
 		}
 	}
-}
-
-// briefLine is a task in one line.
-func briefLine(b *pb.TaskBrief) string {
-	holder := cond(b.GetHolder() != "", " by "+b.GetHolder(), "")
-	return fmt.Sprintf("%s (%s%s): %s", b.GetId(), enumOf(b.GetState()), holder, clip(b.GetTitle(), 100))
-}
-
-// taskFor is the agent that holds a task or, before that, the agent or role that may claim it.
-func taskFor(t *pb.Task) string {
-	switch {
-	case t.GetHolder() != "":
-		return t.GetHolder()
-	case t.GetRole() != "":
-		return "role:" + t.GetRole()
-	}
-	return t.GetAssignee()
-}
-
-// taskDetail says, in one line, why a task is in its state, or how far it is.
-func (c *cli) taskDetail(t *pb.Task) string {
-	switch t.GetState() {
-	case pb.TaskState_TASK_STATE_WAITING:
-		b := t.GetWaitsFor()
-		return cond(b != nil, "waits for "+b.GetId()+", which is "+enumOf(b.GetState()), "")
-	case pb.TaskState_TASK_STATE_READY:
-		if t.GetDueAt() != nil {
-			return "again " + c.when(t.GetDueAt()) + ": " + t.GetError()
-		}
-	case pb.TaskState_TASK_STATE_CLAIMED:
-		return t.GetNote()
-	case pb.TaskState_TASK_STATE_BLOCKED:
-		return t.GetBlockReason()
-	case pb.TaskState_TASK_STATE_FAILED, pb.TaskState_TASK_STATE_CANCELLED:
-		return t.GetError()
-	}
-	return ""
 }

@@ -14,6 +14,7 @@ import (
 
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 // taskListOptions are the options of task list.
@@ -103,14 +104,14 @@ func (c *cli) taskView(depth map[string]int) view[*pb.Task] {
 		row: func(t *pb.Task) []string {
 			indent := strings.Repeat("  ", depth[t.GetId()])
 			return []string{
-				indent + t.GetId(), enumOf(t.GetState()), taskFor(t), strconv.Itoa(int(t.GetPriority())),
+				indent + t.GetId(), enumOf(t.GetState()), prompt.TaskFor(t), strconv.Itoa(int(t.GetPriority())),
 				cond(t.GetAttempts() > 0, fmt.Sprintf("%d of %d", t.GetAttempts(), t.GetMaxAttempts()), ""),
-				cond(t.GetProgress() > 0 && t.GetState() != pb.TaskState_TASK_STATE_DONE, percent(t.GetProgress()), ""),
-				strings.Join(t.GetDependsOn(), ", "), t.GetTitle(), c.taskDetail(t),
+				cond(t.GetProgress() > 0 && t.GetState() != pb.TaskState_TASK_STATE_DONE, prompt.Percent(t.GetProgress()), ""),
+				strings.Join(t.GetDependsOn(), ", "), t.GetTitle(), c.voice().TaskDetail(t),
 			}
 		},
 		prompt: func(w io.Writer, t *pb.Task) {
-			who, detail := taskFor(t), c.taskDetail(t)
+			who, detail := prompt.TaskFor(t), c.voice().TaskDetail(t)
 			fmt.Fprintf(w, "%s%s %s%s: %s%s\n", strings.Repeat("  ", depth[t.GetId()]), oneLine(t.GetId()), enumOf(t.GetState()),
 				cond(who != "", ", "+oneLine(who), ""), oneLine(t.GetTitle()), cond(detail != "", " ("+oneLine(detail)+")", ""))
 		},
@@ -224,7 +225,7 @@ refuses to wait for a task that depends on one which the agent holds.`,
 			}
 			err = c.show(cmd, answer, func(w io.Writer) {
 				for _, b := range answer.GetTasks() {
-					fmt.Fprintln(w, oneLine(briefLine(b)))
+					fmt.Fprintln(w, oneLine(prompt.TaskBrief(b)))
 				}
 				for _, agent := range answer.GetCompletedAgents() {
 					say(w, "%s has reported completed", oneLine(agent))
@@ -235,7 +236,7 @@ refuses to wait for a task that depends on one which the agent holds.`,
 				return err
 			case answer.GetOutcome() == pb.WaitOutcome_WAIT_OUTCOME_ATTENTION:
 				again := c.command("task wait %s --after %d", strings.Join(args, " "), answer.GetRevision())
-				return failf(exitConflict, "%s; %s continues to wait", attention(answer), again)
+				return failf(exitConflict, "%s; %s continues to wait", prompt.Attention(answer), again)
 			case answer.GetOutcome() != pb.WaitOutcome_WAIT_OUTCOME_DONE:
 				return failf(exitNothing, "not done within %s", short(o.wait))
 			}
@@ -250,15 +251,4 @@ refuses to wait for a task that depends on one which the agent holds.`,
 var unfinished = []pb.TaskState{
 	pb.TaskState_TASK_STATE_WAITING, pb.TaskState_TASK_STATE_READY, pb.TaskState_TASK_STATE_CLAIMED,
 	pb.TaskState_TASK_STATE_BLOCKED,
-}
-
-// attention names the tasks that ended a wait early, with their states.
-func attention(answer *pb.WaitTasksResponse) string {
-	var parts []string
-	for _, b := range answer.GetTasks() {
-		if slices.Contains(answer.GetAttention(), b.GetId()) {
-			parts = append(parts, b.GetId()+" is "+enumOf(b.GetState()))
-		}
-	}
-	return names(parts, len(parts))
 }

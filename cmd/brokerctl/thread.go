@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 func newThreadCommand(c *cli) *cobra.Command {
@@ -55,49 +55,15 @@ func newThreadGetCommand(c *cli) *cobra.Command {
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
 				for _, item := range answer.GetItems() {
-					c.render(w, rendered{message: item.GetMessage()})
+					c.render(w, prompt.Rendered{Message: item.GetMessage()})
 					apart(w)
 				}
-				c.printThread(w, answer.GetThread(), answer.GetRevision())
+				c.voice().Thread(w, answer.GetThread(), c.shortID(answer.GetThread().GetThreadId(), answer.GetRevision()))
 			})
 		},
 	}
 	cmd.Flags().IntVar(&limit, "limit", 100, "show at most this many messages; 0: all")
 	return cmd
-}
-
-// printThread says how a conversation stands.
-func (c *cli) printThread(w io.Writer, s *pb.ThreadSummary, newest int64) {
-	fmt.Fprintf(w, "%s: %s, %s, begun %s\n", strings.TrimSpace("thread "+clean(c.shortID(s.GetThreadId(), newest))), count(s.GetMessages(), "message"),
-		names(s.GetParticipants(), len(s.GetParticipants())), c.when(s.GetFirstAt()))
-	for _, q := range s.GetOpenQuestions() {
-		fmt.Fprintf(w, "open: %s\n", c.question(q, true))
-	}
-	if s.GetOutcome() != "" {
-		fmt.Fprintf(w, "resolved %s by %s: %s\n", c.when(s.GetResolvedAt()), clean(s.GetResolvedBy()), oneLine(s.GetOutcome()))
-	}
-}
-
-// question says in one line who waits for what, and until when.
-func (c *cli) question(q *pb.OpenQuestion, subject bool) string {
-	due := ""
-	if q.GetDeadline() != nil {
-		due = cond(q.GetOverdue(), ", was due ", ", due ") + c.when(q.GetDeadline())
-	}
-	return oneLine(fmt.Sprintf("%d from %s%s%s", q.GetRevision(), q.GetSender(), cond(subject && q.GetSubject() != "", ", "+clip(q.GetSubject(), 80), ""), due))
-}
-
-// printQuestions shows a language model the subjects of questions, in a frame.
-func printQuestions(w io.Writer, title string, questions []*pb.OpenQuestion) {
-	var text strings.Builder
-	for _, q := range questions {
-		if q.GetSubject() != "" {
-			fmt.Fprintf(&text, "%d: %s\n", q.GetRevision(), clip(q.GetSubject(), 80))
-		}
-	}
-	if isPrompt(w) && text.Len() > 0 {
-		framed(w, title, text.String())
-	}
 }
 
 func newThreadResolveCommand(c *cli) *cobra.Command {

@@ -68,7 +68,7 @@ func (c *cli) threadView() view[*pb.ThreadSummary] {
 				newest = last.GetSender() + ": " + last.GetSubject()
 			}
 			if q := t.GetOpenQuestions(); len(q) > 0 {
-				open = c.question(q[0], true)
+				open = c.voice().Question(q[0], true)
 			}
 			messages := strconv.FormatInt(t.GetMessages(), 10) + cond(t.GetMessages() >= 100, "+", "")
 			return []string{id, c.when(t.GetLastAt()), messages, names(t.GetParticipants(), len(t.GetParticipants())),

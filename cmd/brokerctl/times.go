@@ -1,13 +1,12 @@
 package main
 
 import (
-	"fmt"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"brokerd/cmd/brokerctl/table"
+	"brokerd/internal/prompt"
 )
 
 // when writes a time in the one style of this run; "" if there is none. On a terminal and for a
@@ -20,7 +19,7 @@ func (c *cli) when(t *timestamppb.Timestamp) string {
 	case c.global.absolute:
 		return t.AsTime().Local().Format("2006-01-02 15:04:05 MST")
 	case c.relative():
-		return table.Relative(t.AsTime().Sub(c.env.Now()))
+		return prompt.Relative(t.AsTime().Sub(c.env.Now()))
 	}
 	return t.AsTime().UTC().Format(time.RFC3339)
 }
@@ -45,19 +44,13 @@ func (c *cli) timeWidth() int {
 // since writes the time from which something has lasted: "for 3m", or "since" an absolute time.
 func (c *cli) since(t *timestamppb.Timestamp) string {
 	if c.relative() {
-		return "for " + table.Rough(max(c.env.Now().Sub(t.AsTime()), 0))
+		return "for " + prompt.Rough(max(c.env.Now().Sub(t.AsTime()), 0))
 	}
 	return "since " + c.when(t)
 }
 
 // short writes a duration exactly, from two days on with days: "24h", "1m30s", "0s", "7d", "4d4h30m".
-func short(d time.Duration) string {
-	const day = 24 * time.Hour
-	if d < 2*day {
-		return units(d)
-	}
-	return fmt.Sprintf("%dd", d/day) + cond(d%day == 0, "", units(d%day))
-}
+func short(d time.Duration) string { return prompt.Duration(d) }
 
 // shortOf is short for an API duration; "" if there is none.
 func shortOf(d *durationpb.Duration) string {

@@ -9,7 +9,7 @@
 // another frame. The lines outside of frames are those of the program. They contain no text of others
 // except names, ids and other single words (Word).
 //
-// The package imports the standard library only.
+// A Voice says how commands and times are named: for a shell, or as calls of tools.
 package prompt
 
 import (

@@ -1,9 +1,7 @@
 package table
 
 import (
-	"fmt"
 	"strings"
-	"time"
 	"unicode"
 
 	"golang.org/x/text/width"
@@ -80,52 +78,4 @@ func split(word string, n int) (head, tail string) {
 		}
 	}
 	return word, ""
-}
-
-// Clean replaces the characters that could move the cursor of a terminal, or hide text on it: agents
-// write any text. Newlines stay.
-func Clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n':
-			return r
-		case r == '\t':
-			return ' '
-		case unicode.IsControl(r), unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp):
-			return '\ufffd'
-		}
-		return r
-	}, s)
-}
-
-// OneLine is Clean for a text that is shown in one line: it joins the lines.
-func OneLine(s string) string {
-	return strings.Join(strings.FieldsFunc(Clean(s), func(r rune) bool { return r == '\n' }), "; ")
-}
-
-// Relative writes a distance from now, such as "3m ago", "in 0.9s" or "now".
-func Relative(d time.Duration) string {
-	switch {
-	case d <= -time.Second:
-		return Rough(-d) + " ago"
-	case d < 50*time.Millisecond:
-		return "now"
-	case d < 9500*time.Millisecond:
-		return "in " + d.Round(100*time.Millisecond).String()
-	}
-	return "in " + Rough(d)
-}
-
-// Rough writes a duration in its largest unit, rounded.
-func Rough(d time.Duration) string {
-	const day = 24 * time.Hour
-	for _, u := range []struct {
-		unit, below time.Duration
-		name        string
-	}{{time.Second, time.Minute, "s"}, {time.Minute, time.Hour, "m"}, {time.Hour, 2 * day, "h"}} {
-		if r := d.Round(u.unit); r < u.below {
-			return fmt.Sprintf("%d%s", r/u.unit, u.name)
-		}
-	}
-	return fmt.Sprintf("%dd", d.Round(day)/day)
 }

@@ -7,18 +7,19 @@ import (
 	"charm.land/lipgloss/v2"
 
 	"brokerd/cmd/brokerctl/table"
+	"brokerd/internal/prompt"
 )
 
 // dialogLines draws the dialog in a box.
 func (m *Model) dialogLines() []string {
 	d, width := &m.dialog, min(m.width-4, 100)
 	var lines []string
-	add := func(s string) { lines = append(lines, table.Wrap(table.OneLine(s), width-4)...) }
+	add := func(s string) { lines = append(lines, table.Wrap(prompt.OneLine(s), width-4)...) }
 	if d.stage == choosing {
 		lines = append(lines, m.theme().heading(table.Clip(d.about, width-4)))
 		for i, a := range d.actions {
 			line := table.Clip(fmt.Sprintf("%s%d %s", map[bool]string{true: "> ", false: "  "}[i == d.chosen], i+1,
-				table.OneLine(a.label)), width-4)
+				prompt.OneLine(a.label)), width-4)
 			if i == d.chosen {
 				line = m.theme().chosen(line)
 			}
@@ -42,7 +43,7 @@ func (m *Model) dialogLines() []string {
 		add("running …")
 	}
 	if d.failure != "" {
-		for _, line := range table.Wrap(table.OneLine(d.failure), width-4) {
+		for _, line := range table.Wrap(prompt.OneLine(d.failure), width-4) {
 			lines = append(lines, m.theme().bad(line))
 		}
 	}
@@ -51,7 +52,7 @@ func (m *Model) dialogLines() []string {
 
 // fieldLine draws a field. A long value shows its end.
 func (m *Model) fieldLine(f field, current bool, width int) string {
-	value := table.OneLine(m.dialog.values[f.name])
+	value := prompt.OneLine(m.dialog.values[f.name])
 	name := f.name + map[bool]string{true: " (required)"}[f.required] + ": "
 	if len(f.options) > 0 {
 		value = "◂ " + value + " ▸"

@@ -9,6 +9,7 @@ import (
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 // conversations shows the threads of messages, the one with the newest message first.
@@ -95,7 +96,7 @@ var conversations = view{
 					label: "resend", effect: "Redeliver " + answered + " to the recipients that have not finished it",
 					run: func(ctx context.Context, broker *client.Client, _ values) (string, error) {
 						r, err := broker.Messages().ResendMessage(ctx, &pb.ResendMessageRequest{Id: id})
-						return "redelivered to " + table.Count(int64(r.GetResent()), "mailbox"), err
+						return "redelivered to " + prompt.Count(int64(r.GetResent()), "mailbox"), err
 					},
 				},
 				{
@@ -104,7 +105,7 @@ var conversations = view{
 					run: func(ctx context.Context, broker *client.Client, v values) (string, error) {
 						r, err := broker.Messages().ResolveThread(ctx,
 							&pb.ResolveThreadRequest{ThreadId: t.GetThreadId(), Outcome: v["outcome"]})
-						return "resolved; settled " + table.Count(int64(r.GetSettled()), "open question"), err
+						return "resolved; settled " + prompt.Count(int64(r.GetSettled()), "open question"), err
 					},
 				},
 			}

@@ -13,6 +13,7 @@ import (
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 // deadLetters shows the messages that the broker has given up, the newest first.
@@ -107,7 +108,7 @@ func each(ids map[string][]string, did string, do func(box string, ids []string)
 			return "", fmt.Errorf("%s: %w", box, err)
 		}
 	}
-	return did + " " + table.Count(int64(n), "dead letter"), nil
+	return did + " " + prompt.Count(int64(n), "dead letter"), nil
 }
 
 // matchFields choose dead letters. Empty ones choose all.
@@ -193,7 +194,7 @@ func allThatMatch(mailbox field, verb, did, what string, do deadCall) action {
 				return "", nil, err
 			}
 			v[countedAt] = answer.GetToTime().AsTime().Format(time.RFC3339Nano)
-			number := table.Count(int64(n), "dead letter")
+			number := prompt.Count(int64(n), "dead letter")
 			if answer.GetAtLeast() {
 				number = "at least " + number
 			}
@@ -212,7 +213,7 @@ func allThatMatch(mailbox field, verb, did, what string, do deadCall) action {
 				}
 				total += int64(n)
 				if c.page = answer.GetNextPageToken(); c.page == "" {
-					return did + " " + table.Count(total, "dead letter"), nil
+					return did + " " + prompt.Count(total, "dead letter"), nil
 				}
 			}
 		},

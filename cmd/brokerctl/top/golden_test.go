@@ -17,6 +17,7 @@ import (
 	"brokerd/cmd/brokerctl/table"
 	"brokerd/cmd/brokerctl/top"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 func before(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(start.Add(-d)) }
@@ -294,7 +295,7 @@ func checkText(t *testing.T, name, shown string, width int) {
 	t.Helper()
 	for line := range strings.Lines(shown) {
 		line = strings.TrimSuffix(line, "\n")
-		if line != table.Clean(line) {
+		if line != prompt.Clean(line) {
 			t.Errorf("%s: control characters in %q", name, line)
 		}
 		if n := table.Width(line); n > width {

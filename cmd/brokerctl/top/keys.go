@@ -4,9 +4,9 @@ import (
 	"maps"
 	"unicode/utf8"
 
-	tea "charm.land/bubbletea/v2"
+	"brokerd/internal/prompt"
 
-	"brokerd/cmd/brokerctl/table"
+	tea "charm.land/bubbletea/v2"
 )
 
 // keyHelp lists the keys, for the help.
@@ -159,7 +159,7 @@ func (m *Model) filterKey(k tea.KeyPressMsg) {
 
 // typed handles pasted text.
 func (m *Model) typed(s string) {
-	s = table.OneLine(s)
+	s = prompt.OneLine(s)
 	switch {
 	case m.dialog.stage == filling:
 		m.dialog.paste(s)

@@ -10,6 +10,7 @@ import (
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 // locksAndTurns shows locks by path, then tokens by name, each with the requests that wait for it.
@@ -209,7 +210,7 @@ func forceRelease(label, effect string, request *pb.ForceReleaseLocksRequest) ac
 		run: func(ctx context.Context, broker *client.Client, v values) (string, error) {
 			request.Reason = v["reason"]
 			r, err := broker.Locks().ForceReleaseLocks(ctx, request)
-			return "released " + table.Count(int64(len(r.GetReleased())), "lock"), err
+			return "released " + prompt.Count(int64(len(r.GetReleased())), "lock"), err
 		},
 	}
 }

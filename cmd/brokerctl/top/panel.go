@@ -18,6 +18,7 @@ import (
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/jsonform"
+	"brokerd/internal/prompt"
 )
 
 // A section is a part of the details of an item.
@@ -87,14 +88,14 @@ func (m *Model) panelLines() []string {
 
 func (m *Model) sectionLines(s section) []string {
 	var lines []string
-	if title := table.OneLine(s.title); title != "" {
+	if title := prompt.OneLine(s.title); title != "" {
 		if s.at != nil {
 			title += ", " + exact(m.now(), s.at)
 		}
 		lines = append(lines, m.theme().heading(table.Clip(title, m.width)))
 	}
 	if s.text != "" {
-		for line := range strings.Lines(table.Clean(s.text)) {
+		for line := range strings.Lines(prompt.Clean(s.text)) {
 			lines = append(lines, table.Wrap(strings.TrimRight(line, "\n"), m.width-2)...)
 		}
 	}
@@ -140,7 +141,7 @@ func fieldLines(m protoreflect.Message, screen table.Screen, now time.Time) []st
 				return true
 			})
 			slices.Sort(entries)
-			values.Add(name, table.OneLine(strings.Join(entries, ", ")))
+			values.Add(name, prompt.OneLine(strings.Join(entries, ", ")))
 		case f.IsList() && f.Kind() == protoreflect.MessageKind:
 			for i := range v.List().Len() {
 				nested(fmt.Sprintf("%s %d", name, i+1), v.List().Get(i).Message())
@@ -148,7 +149,7 @@ func fieldLines(m protoreflect.Message, screen table.Screen, now time.Time) []st
 		case f.IsList():
 			var items []string
 			for i := range v.List().Len() {
-				items = append(items, table.OneLine(scalar(f, v.List().Get(i))))
+				items = append(items, prompt.OneLine(scalar(f, v.List().Get(i))))
 			}
 			values.Add(name, strings.Join(items, ", "))
 		case f.Kind() != protoreflect.MessageKind:
@@ -156,7 +157,7 @@ func fieldLines(m protoreflect.Message, screen table.Screen, now time.Time) []st
 			if f.Kind() == protoreflect.EnumKind {
 				add = values.AddState
 			}
-			for i, line := range splitLines(table.Clean(scalar(f, v))) {
+			for i, line := range splitLines(prompt.Clean(scalar(f, v))) {
 				if i > 0 {
 					name = ""
 				}

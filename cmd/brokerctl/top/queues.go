@@ -10,6 +10,7 @@ import (
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 // queues shows the mailboxes, the one with the oldest message first. The frames have the 100 fullest;
@@ -88,7 +89,7 @@ var queues = view{
 				run: func(ctx context.Context, broker *client.Client, v values) (string, error) {
 					moved, err := broker.Admin().MoveMessages(ctx,
 						&pb.MoveMessagesRequest{From: name, To: v["to"], Reason: v["reason"]})
-					return fmt.Sprintf("moved %s, %d left", table.Count(int64(moved.GetMoved()), "message"), moved.GetLeft()), err
+					return fmt.Sprintf("moved %s, %d left", prompt.Count(int64(moved.GetMoved()), "message"), moved.GetLeft()), err
 				},
 			}, action{
 				label: "cancel a message", effect: "Withdraw a message from the mailboxes where no agent has claimed it",
@@ -96,7 +97,7 @@ var queues = view{
 				run: func(ctx context.Context, broker *client.Client, v values) (string, error) {
 					c, err := broker.Messages().CancelMessage(ctx,
 						&pb.CancelMessageRequest{Id: v["message"], Reason: v["reason"]})
-					return fmt.Sprintf("cancelled %s, kept %d", table.Count(int64(c.GetCancelled()), "delivery"), c.GetKept()), err
+					return fmt.Sprintf("cancelled %s, kept %d", prompt.Count(int64(c.GetCancelled()), "delivery"), c.GetKept()), err
 				},
 			})
 		})

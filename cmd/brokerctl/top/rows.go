@@ -12,9 +12,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/jsonform"
+	"brokerd/internal/prompt"
 )
 
 // A row is one line of a view.
@@ -28,7 +28,7 @@ type row struct {
 // name returns the name of a row in the titles of its panel and its menu.
 func (r row) name() string {
 	if f, ok := r.item.(*pb.Finding); ok {
-		return table.OneLine(f.GetSubject())
+		return prompt.OneLine(f.GetSubject())
 	}
 	return strings.TrimLeft(r.cells[0].text, " └")
 }
@@ -42,7 +42,7 @@ type cell struct {
 // never is the place of a time that is absent.
 const never = math.MaxInt64
 
-func text(s string) cell { return cell{table.OneLine(s), 0} }
+func text(s string) cell { return cell{prompt.OneLine(s), 0} }
 
 func number[N int32 | int64](n N) cell { return cell{strconv.FormatInt(int64(n), 10), int64(n)} }
 
@@ -60,7 +60,7 @@ func enum(v protoreflect.Enum) cell {
 }
 
 func relative(now time.Time, t *timestamppb.Timestamp) string {
-	return table.Relative(t.AsTime().Sub(now))
+	return prompt.Relative(t.AsTime().Sub(now))
 }
 
 // match returns the rows that contain a text, in upper or lower case, in a cell or in a row below.

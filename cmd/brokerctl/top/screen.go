@@ -9,6 +9,7 @@ import (
 	"charm.land/lipgloss/v2"
 
 	"brokerd/cmd/brokerctl/table"
+	"brokerd/internal/prompt"
 )
 
 // A theme paints texts. Without colour it changes nothing.
@@ -94,7 +95,7 @@ func (m *Model) totalsLine() string {
 	case m.lost != nil && m.frame == nil:
 		state, paint = "NOT CONNECTED, trying again", m.theme().bad
 	case m.lost != nil:
-		state, paint = "NOT CONNECTED, frame of "+table.Relative(m.framed.Sub(m.options.Now())), m.theme().bad
+		state, paint = "NOT CONNECTED, frame of "+prompt.Relative(m.framed.Sub(m.options.Now())), m.theme().bad
 	case m.frame == nil:
 		return "connecting …"
 	case m.frame.GetClosed():
@@ -103,7 +104,7 @@ func (m *Model) totalsLine() string {
 	totals := "brokerd"
 	if m.frame != nil {
 		t := m.frame.GetTotals()
-		totals = table.OneLine(m.frame.GetSession()) + "  " + table.Count(int64(t.GetAgents()), "agent")
+		totals = prompt.OneLine(m.frame.GetSession()) + "  " + prompt.Count(int64(t.GetAgents()), "agent")
 		totals += table.Absent(t.GetLateAgents(), t.GetFailedAgents(), t.GetStoppedAgents())
 		totals += fmt.Sprintf("  %d waiting, %d claimed, %d dead", t.GetWaiting(), t.GetClaimed(), t.GetDead())
 		if n := t.GetOperatorMail(); n > 0 {
@@ -164,7 +165,7 @@ func (m *Model) stateLine() string {
 		return m.theme().bad(table.Clip(m.explain(t.err), m.width))
 	}
 	if m.typing || t.filter != "" {
-		parts = append(parts, "filter: "+table.OneLine(t.filter)+map[bool]string{true: "▏"}[m.typing])
+		parts = append(parts, "filter: "+prompt.OneLine(t.filter)+map[bool]string{true: "▏"}[m.typing])
 	}
 	if t.sort > 0 {
 		parts = append(parts, "by "+strings.ToLower(v.columns[t.sort-1].Name))
@@ -186,7 +187,7 @@ func (m *Model) footLine() string {
 	keys := []string{"Enter open", "a act", "/ filter", "s sort", "Space hold", "? keys", "q quit"}
 	switch {
 	case m.notice != "":
-		return table.Clip(table.OneLine(m.notice), m.width)
+		return table.Clip(prompt.OneLine(m.notice), m.width)
 	case m.picker.open:
 		keys = []string{"↑↓ choose", "Enter show the session", "Esc cancel"}
 	case m.typing:
@@ -256,7 +257,7 @@ func (m *Model) rowLines() []string {
 	return append([]string{m.theme().heading(head)}, lines[first:min(first+shown, len(lines))]...)
 }
 
-func (m *Model) explain(err error) string { return table.OneLine(m.options.Explain(err)) }
+func (m *Model) explain(err error) string { return prompt.OneLine(m.options.Explain(err)) }
 
 // splitLines returns the lines of a text without their ends.
 func splitLines(s string) []string {

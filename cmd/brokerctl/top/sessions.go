@@ -8,6 +8,7 @@ import (
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 // A picker lists the sessions of the broker, of which the user chooses one to show.
@@ -97,7 +98,7 @@ func (m *Model) pickerLines() []string {
 	shown := max(m.bodyHeight()-3, 1) // the box and its title take three lines
 	first := max(min(p.index-shown/2, len(p.sessions)-shown), 0)
 	for i, s := range p.sessions[first:min(first+shown, len(p.sessions))] {
-		name := table.OneLine(s.GetName())
+		name := prompt.OneLine(s.GetName())
 		if s.GetState() == pb.SessionState_SESSION_STATE_CLOSED {
 			name += " (closed)"
 		}

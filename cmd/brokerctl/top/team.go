@@ -8,6 +8,7 @@ import (
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 // team shows the agents.
@@ -22,7 +23,7 @@ var team = view{
 	rows: func(s snapshot) []row {
 		var rows []row
 		for _, a := range s.frame.GetAgents() {
-			state := cell{table.OneLine(a.GetState()), int64(slices.Index(states, a.GetState()))}
+			state := cell{prompt.OneLine(a.GetState()), int64(slices.Index(states, a.GetState()))}
 			if a.GetHalted() {
 				state.text += ", halted"
 			}
@@ -86,7 +87,7 @@ func send(ctx context.Context, broker *client.Client, m *pb.Message) (string, er
 	result := answer.GetResults()[0]
 	said := fmt.Sprintf("sent as %d", result.GetRevision())
 	if n := result.GetRefusedCount(); n > 0 {
-		said += "; " + table.Count(int64(n), "full mailbox") + " refused it"
+		said += "; " + prompt.Count(int64(n), "full mailbox") + " refused it"
 	}
 	for _, w := range result.GetWarnings() {
 		said += "; " + w

@@ -9,7 +9,7 @@
 //
 // Frames carry most of what the views show. A view whose data is not in the frames loads it while it
 // is visible, after a change and at most once a second. Agents wrote most of the shown text, so
-// every text passes table.Clean on its way to the screen.
+// every text passes prompt.Clean on its way to the screen.
 package top
 
 import (

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"brokerd/client"
-	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 func taskActions(t *pb.Task) []action {
@@ -42,7 +42,7 @@ func taskActions(t *pb.Task) []action {
 			r, err := broker.Tasks().CancelTask(ctx, &pb.CancelTaskRequest{
 				TaskId: id, Reason: v["reason"], Cascade: v["tasks that depend on it"] == cancelThem,
 			})
-			return "cancelled " + table.Count(int64(r.GetCancelled()), "task"), err
+			return "cancelled " + prompt.Count(int64(r.GetCancelled()), "task"), err
 		},
 	})
 }
