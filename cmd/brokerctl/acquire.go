@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -145,13 +143,7 @@ func (c *cli) showAcquired(
 // notAcquired is the error that says which holders are in the way: busy, or the wait has ended.
 func (c *cli) notAcquired(answer acquired, paths []string) error {
 	text := c.inTheWay(answer.GetObstacles(), paths)
-	if text == "" {
-		text = "it is not your turn"
-	}
 	if answer.GetOutcome() != pb.AcquireOutcome_ACQUIRE_OUTCOME_QUEUED {
-		if c.tools {
-			text += `; the same call with "wait":60 waits for it`
-		}
 		return failf(exitConflict, "%s", text)
 	}
 	if answer.GetTicket() > 0 {
@@ -166,52 +158,7 @@ func notReleased(broker *client.Client, what string) error {
 		"stop the work that needs it", broker.Identity().Agent, what)
 }
 
-// inTheWay says who is in the way of a request for paths, or for a token, which has no paths. An error has no
-// frames. For a language model it therefore names the agents and what the request names, and no path, holder or
-// reason of others.
+// inTheWay says who is in the way of a request for paths, or for a token, which has no paths.
 func (c *cli) inTheWay(obstacles []*pb.Obstacle, paths []string) string {
-	const most = 3
-	var parts []string
-	for _, o := range obstacles[:min(len(obstacles), most)] {
-		resource, owner := o.GetResource(), ownerOf(o.GetAgent(), o.GetHolder())
-		if c.forModel() {
-			owner = o.GetAgent()
-			switch {
-			case len(paths) == 0 || slices.Contains(paths, resource):
-			case len(paths) == 1:
-				resource = paths[0]
-			default:
-				resource = "what is wanted"
-			}
-		}
-		what := clip(resourceName(resource, len(paths) == 0), 200)
-		s := fmt.Sprintf("%s is %s by %s", what, cond(o.GetWaiting(), "wanted earlier", "held"), owner)
-		if o.GetHeldUntil() != nil {
-			s += ", ends " + c.when(o.GetHeldUntil())
-		}
-		if o.GetReason() != "" && !c.forModel() {
-			s += " (" + clip(o.GetReason(), 100) + ")"
-		}
-		parts = append(parts, s)
-	}
-	if more := len(obstacles) - most; more > 0 {
-		parts = append(parts, fmt.Sprintf("%d more in the way", more))
-	}
-	return strings.Join(parts, "; ")
-}
-
-// resourceName names a path, or a token as commands take it.
-func resourceName(resource string, token bool) string {
-	if kind, scope, ok := strings.Cut(resource, "/"); ok && token {
-		return tokenName(kind, scope)
-	}
-	return resource
-}
-
-// ownerOf names an owner: the agent, and which worker of it.
-func ownerOf(agent, holder string) string {
-	if holder == "" {
-		return agent
-	}
-	return agent + " (" + clip(holder, 24) + ")"
+	return c.voice().InTheWay(obstacles, paths, c.forModel())
 }

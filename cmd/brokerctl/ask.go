@@ -1,10 +1,7 @@
 package main
 
 import (
-	"cmp"
-	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"time"
 
@@ -59,14 +56,7 @@ ask also takes the flags of brokerctl send.`,
 				return c.unanswered(answer)
 			}
 			if answer.GetReply() == nil {
-				asleep := ""
-				if a := answer.GetAsleep(); a != nil {
-					asleep = "; " + c.asleep(a)
-				}
-				later := c.command("receive --thread %s --wait 90s",
-					shellWord(cmp.Or(m.GetThreadId(), strconv.FormatInt(answer.GetRevision(), 10))))
-				return failf(exitNothing, "no answer to %d within %s%s; one that comes later is in the inbox: %s",
-					answer.GetRevision(), short(wait), asleep, later)
+				return failf(exitNothing, "%s", c.voice().NoReplyYet(answer, m.GetThreadId(), short(wait)))
 			}
 			return c.show(cmd, answer, func(w io.Writer) { c.render(w, prompt.Rendered{Message: answer.GetReply()}) })
 		},
@@ -79,16 +69,7 @@ ask also takes the flags of brokerctl send.`,
 
 // unanswered returns the error of a question to which no answer can come.
 func (c *cli) unanswered(answer *pb.AskResponse) error {
-	none := answer.GetNoReply()
-	reasons := map[pb.NoReplyReason]string{
-		pb.NoReplyReason_NO_REPLY_REASON_DEAD:      "it is a dead letter of " + none.GetMailbox(),
-		pb.NoReplyReason_NO_REPLY_REASON_EXPIRED:   "it has expired in the mailbox of " + none.GetMailbox(),
-		pb.NoReplyReason_NO_REPLY_REASON_CANCELLED: "it was cancelled",
-		pb.NoReplyReason_NO_REPLY_REASON_ACKED:     none.GetMailbox() + " has acknowledged it without an answer",
-		pb.NoReplyReason_NO_REPLY_REASON_RESOLVED:  "its thread was resolved",
-	}
-	text := fmt.Sprintf("no answer to %d comes any more, since %s (%s)", answer.GetRevision(),
-		cmp.Or(reasons[none.GetReason()], "it has ended"), c.command("explain %d", answer.GetRevision()))
+	none, text := answer.GetNoReply(), c.voice().NoReply(answer)
 	if none.GetError() != "" {
 		return c.failQuoting(exitNothing, text, none.GetError())
 	}
@@ -154,7 +135,7 @@ func (o *replyOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 		if answer.GetAwaited() {
 			say(w, "replied with %d; the waiting call of the asker received it", r.GetRevision())
 		} else {
-			c.printSent(w, r)
+			c.voice().Sent(w, r)
 		}
 		if o.ack {
 			say(w, "acked the message that was answered")

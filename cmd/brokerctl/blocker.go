@@ -14,6 +14,7 @@ import (
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/mcp"
 )
 
 const blockerLong = `A blocker is an obstacle that stops an agent. The broker notifies its recipients
@@ -50,7 +51,7 @@ Exit code 4: --wait ended before the blocker was resolved.`,
 			if request.Reason, err = c.text(cmd, "reason", args[0]); err != nil {
 				return err
 			}
-			request.Awaited = parseAwaited(awaited)
+			request.Awaited = mcp.ParseAwaited(awaited)
 			for _, to := range recipients {
 				r, err := parseRecipient(to)
 				if err != nil {
@@ -88,26 +89,6 @@ Exit code 4: --wait ended before the blocker was resolved.`,
 	must(cmd.RegisterFlagCompletionFunc("to", owners))
 	must(cmd.RegisterFlagCompletionFunc("on", owners))
 	return cmd
-}
-
-// parseAwaited reads the object that a blocker waits for.
-func parseAwaited(s string) *pb.AwaitedObject {
-	kind, name, _ := strings.Cut(s, ":")
-	switch {
-	case s == "":
-		return nil
-	case kind == "role":
-		return &pb.AwaitedObject{Object: &pb.AwaitedObject_Role{Role: name}}
-	case kind == "task":
-		return &pb.AwaitedObject{Object: &pb.AwaitedObject_TaskId{TaskId: name}}
-	case kind == "lock":
-		return &pb.AwaitedObject{Object: &pb.AwaitedObject_Lock{Lock: name}}
-	case kind == "text":
-		return &pb.AwaitedObject{Object: &pb.AwaitedObject_Text{Text: name}}
-	case strings.Contains(s, " "): // no name of an agent
-		return &pb.AwaitedObject{Object: &pb.AwaitedObject_Text{Text: s}}
-	}
-	return &pb.AwaitedObject{Object: &pb.AwaitedObject_Agent{Agent: s}}
 }
 
 // parseRecipient reads an agent or a role.

@@ -279,7 +279,7 @@ func decisionWords(kind pb.DecisionKind) wordList {
 		page, err := broker.Decisions().ListDecisions(ctx, &pb.ListDecisionsRequest{Kind: kind, States: unfinishedDecisions, PageSize: maxPage})
 		var words []string
 		for _, d := range page.GetDecisions() {
-			words = append(words, scopeOrID(d)+"\t"+oneLine(decisionLine(d)))
+			words = append(words, scopeOrID(d)+"\t"+oneLine(prompt.DecisionLine(d)))
 		}
 		return words, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 // completeFiles completes names of files, as shells do by themselves.
@@ -48,7 +49,7 @@ func (c *cli) lockWords(ctx context.Context, broker *client.Client, agent string
 	}
 	var words []string
 	for _, l := range page.GetLocks() {
-		words = append(words, strconv.FormatInt(l.GetFence(), 10)+"\t"+listed(l.GetPaths()))
+		words = append(words, strconv.FormatInt(l.GetFence(), 10)+"\t"+prompt.Paths(l.GetPaths()))
 		for _, path := range l.GetPaths() {
 			if relative, err := filepath.Rel(dir, filepath.Join(known.Root(), path)); err == nil {
 				words = append(words, relative+cond(strings.HasSuffix(path, "/"), "/", ""))

@@ -123,86 +123,13 @@ func (c *cli) awaitVerdict(cmd *cobra.Command, broker *client.Client, d *pb.Deci
 
 // showDecision prints the state of a decision in a line, with the feedback of its newest verdict.
 func (c *cli) showDecision(cmd *cobra.Command, d *pb.Decision) error {
-	return c.show(cmd, d, func(w io.Writer) {
-		fmt.Fprintln(w, oneLine(decisionLine(d)))
-		if v := newestVerdict(d); v != nil && d.GetState() != decisionOpen {
-			c.printFeedback(w, v)
-		}
-		c.printNext(w, d)
-	})
-}
-
-// printNext says what the opener does after a verdict, and how it waits for one.
-func (c *cli) printNext(w io.Writer, d *pb.Decision) {
-	if !isPrompt(w) {
-		return
-	}
-	switch d.GetState() {
-	case decisionOpen, decisionEscalated:
-		say(w, "Next: %s to wait for the verdict", c.command("decision get %s --wait 90s", d.GetId()))
-	case decisionRevising:
-		command := "decision resubmit " + d.GetId()
-		if group := enumOf(d.GetKind()); prompt.Word(d.GetScope()) && (group == "review" || group == "plan") {
-			command = group + " submit " + shellWord(d.GetScope())
-		}
-		say(w, "Next: the opener submits the next round: %s", c.also("%s --body TEXT", command))
-	}
-}
-
-// decisionLine says how a decision stands.
-func decisionLine(d *pb.Decision) string {
-	what := enumOf(d.GetKind())
-	if d.GetScope() != "" {
-		what += " " + d.GetScope()
-	}
-	head := fmt.Sprintf("%s %s, round %d of %d: ", d.GetId(), what, d.GetRound(), max(d.GetMaxRounds(), d.GetRound()))
-	v := newestVerdict(d)
-	switch d.GetState() {
-	case decisionOpen:
-		return head + "submitted by " + d.GetOpenedBy() + ", waits for " + addressee(d)
-	case decisionEscalated:
-		return head + "escalated, " + cond(d.GetEscalatedTo() == "", "an operator", "role:"+d.GetEscalatedTo()) + " decides: " + d.GetNote()
-	case decisionRevising:
-		return head + "to be revised, says " + v.GetDecidedBy() + cond(v.GetReason() != "", ": "+v.GetReason(), "")
-	case decisionCancelled:
-		return head + "cancelled" + cond(d.GetNote() != "", ": "+d.GetNote(), "")
-	}
-	verdict := map[string]string{"approve": "approved", "reject": "rejected", "accept": "accepted", "defer": "deferred"}[d.GetVerdict()]
-	return head + cond(verdict == "", d.GetVerdict(), verdict) + " by " + v.GetDecidedBy() + cond(v.GetReason() != "", ": "+v.GetReason(), "")
-}
-
-func addressee(d *pb.Decision) string {
-	if d.GetRole() != "" {
-		return "role:" + d.GetRole()
-	}
-	return d.GetAgent()
-}
-
-func newestVerdict(d *pb.Decision) *pb.Verdict {
-	if n := len(d.GetRounds()); n > 0 {
-		return d.GetRounds()[n-1]
-	}
-	return nil
-}
-
-// printFeedback lists the feedback of a verdict, as compilers print it.
-func (c *cli) printFeedback(w io.Writer, v *pb.Verdict) {
-	for _, f := range v.GetFeedback() {
-		place := f.GetFile()
-		if f.GetLine() > 0 {
-			place += fmt.Sprintf(":%d", f.GetLine())
-		}
-		fmt.Fprintf(w, "  %s: %s%s\n", enumOf(f.GetSeverity()), cond(place == "", "", oneLine(place)+": "), clean(f.GetText()))
-	}
-	if v.GetUntil() != nil {
-		fmt.Fprintf(w, "  until %s\n", c.when(v.GetUntil()))
-	}
+	return c.show(cmd, d, func(w io.Writer) { c.voice().Decision(w, d) })
 }
 
 // printDecision shows a decision with its content and all verdicts.
 func (c *cli) printDecision(w io.Writer, d *pb.Decision) {
 	if isPrompt(w) {
-		fmt.Fprintln(w, oneLine(decisionLine(d)))
+		fmt.Fprintln(w, oneLine(prompt.DecisionLine(d)))
 	}
 	l := c.newLabels(w)
 	l.line("decision", d.GetId())
@@ -211,7 +138,7 @@ func (c *cli) printDecision(w io.Writer, d *pb.Decision) {
 	l.state("state", enumOf(d.GetState()))
 	l.line("scope", d.GetScope())
 	l.line("opened by", d.GetOpenedBy())
-	l.line("decides", addressee(d))
+	l.line("decides", prompt.Addressee(d))
 	l.line("verdicts", strings.Join(d.GetVerdicts(), ", "))
 	l.line("round", fmt.Sprintf("%d of %d", d.GetRound(), max(d.GetMaxRounds(), d.GetRound())))
 	l.line("escalated", cond(d.GetEscalatedTo() == "", "", "to role:"+d.GetEscalatedTo()))
@@ -233,9 +160,9 @@ func (c *cli) printDecision(w io.Writer, d *pb.Decision) {
 		apart(w)
 		fmt.Fprintf(w, "round %d: %s by %s, %s%s\n", v.GetRound(), clean(v.GetVerdict()), clean(v.GetDecidedBy()), c.when(v.GetDecidedAt()),
 			cond(v.GetReason() != "", ": "+clean(v.GetReason()), ""))
-		c.printFeedback(w, v)
+		c.voice().Feedback(w, v)
 	}
-	c.printNext(w, d)
+	c.voice().AfterDecision(w, d)
 }
 
 func newDecisionListCommand(c *cli, kind pb.DecisionKind) *cobra.Command {
@@ -318,8 +245,8 @@ func (c *cli) decisionView(none string) view[*pb.Decision] {
 			{Name: "OPENED BY", Rank: 1, Min: 8}, {Name: "DECIDES", Min: 8}, {Name: "CHANGED", Rank: 3}, {Name: "TITLE", Min: 16},
 		},
 		row: func(d *pb.Decision) []string {
-			v := newestVerdict(d)
-			decides := addressee(d)
+			v := prompt.NewestVerdict(d)
+			decides := prompt.Addressee(d)
 			switch {
 			case d.GetState() == decisionDecided:
 				decides = v.GetDecidedBy()

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"brokerd/cmd/brokerctl/toolcall"
+	"brokerd/internal/mcp"
 )
 
 // toolWalks are calls of all tools and actions of brokerctl mcp, as victim, in an order in which each has something
@@ -111,10 +111,10 @@ func TestFrames_NoSenderChoosesALineOfATool(tt *testing.T) {
 			t.Errorf("the tool %s has no walk", tool.Name)
 		}
 	}
-	for _, tool := range toolcall.Tools() {
-		for _, action := range tool.Actions() {
-			if !walked[tool.Name+" "+action] {
-				t.Errorf("%s %s has no walk", tool.Name, action)
+	for name, actions := range mcp.Tools() {
+		for _, action := range actions {
+			if !walked[name+" "+action] {
+				t.Errorf("%s %s has no walk", name, action)
 			}
 		}
 	}

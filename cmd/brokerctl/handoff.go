@@ -323,21 +323,6 @@ func handoffTo(h *pb.Handoff) string {
 	return clean(cond(h.GetToRole() != "", "role:"+h.GetToRole(), h.GetToAgent()))
 }
 
-// agentOrRole reads a receiver that is an agent or a role.
-func agentOrRole(s string) (agent, role string, err error) {
-	target, err := parseReceiver(s)
-	if err != nil {
-		return "", "", err
-	}
-	switch to := target.GetTo().(type) {
-	case *pb.Target_Agent:
-		return to.Agent, "", nil
-	case *pb.Target_Role:
-		return "", to.Role, nil
-	}
-	return "", "", usagef("receiver %q: name an agent or a role: NAME or role:NAME", s)
-}
-
 // handoffWords completes the ids of pending handoffs.
 func handoffWords(ctx context.Context, broker *client.Client) ([]string, error) {
 	page, err := broker.Handoffs().ListHandoffs(ctx, &pb.ListHandoffsRequest{

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 // holdingLines describes what an agent holds, waits for and has open, one line for each.
@@ -20,15 +21,15 @@ func (c *cli) holdingLines(h *pb.Holdings) []string {
 			cond(claim.GetSubject() != "", ", "+clip(claim.GetSubject(), 60), ""))
 	}
 	for _, l := range h.GetLocks() {
-		add("lock %s%s, ends %s, fence %d%s", listed(l.GetPaths()), cond(l.GetShared(), " (shared)", ""), c.when(l.GetHeldUntil()), l.GetFence(), ofHolder(l.GetHolder()))
+		add("lock %s%s, ends %s, fence %d%s", prompt.Paths(l.GetPaths()), cond(l.GetShared(), " (shared)", ""), c.when(l.GetHeldUntil()), l.GetFence(), ofHolder(l.GetHolder()))
 	}
 	for _, k := range h.GetTokens() {
 		add("token %s, ends %s, fence %d%s", tokenName(k.GetType(), k.GetScope()), c.when(k.GetHeldUntil()), k.GetFence(), ofHolder(k.GetHolder()))
 	}
 	for _, t := range h.GetTickets() {
-		what := listed(t.GetResources())
+		what := prompt.Paths(t.GetResources())
 		if t.GetToken() {
-			what = "token " + resourceName(strings.Join(t.GetResources(), " "), true)
+			what = "token " + prompt.ResourceName(strings.Join(t.GetResources(), " "), true)
 		}
 		add("waits for %s at place %d, ticket %d", what, t.GetPosition(), t.GetTicket())
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -13,35 +12,27 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/mcp"
 )
-
-// priorities are the names for priorities.
-var priorities = map[string]int32{"low": 3, "normal": 5, "high": 7, "critical": 10}
 
 // parsePriority reads a number or a name; "" is 0, the broker's default.
 func parsePriority(flag, s string) (int32, error) {
-	if s == "" {
-		return 0, nil
-	}
-	if n, ok := priorities[strings.ToLower(s)]; ok {
-		return n, nil
-	}
-	n, err := strconv.ParseInt(s, 10, 32)
-	if err != nil || n < 1 || n > 10 {
-		return 0, usagef("--%s %q is neither 1 to 10 nor low, normal, high or critical", flag, s)
-	}
-	return int32(n), nil
+	n, err := mcp.ParsePriority("--"+flag, s)
+	return n, asUsage(err)
+}
+
+// parseFile reads PATH or PATH:LINE.
+func parseFile(s string) (*pb.FileReference, error) {
+	f, err := mcp.ParseFile("--file", s)
+	return f, asUsage(err)
 }
 
 // text returns the value of an option that may name a source: @FILE is read, - is standard input, and @@
-// begins a text with one @. A tool call gives the text itself.
+// begins a text with one @.
 func (c *cli) text(cmd *cobra.Command, flag, s string) (string, error) {
 	var b []byte
 	var err error
-	_, literal := cmd.InOrStdin().(noInput)
 	switch {
-	case literal:
-		return s, nil
 	case s == "-":
 		b, err = io.ReadAll(cmd.InOrStdin())
 	case strings.HasPrefix(s, "@@"):
@@ -56,11 +47,6 @@ func (c *cli) text(cmd *cobra.Command, flag, s string) (string, error) {
 	}
 	return string(b), nil
 }
-
-// noInput is the standard input of a tool call: empty, and no source of texts.
-type noInput struct{}
-
-func (noInput) Read([]byte) (int, error) { return 0, io.EOF }
 
 // jsonInput is text for an option that wants JSON, without white space around it.
 func (c *cli) jsonInput(cmd *cobra.Command, flag, s string) (string, error) {
@@ -92,22 +78,6 @@ func parseLabels(pairs []string) (map[string]string, error) {
 		labels[key] = value
 	}
 	return labels, nil
-}
-
-// parseFile reads PATH or PATH:LINE.
-func parseFile(s string) (*pb.FileReference, error) {
-	if i := strings.LastIndexByte(s, ':'); i > 0 {
-		if line, err := strconv.ParseInt(s[i+1:], 10, 32); err == nil {
-			if line < 1 {
-				return nil, usagef("--file %q: lines count from 1", s)
-			}
-			return &pb.FileReference{Path: s[:i], Line: int32(line)}, nil
-		}
-	}
-	if s == "" {
-		return nil, usagef("--file is empty: write PATH or PATH:LINE")
-	}
-	return &pb.FileReference{Path: s}, nil
 }
 
 // parseTime reads a time: RFC 3339, or a duration that lies back (forward = -1 for the past, 1 for the future).

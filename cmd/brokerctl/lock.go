@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,6 +14,7 @@ import (
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 const lockLong = `Lock files, so that two agents do not write the same one at the same time. A PATH
@@ -75,7 +75,7 @@ Exit codes: 4: not granted within --wait; 5: another agent holds a path (without
 				return err
 			}
 			return c.showAcquired(cmd, answer, paths, o, func(w io.Writer) {
-				say(w, "%s %s, ends %s, fence %d", cond(answer.GetAlreadyHeld(), "held before:", "locked"), listed(paths),
+				say(w, "%s %s, ends %s, fence %d", cond(answer.GetAlreadyHeld(), "held before:", "locked"), prompt.Paths(paths),
 					c.when(answer.GetHeldUntil()), answer.GetFence())
 				if isPrompt(w) {
 					say(w, "Next: %s when done; %s for more time",
@@ -128,19 +128,6 @@ func (c *cli) lockPathIn(dir, file string) (path string, inside bool, err error)
 		return "", false, nil
 	}
 	return path, err == nil, err
-}
-
-// listed writes paths as a shell would take them.
-func listed(paths []string) string {
-	const most = 20
-	var words []string
-	for _, p := range paths[:min(len(paths), most)] {
-		words = append(words, shellWord(clean(p)))
-	}
-	if more := len(paths) - most; more > 0 {
-		words = append(words, fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(words, " ")
 }
 
 // leastOne wants arguments of one kind.
@@ -319,11 +306,11 @@ func (c *cli) lockView() view[proto.Message] {
 		row: func(m proto.Message) []string {
 			if t, ok := m.(*pb.LockTicket); ok {
 				return []string{strconv.FormatInt(t.GetTicket(), 10), c.waiting(t.GetPosition(), t.GetKept(), t.GetObstacles()), enumOf(t.GetMode()),
-					ownerOf(t.GetAgent(), t.GetHolder()), c.when(t.GetCreatedAt()), "", listed(t.GetPaths()), t.GetReason()}
+					prompt.Owner(t.GetAgent(), t.GetHolder()), c.when(t.GetCreatedAt()), "", prompt.Paths(t.GetPaths()), t.GetReason()}
 			}
 			l := m.(*pb.Lock)
 			return []string{strconv.FormatInt(l.GetFence(), 10), holding(l.GetWaiting(), l.GetUncollected()), enumOf(l.GetMode()),
-				ownerOf(l.GetAgent(), l.GetHolder()), c.when(l.GetGrantedAt()), c.when(l.GetHeldUntil()), listed(l.GetPaths()), l.GetReason()}
+				prompt.Owner(l.GetAgent(), l.GetHolder()), c.when(l.GetGrantedAt()), c.when(l.GetHeldUntil()), prompt.Paths(l.GetPaths()), l.GetReason()}
 		},
 		none: "no locks",
 	}
@@ -338,7 +325,7 @@ func holding(waiting int32, uncollected bool) string {
 func (c *cli) waiting(position int32, kept bool, obstacles []*pb.Obstacle) string {
 	s := fmt.Sprintf("place %d", position)
 	if len(obstacles) > 0 {
-		s += " behind " + ownerOf(obstacles[0].GetAgent(), obstacles[0].GetHolder())
+		s += " behind " + prompt.Owner(obstacles[0].GetAgent(), obstacles[0].GetHolder())
 	}
 	return s + cond(kept, ", kept", "")
 }
@@ -380,7 +367,7 @@ once.`,
 					say(w, "nothing was held")
 				}
 				for _, l := range answer.GetReleased() {
-					fmt.Fprintf(w, "took %s from %s, fence %d\n", listed(l.GetPaths()), clean(ownerOf(l.GetAgent(), l.GetHolder())), l.GetFence())
+					fmt.Fprintf(w, "took %s from %s, fence %d\n", prompt.Paths(l.GetPaths()), clean(prompt.Owner(l.GetAgent(), l.GetHolder())), l.GetFence())
 				}
 			})
 		},

@@ -10,6 +10,7 @@ import (
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 func newLockGetCommand(c *cli) *cobra.Command {
@@ -57,10 +58,10 @@ func (c *cli) printLocks(w io.Writer, answer *pb.ListLocksResponse) {
 			apart(w)
 		}
 		t := c.newLabels(w)
-		t.line("lock", listed(l.GetPaths()))
+		t.line("lock", prompt.Paths(l.GetPaths()))
 		t.line("fence", strconv.FormatInt(l.GetFence(), 10))
 		t.state("state", holding(l.GetWaiting(), l.GetUncollected())+", "+enumOf(l.GetMode()))
-		t.line("owner", ownerOf(l.GetAgent(), l.GetHolder()))
+		t.line("owner", prompt.Owner(l.GetAgent(), l.GetHolder()))
 		t.line("reason", l.GetReason())
 		t.line("granted", c.when(l.GetGrantedAt()))
 		t.line("ends", c.when(l.GetHeldUntil()))
@@ -107,7 +108,7 @@ func heldFence(ctx context.Context, broker *client.Client, path, holder string) 
 			return l.GetFence(), nil
 		}
 	}
-	return 0, failf(exitLost, "%s does not hold %s", ownerOf(agent, holder), path)
+	return 0, failf(exitLost, "%s does not hold %s", prompt.Owner(agent, holder), path)
 }
 
 // noSuchLock is the error of a release that found nothing: it names a lock that covers what the
@@ -122,7 +123,7 @@ func (c *cli) noSuchLock(ctx context.Context, broker *client.Client, request *pb
 		for _, l := range found.GetLocks() {
 			if l.GetAgent() == broker.Identity().Agent && l.GetHolder() == request.GetHolder() {
 				return failf(exitLost, "%s is not locked under this name; %s holds it with %s (fence %d): %s",
-					shellWord(clean(path)), ownerOf(l.GetAgent(), l.GetHolder()), listed(l.GetPaths()), l.GetFence(),
+					shellWord(clean(path)), prompt.Owner(l.GetAgent(), l.GetHolder()), prompt.Paths(l.GetPaths()), l.GetFence(),
 					c.command("lock release %d", l.GetFence()))
 			}
 			other = l
@@ -131,7 +132,7 @@ func (c *cli) noSuchLock(ctx context.Context, broker *client.Client, request *pb
 			if c.forModel() { // the paths are texts of others
 				return failf(exitLost, "%s is held by %s", shellWord(clean(path)), other.GetAgent())
 			}
-			return failf(exitLost, "%s is held by %s", listed(other.GetPaths()), ownerOf(other.GetAgent(), other.GetHolder()))
+			return failf(exitLost, "%s is held by %s", prompt.Paths(other.GetPaths()), prompt.Owner(other.GetAgent(), other.GetHolder()))
 		}
 	}
 	return notReleased(broker, "such a lock")

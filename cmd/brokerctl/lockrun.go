@@ -12,6 +12,7 @@ import (
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 // defaultHold is how long the broker lets a lock be held unless asked otherwise.
@@ -79,7 +80,7 @@ func (o *runOptions) lock(c *cli, cmd *cobra.Command, paths []string, mode pb.Lo
 	})
 	free := unfenced(broker)
 	h := &hold{
-		what: "the lock on " + listed(paths), fence: answer.GetFence(), lasts: lasts, broker: free,
+		what: "the lock on " + prompt.Paths(paths), fence: answer.GetFence(), lasts: lasts, broker: free,
 		env: [][2]string{
 			{"BROKERD_FENCE", strconv.FormatInt(answer.GetFence(), 10)}, {holderVariable, holder}, {"BROKERD_LOCK_PATHS", strings.Join(paths, "\n")},
 		},

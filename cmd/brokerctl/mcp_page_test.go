@@ -32,8 +32,8 @@ func TestMCP_ThePageShowsATurn(tt *testing.T) {
 	show := func(tool, args string) {
 		blocks = append(blocks, "```\n"+args+"\n\n"+m.call(tool, args)+"\n```")
 	}
-	show("turn", `{"wait":60}`)
-	show("settle", `{"id":"`+question+`.1","text":"8080, see config.go","next":60}`)
+	show("turn", `{"wait":50}`)
+	show("settle", `{"id":"`+question+`.1","text":"8080, see config.go","next":50}`)
 	for _, stable := range []struct{ changing, text string }{
 		{`=== [0-9a-f]{16} `, "=== 5dcc5d4c9e0f21b7 "},
 		{`sent [0-9]+s ago`, "sent now"},

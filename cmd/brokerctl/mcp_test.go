@@ -139,12 +139,12 @@ func TestMCP_ATurnTakesTwoCalls(tt *testing.T) {
 	register(t, "lead/lead")
 	m := startModel(t, "--agent", "builder-1", "--role", "builder")
 	m.call("turn", `{}`, "You are the agent builder-1 (builder) in the session default.", "nothing to claim",
-		`turn {"wait":60}`)
+		`turn {"wait":50}`)
 	sent(t, "--agent", "lead", "role:builder", "Which branch?")
 	body := strings.Repeat("0123456789", 20)
 	question := sent(t, "--agent", "lead", "builder-1", "Look", "--body", body, "--priority", "high", "--task", "t1",
 		"--requires-response")
-	text := m.call("turn", `{"wait":60}`, "Subject: Look\n"+body,
+	text := m.call("turn", `{"wait":50}`, "Subject: Look\n"+body,
 		`Next: settle {"id":"`+question+`.1","text":"ANSWER"} when done`,
 		`settle {"id":"`+question+`.1","as":"fail","text":"WHY"} if it failed`,
 		`settle {"id":"`+question+`.1","as":"release"} to return it`)

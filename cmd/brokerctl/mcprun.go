@@ -1,137 +1,113 @@
 package main
 
 import (
-	"bytes"
-	"cmp"
 	"context"
-	"fmt"
-	"slices"
-	"strings"
+	"errors"
 	"time"
 
-	"github.com/google/uuid"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
 
-	"brokerd/client"
-	"brokerd/cmd/brokerctl/toolcall"
-	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/mcp"
 )
 
-// A toolRun runs the command line of one tool call, again if the broker restarts meanwhile. All
-// attempts have one request id, so a change is made once.
-type toolRun struct {
-	from      *cli
-	mark      string // of the frames in the result
-	member    *member
-	tool      string
-	words     []string
-	end       time.Time // of further attempts
-	requestID string
+// mcpPatience is how long a call waits for a broker that restarts.
+const mcpPatience = 20 * time.Second
+
+// memberCalls makes the calls of the tools as a member. A call to a broker that restarts is made again, with the same
+// request id, so a change is made once. It implements mcp.Agent.
+type memberCalls struct{ *member }
+
+// Join implements mcp.Agent.
+func (m memberCalls) Join(ctx context.Context, session string) (mcp.Identity, error) {
+	m.follow(ctx, session)
+	broker, err := m.join(ctx)
+	if err != nil {
+		_, text := m.c.explain(err)
+		return mcp.Identity{}, errors.New(text)
+	}
+	id := broker.Identity()
+	return mcp.Identity{Session: id.Session, Agent: id.Agent}, nil
 }
 
-func (r *toolRun) run(ctx context.Context) outcome {
-	id, err := uuid.NewV7()
-	if err != nil {
-		return outcome{err.Error(), true}
+// News implements mcp.Agent.
+func (m memberCalls) News() string { return m.news() }
+
+// Left implements mcp.Agent.
+func (m memberCalls) Left(left bool) {
+	if left {
+		m.leave()
+	} else {
+		m.rejoin()
 	}
-	r.requestID = id.String()
+}
+
+// Invoke implements grpc.ClientConnInterface.
+func (m memberCalls) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	const pause = 200 * time.Millisecond
 	began, renewed := time.Now(), false
+	patience := max(mcpPatience, waitOf(args))
 	for {
-		broker, err := r.member.join(ctx)
-		var out string
-		var p problem
+		broker, err := m.join(ctx)
 		if err == nil {
-			out, p, err = r.once(ctx, broker, time.Since(began))
-		} else {
-			_, p.Message = (&cli{tools: true}).explain(err)
-			p.exit = exitUnreachable
+			err = broker.Conn().Invoke(ctx, method, waitsLess(args, time.Since(began)), reply, opts...)
 		}
 		switch {
 		case err == nil:
-		case status.Code(err) == codes.Unavailable && time.Now().Before(r.end):
-			again := time.NewTimer(pause)
-			select {
-			case <-again.C:
-				continue
-			case <-ctx.Done():
-				again.Stop()
-			}
-		case !renewed && broker != nil && r.member.lost(ctx, broker, err):
+			return nil
+		case broker != nil && !renewed && m.lost(ctx, broker, err):
 			renewed = true
 			continue
-		case r.member.reason() != nil:
-			return outcome{r.member.reason().Error(), true}
+		case m.reason() != nil:
+			return m.reason()
+		case !unreachable(err) || time.Since(began) > patience:
+			return err
 		}
-		return outcome{r.text(out, p), !slices.Contains([]int{exitDone, exitNothing, exitRevise, exitRejected}, p.exit)}
+		again := time.NewTimer(pause)
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			again.Stop()
+			return err
+		}
 	}
 }
 
-// once runs the command line, which waits for so much less. It returns what brokerctl prints, and
-// the error also as brokerctl reports it.
-func (r *toolRun) once(ctx context.Context, broker *client.Client, less time.Duration) (string, problem, error) {
-	var out, warnings bytes.Buffer
-	found := *r.from.found
-	found.output, found.agent = setting{formatPrompt, "mcp"}, setting{broker.Identity().Agent, "mcp"}
-	env := r.from.env
-	env.In, env.Out, env.Err, env.Columns, env.ErrTerminal, env.Signals = noInput{}, &out, &warnings, 0, false, nil
-	env.Mark = func() string { return r.mark }
-	c := &cli{
-		env: env, client: broker, found: &found, args: r.words, hurry: make(chan struct{}), tools: true,
-	}
-	root := newRoot(c)
-	words := slices.Clone(r.words)
-	for i, word := range words {
-		if s, found := strings.CutPrefix(word, "--wait="); found && less > time.Second {
-			if wait, err := time.ParseDuration(s); err == nil {
-				words[i] = "--wait=" + max(wait-less, time.Millisecond).String()
-			}
-		}
-	}
-	if cmd, _, err := root.Find(words); err == nil && cmd.Flags().Lookup("request-id") != nil {
-		words = slices.Insert(words, slices.Index(words, "--"), "--request-id="+r.requestID)
-	}
-	root.SetArgs(words)
-	root.SetIn(noInput{})
-	root.SetOut(&out)
-	root.SetErr(&warnings)
-	err := root.ExecuteContext(ctx)
-	if err = cmp.Or(err, c.unknown, c.endOutput()); err == nil {
-		return out.String() + strings.ReplaceAll(warnings.String(), "brokerctl: ", ""), problem{}, nil
-	}
-	return out.String() + strings.ReplaceAll(warnings.String(), "brokerctl: ", ""), c.problem(err), err
+// unreachable reports whether a call failed because the broker is away, perhaps for a restart.
+func unreachable(err error) bool {
+	_, answered := status.FromError(err)
+	return !answered || status.Code(err) == codes.Unavailable
 }
 
-// text is what the model reads: the output, then the problem in terms of the tool.
-func (r *toolRun) text(out string, p problem) string {
-	if p.text() != "" {
-		text := toolcall.Explain(r.tool, p.text())
-		if p.exit == exitUsage {
-			text = strings.ReplaceAll(text, "brokerctl ", "")
-		}
-		out += text + "\n" + (&cli{env: environment{Mark: func() string { return r.mark }}}).quote(p)
-	}
-	if r.tool == "turn" && p.exit == exitNothing {
-		out += `Next: turn {"wait":60} to wait for work, or end if you expect none` + "\n"
-	}
-	return out
-}
-
-// onlyTask returns the id of the task that the agent holds, if that is all it holds; otherwise "".
-func onlyTask(ctx context.Context, broker *client.Client) (string, error) {
-	answer, err := broker.Agents().GetAgent(ctx, &pb.GetAgentRequest{View: pb.AgentView_AGENT_VIEW_FULL})
+// NewStream implements grpc.ClientConnInterface.
+func (m memberCalls) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	broker, err := m.join(ctx)
 	if err != nil {
-		return "", fmt.Errorf("find what the agent holds: %w", err)
+		return nil, err
 	}
-	var tasks []string
-	for _, i := range answer.GetHoldings().GetWork() {
-		if i.GetKind() == "task" && i.GetRelation() == pb.WorkRelation_WORK_RELATION_HOLDS {
-			tasks = append(tasks, i.GetId())
-		}
+	return broker.Conn().NewStream(ctx, desc, method, opts...)
+}
+
+// waitOf returns how long a request waits; 0 if it has no wait.
+func waitOf(request any) time.Duration {
+	if r, ok := request.(interface{ GetWait() *durationpb.Duration }); ok {
+		return r.GetWait().AsDuration()
 	}
-	if len(answer.GetHoldings().GetClaims()) > 0 || len(tasks) != 1 {
-		return "", nil
+	return 0
+}
+
+// waitsLess returns a request that waits for so much less, but still waits if it did before.
+func waitsLess(request any, less time.Duration) any {
+	wait := waitOf(request)
+	if wait == 0 || less < time.Second {
+		return request
 	}
-	return tasks[0], nil
+	m := proto.Clone(request.(proto.Message)) // only messages of the API wait
+	left := durationpb.New(max(wait-less, time.Millisecond))
+	m.ProtoReflect().Set(m.ProtoReflect().Descriptor().Fields().ByName("wait"), protoreflect.ValueOfMessage(left.ProtoReflect()))
+	return m
 }

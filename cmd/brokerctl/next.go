@@ -2,22 +2,16 @@ package main
 
 import (
 	"bytes"
-	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"brokerd/client"
-	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/mcp"
 	"brokerd/internal/prompt"
 )
 
@@ -68,92 +62,27 @@ func (o *nextOptions) run(c *cli, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	alive, err := broker.Agents().Heartbeat(cmd.Context(), &pb.HeartbeatRequest{})
-	if err != nil {
-		return err
-	}
-	inbox, err := broker.Messages().GetInboxSummary(cmd.Context(), &pb.GetInboxSummaryRequest{})
-	if err != nil {
-		return err
-	}
-	if c.work, err = workOf(cmd.Context(), broker); err != nil {
-		return err
-	}
-	wait := o.wait
-	if len(inbox.GetDirectives())+len(alive.GetLosses()) > 0 {
-		wait = 0
-	}
-	done := c.progress(wait, "work")
-	answer, task, err := o.take(cmd.Context(), broker, wait, inbox.GetHalted())
+	done := c.progress(o.wait, "work")
+	t, answer, err := mcp.TakeTurn(cmd.Context(), broker.Conn(), mcp.TurnRequest{Limit: o.limit, Wait: o.wait, ClaimFor: o.claimFor})
 	done()
 	if err != nil {
 		return err
 	}
-	t := prompt.NewTurn(inbox, answer.GetClaims())
-	t.Losses, t.MoreLosses, t.Notices = alive.GetLosses(), alive.GetMoreLosses(), answer.GetNotices()
-	t.Task, t.Work = task, c.work
+	c.work = t.Work
 	if !t.Empty() {
-		return c.writeTurn(cmd, &t)
+		return c.writeTurn(cmd, t)
 	}
 	if len(t.Work) > 0 {
-		if err := c.writeTurn(cmd, &t); err != nil {
+		if err := c.writeTurn(cmd, t); err != nil {
 			return err
 		}
 	}
 	v := c.voice()
-	return failf(exitNothing, "%s", v.Why(&t, v.WhyNoMessage(answer, waited(o.wait))))
+	return failf(exitNothing, "%s", v.Why(t, v.WhyNoMessage(answer, waited(o.wait))))
 }
 
 // waited writes the time of a wait for a text; "" for none.
 func waited(wait time.Duration) string { return cond(wait > 0, short(wait), "") }
-
-// take claims messages or, if there are none, a task. It waits for both at the same time; the first
-// to come ends the wait. If both come at once, the agent holds both. A halted agent takes no task.
-func (o *nextOptions) take(
-	ctx context.Context, broker *client.Client, wait time.Duration, halted bool,
-) (messages *pb.ClaimMessagesResponse, task *pb.ClaimTaskResponse, err error) {
-	claimMessages := func(ctx context.Context, wait time.Duration) (*pb.ClaimMessagesResponse, error) {
-		return broker.Messages().ClaimMessages(ctx, &pb.ClaimMessagesRequest{
-			Max: o.limit, Wait: duration(wait), ClaimFor: always(o.claimFor), Notices: true,
-		})
-	}
-	claimTask := func(ctx context.Context, wait time.Duration) (*pb.ClaimTaskResponse, error) {
-		return broker.Tasks().ClaimTask(ctx, &pb.ClaimTaskRequest{Resume: true, Wait: duration(wait)})
-	}
-	if halted {
-		messages, err = claimMessages(ctx, wait)
-		return messages, nil, err
-	}
-	messages, err = claimMessages(ctx, 0)
-	if err != nil || len(messages.GetClaims())+len(messages.GetNotices()) > 0 {
-		return messages, nil, err
-	}
-	task, err = claimTask(ctx, 0)
-	if err != nil || task.GetTask() != nil || wait <= 0 {
-		return messages, task, err
-	}
-	waiting, stop := context.WithCancel(ctx)
-	defer stop()
-	var offer sync.WaitGroup
-	var failed error // of the offer
-	offer.Go(func() {
-		if task, failed = claimTask(waiting, wait); failed != nil || task.GetTask() != nil {
-			stop()
-		}
-	})
-	messages, err = claimMessages(waiting, wait)
-	if err != nil || len(messages.GetClaims())+len(messages.GetNotices()) > 0 {
-		stop()
-	}
-	offer.Wait()
-	switch {
-	case len(messages.GetClaims())+len(messages.GetNotices()) > 0, task.GetTask() != nil:
-		return messages, task, nil
-	case err == nil, status.Code(err) == codes.Canceled: // by stop, if the offer has failed
-		err = cmp.Or(failed, err)
-	}
-	return messages, task, err
-}
 
 // writeTurn writes a turn in the format of the output.
 func (c *cli) writeTurn(cmd *cobra.Command, t *prompt.Turn) error {

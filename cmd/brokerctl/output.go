@@ -50,9 +50,6 @@ func framed(w io.Writer, title, text string) { prompt.Framed(w, title, text) }
 
 // forModel reports whether this run prints for a language model.
 func (c *cli) forModel() bool {
-	if c.tools {
-		return true
-	}
 	format, err := c.format()
 	return err == nil && format == formatPrompt
 }
@@ -88,11 +85,10 @@ var plainOutputs = map[string]string{
 	"trust":             "the path of the file; standard error has its values",
 }
 
-// frameOutput makes what cmd prints a text for a language model, if that is the format. The MCP server
-// also frames data that a program would read, because there the model reads it.
+// frameOutput makes what cmd prints a text for a language model, if that is the format.
 func (c *cli) frameOutput(cmd *cobra.Command, format string) {
 	_, name, _ := strings.Cut(cmd.CommandPath(), " ")
-	if format != formatPrompt || plainOutputs[name] != "" && !c.tools {
+	if format != formatPrompt || plainOutputs[name] != "" {
 		return
 	}
 	c.prompt = prompt.NewWriter(cmd.OutOrStdout(), c.env.Mark, name+": texts of others")

@@ -17,6 +17,7 @@ import (
 
 	"brokerd/client"
 	"brokerd/internal/jsonform"
+	"brokerd/internal/mcp"
 	"brokerd/internal/prompt"
 )
 
@@ -26,15 +27,6 @@ type problem struct {
 	exit int
 
 	quoted string // for a language model: the message of the broker, which quotes other agents
-}
-
-// quoting are the reasons of errors whose messages quote texts of others, such as the option that has won a
-// vote, a path in a deadlock or the reason of an operator. The messages of the other errors contain names and
-// ids, and what the caller has written itself.
-var quoting = map[string]bool{
-	"AGENT_NOT_REGISTERED": true, "ARTIFACT_NOT_FOUND": true, "CREDENTIAL_REVOKED": true, "DEADLOCK": true,
-	"DECISION_CLOSED": true, "OPTION_NOT_FOUND": true, "PAYLOAD_INVALID": true, "TASK_NOT_YOURS": true,
-	"TICKET_REVOKED": true, "VOTE_CLOSED": true,
 }
 
 // report prints err on standard error, as one line or as one JSON object, and returns the exit code.
@@ -124,7 +116,7 @@ func (c *cli) problem(err error) problem {
 	case ofBroker:
 		p.Message = c.forCommandLine(s)
 		p.exit = exitCode(s.Code(), p.Reason)
-		if quoting[p.Reason] && c.forModel() {
+		if mcp.Quotes(p.Reason) && c.forModel() {
 			p.Message, p.quoted = "the broker refuses this ("+p.Reason+")", p.Message
 		}
 	case !c.ran:
@@ -157,9 +149,6 @@ func (c *cli) forCommandLine(s *status.Status) string {
 	}
 	if field := fieldPath.FindString(text); field != "" {
 		text = c.flagOf(field) + text[len(field):]
-	}
-	if c.tools {
-		return text
 	}
 	if client.Reason(s.Err()) == "AGENT_NOT_REGISTERED" && c.sourceOfAgent() == "NAME" {
 		return fmt.Sprintf("there is no agent %q in this session; see %s", client.Resource(s.Err()), c.command("agent list"))

@@ -4,24 +4,20 @@ import (
 	"fmt"
 	"io"
 
-	"brokerd/cmd/brokerctl/toolcall"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
 )
 
 // voice is how texts name commands and times in this run.
 func (c *cli) voice() prompt.Voice {
-	v := prompt.Voice{
+	return prompt.Voice{
 		Command:   func(line string) string { return c.command("%s", line) },
 		Also:      func(line string) string { return c.also("%s", line) },
 		Suggested: c.likewise,
 		When:      c.when,
+		Since:     c.since,
 		Work:      c.workAgain,
 	}
-	if c.tools {
-		v.Shorten = toolcall.Alternatives
-	}
-	return v
 }
 
 // printPrompt writes a message for a language model.
@@ -45,29 +41,15 @@ func (c *cli) again() string {
 }
 
 // command is a suggested command line, with the flags by which this run was told where and as whom
-// it acts. For an MCP client, it is the tool call with the same effect.
+// it acts.
 func (c *cli) command(format string, args ...any) string {
-	if c.tools {
-		return toolCall(fmt.Sprintf(format, args...))
-	}
 	return c.again() + " " + fmt.Sprintf(format, args...)
 }
 
 // also is a command that follows another one in a sentence: a shell's needs no flags again.
 func (c *cli) also(format string, args ...any) string {
-	if c.tools {
-		return c.command(format, args...)
-	}
 	return fmt.Sprintf(format, args...)
 }
 
 // shellWord quotes an argument for a shell, where it needs that.
 func shellWord(s string) string { return prompt.ShellWord(s) }
-
-// toolCall is the tool call for a command line. If no tool does this, only a person with a shell can.
-func toolCall(line string) string {
-	if call, ok := toolcall.Call(prompt.Split(line)); ok {
-		return call
-	}
-	return "(in a shell) brokerctl " + line
-}

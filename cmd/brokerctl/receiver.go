@@ -1,33 +1,27 @@
 package main
 
 import (
-	"strings"
-
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/mcp"
 )
 
 // parseReceiver reads the one grammar for receivers: NAME, role:NAME, channel:NAME, a pattern,
 // everyone. The broker checks names, and resolves all_ROLE.
 func parseReceiver(s string) (*pb.Target, error) {
-	kind, name, qualified := strings.Cut(s, ":")
-	switch {
-	case s == "":
-		return nil, usagef("the receiver is empty: give an agent's name, role:NAME, channel:NAME, a pattern such as 'builder-*', or everyone")
-	case s == "everyone", s == "all", s == "ALL", s == "*":
-		return &pb.Target{To: &pb.Target_Everyone{Everyone: true}}, nil
-	case qualified && (kind == "role" || kind == "channel"):
-		if name == "" {
-			return nil, usagef("receiver %q names no %s: write %s:NAME", s, kind, kind)
-		}
-		if strings.ContainsAny(name, "*?") {
-			return nil, usagef("receiver %q: patterns match agents' names only, not a %s's", s, kind)
-		}
-		if kind == "role" {
-			return &pb.Target{To: &pb.Target_Role{Role: name}}, nil
-		}
-		return &pb.Target{To: &pb.Target_Channel{Channel: name}}, nil
-	case strings.ContainsAny(s, "*?"):
-		return &pb.Target{To: &pb.Target_Pattern{Pattern: s}}, nil
+	target, err := mcp.ParseReceiver(s)
+	return target, asUsage(err)
+}
+
+// agentOrRole reads a receiver that is an agent or a role.
+func agentOrRole(s string) (agent, role string, err error) {
+	agent, role, err = mcp.ParseAgentOrRole(s)
+	return agent, role, asUsage(err)
+}
+
+// asUsage returns the error of a command line that cannot be read; nil for nil.
+func asUsage(err error) error {
+	if err == nil {
+		return nil
 	}
-	return &pb.Target{To: &pb.Target_Agent{Agent: s}}, nil
+	return usagef("%v", err)
 }

@@ -101,7 +101,7 @@ func (r *report) writeVotes(c *cli, w io.Writer) {
 	heading(w, "Votes", len(r.votes.items), "There are no votes.")
 	t := newMarkdownTable("Vote", "State", "Title", "Outcome", "Tally", "Voted", "Opener", "Task", "Deadline", "Closed")
 	for _, v := range r.votes.items {
-		t.row(v.GetId(), enumOf(v.GetState()), v.GetTitle(), outcomeOf(v), tallyOf(v), fmt.Sprintf("%d of %d", v.GetBallots(), v.GetElectors()),
+		t.row(v.GetId(), enumOf(v.GetState()), v.GetTitle(), prompt.VoteOutcome(nil, v), tallyOf(v), fmt.Sprintf("%d of %d", v.GetBallots(), v.GetElectors()),
 			v.GetOpener(), v.GetTaskId(), c.when(v.GetDeadline()), c.when(v.GetClosedAt()))
 	}
 	t.write(w)

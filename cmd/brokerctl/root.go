@@ -25,7 +25,6 @@ type cli struct {
 	args   []string       // the command line
 	work   []*pb.WorkItem // that concerns the calling agent, once it was read
 
-	tools  bool           // suggested commands are calls of the MCP server's tools
 	prompt *prompt.Writer // standard output, if this run prints for a language model
 
 	starting bool // this run starts a broker, because none ran
@@ -91,10 +90,8 @@ func newRoot(c *cli) *cobra.Command {
 		RunE:          chooseCommand,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			c.global.operator = cmd.Flags().Changed("agent") && c.global.agent == ""
-			if !c.tools { // a model fills in arguments that it does not need
-				if err := refuseEmptyFlags(cmd.Flags()); err != nil {
-					return err
-				}
+			if err := refuseEmptyFlags(cmd.Flags()); err != nil {
+				return err
 			}
 			format, err := c.format()
 			if err == nil {

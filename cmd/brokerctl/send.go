@@ -5,7 +5,6 @@ import (
 	"io"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -15,6 +14,7 @@ import (
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/mcp"
 	"brokerd/internal/prompt"
 )
 
@@ -127,20 +127,9 @@ func (o *sendOptions) message(c *cli, cmd *cobra.Command, args []string) (*pb.Me
 		return nil, err
 	}
 	if len(args) > 1 {
-		setText(m, args[1])
+		mcp.SetText(m, args[1])
 	}
 	return m, nil
-}
-
-// setText puts the text of a command line into a message: into the subject if it is one short line
-// or if the message has a body already, else into the body.
-func setText(m *pb.Message, text string) {
-	const most = 200 // bytes
-	if m.GetBody() != "" || len(text) <= most && !strings.ContainsFunc(text, unicode.IsControl) {
-		m.Subject = text
-		return
-	}
-	m.Body = text
 }
 
 // content builds what the options describe.
@@ -216,13 +205,12 @@ func send(c *cli, cmd *cobra.Command, request *pb.SendMessagesRequest) error {
 		return err
 	}
 	for _, r := range answer.GetResults() {
-		if err := c.show(cmd, r, func(w io.Writer) { c.printSent(w, r) }); err != nil {
+		if err := c.show(cmd, r, func(w io.Writer) { c.voice().Sent(w, r) }); err != nil {
 			return err
 		}
 		c.warn(cmd, r.GetWarnings())
-		if n := r.GetRecipientCount(); n > 0 && r.GetRefusedCount() == n {
-			return failf(exitError, "nobody got message %d: %s full; wait until there is room, or raise the session's mailbox limit",
-				r.GetRevision(), cond(n == 1, "the mailbox is", "all mailboxes are"))
+		if text := prompt.Undelivered(r); text != "" {
+			return failf(exitError, "%s", text)
 		}
 	}
 	return nil
@@ -252,31 +240,4 @@ func (c *cli) warnAbsent(cmd *cobra.Command, broker *client.Client, artifacts []
 			c.warn(cmd, []string{"there is no artifact " + artifact + " so far"})
 		}
 	}
-}
-
-// printSent says in one line who receives a message, and in further lines who does not and who is asleep.
-func (c *cli) printSent(w io.Writer, r *pb.SendResult) {
-	var refused []string
-	to := count(r.GetRecipientCount(), "recipient")
-	for _, recipient := range r.GetRecipients() {
-		if recipient.GetOutcome() == pb.RecipientOutcome_RECIPIENT_OUTCOME_REFUSED {
-			refused = append(refused, recipient.GetMailbox())
-		}
-		if r.GetRecipientCount() == 1 {
-			to = recipient.GetMailbox()
-		}
-	}
-	again := cond(r.GetDuplicate(), " (had been sent before; nothing was done)", "")
-	say(w, "sent %d to %s%s", r.GetRevision(), clean(to), again)
-	if n := r.GetRefusedCount(); n > 0 {
-		say(w, "refused, mailbox full: %s", names(refused, int(n)))
-	}
-	if a := r.GetAsleep(); a != nil {
-		say(w, "%s; it reads this when it runs again", c.asleep(a))
-	}
-}
-
-// asleep says how long an agent has been asleep.
-func (c *cli) asleep(a *pb.Asleep) string {
-	return fmt.Sprintf("%s has been asleep %s", clean(a.GetAgent()), c.since(a.GetSince()))
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/jsonform"
+	"brokerd/internal/prompt"
 )
 
 const stateLong = `Values by key, and documents that grow by entries, shared by the agents of a
@@ -104,7 +104,7 @@ revision, author and times.`,
 			if format == formatJSON && !full {
 				return writeStateValue(cmd.OutOrStdout(), answer)
 			}
-			return c.show(cmd, answer, func(w io.Writer) { c.printState(w, answer) })
+			return c.show(cmd, answer, func(w io.Writer) { c.voice().State(w, answer, isPrompt(w)) })
 		},
 	}
 	addNamespace(cmd.Flags(), &request.Namespace)
@@ -131,63 +131,6 @@ func writeStateValue(w io.Writer, answer *pb.GetStateResponse) error {
 	b.WriteString("]\n")
 	_, err := w.Write(b.Bytes())
 	return err
-}
-
-// printState writes a key for whoever reads w: people get the value and nothing else.
-func (c *cli) printState(w io.Writer, answer *pb.GetStateResponse) {
-	e := answer.GetEntry()
-	text := valueText(e.GetValue())
-	if e.GetType() == pb.StateType_STATE_TYPE_DOCUMENT {
-		text = strings.TrimRight(answer.GetMarkdown(), "\n")
-	}
-	if isPrompt(w) {
-		fmt.Fprintf(w, "%s, %s\n", keyName(e), c.stateFacts(e))
-	}
-	fmt.Fprintln(w, clean(text))
-}
-
-// stateFacts says how a key stands, in one line.
-func (c *cli) stateFacts(e *pb.StateEntry) string {
-	facts := []string{enumOf(e.GetType()), "version " + strconv.FormatInt(e.GetVersion(), 10), "revision " + strconv.FormatInt(e.GetRevision(), 10)}
-	if by := e.GetContributors(); len(by) > 0 {
-		facts = append(facts, count(e.GetEntries(), "entry")+" by "+names(by, len(by)))
-	} else {
-		facts = append(facts, "by "+clean(e.GetAuthor()))
-	}
-	facts = append(facts, c.when(e.GetChangedAt()))
-	if e.GetOwner() != "" {
-		facts = append(facts, "owned by "+clean(e.GetOwner()))
-	}
-	if e.GetTaskId() != "" {
-		facts = append(facts, "task "+clean(e.GetTaskId()))
-	}
-	if e.GetExpiresAt() != nil {
-		facts = append(facts, "expires "+c.when(e.GetExpiresAt()))
-	}
-	return strings.Join(facts, ", ")
-}
-
-// keyName says which key it is; the namespace only where it is not the default.
-func keyName(e *pb.StateEntry) string {
-	if e.GetNamespace() == "" || e.GetNamespace() == "default" {
-		return oneLine(e.GetKey())
-	}
-	return oneLine(e.GetNamespace() + ":" + e.GetKey())
-}
-
-// valueText writes a value as text.
-func valueText(v *pb.StateValue) string {
-	switch v := v.GetValue().(type) {
-	case *pb.StateValue_StringValue:
-		return v.StringValue
-	case *pb.StateValue_IntegerValue:
-		return strconv.FormatInt(v.IntegerValue, 10)
-	case *pb.StateValue_BooleanValue:
-		return strconv.FormatBool(v.BooleanValue)
-	case *pb.StateValue_JsonValue:
-		return v.JsonValue
-	}
-	return ""
 }
 
 // stateTypes are the types that a value may be written as.
@@ -252,7 +195,7 @@ func newStatePutCommand(c *cli) *cobra.Command {
 			}
 			return c.show(cmd, answer.GetEntry(), func(w io.Writer) {
 				e := answer.GetEntry()
-				say(w, "put %s, version %d, revision %d", keyName(e), e.GetVersion(), e.GetRevision())
+				say(w, "put %s, version %d, revision %d", prompt.KeyName(e), e.GetVersion(), e.GetRevision())
 			})
 		},
 	}
@@ -297,7 +240,7 @@ Agents that subscribe to the channel event/context_updated receive a message.`,
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				say(w, "added entry %d to %s, revision %d", answer.GetNumber(), keyName(answer.GetEntry()), answer.GetEntry().GetRevision())
+				say(w, "added entry %d to %s, revision %d", answer.GetNumber(), prompt.KeyName(answer.GetEntry()), answer.GetEntry().GetRevision())
 			})
 		},
 	}

@@ -14,6 +14,7 @@ import (
 	"brokerd/cmd/brokerctl/bridge"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 // completeKey completes the first argument, a key.
@@ -44,29 +45,14 @@ func (c *cli) stateView() view[*pb.StateEntry] {
 			{Name: "VALUE", Min: 30, Typical: 40},
 		},
 		row: func(e *pb.StateEntry) []string {
-			return []string{keyName(e), strconv.FormatInt(e.GetVersion(), 10), strconv.FormatInt(e.GetRevision(), 10), e.GetAuthor(),
-				c.when(e.GetChangedAt()), e.GetOwner(), e.GetTaskId(), stateSummary(e)}
+			return []string{prompt.KeyName(e), strconv.FormatInt(e.GetVersion(), 10), strconv.FormatInt(e.GetRevision(), 10), e.GetAuthor(),
+				c.when(e.GetChangedAt()), e.GetOwner(), e.GetTaskId(), prompt.StateSummary(e)}
 		},
 		prompt: func(w io.Writer, e *pb.StateEntry) {
-			fmt.Fprintf(w, "%s = %s (%s)\n", keyName(e), oneLine(stateSummary(e)), c.stateFacts(e))
+			fmt.Fprintln(w, c.voice().StateLine(e))
 		},
 		none: "no keys",
 	}
-}
-
-// stateSummary says what a version is, in one line.
-func stateSummary(e *pb.StateEntry) string {
-	switch {
-	case e.GetDeleted() && e.GetAuthor() == "system":
-		return "(expired or deleted)"
-	case e.GetDeleted():
-		return "(deleted)"
-	case e.GetAppended() != nil:
-		return fmt.Sprintf("entry %d: %s", e.GetAppended().GetNumber(), clip(e.GetAppended().GetText(), mostText))
-	case e.GetType() == pb.StateType_STATE_TYPE_DOCUMENT:
-		return "(document of " + count(e.GetEntries(), "entry") + ")"
-	}
-	return clip(valueText(e.GetValue()), mostText)
 }
 
 func newStateListCommand(c *cli) *cobra.Command {

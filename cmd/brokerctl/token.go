@@ -12,6 +12,7 @@ import (
 
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 const tokenLong = `A token, named by a TYPE and a SCOPE such as review and login, is held by one
@@ -285,7 +286,7 @@ func (c *cli) printToken(w io.Writer, answer *pb.GetTokenResponse) {
 	line := l.line
 	line("token", tokenName(k.GetType(), k.GetScope()))
 	l.state("state", tokenState(k))
-	line("owner", ownerOf(k.GetAgent(), k.GetHolder()))
+	line("owner", prompt.Owner(k.GetAgent(), k.GetHolder()))
 	line("role", k.GetRole())
 	line("passed to", cond(k.GetPassedToRole() != "", "role:"+k.GetPassedToRole(), ""))
 	if k.GetFence() > 0 {
@@ -304,7 +305,7 @@ func (c *cli) printToken(w io.Writer, answer *pb.GetTokenResponse) {
 	t := c.newTable(w, table.Column{Name: "TICKET"}, table.Column{Name: "PLACE"}, table.Column{Name: "WAITING", Min: 16},
 		table.Column{Name: "SINCE"}, table.Column{Name: "REASON", Rank: 1, Min: 16})
 	for _, k := range answer.GetTickets() {
-		t.row(strconv.FormatInt(k.GetTicket(), 10), strconv.Itoa(int(k.GetPosition())), ownerOf(k.GetAgent(), k.GetHolder())+cond(k.GetKept(), ", kept", ""),
+		t.row(strconv.FormatInt(k.GetTicket(), 10), strconv.Itoa(int(k.GetPosition())), prompt.Owner(k.GetAgent(), k.GetHolder())+cond(k.GetKept(), ", kept", ""),
 			c.when(k.GetCreatedAt()), k.GetReason())
 	}
 	_ = t.flush() // to the command's own output: an error cannot be reported anywhere
@@ -366,7 +367,7 @@ func (c *cli) tokenView() view[*pb.Token] {
 			{Name: "WAITING", Rank: 1}, {Name: "FENCE", Rank: 2}, {Name: "RELEASED", Rank: 5}, {Name: "REASON", Rank: 3, Min: 12},
 		},
 		row: func(k *pb.Token) []string {
-			owner, fence, ends := ownerOf(k.GetAgent(), k.GetHolder()), "", ""
+			owner, fence, ends := prompt.Owner(k.GetAgent(), k.GetHolder()), "", ""
 			if k.GetPassedToRole() != "" && k.GetAgent() == "" {
 				owner = "role:" + k.GetPassedToRole()
 			}

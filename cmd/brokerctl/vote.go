@@ -14,6 +14,7 @@ import (
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/mcp"
 	"brokerd/internal/prompt"
 )
 
@@ -61,8 +62,8 @@ Exit codes with --wait: 4: the wait ended first; 5: no option won.`,
 			if request.Quorum, err = parseQuorum(quorum); err != nil {
 				return err
 			}
-			if err := parseElectorate(request, to); err != nil {
-				return err
+			if err := mcp.ParseElectorate("--to", request, to); err != nil {
+				return asUsage(err)
 			}
 			broker, err := c.connect(cmd.Context())
 			if err != nil {
@@ -128,32 +129,6 @@ func parseQuorum(s string) (*pb.Quorum, error) {
 	return &pb.Quorum{Quorum: &pb.Quorum_Share{Share: n / m}}, nil
 }
 
-// parseElectorate reads the values of --to into a request.
-func parseElectorate(request *pb.OpenVoteRequest, to []string) error {
-	var agents []string
-	for _, s := range to {
-		target, err := parseReceiver(s)
-		if err != nil {
-			return err
-		}
-		agent, isAgent := target.GetTo().(*pb.Target_Agent)
-		switch role, isRole := target.GetTo().(*pb.Target_Role); {
-		case isAgent:
-			agents = append(agents, agent.Agent)
-		case isRole && len(to) == 1:
-			request.Electorate = &pb.OpenVoteRequest_Role{Role: role.Role}
-		case s == "everyone" && len(to) == 1:
-			request.Electorate = &pb.OpenVoteRequest_Everyone{Everyone: true}
-		default:
-			return usagef("--to %q: an electorate is agents, or one role as role:NAME, or everyone", s)
-		}
-	}
-	if len(agents) > 0 {
-		request.Electorate = &pb.OpenVoteRequest_Agents{Agents: &pb.Names{Names: agents}}
-	}
-	return nil
-}
-
 func newVoteCastCommand(c *cli) *cobra.Command {
 	request := &pb.CastVoteRequest{}
 	cmd := &cobra.Command{
@@ -183,7 +158,7 @@ func newVoteCastCommand(c *cli) *cobra.Command {
 			v := answer.GetVote()
 			return c.show(cmd, v, func(w io.Writer) {
 				say(w, "voted %s in %s: %d of %s%s", shellWord(clean(args[1])), v.GetId(), v.GetBallots(), count(v.GetElectors(), "elector"),
-					cond(v.GetState() == pb.VoteState_VOTE_STATE_CLOSED, "; it closed: "+outcomeIn(w, v), ""))
+					cond(v.GetState() == pb.VoteState_VOTE_STATE_CLOSED, "; it closed: "+prompt.VoteOutcome(w, v), ""))
 			})
 		},
 	}
@@ -216,7 +191,7 @@ func newVoteCloseCommand(c *cli) *cobra.Command {
 			}
 			v := answer.GetVote()
 			return c.show(cmd, v, func(w io.Writer) {
-				say(w, "%s %s: %s", cond(answer.GetAlreadyClosed(), "closed before:", "closed"), v.GetId(), outcomeIn(w, v))
+				say(w, "%s %s: %s", cond(answer.GetAlreadyClosed(), "closed before:", "closed"), v.GetId(), prompt.VoteOutcome(w, v))
 			})
 		},
 	}
@@ -272,7 +247,7 @@ func (c *cli) waitForVote(cmd *cobra.Command, broker *client.Client, id string, 
 	case !closed:
 		return failf(exitNothing, "vote %s is not closed after %s", clean(v.GetId()), short(wait))
 	case v.GetOutcome() != pb.VoteOutcome_VOTE_OUTCOME_WINNER:
-		return failf(exitConflict, "vote %s closed without a winner: %s", clean(v.GetId()), outcomeOf(v))
+		return failf(exitConflict, "vote %s closed without a winner: %s", clean(v.GetId()), prompt.VoteOutcome(nil, v))
 	}
 	return nil
 }
@@ -284,7 +259,7 @@ func (c *cli) printVote(w io.Writer, answer *pb.GetVoteResponse) {
 	l.line("vote", v.GetId())
 	l.line("title", v.GetTitle())
 	l.state("state", enumOf(v.GetState()))
-	l.line("outcome", outcomeOf(v))
+	l.line("outcome", prompt.VoteOutcome(nil, v))
 	l.line("tally", tallyOf(v))
 	l.line("voted", fmt.Sprintf("%d of %s, the quorum is %d", v.GetBallots(), count(v.GetElectors(), "elector"), v.GetRequired()))
 	l.line("rule", enumOf(v.GetRule()))
@@ -321,23 +296,6 @@ func tallyOf(v *pb.Vote) string {
 		parts[i] = fmt.Sprintf("%s %d", oneLine(t.GetOption()), t.GetBallots())
 	}
 	return strings.Join(parts, ", ")
-}
-
-// outcomeIn is outcomeOf for a line of brokerctl itself: for a language model, it leaves out a winner that is
-// no single word, which vote get shows.
-func outcomeIn(w io.Writer, v *pb.Vote) string {
-	if isPrompt(w) && v.GetWinner() != "" && !prompt.Word(v.GetWinner()) {
-		return spaced(enumOf(v.GetOutcome()))
-	}
-	return outcomeOf(v)
-}
-
-// outcomeOf says the outcome of a vote in a few words; it is empty while the vote is open.
-func outcomeOf(v *pb.Vote) string {
-	if v.GetOutcome() == pb.VoteOutcome_VOTE_OUTCOME_WINNER {
-		return oneLine(v.GetWinner()) + " wins"
-	}
-	return spaced(enumOf(v.GetOutcome()))
 }
 
 // spaced writes the name of an enum's value as words.
@@ -390,7 +348,7 @@ func (c *cli) voteView() view[*pb.Vote] {
 		},
 		row: func(v *pb.Vote) []string {
 			return []string{
-				v.GetId(), enumOf(v.GetState()), v.GetTitle(), tallyOf(v), fmt.Sprintf("%d/%d", v.GetBallots(), v.GetElectors()), outcomeOf(v),
+				v.GetId(), enumOf(v.GetState()), v.GetTitle(), tallyOf(v), fmt.Sprintf("%d/%d", v.GetBallots(), v.GetElectors()), prompt.VoteOutcome(nil, v),
 				v.GetOpener(), v.GetTaskId(), c.when(v.GetDeadline()), c.when(v.GetClosedAt()),
 			}
 		},

@@ -25,6 +25,8 @@ type Voice struct {
 	Shorten func(commands []string) []string
 	// When writes a time; "" for nil.
 	When func(t *timestamppb.Timestamp) string
+	// Since writes the time from which something has lasted, such as "for 3m".
+	Since func(t *timestamppb.Timestamp) string
 	// Work returns the unfinished work of the agent, of which a message may be. With again, what is known may be
 	// too old. Nil returns none.
 	Work func(again bool) []*pb.WorkItem

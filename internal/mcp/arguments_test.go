@@ -1,73 +1,57 @@
-package toolcall_test
+package mcp
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
-	"brokerd/cmd/brokerctl/toolcall"
+	"brokerd/internal/prompt"
 )
 
-func TestCommand_IsTheCommandLineOfACall(t *testing.T) {
-	for _, tt := range []struct{ tool, args, want string }{
-		{"turn", `{}`, "next --"},
-		{"turn", ``, "next --"},
-		{"turn", `{"wait":60}`, "next --wait=60s --"},
-		{"turn", `{"wait":"60"}`, "next --wait=60s --"},
-		{"turn", `{"wait":"1m"}`, "next --wait=1m --"},
-		{"turn", `{"read":"inbox"}`, "inbox --"},
-		{"turn", `{"read":"summary"}`, "inbox --summary --"},
-		{"turn", `{"read":4711}`, "thread get -- 4711"},
-		{"turn", `{"artifact":"plan.md"}`, "artifact download --to=- -- plan.md"},
-		{"send", `{"to":"lead","text":"Hi"}`, "send -- lead Hi"},
-		{"send", `{"to":"lead","text":"-x"}`, "send -- lead -x"},
-		{"send", `{"to":"lead","subject":"S","text":"Hi","priority":7}`, "send --body=Hi --priority=7 -- lead S"},
-		{"send", `{"to":"lead","text":"Hi","files":"a.go:3"}`, "send --file=a.go:3 -- lead Hi"},
-		{"send", `{"to":"lead","data":{"a":1}}`, `send --payload={"a":1} -- lead`},
-		{"send", `{"to":"lead","text":"Hi","ask":true}`, "ask --wait=50s -- lead Hi"},
-		{"send", `{"to":"lead","text":"Hi","ask":30}`, "ask --wait=30s -- lead Hi"},
-		{"send", `{"answers":"7","text":"Yes"}`, "reply --body=Yes -- 7"},
-		{"settle", `{}`, "ack --"},
-		{"settle", `{"id":7.10}`, "ack -- 7.10"},
-		{"settle", `{"id":["7.1","8.1"]}`, "ack -- 7.1 8.1"},
-		{"settle", `{"id":"7.1","text":"Done"}`, "reply --ack --body=Done -- 7.1"},
-		{"settle", `"{\"id\":\"7.1\",\"as\":\"fail\",\"text\":\"x\",\"final\":\"true\"}"`,
-			"nack --error=x --fatal=true -- 7.1"},
-		{"settle", `{"id":"schema","text":"Done"}`, "task complete --result=Done -- schema"},
-		{"settle", `{"id":"t-7","as":"fail","text":"no"}`, "task fail --error=no -- t-7"},
-		{"lock", `{"action":"acquire","paths":"a.go","wait":5}`, "lock acquire --wait=5s -- a.go"},
-		{"lock", `{"action":"release","paths":["all"]}`, "lock release --all --"},
-		{"lock", `{"action":"release","paths":["a.go","b.go"]}`, "lock release -- a.go b.go"},
-		{"state", `{"action":"put","key":"k","value":{"a":[1]},"revision":4}`,
-			`state put --if-revision=4 --type=json -- k {"a":[1]}`},
-		{"state", `{"action":"put","key":"k","value":4}`, `state put --type=integer -- k 4`},
-		{"state", `{"action":"put","key":"k","value":"4"}`, `state put --type=string -- k 4`},
-		{"task", `{"action":"create","title":"T","depends_on":["a","b"],"priority":"high"}`,
-			"task create --depends-on=a --depends-on=b --priority=high -- T"},
-		{"task", `{"action":"update","progress":"0.4"}`, "task update --progress=0.4 --"},
-		{"decide", `{"action":"review","about":"login","to":"lead","text":"T"}`,
-			"review submit --body=T --wait=0s -- login lead"},
-		{"decide", `{"action":"answer","id":"d-1","answer":"approve"}`, "decision decide -- d-1 approve"},
-		{"decide", `{"action":"answer","id":"b-1","answer":"resolve","text":"ok"}`, "blocker resolve -- b-1 ok"},
-		{"decide", `{"action":"answer","id":"v-1","answer":"SQLite"}`, "vote cast -- v-1 SQLite"},
-		{"decide", `{"action":"answer","id":"h-1","answer":"reject","text":"no"}`, "handoff reject -- h-1 no"},
-		{"team", `{}`, "agent list --limit=100 --"},
-		{"team", `{"about":"lock src/a.go"}`, "explain -- lock src/a.go"},
-		{"team", `{"action":"nudge","to":"lead","text":"hurry"}`, "agent nudge -- lead hurry"},
+func TestRow_TakesTheArgumentsOfACall(t *testing.T) {
+	for _, tt := range []struct{ tool, args, template, values string }{
+		{"turn", `{}`, "next", "map[]"},
+		{"turn", ``, "next", "map[]"},
+		{"turn", `{"wait":60}`, "next", "map[wait:[60s]]"},
+		{"turn", `{"wait":"60"}`, "next", "map[wait:[60s]]"},
+		{"turn", `{"wait":"1m"}`, "next", "map[wait:[1m]]"},
+		{"turn", `{"read":"inbox"}`, "{read:inbox}", "map[read:[inbox]]"},
+		{"turn", `{"read":4711}`, "thread get", "map[read:[4711]]"},
+		{"send", `{"to":"lead","text":"Hi","ask":true}`, "ask <to> <text>", "map[ask:[50s] text:[Hi] to:[lead]]"},
+		{"send", `{"to":"lead","text":"Hi","files":"a.go:3"}`, "send <to> <text>", "map[files:[a.go:3] text:[Hi] to:[lead]]"},
+		{"send", `{"to":"lead","data":{"a":1}}`, "send <to> --priority", `map[data:[{"a":1}] to:[lead]]`},
+		{"send", `{"answers":"7","text":"Yes"}`, "reply <answers>", "map[answers:[7] text:[Yes]]"},
+		{"settle", `{}`, "ack [id", "map[]"},
+		{"settle", `{"text":"x"}`, "reply [id", "map[text:[x]]"},
+		{"settle", `"{\"id\":\"7.1\",\"text\":null}"`, "ack [id", "map[id:[7.1]]"},
+		{"settle", `{"id":"schema","text":"x"}`, "task complete <id:task> --result", "map[id:[schema] text:[x]]"},
+		{"settle", `{"id":7,"as":"fail","final":true}`, "nack", "map[final:[true] id:[7]]"},
+		{"lock", `{"action":"acquire","paths":"a.go","for":1800}`, "lock acquire", "map[for:[1800s] paths:[a.go]]"},
+		{"lock", `{"action":"release","paths":"all"}`, "lock release --", "map[paths:[all]]"},
+		{"task", `{"action":"create","title":"T","depends_on":["a","b"]}`, "task create", "map[depends_on:[a b] title:[T]]"},
+		{"task", `{"action":"update","progress":"0.4"}`, "task update [id]", "map[progress:[0.4]]"},
+		{"decide", `{"action":"answer","id":"d-1","answer":"approve"}`, "decision decide", "map[answer:[approve] id:[d-1]]"},
+		{"decide", `{"action":"answer","id":"b-1","answer":"resolve","text":"ok"}`, "blocker {answer:resolve", "map[answer:[resolve] id:[b-1] text:[ok]]"},
+		{"decide", `{"action":"answer","id":"v-1","answer":"SQLite"}`, "vote cast", "map[answer:[SQLite] id:[v-1]]"},
+		{"decide", `{"action":"answer","id":"login","answer":"revise"}`, "review {", "map[answer:[revise] id:[login]]"},
+		{"team", `{}`, "agent list", "map[]"},
+		{"team", `{"about":"lock src/a.go"}`, "explain", "map[about:[lock src/a.go]]"},
 	} {
-		args, err := toolcall.Parse(tt.tool, json.RawMessage(tt.args))
+		tool := find(tt.tool)
+		args, err := tool.parse(json.RawMessage(tt.args))
 		if err != nil {
 			t.Errorf("%s %s: %v", tt.tool, tt.args, err)
 			continue
 		}
-		words, err := toolcall.Command(tt.tool, args)
-		if got := strings.Join(words, " "); err != nil || got != tt.want {
-			t.Errorf("%s %s: got %q, %v; want %q", tt.tool, tt.args, got, err, tt.want)
+		r, got, err := tool.row(args)
+		if err != nil || !strings.HasPrefix(r.template, tt.template) || fmt.Sprint(map[string][]string(got)) != tt.values {
+			t.Errorf("%s %s: got %v, %v, %v; want %q, %s", tt.tool, tt.args, r, got, err, tt.template, tt.values)
 		}
 	}
 }
 
-func TestCommand_SaysWhatIsWrongWithTheArguments(t *testing.T) {
+func TestRow_SaysWhatIsWrongWithTheArguments(t *testing.T) {
 	for _, tt := range []struct{ tool, args, want string }{
 		{"settle", `{"txt":"x"}`, `settle has no argument "txt"; it has id, as, text`},
 		{"settle", `[1]`, `the arguments of settle must be a JSON object`},
@@ -81,9 +65,10 @@ func TestCommand_SaysWhatIsWrongWithTheArguments(t *testing.T) {
 		{"decide", `{"action":"answer","id":"h-1","answer":"maybe"}`,
 			`decide answer cannot use answer "maybe"; possible: accept, reject`},
 	} {
-		args, err := toolcall.Parse(tt.tool, json.RawMessage(tt.args))
+		tool := find(tt.tool)
+		args, err := tool.parse(json.RawMessage(tt.args))
 		if err == nil {
-			_, err = toolcall.Command(tt.tool, args)
+			_, _, err = tool.row(args)
 		}
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s %s: got %v, want %q", tt.tool, tt.args, err, tt.want)
@@ -91,9 +76,9 @@ func TestCommand_SaysWhatIsWrongWithTheArguments(t *testing.T) {
 	}
 }
 
-func TestCall_IsTheCallOfACommandLine(t *testing.T) {
+func TestNextCall_IsTheCallOfACommandLine(t *testing.T) {
 	for _, tt := range []struct{ line, want string }{
-		{"next --wait 90s", `turn {"wait":60}`},
+		{"next --wait 90s", `turn {"wait":50}`},
 		{"inbox", `turn {"read":"inbox"}`},
 		{"message get 4711", `turn {"read":"4711"}`},
 		{"artifact download NAME", `turn {"artifact":"NAME"}`},
@@ -123,7 +108,7 @@ func TestCall_IsTheCallOfACommandLine(t *testing.T) {
 		{"decision cancel d-7", `decide {"action":"answer","id":"d-7","answer":"cancel"}`},
 		{"decision resubmit d-7 --body -", `decide {"action":"resubmit","id":"d-7","text":"TEXT"}`},
 		{"review submit login --body -", `decide {"action":"review","about":"login","text":"TEXT"}`},
-		{"plan get d-7 --wait 90s", `decide {"action":"show","id":"d-7","wait":60}`},
+		{"plan get d-7 --wait 90s", `decide {"action":"show","id":"d-7","wait":50}`},
 		{"blocker ack b-7", `decide {"action":"answer","id":"b-7","answer":"ack"}`},
 		{"blocker resolve b-7 RESOLUTION", `decide {"action":"answer","id":"b-7","answer":"resolve","text":"RESOLUTION"}`},
 		{"handoff accept h-7", `decide {"action":"answer","id":"h-7","answer":"accept"}`},
@@ -138,7 +123,7 @@ func TestCall_IsTheCallOfACommandLine(t *testing.T) {
 		{"dlq redrive 7 --mailbox builder-1", ""},
 		{"lock revoke 7 --reason 'it''s stuck'", ""},
 	} {
-		got, ok := toolcall.Call(toolcall.Split(tt.line))
+		got, ok := nextCall(prompt.Split(tt.line))
 		if got != tt.want || ok != (tt.want != "") {
 			t.Errorf("%s: got %s, want %s", tt.line, got, tt.want)
 		}
@@ -146,7 +131,7 @@ func TestCall_IsTheCallOfACommandLine(t *testing.T) {
 }
 
 func TestAlternatives_NameOnlyWhatDiffers(t *testing.T) {
-	got := toolcall.Alternatives([]string{`d {"id":"d-7","answer":"approve"}`, `d {"id":"d-7","answer":"reject"}`,
+	got := alternatives([]string{`d {"id":"d-7","answer":"approve"}`, `d {"id":"d-7","answer":"reject"}`,
 		`d {"id":"d-7","answer":"defer","wait":1800}`, "(in a shell) brokerctl x"})
 	want := `d {"id":"d-7","answer":"approve"} or "reject" or d {"id":"d-7","answer":"defer","wait":1800}` +
 		` or (in a shell) brokerctl x`

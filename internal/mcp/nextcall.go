@@ -1,16 +1,18 @@
-package toolcall
+package mcp
 
 import (
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"brokerd/internal/prompt"
 )
 
-// Call returns the tool call with the effect of a command line, such as settle {"id":"7.1"}. The
+// nextCall returns the tool call with the effect of a command line, such as settle {"id":"7.1"}. The
 // words are those of the command line without brokerctl. It returns false if no tool has the effect.
-func Call(words []string) (string, bool) {
-	for _, r := range rows {
+func nextCall(words []string) (string, bool) {
+	for _, r := range rows() {
 		if given, ok := r.match(words); ok {
 			return r.call(given), true
 		}
@@ -18,9 +20,17 @@ func Call(words []string) (string, bool) {
 	return "", false
 }
 
-// Alternatives shortens calls that differ only in their last argument from the first one: of these,
+// toolCall is the tool call for a command line without brokerctl. If no tool does this, only a person with a shell can.
+func toolCall(line string) string {
+	if call, ok := nextCall(prompt.Split(line)); ok {
+		return call
+	}
+	return "(in a shell) brokerctl " + line
+}
+
+// alternatives shortens calls that differ only in their last argument from the first one: of these,
 // only the value stays, such as "reject".
-func Alternatives(calls []string) []string {
+func alternatives(calls []string) []string {
 	short := slices.Clone(calls)
 	for i := 1; i < len(calls); i++ {
 		same := calls[0][:strings.LastIndexByte(calls[0], ':')+1]
@@ -32,40 +42,9 @@ func Alternatives(calls []string) []string {
 	return short
 }
 
-// Split takes a command line apart as a shell does. It knows the quotes that brokerctl writes.
-func Split(line string) []string {
-	var words []string
-	var word strings.Builder
-	quoted, begun := false, false
-	for i := 0; i < len(line); i++ {
-		switch b := line[i]; {
-		case b == '\'':
-			quoted, begun = !quoted, true
-		case quoted:
-			word.WriteByte(b)
-		case b == '\\' && i+1 < len(line):
-			i++
-			word.WriteByte(line[i])
-		case b == ' ':
-			if begun {
-				words = append(words, word.String())
-			}
-			word.Reset()
-			begun = false
-		default:
-			word.WriteByte(b)
-			begun = true
-		}
-	}
-	if begun {
-		words = append(words, word.String())
-	}
-	return words
-}
-
 // match returns the values of the arguments if the template fits a command line. A text may be an
 // argument of the command where the template has a flag, as in reply ID TEXT.
-func (r row) match(words []string) (map[string][]string, bool) {
+func (r *row) match(words []string) (map[string][]string, bool) {
 	parts := r.parts()
 	given := map[string][]string{}
 	seen := map[string]bool{}
@@ -142,25 +121,25 @@ func placeholder(v string) string {
 }
 
 // call writes the call of the row with the values.
-func (r row) call(given map[string][]string) string {
-	t, _ := find(r.tool)
+func (r *row) call(given map[string][]string) string {
+	t := find(r.tool)
 	var fields []string
-	for _, a := range t.Args {
-		values := given[a.Name]
+	for _, a := range t.args {
+		values := given[a.name]
 		switch {
-		case a.Name == t.action():
+		case a.name == t.action():
 			if !r.byDefault(given) {
-				fields = append(fields, quote(a.Name)+":"+quote(r.action))
+				fields = append(fields, quote(a.name)+":"+quote(r.action))
 			}
 		case len(values) > 0:
-			fields = append(fields, quote(a.Name)+":"+a.json(values, r.action != "answer"))
+			fields = append(fields, quote(a.name)+":"+a.json(values, r.action != "answer"))
 		}
 	}
 	return r.tool + " {" + strings.Join(fields, ",") + "}"
 }
 
 // byDefault reports whether the call needs no action.
-func (r row) byDefault(given map[string][]string) bool {
+func (r *row) byDefault(given map[string][]string) bool {
 	switch r.tool + " " + r.action {
 	case "settle reply":
 		return given["text"] != nil
@@ -174,17 +153,14 @@ func (r row) byDefault(given map[string][]string) bool {
 	return false
 }
 
-// mostWait is how many seconds a call waits at most: many clients end a call after a minute.
-const mostWait = 60
-
 // json writes values as the argument of a call. A wait is cut to what a call may take.
-func (a Arg) json(values []string, wait bool) string {
+func (a argument) json(values []string, wait bool) string {
 	switch a.kind {
 	case seconds:
 		if d, err := time.ParseDuration(values[0]); err == nil {
 			n := d.Seconds()
 			if wait {
-				n = min(n, mostWait)
+				n = min(n, mostWait.Seconds())
 			}
 			return strconv.FormatFloat(n, 'f', -1, 64)
 		}

@@ -1,0 +1,273 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/jsonform"
+	"brokerd/internal/prompt"
+)
+
+// api has the calls of the API that the tools make.
+type api struct {
+	pb.AdminServiceClient
+	pb.AgentServiceClient
+	pb.ArtifactServiceClient
+	pb.BlockerServiceClient
+	pb.DecisionServiceClient
+	pb.HandoffServiceClient
+	pb.LockServiceClient
+	pb.MessageServiceClient
+	pb.StateServiceClient
+	pb.TaskServiceClient
+	pb.VoteServiceClient
+}
+
+func newAPI(conn grpc.ClientConnInterface) api {
+	return api{
+		pb.NewAdminServiceClient(conn), pb.NewAgentServiceClient(conn), pb.NewArtifactServiceClient(conn),
+		pb.NewBlockerServiceClient(conn), pb.NewDecisionServiceClient(conn), pb.NewHandoffServiceClient(conn),
+		pb.NewLockServiceClient(conn), pb.NewMessageServiceClient(conn), pb.NewStateServiceClient(conn),
+		pb.NewTaskServiceClient(conn), pb.NewVoteServiceClient(conn),
+	}
+}
+
+// A call is one call of a tool. One goroutine uses it.
+type call struct {
+	server    *toolServer
+	ctx       context.Context
+	who       Identity
+	w         *prompt.Writer
+	voice     prompt.Voice
+	row       *row
+	args      values
+	raw       given
+	requestID string // of the change that the call makes
+	api       api
+
+	work      []*pb.WorkItem // that concerns the agent
+	workKnown bool
+}
+
+// arg returns an argument; "" if it is not given.
+func (c *call) arg(name string) string { return strings.Join(c.args[name], " ") }
+
+// has reports whether an argument is given.
+func (c *call) has(name string) bool { return c.args[name] != nil }
+
+// optional returns an argument; nil if it is not given.
+func (c *call) optional(name string) *string {
+	if !c.has(name) {
+		return nil
+	}
+	s := c.arg(name)
+	return &s
+}
+
+// wait returns how long a call waits.
+func (c *call) wait() time.Duration {
+	d, _ := time.ParseDuration(c.arg("wait")) // the server has written it
+	return d
+}
+
+// span reads a duration such as 30m or 7d; nil if the argument is not given.
+func (c *call) span(name string) (*durationpb.Duration, error) {
+	if !c.has(name) {
+		return nil, nil
+	}
+	s := c.arg(name)
+	if days, err := strconv.ParseInt(strings.TrimSuffix(s, "d"), 10, 16); err == nil && strings.HasSuffix(s, "d") {
+		s = strconv.FormatInt(24*days, 10) + "h"
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 {
+		return nil, argumentf("%s %s is no duration such as 90s, 30m or 2d", name, quote(c.arg(name)))
+	}
+	return durationpb.New(d), nil
+}
+
+// duration converts a wait; 0 is absent.
+func duration(d time.Duration) *durationpb.Duration {
+	if d == 0 {
+		return nil
+	}
+	return durationpb.New(d)
+}
+
+// say writes a line of the program itself.
+func (c *call) say(format string, args ...any) error {
+	c.w.Say(prompt.OneLine(fmt.Sprintf(format, args...)))
+	return nil
+}
+
+// then names the call that comes next, by its command line.
+func (c *call) then(why, format string, args ...any) {
+	c.w.Say("Next: " + toolCall(fmt.Sprintf(format, args...)) + " " + why)
+}
+
+// A refusal is an outcome that is no success.
+type refusal struct {
+	text   string
+	quoted string // text of others, for a frame
+	fine   bool   // nothing has gone wrong: there was only nothing to do, or no answer in time
+}
+
+func (r *refusal) Error() string { return r.text }
+
+// nothingf is the outcome of a call for which there was nothing.
+func nothingf(format string, args ...any) error {
+	return &refusal{text: fmt.Sprintf(format, args...), fine: true}
+}
+
+// refusef is the outcome of a call that could not do what it should.
+func refusef(format string, args ...any) error { return &refusal{text: fmt.Sprintf(format, args...)} }
+
+// quoting are the reasons of errors whose messages quote texts of others, such as the option that has won a
+// vote, a path in a deadlock or the reason of an operator. The messages of the other errors contain names and
+// ids, and what the caller has written itself.
+var quoting = map[string]bool{
+	"AGENT_NOT_REGISTERED": true, "ARTIFACT_NOT_FOUND": true, "CREDENTIAL_REVOKED": true, "DEADLOCK": true,
+	"DECISION_CLOSED": true, "OPTION_NOT_FOUND": true, "PAYLOAD_INVALID": true, "TASK_NOT_YOURS": true,
+	"TICKET_REVOKED": true, "VOTE_CLOSED": true,
+}
+
+// Quotes reports whether the message of an error with a reason quotes texts of others.
+func Quotes(reason string) bool { return quoting[reason] }
+
+// explain writes an error for the model, and reports whether the call has failed.
+func (c *call) explain(err error) (failed bool) {
+	var r *refusal
+	switch {
+	case err == nil:
+		return false
+	case errors.As(err, &r):
+	case errors.As(err, new(*argumentError)):
+		r = &refusal{text: err.Error()}
+	default:
+		r = c.fault(err)
+	}
+	c.w.Say(prompt.OneLine(r.text))
+	if r.quoted != "" {
+		c.w.Frame("the message of the broker, which may quote other agents", r.quoted)
+	}
+	return !r.fine
+}
+
+// fault returns an error of the broker in terms of the tool.
+func (c *call) fault(err error) *refusal {
+	s, ok := status.FromError(err)
+	if !ok {
+		return &refusal{text: err.Error()}
+	}
+	p := jsonform.NewProblem(s)
+	text := p.Message
+	for _, field := range p.Fields {
+		if name := c.row.argumentOf(field.Field); name != "" {
+			text = strings.ReplaceAll(text, field.Field+": ", name+": ")
+			text = strings.ReplaceAll(text, field.Field+" ", name+" ")
+		}
+	}
+	r := &refusal{text: text}
+	if quoting[p.Reason] {
+		r = &refusal{text: "the broker refuses this (" + p.Reason + ")", quoted: text}
+	}
+	if p.Retry > 0 {
+		r.text += "; try again in " + prompt.Duration(p.Retry)
+	}
+	return r
+}
+
+// warn writes warnings of the broker about what it has accepted. They may quote others, such as the schema of a type.
+func (c *call) warn(warnings []string) {
+	if len(warnings) > 0 {
+		c.w.Say(prompt.Count(int64(len(warnings)), "warning"))
+		c.w.Frame("warnings of the broker, which may quote other agents", strings.Join(warnings, "\n"))
+	}
+}
+
+// voice names next steps as calls of tools.
+func (s *toolServer) voice(c *call) prompt.Voice {
+	return prompt.Voice{
+		Command: toolCall, Also: toolCall, Shorten: alternatives,
+		Suggested: func(command string) string {
+			rest, ok := strings.CutPrefix(prompt.WordsOnly(command), "brokerctl ")
+			if !ok {
+				return rest
+			}
+			return toolCall(strings.TrimPrefix(rest, "--session "+prompt.ShellWord(c.who.Session)+" "))
+		},
+		When: func(t *timestamppb.Timestamp) string {
+			if t == nil {
+				return ""
+			}
+			return prompt.Relative(t.AsTime().Sub(s.Clock.Now()))
+		},
+		Since: func(t *timestamppb.Timestamp) string {
+			return "for " + prompt.Rough(max(s.Clock.Since(t.AsTime()), 0))
+		},
+		Work: func(again bool) []*pb.WorkItem {
+			if !again && !c.workKnown {
+				// Without the work, the text names only the calls for the message.
+				c.work, _ = workOf(c.ctx, c.api)
+				c.workKnown = true
+			}
+			return c.work
+		},
+	}
+}
+
+// workOf returns the unfinished work that concerns the calling agent.
+func workOf(ctx context.Context, agents pb.AgentServiceClient) ([]*pb.WorkItem, error) {
+	answer, err := agents.GetAgent(ctx, &pb.GetAgentRequest{View: pb.AgentView_AGENT_VIEW_FULL})
+	return answer.GetHoldings().GetWork(), err
+}
+
+// await calls ask until it reports the outcome, or the wait ends.
+func (c *call) await(wait time.Duration, ask func(left *durationpb.Duration) (bool, error)) (bool, error) {
+	end := c.server.Clock.Now().Add(wait)
+	for {
+		left := end.Sub(c.server.Clock.Now())
+		done, err := ask(duration(max(left, 0)))
+		if done || err != nil || left <= 0 {
+			return done, err
+		}
+	}
+}
+
+// details writes what is known of an object, one field a line.
+func (c *call) details(m proto.Message, leftOut ...string) {
+	prompt.Fields(c.w, m, c.voice.When, leftOut...)
+}
+
+// line writes one line of a list, from names and values in turn. It leaves out empty values.
+func (c *call) line(pairs ...string) {
+	var parts []string
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			parts = append(parts, pairs[i]+" "+prompt.OneLine(pairs[i+1]))
+		}
+	}
+	fmt.Fprintln(c.w, strings.Join(parts, ", "))
+}
+
+// none says that a list is empty, or that it has more than its page.
+func (c *call) none(n int, what, more string) error {
+	switch {
+	case n == 0:
+		return c.say("no %s", what)
+	case more != "":
+		return c.say("there are more %s", what)
+	}
+	return nil
+}

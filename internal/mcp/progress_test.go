@@ -1,0 +1,79 @@
+package mcp_test
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"google.golang.org/grpc"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/mcp"
+	"brokerd/internal/prompt"
+)
+
+// A slowBroker answers a call after its wait, and notes the longest one.
+type slowBroker struct {
+	grpc.ClientConnInterface
+	longest time.Duration
+}
+
+func (b *slowBroker) Join(context.Context, string) (mcp.Identity, error) {
+	return mcp.Identity{Session: "default", Agent: "builder-1"}, nil
+}
+
+func (b *slowBroker) News() string { return "" }
+
+func (b *slowBroker) Left(bool) {}
+
+func (b *slowBroker) Invoke(_ context.Context, _ string, args, _ any, _ ...grpc.CallOption) error {
+	if r, ok := args.(*pb.WaitTasksRequest); ok {
+		b.longest = max(b.longest, r.GetWait().AsDuration())
+		time.Sleep(r.GetWait().AsDuration()) //nolint:forbidigo // of the bubble
+	}
+	return nil
+}
+
+func TestCall_ALongWaitReportsProgressAndIsBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		here, there := sdk.NewInMemoryTransports()
+		broker := &slowBroker{}
+		server := mcp.New(mcp.Options{Agent: broker, Clock: clockwork.NewRealClock(), Mark: prompt.NewMark, Harness: "test"})
+		if _, err := server.Connect(t.Context(), here, nil); err != nil {
+			t.Fatal(err)
+		}
+		var reports []float64
+		client := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, &sdk.ClientOptions{
+			ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
+				reports = append(reports, r.Params.Progress)
+			},
+		})
+		session, err := client.Connect(t.Context(), there, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, wait := range []int{45, 3600} {
+			params := &sdk.CallToolParams{Name: "task", Arguments: json.RawMessage(`{"action":"wait","id":"a","wait":` + strconv.Itoa(wait) + `}`)}
+			params.SetProgressToken("1")
+			if _, err := session.CallTool(t.Context(), params); err != nil {
+				t.Error(err)
+			}
+			if wait == 45 && !slices.Equal(reports, []float64{10, 20, 30, 40}) {
+				t.Errorf("%v", reports)
+			}
+		}
+		if broker.longest != 50*time.Second {
+			t.Errorf("a call waits %v", broker.longest)
+		}
+		if err := session.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}

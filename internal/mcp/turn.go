@@ -1,0 +1,259 @@
+package mcp
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
+)
+
+// A TurnRequest says what a turn may take.
+type TurnRequest struct {
+	Limit    int32         // messages to hold, those already held included
+	Wait     time.Duration // if there is nothing; 1 h at most
+	ClaimFor time.Duration
+}
+
+// TakeTurn renews the lease of the calling agent, and returns what it has to do: directives, losses, what it holds,
+// and if it holds less than the limit, a new message or a task. The second answer says why there is no message.
+func TakeTurn(ctx context.Context, conn grpc.ClientConnInterface, r TurnRequest) (*prompt.Turn, *pb.ClaimMessagesResponse, error) {
+	a := newAPI(conn)
+	alive, err := a.Heartbeat(ctx, &pb.HeartbeatRequest{})
+	if err != nil {
+		return nil, nil, err
+	}
+	inbox, err := a.GetInboxSummary(ctx, &pb.GetInboxSummaryRequest{})
+	if err != nil {
+		return nil, nil, err
+	}
+	work, err := workOf(ctx, a)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(inbox.GetDirectives())+len(alive.GetLosses()) > 0 {
+		r.Wait = 0
+	}
+	answer, task, err := r.take(ctx, a, inbox.GetHalted())
+	if err != nil {
+		return nil, nil, err
+	}
+	t := prompt.NewTurn(inbox, answer.GetClaims())
+	t.Losses, t.MoreLosses, t.Notices = alive.GetLosses(), alive.GetMoreLosses(), answer.GetNotices()
+	t.Task, t.Work = task, work
+	return &t, answer, nil
+}
+
+// take claims messages or, if there are none, a task. It waits for both at the same time; the first
+// to come ends the wait. If both come at once, the agent holds both. A halted agent takes no task.
+func (r *TurnRequest) take(
+	ctx context.Context, a api, halted bool,
+) (messages *pb.ClaimMessagesResponse, task *pb.ClaimTaskResponse, err error) {
+	claimMessages := func(ctx context.Context, wait time.Duration) (*pb.ClaimMessagesResponse, error) {
+		return a.ClaimMessages(ctx, &pb.ClaimMessagesRequest{
+			Max: r.Limit, Wait: duration(wait), ClaimFor: durationpb.New(r.ClaimFor), Notices: true,
+		})
+	}
+	claimTask := func(ctx context.Context, wait time.Duration) (*pb.ClaimTaskResponse, error) {
+		return a.ClaimTask(ctx, &pb.ClaimTaskRequest{Resume: true, Wait: duration(wait)})
+	}
+	if halted {
+		messages, err = claimMessages(ctx, r.Wait)
+		return messages, nil, err
+	}
+	messages, err = claimMessages(ctx, 0)
+	if err != nil || len(messages.GetClaims())+len(messages.GetNotices()) > 0 {
+		return messages, nil, err
+	}
+	task, err = claimTask(ctx, 0)
+	if err != nil || task.GetTask() != nil || r.Wait <= 0 {
+		return messages, task, err
+	}
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	var offer sync.WaitGroup
+	var failed error // of the offer
+	offer.Go(func() {
+		if task, failed = claimTask(waiting, r.Wait); failed != nil || task.GetTask() != nil {
+			stop()
+		}
+	})
+	messages, err = claimMessages(waiting, r.Wait)
+	if err != nil || len(messages.GetClaims())+len(messages.GetNotices()) > 0 {
+		stop()
+	}
+	offer.Wait()
+	switch {
+	case len(messages.GetClaims())+len(messages.GetNotices()) > 0, task.GetTask() != nil:
+		return messages, task, nil
+	case err == nil, status.Code(err) == codes.Canceled: // by stop, if the offer has failed
+		err = cmp.Or(failed, err)
+	}
+	return messages, task, err
+}
+
+// next is the turn of the agent.
+func (c *call) next() error {
+	wait := c.wait()
+	t, answer, err := TakeTurn(c.ctx, c.server.Agent, TurnRequest{Limit: 1, Wait: wait, ClaimFor: claimFor})
+	if err != nil {
+		return err
+	}
+	c.work, c.workKnown = t.Work, true
+	c.voice.Turn(c.w, t, nil, nil, nil)
+	if !t.Empty() {
+		return nil
+	}
+	waited := ""
+	if wait > 0 {
+		waited = prompt.Duration(wait)
+	}
+	_ = c.say("%s", c.voice.Why(t, c.voice.WhyNoMessage(answer, waited)))
+	return c.say("Next: %s to wait for work, or end if you expect none", toolCall("next --wait "+mostWait.String()))
+}
+
+const (
+	inboxPage  = 100      // messages
+	inboxBytes = 32 << 10 // of the texts of messages that one result shows whole
+)
+
+// inbox shows the unfinished messages in the agent's own mailbox, and its notices.
+func (c *call) inbox() error {
+	page, err := c.api.ListMessages(c.ctx, &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_INBOX, PageSize: inboxPage})
+	if err != nil {
+		return err
+	}
+	var notices []string
+	bytes, left := 0, 0
+	for _, item := range page.GetItems() {
+		m := item.GetMessage()
+		if prompt.IsNotice(item) {
+			notices = append(notices, m.GetSubject())
+			continue
+		}
+		if bytes += len(m.GetBody()) + len(m.GetPayload()); bytes > inboxBytes {
+			left++
+			continue
+		}
+		c.voice.Message(c.w, c.voice.Received(item))
+	}
+	prompt.Notices(c.w, notices)
+	switch {
+	case left > 0 || page.GetNextPageToken() != "":
+		c.w.Say(strconv.Itoa(left) + " more on this page are left out; settle some, then read it again")
+	case len(page.GetItems()) == 0:
+		c.w.Say("no messages")
+	}
+	if waiting := prompt.Owed(c.voice.Work(false)); len(waiting) > 0 {
+		c.w.Say("Open work: " + prompt.KindsOf(waiting) + "; " + toolCall("next") + " shows the commands")
+	}
+	return nil
+}
+
+// summary counts what the agent has before it.
+func (c *call) summary() error {
+	answer, err := c.api.GetInboxSummary(c.ctx, &pb.GetInboxSummaryRequest{})
+	if err != nil {
+		return err
+	}
+	c.voice.Summary(c.w, answer)
+	return nil
+}
+
+// thread shows a conversation, by its id or one of its messages. With a wait, it first waits for a message to the agent
+// in it.
+func (c *call) thread() error {
+	id := c.arg("read")
+	thread := id
+	if conditions["message"].MatchString(id) {
+		answer, err := c.api.GetMessage(c.ctx, &pb.GetMessageRequest{Id: id})
+		switch {
+		case status.Code(err) == codes.NotFound: // a thread may be named as its creator likes
+		case err != nil:
+			return err
+		default:
+			thread = answer.GetMessage().GetThreadId()
+		}
+	}
+	filter := &pb.MessageFilter{ThreadId: thread}
+	if wait := c.wait(); wait > 0 {
+		_, err := c.await(wait, func(left *durationpb.Duration) (bool, error) {
+			return c.arrived(filter, left)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	page, err := c.api.ListMessages(c.ctx, &pb.ListMessagesRequest{
+		Box: pb.MessageBox_MESSAGE_BOX_ALL, Filter: filter, PageSize: inboxPage,
+	})
+	if err != nil {
+		return err
+	}
+	if len(page.GetItems()) == 0 {
+		return refusef("no message belongs to thread %s", thread)
+	}
+	for _, item := range page.GetItems() {
+		c.voice.Message(c.w, prompt.Rendered{Message: item.GetMessage()})
+	}
+	s := page.GetThread()
+	c.voice.Thread(c.w, s, prompt.ShortID(s.GetThreadId(), page.GetRevision()))
+	return nil
+}
+
+// arrived waits for an unread message to the agent in a thread. It reads nothing.
+func (c *call) arrived(filter *pb.MessageFilter, wait *durationpb.Duration) (bool, error) {
+	ctx, cancel := context.WithCancel(c.ctx)
+	defer cancel()
+	stream, err := c.api.Receive(ctx, &pb.ReceiveRequest{Filter: filter, Wait: wait, KeepNotices: true, Limit: 1})
+	if err != nil {
+		return false, err
+	}
+	batch, err := stream.Recv()
+	if errors.Is(err, io.EOF) {
+		return false, nil
+	}
+	return len(batch.GetItems()) > 0, err
+}
+
+// artifact shows the content of an artifact.
+func (c *call) artifact() error {
+	name, version := c.arg("artifact"), int64(0)
+	if i := strings.LastIndexByte(name, '@'); i > 0 {
+		if n, err := strconv.ParseInt(name[i+1:], 10, 64); err == nil {
+			name, version = name[:i], n
+		}
+	}
+	ctx, cancel := context.WithCancel(c.ctx)
+	defer cancel()
+	// A model reads no more than a result has.
+	stream, err := c.api.DownloadArtifact(ctx, &pb.DownloadArtifactRequest{Name: name, Version: version, Length: 2 * mostText})
+	if err != nil {
+		return err
+	}
+	var content bytes.Buffer
+	for {
+		part, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		content.Write(part.GetChunk())
+	}
+	_, _ = c.w.Write(content.Bytes()) // to memory
+	return nil
+}
