@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -80,8 +82,10 @@ func (o *mcpOptions) serve(c *cli, cmd *cobra.Command, transport sdk.Transport) 
 		return err
 	}
 	server := mcp.New(mcp.Options{
-		Agent: memberCalls{member}, Version: brokerd.ThisBuild().Version, Clock: clockwork.NewRealClock(), Mark: c.env.Mark,
+		Agent:   func(context.Context) mcp.Agent { return memberCalls{member} },
+		Version: brokerd.ThisBuild().Version, Clock: clockwork.NewRealClock(), Mark: c.env.Mark,
 		Paths: c.lockPaths, Harness: "mcp-" + prompt.NewMark(),
+		Defect: func(p any) { fmt.Fprintf(cmd.ErrOrStderr(), "brokerctl: a call panicked: %v\n%s", p, debug.Stack()) },
 	})
 	// The agent is registered before the client's first call, if the broker answers in time. If not,
 	// beat reports the error and tries again.

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"brokerd/client"
 	"brokerd/internal/mcp"
 )
 
@@ -23,15 +24,14 @@ const mcpPatience = 20 * time.Second
 type memberCalls struct{ *member }
 
 // Join implements mcp.Agent.
-func (m memberCalls) Join(ctx context.Context, session string) (mcp.Identity, error) {
+func (m memberCalls) Join(ctx context.Context, session string) (string, error) {
 	m.follow(ctx, session)
 	broker, err := m.join(ctx)
 	if err != nil {
 		_, text := m.c.explain(err)
-		return mcp.Identity{}, errors.New(text)
+		return "", errors.New(text)
 	}
-	id := broker.Identity()
-	return mcp.Identity{Session: id.Session, Agent: id.Agent}, nil
+	return broker.Identity().Agent, nil
 }
 
 // News implements mcp.Agent.
@@ -48,6 +48,9 @@ func (m memberCalls) Left(left bool) {
 
 // Invoke implements grpc.ClientConnInterface.
 func (m memberCalls) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	if span := mcp.TraceParent(ctx); span != "" {
+		ctx = client.ContextWithTraceParent(ctx, span)
+	}
 	const pause = 200 * time.Millisecond
 	began, renewed := time.Now(), false
 	patience := max(mcpPatience, waitOf(args))

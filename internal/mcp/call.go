@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -47,7 +48,8 @@ func newAPI(conn grpc.ClientConnInterface) api {
 type call struct {
 	server    *toolServer
 	ctx       context.Context
-	who       Identity
+	agent     Agent
+	name      string // of the agent
 	w         *prompt.Writer
 	voice     prompt.Voice
 	row       *row
@@ -196,6 +198,9 @@ func (c *call) warn(warnings []string) {
 	}
 }
 
+// ownSession matches the session in a command that the broker suggests: that of the agent.
+var ownSession = regexp.MustCompile(`^--session \S+ `)
+
 // voice names next steps as calls of tools.
 func (s *toolServer) voice(c *call) prompt.Voice {
 	return prompt.Voice{
@@ -205,7 +210,7 @@ func (s *toolServer) voice(c *call) prompt.Voice {
 			if !ok {
 				return rest
 			}
-			return toolCall(strings.TrimPrefix(rest, "--session "+prompt.ShellWord(c.who.Session)+" "))
+			return toolCall(ownSession.ReplaceAllString(rest, ""))
 		},
 		When: func(t *timestamppb.Timestamp) string {
 			if t == nil {

@@ -112,7 +112,7 @@ func (c *call) ownDecision(r *pb.OpenDecisionRequest) (*pb.Decision, error) {
 		return nil, nil
 	}
 	page, err := c.api.ListDecisions(c.ctx, &pb.ListDecisionsRequest{
-		Kind: r.GetKind(), Scope: r.GetScope(), OpenedBy: c.who.Agent, PageSize: 1, States: []pb.DecisionState{
+		Kind: r.GetKind(), Scope: r.GetScope(), OpenedBy: c.name, PageSize: 1, States: []pb.DecisionState{
 			pb.DecisionState_DECISION_STATE_OPEN, pb.DecisionState_DECISION_STATE_REVISING, pb.DecisionState_DECISION_STATE_ESCALATED,
 		},
 	})

@@ -117,7 +117,7 @@ func (c *call) noSuchLock(request *pb.ReleaseLocksRequest) error {
 		}
 		var other *pb.Lock
 		for _, l := range found.GetLocks() {
-			if l.GetAgent() == c.who.Agent && l.GetHolder() == "" {
+			if l.GetAgent() == c.name && l.GetHolder() == "" {
 				return refusef("%s is not locked under this name; you hold it with %s (fence %d): %s", prompt.ShellWord(path),
 					prompt.Paths(l.GetPaths()), l.GetFence(), toolCall("lock release "+strconv.FormatInt(l.GetFence(), 10)))
 			}
@@ -128,7 +128,7 @@ func (c *call) noSuchLock(request *pb.ReleaseLocksRequest) error {
 		}
 	}
 	return refusef("the agent %s neither holds such a lock nor waits for it: it never did, or it has lost it; "+
-		"stop the work that needs it", c.who.Agent)
+		"stop the work that needs it", c.name)
 }
 
 func (c *call) extendLock() error {
@@ -145,7 +145,7 @@ func (c *call) extendLock() error {
 		what = append(what, strconv.FormatInt(fence, 10))
 	}
 	for _, path := range paths {
-		held, err := c.api.ListLocks(c.ctx, &pb.ListLocksRequest{Agent: c.who.Agent, Path: path})
+		held, err := c.api.ListLocks(c.ctx, &pb.ListLocksRequest{Agent: c.name, Path: path})
 		if err != nil {
 			return err
 		}
@@ -153,7 +153,7 @@ func (c *call) extendLock() error {
 			return l.GetHolder() == "" && slices.Contains(l.GetPaths(), path)
 		})
 		if i < 0 {
-			return refusef("%s does not hold %s", c.who.Agent, path)
+			return refusef("%s does not hold %s", c.name, path)
 		}
 		fences, what = append(fences, held.GetLocks()[i].GetFence()), append(what, path)
 	}

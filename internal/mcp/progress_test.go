@@ -24,9 +24,7 @@ type slowBroker struct {
 	longest time.Duration
 }
 
-func (b *slowBroker) Join(context.Context, string) (mcp.Identity, error) {
-	return mcp.Identity{Session: "default", Agent: "builder-1"}, nil
-}
+func (b *slowBroker) Join(context.Context, string) (string, error) { return "builder-1", nil }
 
 func (b *slowBroker) News() string { return "" }
 
@@ -45,7 +43,7 @@ func TestCall_ALongWaitReportsProgressAndIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := sdk.NewInMemoryTransports()
 		broker := &slowBroker{}
-		server := mcp.New(mcp.Options{Agent: broker, Clock: clockwork.NewRealClock(), Mark: prompt.NewMark, Harness: "test"})
+		server := mcp.New(mcp.Options{Agent: func(context.Context) mcp.Agent { return broker }, Clock: clockwork.NewRealClock(), Mark: prompt.NewMark, Harness: "test"})
 		if _, err := server.Connect(t.Context(), here, nil); err != nil {
 			t.Fatal(err)
 		}

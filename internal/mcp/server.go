@@ -35,21 +35,19 @@ const (
 type Agent interface {
 	// Calls are made in the name of the agent.
 	grpc.ClientConnInterface
-	// Join returns who the agent is, and registers it if necessary. Its error is for the model. session is that of the
-	// coding agent, if the call names it: Codex says it with each call, and has one process for many sessions.
-	Join(ctx context.Context, session string) (Identity, error)
+	// Join returns the name of the agent, and registers it if necessary. Its error is for the model. session is that of
+	// the coding agent, if the call names it: Codex says it with each call, and has one process for many sessions.
+	Join(ctx context.Context, session string) (name string, err error)
 	// News returns lines for the next result, each with a newline; "" for none.
 	News() string
 	// Left says that the agent has deregistered, or with false that it wants to take part again.
 	Left(left bool)
 }
 
-// An Identity is who calls.
-type Identity struct{ Session, Agent string }
-
 // Options say what a server needs.
 type Options struct {
-	Agent   Agent
+	// Agent returns the agent of a call, whose context it gets.
+	Agent   func(context.Context) Agent
 	Version string // of the program
 	Clock   clockwork.Clock
 	Mark    func() string // returns a new mark for each result, as prompt.NewMark
@@ -57,6 +55,8 @@ type Options struct {
 	Paths func(names []string) ([]string, error)
 	// Harness names the client to the broker, which offers it mail: 1 to 128 bytes of printable text.
 	Harness string
+	// Defect is told of a panic during a call, which ends with an error.
+	Defect func(panic any)
 }
 
 // New returns a server of the tools.
@@ -90,20 +90,31 @@ type toolServer struct{ Options }
 // call returns the handler of a tool. Every fault is a result for the model, with what to do about it.
 func (s *toolServer) call(t *tool) sdk.ToolHandler {
 	return func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-		text, failed := s.answer(ctx, t, req)
+		text, failed := s.safely(ctx, t, req)
 		text = cmp.Or(strings.TrimRight(text, "\n"), "done")
 		text = strings.TrimRight(prompt.Shorten(text, mostText, mostEnd), "\n")
 		return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: text}}, IsError: failed}, nil
 	}
 }
 
-func (s *toolServer) answer(ctx context.Context, t *tool, req *sdk.CallToolRequest) (text string, failed bool) {
+// safely is answer for a caller that must outlive a panic: the SDK calls handlers in goroutines of its own.
+func (s *toolServer) safely(ctx context.Context, t *tool, req *sdk.CallToolRequest) (text string, failed bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.Defect(p)
+			text, failed = "this call failed because of a defect of the broker; its log says more", true
+		}
+	}()
+	return s.answer(withTraceParent(ctx, req), s.Agent(ctx), t, req)
+}
+
+func (s *toolServer) answer(ctx context.Context, agent Agent, t *tool, req *sdk.CallToolRequest) (text string, failed bool) {
 	args, err := t.parse(req.Params.Arguments)
 	if err != nil {
 		return err.Error(), true
 	}
 	if t.name == "team" && args["action"] == "join" {
-		s.Agent.Left(false)
+		agent.Left(false)
 		delete(args, "action")
 	}
 	next, more, err := args.wait("next")
@@ -126,15 +137,16 @@ func (s *toolServer) answer(ctx context.Context, t *tool, req *sdk.CallToolReque
 	var out strings.Builder
 	w := prompt.NewWriter(&out, s.Mark, t.name+": texts of others")
 	session, _ := req.Params.Meta["sessionId"].(string)
-	if failed = s.carryOut(ctx, session, w, t, args); more && !failed {
-		s.carryOut(ctx, session, w, find("turn"), given{"wait": next.String()})
+	if failed = s.carryOut(ctx, agent, session, w, t, args); more && !failed {
+		s.carryOut(ctx, agent, session, w, find("turn"), given{"wait": next.String()})
 	}
-	return s.Agent.News() + out.String(), failed
+	return agent.News() + out.String(), failed
 }
 
 // carryOut writes the result of a call, and reports whether it has failed.
-func (s *toolServer) carryOut(ctx context.Context, session string, w *prompt.Writer, t *tool, args given) (failed bool) {
-	who, err := s.Agent.Join(ctx, session)
+func (s *toolServer) carryOut(ctx context.Context, agent Agent, session string, w *prompt.Writer, t *tool, args given,
+) (failed bool) {
+	name, err := agent.Join(ctx, session)
 	if err != nil {
 		w.Say(err.Error())
 		return true
@@ -144,7 +156,7 @@ func (s *toolServer) carryOut(ctx context.Context, session string, w *prompt.Wri
 		w.Say(err.Error())
 		return true
 	}
-	c := &call{server: s, ctx: ctx, who: who, w: w, requestID: id.String(), api: newAPI(s.Agent)}
+	c := &call{server: s, ctx: ctx, agent: agent, name: name, w: w, requestID: id.String(), api: newAPI(agent)}
 	if t.name == "settle" && args["id"] == nil {
 		if task := c.onlyTask(); task != "" {
 			args["id"] = task
@@ -183,4 +195,21 @@ func (s *toolServer) reportProgress(ctx context.Context, req *sdk.CallToolReques
 		}
 	})
 	return func() { cancel(); reporting.Wait() }
+}
+
+// traceParentKey is the key of a context's span.
+type traceParentKey struct{}
+
+// withTraceParent returns a context that carries the span of the client, if its request names one (W3C Trace Context).
+func withTraceParent(ctx context.Context, req *sdk.CallToolRequest) context.Context {
+	if span, ok := req.Params.Meta["traceparent"].(string); ok {
+		return context.WithValue(ctx, traceParentKey{}, span)
+	}
+	return ctx
+}
+
+// TraceParent returns the span of the client during a call; "" for none.
+func TraceParent(ctx context.Context) string {
+	span, _ := ctx.Value(traceParentKey{}).(string)
+	return span
 }

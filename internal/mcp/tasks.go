@@ -19,7 +19,7 @@ func (c *call) heldTask() (string, error) {
 		return c.arg("id"), nil
 	}
 	page, err := c.api.ListTasks(c.ctx, &pb.ListTasksRequest{
-		Holder: c.who.Agent,
+		Holder: c.name,
 		States: []pb.TaskState{pb.TaskState_TASK_STATE_CLAIMED, pb.TaskState_TASK_STATE_BLOCKED},
 	})
 	if err != nil {
@@ -31,11 +31,11 @@ func (c *call) heldTask() (string, error) {
 	}
 	switch len(ids) {
 	case 0:
-		return "", refusef("agent %q holds no task: it has claimed none, or it has lost the claim", c.who.Agent)
+		return "", refusef("agent %q holds no task: it has claimed none, or it has lost the claim", c.name)
 	case 1:
 		return ids[0], nil
 	}
-	return "", argumentf("agent %q holds %d tasks; name one of %s", c.who.Agent, len(ids), prompt.Names(ids, len(ids)))
+	return "", argumentf("agent %q holds %d tasks; name one of %s", c.name, len(ids), prompt.Names(ids, len(ids)))
 }
 
 // onlyTask returns the id of the task that the agent holds, if that is all it holds; otherwise "".

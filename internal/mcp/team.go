@@ -64,7 +64,7 @@ func (c *call) findings() error {
 		c.voice.Finding(c.w, f)
 	}
 	if len(answer.GetFindings()) == 0 {
-		return c.say("nothing that concerns %s is stuck", c.who.Agent)
+		return c.say("nothing that concerns %s is stuck", c.name)
 	}
 	return nil
 }
@@ -125,6 +125,6 @@ func (c *call) leave() error {
 	if err != nil {
 		return err
 	}
-	c.server.Agent.Left(true)
-	return c.say("deregistered %s", c.who.Agent)
+	c.agent.Left(true)
+	return c.say("deregistered %s", c.name)
 }

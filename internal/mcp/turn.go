@@ -107,7 +107,7 @@ func (r *TurnRequest) take(
 // next is the turn of the agent.
 func (c *call) next() error {
 	wait := c.wait()
-	t, answer, err := TakeTurn(c.ctx, c.server.Agent, TurnRequest{Limit: 1, Wait: wait, ClaimFor: claimFor})
+	t, answer, err := TakeTurn(c.ctx, c.agent, TurnRequest{Limit: 1, Wait: wait, ClaimFor: claimFor})
 	if err != nil {
 		return err
 	}

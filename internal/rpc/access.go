@@ -167,6 +167,8 @@ var access = map[string]levels{
 	pb.VoteService_GetVote_FullMethodName:   reading,
 	pb.VoteService_ListVotes_FullMethodName: reading,
 
+	MCP: acting, // no RPC: the tools make calls of their own
+
 	grpc_health_v1.Health_Check_FullMethodName: reading,
 	grpc_health_v1.Health_List_FullMethodName:  reading,
 	grpc_health_v1.Health_Watch_FullMethodName: reading,

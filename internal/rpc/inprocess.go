@@ -59,6 +59,35 @@ func (s *Server) Call(ctx context.Context, name string, header http.Header,
 	return answer.(proto.Message), nil
 }
 
+// MCP is the name of a request of the Model Context Protocol, as logs and metrics have it, and for Do.
+const MCP = "/mcp"
+
+// Do serves a request in process that is no call of the API, with the same checks as Call. It counts as a stream of
+// the caller, since it may take as long. serve makes the calls of the API; the context that it gets ends with the
+// caller's credential. It calls hold before it reads bytes that must count; they count until the end of Do.
+func (s *Server) Do(ctx context.Context, name string, header http.Header,
+	serve func(ctx context.Context, hold Hold) error,
+) error {
+	raw, leave, err := s.enter(ctx, name, header)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	c := call{server: s, method: name, began: s.clock.Now()}
+	return func() (err error) {
+		defer func() { err = c.end(raw, recover(), err) }()
+		ctx, err := c.begin(raw)
+		if err != nil {
+			return err
+		}
+		if err := s.quotas.openStream(c.account, false); err != nil {
+			return err
+		}
+		defer s.quotas.closeStream(c.account, false)
+		return serve(ctx, c.holding.take)
+	}()
+}
+
 // Stream makes a streaming call in process, as Call does.
 func (s *Server) Stream(ctx context.Context, name string, header http.Header, frames Frames) error {
 	m := s.methods[name]

@@ -52,9 +52,9 @@ type endpoint struct {
 	large      *sync.Mutex // held while a large body is decoded, of whatever endpoint
 }
 
-// methods returns the endpoints of all RPCs, by service and method.
-func methods() map[string]*endpoint {
-	all, large := map[string]*endpoint{}, new(sync.Mutex)
+// methods returns the endpoints of all RPCs, by service and method, which share a mutex for large bodies.
+func methods(large *sync.Mutex) map[string]*endpoint {
+	all := map[string]*endpoint{}
 	protoregistry.GlobalFiles.RangeFilesByPackage(api, func(file protoreflect.FileDescriptor) bool {
 		for i := range file.Services().Len() {
 			service := file.Services().Get(i)

@@ -54,6 +54,7 @@ type Server struct {
 	methods map[string]*endpoint // of all RPCs, by service and method
 	origins *http.CrossOriginProtection
 	shared  sharedFrames
+	large   *sync.Mutex // held while a large body is decoded
 
 	version   string
 	described func() ([]byte, error) // the OpenAPI document, made once
@@ -63,15 +64,17 @@ type Server struct {
 // do not.
 func New(o Options) *Server {
 	s := &Server{
-		rpc: o.RPC, clock: o.Clock, mux: http.NewServeMux(), methods: methods(),
-		origins: http.NewCrossOriginProtection(), version: o.Version,
+		rpc: o.RPC, clock: o.Clock, mux: http.NewServeMux(), origins: http.NewCrossOriginProtection(), version: o.Version,
+		large: new(sync.Mutex),
 	}
+	s.methods = methods(s.large)
 	s.described = sync.OnceValues(s.describe)
 	for _, r := range routes {
 		s.mux.Handle(r.pattern, s.handler(s.methods[r.rpc].at(r)))
 	}
 	s.mux.HandleFunc("POST /v1/call/{service}/{method}", s.call)
 	s.mux.HandleFunc("GET /v1/openapi.json", s.openAPI)
+	s.handleMCP(o.Log)
 	s.handlePage()
 	version1 := new(http.Protocols)
 	version1.SetHTTP1(true)
