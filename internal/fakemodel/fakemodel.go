@@ -46,14 +46,18 @@ type Part struct {
 type Server struct {
 	http *httptest.Server
 
+	closing chan struct{}
+	goOn    chan struct{} // one for each answer that may end its turn
+
 	mu       sync.Mutex // guards the fields below
 	requests []Request
-	changed  chan struct{} // closed and replaced with each request
+	changed  chan struct{}   // closed and replaced with each request
+	waited   map[string]bool // names of the waits of scripts
 }
 
 // New starts a server on loopback. The caller must call Close.
 func New() *Server {
-	s := &Server{changed: make(chan struct{})}
+	s := &Server{changed: make(chan struct{}), closing: make(chan struct{}), goOn: make(chan struct{}), waited: map[string]bool{}}
 	s.http = httptest.NewServer(http.HandlerFunc(s.serve))
 	return s
 }
@@ -63,8 +67,19 @@ func (s *Server) URL() string { return s.http.URL }
 
 // Close ends the server and the answers under way.
 func (s *Server) Close() {
+	close(s.closing)
 	s.http.CloseClientConnections()
 	s.http.Close()
+}
+
+// GoOn lets the answer that waits, by the script of its prompt, end its turn. It blocks until there is one.
+func (s *Server) GoOn(ctx context.Context) error {
+	select {
+	case s.goOn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("no answer waits: %w", ctx.Err())
+	}
 }
 
 // Requests returns the requests so far, oldest first.
@@ -139,9 +154,18 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	a := apis[i]
 	kept.Parts = a.parse(body)
 	s.keep(&kept)
+	tools := a.tools(body)
+	reply := next(kept.Parts, tools)
+	if reply.tool == "" && len(tools) > 0 && s.waits(kept.Parts) {
+		select {
+		case <-s.goOn:
+		case <-s.closing:
+		case <-r.Context().Done(): // the client has gone
+		}
+	}
 	stream := body["stream"] == true || strings.Contains(r.URL.Path, "stream")
 	w.Header().Set("Content-Type", cond(stream, "text/event-stream", "application/json"))
-	a.write(&writer{w, stream}, body, next(kept.Parts, a.tools(body)))
+	a.write(&writer{w, stream}, body, reply)
 }
 
 // An answer is a call of a tool, or a text that ends the turn.
@@ -151,7 +175,24 @@ type answer struct {
 	text      string
 }
 
-var order = regexp.MustCompile(`(RUN|USE): ([^\n"]+)`)
+var (
+	order = regexp.MustCompile(`(RUN|USE): ([^\n"]+?)( ;;|["\n]|$)`)
+	pause = regexp.MustCompile(`WAIT: ([a-z-]+)`)
+)
+
+// waits reports whether the newest prompt with a wait has one that was not kept yet.
+func (s *Server) waits(parts []Part) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range slices.Backward(parts) {
+		if m := pause.FindStringSubmatch(p.Text); m != nil && p.Kind == Text && p.Role == "user" {
+			first := !s.waited[m[1]]
+			s.waited[m[1]] = true
+			return first
+		}
+	}
+	return false
+}
 
 // next returns the answer to a conversation: the first order of its newest script that has no result yet.
 func next(parts []Part, tools []string) answer {

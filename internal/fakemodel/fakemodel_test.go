@@ -74,3 +74,50 @@ func TestServer_FollowsTheScriptInEachAPI(t *testing.T) {
 		})
 	}
 }
+
+// An answer waits for the test, once for each name; other requests do not.
+func TestServer_WaitsForTheTest(t *testing.T) {
+	t.Parallel()
+	s := New()
+	defer s.Close()
+	ask := func(prompt, tools string, done chan<- string) {
+		body := `{"tools":[` + tools + `],"input":"` + prompt + `"}`
+		answer, err := http.Post(s.URL()+"/v1/responses", "application/json", strings.NewReader(body)) //nolint:noctx // on loopback
+		if err != nil {
+			done <- err.Error()
+			return
+		}
+		defer answer.Body.Close() //nolint:errcheck // it is read to its end
+		text, _ := io.ReadAll(answer.Body)
+		done <- string(text)
+	}
+	const tool = `{"name":"exec_command"}`
+	waiting, done := make(chan string, 1), make(chan string, 1)
+	go ask("RUN: true ;; WAIT: a", tool, done) // which calls the tool first
+	if got := <-done; !strings.Contains(got, `\"cmd\":\"true\"`) {
+		t.Errorf("%s", got)
+	}
+	go ask("WAIT: a", tool, waiting)
+	if _, err := s.Await(t.Context(), func(r *Request) bool { return len(s.Requests()) == 2 }); err != nil {
+		t.Fatal(err)
+	}
+	for _, other := range []struct{ prompt, tools string }{{"WAIT: b", ""}, {"hello", tool}} {
+		go ask(other.prompt, other.tools, done)
+		if got := <-done; !strings.Contains(got, "Done.") {
+			t.Errorf("%v: %s", other, got)
+		}
+	}
+	if len(waiting) > 0 {
+		t.Error("it did not wait")
+	}
+	if err := s.GoOn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-waiting; !strings.Contains(got, "Done.") {
+		t.Errorf("%s", got)
+	}
+	go ask("WAIT: a", tool, done)
+	if got := <-done; !strings.Contains(got, "Done.") {
+		t.Errorf("again: %s", got)
+	}
+}

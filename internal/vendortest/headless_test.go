@@ -11,6 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/fakemodel"
@@ -18,7 +22,7 @@ import (
 )
 
 // patience is how long a program may take for what it does at once.
-const patience = time.Minute
+const patience = 30 * time.Second
 
 // slowest is how much longer a program may take with a broker that does not answer: its MCP server and about ten hooks of
 // 300 ms, on a slow machine.
@@ -37,6 +41,7 @@ type run struct {
 	sent          map[string]string // subjects of the messages, by id
 	approved      bool              // the user has approved the hooks
 	events        *eventLog
+	screen        *terminal
 }
 
 func newRun(t testing.TB, v *vendor) *run {
@@ -62,6 +67,7 @@ func newRun(t testing.TB, v *vendor) *run {
 			t.Fatal(err)
 		}
 	}
+	r.write(r.project, "hold", "exec 3<>release; : > begun; read -r x <&3\n")
 	v.seed(r)
 	r.ctl("agent", "register", "lead", "--role", "lead", "--lease", "1h")
 	r.ctl("setup", v.name, "--agent", "builder-1", "--role", "builder")
@@ -129,9 +135,17 @@ func (r *run) wait(p *process) time.Duration {
 }
 
 // hold is a command that runs from begun to release.
-const hold = "exec 3<>release; echo > begun; read -r x <&3"
+const hold = "sh hold"
 
-// begun returns as soon as the command hold runs.
+// ended receives when a process has ended; never without a process.
+func (*run) ended(p *process) <-chan error {
+	if p == nil {
+		return nil
+	}
+	return p.ended
+}
+
+// begun returns as soon as the command hold runs, in a process or on the screen.
 func (r *run) begun(p *process) {
 	r.t.Helper()
 	runs := make(chan error, 1)
@@ -147,7 +161,7 @@ func (r *run) begun(p *process) {
 		if err != nil {
 			r.t.Fatal(err)
 		}
-	case err := <-p.ended:
+	case err := <-r.ended(p):
 		r.t.Fatalf("%s has ended: %v\n%s", r.vendor.program, err, p.out.String())
 	case <-time.After(patience):
 		r.t.Fatalf("%s does not begin", r.vendor.program)
@@ -167,12 +181,16 @@ func (r *run) release() {
 	}
 }
 
-// send sends a message to the agent.
+// send sends a message to the agent. The broker may have been started a moment ago.
 func (r *run) send(subject string) (id string) {
 	r.t.Helper()
-	out, err := r.broker.Messages().SendMessages(r.t.Context(), &pb.SendMessagesRequest{Messages: []*pb.Message{
+	request := &pb.SendMessagesRequest{RequestId: uuid.NewString(), Messages: []*pb.Message{
 		{Target: &pb.Target{To: &pb.Target_Agent{Agent: "builder-1"}}, Subject: subject},
-	}})
+	}}
+	out, err := r.broker.Messages().SendMessages(r.t.Context(), request)
+	for late := time.Now().Add(patience); status.Code(err) == codes.Unavailable && time.Now().Before(late); {
+		out, err = r.broker.Messages().SendMessages(r.t.Context(), request)
+	}
 	if err != nil {
 		r.t.Fatal(err)
 	}

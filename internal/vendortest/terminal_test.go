@@ -82,7 +82,11 @@ func (r *run) open(args ...string) *terminal {
 			r.whole.Logf("on the terminal: %q", s.out[max(0, len(s.out)-5000):])
 		}
 	})
-	s.until(r.vendor.ready)
+	if len(args) > 0 && r.vendor.shows != "" {
+		s.until(r.vendor.shows)
+	} else {
+		s.until(r.vendor.ready)
+	}
 	return s
 }
 

@@ -15,6 +15,10 @@ type vendor struct {
 	program string
 	once    func(prompt string) []string // the arguments of a run without a screen
 	screen  []string                     // the arguments of a run with a screen
+	resume  []string                     // and of one that resumes the last session
+	shows   string                       // what the screen shows then; empty = ready
+	again   string                       // what the screen shows after Esc if it ends a turn only when it is pressed twice
+	ended   string                       // what the screen shows then; needed if no mail follows
 	ready   string                       // what the screen shows when it takes prompts
 	idle    pb.OfferWay                  // how mail wakes an idle session; none: it does not
 	early   bool                         // also before its first turn
@@ -25,7 +29,8 @@ var vendors = []vendor{
 	{
 		name: "claude-code", program: "claude",
 		screen: []string{"--permission-mode", "default"}, ready: "shortcuts",
-		idle: pb.OfferWay_OFFER_WAY_WAKE, early: true,
+		resume: []string{"--continue"},
+		idle:   pb.OfferWay_OFFER_WAY_WAKE, early: true,
 		once: func(prompt string) []string { return []string{"-p", prompt} },
 		seed: func(r *run) {
 			const key = "sk-ant-api03-fake-key-of-the-tests-0123456789"
@@ -43,6 +48,7 @@ var vendors = []vendor{
 	{
 		name: "codex", program: "codex",
 		ready: "Ask", idle: pb.OfferWay_OFFER_WAY_APP_SERVER,
+		resume: []string{"resume", "--last"},
 		once: func(prompt string) []string {
 			return []string{"exec", "--skip-git-repo-check", "--dangerously-bypass-hook-trust", prompt}
 		},
@@ -70,6 +76,7 @@ trust_level = "trusted"
 	{
 		name: "gemini", program: "gemini",
 		screen: []string{"--approval-mode", "yolo"}, ready: "Type your message",
+		resume: []string{"--resume", "latest"}, ended: "ancelled",
 		once: func(prompt string) []string { return []string{"--approval-mode", "yolo", "-p", prompt} },
 		seed: func(r *run) {
 			r.env("GOOGLE_GEMINI_BASE_URL="+r.model.URL(), "GEMINI_API_KEY=fake", "GEMINI_CLI_TRUST_WORKSPACE=true",
@@ -83,6 +90,7 @@ trust_level = "trusted"
 	{
 		name: "opencode", program: "opencode",
 		ready: "Ask", idle: pb.OfferWay_OFFER_WAY_PLUGIN,
+		resume: []string{"--continue"}, shows: "PROMPT-killed", again: "again",
 		once: func(prompt string) []string { return []string{"run", prompt} },
 		seed: func(r *run) {
 			r.env("npm_config_fetch_retries=0", "OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1",
