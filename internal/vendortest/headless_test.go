@@ -58,7 +58,7 @@ func newRun(t testing.TB, v *vendor) *run {
 	r := &run{whole: t, t: t, vendor: v, daemon: d, model: fakemodel.New(), home: t.TempDir(), project: t.TempDir(), sent: map[string]string{}}
 	t.Cleanup(r.model.Close)
 	const refused = "http://127.0.0.1:9"
-	r.env("HOME="+r.home, "BROKERD_DATA="+d.Dir(), "TMPDIR="+t.TempDir(), "LANG=C.UTF-8", "TERM=dumb",
+	r.env("HOME="+r.home, "TMPDIR="+t.TempDir(), "LANG=C.UTF-8", "TERM=dumb",
 		"PATH="+bin+":"+filepath.Dir(brokerd)+":"+os.Getenv("PATH"),
 		"HTTP_PROXY="+refused, "HTTPS_PROXY="+refused, "http_proxy="+refused, "https_proxy="+refused,
 		"NO_PROXY=127.0.0.1,localhost,::1", "no_proxy=127.0.0.1,localhost,::1")
@@ -66,6 +66,14 @@ func newRun(t testing.TB, v *vendor) *run {
 		if err := syscall.Mkfifo(filepath.Join(r.project, pipe), 0o600); err != nil {
 			t.Fatal(err)
 		}
+	}
+	// Codex starts MCP servers without the variables of its environment: they look for the broker where it usually is.
+	state := filepath.Join(r.home, ".local", "state")
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(d.Dir(), filepath.Join(state, "brokerd")); err != nil {
+		t.Fatal(err)
 	}
 	r.write(r.project, "hold", "exec 3<>release; : > begun; read -r x <&3\n")
 	v.seed(r)
@@ -184,8 +192,14 @@ func (r *run) release() {
 // send sends a message to the agent. The broker may have been started a moment ago.
 func (r *run) send(subject string) (id string) {
 	r.t.Helper()
+	return r.sendTo("builder-1", subject)
+}
+
+// sendTo sends a message to an agent.
+func (r *run) sendTo(agent, subject string) (id string) {
+	r.t.Helper()
 	request := &pb.SendMessagesRequest{RequestId: uuid.NewString(), Messages: []*pb.Message{
-		{Target: &pb.Target{To: &pb.Target_Agent{Agent: "builder-1"}}, Subject: subject},
+		{Target: &pb.Target{To: &pb.Target_Agent{Agent: agent}}, Subject: subject},
 	}}
 	out, err := r.broker.Messages().SendMessages(r.t.Context(), request)
 	for late := time.Now().Add(patience); status.Code(err) == codes.Unavailable && time.Now().Before(late); {

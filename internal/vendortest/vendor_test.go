@@ -42,7 +42,7 @@ var vendors = []vendor{
 					"hasTrustDialogAccepted": true, "enabledMcpjsonServers": []string{"brokerd"},
 				}},
 			})
-			r.write(r.home, ".claude/settings.json", map[string]any{"permissions": map[string]any{"allow": []string{"Bash"}}})
+			r.write(r.home, ".claude/settings.json", map[string]any{"permissions": map[string]any{"allow": []string{"Bash", "mcp__brokerd"}}})
 		},
 	},
 	{
