@@ -167,6 +167,15 @@ operator session create other
 
 sleep 3 # for what has a time to live of 1 s
 
+# Mail of an agent that is read, only delivered, and unread.
+operator agent register reader --role reader --lease 7d
+as reader agent heartbeat --status idle
+read=$(id lead send reader "read")
+as reader call MessageService/ListMessages '{"box":"INBOX","ids":["'"$read"'"],"mark_read":true}'
+delivered=$(id lead send reader "delivered")
+as reader receive
+unread=$(id lead send reader "unread")
+
 # A clean stop copies the write-ahead log into the database. What follows is in the log alone.
 kill "$daemon"
 wait "$daemon" || true
@@ -174,11 +183,26 @@ start
 as lead send builder-1 "after a restart"
 as lead task create "created after a restart" --id last
 
+# Mail that was accepted, is offered, and was returned, if the version has offers. Without evidence, an offer is
+# returned after a minute.
+operator agent register model --role reader --lease 7d
+as model agent heartbeat --status idle
+offer() { may as model call MessageService/OfferMessages '{"way":"PROMPT","harness":"session","mark":"'"$1"'"}' 2>/dev/null; }
+settle() { may as model call MessageService/SettleOffers '{"marks":["'"$1"'"],'"$2"'}' 2>/dev/null; }
+accepted=$(id lead send model "accepted")
+offer mark-accepted
+settle mark-accepted '"accepted":true'
+offered=$(id lead send model "offered")
+offer mark-offered
+returned=$(id lead send model "returned")
+offer mark-returned
+settle mark-returned '"returned":"the session ended"'
+
 while read -r agent method request; do
   "$brokerctl" ${agent:+--agent "$agent"} call "$method" "$request" |
     jq -c --arg agent "$agent" --arg method "$method" --argjson request "$request" \
       '{$agent, $method, $request, answer: .}'
-done >answers.jsonl <<'CALLS'
+done >answers.jsonl <<CALLS
 lead AgentService/ListAgents {"page_size":1000}
 lead ArtifactService/ListArtifacts {"page_size":1000}
 lead BlockerService/ListBlockers {"page_size":1000}
@@ -192,6 +216,14 @@ lead StateService/ListState {"page_size":1000,"values":true}
 lead TaskService/ListTasks {"page_size":1000}
 lead TokenService/ListTokens {"page_size":1000}
 lead VoteService/ListVotes {"page_size":1000}
+reader MessageService/ListMessages {"box":"INBOX"}
+model MessageService/ListMessages {"box":"INBOX"}
+lead MessageService/GetMessage {"id":"$read"}
+lead MessageService/GetMessage {"id":"$delivered"}
+lead MessageService/GetMessage {"id":"$unread"}
+lead MessageService/GetMessage {"id":"$accepted"}
+lead MessageService/GetMessage {"id":"$offered"}
+lead MessageService/GetMessage {"id":"$returned"}
 CALLS
 "$brokerctl" admin backup backup >/dev/null
 
