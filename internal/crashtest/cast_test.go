@@ -36,6 +36,7 @@ func cast() []agent {
 		{"tester-1", "tester", []string{"jobs"}},
 		{"tester-2", "tester", nil},
 		{"reader", "reader", []string{"news"}},
+		{modelAgent, "model", nil},
 	}
 }
 

@@ -33,6 +33,8 @@ type stage struct {
 	subscriber *subscriber
 	reader     *reader
 	slow       *slowConsumer
+	offers     *offerRecord
+	sessions   []*offerer // of the coding agent that gets offers
 	turns      *turnRecord
 	odds       *oddJobber
 	board      *board
@@ -104,7 +106,7 @@ func (s *stage) play(lives int) {
 			s.Fatalf("after the daemon has ended %d times", n+1)
 		}
 	}
-	s.end(ctx)
+	s.end(ctx, lives)
 	s.Logf("the daemon was ended %d times; revision %d; %d messages, %d events, %d read by arrival, %d turns, %d odd jobs, %d tasks; %v", lives, s.record.seen, len(s.record.messages),
 		len(s.subscriber.events), len(s.reader.read), len(s.turns.turns), s.odds.number, len(s.board.tasks), s.record.counts)
 }
@@ -133,6 +135,12 @@ func newStage(t *testing.T, d *daemon, seed uint64) *stage {
 	for _, h := range []holder{{"builder-1", "unary"}, {"builder-2", "unary"}, {"tester-1", ""}, {"tester-2", "unary"}} {
 		s.holders = append(s.holders, h)
 		s.parts = append(s.parts, &unaryConsumer{record: r, holder: h, random: random()})
+	}
+	s.offers = newOfferRecord(r)
+	for _, harness := range []string{"session-1", "session-2"} {
+		o := &offerer{record: s.offers, harness: harness, random: random()}
+		s.sessions = append(s.sessions, o)
+		s.parts = append(s.parts, o)
 	}
 	s.turns = &turnRecord{record: r, passed: map[int64]string{}, counts: map[string]int64{}}
 	for i := range turnTakers {
@@ -224,7 +232,7 @@ func (s *stage) checkFolder(ctx context.Context) {
 }
 
 // end makes up for everything, empties all mailboxes, and compares.
-func (s *stage) end(ctx context.Context) {
+func (s *stage) end(ctx context.Context, lives int) {
 	for _, p := range s.parts {
 		if err := p.makeUp(ctx, s.daemon); err != nil {
 			s.Fatalf("%T: %v", p, err)
@@ -234,6 +242,19 @@ func (s *stage) end(ctx context.Context) {
 	if err := s.reader.finish(ctx, s.daemon); err != nil {
 		s.Fatal(err)
 	}
+	for _, session := range s.sessions {
+		if lives == mostKills { // a shorter run does not wait for a minute
+			if err := session.awaitReturn(ctx, s.daemon); err != nil {
+				s.Fatal(err)
+			}
+		}
+		if err := session.finish(ctx, s.daemon); err != nil {
+			s.Fatal(err)
+		}
+	}
+	if err := s.offers.empty(ctx, s.daemon, s.random); err != nil {
+		s.Fatal(err)
+	}
 	s.verify(ctx)
 	if err := s.daemon.terminate(); err != nil {
 		s.Errorf("the daemon did not stop in order: %v\n%s", err, s.daemon.Stderr())
@@ -241,7 +262,7 @@ func (s *stage) end(ctx context.Context) {
 	s.checkFolder(ctx)
 }
 
-// drain claims and acks until nothing is left but the reader's.
+// drain claims and acks until nothing is left but the mail of the reader and of modelAgent.
 func (s *stage) drain(ctx context.Context) {
 	if err := s.slow.ack(ctx, s.daemon, time.Now().Add(time.Hour)); err != nil {
 		s.Fatal(err)
@@ -287,6 +308,7 @@ func (s *stage) verify(ctx context.Context) {
 		s.Fatal(err)
 	}
 	s.record.verify(truth)
+	s.offers.verify(truth)
 	replay := newReplay(s.record, truth, s.subscriber.events)
 	if err := listEvents(ctx, s.daemon, replay.event); err != nil {
 		s.Fatal(err)

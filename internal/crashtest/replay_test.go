@@ -32,6 +32,10 @@ type life struct {
 	first   int64 // revision of the first claim
 	acked   int64 // revision of the ack; 0 = none
 	trouble bool  // it was dead at some time
+
+	offeredTo string          // the session with the open offer; "" = none
+	given     map[string]bool // the sessions that have returned it
+	read      bool            // an offer was accepted
 }
 
 // event goes on by one event.
@@ -50,6 +54,7 @@ func (p *replay) event(e *pb.Event) {
 		}
 	}
 	p.settlement(e)
+	p.offer(e)
 }
 
 // finish compares where it all ends.
@@ -63,6 +68,10 @@ func (p *replay) finish() {
 	for which, l := range p.lives {
 		if d := p.truth.deliveries[which]; l.open || l.claims != lastClaim(d) {
 			p.record.fault("the events of %v end with claim %d (open: %t), and it is %v", which, l.claims, l.open, d)
+		}
+		if d := p.truth.deliveries[which]; l.offeredTo != "" || l.read && d.GetReadAt() == nil {
+			p.record.fault("the events of %v end with an offer to %q (read: %t), and it is %v",
+				which, l.offeredTo, l.read, d)
 		}
 	}
 	p.verifyOrder()
@@ -89,11 +98,7 @@ func (p *replay) settlement(e *pb.Event) {
 	}
 	for _, id := range details.Claims {
 		which, number := p.delivery(e, id)
-		l := p.lives[which]
-		if l == nil {
-			l = &life{}
-			p.lives[which] = l
-		}
+		l := p.life(which)
 		if why := l.turn(kind, number, e.GetRevision()); why != "" {
 			p.record.fault("%s %s in %s by %s (event %d): %s", kind, id, which.mailbox, e.GetSource(), e.GetRevision(), why)
 		}
@@ -102,6 +107,38 @@ func (p *replay) settlement(e *pb.Event) {
 		}
 		if c := p.record.claims[which][number]; kind == "claimed" && c != nil && c.holder != (holder{e.GetSource(), details.Consumer}) {
 			p.record.fault("the log has claim %s for %s %q, and it was given to %v", id, e.GetSource(), details.Consumer, c.holder)
+		}
+	}
+}
+
+func (p *replay) life(which delivery) *life {
+	l := p.lives[which]
+	if l == nil {
+		l = &life{given: map[string]bool{}}
+		p.lives[which] = l
+	}
+	return l
+}
+
+// offer goes on by an event about offers.
+func (p *replay) offer(e *pb.Event) {
+	var details struct {
+		Agent    string  `json:"agent"`
+		Harness  string  `json:"harness"`
+		Messages []int64 `json:"messages"`
+	}
+	switch e.GetType() {
+	case "message.offered", "message.accepted", "message.returned":
+	default:
+		return
+	}
+	if err := json.Unmarshal([]byte(e.GetDetails()), &details); err != nil || len(details.Messages) == 0 {
+		p.record.fault("an event about offers names none: %v", e)
+	}
+	for _, n := range details.Messages {
+		l := p.life(delivery{n, details.Agent})
+		if why := l.offer(e.GetType(), details.Harness); why != "" {
+			p.record.fault("%s of %d to %s (event %d): %s", e.GetType(), n, details.Harness, e.GetRevision(), why)
 		}
 	}
 }
@@ -151,6 +188,30 @@ func (l *life) turn(kind string, number int, revision int64) string {
 		l.open, l.trouble = false, true
 	case "retried", "released":
 		l.open = false
+	}
+	return ""
+}
+
+// offer goes on by one event about an offer, and says why it cannot be.
+func (l *life) offer(kind, harness string) string {
+	open := l.offeredTo == harness
+	switch {
+	case kind == "message.offered" && l.offeredTo != "":
+		return "the offer to " + l.offeredTo + " is open"
+	case kind == "message.offered" && (l.read || l.acked != 0):
+		return "it is read"
+	case kind == "message.offered":
+		l.offeredTo = harness
+		return ""
+	case !open && !l.given[harness]:
+		return "it is not offered to it"
+	case open:
+		l.offeredTo = ""
+	}
+	if kind == "message.accepted" {
+		l.read = true
+	} else {
+		l.given[harness] = true
 	}
 	return ""
 }
