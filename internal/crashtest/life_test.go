@@ -172,25 +172,17 @@ func startLiving(ctx context.Context, t *testing.T, d *daemon) *living {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
-	registered, err := c.Agents().RegisterAgent(ctx, &pb.RegisterAgentRequest{Lease: durationpb.New(shortLease)})
+	request := &pb.RegisterAgentRequest{Lease: durationpb.New(shortLease)}
+	member, err := c.Join(ctx, request, client.JoinOptions{Once: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	locked, err := c.Locks().AcquireLocks(ctx, &pb.AcquireLocksRequest{Paths: []string{"living/"}})
+	t.Cleanup(member.Abandon)
+	locked, err := member.Client().Locks().AcquireLocks(ctx, &pb.AcquireLocksRequest{Paths: []string{"living/"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	beating, stop := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for beating.Err() == nil {
-			_, _ = c.Agents().Heartbeat(beating, &pb.HeartbeatRequest{}) // the daemon may be away
-			pause(beating, beatEvery)
-		}
-	}()
-	t.Cleanup(func() { stop(); <-ended })
-	return &living{c, registered.GetAgent().GetIncarnation(), locked.GetFence()}
+	return &living{c, member.Client().Identity().Incarnation, locked.GetFence()}
 }
 
 // verify checks that the agent has never failed. On a busy machine its heartbeats may be late.
