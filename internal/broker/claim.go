@@ -34,6 +34,7 @@ type Wish struct {
 	MaxTotal  time.Duration // streams
 	Wait      time.Duration // unary calls
 	Notices   bool          // unary calls: return unread notices too
+	Offer     *Offering     // unary calls: to whom notices are offered; nil = they are marked read
 }
 
 // Empty says why there was nothing to claim. The numbers are those of the API.
@@ -80,7 +81,7 @@ func (b *Broker) Claim(ctx context.Context, c caller.Caller, w Wish) (Claims, er
 			return err
 		}
 		if w.Notices {
-			if answer.Notices, err = b.readNotices(tx, a); err != nil {
+			if answer.Notices, err = b.takeNotices(tx, a, w.Offer); err != nil {
 				return err
 			}
 		}
@@ -146,7 +147,7 @@ func (b *Broker) await(ctx context.Context, w *Wish, empty Claims, k *consumer, 
 			return nil
 		}
 		if empty.Empty, empty.NextDue, failed = b.whyEmpty(tx, k); failed == nil && w.Notices {
-			empty.Notices, failed = b.readNotices(tx, k.actor)
+			empty.Notices, failed = b.takeNotices(tx, k.actor, w.Offer)
 		}
 		return failed
 	})
@@ -177,7 +178,7 @@ func (b *Broker) awaitMail(ctx context.Context, w *Wish, k *consumer, taken chan
 	}
 	for {
 		if w.Notices {
-			if found, err := b.findsNotice(ctx, k.actor.mailbox); found || err != nil {
+			if found, err := b.findsNotice(ctx, k.actor.mailbox, w.Offer != nil); found || err != nil {
 				return nil, err
 			}
 		}
@@ -198,10 +199,10 @@ func (b *Broker) awaitMail(ctx context.Context, w *Wish, k *consumer, taken chan
 	}
 }
 
-// findsNotice reports whether there is an unread notice in an agent's mailbox.
-func (b *Broker) findsNotice(ctx context.Context, mailbox int64) (found bool, err error) {
+// findsNotice reports whether there is an unread notice in an agent's mailbox; with unoffered, one that is not offered.
+func (b *Broker) findsNotice(ctx context.Context, mailbox int64, unoffered bool) (found bool, err error) {
 	err = b.store.Read(ctx, func(s *store.Snapshot) error {
-		n, err := countNotices(s, mailbox, 1)
+		n, err := countNotices(s, mailbox, unoffered, 1)
 		found = n > 0
 		return err
 	})

@@ -215,14 +215,32 @@ func (b *Broker) HasNotices(q store.Querier, session int64, agent string) (bool,
 	if err != nil {
 		return false, err
 	}
-	n, err := countNotices(q, mailbox, 1)
+	n, err := countNotices(q, mailbox, false, 1)
 	return n > 0, err
 }
 
-// countNotices returns the number of unread notices in an agent's mailbox, at most most.
-func countNotices(q store.Querier, mailbox int64, most int) (n int64, err error) {
-	err = q.QueryRow(countUnreadNotices, mailbox, most).Scan(&n)
+// countNotices returns the number of unread notices in an agent's mailbox, at most most; with unoffered, of those that
+// are not offered.
+func countNotices(q store.Querier, mailbox int64, unoffered bool, most int) (n int64, err error) {
+	query := countUnreadNotices
+	if unoffered {
+		query = countUnofferedNotices
+	}
+	err = q.QueryRow(query, mailbox, most).Scan(&n)
 	return n, err
+}
+
+// takeNotices returns the oldest unread notices of an agent, at most MostNotices. It marks them read, or offers those
+// that are not offered.
+func (b *Broker) takeNotices(tx *store.Tx, a actor, to *Offering) ([]UnreadNotice, error) {
+	if to == nil {
+		return b.readNotices(tx, a)
+	}
+	unread, chosen, err := scanNotices(tx.Query(selectUnofferedNotices, a.mailbox, MostNotices))
+	if err == nil && len(chosen) > 0 {
+		_, err = b.noteOffers(tx, a, *to, chosen)
+	}
+	return unread, err
 }
 
 // ReadNotices returns the oldest unread notices of an agent, at most MostNotices, and marks them read.
@@ -236,23 +254,9 @@ func (b *Broker) ReadNotices(tx *store.Tx, session int64, agent Agent) ([]Unread
 }
 
 func (b *Broker) readNotices(tx *store.Tx, a actor) ([]UnreadNotice, error) {
-	var unread []UnreadNotice
-	rows := tx.Query(selectNotices, a.mailbox, MostNotices)
-	for rows.Next() {
-		var n UnreadNotice
-		var content []byte
-		if err := rows.Scan(&n.Revision, &n.Type, &n.CreatedAt, &content); err != nil {
-			return nil, err
-		}
-		n.Subject, n.Payload = noticeText(content)
-		unread = append(unread, n)
-	}
-	if err := rows.Err(); err != nil || len(unread) == 0 {
+	unread, revisions, err := scanNotices(tx.Query(selectNotices, a.mailbox, MostNotices))
+	if err != nil || len(unread) == 0 {
 		return nil, err
-	}
-	revisions := make([]int64, len(unread))
-	for i := range unread {
-		revisions[i] = unread[i].Revision
 	}
 	if err := finishNotices(tx, a.mailbox, revisions); err != nil {
 		return nil, err
@@ -261,8 +265,23 @@ func (b *Broker) readNotices(tx *store.Tx, a actor) ([]UnreadNotice, error) {
 	entry.Severity = events.Debug
 	entry.Summary = counted(len(unread), "notice") + " read"
 	entry.Details = revisionsJSON("messages", revisions)
-	_, err := b.log.Append(tx, entry)
+	_, err = b.log.Append(tx, entry)
 	return unread, err
+}
+
+// scanNotices returns notices and their revisions.
+func scanNotices(rows *store.Rows) (unread []UnreadNotice, revisions []int64, err error) {
+	defer rows.Close()
+	for rows.Next() {
+		var n UnreadNotice
+		var content []byte
+		if err := rows.Scan(&n.Revision, &n.Type, &n.CreatedAt, &content); err != nil {
+			return nil, nil, err
+		}
+		n.Subject, n.Payload = noticeText(content)
+		unread, revisions = append(unread, n), append(revisions, n.Revision)
+	}
+	return unread, revisions, rows.Err()
 }
 
 // finishNotices finishes those of the messages in an agent's mailbox that are unread notices.

@@ -179,29 +179,35 @@ func (b *Broker) offer(tx *store.Tx, a actor, o Offering, out *Offered, chosen *
 	if err := rows.Err(); err != nil || len(*chosen) == 0 {
 		return err
 	}
-	due := tx.Now().Add(offerTime)
-	var messages []int64
-	for _, ref := range *chosen {
-		m := ref.Revision
-		messages = append(messages, m)
-		if _, err := tx.Exec(insertOffer, m, a.mailbox, int(o.Way), o.Harness, o.Mark, tx.Now(), due); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(deleteOldOffers, m, a.mailbox, offersKept); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(updateDelivered, tx.Now(), m, a.mailbox); err != nil {
-			return err
-		}
-	}
-	b.calendar.expect(tx, due)
 	tx.OnCommit(func() { b.worked(a, 0, len(fresh), 0) })
 	if err := b.count(tx, a.session, isDelivered, fresh...); err != nil {
 		return err
 	}
+	messages := make([]int64, len(*chosen))
+	for i, ref := range *chosen {
+		messages[i] = ref.Revision
+	}
 	var err error
-	out.Revision, err = b.logOffers(tx, a, a.Name, "message.offered", "offered to", events.Debug, messages, o.Way, o.Harness, "")
+	out.Revision, err = b.noteOffers(tx, a, o, messages)
 	return err
+}
+
+// noteOffers notes offers of messages in an agent's mailbox, and returns the revision of the event.
+func (b *Broker) noteOffers(tx *store.Tx, a actor, o Offering, messages []int64) (int64, error) {
+	due := tx.Now().Add(offerTime)
+	for _, m := range messages {
+		if _, err := tx.Exec(insertOffer, m, a.mailbox, int(o.Way), o.Harness, o.Mark, tx.Now(), due); err != nil {
+			return 0, err
+		}
+		if _, err := tx.Exec(deleteOldOffers, m, a.mailbox, offersKept); err != nil {
+			return 0, err
+		}
+		if _, err := tx.Exec(updateDelivered, tx.Now(), m, a.mailbox); err != nil {
+			return 0, err
+		}
+	}
+	b.calendar.expect(tx, due)
+	return b.logOffers(tx, a, a.Name, "message.offered", "offered to", events.Debug, messages, o.Way, o.Harness, "")
 }
 
 // logOffers appends the event about offers to an agent, of one way to one session of its coding agent.

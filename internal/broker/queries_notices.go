@@ -25,6 +25,21 @@ const (
 		SELECT revision FROM messages WHERE about = ? AND (? = '' OR type = ?)`
 	countUnreadNotices = `
 		SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE mailbox = ? AND state = 9 LIMIT ?) AS x`
+	countUnofferedNotices = `
+		SELECT COUNT(*) FROM (
+			SELECT 1 FROM deliveries d
+			WHERE d.mailbox = ? AND d.state = 9
+				AND NOT EXISTS (
+					SELECT 1 FROM offers o WHERE o.mailbox = d.mailbox AND o.message = d.message AND o.due_at IS NOT NULL)
+			LIMIT ?) AS x`
+	selectUnofferedNotices = `
+		SELECT d.message, m.type, m.created_at, m.content
+		FROM deliveries d JOIN messages m ON m.revision = d.message
+		WHERE d.mailbox = ? AND d.state = 9
+			AND NOT EXISTS (
+				SELECT 1 FROM offers o WHERE o.mailbox = d.mailbox AND o.message = d.message AND o.due_at IS NOT NULL)
+		ORDER BY d.message
+		LIMIT ?`
 	selectNotices = `
 		SELECT d.message, m.type, m.created_at, m.content
 		FROM deliveries d JOIN messages m ON m.revision = d.message

@@ -65,6 +65,10 @@ func (s *Service) ClaimMessages(ctx context.Context, r *pb.ClaimMessagesRequest)
 	w.Wait = c.Duration("wait", r.Wait, 0, maxWait, 0)
 	w.ClaimFor = c.Duration("claim_for", r.ClaimFor, time.Second, maxClaim, claimFor)
 	w.Notices = r.Notices
+	if o := r.Offer; o != nil {
+		w.Offer = &Offering{Way: way(&c, "offer.way", o.Way), Harness: o.Harness, Mark: o.Mark}
+		checkOffering(&c, "offer.", w.Offer)
+	}
 	w.Topic = topic(&c, r)
 	w.IDs = references(&c, "ids", r.Ids, false)
 	if len(w.IDs) > 0 && (len(r.Types) > 0 || r.LowestPriority != 0 || r.Max != 0 || w.Wait != 0 || !w.Topic.empty()) {

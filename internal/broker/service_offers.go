@@ -23,11 +23,7 @@ const (
 func (s *Service) OfferMessages(ctx context.Context, r *pb.OfferMessagesRequest) (*pb.OfferMessagesResponse, error) {
 	var c valid.Check
 	o := Offering{Way: way(&c, "way", r.Way), Harness: r.Harness, Mark: r.Mark, Limit: int(r.Limit), Bytes: int(r.MaxBytes)}
-	c.Line("harness", r.Harness, maxHarness)
-	if r.Harness == "" {
-		c.Fail("harness", "is empty; the session of the coding agent is required")
-	}
-	checkMark(&c, "mark", r.Mark)
+	checkOffering(&c, "", &o)
 	if o.Limit == 0 {
 		o.Limit = defaultOffer
 	}
@@ -49,6 +45,15 @@ func (s *Service) OfferMessages(ctx context.Context, r *pb.OfferMessagesRequest)
 		answer.Unsettled = append(answer.Unsettled, offerProto(&out.Unsettled[i]))
 	}
 	return answer, nil
+}
+
+// checkOffering checks to whom messages are offered. in is the path of the fields.
+func checkOffering(c *valid.Check, in string, o *Offering) {
+	c.Line(in+"harness", o.Harness, maxHarness)
+	if o.Harness == "" {
+		c.Fail(in+"harness", "is empty; the session of the coding agent is required")
+	}
+	checkMark(c, in+"mark", o.Mark)
 }
 
 // SettleOffers implements the RPC.

@@ -3428,7 +3428,10 @@ type ClaimMessagesRequest struct {
 	CorrelationId string   `protobuf:"bytes,11,opt,name=correlation_id,json=correlationId,proto3" json:"correlation_id,omitempty"`
 	Senders       []string `protobuf:"bytes,12,rep,name=senders,proto3" json:"senders,omitempty"`
 	// Return the caller's unread notices too, and mark them read. A notice ends the wait.
-	Notices       bool `protobuf:"varint,13,opt,name=notices,proto3" json:"notices,omitempty"`
+	Notices bool `protobuf:"varint,13,opt,name=notices,proto3" json:"notices,omitempty"`
+	// With notices: offer them, as OfferMessages does, instead of marking them read. Notices that are offered already are
+	// left out, and do not end the wait.
+	Offer         *NoticeOffer `protobuf:"bytes,14,opt,name=offer,proto3" json:"offer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3554,6 +3557,74 @@ func (x *ClaimMessagesRequest) GetNotices() bool {
 	return false
 }
 
+func (x *ClaimMessagesRequest) GetOffer() *NoticeOffer {
+	if x != nil {
+		return x.Offer
+	}
+	return nil
+}
+
+// NoticeOffer says to whom notices are offered. Its fields are those of OfferMessagesRequest.
+type NoticeOffer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Way           OfferWay               `protobuf:"varint,1,opt,name=way,proto3,enum=brokerd.v1.OfferWay" json:"way,omitempty"`
+	Harness       string                 `protobuf:"bytes,2,opt,name=harness,proto3" json:"harness,omitempty"`
+	Mark          string                 `protobuf:"bytes,3,opt,name=mark,proto3" json:"mark,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NoticeOffer) Reset() {
+	*x = NoticeOffer{}
+	mi := &file_brokerd_v1_message_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NoticeOffer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NoticeOffer) ProtoMessage() {}
+
+func (x *NoticeOffer) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_message_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NoticeOffer.ProtoReflect.Descriptor instead.
+func (*NoticeOffer) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *NoticeOffer) GetWay() OfferWay {
+	if x != nil {
+		return x.Way
+	}
+	return OfferWay_OFFER_WAY_UNSPECIFIED
+}
+
+func (x *NoticeOffer) GetHarness() string {
+	if x != nil {
+		return x.Harness
+	}
+	return ""
+}
+
+func (x *NoticeOffer) GetMark() string {
+	if x != nil {
+		return x.Mark
+	}
+	return ""
+}
+
 // ClaimMessagesResponse has the claims, resumed ones first.
 type ClaimMessagesResponse struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -3569,7 +3640,7 @@ type ClaimMessagesResponse struct {
 
 func (x *ClaimMessagesResponse) Reset() {
 	*x = ClaimMessagesResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[32]
+	mi := &file_brokerd_v1_message_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3581,7 +3652,7 @@ func (x *ClaimMessagesResponse) String() string {
 func (*ClaimMessagesResponse) ProtoMessage() {}
 
 func (x *ClaimMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[32]
+	mi := &file_brokerd_v1_message_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3594,7 +3665,7 @@ func (x *ClaimMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimMessagesResponse.ProtoReflect.Descriptor instead.
 func (*ClaimMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{32}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ClaimMessagesResponse) GetClaims() []*ClaimedMessage {
@@ -3639,7 +3710,7 @@ type AckMessagesRequest struct {
 
 func (x *AckMessagesRequest) Reset() {
 	*x = AckMessagesRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[33]
+	mi := &file_brokerd_v1_message_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3651,7 +3722,7 @@ func (x *AckMessagesRequest) String() string {
 func (*AckMessagesRequest) ProtoMessage() {}
 
 func (x *AckMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[33]
+	mi := &file_brokerd_v1_message_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3664,7 +3735,7 @@ func (x *AckMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckMessagesRequest.ProtoReflect.Descriptor instead.
 func (*AckMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{33}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AckMessagesRequest) GetRequestId() string {
@@ -3694,7 +3765,7 @@ type AckMessagesResponse struct {
 
 func (x *AckMessagesResponse) Reset() {
 	*x = AckMessagesResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[34]
+	mi := &file_brokerd_v1_message_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3706,7 +3777,7 @@ func (x *AckMessagesResponse) String() string {
 func (*AckMessagesResponse) ProtoMessage() {}
 
 func (x *AckMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[34]
+	mi := &file_brokerd_v1_message_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3719,7 +3790,7 @@ func (x *AckMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckMessagesResponse.ProtoReflect.Descriptor instead.
 func (*AckMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{34}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AckMessagesResponse) GetRevision() int64 {
@@ -3748,7 +3819,7 @@ type NackMessagesRequest struct {
 
 func (x *NackMessagesRequest) Reset() {
 	*x = NackMessagesRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[35]
+	mi := &file_brokerd_v1_message_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3760,7 +3831,7 @@ func (x *NackMessagesRequest) String() string {
 func (*NackMessagesRequest) ProtoMessage() {}
 
 func (x *NackMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[35]
+	mi := &file_brokerd_v1_message_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3773,7 +3844,7 @@ func (x *NackMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NackMessagesRequest.ProtoReflect.Descriptor instead.
 func (*NackMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{35}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *NackMessagesRequest) GetRequestId() string {
@@ -3803,7 +3874,7 @@ type NackOutcome struct {
 
 func (x *NackOutcome) Reset() {
 	*x = NackOutcome{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[36]
+	mi := &file_brokerd_v1_message_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3815,7 +3886,7 @@ func (x *NackOutcome) String() string {
 func (*NackOutcome) ProtoMessage() {}
 
 func (x *NackOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[36]
+	mi := &file_brokerd_v1_message_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3828,7 +3899,7 @@ func (x *NackOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NackOutcome.ProtoReflect.Descriptor instead.
 func (*NackOutcome) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{36}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *NackOutcome) GetClaimId() string {
@@ -3863,7 +3934,7 @@ type NackMessagesResponse struct {
 
 func (x *NackMessagesResponse) Reset() {
 	*x = NackMessagesResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[37]
+	mi := &file_brokerd_v1_message_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3875,7 +3946,7 @@ func (x *NackMessagesResponse) String() string {
 func (*NackMessagesResponse) ProtoMessage() {}
 
 func (x *NackMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[37]
+	mi := &file_brokerd_v1_message_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3888,7 +3959,7 @@ func (x *NackMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NackMessagesResponse.ProtoReflect.Descriptor instead.
 func (*NackMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{37}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *NackMessagesResponse) GetRevision() int64 {
@@ -3917,7 +3988,7 @@ type ExtendClaimsRequest struct {
 
 func (x *ExtendClaimsRequest) Reset() {
 	*x = ExtendClaimsRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[38]
+	mi := &file_brokerd_v1_message_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3929,7 +4000,7 @@ func (x *ExtendClaimsRequest) String() string {
 func (*ExtendClaimsRequest) ProtoMessage() {}
 
 func (x *ExtendClaimsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[38]
+	mi := &file_brokerd_v1_message_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3942,7 +4013,7 @@ func (x *ExtendClaimsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendClaimsRequest.ProtoReflect.Descriptor instead.
 func (*ExtendClaimsRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{38}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ExtendClaimsRequest) GetRequestId() string {
@@ -3969,7 +4040,7 @@ type ExtendClaimsResponse struct {
 
 func (x *ExtendClaimsResponse) Reset() {
 	*x = ExtendClaimsResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[39]
+	mi := &file_brokerd_v1_message_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3981,7 +4052,7 @@ func (x *ExtendClaimsResponse) String() string {
 func (*ExtendClaimsResponse) ProtoMessage() {}
 
 func (x *ExtendClaimsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[39]
+	mi := &file_brokerd_v1_message_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3994,7 +4065,7 @@ func (x *ExtendClaimsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendClaimsResponse.ProtoReflect.Descriptor instead.
 func (*ExtendClaimsResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{39}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ExtendClaimsResponse) GetClaimIds() []string {
@@ -4016,7 +4087,7 @@ type ReleaseClaimsRequest struct {
 
 func (x *ReleaseClaimsRequest) Reset() {
 	*x = ReleaseClaimsRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[40]
+	mi := &file_brokerd_v1_message_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4028,7 +4099,7 @@ func (x *ReleaseClaimsRequest) String() string {
 func (*ReleaseClaimsRequest) ProtoMessage() {}
 
 func (x *ReleaseClaimsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[40]
+	mi := &file_brokerd_v1_message_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4041,7 +4112,7 @@ func (x *ReleaseClaimsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseClaimsRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseClaimsRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{40}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ReleaseClaimsRequest) GetRequestId() string {
@@ -4069,7 +4140,7 @@ type ReleaseClaimsResponse struct {
 
 func (x *ReleaseClaimsResponse) Reset() {
 	*x = ReleaseClaimsResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[41]
+	mi := &file_brokerd_v1_message_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4081,7 +4152,7 @@ func (x *ReleaseClaimsResponse) String() string {
 func (*ReleaseClaimsResponse) ProtoMessage() {}
 
 func (x *ReleaseClaimsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[41]
+	mi := &file_brokerd_v1_message_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4094,7 +4165,7 @@ func (x *ReleaseClaimsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseClaimsResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseClaimsResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{41}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ReleaseClaimsResponse) GetRevision() int64 {
@@ -4122,7 +4193,7 @@ type GetMessageRequest struct {
 
 func (x *GetMessageRequest) Reset() {
 	*x = GetMessageRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[42]
+	mi := &file_brokerd_v1_message_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4134,7 +4205,7 @@ func (x *GetMessageRequest) String() string {
 func (*GetMessageRequest) ProtoMessage() {}
 
 func (x *GetMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[42]
+	mi := &file_brokerd_v1_message_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4147,7 +4218,7 @@ func (x *GetMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMessageRequest.ProtoReflect.Descriptor instead.
 func (*GetMessageRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{42}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GetMessageRequest) GetId() string {
@@ -4169,7 +4240,7 @@ type GetMessageResponse struct {
 
 func (x *GetMessageResponse) Reset() {
 	*x = GetMessageResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[43]
+	mi := &file_brokerd_v1_message_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4181,7 +4252,7 @@ func (x *GetMessageResponse) String() string {
 func (*GetMessageResponse) ProtoMessage() {}
 
 func (x *GetMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[43]
+	mi := &file_brokerd_v1_message_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4194,7 +4265,7 @@ func (x *GetMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMessageResponse.ProtoReflect.Descriptor instead.
 func (*GetMessageResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{43}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *GetMessageResponse) GetMessage() *Message {
@@ -4246,7 +4317,7 @@ type ListMessagesRequest struct {
 
 func (x *ListMessagesRequest) Reset() {
 	*x = ListMessagesRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[44]
+	mi := &file_brokerd_v1_message_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4258,7 +4329,7 @@ func (x *ListMessagesRequest) String() string {
 func (*ListMessagesRequest) ProtoMessage() {}
 
 func (x *ListMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[44]
+	mi := &file_brokerd_v1_message_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4271,7 +4342,7 @@ func (x *ListMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMessagesRequest.ProtoReflect.Descriptor instead.
 func (*ListMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{44}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListMessagesRequest) GetBox() MessageBox {
@@ -4375,7 +4446,7 @@ type ListMessagesResponse struct {
 
 func (x *ListMessagesResponse) Reset() {
 	*x = ListMessagesResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[45]
+	mi := &file_brokerd_v1_message_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4387,7 +4458,7 @@ func (x *ListMessagesResponse) String() string {
 func (*ListMessagesResponse) ProtoMessage() {}
 
 func (x *ListMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[45]
+	mi := &file_brokerd_v1_message_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4400,7 +4471,7 @@ func (x *ListMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMessagesResponse.ProtoReflect.Descriptor instead.
 func (*ListMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{45}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListMessagesResponse) GetItems() []*InboxItem {
@@ -4450,7 +4521,7 @@ type OfferMessagesRequest struct {
 
 func (x *OfferMessagesRequest) Reset() {
 	*x = OfferMessagesRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[46]
+	mi := &file_brokerd_v1_message_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4462,7 +4533,7 @@ func (x *OfferMessagesRequest) String() string {
 func (*OfferMessagesRequest) ProtoMessage() {}
 
 func (x *OfferMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[46]
+	mi := &file_brokerd_v1_message_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4475,7 +4546,7 @@ func (x *OfferMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferMessagesRequest.ProtoReflect.Descriptor instead.
 func (*OfferMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{46}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *OfferMessagesRequest) GetWay() OfferWay {
@@ -4535,7 +4606,7 @@ type OfferMessagesResponse struct {
 
 func (x *OfferMessagesResponse) Reset() {
 	*x = OfferMessagesResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[47]
+	mi := &file_brokerd_v1_message_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4547,7 +4618,7 @@ func (x *OfferMessagesResponse) String() string {
 func (*OfferMessagesResponse) ProtoMessage() {}
 
 func (x *OfferMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[47]
+	mi := &file_brokerd_v1_message_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4560,7 +4631,7 @@ func (x *OfferMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferMessagesResponse.ProtoReflect.Descriptor instead.
 func (*OfferMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{47}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *OfferMessagesResponse) GetItems() []*InboxItem {
@@ -4620,7 +4691,7 @@ type SettleOffersRequest struct {
 
 func (x *SettleOffersRequest) Reset() {
 	*x = SettleOffersRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[48]
+	mi := &file_brokerd_v1_message_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4632,7 +4703,7 @@ func (x *SettleOffersRequest) String() string {
 func (*SettleOffersRequest) ProtoMessage() {}
 
 func (x *SettleOffersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[48]
+	mi := &file_brokerd_v1_message_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4645,7 +4716,7 @@ func (x *SettleOffersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleOffersRequest.ProtoReflect.Descriptor instead.
 func (*SettleOffersRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{48}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SettleOffersRequest) GetMarks() []string {
@@ -4724,7 +4795,7 @@ type SettleOffersResponse struct {
 
 func (x *SettleOffersResponse) Reset() {
 	*x = SettleOffersResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[49]
+	mi := &file_brokerd_v1_message_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4736,7 +4807,7 @@ func (x *SettleOffersResponse) String() string {
 func (*SettleOffersResponse) ProtoMessage() {}
 
 func (x *SettleOffersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[49]
+	mi := &file_brokerd_v1_message_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4749,7 +4820,7 @@ func (x *SettleOffersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleOffersResponse.ProtoReflect.Descriptor instead.
 func (*SettleOffersResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{49}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SettleOffersResponse) GetSettled() int32 {
@@ -4790,7 +4861,7 @@ type ThreadSummary struct {
 
 func (x *ThreadSummary) Reset() {
 	*x = ThreadSummary{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[50]
+	mi := &file_brokerd_v1_message_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4802,7 +4873,7 @@ func (x *ThreadSummary) String() string {
 func (*ThreadSummary) ProtoMessage() {}
 
 func (x *ThreadSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[50]
+	mi := &file_brokerd_v1_message_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4815,7 +4886,7 @@ func (x *ThreadSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ThreadSummary.ProtoReflect.Descriptor instead.
 func (*ThreadSummary) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{50}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ThreadSummary) GetThreadId() string {
@@ -4912,7 +4983,7 @@ type ThreadMessage struct {
 
 func (x *ThreadMessage) Reset() {
 	*x = ThreadMessage{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[51]
+	mi := &file_brokerd_v1_message_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4924,7 +4995,7 @@ func (x *ThreadMessage) String() string {
 func (*ThreadMessage) ProtoMessage() {}
 
 func (x *ThreadMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[51]
+	mi := &file_brokerd_v1_message_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4937,7 +5008,7 @@ func (x *ThreadMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ThreadMessage.ProtoReflect.Descriptor instead.
 func (*ThreadMessage) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{51}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ThreadMessage) GetId() string {
@@ -4998,7 +5069,7 @@ type OpenQuestion struct {
 
 func (x *OpenQuestion) Reset() {
 	*x = OpenQuestion{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[52]
+	mi := &file_brokerd_v1_message_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5010,7 +5081,7 @@ func (x *OpenQuestion) String() string {
 func (*OpenQuestion) ProtoMessage() {}
 
 func (x *OpenQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[52]
+	mi := &file_brokerd_v1_message_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5023,7 +5094,7 @@ func (x *OpenQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenQuestion.ProtoReflect.Descriptor instead.
 func (*OpenQuestion) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{52}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *OpenQuestion) GetId() string {
@@ -5083,7 +5154,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[53]
+	mi := &file_brokerd_v1_message_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5095,7 +5166,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[53]
+	mi := &file_brokerd_v1_message_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5108,7 +5179,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{53}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *AskRequest) GetRequestId() string {
@@ -5152,7 +5223,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[54]
+	mi := &file_brokerd_v1_message_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5164,7 +5235,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[54]
+	mi := &file_brokerd_v1_message_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5177,7 +5248,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{54}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *AskResponse) GetId() string {
@@ -5237,7 +5308,7 @@ type NoReply struct {
 
 func (x *NoReply) Reset() {
 	*x = NoReply{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[55]
+	mi := &file_brokerd_v1_message_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5249,7 +5320,7 @@ func (x *NoReply) String() string {
 func (*NoReply) ProtoMessage() {}
 
 func (x *NoReply) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[55]
+	mi := &file_brokerd_v1_message_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5262,7 +5333,7 @@ func (x *NoReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NoReply.ProtoReflect.Descriptor instead.
 func (*NoReply) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{55}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *NoReply) GetReason() NoReplyReason {
@@ -5303,7 +5374,7 @@ type ReplyRequest struct {
 
 func (x *ReplyRequest) Reset() {
 	*x = ReplyRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[56]
+	mi := &file_brokerd_v1_message_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5315,7 +5386,7 @@ func (x *ReplyRequest) String() string {
 func (*ReplyRequest) ProtoMessage() {}
 
 func (x *ReplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[56]
+	mi := &file_brokerd_v1_message_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5328,7 +5399,7 @@ func (x *ReplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplyRequest.ProtoReflect.Descriptor instead.
 func (*ReplyRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{56}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ReplyRequest) GetRequestId() string {
@@ -5371,7 +5442,7 @@ type ReplyResponse struct {
 
 func (x *ReplyResponse) Reset() {
 	*x = ReplyResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[57]
+	mi := &file_brokerd_v1_message_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5383,7 +5454,7 @@ func (x *ReplyResponse) String() string {
 func (*ReplyResponse) ProtoMessage() {}
 
 func (x *ReplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[57]
+	mi := &file_brokerd_v1_message_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5396,7 +5467,7 @@ func (x *ReplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplyResponse.ProtoReflect.Descriptor instead.
 func (*ReplyResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{57}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ReplyResponse) GetResult() *SendResult {
@@ -5427,7 +5498,7 @@ type ResendMessageRequest struct {
 
 func (x *ResendMessageRequest) Reset() {
 	*x = ResendMessageRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[58]
+	mi := &file_brokerd_v1_message_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5439,7 +5510,7 @@ func (x *ResendMessageRequest) String() string {
 func (*ResendMessageRequest) ProtoMessage() {}
 
 func (x *ResendMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[58]
+	mi := &file_brokerd_v1_message_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5452,7 +5523,7 @@ func (x *ResendMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResendMessageRequest.ProtoReflect.Descriptor instead.
 func (*ResendMessageRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{58}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ResendMessageRequest) GetRequestId() string {
@@ -5488,7 +5559,7 @@ type ResendMessageResponse struct {
 
 func (x *ResendMessageResponse) Reset() {
 	*x = ResendMessageResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[59]
+	mi := &file_brokerd_v1_message_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5500,7 +5571,7 @@ func (x *ResendMessageResponse) String() string {
 func (*ResendMessageResponse) ProtoMessage() {}
 
 func (x *ResendMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[59]
+	mi := &file_brokerd_v1_message_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5513,7 +5584,7 @@ func (x *ResendMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResendMessageResponse.ProtoReflect.Descriptor instead.
 func (*ResendMessageResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{59}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ResendMessageResponse) GetRevision() int64 {
@@ -5539,7 +5610,7 @@ type GetInboxSummaryRequest struct {
 
 func (x *GetInboxSummaryRequest) Reset() {
 	*x = GetInboxSummaryRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[60]
+	mi := &file_brokerd_v1_message_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5551,7 +5622,7 @@ func (x *GetInboxSummaryRequest) String() string {
 func (*GetInboxSummaryRequest) ProtoMessage() {}
 
 func (x *GetInboxSummaryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[60]
+	mi := &file_brokerd_v1_message_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5564,7 +5635,7 @@ func (x *GetInboxSummaryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInboxSummaryRequest.ProtoReflect.Descriptor instead.
 func (*GetInboxSummaryRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{60}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{61}
 }
 
 // PriorityCount counts unfinished deliveries of one priority.
@@ -5578,7 +5649,7 @@ type PriorityCount struct {
 
 func (x *PriorityCount) Reset() {
 	*x = PriorityCount{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[61]
+	mi := &file_brokerd_v1_message_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5590,7 +5661,7 @@ func (x *PriorityCount) String() string {
 func (*PriorityCount) ProtoMessage() {}
 
 func (x *PriorityCount) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[61]
+	mi := &file_brokerd_v1_message_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5603,7 +5674,7 @@ func (x *PriorityCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PriorityCount.ProtoReflect.Descriptor instead.
 func (*PriorityCount) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{61}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *PriorityCount) GetPriority() int32 {
@@ -5631,7 +5702,7 @@ type TypeCount struct {
 
 func (x *TypeCount) Reset() {
 	*x = TypeCount{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[62]
+	mi := &file_brokerd_v1_message_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5643,7 +5714,7 @@ func (x *TypeCount) String() string {
 func (*TypeCount) ProtoMessage() {}
 
 func (x *TypeCount) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[62]
+	mi := &file_brokerd_v1_message_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5656,7 +5727,7 @@ func (x *TypeCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TypeCount.ProtoReflect.Descriptor instead.
 func (*TypeCount) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{62}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *TypeCount) GetType() string {
@@ -5707,7 +5778,7 @@ type GetInboxSummaryResponse struct {
 
 func (x *GetInboxSummaryResponse) Reset() {
 	*x = GetInboxSummaryResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[63]
+	mi := &file_brokerd_v1_message_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5719,7 +5790,7 @@ func (x *GetInboxSummaryResponse) String() string {
 func (*GetInboxSummaryResponse) ProtoMessage() {}
 
 func (x *GetInboxSummaryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[63]
+	mi := &file_brokerd_v1_message_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5732,7 +5803,7 @@ func (x *GetInboxSummaryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInboxSummaryResponse.ProtoReflect.Descriptor instead.
 func (*GetInboxSummaryResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{63}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *GetInboxSummaryResponse) GetTotal() int64 {
@@ -5847,7 +5918,7 @@ type ResolveThreadRequest struct {
 
 func (x *ResolveThreadRequest) Reset() {
 	*x = ResolveThreadRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[64]
+	mi := &file_brokerd_v1_message_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5859,7 +5930,7 @@ func (x *ResolveThreadRequest) String() string {
 func (*ResolveThreadRequest) ProtoMessage() {}
 
 func (x *ResolveThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[64]
+	mi := &file_brokerd_v1_message_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5872,7 +5943,7 @@ func (x *ResolveThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveThreadRequest.ProtoReflect.Descriptor instead.
 func (*ResolveThreadRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{64}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ResolveThreadRequest) GetRequestId() string {
@@ -5908,7 +5979,7 @@ type ResolveThreadResponse struct {
 
 func (x *ResolveThreadResponse) Reset() {
 	*x = ResolveThreadResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[65]
+	mi := &file_brokerd_v1_message_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5920,7 +5991,7 @@ func (x *ResolveThreadResponse) String() string {
 func (*ResolveThreadResponse) ProtoMessage() {}
 
 func (x *ResolveThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[65]
+	mi := &file_brokerd_v1_message_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5933,7 +6004,7 @@ func (x *ResolveThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveThreadResponse.ProtoReflect.Descriptor instead.
 func (*ResolveThreadResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{65}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ResolveThreadResponse) GetRevision() int64 {
@@ -5964,7 +6035,7 @@ type CancelMessageRequest struct {
 
 func (x *CancelMessageRequest) Reset() {
 	*x = CancelMessageRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[66]
+	mi := &file_brokerd_v1_message_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5976,7 +6047,7 @@ func (x *CancelMessageRequest) String() string {
 func (*CancelMessageRequest) ProtoMessage() {}
 
 func (x *CancelMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[66]
+	mi := &file_brokerd_v1_message_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5989,7 +6060,7 @@ func (x *CancelMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelMessageRequest.ProtoReflect.Descriptor instead.
 func (*CancelMessageRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{66}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *CancelMessageRequest) GetRequestId() string {
@@ -6027,7 +6098,7 @@ type CancelMessageResponse struct {
 
 func (x *CancelMessageResponse) Reset() {
 	*x = CancelMessageResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[67]
+	mi := &file_brokerd_v1_message_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6039,7 +6110,7 @@ func (x *CancelMessageResponse) String() string {
 func (*CancelMessageResponse) ProtoMessage() {}
 
 func (x *CancelMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[67]
+	mi := &file_brokerd_v1_message_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6052,7 +6123,7 @@ func (x *CancelMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelMessageResponse.ProtoReflect.Descriptor instead.
 func (*CancelMessageResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{67}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *CancelMessageResponse) GetRevision() int64 {
@@ -6097,7 +6168,7 @@ type DeadLetterFilter struct {
 
 func (x *DeadLetterFilter) Reset() {
 	*x = DeadLetterFilter{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[68]
+	mi := &file_brokerd_v1_message_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6109,7 +6180,7 @@ func (x *DeadLetterFilter) String() string {
 func (*DeadLetterFilter) ProtoMessage() {}
 
 func (x *DeadLetterFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[68]
+	mi := &file_brokerd_v1_message_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6122,7 +6193,7 @@ func (x *DeadLetterFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetterFilter.ProtoReflect.Descriptor instead.
 func (*DeadLetterFilter) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{68}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *DeadLetterFilter) GetTypes() []string {
@@ -6184,7 +6255,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[69]
+	mi := &file_brokerd_v1_message_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6196,7 +6267,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[69]
+	mi := &file_brokerd_v1_message_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6209,7 +6280,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{69}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ListDeadLettersRequest) GetMailbox() string {
@@ -6265,7 +6336,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[70]
+	mi := &file_brokerd_v1_message_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6277,7 +6348,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[70]
+	mi := &file_brokerd_v1_message_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6290,7 +6361,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{70}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ListDeadLettersResponse) GetItems() []*InboxItem {
@@ -6351,7 +6422,7 @@ type RedriveDeadLettersRequest struct {
 
 func (x *RedriveDeadLettersRequest) Reset() {
 	*x = RedriveDeadLettersRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[71]
+	mi := &file_brokerd_v1_message_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6363,7 +6434,7 @@ func (x *RedriveDeadLettersRequest) String() string {
 func (*RedriveDeadLettersRequest) ProtoMessage() {}
 
 func (x *RedriveDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[71]
+	mi := &file_brokerd_v1_message_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6376,7 +6447,7 @@ func (x *RedriveDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*RedriveDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{71}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *RedriveDeadLettersRequest) GetRequestId() string {
@@ -6448,7 +6519,7 @@ type RedriveDeadLettersResponse struct {
 
 func (x *RedriveDeadLettersResponse) Reset() {
 	*x = RedriveDeadLettersResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[72]
+	mi := &file_brokerd_v1_message_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6460,7 +6531,7 @@ func (x *RedriveDeadLettersResponse) String() string {
 func (*RedriveDeadLettersResponse) ProtoMessage() {}
 
 func (x *RedriveDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[72]
+	mi := &file_brokerd_v1_message_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6473,7 +6544,7 @@ func (x *RedriveDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*RedriveDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{72}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *RedriveDeadLettersResponse) GetRevision() int64 {
@@ -6527,7 +6598,7 @@ type PurgeDeadLettersRequest struct {
 
 func (x *PurgeDeadLettersRequest) Reset() {
 	*x = PurgeDeadLettersRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[73]
+	mi := &file_brokerd_v1_message_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6539,7 +6610,7 @@ func (x *PurgeDeadLettersRequest) String() string {
 func (*PurgeDeadLettersRequest) ProtoMessage() {}
 
 func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[73]
+	mi := &file_brokerd_v1_message_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6552,7 +6623,7 @@ func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{73}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *PurgeDeadLettersRequest) GetRequestId() string {
@@ -6618,7 +6689,7 @@ type PurgeDeadLettersResponse struct {
 
 func (x *PurgeDeadLettersResponse) Reset() {
 	*x = PurgeDeadLettersResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[74]
+	mi := &file_brokerd_v1_message_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6630,7 +6701,7 @@ func (x *PurgeDeadLettersResponse) String() string {
 func (*PurgeDeadLettersResponse) ProtoMessage() {}
 
 func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[74]
+	mi := &file_brokerd_v1_message_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6643,7 +6714,7 @@ func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{74}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *PurgeDeadLettersResponse) GetRevision() int64 {
@@ -6697,7 +6768,7 @@ type ListMailboxesRequest struct {
 
 func (x *ListMailboxesRequest) Reset() {
 	*x = ListMailboxesRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[75]
+	mi := &file_brokerd_v1_message_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6709,7 +6780,7 @@ func (x *ListMailboxesRequest) String() string {
 func (*ListMailboxesRequest) ProtoMessage() {}
 
 func (x *ListMailboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[75]
+	mi := &file_brokerd_v1_message_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6722,7 +6793,7 @@ func (x *ListMailboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMailboxesRequest.ProtoReflect.Descriptor instead.
 func (*ListMailboxesRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{75}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *ListMailboxesRequest) GetOrder() MailboxOrder {
@@ -6767,7 +6838,7 @@ type MailboxSummary struct {
 
 func (x *MailboxSummary) Reset() {
 	*x = MailboxSummary{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[76]
+	mi := &file_brokerd_v1_message_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6779,7 +6850,7 @@ func (x *MailboxSummary) String() string {
 func (*MailboxSummary) ProtoMessage() {}
 
 func (x *MailboxSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[76]
+	mi := &file_brokerd_v1_message_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6792,7 +6863,7 @@ func (x *MailboxSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MailboxSummary.ProtoReflect.Descriptor instead.
 func (*MailboxSummary) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{76}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *MailboxSummary) GetMailbox() string {
@@ -6844,7 +6915,7 @@ type ListMailboxesResponse struct {
 
 func (x *ListMailboxesResponse) Reset() {
 	*x = ListMailboxesResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[77]
+	mi := &file_brokerd_v1_message_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6856,7 +6927,7 @@ func (x *ListMailboxesResponse) String() string {
 func (*ListMailboxesResponse) ProtoMessage() {}
 
 func (x *ListMailboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[77]
+	mi := &file_brokerd_v1_message_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6869,7 +6940,7 @@ func (x *ListMailboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMailboxesResponse.ProtoReflect.Descriptor instead.
 func (*ListMailboxesResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{77}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *ListMailboxesResponse) GetMailboxes() []*MailboxSummary {
@@ -6912,7 +6983,7 @@ type ListThreadsRequest struct {
 
 func (x *ListThreadsRequest) Reset() {
 	*x = ListThreadsRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[78]
+	mi := &file_brokerd_v1_message_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6924,7 +6995,7 @@ func (x *ListThreadsRequest) String() string {
 func (*ListThreadsRequest) ProtoMessage() {}
 
 func (x *ListThreadsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[78]
+	mi := &file_brokerd_v1_message_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6937,7 +7008,7 @@ func (x *ListThreadsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListThreadsRequest.ProtoReflect.Descriptor instead.
 func (*ListThreadsRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{78}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *ListThreadsRequest) GetOpen() bool {
@@ -6992,7 +7063,7 @@ type ListThreadsResponse struct {
 
 func (x *ListThreadsResponse) Reset() {
 	*x = ListThreadsResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[79]
+	mi := &file_brokerd_v1_message_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7004,7 +7075,7 @@ func (x *ListThreadsResponse) String() string {
 func (*ListThreadsResponse) ProtoMessage() {}
 
 func (x *ListThreadsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[79]
+	mi := &file_brokerd_v1_message_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7017,7 +7088,7 @@ func (x *ListThreadsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListThreadsResponse.ProtoReflect.Descriptor instead.
 func (*ListThreadsResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{79}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *ListThreadsResponse) GetThreads() []*ThreadSummary {
@@ -7263,7 +7334,7 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\aresults\x18\x03 \x01(\v2\x19.brokerd.v1.SettleResultsH\x00R\aresults\x122\n" +
 	"\x06revoke\x18\x04 \x01(\v2\x18.brokerd.v1.ClaimRevokedH\x00R\x06revoke\x122\n" +
 	"\ago_away\x18\x05 \x01(\v2\x17.brokerd.v1.ClaimGoAwayH\x00R\x06goAwayB\a\n" +
-	"\x05frame\"\xab\x03\n" +
+	"\x05frame\"\xda\x03\n" +
 	"\x14ClaimMessagesRequest\x12\x1a\n" +
 	"\bconsumer\x18\x01 \x01(\tR\bconsumer\x12\x1c\n" +
 	"\tmailboxes\x18\x02 \x03(\tR\tmailboxes\x12\x14\n" +
@@ -7278,7 +7349,12 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	" \x01(\tR\x06taskId\x12%\n" +
 	"\x0ecorrelation_id\x18\v \x01(\tR\rcorrelationId\x12\x18\n" +
 	"\asenders\x18\f \x03(\tR\asenders\x12\x18\n" +
-	"\anotices\x18\r \x01(\bR\anotices\"\xec\x01\n" +
+	"\anotices\x18\r \x01(\bR\anotices\x12-\n" +
+	"\x05offer\x18\x0e \x01(\v2\x17.brokerd.v1.NoticeOfferR\x05offer\"c\n" +
+	"\vNoticeOffer\x12&\n" +
+	"\x03way\x18\x01 \x01(\x0e2\x14.brokerd.v1.OfferWayR\x03way\x12\x18\n" +
+	"\aharness\x18\x02 \x01(\tR\aharness\x12\x12\n" +
+	"\x04mark\x18\x03 \x01(\tR\x04mark\"\xec\x01\n" +
 	"\x15ClaimMessagesResponse\x122\n" +
 	"\x06claims\x18\x01 \x03(\v2\x1a.brokerd.v1.ClaimedMessageR\x06claims\x12:\n" +
 	"\fempty_reason\x18\x02 \x01(\x0e2\x17.brokerd.v1.EmptyReasonR\vemptyReason\x125\n" +
@@ -7662,7 +7738,7 @@ func file_brokerd_v1_message_proto_rawDescGZIP() []byte {
 }
 
 var file_brokerd_v1_message_proto_enumTypes = make([]protoimpl.EnumInfo, 11)
-var file_brokerd_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 81)
+var file_brokerd_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 82)
 var file_brokerd_v1_message_proto_goTypes = []any{
 	(Reach)(0),                         // 0: brokerd.v1.Reach
 	(RecipientOutcome)(0),              // 1: brokerd.v1.RecipientOutcome
@@ -7707,235 +7783,238 @@ var file_brokerd_v1_message_proto_goTypes = []any{
 	(*ClaimGoAway)(nil),                // 40: brokerd.v1.ClaimGoAway
 	(*ClaimResponse)(nil),              // 41: brokerd.v1.ClaimResponse
 	(*ClaimMessagesRequest)(nil),       // 42: brokerd.v1.ClaimMessagesRequest
-	(*ClaimMessagesResponse)(nil),      // 43: brokerd.v1.ClaimMessagesResponse
-	(*AckMessagesRequest)(nil),         // 44: brokerd.v1.AckMessagesRequest
-	(*AckMessagesResponse)(nil),        // 45: brokerd.v1.AckMessagesResponse
-	(*NackMessagesRequest)(nil),        // 46: brokerd.v1.NackMessagesRequest
-	(*NackOutcome)(nil),                // 47: brokerd.v1.NackOutcome
-	(*NackMessagesResponse)(nil),       // 48: brokerd.v1.NackMessagesResponse
-	(*ExtendClaimsRequest)(nil),        // 49: brokerd.v1.ExtendClaimsRequest
-	(*ExtendClaimsResponse)(nil),       // 50: brokerd.v1.ExtendClaimsResponse
-	(*ReleaseClaimsRequest)(nil),       // 51: brokerd.v1.ReleaseClaimsRequest
-	(*ReleaseClaimsResponse)(nil),      // 52: brokerd.v1.ReleaseClaimsResponse
-	(*GetMessageRequest)(nil),          // 53: brokerd.v1.GetMessageRequest
-	(*GetMessageResponse)(nil),         // 54: brokerd.v1.GetMessageResponse
-	(*ListMessagesRequest)(nil),        // 55: brokerd.v1.ListMessagesRequest
-	(*ListMessagesResponse)(nil),       // 56: brokerd.v1.ListMessagesResponse
-	(*OfferMessagesRequest)(nil),       // 57: brokerd.v1.OfferMessagesRequest
-	(*OfferMessagesResponse)(nil),      // 58: brokerd.v1.OfferMessagesResponse
-	(*SettleOffersRequest)(nil),        // 59: brokerd.v1.SettleOffersRequest
-	(*SettleOffersResponse)(nil),       // 60: brokerd.v1.SettleOffersResponse
-	(*ThreadSummary)(nil),              // 61: brokerd.v1.ThreadSummary
-	(*ThreadMessage)(nil),              // 62: brokerd.v1.ThreadMessage
-	(*OpenQuestion)(nil),               // 63: brokerd.v1.OpenQuestion
-	(*AskRequest)(nil),                 // 64: brokerd.v1.AskRequest
-	(*AskResponse)(nil),                // 65: brokerd.v1.AskResponse
-	(*NoReply)(nil),                    // 66: brokerd.v1.NoReply
-	(*ReplyRequest)(nil),               // 67: brokerd.v1.ReplyRequest
-	(*ReplyResponse)(nil),              // 68: brokerd.v1.ReplyResponse
-	(*ResendMessageRequest)(nil),       // 69: brokerd.v1.ResendMessageRequest
-	(*ResendMessageResponse)(nil),      // 70: brokerd.v1.ResendMessageResponse
-	(*GetInboxSummaryRequest)(nil),     // 71: brokerd.v1.GetInboxSummaryRequest
-	(*PriorityCount)(nil),              // 72: brokerd.v1.PriorityCount
-	(*TypeCount)(nil),                  // 73: brokerd.v1.TypeCount
-	(*GetInboxSummaryResponse)(nil),    // 74: brokerd.v1.GetInboxSummaryResponse
-	(*ResolveThreadRequest)(nil),       // 75: brokerd.v1.ResolveThreadRequest
-	(*ResolveThreadResponse)(nil),      // 76: brokerd.v1.ResolveThreadResponse
-	(*CancelMessageRequest)(nil),       // 77: brokerd.v1.CancelMessageRequest
-	(*CancelMessageResponse)(nil),      // 78: brokerd.v1.CancelMessageResponse
-	(*DeadLetterFilter)(nil),           // 79: brokerd.v1.DeadLetterFilter
-	(*ListDeadLettersRequest)(nil),     // 80: brokerd.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),    // 81: brokerd.v1.ListDeadLettersResponse
-	(*RedriveDeadLettersRequest)(nil),  // 82: brokerd.v1.RedriveDeadLettersRequest
-	(*RedriveDeadLettersResponse)(nil), // 83: brokerd.v1.RedriveDeadLettersResponse
-	(*PurgeDeadLettersRequest)(nil),    // 84: brokerd.v1.PurgeDeadLettersRequest
-	(*PurgeDeadLettersResponse)(nil),   // 85: brokerd.v1.PurgeDeadLettersResponse
-	(*ListMailboxesRequest)(nil),       // 86: brokerd.v1.ListMailboxesRequest
-	(*MailboxSummary)(nil),             // 87: brokerd.v1.MailboxSummary
-	(*ListMailboxesResponse)(nil),      // 88: brokerd.v1.ListMailboxesResponse
-	(*ListThreadsRequest)(nil),         // 89: brokerd.v1.ListThreadsRequest
-	(*ListThreadsResponse)(nil),        // 90: brokerd.v1.ListThreadsResponse
-	nil,                                // 91: brokerd.v1.Message.LabelsEntry
-	(*timestamppb.Timestamp)(nil),      // 92: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 93: google.protobuf.Duration
+	(*NoticeOffer)(nil),                // 43: brokerd.v1.NoticeOffer
+	(*ClaimMessagesResponse)(nil),      // 44: brokerd.v1.ClaimMessagesResponse
+	(*AckMessagesRequest)(nil),         // 45: brokerd.v1.AckMessagesRequest
+	(*AckMessagesResponse)(nil),        // 46: brokerd.v1.AckMessagesResponse
+	(*NackMessagesRequest)(nil),        // 47: brokerd.v1.NackMessagesRequest
+	(*NackOutcome)(nil),                // 48: brokerd.v1.NackOutcome
+	(*NackMessagesResponse)(nil),       // 49: brokerd.v1.NackMessagesResponse
+	(*ExtendClaimsRequest)(nil),        // 50: brokerd.v1.ExtendClaimsRequest
+	(*ExtendClaimsResponse)(nil),       // 51: brokerd.v1.ExtendClaimsResponse
+	(*ReleaseClaimsRequest)(nil),       // 52: brokerd.v1.ReleaseClaimsRequest
+	(*ReleaseClaimsResponse)(nil),      // 53: brokerd.v1.ReleaseClaimsResponse
+	(*GetMessageRequest)(nil),          // 54: brokerd.v1.GetMessageRequest
+	(*GetMessageResponse)(nil),         // 55: brokerd.v1.GetMessageResponse
+	(*ListMessagesRequest)(nil),        // 56: brokerd.v1.ListMessagesRequest
+	(*ListMessagesResponse)(nil),       // 57: brokerd.v1.ListMessagesResponse
+	(*OfferMessagesRequest)(nil),       // 58: brokerd.v1.OfferMessagesRequest
+	(*OfferMessagesResponse)(nil),      // 59: brokerd.v1.OfferMessagesResponse
+	(*SettleOffersRequest)(nil),        // 60: brokerd.v1.SettleOffersRequest
+	(*SettleOffersResponse)(nil),       // 61: brokerd.v1.SettleOffersResponse
+	(*ThreadSummary)(nil),              // 62: brokerd.v1.ThreadSummary
+	(*ThreadMessage)(nil),              // 63: brokerd.v1.ThreadMessage
+	(*OpenQuestion)(nil),               // 64: brokerd.v1.OpenQuestion
+	(*AskRequest)(nil),                 // 65: brokerd.v1.AskRequest
+	(*AskResponse)(nil),                // 66: brokerd.v1.AskResponse
+	(*NoReply)(nil),                    // 67: brokerd.v1.NoReply
+	(*ReplyRequest)(nil),               // 68: brokerd.v1.ReplyRequest
+	(*ReplyResponse)(nil),              // 69: brokerd.v1.ReplyResponse
+	(*ResendMessageRequest)(nil),       // 70: brokerd.v1.ResendMessageRequest
+	(*ResendMessageResponse)(nil),      // 71: brokerd.v1.ResendMessageResponse
+	(*GetInboxSummaryRequest)(nil),     // 72: brokerd.v1.GetInboxSummaryRequest
+	(*PriorityCount)(nil),              // 73: brokerd.v1.PriorityCount
+	(*TypeCount)(nil),                  // 74: brokerd.v1.TypeCount
+	(*GetInboxSummaryResponse)(nil),    // 75: brokerd.v1.GetInboxSummaryResponse
+	(*ResolveThreadRequest)(nil),       // 76: brokerd.v1.ResolveThreadRequest
+	(*ResolveThreadResponse)(nil),      // 77: brokerd.v1.ResolveThreadResponse
+	(*CancelMessageRequest)(nil),       // 78: brokerd.v1.CancelMessageRequest
+	(*CancelMessageResponse)(nil),      // 79: brokerd.v1.CancelMessageResponse
+	(*DeadLetterFilter)(nil),           // 80: brokerd.v1.DeadLetterFilter
+	(*ListDeadLettersRequest)(nil),     // 81: brokerd.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),    // 82: brokerd.v1.ListDeadLettersResponse
+	(*RedriveDeadLettersRequest)(nil),  // 83: brokerd.v1.RedriveDeadLettersRequest
+	(*RedriveDeadLettersResponse)(nil), // 84: brokerd.v1.RedriveDeadLettersResponse
+	(*PurgeDeadLettersRequest)(nil),    // 85: brokerd.v1.PurgeDeadLettersRequest
+	(*PurgeDeadLettersResponse)(nil),   // 86: brokerd.v1.PurgeDeadLettersResponse
+	(*ListMailboxesRequest)(nil),       // 87: brokerd.v1.ListMailboxesRequest
+	(*MailboxSummary)(nil),             // 88: brokerd.v1.MailboxSummary
+	(*ListMailboxesResponse)(nil),      // 89: brokerd.v1.ListMailboxesResponse
+	(*ListThreadsRequest)(nil),         // 90: brokerd.v1.ListThreadsRequest
+	(*ListThreadsResponse)(nil),        // 91: brokerd.v1.ListThreadsResponse
+	nil,                                // 92: brokerd.v1.Message.LabelsEntry
+	(*timestamppb.Timestamp)(nil),      // 93: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 94: google.protobuf.Duration
 }
 var file_brokerd_v1_message_proto_depIdxs = []int32{
-	92,  // 0: brokerd.v1.Message.created_at:type_name -> google.protobuf.Timestamp
-	92,  // 1: brokerd.v1.Message.expires_at:type_name -> google.protobuf.Timestamp
+	93,  // 0: brokerd.v1.Message.created_at:type_name -> google.protobuf.Timestamp
+	93,  // 1: brokerd.v1.Message.expires_at:type_name -> google.protobuf.Timestamp
 	11,  // 2: brokerd.v1.Message.target:type_name -> brokerd.v1.Target
 	0,   // 3: brokerd.v1.Message.reach:type_name -> brokerd.v1.Reach
-	91,  // 4: brokerd.v1.Message.labels:type_name -> brokerd.v1.Message.LabelsEntry
+	92,  // 4: brokerd.v1.Message.labels:type_name -> brokerd.v1.Message.LabelsEntry
 	12,  // 5: brokerd.v1.Message.files:type_name -> brokerd.v1.FileReference
-	93,  // 6: brokerd.v1.Message.ttl:type_name -> google.protobuf.Duration
-	92,  // 7: brokerd.v1.Message.not_before:type_name -> google.protobuf.Timestamp
-	92,  // 8: brokerd.v1.Message.response_deadline:type_name -> google.protobuf.Timestamp
-	93,  // 9: brokerd.v1.Message.resend_after:type_name -> google.protobuf.Duration
-	93,  // 10: brokerd.v1.ItemError.retry_after:type_name -> google.protobuf.Duration
+	94,  // 6: brokerd.v1.Message.ttl:type_name -> google.protobuf.Duration
+	93,  // 7: brokerd.v1.Message.not_before:type_name -> google.protobuf.Timestamp
+	93,  // 8: brokerd.v1.Message.response_deadline:type_name -> google.protobuf.Timestamp
+	94,  // 9: brokerd.v1.Message.resend_after:type_name -> google.protobuf.Duration
+	94,  // 10: brokerd.v1.ItemError.retry_after:type_name -> google.protobuf.Duration
 	13,  // 11: brokerd.v1.SendRequest.messages:type_name -> brokerd.v1.Message
 	18,  // 12: brokerd.v1.SendResponse.results:type_name -> brokerd.v1.SendResult
 	1,   // 13: brokerd.v1.Recipient.outcome:type_name -> brokerd.v1.RecipientOutcome
 	17,  // 14: brokerd.v1.SendResult.recipients:type_name -> brokerd.v1.Recipient
 	14,  // 15: brokerd.v1.SendResult.error:type_name -> brokerd.v1.ItemError
 	19,  // 16: brokerd.v1.SendResult.asleep:type_name -> brokerd.v1.Asleep
-	92,  // 17: brokerd.v1.Asleep.since:type_name -> google.protobuf.Timestamp
+	93,  // 17: brokerd.v1.Asleep.since:type_name -> google.protobuf.Timestamp
 	13,  // 18: brokerd.v1.SendMessagesRequest.messages:type_name -> brokerd.v1.Message
 	18,  // 19: brokerd.v1.SendMessagesResponse.results:type_name -> brokerd.v1.SendResult
-	92,  // 20: brokerd.v1.Notice.created_at:type_name -> google.protobuf.Timestamp
-	92,  // 21: brokerd.v1.Attempt.claimed_at:type_name -> google.protobuf.Timestamp
-	92,  // 22: brokerd.v1.Attempt.ended_at:type_name -> google.protobuf.Timestamp
+	93,  // 20: brokerd.v1.Notice.created_at:type_name -> google.protobuf.Timestamp
+	93,  // 21: brokerd.v1.Attempt.claimed_at:type_name -> google.protobuf.Timestamp
+	93,  // 22: brokerd.v1.Attempt.ended_at:type_name -> google.protobuf.Timestamp
 	2,   // 23: brokerd.v1.Delivery.state:type_name -> brokerd.v1.DeliveryState
-	92,  // 24: brokerd.v1.Delivery.claimed_at:type_name -> google.protobuf.Timestamp
-	92,  // 25: brokerd.v1.Delivery.delivered_at:type_name -> google.protobuf.Timestamp
-	92,  // 26: brokerd.v1.Delivery.read_at:type_name -> google.protobuf.Timestamp
-	92,  // 27: brokerd.v1.Delivery.finished_at:type_name -> google.protobuf.Timestamp
-	92,  // 28: brokerd.v1.Delivery.due_at:type_name -> google.protobuf.Timestamp
+	93,  // 24: brokerd.v1.Delivery.claimed_at:type_name -> google.protobuf.Timestamp
+	93,  // 25: brokerd.v1.Delivery.delivered_at:type_name -> google.protobuf.Timestamp
+	93,  // 26: brokerd.v1.Delivery.read_at:type_name -> google.protobuf.Timestamp
+	93,  // 27: brokerd.v1.Delivery.finished_at:type_name -> google.protobuf.Timestamp
+	93,  // 28: brokerd.v1.Delivery.due_at:type_name -> google.protobuf.Timestamp
 	23,  // 29: brokerd.v1.Delivery.history:type_name -> brokerd.v1.Attempt
 	25,  // 30: brokerd.v1.Delivery.offers:type_name -> brokerd.v1.Offer
 	3,   // 31: brokerd.v1.Offer.way:type_name -> brokerd.v1.OfferWay
-	92,  // 32: brokerd.v1.Offer.offered_at:type_name -> google.protobuf.Timestamp
-	92,  // 33: brokerd.v1.Offer.accepted_at:type_name -> google.protobuf.Timestamp
-	92,  // 34: brokerd.v1.Offer.returned_at:type_name -> google.protobuf.Timestamp
+	93,  // 32: brokerd.v1.Offer.offered_at:type_name -> google.protobuf.Timestamp
+	93,  // 33: brokerd.v1.Offer.accepted_at:type_name -> google.protobuf.Timestamp
+	93,  // 34: brokerd.v1.Offer.returned_at:type_name -> google.protobuf.Timestamp
 	13,  // 35: brokerd.v1.InboxItem.message:type_name -> brokerd.v1.Message
 	24,  // 36: brokerd.v1.InboxItem.delivery:type_name -> brokerd.v1.Delivery
-	93,  // 37: brokerd.v1.ReceiveRequest.wait:type_name -> google.protobuf.Duration
+	94,  // 37: brokerd.v1.ReceiveRequest.wait:type_name -> google.protobuf.Duration
 	27,  // 38: brokerd.v1.ReceiveRequest.filter:type_name -> brokerd.v1.MessageFilter
 	4,   // 39: brokerd.v1.ReceiveRequest.order:type_name -> brokerd.v1.MessageOrder
 	26,  // 40: brokerd.v1.ReceiveResponse.items:type_name -> brokerd.v1.InboxItem
-	93,  // 41: brokerd.v1.ClaimOpen.claim_for:type_name -> google.protobuf.Duration
-	93,  // 42: brokerd.v1.ClaimOpen.max_total:type_name -> google.protobuf.Duration
-	93,  // 43: brokerd.v1.Nack.delay:type_name -> google.protobuf.Duration
-	93,  // 44: brokerd.v1.Extension.claim_for:type_name -> google.protobuf.Duration
+	94,  // 41: brokerd.v1.ClaimOpen.claim_for:type_name -> google.protobuf.Duration
+	94,  // 42: brokerd.v1.ClaimOpen.max_total:type_name -> google.protobuf.Duration
+	94,  // 43: brokerd.v1.Nack.delay:type_name -> google.protobuf.Duration
+	94,  // 44: brokerd.v1.Extension.claim_for:type_name -> google.protobuf.Duration
 	30,  // 45: brokerd.v1.ClaimRequest.open:type_name -> brokerd.v1.ClaimOpen
 	31,  // 46: brokerd.v1.ClaimRequest.nacks:type_name -> brokerd.v1.Nack
 	32,  // 47: brokerd.v1.ClaimRequest.extensions:type_name -> brokerd.v1.Extension
 	13,  // 48: brokerd.v1.ClaimedMessage.message:type_name -> brokerd.v1.Message
-	93,  // 49: brokerd.v1.ClaimedMessage.expires_in:type_name -> google.protobuf.Duration
+	94,  // 49: brokerd.v1.ClaimedMessage.expires_in:type_name -> google.protobuf.Duration
 	34,  // 50: brokerd.v1.ClaimOpened.resumed:type_name -> brokerd.v1.ClaimedMessage
 	34,  // 51: brokerd.v1.ClaimDelivery.claims:type_name -> brokerd.v1.ClaimedMessage
 	14,  // 52: brokerd.v1.SettleResult.error:type_name -> brokerd.v1.ItemError
 	37,  // 53: brokerd.v1.SettleResults.results:type_name -> brokerd.v1.SettleResult
 	5,   // 54: brokerd.v1.ClaimRevoked.reason:type_name -> brokerd.v1.RevokeReason
-	93,  // 55: brokerd.v1.ClaimGoAway.grace:type_name -> google.protobuf.Duration
+	94,  // 55: brokerd.v1.ClaimGoAway.grace:type_name -> google.protobuf.Duration
 	35,  // 56: brokerd.v1.ClaimResponse.opened:type_name -> brokerd.v1.ClaimOpened
 	36,  // 57: brokerd.v1.ClaimResponse.deliver:type_name -> brokerd.v1.ClaimDelivery
 	38,  // 58: brokerd.v1.ClaimResponse.results:type_name -> brokerd.v1.SettleResults
 	39,  // 59: brokerd.v1.ClaimResponse.revoke:type_name -> brokerd.v1.ClaimRevoked
 	40,  // 60: brokerd.v1.ClaimResponse.go_away:type_name -> brokerd.v1.ClaimGoAway
-	93,  // 61: brokerd.v1.ClaimMessagesRequest.wait:type_name -> google.protobuf.Duration
-	93,  // 62: brokerd.v1.ClaimMessagesRequest.claim_for:type_name -> google.protobuf.Duration
-	34,  // 63: brokerd.v1.ClaimMessagesResponse.claims:type_name -> brokerd.v1.ClaimedMessage
-	6,   // 64: brokerd.v1.ClaimMessagesResponse.empty_reason:type_name -> brokerd.v1.EmptyReason
-	92,  // 65: brokerd.v1.ClaimMessagesResponse.next_due:type_name -> google.protobuf.Timestamp
-	22,  // 66: brokerd.v1.ClaimMessagesResponse.notices:type_name -> brokerd.v1.Notice
-	31,  // 67: brokerd.v1.NackMessagesRequest.nacks:type_name -> brokerd.v1.Nack
-	2,   // 68: brokerd.v1.NackOutcome.state:type_name -> brokerd.v1.DeliveryState
-	92,  // 69: brokerd.v1.NackOutcome.due_at:type_name -> google.protobuf.Timestamp
-	47,  // 70: brokerd.v1.NackMessagesResponse.outcomes:type_name -> brokerd.v1.NackOutcome
-	32,  // 71: brokerd.v1.ExtendClaimsRequest.extensions:type_name -> brokerd.v1.Extension
-	13,  // 72: brokerd.v1.GetMessageResponse.message:type_name -> brokerd.v1.Message
-	24,  // 73: brokerd.v1.GetMessageResponse.deliveries:type_name -> brokerd.v1.Delivery
-	7,   // 74: brokerd.v1.ListMessagesRequest.box:type_name -> brokerd.v1.MessageBox
-	27,  // 75: brokerd.v1.ListMessagesRequest.filter:type_name -> brokerd.v1.MessageFilter
-	92,  // 76: brokerd.v1.ListMessagesRequest.from_time:type_name -> google.protobuf.Timestamp
-	92,  // 77: brokerd.v1.ListMessagesRequest.to_time:type_name -> google.protobuf.Timestamp
-	4,   // 78: brokerd.v1.ListMessagesRequest.order:type_name -> brokerd.v1.MessageOrder
-	26,  // 79: brokerd.v1.ListMessagesResponse.items:type_name -> brokerd.v1.InboxItem
-	61,  // 80: brokerd.v1.ListMessagesResponse.thread:type_name -> brokerd.v1.ThreadSummary
-	3,   // 81: brokerd.v1.OfferMessagesRequest.way:type_name -> brokerd.v1.OfferWay
-	26,  // 82: brokerd.v1.OfferMessagesResponse.items:type_name -> brokerd.v1.InboxItem
-	8,   // 83: brokerd.v1.OfferMessagesResponse.attention:type_name -> brokerd.v1.Attention
-	25,  // 84: brokerd.v1.OfferMessagesResponse.unsettled:type_name -> brokerd.v1.Offer
-	3,   // 85: brokerd.v1.SettleOffersRequest.ways:type_name -> brokerd.v1.OfferWay
-	92,  // 86: brokerd.v1.ThreadSummary.first_at:type_name -> google.protobuf.Timestamp
-	92,  // 87: brokerd.v1.ThreadSummary.last_at:type_name -> google.protobuf.Timestamp
-	63,  // 88: brokerd.v1.ThreadSummary.open_questions:type_name -> brokerd.v1.OpenQuestion
-	92,  // 89: brokerd.v1.ThreadSummary.resolved_at:type_name -> google.protobuf.Timestamp
-	62,  // 90: brokerd.v1.ThreadSummary.first_message:type_name -> brokerd.v1.ThreadMessage
-	62,  // 91: brokerd.v1.ThreadSummary.last_message:type_name -> brokerd.v1.ThreadMessage
-	92,  // 92: brokerd.v1.ThreadMessage.created_at:type_name -> google.protobuf.Timestamp
-	92,  // 93: brokerd.v1.OpenQuestion.deadline:type_name -> google.protobuf.Timestamp
-	13,  // 94: brokerd.v1.AskRequest.message:type_name -> brokerd.v1.Message
-	93,  // 95: brokerd.v1.AskRequest.wait:type_name -> google.protobuf.Duration
-	13,  // 96: brokerd.v1.AskResponse.reply:type_name -> brokerd.v1.Message
-	19,  // 97: brokerd.v1.AskResponse.asleep:type_name -> brokerd.v1.Asleep
-	66,  // 98: brokerd.v1.AskResponse.no_reply:type_name -> brokerd.v1.NoReply
-	9,   // 99: brokerd.v1.NoReply.reason:type_name -> brokerd.v1.NoReplyReason
-	13,  // 100: brokerd.v1.ReplyRequest.message:type_name -> brokerd.v1.Message
-	18,  // 101: brokerd.v1.ReplyResponse.result:type_name -> brokerd.v1.SendResult
-	72,  // 102: brokerd.v1.GetInboxSummaryResponse.by_priority:type_name -> brokerd.v1.PriorityCount
-	73,  // 103: brokerd.v1.GetInboxSummaryResponse.by_type:type_name -> brokerd.v1.TypeCount
-	92,  // 104: brokerd.v1.GetInboxSummaryResponse.oldest_at:type_name -> google.protobuf.Timestamp
-	63,  // 105: brokerd.v1.GetInboxSummaryResponse.asked:type_name -> brokerd.v1.OpenQuestion
-	63,  // 106: brokerd.v1.GetInboxSummaryResponse.owed:type_name -> brokerd.v1.OpenQuestion
-	13,  // 107: brokerd.v1.GetInboxSummaryResponse.directives:type_name -> brokerd.v1.Message
-	92,  // 108: brokerd.v1.GetInboxSummaryResponse.breaker_open_until:type_name -> google.protobuf.Timestamp
-	92,  // 109: brokerd.v1.DeadLetterFilter.from_time:type_name -> google.protobuf.Timestamp
-	92,  // 110: brokerd.v1.DeadLetterFilter.to_time:type_name -> google.protobuf.Timestamp
-	79,  // 111: brokerd.v1.ListDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
-	26,  // 112: brokerd.v1.ListDeadLettersResponse.items:type_name -> brokerd.v1.InboxItem
-	79,  // 113: brokerd.v1.RedriveDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
-	92,  // 114: brokerd.v1.RedriveDeadLettersResponse.to_time:type_name -> google.protobuf.Timestamp
-	79,  // 115: brokerd.v1.PurgeDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
-	92,  // 116: brokerd.v1.PurgeDeadLettersResponse.to_time:type_name -> google.protobuf.Timestamp
-	10,  // 117: brokerd.v1.ListMailboxesRequest.order:type_name -> brokerd.v1.MailboxOrder
-	92,  // 118: brokerd.v1.MailboxSummary.oldest_at:type_name -> google.protobuf.Timestamp
-	87,  // 119: brokerd.v1.ListMailboxesResponse.mailboxes:type_name -> brokerd.v1.MailboxSummary
-	92,  // 120: brokerd.v1.ListThreadsRequest.from_time:type_name -> google.protobuf.Timestamp
-	92,  // 121: brokerd.v1.ListThreadsRequest.to_time:type_name -> google.protobuf.Timestamp
-	61,  // 122: brokerd.v1.ListThreadsResponse.threads:type_name -> brokerd.v1.ThreadSummary
-	15,  // 123: brokerd.v1.MessageService.Send:input_type -> brokerd.v1.SendRequest
-	28,  // 124: brokerd.v1.MessageService.Receive:input_type -> brokerd.v1.ReceiveRequest
-	33,  // 125: brokerd.v1.MessageService.Claim:input_type -> brokerd.v1.ClaimRequest
-	20,  // 126: brokerd.v1.MessageService.SendMessages:input_type -> brokerd.v1.SendMessagesRequest
-	42,  // 127: brokerd.v1.MessageService.ClaimMessages:input_type -> brokerd.v1.ClaimMessagesRequest
-	44,  // 128: brokerd.v1.MessageService.AckMessages:input_type -> brokerd.v1.AckMessagesRequest
-	46,  // 129: brokerd.v1.MessageService.NackMessages:input_type -> brokerd.v1.NackMessagesRequest
-	49,  // 130: brokerd.v1.MessageService.ExtendClaims:input_type -> brokerd.v1.ExtendClaimsRequest
-	51,  // 131: brokerd.v1.MessageService.ReleaseClaims:input_type -> brokerd.v1.ReleaseClaimsRequest
-	64,  // 132: brokerd.v1.MessageService.Ask:input_type -> brokerd.v1.AskRequest
-	67,  // 133: brokerd.v1.MessageService.Reply:input_type -> brokerd.v1.ReplyRequest
-	69,  // 134: brokerd.v1.MessageService.ResendMessage:input_type -> brokerd.v1.ResendMessageRequest
-	71,  // 135: brokerd.v1.MessageService.GetInboxSummary:input_type -> brokerd.v1.GetInboxSummaryRequest
-	75,  // 136: brokerd.v1.MessageService.ResolveThread:input_type -> brokerd.v1.ResolveThreadRequest
-	53,  // 137: brokerd.v1.MessageService.GetMessage:input_type -> brokerd.v1.GetMessageRequest
-	55,  // 138: brokerd.v1.MessageService.ListMessages:input_type -> brokerd.v1.ListMessagesRequest
-	57,  // 139: brokerd.v1.MessageService.OfferMessages:input_type -> brokerd.v1.OfferMessagesRequest
-	59,  // 140: brokerd.v1.MessageService.SettleOffers:input_type -> brokerd.v1.SettleOffersRequest
-	77,  // 141: brokerd.v1.MessageService.CancelMessage:input_type -> brokerd.v1.CancelMessageRequest
-	80,  // 142: brokerd.v1.MessageService.ListDeadLetters:input_type -> brokerd.v1.ListDeadLettersRequest
-	82,  // 143: brokerd.v1.MessageService.RedriveDeadLetters:input_type -> brokerd.v1.RedriveDeadLettersRequest
-	84,  // 144: brokerd.v1.MessageService.PurgeDeadLetters:input_type -> brokerd.v1.PurgeDeadLettersRequest
-	86,  // 145: brokerd.v1.MessageService.ListMailboxes:input_type -> brokerd.v1.ListMailboxesRequest
-	89,  // 146: brokerd.v1.MessageService.ListThreads:input_type -> brokerd.v1.ListThreadsRequest
-	16,  // 147: brokerd.v1.MessageService.Send:output_type -> brokerd.v1.SendResponse
-	29,  // 148: brokerd.v1.MessageService.Receive:output_type -> brokerd.v1.ReceiveResponse
-	41,  // 149: brokerd.v1.MessageService.Claim:output_type -> brokerd.v1.ClaimResponse
-	21,  // 150: brokerd.v1.MessageService.SendMessages:output_type -> brokerd.v1.SendMessagesResponse
-	43,  // 151: brokerd.v1.MessageService.ClaimMessages:output_type -> brokerd.v1.ClaimMessagesResponse
-	45,  // 152: brokerd.v1.MessageService.AckMessages:output_type -> brokerd.v1.AckMessagesResponse
-	48,  // 153: brokerd.v1.MessageService.NackMessages:output_type -> brokerd.v1.NackMessagesResponse
-	50,  // 154: brokerd.v1.MessageService.ExtendClaims:output_type -> brokerd.v1.ExtendClaimsResponse
-	52,  // 155: brokerd.v1.MessageService.ReleaseClaims:output_type -> brokerd.v1.ReleaseClaimsResponse
-	65,  // 156: brokerd.v1.MessageService.Ask:output_type -> brokerd.v1.AskResponse
-	68,  // 157: brokerd.v1.MessageService.Reply:output_type -> brokerd.v1.ReplyResponse
-	70,  // 158: brokerd.v1.MessageService.ResendMessage:output_type -> brokerd.v1.ResendMessageResponse
-	74,  // 159: brokerd.v1.MessageService.GetInboxSummary:output_type -> brokerd.v1.GetInboxSummaryResponse
-	76,  // 160: brokerd.v1.MessageService.ResolveThread:output_type -> brokerd.v1.ResolveThreadResponse
-	54,  // 161: brokerd.v1.MessageService.GetMessage:output_type -> brokerd.v1.GetMessageResponse
-	56,  // 162: brokerd.v1.MessageService.ListMessages:output_type -> brokerd.v1.ListMessagesResponse
-	58,  // 163: brokerd.v1.MessageService.OfferMessages:output_type -> brokerd.v1.OfferMessagesResponse
-	60,  // 164: brokerd.v1.MessageService.SettleOffers:output_type -> brokerd.v1.SettleOffersResponse
-	78,  // 165: brokerd.v1.MessageService.CancelMessage:output_type -> brokerd.v1.CancelMessageResponse
-	81,  // 166: brokerd.v1.MessageService.ListDeadLetters:output_type -> brokerd.v1.ListDeadLettersResponse
-	83,  // 167: brokerd.v1.MessageService.RedriveDeadLetters:output_type -> brokerd.v1.RedriveDeadLettersResponse
-	85,  // 168: brokerd.v1.MessageService.PurgeDeadLetters:output_type -> brokerd.v1.PurgeDeadLettersResponse
-	88,  // 169: brokerd.v1.MessageService.ListMailboxes:output_type -> brokerd.v1.ListMailboxesResponse
-	90,  // 170: brokerd.v1.MessageService.ListThreads:output_type -> brokerd.v1.ListThreadsResponse
-	147, // [147:171] is the sub-list for method output_type
-	123, // [123:147] is the sub-list for method input_type
-	123, // [123:123] is the sub-list for extension type_name
-	123, // [123:123] is the sub-list for extension extendee
-	0,   // [0:123] is the sub-list for field type_name
+	94,  // 61: brokerd.v1.ClaimMessagesRequest.wait:type_name -> google.protobuf.Duration
+	94,  // 62: brokerd.v1.ClaimMessagesRequest.claim_for:type_name -> google.protobuf.Duration
+	43,  // 63: brokerd.v1.ClaimMessagesRequest.offer:type_name -> brokerd.v1.NoticeOffer
+	3,   // 64: brokerd.v1.NoticeOffer.way:type_name -> brokerd.v1.OfferWay
+	34,  // 65: brokerd.v1.ClaimMessagesResponse.claims:type_name -> brokerd.v1.ClaimedMessage
+	6,   // 66: brokerd.v1.ClaimMessagesResponse.empty_reason:type_name -> brokerd.v1.EmptyReason
+	93,  // 67: brokerd.v1.ClaimMessagesResponse.next_due:type_name -> google.protobuf.Timestamp
+	22,  // 68: brokerd.v1.ClaimMessagesResponse.notices:type_name -> brokerd.v1.Notice
+	31,  // 69: brokerd.v1.NackMessagesRequest.nacks:type_name -> brokerd.v1.Nack
+	2,   // 70: brokerd.v1.NackOutcome.state:type_name -> brokerd.v1.DeliveryState
+	93,  // 71: brokerd.v1.NackOutcome.due_at:type_name -> google.protobuf.Timestamp
+	48,  // 72: brokerd.v1.NackMessagesResponse.outcomes:type_name -> brokerd.v1.NackOutcome
+	32,  // 73: brokerd.v1.ExtendClaimsRequest.extensions:type_name -> brokerd.v1.Extension
+	13,  // 74: brokerd.v1.GetMessageResponse.message:type_name -> brokerd.v1.Message
+	24,  // 75: brokerd.v1.GetMessageResponse.deliveries:type_name -> brokerd.v1.Delivery
+	7,   // 76: brokerd.v1.ListMessagesRequest.box:type_name -> brokerd.v1.MessageBox
+	27,  // 77: brokerd.v1.ListMessagesRequest.filter:type_name -> brokerd.v1.MessageFilter
+	93,  // 78: brokerd.v1.ListMessagesRequest.from_time:type_name -> google.protobuf.Timestamp
+	93,  // 79: brokerd.v1.ListMessagesRequest.to_time:type_name -> google.protobuf.Timestamp
+	4,   // 80: brokerd.v1.ListMessagesRequest.order:type_name -> brokerd.v1.MessageOrder
+	26,  // 81: brokerd.v1.ListMessagesResponse.items:type_name -> brokerd.v1.InboxItem
+	62,  // 82: brokerd.v1.ListMessagesResponse.thread:type_name -> brokerd.v1.ThreadSummary
+	3,   // 83: brokerd.v1.OfferMessagesRequest.way:type_name -> brokerd.v1.OfferWay
+	26,  // 84: brokerd.v1.OfferMessagesResponse.items:type_name -> brokerd.v1.InboxItem
+	8,   // 85: brokerd.v1.OfferMessagesResponse.attention:type_name -> brokerd.v1.Attention
+	25,  // 86: brokerd.v1.OfferMessagesResponse.unsettled:type_name -> brokerd.v1.Offer
+	3,   // 87: brokerd.v1.SettleOffersRequest.ways:type_name -> brokerd.v1.OfferWay
+	93,  // 88: brokerd.v1.ThreadSummary.first_at:type_name -> google.protobuf.Timestamp
+	93,  // 89: brokerd.v1.ThreadSummary.last_at:type_name -> google.protobuf.Timestamp
+	64,  // 90: brokerd.v1.ThreadSummary.open_questions:type_name -> brokerd.v1.OpenQuestion
+	93,  // 91: brokerd.v1.ThreadSummary.resolved_at:type_name -> google.protobuf.Timestamp
+	63,  // 92: brokerd.v1.ThreadSummary.first_message:type_name -> brokerd.v1.ThreadMessage
+	63,  // 93: brokerd.v1.ThreadSummary.last_message:type_name -> brokerd.v1.ThreadMessage
+	93,  // 94: brokerd.v1.ThreadMessage.created_at:type_name -> google.protobuf.Timestamp
+	93,  // 95: brokerd.v1.OpenQuestion.deadline:type_name -> google.protobuf.Timestamp
+	13,  // 96: brokerd.v1.AskRequest.message:type_name -> brokerd.v1.Message
+	94,  // 97: brokerd.v1.AskRequest.wait:type_name -> google.protobuf.Duration
+	13,  // 98: brokerd.v1.AskResponse.reply:type_name -> brokerd.v1.Message
+	19,  // 99: brokerd.v1.AskResponse.asleep:type_name -> brokerd.v1.Asleep
+	67,  // 100: brokerd.v1.AskResponse.no_reply:type_name -> brokerd.v1.NoReply
+	9,   // 101: brokerd.v1.NoReply.reason:type_name -> brokerd.v1.NoReplyReason
+	13,  // 102: brokerd.v1.ReplyRequest.message:type_name -> brokerd.v1.Message
+	18,  // 103: brokerd.v1.ReplyResponse.result:type_name -> brokerd.v1.SendResult
+	73,  // 104: brokerd.v1.GetInboxSummaryResponse.by_priority:type_name -> brokerd.v1.PriorityCount
+	74,  // 105: brokerd.v1.GetInboxSummaryResponse.by_type:type_name -> brokerd.v1.TypeCount
+	93,  // 106: brokerd.v1.GetInboxSummaryResponse.oldest_at:type_name -> google.protobuf.Timestamp
+	64,  // 107: brokerd.v1.GetInboxSummaryResponse.asked:type_name -> brokerd.v1.OpenQuestion
+	64,  // 108: brokerd.v1.GetInboxSummaryResponse.owed:type_name -> brokerd.v1.OpenQuestion
+	13,  // 109: brokerd.v1.GetInboxSummaryResponse.directives:type_name -> brokerd.v1.Message
+	93,  // 110: brokerd.v1.GetInboxSummaryResponse.breaker_open_until:type_name -> google.protobuf.Timestamp
+	93,  // 111: brokerd.v1.DeadLetterFilter.from_time:type_name -> google.protobuf.Timestamp
+	93,  // 112: brokerd.v1.DeadLetterFilter.to_time:type_name -> google.protobuf.Timestamp
+	80,  // 113: brokerd.v1.ListDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
+	26,  // 114: brokerd.v1.ListDeadLettersResponse.items:type_name -> brokerd.v1.InboxItem
+	80,  // 115: brokerd.v1.RedriveDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
+	93,  // 116: brokerd.v1.RedriveDeadLettersResponse.to_time:type_name -> google.protobuf.Timestamp
+	80,  // 117: brokerd.v1.PurgeDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
+	93,  // 118: brokerd.v1.PurgeDeadLettersResponse.to_time:type_name -> google.protobuf.Timestamp
+	10,  // 119: brokerd.v1.ListMailboxesRequest.order:type_name -> brokerd.v1.MailboxOrder
+	93,  // 120: brokerd.v1.MailboxSummary.oldest_at:type_name -> google.protobuf.Timestamp
+	88,  // 121: brokerd.v1.ListMailboxesResponse.mailboxes:type_name -> brokerd.v1.MailboxSummary
+	93,  // 122: brokerd.v1.ListThreadsRequest.from_time:type_name -> google.protobuf.Timestamp
+	93,  // 123: brokerd.v1.ListThreadsRequest.to_time:type_name -> google.protobuf.Timestamp
+	62,  // 124: brokerd.v1.ListThreadsResponse.threads:type_name -> brokerd.v1.ThreadSummary
+	15,  // 125: brokerd.v1.MessageService.Send:input_type -> brokerd.v1.SendRequest
+	28,  // 126: brokerd.v1.MessageService.Receive:input_type -> brokerd.v1.ReceiveRequest
+	33,  // 127: brokerd.v1.MessageService.Claim:input_type -> brokerd.v1.ClaimRequest
+	20,  // 128: brokerd.v1.MessageService.SendMessages:input_type -> brokerd.v1.SendMessagesRequest
+	42,  // 129: brokerd.v1.MessageService.ClaimMessages:input_type -> brokerd.v1.ClaimMessagesRequest
+	45,  // 130: brokerd.v1.MessageService.AckMessages:input_type -> brokerd.v1.AckMessagesRequest
+	47,  // 131: brokerd.v1.MessageService.NackMessages:input_type -> brokerd.v1.NackMessagesRequest
+	50,  // 132: brokerd.v1.MessageService.ExtendClaims:input_type -> brokerd.v1.ExtendClaimsRequest
+	52,  // 133: brokerd.v1.MessageService.ReleaseClaims:input_type -> brokerd.v1.ReleaseClaimsRequest
+	65,  // 134: brokerd.v1.MessageService.Ask:input_type -> brokerd.v1.AskRequest
+	68,  // 135: brokerd.v1.MessageService.Reply:input_type -> brokerd.v1.ReplyRequest
+	70,  // 136: brokerd.v1.MessageService.ResendMessage:input_type -> brokerd.v1.ResendMessageRequest
+	72,  // 137: brokerd.v1.MessageService.GetInboxSummary:input_type -> brokerd.v1.GetInboxSummaryRequest
+	76,  // 138: brokerd.v1.MessageService.ResolveThread:input_type -> brokerd.v1.ResolveThreadRequest
+	54,  // 139: brokerd.v1.MessageService.GetMessage:input_type -> brokerd.v1.GetMessageRequest
+	56,  // 140: brokerd.v1.MessageService.ListMessages:input_type -> brokerd.v1.ListMessagesRequest
+	58,  // 141: brokerd.v1.MessageService.OfferMessages:input_type -> brokerd.v1.OfferMessagesRequest
+	60,  // 142: brokerd.v1.MessageService.SettleOffers:input_type -> brokerd.v1.SettleOffersRequest
+	78,  // 143: brokerd.v1.MessageService.CancelMessage:input_type -> brokerd.v1.CancelMessageRequest
+	81,  // 144: brokerd.v1.MessageService.ListDeadLetters:input_type -> brokerd.v1.ListDeadLettersRequest
+	83,  // 145: brokerd.v1.MessageService.RedriveDeadLetters:input_type -> brokerd.v1.RedriveDeadLettersRequest
+	85,  // 146: brokerd.v1.MessageService.PurgeDeadLetters:input_type -> brokerd.v1.PurgeDeadLettersRequest
+	87,  // 147: brokerd.v1.MessageService.ListMailboxes:input_type -> brokerd.v1.ListMailboxesRequest
+	90,  // 148: brokerd.v1.MessageService.ListThreads:input_type -> brokerd.v1.ListThreadsRequest
+	16,  // 149: brokerd.v1.MessageService.Send:output_type -> brokerd.v1.SendResponse
+	29,  // 150: brokerd.v1.MessageService.Receive:output_type -> brokerd.v1.ReceiveResponse
+	41,  // 151: brokerd.v1.MessageService.Claim:output_type -> brokerd.v1.ClaimResponse
+	21,  // 152: brokerd.v1.MessageService.SendMessages:output_type -> brokerd.v1.SendMessagesResponse
+	44,  // 153: brokerd.v1.MessageService.ClaimMessages:output_type -> brokerd.v1.ClaimMessagesResponse
+	46,  // 154: brokerd.v1.MessageService.AckMessages:output_type -> brokerd.v1.AckMessagesResponse
+	49,  // 155: brokerd.v1.MessageService.NackMessages:output_type -> brokerd.v1.NackMessagesResponse
+	51,  // 156: brokerd.v1.MessageService.ExtendClaims:output_type -> brokerd.v1.ExtendClaimsResponse
+	53,  // 157: brokerd.v1.MessageService.ReleaseClaims:output_type -> brokerd.v1.ReleaseClaimsResponse
+	66,  // 158: brokerd.v1.MessageService.Ask:output_type -> brokerd.v1.AskResponse
+	69,  // 159: brokerd.v1.MessageService.Reply:output_type -> brokerd.v1.ReplyResponse
+	71,  // 160: brokerd.v1.MessageService.ResendMessage:output_type -> brokerd.v1.ResendMessageResponse
+	75,  // 161: brokerd.v1.MessageService.GetInboxSummary:output_type -> brokerd.v1.GetInboxSummaryResponse
+	77,  // 162: brokerd.v1.MessageService.ResolveThread:output_type -> brokerd.v1.ResolveThreadResponse
+	55,  // 163: brokerd.v1.MessageService.GetMessage:output_type -> brokerd.v1.GetMessageResponse
+	57,  // 164: brokerd.v1.MessageService.ListMessages:output_type -> brokerd.v1.ListMessagesResponse
+	59,  // 165: brokerd.v1.MessageService.OfferMessages:output_type -> brokerd.v1.OfferMessagesResponse
+	61,  // 166: brokerd.v1.MessageService.SettleOffers:output_type -> brokerd.v1.SettleOffersResponse
+	79,  // 167: brokerd.v1.MessageService.CancelMessage:output_type -> brokerd.v1.CancelMessageResponse
+	82,  // 168: brokerd.v1.MessageService.ListDeadLetters:output_type -> brokerd.v1.ListDeadLettersResponse
+	84,  // 169: brokerd.v1.MessageService.RedriveDeadLetters:output_type -> brokerd.v1.RedriveDeadLettersResponse
+	86,  // 170: brokerd.v1.MessageService.PurgeDeadLetters:output_type -> brokerd.v1.PurgeDeadLettersResponse
+	89,  // 171: brokerd.v1.MessageService.ListMailboxes:output_type -> brokerd.v1.ListMailboxesResponse
+	91,  // 172: brokerd.v1.MessageService.ListThreads:output_type -> brokerd.v1.ListThreadsResponse
+	149, // [149:173] is the sub-list for method output_type
+	125, // [125:149] is the sub-list for method input_type
+	125, // [125:125] is the sub-list for extension type_name
+	125, // [125:125] is the sub-list for extension extendee
+	0,   // [0:125] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_message_proto_init() }
@@ -7957,7 +8036,7 @@ func file_brokerd_v1_message_proto_init() {
 		(*ClaimResponse_Revoke)(nil),
 		(*ClaimResponse_GoAway)(nil),
 	}
-	file_brokerd_v1_message_proto_msgTypes[48].OneofWrappers = []any{
+	file_brokerd_v1_message_proto_msgTypes[49].OneofWrappers = []any{
 		(*SettleOffersRequest_Accepted)(nil),
 		(*SettleOffersRequest_Returned)(nil),
 	}
@@ -7967,7 +8046,7 @@ func file_brokerd_v1_message_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_brokerd_v1_message_proto_rawDesc), len(file_brokerd_v1_message_proto_rawDesc)),
 			NumEnums:      11,
-			NumMessages:   81,
+			NumMessages:   82,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
