@@ -85,6 +85,9 @@ func (o *mcpOptions) serve(c *cli, cmd *cobra.Command, transport sdk.Transport) 
 		Agent:   func(context.Context) mcp.Agent { return memberCalls{member} },
 		Version: brokerd.ThisBuild().Version, Clock: clockwork.NewRealClock(), Mark: c.env.Mark,
 		Paths: c.lockPaths, Harness: "mcp-" + prompt.NewMark(),
+		Evidence: func(transcript, call, mark string) bool {
+			return (&hookInput{Event: "PostToolUse", Transcript: transcript, ToolUseID: call}).answered(mark)
+		},
 		Defect: func(p any) { fmt.Fprintf(cmd.ErrOrStderr(), "brokerctl: a call panicked: %v\n%s", p, debug.Stack()) },
 	})
 	// The agent is registered before the client's first call, if the broker answers in time. If not,

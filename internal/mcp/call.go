@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -56,10 +57,39 @@ type call struct {
 	args      values
 	raw       given
 	requestID string // of the change that the call makes
+	mark      string // of the frames in the result, and of what it offers
 	api       api
 
 	work      []*pb.WorkItem // that concerns the agent
 	workKnown bool
+}
+
+// carryOut writes the result of a call of a tool, and reports whether it has failed.
+func (c *call) carryOut(t *tool, args given) (failed bool) {
+	id, err := uuid.NewV7()
+	if err == nil {
+		c.requestID = id.String()
+		if t.name == "settle" && args["id"] == nil {
+			if task := c.onlyTask(); task != "" {
+				args["id"] = task
+			}
+		}
+		if c.row, c.args, err = t.row(args); err == nil {
+			c.raw = args
+			err = c.row.run(c)
+		}
+	}
+	_ = c.w.Flush() // to memory
+	return c.explain(err)
+}
+
+// acceptOffers accepts what earlier calls of this client have shown: that its model continues shows that it got their
+// results. If that fails, the offers return by themselves.
+func (c *call) acceptOffers() {
+	_, _ = c.api.SettleOffers(c.ctx, &pb.SettleOffersRequest{
+		Harness: c.server.Harness, Ways: []pb.OfferWay{pb.OfferWay_OFFER_WAY_MCP},
+		Outcome: &pb.SettleOffersRequest_Accepted{Accepted: true},
+	})
 }
 
 // arg returns an argument; "" if it is not given.

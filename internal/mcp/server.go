@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jonboulle/clockwork"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"google.golang.org/grpc"
@@ -55,6 +54,9 @@ type Options struct {
 	Paths func(names []string) ([]string, error)
 	// Harness names the client to the broker, which offers it mail: 1 to 128 bytes of printable text.
 	Harness string
+	// Evidence reports whether the file of a conversation shows that the model has made a call of a tool after it got
+	// the text with a mark. Nil: there is no evidence, as in a daemon, which reads no files of its clients.
+	Evidence func(transcript, call, mark string) bool
 	// Defect is told of a panic during a call, which ends with an error.
 	Defect func(panic any)
 }
@@ -72,6 +74,8 @@ func New(o Options) *sdk.Server {
 	for _, t := range tools() {
 		server.AddTool(&sdk.Tool{Name: t.name, Description: t.description, InputSchema: t.schema()}, s.call(&t))
 	}
+	mail := mailTool
+	server.AddTool(&mail, s.mail)
 	return server
 }
 
@@ -90,22 +94,24 @@ type toolServer struct{ Options }
 // call returns the handler of a tool. Every fault is a result for the model, with what to do about it.
 func (s *toolServer) call(t *tool) sdk.ToolHandler {
 	return func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-		text, failed := s.safely(ctx, t, req)
+		text, failed := s.safely(func() (string, bool) {
+			return s.answer(withTraceParent(ctx, req), s.Agent(ctx), t, req)
+		})
 		text = cmp.Or(strings.TrimRight(text, "\n"), "done")
 		text = strings.TrimRight(prompt.Shorten(text, mostText, mostEnd), "\n")
 		return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: text}}, IsError: failed}, nil
 	}
 }
 
-// safely is answer for a caller that must outlive a panic: the SDK calls handlers in goroutines of its own.
-func (s *toolServer) safely(ctx context.Context, t *tool, req *sdk.CallToolRequest) (text string, failed bool) {
+// safely answers a call. It outlives a panic: the SDK calls handlers in goroutines of its own.
+func (s *toolServer) safely(answer func() (text string, failed bool)) (text string, failed bool) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.Defect(p)
 			text, failed = "this call failed because of a defect of the broker; its log says more", true
 		}
 	}()
-	return s.answer(withTraceParent(ctx, req), s.Agent(ctx), t, req)
+	return answer()
 }
 
 func (s *toolServer) answer(ctx context.Context, agent Agent, t *tool, req *sdk.CallToolRequest) (text string, failed bool) {
@@ -134,40 +140,26 @@ func (s *toolServer) answer(ctx context.Context, agent Agent, t *tool, req *sdk.
 		return err.Error(), true
 	}
 	defer s.reportProgress(ctx, req, waits)()
+	name, err := agent.Join(ctx, sessionOf(req))
+	if err != nil {
+		return agent.News() + prompt.OneLine(err.Error()), true
+	}
+	c := &call{server: s, ctx: ctx, agent: agent, name: name, api: newAPI(agent), mark: s.Mark()}
+	c.voice = s.voice(c)
+	c.acceptOffers()
 	var out strings.Builder
-	w := prompt.NewWriter(&out, s.Mark, t.name+": texts of others")
-	session, _ := req.Params.Meta["sessionId"].(string)
-	if failed = s.carryOut(ctx, agent, session, w, t, args); more && !failed {
-		s.carryOut(ctx, agent, session, w, find("turn"), given{"wait": next.String()})
+	c.w = prompt.NewWriter(&out, func() string { return c.mark }, t.name+": texts of others")
+	if failed = c.carryOut(t, args); more && !failed {
+		c.workKnown = false
+		c.carryOut(find("turn"), given{"wait": next.String()})
 	}
 	return agent.News() + out.String(), failed
 }
 
-// carryOut writes the result of a call, and reports whether it has failed.
-func (s *toolServer) carryOut(ctx context.Context, agent Agent, session string, w *prompt.Writer, t *tool, args given,
-) (failed bool) {
-	name, err := agent.Join(ctx, session)
-	if err != nil {
-		w.Say(err.Error())
-		return true
-	}
-	id, err := uuid.NewV7()
-	if err != nil {
-		w.Say(err.Error())
-		return true
-	}
-	c := &call{server: s, ctx: ctx, agent: agent, name: name, w: w, requestID: id.String(), api: newAPI(agent)}
-	if t.name == "settle" && args["id"] == nil {
-		if task := c.onlyTask(); task != "" {
-			args["id"] = task
-		}
-	}
-	if c.row, c.args, err = t.row(args); err == nil {
-		c.raw, c.voice = args, s.voice(c)
-		err = c.row.run(c)
-	}
-	_ = w.Flush() // to memory
-	return c.explain(err)
+// sessionOf returns the session of the coding agent that a call names, as Codex's do; "" without one.
+func sessionOf(req *sdk.CallToolRequest) string {
+	id, _ := req.Params.Meta["sessionId"].(string)
+	return id
 }
 
 // reportProgress notifies the client during a wait, if it wants that. Clients end a call from which

@@ -25,6 +25,7 @@ type TurnRequest struct {
 	Limit    int32         // messages to hold, those already held included
 	Wait     time.Duration // if there is nothing; 1 h at most
 	ClaimFor time.Duration
+	Offer    *pb.NoticeOffer // to whom notices are offered; nil = they are marked read
 }
 
 // TakeTurn renews the lease of the calling agent, and returns what it has to do: directives, losses, what it holds,
@@ -63,7 +64,7 @@ func (r *TurnRequest) take(
 ) (messages *pb.ClaimMessagesResponse, task *pb.ClaimTaskResponse, err error) {
 	claimMessages := func(ctx context.Context, wait time.Duration) (*pb.ClaimMessagesResponse, error) {
 		return a.ClaimMessages(ctx, &pb.ClaimMessagesRequest{
-			Max: r.Limit, Wait: duration(wait), ClaimFor: durationpb.New(r.ClaimFor), Notices: true,
+			Max: r.Limit, Wait: duration(wait), ClaimFor: durationpb.New(r.ClaimFor), Notices: true, Offer: r.Offer,
 		})
 	}
 	claimTask := func(ctx context.Context, wait time.Duration) (*pb.ClaimTaskResponse, error) {
@@ -107,7 +108,10 @@ func (r *TurnRequest) take(
 // next is the turn of the agent.
 func (c *call) next() error {
 	wait := c.wait()
-	t, answer, err := TakeTurn(c.ctx, c.agent, TurnRequest{Limit: 1, Wait: wait, ClaimFor: claimFor})
+	t, answer, err := TakeTurn(c.ctx, c.agent, TurnRequest{
+		Limit: 1, Wait: wait, ClaimFor: claimFor,
+		Offer: &pb.NoticeOffer{Way: pb.OfferWay_OFFER_WAY_MCP, Harness: c.server.Harness, Mark: c.mark},
+	})
 	if err != nil {
 		return err
 	}
@@ -126,38 +130,59 @@ func (c *call) next() error {
 
 const (
 	inboxPage  = 100      // messages
-	inboxBytes = 32 << 10 // of the texts of messages that one result shows whole
+	inboxOffer = 24 << 10 // bytes of the contents of new messages that one result shows
+	inboxBytes = 24 << 10 // and of the others
 )
 
-// inbox shows the unfinished messages in the agent's own mailbox, and its notices.
+// inbox shows the new messages and notices in the agent's own mailbox, which it offers, and then its other unfinished
+// messages.
 func (c *call) inbox() error {
+	offered, err := c.api.OfferMessages(c.ctx, &pb.OfferMessagesRequest{
+		Way: pb.OfferWay_OFFER_WAY_MCP, Harness: c.server.Harness, Mark: c.mark, Limit: inboxPage, MaxBytes: inboxOffer,
+	})
+	if err != nil {
+		return err
+	}
 	page, err := c.api.ListMessages(c.ctx, &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_INBOX, PageSize: inboxPage})
 	if err != nil {
 		return err
 	}
 	var notices []string
-	bytes, left := 0, 0
-	for _, item := range page.GetItems() {
-		m := item.GetMessage()
+	for _, item := range offered.GetItems() {
 		if prompt.IsNotice(item) {
-			notices = append(notices, m.GetSubject())
+			notices = append(notices, item.GetMessage().GetSubject())
 			continue
 		}
-		if bytes += len(m.GetBody()) + len(m.GetPayload()); bytes > inboxBytes {
-			left++
-			continue
+		if d := item.GetDelivery(); d != nil {
+			d.Offers = nil // this one
 		}
 		c.voice.Message(c.w, c.voice.Received(item))
 	}
+	bytes, left := 0, 0
+	for _, item := range page.GetItems() {
+		m, d := item.GetMessage(), item.GetDelivery()
+		switch {
+		case prompt.IsNotice(item), d.GetReadAt() == nil && d.GetState() == pb.DeliveryState_DELIVERY_STATE_PENDING:
+			continue // new: offered above, or to another session, or later
+		case bytes+len(m.GetBody())+len(m.GetPayload()) > inboxBytes:
+			left++
+			continue
+		}
+		bytes += len(m.GetBody()) + len(m.GetPayload())
+		c.voice.Message(c.w, c.voice.Received(item))
+	}
 	prompt.Notices(c.w, notices)
-	switch {
-	case left > 0 || page.GetNextPageToken() != "":
-		c.w.Say(strconv.Itoa(left) + " more on this page are left out; settle some, then read it again")
-	case len(page.GetItems()) == 0:
-		c.w.Say("no messages")
+	if n := offered.GetMore(); n > 0 {
+		_ = c.say("%d more new messages; the same call shows them", n)
+	}
+	if left > 0 || page.GetNextPageToken() != "" {
+		_ = c.say("some messages that were read before are left out; settle others first")
+	}
+	if len(page.GetItems()) == 0 {
+		_ = c.say("no messages")
 	}
 	if waiting := prompt.Owed(c.voice.Work(false)); len(waiting) > 0 {
-		c.w.Say("Open work: " + prompt.KindsOf(waiting) + "; " + toolCall("next") + " shows the commands")
+		return c.say("Open work: %s; %s shows the commands", prompt.KindsOf(waiting), toolCall("next"))
 	}
 	return nil
 }
