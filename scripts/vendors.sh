@@ -57,8 +57,8 @@ project() {
   cd "$scratch/$1/project"
 }
 
-# vendor_inspector calls each tool of brokerctl mcp with the command line of the MCP inspector. Its
-# exit code is not 0 if a tool returns an error.
+# vendor_inspector calls each tool of brokerctl mcp, and tools at /mcp, with the command line of the MCP
+# inspector. Its exit code is not 0 if a tool returns an error.
 vendor_inspector() {
   project inspector @modelcontextprotocol/inspector
   local registration=()
@@ -75,8 +75,8 @@ vendor_inspector() {
       jq -er '.content[0].text' <<<"$result" | grep -q "$pattern" ||
       { echo "$tool $*: no line with $pattern:" >&2; echo "$result" >&2; return 1; }
   }
-  inspect --strict --method tools/list |
-    jq -e '[.tools[].name] | sort == ["decide", "lock", "send", "settle", "state", "task", "team", "turn"]' >/dev/null
+  local tools='[.tools[].name] | sort == ["decide", "lock", "mail", "send", "settle", "state", "task", "team", "turn"]'
+  inspect --strict --method tools/list | jq -e "$tools" >/dev/null
   call 'You are the agent inspector (tester)' turn
   # Each call is a server of its own. One that finds the registration of its parent leaves it, with all that the agent holds.
   registration=(-e BROKERD_AGENT=inspector -e "BROKERD_INCARNATION=$(brokerctl agent register inspector -o json | jq .incarnation)")
@@ -94,6 +94,19 @@ vendor_inspector() {
   call 'completed schema' settle id=schema text=written
   call 'd-' decide action=question to=lead 'about=Which database?' 'options=["sqlite","postgres"]'
   call 'agent lead' team
+  # The same tools over HTTP, as the agent of a credential.
+  local url secret
+  url=$(brokerctl dashboard | sed -n 's,^.*\(http://[0-9.:]*\)/.*,\1/mcp,p')
+  brokerctl credential issue agent web --role tester --out web.credential >/dev/null
+  secret=$(cat web.credential)
+  inspect() { within mcp-inspector --cli "$url" --transport http --header "Authorization: Bearer $secret" "$@"; }
+  inspect --strict --method tools/list | jq -e "$tools" >/dev/null
+  call 'You are the agent web' turn
+  brokerctl --agent lead send web "Look at b.go" >/dev/null
+  call 'Subject: Look at b.go' turn wait=5
+  call 'replied\|sent' settle as=reply 'text=I looked'
+  call 'b.go' lock action=acquire 'paths=["b.go"]'
+  call 'agent web' team
 }
 
 # files prints the files of the project with their checksums, without those that opencode itself puts
