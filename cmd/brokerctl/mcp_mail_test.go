@@ -119,7 +119,7 @@ func TestMCP_TheToolMailAnswersHooks(tt *testing.T) {
 	out := decode(t, hook("call-2"))
 	text := fmt.Sprint(at(t, out, "hookSpecificOutput", "additionalContext"))
 	if at(t, out, "hookSpecificOutput", "hookEventName") != "PostToolUse" ||
-		!strings.Contains(text, "While you worked, 1 message came for you from other agents.") ||
+		!strings.Contains(text, "1 message came for you from other agents.") ||
 		!strings.Contains(text, "At the page") || !strings.Contains(text, `settle {"id":"`+id+`"} when dealt with`) {
 		t.Errorf("%s", text)
 	}
