@@ -248,6 +248,50 @@ func TestOffer_IncludesNoticesWhichAcceptingFinishes(t *testing.T) {
 	boss.wantState(notice, acked)
 }
 
+func TestOffer_AClaimOffersNoticesInsteadOfReadingThem(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.configure(&pb.SessionSettings{EscalateTo: &pb.Names{Names: []string{"boss"}}})
+	lead, boss := w.agent("lead", "lead"), w.agent("boss", "boss")
+	w.agent("builder", "")
+	claim := func(harness, mark string) *pb.ClaimMessagesResponse {
+		t.Helper()
+		out, err := boss.ClaimMessages(boss.ctx, &pb.ClaimMessagesRequest{
+			Notices: true, Wait: durationpb.New(longWait),
+			Offer: &pb.NoticeOffer{Way: pb.OfferWay_OFFER_WAY_MCP, Harness: harness, Mark: mark},
+		})
+		must(t, err)
+		return out
+	}
+	w.overdue(lead)
+	notice := boss.notice()
+	want(t, "notices", len(claim("s", "mark-0001").Notices), 1)
+	want(t, "state", boss.state(notice), unread)
+	want(t, "offer", boss.delivery(notice).Offers[0].Mark, "mark-0001")
+	// One that is offered already neither comes again nor ends a wait.
+	waiting := make(chan *pb.ClaimMessagesResponse, 1)
+	go func() { waiting <- claim("other", "mark-0002") }()
+	lead.send(to("boss"))
+	out := <-waiting
+	want(t, "claims of another session", len(out.Claims), 1)
+	want(t, "its notices", len(out.Notices), 0)
+	_, err := boss.AckMessages(boss.ctx, &pb.AckMessagesRequest{Ids: []string{out.Claims[0].ClaimId}})
+	must(t, err)
+	w.pass(time.Minute)
+	w.awaitEvents("message.returned", 1)
+	want(t, "after it was returned", len(claim("s", "mark-0003").Notices), 1)
+	want(t, "accepted, the one that was returned too", boss.settleOffers(accepted("s")), 2)
+	boss.wantState(notice, acked)
+	for field, o := range map[string]*pb.NoticeOffer{
+		"offer.way":     {Harness: "s", Mark: "mark-0004"},
+		"offer.harness": {Way: pb.OfferWay_OFFER_WAY_MCP, Mark: "mark-0004"},
+		"offer.mark":    {Way: pb.OfferWay_OFFER_WAY_MCP, Harness: "s"},
+	} {
+		_, err := boss.ClaimMessages(boss.ctx, &pb.ClaimMessagesRequest{Notices: true, Offer: o})
+		wantField(t, err, field)
+	}
+}
+
 func TestOffer_KeepsTheLast20OfADelivery(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -309,3 +309,47 @@ func TestMCP_PassesTheSpanOfItsClientOn(t *testing.T) {
 		}
 	}
 }
+
+func TestMCP_MailOverHTTPIsReadWhenTheModelContinues(t *testing.T) {
+	t.Parallel()
+	b := apptest.Start(t)
+	lead, builder := connected(t, b, secretOf(b, "lead"), ""), connected(t, b, secretOf(b, "builder-1"), "")
+	builder.call("turn", `{}`)
+	lead.call("send", `{"to":"builder-1","text":"first"}`)
+	builder.call("turn", `{"read":"inbox"}`, "Subject: first", ", new ===")
+	read := func() (n int) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(context.Background(), apptest.Patience)
+		defer cancel()
+		out, err := pb.NewMessageServiceClient(b.Conn("builder-1")).ListMessages(ctx, &pb.ListMessagesRequest{
+			Box: pb.MessageBox_MESSAGE_BOX_INBOX,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, item := range out.GetItems() {
+			if item.GetDelivery().GetReadAt() != nil {
+				n++
+			}
+		}
+		return n
+	}
+	if n := read(); n != 0 {
+		t.Errorf("%d messages are read before the model continues", n)
+	}
+	lead.call("turn", `{}`) // of another agent
+	if n := read(); n != 0 {
+		t.Errorf("%d messages are read by the call of another agent", n)
+	}
+	builder.call("team", `{}`)
+	if n := read(); n != 1 {
+		t.Errorf("%d messages are read", n)
+	}
+	lead.call("send", `{"to":"builder-1","text":"second"}`)
+	builder.call("mail", `{"event":"PostToolUse","session":"s","transcript":"/etc/hostname","call":"c"}`,
+		`"hookEventName":"PostToolUse"`, "Subject: second")
+	builder.call("mail", `{"event":"PostToolUse","session":"s","transcript":"/etc/hostname","call":"c"}`, "{}")
+	if n := read(); n != 1 {
+		t.Errorf("%d messages are read: a daemon has no evidence of a hook", n)
+	}
+}
