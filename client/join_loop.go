@@ -91,7 +91,7 @@ func (m *Member) renew(ctx context.Context, used *Client, refusal error) error {
 	// Only the time of the registration tells an expired lease, which also increments the incarnation, from
 	// another process.
 	name := used.identity.Agent
-	answer, err := used.As(name).Agents().GetAgent(ctx, &pb.GetAgentRequest{Name: name})
+	answer, err := used.Agents().GetAgent(ctx, &pb.GetAgentRequest{Name: name})
 	a := answer.GetAgent()
 	switch {
 	case status.Code(err) == codes.NotFound: // it was deregistered, or the database is another one

@@ -202,6 +202,12 @@ func TestJoin_RegistersAgainAfterItsLeaseHasExpired(t *testing.T) {
 	if err := ownHeartbeat(t.Context())(j.Client()); err != nil || j.Err() != nil {
 		t.Errorf("the client of the second registration: %v, %v", err, j.Err())
 	}
+	page, err := d.dial(t, "").Events().ListEvents(t.Context(), &pb.ListEventsRequest{
+		Filter: &pb.EventFilter{Types: []string{"agent.revived"}},
+	})
+	if err != nil || len(page.GetEvents()) > 0 { // by a call of the old registration
+		t.Errorf("%v, %v", page, err)
+	}
 	a := d.agentOf(t, "a")
 	if a.GetFailedAt() != nil || a.GetRole() != "builder" || a.GetIncarnation() != j.Client().Identity().Incarnation {
 		t.Errorf("%v", a)
