@@ -30,7 +30,9 @@ var mailTool = sdk.Tool{
 // a placeholder such as ${agent_id} as it is if its event has no such field.
 type hookEvent struct {
 	Event      string `json:"event"`      // only PostToolUse has an answer
+	Program    string `json:"program"`    // the coding agent, such as claude-code
 	Session    string `json:"session"`    // of the coding agent
+	Used       string `json:"used"`       // the tool that was called
 	Transcript string `json:"transcript"` // the file of its conversation
 	Call       string `json:"call"`       // the id of the tool call
 	Agent      string `json:"agent"`      // the subagent, which the messages are not for
@@ -66,7 +68,7 @@ func (s *toolServer) hooked(ctx context.Context, agent Agent, arguments json.Raw
 	if err := json.Unmarshal(arguments, &e); err != nil && len(arguments) > 0 {
 		return hookAnswer{SystemMessage: "brokerd: the input of the hook is not that of the tool mail: " + err.Error()}
 	}
-	for _, field := range []*string{&e.Session, &e.Transcript, &e.Call, &e.Agent} {
+	for _, field := range []*string{&e.Session, &e.Used, &e.Transcript, &e.Call, &e.Agent} {
 		if strings.HasPrefix(*field, "${") {
 			*field = ""
 		}
@@ -80,6 +82,7 @@ func (s *toolServer) hooked(ctx context.Context, agent Agent, arguments json.Raw
 	}
 	c := &call{server: s, ctx: ctx, agent: agent, name: name, api: newAPI(agent), mark: s.Mark()}
 	c.voice = s.voice(c)
+	c.reportBusy(e)
 	text, err := c.hookMail(e)
 	switch {
 	case err != nil:
@@ -88,6 +91,16 @@ func (s *toolServer) hooked(ctx context.Context, agent Agent, arguments json.Raw
 		return hookAnswer{}
 	}
 	return hookAnswer{Specific: &hookContext{e.Event, text}}
+}
+
+// reportBusy reports that a turn of the session runs. The next event says it too, so an error has no consequence.
+func (c *call) reportBusy(e hookEvent) {
+	if e.Session != "" {
+		_, _ = c.api.Heartbeat(c.ctx, &pb.HeartbeatRequest{Harness: &pb.Harness{
+			Session: prompt.Clip(prompt.OneLine(e.Session), 128), Program: prompt.Clip(prompt.OneLine(e.Program), 64),
+			State: pb.HarnessState_HARNESS_STATE_BUSY, Tool: prompt.Clip(prompt.OneLine(e.Used), 256),
+		}})
+	}
 }
 
 // hookMail offers messages and notices, and returns them as text; "" if there are none.

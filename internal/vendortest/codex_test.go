@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 )
 
 // trustHooks approves the hooks of the project, as the user does with /hooks: it asks Codex for their hashes.
@@ -90,7 +89,7 @@ func (r *run) endDaemon() {
 			ID int `json:"pid"`
 		}
 		if err == nil && json.Unmarshal(text, &process) == nil && process.ID > 1 {
-			_ = syscall.Kill(process.ID, syscall.SIGKILL) // it may have ended
+			kill(process.ID)
 		}
 	}
 }

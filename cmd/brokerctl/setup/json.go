@@ -30,6 +30,8 @@ type entry struct {
 	// vendor wants in a new file, and that is none of setup's business in another one. remove removes
 	// it only behind that member, and together with it.
 	with string
+	// absent is set for a value that setup adds with other options only: add and remove remove it.
+	absent bool
 }
 
 func (e entry) name() string { return strings.Join(e.path, ".") }
@@ -39,6 +41,12 @@ func addJSON(text string, exists bool, entries []entry) (_ string, conflicts []s
 	bom, text := cutBOM(text)
 	created := map[string]bool{} // the members of the root that this call adds
 	for _, e := range entries {
+		if e.absent {
+			if text, _, _, err = removeJSON(text, []entry{e}); err != nil {
+				return "", nil, err
+			}
+			continue
+		}
 		root, blank, err := parseJSON(text)
 		if err != nil {
 			return "", nil, err

@@ -156,13 +156,23 @@ func (o Options) stop(e entry, value func(listen bool, seconds int) string) entr
 type wakeHook struct {
 	field  string // of the hook, which lets it run in the background; empty = the vendor has no such hook
 	always bool   // the hook ends when it wakes the agent, so each event begins it again; otherwise the user's prompt does
+	input  string // of the tool mail, in hooks of the type mcp_tool; empty = the vendor has none
 }
 
 var (
 	noWake     = wakeHook{}
-	rewake     = wakeHook{"asyncRewake", true}
-	background = wakeHook{"async", false}
+	rewake     = wakeHook{"asyncRewake", true, mailInput("claude-code") + `, "agent": "${agent_id}"`}
+	background = wakeHook{"async", false, mailInput("codex")} // a hook fails if its event has no such field
 )
+
+// mailMark is in every hook that calls the tool mail.
+const mailMark = `"tool": "mail"`
+
+// mailInput is what a hook says to the tool mail of an event.
+func mailInput(program string) string {
+	return `"event": "PostToolUse", "program": "` + program + `", "session": "${session_id}", "used": "${tool_name}", ` +
+		`"transcript": "${transcript_path}", "call": "${tool_use_id}"`
+}
 
 // groupHooks returns the hooks of a vendor that groups them by the tools that they match. unit is the
 // vendor's unit of a timeout, in parts of a second.
@@ -187,12 +197,23 @@ func (o Options) groupHooks(vendor string, unit int, w wakeHook, start, prompt, 
 		wake := o.Wake && wakes
 		return hook(event, value("", false, wake, hookSeconds), value("", false, !wake, hookSeconds))
 	}
+	// A hook of the type mcp_tool starts no process: it calls the tool mail of the MCP server. Then the command runs only
+	// after tools that write a file.
+	mail := entry{
+		path: []string{"hooks", after}, append: true, mark: mailMark, absent: !o.Wake || w.input == "",
+		value: fmt.Sprintf(`{"hooks": [{"type": "mcp_tool", "server": "brokerd", %s, "input": {%s}}]}`, mailMark, w.input),
+	}
+	always, writing := value("", false, false, hookSeconds), value(tools, false, false, hookSeconds)
+	written := hook(after, always, writing)
+	if !mail.absent {
+		written = hook(after, writing, always)
+	}
 	wake := o.Wake && w.always
 	ends := hook(stop, "", value("", false, !wake, hookSeconds), value("", true, !wake, listenSeconds))
 	return []entry{
 		awake(start, w.always), awake(prompt, w.field != ""),
 		hook(before, value(tools, false, false, hookSeconds)),
-		hook(after, value("", false, false, hookSeconds), value(tools, false, false, hookSeconds)),
+		written, mail,
 		o.stop(ends, func(listen bool, seconds int) string { return value("", listen, wake, seconds) }),
 		hook(end, value("", false, false, endSeconds)),
 	}
