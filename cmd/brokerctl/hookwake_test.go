@@ -118,7 +118,7 @@ func TestHookWake_ANewListenerEndsTheOneBefore(tt *testing.T) {
 	done := make(chan result, 1)
 	go func() { done <- hooked(t, eventOf("s1", "Stop"), "--wake") }()
 	file := wakeFile(t, "s1")
-	until(t, "the listener begins", func() bool { _, err := os.Stat(file); return err == nil })
+	until(t, "the listener begins", func() bool { return fileNumber(file) == os.Getpid() })
 	if err := os.WriteFile(file, []byte("1"), 0o600); err != nil { // as another process does
 		t.Fatal(err)
 	}
