@@ -129,6 +129,11 @@ func (c *call) hookMail(e hookEvent) (string, error) {
 	if len(out.GetItems()) == 0 {
 		return "", nil
 	}
+	for _, item := range out.GetItems() {
+		if d := item.GetDelivery(); d != nil {
+			d.Offers = nil // this one: the message is new
+		}
+	}
 	var text strings.Builder
 	w := prompt.NewWriter(&text, func() string { return c.mark }, "texts of others")
 	c.voice.Mail(w, out.GetItems(), "%s came for you from other agents. Deal with them now; "+

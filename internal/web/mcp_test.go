@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"sync"
 	"testing"
@@ -254,15 +255,34 @@ func TestMCP_RequestsCountForTheLimitsOfTheirAgent(t *testing.T) {
 func TestMCP_ACallWaitsNoLongerThanItsClient(t *testing.T) {
 	t.Parallel()
 	b := apptest.Start(t)
-	m := connected(t, b, secretOf(b, "builder-1"), "2025-06-18")
+	secret := secretOf(b, "builder-1")
+	m := connected(t, b, secret, "2025-06-18")
 	m.call("turn", `{}`)
-	ctx, cancel := context.WithCancel(t.Context())
-	var waiting sync.WaitGroup
-	waiting.Go(func() {
-		_, _ = m.session.CallTool(ctx, &sdk.CallToolParams{Name: "turn", Arguments: jsonText(`{"wait":50}`)}) // it is cancelled
-	})
-	cancel()
-	waiting.Wait()
+	for range 5 {
+		c := overTCP(t, b, secret)
+		ctx, cancel := context.WithCancel(t.Context())
+		written := make(chan struct{})
+		r, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+			WroteRequest: func(httptrace.WroteRequestInfo) { close(written) },
+		}), "POST", c.base+"/mcp", strings.NewReader(
+			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"turn","arguments":{"wait":50}}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header = c.headers.Clone()
+		for i := 0; i < len(mcpHeaders); i += 2 {
+			r.Header.Set(mcpHeaders[i], mcpHeaders[i+1])
+		}
+		var waiting sync.WaitGroup
+		waiting.Go(func() {
+			if out, err := c.client.Do(r); err == nil {
+				_ = out.Body.Close()
+			}
+		})
+		<-written
+		cancel()
+		waiting.Wait()
+	}
 	connected(t, b, secretOf(b, "lead"), "").call("send", `{"to":"builder-1","text":"Look"}`)
 	m.call("turn", `{"wait":30}`, "Subject: Look", "attempt 1 of 3")
 }
