@@ -87,7 +87,8 @@ func unreachable(err error) bool {
 }
 
 // NewStream implements grpc.ClientConnInterface.
-func (m memberCalls) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (m memberCalls) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption,
+) (grpc.ClientStream, error) {
 	broker, err := m.join(ctx)
 	if err != nil {
 		return nil, err
@@ -111,6 +112,7 @@ func waitsLess(request any, less time.Duration) any {
 	}
 	m := proto.Clone(request.(proto.Message)) // only messages of the API wait
 	left := durationpb.New(max(wait-less, time.Millisecond))
-	m.ProtoReflect().Set(m.ProtoReflect().Descriptor().Fields().ByName("wait"), protoreflect.ValueOfMessage(left.ProtoReflect()))
+	fields := m.ProtoReflect().Descriptor().Fields()
+	m.ProtoReflect().Set(fields.ByName("wait"), protoreflect.ValueOfMessage(left.ProtoReflect()))
 	return m
 }

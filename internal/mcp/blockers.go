@@ -62,7 +62,9 @@ func (c *call) raise() error {
 }
 
 func (c *call) acknowledge() error {
-	answer, err := c.api.AcknowledgeBlocker(c.ctx, &pb.AcknowledgeBlockerRequest{RequestId: c.requestID, Id: c.arg("id")})
+	answer, err := c.api.AcknowledgeBlocker(c.ctx, &pb.AcknowledgeBlockerRequest{
+		RequestId: c.requestID, Id: c.arg("id"),
+	})
 	if err != nil {
 		return err
 	}
@@ -79,7 +81,8 @@ func (c *call) resolve() error {
 		return err
 	}
 	b := answer.GetBlocker()
-	return c.say("resolved %s after %s", b.GetId(), prompt.Duration(b.GetTimeBlocked().AsDuration().Truncate(time.Second)))
+	return c.say("resolved %s after %s",
+		b.GetId(), prompt.Duration(b.GetTimeBlocked().AsDuration().Truncate(time.Second)))
 }
 
 func (c *call) showBlocker() error { return c.blocker(c.arg("id")) }

@@ -113,7 +113,8 @@ func (c *call) ownDecision(r *pb.OpenDecisionRequest) (*pb.Decision, error) {
 	}
 	page, err := c.api.ListDecisions(c.ctx, &pb.ListDecisionsRequest{
 		Kind: r.GetKind(), Scope: r.GetScope(), OpenedBy: c.name, PageSize: 1, States: []pb.DecisionState{
-			pb.DecisionState_DECISION_STATE_OPEN, pb.DecisionState_DECISION_STATE_REVISING, pb.DecisionState_DECISION_STATE_ESCALATED,
+			pb.DecisionState_DECISION_STATE_OPEN, pb.DecisionState_DECISION_STATE_REVISING,
+			pb.DecisionState_DECISION_STATE_ESCALATED,
 		},
 	})
 	if err != nil || len(page.GetDecisions()) == 0 {
@@ -153,7 +154,8 @@ func (c *call) verdict(d *pb.Decision) error {
 		if err == nil {
 			d = answer.GetDecision()
 		}
-		return d.GetState() != pb.DecisionState_DECISION_STATE_OPEN && d.GetState() != pb.DecisionState_DECISION_STATE_ESCALATED, err
+		open := d.GetState() == pb.DecisionState_DECISION_STATE_OPEN || d.GetState() == pb.DecisionState_DECISION_STATE_ESCALATED
+		return !open, err
 	})
 	if err != nil {
 		return err
@@ -209,7 +211,9 @@ func (c *call) deferDecision() error {
 }
 
 func (c *call) cancelDecision() error {
-	answer, err := c.api.CancelDecision(c.ctx, &pb.CancelDecisionRequest{RequestId: c.requestID, DecisionId: c.arg("id")})
+	answer, err := c.api.CancelDecision(c.ctx, &pb.CancelDecisionRequest{
+		RequestId: c.requestID, DecisionId: c.arg("id"),
+	})
 	if err != nil {
 		return err
 	}
@@ -254,7 +258,8 @@ func (c *call) show(kind pb.DecisionKind) error {
 	c.details(d, "content", "rounds")
 	c.details(d.GetContent())
 	for _, v := range d.GetRounds() {
-		fmt.Fprintf(c.w, "round %d: %s by %s, %s: %s\n", v.GetRound(), prompt.Clean(v.GetVerdict()), prompt.Clean(v.GetDecidedBy()),
+		fmt.Fprintf(c.w, "round %d: %s by %s, %s: %s\n",
+			v.GetRound(), prompt.Clean(v.GetVerdict()), prompt.Clean(v.GetDecidedBy()),
 			c.voice.When(v.GetDecidedAt()), prompt.Clean(v.GetReason()))
 		c.voice.Feedback(c.w, v)
 	}

@@ -32,10 +32,14 @@ func (c *call) offerHandoff() error {
 
 func (c *call) answerHandoff() error {
 	if c.arg("answer") == "reject" {
-		answer, err := c.api.RejectHandoff(c.ctx, &pb.RejectHandoffRequest{RequestId: c.requestID, Id: c.arg("id"), Notes: c.arg("text")})
+		answer, err := c.api.RejectHandoff(c.ctx, &pb.RejectHandoffRequest{
+			RequestId: c.requestID, Id: c.arg("id"), Notes: c.arg("text"),
+		})
 		return c.settled("rejected", answer.GetHandoff(), err)
 	}
-	answer, err := c.api.AcceptHandoff(c.ctx, &pb.AcceptHandoffRequest{RequestId: c.requestID, Id: c.arg("id"), Notes: c.arg("text")})
+	answer, err := c.api.AcceptHandoff(c.ctx, &pb.AcceptHandoffRequest{
+		RequestId: c.requestID, Id: c.arg("id"), Notes: c.arg("text"),
+	})
 	return c.settled("accepted", answer.GetHandoff(), err)
 }
 
@@ -86,7 +90,8 @@ func (c *call) handoff(id string) error {
 		if role := h.GetToRole(); role != "" {
 			to = "role:" + role
 		}
-		return c.say("Next, for %s: %s, or %s", to, toolCall("handoff accept "+h.GetId()), toolCall("handoff reject "+h.GetId()+" REASON"))
+		return c.say("Next, for %s: %s, or %s",
+			to, toolCall("handoff accept "+h.GetId()), toolCall("handoff reject "+h.GetId()+" REASON"))
 	}
 	return nil
 }

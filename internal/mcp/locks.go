@@ -61,7 +61,8 @@ func (c *call) lock() error {
 	if answer.GetAlreadyHeld() {
 		verb = "held before:"
 	}
-	_ = c.say("%s %s, ends %s, fence %d", verb, prompt.Paths(paths), c.voice.When(answer.GetHeldUntil()), answer.GetFence())
+	_ = c.say("%s %s, ends %s, fence %d",
+		verb, prompt.Paths(paths), c.voice.When(answer.GetHeldUntil()), answer.GetFence())
 	fence := strconv.FormatInt(answer.GetFence(), 10)
 	return c.say("Next: %s when done; %s for more time", toolCall("lock release "+fence), toolCall("lock extend "+fence))
 }
@@ -157,7 +158,9 @@ func (c *call) extendLock() error {
 		}
 		fences, what = append(fences, held.GetLocks()[i].GetFence()), append(what, path)
 	}
-	answer, err := c.api.ExtendLocks(c.ctx, &pb.ExtendLocksRequest{RequestId: c.requestID, Fences: fences, MaxHold: hold})
+	answer, err := c.api.ExtendLocks(c.ctx, &pb.ExtendLocksRequest{
+		RequestId: c.requestID, Fences: fences, MaxHold: hold,
+	})
 	for i, t := range answer.GetHeldUntil() {
 		_ = c.say("extended %s, ends %s", what[i], c.voice.When(t))
 	}

@@ -76,7 +76,9 @@ func (c *call) ask() error {
 		return err
 	}
 	wait, _ := time.ParseDuration(c.arg("ask")) // the server has written it
-	answer, err := c.api.Ask(c.ctx, &pb.AskRequest{RequestId: c.requestID, Message: m, Wait: durationpb.New(max(wait, time.Millisecond))})
+	answer, err := c.api.Ask(c.ctx, &pb.AskRequest{
+		RequestId: c.requestID, Message: m, Wait: durationpb.New(max(wait, time.Millisecond)),
+	})
 	if err != nil {
 		return err
 	}

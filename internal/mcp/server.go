@@ -114,7 +114,9 @@ func (s *toolServer) safely(answer func() (text string, failed bool)) (text stri
 	return answer()
 }
 
-func (s *toolServer) answer(ctx context.Context, agent Agent, t *tool, req *sdk.CallToolRequest) (text string, failed bool) {
+func (s *toolServer) answer(
+	ctx context.Context, agent Agent, t *tool, req *sdk.CallToolRequest,
+) (text string, failed bool) {
 	args, err := t.parse(req.Params.Arguments)
 	if err != nil {
 		return err.Error(), true

@@ -70,7 +70,8 @@ func (c *call) putState() error {
 		return err
 	}
 	answer, err := c.api.PutState(c.ctx, &pb.PutStateRequest{
-		RequestId: c.requestID, Namespace: c.arg("namespace"), Key: c.arg("key"), Value: c.stateValue(), CompareRevision: revision,
+		RequestId: c.requestID, Namespace: c.arg("namespace"), Key: c.arg("key"), Value: c.stateValue(),
+		CompareRevision: revision,
 	})
 	if err != nil {
 		return err

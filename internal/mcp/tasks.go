@@ -199,7 +199,9 @@ func (c *call) completeTask() error {
 	if err != nil {
 		return err
 	}
-	answer, err := c.api.CompleteTask(c.ctx, &pb.CompleteTaskRequest{RequestId: c.requestID, TaskId: id, Result: c.arg("text")})
+	answer, err := c.api.CompleteTask(c.ctx, &pb.CompleteTaskRequest{
+		RequestId: c.requestID, TaskId: id, Result: c.arg("text"),
+	})
 	if err != nil {
 		return err
 	}
@@ -255,7 +257,9 @@ func (c *call) returnTask(done string, decline bool) error {
 }
 
 func (c *call) cancelTask() error {
-	answer, err := c.api.CancelTask(c.ctx, &pb.CancelTaskRequest{RequestId: c.requestID, TaskId: c.arg("id"), Reason: c.arg("text")})
+	answer, err := c.api.CancelTask(c.ctx, &pb.CancelTaskRequest{
+		RequestId: c.requestID, TaskId: c.arg("id"), Reason: c.arg("text"),
+	})
 	if err != nil {
 		return err
 	}
@@ -302,7 +306,8 @@ func (c *call) waitTasks() error {
 	case pb.WaitOutcome_WAIT_OUTCOME_DONE:
 		return nil
 	case pb.WaitOutcome_WAIT_OUTCOME_ATTENTION:
-		again := toolCall(fmt.Sprintf("task wait %s --after %d", strings.Join(request.GetTaskIds(), " "), answer.GetRevision()))
+		again := toolCall(fmt.Sprintf("task wait %s --after %d",
+			strings.Join(request.GetTaskIds(), " "), answer.GetRevision()))
 		return refusef("%s; %s continues to wait", prompt.Attention(answer), again)
 	}
 	return nothingf("not done within %s", prompt.Duration(request.GetWait().AsDuration()))

@@ -31,7 +31,8 @@ func agentState(a *pb.Agent) string {
 		holds bool
 		word  string
 	}{
-		{a.GetHalted(), "halted"}, {a.GetDegraded(), "degraded"}, {a.GetAsleepSince() != nil && a.GetStoppedAt() == nil, "asleep"},
+		{a.GetHalted(), "halted"}, {a.GetDegraded(), "degraded"},
+		{a.GetAsleepSince() != nil && a.GetStoppedAt() == nil, "asleep"},
 	} {
 		if also.holds && also.word != a.GetState() {
 			state += ", " + also.word
@@ -79,7 +80,8 @@ func (c *call) showAgent() error {
 	c.details(answer, "agent", "holdings")
 	c.details(answer.GetHoldings(), "work", "to_answer")
 	for _, q := range answer.GetHoldings().GetToAnswer() {
-		fmt.Fprintf(c.w, "owes an answer to %s: %s\n", c.voice.Question(q, true), toolCall(fmt.Sprintf("reply %d ANSWER", q.GetRevision())))
+		fmt.Fprintf(c.w, "owes an answer to %s: %s\n", c.voice.Question(q, true), toolCall(fmt.Sprintf("reply %d ANSWER",
+			q.GetRevision())))
 	}
 	for _, i := range answer.GetHoldings().GetWork() {
 		fmt.Fprintln(c.w, c.voice.ItemLine(i, true))
@@ -93,7 +95,8 @@ func (c *call) report() error {
 	if err != nil {
 		return err
 	}
-	_ = c.say("%s unread, %s to claim; lease %s", prompt.UpTo1000(answer.GetUnread()), prompt.UpTo1000(answer.GetClaimable()),
+	_ = c.say("%s unread, %s to claim; lease %s",
+		prompt.UpTo1000(answer.GetUnread()), prompt.UpTo1000(answer.GetClaimable()),
 		prompt.Duration(answer.GetLease().AsDuration()))
 	if d := answer.GetDirectives(); len(d) > 0 {
 		_ = c.say("directives: %s; see %s", prompt.Names(d, len(d)), toolCall("next"))

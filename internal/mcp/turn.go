@@ -30,7 +30,8 @@ type TurnRequest struct {
 
 // TakeTurn renews the lease of the calling agent, and returns what it has to do: directives, losses, what it holds,
 // and if it holds less than the limit, a new message or a task. The second answer says why there is no message.
-func TakeTurn(ctx context.Context, conn grpc.ClientConnInterface, r TurnRequest) (*prompt.Turn, *pb.ClaimMessagesResponse, error) {
+func TakeTurn(ctx context.Context, conn grpc.ClientConnInterface, r TurnRequest,
+) (*prompt.Turn, *pb.ClaimMessagesResponse, error) {
 	a := newAPI(conn)
 	alive, err := a.Heartbeat(ctx, &pb.HeartbeatRequest{})
 	if err != nil {
@@ -143,7 +144,9 @@ func (c *call) inbox() error {
 	if err != nil {
 		return err
 	}
-	page, err := c.api.ListMessages(c.ctx, &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_INBOX, PageSize: inboxPage})
+	page, err := c.api.ListMessages(c.ctx, &pb.ListMessagesRequest{
+		Box: pb.MessageBox_MESSAGE_BOX_INBOX, PageSize: inboxPage,
+	})
 	if err != nil {
 		return err
 	}
@@ -264,7 +267,9 @@ func (c *call) artifact() error {
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
 	// A model reads no more than a result has.
-	stream, err := c.api.DownloadArtifact(ctx, &pb.DownloadArtifactRequest{Name: name, Version: version, Length: 2 * mostText})
+	stream, err := c.api.DownloadArtifact(ctx, &pb.DownloadArtifactRequest{
+		Name: name, Version: version, Length: 2 * mostText,
+	})
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,8 @@ import (
 
 func (c *call) openVote() error {
 	r := &pb.OpenVoteRequest{
-		RequestId: c.requestID, Title: c.arg("about"), Options: c.args["options"], Description: c.arg("text"), TaskId: c.arg("task"),
+		RequestId: c.requestID, Title: c.arg("about"), Options: c.args["options"], Description: c.arg("text"),
+		TaskId: c.arg("task"),
 	}
 	if r.Title == "" {
 		r.Title, r.Description = r.Description, ""
@@ -25,7 +26,8 @@ func (c *call) openVote() error {
 	if c.wait() > 0 {
 		return c.vote(v.GetId())
 	}
-	_ = c.say("opened %s for %s, closes %s", v.GetId(), prompt.Count(int64(v.GetElectors()), "elector"), c.voice.When(v.GetDeadline()))
+	_ = c.say("opened %s for %s, closes %s",
+		v.GetId(), prompt.Count(int64(v.GetElectors()), "elector"), c.voice.When(v.GetDeadline()))
 	c.then("to wait for the outcome", "vote get %s"+outcomeWait, v.GetId())
 	return nil
 }
@@ -41,7 +43,8 @@ func (c *call) cast() error {
 	if v.GetState() == pb.VoteState_VOTE_STATE_CLOSED {
 		closed = "; it closed: " + prompt.VoteOutcome(c.w, v)
 	}
-	return c.say("voted %s in %s: %d of %s%s", prompt.ShellWord(prompt.Clean(c.arg("answer"))), v.GetId(), v.GetBallots(),
+	return c.say("voted %s in %s: %d of %s%s",
+		prompt.ShellWord(prompt.Clean(c.arg("answer"))), v.GetId(), v.GetBallots(),
 		prompt.Count(int64(v.GetElectors()), "elector"), closed)
 }
 

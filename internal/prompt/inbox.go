@@ -136,7 +136,8 @@ func (v Voice) Thread(w io.Writer, s *pb.ThreadSummary, id string) {
 		fmt.Fprintf(w, "open: %s\n", v.Question(q, true))
 	}
 	if s.GetOutcome() != "" {
-		fmt.Fprintf(w, "resolved %s by %s: %s\n", v.When(s.GetResolvedAt()), Clean(s.GetResolvedBy()), OneLine(s.GetOutcome()))
+		fmt.Fprintf(w, "resolved %s by %s: %s\n",
+			v.When(s.GetResolvedAt()), Clean(s.GetResolvedBy()), OneLine(s.GetOutcome()))
 	}
 }
 

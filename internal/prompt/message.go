@@ -49,7 +49,8 @@ type Rendered struct {
 // Claimed renders a claim.
 func (v Voice) Claimed(claim *pb.ClaimedMessage) Rendered {
 	r := Rendered{Message: claim.GetMessage()}
-	r.Facts = append(r.Facts, "claim "+claim.GetClaimId(), fmt.Sprintf("attempt %d of %d", claim.GetAttempt(), claim.GetMaxAttempts()))
+	r.Facts = append(r.Facts, "claim "+claim.GetClaimId(), fmt.Sprintf("attempt %d of %d",
+		claim.GetAttempt(), claim.GetMaxAttempts()))
 	if claim.GetExpiresIn() != nil {
 		r.Facts = append(r.Facts, "yours for "+Rough(claim.GetExpiresIn().AsDuration()))
 	}

@@ -156,7 +156,9 @@ func (v Voice) StateLine(e *pb.StateEntry) string {
 
 // StateFacts says how a key stands, in one line.
 func (v Voice) StateFacts(e *pb.StateEntry) string {
-	facts := []string{Enum(e.GetType()), "version " + strconv.FormatInt(e.GetVersion(), 10), "revision " + strconv.FormatInt(e.GetRevision(), 10)}
+	facts := []string{
+		Enum(e.GetType()), fmt.Sprintf("version %d", e.GetVersion()), fmt.Sprintf("revision %d", e.GetRevision()),
+	}
 	if by := e.GetContributors(); len(by) > 0 {
 		facts = append(facts, Count(int64(e.GetEntries()), "entry")+" by "+Names(by, len(by)))
 	} else {
@@ -252,7 +254,8 @@ func DecisionLine(d *pb.Decision) string {
 	case pb.DecisionState_DECISION_STATE_OPEN:
 		return head + "submitted by " + d.GetOpenedBy() + ", waits for " + Addressee(d)
 	case pb.DecisionState_DECISION_STATE_ESCALATED:
-		return head + "escalated, " + cond(d.GetEscalatedTo() == "", "an operator", "role:"+d.GetEscalatedTo()) + " decides: " + d.GetNote()
+		return head + "escalated, " + cond(d.GetEscalatedTo() == "", "an operator", "role:"+d.GetEscalatedTo()) +
+			" decides: " + d.GetNote()
 	case pb.DecisionState_DECISION_STATE_REVISING:
 		return head + "to be revised, says " + v.GetDecidedBy() + cond(v.GetReason() != "", ": "+v.GetReason(), "")
 	case pb.DecisionState_DECISION_STATE_CANCELLED:
@@ -285,7 +288,8 @@ func (v Voice) Feedback(w io.Writer, verdict *pb.Verdict) {
 		if f.GetLine() > 0 {
 			place += fmt.Sprintf(":%d", f.GetLine())
 		}
-		fmt.Fprintf(w, "  %s: %s%s\n", Enum(f.GetSeverity()), cond(place == "", "", OneLine(place)+": "), Clean(f.GetText()))
+		fmt.Fprintf(w, "  %s: %s%s\n",
+			Enum(f.GetSeverity()), cond(place == "", "", OneLine(place)+": "), Clean(f.GetText()))
 	}
 	if verdict.GetUntil() != nil {
 		fmt.Fprintf(w, "  until %s\n", v.When(verdict.GetUntil()))
@@ -309,7 +313,8 @@ func (v Voice) Finding(w io.Writer, f *pb.Finding) {
 		since = ", " + v.Since(f.GetSince())
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "%s %s%s: %s\n", strings.ToUpper(Enum(f.GetSeverity())), OneLine(f.GetSubject()), since, OneLine(f.GetSummary()))
+	fmt.Fprintf(&text, "%s %s%s: %s\n",
+		strings.ToUpper(Enum(f.GetSeverity())), OneLine(f.GetSubject()), since, OneLine(f.GetSummary()))
 	for _, reason := range f.GetReasons() {
 		fmt.Fprintf(&text, "Because: %s\n", OneLine(reason))
 	}

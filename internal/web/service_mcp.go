@@ -84,7 +84,9 @@ func (s *Server) checkMCP(data []byte) *jsonrpc.Error {
 	}
 	d := jsontext.NewDecoder(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	if d.PeekKind() == '[' {
-		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "send one message in each request: a batch is not accepted"}
+		return &jsonrpc.Error{
+			Code: jsonrpc.CodeInvalidRequest, Message: "send one message in each request: a batch is not accepted",
+		}
 	}
 	for n := 0; ; n++ {
 		_, err := d.ReadToken()
@@ -92,7 +94,9 @@ func (s *Server) checkMCP(data []byte) *jsonrpc.Error {
 		case errors.Is(err, io.EOF):
 			return checkMethod(data)
 		case err != nil:
-			return &jsonrpc.Error{Code: jsonrpc.CodeParseError, Message: "the body must be one JSON-RPC message: " + err.Error()}
+			return &jsonrpc.Error{
+				Code: jsonrpc.CodeParseError, Message: "the body must be one JSON-RPC message: " + err.Error(),
+			}
 		case n == mcpTokens:
 			return &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "the message has more than 100000 JSON tokens"}
 		}
@@ -110,10 +114,14 @@ func checkMethod(data []byte) *jsonrpc.Error {
 		err = errors.New("it has no method")
 	}
 	if err != nil {
-		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "the body must be one JSON-RPC message: " + err.Error()}
+		return &jsonrpc.Error{
+			Code: jsonrpc.CodeInvalidRequest, Message: "the body must be one JSON-RPC message: " + err.Error(),
+		}
 	}
 	if message.Method == listenMethod {
-		return &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "there is nothing to listen for: the tools never change"}
+		return &jsonrpc.Error{
+			Code: jsonrpc.CodeMethodNotFound, Message: "there is nothing to listen for: the tools never change",
+		}
 	}
 	return nil
 }
@@ -256,7 +264,8 @@ func received(to any, answer proto.Message) error {
 }
 
 // NewStream implements grpc.ClientConnInterface for streams of answers.
-func (a *mcpAgent) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+func (a *mcpAgent) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, _ ...grpc.CallOption,
+) (grpc.ClientStream, error) {
 	if desc.ClientStreams {
 		return nil, rpc.Error(fault.New(fault.Internal, "NO_STREAM", "the tools make no call with a stream of requests"))
 	}
