@@ -164,13 +164,15 @@ vendor_opencode() {
   set_up opencode 'brokerd .*connected' opencode mcp list
 }
 
-# vendor_receipts runs the programs against a fake model, and compares the receipts of messages with its requests.
+# vendor_receipts runs the programs against a fake model, and compares the receipts of messages with its requests. With the
+# pinned versions it writes docs/compat-agents.md.
 vendor_receipts() {
   local package
+  [ -n "${VENDORS_NEWEST:-}" ] || export COMPAT_AGENTS=$PWD/docs/compat-agents.md
   for package in "$claude_code" "$codex" "$gemini" "$opencode"; do
     (project receipts "$package")
   done
-  VENDOR_PROGRAMS=$programs within go test -count=1 -timeout 15m ./internal/vendortest
+  TEST_PROGRAMS=$scratch/bin VENDOR_PROGRAMS=$programs within go test -count=1 -timeout 15m ./internal/vendortest
 }
 
 install node@22 # the newest programs need it

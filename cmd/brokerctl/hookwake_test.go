@@ -126,37 +126,3 @@ func TestHookWake_ANewListenerEndsTheOneBefore(tt *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
-
-// Only a program that knows such hooks gets them: an older one would wait for them.
-func TestSetup_WakesProgramsThatCan(tt *testing.T) {
-	t := newShell(tt)
-	isolate(t)
-	bin := t.TempDir()
-	t.Setenv("PATH", bin+":"+t.Getenv("PATH"))
-	for _, c := range []struct {
-		vendor, program, version, file, field string
-		hooks                                 int
-	}{
-		{"claude-code", "claude", "2.1.330 (Claude Code)", ".claude/settings.json", "asyncRewake", 3}, // SessionStart, UserPromptSubmit, Stop
-		{"claude-code", "claude", "2.2.0", ".claude/settings.json", "asyncRewake", 3},
-		{"claude-code", "claude", "2.1.329", ".claude/settings.json", "asyncRewake", 0},
-		{"claude-code", "claude", "1.9.999", ".claude/settings.json", "asyncRewake", 0},
-		{"claude-code", "claude", "unknown", ".claude/settings.json", "asyncRewake", 0},
-		{"codex", "codex", "codex-cli 0.169.0", ".codex/hooks.json", "async", 1}, // UserPromptSubmit
-		{"codex", "codex", "codex-cli 0.168.9", ".codex/hooks.json", "async", 0},
-	} {
-		script := "#!/bin/sh\necho '" + c.version + "'\n"
-		if err := os.WriteFile(filepath.Join(bin, c.program), []byte(script), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		got := ctl(t, "setup", c.vendor, "--agent", "builder-1") // its checks find no broker
-		if strings.Contains(got.out, "Mail wakes the agent while its session is idle.") != (c.hooks > 0) {
-			t.Errorf("%s: %s", c.version, got.out)
-		}
-		text, err := os.ReadFile(filepath.Join(t.dir, c.file))
-		if err != nil || strings.Count(string(text), "brokerctl hook "+c.vendor+" --agent builder-1 --wake") != c.hooks ||
-			strings.Count(string(text), `"`+c.field+`": true, "timeout": 86400`) != c.hooks {
-			t.Errorf("%s: %v\n%s", c.version, err, text)
-		}
-	}
-}

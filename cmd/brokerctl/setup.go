@@ -2,16 +2,11 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -29,6 +24,8 @@ type setupOptions struct {
 	unattended bool
 	start      bool
 	role       string
+
+	versions map[string]string // of the programs that were asked, by the name of their coding agent
 }
 
 // AddFlags adds the options.
@@ -249,7 +246,7 @@ func (o *setupOptions) vendor(c *cli, name string) (setup.Vendor, error) {
 	if err != nil {
 		return v, usagef("%v", err)
 	}
-	more := setup.Options{Unattended: o.unattended, Wake: wakes(c, v)}
+	more := setup.Options{Unattended: o.unattended, Wake: o.wakes(c, v)}
 	if !o.user {
 		if more.Agent, err = o.agentOf(c, v); err != nil {
 			return v, err
@@ -260,37 +257,6 @@ func (o *setupOptions) vendor(c *cli, name string) (setup.Vendor, error) {
 		return v, usagef("%v", err)
 	}
 	return v, nil
-}
-
-// wakes reports whether the installed program of a coding agent has hooks that wake it. An older one would run
-// such a hook as any other, and wait for it.
-func wakes(c *cli, v setup.Vendor) bool {
-	if v.Wakes == "" {
-		return false
-	}
-	program, err := c.env.lookPath(v.Programs[0])
-	if err != nil {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), versionTime)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "--version")
-	cmd.Env, cmd.Dir = c.env.Variables, c.env.Dir
-	out, err := cmd.Output()
-	return err == nil && slices.Compare(versionOf(string(out)), versionOf(v.Wakes)) >= 0
-}
-
-// versionTime is how long a program may take to say its version.
-const versionTime = 10 * time.Second
-
-// versionOf returns the parts of the first version in a text; none if there is no version.
-func versionOf(text string) (parts []int) {
-	for part := range strings.SplitSeq(regexp.MustCompile(`\d+(\.\d+)+`).FindString(text), ".") {
-		if n, err := strconv.Atoi(part); err == nil {
-			parts = append(parts, n)
-		}
-	}
-	return parts
 }
 
 // agentOf returns the name that the file with the MCP server of a coding agent has, or "".

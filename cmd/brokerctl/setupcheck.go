@@ -21,7 +21,7 @@ import (
 
 // A setupCheck is one thing that setup checks in the end. It is part of the JSON output.
 type setupCheck struct {
-	What string `json:"what"` // files, broker, agent or hooks
+	What string `json:"what"` // files, program, broker, agent or hooks
 	OK   bool   `json:"ok"`
 	Text string `json:"text"` // what is the case, and what to do if it is not OK
 }
@@ -49,7 +49,8 @@ func (o *setupOptions) checkOnly(c *cli, cmd *cobra.Command, v setup.Vendor) err
 			break
 		}
 	}
-	done := setupDone{Vendor: v.Name, Folder: folder, Checks: append([]setupCheck{files}, o.checks(cmd.Context(), c, v)...)}
+	checks := append([]setupCheck{files}, o.checks(cmd.Context(), c, v)...)
+	done := setupDone{Vendor: v.Name, Folder: folder, Checks: checks}
 	if err := o.show(c, cmd, v, done); err != nil {
 		return err
 	}
@@ -65,8 +66,14 @@ func (o *setupOptions) checkOnly(c *cli, cmd *cobra.Command, v setup.Vendor) err
 	return nil
 }
 
-// checks checks what the files need: a broker, a name that no program of another folder has, and hooks that answer.
+// checks says what works with the installed program, and checks what the files need: a broker, a name that no program of
+// another folder has, and hooks that answer.
 func (o *setupOptions) checks(ctx context.Context, c *cli, v setup.Vendor) []setupCheck {
+	return append(o.checkProgram(c, v), o.checkNeeds(ctx, c, v)...)
+}
+
+// checkNeeds checks what the files need.
+func (o *setupOptions) checkNeeds(ctx context.Context, c *cli, v setup.Vendor) []setupCheck {
 	ctx, cancel := context.WithTimeout(ctx, setupChecking)
 	defer cancel()
 	agent := v.Agent

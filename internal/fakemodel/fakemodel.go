@@ -11,12 +11,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // A Request is one that a coding agent has made to the model.
 type Request struct {
 	Path  string
-	Parts []Part // the conversation, in order; none for other calls of the API
+	At    time.Time // it has arrived
+	Parts []Part    // the conversation, in order; none for other calls of the API
 }
 
 // Has reports whether the conversation has a text that the model reads. What the model itself has written does not
@@ -45,6 +47,7 @@ type Part struct {
 // A Server is the model. Its methods may be called concurrently.
 type Server struct {
 	http *httptest.Server
+	now  func() time.Time
 
 	closing chan struct{}
 	goOn    chan struct{} // one for each answer that may end its turn
@@ -55,9 +58,9 @@ type Server struct {
 	waited   map[string]bool // names of the waits of scripts
 }
 
-// New starts a server on loopback. The caller must call Close.
-func New() *Server {
-	s := &Server{changed: make(chan struct{}), closing: make(chan struct{}), goOn: make(chan struct{}), waited: map[string]bool{}}
+// New starts a server on loopback, which has the time from now. The caller must call Close.
+func New(now func() time.Time) *Server {
+	s := &Server{now: now, changed: make(chan struct{}), closing: make(chan struct{}), goOn: make(chan struct{}), waited: map[string]bool{}}
 	s.http = httptest.NewServer(http.HandlerFunc(s.serve))
 	return s
 }
@@ -142,7 +145,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	var body object
 	_ = json.Unmarshal(raw, &body) // what is no object has no conversation
-	kept := Request{Path: r.URL.Path}
+	kept := Request{Path: r.URL.Path, At: s.now()}
 	i := slices.IndexFunc(apis, func(a api) bool { return r.Method == http.MethodPost && a.path.MatchString(r.URL.Path) })
 	if i < 0 {
 		s.keep(&kept)

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 )
 
 // The script of a prompt is followed in each API, and its end is a text.
@@ -47,7 +48,7 @@ func TestServer_FollowsTheScriptInEachAPI(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := New()
+			s := New(time.Now)
 			defer s.Close()
 			ask := func(body, want string) {
 				t.Helper()
@@ -78,7 +79,7 @@ func TestServer_FollowsTheScriptInEachAPI(t *testing.T) {
 // An answer waits for the test, once for each name; other requests do not.
 func TestServer_WaitsForTheTest(t *testing.T) {
 	t.Parallel()
-	s := New()
+	s := New(time.Now)
 	defer s.Close()
 	ask := func(prompt, tools string, done chan<- string) {
 		body := `{"tools":[` + tools + `],"input":"` + prompt + `"}`

@@ -6,6 +6,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"testing"
+	"time"
+
+	pb "brokerd/gen/brokerd/v1"
 )
 
 // trustHooks approves the hooks of the project, as the user does with /hooks: it asks Codex for their hashes.
@@ -91,5 +95,26 @@ func (r *run) endDaemon() {
 		if err == nil && json.Unmarshal(text, &process) == nil && process.ID > 1 {
 			kill(process.ID)
 		}
+	}
+}
+
+// A session of Codex that is not on its daemon gets its mail by the queue.
+func TestScreen_CodexWithoutItsServerUsesItsQueue(t *testing.T) {
+	for i := range vendors {
+		if vendors[i].name != "codex" {
+			continue
+		}
+		r := newRun(t, &vendors[i])
+		r.screen = r.open("--dangerously-bypass-hook-trust")
+		r.turn("hello ", "PROMPT-first")
+		for _, mail := range []string{"MAIL-queue-1", "MAIL-queue-2"} {
+			began, idle := time.Now(), r.busy()
+			id := r.send(mail)
+			r.reached(mail)
+			r.noteTime(mail, began)
+			r.arrives(id, pb.OfferWay_OFFER_WAY_QUEUE)
+			idle()
+		}
+		r.truthful()
 	}
 }

@@ -47,6 +47,7 @@ func TestScreen_MailReachesTheModelOrStaysUnread(t *testing.T) {
 					t.Errorf("%q was never read", subject)
 				}
 			}
+			r.vendor.result().played = true
 		})
 	}
 }
@@ -82,8 +83,10 @@ func (r *run) turn(text, last string) {
 }
 
 // noteTime logs how long something took since it began.
-func (r *run) noteTime(what string, began time.Time) {
-	r.t.Logf("%s: %v", what, time.Since(began).Round(time.Millisecond))
+func (r *run) noteTime(what string, began time.Time) time.Duration {
+	took := since(began)
+	r.t.Logf("%s: %v", what, took.Round(time.Millisecond))
+	return took
 }
 
 func beforeTheFirstTurn(r *run) {
@@ -106,14 +109,19 @@ func whileIdle(r *run) {
 		if r.vendor.idle == pb.OfferWay_OFFER_WAY_UNSPECIFIED {
 			continue // nothing wakes it
 		}
-		r.reached(mail)
-		r.noteTime(mail, began)
+		n := r.reached(mail)
+		r.vendor.result().idle = r.noteTime(mail, began)
+		r.vendor.result().quote = quote(&r.model.Requests()[n], mail)
 		r.arrives(id, r.vendor.idle)
 		idle()
 	}
-	began := time.Now()
-	r.turn("hello ", "PROMPT-while-idle")
-	r.noteTime("a turn by the user's prompt", began)
+	began, idle := time.Now(), r.busy()
+	r.prompt(r.screen, "hello ", "PROMPT-while-idle")
+	r.vendor.result().prompt = r.noteTime("the user's prompt", began)
+	if took := time.Since(began); took > slowest {
+		r.t.Errorf("the user's prompt took %v", took)
+	}
+	idle()
 	first := r.reached("PROMPT-while-idle")
 	for id, mail := range r.sent {
 		if seen := r.reached(mail); r.vendor.idle == pb.OfferWay_OFFER_WAY_UNSPECIFIED && mail != "MAIL-before" {
@@ -121,6 +129,7 @@ func whileIdle(r *run) {
 			if seen < first {
 				r.t.Errorf("%s woke the session", mail)
 			}
+			r.vendor.result().quote = quote(&r.model.Requests()[seen], mail)
 		}
 	}
 }
@@ -141,7 +150,7 @@ func inATurn(r *run) {
 		began := time.Now()
 		r.release()
 		r.reached(mail)
-		r.noteTime(mail+", after the end of the tool", began)
+		r.vendor.result().turn = r.noteTime(mail+", after the end of the tool", began)
 	}
 	idle()
 	for _, id := range ids {

@@ -22,6 +22,8 @@ type vendor struct {
 	ready   string                       // what the screen shows when it takes prompts
 	idle    pb.OfferWay                  // how mail wakes an idle session; none: it does not
 	early   bool                         // also before its first turn
+	leaves  bool                         // a run without a screen leaves mail that comes during its last answer
+	bare    func(r *run)                 // gives a project without the additions of setup what costs the program the same; or nil
 	seed    func(r *run)                 // writes what the program needs to begin without a question
 }
 
@@ -90,7 +92,10 @@ trust_level = "trusted"
 	{
 		name: "opencode", program: "opencode",
 		ready: "Ask", idle: pb.OfferWay_OFFER_WAY_PLUGIN,
-		resume: []string{"--continue"}, shows: "PROMPT-killed", again: "again",
+		resume: []string{"--continue"}, shows: "PROMPT-killed", again: "again", leaves: true,
+		bare: func(r *run) { // it installs packages where there is a plugin
+			r.write(r.project, ".opencode/plugins/none.js", "export const None = async () => ({})\n")
+		},
 		once: func(prompt string) []string { return []string{"run", prompt} },
 		seed: func(r *run) {
 			r.env("npm_config_fetch_retries=0", "OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1",

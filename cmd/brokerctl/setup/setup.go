@@ -38,6 +38,7 @@ type Vendor struct {
 	Next     string   // what the user does after setup
 	Wakes    string   // the version from which on Options.Wake works; "" = it never does
 	Woken    bool     // its hooks wake it
+	Idle     string   // when mail wakes the tested version; "" = never
 	Patient  bool     // its hooks wait for messages also without Options.Unattended
 	Agent    string   // the name that its MCP server and its hooks have; "" = they find it when they start
 	Files    []File

@@ -16,7 +16,7 @@ func Vendors(o Options) []Vendor {
 	return []Vendor{
 		{
 			Name: "claude-code", Title: "Claude Code", Programs: []string{"claude"}, Once: "claude -p", Tested: "2.1.330",
-			Hook: "Stop", Wakes: "2.1.330",
+			Hook: "Stop", Wakes: "2.1.330", Idle: "while its session is idle",
 			Next: "start claude again in this folder, and approve the MCP server brokerd when it asks",
 			Files: append([]File{
 				{Path: ".mcp.json", User: ".claude.json", What: "MCP server", entries: o.mcpServers()},
@@ -31,7 +31,7 @@ func Vendors(o Options) []Vendor {
 		},
 		{
 			Name: "codex", Title: "Codex", Programs: []string{"codex"}, Once: "codex exec", Tested: "0.169.0",
-			Hook: "Stop", Wakes: "0.169.0",
+			Hook: "Stop", Wakes: "0.169.0", Idle: "while its session is idle (after the first prompt)",
 			Next: "start codex again in this folder, trust the folder when it asks, and approve the hooks with /hooks",
 			Files: []File{
 				{Path: ".codex/config.toml", User: ".codex/config.toml", What: "MCP server", table: &tomlTable{
@@ -77,7 +77,7 @@ func Vendors(o Options) []Vendor {
 		},
 		{
 			Name: "opencode", Title: "opencode", Programs: []string{"opencode"}, Once: "opencode run", Tested: "1.18.33",
-			Hook: "session.idle", Wakes: "1.18.33", Patient: true,
+			Hook: "session.idle", Wakes: "1.18.33", Idle: "while its session is idle (after the first prompt)", Patient: true,
 			Next: "start opencode again in this folder",
 			Files: append([]File{
 				{
