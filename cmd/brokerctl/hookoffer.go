@@ -22,8 +22,8 @@ const (
 // begins are the ways in which hooks offer messages with which a turn begins or goes on.
 var begins = []pb.OfferWay{pb.OfferWay_OFFER_WAY_TURN_END, pb.OfferWay_OFFER_WAY_PROMPT}
 
-// inTurn are the ways in which hooks in a turn and at its end offer messages.
-var inTurn = append(slices.Clone(begins), pb.OfferWay_OFFER_WAY_TOOL_CALL)
+// inTurn are the ways in which hooks, and the commands of the model, offer messages in a turn and at its end.
+var inTurn = append(slices.Clone(begins), pb.OfferWay_OFFER_WAY_TOOL_CALL, pb.OfferWay_OFFER_WAY_SHELL)
 
 // byHooks are the ways that end with the next prompt of the user. Messages in the other ways may be on their way then.
 var byHooks = append(slices.Clone(inTurn), pb.OfferWay_OFFER_WAY_WAKE)

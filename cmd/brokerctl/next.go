@@ -63,7 +63,9 @@ func (o *nextOptions) run(c *cli, cmd *cobra.Command) error {
 		return err
 	}
 	done := c.progress(o.wait, "work")
-	t, answer, err := mcp.TakeTurn(cmd.Context(), broker.Conn(), mcp.TurnRequest{Limit: o.limit, Wait: o.wait, ClaimFor: o.claimFor})
+	t, answer, err := mcp.TakeTurn(cmd.Context(), broker.Conn(), mcp.TurnRequest{
+		Limit: o.limit, Wait: o.wait, ClaimFor: o.claimFor, Offer: c.shellOffer(),
+	})
 	done()
 	if err != nil {
 		return err

@@ -103,3 +103,28 @@ func TestNotice_NeverReachesTheCommandOfWork(tt *testing.T) {
 		t.Errorf("after the token was collected: %+v", got)
 	}
 }
+
+// A command of a model prints notices that the model may never get: its session's next events say whether it did.
+func TestNotice_OfACommandOfAModelIsReadWhenTheTurnGoesOn(tt *testing.T) {
+	t := newShell(tt)
+	startBroker(t)
+	register(t, "lead/lead", "builder-1/builder")
+	t.Setenv("BROKERD_AGENT", "builder-1")
+	hooked(t, eventOf("s1", "UserPromptSubmit"))
+	model := t.environWith("CLAUDE_CODE_SESSION_ID", "s1")
+	passToken(t)
+	shows := func(what string, want bool) {
+		t.Helper()
+		got := ctl(model, "next", "-o", "prompt")
+		if strings.Contains(got.out, "token") != want {
+			t.Errorf("%s: %+v", what, got)
+		}
+	}
+	shows("the first time", true)
+	shows("while it is offered", false)
+	hooked(t, eventOf("s1", "UserPromptSubmit")) // after Esc
+	shows("after Esc", true)
+	hooked(t, eventOf("s1", "Stop"))
+	hooked(t, eventOf("s1", "UserPromptSubmit"))
+	shows("after the end of the turn", false)
+}

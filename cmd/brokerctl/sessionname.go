@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"brokerd/cmd/brokerctl/harness"
+	pb "brokerd/gen/brokerd/v1"
 )
 
 // sessions returns the sessions of coding agents on this machine; nil if there is no place for them.
@@ -24,6 +25,29 @@ func (c *cli) ancestors() []harness.Known {
 		return nil
 	}
 	return c.env.Ancestors()
+}
+
+// shellOffer says to whom notices are offered that this command prints for the model of a coding agent whose hooks report
+// what becomes of them; nil if there is none, and printing them reads them.
+func (c *cli) shellOffer() *pb.NoticeOffer {
+	all := c.sessions()
+	if all == nil || !all.Any() {
+		return nil
+	}
+	one, known := all.Of(c.hookSession())
+	if !known {
+		if one, known = all.In(c.ancestors()); !known || one.ID == "" {
+			return nil
+		}
+	}
+	if v := hookVendors[one.Program]; !v.context || v.plugin {
+		return nil // its hooks do not say which output of a command the model has got
+	}
+	mark := c.env.Mark()
+	if c.prompt != nil {
+		mark = c.prompt.Mark()
+	}
+	return &pb.NoticeOffer{Way: pb.OfferWay_OFFER_WAY_SHELL, Harness: clip(oneLine(one.ID), 128), Mark: mark}
 }
 
 // brokerOf tells which sessions exclude each other's names: those of one broker and session.

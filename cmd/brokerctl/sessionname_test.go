@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"os/exec"
 	"strings"
 	"testing"
@@ -43,6 +44,14 @@ func (t *shell) event(session, name string, more ...string) result {
 	return got
 }
 
+// environWith returns the shell with another variable.
+func (t *shell) environWith(name, value string) *shell {
+	other := *t
+	other.variables = maps.Clone(t.variables)
+	other.variables[name] = value
+	return &other
+}
+
 // acts returns the agent as which a command of the model acts.
 func (t *shell) acts() any {
 	t.Helper()
@@ -66,12 +75,7 @@ func TestSession_EachHasAnAgentOfItsOwn(tt *testing.T) {
 	if a.acts() != "builder-1" || b.acts() != "builder-1-2" || t.acts() != "builder-1" {
 		t.Errorf("commands of their models act as %v and %v, of a person as %v", a.acts(), b.acts(), t.acts())
 	}
-	named := *t
-	named.variables = map[string]string{"CLAUDE_CODE_SESSION_ID": "b"}
-	for name, value := range t.variables {
-		named.variables[name] = value
-	}
-	if named.acts() != "builder-1-2" {
+	if named := t.environWith("CLAUDE_CODE_SESSION_ID", "b"); named.acts() != "builder-1-2" {
 		t.Errorf("with the session in its environment, a command acts as %v", named.acts())
 	}
 	if got := fields(b, "--agent", "lead", "whoami"); at(t, got, "agent") != "lead" {

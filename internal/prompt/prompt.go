@@ -97,13 +97,18 @@ func (w *Writer) Say(line string) {
 	fmt.Fprintln(w.out, strings.TrimRight(strings.Join(strings.Split(clean(line), "\n"), " "), " "))
 }
 
-// Frame writes a frame with its own title.
-func (w *Writer) Frame(title, text string) {
-	_ = w.Flush() // as in Say
+// Mark returns the mark of the frames of this result.
+func (w *Writer) Mark() string {
 	if w.mark == "" {
 		w.mark = w.marks()
 	}
-	fmt.Fprint(w.out, Frame(w.mark, title, text))
+	return w.mark
+}
+
+// Frame writes a frame with its own title.
+func (w *Writer) Frame(title, text string) {
+	_ = w.Flush() // as in Say
+	fmt.Fprint(w.out, Frame(w.Mark(), title, text))
 }
 
 // Flush writes what was written to the Writer so far as a frame, if there is anything.
@@ -111,12 +116,9 @@ func (w *Writer) Flush() error {
 	if w.text.Len() == 0 {
 		return nil
 	}
-	if w.mark == "" {
-		w.mark = w.marks()
-	}
 	text := w.text.String()
 	w.text.Reset()
-	_, err := io.WriteString(w.out, Frame(w.mark, w.title, text))
+	_, err := io.WriteString(w.out, Frame(w.Mark(), w.title, text))
 	return err
 }
 
