@@ -270,12 +270,20 @@ func workOf(ctx context.Context, agents pb.AgentServiceClient) ([]*pb.WorkItem, 
 
 // await calls ask until it reports the outcome, or the wait ends.
 func (c *call) await(wait time.Duration, ask func(left *durationpb.Duration) (bool, error)) (bool, error) {
+	const pause = 200 * time.Millisecond
 	end := c.server.Clock.Now().Add(wait)
 	for {
 		left := end.Sub(c.server.Clock.Now())
 		done, err := ask(duration(max(left, 0)))
 		if done || err != nil || left <= 0 {
 			return done, err
+		}
+		again := c.server.Clock.NewTimer(min(pause, left)) // a call that ended early would at once end again
+		select {
+		case <-again.Chan():
+		case <-c.ctx.Done():
+			again.Stop()
+			return false, c.ctx.Err()
 		}
 	}
 }

@@ -22,6 +22,7 @@ import (
 type slowBroker struct {
 	grpc.ClientConnInterface
 	longest time.Duration
+	calls   int
 }
 
 func (b *slowBroker) Join(context.Context, string) (string, error) { return "builder-1", nil }
@@ -31,6 +32,7 @@ func (b *slowBroker) News() string { return "" }
 func (b *slowBroker) Left(bool) {}
 
 func (b *slowBroker) Invoke(_ context.Context, _ string, args, _ any, _ ...grpc.CallOption) error {
+	b.calls++
 	if r, ok := args.(*pb.WaitTasksRequest); ok {
 		b.longest = max(b.longest, r.GetWait().AsDuration())
 		time.Sleep(r.GetWait().AsDuration()) //nolint:forbidigo // of the bubble
@@ -69,6 +71,14 @@ func TestCall_ALongWaitReportsProgressAndIsBounded(t *testing.T) {
 		}
 		if broker.longest != 50*time.Second {
 			t.Errorf("a call waits %v", broker.longest)
+		}
+		broker.calls = 0
+		vote := &sdk.CallToolParams{Name: "decide", Arguments: json.RawMessage(`{"action":"show","id":"v-1","wait":50}`)}
+		if _, err := session.CallTool(t.Context(), vote); err != nil {
+			t.Error(err)
+		}
+		if broker.calls > 300 {
+			t.Errorf("%d calls in 50 s to a broker that answers early", broker.calls)
 		}
 		if err := session.Close(); err != nil {
 			t.Error(err)

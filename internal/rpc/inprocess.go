@@ -84,6 +84,8 @@ func (s *Server) Do(ctx context.Context, name string, header http.Header,
 			return err
 		}
 		defer s.quotas.closeStream(c.account, false)
+		s.streams.Add(1)
+		defer s.streams.Add(-1)
 		return serve(ctx, c.holding.take)
 	}()
 }

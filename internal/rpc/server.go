@@ -168,7 +168,7 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
-// Streams returns how many of brokerd's own streams are open.
+// Streams returns how many of brokerd's own streams are open, and requests of Do under way.
 func (s *Server) Streams() int { return int(s.streams.Load()) }
 
 // Damaged makes the health service answer NOT_SERVING from now on, because the broker writes

@@ -300,7 +300,12 @@ func TestMCP_AStopOfTheBrokerEndsWaitingCalls(t *testing.T) {
 			t.Errorf("%v", result.Content[0].(*sdk.TextContent).Text)
 		}
 	})
-	overTCP(t, b, b.Credential()).must("GET", "/v1/agents/builder-1", "")
+	operator := overTCP(t, b, b.Credential())
+	for operator.must("POST", "/v1/call/AdminService/GetStatus", "").number("streams") != "1" {
+		if time.Since(began) > apptest.Patience {
+			t.Fatal("the call does not begin")
+		}
+	}
 	b.Restart()
 	waiting.Wait()
 	if took := time.Since(began); took > 40*time.Second {

@@ -2309,7 +2309,7 @@ type GetStatusResponse struct {
 	// Of the caller's session.
 	Session string `protobuf:"bytes,12,opt,name=session,proto3" json:"session,omitempty"`
 	Agents  int32  `protobuf:"varint,13,opt,name=agents,proto3" json:"agents,omitempty"`
-	// Open streams, over all sessions: Send, Receive, Claim and SubscribeEvents.
+	// Open streams, over all sessions: Send, Receive, Claim and SubscribeEvents, and requests of /mcp under way.
 	Streams int32 `protobuf:"varint,14,opt,name=streams,proto3" json:"streams,omitempty"`
 	// The mailboxes with the most in them, at most 20, fullest first.
 	Mailboxes []*MailboxStatus `protobuf:"bytes,15,rep,name=mailboxes,proto3" json:"mailboxes,omitempty"`

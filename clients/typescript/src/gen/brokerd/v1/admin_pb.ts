@@ -1314,7 +1314,7 @@ export type GetStatusResponse = Message<"brokerd.v1.GetStatusResponse"> & {
   agents: number;
 
   /**
-   * Open streams, over all sessions: Send, Receive, Claim and SubscribeEvents.
+   * Open streams, over all sessions: Send, Receive, Claim and SubscribeEvents, and requests of /mcp under way.
    *
    * @generated from field: int32 streams = 14;
    */
