@@ -13,6 +13,10 @@ import (
 // words are those of the command line without brokerctl. It returns false if no tool has the effect.
 func nextCall(words []string) (string, bool) {
 	for _, r := range rows() {
+		// Most rows are of another command, and need not be taken apart.
+		if first, _, _ := strings.Cut(r.template, " "); len(words) > 0 && first != words[0] && !strings.Contains(first, "{") {
+			continue
+		}
 		if given, ok := r.match(words); ok {
 			return r.call(given), true
 		}

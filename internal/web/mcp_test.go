@@ -313,6 +313,52 @@ func TestMCP_AStopOfTheBrokerEndsWaitingCalls(t *testing.T) {
 	}
 }
 
+func TestMCP_ALongWaitReportsProgressOverHTTP(t *testing.T) {
+	t.Parallel()
+	b := apptest.Start(t, apptest.WithFakeClock())
+	reports := make(chan float64, 1000)
+	client := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, &sdk.ClientOptions{
+		ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) { reports <- r.Params.Progress },
+	})
+	header := http.Header{"Authorization": {"Bearer " + secretOf(b, "builder-1")}}
+	session, err := client.Connect(t.Context(), &sdk.StreamableClientTransport{
+		Endpoint: "http://" + b.TCP() + "/mcp", HTTPClient: &http.Client{Transport: withHeaders{header}}, MaxRetries: -1,
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = session.Close() }) // the broker has stopped by then
+	operator := overTCP(t, b, b.Credential())
+	began := time.Now()
+	for len(reports) == 0 { // the clock may run before the call waits
+		if time.Since(began) > apptest.Patience {
+			t.Fatal("a call that waits for 50 s reports no progress")
+		}
+		ended := make(chan error, 1)
+		go func() {
+			params := &sdk.CallToolParams{Name: "turn", Arguments: jsonText(`{"wait":50}`)}
+			params.SetProgressToken("1")
+			_, err := session.CallTool(t.Context(), params)
+			ended <- err
+		}()
+		for waits := true; waits; {
+			select {
+			case err := <-ended:
+				if err != nil {
+					t.Fatal(err)
+				}
+				waits = false
+			default:
+				b.Clock.Advance(time.Second)
+				operator.must("GET", "/v1/status", "")
+			}
+		}
+	}
+	if first := <-reports; first != 10 {
+		t.Errorf("the first report is of %v s", first)
+	}
+}
+
 func TestMCP_PassesTheSpanOfItsClientOn(t *testing.T) {
 	t.Parallel()
 	spans := apptest.NewCollector(t)
