@@ -19,6 +19,7 @@ type Request struct {
 	Path  string
 	At    time.Time // it has arrived
 	Parts []Part    // the conversation, in order; none for other calls of the API
+	Tools []string  // that the model may call
 }
 
 // Has reports whether the conversation has a text that the model reads. What the model itself has written does not
@@ -155,11 +156,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a := apis[i]
-	kept.Parts = a.parse(body)
+	kept.Parts, kept.Tools = a.parse(body), a.tools(body)
 	s.keep(&kept)
-	tools := a.tools(body)
-	reply := next(kept.Parts, tools)
-	if reply.tool == "" && len(tools) > 0 && s.waits(kept.Parts) {
+	reply := next(kept.Parts, kept.Tools)
+	if reply.tool == "" && len(kept.Tools) > 0 && s.waits(kept.Parts) {
 		select {
 		case <-s.goOn:
 		case <-s.closing:

@@ -22,6 +22,7 @@ type result struct {
 	run, runWithout      time.Duration // of a run without a screen
 	prompt               time.Duration // until the user's prompt in an idle session was in a request
 	quote                string        // of what the model saw
+	mail                 bool          // the model sees the tool mail, which is for hooks
 	played               bool          // all scenarios on a screen have passed
 }
 
@@ -81,7 +82,8 @@ func compatPage() (string, error) {
 		if v.leaves {
 			headless += "; mail during the last answer stays unread"
 		}
-		fmt.Fprintf(&rows, "| %s | %s | %s | `tool_call`, %s | `%s`: %s |\n", of.Title, version, idle, ms(r.turn), of.Once, headless)
+		fmt.Fprintf(&rows, "| %s | %s | %s | `tool_call`, %s | `%s`: %s | %s |\n", of.Title, version, idle, ms(r.turn), of.Once, headless,
+			map[bool]string{true: "yes", false: "no"}[r.mail])
 		fmt.Fprintf(&costs, "| %s | %s | %s | %s | %s | %s |\n", of.Title, ms(r.callWithout), ms(r.call), ms(r.runWithout), ms(r.run), ms(r.prompt))
 		fmt.Fprintf(&quotes, "%s %s:\n\n```\n%s\n```\n\n", of.Title, version, r.quote)
 	}
@@ -101,12 +103,14 @@ yours was tested. Times are those of one run on one machine: compare orders of m
 The columns have the way in which mail reaches the model, as ` + "`message get`" + ` shows it, and the time until a request to the model had it: after the send in an
 idle session, after the end of the running tool in a turn and in a run without a screen.
 
-| program | version | idle | in a turn | headless |
-|---|---|---|---|---|
+The last column says whether the tool ` + "`mail`" + `, which [is for hooks](mcp.md#hooks-without-a-process), is in the list of tools that the model gets.
+
+| program | version | idle | in a turn | headless | sees ` + "`mail`" + ` |
+|---|---|---|---|---|---|
 %[2]s
 Scenarios on a screen, each passed by each program: before the first turn, idle, three messages in a turn, during the last answer of a turn, the user's
 prompt while idle, Esc, the broker down, restarted and frozen, the program killed in a turn, and its session resumed, which gets the mail that the
-killed one did not read. In each, no receipt said more than the model had seen, and what was not accepted was offered again.
+killed one did not read. Besides, two sessions in one folder were [two agents](hooks.md#sessions-and-names), one of which was killed and resumed. In each, no receipt said more than the model had seen, and what was not accepted was offered again.
 
 What it costs without mail: medians of %[3]d calls of a tool and of five runs without a screen, and one prompt of the user in an idle session.
 

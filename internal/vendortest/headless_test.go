@@ -256,6 +256,9 @@ func TestHeadless_MailInATurnIsInTheNextRequest(t *testing.T) {
 		r.reached("MAIL-in-a-turn")
 		r.vendor.result().headless = since(began)
 		r.wait(p)
+		r.vendor.result().mail = slices.ContainsFunc(r.model.Requests(), func(q fakemodel.Request) bool {
+			return slices.ContainsFunc(q.Tools, func(tool string) bool { return strings.HasSuffix(tool, "_mail") || tool == "mail" })
+		})
 		d := r.delivery(id)
 		if o := d.GetOffers(); len(o) != 1 || o[0].GetWay() != pb.OfferWay_OFFER_WAY_TOOL_CALL || d.GetReadAt() == nil {
 			t.Errorf("read at %v, offers: %v", d.GetReadAt(), o)
