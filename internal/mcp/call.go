@@ -84,9 +84,11 @@ func (c *call) carryOut(t *tool, args given) (failed bool) {
 }
 
 // acceptOffers accepts what earlier calls of this client have shown: that its model continues shows that it got their
-// results. If that fails, the offers return by themselves.
+// results. If that fails, the offers return by themselves, and the call itself still has its time.
 func (c *call) acceptOffers() {
-	_, _ = c.api.SettleOffers(c.ctx, &pb.SettleOffersRequest{
+	ctx, cancel := context.WithTimeout(c.ctx, acceptTime)
+	defer cancel()
+	_, _ = c.api.SettleOffers(ctx, &pb.SettleOffersRequest{
 		Harness: c.server.Harness, Ways: []pb.OfferWay{pb.OfferWay_OFFER_WAY_MCP},
 		Outcome: &pb.SettleOffersRequest_Accepted{Accepted: true},
 	})

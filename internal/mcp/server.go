@@ -24,10 +24,11 @@ const Instructions = `You work with other agents through a broker. Call turn fir
 const (
 	// mostWait is how long a call waits at most. Many clients end a call after 60 s.
 	mostWait = 50 * time.Second
-	progress = 10 * time.Second // between two notifications of progress
-	mostText = 64 << 10         // bytes of a result
-	mostEnd  = 4 << 10          // bytes of its end that are never left out: they say what to do next
-	claimFor = 30 * time.Minute // that turn claims a message for
+	progress   = 10 * time.Second // between two notifications of progress
+	acceptTime = 2 * time.Second  // to accept earlier offers
+	mostText   = 64 << 10         // bytes of a result
+	mostEnd    = 4 << 10          // bytes of its end that are never left out: they say what to do next
+	claimFor   = 30 * time.Minute // that turn claims a message for
 )
 
 // An Agent is the connection of one client, bound to one agent. Its methods may be called concurrently.
