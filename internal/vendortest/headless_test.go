@@ -28,7 +28,7 @@ const patience = 2 * time.Minute
 
 // slowest is how much longer a program may take with a broker that does not answer: its MCP server and about ten hooks of
 // 300 ms, on a slow machine.
-const slowest = 30 * time.Second
+const slowest = 90 * time.Second
 
 // A run is a coding agent in a project folder of its own, with a daemon and a model.
 type run struct {

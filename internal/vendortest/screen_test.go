@@ -192,7 +192,11 @@ func afterEsc(r *run) {
 		r.screen.until(r.vendor.ended)
 	}
 	if r.vendor.idle != pb.OfferWay_OFFER_WAY_UNSPECIFIED {
+		ended := time.Now()
 		r.arrives(id) // it begins a turn of its own
+		if took := time.Since(ended); took > 50*time.Second {
+			r.t.Errorf("%v: the offer returned by itself", took)
+		}
 		idle()
 	}
 	r.turn("RUN: true ;; ", "PROMPT-after-esc")

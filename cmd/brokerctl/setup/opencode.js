@@ -15,7 +15,7 @@ export const Brokerd = async ({ client, directory }) => {
   const children = new Set() // sessions of subagents: they receive no mail
   const continued = new Set() // sessions whose turn the hook has started
   const listeners = new Map() // session → the hook that waits for its next message
-  const offered = new Map() // mark of messages that no request had yet → session
+  const offered = new Map() // mark of messages that no request had yet → their session, and whether its turn has ended
 
   // call runs `brokerctl hook opencode` with an event. The promise has its exit code and output.
   const call = (args, event) => {
@@ -36,12 +36,27 @@ export const Brokerd = async ({ client, directory }) => {
   const marksIn = (text) => [...text.matchAll(/^=== ([0-9a-f]{16}) /gm)].map((match) => match[1])
 
   // offer notes the messages in a text that the session will get.
-  const offer = (session, text) => marksIn(text).forEach((mark) => offered.set(mark, session))
+  const offer = (session, text) => marksIn(text).forEach((mark) => offered.set(mark, { session, ended: false }))
 
   // returned says that the session will not get a text.
   const returned = (session, text) => {
     marksIn(text).forEach((mark) => offered.delete(mark))
     return call([], { hook_event_name: "BrokerdReturned", session_id: session, prompt: text }).result
+  }
+
+  // unheard returns messages that no request of the turn had: with the result of a tool that Esc has ended, for example.
+  // A later request may have them.
+  const unheard = async (session) => {
+    const marks = []
+    for (const [mark, of] of offered) {
+      if (of.session !== session) continue
+      if (of.ended) offered.delete(mark)
+      else marks.push(mark)
+      of.ended = true
+    }
+    if (marks.length === 0) return
+    const prompt = marks.map((mark) => `=== ${mark} `).join("\n")
+    await call([], { hook_event_name: "BrokerdReturned", session_id: session, prompt }).result
   }
 
   // context returns what a hook adds to the conversation.
@@ -69,6 +84,7 @@ export const Brokerd = async ({ client, directory }) => {
   const rest = async (session) => {
     stopListening(session)
     if (once) return
+    await unheard(session)
     const active = continued.delete(session)
     const end = call([], { hook_event_name: "Stop", session_id: session, stop_hook_active: active })
     listeners.set(session, end.child)
@@ -122,10 +138,10 @@ export const Brokerd = async ({ client, directory }) => {
     "experimental.chat.messages.transform": async (input, output) => {
       if (offered.size === 0) return
       const request = JSON.stringify(output.messages)
-      for (const [mark, session] of offered) {
+      for (const [mark, of] of offered) {
         if (!request.includes("=== " + mark + " ")) continue
         offered.delete(mark)
-        call([], { hook_event_name: "BrokerdAccepted", session_id: session, prompt: `=== ${mark} ` })
+        call([], { hook_event_name: "BrokerdAccepted", session_id: of.session, prompt: `=== ${mark} ` })
       }
     },
     event: async ({ event }) => {
