@@ -15,7 +15,7 @@ import (
 // A brokenAgent panics.
 type brokenAgent struct{ slowBroker }
 
-func (*brokenAgent) Join(context.Context) (string, error) { panic("no luck") }
+func (*brokenAgent) Join(context.Context, string) (string, error) { panic("no luck") }
 
 func TestCall_APanicIsAResultAndTheServerContinues(t *testing.T) {
 	t.Parallel()
