@@ -23,7 +23,7 @@ const Instructions = `You work with other agents through a broker. Call turn fir
 
 const (
 	// mostWait is how long a call waits at most. Many clients end a call after 60 s.
-	mostWait = 50 * time.Second
+	mostWait   = 50 * time.Second
 	progress   = 10 * time.Second // between two notifications of progress
 	acceptTime = 2 * time.Second  // to accept earlier offers
 	mostText   = 64 << 10         // bytes of a result
