@@ -44,7 +44,7 @@ type JoinOptions struct {
 	// has forgotten the agent (it was deregistered, the database is another one).
 	Once bool
 	// OnRegistered, if set, receives the answer to each registration, the first included: the agent, and
-	// what it has lost.
+	// what it has lost. It ends before a Do makes its first call as this registration.
 	OnRegistered func(*pb.RegisterAgentResponse)
 	// OnHeartbeat, if set, receives the answer to each heartbeat of the member: losses, directives, and how
 	// much mail waits.

@@ -23,8 +23,8 @@ func (m *Member) registration(ctx context.Context) (*Client, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	defer func() { <-m.turn }()
 	c, answer, err := m.register(ctx)
-	<-m.turn
 	if answer != nil && m.o.OnRegistered != nil {
 		m.o.OnRegistered(answer)
 	}

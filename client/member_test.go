@@ -175,6 +175,29 @@ func TestJoinLater_RegistersWhenThereIsABroker(t *testing.T) {
 	}
 }
 
+func TestJoinLater_TellsOfARegistrationBeforeItMakesCalls(t *testing.T) {
+	t.Parallel()
+	c := newDaemon(t).dial(t, "a")
+	var j *client.Member
+	made, tried := make(chan struct{}), make(chan error, 1)
+	j = client.JoinLater(func(context.Context) (*client.Client, *pb.RegisterAgentRequest, error) {
+		return c, &pb.RegisterAgentRequest{}, nil
+	}, client.JoinOptions{OnRegistered: func(*pb.RegisterAgentResponse) {
+		<-made
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		tried <- j.Do(ctx, func(*client.Client) error { return nil })
+	}})
+	close(made)
+	defer j.Abandon()
+	if err := next(t, tried); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a call came first: %v", err)
+	}
+	if err := j.Do(t.Context(), ownHeartbeat(t.Context())); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestJoin_UnderAnotherProcessKeepsItsRegistration(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t)
