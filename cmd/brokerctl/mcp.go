@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"runtime/debug"
-	"sync"
 	"time"
 
 	"github.com/jonboulle/clockwork"
@@ -14,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"brokerd"
+	"brokerd/client"
 	"brokerd/internal/mcp"
 	"brokerd/internal/prompt"
 )
@@ -90,17 +90,11 @@ func (o *mcpOptions) serve(c *cli, cmd *cobra.Command, transport sdk.Transport) 
 		},
 		Defect: func(p any) { fmt.Fprintf(cmd.ErrOrStderr(), "brokerctl: a call panicked: %v\n%s", p, debug.Stack()) },
 	})
-	// The agent is registered before the client's first call, if the broker answers in time. If not,
-	// beat reports the error and tries again.
+	// The agent is registered before the client's first call, if the broker answers in time.
 	joining, cancel := context.WithTimeout(cmd.Context(), mcpStart)
-	_, _ = member.join(joining)
+	_ = member.do(joining, func(*client.Client) error { return nil })
 	cancel()
-	ctx, stop := context.WithCancel(cmd.Context())
-	var beating sync.WaitGroup
-	beating.Go(func() { member.beat(ctx) })
-	err = server.Run(ctx, transport)
-	stop()
-	beating.Wait()
+	err = server.Run(cmd.Context(), transport)
 	member.close(o.end)
 	if errors.Is(err, io.EOF) || errors.Is(err, context.Canceled) && cmd.Context().Err() == nil {
 		return nil

@@ -10,11 +10,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
+	"sync/atomic"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/harness"
@@ -22,8 +23,8 @@ import (
 	"brokerd/internal/prompt"
 )
 
-// A member is the agent as which an MCP server takes part: its name, its registration, and its
-// heartbeats. It may be called concurrently.
+// A member is the agent as which an MCP server takes part: its name and its registration. It may be called
+// concurrently.
 type member struct {
 	c       *cli
 	wanted  *pb.RegisterAgentRequest
@@ -32,23 +33,17 @@ type member struct {
 	offered []string // the names in the folder's file, if it has several
 	file    config   // of the folder
 
-	mu     sync.Mutex
-	base   *client.Client // the connection; nil until the first one. guarded by mu
-	broker *client.Client // as the registered agent; nil until then. guarded by mu
-	name   string         // guarded by mu
+	turn  sync.Mutex     // guards agent; locked before mu
+	agent *client.Member // nil: the next call of a tool starts it
 
-	session string // of the coding agent; empty = it is not told. guarded by mu
+	mu      sync.Mutex     // guards the fields below
+	base    *client.Client // the connection; nil until the first one
+	name    string         // empty until it is chosen
+	session string         // of the coding agent; empty = it is not told
+	notes   []string       // for the next result
+	said    string         // the last error in the log
 
-	// Codex runs many sessions in one process, and tells a server its session with each call: before the first one the
-	// server cannot know its name.
-	called   chan struct{} // closed with the first call
-	lateName bool          // there must be a call first; guarded by mu
-	out      error         // why it takes part no longer; guarded by mu
-	notes    []string      // for the next result; guarded by mu
-
-	registered time.Time // when the broker took its registration, which tells it from one of another process. guarded by mu
-
-	fresh bool // the broker did not know the agent before, and no tool was called; guarded by mu
+	fresh atomic.Bool // the broker did not know the agent before, and no tool was called
 }
 
 func newMember(c *cli, wanted *pb.RegisterAgentRequest, log io.Writer) (*member, error) {
@@ -71,72 +66,117 @@ func newMember(c *cli, wanted *pb.RegisterAgentRequest, log io.Writer) (*member,
 	if wanted.Worktree == "" {
 		wanted.Worktree = folder
 	}
-	above := c.ancestors()
-	return &member{
-		c: c, wanted: wanted, log: log, folder: folder, offered: s.unchosen, file: file, session: c.hookSession(),
-		called: make(chan struct{}), lateName: len(above) > 0 && above[0].Name == "codex",
-	}, nil
+	m := &member{c: c, wanted: wanted, log: log, folder: folder, offered: s.unchosen, file: file, session: c.hookSession()}
+	// Codex runs many sessions in one process, and tells a server its session with each call: before the first one the
+	// server cannot know its name.
+	if above := c.ancestors(); len(above) == 0 || above[0].Name != "codex" {
+		m.start()
+	}
+	return m, nil
 }
 
-// errNotCalled is why an agent does not take part yet.
-var errNotCalled = errors.New("the coding agent has called no tool yet")
+// An outError says why the agent takes no part until a call of a tool changes that.
+type outError string
 
-// errLeft is why an agent that has left takes part no longer.
-var errLeft = errors.New(`you have left; team {"action":"join"} registers you again`)
+func (e outError) Error() string { return string(e) }
 
-// join returns the connection as the registered agent. The first call that reaches the broker
-// chooses the name and registers the agent.
-func (m *member) join(ctx context.Context) (*client.Client, error) {
+const (
+	errNotCalled = outError("the coding agent has called no tool yet")
+	errLeft      = outError(`you have left; team {"action":"join"} registers you again`)
+)
+
+// start makes the server an agent. The caller holds turn.
+func (m *member) start() {
+	m.agent = client.JoinLater(m.prepare, client.JoinOptions{
+		OnRegistered: m.registered, OnHeartbeat: m.beaten, OnError: m.failed,
+	})
+}
+
+func (m *member) current() *client.Member {
+	m.turn.Lock()
+	defer m.turn.Unlock()
+	return m.agent
+}
+
+// do makes calls as the registered agent. The first one that reaches the broker chooses the name and registers the
+// agent. If another process has registered it, the agent takes part no longer.
+func (m *member) do(ctx context.Context, call func(*client.Client) error) error {
+	agent := m.current()
+	if agent == nil {
+		return errNotCalled
+	}
+	err := agent.Do(ctx, call)
+	var taken *client.TakenOverError
+	switch {
+	case errors.Is(err, client.ErrMemberClosed):
+		if m.current() != agent { // the server has another name now
+			return m.do(ctx, call)
+		}
+		return errLeft
+	case errors.As(err, &taken):
+		return outError(fmt.Sprintf(`another process has registered as %s %s and acts as this agent; stop working as it, `+
+			`or take it back: team {"action":"join"}`, taken.Agent, m.c.when(timestamppb.New(taken.At))))
+	case errors.Is(err, client.ErrAgentLost): // its parent had registered it
+		refusal, _ := grpcStatus(err)
+		return refusal.Err()
+	}
+	return err
+}
+
+// prepare connects, chooses the name and describes the agent, before each registration.
+func (m *member) prepare(ctx context.Context) (*client.Client, *pb.RegisterAgentRequest, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.broker != nil || m.out != nil {
-		return m.broker, m.out
-	}
-	if m.lateName {
-		return nil, errNotCalled
-	}
 	if m.base == nil {
 		base, err := m.c.connect(ctx)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		m.base = base
 	}
 	if m.base.Identity().Incarnation != 0 { // its parent, such as agent run, has registered it
-		m.broker, m.name = m.base, m.base.Identity().Agent
-		return m.broker, nil
+		return m.base, nil, nil
 	}
 	if m.name == "" {
 		if err := m.chooseName(ctx); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	if err := m.register(ctx); err != nil {
-		return nil, err
-	}
-	return m.broker, nil
-}
-
-// register registers the agent. The caller holds mu.
-func (m *member) register(ctx context.Context) error {
-	broker := m.base.As(m.name)
-	request := proto.CloneOf(m.wanted)
+	broker, request := m.base.As(m.name), proto.CloneOf(m.wanted)
 	_, err := broker.Agents().GetAgent(ctx, &pb.GetAgentRequest{Name: m.name})
-	if m.fresh = status.Code(err) == codes.NotFound; err != nil && !m.fresh {
-		return err
+	fresh := status.Code(err) == codes.NotFound
+	if err != nil && !fresh {
+		return nil, nil, err
 	}
+	m.fresh.Store(fresh)
 	request.Harness = clip(oneLine(m.session), 128)
 	asDescribed(request, m.file.agents[cmp.Or(m.c.found.baseOf(), m.name)])
-	answer, err := broker.Agents().RegisterAgent(ctx, request)
-	if err != nil {
-		return err
-	}
-	m.broker, m.registered = broker.AtIncarnation(answer.GetAgent().GetIncarnation()), answer.GetAgent().GetRegisteredAt().AsTime()
-	session := cmp.Or(m.base.Identity().Session, "default")
-	role := answer.GetAgent().GetRole()
-	m.note("You are the agent %s%s in the session %s.", m.name, cond(role != "", " ("+role+")", ""), session)
+	return broker, request, nil
+}
+
+func (m *member) registered(answer *pb.RegisterAgentResponse) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	name, role := answer.GetAgent().GetName(), answer.GetAgent().GetRole()
+	m.note("You are the agent %s%s in the session %s.", name, cond(role != "", " ("+role+")", ""),
+		cmp.Or(m.base.Identity().Session, "default"))
 	m.noteLosses(answer)
-	return nil
+}
+
+func (m *member) beaten(answer *pb.HeartbeatResponse) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.said = ""
+	m.noteLosses(answer)
+}
+
+func (m *member) failed(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, text := m.c.explain(err); text != m.said {
+		fmt.Fprintf(m.log, "brokerctl: %s\n", oneLine(text))
+		m.said = text
+	}
 }
 
 // note keeps a line for the next result. The caller holds mu.
@@ -156,145 +196,55 @@ func (m *member) noteLosses(from prompt.Loser) {
 func (m *member) news() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.fresh = false
+	m.fresh.Store(false)
 	text := strings.Join(m.notes, "")
 	m.notes = nil
 	return text
 }
 
-// lost reports whether a call failed because the registration has ended and join can renew it. If
-// another process has registered the agent, the member takes part no longer. used is the client of
-// the call: a concurrent call may have renewed the registration already.
-func (m *member) lost(ctx context.Context, used *client.Client, err error) bool {
-	why := client.Reason(err)
-	if why != "STALE_INCARNATION" && why != "AGENT_NOT_REGISTERED" {
-		return false
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.base == nil || m.out != nil || m.base.Identity().Incarnation != 0 {
-		return false
-	}
-	if m.broker != used {
-		return true
-	}
-	known, err := m.base.As(m.name).Agents().GetAgent(ctx, &pb.GetAgentRequest{Name: m.name})
-	if err != nil && status.Code(err) != codes.NotFound {
-		return false
-	}
-	if a := known.GetAgent(); a != nil && !a.GetRegisteredAt().AsTime().Equal(m.registered) {
-		m.out = fmt.Errorf(`another process has registered as %s %s and acts as this agent; stop working as it, `+
-			`or take it back: team {"action":"join"}`, m.name, m.c.when(a.GetRegisteredAt()))
-	}
-	m.broker = nil
-	return m.out == nil
-}
-
 // leave ends the part of the agent, which has deregistered.
 func (m *member) leave() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.broker, m.out = nil, errLeft
+	if agent := m.current(); agent != nil {
+		agent.Abandon()
+	}
 }
 
-// rejoin makes the next join register the agent again.
+// rejoin makes the next call of a tool register the agent again if it takes part no longer.
 func (m *member) rejoin() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.out = nil
-}
-
-// beat joins when there is a broker, and sends heartbeats until ctx ends.
-func (m *member) beat(ctx context.Context) {
-	const soonest, latest = 500 * time.Millisecond, 10 * time.Second
-	retry, said := soonest, ""
-	m.mu.Lock()
-	late := m.lateName
-	m.mu.Unlock()
-	if late {
-		select {
-		case <-m.called:
-		case <-ctx.Done():
-		}
+	m.turn.Lock()
+	defer m.turn.Unlock()
+	if m.agent != nil && m.agent.Err() != nil {
+		m.agent = nil
 	}
-	for ctx.Err() == nil {
-		pause := m.wanted.GetLease().AsDuration() / 3
-		used, err := m.heartbeat(ctx)
-		switch {
-		case err == nil:
-			retry, said = soonest, ""
-		case used != nil && m.lost(ctx, used, err):
-			pause = 0
-		case errors.Is(err, m.reason()):
-		default:
-			if _, text := m.c.explain(err); text != said && ctx.Err() == nil {
-				fmt.Fprintf(m.log, "brokerctl: %s\n", oneLine(text))
-				said = text
-			}
-			pause, retry = retry, min(2*retry, latest)
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-		}
-	}
-}
-
-// heartbeat returns the client that it has used; nil if there is none.
-func (m *member) heartbeat(ctx context.Context) (*client.Client, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	broker, err := m.join(ctx)
-	if err != nil {
-		return nil, err
-	}
-	answer, err := broker.Agents().Heartbeat(ctx, &pb.HeartbeatRequest{})
-	if err != nil {
-		return broker, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.noteLosses(answer)
-	return broker, nil
-}
-
-// reason is why the agent takes part no longer; nil if it does.
-func (m *member) reason() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.out
 }
 
 // close reports that the agent has stopped, unless a parent process keeps its registration. It ends the
 // registration if deregister is set, and that of a new agent without mail whose client has called no tool, such
 // as a client that only lists its servers.
 func (m *member) close(deregister bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), reportWait)
-	defer cancel()
-	m.depart(ctx, deregister)
+	m.turn.Lock()
+	defer m.turn.Unlock()
+	m.depart(context.Background(), deregister)
 }
 
-// depart does what close says. The caller holds mu.
+// depart does what close says. The caller holds turn.
 func (m *member) depart(ctx context.Context, deregister bool) {
-	if m.fresh && m.broker != nil {
-		inbox, err := m.broker.Messages().GetInboxSummary(ctx, &pb.GetInboxSummaryRequest{})
+	if m.agent == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, reportWait)
+	defer cancel()
+	if broker := m.agent.Client(); broker != nil && m.fresh.Load() {
+		inbox, err := broker.Messages().GetInboxSummary(ctx, &pb.GetInboxSummaryRequest{})
 		deregister = deregister || err == nil && inbox.GetTotal() == 0
 	}
-	var err error
-	switch {
-	case m.broker == nil:
-	case deregister:
-		_, err = m.broker.Agents().DeregisterAgent(ctx, &pb.DeregisterAgentRequest{Reason: "its MCP server has ended"})
-	case !m.registered.IsZero():
-		_, err = m.broker.Agents().Heartbeat(ctx, &pb.HeartbeatRequest{Status: pb.AgentStatus_AGENT_STATUS_STOPPED})
+	end := m.agent.Close
+	if deregister {
+		end = func(ctx context.Context) error { return m.agent.Deregister(ctx, "its MCP server has ended") }
 	}
-	if reason := client.Reason(err); err != nil && reason != "STALE_INCARNATION" && reason != "AGENT_NOT_REGISTERED" {
-		fmt.Fprintf(m.log, "brokerctl: the broker was not told that the server has ended, and the agent's lease ends by itself: %s\n",
-			oneLine(status.Convert(err).Message()))
+	if err := end(ctx); err != nil {
+		fmt.Fprintf(m.log, "brokerctl: the broker was not told that the server has ended, "+
+			"and the agent's lease ends by itself: %s\n", oneLine(status.Convert(err).Message()))
 	}
 }
 
@@ -347,19 +297,31 @@ func (m *member) chooseName(ctx context.Context) error {
 	return nil
 }
 
-// follow makes the server that of a session of the coding agent: the one that a call names, or the one that its program runs
-// now. Hooks may have given the session a name since, such as the one that it had before it was resumed: then the server
-// acts under that from now on.
+// follow makes the server that of a session of the coding agent: the one that a call names, or the one that its program
+// runs now. Hooks may have given the session a name since, such as the one that it had before it was resumed: then the
+// server acts under that from now on.
 func (m *member) follow(ctx context.Context, session string) {
+	m.turn.Lock()
+	defer m.turn.Unlock()
+	if m.renamed(session) {
+		m.depart(ctx, false)
+		m.agent = nil
+		m.mu.Lock()
+		m.name = ""
+		m.mu.Unlock()
+	}
+	if m.agent == nil {
+		m.start()
+	}
+}
+
+// renamed notes the session that a call names, and reports whether the session has another name than the server.
+func (m *member) renamed(session string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.lateName {
-		m.lateName = false
-		close(m.called)
-	}
 	all := m.c.sessions()
 	if all == nil {
-		return
+		return false
 	}
 	one, known := all.Of(session)
 	if session == "" {
@@ -367,11 +329,5 @@ func (m *member) follow(ctx context.Context, session string) {
 	} else {
 		m.session = session
 	}
-	if !known || one.ID == "" || one.Name == m.name || m.name == "" || one.Broker != m.c.brokerOf(m.c.found) || m.registered.IsZero() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, reportWait)
-	defer cancel()
-	m.depart(ctx, false)
-	m.name, m.broker, m.out, m.fresh = "", nil, nil, false
+	return known && one.ID != "" && m.name != "" && one.Name != m.name && one.Broker == m.c.brokerOf(m.c.found)
 }

@@ -26,12 +26,16 @@ type memberCalls struct{ *member }
 // Join implements mcp.Agent.
 func (m memberCalls) Join(ctx context.Context, session string) (string, error) {
 	m.follow(ctx, session)
-	broker, err := m.join(ctx)
+	var name string
+	err := m.do(ctx, func(broker *client.Client) error {
+		name = broker.Identity().Agent
+		return nil
+	})
 	if err != nil {
 		_, text := m.c.explain(err)
 		return "", errors.New(text)
 	}
-	return broker.Identity().Agent, nil
+	return name, nil
 }
 
 // News implements mcp.Agent.
@@ -52,22 +56,12 @@ func (m memberCalls) Invoke(ctx context.Context, method string, args, reply any,
 		ctx = client.ContextWithTraceParent(ctx, span)
 	}
 	const pause = 200 * time.Millisecond
-	began, renewed := time.Now(), false
-	patience := max(mcpPatience, waitOf(args))
+	began, patience := time.Now(), max(mcpPatience, waitOf(args))
 	for {
-		broker, err := m.join(ctx)
-		if err == nil {
-			err = broker.Conn().Invoke(ctx, method, waitsLess(args, time.Since(began)), reply, opts...)
-		}
-		switch {
-		case err == nil:
-			return nil
-		case broker != nil && !renewed && m.lost(ctx, broker, err):
-			renewed = true
-			continue
-		case m.reason() != nil:
-			return m.reason()
-		case !unreachable(err) || time.Since(began) > patience:
+		err := m.do(ctx, func(broker *client.Client) error {
+			return broker.Conn().Invoke(ctx, method, waitsLess(args, time.Since(began)), reply, opts...)
+		})
+		if err == nil || !unreachable(err) || time.Since(began) > patience {
 			return err
 		}
 		again := time.NewTimer(pause)
@@ -82,18 +76,22 @@ func (m memberCalls) Invoke(ctx context.Context, method string, args, reply any,
 
 // unreachable reports whether a call failed because the broker is away, perhaps for a restart.
 func unreachable(err error) bool {
+	if errors.As(err, new(outError)) {
+		return false
+	}
 	_, answered := status.FromError(err)
 	return !answered || status.Code(err) == codes.Unavailable
 }
 
 // NewStream implements grpc.ClientConnInterface.
-func (m memberCalls) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption,
-) (grpc.ClientStream, error) {
-	broker, err := m.join(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return broker.Conn().NewStream(ctx, desc, method, opts...)
+func (m memberCalls) NewStream(
+	ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption,
+) (stream grpc.ClientStream, err error) {
+	err = m.do(ctx, func(broker *client.Client) error {
+		stream, err = broker.Conn().NewStream(ctx, desc, method, opts...)
+		return err
+	})
+	return stream, err
 }
 
 // waitOf returns how long a request waits; 0 if it has no wait.

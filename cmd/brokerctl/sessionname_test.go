@@ -1,10 +1,17 @@
 package main
 
 import (
+	"io"
 	"maps"
+	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"brokerd/cmd/brokerctl/harness"
 )
 
 // open returns the shell with a coding agent of its own, which is a process.
@@ -172,5 +179,46 @@ func TestSession_TheMCPServerFollowsIt(tt *testing.T) {
 	m.call("turn", `{}`, "You are the agent builder-1-2 in", "Your mail")
 	if got := at(t, fields(t, "agent", "get", "builder-1"), "agent", "state"); got != "stopped" {
 		t.Errorf("the name that it had is %v", got)
+	}
+}
+
+// Codex has one process for many sessions, and names the session in each call.
+func TestMCP_TheServerOfCodexActsAsTheSessionOfTheCall(tt *testing.T) {
+	t := newShell(tt)
+	startTeam(t)
+	t.open().event("a", "SessionStart")
+	t.open().event("b", "SessionStart")
+	must0(t, "--agent", "", "agent", "deregister", "builder-1")
+
+	in, toServer := io.Pipe()
+	fromServer, out := io.Pipe()
+	env := t.environment("", out, t.Output())
+	env.In = in
+	env.Ancestors = func() []harness.Known { return []harness.Known{{Process: harness.At(os.Getpid()), Name: "codex"}} }
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		run(t.Context(), env, []string{"mcp", "--agent", "builder-1"})
+		_ = out.Close()
+	})
+	defer serving.Wait()
+	codex := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+	session, err := codex.Connect(t.Context(), &mcp.IOTransport{Reader: fromServer, Writer: toServer}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = session.Close() }()
+	if got := ctl(t, "agent", "get", "builder-1"); got.code != 3 {
+		t.Errorf("before the first call: %+v", got)
+	}
+	for _, one := range []struct{ session, agent string }{{"b", "builder-1-2"}, {"a", "builder-1"}, {"b", "builder-1-2"}} {
+		params := &mcp.CallToolParams{Name: "turn", Meta: mcp.Meta{"sessionId": one.session}, Arguments: map[string]any{}}
+		result, err := session.CallTool(t.Context(), params)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := result.Content[0].(*mcp.TextContent).Text
+		if want := "You are the agent " + one.agent + " in"; result.IsError || !strings.Contains(text, want) {
+			t.Errorf("%s: got\n%s\nwithout %q", one.session, text, want)
+		}
 	}
 }
