@@ -98,9 +98,13 @@ func beforeTheFirstTurn(r *run) {
 	}
 	r.turn("hello ", "PROMPT-first")
 	if !r.vendor.early {
-		r.arrives(id, pb.OfferWay_OFFER_WAY_PROMPT)
+		r.arrives(id, withThePrompt...)
 	}
 }
+
+// withThePrompt are the ways of mail that waits when the user sends a prompt: if the broker does not answer in time, the
+// end of the turn brings it.
+var withThePrompt = []pb.OfferWay{pb.OfferWay_OFFER_WAY_PROMPT, pb.OfferWay_OFFER_WAY_TURN_END}
 
 func whileIdle(r *run) {
 	for _, mail := range []string{"MAIL-idle-1", "MAIL-idle-2"} {
@@ -125,7 +129,7 @@ func whileIdle(r *run) {
 	first := r.reached("PROMPT-while-idle")
 	for id, mail := range r.sent {
 		if seen := r.reached(mail); r.vendor.idle == pb.OfferWay_OFFER_WAY_UNSPECIFIED && mail != "MAIL-before" {
-			r.arrives(id, pb.OfferWay_OFFER_WAY_PROMPT)
+			r.arrives(id, withThePrompt...)
 			if seen < first {
 				r.t.Errorf("%s woke the session", mail)
 			}
