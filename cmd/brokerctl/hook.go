@@ -38,17 +38,17 @@ are below; docs/hooks.md names those of the others.
                says on standard error who holds it, until when, and what to do
   PostToolUse  reports the file that was written, and passes new messages to the
                model in the middle of its turn
-  Stop         prints new messages, directives first, so that the agent goes on
-               with them: the session's next event marks them as read. With
-               --listen, it waits for the first one. A turn started this way
-               ends without a check, or listens for --pause before it goes on;
-               --keep-going lifts this limit
+  Stop         prints new messages, directives first, so that the agent
+               continues with them: the session's next event marks them as
+               read. With --listen, it waits for the first one. A turn started
+               this way ends without a check, or listens for --pause before it
+               continues; --keep-going lifts this limit
   UserPromptSubmit  what Stop printed stays unread. Codex: adds new messages
   SessionEnd   reports that the agent has stopped
 
-All but a tool's report whether the session is busy or idle. The agent is the one
-that the environment, init in this session, --agent or .brokerd.yaml names, the
-first of these (codex: first --agent). While another session has that name, this
+Every event reports whether the session is busy or idle. The agent is the one that
+the environment, init in this session, --agent or .brokerd.yaml names, the first
+of these (codex: first --agent). While another session has that name, this
 one is NAME-2 and so on, also when it is resumed. If the broker cannot be asked,
 tools run with a warning (--fail open) or are refused (--fail closed).`
 
@@ -231,13 +231,14 @@ func (o *hookOptions) refuse(cmd *cobra.Command, why string) error {
 // hook is one call of a hook.
 type hook struct {
 	*hookOptions
-	c      *cli
-	in     hookInput
-	broker *client.Client
-	parent int       // the process that has started the hook
-	mark   string    // of what it offers
-	until  time.Time // when brief calls end
-	quiet  bool      // the agent does not want to hear of queues and of open work: see Attention
+	c       *cli
+	in      hookInput
+	broker  *client.Client
+	parent  int       // the process that has started the hook
+	mark    string    // of what it offers
+	until   time.Time // when brief calls end
+	offered bool      // the broker was asked for mail
+	quiet   bool      // the agent does not want to hear of queues and of open work: see Attention
 }
 
 // errNoAgent is why a hook does nothing.

@@ -22,14 +22,15 @@ const (
 // begins are the ways in which hooks offer messages with which a turn begins or goes on.
 var begins = []pb.OfferWay{pb.OfferWay_OFFER_WAY_TURN_END, pb.OfferWay_OFFER_WAY_PROMPT}
 
-// inTurn are the ways in which hooks, and the commands of the model, offer messages in a turn and at its end.
-var inTurn = append(slices.Clone(begins), pb.OfferWay_OFFER_WAY_TOOL_CALL, pb.OfferWay_OFFER_WAY_SHELL)
+// inTurn are the ways in which hooks in a turn and at its end offer messages.
+var inTurn = append(slices.Clone(begins), pb.OfferWay_OFFER_WAY_TOOL_CALL)
 
 // byHooks are the ways that end with the next prompt of the user. Messages in the other ways may be on their way then.
-var byHooks = append(slices.Clone(inTurn), pb.OfferWay_OFFER_WAY_WAKE)
+var byHooks = append(slices.Clone(inTurn), pb.OfferWay_OFFER_WAY_WAKE, pb.OfferWay_OFFER_WAY_SHELL)
 
 // offer offers unread messages to the session, and accepts earlier offers of which the conversation has evidence.
 func (h *hook) offer(ctx context.Context, broker *client.Client, way pb.OfferWay) ([]*pb.InboxItem, int32, error) {
+	h.offered = true
 	out, err := broker.Messages().OfferMessages(ctx, &pb.OfferMessagesRequest{
 		Way: way, Harness: h.session(), Mark: h.mark, Limit: hookMail, MaxBytes: hookBytes,
 	})
@@ -66,7 +67,7 @@ func (in *hookInput) answered(mark string) bool {
 		return false
 	}
 	if in.ToolUseID == "" {
-		return bytes.LastIndex(text, []byte(`"type":"assistant"`)) > at
+		return bytes.LastIndex(text, []byte(`"role":"assistant"`)) > at
 	}
 	return bytes.Index(text, []byte(in.ToolUseID)) > at
 }
@@ -92,7 +93,7 @@ func (h *hook) pass(ctx context.Context, n news, err error, write func(text stri
 	if err == nil && !n.empty() {
 		err = write(h.reason(n))
 	}
-	if err != nil && len(n.mail) > 0 {
+	if err != nil && h.offered { // also when only the answer of the broker is missing
 		h.giveBack(ctx)
 	}
 	return err

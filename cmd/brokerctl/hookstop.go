@@ -84,6 +84,9 @@ func (h *hook) listenFor(ctx context.Context, out io.Writer) (news, error) {
 	defer end()
 	_ = h.listens(ctx, pb.OfferWay_OFFER_WAY_TURN_END) // its open call keeps the agent awake in any case
 	defer func() {
+		if os.Getppid() != h.parent {
+			return // the coding agent has ended
+		}
 		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), hookLook)
 		defer cancel()
 		_ = h.listens(after, pb.OfferWay_OFFER_WAY_UNSPECIFIED)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"brokerd/client"
@@ -29,9 +30,19 @@ func (h *hook) wakeUp(ctx context.Context, errs io.Writer) error {
 	if err != nil || l.begin() != nil {
 		return nil // without its files, a session might wake again and again
 	}
+	whole := ctx
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	go h.endWithAgent(ctx, end, errs)
+	var gone atomic.Bool
+	go h.endWithAgent(ctx, func() { gone.Store(true); end() }, errs)
+	defer func() {
+		if gone.Load() { // no other hook of a program that was killed says it
+			h.until = h.c.env.Now().Add(hookLook)
+			_ = h.briefly(whole, func(ctx context.Context) error {
+				return h.beat(ctx, &pb.HeartbeatRequest{Harness: h.presence(pb.HarnessState_HARNESS_STATE_ENDED)})
+			})
+		}
+	}()
 	go l.endWithNext(ctx, end)
 	if h.vendor.server {
 		return h.wakeCodex(ctx, end, l)

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -124,5 +125,39 @@ func TestHookWake_ANewListenerEndsTheOneBefore(tt *testing.T) {
 	}
 	if got := <-done; got.code != 0 || got.out+got.err != "" {
 		t.Errorf("%+v", got)
+	}
+}
+
+// No hook of a program that was killed says that its session has ended: the listener does.
+func TestHookWake_ReportsThatItsProgramHasEnded(tt *testing.T) {
+	t := newShell(tt)
+	startBroker(t)
+	t.Setenv("BROKERD_AGENT", "builder-1")
+	listener := exec.Command(os.Args[0], "hook", "claude-code", "--wake") //nolint:noctx // it ends with its program
+	listener.Env, listener.Dir = t.environ(asProgram+"=1"), t.dir
+	listener.Stdin = strings.NewReader(strings.ReplaceAll(eventOf("s1", "Stop"), "DIR", t.dir))
+	errs, err := listener.StderrPipe()
+	if err == nil {
+		err = listener.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := func() any {
+		got := ctl(t, "--agent", "", "-o", "json", "agent", "get", "builder-1")
+		if got.code != 0 {
+			return nil
+		}
+		return at(t, decode(t, got.out), "agent", "harness")
+	}
+	until(t, "the listener listens", func() bool { h := state(); return h != nil && at(t, h, "listening") == "wake" })
+	if err := errs.Close(); err != nil { // as the end of the program does
+		t.Fatal(err)
+	}
+	if err := listener.Wait(); err != nil {
+		t.Errorf("the listener: %v", err)
+	}
+	if h := state(); at(t, h, "state") != "ended" {
+		t.Errorf("the session is %v", h)
 	}
 }

@@ -38,6 +38,7 @@ type member struct {
 
 	mu      sync.Mutex     // guards the fields below
 	base    *client.Client // the connection; nil until the first one
+	first   string         // the name that it asks for
 	name    string         // empty until it is chosen
 	session string         // of the coding agent; empty = it is not told
 	notes   []string       // for the next result
@@ -149,7 +150,12 @@ func (m *member) prepare(ctx context.Context) (*client.Client, *pb.RegisterAgent
 		return nil, nil, err
 	}
 	m.fresh.Store(fresh)
-	request.Harness = clip(oneLine(m.session), 128)
+	session := m.session
+	if all := m.c.sessions(); all != nil && session == "" {
+		one, _ := all.In(m.c.ancestors()) // that of its hooks, if they were first
+		session = one.ID
+	}
+	request.Harness = clip(oneLine(session), 128)
 	asDescribed(request, m.file.agents[cmp.Or(m.c.found.baseOf(), m.name)])
 	return broker, request, nil
 }
@@ -256,6 +262,7 @@ func (m *member) chooseName(ctx context.Context) error {
 	given := s.baseOf()
 	names := append(slices.Clone(m.offered), numbered(cmp.Or(given, agentName(m.folder)))...)
 	first := names[0]
+	m.first = first
 	if s.credentialFile.value != "" && given != "" {
 		m.name = given // a credential is for one agent
 		return nil
@@ -329,5 +336,7 @@ func (m *member) renamed(session string) bool {
 	} else {
 		m.session = session
 	}
-	return known && one.ID != "" && m.name != "" && one.Name != m.name && one.Broker == m.c.brokerOf(m.c.found)
+	// A server that was given another name than the hooks, or a credential, is an agent of its own.
+	own := m.c.found.credentialFile.value != "" || one.Base != m.first || one.Broker != m.c.brokerOf(m.c.found)
+	return known && !own && one.ID != "" && m.name != "" && one.Name != m.name
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -113,18 +115,22 @@ func TestNotice_OfACommandOfAModelIsReadWhenTheTurnGoesOn(tt *testing.T) {
 	hooked(t, eventOf("s1", "UserPromptSubmit"))
 	model := t.environWith("CLAUDE_CODE_SESSION_ID", "s1")
 	passToken(t)
+	conversation := filepath.Join(t.TempDir(), "s1.jsonl")
 	shows := func(what string, want bool) {
 		t.Helper()
 		got := ctl(model, "next", "-o", "prompt")
 		if strings.Contains(got.out, "token") != want {
 			t.Errorf("%s: %+v", what, got)
 		}
+		if err := os.WriteFile(conversation, []byte(got.out+`{"role":"assistant"}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	shows("the first time", true)
 	shows("while it is offered", false)
 	hooked(t, eventOf("s1", "UserPromptSubmit")) // after Esc
 	shows("after Esc", true)
-	hooked(t, eventOf("s1", "Stop"))
+	hooked(t, strings.Replace(eventOf("s1", "Stop"), `"cwd"`, `"transcript_path":"`+conversation+`","cwd"`, 1))
 	hooked(t, eventOf("s1", "UserPromptSubmit"))
-	shows("after the end of the turn", false)
+	shows("after the end of a turn that goes on behind it", false)
 }

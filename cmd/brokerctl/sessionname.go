@@ -40,8 +40,8 @@ func (c *cli) shellOffer() *pb.NoticeOffer {
 			return nil
 		}
 	}
-	if v := hookVendors[one.Program]; !v.context || v.plugin {
-		return nil // its hooks do not say which output of a command the model has got
+	if one.Program != "claude-code" && one.Program != "codex" {
+		return nil // the files of their conversations say which output of a command the model has got
 	}
 	mark := c.env.Mark()
 	if c.prompt != nil {

@@ -37,10 +37,10 @@ type Harness struct {
 // after returns what is known of the session after another report, which has no time. A report with a state keeps the way in
 // which the session listens; one without a state says just that.
 func (h Harness) after(report Harness, now time.Time) Harness {
-	if report.State == HarnessEnded && (h.Session == "" || h.Session != report.Session) {
+	same := h.Session == report.Session
+	if !same && (report.State == HarnessEnded || report.State == 0 && report.Listening == "") || h == (Harness{}) && report.State == HarnessEnded {
 		return h
 	}
-	same := h.Session == report.Session
 	switch {
 	case report.State == 0 && same:
 		h.Listening = report.Listening
@@ -89,16 +89,16 @@ func (h Harness) explained(since string) string {
 	}
 	switch h.State {
 	case HarnessBusy:
-		text += " is in a turn since " + since
+		text += " has been in a turn since " + since
 		if h.Tool != "" {
 			text += " (" + finding.Clip(h.Tool) + ")"
 		}
 		return text + ": mail reaches its model after a tool, or at the end of the turn"
 	case HarnessIdle:
 		if h.Listening != "" {
-			return text + " is idle since " + since + " and listens: mail wakes it (" + h.Listening + ")"
+			return text + " has been idle since " + since + " and listens: mail wakes it (" + h.Listening + ")"
 		}
-		return text + " is idle since " + since + ": nothing wakes it, so mail waits for its next turn"
+		return text + " has been idle since " + since + ": nothing wakes it, so mail waits for its next turn"
 	default:
 		return text + " ended at " + since
 	}

@@ -108,6 +108,11 @@ func TestHarness_EndsWithItsSessionOrItsAgent(t *testing.T) {
 	if got := w.doing("a"); got != "s ended " || !failed.GetHarness().GetSince().AsTime().Equal(failed.GetFailedAt().AsTime()) {
 		t.Errorf("its agent has failed: %v", failed)
 	}
+	w.reports("a", in(pb.HarnessState_HARNESS_STATE_ENDED))
+	w.reports("a", &pb.Harness{Session: "s"}) // it listens no longer
+	if w.look("a").GetFailedAt() == nil {
+		t.Error("the end of its session brings it back")
+	}
 	w.beats("a") // which brings it back
 	if got := w.doing("a"); got != "s ended " {
 		t.Errorf("another program of the agent calls: %s", got)
@@ -164,7 +169,7 @@ func TestHarness_IsCheckedExplainedAndLogged(t *testing.T) {
 		want string
 	}{
 		{&pb.Harness{Session: "s", Program: "claude-code", State: pb.HarnessState_HARNESS_STATE_BUSY, Tool: "Bash"},
-			"its session of claude-code is in a turn since "},
+			"its session of claude-code has been in a turn since "},
 		{in(pb.HarnessState_HARNESS_STATE_IDLE), "nothing wakes it"},
 		{&pb.Harness{Session: "s", Listening: pb.OfferWay_OFFER_WAY_WAKE}, "mail wakes it (wake)"},
 		{in(pb.HarnessState_HARNESS_STATE_ENDED), "its session of claude-code ended at "},

@@ -118,6 +118,15 @@ func (r *Registry) standing(q store.Querier, a Agent) (Standing, error) {
 // stops reports whether the program of the agent ends.
 func (h *Heartbeat) stops() bool { return h.Status != nil && *h.Status == Stopped }
 
+// onlyEnds reports whether the heartbeat says only that a session has ended, or listens no longer. Then its agent does not
+// come back.
+func (h *Heartbeat) onlyEnds() bool {
+	rest := *h
+	rest.Harness = nil
+	return h.Harness != nil && rest == Heartbeat{} &&
+		(h.Harness.State == HarnessEnded || h.Harness.State == 0 && h.Harness.Listening == "")
+}
+
 func (h *Heartbeat) apply(to Report) Report {
 	// How its work has ended says more than that the program has.
 	stays := h.stops() && (to.Status == Completed || to.Status == StatusFailed)
@@ -145,10 +154,10 @@ func set[V any](to, from *V) {
 }
 
 // report stores what a heartbeat reports, unless another one has by now, and returns the agent. An agent that has ended
-// comes back first, unless it has stopped and says so again.
+// comes back first, unless it has stopped and says so again, or its session ends.
 func (r *Registry) report(tx *store.Tx, who caller.Caller, h Heartbeat) (Agent, error) {
 	a, err := r.admitted(tx, who)
-	if err != nil || h.stops() && a.Stopped() {
+	if err != nil || a.Stopped() && h.stops() || a.Ended() && h.onlyEnds() {
 		return a, err
 	}
 	if a.Ended() {

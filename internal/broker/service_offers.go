@@ -36,7 +36,7 @@ func (s *Service) OfferMessages(ctx context.Context, r *pb.OfferMessagesRequest)
 		return nil, err
 	}
 	out, err := s.broker.Offer(ctx, caller.FromContext(ctx), o)
-	if err != nil {
+	if err = s.unlessLate(ctx, o.Mark, err); err != nil {
 		return nil, err
 	}
 	answer := &pb.OfferMessagesResponse{Items: inboxItems(out.Items), More: int32(out.More), Revision: out.Revision,
@@ -54,6 +54,18 @@ func checkOffering(c *valid.Check, in string, o *Offering) {
 		c.Fail(in+"harness", "is empty; the session of the coding agent is required")
 	}
 	checkMark(c, in+"mark", o.Mark)
+}
+
+// unlessLate returns the error of a call that offers, and takes its offers back if the caller has given up meanwhile: it
+// never gets them, and a later event of its session would accept them.
+func (s *Service) unlessLate(ctx context.Context, mark string, err error) error {
+	if err != nil || ctx.Err() == nil {
+		return err
+	}
+	_, _, _ = s.broker.SettleOffers(context.WithoutCancel(ctx), caller.FromContext(ctx), OfferOutcome{ // otherwise they return by themselves
+		Marks: []string{mark}, Why: "its caller had given up before the answer",
+	})
+	return ctx.Err()
 }
 
 // SettleOffers implements the RPC.

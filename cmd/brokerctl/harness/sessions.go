@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// most is how many sessions are kept, the last used ones.
+// most is how many sessions are kept: those that are alive, and the last used of the others.
 const most = 200
 
 // A Session is a session of a coding agent that has an agent's name, or an MCP server that is not told its session.
@@ -30,7 +30,7 @@ type Session struct {
 	Used    time.Time `json:"used"`
 }
 
-// Alive reports whether the session goes on.
+// Alive reports whether the session, or the server, still runs.
 func (s *Session) Alive() bool {
 	if s.ID == "" {
 		return s.Server.Alive()
@@ -70,21 +70,39 @@ type Sessions struct {
 func Open(dir string, now func() time.Time) *Sessions { return &Sessions{dir, now} }
 
 // Take gives a session its name, and keeps it. A session that had a name has it again, unless another one that is alive has
-// it. names are those that are tried otherwise, in this order; elsewhere reports whether somebody who is no session of this
-// machine has a name, and may be nil. Errors: ErrTaken if no name is free, those of elsewhere, and those of files.
+// it. names are those that are tried otherwise, in this order; elsewhere reports whether another agent, of no session on this
+// machine, has a name, and may be nil. Errors: ErrTaken if no name is free, those of elsewhere, and those of files.
 func (s *Sessions) Take(wanted Session, names []string, elsewhere func(name string) (bool, error)) (Session, error) {
+	asked := map[string]bool{} // what elsewhere has answered
+	for {
+		one, ask, err := s.take(wanted, names, func(name string) (taken, known bool) {
+			taken, known = asked[name]
+			return taken, known || elsewhere == nil
+		})
+		if err != nil || ask == "" {
+			return one, err
+		}
+		if asked[ask], err = elsewhere(ask); err != nil { // it may wait, so nothing is locked meanwhile
+			return Session{}, err
+		}
+	}
+}
+
+// take is Take with what is known of the names. If it has to know more, it returns the name to ask for.
+func (s *Sessions) take(wanted Session, names []string, elsewhere func(name string) (taken, known bool),
+) (one Session, ask string, err error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return Session{}, err
+		return Session{}, "", err
 	}
 	lock, err := os.OpenFile(filepath.Join(s.dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return Session{}, err
+		return Session{}, "", err
 	}
 	defer lock.Close() //nolint:errcheck // nothing was written
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return Session{}, err
+		return Session{}, "", err
 	}
-	all := s.all()
+	all := s.prune(s.all())
 	own := slices.IndexFunc(all, func(other Session) bool {
 		return other.Broker == wanted.Broker && s.file(&other) == s.file(&wanted)
 	})
@@ -108,20 +126,29 @@ func (s *Sessions) Take(wanted Session, names []string, elsewhere func(name stri
 		}) {
 			continue
 		}
-		if elsewhere != nil && name != had {
-			taken, err := elsewhere(name)
-			if err != nil {
-				return Session{}, err
-			}
-			if taken {
-				continue
-			}
+		switch taken, known := elsewhere(name); {
+		case name == had:
+		case !known:
+			return Session{}, name, nil
+		case taken:
+			continue
 		}
 		wanted.Name = name
 		s.supersede(&wanted, all)
-		return wanted, s.write(&wanted)
+		return wanted, "", s.write(&wanted)
 	}
-	return Session{}, ErrTaken
+	return Session{}, "", ErrTaken
+}
+
+// prune removes the sessions that were used longest ago, of those that have ended, until the most are left.
+func (s *Sessions) prune(all []Session) []Session {
+	for i := len(all) - 1; i >= 0 && len(all) > most; i-- {
+		if !all[i].Alive() {
+			_ = os.Remove(s.file(&all[i]))
+			all = slices.Delete(all, i, i+1)
+		}
+	}
+	return all
 }
 
 // supersede notes that the process of a session runs no other one now, and forgets servers that have ended.
@@ -188,7 +215,7 @@ func (s *Sessions) End(id string) {
 	}
 }
 
-// all returns the sessions, the last used first. It removes what is beyond the most, and skips what makes no sense.
+// all returns the sessions, the last used first. It skips what makes no sense.
 func (s *Sessions) all() []Session {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -206,10 +233,6 @@ func (s *Sessions) all() []Session {
 	slices.SortFunc(all, func(a, b Session) int {
 		return cmp.Or(b.Used.Compare(a.Used), strings.Compare(a.ID, b.ID))
 	})
-	for len(all) > most {
-		_ = os.Remove(s.file(&all[len(all)-1]))
-		all = all[:len(all)-1]
-	}
 	return all
 }
 

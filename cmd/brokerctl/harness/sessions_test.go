@@ -2,6 +2,7 @@ package harness
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -211,25 +212,35 @@ func TestTake_NamesThatOthersHave(t *testing.T) {
 	}
 }
 
-func TestSessions_KeepTheLastUsedAndSkipWhatMakesNoSense(t *testing.T) {
+func TestSessions_KeepThoseThatLiveAndTheLastUsed(t *testing.T) {
 	d := newDesk(t)
 	if d.Any() {
 		t.Error("there are sessions before the first")
 	}
-	p := start(t).Process
+	alive := start(t)
+	d.take(Session{ID: "alive", Process: alive.Process}, "builder")
 	for i := range most + 5 {
-		d.take(Session{ID: string(rune('0' + i)), Process: p}, "builder")
+		id := fmt.Sprint("s", i)
+		d.take(Session{ID: id, Process: start(t).Process}, "builder-2")
+		d.End(id)
 	}
 	if !d.Any() {
 		t.Error("there are none")
 	}
-	if n := len(d.all()); n != most {
+	if _, ok := d.Of("alive"); !ok {
+		t.Error("a session that is alive is forgotten")
+	}
+	if _, ok := d.Of("s0"); ok {
+		t.Error("an old session that has ended is kept")
+	}
+	if n := len(d.all()); n > most+1 {
 		t.Errorf("%d sessions are kept", n)
 	}
+	before := len(d.all())
 	if err := os.WriteFile(filepath.Join(d.dir, "x"+suffix), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(d.all()); n != most {
+	if n := len(d.all()); n != before {
 		t.Errorf("%d sessions", n)
 	}
 	d.take(Session{ID: "last", Process: start(t).Process}, "builder-2")
