@@ -15,7 +15,8 @@ import (
 
 const (
 	offerTime    = time.Minute // without evidence, after which an offer is returned
-	offerWindow  = 1000        // unfinished deliveries, the oldest, among which Offer searches
+	offerWindow  = 10_000      // unfinished deliveries, the oldest, among which Offer searches: an agent may never finish its mail
+	offerUnread  = 1000        // unread ones of them that it looks at
 	offersKept   = 20          // of one delivery
 	offersAtOnce = 1000        // that one function settles
 
@@ -80,7 +81,7 @@ type Offering struct {
 // Offered are the messages of an Offering.
 type Offered struct {
 	Items     []Item
-	More      int // that are unread and not offered, among the oldest offerWindow
+	More      int // that are unread and not offered, among the oldest offerUnread
 	Revision  int64
 	Attention Attention // of the agent
 
@@ -154,7 +155,7 @@ func (b *Broker) offer(tx *store.Tx, a actor, o Offering, out *Offered, chosen *
 	if !o.Way.asked() {
 		limit = out.Attention
 	}
-	rows := tx.Query(selectOfferable, a.mailbox, offerWindow, int64(limit), int64(directiveRank), a.Name)
+	rows := tx.Query(selectOfferable, a.mailbox, offerWindow, int64(limit), int64(directiveRank), a.Name, offerUnread)
 	bytes, full := 0, false
 	for rows.Next() {
 		var ref Ref

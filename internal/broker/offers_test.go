@@ -393,3 +393,26 @@ func TestOffer_HoldsBackWhatTheAgentDoesNotWant(t *testing.T) {
 	attend(pb.Attention_ATTENTION_OPEN)
 	wantList(t, "open", subjectsIn(builder.offer("s", "mark-0004").Items), "more news")
 }
+
+// Mail that an agent reads and never finishes does not keep new mail from it.
+func TestOffer_LooksBehindMailThatWasReadAndIsNotFinished(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.configure(&pb.SessionSettings{SendRate: new(float64)})
+	lead, builder := w.agent("lead", "lead"), w.agent("builder", "")
+	for range 11 {
+		var batch []*pb.Message
+		for range 100 {
+			batch = append(batch, to("builder", subject("old")))
+		}
+		lead.sendAll(batch...)
+	}
+	for i := range 11 {
+		mark := fmt.Sprintf("mark-%04d", i)
+		out := builder.offerWith(&pb.OfferMessagesRequest{Way: pb.OfferWay_OFFER_WAY_TOOL_CALL, Harness: "s", Mark: mark, Limit: 100})
+		want(t, "old ones", len(out.Items), 100)
+		want(t, "accepted", builder.settleOffers(accepted("s", mark)), 100)
+	}
+	lead.send(to("builder", subject("new")))
+	wantList(t, "behind 1,100 that were read", subjectsIn(builder.offer("s", "mark-last").Items), "new")
+}

@@ -37,13 +37,16 @@ const (
 				SELECT 1 FROM questions q WHERE q.reply = x.message AND q.sender = ?5)
 			ELSE 1 END
 		FROM (
-			SELECT message, mailbox, state, rank, arrival, read_at, delivered_at FROM deliveries
-			WHERE mailbox = ?1 AND arrival > 0
+			SELECT * FROM (
+				SELECT message, mailbox, state, rank, arrival, read_at, delivered_at FROM deliveries
+				WHERE mailbox = ?1 AND arrival > 0
+				ORDER BY arrival
+				LIMIT ?2) AS unfinished
+			WHERE read_at IS NULL AND state IN (1, 9)
 			ORDER BY arrival
-			LIMIT ?2) AS x
+			LIMIT ?6) AS x
 		JOIN messages m ON m.revision = x.message
-		WHERE x.read_at IS NULL AND x.state IN (1, 9)
-			AND NOT EXISTS (
+		WHERE NOT EXISTS (
 				SELECT 1 FROM offers o WHERE o.mailbox = x.mailbox AND o.message = x.message AND o.due_at IS NOT NULL)
 		ORDER BY x.rank >= ?4, x.arrival`
 	selectMarked = `

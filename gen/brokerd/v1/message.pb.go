@@ -4589,8 +4589,8 @@ type OfferMessagesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Directives first, then in order of arrival. Notices are among them.
 	Items []*InboxItem `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
-	// Unread messages and notices that are neither among them nor offered elsewhere, among the oldest 1,000
-	// unfinished ones in the mailbox.
+	// Unread messages and notices that are neither among them nor offered elsewhere, of the oldest 1,000 unread ones among the
+	// oldest 10,000 unfinished ones in the mailbox.
 	More int32 `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
 	// The revision of the event message.offered; without items, that of the store.
 	Revision int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`

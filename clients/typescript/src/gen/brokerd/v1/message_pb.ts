@@ -2209,8 +2209,8 @@ export type OfferMessagesResponse = Message$1<"brokerd.v1.OfferMessagesResponse"
   items: InboxItem[];
 
   /**
-   * Unread messages and notices that are neither among them nor offered elsewhere, among the oldest 1,000
-   * unfinished ones in the mailbox.
+   * Unread messages and notices that are neither among them nor offered elsewhere, of the oldest 1,000 unread ones among the
+   * oldest 10,000 unfinished ones in the mailbox.
    *
    * @generated from field: int32 more = 2;
    */
