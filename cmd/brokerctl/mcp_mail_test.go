@@ -6,7 +6,11 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
+
+	"brokerd/internal/processtest"
 )
 
 // mailReceipt returns the state of the newest offer of a message to builder-1: "offered", "accepted", "returned", or "" without
@@ -158,4 +162,36 @@ func TestMCP_AHookGetsTenMessagesAndACount(tt *testing.T) {
 	if n := strings.Count(text, "Subject: Message"); n != 10 {
 		t.Errorf("%d messages", n)
 	}
+}
+
+// The coding agent waits for the tool mail after each call of a tool, also when the broker is away or frozen.
+func TestMCP_TheToolMailDoesNotWaitForABrokerThatIsAway(tt *testing.T) {
+	t := newShell(tt)
+	d := processtest.New(t, processtest.Build(t))
+	isolate(t)
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	t.Setenv("BROKERD_DATA", d.Dir())
+	if err := d.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m := startModel(t, "--agent", "builder-1")
+	m.call("turn", `{}`)
+	answers := func(when string) {
+		t.Helper()
+		began := time.Now()
+		text, _ := m.try("mail", `{"event":"PostToolUse","session":"5b1c"}`)
+		t.Logf("%s: %v", when, time.Since(began))
+		if took := time.Since(began); took > mcpPatience/2 || !strings.Contains(text, "systemMessage") {
+			t.Errorf("%s: after %v: %s", when, took, text)
+		}
+	}
+	if err := d.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	answers("frozen")
+	if err := d.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	d.Kill()
+	answers("down")
 }

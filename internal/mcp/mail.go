@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
+	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"google.golang.org/grpc/status"
@@ -15,6 +16,9 @@ import (
 const (
 	hookMail  = 10      // messages that the tool mail offers at once
 	hookBytes = 8 << 10 // of their contents: about 2,000 tokens. The first message may exceed it
+	// hookTime is how long all calls for a hook take together: the coding agent waits for it after each call of a tool,
+	// also when the broker is away.
+	hookTime = 300 * time.Millisecond
 )
 
 // mailTool is the tool for hooks of type mcp_tool. A client that knows the visibility of tools (MCP Apps) hides it from
@@ -76,6 +80,8 @@ func (s *toolServer) hooked(ctx context.Context, agent Agent, arguments json.Raw
 	if e.Event != "PostToolUse" || e.Agent != "" {
 		return hookAnswer{}
 	}
+	ctx, cancel := context.WithTimeout(ctx, hookTime)
+	defer cancel()
 	name, err := agent.Join(ctx, e.Session)
 	if err != nil {
 		return hookAnswer{SystemMessage: "brokerd: " + prompt.OneLine(err.Error())}

@@ -24,15 +24,29 @@ func TestSessions_TwoInOneFolderAreTwoAgents(t *testing.T) {
 			r.is(first, "PROMPT-once-more", "builder-1")
 			r.is(second, "PROMPT-killed", "builder-1-2")
 
+			resume := r.vendor.resume
+			if by := map[string]string{"claude-code": "--resume", "codex": "resume"}[r.vendor.name]; by != "" {
+				resume = []string{by, r.session("builder-1-2")} // the last one is not for certain the last that was used
+			}
 			second.end()
 			r.endDaemon()
 			id := r.sendTo("builder-1-2", "MAIL-for-the-second")
-			second = r.open(r.vendor.resume...)
+			second = r.open(resume...)
 			r.is(second, "PROMPT-resumed", "builder-1-2")
 			r.reached(r.sent[id])
 			r.truthful()
 		})
 	}
+}
+
+// session returns the session of an agent.
+func (r *run) session(agent string) string {
+	r.t.Helper()
+	out, err := r.broker.Agents().GetAgent(r.t.Context(), &pb.GetAgentRequest{Name: agent})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return out.GetAgent().GetHarness().GetSession()
 }
 
 // is checks that a session is an agent: for a command of its model, for its MCP server, and for its hooks.
