@@ -88,8 +88,10 @@ func (s *toolServer) hooked(ctx context.Context, agent Agent, arguments json.Raw
 	}
 	c := &call{server: s, ctx: ctx, agent: agent, name: name, api: newAPI(agent), mark: s.Mark()}
 	c.voice = s.voice(c)
-	c.reportBusy(e)
 	text, err := c.hookMail(e)
+	if err == nil {
+		c.reportBusy(e)
+	}
 	switch {
 	case err != nil:
 		return hookAnswer{SystemMessage: "brokerd: " + prompt.OneLine(status.Convert(err).Message())}
