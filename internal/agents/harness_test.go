@@ -233,3 +233,26 @@ func TestAttention_StaysUntilItIsChanged(t *testing.T) {
 	register(&pb.RegisterAgentRequest{Replace: true})
 	expect(pb.Attention_ATTENTION_OPEN)
 }
+
+func TestHarness_AHeartbeatThatOnlyReportsItKeepsTheLosses(t *testing.T) {
+	t.Parallel()
+	w := newTeam(t)
+	w.register("a")
+	w.send(1)
+	w.claim("a", 1, time.Hour)
+	w.pass(lease)
+	w.fails("a")
+	for _, seen := range []*pb.HeartbeatRequest{
+		{Harness: in(pb.HarnessState_HARNESS_STATE_BUSY)},
+		{Harness: in(pb.HarnessState_HARNESS_STATE_IDLE), Attention: pb.Attention_ATTENTION_DIRECTIVES},
+		{Attention: pb.Attention_ATTENTION_OPEN},
+	} {
+		out, err := w.agent("a").Heartbeat(w.ctx(), seen)
+		if err != nil || len(out.GetLosses()) > 0 {
+			t.Errorf("%v: told %v, %v", seen, out.GetLosses(), err)
+		}
+	}
+	if n := len(w.beats("a").GetLosses()); n != 1 {
+		t.Errorf("%d losses are told", n)
+	}
+}

@@ -82,7 +82,10 @@ func (r *Registry) Heartbeat(ctx context.Context, who caller.Caller, h Heartbeat
 				return err
 			}
 			st.Incarnation, st.Lease = a.Incarnation, a.Lease
-			if st.Lost, err = tellLosses(tx, a.ID); err != nil || !h.Notices || r.notices == nil {
+			if !h.observes() {
+				st.Lost, err = tellLosses(tx, a.ID)
+			}
+			if err != nil || !h.Notices || r.notices == nil {
 				return err
 			}
 			st.Notices, err = r.notices.Read(tx, a)
@@ -98,7 +101,10 @@ func (r *Registry) Heartbeat(ctx context.Context, who caller.Caller, h Heartbeat
 // hasNews reports whether the agent has losses or, if it asks for them, notices that it does not
 // know of.
 func (r *Registry) hasNews(q store.Querier, a Agent, h Heartbeat) (bool, error) {
-	lost, err := hasLosses(q, a.ID)
+	lost, err := false, error(nil)
+	if !h.observes() {
+		lost, err = hasLosses(q, a.ID)
+	}
 	if lost || err != nil || !h.Notices || r.notices == nil {
 		return lost, err
 	}
@@ -113,6 +119,12 @@ func (r *Registry) standing(q store.Querier, a Agent) (Standing, error) {
 	}
 	st.Directives, err = r.mail.Directives(q, a)
 	return st, err
+}
+
+// observes reports whether a heartbeat only says what can be seen of the agent from outside, as that of a hook, whose
+// sender tells the agent nothing.
+func (h *Heartbeat) observes() bool {
+	return (h.Harness != nil || h.Attention != 0) && *h == Heartbeat{Harness: h.Harness, Attention: h.Attention}
 }
 
 // stops reports whether the program of the agent ends.

@@ -1505,7 +1505,8 @@ type HeartbeatRequest struct {
 	// Return the agent's unread notices, and mark them read.
 	Notices bool `protobuf:"varint,9,opt,name=notices,proto3" json:"notices,omitempty"`
 	// What the session of the agent's coding agent does. With a state, the way in which it listens stays; without a state, only
-	// that changes. ENDED of another session than the reported one changes nothing.
+	// that changes. ENDED of another session than the reported one changes nothing. A heartbeat with nothing but harness and
+	// attention, as a hook sends it, returns no losses: the next other one does.
 	Harness       *Harness  `protobuf:"bytes,10,opt,name=harness,proto3" json:"harness,omitempty"`
 	Attention     Attention `protobuf:"varint,11,opt,name=attention,proto3,enum=brokerd.v1.Attention" json:"attention,omitempty"`
 	unknownFields protoimpl.UnknownFields

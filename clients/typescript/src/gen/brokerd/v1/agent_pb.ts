@@ -712,7 +712,8 @@ export type HeartbeatRequest = Message<"brokerd.v1.HeartbeatRequest"> & {
 
   /**
    * What the session of the agent's coding agent does. With a state, the way in which it listens stays; without a state, only
-   * that changes. ENDED of another session than the reported one changes nothing.
+   * that changes. ENDED of another session than the reported one changes nothing. A heartbeat with nothing but harness and
+   * attention, as a hook sends it, returns no losses: the next other one does.
    *
    * @generated from field: brokerd.v1.Harness harness = 10;
    */
