@@ -35,6 +35,9 @@ func (t *tool) parse(raw json.RawMessage) (given, error) {
 		if err := d.Decode(&args); err != nil {
 			return nil, argumentf("the arguments of %s must be a JSON object: %v", t.name, err)
 		}
+		if args == nil { // null
+			args = given{}
+		}
 	}
 	for name, v := range args {
 		if _, known := t.arg(name); !known {

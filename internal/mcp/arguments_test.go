@@ -13,6 +13,8 @@ func TestRow_TakesTheArgumentsOfACall(t *testing.T) {
 	for _, tt := range []struct{ tool, args, template, values string }{
 		{"turn", `{}`, "next", "map[]"},
 		{"turn", ``, "next", "map[]"},
+		{"turn", `null`, "next", "map[]"},
+		{"turn", `"null"`, "next", "map[]"},
 		{"turn", `{"wait":60}`, "next", "map[wait:[60s]]"},
 		{"turn", `{"wait":"60"}`, "next", "map[wait:[60s]]"},
 		{"turn", `{"wait":"1m"}`, "next", "map[wait:[1m]]"},
