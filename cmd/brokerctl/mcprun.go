@@ -41,6 +41,9 @@ func (m memberCalls) Join(ctx context.Context, session string) (string, error) {
 // News implements mcp.Agent.
 func (m memberCalls) News() string { return m.news() }
 
+// Gone implements mcp.Agent. The context of a call says it.
+func (m memberCalls) Gone() bool { return false }
+
 // Left implements mcp.Agent.
 func (m memberCalls) Left(left bool) {
 	if left {

@@ -246,6 +246,7 @@ type OfferOutcome struct {
 	Marks    []string // empty = the open offers of the harness, and those without evidence in time if they are accepted
 	Harness  string   // empty = any
 	Ways     []Way    // empty = all
+	Open     bool     // without marks, only open offers
 	Accepted bool     // otherwise they are returned
 	Why      string   // they are returned
 }
@@ -267,7 +268,7 @@ func (b *Broker) SettleOffers(ctx context.Context, c caller.Caller, o OfferOutco
 		}
 		var found []offered
 		if len(o.Marks) == 0 {
-			found, err = scanOffers(tx.Query(selectOffersTo, a.mailbox, o.Harness, o.Accepted, offersAtOnce))
+			found, err = scanOffers(tx.Query(selectOffersTo, a.mailbox, o.Harness, o.Accepted && !o.Open, offersAtOnce))
 			slices.Reverse(found)
 		}
 		for _, mark := range o.Marks {

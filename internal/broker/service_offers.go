@@ -71,7 +71,7 @@ func (s *Service) unlessLate(ctx context.Context, mark string, err error) error 
 // SettleOffers implements the RPC.
 func (s *Service) SettleOffers(ctx context.Context, r *pb.SettleOffersRequest) (*pb.SettleOffersResponse, error) {
 	var c valid.Check
-	o := OfferOutcome{Marks: r.Marks, Harness: r.Harness, Accepted: r.GetAccepted(), Why: r.GetReturned()}
+	o := OfferOutcome{Marks: r.Marks, Harness: r.Harness, Accepted: r.GetAccepted(), Why: r.GetReturned(), Open: r.Open}
 	c.Line("harness", r.Harness, maxHarness)
 	c.Count("marks", len(r.Marks), maxMarks)
 	for _, mark := range r.Marks {

@@ -50,6 +50,7 @@ type call struct {
 	server    *toolServer
 	ctx       context.Context
 	agent     Agent
+	to        shownTo
 	name      string // of the agent
 	w         *prompt.Writer
 	voice     prompt.Voice
@@ -58,6 +59,7 @@ type call struct {
 	raw       given
 	requestID string // of the change that the call makes
 	mark      string // of the frames in the result, and of what it offers
+	offer     offerState
 	api       api
 
 	work      []*pb.WorkItem // that concerns the agent
@@ -81,17 +83,6 @@ func (c *call) carryOut(t *tool, args given) (failed bool) {
 	}
 	_ = c.w.Flush() // to memory
 	return c.explain(err)
-}
-
-// acceptOffers accepts what earlier calls of this client have shown: that its model continues shows that it got their
-// results. If that fails, the offers return by themselves, and the call itself still has its time.
-func (c *call) acceptOffers() {
-	ctx, cancel := context.WithTimeout(c.ctx, acceptTime)
-	defer cancel()
-	_, _ = c.api.SettleOffers(ctx, &pb.SettleOffersRequest{
-		Harness: c.server.Harness, Ways: []pb.OfferWay{pb.OfferWay_OFFER_WAY_MCP},
-		Outcome: &pb.SettleOffersRequest_Accepted{Accepted: true},
-	})
 }
 
 // arg returns an argument; "" if it is not given.

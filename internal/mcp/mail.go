@@ -86,11 +86,13 @@ func (s *toolServer) hooked(ctx context.Context, agent Agent, arguments json.Raw
 	if err != nil {
 		return hookAnswer{SystemMessage: "brokerd: " + prompt.OneLine(err.Error())}
 	}
-	c := &call{server: s, ctx: ctx, agent: agent, name: name, api: newAPI(agent), mark: s.Mark()}
-	c.voice = s.voice(c)
+	c := s.newCall(ctx, agent, shownTo{agent: name})
 	text, err := c.hookMail(e)
 	if err == nil {
 		c.reportBusy(e)
+	}
+	if c.offer == perhapsOffer || ctx.Err() != nil || agent.Gone() {
+		c.endOffer(false)
 	}
 	switch {
 	case err != nil:
@@ -117,12 +119,14 @@ func (c *call) hookMail(e hookEvent) (string, error) {
 	if harness == "" {
 		harness = c.server.Harness
 	}
+	c.asks()
 	out, err := c.api.OfferMessages(c.ctx, &pb.OfferMessagesRequest{
 		Way: pb.OfferWay_OFFER_WAY_TOOL_CALL, Harness: harness, Mark: c.mark, Limit: hookMail, MaxBytes: hookBytes,
 	})
 	if err != nil {
 		return "", err
 	}
+	c.shows(len(out.GetItems()))
 	var marks []string
 	for _, o := range out.GetUnsettled() {
 		if c.server.Evidence != nil && c.server.Evidence(e.Transcript, e.Call, o.GetMark()) {

@@ -29,6 +29,8 @@ func (b *slowBroker) Join(context.Context, string) (string, error) { return "bui
 
 func (b *slowBroker) News() string { return "" }
 
+func (b *slowBroker) Gone() bool { return false }
+
 func (b *slowBroker) Left(bool) {}
 
 func (b *slowBroker) Invoke(_ context.Context, _ string, args, _ any, _ ...grpc.CallOption) error {

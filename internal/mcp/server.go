@@ -25,7 +25,7 @@ const (
 	// mostWait is how long a call waits at most. Many clients end a call after 60 s.
 	mostWait   = 50 * time.Second
 	progress   = 10 * time.Second // between two notifications of progress
-	acceptTime = 2 * time.Second  // to accept earlier offers
+	settleTime = 2 * time.Second  // to settle offers
 	mostText   = 64 << 10         // bytes of a result
 	mostEnd    = 4 << 10          // bytes of its end that are never left out: they say what to do next
 	claimFor   = 30 * time.Minute // that turn claims a message for
@@ -40,6 +40,8 @@ type Agent interface {
 	Join(ctx context.Context, session string) (name string, err error)
 	// News returns lines for the next result, each with a newline; "" for none.
 	News() string
+	// Gone reports whether the client no longer waits for the result of the call whose context is that of Options.Agent.
+	Gone() bool
 	// Left says that the agent has deregistered, or with false that it wants to take part again.
 	Left(left bool)
 }
@@ -55,10 +57,13 @@ type Options struct {
 	Paths func(names []string) ([]string, error)
 	// Harness names the client to the broker, which offers it mail: 1 to 128 bytes of printable text.
 	Harness string
+	// Shared says that the server has many clients without sessions, as in a daemon: a call accepts the open offers to
+	// Harness. Otherwise it accepts what those results have shown that were returned before it.
+	Shared bool
 	// Evidence reports whether the file of a conversation shows that the model has made a call of a tool after it got
 	// the text with a mark. Nil: there is no evidence, as in a daemon, which reads no files of its clients.
 	Evidence func(transcript, call, mark string) bool
-	// Defect is told of a panic during a call, which ends with an error.
+	// Defect is called with the value of a panic during a call, which ends with an error.
 	Defect func(panic any)
 }
 
@@ -71,7 +76,7 @@ func New(o Options) *sdk.Server {
 			Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}},
 		},
 	)
-	s := &toolServer{o}
+	s := &toolServer{Options: o, shown: map[shownTo][]string{}}
 	for _, t := range tools() {
 		server.AddTool(&sdk.Tool{Name: t.name, Description: t.description, InputSchema: t.schema()}, s.call(&t))
 	}
@@ -90,7 +95,12 @@ func Tools() map[string][]string {
 }
 
 // A toolServer answers tool calls. It may be called concurrently.
-type toolServer struct{ Options }
+type toolServer struct {
+	Options
+
+	mu    sync.Mutex // guards shown
+	shown map[shownTo][]string
+}
 
 // call returns the handler of a tool. Every fault is a result for the model, with what to do about it.
 func (s *toolServer) call(t *tool) sdk.ToolHandler {
@@ -147,8 +157,7 @@ func (s *toolServer) answer(
 	if err != nil {
 		return agent.News() + prompt.OneLine(err.Error()), true
 	}
-	c := &call{server: s, ctx: ctx, agent: agent, name: name, api: newAPI(agent), mark: s.Mark()}
-	c.voice = s.voice(c)
+	c := s.newCall(ctx, agent, shownTo{name, sessionOf(req)})
 	c.acceptOffers()
 	var out strings.Builder
 	c.w = prompt.NewWriter(&out, func() string { return c.mark }, t.name+": texts of others")
@@ -156,7 +165,15 @@ func (s *toolServer) answer(
 		c.workKnown = false
 		c.carryOut(find("turn"), given{"wait": next.String()})
 	}
-	return agent.News() + out.String(), failed
+	text = agent.News() + out.String()
+	c.endOffer(len(text) > mostText)
+	return text, failed
+}
+
+func (s *toolServer) newCall(ctx context.Context, agent Agent, to shownTo) *call {
+	c := &call{server: s, ctx: ctx, agent: agent, to: to, name: to.agent, api: newAPI(agent), mark: s.Mark()}
+	c.voice = s.voice(c)
+	return c
 }
 
 // sessionOf returns the session of the coding agent that a call names, as Codex's do; "" without one.

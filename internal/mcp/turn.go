@@ -109,6 +109,7 @@ func (r *TurnRequest) take(
 // next is the turn of the agent.
 func (c *call) next() error {
 	wait := c.wait()
+	c.asks()
 	t, answer, err := TakeTurn(c.ctx, c.agent, TurnRequest{
 		Limit: 1, Wait: wait, ClaimFor: claimFor,
 		Offer: &pb.NoticeOffer{Way: pb.OfferWay_OFFER_WAY_MCP, Harness: c.server.Harness, Mark: c.mark},
@@ -116,6 +117,7 @@ func (c *call) next() error {
 	if err != nil {
 		return err
 	}
+	c.shows(len(t.Notices))
 	c.work, c.workKnown = t.Work, true
 	c.voice.Turn(c.w, t, nil, nil, nil)
 	if !t.Empty() {
@@ -138,12 +140,14 @@ const (
 // inbox shows the new messages and notices in the agent's own mailbox, which it offers, and then its other unfinished
 // messages.
 func (c *call) inbox() error {
+	c.asks()
 	offered, err := c.api.OfferMessages(c.ctx, &pb.OfferMessagesRequest{
 		Way: pb.OfferWay_OFFER_WAY_MCP, Harness: c.server.Harness, Mark: c.mark, Limit: inboxPage, MaxBytes: inboxOffer,
 	})
 	if err != nil {
 		return err
 	}
+	c.shows(len(offered.GetItems()))
 	page, err := c.api.ListMessages(c.ctx, &pb.ListMessagesRequest{
 		Box: pb.MessageBox_MESSAGE_BOX_INBOX, PageSize: inboxPage,
 	})

@@ -184,6 +184,7 @@ func TestMCP_AMessageThatIsWrongHasAClearError(t *testing.T) {
 		{"another method", `{"jsonrpc":"2.0","id":1,"method":"x/y"}`, 400, ""},
 		{"a stream without end", `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen"}`, 400, "-32601"},
 		{"an escaped method", `{"jsonrpc":"2.0","id":1,"method":"subscriptions\u002flisten"}`, 400, "-32601"},
+		{"a stream with another name", `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","Method":"ping"}`, 400, "-32601"},
 		{"too large", `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"` + strings.Repeat("x", 6<<20) + `"}}`, 413, "MESSAGE_TOO_LARGE"},
 	} {
 		headers := mcpHeaders
@@ -422,5 +423,38 @@ func TestMCP_MailOverHTTPIsReadWhenTheModelContinues(t *testing.T) {
 	builder.call("mail", `{"event":"PostToolUse","session":"s","transcript":"/etc/hostname","call":"c"}`, "{}")
 	if n := read(); n != 1 {
 		t.Errorf("%d messages are read: a daemon has no evidence of a hook", n)
+	}
+}
+
+func TestMCP_AnOfferThatHasPassedIsNotReadByTheNextCall(t *testing.T) {
+	t.Parallel()
+	b := apptest.Start(t, apptest.WithFakeClock())
+	lead, builder := connected(t, b, secretOf(b, "lead"), ""), connected(t, b, secretOf(b, "builder-1"), "")
+	builder.call("turn", `{}`)
+	lead.call("send", `{"to":"builder-1","text":"first"}`)
+	builder.call("turn", `{"read":"inbox"}`, "Subject: first", ", new ===")
+	ctx, cancel := context.WithTimeout(t.Context(), apptest.Patience)
+	defer cancel()
+	delivery := func() *pb.Delivery {
+		t.Helper()
+		out, err := pb.NewMessageServiceClient(b.Conn("builder-1")).ListMessages(ctx, &pb.ListMessagesRequest{
+			Box: pb.MessageBox_MESSAGE_BOX_INBOX,
+		})
+		if err != nil || len(out.GetItems()) != 1 {
+			t.Fatalf("%v, %v", out, err)
+		}
+		return out.GetItems()[0].GetDelivery()
+	}
+	b.Clock.Advance(61 * time.Second)
+	for len(delivery().GetOffers()) > 0 { // until it is returned
+	}
+	builder.call("team", `{}`)
+	if delivery().GetReadAt() != nil {
+		t.Error("a message is read although its offer has passed")
+	}
+	builder.call("turn", `{"read":"inbox"}`, "Subject: first", ", new ===")
+	builder.call("team", `{}`)
+	if delivery().GetReadAt() == nil {
+		t.Error("a message is unread that the model has seen")
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -43,7 +44,7 @@ const (
 func (s *Server) handleMCP(log *zap.Logger) {
 	server := mcp.New(mcp.Options{
 		Agent: func(ctx context.Context) mcp.Agent { return ctx.Value(mcpAgentKey{}).(*mcpAgent) }, Version: s.version,
-		Clock: s.clock, Mark: prompt.NewMark, Harness: mcpHarness,
+		Clock: s.clock, Mark: prompt.NewMark, Harness: mcpHarness, Shared: true,
 		Defect: func(p any) { log.Error("a call of a tool panicked", zap.Any("panic", p), zap.StackSkip("stack", 2)) },
 	})
 	handler := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, &sdk.StreamableHTTPOptions{
@@ -105,11 +106,12 @@ func (s *Server) checkMCP(data []byte) *jsonrpc.Error {
 
 // checkMethod refuses a method that would hold its stream.
 func checkMethod(data []byte) *jsonrpc.Error {
-	var message struct {
-		Method        string
-		Result, Error json.RawMessage
+	var message struct { // names count with regard to case, as the SDK reads them
+		Method string         `json:"method"`
+		Result jsontext.Value `json:"result"`
+		Error  jsontext.Value `json:"error"`
 	}
-	err := json.Unmarshal(data, &message)
+	err := jsonv2.Unmarshal(data, &message, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	if err == nil && message.Method == "" && message.Result == nil && message.Error == nil {
 		err = errors.New("it has no method")
 	}
@@ -207,12 +209,19 @@ func (a *mcpAgent) News() string {
 	return a.news.String()
 }
 
+// Gone implements mcp.Agent.
+func (a *mcpAgent) Gone() bool { return a.ctx.Err() != nil }
+
 // Left implements mcp.Agent. The next call registers the agent again.
 func (a *mcpAgent) Left(bool) {}
 
 // during returns a context of the request that also ends with ctx.
 func (a *mcpAgent) during(ctx context.Context) (context.Context, context.CancelFunc) {
-	both, cancel := context.WithCancel(a.ctx)
+	request := a.ctx
+	if mcp.Afterwards(ctx) {
+		request = context.WithoutCancel(request)
+	}
+	both, cancel := context.WithCancel(request)
 	stop := context.AfterFunc(ctx, cancel)
 	return both, func() { stop(); cancel() }
 }

@@ -4684,7 +4684,9 @@ type SettleOffersRequest struct {
 	//
 	//	*SettleOffersRequest_Accepted
 	//	*SettleOffersRequest_Returned
-	Outcome       isSettleOffersRequest_Outcome `protobuf_oneof:"outcome"`
+	Outcome isSettleOffersRequest_Outcome `protobuf_oneof:"outcome"`
+	// Without marks: with accepted too, only open offers.
+	Open          bool `protobuf:"varint,6,opt,name=open,proto3" json:"open,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4763,6 +4765,13 @@ func (x *SettleOffersRequest) GetReturned() string {
 		}
 	}
 	return ""
+}
+
+func (x *SettleOffersRequest) GetOpen() bool {
+	if x != nil {
+		return x.Open
+	}
+	return false
 }
 
 type isSettleOffersRequest_Outcome interface {
@@ -7431,13 +7440,14 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x04more\x18\x02 \x01(\x05R\x04more\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x03R\brevision\x123\n" +
 	"\tattention\x18\x05 \x01(\x0e2\x15.brokerd.v1.AttentionR\tattention\x12/\n" +
-	"\tunsettled\x18\x04 \x03(\v2\x11.brokerd.v1.OfferR\tunsettled\"\xb6\x01\n" +
+	"\tunsettled\x18\x04 \x03(\v2\x11.brokerd.v1.OfferR\tunsettled\"\xca\x01\n" +
 	"\x13SettleOffersRequest\x12\x14\n" +
 	"\x05marks\x18\x01 \x03(\tR\x05marks\x12\x18\n" +
 	"\aharness\x18\x02 \x01(\tR\aharness\x12(\n" +
 	"\x04ways\x18\x03 \x03(\x0e2\x14.brokerd.v1.OfferWayR\x04ways\x12\x1c\n" +
 	"\baccepted\x18\x04 \x01(\bH\x00R\baccepted\x12\x1c\n" +
-	"\breturned\x18\x05 \x01(\tH\x00R\breturnedB\t\n" +
+	"\breturned\x18\x05 \x01(\tH\x00R\breturned\x12\x12\n" +
+	"\x04open\x18\x06 \x01(\bR\x04openB\t\n" +
 	"\aoutcome\"L\n" +
 	"\x14SettleOffersResponse\x12\x18\n" +
 	"\asettled\x18\x01 \x01(\x05R\asettled\x12\x1a\n" +

@@ -1,0 +1,138 @@
+package mcp_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/jonboulle/clockwork"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"google.golang.org/grpc"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
+	"brokerd/internal/mcp"
+	"brokerd/internal/prompt"
+)
+
+// A watchedAgent is builder-1 at a real broker. after runs after each call of the broker.
+type watchedAgent struct {
+	grpc.ClientConnInterface
+	after func(ctx context.Context, args any)
+}
+
+func (*watchedAgent) Join(context.Context, string) (string, error) { return "builder-1", nil }
+func (*watchedAgent) News() string                                 { return "" }
+func (*watchedAgent) Gone() bool                                   { return false }
+func (*watchedAgent) Left(bool)                                    {}
+
+func (a *watchedAgent) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	err := a.ClientConnInterface.Invoke(ctx, method, args, reply, opts...)
+	if a.after != nil {
+		a.after(ctx, args)
+	}
+	return err
+}
+
+// A watched is a server of the tools with its client.
+type watched struct {
+	t       *testing.T
+	b       *apptest.Broker
+	agent   *watchedAgent
+	session *sdk.ClientSession
+	lead    pb.MessageServiceClient
+	mine    pb.MessageServiceClient
+}
+
+func newWatched(t *testing.T) *watched {
+	t.Helper()
+	b := apptest.Start(t)
+	lead, builder := b.Registered("lead", ""), b.Registered("builder-1", "")
+	agent := &watchedAgent{ClientConnInterface: builder}
+	server := mcp.New(mcp.Options{
+		Agent: func(context.Context) mcp.Agent { return agent }, Clock: clockwork.NewRealClock(), Mark: prompt.NewMark,
+		Harness: "mcp-test", Defect: func(p any) { t.Errorf("panic: %v", p) },
+	})
+	here, there := sdk.NewInMemoryTransports()
+	if _, err := server.Connect(t.Context(), here, nil); err != nil {
+		t.Fatal(err)
+	}
+	session, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), there, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = session.Close() }) // it ends with the test
+	return &watched{t, b, agent, session, pb.NewMessageServiceClient(lead), pb.NewMessageServiceClient(builder)}
+}
+
+// send sends a message to builder-1 and returns its id.
+func (w *watched) send(subject, body string) string {
+	w.t.Helper()
+	out, err := w.lead.SendMessages(w.t.Context(), &pb.SendMessagesRequest{Messages: []*pb.Message{{
+		Target: &pb.Target{To: &pb.Target_Agent{Agent: "builder-1"}}, Type: "message", Subject: subject, Body: body,
+	}}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return out.GetResults()[0].GetId()
+}
+
+// call calls a tool and returns its text.
+func (w *watched) call(tool, args string) string {
+	w.t.Helper()
+	result, err := w.session.CallTool(w.t.Context(), &sdk.CallToolParams{Name: tool, Arguments: json.RawMessage(args)})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return result.Content[0].(*sdk.TextContent).Text
+}
+
+// offers returns the offers of a message, and whether it is read.
+func (w *watched) offers(id string) (offers []*pb.Offer, read bool) {
+	w.t.Helper()
+	out, err := w.lead.GetMessage(w.t.Context(), &pb.GetMessageRequest{Id: id})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	d := out.GetDeliveries()[0]
+	return d.GetOffers(), d.GetReadAt() != nil
+}
+
+func TestOffer_AResultThatTheClientDoesNotGetIsReturnedAndShownAgain(t *testing.T) {
+	t.Parallel()
+	w := newWatched(t)
+	id := w.send("Look", "At the page")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	settled := make(chan struct{})
+	w.agent.after = func(ctx context.Context, args any) {
+		switch args.(type) {
+		case *pb.OfferMessagesRequest:
+			cancel()
+			<-ctx.Done()
+		case *pb.SettleOffersRequest:
+			close(settled)
+		}
+	}
+	if _, err := w.session.CallTool(ctx, &sdk.CallToolParams{Name: "turn", Arguments: json.RawMessage(`{"read":"inbox"}`)}); err == nil {
+		t.Error("the call is not cancelled")
+	}
+	<-settled
+	w.agent.after = nil
+	offers, read := w.offers(id)
+	if len(offers) != 1 || offers[0].GetWhy() != "the client has not received the result" || read {
+		t.Errorf("%v, read %t", offers, read)
+	}
+	w.call("team", `{}`)
+	if _, read := w.offers(id); read {
+		t.Error("a message is read whose result nobody has received")
+	}
+	if text := w.call("turn", `{"read":"inbox"}`); !strings.Contains(text, "At the page") {
+		t.Errorf("%s", text)
+	}
+	w.call("team", `{}`)
+	if _, read := w.offers(id); !read {
+		t.Error("a message is unread after its result was received")
+	}
+}
