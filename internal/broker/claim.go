@@ -178,7 +178,7 @@ func (b *Broker) awaitMail(ctx context.Context, w *Wish, k *consumer, taken chan
 	}
 	for {
 		if w.Notices {
-			if found, err := b.findsNotice(ctx, k.actor.mailbox, w.Offer != nil); found || err != nil {
+			if found, err := b.findsNotice(ctx, k.actor.mailbox, w.Offer); found || err != nil {
 				return nil, err
 			}
 		}
@@ -199,10 +199,11 @@ func (b *Broker) awaitMail(ctx context.Context, w *Wish, k *consumer, taken chan
 	}
 }
 
-// findsNotice reports whether there is an unread notice in an agent's mailbox; with unoffered, one that is not offered.
-func (b *Broker) findsNotice(ctx context.Context, mailbox int64, unoffered bool) (found bool, err error) {
+// findsNotice reports whether there is an unread notice in an agent's mailbox; with an offering, one that is not offered
+// otherwise.
+func (b *Broker) findsNotice(ctx context.Context, mailbox int64, to *Offering) (found bool, err error) {
 	err = b.store.Read(ctx, func(s *store.Snapshot) error {
-		n, err := countNotices(s, mailbox, unoffered, 1)
+		n, err := countNotices(s, mailbox, to, 1)
 		found = n > 0
 		return err
 	})

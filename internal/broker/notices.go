@@ -215,26 +215,29 @@ func (b *Broker) HasNotices(q store.Querier, session int64, agent string) (bool,
 	if err != nil {
 		return false, err
 	}
-	n, err := countNotices(q, mailbox, false, 1)
+	n, err := countNotices(q, mailbox, nil, 1)
 	return n > 0, err
 }
 
-// countNotices returns the number of unread notices in an agent's mailbox, at most most; with unoffered, of those that
-// are not offered.
-func countNotices(q store.Querier, mailbox int64, unoffered bool, most int) (n int64, err error) {
-	query := countUnreadNotices
-	if unoffered {
-		query = countUnofferedNotices
+// countNotices returns the number of unread notices in an agent's mailbox, at most most; with an offering, of those that
+// are not offered otherwise.
+func countNotices(q store.Querier, mailbox int64, to *Offering, most int) (n int64, err error) {
+	row := q.QueryRow(countUnreadNotices, mailbox, most)
+	if to != nil {
+		row = q.QueryRow(countUnofferedNotices, mailbox, to.Mark, most)
 	}
-	err = q.QueryRow(query, mailbox, most).Scan(&n)
+	err = row.Scan(&n)
 	return n, err
 }
 
 // takeNotices returns the oldest unread notices of an agent, at most MostNotices. It marks them read, or offers those
-// that are not offered.
+// that are not offered. With the mark of open offers it returns these, as Offer does.
 func (b *Broker) takeNotices(tx *store.Tx, a actor, to *Offering) ([]UnreadNotice, error) {
 	if to == nil {
 		return b.readNotices(tx, a)
+	}
+	if again, _, err := scanNotices(tx.Query(selectNoticesOffered, a.mailbox, to.Mark, MostNotices)); err != nil || len(again) > 0 {
+		return again, err
 	}
 	unread, chosen, err := scanNotices(tx.Query(selectUnofferedNotices, a.mailbox, MostNotices))
 	if err == nil && len(chosen) > 0 {

@@ -268,6 +268,8 @@ func TestOffer_AClaimOffersNoticesInsteadOfReadingThem(t *testing.T) {
 	want(t, "notices", len(claim("s", "mark-0001").Notices), 1)
 	want(t, "state", boss.state(notice), unread)
 	want(t, "offer", boss.delivery(notice).Offers[0].Mark, "mark-0001")
+	want(t, "notices of a call that is repeated", len(claim("s", "mark-0001").Notices), 1)
+	want(t, "offers", len(boss.delivery(notice).Offers), 1)
 	// One that is offered already neither comes again nor ends a wait.
 	waiting := make(chan *pb.ClaimMessagesResponse, 1)
 	go func() { waiting <- claim("other", "mark-0002") }()

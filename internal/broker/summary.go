@@ -53,7 +53,7 @@ func (b *Broker) Summary(ctx context.Context, c caller.Caller) (Summary, error) 
 		if err := sum.count(s, a.mailbox); err != nil {
 			return err
 		}
-		if sum.Notices, err = countNotices(s, a.mailbox, false, MostNotices); err != nil {
+		if sum.Notices, err = countNotices(s, a.mailbox, nil, MostNotices); err != nil {
 			return err
 		}
 		now := b.clock.Now()

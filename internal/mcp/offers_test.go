@@ -9,6 +9,7 @@ import (
 	"github.com/jonboulle/clockwork"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
@@ -16,10 +17,10 @@ import (
 	"brokerd/internal/prompt"
 )
 
-// A watchedAgent is builder-1 at a real broker. after runs after each call of the broker.
+// A watchedAgent is builder-1 at a real broker. around makes each call of the broker.
 type watchedAgent struct {
 	grpc.ClientConnInterface
-	after func(ctx context.Context, args any)
+	around func(ctx context.Context, args any, call func(context.Context) error) error
 }
 
 func (*watchedAgent) Join(context.Context, string) (string, error) { return "builder-1", nil }
@@ -28,11 +29,11 @@ func (*watchedAgent) Gone() bool                                   { return fals
 func (*watchedAgent) Left(bool)                                    {}
 
 func (a *watchedAgent) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	err := a.ClientConnInterface.Invoke(ctx, method, args, reply, opts...)
-	if a.after != nil {
-		a.after(ctx, args)
+	call := func(ctx context.Context) error { return a.ClientConnInterface.Invoke(ctx, method, args, reply, opts...) }
+	if a.around != nil {
+		return a.around(ctx, args, call)
 	}
-	return err
+	return call(ctx)
 }
 
 // A watched is a server of the tools with its client.
@@ -106,7 +107,8 @@ func TestOffer_AResultThatTheClientDoesNotGetIsReturnedAndShownAgain(t *testing.
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	settled := make(chan struct{})
-	w.agent.after = func(ctx context.Context, args any) {
+	w.agent.around = func(ctx context.Context, args any, call func(context.Context) error) error {
+		err := call(ctx)
 		switch args.(type) {
 		case *pb.OfferMessagesRequest:
 			cancel()
@@ -114,12 +116,13 @@ func TestOffer_AResultThatTheClientDoesNotGetIsReturnedAndShownAgain(t *testing.
 		case *pb.SettleOffersRequest:
 			close(settled)
 		}
+		return err
 	}
 	if _, err := w.session.CallTool(ctx, &sdk.CallToolParams{Name: "turn", Arguments: json.RawMessage(`{"read":"inbox"}`)}); err == nil {
 		t.Error("the call is not cancelled")
 	}
 	<-settled
-	w.agent.after = nil
+	w.agent.around = nil
 	offers, read := w.offers(id)
 	if len(offers) != 1 || offers[0].GetWhy() != "the client has not received the result" || read {
 		t.Errorf("%v, read %t", offers, read)
@@ -134,5 +137,36 @@ func TestOffer_AResultThatTheClientDoesNotGetIsReturnedAndShownAgain(t *testing.
 	w.call("team", `{}`)
 	if _, read := w.offers(id); !read {
 		t.Error("a message is unread after its result was received")
+	}
+}
+
+func TestTurn_NoticesOfACallThatATaskHasEndedComeWithTheNextTurn(t *testing.T) {
+	t.Parallel()
+	w := newWatched(t)
+	lead, mine := pb.NewTaskServiceClient(w.b.Conn("lead")), pb.NewTaskServiceClient(w.b.Conn("builder-1"))
+	_, err := mine.CreateTasks(t.Context(), &pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Id: "declined", Title: "Look", Assignee: "lead"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.agent.around = func(ctx context.Context, args any, call func(context.Context) error) error {
+		if r, ok := args.(*pb.ClaimMessagesRequest); !ok || r.GetWait() == nil {
+			return call(ctx)
+		}
+		_, err := lead.ReleaseTask(t.Context(), &pb.ReleaseTaskRequest{TaskId: "declined", Decline: true, Reason: "no time"})
+		if err != nil {
+			t.Error(err)
+		}
+		if err := call(context.WithoutCancel(ctx)); err != nil { // it offers the notice
+			t.Error(err)
+		}
+		<-ctx.Done() // the task, which is builder-1's now, ends the call
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	if text := w.call("turn", `{"wait":50}`); !strings.Contains(text, "task declined") || strings.Contains(text, "no time") {
+		t.Errorf("%s", text)
+	}
+	w.agent.around = nil
+	if text := w.call("turn", `{}`); !strings.Contains(text, "no time") {
+		t.Errorf("a notice is lost for the next turn: %s", text)
 	}
 }

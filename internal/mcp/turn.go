@@ -97,6 +97,10 @@ func (r *TurnRequest) take(
 		stop()
 	}
 	offer.Wait()
+	if r.Offer != nil && err != nil && waiting.Err() != nil {
+		// The call that stop has ended may have offered notices, which nobody shows.
+		r.returnNotices(ctx, a)
+	}
 	switch {
 	case len(messages.GetClaims())+len(messages.GetNotices()) > 0, task.GetTask() != nil:
 		return messages, task, nil
@@ -104,6 +108,16 @@ func (r *TurnRequest) take(
 		err = cmp.Or(failed, err)
 	}
 	return messages, task, err
+}
+
+// returnNotices returns the offer of notices. If that fails, it returns by itself after a minute.
+func (r *TurnRequest) returnNotices(ctx context.Context, a api) {
+	ctx, cancel := context.WithTimeout(afterwards(ctx), settleTime)
+	defer cancel()
+	_, _ = a.SettleOffers(ctx, &pb.SettleOffersRequest{
+		Marks: []string{r.Offer.GetMark()}, Harness: r.Offer.GetHarness(),
+		Outcome: &pb.SettleOffersRequest_Returned{Returned: "the call that offered it has ended"},
+	})
 }
 
 // next is the turn of the agent.

@@ -3429,8 +3429,8 @@ type ClaimMessagesRequest struct {
 	Senders       []string `protobuf:"bytes,12,rep,name=senders,proto3" json:"senders,omitempty"`
 	// Return the caller's unread notices too, and mark them read. A notice ends the wait.
 	Notices bool `protobuf:"varint,13,opt,name=notices,proto3" json:"notices,omitempty"`
-	// With notices: offer them, as OfferMessages does, instead of marking them read. Notices that are offered already are
-	// left out, and do not end the wait.
+	// With notices: offer them, as OfferMessages does, instead of marking them read. Notices that are offered with another
+	// mark are left out, and do not end the wait.
 	Offer         *NoticeOffer `protobuf:"bytes,14,opt,name=offer,proto3" json:"offer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

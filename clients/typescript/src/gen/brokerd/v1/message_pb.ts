@@ -1645,8 +1645,8 @@ export type ClaimMessagesRequest = Message$1<"brokerd.v1.ClaimMessagesRequest"> 
   notices: boolean;
 
   /**
-   * With notices: offer them, as OfferMessages does, instead of marking them read. Notices that are offered already are
-   * left out, and do not end the wait.
+   * With notices: offer them, as OfferMessages does, instead of marking them read. Notices that are offered with another
+   * mark are left out, and do not end the wait.
    *
    * @generated from field: brokerd.v1.NoticeOffer offer = 14;
    */
