@@ -88,11 +88,12 @@ func (s *toolServer) hooked(ctx context.Context, agent Agent, arguments json.Raw
 	}
 	c := s.newCall(ctx, agent, shownTo{agent: name})
 	text, err := c.hookMail(e)
-	if err == nil {
-		c.reportBusy(e)
-	}
-	if c.offer == perhapsOffer || ctx.Err() != nil || agent.Gone() {
+	switch {
+	case c.offer == perhapsOffer || ctx.Err() != nil || agent.Gone():
 		c.endOffer(false)
+		text = ""
+	case err == nil:
+		c.reportBusy(e)
 	}
 	switch {
 	case err != nil:
