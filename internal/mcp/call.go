@@ -53,6 +53,7 @@ type call struct {
 	to        shownTo
 	name      string // of the agent
 	w         *prompt.Writer
+	out       *strings.Builder // to which w writes
 	voice     prompt.Voice
 	row       *row
 	args      values

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"slices"
 
 	pb "brokerd/gen/brokerd/v1"
 )
@@ -86,7 +87,7 @@ func (s *toolServer) returned(to shownTo, marks ...string) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := append(marks, s.shown[to]...)
+	all := slices.Concat(marks, s.shown[to])
 	s.shown[to] = all[:min(len(all), mostMarks)]
 }
 

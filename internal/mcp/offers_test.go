@@ -3,6 +3,7 @@ package mcp_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -29,7 +30,9 @@ func (*watchedAgent) Gone() bool                                   { return fals
 func (*watchedAgent) Left(bool)                                    {}
 
 func (a *watchedAgent) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	call := func(ctx context.Context) error { return a.ClientConnInterface.Invoke(ctx, method, args, reply, opts...) }
+	call := func(ctx context.Context) error {
+		return a.ClientConnInterface.Invoke(ctx, method, args, reply, opts...)
+	}
 	if a.around != nil {
 		return a.around(ctx, args, call)
 	}
@@ -168,5 +171,70 @@ func TestTurn_NoticesOfACallThatATaskHasEndedComeWithTheNextTurn(t *testing.T) {
 	w.agent.around = nil
 	if text := w.call("turn", `{}`); !strings.Contains(text, "no time") {
 		t.Errorf("a notice is lost for the next turn: %s", text)
+	}
+}
+
+func TestInbox_ShowsAllThatItOffers(t *testing.T) {
+	t.Parallel()
+	w := newWatched(t)
+	ids := map[string]string{}
+	for i := range 60 { // each line is longer in the result than in the message
+		subject := fmt.Sprintf("Message %02d.", i)
+		ids[subject] = w.send(subject, strings.Repeat("\x01", 350)+fmt.Sprintf("\nthe end of %02d.", i))
+	}
+	seen, results := map[string]bool{}, 0
+	for ; len(seen) < len(ids) && results < 20; results++ {
+		text := w.call("turn", `{"read":"inbox"}`)
+		if strings.Contains(text, "left out") && strings.Contains(text, "bytes") {
+			t.Fatalf("the result is cut: %.500s", text)
+		}
+		for subject := range ids {
+			if strings.Contains(text, "Subject: "+subject) {
+				seen[subject] = true
+			}
+		}
+		w.call("settle", `{}`) // only continues
+		for subject, id := range ids {
+			if _, read := w.offers(id); read != seen[subject] {
+				t.Errorf("%s: read %t, shown %t", subject, read, seen[subject])
+			}
+		}
+	}
+	if len(seen) < len(ids) || results < 2 {
+		t.Errorf("%d messages in %d results", len(seen), results)
+	}
+}
+
+func TestInbox_AMessageThatIsTooLongSaysWhereItsMiddleIs(t *testing.T) {
+	t.Parallel()
+	w := newWatched(t)
+	id := w.send("Long", strings.Repeat("a line of a long text\n", 5000))
+	w.send("Next", "")
+	text := w.call("turn", `{"read":"inbox"}`)
+	if !strings.Contains(text, " is left out; all of it: (in a shell) brokerctl message get ") ||
+		!strings.Contains(text, "1 more new messages") || len(text) > 64<<10 {
+		t.Errorf("%d bytes: %.200s ... %s", len(text), text, text[max(0, len(text)-500):])
+	}
+	w.call("team", `{}`)
+	if _, read := w.offers(id); !read {
+		t.Error("a message that was shown is unread")
+	}
+	if text := w.call("turn", `{"read":"inbox"}`); !strings.Contains(text, "Subject: Next") {
+		t.Errorf("%.1000s", text)
+	}
+}
+
+func TestInbox_CountsWhatIsOnItsWayElsewhere(t *testing.T) {
+	t.Parallel()
+	w := newWatched(t)
+	w.send("Look", "")
+	_, err := w.mine.OfferMessages(t.Context(), &pb.OfferMessagesRequest{
+		Way: pb.OfferWay_OFFER_WAY_TURN_END, Harness: "another", Mark: "mark-0001",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := w.call("turn", `{"read":"inbox"}`); !strings.HasPrefix(text, "On the way to another session, or to this one by a hook: 1 message;") {
+		t.Errorf("%s", text)
 	}
 }

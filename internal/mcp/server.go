@@ -160,7 +160,7 @@ func (s *toolServer) answer(
 	c := s.newCall(ctx, agent, shownTo{name, sessionOf(req)})
 	c.acceptOffers()
 	var out strings.Builder
-	c.w = prompt.NewWriter(&out, func() string { return c.mark }, t.name+": texts of others")
+	c.out, c.w = &out, prompt.NewWriter(&out, func() string { return c.mark }, t.name+": texts of others")
 	if failed = c.carryOut(t, args); more && !failed {
 		c.workKnown = false
 		c.carryOut(find("turn"), given{"wait": next.String()})

@@ -146,55 +146,51 @@ func (c *call) next() error {
 }
 
 const (
-	inboxPage  = 100      // messages
-	inboxOffer = 24 << 10 // bytes of the contents of new messages that one result shows
-	inboxBytes = 24 << 10 // and of the others
+	inboxPage  = 100                  // messages
+	inboxOffer = 24 << 10             // bytes of the contents of new messages that one result shows
+	inboxBytes = 24 << 10             // and of the others
+	inboxNew   = 48 << 10             // bytes of the text about new messages
+	inboxText  = mostText - 2*mostEnd // and about all, so that none is cut out
 )
 
 // inbox shows the new messages and notices in the agent's own mailbox, which it offers, and then its other unfinished
 // messages.
 func (c *call) inbox() error {
-	c.asks()
-	offered, err := c.api.OfferMessages(c.ctx, &pb.OfferMessagesRequest{
-		Way: pb.OfferWay_OFFER_WAY_MCP, Harness: c.server.Harness, Mark: c.mark, Limit: inboxPage, MaxBytes: inboxOffer,
-	})
+	more, err := c.newMail()
 	if err != nil {
 		return err
 	}
-	c.shows(len(offered.GetItems()))
 	page, err := c.api.ListMessages(c.ctx, &pb.ListMessagesRequest{
 		Box: pb.MessageBox_MESSAGE_BOX_INBOX, PageSize: inboxPage,
 	})
 	if err != nil {
 		return err
 	}
-	var notices []string
-	for _, item := range offered.GetItems() {
-		if prompt.IsNotice(item) {
-			notices = append(notices, item.GetMessage().GetSubject())
-			continue
-		}
-		if d := item.GetDelivery(); d != nil {
-			d.Offers = nil // this one
-		}
-		c.voice.Message(c.w, c.voice.Received(item))
-	}
-	bytes, left := 0, 0
+	bytes, left, elsewhere := 0, 0, 0
 	for _, item := range page.GetItems() {
 		m, d := item.GetMessage(), item.GetDelivery()
+		size := len(m.GetBody()) + len(m.GetPayload())
 		switch {
 		case prompt.IsNotice(item), d.GetReadAt() == nil && d.GetState() == pb.DeliveryState_DELIVERY_STATE_PENDING:
-			continue // new: offered above, or to another session, or later
-		case bytes+len(m.GetBody())+len(m.GetPayload()) > inboxBytes:
+			for _, o := range d.GetOffers() { // only open ones are listed
+				if o.GetMark() != c.mark {
+					elsewhere++
+				}
+			}
+			continue
+		case bytes+size > inboxBytes, c.out.Len()+len(c.rendered(item)) > inboxText:
 			left++
 			continue
 		}
-		bytes += len(m.GetBody()) + len(m.GetPayload())
+		bytes += size
 		c.voice.Message(c.w, c.voice.Received(item))
 	}
-	prompt.Notices(c.w, notices)
-	if n := offered.GetMore(); n > 0 {
-		_ = c.say("%d more new messages; the same call shows them", n)
+	if more > 0 {
+		_ = c.say("%d more new messages; the same call shows them", more)
+	}
+	if elsewhere > 0 {
+		_ = c.say("On the way to another session, or to this one by a hook: %s; what nobody receives is new again after a minute",
+			prompt.Count(int64(elsewhere), "message"))
 	}
 	if left > 0 || page.GetNextPageToken() != "" {
 		_ = c.say("some messages that were read before are left out; settle others first")
@@ -206,6 +202,74 @@ func (c *call) inbox() error {
 		return c.say("Open work: %s; %s shows the commands", prompt.KindsOf(waiting), toolCall("next"))
 	}
 	return nil
+}
+
+// newMail offers new messages and notices, as many as one result can show whole, shows them, and returns how many more
+// there are. The middle of a single message may be left out.
+func (c *call) newMail() (more int32, err error) {
+	var items []*pb.InboxItem
+	for limit := int32(inboxPage); ; {
+		c.asks()
+		offered, err := c.api.OfferMessages(c.ctx, &pb.OfferMessagesRequest{
+			Way: pb.OfferWay_OFFER_WAY_MCP, Harness: c.server.Harness, Mark: c.mark, Limit: limit, MaxBytes: inboxOffer,
+		})
+		if err != nil {
+			return 0, err
+		}
+		items, more = offered.GetItems(), offered.GetMore()
+		for _, item := range items {
+			if d := item.GetDelivery(); d != nil {
+				d.Offers = nil // this one
+			}
+		}
+		fit := c.fitting(items)
+		if fit == len(items) || len(items) == 1 {
+			break
+		}
+		c.returnOffer("one result cannot show so many")
+		c.mark, limit = c.server.Mark(), max(int32(fit), 1)
+	}
+	var notices []string
+	for _, item := range items {
+		text := c.rendered(item)
+		switch {
+		case prompt.IsNotice(item):
+			notices = append(notices, item.GetMessage().GetSubject())
+		case len(text) > inboxNew:
+			c.out.WriteString(prompt.Shorten(text, inboxNew, mostEnd))
+			id := prompt.ShortID(item.GetMessage().GetId(), item.GetMessage().GetRevision())
+			_ = c.say("The middle of message %s is left out; all of it: (in a shell) brokerctl message get %s", id, id)
+		default:
+			c.out.WriteString(text)
+		}
+	}
+	prompt.Notices(c.w, notices)
+	c.shows(len(items))
+	return more, nil
+}
+
+// rendered returns the text about a message or notice, with the mark of the call.
+func (c *call) rendered(item *pb.InboxItem) string {
+	var text strings.Builder
+	w := prompt.NewWriter(&text, func() string { return c.mark }, "texts of others")
+	if prompt.IsNotice(item) {
+		prompt.Notices(w, []string{item.GetMessage().GetSubject()})
+	} else {
+		c.voice.Message(w, c.voice.Received(item))
+	}
+	_ = w.Flush() // to memory
+	return text.String()
+}
+
+// fitting returns how many of the messages one result can show whole.
+func (c *call) fitting(items []*pb.InboxItem) int {
+	bytes := 0
+	for i, item := range items {
+		if bytes += len(c.rendered(item)); bytes > inboxNew {
+			return i
+		}
+	}
+	return len(items)
 }
 
 // summary counts what the agent has before it.
