@@ -159,7 +159,7 @@ func (m *Member) Do(ctx context.Context, call func(*Client) error) error {
 
 // Close ends the member and reports that the agent has stopped: the broker releases what it holds at once,
 // and its mail waits for the next registration. Calls of the agent must have ended, because a later one
-// brings the agent back. If the broker is away, Close returns an error, and the lease ends by itself. A
+// brings the agent back. A registration whose answer is missing counts as made. If the broker is away, Close returns an error, and the lease ends by itself. A
 // second call has no effect.
 func (m *Member) Close(ctx context.Context) error {
 	return m.Leave(ctx, &pb.HeartbeatRequest{Status: pb.AgentStatus_AGENT_STATUS_STOPPED})
@@ -190,7 +190,7 @@ func (m *Member) Deregister(ctx context.Context, reason string) error {
 func (m *Member) Abandon() { m.end() }
 
 // end ends the heartbeats. It returns the client of a registration that has not ended, and whether the
-// member has made it.
+// member has made it. Of one whose answer is missing it returns the client that has asked for it.
 func (m *Member) end() (c *Client, own bool) {
 	m.mu.Lock()
 	ended := m.ended != nil
@@ -201,9 +201,23 @@ func (m *Member) end() (c *Client, own bool) {
 	m.stop()
 	m.beating.Wait()
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if ended || !m.registered {
+	c, own = m.client, !m.adopted
+	registered := m.registered
+	m.mu.Unlock()
+	switch {
+	case ended:
+		return nil, false
+	case registered:
+		return c, own
+	}
+	select {
+	case m.turn <- struct{}{}:
+		defer func() { <-m.turn }()
+	default: // a call of the agent has not ended
 		return nil, false
 	}
-	return m.client, !m.adopted
+	if m.requested == nil {
+		return nil, false
+	}
+	return m.requester, true
 }

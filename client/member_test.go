@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -134,6 +135,25 @@ func TestMember_RepeatsARegistrationWhoseAnswerIsLost(t *testing.T) {
 	}
 	if id := j.Client().Identity(); id.Incarnation != fakeIncarnation {
 		t.Errorf("the client is %+v", id)
+	}
+}
+
+func TestMember_CloseReportsTheEndOfARegistrationWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	f, c := newFake(t, client.WithAgent("a"))
+	j := &joined{}
+	j.Member = client.JoinLater(func(context.Context) (*client.Client, *pb.RegisterAgentRequest, error) {
+		return c, &pb.RegisterAgentRequest{}, nil
+	}, j.joining(client.JoinOptions{}))
+	t.Cleanup(j.Abandon)
+	next(t, j.pulse).end <- time.Time{}
+	next(t, f.unary).answer <- status.Error(codes.Unavailable, "away")
+	next(t, j.errors)
+	if err := j.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got := next(t, f.headers); !slices.Equal(got.Get("brokerd-agent"), []string{"a"}) {
+		t.Errorf("the last report has %v", got)
 	}
 }
 
