@@ -148,7 +148,7 @@ func TestMember_CloseReportsTheEndOfARegistrationWhoseAnswerIsLost(t *testing.T)
 	t.Cleanup(j.Abandon)
 	next(t, j.pulse).end <- time.Time{}
 	next(t, f.unary).answer <- status.Error(codes.Unavailable, "away")
-	next(t, j.errors)
+	wantCode(t, next(t, j.errors), codes.Unavailable)
 	if err := j.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
