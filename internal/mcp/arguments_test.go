@@ -42,7 +42,7 @@ func TestRow_TakesTheArgumentsOfACall(t *testing.T) {
 	} {
 		tool := find(tt.tool)
 		args, err := tool.parse(json.RawMessage(tt.args))
-		if err != nil {
+		if err != nil || args == nil { // a call adds to them
 			t.Errorf("%s %s: %v", tt.tool, tt.args, err)
 			continue
 		}
