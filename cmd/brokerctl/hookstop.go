@@ -116,6 +116,9 @@ func (h *hook) listens(ctx context.Context, way pb.OfferWay) error {
 // news and no error when ctx ends.
 func (h *hook) await(ctx context.Context, way pb.OfferWay, wakes func(*pb.InboxItem) bool) (n news, err error) {
 	err = watchMail(ctx, h.broker, func(ctx context.Context) (bool, error) {
+		if way == pb.OfferWay_OFFER_WAY_WAKE && h.inTurn(ctx) {
+			rest(ctx) // the hook after a tool that ends now is faster: what wakes a session may miss its next request
+		}
 		n, err = h.gather(ctx, way, wakes)
 		return err == nil && !n.empty(), err
 	})
@@ -127,6 +130,13 @@ func (h *hook) await(ctx context.Context, way pb.OfferWay, wakes func(*pb.InboxI
 		err = nil
 	}
 	return n, err
+}
+
+// inTurn reports whether a turn of the session runs, as far as is known.
+func (h *hook) inTurn(ctx context.Context) bool {
+	known, err := h.broker.Agents().GetAgent(ctx, &pb.GetAgentRequest{})
+	at := known.GetAgent().GetHarness()
+	return err == nil && at.GetState() == pb.HarnessState_HARNESS_STATE_BUSY && at.GetSession() == h.session()
 }
 
 // gather offers what waits, if wakes accepts a message of it; otherwise it returns no news.

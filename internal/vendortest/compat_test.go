@@ -110,7 +110,8 @@ The last column says whether the tool ` + "`mail`" + `, which [is for hooks](mcp
 %[2]s
 Scenarios on a screen, each passed by each program: before the first turn, idle, three messages in a turn, during the last answer of a turn, the user's
 prompt while idle, Esc, the broker down, restarted and frozen, the program killed in a turn, and its session resumed, which gets the mail that the
-killed one did not read. Besides, two sessions in one folder were [two agents](hooks.md#sessions-and-names), one of which was killed and resumed. In each, no receipt said more than the model had seen, and what was not accepted was offered again.
+killed one did not read. Besides, two sessions of Claude Code, Codex or Gemini CLI in one folder were [two agents](hooks.md#sessions-and-names), one of which was killed and
+resumed. In each, no receipt said more than the model had seen, and what was not accepted was offered again.
 
 What it costs without mail: medians of %[3]d calls of a tool and of five runs without a screen, and one prompt of the user in an idle session.
 
