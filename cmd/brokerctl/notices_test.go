@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -118,11 +119,13 @@ func TestNotice_OfACommandOfAModelIsReadWhenTheTurnGoesOn(tt *testing.T) {
 	conversation := filepath.Join(t.TempDir(), "s1.jsonl")
 	shows := func(what string, want bool) {
 		t.Helper()
-		got := ctl(model, "next", "-o", "prompt")
-		if strings.Contains(got.out, "token") != want {
-			t.Errorf("%s: %+v", what, got)
+		next := exec.CommandContext(t.Context(), os.Args[0], "next", "-o", "prompt") // each run has a mark of its own
+		next.Env, next.Dir = model.environ(asProgram+"=1"), t.dir
+		out, _ := next.Output() // exit code 4 if there is nothing
+		if strings.Contains(string(out), "token") != want {
+			t.Errorf("%s: %s", what, out)
 		}
-		if err := os.WriteFile(conversation, []byte(got.out+`{"role":"assistant"}`), 0o600); err != nil {
+		if err := os.WriteFile(conversation, append(out, `{"role":"assistant"}`...), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

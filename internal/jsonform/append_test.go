@@ -69,7 +69,7 @@ func TestAppend_EnumsAreShortAndUnsetIsNull(t *testing.T) {
 		{&pb.Names{}, `[]`},
 		{&pb.Target{}, `{}`},
 		{&pb.HeartbeatRequest{Progress: proto.Float64(0.5)}, `{"status":null,"activity":null,"task_id":null,` +
-			`"progress":0.5,"counters":null,"last_tool":null,"last_file":null,"status_reason":null,"notices":false}`},
+			`"progress":0.5,"counters":null,"last_tool":null,"last_file":null,"status_reason":null,"notices":false,"harness":null,"attention":null}`},
 	} {
 		if got := jsonOf(t, c.m); got != c.want {
 			t.Errorf("got %s, want %s", got, c.want)

@@ -24,6 +24,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/fault"
+	"brokerd/internal/guard"
 	"brokerd/internal/jsonform"
 	"brokerd/internal/mcp"
 	"brokerd/internal/prompt"
@@ -64,7 +65,7 @@ func (s *Server) handleMCP(log *zap.Logger) {
 				refuseMCP(w, wrong)
 				return nil
 			}
-			agent := &mcpAgent{server: s, ctx: ctx, header: r.Header}
+			agent := &mcpAgent{server: s, log: log, ctx: ctx, header: r.Header}
 			r := r.WithContext(context.WithValue(ctx, mcpAgentKey{}, agent))
 			r.Body = io.NopCloser(bytes.NewReader(data))
 			handler.ServeHTTP(timedWriter{w}, r)
@@ -164,6 +165,7 @@ type mcpAgentKey struct{}
 // An mcpAgent makes the calls of the tools in process, with the headers of the request. It implements mcp.Agent.
 type mcpAgent struct {
 	server *Server
+	log    *zap.Logger
 	ctx    context.Context // of the request
 	header http.Header
 
@@ -302,11 +304,13 @@ func (s *answers) SendMsg(m any) error { s.request = m; return nil }
 
 // CloseSend implements grpc.ClientStream. It begins the call.
 func (s *answers) CloseSend() error {
-	go func() { // it ends with the context
-		defer s.end()
-		s.err = s.agent.server.rpc.Stream(s.ctx, s.method, s.header, s)
+	guard.Go(s.agent.log, func() error { // it ends with the context
+		return s.agent.server.rpc.Stream(s.ctx, s.method, s.header, s)
+	}, func(err error) {
+		s.err = err
 		close(s.frames)
-	}()
+		s.end()
+	})
 	return nil
 }
 
