@@ -19,7 +19,7 @@ const (
 	mostTranscript = 64 << 20 // bytes of a conversation that a hook searches for its marks
 )
 
-// begins are the ways in which hooks offer messages with which a turn begins or goes on.
+// begins are the ways in which hooks offer messages that begin or continue a turn.
 var begins = []pb.OfferWay{pb.OfferWay_OFFER_WAY_TURN_END, pb.OfferWay_OFFER_WAY_PROMPT}
 
 // inTurn are the ways in which hooks in a turn and at its end offer messages.

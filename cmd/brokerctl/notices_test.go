@@ -135,5 +135,5 @@ func TestNotice_OfACommandOfAModelIsReadWhenTheTurnGoesOn(tt *testing.T) {
 	shows("after Esc", true)
 	hooked(t, strings.Replace(eventOf("s1", "Stop"), `"cwd"`, `"transcript_path":"`+conversation+`","cwd"`, 1))
 	hooked(t, eventOf("s1", "UserPromptSubmit"))
-	shows("after the end of a turn that goes on behind it", false)
+	shows("after the end of a turn whose conversation has it", false)
 }

@@ -31,7 +31,7 @@ var mailTool = sdk.Tool{
 }
 
 // A hookEvent is what a hook says of an event of the coding agent. All but Event may be empty. A coding agent may leave
-// a placeholder such as ${agent_id} as it is if its event has no such field.
+// a variable such as ${agent_id} as it is if its event has no such field.
 type hookEvent struct {
 	Event      string `json:"event"`      // only PostToolUse has an answer
 	Program    string `json:"program"`    // the coding agent, such as claude-code

@@ -76,7 +76,7 @@ func (r *row) match(words []string) (map[string][]string, bool) {
 			i++
 			v = words[i]
 		}
-		given[p.arg] = append(given[p.arg], placeholder(v))
+		given[p.arg] = append(given[p.arg], inputAsText(v))
 	}
 	for _, p := range parts {
 		switch {
@@ -116,8 +116,8 @@ func (r *row) match(words []string) (map[string][]string, bool) {
 	return given, true
 }
 
-// placeholder replaces the dash that stands for standard input.
-func placeholder(v string) string {
+// inputAsText replaces the dash for standard input by a word for the text that the caller writes there.
+func inputAsText(v string) string {
 	if v == "-" {
 		return "TEXT"
 	}

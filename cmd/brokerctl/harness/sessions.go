@@ -69,8 +69,7 @@ type Sessions struct {
 // Open returns the sessions whose files are in a folder, which need not exist. now tells the time.
 func Open(dir string, now func() time.Time) *Sessions { return &Sessions{dir, now} }
 
-// Take gives a session its name, and keeps it. A session that had a name has it again, unless another one that is alive has
-// it. names are those that are tried otherwise, in this order; elsewhere reports whether another agent, of no session on this
+// Take gives a session a name and stores it. A session that had a name gets it again, unless another living session has it. names are those that are tried otherwise, in this order; elsewhere reports whether another agent, of no session on this
 // machine, has a name, and may be nil. Errors: ErrTaken if no name is free, those of elsewhere, and those of files.
 func (s *Sessions) Take(wanted Session, names []string, elsewhere func(name string) (bool, error)) (Session, error) {
 	asked := map[string]bool{} // what elsewhere has answered

@@ -157,7 +157,7 @@ func TestTake_AServerThatIsNotToldItsSessionFollowsIt(t *testing.T) {
 		t.Errorf("before the first event: %v", now)
 	}
 	d.take(Session{ID: "a", Process: a.Process}, "builder-2")
-	now, ok := d.In([]Known{{start(t).Process, "a shell that nobody knows"}, {a.Process, "agent"}})
+	now, ok := d.In([]Known{{start(t).Process, "unknown"}, {a.Process, "agent"}})
 	if !ok || now.ID != "a" || now.Name != "builder-2" {
 		t.Errorf("the server finds %v", now)
 	}

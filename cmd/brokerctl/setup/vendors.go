@@ -292,7 +292,7 @@ type command struct {
 	prompt            string // ARGS stands for the user's text
 }
 
-// text returns the prompt with the vendor's placeholder for the user's text.
+// text returns the prompt with the vendor's variable for the user's text.
 func (c command) text(args string) string { return strings.ReplaceAll(c.prompt, "ARGS", args) }
 
 // commands returns the files of the slash commands, in a folder of the project and one of the user.
