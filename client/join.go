@@ -157,10 +157,10 @@ func (m *Member) Do(ctx context.Context, call func(*Client) error) error {
 	}
 }
 
-// Close ends the member and reports that the agent has stopped: the broker releases what it holds at once,
-// and its mail waits for the next registration. Calls of the agent must have ended, because a later one
-// brings the agent back. A registration whose answer is missing counts as made. If the broker is away, Close returns an error, and the lease ends by itself. A
-// second call has no effect.
+// Close ends the member and reports that the agent has stopped: the broker releases what it holds at once, and
+// its mail waits for the next registration. Calls of the agent must have ended, because a later one brings the
+// agent back. A registration whose answer is missing counts as made. If the broker is away, Close returns an
+// error, and the lease ends by itself. A second call has no effect.
 func (m *Member) Close(ctx context.Context) error {
 	return m.Leave(ctx, &pb.HeartbeatRequest{Status: pb.AgentStatus_AGENT_STATUS_STOPPED})
 }

@@ -110,8 +110,8 @@ func (c *cli) settings() (settings, error) {
 	return s, nil
 }
 
-// hookSession returns the session of the coding agent that this run belongs to, or "". Claude Code and Codex set a variable
-// for the commands that their models run, with the session_id that their hooks receive.
+// hookSession returns the session of the coding agent that this run belongs to, or "". Claude Code and Codex set
+// a variable for the commands that their models run, with the session_id that their hooks receive.
 func (c *cli) hookSession() string {
 	return cmp.Or(c.hooked.ID, c.env.get("CLAUDE_CODE_SESSION_ID"), c.env.get("CODEX_SESSION_ID"))
 }
@@ -147,9 +147,9 @@ func (c *cli) folderConfig() (string, config, error) {
 	return path, file, nil
 }
 
-// findConfig looks for a configFile from the working folder upwards and returns its path, or "". A file that belongs to
-// neither the user, root, nor the owner of the working folder is passed over: in a folder that all may write to, anybody
-// could say where calls go.
+// findConfig looks for a configFile from the working folder upwards and returns its path, or "". A file that
+// belongs to neither the user, root, nor the owner of the working folder is passed over: in a folder that all
+// may write to, anybody could say where calls go.
 func (c *cli) findConfig() (string, error) {
 	dir, err := c.env.dir()
 	if err != nil {

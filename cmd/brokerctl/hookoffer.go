@@ -72,8 +72,8 @@ func (in *hookInput) answered(mark string) bool {
 	return bytes.Index(text, []byte(in.ToolUseID)) > at
 }
 
-// context passes to the model, in the middle of a turn or at its beginning, what has arrived. A subagent gets nothing: it is not the agent
-// that the messages are for.
+// context passes to the model, in the middle of a turn or at its beginning, what has arrived. A subagent gets
+// nothing: it is not the agent that the messages are for.
 func (h *hook) context(ctx context.Context, out io.Writer, way pb.OfferWay) error {
 	if !h.vendor.context || h.in.AgentID != "" {
 		return nil

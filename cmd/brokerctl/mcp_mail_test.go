@@ -13,8 +13,8 @@ import (
 	"brokerd/internal/processtest"
 )
 
-// mailReceipt returns the state of the newest offer of a message to builder-1: "offered", "accepted", "returned", or "" without
-// one, with its way; and whether the message was read.
+// mailReceipt returns the state of the newest offer of a message to builder-1: "offered", "accepted",
+// "returned", or "" without one, with its way; and whether the message was read.
 func mailReceipt(t *shell, id string) (state, way string, read bool) {
 	t.Helper()
 	d, _ := at(t, fields(t, "message", "get", id), "deliveries", 0).(map[string]any)

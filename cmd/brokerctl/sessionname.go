@@ -27,8 +27,8 @@ func (c *cli) ancestors() []harness.Known {
 	return c.env.Ancestors()
 }
 
-// shellOffer says to whom notices are offered that this command prints for the model of a coding agent whose hooks report
-// what becomes of them; nil if there is none, and printing them reads them.
+// shellOffer says to whom notices are offered that this command prints for the model of a coding agent whose
+// hooks report what becomes of them; nil if there is none, and printing them reads them.
 func (c *cli) shellOffer() *pb.NoticeOffer {
 	all := c.sessions()
 	if all == nil || !all.Any() {

@@ -34,8 +34,8 @@ type Harness struct {
 	Since     time.Time
 }
 
-// after returns what is known of the session after another report, which has no time. A report with a state keeps the way in
-// which the session listens; one without a state says just that.
+// after returns what is known of the session after another report, which has no time. A report with a state
+// keeps the way in which the session listens; one without a state says just that.
 func (h Harness) after(report Harness, now time.Time) Harness {
 	same := h.Session == report.Session
 	if !same && (report.State == HarnessEnded || report.State == 0 && report.Listening == "") || h == (Harness{}) && report.State == HarnessEnded {

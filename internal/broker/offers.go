@@ -58,8 +58,8 @@ type Offer struct {
 // asked reports whether the agent itself has asked for what is offered in this way.
 func (w Way) asked() bool { return w == viaMCP || w == viaShell }
 
-// An Attention says which messages are offered to an agent that has not asked for them; 0 = all. The numbers are those of
-// the API.
+// An Attention says which messages are offered to an agent that has not asked for them; 0 = all. The numbers are
+// those of the API.
 type Attention int
 
 // What is offered to an agent that wants little.

@@ -61,8 +61,8 @@ func (c *call) returnOffer(why string) {
 	c.offer = noOffer
 }
 
-// acceptOffers accepts what earlier results have shown: that the model continues shows that it got them. If that fails, the
-// call itself still has its time, and the offers return by themselves or the next call accepts them.
+// acceptOffers accepts what earlier results have shown: that the model continues shows that it got them. If that
+// fails, the call itself still has its time, and the offers return by themselves or the next call accepts them.
 func (c *call) acceptOffers() {
 	r := &pb.SettleOffersRequest{
 		Harness: c.server.Harness, Ways: []pb.OfferWay{pb.OfferWay_OFFER_WAY_MCP}, Open: true,
@@ -108,5 +108,6 @@ func afterwards(ctx context.Context) context.Context {
 	return context.WithValue(context.WithoutCancel(ctx), afterwardsKey{}, true)
 }
 
-// Afterwards reports whether a call of the broker is made although the client may no longer wait for the call of the tool.
+// Afterwards reports whether a call of the broker is made although the client may no longer wait for the call of
+// the tool.
 func Afterwards(ctx context.Context) bool { return ctx.Value(afterwardsKey{}) != nil }

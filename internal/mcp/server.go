@@ -40,7 +40,8 @@ type Agent interface {
 	Join(ctx context.Context, session string) (name string, err error)
 	// News returns lines for the next result, each with a newline; "" for none.
 	News() string
-	// Gone reports whether the client no longer waits for the result of the call whose context is that of Options.Agent.
+	// Gone reports whether the client no longer waits for the result of the call whose context is that of
+	// Options.Agent.
 	Gone() bool
 	// Left says that the agent has deregistered, or with false that it wants to take part again.
 	Left(left bool)

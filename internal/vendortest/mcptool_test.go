@@ -15,8 +15,8 @@ import (
 // mailHooks are the files with the hooks of programs that know the type mcp_tool.
 var mailHooks = map[string]string{"claude-code": ".claude/settings.json", "codex": ".codex/hooks.json"}
 
-// callsCommand replaces the hooks after a call of a tool, of which one calls the tool mail, by a command, as setup writes it for
-// older versions.
+// callsCommand replaces the hooks after a call of a tool, of which one calls the tool mail, by a command, as
+// setup writes it for older versions.
 func (r *run) callsCommand(file string) {
 	r.t.Helper()
 	text, err := os.ReadFile(filepath.Join(r.project, file))

@@ -11,8 +11,8 @@ import (
 	"brokerd/internal/fakemodel"
 )
 
-// Two sessions in one folder are two agents, for their hooks, their MCP servers and the commands of their models. One that
-// is killed and resumed is the same agent, and its mail follows it.
+// Two sessions in one folder are two agents, for their hooks, their MCP servers and the commands of their
+// models. One that is killed and resumed is the same agent, and its mail follows it.
 func TestSessions_TwoInOneFolderAreTwoAgents(t *testing.T) {
 	for i := range vendors {
 		if vendors[i].name == "opencode" {

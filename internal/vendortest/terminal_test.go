@@ -120,8 +120,8 @@ func (s *terminal) keys(keys string) {
 	}
 }
 
-// prompt enters a prompt, and returns as soon as the model has it. A program may take Enter for a part of what was pasted:
-// the key is pressed until it works.
+// prompt enters a prompt, and returns as soon as the model has it. A program may take Enter for a part of what
+// was pasted: the key is pressed until it works.
 func (r *run) prompt(s *terminal, text, last string) {
 	r.t.Helper()
 	s.keys("\x1b[200~" + text + last + "\x1b[201~") // as a terminal passes on what is pasted

@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// look reads /proc/ID/stat: the id, the name in parentheses, the state, the parent, and as field 22 the start in clock ticks
-// since the boot (proc_pid_stat(5)).
+// look reads /proc/ID/stat: the id, the name in parentheses, the state, the parent, and as field 22 the start in
+// clock ticks since the boot (proc_pid_stat(5)).
 func look(id int) (known, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", id))
 	if err != nil {

@@ -53,8 +53,8 @@ func Locked(file string) (bool, error) {
 	return errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB), syscall.EWOULDBLOCK), nil
 }
 
-// follows reports whether the two are sessions that one process has one after the other, as after /clear, or a session and
-// its server.
+// follows reports whether the two are sessions that one process has one after the other, as after /clear, or a
+// session and its server.
 func (s *Session) follows(other *Session) bool {
 	return s.Broker == other.Broker && s.Process == other.Process && s.Process != Process{} && s.Lock == "" && other.Lock == "" &&
 		(s.ID != "" || other.ID != "" || s.Server == other.Server)
@@ -69,8 +69,10 @@ type Sessions struct {
 // Open returns the sessions whose files are in a folder, which need not exist. now tells the time.
 func Open(dir string, now func() time.Time) *Sessions { return &Sessions{dir, now} }
 
-// Take gives a session a name and stores it. A session that had a name gets it again, unless another living session has it. names are those that are tried otherwise, in this order; elsewhere reports whether another agent, of no session on this
-// machine, has a name, and may be nil. Errors: ErrTaken if no name is free, those of elsewhere, and those of files.
+// Take gives a session a name and stores it. A session that had a name gets it again, unless another living
+// session has it. names are those that are tried otherwise, in this order; elsewhere reports whether another
+// agent, of no session on this machine, has a name, and may be nil. Errors: ErrTaken if no name is free, those
+// of elsewhere, and those of files.
 func (s *Sessions) Take(wanted Session, names []string, elsewhere func(name string) (bool, error)) (Session, error) {
 	asked := map[string]bool{} // what elsewhere has answered
 	for {
@@ -175,8 +177,8 @@ func (s *Sessions) Of(id string) (Session, bool) {
 	return one, err == nil && id != "" && one.ID == id
 }
 
-// In returns the session that the nearest of the processes runs now, or without one its server; false if none of them runs
-// one, or if it runs several at once.
+// In returns the session that the nearest of the processes runs now, or without one its server; false if none of
+// them runs one, or if it runs several at once.
 func (s *Sessions) In(processes []Known) (Session, bool) {
 	all := s.all()
 	for _, p := range processes {

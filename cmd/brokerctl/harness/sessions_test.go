@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// asAgent makes the test program a coding agent, which ends with its standard input. An argument is a file that it keeps
-// locked.
+// asAgent makes the test program a coding agent, which ends with its standard input. An argument is a file that
+// it keeps locked.
 const asAgent = "HARNESS_TEST_AGENT"
 
 func TestMain(m *testing.M) {
