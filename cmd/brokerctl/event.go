@@ -14,6 +14,7 @@ import (
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/prompt"
 )
 
 func newEventCommand(c *cli) *cobra.Command {
@@ -101,7 +102,8 @@ func (c *cli) eventView() view[*pb.Event] {
 			return []string{strconv.FormatInt(e.GetRevision(), 10), c.when(e.GetTime()), severity, e.GetType(), e.GetSource(), e.GetSummary()}
 		},
 		prompt: func(w io.Writer, e *pb.Event) {
-			fmt.Fprintf(w, "event %d, %s: %s by %s: %s\n", e.GetRevision(), c.when(e.GetTime()), clean(e.GetType()), clean(e.GetSource()), oneLine(e.GetSummary()))
+			fmt.Fprintf(w, "event %d, %s: %s by %s: %s\n", e.GetRevision(), c.when(e.GetTime()), clean(prompt.TypeOf(e)), clean(e.GetSource()),
+				oneLine(e.GetSummary()))
 		},
 		none: "no events",
 	}

@@ -187,13 +187,14 @@ func (c *cli) messageView(states bool) view[*pb.InboxItem] {
 	v := view[*pb.InboxItem]{
 		columns: []table.Column{
 			{Name: "REV"}, {Name: "PRIO", Rank: 2}, {Name: "SENT"}, {Name: "FROM", Min: 10}, {Name: "TO", Min: 10}, {Name: "TYPE", Rank: 3, Min: 8},
-			{Name: "STATE", Rank: 1, State: true}, {Name: "TEXT", Min: 28}, {Name: "ID", Wide: true},
+			{Name: "STATE", Rank: 1, State: true}, {Name: "TEXT", Min: 28}, {Name: "SENT AS", Wide: true},
+			{Name: "ID", Wide: true},
 		},
 		row: func(item *pb.InboxItem) []string {
 			m := item.GetMessage()
 			return []string{
 				strconv.FormatInt(m.GetRevision(), 10), strconv.Itoa(int(m.GetPriority())), c.when(m.GetCreatedAt()),
-				m.GetSender(), prompt.Receiver(m.GetTarget()), m.GetType(), prompt.Standing(item.GetDelivery()), prompt.Summary(m), m.GetId(),
+				m.GetSender(), prompt.Receiver(m.GetTarget()), m.GetType(), prompt.Standing(item.GetDelivery()), prompt.Summary(m), m.GetTypeAsSent(), m.GetId(),
 			}
 		},
 		prompt: func(w io.Writer, item *pb.InboxItem) { c.printPrompt(w, c.voice().Received(item)) },

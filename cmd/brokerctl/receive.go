@@ -131,13 +131,13 @@ func (c *cli) inboxView() view[*pb.InboxItem] {
 		columns: []table.Column{
 			{Name: "REV", Typical: 6}, {Name: "PRIO", Rank: 2}, {Name: "SENT", Typical: c.timeWidth()}, {Name: "FROM", Min: 10, Typical: 12},
 			{Name: "TYPE", Rank: 3, Min: 8, Typical: 15}, {Name: "STATE", Typical: 14, State: true}, {Name: "TEXT", Min: 28, Typical: 40},
-			{Name: "ID", Wide: true, Typical: 36},
+			{Name: "SENT AS", Wide: true, Typical: 15}, {Name: "ID", Wide: true, Typical: 36},
 		},
 		row: func(item *pb.InboxItem) []string {
 			m := item.GetMessage()
 			return []string{
 				strconv.FormatInt(m.GetRevision(), 10), strconv.Itoa(int(m.GetPriority())), c.when(m.GetCreatedAt()),
-				m.GetSender(), m.GetType(), prompt.Standing(item.GetDelivery()), prompt.Summary(m), m.GetId(),
+				m.GetSender(), m.GetType(), prompt.Standing(item.GetDelivery()), prompt.Summary(m), m.GetTypeAsSent(), m.GetId(),
 			}
 		},
 		prompt: func(w io.Writer, item *pb.InboxItem) {

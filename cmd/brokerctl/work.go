@@ -42,7 +42,7 @@ command's exit code decides about the message:
 
 The command's environment has the variables of brokerctl help environment, so
 that brokerctl works inside it, and BROKERD_MESSAGE_ID, BROKERD_REVISION, BROKERD_CLAIM_ID, BROKERD_ATTEMPT,
-BROKERD_MAX_ATTEMPTS, BROKERD_MAILBOX, BROKERD_TYPE, BROKERD_SENDER,
+BROKERD_MAX_ATTEMPTS, BROKERD_MAILBOX, BROKERD_TYPE, BROKERD_TYPE_AS_SENT, BROKERD_SENDER,
 BROKERD_SUBJECT, BROKERD_THREAD_ID and BROKERD_TASK_ID.
 
 work passes SIGINT, SIGTERM and SIGHUP on to the commands and ends after them;
@@ -116,6 +116,7 @@ func messageJob(claim *client.Claim) job {
 			{"BROKERD_MAX_ATTEMPTS", fmt.Sprint(claim.MaxAttempts)},
 			{"BROKERD_MAILBOX", claim.Mailbox},
 			{"BROKERD_TYPE", m.GetType()},
+			{"BROKERD_TYPE_AS_SENT", m.GetTypeAsSent()},
 			{"BROKERD_SENDER", m.GetSender()},
 			{"BROKERD_SUBJECT", m.GetSubject()},
 			{"BROKERD_THREAD_ID", m.GetThreadId()},

@@ -63,7 +63,7 @@ func TestAnnounce_PublishedEventReachesEachSubscriberOnce(t *testing.T) {
 		want(t, "task", m.TaskId, "t1")
 		want(t, "channel", m.Target.GetChannel(), "event/build_finished")
 		at := w.Clock.Now().UTC().Format(time.RFC3339Nano)
-		if diff := cmp.Diff(fmt.Sprintf(`{"revision":%d,"time":"%s","category":"WORK","type":"build_finished","severity":"WARNING",`+
+		if diff := cmp.Diff(fmt.Sprintf(`{"revision":%d,"time":"%s","category":"WORK","type":"build_finished","type_as_sent":"build.finished","severity":"WARNING",`+
 			`"source":"lead","source_role":"lead","summary":"\"two\" warnings","details":{"n": 1152921504606846977, "deep": {"x": [1.0]}},`+
 			`"related":["4711","a b"],"task_id":"t1"}`, revision, at), m.Payload); diff != "" {
 			t.Error(diff)

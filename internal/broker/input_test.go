@@ -37,6 +37,7 @@ func TestInput_EveryFieldOfAMessageIsChecked(t *testing.T) {
 		{"sender_role", func(m *pb.Message) { m.SenderRole = "a" }},
 		{"created_at", func(m *pb.Message) { m.CreatedAt = w.now(0) }},
 		{"expires_at", func(m *pb.Message) { m.ExpiresAt = w.now(0) }},
+		{"type_as_sent", func(m *pb.Message) { m.TypeAsSent = "Message" }},
 		{"target", func(m *pb.Message) { m.Target = nil }},
 		{"target", func(m *pb.Message) { m.Target = &pb.Target{} }},
 		{"target.agent", func(m *pb.Message) { m.Target = to("").Target }},

@@ -15,7 +15,8 @@ import (
 func eventContent(d *Draft, e *events.Event) ([]byte, error) {
 	return content(&pb.Message{
 		Target: &pb.Target{To: &pb.Target_Channel{Channel: d.Target.Name}}, Reach: pb.Reach_REACH_ALL,
-		Type: d.Type, Version: "1.0", Priority: int32(d.Priority), Subject: d.Subject, TaskId: d.Task, Payload: eventPayload(e),
+		Type: d.Type, TypeAsSent: e.TypeAsSent, Version: "1.0", Priority: int32(d.Priority), Subject: d.Subject, TaskId: d.Task,
+		Payload: eventPayload(e),
 	})
 }
 
@@ -30,6 +31,7 @@ func eventPayload(e *events.Event) string {
 	text("time", e.Time.UTC().Format(time.RFC3339Nano))
 	text("category", strings.TrimPrefix(pb.EventCategory(e.Category).String(), "EVENT_CATEGORY_"))
 	text("type", e.Type)
+	text("type_as_sent", e.OtherSpelling())
 	text("severity", strings.TrimPrefix(pb.Severity(e.Severity).String(), "SEVERITY_"))
 	text("source", e.Source)
 	text("source_role", e.SourceRole)

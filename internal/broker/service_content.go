@@ -12,7 +12,7 @@ import (
 	"brokerd/internal/jsonline"
 )
 
-// Numbers of the fields of a message that a sender gives, in message.proto.
+// Numbers of the fields of a message's content, in message.proto.
 const (
 	fieldTarget           = 10
 	fieldReach            = 11
@@ -31,10 +31,11 @@ const (
 	fieldMaxAttempts      = 29
 	fieldRequiresResponse = 30
 	fieldTraceParent      = 33
-	pastFields            = 34
+	fieldTypeAsSent       = 34
+	pastFields            = 35
 
 	plainTexts = 1<<fieldType | 1<<fieldVersion | 1<<fieldSubject | 1<<fieldBody | 1<<fieldPayload | 1<<fieldChannel | 1<<fieldThread |
-		1<<fieldCorrelation | 1<<fieldInReplyTo | 1<<fieldTask | 1<<fieldOrderingKey | 1<<fieldTraceParent
+		1<<fieldCorrelation | 1<<fieldInReplyTo | 1<<fieldTask | 1<<fieldOrderingKey | 1<<fieldTraceParent | 1<<fieldTypeAsSent
 	plainNumbers = 1<<fieldReach | 1<<fieldPriority | 1<<fieldMaxAttempts | 1<<fieldRequiresResponse
 )
 

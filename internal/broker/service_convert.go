@@ -73,7 +73,10 @@ func unaddressed(c *valid.Check, types *msgtype.Set, at string, m *pb.Message) D
 	}
 	c.JSON(at+".payload", m.Payload, maxPayload)
 	if c.Err() == nil {
-		m.Type, d.Doubt = types.Check(m.Type, m.Payload)
+		spelling := m.Type
+		if m.Type, d.Doubt = types.Check(spelling, m.Payload); m.Type != spelling {
+			m.TypeAsSent = spelling
+		}
 	}
 	d.Type = m.Type
 	if len(m.Type) > valid.MaxID {
@@ -148,7 +151,7 @@ func directiveFields(c *valid.Check, at string, m *pb.Message) {
 func unstamped(c *valid.Check, at string, m *pb.Message) {
 	for field, set := range map[string]bool{
 		"id": m.Id != "", "revision": m.Revision != 0, "sender": m.Sender != "", "sender_role": m.SenderRole != "",
-		"created_at": m.CreatedAt != nil, "expires_at": m.ExpiresAt != nil,
+		"created_at": m.CreatedAt != nil, "expires_at": m.ExpiresAt != nil, "type_as_sent": m.TypeAsSent != "",
 	} {
 		if set {
 			c.Fail(at+"."+field, "is stamped by the broker; leave it empty")

@@ -43,6 +43,7 @@ func appendMessage(b []byte, r *record, c *contentFields) ([]byte, error) {
 	b = c.appendTarget(append(b, `,"target":`...))
 	b = appendEnum(append(b, `,"reach":`...), pb.Reach_name[int32(c.number[fieldReach])], "REACH_")
 	b = jsonline.Text(append(b, `,"type":`...), c.text[fieldType])
+	b = jsonline.Text(append(b, `,"type_as_sent":`...), c.text[fieldTypeAsSent])
 	b = jsonline.Text(append(b, `,"version":`...), c.text[fieldVersion])
 	b = jsonline.Text(append(b, `,"subject":`...), c.text[fieldSubject])
 	b = jsonline.Text(append(b, `,"body":`...), c.text[fieldBody])

@@ -1,6 +1,7 @@
 package catalog_test
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -161,8 +162,13 @@ func TestSendStream_FoldsAndWarnsItemByItem(t *testing.T) {
 			warned = append(warned, i)
 		}
 	}
-	if got := o.stored(answer.Results[0].Id); got != "task_complete" || !slices.Equal(warned, []int{1}) {
-		t.Errorf("stored as %s, warned %v", got, warned)
+	if !slices.Equal(warned, []int{1}) {
+		t.Errorf("warned %v", warned)
+	}
+	for i, want := range [][2]string{{"task_complete", "TaskCompleted"}, {"mystery", "Mystery"}, {"text", ""}} {
+		if m := o.get(answer.Results[i].Id); m.Type != want[0] || m.TypeAsSent != want[1] {
+			t.Errorf("%s is stored as %s, sent as %q", messages[i].Type, m.Type, m.TypeAsSent)
+		}
 	}
 }
 
@@ -190,12 +196,12 @@ func TestAskAndReply_Fold(t *testing.T) {
 			question = r.Items[0].Message
 		}
 	}
-	if question.Type != "clarification" {
-		t.Errorf("the question is stored as %s", question.Type)
+	if question.Type != "clarification" || question.TypeAsSent != "ClarificationRequest" {
+		t.Errorf("the question is stored as %s, sent as %q", question.Type, question.TypeAsSent)
 	}
 	_, err = b.messages.Reply(b.ctx, &pb.ReplyRequest{Id: question.Id, Message: &pb.Message{Type: "Answer", Body: "this"}})
 	must(t, err)
-	if r := <-done; r.GetReply().GetType() != "response" {
+	if r := <-done; r.GetReply().GetType() != "response" || r.GetReply().GetTypeAsSent() != "Answer" {
 		t.Errorf("the reply is %v", r.GetReply())
 	}
 }
@@ -208,19 +214,25 @@ func TestEvents_PublishedTypesFold(t *testing.T) {
 		_, err := b.channels.SubscribeChannel(b.ctx, &pb.SubscribeChannelRequest{Channel: channel})
 		must(t, err)
 	}
+	spelling := map[int64]string{} // by revision
 	for published, want := range map[string]string{
 		"TaskCompleted": "task_complete", "task-done": "task_complete", "BlockerEncountered": "blocker_encountered",
-		"deploy.started": "deploy_started", "DeployStarted": "deploy_started", "MessageSent": "message_sent",
+		"deploy.started": "deploy_started", "DeployStarted": "deploy_started", "MessageSent": "message_sent", "deploy_started": "deploy_started",
 	} {
 		r, err := a.events.PublishEvent(a.ctx, &pb.PublishEventRequest{Type: published})
 		must(t, err)
 		found := a.logged(published)
 		if len(found) == 0 || found[len(found)-1].Revision != r.Revision || found[len(found)-1].Type != want {
 			t.Errorf("%s: %v, want type %s", published, found, want)
+			continue
+		}
+		spelling[r.Revision] = published
+		if e := found[len(found)-1]; e.TypeAsSent != published && e.Type != published || e.TypeAsSent == e.Type {
+			t.Errorf("%s is in the log as sent as %q", published, e.TypeAsSent)
 		}
 	}
 	for types, want := range map[string]int{
-		"task_completed": 2, "TASK_COMPLETE": 2, "Deploy.*": 2, "deploy.started": 2, "message_sent": 1, "MessageSent": 1,
+		"task_completed": 2, "TASK_COMPLETE": 2, "Deploy.*": 3, "deploy.started": 3, "message_sent": 1, "MessageSent": 1,
 	} {
 		n := 0
 		for _, e := range b.logged(types) {
@@ -241,8 +253,15 @@ func TestEvents_PublishedTypesFold(t *testing.T) {
 	}
 	all, err := b.messages.ListMessages(b.ctx, &pb.ListMessagesRequest{})
 	must(t, err)
-	if len(all.Items) != 4 {
-		t.Errorf("%d messages of events, want 4", len(all.Items))
+	if len(all.Items) != 5 {
+		t.Errorf("%d messages of events, want 5", len(all.Items))
+	}
+	for _, i := range all.Items {
+		var e struct{ Revision int64 }
+		must(t, json.Unmarshal([]byte(i.Message.Payload), &e))
+		if got := i.Message.TypeAsSent; got == "" || got != spelling[e.Revision] {
+			t.Errorf("the message of the event %q has %q as its type as sent", spelling[e.Revision], got)
+		}
 	}
 	_, err = a.events.PublishEvent(a.ctx, &pb.PublishEventRequest{Type: "task.completed"})
 	if status.Code(err) != codes.InvalidArgument {
@@ -279,7 +298,8 @@ func TestEvents_FilterFindsTheBrokersOwnTypesToo(t *testing.T) {
 		Filter: &pb.MessageFilter{Channels: []string{"event/agent.registered"}},
 	})
 	must(t, err)
-	if len(list.Items) != 1 || !strings.Contains(list.Items[0].Message.Payload, `"type":"agent.registered"`) {
+	if len(list.Items) != 1 || list.Items[0].Message.TypeAsSent != "" ||
+		!strings.Contains(list.Items[0].Message.Payload, `"type":"agent.registered"`) {
 		t.Errorf("messages of the channel: %v", list.Items)
 	}
 }

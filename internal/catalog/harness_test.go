@@ -73,12 +73,18 @@ func (a *actor) sent(kind, payload string) *pb.SendResult {
 	return results[0]
 }
 
-// stored returns the type of a stored message.
-func (a *actor) stored(id string) string {
+// get returns a stored message.
+func (a *actor) get(id string) *pb.Message {
 	a.t.Helper()
 	r, err := a.messages.GetMessage(a.ctx, &pb.GetMessageRequest{Id: id})
 	must(a.t, err)
-	return r.Message.Type
+	return r.Message
+}
+
+// stored returns the type of a stored message.
+func (a *actor) stored(id string) string {
+	a.t.Helper()
+	return a.get(id).Type
 }
 
 // logged returns the events that a filter with these types finds.

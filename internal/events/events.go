@@ -43,6 +43,7 @@ type Entry struct {
 	Session    int64 // row id; 0 = the broker itself, shown to operators only
 	Category   Category
 	Type       string // such as message.sent
+	TypeAsSent string // as the publisher wrote it; empty for the broker's own events, and in a stored event that has the same as Type
 	Severity   Severity
 	Source     string   // name of the agent that caused it, or "system"
 	SourceRole string   // that agent's role
@@ -51,6 +52,14 @@ type Entry struct {
 	Related    []string // what it is about, at most 16
 	TaskID     string
 	Quiet      bool // it does not go to the channels of events, whatever its type; not kept
+}
+
+// OtherSpelling returns TypeAsSent; empty if Type is the same.
+func (e *Entry) OtherSpelling() string {
+	if e.TypeAsSent == e.Type {
+		return ""
+	}
+	return e.TypeAsSent
 }
 
 // An Event is an entry as it stands in the log.

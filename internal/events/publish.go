@@ -67,8 +67,8 @@ func (p *Publisher) Publish(ctx context.Context, c caller.Caller, req once.Reque
 // publish is Append for an event whose type comes from outside.
 func (l *Log) publish(tx *store.Tx, e Entry) (Published, error) {
 	revision := tx.NextRevision()
-	_, err := tx.Exec(insertEvent, int64(e.Category), int64(e.Severity), e.Type, revision, e.Session, tx.Now().UnixNano(), e.Source,
-		orNull(e.SourceRole), orNull(e.Summary), orNull(e.Details), relatedJSON(e.Related), orNull(e.TaskID))
+	_, err := tx.Exec(insertEvent, int64(e.Category), int64(e.Severity), e.Type, orNull(e.OtherSpelling()), revision, e.Session,
+		tx.Now().UnixNano(), e.Source, orNull(e.SourceRole), orNull(e.Summary), orNull(e.Details), relatedJSON(e.Related), orNull(e.TaskID))
 	if err != nil {
 		return Published{}, fmt.Errorf("append event: %w", err)
 	}

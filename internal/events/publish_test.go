@@ -29,7 +29,7 @@ func TestPublish_EventOfAnAgentStandsInTheLog(t *testing.T) {
 		e  *pb.Event
 	}{
 		{full, api, &pb.Event{
-			Type: "build_finished", Category: full.Category, Severity: full.Severity, Source: "builder-1", SourceRole: "builder", Summary: full.Summary,
+			Type: "build_finished", TypeAsSent: "build.finished", Category: full.Category, Severity: full.Severity, Source: "builder-1", SourceRole: "builder", Summary: full.Summary,
 			Details: full.Details, Related: full.Related, TaskId: full.TaskId, Session: "default",
 		}},
 		{&pb.PublishEventRequest{Type: "x"}, pb.NewEventServiceClient(b.Operator()), &pb.Event{

@@ -40,6 +40,8 @@ DELETE FROM cursors WHERE (session, owner, kind, name) IN (
 	SELECT session, owner, kind, name
 	FROM (SELECT session, owner, kind, name, row_number() OVER (PARTITION BY session, owner ORDER BY revision DESC) AS place FROM cursors) AS placed
 	WHERE place > 100);
+`}, {Name: "events/005_spellings", SQL: `
+ALTER TABLE events ADD COLUMN type_as_sent TEXT; -- NULL = as type
 `}}
 }
 
@@ -51,8 +53,9 @@ SELECT count(*) FROM events`
 
 // insertEvent is for types that come from outside, of which there may be any number.
 const insertEvent = `
-INSERT INTO events (category, severity, type, revision, session, at, source, source_role, summary, details, related, task_id)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+INSERT INTO events (category, severity, type, type_as_sent, revision, session, at, source, source_role, summary, details, related,
+	task_id)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 // insertOwnEvent is insertEvent with what is the same for all events of one of the broker's types in place of %s.
 const insertOwnEvent = `
@@ -69,7 +72,7 @@ SELECT revision FROM events WHERE revision <= ? ORDER BY revision DESC LIMIT 1`
 // is no restriction.
 const selectMatching = `
 WITH prefixes (prefix) AS MATERIALIZED (SELECT value FROM json_each(?))
-SELECT revision, session, at, category, severity, type, source, source_role, summary, details, related, task_id
+SELECT revision, session, at, category, severity, type, type_as_sent, source, source_role, summary, details, related, task_id
 FROM events
 WHERE revision BETWEEN ? AND ?
   AND session IN (?, ?)
@@ -123,7 +126,7 @@ INSERT INTO floors (session, revision) VALUES (?, ?)
 ON CONFLICT (session) DO UPDATE SET revision = max(revision, excluded.revision)`
 
 const selectAfter = `
-SELECT revision, session, at, category, severity, type, source, source_role, summary, details, related, task_id
+SELECT revision, session, at, category, severity, type, type_as_sent, source, source_role, summary, details, related, task_id
 FROM events
 WHERE revision > ? AND (? = 0 OR session = ?)
 ORDER BY revision

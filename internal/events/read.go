@@ -246,7 +246,7 @@ func (p *Page) fill(snap *store.Snapshot, q query, from, to int64, s Selection, 
 func scanEvent(rows *store.Rows) (e Event, size int, err error) {
 	var category, severity int64
 	var related []byte
-	err = rows.Scan(&e.Revision, &e.Session, &e.Time, &category, &severity, &e.Type, &e.Source, &e.SourceRole,
+	err = rows.Scan(&e.Revision, &e.Session, &e.Time, &category, &severity, &e.Type, &e.TypeAsSent, &e.Source, &e.SourceRole,
 		&e.Summary, &e.Details, &related, &e.TaskID)
 	if err != nil {
 		return e, 0, err

@@ -16,8 +16,8 @@ type Record struct {
 	Session  int64
 	At       int64 // Unix nanoseconds
 
-	category, severity                                  int64
-	kind, source, role, summary, details, related, task string // related is a JSON list, empty for none
+	category, severity                                            int64
+	kind, spelling, source, role, summary, details, related, task string // related is a JSON list, empty for none
 }
 
 // After returns events after a revision in the order of the log, of one session or, for 0, of all: at most limit, and about the
@@ -28,8 +28,8 @@ func (l *Log) After(q store.Querier, session, after int64, limit, bytes int) ([]
 	defer rows.Close()
 	for bytes > 0 && rows.Next() {
 		var e Record
-		err := rows.Scan(&e.Revision, &e.Session, &e.At, &e.category, &e.severity, &e.kind, &e.source, &e.role, &e.summary, &e.details,
-			&e.related, &e.task)
+		err := rows.Scan(&e.Revision, &e.Session, &e.At, &e.category, &e.severity, &e.kind, &e.spelling, &e.source, &e.role, &e.summary,
+			&e.details, &e.related, &e.task)
 		if err != nil {
 			return nil, fmt.Errorf("read events: %w", err)
 		}
@@ -51,6 +51,7 @@ func (e *Record) Append(b []byte, session string) ([]byte, error) {
 	b = jsonline.Nanos(append(b, `,"time":`...), e.At)
 	b = jsonline.Text(append(b, `,"category":`...), Category(e.category).String())
 	b = jsonline.Text(append(b, `,"type":`...), e.kind)
+	b = jsonline.Text(append(b, `,"type_as_sent":`...), e.spelling)
 	b = jsonline.Text(append(b, `,"severity":`...), Severity(e.severity).String())
 	b = jsonline.Text(append(b, `,"source":`...), e.source)
 	b = jsonline.Text(append(b, `,"source_role":`...), e.role)

@@ -178,6 +178,7 @@ func eventsProto(list []Event, scope Scope) []*pb.Event {
 			Time:       timestamppb.New(e.Time),
 			Category:   pb.EventCategory(e.Category),
 			Type:       e.Type,
+			TypeAsSent: e.TypeAsSent,
 			Severity:   pb.Severity(e.Severity),
 			Source:     e.Source,
 			SourceRole: e.SourceRole,

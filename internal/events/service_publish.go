@@ -39,8 +39,8 @@ func (s *Service) PublishEvent(ctx context.Context, in *pb.PublishEventRequest) 
 func entry(in *pb.PublishEventRequest) (Entry, error) {
 	var c valid.Check
 	e := Entry{
-		Category: Category(in.GetCategory()), Type: in.GetType(), Severity: Severity(in.GetSeverity()), Summary: in.GetSummary(),
-		Details: strings.TrimSpace(in.GetDetails()), Related: in.GetRelated(), TaskID: in.GetTaskId(),
+		Category: Category(in.GetCategory()), Type: in.GetType(), TypeAsSent: in.GetType(),
+		Severity: Severity(in.GetSeverity()), Summary: in.GetSummary(), Details: strings.TrimSpace(in.GetDetails()), Related: in.GetRelated(), TaskID: in.GetTaskId(),
 	}
 	switch {
 	case !IsType(e.Type):

@@ -38,7 +38,7 @@ func TestAppend_ShowsAMessageWholeAndExact(t *testing.T) {
 	}
 	want := `{"id":"m","revision":1152921504606846976,"sender":"lead","sender_role":"",` +
 		`"created_at":"2026-01-02T02:04:05.000000006Z",` +
-		`"expires_at":null,"target":{"everyone":true},"reach":"all","type":"t","version":"","subject":"",` +
+		`"expires_at":null,"target":{"everyone":true},"reach":"all","type":"t","type_as_sent":"","version":"","subject":"",` +
 		`"body":"a <b> & \"c\"\n\u2028","payload":{"n":1152921504606846977,"x":1.0,"s":"<\u00e9>","z":null},` +
 		`"priority":0,"channel":"",` +
 		`"thread_id":"","correlation_id":"","in_reply_to":"","task_id":"","labels":{"a":"1","b":"2"},` +

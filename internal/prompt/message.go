@@ -114,7 +114,7 @@ func (v Voice) Message(w io.Writer, r Rendered) {
 		from += " (" + Brief(role) + ")"
 	}
 	head := []string{
-		fmt.Sprintf("%s from %s to %s", Brief(m.GetType()), from, Brief(Receiver(m.GetTarget()))),
+		fmt.Sprintf("%s from %s to %s", Brief(TypeOf(m)), from, Brief(Receiver(m.GetTarget()))),
 		fmt.Sprintf("priority %d", m.GetPriority()), "sent " + v.When(m.GetCreatedAt()),
 	}
 	var text strings.Builder
@@ -154,6 +154,17 @@ func (v Voice) Message(w io.Writer, r Rendered) {
 	if r.Next != "" {
 		Say(w, "Next: %s", r.Next)
 	}
+}
+
+// TypeOf returns the type of a message or event, with the spelling of the sender if it differs.
+func TypeOf(m interface {
+	GetType() string
+	GetTypeAsSent() string
+}) string {
+	if spelling := m.GetTypeAsSent(); spelling != "" {
+		return m.GetType() + " (sent as " + spelling + ")"
+	}
+	return m.GetType()
 }
 
 // ShortID writes the id of a message as its number, which the last 48 bits of the id are. newest is the highest

@@ -46,6 +46,11 @@ class Message:
         return self.proto.type
 
     @property
+    def type_as_sent(self) -> str:
+        """The type as the sender wrote it, such as TaskAssignment; empty if type is the same."""
+        return self.proto.type_as_sent
+
+    @property
     def subject(self) -> str:
         return self.proto.subject
 

@@ -136,6 +136,11 @@ export class Message {
     return this.proto.type;
   }
 
+  /** The type as the sender wrote it, such as TaskAssignment; empty if type is the same. */
+  get typeAsSent(): string {
+    return this.proto.typeAsSent;
+  }
+
   get subject(): string {
     return this.proto.subject;
   }

@@ -317,8 +317,10 @@ type Event struct {
 	Time     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
 	Category EventCategory          `protobuf:"varint,3,opt,name=category,proto3,enum=brokerd.v1.EventCategory" json:"category,omitempty"`
 	// Such as message.sent; docs/events.md lists them.
-	Type     string   `protobuf:"bytes,4,opt,name=type,proto3" json:"type,omitempty"`
-	Severity Severity `protobuf:"varint,5,opt,name=severity,proto3,enum=brokerd.v1.Severity" json:"severity,omitempty"`
+	Type string `protobuf:"bytes,4,opt,name=type,proto3" json:"type,omitempty"`
+	// The type as the publisher wrote it, such as TaskCompleted; empty if type is the same, and for the broker's own events.
+	TypeAsSent string   `protobuf:"bytes,13,opt,name=type_as_sent,json=typeAsSent,proto3" json:"type_as_sent,omitempty"`
+	Severity   Severity `protobuf:"varint,5,opt,name=severity,proto3,enum=brokerd.v1.Severity" json:"severity,omitempty"`
 	// Name of the agent that caused it, or "system".
 	Source string `protobuf:"bytes,6,opt,name=source,proto3" json:"source,omitempty"`
 	// That agent's role, if it has one.
@@ -390,6 +392,13 @@ func (x *Event) GetCategory() EventCategory {
 func (x *Event) GetType() string {
 	if x != nil {
 		return x.Type
+	}
+	return ""
+}
+
+func (x *Event) GetTypeAsSent() string {
+	if x != nil {
+		return x.TypeAsSent
 	}
 	return ""
 }
@@ -846,12 +855,14 @@ const file_brokerd_v1_event_proto_rawDesc = "" +
 	"\atask_id\x18\b \x01(\tR\x06taskId\"T\n" +
 	"\x14PublishEventResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12 \n" +
-	"\vsubscribers\x18\x02 \x01(\x05R\vsubscribers\"\x8a\x03\n" +
+	"\vsubscribers\x18\x02 \x01(\x05R\vsubscribers\"\xac\x03\n" +
 	"\x05Event\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x125\n" +
 	"\bcategory\x18\x03 \x01(\x0e2\x19.brokerd.v1.EventCategoryR\bcategory\x12\x12\n" +
-	"\x04type\x18\x04 \x01(\tR\x04type\x120\n" +
+	"\x04type\x18\x04 \x01(\tR\x04type\x12 \n" +
+	"\ftype_as_sent\x18\r \x01(\tR\n" +
+	"typeAsSent\x120\n" +
 	"\bseverity\x18\x05 \x01(\x0e2\x14.brokerd.v1.SeverityR\bseverity\x12\x16\n" +
 	"\x06source\x18\x06 \x01(\tR\x06source\x12\x1f\n" +
 	"\vsource_role\x18\a \x01(\tR\n" +

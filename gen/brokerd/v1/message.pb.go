@@ -927,6 +927,10 @@ type Message struct {
 	// mailboxes (reach ALL), into full ones too, at once, and are handed out before everything else. After a halt nothing but directives is
 	// handed out to its recipients until a resume.
 	Type string `protobuf:"bytes,12,opt,name=type,proto3" json:"type,omitempty"`
+	// Stamped: the type as the sender wrote it, such as TaskAssignment; empty if type is the same. The broker stores the
+	// canonical name as type. A message of type event has the type here that the publisher of the event wrote; empty for an
+	// event of the broker itself.
+	TypeAsSent string `protobuf:"bytes,34,opt,name=type_as_sent,json=typeAsSent,proto3" json:"type_as_sent,omitempty"`
 	// Version of the payload's form, MAJOR.MINOR; default 1.0. Another major than 1 is refused.
 	Version string `protobuf:"bytes,13,opt,name=version,proto3" json:"version,omitempty"`
 	// One line for people, at most 512 bytes, no control characters. Default in a reply: the subject of the message that it answers,
@@ -1070,6 +1074,13 @@ func (x *Message) GetReach() Reach {
 func (x *Message) GetType() string {
 	if x != nil {
 		return x.Type
+	}
+	return ""
+}
+
+func (x *Message) GetTypeAsSent() string {
+	if x != nil {
+		return x.TypeAsSent
 	}
 	return ""
 }
@@ -7136,7 +7147,7 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x02to\"7\n" +
 	"\rFileReference\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
-	"\x04line\x18\x02 \x01(\x05R\x04line\"\xaa\t\n" +
+	"\x04line\x18\x02 \x01(\x05R\x04line\"\xcc\t\n" +
 	"\aMessage\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x16\n" +
@@ -7150,7 +7161,9 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x06target\x18\n" +
 	" \x01(\v2\x12.brokerd.v1.TargetR\x06target\x12'\n" +
 	"\x05reach\x18\v \x01(\x0e2\x11.brokerd.v1.ReachR\x05reach\x12\x12\n" +
-	"\x04type\x18\f \x01(\tR\x04type\x12\x18\n" +
+	"\x04type\x18\f \x01(\tR\x04type\x12 \n" +
+	"\ftype_as_sent\x18\" \x01(\tR\n" +
+	"typeAsSent\x12\x18\n" +
 	"\aversion\x18\r \x01(\tR\aversion\x12\x18\n" +
 	"\asubject\x18\x0e \x01(\tR\asubject\x12\x12\n" +
 	"\x04body\x18\x0f \x01(\tR\x04body\x12\x18\n" +

@@ -66,6 +66,7 @@ class Event(message.Message):
     def time(self) -> timestamp_pb2.Timestamp: ...
     category: EventCategory
     type: builtins.str
+    type_as_sent: builtins.str
     severity: Severity
     source: builtins.str
     source_role: builtins.str
@@ -75,7 +76,7 @@ class Event(message.Message):
     def related(self) -> containers.RepeatedScalarFieldContainer[builtins.str]: ...
     task_id: builtins.str
     session: builtins.str
-    def __init__(self, *, revision: Optional[builtins.int] = ..., time: Optional[timestamp_pb2.Timestamp] = ..., category: Optional[Union[EventCategory, builtins.int]] = ..., type: Optional[builtins.str] = ..., severity: Optional[Union[Severity, builtins.int]] = ..., source: Optional[builtins.str] = ..., source_role: Optional[builtins.str] = ..., summary: Optional[builtins.str] = ..., details: Optional[builtins.str] = ..., related: Optional[Iterable[builtins.str]] = ..., task_id: Optional[builtins.str] = ..., session: Optional[builtins.str] = ...) -> None: ...
+    def __init__(self, *, revision: Optional[builtins.int] = ..., time: Optional[timestamp_pb2.Timestamp] = ..., category: Optional[Union[EventCategory, builtins.int]] = ..., type: Optional[builtins.str] = ..., type_as_sent: Optional[builtins.str] = ..., severity: Optional[Union[Severity, builtins.int]] = ..., source: Optional[builtins.str] = ..., source_role: Optional[builtins.str] = ..., summary: Optional[builtins.str] = ..., details: Optional[builtins.str] = ..., related: Optional[Iterable[builtins.str]] = ..., task_id: Optional[builtins.str] = ..., session: Optional[builtins.str] = ...) -> None: ...
     def HasField(self, field_name: Literal["time"]) -> builtins.bool: ...
 
 

@@ -189,6 +189,7 @@ class Message(message.Message):
     def target(self) -> Target: ...
     reach: Reach
     type: builtins.str
+    type_as_sent: builtins.str
     version: builtins.str
     subject: builtins.str
     body: builtins.str
@@ -217,7 +218,7 @@ class Message(message.Message):
     @property
     def resend_after(self) -> duration_pb2.Duration: ...
     trace_parent: builtins.str
-    def __init__(self, *, id: Optional[builtins.str] = ..., revision: Optional[builtins.int] = ..., sender: Optional[builtins.str] = ..., sender_role: Optional[builtins.str] = ..., created_at: Optional[timestamp_pb2.Timestamp] = ..., expires_at: Optional[timestamp_pb2.Timestamp] = ..., target: Optional[Target] = ..., reach: Optional[Union[Reach, builtins.int]] = ..., type: Optional[builtins.str] = ..., version: Optional[builtins.str] = ..., subject: Optional[builtins.str] = ..., body: Optional[builtins.str] = ..., payload: Optional[builtins.str] = ..., priority: Optional[builtins.int] = ..., channel: Optional[builtins.str] = ..., thread_id: Optional[builtins.str] = ..., correlation_id: Optional[builtins.str] = ..., in_reply_to: Optional[builtins.str] = ..., task_id: Optional[builtins.str] = ..., labels: Optional[Mapping[builtins.str, builtins.str]] = ..., files: Optional[Iterable[FileReference]] = ..., artifacts: Optional[Iterable[builtins.str]] = ..., ttl: Optional[duration_pb2.Duration] = ..., not_before: Optional[timestamp_pb2.Timestamp] = ..., ordering_key: Optional[builtins.str] = ..., max_attempts: Optional[builtins.int] = ..., requires_response: Optional[builtins.bool] = ..., response_deadline: Optional[timestamp_pb2.Timestamp] = ..., resend_after: Optional[duration_pb2.Duration] = ..., trace_parent: Optional[builtins.str] = ...) -> None: ...
+    def __init__(self, *, id: Optional[builtins.str] = ..., revision: Optional[builtins.int] = ..., sender: Optional[builtins.str] = ..., sender_role: Optional[builtins.str] = ..., created_at: Optional[timestamp_pb2.Timestamp] = ..., expires_at: Optional[timestamp_pb2.Timestamp] = ..., target: Optional[Target] = ..., reach: Optional[Union[Reach, builtins.int]] = ..., type: Optional[builtins.str] = ..., type_as_sent: Optional[builtins.str] = ..., version: Optional[builtins.str] = ..., subject: Optional[builtins.str] = ..., body: Optional[builtins.str] = ..., payload: Optional[builtins.str] = ..., priority: Optional[builtins.int] = ..., channel: Optional[builtins.str] = ..., thread_id: Optional[builtins.str] = ..., correlation_id: Optional[builtins.str] = ..., in_reply_to: Optional[builtins.str] = ..., task_id: Optional[builtins.str] = ..., labels: Optional[Mapping[builtins.str, builtins.str]] = ..., files: Optional[Iterable[FileReference]] = ..., artifacts: Optional[Iterable[builtins.str]] = ..., ttl: Optional[duration_pb2.Duration] = ..., not_before: Optional[timestamp_pb2.Timestamp] = ..., ordering_key: Optional[builtins.str] = ..., max_attempts: Optional[builtins.int] = ..., requires_response: Optional[builtins.bool] = ..., response_deadline: Optional[timestamp_pb2.Timestamp] = ..., resend_after: Optional[duration_pb2.Duration] = ..., trace_parent: Optional[builtins.str] = ...) -> None: ...
     def HasField(self, field_name: Literal["created_at", "expires_at", "target", "ttl", "not_before", "response_deadline", "resend_after"]) -> builtins.bool: ...
 
 

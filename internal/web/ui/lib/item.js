@@ -128,7 +128,7 @@ function Message({ message: m, deliveries }) {
       ${open && html`<${Resend} message=${m} />`}
     </p>
     <${Facts} of=${{
-      from: m.sender, to, sent_at: m.created_at, type: m.type, priority: m.priority, thread_id: m.thread_id,
+      from: m.sender, to, sent_at: m.created_at, type: m.type, type_as_sent: m.type_as_sent, priority: m.priority, thread_id: m.thread_id,
       answers: m.in_reply_to, task_id: m.task_id, channel: m.channel && 'channel:' + m.channel,
       response_deadline: m.requires_response && m.response_deadline, expires_at: m.expires_at,
       ordering_key: m.ordering_key, labels: Object.entries(m.labels).map(([key, value]) => `${key}=${value}`),
