@@ -50,6 +50,18 @@ func TestRaise_NotifiesTheFirstRoleOfEscalateToThatHasAnAgent(t *testing.T) {
 	}
 }
 
+func TestRaise_ByDefaultNotifiesEveryRoleThatDirects(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.agent("a", "builder")
+	for _, role := range []string{"project_manager", "orchestrator", "lead", "overseer"} { // each comes before the ones before
+		w.agent("the-"+role, role)
+		if got := steps(a.raise(&pb.RaiseBlockerRequest{})); !slices.Equal(got, []string{"raised by a", "notified role:" + role}) {
+			t.Errorf("with an agent of the role %s: %v", role, got)
+		}
+	}
+}
+
 func TestRaise_NamedRecipientsComeInsteadOfEscalateTo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -47,3 +47,23 @@ func TestMigration_SettingsOfAnOlderDatabaseAreKept(t *testing.T) {
 	}
 	same(t, defaults(&pb.SessionSettings{SendRate: proto.Float64(0.5)}), out.GetSession().GetSettings())
 }
+
+func TestMigration_StoredRolesOfEscalateToAreKept(t *testing.T) {
+	t.Parallel()
+	k := &kit{t: t, dir: t.TempDir(), clock: clockwork.NewFakeClockAt(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC))}
+	old := testkit.Store(t, k.dir, k.clock, events.Migrations(), once.Migrations(), sessions.Migrations())
+	err := old.Write(t.Context(), func(tx *store.Tx) error {
+		_, err := tx.Exec(`
+			INSERT INTO sessions (name, description, created_at, revision, settings)
+			VALUES ('team-1', '', ?, 0, '{"EscalateTo":["overseer","lead"]}')`, k.clock.Now())
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := old.Close(); err != nil {
+		t.Fatal(err)
+	}
+	k.open()
+	same(t, defaults(&pb.SessionSettings{EscalateTo: &pb.Names{Names: []string{"overseer", "lead"}}}), k.get("team-1").GetSettings())
+}

@@ -53,7 +53,7 @@ func defaults() Settings {
 		Ageing: 5 * time.Minute, MailboxLimit: 10_000, MaxAttempts: 3,
 		SendRate: 10, SendBurst: 100, MessageLimit: mostMessage, PayloadLimit: mostPayload,
 		BreakerLimit: 5, BreakerTime: time.Minute,
-		ResponseTime: 10 * time.Minute, EscalateTo: []string{"overseer", "lead"},
+		ResponseTime: 10 * time.Minute, EscalateTo: []string{"overseer", "lead", "orchestrator", "project_manager"},
 		Directors:    []string{"lead", "overseer", "orchestrator", "project_manager"},
 		KeepMessages: 3 * day, KeepEvents: 7 * day, KeepDead: 30 * day,
 		StaleAfter: 2 * time.Hour, BlockerTime: 15 * time.Minute,

@@ -203,7 +203,7 @@ type SessionSettings struct {
 	// Until when a response is due if the message does not say, 1 s to 365 days. Default 10 min.
 	ResponseTime *durationpb.Duration `protobuf:"bytes,10,opt,name=response_time,json=responseTime,proto3" json:"response_time,omitempty"`
 	// Roles that the broker notifies of overdue responses and of stuck work: the first of them that has
-	// an agent. Default overseer, lead.
+	// an agent. Default overseer, lead, orchestrator, project_manager.
 	EscalateTo *Names `protobuf:"bytes,11,opt,name=escalate_to,json=escalateTo,proto3" json:"escalate_to,omitempty"`
 	// Roles whose agents may send directives (types nudge, halt, resume, terminate, shutdown_request), beside operators.
 	// Default lead, overseer, orchestrator, project_manager.

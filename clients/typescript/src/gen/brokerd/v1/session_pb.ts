@@ -115,7 +115,7 @@ export type SessionSettings = Message<"brokerd.v1.SessionSettings"> & {
 
   /**
    * Roles that the broker notifies of overdue responses and of stuck work: the first of them that has
-   * an agent. Default overseer, lead.
+   * an agent. Default overseer, lead, orchestrator, project_manager.
    *
    * @generated from field: brokerd.v1.Names escalate_to = 11;
    */
