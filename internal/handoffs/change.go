@@ -272,8 +272,12 @@ func (d *Desk) saveEnd(tx *store.Tx, h *Handoff) error {
 	return err
 }
 
-// mostBody is how many bytes of the Markdown the request has.
-const mostBody = 32 << 10
+const (
+	// mostBody is how many bytes of the Markdown the request has.
+	mostBody = 32 << 10
+	// requestPriority is the priority of the request, as that of the answer, which is a notice.
+	requestPriority = 7
+)
 
 // request sends the handoff to its recipient.
 func (d *Desk) request(tx *store.Tx, a work.Agent, h *Handoff) error {
@@ -290,7 +294,7 @@ func (d *Desk) request(tx *store.Tx, a work.Agent, h *Handoff) error {
 	}
 	l := work.Letter{
 		From: a, Role: h.ToRole, Type: "handoff_request", Subject: "Handoff from " + h.From + ": " + h.Title, Body: body,
-		Payload: string(payload), Task: h.Task, Artifacts: h.Content.Artifacts, About: h.ID,
+		Payload: string(payload), Task: h.Task, Priority: requestPriority, Artifacts: h.Content.Artifacts, About: h.ID,
 	}
 	if h.ToAgent != "" {
 		l.To = []string{h.ToAgent}

@@ -21,7 +21,7 @@ func TestHandoff_IsARequestAndAnAnswer(t *testing.T) {
 	a, b := w.agent("a", "architect"), w.agent("b", "builder")
 	h := a.create(&pb.CreateHandoffRequest{ToAgent: "b", TaskId: "t1", Content: &pb.HandoffContent{Background: "Users log in.", Artifacts: []string{"spec.yaml"}}})
 	mail := b.claimed()
-	if len(mail) != 1 || mail[0].Type != "handoff_request" || mail[0].Sender != "a" || mail[0].TaskId != "t1" ||
+	if len(mail) != 1 || mail[0].Type != "handoff_request" || mail[0].Sender != "a" || mail[0].TaskId != "t1" || mail[0].Priority != 7 ||
 		!strings.Contains(mail[0].Body, "Users log in.") || !slices.Equal(mail[0].Artifacts, []string{"spec.yaml"}) || !strings.Contains(mail[0].Payload, h.Id) {
 		t.Fatalf("the recipient got %v", mail)
 	}
