@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,7 +91,8 @@ func (b *Broker) announce(tx *store.Tx, e events.Event, id int64) (int, error) {
 		return 0, err
 	}
 	d := Draft{
-		Target: Target{ToChannel, to.channel}, Type: "event", Subject: clip(e.Summary, valid.MaxLine),
+		Target: Target{ToChannel, to.channel}, Type: "event",
+		Subject:  clip(cmp.Or(e.Summary, e.Type+" from "+e.Source), valid.MaxLine),
 		Priority: priorities[e.Severity], Task: e.TaskID, TTL: to.ttl,
 	}
 	if d.Content, err = eventContent(&d, &e); err != nil {

@@ -63,7 +63,7 @@ func TestAnnounce_PublishedEventReachesEachSubscriberOnce(t *testing.T) {
 		want(t, "task", m.TaskId, "t1")
 		want(t, "channel", m.Target.GetChannel(), "event/build_finished")
 		at := w.Clock.Now().UTC().Format(time.RFC3339Nano)
-		if diff := cmp.Diff(fmt.Sprintf(`{"revision":%d,"time":"%s","category":"WORK","type":"build_finished","type_as_sent":"build.finished","severity":"WARNING",`+
+		if diff := cmp.Diff(fmt.Sprintf(`{"revision":%d,"time":"%s","category":"work","type":"build_finished","type_as_sent":"build.finished","severity":"warning",`+
 			`"source":"lead","source_role":"lead","summary":"\"two\" warnings","details":{"n": 1152921504606846977, "deep": {"x": [1.0]}},`+
 			`"related":["4711","a b"],"task_id":"t1"}`, revision, at), m.Payload); diff != "" {
 			t.Error(diff)
@@ -74,6 +74,15 @@ func TestAnnounce_PublishedEventReachesEachSubscriberOnce(t *testing.T) {
 	sent := w.events("message.sent")
 	want(t, "messages", len(sent), 1)
 	want(t, "their sender", sent[0].Source, "system")
+}
+
+func TestAnnounce_EventWithoutASummaryHasASubject(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	watcher := w.agent("watcher", "")
+	watcher.subscribe("event/*")
+	w.operator().publish(&pb.PublishEventRequest{Type: "BuildFinished", Details: `{"warnings":2}`})
+	wantList(t, "subjects", subjectsIn(watcher.inbox()), "build_finished from system")
 }
 
 func TestAnnounce_ReachesWhoIsAwayAndWhoWaits(t *testing.T) {

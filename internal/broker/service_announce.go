@@ -29,10 +29,10 @@ func eventPayload(e *events.Event) string {
 	}
 	b.WriteString(`{"revision":` + strconv.FormatInt(e.Revision, 10))
 	text("time", e.Time.UTC().Format(time.RFC3339Nano))
-	text("category", strings.TrimPrefix(pb.EventCategory(e.Category).String(), "EVENT_CATEGORY_"))
+	text("category", strings.ToLower(e.Category.String()))
 	text("type", e.Type)
 	text("type_as_sent", e.OtherSpelling())
-	text("severity", strings.TrimPrefix(pb.Severity(e.Severity).String(), "SEVERITY_"))
+	text("severity", strings.ToLower(e.Severity.String()))
 	text("source", e.Source)
 	text("source_role", e.SourceRole)
 	text("summary", e.Summary)
