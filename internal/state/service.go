@@ -75,7 +75,9 @@ func (s *Service) PutState(ctx context.Context, in *pb.PutStateRequest) (*pb.Put
 	if err != nil {
 		return nil, err
 	}
-	return &pb.PutStateResponse{Entry: entryProto(&out.Entries[0], false)}, nil
+	entry := entryProto(&out.Entries[0], false)
+	entry.Value = in.GetValue() // a repeated request has the same value
+	return &pb.PutStateResponse{Entry: entry}, nil
 }
 
 // AppendState implements pb.StateServiceServer.

@@ -31,7 +31,10 @@ func TestPut_IsReadAsItWasWritten(t *testing.T) {
 		if diff := cmp.Diff(want, got.Value, protocmp.Transform()); diff != "" {
 			t.Error(diff)
 		}
-		if put.Value != nil || put.Revision != got.Revision || put.Version != 1 || got.Author != "a" || got.Namespace != "default" ||
+		if diff := cmp.Diff(want, put.Value, protocmp.Transform()); diff != "" {
+			t.Error(diff)
+		}
+		if put.Revision != got.Revision || put.Version != 1 || got.Author != "a" || got.Namespace != "default" ||
 			!got.ChangedAt.AsTime().Equal(w.Clock.Now()) || !got.CreatedAt.AsTime().Equal(w.Clock.Now()) || got.Type != put.Type {
 			t.Errorf("put %v, got %v", put, got)
 		}

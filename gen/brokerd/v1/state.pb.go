@@ -734,7 +734,7 @@ func (x *PutStateRequest) GetTaskId() string {
 	return ""
 }
 
-// PutStateResponse is the key as written, without its value.
+// PutStateResponse is the key as written.
 type PutStateResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Entry         *StateEntry            `protobuf:"bytes,1,opt,name=entry,proto3" json:"entry,omitempty"`

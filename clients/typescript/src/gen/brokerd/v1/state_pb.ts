@@ -390,7 +390,7 @@ export const PutStateRequestSchema: GenMessage<PutStateRequest> = /*@__PURE__*/
   messageDesc(file_brokerd_v1_state, 5);
 
 /**
- * PutStateResponse is the key as written, without its value.
+ * PutStateResponse is the key as written.
  *
  * @generated from message brokerd.v1.PutStateResponse
  */
