@@ -153,7 +153,8 @@ func TestSend_StampsWhatIsTheBrokersAndKeepsTheRestExactly(t *testing.T) {
 	sent := lead.send(m)
 	got := lead.get(sent.Id).Message
 	m.Id, m.Revision, m.Sender, m.SenderRole = sent.Id, sent.Revision, "lead", "boss"
-	m.CreatedAt, m.ExpiresAt, m.ThreadId, m.Type = w.now(0), w.now(time.Hour), asked.Id, "task_assignment"
+	m.CreatedAt, m.ExpiresAt, m.ThreadId = w.now(0), w.now(time.Hour), asked.Id
+	m.Type, m.TypeAsSent = "task_assignment", m.Type
 	if diff := cmp.Diff(m, got, protocmp.Transform()); diff != "" {
 		t.Error(diff)
 	}
