@@ -463,13 +463,18 @@ func (s *offerer) awaitReturn(ctx context.Context, d *daemon) error {
 	open := true
 	err := r.await(ctx, s.gone[i].began.Add(offerTime+inTime), func() (bool, error) {
 		left, err := r.inbox(ctx, d)
-		open = slices.ContainsFunc(s.gone[i].messages, func(n int64) bool { return len(left[n].GetOffers()) > 0 })
+		open = slices.ContainsFunc(s.gone[i].messages, func(n int64) bool { return isOpen(left[n], s.gone[i].mark) })
 		return !open, err
 	})
 	if open {
 		r.wrong("the offer %s is open after %v", s.gone[i].mark, time.Since(s.gone[i].began))
 	}
 	return err
+}
+
+// isOpen reports whether a delivery has an offer with a mark. Deliveries in lists have only their open offers.
+func isOpen(d *pb.Delivery, mark string) bool {
+	return slices.ContainsFunc(d.GetOffers(), func(o *pb.Offer) bool { return o.GetMark() == mark })
 }
 
 // await calls a condition until it is true, at most until a time.
