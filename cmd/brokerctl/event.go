@@ -102,7 +102,7 @@ func (c *cli) eventView() view[*pb.Event] {
 			return []string{strconv.FormatInt(e.GetRevision(), 10), c.when(e.GetTime()), severity, e.GetType(), e.GetSource(), e.GetSummary()}
 		},
 		prompt: func(w io.Writer, e *pb.Event) {
-			fmt.Fprintf(w, "event %d, %s: %s by %s: %s\n", e.GetRevision(), c.when(e.GetTime()), clean(prompt.TypeOf(e)), clean(e.GetSource()),
+			fmt.Fprintf(w, "event %d, %s: %s by %s: %s\n", e.GetRevision(), c.when(e.GetTime()), prompt.TypeOf(e, clean), clean(e.GetSource()),
 				oneLine(e.GetSummary()))
 		},
 		none: "no events",

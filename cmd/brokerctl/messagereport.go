@@ -113,7 +113,7 @@ func newMessageReport(answer *pb.GetMessageResponse) messageReport {
 // print writes one line a list, and what could be done.
 func (r messageReport) print(c *cli, w io.Writer) {
 	m := r.message
-	say(w, "message %d, %s from %s to %s, sent %s: %d of %s finished it", r.Revision, oneLine(prompt.TypeOf(m)), oneLine(sender(m)),
+	say(w, "message %d, %s from %s to %s, sent %s: %d of %s finished it", r.Revision, prompt.TypeOf(m, oneLine), oneLine(sender(m)),
 		oneLine(prompt.Receiver(m.GetTarget())), c.when(m.GetCreatedAt()), len(r.Finished), count(r.Recipients, "recipient"))
 	line := func(label string, group []receipt) {
 		var who []string

@@ -17,7 +17,7 @@ func longest() *pb.Message {
 	name := strings.Repeat("n", 128)
 	return &pb.Message{
 		Id: "01890a5d-ac96-774b-bcce-b302099a8057", Revision: 1 << 62, Sender: name, SenderRole: name, CreatedAt: before(59 * time.Minute),
-		Target: &pb.Target{To: &pb.Target_Channel{Channel: name}}, Type: name, Priority: 10, ThreadId: name, CorrelationId: name,
+		Target: &pb.Target{To: &pb.Target_Channel{Channel: name}}, Type: name, TypeAsSent: name, Priority: 10, ThreadId: name, CorrelationId: name,
 		InReplyTo: "01890a5d-ac96-774b-bcce-b302099a8057", TaskId: name, RequiresResponse: true, ResponseDeadline: before(-59 * time.Minute),
 	}
 }
@@ -122,5 +122,33 @@ func TestPrompt_ShowsTheDeadlineOfTheSession(tt *testing.T) {
 		if !regexp.MustCompile(`answer (is )?due .*in (9m|10m)`).MatchString(out) {
 			t.Errorf("%q does not show the deadline in 10 min:\n%s", command, out)
 		}
+	}
+}
+
+func TestText_ShowsTheTypeAsItsSenderWroteIt(tt *testing.T) {
+	t := newShell(tt)
+	startBroker(t)
+	register(t, "lead/lead", "builder-1/builder")
+	id := sent(t, "--agent", "lead", "builder-1", "Add login", "--type", "TaskAssignment")
+	plain := sent(t, "--agent", "lead", "builder-1", "Add logout", "--type", "task_assignment")
+	must0(t, "--agent", "lead", "event", "publish", "BuildFinished")
+	const shown = "(sent as TaskAssignment)"
+	for _, command := range [][]string{
+		{"message", "get", id, "-o", "prompt"}, {"message", "get", id, "-o", "table"}, {"message", "report", id, "-o", "table"},
+		{"--agent", "builder-1", "inbox", "-o", "prompt"},
+		{"--agent", "builder-1", "claim", "-o", "prompt"},
+	} {
+		if out := must0(t, command...); strings.Count(out, "task_assignment "+shown) != 1 {
+			t.Errorf("%q: want %s once:\n%s", command, shown, out)
+		}
+	}
+	if out := must0(t, "--agent", "builder-1", "inbox", "-o", "table", "--wide"); strings.Count(out, "TaskAssignment") != 1 {
+		t.Errorf("want a column with the spelling:\n%s", out)
+	}
+	if out := must0(t, "message", "get", plain); strings.Contains(out, "sent as") {
+		t.Errorf("the canonical name is shown twice:\n%s", out)
+	}
+	if out := must0(t, "event", "list", "-o", "prompt"); !strings.Contains(out, "build_finished (sent as BuildFinished)") {
+		t.Errorf("want the spelling of the published event:\n%s", out)
 	}
 }

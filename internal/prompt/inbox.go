@@ -112,7 +112,7 @@ func (v Voice) Summary(w io.Writer, s *pb.GetInboxSummaryResponse) {
 		if i := v.ItemOf(m); i != nil {
 			next = "To answer it: " + v.AfterItem(i)
 		}
-		Say(w, "directive %d from %s: %s%s. %s", m.GetRevision(), OneLine(m.GetSender()), OneLine(TypeOf(m)),
+		Say(w, "directive %d from %s: %s%s. %s", m.GetRevision(), OneLine(m.GetSender()), TypeOf(m, OneLine),
 			cond(Summary(m) != "" && !ForModel(w), ", "+Clean(Summary(m)), ""), next)
 	}
 	if s.GetHalted() {

@@ -114,7 +114,7 @@ func (v Voice) Message(w io.Writer, r Rendered) {
 		from += " (" + Brief(role) + ")"
 	}
 	head := []string{
-		fmt.Sprintf("%s from %s to %s", Brief(TypeOf(m)), from, Brief(Receiver(m.GetTarget()))),
+		fmt.Sprintf("%s from %s to %s", TypeOf(m, Brief), from, Brief(Receiver(m.GetTarget()))),
 		fmt.Sprintf("priority %d", m.GetPriority()), "sent " + v.When(m.GetCreatedAt()),
 	}
 	var text strings.Builder
@@ -156,15 +156,19 @@ func (v Voice) Message(w io.Writer, r Rendered) {
 	}
 }
 
-// TypeOf returns the type of a message or event, with the spelling of the sender if it differs.
-func TypeOf(m interface {
+// A Typed is a message or an event.
+type Typed interface {
 	GetType() string
 	GetTypeAsSent() string
-}) string {
+}
+
+// TypeOf returns the type of a message or event, with the spelling of the sender if it differs. form puts each of the
+// two in a form for the reader.
+func TypeOf(m Typed, form func(string) string) string {
 	if spelling := m.GetTypeAsSent(); spelling != "" {
-		return m.GetType() + " (sent as " + spelling + ")"
+		return form(m.GetType()) + " (sent as " + form(spelling) + ")"
 	}
-	return m.GetType()
+	return form(m.GetType())
 }
 
 // ShortID writes the id of a message as its number, which the last 48 bits of the id are. newest is the highest

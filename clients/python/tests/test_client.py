@@ -22,7 +22,12 @@ class Messages(BrokerCase):
         self.assertEqual((claim.id, claim.revision), (receipt.id, receipt.revision))
         self.assertEqual((claim.sender, claim.type, claim.text, claim.payload, claim.task_id),
                          ("lead-1", "task_assignment", "Add login", {"task_id": "t1"}, "t1"))
+        self.assertEqual(claim.type_as_sent, "")
         self.assertEqual(builder.ack(claim), [claim.claim_id])
+        lead.send("builder-1", "Add login", type="TaskAssignment")
+        claim = builder.claim(wait=PATIENCE)
+        self.assertEqual((claim.type, claim.type_as_sent), ("task_assignment", "TaskAssignment"))
+        builder.ack(claim)
         self.assertIsNone(builder.claim())
 
     def test_receivers_are_written_as_in_brokerctl(self):

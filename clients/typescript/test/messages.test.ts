@@ -23,7 +23,7 @@ test("a message is sent, claimed, answered and acknowledged", async () => {
   const lead = await daemon.agent("lead");
   const builder = await daemon.agent("builder-1", "builder");
 
-  const receipt = await lead.send("role:builder", "Add login", { type: "task_assignment", payload: { part: 1 } });
+  const receipt = await lead.send("role:builder", "Add login", { type: "TaskAssignment", payload: { part: 1 } });
   assert.equal(receipt.recipientCount, 1);
   assert.equal(typeof receipt.revision, "bigint");
 
@@ -31,6 +31,7 @@ test("a message is sent, claimed, answered and acknowledged", async () => {
   assert.equal(claim?.text, "Add login");
   assert.deepEqual(claim.payload, { part: 1 });
   assert.equal(claim.sender, "lead");
+  assert.deepEqual([claim.type, claim.typeAsSent], ["task_assignment", "TaskAssignment"]);
   await claim.reply("Done");
 
   const answer = await lead.claim({ wait: "10s" });
