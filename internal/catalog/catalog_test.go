@@ -352,7 +352,7 @@ func TestList_BuiltInAndRegisteredTypesInPages(t *testing.T) {
 		t.Errorf("types: %s", all)
 	}
 	for request, want := range map[*pb.ListMessageTypesRequest]int{
-		{Family: "task"}: 10, {Prefix: "Deploy.F"}: 1, {Family: "session"}: 1, {Family: "task", Prefix: "deploy"}: 0,
+		{Family: "task"}: 11, {Prefix: "Deploy.F"}: 1, {Family: "session"}: 1, {Family: "task", Prefix: "deploy"}: 0,
 	} {
 		if r, err := o.ListMessageTypes(o.ctx, request); err != nil || len(r.Types) != want {
 			t.Errorf("%v: %v, %v", request, r, err)
