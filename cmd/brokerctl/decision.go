@@ -254,6 +254,7 @@ codes are those of brokerctl review submit.`,
 	}
 	f := cmd.Flags()
 	o.AddFlags(f)
+	f.BoolVar(&request.PassToken, "pass-token", false, passTokenHelp)
 	f.StringVar(&deadline, "deadline", "", "when the round escalates without a verdict: a duration such as 30m, or a time")
 	durationVar(f, &wait, "wait", 0, "how long to wait for the verdict; 0: do not wait")
 	addRequestID(cmd, &request.RequestId)

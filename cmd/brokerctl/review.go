@@ -93,6 +93,8 @@ func (o *submission) to(receiver string) error {
 	return nil
 }
 
+const passTokenHelp = "pass the token producer_critic SCOPE with the rounds, from this one on; the agent must hold it"
+
 // submitWait is how long submit waits by default: shorter than the 2 min that many agents' tools
 // give a command.
 const submitWait = 90 * time.Second
@@ -138,7 +140,7 @@ Exit codes:
 	}
 	o.AddFlags(cmd, submitWait)
 	if kind == kindReview {
-		cmd.Flags().BoolVar(&o.request.PassToken, "pass-token", false, "pass the token producer_critic SCOPE with the rounds; the agent must hold it")
+		cmd.Flags().BoolVar(&o.request.PassToken, "pass-token", false, passTokenHelp)
 	}
 	return cmd
 }
@@ -157,6 +159,7 @@ func (c *cli) submit(cmd *cobra.Command, o *submission) error {
 	case d.GetState() == pb.DecisionState_DECISION_STATE_REVISING:
 		answer, err := broker.Decisions().ResubmitDecision(cmd.Context(), &pb.ResubmitDecisionRequest{
 			RequestId: o.request.RequestId, DecisionId: d.GetId(), Title: o.request.Title, Content: o.request.Content, Deadline: o.request.Deadline,
+			PassToken: o.request.PassToken,
 		})
 		if err != nil {
 			return err
@@ -190,11 +193,14 @@ func (c *cli) sameRound(cmd *cobra.Command, broker *client.Client, o *submission
 	}
 	d = answer.GetDecision()
 	in := &o.request
-	differs := in.GetTitle() != "" && in.GetTitle() != d.GetTitle() || in.GetAgent() != "" && in.GetAgent() != d.GetAgent() ||
+	differs := in.GetPassToken() && !d.GetPassToken() || in.GetTitle() != "" && in.GetTitle() != d.GetTitle() || in.GetAgent() != "" && in.GetAgent() != d.GetAgent() ||
 		in.GetRole() != "" && in.GetRole() != d.GetRole() ||
 		!proto.Equal(in.GetContent(), &pb.DecisionContent{}) && !proto.Equal(in.GetContent(), d.GetContent())
 	open := fmt.Sprintf("round %d of %s is open, and its receiver and content are unchanged", d.GetRound(), d.GetId())
 	if differs {
+		if in.GetPassToken() && !d.GetPassToken() {
+			open += ", and it passes no token"
+		}
 		return failf(exitConflict, "%s: wait for the verdict (%s), or cancel it (%s) and submit again",
 			open, c.command("decision get %s --wait 90s", d.GetId()), c.command("decision cancel %s", d.GetId()))
 	}

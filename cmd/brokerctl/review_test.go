@@ -83,6 +83,30 @@ func TestReview_PassesTheTokenThatTheProducerHolds(tt *testing.T) {
 	}
 }
 
+func TestReview_LaterRoundBeginsToPassTheToken(tt *testing.T) {
+	t := newShell(tt)
+	startBroker(t)
+	register(t, "builder-1/builder", "critic-1/critic")
+	submit := []string{"--agent", "builder-1", "review", "submit", "login", "critic-1", "--wait", "0"}
+	must0(t, submit...)
+	must0(t, "--agent", "builder-1", "token", "acquire", "producer_critic", "login")
+	submit = append(submit, "--pass-token")
+	if got := ctl(t, submit...); got.code != 5 || !strings.Contains(got.err, "round 1 of d-") || !strings.Contains(got.err, "it passes no token: wait for the verdict") {
+		t.Errorf("while a round without the token is open: %+v", got)
+	}
+	must0(t, "--agent", "critic-1", "review", "revise", "login", "again")
+	must0(t, submit...)
+	if k := fields(t, "token", "get", "producer_critic", "login"); at(t, k, "token", "agent") != "critic-1" {
+		t.Errorf("the token in round 2: %v", k)
+	}
+	must0(t, "--agent", "critic-1", "review", "revise", "login", "again")
+	id := at(t, fields(t, "review", "get", "login"), "id").(string)
+	must0(t, "--agent", "builder-1", "decision", "resubmit", id, "--pass-token")
+	if k := fields(t, "token", "get", "producer_critic", "login"); at(t, k, "token", "agent") != "critic-1" {
+		t.Errorf("the token in round 3: %v", k)
+	}
+}
+
 func TestPlan_IsSubmittedRevisedAndApproved(tt *testing.T) {
 	t := newShell(tt)
 	startBroker(t)

@@ -16,6 +16,9 @@ import (
 // idLetter begins the ids of decisions, such as d-4711.
 const idLetter = "d"
 
+// onlyReviewsPass is the error for a token that another decision is to pass.
+const onlyReviewsPass = "is set; only a review with a scope passes a token"
+
 // TokenType is the type of the tokens that reviews pass.
 const TokenType = "producer_critic"
 
@@ -204,6 +207,9 @@ func (d *Decision) mayDecide(a work.Agent, s work.Session) bool {
 	}
 	return a.Name == d.Agent || d.Role != "" && a.Role == d.Role
 }
+
+// mayPass reports whether the decision is one that may pass a token.
+func (d *Decision) mayPass() bool { return d.Kind == Review && d.Scope != "" }
 
 // owedBy reports whether the decision waits for an agent.
 func (d *Decision) owedBy(a work.Agent, s work.Session) bool {

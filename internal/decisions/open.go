@@ -162,19 +162,25 @@ func (u *decisionTx) handOver(d *Decision) error {
 	d.Fence = 0
 	passed, err := u.pass(d, d.OpenedBy, d.Agent, d.Role)
 	if err == nil && d.PassToken && !passed {
-		lost := fault.New(fault.Precondition, "TOKEN_NOT_HELD",
-			"%s does not hold the token to pass: acquire the token of type %s and scope %q first", d.OpenedBy, TokenType, d.Scope)
-		lost.Resource, lost.Name = "token", d.Scope
-		err = lost
+		err = tokenNotHeld(d)
 	}
 	return err
 }
 
+// tokenNotHeld is the error for an opener that does not hold the token that it wants to pass.
+func tokenNotHeld(d *Decision) error {
+	lost := fault.New(fault.Precondition, "TOKEN_NOT_HELD",
+		"%s does not hold the token to pass: acquire the token of type %s and scope %q first", d.OpenedBy, TokenType, d.Scope)
+	lost.Resource, lost.Name = "token", d.Scope
+	return lost
+}
+
 // A Resubmission is the content of the next round.
 type Resubmission struct {
-	Title    string   // empty = as it is
-	Content  *Content // nil = as it is
-	Deadline time.Time
+	Title     string   // empty = as it is
+	Content   *Content // nil = as it is
+	Deadline  time.Time
+	PassToken bool // from this round on; false = as it is
 }
 
 // Resubmit opens the next round of a decision. It returns the decision without its content. Errors:
@@ -212,7 +218,10 @@ func (u *decisionTx) resubmit(d *Decision, r Resubmission) error {
 	if err := checkAhead("deadline", r.Deadline, u.tx.Now()); err != nil {
 		return err
 	}
-	d.Title = cmp.Or(r.Title, d.Title)
+	if r.PassToken && !d.mayPass() {
+		return fault.Field("pass_token", onlyReviewsPass)
+	}
+	d.Title, d.PassToken = cmp.Or(r.Title, d.Title), d.PassToken || r.PassToken
 	if r.Content != nil {
 		d.Content = *r.Content
 	}
@@ -221,7 +230,7 @@ func (u *decisionTx) resubmit(d *Decision, r Resubmission) error {
 	}
 	d.Round++
 	if d.last().Escalated {
-		return u.resubmitEscalated(d, d.Note)
+		return u.resubmitEscalated(d, d.Note, r.PassToken)
 	}
 	if d.Agent != "" {
 		_, found, err := u.Directory.Find(u.tx, u.session.ID, d.Agent)
@@ -229,7 +238,7 @@ func (u *decisionTx) resubmit(d *Decision, r Resubmission) error {
 			return err
 		}
 		if !found {
-			return u.resubmitEscalated(d, d.Agent+" has deregistered")
+			return u.resubmitEscalated(d, d.Agent+" has deregistered", r.PassToken)
 		}
 	} else if err := u.reach("", d.Role); err != nil {
 		return err
@@ -248,8 +257,9 @@ func (u *decisionTx) resubmit(d *Decision, r Resubmission) error {
 	return u.submit(d)
 }
 
-// resubmitEscalated opens a round that the agents of an escalation decide.
-func (u *decisionTx) resubmitEscalated(d *Decision, why string) error {
+// resubmitEscalated opens a round that the agents of an escalation decide. mustPass refuses it if the
+// opener does not hold the token; otherwise, the escalation continues without the token.
+func (u *decisionTx) resubmitEscalated(d *Decision, why string, mustPass bool) error {
 	if err := u.choose(d, why); err != nil {
 		return err
 	}
@@ -257,8 +267,11 @@ func (u *decisionTx) resubmitEscalated(d *Decision, why string) error {
 		return err
 	}
 	if d.EscalatedTo != "" {
-		// If the opener has lost the token, the escalation continues without it.
-		if _, err := u.pass(d, d.OpenedBy, "", d.EscalatedTo); err != nil {
+		passed, err := u.pass(d, d.OpenedBy, "", d.EscalatedTo)
+		if err == nil && mustPass && !passed {
+			err = tokenNotHeld(d)
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -88,7 +88,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 
 
 const updateDecision = `
 UPDATE decisions
-SET state = ?, escalated_to = ?, round = ?, deadline = ?, fence = ?, verdict = ?, note = ?, changed_at = ?, revision = ?
+SET state = ?, escalated_to = ?, round = ?, deadline = ?, pass_token = ?, fence = ?, verdict = ?, note = ?, changed_at = ?, revision = ?
 WHERE id = ?`
 
 const updateContent = `

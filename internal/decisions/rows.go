@@ -111,8 +111,8 @@ func (d *Decision) insert(tx *store.Tx) error {
 
 // save updates the row of a decision, without its content.
 func (d *Decision) save(tx *store.Tx) error {
-	_, err := tx.Exec(updateDecision, int(d.State), orNull(d.EscalatedTo), d.Round, d.Deadline, d.Fence, orNull(d.Verdict),
-		orNull(d.Note), d.ChangedAt, d.Revision, d.ID)
+	_, err := tx.Exec(updateDecision, int(d.State), orNull(d.EscalatedTo), d.Round, d.Deadline, d.PassToken, d.Fence,
+		orNull(d.Verdict), orNull(d.Note), d.ChangedAt, d.Revision, d.ID)
 	return err
 }
 

@@ -98,7 +98,7 @@ func (s *Service) Decide(ctx context.Context, in *pb.DecideRequest) (*pb.DecideR
 // ResubmitDecision implements pb.DecisionServiceServer.
 func (s *Service) ResubmitDecision(ctx context.Context, in *pb.ResubmitDecisionRequest) (*pb.ResubmitDecisionResponse, error) {
 	var c valid.Check
-	r := Resubmission{Title: in.Title, Deadline: c.Time("deadline", in.Deadline)}
+	r := Resubmission{Title: in.Title, Deadline: c.Time("deadline", in.Deadline), PassToken: in.PassToken}
 	c.Line("decision_id", in.DecisionId, valid.MaxID)
 	c.Line("title", r.Title, valid.MaxLine)
 	if in.Content != nil {
@@ -230,7 +230,7 @@ func openingOf(c *valid.Check, in *pb.OpenDecisionRequest) Opening {
 	c.Line("thread_id", o.Thread, valid.MaxID)
 	c.Between("max_rounds", int64(o.MaxRounds), 1, maxRounds)
 	if o.PassToken && (o.Kind != Review || o.Scope == "") {
-		c.Fail("pass_token", "is set; only a review with a scope passes a token")
+		c.Fail("pass_token", onlyReviewsPass)
 	}
 	customOf(c, &o)
 	return o

@@ -48,7 +48,7 @@ func TestToken_PassesWithEachRoundAndVerdict(t *testing.T) {
 	builder.acquire()
 	d := builder.open(login("critic-1"))
 	builder.holds("critic-1")
-	w.Clock.Advance(3 * time.Hour) // longer than a token that was passed otherwise waits to be collected
+	w.Clock.Advance(10 * time.Minute) // longer than a token that was passed otherwise waits to be collected
 	if out := critic.decide(d.GetId(), "revise"); !out.GetTokenPassed() {
 		t.Errorf("verdict: %v", out)
 	}
@@ -61,6 +61,91 @@ func TestToken_PassesWithEachRoundAndVerdict(t *testing.T) {
 	w.Restart()
 	critic.decide(d.GetId(), "approve")
 	builder.holds("builder-1")
+}
+
+func TestToken_IsHeldAsLongAsTheGiverWasToHoldIt(t *testing.T) {
+	t.Parallel()
+	for _, hold := range []struct{ asked, want time.Duration }{{0, 30 * time.Minute}, {2 * time.Hour, 2 * time.Hour}} {
+		w := newWorld(t)
+		builder, critic := w.agent("builder-1", "builder"), w.agent("critic-1", "critic")
+		in := &pb.AcquireTokenRequest{Type: "producer_critic", Scope: "login"}
+		if hold.asked != 0 {
+			in.MaxHold = durationpb.New(hold.asked)
+		}
+		_, err := builder.tokens.AcquireToken(builder.ctx, in)
+		must(t, err)
+		left := func() time.Duration {
+			out, err := builder.tokens.GetToken(builder.ctx, &pb.GetTokenRequest{Type: "producer_critic", Scope: "login"})
+			must(t, err)
+			return out.GetToken().GetHeldUntil().AsTime().Sub(w.Clock.Now())
+		}
+		w.Clock.Advance(time.Minute)
+		d := builder.open(login("critic-1"))
+		if got := left(); got != hold.want {
+			t.Errorf("asked for %v: the critic holds it for %v", hold.asked, got)
+		}
+		w.Clock.Advance(time.Minute)
+		critic.decide(d.GetId(), "approve")
+		builder.holds("builder-1")
+		if got := left(); got != hold.want {
+			t.Errorf("asked for %v: the builder holds it for %v again", hold.asked, got)
+		}
+	}
+}
+
+func TestToken_PassesFromALaterRoundOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	builder, critic := w.agent("builder-1", "builder"), w.agent("critic-1", "critic")
+	in := login("critic-1")
+	in.PassToken = false
+	d := builder.open(in)
+	critic.decide(d.GetId(), "revise")
+	again := &pb.ResubmitDecisionRequest{DecisionId: d.GetId(), PassToken: true}
+	_, err := builder.ResubmitDecision(builder.ctx, again)
+	refused(t, err, codes.FailedPrecondition, "TOKEN_NOT_HELD")
+	if got := builder.get(d.GetId()); got.GetPassToken() || got.GetRound() != 1 {
+		t.Errorf("after the refusal: %v", got)
+	}
+	builder.acquire()
+	_, err = builder.ResubmitDecision(builder.ctx, again)
+	must(t, err)
+	builder.holds("critic-1")
+	if got := builder.get(d.GetId()); !got.GetPassToken() {
+		t.Errorf("round 2: %v", got)
+	}
+	critic.decide(d.GetId(), "revise")
+	builder.holds("builder-1")
+	builder.resubmit(d.GetId())
+	builder.holds("critic-1")
+}
+
+func TestToken_EscalatedRoundIsRefusedWithoutTheTokenThatItIsToPass(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	builder, critic, boss := w.agent("builder-1", "builder"), w.agent("critic-1", "critic"), w.agent("boss", "lead")
+	in := login("critic-1")
+	in.PassToken, in.MaxRounds = false, 1
+	d := builder.open(in)
+	critic.decide(d.GetId(), "revise")
+	boss.decide(d.GetId(), "revise")
+	again := &pb.ResubmitDecisionRequest{DecisionId: d.GetId(), PassToken: true}
+	_, err := builder.ResubmitDecision(builder.ctx, again)
+	refused(t, err, codes.FailedPrecondition, "TOKEN_NOT_HELD")
+	builder.acquire()
+	_, err = builder.ResubmitDecision(builder.ctx, again)
+	must(t, err)
+	builder.holds("role:lead")
+}
+
+func TestToken_OnlyAReviewWithAScopePassesOne(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	builder, critic := w.agent("builder-1", "builder"), w.agent("critic-1", "critic")
+	d := builder.open(&pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1")})
+	critic.decide(d.GetId(), "revise")
+	_, err := builder.ResubmitDecision(builder.ctx, &pb.ResubmitDecisionRequest{DecisionId: d.GetId(), PassToken: true})
+	refused(t, err, codes.InvalidArgument, "INVALID_ARGUMENT")
 }
 
 func TestToken_RefusedPassOpensNothing(t *testing.T) {
@@ -93,7 +178,7 @@ func TestToken_OfARoleWaitsForItsVerdict(t *testing.T) {
 	in.To, in.MaxRounds = toRole("critic"), 1
 	d := builder.open(in)
 	builder.holds("role:critic")
-	w.Clock.Advance(time.Hour)
+	w.Clock.Advance(10 * time.Minute)
 	if critic.acquire().GetOutcome() != pb.AcquireOutcome_ACQUIRE_OUTCOME_GRANTED {
 		t.Error("an agent of the role does not get the token")
 	}

@@ -71,11 +71,13 @@ class DecisionOperations:
     @operation
     def resubmit(
         self, decision: str, *, title: str = "", body: str = "", payload: Any = None,
-        files: Iterable[Union[str, FileReference]] = (), artifacts: Iterable[str] = (), request_id: str = "",
+        files: Iterable[Union[str, FileReference]] = (), artifacts: Iterable[str] = (), pass_token: bool = False,
+        request_id: str = "",
     ) -> Steps[pb.Decision]:
-        """Submits the next round after the verdict revise."""
+        """Submits the next round after the verdict revise. pass_token passes the token from this round on."""
         request = pb.ResubmitDecisionRequest(
-            request_id=request_id, decision_id=decision, title=title, content=_content(body, payload, files, artifacts))
+            request_id=request_id, decision_id=decision, title=title, content=_content(body, payload, files, artifacts),
+            pass_token=pass_token)
         answer: pb.ResubmitDecisionResponse = yield Call("decisions", "ResubmitDecision", request)
         return answer.decision
 

@@ -100,13 +100,17 @@ export class Decisions {
     return (await this.#caller.call((o) => this.#caller.stubs.decisions.decide(request, o), options)).decision!;
   }
 
-  /** Opens the next round with revised content. */
-  async resubmit(id: string, revised: Content & CallOptions & { title?: string; deadline?: Date | Span } = {}): Promise<Decision> {
+  /** Opens the next round with revised content; passToken passes the token from this round on. */
+  async resubmit(
+    id: string,
+    revised: Content & CallOptions & { title?: string; deadline?: Date | Span; passToken?: boolean } = {},
+  ): Promise<Decision> {
     const request = {
       requestId: requestId(),
       decisionId: id,
       title: revised.title ?? "",
       content: content(revised),
+      passToken: revised.passToken ?? false,
       ...optional("deadline", timestamp(revised.deadline)),
     };
     return (await this.#caller.call((o) => this.#caller.stubs.decisions.resubmitDecision(request, o), revised)).decision!;

@@ -755,8 +755,10 @@ type OpenDecisionRequest struct {
 	MaxRounds int32 `protobuf:"varint,12,opt,name=max_rounds,json=maxRounds,proto3" json:"max_rounds,omitempty"`
 	// Of a review with a scope: pass the token (producer_critic, scope), which the caller holds, to the
 	// reviewer. The token passes to the agents that an escalation names and, with the verdict, back to
-	// the opener. Each pass happens in the transaction of the change. The receiver holds the token up
-	// to the token's longest hold.
+	// the opener. Each pass happens in the transaction of the change. The receiver holds the token as
+	// long as the giver was to hold it (AcquireTokenRequest.max_hold, 30 min by default), counted from
+	// the pass, and may extend that. If the hold ends before the verdict, the token passes to the next
+	// waiting request, and the verdict counts without it.
 	PassToken bool `protobuf:"varint,13,opt,name=pass_token,json=passToken,proto3" json:"pass_token,omitempty"`
 	// Of a custom decision: type of the message to the addressee; empty = request.
 	MessageType string `protobuf:"bytes,14,opt,name=message_type,json=messageType,proto3" json:"message_type,omitempty"`
@@ -1148,7 +1150,9 @@ type ResubmitDecisionRequest struct {
 	// never otherwise.
 	Deadline *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	// As in OpenDecisionRequest.
-	Wait          *durationpb.Duration `protobuf:"bytes,6,opt,name=wait,proto3" json:"wait,omitempty"`
+	Wait *durationpb.Duration `protobuf:"bytes,6,opt,name=wait,proto3" json:"wait,omitempty"`
+	// Pass the token from this round on, as in OpenDecisionRequest. False = as in the round before.
+	PassToken     bool `protobuf:"varint,7,opt,name=pass_token,json=passToken,proto3" json:"pass_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1223,6 +1227,13 @@ func (x *ResubmitDecisionRequest) GetWait() *durationpb.Duration {
 		return x.Wait
 	}
 	return nil
+}
+
+func (x *ResubmitDecisionRequest) GetPassToken() bool {
+	if x != nil {
+		return x.PassToken
+	}
+	return false
 }
 
 // ResubmitDecisionResponse is the decision as it is after the wait.
@@ -1743,7 +1754,7 @@ const file_brokerd_v1_decision_proto_rawDesc = "" +
 	"\x05round\x18\a \x01(\x05R\x05round\"e\n" +
 	"\x0eDecideResponse\x120\n" +
 	"\bdecision\x18\x01 \x01(\v2\x14.brokerd.v1.DecisionR\bdecision\x12!\n" +
-	"\ftoken_passed\x18\x02 \x01(\bR\vtokenPassed\"\x8d\x02\n" +
+	"\ftoken_passed\x18\x02 \x01(\bR\vtokenPassed\"\xac\x02\n" +
 	"\x17ResubmitDecisionRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1f\n" +
@@ -1752,7 +1763,9 @@ const file_brokerd_v1_decision_proto_rawDesc = "" +
 	"\x05title\x18\x03 \x01(\tR\x05title\x125\n" +
 	"\acontent\x18\x04 \x01(\v2\x1b.brokerd.v1.DecisionContentR\acontent\x126\n" +
 	"\bdeadline\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12-\n" +
-	"\x04wait\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"L\n" +
+	"\x04wait\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12\x1d\n" +
+	"\n" +
+	"pass_token\x18\a \x01(\bR\tpassToken\"L\n" +
 	"\x18ResubmitDecisionResponse\x120\n" +
 	"\bdecision\x18\x01 \x01(\v2\x14.brokerd.v1.DecisionR\bdecision\"o\n" +
 	"\x15CancelDecisionRequest\x12\x1d\n" +
