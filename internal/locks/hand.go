@@ -18,8 +18,8 @@ type Handover struct {
 // Hand passes a token on in the transaction of another change, or releases it. It reports whether it
 // did: false if the token has neither the grant nor the holder. fence is that of the new grant; 0 if
 // the receiver has none, because it has failed or the token was released. An agent holds the token at
-// once, up to the token's longest hold; the token waits as long for the first agent of a role that
-// acquires it. Errors: fault.NotFound for an agent that is not registered.
+// once, as long as the agent that passes it was to hold it; the token waits as long for the first
+// agent of a role that acquires it. Errors: fault.NotFound for an agent that is not registered.
 func (t *Table) Hand(tx *store.Tx, session int64, h Handover) (fence int64, passed bool, err error) {
 	u, err := t.turn(tx, session)
 	if err != nil {
@@ -37,7 +37,7 @@ func (t *Table) Hand(tx *store.Tx, session int64, h Handover) (fence int64, pass
 		return 0, true, u.discard(g, h.Note)
 	}
 	done, err := u.pass(row, g, Passing{
-		Turn: Turn{Token: h.Token}, Agent: h.Agent, Role: h.Role, Note: h.Note, MaxHold: row.longest, settled: true,
+		Turn: Turn{Token: h.Token}, Agent: h.Agent, Role: h.Role, Note: h.Note, MaxHold: g.maxHold, settled: true,
 	})
 	if err != nil || h.Agent != "" && done.Agent != h.Agent {
 		return 0, err == nil, err
