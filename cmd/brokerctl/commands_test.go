@@ -227,6 +227,36 @@ func TestMessage_ListAndCancel(tt *testing.T) {
 	}
 }
 
+func TestMessageList_OfATaskOrThreadShowsTheConversation(tt *testing.T) {
+	t := newShell(tt)
+	startBroker(t)
+	register(t, "lead", "builder-1")
+	question := sent(t, "--agent", "lead", "builder-1", "Which index?", "--task", "sc-1")
+	must0(t, "--agent", "builder-1", "claim")
+	must0(t, "--agent", "builder-1", "reply", question, "The second", "--ack")
+	for _, which := range [][]string{{"--task", "sc-1"}, {"--thread", question}} {
+		for args, want := range map[string]int{"": 2, "--box inbox": 0, "--box sent": 1} {
+			list := append(append([]string{"--agent", "builder-1", "-o", "json", "message", "list"}, which...), strings.Fields(args)...)
+			if out := must0(t, list...); strings.Count(out, "\n") != want {
+				t.Errorf("%q, want %d:\n%s", list, want, out)
+			}
+		}
+		got := ctl(t, append([]string{"--agent", "builder-1", "message", "list", "--box", "inbox"}, which...)...)
+		if got.err != "no messages in the inbox; --box all shows others that match\n" {
+			t.Errorf("%q: %+v", which, got)
+		}
+	}
+	if got := ctl(t, "--agent", "builder-1", "message", "list"); got.err != "no messages in the inbox; --box all shows others that match\n" {
+		t.Errorf("%+v", got)
+	}
+	if got := ctl(t, "--agent", "builder-1", "message", "list", "--task", "sc-2"); got.err != "no messages\n" {
+		t.Errorf("of another task: %+v", got)
+	}
+	if got := ctl(t, "--agent", "builder-1", "message", "list", "--type", "review"); got.err != "no messages\n" {
+		t.Errorf("of another type: %+v", got)
+	}
+}
+
 func TestEventPublish_ReachesSubscribers(tt *testing.T) {
 	t := newShell(tt)
 	startBroker(t)
@@ -239,7 +269,7 @@ func TestEventPublish_ReachesSubscribers(tt *testing.T) {
 		want any
 		path []any
 	}{
-		{"event", []any{"type"}}, {"All green", []any{"subject"}}, {"t1", []any{"task_id"}}, {"WARNING", []any{"payload", "severity"}},
+		{"event", []any{"type"}}, {"All green", []any{"subject"}}, {"t1", []any{"task_id"}}, {"warning", []any{"payload", "severity"}},
 		{"4f2a", []any{"payload", "details", "commit"}}, {"4711", []any{"payload", "related", 0}}, {at(t, got, "revision"), []any{"payload", "revision"}},
 	} {
 		if got := at(t, m, c.path...); got != c.want {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"brokerd/client"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/prompt"
@@ -124,7 +125,7 @@ type messageListOptions struct {
 // AddFlags adds the options.
 func (o *messageListOptions) AddFlags(f *pflag.FlagSet) {
 	o.filterOptions.AddFlags(f)
-	f.StringVar(&o.box, "box", "", "inbox, sent or all (default: inbox for an agent, otherwise all)")
+	f.StringVar(&o.box, "box", "", "inbox, sent or all (default: inbox for an agent without --task and --thread, otherwise all)")
 	f.StringVar(&o.mailbox, "mailbox", "",
 		"the unfinished messages of this mailbox, by arrival: an agent's name, role:NAME or channel:NAME "+
 			"(operators, observers)")
@@ -152,14 +153,35 @@ func newMessageListCommand(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			sent := request.GetBox() == pb.MessageBox_MESSAGE_BOX_SENT
-			return list(c, cmd, items, c.messageView(o.mailbox != "" || broker.Identity().Agent != "" && !sent))
+			if request.Box == pb.MessageBox_MESSAGE_BOX_UNSPECIFIED && broker.Identity().Agent == "" {
+				request.Box = pb.MessageBox_MESSAGE_BOX_ALL
+			}
+			v := c.messageView(request.GetBox() <= pb.MessageBox_MESSAGE_BOX_INBOX)
+			format, _ := c.format() // an error is that of list
+			if len(items) == 0 && format != formatJSON && o.mailbox == "" && request.GetBox() != pb.MessageBox_MESSAGE_BOX_ALL {
+				if v.none, err = noMessages(cmd.Context(), broker, request); err != nil {
+					return err
+				}
+			}
+			return list(c, cmd, items, v)
 		},
 	}
 	o.AddFlags(cmd.Flags())
 	boxes := enumNames(pb.MessageBox(0).Descriptor())
 	must(cmd.RegisterFlagCompletionFunc("box", cobra.FixedCompletions(boxes, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
+}
+
+// noMessages says that a box has no messages of a request, and whether other boxes have some.
+func noMessages(ctx context.Context, broker *client.Client, request *pb.ListMessagesRequest) (string, error) {
+	answer, err := broker.Messages().ListMessages(ctx, &pb.ListMessagesRequest{
+		Box: pb.MessageBox_MESSAGE_BOX_ALL, Filter: request.GetFilter(), FromTime: request.GetFromTime(), ToTime: request.GetToTime(), PageSize: 1,
+	})
+	if err != nil || len(answer.GetItems()) == 0 {
+		return "no messages", err
+	}
+	where := cond(request.GetBox() == pb.MessageBox_MESSAGE_BOX_SENT, "no messages sent by the agent", "no messages in the inbox")
+	return where + "; --box all shows others that match", nil
 }
 
 func (o *messageListOptions) request(ctx context.Context, c *cli) (*pb.ListMessagesRequest, error) {
@@ -173,6 +195,9 @@ func (o *messageListOptions) request(ctx context.Context, c *cli) (*pb.ListMessa
 			return nil, usagef("--mailbox lists an inbox: leave out --box %s", o.box)
 		}
 		request.Box = pb.MessageBox_MESSAGE_BOX_INBOX
+	}
+	if o.box == "" && o.mailbox == "" && (o.task != "" || o.thread != "") {
+		request.Box = pb.MessageBox_MESSAGE_BOX_ALL // the conversation, with its finished messages
 	}
 	if request.Filter, err = o.filter(ctx, c); err != nil {
 		return nil, err
