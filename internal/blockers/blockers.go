@@ -34,7 +34,7 @@ const (
 const (
 	mostEntries  = 200
 	mostNotes    = 512 << 10 // bytes
-	firstEntries = 1 + MaxRecipients
+	firstEntries = 1 + MaxRecipients + 1 // with the awaited agent
 	lastEntries  = 150 // with at most mostNotes / 2
 )
 

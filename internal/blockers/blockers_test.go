@@ -76,6 +76,75 @@ func TestRaise_NamedRecipientsComeInsteadOfEscalateTo(t *testing.T) {
 	}
 }
 
+func TestRaise_NotifiesTheAwaitedAgentOnce(t *testing.T) {
+	t.Parallel()
+	awaits := func(name string) *pb.AwaitedObject {
+		return &pb.AwaitedObject{Object: &pb.AwaitedObject_Agent{Agent: name}}
+	}
+	for name, c := range map[string]struct {
+		in   *pb.RaiseBlockerRequest
+		want []string
+	}{
+		"besides a role":         {&pb.RaiseBlockerRequest{Awaited: awaits("b")}, []string{"role:lead", "b"}},
+		"besides an agent":       {&pb.RaiseBlockerRequest{Awaited: awaits("b"), Recipients: []*pb.BlockerRecipient{agentNamed("boss")}}, []string{"boss", "b"}},
+		"a recipient":            {&pb.RaiseBlockerRequest{Awaited: awaits("b"), Recipients: []*pb.BlockerRecipient{agentNamed("b")}}, []string{"b"}},
+		"the only one of a role": {&pb.RaiseBlockerRequest{Awaited: awaits("boss")}, []string{"role:lead"}},
+		"one of a role":          {&pb.RaiseBlockerRequest{Awaited: awaits("b"), Recipients: []*pb.BlockerRecipient{roleNamed("builder")}}, []string{"role:builder", "b"}},
+		"the raiser":             {&pb.RaiseBlockerRequest{Awaited: awaits("a")}, []string{"role:lead"}},
+		"not registered":         {&pb.RaiseBlockerRequest{Awaited: awaits("x")}, []string{"role:lead"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.agent("boss", "lead")
+			a := w.agent("a", "builder")
+			b := w.agent("b", "builder")
+			w.agent("c", "builder")
+			x := a.raise(c.in)
+			want := []string{"raised by a"}
+			for _, r := range c.want {
+				want = append(want, "notified "+r)
+			}
+			if d := cmp.Diff(want, steps(x)); d != "" {
+				t.Error(d)
+			}
+			if !slices.Contains(c.want, "b") {
+				return
+			}
+			out, err := b.messages.ListMessages(b.ctx, &pb.ListMessagesRequest{})
+			must(t, err)
+			if len(out.Items) != 1 {
+				t.Fatalf("b got %v", out.Items)
+			}
+			m := out.Items[0].Message
+			if m.Type != "blocker_notification" || m.Subject != "a waits for you: no credentials" ||
+				!strings.Contains(m.Body, "brokerctl blocker ack "+x.Id+"\n") || !strings.Contains(m.Body, "brokerctl blocker resolve "+x.Id+" ") {
+				t.Errorf("b got %v", m)
+			}
+			if f := b.explain(&pb.ExplainRequest{Subject: &pb.ExplainRequest_Blocker{Blocker: x.Id}}); strings.Contains(f.String(), "no agent was notified") {
+				t.Errorf("explain says %v", f)
+			}
+			a.resolve(x.Id, "")
+			if out, err = b.messages.ListMessages(b.ctx, &pb.ListMessagesRequest{}); err != nil || len(out.Items) != 1 || out.Items[0].Message.Type != "response" {
+				t.Errorf("after the resolution, b has %v, %v", out, err)
+			}
+		})
+	}
+}
+
+func TestRaise_TheAwaitedAgentAloneIsNotified(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b, o := w.agent("a", "builder"), w.agent("b", "builder"), w.operator() // no agent has a role of escalate_to
+	x := a.raise(&pb.RaiseBlockerRequest{Awaited: &pb.AwaitedObject{Object: &pb.AwaitedObject_Agent{Agent: "b"}}})
+	if f := o.explain(&pb.ExplainRequest{Subject: &pb.ExplainRequest_Blocker{Blocker: x.Id}}); strings.Contains(f.String(), "no agent was notified") {
+		t.Errorf("explain says %v", f)
+	}
+	if mail := b.claimed(); len(mail) != 1 {
+		t.Errorf("b got %v", mail)
+	}
+}
+
 func TestRaise_RefusesWhatCannotBe(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -108,6 +108,9 @@ func (b *Board) raise(tx *store.Tx, s work.Session, a work.Agent, d Draft) (Bloc
 		AutoResolve: d.AutoResolve, RaisedAt: tx.Now(),
 	}
 	recipients, err := b.recipients(tx, s, &x, d.Recipients)
+	if err == nil {
+		recipients, err = b.withAwaited(tx, &x, recipients)
+	}
 	if err != nil {
 		return x, err
 	}
@@ -193,6 +196,36 @@ func (b *Board) recipients(tx *store.Tx, s work.Session, x *Blocker, named []Rec
 		return nil, err
 	}
 	return []Recipient{{Role: role}}, nil
+}
+
+// withAwaited adds the agent that a blocker awaits to the recipients of the first notification, unless
+// it has raised the blocker, is not registered or is a recipient already: by its name, or as the only
+// agent of a role.
+func (b *Board) withAwaited(tx *store.Tx, x *Blocker, list []Recipient) ([]Recipient, error) {
+	if x.Awaited.Kind != Agent || x.Awaited.Name == x.Agent {
+		return list, nil
+	}
+	_, found, err := b.dir.Find(tx, x.Session, x.Awaited.Name)
+	if err != nil || !found {
+		return list, err
+	}
+	for _, r := range list {
+		if r.Agent == x.Awaited.Name {
+			return list, nil
+		}
+		if r.Role == "" {
+			continue
+		}
+		members, err := b.dir.Matching(tx, x.Session, r.Role, "")
+		if err != nil {
+			return nil, err
+		}
+		members = slices.DeleteFunc(members, func(m work.Agent) bool { return m.Name == x.Agent })
+		if len(members) == 1 && members[0].Name == x.Awaited.Name {
+			return list, nil
+		}
+	}
+	return append(slices.Clone(list), Recipient{Agent: x.Awaited.Name}), nil
 }
 
 // nextRole returns the next role of escalate_to with an agent that is alive and has not raised the
@@ -347,9 +380,15 @@ func (b *Board) notify(tx *store.Tx, x *Blocker, from work.Agent, to Recipient) 
 	if err != nil {
 		return 0, err
 	}
+	subject := x.Agent + " is blocked: "
+	if to.Agent != "" && x.Awaited == (Awaited{Agent, to.Agent}) {
+		subject = x.Agent + " waits for you: "
+	}
 	l := work.Letter{
-		From: from, Role: to.Role, Type: "blocker_notification", Subject: x.Agent + " is blocked: " + x.headline(),
-		Body: x.Reason, Payload: payload, Task: x.Task, Priority: x.Severity.priority(), About: x.ID,
+		From: from, Role: to.Role, Type: "blocker_notification", Subject: subject + x.headline(),
+		Body: x.Reason + "\n\nTo work on it: brokerctl blocker ack " + x.Name() +
+			"\nWhen it is solved: brokerctl blocker resolve " + x.Name() + " TEXT",
+		Payload: payload, Task: x.Task, Priority: x.Severity.priority(), About: x.ID,
 	}
 	if to.Agent != "" {
 		l.To = []string{to.Agent}

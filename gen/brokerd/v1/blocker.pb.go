@@ -542,7 +542,7 @@ type Blocker struct {
 	// The broker has set the task to BLOCKED for this blocker. If the claim of the task ends before the
 	// blocker is resolved, it becomes false, and the blocker stays unresolved.
 	TaskBlocked bool `protobuf:"varint,9,opt,name=task_blocked,json=taskBlocked,proto3" json:"task_blocked,omitempty"`
-	// The recipients of the first notification.
+	// The recipients of the first notification, with the awaited agent.
 	Recipients  []*BlockerRecipient    `protobuf:"bytes,10,rep,name=recipients,proto3" json:"recipients,omitempty"`
 	AutoResolve bool                   `protobuf:"varint,11,opt,name=auto_resolve,json=autoResolve,proto3" json:"auto_resolve,omitempty"`
 	RaisedAt    *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=raised_at,json=raisedAt,proto3" json:"raised_at,omitempty"`
@@ -751,13 +751,13 @@ type RaiseBlockerRequest struct {
 	// Required, 1 byte to 64 KiB. Its first line is the subject of the notifications.
 	Reason   string          `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	Severity BlockerSeverity `protobuf:"varint,3,opt,name=severity,proto3,enum=brokerd.v1.BlockerSeverity" json:"severity,omitempty"`
-	// The object that the caller waits for.
+	// The object that the caller waits for. If it is a registered agent, that agent is notified too.
 	Awaited *AwaitedObject `protobuf:"bytes,4,opt,name=awaited,proto3" json:"awaited,omitempty"`
 	// The task that the blocker stops, at most 128 bytes. If the caller holds it, it becomes BLOCKED;
 	// an operator may block a task of any holder. Any other task keeps its state.
 	TaskId string `protobuf:"bytes,5,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	// At most 20. Empty = the first role of the session's setting escalate_to that has an agent; if no
-	// role has one, the broker notifies no agent before the first escalation.
+	// role has one, the broker notifies only the awaited agent before the first escalation.
 	Recipients []*BlockerRecipient `protobuf:"bytes,6,rep,name=recipients,proto3" json:"recipients,omitempty"`
 	// The broker resolves the blocker when the awaited agent reports the status COMPLETED, or when the
 	// awaited task is DONE. If that has happened already, the answer is a resolved blocker, and the

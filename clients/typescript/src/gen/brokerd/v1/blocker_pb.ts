@@ -230,7 +230,7 @@ export type Blocker = Message<"brokerd.v1.Blocker"> & {
   taskBlocked: boolean;
 
   /**
-   * The recipients of the first notification.
+   * The recipients of the first notification, with the awaited agent.
    *
    * @generated from field: repeated brokerd.v1.BlockerRecipient recipients = 10;
    */
@@ -339,7 +339,7 @@ export type RaiseBlockerRequest = Message<"brokerd.v1.RaiseBlockerRequest"> & {
   severity: BlockerSeverity;
 
   /**
-   * The object that the caller waits for.
+   * The object that the caller waits for. If it is a registered agent, that agent is notified too.
    *
    * @generated from field: brokerd.v1.AwaitedObject awaited = 4;
    */
@@ -355,7 +355,7 @@ export type RaiseBlockerRequest = Message<"brokerd.v1.RaiseBlockerRequest"> & {
 
   /**
    * At most 20. Empty = the first role of the session's setting escalate_to that has an agent; if no
-   * role has one, the broker notifies no agent before the first escalation.
+   * role has one, the broker notifies only the awaited agent before the first escalation.
    *
    * @generated from field: repeated brokerd.v1.BlockerRecipient recipients = 6;
    */
