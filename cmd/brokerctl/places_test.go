@@ -237,7 +237,7 @@ func TestCompletion_KnowsReceiversAndTypes(tt *testing.T) {
 	fence := at(t, fields(t, "--agent", "lead", "lock", "acquire", "src/a.go"), "fence").(json.Number).String()
 	must0(t, "--agent", "lead", "token", "acquire", "test_run", "ci")
 	must0(t, "--agent", "lead", "channel", "subscribe", "builds")
-	message := number(at(t, fields(t, "send", "lead", "one", "--type", "review"), "revision"))
+	message := number(at(t, fields(t, "send", "lead", "one", "--type", "survey"), "revision"))
 	claimable := number(at(t, fields(t, "send", "builder-1", "two", "--thread", "design"), "revision"))
 	must0(t, "--agent", "lead", "claim", message)
 	dead := number(at(t, fields(t, "send", "role:lead", "three"), "revision"))
@@ -247,7 +247,7 @@ func TestCompletion_KnowsReceiversAndTypes(tt *testing.T) {
 	must0(t, "--agent", "lead", "state", "put", "plan/step", "3")
 	for args, want := range map[string]string{
 		"send|":              "everyone builder-1 lead role:builder role:lead channel:builds",
-		"send|x|--type|":     "review",
+		"send|x|--type|":     "survey",
 		"--agent|":           "builder-1 lead",
 		"channel|subscribe|": "builds",
 		"session|get|":       "default",

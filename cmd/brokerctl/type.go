@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -44,8 +45,10 @@ func newTypeListCommand(c *cli) *cobra.Command {
 			}
 			return list(c, cmd, types, view[*pb.MessageType]{
 				columns: []table.Column{{Name: "TYPE"}, {Name: "FAMILY"}, {Name: "TITLE", Min: 30}},
-				row:     func(t *pb.MessageType) []string { return []string{t.GetName(), t.GetFamily(), t.GetTitle()} },
-				none:    "no types",
+				row: func(t *pb.MessageType) []string {
+					return []string{t.GetName(), t.GetFamily() + cond(replacedBuiltIn(t), " (replaced)", ""), t.GetTitle()}
+				},
+				none: "no types",
 			})
 		},
 	}
@@ -107,6 +110,9 @@ func newTypeGetCommand(c *cli) *cobra.Command {
 	}
 }
 
+// replacedBuiltIn reports whether the session has replaced the schema of a built-in type.
+func replacedBuiltIn(t *pb.MessageType) bool { return t.GetBuiltIn() && t.GetRegisteredBy() != "" }
+
 func (c *cli) showType(w io.Writer, t *pb.MessageType) {
 	l := c.newLabels(w)
 	l.line("type", t.GetName()+cond(t.GetDirective(), " (directive)", ""))
@@ -115,7 +121,10 @@ func (c *cli) showType(w io.Writer, t *pb.MessageType) {
 	l.line("title", t.GetTitle())
 	l.line("sender", t.GetSender())
 	l.line("recipient", t.GetRecipient())
-	l.line("registered by", t.GetRegisteredBy())
+	if by := t.GetRegisteredBy(); by != "" {
+		l.line(cond(t.GetBuiltIn(), "built in, replaced", "registered"),
+			fmt.Sprintf("by %s, %s, version %d", by, c.when(t.GetRegisteredAt()), t.GetVersion()))
+	}
 	l.line("example", t.GetExample())
 	l.line("schema", cond(t.GetSchema() == "", "none: every payload fits", t.GetSchema()))
 	l.flush()
@@ -124,10 +133,9 @@ func (c *cli) showType(w io.Writer, t *pb.MessageType) {
 func newTypeValidateCommand(c *cli) *cobra.Command {
 	var payload string
 	cmd := &cobra.Command{
-		Use:   "validate TYPE",
-		Short: "Check a payload as a send does, without a send",
-		Long: `validate prints what a send of this type and payload does in the session. It
-fails if the send is refused.`,
+		Use:               "validate TYPE",
+		Short:             "Check a payload as a send does, without a send",
+		Long:              "validate fails if a send is refused.",
 		Example:           `  brokerctl type validate task_progress --payload @progress.json`,
 		Args:              exactly("the type"),
 		ValidArgsFunction: c.completeArgs(false, typeNames),
@@ -173,7 +181,8 @@ func newTypeRegisterCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "register TYPE",
 		Short: "Add a type to the session, or replace its definition",
-		Long:  "Operators may register types, and agents that may send directives.",
+		Long: `Operators and agents that may send directives register types. With the name of a
+built-in type, the schema replaces the built-in one.`,
 		Example: `  brokerctl type register deploy_finished --title "A deployment is finished" \
     --schema '{"required":["host"]}'`,
 		Args:              exactly("the type"),
@@ -195,7 +204,9 @@ func newTypeRegisterCommand(c *cli) *cobra.Command {
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				say(w, "%s %s", cond(answer.GetReplaced(), "replaced", "registered"), answer.GetType().GetName())
+				t := answer.GetType()
+				say(w, "%s %s%s, version %d", cond(answer.GetReplaced() || t.GetBuiltIn(), "replaced", "registered"),
+					cond(t.GetBuiltIn(), "the built-in type ", ""), t.GetName(), t.GetVersion())
 			})
 		},
 	}

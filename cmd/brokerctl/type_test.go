@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -76,10 +77,10 @@ func TestType_Register(tt *testing.T) {
 		"type", "register", "DeployFinished", "--alias", "deploy.done", "--title", "It is out.",
 		"--schema", `{"required":["host"]}`, "--example", `{"host":"a"}`,
 	}
-	if out := must0(t, append([]string{"--agent", "lead"}, args...)...); out != "registered deploy_finished\n" {
+	if out := must0(t, append([]string{"--agent", "lead"}, args...)...); out != "registered deploy_finished, version 1\n" {
 		t.Errorf("register: %s", out)
 	}
-	if out := must0(t, args...); out != "replaced deploy_finished\n" {
+	if out := must0(t, args...); out != "replaced deploy_finished, version 2\n" {
 		t.Errorf("register again: %s", out)
 	}
 	if got := ctl(t, append([]string{"--agent", "builder-1"}, args...)...); got.code != exitDenied {
@@ -98,5 +99,28 @@ func TestType_Register(tt *testing.T) {
 	}
 	if got := ctl(t, "type", "register", "task_done"); got.code != exitConflict {
 		t.Errorf("a name that is taken: %+v", got)
+	}
+}
+
+func TestType_RegisterReplacesABuiltInSchema(tt *testing.T) {
+	t := newShell(tt)
+	startBroker(t)
+	register(t, "lead/lead", "builder-1/builder")
+	out := must0(t, "--agent", "lead", "type", "register", "context.query", "--schema", `{"required":["query"]}`)
+	if out != "replaced the built-in type context_query, version 1\n" {
+		t.Errorf("register: %s", out)
+	}
+	out = must0(t, "type", "get", "ContextQuery")
+	if !regexp.MustCompile(`built in, replaced +by lead, .*, version 1\n`).MatchString(out) ||
+		!strings.Contains(out, "context_request") || !strings.Contains(out, `{"required":["query"]}`) {
+		t.Errorf("get:\n%s", out)
+	}
+	out = must0(t, "type", "list", "context")
+	if !regexp.MustCompile(`context_query +context \(replaced\) `).MatchString(out) || strings.Count(out, "(replaced)") != 1 {
+		t.Errorf("list:\n%s", out)
+	}
+	if got := ctl(t, "--agent", "builder-1", "send", "lead", "x", "--type", "context.query", "--payload", `{}`); got.code != 0 ||
+		!strings.Contains(got.err, "query") {
+		t.Errorf("send: %+v", got)
 	}
 }

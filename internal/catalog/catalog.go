@@ -113,7 +113,8 @@ type Registered struct {
 	Replaced bool
 }
 
-// Register adds a type to the caller's session, or replaces the session's definition of it. Names
+// Register adds a type to the caller's session, or replaces the session's definition of it. A
+// definition with the name of a built-in type replaces the schema of that type in the session. Names
 // and aliases are in snake_case. Errors: fault.Denied (NOT_A_DIRECTOR), fault.Exists (TYPE_TAKEN),
 // fault.Exhausted (TOO_MANY_TYPES), and those of Directory.
 func (c *Catalog) Register(ctx context.Context, who caller.Caller, req once.Request, d Definition) (Registered, error) {
@@ -186,9 +187,10 @@ func (c *Catalog) register(tx *store.Tx, who caller.Caller, d Definition) (Regis
 	if err != nil {
 		return Registered{}, err
 	}
-	_, err = tx.Exec(upsertType, s.ID, t.Name, string(aliases), t.Title, t.Sender, t.Recipient, t.Example, t.Schema,
-		t.RegisteredBy, t.RegisteredAt, t.Revision)
+	err = tx.QueryRow(upsertType, s.ID, t.Name, string(aliases), t.Title, t.Sender, t.Recipient, t.Example, t.Schema,
+		t.RegisteredBy, t.RegisteredAt, t.Revision).Scan(&t.Version)
 	c.drop(tx)
+	_, t = msgtype.NewSet([]*msgtype.Type{t}).Lookup(t.Name)
 	return Registered{t, replaced}, err
 }
 

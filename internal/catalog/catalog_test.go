@@ -127,6 +127,7 @@ func TestRegister_TypesEndWithTheirSession(t *testing.T) {
 	create()
 	short := w.as(w.In("short", ""))
 	short.register(deployFinished())
+	short.register(&pb.RegisterMessageTypeRequest{Name: "halt", Title: "Stop and wait.", Schema: `{"required":["reason"]}`})
 	if v, err := short.ValidatePayload(o.ctx, &pb.ValidatePayloadRequest{Type: "deploy_done"}); err != nil || !v.Known {
 		t.Errorf("before: %v, %v", v, err)
 	}
@@ -143,8 +144,8 @@ func TestRegister_TypesEndWithTheirSession(t *testing.T) {
 		must(t, err)
 		exported += part.String()
 	}
-	if !strings.Contains(exported, "types.jsonl") || !strings.Contains(exported, "deploy_finished") {
-		t.Errorf("the export lacks the type: %s", exported)
+	if !strings.Contains(exported, "types.jsonl") || !strings.Contains(exported, "deploy_finished") || !strings.Contains(exported, "Stop and wait.") {
+		t.Errorf("the export lacks a type: %s", exported)
 	}
 	_, err = o.sessions.DeleteSession(o.ctx, &pb.DeleteSessionRequest{Name: "short"})
 	must(t, err)
@@ -219,16 +220,17 @@ func TestRegister_Refusals(t *testing.T) {
 		code   codes.Code
 		says   string
 	}{
-		"no director":     {builder, func(*request) {}, codes.PermissionDenied, "NOT_A_DIRECTOR"},
-		"built-in name":   {lead, func(r *request) { r.Name = "TaskComplete" }, codes.AlreadyExists, "TYPE_TAKEN"},
-		"built-in alias":  {lead, func(r *request) { r.Aliases = []string{"task.done"} }, codes.AlreadyExists, "TYPE_TAKEN"},
-		"alias of other":  {lead, func(r *request) { r.Name = "deploy_done" }, codes.AlreadyExists, "TYPE_TAKEN"},
-		"name of other":   {lead, func(r *request) { r.Name = "rollout" }, codes.AlreadyExists, "TYPE_TAKEN"},
-		"no name":         {lead, func(r *request) { r.Name = "" }, codes.InvalidArgument, "name"},
-		"no schema":       {lead, func(r *request) { r.Schema = `{"type": 7}` }, codes.InvalidArgument, "schema"},
-		"remote schema":   {lead, func(r *request) { r.Schema = `{"$ref": "file:///etc"}` }, codes.InvalidArgument, "schema"},
-		"another example": {lead, func(r *request) { r.Example = `{}` }, codes.InvalidArgument, "example"},
-		"endless example": {lead, func(r *request) { r.Schema, r.Example = doubled(25), `"s"` }, codes.InvalidArgument, "example"},
+		"no director":      {builder, func(*request) {}, codes.PermissionDenied, "NOT_A_DIRECTOR"},
+		"built-in name":    {lead, func(r *request) { r.Name = "TaskCompleted" }, codes.AlreadyExists, "TYPE_TAKEN"},
+		"built-in alias":   {lead, func(r *request) { r.Aliases = []string{"task.done"} }, codes.AlreadyExists, "TYPE_TAKEN"},
+		"built-in alias 2": {lead, func(r *request) { r.Aliases = []string{"text"} }, codes.AlreadyExists, "TYPE_TAKEN"},
+		"alias of other":   {lead, func(r *request) { r.Name = "deploy_done" }, codes.AlreadyExists, "TYPE_TAKEN"},
+		"name of other":    {lead, func(r *request) { r.Name = "rollout" }, codes.AlreadyExists, "TYPE_TAKEN"},
+		"no name":          {lead, func(r *request) { r.Name = "" }, codes.InvalidArgument, "name"},
+		"no schema":        {lead, func(r *request) { r.Schema = `{"type": 7}` }, codes.InvalidArgument, "schema"},
+		"remote schema":    {lead, func(r *request) { r.Schema = `{"$ref": "file:///etc"}` }, codes.InvalidArgument, "schema"},
+		"another example":  {lead, func(r *request) { r.Example = `{}` }, codes.InvalidArgument, "example"},
+		"endless example":  {lead, func(r *request) { r.Schema, r.Example = doubled(25), `"s"` }, codes.InvalidArgument, "example"},
 		"deep schema": {
 			lead, func(r *request) { r.Schema = strings.Repeat(`{"not":`, 101) + "true" + strings.Repeat("}", 101) },
 			codes.InvalidArgument, "schema",

@@ -13,7 +13,8 @@
 //
 // # Rules
 //
-// A registered name or alias never has a second meaning in its session. Built-in names cannot be
-// registered. If an upgrade of the broker adds a built-in type of a registered name, the built-in
-// type counts.
+// A registered name or alias never has a second meaning in its session. A registration with the name
+// of a built-in type replaces the schema of that type in the session; its name, aliases, family and
+// meaning as a directive stay. So does a registration whose name an upgrade of the broker adds to the
+// built-in types. If an upgrade adds it as an alias, the built-in type counts.
 package catalog

@@ -19,12 +19,14 @@ CREATE TABLE message_types (
 	revision      INTEGER NOT NULL,
 	PRIMARY KEY (session, name)
 ) WITHOUT ROWID;
+`}, {Name: "catalog/002_versions", SQL: `
+ALTER TABLE message_types ADD COLUMN version INTEGER NOT NULL DEFAULT 1; -- counts the registrations
 `}}
 }
 
 const (
 	selectTypes = `
-		SELECT name, aliases, title, sender, recipient, example, schema, registered_by, registered_at, revision
+		SELECT name, aliases, title, sender, recipient, example, schema, registered_by, registered_at, revision, version
 		FROM message_types WHERE session = ? AND name > ? ORDER BY name LIMIT ?`
 	selectNames = `
 		SELECT name, aliases FROM message_types WHERE session = ? ORDER BY name`
@@ -35,7 +37,8 @@ const (
 		ON CONFLICT (session, name) DO UPDATE SET
 			aliases = excluded.aliases, title = excluded.title, sender = excluded.sender, recipient = excluded.recipient,
 			example = excluded.example, schema = excluded.schema, registered_by = excluded.registered_by,
-			registered_at = excluded.registered_at, revision = excluded.revision`
+			registered_at = excluded.registered_at, revision = excluded.revision, version = message_types.version + 1
+		RETURNING version`
 	deleteSomeTypes = `
 		DELETE FROM message_types
 		WHERE (session, name) IN (

@@ -183,6 +183,7 @@ func typeProto(t *msgtype.Type) *pb.MessageType {
 	out := &pb.MessageType{
 		Name: t.Name, Aliases: t.Aliases, Family: t.Family, Title: t.Title, Sender: t.Sender, Recipient: t.Recipient,
 		Example: t.Example, Schema: t.Schema, Directive: t.Directive, RegisteredBy: t.RegisteredBy, Revision: t.Revision,
+		Version: t.Version, BuiltIn: t.Family != msgtype.SessionFamily,
 	}
 	if !t.RegisteredAt.IsZero() {
 		out.RegisteredAt = timestamppb.New(t.RegisteredAt)

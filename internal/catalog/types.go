@@ -19,7 +19,7 @@ func typesOf(q store.Querier, session int64, after string, limit int) (types []*
 		t := &msgtype.Type{Family: msgtype.SessionFamily}
 		var aliases string
 		err := rows.Scan(&t.Name, &aliases, &t.Title, &t.Sender, &t.Recipient, &t.Example, &t.Schema,
-			&t.RegisteredBy, &t.RegisteredAt, &t.Revision)
+			&t.RegisteredBy, &t.RegisteredAt, &t.Revision, &t.Version)
 		if err == nil {
 			err = json.Unmarshal([]byte(aliases), &t.Aliases)
 		}
@@ -58,10 +58,10 @@ func namesOf(q store.Querier, session int64) (registered, error) {
 	return known, rows.Err()
 }
 
-// free refuses a definition whose name or alias has a meaning already.
+// free refuses a definition whose name or alias has another meaning already.
 func free(d Definition, others registered) error {
 	for _, name := range append([]string{d.Name}, d.Aliases...) {
-		if t := msgtype.BuiltIn(name); t != nil {
+		if t := msgtype.BuiltIn(name); t != nil && t.Name != d.Name {
 			return taken(name, "the built-in type "+t.Name)
 		}
 		if owner := others.owners[name]; owner != "" && owner != d.Name {
@@ -98,6 +98,7 @@ type record struct {
 	RegisteredBy string          `json:"registered_by"`
 	RegisteredAt time.Time       `json:"registered_at"`
 	Revision     int64           `json:"revision"`
+	Version      int64           `json:"version"`
 }
 
 // Records returns the registered types of a session after a name, each as one line of JSON, and the
@@ -113,7 +114,7 @@ func (c *Catalog) Records(
 		line, err := json.Marshal(record{
 			Name: t.Name, Aliases: t.Aliases, Title: t.Title, Sender: t.Sender, Recipient: t.Recipient,
 			Example: orNull(t.Example), Schema: orNull(t.Schema),
-			RegisteredBy: t.RegisteredBy, RegisteredAt: t.RegisteredAt, Revision: t.Revision,
+			RegisteredBy: t.RegisteredBy, RegisteredAt: t.RegisteredAt, Revision: t.Revision, Version: t.Version,
 		})
 		if err != nil {
 			return nil, "", err

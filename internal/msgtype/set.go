@@ -1,6 +1,7 @@
 package msgtype
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"sync"
@@ -14,14 +15,16 @@ const maxHints = 1000
 // A Set is all types that a session knows. Its types do not change. Its methods may be called
 // concurrently.
 type Set struct {
-	own map[string]*Type // types of the session, by name and by alias; nil = none
+	own      map[string]*Type // types of the session, by name and by alias; nil = none
+	replaced map[string]*Type // those of them that replace a built-in type, by name; nil = none
 
 	mu    sync.Mutex        // guards hints
 	hints map[string]string // for unknown types, by name; a search takes 0.1 ms
 }
 
-// NewSet returns the built-in types together with those of a session. If an upgrade of the broker
-// brings a type of the same name, the built-in type counts.
+// NewSet returns the built-in types together with those of a session. A type of the session that has
+// the name of a built-in type replaces its schema and example, see over. Otherwise a built-in name or
+// alias counts more than one of the session: an upgrade of the broker may bring it.
 func NewSet(own []*Type) *Set {
 	s := &Set{hints: map[string]string{}}
 	if len(own) == 0 {
@@ -29,16 +32,37 @@ func NewSet(own []*Type) *Set {
 	}
 	s.own = map[string]*Type{}
 	for _, t := range own {
+		if b := BuiltIn(t.Name); b != nil && b.Name == t.Name {
+			if s.replaced == nil {
+				s.replaced = map[string]*Type{}
+			}
+			t = t.over(b)
+			s.replaced[t.Name] = t
+		}
 		s.own[t.Name] = t
 	}
 	for _, t := range own {
 		for _, alias := range t.Aliases {
 			if s.own[alias] == nil {
-				s.own[alias] = t
+				s.own[alias] = s.own[t.Name]
 			}
 		}
 	}
 	return s
+}
+
+// over returns the type of a session that replaces a built-in one. The name, the family, the aliases
+// and the meaning as a directive stay as they are built in. The session may add aliases, and texts for
+// people in place of the built-in ones.
+func (t *Type) over(b *Type) *Type {
+	aliases := slices.Concat(b.Aliases, t.Aliases)
+	slices.Sort(aliases)
+	return &Type{
+		Name: b.Name, Aliases: slices.Compact(aliases), Family: b.Family, Title: cmp.Or(t.Title, b.Title),
+		Sender: cmp.Or(t.Sender, b.Sender), Recipient: cmp.Or(t.Recipient, b.Recipient), Directive: b.Directive,
+		Example: t.Example, Schema: t.Schema,
+		RegisteredBy: t.RegisteredBy, RegisteredAt: t.RegisteredAt, Revision: t.Revision, Version: t.Version,
+	}
 }
 
 // Canonical returns the canonical name of a built-in type for any spelling, and the folded spelling
@@ -52,15 +76,20 @@ func Canonical(spelling string) string {
 // nil if it is unknown.
 func (s *Set) Lookup(spelling string) (name string, t *Type) {
 	names := builtin().names
-	if t := names[spelling]; t != nil {
-		return t.Name, t
+	t = names[spelling]
+	if t == nil {
+		name = Fold(spelling)
+		t = names[name]
 	}
-	folded := Fold(spelling)
-	if t = names[folded]; t == nil && s != nil {
-		t = s.own[folded]
+	switch {
+	case s == nil:
+	case t == nil:
+		t = s.own[name]
+	case s.replaced[t.Name] != nil:
+		t = s.replaced[t.Name]
 	}
 	if t == nil {
-		return folded, nil
+		return name, nil
 	}
 	return t.Name, t
 }
@@ -132,5 +161,6 @@ func (s *Set) Names() []string {
 		}
 	}
 	slices.Sort(names)
+	names = slices.Compact(names)
 	return names[:min(len(names), nearest.Limit)]
 }

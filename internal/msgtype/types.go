@@ -29,6 +29,7 @@ type Type struct {
 	RegisteredBy string
 	RegisteredAt time.Time
 	Revision     int64
+	Version      int64 // counts the registrations of the name from 1
 
 	once     sync.Once // compiles the schema at its first use
 	compiled *Schema

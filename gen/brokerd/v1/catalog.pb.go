@@ -98,11 +98,16 @@ type MessageType struct {
 	Schema string `protobuf:"bytes,8,opt,name=schema,proto3" json:"schema,omitempty"`
 	// Messages of this type are directives: see the session setting directors.
 	Directive bool `protobuf:"varint,9,opt,name=directive,proto3" json:"directive,omitempty"`
-	// Set for types of the session: the agent that registered the type last, or "system".
+	// Set for types of the session, and for built-in types whose schema the session has replaced: the agent that
+	// registered the type last, or "system".
 	RegisteredBy string                 `protobuf:"bytes,10,opt,name=registered_by,json=registeredBy,proto3" json:"registered_by,omitempty"`
 	RegisteredAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=registered_at,json=registeredAt,proto3" json:"registered_at,omitempty"`
-	// Revision of that change; 0 for built-in types.
-	Revision      int64 `protobuf:"varint,12,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Revision of that change; 0 for other types.
+	Revision int64 `protobuf:"varint,12,opt,name=revision,proto3" json:"revision,omitempty"`
+	// How often the session has registered the type; 0 for other types.
+	Version int64 `protobuf:"varint,13,opt,name=version,proto3" json:"version,omitempty"`
+	// The broker has the type. With registered_by, its schema and example are those of the session.
+	BuiltIn       bool `protobuf:"varint,14,opt,name=built_in,json=builtIn,proto3" json:"built_in,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -219,6 +224,20 @@ func (x *MessageType) GetRevision() int64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *MessageType) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *MessageType) GetBuiltIn() bool {
+	if x != nil {
+		return x.BuiltIn
+	}
+	return false
 }
 
 // ListMessageTypesRequest selects types.
@@ -569,7 +588,7 @@ func (x *RegisterMessageTypeRequest) GetSchema() string {
 type RegisterMessageTypeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Type  *MessageType           `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
-	// The session had a definition of this name, which the call replaced.
+	// The session had registered this name before, and the call replaced that definition.
 	Replaced      bool `protobuf:"varint,2,opt,name=replaced,proto3" json:"replaced,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -824,7 +843,7 @@ var File_brokerd_v1_catalog_proto protoreflect.FileDescriptor
 const file_brokerd_v1_catalog_proto_rawDesc = "" +
 	"\n" +
 	"\x18brokerd/v1/catalog.proto\x12\n" +
-	"brokerd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf1\x02\n" +
+	"brokerd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa6\x03\n" +
 	"\vMessageType\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaliases\x18\x02 \x03(\tR\aaliases\x12\x16\n" +
@@ -838,7 +857,9 @@ const file_brokerd_v1_catalog_proto_rawDesc = "" +
 	"\rregistered_by\x18\n" +
 	" \x01(\tR\fregisteredBy\x12?\n" +
 	"\rregistered_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\fregisteredAt\x12\x1a\n" +
-	"\brevision\x18\f \x01(\x03R\brevision\"\x85\x01\n" +
+	"\brevision\x18\f \x01(\x03R\brevision\x12\x18\n" +
+	"\aversion\x18\r \x01(\x03R\aversion\x12\x19\n" +
+	"\bbuilt_in\x18\x0e \x01(\bR\abuiltIn\"\x85\x01\n" +
 	"\x17ListMessageTypesRequest\x12\x16\n" +
 	"\x06family\x18\x01 \x01(\tR\x06family\x12\x16\n" +
 	"\x06prefix\x18\x02 \x01(\tR\x06prefix\x12\x1b\n" +

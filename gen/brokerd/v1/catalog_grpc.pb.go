@@ -49,6 +49,9 @@ type CatalogServiceClient interface {
 	GetMessageType(ctx context.Context, in *GetMessageTypeRequest, opts ...grpc.CallOption) (*GetMessageTypeResponse, error)
 	// RegisterMessageType adds a type to the caller's session, or replaces the session's definition of it. Only operators
 	// and agents that may send directives (session setting directors) may register: PERMISSION_DENIED (NOT_A_DIRECTOR).
+	// With the canonical name of a built-in type, the session's schema and example replace those of the built-in type, for
+	// messages that clients send in this session; messages that the broker sends are not checked. The type keeps its aliases,
+	// its family and its meaning as a directive; the session may add aliases, and other texts for people.
 	// ALREADY_EXISTS (TYPE_TAKEN) if another type has the name or one of the aliases as its name or alias.
 	// RESOURCE_EXHAUSTED (TOO_MANY_TYPES) beyond 200 types in a session. The example must fit the schema.
 	RegisterMessageType(ctx context.Context, in *RegisterMessageTypeRequest, opts ...grpc.CallOption) (*RegisterMessageTypeResponse, error)
@@ -129,6 +132,9 @@ type CatalogServiceServer interface {
 	GetMessageType(context.Context, *GetMessageTypeRequest) (*GetMessageTypeResponse, error)
 	// RegisterMessageType adds a type to the caller's session, or replaces the session's definition of it. Only operators
 	// and agents that may send directives (session setting directors) may register: PERMISSION_DENIED (NOT_A_DIRECTOR).
+	// With the canonical name of a built-in type, the session's schema and example replace those of the built-in type, for
+	// messages that clients send in this session; messages that the broker sends are not checked. The type keeps its aliases,
+	// its family and its meaning as a directive; the session may add aliases, and other texts for people.
 	// ALREADY_EXISTS (TYPE_TAKEN) if another type has the name or one of the aliases as its name or alias.
 	// RESOURCE_EXHAUSTED (TOO_MANY_TYPES) beyond 200 types in a session. The example must fit the schema.
 	RegisterMessageType(context.Context, *RegisterMessageTypeRequest) (*RegisterMessageTypeResponse, error)

@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file brokerd/v1/catalog.proto.
  */
 export const file_brokerd_v1_catalog: GenFile = /*@__PURE__*/
-  fileDesc("Chhicm9rZXJkL3YxL2NhdGFsb2cucHJvdG8SCmJyb2tlcmQudjEi/gEKC01lc3NhZ2VUeXBlEgwKBG5hbWUYASABKAkSDwoHYWxpYXNlcxgCIAMoCRIOCgZmYW1pbHkYAyABKAkSDQoFdGl0bGUYBCABKAkSDgoGc2VuZGVyGAUgASgJEhEKCXJlY2lwaWVudBgGIAEoCRIPCgdleGFtcGxlGAcgASgJEg4KBnNjaGVtYRgIIAEoCRIRCglkaXJlY3RpdmUYCSABKAgSFQoNcmVnaXN0ZXJlZF9ieRgKIAEoCRIxCg1yZWdpc3RlcmVkX2F0GAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghyZXZpc2lvbhgMIAEoAyJgChdMaXN0TWVzc2FnZVR5cGVzUmVxdWVzdBIOCgZmYW1pbHkYASABKAkSDgoGcHJlZml4GAIgASgJEhEKCXBhZ2Vfc2l6ZRgDIAEoBRISCgpwYWdlX3Rva2VuGAQgASgJIm0KGExpc3RNZXNzYWdlVHlwZXNSZXNwb25zZRImCgV0eXBlcxgBIAMoCzIXLmJyb2tlcmQudjEuTWVzc2FnZVR5cGUSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEhAKCHJldmlzaW9uGAMgASgDIiUKFUdldE1lc3NhZ2VUeXBlUmVxdWVzdBIMCgRuYW1lGAEgASgJIlEKFkdldE1lc3NhZ2VUeXBlUmVzcG9uc2USJQoEdHlwZRgBIAEoCzIXLmJyb2tlcmQudjEuTWVzc2FnZVR5cGUSEAoIcmV2aXNpb24YAiABKAMiogEKGlJlZ2lzdGVyTWVzc2FnZVR5cGVSZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIPCgdhbGlhc2VzGAMgAygJEg0KBXRpdGxlGAQgASgJEg4KBnNlbmRlchgFIAEoCRIRCglyZWNpcGllbnQYBiABKAkSDwoHZXhhbXBsZRgHIAEoCRIOCgZzY2hlbWEYCCABKAkiVgobUmVnaXN0ZXJNZXNzYWdlVHlwZVJlc3BvbnNlEiUKBHR5cGUYASABKAsyFy5icm9rZXJkLnYxLk1lc3NhZ2VUeXBlEhAKCHJlcGxhY2VkGAIgASgIIjcKFlZhbGlkYXRlUGF5bG9hZFJlcXVlc3QSDAoEdHlwZRgBIAEoCRIPCgdwYXlsb2FkGAIgASgJIjAKDFBheWxvYWRGYXVsdBIPCgdwb2ludGVyGAEgASgJEg8KB3Byb2JsZW0YAiABKAkisAEKF1ZhbGlkYXRlUGF5bG9hZFJlc3BvbnNlEisKB3ZlcmRpY3QYASABKA4yGi5icm9rZXJkLnYxLlBheWxvYWRWZXJkaWN0EgwKBHR5cGUYAiABKAkSDQoFa25vd24YAyABKAgSDwoHbmVhcmVzdBgEIAMoCRIoCgZmYXVsdHMYBSADKAsyGC5icm9rZXJkLnYxLlBheWxvYWRGYXVsdBIQCghtZXNzYWdlcxgGIAMoCSqIAQoOUGF5bG9hZFZlcmRpY3QSHwobUEFZTE9BRF9WRVJESUNUX1VOU1BFQ0lGSUVEEAASHAoYUEFZTE9BRF9WRVJESUNUX0FDQ0VQVEVEEAESGgoWUEFZTE9BRF9WRVJESUNUX1dBUk5FRBACEhsKF1BBWUxPQURfVkVSRElDVF9SRUZVU0VEEAMyjAMKDkNhdGFsb2dTZXJ2aWNlEl0KEExpc3RNZXNzYWdlVHlwZXMSIy5icm9rZXJkLnYxLkxpc3RNZXNzYWdlVHlwZXNSZXF1ZXN0GiQuYnJva2VyZC52MS5MaXN0TWVzc2FnZVR5cGVzUmVzcG9uc2USVwoOR2V0TWVzc2FnZVR5cGUSIS5icm9rZXJkLnYxLkdldE1lc3NhZ2VUeXBlUmVxdWVzdBoiLmJyb2tlcmQudjEuR2V0TWVzc2FnZVR5cGVSZXNwb25zZRJmChNSZWdpc3Rlck1lc3NhZ2VUeXBlEiYuYnJva2VyZC52MS5SZWdpc3Rlck1lc3NhZ2VUeXBlUmVxdWVzdBonLmJyb2tlcmQudjEuUmVnaXN0ZXJNZXNzYWdlVHlwZVJlc3BvbnNlEloKD1ZhbGlkYXRlUGF5bG9hZBIiLmJyb2tlcmQudjEuVmFsaWRhdGVQYXlsb2FkUmVxdWVzdBojLmJyb2tlcmQudjEuVmFsaWRhdGVQYXlsb2FkUmVzcG9uc2VCIlogYnJva2VyZC9nZW4vYnJva2VyZC92MTticm9rZXJkdjFiBnByb3RvMw", [file_google_protobuf_timestamp]);
+  fileDesc("Chhicm9rZXJkL3YxL2NhdGFsb2cucHJvdG8SCmJyb2tlcmQudjEioQIKC01lc3NhZ2VUeXBlEgwKBG5hbWUYASABKAkSDwoHYWxpYXNlcxgCIAMoCRIOCgZmYW1pbHkYAyABKAkSDQoFdGl0bGUYBCABKAkSDgoGc2VuZGVyGAUgASgJEhEKCXJlY2lwaWVudBgGIAEoCRIPCgdleGFtcGxlGAcgASgJEg4KBnNjaGVtYRgIIAEoCRIRCglkaXJlY3RpdmUYCSABKAgSFQoNcmVnaXN0ZXJlZF9ieRgKIAEoCRIxCg1yZWdpc3RlcmVkX2F0GAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghyZXZpc2lvbhgMIAEoAxIPCgd2ZXJzaW9uGA0gASgDEhAKCGJ1aWx0X2luGA4gASgIImAKF0xpc3RNZXNzYWdlVHlwZXNSZXF1ZXN0Eg4KBmZhbWlseRgBIAEoCRIOCgZwcmVmaXgYAiABKAkSEQoJcGFnZV9zaXplGAMgASgFEhIKCnBhZ2VfdG9rZW4YBCABKAkibQoYTGlzdE1lc3NhZ2VUeXBlc1Jlc3BvbnNlEiYKBXR5cGVzGAEgAygLMhcuYnJva2VyZC52MS5NZXNzYWdlVHlwZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEAoIcmV2aXNpb24YAyABKAMiJQoVR2V0TWVzc2FnZVR5cGVSZXF1ZXN0EgwKBG5hbWUYASABKAkiUQoWR2V0TWVzc2FnZVR5cGVSZXNwb25zZRIlCgR0eXBlGAEgASgLMhcuYnJva2VyZC52MS5NZXNzYWdlVHlwZRIQCghyZXZpc2lvbhgCIAEoAyKiAQoaUmVnaXN0ZXJNZXNzYWdlVHlwZVJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEg8KB2FsaWFzZXMYAyADKAkSDQoFdGl0bGUYBCABKAkSDgoGc2VuZGVyGAUgASgJEhEKCXJlY2lwaWVudBgGIAEoCRIPCgdleGFtcGxlGAcgASgJEg4KBnNjaGVtYRgIIAEoCSJWChtSZWdpc3Rlck1lc3NhZ2VUeXBlUmVzcG9uc2USJQoEdHlwZRgBIAEoCzIXLmJyb2tlcmQudjEuTWVzc2FnZVR5cGUSEAoIcmVwbGFjZWQYAiABKAgiNwoWVmFsaWRhdGVQYXlsb2FkUmVxdWVzdBIMCgR0eXBlGAEgASgJEg8KB3BheWxvYWQYAiABKAkiMAoMUGF5bG9hZEZhdWx0Eg8KB3BvaW50ZXIYASABKAkSDwoHcHJvYmxlbRgCIAEoCSKwAQoXVmFsaWRhdGVQYXlsb2FkUmVzcG9uc2USKwoHdmVyZGljdBgBIAEoDjIaLmJyb2tlcmQudjEuUGF5bG9hZFZlcmRpY3QSDAoEdHlwZRgCIAEoCRINCgVrbm93bhgDIAEoCBIPCgduZWFyZXN0GAQgAygJEigKBmZhdWx0cxgFIAMoCzIYLmJyb2tlcmQudjEuUGF5bG9hZEZhdWx0EhAKCG1lc3NhZ2VzGAYgAygJKogBCg5QYXlsb2FkVmVyZGljdBIfChtQQVlMT0FEX1ZFUkRJQ1RfVU5TUEVDSUZJRUQQABIcChhQQVlMT0FEX1ZFUkRJQ1RfQUNDRVBURUQQARIaChZQQVlMT0FEX1ZFUkRJQ1RfV0FSTkVEEAISGwoXUEFZTE9BRF9WRVJESUNUX1JFRlVTRUQQAzKMAwoOQ2F0YWxvZ1NlcnZpY2USXQoQTGlzdE1lc3NhZ2VUeXBlcxIjLmJyb2tlcmQudjEuTGlzdE1lc3NhZ2VUeXBlc1JlcXVlc3QaJC5icm9rZXJkLnYxLkxpc3RNZXNzYWdlVHlwZXNSZXNwb25zZRJXCg5HZXRNZXNzYWdlVHlwZRIhLmJyb2tlcmQudjEuR2V0TWVzc2FnZVR5cGVSZXF1ZXN0GiIuYnJva2VyZC52MS5HZXRNZXNzYWdlVHlwZVJlc3BvbnNlEmYKE1JlZ2lzdGVyTWVzc2FnZVR5cGUSJi5icm9rZXJkLnYxLlJlZ2lzdGVyTWVzc2FnZVR5cGVSZXF1ZXN0GicuYnJva2VyZC52MS5SZWdpc3Rlck1lc3NhZ2VUeXBlUmVzcG9uc2USWgoPVmFsaWRhdGVQYXlsb2FkEiIuYnJva2VyZC52MS5WYWxpZGF0ZVBheWxvYWRSZXF1ZXN0GiMuYnJva2VyZC52MS5WYWxpZGF0ZVBheWxvYWRSZXNwb25zZUIiWiBicm9rZXJkL2dlbi9icm9rZXJkL3YxO2Jyb2tlcmR2MWIGcHJvdG8z", [file_google_protobuf_timestamp]);
 
 /**
  * MessageType is the definition of a type.
@@ -82,7 +82,8 @@ export type MessageType = Message<"brokerd.v1.MessageType"> & {
   directive: boolean;
 
   /**
-   * Set for types of the session: the agent that registered the type last, or "system".
+   * Set for types of the session, and for built-in types whose schema the session has replaced: the agent that
+   * registered the type last, or "system".
    *
    * @generated from field: string registered_by = 10;
    */
@@ -94,11 +95,25 @@ export type MessageType = Message<"brokerd.v1.MessageType"> & {
   registeredAt?: Timestamp | undefined;
 
   /**
-   * Revision of that change; 0 for built-in types.
+   * Revision of that change; 0 for other types.
    *
    * @generated from field: int64 revision = 12;
    */
   revision: bigint;
+
+  /**
+   * How often the session has registered the type; 0 for other types.
+   *
+   * @generated from field: int64 version = 13;
+   */
+  version: bigint;
+
+  /**
+   * The broker has the type. With registered_by, its schema and example are those of the session.
+   *
+   * @generated from field: bool built_in = 14;
+   */
+  builtIn: boolean;
 };
 
 /**
@@ -309,7 +324,7 @@ export type RegisterMessageTypeResponse = Message<"brokerd.v1.RegisterMessageTyp
   type?: MessageType | undefined;
 
   /**
-   * The session had a definition of this name, which the call replaced.
+   * The session had registered this name before, and the call replaced that definition.
    *
    * @generated from field: bool replaced = 2;
    */
@@ -513,6 +528,9 @@ export const CatalogService: GenService<{
   /**
    * RegisterMessageType adds a type to the caller's session, or replaces the session's definition of it. Only operators
    * and agents that may send directives (session setting directors) may register: PERMISSION_DENIED (NOT_A_DIRECTOR).
+   * With the canonical name of a built-in type, the session's schema and example replace those of the built-in type, for
+   * messages that clients send in this session; messages that the broker sends are not checked. The type keeps its aliases,
+   * its family and its meaning as a directive; the session may add aliases, and other texts for people.
    * ALREADY_EXISTS (TYPE_TAKEN) if another type has the name or one of the aliases as its name or alias.
    * RESOURCE_EXHAUSTED (TOO_MANY_TYPES) beyond 200 types in a session. The example must fit the schema.
    *
