@@ -201,6 +201,20 @@ func decoded(t *testing.T, text []byte) any {
 // renewed are the fields that change with time or with a restart of the broker.
 var renewed = []string{"active", "held_until", "last_seen", "lease_until", "messages", "time_blocked"}
 
+// catalogCalls begins the places in the lists of message types: a new version may add types and aliases.
+const catalogCalls = "CatalogService/"
+
+// lost returns the items of a list of the older version that the new list lacks.
+func lost(place string, old, now []any) []string {
+	var all []string
+	for _, item := range old {
+		if !slices.ContainsFunc(now, func(other any) bool { return len(differences(place, item, other)) == 0 }) {
+			all = append(all, fmt.Sprintf("%s lacks %v", place, item))
+		}
+	}
+	return all
+}
+
 // differences returns what a value of the older version has and the new one has not.
 func differences(place string, old, now any) []string {
 	switch old := old.(type) {
@@ -215,6 +229,9 @@ func differences(place string, old, now any) []string {
 		return all
 	case []any:
 		other, _ := now.([]any)
+		if strings.HasPrefix(place, catalogCalls) {
+			return lost(place, old, other)
+		}
 		if len(other) != len(old) {
 			return []string{fmt.Sprintf("%s has %d items, was %d", place, len(other), len(old))}
 		}

@@ -154,7 +154,7 @@ func TestSend_StampsWhatIsTheBrokersAndKeepsTheRestExactly(t *testing.T) {
 	got := lead.get(sent.Id).Message
 	m.Id, m.Revision, m.Sender, m.SenderRole = sent.Id, sent.Revision, "lead", "boss"
 	m.CreatedAt, m.ExpiresAt, m.ThreadId = w.now(0), w.now(time.Hour), asked.Id
-	m.Type, m.TypeAsSent = "task_assignment", m.Type
+	m.Type, m.TypeAsSent = "task_assignment", "task.assign"
 	if diff := cmp.Diff(m, got, protocmp.Transform()); diff != "" {
 		t.Error(diff)
 	}

@@ -54,7 +54,7 @@ func TestListThreads_DescribesConversationsNewestFirst(t *testing.T) {
 	began := w.Clock.Now()
 	asked := lead.send(toRole("builder", subject("Which branch?"), question))
 	w.pass(time.Minute)
-	named := lead.send(to("builder", in("design"), kind("review"), func(m *pb.Message) { m.Payload = `{"a":  1}` }))
+	named := lead.send(to("builder", in("design"), kind("survey"), func(m *pb.Message) { m.Payload = `{"a":  1}` }))
 	w.pass(time.Minute)
 	lead.send(to("builder", subject("late"), in("done"), question))
 	must(t, drop(lead.resolve("done", "shipped")))
@@ -84,7 +84,7 @@ func TestListThreads_DescribesConversationsNewestFirst(t *testing.T) {
 	want(t, "resolved by", out.Threads[1].ResolvedBy, "lead")
 	want(t, "open", len(out.Threads[1].OpenQuestions), 0)
 	want(t, "one message is both", out.Threads[2].LastMessage.Id, named.Id)
-	want(t, "type", out.Threads[2].FirstMessage.Type, "review")
+	want(t, "type", out.Threads[2].FirstMessage.Type, "survey")
 
 	only := func(r *pb.ListThreadsRequest) []string { return firstSubjects(lead.threads(r).Threads) }
 	wantList(t, "open", only(&pb.ListThreadsRequest{Open: true}), "Which branch?")

@@ -324,7 +324,7 @@ function Letter({ id, message: m, delivery: d }) {
       <${Text} text=${a.error} label=${'Error of attempt ' + a.number} /></div>`)}
     ${!d.history.length && html`<p class="dim">No agent has attempted it.</p>`}
     <${Facts} of=${{
-      mailbox: d.mailbox, from: m.sender, sent_at: m.created_at, type: m.type, type_as_sent: m.type_as_sent, died_at: d.state === 'dead' && d.finished_at,
+      mailbox: d.mailbox, from: m.sender, sent_at: m.created_at, type: m.type, died_at: d.state === 'dead' && d.finished_at,
       attempts: `${d.attempts} of ${d.max_attempts}`, task_id: m.task_id, message_id: '', thread_id: m.thread_id,
       body: m.body, payload,
     }} extra=${{ message_id: html`<${Name} kind="message" name=${m.id} text=${'message ' + m.revision} />` }} />`;

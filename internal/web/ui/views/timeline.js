@@ -133,7 +133,6 @@ function Event({ event: e }) {
     <p dir="auto">${e.summary}</p>
     <dl class="facts">
       <${Fact} label="Severity"><${Badge} kind=${kinds[e.severity]} text=${e.severity} /><//>
-      ${e.type_as_sent && html`<${Fact} label="Type as sent"><bdi>${e.type_as_sent}</bdi><//>`}
       <${Fact} label="Time"><${Time} at=${e.time} /><//>
       <${Fact} label="Source"><${Name} kind="agent" name=${e.source} /> <span class="dim">${e.source_role}</span><//>
       <${Fact} label="Revision"><code>${e.revision}</code><//>
@@ -401,7 +400,6 @@ function Message({ message: m, question, mail }) {
   return html`<li data-message=${m.id} class=${question ? 'question' : m.sender === 'system' && 'own'}>
     <header><b><${Name} kind="agent" name=${m.sender} /></b><span class="dim">to <bdi>${receiver(m.target)}</bdi></span>
       ${m.type !== 'message' && html`<${Badge} text=${m.type} />`}
-      ${m.type_as_sent && html`<span class="dim">sent as <bdi>${m.type_as_sent}</bdi></span>`}
       ${m.subject && html`<strong dir="auto">${m.subject}</strong>`}
       <a class="name at" href=${here({ open: 'message:' + m.id })}><${Time} at=${m.created_at} /></a></header>
     <${Text} text=${m.body} label="Body" kind="prose" /><${Text} text=${payload} label="Payload" />
