@@ -227,6 +227,28 @@ func TestMessage_ListAndCancel(tt *testing.T) {
 	}
 }
 
+func TestEventPublish_RaisesAndResolvesABlocker(tt *testing.T) {
+	t := newShell(tt)
+	startBroker(t)
+	register(t, "builder-1/builder", "builder-2/builder")
+	publish := []string{"--agent", "builder-1", "event", "publish", "--blocker"}
+	got := fields(t, append(publish, "BlockerEncountered", "No schema", "--task", "t1", "--details", `{"awaited": "builder-2"}`)...)
+	id := at(t, got, "blocker").(string)
+	x := fields(t, "blocker", "get", id)
+	if at(t, x, "reason") != "No schema" || at(t, x, "task_id") != "t1" || at(t, x, "awaited", "agent") != "builder-2" {
+		t.Errorf("raised %v", x)
+	}
+	if out := must0(t, append(publish, "BlockerResolved")...); !strings.HasSuffix(out, "; blocker "+id+"\n") {
+		t.Errorf("%q", out)
+	}
+	if x := fields(t, "blocker", "get", id); at(t, x, "state") != "resolved" {
+		t.Errorf("resolved %v", x)
+	}
+	if got := ctl(t, append(publish, "TaskCompleted")...); got.code != 2 || !strings.Contains(got.err, "--blocker") {
+		t.Errorf("of another type: %+v", got)
+	}
+}
+
 func TestMessageList_OfATaskOrThreadShowsTheConversation(tt *testing.T) {
 	t := newShell(tt)
 	startBroker(t)

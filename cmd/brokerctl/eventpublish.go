@@ -51,7 +51,8 @@ broker refuses first words that its own types use (agent, message, session, …)
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				say(w, "published %d, %s, to %s", answer.GetRevision(), request.GetType(), count(answer.GetSubscribers(), "subscriber"))
+				blocker := cond(answer.GetBlocker() == "", "", "; blocker "+clean(answer.GetBlocker()))
+				say(w, "published %d, %s, to %s%s", answer.GetRevision(), request.GetType(), count(answer.GetSubscribers(), "subscriber"), blocker)
 			})
 		},
 	}
@@ -61,6 +62,7 @@ broker refuses first words that its own types use (agent, message, session, …)
 	cmd.Flags().StringVar(&severity, "severity", "", strings.Join(severities, ", ")+" (default: info)")
 	cmd.Flags().StringSliceVar(&request.Related, "related", nil, "what it is about, such as a message's revision; repeatable")
 	cmd.Flags().StringVar(&request.TaskId, "task", "", "task that it belongs to")
+	cmd.Flags().BoolVar(&request.Blocker, "blocker", false, "also raise or resolve a blocker: only BlockerEncountered, BlockerResolved")
 	addRequestID(cmd, &request.RequestId)
 	must(cmd.RegisterFlagCompletionFunc("category", cobra.FixedCompletions(categories, cobra.ShellCompDirectiveNoFileComp)))
 	must(cmd.RegisterFlagCompletionFunc("severity", cobra.FixedCompletions(severities, cobra.ShellCompDirectiveNoFileComp)))

@@ -63,7 +63,7 @@ func (k *kit) open() {
 	k.registry = agents.New(k.store, log, k.sessions, k.clock, zap.NewNop())
 	conn, _ := testkit.Serve(k.t, func(r grpc.ServiceRegistrar) {
 		pb.RegisterAgentServiceServer(r, agents.NewService(k.registry))
-		pb.RegisterEventServiceServer(r, events.NewService(log, k.sessions, nil))
+		pb.RegisterEventServiceServer(r, events.NewService(log, k.sessions, nil, nil))
 	})
 	k.api, k.events = pb.NewAgentServiceClient(conn), pb.NewEventServiceClient(conn)
 }

@@ -294,7 +294,7 @@ func (a *App) start(ctx context.Context) error {
 		channels: broker.NewChannelService(post),
 		verdicts: decisions.NewService(verdicts),
 		locks:    locks.NewService(held, server.ItemError),
-		events:   events.NewService(journal, scopes, authors{registry, post}),
+		events:   events.NewService(journal, scopes, authors{registry, post}, reports{obstacles}),
 		messages: broker.NewService(post, server.ItemError),
 		sessions: sessionService{sessions.NewService(scopes), retention.NewSessionService(keeper)},
 		state:    state.NewService(keys),

@@ -9,6 +9,7 @@ import (
 	"brokerd/internal/broker"
 	"brokerd/internal/caller"
 	"brokerd/internal/decisions"
+	"brokerd/internal/events"
 	"brokerd/internal/handoffs"
 	"brokerd/internal/locks"
 	"brokerd/internal/retention"
@@ -228,6 +229,23 @@ func connectVotes(scopes *sessions.Registry, registry *agents.Registry, polls *v
 func connectDecisions(scopes *sessions.Registry, registry *agents.Registry, verdicts *decisions.Table) {
 	registry.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error { return verdicts.AgentGone(tx, a.Session, a.Name) })
 	scopes.OnClosed(func(tx *store.Tx, s sessions.Session) error { return verdicts.SessionClosed(tx, s.ID) })
+}
+
+// reports makes and resolves the blockers that published events are about.
+type reports struct{ board *blockers.Board }
+
+// Report implements events.Blockers.
+func (r reports) Report(tx *store.Tx, c caller.Caller, o events.Obstacle) (string, error) {
+	if o.Over {
+		x, err := r.board.ResolveReported(tx, c, o.ID, o.Task, o.Resolution)
+		return x.Name(), err
+	}
+	d := blockers.Draft{Reason: o.Reason, Task: o.Task, Severity: blockers.ParseSeverity(o.Severity)}
+	if o.Awaited != "" {
+		d.Awaited = blockers.Awaited{Kind: blockers.Agent, Name: o.Awaited}
+	}
+	x, err := r.board.RaiseReported(tx, c, d)
+	return x.Name(), err
 }
 
 // reviewTokens passes the tokens of reviews.

@@ -33,9 +33,9 @@ const (
 // longer: of such a one, the broker reads the first and the last entries.
 const (
 	mostEntries  = 200
-	mostNotes    = 512 << 10 // bytes
+	mostNotes    = 512 << 10             // bytes
 	firstEntries = 1 + MaxRecipients + 1 // with the awaited agent
-	lastEntries  = 150 // with at most mostNotes / 2
+	lastEntries  = 150                   // with at most mostNotes / 2
 )
 
 // A State is that of a blocker. The numbers are those of the API and of the table.
@@ -62,8 +62,18 @@ const (
 	Critical
 )
 
+var severities = [...]string{"any", "low", "medium", "high", "critical"}
+
 // String returns the severity as events and brokerctl spell it.
-func (s Severity) String() string { return [...]string{"any", "low", "medium", "high", "critical"}[s] }
+func (s Severity) String() string { return severities[s] }
+
+// ParseSeverity returns the severity of a word that String returns, Medium for any other text.
+func ParseSeverity(word string) Severity {
+	if i := slices.Index(severities[:], word); i >= int(Low) {
+		return Severity(i)
+	}
+	return Medium
+}
 
 // priority returns the priority of the notifications.
 func (s Severity) priority() int { return 1 + 2*int(s) }
@@ -153,6 +163,8 @@ type Blocker struct {
 	NextRole    int       // the position in escalate_to at which the next escalation begins
 	ResolvedAt  time.Time // zero = not yet
 	Timeline    []Entry
+
+	quiet bool // the event of this change goes to no channels; not kept
 }
 
 // Name returns the id as callers know it.

@@ -25,6 +25,7 @@ type Draft struct {
 	Task        string
 	Recipients  []Recipient // none = the first role of escalate_to that has an agent
 	AutoResolve bool
+	quiet       bool // the event of the change goes to no channels
 }
 
 // Raise raises a blocker. Errors: fault.NotFound for an unknown recipient; fault.Exhausted
@@ -105,7 +106,7 @@ func (b *Board) raise(tx *store.Tx, s work.Session, a work.Agent, d Draft) (Bloc
 	}
 	x := Blocker{
 		Session: s.ID, State: Open, Agent: a.Name, Reason: d.Reason, Severity: d.Severity, Awaited: d.Awaited, Task: d.Task,
-		AutoResolve: d.AutoResolve, RaisedAt: tx.Now(),
+		AutoResolve: d.AutoResolve, RaisedAt: tx.Now(), quiet: d.quiet,
 	}
 	recipients, err := b.recipients(tx, s, &x, d.Recipients)
 	if err == nil {
@@ -450,7 +451,7 @@ func (b *Board) append(tx *store.Tx, x *Blocker, a work.Agent, kind string, seve
 	details["agent"], details["task_id"] = x.Agent, x.Task
 	e := events.Entry{
 		Session: x.Session, Category: events.Work, Type: kind, Severity: severity, Source: a.Name, SourceRole: a.Role,
-		Summary: summary, TaskID: x.Task,
+		Summary: summary, TaskID: x.Task, Quiet: x.quiet,
 	}
 	if x.ID != 0 {
 		e.Related = []string{x.Name()}

@@ -104,6 +104,13 @@ WHERE session = ? AND agent = ? AND state < 3 AND id > ? AND id <= ?
 ORDER BY id
 LIMIT ?`
 
+// The newest first.
+const selectOwn = `
+SELECT id FROM blockers
+WHERE session = ? AND agent = ? AND state < 3 AND (? = '' OR task_id = ?)
+ORDER BY id DESC
+LIMIT ?`
+
 const selectAwaiting = `
 SELECT id FROM blockers
 WHERE session = ? AND awaited_kind = ? AND awaited = ? AND state < 3 AND auto_resolve = 1 AND id > ? AND id <= ?

@@ -52,7 +52,7 @@ func (k *kit) open() {
 	k.log = events.New(k.store, k.clock, zap.NewNop())
 	k.sessions = sessions.New(k.store, k.log)
 	conn, stop := testkit.Serve(k.t, func(r grpc.ServiceRegistrar) {
-		pb.RegisterEventServiceServer(r, events.NewService(k.log, k.sessions, anybody{}))
+		pb.RegisterEventServiceServer(r, events.NewService(k.log, k.sessions, anybody{}, nobody{}))
 	})
 	k.api, k.stop = pb.NewEventServiceClient(conn), stop
 }
@@ -63,6 +63,13 @@ type anybody struct{}
 func (anybody) Admit(context.Context, caller.Caller) error { return nil }
 
 func (anybody) Author(store.Querier, int64, caller.Caller) (string, error) { return "", nil }
+
+// nobody has a blocker.
+type nobody struct{}
+
+func (nobody) Report(*store.Tx, caller.Caller, events.Obstacle) (string, error) {
+	return "", fault.Missing("blocker", "", "there is no blocker")
+}
 
 // reopen ends everything as a restart does.
 func (k *kit) reopen() {

@@ -100,7 +100,7 @@ func nowhereService(f *testing.F) *events.Service {
 			f.Error(err)
 		}
 	})
-	return events.NewService(events.New(st, clock, zap.NewNop()), nowhere{}, anybody{})
+	return events.NewService(events.New(st, clock, zap.NewNop()), nowhere{}, anybody{}, nobody{})
 }
 
 // nowhere is a directory without sessions.

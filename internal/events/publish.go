@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"brokerd/internal/caller"
 	"brokerd/internal/once"
@@ -23,23 +24,26 @@ type Publisher struct {
 	log      *Log
 	sessions Sessions
 	authors  Authors
+	blockers Blockers
 }
 
 // NewPublisher returns a publisher.
-func NewPublisher(log *Log, sessions Sessions, authors Authors) *Publisher {
-	return &Publisher{log, sessions, authors}
+func NewPublisher(log *Log, sessions Sessions, authors Authors, blockers Blockers) *Publisher {
+	return &Publisher{log, sessions, authors, blockers}
 }
 
 // A Published is the outcome of Publish.
 type Published struct {
 	Revision    int64
-	Subscribers int // open subscriptions that choose the event, and mailboxes that accepted its message
+	Subscribers int    // open subscriptions that choose the event, and mailboxes that accepted its message
+	Blocker     string // id of the blocker that was raised or resolved; empty = none
 }
 
-// Publish appends an event in the name of the caller, whose session, name and role it gets.
+// Publish appends an event in the name of the caller, whose session, name and role it gets. With an
+// obstacle, it raises or resolves the blocker in the same transaction, and names it in Related.
 // fault.NotFound for a session that does not exist, fault.Precondition and fault.Exhausted as Authors has them, fault.Exists for a request id that
-// was used for something else.
-func (p *Publisher) Publish(ctx context.Context, c caller.Caller, req once.Request, e Entry) (Published, error) {
+// was used for something else; as Blockers has them.
+func (p *Publisher) Publish(ctx context.Context, c caller.Caller, req once.Request, e Entry, o *Obstacle) (Published, error) {
 	if err := p.authors.Admit(ctx, c); err != nil {
 		return Published{}, fmt.Errorf("publish event: %w", err)
 	}
@@ -53,7 +57,18 @@ func (p *Publisher) Publish(ctx context.Context, c caller.Caller, req once.Reque
 				return err
 			}
 			e.Source = c.Name()
+			blocker := ""
+			if o != nil {
+				if blocker, err = p.blockers.Report(tx, c, *o); err != nil {
+					return err
+				}
+				e.TaskID = o.Task
+				if len(e.Related) < maxRelated {
+					e.Related = append(slices.Clone(e.Related), blocker)
+				}
+			}
 			out, err = p.log.publish(tx, e)
+			out.Blocker = blocker
 			return err
 		})
 		return err
@@ -75,7 +90,7 @@ func (l *Log) publish(tx *store.Tx, e Entry) (Published, error) {
 	l.note(note{e.Session, kind{e.Category, e.Severity, e.Type}})
 	tx.OnCommit(l.committed)
 	event := Event{Revision: revision, Time: tx.Now(), Entry: e}
-	out := Published{revision, l.subscriptions(&event)}
+	out := Published{Revision: revision, Subscribers: l.subscriptions(&event)}
 	if l.announce == nil {
 		return out, nil
 	}

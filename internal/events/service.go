@@ -32,8 +32,8 @@ type Service struct {
 }
 
 // NewService returns the service that reads the log and adds to it what agents publish.
-func NewService(log *Log, sessions Sessions, authors Authors) *Service {
-	return &Service{reader: NewReader(log, sessions), publisher: NewPublisher(log, sessions, authors)}
+func NewService(log *Log, sessions Sessions, authors Authors, blockers Blockers) *Service {
+	return &Service{reader: NewReader(log, sessions), publisher: NewPublisher(log, sessions, authors, blockers)}
 }
 
 // ListEvents implements pb.EventServiceServer.

@@ -20,7 +20,7 @@ const (
 
 // PublishEvent implements pb.EventServiceServer.
 func (s *Service) PublishEvent(ctx context.Context, in *pb.PublishEventRequest) (*pb.PublishEventResponse, error) {
-	e, err := entry(in)
+	e, o, err := entry(in)
 	if err != nil {
 		return nil, err
 	}
@@ -28,15 +28,16 @@ func (s *Service) PublishEvent(ctx context.Context, in *pb.PublishEventRequest) 
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.publisher.Publish(ctx, caller.FromContext(ctx), req, e)
+	out, err := s.publisher.Publish(ctx, caller.FromContext(ctx), req, e, o)
 	if err != nil {
 		return nil, err
 	}
-	return &pb.PublishEventResponse{Revision: out.Revision, Subscribers: int32(out.Subscribers)}, nil
+	return &pb.PublishEventResponse{Revision: out.Revision, Subscribers: int32(out.Subscribers), Blocker: out.Blocker}, nil
 }
 
-// entry checks an event that is to be published and fills in what was left to the defaults.
-func entry(in *pb.PublishEventRequest) (Entry, error) {
+// entry checks an event that is to be published and fills in what was left to the defaults. The
+// obstacle is nil unless the event is to raise or resolve a blocker.
+func entry(in *pb.PublishEventRequest) (Entry, *Obstacle, error) {
 	var c valid.Check
 	e := Entry{
 		Category: Category(in.GetCategory()), Type: in.GetType(), TypeAsSent: in.GetType(),
@@ -80,5 +81,9 @@ func entry(in *pb.PublishEventRequest) (Entry, error) {
 		c.Line(field, about, valid.MaxID)
 	}
 	c.Line("task_id", e.TaskID, valid.MaxID)
-	return e, c.Err()
+	if err := c.Err(); err != nil || !in.GetBlocker() {
+		return e, nil, err
+	}
+	o := obstacle(&c, &e)
+	return e, o, c.Err()
 }

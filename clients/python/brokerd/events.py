@@ -39,12 +39,14 @@ class EventOperations:
     @operation
     def publish(
         self, type: str, summary: str = "", *, details: Optional[Mapping[str, object]] = None, severity: str = "",
-        related: Iterable[str] = (), task_id: str = "", request_id: str = "",
+        related: Iterable[str] = (), task_id: str = "", blocker: bool = False, request_id: str = "",
     ) -> Steps[int]:
-        """Appends an event, such as build.finished, and returns its revision. severity is debug to critical."""
+        """Appends an event, such as build.finished, and returns its revision. severity is debug to critical.
+
+        blocker also raises or resolves a blocker, with the types BlockerEncountered and BlockerResolved."""
         request = pb.PublishEventRequest(
             request_id=request_id, type=type, summary=summary, details=encode(details),
-            severity=enum(pb.Severity, severity), related=listed(related), task_id=task_id)
+            severity=enum(pb.Severity, severity), related=listed(related), task_id=task_id, blocker=blocker)
         answer: pb.PublishEventResponse = yield Call("events", "PublishEvent", request)
         return answer.revision
 

@@ -39,6 +39,8 @@ export interface PublishOptions extends CallOptions {
   details?: object;
   related?: string[];
   taskId?: string;
+  /** Also raise or resolve a blocker, with the types BlockerEncountered and BlockerResolved. */
+  blocker?: boolean;
   requestId?: string;
 }
 
@@ -61,6 +63,7 @@ export class Events {
       details: json(options.details),
       related: options.related ?? [],
       taskId: options.taskId ?? "",
+      blocker: options.blocker ?? false,
     };
     return (await this.#caller.call((o) => this.#caller.stubs.events.publishEvent(request, o), options)).revision;
   }

@@ -163,7 +163,22 @@ type PublishEventRequest struct {
 	// What it is about, at most 16 of at most 128 bytes.
 	Related []string `protobuf:"bytes,7,rep,name=related,proto3" json:"related,omitempty"`
 	// At most 128 bytes.
-	TaskId        string `protobuf:"bytes,8,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	TaskId string `protobuf:"bytes,8,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// The event also raises or resolves a blocker of the caller, in the same transaction. Only for the types
+	// blocker_encountered and blocker_resolved, in any spelling: INVALID_ARGUMENT for others. The event goes
+	// to the channel event/TYPE; blocker.encountered and blocker.resolved of the broker do not. The event's
+	// related gets the id of the blocker, unless it is full.
+	//
+	// blocker_encountered raises one. Its reason is description or reason in details, or the summary:
+	// INVALID_ARGUMENT without one. Its task is task_id, or task_id in details. It waits for the agent
+	// dependency.responsible_agent, awaited_agent, awaited.agent or awaited in details, if that is
+	// registered. Its severity is severity in details (low, medium, high, critical), or high or critical as
+	// the event's error or critical, or medium. Errors: as for RaiseBlocker.
+	//
+	// blocker_resolved resolves the blocker blocker_id of details, such as b-4711, or else the caller's unresolved blocker of
+	// the task, or without a task its only one, with resolution in details, at most 4 KiB. NOT_FOUND if there
+	// is none; FAILED_PRECONDITION (AMBIGUOUS_BLOCKER) if there are several.
+	Blocker       bool `protobuf:"varint,9,opt,name=blocker,proto3" json:"blocker,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -254,13 +269,22 @@ func (x *PublishEventRequest) GetTaskId() string {
 	return ""
 }
 
+func (x *PublishEventRequest) GetBlocker() bool {
+	if x != nil {
+		return x.Blocker
+	}
+	return false
+}
+
 // PublishEventResponse has the event's place in the log.
 type PublishEventResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Revision int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
 	// How many subscribers the event reaches: the open SubscribeEvents streams whose filter chooses it, and the mailboxes that
 	// accept its message. Beyond 1,000 mailboxes, the broker sends the other copies after the answer, and a full one counts too.
-	Subscribers   int32 `protobuf:"varint,2,opt,name=subscribers,proto3" json:"subscribers,omitempty"`
+	Subscribers int32 `protobuf:"varint,2,opt,name=subscribers,proto3" json:"subscribers,omitempty"`
+	// Id of the blocker that the event has raised or resolved; empty = none.
+	Blocker       string `protobuf:"bytes,3,opt,name=blocker,proto3" json:"blocker,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -307,6 +331,13 @@ func (x *PublishEventResponse) GetSubscribers() int32 {
 		return x.Subscribers
 	}
 	return 0
+}
+
+func (x *PublishEventResponse) GetBlocker() string {
+	if x != nil {
+		return x.Blocker
+	}
+	return ""
 }
 
 // Event is one entry of the log.
@@ -842,7 +873,7 @@ var File_brokerd_v1_event_proto protoreflect.FileDescriptor
 const file_brokerd_v1_event_proto_rawDesc = "" +
 	"\n" +
 	"\x16brokerd/v1/event.proto\x12\n" +
-	"brokerd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x98\x02\n" +
+	"brokerd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb2\x02\n" +
 	"\x13PublishEventRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
@@ -852,10 +883,12 @@ const file_brokerd_v1_event_proto_rawDesc = "" +
 	"\asummary\x18\x05 \x01(\tR\asummary\x12\x18\n" +
 	"\adetails\x18\x06 \x01(\tR\adetails\x12\x18\n" +
 	"\arelated\x18\a \x03(\tR\arelated\x12\x17\n" +
-	"\atask_id\x18\b \x01(\tR\x06taskId\"T\n" +
+	"\atask_id\x18\b \x01(\tR\x06taskId\x12\x18\n" +
+	"\ablocker\x18\t \x01(\bR\ablocker\"n\n" +
 	"\x14PublishEventResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12 \n" +
-	"\vsubscribers\x18\x02 \x01(\x05R\vsubscribers\"\xac\x03\n" +
+	"\vsubscribers\x18\x02 \x01(\x05R\vsubscribers\x12\x18\n" +
+	"\ablocker\x18\x03 \x01(\tR\ablocker\"\xac\x03\n" +
 	"\x05Event\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x125\n" +

@@ -49,14 +49,16 @@ class PublishEventRequest(message.Message):
     @property
     def related(self) -> containers.RepeatedScalarFieldContainer[builtins.str]: ...
     task_id: builtins.str
-    def __init__(self, *, request_id: Optional[builtins.str] = ..., type: Optional[builtins.str] = ..., category: Optional[Union[EventCategory, builtins.int]] = ..., severity: Optional[Union[Severity, builtins.int]] = ..., summary: Optional[builtins.str] = ..., details: Optional[builtins.str] = ..., related: Optional[Iterable[builtins.str]] = ..., task_id: Optional[builtins.str] = ...) -> None: ...
+    blocker: builtins.bool
+    def __init__(self, *, request_id: Optional[builtins.str] = ..., type: Optional[builtins.str] = ..., category: Optional[Union[EventCategory, builtins.int]] = ..., severity: Optional[Union[Severity, builtins.int]] = ..., summary: Optional[builtins.str] = ..., details: Optional[builtins.str] = ..., related: Optional[Iterable[builtins.str]] = ..., task_id: Optional[builtins.str] = ..., blocker: Optional[builtins.bool] = ...) -> None: ...
 
 
 class PublishEventResponse(message.Message):
     DESCRIPTOR: descriptor.Descriptor
     revision: builtins.int
     subscribers: builtins.int
-    def __init__(self, *, revision: Optional[builtins.int] = ..., subscribers: Optional[builtins.int] = ...) -> None: ...
+    blocker: builtins.str
+    def __init__(self, *, revision: Optional[builtins.int] = ..., subscribers: Optional[builtins.int] = ..., blocker: Optional[builtins.str] = ...) -> None: ...
 
 
 class Event(message.Message):
