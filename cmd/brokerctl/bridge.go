@@ -19,12 +19,14 @@ import (
 type bridgeOptions struct {
 	rescan, settle time.Duration
 	sendHistory    bool
+	roles          []string
 }
 
 // AddFlags adds the options.
 func (o *bridgeOptions) AddFlags(f *pflag.FlagSet) {
 	durationVar(f, &o.rescan, "rescan", 5*time.Second, "how often the folder is read even if no change is reported")
 	durationVar(f, &o.settle, "settle", 10*time.Second, "reject an incomplete file when it has not changed for this time")
+	f.StringArrayVar(&o.roles, "role", nil, "NAME=ROLE: the role of an agent, or of all agents whose names match, with *; repeatable")
 	f.BoolVar(&o.sendHistory, "send-history", false, "also send what mailbox files had before the first start")
 }
 
@@ -36,6 +38,9 @@ sent, and its mail appears in its files. Each message crosses once, even if the
 bridge is killed. A file that cannot be read as the format moves to rejected/.
 The bridge does not touch agents that another client has registered.
 
+The role of an agent is that of --role, of registry.json or of its registration,
+or is in its name: engineer for agent_engineer_1_abc123, scout for scout-2.
+
 It runs until SIGINT or SIGTERM and reconnects. A folder has one bridge at a
 time. bridge needs operator rights.`
 
@@ -46,7 +51,7 @@ func newBridgeCommand(c *cli) *cobra.Command {
 		Use:     "bridge FORMAT DIR",
 		Short:   "Connect agents that only have files",
 		Long:    fmt.Sprintf(bridgeLong, strings.Join(bridge.Formats(), ", ")),
-		Example: "  brokerctl bridge maildir ./team",
+		Example: "  brokerctl bridge maildir ./team --role 'reviewer-*=critic'",
 		Args:    exactly("the format", "the folder"),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 0 {
@@ -61,6 +66,10 @@ func newBridgeCommand(c *cli) *cobra.Command {
 			if o.rescan < 10*time.Millisecond || o.settle <= 0 {
 				return usagef("--rescan must be at least 10ms and --settle more than 0")
 			}
+			roles, err := rolesOf(o.roles)
+			if err != nil {
+				return err
+			}
 			if info, err := os.Stat(c.env.path(args[1])); err != nil || !info.IsDir() {
 				return usagef("%s is not a folder that can be read", args[1])
 			}
@@ -71,7 +80,8 @@ func newBridgeCommand(c *cli) *cobra.Command {
 			w := cmd.ErrOrStderr()
 			err = bridge.Run(cmd.Context(), bridge.Options{
 				Client: broker, Format: args[0], Dir: c.env.path(args[1]), Rescan: o.rescan, Settle: o.settle, SendHistory: o.sendHistory,
-				Log: func(line string) { fmt.Fprintf(w, "bridge: %s\n", clean(line)) },
+				Roles: roles,
+				Log:   func(line string) { fmt.Fprintf(w, "bridge: %s\n", clean(line)) },
 			})
 			if errors.Is(err, context.Canceled) {
 				return cmd.Context().Err()
@@ -81,4 +91,17 @@ func newBridgeCommand(c *cli) *cobra.Command {
 	}
 	o.AddFlags(cmd.Flags())
 	return cmd
+}
+
+// rolesOf reads the values of --role.
+func rolesOf(texts []string) ([]bridge.Role, error) {
+	var roles []bridge.Role
+	for _, text := range texts {
+		names, role, _ := strings.Cut(text, "=")
+		if names == "" || !validName.MatchString(role) {
+			return nil, usagef("--role %s: use NAME=ROLE; for a role, %s", text, nameForm)
+		}
+		roles = append(roles, bridge.Role{Names: names, Role: role})
+	}
+	return roles, nil
 }

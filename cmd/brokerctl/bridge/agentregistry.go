@@ -54,12 +54,15 @@ func (f *agentMessages) readRegistry() registry {
 	return r
 }
 
-// profiles returns the roles and capabilities of the agents, without capabilities that are no names.
+// profiles returns the roles and capabilities of the agents, without those that are no names.
 func (r registry) profiles() map[string]profile {
 	profiles := map[string]profile{}
 	for name, entry := range r.agents {
 		var p profile
 		_ = json.Unmarshal(entry["role"], &p.role)
+		if !agentName.MatchString(p.role) {
+			p.role = ""
+		}
 		_ = json.Unmarshal(entry["capabilities"], &p.capabilities)
 		p.capabilities = slices.DeleteFunc(p.capabilities, func(c string) bool { return !agentName.MatchString(c) })
 		p.capabilities = p.capabilities[:min(len(p.capabilities), maxCapabilities)]
@@ -159,7 +162,7 @@ func (f *agentMessages) updateRegistry(ctx context.Context) error {
 
 // describe writes what the broker knows of an agent into its entry.
 func (f *agentMessages) describe(entry fields, a *pb.Agent) {
-	entry.setNew("role", a.GetRole())
+	entry.set("role", f.b.roster.roleToWrite(a.GetName(), textOf(entry["role"]))) // set ignores ""
 	entry.setNew("worktree_path", a.GetWorktree())
 	entry.setNew("capabilities", a.GetCapabilities())
 	entry.setNew("registered_at", a.GetRegisteredAt().AsTime().UTC().Format(fileTime))

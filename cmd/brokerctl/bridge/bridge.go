@@ -29,6 +29,8 @@ type Options struct {
 	Dir    string
 	Rescan time.Duration // how often the bridge reads the folder even if nothing reports a change
 	Settle time.Duration // how long an incomplete file must be unchanged before it is rejected
+	// Roles are the roles of agents of the folder. For a name, the first one counts.
+	Roles []Role
 	// SendHistory sends what a mailbox file had before the first start. Otherwise it is history, which
 	// its readers have.
 	SendHistory bool

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/bridge"
 	pb "brokerd/gen/brokerd/v1"
@@ -78,7 +80,11 @@ func TestRun_ClientThatRegistersAnAgentOfTheFolderGetsItsMail(t *testing.T) {
 	d.send(lead, toAgent("scout", "one"))
 	d.awaitLines("scout", 1)
 	d.awaitEmpty("scout")
-	scout := d.broker.Registered("scout", "scout")
+	scout := d.broker.Conn("scout")
+	if _, err := pb.NewAgentServiceClient(scout).RegisterAgent(t.Context(), &pb.RegisterAgentRequest{
+		Replace: true, Lease: durationpb.New(apptest.LongLease)}); err != nil {
+		t.Fatal(err)
+	}
 	d.send(lead, toAgent("scout", "two"))
 	if m := d.claim(scout, 1)[0]; m.GetBody() != "two" {
 		t.Errorf("the client got %v", m)

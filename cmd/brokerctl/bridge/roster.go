@@ -31,9 +31,6 @@ const lease = 24 * time.Hour
 // agentName is the form of an agent's name.
 var agentName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
 
-// instance is the end of a name that tells the agents of one role apart.
-var instance = regexp.MustCompile(`[-_.]?[0-9]+$`)
-
 // A roster registers the agents of the folder. It never registers an agent that another client has
 // registered. It is safe for concurrent use.
 type roster struct {
@@ -41,20 +38,15 @@ type roster struct {
 
 	mu    sync.Mutex           // guards the fields below; held during calls, so that an agent is registered once
 	known map[string]*pb.Agent // the registry at the last refresh, and later registrations
-	mine  map[string]int64     // incarnations that this run has registered
+	mine  map[string]*pb.Agent // registrations by this run, or by other clients since
 	read  time.Time            // when the last refresh was
 
 	profiles map[string]profile // of the folder
-}
-
-// A profile is what the folder says about an agent.
-type profile struct {
-	role         string
-	capabilities []string
+	written  map[string]string  // roles that the bridge has written into registry.json and not read yet
 }
 
 func newRoster(b *bridge) *roster {
-	return &roster{b: b, known: map[string]*pb.Agent{}, mine: map[string]int64{}}
+	return &roster{b: b, known: map[string]*pb.Agent{}, mine: map[string]*pb.Agent{}, written: map[string]string{}}
 }
 
 // refresh reads the registry, at most once a second: many changes of the folder can come at once.
@@ -105,7 +97,11 @@ func (r *roster) describe(profiles map[string]profile) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name := range r.mine {
-		before, now := profileOf(name, r.profiles), profileOf(name, profiles)
+		before, now := r.profiles[name], profiles[name]
+		if now.role != "" && now.role == r.written[name] {
+			before.role = now.role
+			delete(r.written, name)
+		}
 		if now.role != before.role || !slices.Equal(now.capabilities, before.capabilities) {
 			delete(r.mine, name)
 		}
@@ -117,7 +113,21 @@ func (r *roster) describe(profiles map[string]profile) {
 func (r *roster) role(name string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return profileOf(name, r.profiles).role
+	return r.known[name].GetRole()
+}
+
+// roleToWrite returns the role that registry.json shall have instead of the one that it has; "" = it is right. The role
+// of an agent without one, and of an agent of the folder for which another client has registered another role, is
+// the registered one.
+func (r *roster) roleToWrite(name, has string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	role := r.known[name].GetRole()
+	if role == has || has != "" && (r.mine[name] == nil || has != r.profiles[name].role) {
+		return ""
+	}
+	r.written[name] = role
+	return role
 }
 
 // all returns the registered agents.
@@ -144,7 +154,7 @@ func (r *roster) join(ctx context.Context, name string) (int64, error) {
 	defer r.mu.Unlock()
 	if a := r.known[name]; a != nil && !r.free(a) {
 		return 0, nil
-	} else if a != nil && r.mine[name] == a.GetIncarnation() {
+	} else if a != nil && r.adopt(a) {
 		return a.GetIncarnation(), nil
 	}
 	found, err := r.b.broker.Agents().GetAgent(ctx, &pb.GetAgentRequest{Name: name})
@@ -156,17 +166,17 @@ func (r *roster) join(ctx context.Context, name string) (int64, error) {
 			return 0, nil
 		}
 	}
-	p := profileOf(name, r.profiles)
+	p := r.profiles[name]
 	out, err := r.b.broker.As(name).Agents().RegisterAgent(ctx, &pb.RegisterAgentRequest{
-		Role: p.role, Capabilities: p.capabilities, Lease: durationpb.New(lease),
+		Role: r.roleToSet(name, found.GetAgent()), Capabilities: p.capabilities, Lease: durationpb.New(lease),
 		Labels: map[string]string{viaLabel: viaBridge, folderLabel: r.b.id},
 	})
 	if err != nil {
 		return 0, err
 	}
-	r.known[name], r.mine[name] = out.GetAgent(), out.GetAgent().GetIncarnation()
+	r.known[name], r.mine[name] = out.GetAgent(), out.GetAgent()
 	r.b.Log(fmt.Sprintf("%s joined the session", name))
-	return r.mine[name], nil
+	return out.GetAgent().GetIncarnation(), nil
 }
 
 // free reports whether the bridge may register an agent that is registered: it has joined through
@@ -175,17 +185,21 @@ func (r *roster) free(a *pb.Agent) bool {
 	return r.ours(a) || a.GetLabels()[viaLabel] == viaBridge && a.GetHealth() == pb.Health_HEALTH_FAILED
 }
 
-// profileOf returns the profile of an agent. If it has no valid role, its name is the role, without the
-// number: builder for builder, builder-2 and builder_02.
-func profileOf(name string, profiles map[string]profile) profile {
-	p := profiles[name]
-	if agentName.MatchString(p.role) {
-		return p
+// adopt reports whether the bridge need not register an agent of the folder: this run has done so. Another client
+// may have registered the agent again since, for example an operator with another role. As long as it has the
+// folder's labels, it remains an agent of the folder.
+func (r *roster) adopt(a *pb.Agent) bool {
+	name, mine := a.GetName(), r.mine[a.GetName()]
+	if mine == nil || mine.GetIncarnation() == a.GetIncarnation() {
+		return mine != nil
 	}
-	if p.role = instance.ReplaceAllString(name, ""); p.role == "" {
-		p.role = name
+	if !r.ours(a) || a.GetHealth() == pb.Health_HEALTH_FAILED || a.GetRegisteredAt().AsTime().Equal(mine.GetRegisteredAt().AsTime()) {
+		return false // it has failed meanwhile
 	}
-	return p
+	r.mine[name] = a
+	r.b.Log(fmt.Sprintf("another client has registered %s, role %s: the bridge still delivers its mail to the folder, "+
+		"unless it is registered with --replace", name, a.GetRole()))
+	return true
 }
 
 // A refusal says why the broker or the bridge will never accept a file as a message.

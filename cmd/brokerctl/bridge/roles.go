@@ -1,0 +1,62 @@
+package bridge
+
+import (
+	"regexp"
+	"strings"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// A profile is what registry.json of agent-messages says about an agent.
+type profile struct {
+	role         string
+	capabilities []string
+}
+
+// A Role is the role of the agents whose names match a pattern.
+type Role struct {
+	Names string // a name; * stands for any characters
+	Role  string
+}
+
+// covers reports whether the role is that of an agent.
+func (r Role) covers(agent string) bool {
+	parts := strings.Split(regexp.QuoteMeta(r.Names), `\*`)
+	return regexp.MustCompile("^" + strings.Join(parts, ".*") + "$").MatchString(agent)
+}
+
+var (
+	// instance is the end of a name that tells the agents of one role apart.
+	instance = regexp.MustCompile(`[-_.]?[0-9]+$`)
+	// parted is the form agent_ROLE_NUMBER or agent_ROLE_NUMBER_ID of a name.
+	parted = regexp.MustCompile(`^agent_([A-Za-z0-9].*?)_[0-9]+(_[A-Za-z0-9-]+)?$`)
+)
+
+// roleOf returns the role that a name has in it: engineer for agent_engineer_1_abc123, and otherwise the name
+// without its number, such as builder for builder, builder-2 and builder_02.
+func roleOf(name string) string {
+	if found := parted.FindStringSubmatch(name); found != nil {
+		return found[1]
+	}
+	if role := instance.ReplaceAllString(name, ""); role != "" {
+		return role
+	}
+	return name
+}
+
+// roleToSet returns the role with which the bridge registers an agent: the first one of the options for its name,
+// that of its profile, or that in its name. It returns "" if the agent keeps the role that it is registered with.
+func (r *roster) roleToSet(name string, registered *pb.Agent) string {
+	for _, role := range r.b.Roles {
+		if role.covers(name) {
+			return role.Role
+		}
+	}
+	if role := r.profiles[name].role; role != "" {
+		return role
+	}
+	if registered.GetRole() != "" {
+		return ""
+	}
+	return roleOf(name)
+}
