@@ -52,6 +52,24 @@ func TestSend_AllOfARoleUnlessAnAgentHasThatName(t *testing.T) {
 	wantError(t, err, codes.FailedPrecondition, "NO_RESPONDERS")
 }
 
+func TestSend_PatternThatMatchesNoAgentIsRefusedWithOneThatMatchesAPartOfAName(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	lead := w.agent("lead", "lead")
+	w.agents("engineer", "agent_engineer_1")
+	for pattern, wanted := range map[string]string{
+		"engineer_*": `patterns match whole names: use "*engineer_*", which matches agent_engineer_1`,
+		"critic_*":   "patterns match whole names: no name contains it either",
+		"*engineer":  `use "*engineer*", which matches agent_engineer_1`,
+	} {
+		err := lead.refused(toPattern(pattern))
+		wantError(t, err, codes.NotFound, "AGENT_NOT_FOUND")
+		if !strings.Contains(err.Error(), wanted) {
+			t.Errorf("%s: %v", pattern, err)
+		}
+	}
+}
+
 func TestSend_WarnsOfARoleOrChannelThatNoAgentHas(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

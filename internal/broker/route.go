@@ -2,6 +2,7 @@ package broker
 
 import (
 	"cmp"
+	"fmt"
 	"strings"
 
 	"brokerd/internal/fault"
@@ -46,9 +47,24 @@ func (s *sending) route(d *Draft) ([]*room, error) {
 		}
 		return nil, fault.Missing("role", t.Name, "%s", vacant)
 	case t.Kind == ToPattern:
-		return nil, fault.Missing("agent", t.Name, "no agent has a name that matches %q", t.Name)
+		return nil, s.unmatched(t.Name)
 	}
 	return s.toOthers(agents)
+}
+
+// unmatched returns the error for a pattern that matches no agent. It names a pattern that matches a part of a name,
+// if there are such names.
+func (s *sending) unmatched(pattern string) error {
+	wider := "*" + strings.Trim(pattern, "*") + "*"
+	agents, err := s.dir.Matching(s.tx, s.actor.session.ID, Selection{Pattern: wider, Most: 1})
+	if err != nil {
+		return err
+	}
+	hint := "no name contains it either"
+	if len(agents) > 0 {
+		hint = fmt.Sprintf("use %q, which matches %s", wider, agents[0].Name)
+	}
+	return fault.Missing("agent", pattern, "no agent has a name that matches %q; patterns match whole names: %s", pattern, hint)
 }
 
 // toOthers returns the mailboxes of agents, except the sender's.

@@ -45,6 +45,7 @@ type bridge struct {
 	root   *os.Root
 	id     string // of the folder
 	queue  bool   // of the kind
+	parts  bool   // of the kind
 	roster *roster
 	failed chan error // buffered: an error that ends the run
 }
@@ -82,7 +83,8 @@ func Run(ctx context.Context, o Options) error {
 		defer mu.Unlock()
 		log(line)
 	}
-	b := &bridge{Options: o, broker: o.Client.As(""), root: root, queue: k.queue, failed: make(chan error, 1)}
+	b := &bridge{Options: o, broker: o.Client.As(""), root: root, queue: k.queue, parts: k.parts,
+		failed: make(chan error, 1)}
 	if b.id, err = folderID(root); err != nil {
 		return err
 	}

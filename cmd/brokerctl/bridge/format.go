@@ -41,13 +41,15 @@ type kind struct {
 	// queue says that the agents take messages to one agent of their role. The folder must show when
 	// an agent has finished a message.
 	queue bool
+	// parts says that a pattern that matches no name means the agents with a matching part in their names.
+	parts bool
 }
 
 // kinds returns the table of formats.
 func kinds() []kind {
 	return []kind{
 		{name: "jsonl", root: teamFolder, make: newJSONL},
-		{name: "maildir", root: func(dir string) (string, error) { return dir, nil }, make: newMaildir, queue: true},
+		{name: "maildir", root: func(dir string) (string, error) { return dir, nil }, make: newMaildir, queue: true, parts: true},
 		{name: "agent-messages", root: agentMessagesRoot, make: newAgentMessages, queue: true},
 	}
 }

@@ -289,6 +289,37 @@ func TestMaildir_MessageToAllOfARoleReachesItsAgentsInTheFolder(t *testing.T) {
 	}
 }
 
+func TestMaildir_PatternThatMatchesNoNameReachesTheNamesThatContainIt(t *testing.T) {
+	t.Parallel()
+	d := newTeam(t, "maildir")
+	names := []string{"agent_engineer_1_abc123", "agent_engineer_2_def456", "agent_qa_1_fed321"}
+	for _, name := range names {
+		d.write("messages/inbox/"+name+"/.keep", "")
+	}
+	d.start()
+	for _, name := range names {
+		d.awaitAgent(name)
+	}
+	sender := "messages/outbox/" + names[0]
+	d.write(sender+"/1.json", `{"to":"engineer_*","body":"to the other engineer"}`)
+	d.write(sender+"/2.json", `{"to":"agent_qa*","body":"to qa"}`)
+	d.write(sender+"/3.json", `{"to":"writer_*","body":"to no agent"}`)
+	d.awaitFiles("rejected", 2)
+	for agent, body := range map[string]string{names[1]: "to the other engineer", names[2]: "to qa"} {
+		inbox := "messages/inbox/" + agent
+		if got := d.object(inbox + "/" + d.awaitFiles(inbox, 1)[0]); got["body"] != body {
+			t.Errorf("%s has %v", agent, got)
+		}
+	}
+	if mail := d.names("messages/inbox/" + names[0]); len(mail) > 0 {
+		t.Errorf("the sender got %q", mail)
+	}
+	const reason = `no agent has a name that matches "writer_*"; patterns match whole names: no name contains it either`
+	if text := d.text("rejected/messages-outbox-" + names[0] + "-3.json.error"); !strings.Contains(text, reason) {
+		t.Errorf("the reason is %q", text)
+	}
+}
+
 func TestMaildir_MailThatHasExpiredInTheInboxDoesNotStopTheBridge(t *testing.T) {
 	d := newTeamWith(t, "maildir", apptest.WithFakeClock())
 	lead := d.broker.Registered("lead", "lead")

@@ -57,8 +57,15 @@ func (b *bridge) sendOnce(ctx context.Context, key uuid.UUID, sender string, m *
 	if err := b.answer(ctx, sender, m); err != nil {
 		return "", err
 	}
-	out, err := b.broker.As(sender).AtIncarnation(incarnation).Messages().SendMessages(ctx,
-		&pb.SendMessagesRequest{RequestId: key.String(), Messages: []*pb.Message{m}})
+	as := b.broker.As(sender).AtIncarnation(incarnation).Messages()
+	request := &pb.SendMessagesRequest{RequestId: key.String(), Messages: []*pb.Message{m}}
+	out, err := as.SendMessages(ctx, request)
+	if pattern := m.GetTarget().GetPattern(); b.parts && pattern != "" && status.Code(err) == codes.NotFound {
+		m.Target = &pb.Target{To: &pb.Target_Pattern{Pattern: "*" + strings.Trim(pattern, "*") + "*"}}
+		if wider, err2 := as.SendMessages(ctx, request); status.Code(err2) != codes.NotFound {
+			out, err = wider, err2
+		}
+	}
 	if client.Reason(err) == "REQUEST_ID_REUSED" { // sent before, with another message to answer
 		earlier, err = b.find(ctx, key)
 		return earlier.GetId(), err
