@@ -66,7 +66,7 @@ func (a *agentFile) readMessage(f fields, now time.Time) error {
 	metadata := fields{}
 	id, answers, due := f["message_id"], f["in_reply_to"], f["response_deadline"]
 	err := errors.Join(f.take("message_id", &a.id), f.take("from_agent", &a.from), f.take("to_agent", &a.to),
-		f.take("timestamp", &timestamp), f.take("protocol_version", &m.Version), f.takeType("message_type", m),
+		f.take("timestamp", &timestamp), f.take("protocol_version", &m.Version), f.take("message_type", &m.Type),
 		f.take("priority", &priority), f.take("subject", &m.Subject), f.take("payload", &payload),
 		f.take("requires_response", &m.RequiresResponse), f.take("response_deadline", &deadline),
 		f.take("conversation_id", &m.ThreadId), f.take("in_reply_to", &a.answers), f.take("status", &a.status),
@@ -158,9 +158,6 @@ func (a *agentFile) readEvent(f fields) error {
 	}
 	details.set(fieldPrefix+"event_id", a.id)
 	details.set(fieldPrefix+"timestamp", timestamp)
-	if !canonicalType.MatchString(e.Type) {
-		details.set(fieldPrefix+"event_type", e.Type)
-	}
 	text, err := json.Marshal(details)
 	e.Details, a.event = string(text), e
 	return err
@@ -243,7 +240,7 @@ func renderAgentFile(m *pb.Message, agent, answers string) ([]byte, error) {
 	known.set("timestamp", m.GetCreatedAt().AsTime().UTC().Format(fileTime))
 	known.set("from_agent", m.GetSender())
 	known.set("to_agent", to)
-	known.set("message_type", m.GetType())
+	known.set("message_type", typeName(m))
 	known.set("priority", priorityWord(m.GetPriority()))
 	known.set("subject", m.GetSubject())
 	if payload == "" {
@@ -288,7 +285,7 @@ func renderAgentEvent(m *pb.Message) (id string, data []byte, err error) {
 	}
 	known := fields{}
 	known.set("event_id", strings.Replace(messageID(m), "msg_", "evt_", 1))
-	known.set("event_type", a.Type)
+	known.set("event_type", eventName(a.Type, m.GetTypeAsSent()))
 	known.set("timestamp", a.Time)
 	known.set("source_agent", a.Source)
 	known.set("status", statusDelivered)

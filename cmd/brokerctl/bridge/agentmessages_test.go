@@ -222,7 +222,7 @@ func TestAgentMessages_EventFileIsPublishedAndArchived(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]string{"task_id": "t-1", "description": "no model", "file.mood": "low", "file.event_id": "evt_1",
-		"file.timestamp": "2026-01-01T00:00:00Z", "file.event_type": "BlockerEncountered"}
+		"file.timestamp": "2026-01-01T00:00:00Z"}
 	if diff := cmp.Diff(want, payload.Details); diff != "" || payload.Source != "scout" {
 		t.Errorf("%s published: %s", payload.Source, diff)
 	}

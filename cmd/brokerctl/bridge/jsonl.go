@@ -296,7 +296,12 @@ func (p *mailbox) deliverWaiting(ctx context.Context) error {
 // has reports whether the file has a message. The key in a reply of another client is that of the
 // message that it answers.
 func (p *mailbox) has(m *pb.Message) bool {
-	return p.seen[m.GetId()] || p.seen[keyOf(m)] && (m.GetInReplyTo() == "" || p.b.roster.owns(m.GetSender()))
+	return p.seen[m.GetId()] || p.seen[keyOf(m)] && p.fromFiles(m)
+}
+
+// fromFiles reports whether a bridge has sent a message.
+func (p *mailbox) fromFiles(m *pb.Message) bool {
+	return keyOf(m) != "" && (m.GetInReplyTo() == "" || p.b.roster.owns(m.GetSender()))
 }
 
 // write appends the messages that the file does not have, and acknowledges all. The file is locked,
@@ -317,7 +322,7 @@ func (p *mailbox) write(ctx context.Context, file *os.File, messages []*pb.Messa
 			continue
 		}
 		p.seen[m.GetId()] = true
-		line, err := lineOf(m)
+		line, err := lineOf(m, p.fromFiles(m))
 		if err != nil {
 			return err
 		}

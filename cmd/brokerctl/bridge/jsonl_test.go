@@ -62,7 +62,7 @@ func TestJSONL_LineIsSentAndMailIsAppended(t *testing.T) {
 	m := d.claim(lead, 1)[0]
 	got := []any{m.GetSender(), m.GetType(), m.GetBody(), m.GetThreadId(), m.GetPriority(), m.GetLabels()}
 	want := []any{"scout-1", "task_complete", "done", "m1", int32(7), map[string]string{
-		"branch": "b1", "original_id": "m1", "original_timestamp": "2026-01-01T00:00:00Z", "file.Type": `"TaskComplete"`, "file.Score": "[1,2]"}}
+		"branch": "b1", "original_id": "m1", "original_timestamp": "2026-01-01T00:00:00Z", "file.Score": "[1,2]"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

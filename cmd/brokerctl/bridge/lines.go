@@ -3,6 +3,7 @@ package bridge
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -110,7 +111,7 @@ func parseLine(text []byte) (*line, error) {
 	var to, timestamp string
 	l, m, metadata := &line{}, &pb.Message{}, map[string]string{}
 	err = errors.Join(f.take("MessageId", &l.id), f.take("FromAgentId", &l.from), f.take("ToAgentId", &to),
-		f.take("Content", &m.Body), f.take("Timestamp", &timestamp), f.take("Metadata", &metadata), f.takeType("Type", m))
+		f.take("Content", &m.Body), f.take("Timestamp", &timestamp), f.take("Metadata", &metadata))
 	if err != nil {
 		return nil, err
 	}
@@ -120,6 +121,9 @@ func parseLine(text []byte) (*line, error) {
 	l.mark, l.shared, l.dated, l.message = metadata[originMark], to == "*", timestamp != "", m
 	if l.fromBridge() {
 		return l, nil
+	}
+	if err := f.takeLineType(m, metadata); err != nil {
+		return nil, err
 	}
 	if m.Target, err = target(to); err != nil {
 		return nil, err
@@ -174,8 +178,9 @@ func (l *line) identity(agent string, at position, text []byte) string {
 	return l.key(agent, at, text).String()
 }
 
-// lineOf writes a message as a line. The same message always gives the same line.
-func lineOf(m *pb.Message) ([]byte, error) {
+// lineOf writes a message as a line. The same message always gives the same line. fromFolder says that a line of the
+// folder is the message.
+func lineOf(m *pb.Message, fromFolder bool) ([]byte, error) {
 	metadata, f, payload := kept(m)
 	for key, value := range map[string]string{
 		originMark: m.GetId(), "thread_id": m.GetThreadId(), "in_reply_to": m.GetInReplyTo(), "task_id": m.GetTaskId(),
@@ -191,9 +196,16 @@ func lineOf(m *pb.Message) ([]byte, error) {
 	if m.GetRequiresResponse() {
 		metadata["requires_response"] = "true"
 	}
-	kind := f["Type"]
+	kind := f["Type"] // of a message that an earlier version has sent
 	if kind == nil {
-		kind, _ = json.Marshal(m.GetType()) // a string
+		kind = lineType(m, metadata, fromFolder)
+	}
+	content := m.GetBody()
+	switch {
+	case content == "":
+		content = cmp.Or(m.GetSubject(), payload)
+	case m.GetSubject() != "" && !fromFolder:
+		content = m.GetSubject() + "\n" + content
 	}
 	known := struct {
 		MessageId, FromAgentId, ToAgentId string //nolint:staticcheck // the names of the format
@@ -201,7 +213,7 @@ func lineOf(m *pb.Message) ([]byte, error) {
 		Content                           string
 		Metadata                          map[string]string
 		Timestamp                         string
-	}{m.GetId(), m.GetSender(), recipient(m.GetTarget(), "*"), kind, m.GetBody(), metadata,
+	}{m.GetId(), m.GetSender(), recipient(m.GetTarget(), "*"), kind, content, metadata,
 		m.GetCreatedAt().AsTime().Format(time.RFC3339Nano)}
 	text, err := json.Marshal(known)
 	if err != nil {

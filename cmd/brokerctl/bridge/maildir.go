@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"regexp"
 	"time"
 
 	pb "brokerd/gen/brokerd/v1"
@@ -23,9 +22,6 @@ const (
 
 // batch is how many files or lines a part handles before it looks at the mail.
 const batch = 20
-
-// canonicalType is the form of a type that the broker does not change.
-var canonicalType = regexp.MustCompile(`^[a-z0-9]+(_[a-z0-9]+)*$`)
 
 // maildir is the format maildir: one file per message, an inbox and an outbox for each agent.
 type maildir struct{ b *bridge }
@@ -125,7 +121,7 @@ func (p *maildirPart) read(data []byte) (sender string, m *pb.Message, err error
 		Line int32  `json:"line"`
 	}
 	err = errors.Join(f.take("id", &id), f.take("from", &from), f.take("to", &to), f.take("timestamp", &timestamp),
-		f.take("subject", &m.Subject), f.take("body", &m.Body), f.take("requires_response", &m.RequiresResponse),
+		f.take("type", &m.Type), f.take("subject", &m.Subject), f.take("body", &m.Body), f.take("requires_response", &m.RequiresResponse),
 		f.take("thread_id", &m.ThreadId), f.take("in_reply_to", &m.InReplyTo), f.take("labels", &labels),
 		f.take("priority", &priority))
 	if err != nil {
@@ -141,9 +137,6 @@ func (p *maildirPart) read(data []byte) (sender string, m *pb.Message, err error
 		m.Files = []*pb.FileReference{{Path: file.File, Line: file.Line}}
 		delete(f, "context")
 	}
-	if err := f.takeType("type", m); err != nil {
-		return "", nil, err
-	}
 	if err := f.takePriority(priority, m); err != nil {
 		return "", nil, err
 	}
@@ -153,17 +146,6 @@ func (p *maildirPart) read(data []byte) (sender string, m *pb.Message, err error
 	f.set("original_id", id)
 	f.set("original_timestamp", timestamp)
 	return p.agent, m, f.keep(m, labels)
-}
-
-// takeType reads the type. A spelling that the broker folds is kept as a field.
-func (f fields) takeType(name string, m *pb.Message) error {
-	if err := f.take(name, &m.Type); err != nil {
-		return err
-	}
-	if m.Type != "" && !canonicalType.MatchString(m.Type) {
-		f.set(name, m.Type)
-	}
-	return nil
 }
 
 // takePriority reads a priority. A word for which another one is written is kept as a field.
@@ -194,7 +176,7 @@ func maildirText(m *pb.Message, agent string) ([]byte, error) {
 	out.set("timestamp", m.GetCreatedAt().AsTime().Format(time.RFC3339Nano))
 	out.set("from", m.GetSender())
 	out.set("to", recipient(m.GetTarget(), "all"))
-	out.set("type", m.GetType())
+	out.set("type", typeName(m))
 	out.set("subject", m.GetSubject())
 	out.set("body", m.GetBody())
 	out.set("priority", priorityWord(m.GetPriority()))
