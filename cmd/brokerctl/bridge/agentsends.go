@@ -313,7 +313,12 @@ func (p *agentSends) sendDraft(ctx context.Context, d draft) (id string, err err
 	if m.InReplyTo, err = p.answered(ctx, file); err != nil {
 		return "", err
 	}
-	return b.sendOnce(ctx, d.key, file.from, m)
+	if id, err = b.sendOnce(ctx, d.key, file.from, m); id != "" || err != nil {
+		return id, err
+	}
+	p.f.mu.Lock()
+	defer p.f.mu.Unlock()
+	return "", p.f.finish(d.box, d.name)
 }
 
 // broadcasts reports whether broadcasts/ has the file of a broadcast.

@@ -49,7 +49,7 @@ func (p *sharedFiles) collect(ctx context.Context) (bool, error) {
 		if !info.Mode().IsRegular() || p.uploaded[name] == now || !quiet || ctx.Err() != nil {
 			return
 		}
-		err := refused(p.upload(ctx, name))
+		err := refused(p.b.upload(ctx, &pb.ArtifactHeader{Name: name, Announce: true}))
 		if rejected(err) {
 			p.b.Log(fmt.Sprintf("does not share %s: %v", name, err))
 			key := uuid.NewSHA1(uuid.NameSpaceURL, []byte(fmt.Sprintf("%s %s %v", p.b.id, name, now)))
@@ -64,14 +64,14 @@ func (p *sharedFiles) collect(ctx context.Context) (bool, error) {
 	return false, errors.Join(err, failed)
 }
 
-// upload adds the content of a file as a version, unless the newest version has it.
-func (p *sharedFiles) upload(ctx context.Context, name string) error {
-	file, err := p.b.root.Open(name)
+// upload adds the content of the file with the name of an artifact as a version, unless the newest version has it.
+func (b *bridge) upload(ctx context.Context, header *pb.ArtifactHeader) error {
+	file, err := b.root.Open(header.GetName())
 	if err != nil {
 		return err
 	}
 	defer file.Close() //nolint:errcheck // it is only read
-	_, err = p.b.broker.UploadArtifact(ctx, &pb.ArtifactHeader{Name: name, Announce: true}, file, nil)
+	_, err = b.broker.UploadArtifact(ctx, header, file, nil)
 	return err
 }
 

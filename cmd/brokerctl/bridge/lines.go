@@ -193,6 +193,12 @@ func lineOf(m *pb.Message, fromFolder bool) ([]byte, error) {
 	if m.GetPriority() != 5 && metadata["priority"] == "" {
 		metadata["priority"] = priorityWord(m.GetPriority())
 	}
+	facts := factsOf(m)
+	for _, name := range []string{"decision_id", "handoff_id"} { // an answer may have the metadata of what it answers
+		if facts[name] != "" {
+			metadata[name] = facts[name]
+		}
+	}
 	if m.GetRequiresResponse() {
 		metadata["requires_response"] = "true"
 	}

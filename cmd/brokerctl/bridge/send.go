@@ -38,7 +38,7 @@ func (b *bridge) send(ctx context.Context, key uuid.UUID, sender string, m *pb.M
 	return err
 }
 
-// sendOnce is send. It returns the id of the message.
+// sendOnce is send. It returns the id of the message; "" if the file was no message but an act.
 func (b *bridge) sendOnce(ctx context.Context, key uuid.UUID, sender string, m *pb.Message) (id string, err error) {
 	incarnation, err := b.roster.join(ctx, sender)
 	if err != nil {
@@ -57,12 +57,15 @@ func (b *bridge) sendOnce(ctx context.Context, key uuid.UUID, sender string, m *
 	if err := b.answer(ctx, sender, m); err != nil {
 		return "", err
 	}
-	as := b.broker.As(sender).AtIncarnation(incarnation).Messages()
+	as := b.broker.As(sender).AtIncarnation(incarnation)
+	if done, err := b.act(ctx, key, as, sender, m); done || err != nil {
+		return "", err
+	}
 	request := &pb.SendMessagesRequest{RequestId: key.String(), Messages: []*pb.Message{m}}
-	out, err := as.SendMessages(ctx, request)
+	out, err := as.Messages().SendMessages(ctx, request)
 	if pattern := m.GetTarget().GetPattern(); b.parts && pattern != "" && status.Code(err) == codes.NotFound {
 		m.Target = &pb.Target{To: &pb.Target_Pattern{Pattern: "*" + strings.Trim(pattern, "*") + "*"}}
-		if wider, err2 := as.SendMessages(ctx, request); status.Code(err2) != codes.NotFound {
+		if wider, err2 := as.Messages().SendMessages(ctx, request); status.Code(err2) != codes.NotFound {
 			out, err = wider, err2
 		}
 	}

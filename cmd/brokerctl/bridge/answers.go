@@ -1,0 +1,358 @@
+package bridge
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"brokerd/client"
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// An act is what the bridge does with a file instead of sending a message: the verdict of a decision, the answer to a
+// handoff, a plan or a handoff. The session's state keeps it from before the call, so that a bridge that is killed
+// repeats the same one.
+type act struct {
+	Do      string    `json:"do"` // a key of doers
+	ID      string    `json:"id,omitempty"`
+	Round   int32     `json:"round,omitempty"`
+	Verdict string    `json:"verdict,omitempty"`
+	Until   time.Time `json:"until,omitzero"`
+}
+
+// keepAct is how long the state keeps an act. A file is handled again after a kill only, when the bridge starts.
+const keepAct = 72 * time.Hour
+
+// deferFor is how long an answer without a time defers a decision.
+const deferFor = 10 * time.Minute
+
+// An answerType is what a type of messages says about the answer.
+type answerType struct {
+	kind    pb.DecisionKind // 0 = any
+	handoff bool            // to a handoff; false = to a decision, or with kind 0 to either
+	verdict string          // a word; "" = the fields or the text have it
+}
+
+// answerTypes returns the types of answers, as letters returns them.
+func answerTypes() map[string]answerType {
+	const shutdown, plan, review = pb.DecisionKind_DECISION_KIND_SHUTDOWN, pb.DecisionKind_DECISION_KIND_PLAN, pb.DecisionKind_DECISION_KIND_REVIEW
+	return map[string]answerType{
+		"response": {}, "reply": {}, "answer": {},
+		"shutdownresponse": {kind: shutdown}, "shutdownaccepted": {shutdown, false, "accept"}, "shutdownapproved": {shutdown, false, "accept"},
+		"shutdowndeferred": {shutdown, false, "defer"}, "shutdownrejected": {shutdown, false, "reject"},
+		"planapproval": {kind: plan}, "planapprovalresponse": {kind: plan}, "planapproved": {plan, false, "approve"},
+		"planrejected": {plan, false, "reject"}, "planrejection": {plan, false, "reject"},
+		"reviewapproved": {review, false, "approve"}, "reviewapproval": {review, false, "approve"}, "reviewaccepted": {review, false, "approve"},
+		"revisionrequested": {review, false, "revise"}, "changesrequested": {review, false, "revise"}, "requestchanges": {review, false, "revise"},
+		"reviewrejected": {review, false, "reject"}, "reviewrejection": {review, false, "reject"},
+		"handoffaccepted": {handoff: true, verdict: "accept"}, "handoffaccept": {handoff: true, verdict: "accept"},
+		"accepthandoff": {handoff: true, verdict: "accept"}, "handoffrejected": {handoff: true, verdict: "reject"},
+		"handoffreject": {handoff: true, verdict: "reject"}, "rejecthandoff": {handoff: true, verdict: "reject"},
+		"handoffdeclined": {handoff: true, verdict: "reject"},
+	}
+}
+
+// letters returns a type in lower case and without separators, so that all its spellings are equal.
+func letters(kind string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '_' || r == '.' || r == '-' {
+			return -1
+		}
+		return unicode.ToLower(r)
+	}, kind)
+}
+
+// act does with a message of a file what its sender means by it, instead of sending it. It reports false for an
+// ordinary message.
+func (b *bridge) act(ctx context.Context, key uuid.UUID, as *client.Client, sender string, m *pb.Message) (bool, error) {
+	facts := factsOf(m)
+	_, answers := answerTypes()[letters(m.GetType())]
+	named := slices.ContainsFunc([]string{facts["decision_id"], facts["handoff_id"], m.GetThreadId()}, itemName.MatchString)
+	if !answers && !named && !offers(m) {
+		return false, nil
+	}
+	entry := b.id + "/acts/" + key.String()
+	found, err := b.states(ctx, entry)
+	if err != nil {
+		return false, err
+	}
+	var a *act
+	if text, begun := found[entry]; begun {
+		if err := json.Unmarshal([]byte(text), &a); err != nil {
+			return false, fmt.Errorf("the state %s: %w", entry, err)
+		}
+	} else if a, err = b.meant(ctx, as, sender, m, facts); err != nil || a == nil {
+		return false, err
+	} else if err := b.begin(ctx, entry, a); err != nil {
+		return false, err
+	}
+	err = b.do(ctx, key, as, m, a, facts)
+	if err == nil || client.Reason(err) == "REQUEST_ID_REUSED" {
+		return true, nil
+	}
+	if !rejected(refused(err)) && !ended(err) {
+		return false, err
+	}
+	if len(found) > 0 { // perhaps before a kill
+		if done, err2 := b.done(ctx, sender, a); err2 != nil || done {
+			return done, err2
+		}
+	}
+	b.Log(fmt.Sprintf("sends a message of %s as mail, because the broker refuses to %s %s: %v", sender, a.Do, a.ID, err))
+	return false, nil
+}
+
+// begin keeps an act in the session's state.
+func (b *bridge) begin(ctx context.Context, entry string, a *act) error {
+	text, err := json.Marshal(a)
+	if err != nil {
+		return err
+	}
+	change := putChange(entry, string(text))
+	change.GetPut().Ttl = durationpb.New(keepAct)
+	return b.transact(ctx, []*pb.StateChange{change})
+}
+
+// meant returns what the sender of a message means by it; nil for an ordinary message.
+func (b *bridge) meant(ctx context.Context, as *client.Client, sender string, m *pb.Message, facts map[string]string) (*act, error) {
+	if offers(m) {
+		return b.offer(ctx, sender, m)
+	}
+	names, question := []string{facts["decision_id"], facts["handoff_id"]}, (*pb.Message)(nil)
+	if id := m.GetInReplyTo(); id != "" {
+		out, err := b.message(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		question = out.GetMessage()
+		asked := factsOf(question)
+		names = append(names, asked["decision_id"], asked["handoff_id"])
+	}
+	if itemName.MatchString(m.GetThreadId()) {
+		names = append(names, m.GetThreadId())
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return name == "" })
+	d, err := b.owedDecision(ctx, sender, m, names)
+	if err != nil {
+		return nil, err
+	}
+	if d != nil {
+		verdict := verdictOf(m, facts, d.GetVerdicts())
+		if verdict == "" {
+			b.Log(fmt.Sprintf("sends an answer of %s to %s as mail: its verdict cannot be read; use one of %s",
+				sender, d.GetId(), strings.Join(d.GetVerdicts(), ", ")))
+			return nil, nil
+		}
+		a := &act{Do: "decide", ID: d.GetId(), Round: d.GetRound(), Verdict: verdict}
+		if verdict == "defer" {
+			a.Until = laterTime(facts["until"])
+		}
+		return a, nil
+	}
+	h, err := b.offeredHandoff(ctx, sender, m, names)
+	if err != nil || h == nil {
+		return nil, err
+	}
+	verdict := verdictOf(m, facts, []string{"accept", "reject"})
+	if verdict == "" {
+		b.Log(fmt.Sprintf("sends an answer of %s to %s as mail: its verdict cannot be read; use accept or reject", sender, h.GetId()))
+		return nil, nil
+	}
+	return &act{Do: verdict, ID: h.GetId()}, nil
+}
+
+// itemName is the form of the name of a decision or handoff, which is the thread of its messages unless another one is given.
+var itemName = regexp.MustCompile(`^[dh]-[0-9]+$`)
+
+// owedDecision returns the decision that a message answers: the one that it names, the one of its thread, or, for a
+// message whose type says the kind, the only one that its recipient has opened. nil if there is none.
+func (b *bridge) owedDecision(ctx context.Context, sender string, m *pb.Message, names []string) (*pb.Decision, error) {
+	word := letters(m.GetType())
+	t, known := answerTypes()[word]
+	if t.handoff {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	out, err := b.broker.Decisions().ListDecisions(ctx, &pb.ListDecisionsRequest{OwedBy: sender, PageSize: 1000,
+		States: []pb.DecisionState{pb.DecisionState_DECISION_STATE_OPEN, pb.DecisionState_DECISION_STATE_ESCALATED}})
+	if err != nil {
+		return nil, err
+	}
+	owed := slices.DeleteFunc(out.GetDecisions(), func(d *pb.Decision) bool {
+		return letters(d.GetOutcomeType()) != word && (!known || t.kind != 0 && t.kind != d.GetKind())
+	})
+	if len(names) > 0 {
+		return only(owed, func(d *pb.Decision) bool { return slices.Contains(names, d.GetId()) }), nil
+	}
+	if d := only(owed, func(d *pb.Decision) bool { return d.GetThreadId() == m.GetThreadId() }); d != nil {
+		return d, nil
+	}
+	return only(owed, func(d *pb.Decision) bool { return t.kind != 0 && d.GetOpenedBy() == m.GetTarget().GetAgent() }), nil
+}
+
+// offeredHandoff is owedDecision for handoffs.
+func (b *bridge) offeredHandoff(ctx context.Context, sender string, m *pb.Message, names []string) (*pb.Handoff, error) {
+	t, known := answerTypes()[letters(m.GetType())]
+	if !known || t.kind != 0 || !t.handoff && len(names) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	out, err := b.broker.Handoffs().ListHandoffs(ctx, &pb.ListHandoffsRequest{ToAgent: sender, PageSize: 1000,
+		States: []pb.HandoffState{pb.HandoffState_HANDOFF_STATE_PENDING}})
+	if err != nil {
+		return nil, err
+	}
+	return only(out.GetHandoffs(), func(h *pb.Handoff) bool {
+		if len(names) > 0 {
+			return slices.Contains(names, h.GetId())
+		}
+		return h.GetFrom() == m.GetTarget().GetAgent()
+	}), nil
+}
+
+// only returns the item that matches; nil if none or several do.
+func only[T any](items []*T, matches func(*T) bool) (found *T) {
+	for _, item := range items {
+		if !matches(item) {
+			continue
+		}
+		if found != nil {
+			return nil
+		}
+		found = item
+	}
+	return found
+}
+
+// factsOf returns the strings, numbers and booleans that a message has in its labels, fields and payload.
+func factsOf(m *pb.Message) map[string]string {
+	facts, f, payload := kept(m)
+	add := func(from fields) {
+		for name, value := range from {
+			if text, ok := jsonString(value); ok {
+				facts[name] = text
+			} else if len(value) > 0 && !strings.ContainsRune("{[n", rune(value[0])) {
+				facts[name] = string(value)
+			}
+		}
+	}
+	add(f)
+	for _, object := range []string{string(f["payload"]), payload} {
+		var inner fields
+		if json.Unmarshal([]byte(object), &inner) == nil {
+			add(inner)
+		}
+	}
+	return facts
+}
+
+// verdictWords are the words for verdicts. "yes" is the favourable one of a decision: approve or accept.
+var verdictWords = map[string]string{
+	"accept": "yes", "accepted": "yes", "approve": "yes", "approved": "yes", "true": "yes", "yes": "yes",
+	"reject": "reject", "rejected": "reject", "decline": "reject", "declined": "reject", "refused": "reject", "denied": "reject",
+	"false": "reject", "no": "reject", "defer": "defer", "deferred": "defer", "postponed": "defer", "revise": "revise",
+	"revision_requested": "revise", "changes_requested": "revise", "modification_requested": "revise",
+}
+
+// verdictOf returns the verdict of an answer, one of the possible ones: that of the first field that has one, that of
+// the type, or the first word of the text. It returns "" if it finds none.
+func verdictOf(m *pb.Message, facts map[string]string, possible []string) string {
+	words := []string{facts["verdict"]}
+	if facts["deferred"] == "true" {
+		words = append(words, "defer")
+	}
+	words = append(words, facts["status"], facts["accepted"], facts["approved"], answerTypes()[letters(m.GetType())].verdict)
+	first, _, _ := strings.Cut(strings.TrimSpace(cmp.Or(m.GetBody(), m.GetSubject())), " ")
+	first, _, _ = strings.Cut(first, "\n")
+	words = append(words, strings.Trim(first, ".,:;!"))
+	for _, word := range words {
+		word = strings.ToLower(strings.TrimSpace(word))
+		meanings := []string{word, verdictWords[word]}
+		if verdictWords[word] == "yes" {
+			meanings = append(meanings, "approve", "accept")
+		}
+		for _, verdict := range meanings {
+			if verdict != "" && slices.Contains(possible, verdict) {
+				return verdict
+			}
+		}
+	}
+	return ""
+}
+
+// laterTime returns the time in a text if it is in the future, and otherwise the time after deferFor.
+func laterTime(text string) time.Time {
+	now := time.Now()
+	if t, err := time.Parse(time.RFC3339, text); err == nil && t.After(now) {
+		return t
+	}
+	return now.Add(deferFor)
+}
+
+// reasonOf returns what an answer says beside its verdict.
+func reasonOf(m *pb.Message, facts map[string]string) string {
+	text := m.GetBody()
+	if verdictWords[strings.ToLower(strings.Trim(text, " \n.!"))] != "" {
+		text = ""
+	}
+	return cmp.Or(facts["reason"], facts["notes"], facts["feedback"], facts["rationale"], text)
+}
+
+// do makes the call of an act, with the key of the file as its request id.
+func (b *bridge) do(ctx context.Context, key uuid.UUID, as *client.Client, m *pb.Message, a *act, facts map[string]string) error {
+	id, reason := key.String(), reasonOf(m, facts)
+	var err error
+	switch a.Do {
+	case "decide":
+		in := &pb.DecideRequest{RequestId: id, DecisionId: a.ID, Round: a.Round, Verdict: a.Verdict, Reason: reason}
+		if !a.Until.IsZero() {
+			in.Until = timestamppb.New(a.Until)
+		}
+		_, err = as.Decisions().Decide(ctx, in)
+	case "accept":
+		_, err = as.Handoffs().AcceptHandoff(ctx, &pb.AcceptHandoffRequest{RequestId: id, Id: a.ID, Notes: reason})
+	case "reject":
+		_, err = as.Handoffs().RejectHandoff(ctx, &pb.RejectHandoffRequest{RequestId: id, Id: a.ID, Notes: cmp.Or(reason, "rejected")})
+	case "submit":
+		_, err = as.Decisions().OpenDecision(ctx, planOf(id, m))
+	case "resubmit":
+		p := planOf(id, m)
+		_, err = as.Decisions().ResubmitDecision(ctx, &pb.ResubmitDecisionRequest{RequestId: id, DecisionId: a.ID, Title: p.Title, Content: p.Content})
+	case "hand over":
+		var offer *pb.CreateHandoffRequest
+		if offer, err = b.handoffOf(ctx, id, m, facts); err == nil {
+			_, err = as.Handoffs().CreateHandoff(ctx, offer)
+		}
+	}
+	return err
+}
+
+// done reports whether the sender of a message has done an act already.
+func (b *bridge) done(ctx context.Context, sender string, a *act) (bool, error) {
+	switch a.Do {
+	case "decide", "resubmit":
+		out, err := b.broker.Decisions().GetDecision(ctx, &pb.GetDecisionRequest{DecisionId: a.ID})
+		if a.Do == "resubmit" {
+			return out.GetDecision().GetRound() > a.Round, ignoreMissing(err)
+		}
+		return slices.ContainsFunc(out.GetDecision().GetRounds(), func(v *pb.Verdict) bool {
+			return v.GetRound() == a.Round && v.GetDecidedBy() == sender
+		}), ignoreMissing(err)
+	case "accept", "reject":
+		out, err := b.broker.Handoffs().GetHandoff(ctx, &pb.GetHandoffRequest{Id: a.ID})
+		return out.GetHandoff().GetSettledBy() == sender, ignoreMissing(err)
+	}
+	return false, nil
+}
