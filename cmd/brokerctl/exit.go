@@ -9,26 +9,25 @@ import (
 	"strings"
 	"syscall"
 
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"brokerd/internal/jsonform"
+	"brokerd/cmd/internal/exitcode"
 	"brokerd/internal/prompt"
 )
 
 // The exit codes.
 const (
-	exitDone        = 0
-	exitError       = 1
-	exitUsage       = 2
-	exitNotFound    = 3
+	exitDone        = exitcode.Done
+	exitError       = exitcode.Error
+	exitUsage       = exitcode.Usage
+	exitNotFound    = exitcode.NotFound
 	exitNothing     = 4
-	exitConflict    = 5
-	exitLost        = 6
-	exitDenied      = 7
+	exitConflict    = exitcode.Conflict
+	exitLost        = exitcode.Lost
+	exitDenied      = exitcode.Denied
 	exitRevise      = 10
 	exitRejected    = 11
-	exitUnreachable = 69
+	exitUnreachable = exitcode.Unreachable
 	exitTimedOut    = 124
 	exitOwnFailure  = 125
 	exitNotRunnable = 126
@@ -143,25 +142,6 @@ func grpcStatus(err error) (*status.Status, bool) {
 		return nil, false
 	}
 	return s.GRPCStatus(), true
-}
-
-// classes are the exit codes of the classes of the API's errors.
-var classes = map[string]int{
-	jsonform.Usage:       exitUsage,
-	jsonform.NotFound:    exitNotFound,
-	jsonform.Conflict:    exitConflict,
-	jsonform.Lost:        exitLost,
-	jsonform.Denied:      exitDenied,
-	jsonform.Unreachable: exitUnreachable,
-	jsonform.Failed:      exitError,
-}
-
-// exitCode returns the exit code of an answer of the API.
-func exitCode(code codes.Code, reason string) int {
-	if code == codes.OK {
-		return exitDone
-	}
-	return classes[jsonform.Class(code, reason)]
 }
 
 // oneLine joins the lines of a text.

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"brokerd/client"
+	"brokerd/cmd/internal/exitcode"
 	"brokerd/internal/jsonform"
 	"brokerd/internal/mcp"
 	"brokerd/internal/prompt"
@@ -115,7 +116,7 @@ func (c *cli) problem(err error) problem {
 		p.exit, p.Message, p.quoted = f.code, f.text, f.quoted
 	case ofBroker:
 		p.Message = c.forCommandLine(s)
-		p.exit = exitCode(s.Code(), p.Reason)
+		p.exit = exitcode.Of(s.Code(), p.Reason)
 		if mcp.Quotes(p.Reason) && c.forModel() {
 			p.Message, p.quoted = "the broker refuses this ("+p.Reason+")", p.Message
 		}

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"brokerd/client"
+	"brokerd/cmd/internal/exitcode"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -176,7 +177,7 @@ func (p *plan) locate(err error) error {
 		default:
 		}
 	}
-	return &failure{code: exitCode(s.Code(), client.Reason(s.Err())), text: message, err: err}
+	return &failure{code: exitcode.Of(s.Code(), client.Reason(s.Err())), text: message, err: err}
 }
 
 // culprit returns the position of the task that an error of the broker is about: the first of a
