@@ -1,0 +1,230 @@
+package importer_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+
+	"brokerd/client"
+	"brokerd/cmd/brokerd/importer"
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
+	"brokerd/internal/processtest"
+)
+
+func TestImport_TwiceSendsNothingTwice(t *testing.T) {
+	t.Parallel()
+	d := newTeam(t)
+	d.exec("INSERT INTO agent_status (agent_id, status, last_heartbeat) VALUES ('b', 'idle', '')")
+	d.exec("INSERT INTO channel_subscriptions VALUES ('work', 'b', '')")
+	for i := range 30 {
+		d.message(fmt.Sprint(i), columns{"timestamp": stamp(i)})
+	}
+	d.message("done", columns{"status": "done"})
+	d.dead("dead", "b")
+	d.imports()
+	first := ids(d.sent())
+	before := d.revision()
+	report := d.imports()
+	if after := d.revision(); after != before {
+		t.Errorf("the second import has changed something: revision %d, then %d", before, after)
+	}
+	for kind, c := range counts(report) {
+		if c.Imported != 0 || kind != "finished" && c.AlreadyThere != c.Read {
+			t.Errorf("%+v", c)
+		}
+	}
+	if diff := cmp.Diff(first, ids(d.sent())); diff != "" {
+		t.Error(diff)
+	}
+
+	// A copy of the file with another name, and a message that came later.
+	d.message("31", columns{"timestamp": stamp(31)})
+	d.exec("PRAGMA wal_checkpoint(TRUNCATE)")
+	text, err := os.ReadFile(d.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := filepath.Join(t.TempDir(), "copy of messages.sqlite")
+	if err := os.WriteFile(copied, text, 0o400); err != nil {
+		t.Fatal(err)
+	}
+	report = d.imports(func(o *importer.Options) { o.File = copied })
+	if got := counts(report)["messages"]; got.Imported != 1 || got.AlreadyThere != 30 {
+		t.Errorf("%+v", got)
+	}
+	if diff := cmp.Diff(append(first[:30:30], first[30], "31"), ids(d.sent())); diff != "" {
+		t.Error(diff)
+	}
+	if got := d.lines("import/copy_of_messages/history.jsonl"); len(got) != 1 {
+		t.Errorf("history: %v", got)
+	}
+}
+
+// The import ended after its last send, and before it completed the entry of the ledger. The request ids of its sends
+// are no longer known when another import runs.
+func TestImport_LooksUpWhatAnEarlierImportDidNotComplete(t *testing.T) {
+	t.Parallel()
+	d := newTeam(t, apptest.WithFakeClock())
+	for i := range 20 {
+		d.message(fmt.Sprint(i), columns{"timestamp": stamp(i)})
+	}
+	for i := range 3 {
+		d.dead(fmt.Sprintf("dead-%d", i), "b")
+	}
+	d.imports()
+	before := ids(d.sent())
+	entries, err := d.client.State().ListState(t.Context(), &pb.ListStateRequest{Namespace: "import", Values: true})
+	if err != nil || len(entries.GetEntries()) != 2 {
+		t.Fatalf("%v %v", entries, err)
+	}
+	for _, e := range entries.GetEntries() {
+		var value map[string][]string
+		if err := json.Unmarshal([]byte(e.GetValue().GetJsonValue()), &value); err != nil {
+			t.Fatal(err)
+		}
+		cut, err := json.Marshal(map[string][]string{"sending": value["sent"]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.client.State().PutState(t.Context(), &pb.PutStateRequest{Namespace: "import", Key: e.GetKey(),
+			Value: &pb.StateValue{Value: &pb.StateValue_JsonValue{JsonValue: string(cut)}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.broker.Clock.Advance(2 * time.Hour)
+	report := d.imports()
+	for kind, c := range counts(report) {
+		if c.AlreadyThere != c.Read {
+			t.Errorf("%s: %+v", kind, c)
+		}
+	}
+	if diff := cmp.Diff(before, ids(d.sent())); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestImport_AnotherImportAtTheSameTimeEnds(t *testing.T) {
+	t.Parallel()
+	d := newTeam(t)
+	configure := func(rate float64, burst int32) {
+		t.Helper()
+		if _, err := d.client.Sessions().ConfigureSession(t.Context(), &pb.ConfigureSessionRequest{
+			Settings: &pb.SessionSettings{SendRate: proto.Float64(rate), SendBurst: proto.Int32(burst)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	configure(0.1, 1)
+	d.message("1", columns{"timestamp": stamp(1)})
+	d.message("2", columns{"timestamp": stamp(2)}) // waits for the rate
+	d.dead("dead", "b")
+	ended := make(chan error, 1)
+	go func() { _, err := d.run(); ended <- err }()
+	for _, err := range d.client.FollowEvents(t.Context(), client.EventOptions{Filter: &pb.EventFilter{Types: []string{"message.sent"}}}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		break
+	}
+	if _, err := d.client.State().PutState(t.Context(), &pb.PutStateRequest{Namespace: "import", Key: "00000002", // of the other import
+		Value: &pb.StateValue{Value: &pb.StateValue_JsonValue{JsonValue: `{}`}}}); err != nil {
+		t.Fatal(err)
+	}
+	configure(0, 1)
+	if err := <-ended; !errors.Is(err, importer.ErrBusy) {
+		t.Errorf("the import ended with %v", err)
+	}
+	if got := counts(d.imports()); got["messages"].AlreadyThere != 2 || got["dead_letters"].Imported != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Each round kills an import at another moment, the next one continues.
+func TestKill_EveryMessageIsSentOnceAndInOrder(t *testing.T) {
+	t.Parallel()
+	program := processtest.Build(t)
+	d := newTeam(t)
+	var want, dead []string
+	for i := range 60 {
+		id := fmt.Sprintf("m-%02d", i)
+		d.message(id, columns{"timestamp": stamp(i), "from_agent": fmt.Sprintf("agent-%d", i%5), "to_agent": fmt.Sprintf("agent-%d", i%3)})
+		want = append(want, id)
+	}
+	for i := range 6 {
+		dead = append(dead, fmt.Sprintf("dead-%d", i))
+		d.dead(dead[i], "agent-1")
+	}
+	for i := range 5 {
+		d.exec("INSERT INTO agent_status (agent_id, status, last_heartbeat) VALUES (?, 'idle', '')", fmt.Sprintf("agent-%d", i))
+		d.exec("INSERT INTO channel_subscriptions VALUES ('work', ?, '')", fmt.Sprintf("agent-%d", i))
+	}
+	for _, moment := range []struct {
+		event string
+		at    int // how many of these events the round waits for
+	}{
+		{"state.put", 1}, {"agent.registered", 3}, {"channel.subscribed", 2}, {"state.put", 2}, {"message.sent", 1}, {"message.sent", 7},
+		{"message.sent", 20}, {"message.sent", 30}, {"message.sent", 2}, {"message.claimed", 1}, {"message.dead", 1}, {"message.sent", 1},
+		{"message.dead", 2},
+	} {
+		d.killAt(program, moment.event, moment.at)
+	}
+	report := d.imports()
+	if got := counts(report)["messages"]; got.Imported+got.AlreadyThere != 60 {
+		t.Errorf("%+v", got)
+	}
+	if diff := cmp.Diff(append(want, dead...), ids(d.sent())); diff != "" {
+		t.Error(diff)
+	}
+	letters, err := d.client.Messages().ListDeadLetters(t.Context(), &pb.ListDeadLettersRequest{})
+	if err != nil || len(letters.GetItems()) != len(dead) {
+		t.Errorf("%d dead letters: %v", len(letters.GetItems()), err)
+	}
+	var mail []string
+	for i := range 3 {
+		mail = append(mail, waiting(t, d.client, fmt.Sprintf("agent-%d", i))...)
+	}
+	if slices.Sort(mail); !slices.Equal(mail, want) {
+		t.Errorf("mail: %q", mail)
+	}
+}
+
+// killAt runs an import as a process and kills it at the nth event of a type, or when there is nothing left to import.
+func (d *team) killAt(program, event string, n int) {
+	d.t.Helper()
+	after := d.revision()
+	var log bytes.Buffer
+	child := exec.Command(program, "import", "sqlite", d.file, "--addr", d.broker.Socket())
+	child.Env, child.Stdout, child.Stderr = append(processtest.Environment(d.t), "TMPDIR="+d.t.TempDir()), io.Discard, &log
+	if err := child.Start(); err != nil {
+		d.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(d.t.Context())
+	ended := make(chan struct{})
+	go func() {
+		_ = child.Wait() // the exit code says more
+		cancel()
+		close(ended)
+	}()
+	for _, err := range d.client.FollowEvents(ctx, client.EventOptions{After: after, Filter: &pb.EventFilter{Types: []string{event}}}) {
+		if n--; err != nil || n <= 0 {
+			break
+		}
+	}
+	_ = child.Process.Kill() // it may have ended
+	<-ended
+	if child.ProcessState.ExitCode() > 0 {
+		d.t.Errorf("the import failed: %s", log.String())
+	}
+}
