@@ -59,7 +59,10 @@ func (m *run) sendDead(ctx context.Context, r row, k key, a attempt) (outcome, e
 			return outcome{}, err
 		}
 	}
-	if ended := there.GetDeliveries()[0].GetFinishedAt(); ended != nil {
+	switch delivery := there.GetDeliveries()[0]; {
+	case delivery.GetState() == pb.DeliveryState_DELIVERY_STATE_CANCELLED:
+		return outcome{kept, to + " had connected, and an earlier import has withdrawn the message"}, nil
+	case delivery.GetFinishedAt() != nil:
 		return outcome{as: alreadyThere}, nil
 	}
 	return m.bury(ctx, there.GetMessage().GetId(), to, incarnation, r.text("error"))

@@ -41,7 +41,7 @@ func localMessage(r row) outcome {
 
 // content skips a message whose columns no broker accepts.
 func content(r row) outcome {
-	for column := range r {
+	for _, column := range messageColumns {
 		if !utf8.ValidString(r.text(column)) {
 			return skip("%s is no valid UTF-8", column)
 		}

@@ -48,7 +48,7 @@ func snapshot(ctx context.Context, file, to string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return &FileError{file, "does not exist"}
 	case err != nil:
-		return &FileError{file, "cannot be read: " + err.Error()}
+		return unreadable(file, err)
 	case !info.Mode().IsRegular():
 		return &FileError{file, "is no file with a database"}
 	case info.Size() == 0:
@@ -64,12 +64,12 @@ func snapshot(ctx context.Context, file, to string) error {
 			err = copyFile(file+"-wal", to+"-wal")
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return &FileError{file, "cannot be read: " + err.Error()}
+			return unreadable(file, err)
 		}
 		if err == nil {
 			after, err := markOf(file)
 			if err != nil {
-				return &FileError{file, "cannot be read: " + err.Error()}
+				return unreadable(file, err)
 			}
 			if unsettled = after.unsettled; !unsettled && before == after {
 				return nil
@@ -87,6 +87,14 @@ func snapshot(ctx context.Context, file, to string) error {
 			"program has crashed, open the file once with sqlite3, which rolls the transaction back"}
 	}
 	return &FileError{file, "changes all the time; let its agents pause"}
+}
+
+// unreadable returns the FileError of an error about a file.
+func unreadable(file string, err error) error {
+	if errors.As(err, new(*FileError)) {
+		return err
+	}
+	return &FileError{file, "cannot be read: " + err.Error()}
 }
 
 func markOf(file string) (m mark, err error) {
