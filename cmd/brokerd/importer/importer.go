@@ -87,10 +87,13 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 	return m.report, err
 }
 
-// readSession reads the session's limits and compares the file with them.
+// readSession refuses a caller that is no operator, reads the session's limits, and compares the file with them.
 func (m *run) readSession(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	if _, err := m.broker.Credentials().ListCredentials(ctx, &pb.ListCredentialsRequest{PageSize: 1}); err != nil {
+		return err // only operators may make this call
+	}
 	out, err := m.broker.Sessions().GetSession(ctx, &pb.GetSessionRequest{})
 	if err != nil {
 		return err

@@ -10,7 +10,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -226,5 +228,33 @@ func (d *team) killAt(program, event string, n int) {
 	<-ended
 	if child.ProcessState.ExitCode() > 0 {
 		d.t.Errorf("the import failed: %s", log.String())
+	}
+}
+
+// The file has more bytes than the process may use.
+func TestImport_MemoryStaysBounded(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("the unit of Maxrss differs")
+	}
+	const rows, most = 15_000, 128 << 20
+	program := processtest.Build(t)
+	d := newTeam(t)
+	d.exec(`INSERT INTO messages
+		WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+		SELECT 'm-' || i, 'context.query', '1.0', '2025-11-08', NULL, 'a-' || i % 20, 'b', 'work', 5, '"' || hex(zeroblob(5000)) || '"',
+			iif(i % 100 = 0, 'pending', 'done'), '', NULL, 0, NULL, NULL FROM n`, rows)
+	var log bytes.Buffer
+	child := exec.CommandContext(t.Context(), program, "import", "sqlite", d.file, "--addr", d.broker.Socket())
+	child.Env, child.Stdout, child.Stderr = append(processtest.Environment(t), "TMPDIR="+t.TempDir()), io.Discard, &log
+	if err := child.Run(); err != nil {
+		t.Fatalf("%v: %s", err, log.String())
+	}
+	usage, ok := child.ProcessState.SysUsage().(*syscall.Rusage)
+	if !ok || usage.Maxrss<<10 > most {
+		t.Errorf("the import used %d MiB; want %d", usage.Maxrss>>10, most>>20)
+	}
+	if n := len(d.sent()); n != rows/100 {
+		t.Errorf("%d messages were sent", n)
 	}
 }
