@@ -166,10 +166,10 @@ func TestInbox_SummaryCounts(tt *testing.T) {
 	startBroker(t)
 	register(t, "lead/lead", "builder-1")
 	t.Setenv("BROKERD_AGENT", "builder-1")
-	sent(t, "--agent", "lead", "builder-1", "one", "--type", "review", "--priority", "high")
+	sent(t, "--agent", "lead", "builder-1", "one", "--type", "survey", "--priority", "high")
 	sent(t, "--agent", "lead", "builder-1", "two")
 	must0(t, "claim")
-	want := "2 unfinished, 2 of them unread; 1 to claim, 1 claimed; the oldest was sent now\n1 of priority 7, 1 of priority 5, 1 message, 1 review\n"
+	want := "2 unfinished, 2 of them unread; 1 to claim, 1 claimed; the oldest was sent now\n1 of priority 7, 1 of priority 5, 1 message, 1 survey\n"
 	for _, format := range []string{"table", "prompt"} {
 		if out := recently(must0(t, "inbox", "--summary", "-o", format)); out != want {
 			t.Errorf("got\n%swant\n%s", out, want)
