@@ -70,20 +70,11 @@ func (c *cli) uploadArtifact(cmd *cobra.Command, h *pb.ArtifactHeader, file stri
 		return err
 	}
 	defer done()
-	if h.MediaType == "" {
-		h.MediaType = mime.TypeByExtension(path.Ext(h.GetName()))
-	}
 	broker, err := c.connect(cmd.Context(), c.retryNotice(cmd))
 	if err != nil {
 		return err
 	}
-	info, err := content.Stat()
-	if err != nil {
-		return err
-	}
-	p := c.newProgress(cmd, "sent")
-	answer, err := broker.UploadArtifact(cmd.Context(), h, content, func(sent int64) { p.show(sent, info.Size()) })
-	p.end()
+	answer, err := c.upload(cmd, broker, h, content)
 	if err != nil {
 		return err
 	}
@@ -93,6 +84,20 @@ func (c *cli) uploadArtifact(cmd *cobra.Command, h *pb.ArtifactHeader, file stri
 		note = cond(answer.GetUnchanged(), "; it has this content already", note)
 		say(w, "%s %s (%s%s)", cond(answer.GetUnchanged(), "kept", "uploaded"), oneLine(client.ArtifactReference(v)), size(v.GetSize()), note)
 	})
+}
+
+// upload uploads a content, and shows the progress.
+func (c *cli) upload(cmd *cobra.Command, broker *client.Client, h *pb.ArtifactHeader, content *os.File) (*pb.UploadArtifactResponse, error) {
+	if h.MediaType == "" {
+		h.MediaType = mime.TypeByExtension(path.Ext(h.GetName()))
+	}
+	info, err := content.Stat()
+	if err != nil {
+		return nil, err
+	}
+	p := c.newProgress(cmd, "sent")
+	defer p.end()
+	return broker.UploadArtifact(cmd.Context(), h, content, func(sent int64) { p.show(sent, info.Size()) })
 }
 
 // openContent opens the content of an upload. It copies standard input into a temporary file, because

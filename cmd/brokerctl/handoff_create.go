@@ -3,14 +3,21 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -48,7 +55,8 @@ func newHandoffCreateCommand(c *cli) *cobra.Command {
 		Long: `Offer work to an agent, or to role:NAME. The YAML file of -f has the same fields:
 to, title, task_id, transfer_task, fences, background, work_done, artifacts,
 context_links (kind, target, title), next_steps, known_issues, open_questions and
-checklist. Options add to its lists.
+checklist. Options add to its lists. An artifact that the broker does not have is
+the path of a file: the command uploads it under that path.
 
 Exit codes with --wait: 4: not answered in time; 11: rejected or cancelled.`,
 		Example: `  brokerctl --agent architect-1 handoff create builder-1 "Login page" \
@@ -73,6 +81,9 @@ Exit codes with --wait: 4: not answered in time; 11: rejected or cancelled.`,
 			if err != nil {
 				return err
 			}
+			if err := c.uploadAbsent(cmd, broker, request); err != nil {
+				return err
+			}
 			answer, err := broker.Handoffs().CreateHandoff(cmd.Context(), request)
 			if err != nil {
 				return err
@@ -90,7 +101,7 @@ Exit codes with --wait: 4: not answered in time; 11: rejected or cancelled.`,
 	f.Int64SliceVar(&flags.Fences, "fence", nil, "transfer the lock or token with this fence; repeatable")
 	f.StringVar(&flags.Background, "background", "", "Markdown; @FILE reads a file, - standard input")
 	f.StringVar(&flags.WorkDone, "work-done", "", "Markdown, likewise")
-	f.StringArrayVar(&flags.Artifacts, "artifact", nil, "an artifact, NAME or NAME@VERSION; repeatable")
+	f.StringArrayVar(&flags.Artifacts, "artifact", nil, "an artifact, NAME or NAME@VERSION, or a file to upload; repeatable")
 	f.StringArrayVar(&links, "link", nil, "context, as state:NAMESPACE/KEY, message:ID, file:PATH or a URL; repeatable")
 	f.StringArrayVar(&flags.NextSteps, "next", nil, "a next step; repeatable")
 	f.StringArrayVar(&flags.KnownIssues, "issue", nil, "a known issue; repeatable")
@@ -99,6 +110,53 @@ Exit codes with --wait: 4: not answered in time; 11: rejected or cancelled.`,
 	durationVar(f, &wait, "wait", 0, "wait this long for the answer")
 	addRequestID(cmd, &requestID)
 	return cmd
+}
+
+// uploadAbsent uploads the files that a handoff names as artifacts and that the broker does not have,
+// under their paths.
+func (c *cli) uploadAbsent(cmd *cobra.Command, broker *client.Client, request *pb.CreateHandoffRequest) error {
+	for i, artifact := range request.GetContent().GetArtifacts() {
+		name, version := client.ParseArtifact(artifact)
+		if !filepath.IsLocal(name) {
+			return usagef("--artifact %s: no artifact has this name, and the path is not below this folder: "+
+				"upload the file under a name first (%s)", artifact, c.command("artifact upload %s NAME", shellWord(name)))
+		}
+		name = filepath.ToSlash(filepath.Clean(name))
+		_, err := broker.Artifacts().GetArtifact(cmd.Context(), &pb.GetArtifactRequest{Name: name, Version: version, PageSize: 1})
+		switch {
+		case err == nil:
+		case status.Code(err) != codes.NotFound || version != 0:
+			return err
+		default:
+			if err := c.uploadFile(cmd, broker, name, request.GetTaskId()); err != nil {
+				return err
+			}
+		}
+		if version == 0 {
+			request.Content.Artifacts[i] = name
+		}
+	}
+	return nil
+}
+
+// uploadFile uploads the file of a path under the path as its name, and says so.
+func (c *cli) uploadFile(cmd *cobra.Command, broker *client.Client, name, task string) error {
+	if _, err := os.Stat(c.env.path(name)); errors.Is(err, fs.ErrNotExist) {
+		return failf(exitNotFound, "there is no artifact %s in this session, and no file of this path: upload it first (%s)",
+			name, c.command("artifact upload FILE %s", shellWord(name)))
+	}
+	content, done, err := c.openContent(cmd, name)
+	if err != nil {
+		return err
+	}
+	defer done()
+	answer, err := c.upload(cmd, broker, &pb.ArtifactHeader{Name: name, TaskId: task}, content)
+	if err != nil {
+		return err
+	}
+	v := answer.GetArtifact()
+	fmt.Fprintf(cmd.ErrOrStderr(), "brokerctl: uploaded %s (%s)\n", oneLine(client.ArtifactReference(v)), size(v.GetSize()))
+	return nil
 }
 
 // readHandoff reads the file of a handoff; without a name, the handoff is empty.

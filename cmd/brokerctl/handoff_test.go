@@ -12,7 +12,7 @@ title: Login page
 task_id: t1
 background: |
   Users log in.
-artifacts: [api.yaml@1, missing.txt]
+artifacts: [api.yaml@1, gone.txt]
 context_links:
   - {kind: state, target: default/design, title: the design}
 next_steps: [call it]
@@ -62,6 +62,9 @@ func TestHandoff_CreateReadsAFileAndWaitsForTheAnswer(tt *testing.T) {
 	startBroker(t)
 	register(t, "architect-1/architect", "builder-1/builder")
 	writeText(t, "handoff.yaml", handoffYAML)
+	writeText(t, "gone.txt", "x")
+	writeText(t, "api.yaml", "openapi: 3.1.0\n")
+	must0(t, "--agent", "architect-1", "artifact", "upload", "api.yaml")
 	done := make(chan result, 1)
 	go func() {
 		done <- ctl(t, "--agent", "architect-1", "handoff", "create", "-f", "handoff.yaml", "--wait", "25s")
@@ -85,13 +88,15 @@ func TestHandoff_ExportWritesItsFilesAndArtifacts(tt *testing.T) {
 	register(t, "architect-1/architect", "builder-1/builder")
 	writeText(t, "handoff.yaml", handoffYAML)
 	writeText(t, "api.yaml", "openapi: 3.1.0\n")
+	writeText(t, "gone.txt", "x")
 	must0(t, "--agent", "architect-1", "artifact", "upload", "api.yaml")
-	id := at(t, fields(t, "--agent", "architect-1", "handoff", "create", "-f", "handoff.yaml", "--artifact", "../../secret"), "id").(string)
+	id := at(t, fields(t, "--agent", "architect-1", "handoff", "create", "-f", "handoff.yaml"), "id").(string)
+	must0(t, "artifact", "delete", "gone.txt")
 	got := ctl(t, "-o", "json", "handoff", "export", id, "out")
-	if got.code != 0 || !strings.Contains(got.err, "missing.txt") || !strings.Contains(got.err, "../../secret") {
+	if got.code != 0 || !strings.Contains(got.err, "gone.txt") {
 		t.Fatalf("export: %+v", got)
 	}
-	if files := decode(t, got.out); len(at(t, files, "files").([]any)) != 5 || len(at(t, files, "missing").([]any)) != 2 {
+	if files := decode(t, got.out); len(at(t, files, "files").([]any)) != 5 || len(at(t, files, "missing").([]any)) != 1 {
 		t.Errorf("exported %v", files)
 	}
 	for name, want := range map[string]string{
@@ -102,6 +107,54 @@ func TestHandoff_ExportWritesItsFilesAndArtifacts(tt *testing.T) {
 		if err != nil || !strings.Contains(string(text), want) {
 			t.Errorf("%s: %s, %v", name, text, err)
 		}
+	}
+}
+
+func TestHandoff_CreateUploadsTheFilesThatTheBrokerDoesNotHave(tt *testing.T) {
+	t := newShell(tt)
+	startBroker(t)
+	register(t, "architect-1/architect", "builder-1/builder")
+	if err := os.Mkdir(t.path("docs"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	writeText(t, "docs/plan.md", "step 1\n")
+	writeText(t, "docs/api.md", "a later draft\n")
+	writeText(t, "api.yaml", "openapi: 3.1.0\n")
+	must0(t, "--agent", "architect-1", "artifact", "upload", "api.yaml", "docs/api.md")
+	create := []string{"--agent", "architect-1", "handoff", "create", "builder-1", "Login page", "--task", "t1"}
+	got := ctl(t, append(create, "--artifact", "./docs/plan.md", "--artifact", "docs/api.md", "-o", "json")...)
+	if got.code != 0 || got.err != "brokerctl: uploaded docs/plan.md@1 (7 B)\n" {
+		t.Fatalf("%+v", got)
+	}
+	h := decode(t, got.out)
+	if at(t, h, "content", "artifacts", 0) != "docs/plan.md" || at(t, h, "content", "artifacts", 1) != "docs/api.md" {
+		t.Errorf("created %v", h)
+	}
+	if v := fields(t, "artifact", "get", "docs/plan.md"); at(t, v, "artifact", "task_id") != "t1" {
+		t.Errorf("uploaded %v", v)
+	}
+	must0(t, "handoff", "export", at(t, h, "id").(string), "out")
+	for name, want := range map[string]string{"plan.md": "step 1\n", "api.md": "openapi: 3.1.0\n"} {
+		text, err := os.ReadFile(filepath.Join(t.path("out"), "artifacts", "docs", name))
+		if err != nil || string(text) != want {
+			t.Errorf("exported %s: %q, %v", name, text, err)
+		}
+	}
+	for artifact, c := range map[string]struct {
+		code int
+		says string
+	}{
+		"docs/none.md":   {exitNotFound, "no file of this path: upload it first (brokerctl --agent architect-1 artifact upload FILE docs/none.md)"},
+		"docs/plan.md@2": {exitNotFound, "its newest version is 1"},
+		"docs":           {exitUsage, "docs is no regular file"},
+		"../secret":      {exitUsage, "artifact upload ../secret NAME"},
+	} {
+		if got := ctl(t, append(create, "--artifact", artifact)...); got.code != c.code || !strings.Contains(got.err, c.says) {
+			t.Errorf("%s: %+v", artifact, got)
+		}
+	}
+	if out := must0(t, "handoff", "list", "-o", "json"); strings.Count(out, "\n") != 1 {
+		t.Errorf("a refused command has created a handoff: %s", out)
 	}
 }
 

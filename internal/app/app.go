@@ -214,13 +214,13 @@ func (a *App) start(ctx context.Context) error {
 	board.UseBlockers(obstacles)
 	board.OnDone(obstacles.TaskDone)
 	board.UseRelated(carriers{post, journal, keys})
-	deals := handoffs.New(st, journal, people, letters, board, handoffLocks{held}, c.Clock, log.Named("handoffs"))
-	connectHandoffs(scopes, registry, deals)
-	grants := auth.New(st, journal, scopes, secret, c.Clock, log.Named("auth"))
 	files, err := openArtifacts(c, st, journal, people, space, measured, log)
 	if err != nil {
 		return err
 	}
+	deals := handoffs.New(st, journal, people, letters, board, handoffLocks{held}, files, c.Clock, log.Named("handoffs"))
+	connectHandoffs(scopes, registry, deals)
+	grants := auth.New(st, journal, scopes, secret, c.Clock, log.Named("auth"))
 	a.onStop(func(context.Context) error { return files.Stop() })
 	polls := votes.New(st, journal, people, letters, c.Clock, log.Named("votes"))
 	connectVotes(scopes, registry, polls)

@@ -3,6 +3,7 @@ package handoffs
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -29,7 +30,7 @@ type Draft struct {
 	Fences       []int64 // of locks and tokens
 }
 
-// Create offers work. Errors: fault.NotFound for an unknown recipient; fault.Invalid if the caller is
+// Create offers work. Errors: fault.NotFound for an unknown recipient or artifact; fault.Invalid if the caller is
 // the recipient; fault.Precondition (NOT_HELD); fault.Exhausted (TOO_MANY_HANDOFFS); as work.Directory
 // and work.Post have them.
 func (d *Desk) Create(ctx context.Context, c caller.Caller, req once.Request, draft Draft) (Handoff, error) {
@@ -159,6 +160,9 @@ func (d *Desk) create(tx *store.Tx, s work.Session, a work.Agent, draft Draft) (
 	if err := d.checkRecipient(tx, &h); err != nil {
 		return h, err
 	}
+	if err := d.checkArtifacts(tx, &h); err != nil {
+		return h, err
+	}
 	for _, text := range draft.Checklist {
 		h.Checklist = append(h.Checklist, Item{Text: text})
 	}
@@ -197,6 +201,24 @@ func (d *Desk) checkRecipient(tx *store.Tx, h *Handoff) error {
 	}
 	if !slices.ContainsFunc(members, func(m work.Agent) bool { return m.Name != h.From }) {
 		return fault.Missing("role", h.ToRole, "no other agent of the role %q is registered in this session", h.ToRole)
+	}
+	return nil
+}
+
+// checkArtifacts refuses artifacts that the session does not have: the recipient could not read them.
+func (d *Desk) checkArtifacts(tx *store.Tx, h *Handoff) error {
+	for i, reference := range h.Content.Artifacts {
+		err := d.files.Find(tx, h.Session, reference)
+		var missing *fault.Error
+		if errors.As(err, &missing) && missing.Kind == fault.NotFound {
+			named, field := *missing, fmt.Sprintf("content.artifacts[%d]", i)
+			says := "must be uploaded before the handoff: " + missing.Message
+			named.Message, named.Violations = field+": "+says, []fault.Violation{{Field: field, Description: says}}
+			err = &named
+		}
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -98,5 +98,5 @@ func FuzzListHandoffs(f *testing.F) {
 func fuzzed(f *testing.F) *handoffs.Service {
 	clock := clockwork.NewRealClock()
 	st := testkit.Store(f, f.TempDir(), clock, events.Migrations(), once.Migrations(), sessions.Migrations(), handoffs.Migrations())
-	return handoffs.NewService(handoffs.New(st, events.New(st, clock, zap.NewNop()), testkit.NoSessions{}, testkit.NoPost{}, nil, nil, clock, zap.NewNop()))
+	return handoffs.NewService(handoffs.New(st, events.New(st, clock, zap.NewNop()), testkit.NoSessions{}, testkit.NoPost{}, nil, nil, nil, clock, zap.NewNop()))
 }

@@ -170,6 +170,12 @@ type Locks interface {
 	Transfer(tx *store.Tx, session, fence int64, from string, to work.Agent, why string) (int64, error)
 }
 
+// Artifacts knows the artifacts of sessions.
+type Artifacts interface {
+	// Find checks that a session has the artifact NAME or NAME@VERSION. Errors: fault.NotFound.
+	Find(q store.Querier, session int64, reference string) error
+}
+
 // A Desk keeps the handoffs of all sessions. Its methods may be called concurrently.
 type Desk struct {
 	store *store.Store
@@ -178,6 +184,7 @@ type Desk struct {
 	post  work.Post
 	tasks Tasks
 	locks Locks
+	files Artifacts
 
 	zap *zap.Logger
 
@@ -188,11 +195,12 @@ type Desk struct {
 
 // New returns the handoffs of a store that was opened with Migrations.
 func New(
-	st *store.Store, log *events.Log, dir work.Directory, post work.Post, tasks Tasks, locks Locks, clock clockwork.Clock,
-	logger *zap.Logger,
+	st *store.Store, log *events.Log, dir work.Directory, post work.Post, tasks Tasks, locks Locks, files Artifacts,
+	clock clockwork.Clock, logger *zap.Logger,
 ) *Desk {
 	d := &Desk{
-		store: st, log: log, dir: dir, post: post, tasks: tasks, locks: locks, zap: logger, hub: work.NewHub[int64](clock),
+		store: st, log: log, dir: dir, post: post, tasks: tasks, locks: locks, files: files, zap: logger,
+		hub: work.NewHub[int64](clock),
 	}
 	d.backlog = work.NewBacklog(st, "handoffs", clock, logger, d.page)
 	return d

@@ -9,9 +9,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -19,6 +21,7 @@ func TestHandoff_IsARequestAndAnAnswer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.agent("a", "architect"), w.agent("b", "builder")
+	a.upload("spec.yaml", "openapi: 3.1.0")
 	h := a.create(&pb.CreateHandoffRequest{ToAgent: "b", TaskId: "t1", Content: &pb.HandoffContent{Background: "Users log in.", Artifacts: []string{"spec.yaml"}}})
 	mail := b.claimed()
 	if len(mail) != 1 || mail[0].Type != "handoff_request" || mail[0].Sender != "a" || mail[0].TaskId != "t1" || mail[0].Priority != 7 ||
@@ -124,6 +127,32 @@ func TestCreate_RefusesWhatCannotBe(t *testing.T) {
 	}
 }
 
+func TestCreate_RefusesAnArtifactThatTheSessionDoesNotHave(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.agent("a", "architect"), w.agent("b", "builder")
+	a.upload("docs/plan.md", "one")
+	for missing, c := range map[string]struct{ reason, resource, says string }{
+		"docs/plan.txt":  {"ARTIFACT_NOT_FOUND", "docs/plan.txt", "did you mean docs/plan.md?"},
+		"docs/plan.md@2": {"VERSION_NOT_FOUND", "docs/plan.md@2", "its newest version is 1"},
+		"../secret":      {"ARTIFACT_NOT_FOUND", "../secret", "must be uploaded before the handoff"},
+	} {
+		_, err := a.CreateHandoff(a.ctx, &pb.CreateHandoffRequest{
+			Title: "x", ToAgent: "b", Content: &pb.HandoffContent{Artifacts: []string{"docs/plan.md", "docs/plan.md@1", missing}},
+		})
+		refused(t, err, codes.NotFound, c.reason)
+		if text := status.Convert(err).Message(); !strings.HasPrefix(text, "content.artifacts[2]: ") || !strings.Contains(text, c.says) {
+			t.Errorf("%s: %s", missing, text)
+		}
+		if got := client.Resource(err); got != c.resource {
+			t.Errorf("%s: the error names %q", missing, got)
+		}
+	}
+	if left := b.claimed(); len(left) != 0 {
+		t.Errorf("requests %v were sent", left)
+	}
+}
+
 func TestCreate_SameRequestCreatesOneHandoff(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -178,6 +207,8 @@ func TestGet_WaitsUntilTheHandoffIsSettledAndRendersMarkdown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.agent("a", "architect"), w.agent("b", "builder")
+	a.upload("spec.yaml", "one")
+	a.upload("spec.yaml", "two")
 	h := a.create(&pb.CreateHandoffRequest{
 		ToAgent: "b", TaskId: "t1", Checklist: []string{"tests pass"}, Fences: []int64{a.lock("src/")}, Content: &pb.HandoffContent{
 			Background: "Users log in.", WorkDone: "The form.", Artifacts: []string{"spec.yaml@2"}, NextSteps: []string{"call it", "test it"},

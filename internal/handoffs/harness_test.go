@@ -39,6 +39,7 @@ type actor struct {
 	tokens   pb.TokenServiceClient
 	tasks    pb.TaskServiceClient
 	state    pb.StateServiceClient
+	files    pb.ArtifactServiceClient
 	admin    pb.AdminServiceClient
 
 	t    testing.TB
@@ -57,7 +58,8 @@ func actorOn(t testing.TB, conn grpc.ClientConnInterface, name string) *actor {
 	t.Cleanup(cancel)
 	return &actor{
 		pb.NewHandoffServiceClient(conn), pb.NewAgentServiceClient(conn), pb.NewMessageServiceClient(conn), pb.NewLockServiceClient(conn),
-		pb.NewTokenServiceClient(conn), pb.NewTaskServiceClient(conn), pb.NewStateServiceClient(conn), pb.NewAdminServiceClient(conn), t, name, ctx,
+		pb.NewTokenServiceClient(conn), pb.NewTaskServiceClient(conn), pb.NewStateServiceClient(conn), pb.NewArtifactServiceClient(conn),
+		pb.NewAdminServiceClient(conn), t, name, ctx,
 	}
 }
 
@@ -76,6 +78,19 @@ func (a *actor) create(in *pb.CreateHandoffRequest) *pb.Handoff {
 	out, err := a.CreateHandoff(a.ctx, in)
 	must(a.t, err)
 	return out.Handoff
+}
+
+// upload uploads an artifact.
+func (a *actor) upload(name, content string) {
+	a.t.Helper()
+	stream, err := a.files.UploadArtifact(a.ctx)
+	must(a.t, err)
+	must(a.t, stream.Send(&pb.UploadArtifactRequest{Frame: &pb.UploadArtifactRequest_Header{
+		Header: &pb.ArtifactHeader{Name: name, Size: int64(len(content))},
+	}}))
+	must(a.t, stream.Send(&pb.UploadArtifactRequest{Frame: &pb.UploadArtifactRequest_Chunk{Chunk: []byte(content)}}))
+	_, err = stream.CloseAndRecv()
+	must(a.t, err)
 }
 
 func (a *actor) accept(id string) *pb.Handoff {

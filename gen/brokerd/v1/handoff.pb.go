@@ -424,7 +424,7 @@ type HandoffContent struct {
 	Background string `protobuf:"bytes,1,opt,name=background,proto3" json:"background,omitempty"`
 	// Markdown, at most 64 KiB.
 	WorkDone string `protobuf:"bytes,2,opt,name=work_done,json=workDone,proto3" json:"work_done,omitempty"`
-	// Names of artifacts, at most 100 of at most 512 bytes; NAME@VERSION names one version.
+	// Names of artifacts of the session, at most 100 of at most 512 bytes; NAME@VERSION names one version.
 	Artifacts []string `protobuf:"bytes,3,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
 	// At most 100.
 	ContextLinks []*ContextLink `protobuf:"bytes,4,rep,name=context_links,json=contextLinks,proto3" json:"context_links,omitempty"`

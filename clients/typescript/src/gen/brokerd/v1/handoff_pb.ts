@@ -161,7 +161,7 @@ export type HandoffContent = Message<"brokerd.v1.HandoffContent"> & {
   workDone: string;
 
   /**
-   * Names of artifacts, at most 100 of at most 512 bytes; NAME@VERSION names one version.
+   * Names of artifacts of the session, at most 100 of at most 512 bytes; NAME@VERSION names one version.
    *
    * @generated from field: repeated string artifacts = 3;
    */
