@@ -92,7 +92,9 @@ func TestPanic_EndsItsOwnCallAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	value := &pb.StateValue{Value: &pb.StateValue_StringValue{StringValue: inAnswer}}
-	if _, err := state.PutState(patient(t), &pb.PutStateRequest{Namespace: "n", Key: "k", Value: value}); err != nil {
+	put := &pb.StateChange{Change: &pb.StateChange_Put{Put: &pb.PutStateRequest{Namespace: "n", Key: "k", Value: value}}}
+	// Its answer lacks the value.
+	if _, err := state.TransactState(patient(t), &pb.TransactStateRequest{Changes: []*pb.StateChange{put}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
