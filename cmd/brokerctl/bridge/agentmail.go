@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 
 	pb "brokerd/gen/brokerd/v1"
@@ -15,12 +16,17 @@ type agentMail struct {
 	f     *agentMessages
 	agent string
 	box   *agentBox
+	ended map[string]bool // acknowledged messages whose files are to be archived
+	asked map[string]bool // messages that are read and require a response
 }
 
 func (p *agentMail) open(ctx context.Context) (err error) {
+	p.ended, p.asked = map[string]bool{}, map[string]bool{}
 	p.f.mu.Lock()
 	defer p.f.mu.Unlock()
-	p.box, err = p.f.box(ctx, path.Join(agentInboxes, p.agent))
+	if p.box, err = p.f.box(ctx, path.Join(agentInboxes, p.agent)); err == nil {
+		clear(p.box.seen)
+	}
 	return err
 }
 
@@ -116,8 +122,9 @@ func (p *agentMail) same(name, id string) (bool, error) {
 	return ok && found == id, nil
 }
 
-// collect acknowledges the messages whose files say acknowledged or resolved, and those whose files
-// the agent has removed.
+// collect acknowledges the messages whose files say acknowledged or resolved, and those whose files the agent has
+// removed. A message that the agent has read is acknowledged too, unless it requires a response that the agent has not
+// sent.
 func (p *agentMail) collect(ctx context.Context) (more bool, err error) {
 	p.f.mu.Lock()
 	defer p.f.mu.Unlock()
@@ -129,43 +136,89 @@ func (p *agentMail) collect(ctx context.Context) (more bool, err error) {
 	}
 	var ended, read []string
 	for id, name := range p.box.entries {
-		if strings.HasPrefix(id, keyPrefix) {
+		if strings.HasPrefix(id, keyPrefix) || p.ended[id] {
 			continue
 		}
-		status, changed, err := p.box.status(name)
-		switch {
-		case err != nil:
+		status, question, changed, err := p.box.status(name)
+		if err != nil {
 			return false, err
-		case !changed:
-		case statusRank(status) >= statusRank(statusAcknowledged):
-			ended = append(ended, id)
-		case status == statusRead:
+		}
+		if changed {
+			p.asked[id] = status == statusRead && question
+		}
+		if changed && p.asked[id] { // the reply may be older than the mark, or of an earlier run
 			read = append(read, id)
+			if p.f.replies[id], err = p.answered(ctx, id); err != nil {
+				delete(p.box.seen, name)
+				return false, err
+			}
+		}
+		if changed && !p.asked[id] && statusRank(status) >= statusRank(statusRead) || p.asked[id] && p.f.replies[id] {
+			ended = append(ended, id)
 		}
 	}
-	return false, errors.Join(p.finish(ctx, ended), p.f.b.markRead(ctx, p.agent, read))
+	err = p.f.b.markRead(ctx, p.agent, read)
+	if err != nil {
+		p.unseen(read)
+	}
+	return false, errors.Join(err, p.acknowledge(ctx, ended), p.finish(ctx))
 }
 
-// finish acknowledges messages, archives their files and removes them from the ledger.
-func (p *agentMail) finish(ctx context.Context, ids []string) error {
+// unseen makes the next collect read the files of messages again.
+func (p *agentMail) unseen(ids []string) {
+	for _, id := range ids {
+		delete(p.box.seen, p.box.entries[id])
+	}
+}
+
+// answered reports whether the agent has answered a message.
+func (p *agentMail) answered(ctx context.Context, id string) (bool, error) {
+	if p.f.replies[id] {
+		return true, nil
+	}
+	out, err := p.f.b.message(ctx, id)
+	if err != nil || out == nil {
+		return false, err
+	}
+	return p.f.b.replied(ctx, p.agent, out.GetMessage())
+}
+
+// acknowledge acknowledges messages, whose files then wait for finish.
+func (p *agentMail) acknowledge(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
 	if err := p.f.b.acknowledge(ctx, p.agent, ids...); err != nil {
+		p.unseen(ids)
 		return err
 	}
-	for len(ids) > 0 {
-		n := min(len(ids), 500)
-		for _, id := range ids[:n] {
-			if err := p.f.finish(p.box, p.box.entries[id]); err != nil {
-				return err
-			}
-		}
-		if err := p.box.change(ctx, ids[:n], nil); err != nil {
-			return err
-		}
-		p.box.forget(ids[:n])
-		ids = ids[n:]
+	for _, id := range ids {
+		p.ended[id] = true
+		delete(p.asked, id)
+		delete(p.f.replies, id)
 	}
 	return nil
+}
+
+// finish archives the files of acknowledged messages that have settled, and removes them from the ledger.
+func (p *agentMail) finish(ctx context.Context) error {
+	var gone []string
+	var failed error
+	for id := range p.ended {
+		finished, err := p.f.finish(p.box, p.box.entries[id])
+		failed = errors.Join(failed, err)
+		if finished && err == nil {
+			gone = append(gone, id)
+		}
+	}
+	for ids := range slices.Chunk(gone, 500) {
+		if err := p.box.change(ctx, ids, nil); err != nil {
+			return errors.Join(failed, err)
+		}
+		p.box.forget(ids)
+		for _, id := range ids {
+			delete(p.ended, id)
+		}
+	}
+	return failed
 }

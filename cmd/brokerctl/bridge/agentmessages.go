@@ -44,12 +44,14 @@ type agentMessages struct {
 
 	mu    sync.Mutex           // guards the fields below; held while files of the ledgers change
 	boxes map[string]*agentBox // by folder
+	// replies has the messages of the boxes that their agents have answered in this run.
+	replies map[string]bool
 
 	subscribed map[[2]string]bool // agent and channel; used by one goroutine
 }
 
 func newAgentMessages(b *bridge) format {
-	return &agentMessages{b: b, boxes: map[string]*agentBox{}, subscribed: map[[2]string]bool{}}
+	return &agentMessages{b: b, boxes: map[string]*agentBox{}, replies: map[string]bool{}, subscribed: map[[2]string]bool{}}
 }
 
 // agentMessagesRoot returns the folder .agent-messages that a user means: dir itself, or the one inside
@@ -96,7 +98,9 @@ func (f *agentMessages) agents() ([]string, error) {
 			names = append(names, name)
 		}
 	}
-	return slices.DeleteFunc(names, func(name string) bool { return !agentName.MatchString(name) }), nil
+	return slices.DeleteFunc(names, func(name string) bool {
+		return !agentName.MatchString(name) || name == operatorsName // the bridge makes the inbox of this name
+	}), nil
 }
 
 func (f *agentMessages) dirs() ([]string, error) {
@@ -189,8 +193,16 @@ func (f *agentMessages) jsonFiles(dir string) ([]string, error) {
 	return slices.DeleteFunc(names, func(name string) bool { return path.Ext(name) != ".json" }), err
 }
 
-// archive moves a file, with the mark that it was read, to the archive of today.
+// archive moves a file and the copy in the sender's log, with the marks that they were read, to the archive of today.
 func (f *agentMessages) archive(dir, name string) error {
+	if path.Dir(dir) == agentInboxes {
+		log := strings.TrimSuffix(name, ".json") + "_to_" + path.Base(dir) + ".json"
+		if _, err := f.b.root.Lstat(path.Join(agentOutbox, log)); err == nil {
+			if err := f.archive(agentOutbox, log); err != nil {
+				return err
+			}
+		}
+	}
 	to := path.Join(agentArchive, time.Now().UTC().Format(time.DateOnly))
 	if err := f.b.root.MkdirAll(to, 0o755); err != nil {
 		return err
@@ -220,14 +232,6 @@ type agentBox struct {
 	seen map[string]fileVersion // the versions of files that the bridge has read
 }
 
-// A fileVersion tells versions of a file apart.
-type fileVersion struct {
-	modified time.Time
-	size     int64
-	inode    uint64
-	marked   bool // there is a read marker
-}
-
 // box returns the ledger of a folder. mu is held.
 func (f *agentMessages) box(ctx context.Context, dir string) (*agentBox, error) {
 	if box := f.boxes[dir]; box != nil {
@@ -244,6 +248,15 @@ func (f *agentMessages) box(ctx context.Context, dir string) (*agentBox, error) 
 	}
 	f.boxes[dir] = box
 	return box, nil
+}
+
+// answered notes that an agent of the folder has answered a message of its inbox.
+func (f *agentMessages) answered(agent, id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if box := f.boxes[path.Join(agentInboxes, agent)]; box != nil && box.entries[id] != "" {
+		f.replies[id] = true
+	}
 }
 
 // keyPrefix begins the references of the ledger that are keys.

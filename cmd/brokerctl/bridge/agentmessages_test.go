@@ -148,10 +148,14 @@ func TestAgentMessages_BroadcastThatItsSenderCopiesReachesEachAgentOnce(t *testi
 			file["status"] = "resolved"
 			text, _ := json.Marshal(file)
 			d.write(dir+name, string(text))
-			d.archived(dir + name)
 		}
 		d.awaitEmpty(agent)
+		for _, name := range want {
+			d.age(dir + name)
+			d.archived(dir + name)
+		}
 	}
+	d.age(agentRoot + "broadcasts/b1.json")
 	d.archived(agentRoot + "broadcasts/b1.json")
 	if sent := d.sentBy("scout"); len(sent) != 4 {
 		t.Errorf("scout has sent %v", sent)

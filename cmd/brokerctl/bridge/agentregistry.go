@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"path"
 	"slices"
@@ -71,17 +72,15 @@ func (r registry) profiles() map[string]profile {
 	return profiles
 }
 
-// checkRegistry creates registry.json and routing.json if they are missing, and rejects a
-// registry.json that is not a JSON object.
-func (f *agentMessages) checkRegistry(ctx context.Context) error {
-	data, err := f.b.read(agentRegistry)
-	if err == nil {
-		_, err = parse(data)
+// checkRegistry creates registry.json and routing.json if they are missing. A registry.json that is no registry belongs
+// to other programs: it stays, and checkRegistry reports it once for each of its contents.
+func (f *agentMessages) checkRegistry() error {
+	err := f.readableRegistry()
+	if rejected(err) && f.b.unsettled(agentRegistry) {
+		err = nil // another program may be writing it
 	}
-	if rejected(err) && !(errors.Is(err, errIncomplete) && f.b.unsettled(agentRegistry)) {
-		if err := f.b.reject(ctx, agentRegistry, agentRegistry, err.Error()); err != nil {
-			return err
-		}
+	if f.b.health.note("", "read "+agentRegistry, err) {
+		f.b.Log(fmt.Sprintf("%s stays as it is: %s", agentRegistry, plain(err)))
 	}
 	now, err := json.Marshal(time.Now().UTC().Format(fileTime))
 	if err != nil {
@@ -96,6 +95,23 @@ func (f *agentMessages) checkRegistry(ctx context.Context) error {
 }
 `
 	return errors.Join(f.create(agentRegistry, initial), f.create(agentRouting, defaultRouting))
+}
+
+// readableRegistry returns why registry.json cannot be read as a registry.
+func (f *agentMessages) readableRegistry() error {
+	data, err := f.b.read(agentRegistry)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	all, err := parse(data)
+	if err != nil {
+		return err
+	}
+	var agents map[string]fields
+	return all.take("agents", &agents)
 }
 
 // create writes a file unless it exists.
@@ -114,12 +130,16 @@ func (f *agentMessages) create(name, text string) error {
 // subscribes local agents to the events that registry.json names. What others keep in registry.json
 // stays there.
 func (f *agentMessages) updateRegistry(ctx context.Context) error {
-	if err := f.checkRegistry(ctx); err != nil {
+	if err := f.checkRegistry(); err != nil {
 		return err
 	}
 	agents := f.b.roster.all()
+	inboxes := []string{operatorsName} // an agent answers an operator in the inbox of the sender's name
 	for _, a := range agents {
-		if err := f.b.root.MkdirAll(path.Join(agentInboxes, a.GetName()), 0o755); err != nil {
+		inboxes = append(inboxes, a.GetName())
+	}
+	for _, name := range inboxes {
+		if err := f.b.root.MkdirAll(path.Join(agentInboxes, name), 0o755); err != nil {
 			return err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -23,7 +24,9 @@ import (
 // registry.json.
 type agentSends struct {
 	f        *agentMessages
-	followed time.Time // when the bridge last read the states of sent messages
+	followed time.Time       // when the bridge last read the states of sent messages
+	leaving  leaving         // files that are to move when their writers have finished
+	slow     map[string]bool // senders whose last send is to be tried again
 }
 
 // A draft is a file that is a send.
@@ -43,39 +46,48 @@ func (p *agentSends) open(context.Context) error { return nil }
 func (p *agentSends) deliver(context.Context, []*pb.Message) error { return nil }
 
 func (p *agentSends) collect(ctx context.Context) (bool, error) {
+	failed := p.leaving.move(ctx, p.f)
 	published, err := p.publish(ctx)
-	if err != nil {
-		return false, err
-	}
+	failed = errors.Join(failed, err)
 	drafts, err := p.drafts(ctx)
-	if err != nil {
-		return false, err
+	failed = errors.Join(failed, err)
+	now, more := p.choose(drafts)
+	failed = errors.Join(failed, p.send(ctx, now))
+	if time.Since(p.followed) >= p.f.b.Rescan {
+		p.followed = time.Now()
+		failed = errors.Join(failed, p.follow(ctx), p.f.updateRegistry(ctx))
 	}
-	more := len(drafts) > batch
-	if err := p.send(ctx, drafts[:min(len(drafts), batch)]); err != nil {
-		return false, err
-	}
-	if time.Since(p.followed) < p.f.b.Rescan {
-		return more || published, nil
-	}
-	p.followed = time.Now()
-	return more || published, errors.Join(p.follow(ctx), p.f.updateRegistry(ctx))
+	return more || published, failed
 }
 
-// drafts returns the files that are sends, in the order of each sender.
-func (p *agentSends) drafts(ctx context.Context) ([]draft, error) {
-	dirs, err := p.f.messageFolders()
-	if err != nil {
-		return nil, err
+// choose returns the first drafts, at most batch, and of a slow sender only the first one.
+func (p *agentSends) choose(drafts []draft) (now []draft, more bool) {
+	tried := map[string]bool{}
+	for _, d := range drafts {
+		if len(now) == batch {
+			return now, true
+		}
+		if from := d.file.from; p.slow[from] {
+			if tried[from] {
+				continue
+			}
+			tried[from] = true
+		}
+		now = append(now, d)
 	}
+	return now, false
+}
+
+// drafts returns the files that are sends, in the order of each sender. A folder that it cannot read does not hinder the
+// others.
+func (p *agentSends) drafts(ctx context.Context) ([]draft, error) {
+	dirs, failed := p.f.messageFolders()
 	// A file that is created while a folder is read may be missing from the list although a later one
 	// is in it. Every file of the first list existed before the second list began.
 	first := map[string]bool{}
 	for _, dir := range dirs {
 		names, err := p.f.jsonFiles(dir)
-		if err != nil {
-			return nil, err
-		}
+		failed = errors.Join(failed, err)
 		for _, name := range names {
 			first[path.Join(dir, name)] = true
 		}
@@ -83,16 +95,14 @@ func (p *agentSends) drafts(ctx context.Context) ([]draft, error) {
 	var drafts []draft
 	for _, dir := range dirs {
 		found, err := p.draftsIn(ctx, dir, first)
-		if err != nil {
-			return nil, err
-		}
+		failed = errors.Join(failed, err)
 		drafts = append(drafts, found...)
 	}
 	slices.SortStableFunc(drafts, compareDrafts)
 	for len(drafts) > 0 && !drafts[len(drafts)-1].earliest {
 		drafts = drafts[:len(drafts)-1]
 	}
-	return drafts, nil
+	return drafts, failed
 }
 
 // compareDrafts orders by the time that the file has, and then by when the file was written.
@@ -105,7 +115,7 @@ func compareDrafts(a, b draft) int {
 }
 
 // draftsIn returns the sends of a folder: the files without an entry in its ledger, and those whose
-// entry is a key. It rejects what is no message.
+// entry is a key. What is no message is rejected.
 func (p *agentSends) draftsIn(ctx context.Context, dir string, first map[string]bool) ([]draft, error) {
 	names, err := p.f.jsonFiles(dir)
 	if err != nil {
@@ -132,7 +142,7 @@ func (p *agentSends) draftsIn(ctx context.Context, dir string, first map[string]
 	var drafts []draft
 	for _, name := range names {
 		ref := refs[name]
-		if ref != "" && !strings.HasPrefix(ref, keyPrefix) {
+		if ref != "" && !strings.HasPrefix(ref, keyPrefix) || p.leaving.has(path.Join(dir, name)) {
 			continue
 		}
 		d := draft{box: box, name: name, ref: ref, earliest: first[path.Join(dir, name)]}
@@ -144,7 +154,7 @@ func (p *agentSends) draftsIn(ctx context.Context, dir string, first map[string]
 		case errors.Is(err, errIncomplete) && p.f.b.unsettled(full), errors.Is(err, fs.ErrNotExist):
 			err = nil
 		case rejected(err):
-			err = p.f.b.reject(ctx, full, full, err.Error())
+			err = p.leaving.reject(ctx, p.f, full, err)
 		}
 		if err != nil {
 			return nil, err
@@ -227,14 +237,20 @@ func (p *agentSends) send(ctx context.Context, drafts []draft) error {
 		add    map[string]string
 	}
 	changes := map[*agentBox]*change{}
+	failing := map[string]bool{} // the later files of these senders wait
 	for _, d := range begun {
+		from := d.file.from
+		if failing[from] {
+			continue
+		}
 		id, err := p.sendDraft(ctx, d)
 		if rejected(err) {
-			err = p.f.b.reject(ctx, path.Join(d.box.dir, d.name), path.Join(d.box.dir, d.name), err.Error())
+			err = p.leaving.reject(ctx, p.f, path.Join(d.box.dir, d.name), err)
 		}
 		if err != nil {
-			failed = err
-			break
+			failed = errors.Join(failed, fmt.Errorf("send %s: %w", path.Join(d.box.dir, d.name), err))
+			failing[from] = true
+			continue
 		}
 		c := changes[d.box]
 		if c == nil {
@@ -245,6 +261,7 @@ func (p *agentSends) send(ctx context.Context, drafts []draft) error {
 			c.add[id] = d.name
 		}
 	}
+	p.slow = failing
 	p.f.mu.Lock()
 	defer p.f.mu.Unlock()
 	for box, c := range changes {
@@ -310,15 +327,17 @@ func (p *agentSends) sendDraft(ctx context.Context, d draft) (id string, err err
 	if err != nil {
 		return "", err
 	}
-	if m.InReplyTo, err = p.answered(ctx, file); err != nil {
+	if m.InReplyTo, err = p.question(ctx, file); err != nil {
 		return "", err
 	}
-	if id, err = b.sendOnce(ctx, d.key, file.from, m); id != "" || err != nil {
+	id, _, err = b.sendOnce(ctx, d.key, file.from, m)
+	if err == nil && m.GetInReplyTo() != "" {
+		p.f.answered(file.from, m.GetInReplyTo())
+	}
+	if id != "" || err != nil {
 		return id, err
 	}
-	p.f.mu.Lock()
-	defer p.f.mu.Unlock()
-	return "", p.f.finish(d.box, d.name)
+	return "", p.leaving.archive(p.f, path.Join(d.box.dir, d.name))
 }
 
 // broadcasts reports whether broadcasts/ has the file of a broadcast.
@@ -339,7 +358,7 @@ func (p *agentSends) link(ctx context.Context, d draft, earlier *pb.Message) (st
 	name := d.box.entries[earlier.GetId()]
 	p.f.mu.Unlock()
 	if name != "" && name != d.name {
-		return "", p.f.archive(d.box.dir, d.name)
+		return "", p.leaving.archive(p.f, path.Join(d.box.dir, d.name))
 	}
 	if path.Dir(d.box.dir) != agentInboxes {
 		return earlier.GetId(), nil
@@ -347,7 +366,7 @@ func (p *agentSends) link(ctx context.Context, d draft, earlier *pb.Message) (st
 	out, err := p.f.b.message(ctx, earlier.GetId())
 	for _, delivery := range out.GetDeliveries() {
 		if delivery.GetMailbox() == path.Base(d.box.dir) && delivery.GetFinishedAt() != nil {
-			return "", p.f.archive(d.box.dir, d.name)
+			return "", p.leaving.archive(p.f, path.Join(d.box.dir, d.name))
 		}
 	}
 	return earlier.GetId(), err
@@ -362,9 +381,9 @@ func compact(text string) string {
 	return b.String()
 }
 
-// answered returns the broker's id of the message that a file answers; "" if the broker does not have
+// question returns the broker's id of the message that a file answers; "" if the broker does not have
 // that message.
-func (p *agentSends) answered(ctx context.Context, file *agentFile) (string, error) {
+func (p *agentSends) question(ctx context.Context, file *agentFile) (string, error) {
 	if file.answers == "" {
 		return "", nil
 	}
@@ -381,29 +400,25 @@ func (p *agentSends) answered(ctx context.Context, file *agentFile) (string, err
 	return "", nil
 }
 
-// publish publishes the files of events/ and archives them. It reports whether there are more.
+// publish publishes the files of events/. It reports whether there are more.
 func (p *agentSends) publish(ctx context.Context) (more bool, err error) {
-	dirs, err := p.f.eventFolders()
-	if err != nil {
-		return false, err
-	}
+	dirs, failed := p.f.eventFolders()
 	published := 0
 	for _, dir := range dirs {
 		names, err := p.f.jsonFiles(dir)
-		if err != nil {
-			return false, err
-		}
+		failed = errors.Join(failed, err)
 		for _, name := range names {
+			if p.leaving.has(path.Join(dir, name)) {
+				continue
+			}
 			if published == batch {
-				return true, nil
+				return true, failed
 			}
-			if err := p.publishFile(ctx, dir, name); err != nil {
-				return false, err
-			}
+			failed = errors.Join(failed, p.publishFile(ctx, dir, name))
 			published++
 		}
 	}
-	return false, nil
+	return false, failed
 }
 
 func (p *agentSends) publishFile(ctx context.Context, dir, name string) error {
@@ -420,11 +435,11 @@ func (p *agentSends) publishFile(ctx context.Context, dir, name string) error {
 	case errors.Is(err, errIncomplete) && p.f.b.unsettled(full), errors.Is(err, fs.ErrNotExist):
 		return nil
 	case rejected(err):
-		return p.f.b.reject(ctx, full, full, err.Error())
+		return p.leaving.reject(ctx, p.f, full, err)
 	case err != nil:
-		return err
+		return fmt.Errorf("publish %s: %w", full, err)
 	}
-	return p.f.archive(dir, name)
+	return p.leaving.archive(p.f, full)
 }
 
 // publishEvent publishes an event. The broker remembers its request id for an hour.
@@ -437,7 +452,7 @@ func (p *agentSends) publishEvent(ctx context.Context, dir string, file *agentFi
 	}
 	incarnation, err := p.f.b.roster.join(ctx, file.from)
 	if err != nil {
-		return refused(err)
+		return err
 	}
 	if incarnation == 0 {
 		return refusal(fmt.Sprintf("another client has registered %s, and only that client publishes in its name", file.from))
@@ -446,5 +461,8 @@ func (p *agentSends) publishEvent(ctx context.Context, dir string, file *agentFi
 	defer cancel()
 	file.event.RequestId = p.f.key(file, agentEvents).String()
 	_, err = p.f.b.broker.As(file.from).AtIncarnation(incarnation).Events().PublishEvent(ctx, file.event)
+	if client.Reason(err) == "REQUEST_ID_REUSED" {
+		return refusal(fmt.Sprintf("another event of %s has the event_id %s", file.from, oneLine(file.id, 128)))
+	}
 	return refused(err)
 }

@@ -8,7 +8,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"syscall"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -34,53 +33,47 @@ func statusRank(s string) int {
 	return slices.Index(order, strings.ToLower(s)) + 1
 }
 
-// status returns the status that a file has, if the file has changed since the last call. A file
-// that its agent has removed is acknowledged.
-func (box *agentBox) status(name string) (status string, changed bool, err error) {
+// status returns the status that a file has, and whether the message requires a response, if the file has changed since
+// the last call. A file that its agent has removed is acknowledged.
+func (box *agentBox) status(name string) (status string, question, changed bool, err error) {
 	full := path.Join(box.dir, name)
-	info, err := box.b.root.Lstat(full)
+	version, err := box.b.version(full)
 	if errors.Is(err, fs.ErrNotExist) {
-		return statusAcknowledged, true, nil
+		return statusAcknowledged, false, true, nil
 	}
 	if err != nil {
-		return "", false, err
+		return "", false, false, err
 	}
 	_, err = box.b.root.Lstat(full + readMarker)
-	version := fileVersion{modified: info.ModTime(), size: info.Size(), marked: err == nil}
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-		version.inode = stat.Ino
-	}
+	version.marked = err == nil
 	if box.seen[name] == version {
-		return "", false, nil
+		return "", false, false, nil
 	}
 	data, err := box.b.read(full)
 	if err != nil && !rejected(err) {
-		return "", false, err
+		return "", false, false, err
 	}
 	// A file that its agent is writing is read again when it has changed.
 	if f, err := parse(data); err == nil {
 		status, _ = jsonString(f["status"])
 		status = strings.ToLower(status)
+		question = string(f["requires_response"]) == "true"
 	}
 	if version.marked && statusRank(status) < statusRank(statusRead) {
 		status = statusRead
 	}
 	box.seen[name] = version
-	return status, true, nil
+	return status, question, true, nil
 }
 
-// finish moves a file whose message has ended, and the copy in the sender's log, to archive/.
-func (f *agentMessages) finish(box *agentBox, name string) error {
-	delete(box.seen, name)
-	if path.Dir(box.dir) == agentInboxes {
-		log := strings.TrimSuffix(name, ".json") + "_to_" + path.Base(box.dir) + ".json"
-		if _, err := f.b.root.Lstat(path.Join(agentOutbox, log)); err == nil {
-			if err := f.archive(agentOutbox, log); err != nil {
-				return err
-			}
-		}
+// finish moves a file whose message has ended, and the copy in the sender's log, to archive/. It returns false for a
+// file that has not settled, which stays.
+func (f *agentMessages) finish(box *agentBox, name string) (bool, error) {
+	if f.b.unsettled(path.Join(box.dir, name)) {
+		return false, nil
 	}
-	return f.archive(box.dir, name)
+	delete(box.seen, name)
+	return true, f.archive(box.dir, name)
 }
 
 // follow reads the states of messages whose files no local agent reads, at most followed of them, and
@@ -118,10 +111,13 @@ func (p *agentSends) follow(ctx context.Context) error {
 				return err
 			}
 			if statusRank(s) >= statusRank(statusAcknowledged) {
-				if err := p.f.finish(box, name); err != nil {
+				finished, err := p.f.finish(box, name)
+				if err != nil {
 					return err
 				}
-				ended = append(ended, id)
+				if finished {
+					ended = append(ended, id)
+				}
 			}
 		}
 		if err := box.change(ctx, ended, nil); err != nil {
@@ -170,6 +166,18 @@ func (b *bridge) message(ctx context.Context, id string) (*pb.GetMessageResponse
 		return nil, nil
 	}
 	return out, err
+}
+
+// replied reports whether an agent has answered a message.
+func (b *bridge) replied(ctx context.Context, agent string, m *pb.Message) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	page, err := b.broker.Messages().ListMessages(ctx, &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_ALL,
+		NewestFirst: true, PageSize: 1000,
+		Filter: &pb.MessageFilter{ThreadId: m.GetThreadId(), Senders: []string{agent}}})
+	return slices.ContainsFunc(page.GetItems(), func(item *pb.InboxItem) bool {
+		return item.GetMessage().GetInReplyTo() == m.GetId()
+	}), err
 }
 
 // markRead marks mail of an agent as read.

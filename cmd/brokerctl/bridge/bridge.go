@@ -47,6 +47,7 @@ type bridge struct {
 	queue  bool   // of the kind
 	parts  bool   // of the kind
 	roster *roster
+	health *health
 	failed chan error // buffered: an error that ends the run
 }
 
@@ -84,7 +85,7 @@ func Run(ctx context.Context, o Options) error {
 		log(line)
 	}
 	b := &bridge{Options: o, broker: o.Client.As(""), root: root, queue: k.queue, parts: k.parts,
-		failed: make(chan error, 1)}
+		health: &health{waits: map[[2]string]Wait{}}, failed: make(chan error, 1)}
 	if b.id, err = folderID(root); err != nil {
 		return err
 	}
@@ -134,7 +135,7 @@ func (b *bridge) run(ctx context.Context, f format) error {
 	var workers sync.WaitGroup
 	defer workers.Wait()
 	defer cancel()
-	if err := f.prepare(ctx); err != nil {
+	if err := errors.Join(f.prepare(ctx), b.readHealth(ctx)); err != nil {
 		return err
 	}
 	watcher, err := fsnotify.NewWatcher()
@@ -147,14 +148,20 @@ func (b *bridge) run(ctx context.Context, f format) error {
 	ticker := time.NewTicker(b.Rescan)
 	defer ticker.Stop()
 	for {
-		if err := b.adjust(ctx, f, watcher, running, told, &workers); err != nil {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			if final(err) {
-				return err
-			}
-			b.Log(err.Error())
+		err := b.adjust(ctx, f, watcher, running, told, &workers)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if final(err) {
+			return err
+		}
+		if b.health.note("", "read the folder", err) {
+			b.Log(plain(err))
+		}
+		if err := b.reportHealth(ctx); err != nil && ctx.Err() == nil { // the next pass tries again
+			b.health.note("", "report its state", err)
+		} else {
+			b.health.note("", "report its state", nil)
 		}
 		for _, w := range running {
 			w.look()
@@ -187,7 +194,7 @@ func quiet(events <-chan fsnotify.Event, pause time.Duration) {
 }
 
 // adjust watches the folders, and has one worker for each part that the folder and the registry show.
-// told has the agents for which it has logged why it has no worker.
+// told has the agents for which it has logged why it has no worker, and the folders that it cannot watch.
 func (b *bridge) adjust(ctx context.Context, f format, watcher *fsnotify.Watcher, running map[string]*worker,
 	told map[string]bool, workers *sync.WaitGroup) error {
 	dirs, err := f.dirs()
@@ -195,9 +202,15 @@ func (b *bridge) adjust(ctx context.Context, f format, watcher *fsnotify.Watcher
 		return err
 	}
 	for _, dir := range dirs {
-		if err := watcher.Add(filepath.Join(b.Dir, dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			b.Log(fmt.Sprintf("watch %s: %v", dir, err)) // the rescan reads it
+		err := watcher.Add(filepath.Join(b.Dir, dir))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
 		}
+		key := dir + "/" // no agent has such a name
+		if err != nil && !told[key] {
+			b.Log(fmt.Sprintf("watch %s: %v; the bridge reads it every %v", dir, err, b.Rescan))
+		}
+		told[key] = err != nil
 	}
 	names, err := f.agents()
 	if err != nil {
@@ -208,13 +221,18 @@ func (b *bridge) adjust(ctx context.Context, f format, watcher *fsnotify.Watcher
 	}
 	joined := map[string]int64{"": 0} // agent → incarnation; 0 = another client's
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(append(names, b.roster.joined()...)))) {
-		if joined[name], err = b.roster.join(ctx, name); err != nil {
+		if meansOperators(name) {
+			if joined[name] = 0; !told[name] {
+				told[name] = true
+				b.Log(fmt.Sprintf("%s means the operators of the session and is no agent of the folder", name))
+			}
+		} else if joined[name], err = b.roster.join(ctx, name); err != nil {
 			delete(joined, name)
 			if final(err) {
 				return err
 			}
 			if !rejected(err) || !told[name] {
-				b.Log(fmt.Sprintf("register %s: %v", name, err))
+				b.Log(fmt.Sprintf("register %s: %s", name, plain(err)))
 			}
 			told[name] = rejected(err)
 		} else if elsewhere := joined[name] == 0; elsewhere != told[name] {

@@ -67,6 +67,9 @@ func (p *sharedFiles) collect(ctx context.Context) (bool, error) {
 // upload adds the content of the file with the name of an artifact as a version, unless the newest version has it.
 func (b *bridge) upload(ctx context.Context, header *pb.ArtifactHeader) error {
 	file, err := b.root.Open(header.GetName())
+	if errors.Is(err, fs.ErrPermission) {
+		return refusal("the bridge is not permitted to read it")
+	}
 	if err != nil {
 		return err
 	}

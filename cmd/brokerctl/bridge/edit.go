@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net/url"
 	"path"
+	"time"
 )
 
 // editing has the temporary files of changes. Their names are the escaped paths of the files.
@@ -14,11 +15,12 @@ var editing = path.Join(private, "edit")
 
 // edit changes a file with a temporary file and a rename. If another program replaces the file at the
 // same time, edit restores the text of that program at once and applies the change to it, so that its
-// text is not lost. A file that does not exist, that is not a regular file, or that change cannot
+// text is not lost. The time of the last change stays that of the other program. A file that does not exist, that is not a regular file, or that change cannot
 // read stays as it is.
 func (b *bridge) edit(name string, change func([]byte) ([]byte, error)) error {
 	temp := path.Join(editing, url.PathEscape(name))
 	for {
+		before, _ := b.version(name)
 		text, err := b.read(name)
 		if rejected(err) || errors.Is(err, fs.ErrNotExist) {
 			return nil
@@ -31,6 +33,9 @@ func (b *bridge) edit(name string, change func([]byte) ([]byte, error)) error {
 			return nil
 		}
 		if err := writeNew(b.root, temp, changed); err != nil {
+			return err
+		}
+		if err := b.root.Chtimes(temp, time.Time{}, before.modified); err != nil {
 			return err
 		}
 		replaced, err := b.exchange(temp, name)

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -23,6 +24,9 @@ const maxFile = 16 << 20
 
 // rejectedDir has the files that cannot be read as the format, each beside a file NAME.error.
 const rejectedDir = "rejected"
+
+// errorExt ends the name of the file with the reason.
+const errorExt = ".error"
 
 // errIncomplete says that a file may still be being written.
 var errIncomplete = errors.New("the file is not complete")
@@ -157,7 +161,7 @@ func (b *bridge) reject(ctx context.Context, name, place, reason string) error {
 	if err := b.root.MkdirAll(rejectedDir, 0o755); err != nil {
 		return err
 	}
-	target, err := b.freeName(place)
+	target, err := b.freeName(place, nil)
 	if err != nil {
 		return err
 	}
@@ -171,13 +175,17 @@ func (b *bridge) reject(ctx context.Context, name, place, reason string) error {
 	return b.root.Rename(name, target)
 }
 
-// rejectCopy is reject for a part of a file, whose content it writes to rejected/ under a name.
+// rejectCopy is reject for a part of a file, whose content it writes to rejected/ under a name. A repetition after a
+// crash has the same content and place, and thus the same reason beside it.
 func (b *bridge) rejectCopy(ctx context.Context, content []byte, name, place, reason string) error {
 	if err := b.root.MkdirAll(rejectedDir, 0o755); err != nil {
 		return err
 	}
-	target := path.Join(rejectedDir, name)
-	if err := b.complain(ctx, target, place, reason, ""); err != nil {
+	target, err := b.freeName(name, content)
+	if err != nil {
+		return err
+	}
+	if err := b.complain(ctx, target, place, reason, fmt.Sprintf("%x", sha256.Sum256(content))); err != nil {
 		return err
 	}
 	if err := writeNew(b.root, target+".tmp", content); err != nil {
@@ -192,19 +200,19 @@ func (b *bridge) complain(ctx context.Context, target, place, reason, version st
 	reason = strings.ReplaceAll(reason, "\n", "; ") // of joined errors
 	b.Log(fmt.Sprintf("rejects %s: %s", place, reason))
 	text := fmt.Sprintf("%s: %s\n", place, reason)
-	if err := writeNew(b.root, target+".error.tmp", []byte(text)); err != nil {
+	if err := writeNew(b.root, target+errorExt+".tmp", []byte(text)); err != nil {
 		return err
 	}
-	if err := b.root.Rename(target+".error.tmp", target+".error"); err != nil {
+	if err := b.root.Rename(target+errorExt+".tmp", target+errorExt); err != nil {
 		return err
 	}
 	key := uuid.NewSHA1(uuid.NameSpaceURL, []byte(b.id+" "+target+" "+version))
 	return b.event(ctx, key, "file_rejected", fmt.Sprintf("%s: %s", place, reason))
 }
 
-// freeName returns a name in rejected/ for a file that is not taken. The folders of the file become a
-// part of the name.
-func (b *bridge) freeName(place string) (string, error) {
+// freeName returns a name in rejected/ for a file that is not taken, or that has this content already. The folders of
+// the file become a part of the name.
+func (b *bridge) freeName(place string, content []byte) (string, error) {
 	base := strings.ReplaceAll(place, "/", "-")
 	if len(base) > 200 { // the limit of a name is 255 bytes
 		sum := sha256.Sum256([]byte(base))
@@ -221,6 +229,12 @@ func (b *bridge) freeName(place string) (string, error) {
 		}
 		if err != nil {
 			return "", err
+		}
+		if content == nil {
+			continue
+		}
+		if earlier, err := b.root.ReadFile(name); err == nil && bytes.Equal(earlier, content) {
+			return name, nil
 		}
 	}
 }

@@ -228,7 +228,11 @@ func (p *mailbox) sendLine(ctx context.Context, text []byte) error {
 		err = refusal(fmt.Sprintf("it has more than %d bytes; a message has at most that many", maxFile))
 	}
 	if err == nil {
-		err = p.b.send(ctx, l.key(p.agent, p.sent, text), l.from, l.message)
+		var earlier *pb.Message
+		_, earlier, err = p.b.sendOnce(ctx, l.key(p.agent, p.sent, text), l.from, l.message)
+		if m := l.message; earlier != nil && (earlier.GetBody() != m.GetBody() || earlier.GetSubject() != m.GetSubject()) {
+			err = refusal(fmt.Sprintf("another message of %s to %s has the MessageId %s", l.from, l.to, oneLine(l.id, 128)))
+		}
 	}
 	if !rejected(err) {
 		return err

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -96,9 +97,9 @@ func lockFile(file *os.File) error {
 type line struct {
 	id      string // MessageId
 	from    string
+	to      string // ToAgentId
+	time    string // Timestamp
 	mark    string // the metadata originMark
-	shared  bool   // to everyone, so that copies in several files are one message
-	dated   bool   // it has a timestamp
 	message *pb.Message
 }
 
@@ -108,24 +109,23 @@ func parseLine(text []byte) (*line, error) {
 	if err != nil {
 		return nil, err
 	}
-	var to, timestamp string
 	l, m, metadata := &line{}, &pb.Message{}, map[string]string{}
-	err = errors.Join(f.take("MessageId", &l.id), f.take("FromAgentId", &l.from), f.take("ToAgentId", &to),
-		f.take("Content", &m.Body), f.take("Timestamp", &timestamp), f.take("Metadata", &metadata))
+	err = errors.Join(f.take("MessageId", &l.id), f.take("FromAgentId", &l.from), f.take("ToAgentId", &l.to),
+		f.take("Content", &m.Body), f.take("Timestamp", &l.time), f.take("Metadata", &metadata))
 	if err != nil {
 		return nil, err
 	}
 	if l.from == "" {
 		return nil, refusal("it has no FromAgentId")
 	}
-	l.mark, l.shared, l.dated, l.message = metadata[originMark], to == "*", timestamp != "", m
+	l.mark, l.message = metadata[originMark], m
 	if l.fromBridge() {
 		return l, nil
 	}
 	if err := f.takeLineType(m, metadata); err != nil {
 		return nil, err
 	}
-	if m.Target, err = target(to); err != nil {
+	if m.Target, err = target(l.to); err != nil {
 		return nil, err
 	}
 	for key, into := range map[string]*string{"thread_id": &m.ThreadId, "task_id": &m.TaskId,
@@ -147,7 +147,7 @@ func parseLine(text []byte) (*line, error) {
 	if m.ThreadId == "" && len(l.id) <= 128 {
 		m.ThreadId = l.id // the sender knows the message by this id
 	}
-	for key, value := range map[string]string{"original_id": l.id, "original_timestamp": timestamp} {
+	for key, value := range map[string]string{"original_id": l.id, "original_timestamp": l.time} {
 		if value != "" {
 			metadata[key] = value
 		}
@@ -158,16 +158,19 @@ func parseLine(text []byte) (*line, error) {
 // fromBridge reports whether the bridge has written the line.
 func (l *line) fromBridge() bool { return l.mark != "" && l.mark == l.id }
 
-// key returns the key of a line that the bridge has not written.
+// key returns the key of a line that the bridge has not written. Copies of a line, in any file, have the same key: lines
+// with the sender, the recipient and the MessageId of another one, or without a MessageId those that also have its
+// Timestamp, Type and Content. A line with neither is known by its place.
 func (l *line) key(agent string, at position, text []byte) uuid.UUID {
-	place := agent
-	if l.shared && (l.id != "" || l.dated) {
-		place = "*"
+	parts := []string{"id", l.from, l.to, l.id}
+	switch {
+	case l.id != "":
+	case l.time != "":
+		parts = []string{"time", l.from, l.to, l.time, l.message.GetType(), l.message.GetBody()}
+	default:
+		parts = []string{"place", agent, fmt.Sprintf("%d/%d", at.restarts, at.offset), string(text)}
 	}
-	if l.id == "" && place != "*" {
-		place += fmt.Sprintf("@%d/%d", at.restarts, at.offset)
-	}
-	return uuid.NewHash(sha256.New(), uuid.NameSpaceOID, append([]byte(place+"\x00"), text...), 8)
+	return uuid.NewHash(sha256.New(), uuid.NameSpaceOID, []byte(strings.Join(parts, "\x00")), 8)
 }
 
 // identity returns what a mailbox remembers of a line.

@@ -119,6 +119,15 @@ func (d *team) write(name, text string) {
 	}
 }
 
+// age makes a file look as if its last change were days ago, so that it has settled.
+func (d *team) age(name string) {
+	d.t.Helper()
+	long := time.Now().Add(-48 * time.Hour)
+	if err := os.Chtimes(filepath.Join(d.dir, name), long, long); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
 // names returns the names of a folder that are not hidden.
 func (d *team) names(dir string) []string {
 	d.t.Helper()

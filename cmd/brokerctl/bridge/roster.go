@@ -6,7 +6,6 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -30,6 +28,12 @@ const lease = 24 * time.Hour
 
 // agentName is the form of an agent's name.
 var agentName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
+
+// operatorsName is the sender of the messages of operators, and of the broker.
+const operatorsName = "system"
+
+// meansOperators reports whether mail to a name goes to the operators. The bridge registers no agent of such a name.
+func meansOperators(name string) bool { return name == operatorsName || name == "operator" }
 
 // A roster registers the agents of the folder. It never registers an agent that another client has
 // registered. It is safe for concurrent use.
@@ -144,11 +148,14 @@ func (r *roster) ours(a *pb.Agent) bool {
 
 // join registers an agent of the folder unless this run has done so, and returns its incarnation.
 // It returns 0 for an agent that another client has registered: only that client speaks for it,
-// until it deregisters. A refusal says that the name cannot be that of an agent.
+// until it deregisters. A refusal says why the broker registers no agent of this name.
 func (r *roster) join(ctx context.Context, name string) (int64, error) {
-	if !agentName.MatchString(name) {
+	switch {
+	case !agentName.MatchString(name):
 		return 0, refusal(fmt.Sprintf("%q cannot be the name of an agent: "+
 			"1 to 128 letters, digits, '.', '_', ':' or '-', beginning with a letter or digit", name))
+	case meansOperators(name):
+		return 0, refusal(fmt.Sprintf("%q means the operators of the session; an agent of the folder needs another name", name))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -159,7 +166,7 @@ func (r *roster) join(ctx context.Context, name string) (int64, error) {
 	}
 	found, err := r.b.broker.Agents().GetAgent(ctx, &pb.GetAgentRequest{Name: name})
 	if err != nil && status.Code(err) != codes.NotFound {
-		return 0, err
+		return 0, refused(err)
 	}
 	if err == nil {
 		if r.known[name] = found.GetAgent(); !r.free(found.GetAgent()) {
@@ -172,7 +179,7 @@ func (r *roster) join(ctx context.Context, name string) (int64, error) {
 		Labels: map[string]string{viaLabel: viaBridge, folderLabel: r.b.id},
 	})
 	if err != nil {
-		return 0, err
+		return 0, refused(err)
 	}
 	r.known[name], r.mine[name] = out.GetAgent(), out.GetAgent()
 	r.b.Log(fmt.Sprintf("%s joined the session", name))
@@ -200,36 +207,4 @@ func (r *roster) adopt(a *pb.Agent) bool {
 	r.b.Log(fmt.Sprintf("another client has registered %s, role %s: the bridge still delivers its mail to the folder, "+
 		"unless it is registered with --replace", name, a.GetRole()))
 	return true
-}
-
-// A refusal says why the broker or the bridge will never accept a file as a message.
-type refusal string
-
-// Error returns the reason.
-func (r refusal) Error() string { return string(r) }
-
-// refused turns an error that a repetition cannot heal into a refusal.
-func refused(err error) error {
-	switch status.Code(err) {
-	case codes.InvalidArgument, codes.NotFound, codes.PermissionDenied, codes.OutOfRange:
-	case codes.ResourceExhausted:
-		if client.RetryDelay(err) > 0 || strings.HasPrefix(client.Reason(err), "DISK") {
-			return err
-		}
-	default:
-		return err
-	}
-	if final(err) {
-		return err
-	}
-	return refusal(status.Convert(err).Message())
-}
-
-// final reports whether the bridge cannot work with the broker at all.
-func final(err error) bool {
-	switch client.Reason(err) {
-	case "SESSION_NOT_FOUND", "SESSION_CLOSED", "OPERATOR_ONLY":
-		return true
-	}
-	return status.Code(err) == codes.Unauthenticated
 }

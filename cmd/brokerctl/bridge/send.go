@@ -2,8 +2,9 @@ package bridge
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -34,78 +35,111 @@ func keyOf(m *pb.Message) string {
 // nil once the message is sent, a refusal if the broker will never accept it, and another error if
 // the caller should try again.
 func (b *bridge) send(ctx context.Context, key uuid.UUID, sender string, m *pb.Message) error {
-	_, err := b.sendOnce(ctx, key, sender, m)
+	_, _, err := b.sendOnce(ctx, key, sender, m)
 	return err
 }
 
-// sendOnce is send. It returns the id of the message; "" if the file was no message but an act.
-func (b *bridge) sendOnce(ctx context.Context, key uuid.UUID, sender string, m *pb.Message) (id string, err error) {
+// sendOnce is send. It returns the id of the message, and the message itself if an earlier call has sent it. The id is
+// empty if the file was no message but an act.
+func (b *bridge) sendOnce(ctx context.Context, key uuid.UUID, sender string, m *pb.Message) (
+	id string, earlier *pb.Message, err error) {
 	incarnation, err := b.roster.join(ctx, sender)
 	if err != nil {
-		return "", refused(err)
+		return "", nil, err
 	}
 	if incarnation == 0 {
-		return "", refusal(fmt.Sprintf("another client has registered %s, and only that client sends in its name", sender))
+		return "", nil, refusal(fmt.Sprintf("another client has registered %s, and only that client sends in its name", sender))
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	earlier, err := b.find(ctx, key)
+	earlier, attempts, err := b.attempts(ctx, key)
 	if err != nil || earlier != nil {
-		return earlier.GetId(), err
+		return earlier.GetId(), earlier, err
+	}
+	request := key
+	if attempts > 0 {
+		request = uuid.NewSHA1(key, []byte(strconv.Itoa(attempts)))
 	}
 	m.CorrelationId = correlation(key)
 	if err := b.answer(ctx, sender, m); err != nil {
-		return "", err
+		return "", nil, refused(err)
 	}
 	as := b.broker.As(sender).AtIncarnation(incarnation)
 	if done, err := b.act(ctx, key, as, sender, m); done || err != nil {
-		return "", err
+		return "", nil, err
 	}
-	request := &pb.SendMessagesRequest{RequestId: key.String(), Messages: []*pb.Message{m}}
-	out, err := as.Messages().SendMessages(ctx, request)
+	in := &pb.SendMessagesRequest{RequestId: request.String(), Messages: []*pb.Message{m}}
+	out, err := as.Messages().SendMessages(ctx, in)
 	if pattern := m.GetTarget().GetPattern(); b.parts && pattern != "" && status.Code(err) == codes.NotFound {
 		m.Target = &pb.Target{To: &pb.Target_Pattern{Pattern: "*" + strings.Trim(pattern, "*") + "*"}}
-		if wider, err2 := as.Messages().SendMessages(ctx, request); status.Code(err2) != codes.NotFound {
+		if wider, err2 := as.Messages().SendMessages(ctx, in); status.Code(err2) != codes.NotFound {
 			out, err = wider, err2
 		}
 	}
 	if client.Reason(err) == "REQUEST_ID_REUSED" { // sent before, with another message to answer
 		earlier, err = b.find(ctx, key)
-		return earlier.GetId(), err
+		return earlier.GetId(), earlier, err
 	}
 	if err != nil {
-		return "", refused(err)
+		return "", nil, refused(err)
 	}
-	return out.GetResults()[0].GetId(), mailboxFull(out.GetResults()[0])
+	sent := out.GetResults()[0]
+	if sent.GetRefusedCount() == 0 {
+		return sent.GetId(), nil, nil
+	}
+	var full []string
+	for _, r := range sent.GetRecipients() {
+		if r.GetOutcome() == pb.RecipientOutcome_RECIPIENT_OUTCOME_REFUSED {
+			full = append(full, r.GetMailbox())
+		}
+	}
+	if sent.GetRefusedCount() == sent.GetRecipientCount() {
+		return "", nil, refusal("the mailboxes of all recipients are full: " + strings.Join(full, ", "))
+	}
+	b.Log(fmt.Sprintf("message %d of %s did not reach full mailboxes: %s", sent.GetRevision(), sender, strings.Join(full, ", ")))
+	return sent.GetId(), nil, nil
 }
 
-// find returns the message with a key; nil if there is none. A reply has the correlation id of the
-// message that it answers, which is older.
+// find returns the message with a key; nil if there is none that has reached a mailbox.
 func (b *bridge) find(ctx context.Context, key uuid.UUID) (*pb.Message, error) {
+	m, _, err := b.attempts(ctx, key)
+	return m, err
+}
+
+// attempts is find. It also returns how many messages with the key no mailbox has taken because all were full. The
+// bridge rejects such a message, so that a file with its key is a new send.
+func (b *bridge) attempts(ctx context.Context, key uuid.UUID) (m *pb.Message, full int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	page, err := b.broker.Messages().ListMessages(ctx, &pb.ListMessagesRequest{
-		Box: pb.MessageBox_MESSAGE_BOX_ALL, PageSize: 1,
-		Filter: &pb.MessageFilter{CorrelationId: correlation(key)}})
-	if err != nil || len(page.GetItems()) == 0 {
-		return nil, err
+		Box: pb.MessageBox_MESSAGE_BOX_ALL, Filter: &pb.MessageFilter{CorrelationId: correlation(key)}})
+	if err != nil {
+		return nil, 0, err
 	}
-	return page.GetItems()[0].GetMessage(), nil
+	for _, item := range page.GetItems() { // oldest first; a reply has the correlation id of the message that it answers
+		m := item.GetMessage()
+		if m.GetSender() != page.GetItems()[0].GetMessage().GetSender() {
+			break
+		}
+		reached, err := b.reached(ctx, m)
+		if err != nil || reached {
+			return m, full, err
+		}
+		full++
+	}
+	return nil, full, nil
 }
 
-// mailboxFull is a refusal if no recipient has got the message because their mailboxes are full.
-func mailboxFull(sent *pb.SendResult) error {
-	var full []string
-	for _, r := range sent.GetRecipients() {
-		if r.GetOutcome() != pb.RecipientOutcome_RECIPIENT_OUTCOME_REFUSED {
-			return nil
-		}
-		full = append(full, r.GetMailbox())
+// reached reports whether a mailbox has taken a message, or there was none for it. The event of the send says so.
+func (b *bridge) reached(ctx context.Context, m *pb.Message) (bool, error) {
+	page, err := b.broker.Events().ListEvents(ctx, &pb.ListEventsRequest{AfterRevision: m.GetRevision() - 1,
+		UntilRevision: m.GetRevision(), Filter: &pb.EventFilter{Types: []string{"message.sent"}}})
+	if err != nil || len(page.GetEvents()) == 0 {
+		return true, err
 	}
-	if len(full) == 0 {
-		return nil
-	}
-	return refusal("the mailboxes of all recipients are full: " + strings.Join(full, ", "))
+	var sent struct{ Recipients, Refused int }
+	err = json.Unmarshal([]byte(page.GetEvents()[0].GetDetails()), &sent)
+	return sent.Refused == 0 || sent.Refused < sent.Recipients, err
 }
 
 // answer finds the message that m answers, unless m names it: the message with the thread's name as
@@ -163,6 +197,10 @@ func (b *bridge) event(ctx context.Context, key uuid.UUID, kind, summary string)
 	if client.Reason(err) == "REQUEST_ID_REUSED" {
 		return nil
 	}
+	if err = refused(err); rejected(err) {
+		b.Log(fmt.Sprintf("publish bridge.%s: %v", kind, err))
+		return nil
+	}
 	return err
 }
 
@@ -198,10 +236,4 @@ func ended(err error) bool {
 	}
 	code := status.Code(err)
 	return code == codes.NotFound || code == codes.FailedPrecondition
-}
-
-// rejected reports whether an error says that a file or line will never be a message.
-func rejected(err error) bool {
-	var r refusal
-	return errors.As(err, &r) || errors.Is(err, errIncomplete)
 }

@@ -33,15 +33,11 @@ type worker struct {
 	changed     chan struct{}    // buffered: the folder may have changed
 	mail        chan *pb.Message // from the broker
 	ended       chan struct{}
-
-	mu      sync.Mutex        // guards trouble
-	trouble map[string]string // the last error of each action, logged once
 }
 
 func newWorker(ctx context.Context, b *bridge, agent string, incarnation int64, p part) *worker {
 	w := &worker{b: b, agent: agent, incarnation: incarnation, part: p,
-		changed: make(chan struct{}, 1), mail: make(chan *pb.Message, 64), ended: make(chan struct{}),
-		trouble: map[string]string{}}
+		changed: make(chan struct{}, 1), mail: make(chan *pb.Message, 64), ended: make(chan struct{})}
 	w.ctx, w.cancel = context.WithCancel(ctx)
 	return w
 }
@@ -58,6 +54,7 @@ func (w *worker) look() {
 func (w *worker) end() {
 	w.cancel()
 	<-w.ended
+	w.b.health.forget(w.agent)
 }
 
 func (w *worker) run() {
@@ -89,7 +86,11 @@ func (w *worker) run() {
 			if !w.pause() {
 				return
 			}
+			fallthrough // mail does not wait for a file that cannot be sent
 		case more:
+			if len(undelivered) > 0 {
+				continue
+			}
 			select {
 			case m := <-w.mail:
 				undelivered = w.gather(m)
@@ -124,11 +125,12 @@ func (w *worker) gather(m *pb.Message) []*pb.Message {
 // do reports whether an action succeeded. It logs an error when it first occurs. An error that no
 // repetition heals ends the bridge.
 func (w *worker) do(action string, err error) bool {
-	if err == nil || w.ctx.Err() != nil {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		delete(w.trouble, action)
-		return err == nil
+	if err == nil {
+		w.b.health.note(w.agent, action, nil)
+		return true
+	}
+	if w.ctx.Err() != nil {
+		return false
 	}
 	if final(err) {
 		select {
@@ -136,12 +138,8 @@ func (w *worker) do(action string, err error) bool {
 		default: // another worker has reported it
 		}
 	}
-	w.mu.Lock()
-	again := w.trouble[action] == err.Error()
-	w.trouble[action] = err.Error()
-	w.mu.Unlock()
-	if !again {
-		w.b.Log(fmt.Sprintf("%s of %s: %v; trying again", action, w.name(), err))
+	if w.b.health.note(w.agent, action, err) {
+		w.b.Log(fmt.Sprintf("%s of %s: %s; trying again", action, w.name(), plain(err)))
 	}
 	return false
 }

@@ -1,0 +1,71 @@
+package bridge
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"brokerd/client"
+)
+
+// A refusal says why the broker or the bridge will never accept a file as a message.
+type refusal string
+
+// Error returns the reason.
+func (r refusal) Error() string { return string(r) }
+
+// rejected reports whether an error says that a file or line will never be a message.
+func rejected(err error) bool {
+	var r refusal
+	return errors.As(err, &r) || errors.Is(err, errIncomplete)
+}
+
+// refused returns a refusal for an answer of the broker that a repetition does not change, and other errors as
+// they are. The errors that passes and final name are the only ones for which a file waits.
+func refused(err error) error {
+	s, ok := status.FromError(err)
+	if err == nil || !ok || passes(err) || final(err) {
+		return err
+	}
+	var answer interface{ GRPCStatus() *status.Status }
+	if errors.As(err, &answer) { // without the texts that wrap it
+		s = answer.GRPCStatus()
+	}
+	return refusal(s.Message())
+}
+
+// passes reports whether the cause of an error ends without a change of the file.
+func passes(err error) bool {
+	switch status.Code(err) {
+	case codes.Unavailable, codes.Aborted, codes.DeadlineExceeded, codes.Canceled:
+		return true
+	case codes.Internal, codes.Unknown:
+		return client.Reason(err) == "" // a broken connection; the broker gives the reason of its own defects
+	case codes.ResourceExhausted: // a rate, a quota or a disk, but not the size of the message
+		return client.RetryDelay(err) > 0 || client.Reason(err) == "DISK_NEARLY_FULL"
+	case codes.FailedPrecondition: // the agent has been registered again, or deregistered
+		reason := client.Reason(err)
+		return reason == "STALE_INCARNATION" || reason == "AGENT_NOT_REGISTERED"
+	}
+	return false
+}
+
+// final reports whether the bridge cannot work with the broker at all.
+func final(err error) bool {
+	switch client.Reason(err) {
+	case "SESSION_NOT_FOUND", "SESSION_CLOSED", "OPERATOR_ONLY":
+		return true
+	}
+	return status.Code(err) == codes.Unauthenticated
+}
+
+// statusPrefix is what gRPC writes before the message of an error.
+var statusPrefix = regexp.MustCompile(`rpc error: code = \w+ desc = `)
+
+// plain returns the text of an error for people, as one line.
+func plain(err error) string {
+	return strings.ReplaceAll(statusPrefix.ReplaceAllString(err.Error(), ""), "\n", "; ")
+}
