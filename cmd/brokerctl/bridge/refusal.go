@@ -34,7 +34,7 @@ func refused(err error) error {
 	if errors.As(err, &answer) { // without the texts that wrap it
 		s = answer.GRPCStatus()
 	}
-	return refusal(s.Message())
+	return refusal(strings.ReplaceAll(s.Message(), "messages[0].", "")) // a file is one message
 }
 
 // passes reports whether the cause of an error ends without a change of the file.

@@ -19,6 +19,9 @@ import (
 // callTimeout bounds one call. A send waits inside its call for the sender's rate.
 const callTimeout = 15 * time.Second
 
+// maxThread is the broker's limit for the bytes of a thread_id.
+const maxThread = 128
+
 // correlation returns the correlation id of the message with a key.
 func correlation(key uuid.UUID) string { return "bridge:" + key.String() }
 
@@ -167,7 +170,7 @@ func (b *bridge) answer(ctx context.Context, sender string, m *pb.Message) error
 			m.Labels["in_reply_to"] = id
 		}
 	}
-	if m.GetThreadId() == "" {
+	if id := m.GetThreadId(); id == "" || len(id) > maxThread {
 		return nil
 	}
 	to := m.GetTarget().GetAgent()
