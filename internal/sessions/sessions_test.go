@@ -59,7 +59,7 @@ func (k *kit) open() {
 	k.registry = sessions.New(k.store, log)
 	conn, _ := testkit.Serve(k.t, func(r grpc.ServiceRegistrar) {
 		pb.RegisterSessionServiceServer(r, sessions.NewService(k.registry))
-		pb.RegisterEventServiceServer(r, events.NewService(log, k.registry, nil))
+		pb.RegisterEventServiceServer(r, events.NewService(log, k.registry, nil, nil))
 	})
 	k.api, k.events = pb.NewSessionServiceClient(conn), pb.NewEventServiceClient(conn)
 }
