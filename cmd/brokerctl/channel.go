@@ -36,6 +36,7 @@ func newChannelSubscribeCommand(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			c.warn(cmd, answer.GetWarnings())
 			return c.show(cmd, answer, func(w io.Writer) {
 				say(w, "%s %s", cond(answer.GetChanged(), "subscribed to", "had already subscribed to"), args[0])
 			})

@@ -305,3 +305,31 @@ func TestEventPublish_ReachesSubscribers(tt *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+func TestChannel_SubscribeWarnsOfAnUnknownTypeAndExplainShowsIt(tt *testing.T) {
+	t := newShell(tt)
+	startBroker(t)
+	register(t, "lead/lead", "builder-1/builder")
+	got := ctl(t, "--agent", "lead", "channel", "subscribe", "event/TaskComplet")
+	if got.code != 0 || !strings.HasPrefix(got.err, "brokerctl: warning: no event of the type task_complet is known") ||
+		!strings.Contains(got.err, "did you mean event/task_complete?") {
+		t.Errorf("%+v", got)
+	}
+	if got := ctl(t, "--agent", "lead", "channel", "subscribe", "event/TaskCompleted"); got.code != 0 || got.err != "" {
+		t.Errorf("a known type: %+v", got)
+	}
+	must0(t, "--agent", "builder-1", "event", "publish", "TaskCompleted", "t1")
+	out := must0(t, "explain", "channel", "event/TaskCompleted")
+	for _, want := range []string{"channel event/task_complete", "lead subscribes to it", "1 delivery of its newest messages waits"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is missing:\n%s", want, out)
+		}
+	}
+	_, command, found := strings.Cut(out, "  $ brokerctl ")
+	if !found || !strings.Contains(must0(t, strings.Fields(command)...), "t1") {
+		t.Errorf("the command of the finding shows no message: %s", out)
+	}
+	if got := ctl(t, "explain", "channel", "none"); got.code != exitNotFound {
+		t.Errorf("%+v", got)
+	}
+}

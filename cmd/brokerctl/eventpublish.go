@@ -19,8 +19,8 @@ func newEventPublishCommand(c *cli) *cobra.Command {
 event/*, receive it as a message of type event, with a priority by severity:
 debug 3, info 5, warning 6, error 7, critical 10.
 
-TYPE has the characters a-z, 0-9, '.', '_' and '-', such as build.finished. The
-broker refuses first words that its own types use (agent, message, session, …).`,
+TYPE is a word such as build.finished. First words that types of the broker use
+(agent, message, session, …) are refused.`,
 		Example: `  brokerctl --agent builder-1 event publish build.finished "All green"
   brokerctl --agent lead channel subscribe event/build.finished`,
 		Args:              between(1, "the type", "the summary"),
@@ -62,7 +62,7 @@ broker refuses first words that its own types use (agent, message, session, …)
 	cmd.Flags().StringVar(&severity, "severity", "", strings.Join(severities, ", ")+" (default: info)")
 	cmd.Flags().StringSliceVar(&request.Related, "related", nil, "what it is about, such as a message's revision; repeatable")
 	cmd.Flags().StringVar(&request.TaskId, "task", "", "task that it belongs to")
-	cmd.Flags().BoolVar(&request.Blocker, "blocker", false, "also raise or resolve a blocker: only BlockerEncountered, BlockerResolved")
+	cmd.Flags().BoolVar(&request.Blocker, "blocker", false, "BlockerEncountered, BlockerResolved: also raise or resolve it")
 	addRequestID(cmd, &request.RequestId)
 	must(cmd.RegisterFlagCompletionFunc("category", cobra.FixedCompletions(categories, cobra.ShellCompDirectiveNoFileComp)))
 	must(cmd.RegisterFlagCompletionFunc("severity", cobra.FixedCompletions(severities, cobra.ShellCompDirectiveNoFileComp)))

@@ -14,11 +14,11 @@ import (
 
 func newExplainCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
-		Use:   "explain [[message] ID | lock PATH | token TYPE SCOPE | agent NAME | role ROLE | KIND ID]",
+		Use:   "explain [[message] ID | lock PATH | token TYPE SCOPE | agent NAME | role ROLE | channel NAME | KIND ID]",
 		Short: "Say what is stuck, and which command frees it",
-		Long: `Explain why something is stuck: its holder, the waiting agents, since when and why, and the commands that free it. The
-commands can be run as printed, the best first. Without a subject: the worst problems of the session; for an agent, only
-what concerns that agent and its role's queue. A lock is named by a path, or by the number of a fence or ticket. KIND is
+		Long: `Explain why something is stuck: its holder, the waiting agents, since when and why, and the commands that free it, the
+best first. Without a subject: the worst problems of the session; for an agent, only what concerns that agent and its
+role's queue. A lock is named by a path, or by the number of a fence or ticket. KIND is
 task, decision, blocker, handoff or vote.
 
 Severities: ERROR, stuck until an agent or an operator acts; WARNING, slow or at risk; INFO, as it should be.`,
@@ -97,7 +97,7 @@ func (c *cli) completeSubject(cmd *cobra.Command, args []string, to string) ([]s
 	case args[0] == "token":
 		return c.completeTokens(cmd, args[1:], to)
 	case len(args) == 1:
-		lists := map[string]wordList{"message": messageIDWords, "agent": agentNames, "role": roleNames, "lock": c.allLocks, "task": taskWords()}
+		lists := map[string]wordList{"message": messageIDWords, "agent": agentNames, "role": roleNames, "channel": channelNames, "lock": c.allLocks, "task": taskWords()}
 		if list := lists[args[0]]; list != nil {
 			return c.words(cmd, list)
 		}

@@ -55,8 +55,7 @@ func newHandoffCreateCommand(c *cli) *cobra.Command {
 		Long: `Offer work to an agent, or to role:NAME. The YAML file of -f has the same fields:
 to, title, task_id, transfer_task, fences, background, work_done, artifacts,
 context_links (kind, target, title), next_steps, known_issues, open_questions and
-checklist. Options add to its lists. An artifact that the broker does not have is
-the path of a file: the command uploads it under that path.
+checklist. Options add to its lists.
 
 Exit codes with --wait: 4: not answered in time; 11: rejected or cancelled.`,
 		Example: `  brokerctl --agent architect-1 handoff create builder-1 "Login page" \

@@ -26,10 +26,9 @@ func newMessageCommand(c *cli) *cobra.Command {
 
 func newMessageGetCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
-		Use:   "get ID",
-		Short: "Show a message and its state for each recipient",
-		Long: `Show a message and its state for each recipient: who received, read, claimed,
-finished or failed it. ID is the message's id, its revision, or a claim id.`,
+		Use:               "get ID",
+		Short:             "Show a message and its state for each recipient",
+		Long:              `Show which recipients received, read, claimed, finished or failed it. ID is the message's id, its revision, or a claim id.`,
 		Example:           "  brokerctl message get 4711",
 		Args:              exactly("the message's id"),
 		ValidArgsFunction: c.completeArgs(false, messageIDWords),
@@ -125,7 +124,7 @@ type messageListOptions struct {
 // AddFlags adds the options.
 func (o *messageListOptions) AddFlags(f *pflag.FlagSet) {
 	o.filterOptions.AddFlags(f)
-	f.StringVar(&o.box, "box", "", "inbox, sent or all (default: inbox for an agent without --task and --thread, otherwise all)")
+	f.StringVar(&o.box, "box", "", "inbox, sent or all (default: inbox for an agent, all with --task or --thread)")
 	f.StringVar(&o.mailbox, "mailbox", "",
 		"the unfinished messages of this mailbox, by arrival: an agent's name, role:NAME or channel:NAME "+
 			"(operators, observers)")

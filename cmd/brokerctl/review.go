@@ -93,7 +93,7 @@ func (o *submission) to(receiver string) error {
 	return nil
 }
 
-const passTokenHelp = "pass the token producer_critic SCOPE with the rounds, from this one on; the agent must hold it"
+const passTokenHelp = "pass the token producer_critic SCOPE, which the agent holds, with each round"
 
 // submitWait is how long submit waits by default: shorter than the 2 min that many agents' tools
 // give a command.

@@ -64,7 +64,7 @@ func (o *sendOptions) AddFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.requiresResponse, "requires-response", false, "ask for an answer within the session's response time")
 	durationVar(f, &o.respondWithin, "respond-within", 0, "ask for an answer within this time")
 	durationVar(f, &o.resendAfter, "resend-after", 0, "redeliver after this time if neither read nor claimed, up to 5 times")
-	f.StringVar(&o.requestID, "request-id", "", "makes retries within 1h idempotent")
+	f.StringVar(&o.requestID, "request-id", "", "makes retries idempotent for 1h")
 }
 
 func newSendCommand(c *cli) *cobra.Command {

@@ -55,8 +55,8 @@ func (o *settingsOptions) AddFlags(f *pflag.FlagSet) {
 	f.Int32Var(&o.breakerFailures, "breaker-failures", 0, "failures in a row that open an agent's circuit breaker; 0: never (new sessions: 5)")
 	durationVar(f, &o.breakerTime, "breaker-time", 0, "how long the breaker stays open (new sessions: 1m)")
 	durationVar(f, &o.responseTime, "response-time", 0, "time for a response if the message sets none (new sessions: 10m)")
-	f.StringArrayVar(&o.escalateTo, "escalate-to", nil, "role that overdue responses and blockers are escalated to; repeated: the first role "+
-		"with an agent; '': none (new sessions: overseer, lead, orchestrator, project_manager)")
+	f.StringArrayVar(&o.escalateTo, "escalate-to", nil, "role that stuck work is escalated to; repeated: the first one with an agent; "+
+		"'': none (new sessions: overseer, lead, orchestrator, project_manager)")
 	f.StringArrayVar(&o.directors, "director", nil, "role that may send directives; repeatable; '': only operators may "+
 		"(new sessions: lead, overseer, orchestrator, project_manager)")
 	durationVar(f, &o.messageRetention, "message-retention", 0, "how long finished messages are kept; 0: always (new sessions: 3d)")

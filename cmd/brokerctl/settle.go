@@ -184,5 +184,5 @@ func orOnly(ids []string) []string {
 
 // addRequestID adds the option that changes share.
 func addRequestID(cmd *cobra.Command, id *string) {
-	cmd.Flags().StringVar(id, "request-id", "", "makes retries within 1h idempotent")
+	cmd.Flags().StringVar(id, "request-id", "", "makes retries idempotent for 1h")
 }

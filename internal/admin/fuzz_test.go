@@ -61,6 +61,8 @@ func FuzzExplain(f *testing.F) {
 			ok = aName.MatchString(s.Agent)
 		case *pb.ExplainRequest_Role:
 			ok = aName.MatchString(s.Role)
+		case *pb.ExplainRequest_Channel:
+			ok = line(s.Channel, 134)
 		}
 		if !ok {
 			t.Fatalf("accepted: %v", r)

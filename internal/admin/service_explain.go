@@ -93,6 +93,9 @@ func question(in *pb.ExplainRequest) (about finding.Question, err error) {
 	case *pb.ExplainRequest_Vote:
 		about.Kind = finding.Vote
 		required("vote", subject.Vote, valid.MaxID)
+	case *pb.ExplainRequest_Channel:
+		about.Kind = finding.Channel
+		required("channel", subject.Channel, len("event/")+valid.MaxID)
 	}
 	return about, c.Err()
 }

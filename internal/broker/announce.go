@@ -147,8 +147,8 @@ func (b *Broker) listeners(tx *store.Tx, session int64, kind string) (audience, 
 
 // subscribersTo returns the names of the first agents, up to limit, behind a name that receive the
 // events of a channel.
-func subscribersTo(tx *store.Tx, session int64, channel, after string, limit int) ([]string, error) {
-	return store.Collect(tx.Query(selectAudience, session, channel, after, limit), func(r *store.Rows) (name string, err error) {
+func subscribersTo(q store.Querier, session int64, channel, after string, limit int) ([]string, error) {
+	return store.Collect(q.Query(selectAudience, session, channel, after, limit), func(r *store.Rows) (name string, err error) {
 		return name, r.Scan(&name)
 	})
 }

@@ -81,8 +81,8 @@ type Member struct {
 func (b *Broker) UseCrew(c Crew) { b.crew = c }
 
 // Explain says why messages of the subject, or of the whole session, are stuck. It returns nothing
-// about a subject that it does not know. Errors: fault.NotFound for a message that does not exist,
-// fault.Invalid for a text that is no id.
+// about a subject that it does not know. Errors: fault.NotFound for a message or channel that does not
+// exist, fault.Invalid for a text that is no id.
 func (b *Broker) Explain(q store.Querier, about finding.Question) ([]finding.Finding, error) {
 	e := b.explaining(q, about)
 	var err error
@@ -93,6 +93,8 @@ func (b *Broker) Explain(q store.Querier, about finding.Question) ([]finding.Fin
 		err = e.ofAgent()
 	case finding.Role:
 		err = e.ofRole()
+	case finding.Channel:
+		err = e.ofChannel()
 	case finding.Everything:
 		err = e.everything()
 	}

@@ -122,4 +122,22 @@ const (
 			WHERE d.message = q.message AND (d.mailbox = ?3 OR d.holder = ?3) AND d.arrival IS NOT NULL AND d.state NOT IN (7, 8))
 		ORDER BY q.deadline
 		LIMIT ?4`
+
+	// selectLastOfChannel returns the newest message to a channel, of the newest messages of the broker.
+	selectLastOfChannel = `
+		SELECT revision, sender, type, created_at
+		FROM (SELECT revision, session, sender, type, created_at, channel FROM messages ORDER BY revision DESC LIMIT ?) AS newest
+		WHERE session = ? AND channel = ?
+		ORDER BY revision DESC
+		LIMIT 1`
+	// countWaitingOfChannel counts the deliveries of these messages that wait, of at most so many deliveries.
+	countWaitingOfChannel = `
+		SELECT count(*) FILTER (WHERE state IN (1, 3, 4))
+		FROM (
+			SELECT d.state AS state
+			FROM (SELECT revision, session, channel FROM messages ORDER BY revision DESC LIMIT ?) AS newest
+			JOIN deliveries d ON d.message = newest.revision
+			WHERE newest.session = ? AND newest.channel = ?
+			ORDER BY newest.revision DESC
+			LIMIT ?) AS some`
 )

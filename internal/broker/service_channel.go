@@ -31,11 +31,16 @@ func (s *ChannelService) SubscribeChannel(ctx context.Context, r *pb.SubscribeCh
 	if err != nil {
 		return nil, err
 	}
-	changed, revision, err := s.broker.Subscribe(ctx, caller.FromContext(ctx), req, channelName(r.Channel))
+	c, name := caller.FromContext(ctx), channelName(r.Channel)
+	changed, revision, err := s.broker.Subscribe(ctx, c, req, name)
 	if err != nil {
 		return nil, err
 	}
-	return &pb.SubscribeChannelResponse{Changed: changed, Revision: revision}, nil
+	warnings, err := s.broker.unknownEvents(ctx, c, name)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.SubscribeChannelResponse{Changed: changed, Revision: revision, Warnings: warnings}, nil
 }
 
 // UnsubscribeChannel implements the RPC.

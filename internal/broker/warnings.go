@@ -1,9 +1,13 @@
 package broker
 
 import (
+	"context"
 	"slices"
 	"strings"
 
+	"brokerd/internal/caller"
+	"brokerd/internal/events"
+	"brokerd/internal/msgtype"
 	"brokerd/internal/nearest"
 	"brokerd/internal/store"
 )
@@ -31,6 +35,59 @@ func (s *sending) warnings(d *Draft, out *Outcome) (found []string, err error) {
 		found = append(found, absent+"; no agent gets the message")
 	}
 	return found, err
+}
+
+// unknownEvents warns of a subscription to the events of a type of which the broker sends none to
+// channels, which the session's catalog does not have and which none of the newest events has.
+func (b *Broker) unknownEvents(ctx context.Context, c caller.Caller, channel string) ([]string, error) {
+	eventType, ofEvents := strings.CutPrefix(channel, eventChannel)
+	if !ofEvents || eventType == "*" {
+		return nil, nil
+	}
+	set, err := b.catalog.Types(ctx, c.Session)
+	if err != nil || knownEvent(set, eventType) {
+		return nil, err
+	}
+	published := false
+	err = b.store.Read(ctx, func(s *store.Snapshot) error {
+		session, err := b.dir.Session(s, c.Session)
+		if err == nil {
+			published, err = b.log.Published(s, session.ID, eventType)
+		}
+		return err
+	})
+	if err != nil || published {
+		return nil, err
+	}
+	text := "no event of the type " + eventType + " is known so far: it is no type of the broker or of the catalog, and no newer event has it"
+	if hint := meantEvent(set, eventType); hint != "" {
+		text += "; " + hint
+	}
+	return []string{text}, nil
+}
+
+// knownEvent reports whether the broker sends events of a canonical type to channels, or a catalog has it.
+func knownEvent(set *msgtype.Set, eventType string) bool {
+	_, known := set.Lookup(eventType)
+	return known != nil || slices.ContainsFunc(events.AnnouncedTypes(), func(t string) bool { return msgtype.Canonical(t) == eventType })
+}
+
+// meantEvent asks whether the channel of a known type of events is meant; it is empty if the type is
+// known, or if no known one is like it.
+func meantEvent(set *msgtype.Set, eventType string) string {
+	if eventType == "*" || knownEvent(set, eventType) {
+		return ""
+	}
+	names := set.Names()
+	for _, t := range events.AnnouncedTypes() {
+		names = append(names, msgtype.Canonical(t))
+	}
+	near := nearest.Names(eventType, names[:min(len(names), nearest.Limit)])
+	if len(near) == 0 || !nearest.Like(eventType, near[0]) {
+		return ""
+	}
+	meant, _ := set.Lookup(near[0])
+	return "did you mean " + eventChannel + meant + "?"
 }
 
 // vacancy returns the warning for a role or channel that no agent has; it is empty if one has it.

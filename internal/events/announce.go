@@ -1,7 +1,9 @@
 package events
 
 import (
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 
 	"brokerd/internal/store"
@@ -72,6 +74,9 @@ func Reserved(eventType string) bool {
 
 // Announced reports whether events of one of the broker's own types go to the channels of events.
 func Announced(eventType string) bool { return announced[eventType] }
+
+// AnnouncedTypes returns the broker's own types whose events go to the channels of events, sorted.
+func AnnouncedTypes() []string { return slices.Sorted(maps.Keys(announced)) }
 
 // OnAnnounced registers what carries events to the channels of events. It is called before the log
 // is used, once. fn runs in the transaction of each event that agents publish or whose type is

@@ -45,6 +45,11 @@ ALTER TABLE events ADD COLUMN type_as_sent TEXT; -- NULL = as type
 `}}
 }
 
+const selectPublished = `
+SELECT EXISTS (
+	SELECT 1 FROM (SELECT session, type FROM events ORDER BY revision DESC LIMIT ?) AS newest
+	WHERE session = ? AND type = ?)`
+
 const selectOfTask = `
 SELECT revision, type, summary FROM events WHERE session = ? AND task_id = ? ORDER BY revision DESC LIMIT ?`
 

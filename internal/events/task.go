@@ -2,6 +2,16 @@ package events
 
 import "brokerd/internal/store"
 
+// mostSearched is how many of the newest events of the broker Published reads.
+const mostSearched = 10_000
+
+// Published reports whether one of the newest events of the broker is an event of a session and of a
+// type, as the log stores it.
+func (l *Log) Published(q store.Querier, session int64, eventType string) (found bool, err error) {
+	err = q.QueryRow(selectPublished, mostSearched, session, eventType).Scan(&found)
+	return found, err
+}
+
 // A Brief is an event in short.
 type Brief struct {
 	Revision int64

@@ -47,12 +47,13 @@ const (
 	Blocker
 	Handoff
 	Vote
+	Channel
 )
 
 // String returns the noun of the kind.
 func (k Kind) String() string {
 	return [...]string{
-		"everything", "message", "lock", "token", "agent", "role", "task", "decision", "blocker", "handoff", "vote",
+		"everything", "message", "lock", "token", "agent", "role", "task", "decision", "blocker", "handoff", "vote", "channel",
 	}[k]
 }
 

@@ -166,6 +166,9 @@ var subjects = []subject{
 	{"role", []string{"the role"}, func(r *pb.ExplainRequest, args []string) {
 		r.Subject = &pb.ExplainRequest_Role{Role: args[0]}
 	}},
+	{"channel", []string{"the channel"}, func(r *pb.ExplainRequest, args []string) {
+		r.Subject = &pb.ExplainRequest_Channel{Channel: args[0]}
+	}},
 	{"task", []string{"the task's id"}, func(r *pb.ExplainRequest, args []string) {
 		r.Subject = &pb.ExplainRequest_Task{Task: args[0]}
 	}},
@@ -217,5 +220,5 @@ func ParseSubject(args []string) (*pb.ExplainRequest, error) {
 		return request, nil
 	}
 	return nil, argumentf("cannot explain %q; write: message ID, lock PATH, token TYPE SCOPE, "+
-		"agent NAME, role ROLE, or task, decision, blocker, handoff or vote ID", args[0])
+		"agent NAME, role ROLE, channel NAME, or task, decision, blocker, handoff or vote ID", args[0])
 }

@@ -1733,6 +1733,7 @@ type ExplainRequest struct {
 	//	*ExplainRequest_Blocker
 	//	*ExplainRequest_Handoff
 	//	*ExplainRequest_Vote
+	//	*ExplainRequest_Channel
 	Subject       isExplainRequest_Subject `protobuf_oneof:"subject"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1865,6 +1866,15 @@ func (x *ExplainRequest) GetVote() string {
 	return ""
 }
 
+func (x *ExplainRequest) GetChannel() string {
+	if x != nil {
+		if x, ok := x.Subject.(*ExplainRequest_Channel); ok {
+			return x.Channel
+		}
+	}
+	return ""
+}
+
 type isExplainRequest_Subject interface {
 	isExplainRequest_Subject()
 }
@@ -1913,6 +1923,12 @@ type ExplainRequest_Vote struct {
 	Vote string `protobuf:"bytes,10,opt,name=vote,proto3,oneof"`
 }
 
+type ExplainRequest_Channel struct {
+	// A channel, such as general or event/task_complete: its subscribers, its last message and the deliveries that
+	// wait, of the newest 10,000 messages of the broker.
+	Channel string `protobuf:"bytes,11,opt,name=channel,proto3,oneof"`
+}
+
 func (*ExplainRequest_Message) isExplainRequest_Subject() {}
 
 func (*ExplainRequest_Lock) isExplainRequest_Subject() {}
@@ -1932,6 +1948,8 @@ func (*ExplainRequest_Blocker) isExplainRequest_Subject() {}
 func (*ExplainRequest_Handoff) isExplainRequest_Subject() {}
 
 func (*ExplainRequest_Vote) isExplainRequest_Subject() {}
+
+func (*ExplainRequest_Channel) isExplainRequest_Subject() {}
 
 // Finding is one fact, with its reasons.
 type Finding struct {
@@ -2937,7 +2955,7 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12\x1a\n" +
 	"\bmessages\x18\x03 \x01(\x03R\bmessages\x12\x14\n" +
 	"\x05tasks\x18\x04 \x01(\x03R\x05tasks\x120\n" +
-	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\x95\x02\n" +
+	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xb1\x02\n" +
 	"\x0eExplainRequest\x12\x1a\n" +
 	"\amessage\x18\x01 \x01(\tH\x00R\amessage\x12\x14\n" +
 	"\x04lock\x18\x02 \x01(\tH\x00R\x04lock\x12\x16\n" +
@@ -2949,7 +2967,8 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\ablocker\x18\b \x01(\tH\x00R\ablocker\x12\x1a\n" +
 	"\ahandoff\x18\t \x01(\tH\x00R\ahandoff\x12\x14\n" +
 	"\x04vote\x18\n" +
-	" \x01(\tH\x00R\x04voteB\t\n" +
+	" \x01(\tH\x00R\x04vote\x12\x1a\n" +
+	"\achannel\x18\v \x01(\tH\x00R\achannelB\t\n" +
 	"\asubject\"\x93\x02\n" +
 	"\aFinding\x127\n" +
 	"\bseverity\x18\x01 \x01(\x0e2\x1b.brokerd.v1.FindingSeverityR\bseverity\x12\x18\n" +
@@ -3185,6 +3204,7 @@ func file_brokerd_v1_admin_proto_init() {
 		(*ExplainRequest_Blocker)(nil),
 		(*ExplainRequest_Handoff)(nil),
 		(*ExplainRequest_Vote)(nil),
+		(*ExplainRequest_Channel)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -166,7 +166,10 @@ type SubscribeChannelResponse struct {
 	// Messages sent to the channel after this revision arrive.
 	Revision int64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
 	// False if the agent had subscribed before.
-	Changed       bool `protobuf:"varint,2,opt,name=changed,proto3" json:"changed,omitempty"`
+	Changed bool `protobuf:"varint,2,opt,name=changed,proto3" json:"changed,omitempty"`
+	// The channel is event/TYPE, and no event of the type is known: the broker sends none to channels, the session's
+	// catalog does not have it, and none of the newest 10,000 events has it. It may be a misspelling.
+	Warnings      []string `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -213,6 +216,13 @@ func (x *SubscribeChannelResponse) GetChanged() bool {
 		return x.Changed
 	}
 	return false
+}
+
+func (x *SubscribeChannelResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
 }
 
 // UnsubscribeChannelRequest names a channel.
@@ -585,10 +595,11 @@ const file_brokerd_v1_channel_proto_rawDesc = "" +
 	"\x17SubscribeChannelRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x18\n" +
-	"\achannel\x18\x02 \x01(\tR\achannel\"P\n" +
+	"\achannel\x18\x02 \x01(\tR\achannel\"l\n" +
 	"\x18SubscribeChannelResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x18\n" +
-	"\achanged\x18\x02 \x01(\bR\achanged\"T\n" +
+	"\achanged\x18\x02 \x01(\bR\achanged\x12\x1a\n" +
+	"\bwarnings\x18\x03 \x03(\tR\bwarnings\"T\n" +
 	"\x19UnsubscribeChannelRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x18\n" +

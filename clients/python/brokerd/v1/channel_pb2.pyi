@@ -34,7 +34,9 @@ class SubscribeChannelResponse(message.Message):
     DESCRIPTOR: descriptor.Descriptor
     revision: builtins.int
     changed: builtins.bool
-    def __init__(self, *, revision: Optional[builtins.int] = ..., changed: Optional[builtins.bool] = ...) -> None: ...
+    @property
+    def warnings(self) -> containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(self, *, revision: Optional[builtins.int] = ..., changed: Optional[builtins.bool] = ..., warnings: Optional[Iterable[builtins.str]] = ...) -> None: ...
 
 
 class UnsubscribeChannelRequest(message.Message):
