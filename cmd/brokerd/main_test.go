@@ -102,7 +102,11 @@ func TestSettings_FlagsWinOverEnvironmentAndThatOverTheFile(t *testing.T) {
 
 func TestHelp_FitsIntoEightyColumns(t *testing.T) {
 	t.Parallel()
-	for _, command := range append(newRoot().Commands(), newRoot()) {
+	commands := append(newRoot().Commands(), newRoot())
+	for _, command := range newRoot().Commands() {
+		commands = append(commands, command.Commands()...)
+	}
+	for _, command := range commands {
 		root := newRoot()
 		var out bytes.Buffer
 		root.SetOut(&out)
