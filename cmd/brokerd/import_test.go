@@ -27,8 +27,10 @@ func messagesFile(t *testing.T) string {
 		t.Fatal(err)
 	}
 	_, err = db.ExecContext(t.Context(), `
-		CREATE TABLE messages (id, type, version, timestamp, correlation_id, from_agent, to_agent, channel, priority, payload, status, expires_at);
-		INSERT INTO messages VALUES ('1', 'task.update', '1.0', '2025-11-08T15:30:00Z', NULL, 'a', 'b', 'general', 5, '{}', 'pending', NULL)`)
+		CREATE TABLE messages (id, type, version, timestamp, correlation_id, from_agent, to_agent, channel, priority,
+			payload, status, expires_at);
+		INSERT INTO messages VALUES
+			('1', 'task.update', '1.0', '2025-11-08T15:30:00Z', NULL, 'a', 'b', 'general', 5, '{}', 'pending', NULL)`)
 	if err := errors.Join(err, db.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +80,8 @@ func TestImport_FindsTheBrokerByTheEnvironmentAndReportsInJSON(t *testing.T) {
 			}
 		}
 	}
-	page, err := pb.NewMessageServiceClient(b.Operator()).ListMessages(t.Context(), &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_ALL})
+	page, err := pb.NewMessageServiceClient(b.Operator()).ListMessages(t.Context(),
+		&pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_ALL})
 	if err != nil || len(page.GetItems()) != 1 || page.GetItems()[0].GetMessage().GetSender() != "a" {
 		t.Errorf("%v %v", page, err)
 	}
@@ -88,11 +91,13 @@ func TestImport_ExitCodes(t *testing.T) {
 	t.Parallel()
 	b := apptest.Start(t)
 	file := messagesFile(t)
-	_, secret := b.Issue(&pb.IssueCredentialRequest{Access: pb.CredentialAccess_CREDENTIAL_ACCESS_AGENT, Agent: "a", Session: "default"})
+	_, secret := b.Issue(&pb.IssueCredentialRequest{
+		Access: pb.CredentialAccess_CREDENTIAL_ACCESS_AGENT, Agent: "a", Session: "default"})
 	credential := filepath.Join(t.TempDir(), "credential")
 	if err := os.WriteFile(credential, []byte(secret), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	asAgent := []string{"BROKERD_CREDENTIAL_FILE=" + credential, "BROKERD_ADDR=" + b.TCP()}
 	for name, test := range map[string]struct {
 		variables []string
 		args      []string
@@ -103,13 +108,14 @@ func TestImport_ExitCodes(t *testing.T) {
 		"a bad file":  {nil, []string{file + "x", "--addr", b.Socket()}, 2, "messages.dbx does not exist"},
 		"a bad form":  {nil, []string{file, "-o", "xml"}, 2, `--output is "xml"; it must be text or json`},
 		"an address":  {nil, []string{file, "--addr", "here"}, 2, `address "here" is none of`},
-		"no broker":   {nil, []string{file, "--addr", "unix:///nowhere/socket"}, 69, "no broker is running at unix:///nowhere/socket"},
+		"no broker":   {nil, []string{file, "--addr", "unix:///nowhere/socket"}, 69, "no broker is running"},
 		"no session":  {nil, []string{file, "--addr", b.Socket(), "--session", "other"}, 3, "other"},
-		"an agent":    {[]string{"BROKERD_CREDENTIAL_FILE=" + credential, "BROKERD_ADDR=" + b.TCP()}, []string{file}, 7, "agent"},
+		"an agent":    {asAgent, []string{file}, 7, "only an operator may do this"},
 		"a broker up": {[]string{"BROKERD_ADDR=unix:///nowhere"}, []string{file, "--addr", b.Socket()}, 0, ""},
 	} {
 		_, stderr, code := runProgram(t, test.variables, append([]string{"import", "sqlite"}, test.args...)...)
-		if code != test.code || !strings.Contains(stderr, test.want) || strings.Contains(stderr, "rpc error") || test.want == "" && stderr != "" {
+		quiet := test.want != "" || stderr == ""
+		if code != test.code || !strings.Contains(stderr, test.want) || strings.Contains(stderr, "rpc error") || !quiet {
 			t.Errorf("%s: exit code %d: %s", name, code, stderr)
 		}
 	}

@@ -34,7 +34,8 @@ var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
 func wrongName(r row, columns ...string) outcome {
 	for _, c := range columns {
 		if text := r.text(c); !name.MatchString(text) {
-			return skip("%s %q is no name: 1 to 128 letters, digits, '.', '_', ':' or '-', beginning with a letter or digit", c, clip(text, 128))
+			return skip("%s %q is no name: 1 to 128 letters, digits, '.', '_', ':' or '-', "+
+				"beginning with a letter or digit", c, clip(text, 128))
 		}
 	}
 	return outcome{}
@@ -42,14 +43,14 @@ func wrongName(r row, columns ...string) outcome {
 
 func localAgent(r row) outcome { return wrongName(r, "agent_id") }
 
-// sendAgent registers an agent of agent_status. The status describes a program that is not connected to the broker, so it
-// becomes a label and not the status of the agent: a status FAILED would be an alarm about nothing.
+// sendAgent registers an agent of agent_status. The status describes a program that is not connected to the broker.
+// It becomes a label and not the status of the agent: a status FAILED would be an alarm about nothing.
 func (m *run) sendAgent(ctx context.Context, r row, _ key, _ attempt) (outcome, error) {
 	agent := r.text("agent_id")
 	labels := map[string]string{}
-	for label, column := range map[string]string{"original_status": "status", "original_last_heartbeat": "last_heartbeat"} {
+	for _, column := range []string{"status", "last_heartbeat"} {
 		if text := line(r.text(column), 256); text != "" {
-			labels[label] = text
+			labels["original_"+column] = text
 		}
 	}
 	added, err := m.roster.ensure(ctx, agent, labels)
@@ -107,8 +108,8 @@ func (r *roster) find(ctx context.Context, agent string) (*pb.Agent, error) {
 	return out.GetAgent(), err
 }
 
-// register registers an agent, and notes in its labels which incarnation that is. next is the one that it probably is: an
-// agent that deregistered earlier continues to count.
+// register registers an agent, and notes in its labels which incarnation that is. next is the one that it probably
+// is: an agent that deregistered earlier continues to count.
 func (r *roster) register(ctx context.Context, agent string, next int64, more map[string]string) (int64, error) {
 	for {
 		labels := map[string]string{viaLabel: viaImport, incarnationLabel: strconv.FormatInt(next, 10)}
@@ -147,7 +148,8 @@ func refused(done outcome, err error) (outcome, error) {
 		return done, nil
 	}
 	switch client.Reason(err) {
-	case "NOT_A_DIRECTOR", "MESSAGE_TOO_LARGE", "FANOUT_TOO_LARGE", "TOO_MANY_AGENTS", "TOO_MANY_SUBSCRIPTIONS", "MAILBOX_FULL":
+	case "NOT_A_DIRECTOR", "MESSAGE_TOO_LARGE", "FANOUT_TOO_LARGE", "TOO_MANY_AGENTS", "TOO_MANY_SUBSCRIPTIONS",
+		"MAILBOX_FULL":
 		return skip("%s", problem(err)), nil
 	}
 	if status.Code(err) == codes.InvalidArgument {

@@ -22,9 +22,9 @@ func localDead(r row) outcome {
 	return content(original)
 }
 
-// sendDead makes a dead letter of the broker: it sends the message, claims it as the recipient, and gives the claim up with
-// the original error. A recipient that has connected itself could work on the message between these calls. The dead
-// letter of such an agent is kept in the history.
+// sendDead makes a dead letter of the broker: it sends the message, claims it as the recipient, and gives the claim
+// up with the original error. A recipient that has connected itself could work on the message between these calls.
+// The dead letter of such an agent is kept in the history.
 func (m *run) sendDead(ctx context.Context, r row, k key, a attempt) (outcome, error) {
 	original, err := r.original()
 	if err != nil {
@@ -89,5 +89,6 @@ func (m *run) bury(ctx context.Context, id, agent string, incarnation int64, rea
 	// The agent has registered itself since the message was sent.
 	_, err := m.broker.Messages().CancelMessage(ctx,
 		&pb.CancelMessageRequest{RequestId: uuid.NewString(), Id: id, Reason: "it was a dead letter before the import"})
-	return outcome{kept, agent + " has connected during the import; the message has been withdrawn unless the agent works on it"}, err
+	return outcome{kept, agent + " has connected during the import; the message has been withdrawn unless the agent " +
+		"works on it"}, err
 }

@@ -46,15 +46,31 @@ func text(t *testing.T, content string) string {
 
 func TestImport_AFileThatIsWrongEndsItBeforeItCallsTheBroker(t *testing.T) {
 	t.Parallel()
-	const message = "INSERT INTO messages VALUES ('1', 't', '1.0', '', '', 'a', 'b', 'c', 5, '{}', 'pending', '', NULL, 0, NULL, NULL)"
+	const message = `INSERT INTO messages VALUES
+		('1', 't', '1.0', '', '', 'a', 'b', 'c', 5, '{}', 'pending', '', NULL, 0, NULL, NULL)`
+	made := func(statements ...string) func(*testing.T) string {
+		return func(t *testing.T) string {
+			t.Helper()
+			return database(t, statements...)
+		}
+	}
+	written := func(content string) func(*testing.T) string {
+		return func(t *testing.T) string {
+			t.Helper()
+			return text(t, content)
+		}
+	}
 	for name, test := range map[string]struct {
 		file func(t *testing.T) string
 		want string
 	}{
-		"missing": {func(t *testing.T) string { t.Helper(); return filepath.Join(t.TempDir(), "messages.db") }, "does not exist"},
-		"folder":  {func(t *testing.T) string { t.Helper(); return t.TempDir() }, "is no file with a database"},
-		"empty":   {func(t *testing.T) string { t.Helper(); return text(t, "") }, "is empty"},
-		"text":    {func(t *testing.T) string { t.Helper(); return text(t, strings.Repeat("hello ", 100)) }, "is no SQLite database"},
+		"missing": {func(t *testing.T) string {
+			t.Helper()
+			return filepath.Join(t.TempDir(), "messages.db")
+		}, "does not exist"},
+		"folder": {func(t *testing.T) string { t.Helper(); return t.TempDir() }, "is no file with a database"},
+		"empty":  {written(""), "is empty"},
+		"text":   {written(strings.Repeat("hello ", 100)), "is no SQLite database"},
 		"cut off": {func(t *testing.T) string {
 			t.Helper()
 			file := database(t, schema, message)
@@ -69,9 +85,9 @@ func TestImport_AFileThatIsWrongEndsItBeforeItCallsTheBroker(t *testing.T) {
 			testkit.Ruin(t, file, "messages")
 			return file
 		}, "is damaged: "},
-		"foreign": {func(t *testing.T) string { t.Helper(); return database(t, "CREATE TABLE notes (text)") }, "has no table messages"},
-		"view":    {func(t *testing.T) string { t.Helper(); return database(t, "CREATE VIEW messages AS SELECT 1 AS id") }, "has no table messages"},
-		"columns": {func(t *testing.T) string { t.Helper(); return database(t, "CREATE TABLE messages (id, type, version)") }, "has a table messages without the column timestamp"},
+		"foreign": {made("CREATE TABLE notes (text)"), "has no table messages"},
+		"view":    {made("CREATE VIEW messages AS SELECT 1 AS id"), "has no table messages"},
+		"columns": {made("CREATE TABLE messages (id, type, version)"), "has a table messages without the column timestamp"},
 		"other columns": {func(t *testing.T) string {
 			t.Helper()
 			return database(t, schema, "ALTER TABLE agent_status RENAME agent_id TO name")

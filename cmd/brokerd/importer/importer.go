@@ -42,7 +42,8 @@ type run struct {
 }
 
 // Run imports a file and returns what it has done. A row that the broker refuses is skipped. Another error ends the
-// import; running it again continues it. Errors are FileErrors, ErrBusy, those of Connect and the API, and those of temporary files.
+// import; running it again continues it. Errors are FileErrors, ErrBusy, those of Connect and the API, and those
+// of temporary files.
 func Run(ctx context.Context, o Options) (report *Report, err error) {
 	began := time.Now()
 	dir, err := os.MkdirTemp("", "brokerd-import-")
@@ -50,8 +51,8 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	m := &run{Options: o,
-		report: &Report{File: o.File, DryRun: o.DryRun, Skipped: []Skipped{}, Artifacts: []Artifact{}, Warnings: []string{}}, noted: began}
+	m := &run{Options: o, noted: began, report: &Report{
+		File: o.File, DryRun: o.DryRun, Skipped: []Skipped{}, Artifacts: []Artifact{}, Warnings: []string{}}}
 	if m.source, err = openSource(ctx, o.File, dir); err != nil {
 		return nil, err
 	}
@@ -174,8 +175,8 @@ func (m *run) kinds() []kind {
 		{kindAgents, agentRows, idOf("agent_id"), []string{"agent_id"}, localAgent, m.sendAgent},
 		{kindSubscriptions, subscriptionRows, idOf("channel_name", "agent_id"), []string{"channel_name", "agent_id"},
 			localSubscription, m.sendSubscription},
-		{kindMessages, unfinishedRows, idOf("id"), []string{"id", "type", "timestamp", "from_agent", "to_agent", "channel", "payload"},
-			localMessage, m.sendMessage},
+		{kindMessages, unfinishedRows, idOf("id"),
+			[]string{"id", "type", "timestamp", "from_agent", "to_agent", "channel", "payload"}, localMessage, m.sendMessage},
 		{kindDeadLetters, deadRows, idOf("id"), []string{"id", "original_message"}, localDead, m.sendDead},
 	}
 }

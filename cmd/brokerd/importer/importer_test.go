@@ -45,7 +45,8 @@ func TestImport_MovesATeam(t *testing.T) {
 	for i := range 20 {
 		agent := fmt.Sprintf("agent-%02d", i)
 		other := open(t, d.file, "WAL")
-		if _, err := other.ExecContext(t.Context(), "INSERT INTO agent_status (agent_id, status, current_task, last_heartbeat) VALUES (?, ?, ?, ?)",
+		if _, err := other.ExecContext(t.Context(),
+			"INSERT INTO agent_status (agent_id, status, current_task, last_heartbeat) VALUES (?, ?, ?, ?)",
 			agent, []string{"idle", "active", "degraded", "failed"}[i%4], "task "+agent, stamp(i)); err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +101,8 @@ func TestImport_MovesATeam(t *testing.T) {
 		agent := out.GetAgent()
 		got := []any{agent.GetActivity(), agent.GetHealth(), agent.GetLease().AsDuration(), agent.GetLabels()["via"],
 			agent.GetLabels()["original_status"], agent.GetLabels()["original_last_heartbeat"]}
-		want := []any{"task " + agent.GetName(), pb.Health_HEALTH_OK, 24 * time.Hour, "import", []string{"idle", "active", "degraded", "failed"}[a], stamp(a)}
+		want := []any{"task " + agent.GetName(), pb.Health_HEALTH_OK, 24 * time.Hour, "import",
+			[]string{"idle", "active", "degraded", "failed"}[a], stamp(a)}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}
@@ -115,25 +117,31 @@ func TestImport_KeepsWhatAMessageSays(t *testing.T) {
 	t.Parallel()
 	d := newTeam(t)
 	d.exec("INSERT INTO channel_subscriptions VALUES ('urgent', 'b', '')")
-	d.message("direct", columns{"timestamp": stamp(1), "priority": 9, "payload": `{ "b":1, "a":[2.50] }`, "channel": "general"})
-	d.message("all", columns{"timestamp": stamp(2), "to_agent": nil, "channel": "urgent", "correlation_id": nil, "type": "TaskCompleted"})
-	d.message("late", columns{"timestamp": stamp(3), "expires_at": time.Now().Add(time.Hour).UTC().Format("2006-01-02T15:04:05.000000")})
+	d.message("direct", columns{
+		"timestamp": stamp(1), "priority": 9, "payload": `{ "b":1, "a":[2.50] }`, "channel": "general"})
+	d.message("all", columns{
+		"timestamp": stamp(2), "to_agent": nil, "channel": "urgent", "correlation_id": nil, "type": "TaskCompleted"})
+	d.message("late", columns{
+		"timestamp": stamp(3), "expires_at": time.Now().Add(time.Hour).UTC().Format("2006-01-02T15:04:05.000000")})
 	d.imports()
 	sent := d.sent()
 	if diff := cmp.Diff([]string{"direct", "all", "late"}, ids(sent)); diff != "" {
 		t.Fatal(diff)
 	}
 	m := sent[0]
-	got := []any{m.GetSender(), m.GetTarget().GetAgent(), m.GetChannel(), m.GetPriority(), m.GetPayload(), m.GetCorrelationId(),
-		m.GetVersion(), m.GetLabels()["original_timestamp"], m.GetExpiresAt().AsTime().Sub(m.GetCreatedAt().AsTime())}
-	want := []any{"a", "b", "general", int32(9), `{ "b":1, "a":[2.50] }`, "req-direct", "1.0", stamp(1), 365 * 24 * time.Hour}
+	got := []any{m.GetSender(), m.GetTarget().GetAgent(), m.GetChannel(), m.GetPriority(), m.GetPayload(),
+		m.GetCorrelationId(), m.GetVersion(), m.GetLabels()["original_timestamp"],
+		m.GetExpiresAt().AsTime().Sub(m.GetCreatedAt().AsTime())}
+	want := []any{"a", "b", "general", int32(9), `{ "b":1, "a":[2.50] }`, "req-direct", "1.0", stamp(1),
+		365 * 24 * time.Hour}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 	if m := sent[1]; m.GetTarget().GetChannel() != "urgent" || m.GetCorrelationId() != "" {
 		t.Errorf("a message to a channel: %v", m)
 	}
-	if rest := sent[2].GetExpiresAt().AsTime().Sub(sent[2].GetCreatedAt().AsTime()); rest > time.Hour || rest < time.Hour-apptest.Patience {
+	rest := sent[2].GetExpiresAt().AsTime().Sub(sent[2].GetCreatedAt().AsTime())
+	if rest > time.Hour || rest < time.Hour-apptest.Patience {
 		t.Errorf("a message that has an hour left lives for %v", rest)
 	}
 }
@@ -148,7 +156,8 @@ func TestImport_DeadLettersAreDeadWithTheirError(t *testing.T) {
 	d.dead("nobody's", nil)
 	d.dead("at work", "busy")
 	report := d.imports()
-	if diff := cmp.Diff(count("dead_letters", 10, func(c *importer.Count) { c.Imported, c.Kept = 8, 2 }), counts(report)["dead_letters"]); diff != "" {
+	wantCount := count("dead_letters", 10, func(c *importer.Count) { c.Imported, c.Kept = 8, 2 })
+	if diff := cmp.Diff(wantCount, counts(report)["dead_letters"]); diff != "" {
 		t.Error(diff)
 	}
 	out, err := d.client.Messages().ListDeadLetters(t.Context(), &pb.ListDeadLettersRequest{Mailbox: "b"})
@@ -206,7 +215,7 @@ func TestImport_SkipsWhatNoBrokerTakes(t *testing.T) {
 		"binary":      {columns{"payload": []byte("\"\xff\"")}, "payload is no valid UTF-8"},
 		"deep":        {columns{"payload": strings.Repeat("[", 101) + strings.Repeat("]", 101)}, "payload"},
 		"large":       {columns{"payload": `"` + strings.Repeat("x", 300<<10) + `"`}, "payload"},
-		"huge":        {columns{"payload": `"` + strings.Repeat("x", 6<<20) + `"`}, "payload has 6291458 bytes, too many for a message"},
+		"huge":        {columns{"payload": `"` + strings.Repeat("x", 6<<20) + `"`}, "payload has 6291458 bytes"},
 		"correlation": {columns{"correlation_id": strings.Repeat("c", 200)}, "correlation_id"},
 		"expiry":      {columns{"expires_at": "tomorrow"}, `expires_at "tomorrow" is no time of ISO 8601`},
 	}
@@ -311,7 +320,8 @@ func TestImport_DryRunChangesNothing(t *testing.T) {
 	var text strings.Builder
 	report.Write(&text)
 	for _, want := range []string{"would import", "--mailbox-limit N", `"a" has 301 unfinished messages`, "up to 20s",
-		"session configure --send-rate 0 before and --send-rate 10 after", "import/messages/history.jsonl  1 rows", "--dry-run"} {
+		"session configure --send-rate 0 before and --send-rate 10 after", "import/messages/history.jsonl  1 rows",
+		"--dry-run"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("the report lacks %q:\n%s", want, text.String())
 		}
@@ -334,7 +344,8 @@ func TestImport_AFullMailboxIsFilledLater(t *testing.T) {
 		d.message(fmt.Sprint(i), columns{"timestamp": stamp(i)})
 	}
 	report := d.imports()
-	if got := counts(report)["messages"]; got.Imported != 2 || got.Skipped != 1 || !strings.Contains(report.Skipped[0].Reason, "--mailbox-limit") {
+	if got := counts(report)["messages"]; got.Imported != 2 || got.Skipped != 1 ||
+		!strings.Contains(report.Skipped[0].Reason, "--mailbox-limit") {
 		t.Errorf("%+v", report)
 	}
 	limit(0)
@@ -349,7 +360,8 @@ func TestImport_AFullMailboxIsFilledLater(t *testing.T) {
 // waiting returns the original ids of the mail of an agent.
 func waiting(t *testing.T, c *client.Client, agent string) []string {
 	t.Helper()
-	page, err := c.As(agent).Messages().ListMessages(t.Context(), &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_INBOX, PageSize: 1000})
+	page, err := c.As(agent).Messages().ListMessages(t.Context(),
+		&pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_INBOX, PageSize: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}

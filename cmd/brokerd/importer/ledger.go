@@ -57,7 +57,8 @@ func (l *ledger) load(ctx context.Context) error {
 		return err
 	}
 	for token := ""; ; {
-		page, err := l.broker.State().ListState(ctx, &pb.ListStateRequest{Namespace: namespace, Values: true, PageToken: token})
+		page, err := l.broker.State().ListState(ctx,
+			&pb.ListStateRequest{Namespace: namespace, Values: true, PageToken: token})
 		if err != nil {
 			return err
 		}
@@ -69,7 +70,8 @@ func (l *ledger) load(ctx context.Context) error {
 				err = json.Unmarshal([]byte(e.GetValue().GetJsonValue()), &value)
 			}
 			if err != nil {
-				return fmt.Errorf("the key %s in the namespace %s of the state is no entry of an import: %w", e.GetKey(), namespace, err)
+				return fmt.Errorf("the key %s in the namespace %s of the state is no entry of an import: %w",
+					e.GetKey(), namespace, err)
 			}
 			l.next = max(l.next, number+1)
 			if err := l.note(ctx, number, value.Sending); err != nil {

@@ -30,14 +30,16 @@ CREATE TABLE messages (
     delivery_count INTEGER DEFAULT 0, last_delivered_at TEXT, error TEXT
 );
 CREATE TABLE channel_subscriptions (
-    channel_name TEXT NOT NULL, agent_id TEXT NOT NULL, subscribed_at TEXT NOT NULL, PRIMARY KEY (channel_name, agent_id)
+    channel_name TEXT NOT NULL, agent_id TEXT NOT NULL, subscribed_at TEXT NOT NULL,
+    PRIMARY KEY (channel_name, agent_id)
 );
 CREATE TABLE agent_status (
     agent_id TEXT PRIMARY KEY, status TEXT NOT NULL, current_task TEXT, last_heartbeat TEXT NOT NULL,
     messages_pending INTEGER DEFAULT 0, messages_processed INTEGER DEFAULT 0, error_count INTEGER DEFAULT 0
 );
 CREATE TABLE dead_letter_queue (
-    id TEXT PRIMARY KEY, original_message TEXT NOT NULL, error TEXT NOT NULL, moved_at TEXT NOT NULL, retry_count INTEGER NOT NULL
+    id TEXT PRIMARY KEY, original_message TEXT NOT NULL, error TEXT NOT NULL, moved_at TEXT NOT NULL,
+    retry_count INTEGER NOT NULL
 );`
 
 // A team is a database file, and a broker to import it into.
@@ -66,7 +68,8 @@ func newTeam(t *testing.T, options ...apptest.Option) *team {
 // open opens a database as an agent does, until the end of the test.
 func open(t *testing.T, file, journal string) *sql.DB {
 	t.Helper()
-	db, err := sql.Open("sqlite3", "file:"+file+"?_journal_mode="+journal+"&_synchronous=NORMAL&_busy_timeout=5000&_cache_size=-64000")
+	db, err := sql.Open("sqlite3", "file:"+file+"?_journal_mode="+journal+
+		"&_synchronous=NORMAL&_busy_timeout=5000&_cache_size=-64000")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,9 +95,10 @@ type columns map[string]any
 func (d *team) message(id string, changes columns) {
 	d.t.Helper()
 	row := columns{
-		"id": id, "type": "context.query", "version": "1.0", "timestamp": "2025-11-08T15:30:00Z", "correlation_id": "req-" + id,
-		"from_agent": "a", "to_agent": "b", "channel": "work", "priority": 5, "payload": `{"query": "` + id + `"}`,
-		"status": "pending", "created_at": "2025-11-08T15:30:00Z",
+		"id": id, "type": "context.query", "version": "1.0", "timestamp": "2025-11-08T15:30:00Z",
+		"correlation_id": "req-" + id, "from_agent": "a", "to_agent": "b", "channel": "work", "priority": 5,
+		"payload": `{"query": "` + id + `"}`,
+		"status":  "pending", "created_at": "2025-11-08T15:30:00Z",
 	}
 	for c, v := range changes {
 		row[c] = v
@@ -104,20 +108,22 @@ func (d *team) message(id string, changes columns) {
 	for c, v := range row {
 		names, values = append(names, c), append(values, v)
 	}
-	d.exec("INSERT INTO messages ("+strings.Join(names, ", ")+") VALUES (?"+strings.Repeat(", ?", len(names)-1)+")", values...)
+	places := "?" + strings.Repeat(", ?", len(names)-1)
+	d.exec("INSERT INTO messages ("+strings.Join(names, ", ")+") VALUES ("+places+")", values...)
 }
 
 // dead adds a dead letter from a.
 func (d *team) dead(id string, to any) {
 	d.t.Helper()
 	original, err := json.Marshal(columns{
-		"id": id, "type": "task.update", "version": "1.0", "timestamp": "2025-11-08T15:00:00Z", "from_agent": "a", "to_agent": to,
-		"channel": "work", "priority": 8, "payload": columns{"n": 1}, "correlation_id": nil,
+		"id": id, "type": "task.update", "version": "1.0", "timestamp": "2025-11-08T15:00:00Z", "from_agent": "a",
+		"to_agent": to, "channel": "work", "priority": 8, "payload": columns{"n": 1}, "correlation_id": nil,
 	})
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	d.exec("INSERT INTO dead_letter_queue VALUES (?, ?, ?, '2025-11-08T15:30:00Z', 3)", id, string(original), "error of "+id)
+	d.exec("INSERT INTO dead_letter_queue VALUES (?, ?, ?, '2025-11-08T15:30:00Z', 3)",
+		id, string(original), "error of "+id)
 }
 
 // run imports the file.
@@ -196,7 +202,8 @@ func ids(messages []*pb.Message) []string {
 func (d *team) lines(name string) []map[string]any {
 	d.t.Helper()
 	var content bytes.Buffer
-	if _, err := d.client.DownloadArtifact(d.t.Context(), &pb.DownloadArtifactRequest{Name: name}, &content, nil); err != nil {
+	request := &pb.DownloadArtifactRequest{Name: name}
+	if _, err := d.client.DownloadArtifact(d.t.Context(), request, &content, nil); err != nil {
 		d.t.Fatalf("%s: %v", name, err)
 	}
 	var all []map[string]any

@@ -134,13 +134,15 @@ func TestImport_AnotherImportAtTheSameTimeEnds(t *testing.T) {
 	d.dead("dead", "b")
 	ended := make(chan error, 1)
 	go func() { _, err := d.run(); ended <- err }()
-	for _, err := range d.client.FollowEvents(t.Context(), client.EventOptions{Filter: &pb.EventFilter{Types: []string{"message.sent"}}}) {
+	sent := &pb.EventFilter{Types: []string{"message.sent"}}
+	for _, err := range d.client.FollowEvents(t.Context(), client.EventOptions{Filter: sent}) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		break
 	}
-	if _, err := d.client.State().PutState(t.Context(), &pb.PutStateRequest{Namespace: "import", Key: "00000002", // of the other import
+	// The entry of another import.
+	if _, err := d.client.State().PutState(t.Context(), &pb.PutStateRequest{Namespace: "import", Key: "00000002",
 		Value: &pb.StateValue{Value: &pb.StateValue_JsonValue{JsonValue: `{}`}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +163,8 @@ func TestKill_EveryMessageIsSentOnceAndInOrder(t *testing.T) {
 	var want, dead []string
 	for i := range 60 {
 		id := fmt.Sprintf("m-%02d", i)
-		d.message(id, columns{"timestamp": stamp(i), "from_agent": fmt.Sprintf("agent-%d", i%5), "to_agent": fmt.Sprintf("agent-%d", i%3)})
+		from, to := fmt.Sprintf("agent-%d", i%5), fmt.Sprintf("agent-%d", i%3)
+		d.message(id, columns{"timestamp": stamp(i), "from_agent": from, "to_agent": to})
 		want = append(want, id)
 	}
 	for i := range 6 {
@@ -169,16 +172,17 @@ func TestKill_EveryMessageIsSentOnceAndInOrder(t *testing.T) {
 		d.dead(dead[i], "agent-1")
 	}
 	for i := range 5 {
-		d.exec("INSERT INTO agent_status (agent_id, status, last_heartbeat) VALUES (?, 'idle', '')", fmt.Sprintf("agent-%d", i))
-		d.exec("INSERT INTO channel_subscriptions VALUES ('work', ?, '')", fmt.Sprintf("agent-%d", i))
+		agent := fmt.Sprintf("agent-%d", i)
+		d.exec("INSERT INTO agent_status (agent_id, status, last_heartbeat) VALUES (?, 'idle', '')", agent)
+		d.exec("INSERT INTO channel_subscriptions VALUES ('work', ?, '')", agent)
 	}
 	for _, moment := range []struct {
 		event string
 		at    int // how many of these events the round waits for
 	}{
-		{"state.put", 1}, {"agent.registered", 3}, {"channel.subscribed", 2}, {"state.put", 2}, {"message.sent", 1}, {"message.sent", 7},
-		{"message.sent", 20}, {"message.sent", 30}, {"message.sent", 2}, {"message.claimed", 1}, {"message.dead", 1}, {"message.sent", 1},
-		{"message.dead", 2},
+		{"state.put", 1}, {"agent.registered", 3}, {"channel.subscribed", 2}, {"state.put", 2}, {"message.sent", 1},
+		{"message.sent", 7}, {"message.sent", 20}, {"message.sent", 30}, {"message.sent", 2}, {"message.claimed", 1},
+		{"message.dead", 1}, {"message.sent", 1}, {"message.dead", 2},
 	} {
 		d.killAt(program, moment.event, moment.at)
 	}
@@ -219,7 +223,8 @@ func (d *team) killAt(program, event string, n int) {
 		cancel()
 		close(ended)
 	}()
-	for _, err := range d.client.FollowEvents(ctx, client.EventOptions{After: after, Filter: &pb.EventFilter{Types: []string{event}}}) {
+	filter := &pb.EventFilter{Types: []string{event}}
+	for _, err := range d.client.FollowEvents(ctx, client.EventOptions{After: after, Filter: filter}) {
 		if n--; err != nil || n <= 0 {
 			break
 		}

@@ -90,8 +90,8 @@ func (r *Report) Write(w io.Writer) {
 	line := "%-14s %9v %9v %13v %8v %14v %7v %8v\n"
 	fmt.Fprintf(w, line, "", "read", column, "already there", "expired", "no subscribers", "history", "skipped")
 	for _, c := range r.Kinds {
-		fmt.Fprintf(w, line, strings.ReplaceAll(c.Kind, "_", " "), c.Read, c.Imported, c.AlreadyThere, c.Expired, c.NoSubscribers,
-			c.Kept, c.Skipped)
+		fmt.Fprintf(w, line, strings.ReplaceAll(c.Kind, "_", " "), c.Read, c.Imported, c.AlreadyThere, c.Expired,
+			c.NoSubscribers, c.Kept, c.Skipped)
 	}
 	if len(r.Skipped) > 0 {
 		fmt.Fprintln(w, "\nnot sent:")

@@ -158,16 +158,16 @@ func (m *run) send(ctx context.Context, r row, message *pb.Message, k key, a att
 	case sent.GetRecipientCount() == 0:
 		return outcome{as: noSubscribers}, nil
 	case sent.GetRefusedCount() == sent.GetRecipientCount():
-		return skip("the mailbox of %s is full: raise the limit with brokerctl session configure --mailbox-limit N, and import again",
-			sent.GetRecipients()[0].GetMailbox()), nil
+		return skip("the mailbox of %s is full: raise the limit with brokerctl session configure --mailbox-limit N, "+
+			"and import again", sent.GetRecipients()[0].GetMailbox()), nil
 	case sent.GetDuplicate():
 		return outcome{as: alreadyThere}, nil
 	}
 	return outcome{as: imported}, nil
 }
 
-// find returns the message of a row that an earlier import has sent, with its deliveries; nil if there is none. A message
-// to an agent whose mailbox was full does not count.
+// find returns the message of a row that an earlier import has sent, with its deliveries; nil if there is none. A
+// message to an agent whose mailbox was full does not count.
 func (m *run) find(ctx context.Context, k key) (*pb.GetMessageResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

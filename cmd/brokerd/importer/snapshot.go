@@ -83,8 +83,8 @@ func snapshot(ctx context.Context, file, to string) error {
 		}
 	}
 	if unsettled {
-		return &FileError{file, "is locked: " + file + "-journal belongs to a transaction that has not ended. Let it end; if its " +
-			"program has crashed, open the file once with sqlite3, which rolls the transaction back"}
+		return &FileError{file, "is locked: " + file + "-journal belongs to a transaction that has not ended. Let it " +
+			"end; if its program has crashed, open the file once with sqlite3, which rolls the transaction back"}
 	}
 	return &FileError{file, "changes all the time; let its agents pause"}
 }
