@@ -472,18 +472,6 @@ func (b *Broker) asking(agent, mailbox int64) (asks, full bool) {
 	return asks, consumers > 0 && !asks
 }
 
-// member returns the member of a name.
-func (e *explaining) member(name string) (Member, bool, error) {
-	if err := e.agents(); err != nil {
-		return Member{}, false, err
-	}
-	i, registered := e.named[name]
-	if !registered {
-		return Member{}, false, nil
-	}
-	return e.members[i], true, nil
-}
-
 // Condition describes an agent in a sentence, and reports whether it is well: neither failed, stopped nor
 // late, and not kept from work.
 func (b *Broker) Condition(q store.Querier, about finding.Question, agent string) (says string, well bool, err error) {

@@ -383,3 +383,15 @@ func (e *explaining) servers() []server {
 	}
 	return all
 }
+
+// member returns the member of a name.
+func (e *explaining) member(name string) (Member, bool, error) {
+	if err := e.agents(); err != nil {
+		return Member{}, false, err
+	}
+	i, registered := e.named[name]
+	if !registered {
+		return Member{}, false, nil
+	}
+	return e.members[i], true, nil
+}
