@@ -228,7 +228,7 @@ func (b *bridge) adjust(ctx context.Context, f format, watcher *fsnotify.Watcher
 			}
 		} else if joined[name], err = b.roster.join(ctx, name); err != nil {
 			delete(joined, name)
-			if final(err) {
+			if final(err) || ctx.Err() != nil {
 				return err
 			}
 			if !rejected(err) || !told[name] {

@@ -34,8 +34,11 @@ func refused(err error) error {
 	if errors.As(err, &answer) { // without the texts that wrap it
 		s = answer.GRPCStatus()
 	}
-	return refusal(strings.ReplaceAll(s.Message(), "messages[0].", "")) // a file is one message
+	return refusal(ownTerms.Replace(s.Message()))
 }
+
+// ownTerms removes from a message of the broker the names of requests that the writer of a file has not made.
+var ownTerms = strings.NewReplacer("messages[0].", "", "brokerd-agent: ", "")
 
 // passes reports whether the cause of an error ends without a change of the file.
 func passes(err error) bool {
