@@ -273,7 +273,7 @@ func (a *App) start(ctx context.Context) error {
 	if err := drains.Start(ctx); err != nil {
 		return fmt.Errorf("start drains: %w", err)
 	}
-	explainers := []admin.Explainer{registry, post, held, space, board, verdicts, obstacles, deals, polls, drains}
+	explainers := []admin.Explainer{registry, post, held, keys, space, board, verdicts, obstacles, deals, polls, drains}
 	views := newOverviews(st, journal, c.Clock, log.Named("overview"), scopes,
 		overviewSources{commons{held, keys, jobs}, post, registry, explainers})
 	a.onStop(func(context.Context) error { views.Stop(); return nil })

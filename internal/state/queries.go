@@ -139,6 +139,13 @@ WHERE scope IN (?, 0) AND task_id = ? AND deleted = 0
 ORDER BY revision DESC
 LIMIT ?`
 
+const selectBridges = `
+SELECT k.key, v.value, v.changed_at
+FROM state_keys k JOIN state_versions v ON v.id = k.current
+WHERE k.scope = ? AND k.namespace = ? AND k.deleted = 0 AND v.author = ?
+ORDER BY k.key
+LIMIT ?`
+
 const countKeys = `
 SELECT count(*) FROM state_keys WHERE scope = ? AND NOT deleted`
 

@@ -1,0 +1,87 @@
+package state
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/finding"
+	"brokerd/internal/store"
+)
+
+const (
+	// bridgeHealth is the namespace in which each `brokerctl bridge` keeps a bridgeReport under the id of its folder while
+	// it has something to report.
+	bridgeHealth = "bridge-health"
+	maxBridges   = 20 // reports that Explain reads
+)
+
+// A bridgeReport is the value of such a key. It is JSON text in a string.
+type bridgeReport struct {
+	Folder   string
+	Waits    []bridgeWait
+	Rejected int    // files in the folder rejected/
+	Newest   string // the last one of these
+	Reason   string // of the last one
+}
+
+// A bridgeWait is an action that the bridge tries again until it succeeds.
+type bridgeWait struct {
+	Agent, Action, Reason string
+	Since                 time.Time
+}
+
+// Explain reports what the bridges of a session cannot do, and the files that they have rejected; for an agent, what
+// its bridge cannot do for it. Agents may write the keys too, so it reads only those that an operator has written.
+func (k *Keys) Explain(q store.Querier, about finding.Question) (found []finding.Finding, err error) {
+	if about.Kind != finding.Everything && about.Kind != finding.Agent {
+		return nil, nil
+	}
+	rows := q.Query(selectBridges, about.Session, bridgeHealth, caller.System, maxBridges)
+	defer rows.Close()
+	for rows.Next() {
+		var id, text string
+		var since time.Time
+		if err := rows.Scan(&id, &text, &since); err != nil {
+			return nil, fmt.Errorf("explain bridges: %w", err)
+		}
+		var r bridgeReport
+		if json.Unmarshal([]byte(text), &r) != nil {
+			continue
+		}
+		found = append(found, r.findings(about, id, since)...)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("explain bridges: %w", err)
+	}
+	return found, nil
+}
+
+// findings returns what a report says about a question. since is when the report was written.
+func (r *bridgeReport) findings(about finding.Question, id string, since time.Time) (found []finding.Finding) {
+	forget := finding.Command{"state", "delete", id, "--namespace", bridgeHealth}
+	for _, w := range r.Waits {
+		if about.Kind == finding.Agent && w.Agent != about.Name {
+			continue
+		}
+		f := finding.Finding{Severity: finding.Error, Subject: "bridge " + r.Folder, Since: w.Since,
+			Summary: fmt.Sprintf("it cannot %s: %s", w.Action, w.Reason),
+			Reasons: []string{"the bridge tries again until it succeeds",
+				"if no bridge runs on the folder any more, the last command removes this report"}}
+		if w.Agent != "" {
+			f.Summary = fmt.Sprintf("it cannot %s of %s: %s", w.Action, w.Agent, w.Reason)
+			f.Commands = []finding.Command{{"agent", "get", w.Agent}}
+		}
+		f.Commands = append(f.Commands, forget)
+		found = append(found, f)
+	}
+	if r.Rejected > 0 && about.Kind == finding.Everything {
+		found = append(found, finding.Finding{Severity: finding.Warning, Subject: "bridge " + r.Folder, Since: since,
+			Summary: finding.Count(r.Rejected, "rejected file") + ", the last one " + r.Reason,
+			Reasons: []string{fmt.Sprintf("to send %s, correct it in %s/rejected/ and move it back; otherwise remove it and its .error file",
+				r.Newest, r.Folder)},
+			Commands: []finding.Command{{"event", "list", "--type", "bridge.file_rejected"}}})
+	}
+	return found
+}
