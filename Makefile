@@ -11,6 +11,7 @@ FUZZTIME    ?= 30s
 CRASH_KILLS ?= 200
 POWER_CUTS  ?= 50
 BRIDGE_MESSAGES ?= 1000
+BRIDGE_KILLS ?= 200
 HISTORIES   ?= 5000
 GLOB_PAIRS  ?= 1000000
 BENCH_ARGS  ?=
@@ -121,8 +122,9 @@ crash: ## kill the daemon CRASH_KILLS (200) times and cut its power POWER_CUTS (
 mutants: ## check that the tests catch each seeded defect of internal/crashtest/seeded (MUTANTS='skip-a-sync …')
 	@scripts/mutants.sh $(MUTANTS)
 
-bridge: ## exchange BRIDGE_MESSAGES (1,000) messages each way between scripts and a gRPC agent, while the bridge is killed 20 times
-	BRIDGE_MESSAGES=$(BRIDGE_MESSAGES) go test -count=1 -run TestScripts -timeout 1h -v ./cmd/brokerctl/bridge/
+bridge: ## scripts exchange BRIDGE_MESSAGES (1,000) each way over a bridge that is killed; BRIDGE_KILLS (200) of bridge and daemon
+	BRIDGE_MESSAGES=$(BRIDGE_MESSAGES) BRIDGE_KILLS=$(BRIDGE_KILLS) go test -count=1 -run 'TestScripts|TestTraffic' -timeout 2h -v \
+		./cmd/brokerctl/bridge/
 
 globs: ## compare GLOB_PAIRS (1,000,000) pairs of lock paths with trying every file
 	GLOB_PAIRS=$(GLOB_PAIRS) go test -count=1 -run TestOverlaps_AgreesWithTryingEveryFile -timeout 1h -v ./internal/locks/

@@ -19,8 +19,14 @@ import (
 // startProcess runs brokerctl bridge as a process. kill sends SIGKILL and waits for its end.
 func (d *team) startProcess(brokerctl string) (kill func()) {
 	d.t.Helper()
+	return d.startBridge(brokerctl, d.broker.Socket(), "1s")
+}
+
+// startBridge is startProcess for the broker at an address.
+func (d *team) startBridge(brokerctl, address, settle string) (kill func()) {
+	d.t.Helper()
 	var log bytes.Buffer
-	child := exec.Command(brokerctl, "--addr", d.broker.Socket(), "bridge", d.format, d.dir, "--rescan", "50ms", "--settle", "1s")
+	child := exec.Command(brokerctl, "--addr", address, "bridge", d.format, d.dir, "--rescan", "50ms", "--settle", settle)
 	child.Env, child.Stderr = processtest.Environment(d.t), &log
 	if err := child.Start(); err != nil {
 		d.t.Fatal(err)

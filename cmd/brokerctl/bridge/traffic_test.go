@@ -1,0 +1,304 @@
+package bridge_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"brokerd/client"
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
+	"brokerd/internal/processtest"
+)
+
+// trafficKills returns how many times the test of the traffic kills a bridge or a daemon: BRIDGE_KILLS, or fewer than
+// `make bridge`.
+func trafficKills(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv("BRIDGE_KILLS")
+	if text == "" {
+		return 8
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("BRIDGE_KILLS is %q; it must be a number from 1 on", text)
+	}
+	return n
+}
+
+// A traffic is a folder with the agent scout, a daemon, and what has crossed between them.
+type traffic struct {
+	*team
+	daemon    *processtest.Daemon
+	broker    *client.Client
+	brokerctl string
+	round     int
+	sent      []string // bodies of scout that the broker must have, in order
+	received  []string // bodies that the files of scout must have
+	refused   int
+}
+
+// An asked is a message with which scout was asked, by the sender.
+type asked struct {
+	sender, id string
+	revision   int64
+}
+
+// files are the kinds of files that scout writes in each round. Further ones, such as answers to decisions, belong here.
+// refused says that the broker refuses the file.
+var files = []struct {
+	kind    string
+	refused bool
+	message func(operators, lead asked) refusedFile
+}{
+	{"mail to an agent", false, func(asked, asked) refusedFile { return refusedFile{} }},
+	{"an unknown recipient", true, func(asked, asked) refusedFile { return refusedFile{to: "laed"} }},
+	{"an answer to operators", false, func(o, _ asked) refusedFile { return refusedFile{to: o.sender, answers: o.id} }},
+	{"a bad type", true, func(asked, asked) refusedFile { return refusedFile{kind: "a b"} }},
+	{"an answer to an agent", false, func(_, l asked) refusedFile { return refusedFile{to: l.sender, answers: l.id} }},
+	{"a directive", true, func(asked, asked) refusedFile { return refusedFile{kind: "halt"} }},
+	{"mail to operators", false, func(asked, asked) refusedFile { return refusedFile{to: "operator"} }},
+}
+
+// trafficMoments are the changes of a folder, relative to that of the bridge, at which a process is killed.
+var trafficMoments = map[string][]moment{
+	"jsonl": {{"mailbox", fsnotify.Write}, {"rejected", fsnotify.Create}, {"mailbox", fsnotify.Write}},
+	"maildir": {{".bridge/sending/scout", fsnotify.Create}, {".bridge/sending/scout", fsnotify.Remove},
+		{"rejected", fsnotify.Create}, {".bridge/inbox/scout", fsnotify.Create}, {"messages/inbox/scout", fsnotify.Create}},
+	"agent-messages": {{"outbox", fsnotify.Create}, {"rejected", fsnotify.Create}, {".bridge/edit", fsnotify.Create},
+		{".bridge/inbox/scout", fsnotify.Create}, {"inbox/scout", fsnotify.Create}, {"outbox", fsnotify.Rename}},
+}
+
+func TestTraffic_IsCompleteAfterKillsOfTheBridgeAndTheDaemon(t *testing.T) {
+	t.Parallel()
+	program := processtest.Build(t)
+	for format, moments := range trafficMoments {
+		t.Run(format, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), 10*apptest.Patience)
+			defer cancel()
+			x := &traffic{team: &team{t: t, format: format, dir: t.TempDir()}, daemon: processtest.New(t, program),
+				brokerctl: filepath.Join(filepath.Dir(program), "brokerctl")}
+			root := x.empty("scout")
+			x.begin(ctx)
+			kill := x.startBridge(x.brokerctl, x.daemon.Address(), "100ms")
+			x.awaitEvent(ctx, "agent.registered", "scout", 1)
+			for n := range trafficKills(t) {
+				seen := x.watch(filepath.Join(root, moments[n%len(moments)].dir))
+				x.exchange(ctx)
+				x.awaitMoment(seen, moments[n%len(moments)])
+				if n/len(moments)%2 == 0 {
+					kill()
+					kill = x.startBridge(x.brokerctl, x.daemon.Address(), "100ms")
+				} else {
+					x.daemon.Kill()
+					if err := x.daemon.Start(ctx); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			x.check(ctx, root)
+			kill()
+			kill = x.startBridge(x.brokerctl, x.daemon.Address(), "100ms")
+			x.exchange(ctx)
+			x.check(ctx, root) // the last bridge repeats nothing
+			kill()
+			if err := x.daemon.Terminate(); err != nil {
+				t.Error(err)
+			}
+			if err := x.daemon.Check(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// begin starts the daemon, with the agent lead.
+func (x *traffic) begin(ctx context.Context) {
+	x.t.Helper()
+	if err := x.daemon.Start(ctx); err != nil {
+		x.t.Fatal(err)
+	}
+	c, err := client.Dial(ctx, client.WithAddress(x.daemon.Address()))
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	x.t.Cleanup(c.Close)
+	x.broker = c
+	if _, err := c.As("lead").Agents().RegisterAgent(ctx, &pb.RegisterAgentRequest{Role: "worker"}); err != nil {
+		x.t.Fatal(err)
+	}
+	_, err = c.Sessions().ConfigureSession(ctx, &pb.ConfigureSessionRequest{
+		Settings: &pb.SessionSettings{SendRate: proto.Float64(0)}})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// exchange sends mail to scout, and writes a file of each kind.
+func (x *traffic) exchange(ctx context.Context) {
+	x.t.Helper()
+	x.round++
+	ask := func(sender string) asked {
+		body := fmt.Sprintf("%s-%d", sender, x.round)
+		c := x.broker
+		if sender != "system" {
+			c = c.As(sender)
+		}
+		m := toAgent("scout", body)
+		m.RequiresResponse = true
+		out, err := c.Messages().SendMessages(ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{m}}, grpc.WaitForReady(true))
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		x.received = append(x.received, body)
+		r := out.GetResults()[0]
+		a := asked{sender: sender, id: r.GetId(), revision: r.GetRevision()}
+		if x.format == "agent-messages" {
+			a.id = fmt.Sprintf("msg_20260101_000000_r%012d", r.GetRevision())
+		}
+		return a
+	}
+	operators, lead := ask("system"), ask("lead")
+	for i, f := range files {
+		m := f.message(operators, lead)
+		m.name = fmt.Sprintf("m%04d-%d", x.round, i)
+		if x.put(m); f.refused {
+			x.refused++
+		} else {
+			x.sent = append(x.sent, m.name)
+		}
+	}
+}
+
+// check waits until everything has crossed, and wants it once, in order, and nothing else.
+func (x *traffic) check(ctx context.Context, root string) {
+	x.t.Helper()
+	x.awaitEvent(ctx, "message.sent", "scout", len(x.sent))
+	var inbox []string
+	switch x.format {
+	case "jsonl":
+		for _, line := range x.awaitLines("scout", len(x.received)) {
+			inbox = append(inbox, object(x.t, line)["Content"].(string))
+		}
+	case "maildir":
+		for _, name := range x.awaitFiles("messages/inbox/scout", len(x.received)) {
+			inbox = append(inbox, x.object("messages/inbox/" + "scout/" + name)["body"].(string))
+		}
+	default:
+		for _, name := range x.awaitFiles(root+"inbox/scout", len(x.received)) {
+			inbox = append(inbox, x.object(root + "inbox/scout/" + name)["payload"].(string))
+		}
+	}
+	slices.Sort(inbox)
+	want := slices.Sorted(slices.Values(x.received))
+	if !slices.Equal(inbox, want) {
+		x.t.Errorf("scout received %q, not %q", inbox, want)
+	}
+	x.awaitFiles(root+"rejected", 2*x.refused)
+	var sent []string
+	for token := ""; ; {
+		page, err := x.broker.Messages().ListMessages(ctx, &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_ALL,
+			PageSize: 1000, PageToken: token, Filter: &pb.MessageFilter{Senders: []string{"scout"}}}, grpc.WaitForReady(true))
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		for _, item := range page.GetItems() {
+			m := item.GetMessage()
+			sent = append(sent, m.GetBody())
+			kind := files[int(m.GetBody()[len(m.GetBody())-1]-'0')].kind
+			if strings.HasPrefix(kind, "an answer") != (m.GetInReplyTo() != "") {
+				x.t.Errorf("%s: %v", kind, m)
+			}
+		}
+		if token = page.GetNextPageToken(); token == "" {
+			break
+		}
+	}
+	if !slices.Equal(sent, x.sent) {
+		x.t.Errorf("scout has sent %q, not %q", sent, x.sent)
+	}
+	rejections := 0
+	for token := ""; ; {
+		page, err := x.broker.Events().ListEvents(ctx, &pb.ListEventsRequest{PageSize: 1000, PageToken: token,
+			Filter: &pb.EventFilter{Types: []string{"bridge.file_rejected"}}})
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		rejections += len(page.GetEvents())
+		if token = page.GetNextPageToken(); token == "" {
+			break
+		}
+	}
+	if rejections != x.refused {
+		x.t.Errorf("%d events report %d rejected files", rejections, x.refused)
+	}
+	for _, dir := range []string{"messages/outbox/scout", ".bridge/sending/scout"} {
+		if left := x.names(dir); len(left) > 0 {
+			x.t.Errorf("%s has %q", dir, left)
+		}
+	}
+}
+
+// awaitEvent waits until the log has a number of events of a type and a source.
+func (x *traffic) awaitEvent(ctx context.Context, kind, source string, count int) {
+	x.t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, apptest.Patience)
+	defer cancel()
+	stream, err := x.broker.Events().SubscribeEvents(ctx, &pb.SubscribeEventsRequest{AfterRevision: proto.Int64(0),
+		Filter: &pb.EventFilter{Types: []string{kind}, Sources: []string{source}}}, grpc.WaitForReady(true))
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	for n := 0; n < count; {
+		page, err := stream.Recv()
+		if err != nil {
+			x.t.Fatalf("%d of %d events %s of %s came, then: %v", n, count, kind, source, err)
+		}
+		n += len(page.GetEvents())
+	}
+}
+
+// watch watches a folder, which it makes.
+func (x *traffic) watch(dir string) *fsnotify.Watcher {
+	x.t.Helper()
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(x.dir, dir), 0o755); err != nil {
+		x.t.Fatal(err)
+	}
+	if err := watcher.Add(filepath.Join(x.dir, dir)); err != nil {
+		x.t.Fatal(err)
+	}
+	return watcher
+}
+
+// awaitMoment waits for a change of a watched folder.
+func (x *traffic) awaitMoment(watcher *fsnotify.Watcher, m moment) {
+	x.t.Helper()
+	defer watcher.Close() //nolint:errcheck // nothing to do about it
+	limit := time.NewTimer(apptest.Patience)
+	defer limit.Stop()
+	for {
+		select {
+		case e := <-watcher.Events:
+			if e.Has(m.op) {
+				return
+			}
+		case <-limit.C:
+			x.t.Fatalf("round %d: no %v in %s", x.round, m.op, m.dir)
+		}
+	}
+}
