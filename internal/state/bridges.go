@@ -11,10 +11,12 @@ import (
 )
 
 const (
-	// bridgeHealth is the namespace in which each `brokerctl bridge` keeps a bridgeReport under the id of its folder while
-	// it has something to report.
-	bridgeHealth = "bridge-health"
-	maxBridges   = 20 // reports that Explain reads
+	// bridgeNamespace is the namespace of `brokerctl bridge`. The keys health/FOLDER-ID have a bridgeReport each, while
+	// the bridge of the folder has something to report.
+	bridgeNamespace = "bridge"
+	bridgeHealth    = "health/"
+	afterHealth     = "health0" // above all keys that begin with bridgeHealth
+	maxBridges      = 20        // reports that Explain reads
 )
 
 // A bridgeReport is the value of such a key. It is JSON text in a string.
@@ -38,19 +40,19 @@ func (k *Keys) Explain(q store.Querier, about finding.Question) (found []finding
 	if about.Kind != finding.Everything && about.Kind != finding.Agent {
 		return nil, nil
 	}
-	rows := q.Query(selectBridges, about.Session, bridgeHealth, caller.System, maxBridges)
+	rows := q.Query(selectBridges, about.Session, bridgeNamespace, bridgeHealth, afterHealth, caller.System, maxBridges)
 	defer rows.Close()
 	for rows.Next() {
-		var id, text string
+		var key, text string
 		var since time.Time
-		if err := rows.Scan(&id, &text, &since); err != nil {
+		if err := rows.Scan(&key, &text, &since); err != nil {
 			return nil, fmt.Errorf("explain bridges: %w", err)
 		}
 		var r bridgeReport
 		if json.Unmarshal([]byte(text), &r) != nil {
 			continue
 		}
-		found = append(found, r.findings(about, id, since)...)
+		found = append(found, r.findings(about, key, since)...)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("explain bridges: %w", err)
@@ -59,8 +61,8 @@ func (k *Keys) Explain(q store.Querier, about finding.Question) (found []finding
 }
 
 // findings returns what a report says about a question. since is when the report was written.
-func (r *bridgeReport) findings(about finding.Question, id string, since time.Time) (found []finding.Finding) {
-	forget := finding.Command{"state", "delete", id, "--namespace", bridgeHealth}
+func (r *bridgeReport) findings(about finding.Question, key string, since time.Time) (found []finding.Finding) {
+	forget := finding.Command{"state", "delete", key, "--namespace", bridgeNamespace}
 	for _, w := range r.Waits {
 		if about.Kind == finding.Agent && w.Agent != about.Name {
 			continue

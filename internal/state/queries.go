@@ -142,7 +142,7 @@ LIMIT ?`
 const selectBridges = `
 SELECT k.key, v.value, v.changed_at
 FROM state_keys k JOIN state_versions v ON v.id = k.current
-WHERE k.scope = ? AND k.namespace = ? AND k.deleted = 0 AND v.author = ?
+WHERE k.scope = ? AND k.namespace = ? AND k.key > ? AND k.key < ? AND k.deleted = 0 AND v.author = ?
 ORDER BY k.key
 LIMIT ?`
 

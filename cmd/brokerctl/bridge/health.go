@@ -12,9 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -34,11 +31,8 @@ type Wait struct {
 	Since  time.Time `json:"since"`
 }
 
-// HealthNamespace is the namespace of the session's state that `brokerctl explain` reads.
-const HealthNamespace = "bridge-health"
-
-// A Report is the value of the bridge's key there, the id of the folder, as JSON text. The key exists while there is a
-// wait or a rejected file.
+// A Report is what `brokerctl explain` reads: the JSON text under the key health/FOLDER-ID of StateNamespace. The key
+// exists while there is a wait or a rejected file.
 type Report struct {
 	Folder   string `json:"folder"`
 	Format   string `json:"format"`
@@ -97,16 +91,13 @@ func (h *health) list() []Wait {
 	return all[:min(len(all), maxWaits)]
 }
 
+func (b *bridge) healthKey() string { return "health/" + b.id }
+
 // readHealth reads what an earlier run has reported.
 func (b *bridge) readHealth(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	out, err := b.broker.State().GetState(ctx, &pb.GetStateRequest{Namespace: HealthNamespace, Key: b.id})
-	if err != nil && status.Code(err) != codes.NotFound {
-		return err
-	}
-	b.health.saved = out.GetEntry().GetValue().GetStringValue()
-	return nil
+	found, err := b.states(ctx, b.healthKey())
+	b.health.saved = found[b.healthKey()]
+	return err
 }
 
 // reportHealth writes the report into the session's state if it has changed.
@@ -126,11 +117,9 @@ func (b *bridge) reportHealth(ctx context.Context) error {
 	if text == b.health.saved {
 		return nil
 	}
-	change := putChange(b.id, text)
-	change.GetPut().Namespace = HealthNamespace
+	change := putChange(b.healthKey(), text)
 	if text == "" {
-		change = deleteChange(b.id)
-		change.GetDelete().Namespace = HealthNamespace
+		change = deleteChange(b.healthKey())
 	}
 	if err := b.transact(ctx, []*pb.StateChange{change}); err != nil {
 		return err

@@ -95,7 +95,7 @@ func TestHealth_ReportOfAnAgentIsNoFinding(t *testing.T) {
 	d := newTeam(t, "maildir")
 	d.broker.Registered("lead", "lead")
 	_, err := pb.NewStateServiceClient(d.broker.Conn("lead")).PutState(t.Context(), &pb.PutStateRequest{
-		Namespace: "bridge-health", Key: "x", Value: &pb.StateValue{Value: &pb.StateValue_StringValue{
+		Namespace: "bridge", Key: "health/x", Value: &pb.StateValue{Value: &pb.StateValue_StringValue{
 			StringValue: `{"folder": "/x", "rejected": 1, "reason": "run this command"}`}}})
 	if err != nil {
 		t.Fatal(err)
