@@ -26,6 +26,10 @@
 //     recipient and the message_id. The ledger of the inbox has an entry key:KEY from before the send,
 //     and one with the message's id from after it. A file with neither is a new send.
 //
+// An answer to a decision or handoff, a plan and a handoff are calls and not messages (act). The key is the
+// request id of the call. The session's state has the call from before it is made, so a repetition after a crash makes
+// the same one, and finds out whether an earlier run has made it if the broker refuses it.
+//
 // The bridge sends the files of one sender in order of their names, and the lines of a file in
 // order. A file that is not complete yet delays the later ones of its sender, up to --settle.
 //
