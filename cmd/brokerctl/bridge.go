@@ -20,6 +20,7 @@ type bridgeOptions struct {
 	rescan, settle time.Duration
 	sendHistory    bool
 	roles          []string
+	blockers       bool
 }
 
 // AddFlags adds the options.
@@ -27,6 +28,7 @@ func (o *bridgeOptions) AddFlags(f *pflag.FlagSet) {
 	durationVar(f, &o.rescan, "rescan", 5*time.Second, "how often the folder is read even if no change is reported")
 	durationVar(f, &o.settle, "settle", 10*time.Second, "reject an incomplete file, and archive a finished one, when it has not changed for this time")
 	f.StringArrayVar(&o.roles, "role", nil, "NAME=ROLE: the role of an agent, or of all agents whose names match, with *; repeatable")
+	f.BoolVar(&o.blockers, "blockers", false, "agent-messages: events BlockerEncountered and BlockerResolved raise and resolve blockers")
 	f.BoolVar(&o.sendHistory, "send-history", false, "also send what mailbox files had before the first start")
 }
 
@@ -66,6 +68,9 @@ func newBridgeCommand(c *cli) *cobra.Command {
 			if o.rescan < 10*time.Millisecond || o.settle <= 0 {
 				return usagef("--rescan must be at least 10ms and --settle more than 0")
 			}
+			if o.blockers && args[0] != "agent-messages" {
+				return usagef("--blockers is for the format agent-messages; %s has no events", args[0])
+			}
 			roles, err := rolesOf(o.roles)
 			if err != nil {
 				return err
@@ -80,8 +85,8 @@ func newBridgeCommand(c *cli) *cobra.Command {
 			w := cmd.ErrOrStderr()
 			err = bridge.Run(cmd.Context(), bridge.Options{
 				Client: broker, Format: args[0], Dir: c.env.path(args[1]), Rescan: o.rescan, Settle: o.settle, SendHistory: o.sendHistory,
-				Roles: roles,
-				Log:   func(line string) { fmt.Fprintf(w, "bridge: %s\n", clean(line)) },
+				Roles: roles, Blockers: o.blockers,
+				Log: func(line string) { fmt.Fprintf(w, "bridge: %s\n", clean(line)) },
 			})
 			if errors.Is(err, context.Canceled) {
 				return cmd.Context().Err()

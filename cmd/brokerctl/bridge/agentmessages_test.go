@@ -235,6 +235,47 @@ func TestAgentMessages_EventFileIsPublishedAndArchived(t *testing.T) {
 	d.awaitFiles(agentRoot+"rejected", 2)
 }
 
+func TestAgentMessages_BlockerEventsRaiseAndResolveBlockers(t *testing.T) {
+	t.Parallel()
+	d := newTeam(t, "agent-messages")
+	lead := d.broker.Registered("lead", "lead")
+	if _, err := pb.NewChannelServiceClient(lead).SubscribeChannel(t.Context(),
+		&pb.SubscribeChannelRequest{Channel: "event/BlockerResolved"}); err != nil {
+		t.Fatal(err)
+	}
+	stop := d.start(func(o *bridge.Options) { o.Blockers = true })
+	publish := func(kind, id, data string) {
+		d.write(agentRoot+"events/"+kind+"/"+id+".json", `{"event_id": "`+id+`", "event_type": "`+kind+`", "source_agent": "scout", "event_data": `+data+`}`)
+		d.archived(agentRoot + "events/" + kind + "/" + id + ".json")
+	}
+	blockers := func() []*pb.Blocker {
+		t.Helper()
+		out, err := pb.NewBlockerServiceClient(lead).ListBlockers(t.Context(), &pb.ListBlockersRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out.GetBlockers()
+	}
+	publish("BlockerEncountered", "evt_1", `{"task_id": "t-1", "description": "no model", "dependency": {"responsible_agent": "lead"}}`)
+	got := blockers()
+	if len(got) != 1 || got[0].GetReason() != "no model" || got[0].GetAgent() != "scout" || got[0].GetTaskId() != "t-1" || got[0].GetAwaited().GetAgent() != "lead" {
+		t.Fatalf("the blockers are %v", got)
+	}
+	publish("BlockerResolved", "evt_2", `{"task_id": "t-1", "resolution": "here it is"}`)
+	if got = blockers(); len(got) != 1 || got[0].GetState() != pb.BlockerState_BLOCKER_STATE_RESOLVED {
+		t.Errorf("the blockers are %v", got)
+	}
+	publish("BlockerResolved", "evt_3", `{"task_id": "t-2"}`) // there is none: the event is published
+	for _, m := range d.claim(lead, 2) {
+		if m.GetTypeAsSent() != "BlockerResolved" {
+			t.Errorf("lead has received %v", m)
+		}
+	}
+	if text := stop(); !strings.Contains(text, "publishes BlockerResolved of scout without a blocker") {
+		t.Errorf("the bridge logged\n%s", text)
+	}
+}
+
 // sentBy returns the messages that an agent has sent.
 func (d *team) sentBy(agent string) []*pb.InboxItem {
 	d.t.Helper()

@@ -460,9 +460,20 @@ func (p *agentSends) publishEvent(ctx context.Context, dir string, file *agentFi
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	file.event.RequestId = p.f.key(file, agentEvents).String()
-	_, err = p.f.b.broker.As(file.from).AtIncarnation(incarnation).Events().PublishEvent(ctx, file.event)
+	as := p.f.b.broker.As(file.from).AtIncarnation(incarnation).Events()
+	file.event.Blocker = p.f.b.Blockers && slices.Contains(blockerEvents, letters(file.event.Type))
+	_, err = as.PublishEvent(ctx, file.event)
+	// REQUEST_ID_REUSED: it was published before a kill, without a blocker, or it is another event.
+	if file.event.Blocker && (rejected(refused(err)) || ended(err)) {
+		p.f.b.Log(fmt.Sprintf("publishes %s of %s without a blocker: %v", file.event.Type, file.from, err))
+		file.event.Blocker = false
+		_, err = as.PublishEvent(ctx, file.event)
+	}
 	if client.Reason(err) == "REQUEST_ID_REUSED" {
 		return refusal(fmt.Sprintf("another event of %s has the event_id %s", file.from, oneLine(file.id, 128)))
 	}
 	return refused(err)
 }
+
+// blockerEvents are the types of events, as letters returns them, that raise and resolve blockers.
+var blockerEvents = []string{"blockerencountered", "blockerresolved"}

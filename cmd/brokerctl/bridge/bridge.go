@@ -31,6 +31,8 @@ type Options struct {
 	Settle time.Duration // how long an incomplete file must be unchanged before it is rejected
 	// Roles are the roles of agents of the folder. For a name, the first one counts.
 	Roles []Role
+	// Blockers raises and resolves blockers by the events BlockerEncountered and BlockerResolved of agent-messages.
+	Blockers bool
 	// SendHistory sends what a mailbox file had before the first start. Otherwise it is history, which
 	// its readers have.
 	SendHistory bool

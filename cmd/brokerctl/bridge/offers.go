@@ -25,7 +25,9 @@ var (
 func isPlan(m *pb.Message) bool { return slices.Contains(planTypes, letters(m.GetType())) }
 
 // offers reports whether a message is a plan or a handoff.
-func offers(m *pb.Message) bool { return isPlan(m) || slices.Contains(handoffTypes, letters(m.GetType())) }
+func offers(m *pb.Message) bool {
+	return isPlan(m) || slices.Contains(handoffTypes, letters(m.GetType()))
+}
 
 // offer returns the act for a plan or a handoff to one agent or role that is not in the folder; nil for others, which
 // readers of the folder's files get as mail. A plan for which the recipient wants another round is that round.
