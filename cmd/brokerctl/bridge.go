@@ -27,8 +27,9 @@ type bridgeOptions struct {
 func (o *bridgeOptions) AddFlags(f *pflag.FlagSet) {
 	durationVar(f, &o.rescan, "rescan", 5*time.Second, "how often the folder is read even if no change is reported")
 	durationVar(f, &o.settle, "settle", 10*time.Second, "reject an incomplete file, and archive a finished one, when it has not changed for this time")
-	f.StringArrayVar(&o.roles, "role", nil, "NAME=ROLE: the role of an agent, or of all agents whose names match, with *; repeatable")
-	f.BoolVar(&o.blockers, "blockers", false, "agent-messages: events BlockerEncountered and BlockerResolved raise and resolve blockers")
+	f.StringArrayVar(&o.roles, "role", nil, "NAME=ROLE: the role of the agents whose names match, with *; repeatable")
+	f.BoolVar(&o.blockers, "blockers", false,
+		"agent-messages: events BlockerEncountered and BlockerResolved raise and resolve blockers")
 	f.BoolVar(&o.sendHistory, "send-history", false, "also send what mailbox files had before the first start")
 }
 

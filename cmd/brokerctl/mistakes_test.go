@@ -129,6 +129,8 @@ var mistakes = []struct {
 	{"-m", "", "send builder-1 -m hi", 2, []string{"unknown flag: -m; did you mean --body?"}},
 	{"--json", "", "agent list --json", 2, []string{"unknown flag: --json; write -o json"}},
 	{"--option", "", "vote open x --option y", 2, []string{"unknown flag: --option; write each OPTION as an argument"}},
+	{"a role of the bridge without its agent", "", "bridge maildir . --role critic", 2, []string{"--role critic: use NAME=ROLE"}},
+	{"blockers of a format without events", "", "bridge jsonl . --blockers", 2, []string{"--blockers is for the format agent-messages"}},
 	{"a folder of the bridge that does not exist", "", "bridge maildir /nowhere", 2, []string{"/nowhere is not a folder that can be read"}},
 	{"an artifact that no agent has uploaded", "", "send builder-1 x --artifact nope", 0,
 		[]string{"warning: there is no artifact nope so far"}},

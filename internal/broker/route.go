@@ -64,7 +64,8 @@ func (s *sending) unmatched(pattern string) error {
 	if len(agents) > 0 {
 		hint = fmt.Sprintf("use %q, which matches %s", wider, agents[0].Name)
 	}
-	return fault.Missing("agent", pattern, "no agent has a name that matches %q; patterns match whole names: %s", pattern, hint)
+	return fault.Missing("agent", pattern,
+		"no agent has a name that matches %q; patterns match whole names: %s", pattern, hint)
 }
 
 // toOthers returns the mailboxes of agents, except the sender's.

@@ -245,8 +245,9 @@ func TestAgentMessages_BlockerEventsRaiseAndResolveBlockers(t *testing.T) {
 	}
 	stop := d.start(func(o *bridge.Options) { o.Blockers = true })
 	publish := func(kind, id, data string) {
-		d.write(agentRoot+"events/"+kind+"/"+id+".json", `{"event_id": "`+id+`", "event_type": "`+kind+`", "source_agent": "scout", "event_data": `+data+`}`)
-		d.archived(agentRoot + "events/" + kind + "/" + id + ".json")
+		name := agentRoot + "events/" + kind + "/" + id + ".json"
+		d.write(name, `{"event_id": "`+id+`", "event_type": "`+kind+`", "source_agent": "scout", "event_data": `+data+`}`)
+		d.archived(name)
 	}
 	blockers := func() []*pb.Blocker {
 		t.Helper()
@@ -256,9 +257,11 @@ func TestAgentMessages_BlockerEventsRaiseAndResolveBlockers(t *testing.T) {
 		}
 		return out.GetBlockers()
 	}
-	publish("BlockerEncountered", "evt_1", `{"task_id": "t-1", "description": "no model", "dependency": {"responsible_agent": "lead"}}`)
+	publish("BlockerEncountered", "evt_1",
+		`{"task_id": "t-1", "description": "no model", "dependency": {"responsible_agent": "lead"}}`)
 	got := blockers()
-	if len(got) != 1 || got[0].GetReason() != "no model" || got[0].GetAgent() != "scout" || got[0].GetTaskId() != "t-1" || got[0].GetAwaited().GetAgent() != "lead" {
+	if len(got) != 1 || got[0].GetReason() != "no model" || got[0].GetAgent() != "scout" || got[0].GetTaskId() != "t-1" ||
+		got[0].GetAwaited().GetAgent() != "lead" {
 		t.Fatalf("the blockers are %v", got)
 	}
 	publish("BlockerResolved", "evt_2", `{"task_id": "t-1", "resolution": "here it is"}`)

@@ -41,25 +41,39 @@ type answerType struct {
 	kind    pb.DecisionKind // 0 = any
 	handoff bool            // to a handoff; false = to a decision, or with kind 0 to either
 	verdict string          // a word; "" = the fields or the text have it
+	types   string          // as letters returns them
 }
 
-// answerTypes returns the types of answers, as letters returns them.
-func answerTypes() map[string]answerType {
-	const shutdown, plan, review = pb.DecisionKind_DECISION_KIND_SHUTDOWN, pb.DecisionKind_DECISION_KIND_PLAN, pb.DecisionKind_DECISION_KIND_REVIEW
-	return map[string]answerType{
-		"response": {}, "reply": {}, "answer": {},
-		"shutdownresponse": {kind: shutdown}, "shutdownaccepted": {shutdown, false, "accept"}, "shutdownapproved": {shutdown, false, "accept"},
-		"shutdowndeferred": {shutdown, false, "defer"}, "shutdownrejected": {shutdown, false, "reject"},
-		"planapproval": {kind: plan}, "planapprovalresponse": {kind: plan}, "planapproved": {plan, false, "approve"},
-		"planrejected": {plan, false, "reject"}, "planrejection": {plan, false, "reject"},
-		"reviewapproved": {review, false, "approve"}, "reviewapproval": {review, false, "approve"}, "reviewaccepted": {review, false, "approve"},
-		"revisionrequested": {review, false, "revise"}, "changesrequested": {review, false, "revise"}, "requestchanges": {review, false, "revise"},
-		"reviewrejected": {review, false, "reject"}, "reviewrejection": {review, false, "reject"},
-		"handoffaccepted": {handoff: true, verdict: "accept"}, "handoffaccept": {handoff: true, verdict: "accept"},
-		"accepthandoff": {handoff: true, verdict: "accept"}, "handoffrejected": {handoff: true, verdict: "reject"},
-		"handoffreject": {handoff: true, verdict: "reject"}, "rejecthandoff": {handoff: true, verdict: "reject"},
-		"handoffdeclined": {handoff: true, verdict: "reject"},
+// answerTypes returns the table of types of answers.
+func answerTypes() []answerType {
+	const shutdown, plan = pb.DecisionKind_DECISION_KIND_SHUTDOWN, pb.DecisionKind_DECISION_KIND_PLAN
+	const review = pb.DecisionKind_DECISION_KIND_REVIEW
+	return []answerType{
+		{0, false, "", "response reply answer"},
+		{shutdown, false, "", "shutdownresponse"},
+		{shutdown, false, "accept", "shutdownaccepted shutdownapproved"},
+		{shutdown, false, "defer", "shutdowndeferred"},
+		{shutdown, false, "reject", "shutdownrejected"},
+		{plan, false, "", "planapproval planapprovalresponse"},
+		{plan, false, "approve", "planapproved approveplan"},
+		{plan, false, "reject", "planrejected planrejection rejectplan"},
+		{review, false, "approve", "reviewapproved reviewapproval reviewaccepted approvereview"},
+		{review, false, "revise", "revisionrequested changesrequested requestchanges requestrevision"},
+		{review, false, "reject", "reviewrejected reviewrejection rejectreview"},
+		{0, true, "accept", "handoffaccepted handoffaccept accepthandoff"},
+		{0, true, "reject", "handoffrejected handoffreject rejecthandoff handoffdeclined"},
 	}
+}
+
+// answerTypeOf returns the entry of answerTypes for a message.
+func answerTypeOf(m *pb.Message) (t answerType, found bool) {
+	word := letters(m.GetType())
+	for _, t := range answerTypes() {
+		if slices.Contains(strings.Fields(t.types), word) {
+			return t, true
+		}
+	}
+	return answerType{}, false
 }
 
 // letters returns a type in lower case and without separators, so that all its spellings are equal.
@@ -74,10 +88,13 @@ func letters(kind string) string {
 
 // act does with a message of a file what its sender means by it, instead of sending it. It reports false for an
 // ordinary message.
-func (b *bridge) act(ctx context.Context, key uuid.UUID, as *client.Client, sender string, m *pb.Message) (bool, error) {
+func (b *bridge) act(
+	ctx context.Context, key uuid.UUID, as *client.Client, sender string, m *pb.Message,
+) (bool, error) {
 	facts := factsOf(m)
-	_, answers := answerTypes()[letters(m.GetType())]
-	named := slices.ContainsFunc([]string{facts["decision_id"], facts["handoff_id"], m.GetThreadId()}, itemName.MatchString)
+	_, answers := answerTypeOf(m)
+	names := []string{facts["decision_id"], facts["handoff_id"], m.GetThreadId()}
+	named := slices.ContainsFunc(names, itemName.MatchString)
 	if !answers && !named && !offers(m) {
 		return false, nil
 	}
@@ -91,7 +108,7 @@ func (b *bridge) act(ctx context.Context, key uuid.UUID, as *client.Client, send
 		if err := json.Unmarshal([]byte(text), &a); err != nil {
 			return false, fmt.Errorf("the state %s: %w", entry, err)
 		}
-	} else if a, err = b.meant(ctx, as, sender, m, facts); err != nil || a == nil {
+	} else if a, err = b.meant(ctx, sender, m, facts); err != nil || a == nil {
 		return false, err
 	} else if err := b.begin(ctx, entry, a); err != nil {
 		return false, err
@@ -124,7 +141,7 @@ func (b *bridge) begin(ctx context.Context, entry string, a *act) error {
 }
 
 // meant returns what the sender of a message means by it; nil for an ordinary message.
-func (b *bridge) meant(ctx context.Context, as *client.Client, sender string, m *pb.Message, facts map[string]string) (*act, error) {
+func (b *bridge) meant(ctx context.Context, sender string, m *pb.Message, facts map[string]string) (*act, error) {
 	if offers(m) {
 		return b.offer(ctx, sender, m)
 	}
@@ -147,38 +164,39 @@ func (b *bridge) meant(ctx context.Context, as *client.Client, sender string, m 
 		return nil, err
 	}
 	if d != nil {
-		verdict := verdictOf(m, facts, d.GetVerdicts())
-		if verdict == "" {
-			b.Log(fmt.Sprintf("sends an answer of %s to %s as mail: its verdict cannot be read; use one of %s",
-				sender, d.GetId(), strings.Join(d.GetVerdicts(), ", ")))
-			return nil, nil
-		}
-		a := &act{Do: "decide", ID: d.GetId(), Round: d.GetRound(), Verdict: verdict}
-		if verdict == "defer" {
+		a := &act{Do: "decide", ID: d.GetId(), Round: d.GetRound(), Verdict: verdictOf(m, facts, d.GetVerdicts())}
+		if a.Verdict == "defer" {
 			a.Until = laterTime(facts["until"])
 		}
-		return a, nil
+		return b.readable(a, a.Verdict, sender, d.GetVerdicts()), nil
 	}
 	h, err := b.offeredHandoff(ctx, sender, m, names)
 	if err != nil || h == nil {
 		return nil, err
 	}
-	verdict := verdictOf(m, facts, []string{"accept", "reject"})
-	if verdict == "" {
-		b.Log(fmt.Sprintf("sends an answer of %s to %s as mail: its verdict cannot be read; use accept or reject", sender, h.GetId()))
-		return nil, nil
-	}
-	return &act{Do: verdict, ID: h.GetId()}, nil
+	verdicts := []string{"accept", "reject"}
+	a := &act{Do: verdictOf(m, facts, verdicts), ID: h.GetId()}
+	return b.readable(a, a.Do, sender, verdicts), nil
 }
 
-// itemName is the form of the name of a decision or handoff, which is the thread of its messages unless another one is given.
+// readable returns an act, or nil if the answer has no verdict.
+func (b *bridge) readable(a *act, verdict, sender string, possible []string) *act {
+	if verdict != "" {
+		return a
+	}
+	b.Log(fmt.Sprintf("sends an answer of %s to %s as mail: its verdict cannot be read; use one of %s",
+		sender, a.ID, strings.Join(possible, ", ")))
+	return nil
+}
+
+// itemName is the form of the name of a decision or handoff. It is the default thread of its messages.
 var itemName = regexp.MustCompile(`^[dh]-[0-9]+$`)
 
 // owedDecision returns the decision that a message answers: the one that it names, the one of its thread, or, for a
 // message whose type says the kind, the only one that its recipient has opened. nil if there is none.
 func (b *bridge) owedDecision(ctx context.Context, sender string, m *pb.Message, names []string) (*pb.Decision, error) {
 	word := letters(m.GetType())
-	t, known := answerTypes()[word]
+	t, known := answerTypeOf(m)
 	if t.handoff {
 		return nil, nil
 	}
@@ -202,8 +220,10 @@ func (b *bridge) owedDecision(ctx context.Context, sender string, m *pb.Message,
 }
 
 // offeredHandoff is owedDecision for handoffs.
-func (b *bridge) offeredHandoff(ctx context.Context, sender string, m *pb.Message, names []string) (*pb.Handoff, error) {
-	t, known := answerTypes()[letters(m.GetType())]
+func (b *bridge) offeredHandoff(
+	ctx context.Context, sender string, m *pb.Message, names []string,
+) (*pb.Handoff, error) {
+	t, known := answerTypeOf(m)
 	if !known || t.kind != 0 || !t.handoff && len(names) == 0 {
 		return nil, nil
 	}
@@ -261,8 +281,8 @@ func factsOf(m *pb.Message) map[string]string {
 // verdictWords are the words for verdicts. "yes" is the favourable one of a decision: approve or accept.
 var verdictWords = map[string]string{
 	"accept": "yes", "accepted": "yes", "approve": "yes", "approved": "yes", "true": "yes", "yes": "yes",
-	"reject": "reject", "rejected": "reject", "decline": "reject", "declined": "reject", "refused": "reject", "denied": "reject",
-	"false": "reject", "no": "reject", "defer": "defer", "deferred": "defer", "postponed": "defer", "revise": "revise",
+	"reject": "reject", "rejected": "reject", "decline": "reject", "declined": "reject", "refused": "reject",
+	"denied": "reject", "false": "reject", "no": "reject", "defer": "defer", "deferred": "defer", "postponed": "defer", "revise": "revise",
 	"revision_requested": "revise", "changes_requested": "revise", "modification_requested": "revise",
 }
 
@@ -273,7 +293,8 @@ func verdictOf(m *pb.Message, facts map[string]string, possible []string) string
 	if facts["deferred"] == "true" {
 		words = append(words, "defer")
 	}
-	words = append(words, facts["status"], facts["accepted"], facts["approved"], answerTypes()[letters(m.GetType())].verdict)
+	t, _ := answerTypeOf(m)
+	words = append(words, facts["status"], facts["accepted"], facts["approved"], t.verdict)
 	first, _, _ := strings.Cut(strings.TrimSpace(cmp.Or(m.GetBody(), m.GetSubject())), " ")
 	first, _, _ = strings.Cut(first, "\n")
 	words = append(words, strings.Trim(first, ".,:;!"))
@@ -311,7 +332,9 @@ func reasonOf(m *pb.Message, facts map[string]string) string {
 }
 
 // do makes the call of an act, with the key of the file as its request id.
-func (b *bridge) do(ctx context.Context, key uuid.UUID, as *client.Client, m *pb.Message, a *act, facts map[string]string) error {
+func (b *bridge) do(
+	ctx context.Context, key uuid.UUID, as *client.Client, m *pb.Message, a *act, facts map[string]string,
+) error {
 	id, reason := key.String(), reasonOf(m, facts)
 	var err error
 	switch a.Do {
@@ -324,12 +347,14 @@ func (b *bridge) do(ctx context.Context, key uuid.UUID, as *client.Client, m *pb
 	case "accept":
 		_, err = as.Handoffs().AcceptHandoff(ctx, &pb.AcceptHandoffRequest{RequestId: id, Id: a.ID, Notes: reason})
 	case "reject":
-		_, err = as.Handoffs().RejectHandoff(ctx, &pb.RejectHandoffRequest{RequestId: id, Id: a.ID, Notes: cmp.Or(reason, "rejected")})
+		in := &pb.RejectHandoffRequest{RequestId: id, Id: a.ID, Notes: cmp.Or(reason, "rejected")}
+		_, err = as.Handoffs().RejectHandoff(ctx, in)
 	case "submit":
 		_, err = as.Decisions().OpenDecision(ctx, planOf(id, m))
 	case "resubmit":
 		p := planOf(id, m)
-		_, err = as.Decisions().ResubmitDecision(ctx, &pb.ResubmitDecisionRequest{RequestId: id, DecisionId: a.ID, Title: p.Title, Content: p.Content})
+		in := &pb.ResubmitDecisionRequest{RequestId: id, DecisionId: a.ID, Title: p.Title, Content: p.Content}
+		_, err = as.Decisions().ResubmitDecision(ctx, in)
 	case "hand over":
 		var offer *pb.CreateHandoffRequest
 		if offer, err = b.handoffOf(ctx, id, m, facts); err == nil {

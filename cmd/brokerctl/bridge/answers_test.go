@@ -43,15 +43,18 @@ func TestAnswers_FileDecidesShutdownInEachFormat(t *testing.T) {
 	}{
 		"jsonl": {"mailbox/scout.jsonl", func(d *team) {
 			line := object(d.t, d.awaitLines("scout", 1)[0])
-			if metadata := line["Metadata"].(map[string]any); line["Type"] != "ShutdownRequest" || metadata["decision_id"] != metadata["thread_id"] {
+			if metadata := line["Metadata"].(map[string]any); line["Type"] != "ShutdownRequest" ||
+				metadata["decision_id"] != metadata["thread_id"] {
 				d.t.Errorf("the request is %v", line)
 			}
 			// As a program answers that knows no threads.
-			d.appendLine("lead", `{"FromAgentId":"scout","ToAgentId":"lead","Type":"ShutdownResponse","Content":"Accept: all is saved"}`+"\n")
+			d.appendLine("lead",
+				`{"FromAgentId":"scout","ToAgentId":"lead","Type":"ShutdownResponse","Content":"Accept: all is saved"}`+"\n")
 		}, ""},
 		"maildir": {"messages/inbox/scout/.keep", func(d *team) {
 			request := d.object("messages/inbox/scout/" + d.awaitFiles("messages/inbox/scout", 1)[0])
-			d.write("messages/outbox/scout/1.json", fmt.Sprintf(`{"to":"lead","type":"response","in_reply_to":%q,"status":"accepted",
+			d.write("messages/outbox/scout/1.json",
+				fmt.Sprintf(`{"to":"lead","type":"response","in_reply_to":%q,"status":"accepted",
 				"body":"all is saved"}`, request["id"]))
 		}, "messages/outbox/scout"},
 		"agent-messages": {agentRoot + "inbox/scout/.keep", func(d *team) {
@@ -68,11 +71,13 @@ func TestAnswers_FileDecidesShutdownInEachFormat(t *testing.T) {
 			d.write(test.file, "")
 			d.start()
 			d.awaitAgent("scout")
-			decision := d.open(pb.NewDecisionServiceClient(lead), &pb.OpenDecisionRequest{Kind: pb.DecisionKind_DECISION_KIND_SHUTDOWN,
-				To: &pb.OpenDecisionRequest_Agent{Agent: "scout"}, Title: "The work is done"})
+			decision := d.open(pb.NewDecisionServiceClient(lead),
+				&pb.OpenDecisionRequest{Kind: pb.DecisionKind_DECISION_KIND_SHUTDOWN,
+					To: &pb.OpenDecisionRequest_Agent{Agent: "scout"}, Title: "The work is done"})
 			test.answer(d)
 			got := d.awaitVerdict(decision.GetId())
-			if v := got.GetRounds(); got.GetVerdict() != "accept" || v[0].GetDecidedBy() != "scout" || !strings.HasSuffix(v[0].GetReason(), "all is saved") {
+			if v := got.GetRounds(); got.GetVerdict() != "accept" || v[0].GetDecidedBy() != "scout" ||
+				!strings.HasSuffix(v[0].GetReason(), "all is saved") {
 				t.Errorf("the decision is %v", got)
 			}
 			if test.sent != "" {
@@ -102,14 +107,16 @@ func TestAnswers_VerdictIsReadFromFieldsAndElseFromTheFirstWord(t *testing.T) {
 		verdict      string
 	}{
 		{shutdown, `"type":"shutdown_response","labels":{"accepted":"false","reason":"busy"}`, "busy", "reject"},
-		{shutdown, `"type":"ShutdownResponse","status":"deferred","until":"` + until.Format(time.RFC3339) + `","body":"Finishing"`, "Finishing", "defer"},
+		{shutdown,
+			`"type":"ShutdownResponse","status":"deferred","until":"` + until.Format(time.RFC3339) + `","body":"Finishing"`, "Finishing", "defer"},
 		{shutdown, `"type":"shutdown.accepted"`, "", "accept"},
 		{plan, `"type":"plan_approval","approved":false,"feedback":"too large"`, "too large", "reject"},
 		{plan, `"type":"PlanApproval","body":"Approve."`, "", "approve"},
 		{plan, `"type":"response","payload":{"verdict":"revise","notes":"name the files"}`, "name the files", "revise"},
 		{review, `"type":"review_approved","body":"good"`, "good", "approve"},
 		{review, `"type":"changes-requested","body":"see notes"`, "see notes", "revise"},
-		{review, `"type":"response","status":"unknown","body":"rejected, the tests fail"`, "rejected, the tests fail", "reject"},
+		{review, `"type":"response","status":"unknown","body":"rejected, the tests fail"`,
+			"rejected, the tests fail", "reject"},
 		{custom, `"type":"response","verdict":"Blue"`, "", "blue"},
 	}
 	for i, test := range tests {
@@ -118,7 +125,8 @@ func TestAnswers_VerdictIsReadFromFieldsAndElseFromTheFirstWord(t *testing.T) {
 			in.Verdicts = []string{"red", "blue"}
 		}
 		decision := d.open(calls, in)
-		d.write(fmt.Sprintf("messages/outbox/scout/%d.json", i), fmt.Sprintf(`{"to":"lead","thread_id":%q,%s}`, decision.GetId(), test.file))
+		d.write(fmt.Sprintf("messages/outbox/scout/%d.json", i), fmt.Sprintf(`{"to":"lead","thread_id":%q,%s}`,
+			decision.GetId(), test.file))
 		got := d.awaitVerdict(decision.GetId()).GetRounds()
 		if len(got) != 1 || got[0].GetVerdict() != test.verdict || got[0].GetReason() != test.reason {
 			t.Errorf("%s: %v", test.file, got)
@@ -136,19 +144,25 @@ func TestAnswers_AnswerWithoutAVerdictAndOtherMailInTheThreadAreMail(t *testing.
 	d.write("messages/inbox/scout/.keep", "")
 	stop := d.start()
 	d.awaitAgent("scout")
-	decision := d.open(pb.NewDecisionServiceClient(lead), &pb.OpenDecisionRequest{Kind: pb.DecisionKind_DECISION_KIND_SHUTDOWN,
-		To: &pb.OpenDecisionRequest_Agent{Agent: "scout"}})
-	for i, file := range []string{`"type":"shutdown_response","body":"Finishing the current task"`, `"type":"question","body":"accept what?"`} {
-		d.write(fmt.Sprintf("messages/outbox/scout/%d.json", i), fmt.Sprintf(`{"to":"lead","thread_id":%q,%s}`, decision.GetId(), file))
+	decision := d.open(pb.NewDecisionServiceClient(lead),
+		&pb.OpenDecisionRequest{Kind: pb.DecisionKind_DECISION_KIND_SHUTDOWN,
+			To: &pb.OpenDecisionRequest_Agent{Agent: "scout"}})
+	for i, file := range []string{`"type":"shutdown_response","body":"Finishing the current task"`,
+		`"type":"question","body":"accept what?"`} {
+		d.write(fmt.Sprintf("messages/outbox/scout/%d.json", i), fmt.Sprintf(`{"to":"lead","thread_id":%q,%s}`,
+			decision.GetId(), file))
 	}
 	d.write("messages/outbox/scout/3.json", `{"to":"lead","thread_id":"d-999999","type":"response","body":"accept"}`)
-	if got := d.claim(lead, 3); got[0].GetBody() != "Finishing the current task" || got[1].GetBody() != "accept what?" || got[2].GetBody() != "accept" {
+	if got := d.claim(lead, 3); got[0].GetBody() != "Finishing the current task" ||
+		got[1].GetBody() != "accept what?" || got[2].GetBody() != "accept" {
 		t.Errorf("lead has received %v", got)
 	}
-	if text := stop(); !strings.Contains(text, "sends an answer of scout to "+decision.GetId()+" as mail: its verdict cannot be read; use one of accept, defer, reject") {
+	if text := stop(); !strings.Contains(text,
+		"sends an answer of scout to "+decision.GetId()+" as mail: its verdict cannot be read; use one of accept, defer, reject") {
 		t.Errorf("the bridge logged\n%s", text)
 	}
-	out, err := pb.NewDecisionServiceClient(lead).GetDecision(t.Context(), &pb.GetDecisionRequest{DecisionId: decision.GetId()})
+	out, err := pb.NewDecisionServiceClient(lead).GetDecision(t.Context(),
+		&pb.GetDecisionRequest{DecisionId: decision.GetId()})
 	if err != nil || out.GetDecision().GetState() != pb.DecisionState_DECISION_STATE_OPEN {
 		t.Errorf("the decision is %v, %v", out, err)
 	}
@@ -163,22 +177,26 @@ func TestAnswers_PlanOfAFileIsADecision(t *testing.T) {
 	d.start()
 	d.awaitAgent("scout")
 	submit := func(text string) *pb.Message {
-		d.appendLine("lead", `{"FromAgentId":"scout","ToAgentId":"lead","Type":"PlanSubmission","Content":"`+text+`","Metadata":{"taskId":"T9"}}`+"\n")
+		d.appendLine("lead",
+			`{"FromAgentId":"scout","ToAgentId":"lead","Type":"PlanSubmission","Content":"`+text+`","Metadata":{"taskId":"T9"}}`+"\n")
 		return d.claim(lead, 1)[0]
 	}
 	first := submit("Read first.\\nThen write.")
-	if first.GetType() != "plan_submission" || first.GetSubject() != "Read first." || first.GetBody() != "Read first.\nThen write." ||
+	if first.GetType() != "plan_submission" || first.GetSubject() != "Read first." ||
+		first.GetBody() != "Read first.\nThen write." ||
 		!strings.Contains(first.GetPayload(), `"payload":{"taskId":"T9"}`) {
 		t.Errorf("the request is %v", first)
 	}
 	decide := func(verdict string) {
-		if _, err := calls.Decide(t.Context(), &pb.DecideRequest{DecisionId: first.GetThreadId(), Verdict: verdict, Reason: "so"}); err != nil {
+		if _, err := calls.Decide(t.Context(), &pb.DecideRequest{DecisionId: first.GetThreadId(), Verdict: verdict,
+			Reason: "so"}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	decide("revise")
 	d.awaitLines("scout", 1)
-	if second := submit("Write at once."); second.GetThreadId() != first.GetThreadId() || !strings.HasSuffix(second.GetSubject(), "(round 2 of 3)") {
+	if second := submit("Write at once."); second.GetThreadId() != first.GetThreadId() ||
+		!strings.HasSuffix(second.GetSubject(), "(round 2 of 3)") {
 		t.Errorf("the second request is %v", second)
 	}
 	decide("approve")
@@ -211,13 +229,16 @@ func TestAnswers_HandoffsCrossTheBridgeInBothDirections(t *testing.T) {
 	}
 	id := created.GetHandoff().GetId()
 	request := d.object(agentRoot + "inbox/scout/" + d.awaitFiles(agentRoot+"inbox/scout", 1)[0])
-	if payload := request["payload"].(map[string]any); request["message_type"] != "handoff_request" || payload["handoff_id"] != id {
+	if payload := request["payload"].(map[string]any); request["message_type"] != "handoff_request" ||
+		payload["handoff_id"] != id {
 		t.Errorf("the request is %v", request)
 	}
-	d.write(agentRoot+"inbox/lead/a1.json", `{"message_id":"a1","from_agent":"scout","to_agent":"lead","message_type":"handoff_accepted",
+	d.write(agentRoot+"inbox/lead/a1.json",
+		`{"message_id":"a1","from_agent":"scout","to_agent":"lead","message_type":"handoff_accepted",
 		"subject":"Handoff accepted","payload":{"handoff_id":"`+id+`","notes":"read and understood"}}`)
 	got, err := calls.GetHandoff(t.Context(), &pb.GetHandoffRequest{Id: id, Wait: durationpb.New(apptest.Patience)})
-	if h := got.GetHandoff(); err != nil || h.GetState() != pb.HandoffState_HANDOFF_STATE_ACCEPTED || h.GetSettledBy() != "scout" ||
+	if h := got.GetHandoff(); err != nil || h.GetState() != pb.HandoffState_HANDOFF_STATE_ACCEPTED ||
+		h.GetSettledBy() != "scout" ||
 		h.GetNotes() != "read and understood" {
 		t.Errorf("the handoff is %v, %v", h, err)
 	}
@@ -225,7 +246,8 @@ func TestAnswers_HandoffsCrossTheBridgeInBothDirections(t *testing.T) {
 
 	d.write(agentRoot+"handoffs/handoff_1/HANDOFF.md", "# The whole story")
 	d.write(agentRoot+"handoffs/handoff_1/artifacts/design.md", "the design")
-	d.write(agentRoot+"inbox/lead/h1.json", `{"message_id":"h1","from_agent":"scout","to_agent":"lead","message_type":"handoff_request",
+	d.write(agentRoot+"inbox/lead/h1.json",
+		`{"message_id":"h1","from_agent":"scout","to_agent":"lead","message_type":"handoff_request",
 		"subject":"Handoff ready: Build it","payload":{"handoff_id":"handoff_1","handoff_dir":".agent-messages/handoffs/handoff_1"}}`)
 	d.archived(agentRoot + "inbox/lead/h1.json")
 	list, err := calls.ListHandoffs(t.Context(), &pb.ListHandoffsRequest{ToAgent: "lead"})
@@ -238,7 +260,8 @@ func TestAnswers_HandoffsCrossTheBridgeInBothDirections(t *testing.T) {
 	}
 	h := got.GetHandoff()
 	parts := []any{h.GetFrom(), h.GetTitle(), h.GetContent().GetBackground(), h.GetContent().GetArtifacts()}
-	if diff := cmp.Diff([]any{"scout", "Build it", "# The whole story", []string{"handoffs/handoff_1/artifacts/design.md"}}, parts); diff != "" {
+	if diff := cmp.Diff([]any{"scout", "Build it", "# The whole story",
+		[]string{"handoffs/handoff_1/artifacts/design.md"}}, parts); diff != "" {
 		t.Error(diff)
 	}
 	if names := d.artifacts(); len(names) != 1 || names[0] != "handoffs/handoff_1/artifacts/design.md" {
@@ -256,8 +279,9 @@ func TestAnswers_AnswerGivenBeforeAKillIsNotGivenAgainDaysLater(t *testing.T) {
 	d.write("messages/inbox/scout/.keep", "")
 	stop := d.start()
 	d.awaitAgent("scout")
-	decision := d.open(pb.NewDecisionServiceClient(lead), &pb.OpenDecisionRequest{Kind: pb.DecisionKind_DECISION_KIND_SHUTDOWN,
-		To: &pb.OpenDecisionRequest_Agent{Agent: "scout"}})
+	decision := d.open(pb.NewDecisionServiceClient(lead),
+		&pb.OpenDecisionRequest{Kind: pb.DecisionKind_DECISION_KIND_SHUTDOWN,
+			To: &pb.OpenDecisionRequest_Agent{Agent: "scout"}})
 	const text = `{"to":"lead","type":"shutdown_response","body":"accept"}`
 	d.write("messages/outbox/scout/1.json", text)
 	d.awaitVerdict(decision.GetId())

@@ -49,7 +49,8 @@ type kind struct {
 func kinds() []kind {
 	return []kind{
 		{name: "jsonl", root: teamFolder, make: newJSONL},
-		{name: "maildir", root: func(dir string) (string, error) { return dir, nil }, make: newMaildir, queue: true, parts: true},
+		{name: "maildir", root: func(dir string) (string, error) { return dir, nil }, make: newMaildir,
+			queue: true, parts: true},
 		{name: "agent-messages", root: agentMessagesRoot, make: newAgentMessages, queue: true},
 	}
 }

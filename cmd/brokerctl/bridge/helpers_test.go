@@ -18,8 +18,8 @@ import (
 )
 
 // helpers returns texts of programs that agents with files run: the one of testdata, and the one that a function
-// finds in the text that defines the format. That text is in the folder BRIDGE_DESIGNS, by default shared/designs beside
-// the repository or beside its parent folder; without it, the test with it is skipped.
+// finds in the text that defines the format. That text is in the folder BRIDGE_DESIGNS, by default shared/designs
+// beside the repository or beside its parent folder. Without it, the test with it is skipped.
 func helpers(t *testing.T, file, definition string, find func(text string) string) map[string]string {
 	t.Helper()
 	own, err := os.ReadFile(filepath.Join("testdata", file))
@@ -97,7 +97,8 @@ func testMaildirHelper(t *testing.T, text string) {
 	const e1, e2, q = "agent_engineer_1_abc123", "agent_engineer_2_def456", "agent_qa_1_fed321"
 	call := func(agent, method string, fields map[string]any, args ...any) string {
 		t.Helper()
-		command := exec.CommandContext(t.Context(), "python3", "-W", "ignore", program, method, asJSON(t, append([]any{}, args...)), asJSON(t, fields))
+		command := exec.CommandContext(t.Context(), "python3", "-W", "ignore", program, method, asJSON(t,
+			append([]any{}, args...)), asJSON(t, fields))
 		command.Env = append(os.Environ(), "MAOS_AGENT_ID="+agent, "MAOS_AGENT_ROLE=any", "MAOS_SESSION_ID=s1",
 			"MAOS_MESSAGE_DIR="+filepath.Join(d.dir, "messages"), "MAOS_SHARED_CONTEXT="+filepath.Join(d.dir, "context"))
 		out, err := command.Output()
@@ -135,20 +136,23 @@ func testMaildirHelper(t *testing.T, text string) {
 		}
 		return all
 	}
-	if diff := cmp.Diff([]string{"to an id", "to all", "to a role", "to a role in plural", "to a pattern"}, subjects(e2, 5)); diff != "" {
+	if diff := cmp.Diff([]string{"to an id", "to all", "to a role", "to a role in plural", "to a pattern"},
+		subjects(e2, 5)); diff != "" {
 		t.Errorf("the other engineer: %s", diff)
 	}
 	if diff := cmp.Diff([]string{"to all", "to qa"}, subjects(q, 2)); diff != "" {
 		t.Errorf("qa: %s", diff)
 	}
-	if got := d.claim(lead, 2); got[0].GetSubject() != "to an id" || got[1].GetSubject() != "to all" || got[0].GetSenderRole() != "engineer" {
+	if got := d.claim(lead, 2); got[0].GetSubject() != "to an id" || got[1].GetSubject() != "to all" ||
+		got[0].GetSenderRole() != "engineer" {
 		t.Errorf("lead has received %v", got)
 	}
 	if got := call(q, "get_agents_by_role", none); got != `{"engineer": 2}` {
 		t.Errorf("qa knows %s", got)
 	}
 	var requests []map[string]any
-	if err := json.Unmarshal([]byte(call(q, "read_messages", none, "request")), &requests); err != nil || len(requests) != 1 ||
+	if err := json.Unmarshal([]byte(call(q, "read_messages", none, "request")), &requests); err != nil ||
+		len(requests) != 1 ||
 		requests[0]["requires_response"] != true {
 		t.Fatalf("the requests are %v, %v", requests, err)
 	}
@@ -233,7 +237,8 @@ func testAgentMessagesHelper(t *testing.T, text string) {
 	call("register_agent", "builder-2", "builder", "worktrees/builder-2", `[]`)
 	registry := agentRoot + "registry.json"
 	d.write(registry, asJSON(t, withSubscription(d.object(registry), "TaskCompleted", "builder-2")))
-	if _, err := pb.NewChannelServiceClient(lead).SubscribeChannel(t.Context(), &pb.SubscribeChannelRequest{Channel: "event/TaskCompleted"}); err != nil {
+	if _, err := pb.NewChannelServiceClient(lead).SubscribeChannel(t.Context(),
+		&pb.SubscribeChannelRequest{Channel: "event/TaskCompleted"}); err != nil {
 		t.Fatal(err)
 	}
 	d.start()
@@ -243,7 +248,8 @@ func testAgentMessagesHelper(t *testing.T, text string) {
 		t.Errorf("builder-1 is %v", a)
 	}
 	d.awaitEvents("builder-2 is subscribed", func(ctx context.Context) bool {
-		out, err := pb.NewChannelServiceClient(d.broker.Operator()).ListChannels(ctx, &pb.ListChannelsRequest{Subscriber: "builder-2"})
+		out, err := pb.NewChannelServiceClient(d.broker.Operator()).ListChannels(ctx,
+			&pb.ListChannelsRequest{Subscriber: "builder-2"})
 		return err == nil && len(out.GetChannels()) == 1
 	})
 	d.await(agentRoot+"inbox", "the inbox of lead", func() bool { return len(d.names(agentRoot+"inbox")) == 3 })
@@ -261,12 +267,14 @@ func testAgentMessagesHelper(t *testing.T, text string) {
 	}
 	d.awaitFiles(agentRoot+"inbox/builder-2", 2)
 	call("publish_event", "TaskCompleted", "builder-1", `{"task_id": "t-1"}`)
-	if m := d.claim(lead, 1)[0]; m.GetTypeAsSent() != "TaskCompleted" || !strings.Contains(m.GetPayload(), `"task_id":"t-1"`) {
+	if m := d.claim(lead, 1)[0]; m.GetTypeAsSent() != "TaskCompleted" || !strings.Contains(m.GetPayload(),
+		`"task_id":"t-1"`) {
 		t.Errorf("lead has received %v", m)
 	}
 	d.awaitFiles(agentRoot+"inbox/builder-2", 3)
 
-	question := d.send(lead, &pb.Message{Target: toAgent("builder-2", "").Target, Type: "question", Subject: "How many?", Payload: `{"of": "tests"}`})
+	question := d.send(lead, &pb.Message{Target: toAgent("builder-2", "").Target, Type: "question",
+		Subject: "How many?", Payload: `{"of": "tests"}`})
 	d.awaitFiles(agentRoot+"inbox/builder-2", 4)
 	var mail string
 	for file := range strings.Lines(call("check_inbox", "builder-2")) {
@@ -278,7 +286,8 @@ func testAgentMessagesHelper(t *testing.T, text string) {
 		t.Errorf("read_message wrote %q", out)
 	}
 	call("respond_to_message", "builder-2", mail, `{"count": 1000}`)
-	if m := d.claim(lead, 1)[0]; m.GetInReplyTo() != question.GetId() || m.GetSubject() != "Re: How many?" || m.GetType() != "response" {
+	if m := d.claim(lead, 1)[0]; m.GetInReplyTo() != question.GetId() || m.GetSubject() != "Re: How many?" ||
+		m.GetType() != "response" {
 		t.Errorf("lead has received %v", m)
 	}
 
@@ -287,10 +296,12 @@ func testAgentMessagesHelper(t *testing.T, text string) {
 	notice := d.claim(lead, 1)[0]
 	handoffs := pb.NewHandoffServiceClient(lead)
 	list, err := handoffs.ListHandoffs(t.Context(), &pb.ListHandoffsRequest{ToAgent: "lead"})
-	if err != nil || len(list.GetHandoffs()) != 1 || notice.GetType() != "handoff_request" || list.GetHandoffs()[0].GetTitle() != "Build it" {
+	if err != nil || len(list.GetHandoffs()) != 1 || notice.GetType() != "handoff_request" ||
+		list.GetHandoffs()[0].GetTitle() != "Build it" {
 		t.Fatalf("the handoffs are %v, %v; lead has received %v", list, err, notice)
 	}
-	if _, err := handoffs.AcceptHandoff(t.Context(), &pb.AcceptHandoffRequest{Id: list.GetHandoffs()[0].GetId(), Notes: "read"}); err != nil {
+	if _, err := handoffs.AcceptHandoff(t.Context(), &pb.AcceptHandoffRequest{Id: list.GetHandoffs()[0].GetId(),
+		Notes: "read"}); err != nil {
 		t.Fatal(err)
 	}
 	first := d.awaitFiles(agentRoot+"inbox/builder-1", 1)[0]
@@ -313,19 +324,22 @@ func testAgentMessagesHelper(t *testing.T, text string) {
 		}
 		return id != ""
 	})
-	// accept_handoff of the definition names no recipient, because its jq program fails. This is the message that it means.
+	// accept_handoff of the definition names no recipient, because its jq program fails. It means this message.
 	accept := func(to, id string) {
-		call("send_message", "builder-2", to, "handoff_accepted", "Handoff "+id+" accepted", `{"handoff_id": "`+id+`", "notes": "Starting."}`)
+		call("send_message", "builder-2", to, "handoff_accepted", "Handoff "+id+" accepted",
+			`{"handoff_id": "`+id+`", "notes": "Starting."}`)
 	}
 	accept("builder-1", id)
 	d.awaitFiles(agentRoot+"inbox/builder-1", 2)
 	d.awaitSent("builder-2", 2)
-	created, err := handoffs.CreateHandoff(t.Context(), &pb.CreateHandoffRequest{Title: "Release it", ToAgent: "builder-2"})
+	created, err := handoffs.CreateHandoff(t.Context(), &pb.CreateHandoffRequest{Title: "Release it",
+		ToAgent: "builder-2"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	accept("lead", created.GetHandoff().GetId())
-	settled, err := handoffs.GetHandoff(t.Context(), &pb.GetHandoffRequest{Id: created.GetHandoff().GetId(), Wait: durationpb.New(apptest.Patience)})
+	settled, err := handoffs.GetHandoff(t.Context(), &pb.GetHandoffRequest{Id: created.GetHandoff().GetId(),
+		Wait: durationpb.New(apptest.Patience)})
 	if h := settled.GetHandoff(); err != nil || h.GetSettledBy() != "builder-2" || h.GetNotes() != "Starting." {
 		t.Errorf("the handoff is %v, %v", h, err)
 	}

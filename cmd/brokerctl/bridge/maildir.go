@@ -121,7 +121,8 @@ func (p *maildirPart) read(data []byte) (sender string, m *pb.Message, err error
 		Line int32  `json:"line"`
 	}
 	err = errors.Join(f.take("id", &id), f.take("from", &from), f.take("to", &to), f.take("timestamp", &timestamp),
-		f.take("type", &m.Type), f.take("subject", &m.Subject), f.take("body", &m.Body), f.take("requires_response", &m.RequiresResponse),
+		f.take("type", &m.Type), f.take("subject", &m.Subject), f.take("body", &m.Body),
+		f.take("requires_response", &m.RequiresResponse),
 		f.take("thread_id", &m.ThreadId), f.take("in_reply_to", &m.InReplyTo), f.take("labels", &labels),
 		f.take("priority", &priority))
 	if err != nil {

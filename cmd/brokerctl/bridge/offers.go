@@ -65,8 +65,8 @@ func planOf(id string, m *pb.Message) *pb.OpenDecisionRequest {
 	if text, err := json.Marshal(labels); err == nil && payload == "" && len(labels) > 0 {
 		payload = string(text) // a decision has no labels
 	}
-	in := &pb.OpenDecisionRequest{RequestId: id, Kind: pb.DecisionKind_DECISION_KIND_PLAN, Title: titleOf(m), TaskId: m.GetTaskId(),
-		Content: &pb.DecisionContent{Body: m.GetBody(), Payload: payload, Files: m.GetFiles()}}
+	in := &pb.OpenDecisionRequest{RequestId: id, Kind: pb.DecisionKind_DECISION_KIND_PLAN,
+		Title: titleOf(m), TaskId: m.GetTaskId(), Content: &pb.DecisionContent{Body: m.GetBody(), Payload: payload, Files: m.GetFiles()}}
 	if role := m.GetTarget().GetRole(); role != "" {
 		in.To = &pb.OpenDecisionRequest_Role{Role: role}
 	} else {
@@ -75,11 +75,14 @@ func planOf(id string, m *pb.Message) *pb.OpenDecisionRequest {
 	return in
 }
 
-// handoffOf returns the call that creates a handoff. If handoff_dir names a folder with HANDOFF.md and artifacts/, these are
-// its background and its artifacts.
-func (b *bridge) handoffOf(ctx context.Context, id string, m *pb.Message, facts map[string]string) (*pb.CreateHandoffRequest, error) {
+// handoffOf returns the call that creates a handoff. If handoff_dir names a folder with HANDOFF.md and artifacts/,
+// these are its background and its artifacts.
+func (b *bridge) handoffOf(
+	ctx context.Context, id string, m *pb.Message, facts map[string]string,
+) (*pb.CreateHandoffRequest, error) {
 	in := &pb.CreateHandoffRequest{RequestId: id, Title: titleOf(m), TaskId: m.GetTaskId(),
-		ToAgent: m.GetTarget().GetAgent(), ToRole: m.GetTarget().GetRole(), Content: &pb.HandoffContent{Background: m.GetBody()}}
+		ToAgent: m.GetTarget().GetAgent(), ToRole: m.GetTarget().GetRole(),
+		Content: &pb.HandoffContent{Background: m.GetBody()}}
 	dir := strings.TrimPrefix(facts["handoff_dir"], agentRoot+"/")
 	if !fs.ValidPath(dir) {
 		return in, nil

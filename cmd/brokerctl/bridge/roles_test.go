@@ -24,7 +24,8 @@ func TestRoles_ComeFromTheOptionsOrTheName(t *testing.T) {
 		d.write("messages/inbox/"+name+"/.keep", "")
 	}
 	d.start(func(o *bridge.Options) {
-		o.Roles = []bridge.Role{{Names: "reviewer-1", Role: "judge"}, {Names: "rev*-*", Role: "critic"}, {Names: "crit", Role: "odd"}}
+		o.Roles = []bridge.Role{{Names: "reviewer-1", Role: "judge"}, {Names: "rev*-*", Role: "critic"},
+			{Names: "crit", Role: "odd"}}
 	})
 	for name, want := range wanted {
 		if got := d.awaitAgent(name).GetRole(); got != want {
@@ -44,7 +45,8 @@ func (d *team) register(name, role string) {
 
 func TestRoles_OperatorSetsTheRoleAndTheFolderKeepsTheMail(t *testing.T) {
 	t.Parallel()
-	for format, inbox := range map[string]string{"maildir": "messages/inbox/scout", "agent-messages": agentRoot + "inbox/scout"} {
+	for format, inbox := range map[string]string{"maildir": "messages/inbox/scout",
+		"agent-messages": agentRoot + "inbox/scout"} {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()
 			d := newTeam(t, format)
@@ -63,7 +65,8 @@ func TestRoles_OperatorSetsTheRoleAndTheFolderKeepsTheMail(t *testing.T) {
 					return scout["role"] == "analyst"
 				})
 			}
-			if text := stop(); !strings.Contains(text, "another client has registered scout, role analyst: the bridge still delivers") {
+			if text := stop(); !strings.Contains(text,
+				"another client has registered scout, role analyst: the bridge still delivers") {
 				t.Errorf("the bridge logged\n%s", text)
 			}
 			before := d.agent("scout").GetIncarnation()

@@ -200,8 +200,9 @@ func (r *roster) adopt(a *pb.Agent) bool {
 	if mine == nil || mine.GetIncarnation() == a.GetIncarnation() {
 		return mine != nil
 	}
-	if !r.ours(a) || a.GetHealth() == pb.Health_HEALTH_FAILED || a.GetRegisteredAt().AsTime().Equal(mine.GetRegisteredAt().AsTime()) {
-		return false // it has failed meanwhile
+	same := a.GetRegisteredAt().AsTime().Equal(mine.GetRegisteredAt().AsTime()) // it has failed meanwhile
+	if same || !r.ours(a) || a.GetHealth() == pb.Health_HEALTH_FAILED {
+		return false
 	}
 	r.mine[name] = a
 	r.b.Log(fmt.Sprintf("another client has registered %s, role %s: the bridge still delivers its mail to the folder, "+

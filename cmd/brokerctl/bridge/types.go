@@ -51,7 +51,8 @@ func (f fields) takeLineType(m *pb.Message, metadata map[string]string) error {
 	if json.Unmarshal(f["Type"], &number) == nil && f["Type"] != nil && string(f["Type"]) != "null" {
 		types := lineTypes()
 		if number < 0 || number >= len(types) {
-			return refusal(fmt.Sprintf("Type is %d; a number must be from 0 (%s) to %d (%s)", number, types[0], len(types)-1, types[len(types)-1]))
+			last := len(types) - 1
+			return refusal(fmt.Sprintf("Type is %d; a number must be from 0 (%s) to %d (%s)", number, types[0], last, types[last]))
 		}
 		f.set("Type", types[number])
 	}

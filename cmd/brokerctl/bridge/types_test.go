@@ -33,13 +33,17 @@ func TestTypes_LineHasATypeThatReadersOfTheFormatKnow(t *testing.T) {
 		"question":          {"Text", "x", "question"},
 	}
 	for kind := range wanted {
-		d.send(lead, &pb.Message{Target: toAgent("scout", "").Target, Type: kind, Body: "x", Labels: map[string]string{"sent": kind}})
+		d.send(lead, &pb.Message{Target: toAgent("scout", "").Target, Type: kind, Body: "x",
+			Labels: map[string]string{"sent": kind}})
 	}
-	d.send(lead, &pb.Message{Target: toAgent("scout", "").Target, Subject: "Take T9", Labels: map[string]string{"sent": "subject"}})
+	d.send(lead, &pb.Message{Target: toAgent("scout", "").Target, Subject: "Take T9",
+		Labels: map[string]string{"sent": "subject"}})
 	wanted["subject"] = line{"Text", "Take T9", nil}
-	d.send(lead, &pb.Message{Target: toAgent("scout", "").Target, Subject: "Take T9", Body: "by noon", Labels: map[string]string{"sent": "both"}})
+	d.send(lead, &pb.Message{Target: toAgent("scout", "").Target, Subject: "Take T9", Body: "by noon",
+		Labels: map[string]string{"sent": "both"}})
 	wanted["both"] = line{"Text", "Take T9\nby noon", nil}
-	d.send(lead, &pb.Message{Target: toAgent("scout", "").Target, Payload: `{"n":1}`, Labels: map[string]string{"sent": "payload"}})
+	d.send(lead, &pb.Message{Target: toAgent("scout", "").Target, Payload: `{"n":1}`,
+		Labels: map[string]string{"sent": "payload"}})
 	wanted["payload"] = line{"Text", `{"n":1}`, nil}
 	got := map[string]line{}
 	for _, text := range d.awaitLines("scout", len(wanted)) {
@@ -60,14 +64,16 @@ func TestTypes_LineHasATypeThatReadersOfTheFormatKnow(t *testing.T) {
 			t.Errorf("message %d is %v", i, m)
 		}
 	}
-	d.appendLine("other", `{"FromAgentId":"a","ToAgentId":"scout","Content":"x","Type":"Odd.Kind","Metadata":{"subject":"S"}}`+"\n")
+	d.appendLine("other",
+		`{"FromAgentId":"a","ToAgentId":"scout","Content":"x","Type":"Odd.Kind","Metadata":{"subject":"S"}}`+"\n")
 	d.appendLine("other", `{"FromAgentId":"a","ToAgentId":"other","Content":"x","Type":8}`+"\n")
 	all := d.awaitLines("scout", len(wanted)+1)
 	if o := object(t, all[len(wanted)]); o["Type"] != "Odd.Kind" || o["Content"] != "x" {
 		t.Errorf("the line is %v", o)
 	}
 	d.awaitFiles("rejected", 2)
-	if text := d.text("rejected/mailbox-other.jsonl-line-5.error"); !strings.Contains(text, "a number must be from 0 (Text) to 7 (Broadcast)") {
+	if text := d.text("rejected/mailbox-other.jsonl-line-5.error"); !strings.Contains(text,
+		"a number must be from 0 (Text) to 7 (Broadcast)") {
 		t.Errorf("the reason is %q", text)
 	}
 }
