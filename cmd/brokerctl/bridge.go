@@ -26,23 +26,18 @@ type bridgeOptions struct {
 // AddFlags adds the options.
 func (o *bridgeOptions) AddFlags(f *pflag.FlagSet) {
 	durationVar(f, &o.rescan, "rescan", 5*time.Second, "how often the folder is read even if no change is reported")
-	durationVar(f, &o.settle, "settle", 10*time.Second, "reject an incomplete file, and archive a finished one, when it has not changed for this time")
-	f.StringArrayVar(&o.roles, "role", nil, "NAME=ROLE: the role of the agents whose names match, with *; repeatable")
-	f.BoolVar(&o.blockers, "blockers", false,
-		"agent-messages: events BlockerEncountered and BlockerResolved raise and resolve blockers")
+	durationVar(f, &o.settle, "settle", 10*time.Second, "how long a file must be unchanged to be rejected as incomplete or to be archived")
+	f.StringArrayVar(&o.roles, "role", nil, "NAME=ROLE; NAME may have *; repeatable")
+	f.BoolVar(&o.blockers, "blockers", false, "blocker events of agent-messages raise and resolve blockers")
 	f.BoolVar(&o.sendHistory, "send-history", false, "also send what mailbox files had before the first start")
 }
 
 const bridgeLong = `Synchronise a folder and the session in both directions, for agents that only
 have files. FORMAT is the layout of the folder: %s.
 
-Each agent of the folder is registered with the label via=bridge. Its files are
-sent, and its mail appears in its files. Each message crosses once, even if the
-bridge is killed. A file that cannot be read as the format moves to rejected/.
-The bridge does not touch agents that another client has registered.
-
-The role of an agent is that of --role, of registry.json or of its registration,
-or is in its name: engineer for agent_engineer_1_abc123, scout for scout-2.
+The files of each agent of the folder are sent, and its mail appears in its
+files. Each message crosses once, even if the bridge is killed. A file that
+cannot be read as the format moves to rejected/.
 
 It runs until SIGINT or SIGTERM and reconnects. A folder has one bridge at a
 time. bridge needs operator rights.`
@@ -54,7 +49,7 @@ func newBridgeCommand(c *cli) *cobra.Command {
 		Use:     "bridge FORMAT DIR",
 		Short:   "Connect agents that only have files",
 		Long:    fmt.Sprintf(bridgeLong, strings.Join(bridge.Formats(), ", ")),
-		Example: "  brokerctl bridge maildir ./team --role 'reviewer-*=critic'",
+		Example: "  brokerctl bridge maildir ./team --role 'qa-*=critic'",
 		Args:    exactly("the format", "the folder"),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 0 {
