@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -66,10 +67,16 @@ func (box *agentBox) status(name string) (status string, question, changed bool,
 	return status, question, true, nil
 }
 
+// keepRead is how long a file stays in the inbox after its agent has marked it as read: the program that answers it
+// reads the file again.
+const keepRead = time.Hour
+
 // finish moves a file whose message has ended, and the copy in the sender's log, to archive/. It returns false for a
-// file that has not settled, which stays.
+// file that is still to stay: one that has not settled, or that its agent has marked as read less than keepRead ago.
 func (f *agentMessages) finish(box *agentBox, name string) (bool, error) {
-	if f.b.unsettled(path.Join(box.dir, name)) {
+	full := path.Join(box.dir, name)
+	mark, err := f.b.root.Lstat(full + readMarker)
+	if f.b.unsettled(full) || err == nil && time.Since(mark.ModTime()) < keepRead {
 		return false, nil
 	}
 	delete(box.seen, name)

@@ -78,8 +78,8 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	defer lock.Close() //nolint:errcheck // nothing is written to it; closing releases the lock
-	var mu sync.Mutex  // held while a line is written
+	defer release(lock)
+	var mu sync.Mutex // held while a line is written
 	log := o.Log
 	o.Log = func(line string) {
 		mu.Lock()
@@ -109,6 +109,12 @@ func exclusive(root *os.Root) (*os.File, error) {
 		return nil, fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
 	return lock, nil
+}
+
+// release releases a lock, also if a program that this process is starting still has a copy of its descriptor.
+func release(lock *os.File) {
+	_ = unix.Flock(int(lock.Fd()), unix.LOCK_UN) // closing is enough but for that copy
+	_ = lock.Close()
 }
 
 // folderID returns the id of the folder, which its first bridge chooses.
