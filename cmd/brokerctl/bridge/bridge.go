@@ -143,7 +143,7 @@ func (b *bridge) run(ctx context.Context, f format) error {
 	var workers sync.WaitGroup
 	defer workers.Wait()
 	defer cancel()
-	if err := errors.Join(f.prepare(ctx), b.readHealth(ctx)); err != nil {
+	if err := b.begin(ctx, f); err != nil {
 		return err
 	}
 	watcher, err := fsnotify.NewWatcher()
@@ -184,6 +184,24 @@ func (b *bridge) run(ctx context.Context, f format) error {
 			quiet(watcher.Events, 5*time.Millisecond)
 		case err := <-watcher.Errors: // such as an overflow: the next look reads everything anyway
 			b.Log(fmt.Sprintf("watch %s: %v", b.Dir, err))
+		}
+	}
+}
+
+// begin prepares the folder. It waits for a broker that restarts.
+func (b *bridge) begin(ctx context.Context, f format) error {
+	for {
+		err := errors.Join(f.prepare(ctx), b.readHealth(ctx))
+		if b.health.note("", "begin", err) {
+			b.Log(fmt.Sprintf("cannot begin: %s", plain(err)))
+		}
+		if err == nil || final(err) || !passes(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(retryAfter):
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,15 +20,33 @@ import (
 // startProcess runs brokerctl bridge as a process. kill sends SIGKILL and waits for its end.
 func (d *team) startProcess(brokerctl string) (kill func()) {
 	d.t.Helper()
-	return d.startBridge(brokerctl, d.broker.Socket(), "1s")
+	kill, _ = d.startBridge(brokerctl, d.broker.Socket(), "1s")
+	return kill
+}
+
+// A bridgeLog is what a bridge writes.
+type bridgeLog struct {
+	bytes.Buffer
+	ready chan struct{} // closed when the bridge has taken the folder over
+	begun bool
+}
+
+// Write implements io.Writer.
+func (l *bridgeLog) Write(p []byte) (int, error) {
+	n, err := l.Buffer.Write(p)
+	if !l.begun && strings.Contains(l.String(), "synchronises ") {
+		l.begun = true
+		close(l.ready)
+	}
+	return n, err
 }
 
 // startBridge is startProcess for the broker at an address.
-func (d *team) startBridge(brokerctl, address, settle string) (kill func()) {
+func (d *team) startBridge(brokerctl, address, settle string) (kill func(), ready <-chan struct{}) {
 	d.t.Helper()
-	var log bytes.Buffer
+	log := &bridgeLog{ready: make(chan struct{})}
 	child := exec.Command(brokerctl, "--addr", address, "bridge", d.format, d.dir, "--rescan", "50ms", "--settle", settle)
-	child.Env, child.Stderr = processtest.Environment(d.t), &log
+	child.Env, child.Stderr = processtest.Environment(d.t), log
 	if err := child.Start(); err != nil {
 		d.t.Fatal(err)
 	}
@@ -44,7 +63,7 @@ func (d *team) startBridge(brokerctl, address, settle string) (kill func()) {
 			d.t.Logf("a bridge logged:\n%s", log.String())
 		}
 	})
-	return kill
+	return kill, log.ready
 }
 
 // A moment is a change of the folder at which a bridge is killed.

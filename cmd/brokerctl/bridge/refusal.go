@@ -26,15 +26,11 @@ func rejected(err error) bool {
 // refused returns a refusal for an answer of the broker that a repetition does not change, and other errors as
 // they are. The errors that passes and final name are the only ones for which a file waits.
 func refused(err error) error {
-	s, ok := status.FromError(err)
-	if err == nil || !ok || passes(err) || final(err) {
+	var answer interface{ GRPCStatus() *status.Status }
+	if !errors.As(err, &answer) || passes(err) || final(err) {
 		return err
 	}
-	var answer interface{ GRPCStatus() *status.Status }
-	if errors.As(err, &answer) { // without the texts that wrap it
-		s = answer.GRPCStatus()
-	}
-	return refusal(ownTerms.Replace(s.Message()))
+	return refusal(ownTerms.Replace(answer.GRPCStatus().Message())) // without the texts that wrap it
 }
 
 // ownTerms removes from a message of the broker the names of requests that the writer of a file has not made.
@@ -42,7 +38,11 @@ var ownTerms = strings.NewReplacer("messages[0].", "", "brokerd-agent: ", "")
 
 // passes reports whether the cause of an error ends without a change of the file.
 func passes(err error) bool {
-	switch status.Code(err) {
+	s, answered := status.FromError(err)
+	if !answered {
+		return false // an error of the folder
+	}
+	switch s.Code() {
 	case codes.Unavailable, codes.Aborted, codes.DeadlineExceeded, codes.Canceled:
 		return true
 	case codes.Internal, codes.Unknown:

@@ -91,7 +91,7 @@ func TestTraffic_IsCompleteAfterKillsOfTheBridgeAndTheDaemon(t *testing.T) {
 				brokerctl: filepath.Join(filepath.Dir(program), "brokerctl")}
 			root := x.empty("scout")
 			x.begin(ctx)
-			kill := x.startBridge(x.brokerctl, x.daemon.Address(), "100ms")
+			kill := x.bridge()
 			x.awaitEvent(ctx, "agent.registered", "scout", 1)
 			for n := range trafficKills(t) {
 				seen := x.watch(filepath.Join(root, moments[n%len(moments)].dir))
@@ -99,7 +99,7 @@ func TestTraffic_IsCompleteAfterKillsOfTheBridgeAndTheDaemon(t *testing.T) {
 				x.awaitMoment(seen, moments[n%len(moments)])
 				if n/len(moments)%2 == 0 {
 					kill()
-					kill = x.startBridge(x.brokerctl, x.daemon.Address(), "100ms")
+					kill = x.bridge()
 				} else {
 					x.daemon.Kill()
 					if err := x.daemon.Start(ctx); err != nil {
@@ -109,7 +109,7 @@ func TestTraffic_IsCompleteAfterKillsOfTheBridgeAndTheDaemon(t *testing.T) {
 			}
 			x.check(ctx, root)
 			kill()
-			kill = x.startBridge(x.brokerctl, x.daemon.Address(), "100ms")
+			kill = x.bridge()
 			x.exchange(ctx)
 			x.check(ctx, root) // the last bridge repeats nothing
 			kill()
@@ -121,6 +121,18 @@ func TestTraffic_IsCompleteAfterKillsOfTheBridgeAndTheDaemon(t *testing.T) {
 			}
 		})
 	}
+}
+
+// bridge starts a bridge, and returns when it has taken the folder over: a bridge ends if no broker runs when it starts.
+func (x *traffic) bridge() (kill func()) {
+	x.t.Helper()
+	kill, ready := x.startBridge(x.brokerctl, x.daemon.Address(), "100ms")
+	select {
+	case <-ready:
+	case <-time.After(apptest.Patience):
+		x.t.Fatal("the bridge did not start")
+	}
+	return kill
 }
 
 // begin starts the daemon, with the agent lead.
