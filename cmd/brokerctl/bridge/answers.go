@@ -110,7 +110,7 @@ func (b *bridge) act(
 		}
 	} else if a, err = b.meant(ctx, sender, m, facts); err != nil || a == nil {
 		return false, err
-	} else if err := b.begin(ctx, entry, a); err != nil {
+	} else if err := b.noteAct(ctx, entry, a); err != nil {
 		return false, err
 	}
 	err = b.do(ctx, key, as, m, a, facts)
@@ -129,8 +129,8 @@ func (b *bridge) act(
 	return false, nil
 }
 
-// begin keeps an act in the session's state.
-func (b *bridge) begin(ctx context.Context, entry string, a *act) error {
+// noteAct keeps an act in the session's state.
+func (b *bridge) noteAct(ctx context.Context, entry string, a *act) error {
 	text, err := json.Marshal(a)
 	if err != nil {
 		return err
