@@ -79,7 +79,7 @@ func (s *settling) locate(item *Settlement) (*held, error) {
 		return best, nil
 	}
 	if !mine || best.state != Claimed {
-		return nil, s.lost(ref, fmt.Sprintf("you do not hold it, it is %s", best.state))
+		return nil, s.lost(ref, "you do not hold it, it is "+strings.ToLower(best.state.String()))
 	}
 	return best, nil
 }

@@ -32,9 +32,9 @@ type Filled struct {
 }
 
 // Reply answers a message: it goes to the sender, in the same thread, under the same correlation id unless another
-// one is given. With Ack the caller's claim of the message is finished as well. The reply of an operator without an
+// one is given. With Ack the caller's delivery of the message is finished as well. The reply of an operator without an
 // agent finishes the message in operatorBox. Errors: as Send and as Settle; fault.Precondition (CLAIM_LOST) with Ack
-// unless the claim is in force; fault.Exhausted (MAILBOX_FULL) if the sender's mailbox is full, but with Ack not if
+// unless the claim is in force or the message waits unclaimed in the caller's own mailbox; fault.Exhausted (MAILBOX_FULL) if the sender's mailbox is full, but with Ack not if
 // that is operatorBox: then the Outcome has Refused; fault.Precondition (NOBODY_WAITS) for a notice or an event of the
 // broker.
 func (b *Broker) Reply(ctx context.Context, c caller.Caller, req once.Request, answer Answer) (Outcome, error) {
@@ -125,10 +125,17 @@ func (s *sending) finishOperators(message int64) error {
 	return err
 }
 
-// finishClaim acknowledges the actor's claim, which must be in force.
+// finishClaim acknowledges the actor's claim, which must be in force, or mail in the actor's own mailbox that nobody
+// has claimed.
 func (s *sending) finishClaim(ref Ref) error {
 	done := settling{Broker: s.Broker, tx: s.tx, actor: s.actor, left: tally{}}
 	h, err := done.locate(&Settlement{Verb: Release, Ref: ref}) // not Ack, which may come late
+	if err != nil && ref.Claim == 0 {
+		mail, err2 := done.locate(&Settlement{Verb: Ack, Ref: ref})
+		if err2 == nil && mail.mailbox == s.actor.mailbox && mail.state == Pending {
+			h, err = mail, nil
+		}
+	}
 	if err != nil {
 		return err
 	}

@@ -72,9 +72,14 @@ func TestReply_FinishesTheClaimInTheSameTransaction(t *testing.T) {
 	lead.wantState(sent.Id, acked)
 	want(t, "in one commit", len(lead.inbox()), 2)
 	want(t, "recipients", out.Result.RecipientCount, 1)
-	// Unclaimed mail is no claim in force, although an ack of it alone is fine.
-	mail := lead.send(to("builder"))
+	// Mail needs no claim, as for an ack alone; a queue does.
+	mail, queued := lead.send(to("builder")), lead.send(toRole("builder"))
 	_, err = builder.replyWith(&pb.ReplyRequest{Id: mail.Id, Ack: true})
+	must(t, err)
+	lead.wantState(mail.Id, acked)
+	_, err = builder.replyWith(&pb.ReplyRequest{Id: mail.Id, Ack: true})
+	wantError(t, err, codes.FailedPrecondition, "CLAIM_LOST")
+	_, err = builder.replyWith(&pb.ReplyRequest{Id: queued.Id, Ack: true})
 	wantError(t, err, codes.FailedPrecondition, "CLAIM_LOST")
 	// What the reply itself is refused for leaves the claim alone.
 	claim := builder.claim1()

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -179,7 +180,7 @@ func maildirText(m *pb.Message, agent string) ([]byte, error) {
 	out.set("to", recipient(m.GetTarget(), "all"))
 	out.set("type", typeName(m))
 	out.set("subject", m.GetSubject())
-	out.set("body", m.GetBody())
+	out["body"] = quote(cmp.Or(m.GetBody(), m.GetSubject())) // readers expect one
 	out.set("priority", priorityWord(m.GetPriority()))
 	out.set("thread_id", m.GetThreadId())
 	out.set("in_reply_to", m.GetInReplyTo())

@@ -5386,7 +5386,8 @@ type ReplyRequest struct {
 	// The answer. target, thread_id and in_reply_to must be empty; correlation_id and task_id are those of the message answered
 	// unless given.
 	Message *Message `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	// Finish the caller's delivery of the message as well; its claim must be in force: FAILED_PRECONDITION (CLAIM_LOST).
+	// Finish the caller's delivery of the message as well. Its claim must be in force, or the message must wait unclaimed
+	// in the caller's own mailbox: FAILED_PRECONDITION (CLAIM_LOST).
 	Ack           bool `protobuf:"varint,4,opt,name=ack,proto3" json:"ack,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

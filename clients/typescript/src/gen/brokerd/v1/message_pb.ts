@@ -2667,7 +2667,8 @@ export type ReplyRequest = Message$1<"brokerd.v1.ReplyRequest"> & {
   message?: Message | undefined;
 
   /**
-   * Finish the caller's delivery of the message as well; its claim must be in force: FAILED_PRECONDITION (CLAIM_LOST).
+   * Finish the caller's delivery of the message as well. Its claim must be in force, or the message must wait unclaimed
+   * in the caller's own mailbox: FAILED_PRECONDITION (CLAIM_LOST).
    *
    * @generated from field: bool ack = 4;
    */
