@@ -26,15 +26,15 @@ func (d *team) startProcess(brokerctl string) (kill func()) {
 
 // A bridgeLog is what a bridge writes.
 type bridgeLog struct {
-	bytes.Buffer
+	text  bytes.Buffer
 	ready chan struct{} // closed when the bridge has taken the folder over
 	begun bool
 }
 
 // Write implements io.Writer.
 func (l *bridgeLog) Write(p []byte) (int, error) {
-	n, err := l.Buffer.Write(p)
-	if !l.begun && strings.Contains(l.String(), "synchronises ") {
+	n, err := l.text.Write(p)
+	if !l.begun && strings.Contains(l.text.String(), "synchronises ") {
 		l.begun = true
 		close(l.ready)
 	}
@@ -60,7 +60,7 @@ func (d *team) startBridge(brokerctl, address, settle string) (kill func(), read
 	}
 	d.t.Cleanup(func() {
 		if kill(); d.t.Failed() {
-			d.t.Logf("a bridge logged:\n%s", log.String())
+			d.t.Logf("a bridge logged:\n%s", log.text.String())
 		}
 	})
 	return kill, log.ready
