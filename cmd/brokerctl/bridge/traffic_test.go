@@ -54,20 +54,42 @@ type asked struct {
 	revision   int64
 }
 
-// files are the kinds of files that scout writes in each round. Further ones, such as answers to decisions, belong here.
-// refused says that the broker refuses the file.
+// A request is what scout is asked for in a round: two answers, a verdict, and whether it takes work over.
+type request struct {
+	operators, lead   asked
+	decision, handoff string // ids
+}
+
+// becomes says what the broker makes of a file.
+type becomes int
+
+const (
+	aMessage becomes = iota
+	aRefusal
+	aSettlement
+)
+
+// files are the kinds of files that scout writes in each round.
 var files = []struct {
 	kind    string
-	refused bool
-	message func(operators, lead asked) refusedFile
+	becomes becomes
+	message func(request) refusedFile
 }{
-	{"mail to an agent", false, func(asked, asked) refusedFile { return refusedFile{} }},
-	{"an unknown recipient", true, func(asked, asked) refusedFile { return refusedFile{to: "laed"} }},
-	{"an answer to operators", false, func(o, _ asked) refusedFile { return refusedFile{to: o.sender, answers: o.id} }},
-	{"a bad type", true, func(asked, asked) refusedFile { return refusedFile{kind: "a b"} }},
-	{"an answer to an agent", false, func(_, l asked) refusedFile { return refusedFile{to: l.sender, answers: l.id} }},
-	{"a directive", true, func(asked, asked) refusedFile { return refusedFile{kind: "halt"} }},
-	{"mail to operators", false, func(asked, asked) refusedFile { return refusedFile{to: "operator"} }},
+	{"mail to an agent", aMessage, func(request) refusedFile { return refusedFile{} }},
+	{"an unknown recipient", aRefusal, func(request) refusedFile { return refusedFile{to: "laed"} }},
+	{"an answer to operators", aMessage,
+		func(r request) refusedFile { return refusedFile{to: r.operators.sender, answers: r.operators.id} }},
+	{"a bad type", aRefusal, func(request) refusedFile { return refusedFile{kind: "a b"} }},
+	{"a verdict", aSettlement, func(r request) refusedFile {
+		return refusedFile{kind: "plan_approval", thread: r.decision, body: "Approve"}
+	}},
+	{"an answer to an agent", aMessage,
+		func(r request) refusedFile { return refusedFile{to: r.lead.sender, answers: r.lead.id} }},
+	{"a directive", aRefusal, func(request) refusedFile { return refusedFile{kind: "halt"} }},
+	{"an accepted handoff", aSettlement, func(r request) refusedFile {
+		return refusedFile{kind: "handoff_accepted", thread: r.handoff, body: "I begin"}
+	}},
+	{"mail to operators", aMessage, func(request) refusedFile { return refusedFile{to: "operator"} }},
 }
 
 // trafficMoments are the changes of a folder, relative to that of the bridge, at which a process is killed.
@@ -181,37 +203,47 @@ func (x *traffic) exchange(ctx context.Context) {
 		}
 		return a
 	}
-	operators, lead := ask("system"), ask("lead")
+	r := request{operators: ask("system"), lead: ask("lead")}
+	r.decision, r.handoff = x.offer(ctx)
 	for i, f := range files {
-		m := f.message(operators, lead)
+		m := f.message(r)
 		m.name = fmt.Sprintf("m%04d-%d", x.round, i)
-		if x.put(m); f.refused {
-			x.refused++
-		} else {
+		x.put(m)
+		switch f.becomes {
+		case aMessage:
 			x.sent = append(x.sent, m.name)
+		case aRefusal:
+			x.refused++
 		}
 	}
+}
+
+// offer submits a plan to scout and hands work over to it. It returns their ids.
+func (x *traffic) offer(ctx context.Context) (decision, handoff string) {
+	x.t.Helper()
+	lead := x.broker.As("lead")
+	plan, err := lead.Decisions().OpenDecision(ctx, &pb.OpenDecisionRequest{Kind: pb.DecisionKind_DECISION_KIND_PLAN,
+		To: &pb.OpenDecisionRequest_Agent{Agent: "scout"}, Title: "The plan"}, grpc.WaitForReady(true))
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	work, err := lead.Handoffs().CreateHandoff(ctx, &pb.CreateHandoffRequest{Title: "The work", ToAgent: "scout"},
+		grpc.WaitForReady(true))
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return plan.GetDecision().GetId(), work.GetHandoff().GetId()
 }
 
 // check waits until everything has crossed, and wants it once, in order, and nothing else.
 func (x *traffic) check(ctx context.Context, root string) {
 	x.t.Helper()
 	x.awaitEvent(ctx, "message.sent", "scout", len(x.sent))
-	var inbox []string
-	switch x.format {
-	case "jsonl":
-		for _, line := range x.awaitLines("scout", len(x.received)) {
-			inbox = append(inbox, object(x.t, line)["Content"].(string))
-		}
-	case "maildir":
-		for _, name := range x.awaitFiles("messages/inbox/scout", len(x.received)) {
-			inbox = append(inbox, x.object("messages/inbox/" + "scout/" + name)["body"].(string))
-		}
-	default:
-		for _, name := range x.awaitFiles(root+"inbox/scout", len(x.received)) {
-			inbox = append(inbox, x.object(root + "inbox/scout/" + name)["payload"].(string))
-		}
-	}
+	x.awaitEvent(ctx, "decision.decided", "scout", x.round)
+	x.awaitEvent(ctx, "handoff.accepted", "scout", x.round)
+	dir := map[string]string{"jsonl": "mailbox", "maildir": "messages/inbox/scout", "agent-messages": root + "inbox/scout"}[x.format]
+	x.await(dir, "the mail of scout", func() bool { return len(x.inbox(dir)) >= len(x.received) })
+	inbox := x.inbox(dir)
 	slices.Sort(inbox)
 	want := slices.Sorted(slices.Values(x.received))
 	if !slices.Equal(inbox, want) {
@@ -240,24 +272,58 @@ func (x *traffic) check(ctx context.Context, root string) {
 	if !slices.Equal(sent, x.sent) {
 		x.t.Errorf("scout has sent %q, not %q", sent, x.sent)
 	}
-	rejections := 0
-	for token := ""; ; {
-		page, err := x.broker.Events().ListEvents(ctx, &pb.ListEventsRequest{PageSize: 1000, PageToken: token,
-			Filter: &pb.EventFilter{Types: []string{"bridge.file_rejected"}}})
-		if err != nil {
-			x.t.Fatal(err)
+	for kind, want := range map[string]int{"bridge.file_rejected": x.refused, "decision.decided": x.round,
+		"handoff.accepted": x.round} {
+		if n := x.count(ctx, kind); n != want {
+			x.t.Errorf("there are %d events %s, not %d", n, kind, want)
 		}
-		rejections += len(page.GetEvents())
-		if token = page.GetNextPageToken(); token == "" {
-			break
-		}
-	}
-	if rejections != x.refused {
-		x.t.Errorf("%d events report %d rejected files", rejections, x.refused)
 	}
 	for _, dir := range []string{"messages/outbox/scout", ".bridge/sending/scout"} {
 		if left := x.names(dir); len(left) > 0 {
 			x.t.Errorf("%s has %q", dir, left)
+		}
+	}
+}
+
+// inbox returns the bodies of the messages in the files of scout that ask has sent.
+func (x *traffic) inbox(dir string) (bodies []string) {
+	x.t.Helper()
+	add := func(text any) {
+		if body, _ := text.(string); strings.HasPrefix(body, "system-") || strings.HasPrefix(body, "lead-") {
+			bodies = append(bodies, body)
+		}
+	}
+	if x.format == "jsonl" {
+		for line := range strings.Lines(x.text(dir + "/scout.jsonl")) {
+			if strings.HasSuffix(line, "\n") {
+				add(object(x.t, line)["Content"])
+			}
+		}
+		return bodies
+	}
+	for _, name := range x.names(dir) {
+		// The bridge archives the request of a decision that is settled.
+		if data, err := os.ReadFile(filepath.Join(x.dir, dir, name)); err == nil {
+			file := object(x.t, string(data))
+			add(file["body"])
+			add(file["payload"])
+		}
+	}
+	return bodies
+}
+
+// count returns how many events of a type the log has.
+func (x *traffic) count(ctx context.Context, kind string) (n int) {
+	x.t.Helper()
+	for token := ""; ; {
+		page, err := x.broker.Events().ListEvents(ctx, &pb.ListEventsRequest{PageSize: 1000, PageToken: token,
+			Filter: &pb.EventFilter{Types: []string{kind}}})
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		n += len(page.GetEvents())
+		if token = page.GetNextPageToken(); token == "" {
+			return n
 		}
 	}
 }
