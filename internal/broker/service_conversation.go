@@ -214,6 +214,17 @@ func overdueNotice(role string, l *lateness) Notice {
 	}
 }
 
+// The numbers of the text fields that the broker reads from a message's wire form, as in
+// message.proto.
+const (
+	fieldSubject     = 14
+	fieldBody        = 15
+	fieldPayload     = 16
+	fieldCorrelation = 20
+	fieldTask        = 22
+	fieldTraceParent = 33
+)
+
 // textField returns a text field of a message's wire form without decoding the rest. The result
 // shares the memory of content.
 func textField(content []byte, field protowire.Number) []byte {

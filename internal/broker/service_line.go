@@ -1,10 +1,13 @@
 package broker
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -12,15 +15,17 @@ import (
 	"brokerd/internal/jsonline"
 )
 
-// These write messages and deliveries just as recordOf does, without reflection: many are archived, beside the agents' work.
+// These functions write messages and deliveries as recordOf does, but without reflection, because
+// the broker archives every message while agents work.
 
 // appendRecord writes a message with its deliveries.
 func appendRecord(b []byte, r *record) ([]byte, error) {
-	c, err := parseContent(r.content)
-	if err != nil {
-		return nil, err
+	var m pb.Message
+	if err := proto.Unmarshal(r.content, &m); err != nil {
+		return nil, fmt.Errorf("read content: %w", err)
 	}
-	if b, err = appendMessage(append(b, `{"message":`...), r, &c); err != nil {
+	b, err := appendMessage(append(b, `{"message":`...), r, &m)
+	if err != nil {
 		return nil, err
 	}
 	b = append(b, `,"deliveries":[`...)
@@ -33,49 +38,50 @@ func appendRecord(b []byte, r *record) ([]byte, error) {
 	return append(b, ']', '}'), nil
 }
 
-func appendMessage(b []byte, r *record, c *contentFields) ([]byte, error) {
+// appendMessage writes a message. m has the fields that its content has.
+func appendMessage(b []byte, r *record, m *pb.Message) ([]byte, error) {
 	b = r.id.appendTo(append(b, `{"id":"`...))
 	b = strconv.AppendInt(append(b, `","revision":`...), r.revision, 10)
 	b = jsonline.Text(append(b, `,"sender":`...), r.sender)
 	b = jsonline.Text(append(b, `,"sender_role":`...), r.senderRole)
 	b = appendNanos(append(b, `,"created_at":`...), r.createdAt)
 	b = appendNanos(append(b, `,"expires_at":`...), r.expiresAt)
-	b = c.appendTarget(append(b, `,"target":`...))
-	b = appendEnum(append(b, `,"reach":`...), pb.Reach_name[int32(c.number[fieldReach])], "REACH_")
-	b = jsonline.Text(append(b, `,"type":`...), c.text[fieldType])
-	b = jsonline.Text(append(b, `,"type_as_sent":`...), c.text[fieldTypeAsSent])
-	b = jsonline.Text(append(b, `,"version":`...), c.text[fieldVersion])
-	b = jsonline.Text(append(b, `,"subject":`...), c.text[fieldSubject])
-	b = jsonline.Text(append(b, `,"body":`...), c.text[fieldBody])
-	b, err := jsonline.Raw(append(b, `,"payload":`...), c.text[fieldPayload])
+	b = appendTarget(append(b, `,"target":`...), m.GetTarget())
+	b = appendEnum(append(b, `,"reach":`...), pb.Reach_name[int32(m.GetReach())], "REACH_")
+	b = jsonline.Text(append(b, `,"type":`...), m.GetType())
+	b = jsonline.Text(append(b, `,"type_as_sent":`...), m.GetTypeAsSent())
+	b = jsonline.Text(append(b, `,"version":`...), m.GetVersion())
+	b = jsonline.Text(append(b, `,"subject":`...), m.GetSubject())
+	b = jsonline.Text(append(b, `,"body":`...), m.GetBody())
+	b, err := jsonline.Raw(append(b, `,"payload":`...), m.GetPayload())
 	if err != nil {
 		return nil, err
 	}
-	b = strconv.AppendInt(append(b, `,"priority":`...), int64(int32(c.number[fieldPriority])), 10)
-	b = jsonline.Text(append(b, `,"channel":`...), c.text[fieldChannel])
+	b = strconv.AppendInt(append(b, `,"priority":`...), int64(m.GetPriority()), 10)
+	b = jsonline.Text(append(b, `,"channel":`...), m.GetChannel())
 	b = append(b, `,"thread_id":`...)
 	switch {
-	case c.text[fieldThread] != "":
-		b = jsonline.Text(b, c.text[fieldThread])
+	case m.GetThreadId() != "":
+		b = jsonline.Text(b, m.GetThreadId())
 	case r.thread != "":
 		b = jsonline.Text(b, r.thread)
 	default:
 		b = append(r.id.appendTo(append(b, '"')), '"')
 	}
-	b = jsonline.Text(append(b, `,"correlation_id":`...), c.text[fieldCorrelation])
-	b = jsonline.Text(append(b, `,"in_reply_to":`...), c.text[fieldInReplyTo])
-	b = jsonline.Text(append(b, `,"task_id":`...), c.text[fieldTask])
-	b = appendLabels(append(b, `,"labels":`...), c.rest.GetLabels())
-	b = jsonline.List(append(b, `,"files":`...), c.rest.GetFiles(), appendFile)
-	b = jsonline.List(append(b, `,"artifacts":`...), c.rest.GetArtifacts(), jsonline.Text)
-	b = appendDuration(append(b, `,"ttl":`...), c.rest.GetTtl())
-	b = appendTime(append(b, `,"not_before":`...), c.rest.GetNotBefore())
-	b = jsonline.Text(append(b, `,"ordering_key":`...), c.text[fieldOrderingKey])
-	b = strconv.AppendInt(append(b, `,"max_attempts":`...), int64(int32(c.number[fieldMaxAttempts])), 10)
-	b = strconv.AppendBool(append(b, `,"requires_response":`...), c.number[fieldRequiresResponse] != 0)
-	b = appendTime(append(b, `,"response_deadline":`...), c.rest.GetResponseDeadline())
-	b = appendDuration(append(b, `,"resend_after":`...), c.rest.GetResendAfter())
-	b = jsonline.Text(append(b, `,"trace_parent":`...), c.text[fieldTraceParent])
+	b = jsonline.Text(append(b, `,"correlation_id":`...), m.GetCorrelationId())
+	b = jsonline.Text(append(b, `,"in_reply_to":`...), m.GetInReplyTo())
+	b = jsonline.Text(append(b, `,"task_id":`...), m.GetTaskId())
+	b = appendLabels(append(b, `,"labels":`...), m.GetLabels())
+	b = jsonline.List(append(b, `,"files":`...), m.GetFiles(), appendFile)
+	b = jsonline.List(append(b, `,"artifacts":`...), m.GetArtifacts(), jsonline.Text)
+	b = appendDuration(append(b, `,"ttl":`...), m.GetTtl())
+	b = appendTime(append(b, `,"not_before":`...), m.GetNotBefore())
+	b = jsonline.Text(append(b, `,"ordering_key":`...), m.GetOrderingKey())
+	b = strconv.AppendInt(append(b, `,"max_attempts":`...), int64(m.GetMaxAttempts()), 10)
+	b = strconv.AppendBool(append(b, `,"requires_response":`...), m.GetRequiresResponse())
+	b = appendTime(append(b, `,"response_deadline":`...), m.GetResponseDeadline())
+	b = appendDuration(append(b, `,"resend_after":`...), m.GetResendAfter())
+	b = jsonline.Text(append(b, `,"trace_parent":`...), m.GetTraceParent())
 	return append(b, '}'), nil
 }
 
@@ -192,7 +198,7 @@ func appendNanos(b []byte, n int64) []byte {
 	if n == 0 {
 		return append(b, jsonline.Null...)
 	}
-	return jsonline.Nanos(b, n)
+	return jsonline.Time(b, time.Unix(0, n))
 }
 
 func appendDuration(b []byte, d *durationpb.Duration) []byte {

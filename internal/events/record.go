@@ -48,7 +48,7 @@ func (e *Record) Time() time.Time { return time.Unix(0, e.At).UTC() }
 // Append appends an event as one line of JSON, with the fields of the API.
 func (e *Record) Append(b []byte, session string) ([]byte, error) {
 	b = strconv.AppendInt(append(b, `{"revision":`...), e.Revision, 10)
-	b = jsonline.Nanos(append(b, `,"time":`...), e.At)
+	b = jsonline.Time(append(b, `,"time":`...), e.Time())
 	b = jsonline.Text(append(b, `,"category":`...), Category(e.category).String())
 	b = jsonline.Text(append(b, `,"type":`...), e.kind)
 	b = jsonline.Text(append(b, `,"type_as_sent":`...), e.spelling)

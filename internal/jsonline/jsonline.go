@@ -1,5 +1,6 @@
-// Package jsonline appends JSON to lines of archives and exports, just as encoding/json writes it, without reflection and without
-// memory of its own: a busy broker archives as many lines as it takes messages, beside the agents' work.
+// Package jsonline appends JSON to the lines of archives and exports. It writes what encoding/json
+// writes, without reflection and without allocations, because a busy broker archives every message
+// while agents work.
 package jsonline
 
 import (
@@ -25,55 +26,9 @@ func List[T any](b []byte, list []T, one func([]byte, T) []byte) []byte {
 	return append(b, ']')
 }
 
-// Time appends a time as RFC 3339 has it, in UTC.
+// Time appends a time in the form of RFC 3339, in UTC.
 func Time(b []byte, t time.Time) []byte {
 	return append(t.UTC().AppendFormat(append(b, '"'), time.RFC3339Nano), '"')
-}
-
-// Nanos appends a time, given as Unix nanoseconds, as Time does.
-func Nanos(b []byte, n int64) []byte {
-	if n < 0 {
-		return Time(b, time.Unix(0, n))
-	}
-	const day = 86_400
-	seconds, fraction := n/1e9, int(n%1e9)
-	clock := int(seconds % day)
-	year, month, date := civil(seconds / day)
-	b = append(b, '"')
-	b = append(two(two(b, year/100), year%100), '-')
-	b = append(two(b, month), '-')
-	b = append(two(b, date), 'T')
-	b = append(two(b, clock/3600), ':')
-	b = append(two(b, clock/60%60), ':')
-	b = two(b, clock%60)
-	if fraction > 0 {
-		b = append(b, '.')
-		for unit := int(1e8); fraction > 0; unit /= 10 {
-			b = append(b, byte('0'+fraction/unit))
-			fraction %= unit
-		}
-	}
-	return append(b, 'Z', '"')
-}
-
-// two appends a number of two digits.
-func two(b []byte, n int) []byte { return append(b, byte('0'+n/10), byte('0'+n%10)) }
-
-// civil returns the date of a day, counted from 1970. It counts years from March, so that a leap day is the last of one, and from the
-// first of March of the year 0: all periods of 400 years are alike.
-func civil(days int64) (year, month, date int) {
-	const era, century, four, common = 146_097, 36_524, 1_461, 365
-	n := int(days) + 719_468
-	eras, n := n/era, n%era
-	years := (n - n/(four-1) + n/century - n/(era-1)) / common
-	n -= common*years + years/4 - years/100
-	month = (5*n + 2) / 153
-	date = n - (153*month+2)/5 + 1
-	year = eras*400 + years
-	if month < 10 {
-		return year, month + 3, date
-	}
-	return year + 1, month - 9, date
 }
 
 // Raw appends JSON that was checked before, without the space around its parts. No text is null.

@@ -60,26 +60,3 @@ func TestTime_IsWrittenAsEncodingJSONDoes(t *testing.T) {
 		}
 	}
 }
-
-func FuzzNanos(f *testing.F) {
-	for _, at := range []time.Time{
-		time.Unix(0, 0), time.Unix(0, 1), time.Unix(-1, 5), time.Date(2000, 2, 29, 23, 59, 59, 120_000_000, time.UTC),
-		time.Date(2026, 12, 31, 3, 4, 5, 999_999_999, time.UTC), time.Date(2100, 3, 1, 0, 0, 0, 0, time.UTC), time.Unix(0, 1<<63-1),
-	} {
-		f.Add(at.UnixNano())
-	}
-	f.Fuzz(func(t *testing.T, n int64) {
-		want := jsonline.Time([]byte("x"), time.Unix(0, n))
-		if got := jsonline.Nanos([]byte("x"), n); string(got) != string(want) {
-			t.Errorf("%d is written as %s, want %s", n, got, want)
-		}
-	})
-}
-
-func TestNanos_EveryDayHasItsDate(t *testing.T) {
-	for at := time.Unix(0, 0).UTC(); at.Year() < 2262; at = at.AddDate(0, 0, 1) {
-		if got, want := jsonline.Nanos(nil, at.UnixNano()), jsonline.Time(nil, at); string(got) != string(want) {
-			t.Fatalf("%v is written as %s", at, got)
-		}
-	}
-}
