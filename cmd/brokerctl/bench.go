@@ -116,7 +116,7 @@ func newBenchCommand(c *cli) *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if c.env.get("GOGC") == "" {
-				debug.SetGCPercent(400) // as brokerd does: collecting a small heap all the time would measure the collector
+				debug.SetGCPercent(400) // to collect a small heap all the time would measure the collector
 			}
 			return c.bench(cmd, o)
 		},

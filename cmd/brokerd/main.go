@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"syscall"
 )
@@ -21,13 +20,6 @@ const (
 )
 
 func main() {
-	if os.Getenv("GOGC") == "" {
-		most := debug.SetMemoryLimit(-1) // that of GOMEMLIMIT
-		pace(func(percent int, limit int64) {
-			debug.SetGCPercent(percent)
-			debug.SetMemoryLimit(min(limit, most))
-		})
-	}
 	// The writer is in C or waits for the disk most of the time, and holds its processor until the runtime notices.
 	// With two more than there are the others go on meanwhile: worth a tenth with 64 senders on two cores.
 	if os.Getenv("GOMAXPROCS") == "" {
@@ -35,6 +27,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // the second signal ends the process at once
+	collectGarbage(ctx)
 	err := newRoot().ExecuteContext(ctx)
 	if err == nil {
 		return

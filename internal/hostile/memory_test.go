@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+	"google.golang.org/protobuf/proto"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/processtest"
@@ -391,5 +392,53 @@ func TestMeasure_ABystanderKeepsItsLatencyBesideGluttons(t *testing.T) {
 			})
 			s.grown(t, start, g.most)
 		})
+	}
+}
+
+// Agents of TestMemory_IdleAgentsOccupyLittle, and the most memory of the daemon with all of them.
+const (
+	idleAgents = 1000
+	idleMemory = 200 << 20 // bytes
+)
+
+func TestMemory_IdleAgentsOccupyLittle(t *testing.T) {
+	t.Parallel()
+	s := launch(t, nil)
+	s.session("idle", &pb.SessionSettings{SendRate: proto.Float64(0)})
+	connect := func(i int) error {
+		c := s.client(s.Address(), party{session: "idle", agent: fmt.Sprintf("agent-%d", i)})
+		if err := fails(c.agents.RegisterAgent(patient(t), &pb.RegisterAgentRequest{})); err != nil {
+			return err
+		}
+		claims, err := c.messages.Claim(t.Context())
+		if err != nil {
+			return err
+		}
+		if err := claims.Send(&pb.ClaimRequest{Open: &pb.ClaimOpen{}}); err != nil {
+			return err
+		}
+		return fails(claims.Recv())
+	}
+	errs := make(chan error)
+	for i := range idleAgents {
+		go func() { errs <- connect(i) }()
+	}
+	for range idleAgents {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	// Garbage: messages of 64 MiB together.
+	large := to("sender", func(m *pb.Message) { m.Body = strings.Repeat("x", 64<<10) })
+	request, sender := send(slices.Repeat([]*pb.Message{large}, 32)...), s.agent("idle", "sender")
+	for range 32 {
+		if err := fails(sender.messages.SendMessages(patient(t), request)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	peak := s.resident(t, "VmHWM")
+	t.Logf("%d idle agents: at most %d MiB", idleAgents, peak>>20)
+	if peak > idleMemory {
+		t.Errorf("the daemon with %d idle agents has occupied %d MiB, want at most %d", idleAgents, peak>>20, idleMemory>>20)
 	}
 }
