@@ -62,7 +62,7 @@ type Description struct {
 	Instance     string
 	Worktree     string
 	Labels       map[string]string
-	Lease        time.Duration // how long it is believed alive without being heard of
+	Lease        time.Duration // how long the broker considers the agent alive after its last call
 }
 
 // A Report is what an agent last said of what it does.
@@ -77,10 +77,10 @@ type Report struct {
 	LastFile string
 }
 
-// A Health is what the broker thinks of an agent. The numbers are those of the API.
+// A Health is how the broker judges an agent. The numbers are those of the API.
 type Health int
 
-// How an agent may be. Of what applies the last one counts.
+// The states of health. If several apply, the last one counts.
 const (
 	OK       Health = 1 + iota // its last call is at most a third of its lease ago, or is open, or it has stopped
 	Late                       // its last call is longer ago
@@ -100,7 +100,7 @@ type Agent struct {
 	Incarnation  int64     // it grows with each registration and failure
 	RegisteredAt time.Time
 	ChangedAt    time.Time
-	FailedAt     time.Time // when its lease was over; zero = it has not failed
+	FailedAt     time.Time // when its lease expired; zero = it has not failed
 	StoppedAt    time.Time // when it stopped; zero = it has not
 	CompletedAt  time.Time // since when its status is Completed; zero = it is not
 	Revision     int64     // of its last change
@@ -125,9 +125,9 @@ func (a *Agent) Stopped() bool { return !a.StoppedAt.IsZero() }
 // Ended reports whether the agent has failed or stopped. Its next call brings it back.
 func (a *Agent) Ended() bool { return !a.EndedAt().IsZero() }
 
-// A Gate is what stands between an agent and its work.
+// A Gate has the reasons for which an agent receives no work.
 type Gate struct {
-	Halted   bool // between a halt and a resume: nothing but directives is handed out to it
+	Halted   bool // between a halt and a resume: only directives are delivered to it
 	Degraded bool // its circuit breaker is open
 }
 
@@ -139,7 +139,7 @@ type Sessions interface {
 	Name(q store.Querier, id int64) (string, error)
 }
 
-// Mail knows what waits for an agent, and what keeps it from it.
+// Mail knows the waiting mail of an agent, and its gate.
 type Mail interface {
 	// Counts returns the unfinished deliveries in the agent's own mailbox that it has not read, and
 	// those that it could claim now, from its own mailbox, its role's and its channels'.
@@ -149,7 +149,7 @@ type Mail interface {
 	// Claimants returns the names of the agents of a session that hold a claim. A name restricts it
 	// to that agent.
 	Claimants(q store.Querier, session int64, name string) (map[string]bool, error)
-	// Gated returns the agents of a session that something stands in the way of, by name.
+	// Gated returns the agents of a session that have a gate, by name.
 	Gated(q store.Querier, session int64) (map[string]Gate, error)
 	// AwaitDeparture returns once all mail that the agent left when it last deregistered is
 	// dead-lettered.
@@ -166,7 +166,7 @@ type Notices interface {
 
 // Fences knows which grants an agent holds: locks and tokens, or tasks.
 type Fences interface {
-	// Holds reports whether the agent holds what was granted at a revision.
+	// Holds reports whether the agent holds the grant of a revision.
 	Holds(q store.Querier, session int64, agent string, fence int64) (bool, error)
 }
 
@@ -215,7 +215,7 @@ func (r *Registry) UseDeparture(await func(ctx context.Context, session, agent s
 	r.departures = append(r.departures, await)
 }
 
-// UseMail plugs in who knows of mail; without it the counts are 0.
+// UseMail plugs in the mail; without it the counts are 0.
 func (r *Registry) UseMail(m Mail) { r.mail = m }
 
 // UseNotices plugs in the notices that heartbeats return.
@@ -225,7 +225,7 @@ func (r *Registry) UseNotices(n Notices) { r.notices = n }
 // knows is refused.
 func (r *Registry) UseFences(f ...Fences) { r.fences = append(r.fences, f...) }
 
-// OnRegister adds what is to happen in the same transaction when an agent registers. first is true
+// OnRegister adds a hook that runs in the same transaction when an agent registers. first is true
 // if it was not registered before.
 func (r *Registry) OnRegister(hook func(tx *store.Tx, a Agent, first bool) error) {
 	r.registered = append(r.registered, hook)
@@ -237,15 +237,15 @@ func (r *Registry) OnCompleted(hook func(tx *store.Tx, a Agent) error) {
 	r.completed = append(r.completed, hook)
 }
 
-// OnDeregister adds what is to happen in the same transaction when a registration ends: all that
-// hangs on it goes. The reason is for people.
+// OnDeregister adds a hook that runs in the same transaction when a registration ends, and removes what
+// depends on the registration. The reason is for people.
 func (r *Registry) OnDeregister(hook func(tx *store.Tx, a Agent, reason string) error) {
 	r.deregistered = append(r.deregistered, hook)
 }
 
 // Register registers the calling agent, or registers it again: then its incarnation grows, and it takes over all
-// that it holds. What d leaves empty stays, unless replace is set (see Description.keep). It returns what the
-// agent lost when it failed and was not told. Errors: fault.NotFound if the session does not exist,
+// that it holds. Fields that are empty in d stay, unless replace is set (see Description.keep). It returns the losses
+// of the agent's failure that it has not reported yet. Errors: fault.NotFound if the session does not exist,
 // fault.Exhausted (TOO_MANY_AGENTS) for a new agent beyond maxAgents, fault.Invalid if the labels that stay and
 // the new ones are too many.
 func (r *Registry) Register(ctx context.Context, who caller.Caller, req once.Request, d Description, replace bool,
@@ -338,7 +338,7 @@ func (r *Registry) register(tx *store.Tx, who caller.Caller, d Description, repl
 		a.Incarnation, err = floor(tx, session)
 	}
 	if err == nil && !before {
-		err = r.room(tx, session, who.Session)
+		err = r.checkLimit(tx, session, who.Session)
 	}
 	if err != nil {
 		return Agent{}, err
@@ -388,8 +388,8 @@ func (r *Registry) register(tx *store.Tx, who caller.Caller, d Description, repl
 // them reads.
 const maxAgents = 10_000
 
-// room returns fault.Exhausted if the session has no room for another registered agent.
-func (r *Registry) room(tx *store.Tx, session int64, name string) error {
+// checkLimit returns fault.Exhausted if the session has the most registered agents that it may have.
+func (r *Registry) checkLimit(tx *store.Tx, session int64, name string) error {
 	var n int
 	if err := tx.QueryRow(countRegistered, session).Scan(&n); err != nil || n < maxAgents {
 		return err
@@ -399,7 +399,7 @@ func (r *Registry) room(tx *store.Tx, session int64, name string) error {
 		With("limit", strconv.Itoa(maxAgents))
 }
 
-// Deregister ends the registration of the calling agent, with all that hangs on it, and returns the
+// Deregister ends the registration of the calling agent, with all that depends on it, and returns the
 // revision of the change. fault.Precondition as Acting has it.
 func (r *Registry) Deregister(ctx context.Context, who caller.Caller, req once.Request, reason string) (int64, error) {
 	var revision int64

@@ -49,7 +49,7 @@ func (p *probes) problem() string {
 	if err := p.store.Halted(); err != nil {
 		return err.Error()
 	}
-	if err := p.space.Room(); err != nil {
+	if err := p.space.Check(); err != nil {
 		return err.Error()
 	}
 	if p.drains.Active() {

@@ -51,9 +51,9 @@ func (v *Version) Newest() bool { return v.ReplacedAt.IsZero() }
 
 // A Disk knows whether the file system has free space for more.
 type Disk interface {
-	// RoomFor returns nil, or fault.Exhausted if the file system is nearly full or would be with more
+	// CheckUpload returns nil, or fault.Exhausted if the file system is nearly full or would be with more
 	// bytes. It must be quick.
-	RoomFor(bytes int64) error
+	CheckUpload(bytes int64) error
 	// Written notes that bytes are about to be written. It returns nil, or fault.Exhausted if the file
 	// system is nearly full. It must be quick.
 	Written(bytes int64) error

@@ -66,7 +66,7 @@ var errUnknownContent = errors.New("the session does not have this content")
 // and for a disk that is nearly full, or would be with this upload; otherwise as work.Directory.
 func (r *Repository) Begin(ctx context.Context, c caller.Caller, h Header, request func(sum string) (once.Request, error)) (*Upload, *Stored, error) {
 	if r.Disk != nil {
-		if err := r.Disk.RoomFor(h.Size); err != nil {
+		if err := r.Disk.CheckUpload(h.Size); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -15,14 +15,14 @@ import (
 	"brokerd/internal/store"
 )
 
-// A reply that a call waits for is given to it by the function that sends it, in the writer: it notes the
-// reply as finished and takes the call off the list. A call whose wait is over takes itself off the list in the
-// writer and looks once more. So a reply is either the call's or ordinary mail, and the writer's order decides which.
+// The writer function that sends a reply assigns it to the waiting call: it notes the reply as finished and
+// removes the call from the list. A call whose wait has ended removes itself from the list in the writer, and then
+// checks again for a reply. So a reply is either the call's or ordinary mail, and the writer's order decides which.
 //
-// A call that breaks off has nobody to give a reply to. If it was given one all the same, it puts it into the asker's
-// mailbox, unless the same question was asked again meanwhile.
+// A cancelled call cannot return a reply. If the writer has already assigned a reply to it, the call delivers that
+// reply to the asking agent's mailbox, unless the agent has retried the question.
 
-// Asked is what became of a question.
+// Asked is the result of a question.
 type Asked struct {
 	ID       ID
 	Revision int64
@@ -36,46 +36,46 @@ type asking struct {
 	question int64
 	session  int64
 	agent    string
-	told     chan verdict // room for one
-	over     atomic.Bool  // it waits no longer
+	told     chan verdict // capacity 1
+	over     atomic.Bool  // its wait has ended
 }
 
-// A verdict ends a wait: with a reply, or without one, because none can come any more or the asker is gone.
+// A verdict ends a wait: with a reply, or without one, because none can come any more or the asker has failed or deregistered.
 type verdict struct {
 	reply *Message
 	none  NoReply
 	err   error
-	heirs *heirs
+	share *sharedReply
 }
 
-// tell tells the calls of waits, which are off the list.
-func (v verdict) tell(waits []*asking) {
-	v.heirs = &heirs{}
-	v.heirs.left.Store(int32(len(waits)))
+// send sends the verdict to the calls of waits, which are no longer on the list.
+func (v verdict) send(waits []*asking) {
+	v.share = &sharedReply{}
+	v.share.left.Store(int32(len(waits)))
 	for _, w := range waits {
 		w.told <- v
 	}
 }
 
-// heirs are the calls that were given the same reply.
-type heirs struct {
+// A sharedReply counts the calls that have received the same reply.
+type sharedReply struct {
 	left     atomic.Int32 // that have not yet returned
 	returned atomic.Bool  // one of them has returned the reply
 }
 
-// leave notes that a call returns, with the reply or without it, and reports whether it is the last one and
-// nobody has returned it.
-func (h *heirs) leave(withReply bool) (lost bool) {
+// leave notes that a call returns, with the reply or without it. It reports whether the call is the last one and
+// no call has returned the reply.
+func (s *sharedReply) leave(withReply bool) (lost bool) {
 	if withReply {
-		h.returned.Store(true)
+		s.returned.Store(true)
 	}
-	return h.left.Add(-1) == 0 && !h.returned.Load()
+	return s.left.Add(-1) == 0 && !s.returned.Load()
 }
 
-// Ask sends a question and waits for its reply, which goes to this call alone. The same request goes on waiting
+// Ask sends a question and waits for its reply, which goes to this call alone. The same request continues to wait
 // for the reply to the same question, or returns it. The wait ends without a reply as soon as none can come.
-// Errors: as Send; fault.Precondition (NO_RESPONDERS) if nobody could reply; fault.Exhausted (MAILBOX_FULL) if
-// nobody got the question.
+// Errors: as Send; fault.Precondition (NO_RESPONDERS) if no agent could reply; fault.Exhausted (MAILBOX_FULL) if
+// no mailbox took the question.
 func (b *Broker) Ask(ctx context.Context, c caller.Caller, req once.Request, draft Draft, wait time.Duration) (Asked, error) {
 	if err := b.admit(ctx, c, 1); err != nil {
 		return Asked{}, err
@@ -188,8 +188,8 @@ func (s *sending) noResponders(t Target) error {
 	return fault.New(fault.Precondition, "NO_RESPONDERS", "no agent can reply: %s", absent)
 }
 
-// fetch returns the reply to a question that is asked again, and reports whether the question is settled. A
-// reply that has become ordinary mail is finished by that, if nobody works on it; one that is not due yet stays
+// fetch returns the reply to a question that is asked again, and reports whether the question is settled. It
+// finishes a reply that has become ordinary mail, unless a consumer works on it. A reply that is not due yet stays
 // mail.
 func (b *Broker) fetch(tx *store.Tx, a actor, question int64) (*Message, bool, error) {
 	var settled, reply int64
@@ -229,7 +229,7 @@ func (b *Broker) fetch(tx *store.Tx, a actor, question int64) (*Message, bool, e
 	return &m, true, err
 }
 
-// waitFor puts a call on the list of those that wait for the reply to a question.
+// waitFor adds a call to the list of those that wait for the reply to a question.
 func (b *Broker) waitFor(tx *store.Tx, a actor, question int64) *asking {
 	w := &asking{question: question, session: a.session.ID, agent: a.Name, told: make(chan verdict, 1)}
 	b.asks[question] = append(b.asks[question], w)
@@ -248,7 +248,7 @@ func (b *Broker) waitingFor(question int64) []*asking {
 	return waits
 }
 
-// unlist takes a call off the list.
+// unlist removes a call from the list.
 func (b *Broker) unlist(w *asking) {
 	rest := slices.DeleteFunc(slices.Clone(b.asks[w.question]), func(o *asking) bool { return o == w })
 	if len(rest) == 0 {
@@ -258,8 +258,9 @@ func (b *Broker) unlist(w *asking) {
 	b.asks[w.question] = rest
 }
 
-// endWaits takes the calls that wait for the reply to a question off the list and tells them why once that is
-// committed. waits are those of them that waitingFor has found: by now some may be over, but look once more.
+// endWaits removes the calls that wait for the reply to a question from the list, and sends them v after the
+// commit. waits are the calls that waitingFor has found. The wait of some of them may have ended since; they check
+// again for a verdict.
 func (b *Broker) endWaits(tx *store.Tx, question int64, waits []*asking, v verdict) {
 	if len(waits) == 0 {
 		return
@@ -267,7 +268,7 @@ func (b *Broker) endWaits(tx *store.Tx, question int64, waits []*asking, v verdi
 	listed := b.asks[question]
 	delete(b.asks, question)
 	tx.OnUndo(func() { b.asks[question] = listed })
-	tx.OnCommit(func() { v.tell(waits) })
+	tx.OnCommit(func() { v.send(waits) })
 }
 
 // endAsks ends what the calls of an agent, or of a whole session, wait for, with an error.
@@ -293,13 +294,13 @@ func (b *Broker) awaitReply(ctx context.Context, w *asking, wait time.Duration) 
 		err = errStopping()
 	case <-ctx.Done():
 	}
-	if v.heirs == nil {
+	if v.share == nil {
 		w.over.Store(true)
 		drained := b.store.Drain(context.WithoutCancel(ctx), func(*store.Tx) error {
 			b.unlist(w)
 			return nil
 		})
-		// What was sent before has told by now, what is sent from now on finds nobody waiting.
+		// A reply that was sent before has reached w.told. A later reply finds no call on the list.
 		select {
 		case v = <-w.told:
 		default:
@@ -309,9 +310,9 @@ func (b *Broker) awaitReply(ctx context.Context, w *asking, wait time.Duration) 
 		}
 	}
 	broken := ctx.Err()
-	if v.heirs != nil {
+	if v.share != nil {
 		err = v.err
-		if lost := v.heirs.leave(v.reply != nil && broken == nil); lost && v.reply != nil {
+		if lost := v.share.leave(v.reply != nil && broken == nil); lost && v.reply != nil {
 			b.putBack(w, v.reply)
 		}
 	}
@@ -321,7 +322,7 @@ func (b *Broker) awaitReply(ctx context.Context, w *asking, wait time.Duration) 
 	return v, err
 }
 
-// putBack makes ordinary mail of a reply that was noted as given to a call that has broken off.
+// putBack turns a reply into ordinary mail that was assigned to a call that was cancelled.
 func (b *Broker) putBack(w *asking, reply *Message) {
 	err := b.store.Drain(context.Background(), func(tx *store.Tx) error {
 		session, err := b.dir.ByID(tx, w.session)

@@ -310,7 +310,7 @@ func (d *dispatching) spread(mailbox int64, at place) error {
 			r := &found[i]
 			var failed error
 			d.hub.mu.Lock()
-			c := d.hub.turn(mailbox, func(c *consumer) bool {
+			c := d.hub.nextConsumer(mailbox, func(c *consumer) bool {
 				if !c.takes(box.ref.kind, r) || d.roomLocked(c) == 0 {
 					return false
 				}

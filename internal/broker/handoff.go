@@ -25,7 +25,7 @@ func (b *Broker) waiting(tx *store.Tx, mailbox int64, ref mailboxRef, r *ready) 
 		return nil, nil
 	}
 	var failed error
-	c := h.turn(mailbox, func(c *consumer) bool {
+	c := h.nextConsumer(mailbox, func(c *consumer) bool {
 		if c.eager || !c.takes(ref.kind, r) || b.granted(c) == 0 {
 			return false
 		}

@@ -7,8 +7,8 @@ import (
 	"brokerd/internal/store"
 )
 
-// readied gathers what one function made ready: by mailbox, the first place. justVisible stands for a
-// mailbox in which something became visible to Receive but not ready to be claimed.
+// readied has, by mailbox, the first place of the deliveries that a function made ready. justVisible stands for a
+// mailbox in which a delivery became visible to Receive but cannot be claimed yet.
 type readied map[int64]place
 
 var justVisible = back
@@ -24,19 +24,19 @@ func (r *readied) add(mailbox int64, at place) {
 
 func (r *readied) seen(mailbox int64) { r.add(mailbox, justVisible) }
 
-// A hub knows who waits: consumers for work, readers for mail. All of it is memory.
+// A hub keeps the waiting consumers and readers in memory.
 type hub struct {
-	// touched belongs to the writer: what this batch made ready.
+	// touched belongs to the writer: the deliveries that this batch made ready.
 	touched readied
-	// grants and grantees belong to the writer: what this batch has given away on sending.
+	// grants and grantees belong to the writer: the deliveries that this batch has assigned while sending.
 	grants   map[*consumer]*share
 	grantees []*consumer
 
 	mu        sync.Mutex
-	consumers map[int64][]*consumer // by mailbox, whose turn it is first
+	consumers map[int64][]*consumer // by mailbox, the next consumer first
 	named     map[consumerKey]*consumer
-	eager     []*consumer // have room and have not been looked at since
-	scans     readied     // mailboxes whose scan goes on in the next batch
+	eager     []*consumer // have capacity and have not been checked since
+	scans     readied     // mailboxes whose scan continues in the next batch
 	readers   map[int64]map[chan struct{}]struct{}
 }
 
@@ -54,7 +54,7 @@ func newHub() *hub {
 // dispatchKey is the one key under which dispatch runs at the end of a batch.
 type dispatchKey struct{}
 
-// wake has dispatch look at what a function made ready, in the same transaction.
+// wake makes dispatch check the deliveries that a function made ready, in the same transaction.
 func (b *Broker) wake(tx *store.Tx, ready readied) {
 	if len(ready) == 0 && len(b.hub.grantees) == 0 {
 		return
@@ -65,10 +65,10 @@ func (b *Broker) wake(tx *store.Tx, ready readied) {
 	tx.AtEnd(dispatchKey{}, b.dispatch)
 }
 
-// turn returns the consumer of a mailbox whose turn it is among those that may be given something. A turn is one claim, or a
-// quarter of what a consumer takes at a time: whoever asks for many gets them in larger pieces, which
-// saves frames, and whoever takes one at a time shares evenly. The caller holds the mutex.
-func (h *hub) turn(mailbox int64, may func(*consumer) bool) *consumer {
+// nextConsumer returns the next consumer of a mailbox among those that may receive a claim. In each round, a consumer
+// receives one claim, or a quarter of its max_in_flight if that is more. Consumers with a high limit receive fewer,
+// larger frames. The others share evenly. The caller holds the mutex.
+func (h *hub) nextConsumer(mailbox int64, may func(*consumer) bool) *consumer {
 	q := h.consumers[mailbox]
 	for n, c := range q {
 		if !may(c) {
@@ -91,7 +91,7 @@ func (h *hub) waitingAt(mailbox int64) []*consumer {
 	return slices.Clone(h.consumers[mailbox])
 }
 
-// enter lets a consumer take part; dispatch looks at it first.
+// enter adds a consumer. Dispatch checks it first.
 func (b *Broker) enter(c *consumer) {
 	b.hub.mu.Lock()
 	b.hub.enter(c)
@@ -107,7 +107,8 @@ func (h *hub) enter(c *consumer) {
 	h.lookAt(c)
 }
 
-// lookAt has the next dispatch look at all that a consumer may take. It returns false for one that takes part no more.
+// lookAt makes the next dispatch check all deliveries that a consumer may take. It returns false for a consumer that
+// has left.
 func (h *hub) lookAt(c *consumer) bool {
 	if c.entered {
 		c.eager = true
@@ -116,8 +117,8 @@ func (h *hub) lookAt(c *consumer) bool {
 	return c.entered
 }
 
-// leave ends a consumer's part. Nothing is given to it by any batch that begins afterwards. A stream keeps its name
-// until it is closed, so that one that comes after it takes over from it.
+// leave removes a consumer. Later batches give it no claims. A stream keeps its name until it is closed, so that the
+// next stream of that name takes over from it.
 func (b *Broker) leave(c *consumer) {
 	b.hub.mu.Lock()
 	defer b.hub.mu.Unlock()
@@ -140,7 +141,7 @@ func (h *hub) leave(c *consumer) {
 	}
 }
 
-// forget gives up a consumer's name, if it still has it.
+// forget releases a consumer's name, if the consumer still has it.
 func (b *Broker) forget(c *consumer) {
 	h := b.hub
 	h.mu.Lock()
@@ -150,7 +151,7 @@ func (b *Broker) forget(c *consumer) {
 	}
 }
 
-// refill permits a consumer to take more: claims with so many bytes have ended, and unsent bytes were
+// refill returns capacity to a consumer: claims with a number of bytes have ended, and unsent bytes were
 // written to its stream or need not be written any more.
 func (b *Broker) refill(c *consumer, claims, bytes, unsent int) {
 	h := b.hub
@@ -190,7 +191,7 @@ func (h *hub) listen(mailboxes ...int64) (<-chan struct{}, func()) {
 	}
 }
 
-// signal tells the readers of the mailboxes.
+// signal wakes the readers of the mailboxes.
 func (h *hub) signal(mailboxes readied) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -201,7 +202,7 @@ func (h *hub) signal(mailboxes readied) {
 	}
 }
 
-// signalAll tells all readers, so that they check whether they may continue.
+// signalAll wakes all readers, so that they check whether they may continue.
 func (h *hub) signalAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -212,7 +213,7 @@ func (h *hub) signalAll() {
 	}
 }
 
-// move changes what a consumer takes from, unless it has left.
+// move changes the mailboxes of a consumer, unless it has left.
 func (b *Broker) move(c *consumer, a actor, boxes []box) {
 	b.hub.mu.Lock()
 	stays := c.entered
@@ -234,8 +235,8 @@ func (h *hub) holderOf(k consumerKey) *consumer {
 	return h.named[k]
 }
 
-// dismiss ends the consumers of an agent with an error when the transaction is committed. Until
-// then they receive nothing more.
+// dismiss ends the consumers of an agent with an error when the transaction is committed. From
+// now on they receive nothing.
 func (b *Broker) dismiss(tx *store.Tx, agent int64, why error) {
 	b.dismissAll(tx, func(c *consumer) bool { return c.actor.mailbox == agent }, why)
 }
@@ -268,8 +269,8 @@ func (b *Broker) dismissAll(tx *store.Tx, who func(*consumer) bool, why error) {
 	})
 }
 
-// suspend gives nothing more to consumers that leave when the transaction is committed. If it is
-// rolled back, dispatch checks what they have missed.
+// suspend stops deliveries to consumers that leave when the transaction is committed. If it is
+// rolled back, dispatch checks the deliveries that they have missed.
 func (b *Broker) suspend(tx *store.Tx, consumers []*consumer) {
 	h := b.hub
 	if len(consumers) == 0 {
@@ -291,7 +292,7 @@ func (b *Broker) suspend(tx *store.Tx, consumers []*consumer) {
 	})
 }
 
-// those returns the consumers that take part and are meant. The caller holds the mutex.
+// those returns the consumers for which who is true. The caller holds the mutex.
 func (h *hub) those(who func(*consumer) bool) []*consumer {
 	var all []*consumer
 	for _, waiting := range h.consumers {

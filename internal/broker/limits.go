@@ -13,8 +13,8 @@ import (
 
 // A Disk says whether there is room for more messages.
 type Disk interface {
-	// Room returns nil, or fault.Exhausted if there is so little left that nothing may be sent. It must be quick.
-	Room() error
+	// Check returns fault.Exhausted if the disk is too full for sends. It must be quick.
+	Check() error
 }
 
 // UseDisk has the broker refuse sends when the disk has no room for them. Without it there always is. It is called before
@@ -33,7 +33,7 @@ func (b *Broker) admit(ctx context.Context, c caller.Caller, n int) error {
 
 func (b *Broker) admitWithin(ctx context.Context, c caller.Caller, n int, most time.Duration) error {
 	if b.disk != nil {
-		if err := b.disk.Room(); err != nil {
+		if err := b.disk.Check(); err != nil {
 			return err
 		}
 	}

@@ -43,7 +43,7 @@ func (b *Broker) endUnanswered(tx *store.Tx, messages ...int64) error {
 		tx.OnCommit(func() {
 			if waits := b.waitingFor(message); len(waits) > 0 {
 				delete(b.asks, message)
-				verdict{none: none}.tell(waits)
+				verdict{none: none}.send(waits)
 			}
 		})
 	}

@@ -14,10 +14,10 @@ import (
 	"brokerd/internal/store"
 )
 
-// Verb is what is done to a claim.
+// A Verb is a kind of settlement.
 type Verb int
 
-// What can be done to a claim.
+// The kinds of settlement.
 const (
 	Ack Verb = iota
 	Nack
@@ -25,7 +25,7 @@ const (
 	Release
 )
 
-// A Settlement is one thing to do to one claim.
+// A Settlement is one change to one claim.
 type Settlement struct {
 	Verb  Verb
 	Ref   Ref
@@ -34,13 +34,13 @@ type Settlement struct {
 	Delay *time.Duration // Nack: wait before the next attempt; nil = backoff
 	For   time.Duration  // Extend: from now on; 0 = what the claim had at first
 
-	Fault error // streams: why it is refused; then only Ref.Text is set beside it
+	Fault error // streams: why it is refused; then no other field but Ref.Text is set
 
 	key     key  // set by streams, which know where their claims are
 	ordered bool // likewise
 }
 
-// A Settled is what became of a Settlement.
+// A Settled is the result of a Settlement.
 type Settled struct {
 	ClaimID string
 	State   State
@@ -48,7 +48,7 @@ type Settled struct {
 	Fault   error     `json:"-"`
 }
 
-// Settle does all of it or nothing, in the name of the caller. No item may have an empty Ref, except a single
+// Settle applies all items or none, in the name of the caller. No item may have an empty Ref, except a single
 // one, which then means the caller's only open claim. Operators without an agent only acknowledge what is in
 // operatorBox. Errors: fault.NotFound for a message that does not exist, fault.Precondition (CLAIM_LOST) for a
 // claim that is no longer the caller's, (NO_OPEN_CLAIM, SEVERAL_OPEN_CLAIMS) for an empty Ref that means none or
@@ -87,7 +87,7 @@ func (b *Broker) Settle(ctx context.Context, c caller.Caller, req once.Request, 
 	return answer.Settled, answer.Revision, err
 }
 
-// A settling is one function's settlements.
+// A settling applies the acks, nacks, extensions and releases of one writer function.
 type settling struct {
 	*Broker
 	tx    *store.Tx
@@ -95,16 +95,16 @@ type settling struct {
 	left  tally
 	ready readied
 	due   time.Time
-	ended []heldClaim // claims that run no longer
+	ended []heldClaim // claims that have ended
 	renew []renewal
 	noted [Release + 1][]string // claim ids by verb, for the log
 	last  int64                 // revision of the newest event
-	why   Reason                // what streams are told whose claims end
+	why   Reason                // reason for the streams whose claims end
 	took  []time.Duration       // from claim to ack, as far as streams do not know it
 	fresh int                   // messages that AutoAck delivers for the first time
 }
 
-// A heldClaim tells the stream that holds a claim about its end.
+// A heldClaim is an ended claim, with the stream that held it.
 type heldClaim struct {
 	key    key
 	holder consumerKey
@@ -117,7 +117,7 @@ type renewal struct {
 	at     time.Time
 }
 
-// settle does one thing. It changes nothing if it returns an error.
+// settle applies one settlement. It changes nothing if it returns an error.
 func (s *settling) settle(item *Settlement) (Settled, error) {
 	if item.Verb == Ack && item.key.mailbox != 0 && s.tracer == nil {
 		done, err := s.ackClaimed(item)
@@ -141,7 +141,7 @@ func (s *settling) settle(item *Settlement) (Settled, error) {
 	}
 }
 
-// ackClaimed is the short way for a claim whose place is known and that is still in force.
+// ackClaimed acknowledges a claim that is still in force and whose place is known.
 func (s *settling) ackClaimed(item *Settlement) (bool, error) {
 	n, err := s.tx.Exec(updateAckClaimed, s.tx.Now(), item.key.message, item.key.mailbox, item.Ref.Claim, s.actor.mailbox)
 	if err != nil || n == 0 {
@@ -210,7 +210,7 @@ func (s *settling) nack(h *held, item *Settlement) (Settled, error) {
 	return done, s.strike(s.tx, s.actor.session.ID, h.holder, h.key)
 }
 
-// fail counts an attempt and puts the delivery back, or makes it a dead letter.
+// fail counts an attempt and returns the delivery to the mailbox, or makes it a dead letter.
 func (s *settling) fail(h *held, reason string, fatal bool, delay *time.Duration) (state State, due time.Time, err error) {
 	now := s.tx.Now()
 	attempts := h.attempts + 1
@@ -268,7 +268,7 @@ func (s *settling) release(h *held) (Settled, error) {
 	return done, s.unprobed(h)
 }
 
-// put takes a claimed delivery to another state.
+// put changes the state of a claimed delivery.
 func (s *settling) put(h *held, state State, attempts int, due time.Time) error {
 	var finished time.Time
 	if !state.waits() {
@@ -297,7 +297,7 @@ func (s *settling) put(h *held, state State, attempts int, due time.Time) error 
 	return nil
 }
 
-// noteEnd counts a copy that ends in a state without having been acknowledged, and tells those who wait for a reply.
+// noteEnd counts a copy that ends in a state without an ack, and ends the calls that wait for its reply.
 func (s *settling) noteEnd(h *held, state State) error {
 	var err error
 	switch state {
@@ -330,7 +330,7 @@ func (s *settling) extend(h *held, lasts time.Duration) (Settled, error) {
 	return done, nil
 }
 
-// end notes that a claim runs no longer.
+// end notes the end of a claim.
 func (s *settling) end(h *held) {
 	if h.state == Claimed {
 		s.ended = append(s.ended, heldClaim{h.key, consumerKey{h.holder, h.consumer}})
@@ -367,7 +367,7 @@ func (s *settling) finish(self *consumer) (int64, error) {
 	return s.last, nil
 }
 
-// settled brings what is kept in memory up to date after the commit.
+// settled updates the memory after the commit.
 func (s *settling) settled(self *consumer) {
 	for _, e := range s.ended {
 		s.claims.Remove(e.key)

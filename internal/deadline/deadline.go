@@ -1,17 +1,16 @@
-// Package deadline keeps deadlines in memory and tells their owner when they are over.
+// Package deadline keeps deadlines in memory and notifies their owner when they expire.
 //
-// There are two kinds. How long somebody may hold something (a lease, a claim, a lock) is kept in a
-// Queue made with New: it runs by the monotonic clock, and if the process could serve nobody for a while,
-// because it was suspended or its disk hung, all of them get that time back: without that
-// everybody would lose what they hold although nobody could have renewed it. A time on the calendar
-// (a delay, a time to live) is kept in a Queue made with NewCalendar: it follows the wall clock, its
-// jumps included, and nothing is given back.
+// There are two kinds. New returns a Queue for the time that a holder may keep a lease, a claim or a
+// lock. It runs by the monotonic clock. If the process was suspended or its disk stalled, the queue
+// extends all deadlines by that time. Otherwise holders would lose leases, claims and locks that they
+// had no chance to renew. NewCalendar returns a Queue for times on the calendar, such as a delay or a
+// time to live. It follows the wall clock, its jumps included, and extends nothing.
 //
 //	Set, Remove ──► heap ──► Run sleeps until the earliest ──► due(keys) ──► the owner's transaction
-//	                                                                        looks at Deadline again
+//	                                                                        checks Deadline again
 //
-// A key has left the queue when its owner is told that it is due. Whoever sets it again before the
-// owner's transaction runs has renewed it, so the transaction looks:
+// A key has left the queue when its owner is notified that it is due. A holder that sets it again
+// before the owner's transaction runs has renewed it, so the transaction checks:
 //
 //	if _, renewed := queue.Deadline(key); renewed {
 //		return nil
@@ -33,7 +32,7 @@ import (
 )
 
 const (
-	tolerance = time.Second // lateness that is not given back
+	tolerance = time.Second // lateness that extends no deadline
 	maxKeys   = 500         // told at a time
 	maxNap    = time.Minute // of a calendar queue: the wall clock may jump while it sleeps
 	never     = math.MaxInt64
@@ -47,7 +46,7 @@ type Queue[K comparable] struct {
 	due      func([]K)
 	calendar bool
 	epoch    time.Time     // positions are nanoseconds since then; since 1970 on the calendar
-	wake     chan struct{} // room for one: there is a deadline before planned
+	wake     chan struct{} // capacity 1: there is a deadline before planned
 
 	mu      sync.Mutex // guards the fields below
 	entries map[K]*entry[K]
@@ -65,7 +64,7 @@ type entry[K comparable] struct {
 	index int // in the heap
 }
 
-// New returns a queue of deadlines on what is held. Run calls due with keys whose deadline is over, at
+// New returns a queue of deadlines of leases, claims and locks. Run calls due with keys whose deadline has expired, at
 // most 500 at a time; it may block, and the slice is its own until it returns.
 func New[K comparable](clock clockwork.Clock, due func([]K)) *Queue[K] {
 	return &Queue[K]{
@@ -137,7 +136,7 @@ func (q *Queue[K]) Reset(deadlines map[K]time.Time) {
 	q.rouse()
 }
 
-// Run tells the owner of every deadline that is over. It returns when ctx ends. Only one Run at a time.
+// Run notifies the owner of every deadline that has expired. It returns when ctx ends. Only one Run at a time.
 func (q *Queue[K]) Run(ctx context.Context) {
 	keys := make([]K, 0, maxKeys)
 	for ctx.Err() == nil {
@@ -207,9 +206,9 @@ func (q *Queue[K]) rouse() {
 	}
 }
 
-// observe returns the present position. If the earliest deadline was over more than a second ago and nobody
-// was told, the process has stood still, since it was last seen alive at the longest: all
-// deadlines are pushed back by as much, before any of them counts as over.
+// observe returns the present position. If the earliest deadline expired more than a second ago without a
+// notification, the process has been suspended, at the longest since the last observation. observe then
+// extends all deadlines by that time, before any of them counts as expired.
 func (q *Queue[K]) observe() int64 {
 	now := q.position(q.clock.Now())
 	if !q.calendar && q.over(now) {
@@ -222,7 +221,7 @@ func (q *Queue[K]) observe() int64 {
 	return now
 }
 
-// over reports whether the earliest deadline is over. Those that were set to a later time move to it first.
+// over reports whether the earliest deadline has expired. Those that were set to a later time move to it first.
 func (q *Queue[K]) over(now int64) bool {
 	for len(q.heap) > 0 && q.heap[0].at+q.pushed <= now {
 		e := q.heap[0]

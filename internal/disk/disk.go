@@ -38,7 +38,7 @@ const (
 	lookEvery = 10 * time.Second
 )
 
-// level says what the disk's state calls for.
+// A level is the state of the disk.
 type level int
 
 const (
@@ -64,11 +64,11 @@ type Gauge struct {
 	stretch atomic.Int64 // bytes of uploads after which the next look is due
 
 	mu    sync.Mutex // guards the field below
-	worst level      // that was told since it was last fine
+	worst level      // that was reported since the disk was last fine
 }
 
-// New returns a gauge of the file system of a data folder with a reserve, and looks at it. The function
-// returns the used share, from 0 to 1, as Used does.
+// New returns a gauge of the file system of a data folder with a reserve, and checks the usage. The
+// function used returns the used share, from 0 to 1, as Used does.
 func New(
 	st *store.Store, log *events.Log, clock clockwork.Clock, logger *zap.Logger, used func() (float64, error),
 	dir string, spare *Reserve,
@@ -81,9 +81,9 @@ func New(
 	return g
 }
 
-// Room returns nil, or fault.Exhausted (DISK_NEARLY_FULL) if so little is left that nothing may be sent. It looks
-// at the disk if the last look was 10 s ago or the reserve has been freed since.
-func (g *Gauge) Room() error {
+// Check returns fault.Exhausted (DISK_NEARLY_FULL) while the disk is too full for sends. It checks the
+// usage if the last check was 10 s ago or the reserve has been freed since.
+func (g *Gauge) Check() error {
 	now := int64(g.clock.Since(g.epoch))
 	if g.spare.freed.CompareAndSwap(true, false) {
 		g.look()
@@ -101,11 +101,11 @@ func (g *Gauge) Room() error {
 	return e.With("limit", "disk").With("disk", fmt.Sprintf("%d%%", int(refuseAt*100)))
 }
 
-// RoomFor is Room for an upload of so many bytes. It looks at the disk each time, and also refuses an
-// upload after which the disk would be too full.
-func (g *Gauge) RoomFor(bytes int64) error {
+// CheckUpload is Check for an upload of a number of bytes. It checks the usage each time, and also refuses
+// an upload after which the disk would be too full.
+func (g *Gauge) CheckUpload(bytes int64) error {
 	g.look()
-	if err := g.Room(); err != nil {
+	if err := g.Check(); err != nil {
 		return err
 	}
 	used, err := g.share()
@@ -115,13 +115,13 @@ func (g *Gauge) RoomFor(bytes int64) error {
 	return Fits(g.dir, used, bytes)
 }
 
-// Written is Room for an upload that writes so many more bytes. It looks at the disk when uploads have
-// written a quarter of the bytes that were free below 95 % at the last look.
+// Written is Check for an upload that has written a number of bytes more. It checks the usage when
+// uploads have written a quarter of the bytes that were free below 95 % at the last check.
 func (g *Gauge) Written(bytes int64) error {
 	if g.written.Add(bytes) >= g.stretch.Load() {
 		g.look()
 	}
-	return g.Room()
+	return g.Check()
 }
 
 // share returns the used share of the disk. The reserve counts as used even if it is missing.
@@ -140,7 +140,7 @@ func (g *Gauge) share() (float64, error) {
 	return max(refuseAt, used), nil
 }
 
-// look measures, and logs what has changed.
+// look measures the usage, and reports a change of the level.
 func (g *Gauge) look() {
 	used, err := g.share()
 	if err != nil {
@@ -172,20 +172,20 @@ func (g *Gauge) look() {
 	switch {
 	case now == fine && before != fine:
 		g.zap.Info("the disk has room again", zap.Int64("used_percent", percent))
-		g.tell("system.disk_recovered", events.Info, percent, false)
+		g.report("system.disk_recovered", events.Info, percent, false)
 	case now > before:
 		g.zap.Warn("the disk is getting full", zap.Int64("used_percent", percent), zap.Bool("sends_refused", now == refusing))
 		severity := events.Warning
 		if now == refusing {
 			severity = events.Error
 		}
-		g.tell("system.disk_low", severity, percent, now == refusing)
+		g.report("system.disk_low", severity, percent, now == refusing)
 	}
 }
 
-// tell appends an event of the broker itself, without waiting for it: the caller of Room is about to
-// send.
-func (g *Gauge) tell(kind string, severity events.Severity, percent int64, refused bool) {
+// report appends an event of the broker itself. It does not wait for the commit, because the caller
+// of Check is about to send.
+func (g *Gauge) report(kind string, severity events.Severity, percent int64, refused bool) {
 	g.store.Submit(context.Background(), store.LaneFill, 0, func(tx *store.Tx) error {
 		_, err := g.log.Append(tx, events.Entry{
 			Category: events.System, Type: kind, Severity: severity, Source: "system",

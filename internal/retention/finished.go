@@ -65,7 +65,7 @@ func (k *Keeper) finishedOf(ctx context.Context, p *plan, part *Part, s Session)
 		if err != nil {
 			return next, err
 		}
-		if err := k.rest(ctx, k.Clock.Since(began), p.calm(k.Clock.Now(), oldest)); err != nil {
+		if err := k.rest(ctx, k.Clock.Since(began), p.pauseFraction(k.Clock.Now(), oldest)); err != nil {
 			return next, err
 		}
 	}

@@ -15,28 +15,28 @@ const (
 	pageItems = 500         // messages or events that one transaction removes
 	pageRows  = 2000        // deliveries that it removes; one message may have more
 	pageBytes = 1 << 20     // of lines that it archives
-	restFor   = 4           // times as long as a page took, if others are at work
-	quiet     = 5           // changes meanwhile, its own included, that do not count as work of others
-	mostRest  = time.Second // what took longer was not all work: the process was suspended, or the disk hung
+	restFor   = 4           // pause, in times of a page, while other functions run
+	quiet     = 5           // functions meanwhile, its own included, that do not count as others
+	mostRest  = time.Second // longest pause; a page that took longer was suspended, or its disk stalled
 	retry     = time.Second // until the next try; twice as long after each failure, up to
 	mostRetry = time.Minute
 
-	// A turn comes no sooner after another than this part of the shortest time to keep something.
-	linger = 20
+	// The pause between two runs is at least the shortest time to keep something, divided by this.
+	minPauseDivisor = 20
 
-	// A turn that is behind by this part of the shortest time to keep something, or by so much, does not rest at all.
+	// A run does not pause if it is behind by the shortest time to keep something, divided by late, or by mostLate.
 	late     = 5
 	mostLate = time.Minute
 )
 
-// A plan says how long data is kept, as of the beginning of a turn or of a prune, and counts the
+// A plan has the times to keep data, read at the start of a run or a prune, and counts the
 // data that the walks archive.
 type plan struct {
 	now      time.Time
 	sessions map[int64]Session
 	channels map[int64]map[string]time.Duration
 	shortest time.Duration // of all times; 0 = everything is kept without limit
-	pruning  bool          // rest in full, however long ago the data was due
+	pruning  bool          // pause in full, even if the data was due long ago
 	dry      bool          // count only
 	counts   Counts
 }
@@ -105,7 +105,7 @@ func (p *plan) due(m *Message) time.Time {
 	return due
 }
 
-// turn archives all that is due, and plans the next turn.
+// turn archives all due data, and schedules the next run.
 func (k *Keeper) turn(ctx context.Context) {
 	next, pause, err := k.work(ctx)
 	if ctx.Err() != nil {
@@ -128,7 +128,7 @@ func (k *Keeper) turn(ctx context.Context) {
 	k.wakeBy(next)
 }
 
-// work does what a turn does, and returns when there can be something to do again, and how long to pause at least.
+// work does one run. It returns when the next run can have something to do, and the shortest pause before it.
 func (k *Keeper) work(ctx context.Context) (next time.Time, pause time.Duration, err error) {
 	if err := k.resume(ctx); err != nil {
 		return next, 0, err
@@ -145,7 +145,7 @@ func (k *Keeper) work(ctx context.Context) (next time.Time, pause time.Duration,
 	if ctx.Err() != nil {
 		return next, 0, ctx.Err()
 	}
-	return next, p.shortest / linger, errors.Join(err, k.tidy(ctx), k.vacuum(ctx))
+	return next, p.shortest / minPauseDivisor, errors.Join(err, k.tidy(ctx), k.vacuum(ctx))
 }
 
 // walkAll archives all data that is due, and returns the earliest time at which more may be. Data that
@@ -178,23 +178,23 @@ func (k *Keeper) messages(ctx context.Context, p *plan) (next time.Time, err err
 		for i := range l.due {
 			failed = errors.Join(failed, k.archive(ctx, p, &l.due[i]))
 		}
-		if err := k.rest(ctx, k.Clock.Since(began), p.calm(k.Clock.Now(), l.oldest)); err != nil || l.last {
+		if err := k.rest(ctx, k.Clock.Since(began), p.pauseFraction(k.Clock.Now(), l.oldest)); err != nil || l.last {
 			return next, errors.Join(failed, err)
 		}
 	}
 }
 
-// A look is what one read has found. Its memory is used again by the next.
+// A look is the result of one read. The next read reuses its memory.
 type look struct {
 	*plan
-	after  int64     // revision of the last message looked at
-	last   bool      // nothing after it can be due
-	next   time.Time // when some of them will be
-	oldest time.Time // of those that are due, when the first was; zero = none is
+	after  int64     // revision of the last message checked
+	last   bool      // no message after it can be due
+	next   time.Time // when the next message becomes due
+	oldest time.Time // when the oldest due message became due; zero = none is due
 	due    []page
 }
 
-// A page is what is due in a session.
+// A page has the due messages of a session.
 type page struct {
 	session  Session
 	messages []Message
@@ -202,7 +202,7 @@ type page struct {
 	lines    lines
 }
 
-// messages looks at messages after a revision, and reads those that are due, as many as make a page.
+// messages finds messages after a revision, and reads at most a page of those that are due.
 func (l *look) messages(snap *store.Snapshot, messages Messages) error {
 	l.last, l.next, l.oldest, l.due = true, time.Time{}, time.Time{}, l.due[:0]
 	found, err := l.standings(snap, messages)
@@ -235,7 +235,7 @@ func (l *look) messages(snap *store.Snapshot, messages Messages) error {
 	return l.read(snap, messages, due)
 }
 
-// standings looks at the next messages: together where they are alike and are due, or else each by itself.
+// standings returns the next messages: those that are alike and due as one, others one by one.
 func (l *look) standings(snap *store.Snapshot, messages Messages) ([]Message, error) {
 	for _, n := range []int{pageItems, pageItems / 4} {
 		found, err := messages.Standings(snap, 0, l.after, n, false)
@@ -249,11 +249,11 @@ func (l *look) standings(snap *store.Snapshot, messages Messages) ([]Message, er
 	return messages.Standings(snap, 0, l.after, pageItems, true)
 }
 
-// read reads messages that are due, as many as make a page.
+// read reads at most a page of the due messages.
 func (l *look) read(snap *store.Snapshot, messages Messages, due []Message) error {
 	rows, bytes, whole := 0, 0, true
 	previous := int64(0)
-	dead := map[int64]bool{} // messages that are looked at as one have no dead deliveries
+	dead := map[int64]bool{} // messages that are alike have no dead deliveries
 	for i := range due {
 		if !due[i].DeadAt.IsZero() {
 			dead[due[i].First] = true
@@ -285,7 +285,7 @@ func (l *look) read(snap *store.Snapshot, messages Messages, due []Message) erro
 	return err
 }
 
-// join adds a message that follows to those before it.
+// join adds the next message to those before it.
 func (m *Message) join(next *Message) {
 	m.Last = next.Last
 	m.Messages += next.Messages
@@ -323,7 +323,7 @@ func (k *Keeper) archive(ctx context.Context, p *plan, due *page) error {
 		p.counts.DeadLetters += due.dead
 	}
 	if fault.KindOf(err) == fault.Conflict {
-		k.wakeBy(k.Clock.Now().Add(retry)) // it stays, and another turn looks at it
+		k.wakeBy(k.Clock.Now().Add(retry)) // the messages stay; the next run checks them again
 		return nil
 	}
 	return err
@@ -371,7 +371,7 @@ func (k *Keeper) events(ctx context.Context, p *plan) (next time.Time, err error
 			return next, joined(failed, nil)
 		}
 		if len(due) > 0 {
-			if err := k.rest(ctx, k.Clock.Since(began), p.calm(k.Clock.Now(), oldest)); err != nil {
+			if err := k.rest(ctx, k.Clock.Since(began), p.pauseFraction(k.Clock.Now(), oldest)); err != nil {
 				return next, joined(failed, err)
 			}
 		}
@@ -423,20 +423,21 @@ func (k *Keeper) tidy(ctx context.Context) error {
 	return nil
 }
 
-// calm returns how much of its rest a turn may take, of 1, when the first thing that is due was so at a time. Who falls behind rests
-// less, so that in the end as much is removed as comes, however much that is.
-func (p *plan) calm(now, oldest time.Time) float64 {
+// pauseFraction returns the fraction (0 to 1) of the usual pause that a run takes. oldest is the time at which the
+// oldest pending item became due. A run that falls behind pauses less, so removal keeps pace with new data.
+func (p *plan) pauseFraction(now, oldest time.Time) float64 {
 	if p.pruning || oldest.IsZero() {
 		return 1
 	}
 	return max(0, 1-float64(now.Sub(oldest))/float64(min(p.shortest/late, mostLate)))
 }
 
-// rest lets others work after something that took so long, for a part of the usual rest. If nobody else works it goes on at once.
-func (k *Keeper) rest(ctx context.Context, took time.Duration, calm float64) error {
+// rest pauses after a page that took so long, for a fraction of the usual pause, so that other functions can run.
+// It does not pause if no other function has run meanwhile.
+func (k *Keeper) rest(ctx context.Context, took time.Duration, fraction float64) error {
 	ran := k.Store.Stats().Functions
 	meanwhile := ran - k.ran.Swap(ran)
-	if took = time.Duration(calm * float64(took)); took <= 0 || meanwhile <= quiet {
+	if took = time.Duration(fraction * float64(took)); took <= 0 || meanwhile <= quiet {
 		return ctx.Err()
 	}
 	timer := k.Clock.NewTimer(min(restFor*took, mostRest))

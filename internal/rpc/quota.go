@@ -96,7 +96,7 @@ func (q *quotas) connect(l *link, who caller.Caller, grant *caller.Grant, local 
 	if a == nil {
 		a = &account{key: key, most: most}
 	}
-	if !q.room(a) {
+	if !q.admits(a) {
 		return nil, a.tooMany("CONNECTIONS", "connections", most.connections)
 	}
 	if len(l.accounts) == 0 {
@@ -109,8 +109,8 @@ func (q *quotas) connect(l *link, who caller.Caller, grant *caller.Grant, local 
 	return a, nil
 }
 
-// room reports whether a caller may have one more connection. The caller of room holds the mutex.
-func (q *quotas) room(a *account) bool {
+// admits reports whether a caller may have one more connection. The caller of admits holds the mutex.
+func (q *quotas) admits(a *account) bool {
 	if len(a.links) < a.most.connections {
 		return true
 	}

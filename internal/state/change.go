@@ -70,7 +70,7 @@ func (k *Keys) room(changes []Change) error {
 	}
 	for i := range changes {
 		if !changes[i].Delete {
-			return k.disk.Room()
+			return k.disk.Check()
 		}
 	}
 	return nil

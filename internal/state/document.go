@@ -30,7 +30,7 @@ func (k *Keys) Append(ctx context.Context, c caller.Caller, req once.Request, n 
 	var e Entry
 	var err error
 	if k.disk != nil {
-		err = k.disk.Room()
+		err = k.disk.Check()
 	}
 	if err == nil {
 		err = k.store.Write(ctx, func(tx *store.Tx) error {

@@ -107,8 +107,8 @@ type Directory interface {
 
 // A Disk says whether there is room for more.
 type Disk interface {
-	// Room returns nil, or fault.Exhausted if there is so little left that nothing may be added. It must be quick.
-	Room() error
+	// Check returns fault.Exhausted if the disk is too full for changes. It must be quick.
+	Check() error
 }
 
 // Keys keeps the state. Its methods may be called concurrently.

@@ -1507,7 +1507,7 @@ func (x *OpenLoopbackResponse) GetOpened() bool {
 // DrainRequest begins or ends a drain.
 type DrainRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// End the drain: the broker delivers what waits.
+	// End the drain: the broker delivers the waiting messages.
 	Resume bool `protobuf:"varint,1,opt,name=resume,proto3" json:"resume,omitempty"`
 	// Wait up to this long until nothing is claimed, at most 1 h. 0 = answer at once.
 	Wait          *durationpb.Duration `protobuf:"bytes,2,opt,name=wait,proto3" json:"wait,omitempty"`

@@ -34,7 +34,7 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// AdminService is for operators. Agents may call GetStatus and Explain as well: each gets its own view of its own session. Observers may
+// AdminService is for operators. Agents may call GetStatus and Explain as well: the answer then describes the agent and its session. Observers may
 // call WatchOverview.
 // Errors that every RPC may return: see MessageService.
 type AdminServiceClient interface {
@@ -240,7 +240,7 @@ type AdminService_WatchOverviewClient = grpc.ServerStreamingClient[WatchOverview
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
 //
-// AdminService is for operators. Agents may call GetStatus and Explain as well: each gets its own view of its own session. Observers may
+// AdminService is for operators. Agents may call GetStatus and Explain as well: the answer then describes the agent and its session. Observers may
 // call WatchOverview.
 // Errors that every RPC may return: see MessageService.
 type AdminServiceServer interface {

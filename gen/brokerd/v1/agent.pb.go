@@ -911,9 +911,9 @@ type Agent struct {
 	LastSeen *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=last_seen,json=lastSeen,proto3" json:"last_seen,omitempty"`
 	// Revision of its last change.
 	Revision int64 `protobuf:"varint,15,opt,name=revision,proto3" json:"revision,omitempty"`
-	// Its circuit breaker is open: nothing is handed out to it for a while, after too many failures.
+	// Its circuit breaker is open: after too many failures, the broker delivers nothing to it for a while.
 	Degraded bool `protobuf:"varint,16,opt,name=degraded,proto3" json:"degraded,omitempty"`
-	// A halt is in force: nothing but directives is handed out to it until a resume.
+	// A halt is in force: the broker delivers only directives to it until a resume.
 	Halted bool   `protobuf:"varint,17,opt,name=halted,proto3" json:"halted,omitempty"`
 	Health Health `protobuf:"varint,18,opt,name=health,proto3,enum=brokerd.v1.Health" json:"health,omitempty"`
 	// Set while it is failed.
@@ -1421,7 +1421,7 @@ type RegisterAgentResponse struct {
 	Revision int64                  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	// What it lost when it failed, told once; at most 1,000.
 	Losses []*Loss `protobuf:"bytes,3,rep,name=losses,proto3" json:"losses,omitempty"`
-	// How many more it lost: of these only the log tells.
+	// How many more it lost: only the log has them.
 	MoreLosses    int32 `protobuf:"varint,4,opt,name=more_losses,json=moreLosses,proto3" json:"more_losses,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1485,7 +1485,7 @@ func (x *RegisterAgentResponse) GetMoreLosses() int32 {
 	return 0
 }
 
-// HeartbeatRequest is a sign of life. Fields that are absent stay as they are. An empty request only renews the lease: an
+// HeartbeatRequest renews the lease. Fields that are absent stay as they are. An empty request does nothing else: an
 // agent whose program sends nothing else is asleep (see Asleep).
 type HeartbeatRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -1620,7 +1620,7 @@ func (x *HeartbeatRequest) GetAttention() Attention {
 	return Attention_ATTENTION_UNSPECIFIED
 }
 
-// HeartbeatResponse tells the agent how it stands.
+// HeartbeatResponse reports the status of the agent.
 type HeartbeatResponse struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Incarnation int64                  `protobuf:"varint,1,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
@@ -1635,7 +1635,7 @@ type HeartbeatResponse struct {
 	Directives []string `protobuf:"bytes,5,rep,name=directives,proto3" json:"directives,omitempty"`
 	// What it lost when it failed, told once; at most 1,000.
 	Losses []*Loss `protobuf:"bytes,6,rep,name=losses,proto3" json:"losses,omitempty"`
-	// How many more it lost: of these only the log tells.
+	// How many more it lost: only the log has them.
 	MoreLosses int32 `protobuf:"varint,7,opt,name=more_losses,json=moreLosses,proto3" json:"more_losses,omitempty"`
 	// With notices in the request: oldest first, at most 100. The agent receives them once.
 	Notices       []*Notice `protobuf:"bytes,8,rep,name=notices,proto3" json:"notices,omitempty"`
@@ -2125,7 +2125,7 @@ func (x *HeldLock) GetHeldUntil() *timestamppb.Timestamp {
 	return nil
 }
 
-// Holdings is what hangs on an agent; at most 1,000 of each, oldest first.
+// Holdings are the claims, locks, tokens, tickets, questions and work of an agent; at most 1,000 of each, oldest first.
 type Holdings struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Claims  []*OpenClaim           `protobuf:"bytes,1,rep,name=claims,proto3" json:"claims,omitempty"`

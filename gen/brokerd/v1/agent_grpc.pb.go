@@ -33,10 +33,11 @@ const (
 //
 // AgentService is the registry of agents, and knows which of them are alive. Errors that every RPC may answer: see MessageService.
 //
-// An agent lives by its lease: any call in its own name renews it, and an open call or stream keeps it. A call that an operator makes does not. When the lease is over
-// the agent has failed, in one transaction: its claims go back as failed attempts, its locks, tokens and tickets go to whoever waits, and its
-// incarnation grows, so that a client that still believes in the old one is refused (STALE_INCARNATION). Its next call without an
-// incarnation revives it. What it lost is told once, in the answer of its next registration or heartbeat.
+// An agent has a lease. Any call in its own name renews the lease, and an open call or stream keeps it. A call by an operator does
+// not. When the lease ends, the agent has failed, in one transaction: the broker releases its claims as failed attempts, grants its
+// locks and tokens to the next tickets, removes its tickets, and increases its incarnation. A call with the old incarnation is then
+// refused (STALE_INCARNATION). The agent's next call without an incarnation revives it. The answer to its next registration or
+// heartbeat reports its losses, once.
 //
 // A program that ends well reports the status STOPPED last. Then the agent has stopped, in one transaction: its claims go back uncounted, its locks,
 // tokens, tickets and tasks are released, and its waiting calls and streams end. Its mail, subscriptions and incarnation stay. Its next call
@@ -134,10 +135,11 @@ func (c *agentServiceClient) SaveCheckpoint(ctx context.Context, in *SaveCheckpo
 //
 // AgentService is the registry of agents, and knows which of them are alive. Errors that every RPC may answer: see MessageService.
 //
-// An agent lives by its lease: any call in its own name renews it, and an open call or stream keeps it. A call that an operator makes does not. When the lease is over
-// the agent has failed, in one transaction: its claims go back as failed attempts, its locks, tokens and tickets go to whoever waits, and its
-// incarnation grows, so that a client that still believes in the old one is refused (STALE_INCARNATION). Its next call without an
-// incarnation revives it. What it lost is told once, in the answer of its next registration or heartbeat.
+// An agent has a lease. Any call in its own name renews the lease, and an open call or stream keeps it. A call by an operator does
+// not. When the lease ends, the agent has failed, in one transaction: the broker releases its claims as failed attempts, grants its
+// locks and tokens to the next tickets, removes its tickets, and increases its incarnation. A call with the old incarnation is then
+// refused (STALE_INCARNATION). The agent's next call without an incarnation revives it. The answer to its next registration or
+// heartbeat reports its losses, once.
 //
 // A program that ends well reports the status STOPPED last. Then the agent has stopped, in one transaction: its claims go back uncounted, its locks,
 // tokens, tickets and tasks are released, and its waiting calls and streams end. Its mail, subscriptions and incarnation stay. Its next call

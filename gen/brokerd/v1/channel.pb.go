@@ -160,7 +160,7 @@ func (x *SubscribeChannelRequest) GetChannel() string {
 	return ""
 }
 
-// SubscribeChannelResponse tells whether anything changed.
+// SubscribeChannelResponse reports whether anything changed.
 type SubscribeChannelResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Messages sent to the channel after this revision arrive.
@@ -278,7 +278,7 @@ func (x *UnsubscribeChannelRequest) GetChannel() string {
 	return ""
 }
 
-// UnsubscribeChannelResponse tells whether anything changed.
+// UnsubscribeChannelResponse reports whether anything changed.
 type UnsubscribeChannelResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Revision      int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -462,7 +462,7 @@ type ConfigureChannelRequest struct {
 	Channel   string                 `protobuf:"bytes,2,opt,name=channel,proto3" json:"channel,omitempty"`
 	// 0 = none, else 1 ms to 365 days; absent = as it is.
 	DefaultTtl *durationpb.Duration `protobuf:"bytes,3,opt,name=default_ttl,json=defaultTtl,proto3" json:"default_ttl,omitempty"`
-	// How long finished messages of this channel are kept: 0 = for ever, else 1 s to 3,650 days; absent = as it is. At first the session's setting.
+	// How long finished messages of this channel are kept: 0 = without limit, else 1 s to 3,650 days; absent = as it is. At first the session's setting.
 	MessageRetention *durationpb.Duration `protobuf:"bytes,4,opt,name=message_retention,json=messageRetention,proto3" json:"message_retention,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache

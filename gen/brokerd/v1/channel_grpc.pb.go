@@ -29,8 +29,8 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// ChannelService manages channels: named topics that agents subscribe to. A channel comes into being
-// when it is first sent to, subscribed to or configured. Errors that every RPC may answer: see MessageService.
+// ChannelService manages channels: named topics that agents subscribe to. The first
+// send, subscription or configuration creates a channel. Errors that every RPC may answer: see MessageService.
 type ChannelServiceClient interface {
 	// SubscribeChannel makes the calling agent get what is sent to the channel from now on. Subscribing
 	// twice is fine.
@@ -95,8 +95,8 @@ func (c *channelServiceClient) ConfigureChannel(ctx context.Context, in *Configu
 // All implementations must embed UnimplementedChannelServiceServer
 // for forward compatibility.
 //
-// ChannelService manages channels: named topics that agents subscribe to. A channel comes into being
-// when it is first sent to, subscribed to or configured. Errors that every RPC may answer: see MessageService.
+// ChannelService manages channels: named topics that agents subscribe to. The first
+// send, subscription or configuration creates a channel. Errors that every RPC may answer: see MessageService.
 type ChannelServiceServer interface {
 	// SubscribeChannel makes the calling agent get what is sent to the channel from now on. Subscribing
 	// twice is fine.

@@ -754,7 +754,7 @@ type SubscribeEventsRequest struct {
 	Filter *EventFilter           `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
 	// Events after this revision; 0 = from the oldest that is kept. Absent, and without a cursor or filter.since: from now on.
 	AfterRevision *int64 `protobuf:"varint,2,opt,name=after_revision,json=afterRevision,proto3,oneof" json:"after_revision,omitempty"`
-	// Name of a cursor that the broker keeps for this caller: the stream goes on where the last one with
+	// Name of a cursor that the broker keeps for this caller: the stream continues where the last one with
 	// this name stopped. An event counts as read once it is written to the connection. A new cursor begins at
 	// after_revision, or now.
 	Cursor        string `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"`
@@ -814,7 +814,7 @@ func (x *SubscribeEventsRequest) GetCursor() string {
 }
 
 // SubscribeEventsResponse is a page of events, or, without any, a progress mark: everything up to
-// revision has been looked at. A first mark comes at once.
+// revision has been checked. A first mark comes at once.
 type SubscribeEventsResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Events []*Event               `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`

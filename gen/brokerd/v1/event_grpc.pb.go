@@ -34,7 +34,7 @@ type EventServiceClient interface {
 	// ListEvents lists events in order of revision.
 	ListEvents(ctx context.Context, in *ListEventsRequest, opts ...grpc.CallOption) (*ListEventsResponse, error)
 	// SubscribeEvents streams events from a position on, without end and without gaps. A subscriber reads
-	// from disk at its own pace and slows nobody. Positions in the future are refused: INVALID_ARGUMENT. Positions before the oldest event that
+	// from disk at its own pace and does not slow other clients. Positions in the future are refused: INVALID_ARGUMENT. Positions before the oldest event that
 	// is kept: OUT_OF_RANGE (EVENTS_REMOVED), with the oldest revision kept in the metadata "oldest". So does ListEvents.
 	SubscribeEvents(ctx context.Context, in *SubscribeEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SubscribeEventsResponse], error)
 	// PublishEvent appends an event in the name of the caller. The broker sends it as a message of type event to each agent that
@@ -100,7 +100,7 @@ type EventServiceServer interface {
 	// ListEvents lists events in order of revision.
 	ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error)
 	// SubscribeEvents streams events from a position on, without end and without gaps. A subscriber reads
-	// from disk at its own pace and slows nobody. Positions in the future are refused: INVALID_ARGUMENT. Positions before the oldest event that
+	// from disk at its own pace and does not slow other clients. Positions in the future are refused: INVALID_ARGUMENT. Positions before the oldest event that
 	// is kept: OUT_OF_RANGE (EVENTS_REMOVED), with the oldest revision kept in the metadata "oldest". So does ListEvents.
 	SubscribeEvents(*SubscribeEventsRequest, grpc.ServerStreamingServer[SubscribeEventsResponse]) error
 	// PublishEvent appends an event in the name of the caller. The broker sends it as a message of type event to each agent that

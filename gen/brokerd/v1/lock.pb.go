@@ -84,7 +84,7 @@ const (
 	AcquireOutcome_ACQUIRE_OUTCOME_GRANTED AcquireOutcome = 1
 	// It waits, by ticket.
 	AcquireOutcome_ACQUIRE_OUTCOME_QUEUED AcquireOutcome = 2
-	// Somebody is in the way, and nothing was queued: the call did not want to wait.
+	// Another owner is in the way, and nothing was queued: the call did not want to wait.
 	AcquireOutcome_ACQUIRE_OUTCOME_BUSY AcquireOutcome = 3
 )
 
@@ -131,7 +131,7 @@ func (AcquireOutcome) EnumDescriptor() ([]byte, []int) {
 	return file_brokerd_v1_lock_proto_rawDescGZIP(), []int{1}
 }
 
-// Obstacle is somebody in the way of a request.
+// Obstacle is a grant or a ticket in the way of a request.
 type Obstacle struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Agent string                 `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
@@ -241,7 +241,7 @@ func (x *Obstacle) GetReason() string {
 // AcquireLocksRequest asks for locks.
 type AcquireLocksRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A UUID. The same request again goes on waiting in the same place; once granted it gets the same answer, for an hour.
+	// A UUID. The same request again continues to wait in the same place; once granted it gets the same answer, for an hour.
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// 1 to 1,000 paths of at most 1,024 bytes and 64 segments, globs of at most 256 bytes; at most 128 KiB in all.
 	Paths []string `protobuf:"bytes,2,rep,name=paths,proto3" json:"paths,omitempty"`
@@ -252,12 +252,12 @@ type AcquireLocksRequest struct {
 	MaxHold *durationpb.Duration `protobuf:"bytes,5,opt,name=max_hold,json=maxHold,proto3" json:"max_hold,omitempty"`
 	// Which worker of the agent asks, at most 128 bytes; may be empty.
 	Holder string `protobuf:"bytes,6,opt,name=holder,proto3" json:"holder,omitempty"`
-	// Only tell whether it would be granted now: nothing changes, no fence.
+	// Only report whether it would be granted now: nothing changes, no fence.
 	DryRun bool `protobuf:"varint,7,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	// Why, for those who have to wait, at most 512 bytes.
 	Reason string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
-	// Keep the place in the queue when the wait is over, until it is released or its agent ends; a message of type lock_granted tells when its turn has come, and it
-	// must then be asked for again within 2 min. Without it a place lapses 10 s after the last call that waited on it, and without wait either none is taken.
+	// Keep the ticket when the wait ends, until it is released or its agent ends. A message of type lock_granted reports the grant, which the owner must collect by the
+	// same request within 2 min. Without keep_ticket, a ticket lapses 10 s after the last call that waited on it. Without wait either, the request takes no ticket.
 	KeepTicket    bool `protobuf:"varint,9,opt,name=keep_ticket,json=keepTicket,proto3" json:"keep_ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -364,7 +364,7 @@ type AcquireLocksResponse struct {
 	Fence int64 `protobuf:"varint,2,opt,name=fence,proto3" json:"fence,omitempty"`
 	// When the hold ends if it is not extended. It ends earlier with the agent's lease.
 	HeldUntil *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=held_until,json=heldUntil,proto3" json:"held_until,omitempty"`
-	// The owner held it before this call. False for what its ticket was granted meanwhile, and this call is the first to tell.
+	// The owner held it before this call. False for what its ticket was granted meanwhile, and this call is the first to report.
 	AlreadyHeld bool `protobuf:"varint,4,opt,name=already_held,json=alreadyHeld,proto3" json:"already_held,omitempty"`
 	// QUEUED: the place in the queue: its revision.
 	Ticket int64 `protobuf:"varint,5,opt,name=ticket,proto3" json:"ticket,omitempty"`
@@ -564,13 +564,13 @@ func (x *ExtendLocksResponse) GetHeldUntil() []*timestamppb.Timestamp {
 	return nil
 }
 
-// ReleaseLocksRequest names what to give back: by fence, by ticket, by path, or all.
+// ReleaseLocksRequest names what to release: by fence, by ticket, by path, or all.
 type ReleaseLocksRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// At most 1,000, of the caller's, whoever the holder.
+	// At most 1,000, of the caller's, with any holder.
 	Fences []int64 `protobuf:"varint,2,rep,packed,name=fences,proto3" json:"fences,omitempty"`
-	// At most 1,000, of the caller's, whoever the holder. What was granted to one meanwhile is given back too.
+	// At most 1,000, of the caller's, with any holder. A grant that a ticket has received meanwhile is released too.
 	Tickets []int64 `protobuf:"varint,3,rep,packed,name=tickets,proto3" json:"tickets,omitempty"`
 	// At most 1,000 paths as they were asked for; a grant or ticket ends with its last path.
 	Paths []string `protobuf:"bytes,4,rep,name=paths,proto3" json:"paths,omitempty"`
@@ -1090,7 +1090,7 @@ type LockRequest_Release struct {
 
 type LockRequest_Cancel struct {
 	// Breaks the acquire request with this number off, as a call is broken off: that request is answered with CANCELLED, or with its outcome if that came
-	// first. It has no answer of its own, and none that waits is fine.
+	// first. It has no separate answer, and a number without a waiting request is fine.
 	Cancel *LockCancel `protobuf:"bytes,5,opt,name=cancel,proto3,oneof"`
 }
 
@@ -1102,7 +1102,7 @@ func (*LockRequest_Release) isLockRequest_Request() {}
 
 func (*LockRequest_Cancel) isLockRequest_Request() {}
 
-// LockCancel says that nobody waits for an answer any more.
+// LockCancel says that the client does not wait for an answer any more.
 type LockCancel struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1423,7 +1423,7 @@ type ForceReleaseLocksRequest struct {
 	Paths []string `protobuf:"bytes,3,rep,name=paths,proto3" json:"paths,omitempty"`
 	// Everything that this agent holds and waits for.
 	Agent string `protobuf:"bytes,4,opt,name=agent,proto3" json:"agent,omitempty"`
-	// Required, at most 512 bytes. Its owners are told.
+	// Required, at most 512 bytes. Its owners receive it.
 	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

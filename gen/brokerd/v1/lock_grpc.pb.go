@@ -31,9 +31,9 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// LockService locks files, so that two agents do not write the same one at the same time. Locks are advisory: whoever changes
-// something that a lock protects sends the lock's fence with the change (metadata brokerd-fence), and the broker refuses it once the
-// lock is lost.
+// LockService locks files, so that two agents do not write the same one at the same time. Locks are advisory. A
+// client that changes something that a lock protects sends the lock's fence with the change (metadata brokerd-fence). The broker refuses
+// the change once the lock is lost.
 //
 //	AcquireLocks ──► GRANTED (fence) ──► ReleaseLocks, the hold's end, the agent's end
 //	      └────────► QUEUED (ticket) ──► GRANTED in its turn
@@ -47,31 +47,31 @@ const (
 // other if they call with different holders.
 //
 // A request waits behind every lock and every earlier request that it conflicts with, except for requests that wait, directly or not, for
-// its own agent. Whoever waits in a circle, over locks and tokens alike, is told: the youngest request of the circle is ABORTED (DEADLOCK).
+// its own agent. The broker detects deadlocks across locks and tokens. It ends the youngest request of the cycle with ABORTED (DEADLOCK).
 //
 // Only registered agents hold locks: FAILED_PRECONDITION (AGENT_REQUIRED) for an operator without an agent's name. Errors that every RPC
 // may answer: see MessageService.
 type LockServiceClient interface {
 	// AcquireLocks locks paths, all or none, under one fence; it waits for its turn as long as wait says. Asking again for what the owner
-	// holds returns the same fence; asking again for what it waits for, or with the same request_id, goes on waiting in the same place.
-	// ABORTED (DEADLOCK) names the circle. FAILED_PRECONDITION for a call whose place in the queue ends while it waits: given up (TICKET_RELEASED), taken
+	// holds returns the same fence; asking again for what it waits for, or with the same request_id, continues to wait in the same place.
+	// ABORTED (DEADLOCK) names the cycle. FAILED_PRECONDITION for a call whose place in the queue ends while it waits: given up (TICKET_RELEASED), taken
 	// by an operator (TICKET_REVOKED), lost with its agent (AGENT_NOT_REGISTERED). INVALID_ARGUMENT for paths beyond the limits of AcquireLocksRequest.
 	// RESOURCE_EXHAUSTED: TOO_MANY_LOCKS if the agent would hold or wait for more than 2,000 paths and tokens; TOO_MANY_TICKETS and
 	// TOO_MANY_GLOBS at the session's limits; LOCK_TOO_BROAD if the call would read more than 15,000 held paths, or compare more than
 	// 100,000 pairs of a named and a held path.
 	AcquireLocks(ctx context.Context, in *AcquireLocksRequest, opts ...grpc.CallOption) (*AcquireLocksResponse, error)
-	// ExtendLocks lets grants be held longer, counted from now, all or none. FAILED_PRECONDITION (LOCK_LOST) if the caller does not hold one.
+	// ExtendLocks extends the hold of grants, counted from now, all or none. FAILED_PRECONDITION (LOCK_LOST) if the caller does not hold one.
 	ExtendLocks(ctx context.Context, in *ExtendLocksRequest, opts ...grpc.CallOption) (*ExtendLocksResponse, error)
-	// ReleaseLocks gives locks and tickets back; whoever is next is granted in the same transaction. Releasing twice is fine.
+	// ReleaseLocks releases locks and tickets, and grants the next tickets in the same transaction. Releasing twice is fine.
 	ReleaseLocks(ctx context.Context, in *ReleaseLocksRequest, opts ...grpc.CallOption) (*ReleaseLocksResponse, error)
-	// ListLocks lists what is held and what waits, each in the order it was granted or asked for.
+	// ListLocks lists grants in the order of their grant, and waiting tickets in the order of their requests.
 	ListLocks(ctx context.Context, in *ListLocksRequest, opts ...grpc.CallOption) (*ListLocksResponse, error)
 	// Lock carries many AcquireLocks, ExtendLocks and ReleaseLocks on one stream, which costs about half of a call each: for those who lock often. They
 	// begin in the order in which they were sent, and each is answered by its number as soon as its outcome is on disk, so one that waits for its turn holds up none after
 	// it. What is refused is answered with its error and does not end the stream. RESOURCE_EXHAUSTED (TOO_MANY_WAITS) for a request with wait while 1,000 of the
 	// stream have not been answered. When the stream ends, its requests are as calls that were broken off: ask again for what was not answered. UNAVAILABLE when the broker stops.
 	Lock(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[LockRequest, LockResponse], error)
-	// ForceReleaseLocks takes locks from their owners; a message of type lock_revoked tells them why. Operators only.
+	// ForceReleaseLocks takes locks from their owners; a message of type lock_revoked gives them the reason. Operators only.
 	// RESOURCE_EXHAUSTED: TOO_MANY_RELEASES if the call would release more than 3,000 paths, each request counted as two more;
 	// LOCK_TOO_BROAD as for AcquireLocks.
 	ForceReleaseLocks(ctx context.Context, in *ForceReleaseLocksRequest, opts ...grpc.CallOption) (*ForceReleaseLocksResponse, error)
@@ -152,9 +152,9 @@ func (c *lockServiceClient) ForceReleaseLocks(ctx context.Context, in *ForceRele
 // All implementations must embed UnimplementedLockServiceServer
 // for forward compatibility.
 //
-// LockService locks files, so that two agents do not write the same one at the same time. Locks are advisory: whoever changes
-// something that a lock protects sends the lock's fence with the change (metadata brokerd-fence), and the broker refuses it once the
-// lock is lost.
+// LockService locks files, so that two agents do not write the same one at the same time. Locks are advisory. A
+// client that changes something that a lock protects sends the lock's fence with the change (metadata brokerd-fence). The broker refuses
+// the change once the lock is lost.
 //
 //	AcquireLocks ──► GRANTED (fence) ──► ReleaseLocks, the hold's end, the agent's end
 //	      └────────► QUEUED (ticket) ──► GRANTED in its turn
@@ -168,31 +168,31 @@ func (c *lockServiceClient) ForceReleaseLocks(ctx context.Context, in *ForceRele
 // other if they call with different holders.
 //
 // A request waits behind every lock and every earlier request that it conflicts with, except for requests that wait, directly or not, for
-// its own agent. Whoever waits in a circle, over locks and tokens alike, is told: the youngest request of the circle is ABORTED (DEADLOCK).
+// its own agent. The broker detects deadlocks across locks and tokens. It ends the youngest request of the cycle with ABORTED (DEADLOCK).
 //
 // Only registered agents hold locks: FAILED_PRECONDITION (AGENT_REQUIRED) for an operator without an agent's name. Errors that every RPC
 // may answer: see MessageService.
 type LockServiceServer interface {
 	// AcquireLocks locks paths, all or none, under one fence; it waits for its turn as long as wait says. Asking again for what the owner
-	// holds returns the same fence; asking again for what it waits for, or with the same request_id, goes on waiting in the same place.
-	// ABORTED (DEADLOCK) names the circle. FAILED_PRECONDITION for a call whose place in the queue ends while it waits: given up (TICKET_RELEASED), taken
+	// holds returns the same fence; asking again for what it waits for, or with the same request_id, continues to wait in the same place.
+	// ABORTED (DEADLOCK) names the cycle. FAILED_PRECONDITION for a call whose place in the queue ends while it waits: given up (TICKET_RELEASED), taken
 	// by an operator (TICKET_REVOKED), lost with its agent (AGENT_NOT_REGISTERED). INVALID_ARGUMENT for paths beyond the limits of AcquireLocksRequest.
 	// RESOURCE_EXHAUSTED: TOO_MANY_LOCKS if the agent would hold or wait for more than 2,000 paths and tokens; TOO_MANY_TICKETS and
 	// TOO_MANY_GLOBS at the session's limits; LOCK_TOO_BROAD if the call would read more than 15,000 held paths, or compare more than
 	// 100,000 pairs of a named and a held path.
 	AcquireLocks(context.Context, *AcquireLocksRequest) (*AcquireLocksResponse, error)
-	// ExtendLocks lets grants be held longer, counted from now, all or none. FAILED_PRECONDITION (LOCK_LOST) if the caller does not hold one.
+	// ExtendLocks extends the hold of grants, counted from now, all or none. FAILED_PRECONDITION (LOCK_LOST) if the caller does not hold one.
 	ExtendLocks(context.Context, *ExtendLocksRequest) (*ExtendLocksResponse, error)
-	// ReleaseLocks gives locks and tickets back; whoever is next is granted in the same transaction. Releasing twice is fine.
+	// ReleaseLocks releases locks and tickets, and grants the next tickets in the same transaction. Releasing twice is fine.
 	ReleaseLocks(context.Context, *ReleaseLocksRequest) (*ReleaseLocksResponse, error)
-	// ListLocks lists what is held and what waits, each in the order it was granted or asked for.
+	// ListLocks lists grants in the order of their grant, and waiting tickets in the order of their requests.
 	ListLocks(context.Context, *ListLocksRequest) (*ListLocksResponse, error)
 	// Lock carries many AcquireLocks, ExtendLocks and ReleaseLocks on one stream, which costs about half of a call each: for those who lock often. They
 	// begin in the order in which they were sent, and each is answered by its number as soon as its outcome is on disk, so one that waits for its turn holds up none after
 	// it. What is refused is answered with its error and does not end the stream. RESOURCE_EXHAUSTED (TOO_MANY_WAITS) for a request with wait while 1,000 of the
 	// stream have not been answered. When the stream ends, its requests are as calls that were broken off: ask again for what was not answered. UNAVAILABLE when the broker stops.
 	Lock(grpc.BidiStreamingServer[LockRequest, LockResponse]) error
-	// ForceReleaseLocks takes locks from their owners; a message of type lock_revoked tells them why. Operators only.
+	// ForceReleaseLocks takes locks from their owners; a message of type lock_revoked gives them the reason. Operators only.
 	// RESOURCE_EXHAUSTED: TOO_MANY_RELEASES if the call would release more than 3,000 paths, each request counted as two more;
 	// LOCK_TOO_BROAD as for AcquireLocks.
 	ForceReleaseLocks(context.Context, *ForceReleaseLocksRequest) (*ForceReleaseLocksResponse, error)

@@ -31,7 +31,7 @@ const (
 	Reach_REACH_UNSPECIFIED Reach = 0
 	// A copy for every one that matches when the message is sent, except the sender.
 	Reach_REACH_ALL Reach = 1
-	// One of them, whoever claims it first; for roles and channels only. It waits if nobody serves them yet.
+	// The one that claims it first; for roles and channels only. It waits if no agent serves them yet.
 	Reach_REACH_ONE Reach = 2
 )
 
@@ -139,7 +139,7 @@ const (
 	DeliveryState_DELIVERY_STATE_UNSPECIFIED DeliveryState = 0
 	// Ready to be claimed.
 	DeliveryState_DELIVERY_STATE_PENDING DeliveryState = 1
-	// Somebody works on it.
+	// A consumer works on it.
 	DeliveryState_DELIVERY_STATE_CLAIMED DeliveryState = 2
 	// Not before due_at: a delayed send, or the wait before the next attempt.
 	DeliveryState_DELIVERY_STATE_DELAYED DeliveryState = 3
@@ -420,7 +420,7 @@ const (
 	EmptyReason_EMPTY_REASON_BLOCKED_BY_ORDER EmptyReason = 3
 	// The caller's circuit breaker is open after too many failures: see next_due.
 	EmptyReason_EMPTY_REASON_BREAKER_OPEN EmptyReason = 4
-	// The caller is halted: nothing but directives is handed out until a resume.
+	// The caller is halted: only directives are delivered until a resume.
 	EmptyReason_EMPTY_REASON_HALTED EmptyReason = 5
 	// An operator drains the broker: it delivers nothing but directives until the drain ends.
 	EmptyReason_EMPTY_REASON_DRAINING EmptyReason = 6
@@ -597,7 +597,7 @@ const (
 	NoReplyReason_NO_REPLY_REASON_UNSPECIFIED NoReplyReason = 0
 	// It is a dead letter.
 	NoReplyReason_NO_REPLY_REASON_DEAD NoReplyReason = 1
-	// Its time was over before somebody finished it.
+	// It expired before a consumer finished it.
 	NoReplyReason_NO_REPLY_REASON_EXPIRED NoReplyReason = 2
 	// Its sender or an operator has cancelled it.
 	NoReplyReason_NO_REPLY_REASON_CANCELLED NoReplyReason = 3
@@ -924,8 +924,8 @@ type Message struct {
 	// What kind of message it is, such as task_assignment: 1 to 128 of A–Z a–z 0–9 . _ : - , beginning with a letter or digit.
 	// Default "message". The types nudge, halt, resume, terminate and shutdown_request are directives: PERMISSION_DENIED (NOT_A_DIRECTOR) unless
 	// an operator or an agent of a role that the session names (setting directors) sends them. They get priority 10, go to agents' own
-	// mailboxes (reach ALL), into full ones too, at once, and are handed out before everything else. After a halt nothing but directives is
-	// handed out to its recipients until a resume.
+	// mailboxes (reach ALL), into full ones too, at once, and are delivered before everything else. After a halt the broker delivers only
+	// directives to its recipients until a resume.
 	Type string `protobuf:"bytes,12,opt,name=type,proto3" json:"type,omitempty"`
 	// Stamped: the type as the sender wrote it, such as TaskAssignment; empty if type is the same. The broker stores the
 	// canonical name as type. A message of type event has the type here that the publisher of the event wrote; empty for an
@@ -963,7 +963,7 @@ type Message struct {
 	Ttl *durationpb.Duration `protobuf:"bytes,26,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	// Not to be delivered before; at most 365 days ahead. In the past = at once.
 	NotBefore *timestamppb.Timestamp `protobuf:"bytes,27,opt,name=not_before,json=notBefore,proto3" json:"not_before,omitempty"`
-	// Deliveries of one mailbox with the same key are handed out one after the other, in the order they
+	// Deliveries of one mailbox with the same key are delivered one after the other, in the order they
 	// were sent; the next one only when the one before is finished. At most 128 bytes.
 	OrderingKey string `protobuf:"bytes,28,opt,name=ordering_key,json=orderingKey,proto3" json:"ordering_key,omitempty"`
 	// Failed attempts until it is a dead letter, 1 to 100; 0 = the session's setting (default 3).
@@ -974,7 +974,7 @@ type Message struct {
 	// With requires_response: until when; in the future, at most 365 days ahead. If the sender gives none, the broker stamps
 	// created_at + the session's response_time.
 	ResponseDeadline *timestamppb.Timestamp `protobuf:"bytes,31,opt,name=response_deadline,json=responseDeadline,proto3" json:"response_deadline,omitempty"`
-	// A delivery in an agent's own mailbox that is neither read nor claimed after this time arrives anew, at most five times. 1 s to 30 days;
+	// A delivery in an agent's own mailbox that is neither read nor claimed after this time arrives again, at most five times. 1 s to 30 days;
 	// absent = never.
 	ResendAfter *durationpb.Duration `protobuf:"bytes,32,opt,name=resend_after,json=resendAfter,proto3" json:"resend_after,omitempty"`
 	// W3C traceparent (version 00) of the span that sends the message; empty = none. A broker that exports traces replaces
@@ -1232,7 +1232,7 @@ func (x *Message) GetTraceParent() string {
 	return ""
 }
 
-// ItemError says why one item of a stream was refused; the stream goes on.
+// ItemError says why one item of a stream was refused; the stream continues.
 type ItemError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of the gRPC status code, such as 5 for NOT_FOUND.
@@ -2377,7 +2377,7 @@ type ReceiveRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Only what arrived after this revision; 0 = all that is there.
 	AfterRevision int64 `protobuf:"varint,1,opt,name=after_revision,json=afterRevision,proto3" json:"after_revision,omitempty"`
-	// Name of a cursor that the broker keeps for this agent: reading goes on where the last one with
+	// Name of a cursor that the broker keeps for this agent: reading continues where the last one with
 	// this name stopped. A message counts as read once it is written to the connection. Not together with after_revision.
 	Cursor string `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
 	// Go on with what comes, until the caller ends the call.
@@ -2510,7 +2510,7 @@ func (x *ReceiveRequest) GetKeepNotices() bool {
 type ReceiveResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Items []*InboxItem           `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
-	// Everything that arrived up to this revision has been looked at: resume after it.
+	// Everything that arrived up to this revision has been checked: resume after it.
 	Revision      int64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2563,7 +2563,7 @@ func (x *ReceiveResponse) GetRevision() int64 {
 // ClaimOpen says what a consumer takes.
 type ClaimOpen struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Tells workers under one agent name apart; same form as a name, or empty.
+	// Distinguishes workers under one agent name; same form as a name, or empty.
 	Consumer string `protobuf:"bytes,1,opt,name=consumer,proto3" json:"consumer,omitempty"`
 	// Mailboxes to take from: the agent's own name, role:NAME of its role, channel:NAME of a
 	// channel it subscribes to. Empty = all of these, in one order. PERMISSION_DENIED for others.
@@ -2574,7 +2574,7 @@ type ClaimOpen struct {
 	LowestPriority int32 `protobuf:"varint,4,opt,name=lowest_priority,json=lowestPriority,proto3" json:"lowest_priority,omitempty"`
 	// Claims held at the same time, 1 to 1,000; 0 = 1.
 	MaxInFlight int32 `protobuf:"varint,5,opt,name=max_in_flight,json=maxInFlight,proto3" json:"max_in_flight,omitempty"`
-	// Once it holds this many bytes of messages nothing more is handed out: at most 64 MiB; 0 = 4 MiB. The last message may go
+	// Once it holds this many bytes of messages, nothing more is delivered: at most 64 MiB; 0 = 4 MiB. The last message may go
 	// beyond it.
 	MaxBytes int32 `protobuf:"varint,6,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
 	// How long a claim lasts after the stream broke, 1 s to 12 h; default 30 s. Longer than max_total raises that.
@@ -2799,7 +2799,7 @@ func (x *Extension) GetClaimFor() *durationpb.Duration {
 	return nil
 }
 
-// ClaimRequest is one frame of a consumer. A frame without anything is a sign of life.
+// ClaimRequest is one frame of a consumer. An empty frame is a keepalive.
 type ClaimRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the first frame, and only there.
@@ -2808,7 +2808,7 @@ type ClaimRequest struct {
 	Acks       []string     `protobuf:"bytes,2,rep,name=acks,proto3" json:"acks,omitempty"`
 	Nacks      []*Nack      `protobuf:"bytes,3,rep,name=nacks,proto3" json:"nacks,omitempty"`
 	Extensions []*Extension `protobuf:"bytes,4,rep,name=extensions,proto3" json:"extensions,omitempty"`
-	// Claim ids given back unharmed.
+	// Claim ids to release, without a failed attempt.
 	Releases      []string `protobuf:"bytes,5,rep,name=releases,proto3" json:"releases,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3042,7 +3042,7 @@ func (x *ClaimOpened) GetMailboxes() []string {
 	return nil
 }
 
-// ClaimDelivery hands out work.
+// ClaimDelivery delivers work.
 type ClaimDelivery struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Claims        []*ClaimedMessage      `protobuf:"bytes,1,rep,name=claims,proto3" json:"claims,omitempty"`
@@ -3186,7 +3186,7 @@ func (x *SettleResults) GetResults() []*SettleResult {
 	return nil
 }
 
-// ClaimRevoked tells that claims are lost: stop working on them.
+// ClaimRevoked reports lost claims: stop working on them.
 type ClaimRevoked struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ClaimIds      []string               `protobuf:"bytes,1,rep,name=claim_ids,json=claimIds,proto3" json:"claim_ids,omitempty"`
@@ -3239,7 +3239,7 @@ func (x *ClaimRevoked) GetReason() RevokeReason {
 	return RevokeReason_REVOKE_REASON_UNSPECIFIED
 }
 
-// ClaimGoAway tells that the broker stops: nothing more is handed out. Finish, settle, and connect again.
+// ClaimGoAway reports that the broker stops: nothing more is delivered. Finish, settle, and connect again.
 type ClaimGoAway struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How long settlements are still taken.
@@ -3641,7 +3641,7 @@ type ClaimMessagesResponse struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Claims      []*ClaimedMessage      `protobuf:"bytes,1,rep,name=claims,proto3" json:"claims,omitempty"`
 	EmptyReason EmptyReason            `protobuf:"varint,2,opt,name=empty_reason,json=emptyReason,proto3,enum=brokerd.v1.EmptyReason" json:"empty_reason,omitempty"`
-	// When the next delayed delivery is due, or the breaker lets a probe through, if that is known.
+	// When the next delayed delivery is due, or the breaker permits a probe, if that is known.
 	NextDue *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=next_due,json=nextDue,proto3" json:"next_due,omitempty"`
 	// Oldest first, at most 100. The caller receives them once.
 	Notices       []*Notice `protobuf:"bytes,4,rep,name=notices,proto3" json:"notices,omitempty"`
@@ -4086,7 +4086,7 @@ func (x *ExtendClaimsResponse) GetClaimIds() []string {
 	return nil
 }
 
-// ReleaseClaimsRequest gives claims back unharmed.
+// ReleaseClaimsRequest releases claims without a failed attempt.
 type ReleaseClaimsRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -4140,7 +4140,7 @@ func (x *ReleaseClaimsRequest) GetIds() []string {
 	return nil
 }
 
-// ReleaseClaimsResponse names the claims given back.
+// ReleaseClaimsResponse names the claims released.
 type ReleaseClaimsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Revision      int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -4239,7 +4239,7 @@ func (x *GetMessageRequest) GetId() string {
 	return ""
 }
 
-// GetMessageResponse is the truth about a message.
+// GetMessageResponse is the authoritative record of a message.
 type GetMessageResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Message *Message               `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
@@ -5451,7 +5451,7 @@ func (x *ReplyRequest) GetAck() bool {
 	return false
 }
 
-// ReplyResponse tells where the reply went.
+// ReplyResponse reports where the reply went.
 type ReplyResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Result *SendResult            `protobuf:"bytes,1,opt,name=result,proto3" json:"result,omitempty"`
@@ -5572,7 +5572,7 @@ func (x *ResendMessageRequest) GetMailboxes() []string {
 type ResendMessageResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Revision int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
-	// Deliveries that arrived anew.
+	// Deliveries that arrived again.
 	Resent        int32 `protobuf:"varint,2,opt,name=resent,proto3" json:"resent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5779,7 +5779,7 @@ type GetInboxSummaryResponse struct {
 	// Of the deliveries that total counts; highest priority first, and most frequent type first (at most 100).
 	ByPriority []*PriorityCount `protobuf:"bytes,5,rep,name=by_priority,json=byPriority,proto3" json:"by_priority,omitempty"`
 	ByType     []*TypeCount     `protobuf:"bytes,6,rep,name=by_type,json=byType,proto3" json:"by_type,omitempty"`
-	// When the oldest unfinished message of its own mailbox was sent.
+	// When the oldest unfinished message of its mailbox was sent.
 	OldestAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=oldest_at,json=oldestAt,proto3" json:"oldest_at,omitempty"`
 	// Unanswered messages that require a response: from it, and to it or claimed by it; at most 100 each, oldest first.
 	Asked []*OpenQuestion `protobuf:"bytes,8,rep,name=asked,proto3" json:"asked,omitempty"`
@@ -5788,7 +5788,7 @@ type GetInboxSummaryResponse struct {
 	Directives []*Message `protobuf:"bytes,10,rep,name=directives,proto3" json:"directives,omitempty"`
 	// A halt is in force.
 	Halted bool `protobuf:"varint,11,opt,name=halted,proto3" json:"halted,omitempty"`
-	// Until when its circuit breaker lets nothing through, a time in the past while it waits for its probe; absent = closed.
+	// Until when its circuit breaker permits no delivery, a time in the past while it waits for its probe; absent = closed.
 	BreakerOpenUntil *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=breaker_open_until,json=breakerOpenUntil,proto3" json:"breaker_open_until,omitempty"`
 	Revision         int64                  `protobuf:"varint,13,opt,name=revision,proto3" json:"revision,omitempty"`
 	// Unread notices, which no other field counts; 100 means 100 or more.

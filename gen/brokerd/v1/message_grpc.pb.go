@@ -51,8 +51,8 @@ const (
 //
 // MessageService carries messages between agents.
 //
-// A message is immutable once sent. Each recipient has a copy of its own, a delivery, with a state of
-// its own. Who sends, and in which session, comes with the call (see the README), never in a request.
+// A message is immutable once sent. Each recipient has its own copy, a delivery, with its own
+// state. Who sends, and in which session, comes with the call (see the README), never in a request.
 //
 // A confirmed send is on disk. A claimed delivery is delivered at least once, with exactly one valid
 // claim at a time.
@@ -76,9 +76,9 @@ type MessageServiceClient interface {
 	// set. It therefore also works while the caller is halted. A notice is finished once it was written to
 	// the stream, unless keep_notices is set. Messages sent to ONE of a role or channel wait in queues that only Claim delivers.
 	Receive(ctx context.Context, in *ReceiveRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReceiveResponse], error)
-	// Claim hands out work. The first frame must carry open; then each frame may settle deliveries, or
-	// be empty as a sign of life. The broker extends the claims of a stream while it lives, up to the
-	// longest total. When the stream breaks, each claim lasts once more for claim_for; a new stream of the same agent and
+	// Claim delivers work. The first frame must carry open; then each frame may settle deliveries, or
+	// be empty as a keepalive. The broker extends the claims of an open stream, up to the longest
+	// total. When the stream breaks, each claim lasts for another claim_for; a new stream of the same agent and
 	// consumer takes them over and ends the predecessor (revoke with TAKEN_OVER, then ABORTED).
 	Claim(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ClaimRequest, ClaimResponse], error)
 	// SendMessages sends up to 1,000 messages, all or none. A full mailbox is no error: that recipient
@@ -91,8 +91,8 @@ type MessageServiceClient interface {
 	// now, with the reason ALREADY_CLAIMED (the text names the holder), FINISHED, DELAYED, BLOCKED_BY_ORDER,
 	// BREAKER_OPEN, HALTED, or OWN_MESSAGE (sent by the caller to one agent of a role or channel).
 	ClaimMessages(ctx context.Context, in *ClaimMessagesRequest, opts ...grpc.CallOption) (*ClaimMessagesResponse, error)
-	// AckMessages finishes deliveries, all or none. It also takes own mail that nobody claimed. A late ack
-	// is accepted as long as nobody has claimed since, from DEAD too; otherwise FAILED_PRECONDITION
+	// AckMessages finishes deliveries, all or none. It also takes own mail that has no claim. A late ack
+	// is accepted as long as there is no later claim, from DEAD too; otherwise FAILED_PRECONDITION
 	// (CLAIM_LOST). Acking twice is fine.
 	AckMessages(ctx context.Context, in *AckMessagesRequest, opts ...grpc.CallOption) (*AckMessagesResponse, error)
 	// NackMessages gives claims up as failed, all or none. RETRY counts the attempt and waits before the
@@ -105,10 +105,10 @@ type MessageServiceClient interface {
 	// ReleaseClaims gives claims back unharmed, all or none: no attempt is counted and each delivery
 	// keeps its place. A late release is refused: FAILED_PRECONDITION (CLAIM_LOST).
 	ReleaseClaims(ctx context.Context, in *ReleaseClaimsRequest, opts ...grpc.CallOption) (*ReleaseClaimsResponse, error)
-	// Ask sends one message and waits for its reply, which goes to this call alone: its delivery is born ACKED. A reply that
+	// Ask sends one message and waits for its reply, which goes to this call alone: its delivery starts as ACKED. A reply that
 	// comes after the wait has ended is ordinary mail. FAILED_PRECONDITION (NO_RESPONDERS) at once if no registered agent but the
 	// caller is meant by the target; RESOURCE_EXHAUSTED (MAILBOX_FULL) if all their mailboxes are full. The wait ends without a reply as
-	// soon as none can come (see NoReply). The same request_id goes on waiting for the reply to the same question, or returns it.
+	// soon as none can come (see NoReply). The same request_id continues to wait for the reply to the same question, or returns it.
 	Ask(ctx context.Context, in *AskRequest, opts ...grpc.CallOption) (*AskResponse, error)
 	// Reply answers a message. The broker fills in target, thread, correlation and in_reply_to and, where the reply has none, task and
 	// subject. The call may finish the caller's claim of that message in the same transaction; that of an operator finishes the message in the
@@ -117,7 +117,7 @@ type MessageServiceClient interface {
 	// broker sends to inform; RESOURCE_EXHAUSTED (MAILBOX_FULL) if the sender's mailbox is full: then nothing was done.
 	// If it is the operators' and ack is set, the message is finished without the reply (result.refused_count is 1).
 	Reply(ctx context.Context, in *ReplyRequest, opts ...grpc.CallOption) (*ReplyResponse, error)
-	// ResendMessage puts a message in front of those again who have not finished it: each such delivery that nobody holds arrives anew and
+	// ResendMessage redelivers a message to the recipients that have not finished it: each such delivery without a claim arrives again and
 	// counts as unread. Only the sender or an operator may.
 	ResendMessage(ctx context.Context, in *ResendMessageRequest, opts ...grpc.CallOption) (*ResendMessageResponse, error)
 	// GetInboxSummary counts what the calling agent, or an operator without one, has before it.
@@ -140,11 +140,11 @@ type MessageServiceClient interface {
 	// stands in the conversation; the messages are read. Returned: they stay unread and can be offered again.
 	// Evidence may come late: an offer that was returned can still be accepted, an accepted one is not returned.
 	SettleOffers(ctx context.Context, in *SettleOffersRequest, opts ...grpc.CallOption) (*SettleOffersResponse, error)
-	// CancelMessage withdraws the deliveries of a message that nobody has claimed yet. Only its sender or
+	// CancelMessage withdraws the deliveries of a message that no agent has claimed yet. Only its sender or
 	// an operator may.
 	CancelMessage(ctx context.Context, in *CancelMessageRequest, opts ...grpc.CallOption) (*CancelMessageResponse, error)
 	// ListDeadLetters lists deliveries that were given up after their last attempt, newest first, with
-	// every error. An agent sees those of its own mailbox, its role's and its channels'; an operator all.
+	// every error. An agent sees those of its mailbox, its role and its channels; an operator all.
 	ListDeadLetters(ctx context.Context, in *ListDeadLettersRequest, opts ...grpc.CallOption) (*ListDeadLettersResponse, error)
 	// RedriveDeadLetters redelivers dead letters: the attempts start again, id and history stay. A call redrives all
 	// that it chooses or none. FAILED_PRECONDITION (NOT_DEAD) for a named message without a dead letter that the caller
@@ -431,8 +431,8 @@ func (c *messageServiceClient) ListThreads(ctx context.Context, in *ListThreadsR
 //
 // MessageService carries messages between agents.
 //
-// A message is immutable once sent. Each recipient has a copy of its own, a delivery, with a state of
-// its own. Who sends, and in which session, comes with the call (see the README), never in a request.
+// A message is immutable once sent. Each recipient has its own copy, a delivery, with its own
+// state. Who sends, and in which session, comes with the call (see the README), never in a request.
 //
 // A confirmed send is on disk. A claimed delivery is delivered at least once, with exactly one valid
 // claim at a time.
@@ -456,9 +456,9 @@ type MessageServiceServer interface {
 	// set. It therefore also works while the caller is halted. A notice is finished once it was written to
 	// the stream, unless keep_notices is set. Messages sent to ONE of a role or channel wait in queues that only Claim delivers.
 	Receive(*ReceiveRequest, grpc.ServerStreamingServer[ReceiveResponse]) error
-	// Claim hands out work. The first frame must carry open; then each frame may settle deliveries, or
-	// be empty as a sign of life. The broker extends the claims of a stream while it lives, up to the
-	// longest total. When the stream breaks, each claim lasts once more for claim_for; a new stream of the same agent and
+	// Claim delivers work. The first frame must carry open; then each frame may settle deliveries, or
+	// be empty as a keepalive. The broker extends the claims of an open stream, up to the longest
+	// total. When the stream breaks, each claim lasts for another claim_for; a new stream of the same agent and
 	// consumer takes them over and ends the predecessor (revoke with TAKEN_OVER, then ABORTED).
 	Claim(grpc.BidiStreamingServer[ClaimRequest, ClaimResponse]) error
 	// SendMessages sends up to 1,000 messages, all or none. A full mailbox is no error: that recipient
@@ -471,8 +471,8 @@ type MessageServiceServer interface {
 	// now, with the reason ALREADY_CLAIMED (the text names the holder), FINISHED, DELAYED, BLOCKED_BY_ORDER,
 	// BREAKER_OPEN, HALTED, or OWN_MESSAGE (sent by the caller to one agent of a role or channel).
 	ClaimMessages(context.Context, *ClaimMessagesRequest) (*ClaimMessagesResponse, error)
-	// AckMessages finishes deliveries, all or none. It also takes own mail that nobody claimed. A late ack
-	// is accepted as long as nobody has claimed since, from DEAD too; otherwise FAILED_PRECONDITION
+	// AckMessages finishes deliveries, all or none. It also takes own mail that has no claim. A late ack
+	// is accepted as long as there is no later claim, from DEAD too; otherwise FAILED_PRECONDITION
 	// (CLAIM_LOST). Acking twice is fine.
 	AckMessages(context.Context, *AckMessagesRequest) (*AckMessagesResponse, error)
 	// NackMessages gives claims up as failed, all or none. RETRY counts the attempt and waits before the
@@ -485,10 +485,10 @@ type MessageServiceServer interface {
 	// ReleaseClaims gives claims back unharmed, all or none: no attempt is counted and each delivery
 	// keeps its place. A late release is refused: FAILED_PRECONDITION (CLAIM_LOST).
 	ReleaseClaims(context.Context, *ReleaseClaimsRequest) (*ReleaseClaimsResponse, error)
-	// Ask sends one message and waits for its reply, which goes to this call alone: its delivery is born ACKED. A reply that
+	// Ask sends one message and waits for its reply, which goes to this call alone: its delivery starts as ACKED. A reply that
 	// comes after the wait has ended is ordinary mail. FAILED_PRECONDITION (NO_RESPONDERS) at once if no registered agent but the
 	// caller is meant by the target; RESOURCE_EXHAUSTED (MAILBOX_FULL) if all their mailboxes are full. The wait ends without a reply as
-	// soon as none can come (see NoReply). The same request_id goes on waiting for the reply to the same question, or returns it.
+	// soon as none can come (see NoReply). The same request_id continues to wait for the reply to the same question, or returns it.
 	Ask(context.Context, *AskRequest) (*AskResponse, error)
 	// Reply answers a message. The broker fills in target, thread, correlation and in_reply_to and, where the reply has none, task and
 	// subject. The call may finish the caller's claim of that message in the same transaction; that of an operator finishes the message in the
@@ -497,7 +497,7 @@ type MessageServiceServer interface {
 	// broker sends to inform; RESOURCE_EXHAUSTED (MAILBOX_FULL) if the sender's mailbox is full: then nothing was done.
 	// If it is the operators' and ack is set, the message is finished without the reply (result.refused_count is 1).
 	Reply(context.Context, *ReplyRequest) (*ReplyResponse, error)
-	// ResendMessage puts a message in front of those again who have not finished it: each such delivery that nobody holds arrives anew and
+	// ResendMessage redelivers a message to the recipients that have not finished it: each such delivery without a claim arrives again and
 	// counts as unread. Only the sender or an operator may.
 	ResendMessage(context.Context, *ResendMessageRequest) (*ResendMessageResponse, error)
 	// GetInboxSummary counts what the calling agent, or an operator without one, has before it.
@@ -520,11 +520,11 @@ type MessageServiceServer interface {
 	// stands in the conversation; the messages are read. Returned: they stay unread and can be offered again.
 	// Evidence may come late: an offer that was returned can still be accepted, an accepted one is not returned.
 	SettleOffers(context.Context, *SettleOffersRequest) (*SettleOffersResponse, error)
-	// CancelMessage withdraws the deliveries of a message that nobody has claimed yet. Only its sender or
+	// CancelMessage withdraws the deliveries of a message that no agent has claimed yet. Only its sender or
 	// an operator may.
 	CancelMessage(context.Context, *CancelMessageRequest) (*CancelMessageResponse, error)
 	// ListDeadLetters lists deliveries that were given up after their last attempt, newest first, with
-	// every error. An agent sees those of its own mailbox, its role's and its channels'; an operator all.
+	// every error. An agent sees those of its mailbox, its role and its channels; an operator all.
 	ListDeadLetters(context.Context, *ListDeadLettersRequest) (*ListDeadLettersResponse, error)
 	// RedriveDeadLetters redelivers dead letters: the attempts start again, id and history stay. A call redrives all
 	// that it chooses or none. FAILED_PRECONDITION (NOT_DEAD) for a named message without a dead letter that the caller

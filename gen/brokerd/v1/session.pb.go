@@ -195,10 +195,10 @@ type SessionSettings struct {
 	MessageLimit *int32 `protobuf:"varint,6,opt,name=message_limit,json=messageLimit,proto3,oneof" json:"message_limit,omitempty"`
 	// Bytes of one payload: 1 to 256 KiB. Default 256 KiB.
 	PayloadLimit *int32 `protobuf:"varint,7,opt,name=payload_limit,json=payloadLimit,proto3,oneof" json:"payload_limit,omitempty"`
-	// Failures in a row after which nothing is handed out to an agent for a while: 0 = never, else up to 1,000. Default 5. A claim that fails or runs
-	// out is one, and a death of the agent one for all its claims.
+	// Failures in a row after which the broker delivers nothing to an agent for a while: 0 = never, else up to 1,000. Default 5. A claim that fails or runs
+	// out is one, and a failure of the agent is one for all its claims.
 	BreakerFailures *int32 `protobuf:"varint,8,opt,name=breaker_failures,json=breakerFailures,proto3,oneof" json:"breaker_failures,omitempty"`
-	// How long, 1 s to 24 h, until one message is handed out as a probe. Default 60 s.
+	// How long, 1 s to 24 h, until one message is delivered as a probe. Default 60 s.
 	BreakerTime *durationpb.Duration `protobuf:"bytes,9,opt,name=breaker_time,json=breakerTime,proto3" json:"breaker_time,omitempty"`
 	// Until when a response is due if the message does not say, 1 s to 365 days. Default 10 min.
 	ResponseTime *durationpb.Duration `protobuf:"bytes,10,opt,name=response_time,json=responseTime,proto3" json:"response_time,omitempty"`
@@ -208,7 +208,7 @@ type SessionSettings struct {
 	// Roles whose agents may send directives (types nudge, halt, resume, terminate, shutdown_request), beside operators.
 	// Default lead, overseer, orchestrator, project_manager.
 	Directors *Names `protobuf:"bytes,12,opt,name=directors,proto3" json:"directors,omitempty"`
-	// How long finished messages are kept before they are archived and removed: 0 = for ever, else 1 s to 3,650 days. Default 72 h.
+	// How long finished messages are kept before they are archived and removed: 0 = without limit, else 1 s to 3,650 days. Default 72 h.
 	MessageRetention *durationpb.Duration `protobuf:"bytes,13,opt,name=message_retention,json=messageRetention,proto3" json:"message_retention,omitempty"`
 	// The same for events. Default 7 days.
 	EventRetention *durationpb.Duration `protobuf:"bytes,14,opt,name=event_retention,json=eventRetention,proto3" json:"event_retention,omitempty"`
@@ -782,7 +782,7 @@ func (x *DeleteSessionRequest) GetName() string {
 	return ""
 }
 
-// DeleteSessionResponse tells what was kept.
+// DeleteSessionResponse reports what was kept.
 type DeleteSessionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Folder of the export, below the data folder.

@@ -43,7 +43,7 @@ type SessionServiceClient interface {
 	ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error)
 	// ConfigureSession changes settings; what is absent stays. Operators only.
 	ConfigureSession(ctx context.Context, in *ConfigureSessionRequest, opts ...grpc.CallOption) (*ConfigureSessionResponse, error)
-	// CloseSession ends all changes in a session for good: they are refused, FAILED_PRECONDITION (SESSION_CLOSED), open Claim streams end, reading goes on.
+	// CloseSession ends all changes in a session for good: they are refused, FAILED_PRECONDITION (SESSION_CLOSED), open Claim streams end, reading remains possible.
 	// Closing twice is fine. The session "default" cannot be closed: FAILED_PRECONDITION. Operators only.
 	CloseSession(ctx context.Context, in *CloseSessionRequest, opts ...grpc.CallOption) (*CloseSessionResponse, error)
 	// ExportSession streams everything that a session has, its archive included, as JSON Lines files and a manifest. Of a session that is
@@ -156,7 +156,7 @@ type SessionServiceServer interface {
 	ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error)
 	// ConfigureSession changes settings; what is absent stays. Operators only.
 	ConfigureSession(context.Context, *ConfigureSessionRequest) (*ConfigureSessionResponse, error)
-	// CloseSession ends all changes in a session for good: they are refused, FAILED_PRECONDITION (SESSION_CLOSED), open Claim streams end, reading goes on.
+	// CloseSession ends all changes in a session for good: they are refused, FAILED_PRECONDITION (SESSION_CLOSED), open Claim streams end, reading remains possible.
 	// Closing twice is fine. The session "default" cannot be closed: FAILED_PRECONDITION. Operators only.
 	CloseSession(context.Context, *CloseSessionRequest) (*CloseSessionResponse, error)
 	// ExportSession streams everything that a session has, its archive included, as JSON Lines files and a manifest. Of a session that is

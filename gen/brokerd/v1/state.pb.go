@@ -219,7 +219,7 @@ type StateEntry struct {
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	// Absent = never.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
-	// Who alone may write it; empty = everybody.
+	// Who alone may write it; empty = every agent.
 	Owner string `protobuf:"bytes,11,opt,name=owner,proto3" json:"owner,omitempty"`
 	// This version is the deletion of the key, or its expiry.
 	Deleted bool `protobuf:"varint,12,opt,name=deleted,proto3" json:"deleted,omitempty"`
@@ -638,7 +638,7 @@ type PutStateRequest struct {
 	Value *StateValue `protobuf:"bytes,4,opt,name=value,proto3" json:"value,omitempty"`
 	// Only if the key still has this revision; 0 = it must not exist. Absent = whatever it has.
 	CompareRevision *int64 `protobuf:"varint,5,opt,name=compare_revision,json=compareRevision,proto3,oneof" json:"compare_revision,omitempty"`
-	// After which it is deleted, 1 s to 365 days; absent = never. Each put sets it anew.
+	// After which it is deleted, 1 s to 365 days; absent = never. Each put sets it again.
 	Ttl *durationpb.Duration `protobuf:"bytes,6,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	// True makes the calling agent its owner: until it deregisters, only it and operators may write or delete the key. False gives it free. Absent = as it is.
 	Own *bool `protobuf:"varint,7,opt,name=own,proto3,oneof" json:"own,omitempty"`
@@ -1650,7 +1650,7 @@ func (x *WatchStateRequest) GetAfterRevision() int64 {
 	return 0
 }
 
-// WatchStateResponse is what changed, or, without any, a progress mark: everything up to revision has been looked at. A first mark
+// WatchStateResponse is what changed, or, without any, a progress mark: everything up to revision has been checked. A first mark
 // comes at once.
 type WatchStateResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`

@@ -43,10 +43,10 @@ type StateServiceClient interface {
 	// PutState writes one key. ABORTED (STATE_CHANGED) if compare_revision is not the key's, with the present one in the metadata "revision".
 	// PERMISSION_DENIED (NOT_THE_OWNER) if another agent owns it. FAILED_PRECONDITION (IS_A_DOCUMENT) for a document.
 	PutState(ctx context.Context, in *PutStateRequest, opts ...grpc.CallOption) (*PutStateResponse, error)
-	// AppendState adds an entry to a document, which comes into being with its first. Entries of concurrent callers are all kept, one after the other.
+	// AppendState adds an entry to a document, and creates the document with its first entry. Entries of concurrent callers are all kept, one after the other.
 	// Each is an event of type context_updated. FAILED_PRECONDITION (NOT_A_DOCUMENT) for a key that is none.
 	AppendState(ctx context.Context, in *AppendStateRequest, opts ...grpc.CallOption) (*AppendStateResponse, error)
-	// DeleteState removes a key and leaves a tombstone, which is kept with its history for 100,000 changes: a key made again by then goes on counting
+	// DeleteState removes a key and leaves a tombstone, which is kept with its history for 100,000 changes: a key created again by then continues to count
 	// its versions. Deleting what is not there is fine. ABORTED (STATE_CHANGED) and PERMISSION_DENIED (NOT_THE_OWNER) as for PutState.
 	DeleteState(ctx context.Context, in *DeleteStateRequest, opts ...grpc.CallOption) (*DeleteStateResponse, error)
 	// TransactState compares, puts and deletes, all or nothing, under one revision. ABORTED (STATE_CHANGED) names the first key that differs, in the
@@ -174,10 +174,10 @@ type StateServiceServer interface {
 	// PutState writes one key. ABORTED (STATE_CHANGED) if compare_revision is not the key's, with the present one in the metadata "revision".
 	// PERMISSION_DENIED (NOT_THE_OWNER) if another agent owns it. FAILED_PRECONDITION (IS_A_DOCUMENT) for a document.
 	PutState(context.Context, *PutStateRequest) (*PutStateResponse, error)
-	// AppendState adds an entry to a document, which comes into being with its first. Entries of concurrent callers are all kept, one after the other.
+	// AppendState adds an entry to a document, and creates the document with its first entry. Entries of concurrent callers are all kept, one after the other.
 	// Each is an event of type context_updated. FAILED_PRECONDITION (NOT_A_DOCUMENT) for a key that is none.
 	AppendState(context.Context, *AppendStateRequest) (*AppendStateResponse, error)
-	// DeleteState removes a key and leaves a tombstone, which is kept with its history for 100,000 changes: a key made again by then goes on counting
+	// DeleteState removes a key and leaves a tombstone, which is kept with its history for 100,000 changes: a key created again by then continues to count
 	// its versions. Deleting what is not there is fine. ABORTED (STATE_CHANGED) and PERMISSION_DENIED (NOT_THE_OWNER) as for PutState.
 	DeleteState(context.Context, *DeleteStateRequest) (*DeleteStateResponse, error)
 	// TransactState compares, puts and deletes, all or nothing, under one revision. ABORTED (STATE_CHANGED) names the first key that differs, in the

@@ -30,7 +30,7 @@ const (
 	TokenState_TOKEN_STATE_UNSPECIFIED TokenState = 0
 	TokenState_TOKEN_STATE_AVAILABLE   TokenState = 1
 	TokenState_TOKEN_STATE_HELD        TokenState = 2
-	// Held, and somebody waits.
+	// Held, and an agent waits.
 	TokenState_TOKEN_STATE_CONTESTED TokenState = 3
 )
 
@@ -718,9 +718,9 @@ func (*PassTokenRequest_Role) isPassTokenRequest_To() {}
 // PassTokenResponse says who has it now.
 type PassTokenResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The agent; empty if it went to a role and no call of it waits, or if nobody was there to get it.
+	// The agent; empty if it went to a role and no call of it waits, or if no agent was there to get it.
 	Agent string `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
-	// Of the new grant; 0 if nobody was there to get it.
+	// Of the new grant; 0 if no agent was there to get it.
 	Fence         int64 `protobuf:"varint,2,opt,name=fence,proto3" json:"fence,omitempty"`
 	Revision      int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields

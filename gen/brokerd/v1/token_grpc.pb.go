@@ -33,28 +33,28 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // TokenService keeps turns: a token (type and scope, such as review and feature-login) is held by one owner at a time. It is an exclusive lock
-// by name that can also be passed on. It queues, ends, is fenced and takes part in the search for deadlocks as LockService has it. It comes into
-// being when it is first acquired.
+// by name that can also be passed on. It queues, ends, is fenced and takes part in the search for deadlocks as LockService has it. The first
+// AcquireToken creates it.
 //
-//	AVAILABLE ──AcquireToken──► HELD ⇄ CONTESTED (somebody waits)
+//	AVAILABLE ──AcquireToken──► HELD ⇄ CONTESTED (an agent waits)
 //	    ▲                        │ └──PassToken──► HELD by another
 //	    └──ReleaseToken, the hold's end, the agent's end
 type TokenServiceClient interface {
 	// AcquireToken takes the token when it is the caller's turn. As AcquireLocks in all else. What was passed to the caller, or to its role, is collected so.
 	AcquireToken(ctx context.Context, in *AcquireTokenRequest, opts ...grpc.CallOption) (*AcquireTokenResponse, error)
 	// PassToken gives a token that the caller holds to a named agent, whatever the queue, or to the first agent of a role that collects it. If
-	// the named agent is not alive, the head of the queue gets it, and the agent comes first when it is back. The receiver is told by a message of type token_passed, and must collect
+	// the named agent is not alive, the head of the queue gets it, and the agent comes first when it is back. The receiver gets a message of type token_passed, and must collect
 	// within 2 min, or the token goes to the next: by AcquireToken, with whichever holder. There is no message if one of its calls waits for the token, which has it then; of a
 	// role such a call goes before those that come later. NOT_FOUND if no such agent is registered; FAILED_PRECONDITION (TOKEN_LOST) if the caller does not hold it.
 	PassToken(ctx context.Context, in *PassTokenRequest, opts ...grpc.CallOption) (*PassTokenResponse, error)
-	// ExtendToken lets it be held longer, counted from now, but no longer than the token's longest hold since it was granted. FAILED_PRECONDITION (TOKEN_LOST).
+	// ExtendToken extends the hold, counted from now, but no longer than the token's longest hold since it was granted. FAILED_PRECONDITION (TOKEN_LOST).
 	ExtendToken(ctx context.Context, in *ExtendTokenRequest, opts ...grpc.CallOption) (*ExtendTokenResponse, error)
-	// ReleaseToken gives it back, or gives up the place in its queue; releasing twice is fine.
+	// ReleaseToken releases it, or the place in its queue; releasing twice is fine.
 	ReleaseToken(ctx context.Context, in *ReleaseTokenRequest, opts ...grpc.CallOption) (*ReleaseTokenResponse, error)
-	// RevokeToken takes it from its owner, or ends the wait of one request for it. A message of type token_revoked tells
-	// the agent why; a call that waits returns FAILED_PRECONDITION (TICKET_REVOKED). Operators only.
+	// RevokeToken takes it from its owner, or ends the wait of one request for it. A message of type token_revoked gives
+	// the agent the reason; a call that waits returns FAILED_PRECONDITION (TICKET_REVOKED). Operators only.
 	RevokeToken(ctx context.Context, in *RevokeTokenRequest, opts ...grpc.CallOption) (*RevokeTokenResponse, error)
-	// GetToken returns one token with its queue. NOT_FOUND if nobody ever acquired it.
+	// GetToken returns one token with its queue. NOT_FOUND if no agent ever acquired it.
 	GetToken(ctx context.Context, in *GetTokenRequest, opts ...grpc.CallOption) (*GetTokenResponse, error)
 	// ListTokens lists tokens by type and scope.
 	ListTokens(ctx context.Context, in *ListTokensRequest, opts ...grpc.CallOption) (*ListTokensResponse, error)
@@ -143,28 +143,28 @@ func (c *tokenServiceClient) ListTokens(ctx context.Context, in *ListTokensReque
 // for forward compatibility.
 //
 // TokenService keeps turns: a token (type and scope, such as review and feature-login) is held by one owner at a time. It is an exclusive lock
-// by name that can also be passed on. It queues, ends, is fenced and takes part in the search for deadlocks as LockService has it. It comes into
-// being when it is first acquired.
+// by name that can also be passed on. It queues, ends, is fenced and takes part in the search for deadlocks as LockService has it. The first
+// AcquireToken creates it.
 //
-//	AVAILABLE ──AcquireToken──► HELD ⇄ CONTESTED (somebody waits)
+//	AVAILABLE ──AcquireToken──► HELD ⇄ CONTESTED (an agent waits)
 //	    ▲                        │ └──PassToken──► HELD by another
 //	    └──ReleaseToken, the hold's end, the agent's end
 type TokenServiceServer interface {
 	// AcquireToken takes the token when it is the caller's turn. As AcquireLocks in all else. What was passed to the caller, or to its role, is collected so.
 	AcquireToken(context.Context, *AcquireTokenRequest) (*AcquireTokenResponse, error)
 	// PassToken gives a token that the caller holds to a named agent, whatever the queue, or to the first agent of a role that collects it. If
-	// the named agent is not alive, the head of the queue gets it, and the agent comes first when it is back. The receiver is told by a message of type token_passed, and must collect
+	// the named agent is not alive, the head of the queue gets it, and the agent comes first when it is back. The receiver gets a message of type token_passed, and must collect
 	// within 2 min, or the token goes to the next: by AcquireToken, with whichever holder. There is no message if one of its calls waits for the token, which has it then; of a
 	// role such a call goes before those that come later. NOT_FOUND if no such agent is registered; FAILED_PRECONDITION (TOKEN_LOST) if the caller does not hold it.
 	PassToken(context.Context, *PassTokenRequest) (*PassTokenResponse, error)
-	// ExtendToken lets it be held longer, counted from now, but no longer than the token's longest hold since it was granted. FAILED_PRECONDITION (TOKEN_LOST).
+	// ExtendToken extends the hold, counted from now, but no longer than the token's longest hold since it was granted. FAILED_PRECONDITION (TOKEN_LOST).
 	ExtendToken(context.Context, *ExtendTokenRequest) (*ExtendTokenResponse, error)
-	// ReleaseToken gives it back, or gives up the place in its queue; releasing twice is fine.
+	// ReleaseToken releases it, or the place in its queue; releasing twice is fine.
 	ReleaseToken(context.Context, *ReleaseTokenRequest) (*ReleaseTokenResponse, error)
-	// RevokeToken takes it from its owner, or ends the wait of one request for it. A message of type token_revoked tells
-	// the agent why; a call that waits returns FAILED_PRECONDITION (TICKET_REVOKED). Operators only.
+	// RevokeToken takes it from its owner, or ends the wait of one request for it. A message of type token_revoked gives
+	// the agent the reason; a call that waits returns FAILED_PRECONDITION (TICKET_REVOKED). Operators only.
 	RevokeToken(context.Context, *RevokeTokenRequest) (*RevokeTokenResponse, error)
-	// GetToken returns one token with its queue. NOT_FOUND if nobody ever acquired it.
+	// GetToken returns one token with its queue. NOT_FOUND if no agent ever acquired it.
 	GetToken(context.Context, *GetTokenRequest) (*GetTokenResponse, error)
 	// ListTokens lists tokens by type and scope.
 	ListTokens(context.Context, *ListTokensRequest) (*ListTokensResponse, error)

@@ -795,7 +795,7 @@ export const OpenLoopbackResponseSchema: GenMessage<OpenLoopbackResponse> = /*@_
  */
 export type DrainRequest = Message<"brokerd.v1.DrainRequest"> & {
   /**
-   * End the drain: the broker delivers what waits.
+   * End the drain: the broker delivers the waiting messages.
    *
    * @generated from field: bool resume = 1;
    */
@@ -1612,7 +1612,7 @@ export const FindingSeveritySchema: GenEnum<FindingSeverity> = /*@__PURE__*/
   enumDesc(file_brokerd_v1_admin, 1);
 
 /**
- * AdminService is for operators. Agents may call GetStatus and Explain as well: each gets its own view of its own session. Observers may
+ * AdminService is for operators. Agents may call GetStatus and Explain as well: the answer then describes the agent and its session. Observers may
  * call WatchOverview.
  * Errors that every RPC may return: see MessageService.
  *

@@ -352,14 +352,14 @@ export type Agent = Message<"brokerd.v1.Agent"> & {
   revision: bigint;
 
   /**
-   * Its circuit breaker is open: nothing is handed out to it for a while, after too many failures.
+   * Its circuit breaker is open: after too many failures, the broker delivers nothing to it for a while.
    *
    * @generated from field: bool degraded = 16;
    */
   degraded: boolean;
 
   /**
-   * A halt is in force: nothing but directives is handed out to it until a resume.
+   * A halt is in force: the broker delivers only directives to it until a resume.
    *
    * @generated from field: bool halted = 17;
    */
@@ -632,7 +632,7 @@ export type RegisterAgentResponse = Message<"brokerd.v1.RegisterAgentResponse"> 
   losses: Loss[];
 
   /**
-   * How many more it lost: of these only the log tells.
+   * How many more it lost: only the log has them.
    *
    * @generated from field: int32 more_losses = 4;
    */
@@ -647,7 +647,7 @@ export const RegisterAgentResponseSchema: GenMessage<RegisterAgentResponse> = /*
   messageDesc(file_brokerd_v1_agent, 9);
 
 /**
- * HeartbeatRequest is a sign of life. Fields that are absent stay as they are. An empty request only renews the lease: an
+ * HeartbeatRequest renews the lease. Fields that are absent stay as they are. An empty request does nothing else: an
  * agent whose program sends nothing else is asleep (see Asleep).
  *
  * @generated from message brokerd.v1.HeartbeatRequest
@@ -733,7 +733,7 @@ export const HeartbeatRequestSchema: GenMessage<HeartbeatRequest> = /*@__PURE__*
   messageDesc(file_brokerd_v1_agent, 10);
 
 /**
- * HeartbeatResponse tells the agent how it stands.
+ * HeartbeatResponse reports the status of the agent.
  *
  * @generated from message brokerd.v1.HeartbeatResponse
  */
@@ -779,7 +779,7 @@ export type HeartbeatResponse = Message<"brokerd.v1.HeartbeatResponse"> & {
   losses: Loss[];
 
   /**
-   * How many more it lost: of these only the log tells.
+   * How many more it lost: only the log has them.
    *
    * @generated from field: int32 more_losses = 7;
    */
@@ -1007,7 +1007,7 @@ export const HeldLockSchema: GenMessage<HeldLock> = /*@__PURE__*/
   messageDesc(file_brokerd_v1_agent, 16);
 
 /**
- * Holdings is what hangs on an agent; at most 1,000 of each, oldest first.
+ * Holdings are the claims, locks, tokens, tickets, questions and work of an agent; at most 1,000 of each, oldest first.
  *
  * @generated from message brokerd.v1.Holdings
  */
@@ -1685,10 +1685,11 @@ export const WorkRelationSchema: GenEnum<WorkRelation> = /*@__PURE__*/
 /**
  * AgentService is the registry of agents, and knows which of them are alive. Errors that every RPC may answer: see MessageService.
  *
- * An agent lives by its lease: any call in its own name renews it, and an open call or stream keeps it. A call that an operator makes does not. When the lease is over
- * the agent has failed, in one transaction: its claims go back as failed attempts, its locks, tokens and tickets go to whoever waits, and its
- * incarnation grows, so that a client that still believes in the old one is refused (STALE_INCARNATION). Its next call without an
- * incarnation revives it. What it lost is told once, in the answer of its next registration or heartbeat.
+ * An agent has a lease. Any call in its own name renews the lease, and an open call or stream keeps it. A call by an operator does
+ * not. When the lease ends, the agent has failed, in one transaction: the broker releases its claims as failed attempts, grants its
+ * locks and tokens to the next tickets, removes its tickets, and increases its incarnation. A call with the old incarnation is then
+ * refused (STALE_INCARNATION). The agent's next call without an incarnation revives it. The answer to its next registration or
+ * heartbeat reports its losses, once.
  *
  * A program that ends well reports the status STOPPED last. Then the agent has stopped, in one transaction: its claims go back uncounted, its locks,
  * tokens, tickets and tasks are released, and its waiting calls and streams end. Its mail, subscriptions and incarnation stay. Its next call

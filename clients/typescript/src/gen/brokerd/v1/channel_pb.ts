@@ -92,7 +92,7 @@ export const SubscribeChannelRequestSchema: GenMessage<SubscribeChannelRequest> 
   messageDesc(file_brokerd_v1_channel, 1);
 
 /**
- * SubscribeChannelResponse tells whether anything changed.
+ * SubscribeChannelResponse reports whether anything changed.
  *
  * @generated from message brokerd.v1.SubscribeChannelResponse
  */
@@ -152,7 +152,7 @@ export const UnsubscribeChannelRequestSchema: GenMessage<UnsubscribeChannelReque
   messageDesc(file_brokerd_v1_channel, 3);
 
 /**
- * UnsubscribeChannelResponse tells whether anything changed.
+ * UnsubscribeChannelResponse reports whether anything changed.
  *
  * @generated from message brokerd.v1.UnsubscribeChannelResponse
  */
@@ -261,7 +261,7 @@ export type ConfigureChannelRequest = Message<"brokerd.v1.ConfigureChannelReques
   defaultTtl?: Duration | undefined;
 
   /**
-   * How long finished messages of this channel are kept: 0 = for ever, else 1 s to 3,650 days; absent = as it is. At first the session's setting.
+   * How long finished messages of this channel are kept: 0 = without limit, else 1 s to 3,650 days; absent = as it is. At first the session's setting.
    *
    * @generated from field: google.protobuf.Duration message_retention = 4;
    */
@@ -300,8 +300,8 @@ export const ConfigureChannelResponseSchema: GenMessage<ConfigureChannelResponse
   messageDesc(file_brokerd_v1_channel, 8);
 
 /**
- * ChannelService manages channels: named topics that agents subscribe to. A channel comes into being
- * when it is first sent to, subscribed to or configured. Errors that every RPC may answer: see MessageService.
+ * ChannelService manages channels: named topics that agents subscribe to. The first
+ * send, subscription or configuration creates a channel. Errors that every RPC may answer: see MessageService.
  *
  * @generated from service brokerd.v1.ChannelService
  */

@@ -402,7 +402,7 @@ export type SubscribeEventsRequest = Message<"brokerd.v1.SubscribeEventsRequest"
   afterRevision?: bigint | undefined;
 
   /**
-   * Name of a cursor that the broker keeps for this caller: the stream goes on where the last one with
+   * Name of a cursor that the broker keeps for this caller: the stream continues where the last one with
    * this name stopped. An event counts as read once it is written to the connection. A new cursor begins at
    * after_revision, or now.
    *
@@ -420,7 +420,7 @@ export const SubscribeEventsRequestSchema: GenMessage<SubscribeEventsRequest> = 
 
 /**
  * SubscribeEventsResponse is a page of events, or, without any, a progress mark: everything up to
- * revision has been looked at. A first mark comes at once.
+ * revision has been checked. A first mark comes at once.
  *
  * @generated from message brokerd.v1.SubscribeEventsResponse
  */
@@ -557,7 +557,7 @@ export const EventService: GenService<{
   },
   /**
    * SubscribeEvents streams events from a position on, without end and without gaps. A subscriber reads
-   * from disk at its own pace and slows nobody. Positions in the future are refused: INVALID_ARGUMENT. Positions before the oldest event that
+   * from disk at its own pace and does not slow other clients. Positions in the future are refused: INVALID_ARGUMENT. Positions before the oldest event that
    * is kept: OUT_OF_RANGE (EVENTS_REMOVED), with the oldest revision kept in the metadata "oldest". So does ListEvents.
    *
    * @generated from rpc brokerd.v1.EventService.SubscribeEvents

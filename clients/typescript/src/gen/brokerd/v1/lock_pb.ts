@@ -17,7 +17,7 @@ export const file_brokerd_v1_lock: GenFile = /*@__PURE__*/
   fileDesc("ChVicm9rZXJkL3YxL2xvY2sucHJvdG8SCmJyb2tlcmQudjEiwgEKCE9ic3RhY2xlEg0KBWFnZW50GAEgASgJEg4KBmhvbGRlchgCIAEoCRIQCghyZXNvdXJjZRgDIAEoCRIiCgRtb2RlGAQgASgOMhQuYnJva2VyZC52MS5Mb2NrTW9kZRIQCghyZXZpc2lvbhgFIAEoAxIPCgd3YWl0aW5nGAYgASgIEi4KCmhlbGRfdW50aWwYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg4KBnJlYXNvbhgIIAEoCSL4AQoTQWNxdWlyZUxvY2tzUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEg0KBXBhdGhzGAIgAygJEiIKBG1vZGUYAyABKA4yFC5icm9rZXJkLnYxLkxvY2tNb2RlEicKBHdhaXQYBCABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SKwoIbWF4X2hvbGQYBSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SDgoGaG9sZGVyGAYgASgJEg8KB2RyeV9ydW4YByABKAgSDgoGcmVhc29uGAggASgJEhMKC2tlZXBfdGlja2V0GAkgASgIIuMBChRBY3F1aXJlTG9ja3NSZXNwb25zZRIrCgdvdXRjb21lGAEgASgOMhouYnJva2VyZC52MS5BY3F1aXJlT3V0Y29tZRINCgVmZW5jZRgCIAEoAxIuCgpoZWxkX3VudGlsGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIUCgxhbHJlYWR5X2hlbGQYBCABKAgSDgoGdGlja2V0GAUgASgDEhAKCHBvc2l0aW9uGAYgASgFEicKCW9ic3RhY2xlcxgHIAMoCzIULmJyb2tlcmQudjEuT2JzdGFjbGUiZQoSRXh0ZW5kTG9ja3NSZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSDgoGZmVuY2VzGAIgAygDEisKCG1heF9ob2xkGAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIkUKE0V4dGVuZExvY2tzUmVzcG9uc2USLgoKaGVsZF91bnRpbBgBIAMoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAidgoTUmVsZWFzZUxvY2tzUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEg4KBmZlbmNlcxgCIAMoAxIPCgd0aWNrZXRzGAMgAygDEg0KBXBhdGhzGAQgAygJEg4KBmhvbGRlchgFIAEoCRILCgNhbGwYBiABKAgiTQoUUmVsZWFzZUxvY2tzUmVzcG9uc2USEAoIcmVsZWFzZWQYASABKAUSEQoJY2FuY2VsbGVkGAIgASgFEhAKCHJldmlzaW9uGAMgASgDIqoCCgRMb2NrEg0KBWZlbmNlGAEgASgDEg0KBWFnZW50GAIgASgJEg4KBmhvbGRlchgDIAEoCRINCgVwYXRocxgEIAMoCRIiCgRtb2RlGAUgASgOMhQuYnJva2VyZC52MS5Mb2NrTW9kZRIOCgZyZWFzb24YBiABKAkSLgoKZ3JhbnRlZF9hdBgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKaGVsZF91bnRpbBgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKwoIbWF4X2hvbGQYCSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SDwoHd2FpdGluZxgKIAEoBRITCgt1bmNvbGxlY3RlZBgLIAEoCCL3AQoKTG9ja1RpY2tldBIOCgZ0aWNrZXQYASABKAMSDQoFYWdlbnQYAiABKAkSDgoGaG9sZGVyGAMgASgJEg0KBXBhdGhzGAQgAygJEiIKBG1vZGUYBSABKA4yFC5icm9rZXJkLnYxLkxvY2tNb2RlEg4KBnJlYXNvbhgGIAEoCRIuCgpjcmVhdGVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghwb3NpdGlvbhgIIAEoBRInCglvYnN0YWNsZXMYCSADKAsyFC5icm9rZXJkLnYxLk9ic3RhY2xlEgwKBGtlcHQYCiABKAgiggIKC0xvY2tSZXF1ZXN0Eg4KBm51bWJlchgBIAEoAxIyCgdhY3F1aXJlGAIgASgLMh8uYnJva2VyZC52MS5BY3F1aXJlTG9ja3NSZXF1ZXN0SAASMAoGZXh0ZW5kGAMgASgLMh4uYnJva2VyZC52MS5FeHRlbmRMb2Nrc1JlcXVlc3RIABIyCgdyZWxlYXNlGAQgASgLMh8uYnJva2VyZC52MS5SZWxlYXNlTG9ja3NSZXF1ZXN0SAASKAoGY2FuY2VsGAUgASgLMhYuYnJva2VyZC52MS5Mb2NrQ2FuY2VsSAASFAoMdHJhY2VfcGFyZW50GAYgASgJQgkKB3JlcXVlc3QiDAoKTG9ja0NhbmNlbCLyAQoMTG9ja1Jlc3BvbnNlEg4KBm51bWJlchgBIAEoAxI0CghhY3F1aXJlZBgCIAEoCzIgLmJyb2tlcmQudjEuQWNxdWlyZUxvY2tzUmVzcG9uc2VIABIzCghleHRlbmRlZBgDIAEoCzIfLmJyb2tlcmQudjEuRXh0ZW5kTG9ja3NSZXNwb25zZUgAEjQKCHJlbGVhc2VkGAQgASgLMiAuYnJva2VyZC52MS5SZWxlYXNlTG9ja3NSZXNwb25zZUgAEiYKBWVycm9yGAUgASgLMhUuYnJva2VyZC52MS5JdGVtRXJyb3JIAEIJCgdvdXRjb21lImcKEExpc3RMb2Nrc1JlcXVlc3QSDQoFYWdlbnQYASABKAkSDAoEcGF0aBgCIAEoCRIRCglwYWdlX3NpemUYAyABKAUSEgoKcGFnZV90b2tlbhgEIAEoCRIPCgd3YWl0aW5nGAUgASgIIogBChFMaXN0TG9ja3NSZXNwb25zZRIfCgVsb2NrcxgBIAMoCzIQLmJyb2tlcmQudjEuTG9jaxInCgd0aWNrZXRzGAIgAygLMhYuYnJva2VyZC52MS5Mb2NrVGlja2V0EhcKD25leHRfcGFnZV90b2tlbhgDIAEoCRIQCghyZXZpc2lvbhgEIAEoAyJvChhGb3JjZVJlbGVhc2VMb2Nrc1JlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRIRCglyZXZpc2lvbnMYAiADKAMSDQoFcGF0aHMYAyADKAkSDQoFYWdlbnQYBCABKAkSDgoGcmVhc29uGAUgASgJIlEKGUZvcmNlUmVsZWFzZUxvY2tzUmVzcG9uc2USIgoIcmVsZWFzZWQYASADKAsyEC5icm9rZXJkLnYxLkxvY2sSEAoIcmV2aXNpb24YAiABKAMqVAoITG9ja01vZGUSGQoVTE9DS19NT0RFX1VOU1BFQ0lGSUVEEAASFwoTTE9DS19NT0RFX0VYQ0xVU0lWRRABEhQKEExPQ0tfTU9ERV9TSEFSRUQQAiqEAQoOQWNxdWlyZU91dGNvbWUSHwobQUNRVUlSRV9PVVRDT01FX1VOU1BFQ0lGSUVEEAASGwoXQUNRVUlSRV9PVVRDT01FX0dSQU5URUQQARIaChZBQ1FVSVJFX09VVENPTUVfUVVFVUVEEAISGAoUQUNRVUlSRV9PVVRDT01FX0JVU1kQAzLuAwoLTG9ja1NlcnZpY2USUQoMQWNxdWlyZUxvY2tzEh8uYnJva2VyZC52MS5BY3F1aXJlTG9ja3NSZXF1ZXN0GiAuYnJva2VyZC52MS5BY3F1aXJlTG9ja3NSZXNwb25zZRJOCgtFeHRlbmRMb2NrcxIeLmJyb2tlcmQudjEuRXh0ZW5kTG9ja3NSZXF1ZXN0Gh8uYnJva2VyZC52MS5FeHRlbmRMb2Nrc1Jlc3BvbnNlElEKDFJlbGVhc2VMb2NrcxIfLmJyb2tlcmQudjEuUmVsZWFzZUxvY2tzUmVxdWVzdBogLmJyb2tlcmQudjEuUmVsZWFzZUxvY2tzUmVzcG9uc2USSAoJTGlzdExvY2tzEhwuYnJva2VyZC52MS5MaXN0TG9ja3NSZXF1ZXN0Gh0uYnJva2VyZC52MS5MaXN0TG9ja3NSZXNwb25zZRI9CgRMb2NrEhcuYnJva2VyZC52MS5Mb2NrUmVxdWVzdBoYLmJyb2tlcmQudjEuTG9ja1Jlc3BvbnNlKAEwARJgChFGb3JjZVJlbGVhc2VMb2NrcxIkLmJyb2tlcmQudjEuRm9yY2VSZWxlYXNlTG9ja3NSZXF1ZXN0GiUuYnJva2VyZC52MS5Gb3JjZVJlbGVhc2VMb2Nrc1Jlc3BvbnNlQiJaIGJyb2tlcmQvZ2VuL2Jyb2tlcmQvdjE7YnJva2VyZHYxYgZwcm90bzM", [file_brokerd_v1_message, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
- * Obstacle is somebody in the way of a request.
+ * Obstacle is a grant or a ticket in the way of a request.
  *
  * @generated from message brokerd.v1.Obstacle
  */
@@ -89,7 +89,7 @@ export const ObstacleSchema: GenMessage<Obstacle> = /*@__PURE__*/
  */
 export type AcquireLocksRequest = Message<"brokerd.v1.AcquireLocksRequest"> & {
   /**
-   * A UUID. The same request again goes on waiting in the same place; once granted it gets the same answer, for an hour.
+   * A UUID. The same request again continues to wait in the same place; once granted it gets the same answer, for an hour.
    *
    * @generated from field: string request_id = 1;
    */
@@ -129,7 +129,7 @@ export type AcquireLocksRequest = Message<"brokerd.v1.AcquireLocksRequest"> & {
   holder: string;
 
   /**
-   * Only tell whether it would be granted now: nothing changes, no fence.
+   * Only report whether it would be granted now: nothing changes, no fence.
    *
    * @generated from field: bool dry_run = 7;
    */
@@ -143,8 +143,8 @@ export type AcquireLocksRequest = Message<"brokerd.v1.AcquireLocksRequest"> & {
   reason: string;
 
   /**
-   * Keep the place in the queue when the wait is over, until it is released or its agent ends; a message of type lock_granted tells when its turn has come, and it
-   * must then be asked for again within 2 min. Without it a place lapses 10 s after the last call that waited on it, and without wait either none is taken.
+   * Keep the ticket when the wait ends, until it is released or its agent ends. A message of type lock_granted reports the grant, which the owner must collect by the
+   * same request within 2 min. Without keep_ticket, a ticket lapses 10 s after the last call that waited on it. Without wait either, the request takes no ticket.
    *
    * @generated from field: bool keep_ticket = 9;
    */
@@ -184,7 +184,7 @@ export type AcquireLocksResponse = Message<"brokerd.v1.AcquireLocksResponse"> & 
   heldUntil?: Timestamp | undefined;
 
   /**
-   * The owner held it before this call. False for what its ticket was granted meanwhile, and this call is the first to tell.
+   * The owner held it before this call. False for what its ticket was granted meanwhile, and this call is the first to report.
    *
    * @generated from field: bool already_held = 4;
    */
@@ -274,7 +274,7 @@ export const ExtendLocksResponseSchema: GenMessage<ExtendLocksResponse> = /*@__P
   messageDesc(file_brokerd_v1_lock, 4);
 
 /**
- * ReleaseLocksRequest names what to give back: by fence, by ticket, by path, or all.
+ * ReleaseLocksRequest names what to release: by fence, by ticket, by path, or all.
  *
  * @generated from message brokerd.v1.ReleaseLocksRequest
  */
@@ -285,14 +285,14 @@ export type ReleaseLocksRequest = Message<"brokerd.v1.ReleaseLocksRequest"> & {
   requestId: string;
 
   /**
-   * At most 1,000, of the caller's, whoever the holder.
+   * At most 1,000, of the caller's, with any holder.
    *
    * @generated from field: repeated int64 fences = 2;
    */
   fences: bigint[];
 
   /**
-   * At most 1,000, of the caller's, whoever the holder. What was granted to one meanwhile is given back too.
+   * At most 1,000, of the caller's, with any holder. A grant that a ticket has received meanwhile is released too.
    *
    * @generated from field: repeated int64 tickets = 3;
    */
@@ -544,7 +544,7 @@ export type LockRequest = Message<"brokerd.v1.LockRequest"> & {
   } | {
     /**
      * Breaks the acquire request with this number off, as a call is broken off: that request is answered with CANCELLED, or with its outcome if that came
-     * first. It has no answer of its own, and none that waits is fine.
+     * first. It has no separate answer, and a number without a waiting request is fine.
      *
      * @generated from field: brokerd.v1.LockCancel cancel = 5;
      */
@@ -569,7 +569,7 @@ export const LockRequestSchema: GenMessage<LockRequest> = /*@__PURE__*/
   messageDesc(file_brokerd_v1_lock, 9);
 
 /**
- * LockCancel says that nobody waits for an answer any more.
+ * LockCancel says that the client does not wait for an answer any more.
  *
  * @generated from message brokerd.v1.LockCancel
  */
@@ -747,7 +747,7 @@ export type ForceReleaseLocksRequest = Message<"brokerd.v1.ForceReleaseLocksRequ
   agent: string;
 
   /**
-   * Required, at most 512 bytes. Its owners are told.
+   * Required, at most 512 bytes. Its owners receive it.
    *
    * @generated from field: string reason = 5;
    */
@@ -845,7 +845,7 @@ export enum AcquireOutcome {
   QUEUED = 2,
 
   /**
-   * Somebody is in the way, and nothing was queued: the call did not want to wait.
+   * Another owner is in the way, and nothing was queued: the call did not want to wait.
    *
    * @generated from enum value: ACQUIRE_OUTCOME_BUSY = 3;
    */
@@ -859,9 +859,9 @@ export const AcquireOutcomeSchema: GenEnum<AcquireOutcome> = /*@__PURE__*/
   enumDesc(file_brokerd_v1_lock, 1);
 
 /**
- * LockService locks files, so that two agents do not write the same one at the same time. Locks are advisory: whoever changes
- * something that a lock protects sends the lock's fence with the change (metadata brokerd-fence), and the broker refuses it once the
- * lock is lost.
+ * LockService locks files, so that two agents do not write the same one at the same time. Locks are advisory. A
+ * client that changes something that a lock protects sends the lock's fence with the change (metadata brokerd-fence). The broker refuses
+ * the change once the lock is lost.
  *
  * 	AcquireLocks ──► GRANTED (fence) ──► ReleaseLocks, the hold's end, the agent's end
  * 	      └────────► QUEUED (ticket) ──► GRANTED in its turn
@@ -875,7 +875,7 @@ export const AcquireOutcomeSchema: GenEnum<AcquireOutcome> = /*@__PURE__*/
  * other if they call with different holders.
  *
  * A request waits behind every lock and every earlier request that it conflicts with, except for requests that wait, directly or not, for
- * its own agent. Whoever waits in a circle, over locks and tokens alike, is told: the youngest request of the circle is ABORTED (DEADLOCK).
+ * its own agent. The broker detects deadlocks across locks and tokens. It ends the youngest request of the cycle with ABORTED (DEADLOCK).
  *
  * Only registered agents hold locks: FAILED_PRECONDITION (AGENT_REQUIRED) for an operator without an agent's name. Errors that every RPC
  * may answer: see MessageService.
@@ -885,8 +885,8 @@ export const AcquireOutcomeSchema: GenEnum<AcquireOutcome> = /*@__PURE__*/
 export const LockService: GenService<{
   /**
    * AcquireLocks locks paths, all or none, under one fence; it waits for its turn as long as wait says. Asking again for what the owner
-   * holds returns the same fence; asking again for what it waits for, or with the same request_id, goes on waiting in the same place.
-   * ABORTED (DEADLOCK) names the circle. FAILED_PRECONDITION for a call whose place in the queue ends while it waits: given up (TICKET_RELEASED), taken
+   * holds returns the same fence; asking again for what it waits for, or with the same request_id, continues to wait in the same place.
+   * ABORTED (DEADLOCK) names the cycle. FAILED_PRECONDITION for a call whose place in the queue ends while it waits: given up (TICKET_RELEASED), taken
    * by an operator (TICKET_REVOKED), lost with its agent (AGENT_NOT_REGISTERED). INVALID_ARGUMENT for paths beyond the limits of AcquireLocksRequest.
    * RESOURCE_EXHAUSTED: TOO_MANY_LOCKS if the agent would hold or wait for more than 2,000 paths and tokens; TOO_MANY_TICKETS and
    * TOO_MANY_GLOBS at the session's limits; LOCK_TOO_BROAD if the call would read more than 15,000 held paths, or compare more than
@@ -900,7 +900,7 @@ export const LockService: GenService<{
     output: typeof AcquireLocksResponseSchema;
   },
   /**
-   * ExtendLocks lets grants be held longer, counted from now, all or none. FAILED_PRECONDITION (LOCK_LOST) if the caller does not hold one.
+   * ExtendLocks extends the hold of grants, counted from now, all or none. FAILED_PRECONDITION (LOCK_LOST) if the caller does not hold one.
    *
    * @generated from rpc brokerd.v1.LockService.ExtendLocks
    */
@@ -910,7 +910,7 @@ export const LockService: GenService<{
     output: typeof ExtendLocksResponseSchema;
   },
   /**
-   * ReleaseLocks gives locks and tickets back; whoever is next is granted in the same transaction. Releasing twice is fine.
+   * ReleaseLocks releases locks and tickets, and grants the next tickets in the same transaction. Releasing twice is fine.
    *
    * @generated from rpc brokerd.v1.LockService.ReleaseLocks
    */
@@ -920,7 +920,7 @@ export const LockService: GenService<{
     output: typeof ReleaseLocksResponseSchema;
   },
   /**
-   * ListLocks lists what is held and what waits, each in the order it was granted or asked for.
+   * ListLocks lists grants in the order of their grant, and waiting tickets in the order of their requests.
    *
    * @generated from rpc brokerd.v1.LockService.ListLocks
    */
@@ -943,7 +943,7 @@ export const LockService: GenService<{
     output: typeof LockResponseSchema;
   },
   /**
-   * ForceReleaseLocks takes locks from their owners; a message of type lock_revoked tells them why. Operators only.
+   * ForceReleaseLocks takes locks from their owners; a message of type lock_revoked gives them the reason. Operators only.
    * RESOURCE_EXHAUSTED: TOO_MANY_RELEASES if the call would release more than 3,000 paths, each request counted as two more;
    * LOCK_TOO_BROAD as for AcquireLocks.
    *

@@ -171,8 +171,8 @@ export type Message = Message$1<"brokerd.v1.Message"> & {
    * What kind of message it is, such as task_assignment: 1 to 128 of A–Z a–z 0–9 . _ : - , beginning with a letter or digit.
    * Default "message". The types nudge, halt, resume, terminate and shutdown_request are directives: PERMISSION_DENIED (NOT_A_DIRECTOR) unless
    * an operator or an agent of a role that the session names (setting directors) sends them. They get priority 10, go to agents' own
-   * mailboxes (reach ALL), into full ones too, at once, and are handed out before everything else. After a halt nothing but directives is
-   * handed out to its recipients until a resume.
+   * mailboxes (reach ALL), into full ones too, at once, and are delivered before everything else. After a halt the broker delivers only
+   * directives to its recipients until a resume.
    *
    * @generated from field: string type = 12;
    */
@@ -295,7 +295,7 @@ export type Message = Message$1<"brokerd.v1.Message"> & {
   notBefore?: Timestamp | undefined;
 
   /**
-   * Deliveries of one mailbox with the same key are handed out one after the other, in the order they
+   * Deliveries of one mailbox with the same key are delivered one after the other, in the order they
    * were sent; the next one only when the one before is finished. At most 128 bytes.
    *
    * @generated from field: string ordering_key = 28;
@@ -326,7 +326,7 @@ export type Message = Message$1<"brokerd.v1.Message"> & {
   responseDeadline?: Timestamp | undefined;
 
   /**
-   * A delivery in an agent's own mailbox that is neither read nor claimed after this time arrives anew, at most five times. 1 s to 30 days;
+   * A delivery in an agent's own mailbox that is neither read nor claimed after this time arrives again, at most five times. 1 s to 30 days;
    * absent = never.
    *
    * @generated from field: google.protobuf.Duration resend_after = 32;
@@ -351,7 +351,7 @@ export const MessageSchema: GenMessage<Message> = /*@__PURE__*/
   messageDesc(file_brokerd_v1_message, 2);
 
 /**
- * ItemError says why one item of a stream was refused; the stream goes on.
+ * ItemError says why one item of a stream was refused; the stream continues.
  *
  * @generated from message brokerd.v1.ItemError
  */
@@ -1025,7 +1025,7 @@ export type ReceiveRequest = Message$1<"brokerd.v1.ReceiveRequest"> & {
   afterRevision: bigint;
 
   /**
-   * Name of a cursor that the broker keeps for this agent: reading goes on where the last one with
+   * Name of a cursor that the broker keeps for this agent: reading continues where the last one with
    * this name stopped. A message counts as read once it is written to the connection. Not together with after_revision.
    *
    * @generated from field: string cursor = 2;
@@ -1113,7 +1113,7 @@ export type ReceiveResponse = Message$1<"brokerd.v1.ReceiveResponse"> & {
   items: InboxItem[];
 
   /**
-   * Everything that arrived up to this revision has been looked at: resume after it.
+   * Everything that arrived up to this revision has been checked: resume after it.
    *
    * @generated from field: int64 revision = 2;
    */
@@ -1134,7 +1134,7 @@ export const ReceiveResponseSchema: GenMessage<ReceiveResponse> = /*@__PURE__*/
  */
 export type ClaimOpen = Message$1<"brokerd.v1.ClaimOpen"> & {
   /**
-   * Tells workers under one agent name apart; same form as a name, or empty.
+   * Distinguishes workers under one agent name; same form as a name, or empty.
    *
    * @generated from field: string consumer = 1;
    */
@@ -1170,7 +1170,7 @@ export type ClaimOpen = Message$1<"brokerd.v1.ClaimOpen"> & {
   maxInFlight: number;
 
   /**
-   * Once it holds this many bytes of messages nothing more is handed out: at most 64 MiB; 0 = 4 MiB. The last message may go
+   * Once it holds this many bytes of messages, nothing more is delivered: at most 64 MiB; 0 = 4 MiB. The last message may go
    * beyond it.
    *
    * @generated from field: int32 max_bytes = 6;
@@ -1270,7 +1270,7 @@ export const ExtensionSchema: GenMessage<Extension> = /*@__PURE__*/
   messageDesc(file_brokerd_v1_message, 21);
 
 /**
- * ClaimRequest is one frame of a consumer. A frame without anything is a sign of life.
+ * ClaimRequest is one frame of a consumer. An empty frame is a keepalive.
  *
  * @generated from message brokerd.v1.ClaimRequest
  */
@@ -1300,7 +1300,7 @@ export type ClaimRequest = Message$1<"brokerd.v1.ClaimRequest"> & {
   extensions: Extension[];
 
   /**
-   * Claim ids given back unharmed.
+   * Claim ids to release, without a failed attempt.
    *
    * @generated from field: repeated string releases = 5;
    */
@@ -1410,7 +1410,7 @@ export const ClaimOpenedSchema: GenMessage<ClaimOpened> = /*@__PURE__*/
   messageDesc(file_brokerd_v1_message, 24);
 
 /**
- * ClaimDelivery hands out work.
+ * ClaimDelivery delivers work.
  *
  * @generated from message brokerd.v1.ClaimDelivery
  */
@@ -1474,7 +1474,7 @@ export const SettleResultsSchema: GenMessage<SettleResults> = /*@__PURE__*/
   messageDesc(file_brokerd_v1_message, 27);
 
 /**
- * ClaimRevoked tells that claims are lost: stop working on them.
+ * ClaimRevoked reports lost claims: stop working on them.
  *
  * @generated from message brokerd.v1.ClaimRevoked
  */
@@ -1498,7 +1498,7 @@ export const ClaimRevokedSchema: GenMessage<ClaimRevoked> = /*@__PURE__*/
   messageDesc(file_brokerd_v1_message, 28);
 
 /**
- * ClaimGoAway tells that the broker stops: nothing more is handed out. Finish, settle, and connect again.
+ * ClaimGoAway reports that the broker stops: nothing more is delivered. Finish, settle, and connect again.
  *
  * @generated from message brokerd.v1.ClaimGoAway
  */
@@ -1715,7 +1715,7 @@ export type ClaimMessagesResponse = Message$1<"brokerd.v1.ClaimMessagesResponse"
   emptyReason: EmptyReason;
 
   /**
-   * When the next delayed delivery is due, or the breaker lets a probe through, if that is known.
+   * When the next delayed delivery is due, or the breaker permits a probe, if that is known.
    *
    * @generated from field: google.protobuf.Timestamp next_due = 3;
    */
@@ -1920,7 +1920,7 @@ export const ExtendClaimsResponseSchema: GenMessage<ExtendClaimsResponse> = /*@_
   messageDesc(file_brokerd_v1_message, 40);
 
 /**
- * ReleaseClaimsRequest gives claims back unharmed.
+ * ReleaseClaimsRequest releases claims without a failed attempt.
  *
  * @generated from message brokerd.v1.ReleaseClaimsRequest
  */
@@ -1946,7 +1946,7 @@ export const ReleaseClaimsRequestSchema: GenMessage<ReleaseClaimsRequest> = /*@_
   messageDesc(file_brokerd_v1_message, 41);
 
 /**
- * ReleaseClaimsResponse names the claims given back.
+ * ReleaseClaimsResponse names the claims released.
  *
  * @generated from message brokerd.v1.ReleaseClaimsResponse
  */
@@ -1991,7 +1991,7 @@ export const GetMessageRequestSchema: GenMessage<GetMessageRequest> = /*@__PURE_
   messageDesc(file_brokerd_v1_message, 43);
 
 /**
- * GetMessageResponse is the truth about a message.
+ * GetMessageResponse is the authoritative record of a message.
  *
  * @generated from message brokerd.v1.GetMessageResponse
  */
@@ -2683,7 +2683,7 @@ export const ReplyRequestSchema: GenMessage<ReplyRequest> = /*@__PURE__*/
   messageDesc(file_brokerd_v1_message, 57);
 
 /**
- * ReplyResponse tells where the reply went.
+ * ReplyResponse reports where the reply went.
  *
  * @generated from message brokerd.v1.ReplyResponse
  */
@@ -2753,7 +2753,7 @@ export type ResendMessageResponse = Message$1<"brokerd.v1.ResendMessageResponse"
   revision: bigint;
 
   /**
-   * Deliveries that arrived anew.
+   * Deliveries that arrived again.
    *
    * @generated from field: int32 resent = 2;
    */
@@ -2876,7 +2876,7 @@ export type GetInboxSummaryResponse = Message$1<"brokerd.v1.GetInboxSummaryRespo
   byType: TypeCount[];
 
   /**
-   * When the oldest unfinished message of its own mailbox was sent.
+   * When the oldest unfinished message of its mailbox was sent.
    *
    * @generated from field: google.protobuf.Timestamp oldest_at = 7;
    */
@@ -2909,7 +2909,7 @@ export type GetInboxSummaryResponse = Message$1<"brokerd.v1.GetInboxSummaryRespo
   halted: boolean;
 
   /**
-   * Until when its circuit breaker lets nothing through, a time in the past while it waits for its probe; absent = closed.
+   * Until when its circuit breaker permits no delivery, a time in the past while it waits for its probe; absent = closed.
    *
    * @generated from field: google.protobuf.Timestamp breaker_open_until = 12;
    */
@@ -3631,7 +3631,7 @@ export enum Reach {
   ALL = 1,
 
   /**
-   * One of them, whoever claims it first; for roles and channels only. It waits if nobody serves them yet.
+   * The one that claims it first; for roles and channels only. It waits if no agent serves them yet.
    *
    * @generated from enum value: REACH_ONE = 2;
    */
@@ -3699,7 +3699,7 @@ export enum DeliveryState {
   PENDING = 1,
 
   /**
-   * Somebody works on it.
+   * A consumer works on it.
    *
    * @generated from enum value: DELIVERY_STATE_CLAIMED = 2;
    */
@@ -3965,7 +3965,7 @@ export enum EmptyReason {
   BREAKER_OPEN = 4,
 
   /**
-   * The caller is halted: nothing but directives is handed out until a resume.
+   * The caller is halted: only directives are delivered until a resume.
    *
    * @generated from enum value: EMPTY_REASON_HALTED = 5;
    */
@@ -4087,7 +4087,7 @@ export enum NoReplyReason {
   DEAD = 1,
 
   /**
-   * Its time was over before somebody finished it.
+   * It expired before a consumer finished it.
    *
    * @generated from enum value: NO_REPLY_REASON_EXPIRED = 2;
    */
@@ -4158,8 +4158,8 @@ export const MailboxOrderSchema: GenEnum<MailboxOrder> = /*@__PURE__*/
 /**
  * MessageService carries messages between agents.
  *
- * A message is immutable once sent. Each recipient has a copy of its own, a delivery, with a state of
- * its own. Who sends, and in which session, comes with the call (see the README), never in a request.
+ * A message is immutable once sent. Each recipient has its own copy, a delivery, with its own
+ * state. Who sends, and in which session, comes with the call (see the README), never in a request.
  *
  * A confirmed send is on disk. A claimed delivery is delivered at least once, with exactly one valid
  * claim at a time.
@@ -4203,9 +4203,9 @@ export const MessageService: GenService<{
     output: typeof ReceiveResponseSchema;
   },
   /**
-   * Claim hands out work. The first frame must carry open; then each frame may settle deliveries, or
-   * be empty as a sign of life. The broker extends the claims of a stream while it lives, up to the
-   * longest total. When the stream breaks, each claim lasts once more for claim_for; a new stream of the same agent and
+   * Claim delivers work. The first frame must carry open; then each frame may settle deliveries, or
+   * be empty as a keepalive. The broker extends the claims of an open stream, up to the longest
+   * total. When the stream breaks, each claim lasts for another claim_for; a new stream of the same agent and
    * consumer takes them over and ends the predecessor (revoke with TAKEN_OVER, then ABORTED).
    *
    * @generated from rpc brokerd.v1.MessageService.Claim
@@ -4242,8 +4242,8 @@ export const MessageService: GenService<{
     output: typeof ClaimMessagesResponseSchema;
   },
   /**
-   * AckMessages finishes deliveries, all or none. It also takes own mail that nobody claimed. A late ack
-   * is accepted as long as nobody has claimed since, from DEAD too; otherwise FAILED_PRECONDITION
+   * AckMessages finishes deliveries, all or none. It also takes own mail that has no claim. A late ack
+   * is accepted as long as there is no later claim, from DEAD too; otherwise FAILED_PRECONDITION
    * (CLAIM_LOST). Acking twice is fine.
    *
    * @generated from rpc brokerd.v1.MessageService.AckMessages
@@ -4288,10 +4288,10 @@ export const MessageService: GenService<{
     output: typeof ReleaseClaimsResponseSchema;
   },
   /**
-   * Ask sends one message and waits for its reply, which goes to this call alone: its delivery is born ACKED. A reply that
+   * Ask sends one message and waits for its reply, which goes to this call alone: its delivery starts as ACKED. A reply that
    * comes after the wait has ended is ordinary mail. FAILED_PRECONDITION (NO_RESPONDERS) at once if no registered agent but the
    * caller is meant by the target; RESOURCE_EXHAUSTED (MAILBOX_FULL) if all their mailboxes are full. The wait ends without a reply as
-   * soon as none can come (see NoReply). The same request_id goes on waiting for the reply to the same question, or returns it.
+   * soon as none can come (see NoReply). The same request_id continues to wait for the reply to the same question, or returns it.
    *
    * @generated from rpc brokerd.v1.MessageService.Ask
    */
@@ -4316,7 +4316,7 @@ export const MessageService: GenService<{
     output: typeof ReplyResponseSchema;
   },
   /**
-   * ResendMessage puts a message in front of those again who have not finished it: each such delivery that nobody holds arrives anew and
+   * ResendMessage redelivers a message to the recipients that have not finished it: each such delivery without a claim arrives again and
    * counts as unread. Only the sender or an operator may.
    *
    * @generated from rpc brokerd.v1.MessageService.ResendMessage
@@ -4395,7 +4395,7 @@ export const MessageService: GenService<{
     output: typeof SettleOffersResponseSchema;
   },
   /**
-   * CancelMessage withdraws the deliveries of a message that nobody has claimed yet. Only its sender or
+   * CancelMessage withdraws the deliveries of a message that no agent has claimed yet. Only its sender or
    * an operator may.
    *
    * @generated from rpc brokerd.v1.MessageService.CancelMessage
@@ -4407,7 +4407,7 @@ export const MessageService: GenService<{
   },
   /**
    * ListDeadLetters lists deliveries that were given up after their last attempt, newest first, with
-   * every error. An agent sees those of its own mailbox, its role's and its channels'; an operator all.
+   * every error. An agent sees those of its mailbox, its role and its channels; an operator all.
    *
    * @generated from rpc brokerd.v1.MessageService.ListDeadLetters
    */

@@ -92,15 +92,15 @@ export type SessionSettings = Message<"brokerd.v1.SessionSettings"> & {
   payloadLimit?: number | undefined;
 
   /**
-   * Failures in a row after which nothing is handed out to an agent for a while: 0 = never, else up to 1,000. Default 5. A claim that fails or runs
-   * out is one, and a death of the agent one for all its claims.
+   * Failures in a row after which the broker delivers nothing to an agent for a while: 0 = never, else up to 1,000. Default 5. A claim that fails or runs
+   * out is one, and a failure of the agent is one for all its claims.
    *
    * @generated from field: optional int32 breaker_failures = 8;
    */
   breakerFailures?: number | undefined;
 
   /**
-   * How long, 1 s to 24 h, until one message is handed out as a probe. Default 60 s.
+   * How long, 1 s to 24 h, until one message is delivered as a probe. Default 60 s.
    *
    * @generated from field: google.protobuf.Duration breaker_time = 9;
    */
@@ -130,7 +130,7 @@ export type SessionSettings = Message<"brokerd.v1.SessionSettings"> & {
   directors?: Names | undefined;
 
   /**
-   * How long finished messages are kept before they are archived and removed: 0 = for ever, else 1 s to 3,650 days. Default 72 h.
+   * How long finished messages are kept before they are archived and removed: 0 = without limit, else 1 s to 3,650 days. Default 72 h.
    *
    * @generated from field: google.protobuf.Duration message_retention = 13;
    */
@@ -398,7 +398,7 @@ export const DeleteSessionRequestSchema: GenMessage<DeleteSessionRequest> = /*@_
   messageDesc(file_brokerd_v1_session, 7);
 
 /**
- * DeleteSessionResponse tells what was kept.
+ * DeleteSessionResponse reports what was kept.
  *
  * @generated from message brokerd.v1.DeleteSessionResponse
  */
@@ -751,7 +751,7 @@ export const SessionService: GenService<{
     output: typeof ConfigureSessionResponseSchema;
   },
   /**
-   * CloseSession ends all changes in a session for good: they are refused, FAILED_PRECONDITION (SESSION_CLOSED), open Claim streams end, reading goes on.
+   * CloseSession ends all changes in a session for good: they are refused, FAILED_PRECONDITION (SESSION_CLOSED), open Claim streams end, reading remains possible.
    * Closing twice is fine. The session "default" cannot be closed: FAILED_PRECONDITION. Operators only.
    *
    * @generated from rpc brokerd.v1.SessionService.CloseSession

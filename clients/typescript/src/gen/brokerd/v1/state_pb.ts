@@ -130,7 +130,7 @@ export type StateEntry = Message<"brokerd.v1.StateEntry"> & {
   expiresAt?: Timestamp | undefined;
 
   /**
-   * Who alone may write it; empty = everybody.
+   * Who alone may write it; empty = every agent.
    *
    * @generated from field: string owner = 11;
    */
@@ -361,7 +361,7 @@ export type PutStateRequest = Message<"brokerd.v1.PutStateRequest"> & {
   compareRevision?: bigint | undefined;
 
   /**
-   * After which it is deleted, 1 s to 365 days; absent = never. Each put sets it anew.
+   * After which it is deleted, 1 s to 365 days; absent = never. Each put sets it again.
    *
    * @generated from field: google.protobuf.Duration ttl = 6;
    */
@@ -843,7 +843,7 @@ export const WatchStateRequestSchema: GenMessage<WatchStateRequest> = /*@__PURE_
   messageDesc(file_brokerd_v1_state, 19);
 
 /**
- * WatchStateResponse is what changed, or, without any, a progress mark: everything up to revision has been looked at. A first mark
+ * WatchStateResponse is what changed, or, without any, a progress mark: everything up to revision has been checked. A first mark
  * comes at once.
  *
  * @generated from message brokerd.v1.WatchStateResponse
@@ -947,7 +947,7 @@ export const StateService: GenService<{
     output: typeof PutStateResponseSchema;
   },
   /**
-   * AppendState adds an entry to a document, which comes into being with its first. Entries of concurrent callers are all kept, one after the other.
+   * AppendState adds an entry to a document, and creates the document with its first entry. Entries of concurrent callers are all kept, one after the other.
    * Each is an event of type context_updated. FAILED_PRECONDITION (NOT_A_DOCUMENT) for a key that is none.
    *
    * @generated from rpc brokerd.v1.StateService.AppendState
@@ -958,7 +958,7 @@ export const StateService: GenService<{
     output: typeof AppendStateResponseSchema;
   },
   /**
-   * DeleteState removes a key and leaves a tombstone, which is kept with its history for 100,000 changes: a key made again by then goes on counting
+   * DeleteState removes a key and leaves a tombstone, which is kept with its history for 100,000 changes: a key created again by then continues to count
    * its versions. Deleting what is not there is fine. ABORTED (STATE_CHANGED) and PERMISSION_DENIED (NOT_THE_OWNER) as for PutState.
    *
    * @generated from rpc brokerd.v1.StateService.DeleteState

@@ -391,14 +391,14 @@ export const PassTokenRequestSchema: GenMessage<PassTokenRequest> = /*@__PURE__*
  */
 export type PassTokenResponse = Message<"brokerd.v1.PassTokenResponse"> & {
   /**
-   * The agent; empty if it went to a role and no call of it waits, or if nobody was there to get it.
+   * The agent; empty if it went to a role and no call of it waits, or if no agent was there to get it.
    *
    * @generated from field: string agent = 1;
    */
   agent: string;
 
   /**
-   * Of the new grant; 0 if nobody was there to get it.
+   * Of the new grant; 0 if no agent was there to get it.
    *
    * @generated from field: int64 fence = 2;
    */
@@ -755,7 +755,7 @@ export enum TokenState {
   HELD = 2,
 
   /**
-   * Held, and somebody waits.
+   * Held, and an agent waits.
    *
    * @generated from enum value: TOKEN_STATE_CONTESTED = 3;
    */
@@ -770,10 +770,10 @@ export const TokenStateSchema: GenEnum<TokenState> = /*@__PURE__*/
 
 /**
  * TokenService keeps turns: a token (type and scope, such as review and feature-login) is held by one owner at a time. It is an exclusive lock
- * by name that can also be passed on. It queues, ends, is fenced and takes part in the search for deadlocks as LockService has it. It comes into
- * being when it is first acquired.
+ * by name that can also be passed on. It queues, ends, is fenced and takes part in the search for deadlocks as LockService has it. The first
+ * AcquireToken creates it.
  *
- * 	AVAILABLE ──AcquireToken──► HELD ⇄ CONTESTED (somebody waits)
+ * 	AVAILABLE ──AcquireToken──► HELD ⇄ CONTESTED (an agent waits)
  * 	    ▲                        │ └──PassToken──► HELD by another
  * 	    └──ReleaseToken, the hold's end, the agent's end
  *
@@ -792,7 +792,7 @@ export const TokenService: GenService<{
   },
   /**
    * PassToken gives a token that the caller holds to a named agent, whatever the queue, or to the first agent of a role that collects it. If
-   * the named agent is not alive, the head of the queue gets it, and the agent comes first when it is back. The receiver is told by a message of type token_passed, and must collect
+   * the named agent is not alive, the head of the queue gets it, and the agent comes first when it is back. The receiver gets a message of type token_passed, and must collect
    * within 2 min, or the token goes to the next: by AcquireToken, with whichever holder. There is no message if one of its calls waits for the token, which has it then; of a
    * role such a call goes before those that come later. NOT_FOUND if no such agent is registered; FAILED_PRECONDITION (TOKEN_LOST) if the caller does not hold it.
    *
@@ -804,7 +804,7 @@ export const TokenService: GenService<{
     output: typeof PassTokenResponseSchema;
   },
   /**
-   * ExtendToken lets it be held longer, counted from now, but no longer than the token's longest hold since it was granted. FAILED_PRECONDITION (TOKEN_LOST).
+   * ExtendToken extends the hold, counted from now, but no longer than the token's longest hold since it was granted. FAILED_PRECONDITION (TOKEN_LOST).
    *
    * @generated from rpc brokerd.v1.TokenService.ExtendToken
    */
@@ -814,7 +814,7 @@ export const TokenService: GenService<{
     output: typeof ExtendTokenResponseSchema;
   },
   /**
-   * ReleaseToken gives it back, or gives up the place in its queue; releasing twice is fine.
+   * ReleaseToken releases it, or the place in its queue; releasing twice is fine.
    *
    * @generated from rpc brokerd.v1.TokenService.ReleaseToken
    */
@@ -824,8 +824,8 @@ export const TokenService: GenService<{
     output: typeof ReleaseTokenResponseSchema;
   },
   /**
-   * RevokeToken takes it from its owner, or ends the wait of one request for it. A message of type token_revoked tells
-   * the agent why; a call that waits returns FAILED_PRECONDITION (TICKET_REVOKED). Operators only.
+   * RevokeToken takes it from its owner, or ends the wait of one request for it. A message of type token_revoked gives
+   * the agent the reason; a call that waits returns FAILED_PRECONDITION (TICKET_REVOKED). Operators only.
    *
    * @generated from rpc brokerd.v1.TokenService.RevokeToken
    */
@@ -835,7 +835,7 @@ export const TokenService: GenService<{
     output: typeof RevokeTokenResponseSchema;
   },
   /**
-   * GetToken returns one token with its queue. NOT_FOUND if nobody ever acquired it.
+   * GetToken returns one token with its queue. NOT_FOUND if no agent ever acquired it.
    *
    * @generated from rpc brokerd.v1.TokenService.GetToken
    */
