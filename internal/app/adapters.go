@@ -28,55 +28,55 @@ import (
 
 // connect registers what must happen in one feature, in the same transaction, when something changes
 // in another.
-func connect(journal *events.Log, scopes *sessions.Registry, registry *agents.Registry, post *broker.Broker) {
-	registry.UseMail(mail{post})
-	registry.UseNotices(mail{post})
-	post.UseCrew(crew{scopes, registry})
-	registry.UseHolders(claims{post})
-	registry.OnRegister(func(tx *store.Tx, a agents.Agent, _ bool) error {
-		s, err := scopes.ByID(tx, a.Session)
+func connect(p *parts) {
+	p.agents.UseMail(mail{p.broker})
+	p.agents.UseNotices(mail{p.broker})
+	p.broker.UseCrew(crew{p.sessions, p.agents})
+	p.agents.UseHolders(claims{p.broker})
+	p.agents.OnRegister(func(tx *store.Tx, a agents.Agent, _ bool) error {
+		s, err := p.sessions.ByID(tx, a.Session)
 		if err != nil {
 			return err
 		}
-		return post.AgentRegistered(tx, brokerSession(s), brokerAgent(a))
+		return p.broker.AgentRegistered(tx, brokerSession(s), brokerAgent(a))
 	})
-	registry.OnEnd(func(tx *store.Tx, a agents.Agent) ([]agents.Loss, error) {
-		s, err := scopes.ByID(tx, a.Session)
+	p.agents.OnEnd(func(tx *store.Tx, a agents.Agent) ([]agents.Loss, error) {
+		s, err := p.sessions.ByID(tx, a.Session)
 		if err != nil {
 			return nil, err
 		}
-		claims, err := post.AgentEnded(tx, brokerSession(s), brokerAgent(a), a.Stopped())
+		claims, err := p.broker.AgentEnded(tx, brokerSession(s), brokerAgent(a), a.Stopped())
 		losses := make([]agents.Loss, len(claims))
 		for i, c := range claims {
 			losses[i] = agents.Loss{Kind: agents.LostClaim, Name: c.Text, Revision: c.Revision}
 		}
 		return losses, err
 	})
-	scopes.OnClosed(func(tx *store.Tx, s sessions.Session) error {
-		return registry.SessionClosed(tx, s.Name)
+	p.sessions.OnClosed(func(tx *store.Tx, s sessions.Session) error {
+		return p.agents.SessionClosed(tx, s.Name)
 	})
-	scopes.OnClosed(func(tx *store.Tx, s sessions.Session) error {
-		return post.SessionClosed(tx, brokerSession(s))
+	p.sessions.OnClosed(func(tx *store.Tx, s sessions.Session) error {
+		return p.broker.SessionClosed(tx, brokerSession(s))
 	})
-	scopes.OnConfigured(func(tx *store.Tx, before, now sessions.Session) error {
-		return post.SessionConfigured(tx, brokerSession(before), brokerSession(now))
+	p.sessions.OnConfigured(func(tx *store.Tx, before, now sessions.Session) error {
+		return p.broker.SessionConfigured(tx, brokerSession(before), brokerSession(now))
 	})
-	registry.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error {
+	p.agents.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error {
 		return events.EndCursors(tx, a.Session, a.Name)
 	})
-	registry.OnRemoved(events.EndCursors) // of an agent that deregistered before the broker did so
-	journal.OnAnnounced(post.Announce)
+	p.agents.OnRemoved(events.EndCursors) // of an agent that deregistered before the broker did so
+	p.events.OnAnnounced(p.broker.Announce)
 }
 
 // connectMailboxes ends the mailbox of an agent that deregisters. It comes after the connections of
 // all features that withdraw letters to such an agent: the letters that are left become dead letters.
-func connectMailboxes(scopes *sessions.Registry, registry *agents.Registry, post *broker.Broker) {
-	registry.OnDeregister(func(tx *store.Tx, a agents.Agent, reason string) error {
-		s, err := scopes.ByID(tx, a.Session)
+func connectMailboxes(p *parts) {
+	p.agents.OnDeregister(func(tx *store.Tx, a agents.Agent, reason string) error {
+		s, err := p.sessions.ByID(tx, a.Session)
 		if err != nil {
 			return err
 		}
-		return post.AgentGone(tx, brokerSession(s), brokerAgent(a), reason)
+		return p.broker.AgentGone(tx, brokerSession(s), brokerAgent(a), reason)
 	})
 }
 
@@ -408,9 +408,9 @@ func (tables) Count(q store.Querier) (messages, deliveries int64, err error) {
 }
 
 // connectState registers what must happen to the state, in the same transaction, when something changes elsewhere.
-func connectState(scopes *sessions.Registry, registry *agents.Registry, keys *state.Keys) {
-	registry.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error { return keys.AgentGone(tx, a.Session, a.Name) })
-	scopes.OnClosed(func(tx *store.Tx, s sessions.Session) error { return keys.SessionClosed(tx, s.ID) })
+func connectState(p *parts) {
+	p.agents.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error { return p.state.AgentGone(tx, a.Session, a.Name) })
+	p.sessions.OnClosed(func(tx *store.Tx, s sessions.Session) error { return p.state.SessionClosed(tx, s.ID) })
 }
 
 // stateDirectory tells the state of sessions and agents.

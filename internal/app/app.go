@@ -155,14 +155,16 @@ func (a *App) start(ctx context.Context) error {
 		return err
 	}
 
+	p := &parts{}
+
 	// The store, and with it the lock on the data folder.
 	measured := newMetrics(c)
 	reserve := disk.NewReserve(c.Dir, log.Named("disk"))
-	st, err := openStore(ctx, c, store.Options{Sync: a.sync, Checkpoint: checkpoint, Full: reserve.Free}, measured)
+	p.store, err = openStore(ctx, c, store.Options{Sync: a.sync, Checkpoint: checkpoint, Full: reserve.Free}, measured)
 	if err != nil {
 		return err
 	}
-	a.onStop(func(context.Context) error { return st.Close() })
+	a.onStop(func(context.Context) error { return p.store.Close() })
 	a.onStop(func(context.Context) error { a.serving.Wait(); return nil })
 
 	tracer, err := a.startTracer()
@@ -182,211 +184,246 @@ func (a *App) start(ctx context.Context) error {
 	}
 
 	// The features.
-	journal := events.New(st, c.Clock, log.Named("events"))
+	p.events = events.New(p.store, c.Clock, log.Named("events"))
 	if measured != nil {
-		journal.Observe(measured.Event)
+		p.events.Observe(measured.Event)
 	}
-	scopes := sessions.New(st, journal)
-	registry := agents.New(st, journal, scopes, c.Clock, log.Named("agents"))
-	post := broker.New(st, journal, directory{scopes, registry}, c.Clock, log.Named("broker"))
-	kinds := catalog.New(st, journal, catalogDirectory{scopes, registry})
-	post.UseCatalog(kinds)
-	post.UseTracer(tracer)
-	held := locks.New(st, journal, holders{scopes, registry}, c.Clock, log.Named("locks"))
-	connect(journal, scopes, registry, post)
-	connectLocks(scopes, registry, post, held)
-	held.UseCrew(post)
-	held.UseTracer(tracer)
+	p.sessions = sessions.New(p.store, p.events)
+	p.agents = agents.New(p.store, p.events, p.sessions, c.Clock, log.Named("agents"))
+	p.broker = broker.New(p.store, p.events, directory{p.sessions, p.agents}, c.Clock, log.Named("broker"))
+	p.catalog = catalog.New(p.store, p.events, catalogDirectory{p.sessions, p.agents})
+	p.broker.UseCatalog(p.catalog)
+	p.broker.UseTracer(tracer)
+	p.locks = locks.New(p.store, p.events, holders{p.sessions, p.agents}, c.Clock, log.Named("locks"))
+	connect(p)
+	connectLocks(p)
+	p.locks.UseCrew(p.broker)
+	p.locks.UseTracer(tracer)
 	// After the hooks are in place: it looks at once, and what it finds is an event.
 	used := func() (float64, error) { return c.DiskUsed(c.Dir) }
-	space := disk.New(st, journal, c.Clock, log.Named("disk"), used, c.Dir, reserve)
-	post.UseDisk(space)
-	keys := state.New(st, journal, stateDirectory{scopes, registry}, c.Clock, log.Named("state"))
-	keys.UseDisk(space)
-	connectState(scopes, registry, keys)
-	people, letters := directoryOfWork{scopes, registry}, postOfWork{post}
-	obstacles := blockers.New(st, journal, people, letters, c.Clock, log.Named("blockers"))
-	connectBlockers(scopes, registry, obstacles)
-	board := tasks.New(st, journal, people, letters, c.Clock, log.Named("tasks"))
-	connectTasks(scopes, registry, post, board)
-	drains := newDrains(st, journal, c.Clock, scopes, post, board)
-	obstacles.UseTasks(board)
-	board.UseBlockers(obstacles)
-	board.OnDone(obstacles.TaskDone)
-	board.UseRelated(carriers{post, journal, keys})
-	files, err := openArtifacts(c, st, journal, people, space, measured, log)
+	p.disk = disk.New(p.store, p.events, c.Clock, log.Named("disk"), used, c.Dir, reserve)
+	p.broker.UseDisk(p.disk)
+	p.state = state.New(p.store, p.events, stateDirectory{p.sessions, p.agents}, c.Clock, log.Named("state"))
+	p.state.UseDisk(p.disk)
+	connectState(p)
+	people, letters := directoryOfWork{p.sessions, p.agents}, postOfWork{p.broker}
+	p.blockers = blockers.New(p.store, p.events, people, letters, c.Clock, log.Named("blockers"))
+	connectBlockers(p)
+	p.tasks = tasks.New(p.store, p.events, people, letters, c.Clock, log.Named("tasks"))
+	connectTasks(p)
+	p.drain = newDrain(p, c.Clock)
+	p.blockers.UseTasks(p.tasks)
+	p.tasks.UseBlockers(p.blockers)
+	p.tasks.OnDone(p.blockers.TaskDone)
+	p.tasks.UseRelated(carriers{p.broker, p.events, p.state})
+	p.artifacts, err = openArtifacts(c, p.store, p.events, people, p.disk, measured, log)
 	if err != nil {
 		return err
 	}
-	deals := handoffs.New(st, journal, people, letters, board, handoffLocks{held}, files, c.Clock, log.Named("handoffs"))
-	connectHandoffs(scopes, registry, deals)
-	grants := auth.New(st, journal, scopes, secret, c.Clock, log.Named("auth"))
-	a.onStop(func(context.Context) error { return files.Stop() })
-	polls := votes.New(st, journal, people, letters, c.Clock, log.Named("votes"))
-	connectVotes(scopes, registry, polls)
-	verdicts := decisions.New(decisions.Parts{
-		Store: st, Log: journal, Directory: people, Post: letters, Tokens: reviewTokens{held}, Crew: post,
-		Clock: c.Clock, Zap: log.Named("decisions"),
+	p.handoffs = handoffs.New(p.store, p.events, people, letters, p.tasks, handoffLocks{p.locks}, p.artifacts, c.Clock, log.Named("handoffs"))
+	connectHandoffs(p)
+	p.auth = auth.New(p.store, p.events, p.sessions, secret, c.Clock, log.Named("auth"))
+	a.onStop(func(context.Context) error { return p.artifacts.Stop() })
+	p.votes = votes.New(p.store, p.events, people, letters, c.Clock, log.Named("votes"))
+	connectVotes(p)
+	p.decisions = decisions.New(decisions.Parts{
+		Store:     p.store,
+		Log:       p.events,
+		Directory: people,
+		Post:      letters,
+		Tokens:    reviewTokens{p.locks},
+		Crew:      p.broker,
+		Clock:     c.Clock,
+		Zap:       log.Named("decisions"),
 	})
-	connectDecisions(scopes, registry, verdicts)
-	connectArtifacts(files, post, keys, board, verdicts, deals)
-	for _, f := range []ofTask{verdicts, obstacles, deals, polls, files} {
-		board.UseRelated(workOfTasks{f})
+	connectDecisions(p)
+	connectArtifacts(p)
+	for _, f := range []ofTask{p.decisions, p.blockers, p.handoffs, p.votes, p.artifacts} {
+		p.tasks.UseRelated(workOfTasks{f})
 	}
-	jobs := workFeatures{board, verdicts, obstacles, deals, polls}
-	registry.UseHolders(jobs)
-	connectMailboxes(scopes, registry, post)
-	keeper := retention.New(retention.Options{
-		Store: st, Sessions: kept{scopes, grants}, Messages: keptMessages{post, []closer{held, keys, board, verdicts, obstacles, deals, polls}}, Events: keptEvents{journal}, Parts: slices.Concat(parts(registry, post, keys, held), partsOfWork(board, verdicts, obstacles, deals, polls), []retention.Part{artifactPart(files), typePart(kinds)}),
-		Tidy: post.Tidy, Archived: c.archived, Dir: c.Dir, Clock: c.Clock, Log: log.Named("retention"),
+	jobs := workFeatures{p.tasks, p.decisions, p.blockers, p.handoffs, p.votes}
+	p.agents.UseHolders(jobs)
+	connectMailboxes(p)
+	p.retention = retention.New(retention.Options{
+		Store:    p.store,
+		Sessions: kept{p.sessions, p.auth},
+		Messages: keptMessages{
+			p.broker,
+			[]closer{p.locks, p.state, p.tasks, p.decisions, p.blockers, p.handoffs, p.votes},
+		},
+		Events: keptEvents{p.events},
+		Parts: slices.Concat(
+			partsOfSession(p),
+			partsOfWork(p),
+			[]retention.Part{artifactPart(p.artifacts), typePart(p.catalog)},
+		),
+		Tidy:     p.broker.Tidy,
+		Archived: c.archived,
+		Dir:      c.Dir,
+		Clock:    c.Clock,
+		Log:      log.Named("retention"),
 	})
-	wake(keeper, scopes, post)
+	wake(p)
 
 	// The server.
 	options := rpc.Options{
 		UID:          os.Getuid(),
-		Credentials:  grants,
+		Credentials:  p.auth,
 		Certificates: a.certificates,
-		Presence:     registry,
+		Presence:     p.agents,
 		Traces:       tracer != nil,
 		Clock:        c.Clock,
 		Log:          log.Named("rpc"),
 	}
 	if measured != nil {
-		post.Observe(measured)
-		held.Observe(measured)
-		verdicts.Observe(measured)
-		obstacles.Observe(measured)
-		deals.Observe(measured)
-		polls.Observe(measured)
-		board.Observe(measured)
+		p.broker.Observe(measured)
+		p.locks.Observe(measured)
+		p.decisions.Observe(measured)
+		p.blockers.Observe(measured)
+		p.handoffs.Observe(measured)
+		p.votes.Observe(measured)
+		p.tasks.Observe(measured)
 		options.Observer = measured
 	}
-	server := rpc.NewServer(options)
-	webListener := server.Web()
+	p.rpc = rpc.NewServer(options)
+	webListener := p.rpc.Web()
 	facts := admin.Facts{Version: c.Version, StartedAt: began, Sync: a.sync, DataDir: c.Dir, Listen: a.Addresses}
-	a.reportDamage(st, server)
-	backups := newBackups(c, st, journal, scopes, files)
-	if err := backups.Start(); err != nil {
+	a.reportDamage(p.store, p.rpc)
+	p.backup = newBackup(p, c)
+	if err := p.backup.Start(); err != nil {
 		return fmt.Errorf("start backups: %w", err)
 	}
-	if err := drains.Start(ctx); err != nil {
+	if err := p.drain.Start(ctx); err != nil {
 		return fmt.Errorf("start drains: %w", err)
 	}
-	explainers := []admin.Explainer{registry, post, held, keys, space, board, verdicts, obstacles, deals, polls, drains}
-	views := newOverviews(st, journal, c.Clock, log.Named("overview"), scopes,
-		overviewSources{commons{held, keys, jobs}, post, registry, explainers})
-	a.onStop(func(context.Context) error { views.Stop(); return nil })
-	inspector := admin.NewInspector(st, tables{dir: c.Dir}, journal)
-	register(server, services{
-		admin: adminService{admin.NewService(admin.Parts{
-			Facts: facts, Store: st, Clock: c.Clock, Directory: census{scopes, registry}, Mailboxes: mailboxes{post}, Post: mailboxes{post}, Commons: commons{held, keys, jobs},
-			Traffic: server, Inspector: inspector,
-			Explainers: explainers, Drains: drains,
-		}), backup.NewAdminService(backups), retention.NewPruneService(keeper), drain.NewServer(drains),
-			overview.NewWatchService(views), &doorman{a, server}},
-		agents:   agents.NewService(registry),
-		files:    artifacts.NewService(files),
-		blockers: blockers.NewService(obstacles),
-		catalog:  catalog.NewService(kinds),
-		grants:   auth.NewService(grants),
-		handoffs: handoffs.NewService(deals),
-		channels: broker.NewChannelService(post),
-		verdicts: decisions.NewService(verdicts),
-		locks:    locks.NewService(held, server.ItemError),
-		events:   events.NewService(journal, scopes, authors{registry, post}, reports{obstacles}),
-		messages: broker.NewService(post, server.ItemError),
-		sessions: sessionService{sessions.NewService(scopes), retention.NewSessionService(keeper)},
-		state:    state.NewService(keys),
-		tasks:    tasks.NewService(board),
-		tokens:   locks.NewTokenService(held),
-		votes:    votes.NewService(polls),
+	explainers := []admin.Explainer{p.agents, p.broker, p.locks, p.state, p.disk, p.tasks, p.decisions, p.blockers, p.handoffs, p.votes, p.drain}
+	p.overview = newOverviews(p.store, p.events, c.Clock, log.Named("overview"), p.sessions,
+		overviewSources{commons{p.locks, p.state, jobs}, p.broker, p.agents, explainers})
+	a.onStop(func(context.Context) error { p.overview.Stop(); return nil })
+	inspector := admin.NewInspector(p.store, tables{dir: c.Dir}, p.events)
+	register(p.rpc, services{
+		admin: adminService{
+			admin.NewService(admin.Parts{
+				Facts:      facts,
+				Store:      p.store,
+				Clock:      c.Clock,
+				Directory:  census{p.sessions, p.agents},
+				Mailboxes:  mailboxes{p.broker},
+				Post:       mailboxes{p.broker},
+				Commons:    commons{p.locks, p.state, jobs},
+				Traffic:    p.rpc,
+				Inspector:  inspector,
+				Explainers: explainers,
+				Drains:     p.drain,
+			}),
+			backup.NewAdminService(p.backup),
+			retention.NewPruneService(p.retention),
+			drain.NewServer(p.drain),
+			overview.NewWatchService(p.overview),
+			&doorman{a, p.rpc},
+		},
+		agents:    agents.NewService(p.agents),
+		artifacts: artifacts.NewService(p.artifacts),
+		blockers:  blockers.NewService(p.blockers),
+		catalog:   catalog.NewService(p.catalog),
+		auth:      auth.NewService(p.auth),
+		handoffs:  handoffs.NewService(p.handoffs),
+		channels:  broker.NewChannelService(p.broker),
+		decisions: decisions.NewService(p.decisions),
+		locks:     locks.NewService(p.locks, p.rpc.ItemError),
+		events:    events.NewService(p.events, p.sessions, authors{p.agents, p.broker}, reports{p.blockers}),
+		messages:  broker.NewService(p.broker, p.rpc.ItemError),
+		sessions:  sessionService{sessions.NewService(p.sessions), retention.NewSessionService(p.retention)},
+		state:     state.NewService(p.state),
+		tasks:     tasks.NewService(p.tasks),
+		tokens:    locks.NewTokenService(p.locks),
+		votes:     votes.NewService(p.votes),
 	})
 
-	pages := web.New(web.Options{RPC: server, Version: c.Version, Clock: c.Clock, Log: log.Named("web")})
+	pages := web.New(web.Options{RPC: p.rpc, Version: c.Version, Clock: c.Clock, Log: log.Named("web")})
 
 	// What runs by itself.
-	a.onStop(func(context.Context) error { registry.Stop(); return nil })
-	if err := registry.Start(ctx); err != nil {
+	a.onStop(func(context.Context) error { p.agents.Stop(); return nil })
+	if err := p.agents.Start(ctx); err != nil {
 		return fmt.Errorf("start agents: %w", err)
 	}
-	a.onStop(func(context.Context) error { grants.Stop(); return nil })
-	if err := grants.Start(ctx); err != nil {
+	a.onStop(func(context.Context) error { p.auth.Stop(); return nil })
+	if err := p.auth.Start(ctx); err != nil {
 		return fmt.Errorf("start credentials: %w", err)
 	}
-	a.onStop(func(context.Context) error { post.Stop(); return nil })
-	if err := post.Start(ctx); err != nil {
+	a.onStop(func(context.Context) error { p.broker.Stop(); return nil })
+	if err := p.broker.Start(ctx); err != nil {
 		return fmt.Errorf("start broker: %w", err)
 	}
-	a.onStop(func(context.Context) error { keys.Stop(); return nil })
-	if err := keys.Start(ctx); err != nil {
+	a.onStop(func(context.Context) error { p.state.Stop(); return nil })
+	if err := p.state.Start(ctx); err != nil {
 		return fmt.Errorf("start state: %w", err)
 	}
-	a.onStop(func(context.Context) error { held.Stop(); return nil })
-	if err := held.Start(ctx); err != nil {
+	a.onStop(func(context.Context) error { p.locks.Stop(); return nil })
+	if err := p.locks.Start(ctx); err != nil {
 		return fmt.Errorf("start locks: %w", err)
 	}
-	if err := files.Start(ctx); err != nil {
+	if err := p.artifacts.Start(ctx); err != nil {
 		return fmt.Errorf("start artifacts: %w", err)
 	}
-	a.onStop(func(context.Context) error { obstacles.Stop(); return nil })
-	obstacles.Start()
-	a.onStop(func(context.Context) error { deals.Stop(); return nil })
-	deals.Start()
-	a.onStop(func(context.Context) error { verdicts.Stop(); return nil })
-	verdicts.Start()
-	a.onStop(func(context.Context) error { polls.Stop(); return nil })
-	polls.Start()
-	a.onStop(func(context.Context) error { board.Stop(); return nil })
-	if err := board.Start(ctx); err != nil {
+	a.onStop(func(context.Context) error { p.blockers.Stop(); return nil })
+	p.blockers.Start()
+	a.onStop(func(context.Context) error { p.handoffs.Stop(); return nil })
+	p.handoffs.Start()
+	a.onStop(func(context.Context) error { p.decisions.Stop(); return nil })
+	p.decisions.Start()
+	a.onStop(func(context.Context) error { p.votes.Stop(); return nil })
+	p.votes.Start()
+	a.onStop(func(context.Context) error { p.tasks.Stop(); return nil })
+	if err := p.tasks.Start(ctx); err != nil {
 		return fmt.Errorf("start tasks: %w", err)
 	}
-	a.onStop(func(context.Context) error { keeper.Stop(); return nil })
-	if err := keeper.Start(); err != nil {
+	a.onStop(func(context.Context) error { p.retention.Stop(); return nil })
+	if err := p.retention.Start(); err != nil {
 		return fmt.Errorf("start retention: %w", err)
 	}
 	if err := a.servePprof(); err != nil {
 		return fmt.Errorf("serve profiles: %w", err)
 	}
-	health := &probes{store: st, space: space, drains: drains}
-	if err := a.serveMetrics(measured, gauges{st, post, registry, used}, health); err != nil {
+	health := &probes{store: p.store, disk: p.disk, drain: p.drain}
+	if err := a.serveMetrics(measured, gauges{p.store, p.broker, p.agents, used}, health); err != nil {
 		return fmt.Errorf("serve metrics: %w", err)
 	}
-	a.logStart(ctx, st, journal)
+	a.logStart(ctx, p.store, p.events)
 	a.onStop(func(ctx context.Context) error {
-		a.logStop(context.WithoutCancel(ctx), st, journal)
+		a.logStop(context.WithoutCancel(ctx), p.store, p.events)
 		return nil
 	})
 	a.onStop(func(ctx context.Context) error {
-		drains.Stop()
-		views.Drain()
-		post.Drain()
-		keys.Drain()
-		held.Drain()
-		files.Drain()
-		backups.Drain()
-		verdicts.Drain()
-		obstacles.Drain()
-		deals.Drain()
-		polls.Drain()
-		board.Drain()
-		journal.Stop()
-		return a.stopServer(ctx, server, pages)
+		p.drain.Stop()
+		p.overview.Drain()
+		p.broker.Drain()
+		p.state.Drain()
+		p.locks.Drain()
+		p.artifacts.Drain()
+		p.backup.Drain()
+		p.decisions.Drain()
+		p.blockers.Drain()
+		p.handoffs.Drain()
+		p.votes.Drain()
+		p.tasks.Drain()
+		p.events.Stop()
+		return a.stopServer(ctx, p.rpc, pages)
 	})
 	a.onStop(func(context.Context) error { a.closeDoor(); return nil })
-	a.onStop(health.drain)
+	a.onStop(health.stop)
 	a.serving.Go(func() {
 		if err := pages.Serve(webListener); err != nil {
 			a.fail(fmt.Errorf("serve HTTP: %w", err))
 		}
 	})
 	for _, l := range listeners {
-		a.serve(server, l)
+		a.serve(p.rpc, l)
 	}
 	if err := a.announce(); err != nil {
 		return err
 	}
-	st.CheckBehind()
+	p.store.CheckBehind()
 	health.enter(serving)
 	return nil
 }

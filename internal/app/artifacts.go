@@ -4,16 +4,11 @@ import (
 	"go.uber.org/zap"
 
 	"brokerd/internal/artifacts"
-	"brokerd/internal/broker"
-	"brokerd/internal/decisions"
 	"brokerd/internal/disk"
 	"brokerd/internal/events"
-	"brokerd/internal/handoffs"
 	"brokerd/internal/metrics"
 	"brokerd/internal/retention"
-	"brokerd/internal/state"
 	"brokerd/internal/store"
-	"brokerd/internal/tasks"
 	"brokerd/internal/work"
 )
 
@@ -29,8 +24,14 @@ func openArtifacts(c Config, st *store.Store, journal *events.Log, dir work.Dire
 }
 
 // connectArtifacts tells the artifacts what names them.
-func connectArtifacts(r *artifacts.Repository, post *broker.Broker, keys *state.Keys, board *tasks.Tasks, verdicts *decisions.Table, deals *handoffs.Desk) {
-	r.UseMentions(post.ArtifactMentions, keys.ArtifactMentions, board.ArtifactMentions, verdicts.ArtifactMentions, deals.ArtifactMentions)
+func connectArtifacts(p *parts) {
+	p.artifacts.UseMentions(
+		p.broker.ArtifactMentions,
+		p.state.ArtifactMentions,
+		p.tasks.ArtifactMentions,
+		p.decisions.ArtifactMentions,
+		p.handoffs.ArtifactMentions,
+	)
 }
 
 // artifactPart is the part of an export that has the artifacts.

@@ -12,18 +12,18 @@ import (
 	"brokerd/internal/store"
 )
 
-// newBackups returns what makes backups.
-func newBackups(c Config, st *store.Store, journal *events.Log, scopes *sessions.Registry, files *artifacts.Repository) *backup.Maker {
+// newBackup returns the maker of backups.
+func newBackup(p *parts, c Config) *backup.Maker {
 	return backup.New(backup.Options{
-		Store: st, Log: journal, Contents: storedContents{files}, Disk: diskSpace{c}, Count: countOf(scopes, journal),
+		Store: p.store, Log: p.events, Contents: storedContents{p.artifacts}, Disk: diskSpace{c}, Count: countOf(p.sessions, p.events),
 		Dir: c.Dir, Version: c.Version, Clock: c.Clock, Logger: c.Log.Named("backup"),
 	})
 }
 
-// countOf returns what counts the rows of a backup.
-func countOf(scopes *sessions.Registry, journal *events.Log) func(store.Querier) (backup.Counts, error) {
+// countOf returns the function that counts the rows of a backup.
+func countOf(s *sessions.Registry, log *events.Log) func(store.Querier) (backup.Counts, error) {
 	return func(q store.Querier) (n backup.Counts, err error) {
-		all, err := scopes.Count(q)
+		all, err := s.Count(q)
 		if err != nil {
 			return n, err
 		}
@@ -31,25 +31,25 @@ func countOf(scopes *sessions.Registry, journal *events.Log) func(store.Querier)
 		if n.Messages, _, err = broker.Totals(q); err != nil {
 			return n, err
 		}
-		n.Events, err = journal.Count(q)
+		n.Events, err = log.Count(q)
 		return n, err
 	}
 }
 
 // storedContents passes the files of artifacts to a backup.
-type storedContents struct{ files *artifacts.Repository }
+type storedContents struct{ artifacts *artifacts.Repository }
 
 // Keep implements backup.Contents.
-func (s storedContents) Keep() (release func()) { return s.files.Keep() }
+func (s storedContents) Keep() (release func()) { return s.artifacts.Keep() }
 
 // All implements backup.Contents.
 func (s storedContents) All(q store.Querier) (all []backup.Content, err error) {
-	err = s.files.EachContent(q, func(sum string, size int64) { all = append(all, backup.Content{SHA256: sum, Size: size}) })
+	err = s.artifacts.EachContent(q, func(sum string, size int64) { all = append(all, backup.Content{SHA256: sum, Size: size}) })
 	return all, err
 }
 
 // Open implements backup.Contents.
-func (s storedContents) Open(sum string) (io.ReadCloser, error) { return s.files.OpenContent(sum) }
+func (s storedContents) Open(sum string) (io.ReadCloser, error) { return s.artifacts.OpenContent(sum) }
 
 // diskSpace compares what a backup needs with the disk.
 type diskSpace struct{ config Config }

@@ -3,20 +3,16 @@ package app
 import (
 	"github.com/jonboulle/clockwork"
 
-	"brokerd/internal/broker"
 	"brokerd/internal/drain"
-	"brokerd/internal/events"
-	"brokerd/internal/sessions"
 	"brokerd/internal/store"
-	"brokerd/internal/tasks"
 )
 
-// newDrains returns what drains the broker, and connects it with what gives out work.
-func newDrains(st *store.Store, journal *events.Log, clock clockwork.Clock, scopes *sessions.Registry, post *broker.Broker, board *tasks.Tasks) *drain.Switch {
-	drains := drain.New(drain.Options{
-		Store: st, Log: journal, Clock: clock, SessionName: scopes.Name,
+// newDrain returns the switch that drains the broker, and connects it with the parts that give out work.
+func newDrain(p *parts, clock clockwork.Clock) *drain.Switch {
+	d := drain.New(drain.Options{
+		Store: p.store, Log: p.events, Clock: clock, SessionName: p.sessions.Name,
 		Messages: func(q store.Querier) ([]drain.Held, error) {
-			held, err := post.Held(q)
+			held, err := p.broker.Held(q)
 			all := make([]drain.Held, len(held))
 			for i, h := range held {
 				all[i] = drain.Held(h)
@@ -24,15 +20,15 @@ func newDrains(st *store.Store, journal *events.Log, clock clockwork.Clock, scop
 			return all, err
 		},
 		Tasks: func(q store.Querier) ([]drain.Held, error) {
-			held, err := board.Held(q)
+			held, err := p.tasks.Held(q)
 			all := make([]drain.Held, len(held))
 			for i, h := range held {
 				all[i] = drain.Held(h)
 			}
 			return all, err
 		},
-		Resumed: []func(*store.Tx) error{post.DrainEnded, board.DrainEnded},
+		Resumed: []func(*store.Tx) error{p.broker.DrainEnded, p.tasks.DrainEnded},
 	})
-	post.UseDrains(drains)
-	return drains
+	p.broker.UseDrains(d)
+	return d
 }

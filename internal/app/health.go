@@ -22,17 +22,17 @@ const (
 
 // probes answers the health checks of service managers and monitors.
 type probes struct {
-	store  *store.Store
-	space  *disk.Gauge
-	drains *drain.Switch
-	phase  atomic.Int32
+	store *store.Store
+	disk  *disk.Gauge
+	drain *drain.Switch
+	phase atomic.Int32
 }
 
 // enter notes that a phase begins.
 func (p *probes) enter(next phase) { p.phase.Store(int32(next)) }
 
-// drain begins the last phase. It is a step of the teardown.
-func (p *probes) drain(context.Context) error {
+// stop begins the last phase. It is a step of the teardown.
+func (p *probes) stop(context.Context) error {
 	p.enter(stopping)
 	return nil
 }
@@ -49,10 +49,10 @@ func (p *probes) problem() string {
 	if err := p.store.Halted(); err != nil {
 		return err.Error()
 	}
-	if err := p.space.Check(); err != nil {
+	if err := p.disk.Check(); err != nil {
 		return err.Error()
 	}
-	if p.drains.Active() {
+	if p.drain.Active() {
 		return "an operator drains the broker"
 	}
 	return ""

@@ -12,35 +12,35 @@ import (
 )
 
 // connectLocks registers what happens to locks and tokens when something else changes, and what depends on them.
-func connectLocks(scopes *sessions.Registry, registry *agents.Registry, post *broker.Broker, held *locks.Table) {
-	registry.UseFences(held)
-	registry.UseHolders(locked{held})
-	held.UseNotices(notices{post})
-	registry.OnEnd(func(tx *store.Tx, a agents.Agent) ([]agents.Loss, error) {
+func connectLocks(p *parts) {
+	p.agents.UseFences(p.locks)
+	p.agents.UseHolders(locked{p.locks})
+	p.locks.UseNotices(notices{p.broker})
+	p.agents.OnEnd(func(tx *store.Tx, a agents.Agent) ([]agents.Loss, error) {
 		end := locks.Failed
 		if a.Stopped() {
 			end = locks.Stopped
 		}
-		lost, err := held.AgentEnded(tx, a.Session, a.Name, end)
+		lost, err := p.locks.AgentEnded(tx, a.Session, a.Name, end)
 		losses := make([]agents.Loss, len(lost))
 		for i, l := range lost {
 			losses[i] = agents.Loss{Kind: lossKind(l), Name: l.Name, Revision: l.Revision}
 		}
 		return losses, err
 	})
-	registry.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error {
-		if _, err := held.AgentEnded(tx, a.Session, a.Name, locks.Deregistered); err != nil {
+	p.agents.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error {
+		if _, err := p.locks.AgentEnded(tx, a.Session, a.Name, locks.Deregistered); err != nil {
 			return err
 		}
-		return held.AgentGone(tx, a.Session, a.Name)
+		return p.locks.AgentGone(tx, a.Session, a.Name)
 	})
-	scopes.OnConfigured(func(tx *store.Tx, before, now sessions.Session) error {
+	p.sessions.OnConfigured(func(tx *store.Tx, before, now sessions.Session) error {
 		if before.Settings.FoldCase == now.Settings.FoldCase {
 			return nil
 		}
-		return held.CaseChanged(tx, now.ID)
+		return p.locks.CaseChanged(tx, now.ID)
 	})
-	scopes.OnClosed(func(tx *store.Tx, s sessions.Session) error { return held.SessionClosed(tx, s.ID, s.Name) })
+	p.sessions.OnClosed(func(tx *store.Tx, s sessions.Session) error { return p.locks.SessionClosed(tx, s.ID, s.Name) })
 }
 
 func lossKind(l locks.Loss) agents.LossKind {

@@ -9,29 +9,27 @@ import (
 	"brokerd/internal/broker"
 	"brokerd/internal/catalog"
 	"brokerd/internal/events"
-	"brokerd/internal/locks"
 	"brokerd/internal/retention"
 	"brokerd/internal/sessions"
-	"brokerd/internal/state"
 	"brokerd/internal/store"
 	"brokerd/internal/valid"
 )
 
 // wake has the keeper look again when a setting changes that it goes by.
-func wake(keeper *retention.Keeper, scopes *sessions.Registry, post *broker.Broker) {
+func wake(p *parts) {
 	changed := func(tx *store.Tx) error {
-		tx.OnCommit(keeper.Wake)
+		tx.OnCommit(p.retention.Wake)
 		return nil
 	}
-	scopes.OnCreated(func(tx *store.Tx, _ sessions.Session) error { return changed(tx) })
-	scopes.OnConfigured(func(tx *store.Tx, _, _ sessions.Session) error { return changed(tx) })
-	post.OnRekept(func(tx *store.Tx) { tx.OnCommit(keeper.Wake) })
+	p.sessions.OnCreated(func(tx *store.Tx, _ sessions.Session) error { return changed(tx) })
+	p.sessions.OnConfigured(func(tx *store.Tx, _, _ sessions.Session) error { return changed(tx) })
+	p.broker.OnRekept(func(tx *store.Tx) { tx.OnCommit(p.retention.Wake) })
 }
 
 // kept tells the keeper of sessions.
 type kept struct {
 	sessions *sessions.Registry
-	grants   *auth.Registry
+	auth     *auth.Registry
 }
 
 // All implements retention.Sessions.
@@ -50,7 +48,7 @@ func (k kept) All(q store.Querier) ([]retention.Session, error) {
 
 // Erase implements retention.Sessions. The session's credentials end with it.
 func (k kept) Erase(tx *store.Tx, session int64, limit int) (bool, error) {
-	return k.grants.EndSession(tx, session, limit)
+	return k.auth.EndSession(tx, session, limit)
 }
 
 // Delete implements retention.Sessions.
@@ -147,17 +145,17 @@ func (k keptEvents) Pruned(tx *store.Tx, session int64, source string, s retenti
 	})
 }
 
-// parts are what a session has beside messages and events.
-func parts(registry *agents.Registry, post *broker.Broker, keys *state.Keys, held *locks.Table) []retention.Part {
+// partsOfSession are the parts of a session beside messages and events.
+func partsOfSession(p *parts) []retention.Part {
 	return []retention.Part{
 		{
-			File: "agents.jsonl", Kind: "agents", Lines: registry.Records, Finished: registry.Deregistered, Remove: byKey(registry.Remove),
-			Erase: eraseAgents(registry), Forget: registry.Forget,
+			File: "agents.jsonl", Kind: "agents", Lines: p.agents.Records, Finished: p.agents.Deregistered, Remove: byKey(p.agents.Remove),
+			Erase: eraseAgents(p.agents), Forget: p.agents.Forget,
 		},
-		{File: "checkpoints.jsonl", Lines: registry.CheckpointRecords},
-		{File: "channels.jsonl", Lines: post.ChannelRecords, Erase: post.EraseMailboxes},
-		{File: "state.jsonl", Lines: keys.Records, Erase: keys.Erase, Forget: keys.Forget},
-		{File: "locks.jsonl", Lines: held.Records, Erase: held.Erase},
+		{File: "checkpoints.jsonl", Lines: p.agents.CheckpointRecords},
+		{File: "channels.jsonl", Lines: p.broker.ChannelRecords, Erase: p.broker.EraseMailboxes},
+		{File: "state.jsonl", Lines: p.state.Records, Erase: p.state.Erase, Forget: p.state.Forget},
+		{File: "locks.jsonl", Lines: p.locks.Records, Erase: p.locks.Erase},
 	}
 }
 
@@ -173,6 +171,6 @@ func eraseAgents(registry *agents.Registry) func(*store.Tx, int64, int) (bool, e
 }
 
 // typePart is the message types that a session has registered.
-func typePart(kinds *catalog.Catalog) retention.Part {
-	return retention.Part{File: "types.jsonl", Lines: kinds.Records, Erase: kinds.Erase}
+func typePart(c *catalog.Catalog) retention.Part {
+	return retention.Part{File: "types.jsonl", Lines: c.Records, Erase: c.Erase}
 }

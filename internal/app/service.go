@@ -48,36 +48,36 @@ func (d *doorman) OpenLoopback(context.Context, *pb.OpenLoopbackRequest) (*pb.Op
 
 // services are all services of the API.
 type services struct {
-	admin    pb.AdminServiceServer
-	agents   pb.AgentServiceServer
-	blockers pb.BlockerServiceServer
-	catalog  pb.CatalogServiceServer
-	grants   pb.CredentialServiceServer
-	handoffs pb.HandoffServiceServer
-	channels pb.ChannelServiceServer
-	files    pb.ArtifactServiceServer
-	verdicts pb.DecisionServiceServer
-	events   pb.EventServiceServer
-	locks    pb.LockServiceServer
-	messages pb.MessageServiceServer
-	sessions pb.SessionServiceServer
-	state    pb.StateServiceServer
-	tasks    pb.TaskServiceServer
-	tokens   pb.TokenServiceServer
-	votes    pb.VoteServiceServer
+	admin     pb.AdminServiceServer
+	agents    pb.AgentServiceServer
+	blockers  pb.BlockerServiceServer
+	catalog   pb.CatalogServiceServer
+	auth      pb.CredentialServiceServer
+	handoffs  pb.HandoffServiceServer
+	channels  pb.ChannelServiceServer
+	artifacts pb.ArtifactServiceServer
+	decisions pb.DecisionServiceServer
+	events    pb.EventServiceServer
+	locks     pb.LockServiceServer
+	messages  pb.MessageServiceServer
+	sessions  pb.SessionServiceServer
+	state     pb.StateServiceServer
+	tasks     pb.TaskServiceServer
+	tokens    pb.TokenServiceServer
+	votes     pb.VoteServiceServer
 }
 
 // register adds the services to the server.
 func register(server grpc.ServiceRegistrar, s services) {
 	pb.RegisterAdminServiceServer(server, s.admin)
 	pb.RegisterAgentServiceServer(server, s.agents)
-	pb.RegisterArtifactServiceServer(server, s.files)
+	pb.RegisterArtifactServiceServer(server, s.artifacts)
 	pb.RegisterBlockerServiceServer(server, s.blockers)
 	pb.RegisterCatalogServiceServer(server, s.catalog)
-	pb.RegisterCredentialServiceServer(server, s.grants)
+	pb.RegisterCredentialServiceServer(server, s.auth)
 	pb.RegisterHandoffServiceServer(server, s.handoffs)
 	pb.RegisterChannelServiceServer(server, s.channels)
-	pb.RegisterDecisionServiceServer(server, s.verdicts)
+	pb.RegisterDecisionServiceServer(server, s.decisions)
 	pb.RegisterEventServiceServer(server, s.events)
 	pb.RegisterLockServiceServer(server, s.locks)
 	pb.RegisterMessageServiceServer(server, s.messages)

@@ -14,41 +14,41 @@ import (
 )
 
 // connectTasks registers what happens to tasks when something else changes, and what depends on them.
-func connectTasks(scopes *sessions.Registry, registry *agents.Registry, post *broker.Broker, board *tasks.Tasks) {
-	registry.UseFences(board)
-	registry.UseDeparture(board.AwaitDeparture)
-	board.UseGates(post)
-	registry.OnRegister(func(tx *store.Tx, a agents.Agent, _ bool) error {
-		return board.AgentRegistered(tx, a.Session, workAgent(a))
+func connectTasks(p *parts) {
+	p.agents.UseFences(p.tasks)
+	p.agents.UseDeparture(p.tasks.AwaitDeparture)
+	p.tasks.UseGates(p.broker)
+	p.agents.OnRegister(func(tx *store.Tx, a agents.Agent, _ bool) error {
+		return p.tasks.AgentRegistered(tx, a.Session, workAgent(a))
 	})
-	registry.OnEnd(func(tx *store.Tx, a agents.Agent) ([]agents.Loss, error) {
-		lost, err := board.AgentEnded(tx, a.Session, a.Name, a.Stopped())
+	p.agents.OnEnd(func(tx *store.Tx, a agents.Agent) ([]agents.Loss, error) {
+		lost, err := p.tasks.AgentEnded(tx, a.Session, a.Name, a.Stopped())
 		losses := make([]agents.Loss, len(lost))
 		for i, l := range lost {
 			losses[i] = agents.Loss{Kind: agents.LostTask, Name: l.ID, Revision: l.Fence}
 		}
 		return losses, err
 	})
-	registry.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error { return board.AgentGone(tx, a.Session, a.Name) })
-	registry.OnCompleted(func(tx *store.Tx, a agents.Agent) error {
-		board.AgentCompleted(tx, a.Session, a.Name)
+	p.agents.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error { return p.tasks.AgentGone(tx, a.Session, a.Name) })
+	p.agents.OnCompleted(func(tx *store.Tx, a agents.Agent) error {
+		p.tasks.AgentCompleted(tx, a.Session, a.Name)
 		return nil
 	})
-	post.OnResumed(board.AgentResumed)
-	scopes.OnClosed(func(tx *store.Tx, s sessions.Session) error { return board.SessionClosed(tx, s.ID) })
+	p.broker.OnResumed(p.tasks.AgentResumed)
+	p.sessions.OnClosed(func(tx *store.Tx, s sessions.Session) error { return p.tasks.SessionClosed(tx, s.ID) })
 }
 
 // carriers find what carries the id of a task.
 type carriers struct {
-	post    *broker.Broker
-	journal *events.Log
-	keys    *state.Keys
+	broker *broker.Broker
+	events *events.Log
+	state  *state.Keys
 }
 
 // Related implements tasks.Related.
 func (c carriers) Related(q store.Querier, session int64, task string, limit int) ([]tasks.Reference, error) {
 	var found []tasks.Reference
-	mail, err := c.post.OfTask(q, session, task, limit)
+	mail, err := c.broker.OfTask(q, session, task, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -59,14 +59,14 @@ func (c carriers) Related(q store.Querier, session int64, task string, limit int
 		}
 		found = append(found, tasks.Reference{Kind: "message", ID: m.ID, Title: title, Revision: m.Revision})
 	}
-	happened, err := c.journal.OfTask(q, session, task, limit)
+	happened, err := c.events.OfTask(q, session, task, limit)
 	if err != nil {
 		return nil, err
 	}
 	for _, e := range happened {
 		found = append(found, tasks.Reference{Kind: "event", ID: strconv.FormatInt(e.Revision, 10), Title: e.Type, Revision: e.Revision})
 	}
-	keys, err := c.keys.OfTask(q, session, task, limit)
+	keys, err := c.state.OfTask(q, session, task, limit)
 	if err != nil {
 		return nil, err
 	}

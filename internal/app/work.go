@@ -15,8 +15,6 @@ import (
 	"brokerd/internal/retention"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
-	"brokerd/internal/tasks"
-	"brokerd/internal/votes"
 	"brokerd/internal/work"
 )
 
@@ -158,45 +156,45 @@ func byKey(remove func(tx *store.Tx, session int64, keys []int64) error) func(*s
 }
 
 // partsOfWork are what a session has of joint work.
-func partsOfWork(board *tasks.Tasks, verdicts *decisions.Table, obstacles *blockers.Board, deals *handoffs.Desk, polls *votes.Votes) []retention.Part {
+func partsOfWork(p *parts) []retention.Part {
 	return []retention.Part{
 		{
-			File: "decisions.jsonl", Kind: "decisions", Lines: verdicts.Records, Erase: verdicts.Erase,
-			Finished: verdicts.Finished, CountFinished: verdicts.CountFinished, Remove: byKey(verdicts.Remove),
+			File: "decisions.jsonl", Kind: "decisions", Lines: p.decisions.Records, Erase: p.decisions.Erase,
+			Finished: p.decisions.Finished, CountFinished: p.decisions.CountFinished, Remove: byKey(p.decisions.Remove),
 		},
 		{
-			File: "blockers.jsonl", Kind: "blockers", Lines: obstacles.Records, Erase: obstacles.Erase,
-			Finished: obstacles.Finished, CountFinished: obstacles.CountFinished, Remove: byKey(obstacles.Remove),
+			File: "blockers.jsonl", Kind: "blockers", Lines: p.blockers.Records, Erase: p.blockers.Erase,
+			Finished: p.blockers.Finished, CountFinished: p.blockers.CountFinished, Remove: byKey(p.blockers.Remove),
 		},
 		{
-			File: "handoffs.jsonl", Kind: "handoffs", Lines: deals.Records, Erase: deals.Erase,
-			Finished: deals.Finished, CountFinished: deals.CountFinished, Remove: deals.Remove,
+			File: "handoffs.jsonl", Kind: "handoffs", Lines: p.handoffs.Records, Erase: p.handoffs.Erase,
+			Finished: p.handoffs.Finished, CountFinished: p.handoffs.CountFinished, Remove: p.handoffs.Remove,
 		},
 		{
-			File: "votes.jsonl", Lines: polls.Records, Erase: polls.Erase,
-			Kind: "votes", Finished: polls.Finished, CountFinished: polls.CountFinished, Remove: byKey(polls.Remove),
+			File: "votes.jsonl", Lines: p.votes.Records, Erase: p.votes.Erase,
+			Kind: "votes", Finished: p.votes.Finished, CountFinished: p.votes.CountFinished, Remove: byKey(p.votes.Remove),
 		},
 		{
-			File: "tasks.jsonl", Kind: "tasks", Lines: board.Records, Erase: board.Erase, Forget: board.Forget,
-			Finished: board.Finished, CountFinished: board.CountFinished, Remove: byKey(board.Remove),
+			File: "tasks.jsonl", Kind: "tasks", Lines: p.tasks.Records, Erase: p.tasks.Erase, Forget: p.tasks.Forget,
+			Finished: p.tasks.Finished, CountFinished: p.tasks.CountFinished, Remove: byKey(p.tasks.Remove),
 		},
 	}
 }
 
 // connectBlockers registers what happens to blockers when something else changes.
-func connectBlockers(scopes *sessions.Registry, registry *agents.Registry, obstacles *blockers.Board) {
-	registry.OnCompleted(func(tx *store.Tx, a agents.Agent) error { return obstacles.AgentCompleted(tx, a.Session, a.Name) })
-	registry.OnEnd(func(tx *store.Tx, a agents.Agent) ([]agents.Loss, error) {
-		return nil, obstacles.AgentEnded(tx, a.Session, a.Name)
+func connectBlockers(p *parts) {
+	p.agents.OnCompleted(func(tx *store.Tx, a agents.Agent) error { return p.blockers.AgentCompleted(tx, a.Session, a.Name) })
+	p.agents.OnEnd(func(tx *store.Tx, a agents.Agent) ([]agents.Loss, error) {
+		return nil, p.blockers.AgentEnded(tx, a.Session, a.Name)
 	})
-	registry.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error { return obstacles.AgentGone(tx, a.Session, a.Name) })
-	scopes.OnClosed(func(tx *store.Tx, s sessions.Session) error { return obstacles.SessionClosed(tx, s.ID) })
+	p.agents.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error { return p.blockers.AgentGone(tx, a.Session, a.Name) })
+	p.sessions.OnClosed(func(tx *store.Tx, s sessions.Session) error { return p.blockers.SessionClosed(tx, s.ID) })
 }
 
 // connectHandoffs registers what happens to handoffs when something else changes.
-func connectHandoffs(scopes *sessions.Registry, registry *agents.Registry, deals *handoffs.Desk) {
-	registry.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error { return deals.AgentGone(tx, a.Session, a.Name) })
-	scopes.OnClosed(func(tx *store.Tx, s sessions.Session) error { return deals.SessionClosed(tx, s.ID) })
+func connectHandoffs(p *parts) {
+	p.agents.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error { return p.handoffs.AgentGone(tx, a.Session, a.Name) })
+	p.sessions.OnClosed(func(tx *store.Tx, s sessions.Session) error { return p.handoffs.SessionClosed(tx, s.ID) })
 }
 
 // handoffLocks moves locks and tokens with handoffs.
@@ -218,33 +216,35 @@ func (l handoffLocks) Transfer(tx *store.Tx, session, fence int64, from string, 
 }
 
 // connectVotes registers the changes of votes that follow from other changes.
-func connectVotes(scopes *sessions.Registry, registry *agents.Registry, polls *votes.Votes) {
-	registry.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error {
-		return polls.AgentGone(tx, a.Session, a.Name)
+func connectVotes(p *parts) {
+	p.agents.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error {
+		return p.votes.AgentGone(tx, a.Session, a.Name)
 	})
-	scopes.OnClosed(func(tx *store.Tx, s sessions.Session) error { return polls.SessionClosed(tx, s.ID) })
+	p.sessions.OnClosed(func(tx *store.Tx, s sessions.Session) error { return p.votes.SessionClosed(tx, s.ID) })
 }
 
 // connectDecisions registers what happens to decisions when something else changes.
-func connectDecisions(scopes *sessions.Registry, registry *agents.Registry, verdicts *decisions.Table) {
-	registry.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error { return verdicts.AgentGone(tx, a.Session, a.Name) })
-	scopes.OnClosed(func(tx *store.Tx, s sessions.Session) error { return verdicts.SessionClosed(tx, s.ID) })
+func connectDecisions(p *parts) {
+	p.agents.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error {
+		return p.decisions.AgentGone(tx, a.Session, a.Name)
+	})
+	p.sessions.OnClosed(func(tx *store.Tx, s sessions.Session) error { return p.decisions.SessionClosed(tx, s.ID) })
 }
 
 // reports makes and resolves the blockers that published events are about.
-type reports struct{ board *blockers.Board }
+type reports struct{ blockers *blockers.Board }
 
 // Report implements events.Blockers.
 func (r reports) Report(tx *store.Tx, c caller.Caller, o events.Obstacle) (string, error) {
 	if o.Over {
-		x, err := r.board.ResolveReported(tx, c, o.ID, o.Task, o.Resolution)
+		x, err := r.blockers.ResolveReported(tx, c, o.ID, o.Task, o.Resolution)
 		return x.Name(), err
 	}
 	d := blockers.Draft{Reason: o.Reason, Task: o.Task, Severity: blockers.ParseSeverity(o.Severity)}
 	if o.Awaited != "" {
 		d.Awaited = blockers.Awaited{Kind: blockers.Agent, Name: o.Awaited}
 	}
-	x, err := r.board.RaiseReported(tx, c, d)
+	x, err := r.blockers.RaiseReported(tx, c, d)
 	return x.Name(), err
 }
 

@@ -1,0 +1,50 @@
+package app
+
+import (
+	"brokerd/internal/agents"
+	"brokerd/internal/artifacts"
+	"brokerd/internal/auth"
+	"brokerd/internal/backup"
+	"brokerd/internal/blockers"
+	"brokerd/internal/broker"
+	"brokerd/internal/catalog"
+	"brokerd/internal/decisions"
+	"brokerd/internal/disk"
+	"brokerd/internal/drain"
+	"brokerd/internal/events"
+	"brokerd/internal/handoffs"
+	"brokerd/internal/locks"
+	"brokerd/internal/overview"
+	"brokerd/internal/retention"
+	"brokerd/internal/rpc"
+	"brokerd/internal/sessions"
+	"brokerd/internal/state"
+	"brokerd/internal/store"
+	"brokerd/internal/tasks"
+	"brokerd/internal/votes"
+)
+
+// parts are the parts of a daemon. Each has the name of its package.
+type parts struct {
+	agents    *agents.Registry
+	artifacts *artifacts.Repository
+	auth      *auth.Registry
+	backup    *backup.Maker
+	blockers  *blockers.Board
+	broker    *broker.Broker
+	catalog   *catalog.Catalog
+	decisions *decisions.Table
+	disk      *disk.Gauge
+	drain     *drain.Switch
+	events    *events.Log
+	handoffs  *handoffs.Desk
+	locks     *locks.Table
+	overview  *overview.Hub
+	retention *retention.Keeper
+	rpc       *rpc.Server
+	sessions  *sessions.Registry
+	state     *state.Keys
+	store     *store.Store
+	tasks     *tasks.Tasks
+	votes     *votes.Votes
+}
