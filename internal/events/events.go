@@ -81,7 +81,6 @@ type Log struct {
 	notes     []note // of the events since then; used by the writer alone
 
 	observe  func(text string)                        // nil = no event is counted
-	forms    map[kind]form                            // used by the writer alone
 	announce func(tx *store.Tx, e Event) (int, error) // nil until OnAnnounced; not changed after that
 
 	stopOnce sync.Once
@@ -93,7 +92,7 @@ type Log struct {
 
 // New returns the log of a store that was opened with Migrations. Stop ends it.
 func New(s *store.Store, clock clockwork.Clock, log *zap.Logger) *Log {
-	l := &Log{store: s, clock: clock, log: log, forms: map[kind]form{}, stopped: make(chan struct{}), followers: map[*listener]struct{}{}}
+	l := &Log{store: s, clock: clock, log: log, stopped: make(chan struct{}), followers: map[*listener]struct{}{}}
 	l.committed = l.wake
 	return l
 }
@@ -108,20 +107,15 @@ func (l *Log) Append(tx *store.Tx, e Entry) (int64, error) {
 	if e.Severity == 0 {
 		e.Severity = Info
 	}
-	revision := tx.NextRevision()
-	f := l.form(e)
-	_, err := tx.Exec(f.insert, revision, e.Session, tx.Now().UnixNano(), e.Source,
-		orNull(e.SourceRole), orNull(e.Summary), orNull(e.Details), relatedJSON(e.Related), orNull(e.TaskID))
+	revision, err := l.insert(tx, &e)
 	if err != nil {
-		return 0, fmt.Errorf("append event %s: %w", e.Type, err)
+		return 0, err
 	}
-	l.note(note{e.Session, kind{e.Category, e.Severity, e.Type}})
-	tx.OnCommit(l.committed)
 	if l.observe != nil {
 		text := e.Type // else e would move to the heap, with or without an observer
 		tx.OnCommit(func() { l.observe(text) })
 	}
-	if f.announced && !e.Quiet && l.announce != nil {
+	if !e.Quiet && l.announce != nil && announced[e.Type] {
 		_, err = l.announce(tx, Event{Revision: revision, Time: tx.Now(), Entry: e})
 		return revision, err
 	}
@@ -135,23 +129,18 @@ type kind struct {
 	text     string
 }
 
-// A form is what is known of all events of a kind.
-type form struct {
-	insert    string // the statement that adds one
-	announced bool
-}
-
-// form returns the form of an entry, with a statement of its kind's own, which saves a quarter of the arguments on the path of
-// every message. These types come from the code of the broker, so there are few, and they need no quotes; what others
-// publish goes through publish.
-func (l *Log) form(e Entry) form {
-	k := kind{e.Category, e.Severity, e.Type}
-	f, ok := l.forms[k]
-	if !ok {
-		f = form{fmt.Sprintf(insertOwnEvent, fmt.Sprintf("%d, %d, '%s'", k.category, k.severity, k.text)), announced[k.text]}
-		l.forms[k] = f
+// insert adds an event to the table, and wakes the followers after the commit. It returns the event's revision.
+func (l *Log) insert(tx *store.Tx, e *Entry) (int64, error) {
+	revision := tx.NextRevision()
+	_, err := tx.Exec(insertEvent, int64(e.Category), int64(e.Severity), e.Type, orNull(e.OtherSpelling()), revision,
+		e.Session, tx.Now().UnixNano(), e.Source, orNull(e.SourceRole), orNull(e.Summary), orNull(e.Details),
+		relatedJSON(e.Related), orNull(e.TaskID))
+	if err != nil {
+		return 0, fmt.Errorf("append event %s: %w", e.Type, err)
 	}
-	return f
+	l.note(note{e.Session, kind{e.Category, e.Severity, e.Type}})
+	tx.OnCommit(l.committed)
+	return revision, nil
 }
 
 // Count counts the events that the log still has.

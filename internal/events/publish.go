@@ -81,14 +81,10 @@ func (p *Publisher) Publish(ctx context.Context, c caller.Caller, req once.Reque
 
 // publish is Append for an event whose type comes from outside.
 func (l *Log) publish(tx *store.Tx, e Entry) (Published, error) {
-	revision := tx.NextRevision()
-	_, err := tx.Exec(insertEvent, int64(e.Category), int64(e.Severity), e.Type, orNull(e.OtherSpelling()), revision, e.Session,
-		tx.Now().UnixNano(), e.Source, orNull(e.SourceRole), orNull(e.Summary), orNull(e.Details), relatedJSON(e.Related), orNull(e.TaskID))
+	revision, err := l.insert(tx, &e)
 	if err != nil {
-		return Published{}, fmt.Errorf("append event: %w", err)
+		return Published{}, err
 	}
-	l.note(note{e.Session, kind{e.Category, e.Severity, e.Type}})
-	tx.OnCommit(l.committed)
 	event := Event{Revision: revision, Time: tx.Now(), Entry: e}
 	out := Published{Revision: revision, Subscribers: l.subscriptions(&event)}
 	if l.announce == nil {

@@ -56,16 +56,10 @@ SELECT revision, type, summary FROM events WHERE session = ? AND task_id = ? ORD
 const countEvents = `
 SELECT count(*) FROM events`
 
-// insertEvent is for types that come from outside, of which there may be any number.
 const insertEvent = `
 INSERT INTO events (category, severity, type, type_as_sent, revision, session, at, source, source_role, summary, details, related,
 	task_id)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
-
-// insertOwnEvent is insertEvent with what is the same for all events of one of the broker's types in place of %s.
-const insertOwnEvent = `
-INSERT INTO events (category, severity, type, revision, session, at, source, source_role, summary, details, related, task_id)
-VALUES (%s, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 const firstAfter = `
 SELECT revision FROM events WHERE revision > ? ORDER BY revision LIMIT 1`
