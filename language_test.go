@@ -15,10 +15,12 @@ import (
 // Phrases that a comment must not have, because each has a plainer word, such as "the holder" for
 // "whoever holds", "every consumer" for "everybody", "notifies" for "tells" and "capacity" for "room".
 var phrases = regexp.MustCompile(`(?i)\b(` + strings.Join([]string{
-	"whoever", "nobody", "somebody", "everybody", "anew", "once more", "for ever", "time-outs?", "signs? of life", "of its own",
-	"tells?", "is told", "are told", "was told", "lets", "hands? out", "handed out", "gives? back", "given back", "goes back", "goes on",
-	"looks? at", "looks? whether", "looked at", "hangs? on", "how it stands", "how they stand", "is over", "the truth about", "circles?",
-	"how-manieth", "comes? into being", "is born", "dies", "room", "what was granted", "what waits", "what is there",
+	"whoever", "nobody", "somebody", "everybody", "anew", "once more", "for ever", "time-outs?", "signs? of life",
+	"of its own",
+	"tells?", "is told", "are told", "was told", "lets", "hands? out", "handed out", "gives? back", "given back", "goes back",
+	"goes on", "looks? at", "looks? whether", "looked at", "hangs? on", "how it stands", "how they stand", "is over",
+	"the truth about", "circles?", "how-manieth", "comes? into being", "is born", "dies", "room", "what was granted",
+	"what waits", "what is there",
 }, "|") + `)\b`)
 
 // unmended names the files, one per line, whose comments still have such a phrase.

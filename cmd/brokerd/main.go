@@ -47,7 +47,7 @@ func main() {
 	os.Exit(exitError)
 }
 
-// usageError is an error of whoever wrote the command line, the environment or the configuration file.
+// usageError is an error in the command line, the environment or the configuration file.
 type usageError struct{ error }
 
 // Unwrap returns the error itself.

@@ -80,7 +80,7 @@ func connectMailboxes(p *parts) {
 	})
 }
 
-// authors tells the log who publishes.
+// authors gives the log the publishers of events.
 type authors struct {
 	agents *agents.Registry
 	broker *broker.Broker
@@ -95,7 +95,7 @@ func (a authors) Author(q store.Querier, session int64, c caller.Caller) (role s
 	return found.Role, err
 }
 
-// directory tells the broker of sessions and agents.
+// directory gives the broker sessions and agents.
 type directory struct {
 	sessions *sessions.Registry
 	agents   *agents.Registry
@@ -181,7 +181,7 @@ func brokerAgent(a agents.Agent) broker.Agent {
 	return broker.Agent{Name: a.Name, Role: a.Role, Attention: broker.Attention(a.Attention)}
 }
 
-// mail tells the registry of agents what waits for one.
+// mail gives the registry of agents the waiting mail of an agent.
 type mail struct{ broker *broker.Broker }
 
 // Counts implements agents.Mail.
@@ -229,7 +229,7 @@ func (m mail) AwaitDeparture(ctx context.Context, session, agent string) error {
 	return m.broker.AwaitDeparture(ctx, session, agent)
 }
 
-// crew tells the broker how agents are.
+// crew gives the broker the health of agents.
 type crew struct {
 	sessions *sessions.Registry
 	agents   *agents.Registry
@@ -279,7 +279,7 @@ func (c crew) Asleep(session, agent string) (since time.Time, asleep bool) {
 	return c.agents.Asleep(session, agent)
 }
 
-// claims tells the registry of agents what an agent holds of messages.
+// claims gives the registry of agents the claims and questions of an agent.
 type claims struct{ broker *broker.Broker }
 
 // Holdings implements agents.Holder.
@@ -303,7 +303,7 @@ func agentQuestions(list []broker.Question) []agents.OpenQuestion {
 	return out
 }
 
-// census tells the operator of sessions and agents.
+// census gives the operator sessions and agents.
 type census struct {
 	sessions *sessions.Registry
 	agents   *agents.Registry
@@ -332,7 +332,7 @@ func (c census) Own(q store.Querier, who caller.Caller) (admin.Own, error) {
 	}, err
 }
 
-// commons tells the operator what agents share.
+// commons gives the operator the locks, keys and work that agents share.
 type commons struct {
 	locks *locks.Table
 	state *state.Keys
@@ -357,7 +357,7 @@ func (c commons) Coordination(q store.Querier, session int64) (admin.Coordinatio
 // fullest is how many mailboxes a status names.
 const fullest = 20
 
-// mailboxes tells the operator what lies in them.
+// mailboxes gives the operator the contents of mailboxes.
 type mailboxes struct{ broker *broker.Broker }
 
 // Mail implements admin.Mailboxes.
@@ -409,11 +409,13 @@ func (tables) Count(q store.Querier) (messages, deliveries int64, err error) {
 
 // connectState registers what must happen to the state, in the same transaction, when something changes elsewhere.
 func connectState(p *parts) {
-	p.agents.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error { return p.state.AgentGone(tx, a.Session, a.Name) })
+	p.agents.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error {
+		return p.state.AgentGone(tx, a.Session, a.Name)
+	})
 	p.sessions.OnClosed(func(tx *store.Tx, s sessions.Session) error { return p.state.SessionClosed(tx, s.ID) })
 }
 
-// stateDirectory tells the state of sessions and agents.
+// stateDirectory gives the state sessions and agents.
 type stateDirectory struct {
 	sessions *sessions.Registry
 	agents   *agents.Registry
@@ -434,7 +436,7 @@ func (d stateDirectory) Role(q store.Querier, session int64, c caller.Caller) (s
 	return a.Role, err
 }
 
-// catalogDirectory tells the catalog of sessions and agents.
+// catalogDirectory gives the catalog sessions and agents.
 type catalogDirectory struct {
 	sessions *sessions.Registry
 	agents   *agents.Registry

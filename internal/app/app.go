@@ -95,8 +95,8 @@ func (a *App) Sync() string { return a.sync.String() }
 // Failed gets an error if the daemon can no longer answer calls; it must be stopped then.
 func (a *App) Failed() <-chan error { return a.failed }
 
-// Stop stops the daemon: streams are told to go away, calls may finish until StopTimeout is over or
-// ctx ends and are cut off then, what was accepted is written, and the data folder is free again.
+// Stop stops the daemon. Streams receive a notice to go away. Calls may finish until StopTimeout has
+// passed or ctx ends, and are cut off then. Accepted changes are written, and the data folder is free again.
 // Further calls return what the first returned.
 func (a *App) Stop(ctx context.Context) error {
 	a.stopOnce.Do(func() {
@@ -199,7 +199,7 @@ func (a *App) start(ctx context.Context) error {
 	connectLocks(p)
 	p.locks.UseCrew(p.broker)
 	p.locks.UseTracer(tracer)
-	// After the hooks are in place: it looks at once, and what it finds is an event.
+	// After the hooks are in place: New checks the disk at once, and may append an event.
 	used := func() (float64, error) { return c.DiskUsed(c.Dir) }
 	p.disk = disk.New(p.store, p.events, c.Clock, log.Named("disk"), used, c.Dir, reserve)
 	p.broker.UseDisk(p.disk)
@@ -220,7 +220,8 @@ func (a *App) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.handoffs = handoffs.New(p.store, p.events, people, letters, p.tasks, handoffLocks{p.locks}, p.artifacts, c.Clock, log.Named("handoffs"))
+	p.handoffs = handoffs.New(p.store, p.events, people, letters, p.tasks, handoffLocks{p.locks}, p.artifacts, c.Clock,
+		log.Named("handoffs"))
 	connectHandoffs(p)
 	p.auth = auth.New(p.store, p.events, p.sessions, secret, c.Clock, log.Named("auth"))
 	a.onStop(func(context.Context) error { return p.artifacts.Stop() })
@@ -296,7 +297,9 @@ func (a *App) start(ctx context.Context) error {
 	if err := p.drain.Start(ctx); err != nil {
 		return fmt.Errorf("start drains: %w", err)
 	}
-	explainers := []admin.Explainer{p.agents, p.broker, p.locks, p.state, p.disk, p.tasks, p.decisions, p.blockers, p.handoffs, p.votes, p.drain}
+	explainers := []admin.Explainer{
+		p.agents, p.broker, p.locks, p.state, p.disk, p.tasks, p.decisions, p.blockers, p.handoffs, p.votes, p.drain,
+	}
 	p.overview = newOverviews(p.store, p.events, c.Clock, log.Named("overview"), p.sessions,
 		overviewSources{commons{p.locks, p.state, jobs}, p.broker, p.agents, explainers})
 	a.onStop(func(context.Context) error { p.overview.Stop(); return nil })

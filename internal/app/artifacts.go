@@ -23,7 +23,7 @@ func openArtifacts(c Config, st *store.Store, journal *events.Log, dir work.Dire
 	return artifacts.New(o)
 }
 
-// connectArtifacts tells the artifacts what names them.
+// connectArtifacts gives the artifacts the parts that mention them.
 func connectArtifacts(p *parts) {
 	p.artifacts.UseMentions(
 		p.broker.ArtifactMentions,

@@ -15,8 +15,15 @@ import (
 // newBackup returns the maker of backups.
 func newBackup(p *parts, c Config) *backup.Maker {
 	return backup.New(backup.Options{
-		Store: p.store, Log: p.events, Contents: storedContents{p.artifacts}, Disk: diskSpace{c}, Count: countOf(p.sessions, p.events),
-		Dir: c.Dir, Version: c.Version, Clock: c.Clock, Logger: c.Log.Named("backup"),
+		Store:    p.store,
+		Log:      p.events,
+		Contents: storedContents{p.artifacts},
+		Disk:     diskSpace{c},
+		Count:    countOf(p.sessions, p.events),
+		Dir:      c.Dir,
+		Version:  c.Version,
+		Clock:    c.Clock,
+		Logger:   c.Log.Named("backup"),
 	})
 }
 
@@ -44,7 +51,9 @@ func (s storedContents) Keep() (release func()) { return s.artifacts.Keep() }
 
 // All implements backup.Contents.
 func (s storedContents) All(q store.Querier) (all []backup.Content, err error) {
-	err = s.artifacts.EachContent(q, func(sum string, size int64) { all = append(all, backup.Content{SHA256: sum, Size: size}) })
+	err = s.artifacts.EachContent(q, func(sum string, size int64) {
+		all = append(all, backup.Content{SHA256: sum, Size: size})
+	})
 	return all, err
 }
 

@@ -29,7 +29,7 @@ type Config struct {
 	TraceSample float64       // the share of new traces that are exported, 0 to 1
 	Version     string        // of the program, for GetStatus
 	StopTimeout time.Duration // DefaultStopTimeout if 0
-	// DiskUsed tells which share of a folder's file system is used, from 0 to 1; disk.Used if nil.
+	// DiskUsed returns which share of a folder's file system is used, from 0 to 1; disk.Used if nil.
 	DiskUsed func(dir string) (float64, error)
 	// Store changes the options with which the store is opened, after all others are set. It is for tests; nil
 	// changes nothing.

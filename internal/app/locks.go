@@ -40,7 +40,9 @@ func connectLocks(p *parts) {
 		}
 		return p.locks.CaseChanged(tx, now.ID)
 	})
-	p.sessions.OnClosed(func(tx *store.Tx, s sessions.Session) error { return p.locks.SessionClosed(tx, s.ID, s.Name) })
+	p.sessions.OnClosed(func(tx *store.Tx, s sessions.Session) error {
+		return p.locks.SessionClosed(tx, s.ID, s.Name)
+	})
 }
 
 func lossKind(l locks.Loss) agents.LossKind {
@@ -53,7 +55,7 @@ func lossKind(l locks.Loss) agents.LossKind {
 	return agents.LostLock
 }
 
-// locked tells the registry of agents what an agent holds of locks and tokens.
+// locked gives the registry of agents the locks and tokens of an agent.
 type locked struct{ locks *locks.Table }
 
 // Holdings implements agents.Holder.
@@ -77,7 +79,7 @@ func (l locked) Holdings(q store.Querier, a agents.Agent, to *agents.Holdings) e
 	return err
 }
 
-// notices sends what the table of locks has to tell.
+// notices sends the notices of the table of locks.
 type notices struct{ broker *broker.Broker }
 
 // Notify implements locks.Notices.
@@ -93,7 +95,7 @@ func (n notices) Withdraw(tx *store.Tx, session, about int64, kind string) error
 	return n.broker.Withdraw(tx, session, broker.Moot{About: about, Type: kind})
 }
 
-// holders tells the table of locks of sessions and agents.
+// holders gives the table of locks sessions and agents.
 type holders struct {
 	sessions *sessions.Registry
 	agents   *agents.Registry

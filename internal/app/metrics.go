@@ -12,7 +12,7 @@ import (
 	"brokerd/internal/store"
 )
 
-// newMetrics returns nil if nobody is to read them: then nothing is observed.
+// newMetrics returns nil if metrics are not served: then nothing is observed.
 func newMetrics(c Config) *metrics.Metrics {
 	if c.Metrics == "" {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"brokerd/internal/valid"
 )
 
-// wake has the keeper look again when a setting changes that it goes by.
+// wake makes the keeper run again when a setting changes on which it depends.
 func wake(p *parts) {
 	changed := func(tx *store.Tx) error {
 		tx.OnCommit(p.retention.Wake)
@@ -26,7 +26,7 @@ func wake(p *parts) {
 	p.broker.OnRekept(func(tx *store.Tx) { tx.OnCommit(p.retention.Wake) })
 }
 
-// kept tells the keeper of sessions.
+// kept gives the keeper sessions.
 type kept struct {
 	sessions *sessions.Registry
 	auth     *auth.Registry
@@ -56,7 +56,7 @@ func (k kept) Delete(tx *store.Tx, session int64, source, archive string) (int64
 	return k.sessions.Delete(tx, session, source, archive)
 }
 
-// keptMessages tells the keeper of messages.
+// keptMessages gives the keeper messages.
 type keptMessages struct {
 	*broker.Broker
 	closers []closer // that close their part of a session before its messages
@@ -116,7 +116,7 @@ func standings(messages []retention.Message) []broker.Standing {
 	return list
 }
 
-// keptEvents tells the keeper of the log.
+// keptEvents gives the keeper the log.
 type keptEvents struct{ *events.Log }
 
 // After implements retention.Log.
@@ -149,8 +149,13 @@ func (k keptEvents) Pruned(tx *store.Tx, session int64, source string, s retenti
 func partsOfSession(p *parts) []retention.Part {
 	return []retention.Part{
 		{
-			File: "agents.jsonl", Kind: "agents", Lines: p.agents.Records, Finished: p.agents.Deregistered, Remove: byKey(p.agents.Remove),
-			Erase: eraseAgents(p.agents), Forget: p.agents.Forget,
+			File:     "agents.jsonl",
+			Kind:     "agents",
+			Lines:    p.agents.Records,
+			Finished: p.agents.Deregistered,
+			Remove:   byKey(p.agents.Remove),
+			Erase:    eraseAgents(p.agents),
+			Forget:   p.agents.Forget,
 		},
 		{File: "checkpoints.jsonl", Lines: p.agents.CheckpointRecords},
 		{File: "channels.jsonl", Lines: p.broker.ChannelRecords, Erase: p.broker.EraseMailboxes},

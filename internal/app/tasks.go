@@ -29,7 +29,9 @@ func connectTasks(p *parts) {
 		}
 		return losses, err
 	})
-	p.agents.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error { return p.tasks.AgentGone(tx, a.Session, a.Name) })
+	p.agents.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error {
+		return p.tasks.AgentGone(tx, a.Session, a.Name)
+	})
 	p.agents.OnCompleted(func(tx *store.Tx, a agents.Agent) error {
 		p.tasks.AgentCompleted(tx, a.Session, a.Name)
 		return nil
@@ -81,7 +83,7 @@ type ofTask interface {
 	OfTask(q store.Querier, session int64, task string, limit int) ([]work.Item, error)
 }
 
-// workOfTasks tells the tasks of the work of other kinds.
+// workOfTasks gives the tasks the work of other kinds.
 type workOfTasks struct{ feature ofTask }
 
 // Related implements tasks.Related.

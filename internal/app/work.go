@@ -18,7 +18,7 @@ import (
 	"brokerd/internal/work"
 )
 
-// directoryOfWork tells the features of joint work of sessions and agents.
+// directoryOfWork gives the features of joint work sessions and agents.
 type directoryOfWork struct {
 	sessions *sessions.Registry
 	agents   *agents.Registry
@@ -183,17 +183,23 @@ func partsOfWork(p *parts) []retention.Part {
 
 // connectBlockers registers what happens to blockers when something else changes.
 func connectBlockers(p *parts) {
-	p.agents.OnCompleted(func(tx *store.Tx, a agents.Agent) error { return p.blockers.AgentCompleted(tx, a.Session, a.Name) })
+	p.agents.OnCompleted(func(tx *store.Tx, a agents.Agent) error {
+		return p.blockers.AgentCompleted(tx, a.Session, a.Name)
+	})
 	p.agents.OnEnd(func(tx *store.Tx, a agents.Agent) ([]agents.Loss, error) {
 		return nil, p.blockers.AgentEnded(tx, a.Session, a.Name)
 	})
-	p.agents.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error { return p.blockers.AgentGone(tx, a.Session, a.Name) })
+	p.agents.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error {
+		return p.blockers.AgentGone(tx, a.Session, a.Name)
+	})
 	p.sessions.OnClosed(func(tx *store.Tx, s sessions.Session) error { return p.blockers.SessionClosed(tx, s.ID) })
 }
 
 // connectHandoffs registers what happens to handoffs when something else changes.
 func connectHandoffs(p *parts) {
-	p.agents.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error { return p.handoffs.AgentGone(tx, a.Session, a.Name) })
+	p.agents.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error {
+		return p.handoffs.AgentGone(tx, a.Session, a.Name)
+	})
 	p.sessions.OnClosed(func(tx *store.Tx, s sessions.Session) error { return p.handoffs.SessionClosed(tx, s.ID) })
 }
 
@@ -228,7 +234,9 @@ func connectDecisions(p *parts) {
 	p.agents.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error {
 		return p.decisions.AgentGone(tx, a.Session, a.Name)
 	})
-	p.sessions.OnClosed(func(tx *store.Tx, s sessions.Session) error { return p.decisions.SessionClosed(tx, s.ID) })
+	p.sessions.OnClosed(func(tx *store.Tx, s sessions.Session) error {
+		return p.decisions.SessionClosed(tx, s.ID)
+	})
 }
 
 // reports makes and resolves the blockers that published events are about.

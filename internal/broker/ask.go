@@ -40,7 +40,8 @@ type asking struct {
 	over     atomic.Bool  // its wait has ended
 }
 
-// A verdict ends a wait: with a reply, or without one, because none can come any more or the asker has failed or deregistered.
+// A verdict ends a wait: with a reply, or without one, because none can come any more or the asker has failed or
+// deregistered.
 type verdict struct {
 	reply *Message
 	none  NoReply

@@ -11,14 +11,14 @@ import (
 	"brokerd/internal/fault"
 )
 
-// A Disk says whether there is room for more messages.
+// A Disk reports whether the disk has space for more messages.
 type Disk interface {
 	// Check returns fault.Exhausted if the disk is too full for sends. It must be quick.
 	Check() error
 }
 
-// UseDisk has the broker refuse sends when the disk has no room for them. Without it there always is. It is called before
-// Start.
+// UseDisk makes the broker refuse sends when the disk is too full for them. Without it, no send is refused. It is
+// called before Start.
 func (b *Broker) UseDisk(d Disk) { b.disk = d }
 
 // admit returns when the caller may send n messages in one call: within the call's deadline, or within 30 s if it has none.
@@ -137,6 +137,6 @@ func messageTooLarge(size, limit int) error {
 func mailboxFull(to Target, limit int64) error {
 	e := fault.New(fault.Exhausted, "MAILBOX_FULL",
 		"nobody got the message: every mailbox that %s means is full, with %d waiting (session setting mailbox_limit)", to, limit)
-	e.RetryAfter = time.Second // somebody may have taken something by then
+	e.RetryAfter = time.Second // a consumer may have taken a message by then
 	return e.With("limit", "mailbox_limit").With("mailbox_limit", strconv.FormatInt(limit, 10))
 }

@@ -151,7 +151,7 @@ func (l *Log) Count(q store.Querier) (int64, error) {
 }
 
 // Stop ends all that follow the log: their streams end as fault.Unavailable (SHUTTING_DOWN). Appending
-// goes on. Stopping twice is fine.
+// continues. Stopping twice is fine.
 func (l *Log) Stop() { l.stopOnce.Do(func() { close(l.stopped) }) }
 
 // orNull keeps empty text out of the table: NULL is read without a copy.

@@ -10,7 +10,7 @@ import (
 	"brokerd/internal/store"
 )
 
-// A Record is an event as the archive takes it: read in large numbers, and written without a look at its parts.
+// A Record is an event as the archive reads it: in large numbers, and without decoding its parts.
 type Record struct {
 	Revision int64
 	Session  int64
