@@ -33,8 +33,9 @@ TEST_FLAGS = -vet=off -timeout 60m -p $(TEST_PACKAGES_AT_A_TIME)
 # The packages that take longest start first, so that none of them runs alone at the end.
 LONG_TESTS := ./cmd/brokerctl ./internal/broker ./internal/app ./internal/web/browsertest ./client ./internal/locks ./internal/state
 LONG_TESTS_NO_RACE := ./internal/histories ./internal/hostile ./clients/typescript ./internal/crashtest ./examples/bash ./docs
-# Packages that start no goroutine, and tests of a daemon that is a process of its own, run without the race detector.
-NO_RACE := ^brokerd(/(clients|deploy|docs|examples|scripts|cmd/internal)(/.*)?|/internal/(crashtest|fault|finding|histories|hostile|jsonform|jsonline|nearest|page|valid))?$$
+# Packages that start no goroutine, and tests of a daemon that is a process of its own, run without the race detector. So
+# does costtest, which counts allocations: the race detector adds some.
+NO_RACE := ^brokerd(/(clients|deploy|docs|examples|scripts|cmd/internal)(/.*)?|/internal/(costtest|crashtest|fault|finding|histories|hostile|jsonform|jsonline|nearest|page|valid))?$$
 
 PREFIX  ?= /usr/local
 DESTDIR ?=

@@ -193,6 +193,10 @@ func (w *writer) function(fn func(*Tx) error) (err error) {
 	if tx.excess != nil {
 		w.exceeded(tx)
 	}
+	if w.ran != nil {
+		tx.work.OnCommits = len(tx.onCommit)
+		w.ran(tx.work)
+	}
 	b := &w.batch
 	if err != nil {
 		w.look(err)

@@ -34,6 +34,13 @@ type Commit struct {
 	Rows      int           // changed
 }
 
+// Work is what one function of the writer has done.
+type Work struct {
+	Statements int // that may change something; a savepoint counts as two
+	Reads      int // queries
+	OnCommits  int // functions that it has registered with OnCommit
+}
+
 // Stats returns the figures of the store. It is cheap and may be called at any time.
 func (s *Store) Stats() Stats {
 	w := s.writer

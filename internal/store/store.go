@@ -84,6 +84,9 @@ type Options struct {
 	// It is for tests: SQLite plans a statement once, when the store prepares it.
 	Planned func(object string)
 
+	// Ran is called in the writer after every function with what it has done. It is for tests. Nil costs nothing.
+	Ran func(Work)
+
 	Readers  int           // connections for Read, and so how many run at a time; 4 if zero
 	ReadTime time.Duration // how long a Read may take; 10 s if zero
 

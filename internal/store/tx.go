@@ -14,6 +14,7 @@ import (
 type Tx struct {
 	writer   *writer
 	now      time.Time
+	work     Work
 	rows     int    // changed
 	read     int    // rows that its queries have returned
 	excess   []byte // the stack of the statement with which it does more than a function may
@@ -150,8 +151,10 @@ func (tx *Tx) take(query string) (*statement, error) {
 		return nil, err
 	}
 	if st.readonly {
+		tx.work.Reads++
 		return st, nil
 	}
+	tx.work.Statements++
 	tx.changing = true
 	if !tx.saved && !tx.certain {
 		if err := tx.writer.conn.run(`SAVEPOINT fn`); err != nil {
@@ -160,6 +163,7 @@ func (tx *Tx) take(query string) (*statement, error) {
 			return nil, err
 		}
 		tx.saved = true
+		tx.work.Statements += 2 // it is released as well
 	}
 	return st, nil
 }
