@@ -73,7 +73,7 @@ func keepLosses(tx *store.Tx, agent int64, losses []Loss) error {
 	}
 	room := max(0, min(len(losses), mostLosses-kept))
 	if more := len(losses) - room; more > 0 {
-		n, err := tx.Exec(updateMoreLosses, more, agent)
+		n, err := tx.ExecCount(updateMoreLosses, more, agent)
 		if err == nil && n == 0 {
 			_, err = tx.Exec(insertLoss, agent, int64(lostMore), "", more, tx.Now())
 		}

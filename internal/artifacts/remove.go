@@ -174,7 +174,7 @@ func (t *removeTx) promote(name string) error {
 
 // forget removes some names whose versions were all deleted long ago.
 func (t *removeTx) forget() error {
-	n, err := t.tx.Exec(forgetDeleted, t.session, t.session, t.tx.Now().Add(-keepNumbers), forgetAtOnce)
+	n, err := t.tx.ExecCount(forgetDeleted, t.session, t.session, t.tx.Now().Add(-keepNumbers), forgetAtOnce)
 	if err == nil && n > 0 {
 		_, err = t.tx.Exec(addUsage, t.session, -n, 0, 0)
 	}

@@ -102,7 +102,7 @@ func (b *Board) CountFinished(q store.Querier, session int64, before time.Time) 
 // Remove removes blockers that Finished has returned. Errors: fault.Conflict if one of them is gone.
 func (b *Board) Remove(tx *store.Tx, session int64, keys []int64) error {
 	for _, key := range keys {
-		n, err := tx.Exec(deleteResolved, session, key)
+		n, err := tx.ExecCount(deleteResolved, session, key)
 		if err == nil && n == 0 {
 			err = fault.New(fault.Conflict, "BLOCKER_REMOVED", "blocker %d has been removed already", key)
 		}

@@ -64,7 +64,7 @@ func (b *Broker) subscription(ctx context.Context, c caller.Caller, req once.Req
 		if err != nil {
 			return err
 		}
-		n, err := tx.Exec(query, id, a.mailbox)
+		n, err := tx.ExecCount(query, id, a.mailbox)
 		if err != nil || n == 0 {
 			return err
 		}

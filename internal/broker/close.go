@@ -80,14 +80,14 @@ func (b *Broker) closeFurther(tx *store.Tx, c *work.Chore) (more bool, err error
 			c.Text = closingSteps[i+1].name
 		}
 	}
-	n, err := tx.Exec(settleQuestions, tx.Now(), c.Session, room)
+	n, err := tx.ExecCount(settleQuestions, tx.Now(), c.Session, room)
 	return n == int64(room), err
 }
 
 // closeStep cancels up to limit deliveries of a step, and returns how many there were.
 func (b *Broker) closeStep(tx *store.Tx, c *work.Chore, step closingStep, limit int) (int, error) {
 	if step.query == "" {
-		n, err := tx.Exec(deleteDepartures, c.Session, limit)
+		n, err := tx.ExecCount(deleteDepartures, c.Session, limit)
 		return int(n), err
 	}
 	keys, err := store.Collect(tx.Query(step.query, c.Session, c.After, limit), func(r *store.Rows) (k key, err error) {

@@ -89,7 +89,7 @@ func (s *settling) deadLetter(p *departure) (more bool, err error) {
 	}
 	more = len(messages) == departurePage
 	if !more {
-		n, err := s.tx.Exec(cancelNoticesOf, s.tx.Now(), s.actor.mailbox, s.actor.mailbox, departurePage-len(messages))
+		n, err := s.tx.ExecCount(cancelNoticesOf, s.tx.Now(), s.actor.mailbox, s.actor.mailbox, departurePage-len(messages))
 		if err != nil {
 			return false, err
 		}
@@ -104,7 +104,7 @@ func (s *settling) deadLetter(p *departure) (more bool, err error) {
 		if _, err := s.tx.Exec(insertGone, now, now, "AGENT_GONE: "+p.reason, s.actor.mailbox, string(list)); err != nil {
 			return false, err
 		}
-		n, err := s.tx.Exec(updateGone, now, s.actor.mailbox, string(list))
+		n, err := s.tx.ExecCount(updateGone, now, s.actor.mailbox, string(list))
 		if err != nil {
 			return false, err
 		}

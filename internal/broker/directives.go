@@ -70,12 +70,12 @@ func (s *sending) direct(d *Draft, message int64, to []*room) error {
 	for _, r := range to {
 		n, err := int64(0), error(nil)
 		if d.Type == haltType {
-			n, err = s.tx.Exec(insertHalt, r.id, message, s.tx.Now())
+			n, err = s.tx.ExecCount(insertHalt, r.id, message, s.tx.Now())
 		} else {
 			if err := s.endHalts(r, message); err != nil {
 				return err
 			}
-			n, err = s.tx.Exec(deleteHalt, r.id)
+			n, err = s.tx.ExecCount(deleteHalt, r.id)
 		}
 		if err != nil {
 			return err

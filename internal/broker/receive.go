@@ -271,7 +271,7 @@ func (b *Broker) handed(ctx context.Context, a actor, shown shown, cursor string
 		}
 		received := 0
 		for _, message := range fresh {
-			n, err := tx.Exec(updateDelivered, tx.Now(), message, a.mailbox)
+			n, err := tx.ExecCount(updateDelivered, tx.Now(), message, a.mailbox)
 			if err != nil {
 				return err
 			}

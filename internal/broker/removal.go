@@ -242,7 +242,7 @@ func removeAll(tx *store.Tx, messages []Standing) error {
 	limit := mostRemoved
 	for i := range messages {
 		for _, statement := range ofMessages {
-			n, err := tx.Exec(statement, messages[i].First, messages[i].Last)
+			n, err := tx.ExecCount(statement, messages[i].First, messages[i].Last)
 			if err != nil {
 				return err
 			}

@@ -143,7 +143,7 @@ func (s *settling) settle(item *Settlement) (Settled, error) {
 
 // ackClaimed acknowledges a claim that is still in force and whose place is known.
 func (s *settling) ackClaimed(item *Settlement) (bool, error) {
-	n, err := s.tx.Exec(updateAckClaimed, s.tx.Now(), item.key.message, item.key.mailbox, item.Ref.Claim, s.actor.mailbox)
+	n, err := s.tx.ExecCount(updateAckClaimed, s.tx.Now(), item.key.message, item.key.mailbox, item.Ref.Claim, s.actor.mailbox)
 	if err != nil || n == 0 {
 		return false, err
 	}

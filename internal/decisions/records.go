@@ -134,7 +134,7 @@ func (t *Table) CountFinished(q store.Querier, session int64, before time.Time) 
 // Remove removes finished decisions. Errors: fault.Conflict if one of them is not there any more.
 func (t *Table) Remove(tx *store.Tx, session int64, keys []int64) error {
 	for _, id := range keys {
-		removed, err := tx.Exec(deleteFinished, id, session)
+		removed, err := tx.ExecCount(deleteFinished, id, session)
 		if err != nil {
 			return err
 		}

@@ -61,7 +61,7 @@ func tooManyCursors(limit int, where string) error {
 
 // MoveCursor is SaveCursor for a cursor that exists. It reports whether it does.
 func MoveCursor(tx *store.Tx, session int64, owner, kind, name string, revision int64) (bool, error) {
-	n, err := tx.Exec(updateCursor, revision, revision, session, owner, kind, name)
+	n, err := tx.ExecCount(updateCursor, revision, revision, session, owner, kind, name)
 	if err != nil {
 		return false, fmt.Errorf("save cursor: %w", err)
 	}

@@ -60,7 +60,7 @@ func (d *Desk) Records(q store.Querier, session int64, after string, limit int) 
 // Erase removes up to limit handoffs of a session that is being deleted, and reports whether there may
 // be more.
 func (d *Desk) Erase(tx *store.Tx, session int64, limit int) (bool, error) {
-	n, err := tx.Exec(deleteSome, session, limit)
+	n, err := tx.ExecCount(deleteSome, session, limit)
 	return n == int64(limit), err
 }
 
@@ -88,7 +88,7 @@ func (d *Desk) CountFinished(q store.Querier, session int64, before time.Time) (
 // changed since, as the checklist of an accepted handoff can, or has been removed.
 func (d *Desk) Remove(tx *store.Tx, session int64, done []work.Done) error {
 	for i := range done {
-		n, err := tx.Exec(deleteSettled, session, done[i].Key, done[i].Revision)
+		n, err := tx.ExecCount(deleteSettled, session, done[i].Key, done[i].Revision)
 		if err == nil && n == 0 {
 			err = fault.New(fault.Conflict, "HANDOFF_CHANGED", "handoff %d has changed or has been removed", done[i].Key)
 		}

@@ -254,7 +254,7 @@ func (t *Table) uncollect(fence int64, of *tellings) {
 
 // recollect notes that the owner of a grant is told of it, and reports whether it was not before.
 func (t *Table) recollect(tx *store.Tx, fence int64) (bool, error) {
-	changed, err := tx.Exec(updateCollected, fence)
+	changed, err := tx.ExecCount(updateCollected, fence)
 	if changed > 0 {
 		tx.OnCommit(func() { t.alarms.Remove(alarm{collectAlarm, fence}) })
 	}

@@ -38,9 +38,9 @@ func (k *Keys) doChore(tx *store.Tx, c *work.Chore) (more bool, err error) {
 	var n int64
 	switch c.Kind {
 	case expiryChore:
-		n, err = tx.Exec(endExpiry, c.Session, chorePage)
+		n, err = tx.ExecCount(endExpiry, c.Session, chorePage)
 	case ownerChore:
-		n, err = tx.Exec(endOwnership, c.Name, c.Session, c.Bound, chorePage)
+		n, err = tx.ExecCount(endOwnership, c.Name, c.Session, c.Bound, chorePage)
 	default:
 	}
 	return n == chorePage, err

@@ -187,7 +187,9 @@ func (w *writer) function(fn func(*Tx) error) (err error) {
 			w.undone(tx.onUndo)
 		}
 	}()
-	err = tx.call(fn)
+	if err = tx.call(fn); tx.failed != nil {
+		err = tx.failed
+	}
 	tx.over = true
 	w.conn.closeRows()
 	if tx.excess != nil {

@@ -24,6 +24,7 @@ type Tx struct {
 	numbered bool   // a revision was taken
 	patient  bool   // nobody waits for the commit
 	over     bool
+	failed   error // of a statement; the function fails with it
 	onCommit []func()
 	onUndo   []func()
 	endings  []ending
@@ -35,28 +36,26 @@ type ending struct {
 	fn  func(*Tx) error
 }
 
-// Exec runs a statement and returns how many rows it inserted, updated or deleted. Arguments may be
-// integers, strings, []byte, float64, and bool (stored as 0 or 1), time.Time (Unix nanoseconds, the
-// zero time as NULL), time.Duration (nanoseconds) and nil. The query is one statement; it is
-// prepared once per distinct text.
+// Exec runs a statement. Arguments may be integers, strings, []byte, float64, and bool (stored as 0 or 1), time.Time (Unix
+// nanoseconds, the zero time as NULL), time.Duration (nanoseconds) and nil. The query is one statement; it is prepared once
+// per distinct text.
 //
-// An error leaves the function free to go on or to return: unless the statement has cost the whole
-// transaction, as a full disk can; then all further statements fail as well, and so does the batch.
+// After an error, such as an argument of another type, the function has failed: it gets this error whatever it returns, and
+// its further statements do nothing.
 func (tx *Tx) Exec(query string, args ...any) (int64, error) {
+	return tx.ExecCount(query, args...)
+}
+
+// ExecCount is Exec, and returns how many rows the statement has inserted, updated or deleted.
+func (tx *Tx) ExecCount(query string, args ...any) (changed int64, err error) {
 	st, err := tx.take(query)
+	if err == nil {
+		changed, err = tx.exec(st, args)
+	}
 	if err != nil {
-		return 0, err
+		tx.failed = err
 	}
-	if st.rows {
-		return tx.drain(st, args)
-	}
-	changed, err := tx.writer.conn.exec(st, args)
-	if err != nil {
-		tx.writer.look(err)
-		return 0, err
-	}
-	tx.change(int(changed))
-	return changed, nil
+	return changed, err
 }
 
 // ExecPage runs statements that each change at most a number of rows, which is their last argument,
@@ -64,7 +63,7 @@ func (tx *Tx) Exec(query string, args ...any) (int64, error) {
 // may be more.
 func (tx *Tx) ExecPage(limit int, statements []string, args ...any) (left int, err error) {
 	for _, statement := range statements {
-		n, err := tx.Exec(statement, append(slices.Clip(args), limit)...)
+		n, err := tx.ExecCount(statement, append(slices.Clip(args), limit)...)
 		if err != nil {
 			return limit, err
 		}
@@ -143,6 +142,9 @@ func (tx *Tx) take(query string) (*statement, error) {
 	if tx.over {
 		return nil, fault.New(fault.Internal, "TRANSACTION_OVER", "a transaction was used after its function had returned")
 	}
+	if tx.failed != nil {
+		return nil, tx.failed
+	}
 	if err := tx.writer.batch.lost; err != nil {
 		return nil, err // outside the transaction that is gone it would run by itself
 	}
@@ -178,13 +180,22 @@ func (tx *Tx) query(st *statement, args []any) *Rows {
 	return rows
 }
 
-// drain runs a statement that returns rows for its effect alone.
-func (tx *Tx) drain(st *statement, args []any) (int64, error) {
-	before := tx.rows
-	rows := tx.query(st, args)
-	for rows.Next() {
+// exec runs a statement for its effect, and returns how many rows it has changed.
+func (tx *Tx) exec(st *statement, args []any) (int64, error) {
+	if st.rows {
+		before := tx.rows
+		rows := tx.query(st, args)
+		for rows.Next() {
+		}
+		return int64(tx.rows - before), rows.Err()
 	}
-	return int64(tx.rows - before), rows.Err()
+	changed, err := tx.writer.conn.exec(st, args)
+	if err != nil {
+		tx.writer.look(err)
+		return 0, err
+	}
+	tx.change(int(changed))
+	return changed, nil
 }
 
 // call runs fn and turns a panic into an error.

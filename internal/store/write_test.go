@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -238,12 +239,66 @@ func TestWrite_SameQueryMayRunWhileItsRowsAreRead(t *testing.T) {
 	}
 }
 
+// TestExec_ErrorFailsItsFunctionWhateverItReturns lets a function go on after an error that it cannot see. It fails alone, and
+// nothing that it does after the error reaches the database.
+func TestExec_ErrorFailsItsFunctionWhateverItReturns(t *testing.T) {
+	t.Parallel()
+	for name, plant := range map[string]struct {
+		query    string
+		argument any
+		want     string
+	}{
+		"no such table":                {`DELETE FROM missing WHERE name = ?`, "x", "no such table"},
+		"a constraint":                 {`INSERT INTO items (name) VALUES (?)`, nil, "NOT NULL"},
+		"a constraint, with RETURNING": {`INSERT INTO items (name) VALUES (?) RETURNING name`, nil, "NOT NULL"},
+		"an argument of another type":  {`DELETE FROM items WHERE name = ?`, struct{}{}, "cannot store a struct {}"},
+		"a missing argument":           {`DELETE FROM items WHERE name = ? AND revision = ?`, "x", "1 arguments"},
+	} {
+		for end, fn := range map[string]func() error{
+			"returns nil":           func() error { return nil },
+			"returns another error": func() error { return errRefused },
+			"panics":                func() error { panic(errRefused) },
+		} {
+			t.Run(name+" "+end, func(t *testing.T) {
+				s := open(t)
+				release := hold(t, s)
+				before := submit(s, store.LaneFill, add("before"))
+				failed := submit(s, store.LaneFill, func(tx *store.Tx) error {
+					tx.Exec(`DELETE FROM items`)
+					tx.Exec(plant.query, plant.argument)
+					tx.Exec(`INSERT INTO items (name) VALUES ('stray')`)
+					if _, err := tx.ExecCount(`DELETE FROM items`); err == nil {
+						t.Error("a statement was run after an error")
+					}
+					if _, err := namesIn(tx); err == nil {
+						t.Error("a query was run after an error")
+					}
+					return fn()
+				})
+				after := submit(s, store.LaneFill, add("after"))
+				release()
+				for _, outcome := range []<-chan error{before, after} {
+					if err := <-outcome; err != nil {
+						t.Error(err)
+					}
+				}
+				if err := <-failed; err == nil || !strings.Contains(err.Error(), plant.want) || fault.KindOf(err) != fault.Internal {
+					t.Errorf("got %v, want %q", err, plant.want)
+				}
+				if diff := cmp.Diff([]string{"before", "after"}, names(t, s)); diff != "" {
+					t.Error(diff)
+				}
+			})
+		}
+	}
+}
+
 func TestTx_IsOfNoUseAfterItsFunction(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	var kept *store.Tx
 	write(t, s, func(tx *store.Tx) error { kept = tx; return nil })
-	_, err := kept.Exec(`DELETE FROM items`)
+	_, err := kept.ExecCount(`DELETE FROM items`)
 	wantFault(t, err, fault.Internal, "TRANSACTION_OVER")
 	wantFault(t, kept.QueryRow(`SELECT 1`).Scan(new(int)), fault.Internal, "TRANSACTION_OVER")
 }

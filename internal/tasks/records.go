@@ -178,7 +178,7 @@ func (t *Tasks) CountFinished(q store.Querier, session int64, before time.Time) 
 // fault.Conflict if one of them is no longer finished, was removed, or is needed by an unfinished task.
 func (t *Tasks) Remove(tx *store.Tx, session int64, keys []int64) error {
 	for _, k := range keys {
-		n, err := tx.Exec(deleteFinished, k, session)
+		n, err := tx.ExecCount(deleteFinished, k, session)
 		if err == nil && n == 0 {
 			err = fault.New(fault.Conflict, "TASK_CHANGED", "the task %d is not finished, was removed, or an unfinished task needs it", k)
 		}

@@ -31,7 +31,7 @@ const mostVotes = 100
 // remaining elector has voted. The agent can no longer vote in any of them when AgentGone returns; if
 // there are many votes, the backlog counts it out of the rest. It is a hook of the deregistration.
 func (v *Votes) AgentGone(tx *store.Tx, session int64, agent string) error {
-	n, err := tx.Exec(markLeaving, agent, session)
+	n, err := tx.ExecCount(markLeaving, agent, session)
 	if err == nil && n > 0 {
 		_, err = v.backlog.Do(tx, work.Chore{Kind: leaveChore, Session: session, Name: agent})
 	}

@@ -140,7 +140,7 @@ func (v *Votes) CountFinished(q store.Querier, session int64, before time.Time) 
 // Remove removes closed votes. Errors: fault.Conflict if one of them is open or does not exist.
 func (v *Votes) Remove(tx *store.Tx, session int64, keys []int64) error {
 	for _, key := range keys {
-		n, err := tx.Exec(deleteVote, key, session)
+		n, err := tx.ExecCount(deleteVote, key, session)
 		if err == nil && n == 0 {
 			err = fault.New(fault.Conflict, "VOTE_OPEN", "the vote %d is not closed", key)
 		}
