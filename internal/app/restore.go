@@ -97,10 +97,7 @@ func adopt(ctx context.Context, c Config, m backup.Manifest) (next int64, err er
 // of the event.
 func jump(ctx context.Context, st *store.Store, journal *events.Log, facts map[string]any) (next int64, err error) {
 	err = st.Write(ctx, func(tx *store.Tx) error {
-		last, first, err := tx.Restored()
-		if err != nil {
-			return err
-		}
+		last, first := tx.Restored()
 		facts["last_revision"], facts["next_revision"] = last, first
 		details, err := json.Marshal(facts)
 		if err != nil {

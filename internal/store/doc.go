@@ -43,6 +43,8 @@
 // function of the batch fails as fault.Unavailable, and the writer runs none of them again. Reads
 // continue; writing resumes by itself when there is free space.
 //
+// A statement that fails otherwise is a defect. Its function fails, whatever it returns (see Tx.Exec).
+//
 // A defect in a function without a savepoint (Tx.Certain) costs the batch too. The writer then runs
 // the functions of that batch once more, each with a savepoint, so that only the function with the
 // defect fails.

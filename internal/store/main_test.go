@@ -106,12 +106,14 @@ func write(tb testing.TB, s *store.Store, fn func(*store.Tx) error) {
 
 // add returns a function that inserts one item.
 func add(name string) func(*store.Tx) error {
-	return func(tx *store.Tx) error { return insert(tx, name, nil) }
+	return func(tx *store.Tx) error {
+		insert(tx, name, nil)
+		return nil
+	}
 }
 
-func insert(tx *store.Tx, name string, content []byte) error {
-	_, err := tx.Exec(`INSERT INTO items (revision, name, content) VALUES (?, ?, ?)`, tx.NextRevision(), name, content)
-	return err
+func insert(tx *store.Tx, name string, content []byte) {
+	tx.Exec(`INSERT INTO items (revision, name, content) VALUES (?, ?, ?)`, tx.NextRevision(), name, content)
 }
 
 // names returns the committed items in the order of their revisions.

@@ -32,7 +32,10 @@ func made(t *testing.T) string {
 	dir := t.TempDir()
 	s := open(t, inFolder(dir))
 	for _, name := range []string{"a", "b", "c"} {
-		write(t, s, func(tx *store.Tx) error { return insert(tx, name, make([]byte, 100_000)) })
+		write(t, s, func(tx *store.Tx) error {
+			insert(tx, name, make([]byte, 100_000))
+			return nil
+		})
 	}
 	shut(t, s)
 	return dir

@@ -36,15 +36,13 @@ func (g gap) has(revision int64) bool { return g.last < revision && revision < g
 
 // Restored notes that this database comes from a backup: the counter jumps by 10^12, and CheckResume
 // refuses the numbers in between. It returns the counter of the backup and the next number.
-func (tx *Tx) Restored() (last, next int64, err error) {
+func (tx *Tx) Restored() (last, next int64) {
 	last = tx.writer.counter
 	next = last + restoreJump + 1
-	if _, err := tx.Exec(`INSERT INTO restores (last, next, restored_at) VALUES (?, ?, ?)`, last, next, tx.Now()); err != nil {
-		return 0, 0, err
-	}
+	tx.Exec(`INSERT INTO restores (last, next, restored_at) VALUES (?, ?, ?)`, last, next, tx.Now())
 	tx.numbered = true
 	tx.writer.counter = next - 1
-	return last, next, nil
+	return last, next
 }
 
 // CheckResume refuses a revision after which a client wants to resume, if a restore has left it out:

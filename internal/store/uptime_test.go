@@ -19,7 +19,8 @@ func TestUptime_CountsTheTimeForWhichTheStoreIsOpen(t *testing.T) {
 			if got := tx.Uptime(); got != want {
 				t.Errorf("uptime %v, want %v", got, want)
 			}
-			return insert(tx, "row", nil)
+			insert(tx, "row", nil)
+			return nil
 		})
 	}
 	wantUptime(0)
