@@ -73,12 +73,8 @@ func (r Request) Do(tx *store.Tx, answer any, fn func() error) (seen bool, err e
 	if err != nil {
 		return false, fmt.Errorf("keep answer of request %s: %w", r.ID, err)
 	}
-	if _, err := tx.Exec(insertRequest, id, r.Session, r.Caller, r.RPC, tx.Uptime(), r.Hash, text); err != nil {
-		return false, fmt.Errorf("keep answer of request %s: %w", r.ID, err)
-	}
-	if _, err := tx.Exec(deleteOldest, tx.Uptime()-keep); err != nil {
-		return false, fmt.Errorf("remove old requests: %w", err)
-	}
+	tx.Exec(insertRequest, id, r.Session, r.Caller, r.RPC, tx.Uptime(), r.Hash, text)
+	tx.Exec(deleteOldest, tx.Uptime()-keep)
 	return false, nil
 }
 
@@ -91,8 +87,8 @@ func (r Request) Forget(tx *store.Tx) error {
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(deleteKept, id, r.Session, r.Caller, r.RPC)
-	return err
+	tx.Exec(deleteKept, id, r.Session, r.Caller, r.RPC)
+	return nil
 }
 
 // recall looks for the kept answer of the request.
@@ -108,9 +104,7 @@ func (r Request) recall(tx *store.Tx, id []byte, answer any) (bool, error) {
 		return false, fmt.Errorf("look for request %s: %w", r.ID, err)
 	}
 	if keptAt < tx.Uptime()-keep {
-		if _, err := tx.Exec(deleteRequest, number); err != nil {
-			return false, fmt.Errorf("remove old request %s: %w", r.ID, err)
-		}
+		tx.Exec(deleteRequest, number)
 		return false, nil
 	}
 	if !bytes.Equal(hash, r.Hash) {

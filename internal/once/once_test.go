@@ -55,8 +55,8 @@ func (k *kit) open() {
 func (k *kit) exec(query string) {
 	k.t.Helper()
 	err := k.store.Write(context.Background(), func(tx *store.Tx) error {
-		_, err := tx.Exec(query)
-		return err
+		tx.Exec(query)
+		return nil
 	})
 	if err != nil {
 		k.t.Fatal(err)
