@@ -89,15 +89,15 @@ func (b *Backlog) Do(tx *store.Tx, c Chore) (more bool, err error) {
 // Add leaves a whole chore to the backlog once the transaction is committed.
 func (b *Backlog) Add(tx *store.Tx, c Chore) error {
 	c.id = tx.NextRevision()
-	_, err := tx.Exec(insertChore, c.id, b.feature, c.Kind, c.Session, c.Name, c.Item, c.Bound, c.After, c.Text)
+	tx.Exec(insertChore, c.id, b.feature, c.Kind, c.Session, c.Name, c.Item, c.Bound, c.After, c.Text)
 	tx.OnCommit(func() { b.queue.Set(c.id, b.clock.Now()) })
-	return err
+	return nil
 }
 
 // Drop removes the unfinished chores of a kind about an item.
 func (b *Backlog) Drop(tx *store.Tx, kind string, item int64) error {
-	_, err := tx.Exec(deleteChoresOf, b.feature, item, kind)
-	return err
+	tx.Exec(deleteChoresOf, b.feature, item, kind)
+	return nil
 }
 
 // Pending reports whether a chore of a kind about a name is unfinished, and the highest bound of such
@@ -233,11 +233,11 @@ func (b *Backlog) next(ctx context.Context, id int64) (more bool, err error) {
 			return err
 		}
 		if more {
-			_, err = tx.Exec(updateChore, c.After, c.Text, id)
+			tx.Exec(updateChore, c.After, c.Text, id)
 		} else {
-			_, err = tx.Exec(deleteChore, id)
+			tx.Exec(deleteChore, id)
 		}
-		return err
+		return nil
 	})
 	return more && err == nil, err
 }
