@@ -40,16 +40,13 @@ func SaveCursor(tx *store.Tx, session int64, owner, kind, name string, revision 
 	err = tx.QueryRow(fullCursors, session, owner, maxCursors-1, session, maxSessionCursors-1).Scan(&own, &all)
 	switch {
 	case err != nil:
+		return fmt.Errorf("save cursor: %w", err)
 	case own:
 		return tooManyCursors(maxCursors, "for "+owner)
 	case all:
 		return tooManyCursors(maxSessionCursors, "in this session")
-	default:
-		_, err = tx.Exec(insertCursor, session, owner, kind, name, revision)
 	}
-	if err != nil {
-		return fmt.Errorf("save cursor: %w", err)
-	}
+	tx.Exec(insertCursor, session, owner, kind, name, revision)
 	return nil
 }
 
@@ -70,9 +67,7 @@ func MoveCursor(tx *store.Tx, session int64, owner, kind, name string, revision 
 
 // EndCursors removes the cursors of an agent whose registration has ended.
 func EndCursors(tx *store.Tx, session int64, owner string) error {
-	if _, err := tx.Exec(deleteCursorsOf, session, owner); err != nil {
-		return fmt.Errorf("remove cursors: %w", err)
-	}
+	tx.Exec(deleteCursorsOf, session, owner)
 	return nil
 }
 

@@ -2,7 +2,6 @@ package events
 
 import (
 	"encoding/json"
-	"fmt"
 	"strconv"
 	"sync"
 	"time"
@@ -107,16 +106,13 @@ func (l *Log) Append(tx *store.Tx, e Entry) (int64, error) {
 	if e.Severity == 0 {
 		e.Severity = Info
 	}
-	revision, err := l.insert(tx, &e)
-	if err != nil {
-		return 0, err
-	}
+	revision := l.insert(tx, &e)
 	if l.observe != nil {
 		text := e.Type // else e would move to the heap, with or without an observer
 		tx.OnCommit(func() { l.observe(text) })
 	}
 	if !e.Quiet && l.announce != nil && announced[e.Type] {
-		_, err = l.announce(tx, Event{Revision: revision, Time: tx.Now(), Entry: e})
+		_, err := l.announce(tx, Event{Revision: revision, Time: tx.Now(), Entry: e})
 		return revision, err
 	}
 	return revision, nil
@@ -130,17 +126,14 @@ type kind struct {
 }
 
 // insert adds an event to the table, and wakes the followers after the commit. It returns the event's revision.
-func (l *Log) insert(tx *store.Tx, e *Entry) (int64, error) {
+func (l *Log) insert(tx *store.Tx, e *Entry) int64 {
 	revision := tx.NextRevision()
-	_, err := tx.Exec(insertEvent, int64(e.Category), int64(e.Severity), e.Type, orNull(e.OtherSpelling()), revision,
+	tx.Exec(insertEvent, int64(e.Category), int64(e.Severity), e.Type, orNull(e.OtherSpelling()), revision,
 		e.Session, tx.Now().UnixNano(), e.Source, orNull(e.SourceRole), orNull(e.Summary), orNull(e.Details),
 		relatedJSON(e.Related), orNull(e.TaskID))
-	if err != nil {
-		return 0, fmt.Errorf("append event %s: %w", e.Type, err)
-	}
 	l.note(note{e.Session, kind{e.Category, e.Severity, e.Type}})
 	tx.OnCommit(l.committed)
-	return revision, nil
+	return revision
 }
 
 // Count counts the events that the log still has.

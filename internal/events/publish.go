@@ -81,10 +81,7 @@ func (p *Publisher) Publish(ctx context.Context, c caller.Caller, req once.Reque
 
 // publish is Append for an event whose type comes from outside.
 func (l *Log) publish(tx *store.Tx, e Entry) (Published, error) {
-	revision, err := l.insert(tx, &e)
-	if err != nil {
-		return Published{}, err
-	}
+	revision := l.insert(tx, &e)
 	event := Event{Revision: revision, Time: tx.Now(), Entry: e}
 	out := Published{Revision: revision, Subscribers: l.subscriptions(&event)}
 	if l.announce == nil {

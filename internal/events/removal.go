@@ -2,7 +2,6 @@ package events
 
 import (
 	"encoding/json"
-	"fmt"
 
 	"brokerd/internal/store"
 )
@@ -15,18 +14,14 @@ func (l *Log) Remove(tx *store.Tx, session int64, revisions []int64) error {
 	}
 	first, last := revisions[0], revisions[len(revisions)-1]
 	if last-first < dense*int64(len(revisions)) {
-		if _, err := tx.Exec(deleteEventsBetween, first, last, session); err != nil {
-			return fmt.Errorf("remove events: %w", err)
-		}
+		tx.Exec(deleteEventsBetween, first, last, session)
 		return l.RaiseFloor(tx, session, last)
 	}
 	list, err := json.Marshal(revisions)
 	if err != nil {
 		return err
 	}
-	if _, err := tx.Exec(deleteEvents, string(list)); err != nil {
-		return fmt.Errorf("remove events: %w", err)
-	}
+	tx.Exec(deleteEvents, string(list))
 	return l.RaiseFloor(tx, session, last)
 }
 
@@ -35,9 +30,7 @@ const dense = 4
 
 // RaiseFloor has all events of a session up to a revision count as removed.
 func (l *Log) RaiseFloor(tx *store.Tx, session, revision int64) error {
-	if _, err := tx.Exec(raiseFloor, session, revision); err != nil {
-		return fmt.Errorf("note removed events: %w", err)
-	}
+	tx.Exec(raiseFloor, session, revision)
 	return nil
 }
 
@@ -45,9 +38,7 @@ func (l *Log) RaiseFloor(tx *store.Tx, session, revision int64) error {
 func (l *Log) Forget(tx *store.Tx, session int64) error {
 	l.note(note{session: session})
 	tx.OnCommit(l.committed)
-	if _, err := tx.Exec(deleteFloor, session); err != nil {
-		return fmt.Errorf("forget session: %w", err)
-	}
+	tx.Exec(deleteFloor, session)
 	return nil
 }
 
