@@ -287,8 +287,8 @@ func (r *Registry) changed(tx *store.Tx, who caller.Caller, s Session, eventType
 		return Session{}, err
 	}
 	r.known.Clear(tx)
-	_, err = tx.Exec(updateSession, s.Description, s.Settings.text(), s.Revision, s.ClosedAt, s.ID)
-	return s, err
+	tx.Exec(updateSession, s.Description, s.Settings.text(), s.Revision, s.ClosedAt, s.ID)
+	return s, nil
 }
 
 func get(q store.Querier, name string) (Session, error) {
