@@ -139,11 +139,8 @@ func (r *Registry) issue(tx *store.Tx, d Draft, sum [sha256.Size]byte) (int64, e
 		return 0, err
 	}
 	c.ID = c.Revision
-	_, err = tx.Exec(insertCredential, c.ID, c.Revision, int(c.Access), c.SessionID, c.Session, c.Agent, c.Role, c.Description, c.IssuedAt,
+	tx.Exec(insertCredential, c.ID, c.Revision, int(c.Access), c.SessionID, c.Session, c.Agent, c.Role, c.Description, c.IssuedAt,
 		c.ExpiresAt, int(c.State), c.EndedAt, c.EndReason, c.LastUsedAt, c.LastUsedFrom, c.Login, sum[:])
-	if err != nil {
-		return 0, err
-	}
 	tx.OnCommit(func() { r.add(c, sum) })
 	return c.ID, nil
 }
@@ -211,9 +208,7 @@ func (r *Registry) endNow(tx *store.Tx, c *Credential, state State, reason strin
 	if c.Revision, err = r.append(tx, kind, c.ID, c); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(endCredential, c.Revision, int(c.State), c.EndedAt, c.EndReason, c.ID); err != nil {
-		return err
-	}
+	tx.Exec(endCredential, c.Revision, int(c.State), c.EndedAt, c.EndReason, c.ID)
 	ended := *c
 	tx.OnCommit(func() { r.finish(ended) })
 	return nil

@@ -59,9 +59,7 @@ func (r *Registry) removeOld(tx *store.Tx) error {
 	}
 	removed := slices.Concat(old, surplus)
 	for _, id := range removed {
-		if _, err := tx.Exec(deleteCredential, id); err != nil {
-			return err
-		}
+		tx.Exec(deleteCredential, id)
 	}
 	tx.OnCommit(func() {
 		for _, id := range removed {

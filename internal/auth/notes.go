@@ -57,9 +57,7 @@ func (r *Registry) writeNotes(tx *store.Tx) error {
 			return err
 		}
 		if n.refusal == nil && n.credential != 0 {
-			if _, err := tx.Exec(updateUse, n.at, n.client, n.credential); err != nil {
-				return err
-			}
+			tx.Exec(updateUse, n.at, n.client, n.credential)
 		}
 	}
 	tx.OnCommit(func() {
