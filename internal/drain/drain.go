@@ -118,8 +118,8 @@ func (s *Switch) Drain(ctx context.Context, c caller.Caller, wait time.Duration)
 			return errUnchanged
 		}
 		e.Type, e.Summary = "broker.draining", "the broker delivers no new work"
-		_, err := tx.Exec(insertDrain, tx.Now())
-		return err
+		tx.Exec(insertDrain, tx.Now())
+		return nil
 	})
 	if err != nil {
 		return Report{}, fmt.Errorf("drain: %w", err)
@@ -158,8 +158,8 @@ func (s *Switch) Resume(ctx context.Context, c caller.Caller) (Report, error) {
 		}
 		e.Type, e.Summary = "broker.resumed", "the broker delivers work again"
 		e.Details = fmt.Sprintf(`{"draining_since":%q}`, since.UTC().Format(time.RFC3339Nano))
-		_, err := tx.Exec(deleteDrain)
-		return err
+		tx.Exec(deleteDrain)
+		return nil
 	})
 	if err != nil {
 		return Report{}, fmt.Errorf("end the drain: %w", err)
