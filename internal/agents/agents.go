@@ -357,11 +357,11 @@ func (r *Registry) register(tx *store.Tx, who caller.Caller, d Description, repl
 	err = tx.QueryRow(upsertAgent, a.Session, a.Name, a.Role, a.Incarnation, jsonOrNull(len(d.Capabilities), d.Capabilities),
 		d.Instance, d.Worktree, jsonOrNull(len(d.Labels), d.Labels), d.Lease, d.DisplayName, d.Purpose,
 		a.RegisteredAt, a.ChangedAt, a.LastSeen, a.Revision, int64(a.Attention)).Scan(&a.ID, &a.Sent, &a.Received, &a.Processed)
-	if err == nil && !stays {
-		_, err = tx.Exec(clearHarness, a.ID)
-	}
 	if err != nil {
 		return Agent{}, err
+	}
+	if !stays {
+		tx.Exec(clearHarness, a.ID)
 	}
 	r.known.Clear(tx)
 	for _, hook := range r.registered {
@@ -444,12 +444,8 @@ func (r *Registry) end(tx *store.Tx, session string, a Agent, source, reason str
 	if err != nil {
 		return 0, err
 	}
-	if _, err := tx.Exec(endRegistration, tx.Now(), revision, a.ID); err != nil {
-		return 0, err
-	}
-	if _, err := tx.Exec(deleteLosses, a.ID); err != nil {
-		return 0, err
-	}
+	tx.Exec(endRegistration, tx.Now(), revision, a.ID)
+	tx.Exec(deleteLosses, a.ID)
 	r.known.Clear(tx)
 	for _, hook := range r.deregistered {
 		if err := hook(tx, a, reason); err != nil {

@@ -151,10 +151,8 @@ func (r *Registry) observe(tx *store.Tx, session string, a *Agent, h Heartbeat) 
 	if a.Revision, err = r.append(tx, *a, a.Name, events.Debug, "agent.presence", summary, details); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(updateHarness, harness.Session, harness.Program, int64(harness.State), harness.Tool, harness.Listening,
-		harness.Since, int64(attention), tx.Now(), a.Revision, a.ID); err != nil {
-		return err
-	}
+	tx.Exec(updateHarness, harness.Session, harness.Program, int64(harness.State), harness.Tool, harness.Listening,
+		harness.Since, int64(attention), tx.Now(), a.Revision, a.ID)
 	if attention != a.Attention {
 		r.known.Clear(tx)
 	}

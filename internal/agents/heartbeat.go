@@ -234,11 +234,9 @@ func (r *Registry) report(tx *store.Tx, who caller.Caller, h Heartbeat) (Agent, 
 	if err != nil {
 		return a, err
 	}
-	_, err = tx.Exec(updateReport, int64(a.Status), a.Reason, a.CompletedAt, a.StoppedAt, a.Activity, a.TaskID, a.Progress,
+	tx.Exec(updateReport, int64(a.Status), a.Reason, a.CompletedAt, a.StoppedAt, a.Activity, a.TaskID, a.Progress,
 		a.Turns, a.ModelTokens, a.Files, a.ToolCalls, a.Errors, a.LastTool, a.LastFile, tx.Now(), tx.Now(), revision, a.ID)
 	switch {
-	case err != nil:
-		return a, err
 	case h.stops():
 		return a, r.stopped(tx, who.Session, a)
 	case !completed:

@@ -179,9 +179,7 @@ func (r *Registry) fail(tx *store.Tx, l *life, failed func(failure)) error {
 	if err != nil {
 		return err
 	}
-	if _, err := tx.Exec(updateFailed, a.FailedAt, a.Incarnation, a.Revision, a.ID); err != nil {
-		return err
-	}
+	tx.Exec(updateFailed, a.FailedAt, a.Incarnation, a.Revision, a.ID)
 	losses, err := r.take(tx, a)
 	if err != nil {
 		return err

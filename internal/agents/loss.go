@@ -74,17 +74,15 @@ func keepLosses(tx *store.Tx, agent int64, losses []Loss) error {
 	room := max(0, min(len(losses), mostLosses-kept))
 	if more := len(losses) - room; more > 0 {
 		n, err := tx.ExecCount(updateMoreLosses, more, agent)
-		if err == nil && n == 0 {
-			_, err = tx.Exec(insertLoss, agent, int64(lostMore), "", more, tx.Now())
-		}
 		if err != nil {
 			return err
 		}
+		if n == 0 {
+			tx.Exec(insertLoss, agent, int64(lostMore), "", more, tx.Now())
+		}
 	}
 	for _, l := range losses[:room] {
-		if _, err := tx.Exec(insertLoss, agent, int64(l.Kind), clip(l.Name, mostLossName), l.Revision, tx.Now()); err != nil {
-			return err
-		}
+		tx.Exec(insertLoss, agent, int64(l.Kind), clip(l.Name, mostLossName), l.Revision, tx.Now())
 	}
 	return nil
 }
@@ -113,8 +111,8 @@ func tellLosses(tx *store.Tx, agent int64) (lost Lost, err error) {
 	if err := rows.Err(); err != nil || len(lost.Losses)+lost.More == 0 {
 		return Lost{}, err
 	}
-	_, err = tx.Exec(deleteLosses, agent)
-	return lost, err
+	tx.Exec(deleteLosses, agent)
+	return lost, nil
 }
 
 // clip cuts a text to at most so many bytes.
