@@ -103,9 +103,7 @@ func (k *Keeper) move(ctx context.Context, p *plan, s Session, kind string, l *l
 			return err
 		}
 		for _, n := range notes {
-			if err := n.save(tx, s.ID); err != nil {
-				return err
-			}
+			n.save(tx, s.ID)
 		}
 		return nil
 	})
@@ -115,9 +113,8 @@ func (k *Keeper) move(ctx context.Context, p *plan, s Session, kind string, l *l
 	return int64(l.count), nil
 }
 
-func (n note) save(tx *store.Tx, session int64) error {
-	_, err := tx.Exec(upsertArchive, session, n.file, n.bytes, n.lines)
-	return err
+func (n note) save(tx *store.Tx, session int64) {
+	tx.Exec(upsertArchive, session, n.file, n.bytes, n.lines)
 }
 
 // append writes lines behind what is committed of a file, as a gzip member of their own, and syncs. It returns the note that the
@@ -184,7 +181,10 @@ func (k *Keeper) noted(ctx context.Context, s Session, file string, f *os.File) 
 	if err := k.syncFolder(filepath.Dir(f.Name())); err != nil {
 		return n, err
 	}
-	return n, k.Store.Write(ctx, func(tx *store.Tx) error { return n.save(tx, s.ID) })
+	return n, k.Store.Write(ctx, func(tx *store.Tx) error {
+		n.save(tx, s.ID)
+		return nil
+	})
 }
 
 // A packer makes gzip members. Its memory, which is more than what it packs, is used again for each.

@@ -100,8 +100,8 @@ func (k *Keeper) begin(ctx context.Context, s Session, source string) (deletion,
 		if err := k.Events.RaiseFloor(tx, s.ID, k.Store.Revision()); err != nil { // whoever reads along is told
 			return err
 		}
-		_, err := tx.Exec(insertDeletion, d.session, d.archive, d.source)
-		return err
+		tx.Exec(insertDeletion, d.session, d.archive, d.source)
+		return nil
 	})
 }
 
@@ -363,9 +363,7 @@ func (k *Keeper) forget(tx *store.Tx, del deletion) (int64, error) {
 	if err := k.Events.Forget(tx, del.session); err != nil {
 		return 0, err
 	}
-	if _, err := tx.Exec(deleteDeletion, del.session); err != nil {
-		return 0, err
-	}
+	tx.Exec(deleteDeletion, del.session)
 	return k.Sessions.Delete(tx, del.session, del.source, filepath.ToSlash(del.archive))
 }
 

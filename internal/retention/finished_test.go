@@ -59,9 +59,7 @@ func (*jobs) read(rows *store.Rows) (done []work.Done, err error) {
 
 func (j *jobs) remove(tx *store.Tx, _ int64, done []work.Done) error {
 	for _, d := range done {
-		if _, err := tx.Exec(`DELETE FROM items WHERE revision = ?`, d.Key); err != nil {
-			return err
-		}
+		tx.Exec(`DELETE FROM items WHERE revision = ?`, d.Key)
 	}
 	return j.removed()
 }
