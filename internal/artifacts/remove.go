@@ -89,12 +89,8 @@ func (t *removeTx) run(a work.Agent, directs bool, name string, number int64) (d
 	if d.Revision, err = t.append(a, name, number, d); err != nil {
 		return d, err
 	}
-	if _, err := t.tx.Exec(deleteVersions, t.session, name, number, number); err != nil {
-		return d, err
-	}
-	if err := t.settle(losses, d.Versions, d.Freed); err != nil {
-		return d, err
-	}
+	t.tx.Exec(deleteVersions, t.session, name, number, number)
+	t.settle(losses, d.Versions, d.Freed)
 	if err := t.promote(name); err != nil {
 		return d, err
 	}
@@ -139,23 +135,18 @@ func (t *removeTx) findLast(losses []loss) error {
 }
 
 // settle updates contents and sums after versions were removed.
-func (t *removeTx) settle(losses []loss, versions, freed int64) error {
+func (t *removeTx) settle(losses []loss, versions, freed int64) {
 	var lost []string
 	for _, l := range losses {
-		var err error
 		if l.last {
 			lost = append(lost, l.sum)
-			_, err = t.tx.Exec(deleteContent, t.session, l.sum)
+			t.tx.Exec(deleteContent, t.session, l.sum)
 		} else {
-			_, err = t.tx.Exec(dropContent, l.versions, t.session, l.sum)
-		}
-		if err != nil {
-			return err
+			t.tx.Exec(dropContent, l.versions, t.session, l.sum)
 		}
 	}
 	t.drop(t.tx, lost)
-	_, err := t.tx.Exec(addUsage, t.session, 0, -versions, -freed)
-	return err
+	t.tx.Exec(addUsage, t.session, 0, -versions, -freed)
 }
 
 // promote makes the highest version that is left the newest, or marks the name as deleted.
@@ -163,20 +154,21 @@ func (t *removeTx) promote(name string) error {
 	var highest int64
 	err := t.tx.QueryRow(highestVersion, t.session, name).Scan(&highest)
 	if errors.Is(err, store.ErrNoRows) {
-		_, err = t.tx.Exec(markDeleted, t.tx.Now(), t.session, name)
+		t.tx.Exec(markDeleted, t.tx.Now(), t.session, name)
+		return nil
+	}
+	if err != nil {
 		return err
 	}
-	if err == nil {
-		_, err = t.tx.Exec(makeNewest, t.session, name, highest)
-	}
-	return err
+	t.tx.Exec(makeNewest, t.session, name, highest)
+	return nil
 }
 
 // forget removes some names whose versions were all deleted long ago.
 func (t *removeTx) forget() error {
 	n, err := t.tx.ExecCount(forgetDeleted, t.session, t.session, t.tx.Now().Add(-keepNumbers), forgetAtOnce)
 	if err == nil && n > 0 {
-		_, err = t.tx.Exec(addUsage, t.session, -n, 0, 0)
+		t.tx.Exec(addUsage, t.session, -n, 0, 0)
 	}
 	return err
 }

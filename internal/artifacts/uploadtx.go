@@ -92,22 +92,14 @@ func (t *uploadTx) insert(v *Version, exists, has bool) error {
 	if has {
 		bytes = 0
 	}
-	if _, err := t.tx.Exec(replaceNewest, v.CreatedAt, session, v.Name); err != nil {
-		return err
-	}
-	if _, err := t.tx.Exec(insertVersion, session, v.Name, v.Number, v.Revision, v.SHA256, v.Size, v.MediaType, v.Description,
-		labels, orNull(v.TaskID), v.Author, v.CreatedAt); err != nil {
-		return err
-	}
-	if _, err := t.tx.Exec(putArtifact, session, v.Name, v.Number); err != nil {
-		return err
-	}
-	if _, err := t.tx.Exec(addContent, session, v.SHA256, v.Size); err != nil {
-		return err
-	}
-	_, err = t.tx.Exec(addUsage, session, names, 1, bytes)
+	t.tx.Exec(replaceNewest, v.CreatedAt, session, v.Name)
+	t.tx.Exec(insertVersion, session, v.Name, v.Number, v.Revision, v.SHA256, v.Size, v.MediaType, v.Description,
+		labels, orNull(v.TaskID), v.Author, v.CreatedAt)
+	t.tx.Exec(putArtifact, session, v.Name, v.Number)
+	t.tx.Exec(addContent, session, v.SHA256, v.Size)
+	t.tx.Exec(addUsage, session, names, 1, bytes)
 	t.tx.OnCommit(t.release) // from here on, the usage includes the content
-	return err
+	return nil
 }
 
 // announce publishes the version, if the upload asks for it.
