@@ -145,9 +145,7 @@ func (t *turn) run(compares []Compare, changes []Change) (Outcome, error) {
 			id = t.tx.NextRevision()
 		}
 		t.alter(r, ch, id)
-		if out.Entries[i], err = t.put(r, id, out.Revision, ch.Value.Text, 0); err != nil {
-			return Outcome{}, err
-		}
+		out.Entries[i] = t.put(r, id, out.Revision, ch.Value.Text, 0)
 		id = 0
 	}
 	return out, nil
@@ -218,7 +216,7 @@ func (t *turn) alter(r *row, ch *Change, id int64) {
 }
 
 // put stores the next version of a key, as the row has it now, under an id that is its own.
-func (t *turn) put(r *row, id, revision int64, value string, number int) (Entry, error) {
+func (t *turn) put(r *row, id, revision int64, value string, number int) Entry {
 	e := Entry{
 		Name: r.Name, Type: r.kind, Version: r.version + 1, Revision: revision, Author: t.author.Name, ChangedAt: t.tx.Now(),
 		CreatedAt: r.createdAt, ExpiresAt: r.expiresAt, Owner: r.owner, TaskID: r.task, Deleted: r.deleted, Entries: r.entries,
@@ -227,39 +225,32 @@ func (t *turn) put(r *row, id, revision int64, value string, number int) (Entry,
 	if key == 0 {
 		key = id
 	}
-	_, err := t.tx.Exec(insertVersion, id, r.scope, key, e.Version, revision, int(r.kind), len(value), e.Author,
+	t.tx.Exec(insertVersion, id, r.scope, key, e.Version, revision, int(r.kind), len(value), e.Author,
 		e.ChangedAt, e.CreatedAt, e.ExpiresAt, textOrNull(e.Owner), e.Deleted, number, textOrNull(e.TaskID), value)
-	if err == nil {
-		r.version, r.revision, r.current = e.Version, revision, id
-		err = t.save(r, id)
-	}
-	if err != nil {
-		return Entry{}, fmt.Errorf("store %s: %w", r.Name, err)
-	}
+	r.version, r.revision, r.current = e.Version, revision, id
+	t.save(r, id)
 	scope := r.scope
 	t.tx.OnCommit(func() {
 		t.hub.wake(scope)
 		t.pruner.added(scope, len(value))
 	})
-	return e, nil
+	return e
 }
 
 // save stores the row of a key, under the given id if it is new.
-func (t *turn) save(r *row, id int64) error {
-	var err error
+func (t *turn) save(r *row, id int64) {
 	switch {
 	case r.id == 0:
 		r.id = id
-		_, err = t.tx.Exec(insertKey, r.scope, r.Namespace, r.Key, r.id, int(r.kind), r.version, r.revision, r.current, r.first, r.createdAt,
+		t.tx.Exec(insertKey, r.scope, r.Namespace, r.Key, r.id, int(r.kind), r.version, r.revision, r.current, r.first, r.createdAt,
 			r.expiresAt, textOrNull(r.owner), numberOrNull(r.ownerSession), r.deleted, r.entries, r.bytes, textOrNull(r.contributors), textOrNull(r.task))
 	case r.plain && r.isPlain():
-		_, err = t.tx.Exec(updateValue, int(r.kind), r.version, r.revision, r.current, r.id)
+		t.tx.Exec(updateValue, int(r.kind), r.version, r.revision, r.current, r.id)
 	default:
-		_, err = t.tx.Exec(updateKey, int(r.kind), r.version, r.revision, r.current, r.first, r.createdAt,
+		t.tx.Exec(updateKey, int(r.kind), r.version, r.revision, r.current, r.first, r.createdAt,
 			r.expiresAt, textOrNull(r.owner), numberOrNull(r.ownerSession), r.deleted, r.entries, r.bytes, textOrNull(r.contributors), textOrNull(r.task), r.id)
 	}
 	r.plain = r.isPlain()
-	return err
 }
 
 func textOrNull(s string) any {

@@ -96,9 +96,9 @@ func (t *turn) extend(n Name, text string, task *string) (Entry, error) {
 		}
 		r.contributors = string(list)
 	}
-	e, err := t.put(&r, revision, revision, text, r.entries)
+	e := t.put(&r, revision, revision, text, r.entries)
 	e.Contributors = by
-	return e, err
+	return e, nil
 }
 
 // announce adds the event of an entry to the log, which goes to the channels of events.

@@ -173,8 +173,8 @@ func prunePageOf(tx *store.Tx, scope int64, v volume) (done volume, err error) {
 			return done, err
 		}
 	}
-	_, err = tx.Exec(raiseFloor, scope, max(revision, last))
-	return done, err
+	tx.Exec(raiseFloor, scope, max(revision, last))
+	return done, nil
 }
 
 // pruneKey removes the versions of a key up to an id that are not kept, and a tombstone with all of its key.
@@ -189,17 +189,15 @@ func pruneKey(tx *store.Tx, key, last int64) error {
 	switch {
 	case deleted && current <= last:
 		old = math.MaxInt64
-		if _, err := tx.Exec(deleteKey, key); err != nil {
-			return err
-		}
+		tx.Exec(deleteKey, key)
 	case Type(kind) == Document && !deleted:
 		last = min(last, first-1)
 	}
 	if old <= 0 {
 		return nil
 	}
-	_, err := tx.Exec(deleteVersions, key, last, old)
-	return err
+	tx.Exec(deleteVersions, key, last, old)
+	return nil
 }
 
 // forget drops what is noted of a scope that is no more.
