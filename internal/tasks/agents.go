@@ -116,12 +116,9 @@ func (t *Tasks) DrainEnded(tx *store.Tx) error {
 		if closed {
 			continue
 		}
-		if i < mostServed {
-			err = u.serveWaits("")
-		} else {
-			err = t.backlog.Add(tx, u.serveAll(""))
-		}
-		if err != nil {
+		if i >= mostServed {
+			t.backlog.Add(tx, u.serveAll(""))
+		} else if err := u.serveWaits(""); err != nil {
 			return err
 		}
 	}
@@ -286,7 +283,8 @@ func (t *Tasks) Transfer(tx *store.Tx, session int64, id, from, to string) (int6
 		u.startStale(task)
 	}
 	u.wake(task)
-	return revision, task.save(tx)
+	task.save(tx)
+	return revision, nil
 }
 
 // errDeparting is the error for an agent that registers again before the broker has taken it from all

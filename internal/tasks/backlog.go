@@ -148,10 +148,13 @@ func (u *taskTx) releaseAll() (more bool, err error) {
 func (u *taskTx) supply(task *Task) ([]Brief, error) {
 	c := work.Chore{Kind: supplyChore, Session: u.session.ID, Item: task.Created, Bound: task.Entered}
 	ready, more, err := u.supplyMore(&c, false, firstSupply)
-	if err == nil && more {
-		err = u.backlog.Add(u.tx, c)
+	if err != nil {
+		return nil, err
 	}
-	return ready, err
+	if more {
+		u.backlog.Add(u.tx, c)
+	}
+	return ready, nil
 }
 
 // supplyMore does the next page of a supply, with a budget of rows. A task that was created after Bound counts the
@@ -178,9 +181,7 @@ func (u *taskTx) supplyMore(c *work.Chore, closed bool, budget int) (ready []Bri
 			continue
 		}
 		if d.Missing--; d.Missing > 0 {
-			if err := d.save(u.tx); err != nil {
-				return nil, false, err
-			}
+			d.save(u.tx)
 			continue
 		}
 		budget -= u.weight(d)

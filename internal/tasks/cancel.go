@@ -127,11 +127,8 @@ func (k *cascadeRun) leave() (more bool, err error) {
 		if len(keys) == 0 {
 			continue
 		}
-		err = k.backlog.Add(k.tx, work.Chore{Kind: cascadeChore, Session: k.session.ID, Name: k.actor.Name,
+		k.backlog.Add(k.tx, work.Chore{Kind: cascadeChore, Session: k.session.ID, Name: k.actor.Name,
 			Item: f.task, Bound: k.bound, After: f.after, Text: k.reason})
-		if err != nil {
-			return false, err
-		}
 		more = true
 	}
 	return more, nil
@@ -231,7 +228,8 @@ func (t *Tasks) due(tx *store.Tx, key int64) error {
 		return err
 	case closed || task.State != Ready && task.State != Claimed:
 		task.DueAt = time.Time{}
-		return task.save(tx)
+		task.save(tx)
+		return nil
 	case task.State == Ready:
 		return u.ripen(task)
 	default:
@@ -242,9 +240,7 @@ func (t *Tasks) due(tx *store.Tx, key int64) error {
 // ripen ends the backoff of a READY task.
 func (u *taskTx) ripen(task *Task) error {
 	task.DueAt = time.Time{}
-	if err := task.save(u.tx); err != nil {
-		return err
-	}
+	task.save(u.tx)
 	u.wake(task)
 	return u.offer(task)
 }

@@ -107,9 +107,7 @@ func (u *taskTx) create(all []Draft) (Created, error) {
 		}
 	}
 	for i := range all {
-		if err := u.connect(p, made, i); err != nil {
-			return out, err
-		}
+		u.connect(p, made, i)
 	}
 	for _, task := range made {
 		if task.State == Ready {
@@ -348,19 +346,14 @@ func (u *taskTx) insert(n *Draft, missing, needs int) (*Task, error) {
 		return nil, err
 	}
 	u.addUnfinished(1)
-	_, err = u.tx.Exec(insertTask, task.Created, task.Session, task.ID, task.Title, toJSON(len(task.Labels), task.Labels),
+	u.tx.Exec(insertTask, task.Created, task.Session, task.ID, task.Title, toJSON(len(task.Labels), task.Labels),
 		10-task.Priority, orNull(task.Role), orNull(task.Assignee), toJSON(len(task.Capabilities), task.Capabilities), nil,
 		task.MaxAttempts, task.StaleAfter, task.Creator, orNull(task.CreatorRole), task.queue, task.texts, task.needs, int64(task.State),
 		task.Revision, task.Entered, task.Missing, task.CreatedAt, task.ReadyAt)
-	if err == nil && task.texts {
-		_, err = u.tx.Exec(insertTexts, task.Created, orNull(n.Description), toJSON(len(n.Artifacts), n.Artifacts))
+	if task.texts {
+		u.tx.Exec(insertTexts, task.Created, orNull(n.Description), toJSON(len(n.Artifacts), n.Artifacts))
 	}
-	if err == nil {
-		err = task.relabel(u.tx)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("store task %s: %w", task.ID, err)
-	}
+	task.relabel(u.tx)
 	return task, nil
 }
 
@@ -377,7 +370,7 @@ func (u *taskTx) stamp() (string, error) {
 }
 
 // connect stores the references of a task.
-func (u *taskTx) connect(p *plan, made []*Task, i int) error {
+func (u *taskTx) connect(p *plan, made []*Task, i int) {
 	at := func(n need) int64 {
 		if n.task != nil {
 			return n.task.Created
@@ -385,16 +378,12 @@ func (u *taskTx) connect(p *plan, made []*Task, i int) error {
 		return made[n.index].Created
 	}
 	for k, n := range p.needs[i] {
-		if _, err := u.tx.Exec(insertDependency, made[i].Created, k, at(n)); err != nil {
-			return err
-		}
+		u.tx.Exec(insertDependency, made[i].Created, k, at(n))
 	}
 	if parent := p.parents[i]; !parent.none() {
 		made[i].Parent = at(parent)
-		_, err := u.tx.Exec(updateParent, made[i].Parent, made[i].Created)
-		return err
+		u.tx.Exec(updateParent, made[i].Parent, made[i].Created)
 	}
-	return nil
 }
 
 // marshal writes the details of an event or the payload of a message.

@@ -133,8 +133,8 @@ func (u *taskTx) report(task *Task, ch *Change) error {
 		u.startStale(task)
 	}
 	if len(details) == 0 {
-		_, err := u.tx.Exec(updateLiveness, task.UpdatedAt, task.DueAt, task.Created)
-		return err
+		u.tx.Exec(updateLiveness, task.UpdatedAt, task.DueAt, task.Created)
+		return nil
 	}
 	summary := fmt.Sprintf("is at %d %%", int(task.Progress*100))
 	if ch.Note != nil {
@@ -144,7 +144,8 @@ func (u *taskTx) report(task *Task, ch *Change) error {
 	if task.Revision, err = u.append(task, "task.progress", events.Debug, summary, details); err != nil {
 		return err
 	}
-	return task.save(u.tx)
+	task.save(u.tx)
+	return nil
 }
 
 // block makes a task BLOCKED, or changes the reason. It cannot become stale.
@@ -217,17 +218,15 @@ func (u *taskTx) describe(task *Task, ch *Change) error {
 	if task.Revision, err = u.append(task, "task.changed", 0, "was changed: "+task.Title, details); err != nil {
 		return err
 	}
-	_, err = u.tx.Exec(updateDescription, task.Title, toJSON(len(task.Labels), task.Labels), 10-task.Priority, task.Revision, task.Created)
-	if err == nil && ch.Description != nil {
-		err = task.putText(u.tx, putDescription, *ch.Description)
+	u.tx.Exec(updateDescription, task.Title, toJSON(len(task.Labels), task.Labels), 10-task.Priority, task.Revision, task.Created)
+	if ch.Description != nil {
+		task.putText(u.tx, putDescription, *ch.Description)
 	}
-	if err == nil {
-		err = task.relabel(u.tx)
+	task.relabel(u.tx)
+	if len(ch.SetLabels) > 0 && task.State == Ready {
+		return u.offer(task) // a waiter may want it now
 	}
-	if err == nil && len(ch.SetLabels) > 0 && task.State == Ready {
-		err = u.offer(task) // a waiter may want it now
-	}
-	return err
+	return nil
 }
 
 // Completed is the answer to Complete.
@@ -256,10 +255,7 @@ func (t *Tasks) Complete(ctx context.Context, c caller.Caller, req once.Request,
 			return err
 		}
 		if result != "" || len(artifacts) > 0 {
-			err := task.putText(u.tx, putResult, orNull(result), toJSON(len(artifacts), artifacts))
-			if err != nil {
-				return err
-			}
+			task.putText(u.tx, putResult, orNull(result), toJSON(len(artifacts), artifacts))
 		}
 		payload := map[string]any{"task_id": task.ID, "title": task.Title, "agent": task.Holder, "result": result}
 		if len(artifacts) > 0 {
@@ -401,8 +397,9 @@ func (u *taskTx) unassign(task *Task, verb, reason string) error {
 	if err != nil {
 		return err
 	}
-	if err = task.save(u.tx); err != nil || task.State != Ready {
-		return err
+	task.save(u.tx)
+	if task.State != Ready {
+		return nil
 	}
 	return u.offer(task)
 }

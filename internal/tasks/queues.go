@@ -117,9 +117,7 @@ func (u *taskTx) queueFor(task *Task) (int64, error) {
 		return k.id, nil
 	}
 	k := queue{id: u.tx.NextRevision(), assignee: task.Assignee, role: task.Role, capabilities: task.Capabilities}
-	if _, err := u.tx.Exec(insertQueue, k.id, u.session.ID, key.assignee, key.role, key.capabilities); err != nil {
-		return 0, err
-	}
+	u.tx.Exec(insertQueue, k.id, u.session.ID, key.assignee, key.role, key.capabilities)
 	all[key] = k
 	u.tx.OnUndo(func() { delete(all, key) })
 	return k.id, nil
@@ -153,9 +151,7 @@ func (u *taskTx) leaveQueue(id int64, key queueKey) error {
 	if err != nil {
 		return err
 	}
-	if _, err := u.tx.Exec(deleteQueue, id); err != nil {
-		return err
-	}
+	u.tx.Exec(deleteQueue, id)
 	if k, ok := all[key]; ok && k.id == id {
 		delete(all, key)
 		u.tx.OnUndo(func() { all[key] = k })
@@ -171,32 +167,26 @@ func (u *taskTx) moveQueue(task *Task, former queueKey) error {
 	if task.queue, err = u.queueFor(task); err != nil {
 		return err
 	}
-	if _, err = u.tx.Exec(updateAssignee, orNull(task.Assignee), task.queue, task.Created); err != nil {
-		return err
-	}
-	if err := task.relabel(u.tx); err != nil || task.queue == left {
-		return err
+	u.tx.Exec(updateAssignee, orNull(task.Assignee), task.queue, task.Created)
+	task.relabel(u.tx)
+	if task.queue == left {
+		return nil
 	}
 	return u.leaveQueue(left, former)
 }
 
 // relabel stores the labels of a task that a claim can take now, in its queue and with its rank, and
 // removes those of another.
-func (t *Task) relabel(tx *store.Tx) error {
+func (t *Task) relabel(tx *store.Tx) {
 	if t.indexed {
 		t.indexed = false
-		if _, err := tx.Exec(deleteLabels, t.Created); err != nil {
-			return err
-		}
+		tx.Exec(deleteLabels, t.Created)
 	}
 	if t.State != Ready || !t.DueAt.IsZero() {
-		return nil
+		return
 	}
 	for name, value := range t.Labels {
 		t.indexed = true
-		if _, err := tx.Exec(insertLabel, t.queue, name, value, 10-t.Priority, t.Created); err != nil {
-			return err
-		}
+		tx.Exec(insertLabel, t.queue, name, value, 10-t.Priority, t.Created)
 	}
-	return nil
 }

@@ -115,12 +115,8 @@ func (t *Tasks) Erase(tx *store.Tx, session int64, limit int) (bool, error) {
 		if page.Full() {
 			return true, nil
 		}
-		if err := removeParts(tx, task.Created); err != nil {
-			return false, err
-		}
-		if _, err := tx.Exec(deleteTask, task.Created); err != nil {
-			return false, err
-		}
+		removeParts(tx, task.Created)
+		tx.Exec(deleteTask, task.Created)
 	}
 	if len(found) > 0 {
 		return true, nil
@@ -131,13 +127,10 @@ func (t *Tasks) Erase(tx *store.Tx, session int64, limit int) (bool, error) {
 
 // removeParts removes everything that belongs to a task. Dependencies of others on it stay: these
 // tasks have finished too, and take them along.
-func removeParts(tx *store.Tx, task int64) error {
+func removeParts(tx *store.Tx, task int64) {
 	for _, statement := range []string{deleteTexts, deleteAttempts, deleteDependencies, deleteLabels} {
-		if _, err := tx.Exec(statement, task); err != nil {
-			return err
-		}
+		tx.Exec(statement, task)
 	}
-	return nil
 }
 
 // Forget drops the counts of a session without tasks and queues.
@@ -179,15 +172,13 @@ func (t *Tasks) CountFinished(q store.Querier, session int64, before time.Time) 
 func (t *Tasks) Remove(tx *store.Tx, session int64, keys []int64) error {
 	for _, k := range keys {
 		n, err := tx.ExecCount(deleteFinished, k, session)
-		if err == nil && n == 0 {
-			err = fault.New(fault.Conflict, "TASK_CHANGED", "the task %d is not finished, was removed, or an unfinished task needs it", k)
-		}
-		if err == nil {
-			err = removeParts(tx, k)
-		}
 		if err != nil {
 			return err
 		}
+		if n == 0 {
+			return fault.New(fault.Conflict, "TASK_CHANGED", "the task %d is not finished, was removed, or an unfinished task needs it", k)
+		}
+		removeParts(tx, k)
 	}
 	return nil
 }

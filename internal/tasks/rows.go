@@ -132,17 +132,13 @@ func find(q store.Querier, session int64, id string) (*Task, error) {
 }
 
 // save stores what changes in the course of a task's life.
-func (t *Task) save(tx *store.Tx) error {
-	_, err := tx.Exec(updateTask, int64(t.State), t.Revision, t.Entered, t.Missing, orNull(t.Holder), numberOrNull(t.Fence),
+func (t *Task) save(tx *store.Tx) {
+	tx.Exec(updateTask, int64(t.State), t.Revision, t.Entered, t.Missing, orNull(t.Holder), numberOrNull(t.Fence),
 		t.Attempts, t.Progress, orNull(t.Note), orNull(t.Error), orNull(t.Reason), t.Unblocked, t.ReadyAt, t.ClaimedAt,
 		t.UpdatedAt, t.BlockedAt, t.FinishedAt, t.DueAt, t.Created)
-	if err == nil && t.indexed != (t.State == Ready && t.DueAt.IsZero() && len(t.Labels) > 0) {
-		err = t.relabel(tx)
+	if t.indexed != (t.State == Ready && t.DueAt.IsZero() && len(t.Labels) > 0) {
+		t.relabel(tx)
 	}
-	if err != nil {
-		return fmt.Errorf("store task %s: %w", t.ID, err)
-	}
-	return nil
 }
 
 // fill reads what is stored beside the task: long texts, dependencies and the parent's id.
@@ -206,15 +202,12 @@ func obstacle(needs []Brief) *Brief {
 }
 
 // putText stores one of the long texts.
-func (t *Task) putText(tx *store.Tx, statement string, args ...any) error {
+func (t *Task) putText(tx *store.Tx, statement string, args ...any) {
 	if !t.texts {
-		if _, err := tx.Exec(updateTexts, t.Created); err != nil {
-			return err
-		}
+		tx.Exec(updateTexts, t.Created)
 		t.texts = true
 	}
-	_, err := tx.Exec(statement, append([]any{t.Created}, args...)...)
-	return err
+	tx.Exec(statement, append([]any{t.Created}, args...)...)
 }
 
 // fromJSON reads a column that is NULL for nothing.

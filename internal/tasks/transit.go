@@ -74,13 +74,15 @@ func (u *taskTx) enter(task *Task, state State, kind string, severity events.Sev
 		if was.finished() {
 			u.addUnfinished(1)
 		}
-		return task.save(u.tx)
+		task.save(u.tx)
+		return nil
 	}
 	task.FinishedAt = u.tx.Now()
 	u.dismissClaims(task)
 	u.count(state.String(), 1)
-	if err := task.save(u.tx); err != nil || was.finished() {
-		return err
+	task.save(u.tx)
+	if was.finished() {
+		return nil
 	}
 	u.addUnfinished(-1)
 	return u.leaveQueue(task.queue, queueOf(task))
@@ -125,8 +127,9 @@ func (u *taskTx) claim(task *Task, agent work.Agent) error {
 	task.State, task.Revision, task.Entered, task.Fence = Claimed, revision, revision, revision
 	u.count("claimed", 1)
 	u.wake(task)
-	if err := task.save(u.tx); err != nil || task.Assignee == "" {
-		return err
+	task.save(u.tx)
+	if task.Assignee == "" {
+		return nil
 	}
 	return u.post.Withdraw(u.tx, u.session.ID, work.Moot{About: task.Created, Type: assignment})
 }
@@ -176,16 +179,11 @@ func (u *taskTx) endAttempt(task *Task, why string, fatal bool, wait time.Durati
 	number := task.Attempts
 	task.Error = shorten(why)
 	details := map[string]any{"agent": holder, "attempt": number, "max_attempts": task.MaxAttempts, "error": task.Error}
-	_, err := u.tx.Exec(insertAttempt, u.tx.NextRevision(), task.Created, number, holder, claimedAt, u.tx.Now(), why)
-	if err == nil {
-		_, err = u.tx.Exec(deleteOldAttempt, task.Created, mostListed)
-	}
-	if err != nil {
-		return err
-	}
+	u.tx.Exec(insertAttempt, u.tx.NextRevision(), task.Created, number, holder, claimedAt, u.tx.Now(), why)
+	u.tx.Exec(deleteOldAttempt, task.Created, mostListed)
 	if fatal || task.Attempts >= task.MaxAttempts {
 		u.unhold(task)
-		err = u.enter(task, Failed, "task.failed", events.Error, "failed: "+finding.Clip(why), details)
+		err := u.enter(task, Failed, "task.failed", events.Error, "failed: "+finding.Clip(why), details)
 		if err == nil {
 			err = u.tell(task, task.Creator, "task_failed", "task "+task.ID+" failed: "+finding.Clip(why), map[string]any{
 				"task_id": task.ID, "title": task.Title, "error": task.Error, "attempts": task.Attempts, "agent": holder,
