@@ -261,9 +261,9 @@ func (d *Desk) insert(tx *store.Tx, h *Handoff) error {
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(insertHandoff, h.ID, h.Session, h.Revision, int(h.State), h.Title, h.Task, h.From, h.ToAgent, h.ToRole, h.Items, h.Checked,
+	tx.Exec(insertHandoff, h.ID, h.Session, h.Revision, int(h.State), h.Title, h.Task, h.From, h.ToAgent, h.ToRole, h.Items, h.Checked,
 		h.CreatedAt, h.SettledAt, h.SettledBy, h.Notes, string(content), checklist, grants)
-	return err
+	return nil
 }
 
 // lists returns the lists that change as JSON.
@@ -282,16 +282,15 @@ func (d *Desk) save(tx *store.Tx, h *Handoff) error {
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(updateHandoff, h.Revision, int(h.State), h.Checked, h.SettledAt, h.SettledBy, h.Notes, checklist, grants, h.ID)
+	tx.Exec(updateHandoff, h.Revision, int(h.State), h.Checked, h.SettledAt, h.SettledBy, h.Notes, checklist, grants, h.ID)
 	tx.OnCommit(func() { d.hub.Wake(h.ID) })
-	return err
+	return nil
 }
 
 // saveEnd stores the end of a handoff that changes neither its checklist nor its grants.
-func (d *Desk) saveEnd(tx *store.Tx, h *Handoff) error {
-	_, err := tx.Exec(updateEnd, h.Revision, int(h.State), h.SettledAt, h.SettledBy, h.Notes, h.ID)
+func (d *Desk) saveEnd(tx *store.Tx, h *Handoff) {
+	tx.Exec(updateEnd, h.Revision, int(h.State), h.SettledAt, h.SettledBy, h.Notes, h.ID)
 	tx.OnCommit(func() { d.hub.Wake(h.ID) })
-	return err
 }
 
 const (
@@ -384,12 +383,9 @@ func (d *Desk) end(tx *store.Tx, a work.Agent, h *Handoff, state State, notes st
 		return err
 	}
 	h.Revision, h.State, h.SettledAt, h.SettledBy, h.Notes = revision, state, tx.Now(), a.Name, notes
-	if state == Accepted {
-		err = d.save(tx, h)
-	} else {
-		err = d.saveEnd(tx, h)
-	}
-	if err != nil {
+	if state != Accepted {
+		d.saveEnd(tx, h)
+	} else if err := d.save(tx, h); err != nil {
 		return err
 	}
 	d.count(tx, state.String())
