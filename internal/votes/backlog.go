@@ -92,9 +92,7 @@ func (t *change) leave(v *Vote) error {
 	if v.Revision, err = t.append(leftEvent, v, line, map[string]any{"voted": voted}); err != nil {
 		return err
 	}
-	if _, err := t.tx.Exec(updateDeparted, v.Key, t.actor.Name); err != nil {
-		return err
-	}
+	t.tx.Exec(updateDeparted, v.Key, t.actor.Name)
 	return t.settle(v)
 }
 

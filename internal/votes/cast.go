@@ -65,19 +65,15 @@ func (t *change) cast(id, option, reason string) (Vote, error) {
 	if v.Revision, err = t.append(castEvent, &v, summary(t.actor.Name, did, &v), details); err != nil {
 		return v, err
 	}
-	if _, err := t.tx.Exec(updateBallot, position, orNull(reason), t.tx.Now(), changes, v.Key, t.actor.Name); err != nil {
-		return v, err
-	}
-	if err := t.recount(&v, position, 1); err != nil {
-		return v, err
-	}
+	t.tx.Exec(updateBallot, position, orNull(reason), t.tx.Now(), changes, v.Key, t.actor.Name)
+	t.recount(&v, position, 1)
 	if first {
 		v.Ballots++
 		if err := t.withdraw(&v); err != nil {
 			return v, err
 		}
-	} else if err := t.recount(&v, v.position(before.Option), -1); err != nil {
-		return v, err
+	} else {
+		t.recount(&v, v.position(before.Option), -1)
 	}
 	t.count("cast")
 	return v, t.settle(&v)
@@ -103,18 +99,15 @@ func (t *change) ballot(v *Vote) (Ballot, error) {
 }
 
 // recount adds ballots to an option.
-func (t *change) recount(v *Vote, position, n int) error {
+func (t *change) recount(v *Vote, position, n int) {
 	v.Options[position].Ballots += n
-	_, err := t.tx.Exec(updateOption, n, v.Key, position)
-	return err
+	t.tx.Exec(updateOption, n, v.Key, position)
 }
 
 // settle writes the numbers of a vote that has changed, and closes it if every remaining elector has
 // voted.
 func (t *change) settle(v *Vote) error {
-	if _, err := t.tx.Exec(updateCounts, v.Electors, v.Ballots, v.Revision, v.Key); err != nil {
-		return err
-	}
+	t.tx.Exec(updateCounts, v.Electors, v.Ballots, v.Revision, v.Key)
 	if v.Ballots < v.Electors {
 		return nil
 	}
@@ -181,11 +174,8 @@ func (t *change) close(v *Vote, end End, reason string) error {
 	if v.Revision, err = t.append(closedEvent, v, line, v.announcement()); err != nil {
 		return err
 	}
-	_, err = t.tx.Exec(updateClosed, int(v.Outcome), orNull(v.Winner), int(end), orNull(v.ClosedBy), orNull(reason),
+	t.tx.Exec(updateClosed, int(v.Outcome), orNull(v.Winner), int(end), orNull(v.ClosedBy), orNull(reason),
 		v.ClosedAt, v.Revision, v.Key)
-	if err != nil {
-		return err
-	}
 	key := v.Key
 	t.tx.OnCommit(func() { t.hub.Wake(key) })
 	t.count(outcome.String())

@@ -137,9 +137,7 @@ func (t *change) open(m Motion) (Vote, error) {
 	if err != nil {
 		return Vote{}, err
 	}
-	if err := t.insert(&v, electors); err != nil {
-		return Vote{}, err
-	}
+	t.insert(&v, electors)
 	t.deadlines.Expect(t.tx, v.Deadline)
 	t.count("opened")
 	return v, t.invite(&v, m.Options, electors)
@@ -182,23 +180,15 @@ func (t *change) electors(e Electorate) ([]string, error) {
 }
 
 // insert writes the rows of a new vote.
-func (t *change) insert(v *Vote, electors []string) error {
-	_, err := t.tx.Exec(insertVote, v.Key, v.Session, v.Title, orNull(v.Description), v.Opener, int(v.Rule),
+func (t *change) insert(v *Vote, electors []string) {
+	t.tx.Exec(insertVote, v.Key, v.Session, v.Title, orNull(v.Description), v.Opener, int(v.Rule),
 		v.Quorum.Ballots, v.Quorum.Share, orNull(v.Task), v.OpenedAt, v.Deadline, v.Electors, v.Revision)
-	if err != nil {
-		return err
-	}
 	for i, o := range v.Options {
-		if _, err := t.tx.Exec(insertOption, v.Key, i, o.Text); err != nil {
-			return err
-		}
+		t.tx.Exec(insertOption, v.Key, i, o.Text)
 	}
 	for _, name := range electors {
-		if _, err := t.tx.Exec(insertElector, v.Key, name); err != nil {
-			return err
-		}
+		t.tx.Exec(insertElector, v.Key, name)
 	}
-	return nil
 }
 
 // invite sends the letters to the electorate.

@@ -144,23 +144,18 @@ func (v *Votes) Remove(tx *store.Tx, session int64, keys []int64) error {
 		if err == nil && n == 0 {
 			err = fault.New(fault.Conflict, "VOTE_OPEN", "the vote %d is not closed", key)
 		}
-		if err == nil {
-			err = removeRows(tx, key)
-		}
 		if err != nil {
 			return fmt.Errorf("remove vote: %w", err)
 		}
+		removeRows(tx, key)
 	}
 	return nil
 }
 
-func removeRows(tx *store.Tx, key int64) error {
+func removeRows(tx *store.Tx, key int64) {
 	for _, statement := range []string{deleteOptions, deleteElectors} {
-		if _, err := tx.Exec(statement, key); err != nil {
-			return err
-		}
+		tx.Exec(statement, key)
 	}
-	return nil
 }
 
 // Erase removes up to limit votes of a session that is being deleted, and reports whether there may be
@@ -184,12 +179,8 @@ func (v *Votes) Erase(tx *store.Tx, session int64, limit int) (bool, error) {
 		if page.Full() {
 			return true, nil
 		}
-		if _, err := tx.Exec(deleteAnyVote, key); err != nil {
-			return false, fmt.Errorf("remove vote: %w", err)
-		}
-		if err := removeRows(tx, key); err != nil {
-			return false, fmt.Errorf("remove vote: %w", err)
-		}
+		tx.Exec(deleteAnyVote, key)
+		removeRows(tx, key)
 	}
 	return len(keys) == limit, nil
 }
