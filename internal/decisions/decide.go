@@ -77,9 +77,7 @@ func (u *decisionTx) decide(d *Decision, r Ruling) (passed bool, err error) {
 	if err := v.insert(u.tx, d.ID); err != nil {
 		return false, fmt.Errorf("store verdict: %w", err)
 	}
-	if err := d.save(u.tx); err != nil {
-		return false, err
-	}
+	d.save(u.tx)
 	if err := u.Post.Withdraw(u.tx, d.Session, work.Moot{About: d.ID}); err != nil {
 		return false, err
 	}
@@ -166,9 +164,7 @@ func (u *decisionTx) cancel(d *Decision, reason, heir string) error {
 			return err
 		}
 	}
-	if err := d.save(u.tx); err != nil {
-		return err
-	}
+	d.save(u.tx)
 	if err := u.Post.Withdraw(u.tx, d.Session, work.Moot{About: d.ID}); err != nil {
 		return err
 	}

@@ -64,9 +64,7 @@ func (u *decisionTx) escalate(d *Decision, v *Verdict, why string) error {
 			return err
 		}
 	}
-	if err := d.save(u.tx); err != nil {
-		return err
-	}
+	d.save(u.tx)
 	if err := u.Post.Withdraw(u.tx, d.Session, work.Moot{About: d.ID}); err != nil {
 		return err
 	}

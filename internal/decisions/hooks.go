@@ -79,7 +79,8 @@ func (u *decisionTx) endFor(c *work.Chore, id int64) error {
 		if err := u.append(&d, "decision.cancelled", nil, "the session ends "+d.String()); err != nil {
 			return err
 		}
-		return d.save(u.tx)
+		d.save(u.tx)
+		return nil
 	case d.OpenedBy == c.Name:
 		return u.cancel(&d, why, "")
 	}

