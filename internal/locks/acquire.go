@@ -405,9 +405,7 @@ func (a *acquiring) queueUp(u *turn, o Owner, role string) error {
 // wait lets the call wait for a ticket, or answers that it stands in the queue. It returns errOpen.
 func (a *acquiring) wait(u *turn, t *ticket) error {
 	if a.wish.Keep && !t.kept {
-		if _, err := u.tx.Exec(updateTicketKept, t.number); err != nil {
-			return err
-		}
+		u.tx.Exec(updateTicketKept, t.number)
 		u.changesQueue()
 		t.kept = true
 		u.tx.OnCommit(func() { u.alarms.Remove(alarm{lapseAlarm, t.number}) })

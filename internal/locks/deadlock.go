@@ -202,9 +202,7 @@ func (u *turn) abort(circle []link, t *ticket) error {
 		return err
 	}
 	calls := u.listen(t.number)
-	if err := u.drop(t); err != nil {
-		return err
-	}
+	u.drop(t)
 	if u.aborted == nil {
 		u.aborted = map[int64]error{}
 	}

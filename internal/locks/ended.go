@@ -81,7 +81,8 @@ func (t *Table) AgentEnded(tx *store.Tx, session int64, agent string, end End) (
 			return err
 		}
 		u.tell(u.listen(k.number), verdict{err: end.err(agent)})
-		return u.drop(k)
+		u.drop(k)
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -109,13 +110,9 @@ func (t *Table) SessionClosed(tx *store.Tx, session int64, name string) error {
 		"the session %q is closed: it can be read, exported and deleted, and nothing in it changes any more", name)
 	for _, k := range u.view.queue.tickets {
 		u.tell(u.listen(k.number), verdict{err: closed})
-		if err := u.drop(k); err != nil {
-			return err
-		}
+		u.drop(k)
 	}
-	if _, err := tx.Exec(insertClosing, session); err != nil {
-		return err
-	}
+	tx.Exec(insertClosing, session)
 	_, err = u.closeSome()
 	return err
 }
@@ -157,8 +154,8 @@ func (u *turn) closeSome() (spent int, err error) {
 			return u.spent, err
 		}
 		if g == nil {
-			_, err := u.tx.Exec(deleteClosing, u.session)
-			return u.spent, err
+			u.tx.Exec(deleteClosing, u.session)
+			return u.spent, nil
 		}
 		_, err = u.append(happening{"lock.released", "token.released"}, 0, g.owner, g.role, &g.claim,
 			g.owner.String()+" has lost "+g.claim.title()+": the session is closed", details{{"fence", g.fence}, {"cause", "the session is closed"}})
@@ -255,13 +252,9 @@ func (t *Table) Erase(tx *store.Tx, session int64, limit int) (more bool, err er
 	if err != nil {
 		return false, err
 	}
-	if _, err := tx.Exec(deleteClosing, session); err != nil {
-		return false, err
-	}
+	tx.Exec(deleteClosing, session)
 	for _, k := range u.view.queue.tickets[:min(len(u.view.queue.tickets), limit)] {
-		if err := u.drop(k); err != nil {
-			return false, err
-		}
+		u.drop(k)
 		u.spent += grantCost
 	}
 	for len(u.view.queue.tickets) == 0 && u.spent < closePage {

@@ -143,9 +143,7 @@ func (t *Table) lapse(tx *store.Tx, number int64) (spent int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := u.drop(k); err != nil {
-		return 0, err
-	}
+	u.drop(k)
 	err = u.passOn(&k.claim)
 	return u.spent, err
 }
@@ -168,9 +166,7 @@ func (u *turn) warn(g *grant) error {
 	if err != nil {
 		return err
 	}
-	if _, err := u.tx.Exec(updateWarned, g.fence); err != nil {
-		return err
-	}
+	u.tx.Exec(updateWarned, g.fence)
 	u.changed(g)
 	u.tx.OnCommit(func() { u.alarms.Set(alarm{holdAlarm, g.fence}, u.tx.Now().Add(left)) })
 	return u.notify(g.owner, &g.claim, g.fence, "expiring",
@@ -245,9 +241,7 @@ func (u *turn) contest(g *grant) error {
 	if err != nil {
 		return err
 	}
-	if _, err := u.tx.Exec(updateContested, g.fence); err != nil {
-		return err
-	}
+	u.tx.Exec(updateContested, g.fence)
 	u.changed(g)
 	return u.notify(g.owner, &g.claim, g.fence, "contested",
 		waiting[0]+" waits for "+g.claim.spoken()+", which you hold", more)

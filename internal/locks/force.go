@@ -179,8 +179,9 @@ func (f *seizing) takeTicket(k *ticket) error {
 			"%s has ended the wait for %s: %s", f.by, k.claim.title(), f.reason)
 	}
 	f.tell(calls, verdict{err: why})
-	if err := f.drop(k); err != nil || len(calls) > 0 {
-		return err
+	f.drop(k)
+	if len(calls) > 0 {
+		return nil
 	}
 	return f.notify(k.owner, &k.claim, 0, "revoked", f.by+" has ended your wait for "+k.claim.spoken()+": "+f.reason,
 		details{{"ticket", k.number}, {"reason", f.reason}, {"by", f.by}})

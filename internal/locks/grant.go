@@ -103,10 +103,13 @@ func (u *turn) append(what happening, severity events.Severity, o Owner, role st
 		Source: source, SourceRole: role, Summary: summary, Details: text, Related: related,
 	}
 	revision, err := u.log.Append(u.tx, entry)
-	if err == nil && c.kind == Token {
-		_, err = u.tx.Exec(updateToken, revision, u.session, c.token)
+	if err != nil {
+		return 0, err
 	}
-	return revision, err
+	if c.kind == Token {
+		u.tx.Exec(updateToken, revision, u.session, c.token)
+	}
+	return revision, nil
 }
 
 // namedPaths is how many paths an event names.
@@ -154,9 +157,7 @@ func (u *turn) grant(g *grant) error {
 	if err != nil {
 		return err
 	}
-	if err := u.insert(g); err != nil {
-		return err
-	}
+	u.insert(g)
 	u.granted = append(u.granted, g)
 	if err := u.firstServed(g); err != nil {
 		return err
@@ -172,22 +173,18 @@ func (u *turn) grant(g *grant) error {
 }
 
 // insert adds the rows of a grant.
-func (u *turn) insert(g *grant) error {
+func (u *turn) insert(g *grant) {
 	globs, broad := g.claim.globs(), g.claim.broad()
-	var err error
 	if !broad && g.claim.mode == Exclusive && g.reason == "" && g.ticket == 0 && !g.kept && g.collected { // as most are: binding takes its time
-		_, err = u.tx.Exec(insertPlainGrant, g.fence, g.session, g.owner.Agent, g.owner.Holder, g.role, int(g.claim.kind), g.claim.text(),
+		u.tx.Exec(insertPlainGrant, g.fence, g.session, g.owner.Agent, g.owner.Holder, g.role, int(g.claim.kind), g.claim.text(),
 			g.grantedAt, g.heldUntil, g.maxHold)
 	} else {
 		var from any
 		if g.ticket != 0 {
 			from = g.ticket
 		}
-		_, err = u.tx.Exec(insertGrant, g.fence, g.session, g.owner.Agent, g.owner.Holder, g.role, int(g.claim.kind), int(g.claim.mode),
+		u.tx.Exec(insertGrant, g.fence, g.session, g.owner.Agent, g.owner.Holder, g.role, int(g.claim.kind), int(g.claim.mode),
 			g.claim.text(), globs, broad, g.reason, g.grantedAt, g.heldUntil, g.maxHold, from, g.kept, g.collected)
-	}
-	if err != nil {
-		return err
 	}
 	if broad {
 		u.rebroaden()
@@ -195,10 +192,9 @@ func (u *turn) insert(g *grant) error {
 	u.found = nil
 	u.spent += grantCost + pathCost*g.claim.size()
 	u.spots.own(u.tx, agentKey{g.session, g.owner.Agent}, g.claim.size())
-	return u.eachPlace(&g.claim, func(place, name string) error {
+	u.eachPlace(&g.claim, func(place, name string) {
 		u.spots.add(u.tx, spot{g.session, g.claim.kind, place}, 1)
-		_, err := u.tx.Exec(insertPath, g.session, int(g.claim.kind), place, g.fence, name)
-		return err
+		u.tx.Exec(insertPath, g.session, int(g.claim.kind), place, g.fence, name)
 	})
 }
 
@@ -209,38 +205,32 @@ func (u *turn) rebroaden() {
 }
 
 // eachPlace calls fn with the places of a claim as lock_paths has them.
-func (u *turn) eachPlace(c *claim, fn func(place, name string) error) error {
+func (u *turn) eachPlace(c *claim, fn func(place, name string)) {
 	if c.kind == Token {
-		return fn(c.token, "")
+		fn(c.token, "")
+		return
 	}
 	for _, p := range c.paths {
 		at, name := place(p), ""
 		if p.String() != at {
 			name = p.String()
 		}
-		if err := fn(at, name); err != nil {
-			return err
-		}
+		fn(at, name)
 	}
-	return nil
 }
 
 // end removes the rows of a grant, which is a release of a token. The caller grants the free paths
 // or the token to the next owner.
 func (u *turn) end(g *grant) error {
 	if g.claim.kind == Token {
-		if _, err := u.tx.Exec(updateReleased, u.tx.Now(), u.session, g.claim.token); err != nil {
-			return err
-		}
+		u.tx.Exec(updateReleased, u.tx.Now(), u.session, g.claim.token)
 	}
 	return u.remove(g)
 }
 
 // remove is end without a release.
 func (u *turn) remove(g *grant) error {
-	if _, err := u.tx.Exec(deleteGrant, g.fence); err != nil {
-		return err
-	}
+	u.tx.Exec(deleteGrant, g.fence)
 	if g.kept || g.warned || g.contested { // only these have notices
 		if err := u.withdraw(g.fence, ""); err != nil {
 			return err
@@ -258,18 +248,18 @@ func (u *turn) remove(g *grant) error {
 		delete(u.tellings, g.fence)
 		u.tx.OnUndo(func() { u.tellings[g.fence] = of })
 	}
-	return u.clear(g, &g.claim)
+	u.clear(g, &g.claim)
+	return nil
 }
 
 // clear removes the rows of some paths of a grant.
-func (u *turn) clear(g *grant, c *claim) error {
+func (u *turn) clear(g *grant, c *claim) {
 	u.found = nil
 	u.spent += grantCost + pathCost*c.size()
 	u.spots.own(u.tx, agentKey{g.session, g.owner.Agent}, -c.size())
-	return u.eachPlace(c, func(place, name string) error {
+	u.eachPlace(c, func(place, name string) {
 		u.spots.add(u.tx, spot{g.session, c.kind, place}, -1)
-		_, err := u.tx.Exec(deletePath, g.session, int(c.kind), place, g.fence, name)
-		return err
+		u.tx.Exec(deletePath, g.session, int(c.kind), place, g.fence, name)
 	})
 }
 
@@ -288,25 +278,19 @@ func (u *turn) queueUp(t *ticket) error {
 	if t.place == 0 {
 		t.place = t.number
 	}
-	_, err = u.tx.Exec(insertTicket, t.number, t.session, t.owner.Agent, t.owner.Holder, t.role, int(t.claim.kind), int(t.claim.mode),
+	u.tx.Exec(insertTicket, t.number, t.session, t.owner.Agent, t.owner.Holder, t.role, int(t.claim.kind), int(t.claim.mode),
 		t.claim.text(), t.reason, t.createdAt, t.maxHold, t.kept, t.place)
-	if err != nil {
-		return err
-	}
 	u.changesQueue()
 	u.view.queue.add(t)
 	return nil
 }
 
 // drop removes the row of a ticket. Whoever calls it passes on what is free now, and tells the calls that wait for it.
-func (u *turn) drop(t *ticket) error {
-	if _, err := u.tx.Exec(deleteTicket, t.number); err != nil {
-		return err
-	}
+func (u *turn) drop(t *ticket) {
+	u.tx.Exec(deleteTicket, t.number)
 	u.changesQueue()
 	u.view.queue.remove(t)
 	u.tx.OnCommit(func() { u.alarms.Remove(alarm{lapseAlarm, t.number}) })
-	return nil
 }
 
 // passOn grants what waits for something that is free now.
@@ -394,9 +378,7 @@ func (u *turn) try(t *ticket) error {
 	if err != nil || !free {
 		return err
 	}
-	if err := u.drop(t); err != nil {
-		return err
-	}
+	u.drop(t)
 	g := &grant{session: t.session, owner: t.owner, role: t.role, claim: t.claim, reason: t.reason, maxHold: t.maxHold, ticket: t.number, kept: t.kept}
 	calls := u.listen(t.number)
 	g.collected = len(calls) > 0

@@ -11,9 +11,7 @@ import (
 func (t *Table) Start(ctx context.Context) error {
 	err := t.store.Write(ctx, func(tx *store.Tx) error {
 		now := t.clock.Now()
-		if _, err := tx.Exec(restartHolds, now.Add(restartGrace)); err != nil {
-			return err
-		}
+		tx.Exec(restartHolds, now.Add(restartGrace))
 		var err error
 		if t.spots, err = loadSpots(tx); err != nil {
 			return err

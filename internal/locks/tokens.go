@@ -67,9 +67,8 @@ func findFirst(q store.Querier, session int64, token, agent string) (f first, er
 }
 
 // passed notes that what was granted was passed to its owner.
-func (u *turn) passed(g *grant) error {
-	_, err := u.tx.Exec(updatePassed, g.fence, g.passedBy, g.note, u.session, g.claim.token)
-	return err
+func (u *turn) passed(g *grant) {
+	u.tx.Exec(updatePassed, g.fence, g.passedBy, g.note, u.session, g.claim.token)
 }
 
 // firstServed notes that a token was granted to somebody who perhaps came before all others.
@@ -88,14 +87,13 @@ func (u *turn) firstServed(g *grant) error {
 		return nil
 	}
 	g.passedBy, g.note = f.passedBy, f.note
-	return u.passed(g)
+	u.passed(g)
+	return nil
 }
 
 // forgetFirst ends an agent's first place, and withdraws the notice about it.
 func (u *turn) forgetFirst(f first, token, agent string) error {
-	if _, err := u.tx.Exec(deleteFirst, u.session, token, agent); err != nil {
-		return err
-	}
+	u.tx.Exec(deleteFirst, u.session, token, agent)
 	return u.withdraw(f.revision, "")
 }
 
@@ -120,9 +118,7 @@ func (a *acquiring) token(u *turn, o Owner, role string) (answered bool, err err
 		return false, err
 	}
 	if row.revision == 0 && !a.wish.DryRun {
-		if _, err := u.tx.Exec(insertToken, u.session, row.name, row.longest); err != nil {
-			return false, err
-		}
+		u.tx.Exec(insertToken, u.session, row.name, row.longest)
 	}
 	g, err := findGrant(u.tx, selectToken, u.session, row.name)
 	if err != nil {
@@ -160,17 +156,13 @@ func (a *acquiring) takeOver(u *turn, g *grant, o Owner, role string) error {
 	u.spots.own(u.tx, agentKey{u.session, o.Agent}, 1)
 	g.owner, g.role = o, role
 	u.changed(g)
-	if _, err := u.tx.Exec(updateOwner, o.Agent, o.Holder, role, g.fence); err != nil {
-		return err
-	}
+	u.tx.Exec(updateOwner, o.Agent, o.Holder, role, g.fence)
 	if err := u.collect(g); err != nil {
 		return err
 	}
 	if mine := u.waitingFor(&a.wanted, o); mine != nil {
 		calls := u.listen(mine.number)
-		if err := u.drop(mine); err != nil {
-			return err
-		}
+		u.drop(mine)
 		if err := u.answer(calls, g); err != nil {
 			return err
 		}
@@ -363,6 +355,6 @@ func (t *Table) RevokeToken(
 
 // AgentGone forgets where an agent that has deregistered comes first.
 func (t *Table) AgentGone(tx *store.Tx, session int64, agent string) error {
-	_, err := tx.Exec(deleteAgentsFirsts, session, agent)
-	return err
+	tx.Exec(deleteAgentsFirsts, session, agent)
+	return nil
 }
