@@ -108,10 +108,7 @@ func (b *Broker) announce(tx *store.Tx, e events.Event, id int64) (int, error) {
 	}
 	reached := out.Count - out.Refused
 	if more {
-		err := b.copyLater(tx, id, work.Chore{Kind: eventChore, Item: out.Revision, Name: e.Source}, first)
-		if err != nil {
-			return 0, err
-		}
+		b.copyLater(tx, id, work.Chore{Kind: eventChore, Item: out.Revision, Name: e.Source}, first)
 		var all int
 		if err := tx.QueryRow(countAudience, id, to.channel, e.Source).Scan(&all); err != nil {
 			return 0, err

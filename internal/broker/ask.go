@@ -219,8 +219,9 @@ func (b *Broker) fetch(tx *store.Tx, a actor, question int64) (*Message, bool, e
 	if i >= 0 && waiting[i].state == Delayed {
 		return nil, true, nil
 	}
-	if _, err := tx.Exec(updateFetched, question); err != nil || i < 0 {
-		return &m, true, err
+	tx.Exec(updateFetched, question)
+	if i < 0 {
+		return &m, true, nil
 	}
 	s := settling{Broker: b, tx: tx, actor: a, left: tally{}}
 	if _, err := s.settle(&Settlement{Verb: Ack, Ref: Ref{Text: m.ID.String(), Revision: reply}}); err != nil {
@@ -354,12 +355,8 @@ func (b *Broker) putBack(w *asking, reply *Message) {
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Exec(updateUnawaited, arrival, reply.Revision, a.mailbox); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(addWaiting, 1, a.mailbox); err != nil {
-			return err
-		}
+		tx.Exec(updateUnawaited, arrival, reply.Revision, a.mailbox)
+		tx.Exec(addWaiting, 1, a.mailbox)
 		var ready readied
 		ready.add(a.mailbox, at)
 		b.wake(tx, ready)

@@ -40,9 +40,7 @@ func (b *Broker) strike(tx *store.Tx, session, agent int64, claims ...key) error
 	if open || g.failures >= rules.BreakerLimit {
 		until = tx.Now().Add(rules.BreakerTime)
 	}
-	if _, err := tx.Exec(upsertBreaker, agent, g.failures, until, tx.Now()); err != nil {
-		return err
-	}
+	tx.Exec(upsertBreaker, agent, g.failures, until, tx.Now())
 	b.gates.Clear(tx)
 	if until.IsZero() {
 		return nil
@@ -79,9 +77,7 @@ func (s *settling) unprobed(h *held) error {
 	if err != nil || g.probe != h.key {
 		return err
 	}
-	if _, err := s.tx.Exec(updateProbe, nil, nil, h.holder); err != nil {
-		return err
-	}
+	s.tx.Exec(updateProbe, nil, nil, h.holder)
 	s.gates.Clear(s.tx)
 	s.reconsider(s.tx, h.holder)
 	return nil
@@ -93,9 +89,7 @@ func (d *dispatching) probed(c *consumer, r *ready) error {
 	if err != nil || p != oneProbe || r.directive() {
 		return err
 	}
-	if _, err := d.tx.Exec(updateProbe, r.key.message, r.key.mailbox, c.actor.mailbox); err != nil {
-		return err
-	}
+	d.tx.Exec(updateProbe, r.key.message, r.key.mailbox, c.actor.mailbox)
 	d.gates.Clear(d.tx)
 	return nil
 }
@@ -106,9 +100,7 @@ func (b *Broker) closeBreaker(tx *store.Tx, session, agent int64) error {
 	if err != nil || g.failures == 0 {
 		return err
 	}
-	if _, err := tx.Exec(deleteBreaker, agent); err != nil {
-		return err
-	}
+	tx.Exec(deleteBreaker, agent)
 	b.gates.Clear(tx)
 	if g.until.IsZero() {
 		return nil

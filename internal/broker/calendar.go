@@ -116,9 +116,7 @@ func (b *Broker) ripen(tx *store.Tx) (readied, error) {
 			if _, err := b.isDue(tx, r.session, r.message); err != nil {
 				return nil, err
 			}
-			if _, err := tx.Exec(updateState, int(Pending), r.message, r.mailbox); err != nil {
-				return nil, err
-			}
+			tx.Exec(updateState, int(Pending), r.message, r.mailbox)
 		} else if _, err := b.arrive(tx, r.session, r.key, r.queue); err != nil {
 			return nil, err
 		}
@@ -137,8 +135,8 @@ func (b *Broker) arrive(tx *store.Tx, session int64, k key, queue bool) (int64, 
 	if queue {
 		arrival = -revision
 	}
-	_, err = tx.Exec(updateArrived, arrival, k.message, k.mailbox)
-	return revision, err
+	tx.Exec(updateArrived, arrival, k.message, k.mailbox)
+	return revision, nil
 }
 
 // isDue appends the event that a delay is over.
@@ -198,9 +196,7 @@ func (s *settling) finishWaiting(h *held, state State, kind string) error {
 		}
 		h.state = State(now)
 	}
-	if _, err := s.tx.Exec(updateFinish, int(state), s.tx.Now(), h.message, h.mailbox); err != nil {
-		return err
-	}
+	s.tx.Exec(updateFinish, int(state), s.tx.Now(), h.message, h.mailbox)
 	if h.state.waits() {
 		s.left[h.mailbox]--
 	}

@@ -61,9 +61,7 @@ func (b *Broker) Cancel(ctx context.Context, c caller.Caller, req once.Request, 
 			}
 		}
 		for _, h := range waiting {
-			if _, err := tx.Exec(updateFinish, int(Cancelled), tx.Now(), h.message, h.mailbox); err != nil {
-				return err
-			}
+			tx.Exec(updateFinish, int(Cancelled), tx.Now(), h.message, h.mailbox)
 			if h.state.waits() {
 				s.left[h.mailbox]--
 			}

@@ -189,9 +189,7 @@ func (b *Broker) Configure(ctx context.Context, c caller.Caller, req once.Reques
 			return err
 		}
 		if ttl != nil {
-			if _, err := tx.Exec(updateChannel, *ttl, id); err != nil {
-				return err
-			}
+			tx.Exec(updateChannel, *ttl, id)
 			b.audience.Clear(tx)
 		}
 		if answer.Channel.Kept, err = b.keep(tx, id, kept); err != nil {
@@ -212,9 +210,7 @@ func (b *Broker) Configure(ctx context.Context, c caller.Caller, req once.Reques
 // keep sets how long finished messages of a channel are kept, unless it is nil, and returns how long they are.
 func (b *Broker) keep(tx *store.Tx, channel int64, kept *time.Duration) (*time.Duration, error) {
 	if kept != nil {
-		if _, err := tx.Exec(updateChannelKept, *kept, channel); err != nil {
-			return nil, err
-		}
+		tx.Exec(updateChannelKept, *kept, channel)
 		for _, hook := range b.rekept {
 			hook(tx)
 		}
@@ -234,8 +230,8 @@ func (b *Broker) ensureChannel(tx *store.Tx, a actor, name string) error {
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(insertChannel, id, startTTL(name))
-	return err
+	tx.Exec(insertChannel, id, startTTL(name))
+	return nil
 }
 
 // defaultTTL returns a channel's, 0 for none. A channel that does not exist yet has the one it would begin with.

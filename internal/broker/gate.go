@@ -172,9 +172,7 @@ func (b *Broker) ungate(tx *store.Tx, agent int64) error {
 		return err
 	}
 	for _, query := range []string{deleteHalt, deleteBreaker} {
-		if _, err := tx.Exec(query, agent); err != nil {
-			return err
-		}
+		tx.Exec(query, agent)
 	}
 	b.gates.Clear(tx)
 	tx.OnCommit(func() { b.breakers.Remove(agent) })

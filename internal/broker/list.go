@@ -293,13 +293,9 @@ func (b *Broker) markRead(ctx context.Context, a actor, p *Page) error {
 			return err
 		}
 		for _, message := range unread {
-			if _, err := tx.Exec(updateRead, tx.Now(), tx.Now(), message, a.mailbox); err != nil {
-				return err
-			}
+			tx.Exec(updateRead, tx.Now(), tx.Now(), message, a.mailbox)
 		}
-		if err := finishNotices(tx, a.mailbox, notices); err != nil {
-			return err
-		}
+		finishNotices(tx, a.mailbox, notices)
 		entry := a.event("message.read")
 		entry.Severity = events.Debug
 		entry.Summary = counted(len(unread), "message") + " read"

@@ -107,16 +107,13 @@ func boxName(q store.Querier, mailbox int64) (string, error) {
 // mailbox once.
 type tally map[int64]int64
 
-func (t tally) flush(tx *store.Tx) error {
+func (t tally) flush(tx *store.Tx) {
 	for mailbox, n := range t {
 		if n == 0 {
 			continue
 		}
-		if _, err := tx.Exec(addWaiting, n, mailbox); err != nil {
-			return err
-		}
+		tx.Exec(addWaiting, n, mailbox)
 	}
-	return nil
 }
 
 // reachable returns the mailboxes that the actor may take work from: its own, its role's and its channels'.

@@ -202,22 +202,13 @@ func (s *settling) move(d *waitingDelivery, from int64, to *room, m *Move) error
 	default:
 		arrival = -s.last
 	}
-	if _, err := s.tx.Exec(updateMoved, to.id, int(state), arrival, d.message, from); err != nil {
-		return err
-	}
-	if _, err := s.tx.Exec(updateMovedAttempts, to.id, d.message, from); err != nil {
-		return err
-	}
-	if _, err := s.tx.Exec(updateMovedOffers, to.id, s.tx.Now(), d.message, from); err != nil {
-		return err
-	}
+	s.tx.Exec(updateMoved, to.id, int(state), arrival, d.message, from)
+	s.tx.Exec(updateMovedAttempts, to.id, d.message, from)
+	s.tx.Exec(updateMovedOffers, to.id, s.tx.Now(), d.message, from)
 	if to.ref.kind == agentBox {
-		_, err = s.tx.Exec(updateMovedResend, to.id, d.message, from)
+		s.tx.Exec(updateMovedResend, to.id, d.message, from)
 	} else {
-		_, err = s.tx.Exec(deleteResend, d.message, from)
-	}
-	if err != nil {
-		return err
+		s.tx.Exec(deleteResend, d.message, from)
 	}
 	s.left[from]--
 	s.left[to.id]++

@@ -71,14 +71,9 @@ func (b *Broker) Notify(tx *store.Tx, session int64, n Notice) error {
 	if err != nil {
 		return fmt.Errorf("notify: %w", err)
 	}
-	if _, err := tx.Exec(updateAbout, n.About, out.Revision); err != nil {
-		return fmt.Errorf("notify: %w", err)
-	}
+	tx.Exec(updateAbout, n.About, out.Revision)
 	if more {
-		err := b.copyLater(tx, session, work.Chore{Kind: noticeChore, Item: out.Revision, Name: n.Role}, names)
-		if err != nil {
-			return fmt.Errorf("notify: %w", err)
-		}
+		b.copyLater(tx, session, work.Chore{Kind: noticeChore, Item: out.Revision, Name: n.Role}, names)
 	}
 	return s.finish()
 }
@@ -261,9 +256,7 @@ func (b *Broker) readNotices(tx *store.Tx, a actor) ([]UnreadNotice, error) {
 	if err != nil || len(unread) == 0 {
 		return nil, err
 	}
-	if err := finishNotices(tx, a.mailbox, revisions); err != nil {
-		return nil, err
-	}
+	finishNotices(tx, a.mailbox, revisions)
 	entry := a.event("message.read")
 	entry.Severity = events.Debug
 	entry.Summary = counted(len(unread), "notice") + " read"
@@ -288,11 +281,8 @@ func scanNotices(rows *store.Rows) (unread []UnreadNotice, revisions []int64, er
 }
 
 // finishNotices finishes those of the messages in an agent's mailbox that are unread notices.
-func finishNotices(tx *store.Tx, mailbox int64, messages []int64) error {
+func finishNotices(tx *store.Tx, mailbox int64, messages []int64) {
 	for _, message := range messages {
-		if _, err := tx.Exec(updateNoticeRead, mailbox, tx.Now(), message); err != nil {
-			return err
-		}
+		tx.Exec(updateNoticeRead, mailbox, tx.Now(), message)
 	}
-	return nil
 }

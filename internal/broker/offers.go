@@ -197,15 +197,9 @@ func (b *Broker) offer(tx *store.Tx, a actor, o Offering, out *Offered, chosen *
 func (b *Broker) noteOffers(tx *store.Tx, a actor, o Offering, messages []int64) (int64, error) {
 	due := tx.Now().Add(offerTime)
 	for _, m := range messages {
-		if _, err := tx.Exec(insertOffer, m, a.mailbox, int(o.Way), o.Harness, o.Mark, tx.Now(), due); err != nil {
-			return 0, err
-		}
-		if _, err := tx.Exec(deleteOldOffers, m, a.mailbox, offersKept); err != nil {
-			return 0, err
-		}
-		if _, err := tx.Exec(updateDelivered, tx.Now(), m, a.mailbox); err != nil {
-			return 0, err
-		}
+		tx.Exec(insertOffer, m, a.mailbox, int(o.Way), o.Harness, o.Mark, tx.Now(), due)
+		tx.Exec(deleteOldOffers, m, a.mailbox, offersKept)
+		tx.Exec(updateDelivered, tx.Now(), m, a.mailbox)
 	}
 	b.calendar.expect(tx, due)
 	return b.logOffers(tx, a, a.Name, "message.offered", "offered to", events.Debug, messages, o.Way, o.Harness, "")
@@ -328,12 +322,9 @@ func (b *Broker) settleOffers(tx *store.Tx, a actor, agent string, all []offered
 		f := &all[i]
 		g := group{accepted || !f.readAt.IsZero(), f.way, f.harness}
 		if g.accepted {
-			err = b.accept(tx, f)
+			b.accept(tx, f)
 		} else {
-			_, err = tx.Exec(updateOfferReturned, tx.Now(), why, f.message, f.mailbox, f.number)
-		}
-		if err != nil {
-			return 0, err
+			tx.Exec(updateOfferReturned, tx.Now(), why, f.message, f.mailbox, f.number)
 		}
 		if messages[g] == nil {
 			order = append(order, g)
@@ -354,29 +345,22 @@ func (b *Broker) settleOffers(tx *store.Tx, a actor, agent string, all []offered
 }
 
 // accept accepts an offer, which reads the message.
-func (b *Broker) accept(tx *store.Tx, f *offered) error {
+func (b *Broker) accept(tx *store.Tx, f *offered) {
 	at := tx.Now()
 	if !f.readAt.IsZero() {
 		at = f.readAt
 	}
-	if _, err := tx.Exec(updateOfferAccepted, at, f.message, f.mailbox, f.number); err != nil {
-		return err
-	}
+	tx.Exec(updateOfferAccepted, at, f.message, f.mailbox, f.number)
 	if f.readAt.IsZero() {
-		if _, err := tx.Exec(updateRead, at, at, f.message, f.mailbox); err != nil {
-			return err
-		}
+		tx.Exec(updateRead, at, at, f.message, f.mailbox)
 	}
 	if f.state == NoticeUnread {
-		if err := finishNotices(tx, f.mailbox, []int64{f.message}); err != nil {
-			return err
-		}
+		finishNotices(tx, f.mailbox, []int64{f.message})
 	}
 	if b.observer != nil {
 		after, way := at.Sub(f.sentAt), f.way
 		tx.OnCommit(func() { b.observer.Accepted(way.String(), after) })
 	}
-	return nil
 }
 
 // returnOffers returns offers for which there was no evidence in time.

@@ -63,9 +63,7 @@ func (b *Broker) ForgetProducers(tx *store.Tx, limit int) (int64, error) {
 	if err := tx.QueryRow(selectProducersAfter, b.checked, limit).Scan(&n, &last); err != nil {
 		return 0, err
 	}
-	if _, err := tx.Exec(deleteOldProducers, b.checked, last, tx.Uptime()-producerKept); err != nil {
-		return 0, err
-	}
+	tx.Exec(deleteOldProducers, b.checked, last, tx.Uptime()-producerKept)
 	if b.checked = last; n < int64(limit) {
 		b.checked = 0
 	}
@@ -109,10 +107,8 @@ func (p *producer) seek(tx *store.Tx, number int64) error {
 	return err
 }
 
-func (p *producer) save(tx *store.Tx) error {
-	if !p.used {
-		return nil
+func (p *producer) save(tx *store.Tx) {
+	if p.used {
+		tx.Exec(updateProducer, p.number, p.last, tx.Uptime(), p.id)
 	}
-	_, err := tx.Exec(updateProducer, p.number, p.last, tx.Uptime(), p.id)
-	return err
 }

@@ -42,14 +42,14 @@ func (s *settling) promoteNext(mailbox int64, ordering string) error {
 	}
 	if n.due.After(s.tx.Now()) {
 		s.due = earliest(s.due, n.due)
-		_, err := s.tx.Exec(updateState, int(Delayed), n.message, mailbox)
-		return err
+		s.tx.Exec(updateState, int(Delayed), n.message, mailbox)
+		return nil
 	}
 	s.ready.add(mailbox, place{n.rank, n.message})
 	if n.arrival == 0 {
 		s.last, err = s.arrive(s.tx, s.actor.session.ID, key{n.message, mailbox}, n.queue)
 		return err
 	}
-	_, err = s.tx.Exec(updateState, int(Pending), n.message, mailbox)
-	return err
+	s.tx.Exec(updateState, int(Pending), n.message, mailbox)
+	return nil
 }

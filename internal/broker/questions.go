@@ -33,10 +33,9 @@ func (d *Draft) checkDeadline(now time.Time) error {
 }
 
 // question notes that a message requires a response.
-func (s *sending) question(d *Draft, m *Message) error {
+func (s *sending) question(d *Draft, m *Message) {
 	s.due = earliest(s.due, d.Deadline)
-	_, err := s.tx.Exec(insertQuestion, m.Revision, s.actor.session.ID, m.Sender, m.thread(), d.Deadline)
-	return err
+	s.tx.Exec(insertQuestion, m.Revision, s.actor.session.ID, m.Sender, m.thread(), d.Deadline)
 }
 
 // thread returns the thread that a message belongs to: its own id if it names none.
@@ -99,18 +98,14 @@ func (a *answering) thread(d *Draft) string {
 
 // answer settles the question with its first reply, and has those who wait for it told.
 func (s *sending) answer(a *answering, m *Message) error {
-	if _, err := s.tx.Exec(updateSettled, m.Revision, m.Revision, a.to.Revision); err != nil {
-		return err
-	}
+	s.tx.Exec(updateSettled, m.Revision, m.Revision, a.to.Revision)
 	s.endWaits(s.tx, a.to.Revision, a.waits, verdict{reply: m})
 	return s.Withdraw(s.tx, s.actor.session.ID, Moot{About: a.to.Revision, Type: overdueType})
 }
 
 // settleQuestion settles an open question otherwise than by a reply; those who wait for one are told why none comes.
 func (b *Broker) settleQuestion(tx *store.Tx, session, message, revision int64, why NoReplyReason) error {
-	if _, err := tx.Exec(updateSettled, revision, nil, message); err != nil {
-		return err
-	}
+	tx.Exec(updateSettled, revision, nil, message)
 	b.endWaits(tx, message, b.waitingFor(message), verdict{none: NoReply{Reason: why}})
 	return b.Withdraw(tx, session, Moot{About: message, Type: overdueType})
 }
@@ -191,8 +186,8 @@ func (b *Broker) escalate(tx *store.Tx, l *lateness) error {
 			return err
 		}
 	}
-	_, err = tx.Exec(updateOverdue, revision, l.Revision)
-	return err
+	tx.Exec(updateOverdue, revision, l.Revision)
+	return nil
 }
 
 // escalation returns the first role of the session's that a registered agent has, or none.

@@ -18,16 +18,14 @@ type ready struct {
 }
 
 // take claims a ready delivery for an agent and completes r.Claim.
-func take(tx *store.Tx, r *ready, holder int64, consumer string, lasts time.Duration) error {
-	var err error
+func take(tx *store.Tx, r *ready, holder int64, consumer string, lasts time.Duration) {
 	if r.fresh {
-		_, err = tx.Exec(updateClaimFresh, holder, consumer, tx.Now(), lasts, tx.Now(), r.key.message, r.key.mailbox)
+		tx.Exec(updateClaimFresh, holder, consumer, tx.Now(), lasts, tx.Now(), r.key.message, r.key.mailbox)
 	} else {
-		_, err = tx.Exec(updateClaim, holder, consumer, tx.Now(), lasts, r.key.message, r.key.mailbox)
+		tx.Exec(updateClaim, holder, consumer, tx.Now(), lasts, r.key.message, r.key.mailbox)
 	}
 	r.Number = r.claims + 1
 	r.ExpiresIn = lasts
-	return err
 }
 
 // readReady reads the rows of the selectReady queries. A content of more than 4 KiB is left unread until give: not

@@ -283,9 +283,7 @@ func (b *Broker) handed(ctx context.Context, a actor, shown shown, cursor string
 				return err
 			}
 		}
-		if err := finishNotices(tx, a.mailbox, shown.notices); err != nil {
-			return err
-		}
+		finishNotices(tx, a.mailbox, shown.notices)
 		if len(fresh) > 0 {
 			tx.OnCommit(func() { b.worked(a, 0, received, 0) })
 			entry := a.event("message.delivered")

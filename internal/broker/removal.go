@@ -254,11 +254,11 @@ func removeAll(tx *store.Tx, messages []Standing) error {
 		if limit > 0 {
 			limit, err = tx.ExecPage(limit, detailsOfMessages[:], messages[i].First, messages[i].Last)
 		}
-		if limit <= 0 && err == nil {
-			_, err = tx.Exec(insertLeftover, messages[i].First, messages[i].Last)
-		}
 		if err != nil {
 			return err
+		}
+		if limit <= 0 {
+			tx.Exec(insertLeftover, messages[i].First, messages[i].Last)
 		}
 	}
 	return nil
@@ -277,11 +277,11 @@ func (b *Broker) Tidy(tx *store.Tx, limit int) (int64, error) {
 	if err == nil {
 		left, err = tx.ExecPage(limit, detailsOfMessages[:], first, last)
 	}
-	if left > 0 && err == nil {
-		_, err = tx.Exec(deleteLeftover, first)
-	}
 	if err != nil {
 		return 0, fmt.Errorf("remove what is left of messages: %w", err)
+	}
+	if left > 0 {
+		tx.Exec(deleteLeftover, first)
 	}
 	return int64(limit), nil
 }
@@ -324,9 +324,7 @@ func (b *Broker) EraseMailboxes(tx *store.Tx, session int64, limit int) (more bo
 }
 
 func (b *Broker) eraseMailboxes(tx *store.Tx, session int64, limit int) (more bool, err error) {
-	if _, err := tx.Exec(deleteRerank, session); err != nil {
-		return false, err
-	}
+	tx.Exec(deleteRerank, session)
 	if left, err := tx.ExecPage(limit, someOfSessions[:], session); left == 0 || err != nil {
 		return true, err
 	}
@@ -348,9 +346,7 @@ func (b *Broker) eraseMailboxes(tx *store.Tx, session int64, limit int) (more bo
 			return true, err
 		}
 		for _, statement := range ofMailboxes {
-			if _, err := tx.Exec(statement, box); err != nil {
-				return false, err
-			}
+			tx.Exec(statement, box)
 		}
 	}
 	return len(boxes) == limit, nil

@@ -29,16 +29,12 @@ func (b *Broker) SessionConfigured(tx *store.Tx, before, now Session) error {
 		return err
 	}
 	if len(keys) > ranksPage {
-		_, err := tx.Exec(upsertRerank, now.ID)
+		tx.Exec(upsertRerank, now.ID)
 		b.later(tx, chore{rerankChore, now.ID})
-		return err
+		return nil
 	}
-	if err := updateRanks(tx, now, keys); err != nil {
-		return err
-	}
-	if _, err := tx.Exec(deleteRerank, now.ID); err != nil {
-		return err
-	}
+	updateRanks(tx, now, keys)
+	tx.Exec(deleteRerank, now.ID)
 	b.reconsiderAll(tx, keys)
 	return nil
 }
@@ -76,8 +72,8 @@ func (b *Broker) rerank(session int64) error {
 	}
 	return b.store.Write(ctx, func(tx *store.Tx) error {
 		b.reconsiderAll(tx, keys)
-		_, err := tx.Exec(deleteRerankVersion, session, version)
-		return err
+		tx.Exec(deleteRerankVersion, session, version)
+		return nil
 	})
 }
 
@@ -90,16 +86,14 @@ func (b *Broker) rerankPage(tx *store.Tx, session int64, keys []key) error {
 	if err != nil {
 		return err
 	}
-	return updateRanks(tx, now, keys)
+	updateRanks(tx, now, keys)
+	return nil
 }
 
-func updateRanks(tx *store.Tx, session Session, keys []key) error {
+func updateRanks(tx *store.Tx, session Session, keys []key) {
 	for _, k := range keys {
-		if _, err := tx.Exec(updateRank, session.Ageing, k.message, k.mailbox); err != nil {
-			return err
-		}
+		tx.Exec(updateRank, session.Ageing, k.message, k.mailbox)
 	}
-	return nil
 }
 
 // reconsiderAll has dispatch read mailboxes from the front again: what a filtered consumer has

@@ -18,15 +18,14 @@ import (
 const mostResends = 5
 
 // remind has a delivery arrive anew if nobody notices it in time.
-func (s *sending) remind(r *room, d *Draft, m *Message) error {
+func (s *sending) remind(r *room, d *Draft, m *Message) {
 	due := m.CreatedAt
 	if d.NotBefore.After(due) {
 		due = d.NotBefore
 	}
 	due = due.Add(d.ResendAfter)
 	s.due = earliest(s.due, due)
-	_, err := s.tx.Exec(insertResend, m.Revision, r.id, d.ResendAfter, due)
-	return err
+	s.tx.Exec(insertResend, m.Revision, r.id, d.ResendAfter, due)
 }
 
 // A resend is a delivery whose time to arrive anew has come, as its row and its delivery say.
@@ -71,12 +70,9 @@ func (b *Broker) sendAgain(tx *store.Tx, ready *readied) error {
 			r.times++
 		}
 		if noticed || r.times == mostResends {
-			_, err = tx.Exec(deleteResend, r.message, r.mailbox)
+			tx.Exec(deleteResend, r.message, r.mailbox)
 		} else {
-			_, err = tx.Exec(updateResend, tx.Now().Add(r.after), r.times, r.message, r.mailbox)
-		}
-		if err != nil {
-			return err
+			tx.Exec(updateResend, tx.Now().Add(r.after), r.times, r.message, r.mailbox)
 		}
 	}
 	return nil
@@ -103,8 +99,8 @@ func (b *Broker) arriveAnew(tx *store.Tx, r *resend) error {
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(updateArrival, arrival, r.message, r.mailbox)
-	return err
+	tx.Exec(updateArrival, arrival, r.message, r.mailbox)
+	return nil
 }
 
 // resent appends the event that a message arrives anew in mailboxes, and returns its revision, which is the new arrival.
@@ -160,9 +156,7 @@ func (b *Broker) Resend(ctx context.Context, c caller.Caller, req once.Request, 
 		}
 		var ready readied
 		for _, mailbox := range boxes {
-			if _, err := tx.Exec(updateUnread, answer.Revision, m.Revision, mailbox); err != nil {
-				return err
-			}
+			tx.Exec(updateUnread, answer.Revision, m.Revision, mailbox)
 			ready.seen(mailbox)
 		}
 		b.wake(tx, ready)

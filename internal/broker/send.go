@@ -135,9 +135,7 @@ func (b *Broker) Submit(ctx context.Context, c caller.Caller, batch Batch, done 
 				p.number, p.last, p.used = number, outcomes[i].Revision, true
 			}
 		}
-		if err := p.save(tx); err != nil {
-			return err
-		}
+		p.save(tx)
 		return s.finish()
 	}, func(err error) {
 		if err != nil {
@@ -294,11 +292,8 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 		Revision: out.Revision, ID: out.ID, Sender: s.actor.Name, SenderRole: s.actor.Role, CreatedAt: now, ExpiresAt: expires,
 		Thread: answers.thread(d), Content: d.Content,
 	}
-	_, err = s.tx.Exec(insertMessage, out.Revision, out.ID[:], s.actor.session.ID, s.actor.Name, s.actor.Role, now, expires,
+	s.tx.Exec(insertMessage, out.Revision, out.ID[:], s.actor.session.ID, s.actor.Name, s.actor.Role, now, expires,
 		d.Type, d.Priority, null(d.channel()), null(m.Thread), null(d.Correlation), null(d.Task), nullInt(producer), nullInt(number), d.Content)
-	if err != nil {
-		return Outcome{}, err
-	}
 	if span != nil {
 		s.traceSent(span, d, &out)
 	}
@@ -306,14 +301,10 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 		return Outcome{}, err
 	}
 	for _, name := range d.Artifacts {
-		if _, err := s.tx.Exec(insertMessageArtifact, s.actor.session.ID, name, out.Revision); err != nil {
-			return Outcome{}, err
-		}
+		s.tx.Exec(insertMessageArtifact, s.actor.session.ID, name, out.Revision)
 	}
 	if d.Response {
-		if err := s.question(d, &m); err != nil {
-			return Outcome{}, err
-		}
+		s.question(d, &m)
 	}
 	if answers != nil && answers.open && (out.Count == 0 || out.Refused < out.Count) {
 		if err := s.answer(answers, &m); err != nil {
@@ -330,9 +321,7 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 	}
 	for _, r := range to {
 		if answers.awaitedIn(r) {
-			if _, err := s.tx.Exec(insertAwaited, m.Revision, r.id, rank, most, now, expires); err != nil {
-				return Outcome{}, err
-			}
+			s.tx.Exec(insertAwaited, m.Revision, r.id, rank, most, now, expires)
 			for _, fate := range []string{isDelivered, isAcked} {
 				if err := s.countOf(s.tx, s.actor.session, fate, d.Type); err != nil {
 					return Outcome{}, err
@@ -390,9 +379,7 @@ func (s *sending) deliver(r *room, d *Draft, m *Message, rank int64, most int) e
 			}
 		}
 	}
-	if _, err := s.tx.Exec(insertDelivery, m.Revision, r.id, int(state), rank, arrival, most, due, m.ExpiresAt, null(d.OrderingKey)); err != nil {
-		return err
-	}
+	s.tx.Exec(insertDelivery, m.Revision, r.id, int(state), rank, arrival, most, due, m.ExpiresAt, null(d.OrderingKey))
 	if state.waits() {
 		r.added++
 	}
@@ -406,7 +393,7 @@ func (s *sending) deliver(r *room, d *Draft, m *Message, rank int64, most int) e
 	}
 	s.due = earliest(s.due, m.ExpiresAt)
 	if d.ResendAfter > 0 && r.ref.kind == agentBox {
-		return s.remind(r, d, m)
+		s.remind(r, d, m)
 	}
 	return nil
 }
@@ -420,11 +407,8 @@ func (s *sending) handOff(r *room, d *Draft, m *Message, rank int64, most int, a
 	if c == nil {
 		return false, err
 	}
-	_, err = s.tx.Exec(insertHanded, m.Revision, r.id, rank, arrival, most, m.ExpiresAt, null(d.OrderingKey),
+	s.tx.Exec(insertHanded, m.Revision, r.id, rank, arrival, most, m.ExpiresAt, null(d.OrderingKey),
 		c.actor.mailbox, c.name, m.CreatedAt, c.claimFor)
-	if err != nil {
-		return false, err
-	}
 	if s.handed == 0 {
 		s.handed = m.Revision
 		s.revertible(s.tx, m.Revision)
@@ -445,9 +429,7 @@ func (s *sending) finish() error {
 		if r.added == 0 {
 			continue
 		}
-		if _, err := s.tx.Exec(addWaiting, r.added, r.id); err != nil {
-			return err
-		}
+		s.tx.Exec(addWaiting, r.added, r.id)
 	}
 	for _, mailbox := range s.seen {
 		if _, ok := s.ready[mailbox]; !ok {

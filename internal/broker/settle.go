@@ -135,7 +135,7 @@ func (s *settling) settle(item *Settlement) (Settled, error) {
 	case Nack:
 		return s.nack(h, item)
 	case Extend:
-		return s.extend(h, item.For)
+		return s.extend(h, item.For), nil
 	default:
 		return s.release(h)
 	}
@@ -173,9 +173,7 @@ func (s *settling) ack(h *held) (Settled, error) {
 		return done, s.lost(Ref{Text: h.claimID()}, "it was cancelled")
 	}
 	now := s.tx.Now()
-	if _, err := s.tx.Exec(updateAck, s.actor.mailbox, now, h.message, h.mailbox); err != nil {
-		return done, err
-	}
+	s.tx.Exec(updateAck, s.actor.mailbox, now, h.message, h.mailbox)
 	if h.state.waits() {
 		s.left[h.mailbox]--
 	}
@@ -214,9 +212,7 @@ func (s *settling) nack(h *held, item *Settlement) (Settled, error) {
 func (s *settling) fail(h *held, reason string, fatal bool, delay *time.Duration) (state State, due time.Time, err error) {
 	now := s.tx.Now()
 	attempts := h.attempts + 1
-	if _, err := s.tx.Exec(insertAttempt, h.message, h.mailbox, h.claims, attempts, h.holder, h.consumer, h.claimedAt, now, reason); err != nil {
-		return 0, due, err
-	}
+	s.tx.Exec(insertAttempt, h.message, h.mailbox, h.claims, attempts, h.holder, h.consumer, h.claimedAt, now, reason)
 	if err := s.count(s.tx, s.actor.session, hasFailed, h.message); err != nil {
 		return 0, due, err
 	}
@@ -274,9 +270,7 @@ func (s *settling) put(h *held, state State, attempts int, due time.Time) error 
 	if !state.waits() {
 		finished = s.tx.Now()
 	}
-	if _, err := s.tx.Exec(updatePutBack, int(state), attempts, due, finished, finished, h.message, h.mailbox); err != nil {
-		return err
-	}
+	s.tx.Exec(updatePutBack, int(state), attempts, due, finished, finished, h.message, h.mailbox)
 	if err := s.traceClaim(h, h.outcome(state, attempts)); err != nil {
 		return err
 	}
@@ -315,19 +309,17 @@ func (s *settling) noteEnd(h *held, state State) error {
 	return s.endUnanswered(s.tx, h.message)
 }
 
-func (s *settling) extend(h *held, lasts time.Duration) (Settled, error) {
+func (s *settling) extend(h *held, lasts time.Duration) Settled {
 	done := Settled{ClaimID: h.claimID(), State: Claimed}
 	if lasts == 0 {
 		lasts = h.claimFor
 	}
 	if lasts != h.claimFor {
-		if _, err := s.tx.Exec(updateClaimFor, lasts, h.message, h.mailbox); err != nil {
-			return done, err
-		}
+		s.tx.Exec(updateClaimFor, lasts, h.message, h.mailbox)
 	}
 	s.noted[Extend] = append(s.noted[Extend], done.ClaimID)
 	s.renew = append(s.renew, renewal{h.key, done.ClaimID, consumerKey{h.holder, h.consumer}, s.clock.Now().Add(lasts)})
-	return done, nil
+	return done
 }
 
 // end notes the end of a claim.
@@ -353,9 +345,7 @@ func (s *settling) finish(self *consumer) (int64, error) {
 			return 0, err
 		}
 	}
-	if err := s.left.flush(s.tx); err != nil {
-		return 0, err
-	}
+	s.left.flush(s.tx)
 	s.wake(s.tx, s.ready)
 	s.calendar.expect(s.tx, s.due)
 	if len(s.ended) > 0 || len(s.renew) > 0 || len(s.noted[Ack]) > 0 {

@@ -139,8 +139,8 @@ func (b *Broker) Resolve(ctx context.Context, c caller.Caller, req once.Request,
 				return err
 			}
 		}
-		_, err = tx.Exec(upsertOutcome, a.session.ID, name, outcome, a.Name, tx.Now())
-		return err
+		tx.Exec(upsertOutcome, a.session.ID, name, outcome, a.Name, tx.Now())
+		return nil
 	})
 	return answer.Settled, answer.Revision, err
 }
