@@ -184,7 +184,7 @@ type Registry struct {
 	registered   []func(tx *store.Tx, a Agent, first bool) error
 	completed    []func(tx *store.Tx, a Agent) error
 	deregistered []func(tx *store.Tx, a Agent, reason string) error
-	removed      []func(tx *store.Tx, session int64, name string) error
+	removed      []func(tx *store.Tx, session int64, name string)
 	ended        []func(tx *store.Tx, a Agent) ([]Loss, error)
 	departures   []func(ctx context.Context, session, agent string) error
 	holders      []Holder

@@ -113,7 +113,7 @@ func (r *Registry) Deregistered(q store.Querier, session int64, before time.Time
 }
 
 // OnRemoved adds what is to happen in the same transaction when a deregistered agent is removed.
-func (r *Registry) OnRemoved(hook func(tx *store.Tx, session int64, name string) error) {
+func (r *Registry) OnRemoved(hook func(tx *store.Tx, session int64, name string)) {
 	r.removed = append(r.removed, hook)
 }
 
@@ -135,9 +135,7 @@ func (r *Registry) Remove(tx *store.Tx, session int64, revisions []int64) error 
 		highest = max(highest, incarnation)
 		tx.Exec(deleteCheckpoints, id)
 		for _, hook := range r.removed {
-			if err := hook(tx, session, name); err != nil {
-				return err
-			}
+			hook(tx, session, name)
 		}
 	}
 	tx.Exec(raiseFloor, session, highest)
@@ -188,7 +186,6 @@ func someAgents(q store.Querier, session int64, limit int) (found []int64, err e
 }
 
 // Forget removes the highest incarnation of a session without agents.
-func (r *Registry) Forget(tx *store.Tx, session int64) error {
+func (r *Registry) Forget(tx *store.Tx, session int64) {
 	tx.Exec(deleteFloor, session)
-	return nil
 }

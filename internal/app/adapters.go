@@ -62,7 +62,8 @@ func connect(p *parts) {
 		return p.broker.SessionConfigured(tx, brokerSession(before), brokerSession(now))
 	})
 	p.agents.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error {
-		return events.EndCursors(tx, a.Session, a.Name)
+		events.EndCursors(tx, a.Session, a.Name)
+		return nil
 	})
 	p.agents.OnRemoved(events.EndCursors) // of an agent that deregistered before the broker did so
 	p.events.OnAnnounced(p.broker.Announce)

@@ -32,7 +32,8 @@ func connectLocks(p *parts) {
 		if _, err := p.locks.AgentEnded(tx, a.Session, a.Name, locks.Deregistered); err != nil {
 			return err
 		}
-		return p.locks.AgentGone(tx, a.Session, a.Name)
+		p.locks.AgentGone(tx, a.Session, a.Name)
+		return nil
 	})
 	p.sessions.OnConfigured(func(tx *store.Tx, before, now sessions.Session) error {
 		if before.Settings.FoldCase == now.Settings.FoldCase {

@@ -192,7 +192,10 @@ func connectBlockers(p *parts) {
 	p.agents.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error {
 		return p.blockers.AgentGone(tx, a.Session, a.Name)
 	})
-	p.sessions.OnClosed(func(tx *store.Tx, s sessions.Session) error { return p.blockers.SessionClosed(tx, s.ID) })
+	p.sessions.OnClosed(func(tx *store.Tx, s sessions.Session) error {
+		p.blockers.SessionClosed(tx, s.ID)
+		return nil
+	})
 }
 
 // connectHandoffs registers what happens to handoffs when something else changes.

@@ -335,7 +335,6 @@ func revisionsOf(tx *store.Tx, session int64, limit int) (revisions []int64, err
 }
 
 // Forget removes the sums of a session without artifacts.
-func (r *Repository) Forget(tx *store.Tx, session int64) error {
+func (r *Repository) Forget(tx *store.Tx, session int64) {
 	tx.Exec(deleteUsage, session)
-	return nil
 }

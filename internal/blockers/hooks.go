@@ -103,9 +103,8 @@ func (b *Board) stopping(q store.Querier, session int64, task string, except int
 
 // Freed records that a task is no longer BLOCKED for any blocker, because its claim has ended. The
 // blockers stay unresolved. It is a hook of the end of a claim.
-func (b *Board) Freed(tx *store.Tx, session int64, task string) error {
+func (b *Board) Freed(tx *store.Tx, session int64, task string) {
 	tx.Exec(freeTask, session, task)
-	return nil
 }
 
 // The kinds of chores. A chore is about the blockers up to its bound, and continues after the last one
@@ -224,9 +223,8 @@ func (b *Board) reopen(tx *store.Tx, x *Blocker, lost string) error {
 }
 
 // SessionClosed ends the escalations of a session. It is a hook of the closing.
-func (b *Board) SessionClosed(tx *store.Tx, session int64) error {
+func (b *Board) SessionClosed(tx *store.Tx, session int64) {
 	tx.Exec(endEscalations, session)
-	return nil
 }
 
 // AwaitClosed does what is left to do in a closed session, and returns when that is done.

@@ -66,9 +66,8 @@ func MoveCursor(tx *store.Tx, session int64, owner, kind, name string, revision 
 }
 
 // EndCursors removes the cursors of an agent whose registration has ended.
-func EndCursors(tx *store.Tx, session int64, owner string) error {
+func EndCursors(tx *store.Tx, session int64, owner string) {
 	tx.Exec(deleteCursorsOf, session, owner)
-	return nil
 }
 
 // EraseCursors removes up to limit cursors of a session that is being deleted, and reports whether

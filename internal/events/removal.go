@@ -15,31 +15,31 @@ func (l *Log) Remove(tx *store.Tx, session int64, revisions []int64) error {
 	first, last := revisions[0], revisions[len(revisions)-1]
 	if last-first < dense*int64(len(revisions)) {
 		tx.Exec(deleteEventsBetween, first, last, session)
-		return l.RaiseFloor(tx, session, last)
+		l.RaiseFloor(tx, session, last)
+		return nil
 	}
 	list, err := json.Marshal(revisions)
 	if err != nil {
 		return err
 	}
 	tx.Exec(deleteEvents, string(list))
-	return l.RaiseFloor(tx, session, last)
+	l.RaiseFloor(tx, session, last)
+	return nil
 }
 
 // dense is how many revisions there may be for each event, for a look at all of them to be cheaper than one for each.
 const dense = 4
 
 // RaiseFloor has all events of a session up to a revision count as removed.
-func (l *Log) RaiseFloor(tx *store.Tx, session, revision int64) error {
+func (l *Log) RaiseFloor(tx *store.Tx, session, revision int64) {
 	tx.Exec(raiseFloor, session, revision)
-	return nil
 }
 
 // Forget removes the note of a session's removed events. Subscriptions to the session end.
-func (l *Log) Forget(tx *store.Tx, session int64) error {
+func (l *Log) Forget(tx *store.Tx, session int64) {
 	l.note(note{session: session})
 	tx.OnCommit(l.committed)
 	tx.Exec(deleteFloor, session)
-	return nil
 }
 
 // String returns the category as the API spells it.

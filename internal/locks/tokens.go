@@ -354,7 +354,6 @@ func (t *Table) RevokeToken(
 }
 
 // AgentGone forgets where an agent that has deregistered comes first.
-func (t *Table) AgentGone(tx *store.Tx, session int64, agent string) error {
+func (t *Table) AgentGone(tx *store.Tx, session int64, agent string) {
 	tx.Exec(deleteAgentsFirsts, session, agent)
-	return nil
 }

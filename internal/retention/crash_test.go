@@ -193,9 +193,9 @@ type noEvents struct{}
 func (noEvents) After(store.Querier, int64, int64, int, int) ([]retention.Event, error) {
 	return nil, nil
 }
-func (noEvents) Remove(*store.Tx, int64, []int64) error   { return nil }
-func (noEvents) RaiseFloor(*store.Tx, int64, int64) error { return nil }
-func (noEvents) Forget(*store.Tx, int64) error            { return nil }
+func (noEvents) Remove(*store.Tx, int64, []int64) error { return nil }
+func (noEvents) RaiseFloor(*store.Tx, int64, int64)     {}
+func (noEvents) Forget(*store.Tx, int64)                {}
 func (noEvents) Pruned(tx *store.Tx, _ int64, _ string, _ retention.Selection, _ retention.Counts) (int64, error) {
 	return tx.NextRevision(), nil
 }
@@ -307,10 +307,7 @@ func TestDelete_RemovesRowsInPagesThatArriveBeforeTheLastTransaction(t *testing.
 			erased = append(erased, "page")
 			return more[min(len(erased), len(more))-1], nil
 		},
-		Forget: func(*store.Tx, int64) error {
-			erased = append(erased, "end")
-			return nil
-		},
+		Forget: func(*store.Tx, int64) { erased = append(erased, "end") },
 	}}
 	k := s.keeper(nil)
 	who := caller.Caller{Access: caller.Operator, Session: "default"}

@@ -97,9 +97,7 @@ func (k *Keeper) begin(ctx context.Context, s Session, source string) (deletion,
 		return d, err
 	}
 	return d, k.Store.Write(ctx, func(tx *store.Tx) error {
-		if err := k.Events.RaiseFloor(tx, s.ID, k.Store.Revision()); err != nil { // whoever reads along is told
-			return err
-		}
+		k.Events.RaiseFloor(tx, s.ID, k.Store.Revision()) // whoever reads along is told
 		tx.Exec(insertDeletion, d.session, d.archive, d.source)
 		return nil
 	})
@@ -353,16 +351,11 @@ func (k *Keeper) forget(tx *store.Tx, del deletion) (int64, error) {
 		}
 	}
 	for _, p := range k.Parts {
-		if p.Forget == nil {
-			continue
-		}
-		if err := p.Forget(tx, del.session); err != nil {
-			return 0, err
+		if p.Forget != nil {
+			p.Forget(tx, del.session)
 		}
 	}
-	if err := k.Events.Forget(tx, del.session); err != nil {
-		return 0, err
-	}
+	k.Events.Forget(tx, del.session)
 	tx.Exec(deleteDeletion, del.session)
 	return k.Sessions.Delete(tx, del.session, del.source, filepath.ToSlash(del.archive))
 }

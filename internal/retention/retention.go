@@ -99,9 +99,9 @@ type Log interface {
 	// Remove removes a session's oldest events.
 	Remove(tx *store.Tx, session int64, revisions []int64) error
 	// RaiseFloor has all events of a session up to a revision count as removed.
-	RaiseFloor(tx *store.Tx, session, revision int64) error
+	RaiseFloor(tx *store.Tx, session, revision int64)
 	// Forget removes what is kept of a session beside its events.
-	Forget(tx *store.Tx, session int64) error
+	Forget(tx *store.Tx, session int64)
 	// Pruned appends the event of a prune, of a session or, for 0, of the broker itself. It returns
 	// the revision of the event.
 	Pruned(tx *store.Tx, session int64, source string, s Selection, c Counts) (int64, error)
@@ -120,7 +120,7 @@ type Part struct {
 	// there may be more; nil if another part removes them.
 	Erase func(tx *store.Tx, session int64, limit int) (bool, error)
 	// Forget removes the few rows that Erase leaves, and what is in memory; nil if there are none.
-	Forget func(tx *store.Tx, session int64) error
+	Forget func(tx *store.Tx, session int64)
 
 	// The fields below are for work that finishes, such as tasks. The keeper archives it when it has
 	// been finished for as long as the session keeps messages, and removes it then.

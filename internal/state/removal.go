@@ -144,13 +144,12 @@ func (k *Keys) erase(tx *store.Tx, session int64, limit int) (more bool, err err
 }
 
 // Forget removes the floor of a session without keys, and ends its watches.
-func (k *Keys) Forget(tx *store.Tx, session int64) error {
+func (k *Keys) Forget(tx *store.Tx, session int64) {
 	tx.Exec(deleteFloor, session)
 	tx.OnCommit(func() {
 		k.pruner.forget(session)
 		k.hub.wake(session) // who watches it finds it gone
 	})
-	return nil
 }
 
 // AwaitClosed does what is left to do in a closed session, and returns when that is done.

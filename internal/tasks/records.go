@@ -134,12 +134,11 @@ func removeParts(tx *store.Tx, task int64) {
 }
 
 // Forget drops the counts of a session without tasks and queues.
-func (t *Tasks) Forget(tx *store.Tx, session int64) error {
+func (t *Tasks) Forget(tx *store.Tx, session int64) {
 	tx.OnCommit(func() {
 		delete(t.queues, session)
 		delete(t.unfinished, session)
 	})
-	return nil
 }
 
 // Finished returns tasks that finished at or before a time and that no unfinished task needs, the

@@ -63,9 +63,7 @@ func (u *taskTx) enter(task *Task, state State, kind string, severity events.Sev
 		return err
 	}
 	if task.State == Blocked && !state.held() && u.stops != nil {
-		if err := u.stops.Freed(u.tx, u.session.ID, task.ID); err != nil {
-			return err
-		}
+		u.stops.Freed(u.tx, u.session.ID, task.ID)
 	}
 	was := task.State
 	task.State, task.Revision, task.Entered = state, revision, revision

@@ -83,21 +83,20 @@ func (b *Backlog) Do(tx *store.Tx, c Chore) (more bool, err error) {
 	if more, err = b.page(tx, &c); err != nil || !more {
 		return false, err
 	}
-	return true, b.Add(tx, c)
+	b.Add(tx, c)
+	return true, nil
 }
 
 // Add leaves a whole chore to the backlog once the transaction is committed.
-func (b *Backlog) Add(tx *store.Tx, c Chore) error {
+func (b *Backlog) Add(tx *store.Tx, c Chore) {
 	c.id = tx.NextRevision()
 	tx.Exec(insertChore, c.id, b.feature, c.Kind, c.Session, c.Name, c.Item, c.Bound, c.After, c.Text)
 	tx.OnCommit(func() { b.queue.Set(c.id, b.clock.Now()) })
-	return nil
 }
 
 // Drop removes the unfinished chores of a kind about an item.
-func (b *Backlog) Drop(tx *store.Tx, kind string, item int64) error {
+func (b *Backlog) Drop(tx *store.Tx, kind string, item int64) {
 	tx.Exec(deleteChoresOf, b.feature, item, kind)
-	return nil
 }
 
 // Pending reports whether a chore of a kind about a name is unfinished, and the highest bound of such
