@@ -42,8 +42,13 @@ type ending struct {
 //
 // After an error, such as an argument of another type, the function has failed: it gets this error whatever it returns, and
 // its further statements do nothing.
-func (tx *Tx) Exec(query string, args ...any) (int64, error) {
-	return tx.ExecCount(query, args...)
+//
+// Exec panics after the end of the function: no caller would learn that the statement was not run.
+func (tx *Tx) Exec(query string, args ...any) {
+	if tx.over {
+		panic(errOver())
+	}
+	_, _ = tx.ExecCount(query, args...) // the Tx keeps the error
 }
 
 // ExecCount is Exec, and returns how many rows the statement has inserted, updated or deleted.
@@ -140,7 +145,7 @@ func (tx *Tx) AtEnd(key any, fn func(*Tx) error) {
 // take prepares a statement, and opens the savepoint before the first one that may change something.
 func (tx *Tx) take(query string) (*statement, error) {
 	if tx.over {
-		return nil, fault.New(fault.Internal, "TRANSACTION_OVER", "a transaction was used after its function had returned")
+		return nil, errOver()
 	}
 	if tx.failed != nil {
 		return nil, tx.failed
@@ -206,4 +211,8 @@ func (tx *Tx) call(fn func(*Tx) error) (err error) {
 		}
 	}()
 	return fn(tx)
+}
+
+func errOver() error {
+	return fault.New(fault.Internal, "TRANSACTION_OVER", "a transaction was used after its function had returned")
 }

@@ -301,6 +301,11 @@ func TestTx_IsOfNoUseAfterItsFunction(t *testing.T) {
 	_, err := kept.ExecCount(`DELETE FROM items`)
 	wantFault(t, err, fault.Internal, "TRANSACTION_OVER")
 	wantFault(t, kept.QueryRow(`SELECT 1`).Scan(new(int)), fault.Internal, "TRANSACTION_OVER")
+	defer func() {
+		err, _ := recover().(error)
+		wantFault(t, err, fault.Internal, "TRANSACTION_OVER")
+	}()
+	kept.Exec(`DELETE FROM items`)
 }
 
 // batches runs functions that all wait together and returns their names, with a bar after each commit.
