@@ -70,11 +70,17 @@ const closings = `
 CREATE TABLE lock_closings (session INTEGER PRIMARY KEY);
 `
 
+// The condition compares, as the conditions of queries do: an index serves a query only if the query repeats its condition.
+const broadIndex = `
+DROP INDEX lock_grants_broad;
+CREATE INDEX lock_grants_broad ON lock_grants (session) WHERE broad = 1;
+`
+
 // Migrations returns the steps that make the tables of locks.
 func Migrations() []store.Migration {
 	return []store.Migration{
 		{Name: "locks/001_locks", SQL: requests}, {Name: "locks/002_tokens", SQL: tokenTables}, {Name: "locks/003_indexes", SQL: fewerIndexes},
-		{Name: "locks/004_closings", SQL: closings},
+		{Name: "locks/004_closings", SQL: closings}, {Name: "locks/005_broad", SQL: broadIndex},
 	}
 }
 
@@ -92,7 +98,8 @@ const selectSpots = `
 SELECT session, kind, place, count(*) FROM lock_paths GROUP BY session, kind, place`
 
 const selectOwnedCounts = `
-SELECT g.session, g.agent, count(*) FROM lock_paths p CROSS JOIN lock_grants g ON g.fence = p.fence
+SELECT g.session, g.agent, count(*) FROM lock_paths p CROSS JOIN lock_grants g
+WHERE g.fence = p.fence
 GROUP BY g.session, g.agent`
 
 const insertPath = `
@@ -108,10 +115,10 @@ const updatePaths = `
 UPDATE lock_grants SET text = ?, globs = ?, broad = ? WHERE fence = ?`
 
 const updateCollected = `
-UPDATE lock_grants SET collected = 1 WHERE fence = ? AND NOT collected`
+UPDATE lock_grants SET collected = 1 WHERE fence = ? AND collected = 0`
 
 const updateUncollected = `
-UPDATE lock_grants SET collected = 0 WHERE fence = ? AND collected RETURNING kept`
+UPDATE lock_grants SET collected = 0 WHERE fence = ? AND collected = 1 RETURNING kept`
 
 const grantColumns = `
 SELECT fence, session, agent, holder, role, kind, mode, text, reason, granted_at, held_until, max_hold, ticket, kept, collected,
@@ -146,16 +153,16 @@ const selectHeld = `
 SELECT 1 FROM lock_grants WHERE fence = ? AND session = ? AND agent = ?`
 
 const selectBroad = `
-SELECT EXISTS (SELECT 1 FROM lock_grants WHERE session = ? AND broad)`
+SELECT EXISTS (SELECT 1 FROM lock_grants WHERE session = ? AND broad = 1)`
 
 const sumGlobs = `
-SELECT coalesce(sum(globs), 0) FROM lock_grants WHERE session = ? AND broad`
+SELECT coalesce(sum(globs), 0) FROM lock_grants WHERE session = ? AND broad = 1`
 
 // Who stands where; the join runs from the paths to their grants.
 const selectStanding = `
 SELECT p.place, p.name, g.fence, g.agent, g.holder, g.mode, g.held_until, g.reason
-FROM lock_paths p CROSS JOIN lock_grants g ON g.fence = p.fence
-WHERE p.session = ? AND p.kind = ?`
+FROM lock_paths p CROSS JOIN lock_grants g
+WHERE p.session = ? AND p.kind = ? AND g.fence = p.fence`
 
 const selectAt = selectStanding + ` AND p.place = ?`
 

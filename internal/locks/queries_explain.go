@@ -17,6 +17,6 @@ WHERE session = ? AND ticket = ?`
 
 const selectUncollected = `
 SELECT g.fence
-FROM lock_paths p CROSS JOIN lock_grants g ON g.fence = p.fence
-WHERE p.session = ? AND p.kind = 2 AND NOT g.collected AND g.granted_at <= ?
+FROM lock_paths p CROSS JOIN lock_grants g
+WHERE p.session = ? AND p.kind = 2 AND g.fence = p.fence AND g.collected = 0 AND g.granted_at <= ?
 LIMIT ?`

@@ -52,7 +52,7 @@ UPDATE lock_grants SET agent = ?, holder = ?, role = ? WHERE fence = ?`
 
 const insertFirst = `
 INSERT INTO lock_firsts (session, token, agent, revision, passed_by, note) VALUES (?, ?, ?, ?, ?, ?)
-ON CONFLICT DO UPDATE SET revision = excluded.revision, passed_by = excluded.passed_by, note = excluded.note`
+ON CONFLICT (session, token, agent) DO UPDATE SET revision = excluded.revision, passed_by = excluded.passed_by, note = excluded.note`
 
 const selectFirst = `
 SELECT revision, passed_by, note FROM lock_firsts WHERE session = ? AND token = ? AND agent = ?`
