@@ -7,6 +7,7 @@ cd "$(dirname "$0")/.."
 
 has() { command -v "$1" >/dev/null; }
 grpc() { /usr/bin/python3 -c 'import grpc, google.protobuf' || python3 -c 'import grpc, google.protobuf'; }
+postgres() { has initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb'; }
 pip() { /usr/bin/python3 -c 'import setuptools, ensurepip, pip, wheel'; }
 
 # Each line has Debian's packages, what they are for, and the command that succeeds if they are here. Ubuntu has no package
@@ -14,6 +15,7 @@ pip() { /usr/bin/python3 -c 'import setuptools, ensurepip, pip, wheel'; }
 needs=(
   "python3-grpcio;the tests of the Python package;grpc"
   "python3-pip python3-setuptools python3-venv python3-wheel;the test that installs the Python package;pip"
+  "postgresql;the test that prepares every statement on PostgreSQL;postgres"
   "jq;the test that reads an export;has jq"
   "tmux;the tests of an agent in a terminal;has tmux"
   "chromium;the tests of the dashboard;has chromium"
