@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 
 	"brokerd/internal/caller"
 	"brokerd/internal/fault"
@@ -122,19 +121,22 @@ func (r *Registry) Matching(q store.Querier, session int64, role, pattern string
 // MatchingSome is Matching for the first agents, up to limit, behind a name.
 func (r *Registry) MatchingSome(q store.Querier, session int64, role, pattern, after string, limit int) ([]Agent, error) {
 	var rows *store.Rows
-	if role == "" {
-		rows = q.Query(matchingAgents, session, after, pattern, globOf(pattern), limit)
+	low, high := between(pattern)
+	if low = max(low, after); role == "" {
+		rows = q.Query(matchingAgents, session, low, high)
 	} else {
-		rows = q.Query(matchingOfRole, session, role, after, pattern, globOf(pattern), limit)
+		rows = q.Query(matchingOfRole, session, role, low, high)
 	}
 	defer rows.Close()
 	var found []Agent
-	for rows.Next() {
+	for len(found) < limit && rows.Next() {
 		a := Agent{Session: session}
 		if err := rows.Scan(&a.ID, &a.Name, &a.Role, &a.Incarnation, &a.FailedAt, &a.StoppedAt); err != nil {
 			return nil, err
 		}
-		found = append(found, a)
+		if a.Name != after && matches(pattern, a.Name) {
+			found = append(found, a)
+		}
 	}
 	return found, rows.Err()
 }
@@ -252,7 +254,7 @@ func (r *Registry) List(ctx context.Context, who caller.Caller, f Filter, after 
 		if err != nil {
 			return err
 		}
-		args := []any{session, f.Role, f.Role, f.Pattern, globOf(f.Pattern), names, names, string(capabilities)}
+		args := []any{session, f.Role, f.Role, names, names, string(capabilities)}
 		if err := page.summarize(snap, append([]any{active}, args...)); err != nil {
 			return err
 		}
@@ -273,9 +275,9 @@ func (r *Registry) List(ctx context.Context, who caller.Caller, f Filter, after 
 	return page, nil
 }
 
-// inState returns JSON lists of names: of the agents with the health and the status that a filter
-// wants, nil if it wants all, and of those that are active without having reported it. Health and
-// derived status depend on what is in memory only.
+// inState returns JSON lists of names: of the agents with the name, the health and the status that a
+// filter wants, nil if it wants all, and of those that are active without having reported it. Health
+// and derived status depend on what is in memory only.
 func (r *Registry) inState(q store.Querier, name string, session int64, f Filter, gated map[string]Gate,
 	claimants map[string]bool) (wanted, active any, err error) {
 	found, derived, now := []string{}, []string{}, r.clock.Now()
@@ -292,14 +294,14 @@ func (r *Registry) inState(q store.Querier, name string, session int64, f Filter
 		if a.Status == Active && reported == int(Unreported) {
 			derived = append(derived, a.Name)
 		}
-		if (f.Health == 0 || f.Health == a.Health) && (f.Status == 0 || f.Status == a.Status) {
+		if (f.Health == 0 || f.Health == a.Health) && (f.Status == 0 || f.Status == a.Status) && matches(f.Pattern, a.Name) {
 			found = append(found, a.Name)
 		}
 	}
 	if err := rows.Err(); err != nil {
 		return nil, nil, err
 	}
-	if f.Health != 0 || f.Status != 0 {
+	if f.Health != 0 || f.Status != 0 || f.Pattern != "" {
 		wanted = jsonOrNull(1, found)
 	}
 	return wanted, jsonOrNull(1, derived), nil
@@ -451,11 +453,6 @@ func (r *Registry) fenced(q store.Querier, session int64, c caller.Caller) error
 		"the agent %q no longer holds the lock, token or task with fence %d, on which this call depends: nothing was done; "+
 			"acquire it again first", c.Agent, c.Fence).
 		With("fence", strconv.FormatInt(c.Fence, 10))
-}
-
-// globOf makes a pattern in which only * and ? are special one for GLOB, where brackets are too.
-func globOf(pattern string) string {
-	return strings.ReplaceAll(pattern, "[", "[[]")
 }
 
 // scan reads an agent, and what a query has beside its columns.

@@ -159,6 +159,42 @@ func TestMatching_OnlyStarAndQuestionMarkAreWildcards(t *testing.T) {
 	}
 }
 
+func TestMatchingSome_PagesThroughWhatMatches(t *testing.T) {
+	t.Parallel()
+	k := newKit(t)
+	for _, name := range []string{"a-1", "a-2", "b-1", "b-10", "b-2", "b-3", "c-1"} {
+		k.register(name, &pb.RegisterAgentRequest{Role: "builder"})
+	}
+	for _, c := range []struct {
+		pattern, after string
+		limit          int
+		want           []string
+	}{
+		{"", "", 2, []string{"a-1", "a-2"}},
+		{"", "a-2", 2, []string{"b-1", "b-10"}},
+		{"b-?", "", 2, []string{"b-1", "b-2"}},
+		{"b-?", "b-2", 2, []string{"b-3"}},
+		{"b-?", "b-15", 2, []string{"b-2", "b-3"}},
+		{"*-1", "a-1", 1, []string{"b-1"}},
+		{"b*", "a", 1, []string{"b-1"}},
+		{"b*", "c", 1, nil},
+	} {
+		for _, role := range []string{"", "builder"} {
+			k.read(func(snap *store.Snapshot) error {
+				found, err := k.registry.MatchingSome(snap, defaultSession, role, c.pattern, c.after, c.limit)
+				var got []string
+				for _, a := range found {
+					got = append(got, a.Name)
+				}
+				if diff := cmp.Diff(c.want, got); diff != "" {
+					t.Errorf("role %q, pattern %q, %d after %q (-want +got):\n%s", role, c.pattern, c.limit, c.after, diff)
+				}
+				return err
+			})
+		}
+	}
+}
+
 func TestGet_NameThatIsNotRegisteredNamesTheNearest(t *testing.T) {
 	t.Parallel()
 	k := newKit(t)
@@ -433,13 +469,13 @@ func TestMatching_ReadsOnlyRegisteredAgents(t *testing.T) {
 	k := newKit(t)
 	k.read(func(snap *store.Snapshot) error {
 		for query, index := range map[string]string{
-			agents.MatchingAgents: "agents_registered (session=? AND name>?)",
-			agents.MatchingOfRole: "agents_role (session=? AND role=? AND name>?)",
+			agents.MatchingAgents: "agents_registered (session=? AND name>? AND name<?)",
+			agents.MatchingOfRole: "agents_role (session=? AND role=? AND name>? AND name<?)",
 		} {
 			var detail string
-			args := []any{defaultSession, "", "", "", 10}
+			args := []any{defaultSession, "", ""}
 			if index[7] == 'r' && index[8] == 'o' {
-				args = []any{defaultSession, "builder", "", "", "", 10}
+				args = []any{defaultSession, "builder", "", ""}
 			}
 			if err := snap.QueryRow("EXPLAIN QUERY PLAN "+query, args...).Scan(new(int), new(int), new(int), &detail); err != nil {
 				return err

@@ -108,7 +108,6 @@ WHERE session = ? AND name = ? AND registered = 1`
 const filtered = `
 WHERE session = ? AND registered = 1
   AND (? = '' OR role = ?)
-  AND (? = '' OR name GLOB ?)
   AND (? IS NULL OR name IN (SELECT value FROM json_each(?)))
   AND NOT EXISTS (
       SELECT 1 FROM json_each(?) AS wanted
@@ -133,18 +132,14 @@ SELECT name, status, registered_at, failed_at, stopped_at FROM agents WHERE sess
 const matchingAgents = `
 SELECT id, name, role, incarnation, failed_at, stopped_at
 FROM agents
-WHERE session = ? AND registered = 1 AND name > ?
-  AND (? = '' OR glob(?, name))
-ORDER BY name
-LIMIT ?`
+WHERE session = ? AND registered = 1 AND name BETWEEN ? AND ?
+ORDER BY name`
 
 const matchingOfRole = `
 SELECT id, name, role, incarnation, failed_at, stopped_at
 FROM agents
-WHERE session = ? AND role = ? AND registered = 1 AND name > ?
-  AND (? = '' OR glob(?, name))
-ORDER BY name
-LIMIT ?`
+WHERE session = ? AND role = ? AND registered = 1 AND name BETWEEN ? AND ?
+ORDER BY name`
 
 const selectNames = `
 SELECT name FROM agents WHERE session = ? AND registered = 1 ORDER BY name LIMIT ?`
@@ -232,7 +227,8 @@ DELETE FROM agents WHERE session = ? AND revision = ? AND registered = 0 RETURNI
 
 const raiseFloor = `
 INSERT INTO agent_floors (session, incarnation) VALUES (?, ?)
-ON CONFLICT (session) DO UPDATE SET incarnation = max(agent_floors.incarnation, excluded.incarnation)`
+ON CONFLICT (session) DO UPDATE
+SET incarnation = CASE WHEN excluded.incarnation > agent_floors.incarnation THEN excluded.incarnation ELSE agent_floors.incarnation END`
 
 const selectFloor = `
 SELECT incarnation FROM agent_floors WHERE session = ?`

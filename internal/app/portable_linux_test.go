@@ -27,11 +27,6 @@ import (
 // unportable are the statements that PostgreSQL cannot prepare, by package and constant, with the reason. The list may
 // only shrink.
 var unportable = map[string]string{
-	"agents.listAgents":            "GLOB",
-	"agents.matchingAgents":        "GLOB",
-	"agents.matchingOfRole":        "GLOB",
-	"agents.raiseFloor":            "the scalar function max",
-	"agents.summarizeRoles":        "GLOB",
 	"auth.listCredentials":         "bits of an argument",
 	"blockers.invariants":          "JSON in a check of CheckDatabase",
 	"blockers.listAll":             "bits of an argument",
