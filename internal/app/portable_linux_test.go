@@ -27,7 +27,6 @@ import (
 // unportable are the statements that PostgreSQL cannot prepare, by package and constant, with the reason. The list may
 // only shrink.
 var unportable = map[string]string{
-	"auth.listCredentials":         "bits of an argument",
 	"blockers.invariants":          "JSON in a check of CheckDatabase",
 	"blockers.listAll":             "bits of an argument",
 	"blockers.listUnresolved":      "bits of an argument",

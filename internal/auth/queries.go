@@ -62,7 +62,7 @@ LIMIT ?`
 const listCredentials = `
 SELECT ` + credentialColumns + `, secret_sha256
 FROM credentials
-WHERE id > ? AND (? = '' OR session = ?) AND (? = '' OR agent = ?) AND (? = 0 OR (? >> state) % 2 = 1)
+WHERE id > ? AND (? = '' OR session = ?) AND (? = '' OR agent = ?) AND (? = 0 OR (? >> CAST(state AS INTEGER)) % 2 = 1)
 ORDER BY id
 LIMIT ?`
 
