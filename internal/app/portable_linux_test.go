@@ -28,8 +28,6 @@ import (
 // only shrink.
 var unportable = map[string]string{
 	"blockers.invariants":          "JSON in a check of CheckDatabase",
-	"blockers.listAll":             "bits of an argument",
-	"blockers.listUnresolved":      "bits of an argument",
 	"broker.boxesByAge":            "INDEXED BY",
 	"broker.boxesByWaiting":        "INDEXED BY",
 	"broker.countAhead":            "a subquery without an alias",

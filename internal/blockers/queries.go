@@ -74,7 +74,7 @@ const selectEdge = `
 SELECT id FROM blockers WHERE session = ? AND id > ? ORDER BY id LIMIT 1 OFFSET ?`
 
 const listFilter = `
-  AND id <= ? AND (? = 0 OR (? >> state) % 2 = 1) AND (? = '' OR agent = ?) AND (? = '' OR task_id = ?)
+  AND id <= ? AND (? = 0 OR (? >> CAST(state AS INTEGER)) % 2 = 1) AND (? = '' OR agent = ?) AND (? = '' OR task_id = ?)
   AND severity >= ? AND (? = '' OR awaited_kind = 1 AND awaited = ?)
 ORDER BY id
 LIMIT ?`
