@@ -115,7 +115,7 @@ ORDER BY round DESC, escalated DESC LIMIT 1`
 // The set of states is a sum of powers of two; 0 = all.
 const listFilter = `
   AND id < ? AND id >= ?
-  AND (? = 0 OR (1 << state) & ? <> 0)
+  AND (? = 0 OR (? >> CAST(state AS INTEGER)) % 2 = 1)
   AND (? = 0 OR kind = ?)
   AND (? = '' OR opened_by = ?)
   AND (? = '' OR task_id = ?)
