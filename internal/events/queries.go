@@ -77,12 +77,12 @@ WHERE revision BETWEEN ? AND ?
   AND session IN (?, ?)
   AND severity >= ?
   AND at BETWEEN ? AND ?
-  AND (? >> category) & 1
-  AND (? OR type IN (SELECT value FROM json_each(?))
+  AND (? >> CAST(category AS INTEGER)) % 2 <> 0
+  AND (? <> 0 OR type IN (SELECT value FROM json_each(?))
          OR EXISTS (SELECT 1 FROM prefixes WHERE substr(type, 1, length(prefix)) = prefix))
-  AND (? OR source IN (SELECT value FROM json_each(?)))
-  AND (? OR source_role IN (SELECT value FROM json_each(?)))
-  AND (? OR task_id = ?)`
+  AND (? <> 0 OR source IN (SELECT value FROM json_each(?)))
+  AND (? <> 0 OR source_role IN (SELECT value FROM json_each(?)))
+  AND (? <> 0 OR task_id = ?)`
 
 const oldestMatching = selectMatching + `
 ORDER BY revision
@@ -122,7 +122,8 @@ SELECT revision FROM events WHERE revision > ? AND session = ? ORDER BY revision
 
 const raiseFloor = `
 INSERT INTO floors (session, revision) VALUES (?, ?)
-ON CONFLICT (session) DO UPDATE SET revision = max(revision, excluded.revision)`
+ON CONFLICT (session) DO UPDATE
+SET revision = CASE WHEN excluded.revision > floors.revision THEN excluded.revision ELSE floors.revision END`
 
 const selectAfter = `
 SELECT revision, session, at, category, severity, type, type_as_sent, source, source_role, summary, details, related, task_id
@@ -132,7 +133,7 @@ ORDER BY revision
 LIMIT ?`
 
 const deleteEvents = `
-DELETE FROM events WHERE revision IN (SELECT value FROM json_each(?))`
+DELETE FROM events WHERE revision IN (SELECT CAST(value AS BIGINT) FROM json_each(?))`
 
 const deleteEventsBetween = `
 DELETE FROM events WHERE revision BETWEEN ? AND ? AND session = ?`
