@@ -79,8 +79,6 @@ var unportable = map[string]string{
 	"broker.updateGone":            "a list of integers",
 	"broker.upsertBreaker":         "iif",
 	"handoffs.invariants":          "JSON in a check of CheckDatabase",
-	"handoffs.listAll":             "bits of an argument",
-	"handoffs.listPending":         "bits of an argument",
 	"state.countKeys":              "an integer as a truth value",
 	"state.everyVersion":           "CROSS JOIN with ON",
 	"state.invariants":             "a subquery without an alias",

@@ -59,7 +59,7 @@ const selectEdge = `
 SELECT id FROM handoffs WHERE session = ? AND id > ? ORDER BY id LIMIT 1 OFFSET ?`
 
 const listFilter = `
-  AND id <= ? AND (? = 0 OR (? >> state) % 2 = 1) AND (? = '' OR sender = ?)
+  AND id <= ? AND (? = 0 OR (? >> CAST(state AS INTEGER)) % 2 = 1) AND (? = '' OR sender = ?)
   AND (? = '' OR to_agent = ? OR (? <> '' AND to_role = ?)) AND (? = '' OR to_role = ?) AND (? = '' OR task_id = ?)
 ORDER BY id
 LIMIT ?`
