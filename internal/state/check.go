@@ -23,10 +23,10 @@ var invariants = [...]work.Invariant{
 		SELECT DISTINCT key FROM (
 			SELECT key, id, version, revision, lag(version) OVER w AS version_before, lag(revision) OVER w AS revision_before
 			FROM state_versions WINDOW w AS (PARTITION BY key ORDER BY id)
-		) WHERE version <> version_before + 1 OR revision <= revision_before OR revision > id`},
+		) AS x WHERE version <> version_before + 1 OR revision <= revision_before OR revision > id`},
 	{Says: "a document does not have the entries that it says", Query: `
-		SELECT k.id FROM state_keys k WHERE k.type = 5 AND NOT k.deleted
+		SELECT k.id FROM state_keys k WHERE k.type = 5 AND k.deleted = 0
 		AND (k.entries, k.bytes) <> (SELECT count(*), sum(size + 64) FROM state_versions v WHERE v.key = k.id AND v.id >= k.first)`},
 	{Says: "something is owned, or expires, that is not there", Query: `
-		SELECT id FROM state_keys WHERE deleted AND (owner IS NOT NULL OR expires_at IS NOT NULL)`},
+		SELECT id FROM state_keys WHERE deleted = 1 AND (owner IS NOT NULL OR expires_at IS NOT NULL)`},
 }

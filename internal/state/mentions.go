@@ -9,8 +9,8 @@ import (
 // version gets a lower id than those before it.
 const selectLiveValues = `
 SELECT v.id, CASE WHEN k.deleted = 0 AND (v.id = k.current OR k.type = 5 AND v.id >= k.first) THEN v.value END
-FROM state_versions v CROSS JOIN state_keys k ON k.id = v.key
-WHERE v.scope = ? AND v.id > ?
+FROM state_versions v CROSS JOIN state_keys k
+WHERE v.scope = ? AND v.id > ? AND k.id = v.key
 ORDER BY v.id
 LIMIT 1000`
 

@@ -119,10 +119,10 @@ LIMIT ?`
 
 // Bounds are texts, of which the second is above all that are meant.
 const listKeys = `
-SELECT ` + versionColumns + `, CASE WHEN ? THEN v.value END, k.owner, k.entries, k.contributors
+SELECT ` + versionColumns + `, CASE WHEN ? <> 0 THEN v.value END, k.owner, k.entries, k.contributors
 FROM state_keys k JOIN state_versions v ON v.id = k.current
 WHERE k.scope = ? AND (k.namespace, k.key) >= (?, ?) AND (k.namespace, k.key) < (?, ?)
-  AND NOT k.deleted AND (k.expires_at IS NULL OR k.expires_at > ?)
+  AND k.deleted = 0 AND (k.expires_at IS NULL OR k.expires_at > ?)
   AND (? = '' OR substr(k.key, 1, length(?)) = ?)
   AND (? = '' OR k.owner = ?)`
 
@@ -147,7 +147,7 @@ ORDER BY k.key
 LIMIT ?`
 
 const countKeys = `
-SELECT count(*) FROM state_keys WHERE scope = ? AND NOT deleted`
+SELECT count(*) FROM state_keys WHERE scope = ? AND deleted = 0`
 
 const selectFloor = `
 SELECT revision FROM state_floors WHERE scope = ?`
@@ -158,8 +158,8 @@ SELECT id FROM state_versions WHERE scope = ? AND id > ? ORDER BY id LIMIT 1`
 // The order of the join is fixed: versions are read in theirs. The ids of a revision may reach beyond it.
 const selectChanges = `
 SELECT ` + versionColumns + `, v.value
-FROM state_versions v CROSS JOIN state_keys k ON k.id = v.key
-WHERE v.scope = ? AND v.id > ? AND v.id <= ? AND v.revision > ? AND v.revision <= ?
+FROM state_versions v CROSS JOIN state_keys k
+WHERE v.scope = ? AND v.id > ? AND v.id <= ? AND k.id = v.key AND v.revision > ? AND v.revision <= ?
   AND (? = '' OR k.namespace = ?)
   AND (? = '' OR substr(k.key, 1, length(?)) = ?)
 ORDER BY v.id`
@@ -198,12 +198,13 @@ DELETE FROM state_keys WHERE id = ?`
 
 const raiseFloor = `
 INSERT INTO state_floors (scope, revision) VALUES (?, ?)
-ON CONFLICT (scope) DO UPDATE SET revision = max(revision, excluded.revision)`
+ON CONFLICT (scope) DO UPDATE
+SET revision = CASE WHEN excluded.revision > state_floors.revision THEN excluded.revision ELSE state_floors.revision END`
 
 const everyVersion = `
 SELECT ` + versionColumns + `, v.value, v.id = k.current, k.owner
-FROM state_versions v CROSS JOIN state_keys k ON k.id = v.key
-WHERE v.scope = ? AND v.id > ?
+FROM state_versions v CROSS JOIN state_keys k
+WHERE v.scope = ? AND v.id > ? AND k.id = v.key
 ORDER BY v.id
 LIMIT ?`
 

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
+	"unicode/utf8"
 
 	"brokerd/internal/caller"
 	"brokerd/internal/fault"
@@ -212,8 +214,8 @@ func (k *Keys) List(ctx context.Context, c caller.Caller, s Selection) (Page, er
 	return p, nil
 }
 
-// above is greater than every text that is valid UTF-8.
-const above = "\xff"
+// above is greater than every key: it has more of the last character of Unicode than a key can have.
+var above = strings.Repeat("\U0010FFFF", maxKey/utf8.UTFMax+1)
 
 // History returns the versions of a key that are kept, newest first, those before a position; 0 = from the newest. fault.NotFound if there are none.
 func (k *Keys) History(ctx context.Context, c caller.Caller, n Name, before int64, limit int) (Page, error) {

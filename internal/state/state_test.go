@@ -2,6 +2,7 @@ package state_test
 
 import (
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -161,8 +162,9 @@ func TestList_PagesByNamespaceAndKey(t *testing.T) {
 	w := newWorld(t)
 	a := w.agent("a")
 	var want []string
+	greatest := strings.Repeat("\U0010FFFF", 128) // 512 bytes, as long as a key may be
 	for _, n := range []string{"alpha", "beta", "global"} {
-		for _, k := range []string{"a", "a/1", "a/2", "b", "é/3"} {
+		for _, k := range []string{"a", "a/1", "a/2", "b", "é/3", greatest} {
 			a.write(&pb.PutStateRequest{Namespace: n, Key: k, Value: text(n + k)})
 			want = append(want, n+" "+k+" "+n+k)
 		}
@@ -174,12 +176,13 @@ func TestList_PagesByNamespaceAndKey(t *testing.T) {
 		in   *pb.ListStateRequest
 		want []string
 	}{
-		{&pb.ListStateRequest{}, want[:10]},
-		{&pb.ListStateRequest{Namespace: "global"}, want[10:]},
-		{&pb.ListStateRequest{Namespace: "beta"}, want[5:10]},
-		{&pb.ListStateRequest{Namespace: "beta", KeyPrefix: "a/"}, want[6:8]},
-		{&pb.ListStateRequest{KeyPrefix: "a/"}, []string{want[1], want[2], want[6], want[7]}},
-		{&pb.ListStateRequest{KeyPrefix: "é"}, []string{want[4], want[9]}},
+		{&pb.ListStateRequest{}, want[:12]},
+		{&pb.ListStateRequest{Namespace: "global"}, want[12:]},
+		{&pb.ListStateRequest{Namespace: "beta"}, want[6:12]},
+		{&pb.ListStateRequest{Namespace: "beta", KeyPrefix: "a/"}, want[7:9]},
+		{&pb.ListStateRequest{KeyPrefix: "a/"}, []string{want[1], want[2], want[7], want[8]}},
+		{&pb.ListStateRequest{KeyPrefix: "é"}, []string{want[4], want[10]}},
+		{&pb.ListStateRequest{Namespace: "beta", KeyPrefix: greatest[:4]}, want[11:12]},
 		{&pb.ListStateRequest{Owner: "a"}, nil},
 	} {
 		for _, size := range []int32{1, 2, 3, 100} {
