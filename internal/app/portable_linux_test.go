@@ -83,10 +83,7 @@ var unportable = map[string]string{
 	"store.create":                 "SQLite's list of tables",
 	"store.keepLog":                "SQLite's list of tables",
 	"store.tables":                 "SQLite's list of tables",
-	"tasks.countLabelled":          "a subquery without an alias",
-	"tasks.countState":             "a subquery without an alias",
 	"tasks.invariants":             "JSON in a check of CheckDatabase",
-	"tasks.selectArtifactLists":    "CROSS JOIN with ON",
 	"testkit.Ruin":                 "SQLite's list of tables",
 }
 

@@ -9,8 +9,8 @@ import (
 // comes again.
 const selectArtifactLists = `
 SELECT t.revision, COALESCE(x.artifacts, '') || ' ' || COALESCE(x.result_artifacts, '')
-FROM tasks t CROSS JOIN task_texts x ON x.task = t.created
-WHERE t.session = ? AND t.texts = 1 AND t.revision > ?
+FROM tasks t CROSS JOIN task_texts x
+WHERE t.session = ? AND t.texts = 1 AND t.revision > ? AND x.task = t.created
 ORDER BY t.revision
 LIMIT 1000`
 

@@ -226,7 +226,7 @@ ORDER BY rank, task
 LIMIT ?`
 
 const countLabelled = `
-SELECT count(*) FROM (SELECT 1 FROM task_labels WHERE queue = ? AND name = ? AND value = ? LIMIT ?) AS some`
+SELECT count(*) FROM (SELECT 1 FROM task_labels WHERE queue = ? AND name = ? AND value = ? LIMIT ?) AS counted`
 
 const existsLabel = `
 SELECT 1 FROM task_labels WHERE queue = ? AND name = ? AND value = ? AND rank = ? AND task = ?`
@@ -339,7 +339,7 @@ const countUnfinished = `
 SELECT session, count(*) FROM tasks WHERE state < 5 GROUP BY session`
 
 const countState = `
-SELECT count(*) FROM (SELECT 1 FROM tasks WHERE session = ? AND state = ? LIMIT ?) AS some`
+SELECT count(*) FROM (SELECT 1 FROM tasks WHERE session = ? AND state = ? LIMIT ?) AS counted`
 
 // listFilter is what the lists have in common. An argument that is empty does not restrict.
 const listFilter = `
