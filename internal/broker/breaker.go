@@ -36,11 +36,12 @@ func (b *Broker) strike(tx *store.Tx, session, agent int64, claims ...key) error
 		return err
 	}
 	g.failures++
-	var until time.Time
+	var opened, until time.Time // zero = it stays closed
 	if open || g.failures >= rules.BreakerLimit {
-		until = tx.Now().Add(rules.BreakerTime)
+		opened = tx.Now()
+		until = opened.Add(rules.BreakerTime)
 	}
-	tx.Exec(upsertBreaker, agent, g.failures, until, tx.Now())
+	tx.Exec(upsertBreaker, agent, g.failures, until, opened)
 	b.gates.Clear(tx)
 	if until.IsZero() {
 		return nil

@@ -190,13 +190,19 @@ func wait(n int64) string {
 func (e *explaining) line(f *finding.Finding, ref mailboxRef, id int64) error {
 	var first int64
 	var read bool
-	err := e.q.QueryRow(selectFirstInLine, id, int64(directiveRank), mostRead).Scan(&first, &f.Since, &read)
+	var delayed, claimed time.Time
+	err := e.q.QueryRow(selectFirstInLine, id, int64(directiveRank), mostRead).Scan(&first, &f.Since, &delayed, &claimed, &read)
 	if errors.Is(err, store.ErrNoRows) {
 		f.Summary += "; none of them is ready: they are delayed, or wait behind others"
 		return nil
 	}
 	if err != nil {
 		return err
+	}
+	for _, at := range []time.Time{delayed, claimed} {
+		if at.After(f.Since) {
+			f.Since = at
+		}
 	}
 	sender := ""
 	if ref.kind != agentBox {

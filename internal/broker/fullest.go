@@ -123,13 +123,13 @@ const (
 	selectStatus = `
 		WITH claims (mailbox, n) AS MATERIALIZED (
 			SELECT mailbox, COUNT(*)
-			FROM deliveries INDEXED BY deliveries_claimed
+			FROM deliveries
 			WHERE state = 2
 			GROUP BY mailbox),
 		fullest (id, kind, name, waiting, claimed) AS MATERIALIZED (
 			SELECT b.id, b.kind, b.name, b.waiting, COALESCE(c.n, 0)
 			FROM mailboxes b LEFT JOIN claims c ON c.mailbox = b.id
-			WHERE b.session = ?1 AND (?2 IS NULL OR b.id IN (SELECT value FROM json_each(?2)))
+			WHERE b.session = ?1 AND (?2 IS NULL OR b.id IN (SELECT CAST(value AS BIGINT) FROM json_each(?2)))
 				AND (b.waiting > 0 OR c.n > 0 OR EXISTS (SELECT 1 FROM deliveries WHERE mailbox = b.id AND state = 6))
 			ORDER BY b.waiting + COALESCE(c.n, 0) DESC, b.name
 			LIMIT ?3)
@@ -140,22 +140,22 @@ const (
 	sumStatus = `
 		SELECT COALESCE(SUM(b.waiting), 0), (
 			SELECT COUNT(*)
-			FROM deliveries d INDEXED BY deliveries_claimed JOIN mailboxes m ON m.id = d.mailbox
+			FROM deliveries d JOIN mailboxes m ON m.id = d.mailbox
 			WHERE d.state = 2 AND m.session = ?1)
 		FROM mailboxes b
-		WHERE b.session = ?1 AND (?2 IS NULL OR b.id IN (SELECT value FROM json_each(?2)))`
+		WHERE b.session = ?1 AND (?2 IS NULL OR b.id IN (SELECT CAST(value AS BIGINT) FROM json_each(?2)))`
 	selectOldest = `
 		SELECT o.mailbox, m.created_at
 		FROM (
 			SELECT b.id AS mailbox, ` + oldestReady + ` AS message
 			FROM mailboxes b
-			WHERE b.id IN (SELECT value FROM json_each(?))) AS o
+			WHERE b.id IN (SELECT CAST(value AS BIGINT) FROM json_each(?))) AS o
 		JOIN messages m ON m.revision = o.message`
 	countClaimsOfAgents = `
 		SELECT h.name, c.n
 		FROM (
 			SELECT holder, COUNT(*) AS n
-			FROM deliveries INDEXED BY deliveries_claimed
+			FROM deliveries
 			WHERE state = 2
 			GROUP BY holder) AS c
 		JOIN mailboxes h ON h.id = c.holder

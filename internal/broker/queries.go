@@ -93,10 +93,10 @@ const (
 			WHERE c.session = s.id AND c.kind = 3 AND c.name IN (?, 'event/*'))
 		ORDER BY s.id`
 	selectIsEvent = `
-		SELECT channel GLOB 'event/*' FROM messages WHERE revision = ?`
+		SELECT substr(channel, 1, 6) = 'event/' FROM messages WHERE revision = ?`
 	// selectIsBrokers finds out whether the broker has sent a message to inform its recipients.
 	selectIsBrokers = `
-		SELECT channel GLOB 'event/*' OR about IS NOT NULL FROM messages WHERE revision = ?`
+		SELECT substr(channel, 1, 6) = 'event/' OR about IS NOT NULL FROM messages WHERE revision = ?`
 )
 
 // Sending.
@@ -159,7 +159,7 @@ const (
 			AND ` + filtered + `
 		ORDER BY d.rank, d.message
 		LIMIT ?`
-	filtered = `m.sender <> ? AND m.type IN (SELECT value FROM json_each(COALESCE(?, json_array(m.type)))) AND m.priority >= ?
+	filtered = `m.sender <> ? AND (? IS NULL OR m.type IN (SELECT value FROM json_each(?))) AND m.priority >= ?
 			AND (? IS NULL OR m.sender IN (SELECT value FROM json_each(?)))
 			AND (? = '' OR m.thread = ? OR m.thread IS NULL AND m.revision = ? AND m.id = ?)
 			AND (? = '' OR m.task = ?) AND (? = '' OR m.correlation = ?)`
@@ -168,7 +168,7 @@ const (
 	selectClaimable = `
 		SELECT d.mailbox, d.state, h.name, d.consumer, d.due_at, d.expires_at
 		FROM deliveries d LEFT JOIN mailboxes h ON h.id = d.holder
-		WHERE d.message = ? AND d.mailbox IN (SELECT value FROM json_each(?))
+		WHERE d.message = ? AND d.mailbox IN (SELECT CAST(value AS BIGINT) FROM json_each(?))
 		LIMIT 1`
 	updateClaimFresh = `
 		UPDATE deliveries
@@ -189,7 +189,7 @@ const (
 	selectHeldOfTopic = heldColumns + ` AND ` + filtered + `
 		ORDER BY d.message
 		LIMIT ?`
-	selectHeldGiven = heldColumns + ` AND d.message IN (SELECT value FROM json_each(?))
+	selectHeldGiven = heldColumns + ` AND d.message IN (SELECT CAST(value AS BIGINT) FROM json_each(?))
 		ORDER BY d.message`
 	countHeldClaims = `
 		SELECT COUNT(*) FROM deliveries WHERE state = 2 AND holder = ? AND consumer = ?`
@@ -355,12 +355,12 @@ const (
 		SELECT created_at FROM messages WHERE revision = ?`
 	countClaimedByKind = `
 		SELECT b.kind, COUNT(*)
-		FROM deliveries d INDEXED BY deliveries_claimed JOIN mailboxes b ON b.id = d.mailbox
+		FROM deliveries d JOIN mailboxes b ON b.id = d.mailbox
 		WHERE d.state = 2
 		GROUP BY b.kind`
 	countDead = `
 		SELECT COUNT(*) FROM (
-			SELECT 1 FROM deliveries INDEXED BY deliveries_dead WHERE state = 6 LIMIT ?)`
+			SELECT 1 FROM deliveries WHERE state = 6 LIMIT ?) AS x`
 )
 
 // Redrives, and what changes many deliveries at once.
@@ -385,9 +385,9 @@ const (
 			UNION ALL
 			SELECT message FROM deliveries WHERE mailbox = ?1 AND ordering_key IS NOT NULL AND state <= 4 AND state = 4) AS x
 		JOIN deliveries d ON d.message = x.message AND d.mailbox = ?1
-		WHERE d.rank >= ?2 AND (?3 IS NULL OR d.message IN (SELECT value FROM json_each(?3)))
+		WHERE d.rank >= ?2 AND (?3 IS NULL OR d.message IN (SELECT CAST(value AS BIGINT) FROM json_each(?3)))
 			AND NOT EXISTS (
-				SELECT 1 FROM deliveries o WHERE o.message = d.message AND o.mailbox <> ?1 AND (?4 OR o.mailbox = ?5))
+				SELECT 1 FROM deliveries o WHERE o.message = d.message AND o.mailbox <> ?1 AND (?4 <> 0 OR o.mailbox = ?5))
 		ORDER BY d.message
 		LIMIT ?6`
 	updateMoved = `

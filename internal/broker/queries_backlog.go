@@ -20,8 +20,8 @@ const (
 	deleteDepartures = `
 		DELETE FROM departures
 		WHERE mailbox IN (
-			SELECT p.mailbox FROM departures p CROSS JOIN mailboxes b ON b.id = p.mailbox
-			WHERE b.session = ? LIMIT ?)`
+			SELECT p.mailbox FROM departures p CROSS JOIN mailboxes b
+			WHERE b.id = p.mailbox AND b.session = ? LIMIT ?)`
 
 	// The last of each ordering key comes first, so that no blocked message loses the one in front
 	// of it.
@@ -36,19 +36,19 @@ const (
 		SELECT message FROM deliveries WHERE mailbox = ? AND state = 1 AND ordering_key IS NULL LIMIT ?`
 	selectVoteLetters = `
 		SELECT d.message, d.state
-		FROM json_each(?) AS j JOIN deliveries d ON d.message = j.value AND d.mailbox = ?
+		FROM json_each(?) AS j JOIN deliveries d ON d.message = CAST(j.value AS BIGINT) AND d.mailbox = ?
 			JOIN messages m ON m.revision = d.message
 		WHERE m.about IS NOT NULL AND m.type = 'vote_initiate'`
 	insertGone = `
 		INSERT INTO attempts (message, mailbox, claim, number, holder, consumer, claimed_at, ended_at, error)
 		SELECT message, mailbox, -1, attempts, mailbox, '', ?, ?, ?
 		FROM deliveries
-		WHERE mailbox = ? AND message IN (SELECT value FROM json_each(?))
+		WHERE mailbox = ? AND message IN (SELECT CAST(value AS BIGINT) FROM json_each(?))
 		ON CONFLICT (message, mailbox, claim) DO UPDATE SET ended_at = excluded.ended_at, error = excluded.error`
 	updateGone = `
 		UPDATE deliveries
 		SET state = 6, finished_at = ?, due_at = NULL, arrival = -abs(arrival)
-		WHERE mailbox = ? AND message IN (SELECT value FROM json_each(?))`
+		WHERE mailbox = ? AND message IN (SELECT CAST(value AS BIGINT) FROM json_each(?))`
 )
 
 // The ranks of a session whose ageing has changed.
@@ -67,7 +67,7 @@ const (
 
 	// All that is unfinished in a session, directives aside, by the index of each state.
 	selectRanked = `
-		SELECT message, mailbox FROM deliveries INDEXED BY deliveries_claimed
+		SELECT message, mailbox FROM deliveries
 		WHERE state = 2 AND rank >= -4611686018427387904 AND mailbox IN (SELECT id FROM mailboxes WHERE session = ?1)
 		UNION ALL
 		SELECT message, mailbox FROM deliveries
@@ -88,37 +88,38 @@ const (
 )
 
 // What is unfinished in a closed session. Each query goes through the mailboxes by their ids, from one
-// on, and in a mailbox by the index of the state.
+// on, and in a mailbox by the index of the state. The sign before session keeps SQLite from the index of
+// the sessions, which is not in the order of ids.
 const (
 	// The mailbox of an agent stands for the agent in holder.
 	selectClosedClaims = `
 		SELECT d.message, d.mailbox, b.id
-		FROM mailboxes b NOT INDEXED CROSS JOIN deliveries d INDEXED BY deliveries_claimed ON d.holder = b.id
-		WHERE b.session = ? AND b.id >= ? AND d.state = 2
+		FROM mailboxes b CROSS JOIN deliveries d
+		WHERE +b.session = ? AND b.id >= ? AND d.holder = b.id AND d.state = 2
 		ORDER BY b.id
 		LIMIT ?`
 	selectClosedOrdered = `
 		SELECT d.message, d.mailbox, b.id
-		FROM mailboxes b NOT INDEXED CROSS JOIN deliveries d INDEXED BY deliveries_ordered ON d.mailbox = b.id
-		WHERE b.session = ? AND b.id >= ? AND d.ordering_key IS NOT NULL AND d.state <= 4 AND d.state <> 2
+		FROM mailboxes b CROSS JOIN deliveries d
+		WHERE +b.session = ? AND b.id >= ? AND d.mailbox = b.id AND d.ordering_key IS NOT NULL AND d.state <= 4 AND d.state <> 2
 		ORDER BY b.id
 		LIMIT ?`
 	selectClosedDelayed = `
 		SELECT d.message, d.mailbox, b.id
-		FROM mailboxes b NOT INDEXED CROSS JOIN deliveries d INDEXED BY deliveries_delayed ON d.mailbox = b.id
-		WHERE b.session = ? AND b.id >= ? AND d.state = 3
+		FROM mailboxes b CROSS JOIN deliveries d
+		WHERE +b.session = ? AND b.id >= ? AND d.mailbox = b.id AND d.state = 3
 		ORDER BY b.id
 		LIMIT ?`
 	selectClosedReady = `
 		SELECT d.message, d.mailbox, b.id
-		FROM mailboxes b NOT INDEXED CROSS JOIN deliveries d INDEXED BY deliveries_ready ON d.mailbox = b.id
-		WHERE b.session = ? AND b.id >= ? AND d.state = 1
+		FROM mailboxes b CROSS JOIN deliveries d
+		WHERE +b.session = ? AND b.id >= ? AND d.mailbox = b.id AND d.state = 1
 		ORDER BY b.id
 		LIMIT ?`
 	selectClosedNotices = `
 		SELECT d.message, d.mailbox, b.id
-		FROM mailboxes b NOT INDEXED CROSS JOIN deliveries d INDEXED BY deliveries_notices ON d.mailbox = b.id
-		WHERE b.session = ? AND b.id >= ? AND d.state = 9
+		FROM mailboxes b CROSS JOIN deliveries d
+		WHERE +b.session = ? AND b.id >= ? AND d.mailbox = b.id AND d.state = 9
 		ORDER BY b.id
 		LIMIT ?`
 	cancelClosed = `

@@ -32,7 +32,7 @@ const (
 const (
 	insertAwaited = `
 		INSERT INTO deliveries (message, mailbox, state, rank, arrival, max_attempts, holder, delivered_at, read_at, finished_at, expires_at)
-		VALUES (?1, ?2, 5, ?3, -?1, ?4, ?2, ?5, ?5, ?5, ?6)`
+		VALUES (?1, ?2, 5, ?3, 0 - ?1, ?4, ?2, ?5, ?5, ?5, ?6)`
 	selectAwaited = `
 		SELECT d.rank, d.expires_at
 		FROM deliveries d JOIN questions q ON q.reply = d.message AND q.message = ?
@@ -122,7 +122,7 @@ const (
 	selectReached = `
 		SELECT b.kind, b.name, h.name
 		FROM (
-			SELECT mailbox, holder FROM deliveries WHERE message IN (SELECT value FROM json_each(?)) LIMIT ?) AS d
+			SELECT mailbox, holder FROM deliveries WHERE message IN (SELECT CAST(value AS BIGINT) FROM json_each(?)) LIMIT ?) AS d
 		JOIN mailboxes b ON b.id = d.mailbox
 		LEFT JOIN mailboxes h ON h.id = d.holder`
 )

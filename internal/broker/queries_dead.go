@@ -9,7 +9,7 @@ const (
 				SELECT MAX(d.message) FROM deliveries d
 				WHERE d.mailbox = b.id AND d.state = 6 AND d.message < ?2 + CASE WHEN b.id > ?3 THEN 1 ELSE 0 END)
 			FROM mailboxes b
-			WHERE b.session = ?1 AND (?4 IS NULL OR b.id IN (SELECT value FROM json_each(?4))))
+			WHERE b.session = ?1 AND (?4 IS NULL OR b.id IN (SELECT CAST(value AS BIGINT) FROM json_each(?4))))
 		SELECT mailbox, message FROM heads WHERE message IS NOT NULL ORDER BY message DESC, mailbox LIMIT ?5`
 	selectDeadIn = `
 		SELECT message FROM deliveries WHERE mailbox = ? AND state = 6 AND message < ? ORDER BY message DESC LIMIT ?`
@@ -26,11 +26,11 @@ const (
 		SELECT COUNT(*)
 		FROM (
 			SELECT 1 FROM mailboxes b CROSS JOIN deliveries d
-			WHERE b.session = ?1 AND (?2 IS NULL OR b.id IN (SELECT value FROM json_each(?2)))
+			WHERE b.session = ?1 AND (?2 IS NULL OR b.id IN (SELECT CAST(value AS BIGINT) FROM json_each(?2)))
 				AND d.mailbox = b.id AND d.state = 6
 			LIMIT ?3) AS x`
 	selectDeadOf = `
 		SELECT message, mailbox FROM deliveries
-		WHERE message = ?1 AND state = 6 AND (?2 IS NULL OR mailbox IN (SELECT value FROM json_each(?2)))
+		WHERE message = ?1 AND state = 6 AND (?2 IS NULL OR mailbox IN (SELECT CAST(value AS BIGINT) FROM json_each(?2)))
 		LIMIT ?3`
 )

@@ -35,14 +35,14 @@ const (
 		LIMIT 1`
 	countAhead = `
 		SELECT COUNT(*) FROM (
-			SELECT 1 FROM deliveries WHERE mailbox = ? AND state = 1 AND (rank, message) < (?, ?) LIMIT ?)`
+			SELECT 1 FROM deliveries WHERE mailbox = ? AND state = 1 AND (rank, message) < (?, ?) LIMIT ?) AS x`
 	selectOrderedBefore = `
 		SELECT COUNT(*) FROM (
-			SELECT 1 FROM deliveries WHERE mailbox = ? AND ordering_key = ? AND state <= 4 AND message < ? LIMIT ?)`
-	// The first message that its reader has not read, else the first; with the time since which it
-	// is ready.
+			SELECT 1 FROM deliveries WHERE mailbox = ? AND ordering_key = ? AND state <= 4 AND message < ? LIMIT ?) AS x`
+	// The first message that its reader has not read, else the first; with the times of which the latest
+	// is that since which it is ready.
 	selectFirstInLine = `
-		SELECT x.message, MAX(m.created_at, COALESCE(x.due_at, 0), COALESCE(x.claimed_at, 0)), x.read_at IS NOT NULL
+		SELECT x.message, m.created_at, x.due_at, x.claimed_at, x.read_at IS NOT NULL
 		FROM (
 			SELECT message, rank, due_at, claimed_at, read_at FROM deliveries
 			WHERE mailbox = ? AND state = 1 AND rank >= ?
@@ -76,14 +76,13 @@ const (
 		SELECT id, waiting FROM mailboxes WHERE session = ? AND kind = ? AND name = ?`
 	// One step along the index for each key, however many messages have it.
 	selectOrderings = `
-		WITH RECURSIVE keys (k) AS (
+		WITH RECURSIVE keys (k, number) AS (
 			SELECT (SELECT MIN(ordering_key) FROM deliveries
-				WHERE mailbox = ?1 AND ordering_key IS NOT NULL AND state <= 4)
+				WHERE mailbox = ?1 AND ordering_key IS NOT NULL AND state <= 4), 1
 			UNION ALL
 			SELECT (SELECT MIN(ordering_key) FROM deliveries
-				WHERE mailbox = ?1 AND ordering_key IS NOT NULL AND state <= 4 AND ordering_key > keys.k)
-			FROM keys WHERE k IS NOT NULL
-			LIMIT ?2),
+				WHERE mailbox = ?1 AND ordering_key IS NOT NULL AND state <= 4 AND ordering_key > keys.k), number + 1
+			FROM keys WHERE k IS NOT NULL AND number < ?2),
 		pairs (k, head, next) AS (
 			SELECT k,
 				(SELECT message FROM deliveries WHERE mailbox = ?1 AND ordering_key = k AND state <= 4 ORDER BY message LIMIT 1),
@@ -94,13 +93,13 @@ const (
 		WHERE m.created_at <= ?3`
 	selectLongClaims = `
 		SELECT h.name, MIN(d.claimed_at), COUNT(*)
-		FROM deliveries d INDEXED BY deliveries_claimed JOIN mailboxes h ON h.id = d.holder
+		FROM deliveries d JOIN mailboxes h ON h.id = d.holder
 		WHERE d.state = 2 AND h.session = ? AND d.claimed_at <= ?
 		GROUP BY h.id
 		ORDER BY MIN(d.claimed_at)
 		LIMIT ?`
 	selectDeadBoxes = `
-		SELECT b.id, b.kind, b.name, (SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE mailbox = b.id AND state = 6 LIMIT ?2))
+		SELECT b.id, b.kind, b.name, (SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE mailbox = b.id AND state = 6 LIMIT ?2) AS x)
 		FROM mailboxes b
 		WHERE b.session = ?1 AND (?4 IS NULL OR b.id = ?4) AND EXISTS (SELECT 1 FROM deliveries WHERE mailbox = b.id AND state = 6)
 		LIMIT ?3`
@@ -139,5 +138,5 @@ const (
 			JOIN deliveries d ON d.message = newest.revision
 			WHERE newest.session = ? AND newest.channel = ?
 			ORDER BY newest.revision DESC
-			LIMIT ?) AS some`
+			LIMIT ?) AS counted`
 )

@@ -22,7 +22,7 @@ CREATE TABLE breakers (
 const (
 	selectGate = `
 		SELECT EXISTS (SELECT 1 FROM halts WHERE agent = ?1), b.failures, b.open_until, b.probe_message, b.probe_mailbox
-		FROM (SELECT 1) LEFT JOIN breakers b ON b.agent = ?1`
+		FROM (SELECT 1) AS x LEFT JOIN breakers b ON b.agent = ?1`
 	selectGated = `
 		SELECT b.name, EXISTS (SELECT 1 FROM halts h WHERE h.agent = b.id), EXISTS (SELECT 1 FROM breakers r WHERE r.agent = b.id AND r.open_until IS NOT NULL)
 		FROM mailboxes b
@@ -40,9 +40,9 @@ const (
 		DELETE FROM halts WHERE agent = ?`
 
 	upsertBreaker = `
-		INSERT INTO breakers (agent, failures, open_until, opened_at) VALUES (?1, ?2, ?3, iif(?3 IS NULL, NULL, ?4))
+		INSERT INTO breakers (agent, failures, open_until, opened_at) VALUES (?, ?, ?, ?)
 		ON CONFLICT (agent) DO UPDATE
-		SET failures = excluded.failures, open_until = excluded.open_until, opened_at = COALESCE(opened_at, excluded.opened_at),
+		SET failures = excluded.failures, open_until = excluded.open_until, opened_at = COALESCE(breakers.opened_at, excluded.opened_at),
 			probe_message = NULL, probe_mailbox = NULL`
 	updateProbe = `
 		UPDATE breakers SET probe_message = ?, probe_mailbox = ? WHERE agent = ?`

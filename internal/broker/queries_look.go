@@ -21,15 +21,15 @@ const (
 					UNION ALL
 					SELECT d.message, d.mailbox, d.rank, d.arrival
 					FROM json_each(?2) AS b CROSS JOIN deliveries AS d
-					WHERE d.mailbox = b.value AND d.state = 1
+					WHERE d.mailbox = CAST(b.value AS BIGINT) AND d.state = 1
 					UNION ALL
 					SELECT d.message, d.mailbox, d.rank, d.arrival
 					FROM json_each(?2) AS b CROSS JOIN deliveries AS d
-					WHERE d.mailbox = b.value AND d.state = 3 AND d.arrival IS NOT NULL
+					WHERE d.mailbox = CAST(b.value AS BIGINT) AND d.state = 3 AND d.arrival IS NOT NULL
 					UNION ALL
 					SELECT d.message, d.mailbox, d.rank, d.arrival
 					FROM json_each(?2) AS b CROSS JOIN deliveries AS d
-					WHERE d.mailbox = b.value AND d.ordering_key IS NOT NULL AND d.state <= 4 AND d.state = 4 AND d.arrival IS NOT NULL
+					WHERE d.mailbox = CAST(b.value AS BIGINT) AND d.ordering_key IS NOT NULL AND d.state <= 4 AND d.state = 4 AND d.arrival IS NOT NULL
 				) AS waiting
 			) AS keyed
 			WHERE (at, message) > (?3, ?4)

@@ -12,7 +12,7 @@ const (
 			WHEN b.kind = 1 THEN (
 				SELECT x.message
 				FROM (
-					SELECT d.message, d.state FROM deliveries d INDEXED BY deliveries_arrival
+					SELECT d.message, d.state FROM deliveries d
 					WHERE d.mailbox = b.id AND d.arrival > 0
 					ORDER BY d.arrival LIMIT 1000) AS x
 				WHERE x.state IN (1, 4)
@@ -20,7 +20,7 @@ const (
 			ELSE (
 				SELECT MIN(x.message)
 				FROM (
-					SELECT d.message FROM deliveries d INDEXED BY deliveries_ready
+					SELECT d.message FROM deliveries d
 					WHERE d.mailbox = b.id AND d.state = 1
 					ORDER BY d.rank, d.message LIMIT 1000) AS x)
 			END`
@@ -29,14 +29,14 @@ const (
 	listedBoxes = `
 		WITH claims (mailbox, n) AS MATERIALIZED (
 			SELECT mailbox, COUNT(*)
-			FROM deliveries INDEXED BY deliveries_claimed
+			FROM deliveries
 			WHERE state = 2
 			GROUP BY mailbox),
 		boxes (id, kind, name, waiting, claimed, k) AS MATERIALIZED (
 			SELECT b.id, b.kind, b.name, b.waiting, COALESCE(c.n, 0), `
 	ofPage = `
 			FROM mailboxes b LEFT JOIN claims c ON c.mailbox = b.id
-			WHERE b.session = ?1 AND (?2 IS NULL OR b.id IN (SELECT value FROM json_each(?2)))
+			WHERE b.session = ?1 AND (?2 IS NULL OR b.id IN (SELECT CAST(value AS BIGINT) FROM json_each(?2)))
 				AND (b.waiting > 0 OR c.n > 0 OR EXISTS (SELECT 1 FROM deliveries WHERE mailbox = b.id AND state = 6))),
 		b AS MATERIALIZED (
 			SELECT id, kind, name, waiting, claimed, k FROM boxes WHERE (k, id) > (?3, ?4) ORDER BY k, id LIMIT ?5)

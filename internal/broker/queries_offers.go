@@ -33,9 +33,8 @@ const (
 	// agent wants.
 	selectOfferable = `
 		SELECT x.message, x.delivered_at IS NULL, LENGTH(m.content),
-			CASE ?3 WHEN 3 THEN 0 WHEN 2 THEN x.rank < ?4 OR x.state = 9 OR EXISTS (
-				SELECT 1 FROM questions q WHERE q.reply = x.message AND q.sender = ?5)
-			ELSE 1 END
+			?3 <> 3 AND (?3 <> 2 OR x.rank < ?4 OR x.state = 9 OR EXISTS (
+				SELECT 1 FROM questions q WHERE q.reply = x.message AND q.sender = ?5))
 		FROM (
 			SELECT * FROM (
 				SELECT message, mailbox, state, rank, arrival, read_at, delivered_at FROM deliveries
@@ -74,7 +73,7 @@ const (
 	// selectOffersTo also finds the offers of a session that were returned for want of evidence.
 	selectOffersTo = offerColumns + `
 		WHERE o.mailbox = ? AND o.harness = ? AND o.accepted_at IS NULL
-			AND (o.due_at IS NOT NULL OR ? AND o.why = '` + hasPassed + `' AND d.read_at IS NULL)
+			AND (o.due_at IS NOT NULL OR ? <> 0 AND o.why = '` + hasPassed + `' AND d.read_at IS NULL)
 		ORDER BY o.message DESC
 		LIMIT ?`
 	// selectUnsettled finds the marks of those that SettleOffers with accepted would find.

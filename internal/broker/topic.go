@@ -45,8 +45,8 @@ func (f *filter) matches(d *ready) bool {
 func (f *filter) args(before []any, self string, limit int) []any {
 	t := &f.topic
 	first, id := threadStart(t.Thread)
-	senders := listJSON(t.Senders)
-	return append(before, self, listJSON(f.types), f.priority, senders, senders,
+	types, senders := listJSON(f.types), listJSON(t.Senders)
+	return append(before, self, types, types, f.priority, senders, senders,
 		t.Thread, t.Thread, first, id, t.Task, t.Task, t.Correlation, t.Correlation, limit)
 }
 
