@@ -228,7 +228,8 @@ DELETE FROM agents WHERE session = ? AND revision = ? AND registered = 0 RETURNI
 const raiseFloor = `
 INSERT INTO agent_floors (session, incarnation) VALUES (?, ?)
 ON CONFLICT (session) DO UPDATE
-SET incarnation = CASE WHEN excluded.incarnation > agent_floors.incarnation THEN excluded.incarnation ELSE agent_floors.incarnation END`
+SET incarnation = CASE
+	WHEN excluded.incarnation > agent_floors.incarnation THEN excluded.incarnation ELSE agent_floors.incarnation END`
 
 const selectFloor = `
 SELECT incarnation FROM agent_floors WHERE session = ?`

@@ -107,13 +107,14 @@ func readSchema(t *testing.T, dir string) []string {
 }
 
 // declaration translates the declaration of a table. An integer of SQLite has 64 bits.
-var declaration = strings.NewReplacer(" INTEGER", " BIGINT", " BLOB", " BYTEA", " AUTOINCREMENT", "", " WITHOUT ROWID", "")
+var declaration = strings.NewReplacer(
+	" INTEGER", " BIGINT", " BLOB", " BYTEA", " AUTOINCREMENT", "", " WITHOUT ROWID", "")
 
 // list is a JSON array in a statement, read as a table with the column value.
 var list = regexp.MustCompile(`json_each\(([^()]*)\)(?: AS (\w+))?`)
 
-// translate numbers the arguments of a statement, and names the function that reads a list. That function returns texts,
-// so a statement that reads a list of integers says CAST(value AS BIGINT).
+// translate numbers the arguments of a statement, and names the function that reads a list. That function
+// returns texts, so a statement that reads a list of integers says CAST(value AS BIGINT).
 func translate(text string) string {
 	n := 0
 	text = argument.ReplaceAllStringFunc(text, func(a string) string {
@@ -133,11 +134,14 @@ func translate(text string) string {
 	})
 }
 
-// undetermined is PostgreSQL's error for an argument whose uses do not show one type. A program states the type of each
-// argument; the test, which has no values, states that a list is a text, and that any other such argument is an integer.
-var undetermined = regexp.MustCompile(`^(?:could not determine data type of|inconsistent types deduced for) parameter \$(\d+)$`)
+// undetermined is PostgreSQL's error for an argument whose uses do not show one type. A program states the type of
+// each argument; the test, which has no values, states that a list is a text, and that any other such argument is an
+// integer.
+var undetermined = regexp.MustCompile(
+	`^(?:could not determine data type of|inconsistent types deduced for) parameter \$(\d+)$`)
 
-// prepare prepares a statement, and refuses one that takes an argument for a truth value: the engine has integers alone.
+// prepare prepares a statement, and refuses one that takes an argument for a truth value: the engine has integers
+// alone.
 func prepare(ctx context.Context, db *pgconn.PgConn, text string) error {
 	var types []uint32
 	for {
@@ -198,7 +202,8 @@ func startPostgreSQL(t *testing.T) *pgx.Conn {
 	if out, err := made.CombinedOutput(); err != nil {
 		t.Fatalf("initdb: %v\n%s", err, out)
 	}
-	server := exec.Command(filepath.Join(filepath.Dir(initdb), "postgres"), "-D", data, "-k", dir, "-c", "listen_addresses=", "-c", "fsync=off")
+	server := exec.Command(filepath.Join(filepath.Dir(initdb), "postgres"),
+		"-D", data, "-k", dir, "-c", "listen_addresses=", "-c", "fsync=off")
 	server.Dir, server.SysProcAttr = dir, attr
 	log, err := server.StderrPipe()
 	if err != nil {

@@ -78,7 +78,7 @@ var scans = map[string]string{
 	"votes.invariants":             "CheckDatabase",
 }
 
-// ways are parts that the plan of a statement must have, where SQLite has a choice that the statement leaves to it: the index
+// ways are parts that the plan of a statement must have, where the statement leaves SQLite a choice: the index
 // by which it reads deliveries, or the order in which it reads mailboxes.
 var ways = map[string][]string{
 	"broker.boxesByAge":          {"deliveries_claimed", "deliveries_arrival", "deliveries_ready"},

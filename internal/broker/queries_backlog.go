@@ -101,7 +101,8 @@ const (
 	selectClosedOrdered = `
 		SELECT d.message, d.mailbox, b.id
 		FROM mailboxes b CROSS JOIN deliveries d
-		WHERE +b.session = ? AND b.id >= ? AND d.mailbox = b.id AND d.ordering_key IS NOT NULL AND d.state <= 4 AND d.state <> 2
+		WHERE +b.session = ? AND b.id >= ?
+			AND d.mailbox = b.id AND d.ordering_key IS NOT NULL AND d.state <= 4 AND d.state <> 2
 		ORDER BY b.id
 		LIMIT ?`
 	selectClosedDelayed = `

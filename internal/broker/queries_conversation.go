@@ -122,7 +122,8 @@ const (
 	selectReached = `
 		SELECT b.kind, b.name, h.name
 		FROM (
-			SELECT mailbox, holder FROM deliveries WHERE message IN (SELECT CAST(value AS BIGINT) FROM json_each(?)) LIMIT ?) AS d
+			SELECT mailbox, holder FROM deliveries
+			WHERE message IN (SELECT CAST(value AS BIGINT) FROM json_each(?)) LIMIT ?) AS d
 		JOIN mailboxes b ON b.id = d.mailbox
 		LEFT JOIN mailboxes h ON h.id = d.holder`
 )

@@ -99,7 +99,8 @@ const (
 		ORDER BY MIN(d.claimed_at)
 		LIMIT ?`
 	selectDeadBoxes = `
-		SELECT b.id, b.kind, b.name, (SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE mailbox = b.id AND state = 6 LIMIT ?2) AS x)
+		SELECT b.id, b.kind, b.name,
+			(SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE mailbox = b.id AND state = 6 LIMIT ?2) AS x)
 		FROM mailboxes b
 		WHERE b.session = ?1 AND (?4 IS NULL OR b.id = ?4) AND EXISTS (SELECT 1 FROM deliveries WHERE mailbox = b.id AND state = 6)
 		LIMIT ?3`

@@ -42,7 +42,8 @@ const (
 	upsertBreaker = `
 		INSERT INTO breakers (agent, failures, open_until, opened_at) VALUES (?, ?, ?, ?)
 		ON CONFLICT (agent) DO UPDATE
-		SET failures = excluded.failures, open_until = excluded.open_until, opened_at = COALESCE(breakers.opened_at, excluded.opened_at),
+		SET failures = excluded.failures, open_until = excluded.open_until,
+			opened_at = COALESCE(breakers.opened_at, excluded.opened_at),
 			probe_message = NULL, probe_mailbox = NULL`
 	updateProbe = `
 		UPDATE breakers SET probe_message = ?, probe_mailbox = ? WHERE agent = ?`

@@ -98,7 +98,8 @@ const selectSomeMailboxes = `
 // Queries of what is to be removed. Of times the low halves are added up, which cannot overflow.
 const (
 	selectStandings = `
-		SELECT m.revision, m.session, m.created_at, m.channel, COUNT(d.message), COUNT(*) FILTER (WHERE d.state NOT BETWEEN 5 AND 8) = 0
+		SELECT m.revision, m.session, m.created_at, m.channel, COUNT(d.message),
+			COUNT(*) FILTER (WHERE d.state NOT BETWEEN 5 AND 8) = 0
 				AND NOT EXISTS (SELECT 1 FROM questions q WHERE q.message = m.revision AND q.settled IS NULL AND q.overdue IS NULL),
 			MAX(CASE WHEN d.state <> 6 THEN d.finished_at END), MAX(CASE WHEN d.state = 6 THEN d.finished_at END)
 		FROM messages m LEFT JOIN deliveries d ON d.message = m.revision
@@ -117,7 +118,8 @@ const (
 		FROM deliveries
 		WHERE message BETWEEN ?1 AND ?2`
 	selectStretch = `
-		SELECT (SELECT COUNT(*) FROM messages WHERE revision BETWEEN ?1 AND ?2), COUNT(*), COUNT(*) FILTER (WHERE state NOT BETWEEN 5 AND 8) = 0
+		SELECT (SELECT COUNT(*) FROM messages WHERE revision BETWEEN ?1 AND ?2), COUNT(*),
+			COUNT(*) FILTER (WHERE state NOT BETWEEN 5 AND 8) = 0
 				AND NOT EXISTS (SELECT 1 FROM questions WHERE message BETWEEN ?1 AND ?2 AND settled IS NULL AND overdue IS NULL),
 			SUM(state), SUM(claims), SUM((finished_at & 4294967295) + COALESCE(read_at & 4294967295, 0))
 		FROM deliveries

@@ -70,7 +70,8 @@ const closings = `
 CREATE TABLE lock_closings (session INTEGER PRIMARY KEY);
 `
 
-// The condition compares, as the conditions of queries do: an index serves a query only if the query repeats its condition.
+// The condition compares, as the conditions of queries do: an index serves a query only if the query repeats its
+// condition.
 const broadIndex = `
 DROP INDEX lock_grants_broad;
 CREATE INDEX lock_grants_broad ON lock_grants (session) WHERE broad = 1;
