@@ -125,8 +125,8 @@ func (s *sending) finishOperators(message int64) error {
 	return err
 }
 
-// finishClaim acknowledges the actor's claim, which must be in force, or mail in the actor's own mailbox that nobody
-// has claimed.
+// finishClaim acknowledges the actor's claim, which must be in force, or mail in the actor's own mailbox that is
+// not claimed.
 func (s *sending) finishClaim(ref Ref) error {
 	done := settling{Broker: s.Broker, tx: s.tx, actor: s.actor, left: tally{}}
 	h, err := done.locate(&Settlement{Verb: Release, Ref: ref}) // not Ack, which may come late
