@@ -25,11 +25,11 @@ type bridgeOptions struct {
 
 // AddFlags adds the options.
 func (o *bridgeOptions) AddFlags(f *pflag.FlagSet) {
-	durationVar(f, &o.rescan, "rescan", 5*time.Second, "how often the folder is read even if no change is reported")
-	durationVar(f, &o.settle, "settle", 10*time.Second, "how long a file is unchanged before it is rejected or archived")
+	durationVar(f, &o.rescan, "rescan", 5*time.Second, "how often the folder is read without a change")
+	durationVar(f, &o.settle, "settle", 10*time.Second, "reject or archive a file that is unchanged for this time")
 	f.StringArrayVar(&o.roles, "role", nil, "NAME=ROLE; NAME may have *; repeatable")
-	f.BoolVar(&o.blockers, "blockers", false, "blocker events of agent-messages raise and resolve blockers")
-	f.BoolVar(&o.sendHistory, "send-history", false, "also send what mailbox files had before the first start")
+	f.BoolVar(&o.blockers, "blockers", false, "blocker events of agent-messages make blockers")
+	f.BoolVar(&o.sendHistory, "send-history", false, "also send what files had before the first start")
 }
 
 const bridgeLong = `Synchronise a folder and the session in both directions, for agents that only
