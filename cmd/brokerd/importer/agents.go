@@ -95,7 +95,9 @@ func (r *roster) ensure(ctx context.Context, agent string, labels map[string]str
 		added = true
 		_, err = r.register(ctx, agent, 1, labels)
 	}
-	r.known[agent] = err == nil
+	if err == nil {
+		r.known[agent] = true
+	}
 	return added, err
 }
 

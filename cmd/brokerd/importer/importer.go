@@ -280,7 +280,9 @@ func (m *run) settle(k kind, r row, done outcome) error {
 	count := m.report.count(k.name)
 	switch done.as {
 	case imported:
-		count.Imported++
+		if count.Imported++; done.reason != "" {
+			m.report.skip(k.name, k.id(r), done.reason)
+		}
 	case alreadyThere:
 		count.AlreadyThere++
 	case noSubscribers:

@@ -272,6 +272,50 @@ func TestImport_ReportsExpiredOnesAndThoseWithoutSubscribers(t *testing.T) {
 	}
 }
 
+func TestImport_ReadsTimesAsTheyAreWritten(t *testing.T) {
+	t.Parallel()
+	d := newTeam(t)
+	d.exec("ALTER TABLE messages DROP COLUMN expires_at")
+	d.exec("ALTER TABLE messages ADD COLUMN expires_at DATETIME")
+	d.message("old", columns{"expires_at": "2025-11-08T16:30:00+0000"})
+	d.message("never", columns{"expires_at": "soon"})
+	want := count("messages", 2, func(c *importer.Count) { c.Expired, c.Skipped = 1, 1 })
+	if diff := cmp.Diff(want, counts(d.imports())["messages"]); diff != "" {
+		t.Error(diff)
+	}
+	if got := d.lines("import/messages/history.jsonl"); len(got) != 1 || got[0]["expires_at"] != "2025-11-08T16:30:00+0000" {
+		t.Errorf("history: %v", got)
+	}
+}
+
+func TestImport_ReportsFullMailboxesOfSubscribers(t *testing.T) {
+	t.Parallel()
+	d := newTeam(t)
+	lead := d.broker.Registered("lead", "lead")
+	for _, agent := range []string{"full", "free"} {
+		as := pb.NewChannelServiceClient(d.broker.Registered(agent, "worker"))
+		if _, err := as.SubscribeChannel(t.Context(), &pb.SubscribeChannelRequest{Channel: "work"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := pb.NewSessionServiceClient(d.broker.Operator()).ConfigureSession(t.Context(),
+		&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{MailboxLimit: proto.Int64(1)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = pb.NewMessageServiceClient(lead).SendMessages(t.Context(), &pb.SendMessagesRequest{Messages: []*pb.Message{
+		{Target: &pb.Target{To: &pb.Target_Agent{Agent: "full"}}, Subject: "x"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.message("1", columns{"to_agent": nil})
+	report := d.imports()
+	if got := counts(report)["messages"]; got.Imported != 1 || len(report.Skipped) != 1 ||
+		!strings.Contains(report.Skipped[0].Reason, "1 of 2 mailboxes") {
+		t.Errorf("%+v, %v", got, report.Skipped)
+	}
+}
+
 func TestImport_LeavesARegisteredAgentAsItIs(t *testing.T) {
 	t.Parallel()
 	d := newTeam(t)

@@ -25,7 +25,7 @@ type Report struct {
 	Session       string     `json:"session"`
 	DryRun        bool       `json:"dry_run"`
 	Kinds         []*Count   `json:"kinds"`
-	Skipped       []Skipped  `json:"skipped"` // the first ones, and those that are kept for a reason
+	Skipped       []Skipped  `json:"skipped"` // the first ones, those that are kept for a reason, and those that did not reach all
 	Artifacts     []Artifact `json:"artifacts"`
 	Seconds       float64    `json:"seconds"`
 	Warnings      []string   `json:"warnings"`
@@ -94,7 +94,7 @@ func (r *Report) Write(w io.Writer) {
 			c.NoSubscribers, c.Kept, c.Skipped)
 	}
 	if len(r.Skipped) > 0 {
-		fmt.Fprintln(w, "\nnot sent:")
+		fmt.Fprintln(w, "\nnot sent, or not to all:")
 	}
 	for _, s := range r.Skipped {
 		fmt.Fprintf(w, "  %s %q: %s\n", strings.ReplaceAll(s.Kind, "_", " "), s.ID, s.Reason)

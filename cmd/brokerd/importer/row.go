@@ -14,8 +14,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// A row has the columns of a row of the file: nil, int64, float64, string, []byte, bool or time.Time each, as the
-// driver reads them. SQLite does not restrict a column to its type.
+// A row has the columns of a row of the file: nil, int64, float64, string or []byte each. SQLite does not restrict a
+// column to its type.
 type row map[string]any
 
 // text returns a column as text, "" for NULL.
@@ -109,14 +109,11 @@ func (r row) original() (row, error) {
 }
 
 // times are the forms of ISO 8601 in which programs write a time. One without a zone is UTC.
-var times = []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999Z07:00",
+var times = []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999Z0700", "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999Z07:00",
 	"2006-01-02 15:04:05.999999999"}
 
 // time returns a column as a time; the zero time for NULL and empty text.
 func (r row) time(column string) (time.Time, error) {
-	if at, ok := r[column].(time.Time); ok {
-		return at, nil
-	}
 	text := r.text(column)
 	if text == "" {
 		return time.Time{}, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"time"
 	"unicode"
@@ -163,7 +164,11 @@ func (m *run) send(ctx context.Context, r row, message *pb.Message, k key, a att
 	case sent.GetDuplicate():
 		return outcome{as: alreadyThere}, nil
 	}
-	return outcome{as: imported}, nil
+	done := outcome{as: imported}
+	if n := sent.GetRefusedCount(); n > 0 {
+		done.reason = fmt.Sprintf("%d of %d mailboxes were full, so their agents have not got it", n, sent.GetRecipientCount())
+	}
+	return done, nil
 }
 
 // find returns the message of a row that an earlier import has sent, with its deliveries; nil if there is none. A

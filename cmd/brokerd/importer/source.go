@@ -37,7 +37,7 @@ var (
 type source struct {
 	file string
 	db   *sql.DB
-	has  map[string]bool // the tables that the file has
+	has  map[string][]string // the columns of the tables that the file has
 }
 
 // openSource copies a file into a folder and checks the whole copy. Errors about the file are FileErrors.
@@ -50,7 +50,7 @@ func openSource(ctx context.Context, file, dir string) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &source{file, db, map[string]bool{}}
+	s := &source{file, db, map[string][]string{}}
 	if err := s.check(ctx); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
@@ -83,7 +83,7 @@ func (s *source) check(ctx context.Context) error {
 		if len(columns) == 0 {
 			continue
 		}
-		s.has[t.name] = true
+		s.has[t.name] = columns
 		for _, c := range t.columns {
 			if !slices.Contains(columns, c) {
 				return &FileError{s.file, fmt.Sprintf("has a table %s without the column %s", t.name, c)}
@@ -93,7 +93,7 @@ func (s *source) check(ctx context.Context) error {
 			return &FileError{s.file, fmt.Sprintf("has a table %s that cannot be read: %v", t.name, err)}
 		}
 	}
-	if !s.has[unfinishedRows.name] {
+	if s.has[unfinishedRows.name] == nil {
 		return &FileError{s.file, "has no table messages: it is no database of a team"}
 	}
 	return nil
@@ -121,7 +121,7 @@ func (s *source) columns(ctx context.Context, name string) (columns []string, er
 // each calls visit with the number and the content of each row of a table, in the table's order. SQLite sorts
 // the numbers alone.
 func (s *source) each(ctx context.Context, t table, visit func(number int64, r row) error) error {
-	if !s.has[t.name] {
+	if s.has[t.name] == nil {
 		return nil
 	}
 	numbers, err := s.db.QueryContext(ctx, "SELECT rowid FROM "+t.name+" WHERE "+t.where+" ORDER BY "+t.order)
@@ -145,17 +145,19 @@ func (s *source) each(ctx context.Context, t table, visit func(number int64, r r
 	return numbers.Err()
 }
 
-// row reads all columns of one row.
+// row reads all columns of one row, as expressions: of a column with a type such as DATETIME, the driver would return
+// its own reading of the text, which is the zero time if it cannot read it.
 func (s *source) row(ctx context.Context, t table, number int64) (row, error) {
-	rows, err := s.db.QueryContext(ctx, "SELECT * FROM "+t.name+" WHERE rowid = ?", number)
+	columns := s.has[t.name]
+	var list []string
+	for _, c := range columns {
+		list = append(list, `+"`+strings.ReplaceAll(c, `"`, `""`)+`"`)
+	}
+	rows, err := s.db.QueryContext(ctx, "SELECT "+strings.Join(list, ", ")+" FROM "+t.name+" WHERE rowid = ?", number)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close() //nolint:errcheck // Err says what went wrong
-	columns, err := rows.Columns()
-	if err != nil {
-		return nil, err
-	}
 	if !rows.Next() {
 		return nil, errors.Join(rows.Err(), fmt.Errorf("row %d of %s is missing", number, t.name))
 	}
