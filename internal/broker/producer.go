@@ -64,9 +64,10 @@ func (b *Broker) ForgetProducers(tx *store.Tx, limit int) (int64, error) {
 		return 0, err
 	}
 	tx.Exec(deleteOldProducers, b.checked, last, tx.Uptime()-producerKept)
-	if b.checked = last; n < int64(limit) {
-		b.checked = 0
+	if n < int64(limit) {
+		last = 0
 	}
+	tx.OnCommit(func() { b.checked = last })
 	return n, nil
 }
 

@@ -266,6 +266,9 @@ func (u *decisionTx) resubmitEscalated(d *Decision, why string, mustPass bool) e
 	if err := u.append(d, "decision.resubmitted", nil, fmt.Sprintf("%s asks for the verdict of round %d: %s", d.OpenedBy, d.Round, d.Title)); err != nil {
 		return err
 	}
+	if mustPass && d.EscalatedTo == "" {
+		return fault.Field("pass_token", "is set, but no agent can take the token: no role of the session's escalate_to has one")
+	}
 	if d.EscalatedTo != "" {
 		passed, err := u.pass(d, d.OpenedBy, "", d.EscalatedTo)
 		if err == nil && mustPass && !passed {

@@ -138,6 +138,25 @@ func TestToken_EscalatedRoundIsRefusedWithoutTheTokenThatItIsToPass(t *testing.T
 	builder.holds("role:lead")
 }
 
+func TestToken_EscalatedRoundThatNoAgentDecidesPassesNoToken(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	builder, critic := w.agent("builder-1", "builder"), w.agent("critic-1", "critic")
+	in := login("critic-1")
+	in.PassToken = false
+	d := builder.open(in)
+	critic.decide(d.GetId(), "revise")
+	critic.deregister()
+	builder.acquire()
+	again := &pb.ResubmitDecisionRequest{DecisionId: d.GetId(), PassToken: true}
+	_, err := builder.ResubmitDecision(builder.ctx, again)
+	refused(t, err, codes.InvalidArgument, "INVALID_ARGUMENT")
+	again.PassToken = false
+	_, err = builder.ResubmitDecision(builder.ctx, again)
+	must(t, err)
+	builder.holds("builder-1")
+}
+
 func TestToken_OnlyAReviewWithAScopePassesOne(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
