@@ -9,6 +9,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"syscall"
+	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -89,19 +91,26 @@ func (b *bridge) handoffOf(
 	}
 	text, err := b.read(path.Join(dir, "HANDOFF.md"))
 	switch {
-	case err == nil && len(text) <= maxBackground:
+	case err == nil && len(text) <= maxBackground && utf8.Valid(text):
 		in.Content.Background = string(text)
-	case err != nil && !rejected(err) && !errors.Is(err, fs.ErrNotExist):
+	case err != nil && !absent(err):
 		return nil, err
 	}
 	names, err := b.list(path.Join(dir, "artifacts"))
+	if err != nil {
+		if absent(err) {
+			return in, nil
+		}
+		return nil, err
+	}
+	names = slices.DeleteFunc(names, func(name string) bool {
+		info, err := b.root.Lstat(path.Join(dir, "artifacts", name))
+		return !utf8.ValidString(name) || err != nil || !info.Mode().IsRegular()
+	})
 	for _, name := range names[:min(len(names), maxHandoffArtifacts)] {
 		full := path.Join(dir, "artifacts", name)
-		if info, err := b.root.Lstat(full); err != nil || !info.Mode().IsRegular() {
-			continue
-		}
 		err := b.upload(ctx, &pb.ArtifactHeader{Name: full})
-		if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
+		if err != nil && absent(err) {
 			continue
 		}
 		if err != nil {
@@ -109,7 +118,21 @@ func (b *bridge) handoffOf(
 		}
 		in.Content.Artifacts = append(in.Content.Artifacts, full)
 	}
-	return in, err
+	return in, nil
+}
+
+// absent reports whether an error of a file or folder that a message names says that the bridge cannot read it: it is
+// missing, it is something else, or its name is impossible. A fault of the disk or of the system is none, because it
+// passes, and neither is an answer of the broker.
+func absent(err error) bool {
+	for _, fault := range []error{syscall.EIO, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EAGAIN,
+		syscall.EINTR, syscall.ESTALE, syscall.ETIMEDOUT} {
+		if errors.Is(err, fault) {
+			return false
+		}
+	}
+	var local *fs.PathError
+	return rejected(err) || errors.As(err, &local)
 }
 
 // The broker's limits for a handoff.
