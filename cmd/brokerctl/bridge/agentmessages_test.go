@@ -370,3 +370,23 @@ func TestAgentMessages_RegistryNamesRoleAndCapabilities(t *testing.T) {
 		t.Errorf("builder-1 was registered %d times", n)
 	}
 }
+
+func TestAgentMessages_NameThatIsNotUTF8IsRejectedAndHindersNoOther(t *testing.T) {
+	t.Parallel()
+	d := newTeam(t, "agent-messages")
+	lead := d.broker.Registered("lead", "lead")
+	d.write(agentRoot+"inbox/lead/a\xff.json", toLead("m1", "lead", "one"))
+	d.start()
+	d.write(agentRoot+"events/probe\xff/e.json", `{"event_id": "e1", "source_agent": "scout", "event_data": {}}`)
+	d.write(agentRoot+"inbox/lead/b.json", toLead("m2", "lead", "two"))
+	if m := d.claim(lead, 1)[0]; m.GetBody() != "two" {
+		t.Errorf("lead has received %v", m)
+	}
+	names := d.awaitFiles(agentRoot+"rejected", 4)
+	for _, name := range names {
+		if text := d.text(agentRoot + "rejected/" + name); strings.HasSuffix(name, ".error") &&
+			!strings.Contains(text, "its name is not UTF-8") {
+			t.Errorf("the reason is %q", text)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -190,6 +191,9 @@ func (p *agentSends) read(d *draft) error {
 	if err != nil {
 		return err
 	}
+	if !utf8.ValidString(d.name) {
+		return errName
+	}
 	data, err := p.f.b.read(full)
 	if err != nil {
 		return err
@@ -219,6 +223,9 @@ func (p *agentSends) read(d *draft) error {
 	d.file, d.written, d.key = file, info.ModTime(), p.f.key(file, file.to)
 	return nil
 }
+
+// errName refuses a file that no entry of a ledger can name.
+const errName = refusal("its name is not UTF-8")
 
 // key returns the key of a message to an agent or to toAll. A copy of a file has the same key.
 func (f *agentMessages) key(file *agentFile, to string) uuid.UUID {
@@ -424,6 +431,9 @@ func (p *agentSends) publish(ctx context.Context) (more bool, err error) {
 func (p *agentSends) publishFile(ctx context.Context, dir, name string) error {
 	full := path.Join(dir, name)
 	data, err := p.f.b.read(full)
+	if err == nil && !utf8.ValidString(full) {
+		err = errName
+	}
 	var file *agentFile
 	if err == nil {
 		file, err = parseAgentFile(data, time.Now())

@@ -330,3 +330,22 @@ func TestRefusal_FileForAFullMailboxIsSentWhenItIsMovedBack(t *testing.T) {
 		})
 	}
 }
+
+// The broker cannot be told a name that is not UTF-8.
+func TestRefusal_SharedFileWhoseNameIsNotUTF8IsReportedOnce(t *testing.T) {
+	t.Parallel()
+	d := newTeam(t, "maildir")
+	d.write("messages/outbox/scout/.keep", "")
+	d.write("context/a\xff.md", "a")
+	d.write("context/b.md", "b")
+	stop := d.start()
+	d.awaitVersions("context/b.md", 1)
+	d.awaitEvents("the report", func(ctx context.Context) bool {
+		out, err := pb.NewEventServiceClient(d.broker.Operator()).ListEvents(ctx,
+			&pb.ListEventsRequest{Filter: &pb.EventFilter{Types: []string{"bridge.file_refused"}}})
+		return err == nil && len(out.GetEvents()) == 1
+	})
+	if log := stop(); strings.Contains(log, "trying again") {
+		t.Errorf("the bridge logged:\n%s", log)
+	}
+}
