@@ -159,7 +159,10 @@ func (b *bridge) meant(ctx context.Context, sender string, m *pb.Message, facts 
 		names = append(names, m.GetThreadId())
 	}
 	names = slices.DeleteFunc(names, func(name string) bool { return name == "" })
-	d, err := b.owedDecision(ctx, sender, m, names)
+	// open: the message neither answers another one nor is in a thread of others.
+	own := []string{"", facts["original_id"], facts["message_id"]}
+	open := question == nil && slices.Contains(own, m.GetThreadId())
+	d, err := b.owedDecision(ctx, sender, m, names, open)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +173,7 @@ func (b *bridge) meant(ctx context.Context, sender string, m *pb.Message, facts 
 		}
 		return b.readable(a, a.Verdict, sender, d.GetVerdicts()), nil
 	}
-	h, err := b.offeredHandoff(ctx, sender, m, names)
+	h, err := b.offeredHandoff(ctx, sender, m, names, open)
 	if err != nil || h == nil {
 		return nil, err
 	}
@@ -193,8 +196,10 @@ func (b *bridge) readable(a *act, verdict, sender string, possible []string) *ac
 var itemName = regexp.MustCompile(`^[dh]-[0-9]+$`)
 
 // owedDecision returns the decision that a message answers: the one that it names, the one of its thread, or, for a
-// message whose type says the kind, the only one that its recipient has opened. nil if there is none.
-func (b *bridge) owedDecision(ctx context.Context, sender string, m *pb.Message, names []string) (*pb.Decision, error) {
+// open message whose type says the kind, the only one that its recipient has opened. nil if there is none.
+func (b *bridge) owedDecision(
+	ctx context.Context, sender string, m *pb.Message, names []string, open bool,
+) (*pb.Decision, error) {
 	word := letters(m.GetType())
 	t, known := answerTypeOf(m)
 	if t.handoff {
@@ -213,7 +218,7 @@ func (b *bridge) owedDecision(ctx context.Context, sender string, m *pb.Message,
 	if len(names) > 0 {
 		return only(owed, func(d *pb.Decision) bool { return slices.Contains(names, d.GetId()) }), nil
 	}
-	if d := only(owed, func(d *pb.Decision) bool { return d.GetThreadId() == m.GetThreadId() }); d != nil {
+	if d := only(owed, func(d *pb.Decision) bool { return d.GetThreadId() == m.GetThreadId() }); d != nil || !open {
 		return d, nil
 	}
 	return only(owed, func(d *pb.Decision) bool { return t.kind != 0 && d.GetOpenedBy() == m.GetTarget().GetAgent() }), nil
@@ -221,10 +226,10 @@ func (b *bridge) owedDecision(ctx context.Context, sender string, m *pb.Message,
 
 // offeredHandoff is owedDecision for handoffs.
 func (b *bridge) offeredHandoff(
-	ctx context.Context, sender string, m *pb.Message, names []string,
+	ctx context.Context, sender string, m *pb.Message, names []string, open bool,
 ) (*pb.Handoff, error) {
 	t, known := answerTypeOf(m)
-	if !known || t.kind != 0 || !t.handoff && len(names) == 0 {
+	if !known || t.kind != 0 || len(names) == 0 && (!t.handoff || !open) {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)

@@ -300,3 +300,34 @@ func TestAnswers_AnswerGivenBeforeAKillIsNotGivenAgainDaysLater(t *testing.T) {
 	d.awaitFiles(".bridge/sending/scout", 0)
 	d.awaitSent("scout", 0)
 }
+
+func TestAnswers_AnswerToAnOrdinaryMessageDecidesNothing(t *testing.T) {
+	t.Parallel()
+	d := newTeam(t, "maildir")
+	lead := d.broker.Registered("lead", "lead")
+	d.write("messages/inbox/scout/.keep", "")
+	d.start()
+	d.awaitAgent("scout")
+	decision := d.open(pb.NewDecisionServiceClient(lead),
+		&pb.OpenDecisionRequest{Kind: pb.DecisionKind_DECISION_KIND_SHUTDOWN, To: &pb.OpenDecisionRequest_Agent{Agent: "scout"}})
+	handoff, err := pb.NewHandoffServiceClient(lead).CreateHandoff(t.Context(),
+		&pb.CreateHandoffRequest{Title: "Login", ToAgent: "scout"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ordinary := d.send(lead, toAgent("scout", "are you there?"))
+	for i, file := range []string{`"type":"shutdown_response","in_reply_to":"` + ordinary.GetId() + `"`,
+		`"type":"shutdown_response","thread_id":"talk"`, `"type":"handoff_accepted","thread_id":"talk"`} {
+		d.write(fmt.Sprintf("messages/outbox/scout/%d.json", i), fmt.Sprintf(`{"to":"lead","body":"accept",%s}`, file))
+	}
+	d.claim(lead, 3)
+	out, err := pb.NewHandoffServiceClient(lead).GetHandoff(t.Context(), &pb.GetHandoffRequest{Id: handoff.GetHandoff().GetId()})
+	if err != nil || out.GetHandoff().GetState() != pb.HandoffState_HANDOFF_STATE_PENDING {
+		t.Errorf("the handoff is %v, %v", out, err)
+	}
+	// The id that the file has itself is no thread of others.
+	d.write("messages/outbox/scout/9.json", `{"id":"own","to":"lead","type":"shutdown_response","body":"accept"}`)
+	if got := d.awaitVerdict(decision.GetId()); got.GetVerdict() != "accept" {
+		t.Errorf("the decision is %v", got)
+	}
+}
