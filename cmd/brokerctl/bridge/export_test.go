@@ -1,6 +1,11 @@
 package bridge
 
-import "os"
+import (
+	"context"
+	"os"
+
+	"brokerd/client"
+)
 
 // Edit changes a file in a folder as the bridge does.
 func Edit(root *os.Root, name string, change func([]byte) ([]byte, error)) error {
@@ -22,5 +27,21 @@ func WithField(object, name, value string) (string, error) {
 // Take takes a file as an outbox does before it sends it.
 func Take(root *os.Root, name, owner string) error {
 	_, err := (&bridge{root: root}).take(name, owner)
+	return err
+}
+
+// A Mailbox is the mailbox file of an agent, without a bridge that runs.
+type Mailbox struct{ p *mailbox }
+
+// OpenMailbox opens the mailbox file of an agent in a folder.
+func OpenMailbox(ctx context.Context, c *client.Client, root *os.Root, agent string) (*Mailbox, error) {
+	b := &bridge{Options: Options{Log: func(string) {}}, broker: c.As(""), root: root, id: "test"}
+	p := newJSONL(b).part(agent, true).(*mailbox)
+	return &Mailbox{p}, p.open(ctx)
+}
+
+// Collect sends the new lines.
+func (m *Mailbox) Collect(ctx context.Context) error {
+	_, err := m.p.collect(ctx)
 	return err
 }

@@ -129,6 +129,7 @@ type mailbox struct {
 	agent   string
 	file    string
 	sent    position        // the lines before it have been sent, rejected or skipped
+	saved   position        // what the session's state has of sent
 	scanned position        // the lines before it are in seen
 	seen    map[string]bool // ids of the messages that the bridge has written, keys of the other lines
 	waiting []waitingCopy   // broadcasts of the folder
@@ -149,7 +150,7 @@ func (p *mailbox) open(ctx context.Context) error {
 	if p.sent, err = parsePosition(found[positionKey(p.b.id, p.agent)]); err != nil {
 		return err
 	}
-	p.scanned, p.waiting = position{restarts: p.sent.restarts}, nil
+	p.saved, p.scanned, p.waiting = p.sent, position{restarts: p.sent.restarts}, nil
 	file, err := p.b.root.Open(p.file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -185,7 +186,7 @@ func (p *mailbox) collect(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	before, lines := p.sent, 0
+	lines := 0
 	if info.Size() < p.sent.offset { // its readers have emptied or replaced it
 		p.b.Log(fmt.Sprintf("%s has become shorter; the bridge reads it from its start", p.file))
 		p.sent = position{restarts: p.sent.restarts + 1}
@@ -202,8 +203,11 @@ func (p *mailbox) collect(ctx context.Context) (bool, error) {
 		p.sent = next
 		return nil
 	})
-	if p.sent != before {
+	if p.sent != p.saved {
 		err2 := p.b.transact(ctx, []*pb.StateChange{putChange(positionKey(p.b.id, p.agent), p.sent.String())})
+		if err2 == nil {
+			p.saved = p.sent
+		}
 		err = errors.Join(err, err2)
 	}
 	if err == nil && p.sent.offset < info.Size() && lines < batch {

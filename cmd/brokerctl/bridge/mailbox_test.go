@@ -1,0 +1,45 @@
+package bridge_test
+
+import (
+	"context"
+	"testing"
+
+	"brokerd/client"
+	"brokerd/cmd/brokerctl/bridge"
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// mailbox opens the mailbox file of an agent, without a bridge that runs.
+func (d *team) mailbox(agent string) *bridge.Mailbox {
+	d.t.Helper()
+	c, err := client.Dial(d.t.Context(), client.WithAddress(d.broker.Socket()))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(c.Close)
+	m, err := bridge.OpenMailbox(d.t.Context(), c, openRoot(d.t, d.dir), agent)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return m
+}
+
+func TestMailbox_PositionIsSavedAfterAFailure(t *testing.T) {
+	t.Parallel()
+	d := newTeam(t, "jsonl")
+	d.appendLine("scout", "\n")
+	m := d.mailbox("scout")
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := m.Collect(ended); err == nil {
+		t.Fatal("the position was saved without a broker")
+	}
+	if err := m.Collect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	out, err := pb.NewStateServiceClient(d.broker.Operator()).ListState(t.Context(), &pb.ListStateRequest{
+		Namespace: bridge.StateNamespace, Values: true})
+	if err != nil || len(out.GetEntries()) != 1 || out.GetEntries()[0].GetValue().GetStringValue() != "1 1 0" {
+		t.Errorf("the state has %v, %v", out.GetEntries(), err)
+	}
+}
