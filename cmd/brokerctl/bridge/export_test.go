@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"brokerd/client"
+	pb "brokerd/gen/brokerd/v1"
 )
 
 // Edit changes a file in a folder as the bridge does.
@@ -44,4 +45,14 @@ func OpenMailbox(ctx context.Context, c *client.Client, root *os.Root, agent str
 func (m *Mailbox) Collect(ctx context.Context) error {
 	_, err := m.p.collect(ctx)
 	return err
+}
+
+// Deliver appends messages.
+func (m *Mailbox) Deliver(ctx context.Context, messages []*pb.Message) error {
+	return m.p.deliver(ctx, messages)
+}
+
+// Append appends messages to an open file.
+func (m *Mailbox) Append(ctx context.Context, file *os.File, messages []*pb.Message) error {
+	return m.p.write(ctx, file, messages)
 }

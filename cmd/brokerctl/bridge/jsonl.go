@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -324,12 +325,13 @@ func (p *mailbox) write(ctx context.Context, file *os.File, messages []*pb.Messa
 	}
 	var text []byte
 	var ids []string
+	added := map[string]bool{}
 	for _, m := range messages {
 		ids = append(ids, m.GetId())
-		if p.has(m) {
+		if added[m.GetId()] || p.has(m) {
 			continue
 		}
-		p.seen[m.GetId()] = true
+		added[m.GetId()] = true
 		line, err := lineOf(m, p.fromFiles(m))
 		if err != nil {
 			return err
@@ -345,11 +347,9 @@ func (p *mailbox) write(ctx context.Context, file *os.File, messages []*pb.Messa
 		}
 		_, err := file.Write(text)
 		if err = errors.Join(err, file.Sync()); err != nil {
-			for _, id := range ids { // scan finds those that are complete
-				delete(p.seen, id)
-			}
-			return err
+			return err // scan finds the lines that are complete
 		}
+		maps.Copy(p.seen, added)
 	}
 	return p.b.acknowledge(ctx, p.agent, ids...)
 }

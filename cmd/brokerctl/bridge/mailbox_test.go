@@ -2,6 +2,8 @@ package bridge_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"brokerd/client"
@@ -42,4 +44,39 @@ func TestMailbox_PositionIsSavedAfterAFailure(t *testing.T) {
 	if err != nil || len(out.GetEntries()) != 1 || out.GetEntries()[0].GetValue().GetStringValue() != "1 1 0" {
 		t.Errorf("the state has %v, %v", out.GetEntries(), err)
 	}
+}
+
+func TestMailbox_FailedAppendDoesNotRepeatWhatTheFileHas(t *testing.T) {
+	t.Parallel()
+	d := newTeam(t, "jsonl")
+	scout := d.broker.Registered("scout", "scout")
+	lead := d.broker.Registered("lead", "lead")
+	d.appendLine("scout", "")
+	d.send(lead, toAgent("scout", "one"))
+	d.send(lead, toAgent("scout", "two"))
+	out, err := messages(scout).ListMessages(t.Context(), &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_INBOX})
+	if err != nil || len(out.GetItems()) != 2 {
+		t.Fatal(out, err)
+	}
+	one, two := out.GetItems()[0].GetMessage(), out.GetItems()[1].GetMessage()
+	m := d.mailbox("scout")
+	if err := m.Deliver(t.Context(), []*pb.Message{one}); err != nil {
+		t.Fatal(err)
+	}
+	// One is in the file before the scan that comes first in a delivery.
+	if err := m.Deliver(t.Context(), []*pb.Message{one}); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open(filepath.Join(d.dir, "mailbox/scout.jsonl")) // not for writing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close() //nolint:errcheck // it is only read
+	if err := m.Append(t.Context(), file, []*pb.Message{one, two}); err == nil {
+		t.Fatal("the append has not failed")
+	}
+	if err := m.Deliver(t.Context(), []*pb.Message{one, two}); err != nil {
+		t.Fatal(err)
+	}
+	d.awaitLines("scout", 2)
 }
