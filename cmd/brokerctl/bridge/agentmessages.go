@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -207,7 +209,8 @@ func (f *agentMessages) archive(dir, name string) error {
 	if err := f.b.root.MkdirAll(to, 0o755); err != nil {
 		return err
 	}
-	if err := f.b.root.Remove(path.Join(dir, name+readMarker)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	err := f.b.root.Remove(path.Join(dir, name+readMarker))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENAMETOOLONG) {
 		return err
 	}
 	target := path.Join(to, name)
@@ -219,7 +222,7 @@ func (f *agentMessages) archive(dir, name string) error {
 		}
 		target = path.Join(to, fmt.Sprintf("%s-%d.json", strings.TrimSuffix(name, ".json"), n))
 	}
-	err := f.b.root.Rename(path.Join(dir, name), target)
+	err = f.b.root.Rename(path.Join(dir, name), target)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -84,23 +84,22 @@ func (f *agentMessages) finish(box *agentBox, name string) (bool, error) {
 }
 
 // follow reads the states of messages whose files no local agent reads, at most followed of them, and
-// writes each state into its file. A file whose message has ended moves to archive/.
+// writes each state into its file. A file whose message has ended moves to archive/. A file or a folder
+// that it cannot change does not hinder the others.
 func (p *agentSends) follow(ctx context.Context) error {
 	const atOnce = 200
 	p.f.mu.Lock()
 	defer p.f.mu.Unlock()
 	local := p.f.b.roster.joined()
-	dirs, err := p.f.messageFolders()
-	if err != nil {
-		return err
-	}
+	dirs, failed := p.f.messageFolders()
 	looked := 0
 	for _, dir := range dirs {
+		if path.Dir(dir) == agentInboxes && slices.Contains(local, path.Base(dir)) {
+			continue
+		}
 		box, err := p.f.box(ctx, dir)
 		if err != nil {
-			return err
-		}
-		if path.Dir(dir) == agentInboxes && slices.Contains(local, path.Base(dir)) {
+			failed = errors.Join(failed, err)
 			continue
 		}
 		var ended []string
@@ -111,27 +110,21 @@ func (p *agentSends) follow(ctx context.Context) error {
 			looked++
 			out, err := p.f.b.message(ctx, id)
 			if err != nil {
-				return err
+				return errors.Join(failed, err)
 			}
 			s := statusOf(out.GetDeliveries())
-			if err := p.f.b.setStatus(path.Join(dir, name), s); err != nil {
-				return err
-			}
-			if statusRank(s) >= statusRank(statusAcknowledged) {
-				finished, err := p.f.finish(box, name)
-				if err != nil {
-					return err
-				}
-				if finished {
+			err = p.f.b.setStatus(path.Join(dir, name), s)
+			if err == nil && statusRank(s) >= statusRank(statusAcknowledged) {
+				var finished bool
+				if finished, err = p.f.finish(box, name); finished && err == nil {
 					ended = append(ended, id)
 				}
 			}
+			failed = errors.Join(failed, err)
 		}
-		if err := box.change(ctx, ended, nil); err != nil {
-			return err
-		}
+		failed = errors.Join(failed, box.change(ctx, ended, nil))
 	}
-	return nil
+	return failed
 }
 
 // statusOf returns the status of a message: the lowest of its deliveries. A message without

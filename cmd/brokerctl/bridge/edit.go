@@ -5,20 +5,20 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
-	"net/url"
 	"path"
+	"strings"
 	"time"
 )
 
-// editing has the temporary files of changes. Their names are the escaped paths of the files.
+// editing has the temporary files of changes, each with the path of its file below it.
 var editing = path.Join(private, "edit")
 
 // edit changes a file with a temporary file and a rename. If another program replaces the file at the
 // same time, edit restores the text of that program at once and applies the change to it, so that its
-// text is not lost. The time of the last change stays that of the other program. A file that does not exist, that is not a regular file, or that change cannot
-// read stays as it is.
+// text is not lost. The time of the last change stays that of the other program. A file that does not
+// exist, that is not a regular file, or that change cannot read stays as it is.
 func (b *bridge) edit(name string, change func([]byte) ([]byte, error)) error {
-	temp := path.Join(editing, url.PathEscape(name))
+	temp := path.Join(editing, name)
 	for {
 		before, _ := b.version(name)
 		text, err := b.read(name)
@@ -31,6 +31,9 @@ func (b *bridge) edit(name string, change func([]byte) ([]byte, error)) error {
 		changed, err := change(text)
 		if err != nil || bytes.Equal(changed, text) {
 			return nil
+		}
+		if err := b.root.MkdirAll(path.Dir(temp), 0o755); err != nil {
+			return err
 		}
 		if err := writeNew(b.root, temp, changed); err != nil {
 			return err
@@ -72,18 +75,20 @@ func (b *bridge) exchangeByName(temp, name string) ([]byte, error) {
 // text or the text that another program wrote at the same time. It adds the fields that the file
 // lacks, and its status if that is a later one.
 func (b *bridge) resumeEdits() error {
-	names, err := b.list(editing)
-	for _, escaped := range names {
-		name, unescaped := url.PathUnescape(escaped)
-		text, unread := b.read(path.Join(editing, escaped))
-		if unescaped == nil && unread == nil {
-			err = errors.Join(err, b.edit(name, func(data []byte) ([]byte, error) { return merge(data, text) }))
+	var failed error
+	err := b.walk(editing, func(temp string, info fs.FileInfo) {
+		if !info.Mode().IsRegular() {
+			return
 		}
-		if gone := b.root.Remove(path.Join(editing, escaped)); !errors.Is(gone, fs.ErrNotExist) {
-			err = errors.Join(err, gone)
+		if text, err := b.read(temp); err == nil {
+			name := strings.TrimPrefix(temp, editing+"/")
+			failed = errors.Join(failed, b.edit(name, func(data []byte) ([]byte, error) { return merge(data, text) }))
 		}
-	}
-	return err
+		if gone := b.root.Remove(temp); !errors.Is(gone, fs.ErrNotExist) {
+			failed = errors.Join(failed, gone)
+		}
+	})
+	return errors.Join(err, failed)
 }
 
 // merge adds to an object the fields of another one that it lacks, and the later status.

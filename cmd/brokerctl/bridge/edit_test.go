@@ -2,7 +2,6 @@ package bridge_test
 
 import (
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 	"testing"
@@ -50,8 +49,8 @@ func TestEdit_ChangeThatAKillInterruptsKeepsTheTextOfTheAgent(t *testing.T) {
 	t.Parallel()
 	d := &team{t: t, dir: t.TempDir()}
 	d.write("inbox/m.json", `{"id": 1, "status": "read"}`) // the bridge's
-	d.write(".bridge/edit/"+url.PathEscape("inbox/m.json"), `{"id": 1, "status": "acknowledged", "note": 7}`)
-	d.write(".bridge/edit/"+url.PathEscape("inbox/gone.json"), `{"id": 2}`)
+	d.write(".bridge/edit/inbox/m.json", `{"id": 1, "status": "acknowledged", "note": 7}`)
+	d.write(".bridge/edit/inbox/gone.json", `{"id": 2}`)
 	if err := bridge.ResumeEdits(openRoot(t, d.dir)); err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +58,7 @@ func TestEdit_ChangeThatAKillInterruptsKeepsTheTextOfTheAgent(t *testing.T) {
 	if diff := cmp.Diff(want, d.object("inbox/m.json")); diff != "" {
 		t.Error(diff)
 	}
-	if left := append(d.names(".bridge/edit"), d.names("inbox")...); len(left) != 1 {
+	if left := append(d.names(".bridge/edit/inbox"), d.names("inbox")...); len(left) != 1 {
 		t.Errorf("the folder has %q", left)
 	}
 }
