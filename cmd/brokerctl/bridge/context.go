@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
 	"time"
 
@@ -79,14 +78,15 @@ func (b *bridge) upload(ctx context.Context, header *pb.ArtifactHeader) error {
 }
 
 // walk calls fn for everything in a folder and below that is not hidden, and does not follow
-// symbolic links.
+// symbolic links. The error names the folders and files that it could not read; it reads the others.
 func (b *bridge) walk(dir string, fn func(name string, info fs.FileInfo)) error {
-	return fs.WalkDir(b.root.FS(), dir, func(name string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
+	var failed error
+	err := fs.WalkDir(b.root.FS(), dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil { // of a folder
+			if !errors.Is(err, fs.ErrNotExist) {
+				failed = errors.Join(failed, err)
+			}
 			return nil
-		}
-		if err != nil {
-			return err
 		}
 		if path.Base(name)[0] == '.' {
 			if d.IsDir() {
@@ -95,12 +95,12 @@ func (b *bridge) walk(dir string, fn func(name string, info fs.FileInfo)) error 
 			return nil
 		}
 		info, err := d.Info()
-		if errors.Is(err, os.ErrNotExist) {
-			return nil
-		}
 		if err == nil {
 			fn(name, info)
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			failed = errors.Join(failed, err)
 		}
-		return err
+		return nil
 	})
+	return errors.Join(err, failed)
 }
