@@ -76,7 +76,7 @@ const keepRead = time.Hour
 func (f *agentMessages) finish(box *agentBox, name string) (bool, error) {
 	full := path.Join(box.dir, name)
 	mark, err := f.b.root.Lstat(full + readMarker)
-	if f.b.unsettled(full) || err == nil && time.Since(mark.ModTime()) < keepRead {
+	if f.b.unsettled(full) || err == nil && f.b.changedWithin(full+readMarker, mark, keepRead) {
 		return false, nil
 	}
 	delete(box.seen, name)

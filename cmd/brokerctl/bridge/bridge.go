@@ -40,7 +40,7 @@ type Options struct {
 	Log func(line string)
 }
 
-// A bridge is one run. Its fields do not change after start, so every goroutine may use it.
+// A bridge is one run. Its fields do not change after start or are safe for concurrent use.
 type bridge struct {
 	Options
 	broker *client.Client // Client as an operator without an agent
@@ -51,6 +51,7 @@ type bridge struct {
 	roster *roster
 	health *health
 	failed chan error // buffered: an error that ends the run
+	future sightings
 }
 
 // Run synchronises until ctx ends, and then returns its error. It returns earlier if the folder

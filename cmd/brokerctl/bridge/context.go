@@ -44,8 +44,8 @@ func (p *sharedFiles) collect(ctx context.Context) (bool, error) {
 	var failed error
 	err := p.b.walk(p.dir, func(name string, info fs.FileInfo) {
 		now := stamp{info.Size(), info.ModTime()}
-		quiet := time.Since(now.changed) >= min(contextQuiet, p.b.Settle)
-		if !info.Mode().IsRegular() || p.uploaded[name] == now || !quiet || ctx.Err() != nil {
+		if !info.Mode().IsRegular() || p.uploaded[name] == now || ctx.Err() != nil ||
+			p.b.changedWithin(name, info, min(contextQuiet, p.b.Settle)) {
 			return
 		}
 		err := refused(p.b.upload(ctx, &pb.ArtifactHeader{Name: name, Announce: true}))

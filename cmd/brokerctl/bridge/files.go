@@ -11,6 +11,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -129,7 +130,45 @@ func describe(mode fs.FileMode) string {
 // unsettled reports whether a file has changed in the last Settle, so that its writer may be at work.
 func (b *bridge) unsettled(name string) bool {
 	info, err := b.root.Lstat(name)
-	return err == nil && info.Mode().IsRegular() && time.Since(info.ModTime()) < b.Settle
+	return err == nil && info.Mode().IsRegular() && b.changedWithin(name, info, b.Settle)
+}
+
+// changedWithin reports whether a file has changed in the last d. The time of a change may be in the future: clocks
+// differ. It then counts from when the bridge first saw it.
+func (b *bridge) changedWithin(name string, info fs.FileInfo, d time.Duration) bool {
+	age := time.Since(info.ModTime())
+	if age < 0 {
+		age = time.Since(b.future.since(name, stamp{info.Size(), info.ModTime()}))
+	}
+	return age < d
+}
+
+// sightings has when the bridge first saw the versions of files that are from the future. It is safe for concurrent use.
+type sightings struct {
+	mu   sync.Mutex // guards seen
+	seen map[string]sighting
+}
+
+// A sighting is when the bridge first saw a version of a file.
+type sighting struct {
+	version stamp
+	at      time.Time
+}
+
+// since returns when the bridge first saw a version of a file.
+func (s *sightings) since(name string, version stamp) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found, known := s.seen[name]
+	if known && found.version == version {
+		return found.at
+	}
+	if s.seen == nil || len(s.seen) == 10_000 { // the files that are still there count from now on
+		s.seen = map[string]sighting{}
+	}
+	now := time.Now()
+	s.seen[name] = sighting{version, now}
+	return now
 }
 
 // take moves a file of a folder to the bridge's own folder, where no writer changes it, and gives it

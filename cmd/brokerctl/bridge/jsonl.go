@@ -250,7 +250,7 @@ func (p *mailbox) sendLine(ctx context.Context, text []byte) error {
 // terminate ends the last line, which has no line feed, when its writer has not continued it for a
 // while. Another writer would otherwise append to it.
 func (p *mailbox) terminate(info fs.FileInfo) error {
-	if time.Since(info.ModTime()) < p.b.Settle {
+	if p.b.changedWithin(p.file, info, p.b.Settle) {
 		return nil
 	}
 	return p.locked(func(file *os.File) error {
