@@ -35,16 +35,20 @@ func statusRank(s string) int {
 }
 
 // status returns the status that a file has, and whether the message requires a response, if the file has changed since
-// the last call. A file that its agent has removed is acknowledged.
+// the last call. A file that its agent has removed for good is acknowledged.
 func (box *agentBox) status(name string) (status string, question, changed bool, err error) {
 	full := path.Join(box.dir, name)
 	version, err := box.b.version(full)
 	if errors.Is(err, fs.ErrNotExist) {
+		if !box.gone(name) {
+			return "", false, false, nil
+		}
 		return statusAcknowledged, false, true, nil
 	}
 	if err != nil {
 		return "", false, false, err
 	}
+	delete(box.missing, name)
 	_, err = box.b.root.Lstat(full + readMarker)
 	version.marked = err == nil
 	if box.seen[name] == version {

@@ -52,6 +52,7 @@ type bridge struct {
 	health *health
 	failed chan error // buffered: an error that ends the run
 	future sightings
+	again  chan struct{} // buffered: it is time to look at the folder again
 }
 
 // Run synchronises until ctx ends, and then returns its error. It returns earlier if the folder
@@ -88,7 +89,7 @@ func Run(ctx context.Context, o Options) error {
 		log(line)
 	}
 	b := &bridge{Options: o, broker: o.Client.As(""), root: root, queue: k.queue, parts: k.parts,
-		health: &health{waits: map[[2]string]Wait{}}, failed: make(chan error, 1)}
+		health: &health{waits: map[[2]string]Wait{}}, failed: make(chan error, 1), again: make(chan struct{}, 1)}
 	if b.id, err = folderID(root); err != nil {
 		return err
 	}
@@ -181,6 +182,7 @@ func (b *bridge) run(ctx context.Context, f format) error {
 		case err := <-b.failed:
 			return err
 		case <-ticker.C:
+		case <-b.again:
 		case <-watcher.Events:
 			quiet(watcher.Events, 5*time.Millisecond)
 		case err := <-watcher.Errors: // such as an overflow: the next look reads everything anyway

@@ -56,3 +56,23 @@ func (m *Mailbox) Deliver(ctx context.Context, messages []*pb.Message) error {
 func (m *Mailbox) Append(ctx context.Context, file *os.File, messages []*pb.Message) error {
 	return m.p.write(ctx, file, messages)
 }
+
+// An Inbox is the inbox of an agent, without a bridge that runs. It has the file m.json for the message with an id.
+type Inbox struct{ box *agentBox }
+
+// NewInbox returns the inbox of an agent in a folder.
+func NewInbox(c *client.Client, root *os.Root, agent, id string) *Inbox {
+	b := &bridge{Options: Options{Settle: maxAbsence}, broker: c.As(""), root: root, id: "test"}
+	box := &agentBox{inbox: newInbox(b, agent, "inbox"), seen: map[string]fileVersion{}}
+	box.entries[id] = "m.json"
+	return &Inbox{box}
+}
+
+// Settle acknowledges the messages whose files are gone, and returns how many.
+func (in *Inbox) Settle(ctx context.Context) (int, error) { return in.box.settle(ctx) }
+
+// Status returns the status that the file has, if it has changed.
+func (in *Inbox) Status() (string, error) {
+	status, _, _, err := in.box.status("m.json")
+	return status, err
+}

@@ -21,11 +21,33 @@ const StateNamespace = "bridge"
 type inbox struct {
 	b       *bridge
 	agent   string
-	dir     string             // where the files appear
-	temp    string             // where they are written
-	entries map[string]string  // the ledger: message id → name of the file
-	done    [2]map[string]bool // acknowledged in this run, newest first: the stream may still have them
-	last    time.Time          // in the name of the newest file
+	dir     string               // where the files appear
+	temp    string               // where they are written
+	entries map[string]string    // the ledger: message id → name of the file
+	done    [2]map[string]bool   // acknowledged in this run, newest first: the stream may still have them
+	last    time.Time            // in the name of the newest file
+	missing map[string]time.Time // files of the ledger that are not there, with when the bridge first saw that
+}
+
+// maxAbsence is how long a file is missing before its message is acknowledged, at most: an editor removes a file or
+// renames it, and writes it again.
+const maxAbsence = time.Second
+
+// gone reports whether a file that is missing has been so for a while. If not, the bridge looks again after that.
+func (in *inbox) gone(name string) bool {
+	absence := min(maxAbsence, in.b.Settle)
+	since, known := in.missing[name]
+	if !known {
+		since = time.Now()
+		in.missing[name] = since
+		time.AfterFunc(absence, func() {
+			select {
+			case in.b.again <- struct{}{}:
+			default:
+			}
+		})
+	}
+	return time.Since(since) >= absence
 }
 
 // keepDone is how many acknowledged messages an inbox remembers. A stream has fewer on their way.
@@ -36,7 +58,7 @@ const stampForm = "20060102T150405.000000000Z"
 
 func newInbox(b *bridge, agent, dir string) *inbox {
 	return &inbox{b: b, agent: agent, dir: dir, temp: path.Join(private, "inbox", agent),
-		entries: map[string]string{}, done: [2]map[string]bool{{}, {}}}
+		entries: map[string]string{}, done: [2]map[string]bool{{}, {}}, missing: map[string]time.Time{}}
 }
 
 // entryPrefix is the beginning of the keys of the ledger.
@@ -146,7 +168,7 @@ func (in *inbox) deliver(ctx context.Context, letters []letter) error {
 	return in.place()
 }
 
-// settle acknowledges the messages whose files the agent has removed, and returns how many.
+// settle acknowledges the messages whose files the agent has removed for good, and returns how many.
 func (in *inbox) settle(ctx context.Context) (int, error) {
 	if len(in.entries) == 0 {
 		return 0, nil
@@ -172,7 +194,9 @@ func (in *inbox) settle(ctx context.Context) (int, error) {
 	var ids []string
 	var changes []*pb.StateChange
 	for id, name := range in.entries {
-		if !present[name] && len(ids) < 1000 {
+		if present[name] {
+			delete(in.missing, name)
+		} else if len(ids) < 1000 && in.gone(name) {
 			ids = append(ids, id)
 			changes = append(changes, deleteChange(in.entryPrefix()+id))
 		}
@@ -196,6 +220,7 @@ func (in *inbox) forget(ids []string) {
 		in.done = [2]map[string]bool{{}, in.done[0]}
 	}
 	for _, id := range ids {
+		delete(in.missing, in.entries[id])
 		delete(in.entries, id)
 		in.done[0][id] = true
 	}

@@ -11,15 +11,20 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 )
 
-// mailbox opens the mailbox file of an agent, without a bridge that runs.
-func (d *team) mailbox(agent string) *bridge.Mailbox {
+func (d *team) client() *client.Client {
 	d.t.Helper()
 	c, err := client.Dial(d.t.Context(), client.WithAddress(d.broker.Socket()))
 	if err != nil {
 		d.t.Fatal(err)
 	}
 	d.t.Cleanup(c.Close)
-	m, err := bridge.OpenMailbox(d.t.Context(), c, openRoot(d.t, d.dir), agent)
+	return c
+}
+
+// mailbox opens the mailbox file of an agent, without a bridge that runs.
+func (d *team) mailbox(agent string) *bridge.Mailbox {
+	d.t.Helper()
+	m, err := bridge.OpenMailbox(d.t.Context(), d.client(), openRoot(d.t, d.dir), agent)
 	if err != nil {
 		d.t.Fatal(err)
 	}

@@ -1,0 +1,40 @@
+package bridge_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"brokerd/cmd/brokerctl/bridge"
+)
+
+func TestInbox_FileThatIsMissingForAMomentIsNotAcknowledged(t *testing.T) {
+	t.Parallel()
+	d := newTeam(t, "maildir")
+	d.broker.Registered("scout", "scout")
+	id := d.send(d.broker.Registered("lead", "lead"), toAgent("scout", "x")).GetId()
+	in := bridge.NewInbox(d.client(), openRoot(t, d.dir), "scout", id)
+	d.write("inbox/other", "")
+	for range 2 {
+		if n, err := in.Settle(t.Context()); n != 0 || err != nil {
+			t.Fatal(n, err)
+		}
+		d.write("inbox/m.json", `{"status": "read"}`)
+		if n, err := in.Settle(t.Context()); n != 0 || err != nil {
+			t.Fatal(n, err)
+		}
+		if err := os.Remove(filepath.Join(d.dir, "inbox/m.json")); err != nil {
+			t.Fatal(err)
+		}
+		if status, err := in.Status(); status != "" || err != nil {
+			t.Fatal(status, err)
+		}
+		d.write("inbox/m.json", `{"status": "read"}`)
+		if status, err := in.Status(); status != "read" || err != nil {
+			t.Fatal(status, err)
+		}
+		if err := os.Remove(filepath.Join(d.dir, "inbox/m.json")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
