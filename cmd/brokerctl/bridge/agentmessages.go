@@ -49,6 +49,8 @@ type agentMessages struct {
 	// replies has the messages of the boxes that their agents have answered in this run.
 	replies map[string]bool
 
+	archiving sync.Mutex // held from the choice of a name in archive/ until the file has it
+
 	subscribed map[[2]string]bool // agent and channel; used by one goroutine
 }
 
@@ -213,6 +215,8 @@ func (f *agentMessages) archive(dir, name string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENAMETOOLONG) {
 		return err
 	}
+	f.archiving.Lock()
+	defer f.archiving.Unlock()
 	target := path.Join(to, name)
 	for n := 2; ; n++ {
 		if _, err := f.b.root.Lstat(target); errors.Is(err, fs.ErrNotExist) {

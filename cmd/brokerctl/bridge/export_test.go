@@ -76,3 +76,8 @@ func (in *Inbox) Status() (string, error) {
 	status, _, _, err := in.box.status("m.json")
 	return status, err
 }
+
+// NewArchive returns a function that moves a file of a folder to the archive of today.
+func NewArchive(root *os.Root) func(dir, name string) error {
+	return newAgentMessages(&bridge{root: root}).(*agentMessages).archive
+}
