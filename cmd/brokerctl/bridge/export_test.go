@@ -81,3 +81,9 @@ func (in *Inbox) Status() (string, error) {
 func NewArchive(root *os.Root) func(dir, name string) error {
 	return newAgentMessages(&bridge{root: root}).(*agentMessages).archive
 }
+
+// Reject moves a file to rejected/, whose event it publishes as a client.
+func Reject(ctx context.Context, c *client.Client, root *os.Root, name, reason string) error {
+	b := &bridge{Options: Options{Log: func(string) {}}, broker: c.As(""), root: root, id: "test"}
+	return b.reject(ctx, name, name, reason)
+}

@@ -200,7 +200,8 @@ func (b *bridge) reject(ctx context.Context, name, place, reason string) error {
 	if err := b.root.MkdirAll(rejectedDir, 0o755); err != nil {
 		return err
 	}
-	target, err := b.freeName(place, nil)
+	text := complaint(place, reason)
+	target, err := b.freeName(place, text, nil)
 	if err != nil {
 		return err
 	}
@@ -208,7 +209,7 @@ func (b *bridge) reject(ctx context.Context, name, place, reason string) error {
 	if err != nil {
 		return err
 	}
-	if err := b.complain(ctx, target, place, reason, info.ModTime().String()); err != nil {
+	if err := b.complain(ctx, target, text, info.ModTime().String()); err != nil {
 		return err
 	}
 	return b.root.Rename(name, target)
@@ -220,11 +221,12 @@ func (b *bridge) rejectCopy(ctx context.Context, content []byte, name, place, re
 	if err := b.root.MkdirAll(rejectedDir, 0o755); err != nil {
 		return err
 	}
-	target, err := b.freeName(name, content)
+	text := complaint(place, reason)
+	target, err := b.freeName(name, text, content)
 	if err != nil {
 		return err
 	}
-	if err := b.complain(ctx, target, place, reason, fmt.Sprintf("%x", sha256.Sum256(content))); err != nil {
+	if err := b.complain(ctx, target, text, fmt.Sprintf("%x", sha256.Sum256(content))); err != nil {
 		return err
 	}
 	if err := writeNew(b.root, target+".tmp", content); err != nil {
@@ -233,25 +235,28 @@ func (b *bridge) rejectCopy(ctx context.Context, content []byte, name, place, re
 	return b.root.Rename(target+".tmp", target)
 }
 
+// complaint returns the text that says why a file is rejected.
+func complaint(place, reason string) string {
+	return place + ": " + strings.ReplaceAll(reason, "\n", "; ") // joined errors have several lines
+}
+
 // complain writes the reason beside a rejected file and publishes the event, once for each version
 // of the file.
-func (b *bridge) complain(ctx context.Context, target, place, reason, version string) error {
-	reason = strings.ReplaceAll(reason, "\n", "; ") // of joined errors
-	b.Log(fmt.Sprintf("rejects %s: %s", place, reason))
-	text := fmt.Sprintf("%s: %s\n", place, reason)
-	if err := writeNew(b.root, target+errorExt+".tmp", []byte(text)); err != nil {
+func (b *bridge) complain(ctx context.Context, target, text, version string) error {
+	b.Log("rejects " + text)
+	if err := writeNew(b.root, target+errorExt+".tmp", []byte(text+"\n")); err != nil {
 		return err
 	}
 	if err := b.root.Rename(target+errorExt+".tmp", target+errorExt); err != nil {
 		return err
 	}
 	key := uuid.NewSHA1(uuid.NameSpaceURL, []byte(b.id+" "+target+" "+version))
-	return b.event(ctx, key, "file_rejected", fmt.Sprintf("%s: %s", place, reason))
+	return b.event(ctx, key, "file_rejected", text)
 }
 
-// freeName returns a name in rejected/ for a file that is not taken, or that has this content already. The folders of
-// the file become a part of the name.
-func (b *bridge) freeName(place string, content []byte) (string, error) {
+// freeName returns a name in rejected/ for a file. Neither it nor the name of its reason is taken, unless a kill has
+// interrupted the same rejection. The folders of the file become a part of the name.
+func (b *bridge) freeName(place, text string, content []byte) (string, error) {
 	base := strings.ReplaceAll(place, "/", "-")
 	if len(base) > 200 { // the limit of a name is 255 bytes
 		sum := sha256.Sum256([]byte(base))
@@ -262,7 +267,13 @@ func (b *bridge) freeName(place string, content []byte) (string, error) {
 		if n > 1 {
 			name = fmt.Sprintf("%s.%d", name, n)
 		}
-		_, err := b.root.Lstat(name)
+		_, err := b.root.Lstat(name + errorExt)
+		if err == nil {
+			if reason, err := b.root.ReadFile(name + errorExt); err != nil || string(reason) != text+"\n" {
+				continue
+			}
+		}
+		_, err = b.root.Lstat(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			return name, nil
 		}
