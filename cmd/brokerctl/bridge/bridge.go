@@ -73,6 +73,10 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer root.Close() //nolint:errcheck // a folder
+	if info, err := root.Stat(rejectedDir); err == nil && !info.IsDir() {
+		return fmt.Errorf("%s is a file: move it away, since the bridge keeps the files that it rejects in a folder of this name",
+			filepath.Join(dir, rejectedDir))
+	}
 	if err := root.MkdirAll(private, 0o755); err != nil {
 		return err
 	}
