@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -118,7 +120,7 @@ func (f *jsonl) part(agent string, _ bool) part {
 	if agent == "" {
 		return &strays{f.b}
 	}
-	return &mailbox{b: f.b, agent: agent, file: mailboxFile(agent), seen: map[string]bool{}}
+	return &mailbox{b: f.b, agent: agent, file: mailboxFile(agent), seen: map[uuid.UUID]bool{}}
 }
 
 func mailboxFile(agent string) string { return path.Join(mailboxDir, agent+mailboxExt) }
@@ -129,11 +131,11 @@ type mailbox struct {
 	b       *bridge
 	agent   string
 	file    string
-	sent    position        // the lines before it have been sent, rejected or skipped
-	saved   position        // what the session's state has of sent
-	scanned position        // the lines before it are in seen
-	seen    map[string]bool // ids of the messages that the bridge has written, keys of the other lines
-	waiting []waitingCopy   // broadcasts of the folder
+	sent    position           // the lines before it have been sent, rejected or skipped
+	saved   position           // what the session's state has of sent
+	scanned position           // the lines before it are in seen
+	seen    map[uuid.UUID]bool // ids of the messages that the bridge has written, keys of the other lines
+	waiting []waitingCopy      // broadcasts of the folder
 }
 
 // A waitingCopy is a message to everyone from a sender of the folder. A sender that appends it to
@@ -305,7 +307,7 @@ func (p *mailbox) deliverWaiting(ctx context.Context) error {
 // has reports whether the file has a message. The key in a reply of another client is that of the
 // message that it answers.
 func (p *mailbox) has(m *pb.Message) bool {
-	return p.seen[m.GetId()] || p.seen[keyOf(m)] && p.fromFiles(m)
+	return p.seen[seenKey(m.GetId())] || p.seen[seenKey(keyOf(m))] && p.fromFiles(m)
 }
 
 // fromFiles reports whether a bridge has sent a message.
@@ -325,13 +327,14 @@ func (p *mailbox) write(ctx context.Context, file *os.File, messages []*pb.Messa
 	}
 	var text []byte
 	var ids []string
-	added := map[string]bool{}
+	added := map[uuid.UUID]bool{}
 	for _, m := range messages {
 		ids = append(ids, m.GetId())
-		if added[m.GetId()] || p.has(m) {
+		id := seenKey(m.GetId())
+		if added[id] || p.has(m) {
 			continue
 		}
-		added[m.GetId()] = true
+		added[id] = true
 		line, err := lineOf(m, p.fromFiles(m))
 		if err != nil {
 			return err

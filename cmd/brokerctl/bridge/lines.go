@@ -174,11 +174,20 @@ func (l *line) key(agent string, at position, text []byte) uuid.UUID {
 }
 
 // identity returns what a mailbox remembers of a line.
-func (l *line) identity(agent string, at position, text []byte) string {
+func (l *line) identity(agent string, at position, text []byte) uuid.UUID {
 	if l.fromBridge() {
-		return l.id
+		return seenKey(l.id)
 	}
-	return l.key(agent, at, text).String()
+	return l.key(agent, at, text)
+}
+
+// seenKey returns what a mailbox remembers of an id or a key, which is shorter than its text. A text that is no UUID,
+// such as one that a sender has made up, is hashed.
+func seenKey(text string) uuid.UUID {
+	if key, err := uuid.Parse(text); err == nil {
+		return key
+	}
+	return uuid.NewSHA1(uuid.Nil, []byte(text))
 }
 
 // lineOf writes a message as a line. The same message always gives the same line. fromFolder says that a line of the
