@@ -74,7 +74,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	defer root.Close() //nolint:errcheck // a folder
 	if info, err := root.Stat(rejectedDir); err == nil && !info.IsDir() {
-		return fmt.Errorf("%s is a file: move it away, since the bridge keeps the files that it rejects in a folder of this name",
+		return fmt.Errorf("%s is a file: move it away, since the bridge keeps rejected files in a folder of this name",
 			filepath.Join(dir, rejectedDir))
 	}
 	if err := root.MkdirAll(private, 0o755); err != nil {

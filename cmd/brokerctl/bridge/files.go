@@ -143,7 +143,8 @@ func (b *bridge) changedWithin(name string, info fs.FileInfo, d time.Duration) b
 	return age < d
 }
 
-// sightings has when the bridge first saw the versions of files that are from the future. It is safe for concurrent use.
+// sightings has when the bridge first saw the versions of files that are from the future. It is safe for concurrent
+// use.
 type sightings struct {
 	mu   sync.Mutex // guards seen
 	seen map[string]sighting
