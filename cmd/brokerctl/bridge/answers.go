@@ -3,8 +3,11 @@ package bridge
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,16 +24,19 @@ import (
 
 // An act is what the bridge does with a file instead of sending a message: the verdict of a decision, the answer to a
 // handoff, a plan or a handoff. The session's state keeps it from before the call, so that a bridge that is killed
-// repeats the same one.
+// repeats the same one, and after the call, so that a copy of the file does not repeat it.
 type act struct {
 	Do      string    `json:"do"` // a key of doers
 	ID      string    `json:"id,omitempty"`
 	Round   int32     `json:"round,omitempty"`
 	Verdict string    `json:"verdict,omitempty"`
 	Until   time.Time `json:"until,omitzero"`
+	Content string    `json:"content,omitempty"` // contentOf the message; "" = an earlier version has kept the act
+	Done    bool      `json:"done,omitempty"`
 }
 
-// keepAct is how long the state keeps an act. A file is handled again after a kill only, when the bridge starts.
+// keepAct is how long the state keeps an act. A file is handled again after a kill, when the bridge starts, or if the
+// folder has a copy of it.
 const keepAct = 72 * time.Hour
 
 // deferFor is how long an answer without a time defers a decision.
@@ -108,14 +114,24 @@ func (b *bridge) act(
 		if err := json.Unmarshal([]byte(text), &a); err != nil {
 			return false, fmt.Errorf("the state %s: %w", entry, err)
 		}
+		if a.Content != "" && a.Content != contentOf(m) {
+			return false, refusal(fmt.Sprintf("another message of %s has its id, and it was taken as a call: %s", sender, a.Do))
+		}
+		if a.Done {
+			return true, nil
+		}
 	} else if a, err = b.meant(ctx, sender, m, facts); err != nil || a == nil {
 		return false, err
-	} else if err := b.noteAct(ctx, entry, a); err != nil {
-		return false, err
+	} else {
+		a.Content = contentOf(m)
+		if err := b.noteAct(ctx, entry, a); err != nil {
+			return false, err
+		}
 	}
 	err = b.do(ctx, key, as, m, a, facts)
 	if err == nil || client.Reason(err) == "REQUEST_ID_REUSED" {
-		return true, nil
+		a.Done = true
+		return true, b.noteAct(ctx, entry, a)
 	}
 	if !rejected(refused(err)) && !ended(err) {
 		return false, err
@@ -127,6 +143,19 @@ func (b *bridge) act(
 	}
 	b.Log(fmt.Sprintf("sends a message of %s as mail, because the broker refuses to %s %s: %v", sender, a.Do, a.ID, err))
 	return false, nil
+}
+
+// contentOf returns a hash of what a message says. Copies of a file have the same one.
+func contentOf(m *pb.Message) string {
+	labels, _, payload := kept(m)
+	delete(labels, "original_timestamp")
+	delete(labels, "in_reply_to") // the bridge adds it
+	parts := []string{letters(m.GetType()), m.GetSubject(), m.GetBody(), compact(payload)}
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		parts = append(parts, name, labels[name])
+	}
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return hex.EncodeToString(sum[:16])
 }
 
 // noteAct keeps an act in the session's state.

@@ -331,3 +331,31 @@ func TestAnswers_AnswerToAnOrdinaryMessageDecidesNothing(t *testing.T) {
 		t.Errorf("the decision is %v", got)
 	}
 }
+
+func TestAnswers_SecondPlanWithAnIDIsRejectedUnlessItIsACopy(t *testing.T) {
+	t.Parallel()
+	d := newTeamWith(t, "agent-messages", apptest.WithFakeClock())
+	lead := d.broker.Registered("lead", "lead")
+	d.write(agentRoot+"inbox/scout/.keep", "")
+	d.start()
+	d.awaitAgent("scout")
+	plan := func(file, text string) {
+		d.write(agentRoot+"inbox/lead/"+file, `{"message_id": "p1", "from_agent": "scout", "to_agent": "lead",
+			"message_type": "plan_submission", "subject": "A plan", "payload": "`+text+`"}`)
+	}
+	plan("a.json", "read first")
+	d.archived(agentRoot + "inbox/lead/a.json")
+	d.broker.Clock.Advance(2 * time.Hour) // the broker has forgotten the request id
+	plan("b.json", "read first")
+	d.archived(agentRoot + "inbox/lead/b.json")
+	plan("c.json", "write at once")
+	d.awaitFiles(agentRoot+"rejected", 2)
+	if text := d.text(agentRoot + "rejected/inbox-lead-c.json.error"); !strings.Contains(text,
+		"another message of scout has its id") {
+		t.Errorf("the reason is %q", text)
+	}
+	out, err := pb.NewDecisionServiceClient(lead).ListDecisions(t.Context(), &pb.ListDecisionsRequest{})
+	if err != nil || len(out.GetDecisions()) != 1 {
+		t.Errorf("the decisions are %v, %v", out, err)
+	}
+}
