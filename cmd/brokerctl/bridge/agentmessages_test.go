@@ -390,3 +390,29 @@ func TestAgentMessages_NameThatIsNotUTF8IsRejectedAndHindersNoOther(t *testing.T
 		}
 	}
 }
+
+func TestAgentMessages_FileThatBecomesAnotherMessageIsSentAgain(t *testing.T) {
+	t.Parallel()
+	d := newTeam(t, "agent-messages")
+	lead := d.broker.Registered("lead", "lead")
+	d.write(agentRoot+"inbox/scout/.keep", "")
+	name := agentRoot + "inbox/lead/latest.json"
+	stop := d.start()
+	d.awaitAgent("scout")
+	d.write(name, toLead("m1", "lead", "one"))
+	d.awaitSent("scout", 1)
+	d.write(name, toLead("m2", "lead", "two"))
+	d.awaitSent("scout", 2)
+	stop()
+	d.write(name, toLead("m3", "lead", "three"))
+	d.start()
+	d.awaitSent("scout", 3)
+	for i, m := range d.claim(lead, 3) {
+		if want := []string{"one", "two", "three"}[i]; m.GetBody() != want {
+			t.Errorf("message %d is %v", i, m)
+		}
+	}
+	if text := d.text(d.archived(name)); !strings.Contains(text, "three") {
+		t.Errorf("the archived file is %s", text)
+	}
+}

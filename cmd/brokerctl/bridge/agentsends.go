@@ -25,9 +25,17 @@ import (
 // registry.json.
 type agentSends struct {
 	f        *agentMessages
-	followed time.Time       // when the bridge last read the states of sent messages
-	leaving  leaving         // files that are to move when their writers have finished
-	slow     map[string]bool // senders whose last send is to be tried again
+	followed time.Time                      // when the bridge last read the states of sent messages
+	leaving  leaving                        // files that are to move when their writers have finished
+	slow     map[string]bool                // senders whose last send is to be tried again
+	sent     map[string]map[string]sentFile // by folder and name
+}
+
+// A sentFile is what a file of a ledger had when the bridge last looked.
+type sentFile struct {
+	version fileVersion
+	ref     string // in the ledger: the id of the message
+	id      string // the message_id of that message; "" = the broker does not have the message
 }
 
 // A draft is a file that is a send.
@@ -35,6 +43,7 @@ type draft struct {
 	box      *agentBox
 	name     string
 	ref      string // in the ledger
+	before   string // in the ledger: the message that the file was before
 	key      uuid.UUID
 	file     *agentFile
 	written  time.Time // when the file was written
@@ -115,8 +124,8 @@ func compareDrafts(a, b draft) int {
 	return cmp.Or(at.Compare(bt), a.written.Compare(b.written), strings.Compare(a.name, b.name))
 }
 
-// draftsIn returns the sends of a folder: the files without an entry in its ledger, and those whose
-// entry is a key. What is no message is rejected.
+// draftsIn returns the sends of a folder: the files without an entry in its ledger, those whose entry is a key, and
+// those that have become another message. What is no message is rejected.
 func (p *agentSends) draftsIn(ctx context.Context, dir string, first map[string]bool) ([]draft, error) {
 	names, err := p.f.jsonFiles(dir)
 	if err != nil {
@@ -141,14 +150,25 @@ func (p *agentSends) draftsIn(ctx context.Context, dir string, first map[string]
 		}
 	}
 	var drafts []draft
+	sent := map[string]sentFile{}
 	for _, name := range names {
-		ref := refs[name]
-		if ref != "" && !strings.HasPrefix(ref, keyPrefix) || p.leaving.has(path.Join(dir, name)) {
+		full, ref := path.Join(dir, name), refs[name]
+		if p.leaving.has(full) {
 			continue
 		}
-		d := draft{box: box, name: name, ref: ref, earliest: first[path.Join(dir, name)]}
+		d := draft{box: box, name: name, ref: ref, earliest: first[full]}
+		if ref != "" && !strings.HasPrefix(ref, keyPrefix) {
+			known, other, err := p.look(ctx, full, ref, p.sent[dir][name])
+			if err != nil {
+				return nil, err
+			}
+			if !other {
+				sent[name] = known
+				continue
+			}
+			d.ref, d.before = "", ref
+		}
 		err := p.read(&d)
-		full := path.Join(dir, name)
 		switch {
 		case err == nil && d.file != nil:
 			drafts = append(drafts, d)
@@ -161,7 +181,43 @@ func (p *agentSends) draftsIn(ctx context.Context, dir string, first map[string]
 			return nil, err
 		}
 	}
+	if p.sent == nil {
+		p.sent = map[string]map[string]sentFile{}
+	}
+	p.sent[dir] = sent
 	return drafts, nil
+}
+
+// look reports whether a file of the ledger has become another message, because its writer has used the name again.
+func (p *agentSends) look(ctx context.Context, full, ref string, known sentFile) (now sentFile, other bool, err error) {
+	version, err := p.f.b.version(full)
+	if err != nil || known.ref == ref && known.version == version {
+		return known, false, ignoreAbsent(err)
+	}
+	data, err := p.f.b.read(full)
+	if err != nil && !rejected(err) {
+		return known, false, ignoreAbsent(err)
+	}
+	if known.ref != ref {
+		out, err := p.f.b.message(ctx, ref)
+		if err != nil {
+			return known, false, err
+		}
+		if known = (sentFile{ref: ref}); out != nil {
+			known.id = messageID(out.GetMessage())
+		}
+	}
+	known.version = version
+	file, err := parseAgentFile(data, time.Now())
+	return known, err == nil && file.event == nil && known.id != "" && file.id != known.id, nil
+}
+
+// ignoreAbsent returns nil for the error of a file that is not there any more.
+func ignoreAbsent(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // vanished removes the key of a file that another program has removed after its send began. If the
@@ -282,7 +338,7 @@ func (p *agentSends) send(ctx context.Context, drafts []draft) error {
 func (p *agentSends) begin(ctx context.Context, drafts []draft) ([]draft, error) {
 	p.f.mu.Lock()
 	defer p.f.mu.Unlock()
-	add := map[*agentBox]map[string]string{}
+	add, remove := map[*agentBox]map[string]string{}, map[*agentBox][]string{}
 	var begun []draft
 	for _, d := range drafts {
 		if d.ref == "" {
@@ -294,11 +350,14 @@ func (p *agentSends) begin(ctx context.Context, drafts []draft) ([]draft, error)
 				continue
 			}
 			d.ref, add[d.box][ref] = ref, d.name
+			if d.before != "" {
+				remove[d.box] = append(remove[d.box], d.before)
+			}
 		}
 		begun = append(begun, d)
 	}
 	for box, refs := range add {
-		if err := box.change(ctx, nil, refs); err != nil {
+		if err := box.change(ctx, remove[box], refs); err != nil {
 			return nil, err
 		}
 	}
