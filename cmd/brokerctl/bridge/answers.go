@@ -370,7 +370,15 @@ func (b *bridge) do(
 	ctx context.Context, key uuid.UUID, as *client.Client, m *pb.Message, a *act, facts map[string]string,
 ) error {
 	id, reason := key.String(), reasonOf(m, facts)
+	var offer *pb.CreateHandoffRequest
 	var err error
+	if a.Do == "hand over" {
+		if offer, err = b.handoffOf(ctx, id, m, facts); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout) // without the uploads, which may last
+	defer cancel()
 	switch a.Do {
 	case "decide":
 		in := &pb.DecideRequest{RequestId: id, DecisionId: a.ID, Round: a.Round, Verdict: a.Verdict, Reason: reason}
@@ -390,16 +398,15 @@ func (b *bridge) do(
 		in := &pb.ResubmitDecisionRequest{RequestId: id, DecisionId: a.ID, Title: p.Title, Content: p.Content}
 		_, err = as.Decisions().ResubmitDecision(ctx, in)
 	case "hand over":
-		var offer *pb.CreateHandoffRequest
-		if offer, err = b.handoffOf(ctx, id, m, facts); err == nil {
-			_, err = as.Handoffs().CreateHandoff(ctx, offer)
-		}
+		_, err = as.Handoffs().CreateHandoff(ctx, offer)
 	}
 	return err
 }
 
 // done reports whether the sender of a message has done an act already.
 func (b *bridge) done(ctx context.Context, sender string, a *act) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	switch a.Do {
 	case "decide", "resubmit":
 		out, err := b.broker.Decisions().GetDecision(ctx, &pb.GetDecisionRequest{DecisionId: a.ID})

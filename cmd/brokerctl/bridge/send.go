@@ -53,8 +53,6 @@ func (b *bridge) sendOnce(ctx context.Context, key uuid.UUID, sender string, m *
 	if incarnation == 0 {
 		return "", nil, refusal(fmt.Sprintf("another client has registered %s, and only that client sends in its name", sender))
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	earlier, attempts, err := b.attempts(ctx, key)
 	if err != nil || earlier != nil {
 		return earlier.GetId(), earlier, err
@@ -71,6 +69,8 @@ func (b *bridge) sendOnce(ctx context.Context, key uuid.UUID, sender string, m *
 	if done, err := b.act(ctx, key, as, sender, m); done || err != nil {
 		return "", nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout) // an act has its own, because it may upload large artifacts
+	defer cancel()
 	in := &pb.SendMessagesRequest{RequestId: request.String(), Messages: []*pb.Message{m}}
 	out, err := as.Messages().SendMessages(ctx, in)
 	if pattern := m.GetTarget().GetPattern(); b.parts && pattern != "" && status.Code(err) == codes.NotFound {
@@ -149,6 +149,8 @@ func (b *bridge) reached(ctx context.Context, m *pb.Message) (bool, error) {
 // its id, else the newest one in the thread from the recipient to the sender. An answer to a message
 // that the broker does not know is an ordinary message, and the name that it has becomes a label.
 func (b *bridge) answer(ctx context.Context, sender string, m *pb.Message) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	for _, id := range []string{m.GetInReplyTo(), m.GetThreadId()} {
 		if _, err := uuid.Parse(id); err != nil {
 			continue
