@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -415,4 +416,49 @@ func TestAgentMessages_FileThatBecomesAnotherMessageIsSentAgain(t *testing.T) {
 	if text := d.text(d.archived(name)); !strings.Contains(text, "three") {
 		t.Errorf("the archived file is %s", text)
 	}
+}
+
+func TestAgentMessages_EventIsPublishedOnceIfTheNextBridgeKeepsNoBlockers(t *testing.T) {
+	t.Parallel()
+	for _, first := range []bool{true, false} {
+		t.Run(fmt.Sprintf("first with blockers: %v", first), func(t *testing.T) {
+			t.Parallel()
+			d := newTeam(t, "agent-messages")
+			d.broker.Registered("lead", "lead")
+			published := func(ctx context.Context) bool {
+				out, err := pb.NewEventServiceClient(d.broker.Operator()).ListEvents(ctx,
+					&pb.ListEventsRequest{Filter: &pb.EventFilter{Sources: []string{"scout"}}})
+				count := 0
+				for _, e := range out.GetEvents() {
+					if strings.Contains(e.GetDetails(), `"file.event_id"`) {
+						count++
+					}
+				}
+				return err == nil && count == 1
+			}
+			stop := d.start(func(o *bridge.Options) { o.Blockers, o.Settle = first, time.Hour }) // the file stays
+			name := agentRoot + "events/BlockerEncountered/e.json"
+			d.write(name, `{"event_id": "e", "source_agent": "scout", "event_data": {"task_id": "t-1", "description": "no model"}}`)
+			d.awaitEvents("the event", published)
+			stop()
+			d.start(func(o *bridge.Options) { o.Blockers = !first })
+			d.archived(name)
+			if names := d.names(agentRoot + "rejected"); len(names) > 0 || !published(t.Context()) {
+				t.Errorf("the bridge rejected %q, or published the event again", names)
+			}
+		})
+	}
+}
+
+func TestAgentMessages_EventsThatCannotBeHandledDoNotHinderOthers(t *testing.T) {
+	t.Parallel()
+	d := newTeam(t, "agent-messages")
+	d.broker.Registered("lead", "lead")
+	d.start(func(o *bridge.Options) { o.Settle = 1 })
+	d.write(agentRoot+"rejected", "a file: nothing can be rejected")
+	for n := range 30 {
+		d.write(fmt.Sprintf("%sevents/probe/a%02d.json", agentRoot, n), "[]")
+	}
+	d.write(agentRoot+"events/probe/z.json", `{"event_id": "z", "source_agent": "scout", "event_data": {}}`)
+	d.archived(agentRoot + "events/probe/z.json")
 }

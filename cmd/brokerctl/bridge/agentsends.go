@@ -466,10 +466,11 @@ func (p *agentSends) question(ctx context.Context, file *agentFile) (string, err
 	return "", nil
 }
 
-// publish publishes the files of events/. It reports whether there are more.
+// publish publishes the files of events/, at most batch. It reports whether there are more. Of a sender whose event
+// cannot be published now, the later ones wait.
 func (p *agentSends) publish(ctx context.Context) (more bool, err error) {
 	dirs, failed := p.f.eventFolders()
-	published := 0
+	published, failing := 0, map[string]bool{}
 	for _, dir := range dirs {
 		names, err := p.f.jsonFiles(dir)
 		failed = errors.Join(failed, err)
@@ -480,14 +481,19 @@ func (p *agentSends) publish(ctx context.Context) (more bool, err error) {
 			if published == batch {
 				return true, failed
 			}
-			failed = errors.Join(failed, p.publishFile(ctx, dir, name))
-			published++
+			done, err := p.publishFile(ctx, dir, name, failing)
+			failed = errors.Join(failed, err)
+			if done {
+				published++
+			}
 		}
 	}
 	return false, failed
 }
 
-func (p *agentSends) publishFile(ctx context.Context, dir, name string) error {
+// publishFile publishes a file, unless its sender is failing. It reports whether the file is done with, and adds its
+// sender to failing if not.
+func (p *agentSends) publishFile(ctx context.Context, dir, name string, failing map[string]bool) (bool, error) {
 	full := path.Join(dir, name)
 	data, err := p.f.b.read(full)
 	if err == nil && !utf8.ValidString(full) {
@@ -498,17 +504,25 @@ func (p *agentSends) publishFile(ctx context.Context, dir, name string) error {
 		file, err = parseAgentFile(data, time.Now())
 	}
 	if err == nil {
+		if failing[file.from] {
+			return false, nil
+		}
 		err = p.publishEvent(ctx, dir, file)
 	}
 	switch {
 	case errors.Is(err, errIncomplete) && p.f.b.unsettled(full), errors.Is(err, fs.ErrNotExist):
-		return nil
+		return false, nil
 	case rejected(err):
-		return p.leaving.reject(ctx, p.f, full, err)
+		err = p.leaving.reject(ctx, p.f, full, err)
+		return err == nil, err
 	case err != nil:
-		return fmt.Errorf("publish %s: %w", full, err)
+		if file != nil {
+			failing[file.from] = true
+		}
+		return false, fmt.Errorf("publish %s: %w", full, err)
 	}
-	return p.leaving.archive(p.f, full)
+	err = p.leaving.archive(p.f, full)
+	return err == nil, err
 }
 
 // publishEvent publishes an event. The broker remembers its request id for an hour.
@@ -530,10 +544,14 @@ func (p *agentSends) publishEvent(ctx context.Context, dir string, file *agentFi
 	defer cancel()
 	file.event.RequestId = p.f.key(file, agentEvents).String()
 	as := p.f.b.broker.As(file.from).AtIncarnation(incarnation).Events()
-	file.event.Blocker = p.f.b.Blockers && slices.Contains(blockerEvents, letters(file.event.Type))
+	blocker := slices.Contains(blockerEvents, letters(file.event.Type))
+	file.event.Blocker = p.f.b.Blockers && blocker
 	_, err = as.PublishEvent(ctx, file.event)
-	// REQUEST_ID_REUSED: it was published before a kill, without a blocker, or it is another event.
-	if file.event.Blocker && (rejected(refused(err)) || ended(err)) {
+	// REQUEST_ID_REUSED: it was published before a restart with or without --blockers, or it is another event.
+	if !file.event.Blocker && blocker && client.Reason(err) == "REQUEST_ID_REUSED" {
+		file.event.Blocker = true
+		_, err = as.PublishEvent(ctx, file.event)
+	} else if file.event.Blocker && (rejected(refused(err)) || ended(err)) {
 		p.f.b.Log(fmt.Sprintf("publishes %s of %s without a blocker: %v", file.event.Type, file.from, err))
 		file.event.Blocker = false
 		_, err = as.PublishEvent(ctx, file.event)
