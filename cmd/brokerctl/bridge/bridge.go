@@ -52,7 +52,7 @@ type bridge struct {
 	health *health
 	failed chan error // buffered: an error that ends the run
 	future sightings
-	again  chan struct{} // buffered: it is time to look at the folder again
+	again  chan struct{} // buffered: the folder is to be read again
 }
 
 // Run synchronises until ctx ends, and then returns its error. It returns earlier if the folder
