@@ -87,7 +87,8 @@ func (c *cli) uploadArtifact(cmd *cobra.Command, h *pb.ArtifactHeader, file stri
 }
 
 // upload uploads a content, and shows the progress.
-func (c *cli) upload(cmd *cobra.Command, broker *client.Client, h *pb.ArtifactHeader, content *os.File) (*pb.UploadArtifactResponse, error) {
+func (c *cli) upload(cmd *cobra.Command, broker *client.Client, h *pb.ArtifactHeader, content *os.File) (
+	*pb.UploadArtifactResponse, error) {
 	if h.MediaType == "" {
 		h.MediaType = mime.TypeByExtension(path.Ext(h.GetName()))
 	}

@@ -52,7 +52,8 @@ TYPE is a word such as build.finished. First words that types of the broker use
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
 				blocker := cond(answer.GetBlocker() == "", "", "; blocker "+clean(answer.GetBlocker()))
-				say(w, "published %d, %s, to %s%s", answer.GetRevision(), request.GetType(), count(answer.GetSubscribers(), "subscriber"), blocker)
+				say(w, "published %d, %s, to %s%s", answer.GetRevision(), request.GetType(),
+					count(answer.GetSubscribers(), "subscriber"), blocker)
 			})
 		},
 	}

@@ -97,7 +97,8 @@ func (c *cli) completeSubject(cmd *cobra.Command, args []string, to string) ([]s
 	case args[0] == "token":
 		return c.completeTokens(cmd, args[1:], to)
 	case len(args) == 1:
-		lists := map[string]wordList{"message": messageIDWords, "agent": agentNames, "role": roleNames, "channel": channelNames, "lock": c.allLocks, "task": taskWords()}
+		lists := map[string]wordList{"message": messageIDWords, "agent": agentNames, "role": roleNames,
+			"channel": channelNames, "lock": c.allLocks, "task": taskWords()}
 		if list := lists[args[0]]; list != nil {
 			return c.words(cmd, list)
 		}

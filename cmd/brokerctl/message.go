@@ -174,7 +174,8 @@ func newMessageListCommand(c *cli) *cobra.Command {
 // noMessages says that a box has no messages of a request, and whether other boxes have some.
 func noMessages(ctx context.Context, broker *client.Client, request *pb.ListMessagesRequest) (string, error) {
 	answer, err := broker.Messages().ListMessages(ctx, &pb.ListMessagesRequest{
-		Box: pb.MessageBox_MESSAGE_BOX_ALL, Filter: request.GetFilter(), FromTime: request.GetFromTime(), ToTime: request.GetToTime(), PageSize: 1,
+		Box: pb.MessageBox_MESSAGE_BOX_ALL, Filter: request.GetFilter(), FromTime: request.GetFromTime(),
+		ToTime: request.GetToTime(), PageSize: 1,
 	})
 	if err != nil || len(answer.GetItems()) == 0 {
 		return "no messages", err
@@ -218,7 +219,8 @@ func (c *cli) messageView(states bool) view[*pb.InboxItem] {
 			m := item.GetMessage()
 			return []string{
 				strconv.FormatInt(m.GetRevision(), 10), strconv.Itoa(int(m.GetPriority())), c.when(m.GetCreatedAt()),
-				m.GetSender(), prompt.Receiver(m.GetTarget()), m.GetType(), prompt.Standing(item.GetDelivery()), prompt.Summary(m), m.GetTypeAsSent(), m.GetId(),
+				m.GetSender(), prompt.Receiver(m.GetTarget()), m.GetType(), prompt.Standing(item.GetDelivery()),
+				prompt.Summary(m), m.GetTypeAsSent(), m.GetId(),
 			}
 		},
 		prompt: func(w io.Writer, item *pb.InboxItem) { c.printPrompt(w, c.voice().Received(item)) },

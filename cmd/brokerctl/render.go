@@ -22,7 +22,8 @@ func (c *cli) render(w io.Writer, r prompt.Rendered) {
 // print writes a message for people: a head of labelled lines, the text, the payload.
 func (c *cli) print(w io.Writer, r prompt.Rendered) {
 	m := r.Message
-	fmt.Fprintf(w, "%d  %s  from %s to %s\n", m.GetRevision(), prompt.TypeOf(m, clean), clean(sender(m)), clean(prompt.Receiver(m.GetTarget())))
+	fmt.Fprintf(w, "%d  %s  from %s to %s\n", m.GetRevision(), prompt.TypeOf(m, clean), clean(sender(m)),
+		clean(prompt.Receiver(m.GetTarget())))
 	for _, s := range []string{m.GetSubject(), strings.Join(r.Facts, ", ")} {
 		if s != "" {
 			fmt.Fprintf(w, "  %s\n", clean(s))

@@ -193,7 +193,8 @@ func (c *cli) sameRound(cmd *cobra.Command, broker *client.Client, o *submission
 	}
 	d = answer.GetDecision()
 	in := &o.request
-	differs := in.GetPassToken() && !d.GetPassToken() || in.GetTitle() != "" && in.GetTitle() != d.GetTitle() || in.GetAgent() != "" && in.GetAgent() != d.GetAgent() ||
+	differs := in.GetPassToken() && !d.GetPassToken() || in.GetTitle() != "" && in.GetTitle() != d.GetTitle() ||
+		in.GetAgent() != "" && in.GetAgent() != d.GetAgent() ||
 		in.GetRole() != "" && in.GetRole() != d.GetRole() ||
 		!proto.Equal(in.GetContent(), &pb.DecisionContent{}) && !proto.Equal(in.GetContent(), d.GetContent())
 	open := fmt.Sprintf("round %d of %s is open, and its receiver and content are unchanged", d.GetRound(), d.GetId())

@@ -253,6 +253,6 @@ func TestHarness_AHeartbeatThatOnlyReportsItKeepsTheLosses(t *testing.T) {
 		}
 	}
 	if n := len(w.beats("a").GetLosses()); n != 1 {
-		t.Errorf("%d losses are told", n)
+		t.Errorf("%d losses are reported", n)
 	}
 }

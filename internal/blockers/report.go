@@ -79,6 +79,7 @@ func ownBlocker(q store.Querier, session int64, agent, task string) (string, err
 	for _, id := range found[:min(len(found), mostNamed)] {
 		ids = append(ids, work.ID(letter, id))
 	}
-	return "", fault.New(fault.Precondition, "AMBIGUOUS_BLOCKER", "%s has more than one unresolved blocker%s: %s; name one as blocker_id in the details",
+	return "", fault.New(fault.Precondition, "AMBIGUOUS_BLOCKER",
+		"%s has more than one unresolved blocker%s: %s; name one as blocker_id in the details",
 		agent, of, strings.Join(ids, ", "))
 }

@@ -95,12 +95,14 @@ func (e *explaining) traffic(f *finding.Finding, name string) error {
 	if err != nil {
 		return err
 	}
-	f.Reasons = append(f.Reasons, "the last message, "+strconv.FormatInt(last, 10)+" of type "+kind+" from "+sender+", came at "+e.about.When(at))
+	f.Reasons = append(f.Reasons, "the last message, "+strconv.FormatInt(last, 10)+" of type "+kind+" from "+sender+
+		", came at "+e.about.When(at))
 	var waits int64
 	if err := e.q.QueryRow(countWaitingOfChannel, mostOfChannel, e.about.Session, name, mostOfChannel).Scan(&waits); err != nil {
 		return err
 	}
-	f.Reasons = append(f.Reasons, strconv.FormatInt(waits, 10)+verb(int(waits), " delivery of its newest messages waits", " deliveries of its newest messages wait"))
+	f.Reasons = append(f.Reasons, strconv.FormatInt(waits, 10)+
+		verb(int(waits), " delivery of its newest messages waits", " deliveries of its newest messages wait"))
 	f.Commands = append(f.Commands, finding.Command{"message", "list", "--channel", name, "--box", "all", "--newest"})
 	return nil
 }

@@ -31,12 +31,13 @@ type Filled struct {
 	TraceParent string
 }
 
-// Reply answers a message: it goes to the sender, in the same thread, under the same correlation id unless another
-// one is given. With Ack the caller's delivery of the message is finished as well. The reply of an operator without an
-// agent finishes the message in operatorBox. Errors: as Send and as Settle; fault.Precondition (CLAIM_LOST) with Ack
-// unless the claim is in force or the message waits unclaimed in the caller's own mailbox; fault.Exhausted (MAILBOX_FULL) if the sender's mailbox is full, but with Ack not if
-// that is operatorBox: then the Outcome has Refused; fault.Precondition (NOBODY_WAITS) for a notice or an event of the
-// broker.
+// Reply answers a message: it goes to the sender, in the same thread, under the same correlation id unless
+// another one is given. With Ack the caller's delivery of the message is finished as well. The reply of an
+// operator without an agent finishes the message in operatorBox. Errors: as Send and as Settle;
+// fault.Precondition (CLAIM_LOST) with Ack unless the claim is in force or the message waits unclaimed in the
+// caller's own mailbox; fault.Exhausted (MAILBOX_FULL) if the sender's mailbox is full, but with Ack not if that
+// is operatorBox: then the Outcome has Refused; fault.Precondition (NOBODY_WAITS) for a notice or an event of
+// the broker.
 func (b *Broker) Reply(ctx context.Context, c caller.Caller, req once.Request, answer Answer) (Outcome, error) {
 	if err := b.admit(ctx, c, 1); err != nil {
 		return Outcome{}, err

@@ -41,7 +41,8 @@ func entry(in *pb.PublishEventRequest) (Entry, *Obstacle, error) {
 	var c valid.Check
 	e := Entry{
 		Category: Category(in.GetCategory()), Type: in.GetType(), TypeAsSent: in.GetType(),
-		Severity: Severity(in.GetSeverity()), Summary: in.GetSummary(), Details: strings.TrimSpace(in.GetDetails()), Related: in.GetRelated(), TaskID: in.GetTaskId(),
+		Severity: Severity(in.GetSeverity()), Summary: in.GetSummary(),
+		Details: strings.TrimSpace(in.GetDetails()), Related: in.GetRelated(), TaskID: in.GetTaskId(),
 	}
 	switch {
 	case !IsType(e.Type):

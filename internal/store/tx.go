@@ -36,12 +36,12 @@ type ending struct {
 	fn  func(*Tx) error
 }
 
-// Exec runs a statement. Arguments may be integers, strings, []byte, float64, and bool (stored as 0 or 1), time.Time (Unix
-// nanoseconds, the zero time as NULL), time.Duration (nanoseconds) and nil. The query is one statement; it is prepared once
-// per distinct text.
+// Exec runs a statement. Arguments may be integers, strings, []byte, float64, and bool (stored as 0 or 1),
+// time.Time (Unix nanoseconds, the zero time as NULL), time.Duration (nanoseconds) and nil. The query is one
+// statement; it is prepared once per distinct text.
 //
-// After an error, such as an argument of another type, the function has failed: it gets this error whatever it returns, and
-// its further statements do nothing.
+// After an error, such as an argument of another type, the function has failed: it gets this error whatever it
+// returns, and its further statements do nothing.
 //
 // Exec panics after the end of the function: no caller would learn that the statement was not run.
 func (tx *Tx) Exec(query string, args ...any) {
@@ -120,8 +120,8 @@ func (tx *Tx) Latest() time.Time { return fromNanos(tx.writer.latest) }
 // Certain must be called before the first change.
 func (tx *Tx) Certain() { tx.certain = !tx.writer.batch.careful }
 
-// Patient says that nobody is kept waiting by the commit of what the function does. Where it stands alone its batch stays open for company, a
-// millisecond at most, which spares a sync.
+// Patient says that nobody is kept waiting by the commit of what the function does. Where it stands alone its
+// batch stays open for company, a millisecond at most, which spares a sync.
 func (tx *Tx) Patient() { tx.patient = true }
 
 // OnCommit registers a function that runs in the writer once the commit is on disk, before any

@@ -49,7 +49,7 @@ type agentMessages struct {
 	// replies has the messages of the boxes that their agents have answered in this run.
 	replies map[string]bool
 
-	archiving sync.Mutex // held from the choice of a name in archive/ until the file has it
+	archiving sync.Mutex // held from the choice of a name in archive/ until the rename
 
 	subscribed map[[2]string]bool // agent and channel; used by one goroutine
 }

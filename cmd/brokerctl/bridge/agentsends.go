@@ -87,8 +87,8 @@ func (p *agentSends) choose(drafts []draft) (now []draft, more bool) {
 	return now, false
 }
 
-// drafts returns the files that are sends, in the order of each sender. A folder that it cannot read does not hinder the
-// others.
+// drafts returns the files that are sends, in the order of each sender. A folder that it cannot read does not
+// hinder the others.
 func (p *agentSends) drafts(ctx context.Context) ([]draft, error) {
 	dirs, failed := p.f.messageFolders()
 	// A file that is created while a folder is read may be missing from the list although a later one

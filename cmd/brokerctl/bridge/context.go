@@ -63,7 +63,7 @@ func (p *sharedFiles) collect(ctx context.Context) (bool, error) {
 	return false, errors.Join(err, failed)
 }
 
-// upload adds the content of the file with the name of an artifact as a version, unless the newest version has it.
+// upload adds the content of the file with the name of an artifact as a version, unless the newest version is the same.
 func (b *bridge) upload(ctx context.Context, header *pb.ArtifactHeader) error {
 	file, err := b.root.Open(header.GetName())
 	if errors.Is(err, fs.ErrPermission) {

@@ -158,9 +158,9 @@ func parseLine(text []byte) (*line, error) {
 // fromBridge reports whether the bridge has written the line.
 func (l *line) fromBridge() bool { return l.mark != "" && l.mark == l.id }
 
-// key returns the key of a line that the bridge has not written. Copies of a line, in any file, have the same key: lines
-// with the sender, the recipient and the MessageId of another one, or without a MessageId those that also have its
-// Timestamp, Type and Content. A line with neither is known by its place.
+// key returns the key of a line that the bridge has not written. Copies of a line, in any file, have the same
+// key: lines with the sender, the recipient and the MessageId of another one, or without a MessageId those that
+// also have its Timestamp, Type and Content. A line with neither is known by its place.
 func (l *line) key(agent string, at position, text []byte) uuid.UUID {
 	parts := []string{"id", l.from, l.to, l.id}
 	switch {

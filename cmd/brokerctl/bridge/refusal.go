@@ -46,7 +46,8 @@ func passes(err error) bool {
 	case codes.Unavailable, codes.Aborted, codes.DeadlineExceeded, codes.Canceled:
 		return true
 	case codes.Internal, codes.Unknown:
-		// A broken connection. The broker gives the reason of its own defects; gRPC cannot write a text that is not UTF-8.
+		// A broken connection. The broker gives the reason of its own defects; gRPC cannot write a text that is
+		// not UTF-8.
 		return client.Reason(err) == "" && !strings.Contains(s.Message(), "error while marshaling")
 	case codes.ResourceExhausted: // a rate, a quota or a disk, but not the size of the message
 		return client.RetryDelay(err) > 0 || client.Reason(err) == "DISK_NEARLY_FULL"

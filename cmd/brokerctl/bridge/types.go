@@ -27,7 +27,7 @@ func lineTypes() []string {
 }
 
 // lineType returns the Type of the line of a message. A type that readers may not know goes to the metadata, unless
-// a line of the folder has it.
+// the message is a line of the folder.
 func lineType(m *pb.Message, metadata map[string]string, fromFolder bool) json.RawMessage {
 	name := typeName(m)
 	for _, known := range lineTypes() {

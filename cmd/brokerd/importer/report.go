@@ -25,7 +25,7 @@ type Report struct {
 	Session       string     `json:"session"`
 	DryRun        bool       `json:"dry_run"`
 	Kinds         []*Count   `json:"kinds"`
-	Skipped       []Skipped  `json:"skipped"` // the first ones, those that are kept for a reason, and those that did not reach all
+	Skipped       []Skipped  `json:"skipped"` // the first of those that were not sent, or not to all
 	Artifacts     []Artifact `json:"artifacts"`
 	Seconds       float64    `json:"seconds"`
 	Warnings      []string   `json:"warnings"`

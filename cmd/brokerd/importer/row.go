@@ -109,7 +109,8 @@ func (r row) original() (row, error) {
 }
 
 // times are the forms of ISO 8601 in which programs write a time. One without a zone is UTC.
-var times = []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999Z0700", "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999Z07:00",
+var times = []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999Z0700",
+	"2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999Z07:00",
 	"2006-01-02 15:04:05.999999999"}
 
 // time returns a column as a time; the zero time for NULL and empty text.

@@ -168,7 +168,7 @@ type SubscribeChannelResponse struct {
 	// False if the agent had subscribed before.
 	Changed bool `protobuf:"varint,2,opt,name=changed,proto3" json:"changed,omitempty"`
 	// The channel is event/TYPE, and no event of the type is known: the broker sends none to channels, the session's
-	// catalog does not have it, and none of the newest 10,000 events has it. It may be a misspelling.
+	// catalog does not know it, and it is the type of none of the newest 10,000 events. It may be a misspelling.
 	Warnings      []string `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

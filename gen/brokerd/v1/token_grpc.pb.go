@@ -33,7 +33,7 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // TokenService keeps turns: a token (type and scope, such as review and feature-login) is held by one owner at a time. It is an exclusive lock
-// by name that can also be passed on. It queues, ends, is fenced and takes part in the search for deadlocks as LockService has it. The first
+// by name that can also be passed on. It queues, ends, is fenced and takes part in the search for deadlocks as a lock does. The first
 // AcquireToken creates it.
 //
 //	AVAILABLE ──AcquireToken──► HELD ⇄ CONTESTED (an agent waits)
@@ -143,7 +143,7 @@ func (c *tokenServiceClient) ListTokens(ctx context.Context, in *ListTokensReque
 // for forward compatibility.
 //
 // TokenService keeps turns: a token (type and scope, such as review and feature-login) is held by one owner at a time. It is an exclusive lock
-// by name that can also be passed on. It queues, ends, is fenced and takes part in the search for deadlocks as LockService has it. The first
+// by name that can also be passed on. It queues, ends, is fenced and takes part in the search for deadlocks as a lock does. The first
 // AcquireToken creates it.
 //
 //	AVAILABLE ──AcquireToken──► HELD ⇄ CONTESTED (an agent waits)

@@ -113,7 +113,7 @@ export type SubscribeChannelResponse = Message<"brokerd.v1.SubscribeChannelRespo
 
   /**
    * The channel is event/TYPE, and no event of the type is known: the broker sends none to channels, the session's
-   * catalog does not have it, and none of the newest 10,000 events has it. It may be a misspelling.
+   * catalog does not know it, and it is the type of none of the newest 10,000 events. It may be a misspelling.
    *
    * @generated from field: repeated string warnings = 3;
    */

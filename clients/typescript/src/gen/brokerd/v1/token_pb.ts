@@ -770,7 +770,7 @@ export const TokenStateSchema: GenEnum<TokenState> = /*@__PURE__*/
 
 /**
  * TokenService keeps turns: a token (type and scope, such as review and feature-login) is held by one owner at a time. It is an exclusive lock
- * by name that can also be passed on. It queues, ends, is fenced and takes part in the search for deadlocks as LockService has it. The first
+ * by name that can also be passed on. It queues, ends, is fenced and takes part in the search for deadlocks as a lock does. The first
  * AcquireToken creates it.
  *
  * 	AVAILABLE ──AcquireToken──► HELD ⇄ CONTESTED (an agent waits)
