@@ -56,8 +56,12 @@ func (p peers) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, er
 	opened, web := raw.(*newConn), p.server.web
 	bare := opened.Conn
 	// A connection whose client sends nothing does not delay the stop of the server.
-	defer context.AfterFunc(p.server.stopping, func() { _ = bare.SetDeadline(passed) })()
+	served := context.AfterFunc(p.server.stopping, func() { _ = bare.SetDeadline(passed) })
 	conn, info, http2, err := p.identify(bare)
+	if !served() && err == nil {
+		// The deadline may pass only after the handshake, and would then cut off a call under way.
+		err = errors.New("the server stops")
+	}
 	switch {
 	case err != nil:
 		return nil, nil, err
