@@ -97,8 +97,8 @@ func bounded(t TB, fake bool, change func(*store.Options)) func(*store.Options) 
 			o.ReadTime = math.MaxInt64
 		}
 		o.Excess = func(e store.Excess) {
-			t.Errorf("a function of the writer changed %d rows and read %d; %d and %d are allowed\n%s",
-				e.Changed, e.Read, store.MaxChanged, store.MaxRead, e.Stack)
+			t.Errorf("a function of the writer changed %d rows and read %d; %d and %d are allowed: %s",
+				e.Changed, e.Read, store.MaxChanged, store.MaxRead, e.Query)
 		}
 		if change != nil {
 			change(o)

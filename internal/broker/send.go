@@ -100,7 +100,6 @@ func (b *Broker) Submit(ctx context.Context, c caller.Caller, batch Batch, done 
 	var outcomes []Outcome
 	b.store.Submit(ctx, store.LaneFill, batch.size(), func(tx *store.Tx) error {
 		outcomes = make([]Outcome, len(batch.Drafts))
-		tx.Certain() // what is refused is refused before it changes anything
 		s, err := b.sending(tx, c)
 		if err != nil {
 			return err

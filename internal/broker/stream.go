@@ -214,7 +214,6 @@ func (s *ClaimStream) Settle(ctx context.Context, items []Settlement) error {
 	b := s.broker
 	results := make([]Settled, len(items))
 	b.store.Submit(ctx, store.LaneDrain, settlementsSize(items), func(tx *store.Tx) error {
-		tx.Certain() // what is refused is refused before it changes anything
 		a, err := b.agent(tx, s.caller)
 		if err != nil {
 			return err

@@ -37,7 +37,7 @@ func TestCost_PlainMessage(t *testing.T) {
 		atMost cost
 	}{
 		{"over streams", streams, cost{statements: 8, reads: 1, onCommits: 6, allocations: 325}},
-		{"by calls", calls, cost{statements: 15, reads: 7, onCommits: 7, allocations: 870}},
+		{"by calls", calls, cost{statements: 9, reads: 7, onCommits: 7, allocations: 855}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var count counter

@@ -292,7 +292,6 @@ func (a *acquiring) grant(u *turn, o Owner, role string) error {
 	if err := u.room(&a.wanted, o); err != nil {
 		return err
 	}
-	u.tx.Certain() // it is not refused from here on
 	g := &grant{session: u.session, owner: o, role: role, claim: a.wanted, reason: a.wish.Reason, maxHold: a.maxHold, collected: true}
 	if err := u.grant(g); err != nil {
 		return err
@@ -369,7 +368,6 @@ func (a *acquiring) queueUp(u *turn, o Owner, role string) error {
 	if err != nil {
 		return err
 	}
-	u.tx.Certain() // it is not refused from here on
 	if circle != nil {
 		a.refused = deadlock(circle, t)
 		return errors.Join(u.tellDeadlock(circle, t), errOpen)

@@ -72,7 +72,6 @@ func (g *giving) decide(tx *store.Tx) error {
 		if err != nil {
 			return err
 		}
-		tx.Certain() // nothing is refused from here on
 		r := releasing{turn: u, owner: Owner{agent.Name, g.wish.Holder}}
 		g.given, err = r.run(g.wish, &g.named)
 		return err

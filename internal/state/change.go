@@ -117,7 +117,6 @@ func (t *turn) run(compares []Compare, changes []Change) (Outcome, error) {
 		}
 		some = some || !changes[i].Delete || rows[i].present(t.tx.Now()) != 0
 	}
-	t.tx.Certain()
 	for i := range rows {
 		if err := t.lapse(&rows[i]); err != nil {
 			return Outcome{}, err

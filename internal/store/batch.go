@@ -18,6 +18,7 @@ const (
 // A batch is one transaction in the making.
 type batch struct {
 	tasks    []*task
+	deferred deferred
 	onCommit []func()
 	onUndo   []func()
 	endings  []ending
@@ -30,11 +31,11 @@ type batch struct {
 	rows     int
 	filled   bool  // a function of LaneFill has run
 	hurried  bool  // somebody waits for the commit
-	touched  bool  // a function that succeeded has run a statement that may change something
+	touched  bool  // a function that succeeded has asked for a statement that may change something
 	dirty    bool  // something has changed
 	lost     error // why the transaction is gone or cannot be committed
 	defect   bool  // a defect has lost it, not the disk
-	careful  bool  // every function gets a savepoint
+	careful  bool  // the statements of a function are sent, in a savepoint, before the next function
 }
 
 // runBatch makes one transaction of what is waiting, and answers.
@@ -91,11 +92,11 @@ func (w *writer) runBatch() {
 	b.reset()
 }
 
-// runAgain runs the functions of a batch that a defect has lost a second time, with a savepoint for
-// each, so that only the function with the defect fails.
+// runAgain runs the functions of a batch that a defect has lost a second time, one by one, so that only the function
+// with the defect fails.
 func (w *writer) runAgain() {
 	b := &w.batch
-	w.log.Error("a function failed after its first change; its batch runs again with savepoints", zap.Error(b.lost))
+	w.log.Error("a statement failed after the end of its function: the functions of the batch run again, one by one", zap.Error(b.lost))
 	w.undone(b.onUndo)
 	if b.lost = w.conn.run(`ROLLBACK`); b.lost == nil {
 		b.lost = w.conn.run(`BEGIN IMMEDIATE`)
@@ -180,26 +181,30 @@ func (w *writer) company() bool {
 
 // function runs one function of the batch.
 func (w *writer) function(fn func(*Tx) error) (err error) {
-	tx := &Tx{writer: w, now: w.clock.Now()}
+	b := &w.batch
+	tx := &Tx{writer: w, now: w.clock.Now(), first: len(b.deferred.statements)}
 	w.latest = max(w.latest, tx.now.UnixNano())
 	defer func() {
 		if err != nil {
 			w.undone(tx.onUndo)
 		}
 	}()
-	if err = tx.call(fn); tx.failed != nil {
+	err = tx.call(fn)
+	w.conn.closeRows()
+	if err == nil && b.careful {
+		err = tx.send(false)
+	}
+	if tx.failed != nil {
 		err = tx.failed
 	}
 	tx.over = true
-	w.conn.closeRows()
-	if tx.excess != nil {
+	if tx.excess != "" {
 		w.exceeded(tx)
 	}
 	if w.ran != nil {
 		tx.work.OnCommits = len(tx.onCommit)
 		w.ran(tx.work)
 	}
-	b := &w.batch
 	if err != nil {
 		w.look(err)
 	}
@@ -207,14 +212,11 @@ func (w *writer) function(fn func(*Tx) error) (err error) {
 		return b.lost
 	}
 	if err != nil {
-		switch {
-		case tx.saved:
-			b.lost = w.conn.run(`ROLLBACK TO fn`)
-			if b.lost == nil {
+		b.deferred.cut(tx.first)
+		if tx.saved {
+			if b.lost = w.conn.run(`ROLLBACK TO fn`); b.lost == nil {
 				b.lost = w.conn.run(`RELEASE fn`)
 			}
-		case tx.changing:
-			b.lost, b.defect = err, fault.KindOf(err) != fault.Unavailable
 		}
 		b.hurried = true
 		return err
@@ -227,11 +229,14 @@ func (w *writer) function(fn func(*Tx) error) (err error) {
 	b.hurried = b.hurried || !tx.patient
 	b.rows += tx.rows
 	b.touched = b.touched || tx.changing
-	b.dirty = b.dirty || tx.rows > 0 || tx.numbered
+	b.dirty = b.dirty || tx.changed || tx.numbered
 	b.onCommit = append(b.onCommit, tx.onCommit...)
 	b.onUndo = append(b.onUndo, tx.onUndo...)
 	for _, e := range tx.endings {
 		w.ask(e)
+	}
+	if len(b.deferred.statements) > mostDeferred {
+		w.sendAll()
 	}
 	return nil
 }
@@ -277,6 +282,7 @@ func (w *writer) end() {
 			w.log.Error("function at the end of a batch failed", zap.Any("key", e.key), zap.Error(err))
 		}
 	}
+	w.sendAll()
 }
 
 // settle makes known what has been committed.
@@ -350,12 +356,13 @@ func (b *batch) reset() {
 	b.again()
 	clear(b.kicks)
 	*b = batch{
-		tasks: b.tasks[:0], onCommit: b.onCommit, onUndo: b.onUndo, endings: b.endings, asked: b.asked, kicks: b.kicks[:0], later: b.later,
+		tasks: b.tasks[:0], deferred: b.deferred, onCommit: b.onCommit, onUndo: b.onUndo, endings: b.endings, asked: b.asked, kicks: b.kicks[:0], later: b.later,
 	}
 }
 
 // again forgets the first run of the batch's functions.
 func (b *batch) again() {
+	b.deferred.empty()
 	clear(b.onCommit)
 	clear(b.onUndo)
 	clear(b.endings)

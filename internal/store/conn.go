@@ -215,7 +215,30 @@ func (c *conn) exec(st *statement, args []any) (int64, error) {
 		c.put(st)
 		return 0, err
 	}
-	result, err := st.raw.ExecContext(context.Background(), c.args)
+	return c.execBound(st, c.args)
+}
+
+// execWith runs a statement with arguments that have been converted; inputs is their number before that.
+func (c *conn) execWith(query string, inputs int, args []driver.NamedValue) (int64, error) {
+	st, err := c.take(query)
+	if err != nil {
+		return 0, err
+	}
+	switch {
+	case inputs != st.inputs:
+		err = st.wrongInputs(inputs)
+	case st.rows:
+		err = fmt.Errorf("a statement that returns rows needs Query or ExecCount: %s", query)
+	}
+	if err != nil {
+		c.put(st)
+		return 0, err
+	}
+	return c.execBound(st, args)
+}
+
+func (c *conn) execBound(st *statement, args []driver.NamedValue) (int64, error) {
+	result, err := st.raw.ExecContext(context.Background(), args)
 	c.put(st)
 	if err != nil {
 		return 0, c.classify(err)
@@ -291,21 +314,30 @@ func (c *conn) close() error {
 }
 
 // bind converts the arguments of a statement to what the driver takes.
-func (c *conn) bind(st *statement, args []any) error {
+func (c *conn) bind(st *statement, args []any) (err error) {
 	if len(args) != st.inputs {
-		return fmt.Errorf("%d arguments for a query that takes %d: %s", len(args), st.inputs, st.query)
+		return st.wrongInputs(len(args))
 	}
-	c.args = c.args[:0]
+	c.args, err = appendArgs(c.args[:0], st.query, args)
+	return err
+}
+
+func (st *statement) wrongInputs(n int) error {
+	return fmt.Errorf("%d arguments for a query that takes %d: %s", n, st.inputs, st.query)
+}
+
+// appendArgs converts the arguments of a query. What is not bound is NULL, and each binding is a call of C.
+func appendArgs(to []driver.NamedValue, query string, args []any) ([]driver.NamedValue, error) {
 	for i, arg := range args {
 		value, err := toSQL(arg)
 		if err != nil {
-			return fmt.Errorf("argument %d: %w: %s", i+1, err, st.query)
+			return to, fmt.Errorf("argument %d: %w: %s", i+1, err, query)
 		}
-		if value != nil { // what is not bound is NULL, and each binding is a call of C
-			c.args = append(c.args, driver.NamedValue{Ordinal: i + 1, Value: value})
+		if value != nil {
+			to = append(to, driver.NamedValue{Ordinal: i + 1, Value: value})
 		}
 	}
-	return nil
+	return to, nil
 }
 
 // toSQL converts an argument: integers, booleans, times and durations become INTEGER.

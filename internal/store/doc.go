@@ -3,18 +3,24 @@
 // # A change
 //
 // Write hands a function to the one writer goroutine. The writer gathers the functions that wait
-// into one transaction, runs each inside a savepoint (a refusal undoes only itself; see Tx.Certain), runs the
-// functions that were put at the end of the batch, commits, syncs, runs the OnCommit functions and
-// then answers every caller:
+// into one transaction, runs each of them, runs the functions that were put at the end of the batch, commits,
+// syncs, runs the OnCommit functions and then answers every caller:
 //
 //	Drain  ──► LaneDrain ─┐
-//	Write  ──► LaneFill ──┼► BEGIN ─ savepoint each ─ AtEnd ─ counter ─ COMMIT ─► OnCommit ─► answers
+//	Write  ──► LaneFill ──┼► BEGIN ─ functions ─ AtEnd ─ statements left ─ counter ─ COMMIT ─► OnCommit ─► answers
 //	Kick   ──► AtEnd ─────┘
 //
 // Nothing is acknowledged, refused or woken before the commit is on disk. A function decides only
 // on what it reads through its Tx. A batch ends after 4 ms or 1,000 changed rows, and after
-// half of that while callers have sent far ahead; a function always runs whole, so it is kept small. A batch that has changed nothing costs no sync, and one of
-// Tx.Patient functions alone waits a millisecond for others.
+// half of that while callers have sent far ahead; a function always runs whole, so it is kept small. A batch that has
+// changed nothing costs no sync, and one of Tx.Patient functions alone waits a millisecond for others.
+//
+// # Statements
+//
+// A statement of Tx.Exec waits, and is sent before the next read of any function, or at the end of the batch. A
+// function that is refused takes back what waits. What it has sent already, because it read after a change of its
+// own, follows a savepoint and is rolled back: a refusal undoes only itself. A function that reads first and
+// changes afterwards needs no savepoint.
 //
 // # Callers
 //
@@ -43,11 +49,9 @@
 // function of the batch fails as fault.Unavailable, and the writer runs none of them again. Reads
 // continue; writing resumes by itself when there is free space.
 //
-// A statement that fails otherwise is a defect. Its function fails, whatever it returns (see Tx.Exec).
-//
-// A defect in a function without a savepoint (Tx.Certain) costs the batch too. The writer then runs
-// the functions of that batch once more, each with a savepoint, so that only the function with the
-// defect fails.
+// A statement that fails otherwise is a defect. Its function fails, whatever it returns (see Tx.Exec). If the
+// function has ended before the statement was sent, the writer rolls the batch back and runs its functions once
+// more, one by one, so that only the function with the defect fails.
 //
 // A failed sync is different: nobody knows what is on disk
 // until the file is opened again, so the process must end (Options.Fatal).

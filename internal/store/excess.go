@@ -1,10 +1,6 @@
 package store
 
-import (
-	"runtime/debug"
-
-	"go.uber.org/zap"
-)
+import "go.uber.org/zap"
 
 // The most that one function of the writer may do. All callers wait for a function, so longer work goes in pages of up
 // to 1,000 rows, each in a separate function.
@@ -16,29 +12,34 @@ const (
 // An Excess is a function of the writer that has done more than it may.
 type Excess struct {
 	Changed, Read int    // rows, in the whole function
-	Stack         []byte // of the statement that exceeded one of the two
+	Query         string // the statement that exceeded one of the two
 }
 
 // change counts rows that a statement has changed.
-func (tx *Tx) change(rows int) {
+func (tx *Tx) change(query string, rows int) {
 	tx.rows += rows
+	tx.changed = tx.changed || rows > 0
 	if tx.rows > MaxChanged {
-		tx.exceed()
+		tx.exceed(query)
 	}
 }
 
 // exceed notes where the function exceeds a bound. It is the first place that counts.
-func (tx *Tx) exceed() {
-	if tx.excess == nil {
-		tx.excess = debug.Stack()
+func (tx *Tx) exceed(query string) {
+	if tx.excess != "" {
+		return
+	}
+	tx.excess = query
+	if tx.over {
+		tx.writer.exceeded(tx)
 	}
 }
 
 // exceeded reports a function that has done too much. Its changes stand.
 func (w *writer) exceeded(tx *Tx) {
 	w.log.Warn("a function of the writer did too much at once, and other changes waited for it: this is a defect of the broker",
-		zap.Int("rows_changed", tx.rows), zap.Int("rows_read", tx.read), zap.ByteString("stack", tx.excess))
+		zap.Int("rows_changed", tx.rows), zap.Int("rows_read", tx.read), zap.String("statement", tx.excess))
 	if w.excess != nil {
-		w.excess(Excess{Changed: tx.rows, Read: tx.read, Stack: tx.excess})
+		w.excess(Excess{Changed: tx.rows, Read: tx.read, Query: tx.excess})
 	}
 }

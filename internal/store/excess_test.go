@@ -49,7 +49,7 @@ func TestExcess_ReportsAFunctionThatChangesOrReadsTooManyRows(t *testing.T) {
 		t.Errorf("reports of a function that changed one row too many: %+v", got)
 	}
 	got := write(read)
-	if len(got) != 1 || got[0].Read != store.MaxRead+1 || !strings.Contains(string(got[0].Stack), "excess_test.go") {
+	if len(got) != 1 || got[0].Read != store.MaxRead+1 || !strings.Contains(got[0].Query, "LIMIT 20001") {
 		t.Errorf("reports of a function that read one row too many: %+v", got)
 	}
 }

@@ -28,7 +28,7 @@ const (
 // fn decides only on what it reads through its Tx. If it returns an error nothing of it remains. It
 // must not call Write, Drain or Close.
 //
-// fn can run twice (see Tx.Certain), and must then have the same outcome as after one run: it sets
+// fn can run twice (see Tx.Exec), and must then have the same outcome as after one run: it sets
 // its results at its start, and changes memory only in OnCommit or with an OnUndo.
 func (s *Store) Write(ctx context.Context, fn func(*Tx) error) error {
 	return s.write(ctx, LaneFill, fn)

@@ -51,10 +51,10 @@ func (r *Rows) Next() bool {
 	}
 	if r.tx != nil {
 		if r.tx.read++; r.tx.read > MaxRead {
-			r.tx.exceed()
+			r.tx.exceed(r.statement.query)
 		}
 		if !r.statement.readonly {
-			r.tx.change(1)
+			r.tx.change(r.statement.query, 1)
 		}
 	}
 	return true

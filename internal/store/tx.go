@@ -15,12 +15,13 @@ type Tx struct {
 	writer   *writer
 	now      time.Time
 	work     Work
-	rows     int    // changed
+	first    int    // its first statement among those that wait to be sent
+	rows     int    // changed; one for each statement that waits
 	read     int    // rows that its queries have returned
-	excess   []byte // the stack of the statement with which it does more than a function may
+	excess   string // the statement with which it does more than a function may
 	saved    bool   // the savepoint is open
-	certain  bool   // it goes without a savepoint
-	changing bool   // it has run a statement that may change something
+	changing bool   // it has asked for a statement that may change something
+	changed  bool   // a statement has changed a row
 	numbered bool   // a revision was taken
 	patient  bool   // nobody waits for the commit
 	over     bool
@@ -36,22 +37,33 @@ type ending struct {
 	fn  func(*Tx) error
 }
 
-// Exec runs a statement. Arguments may be integers, strings, []byte, float64, and bool (stored as 0 or 1),
-// time.Time (Unix nanoseconds, the zero time as NULL), time.Duration (nanoseconds) and nil. The query is one
-// statement; it is prepared once per distinct text.
+// Exec has a statement run before the next read of this function or of a later one, and before the commit, in the
+// order of the calls. Arguments may be integers, strings, []byte, float64, and bool (stored as 0 or 1),
+// time.Time (Unix nanoseconds, the zero time as NULL), time.Duration (nanoseconds) and nil; the bytes must not change
+// afterwards. The query is one statement; it is prepared once per distinct text.
 //
 // After an error, such as an argument of another type, the function has failed: it gets this error whatever it
-// returns, and its further statements do nothing.
+// returns, and its further statements do nothing. Where the error comes after the end of the function, the batch is
+// rolled back and its functions run again.
 //
 // Exec panics after the end of the function: no caller would learn that the statement was not run.
 func (tx *Tx) Exec(query string, args ...any) {
 	if tx.over {
 		panic(errOver())
 	}
-	_, _ = tx.ExecCount(query, args...) // the Tx keeps the error
+	b := &tx.writer.batch
+	if tx.failed != nil || b.lost != nil {
+		return
+	}
+	if tx.failed = b.deferred.add(tx, query, args); tx.failed != nil {
+		return
+	}
+	tx.work.Statements++
+	tx.changing = true
+	tx.rows++
 }
 
-// ExecCount is Exec, and returns how many rows the statement has inserted, updated or deleted.
+// ExecCount runs a statement at once, and returns how many rows the statement has inserted, updated or deleted.
 func (tx *Tx) ExecCount(query string, args ...any) (changed int64, err error) {
 	st, err := tx.take(query)
 	if err == nil {
@@ -102,7 +114,8 @@ func (tx *Tx) NextRevision() int64 {
 	return tx.writer.counter
 }
 
-// Changed returns how many rows the function has inserted, updated or deleted so far.
+// Changed returns how many rows the function has inserted, updated or deleted so far. A statement of Exec that has not
+// been run yet counts as one row.
 func (tx *Tx) Changed() int { return tx.rows }
 
 // Now returns the wall clock as it was when the function started: one value per function.
@@ -111,14 +124,6 @@ func (tx *Tx) Now() time.Time { return tx.now }
 // Latest returns the highest wall clock that any transaction of this database has seen, Now
 // included. It never goes back, even if the clock does, not over a restart either.
 func (tx *Tx) Latest() time.Time { return fromNanos(tx.writer.latest) }
-
-// Certain declares that the function is not refused once it has changed something: a later error
-// can only be a defect. The function then runs without a savepoint, for which SQLite copies every
-// page that is changed. If such an error or a panic comes nevertheless, the writer rolls the batch
-// back and runs it again, with a savepoint for each function; then only this function fails.
-//
-// Certain must be called before the first change.
-func (tx *Tx) Certain() { tx.certain = !tx.writer.batch.careful }
 
 // Patient says that nobody is kept waiting by the commit of what the function does. Where it stands alone its
 // batch stays open for company, a millisecond at most, which spares a sync.
@@ -142,7 +147,7 @@ func (tx *Tx) AtEnd(key any, fn func(*Tx) error) {
 	tx.endings = append(tx.endings, ending{key, fn})
 }
 
-// take prepares a statement, and opens the savepoint before the first one that may change something.
+// take prepares a statement that runs at once, after all that wait.
 func (tx *Tx) take(query string) (*statement, error) {
 	if tx.over {
 		return nil, errOver()
@@ -159,20 +164,51 @@ func (tx *Tx) take(query string) (*statement, error) {
 	}
 	if st.readonly {
 		tx.work.Reads++
-		return st, nil
+	} else {
+		tx.work.Statements++
+		tx.changing = true
 	}
-	tx.work.Statements++
-	tx.changing = true
-	if !tx.saved && !tx.certain {
-		if err := tx.writer.conn.run(`SAVEPOINT fn`); err != nil {
-			tx.writer.conn.put(st)
-			tx.writer.look(err)
-			return nil, err
+	if err := tx.send(!st.readonly); err != nil {
+		tx.writer.conn.put(st)
+		return nil, err
+	}
+	return st, nil
+}
+
+// send runs the statements that wait: those of functions before this one, and its own. These follow a savepoint, as
+// does a statement that changes something at once, so that the function can still be refused.
+func (tx *Tx) send(changes bool) error {
+	w, d := tx.writer, &tx.writer.batch.deferred
+	if _, err := w.send(tx.first); err != nil {
+		w.lose(err)
+		return err
+	}
+	if !tx.saved && (changes || len(d.statements) > tx.first) {
+		if err := w.conn.run(`SAVEPOINT fn`); err != nil {
+			w.look(err)
+			return err
 		}
 		tx.saved = true
 		tx.work.Statements += 2 // it is released as well
 	}
-	return st, nil
+	if _, err := w.send(len(d.statements)); err != nil {
+		tx.failed = err
+		return err
+	}
+	d.empty()
+	tx.first = 0
+	return nil
+}
+
+// correct replaces the one row that a statement of Exec has counted for by those that it has changed.
+func (tx *Tx) correct(query string, changed int) {
+	tx.rows--
+	tx.change(query, changed)
+	if tx.over {
+		b := &tx.writer.batch
+		b.rows += changed - 1
+		b.dirty = b.dirty || changed > 0
+	}
 }
 
 func (tx *Tx) query(st *statement, args []any) *Rows {
@@ -199,7 +235,7 @@ func (tx *Tx) exec(st *statement, args []any) (int64, error) {
 		tx.writer.look(err)
 		return 0, err
 	}
-	tx.change(int(changed))
+	tx.change(st.query, int(changed))
 	return changed, nil
 }
 

@@ -248,11 +248,11 @@ func TestExec_ErrorFailsItsFunctionWhateverItReturns(t *testing.T) {
 		argument any
 		want     string
 	}{
-		"no such table":                {`DELETE FROM missing WHERE name = ?`, "x", "no such table"},
-		"a constraint":                 {`INSERT INTO items (name) VALUES (?)`, nil, "NOT NULL"},
-		"a constraint, with RETURNING": {`INSERT INTO items (name) VALUES (?) RETURNING name`, nil, "NOT NULL"},
-		"an argument of another type":  {`DELETE FROM items WHERE name = ?`, struct{}{}, "cannot store a struct {}"},
-		"a missing argument":           {`DELETE FROM items WHERE name = ? AND revision = ?`, "x", "1 arguments"},
+		"no such table":               {`DELETE FROM missing WHERE name = ?`, "x", "no such table"},
+		"a constraint":                {`INSERT INTO items (name) VALUES (?)`, nil, "NOT NULL"},
+		"rows that nobody reads":      {`INSERT INTO items (name) VALUES (?) RETURNING name`, "x", "returns rows"},
+		"an argument of another type": {`DELETE FROM items WHERE name = ?`, struct{}{}, "cannot store a struct {}"},
+		"a missing argument":          {`DELETE FROM items WHERE name = ? AND revision = ?`, "x", "1 arguments"},
 	} {
 		for end, fn := range map[string]func() error{
 			"returns nil":           func() error { return nil },

@@ -219,7 +219,6 @@ func (u *taskTx) held(labels map[string]string) (*Task, error) {
 
 // take claims a READY task for the caller.
 func (u *taskTx) take(answer *Claim, task *Task) error {
-	u.tx.Certain() // nothing is refused from here on
 	if err := u.claim(task, u.actor); err != nil {
 		return err
 	}

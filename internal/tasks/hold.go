@@ -248,7 +248,6 @@ func (t *Tasks) Complete(ctx context.Context, c caller.Caller, req once.Request,
 		if err := u.holds(task, fence); err != nil {
 			return err
 		}
-		u.tx.Certain() // nothing is refused from here on
 		details := map[string]any{"agent": task.Holder, "attempt": task.Attempts + 1, "seconds": u.tx.Now().Sub(task.ClaimedAt).Seconds()}
 		task.Progress, task.Reason, task.BlockedAt, task.DueAt, task.Unblocked = 1, "", time.Time{}, time.Time{}, false
 		if err := u.enter(task, Done, "task.completed", 0, "completed by "+task.Holder, details); err != nil {
