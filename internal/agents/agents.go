@@ -189,7 +189,7 @@ type Registry struct {
 	departures   []func(ctx context.Context, session, agent string) error
 	holders      []Holder
 
-	known    *store.Cache[rowKey, Agent] // what Lookup returns; ID is 0 if there is none
+	known    store.Cache[rowKey, Agent] // what Lookup returns; ID is 0 if there is none
 	presence presence
 
 	stop    context.CancelFunc // ends the runners
@@ -199,7 +199,7 @@ type Registry struct {
 // New returns the registry of a store that was opened with Migrations. No lease ends until Start.
 func New(s *store.Store, log *events.Log, sessions Sessions, clock clockwork.Clock, logger *zap.Logger) *Registry {
 	r := &Registry{
-		store: s, log: log, sessions: sessions, clock: clock, zap: logger, known: store.NewCache[rowKey, Agent](),
+		store: s, log: log, sessions: sessions, clock: clock, zap: logger,
 		presence: presence{lives: map[agentKey]*life{}},
 	}
 	r.presence.leases = deadline.New(clock, r.leasesOver)

@@ -97,11 +97,11 @@ type Broker struct {
 	rates    *sendRates
 	observer Observer        // may be nil; not changed after Start
 	tracer   *tracing.Tracer // nil = nothing is traced
-	boxIDs   *store.Cache[boxKey, int64]
-	audience *store.Cache[audienceKey, audience]
-	gates    *store.Cache[int64, gate] // by agent
+	boxIDs   store.Cache[boxKey, int64]
+	audience store.Cache[audienceKey, audience]
+	gates    store.Cache[int64, gate] // by agent
 	// vacancies are the warnings for roles and channels: see vacancy.
-	vacancies *store.Cache[boxKey, string]
+	vacancies store.Cache[boxKey, string]
 	hub       *hub
 	claims    *deadline.Queue[key]                                    // when running claims end
 	calendar  *calendar                                               // when delays, times to live and the time for a response end
@@ -124,8 +124,6 @@ type Broker struct {
 func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock, logger *zap.Logger) *Broker {
 	b := &Broker{
 		store: st, log: log, dir: dir, clock: clock, zap: logger, hub: newHub(),
-		boxIDs: store.NewCache[boxKey, int64](), audience: store.NewCache[audienceKey, audience](),
-		gates: store.NewCache[int64, gate](), vacancies: store.NewCache[boxKey, string](),
 		asks: map[int64][]*asking{}, failures: map[int64]failure{}, stopping: make(chan struct{}), catalog: builtinTypes{msgtype.NewSet(nil)},
 	}
 	b.rates = newSendRates(clock, b.loadSession)

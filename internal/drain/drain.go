@@ -49,7 +49,7 @@ type Options struct {
 // A Switch begins and ends drains. Its methods may be called concurrently.
 type Switch struct {
 	Options
-	began    *store.Cache[struct{}, time.Time] // zero = no drain
+	began    store.Cache[struct{}, time.Time] // zero = no drain
 	active   atomic.Bool
 	stopping chan struct{}
 	stopOnce sync.Once
@@ -57,7 +57,7 @@ type Switch struct {
 
 // New returns the switch of a store that was opened with Migrations.
 func New(o Options) *Switch {
-	return &Switch{Options: o, began: store.NewCache[struct{}, time.Time](), stopping: make(chan struct{})}
+	return &Switch{Options: o, stopping: make(chan struct{})}
 }
 
 // Start reads whether a drain is in force, for Active.

@@ -92,8 +92,8 @@ type Table struct {
 	tracer   *tracing.Tracer // nil = nothing is traced
 	observer Observer        // nil = waits are not measured
 
-	queues *store.Cache[int64, *queue] // by session
-	broad  *store.Cache[int64, bool]   // whether a session has grants of more than single files
+	queues store.Cache[int64, *queue] // by session
+	broad  store.Cache[int64, bool]   // whether a session has grants of more than single files
 
 	spots    *spots              // it belongs to the writer
 	pending  map[int64]int64     // the first place in a session's queue that settle has left; it belongs to the writer
@@ -111,7 +111,6 @@ type Table struct {
 func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock, logger *zap.Logger) *Table {
 	t := &Table{
 		store: st, log: log, dir: dir, clock: clock, zap: logger,
-		queues: store.NewCache[int64, *queue](), broad: store.NewCache[int64, bool](),
 		spots: newSpots(), pending: map[int64]int64{}, calls: map[int64][]*call{}, tellings: map[int64]*tellings{}, stopping: make(chan struct{}),
 	}
 	t.alarms = deadline.New(clock, t.due)

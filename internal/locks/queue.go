@@ -34,8 +34,8 @@ func (t *Table) queue(q store.Querier, session int64) (*queue, error) {
 	return loadQueue(q, session)
 }
 
-// changesQueue drops the cached queue if the turn is rolled back.
-func (u *turn) changesQueue() { u.queues.DropOnUndo(u.tx, u.session) }
+// changesQueue has the cached queue loaded again if the turn is rolled back.
+func (u *turn) changesQueue() { u.queues.Touch(u.tx, u.session) }
 
 func loadQueue(q store.Querier, session int64) (*queue, error) {
 	rows := q.Query(selectTickets, session)

@@ -36,12 +36,12 @@ type Registry struct {
 	created    []func(*store.Tx, Session) error
 	configured []func(tx *store.Tx, before, now Session) error
 	closed     []func(*store.Tx, Session) error
-	known      *store.Cache[string, Session] // what Lookup returns
+	known      store.Cache[string, Session] // what Lookup returns
 }
 
 // New returns the registry of a store that was opened with Migrations.
 func New(s *store.Store, log *events.Log) *Registry {
-	return &Registry{store: s, log: log, known: store.NewCache[string, Session]()}
+	return &Registry{store: s, log: log}
 }
 
 // OnCreated adds what is to happen in the same transaction when a session is made.

@@ -20,7 +20,7 @@ type batch struct {
 	tasks    []*task
 	deferred deferred
 	onCommit []func()
-	onUndo   []func()
+	drops    []func()
 	endings  []ending
 	ended    int         // how many of endings have run, or are running
 	asked    map[any]int // where in endings a key stands
@@ -97,7 +97,7 @@ func (w *writer) runBatch() {
 func (w *writer) runAgain() {
 	b := &w.batch
 	w.log.Error("a statement failed after the end of its function: the functions of the batch run again, one by one", zap.Error(b.lost))
-	w.undone(b.onUndo)
+	w.putBack(b.drops)
 	if b.lost = w.conn.run(`ROLLBACK`); b.lost == nil {
 		b.lost = w.conn.run(`BEGIN IMMEDIATE`)
 	}
@@ -186,11 +186,14 @@ func (w *writer) function(fn func(*Tx) error) (err error) {
 	w.latest = max(w.latest, tx.now.UnixNano())
 	defer func() {
 		if err != nil {
-			w.undone(tx.onUndo)
+			w.putBack(tx.drops)
 		}
 	}()
 	err = tx.call(fn)
 	w.conn.closeRows()
+	if err == nil && tx.changing && w.drop != nil {
+		err = w.drop()
+	}
 	if err == nil && b.careful {
 		err = tx.send(false)
 	}
@@ -231,7 +234,7 @@ func (w *writer) function(fn func(*Tx) error) (err error) {
 	b.touched = b.touched || tx.changing
 	b.dirty = b.dirty || tx.changed || tx.numbered
 	b.onCommit = append(b.onCommit, tx.onCommit...)
-	b.onUndo = append(b.onUndo, tx.onUndo...)
+	b.drops = append(b.drops, tx.drops...)
 	for _, e := range tx.endings {
 		w.ask(e)
 	}
@@ -306,7 +309,7 @@ func (w *writer) settle() {
 // them again except those of Kick.
 func (w *writer) undo() {
 	b := &w.batch
-	w.undone(b.onUndo)
+	w.putBack(b.drops)
 	if w.conn.standing() {
 		if err := w.conn.run(`ROLLBACK`); err != nil {
 			w.log.Error("roll back", zap.Error(err))
@@ -335,8 +338,8 @@ func (w *writer) undo() {
 	}
 }
 
-// undone runs what puts memory back, the newest first.
-func (w *writer) undone(fns []func()) {
+// putBack puts back what dropped functions have changed in memory, the newest change first.
+func (w *writer) putBack(fns []func()) {
 	for _, fn := range slices.Backward(fns) {
 		w.guard(fn)
 	}
@@ -356,7 +359,7 @@ func (b *batch) reset() {
 	b.again()
 	clear(b.kicks)
 	*b = batch{
-		tasks: b.tasks[:0], deferred: b.deferred, onCommit: b.onCommit, onUndo: b.onUndo, endings: b.endings, asked: b.asked, kicks: b.kicks[:0], later: b.later,
+		tasks: b.tasks[:0], deferred: b.deferred, onCommit: b.onCommit, drops: b.drops, endings: b.endings, asked: b.asked, kicks: b.kicks[:0], later: b.later,
 	}
 }
 
@@ -364,11 +367,11 @@ func (b *batch) reset() {
 func (b *batch) again() {
 	b.deferred.empty()
 	clear(b.onCommit)
-	clear(b.onUndo)
+	clear(b.drops)
 	clear(b.endings)
 	clear(b.asked)
 	clear(b.later)
-	b.onCommit, b.onUndo, b.endings, b.later = b.onCommit[:0], b.onUndo[:0], b.endings[:0], b.later[:0]
+	b.onCommit, b.drops, b.endings, b.later = b.onCommit[:0], b.drops[:0], b.endings[:0], b.later[:0]
 	b.ended, b.rows, b.touched, b.dirty, b.defect, b.careful = 0, 0, false, false, false, true
 }
 

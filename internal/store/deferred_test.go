@@ -46,11 +46,11 @@ func TestExec_DefectFailsItsFunctionAlone(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	write(t, s, add("first"))
-	inMemory, told := 0, 0
+	var inMemory store.Memory[string, bool]
+	told := 0
 	counted := func(name string) func(*store.Tx) error {
 		return func(tx *store.Tx) error {
-			inMemory++
-			tx.OnUndo(func() { inMemory-- })
+			inMemory.Set(tx, name, true)
 			tx.OnCommit(func() { told++ })
 			tx.AtEnd("end", add("end"))
 			insert(tx, name, nil)
@@ -87,8 +87,8 @@ func TestExec_DefectFailsItsFunctionAlone(t *testing.T) {
 	if diff := cmp.Diff([]string{"first", "early", "late", "end", "kicked"}, names(t, s)); diff != "" {
 		t.Error(diff)
 	}
-	if inMemory != 2 || told != 2 {
-		t.Errorf("memory counts %d changes and OnCommit %d, want 2 of both", inMemory, told)
+	if inMemory.Len() != 2 || told != 2 {
+		t.Errorf("memory has %d changes and OnCommit %d, want 2 of both", inMemory.Len(), told)
 	}
 }
 

@@ -87,6 +87,10 @@ type Options struct {
 	// Ran is called in the writer after every function with what it has done. It is for tests. Nil costs nothing.
 	Ran func(Work)
 
+	// Drop, if set, is called in the writer after every function that has changed something. The function fails with
+	// the error that it returns. It is for tests of what the writer keeps in memory.
+	Drop func() error
+
 	Readers  int           // connections for Read, and so how many run at a time; 4 if zero
 	ReadTime time.Duration // how long a Read may take; 10 s if zero
 

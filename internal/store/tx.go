@@ -27,7 +27,7 @@ type Tx struct {
 	over     bool
 	failed   error // of a statement; the function fails with it
 	onCommit []func()
-	onUndo   []func()
+	drops    []func()
 	endings  []ending
 }
 
@@ -134,9 +134,12 @@ func (tx *Tx) Patient() { tx.patient = true }
 // fails or the batch does. It must be quick, must not block and must not call Write, Drain or Close.
 func (tx *Tx) OnCommit(fn func()) { tx.onCommit = append(tx.onCommit, fn) }
 
-// OnUndo registers a function that runs in the writer if what this function did is rolled back, alone or with its
-// batch: it puts back what was noted in memory for the functions after it. Like OnCommit it must be quick.
-func (tx *Tx) OnUndo(fn func()) { tx.onUndo = append(tx.onUndo, fn) }
+// onDrop registers a function that runs in the writer if what this function did is rolled back, alone or with its
+// batch: it puts back what was changed in memory.
+func (tx *Tx) onDrop(fn func()) { tx.drops = append(tx.drops, fn) }
+
+// OnUndo is onDrop.
+func (tx *Tx) OnUndo(fn func()) { tx.onDrop(fn) }
 
 // AtEnd registers a function that runs once at the end of the batch, after all functions and before
 // the commit, in a savepoint of its own, whoever and how many ask for it under the same key. If it

@@ -3,7 +3,10 @@ package store_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"brokerd/internal/fault"
 	"brokerd/internal/store"
@@ -15,7 +18,7 @@ func TestCache_AgreesWithWhatATransactionReads(t *testing.T) {
 	t.Parallel()
 	s := open(t, withMigrations(items, store.Migration{Name: "test/001_numbers", SQL: `CREATE TABLE numbers (n INTEGER)`}))
 	ctx := context.Background()
-	cache := store.NewCache[string, int]()
+	var cache store.Cache[string, int]
 	loads := 0
 	read := func(tx *store.Tx) int {
 		n, err := cache.Get(tx, "n", func() (n int, err error) {
@@ -83,4 +86,64 @@ func TestCache_AgreesWithWhatATransactionReads(t *testing.T) {
 		return nil
 	}), fault.Unavailable, "IO_ERROR")
 	expect(2, 6)
+}
+
+// A dropped function leaves no trace in memory, whether it fails, its batch is lost, or the batch runs again because of
+// another function's defect.
+func TestMemory_ChangesBelongToTheirFunction(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	var memory store.Memory[string, int]
+	change := func(end func() error) func(*store.Tx) error {
+		return func(tx *store.Tx) error {
+			memory.Set(tx, "a", memory.Get("a")+1)
+			memory.Set(tx, "new", 1)
+			memory.Set(tx, "a", memory.Get("a")*2)
+			memory.Delete(tx, "b")
+			memory.Delete(tx, "missing")
+			insert(tx, "change", nil)
+			return end()
+		}
+	}
+	fine := func() error { return nil }
+	expect := func(want map[string]int) {
+		t.Helper()
+		write(t, s, func(*store.Tx) error {
+			if diff := cmp.Diff(want, maps.Collect(memory.All())); diff != "" {
+				t.Error(diff)
+			}
+			return nil
+		})
+	}
+	write(t, s, func(tx *store.Tx) error {
+		memory.Set(tx, "a", 1)
+		memory.Set(tx, "b", 2)
+		insert(tx, "first", nil)
+		return nil
+	})
+	first := map[string]int{"a": 1, "b": 2}
+	if err := s.Write(t.Context(), change(func() error { return errRefused })); !errors.Is(err, errRefused) {
+		t.Fatal(err)
+	}
+	expect(first)
+	wantFault(t, s.Write(t.Context(), change(func() error { panic("a defect") })), fault.Internal, "PANIC")
+	expect(first)
+	store.FailNextCommit(s, ioError)
+	wantFault(t, s.Write(t.Context(), change(fine)), fault.Unavailable, "IO_ERROR")
+	expect(first)
+	release := hold(t, s)
+	kept := submit(s, store.LaneFill, change(fine))
+	defect := submit(s, store.LaneFill, func(tx *store.Tx) error {
+		memory.Set(tx, "a", 100)
+		insertAgain(tx)
+		return nil
+	})
+	release()
+	if err := <-kept; err != nil {
+		t.Error(err)
+	}
+	if err := <-defect; err == nil {
+		t.Error("a function with a defect has succeeded")
+	}
+	expect(map[string]int{"a": 4, "new": 1})
 }
