@@ -234,15 +234,14 @@ func (b *Broker) fetch(tx *store.Tx, a actor, question int64) (*Message, bool, e
 // waitFor adds a call to the list of those that wait for the reply to a question.
 func (b *Broker) waitFor(tx *store.Tx, a actor, question int64) *asking {
 	w := &asking{question: question, session: a.session.ID, agent: a.Name, told: make(chan verdict, 1)}
-	b.asks[question] = append(b.asks[question], w)
-	tx.OnUndo(func() { b.unlist(w) })
+	b.asks.Set(tx, question, append(slices.Clip(b.asks.Get(question)), w))
 	return w
 }
 
 // waitingFor returns the calls that wait for the reply to a question.
 func (b *Broker) waitingFor(question int64) []*asking {
 	var waits []*asking
-	for _, w := range b.asks[question] {
+	for _, w := range b.asks.Get(question) {
 		if !w.over.Load() {
 			waits = append(waits, w)
 		}
@@ -251,13 +250,13 @@ func (b *Broker) waitingFor(question int64) []*asking {
 }
 
 // unlist removes a call from the list.
-func (b *Broker) unlist(w *asking) {
-	rest := slices.DeleteFunc(slices.Clone(b.asks[w.question]), func(o *asking) bool { return o == w })
+func (b *Broker) unlist(tx *store.Tx, w *asking) {
+	rest := slices.DeleteFunc(slices.Clone(b.asks.Get(w.question)), func(o *asking) bool { return o == w })
 	if len(rest) == 0 {
-		delete(b.asks, w.question)
-		return
+		b.asks.Delete(tx, w.question)
+	} else {
+		b.asks.Set(tx, w.question, rest)
 	}
-	b.asks[w.question] = rest
 }
 
 // endWaits removes the calls that wait for the reply to a question from the list, and sends them v after the
@@ -267,15 +266,13 @@ func (b *Broker) endWaits(tx *store.Tx, question int64, waits []*asking, v verdi
 	if len(waits) == 0 {
 		return
 	}
-	listed := b.asks[question]
-	delete(b.asks, question)
-	tx.OnUndo(func() { b.asks[question] = listed })
+	b.asks.Delete(tx, question)
 	tx.OnCommit(func() { v.send(waits) })
 }
 
 // endAsks ends what the calls of an agent, or of a whole session, wait for, with an error.
 func (b *Broker) endAsks(tx *store.Tx, session int64, agent string, err error) {
-	for question, waits := range b.asks {
+	for question, waits := range b.asks.All() {
 		w := waits[0] // all of one question are the asker's
 		if w.session == session && (agent == "" || w.agent == agent) {
 			b.endWaits(tx, question, b.waitingFor(question), verdict{err: err})
@@ -298,8 +295,8 @@ func (b *Broker) awaitReply(ctx context.Context, w *asking, wait time.Duration) 
 	}
 	if v.share == nil {
 		w.over.Store(true)
-		drained := b.store.Drain(context.WithoutCancel(ctx), func(*store.Tx) error {
-			b.unlist(w)
+		drained := b.store.Drain(context.WithoutCancel(ctx), func(tx *store.Tx) error {
+			b.unlist(tx, w)
 			return nil
 		})
 		// A reply that was sent before has reached w.told. A later reply finds no call on the list.

@@ -105,7 +105,7 @@ type Broker struct {
 	hub       *hub
 	claims    *deadline.Queue[key]                                    // when running claims end
 	calendar  *calendar                                               // when delays, times to live and the time for a response end
-	asks      map[int64][]*asking                                     // calls that wait for a reply, by question; it belongs to the writer
+	asks      store.Memory[int64, []*asking]                          // calls that wait for a reply, by question; it belongs to the writer
 	checked   int64                                                   // the id of the last producer that ForgetProducers has checked; it belongs to the writer
 	breakers  *deadline.Queue[int64]                                  // when open breakers let a probe through, by agent
 	failures  map[int64]failure                                       // unfinished, by mailbox; it belongs to the writer
@@ -124,7 +124,7 @@ type Broker struct {
 func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock, logger *zap.Logger) *Broker {
 	b := &Broker{
 		store: st, log: log, dir: dir, clock: clock, zap: logger, hub: newHub(),
-		asks: map[int64][]*asking{}, failures: map[int64]failure{}, stopping: make(chan struct{}), catalog: builtinTypes{msgtype.NewSet(nil)},
+		failures: map[int64]failure{}, stopping: make(chan struct{}), catalog: builtinTypes{msgtype.NewSet(nil)},
 	}
 	b.rates = newSendRates(clock, b.loadSession)
 	b.claims = deadline.New(clock, b.claimsDue)

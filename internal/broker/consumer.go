@@ -31,7 +31,6 @@ type consumer struct {
 	entered  bool
 	eager    bool // has room and was not looked at since
 	gone     bool
-	leaving  bool // it leaves when the transaction that is running is committed
 	inFlight int
 	bytes    int
 	unsent   int             // bytes of claims of a stream that are not written to it yet
@@ -42,19 +41,19 @@ func (c *consumer) key() consumerKey { return consumerKey{c.actor.mailbox, c.nam
 
 // room is how many more claims it may be given.
 func (c *consumer) room() int {
-	if c.gone || c.leaving || c.inFlight > 0 && c.bytes >= c.maxBytes || c.unsent >= maxUnsent {
+	if c.gone || c.inFlight > 0 && c.bytes >= c.maxBytes || c.unsent >= maxUnsent {
 		return 0
 	}
 	return max(0, c.max-c.inFlight)
 }
 
-// roomBeside is how many more claims it may be given beside those of a share.
-func (c *consumer) roomBeside(s *share) int {
-	inFlight := c.inFlight + len(s.claims)
-	if c.gone || c.leaving || inFlight > 0 && c.bytes+s.bytes >= c.maxBytes {
+// roomBeside is how many more claims it may be given beside these.
+func (c *consumer) roomBeside(g granted) int {
+	inFlight := c.inFlight + len(g.claims)
+	if c.gone || inFlight > 0 && c.bytes+g.bytes >= c.maxBytes {
 		return 0
 	}
-	if c.stream != nil && c.unsent+s.bytes >= maxUnsent {
+	if c.stream != nil && c.unsent+g.bytes >= maxUnsent {
 		return 0
 	}
 	return max(0, c.max-inFlight)

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"brokerd/internal/events"
 	"brokerd/internal/store"
@@ -18,8 +17,6 @@ const (
 	dispatchPage = 256
 	// most rows that are read for one consumer at a time, of all its mailboxes, but one of each.
 	dispatchRead = 4096
-	// how long dispatch waits after a failure before it tries again.
-	dispatchRetry = time.Second
 )
 
 // dispatch gives ready deliveries to those who wait for them. It runs in the writer, at the end of a batch, and is
@@ -29,14 +26,11 @@ const (
 // this batch touched can be for it. What is kept in memory changes after the commit alone.
 func (b *Broker) dispatch(tx *store.Tx) error {
 	h := b.hub
-	touched := h.touched
-	h.touched = readied{}
-	tx.OnUndo(func() {
-		for mailbox, at := range touched {
-			h.touched.add(mailbox, at)
-		}
-		b.clock.AfterFunc(dispatchRetry, func() { b.store.Kick(dispatchKey{}, b.dispatch) })
-	})
+	touched := readied{}
+	for mailbox, at := range h.touched.All() {
+		touched[mailbox] = at
+		h.touched.Delete(tx, mailbox)
+	}
 	h.mu.Lock()
 	for mailbox, at := range h.scans {
 		touched.add(mailbox, at)
@@ -66,10 +60,9 @@ type dispatching struct {
 
 // A share is what one consumer gets, and how far its mailboxes were looked through for it.
 type share struct {
-	claims []Claim
-	bytes  int
-	from   map[int64]place
-	full   bool // it had no room at some time in this run, so there may be more for it
+	granted
+	from map[int64]place
+	full bool // it had no room at some time in this run, so there may be more for it
 }
 
 func (d *dispatching) share(c *consumer) *share {
@@ -98,11 +91,13 @@ func (d *dispatching) lower(touched readied) {
 
 // takeGrants takes over what was granted on sending.
 func (d *dispatching) takeGrants() {
-	for _, c := range d.hub.grantees {
-		s := d.share(c)
-		s.claims, s.bytes = slices.Clip(d.hub.grants[c].claims), d.hub.grants[c].bytes
+	for c, g := range d.hub.grants.All() {
+		d.share(c).granted = granted{slices.Clip(g.claims), g.bytes}
 		d.order = append(d.order, c)
+		d.hub.grants.Delete(d.tx, c)
 	}
+	first := func(c *consumer) key { return d.shares[c].claims[0].key }
+	slices.SortFunc(d.order, func(a, b *consumer) int { return first(a).compare(first(b)) })
 }
 
 func (d *dispatching) run(eager []*consumer, touched readied) error {
@@ -139,8 +134,6 @@ func (d *dispatching) commit(touched readied) {
 	for _, c := range h.eager {
 		c.eager = true // again, since this batch
 	}
-	clear(h.grants)
-	h.grantees = h.grantees[:0]
 	h.scans = d.scans
 	for c, s := range d.shares {
 		c.inFlight += len(s.claims)
@@ -191,11 +184,14 @@ func (d *dispatching) room(c *consumer) int {
 
 // roomLocked is room for a caller that holds the hub's mutex.
 func (d *dispatching) roomLocked(c *consumer) int {
+	if _, leaving := d.hub.leaving.Find(c); leaving {
+		return 0
+	}
 	s := d.shares[c]
 	if s == nil {
 		return c.room()
 	}
-	room := c.roomBeside(s)
+	room := c.roomBeside(s.granted)
 	s.full = s.full || room == 0 // acks may give it room again before this run ends
 	return room
 }

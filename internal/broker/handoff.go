@@ -1,22 +1,17 @@
 package broker
 
-import (
-	"slices"
-
-	"brokerd/internal/store"
-)
+import "brokerd/internal/store"
 
 // Most messages find a consumer that waits for them. Such a message is given to it as it is sent: its
 // delivery begins as CLAIMED, which saves entering it among the ready ones, finding it there and changing it, a
 // third of what a message costs the writer. dispatch, at the end of the batch, tells the consumer.
 //
-// What was granted in a batch is noted in the hub for the functions after it; a function that is
-// rolled back takes its grants with it.
+// What was granted in a batch is noted in the hub for the functions after it.
 
 // waiting returns the consumer whose turn it is to be given a delivery, if one may have it before all that is ready.
 func (b *Broker) waiting(tx *store.Tx, mailbox int64, ref mailboxRef, r *ready) (*consumer, error) {
 	h := b.hub
-	if at, ok := h.touched[mailbox]; ok && at != justVisible {
+	if at, ok := h.touched.Find(mailbox); ok && at != justVisible {
 		return nil, nil // something is ready and not yet handed out
 	}
 	h.mu.Lock()
@@ -26,7 +21,7 @@ func (b *Broker) waiting(tx *store.Tx, mailbox int64, ref mailboxRef, r *ready) 
 	}
 	var failed error
 	c := h.nextConsumer(mailbox, func(c *consumer) bool {
-		if c.eager || !c.takes(ref.kind, r) || b.granted(c) == 0 {
+		if c.eager || !c.takes(ref.kind, r) || h.roomBesideGrants(c) == 0 {
 			return false
 		}
 		g, err := b.gate(tx, c.actor.mailbox)
@@ -39,42 +34,22 @@ func (b *Broker) waiting(tx *store.Tx, mailbox int64, ref mailboxRef, r *ready) 
 	return c, failed
 }
 
-// granted is the room that a consumer has beside what this batch has already granted to it.
-func (b *Broker) granted(c *consumer) int {
-	s := b.hub.grants[c]
-	if s == nil {
-		return c.room()
+// A granted is what a consumer has been given in a batch.
+type granted struct {
+	claims []Claim
+	bytes  int // of their contents
+}
+
+// roomBesideGrants is the room that a consumer has beside what this batch has already granted to it.
+func (h *hub) roomBesideGrants(c *consumer) int {
+	if _, leaving := h.leaving.Find(c); leaving {
+		return 0
 	}
-	return c.roomBeside(s)
+	return c.roomBeside(h.grants.Get(c))
 }
 
 // grant notes that a consumer has been given a delivery by the function of tx.
-func (b *Broker) grant(c *consumer, claim Claim) {
-	h := b.hub
-	s := h.grants[c]
-	if s == nil {
-		s = &share{}
-		h.grants[c] = s
-		h.grantees = append(h.grantees, c)
-	}
-	s.claims = append(s.claims, claim)
-	s.bytes += len(claim.Content)
-}
-
-// revertible takes back what was granted from the revision on if the function of tx is rolled back.
-func (b *Broker) revertible(tx *store.Tx, from int64) {
-	h := b.hub
-	tx.OnUndo(func() {
-		for c, s := range h.grants {
-			s.claims = slices.DeleteFunc(s.claims, func(claim Claim) bool { return claim.Revision >= from })
-			s.bytes = 0
-			for i := range s.claims {
-				s.bytes += len(s.claims[i].Content)
-			}
-			if len(s.claims) == 0 {
-				delete(h.grants, c)
-				h.grantees = slices.DeleteFunc(h.grantees, func(o *consumer) bool { return o == c })
-			}
-		}
-	})
+func (h *hub) grant(tx *store.Tx, c *consumer, claim Claim) {
+	g := h.grants.Get(c)
+	h.grants.Set(tx, c, granted{append(g.claims, claim), g.bytes + len(claim.Content)})
 }

@@ -26,11 +26,10 @@ func (r *readied) seen(mailbox int64) { r.add(mailbox, justVisible) }
 
 // A hub keeps the waiting consumers and readers in memory.
 type hub struct {
-	// touched belongs to the writer: the deliveries that this batch made ready.
-	touched readied
-	// grants and grantees belong to the writer: the deliveries that this batch has assigned while sending.
-	grants   map[*consumer]*share
-	grantees []*consumer
+	// These belong to the writer.
+	touched store.Memory[int64, place]        // the first place of what this batch has made ready, by mailbox
+	grants  store.Memory[*consumer, granted]  // what this batch has assigned while sending
+	leaving store.Memory[*consumer, struct{}] // they leave when this batch is committed
 
 	mu        sync.Mutex
 	consumers map[int64][]*consumer // by mailbox, the next consumer first
@@ -47,7 +46,7 @@ type consumerKey struct {
 }
 
 func newHub() *hub {
-	return &hub{touched: readied{}, grants: map[*consumer]*share{}, consumers: map[int64][]*consumer{}, named: map[consumerKey]*consumer{},
+	return &hub{consumers: map[int64][]*consumer{}, named: map[consumerKey]*consumer{},
 		scans: readied{}, readers: map[int64]map[chan struct{}]struct{}{}}
 }
 
@@ -56,11 +55,14 @@ type dispatchKey struct{}
 
 // wake makes dispatch check the deliveries that a function made ready, in the same transaction.
 func (b *Broker) wake(tx *store.Tx, ready readied) {
-	if len(ready) == 0 && len(b.hub.grantees) == 0 {
+	touched := &b.hub.touched
+	if len(ready) == 0 && b.hub.grants.Len() == 0 {
 		return
 	}
 	for mailbox, at := range ready {
-		b.hub.touched.add(mailbox, at)
+		if before, found := touched.Find(mailbox); !found || at.before(before) {
+			touched.Set(tx, mailbox, at)
+		}
 	}
 	tx.AtEnd(dispatchKey{}, b.dispatch)
 }
@@ -269,27 +271,13 @@ func (b *Broker) dismissAll(tx *store.Tx, who func(*consumer) bool, why error) {
 	})
 }
 
-// suspend stops deliveries to consumers that leave when the transaction is committed. If it is
-// rolled back, dispatch checks the deliveries that they have missed.
+// suspend stops deliveries to consumers that leave when the transaction is committed.
 func (b *Broker) suspend(tx *store.Tx, consumers []*consumer) {
-	h := b.hub
-	if len(consumers) == 0 {
-		return
-	}
-	h.mu.Lock()
+	leaving := &b.hub.leaving
 	for _, c := range consumers {
-		c.leaving = true
+		leaving.Set(tx, c, struct{}{})
+		tx.OnCommit(func() { leaving.Forget(c) })
 	}
-	h.mu.Unlock()
-	tx.OnUndo(func() {
-		h.mu.Lock()
-		for _, c := range consumers {
-			c.leaving = false
-			h.lookAt(c)
-		}
-		h.mu.Unlock()
-		b.store.Kick(dispatchKey{}, b.dispatch)
-	})
 }
 
 // those returns the consumers for which who is true. The caller holds the mutex.

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 	"math/rand/v2"
@@ -184,6 +185,10 @@ func (c *Claim) ClaimID() string {
 
 // key names a delivery.
 type key struct{ message, mailbox int64 }
+
+func (k key) compare(o key) int {
+	return cmp.Or(cmp.Compare(k.message, o.message), cmp.Compare(k.mailbox, o.mailbox))
+}
 
 func claimID(revision int64, number int) string {
 	return strconv.FormatInt(revision, 10) + "." + strconv.Itoa(number)

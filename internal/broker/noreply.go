@@ -30,7 +30,7 @@ type NoReply struct {
 // same function may still send the reply, so the calls end after the commit.
 func (b *Broker) endUnanswered(tx *store.Tx, messages ...int64) error {
 	for _, message := range messages {
-		if len(b.asks[message]) == 0 {
+		if len(b.asks.Get(message)) == 0 {
 			continue
 		}
 		none, err := noReplyTo(tx, message)
@@ -42,7 +42,7 @@ func (b *Broker) endUnanswered(tx *store.Tx, messages ...int64) error {
 		}
 		tx.OnCommit(func() {
 			if waits := b.waitingFor(message); len(waits) > 0 {
-				delete(b.asks, message)
+				b.asks.Forget(message)
 				verdict{none: none}.send(waits)
 			}
 		})

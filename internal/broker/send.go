@@ -174,7 +174,6 @@ type sending struct {
 	sent     int       // drafts of the caller that were sent
 	copies   int       // of the messages so far: see fanOut
 	seen     []int64   // mailboxes whose readers have something to see, although nothing is ready in them
-	handed   int64     // the first revision that was handed to a consumer
 	due      time.Time // the earliest that the calendar must know of
 	doubtful []doubtful
 	origin   *origin // of the call; nil if there is none, or nothing is traced
@@ -408,11 +407,7 @@ func (s *sending) handOff(r *room, d *Draft, m *Message, rank int64, most int, a
 	}
 	s.tx.Exec(insertHanded, m.Revision, r.id, rank, arrival, most, m.ExpiresAt, null(d.OrderingKey),
 		c.actor.mailbox, c.name, m.CreatedAt, c.claimFor)
-	if s.handed == 0 {
-		s.handed = m.Revision
-		s.revertible(s.tx, m.Revision)
-	}
-	s.grant(c, Claim{
+	s.hub.grant(s.tx, c, Claim{
 		Message: *m, Mailbox: r.name, Number: 1, Attempt: 1, MaxAttempts: most, ExpiresIn: c.claimFor,
 		key: key{m.Revision, r.id}, ordered: d.OrderingKey != "", fresh: true,
 	})

@@ -25,6 +25,7 @@ type batch struct {
 	ended    int         // how many of endings have run, or are running
 	asked    map[any]int // where in endings a key stands
 	later    []ending    // asked for after they had run: for the next batch
+	failed   []ending    // these run again when kickRetry is over
 	kicks    []ending    // asked for by Kick: these do not get lost with the batch
 	waiting  *time.Timer // ends the wait for company
 	started  time.Time
@@ -283,6 +284,7 @@ func (w *writer) end() {
 		b.ended++
 		if err := w.function(e.fn); err != nil && b.lost == nil {
 			w.log.Error("function at the end of a batch failed", zap.Any("key", e.key), zap.Error(err))
+			b.failed = append(b.failed, e)
 		}
 	}
 	w.sendAll()
@@ -303,6 +305,7 @@ func (w *writer) settle() {
 		w.guard(fn)
 	}
 	w.kickAll(b.later)
+	w.kickLater(b.failed)
 }
 
 // undo gives up a batch that the disk has lost: all its functions fail, and the writer runs none of
@@ -329,12 +332,8 @@ func (w *writer) undo() {
 	for _, t := range b.tasks {
 		t.err = err
 	}
-	if len(b.kicks) > 0 && w.halted() == nil {
-		w.kickAll(b.kicks)
-		w.mu.Lock()
-		w.resting = true
-		w.mu.Unlock()
-		w.clock.AfterFunc(kickRetry, w.retryKicks)
+	if w.halted() == nil {
+		w.kickLater(b.kicks)
 	}
 }
 
@@ -359,7 +358,8 @@ func (b *batch) reset() {
 	b.again()
 	clear(b.kicks)
 	*b = batch{
-		tasks: b.tasks[:0], deferred: b.deferred, onCommit: b.onCommit, drops: b.drops, endings: b.endings, asked: b.asked, kicks: b.kicks[:0], later: b.later,
+		tasks: b.tasks[:0], deferred: b.deferred, onCommit: b.onCommit, drops: b.drops,
+		endings: b.endings, asked: b.asked, kicks: b.kicks[:0], later: b.later, failed: b.failed,
 	}
 }
 
@@ -371,7 +371,8 @@ func (b *batch) again() {
 	clear(b.endings)
 	clear(b.asked)
 	clear(b.later)
-	b.onCommit, b.drops, b.endings, b.later = b.onCommit[:0], b.drops[:0], b.endings[:0], b.later[:0]
+	clear(b.failed)
+	b.onCommit, b.drops, b.endings, b.later, b.failed = b.onCommit[:0], b.drops[:0], b.endings[:0], b.later[:0], b.failed[:0]
 	b.ended, b.rows, b.touched, b.dirty, b.defect, b.careful = 0, 0, false, false, false, true
 }
 

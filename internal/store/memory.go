@@ -49,6 +49,9 @@ func (m *Memory[K, V]) Delete(tx *Tx, key K) {
 	}
 }
 
+// Forget removes a key for good, after the commit: it is for functions of OnCommit.
+func (m *Memory[K, V]) Forget(key K) { delete(m.values, key) }
+
 // keep has the key get its present value again if the function is dropped.
 func (m *Memory[K, V]) keep(tx *Tx, key K) {
 	before, found := m.values[key]

@@ -142,9 +142,9 @@ func (tx *Tx) onDrop(fn func()) { tx.drops = append(tx.drops, fn) }
 func (tx *Tx) OnUndo(fn func()) { tx.onDrop(fn) }
 
 // AtEnd registers a function that runs once at the end of the batch, after all functions and before
-// the commit, in a savepoint of its own, whoever and how many ask for it under the same key. If it
-// fails, only its own changes are undone, and the failure is logged. It is not run if all that
-// asked for it have failed. A key that is asked for again after its function has run waits for the
+// the commit, whoever and how many ask for it under the same key. If it
+// fails, only its own changes are undone, the failure is logged, and it runs again a second later. It is not run if all
+// that asked for it have failed. A key that is asked for again after its function has run waits for the
 // next batch.
 func (tx *Tx) AtEnd(key any, fn func(*Tx) error) {
 	tx.endings = append(tx.endings, ending{key, fn})

@@ -12,7 +12,8 @@ import (
 	"brokerd/internal/fault"
 )
 
-// kickRetry is how long functions asked for by Kick rest after a batch that was lost.
+// kickRetry is how long functions at the end of a batch rest after they have failed, and those asked for by Kick after
+// a batch that was lost.
 const kickRetry = time.Second
 
 // patience is how long a batch that nobody waits for stays open for company.
@@ -78,8 +79,8 @@ func newWriter(c *conn, cp *checkpointer, m meta, o Options) *writer {
 }
 
 // Kick asks the writer to run fn as an AtEnd function in the next batch, and to start one if it is
-// idle. Until it has run, further calls with the same key do nothing. If the batch fails it is
-// tried again; it is dropped if it fails by itself, and when the store closes.
+// idle. Until it has run, further calls with the same key do nothing. If it fails, or its batch does, it is
+// tried again; it is dropped when the store closes.
 func (s *Store) Kick(key any, fn func(*Tx) error) {
 	w := s.writer
 	w.mu.Lock()
@@ -164,6 +165,18 @@ func (w *writer) kick(e ending) {
 		w.kicked[e.key] = struct{}{}
 		w.kicks = append(w.kicks, e)
 	}
+}
+
+// kickLater is kickAll in a second.
+func (w *writer) kickLater(endings []ending) {
+	if len(endings) == 0 {
+		return
+	}
+	w.kickAll(endings)
+	w.mu.Lock()
+	w.resting = true
+	w.mu.Unlock()
+	w.clock.AfterFunc(kickRetry, w.retryKicks)
 }
 
 func (w *writer) retryKicks() {
