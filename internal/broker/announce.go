@@ -99,8 +99,8 @@ func (b *Broker) announce(tx *store.Tx, e events.Event, id int64) (int, error) {
 		return 0, err
 	}
 	s := &sending{
-		Broker: b, tx: tx, actor: actor{Agent: Agent{Name: caller.System}, session: session},
-		rooms: map[mailboxRef]*room{}, audience: names, more: more, part: true,
+		Broker: b, tx: tx, actor: Actor{Agent: Agent{Name: caller.System}, Session: session},
+		rooms: map[MailboxRef]*room{}, audience: names, more: more, part: true,
 	}
 	out, err := s.send(&d, 0, 0)
 	if err != nil {

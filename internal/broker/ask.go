@@ -99,9 +99,9 @@ func (b *Broker) Ask(ctx context.Context, c caller.Caller, req once.Request, dra
 		if err != nil {
 			return err
 		}
-		var a actor
+		var a Actor
 		if seen {
-			if a, err = b.acting(tx, c); err != nil {
+			if a, err = b.Acting(tx, c); err != nil {
 				return err
 			}
 			var settled bool
@@ -141,7 +141,7 @@ func (s *sending) ask(d *Draft) (Asked, error) {
 		return Asked{}, s.noResponders(d.Target)
 	}
 	if out.Count > 0 && out.Refused == out.Count {
-		return Asked{}, mailboxFull(d.Target, s.actor.session.MailboxLimit)
+		return Asked{}, mailboxFull(d.Target, s.actor.Session.MailboxLimit)
 	}
 	return Asked{ID: out.ID, Revision: out.Revision, Warnings: out.Warnings}, s.finish()
 }
@@ -152,9 +152,9 @@ func (s *sending) responders(t Target) (bool, error) {
 	var role, pattern string
 	switch t.Kind {
 	case ToAgent:
-		return t.Name != s.actor.Name || s.actor.system(), nil
+		return t.Name != s.actor.Name || s.actor.System(), nil
 	case ToChannel:
-		id, err := s.findMailbox(s.tx, s.actor.session.ID, mailboxRef{channelBox, t.Name})
+		id, err := s.FindMailbox(s.tx, s.actor.Session.ID, MailboxRef{ChannelMailbox, t.Name})
 		if err != nil {
 			return false, err
 		}
@@ -166,7 +166,7 @@ func (s *sending) responders(t Target) (bool, error) {
 		pattern = t.Name
 	case ToEveryone:
 	}
-	agents, err := s.dir.Matching(s.tx, s.actor.session.ID, Selection{Role: role, Pattern: pattern})
+	agents, err := s.dir.Matching(s.tx, s.actor.Session.ID, Selection{Role: role, Pattern: pattern})
 	return slices.ContainsFunc(agents, func(a Agent) bool { return a.Name != s.actor.Name }), err
 }
 
@@ -176,9 +176,9 @@ func (s *sending) noResponders(t Target) error {
 	var err error
 	switch t.Kind {
 	case ToRole:
-		absent, err = s.vacancy(mailboxRef{roleBox, t.Name})
+		absent, err = s.vacancy(MailboxRef{RoleMailbox, t.Name})
 	case ToChannel:
-		absent, err = s.vacancy(mailboxRef{channelBox, t.Name})
+		absent, err = s.vacancy(MailboxRef{ChannelMailbox, t.Name})
 	}
 	if err != nil {
 		return err
@@ -192,7 +192,7 @@ func (s *sending) noResponders(t Target) error {
 // fetch returns the reply to a question that is asked again, and reports whether the question is settled. It
 // finishes a reply that has become ordinary mail, unless a consumer works on it. A reply that is not due yet stays
 // mail.
-func (b *Broker) fetch(tx *store.Tx, a actor, question int64) (*Message, bool, error) {
+func (b *Broker) fetch(tx *store.Tx, a Actor, question int64) (*Message, bool, error) {
 	var settled, reply int64
 	err := tx.QueryRow(selectQuestion, question).Scan(&settled, &reply)
 	if errors.Is(err, store.ErrNoRows) {
@@ -201,21 +201,21 @@ func (b *Broker) fetch(tx *store.Tx, a actor, question int64) (*Message, bool, e
 	if err != nil || settled == 0 || reply == 0 {
 		return nil, settled != 0, err
 	}
-	m, err := findMessage(tx, a.session.ID, Ref{Revision: reply})
+	m, err := findMessage(tx, a.Session.ID, Ref{Revision: reply})
 	if fault.KindOf(err) == fault.NotFound {
 		return nil, true, nil
 	}
 	if err != nil {
 		return nil, true, err
 	}
-	if a.mailbox, err = b.findMailbox(tx, a.session.ID, mailboxRef{agentBox, a.Name}); err != nil {
+	if a.Mailbox, err = b.FindMailbox(tx, a.Session.ID, MailboxRef{AgentMailbox, a.Name}); err != nil {
 		return nil, true, err
 	}
 	waiting, _, err := unclaimed(tx, reply)
 	if err != nil {
 		return nil, true, err
 	}
-	i := slices.IndexFunc(waiting, func(h *held) bool { return h.mailbox == a.mailbox })
+	i := slices.IndexFunc(waiting, func(h *held) bool { return h.mailbox == a.Mailbox })
 	if i >= 0 && waiting[i].state == Delayed {
 		return nil, true, nil
 	}
@@ -232,8 +232,8 @@ func (b *Broker) fetch(tx *store.Tx, a actor, question int64) (*Message, bool, e
 }
 
 // waitFor adds a call to the list of those that wait for the reply to a question.
-func (b *Broker) waitFor(tx *store.Tx, a actor, question int64) *asking {
-	w := &asking{question: question, session: a.session.ID, agent: a.Name, told: make(chan verdict, 1)}
+func (b *Broker) waitFor(tx *store.Tx, a Actor, question int64) *asking {
+	w := &asking{question: question, session: a.Session.ID, agent: a.Name, told: make(chan verdict, 1)}
 	b.asks.Set(tx, question, append(slices.Clip(b.asks.Get(question)), w))
 	return w
 }
@@ -335,13 +335,13 @@ func (b *Broker) putBack(w *asking, reply *Message) {
 		if err != nil || !found {
 			return err
 		}
-		a := actor{Agent: agent, session: session}
-		if a.mailbox, err = b.findMailbox(tx, w.session, mailboxRef{agentBox, w.agent}); err != nil {
+		a := Actor{Agent: agent, Session: session}
+		if a.Mailbox, err = b.FindMailbox(tx, w.session, MailboxRef{AgentMailbox, w.agent}); err != nil {
 			return err
 		}
 		at := place{message: reply.Revision}
 		var expires time.Time
-		err = tx.QueryRow(selectAwaited, w.question, reply.Revision, a.mailbox).Scan(&at.rank, &expires)
+		err = tx.QueryRow(selectAwaited, w.question, reply.Revision, a.Mailbox).Scan(&at.rank, &expires)
 		if errors.Is(err, store.ErrNoRows) {
 			return nil
 		}
@@ -352,10 +352,10 @@ func (b *Broker) putBack(w *asking, reply *Message) {
 		if err != nil {
 			return err
 		}
-		tx.Exec(updateUnawaited, arrival, reply.Revision, a.mailbox)
-		tx.Exec(addWaiting, 1, a.mailbox)
+		tx.Exec(updateUnawaited, arrival, reply.Revision, a.Mailbox)
+		tx.Exec(addWaiting, 1, a.Mailbox)
 		var ready readied
-		ready.add(a.mailbox, at)
+		ready.add(a.Mailbox, at)
 		b.wake(tx, ready)
 		b.calendar.expect(tx, expires)
 		return nil

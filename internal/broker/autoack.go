@@ -35,11 +35,11 @@ func (b *Broker) ackShown(ctx context.Context, c caller.Caller, p *arrivalsPage)
 	read := *p
 	return b.store.Drain(ctx, func(tx *store.Tx) error {
 		*p = read
-		a, err := b.owner(tx, c)
+		a, err := b.Owner(tx, c)
 		if err != nil {
 			return err
 		}
-		g, err := b.gate(tx, a.mailbox)
+		g, err := b.gate(tx, a.Mailbox)
 		if err != nil {
 			return err
 		}
@@ -68,7 +68,7 @@ func (b *Broker) ackShown(ctx context.Context, c caller.Caller, p *arrivalsPage)
 func (s *settling) ackUnclaimed(item *Item) (bool, error) {
 	now, d := s.tx.Now(), &item.Delivery
 	var ordering string
-	err := s.tx.QueryRow(updateAckReady, s.actor.mailbox, now, item.Revision).Scan(&ordering)
+	err := s.tx.QueryRow(updateAckReady, s.actor.Mailbox, now, item.Revision).Scan(&ordering)
 	if errors.Is(err, store.ErrNoRows) {
 		return false, nil
 	}
@@ -77,25 +77,25 @@ func (s *settling) ackUnclaimed(item *Item) (bool, error) {
 	}
 	if d.DeliveredAt.IsZero() {
 		s.fresh++
-		if err := s.count(s.tx, s.actor.session, isDelivered, item.Revision); err != nil {
+		if err := s.count(s.tx, s.actor.Session, isDelivered, item.Revision); err != nil {
 			return false, err
 		}
 	}
-	if err := s.count(s.tx, s.actor.session, isAcked, item.Revision); err != nil {
+	if err := s.count(s.tx, s.actor.Session, isAcked, item.Revision); err != nil {
 		return false, err
 	}
 	if err := s.endUnanswered(s.tx, item.Revision); err != nil {
 		return false, err
 	}
 	if d.State == Pending {
-		s.left[s.actor.mailbox]--
+		s.left[s.actor.Mailbox]--
 	}
 	d.State, d.Holder, d.FinishedAt = Acked, s.actor.Name, now
 	d.ReadAt, d.DeliveredAt = earliest(d.ReadAt, now), earliest(d.DeliveredAt, now)
-	h := held{key: key{item.Revision, s.actor.mailbox}, claims: d.Claims}
+	h := held{key: key{item.Revision, s.actor.Mailbox}, claims: d.Claims}
 	s.noted[Ack] = append(s.noted[Ack], h.claimID())
 	if ordering == "" {
 		return true, nil
 	}
-	return true, s.promoteNext(s.actor.mailbox, ordering)
+	return true, s.promoteNext(s.actor.Mailbox, ordering)
 }

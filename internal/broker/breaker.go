@@ -46,11 +46,11 @@ func (b *Broker) strike(tx *store.Tx, session, agent int64, claims ...key) error
 	if until.IsZero() {
 		return nil
 	}
-	name, err := boxName(tx, agent)
+	name, err := MailboxName(tx, agent)
 	if err != nil {
 		return err
 	}
-	entry := system(session).event("agent.degraded")
+	entry := system(session).Event("agent.degraded")
 	entry.Category, entry.Severity = events.Agent, events.Warning
 	entry.Summary = fmt.Sprintf("%s gets no work for %v: %s in a row", name, rules.BreakerTime, counted(g.failures, "failure"))
 	entry.Details = fmt.Sprintf(`{"agent":%s,"failures":%d,"until":%q}`, quote(name), g.failures, until.UTC().Format(time.RFC3339Nano))
@@ -65,11 +65,11 @@ func (b *Broker) strike(tx *store.Tx, session, agent int64, claims ...key) error
 // succeeded takes note that the actor has finished a claim: nothing in a row any more, and a breaker that waits for this
 // probe closes.
 func (s *settling) succeeded(k key) error {
-	g, err := s.gate(s.tx, s.actor.mailbox)
+	g, err := s.gate(s.tx, s.actor.Mailbox)
 	if err != nil || g.failures == 0 || !g.until.IsZero() && g.probe != k {
 		return err
 	}
-	return s.closeBreaker(s.tx, s.actor.session.ID, s.actor.mailbox)
+	return s.closeBreaker(s.tx, s.actor.Session.ID, s.actor.Mailbox)
 }
 
 // unprobed lets another probe through after one was released.
@@ -90,7 +90,7 @@ func (d *dispatching) probed(c *consumer, r *ready) error {
 	if err != nil || p != oneProbe || r.directive() {
 		return err
 	}
-	d.tx.Exec(updateProbe, r.key.message, r.key.mailbox, c.actor.mailbox)
+	d.tx.Exec(updateProbe, r.key.message, r.key.mailbox, c.actor.Mailbox)
 	d.gates.Clear(d.tx)
 	return nil
 }
@@ -106,11 +106,11 @@ func (b *Broker) closeBreaker(tx *store.Tx, session, agent int64) error {
 	if g.until.IsZero() {
 		return nil
 	}
-	name, err := boxName(tx, agent)
+	name, err := MailboxName(tx, agent)
 	if err != nil {
 		return err
 	}
-	entry := system(session).event("agent.recovered")
+	entry := system(session).Event("agent.recovered")
 	entry.Category = events.Agent
 	entry.Summary = name + " gets work again"
 	entry.Details = `{"agent":` + quote(name) + `}`

@@ -202,56 +202,56 @@ func (b *Broker) Stop() {
 	b.runners.Wait()
 }
 
-// actor is who acts in a transaction: the agent, its session, and its own mailbox.
-type actor struct {
+// An Actor is who acts in a transaction: the agent, its session, and its own mailbox.
+type Actor struct {
 	Agent
-	session Session
-	mailbox int64 // 0 if it was never sent anything
+	Session Session
+	Mailbox int64 // 0 if it was never sent anything
 }
 
-// system reports whether an operator acts without an agent's name.
-func (a actor) system() bool { return a.Name == caller.System }
+// System reports whether an operator acts without an agent's name.
+func (a Actor) System() bool { return a.Name == caller.System }
 
-// acting finds out who calls. The mailbox stays 0 if there is none yet.
-func (b *Broker) acting(q store.Querier, c caller.Caller) (actor, error) {
+// Acting finds out who calls. The mailbox stays 0 if there is none yet.
+func (b *Broker) Acting(q store.Querier, c caller.Caller) (Actor, error) {
 	session, err := b.dir.Session(q, c.Session)
 	if err != nil {
-		return actor{}, err
+		return Actor{}, err
 	}
 	agent, err := b.dir.Acting(q, session.ID, c)
 	if err != nil {
-		return actor{}, err
+		return Actor{}, err
 	}
-	return actor{Agent: agent, session: session}, nil
+	return Actor{Agent: agent, Session: session}, nil
 }
 
-// owner is acting for calls that need the caller's own mailbox. Operators without an agent share one:
-// see operatorBox.
-func (b *Broker) owner(tx *store.Tx, c caller.Caller) (actor, error) {
-	a, err := b.acting(tx, c)
+// Owner is Acting for calls that need the caller's own mailbox. Operators without an agent share one:
+// see OperatorMailbox.
+func (b *Broker) Owner(tx *store.Tx, c caller.Caller) (Actor, error) {
+	a, err := b.Acting(tx, c)
 	if err != nil {
 		return a, err
 	}
-	a.mailbox, err = b.openMailbox(tx, a.session.ID, mailboxRef{agentBox, a.Name})
+	a.Mailbox, err = b.OpenMailbox(tx, a.Session.ID, MailboxRef{AgentMailbox, a.Name})
 	return a, err
 }
 
-// agent is owner for calls that only an agent can make.
-func (b *Broker) agent(tx *store.Tx, c caller.Caller) (actor, error) {
-	a, err := b.owner(tx, c)
-	if err == nil && a.system() {
+// ActingAgent is Owner for calls that only an agent can make.
+func (b *Broker) ActingAgent(tx *store.Tx, c caller.Caller) (Actor, error) {
+	a, err := b.Owner(tx, c)
+	if err == nil && a.System() {
 		err = fault.AgentRequired()
 	}
 	return a, err
 }
 
-// event returns an entry of the log with what all of this package's have in common.
-func (a actor) event(kind string) events.Entry {
-	return events.Entry{Session: a.session.ID, Category: events.Message, Type: kind, Source: a.Name, SourceRole: a.Role}
+// Event returns an entry of the log with what all of this package's have in common.
+func (a Actor) Event(kind string) events.Entry {
+	return events.Entry{Session: a.Session.ID, Category: events.Message, Type: kind, Source: a.Name, SourceRole: a.Role}
 }
 
-// change runs fn once for the request id, in the drain lane, and keeps its answer.
-func (b *Broker) change(ctx context.Context, req once.Request, answer any, fn func(*store.Tx) error) error {
+// Change runs fn once for the request id, in the drain lane, and keeps its answer.
+func (b *Broker) Change(ctx context.Context, req once.Request, answer any, fn func(*store.Tx) error) error {
 	return b.store.Drain(ctx, func(tx *store.Tx) error {
 		_, err := req.Do(tx, answer, func() error { return fn(tx) })
 		return err

@@ -141,7 +141,7 @@ func (b *Broker) arrive(tx *store.Tx, session int64, k key, queue bool) (int64, 
 
 // isDue appends the event that a delay is over.
 func (b *Broker) isDue(tx *store.Tx, session, message int64) (int64, error) {
-	entry := system(session).event("message.ready")
+	entry := system(session).Event("message.ready")
 	entry.Severity = events.Debug
 	entry.Summary = "message " + strconv.FormatInt(message, 10) + " is due"
 	entry.Related = []string{strconv.FormatInt(message, 10)}
@@ -197,13 +197,13 @@ func (s *settling) finishWaiting(h *held, state State, kind string) error {
 		h.state = State(now)
 	}
 	s.tx.Exec(updateFinish, int(state), s.tx.Now(), h.message, h.mailbox)
-	if h.state.waits() {
+	if h.state.Waits() {
 		s.left[h.mailbox]--
 	}
 	if err := s.noteEnd(h, state); err != nil {
 		return err
 	}
-	entry := s.actor.event(kind)
+	entry := s.actor.Event(kind)
 	entry.Summary = "message " + strconv.FormatInt(h.message, 10) + " is " + state.String()
 	entry.Related = []string{strconv.FormatInt(h.message, 10)}
 	var err error

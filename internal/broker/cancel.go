@@ -23,8 +23,8 @@ type Cancellation struct {
 // but the sender and an operator.
 func (b *Broker) Cancel(ctx context.Context, c caller.Caller, req once.Request, ref Ref, reason string) (Cancellation, error) {
 	var answer Cancellation
-	err := b.change(ctx, req, &answer, func(tx *store.Tx) error {
-		a, err := b.acting(tx, c)
+	err := b.Change(ctx, req, &answer, func(tx *store.Tx) error {
+		a, err := b.Acting(tx, c)
 		if err != nil {
 			return err
 		}
@@ -45,7 +45,7 @@ func (b *Broker) Cancel(ctx context.Context, c caller.Caller, req once.Request, 
 		if len(waiting) == 0 && !open {
 			return nil
 		}
-		entry := a.event("message.cancelled")
+		entry := a.Event("message.cancelled")
 		entry.Summary = fmt.Sprintf("message %d cancelled for %s", m.Revision, counted(len(waiting), "recipient"))
 		entry.Related = []string{strconv.FormatInt(m.Revision, 10)}
 		if reason != "" {
@@ -56,13 +56,13 @@ func (b *Broker) Cancel(ctx context.Context, c caller.Caller, req once.Request, 
 			return err
 		}
 		if open {
-			if err := b.settleQuestion(tx, a.session.ID, m.Revision, s.last, QuestionCancelled); err != nil {
+			if err := b.settleQuestion(tx, a.Session.ID, m.Revision, s.last, QuestionCancelled); err != nil {
 				return err
 			}
 		}
 		for _, h := range waiting {
 			tx.Exec(updateFinish, int(Cancelled), tx.Now(), h.message, h.mailbox)
-			if h.state.waits() {
+			if h.state.Waits() {
 				s.left[h.mailbox]--
 			}
 			if err := s.promote(h); err != nil {
@@ -85,7 +85,7 @@ func unclaimed(q store.Querier, message int64) (waiting []*held, others int, err
 		if err := rows.Scan(&h.message, &h.mailbox, &state, &h.ordering); err != nil {
 			return nil, 0, err
 		}
-		if h.state = State(state); h.state.waits() || h.state == NoticeUnread {
+		if h.state = State(state); h.state.Waits() || h.state == NoticeUnread {
 			waiting = append(waiting, h)
 		} else {
 			others++
@@ -112,12 +112,12 @@ func heldBy(q store.Querier, agent int64, until time.Time, limit int) ([]*held, 
 
 // sent returns a message that the actor sent, or any for an operator. Errors: fault.NotFound, and fault.Denied for everybody else, who
 // may not do what is to be done with it.
-func (a actor) sent(q store.Querier, ref Ref, what string) (Message, error) {
-	m, err := findMessage(q, a.session.ID, ref)
+func (a Actor) sent(q store.Querier, ref Ref, what string) (Message, error) {
+	m, err := findMessage(q, a.Session.ID, ref)
 	if err != nil {
 		return m, err
 	}
-	if !a.system() && a.Name != m.Sender {
+	if !a.System() && a.Name != m.Sender {
 		return m, fault.New(fault.Denied, "NOT_THE_SENDER", "message %s was sent by %q: only its sender or an operator may %s", ref.Text, m.Sender, what)
 	}
 	return m, nil

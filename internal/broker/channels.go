@@ -49,8 +49,8 @@ func (b *Broker) subscription(ctx context.Context, c caller.Caller, req once.Req
 		Changed  bool
 		Revision int64
 	}
-	err := b.change(ctx, req, &answer, func(tx *store.Tx) error {
-		a, err := b.agent(tx, c)
+	err := b.Change(ctx, req, &answer, func(tx *store.Tx) error {
+		a, err := b.ActingAgent(tx, c)
 		if err != nil {
 			return err
 		}
@@ -60,11 +60,11 @@ func (b *Broker) subscription(ctx context.Context, c caller.Caller, req once.Req
 				return err
 			}
 		}
-		id, err := b.findMailbox(tx, a.session.ID, mailboxRef{channelBox, channel})
+		id, err := b.FindMailbox(tx, a.Session.ID, MailboxRef{ChannelMailbox, channel})
 		if err != nil {
 			return err
 		}
-		n, err := tx.ExecCount(query, id, a.mailbox)
+		n, err := tx.ExecCount(query, id, a.Mailbox)
 		if err != nil || n == 0 {
 			return err
 		}
@@ -72,7 +72,7 @@ func (b *Broker) subscription(ctx context.Context, c caller.Caller, req once.Req
 		b.vacancies.Clear(tx)
 		if query == insertSubscription {
 			var n int
-			if err := tx.QueryRow(countSubscriptions, a.mailbox).Scan(&n); err != nil {
+			if err := tx.QueryRow(countSubscriptions, a.Mailbox).Scan(&n); err != nil {
 				return err
 			}
 			if n > maxSubscriptions {
@@ -82,7 +82,7 @@ func (b *Broker) subscription(ctx context.Context, c caller.Caller, req once.Req
 			}
 		}
 		answer.Changed = true
-		entry := a.event(kind)
+		entry := a.Event(kind)
 		entry.Summary = a.Name + " " + kind[len("channel."):] + " " + channel
 		entry.Related = []string{channel}
 		if answer.Revision, err = b.log.Append(tx, entry); err != nil {
@@ -94,7 +94,7 @@ func (b *Broker) subscription(ctx context.Context, c caller.Caller, req once.Req
 }
 
 // rebox lets the actor's consumers that take from all they may follow a change of what that is.
-func (b *Broker) rebox(tx *store.Tx, a actor) error {
+func (b *Broker) rebox(tx *store.Tx, a Actor) error {
 	boxes, err := b.boxes(tx, a, nil)
 	if err != nil {
 		return err
@@ -104,7 +104,7 @@ func (b *Broker) rebox(tx *store.Tx, a actor) error {
 		h.mu.Lock()
 		var moved []*consumer
 		for k, c := range h.named {
-			if k.agent == a.mailbox && c.implicit {
+			if k.agent == a.Mailbox && c.implicit {
 				moved = append(moved, c)
 			}
 		}
@@ -120,11 +120,11 @@ func (b *Broker) rebox(tx *store.Tx, a actor) error {
 func (b *Broker) Channels(ctx context.Context, c caller.Caller, subscriber, after string, size int) (channels []Channel, more bool, revision int64, err error) {
 	err = b.store.Read(ctx, func(s *store.Snapshot) error {
 		channels, more, revision = nil, false, s.Revision()
-		a, err := b.acting(s, c)
+		a, err := b.Acting(s, c)
 		if err != nil {
 			return err
 		}
-		channels, more, err = channelsOf(s, a.session.ID, subscriber, after, size)
+		channels, more, err = channelsOf(s, a.Session.ID, subscriber, after, size)
 		return err
 	})
 	return channels, more, revision, err
@@ -168,15 +168,15 @@ func (b *Broker) Configure(ctx context.Context, c caller.Caller, req once.Reques
 		Channel  Channel
 		Revision int64
 	}
-	err := b.change(ctx, req, &answer, func(tx *store.Tx) error {
-		a, err := b.acting(tx, c)
+	err := b.Change(ctx, req, &answer, func(tx *store.Tx) error {
+		a, err := b.Acting(tx, c)
 		if err != nil {
 			return err
 		}
 		if err := b.ensureChannel(tx, a, channel); err != nil {
 			return err
 		}
-		id, err := b.findMailbox(tx, a.session.ID, mailboxRef{channelBox, channel})
+		id, err := b.FindMailbox(tx, a.Session.ID, MailboxRef{ChannelMailbox, channel})
 		if err != nil {
 			return err
 		}
@@ -195,10 +195,10 @@ func (b *Broker) Configure(ctx context.Context, c caller.Caller, req once.Reques
 		if answer.Channel.Kept, err = b.keep(tx, id, kept); err != nil {
 			return err
 		}
-		if answer.Channel.DefaultTTL, err = defaultTTL(tx, a.session.ID, channel); err != nil {
+		if answer.Channel.DefaultTTL, err = defaultTTL(tx, a.Session.ID, channel); err != nil {
 			return err
 		}
-		entry := a.event("channel.configured")
+		entry := a.Event("channel.configured")
 		entry.Summary = "channel " + channel + " configured"
 		entry.Related = []string{channel}
 		answer.Revision, err = b.log.Append(tx, entry)
@@ -225,8 +225,8 @@ func (b *Broker) keep(tx *store.Tx, channel int64, kept *time.Duration) (*time.D
 }
 
 // ensureChannel makes a channel that does not exist yet.
-func (b *Broker) ensureChannel(tx *store.Tx, a actor, name string) error {
-	id, err := b.openMailbox(tx, a.session.ID, mailboxRef{channelBox, name})
+func (b *Broker) ensureChannel(tx *store.Tx, a Actor, name string) error {
+	id, err := b.OpenMailbox(tx, a.Session.ID, MailboxRef{ChannelMailbox, name})
 	if err != nil {
 		return err
 	}
@@ -262,20 +262,20 @@ func subscribersOf(q store.Querier, channel int64) ([]string, error) {
 // circuit breaker. It is a hook of the registration. It refuses an agent whose mail from an earlier
 // registration is not all dead-lettered: see AwaitDeparture.
 func (b *Broker) AgentRegistered(tx *store.Tx, session Session, agent Agent) error {
-	a := actor{Agent: agent, session: session}
+	a := Actor{Agent: agent, Session: session}
 	b.vacancies.Clear(tx)
 	var err error
-	if a.mailbox, err = b.openMailbox(tx, session.ID, mailboxRef{agentBox, agent.Name}); err != nil {
+	if a.Mailbox, err = b.OpenMailbox(tx, session.ID, MailboxRef{AgentMailbox, agent.Name}); err != nil {
 		return err
 	}
 	var departing bool
-	if err := tx.QueryRow(existsDeparture, a.mailbox).Scan(&departing); err != nil {
+	if err := tx.QueryRow(existsDeparture, a.Mailbox).Scan(&departing); err != nil {
 		return err
 	}
 	if departing {
 		return errDeparting(agent.Name)
 	}
-	if err := b.closeBreaker(tx, session.ID, a.mailbox); err != nil {
+	if err := b.closeBreaker(tx, session.ID, a.Mailbox); err != nil {
 		return err
 	}
 	return b.rebox(tx, a)

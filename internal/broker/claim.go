@@ -72,7 +72,7 @@ func (b *Broker) Claim(ctx context.Context, c caller.Caller, w Wish) (Claims, er
 	taken := make(chan []Claim, 2) // what it is given, and nil when it was dismissed
 	err := b.store.Drain(ctx, func(tx *store.Tx) error {
 		answer, waiter = Claims{}, nil
-		a, err := b.agent(tx, c)
+		a, err := b.ActingAgent(tx, c)
 		if err != nil {
 			return err
 		}
@@ -90,11 +90,11 @@ func (b *Broker) Claim(ctx context.Context, c caller.Caller, w Wish) (Claims, er
 			return err
 		}
 		if w.Topic.empty() {
-			answer.Claims, err = b.open(tx, a, maxAnswer, selectHeldClaims, a.mailbox, w.Consumer, w.Max)
+			answer.Claims, err = b.open(tx, a, maxAnswer, selectHeldClaims, a.Mailbox, w.Consumer, w.Max)
 		} else if err = mayHold(tx, a, w.Consumer); err == nil {
 			topic := filter{topic: w.Topic}
 			answer.Claims, err = b.open(tx, a, maxAnswer, selectHeldOfTopic,
-				topic.args([]any{a.mailbox, w.Consumer}, "", w.Max)...)
+				topic.args([]any{a.Mailbox, w.Consumer}, "", w.Max)...)
 		}
 		if err != nil || len(answer.Claims) >= w.Max {
 			return err
@@ -173,12 +173,12 @@ func (b *Broker) awaitMail(ctx context.Context, w *Wish, k *consumer, taken chan
 	var arrived <-chan struct{} // nil unless the caller wants notices
 	if w.Notices {
 		var stop func()
-		arrived, stop = b.hub.listen(k.actor.mailbox)
+		arrived, stop = b.hub.listen(k.actor.Mailbox)
 		defer stop()
 	}
 	for {
 		if w.Notices {
-			if found, err := b.findsNotice(ctx, k.actor.mailbox, w.Offer); found || err != nil {
+			if found, err := b.findsNotice(ctx, k.actor.Mailbox, w.Offer); found || err != nil {
 				return nil, err
 			}
 		}
@@ -228,8 +228,8 @@ func errStopping() error {
 }
 
 // boxes returns the mailboxes that are named, or all that the actor may take from. They exist afterwards.
-func (b *Broker) boxes(tx *store.Tx, a actor, names []string) ([]box, error) {
-	all, err := b.reachable(tx, a)
+func (b *Broker) boxes(tx *store.Tx, a Actor, names []string) ([]Mailbox, error) {
+	all, err := b.Reachable(tx, a)
 	if err != nil {
 		return nil, err
 	}
@@ -237,19 +237,19 @@ func (b *Broker) boxes(tx *store.Tx, a actor, names []string) ([]box, error) {
 	if len(names) > 0 {
 		chosen = nil
 		for _, name := range names {
-			i := indexBox(all, parseMailbox(name))
+			i := indexBox(all, ParseMailbox(name))
 			if i < 0 {
 				return nil, fault.New(fault.Denied, "NOT_YOUR_MAILBOX",
 					"agent %q may not take from %q: only from its own mailbox, its role's and the channels it subscribes to", a.Name, name)
 			}
-			if indexBox(chosen, all[i].ref) < 0 {
+			if indexBox(chosen, all[i].Ref) < 0 {
 				chosen = append(chosen, all[i])
 			}
 		}
 	}
 	for i := range chosen {
-		if chosen[i].id == 0 {
-			if chosen[i].id, err = b.openMailbox(tx, a.session.ID, chosen[i].ref); err != nil {
+		if chosen[i].ID == 0 {
+			if chosen[i].ID, err = b.OpenMailbox(tx, a.Session.ID, chosen[i].Ref); err != nil {
 				return nil, err
 			}
 		}
@@ -257,9 +257,9 @@ func (b *Broker) boxes(tx *store.Tx, a actor, names []string) ([]box, error) {
 	return chosen, nil
 }
 
-func indexBox(boxes []box, ref mailboxRef) int {
+func indexBox(boxes []Mailbox, ref MailboxRef) int {
 	for i, b := range boxes {
-		if b.ref == ref {
+		if b.Ref == ref {
 			return i
 		}
 	}
@@ -271,9 +271,9 @@ func indexBox(boxes []box, ref mailboxRef) int {
 const maxHeld = 1000
 
 // mayHold refuses claims of given messages and of topics to a consumer that holds maxHeld.
-func mayHold(tx *store.Tx, a actor, consumer string) error {
+func mayHold(tx *store.Tx, a Actor, consumer string) error {
 	var held int
-	if err := tx.QueryRow(countHeldClaims, a.mailbox, consumer).Scan(&held); err != nil || held < maxHeld {
+	if err := tx.QueryRow(countHeldClaims, a.Mailbox, consumer).Scan(&held); err != nil || held < maxHeld {
 		return err
 	}
 	return fault.New(fault.Exhausted, "TOO_MANY_CLAIMS",
@@ -283,7 +283,7 @@ func mayHold(tx *store.Tx, a actor, consumer string) error {
 
 // open returns claims that an agent's consumer holds, of one of the selectHeld queries: at most so many bytes
 // of content, or one claim.
-func (b *Broker) open(tx *store.Tx, a actor, bytes int, query string, args ...any) ([]Claim, error) {
+func (b *Broker) open(tx *store.Tx, a Actor, bytes int, query string, args ...any) ([]Claim, error) {
 	claims, err := b.held(tx, a, query, args...)
 	if err != nil {
 		return nil, err
@@ -303,21 +303,21 @@ func (b *Broker) open(tx *store.Tx, a actor, bytes int, query string, args ...an
 
 // held returns claims that an agent's consumer holds, of one of the selectHeld queries, oldest first and
 // without their contents.
-func (b *Broker) held(tx *store.Tx, a actor, query string, args ...any) ([]Claim, error) {
-	if _, failed := b.failures[a.mailbox]; failed {
+func (b *Broker) held(tx *store.Tx, a Actor, query string, args ...any) ([]Claim, error) {
+	if _, failed := b.failures[a.Mailbox]; failed {
 		return nil, nil // the backlog ends what the agent held when it failed
 	}
 	return store.Collect(tx.Query(query, args...), func(rows *store.Rows) (c Claim, err error) {
 		var id []byte
-		var ref mailboxRef
+		var ref MailboxRef
 		var kind, attempts int
-		if err := rows.Scan(&c.key.message, &c.key.mailbox, &kind, &ref.name, &c.Number, &attempts,
+		if err := rows.Scan(&c.key.message, &c.key.mailbox, &kind, &ref.Name, &c.Number, &attempts,
 			&c.MaxAttempts, &c.ExpiresIn, &c.ordered, &id, &c.Sender, &c.SenderRole, &c.CreatedAt, &c.ExpiresAt, &c.Thread, &c.unread); err != nil {
 			return c, err
 		}
 		copy(c.Message.ID[:], id)
 		c.Revision = c.key.message
-		ref.kind = boxKind(kind)
+		ref.Kind = MailboxKind(kind)
 		c.Mailbox, c.Attempt, c.Resumed = ref.String(), attempts+1, true
 		if at, ok := b.claims.Deadline(c.key); ok {
 			c.ExpiresIn = max(0, at.Sub(b.clock.Now()))
@@ -329,7 +329,7 @@ func (b *Broker) held(tx *store.Tx, a actor, query string, args ...any) ([]Claim
 // whyEmpty says why nothing can be claimed by a consumer now.
 func (b *Broker) whyEmpty(tx *store.Tx, k *consumer) (Empty, time.Time, error) {
 	var next time.Time
-	g, err := b.gate(tx, k.actor.mailbox)
+	g, err := b.gate(tx, k.actor.Mailbox)
 	switch {
 	case err != nil:
 		return Nothing, next, err
@@ -347,7 +347,7 @@ func (b *Broker) whyEmpty(tx *store.Tx, k *consumer) (Empty, time.Time, error) {
 	for _, box := range k.boxes {
 		var due time.Time
 		var held bool
-		if err := tx.QueryRow(selectWhyEmpty, box.id, box.id).Scan(&due, &held); err != nil {
+		if err := tx.QueryRow(selectWhyEmpty, box.ID, box.ID).Scan(&due, &held); err != nil {
 			return Nothing, next, err
 		}
 		next = earliest(next, due)
@@ -363,7 +363,7 @@ func (b *Broker) whyEmpty(tx *store.Tx, k *consumer) (Empty, time.Time, error) {
 }
 
 // giveBack puts claims back uncounted that never reached their consumer.
-func (b *Broker) giveBack(a actor, claims []Claim) {
+func (b *Broker) giveBack(a Actor, claims []Claim) {
 	items := make([]Settlement, len(claims))
 	for i := range claims {
 		ref, _ := ParseRef(claims[i].ClaimID())
@@ -436,6 +436,6 @@ func (b *Broker) claimsRanOut(keys []key) {
 }
 
 // system is the broker itself, acting in a session.
-func system(session int64) actor {
-	return actor{Agent: Agent{Name: caller.System}, session: Session{ID: session}}
+func system(session int64) Actor {
+	return Actor{Agent: Agent{Name: caller.System}, Session: Session{ID: session}}
 }

@@ -15,11 +15,11 @@ import (
 // claimGiven claims given messages, all or none, whatever their place in the mailbox. It returns
 // first those that the consumer holds already. Ordering keys, halts and circuit breakers hold as
 // for every claim.
-func (b *Broker) claimGiven(tx *store.Tx, a actor, boxes []box, w *Wish) ([]Claim, error) {
+func (b *Broker) claimGiven(tx *store.Tx, a Actor, boxes []Mailbox, w *Wish) ([]Claim, error) {
 	wanted := map[int64]bool{}
 	bytes := 0
 	for _, ref := range w.IDs {
-		m, err := findMessage(tx, a.session.ID, ref)
+		m, err := findMessage(tx, a.Session.ID, ref)
 		if err != nil {
 			return nil, err
 		}
@@ -29,7 +29,7 @@ func (b *Broker) claimGiven(tx *store.Tx, a actor, boxes []box, w *Wish) ([]Clai
 		wanted[ref.Revision] = true
 	}
 	list, _ := json.Marshal(slices.Collect(maps.Keys(wanted))) // numbers always marshal
-	claims, err := b.open(tx, a, noLimit, selectHeldGiven, a.mailbox, w.Consumer, string(list))
+	claims, err := b.open(tx, a, noLimit, selectHeldGiven, a.Mailbox, w.Consumer, string(list))
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func (b *Broker) claimGiven(tx *store.Tx, a actor, boxes []box, w *Wish) ([]Clai
 func (d *dispatching) claimable(c *consumer, ref Ref) (*ready, error) {
 	ids := make([]int64, len(c.boxes))
 	for i := range c.boxes {
-		ids[i] = c.boxes[i].id
+		ids[i] = c.boxes[i].ID
 	}
 	list, _ := json.Marshal(ids) // numbers always marshal
 	var mailbox int64
@@ -88,7 +88,7 @@ func (d *dispatching) claimable(c *consumer, ref Ref) (*ready, error) {
 		return nil, err
 	}
 	now := d.tx.Now()
-	if State(state).waits() && !expires.IsZero() && !expires.After(now) {
+	if State(state).Waits() && !expires.IsZero() && !expires.After(now) {
 		state = int(Expired)
 	}
 	switch State(state) {
@@ -116,7 +116,7 @@ func (d *dispatching) claimable(c *consumer, ref Ref) (*ready, error) {
 		return nil, err
 	}
 	r := &found[0]
-	if !c.takes(box.ref.kind, r) {
+	if !c.takes(box.Ref.Kind, r) {
 		return nil, notClaimable(ref, "OWN_MESSAGE", "the caller sent it to one of several agents, and another one must take it")
 	}
 	return r, d.admits(c, r, ref)
@@ -128,7 +128,7 @@ func (d *dispatching) admits(c *consumer, r *ready, ref Ref) error {
 	if ok || err != nil {
 		return err
 	}
-	g, err := d.gate(d.tx, c.actor.mailbox)
+	g, err := d.gate(d.tx, c.actor.Mailbox)
 	if err != nil {
 		return err
 	}
@@ -159,9 +159,9 @@ func consumerNote(consumer string) string {
 	return " (consumer " + strconv.Quote(consumer) + ")"
 }
 
-func indexID(boxes []box, id int64) int {
+func indexID(boxes []Mailbox, id int64) int {
 	for i := range boxes {
-		if boxes[i].id == id {
+		if boxes[i].ID == id {
 			return i
 		}
 	}

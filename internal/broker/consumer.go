@@ -11,9 +11,9 @@ const maxUnsent = 256 << 10
 
 // A consumer takes work: a Claim stream, or a unary call that waits. The hub's mutex guards what changes.
 type consumer struct {
-	actor    actor
+	actor    Actor
 	name     string
-	boxes    []box
+	boxes    []Mailbox
 	filter   filter
 	max      int // claims at the same time
 	maxBytes int
@@ -37,7 +37,7 @@ type consumer struct {
 	from     map[int64]place // filtered consumers: nothing below this place matches
 }
 
-func (c *consumer) key() consumerKey { return consumerKey{c.actor.mailbox, c.name} }
+func (c *consumer) key() consumerKey { return consumerKey{c.actor.Mailbox, c.name} }
 
 // room is how many more claims it may be given.
 func (c *consumer) room() int {
@@ -66,8 +66,8 @@ func (c *consumer) isEnded() bool {
 }
 
 // takes reports whether a delivery from a mailbox of that kind is for it: it matches, and is not its own ONE message.
-func (c *consumer) takes(kind boxKind, r *ready) bool {
-	return c.filter.matches(r) && (kind == agentBox || r.Sender != c.actor.Name)
+func (c *consumer) takes(kind MailboxKind, r *ready) bool {
+	return c.filter.matches(r) && (kind == AgentMailbox || r.Sender != c.actor.Name)
 }
 
 // A place is a position in a mailbox.

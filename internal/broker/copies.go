@@ -90,10 +90,10 @@ func (b *Broker) copyFurther(tx *store.Tx, c *work.Chore) (more bool, err error)
 		return false, err
 	}
 	s := &sending{
-		Broker: b, tx: tx, actor: system(c.Session), rooms: map[mailboxRef]*room{}, part: true,
+		Broker: b, tx: tx, actor: system(c.Session), rooms: map[MailboxRef]*room{}, part: true,
 		arrival: tx.NextRevision(), notice: c.Kind == noticeChore,
 	}
-	s.actor.session = session
+	s.actor.Session = session
 	names, err := b.nextAudience(tx, c, channel)
 	if err != nil || len(names) == 0 {
 		return false, err
@@ -116,7 +116,7 @@ func (b *Broker) nextAudience(tx *store.Tx, c *work.Chore, channel string) ([]st
 // copy sends copies of an event to agents, except one, whose mailboxes are not full, or copies of a
 // notice to agents of a role.
 func (s *sending) copy(d *Draft, m *Message, names []string, except string) error {
-	limit := s.actor.session.MailboxLimit
+	limit := s.actor.Session.MailboxLimit
 	if s.notice {
 		limit = 0
 	} else {
@@ -126,13 +126,13 @@ func (s *sending) copy(d *Draft, m *Message, names []string, except string) erro
 	if err != nil {
 		return err
 	}
-	rank, refused := rank(s.actor.session.Ageing, d.Priority, m.CreatedAt), 0
+	rank, refused := rank(s.actor.Session.Ageing, d.Priority, m.CreatedAt), 0
 	for _, r := range to {
 		if limit > 0 && r.waiting+r.added >= limit {
 			refused++
 			continue
 		}
-		if err := s.deliver(r, d, m, rank, s.actor.session.MaxAttempts); err != nil {
+		if err := s.deliver(r, d, m, rank, s.actor.Session.MaxAttempts); err != nil {
 			return err
 		}
 	}

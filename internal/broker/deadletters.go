@@ -74,7 +74,7 @@ func (b *Broker) countDead(ctx context.Context, c caller.Caller, ch DeadChoice) 
 		}
 		ch.Filter.To = out.Until
 		var next DeadPlace
-		next, out.Revision, err = b.walkDead(ctx, c, ch, func(store.Querier, actor, key) (bool, error) {
+		next, out.Revision, err = b.walkDead(ctx, c, ch, func(store.Querier, Actor, key) (bool, error) {
 			out.Count++
 			return true, nil
 		})
@@ -83,7 +83,7 @@ func (b *Broker) countDead(ctx context.Context, c caller.Caller, ch DeadChoice) 
 	}
 	err = b.store.Read(ctx, func(s *store.Snapshot) error {
 		out = DeadOutcome{Revision: s.Revision()}
-		a, err := b.acting(s, c)
+		a, err := b.Acting(s, c)
 		if err != nil {
 			return err
 		}
@@ -98,7 +98,7 @@ func (b *Broker) countDead(ctx context.Context, c caller.Caller, ch DeadChoice) 
 			return err
 		}
 		var n int
-		err = s.QueryRow(countDeadIn, a.session.ID, scope, mostDeadRead+1).Scan(&n)
+		err = s.QueryRow(countDeadIn, a.Session.ID, scope, mostDeadRead+1).Scan(&n)
 		out.Count, out.More = min(n, mostDeadRead), n > mostDeadRead
 		return err
 	})
@@ -125,7 +125,7 @@ func (b *Broker) changeDead(
 	var next DeadPlace
 	if len(ch.IDs) == 0 {
 		var err error
-		next, _, err = b.walkDead(ctx, c, ch, func(_ store.Querier, _ actor, k key) (bool, error) {
+		next, _, err = b.walkDead(ctx, c, ch, func(_ store.Querier, _ Actor, k key) (bool, error) {
 			if len(found) == maxRedriven {
 				return false, nil
 			}
@@ -137,8 +137,8 @@ func (b *Broker) changeDead(
 		}
 	}
 	var answer DeadOutcome
-	err := b.change(ctx, req, &answer, func(tx *store.Tx) error {
-		a, err := b.acting(tx, c)
+	err := b.Change(ctx, req, &answer, func(tx *store.Tx) error {
+		a, err := b.Acting(tx, c)
 		if err != nil {
 			return err
 		}
@@ -154,7 +154,7 @@ func (b *Broker) changeDead(
 		s := settling{Broker: b, tx: tx, actor: a, left: tally{}}
 		answer.Count, answer.Next = len(keys), next
 		for _, k := range keys {
-			entry := a.event(kind)
+			entry := a.Event(kind)
 			entry.Summary = fmt.Sprintf("dead letter %d %s", k.message, kind[len("message."):])
 			entry.Related = []string{fmt.Sprint(k.message)}
 			if entry.Details, err = boxDetails(tx, k.mailbox); err != nil {
@@ -177,14 +177,14 @@ func (b *Broker) changeDead(
 const maxDead = 2000
 
 // namedDead returns the dead letters of the named messages, each once.
-func (b *Broker) namedDead(q store.Querier, a actor, ch DeadChoice) ([]key, error) {
+func (b *Broker) namedDead(q store.Querier, a Actor, ch DeadChoice) ([]key, error) {
 	scope, err := b.visible(q, a, ch.Mailbox)
 	if err != nil {
 		return nil, err
 	}
 	var keys []key
 	for _, ref := range ch.IDs {
-		if _, err := findMessage(q, a.session.ID, ref); err != nil {
+		if _, err := findMessage(q, a.Session.ID, ref); err != nil {
 			return nil, err
 		}
 		found, err := readKeys(q.Query(selectDeadOf, ref.Revision, scope, maxDead+1))
@@ -239,7 +239,7 @@ func (s *settling) redrive(k key, revision int64) error {
 		return err
 	}
 	if h.rank >= directiveRank { // the ageing may have changed since it died
-		h.rank = rank(s.actor.session.Ageing, priority, sent)
+		h.rank = rank(s.actor.Session.Ageing, priority, sent)
 	}
 	state := Pending
 	if h.ordering != "" {
@@ -276,30 +276,30 @@ func (s *settling) purge(k key, _ int64) error {
 
 // visible returns the ids of the mailboxes that the actor may see, or of the one that is named, as JSON
 // for the queries. nil means all mailboxes of the session.
-func (b *Broker) visible(q store.Querier, a actor, mailbox string) (any, error) {
-	if a.system() && mailbox == "" {
+func (b *Broker) visible(q store.Querier, a Actor, mailbox string) (any, error) {
+	if a.System() && mailbox == "" {
 		return nil, nil
 	}
-	var boxes []box
-	ref := parseMailbox(mailbox)
-	if a.system() {
-		id, err := b.findMailbox(q, a.session.ID, ref)
+	var boxes []Mailbox
+	ref := ParseMailbox(mailbox)
+	if a.System() {
+		id, err := b.FindMailbox(q, a.Session.ID, ref)
 		if err != nil {
 			return nil, err
 		}
 		if id != 0 {
-			boxes = []box{{id, ref}}
+			boxes = []Mailbox{{id, ref}}
 		}
 	} else {
 		var err error
-		if a.mailbox, err = b.findMailbox(q, a.session.ID, mailboxRef{agentBox, a.Name}); err != nil {
+		if a.Mailbox, err = b.FindMailbox(q, a.Session.ID, MailboxRef{AgentMailbox, a.Name}); err != nil {
 			return nil, err
 		}
-		if boxes, err = b.reachable(q, a); err != nil {
+		if boxes, err = b.Reachable(q, a); err != nil {
 			return nil, err
 		}
 		if mailbox != "" {
-			boxes = slices.DeleteFunc(boxes, func(b box) bool { return b.ref != ref })
+			boxes = slices.DeleteFunc(boxes, func(b Mailbox) bool { return b.Ref != ref })
 		}
 	}
 	if len(boxes) == 0 {
@@ -309,10 +309,10 @@ func (b *Broker) visible(q store.Querier, a actor, mailbox string) (any, error) 
 }
 
 // idsOf returns the ids of mailboxes as JSON for the queries.
-func idsOf(boxes []box) string {
+func idsOf(boxes []Mailbox) string {
 	ids := make([]int64, len(boxes))
 	for i, b := range boxes {
-		ids[i] = b.id
+		ids[i] = b.ID
 	}
 	list, _ := json.Marshal(ids) // numbers always marshal
 	return string(list)

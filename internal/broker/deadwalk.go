@@ -54,11 +54,11 @@ type DeadPage struct {
 // of the mailboxes that it takes from, an operator all. A page may be empty although others follow.
 func (b *Broker) DeadLetters(ctx context.Context, c caller.Caller, ch DeadChoice, size int) (p DeadPage, err error) {
 	bytes := 0
-	p.Next, p.Revision, err = b.walkDead(ctx, c, ch, func(q store.Querier, a actor, k key) (bool, error) {
+	p.Next, p.Revision, err = b.walkDead(ctx, c, ch, func(q store.Querier, a Actor, k key) (bool, error) {
 		if len(p.Items) == size {
 			return false, nil
 		}
-		m, err := findMessage(q, a.session.ID, Ref{Revision: k.message})
+		m, err := findMessage(q, a.Session.ID, Ref{Revision: k.message})
 		if err != nil {
 			return false, err
 		}
@@ -85,7 +85,7 @@ func (b *Broker) CountDead(ctx context.Context, c caller.Caller, ch DeadChoice) 
 // not match, or zero if there are no more. It reads a bounded number of dead letters, in several
 // snapshots, so that no walk keeps a reader from other calls.
 func (b *Broker) walkDead(
-	ctx context.Context, c caller.Caller, ch DeadChoice, visit func(store.Querier, actor, key) (bool, error),
+	ctx context.Context, c caller.Caller, ch DeadChoice, visit func(store.Querier, Actor, key) (bool, error),
 ) (at DeadPlace, revision int64, err error) {
 	at = ch.After
 	if at.Message == 0 {
@@ -94,7 +94,7 @@ func (b *Broker) walkDead(
 	for n, more := 0, true; more && n < deadStretches; n++ {
 		err := b.store.Read(ctx, func(s *store.Snapshot) error {
 			revision = s.Revision()
-			a, err := b.acting(s, c)
+			a, err := b.Acting(s, c)
 			if err != nil {
 				return err
 			}
@@ -103,7 +103,7 @@ func (b *Broker) walkDead(
 				return err
 			}
 			w := deadWalk{q: s}
-			if err := w.begin(a.session.ID, scope, at); err != nil {
+			if err := w.begin(a.Session.ID, scope, at); err != nil {
 				return err
 			}
 			for range deadStretch {

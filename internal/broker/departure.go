@@ -21,26 +21,26 @@ const departurePage = 200
 // backlog does the rest: until then the mail stays in the mailbox, where no agent can claim
 // or read it, since AgentRegistered refuses the agent. It is a hook of the deregistration.
 func (b *Broker) AgentGone(tx *store.Tx, session Session, agent Agent, reason string) error {
-	a := actor{Agent: agent, session: session}
+	a := Actor{Agent: agent, Session: session}
 	b.vacancies.Clear(tx)
 	b.endAsks(tx, session.ID, agent.Name, errGone(agent.Name))
 	var err error
-	if a.mailbox, err = b.findMailbox(tx, session.ID, mailboxRef{agentBox, agent.Name}); err != nil || a.mailbox == 0 {
+	if a.Mailbox, err = b.FindMailbox(tx, session.ID, MailboxRef{AgentMailbox, agent.Name}); err != nil || a.Mailbox == 0 {
 		return err
 	}
-	b.dismiss(tx, a.mailbox, errGone(a.Name)) // before what it held is delivered again
+	b.dismiss(tx, a.Mailbox, errGone(a.Name)) // before what it held is delivered again
 	s := settling{Broker: b, tx: tx, actor: a, left: tally{}}
 	holds, err := s.releaseHeld()
 	if err != nil {
 		return err
 	}
-	tx.Exec(deleteSubscriptions, a.mailbox)
+	tx.Exec(deleteSubscriptions, a.Mailbox)
 	b.audience.Clear(tx)
-	if err := b.ungate(tx, a.mailbox); err != nil {
+	if err := b.ungate(tx, a.Mailbox); err != nil {
 		return err
 	}
-	delete(s.ready, a.mailbox)
-	s.ready.seen(a.mailbox) // its readers end
+	delete(s.ready, a.Mailbox)
+	s.ready.seen(a.Mailbox) // its readers end
 	p, more := departure{reason: reason}, holds
 	if !holds {
 		if more, err = s.deadLetter(&p); err != nil {
@@ -48,8 +48,8 @@ func (b *Broker) AgentGone(tx *store.Tx, session Session, agent Agent, reason st
 		}
 	}
 	if more {
-		tx.Exec(insertDeparture, a.mailbox, a.Role, p.reason, p.dead)
-		b.later(tx, chore{departChore, a.mailbox})
+		tx.Exec(insertDeparture, a.Mailbox, a.Role, p.reason, p.dead)
+		b.later(tx, chore{departChore, a.Mailbox})
 	}
 	_, err = s.finish(nil)
 	return err
@@ -58,7 +58,7 @@ func (b *Broker) AgentGone(tx *store.Tx, session Session, agent Agent, reason st
 // releaseHeld gives back the next page of the actor's claims, uncounted, and reports whether there may
 // be more.
 func (s *settling) releaseHeld() (more bool, err error) {
-	held, err := heldBy(s.tx, s.actor.mailbox, s.tx.Latest().Add(1), departurePage)
+	held, err := heldBy(s.tx, s.actor.Mailbox, s.tx.Latest().Add(1), departurePage)
 	if err != nil {
 		return false, err
 	}
@@ -79,13 +79,13 @@ type departure struct {
 // deadLetter makes dead letters of the next page of the actor's mail, cancels unread notices once that
 // is done, and reports whether there may be more. The last page comes with the event.
 func (s *settling) deadLetter(p *departure) (more bool, err error) {
-	messages, err := leftMail(s.tx, s.actor.mailbox)
+	messages, err := leftMail(s.tx, s.actor.Mailbox)
 	if err != nil {
 		return false, err
 	}
 	more = len(messages) == departurePage
 	if !more {
-		n, err := s.tx.ExecCount(cancelNoticesOf, s.tx.Now(), s.actor.mailbox, s.actor.mailbox, departurePage-len(messages))
+		n, err := s.tx.ExecCount(cancelNoticesOf, s.tx.Now(), s.actor.Mailbox, s.actor.Mailbox, departurePage-len(messages))
 		if err != nil {
 			return false, err
 		}
@@ -97,24 +97,24 @@ func (s *settling) deadLetter(p *departure) (more bool, err error) {
 	if len(messages) > 0 {
 		list, _ := json.Marshal(messages) // numbers always marshal
 		now := s.tx.Now()
-		s.tx.Exec(insertGone, now, now, "AGENT_GONE: "+p.reason, s.actor.mailbox, string(list))
-		n, err := s.tx.ExecCount(updateGone, now, s.actor.mailbox, string(list))
+		s.tx.Exec(insertGone, now, now, "AGENT_GONE: "+p.reason, s.actor.Mailbox, string(list))
+		n, err := s.tx.ExecCount(updateGone, now, s.actor.Mailbox, string(list))
 		if err != nil {
 			return false, err
 		}
-		if err := s.count(s.tx, s.actor.session, isDead, messages...); err != nil {
+		if err := s.count(s.tx, s.actor.Session, isDead, messages...); err != nil {
 			return false, err
 		}
 		if err := s.endUnanswered(s.tx, messages...); err != nil {
 			return false, err
 		}
-		s.left[s.actor.mailbox] -= n
+		s.left[s.actor.Mailbox] -= n
 		p.dead += n
 	}
 	if more || p.dead == 0 {
 		return more, nil
 	}
-	entry := s.actor.event("message.dead")
+	entry := s.actor.Event("message.dead")
 	entry.Severity = events.Warning
 	entry.Summary = s.actor.Name + " deregistered: " + counted(int(p.dead), "unfinished message") + " became dead letters"
 	s.last, err = s.log.Append(s.tx, entry)
@@ -128,9 +128,9 @@ func (s *settling) withdrawVotes(messages []int64) ([]int64, error) {
 	if err != nil || len(messages) == 0 {
 		return nil, err
 	}
-	found, err := store.Collect(s.tx.Query(selectVoteLetters, string(list), s.actor.mailbox),
+	found, err := store.Collect(s.tx.Query(selectVoteLetters, string(list), s.actor.Mailbox),
 		func(r *store.Rows) (*held, error) {
-			h := &held{key: key{mailbox: s.actor.mailbox}}
+			h := &held{key: key{mailbox: s.actor.Mailbox}}
 			var state int
 			err := r.Scan(&h.message, &state)
 			h.state = State(state)
@@ -189,16 +189,16 @@ func (b *Broker) depart(ctx context.Context, mailbox int64) error {
 // departFurther dead-letters the next page, if the departure is not finished, and reports whether
 // there may be more.
 func (b *Broker) departFurther(tx *store.Tx, mailbox int64) (more bool, err error) {
-	a := actor{mailbox: mailbox}
+	a := Actor{Mailbox: mailbox}
 	var p departure
-	err = tx.QueryRow(selectDeparture, mailbox).Scan(&a.session.ID, &a.Name, &a.Role, &p.reason, &p.dead)
+	err = tx.QueryRow(selectDeparture, mailbox).Scan(&a.Session.ID, &a.Name, &a.Role, &p.reason, &p.dead)
 	if errors.Is(err, store.ErrNoRows) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	if session, err := b.dir.ByID(tx, a.session.ID); err != nil || session.Closed { // the closing cancels the mail
+	if session, err := b.dir.ByID(tx, a.Session.ID); err != nil || session.Closed { // the closing cancels the mail
 		return false, err
 	}
 	s := settling{Broker: b, tx: tx, actor: a, left: tally{}}
@@ -229,7 +229,7 @@ func (b *Broker) AwaitDeparture(ctx context.Context, session, agent string) erro
 		if err != nil {
 			return err
 		}
-		mailbox, err = b.findMailbox(tx, s.ID, mailboxRef{agentBox, agent})
+		mailbox, err = b.FindMailbox(tx, s.ID, MailboxRef{AgentMailbox, agent})
 		return err
 	})
 	if err != nil {

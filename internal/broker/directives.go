@@ -47,9 +47,9 @@ func directRank(sent time.Time) int64 { return math.MinInt64 + sent.UnixNano() }
 func (p place) directive() bool { return p.rank < directiveRank }
 
 // mayDirect refuses a directive from those who may not send one.
-func (a actor) mayDirect(kind string) error {
-	directors := a.session.Directors
-	if a.system() || slices.Contains(directors, a.Role) {
+func (a Actor) mayDirect(kind string) error {
+	directors := a.Session.Directors
+	if a.System() || slices.Contains(directors, a.Role) {
 		return nil
 	}
 	who := "operators"
@@ -57,7 +57,7 @@ func (a actor) mayDirect(kind string) error {
 		who += " and agents with the role " + strings.Join(directors, " or ")
 	}
 	return fault.New(fault.Denied, "NOT_A_DIRECTOR", "%s is a directive, which only %s may send in session %q (setting directors); agent %q has the role %q",
-		kind, who, a.session.Name, a.Name, a.Role)
+		kind, who, a.Session.Name, a.Name, a.Role)
 }
 
 // direct applies a directive to its recipients: a halt halts them, a resume ends that and settles the
@@ -95,13 +95,13 @@ func (s *sending) direct(d *Draft, message int64, to []*room) error {
 	if d.Type == resumeType {
 		for _, name := range changed {
 			for _, hook := range s.resumed {
-				if err := hook(s.tx, s.actor.session.ID, name); err != nil {
+				if err := hook(s.tx, s.actor.Session.ID, name); err != nil {
 					return err
 				}
 			}
 		}
 	}
-	entry := s.actor.event("agent.halted")
+	entry := s.actor.Event("agent.halted")
 	past := "halted"
 	if d.Type == resumeType {
 		entry.Type, past = "agent.resumed", "resumed"
@@ -138,10 +138,10 @@ func (s *sending) endHalts(r *room, resume int64) error {
 		return err
 	}
 	for _, h := range halts {
-		if err := s.end(s.tx, s.actor.session.ID, h); err != nil {
+		if err := s.end(s.tx, s.actor.Session.ID, h); err != nil {
 			return err
 		}
-		if h.state.waits() {
+		if h.state.Waits() {
 			r.waiting--
 		}
 	}
@@ -150,7 +150,7 @@ func (s *sending) endHalts(r *room, resume int64) error {
 
 // Directives returns the types of the unfinished directives in an agent's mailbox, oldest first, at most 100.
 func (b *Broker) Directives(q store.Querier, session int64, agent Agent) ([]string, error) {
-	mailbox, err := b.findMailbox(q, session, mailboxRef{agentBox, agent.Name})
+	mailbox, err := b.FindMailbox(q, session, MailboxRef{AgentMailbox, agent.Name})
 	if err != nil {
 		return nil, err
 	}

@@ -204,18 +204,18 @@ func (d *dispatching) fill(c *consumer) error {
 		}
 		return d.fillGated(c, p)
 	}
-	return d.merge(c, noLimit, func(box box, want int) ([]ready, error) { return d.candidates(c, box, want) })
+	return d.merge(c, noLimit, func(box Mailbox, want int) ([]ready, error) { return d.candidates(c, box, want) })
 }
 
 // merge gives a consumer what it has room for, up to a number, from all its mailboxes in one order. read
 // returns the first deliveries of a mailbox that were not given yet.
-func (d *dispatching) merge(c *consumer, most int, read func(box box, want int) ([]ready, error)) error {
+func (d *dispatching) merge(c *consumer, most int, read func(box Mailbox, want int) ([]ready, error)) error {
 	found := make([][]ready, len(c.boxes))
 	ended := make([]bool, len(c.boxes))
 	for ; most > 0 && d.room(c) > 0; most-- {
 		first := -1
 		for i, box := range c.boxes {
-			if len(found[i]) == 0 && !ended[i] && box.id != 0 {
+			if len(found[i]) == 0 && !ended[i] && box.ID != 0 {
 				want := min(most, d.room(c), dispatchPage, max(1, dispatchRead/len(c.boxes)))
 				var err error
 				if found[i], err = read(box, want); err != nil {
@@ -244,29 +244,29 @@ func (d *dispatching) merge(c *consumer, most int, read func(box box, want int) 
 }
 
 // candidates reads the first deliveries of a mailbox that a consumer may be given.
-func (d *dispatching) candidates(c *consumer, box box, want int) ([]ready, error) {
+func (d *dispatching) candidates(c *consumer, box Mailbox, want int) ([]ready, error) {
 	self := ""
-	if box.ref.kind != agentBox {
+	if box.Ref.Kind != AgentMailbox {
 		self = c.actor.Name // never its own ONE messages
 	}
 	now := d.tx.Now()
 	if c.filter.empty() {
-		return readReady(d.tx.Query(selectReady, box.id, now, self, want), box)
+		return readReady(d.tx.Query(selectReady, box.ID, now, self, want), box)
 	}
 	seen := d.share(c).from
-	from, ok := seen[box.id]
+	from, ok := seen[box.ID]
 	if !ok {
 		from = front
 	}
 	found, err := readReady(d.tx.Query(selectReadyFiltered,
-		c.filter.args([]any{box.id, from.rank, from.message, now}, self, want)...), box)
+		c.filter.args([]any{box.ID, from.rank, from.message, now}, self, want)...), box)
 	if err != nil {
 		return nil, err
 	}
 	if len(found) < want {
-		seen[box.id] = back
+		seen[box.ID] = back
 	} else {
-		seen[box.id] = found[len(found)-1].place
+		seen[box.ID] = found[len(found)-1].place
 	}
 	return found, nil
 }
@@ -284,9 +284,9 @@ func (d *dispatching) spread(mailbox int64, at place) error {
 	if room, err := d.rooms(waiting, at); err != nil || room == 0 {
 		return err
 	}
-	var box box
+	var box Mailbox
 	for _, b := range waiting[0].boxes {
-		if b.id == mailbox {
+		if b.ID == mailbox {
 			box = b
 		}
 	}
@@ -308,7 +308,7 @@ func (d *dispatching) spread(mailbox int64, at place) error {
 			var failed error
 			d.hub.mu.Lock()
 			c := d.hub.nextConsumer(mailbox, func(c *consumer) bool {
-				if !c.takes(box.ref.kind, r) || d.roomLocked(c) == 0 {
+				if !c.takes(box.Ref.Kind, r) || d.roomLocked(c) == 0 {
 					return false
 				}
 				ok, err := d.passes(d.tx, c, r)
@@ -340,7 +340,7 @@ func (d *dispatching) spread(mailbox int64, at place) error {
 
 // give claims a delivery for a consumer.
 func (d *dispatching) give(c *consumer, r *ready) error {
-	take(d.tx, r, c.actor.mailbox, c.name, c.claimFor)
+	take(d.tx, r, c.actor.Mailbox, c.name, c.claimFor)
 	if r.unread > 0 {
 		if err := d.tx.QueryRow(selectContent, r.Revision).Scan(&r.Content); err != nil {
 			return err
@@ -358,8 +358,8 @@ func (d *dispatching) give(c *consumer, r *ready) error {
 }
 
 // claimed appends the event of new claims, and counts the messages that an agent receives by them.
-func (b *Broker) claimed(tx *store.Tx, a actor, consumer string, claims []Claim) error {
-	entry := a.event("message.claimed")
+func (b *Broker) claimed(tx *store.Tx, a Actor, consumer string, claims []Claim) error {
+	entry := a.Event("message.claimed")
 	entry.Severity = events.Debug
 	var details strings.Builder
 	details.WriteString(`{"consumer":`)
@@ -367,7 +367,7 @@ func (b *Broker) claimed(tx *store.Tx, a actor, consumer string, claims []Claim)
 	details.WriteString(`,"claims":[`)
 	for i := range claims {
 		if claims[i].fresh {
-			if err := b.count(tx, a.session, isDelivered, claims[i].Revision); err != nil {
+			if err := b.count(tx, a.Session, isDelivered, claims[i].Revision); err != nil {
 				return err
 			}
 		}

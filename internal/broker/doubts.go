@@ -52,7 +52,7 @@ func (s *sending) reportDoubt(kind, what string, list []doubtful) error {
 		Count    int       `json:"count"`
 	}
 	details.Count = len(list)
-	entry := s.actor.event(kind)
+	entry := s.actor.Event(kind)
 	entry.Severity = events.Warning
 	for _, d := range list[:min(len(list), maxDoubtful)] {
 		m := message{Revision: d.revision, Type: d.doubt.Type}

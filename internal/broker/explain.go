@@ -51,9 +51,9 @@ type Crew interface {
 }
 
 // worked counts messages of an agent. It runs after the commit.
-func (b *Broker) worked(a actor, sent, received, processed int) {
-	if b.crew != nil && !a.system() {
-		b.crew.Worked(a.session.Name, a.Name, sent, received, processed)
+func (b *Broker) worked(a Actor, sent, received, processed int) {
+	if b.crew != nil && !a.System() {
+		b.crew.Worked(a.Session.Name, a.Name, sent, received, processed)
 	}
 }
 
@@ -206,7 +206,7 @@ func (s *server) ability(directive bool, now time.Time) ability {
 }
 
 // serving returns the agents that may take from a mailbox, except one.
-func (e *explaining) serving(box mailboxRef, mailbox int64, but string) ([]server, error) {
+func (e *explaining) serving(box MailboxRef, mailbox int64, but string) ([]server, error) {
 	if err := e.agents(); err != nil {
 		return nil, err
 	}
@@ -216,13 +216,13 @@ func (e *explaining) serving(box mailboxRef, mailbox int64, but string) ([]serve
 			places = append(places, i)
 		}
 	}
-	switch box.kind {
-	case agentBox:
-		add(box.name)
+	switch box.Kind {
+	case AgentMailbox:
+		add(box.Name)
 		but = ""
-	case roleBox:
-		places = e.roles[box.name]
-	case channelBox:
+	case RoleMailbox:
+		places = e.roles[box.Name]
+	case ChannelMailbox:
 		rows := e.q.Query(selectSubscribers, mailbox)
 		for rows.Next() {
 			var name string
@@ -254,8 +254,8 @@ type standing struct {
 }
 
 // standing examines the agents that may take from a mailbox.
-func (e *explaining) standing(box mailboxRef, mailbox int64, sender string, directive bool) (standing, error) {
-	if box == operatorBox {
+func (e *explaining) standing(box MailboxRef, mailbox int64, sender string, directive bool) (standing, error) {
+	if box == OperatorMailbox {
 		return standing{severity: finding.Info, reasons: []string{"operators read this mailbox"},
 			commands: []finding.Command{{"inbox", "--operator"}}}, nil
 	}
@@ -273,7 +273,7 @@ func (e *explaining) standing(box mailboxRef, mailbox int64, sender string, dire
 	if best != able {
 		st.severity = finding.Error
 		switch {
-		case best == stopped && box.kind == agentBox:
+		case best == stopped && box.Kind == AgentMailbox:
 			st.severity = finding.Info // the agent reads its mail when its program runs again
 		case best == tripped, best == stopped: // the breaker closes without an operator
 			st.severity = finding.Warning
@@ -315,44 +315,44 @@ func whyNot(servers []server, best, worst ability) string {
 
 // unserved describes a mailbox that no agent takes from. The commands redirect its mail to the
 // nearest name, if one is near.
-func (e *explaining) unserved(box mailboxRef, mailbox int64, sender string) (standing, error) {
+func (e *explaining) unserved(box MailboxRef, mailbox int64, sender string) (standing, error) {
 	st := standing{severity: finding.Error}
 	var others []string
 	says := map[string]string{}
-	switch box.kind {
-	case roleBox:
-		st.says = "no agent has the role " + box.name
+	switch box.Kind {
+	case RoleMailbox:
+		st.says = "no agent has the role " + box.Name
 		agents := map[string]int{}
 		for _, m := range e.members {
-			if m.Name == sender && m.Role == box.name {
-				st.says = "no other agent has the role " + box.name
+			if m.Name == sender && m.Role == box.Name {
+				st.says = "no other agent has the role " + box.Name
 				st.reasons = append(st.reasons, sender+" sent it; the broker does not deliver a message to its sender")
-			} else if m.Role != "" && m.Role != box.name {
+			} else if m.Role != "" && m.Role != box.Name {
 				agents[m.Role]++
 			}
 		}
 		for role, n := range agents {
 			others, says[role] = append(others, role), fmt.Sprintf("%s (%s)", role, finding.Count(n, "agent"))
 		}
-	case channelBox:
-		st.says = "no other agent subscribes to " + box.name
+	case ChannelMailbox:
+		st.says = "no other agent subscribes to " + box.Name
 		names, err := subscribedChannels(e.q, e.about.Session)
 		if err != nil {
 			return st, err
 		}
 		for _, name := range names {
-			if name != box.name {
+			if name != box.Name {
 				others, says[name] = append(others, name), name
 			}
 		}
 	default:
-		st.says = "no agent " + box.name + " is registered"
+		st.says = "no agent " + box.Name + " is registered"
 		for _, m := range e.members {
 			others, says[m.Name] = append(others, m.Name), m.Name
 		}
 	}
 	slices.Sort(others)
-	near := nearest.Names(box.name, others[:min(len(others), nearest.Limit)])
+	near := nearest.Names(box.Name, others[:min(len(others), nearest.Limit)])
 	if len(near) == 0 {
 		return st, nil
 	}
@@ -360,14 +360,14 @@ func (e *explaining) unserved(box mailboxRef, mailbox int64, sender string) (sta
 	for i, name := range near {
 		named[i] = says[name]
 	}
-	noun := [...]string{agentBox: "agent", roleBox: "role", channelBox: "channel"}[box.kind]
+	noun := [...]string{AgentMailbox: "agent", RoleMailbox: "role", ChannelMailbox: "channel"}[box.Kind]
 	st.reasons = append(st.reasons, "the nearest "+noun+" names are "+finding.Names(named))
 	if len(near) == 1 {
 		st.reasons[len(st.reasons)-1] = "the nearest " + noun + " name is " + named[0]
 	}
-	if nearest.Like(box.name, near[0]) {
+	if nearest.Like(box.Name, near[0]) {
 		st.commands = append(st.commands, finding.Command{"admin", "move", box.String(),
-			mailboxRef{box.kind, near[0]}.String()})
+			MailboxRef{box.Kind, near[0]}.String()})
 	}
 	return st, nil
 }
@@ -385,7 +385,7 @@ func (e *explaining) freeing(to []finding.Command, s *server) ([]finding.Command
 		if start != nil {
 			to = append(to, start)
 		}
-		_, waiting, err := e.waitingIn(mailboxRef{agentBox, s.Name})
+		_, waiting, err := e.waitingIn(MailboxRef{AgentMailbox, s.Name})
 		if err != nil {
 			return to, err
 		}
@@ -417,7 +417,7 @@ func (e *explaining) describe(s *server, mailbox int64) (string, error) {
 	case !s.until.IsZero():
 		return e.breaker(s), nil
 	}
-	id, err := e.findMailbox(e.q, e.about.Session, mailboxRef{agentBox, s.Name})
+	id, err := e.FindMailbox(e.q, e.about.Session, MailboxRef{AgentMailbox, s.Name})
 	if err != nil {
 		return "", err
 	}
@@ -463,7 +463,7 @@ func (b *Broker) asking(agent, mailbox int64) (asks, full bool) {
 	defer h.mu.Unlock()
 	consumers := 0
 	for _, c := range h.consumers[mailbox] {
-		if c.actor.mailbox != agent {
+		if c.actor.Mailbox != agent {
 			continue
 		}
 		consumers++

@@ -17,7 +17,7 @@ func (e *explaining) ofAgent() error {
 	if err != nil || !registered {
 		return err
 	}
-	ref := mailboxRef{agentBox, member.Name}
+	ref := MailboxRef{AgentMailbox, member.Name}
 	if _, gated := e.gates[member.Name]; gated && member.Health != Stopped || member.Health == Failed {
 		if err := e.blame(member.Name); err != nil {
 			return err
@@ -73,8 +73,8 @@ func (e *explaining) undeliverable(sender Agent) error {
 	}
 	told := 0
 	for i := 0; i < len(boxes) && told < mostOfAKind; i++ {
-		ref, id := boxes[i].ref, boxes[i].id
-		if ref.name == sender.Name && ref.kind == agentBox || ref.name == sender.Role && ref.kind == roleBox {
+		ref, id := boxes[i].Ref, boxes[i].ID
+		if ref.Name == sender.Name && ref.Kind == AgentMailbox || ref.Name == sender.Role && ref.Kind == RoleMailbox {
 			continue
 		}
 		servers, err := e.serving(ref, id, sender.Name)
@@ -112,20 +112,20 @@ func (e *explaining) undeliverable(sender Agent) error {
 
 // claimable says where the messages are that an agent can claim: "2 here", "1 in role:builder".
 func (e *explaining) claimable(agent Agent, mailbox int64) (places []string, err error) {
-	boxes, err := e.reachable(e.q, actor{Agent: agent, session: Session{ID: e.about.Session}, mailbox: mailbox})
+	boxes, err := e.Reachable(e.q, Actor{Agent: agent, Session: Session{ID: e.about.Session}, Mailbox: mailbox})
 	if err != nil {
 		return nil, err
 	}
 	for _, box := range boxes {
 		var n int64
-		if err := e.q.QueryRow(countReady, box.id, MostCounted).Scan(&n); err != nil {
+		if err := e.q.QueryRow(countReady, box.ID, MostCounted).Scan(&n); err != nil {
 			return nil, err
 		}
 		switch {
-		case n > 0 && box.id == mailbox:
+		case n > 0 && box.ID == mailbox:
 			places = append(places, upTo(n)+" here")
 		case n > 0:
-			places = append(places, upTo(n)+" in "+box.ref.String())
+			places = append(places, upTo(n)+" in "+box.Ref.String())
 		}
 	}
 	return places, nil
@@ -152,7 +152,7 @@ func (e *explaining) ofRole() error {
 	if err := e.agents(); err != nil {
 		return err
 	}
-	ref := mailboxRef{roleBox, e.about.Name}
+	ref := MailboxRef{RoleMailbox, e.about.Name}
 	id, waiting, err := e.waitingIn(ref)
 	if err != nil || id == 0 {
 		return err
@@ -168,8 +168,8 @@ func (e *explaining) ofRole() error {
 }
 
 // waitingIn returns a mailbox's id, 0 if it does not exist yet, and how many wait in it.
-func (e *explaining) waitingIn(ref mailboxRef) (id, waiting int64, err error) {
-	err = e.q.QueryRow(selectWaitingOf, e.about.Session, int(ref.kind), ref.name).Scan(&id, &waiting)
+func (e *explaining) waitingIn(ref MailboxRef) (id, waiting int64, err error) {
+	err = e.q.QueryRow(selectWaitingOf, e.about.Session, int(ref.Kind), ref.Name).Scan(&id, &waiting)
 	if errors.Is(err, store.ErrNoRows) {
 		err = nil
 	}
@@ -187,7 +187,7 @@ func wait(n int64) string {
 // line adds to the finding of a mailbox how long its first message waits, and why the agents do not
 // take it. It leaves the finding as Info if an agent has read the messages, and if the finding of
 // an agent covers them.
-func (e *explaining) line(f *finding.Finding, ref mailboxRef, id int64) error {
+func (e *explaining) line(f *finding.Finding, ref MailboxRef, id int64) error {
 	var first int64
 	var read bool
 	var delayed, claimed time.Time
@@ -205,7 +205,7 @@ func (e *explaining) line(f *finding.Finding, ref mailboxRef, id int64) error {
 		}
 	}
 	sender := ""
-	if ref.kind != agentBox {
+	if ref.Kind != AgentMailbox {
 		if sender, err = e.onlySender(first); err != nil {
 			return err
 		}
@@ -217,17 +217,17 @@ func (e *explaining) line(f *finding.Finding, ref mailboxRef, id int64) error {
 	explain := finding.Command{"explain", "message", strconv.FormatInt(first, 10)}
 	waits := e.about.Now.Sub(f.Since)
 	switch {
-	case ref == operatorBox:
+	case ref == OperatorMailbox:
 		f.Commands = append(f.Commands, st.commands...)
 		if !read && waits >= slowMail {
 			f.Severity = finding.Warning
 			f.Summary += fmt.Sprintf(", the first for %s%s, and no operator has read it", finding.Rough(waits), finding.After(slowMail))
 		}
 		return nil
-	case read && ref.kind == agentBox:
-		f.Reasons = append(f.Reasons, ref.name+" has read all that is ready, up to message "+strconv.FormatInt(first, 10))
+	case read && ref.Kind == AgentMailbox:
+		f.Reasons = append(f.Reasons, ref.Name+" has read all that is ready, up to message "+strconv.FormatInt(first, 10))
 		return nil
-	case ref.kind == agentBox && len(st.servers) == 1 && st.servers[0].Health == Stopped:
+	case ref.Kind == AgentMailbox && len(st.servers) == 1 && st.servers[0].Health == Stopped:
 		f.Reasons = append(f.Reasons, st.reasons...)
 		return nil
 	case st.says != "" && len(st.servers) == 1:
@@ -238,7 +238,7 @@ func (e *explaining) line(f *finding.Finding, ref mailboxRef, id int64) error {
 		for i := range st.servers[:min(len(st.servers), mostServers)] { // this finding covers them
 			name := st.servers[i].Name
 			e.blamed[name] = true
-			_, waiting, err := e.waitingIn(mailboxRef{agentBox, name})
+			_, waiting, err := e.waitingIn(MailboxRef{AgentMailbox, name})
 			if err != nil {
 				return err
 			}
@@ -319,7 +319,7 @@ func (e *explaining) working(agent string, id int64) error {
 	for _, c := range claims {
 		f.Reasons = append(f.Reasons, fmt.Sprintf("message %d since %s", c.message, e.about.When(c.at)))
 		if e.about.Now.Sub(c.at) >= longClaim || f.Severity == finding.Warning && len(f.Commands) == 0 {
-			f.Commands = append(f.Commands, finding.Command{"--agent", agent, "release", claimID(c.message, c.number)})
+			f.Commands = append(f.Commands, finding.Command{"--agent", agent, "release", ClaimID(c.message, c.number)})
 		}
 	}
 	f.Commands = append(f.Commands, finding.Command{"explain", "message", strconv.FormatInt(claims[0].message, 10)})
@@ -372,7 +372,7 @@ func (e *explaining) unable(m *Message, all []stuck) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if !d.state.waits() {
+	if !d.state.Waits() {
 		servers = slices.DeleteFunc(e.servers(), func(s server) bool { return s.Name != d.holder })
 	}
 	if len(servers) != 1 || servers[0].ability(false, e.about.Now) < halted {

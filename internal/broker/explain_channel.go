@@ -22,7 +22,7 @@ const mostOfChannel = 10_000
 // deliveries of its messages wait. A channel of events needs no message and no subscription to exist.
 func (e *explaining) ofChannel() error {
 	name := channelName(e.about.Name)
-	ref := mailboxRef{channelBox, name}
+	ref := MailboxRef{ChannelMailbox, name}
 	id, waiting, err := e.waitingIn(ref)
 	if err != nil {
 		return err

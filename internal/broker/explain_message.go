@@ -15,7 +15,7 @@ import (
 // A stuck is a delivery that is to be explained.
 type stuck struct {
 	key
-	ref         mailboxRef
+	ref         MailboxRef
 	state       State
 	rank        int64
 	claims      int
@@ -42,12 +42,12 @@ func (e *explaining) deliveries(message, mailbox int64, most int) ([]stuck, erro
 	for rows.Next() {
 		d := stuck{key: key{message: message}}
 		var kind, state int
-		if err := rows.Scan(&d.mailbox, &kind, &d.ref.name, &state, &d.rank, &d.claims, &d.attempts, &d.maxAttempts,
+		if err := rows.Scan(&d.mailbox, &kind, &d.ref.Name, &state, &d.rank, &d.claims, &d.attempts, &d.maxAttempts,
 			&d.holder, &d.claimedAt,
 			&d.readAt, &d.finishedAt, &d.dueAt, &d.ordering, &d.sentAt, &d.sender); err != nil {
 			return nil, err
 		}
-		d.ref.kind, d.state = boxKind(kind), State(state)
+		d.ref.Kind, d.state = MailboxKind(kind), State(state)
 		found = append(found, d)
 	}
 	return found, rows.Err()
@@ -128,7 +128,7 @@ func (e *explaining) overdue(m *Message, deadline time.Time, all []stuck) findin
 	finished, owes := true, false
 	for i := range all {
 		d := &all[i]
-		finished = finished && !d.state.waits()
+		finished = finished && !d.state.Waits()
 		owes = owes || e.owes(m, d)
 		if len(f.Reasons) == mostServers {
 			continue
@@ -140,8 +140,8 @@ func (e *explaining) overdue(m *Message, deadline time.Time, all []stuck) findin
 			f.Commands = append(f.Commands, finding.Command{"agent", "nudge", d.holder, "answer message " + id})
 		case d.state == Claimed:
 			f.Reasons = append(f.Reasons, fmt.Sprintf("%s holds it as claim %s since %s", d.holder,
-				claimID(d.message, d.claims), e.about.When(d.claimedAt)))
-		case d.state.waits():
+				ClaimID(d.message, d.claims), e.about.When(d.claimedAt)))
+		case d.state.Waits():
 			f.Reasons = append(f.Reasons, "it waits in "+d.ref.String())
 		case d.state == Dead:
 			f.Reasons = append(f.Reasons, "it is a dead letter in "+d.ref.String())
@@ -168,7 +168,7 @@ func (e *explaining) overdue(m *Message, deadline time.Time, all []stuck) findin
 func (e *explaining) owes(m *Message, d *stuck) bool {
 	asker := e.about.Asker
 	return asker != "" && asker != m.Sender && d.state != Expired && d.state != Cancelled &&
-		(d.holder == asker || d.ref == mailboxRef{agentBox, asker})
+		(d.holder == asker || d.ref == MailboxRef{AgentMailbox, asker})
 }
 
 // delivery explains one delivery.
@@ -190,11 +190,11 @@ func (e *explaining) delivery(d *stuck) (finding.Finding, error) {
 	switch d.state {
 	case Acked:
 		f.Summary = d.holder + " has finished it"
-		if d.ref.kind != agentBox {
+		if d.ref.Kind != AgentMailbox {
 			f.Summary += ", from " + d.ref.String()
 		}
 	case NoticeUnread:
-		f.Summary = "it is a notice of the broker, which " + d.ref.name + " has not read"
+		f.Summary = "it is a notice of the broker, which " + d.ref.Name + " has not read"
 	case Expired:
 		f.Summary = "it has expired in " + d.ref.String() + ": no agent took it within its time to live"
 	default:
@@ -272,7 +272,7 @@ func (e *explaining) lastOffer(d *stuck) (string, error) {
 		return "", nil
 	}
 	o := &all[len(all)-1]
-	says := fmt.Sprintf("it was offered to session %s of %s (%s) at %s", finding.Clip(o.Harness), d.ref.name, o.Way,
+	says := fmt.Sprintf("it was offered to session %s of %s (%s) at %s", finding.Clip(o.Harness), d.ref.Name, o.Way,
 		e.about.When(o.OfferedAt))
 	switch {
 	case !o.AcceptedAt.IsZero():
@@ -349,7 +349,7 @@ func (e *explaining) lastFailure(d *stuck) (string, error) {
 func (e *explaining) claimed(d *stuck) (finding.Finding, error) {
 	f := finding.Finding{Severity: finding.Info, Since: d.claimedAt}
 	f.Summary = d.holder + " works on it"
-	if d.ref.kind != agentBox {
+	if d.ref.Kind != AgentMailbox {
 		f.Summary += ", from " + d.ref.String()
 	}
 	if until, ok := e.claims.Deadline(d.key); ok {
@@ -382,7 +382,7 @@ func (e *explaining) claimed(d *stuck) (finding.Finding, error) {
 		f.Reasons = append(f.Reasons, d.holder+" is halted since "+e.about.When(g.haltedAt))
 		f.Commands = append(f.Commands, finding.Command{"agent", "resume", d.holder})
 	}
-	release := finding.Command{"--agent", d.holder, "release", claimID(d.message, d.claims)}
+	release := finding.Command{"--agent", d.holder, "release", ClaimID(d.message, d.claims)}
 	ask := finding.Command{"explain", "agent", d.holder}
 	if f.Severity == finding.Info {
 		f.Commands = append(f.Commands, ask, release)
@@ -401,12 +401,12 @@ func (e *explaining) dead(d *stuck) (finding.Finding, error) {
 		return f, err
 	}
 	f.Reasons = append(f.Reasons, says)
-	if d.ref.kind == agentBox {
-		if _, registered, err := e.member(d.ref.name); err != nil {
+	if d.ref.Kind == AgentMailbox {
+		if _, registered, err := e.member(d.ref.Name); err != nil {
 			return f, err
 		} else if !registered && e.crew != nil {
 			f.Reasons = append(f.Reasons,
-				"no agent "+d.ref.name+" is registered; dlq redrive helps only once it has registered again")
+				"no agent "+d.ref.Name+" is registered; dlq redrive helps only once it has registered again")
 			f.Commands = []finding.Command{{"dlq", "delete", d.id(), "--mailbox", d.ref.String()}}
 			return f, nil
 		}

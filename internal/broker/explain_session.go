@@ -45,11 +45,11 @@ func (e *explaining) everything() error {
 // askedOperators finds the questions that wait for the answer of an operator. Those that are overdue are
 // findings of their own.
 func (e *explaining) askedOperators() error {
-	id, err := e.findMailbox(e.q, e.about.Session, operatorBox)
+	id, err := e.FindMailbox(e.q, e.about.Session, OperatorMailbox)
 	if err != nil || id == 0 {
 		return err
 	}
-	asked, err := readQuestions(e.q.Query(selectOwed, e.about.Session, operatorBox.name, id, maxQuestions), e.about.Now)
+	asked, err := readQuestions(e.q.Query(selectOwed, e.about.Session, OperatorMailbox.Name, id, maxQuestions), e.about.Now)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (e *explaining) askedOperators() error {
 
 // A countedBox is a mailbox with the number of messages that wait in it.
 type countedBox struct {
-	box
+	Mailbox
 	waiting int64
 }
 
@@ -86,10 +86,10 @@ func (e *explaining) fullest() ([]countedBox, error) {
 	for rows.Next() {
 		var c countedBox
 		var kind int
-		if err := rows.Scan(&c.id, &kind, &c.ref.name, &c.waiting); err != nil {
+		if err := rows.Scan(&c.ID, &kind, &c.Ref.Name, &c.waiting); err != nil {
 			return nil, err
 		}
-		c.ref.kind = boxKind(kind)
+		c.Ref.Kind = MailboxKind(kind)
 		boxes = append(boxes, c)
 	}
 	return boxes, rows.Err()
@@ -110,14 +110,14 @@ func (e *explaining) boxesStuck() error {
 		return err
 	}
 	for i, c := range boxes[:min(len(boxes), mostKeyed)] {
-		if err := e.orderings(c.box); err != nil {
+		if err := e.orderings(c.Mailbox); err != nil {
 			return fmt.Errorf("mailbox %d: %w", i, err)
 		}
 	}
-	slices.SortStableFunc(boxes, func(a, b countedBox) int { return cmp.Compare(b.ref.kind, a.ref.kind) }) // queues first
+	slices.SortStableFunc(boxes, func(a, b countedBox) int { return cmp.Compare(b.Ref.Kind, a.Ref.Kind) }) // queues first
 	told, more := 0, 0
 	for _, c := range boxes {
-		f, err := e.box(c.box, c.waiting, session.MailboxLimit)
+		f, err := e.box(c.Mailbox, c.waiting, session.MailboxLimit)
 		if err != nil {
 			return err
 		}
@@ -140,8 +140,8 @@ func (e *explaining) boxesStuck() error {
 
 // box examines a mailbox. The finding is Info if nothing is wrong with it, or if the finding of an
 // agent covers it.
-func (e *explaining) box(c box, waiting, limit int64) (finding.Finding, error) {
-	f := finding.Finding{Severity: finding.Info, Subject: "mailbox " + c.ref.String(), Summary: wait(waiting) + " in it"}
+func (e *explaining) box(c Mailbox, waiting, limit int64) (finding.Finding, error) {
+	f := finding.Finding{Severity: finding.Info, Subject: "mailbox " + c.Ref.String(), Summary: wait(waiting) + " in it"}
 	if limit > 0 && waiting*10 >= limit*nearlyFull {
 		f.Severity = finding.Warning
 		f.Summary = fmt.Sprintf("%d of at most %d messages wait in it (a warning from %d0 %% on)", waiting, limit, nearlyFull)
@@ -153,7 +153,7 @@ func (e *explaining) box(c box, waiting, limit int64) (finding.Finding, error) {
 			strconv.FormatInt(2*limit, 10)})
 	}
 	full := f.Severity
-	err := e.line(&f, c.ref, c.id)
+	err := e.line(&f, c.Ref, c.ID)
 	f.Severity = max(f.Severity, full)
 	return f, err
 }
@@ -220,20 +220,20 @@ func (e *explaining) blame(name string) error {
 // waitingFor says what waits for one agent alone: messages in its mailbox, its role's and its
 // channels', and overdue questions.
 func (e *explaining) waitingFor(s *server) (says []string, err error) {
-	own, err := e.findMailbox(e.q, e.about.Session, mailboxRef{agentBox, s.Name})
+	own, err := e.FindMailbox(e.q, e.about.Session, MailboxRef{AgentMailbox, s.Name})
 	if err != nil {
 		return nil, err
 	}
-	boxes, err := e.reachable(e.q, actor{Agent: s.Agent, session: Session{ID: e.about.Session}, mailbox: own})
+	boxes, err := e.Reachable(e.q, Actor{Agent: s.Agent, Session: Session{ID: e.about.Session}, Mailbox: own})
 	if err != nil {
 		return nil, err
 	}
 	for _, box := range boxes {
-		_, waiting, err := e.waitingIn(box.ref)
+		_, waiting, err := e.waitingIn(box.Ref)
 		if err != nil {
 			return nil, err
 		}
-		servers, err := e.serving(box.ref, box.id, "")
+		servers, err := e.serving(box.Ref, box.ID, "")
 		if err != nil {
 			return nil, err
 		}
@@ -241,10 +241,10 @@ func (e *explaining) waitingFor(s *server) (says []string, err error) {
 			continue
 		}
 		says = append(says, wait(waiting)+[...]string{
-			agentBox:   " in its mailbox",
-			roleBox:    " for the role " + box.ref.name + ", which no other agent has",
-			channelBox: " in the channel " + box.ref.name + ", which no other agent subscribes to",
-		}[box.ref.kind])
+			AgentMailbox:   " in its mailbox",
+			RoleMailbox:    " for the role " + box.Ref.Name + ", which no other agent has",
+			ChannelMailbox: " in the channel " + box.Ref.Name + ", which no other agent subscribes to",
+		}[box.Ref.Kind])
 	}
 	return e.owed(says, s.Name, own)
 }
@@ -268,14 +268,14 @@ func (e *explaining) owed(says []string, agent string, mailbox int64) ([]string,
 }
 
 // orderings finds ordering keys whose first message has held up another for too long.
-func (e *explaining) orderings(c box) error {
+func (e *explaining) orderings(c Mailbox) error {
 	type heldUp struct {
 		key   string
 		head  int64
 		since time.Time
 	}
 	var all []heldUp
-	rows := e.q.Query(selectOrderings, c.id, mostOrderings, e.about.Now.Add(-longBlocked))
+	rows := e.q.Query(selectOrderings, c.ID, mostOrderings, e.about.Now.Add(-longBlocked))
 	for rows.Next() {
 		var h heldUp
 		if err := rows.Scan(&h.key, &h.head, &h.since); err != nil {
@@ -290,7 +290,7 @@ func (e *explaining) orderings(c box) error {
 		if e.heldUp == mostOfAKind {
 			break
 		}
-		first, err := e.deliveries(h.head, c.id, 1)
+		first, err := e.deliveries(h.head, c.ID, 1)
 		if err != nil {
 			return err
 		}
@@ -302,7 +302,7 @@ func (e *explaining) orderings(c box) error {
 			return err
 		}
 		e.heldUp++
-		e.add(finding.Finding{Severity: finding.Warning, Subject: "mailbox " + c.ref.String(), Since: h.since,
+		e.add(finding.Finding{Severity: finding.Warning, Subject: "mailbox " + c.Ref.String(), Since: h.since,
 			Summary: fmt.Sprintf("messages with the ordering key %q wait behind message %d%s", finding.Clip(h.key), h.head,
 				finding.After(longBlocked)),
 			Reasons:  append([]string{fmt.Sprintf("message %d: %s", h.head, of.Summary)}, of.Reasons...),
@@ -340,7 +340,7 @@ func (e *explaining) longClaims() error {
 			continue
 		}
 		told++
-		id, err := e.findMailbox(e.q, e.about.Session, mailboxRef{agentBox, name})
+		id, err := e.FindMailbox(e.q, e.about.Session, MailboxRef{AgentMailbox, name})
 		if err != nil {
 			return err
 		}
@@ -355,7 +355,7 @@ func (e *explaining) longClaims() error {
 func (e *explaining) deadBoxes(only any) error {
 	type dying struct {
 		id  int64
-		ref mailboxRef
+		ref MailboxRef
 		n   int64
 	}
 	const most = 1000 // dead letters that are counted in each
@@ -364,10 +364,10 @@ func (e *explaining) deadBoxes(only any) error {
 	for rows.Next() {
 		var d dying
 		var kind int
-		if err := rows.Scan(&d.id, &kind, &d.ref.name, &d.n); err != nil {
+		if err := rows.Scan(&d.id, &kind, &d.ref.Name, &d.n); err != nil {
 			return err
 		}
-		d.ref.kind = boxKind(kind)
+		d.ref.Kind = MailboxKind(kind)
 		boxes = append(boxes, d)
 	}
 	if err := rows.Err(); err != nil {

@@ -36,7 +36,7 @@ func (b *Broker) AgentEnded(tx *store.Tx, session Session, agent Agent, stopped 
 		why = fault.AgentStopped(agent.Name)
 	}
 	b.endAsks(tx, session.ID, agent.Name, why)
-	mailbox, err := b.findMailbox(tx, session.ID, mailboxRef{agentBox, agent.Name})
+	mailbox, err := b.FindMailbox(tx, session.ID, MailboxRef{AgentMailbox, agent.Name})
 	if err != nil || mailbox == 0 {
 		return nil, err
 	}

@@ -25,13 +25,13 @@ func (b *Broker) Status(
 	q store.Querier, session int64, agent *Agent, most int,
 ) (boxes []BoxStatus, sum BoxStatus, err error) {
 	var only any
-	a := actor{session: Session{ID: session}}
+	a := Actor{Session: Session{ID: session}}
 	if agent != nil {
 		a.Agent = *agent
-		if a.mailbox, err = b.findMailbox(q, session, mailboxRef{agentBox, a.Name}); err != nil {
+		if a.Mailbox, err = b.FindMailbox(q, session, MailboxRef{AgentMailbox, a.Name}); err != nil {
 			return nil, sum, err
 		}
-		found, err := b.reachable(q, a)
+		found, err := b.Reachable(q, a)
 		if err != nil {
 			return nil, sum, err
 		}
@@ -40,12 +40,12 @@ func (b *Broker) Status(
 	rows := q.Query(selectStatus, session, only, most, MostCounted)
 	for rows.Next() {
 		var s BoxStatus
-		var ref mailboxRef
+		var ref MailboxRef
 		var kind int
-		if err := rows.Scan(&s.id, &kind, &ref.name, &s.Waiting, &s.Claimed, &s.Dead); err != nil {
+		if err := rows.Scan(&s.id, &kind, &ref.Name, &s.Waiting, &s.Claimed, &s.Dead); err != nil {
 			return nil, sum, err
 		}
-		ref.kind = boxKind(kind)
+		ref.Kind = MailboxKind(kind)
 		s.Mailbox = ref.String()
 		boxes = append(boxes, s)
 	}
@@ -56,7 +56,7 @@ func (b *Broker) Status(
 		return nil, sum, err
 	}
 	if agent != nil {
-		if err := q.QueryRow(countHoldersClaims, a.mailbox).Scan(&sum.Claimed); err != nil {
+		if err := q.QueryRow(countHoldersClaims, a.Mailbox).Scan(&sum.Claimed); err != nil {
 			return nil, sum, err
 		}
 	}

@@ -264,7 +264,7 @@ func wantRef(t *testing.T, ref Ref, s string) {
 	case ref.ID != ID{}:
 		written = ref.ID.String()
 	case ref.Claim != 0:
-		written = claimID(ref.Revision, ref.Claim)
+		written = ClaimID(ref.Revision, ref.Claim)
 	}
 	if ref.Text != s || ref.Revision < 1 || ref.Claim < 0 || !strings.EqualFold(written, s) {
 		t.Fatalf("%q is read as %+v", s, ref)
@@ -285,7 +285,7 @@ func wantNames(t *testing.T, what string, names []string, most int) {
 func wantMailboxes(t *testing.T, mailboxes []string) {
 	t.Helper()
 	for _, m := range mailboxes {
-		if ref := parseMailbox(m); !aName.MatchString(ref.name) || ref.String() != m {
+		if ref := ParseMailbox(m); !aName.MatchString(ref.Name) || ref.String() != m {
 			t.Fatalf("mailbox %q is read as %+v", m, ref)
 		}
 	}

@@ -75,7 +75,7 @@ func (b *Broker) DrainEnded(tx *store.Tx) error {
 
 // Halted reports whether a halt is in force for an agent.
 func (b *Broker) Halted(tx *store.Tx, session int64, agent string) (bool, error) {
-	id, err := b.findMailbox(tx, session, mailboxRef{agentBox, agent})
+	id, err := b.FindMailbox(tx, session, MailboxRef{AgentMailbox, agent})
 	if err != nil || id == 0 {
 		return false, err
 	}
@@ -90,7 +90,7 @@ func readGate(q store.Querier, agent int64) (g gate, err error) {
 
 // passes reports whether a consumer's agent may be given a ready delivery.
 func (b *Broker) passes(tx *store.Tx, c *consumer, r *ready) (bool, error) {
-	g, err := b.gate(tx, c.actor.mailbox)
+	g, err := b.gate(tx, c.actor.Mailbox)
 	if err != nil || g == (gate{}) {
 		return err == nil, err
 	}
@@ -99,7 +99,7 @@ func (b *Broker) passes(tx *store.Tx, c *consumer, r *ready) (bool, error) {
 
 // pass returns what a consumer's agent may be given.
 func (d *dispatching) pass(c *consumer) (pass, error) {
-	g, err := d.gate(d.tx, c.actor.mailbox)
+	g, err := d.gate(d.tx, c.actor.Mailbox)
 	if err != nil || g == (gate{}) {
 		return everything, err
 	}
@@ -130,26 +130,26 @@ func (d *dispatching) rooms(waiting []*consumer, at place) (int, error) {
 
 // fillGated gives a consumer what its agent's gate lets through: directives, and a probe if one is due.
 func (d *dispatching) fillGated(c *consumer, p pass) error {
-	err := d.merge(c, noLimit, func(box box, want int) ([]ready, error) { return d.below(c, box, directiveRank, want) })
+	err := d.merge(c, noLimit, func(box Mailbox, want int) ([]ready, error) { return d.below(c, box, directiveRank, want) })
 	if err != nil || p != oneProbe {
 		return err
 	}
-	return d.merge(c, 1, func(box box, want int) ([]ready, error) { return d.below(c, box, back.rank, want) })
+	return d.merge(c, 1, func(box Mailbox, want int) ([]ready, error) { return d.below(c, box, back.rank, want) })
 }
 
 // below reads the first deliveries of a mailbox, of a rank under the bound, that a consumer takes.
-func (d *dispatching) below(c *consumer, box box, bound int64, want int) ([]ready, error) {
+func (d *dispatching) below(c *consumer, box Mailbox, bound int64, want int) ([]ready, error) {
 	self := ""
-	if box.ref.kind != agentBox {
+	if box.Ref.Kind != AgentMailbox {
 		self = c.actor.Name // never its own ONE messages
 	}
-	return readReady(d.tx.Query(selectReadyBelow, c.filter.args([]any{box.id, bound, d.tx.Now()}, self, want)...), box)
+	return readReady(d.tx.Query(selectReadyBelow, c.filter.args([]any{box.ID, bound, d.tx.Now()}, self, want)...), box)
 }
 
 // reconsider has dispatch look at all that an agent's consumers may take, at the end of this batch: its gate lets more
 // through than before. They are looked at before anything new is handed to them, or that would overtake what waits.
 func (b *Broker) reconsider(tx *store.Tx, agent int64) {
-	b.lookAgain(tx, func(c *consumer) bool { return c.actor.mailbox == agent })
+	b.lookAgain(tx, func(c *consumer) bool { return c.actor.Mailbox == agent })
 }
 
 // lookAgain is reconsider for the consumers that are meant.

@@ -93,7 +93,7 @@ type Gauge struct {
 // first thousand in the order of handing out, among which the oldest is.
 func (b *Broker) Gauges(ctx context.Context) (gauges []Gauge, dead int64, err error) {
 	err = b.store.Read(ctx, func(s *store.Snapshot) error {
-		gauges = []Gauge{agentBox - 1: {Kind: "agent"}, roleBox - 1: {Kind: "role"}, channelBox - 1: {Kind: "channel"}}
+		gauges = []Gauge{AgentMailbox - 1: {Kind: "agent"}, RoleMailbox - 1: {Kind: "role"}, ChannelMailbox - 1: {Kind: "channel"}}
 		oldest := make([]int64, len(gauges))
 		rows := s.Query(selectGauges)
 		for rows.Next() {

@@ -9,7 +9,7 @@ import "brokerd/internal/store"
 // What was granted in a batch is noted in the hub for the functions after it.
 
 // waiting returns the consumer whose turn it is to be given a delivery, if one may have it before all that is ready.
-func (b *Broker) waiting(tx *store.Tx, mailbox int64, ref mailboxRef, r *ready) (*consumer, error) {
+func (b *Broker) waiting(tx *store.Tx, mailbox int64, ref MailboxRef, r *ready) (*consumer, error) {
 	h := b.hub
 	if at, ok := h.touched.Find(mailbox); ok && at != justVisible {
 		return nil, nil // something is ready and not yet handed out
@@ -21,10 +21,10 @@ func (b *Broker) waiting(tx *store.Tx, mailbox int64, ref mailboxRef, r *ready) 
 	}
 	var failed error
 	c := h.nextConsumer(mailbox, func(c *consumer) bool {
-		if c.eager || !c.takes(ref.kind, r) || h.roomBesideGrants(c) == 0 {
+		if c.eager || !c.takes(ref.Kind, r) || h.roomBesideGrants(c) == 0 {
 			return false
 		}
-		g, err := b.gate(tx, c.actor.mailbox)
+		g, err := b.gate(tx, c.actor.Mailbox)
 		if err != nil {
 			failed = err
 		}

@@ -33,16 +33,16 @@ func (h *held) claimID() string {
 	if h.claims == 0 {
 		return strconv.FormatInt(h.message, 10)
 	}
-	return claimID(h.message, h.claims)
+	return ClaimID(h.message, h.claims)
 }
 
 // locate finds the delivery that an item means, and makes sure that the actor may settle it.
 func (s *settling) locate(item *Settlement) (*held, error) {
 	ref := item.Ref
-	if _, err := findMessage(s.tx, s.actor.session.ID, ref); err != nil {
+	if _, err := findMessage(s.tx, s.actor.Session.ID, ref); err != nil {
 		return nil, err
 	}
-	rows := s.tx.Query(selectHeld, ref.Revision, s.actor.mailbox, s.actor.mailbox)
+	rows := s.tx.Query(selectHeld, ref.Revision, s.actor.Mailbox, s.actor.Mailbox)
 	var best *held
 	for rows.Next() {
 		h := &held{}
@@ -52,7 +52,7 @@ func (s *settling) locate(item *Settlement) (*held, error) {
 			return nil, err
 		}
 		h.state = State(state)
-		if best == nil || h.holder == s.actor.mailbox && best.holder != s.actor.mailbox {
+		if best == nil || h.holder == s.actor.Mailbox && best.holder != s.actor.Mailbox {
 			best = h
 		}
 	}
@@ -65,15 +65,15 @@ func (s *settling) locate(item *Settlement) (*held, error) {
 	if best.state == Claimed && s.failed(best) {
 		return nil, s.lost(ref, "its holder has failed since")
 	}
-	if ref.Claim != 0 && (best.holder != s.actor.mailbox || best.claims != ref.Claim) {
+	if ref.Claim != 0 && (best.holder != s.actor.Mailbox || best.claims != ref.Claim) {
 		return nil, s.lost(ref, "another claim has followed it")
 	}
-	mine := best.holder == s.actor.mailbox
+	mine := best.holder == s.actor.Mailbox
 	if item.Verb == Ack {
 		if !mine && best.state == Claimed {
 			return nil, s.lost(ref, "another agent has claimed it")
 		}
-		if !mine && best.mailbox != s.actor.mailbox {
+		if !mine && best.mailbox != s.actor.Mailbox {
 			return nil, s.lost(ref, "you have not claimed it")
 		}
 		return best, nil
@@ -87,7 +87,7 @@ func (s *settling) locate(item *Settlement) (*held, error) {
 // notHeld is the error for a message of which the actor has no copy. It names the agent that has
 // claimed one.
 func (s *settling) notHeld(ref Ref) error {
-	if s.actor.system() {
+	if s.actor.System() {
 		return fault.New(fault.Precondition, "AGENT_REQUIRED",
 			"message %s is not in the operators' mailbox; this call needs the agent that has it as its caller", ref.Text)
 	}
@@ -100,7 +100,7 @@ func (s *settling) notHeld(ref Ref) error {
 	case err != nil:
 		return err
 	}
-	return claimLost(ref, fmt.Sprintf("%s holds the claim on %s (%s)", holder, ref.Text, claimID(ref.Revision, number)))
+	return claimLost(ref, fmt.Sprintf("%s holds the claim on %s (%s)", holder, ref.Text, ClaimID(ref.Revision, number)))
 }
 
 func (s *settling) lost(ref Ref, why string) error {
@@ -114,16 +114,16 @@ func claimLost(ref Ref, text string) error {
 }
 
 // onlyClaim returns the actor's only open claim.
-func onlyClaim(tx *store.Tx, a actor) (Ref, error) {
+func onlyClaim(tx *store.Tx, a Actor) (Ref, error) {
 	var ids []string
-	rows := tx.Query(selectOpenClaims, a.mailbox)
+	rows := tx.Query(selectOpenClaims, a.Mailbox)
 	for rows.Next() {
 		var revision int64
 		var number int
 		if err := rows.Scan(&revision, &number); err != nil {
 			return Ref{}, err
 		}
-		ids = append(ids, claimID(revision, number))
+		ids = append(ids, ClaimID(revision, number))
 	}
 	if err := rows.Err(); err != nil {
 		return Ref{}, err

@@ -39,7 +39,7 @@ type Holdings struct {
 // Holdings returns what hangs on an agent, at most 1,000 of each.
 func (b *Broker) Holdings(q store.Querier, session int64, a Agent) (Holdings, error) {
 	var h Holdings
-	mailbox, err := b.findMailbox(q, session, mailboxRef{agentBox, a.Name})
+	mailbox, err := b.FindMailbox(q, session, MailboxRef{AgentMailbox, a.Name})
 	if err != nil {
 		return h, err
 	}
@@ -53,7 +53,7 @@ func (b *Broker) Holdings(q store.Querier, session int64, a Agent) (Holdings, er
 			return h, err
 		}
 		copy(id[:], raw)
-		c.ClaimID, c.MessageID, c.Attempt, c.Subject = claimID(c.Revision, number), id.String(), attempts+1, title(content)
+		c.ClaimID, c.MessageID, c.Attempt, c.Subject = ClaimID(c.Revision, number), id.String(), attempts+1, title(content)
 		h.Claims = append(h.Claims, c)
 	}
 	if err := rows.Err(); err != nil {

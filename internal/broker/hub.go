@@ -103,7 +103,7 @@ func (b *Broker) enter(c *consumer) {
 
 func (h *hub) enter(c *consumer) {
 	for _, box := range c.boxes {
-		h.consumers[box.id] = append(h.consumers[box.id], c)
+		h.consumers[box.ID] = append(h.consumers[box.ID], c)
 	}
 	c.entered = true
 	h.lookAt(c)
@@ -134,11 +134,11 @@ func (h *hub) leave(c *consumer) {
 	}
 	c.entered = false
 	for _, box := range c.boxes {
-		rest := slices.DeleteFunc(h.consumers[box.id], func(o *consumer) bool { return o == c })
+		rest := slices.DeleteFunc(h.consumers[box.ID], func(o *consumer) bool { return o == c })
 		if len(rest) == 0 {
-			delete(h.consumers, box.id)
+			delete(h.consumers, box.ID)
 		} else {
-			h.consumers[box.id] = rest
+			h.consumers[box.ID] = rest
 		}
 	}
 }
@@ -216,7 +216,7 @@ func (h *hub) signalAll() {
 }
 
 // move changes the mailboxes of a consumer, unless it has left.
-func (b *Broker) move(c *consumer, a actor, boxes []box) {
+func (b *Broker) move(c *consumer, a Actor, boxes []Mailbox) {
 	b.hub.mu.Lock()
 	stays := c.entered
 	if stays {
@@ -240,12 +240,12 @@ func (h *hub) holderOf(k consumerKey) *consumer {
 // dismiss ends the consumers of an agent with an error when the transaction is committed. From
 // now on they receive nothing.
 func (b *Broker) dismiss(tx *store.Tx, agent int64, why error) {
-	b.dismissAll(tx, func(c *consumer) bool { return c.actor.mailbox == agent }, why)
+	b.dismissAll(tx, func(c *consumer) bool { return c.actor.Mailbox == agent }, why)
 }
 
 // dismissSession is dismiss for all consumers of a session.
 func (b *Broker) dismissSession(tx *store.Tx, session int64, why error) {
-	b.dismissAll(tx, func(c *consumer) bool { return c.actor.session.ID == session }, why)
+	b.dismissAll(tx, func(c *consumer) bool { return c.actor.Session.ID == session }, why)
 }
 
 func (b *Broker) dismissAll(tx *store.Tx, who func(*consumer) bool, why error) {

@@ -42,8 +42,8 @@ func (b *Broker) Post(tx *store.Tx, session int64, l Letter) (revision int64, er
 		l.From.Name = caller.System
 	}
 	s := &sending{
-		Broker: b, tx: tx, actor: actor{Agent: l.From, session: scope},
-		rooms: map[mailboxRef]*room{}, part: true, overfull: true,
+		Broker: b, tx: tx, actor: Actor{Agent: l.From, Session: scope},
+		rooms: map[MailboxRef]*room{}, part: true, overfull: true,
 	}
 	l.Type = msgtype.Canonical(l.Type)
 	for _, t := range l.targets() {

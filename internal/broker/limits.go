@@ -99,7 +99,7 @@ func (s *sending) reach(names []string) error {
 	copies := s.copies
 	for _, name := range names {
 		copies++
-		if s.rooms[mailboxRef{agentBox, name}] == nil {
+		if s.rooms[MailboxRef{AgentMailbox, name}] == nil {
 			copies += 2
 		}
 	}

@@ -55,11 +55,11 @@ func (b *Broker) Get(ctx context.Context, c caller.Caller, ref Ref) (Message, []
 	var m Message
 	var deliveries []Delivery
 	err := b.store.Read(ctx, func(s *store.Snapshot) error {
-		a, err := b.acting(s, c)
+		a, err := b.Acting(s, c)
 		if err != nil {
 			return err
 		}
-		if m, err = findMessage(s, a.session.ID, ref); err != nil {
+		if m, err = findMessage(s, a.Session.ID, ref); err != nil {
 			return err
 		}
 		deliveries, err = deliveriesOf(s, m.Revision, 0)
@@ -69,7 +69,7 @@ func (b *Broker) Get(ctx context.Context, c caller.Caller, ref Ref) (Message, []
 }
 
 // List lists messages. A page may be empty although others follow. The inbox of a caller without an
-// agent is operatorBox. Errors: fault.Denied for a mailbox that is not the caller's.
+// agent is OperatorMailbox. Errors: fault.Denied for a mailbox that is not the caller's.
 //
 // The messages of a session have no index, which every send would have to keep up to date. Instead
 // one snapshot passes a bounded number of messages, so that a list in a small session of a large
@@ -91,36 +91,36 @@ func (b *Broker) List(ctx context.Context, c caller.Caller, l Listing) (p Page, 
 
 func (b *Broker) listOnce(ctx context.Context, c caller.Caller, l Listing) (Page, error) {
 	var p Page
-	var a actor
+	var a Actor
 	err := b.store.Read(ctx, func(s *store.Snapshot) (err error) {
-		if a, err = b.acting(s, c); err != nil {
+		if a, err = b.Acting(s, c); err != nil {
 			return err
 		}
 		if l.Box == 0 {
 			l.Box = Inbox
-			if a.system() && !l.Look.asked() && len(l.IDs) == 0 && l.Mailbox == "" {
+			if a.System() && !l.Look.asked() && len(l.IDs) == 0 && l.Mailbox == "" {
 				l.Box = All
 			}
 		}
 		p = Page{Revision: s.Revision()}
 		if l.Choice.Thread != "" {
-			if p.Thread, err = b.thread(s, a.session.ID, l.Choice.Thread); err != nil {
+			if p.Thread, err = b.thread(s, a.Session.ID, l.Choice.Thread); err != nil {
 				return err
 			}
 		}
 		if l.Box != Inbox {
 			return listMessages(s, a, l, &p)
 		}
-		own := mailboxRef{agentBox, a.Name}
+		own := MailboxRef{AgentMailbox, a.Name}
 		switch {
-		case l.Mailbox != "" && !a.system():
+		case l.Mailbox != "" && !a.System():
 			return fault.New(fault.Denied, "NOT_FOR_AGENTS", "only operators and observers may list a mailbox by its name")
 		case l.Mailbox != "":
-			own = parseMailbox(l.Mailbox)
+			own = ParseMailbox(l.Mailbox)
 		case l.MarkRead && c.Access == caller.Observer:
 			return fault.New(fault.Denied, "NOT_FOR_OBSERVERS", "an observer only looks: leave mark_read out")
 		}
-		if a.mailbox, err = b.findMailbox(s, a.session.ID, own); err != nil {
+		if a.Mailbox, err = b.FindMailbox(s, a.Session.ID, own); err != nil {
 			return err
 		}
 		switch {
@@ -134,7 +134,7 @@ func (b *Broker) listOnce(ctx context.Context, c caller.Caller, l Listing) (Page
 		if err != nil {
 			return err
 		}
-		return openOffers(s, a.mailbox, p.Items)
+		return openOffers(s, a.Mailbox, p.Items)
 	})
 	if err != nil || !l.MarkRead || l.Box != Inbox {
 		return p, err
@@ -143,7 +143,7 @@ func (b *Broker) listOnce(ctx context.Context, c caller.Caller, l Listing) (Page
 }
 
 // listInbox lists what is unfinished in the actor's mailbox, by arrival.
-func listInbox(q store.Querier, a actor, l Listing, p *Page) error {
+func listInbox(q store.Querier, a Actor, l Listing, p *Page) error {
 	query, after := selectArrivals, l.After
 	if l.Newest {
 		query = selectArrivalsDown
@@ -151,7 +151,7 @@ func listInbox(q store.Querier, a actor, l Listing, p *Page) error {
 			after = math.MaxInt64
 		}
 	}
-	rows := q.Query(query, a.mailbox, after, listStretch)
+	rows := q.Query(query, a.Mailbox, after, listStretch)
 	n, bytes := 0, 0
 	for rows.Next() {
 		m, d, err := scanInbox(rows)
@@ -177,7 +177,7 @@ func listInbox(q store.Querier, a actor, l Listing, p *Page) error {
 }
 
 // listMessages lists messages of the session by revision.
-func listMessages(q store.Querier, a actor, l Listing, p *Page) error {
+func listMessages(q store.Querier, a Actor, l Listing, p *Page) error {
 	if l.Box == Sent {
 		l.Choice.Senders = []string{a.Name}
 	}
@@ -197,7 +197,7 @@ func listMessages(q store.Querier, a actor, l Listing, p *Page) error {
 	} else if end != 0 {
 		to = end
 	}
-	rows := queryMessages(q, a.session.ID, l, from, to)
+	rows := queryMessages(q, a.Session.ID, l, from, to)
 	n, bytes, last := 0, 0, l.After
 	for rows.Next() {
 		m, err := scanMessage(rows)
@@ -266,7 +266,7 @@ func queryMessages(q store.Querier, session int64, l Listing, from, to int64) *s
 }
 
 // markRead marks what a page shows as read.
-func (b *Broker) markRead(ctx context.Context, a actor, p *Page) error {
+func (b *Broker) markRead(ctx context.Context, a Actor, p *Page) error {
 	var unread, fresh, notices []int64
 	for i := range p.Items {
 		d := &p.Items[i].Delivery
@@ -289,14 +289,14 @@ func (b *Broker) markRead(ctx context.Context, a actor, p *Page) error {
 	var at time.Time
 	err := b.store.Write(ctx, func(tx *store.Tx) error {
 		at = tx.Now()
-		if _, err := b.dir.Session(tx, a.session.Name); err != nil {
+		if _, err := b.dir.Session(tx, a.Session.Name); err != nil {
 			return err
 		}
 		for _, message := range unread {
-			tx.Exec(updateRead, tx.Now(), tx.Now(), message, a.mailbox)
+			tx.Exec(updateRead, tx.Now(), tx.Now(), message, a.Mailbox)
 		}
-		finishNotices(tx, a.mailbox, notices)
-		entry := a.event("message.read")
+		finishNotices(tx, a.Mailbox, notices)
+		entry := a.Event("message.read")
 		entry.Severity = events.Debug
 		entry.Summary = counted(len(unread), "message") + " read"
 		entry.Details = revisionsJSON("messages", unread)
@@ -304,7 +304,7 @@ func (b *Broker) markRead(ctx context.Context, a actor, p *Page) error {
 			return err
 		}
 		tx.OnCommit(func() { b.worked(a, 0, len(fresh), 0) })
-		return b.count(tx, a.session, isDelivered, fresh...)
+		return b.count(tx, a.Session, isDelivered, fresh...)
 	})
 	if err != nil {
 		return err
@@ -342,13 +342,13 @@ func deliveriesOf(q store.Querier, message, only int64) ([]Delivery, error) {
 	for rows.Next() {
 		var d Delivery
 		var mailbox int64
-		var ref mailboxRef
+		var ref MailboxRef
 		var kind, state int
-		if err := rows.Scan(&mailbox, &kind, &ref.name, &state, &d.Arrival, &d.Claims, &d.Attempts, &d.MaxAttempts, &d.Holder, &d.Consumer,
+		if err := rows.Scan(&mailbox, &kind, &ref.Name, &state, &d.Arrival, &d.Claims, &d.Attempts, &d.MaxAttempts, &d.Holder, &d.Consumer,
 			&d.ClaimedAt, &d.DeliveredAt, &d.ReadAt, &d.FinishedAt, &d.DueAt); err != nil {
 			return nil, err
 		}
-		ref.kind = boxKind(kind)
+		ref.Kind = MailboxKind(kind)
 		d.Mailbox, d.State = ref.String(), State(state)
 		at[mailbox] = len(found)
 		found = append(found, d)

@@ -37,7 +37,7 @@ func (l *Look) start() {
 // moves the position behind them. boxes are the mailboxes that the actor may take from, its own
 // first. more is false at the end. Deliveries that the choice leaves out count neither for size nor
 // for bytes, but one call reads at most listStretch deliveries.
-func (l *Look) read(q store.Querier, boxes []box, choice *Choice, size, bytes int) (items []Item, more bool, err error) {
+func (l *Look) read(q store.Querier, boxes []Mailbox, choice *Choice, size, bytes int) (items []Item, more bool, err error) {
 	query := selectLookByArrival
 	switch {
 	case l.Priority:
@@ -48,13 +48,13 @@ func (l *Look) read(q store.Querier, boxes []box, choice *Choice, size, bytes in
 	names := map[int64]string{}
 	queues := []int64{}
 	for i, b := range boxes {
-		names[b.id] = b.ref.String()
+		names[b.ID] = b.Ref.String()
 		if i > 0 && l.Queues {
-			queues = append(queues, b.id)
+			queues = append(queues, b.ID)
 		}
 	}
 	list, _ := json.Marshal(queues) // numbers always marshal
-	rows := q.Query(query, boxes[0].id, string(list), l.Behind[0], l.Behind[1], listStretch)
+	rows := q.Query(query, boxes[0].ID, string(list), l.Behind[0], l.Behind[1], listStretch)
 	n := 0
 	for rows.Next() {
 		var mailbox, at int64
@@ -69,7 +69,7 @@ func (l *Look) read(q store.Querier, boxes []box, choice *Choice, size, bytes in
 				return items, true, rows.Close()
 			}
 			d.Mailbox = names[mailbox]
-			items = append(items, Item{Message: m.Message, Delivery: d, queued: mailbox != boxes[0].id})
+			items = append(items, Item{Message: m.Message, Delivery: d, queued: mailbox != boxes[0].ID})
 		}
 		l.Behind = Place{at, m.Revision}
 	}
@@ -77,11 +77,11 @@ func (l *Look) read(q store.Querier, boxes []box, choice *Choice, size, bytes in
 }
 
 // listLook lists the inbox as the listing's Look asks for.
-func (b *Broker) listLook(q store.Querier, a actor, l Listing, p *Page) error {
-	boxes := []box{{}, {a.mailbox, parseMailbox(l.Mailbox)}} // no own mailbox
+func (b *Broker) listLook(q store.Querier, a Actor, l Listing, p *Page) error {
+	boxes := []Mailbox{{}, {a.Mailbox, ParseMailbox(l.Mailbox)}} // no own mailbox
 	if l.Mailbox == "" {
 		var err error
-		if boxes, err = b.reachable(q, a); err != nil {
+		if boxes, err = b.Reachable(q, a); err != nil {
 			return err
 		}
 	}
@@ -95,16 +95,16 @@ func (b *Broker) listLook(q store.Querier, a actor, l Listing, p *Page) error {
 }
 
 // listGiven lists given messages of the actor's own mailbox, finished ones too.
-func listGiven(q store.Querier, a actor, l Listing, p *Page) error {
+func listGiven(q store.Querier, a Actor, l Listing, p *Page) error {
 	bytes := 0
 	for i := int(l.After); i < len(l.IDs); i++ {
-		m, err := findMessage(q, a.session.ID, l.IDs[i])
+		m, err := findMessage(q, a.Session.ID, l.IDs[i])
 		if err != nil {
 			return err
 		}
 		var found []Delivery
-		if a.mailbox != 0 {
-			if found, err = deliveriesOf(q, m.Revision, a.mailbox); err != nil {
+		if a.Mailbox != 0 {
+			if found, err = deliveriesOf(q, m.Revision, a.Mailbox); err != nil {
 				return err
 			}
 		}
@@ -123,10 +123,10 @@ func listGiven(q store.Querier, a actor, l Listing, p *Page) error {
 // receiveLook is Receive with a Look. It returns after the last message, or after the wait if there
 // is none.
 func (b *Broker) receiveLook(ctx context.Context, c caller.Caller, r Reading, send func([]Item, int64) error) error {
-	var a actor
-	var boxes []box
+	var a Actor
+	var boxes []Mailbox
 	err := b.store.Write(ctx, func(tx *store.Tx) (err error) {
-		if a, err = b.owner(tx, c); err != nil {
+		if a, err = b.Owner(tx, c); err != nil {
 			return err
 		}
 		boxes, err = b.boxes(tx, a, nil) // with ids, so that all of them can be listened to
@@ -137,7 +137,7 @@ func (b *Broker) receiveLook(ctx context.Context, c caller.Caller, r Reading, se
 	}
 	ids := make([]int64, len(boxes))
 	for i := range boxes {
-		ids[i] = boxes[i].id
+		ids[i] = boxes[i].ID
 	}
 	arrived, stop := b.hub.listen(ids...)
 	defer stop()
@@ -166,7 +166,7 @@ func (b *Broker) receiveLook(ctx context.Context, c caller.Caller, r Reading, se
 
 // sendLook sends all that is there, page by page, and returns the number of messages.
 func (b *Broker) sendLook(
-	ctx context.Context, c caller.Caller, a actor, boxes []box, r Reading, send func([]Item, int64) error,
+	ctx context.Context, c caller.Caller, a Actor, boxes []Mailbox, r Reading, send func([]Item, int64) error,
 ) (int, error) {
 	look, sent := r.Look, 0
 	look.start()
@@ -177,12 +177,12 @@ func (b *Broker) sendLook(
 		}
 		var items []Item
 		err := b.store.ReadPage(ctx, func(s *store.Snapshot) error {
-			now, err := b.acting(s, c)
+			now, err := b.Acting(s, c)
 			if err != nil {
 				return err // it has deregistered meanwhile
 			}
-			if now.session.Closed {
-				return errSessionClosed(now.session.Name)
+			if now.Session.Closed {
+				return errSessionClosed(now.Session.Name)
 			}
 			items, more, err = look.read(s, boxes, &r.Choice, size, receiveBytes)
 			return err

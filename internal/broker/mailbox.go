@@ -8,55 +8,56 @@ import (
 	"brokerd/internal/store"
 )
 
-// boxKind says whose a mailbox is. The numbers are those of the database.
-type boxKind int
+// MailboxKind says whose a mailbox is. The numbers are those of the database.
+type MailboxKind int
 
+// The kinds of mailbox.
 const (
-	agentBox boxKind = iota + 1
-	roleBox
-	channelBox
+	AgentMailbox MailboxKind = iota + 1
+	RoleMailbox
+	ChannelMailbox
 )
 
-// A mailboxRef names a mailbox within its session.
-type mailboxRef struct {
-	kind boxKind
-	name string
+// A MailboxRef names a mailbox within its session.
+type MailboxRef struct {
+	Kind MailboxKind
+	Name string
 }
 
 // String returns the mailbox as a person writes it.
-func (m mailboxRef) String() string {
-	switch m.kind {
-	case roleBox:
-		return "role:" + m.name
-	case channelBox:
-		return "channel:" + m.name
+func (m MailboxRef) String() string {
+	switch m.Kind {
+	case RoleMailbox:
+		return "role:" + m.Name
+	case ChannelMailbox:
+		return "channel:" + m.Name
 	default:
-		return m.name
+		return m.Name
 	}
 }
 
-// parseMailbox reads what String writes.
-func parseMailbox(s string) mailboxRef {
+// ParseMailbox reads what String writes.
+func ParseMailbox(s string) MailboxRef {
 	if name, ok := strings.CutPrefix(s, "role:"); ok {
-		return mailboxRef{roleBox, name}
+		return MailboxRef{RoleMailbox, name}
 	}
 	if name, ok := strings.CutPrefix(s, "channel:"); ok {
-		return mailboxRef{channelBox, name}
+		return MailboxRef{ChannelMailbox, name}
 	}
-	return mailboxRef{agentBox, s}
+	return MailboxRef{AgentMailbox, s}
 }
 
 // boxKey names a mailbox in all sessions. Its id never changes, so it may be cached.
 type boxKey struct {
 	session int64
-	ref     mailboxRef
+	ref     MailboxRef
 }
 
-// findMailbox returns the id of a mailbox, 0 if it does not exist yet.
-func (b *Broker) findMailbox(q store.Querier, session int64, ref mailboxRef) (int64, error) {
+// FindMailbox returns the id of a mailbox, 0 if it does not exist yet.
+func (b *Broker) FindMailbox(q store.Querier, session int64, ref MailboxRef) (int64, error) {
 	load := func() (int64, error) {
 		var id int64
-		err := q.QueryRow(selectMailbox, session, int(ref.kind), ref.name).Scan(&id)
+		err := q.QueryRow(selectMailbox, session, int(ref.Kind), ref.Name).Scan(&id)
 		return id, err
 	}
 	var id int64
@@ -72,13 +73,13 @@ func (b *Broker) findMailbox(q store.Querier, session int64, ref mailboxRef) (in
 	return id, err
 }
 
-// openMailbox returns the id of a mailbox, which is made if it does not exist yet.
-func (b *Broker) openMailbox(tx *store.Tx, session int64, ref mailboxRef) (int64, error) {
-	id, err := b.findMailbox(tx, session, ref)
+// OpenMailbox returns the id of a mailbox, which is made if it does not exist yet.
+func (b *Broker) OpenMailbox(tx *store.Tx, session int64, ref MailboxRef) (int64, error) {
+	id, err := b.FindMailbox(tx, session, ref)
 	if err != nil || id != 0 {
 		return id, err
 	}
-	err = tx.QueryRow(insertMailbox, session, int(ref.kind), ref.name).Scan(&id)
+	err = tx.QueryRow(insertMailbox, session, int(ref.Kind), ref.Name).Scan(&id)
 	return id, err
 }
 
@@ -90,16 +91,16 @@ func waitingIn(q store.Querier, mailbox int64) (waiting int64, err error) {
 
 // boxDetails is the details of an event about one mailbox.
 func boxDetails(q store.Querier, mailbox int64) (string, error) {
-	name, err := boxName(q, mailbox)
+	name, err := MailboxName(q, mailbox)
 	return `{"mailbox":` + quote(name) + `}`, err
 }
 
-// boxName returns the name of a mailbox as a person writes it.
-func boxName(q store.Querier, mailbox int64) (string, error) {
-	var ref mailboxRef
+// MailboxName returns the name of a mailbox as a person writes it.
+func MailboxName(q store.Querier, mailbox int64) (string, error) {
+	var ref MailboxRef
 	var kind int
-	err := q.QueryRow(selectMailboxName, mailbox).Scan(&kind, &ref.name)
-	ref.kind = boxKind(kind)
+	err := q.QueryRow(selectMailboxName, mailbox).Scan(&kind, &ref.Name)
+	ref.Kind = MailboxKind(kind)
 	return ref.String(), err
 }
 
@@ -116,21 +117,21 @@ func (t tally) flush(tx *store.Tx) {
 	}
 }
 
-// reachable returns the mailboxes that the actor may take work from: its own, its role's and its channels'.
-func (b *Broker) reachable(q store.Querier, a actor) ([]box, error) {
-	boxes := []box{{a.mailbox, mailboxRef{agentBox, a.Name}}}
+// Reachable returns the mailboxes that the actor may take work from: its own, its role's and its channels'.
+func (b *Broker) Reachable(q store.Querier, a Actor) ([]Mailbox, error) {
+	boxes := []Mailbox{{a.Mailbox, MailboxRef{AgentMailbox, a.Name}}}
 	if a.Role != "" {
-		role := mailboxRef{roleBox, a.Role}
-		id, err := b.findMailbox(q, a.session.ID, role)
+		role := MailboxRef{RoleMailbox, a.Role}
+		id, err := b.FindMailbox(q, a.Session.ID, role)
 		if err != nil {
 			return nil, err
 		}
-		boxes = append(boxes, box{id, role})
+		boxes = append(boxes, Mailbox{id, role})
 	}
-	rows := q.Query(selectSubscribed, a.mailbox)
+	rows := q.Query(selectSubscribed, a.Mailbox)
 	for rows.Next() {
-		b := box{ref: mailboxRef{kind: channelBox}}
-		if err := rows.Scan(&b.id, &b.ref.name); err != nil {
+		b := Mailbox{Ref: MailboxRef{Kind: ChannelMailbox}}
+		if err := rows.Scan(&b.ID, &b.Ref.Name); err != nil {
 			return nil, err
 		}
 		boxes = append(boxes, b)
@@ -138,17 +139,17 @@ func (b *Broker) reachable(q store.Querier, a actor) ([]box, error) {
 	return boxes, rows.Err()
 }
 
-// operatorBox is the mailbox of operators who name no agent: what agents send to them, and the replies
+// OperatorMailbox is the mailbox of operators who name no agent: what agents send to them, and the replies
 // to their messages. Several operators share it.
-var operatorBox = mailboxRef{agentBox, caller.System}
+var OperatorMailbox = MailboxRef{AgentMailbox, caller.System}
 
-// operatorName is another name of operatorBox in a target, unless an agent has it.
+// operatorName is another name of OperatorMailbox in a target, unless an agent has it.
 const operatorName = "operator"
 
-// A box is a mailbox with its id, 0 if it does not exist yet.
-type box struct {
-	id  int64
-	ref mailboxRef
+// A Mailbox is a mailbox with its id, 0 if it does not exist yet.
+type Mailbox struct {
+	ID  int64
+	Ref MailboxRef
 }
 
 // null stores an empty string as NULL, which partial indexes leave out.

@@ -51,7 +51,7 @@ func (b *Broker) Mailboxes(
 	}
 	err := b.store.Read(ctx, func(s *store.Snapshot) error {
 		p = BoxPage{Revision: s.Revision()}
-		a, err := b.acting(s, c)
+		a, err := b.Acting(s, c)
 		if err != nil {
 			return err
 		}
@@ -60,13 +60,13 @@ func (b *Broker) Mailboxes(
 			return err
 		}
 		var last BoxPlace
-		rows := s.Query(query, a.session.ID, scope, after.Key, after.Mailbox, size+1, MostCounted)
+		rows := s.Query(query, a.Session.ID, scope, after.Key, after.Mailbox, size+1, MostCounted)
 		for rows.Next() {
 			var sum BoxSummary
-			var ref mailboxRef
+			var ref MailboxRef
 			var kind int
 			var at BoxPlace
-			err := rows.Scan(&at.Mailbox, &at.Key, &kind, &ref.name, &sum.Waiting, &sum.Claimed, &sum.Dead, &sum.Oldest)
+			err := rows.Scan(&at.Mailbox, &at.Key, &kind, &ref.Name, &sum.Waiting, &sum.Claimed, &sum.Dead, &sum.Oldest)
 			if err != nil {
 				return err
 			}
@@ -74,7 +74,7 @@ func (b *Broker) Mailboxes(
 				p.Next = last
 				return rows.Close()
 			}
-			ref.kind = boxKind(kind)
+			ref.Kind = MailboxKind(kind)
 			sum.Mailbox = ref.String()
 			p.Boxes, last = append(p.Boxes, sum), at
 		}

@@ -111,11 +111,11 @@ const (
 	NoticeUnread
 )
 
-// waits reports whether a delivery in this state counts against the limit of its mailbox.
-func (s State) waits() bool { return s == Pending || s == Delayed || s == Blocked }
+// Waits reports whether a delivery in this state counts against the limit of its mailbox.
+func (s State) Waits() bool { return s == Pending || s == Delayed || s == Blocked }
 
 // unfinished reports whether a delivery in this state waits or is worked on.
-func (s State) unfinished() bool { return s.waits() || s == Claimed }
+func (s State) unfinished() bool { return s.Waits() || s == Claimed }
 
 // A Delivery is one mailbox's copy of a message.
 type Delivery struct {
@@ -178,7 +178,7 @@ func (c *Claim) size() int { return len(c.Content) + c.unread }
 // ClaimID returns the claim's id: the message's revision and the claim's number.
 func (c *Claim) ClaimID() string {
 	if c.id == "" {
-		c.id = claimID(c.Revision, c.Number)
+		c.id = ClaimID(c.Revision, c.Number)
 	}
 	return c.id
 }
@@ -190,7 +190,8 @@ func (k key) compare(o key) int {
 	return cmp.Or(cmp.Compare(k.message, o.message), cmp.Compare(k.mailbox, o.mailbox))
 }
 
-func claimID(revision int64, number int) string {
+// ClaimID returns the id of the nth claim of a message.
+func ClaimID(revision int64, number int) string {
 	return strconv.FormatInt(revision, 10) + "." + strconv.Itoa(number)
 }
 

@@ -47,8 +47,8 @@ type waitingDelivery struct {
 // (NOT_WAITING) for a message that cannot be moved, fault.Invalid.
 func (b *Broker) Move(ctx context.Context, c caller.Caller, req once.Request, m Move) (Moved, error) {
 	var check valid.Check
-	check.Name("from", parseMailbox(m.From).name)
-	check.Name("to", parseMailbox(m.To).name)
+	check.Name("from", ParseMailbox(m.From).Name)
+	check.Name("to", ParseMailbox(m.To).Name)
 	if m.From == m.To {
 		check.Fail("to", "is the same mailbox as from")
 	}
@@ -58,20 +58,20 @@ func (b *Broker) Move(ctx context.Context, c caller.Caller, req once.Request, m 
 		return Moved{}, err
 	}
 	var answer Moved
-	err := b.change(ctx, req, &answer, func(tx *store.Tx) error {
+	err := b.Change(ctx, req, &answer, func(tx *store.Tx) error {
 		to, err := b.sending(tx, c)
 		if err != nil {
 			return err
 		}
 		s := settling{Broker: b, tx: tx, actor: to.actor, left: tally{}}
-		from, err := b.findMailbox(tx, s.actor.session.ID, parseMailbox(m.From))
+		from, err := b.FindMailbox(tx, s.actor.Session.ID, ParseMailbox(m.From))
 		if err != nil {
 			return err
 		}
 		if from == 0 {
 			return fault.Missing("mailbox", m.From, "there is no mailbox %q: nothing was ever sent to it", m.From)
 		}
-		target, err := to.served(parseMailbox(m.To))
+		target, err := to.served(ParseMailbox(m.To))
 		if err != nil {
 			return err
 		}
@@ -106,8 +106,8 @@ func (b *Broker) Move(ctx context.Context, c caller.Caller, req once.Request, m 
 
 // served returns a mailbox that at least one agent takes from. Errors: fault.NotFound with the
 // nearest names.
-func (s *sending) served(ref mailboxRef) (*room, error) {
-	if ref.kind != agentBox {
+func (s *sending) served(ref MailboxRef) (*room, error) {
+	if ref.Kind != AgentMailbox {
 		absent, err := s.vacancy(ref)
 		if err != nil {
 			return nil, err
@@ -117,13 +117,13 @@ func (s *sending) served(ref mailboxRef) (*room, error) {
 		}
 		return s.room(ref)
 	}
-	rooms, err := s.toAgent(ref.name)
+	rooms, err := s.toAgent(ref.Name)
 	if err != nil {
 		return nil, err
 	}
 	if len(rooms) != 1 || rooms[0].ref != ref {
-		return nil, fault.Missing("agent", ref.name, "no agent %q is registered in session %q", ref.name,
-			s.actor.session.Name)
+		return nil, fault.Missing("agent", ref.Name, "no agent %q is registered in session %q", ref.Name,
+			s.actor.Session.Name)
 	}
 	return rooms[0], nil
 }
@@ -134,7 +134,7 @@ func (s *settling) movable(from int64, to *room, refs []Ref, name string) ([]wai
 	if len(refs) > 0 {
 		revisions := make([]int64, len(refs))
 		for i, ref := range refs {
-			if _, err := findMessage(s.tx, s.actor.session.ID, ref); err != nil {
+			if _, err := findMessage(s.tx, s.actor.Session.ID, ref); err != nil {
 				return nil, err
 			}
 			revisions[i] = ref.Revision
@@ -144,7 +144,7 @@ func (s *settling) movable(from int64, to *room, refs []Ref, name string) ([]wai
 	}
 	var found []waitingDelivery
 	moved := map[int64]bool{}
-	rows := s.tx.Query(selectMovable, from, int64(directiveRank), only, to.ref.kind != agentBox, to.id, maxMoved)
+	rows := s.tx.Query(selectMovable, from, int64(directiveRank), only, to.ref.Kind != AgentMailbox, to.id, maxMoved)
 	for rows.Next() {
 		var d waitingDelivery
 		var state int
@@ -181,7 +181,7 @@ func (s *settling) move(d *waitingDelivery, from int64, to *room, m *Move) error
 			state = Blocked
 		}
 	}
-	entry := s.actor.event("message.moved")
+	entry := s.actor.Event("message.moved")
 	entry.Summary = fmt.Sprintf("message %d moved from %s to %s", d.message, m.From, to.name)
 	entry.Details = `{"from":` + quote(m.From) + `,"to":` + quote(to.name)
 	if m.Reason != "" {
@@ -197,7 +197,7 @@ func (s *settling) move(d *waitingDelivery, from int64, to *room, m *Move) error
 	var arrival any
 	switch {
 	case d.arrival == 0 && d.due.After(s.tx.Now()): // the calendar gives it one
-	case to.ref.kind == agentBox:
+	case to.ref.Kind == AgentMailbox:
 		arrival = s.last
 	default:
 		arrival = -s.last
@@ -205,7 +205,7 @@ func (s *settling) move(d *waitingDelivery, from int64, to *room, m *Move) error
 	s.tx.Exec(updateMoved, to.id, int(state), arrival, d.message, from)
 	s.tx.Exec(updateMovedAttempts, to.id, d.message, from)
 	s.tx.Exec(updateMovedOffers, to.id, s.tx.Now(), d.message, from)
-	if to.ref.kind == agentBox {
+	if to.ref.Kind == AgentMailbox {
 		s.tx.Exec(updateMovedResend, to.id, d.message, from)
 	} else {
 		s.tx.Exec(deleteResend, d.message, from)

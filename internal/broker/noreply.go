@@ -83,7 +83,7 @@ func noReplyTo(q store.Querier, message int64) (NoReply, error) {
 		return NoReply{}, nil
 	}
 	if err == nil {
-		none.Mailbox, err = boxName(q, mailbox)
+		none.Mailbox, err = MailboxName(q, mailbox)
 	}
 	return none, err
 }

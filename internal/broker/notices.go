@@ -64,8 +64,8 @@ func (b *Broker) Notify(tx *store.Tx, session int64, n Notice) error {
 		return fmt.Errorf("notify: %w", err)
 	}
 	s := &sending{
-		Broker: b, tx: tx, actor: actor{Agent: Agent{Name: caller.System}, session: scope},
-		rooms: map[mailboxRef]*room{}, audience: names, more: more, part: true, overfull: true, notice: true,
+		Broker: b, tx: tx, actor: Actor{Agent: Agent{Name: caller.System}, Session: scope},
+		rooms: map[MailboxRef]*room{}, audience: names, more: more, part: true, overfull: true, notice: true,
 	}
 	out, err := s.send(d, 0, 0)
 	if err != nil {
@@ -196,7 +196,7 @@ func (b *Broker) end(tx *store.Tx, session int64, h *held) error {
 	if err != nil {
 		return err
 	}
-	s.actor.mailbox = claimed.holder
+	s.actor.Mailbox = claimed.holder
 	if _, err := s.ack(claimed); err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func (b *Broker) end(tx *store.Tx, session int64, h *held) error {
 
 // HasNotices reports whether an agent has unread notices.
 func (b *Broker) HasNotices(q store.Querier, session int64, agent string) (bool, error) {
-	mailbox, err := b.findMailbox(q, session, mailboxRef{agentBox, agent})
+	mailbox, err := b.FindMailbox(q, session, MailboxRef{AgentMailbox, agent})
 	if err != nil {
 		return false, err
 	}
@@ -227,14 +227,14 @@ func countNotices(q store.Querier, mailbox int64, to *Offering, most int) (n int
 
 // takeNotices returns the oldest unread notices of an agent, at most MostNotices. It marks them read, or offers those
 // that are not offered. With the mark of open offers it returns these, as Offer does.
-func (b *Broker) takeNotices(tx *store.Tx, a actor, to *Offering) ([]UnreadNotice, error) {
+func (b *Broker) takeNotices(tx *store.Tx, a Actor, to *Offering) ([]UnreadNotice, error) {
 	if to == nil {
 		return b.readNotices(tx, a)
 	}
-	if again, _, err := scanNotices(tx.Query(selectNoticesOffered, a.mailbox, to.Mark, MostNotices)); err != nil || len(again) > 0 {
+	if again, _, err := scanNotices(tx.Query(selectNoticesOffered, a.Mailbox, to.Mark, MostNotices)); err != nil || len(again) > 0 {
 		return again, err
 	}
-	unread, chosen, err := scanNotices(tx.Query(selectUnofferedNotices, a.mailbox, MostNotices))
+	unread, chosen, err := scanNotices(tx.Query(selectUnofferedNotices, a.Mailbox, MostNotices))
 	if err == nil && len(chosen) > 0 {
 		_, err = b.noteOffers(tx, a, *to, chosen)
 	}
@@ -243,21 +243,21 @@ func (b *Broker) takeNotices(tx *store.Tx, a actor, to *Offering) ([]UnreadNotic
 
 // ReadNotices returns the oldest unread notices of an agent, at most MostNotices, and marks them read.
 func (b *Broker) ReadNotices(tx *store.Tx, session int64, agent Agent) ([]UnreadNotice, error) {
-	a := actor{Agent: agent, session: Session{ID: session}}
+	a := Actor{Agent: agent, Session: Session{ID: session}}
 	var err error
-	if a.mailbox, err = b.findMailbox(tx, session, mailboxRef{agentBox, agent.Name}); err != nil || a.mailbox == 0 {
+	if a.Mailbox, err = b.FindMailbox(tx, session, MailboxRef{AgentMailbox, agent.Name}); err != nil || a.Mailbox == 0 {
 		return nil, err
 	}
 	return b.readNotices(tx, a)
 }
 
-func (b *Broker) readNotices(tx *store.Tx, a actor) ([]UnreadNotice, error) {
-	unread, revisions, err := scanNotices(tx.Query(selectNotices, a.mailbox, MostNotices))
+func (b *Broker) readNotices(tx *store.Tx, a Actor) ([]UnreadNotice, error) {
+	unread, revisions, err := scanNotices(tx.Query(selectNotices, a.Mailbox, MostNotices))
 	if err != nil || len(unread) == 0 {
 		return nil, err
 	}
-	finishNotices(tx, a.mailbox, revisions)
-	entry := a.event("message.read")
+	finishNotices(tx, a.Mailbox, revisions)
+	entry := a.Event("message.read")
 	entry.Severity = events.Debug
 	entry.Summary = counted(len(unread), "notice") + " read"
 	entry.Details = revisionsJSON("messages", revisions)

@@ -96,7 +96,7 @@ func (b *Broker) Offer(ctx context.Context, c caller.Caller, o Offering) (Offere
 	var out Offered
 	err := b.store.Write(ctx, func(tx *store.Tx) error {
 		out = Offered{Revision: b.store.Revision()}
-		a, err := b.agent(tx, c)
+		a, err := b.ActingAgent(tx, c)
 		if err != nil {
 			return err
 		}
@@ -120,8 +120,8 @@ func (b *Broker) Offer(ctx context.Context, c caller.Caller, o Offering) (Offere
 }
 
 // unsettled returns the marks of earlier offers to a session whose outcome can still be said.
-func unsettled(tx *store.Tx, a actor, harness string) ([]Offer, error) {
-	return store.Collect(tx.Query(selectUnsettled, a.mailbox, harness, mostUnsettled), func(r *store.Rows) (o Offer, err error) {
+func unsettled(tx *store.Tx, a Actor, harness string) ([]Offer, error) {
+	return store.Collect(tx.Query(selectUnsettled, a.Mailbox, harness, mostUnsettled), func(r *store.Rows) (o Offer, err error) {
 		var way int
 		err = r.Scan(&o.Mark, &way, &o.OfferedAt)
 		o.Way, o.Harness = Way(way), harness
@@ -130,8 +130,8 @@ func unsettled(tx *store.Tx, a actor, harness string) ([]Offer, error) {
 }
 
 // offeredAs returns the messages that are offered with a mark.
-func offeredAs(tx *store.Tx, a actor, mark string) (chosen []Ref, err error) {
-	rows := tx.Query(selectMarked, a.mailbox, mark, offersAtOnce)
+func offeredAs(tx *store.Tx, a Actor, mark string) (chosen []Ref, err error) {
+	rows := tx.Query(selectMarked, a.Mailbox, mark, offersAtOnce)
 	defer rows.Close()
 	for rows.Next() {
 		var ref Ref
@@ -149,13 +149,13 @@ func offeredAs(tx *store.Tx, a actor, mark string) (chosen []Ref, err error) {
 }
 
 // offer notes new offers.
-func (b *Broker) offer(tx *store.Tx, a actor, o Offering, out *Offered, chosen *[]Ref) error {
+func (b *Broker) offer(tx *store.Tx, a Actor, o Offering, out *Offered, chosen *[]Ref) error {
 	var fresh []int64
 	limit := attentionOpen
 	if !o.Way.asked() {
 		limit = out.Attention
 	}
-	rows := tx.Query(selectOfferable, a.mailbox, offerWindow, int64(limit), int64(directiveRank), a.Name, offerUnread)
+	rows := tx.Query(selectOfferable, a.Mailbox, offerWindow, int64(limit), int64(directiveRank), a.Name, offerUnread)
 	bytes, full := 0, false
 	for rows.Next() {
 		var ref Ref
@@ -181,7 +181,7 @@ func (b *Broker) offer(tx *store.Tx, a actor, o Offering, out *Offered, chosen *
 		return err
 	}
 	tx.OnCommit(func() { b.worked(a, 0, len(fresh), 0) })
-	if err := b.count(tx, a.session, isDelivered, fresh...); err != nil {
+	if err := b.count(tx, a.Session, isDelivered, fresh...); err != nil {
 		return err
 	}
 	messages := make([]int64, len(*chosen))
@@ -194,22 +194,22 @@ func (b *Broker) offer(tx *store.Tx, a actor, o Offering, out *Offered, chosen *
 }
 
 // noteOffers notes offers of messages in an agent's mailbox, and returns the revision of the event.
-func (b *Broker) noteOffers(tx *store.Tx, a actor, o Offering, messages []int64) (int64, error) {
+func (b *Broker) noteOffers(tx *store.Tx, a Actor, o Offering, messages []int64) (int64, error) {
 	due := tx.Now().Add(offerTime)
 	for _, m := range messages {
-		tx.Exec(insertOffer, m, a.mailbox, int(o.Way), o.Harness, o.Mark, tx.Now(), due)
-		tx.Exec(deleteOldOffers, m, a.mailbox, offersKept)
-		tx.Exec(updateDelivered, tx.Now(), m, a.mailbox)
+		tx.Exec(insertOffer, m, a.Mailbox, int(o.Way), o.Harness, o.Mark, tx.Now(), due)
+		tx.Exec(deleteOldOffers, m, a.Mailbox, offersKept)
+		tx.Exec(updateDelivered, tx.Now(), m, a.Mailbox)
 	}
 	b.calendar.expect(tx, due)
 	return b.logOffers(tx, a, a.Name, "message.offered", "offered to", events.Debug, messages, o.Way, o.Harness, "")
 }
 
 // logOffers appends the event about offers to an agent, of one way to one session of its coding agent.
-func (b *Broker) logOffers(tx *store.Tx, a actor, agent, kind, verb string, severity events.Severity, messages []int64,
+func (b *Broker) logOffers(tx *store.Tx, a Actor, agent, kind, verb string, severity events.Severity, messages []int64,
 	way Way, harness, why string,
 ) (int64, error) {
-	entry := a.event(kind)
+	entry := a.Event(kind)
 	entry.Severity = severity
 	entry.Summary = counted(len(messages), "message") + " " + verb + " " + agent + " (" + way.String() + ")"
 	if why != "" {
@@ -256,18 +256,18 @@ func (o *OfferOutcome) concerns(f *offered) bool {
 func (b *Broker) SettleOffers(ctx context.Context, c caller.Caller, o OfferOutcome) (n int, revision int64, err error) {
 	err = b.store.Write(ctx, func(tx *store.Tx) error {
 		n, revision = 0, b.store.Revision()
-		a, err := b.agent(tx, c)
+		a, err := b.ActingAgent(tx, c)
 		if err != nil {
 			return err
 		}
 		var found []offered
 		if len(o.Marks) == 0 {
-			found, err = scanOffers(tx.Query(selectOffersTo, a.mailbox, o.Harness, o.Accepted && !o.Open, offersAtOnce))
+			found, err = scanOffers(tx.Query(selectOffersTo, a.Mailbox, o.Harness, o.Accepted && !o.Open, offersAtOnce))
 			slices.Reverse(found)
 		}
 		for _, mark := range o.Marks {
 			var more []offered
-			if more, err = scanOffers(tx.Query(selectOffersMarked, a.mailbox, mark, offersAtOnce)); err != nil {
+			if more, err = scanOffers(tx.Query(selectOffersMarked, a.Mailbox, mark, offersAtOnce)); err != nil {
 				break
 			}
 			found = append(found, more...)
@@ -309,7 +309,7 @@ func scanOffers(rows *store.Rows) ([]offered, error) {
 
 // settleOffers accepts or returns offers to one agent, and returns the revision of the last event. An offer whose
 // message was read or acknowledged since is accepted in any case.
-func (b *Broker) settleOffers(tx *store.Tx, a actor, agent string, all []offered, accepted bool, why string,
+func (b *Broker) settleOffers(tx *store.Tx, a Actor, agent string, all []offered, accepted bool, why string,
 ) (revision int64, err error) {
 	type group struct {
 		accepted bool

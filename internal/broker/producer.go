@@ -23,7 +23,7 @@ const (
 // producer, instead of one a message.
 type producer struct {
 	id     int64 // 0 = the batch names none
-	actor  actor // whose producer it is
+	actor  Actor // whose producer it is
 	number int64 // the highest accepted
 	last   int64 // the revision it got
 	used   bool
@@ -39,19 +39,19 @@ type produced struct {
 }
 
 // openProducer returns the actor's producer of that name, which is made if it does not exist yet.
-func (b *Broker) openProducer(tx *store.Tx, a actor, name string) (p producer, err error) {
+func (b *Broker) openProducer(tx *store.Tx, a Actor, name string) (p producer, err error) {
 	p.actor = a
 	if name == "" {
 		return p, nil
 	}
-	err = tx.QueryRow(selectProducer, a.session.ID, a.Name, name).Scan(&p.id, &p.number, &p.last)
+	err = tx.QueryRow(selectProducer, a.Session.ID, a.Name, name).Scan(&p.id, &p.number, &p.last)
 	if !errors.Is(err, store.ErrNoRows) {
 		return p, err
 	}
 	if _, err := b.ForgetProducers(tx, producersChecked); err != nil {
 		return p, err
 	}
-	err = tx.QueryRow(insertProducer, a.session.ID, a.Name, name, tx.Uptime()).Scan(&p.id)
+	err = tx.QueryRow(insertProducer, a.Session.ID, a.Name, name, tx.Uptime()).Scan(&p.id)
 	return p, err
 }
 
@@ -92,13 +92,13 @@ func (p *producer) seek(tx *store.Tx, number int64) error {
 	after := p.next.revision
 	if after == 0 {
 		after = p.last - producerReach
-		err := tx.QueryRow(selectProducedBelow, after, p.last, p.id, p.actor.session.ID, p.actor.Name, number).Scan(&after)
+		err := tx.QueryRow(selectProducedBelow, after, p.last, p.id, p.actor.Session.ID, p.actor.Name, number).Scan(&after)
 		if err != nil && !errors.Is(err, store.ErrNoRows) {
 			return err
 		}
 	}
 	var id []byte
-	err := tx.QueryRow(selectProduced, after, p.last, p.id, p.actor.session.ID, p.actor.Name, number).
+	err := tx.QueryRow(selectProduced, after, p.last, p.id, p.actor.Session.ID, p.actor.Name, number).
 		Scan(&p.next.revision, &id, &p.next.number, &p.next.count)
 	if errors.Is(err, store.ErrNoRows) {
 		p.next = produced{number: math.MaxInt64}

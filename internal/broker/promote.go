@@ -47,7 +47,7 @@ func (s *settling) promoteNext(mailbox int64, ordering string) error {
 	}
 	s.ready.add(mailbox, place{n.rank, n.message})
 	if n.arrival == 0 {
-		s.last, err = s.arrive(s.tx, s.actor.session.ID, key{n.message, mailbox}, n.queue)
+		s.last, err = s.arrive(s.tx, s.actor.Session.ID, key{n.message, mailbox}, n.queue)
 		return err
 	}
 	s.tx.Exec(updateState, int(Pending), n.message, mailbox)

@@ -35,7 +35,7 @@ func (d *Draft) checkDeadline(now time.Time) error {
 // question notes that a message requires a response.
 func (s *sending) question(d *Draft, m *Message) {
 	s.due = earliest(s.due, d.Deadline)
-	s.tx.Exec(insertQuestion, m.Revision, s.actor.session.ID, m.Sender, m.thread(), d.Deadline)
+	s.tx.Exec(insertQuestion, m.Revision, s.actor.Session.ID, m.Sender, m.thread(), d.Deadline)
 }
 
 // thread returns the thread that a message belongs to: its own id if it names none.
@@ -59,7 +59,7 @@ func (s *sending) answers(d *Draft) (*answering, error) {
 	if d.ReplyTo.Revision == 0 {
 		return nil, nil
 	}
-	m, err := findMessage(s.tx, s.actor.session.ID, d.ReplyTo)
+	m, err := findMessage(s.tx, s.actor.Session.ID, d.ReplyTo)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (a *answering) awaited() bool { return a != nil && len(a.waits) > 0 }
 
 // awaitedIn reports whether the mailbox is that of an agent whose call waits for it.
 func (a *answering) awaitedIn(r *room) bool {
-	return a.awaited() && r.ref == mailboxRef{agentBox, a.to.Sender}
+	return a.awaited() && r.ref == MailboxRef{AgentMailbox, a.to.Sender}
 }
 
 // thread returns the thread that is stored with a draft: the given one, or that of the message it answers, or none,
@@ -100,7 +100,7 @@ func (a *answering) thread(d *Draft) string {
 func (s *sending) answer(a *answering, m *Message) error {
 	s.tx.Exec(updateSettled, m.Revision, m.Revision, a.to.Revision)
 	s.endWaits(s.tx, a.to.Revision, a.waits, verdict{reply: m})
-	return s.Withdraw(s.tx, s.actor.session.ID, Moot{About: a.to.Revision, Type: overdueType})
+	return s.Withdraw(s.tx, s.actor.Session.ID, Moot{About: a.to.Revision, Type: overdueType})
 }
 
 // settleQuestion settles an open question otherwise than by a reply; those who wait for one are told why none comes.
@@ -173,7 +173,7 @@ func (b *Broker) escalate(tx *store.Tx, l *lateness) error {
 		if err != nil {
 			return err
 		}
-		entry := system(l.session).event("message.overdue")
+		entry := system(l.session).Event("message.overdue")
 		entry.Severity = events.Warning
 		entry.Summary = fmt.Sprintf("message %d of %s has no response", l.Revision, l.Sender)
 		entry.Related = []string{strconv.FormatInt(l.Revision, 10)}

@@ -30,7 +30,7 @@ func take(tx *store.Tx, r *ready, holder int64, consumer string, lasts time.Dura
 
 // readReady reads the rows of the selectReady queries. A content of more than 4 KiB is left unread until give: not
 // all that is found is given.
-func readReady(rows *store.Rows, box box) ([]ready, error) {
+func readReady(rows *store.Rows, box Mailbox) ([]ready, error) {
 	var found []ready
 	for rows.Next() {
 		var r ready
@@ -46,8 +46,8 @@ func readReady(rows *store.Rows, box box) ([]ready, error) {
 			r.unread = 0
 		}
 		copy(r.Message.ID[:], id)
-		r.place.message, r.Revision, r.key.mailbox = r.key.message, r.key.message, box.id
-		r.Mailbox = box.ref.String()
+		r.place.message, r.Revision, r.key.mailbox = r.key.message, r.key.message, box.ID
+		r.Mailbox = box.Ref.String()
 		r.Attempt = attempts + 1
 		r.fresh = delivered == 0
 		found = append(found, r)

@@ -77,23 +77,23 @@ func (b *Broker) Receive(ctx context.Context, c caller.Caller, r Reading, send f
 	if err := b.store.CheckResume(r.After); err != nil {
 		return err
 	}
-	var a actor
+	var a Actor
 	at := r.After
 	err := b.store.Write(ctx, func(tx *store.Tx) (err error) {
-		if a, err = b.owner(tx, c); err != nil || r.Cursor == "" {
+		if a, err = b.Owner(tx, c); err != nil || r.Cursor == "" {
 			return err
 		}
 		var known bool
-		at, known, err = events.LoadCursor(tx, a.session.ID, a.Name, cursorKind, r.Cursor)
+		at, known, err = events.LoadCursor(tx, a.Session.ID, a.Name, cursorKind, r.Cursor)
 		if err == nil && !known { // before any message counts as read
-			err = events.SaveCursor(tx, a.session.ID, a.Name, cursorKind, r.Cursor, at)
+			err = events.SaveCursor(tx, a.Session.ID, a.Name, cursorKind, r.Cursor, at)
 		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	arrived, stop := b.hub.listen(a.mailbox)
+	arrived, stop := b.hub.listen(a.Mailbox)
 	defer stop()
 	var waited <-chan time.Time
 	if r.Wait > 0 && !r.Follow {
@@ -206,24 +206,24 @@ func (p *arrivalsPage) take() []Item {
 	return items
 }
 
-func (b *Broker) arrivals(ctx context.Context, c caller.Caller, a actor, after int64, r Reading) (arrivalsPage, error) {
+func (b *Broker) arrivals(ctx context.Context, c caller.Caller, a Actor, after int64, r Reading) (arrivalsPage, error) {
 	var p arrivalsPage
 	err := b.store.ReadPage(ctx, func(s *store.Snapshot) error {
-		now, err := b.acting(s, c)
+		now, err := b.Acting(s, c)
 		if err != nil {
 			return err // it has deregistered meanwhile
 		}
-		if now.session.Closed {
-			return errSessionClosed(now.session.Name)
+		if now.Session.Closed {
+			return errSessionClosed(now.Session.Name)
 		}
 		var g gate
 		if r.AutoAck {
-			if g, err = readGate(s, a.mailbox); err != nil {
+			if g, err = readGate(s, a.Mailbox); err != nil {
 				return err
 			}
 		}
 		p = arrivalsPage{upTo: s.Revision()}
-		rows := s.Query(selectArrivals, a.mailbox, after, receivePage)
+		rows := s.Query(selectArrivals, a.Mailbox, after, receivePage)
 		bytes, n := 0, 0
 		for rows.Next() {
 			m, d, err := scanInbox(rows)
@@ -260,18 +260,18 @@ func (b *Broker) arrivals(ctx context.Context, c caller.Caller, a actor, after i
 
 // handed records that messages were written to their recipient: it marks the fresh ones as
 // delivered, finishes the notices, and saves the cursor.
-func (b *Broker) handed(ctx context.Context, a actor, shown shown, cursor string, upTo int64) error {
+func (b *Broker) handed(ctx context.Context, a Actor, shown shown, cursor string, upTo int64) error {
 	fresh := shown.fresh
 	if len(fresh)+len(shown.notices) == 0 && cursor == "" {
 		return nil
 	}
 	return b.store.Write(ctx, func(tx *store.Tx) error {
-		if _, err := b.dir.Session(tx, a.session.Name); err != nil {
+		if _, err := b.dir.Session(tx, a.Session.Name); err != nil {
 			return err // it was closed meanwhile
 		}
 		received := 0
 		for _, message := range fresh {
-			n, err := tx.ExecCount(updateDelivered, tx.Now(), message, a.mailbox)
+			n, err := tx.ExecCount(updateDelivered, tx.Now(), message, a.Mailbox)
 			if err != nil {
 				return err
 			}
@@ -279,14 +279,14 @@ func (b *Broker) handed(ctx context.Context, a actor, shown shown, cursor string
 				continue
 			}
 			received++
-			if err := b.count(tx, a.session, isDelivered, message); err != nil {
+			if err := b.count(tx, a.Session, isDelivered, message); err != nil {
 				return err
 			}
 		}
-		finishNotices(tx, a.mailbox, shown.notices)
+		finishNotices(tx, a.Mailbox, shown.notices)
 		if len(fresh) > 0 {
 			tx.OnCommit(func() { b.worked(a, 0, received, 0) })
-			entry := a.event("message.delivered")
+			entry := a.Event("message.delivered")
 			entry.Severity = events.Debug
 			entry.Summary = counted(len(fresh), "message") + " delivered"
 			entry.Details = revisionsJSON("messages", fresh)
@@ -297,7 +297,7 @@ func (b *Broker) handed(ctx context.Context, a actor, shown shown, cursor string
 		if cursor == "" {
 			return nil
 		}
-		_, err := events.MoveCursor(tx, a.session.ID, a.Name, cursorKind, cursor, upTo)
+		_, err := events.MoveCursor(tx, a.Session.ID, a.Name, cursorKind, cursor, upTo)
 		return err
 	})
 }

@@ -221,13 +221,13 @@ func (b *boxNames) of(mailbox int64) (boxNamed, error) {
 	if named, ok := b.known[mailbox]; ok || mailbox == 0 {
 		return named, nil
 	}
-	var ref mailboxRef
+	var ref MailboxRef
 	var kind int
-	if err := b.q.QueryRow(selectMailboxName, mailbox).Scan(&kind, &ref.name); err != nil {
+	if err := b.q.QueryRow(selectMailboxName, mailbox).Scan(&kind, &ref.Name); err != nil {
 		return boxNamed{}, fmt.Errorf("name mailbox %d: %w", mailbox, err)
 	}
-	ref.kind = boxKind(kind)
-	named := boxNamed{ref.name, ref.String()}
+	ref.Kind = MailboxKind(kind)
+	named := boxNamed{ref.Name, ref.String()}
 	b.known[mailbox] = named
 	return named, nil
 }

@@ -33,10 +33,10 @@ type Filled struct {
 
 // Reply answers a message: it goes to the sender, in the same thread, under the same correlation id unless
 // another one is given. With Ack the caller's delivery of the message is finished as well. The reply of an
-// operator without an agent finishes the message in operatorBox. Errors: as Send and as Settle;
+// operator without an agent finishes the message in OperatorMailbox. Errors: as Send and as Settle;
 // fault.Precondition (CLAIM_LOST) with Ack unless the claim is in force or the message waits unclaimed in the
 // caller's own mailbox; fault.Exhausted (MAILBOX_FULL) if the sender's mailbox is full, but with Ack not if that
-// is operatorBox: then the Outcome has Refused; fault.Precondition (NOBODY_WAITS) for a notice or an event of
+// is OperatorMailbox: then the Outcome has Refused; fault.Precondition (NOBODY_WAITS) for a notice or an event of
 // the broker.
 func (b *Broker) Reply(ctx context.Context, c caller.Caller, req once.Request, answer Answer) (Outcome, error) {
 	if err := b.admit(ctx, c, 1); err != nil {
@@ -64,25 +64,25 @@ func (b *Broker) reply(tx *store.Tx, c caller.Caller, from *origin, answer Answe
 	s.origin = from
 	ref := answer.To
 	if ref.Revision == 0 || answer.Ack {
-		if s.actor, err = b.owner(tx, c); err != nil {
+		if s.actor, err = b.Owner(tx, c); err != nil {
 			return Outcome{}, err
 		}
 	}
 	if ref.Revision == 0 {
-		if s.actor.system() {
+		if s.actor.System() {
 			return Outcome{}, fault.AgentRequired()
 		}
 		if ref, err = onlyClaim(tx, s.actor); err != nil {
 			return Outcome{}, err
 		}
 	}
-	if answer.Ack && !s.actor.system() {
+	if answer.Ack && !s.actor.System() {
 		if err := s.finishClaim(ref); err != nil {
 			return Outcome{}, err
 		}
 	}
-	to, err := findMessage(tx, s.actor.session.ID, ref)
-	if err == nil && s.actor.system() {
+	to, err := findMessage(tx, s.actor.Session.ID, ref)
+	if err == nil && s.actor.System() {
 		err = s.finishOperators(to.Revision)
 	}
 	if err != nil {
@@ -109,7 +109,7 @@ func (b *Broker) reply(tx *store.Tx, c caller.Caller, from *origin, answer Answe
 
 // finishOperators finishes a message in the mailbox of operators, which claim nothing, with their reply.
 func (s *sending) finishOperators(message int64) error {
-	mailbox, err := s.findMailbox(s.tx, s.actor.session.ID, operatorBox)
+	mailbox, err := s.FindMailbox(s.tx, s.actor.Session.ID, OperatorMailbox)
 	if err != nil || mailbox == 0 {
 		return err
 	}
@@ -118,7 +118,7 @@ func (s *sending) finishOperators(message int64) error {
 		return err
 	}
 	done := settling{Broker: s.Broker, tx: s.tx, actor: s.actor, left: tally{}}
-	done.actor.mailbox = mailbox
+	done.actor.Mailbox = mailbox
 	if _, err := done.settle(&Settlement{Verb: Ack, Ref: Ref{Text: strconv.FormatInt(message, 10), Revision: message}}); err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (s *sending) finishClaim(ref Ref) error {
 	h, err := done.locate(&Settlement{Verb: Release, Ref: ref}) // not Ack, which may come late
 	if err != nil && ref.Claim == 0 {
 		mail, err2 := done.locate(&Settlement{Verb: Ack, Ref: ref})
-		if err2 == nil && mail.mailbox == s.actor.mailbox && mail.state == Pending {
+		if err2 == nil && mail.mailbox == s.actor.Mailbox && mail.state == Pending {
 			h, err = mail, nil
 		}
 	}

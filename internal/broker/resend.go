@@ -80,7 +80,7 @@ func (b *Broker) sendAgain(tx *store.Tx, ready *readied) error {
 
 // noticed reports whether a delivery need not arrive anew: it was read, claimed or finished, or its session is closed.
 func (b *Broker) noticed(tx *store.Tx, r *resend) (bool, error) {
-	if !r.state.waits() || r.claims > 0 || !r.readAt.IsZero() {
+	if !r.state.Waits() || r.claims > 0 || !r.readAt.IsZero() {
 		return true, nil
 	}
 	session, err := b.dir.ByID(tx, r.session)
@@ -91,7 +91,7 @@ func (b *Broker) noticed(tx *store.Tx, r *resend) (bool, error) {
 }
 
 func (b *Broker) arriveAnew(tx *store.Tx, r *resend) error {
-	mailbox, err := boxName(tx, r.mailbox)
+	mailbox, err := MailboxName(tx, r.mailbox)
 	if err != nil {
 		return err
 	}
@@ -104,8 +104,8 @@ func (b *Broker) arriveAnew(tx *store.Tx, r *resend) error {
 }
 
 // resent appends the event that a message arrives anew in mailboxes, and returns its revision, which is the new arrival.
-func (b *Broker) resent(tx *store.Tx, a actor, message int64, mailboxes []string) (int64, error) {
-	entry := a.event("message.resent")
+func (b *Broker) resent(tx *store.Tx, a Actor, message int64, mailboxes []string) (int64, error) {
+	entry := a.Event("message.resent")
 	entry.Summary = fmt.Sprintf("message %d arrives anew in %s", message, mailboxes[0])
 	if more := len(mailboxes) - 1; more > 0 {
 		entry.Summary += " and " + counted(more, "other")
@@ -134,8 +134,8 @@ func (b *Broker) Resend(ctx context.Context, c caller.Caller, req once.Request, 
 		Resent   int
 		Revision int64
 	}
-	err := b.change(ctx, req, &answer, func(tx *store.Tx) error {
-		a, err := b.acting(tx, c)
+	err := b.Change(ctx, req, &answer, func(tx *store.Tx) error {
+		a, err := b.Acting(tx, c)
 		if err != nil {
 			return err
 		}
@@ -168,20 +168,20 @@ func (b *Broker) Resend(ctx context.Context, c caller.Caller, req once.Request, 
 // unfinishedIn returns the agents' mailboxes in which a message is visible and nobody has claimed it; only those of the names, if
 // any are given.
 func unfinishedIn(tx *store.Tx, message int64, only []string) (boxes []int64, names []string, err error) {
-	wanted := map[mailboxRef]bool{} // true once it was found
+	wanted := map[MailboxRef]bool{} // true once it was found
 	for _, name := range only {
-		wanted[parseMailbox(name)] = false
+		wanted[ParseMailbox(name)] = false
 	}
 	rows := tx.Query(selectRecipients, message)
 	for rows.Next() {
 		var mailbox int64
-		var ref mailboxRef
+		var ref MailboxRef
 		var kind int
 		var open bool
-		if err := rows.Scan(&mailbox, &kind, &ref.name, &open); err != nil {
+		if err := rows.Scan(&mailbox, &kind, &ref.Name, &open); err != nil {
 			return nil, nil, err
 		}
-		ref.kind = boxKind(kind)
+		ref.Kind = MailboxKind(kind)
 		_, chosen := wanted[ref]
 		if len(only) > 0 && !chosen {
 			continue

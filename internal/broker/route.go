@@ -18,12 +18,12 @@ func (s *sending) route(d *Draft) ([]*room, error) {
 	case t.Kind == ToAgent:
 		return s.toAgent(t.Name)
 	case d.One && t.Kind == ToRole:
-		return s.rooms1(mailboxRef{roleBox, t.Name})
+		return s.rooms1(MailboxRef{RoleMailbox, t.Name})
 	case d.One:
 		if err := s.ensureChannel(s.tx, s.actor, t.Name); err != nil {
 			return nil, err
 		}
-		return s.rooms1(mailboxRef{channelBox, t.Name})
+		return s.rooms1(MailboxRef{ChannelMailbox, t.Name})
 	case t.Kind == ToChannel:
 		return s.toSubscribers(t.Name)
 	}
@@ -34,14 +34,14 @@ func (s *sending) route(d *Draft) ([]*room, error) {
 	case ToPattern:
 		pattern = t.Name
 	}
-	agents, err := s.dir.Matching(s.tx, s.actor.session.ID, Selection{Role: role, Pattern: pattern})
+	agents, err := s.dir.Matching(s.tx, s.actor.Session.ID, Selection{Role: role, Pattern: pattern})
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case len(agents) > 0:
 	case t.Kind == ToRole:
-		vacant, err := s.vacantRole(s.actor.session.ID, t.Name)
+		vacant, err := s.vacantRole(s.actor.Session.ID, t.Name)
 		if err != nil {
 			return nil, err
 		}
@@ -56,7 +56,7 @@ func (s *sending) route(d *Draft) ([]*room, error) {
 // if there are such names.
 func (s *sending) unmatched(pattern string) error {
 	wider := "*" + strings.Trim(pattern, "*") + "*"
-	agents, err := s.dir.Matching(s.tx, s.actor.session.ID, Selection{Pattern: wider, Most: 1})
+	agents, err := s.dir.Matching(s.tx, s.actor.Session.ID, Selection{Pattern: wider, Most: 1})
 	if err != nil {
 		return err
 	}
@@ -78,30 +78,30 @@ func (s *sending) toOthers(agents []Agent) ([]*room, error) {
 }
 
 func (s *sending) toAgent(name string) ([]*room, error) {
-	ref := mailboxRef{agentBox, name}
+	ref := MailboxRef{AgentMailbox, name}
 	if r := s.rooms[ref]; r != nil {
 		return []*room{r}, nil
 	}
-	if ref == operatorBox {
+	if ref == OperatorMailbox {
 		return s.rooms1(ref)
 	}
-	_, found, err := s.dir.Find(s.tx, s.actor.session.ID, name)
+	_, found, err := s.dir.Find(s.tx, s.actor.Session.ID, name)
 	if err != nil {
 		return nil, err
 	}
 	if !found && name == operatorName {
-		return s.rooms1(operatorBox)
+		return s.rooms1(OperatorMailbox)
 	}
 	if !found {
 		if team, err := s.toTeam(name); err != nil || team != nil {
 			return team, err
 		}
-		near, err := s.dir.Nearest(s.tx, s.actor.session.ID, name)
+		near, err := s.dir.Nearest(s.tx, s.actor.Session.ID, name)
 		if err != nil {
 			return nil, err
 		}
 		hint := cmp.Or(nearest.Hint(name, near), "the session has no agents")
-		return nil, fault.Missing("agent", name, "no agent %q is registered in session %q; %s", name, s.actor.session.Name, hint)
+		return nil, fault.Missing("agent", name, "no agent %q is registered in session %q; %s", name, s.actor.Session.Name, hint)
 	}
 	return s.rooms1(ref)
 }
@@ -120,7 +120,7 @@ func (s *sending) toTeam(name string) ([]*room, error) {
 		if role == "" {
 			continue
 		}
-		agents, err := s.dir.Matching(s.tx, s.actor.session.ID, Selection{Role: role})
+		agents, err := s.dir.Matching(s.tx, s.actor.Session.ID, Selection{Role: role})
 		if err != nil {
 			return nil, err
 		}
@@ -135,7 +135,7 @@ func (s *sending) toSubscribers(channel string) ([]*room, error) {
 	if err := s.ensureChannel(s.tx, s.actor, channel); err != nil {
 		return nil, err
 	}
-	id, err := s.findMailbox(s.tx, s.actor.session.ID, mailboxRef{channelBox, channel})
+	id, err := s.FindMailbox(s.tx, s.actor.Session.ID, MailboxRef{ChannelMailbox, channel})
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +156,7 @@ func (s *sending) toAgents(names []string) ([]*room, error) {
 		if name == s.actor.Name {
 			continue
 		}
-		r, err := s.room(mailboxRef{agentBox, name})
+		r, err := s.room(MailboxRef{AgentMailbox, name})
 		if err != nil {
 			return nil, err
 		}
@@ -166,21 +166,21 @@ func (s *sending) toAgents(names []string) ([]*room, error) {
 }
 
 // rooms1 is the room of one mailbox, as a list.
-func (s *sending) rooms1(ref mailboxRef) ([]*room, error) {
+func (s *sending) rooms1(ref MailboxRef) ([]*room, error) {
 	r, err := s.room(ref)
 	return []*room{r}, err
 }
 
-func (s *sending) room(ref mailboxRef) (*room, error) {
+func (s *sending) room(ref MailboxRef) (*room, error) {
 	if r := s.rooms[ref]; r != nil {
 		return r, nil
 	}
 	r := &room{ref: ref, name: ref.String()}
 	var err error
-	if r.id, err = s.openMailbox(s.tx, s.actor.session.ID, ref); err != nil {
+	if r.id, err = s.OpenMailbox(s.tx, s.actor.Session.ID, ref); err != nil {
 		return nil, err
 	}
-	if s.actor.session.MailboxLimit > 0 {
+	if s.actor.Session.MailboxLimit > 0 {
 		if r.waiting, err = waitingIn(s.tx, r.id); err != nil {
 			return nil, err
 		}

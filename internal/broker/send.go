@@ -162,8 +162,8 @@ func kept(err error, i int, o *Outcome) error {
 type sending struct {
 	*Broker
 	tx       *store.Tx
-	actor    actor
-	rooms    map[mailboxRef]*room
+	actor    Actor
+	rooms    map[MailboxRef]*room
 	ready    readied
 	audience []string  // the agents that receive the message, in place of its target; nil = the target's
 	part     bool      // the message is part of another change: dispatch delivers it, not this function
@@ -182,7 +182,7 @@ type sending struct {
 // A room is what one function knows of a mailbox that it sends to.
 type room struct {
 	id      int64
-	ref     mailboxRef
+	ref     MailboxRef
 	name    string // ref as a person writes it
 	waiting int64
 	added   int64
@@ -190,17 +190,17 @@ type room struct {
 }
 
 func (b *Broker) sending(tx *store.Tx, c caller.Caller) (*sending, error) {
-	a, err := b.acting(tx, c)
-	return &sending{Broker: b, tx: tx, actor: a, rooms: map[mailboxRef]*room{}}, err
+	a, err := b.Acting(tx, c)
+	return &sending{Broker: b, tx: tx, actor: a, rooms: map[MailboxRef]*room{}}, err
 }
 
 // sendFitting sends one draft of a client, which must not be larger than its session allows. What the broker itself has to say is
 // never too large: it would fail the change that it is about.
 func (s *sending) sendFitting(d *Draft, producer, number int64) (Outcome, error) {
-	if err := s.actor.session.fits(d); err != nil {
+	if err := s.actor.Session.fits(d); err != nil {
 		return Outcome{}, err
 	}
-	doubts, err := d.Doubt.Judge(s.actor.session.Types)
+	doubts, err := d.Doubt.Judge(s.actor.Session.Types)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -259,7 +259,7 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 		return Outcome{}, err
 	}
 	out := Outcome{Count: len(to), More: s.more, Awaited: answers.awaited(), Direct: d.Target.Kind == ToAgent}
-	limit := s.actor.session.MailboxLimit
+	limit := s.actor.Session.MailboxLimit
 	if directive || s.overfull {
 		limit = 0 // an agent with a full mailbox must still receive orders, and what the broker sends
 	}
@@ -275,7 +275,7 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 	if refused := out.Refused; refused > 0 && s.observer != nil {
 		s.tx.OnCommit(func() { s.observer.Full(refused) })
 	}
-	entry := s.actor.event("message.sent")
+	entry := s.actor.Event("message.sent")
 	entry.Summary = d.summary()
 	entry.Details = d.details(out)
 	entry.TaskID = d.Task
@@ -290,16 +290,16 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 		Revision: out.Revision, ID: out.ID, Sender: s.actor.Name, SenderRole: s.actor.Role, CreatedAt: now, ExpiresAt: expires,
 		Thread: answers.thread(d), Content: d.Content,
 	}
-	s.tx.Exec(insertMessage, out.Revision, out.ID[:], s.actor.session.ID, s.actor.Name, s.actor.Role, now, expires,
+	s.tx.Exec(insertMessage, out.Revision, out.ID[:], s.actor.Session.ID, s.actor.Name, s.actor.Role, now, expires,
 		d.Type, d.Priority, null(d.channel()), null(m.Thread), null(d.Correlation), null(d.Task), nullInt(producer), nullInt(number), d.Content)
 	if span != nil {
 		s.traceSent(span, d, &out)
 	}
-	if err := s.countOf(s.tx, s.actor.session, isSent, d.Type); err != nil {
+	if err := s.countOf(s.tx, s.actor.Session, isSent, d.Type); err != nil {
 		return Outcome{}, err
 	}
 	for _, name := range d.Artifacts {
-		s.tx.Exec(insertMessageArtifact, s.actor.session.ID, name, out.Revision)
+		s.tx.Exec(insertMessageArtifact, s.actor.Session.ID, name, out.Revision)
 	}
 	if d.Response {
 		s.question(d, &m)
@@ -309,23 +309,23 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 			return Outcome{}, err
 		}
 	}
-	rank := rank(s.actor.session.Ageing, d.Priority, s.tx.Latest())
+	rank := rank(s.actor.Session.Ageing, d.Priority, s.tx.Latest())
 	if directive {
 		rank = directRank(s.tx.Latest())
 	}
 	most := d.MaxAttempts
 	if most == 0 {
-		most = s.actor.session.MaxAttempts
+		most = s.actor.Session.MaxAttempts
 	}
 	for _, r := range to {
 		if answers.awaitedIn(r) {
 			s.tx.Exec(insertAwaited, m.Revision, r.id, rank, most, now, expires)
 			for _, fate := range []string{isDelivered, isAcked} {
-				if err := s.countOf(s.tx, s.actor.session, fate, d.Type); err != nil {
+				if err := s.countOf(s.tx, s.actor.Session, fate, d.Type); err != nil {
 					return Outcome{}, err
 				}
 			}
-			asker := actor{Agent: Agent{Name: r.name}, session: s.actor.session}
+			asker := Actor{Agent: Agent{Name: r.name}, Session: s.actor.Session}
 			s.tx.OnCommit(func() { s.worked(asker, 0, 1, 1) })
 			continue
 		}
@@ -364,7 +364,7 @@ func (s *sending) deliver(r *room, d *Draft, m *Message, rank int64, most int) e
 	var arrival any
 	switch {
 	case due != nil: // the calendar gives it one
-	case r.ref.kind == agentBox:
+	case r.ref.Kind == AgentMailbox:
 		arrival = cmp.Or(s.arrival, m.Revision)
 	default:
 		arrival = -m.Revision
@@ -378,7 +378,7 @@ func (s *sending) deliver(r *room, d *Draft, m *Message, rank int64, most int) e
 		}
 	}
 	s.tx.Exec(insertDelivery, m.Revision, r.id, int(state), rank, arrival, most, due, m.ExpiresAt, null(d.OrderingKey))
-	if state.waits() {
+	if state.Waits() {
 		r.added++
 	}
 	switch {
@@ -390,7 +390,7 @@ func (s *sending) deliver(r *room, d *Draft, m *Message, rank int64, most int) e
 		s.ready.seen(r.id)
 	}
 	s.due = earliest(s.due, m.ExpiresAt)
-	if d.ResendAfter > 0 && r.ref.kind == agentBox {
+	if d.ResendAfter > 0 && r.ref.Kind == AgentMailbox {
 		s.remind(r, d, m)
 	}
 	return nil
@@ -406,12 +406,12 @@ func (s *sending) handOff(r *room, d *Draft, m *Message, rank int64, most int, a
 		return false, err
 	}
 	s.tx.Exec(insertHanded, m.Revision, r.id, rank, arrival, most, m.ExpiresAt, null(d.OrderingKey),
-		c.actor.mailbox, c.name, m.CreatedAt, c.claimFor)
+		c.actor.Mailbox, c.name, m.CreatedAt, c.claimFor)
 	s.hub.grant(s.tx, c, Claim{
 		Message: *m, Mailbox: r.name, Number: 1, Attempt: 1, MaxAttempts: most, ExpiresIn: c.claimFor,
 		key: key{m.Revision, r.id}, ordered: d.OrderingKey != "", fresh: true,
 	})
-	if r.ref.kind == agentBox {
+	if r.ref.Kind == AgentMailbox {
 		s.seen = append(s.seen, r.id)
 	}
 	return true, nil
@@ -446,7 +446,7 @@ func (s *sending) expiry(d *Draft, now time.Time) (time.Time, error) {
 	ttl := d.TTL
 	if channel := d.channel(); ttl == 0 && channel != "" {
 		var err error
-		if ttl, err = defaultTTL(s.tx, s.actor.session.ID, channel); err != nil {
+		if ttl, err = defaultTTL(s.tx, s.actor.Session.ID, channel); err != nil {
 			return time.Time{}, err
 		}
 	}

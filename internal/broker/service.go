@@ -261,7 +261,7 @@ func settlements[T any](field string, list []T, convert func(*valid.Check, strin
 
 func mailboxField(c *valid.Check, mailbox string) {
 	if mailbox != "" {
-		c.Name("mailbox", parseMailbox(mailbox).name)
+		c.Name("mailbox", ParseMailbox(mailbox).Name)
 	}
 }
 

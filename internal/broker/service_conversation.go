@@ -127,7 +127,7 @@ func (s *Service) ResendMessage(ctx context.Context, r *pb.ResendMessageRequest)
 	ref := reference(&c, "id", r.Id, false)
 	c.Count("mailboxes", len(r.Mailboxes), maxBatch)
 	for i, m := range r.Mailboxes[:min(len(r.Mailboxes), maxBatch)] {
-		c.Name(fmt.Sprintf("mailboxes[%d]", i), parseMailbox(m).name)
+		c.Name(fmt.Sprintf("mailboxes[%d]", i), ParseMailbox(m).Name)
 	}
 	if err := c.Err(); err != nil {
 		return nil, err

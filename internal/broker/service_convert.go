@@ -345,7 +345,7 @@ func delivery(revision int64, d *Delivery) *pb.Delivery {
 		FinishedAt: stamp(d.FinishedAt),
 	}
 	if d.Claims > 0 {
-		out.ClaimId = claimID(revision, d.Claims)
+		out.ClaimId = ClaimID(revision, d.Claims)
 		out.Holder = d.Holder
 	}
 	if d.State == Acked {
@@ -452,7 +452,7 @@ func wish(c *valid.Check, known *msgtype.Set, at, consumer string, mailboxes, ty
 	c.OptionalName(at+"consumer", consumer)
 	c.Count(at+"mailboxes", len(mailboxes), maxBatch)
 	for i, m := range mailboxes[:min(len(mailboxes), maxBatch)] {
-		c.Name(fmt.Sprintf("%smailboxes[%d]", at, i), parseMailbox(m).name)
+		c.Name(fmt.Sprintf("%smailboxes[%d]", at, i), ParseMailbox(m).Name)
 	}
 	names(c, at+"types", types)
 	c.Between(at+"lowest_priority", int64(lowest), 0, 10)

@@ -30,7 +30,7 @@ func checkListingLook(c *valid.Check, r *pb.ListMessagesRequest, l *Listing) {
 	if l.Mailbox != "" && (l.Look.asked() || l.MarkRead || len(l.IDs) > 0) {
 		c.Fail("mailbox", "does not go together with mark_read, order, include_queues and ids")
 	}
-	l.Look.Queues = l.Look.Queues || l.Mailbox != "" && parseMailbox(l.Mailbox).kind != agentBox
+	l.Look.Queues = l.Look.Queues || l.Mailbox != "" && ParseMailbox(l.Mailbox).Kind != AgentMailbox
 	if l.Look.Priority && l.Newest {
 		c.Fail("newest_first", "does not go together with MESSAGE_ORDER_PRIORITY")
 	}

@@ -50,7 +50,7 @@ type Settled struct {
 
 // Settle applies all items or none, in the name of the caller. No item may have an empty Ref, except a single
 // one, which then means the caller's only open claim. Operators without an agent only acknowledge what is in
-// operatorBox. Errors: fault.NotFound for a message that does not exist, fault.Precondition (CLAIM_LOST) for a
+// OperatorMailbox. Errors: fault.NotFound for a message that does not exist, fault.Precondition (CLAIM_LOST) for a
 // claim that is no longer the caller's, (NO_OPEN_CLAIM, SEVERAL_OPEN_CLAIMS) for an empty Ref that means none or
 // several.
 func (b *Broker) Settle(ctx context.Context, c caller.Caller, req once.Request, items []Settlement) ([]Settled, int64, error) {
@@ -58,13 +58,13 @@ func (b *Broker) Settle(ctx context.Context, c caller.Caller, req once.Request, 
 		Settled  []Settled
 		Revision int64
 	}
-	err := b.change(ctx, req, &answer, func(tx *store.Tx) error {
-		a, err := b.owner(tx, c)
+	err := b.Change(ctx, req, &answer, func(tx *store.Tx) error {
+		a, err := b.Owner(tx, c)
 		if err != nil {
 			return err
 		}
 		claims := func(item Settlement) bool { return item.Verb != Ack || item.Ref.Revision == 0 }
-		if a.system() && slices.ContainsFunc(items, claims) {
+		if a.System() && slices.ContainsFunc(items, claims) {
 			return fault.AgentRequired() // operators have no claims
 		}
 		if len(items) == 1 && items[0].Ref.Revision == 0 {
@@ -91,7 +91,7 @@ func (b *Broker) Settle(ctx context.Context, c caller.Caller, req once.Request, 
 type settling struct {
 	*Broker
 	tx    *store.Tx
-	actor actor
+	actor Actor
 	left  tally
 	ready readied
 	due   time.Time
@@ -143,13 +143,13 @@ func (s *settling) settle(item *Settlement) (Settled, error) {
 
 // ackClaimed acknowledges a claim that is still in force and whose place is known.
 func (s *settling) ackClaimed(item *Settlement) (bool, error) {
-	n, err := s.tx.ExecCount(updateAckClaimed, s.tx.Now(), item.key.message, item.key.mailbox, item.Ref.Claim, s.actor.mailbox)
+	n, err := s.tx.ExecCount(updateAckClaimed, s.tx.Now(), item.key.message, item.key.mailbox, item.Ref.Claim, s.actor.Mailbox)
 	if err != nil || n == 0 {
 		return false, err
 	}
 	s.noted[Ack] = append(s.noted[Ack], item.Ref.Text)
 	s.ended = append(s.ended, heldClaim{key: item.key})
-	if err := s.count(s.tx, s.actor.session, isAcked, item.key.message); err != nil {
+	if err := s.count(s.tx, s.actor.Session, isAcked, item.key.message); err != nil {
 		return true, err
 	}
 	if err := s.endUnanswered(s.tx, item.key.message); err != nil {
@@ -173,8 +173,8 @@ func (s *settling) ack(h *held) (Settled, error) {
 		return done, s.lost(Ref{Text: h.claimID()}, "it was cancelled")
 	}
 	now := s.tx.Now()
-	s.tx.Exec(updateAck, s.actor.mailbox, now, h.message, h.mailbox)
-	if h.state.waits() {
+	s.tx.Exec(updateAck, s.actor.Mailbox, now, h.message, h.mailbox)
+	if h.state.Waits() {
 		s.left[h.mailbox]--
 	}
 	if h.state == Claimed && s.observer != nil {
@@ -185,13 +185,13 @@ func (s *settling) ack(h *held) (Settled, error) {
 		return done, err
 	}
 	s.end(h)
-	if err := s.count(s.tx, s.actor.session, isAcked, h.message); err != nil {
+	if err := s.count(s.tx, s.actor.Session, isAcked, h.message); err != nil {
 		return done, err
 	}
 	if err := s.endUnanswered(s.tx, h.message); err != nil {
 		return done, err
 	}
-	if h.holder == s.actor.mailbox {
+	if h.holder == s.actor.Mailbox {
 		if err := s.succeeded(h.key); err != nil {
 			return done, err
 		}
@@ -205,7 +205,7 @@ func (s *settling) nack(h *held, item *Settlement) (Settled, error) {
 	if done.State, done.DueAt, err = s.fail(h, item.Error, item.Fatal, item.Delay); err != nil {
 		return done, err
 	}
-	return done, s.strike(s.tx, s.actor.session.ID, h.holder, h.key)
+	return done, s.strike(s.tx, s.actor.Session.ID, h.holder, h.key)
 }
 
 // fail counts an attempt and returns the delivery to the mailbox, or makes it a dead letter.
@@ -213,7 +213,7 @@ func (s *settling) fail(h *held, reason string, fatal bool, delay *time.Duration
 	now := s.tx.Now()
 	attempts := h.attempts + 1
 	s.tx.Exec(insertAttempt, h.message, h.mailbox, h.claims, attempts, h.holder, h.consumer, h.claimedAt, now, reason)
-	if err := s.count(s.tx, s.actor.session, hasFailed, h.message); err != nil {
+	if err := s.count(s.tx, s.actor.Session, hasFailed, h.message); err != nil {
 		return 0, due, err
 	}
 	wait := backoff(attempts)
@@ -232,7 +232,7 @@ func (s *settling) fail(h *held, reason string, fatal bool, delay *time.Duration
 	if err := s.put(h, state, attempts, due); err != nil {
 		return state, due, err
 	}
-	entry := s.actor.event("message.retried")
+	entry := s.actor.Event("message.retried")
 	entry.Severity = events.Warning
 	entry.Summary = h.claimID() + " failed: " + oneLine(reason)
 	if state == Dead {
@@ -243,7 +243,7 @@ func (s *settling) fail(h *held, reason string, fatal bool, delay *time.Duration
 		}
 		entry.Summary = fmt.Sprintf("message %d is a dead letter after %s: %s", h.message, counted(attempts, "attempt"), oneLine(reason))
 	}
-	mailbox, err := boxName(s.tx, h.mailbox)
+	mailbox, err := MailboxName(s.tx, h.mailbox)
 	if err != nil {
 		return state, due, err
 	}
@@ -267,7 +267,7 @@ func (s *settling) release(h *held) (Settled, error) {
 // put changes the state of a claimed delivery.
 func (s *settling) put(h *held, state State, attempts int, due time.Time) error {
 	var finished time.Time
-	if !state.waits() {
+	if !state.Waits() {
 		finished = s.tx.Now()
 	}
 	s.tx.Exec(updatePutBack, int(state), attempts, due, finished, finished, h.message, h.mailbox)
@@ -296,9 +296,9 @@ func (s *settling) noteEnd(h *held, state State) error {
 	var err error
 	switch state {
 	case Dead:
-		err = s.count(s.tx, s.actor.session, isDead, h.message)
+		err = s.count(s.tx, s.actor.Session, isDead, h.message)
 	case Expired:
-		err = s.count(s.tx, s.actor.session, hasExpired, h.message)
+		err = s.count(s.tx, s.actor.Session, hasExpired, h.message)
 	case Cancelled:
 	default:
 		return nil
@@ -336,7 +336,7 @@ func (s *settling) finish(self *consumer) (int64, error) {
 		if len(s.noted[verb]) == 0 {
 			continue
 		}
-		entry := s.actor.event(kind)
+		entry := s.actor.Event(kind)
 		entry.Severity = events.Debug
 		entry.Summary = counted(len(s.noted[verb]), "claim") + " " + strings.TrimPrefix(kind, "message.")
 		entry.Details = `{"claims":["` + strings.Join(s.noted[verb], `","`) + `"]}`

@@ -31,7 +31,7 @@ func (s *sending) complete(d *Draft, a *answering) *Draft {
 	if c.Response && c.Deadline.IsZero() {
 		within := c.Within
 		if within == 0 {
-			within = s.actor.session.ResponseTime
+			within = s.actor.Session.ResponseTime
 		}
 		f.Deadline = s.tx.Now().Add(within)
 		c.Deadline = f.Deadline

@@ -22,14 +22,14 @@ const MostCounted = 1000
 // Counts returns how many of the newest 1,000 unfinished deliveries in the agent's own mailbox it
 // has not read, notices aside, and how many deliveries it could claim now, up to MostCounted.
 func (b *Broker) Counts(q store.Querier, session int64, agent Agent) (unread, claimable int64, err error) {
-	a := actor{Agent: agent, session: Session{ID: session}}
-	if a.mailbox, err = b.findMailbox(q, session, mailboxRef{agentBox, agent.Name}); err != nil {
+	a := Actor{Agent: agent, Session: Session{ID: session}}
+	if a.Mailbox, err = b.FindMailbox(q, session, MailboxRef{AgentMailbox, agent.Name}); err != nil {
 		return 0, 0, err
 	}
-	if err := q.QueryRow(countUnread, a.mailbox, MostCounted).Scan(&unread); err != nil {
+	if err := q.QueryRow(countUnread, a.Mailbox, MostCounted).Scan(&unread); err != nil {
 		return 0, 0, err
 	}
-	boxes, err := b.reachable(q, a)
+	boxes, err := b.Reachable(q, a)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -38,7 +38,7 @@ func (b *Broker) Counts(q store.Querier, session int64, agent Agent) (unread, cl
 			break
 		}
 		var n int64
-		if err := q.QueryRow(countReady, box.id, MostCounted-claimable).Scan(&n); err != nil {
+		if err := q.QueryRow(countReady, box.ID, MostCounted-claimable).Scan(&n); err != nil {
 			return 0, 0, err
 		}
 		claimable += n

@@ -75,7 +75,7 @@ func (b *Broker) OpenClaims(ctx context.Context, c caller.Caller, w Wish) (*Clai
 	s := &ClaimStream{broker: b, caller: c, wake: make(chan struct{}, 1), settled: make(chan struct{}, 1), open: map[string]openClaim{}}
 	var resumed []Claim
 	err := b.store.Drain(ctx, func(tx *store.Tx) error {
-		a, err := b.agent(tx, c)
+		a, err := b.ActingAgent(tx, c)
 		if err != nil {
 			return err
 		}
@@ -88,10 +88,10 @@ func (b *Broker) OpenClaims(ctx context.Context, c caller.Caller, w Wish) (*Clai
 			lasts: max(w.ClaimFor, w.MaxTotal), deliver: s.deliver, stream: s}
 		s.mailboxes = nil
 		for _, box := range boxes {
-			s.mailboxes = append(s.mailboxes, box.ref.String())
+			s.mailboxes = append(s.mailboxes, box.Ref.String())
 		}
 		b.replace(tx, s.consumer)
-		if resumed, err = b.held(tx, a, selectHeldClaims, a.mailbox, w.Consumer, 2*maxHeld); err != nil {
+		if resumed, err = b.held(tx, a, selectHeldClaims, a.Mailbox, w.Consumer, 2*maxHeld); err != nil {
 			return err
 		}
 		tx.OnCommit(func() { s.begin(resumed) })
@@ -214,7 +214,7 @@ func (s *ClaimStream) Settle(ctx context.Context, items []Settlement) error {
 	b := s.broker
 	results := make([]Settled, len(items))
 	b.store.Submit(ctx, store.LaneDrain, settlementsSize(items), func(tx *store.Tx) error {
-		a, err := b.agent(tx, s.caller)
+		a, err := b.ActingAgent(tx, s.caller)
 		if err != nil {
 			return err
 		}

@@ -40,33 +40,33 @@ func (b *Broker) Summary(ctx context.Context, c caller.Caller) (Summary, error) 
 	var sum Summary
 	err := b.store.Read(ctx, func(s *store.Snapshot) error {
 		sum = Summary{Revision: s.Revision()}
-		a, err := b.acting(s, c)
+		a, err := b.Acting(s, c)
 		if err != nil {
 			return err
 		}
-		if a.mailbox, err = b.findMailbox(s, a.session.ID, mailboxRef{agentBox, a.Name}); err != nil {
+		if a.Mailbox, err = b.FindMailbox(s, a.Session.ID, MailboxRef{AgentMailbox, a.Name}); err != nil {
 			return err
 		}
-		if _, sum.Claimable, err = b.Counts(s, a.session.ID, a.Agent); err != nil {
+		if _, sum.Claimable, err = b.Counts(s, a.Session.ID, a.Agent); err != nil {
 			return err
 		}
-		if err := sum.count(s, a.mailbox); err != nil {
+		if err := sum.count(s, a.Mailbox); err != nil {
 			return err
 		}
-		if sum.Notices, err = countNotices(s, a.mailbox, nil, MostNotices); err != nil {
+		if sum.Notices, err = countNotices(s, a.Mailbox, nil, MostNotices); err != nil {
 			return err
 		}
 		now := b.clock.Now()
-		if sum.Asked, err = readQuestions(s.Query(selectAsked, a.session.ID, a.Name, maxQuestions), now); err != nil {
+		if sum.Asked, err = readQuestions(s.Query(selectAsked, a.Session.ID, a.Name, maxQuestions), now); err != nil {
 			return err
 		}
-		if sum.Owed, err = readQuestions(s.Query(selectOwed, a.session.ID, a.Name, a.mailbox, maxQuestions), now); err != nil {
+		if sum.Owed, err = readQuestions(s.Query(selectOwed, a.Session.ID, a.Name, a.Mailbox, maxQuestions), now); err != nil {
 			return err
 		}
-		if sum.Directives, err = unfinishedDirectives(s, a.mailbox); err != nil {
+		if sum.Directives, err = unfinishedDirectives(s, a.Mailbox); err != nil {
 			return err
 		}
-		g, err := readGate(s, a.mailbox)
+		g, err := readGate(s, a.Mailbox)
 		sum.Halted, sum.BreakerUntil = g.halted, g.until
 		return err
 	})

@@ -51,7 +51,7 @@ func (b *Broker) Threads(ctx context.Context, c caller.Caller, l ThreadListing) 
 	w := threadWalk{Broker: b, listing: l, seen: map[string]bool{}, at: l.After}
 	for n := 0; n < threadStretches && !w.done; n++ {
 		err := b.store.Read(ctx, func(s *store.Snapshot) error {
-			a, err := b.acting(s, c)
+			a, err := b.Acting(s, c)
 			if err != nil {
 				return err
 			}
@@ -61,7 +61,7 @@ func (b *Broker) Threads(ctx context.Context, c caller.Caller, l ThreadListing) 
 			if n == 0 {
 				w.begun = w.at
 			}
-			return w.read(s, a.session.ID)
+			return w.read(s, a.Session.ID)
 		})
 		if err != nil {
 			return ThreadPage{}, err
@@ -280,13 +280,13 @@ func participantsOf(q store.Querier, names []string, messages []int64) ([]string
 	list, _ := json.Marshal(messages) // numbers always marshal
 	rows := q.Query(selectReached, string(list), maxListedReached)
 	for rows.Next() {
-		var ref mailboxRef
+		var ref MailboxRef
 		var kind int
 		var holder string
-		if err := rows.Scan(&kind, &ref.name, &holder); err != nil {
+		if err := rows.Scan(&kind, &ref.Name, &holder); err != nil {
 			return nil, err
 		}
-		ref.kind = boxKind(kind)
+		ref.Kind = MailboxKind(kind)
 		if names = append(names, ref.String()); holder != "" {
 			names = append(names, holder)
 		}

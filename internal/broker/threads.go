@@ -102,12 +102,12 @@ func (b *Broker) Resolve(ctx context.Context, c caller.Caller, req once.Request,
 		Settled  int
 		Revision int64
 	}
-	err := b.change(ctx, req, &answer, func(tx *store.Tx) error {
-		a, err := b.acting(tx, c)
+	err := b.Change(ctx, req, &answer, func(tx *store.Tx) error {
+		a, err := b.Acting(tx, c)
 		if err != nil {
 			return err
 		}
-		name, err := threadNamed(tx, a.session.ID, thread)
+		name, err := threadNamed(tx, a.Session.ID, thread)
 		if err != nil {
 			return err
 		}
@@ -115,7 +115,7 @@ func (b *Broker) Resolve(ctx context.Context, c caller.Caller, req once.Request,
 			return err
 		}
 		var open []int64
-		rows := tx.Query(selectOpenOfThread, a.session.ID, name)
+		rows := tx.Query(selectOpenOfThread, a.Session.ID, name)
 		for rows.Next() {
 			var question int64
 			if err := rows.Scan(&question); err != nil {
@@ -126,7 +126,7 @@ func (b *Broker) Resolve(ctx context.Context, c caller.Caller, req once.Request,
 		if err := rows.Err(); err != nil {
 			return err
 		}
-		entry := a.event("thread.resolved")
+		entry := a.Event("thread.resolved")
 		entry.Summary = "thread " + name + " is resolved: " + oneLine(outcome)
 		entry.Related = []string{name}
 		entry.Details = `{"thread":` + quote(name) + `,"outcome":` + quote(outcome) + `,"settled":` + itoa(len(open)) + `}`
@@ -135,11 +135,11 @@ func (b *Broker) Resolve(ctx context.Context, c caller.Caller, req once.Request,
 			return err
 		}
 		for _, question := range open {
-			if err := b.settleQuestion(tx, a.session.ID, question, answer.Revision, QuestionResolved); err != nil {
+			if err := b.settleQuestion(tx, a.Session.ID, question, answer.Revision, QuestionResolved); err != nil {
 				return err
 			}
 		}
-		tx.Exec(upsertOutcome, a.session.ID, name, outcome, a.Name, tx.Now())
+		tx.Exec(upsertOutcome, a.Session.ID, name, outcome, a.Name, tx.Now())
 		return nil
 	})
 	return answer.Settled, answer.Revision, err
@@ -161,16 +161,16 @@ func threadNamed(q store.Querier, session int64, thread string) (string, error) 
 	return "", fault.Missing("thread", thread, "no message of this session belongs to a thread %q", thread)
 }
 
-func (b *Broker) mayResolve(q store.Querier, a actor, thread string) error {
-	if a.system() {
+func (b *Broker) mayResolve(q store.Querier, a Actor, thread string) error {
+	if a.System() {
 		return nil
 	}
-	mailbox, err := b.findMailbox(q, a.session.ID, mailboxRef{agentBox, a.Name})
+	mailbox, err := b.FindMailbox(q, a.Session.ID, MailboxRef{AgentMailbox, a.Name})
 	if err != nil {
 		return err
 	}
 	var takesPart bool
-	if err := q.QueryRow(existsParticipant, threadArgs(a.session.ID, thread, a.Name, mailbox)...).Scan(&takesPart); err != nil || takesPart {
+	if err := q.QueryRow(existsParticipant, threadArgs(a.Session.ID, thread, a.Name, mailbox)...).Scan(&takesPart); err != nil || takesPart {
 		return err
 	}
 	return fault.New(fault.Denied, "NOT_A_PARTICIPANT", "agent %q has neither sent nor got a message of thread %q: only who has, or an operator, may resolve it",

@@ -81,7 +81,7 @@ func (s *sending) answered(m *Message) (tracing.Context, error) {
 	}
 	var k key
 	var number int
-	rows := s.tx.Query(selectClaimOf, m.Revision, s.actor.session.ID, s.actor.Name)
+	rows := s.tx.Query(selectClaimOf, m.Revision, s.actor.Session.ID, s.actor.Name)
 	if rows.Next() {
 		if err := rows.Scan(&k.mailbox, &number); err != nil {
 			return parent, err
@@ -106,7 +106,7 @@ func (s *sending) traceSent(span *tracing.Span, d *Draft, out *Outcome) {
 	span.Attributes = []tracing.Attribute{
 		{Key: traceSystem, Value: "brokerd"}, {Key: traceOperation, Value: operation}, {Key: traceOperationType, Value: "send"},
 		{Key: traceDestination, Value: to}, {Key: traceMessageID, Value: out.ID.String()},
-		{Key: traceClient, Value: s.actor.Name}, {Key: traceSession, Value: s.actor.session.Name},
+		{Key: traceClient, Value: s.actor.Name}, {Key: traceSession, Value: s.actor.Session.Name},
 		{Key: traceType, Value: d.Type}, {Key: traceRevision, Value: int(out.Revision)}, {Key: traceRecipients, Value: out.Count},
 	}
 	s.tx.OnCommit(func() {
@@ -122,9 +122,9 @@ func (s *settling) traceClaim(h *held, outcome string) error {
 	}
 	var id, content []byte
 	var sender, kind, holder string
-	var box mailboxRef
+	var box MailboxRef
 	var boxType int
-	err := s.tx.QueryRow(selectTraced, h.mailbox, h.holder, h.message).Scan(&id, &sender, &kind, &content, &boxType, &box.name, &holder)
+	err := s.tx.QueryRow(selectTraced, h.mailbox, h.holder, h.message).Scan(&id, &sender, &kind, &content, &boxType, &box.Name, &holder)
 	if err != nil {
 		return err
 	}
@@ -132,13 +132,13 @@ func (s *settling) traceClaim(h *held, outcome string) error {
 	if !parent.Sampled {
 		return nil
 	}
-	session := s.actor.session
+	session := s.actor.Session
 	if session.Name == "" { // the broker itself ends the claim
 		if session, err = s.dir.ByID(s.tx, session.ID); err != nil {
 			return err
 		}
 	}
-	box.kind = boxKind(boxType)
+	box.Kind = MailboxKind(boxType)
 	span := tracing.Span{
 		Context: claimContext(parent, h.key, h.claims), Parent: parent, Name: "process " + box.String(), Kind: tracing.Consumer,
 		Start: h.claimedAt, End: s.tx.Now(),
@@ -169,7 +169,7 @@ const (
 // outcome names what became of a claim whose delivery goes to another state with so many attempts.
 func (h *held) outcome(state State, attempts int) string {
 	switch {
-	case !state.waits():
+	case !state.Waits():
 		return outcomeOf(state)
 	case attempts > h.attempts:
 		return outcomeRetried
@@ -217,7 +217,7 @@ func contextOf(content []byte) (tracing.Context, bool) {
 
 // claimContext returns the span of a claim of a message with the span parent.
 func claimContext(parent tracing.Context, k key, number int) tracing.Context {
-	return parent.Derive(claimID(k.message, number) + "@" + strconv.FormatInt(k.mailbox, 10))
+	return parent.Derive(ClaimID(k.message, number) + "@" + strconv.FormatInt(k.mailbox, 10))
 }
 
 // traceParent checks the span that a message names.

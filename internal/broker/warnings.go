@@ -21,9 +21,9 @@ func (s *sending) warnings(d *Draft, out *Outcome) (found []string, err error) {
 	var absent string
 	switch t := d.Target; {
 	case t.Kind == ToRole && d.One:
-		absent, err = s.vacancy(mailboxRef{roleBox, t.Name})
+		absent, err = s.vacancy(MailboxRef{RoleMailbox, t.Name})
 	case t.Kind == ToChannel && (d.One || out.Count == 0):
-		absent, err = s.vacancy(mailboxRef{channelBox, t.Name})
+		absent, err = s.vacancy(MailboxRef{ChannelMailbox, t.Name})
 	}
 	switch {
 	case absent == "" && (out.Count > 0 || out.Awaited):
@@ -92,13 +92,13 @@ func meantEvent(set *msgtype.Set, eventType string) string {
 
 // vacancy returns the warning for a role or channel that no agent has; it is empty if one has it.
 // The broker keeps the answer until an agent registers or deregisters or a subscription changes.
-func (s *sending) vacancy(ref mailboxRef) (string, error) {
-	session := s.actor.session.ID
+func (s *sending) vacancy(ref MailboxRef) (string, error) {
+	session := s.actor.Session.ID
 	return s.vacancies.Get(s.tx, boxKey{session, ref}, func() (string, error) {
-		if ref.kind == roleBox {
-			return s.vacantRole(session, ref.name)
+		if ref.Kind == RoleMailbox {
+			return s.vacantRole(session, ref.Name)
 		}
-		id, err := s.findMailbox(s.tx, session, ref)
+		id, err := s.FindMailbox(s.tx, session, ref)
 		if err != nil {
 			return "", err
 		}
@@ -107,7 +107,7 @@ func (s *sending) vacancy(ref mailboxRef) (string, error) {
 			return "", err
 		}
 		others, err := subscribedChannels(s.tx, session)
-		return "no agent subscribes to channel " + ref.name + hint(ref.name, others), err
+		return "no agent subscribes to channel " + ref.Name + hint(ref.Name, others), err
 	})
 }
 
