@@ -146,8 +146,8 @@ func (a *acquiring) decide(tx *store.Tx) error {
 func (a *acquiring) recall(tx *store.Tx) error {
 	fence := a.answer.Fence
 	news, err := a.table.recollect(tx, fence)
-	if err == nil && (news || a.table.tellings[fence] != nil) {
-		a.answer.tellings = a.table.telling(tx, fence, 1, false)
+	if _, noted := a.table.tellings.Find(fence); err == nil && (news || noted) {
+		a.answer.tellings = a.table.promise(tx, fence, false)
 	}
 	return err
 }
@@ -280,7 +280,7 @@ func (a *acquiring) again(u *turn, g *grant) error {
 		a.answer.Fence = 0
 		return errOpen
 	}
-	a.answer.tellings = u.telling(u.tx, g.fence, 1, g.collected)
+	a.answer.tellings = u.promise(u.tx, g.fence, g.collected)
 	if g.collected {
 		return nil
 	}
@@ -297,7 +297,7 @@ func (a *acquiring) grant(u *turn, o Owner, role string) error {
 		return err
 	}
 	a.answer = Answer{
-		Outcome: Granted, Fence: g.fence, HeldUntil: g.heldUntil, PassedBy: g.passedBy, Note: g.note, tellings: u.firstTelling(g, 1),
+		Outcome: Granted, Fence: g.fence, HeldUntil: g.heldUntil, PassedBy: g.passedBy, Note: g.note, tellings: u.promiseFirst(g, 1),
 	}
 	if err := u.untangle(o); err != nil {
 		return err
@@ -307,7 +307,7 @@ func (a *acquiring) grant(u *turn, o Owner, role string) error {
 
 // room refuses a claim of an owner beyond the limits of what is held and waited for.
 func (u *turn) room(c *claim, o Owner) error {
-	own, globs := u.spots.owned[agentKey{u.session, o.Agent}], 0
+	own, globs := u.spots.owned.Get(agentKey{u.session, o.Agent}), 0
 	for _, k := range u.view.queue.tickets {
 		if k.owner.Agent == o.Agent {
 			own += k.claim.size()

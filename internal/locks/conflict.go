@@ -41,7 +41,7 @@ func (t *Table) view(q store.Querier, session int64) (view, error) {
 		return broad, err
 	}
 	if tx, ok := q.(*store.Tx); ok {
-		v.near = t.spots
+		v.near = &t.spots
 		v.broad, err = t.broad.Get(tx, session, load)
 	} else {
 		v.broad, err = load()
@@ -112,7 +112,7 @@ func (v *view) over(p *Path, visit func(*holder) bool) (more bool, err error) {
 		places = above(at)
 	}
 	for _, at := range places {
-		if v.near != nil && v.near.held[spot{v.session, Lock, at}] == 0 {
+		if v.near != nil && v.near.held.Get(spot{v.session, Lock, at}) == 0 {
 			continue
 		}
 		if more, err = v.within(area{at: at}, overlaps, visit); err != nil || !more {

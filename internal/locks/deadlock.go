@@ -201,8 +201,7 @@ func (u *turn) abort(circle []link, t *ticket) error {
 	if err := u.tellDeadlock(circle, t); err != nil {
 		return err
 	}
-	calls := u.listen(t.number)
-	u.drop(t)
+	calls := u.drop(t)
 	if u.aborted == nil {
 		u.aborted = map[int64]error{}
 	}

@@ -38,12 +38,20 @@
 //
 // # What is where
 //
-// Grants and tickets are rows. The tickets of a session, of which there are few, are also kept in memory, parsed and in order, in a
-// store.Cache: whoever changes the rows changes the list in the same function, and it is emptied by whatever rolls back. Grants are found
-// by an index on where a path stands: a file or directory under its own name, a glob under the segments before its first
-// wildcard. What may overlap a path stands at its place, above it, or, for directories and globs, below it; an exact check decides.
-// How many grants stand at a place is counted in memory as well, so that a request near which nothing is held asks no table.
+// Grants and tickets are rows. The writer also keeps in memory:
 //
-// Calls that wait, and running deadlines, are memory. A call that waits for a ticket is told after the commit that grants it, and that grant counts as collected
-// at once. Nobody waits for the commit of such a call's ticket, so it goes with the next one (store.Tx.Patient). Deadlines start anew when the broker does, with a grace.
+//   - the tickets of a session, of which there are few, parsed and in order. A function that changes the rows
+//     changes the list as well; if the function is dropped, the list is read again (store.Cache).
+//   - how many paths are held at a place, so that a request near which nothing is held reads no table, and how many
+//     paths and tokens an agent holds (store.Memory, as all that follows).
+//   - the calls that wait, the answers that name a grant, and the first ticket that settle has left to an alarm.
+//
+// An index finds grants by where a path stands: a file or directory stands under its own name, a glob under the
+// segments before its first wildcard. What may overlap a path stands at its place, above it, or, for directories and
+// globs, below it; an exact check decides.
+//
+// A call that waits for a ticket is answered after the commit that grants it, and that grant counts as collected at
+// once. No caller waits for the commit of such a call's ticket, so it goes with the next one (store.Tx.Patient). If
+// the writer fails to take a call off the list that has stopped waiting, the alarm of its ticket does so later.
+// Deadlines start again with their full time, and a grace, when the broker starts.
 package locks

@@ -80,8 +80,7 @@ func (t *Table) AgentEnded(tx *store.Tx, session int64, agent string, end End) (
 		if err != nil {
 			return err
 		}
-		u.tell(u.listen(k.number), verdict{err: end.err(agent)})
-		u.drop(k)
+		u.tell(u.drop(k), verdict{err: end.err(agent)})
 		return nil
 	})
 	if err != nil {
@@ -109,8 +108,7 @@ func (t *Table) SessionClosed(tx *store.Tx, session int64, name string) error {
 	closed := fault.New(fault.Precondition, "SESSION_CLOSED",
 		"the session %q is closed: it can be read, exported and deleted, and nothing in it changes any more", name)
 	for _, k := range u.view.queue.tickets {
-		u.tell(u.listen(k.number), verdict{err: closed})
-		u.drop(k)
+		u.tell(u.drop(k), verdict{err: closed})
 	}
 	tx.Exec(insertClosing, session)
 	_, err = u.closeSome()

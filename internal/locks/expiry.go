@@ -134,6 +134,7 @@ func (t *Table) lapse(tx *store.Tx, number int64) (spent int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	u.leave(tx, number)
 	k := u.view.queue.find(number)
 	if k == nil || k.kept || u.awaited(number) {
 		return 0, nil
@@ -149,14 +150,7 @@ func (t *Table) lapse(tx *store.Tx, number int64) (spent int, err error) {
 }
 
 // awaited reports whether a call waits for a ticket.
-func (t *Table) awaited(number int64) bool {
-	for _, c := range t.calls[number] {
-		if !c.over.Load() {
-			return true
-		}
-	}
-	return false
-}
+func (t *Table) awaited(number int64) bool { return len(t.waiting(number)) > 0 }
 
 // warn tells the owner of a grant that its end is near.
 func (u *turn) warn(g *grant) error {

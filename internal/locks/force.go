@@ -172,14 +172,13 @@ func (f *seizing) takeTicket(k *ticket) error {
 		return err
 	}
 	f.freed = append(f.freed, &k.claim)
-	calls := f.listen(k.number)
+	calls := f.drop(k)
 	why := f.refusal
 	if why == nil {
 		why = fault.New(fault.Precondition, "TICKET_REVOKED",
 			"%s has ended the wait for %s: %s", f.by, k.claim.title(), f.reason)
 	}
 	f.tell(calls, verdict{err: why})
-	f.drop(k)
 	if len(calls) > 0 {
 		return nil
 	}

@@ -191,9 +191,9 @@ func (u *turn) insert(g *grant) {
 	}
 	u.found = nil
 	u.spent += grantCost + pathCost*g.claim.size()
-	u.spots.own(u.tx, agentKey{g.session, g.owner.Agent}, g.claim.size())
+	count(u.tx, &u.spots.owned, agentKey{g.session, g.owner.Agent}, g.claim.size())
 	u.eachPlace(&g.claim, func(place, name string) {
-		u.spots.add(u.tx, spot{g.session, g.claim.kind, place}, 1)
+		count(u.tx, &u.spots.held, spot{g.session, g.claim.kind, place}, 1)
 		u.tx.Exec(insertPath, g.session, int(g.claim.kind), place, g.fence, name)
 	})
 }
@@ -244,10 +244,7 @@ func (u *turn) remove(g *grant) error {
 		u.alarms.Remove(alarm{collectAlarm, g.fence})
 		u.alarms.Remove(alarm{contestAlarm, g.fence})
 	})
-	if of, any := u.tellings[g.fence]; any {
-		delete(u.tellings, g.fence)
-		u.tx.OnUndo(func() { u.tellings[g.fence] = of })
-	}
+	u.tellings.Delete(u.tx, g.fence)
 	u.clear(g, &g.claim)
 	return nil
 }
@@ -256,9 +253,9 @@ func (u *turn) remove(g *grant) error {
 func (u *turn) clear(g *grant, c *claim) {
 	u.found = nil
 	u.spent += grantCost + pathCost*c.size()
-	u.spots.own(u.tx, agentKey{g.session, g.owner.Agent}, -c.size())
+	count(u.tx, &u.spots.owned, agentKey{g.session, g.owner.Agent}, -c.size())
 	u.eachPlace(c, func(place, name string) {
-		u.spots.add(u.tx, spot{g.session, c.kind, place}, -1)
+		count(u.tx, &u.spots.held, spot{g.session, c.kind, place}, -1)
 		u.tx.Exec(deletePath, g.session, int(c.kind), place, g.fence, name)
 	})
 }
@@ -285,12 +282,16 @@ func (u *turn) queueUp(t *ticket) error {
 	return nil
 }
 
-// drop removes the row of a ticket. Whoever calls it passes on what is free now, and tells the calls that wait for it.
-func (u *turn) drop(t *ticket) {
+// drop removes a ticket, and returns the calls that wait for it. The caller answers them, and grants the requests that
+// the ticket has blocked.
+func (u *turn) drop(t *ticket) []*call {
 	u.tx.Exec(deleteTicket, t.number)
 	u.changesQueue()
 	u.view.queue.remove(t)
 	u.tx.OnCommit(func() { u.alarms.Remove(alarm{lapseAlarm, t.number}) })
+	waiting := u.waiting(t.number)
+	u.calls.Delete(u.tx, t.number)
+	return waiting
 }
 
 // passOn grants what waits for something that is free now.
@@ -330,20 +331,15 @@ func (u *turn) settle(also func(queue []*ticket, i int) bool) error {
 
 // settleLater leaves the tickets from a place on to an alarm.
 func (u *turn) settleLater(place int64) {
-	u.tx.OnCommit(func() { u.deferSettle(u.session, place, u.tx.Now()) })
-}
-
-// deferSettle notes the first ticket of a session that settle has left. It runs in the writer.
-func (t *Table) deferSettle(session, place int64, at time.Time) {
-	if before, known := t.pending[session]; !known || place < before {
-		t.pending[session] = place
+	if before, known := u.pending.Find(u.session); !known || place < before {
+		u.pending.Set(u.tx, u.session, place)
 	}
-	t.alarms.Set(alarm{settleAlarm, session}, at)
+	u.tx.OnCommit(func() { u.alarms.Set(alarm{settleAlarm, u.session}, u.tx.Now()) })
 }
 
 // settleFurther tries the next tickets that settle has left.
 func (t *Table) settleFurther(tx *store.Tx, session int64) (spent int, err error) {
-	from, known := t.pending[session]
+	from, known := t.pending.Find(session)
 	if !known {
 		return 0, nil
 	}
@@ -351,7 +347,7 @@ func (t *Table) settleFurther(tx *store.Tx, session int64) (spent int, err error
 	if err != nil {
 		return 0, err
 	}
-	tx.OnCommit(func() { delete(t.pending, session) })
+	t.pending.Delete(tx, session)
 	err = u.settle(func(queue []*ticket, i int) bool { return queue[i].place >= from })
 	return u.spent, err
 }
@@ -378,9 +374,8 @@ func (u *turn) try(t *ticket) error {
 	if err != nil || !free {
 		return err
 	}
-	u.drop(t)
+	calls := u.drop(t)
 	g := &grant{session: t.session, owner: t.owner, role: t.role, claim: t.claim, reason: t.reason, maxHold: t.maxHold, ticket: t.number, kept: t.kept}
-	calls := u.listen(t.number)
 	g.collected = len(calls) > 0
 	if err := u.grant(g); err != nil {
 		return err

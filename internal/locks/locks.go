@@ -92,13 +92,13 @@ type Table struct {
 	tracer   *tracing.Tracer // nil = nothing is traced
 	observer Observer        // nil = waits are not measured
 
-	queues store.Cache[int64, *queue] // by session
-	broad  store.Cache[int64, bool]   // whether a session has grants of more than single files
-
-	spots    *spots              // it belongs to the writer
-	pending  map[int64]int64     // the first place in a session's queue that settle has left; it belongs to the writer
-	calls    map[int64][]*call   // that wait, by ticket; it belongs to the writer
-	tellings map[int64]*tellings // by fence; it belongs to the writer
+	// The writer's memory.
+	queues   store.Cache[int64, *queue]   // by session
+	broad    store.Cache[int64, bool]     // whether a session has grants of more than single files
+	spots    spots                        // where paths and tokens are held
+	pending  store.Memory[int64, int64]   // by session: the first place in its queue that settle has left
+	calls    store.Memory[int64, []*call] // that wait, by ticket
+	tellings store.Memory[int64, telling] // by fence
 	alarms   *deadline.Queue[alarm]
 
 	stopping chan struct{}      // closed when waiting calls are to end
@@ -111,7 +111,7 @@ type Table struct {
 func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock, logger *zap.Logger) *Table {
 	t := &Table{
 		store: st, log: log, dir: dir, clock: clock, zap: logger,
-		spots: newSpots(), pending: map[int64]int64{}, calls: map[int64][]*call{}, tellings: map[int64]*tellings{}, stopping: make(chan struct{}),
+		stopping: make(chan struct{}),
 	}
 	t.alarms = deadline.New(clock, t.due)
 	return t

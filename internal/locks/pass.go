@@ -102,8 +102,7 @@ func (u *turn) pass(row *tokenRow, g *grant, p Passing) (Passed, error) {
 		if p.MaxHold == 0 {
 			next.maxHold = k.maxHold
 		}
-		u.drop(k)
-		calls = u.listen(k.number)
+		calls = u.drop(k)
 		next.collected = p.settled || len(calls) > 0
 	}
 	if err := u.grant(next); err != nil {

@@ -119,16 +119,17 @@ func (r *releasing) run(g Giving, named *claim) (Given, error) {
 
 // find returns a grant; nil if there is none.
 func (r *releasing) find(fence int64) (*grant, error) {
-	if of := r.tellings[fence]; of != nil && of.made != nil {
-		return of.made, nil
+	if g := r.tellings.Get(fence).made; g != nil {
+		return g, nil
 	}
 	return findGrant(r.tx, selectGrant, fence)
 }
 
 // changed says that a grant is not what it was when it was made.
 func (u *turn) changed(g *grant) {
-	if of := u.tellings[g.fence]; of != nil {
+	if of := u.tellings.Get(g.fence); of.made != nil {
 		of.made = nil
+		u.tellings.Set(u.tx, g.fence, of)
 	}
 }
 
@@ -163,8 +164,7 @@ func (r *releasing) ticketBack(t *ticket) error {
 	}
 	r.given.Cancelled++
 	r.freed = append(r.freed, &t.claim)
-	r.tell(r.listen(t.number), verdict{err: errCancelled(t)})
-	r.drop(t)
+	r.tell(r.drop(t), verdict{err: errCancelled(t)})
 	return nil
 }
 

@@ -12,8 +12,7 @@ func (t *Table) Start(ctx context.Context) error {
 	err := t.store.Write(ctx, func(tx *store.Tx) error {
 		now := t.clock.Now()
 		tx.Exec(restartHolds, now.Add(restartGrace))
-		var err error
-		if t.spots, err = loadSpots(tx); err != nil {
+		if err := t.spots.load(tx); err != nil {
 			return err
 		}
 		held, err := readGrants(tx.Query(selectRunning))
@@ -66,7 +65,7 @@ func (t *Table) expectTickets(tx *store.Tx) error {
 				u.contestLater(h.fence)
 			}
 		}
-		t.deferSettle(id, math.MinInt64, t.clock.Now())
+		u.settleLater(math.MinInt64)
 	}
 	return nil
 }

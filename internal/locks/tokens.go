@@ -151,9 +151,9 @@ func (a *acquiring) takeOver(u *turn, g *grant, o Owner, role string) error {
 	if a.wish.DryRun {
 		return errOpen
 	}
-	a.answer.Fence, a.answer.tellings = g.fence, u.telling(u.tx, g.fence, 1, false)
-	u.spots.own(u.tx, agentKey{u.session, g.owner.Agent}, -1)
-	u.spots.own(u.tx, agentKey{u.session, o.Agent}, 1)
+	a.answer.Fence, a.answer.tellings = g.fence, u.promise(u.tx, g.fence, false)
+	count(u.tx, &u.spots.owned, agentKey{u.session, g.owner.Agent}, -1)
+	count(u.tx, &u.spots.owned, agentKey{u.session, o.Agent}, 1)
 	g.owner, g.role = o, role
 	u.changed(g)
 	u.tx.Exec(updateOwner, o.Agent, o.Holder, role, g.fence)
@@ -161,9 +161,7 @@ func (a *acquiring) takeOver(u *turn, g *grant, o Owner, role string) error {
 		return err
 	}
 	if mine := u.waitingFor(&a.wanted, o); mine != nil {
-		calls := u.listen(mine.number)
-		u.drop(mine)
-		if err := u.answer(calls, g); err != nil {
+		if err := u.answer(u.drop(mine), g); err != nil {
 			return err
 		}
 	}

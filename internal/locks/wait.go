@@ -37,38 +37,49 @@ type verdict struct {
 	err    error
 }
 
-// tellings are the answers that tell an owner of one grant.
+// tellings are the answers that name one grant to its owner, as the goroutines that send them count them.
 type tellings struct {
-	under   atomic.Int32 // way
-	reached atomic.Bool  // one of them has come to the owner
-	made    *grant       // as it was granted, for whoever ends it; nil if it may have another owner or other paths by now
+	ended   atomic.Int32 // answers that have reached the owner or are lost
+	reached atomic.Bool  // one of them has reached the owner
 }
 
-// telling notes that so many answers will tell the owner of a grant. known says what to believe of a grant that nothing is noted of: it is older than the
-// daemon's last start.
-func (t *Table) telling(tx *store.Tx, fence int64, answers int32, known bool) *tellings {
-	of := t.tellings[fence]
-	if of == nil {
-		of = &tellings{}
+// telling is what the writer remembers of the answers that name one grant to its owner.
+type telling struct {
+	*tellings
+	answers int32  // all of them, including those whose commit is still to come
+	made    *grant // as it was granted, for its release; nil if its owner or its paths may have changed since
+}
+
+// telling returns what the writer remembers of a grant. known says what to assume of a grant about which nothing is
+// noted: it is older than the daemon's last start.
+func (t *Table) telling(fence int64, known bool) telling {
+	of, noted := t.tellings.Find(fence)
+	if !noted {
+		of.tellings = &tellings{}
 		of.reached.Store(known)
-		t.tellings[fence] = of
-		tx.OnUndo(func() { delete(t.tellings, fence) })
 	}
-	of.under.Add(answers)
-	tx.OnUndo(func() { of.under.Add(-answers) })
 	return of
 }
 
-// firstTelling is telling for a grant of this turn.
-func (u *turn) firstTelling(g *grant, answers int32) *tellings {
-	of := u.telling(u.tx, g.fence, answers, false)
-	before := of.made
+// promise notes one more answer that names a grant to its owner.
+func (t *Table) promise(tx *store.Tx, fence int64, known bool) *tellings {
+	of := t.telling(fence, known)
+	of.answers++
+	t.tellings.Set(tx, fence, of)
+	return of.tellings
+}
+
+// promiseFirst is promise for a grant of this turn and for several answers.
+func (u *turn) promiseFirst(g *grant, answers int32) *tellings {
+	of := u.telling(g.fence, false)
+	of.answers += answers
 	of.made = g
-	u.tx.OnUndo(func() { of.made = before })
-	return of
+	u.tellings.Set(u.tx, g.fence, of)
+	return of.tellings
 }
 
-// Told says whether an answer has come to whoever asked. A grant that no answer has told of passes on if nobody asks for it soon.
+// Told says whether an answer has reached the caller that asked. A grant of which no answer has reached its owner
+// passes to the next request unless the owner asks for it soon.
 func (t *Table) Told(a *Answer, reached bool) {
 	of := a.tellings
 	if of == nil {
@@ -77,7 +88,8 @@ func (t *Table) Told(a *Answer, reached bool) {
 	if reached {
 		of.reached.Store(true)
 	}
-	if of.under.Add(-1) == 0 && !of.reached.Load() {
+	of.ended.Add(1)
+	if !of.reached.Load() {
 		t.uncollect(a.Fence, of)
 	}
 }
@@ -85,32 +97,25 @@ func (t *Table) Told(a *Answer, reached bool) {
 // join puts a call on the list of those that wait for a ticket.
 func (u *turn) join(t *ticket, req once.Request, hear func(verdict)) *call {
 	c := &call{ticket: t, req: req, told: make(chan verdict, 1), hear: hear, heard: make(chan struct{})}
-	u.calls[t.number] = append(u.calls[t.number], c)
-	u.tx.OnUndo(func() { u.leave(c) })
+	u.calls.Set(u.tx, t.number, append(slices.Clip(u.calls.Get(t.number)), c))
 	u.tx.OnCommit(func() { u.alarms.Remove(alarm{lapseAlarm, t.number}) })
 	return c
 }
 
-// leave takes a call off the list.
-func (t *Table) leave(c *call) {
-	number := c.ticket.number
-	rest := slices.DeleteFunc(slices.Clone(t.calls[number]), func(o *call) bool { return o == c })
-	if len(rest) == 0 {
-		delete(t.calls, number)
-		return
-	}
-	t.calls[number] = rest
+// waiting returns the calls that wait for a ticket.
+func (t *Table) waiting(number int64) []*call {
+	return slices.DeleteFunc(slices.Clone(t.calls.Get(number)), func(c *call) bool { return c.over.Load() })
 }
 
-// listen takes the calls that still wait for a ticket off the list.
-func (u *turn) listen(number int64) []*call {
-	listed, any := u.calls[number]
-	if !any {
-		return nil
+// leave takes the calls that have stopped waiting for a ticket off the list.
+func (t *Table) leave(tx *store.Tx, number int64) {
+	switch left := t.waiting(number); len(left) {
+	case len(t.calls.Get(number)):
+	case 0:
+		t.calls.Delete(tx, number)
+	default:
+		t.calls.Set(tx, number, left)
 	}
-	delete(u.calls, number)
-	u.tx.OnUndo(func() { u.calls[number] = listed })
-	return slices.DeleteFunc(slices.Clone(listed), func(c *call) bool { return c.over.Load() })
 }
 
 // answer tells the calls that waited for a ticket of the grant, and keeps the answers to their requests.
@@ -120,7 +125,7 @@ func (u *turn) answer(calls []*call, g *grant) error {
 	}
 	v := verdict{answer: Answer{
 		Outcome: Granted, Fence: g.fence, HeldUntil: g.heldUntil, PassedBy: g.passedBy, Note: g.note,
-		tellings: u.firstTelling(g, int32(len(calls))),
+		tellings: u.promiseFirst(g, int32(len(calls))),
 	}}
 	for _, c := range calls {
 		if err := c.keep(u.tx, v.answer); err != nil {
@@ -193,11 +198,11 @@ func (t *Table) await(ctx context.Context, c *call, wait time.Duration) (Answer,
 }
 
 // giveUp takes a call off the list and returns how its ticket stands. What was granted since the wait was over is collected, if somebody gets the
-// answer.
+// answer. If it fails, the call stays on the list until the alarm of the ticket takes it off.
 func (t *Table) giveUp(ctx context.Context, c *call, answers bool) (a Answer, err error) {
 	err = t.store.Drain(ctx, func(tx *store.Tx) error {
 		a = Answer{Outcome: Busy}
-		t.leave(c)
+		t.leave(tx, c.ticket.number)
 		v, err := t.view(tx, c.ticket.session)
 		if err != nil {
 			return err
@@ -208,7 +213,7 @@ func (t *Table) giveUp(ctx context.Context, c *call, answers bool) (a Answer, er
 			if g == nil || err != nil || !answers {
 				return err
 			}
-			a = Answer{Outcome: Granted, Fence: g.fence, HeldUntil: t.until(g), tellings: t.telling(tx, g.fence, 1, g.collected)}
+			a = Answer{Outcome: Granted, Fence: g.fence, HeldUntil: t.until(g), tellings: t.promise(tx, g.fence, g.collected)}
 			_, err = t.recollect(tx, g.fence)
 			return errors.Join(c.keep(tx, a), err)
 		}
@@ -218,6 +223,7 @@ func (t *Table) giveUp(ctx context.Context, c *call, answers bool) (a Answer, er
 		return err
 	})
 	if err != nil {
+		t.alarms.Set(alarm{lapseAlarm, c.ticket.number}, t.clock.Now().Add(lapseAfter))
 		return Answer{Outcome: Busy}, err
 	}
 	return a, nil
@@ -233,7 +239,7 @@ func (t *Table) lapseLater(k *ticket) {
 // uncollect notes that nobody knows of a grant, unless it is being told again by now.
 func (t *Table) uncollect(fence int64, of *tellings) {
 	err := t.store.Drain(context.Background(), func(tx *store.Tx) error {
-		if of.under.Load() > 0 || of.reached.Load() {
+		if now := t.tellings.Get(fence); now.tellings != of || now.answers > of.ended.Load() || of.reached.Load() {
 			return nil
 		}
 		var kept bool
