@@ -16,9 +16,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/testing/protocmp"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/app"
@@ -185,261 +183,6 @@ func (b *bench) unended() (n int32) {
 	return n
 }
 
-// A melee is agents that acquire and release at random.
-type melee struct {
-	t       *testing.T
-	rnd     *rand.Rand
-	agents  []*agent
-	tokens  []pb.TokenServiceClient // of each agent
-	o       *agent
-	revoker pb.TokenServiceClient
-	clock   watchedClock
-	end     func(*agent) error                 // ends an agent and lets it begin again
-	busy    bool                               // takes steps whose consequences come later
-	last    map[string]*pb.AcquireLocksRequest // by agent
-	calls   []*waitingCall
-	fences  []int64
-	tickets []int64
-}
-
-// A waitingCall is a call that may wait.
-type waitingCall struct {
-	cancel context.CancelFunc
-	done   chan error
-}
-
-var scopes = []string{"x", "y"}
-
-func (m *melee) some(list []string) []string {
-	out := []string{}
-	for range 1 + m.rnd.IntN(2) {
-		out = append(out, list[m.rnd.IntN(len(list))])
-	}
-	return out
-}
-
-func (m *melee) one(list []int64) int64 {
-	if len(list) == 0 {
-		return 1
-	}
-	return list[max(0, len(list)-1-m.rnd.IntN(8))]
-}
-
-func (m *melee) mode() pb.LockMode {
-	if m.rnd.IntN(3) == 0 {
-		return pb.LockMode_LOCK_MODE_SHARED
-	}
-	return pb.LockMode_LOCK_MODE_EXCLUSIVE
-}
-
-func (m *melee) holder() string { return []string{"", "", "h"}[m.rnd.IntN(3)] }
-
-func (m *melee) note(fence, ticket int64) {
-	if fence != 0 {
-		m.fences = append(m.fences, fence)
-	}
-	if ticket != 0 {
-		m.tickets = append(m.tickets, ticket)
-	}
-}
-
-// step does something, and returns what.
-func (m *melee) step() (what string, err error) {
-	i := m.rnd.IntN(len(m.agents))
-	a, tokens := m.agents[i], m.tokens[i]
-	scope := scopes[m.rnd.IntN(len(scopes))]
-	switch n := m.rnd.IntN(100); {
-	case n < 25:
-		r := m.wish()
-		if last := m.last[a.name]; last != nil && n < 10 {
-			r = last // again, under the same request id
-		}
-		m.last[a.name] = r
-		out, err := a.AcquireLocks(a.ctx, r)
-		m.note(out.GetFence(), out.GetTicket())
-		return "acquire", err
-	case n < 40:
-		m.start(func(ctx context.Context) error {
-			r := m.wish()
-			r.Wait, r.DryRun = durationpb.New(longWait), false
-			return drop(a.AcquireLocks(ctx, r))
-		}, a)
-		return "wait", nil
-	case n < 45 && m.busy:
-		return "deaf stream", m.deafStream(a)
-	case n < 50:
-		out, err := tokens.AcquireToken(a.ctx, &pb.AcquireTokenRequest{
-			Type: "review", Scope: scope, Holder: m.holder(), KeepTicket: m.rnd.IntN(2) == 0,
-		})
-		m.note(out.GetFence(), out.GetTicket())
-		return "acquire token", err
-	case n < 55:
-		holder := m.holder()
-		m.start(func(ctx context.Context) error {
-			return drop(tokens.AcquireToken(ctx, &pb.AcquireTokenRequest{
-				Type: "review", Scope: scope, Holder: holder, Wait: durationpb.New(longWait),
-			}))
-		}, a)
-		return "wait for token", nil
-	case n < 65:
-		return "release", drop(a.ReleaseLocks(a.ctx, &pb.ReleaseLocksRequest{
-			Fences: []int64{m.one(m.fences), m.one(m.fences)}, Tickets: []int64{m.one(m.tickets)},
-		}))
-	case n < 70:
-		return "release paths", drop(a.ReleaseLocks(a.ctx, &pb.ReleaseLocksRequest{
-			Paths: m.some(pool), All: m.rnd.IntN(2) == 0, Holder: m.holder(),
-		}))
-	case n < 75:
-		return "release token", drop(tokens.ReleaseToken(a.ctx, &pb.ReleaseTokenRequest{Type: "review", Scope: scope, Holder: m.holder()}))
-	case n < 80:
-		r := &pb.PassTokenRequest{Type: "review", Scope: scope, Holder: m.holder(), To: &pb.PassTokenRequest_Role{Role: "builder"}}
-		if m.rnd.IntN(2) == 0 {
-			r.To = &pb.PassTokenRequest_Agent{Agent: m.agents[m.rnd.IntN(len(m.agents))].name}
-		}
-		return "pass token", drop(tokens.PassToken(a.ctx, r))
-	case n < 83:
-		return "revoke token", drop(m.revoker.RevokeToken(m.o.ctx, &pb.RevokeTokenRequest{Type: "review", Scope: scope, Reason: "test"}))
-	case n < 87:
-		return "extend", drop(a.ExtendLocks(a.ctx, &pb.ExtendLocksRequest{Fences: []int64{m.one(m.fences)}}))
-	case n < 90:
-		return "force", drop(m.o.ForceReleaseLocks(m.o.ctx, &pb.ForceReleaseLocksRequest{Paths: m.some(pool), Reason: "test"}))
-	case n < 92:
-		return "end", m.end(a)
-	case n < 96:
-		if len(m.calls) > 0 {
-			m.calls[m.rnd.IntN(len(m.calls))].cancel()
-		}
-		return "cancel", nil
-	}
-	if m.busy {
-		m.clock.Advance(time.Duration(1+m.rnd.IntN(8)) * time.Second)
-	}
-	return "time", nil
-}
-
-func (m *melee) wish() *pb.AcquireLocksRequest {
-	r := &pb.AcquireLocksRequest{
-		Paths: m.some(pool), Mode: m.mode(), Holder: m.holder(), KeepTicket: m.rnd.IntN(2) == 0, DryRun: m.rnd.IntN(8) == 0,
-	}
-	if m.rnd.IntN(2) == 0 {
-		r.RequestId = newUUID()
-	}
-	return r
-}
-
-// start starts a call, and returns once it waits or has ended.
-func (m *melee) start(do func(context.Context) error, a *agent) {
-	for len(m.clock.waits) > 0 {
-		<-m.clock.waits
-	}
-	ctx, cancel := context.WithCancel(a.ctx)
-	c := &waitingCall{cancel, make(chan error, 1)}
-	m.calls = append(m.calls, c)
-	ended := make(chan struct{})
-	go func() {
-		c.done <- do(ctx)
-		close(ended)
-	}()
-	select {
-	case <-m.clock.waits:
-	case <-ended:
-	}
-}
-
-// deafStream asks twice in a stream, and breaks it off after the first answer.
-func (m *melee) deafStream(a *agent) error {
-	ctx, cancel := context.WithCancel(a.ctx)
-	defer cancel()
-	stream, err := a.Lock(ctx)
-	if err != nil {
-		return err
-	}
-	for n := range int64(2) {
-		r := m.wish()
-		if n == 1 {
-			r.Wait, r.DryRun = durationpb.New(longWait), false
-		}
-		if err := stream.Send(&pb.LockRequest{Number: n + 1, Request: &pb.LockRequest_Acquire{Acquire: r}}); err != nil {
-			return err
-		}
-	}
-	return drop(stream.Recv())
-}
-
-// fine reports whether an error is a refusal, or that of a dropped function.
-func fine(err error) bool {
-	switch status.Code(err) {
-	case codes.OK, codes.FailedPrecondition, codes.Aborted, codes.ResourceExhausted, codes.NotFound, codes.Canceled:
-		return true
-	}
-	return testkit.Reason(err) == "DROPPED"
-}
-
-// run does many steps.
-func (m *melee) run(steps int, after func(what string)) {
-	m.t.Helper()
-	for range steps {
-		what, err := m.step()
-		if !fine(err) {
-			m.t.Fatalf("%s: %v", what, err)
-		}
-		after(what)
-	}
-}
-
-// finish takes every grant away until no request waits, and returns once all calls have ended.
-func (m *melee) finish() {
-	m.t.Helper()
-	for round := 0; ; round++ {
-		list := m.o.list(&pb.ListLocksRequest{PageSize: 1000})
-		held, err := m.revoker.ListTokens(m.o.ctx, &pb.ListTokensRequest{PageSize: 1000})
-		must(m.t, err)
-		var fences []int64
-		for _, l := range list.Locks {
-			fences = append(fences, l.Fence)
-		}
-		if len(fences) > 0 {
-			must(m.t, drop(m.o.ForceReleaseLocks(m.o.ctx, &pb.ForceReleaseLocksRequest{Revisions: fences, Reason: "test"})))
-		}
-		waiting := len(list.Tickets)
-		for _, k := range held.Tokens {
-			waiting += int(k.Waiting)
-			if k.Fence != 0 {
-				fences = append(fences, k.Fence)
-				must(m.t, drop(m.revoker.RevokeToken(m.o.ctx, &pb.RevokeTokenRequest{Type: k.Type, Scope: k.Scope, Reason: "test"})))
-			}
-		}
-		if len(fences) == 0 && waiting == 0 {
-			break
-		}
-		if len(fences) == 0 || round == 1000 {
-			m.t.Fatalf("%d requests wait for ever: %v", waiting, list)
-		}
-	}
-	m.await()
-}
-
-// breakOff breaks off the calls that wait.
-func (m *melee) breakOff() {
-	m.t.Helper()
-	for _, c := range m.calls {
-		c.cancel()
-	}
-	m.await()
-}
-
-// await returns once all calls have ended.
-func (m *melee) await() {
-	m.t.Helper()
-	for _, c := range m.calls {
-		if err := <-c.done; !fine(err) {
-			m.t.Errorf("a call that waited: %v", err)
-		}
-		c.cancel()
-	}
-	m.calls = nil
-}
-
 func TestMemory_EqualsTheRowsWhicheverFunctionsAreDropped(t *testing.T) {
 	t.Parallel()
 	for _, every := range []int64{2, 3, 5, 7} {
@@ -522,23 +265,76 @@ func TestMemory_OfADaemonEqualsTheRowsWhicheverFunctionsAreDropped(t *testing.T)
 	}
 }
 
-func register(a *agent) error {
-	return drop(a.registry.RegisterAgent(a.ctx, &pb.RegisterAgentRequest{Role: "builder", Lease: durationpb.New(apptest.LongLease)}))
+// A call whose wait has ended must not stay on the list when the writer cannot take it off at once.
+func TestWait_CallThatCannotLeaveIsForgottenWhenItsTicketWouldLapse(t *testing.T) {
+	t.Parallel()
+	for _, kept := range []bool{false, true} {
+		t.Run(fmt.Sprint("kept ", kept), func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, &dropper{})
+			holder, waiter := b.agent("a"), b.agent("b")
+			holder.lock("d/")
+			ctx, breakOff := context.WithCancel(waiter.ctx)
+			done := waiter.waitIn(ctx, &pb.AcquireLocksRequest{Paths: []string{"d/x"}, KeepTicket: kept})
+			damage := func(name string) {
+				t.Helper()
+				must(t, b.store.Write(t.Context(), func(tx *store.Tx) error {
+					tx.Exec(`UPDATE lock_paths SET name = ?`, name)
+					return nil
+				}))
+			}
+			damage("../x") // no function can tell what is in the way
+			breakOff()
+			<-done
+			b.handlers.Wait()
+			want(t, "calls on the list", b.remembered()["calls"], 1)
+			damage("")
+			b.clock.Advance(10 * time.Second)
+			for waiter.ctx.Err() == nil && b.remembered()["calls"] > 0 {
+			}
+			must(t, waiter.ctx.Err())
+			tickets := 0
+			if kept {
+				tickets = 1
+			}
+			want(t, "tickets", len(holder.list(&pb.ListLocksRequest{Waiting: true}).Tickets), tickets)
+			b.compare("the call was forgotten")
+		})
+	}
 }
 
-// answers returns how requests of every agent for each path would stand.
-func (m *melee) answers() map[string]*pb.AcquireLocksResponse {
-	m.t.Helper()
-	all := map[string]*pb.AcquireLocksResponse{}
-	for _, a := range m.agents {
-		for _, path := range slices.Concat(pool, []string{"d/e/f/g", "none"}) {
-			out := a.acquire(&pb.AcquireLocksRequest{Paths: []string{path}, DryRun: true})
-			out.HeldUntil, out.AlreadyHeld = nil, false // a restart gives time back; a lost answer is noted later
-			for _, o := range out.Obstacles {
-				o.HeldUntil = nil
-			}
-			all[a.name+" "+path] = out
-		}
+// Of two functions of one batch, the first leaves the front of the queue to an alarm, and the second is the alarm for
+// what was left before.
+func TestSettle_WhatIsLeftInTheBatchOfAnAlarmIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	clock := clockwork.NewFakeClock()
+	st := testkit.Store(t, t.TempDir(), clock, once.Migrations(), events.Migrations(), locks.Migrations())
+	table := locks.New(st, events.New(st, clock, zap.NewNop()), everywhere{}, clock, zap.NewNop()) // its alarms do not ring
+	acquire := func(agent string, outcome locks.Outcome, paths ...string) {
+		t.Helper()
+		a, err := table.Acquire(t.Context(), agentOf(agent), once.Request{},
+			locks.Wish{Paths: paths, Mode: locks.Exclusive, MaxHold: time.Hour, Keep: true})
+		must(t, err)
+		want(t, "outcome", a.Outcome, outcome)
 	}
-	return all
+	many := files("d/", 1000, 0) // to release them is as much as one function does
+	acquire("a", locks.Granted, many...)
+	acquire("b", locks.Queued, many[0])
+	must(t, st.Write(t.Context(), func(tx *store.Tx) error { return table.SettleLater(tx, 1, 1<<40) }))
+	must(t, st.Write(t.Context(), func(tx *store.Tx) error {
+		if _, err := table.AgentEnded(tx, 1, "a", locks.Failed); err != nil {
+			return err
+		}
+		return table.SettleFurther(tx, 1)
+	}))
+	must(t, st.Read(t.Context(), func(q *store.Snapshot) error {
+		for _, check := range locks.Checks(10) {
+			problems, err := check(q)
+			if err != nil {
+				return err
+			}
+			wantList(t, "problems", problems)
+		}
+		return nil
+	}))
 }
