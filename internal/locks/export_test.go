@@ -95,15 +95,16 @@ var errUnknown = errors.New("unknown")
 // lines writes a queue out.
 func (q *queue) lines() (lines []string) {
 	for _, k := range q.tickets {
-		lines = append(lines, fmt.Sprint(k.number, k.session, k.owner, k.role, k.claim.kind, k.claim.mode, k.claim.text(), k.reason,
-			k.createdAt.UnixNano(), k.maxHold, k.kept, k.place))
+		lines = append(lines, fmt.Sprint(k.number, k.session, k.owner, k.role, k.claim.kind, k.claim.mode, k.claim.text(),
+			k.reason, k.createdAt.UnixNano(), k.maxHold, k.kept, k.place))
 	}
 	return lines
 }
 
 // line writes out what a release needs to know of a grant.
 func (g *grant) line() string {
-	return fmt.Sprint(g.fence, g.session, g.owner, g.role, g.claim.kind, g.claim.mode, g.claim.text(), g.kept, g.warned, g.contested)
+	return fmt.Sprint(g.fence, g.session, g.owner, g.role, g.claim.kind, g.claim.mode, g.claim.text(), g.kept, g.warned,
+		g.contested)
 }
 
 // Remembered returns how many keys the writer's memory has, apart from caches.

@@ -121,19 +121,23 @@ func (m *melee) step() (what string, err error) {
 			Paths: m.some(pool), All: m.rnd.IntN(2) == 0, Holder: m.holder(),
 		}))
 	case n < 75:
-		return "release token", drop(tokens.ReleaseToken(a.ctx, &pb.ReleaseTokenRequest{Type: "review", Scope: scope, Holder: m.holder()}))
+		r := &pb.ReleaseTokenRequest{Type: "review", Scope: scope, Holder: m.holder()}
+		return "release token", drop(tokens.ReleaseToken(a.ctx, r))
 	case n < 80:
-		r := &pb.PassTokenRequest{Type: "review", Scope: scope, Holder: m.holder(), To: &pb.PassTokenRequest_Role{Role: "builder"}}
+		r := &pb.PassTokenRequest{Type: "review", Scope: scope, Holder: m.holder()}
+		r.To = &pb.PassTokenRequest_Role{Role: "builder"}
 		if m.rnd.IntN(2) == 0 {
 			r.To = &pb.PassTokenRequest_Agent{Agent: m.agents[m.rnd.IntN(len(m.agents))].name}
 		}
 		return "pass token", drop(tokens.PassToken(a.ctx, r))
 	case n < 83:
-		return "revoke token", drop(m.revoker.RevokeToken(m.o.ctx, &pb.RevokeTokenRequest{Type: "review", Scope: scope, Reason: "test"}))
+		r := &pb.RevokeTokenRequest{Type: "review", Scope: scope, Reason: "test"}
+		return "revoke token", drop(m.revoker.RevokeToken(m.o.ctx, r))
 	case n < 87:
 		return "extend", drop(a.ExtendLocks(a.ctx, &pb.ExtendLocksRequest{Fences: []int64{m.one(m.fences)}}))
 	case n < 90:
-		return "force", drop(m.o.ForceReleaseLocks(m.o.ctx, &pb.ForceReleaseLocksRequest{Paths: m.some(pool), Reason: "test"}))
+		r := &pb.ForceReleaseLocksRequest{Paths: m.some(pool), Reason: "test"}
+		return "force", drop(m.o.ForceReleaseLocks(m.o.ctx, r))
 	case n < 92:
 		return "end", m.end(a)
 	case n < 96:
@@ -237,7 +241,8 @@ func (m *melee) finish() {
 			waiting += int(k.Waiting)
 			if k.Fence != 0 {
 				fences = append(fences, k.Fence)
-				must(m.t, drop(m.revoker.RevokeToken(m.o.ctx, &pb.RevokeTokenRequest{Type: k.Type, Scope: k.Scope, Reason: "test"})))
+				r := &pb.RevokeTokenRequest{Type: k.Type, Scope: k.Scope, Reason: "test"}
+				must(m.t, drop(m.revoker.RevokeToken(m.o.ctx, r)))
 			}
 		}
 		if len(fences) == 0 && waiting == 0 {
@@ -272,7 +277,8 @@ func (m *melee) await() {
 }
 
 func register(a *agent) error {
-	return drop(a.registry.RegisterAgent(a.ctx, &pb.RegisterAgentRequest{Role: "builder", Lease: durationpb.New(apptest.LongLease)}))
+	r := &pb.RegisterAgentRequest{Role: "builder", Lease: durationpb.New(apptest.LongLease)}
+	return drop(a.registry.RegisterAgent(a.ctx, r))
 }
 
 // answers returns how requests of every agent for each path would stand.
