@@ -62,12 +62,18 @@ func (o overviewSources) Mail(q store.Querier, session int64, most int) ([]overv
 	if err != nil {
 		return nil, overview.Mail{}, err
 	}
-	oldest, err := o.broker.Oldest(q, boxes)
+	ids := []int64{}
+	for i := range boxes {
+		if boxes[i].Waiting > 0 {
+			ids = append(ids, boxes[i].ID)
+		}
+	}
+	oldest, err := broker.OldestReady(q, ids)
 	list := make([]overview.Mailbox, len(boxes))
 	for i, box := range boxes {
 		list[i] = overview.Mailbox{
 			Name: box.Mailbox, Mail: overview.Mail{Waiting: box.Waiting, Claimed: box.Claimed, Dead: box.Dead},
-			Oldest: oldest[box.Mailbox],
+			Oldest: oldest[box.ID],
 		}
 	}
 	return list, overview.Mail{Waiting: sum.Waiting, Claimed: sum.Claimed, Dead: sum.Dead}, err

@@ -17,9 +17,9 @@ import (
 	"brokerd/internal/work"
 )
 
-// eventChannel begins the names of the channels that events go to: event/TYPE, and event/* for all of them. Names that
+// EventChannel begins the names of the channels that events go to: event/TYPE, and event/* for all of them. Names that
 // clients choose for channels have no slash, so that only the broker sends to these.
-const eventChannel = "event/"
+const EventChannel = "event/"
 
 // audienceKey names the events of one type in a session.
 type audienceKey struct {
@@ -27,14 +27,14 @@ type audienceKey struct {
 	kind    string
 }
 
-// channelName returns the name of a channel for any spelling of it: channels of events have the
+// ChannelName returns the name of a channel for any spelling of it: channels of events have the
 // canonical names of the types, and those of the broker's own types an underscore for the dot.
-func channelName(spelling string) string {
-	eventType, ok := strings.CutPrefix(spelling, eventChannel)
+func ChannelName(spelling string) string {
+	eventType, ok := strings.CutPrefix(spelling, EventChannel)
 	if !ok || eventType == "*" {
 		return spelling
 	}
-	return eventChannel + msgtype.Canonical(eventType)
+	return EventChannel + msgtype.Canonical(eventType)
 }
 
 // An audience has the agents that receive the events of one type.
@@ -130,8 +130,8 @@ func (b *Broker) Admit(ctx context.Context, c caller.Caller) error { return b.ad
 // listeners returns who gets the events of a type, from memory unless a subscription has changed.
 func (b *Broker) listeners(tx *store.Tx, session int64, kind string) (audience, error) {
 	return b.audience.Get(tx, audienceKey{session, kind}, func() (to audience, err error) {
-		to.channel = channelName(eventChannel + kind)
-		if to.names, err = subscribersTo(tx, session, to.channel, "", copiesPage+1); err != nil || len(to.names) == 0 {
+		to.channel = ChannelName(EventChannel + kind)
+		if to.names, err = EventSubscribers(tx, session, to.channel, "", copiesPage+1); err != nil || len(to.names) == 0 {
 			return to, err
 		}
 		err = tx.QueryRow(selectAudienceTTL, session, to.channel).Scan(&to.ttl)
@@ -142,9 +142,9 @@ func (b *Broker) listeners(tx *store.Tx, session int64, kind string) (audience, 
 	})
 }
 
-// subscribersTo returns the names of the first agents, up to limit, behind a name that receive the
+// EventSubscribers returns the names of the first agents, up to limit, behind a name that receive the
 // events of a channel.
-func subscribersTo(q store.Querier, session int64, channel, after string, limit int) ([]string, error) {
+func EventSubscribers(q store.Querier, session int64, channel, after string, limit int) ([]string, error) {
 	return store.Collect(q.Query(selectAudience, session, channel, after, limit), func(r *store.Rows) (name string, err error) {
 		return name, r.Scan(&name)
 	})
@@ -152,7 +152,7 @@ func subscribersTo(q store.Querier, session int64, channel, after string, limit 
 
 // listening returns the sessions in which an agent receives the events of a type.
 func listening(tx *store.Tx, kind string) ([]int64, error) {
-	rows := tx.Query(selectListening, channelName(eventChannel+kind))
+	rows := tx.Query(selectListening, ChannelName(EventChannel+kind))
 	var sessions []int64
 	for rows.Next() {
 		var id int64

@@ -158,7 +158,7 @@ func (s *sending) responders(t Target) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		names, err := subscribersOf(s.tx, id)
+		names, err := SubscribersOf(s.tx, id)
 		return slices.ContainsFunc(names, func(name string) bool { return name != s.actor.Name }), err
 	case ToRole:
 		role = t.Name
@@ -201,7 +201,7 @@ func (b *Broker) fetch(tx *store.Tx, a Actor, question int64) (*Message, bool, e
 	if err != nil || settled == 0 || reply == 0 {
 		return nil, settled != 0, err
 	}
-	m, err := findMessage(tx, a.Session.ID, Ref{Revision: reply})
+	m, err := FindMessage(tx, a.Session.ID, Ref{Revision: reply})
 	if fault.KindOf(err) == fault.NotFound {
 		return nil, true, nil
 	}

@@ -113,7 +113,7 @@ func heldBy(q store.Querier, agent int64, until time.Time, limit int) ([]*held, 
 // sent returns a message that the actor sent, or any for an operator. Errors: fault.NotFound, and fault.Denied for everybody else, who
 // may not do what is to be done with it.
 func (a Actor) sent(q store.Querier, ref Ref, what string) (Message, error) {
-	m, err := findMessage(q, a.Session.ID, ref)
+	m, err := FindMessage(q, a.Session.ID, ref)
 	if err != nil {
 		return m, err
 	}

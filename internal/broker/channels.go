@@ -154,7 +154,7 @@ func channelsOf(q store.Querier, session int64, subscriber, after string, size i
 		return nil, false, err
 	}
 	for i, id := range ids {
-		if channels[i].Subscribers, err = subscribersOf(q, id); err != nil {
+		if channels[i].Subscribers, err = SubscribersOf(q, id); err != nil {
 			return nil, false, err
 		}
 	}
@@ -185,7 +185,7 @@ func (b *Broker) Configure(ctx context.Context, c caller.Caller, req once.Reques
 			return err
 		}
 		answer.Channel = Channel{Name: channel, Waiting: waiting}
-		if answer.Channel.Subscribers, err = subscribersOf(tx, id); err != nil {
+		if answer.Channel.Subscribers, err = SubscribersOf(tx, id); err != nil {
 			return err
 		}
 		if ttl != nil {
@@ -244,8 +244,8 @@ func defaultTTL(q store.Querier, session int64, channel string) (time.Duration, 
 	return ttl, err
 }
 
-// subscribersOf returns the names of a channel's subscribers, sorted.
-func subscribersOf(q store.Querier, channel int64) ([]string, error) {
+// SubscribersOf returns the names of a channel's subscribers, sorted.
+func SubscribersOf(q store.Querier, channel int64) ([]string, error) {
 	rows := q.Query(selectSubscribers, channel)
 	var names []string
 	for rows.Next() {

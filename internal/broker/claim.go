@@ -326,6 +326,11 @@ func (b *Broker) held(tx *store.Tx, a Actor, query string, args ...any) ([]Claim
 	})
 }
 
+// ClaimEnds returns when the running claim of a delivery ends; false if no claim of it runs.
+func (b *Broker) ClaimEnds(message, mailbox int64) (time.Time, bool) {
+	return b.claims.Deadline(key{message, mailbox})
+}
+
 // whyEmpty says why nothing can be claimed by a consumer now.
 func (b *Broker) whyEmpty(tx *store.Tx, k *consumer) (Empty, time.Time, error) {
 	var next time.Time

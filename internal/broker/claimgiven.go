@@ -19,7 +19,7 @@ func (b *Broker) claimGiven(tx *store.Tx, a Actor, boxes []Mailbox, w *Wish) ([]
 	wanted := map[int64]bool{}
 	bytes := 0
 	for _, ref := range w.IDs {
-		m, err := findMessage(tx, a.Session.ID, ref)
+		m, err := FindMessage(tx, a.Session.ID, ref)
 		if err != nil {
 			return nil, err
 		}

@@ -110,7 +110,7 @@ func (b *Broker) nextAudience(tx *store.Tx, c *work.Chore, channel string) ([]st
 	if c.Kind == noticeChore {
 		return b.ofRole(tx, c.Session, c.Name, c.Text, chorePage)
 	}
-	return subscribersTo(tx, c.Session, channel, c.Text, chorePage)
+	return EventSubscribers(tx, c.Session, channel, c.Text, chorePage)
 }
 
 // copy sends copies of an event to agents, except one, whose mailboxes are not full, or copies of a

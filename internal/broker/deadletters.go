@@ -97,12 +97,18 @@ func (b *Broker) countDead(ctx context.Context, c caller.Caller, ch DeadChoice) 
 		if err != nil {
 			return err
 		}
-		var n int
-		err = s.QueryRow(countDeadIn, a.Session.ID, scope, mostDeadRead+1).Scan(&n)
+		n, err := CountDeadIn(s, a.Session.ID, scope, mostDeadRead+1)
 		out.Count, out.More = min(n, mostDeadRead), n > mostDeadRead
 		return err
 	})
 	return out, err
+}
+
+// CountDeadIn counts the dead letters of a session, at most most. scope has the ids of the mailboxes as JSON; nil
+// stands for all.
+func CountDeadIn(q store.Querier, session int64, scope any, most int) (n int, err error) {
+	err = q.QueryRow(countDeadIn, session, scope, most).Scan(&n)
+	return n, err
 }
 
 // deadUntil returns a time after that of every dead letter in a snapshot, or to if that is earlier. It is
@@ -184,7 +190,7 @@ func (b *Broker) namedDead(q store.Querier, a Actor, ch DeadChoice) ([]key, erro
 	}
 	var keys []key
 	for _, ref := range ch.IDs {
-		if _, err := findMessage(q, a.Session.ID, ref); err != nil {
+		if _, err := FindMessage(q, a.Session.ID, ref); err != nil {
 			return nil, err
 		}
 		found, err := readKeys(q.Query(selectDeadOf, ref.Revision, scope, maxDead+1))
@@ -238,7 +244,7 @@ func (s *settling) redrive(k key, revision int64) error {
 	if err != nil {
 		return err
 	}
-	if h.rank >= directiveRank { // the ageing may have changed since it died
+	if h.rank >= DirectiveRank { // the ageing may have changed since it died
 		h.rank = rank(s.actor.Session.Ageing, priority, sent)
 	}
 	state := Pending

@@ -58,7 +58,7 @@ func (b *Broker) DeadLetters(ctx context.Context, c caller.Caller, ch DeadChoice
 		if len(p.Items) == size {
 			return false, nil
 		}
-		m, err := findMessage(q, a.Session.ID, Ref{Revision: k.message})
+		m, err := FindMessage(q, a.Session.ID, Ref{Revision: k.message})
 		if err != nil {
 			return false, err
 		}

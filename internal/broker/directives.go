@@ -25,8 +25,8 @@ const (
 const (
 	// directivePriority is that of every directive.
 	directivePriority = 10
-	// directiveRank is above the rank of every directive, and below that of everything else.
-	directiveRank = math.MinInt64 / 2
+	// DirectiveRank is above the rank of every directive, and below that of everything else.
+	DirectiveRank = math.MinInt64 / 2
 	// maxDirectives is how many unfinished directives one answer names.
 	maxDirectives = 100
 )
@@ -44,7 +44,7 @@ func isDirective(kind string) bool {
 func directRank(sent time.Time) int64 { return math.MinInt64 + sent.UnixNano() }
 
 // directive reports whether a delivery is of a directive.
-func (p place) directive() bool { return p.rank < directiveRank }
+func (p place) directive() bool { return p.rank < DirectiveRank }
 
 // mayDirect refuses a directive from those who may not send one.
 func (a Actor) mayDirect(kind string) error {
@@ -124,7 +124,7 @@ func (s *sending) direct(d *Draft, message int64, to []*room) error {
 // endHalts ends the unfinished halts in an agent's mailbox that are older than a resume, the oldest 100.
 func (s *sending) endHalts(r *room, resume int64) error {
 	var halts []*held
-	rows := s.tx.Query(selectHalts, r.id, int64(directiveRank), haltType, resume, maxDirectives)
+	rows := s.tx.Query(selectHalts, r.id, int64(DirectiveRank), haltType, resume, maxDirectives)
 	for rows.Next() {
 		h := &held{}
 		var state int
@@ -155,7 +155,7 @@ func (b *Broker) Directives(q store.Querier, session int64, agent Agent) ([]stri
 		return nil, err
 	}
 	var types []string
-	rows := q.Query(selectDirectiveTypes, mailbox, int64(directiveRank), maxDirectives)
+	rows := q.Query(selectDirectiveTypes, mailbox, int64(DirectiveRank), maxDirectives)
 	for rows.Next() {
 		var kind string
 		if err := rows.Scan(&kind); err != nil {

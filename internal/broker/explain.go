@@ -336,7 +336,7 @@ func (e *explaining) unserved(box MailboxRef, mailbox int64, sender string) (sta
 		}
 	case ChannelMailbox:
 		st.says = "no other agent subscribes to " + box.Name
-		names, err := subscribedChannels(e.q, e.about.Session)
+		names, err := SubscribedChannels(e.q, e.about.Session)
 		if err != nil {
 			return st, err
 		}
@@ -425,7 +425,7 @@ func (e *explaining) describe(s *server, mailbox int64) (string, error) {
 	if err := e.q.QueryRow(countHoldersClaims, id).Scan(&claims); err != nil {
 		return "", err
 	}
-	asks, full := e.asking(id, mailbox)
+	asks, full := e.Asking(id, mailbox)
 	says := s.Name + " does not ask for work"
 	switch works := s.Name + " works on " + finding.Count(claims, "message"); {
 	case full && claims > 0:
@@ -453,23 +453,6 @@ func (e *explaining) breaker(s *server) string {
 		return says + "; at " + e.about.When(s.until) + " the broker delivers one message to it as a probe"
 	}
 	return says + "; the next message that it asks for is a probe"
-}
-
-// asking reports whether consumers of an agent wait for work from a mailbox, and whether all of
-// them are at their limits.
-func (b *Broker) asking(agent, mailbox int64) (asks, full bool) {
-	h := b.hub
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	consumers := 0
-	for _, c := range h.consumers[mailbox] {
-		if c.actor.Mailbox != agent {
-			continue
-		}
-		consumers++
-		asks = asks || c.room() > 0
-	}
-	return asks, consumers > 0 && !asks
 }
 
 // Condition describes an agent in a sentence, and reports whether it is well: neither failed, stopped nor

@@ -117,8 +117,8 @@ func (e *explaining) claimable(agent Agent, mailbox int64) (places []string, err
 		return nil, err
 	}
 	for _, box := range boxes {
-		var n int64
-		if err := e.q.QueryRow(countReady, box.ID, MostCounted).Scan(&n); err != nil {
+		n, err := CountReady(e.q, box.ID, MostCounted)
+		if err != nil {
 			return nil, err
 		}
 		switch {
@@ -191,7 +191,7 @@ func (e *explaining) line(f *finding.Finding, ref MailboxRef, id int64) error {
 	var first int64
 	var read bool
 	var delayed, claimed time.Time
-	err := e.q.QueryRow(selectFirstInLine, id, int64(directiveRank), mostRead).Scan(&first, &f.Since, &delayed, &claimed, &read)
+	err := e.q.QueryRow(selectFirstInLine, id, int64(DirectiveRank), mostRead).Scan(&first, &f.Since, &delayed, &claimed, &read)
 	if errors.Is(err, store.ErrNoRows) {
 		f.Summary += "; none of them is ready: they are delayed, or wait behind others"
 		return nil
@@ -276,7 +276,7 @@ func (e *explaining) first(st *standing) string {
 
 // onlySender returns the sender of a message.
 func (e *explaining) onlySender(message int64) (string, error) {
-	m, err := findMessage(e.q, e.about.Session, Ref{Revision: message})
+	m, err := FindMessage(e.q, e.about.Session, Ref{Revision: message})
 	return m.Sender, err
 }
 
@@ -338,7 +338,7 @@ func (e *explaining) late(rows *store.Rows) error {
 		if !questions[i].Overdue {
 			continue // the clock was set back
 		}
-		m, err := findMessage(e.q, e.about.Session, Ref{Revision: questions[i].Revision})
+		m, err := FindMessage(e.q, e.about.Session, Ref{Revision: questions[i].Revision})
 		if err != nil {
 			return err
 		}

@@ -21,15 +21,15 @@ const mostOfChannel = 10_000
 // ofChannel explains which agents subscribe to a channel, when its last message came and how many
 // deliveries of its messages wait. A channel of events needs no message and no subscription to exist.
 func (e *explaining) ofChannel() error {
-	name := channelName(e.about.Name)
+	name := ChannelName(e.about.Name)
 	ref := MailboxRef{ChannelMailbox, name}
 	id, waiting, err := e.waitingIn(ref)
 	if err != nil {
 		return err
 	}
-	eventType, ofEvents := strings.CutPrefix(name, eventChannel)
+	eventType, ofEvents := strings.CutPrefix(name, EventChannel)
 	if id == 0 && !ofEvents {
-		others, err := subscribedChannels(e.q, e.about.Session)
+		others, err := SubscribedChannels(e.q, e.about.Session)
 		if err != nil {
 			return err
 		}
@@ -53,7 +53,7 @@ func (e *explaining) ofChannel() error {
 		}
 		f.Commands = []finding.Command{{"channel", "list"}}
 	}
-	if hint := meantEvent(msgtype.NewSet(nil), eventType); ofEvents && hint != "" {
+	if hint := MeantEvent(msgtype.NewSet(nil), eventType); ofEvents && hint != "" {
 		f.Reasons = append(f.Reasons, hint)
 	}
 	if err := e.traffic(&f, name); err != nil {
@@ -77,9 +77,9 @@ func (e *explaining) ofChannel() error {
 // those that subscribe to all events.
 func (e *explaining) subscribersTo(id int64, name string, ofEvents bool) ([]string, error) {
 	if ofEvents {
-		return subscribersTo(e.q, e.about.Session, name, "", copiesPage)
+		return EventSubscribers(e.q, e.about.Session, name, "", copiesPage)
 	}
-	return subscribersOf(e.q, id)
+	return SubscribersOf(e.q, id)
 }
 
 // traffic adds to the finding of a channel when its last message came, and how many deliveries wait.

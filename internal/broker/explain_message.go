@@ -59,7 +59,7 @@ func (e *explaining) message() error {
 	if !ok {
 		return fault.Field("message", "is no message's id and no revision")
 	}
-	m, err := findMessage(e.q, e.about.Session, ref)
+	m, err := FindMessage(e.q, e.about.Session, ref)
 	if err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func (e *explaining) overdue(m *Message, deadline time.Time, all []stuck) findin
 		f.Commands = append(f.Commands, finding.Command{"explain", "message", id})
 	}
 	if e.about.Mine(m.Sender) {
-		f.Commands = append(f.Commands, finding.Command{"thread", "resolve", m.thread(), "no answer came"})
+		f.Commands = append(f.Commands, finding.Command{"thread", "resolve", m.ThreadID(), "no answer came"})
 	}
 	return f
 }
@@ -352,7 +352,7 @@ func (e *explaining) claimed(d *stuck) (finding.Finding, error) {
 	if d.ref.Kind != AgentMailbox {
 		f.Summary += ", from " + d.ref.String()
 	}
-	if until, ok := e.claims.Deadline(d.key); ok {
+	if until, ok := e.ClaimEnds(d.message, d.mailbox); ok {
 		f.Reasons = append(f.Reasons, fmt.Sprintf("the claim, attempt %d of %d, ends at %s unless it is extended",
 			d.attempts+1, d.maxAttempts, e.about.When(until)))
 	}

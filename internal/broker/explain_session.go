@@ -49,7 +49,7 @@ func (e *explaining) askedOperators() error {
 	if err != nil || id == 0 {
 		return err
 	}
-	asked, err := readQuestions(e.q.Query(selectOwed, e.about.Session, OperatorMailbox.Name, id, maxQuestions), e.about.Now)
+	asked, err := Owed(e.q, e.about.Session, OperatorMailbox.Name, id, maxQuestions, e.about.Now)
 	if err != nil {
 		return err
 	}

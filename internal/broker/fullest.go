@@ -3,16 +3,15 @@ package broker
 import (
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"brokerd/internal/store"
 )
 
 // A BoxStatus counts the deliveries in a mailbox: the dead ones up to MostCounted.
 type BoxStatus struct {
+	ID                     int64
 	Mailbox                string
 	Waiting, Claimed, Dead int64
-	id                     int64
 }
 
 // mostDead bounds the dead letters that Status counts over all mailboxes.
@@ -42,7 +41,7 @@ func (b *Broker) Status(
 		var s BoxStatus
 		var ref MailboxRef
 		var kind int
-		if err := rows.Scan(&s.id, &kind, &ref.Name, &s.Waiting, &s.Claimed, &s.Dead); err != nil {
+		if err := rows.Scan(&s.ID, &kind, &ref.Name, &s.Waiting, &s.Claimed, &s.Dead); err != nil {
 			return nil, sum, err
 		}
 		ref.Kind = MailboxKind(kind)
@@ -60,35 +59,9 @@ func (b *Broker) Status(
 			return nil, sum, err
 		}
 	}
-	err = q.QueryRow(countDeadIn, session, only, mostDead).Scan(&sum.Dead)
+	dead, err := CountDeadIn(q, session, only, mostDead)
+	sum.Dead = int64(dead)
 	return boxes, sum, err
-}
-
-// Oldest returns the times at which the oldest messages were sent that wait to be claimed in
-// mailboxes that Status has returned, by the mailbox's name. It examines 1,000 deliveries of each:
-// see oldestReady.
-func (b *Broker) Oldest(q store.Querier, boxes []BoxStatus) (map[string]time.Time, error) {
-	names, ids := map[int64]string{}, []int64{}
-	for i := range boxes {
-		if boxes[i].Waiting > 0 {
-			names[boxes[i].id], ids = boxes[i].Mailbox, append(ids, boxes[i].id)
-		}
-	}
-	list, err := json.Marshal(ids)
-	if err != nil {
-		return nil, fmt.Errorf("list mailboxes: %w", err)
-	}
-	oldest := map[string]time.Time{}
-	rows := q.Query(selectOldest, string(list))
-	for rows.Next() {
-		var id int64
-		var at time.Time
-		if err := rows.Scan(&id, &at); err != nil {
-			return nil, err
-		}
-		oldest[names[id]] = at
-	}
-	return oldest, rows.Err()
 }
 
 // Claims counts the claims of the agents of a session that hold some.
@@ -144,13 +117,6 @@ const (
 			WHERE d.state = 2 AND m.session = ?1)
 		FROM mailboxes b
 		WHERE b.session = ?1 AND (?2 IS NULL OR b.id IN (SELECT CAST(value AS BIGINT) FROM json_each(?2)))`
-	selectOldest = `
-		SELECT o.mailbox, m.created_at
-		FROM (
-			SELECT b.id AS mailbox, ` + oldestReady + ` AS message
-			FROM mailboxes b
-			WHERE b.id IN (SELECT CAST(value AS BIGINT) FROM json_each(?))) AS o
-		JOIN messages m ON m.revision = o.message`
 	countClaimsOfAgents = `
 		SELECT h.name, c.n
 		FROM (

@@ -130,7 +130,7 @@ func (d *dispatching) rooms(waiting []*consumer, at place) (int, error) {
 
 // fillGated gives a consumer what its agent's gate lets through: directives, and a probe if one is due.
 func (d *dispatching) fillGated(c *consumer, p pass) error {
-	err := d.merge(c, noLimit, func(box Mailbox, want int) ([]ready, error) { return d.below(c, box, directiveRank, want) })
+	err := d.merge(c, noLimit, func(box Mailbox, want int) ([]ready, error) { return d.below(c, box, DirectiveRank, want) })
 	if err != nil || p != oneProbe {
 		return err
 	}

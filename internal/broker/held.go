@@ -39,7 +39,7 @@ func (h *held) claimID() string {
 // locate finds the delivery that an item means, and makes sure that the actor may settle it.
 func (s *settling) locate(item *Settlement) (*held, error) {
 	ref := item.Ref
-	if _, err := findMessage(s.tx, s.actor.Session.ID, ref); err != nil {
+	if _, err := FindMessage(s.tx, s.actor.Session.ID, ref); err != nil {
 		return nil, err
 	}
 	rows := s.tx.Query(selectHeld, ref.Revision, s.actor.Mailbox, s.actor.Mailbox)

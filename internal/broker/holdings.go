@@ -63,7 +63,7 @@ func (b *Broker) Holdings(q store.Querier, session int64, a Agent) (Holdings, er
 	if h.Asked, err = readQuestions(q.Query(selectAsked, session, a.Name, mostHeld), now); err != nil {
 		return h, err
 	}
-	h.Owed, err = readQuestions(q.Query(selectOwed, session, a.Name, mailbox, mostHeld), now)
+	h.Owed, err = Owed(q, session, a.Name, mailbox, mostHeld, now)
 	return h, err
 }
 

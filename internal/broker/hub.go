@@ -93,6 +93,23 @@ func (h *hub) waitingAt(mailbox int64) []*consumer {
 	return slices.Clone(h.consumers[mailbox])
 }
 
+// Asking reports whether consumers of an agent wait for work from a mailbox, and whether all of them are at their
+// limits. It may be called concurrently.
+func (b *Broker) Asking(agent, mailbox int64) (asks, full bool) {
+	h := b.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	consumers := 0
+	for _, c := range h.consumers[mailbox] {
+		if c.actor.Mailbox != agent {
+			continue
+		}
+		consumers++
+		asks = asks || c.room() > 0
+	}
+	return asks, consumers > 0 && !asks
+}
+
 // enter adds a consumer. Dispatch checks it first.
 func (b *Broker) enter(c *consumer) {
 	b.hub.mu.Lock()

@@ -59,7 +59,7 @@ func (b *Broker) Get(ctx context.Context, c caller.Caller, ref Ref) (Message, []
 		if err != nil {
 			return err
 		}
-		if m, err = findMessage(s, a.Session.ID, ref); err != nil {
+		if m, err = FindMessage(s, a.Session.ID, ref); err != nil {
 			return err
 		}
 		deliveries, err = deliveriesOf(s, m.Revision, 0)
@@ -317,8 +317,8 @@ func (b *Broker) markRead(ctx context.Context, a Actor, p *Page) error {
 	return nil
 }
 
-// findMessage returns a message of the session.
-func findMessage(q store.Querier, session int64, ref Ref) (Message, error) {
+// FindMessage returns a message of the session; fault.NotFound if there is none.
+func FindMessage(q store.Querier, session int64, ref Ref) (Message, error) {
 	m := Message{Revision: ref.Revision}
 	var id []byte
 	var in int64

@@ -98,7 +98,7 @@ func (b *Broker) listLook(q store.Querier, a Actor, l Listing, p *Page) error {
 func listGiven(q store.Querier, a Actor, l Listing, p *Page) error {
 	bytes := 0
 	for i := int(l.After); i < len(l.IDs); i++ {
-		m, err := findMessage(q, a.Session.ID, l.IDs[i])
+		m, err := FindMessage(q, a.Session.ID, l.IDs[i])
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,8 @@ package broker
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"math"
 	"time"
 
@@ -22,10 +24,11 @@ const (
 type BoxPlace struct{ Key, Mailbox int64 }
 
 // A BoxSummary is a mailbox that holds messages. Oldest is the time at which the oldest message that
-// a claim could take was sent; zero if there is none.
+// a claim could take was sent; zero if there is none. Dead counts up to MostCounted.
 type BoxSummary struct {
-	BoxStatus
-	Oldest time.Time
+	Mailbox                string
+	Waiting, Claimed, Dead int64
+	Oldest                 time.Time
 }
 
 // A BoxPage is one page of the list of mailboxes.
@@ -81,4 +84,24 @@ func (b *Broker) Mailboxes(
 		return rows.Err()
 	})
 	return p, err
+}
+
+// OldestReady returns the times at which the oldest messages were sent that a claim could take, by the
+// id of the mailbox. It examines 1,000 deliveries of each mailbox: see oldestReady.
+func OldestReady(q store.Querier, mailboxes []int64) (map[int64]time.Time, error) {
+	list, err := json.Marshal(mailboxes)
+	if err != nil {
+		return nil, fmt.Errorf("list mailboxes: %w", err)
+	}
+	oldest := map[int64]time.Time{}
+	rows := q.Query(selectOldest, string(list))
+	for rows.Next() {
+		var id int64
+		var at time.Time
+		if err := rows.Scan(&id, &at); err != nil {
+			return nil, err
+		}
+		oldest[id] = at
+	}
+	return oldest, rows.Err()
 }

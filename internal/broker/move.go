@@ -134,7 +134,7 @@ func (s *settling) movable(from int64, to *room, refs []Ref, name string) ([]wai
 	if len(refs) > 0 {
 		revisions := make([]int64, len(refs))
 		for i, ref := range refs {
-			if _, err := findMessage(s.tx, s.actor.Session.ID, ref); err != nil {
+			if _, err := FindMessage(s.tx, s.actor.Session.ID, ref); err != nil {
 				return nil, err
 			}
 			revisions[i] = ref.Revision
@@ -144,7 +144,7 @@ func (s *settling) movable(from int64, to *room, refs []Ref, name string) ([]wai
 	}
 	var found []waitingDelivery
 	moved := map[int64]bool{}
-	rows := s.tx.Query(selectMovable, from, int64(directiveRank), only, to.ref.Kind != AgentMailbox, to.id, maxMoved)
+	rows := s.tx.Query(selectMovable, from, int64(DirectiveRank), only, to.ref.Kind != AgentMailbox, to.id, maxMoved)
 	for rows.Next() {
 		var d waitingDelivery
 		var state int

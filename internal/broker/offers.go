@@ -155,7 +155,7 @@ func (b *Broker) offer(tx *store.Tx, a Actor, o Offering, out *Offered, chosen *
 	if !o.Way.asked() {
 		limit = out.Attention
 	}
-	rows := tx.Query(selectOfferable, a.Mailbox, offerWindow, int64(limit), int64(directiveRank), a.Name, offerUnread)
+	rows := tx.Query(selectOfferable, a.Mailbox, offerWindow, int64(limit), int64(DirectiveRank), a.Name, offerUnread)
 	bytes, full := 0, false
 	for rows.Next() {
 		var ref Ref

@@ -1,11 +1,6 @@
 package broker
 
 // What is stuck. Every query goes by an index, and looks at a bounded number of messages that wait.
-//
-// A question whose deadline has passed is in the index once that was told (see tellOverdue), so that asking costs nothing more.
-const lateQuestions = `
-CREATE INDEX questions_late ON questions (session, deadline) WHERE settled IS NULL AND overdue IS NOT NULL;
-`
 
 const (
 	selectGatesOf = `

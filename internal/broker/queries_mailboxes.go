@@ -48,4 +48,12 @@ const (
 		ORDER BY b.k, b.id`
 	boxesByAge     = listedBoxes + `COALESCE(` + oldestReady + `, 9223372036854775807)` + ofPage + `b.k` + inOrder
 	boxesByWaiting = listedBoxes + `-b.waiting` + ofPage + oldestReady + inOrder
+
+	selectOldest = `
+		SELECT o.mailbox, m.created_at
+		FROM (
+			SELECT b.id AS mailbox, ` + oldestReady + ` AS message
+			FROM mailboxes b
+			WHERE b.id IN (SELECT CAST(value AS BIGINT) FROM json_each(?))) AS o
+		JOIN messages m ON m.revision = o.message`
 )

@@ -35,11 +35,11 @@ func (d *Draft) checkDeadline(now time.Time) error {
 // question notes that a message requires a response.
 func (s *sending) question(d *Draft, m *Message) {
 	s.due = earliest(s.due, d.Deadline)
-	s.tx.Exec(insertQuestion, m.Revision, s.actor.Session.ID, m.Sender, m.thread(), d.Deadline)
+	s.tx.Exec(insertQuestion, m.Revision, s.actor.Session.ID, m.Sender, m.ThreadID(), d.Deadline)
 }
 
-// thread returns the thread that a message belongs to: its own id if it names none.
-func (m *Message) thread() string {
+// ThreadID returns the thread that a message belongs to: its own id if it names none.
+func (m *Message) ThreadID() string {
 	if m.Thread == "" {
 		return m.ID.String()
 	}
@@ -59,7 +59,7 @@ func (s *sending) answers(d *Draft) (*answering, error) {
 	if d.ReplyTo.Revision == 0 {
 		return nil, nil
 	}
-	m, err := findMessage(s.tx, s.actor.Session.ID, d.ReplyTo)
+	m, err := FindMessage(s.tx, s.actor.Session.ID, d.ReplyTo)
 	if err != nil {
 		return nil, err
 	}
@@ -87,13 +87,13 @@ func (a *answering) awaitedIn(r *room) bool {
 	return a.awaited() && r.ref == MailboxRef{AgentMailbox, a.to.Sender}
 }
 
-// thread returns the thread that is stored with a draft: the given one, or that of the message it answers, or none,
+// ThreadID returns the thread that is stored with a draft: the given one, or that of the message it answers, or none,
 // which means its own.
 func (a *answering) thread(d *Draft) string {
 	if a == nil || d.Thread != "" {
 		return d.Thread
 	}
-	return a.to.thread()
+	return a.to.ThreadID()
 }
 
 // answer settles the question with its first reply, and has those who wait for it told.

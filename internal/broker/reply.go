@@ -81,7 +81,7 @@ func (b *Broker) reply(tx *store.Tx, c caller.Caller, from *origin, answer Answe
 			return Outcome{}, err
 		}
 	}
-	to, err := findMessage(tx, s.actor.Session.ID, ref)
+	to, err := FindMessage(tx, s.actor.Session.ID, ref)
 	if err == nil && s.actor.System() {
 		err = s.finishOperators(to.Revision)
 	}

@@ -139,7 +139,7 @@ func (s *sending) toSubscribers(channel string) ([]*room, error) {
 	if err != nil {
 		return nil, err
 	}
-	subscribers, err := subscribersOf(s.tx, id)
+	subscribers, err := SubscribersOf(s.tx, id)
 	if err != nil {
 		return nil, err
 	}

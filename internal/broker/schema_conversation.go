@@ -40,3 +40,8 @@ CREATE TABLE threads (
 	PRIMARY KEY (session, thread)
 ) WITHOUT ROWID;
 `
+
+// A question whose deadline has passed is in this index once the broker has reported it: see tellOverdue.
+const lateQuestions = `
+CREATE INDEX questions_late ON questions (session, deadline) WHERE settled IS NULL AND overdue IS NOT NULL;
+`

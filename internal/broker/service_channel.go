@@ -31,7 +31,7 @@ func (s *ChannelService) SubscribeChannel(ctx context.Context, r *pb.SubscribeCh
 	if err != nil {
 		return nil, err
 	}
-	c, name := caller.FromContext(ctx), channelName(r.Channel)
+	c, name := caller.FromContext(ctx), ChannelName(r.Channel)
 	changed, revision, err := s.broker.Subscribe(ctx, c, req, name)
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func (s *ChannelService) UnsubscribeChannel(ctx context.Context, r *pb.Unsubscri
 	if err != nil {
 		return nil, err
 	}
-	changed, revision, err := s.broker.Unsubscribe(ctx, caller.FromContext(ctx), req, channelName(r.Channel))
+	changed, revision, err := s.broker.Unsubscribe(ctx, caller.FromContext(ctx), req, ChannelName(r.Channel))
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (s *ChannelService) ConfigureChannel(ctx context.Context, r *pb.ConfigureCh
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	ch, revision, err := s.broker.Configure(ctx, caller.FromContext(ctx), req, channelName(r.Channel), ttl, kept)
+	ch, revision, err := s.broker.Configure(ctx, caller.FromContext(ctx), req, ChannelName(r.Channel), ttl, kept)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (s *ChannelService) ConfigureChannel(ctx context.Context, r *pb.ConfigureCh
 // channelChange checks what changes of a channel have in common.
 func channelChange(ctx context.Context, rpc string, r requested, name string) (once.Request, error) {
 	var c valid.Check
-	if eventType, ok := strings.CutPrefix(name, eventChannel); ok {
+	if eventType, ok := strings.CutPrefix(name, EventChannel); ok {
 		ofEvents(&c, "channel", eventType)
 	} else {
 		c.NewName("channel", name)

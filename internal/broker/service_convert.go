@@ -172,7 +172,7 @@ func target(c *valid.Check, at string, m *pb.Message) (t Target, one bool) {
 		c.Name(at+".target.role", to.Role)
 	case *pb.Target_Channel:
 		t = Target{ToChannel, to.Channel}
-		if strings.HasPrefix(to.Channel, eventChannel) {
+		if strings.HasPrefix(to.Channel, EventChannel) {
 			c.Fail(at+".target.channel", "%.60q is for events: publish an event of that type", to.Channel)
 			break
 		}
@@ -425,8 +425,8 @@ func choice(c *valid.Check, types *msgtype.Set, f *pb.MessageFilter) Choice {
 	names(c, "filter.types", f.GetTypes())
 	c.Count("filter.channels", len(out.Channels), maxTypes)
 	for i, s := range out.Channels[:min(len(out.Channels), maxTypes)] {
-		c.Name(fmt.Sprintf("filter.channels[%d]", i), strings.TrimPrefix(s, eventChannel))
-		out.Channels[i] = channelName(s)
+		c.Name(fmt.Sprintf("filter.channels[%d]", i), strings.TrimPrefix(s, EventChannel))
+		out.Channels[i] = ChannelName(s)
 	}
 	names(c, "filter.senders", out.Senders)
 	c.Line("filter.correlation_id", out.Correlation, valid.MaxID)

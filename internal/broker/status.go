@@ -37,13 +37,19 @@ func (b *Broker) Counts(q store.Querier, session int64, agent Agent) (unread, cl
 		if claimable == MostCounted {
 			break
 		}
-		var n int64
-		if err := q.QueryRow(countReady, box.ID, MostCounted-claimable).Scan(&n); err != nil {
+		n, err := CountReady(q, box.ID, MostCounted-claimable)
+		if err != nil {
 			return 0, 0, err
 		}
 		claimable += n
 	}
 	return unread, claimable, nil
+}
+
+// CountReady returns how many deliveries of a mailbox could be claimed now, at most most.
+func CountReady(q store.Querier, mailbox, most int64) (n int64, err error) {
+	err = q.QueryRow(countReady, mailbox, most).Scan(&n)
+	return n, err
 }
 
 // Checks returns what looks the tables of this package over, one function for each invariant. Each returns what is

@@ -60,7 +60,7 @@ func (b *Broker) Summary(ctx context.Context, c caller.Caller) (Summary, error) 
 		if sum.Asked, err = readQuestions(s.Query(selectAsked, a.Session.ID, a.Name, maxQuestions), now); err != nil {
 			return err
 		}
-		if sum.Owed, err = readQuestions(s.Query(selectOwed, a.Session.ID, a.Name, a.Mailbox, maxQuestions), now); err != nil {
+		if sum.Owed, err = Owed(s, a.Session.ID, a.Name, a.Mailbox, maxQuestions, now); err != nil {
 			return err
 		}
 		if sum.Directives, err = unfinishedDirectives(s, a.Mailbox); err != nil {
@@ -122,7 +122,7 @@ func counts[K comparable](of map[K]int64, order func(a, b Count[K]) int) []Count
 // unfinishedDirectives returns those in an agent's mailbox.
 func unfinishedDirectives(q store.Querier, mailbox int64) ([]Message, error) {
 	var found []Message
-	rows := q.Query(selectDirectives, mailbox, int64(directiveRank), maxDirectives)
+	rows := q.Query(selectDirectives, mailbox, int64(DirectiveRank), maxDirectives)
 	for bytes := 0; rows.Next(); {
 		m, _, err := scanInbox(rows)
 		if err != nil {

@@ -175,7 +175,7 @@ func readSteps(rows *store.Rows) ([]threadStep, error) {
 			return nil, err
 		}
 		copy(m.ID[:], id)
-		steps = append(steps, threadStep{m.Revision, m.thread(), m.CreatedAt})
+		steps = append(steps, threadStep{m.Revision, m.ThreadID(), m.CreatedAt})
 	}
 	return steps, rows.Err()
 }
@@ -242,7 +242,7 @@ func startOf(q store.Querier, session int64, name string) (Message, error) {
 	revision, id := threadStart(name)
 	ref.Revision = revision
 	copy(ref.ID[:], id)
-	m, err := findMessage(q, session, ref)
+	m, err := FindMessage(q, session, ref)
 	if err == nil && m.Thread != "" {
 		err = fault.Missing("thread", name, "no message began thread %s", name)
 	}
@@ -266,7 +266,7 @@ func firstOf(q store.Querier, session int64, name string) (*ThreadMessage, error
 }
 
 func threadMessageAt(q store.Querier, session, revision int64) (*ThreadMessage, error) {
-	m, err := findMessage(q, session, Ref{Revision: revision})
+	m, err := FindMessage(q, session, Ref{Revision: revision})
 	if err != nil {
 		return nil, err
 	}

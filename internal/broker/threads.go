@@ -78,6 +78,12 @@ func (b *Broker) standing(q store.Querier, session int64, t *Thread, questions i
 	return err
 }
 
+// Owed returns open questions to an agent, the first ones alone: their deliveries are in its mailbox, or it has
+// claimed them. mailbox is the agent's own; now says which questions are overdue.
+func Owed(q store.Querier, session int64, agent string, mailbox int64, most int, now time.Time) ([]Question, error) {
+	return readQuestions(q.Query(selectOwed, session, agent, mailbox, most), now)
+}
+
 // readQuestions reads the rows of a query for open questions.
 func readQuestions(rows *store.Rows, now time.Time) ([]Question, error) {
 	var found []Question
@@ -153,9 +159,9 @@ func threadNamed(q store.Querier, session int64, thread string) (string, error) 
 		return thread, err
 	}
 	if ref, ok := ParseRef(thread); ok && ref.Claim == 0 {
-		m, err := findMessage(q, session, ref)
+		m, err := FindMessage(q, session, ref)
 		if fault.KindOf(err) != fault.NotFound {
-			return m.thread(), err
+			return m.ThreadID(), err
 		}
 	}
 	return "", fault.Missing("thread", thread, "no message of this session belongs to a thread %q", thread)

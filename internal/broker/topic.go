@@ -21,7 +21,7 @@ func (t *Topic) empty() bool {
 // covers reports whether a message belongs to the topic.
 func (t *Topic) covers(d *ready) bool {
 	return (len(t.Senders) == 0 || slices.Contains(t.Senders, d.Sender)) &&
-		(t.Thread == "" || t.Thread == d.thread()) &&
+		(t.Thread == "" || t.Thread == d.ThreadID()) &&
 		(t.Task == "" || t.Task == d.task) &&
 		(t.Correlation == "" || t.Correlation == d.correlation)
 }

@@ -40,7 +40,7 @@ func (s *sending) warnings(d *Draft, out *Outcome) (found []string, err error) {
 // unknownEvents warns of a subscription to the events of a type of which the broker sends none to
 // channels, which the session's catalog does not have and which none of the newest events has.
 func (b *Broker) unknownEvents(ctx context.Context, c caller.Caller, channel string) ([]string, error) {
-	eventType, ofEvents := strings.CutPrefix(channel, eventChannel)
+	eventType, ofEvents := strings.CutPrefix(channel, EventChannel)
 	if !ofEvents || eventType == "*" {
 		return nil, nil
 	}
@@ -60,7 +60,7 @@ func (b *Broker) unknownEvents(ctx context.Context, c caller.Caller, channel str
 		return nil, err
 	}
 	text := "no event of the type " + eventType + " is known so far: it is no type of the broker or of the catalog, and no newer event has it"
-	if hint := meantEvent(set, eventType); hint != "" {
+	if hint := MeantEvent(set, eventType); hint != "" {
 		text += "; " + hint
 	}
 	return []string{text}, nil
@@ -72,9 +72,9 @@ func knownEvent(set *msgtype.Set, eventType string) bool {
 	return known != nil || slices.ContainsFunc(events.AnnouncedTypes(), func(t string) bool { return msgtype.Canonical(t) == eventType })
 }
 
-// meantEvent asks whether the channel of a known type of events is meant; it is empty if the type is
+// MeantEvent asks whether the channel of a known type of events is meant; it is empty if the type is
 // known, or if no known one is like it.
-func meantEvent(set *msgtype.Set, eventType string) string {
+func MeantEvent(set *msgtype.Set, eventType string) string {
 	if eventType == "*" || knownEvent(set, eventType) {
 		return ""
 	}
@@ -87,7 +87,7 @@ func meantEvent(set *msgtype.Set, eventType string) string {
 		return ""
 	}
 	meant, _ := set.Lookup(near[0])
-	return "did you mean " + eventChannel + meant + "?"
+	return "did you mean " + EventChannel + meant + "?"
 }
 
 // vacancy returns the warning for a role or channel that no agent has; it is empty if one has it.
@@ -102,11 +102,11 @@ func (s *sending) vacancy(ref MailboxRef) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		subscribers, err := subscribersOf(s.tx, id)
+		subscribers, err := SubscribersOf(s.tx, id)
 		if err != nil || len(subscribers) > 0 {
 			return "", err
 		}
-		others, err := subscribedChannels(s.tx, session)
+		others, err := SubscribedChannels(s.tx, session)
 		return "no agent subscribes to channel " + ref.Name + hint(ref.Name, others), err
 	})
 }
@@ -128,8 +128,8 @@ func (s *sending) vacantRole(session int64, role string) (string, error) {
 	return "no agent has the role " + role + hint(role, roles), nil
 }
 
-// subscribedChannels returns names of channels that agents subscribe to.
-func subscribedChannels(q store.Querier, session int64) (names []string, err error) {
+// SubscribedChannels returns names of channels that agents subscribe to.
+func SubscribedChannels(q store.Querier, session int64) (names []string, err error) {
 	rows := q.Query(selectSubscribedChannels, session, nearest.Limit)
 	defer rows.Close()
 	for rows.Next() {
@@ -137,7 +137,7 @@ func subscribedChannels(q store.Querier, session int64) (names []string, err err
 		if err := rows.Scan(&name); err != nil {
 			return nil, err
 		}
-		if !strings.HasPrefix(name, eventChannel) {
+		if !strings.HasPrefix(name, EventChannel) {
 			names = append(names, name)
 		}
 	}
