@@ -13,6 +13,7 @@ import (
 	"brokerd/internal/caller"
 	"brokerd/internal/catalog"
 	"brokerd/internal/decisions"
+	"brokerd/internal/diagnose"
 	"brokerd/internal/events"
 	"brokerd/internal/finding"
 	"brokerd/internal/handoffs"
@@ -230,42 +231,42 @@ func (m mail) AwaitDeparture(ctx context.Context, session, agent string) error {
 	return m.broker.AwaitDeparture(ctx, session, agent)
 }
 
-// crew gives the broker the health of agents.
+// crew gives the health of agents, and counts their messages.
 type crew struct {
 	sessions *sessions.Registry
 	agents   *agents.Registry
 }
 
-// Members implements broker.Crew.
-func (c crew) Members(q store.Querier, session int64) ([]broker.Member, error) {
+// Members implements diagnose.Crew.
+func (c crew) Members(q store.Querier, session int64) ([]diagnose.Member, error) {
 	s, err := c.sessions.ByID(q, session)
 	if err != nil {
 		return nil, err
 	}
 	found, err := c.agents.Crew(q, session, s.Name)
-	members := make([]broker.Member, len(found))
+	members := make([]diagnose.Member, len(found))
 	for i, m := range found {
-		members[i] = broker.Member{Agent: broker.Agent{Name: m.Name, Role: m.Role},
+		members[i] = diagnose.Member{Agent: broker.Agent{Name: m.Name, Role: m.Role},
 			LastSeen: m.LastSeen, FailedAt: m.FailedAt, StoppedAt: m.StoppedAt}
 		switch {
 		case m.Health == agents.Failed:
-			members[i].Health = broker.Failed
+			members[i].Health = diagnose.Failed
 		case !m.StoppedAt.IsZero():
-			members[i].Health = broker.Stopped
+			members[i].Health = diagnose.Stopped
 		case m.Health == agents.Late:
-			members[i].Health = broker.Late
+			members[i].Health = diagnose.Late
 		default:
 		}
 	}
 	return members, err
 }
 
-// Registering implements broker.Crew.
+// Registering implements diagnose.Crew.
 func (c crew) Registering(q store.Querier, session int64, agent string) (finding.Command, error) {
 	return c.agents.Registering(q, session, agent)
 }
 
-// Starting implements broker.Crew.
+// Starting implements diagnose.Crew.
 func (c crew) Starting(q store.Querier, session int64, agent string) (finding.Command, error) {
 	return c.agents.Starting(q, session, agent)
 }
@@ -359,7 +360,7 @@ func (c commons) Coordination(q store.Querier, session int64) (admin.Coordinatio
 const fullest = 20
 
 // mailboxes gives the operator the contents of mailboxes.
-type mailboxes struct{ broker *broker.Broker }
+type mailboxes struct{ diagnose *diagnose.Examiner }
 
 // Mail implements admin.Mailboxes.
 func (m mailboxes) Mail(q store.Querier, session int64, own *admin.Own) (admin.Mail, error) {
@@ -367,7 +368,7 @@ func (m mailboxes) Mail(q store.Querier, session int64, own *admin.Own) (admin.M
 	if own != nil {
 		agent = &broker.Agent{Name: own.Agent, Role: own.Role}
 	}
-	boxes, sum, err := m.broker.Status(q, session, agent, fullest)
+	boxes, sum, err := m.diagnose.Status(q, session, agent, fullest)
 	if err != nil {
 		return admin.Mail{}, err
 	}
@@ -379,14 +380,17 @@ func (m mailboxes) Mail(q store.Querier, session int64, own *admin.Own) (admin.M
 	if own != nil {
 		return found, nil
 	}
-	waiting, err := m.broker.Waiting(q, session, []string{caller.System})
+	waiting, err := m.diagnose.Waiting(q, session, []string{caller.System})
 	found.Operators = waiting[caller.System]
 	return found, err
 }
 
+// post moves messages for the operator.
+type post struct{ broker *broker.Broker }
+
 // Move implements admin.Post.
-func (m mailboxes) Move(ctx context.Context, who caller.Caller, req once.Request, what admin.Move) (admin.Moved, error) {
-	done, err := m.broker.Move(ctx, who, req, broker.Move(what))
+func (p post) Move(ctx context.Context, who caller.Caller, req once.Request, what admin.Move) (admin.Moved, error) {
+	done, err := p.broker.Move(ctx, who, req, broker.Move(what))
 	return admin.Moved(done), err
 }
 

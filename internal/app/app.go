@@ -20,6 +20,7 @@ import (
 	"brokerd/internal/broker"
 	"brokerd/internal/catalog"
 	"brokerd/internal/decisions"
+	"brokerd/internal/diagnose"
 	"brokerd/internal/disk"
 	"brokerd/internal/drain"
 	"brokerd/internal/events"
@@ -197,7 +198,8 @@ func (a *App) start(ctx context.Context) error {
 	p.locks = locks.New(p.store, p.events, holders{p.sessions, p.agents}, c.Clock, log.Named("locks"))
 	connect(p)
 	connectLocks(p)
-	p.locks.UseCrew(p.broker)
+	p.diagnose = diagnose.New(p.broker, directory{p.sessions, p.agents}, crew{p.sessions, p.agents})
+	p.locks.UseCrew(p.diagnose)
 	p.locks.UseTracer(tracer)
 	// After the hooks are in place: New checks the disk at once, and may append an event.
 	used := func() (float64, error) { return c.DiskUsed(c.Dir) }
@@ -233,7 +235,7 @@ func (a *App) start(ctx context.Context) error {
 		Directory: people,
 		Post:      letters,
 		Tokens:    reviewTokens{p.locks},
-		Crew:      p.broker,
+		Crew:      p.diagnose,
 		Clock:     c.Clock,
 		Zap:       log.Named("decisions"),
 	})
@@ -298,10 +300,10 @@ func (a *App) start(ctx context.Context) error {
 		return fmt.Errorf("start drains: %w", err)
 	}
 	explainers := []admin.Explainer{
-		p.agents, p.broker, p.locks, p.state, p.disk, p.tasks, p.decisions, p.blockers, p.handoffs, p.votes, p.drain,
+		p.agents, p.diagnose, p.locks, p.state, p.disk, p.tasks, p.decisions, p.blockers, p.handoffs, p.votes, p.drain,
 	}
 	p.overview = newOverviews(p.store, p.events, c.Clock, log.Named("overview"), p.sessions,
-		overviewSources{commons{p.locks, p.state, jobs}, p.broker, p.agents, explainers})
+		overviewSources{commons{p.locks, p.state, jobs}, p.diagnose, p.agents, explainers})
 	a.onStop(func(context.Context) error { p.overview.Stop(); return nil })
 	inspector := admin.NewInspector(p.store, tables{dir: c.Dir}, p.events)
 	register(p.rpc, services{
@@ -311,8 +313,8 @@ func (a *App) start(ctx context.Context) error {
 				Store:      p.store,
 				Clock:      c.Clock,
 				Directory:  census{p.sessions, p.agents},
-				Mailboxes:  mailboxes{p.broker},
-				Post:       mailboxes{p.broker},
+				Mailboxes:  mailboxes{p.diagnose},
+				Post:       post{p.broker},
 				Commons:    commons{p.locks, p.state, jobs},
 				Traffic:    p.rpc,
 				Inspector:  inspector,

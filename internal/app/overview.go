@@ -10,6 +10,7 @@ import (
 	"brokerd/internal/agents"
 	"brokerd/internal/broker"
 	"brokerd/internal/caller"
+	"brokerd/internal/diagnose"
 	"brokerd/internal/events"
 	"brokerd/internal/finding"
 	"brokerd/internal/overview"
@@ -51,14 +52,14 @@ func (o overviewSessions) Open(q store.Querier) ([]string, error) {
 // overviewSources describe a session.
 type overviewSources struct {
 	commons
-	broker     *broker.Broker
+	diagnose   *diagnose.Examiner
 	agents     *agents.Registry
 	explainers []admin.Explainer
 }
 
 // Mail implements overview.Sources.
 func (o overviewSources) Mail(q store.Querier, session int64, most int) ([]overview.Mailbox, overview.Mail, error) {
-	boxes, sum, err := o.broker.Status(q, session, nil, most)
+	boxes, sum, err := o.diagnose.Status(q, session, nil, most)
 	if err != nil {
 		return nil, overview.Mail{}, err
 	}
@@ -88,7 +89,7 @@ func (o overviewSources) Agents(
 		Agents: pulse.Agents, Late: pulse.Late, Failed: pulse.Failed, Stopped: pulse.Stopped,
 		Sent: pulse.Sent, Received: pulse.Received, Processed: pulse.Processed,
 	}
-	claims, err := o.broker.Claims(q, session)
+	claims, err := o.diagnose.Claims(q, session)
 	if err != nil {
 		return nil, crew, err
 	}
@@ -104,7 +105,7 @@ func (o overviewSources) Agents(
 	for i := range team {
 		names[i] = team[i].Name
 	}
-	waiting, err := o.broker.Waiting(q, session, append(names, caller.System))
+	waiting, err := o.diagnose.Waiting(q, session, append(names, caller.System))
 	crew.OperatorMail = waiting[caller.System]
 	list := make([]overview.Agent, len(team))
 	for i := range team {

@@ -9,6 +9,7 @@ import (
 	"brokerd/internal/broker"
 	"brokerd/internal/catalog"
 	"brokerd/internal/decisions"
+	"brokerd/internal/diagnose"
 	"brokerd/internal/disk"
 	"brokerd/internal/drain"
 	"brokerd/internal/events"
@@ -34,6 +35,7 @@ type parts struct {
 	broker    *broker.Broker
 	catalog   *catalog.Catalog
 	decisions *decisions.Table
+	diagnose  *diagnose.Examiner
 	disk      *disk.Gauge
 	drain     *drain.Switch
 	events    *events.Log

@@ -92,7 +92,7 @@ type Broker struct {
 
 	catalog  Catalog
 	disk     Disk   // nil = there is always room
-	crew     Crew   // nil = all agents are well
+	crew     Crew   // may be nil
 	drains   Drains // nil = the broker is never drained
 	rates    *sendRates
 	observer Observer        // may be nil; not changed after Start

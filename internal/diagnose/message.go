@@ -1,4 +1,4 @@
-package broker
+package diagnose
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"brokerd/internal/broker"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
 	"brokerd/internal/store"
@@ -14,9 +15,10 @@ import (
 
 // A stuck is a delivery that is to be explained.
 type stuck struct {
-	key
-	ref         MailboxRef
-	state       State
+	message     int64
+	mailbox     int64
+	ref         broker.MailboxRef
+	state       broker.State
 	rank        int64
 	claims      int
 	attempts    int
@@ -36,30 +38,30 @@ func (s *stuck) id() string { return strconv.FormatInt(s.message, 10) }
 
 // deliveries returns the deliveries of a message, the worst first; only the one in a mailbox unless
 // that is 0.
-func (e *explaining) deliveries(message, mailbox int64, most int) ([]stuck, error) {
+func (e *explanation) deliveries(message, mailbox int64, most int) ([]stuck, error) {
 	var found []stuck
 	rows := e.q.Query(selectStuckDeliveries, message, mailbox, most)
 	for rows.Next() {
-		d := stuck{key: key{message: message}}
+		d := stuck{message: message}
 		var kind, state int
 		if err := rows.Scan(&d.mailbox, &kind, &d.ref.Name, &state, &d.rank, &d.claims, &d.attempts, &d.maxAttempts,
 			&d.holder, &d.claimedAt,
 			&d.readAt, &d.finishedAt, &d.dueAt, &d.ordering, &d.sentAt, &d.sender); err != nil {
 			return nil, err
 		}
-		d.ref.Kind, d.state = MailboxKind(kind), State(state)
+		d.ref.Kind, d.state = broker.MailboxKind(kind), broker.State(state)
 		found = append(found, d)
 	}
 	return found, rows.Err()
 }
 
 // message explains a message: each of its deliveries, and the answer that it requires.
-func (e *explaining) message() error {
-	ref, ok := ParseRef(e.about.Name)
+func (e *explanation) message() error {
+	ref, ok := broker.ParseRef(e.about.Name)
 	if !ok {
 		return fault.Field("message", "is no message's id and no revision")
 	}
-	m, err := FindMessage(e.q, e.about.Session, ref)
+	m, err := broker.FindMessage(e.q, e.about.Session, ref)
 	if err != nil {
 		return err
 	}
@@ -92,7 +94,7 @@ func (e *explaining) message() error {
 }
 
 // answer explains whether the answer that a message requires has come.
-func (e *explaining) answer(m *Message, all []stuck) error {
+func (e *explanation) answer(m *broker.Message, all []stuck) error {
 	var deadline time.Time
 	var settled, reply int64
 	err := e.q.QueryRow(selectQuestionOf, m.Revision).Scan(&deadline, &settled, &reply)
@@ -121,7 +123,7 @@ func (e *explaining) answer(m *Message, all []stuck) error {
 
 // overdue explains that the answer is late. The agent that owes it gets the command that answers;
 // the sender and an operator get those that ask again or give up.
-func (e *explaining) overdue(m *Message, deadline time.Time, all []stuck) finding.Finding {
+func (e *explanation) overdue(m *broker.Message, deadline time.Time, all []stuck) finding.Finding {
 	id := strconv.FormatInt(m.Revision, 10)
 	f := finding.Finding{Severity: finding.Warning, Subject: "message " + id, Since: deadline,
 		Summary: m.Sender + " waits for its answer, which was due at " + e.about.When(deadline)}
@@ -134,16 +136,16 @@ func (e *explaining) overdue(m *Message, deadline time.Time, all []stuck) findin
 			continue
 		}
 		switch {
-		case d.state == Acked:
+		case d.state == broker.Acked:
 			f.Reasons = append(f.Reasons, fmt.Sprintf("%s acknowledged it at %s without an answer", d.holder,
 				e.about.When(d.finishedAt)))
 			f.Commands = append(f.Commands, finding.Command{"agent", "nudge", d.holder, "answer message " + id})
-		case d.state == Claimed:
+		case d.state == broker.Claimed:
 			f.Reasons = append(f.Reasons, fmt.Sprintf("%s holds it as claim %s since %s", d.holder,
-				ClaimID(d.message, d.claims), e.about.When(d.claimedAt)))
+				broker.ClaimID(d.message, d.claims), e.about.When(d.claimedAt)))
 		case d.state.Waits():
 			f.Reasons = append(f.Reasons, "it waits in "+d.ref.String())
-		case d.state == Dead:
+		case d.state == broker.Dead:
 			f.Reasons = append(f.Reasons, "it is a dead letter in "+d.ref.String())
 		}
 	}
@@ -165,37 +167,37 @@ func (e *explaining) overdue(m *Message, deadline time.Time, all []stuck) findin
 }
 
 // owes reports whether the asking agent owes the answer because of a delivery.
-func (e *explaining) owes(m *Message, d *stuck) bool {
+func (e *explanation) owes(m *broker.Message, d *stuck) bool {
 	asker := e.about.Asker
-	return asker != "" && asker != m.Sender && d.state != Expired && d.state != Cancelled &&
-		(d.holder == asker || d.ref == MailboxRef{AgentMailbox, asker})
+	return asker != "" && asker != m.Sender && d.state != broker.Expired && d.state != broker.Cancelled &&
+		(d.holder == asker || d.ref == mailboxOf(asker))
 }
 
 // delivery explains one delivery.
-func (e *explaining) delivery(d *stuck) (finding.Finding, error) {
+func (e *explanation) delivery(d *stuck) (finding.Finding, error) {
 	switch d.state {
-	case Pending:
+	case broker.Pending:
 		return e.pending(d)
-	case Blocked:
+	case broker.Blocked:
 		return e.blocked(d)
-	case Delayed:
+	case broker.Delayed:
 		return e.delayed(d)
-	case Claimed:
+	case broker.Claimed:
 		return e.claimed(d)
-	case Dead:
+	case broker.Dead:
 		return e.dead(d)
 	}
 	f := finding.Finding{Severity: finding.Info, Since: d.finishedAt,
 		Commands: []finding.Command{{"message", "get", d.id()}}}
 	switch d.state {
-	case Acked:
+	case broker.Acked:
 		f.Summary = d.holder + " has finished it"
-		if d.ref.Kind != AgentMailbox {
+		if d.ref.Kind != broker.AgentMailbox {
 			f.Summary += ", from " + d.ref.String()
 		}
-	case NoticeUnread:
+	case broker.NoticeUnread:
 		f.Summary = "it is a notice of the broker, which " + d.ref.Name + " has not read"
-	case Expired:
+	case broker.Expired:
 		f.Summary = "it has expired in " + d.ref.String() + ": no agent took it within its time to live"
 	default:
 		f.Summary = "it was cancelled in " + d.ref.String()
@@ -204,9 +206,9 @@ func (e *explaining) delivery(d *stuck) (finding.Finding, error) {
 }
 
 // pending explains a delivery that the broker could deliver.
-func (e *explaining) pending(d *stuck) (finding.Finding, error) {
+func (e *explanation) pending(d *stuck) (finding.Finding, error) {
 	f := finding.Finding{Since: d.sentAt}
-	st, err := e.standing(d.ref, d.mailbox, d.sender, place{d.rank, d.message}.directive())
+	st, err := e.standing(d.ref, d.mailbox, d.sender, d.rank < broker.DirectiveRank)
 	if err != nil {
 		return f, err
 	}
@@ -262,38 +264,38 @@ func (e *explaining) pending(d *stuck) (finding.Finding, error) {
 }
 
 // lastOffer says what became of the last attempt to put a delivery before a model; "" if there was none.
-func (e *explaining) lastOffer(d *stuck) (string, error) {
-	found := make([]Delivery, 1)
-	if err := offersOf(e.q, d.message, d.mailbox, d.mailbox, map[int64]int{d.mailbox: 0}, found); err != nil {
-		return "", err
-	}
-	all := found[0].Offers
-	if len(all) == 0 {
+func (e *explanation) lastOffer(d *stuck) (string, error) {
+	var way int
+	var harness, why string
+	var offered, accepted, returned time.Time
+	err := e.q.QueryRow(selectLastOffer, d.message, d.mailbox).Scan(&way, &harness, &offered, &accepted, &returned, &why)
+	if errors.Is(err, store.ErrNoRows) {
 		return "", nil
 	}
-	o := &all[len(all)-1]
-	says := fmt.Sprintf("it was offered to session %s of %s (%s) at %s", finding.Clip(o.Harness), d.ref.Name, o.Way,
-		e.about.When(o.OfferedAt))
+	if err != nil {
+		return "", err
+	}
+	says := fmt.Sprintf("it was offered to session %s of %s (%s) at %s", finding.Clip(harness), d.ref.Name, broker.Way(way),
+		e.about.When(offered))
 	switch {
-	case !o.AcceptedAt.IsZero():
-		return says + ", which accepted it at " + e.about.When(o.AcceptedAt), nil
-	case !o.ReturnedAt.IsZero():
-		return says + ", without success: " + finding.Clip(o.Why), nil
+	case !accepted.IsZero():
+		return says + ", which accepted it at " + e.about.When(accepted), nil
+	case !returned.IsZero():
+		return says + ", without success: " + finding.Clip(why), nil
 	}
 	return says + "; there is no evidence yet that its model received it", nil
 }
 
 // blocked explains a delivery that waits for another one with its ordering key, and that one too.
-func (e *explaining) blocked(d *stuck) (finding.Finding, error) {
+func (e *explanation) blocked(d *stuck) (finding.Finding, error) {
 	f := finding.Finding{Severity: finding.Warning, Since: d.sentAt}
 	var head int64
-	err := e.q.QueryRow(selectHead, d.mailbox, d.ordering).Scan(&head, new(int), new(int64), new(int64),
-		new(time.Time), new(bool))
+	err := e.q.QueryRow(selectHead, d.mailbox, d.ordering).Scan(&head)
 	if err != nil {
 		return f, fmt.Errorf("head of ordering key: %w", err)
 	}
 	first, err := e.deliveries(head, d.mailbox, 1)
-	if err != nil || len(first) == 0 || first[0].state == Blocked { // the last never is: see invariants
+	if err != nil || len(first) == 0 || first[0].state == broker.Blocked { // the last never is: see invariants
 		return f, err
 	}
 	of, err := e.delivery(&first[0])
@@ -301,7 +303,7 @@ func (e *explaining) blocked(d *stuck) (finding.Finding, error) {
 		return f, err
 	}
 	var before int64
-	if err := e.q.QueryRow(selectOrderedBefore, d.mailbox, d.ordering, d.message, mostBefore).Scan(&before); err != nil {
+	if err := e.q.QueryRow(countOrderedBefore, d.mailbox, d.ordering, d.message, mostBefore).Scan(&before); err != nil {
 		return f, err
 	}
 	f.Severity = of.Severity
@@ -317,7 +319,7 @@ func (e *explaining) blocked(d *stuck) (finding.Finding, error) {
 }
 
 // delayed explains a delivery that is not due yet.
-func (e *explaining) delayed(d *stuck) (finding.Finding, error) {
+func (e *explanation) delayed(d *stuck) (finding.Finding, error) {
 	f := finding.Finding{Severity: finding.Info, Since: d.sentAt, Commands: []finding.Command{{"message", "get", d.id()}}}
 	if e.about.Mine(d.sender) {
 		f.Commands = append(f.Commands, finding.Command{"message", "cancel", d.id()})
@@ -335,7 +337,7 @@ func (e *explaining) delayed(d *stuck) (finding.Finding, error) {
 }
 
 // lastFailure says how the last attempt ended.
-func (e *explaining) lastFailure(d *stuck) (string, error) {
+func (e *explanation) lastFailure(d *stuck) (string, error) {
 	var by, why string
 	var at time.Time
 	err := e.q.QueryRow(selectLastAttempt, d.message, d.mailbox).Scan(&by, &at, &why)
@@ -346,13 +348,13 @@ func (e *explaining) lastFailure(d *stuck) (string, error) {
 }
 
 // claimed explains a delivery that an agent works on.
-func (e *explaining) claimed(d *stuck) (finding.Finding, error) {
+func (e *explanation) claimed(d *stuck) (finding.Finding, error) {
 	f := finding.Finding{Severity: finding.Info, Since: d.claimedAt}
 	f.Summary = d.holder + " works on it"
-	if d.ref.Kind != AgentMailbox {
+	if d.ref.Kind != broker.AgentMailbox {
 		f.Summary += ", from " + d.ref.String()
 	}
-	if until, ok := e.ClaimEnds(d.message, d.mailbox); ok {
+	if until, ok := e.broker.ClaimEnds(d.message, d.mailbox); ok {
 		f.Reasons = append(f.Reasons, fmt.Sprintf("the claim, attempt %d of %d, ends at %s unless it is extended",
 			d.attempts+1, d.maxAttempts, e.about.When(until)))
 	}
@@ -382,7 +384,7 @@ func (e *explaining) claimed(d *stuck) (finding.Finding, error) {
 		f.Reasons = append(f.Reasons, d.holder+" is halted since "+e.about.When(g.haltedAt))
 		f.Commands = append(f.Commands, finding.Command{"agent", "resume", d.holder})
 	}
-	release := finding.Command{"--agent", d.holder, "release", ClaimID(d.message, d.claims)}
+	release := finding.Command{"--agent", d.holder, "release", broker.ClaimID(d.message, d.claims)}
 	ask := finding.Command{"explain", "agent", d.holder}
 	if f.Severity == finding.Info {
 		f.Commands = append(f.Commands, ask, release)
@@ -393,7 +395,7 @@ func (e *explaining) claimed(d *stuck) (finding.Finding, error) {
 }
 
 // dead explains a dead letter.
-func (e *explaining) dead(d *stuck) (finding.Finding, error) {
+func (e *explanation) dead(d *stuck) (finding.Finding, error) {
 	f := finding.Finding{Severity: finding.Error, Since: d.finishedAt}
 	f.Summary = fmt.Sprintf("it is a dead letter in %s after %s", d.ref, finding.Count(d.attempts, "attempt"))
 	says, err := e.lastFailure(d)
@@ -401,7 +403,7 @@ func (e *explaining) dead(d *stuck) (finding.Finding, error) {
 		return f, err
 	}
 	f.Reasons = append(f.Reasons, says)
-	if d.ref.Kind == AgentMailbox {
+	if d.ref.Kind == broker.AgentMailbox {
 		if _, registered, err := e.member(d.ref.Name); err != nil {
 			return f, err
 		} else if !registered && e.crew != nil {

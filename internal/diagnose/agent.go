@@ -1,4 +1,4 @@
-package broker
+package diagnose
 
 import (
 	"errors"
@@ -7,17 +7,18 @@ import (
 	"strconv"
 	"time"
 
+	"brokerd/internal/broker"
 	"brokerd/internal/finding"
 	"brokerd/internal/store"
 )
 
-// ofAgent explains why an agent gets no work, what waits for it and what it works on.
-func (e *explaining) ofAgent() error {
+// ofAgent explains why an agent gets no work, which messages wait for it and on which it works.
+func (e *explanation) ofAgent() error {
 	member, registered, err := e.member(e.about.Name)
 	if err != nil || !registered {
 		return err
 	}
-	ref := MailboxRef{AgentMailbox, member.Name}
+	ref := mailboxOf(member.Name)
 	if _, gated := e.gates[member.Name]; gated && member.Health != Stopped || member.Health == Failed {
 		if err := e.blame(member.Name); err != nil {
 			return err
@@ -28,7 +29,7 @@ func (e *explaining) ofAgent() error {
 		return err
 	}
 	f := finding.Finding{Severity: finding.Info, Subject: "mailbox " + ref.String()}
-	unread, claimable, err := e.Counts(e.q, e.about.Session, member.Agent)
+	unread, claimable, err := e.broker.Counts(e.q, e.about.Session, member.Agent)
 	if err != nil {
 		return err
 	}
@@ -65,8 +66,8 @@ func (e *explaining) ofAgent() error {
 }
 
 // undeliverable finds messages that an agent has sent to mailboxes from which no agent takes, except
-// the queue of its own role, which has a finding of its own.
-func (e *explaining) undeliverable(sender Agent) error {
+// the queue of the role of that agent, which has its own finding.
+func (e *explanation) undeliverable(sender broker.Agent) error {
 	boxes, err := e.fullest()
 	if err != nil {
 		return err
@@ -74,7 +75,7 @@ func (e *explaining) undeliverable(sender Agent) error {
 	told := 0
 	for i := 0; i < len(boxes) && told < mostOfAKind; i++ {
 		ref, id := boxes[i].Ref, boxes[i].ID
-		if ref.Name == sender.Name && ref.Kind == AgentMailbox || ref.Name == sender.Role && ref.Kind == RoleMailbox {
+		if ref.Name == sender.Name && ref.Kind == broker.AgentMailbox || ref.Name == sender.Role && ref.Kind == broker.RoleMailbox {
 			continue
 		}
 		servers, err := e.serving(ref, id, sender.Name)
@@ -111,13 +112,13 @@ func (e *explaining) undeliverable(sender Agent) error {
 }
 
 // claimable says where the messages are that an agent can claim: "2 here", "1 in role:builder".
-func (e *explaining) claimable(agent Agent, mailbox int64) (places []string, err error) {
-	boxes, err := e.Reachable(e.q, Actor{Agent: agent, Session: Session{ID: e.about.Session}, Mailbox: mailbox})
+func (e *explanation) claimable(agent broker.Agent, mailbox int64) (places []string, err error) {
+	boxes, err := e.broker.Reachable(e.q, broker.Actor{Agent: agent, Session: broker.Session{ID: e.about.Session}, Mailbox: mailbox})
 	if err != nil {
 		return nil, err
 	}
 	for _, box := range boxes {
-		n, err := CountReady(e.q, box.ID, MostCounted)
+		n, err := broker.CountReady(e.q, box.ID, broker.MostCounted)
 		if err != nil {
 			return nil, err
 		}
@@ -141,18 +142,18 @@ func are(n int64) string {
 
 // upTo formats a count that ends at MostCounted.
 func upTo(n int64) string {
-	if n >= MostCounted {
-		return fmt.Sprintf("%d or more", MostCounted)
+	if n >= broker.MostCounted {
+		return fmt.Sprintf("%d or more", broker.MostCounted)
 	}
 	return strconv.FormatInt(n, 10)
 }
 
-// ofRole explains what waits for a role.
-func (e *explaining) ofRole() error {
+// ofRole explains which messages wait for a role.
+func (e *explanation) ofRole() error {
 	if err := e.agents(); err != nil {
 		return err
 	}
-	ref := MailboxRef{RoleMailbox, e.about.Name}
+	ref := broker.MailboxRef{Kind: broker.RoleMailbox, Name: e.about.Name}
 	id, waiting, err := e.waitingIn(ref)
 	if err != nil || id == 0 {
 		return err
@@ -168,7 +169,7 @@ func (e *explaining) ofRole() error {
 }
 
 // waitingIn returns a mailbox's id, 0 if it does not exist yet, and how many wait in it.
-func (e *explaining) waitingIn(ref MailboxRef) (id, waiting int64, err error) {
+func (e *explanation) waitingIn(ref broker.MailboxRef) (id, waiting int64, err error) {
 	err = e.q.QueryRow(selectWaitingOf, e.about.Session, int(ref.Kind), ref.Name).Scan(&id, &waiting)
 	if errors.Is(err, store.ErrNoRows) {
 		err = nil
@@ -187,11 +188,11 @@ func wait(n int64) string {
 // line adds to the finding of a mailbox how long its first message waits, and why the agents do not
 // take it. It leaves the finding as Info if an agent has read the messages, and if the finding of
 // an agent covers them.
-func (e *explaining) line(f *finding.Finding, ref MailboxRef, id int64) error {
+func (e *explanation) line(f *finding.Finding, ref broker.MailboxRef, id int64) error {
 	var first int64
 	var read bool
 	var delayed, claimed time.Time
-	err := e.q.QueryRow(selectFirstInLine, id, int64(DirectiveRank), mostRead).Scan(&first, &f.Since, &delayed, &claimed, &read)
+	err := e.q.QueryRow(selectFirstInLine, id, int64(broker.DirectiveRank), mostRead).Scan(&first, &f.Since, &delayed, &claimed, &read)
 	if errors.Is(err, store.ErrNoRows) {
 		f.Summary += "; none of them is ready: they are delayed, or wait behind others"
 		return nil
@@ -205,7 +206,7 @@ func (e *explaining) line(f *finding.Finding, ref MailboxRef, id int64) error {
 		}
 	}
 	sender := ""
-	if ref.Kind != AgentMailbox {
+	if ref.Kind != broker.AgentMailbox {
 		if sender, err = e.onlySender(first); err != nil {
 			return err
 		}
@@ -217,17 +218,17 @@ func (e *explaining) line(f *finding.Finding, ref MailboxRef, id int64) error {
 	explain := finding.Command{"explain", "message", strconv.FormatInt(first, 10)}
 	waits := e.about.Now.Sub(f.Since)
 	switch {
-	case ref == OperatorMailbox:
+	case ref == broker.OperatorMailbox:
 		f.Commands = append(f.Commands, st.commands...)
 		if !read && waits >= slowMail {
 			f.Severity = finding.Warning
 			f.Summary += fmt.Sprintf(", the first for %s%s, and no operator has read it", finding.Rough(waits), finding.After(slowMail))
 		}
 		return nil
-	case read && ref.Kind == AgentMailbox:
+	case read && ref.Kind == broker.AgentMailbox:
 		f.Reasons = append(f.Reasons, ref.Name+" has read all that is ready, up to message "+strconv.FormatInt(first, 10))
 		return nil
-	case ref.Kind == AgentMailbox && len(st.servers) == 1 && st.servers[0].Health == Stopped:
+	case ref.Kind == broker.AgentMailbox && len(st.servers) == 1 && st.servers[0].Health == Stopped:
 		f.Reasons = append(f.Reasons, st.reasons...)
 		return nil
 	case st.says != "" && len(st.servers) == 1:
@@ -238,7 +239,7 @@ func (e *explaining) line(f *finding.Finding, ref MailboxRef, id int64) error {
 		for i := range st.servers[:min(len(st.servers), mostServers)] { // this finding covers them
 			name := st.servers[i].Name
 			e.blamed[name] = true
-			_, waiting, err := e.waitingIn(MailboxRef{AgentMailbox, name})
+			_, waiting, err := e.waitingIn(mailboxOf(name))
 			if err != nil {
 				return err
 			}
@@ -267,7 +268,7 @@ func (e *explaining) line(f *finding.Finding, ref MailboxRef, id int64) error {
 }
 
 // first names the agents that could take a message.
-func (e *explaining) first(st *standing) string {
+func (e *explanation) first(st *standing) string {
 	if len(st.servers) == 1 {
 		return st.servers[0].Name
 	}
@@ -275,13 +276,13 @@ func (e *explaining) first(st *standing) string {
 }
 
 // onlySender returns the sender of a message.
-func (e *explaining) onlySender(message int64) (string, error) {
-	m, err := FindMessage(e.q, e.about.Session, Ref{Revision: message})
+func (e *explanation) onlySender(message int64) (string, error) {
+	m, err := broker.FindMessage(e.q, e.about.Session, broker.Ref{Revision: message})
 	return m.Sender, err
 }
 
 // working describes the claims of an agent.
-func (e *explaining) working(agent string, id int64) error {
+func (e *explanation) working(agent string, id int64) error {
 	rows := e.q.Query(selectHoldersClaims, id, mostOfAKind)
 	type claim struct {
 		message int64
@@ -319,7 +320,7 @@ func (e *explaining) working(agent string, id int64) error {
 	for _, c := range claims {
 		f.Reasons = append(f.Reasons, fmt.Sprintf("message %d since %s", c.message, e.about.When(c.at)))
 		if e.about.Now.Sub(c.at) >= longClaim || f.Severity == finding.Warning && len(f.Commands) == 0 {
-			f.Commands = append(f.Commands, finding.Command{"--agent", agent, "release", ClaimID(c.message, c.number)})
+			f.Commands = append(f.Commands, finding.Command{"--agent", agent, "release", broker.ClaimID(c.message, c.number)})
 		}
 	}
 	f.Commands = append(f.Commands, finding.Command{"explain", "message", strconv.FormatInt(claims[0].message, 10)})
@@ -327,18 +328,30 @@ func (e *explaining) working(agent string, id int64) error {
 	return nil
 }
 
+// A question is one whose deadline has passed and that has no answer.
+type question struct {
+	message  int64
+	deadline time.Time
+}
+
+func readQuestions(rows *store.Rows) ([]question, error) {
+	return store.Collect(rows, func(r *store.Rows) (q question, err error) {
+		return q, r.Scan(&q.message, &q.deadline)
+	})
+}
+
 // late finds overdue questions. The finding of an agent that gets no work covers the questions that
 // only this agent can answer.
-func (e *explaining) late(rows *store.Rows) error {
-	questions, err := readQuestions(rows, e.about.Now)
+func (e *explanation) late(rows *store.Rows) error {
+	questions, err := readQuestions(rows)
 	if err != nil {
 		return err
 	}
-	for i := range questions {
-		if !questions[i].Overdue {
+	for _, q := range questions {
+		if q.deadline.After(e.about.Now) {
 			continue // the clock was set back
 		}
-		m, err := FindMessage(e.q, e.about.Session, Ref{Revision: questions[i].Revision})
+		m, err := broker.FindMessage(e.q, e.about.Session, broker.Ref{Revision: q.message})
 		if err != nil {
 			return err
 		}
@@ -350,22 +363,21 @@ func (e *explaining) late(rows *store.Rows) error {
 		if err != nil {
 			return err
 		}
-		if covered {
-			continue
+		if !covered {
+			e.add(e.overdue(&m, q.deadline, all))
 		}
-		e.add(e.overdue(&m, questions[i].Deadline, all))
 	}
 	return nil
 }
 
 // unable reports whether a question waits in a mailbox whose finding covers it, or for a single
 // agent that gets no work and is blamed for it.
-func (e *explaining) unable(m *Message, all []stuck) (bool, error) {
+func (e *explanation) unable(m *broker.Message, all []stuck) (bool, error) {
 	if len(all) != 1 {
 		return false, nil
 	}
 	d := &all[0]
-	if d.state == Pending && e.slow[d.mailbox] {
+	if d.state == broker.Pending && e.slow[d.mailbox] {
 		return true, nil
 	}
 	servers, err := e.serving(d.ref, d.mailbox, m.Sender)
@@ -382,7 +394,7 @@ func (e *explaining) unable(m *Message, all []stuck) (bool, error) {
 }
 
 // servers returns all agents of the session.
-func (e *explaining) servers() []server {
+func (e *explanation) servers() []server {
 	all := make([]server, len(e.members))
 	for i, m := range e.members {
 		all[i] = server{m, e.gates[m.Name]}
@@ -391,7 +403,7 @@ func (e *explaining) servers() []server {
 }
 
 // member returns the member of a name.
-func (e *explaining) member(name string) (Member, bool, error) {
+func (e *explanation) member(name string) (Member, bool, error) {
 	if err := e.agents(); err != nil {
 		return Member{}, false, err
 	}

@@ -1,6 +1,6 @@
-package broker
+package diagnose
 
-// What is stuck. Every query goes by an index, and looks at a bounded number of messages that wait.
+// Messages that are stuck. Every query uses an index, and reads a bounded number of messages that wait.
 
 const (
 	selectGatesOf = `
@@ -28,10 +28,19 @@ const (
 		WHERE a.message = ? AND a.mailbox = ?
 		ORDER BY a.ended_at DESC, a.claim DESC
 		LIMIT 1`
+	selectLastOffer = `
+		SELECT way, harness, offered_at, accepted_at, returned_at, why
+		FROM offers
+		WHERE message = ? AND mailbox = ?
+		ORDER BY number DESC
+		LIMIT 1`
 	countAhead = `
 		SELECT COUNT(*) FROM (
 			SELECT 1 FROM deliveries WHERE mailbox = ? AND state = 1 AND (rank, message) < (?, ?) LIMIT ?) AS x`
-	selectOrderedBefore = `
+	// The first message with an ordering key, and how many come before another, at most so many.
+	selectHead = `
+		SELECT message FROM deliveries WHERE mailbox = ? AND ordering_key = ? AND state <= 4 ORDER BY message LIMIT 1`
+	countOrderedBefore = `
 		SELECT COUNT(*) FROM (
 			SELECT 1 FROM deliveries WHERE mailbox = ? AND ordering_key = ? AND state <= 4 AND message < ? LIMIT ?) AS x`
 	// The first message that its reader has not read, else the first; with the times of which the latest
@@ -103,15 +112,17 @@ const (
 		SELECT message, finished_at FROM deliveries WHERE mailbox = ? AND state = 6 ORDER BY message LIMIT 1`
 	selectLastDead = `
 		SELECT message FROM deliveries WHERE mailbox = ? AND state = 6 ORDER BY message DESC LIMIT 1`
-	selectLate = openQuestionColumns + `
+	lateColumns = `
+		SELECT q.message, q.deadline FROM questions q JOIN messages m ON m.revision = q.message`
+	selectLate = lateColumns + `
 		WHERE q.session = ? AND q.settled IS NULL AND q.overdue IS NOT NULL
 		ORDER BY q.deadline
 		LIMIT ?`
-	selectLateAsked = openQuestionColumns + `
+	selectLateAsked = lateColumns + `
 		WHERE q.session = ? AND q.sender = ? AND q.settled IS NULL AND q.overdue IS NOT NULL
 		ORDER BY q.message
 		LIMIT ?`
-	selectLateOwed = openQuestionColumns + `
+	selectLateOwed = lateColumns + `
 		WHERE q.session = ?1 AND q.settled IS NULL AND q.overdue IS NOT NULL AND q.sender <> ?2 AND EXISTS (
 			SELECT 1 FROM deliveries d
 			WHERE d.message = q.message AND (d.mailbox = ?3 OR d.holder = ?3) AND d.arrival IS NOT NULL AND d.state NOT IN (7, 8))

@@ -1,4 +1,4 @@
-package broker
+package diagnose
 
 import (
 	"cmp"
@@ -7,13 +7,14 @@ import (
 	"strconv"
 	"time"
 
+	"brokerd/internal/broker"
 	"brokerd/internal/finding"
 )
 
 // everything finds the worst problems of the session. Agents that get no work cover the mailboxes
 // and questions that wait for them; queues of several such agents come first, since they cover
 // these agents.
-func (e *explaining) everything() error {
+func (e *explanation) everything() error {
 	if err := e.boxesStuck(); err != nil {
 		return err
 	}
@@ -44,12 +45,12 @@ func (e *explaining) everything() error {
 
 // askedOperators finds the questions that wait for the answer of an operator. Those that are overdue are
 // findings of their own.
-func (e *explaining) askedOperators() error {
-	id, err := e.FindMailbox(e.q, e.about.Session, OperatorMailbox)
+func (e *explanation) askedOperators() error {
+	id, err := e.broker.FindMailbox(e.q, e.about.Session, broker.OperatorMailbox)
 	if err != nil || id == 0 {
 		return err
 	}
-	asked, err := Owed(e.q, e.about.Session, OperatorMailbox.Name, id, maxQuestions, e.about.Now)
+	asked, err := broker.Owed(e.q, e.about.Session, broker.OperatorMailbox.Name, id, mostQuestions, e.about.Now)
 	if err != nil {
 		return err
 	}
@@ -75,12 +76,12 @@ func (e *explaining) askedOperators() error {
 
 // A countedBox is a mailbox with the number of messages that wait in it.
 type countedBox struct {
-	Mailbox
+	broker.Mailbox
 	waiting int64
 }
 
 // fullest returns the mailboxes with the most messages that wait, the fullest first.
-func (e *explaining) fullest() ([]countedBox, error) {
+func (e *explanation) fullest() ([]countedBox, error) {
 	var boxes []countedBox
 	rows := e.q.Query(selectFullest, e.about.Session, mostBoxes)
 	for rows.Next() {
@@ -89,7 +90,7 @@ func (e *explaining) fullest() ([]countedBox, error) {
 		if err := rows.Scan(&c.ID, &kind, &c.Ref.Name, &c.waiting); err != nil {
 			return nil, err
 		}
-		c.Ref.Kind = MailboxKind(kind)
+		c.Ref.Kind = broker.MailboxKind(kind)
 		boxes = append(boxes, c)
 	}
 	return boxes, rows.Err()
@@ -97,8 +98,8 @@ func (e *explaining) fullest() ([]countedBox, error) {
 
 // boxesStuck finds mailboxes that no agent takes from, that are full or nearly so, and ordering
 // keys in them that are held up.
-func (e *explaining) boxesStuck() error {
-	session, err := e.dir.ByID(e.q, e.about.Session)
+func (e *explanation) boxesStuck() error {
+	session, err := e.sessions.ByID(e.q, e.about.Session)
 	if err != nil {
 		return err
 	}
@@ -140,7 +141,7 @@ func (e *explaining) boxesStuck() error {
 
 // box examines a mailbox. The finding is Info if nothing is wrong with it, or if the finding of an
 // agent covers it.
-func (e *explaining) box(c Mailbox, waiting, limit int64) (finding.Finding, error) {
+func (e *explanation) box(c broker.Mailbox, waiting, limit int64) (finding.Finding, error) {
 	f := finding.Finding{Severity: finding.Info, Subject: "mailbox " + c.Ref.String(), Summary: wait(waiting) + " in it"}
 	if limit > 0 && waiting*10 >= limit*nearlyFull {
 		f.Severity = finding.Warning
@@ -160,7 +161,7 @@ func (e *explaining) box(c Mailbox, waiting, limit int64) (finding.Finding, erro
 
 // blame adds the finding about an agent that gets no work, once; it covers the messages and
 // questions that wait for the agent.
-func (e *explaining) blame(name string) error {
+func (e *explanation) blame(name string) error {
 	m, registered, err := e.member(name)
 	if err != nil || e.blamed[name] || !registered {
 		return err
@@ -217,14 +218,14 @@ func (e *explaining) blame(name string) error {
 	return err
 }
 
-// waitingFor says what waits for one agent alone: messages in its mailbox, its role's and its
+// waitingFor says which mail waits for one agent alone: messages in its mailbox, its role's and its
 // channels', and overdue questions.
-func (e *explaining) waitingFor(s *server) (says []string, err error) {
-	own, err := e.FindMailbox(e.q, e.about.Session, MailboxRef{AgentMailbox, s.Name})
+func (e *explanation) waitingFor(s *server) (says []string, err error) {
+	own, err := e.broker.FindMailbox(e.q, e.about.Session, mailboxOf(s.Name))
 	if err != nil {
 		return nil, err
 	}
-	boxes, err := e.Reachable(e.q, Actor{Agent: s.Agent, Session: Session{ID: e.about.Session}, Mailbox: own})
+	boxes, err := e.broker.Reachable(e.q, broker.Actor{Agent: s.Agent, Session: broker.Session{ID: e.about.Session}, Mailbox: own})
 	if err != nil {
 		return nil, err
 	}
@@ -241,9 +242,9 @@ func (e *explaining) waitingFor(s *server) (says []string, err error) {
 			continue
 		}
 		says = append(says, wait(waiting)+[...]string{
-			AgentMailbox:   " in its mailbox",
-			RoleMailbox:    " for the role " + box.Ref.Name + ", which no other agent has",
-			ChannelMailbox: " in the channel " + box.Ref.Name + ", which no other agent subscribes to",
+			broker.AgentMailbox:   " in its mailbox",
+			broker.RoleMailbox:    " for the role " + box.Ref.Name + ", which no other agent has",
+			broker.ChannelMailbox: " in the channel " + box.Ref.Name + ", which no other agent subscribes to",
 		}[box.Ref.Kind])
 	}
 	return e.owed(says, s.Name, own)
@@ -251,24 +252,24 @@ func (e *explaining) waitingFor(s *server) (says []string, err error) {
 
 // owed adds the overdue questions in a mailbox, and those that its agent has acknowledged, except the
 // questions that the agent has asked.
-func (e *explaining) owed(says []string, agent string, mailbox int64) ([]string, error) {
-	questions, err := readQuestions(e.q.Query(selectLateOwed, e.about.Session, agent, mailbox, mostOfAKind), e.about.Now)
+func (e *explanation) owed(says []string, agent string, mailbox int64) ([]string, error) {
+	questions, err := readQuestions(e.q.Query(selectLateOwed, e.about.Session, agent, mailbox, mostOfAKind))
 	if err != nil || len(questions) == 0 {
 		return says, err
 	}
 	ids := make([]string, len(questions))
 	for i := range questions {
-		ids[i] = strconv.FormatInt(questions[i].Revision, 10)
+		ids[i] = strconv.FormatInt(questions[i].message, 10)
 	}
 	text := fmt.Sprintf("%d overdue questions wait for an answer: messages ", len(ids))
 	if len(ids) == 1 {
 		text = "1 overdue question waits for an answer: message "
 	}
-	return append(says, text+finding.Names(ids)+", since "+e.about.When(questions[0].Deadline)), nil
+	return append(says, text+finding.Names(ids)+", since "+e.about.When(questions[0].deadline)), nil
 }
 
 // orderings finds ordering keys whose first message has held up another for too long.
-func (e *explaining) orderings(c Mailbox) error {
+func (e *explanation) orderings(c broker.Mailbox) error {
 	type heldUp struct {
 		key   string
 		head  int64
@@ -294,7 +295,7 @@ func (e *explaining) orderings(c Mailbox) error {
 		if err != nil {
 			return err
 		}
-		if len(first) == 0 || first[0].state == Pending {
+		if len(first) == 0 || first[0].state == broker.Pending {
 			continue // the finding of the mailbox covers it
 		}
 		of, err := e.delivery(&first[0])
@@ -312,7 +313,7 @@ func (e *explaining) orderings(c Mailbox) error {
 }
 
 // longClaims finds agents that hold claims for too long; an agent that is late has less time.
-func (e *explaining) longClaims() error {
+func (e *explanation) longClaims() error {
 	holders := map[string]bool{}
 	rows := e.q.Query(selectLongClaims, e.about.Session, e.about.Now.Add(-lateClaim), mostBoxes)
 	var names []string
@@ -340,7 +341,7 @@ func (e *explaining) longClaims() error {
 			continue
 		}
 		told++
-		id, err := e.FindMailbox(e.q, e.about.Session, MailboxRef{AgentMailbox, name})
+		id, err := e.broker.FindMailbox(e.q, e.about.Session, mailboxOf(name))
 		if err != nil {
 			return err
 		}
@@ -352,10 +353,10 @@ func (e *explaining) longClaims() error {
 }
 
 // deadBoxes finds dead letters, by mailbox; only in one mailbox unless that is nil.
-func (e *explaining) deadBoxes(only any) error {
+func (e *explanation) deadBoxes(only any) error {
 	type dying struct {
 		id  int64
-		ref MailboxRef
+		ref broker.MailboxRef
 		n   int64
 	}
 	const most = 1000 // dead letters that are counted in each
@@ -367,7 +368,7 @@ func (e *explaining) deadBoxes(only any) error {
 		if err := rows.Scan(&d.id, &kind, &d.ref.Name, &d.n); err != nil {
 			return err
 		}
-		d.ref.Kind = MailboxKind(kind)
+		d.ref.Kind = broker.MailboxKind(kind)
 		boxes = append(boxes, d)
 	}
 	if err := rows.Err(); err != nil {

@@ -1,4 +1,4 @@
-package broker
+package diagnose
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"brokerd/internal/broker"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
 	"brokerd/internal/msgtype"
@@ -18,18 +19,21 @@ import (
 // about a channel reads.
 const mostOfChannel = 10_000
 
+// mostSubscribers is how many agents that subscribe to a channel of events one answer reads.
+const mostSubscribers = 1000
+
 // ofChannel explains which agents subscribe to a channel, when its last message came and how many
 // deliveries of its messages wait. A channel of events needs no message and no subscription to exist.
-func (e *explaining) ofChannel() error {
-	name := ChannelName(e.about.Name)
-	ref := MailboxRef{ChannelMailbox, name}
+func (e *explanation) ofChannel() error {
+	name := broker.ChannelName(e.about.Name)
+	ref := broker.MailboxRef{Kind: broker.ChannelMailbox, Name: name}
 	id, waiting, err := e.waitingIn(ref)
 	if err != nil {
 		return err
 	}
-	eventType, ofEvents := strings.CutPrefix(name, EventChannel)
+	eventType, ofEvents := strings.CutPrefix(name, broker.EventChannel)
 	if id == 0 && !ofEvents {
-		others, err := SubscribedChannels(e.q, e.about.Session)
+		others, err := broker.SubscribedChannels(e.q, e.about.Session)
 		if err != nil {
 			return err
 		}
@@ -53,7 +57,7 @@ func (e *explaining) ofChannel() error {
 		}
 		f.Commands = []finding.Command{{"channel", "list"}}
 	}
-	if hint := MeantEvent(msgtype.NewSet(nil), eventType); ofEvents && hint != "" {
+	if hint := broker.MeantEvent(msgtype.NewSet(nil), eventType); ofEvents && hint != "" {
 		f.Reasons = append(f.Reasons, hint)
 	}
 	if err := e.traffic(&f, name); err != nil {
@@ -75,15 +79,15 @@ func (e *explaining) ofChannel() error {
 
 // subscribersTo returns the agents that receive what is sent to a channel; for a channel of events with
 // those that subscribe to all events.
-func (e *explaining) subscribersTo(id int64, name string, ofEvents bool) ([]string, error) {
+func (e *explanation) subscribersTo(id int64, name string, ofEvents bool) ([]string, error) {
 	if ofEvents {
-		return EventSubscribers(e.q, e.about.Session, name, "", copiesPage)
+		return broker.EventSubscribers(e.q, e.about.Session, name, "", mostSubscribers)
 	}
-	return SubscribersOf(e.q, id)
+	return broker.SubscribersOf(e.q, id)
 }
 
 // traffic adds to the finding of a channel when its last message came, and how many deliveries wait.
-func (e *explaining) traffic(f *finding.Finding, name string) error {
+func (e *explanation) traffic(f *finding.Finding, name string) error {
 	var last int64
 	var sender, kind string
 	var at time.Time

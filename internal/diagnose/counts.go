@@ -1,9 +1,9 @@
-package broker
+package diagnose
 
 import (
 	"encoding/json"
-	"fmt"
 
+	"brokerd/internal/broker"
 	"brokerd/internal/store"
 )
 
@@ -20,31 +20,35 @@ const mostDead = 10_000
 // Status returns the session's mailboxes with something in them, fullest first, at most most, and
 // the sums over all: the dead letters up to 10,000. For an agent, these are the mailboxes that it
 // takes from, and sum.Claimed counts its own claims.
-func (b *Broker) Status(
-	q store.Querier, session int64, agent *Agent, most int,
+func (x *Examiner) Status(
+	q store.Querier, session int64, agent *broker.Agent, most int,
 ) (boxes []BoxStatus, sum BoxStatus, err error) {
 	var only any
-	a := Actor{Session: Session{ID: session}}
+	a := broker.Actor{Session: broker.Session{ID: session}}
 	if agent != nil {
 		a.Agent = *agent
-		if a.Mailbox, err = b.FindMailbox(q, session, MailboxRef{AgentMailbox, a.Name}); err != nil {
+		if a.Mailbox, err = x.broker.FindMailbox(q, session, mailboxOf(a.Name)); err != nil {
 			return nil, sum, err
 		}
-		found, err := b.Reachable(q, a)
+		found, err := x.broker.Reachable(q, a)
 		if err != nil {
 			return nil, sum, err
 		}
-		only = idsOf(found)
+		ids := make([]int64, len(found))
+		for i := range found {
+			ids[i] = found[i].ID
+		}
+		only = list(ids)
 	}
-	rows := q.Query(selectStatus, session, only, most, MostCounted)
+	rows := q.Query(selectStatus, session, only, most, broker.MostCounted)
 	for rows.Next() {
 		var s BoxStatus
-		var ref MailboxRef
+		var ref broker.MailboxRef
 		var kind int
 		if err := rows.Scan(&s.ID, &kind, &ref.Name, &s.Waiting, &s.Claimed, &s.Dead); err != nil {
 			return nil, sum, err
 		}
-		ref.Kind = MailboxKind(kind)
+		ref.Kind = broker.MailboxKind(kind)
 		s.Mailbox = ref.String()
 		boxes = append(boxes, s)
 	}
@@ -59,23 +63,25 @@ func (b *Broker) Status(
 			return nil, sum, err
 		}
 	}
-	dead, err := CountDeadIn(q, session, only, mostDead)
+	dead, err := broker.CountDeadIn(q, session, only, mostDead)
 	sum.Dead = int64(dead)
 	return boxes, sum, err
 }
 
 // Claims counts the claims of the agents of a session that hold some.
-func (b *Broker) Claims(q store.Querier, session int64) (map[string]int64, error) {
+func (x *Examiner) Claims(q store.Querier, session int64) (map[string]int64, error) {
 	return countsByName(q.Query(countClaimsOfAgents, session))
 }
 
 // Waiting counts the deliveries that wait in the mailboxes of some agents of a session.
-func (b *Broker) Waiting(q store.Querier, session int64, agents []string) (map[string]int64, error) {
-	list, err := json.Marshal(agents)
-	if err != nil {
-		return nil, fmt.Errorf("list agents: %w", err)
-	}
-	return countsByName(q.Query(selectWaitingOfAgents, session, string(list)))
+func (x *Examiner) Waiting(q store.Querier, session int64, agents []string) (map[string]int64, error) {
+	return countsByName(q.Query(selectWaitingOfAgents, session, list(agents)))
+}
+
+// list writes ids or names as JSON for a statement.
+func list[T int64 | string](all []T) string {
+	text, _ := json.Marshal(all) // numbers and strings always marshal
+	return string(text)
 }
 
 func countsByName(rows *store.Rows) (map[string]int64, error) {
