@@ -1,7 +1,9 @@
 package diagnose
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"brokerd/internal/broker"
@@ -20,16 +22,19 @@ const (
 
 // How much one answer reads.
 const (
-	mostDeliveries = 100 // of one message
-	mostBoxes      = 200 // the fullest; an overview of many mailboxes also waits for them
-	mostOrderings  = 100 // ordering keys of a mailbox, in each of the mostKeyed fullest
-	mostKeyed      = 100
-	mostOfAKind    = 20     // findings of one kind
-	mostBefore     = 10_000 // messages before another, or with its ordering key
-	mostRead       = 1000   // messages of a mailbox that were read
-	mostQuestions  = 100    // to operators
-	mostServers    = 10     // agents that one finding describes
-	mostFreed      = 3      // agents for which one finding has commands
+	mostDeliveries  = 100 // of one message
+	mostBoxes       = 200 // the fullest; an overview of many mailboxes also waits for them
+	mostOrderings   = 100 // ordering keys of a mailbox, in each of the mostKeyed fullest
+	mostKeyed       = 100
+	mostOfAKind     = 20     // findings of one kind
+	mostBefore      = 10_000 // messages before another, or with its ordering key
+	mostRead        = 1000   // messages of a mailbox that were read
+	mostOfChannel   = 10_000 // the newest messages of the broker, and deliveries of a channel
+	mostSubscribers = 1000   // agents that subscribe to a channel of events
+	mostLetters     = 1000   // dead letters of a mailbox
+	mostQuestions   = 100    // to operators
+	mostDescribed   = 10     // agents that one finding describes
+	mostFreed       = 3      // agents for which one finding has commands
 )
 
 // A Crew knows the health of the agents of a session. Its methods are called inside transactions and snapshots.
@@ -82,53 +87,63 @@ func New(b *broker.Broker, sessions Sessions, crew Crew) *Examiner {
 	return &Examiner{broker: b, sessions: sessions, crew: crew}
 }
 
+// checks are the steps of an answer, by the kind of its subject. Earlier findings cover facts of later checks.
+var checks = map[finding.Kind][]func(*explanation){
+	finding.Message: {(*explanation).message},
+	finding.Agent:   {(*explanation).agent},
+	finding.Role:    {(*explanation).role},
+	finding.Channel: {(*explanation).channel},
+	finding.Everything: {
+		(*explanation).mailboxes,
+		(*explanation).gatedAgents,
+		(*explanation).askedOperators,
+		(*explanation).longClaims,
+		func(e *explanation) { e.deadLetters(nil) },
+		func(e *explanation) { e.late(selectLate, e.about.Session, mostOfAKind) },
+		(*explanation).moreAgents,
+	},
+}
+
 // Explain says why messages of the subject, or of the whole session, are stuck. It returns nothing
 // about a subject that it does not know. Errors: fault.NotFound for a message or channel that does not
 // exist, fault.Invalid for a text that is no id.
 func (x *Examiner) Explain(q store.Querier, about finding.Question) ([]finding.Finding, error) {
 	e := x.explanation(q, about)
-	var err error
-	switch about.Kind {
-	case finding.Message:
-		err = e.message()
-	case finding.Agent:
-		err = e.ofAgent()
-	case finding.Role:
-		err = e.ofRole()
-	case finding.Channel:
-		err = e.ofChannel()
-	case finding.Everything:
-		err = e.everything()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("explain messages: %w", err)
+	for _, check := range checks[about.Kind] {
+		if check(e); e.err != nil {
+			return nil, fmt.Errorf("explain messages: %w", e.err)
+		}
 	}
 	return e.found, nil
 }
 
 // Condition describes an agent in a sentence, and reports whether it is well: neither failed, stopped nor
 // late, and not kept from work.
-func (x *Examiner) Condition(q store.Querier, about finding.Question, agent string) (says string, well bool, err error) {
+func (x *Examiner) Condition(
+	q store.Querier, about finding.Question, agent string,
+) (says string, well bool, err error) {
 	e := x.explanation(q, about)
-	m, registered, err := e.member(agent)
+	t, registered := e.taker(agent)
 	switch {
-	case err != nil || !registered:
-		return "", true, err
-	case m.Health == Failed, m.Health == Stopped, !e.gates[agent].haltedAt.IsZero(), !e.gates[agent].until.IsZero():
-		says, err = e.describe(&server{m, e.gates[agent]}, 0)
-		return says, false, err
-	case m.Health == Late:
-		return agent + " is late: its last call was at " + about.When(m.LastSeen), false, nil
+	case e.err != nil || !registered:
+		return "", true, e.err
+	case t.Health == Failed, t.Health == Stopped, !t.haltedAt.IsZero(), !t.until.IsZero():
+		says = e.describe(t, 0)
+		return says, false, e.err
+	case t.Health == Late:
+		return agent + " is late: its last call was at " + about.When(t.LastSeen), false, nil
 	}
-	return "the last call of " + agent + " was at " + about.When(m.LastSeen), true, nil
+	return "the last call of " + agent + " was at " + about.When(t.LastSeen), true, nil
 }
 
-// An explanation gathers the findings of one answer.
+// An explanation gathers the findings of one answer. After the first error it reads nothing more, and its
+// findings are not used.
 type explanation struct {
 	*Examiner
 	q     store.Querier
 	about finding.Question
 	found []finding.Finding
+	err   error // the first
 
 	heldUp int             // findings about ordering keys
 	idle   int             // findings about agents that get no work
@@ -136,21 +151,108 @@ type explanation struct {
 	blamed map[string]bool // such agents, with a finding that covers the messages that wait for them
 	slow   map[int64]bool  // mailboxes with a finding that covers their messages
 
-	known   bool     // the next fields were read
-	members []Member // by name
-	named   map[string]int
-	roles   map[string][]int // places in members
-	gates   map[string]gate  // by agent
+	known  bool     // the next fields were read
+	agents []*taker // by name
+	named  map[string]*taker
+	roles  map[string][]*taker // by name
+	gates  map[string]gate     // by agent
 }
 
 func (x *Examiner) explanation(q store.Querier, about finding.Question) *explanation {
-	return &explanation{Examiner: x, q: q, about: about,
+	return &explanation{Examiner: x, q: q, about: about, named: map[string]*taker{}, roles: map[string][]*taker{},
 		gates: map[string]gate{}, blamed: map[string]bool{}, slow: map[int64]bool{}}
 }
 
 func (e *explanation) add(f finding.Finding) { e.found = append(e.found, f) }
 
+// fail keeps the first error.
+func (e *explanation) fail(err error) {
+	if e.err == nil {
+		e.err = err
+	}
+}
+
+// A row is where the columns of a row go.
+type row []any
+
+// read reads the first row of a statement. It returns false if there is none, and after an error.
+func (e *explanation) read(to row, query string, args ...any) bool {
+	if e.err != nil {
+		return false
+	}
+	err := e.q.QueryRow(query, args...).Scan(to...)
+	if errors.Is(err, store.ErrNoRows) {
+		return false
+	}
+	e.err = err
+	return err == nil
+}
+
+// collect reads all rows of a statement. columns returns where the columns of a row go.
+func collect[T any](e *explanation, columns func(*T) row, query string, args ...any) []T {
+	if e.err != nil {
+		return nil
+	}
+	all, err := store.Collect(e.q.Query(query, args...), func(r *store.Rows) (one T, err error) {
+		err = r.Scan(columns(&one)...)
+		return one, err
+	})
+	e.fail(err)
+	return all
+}
+
+// find returns a message of the session.
+func (e *explanation) find(ref broker.Ref) (m broker.Message) {
+	if e.err == nil {
+		m, e.err = broker.FindMessage(e.q, e.about.Session, ref)
+	}
+	return m
+}
+
+// mailboxID returns the id of an agent's mailbox, 0 if it does not exist yet.
+func (e *explanation) mailboxID(ref broker.MailboxRef) int64 {
+	id, err := e.broker.FindMailbox(e.q, e.about.Session, ref)
+	e.fail(err)
+	return id
+}
+
+// reachable returns the mailboxes that an agent may take from. mailbox is its own.
+func (e *explanation) reachable(agent broker.Agent, mailbox int64) []broker.Mailbox {
+	boxes, err := e.broker.Reachable(e.q,
+		broker.Actor{Agent: agent, Session: broker.Session{ID: e.about.Session}, Mailbox: mailbox})
+	e.fail(err)
+	return boxes
+}
+
+// waitingIn returns a mailbox's id, 0 if it does not exist yet, and how many messages wait in it.
+func (e *explanation) waitingIn(ref broker.MailboxRef) (id, waiting int64) {
+	e.read(row{&id, &waiting}, selectWaitingOf, e.about.Session, int(ref.Kind), ref.Name)
+	return id, waiting
+}
+
 // mailboxOf names the mailbox of an agent.
 func mailboxOf(agent string) broker.MailboxRef {
 	return broker.MailboxRef{Kind: broker.AgentMailbox, Name: agent}
+}
+
+// revision is how texts and commands name a message.
+func revision(n int64) string { return strconv.FormatInt(n, 10) }
+
+// longer says how long a fact has lasted, and from when on that is a warning.
+func longer(d, threshold time.Duration) string { return finding.Rough(d) + finding.After(threshold) }
+
+// wait says how many messages wait.
+func wait(n int64) string {
+	if n == 1 {
+		return "1 message waits"
+	}
+	return fmt.Sprintf("%d messages wait", n)
+}
+
+// upTo formats a count that ends at MostCounted.
+func upTo(n int64) string {
+	if n >= broker.MostCounted {
+		return fmt.Sprintf("%d or more", broker.MostCounted)
+	}
+	return strconv.FormatInt(n, 10)
 }

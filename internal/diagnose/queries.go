@@ -8,11 +8,12 @@ const (
 		FROM mailboxes b
 		LEFT JOIN halts h ON h.agent = b.id
 		LEFT JOIN breakers r ON r.agent = b.id AND r.open_until IS NOT NULL
-		WHERE +b.session = ? AND b.id IN (SELECT agent FROM halts UNION SELECT agent FROM breakers WHERE open_until IS NOT NULL)
+		WHERE +b.session = ? AND b.id IN (
+			SELECT agent FROM halts UNION SELECT agent FROM breakers WHERE open_until IS NOT NULL)
 		ORDER BY b.name`
 	selectStuckDeliveries = `
-		SELECT d.mailbox, b.kind, b.name, d.state, d.rank, d.claims, d.attempts, d.max_attempts, h.name, d.claimed_at,
-			d.read_at, d.finished_at, d.due_at, d.ordering_key, m.created_at, m.sender
+		SELECT d.message, d.mailbox, b.kind, b.name, d.state, d.rank, d.claims, d.attempts, d.max_attempts, h.name,
+			d.claimed_at, d.read_at, d.finished_at, d.due_at, d.ordering_key, m.created_at, m.sender
 		FROM deliveries d
 		JOIN messages m ON m.revision = d.message
 		JOIN mailboxes b ON b.id = d.mailbox
@@ -89,14 +90,16 @@ const (
 			FROM keys WHERE k IS NOT NULL AND number < ?2),
 		pairs (k, head, next) AS (
 			SELECT k,
-				(SELECT message FROM deliveries WHERE mailbox = ?1 AND ordering_key = k AND state <= 4 ORDER BY message LIMIT 1),
-				(SELECT message FROM deliveries WHERE mailbox = ?1 AND ordering_key = k AND state <= 4 ORDER BY message LIMIT 1 OFFSET 1)
+				(SELECT message FROM deliveries WHERE mailbox = ?1 AND ordering_key = k AND state <= 4
+					ORDER BY message LIMIT 1),
+				(SELECT message FROM deliveries WHERE mailbox = ?1 AND ordering_key = k AND state <= 4
+					ORDER BY message LIMIT 1 OFFSET 1)
 			FROM keys WHERE k IS NOT NULL)
 		SELECT p.k, p.head, m.created_at
 		FROM pairs p JOIN messages m ON m.revision = p.next
 		WHERE m.created_at <= ?3`
 	selectLongClaims = `
-		SELECT h.name, MIN(d.claimed_at), COUNT(*)
+		SELECT h.name, MIN(d.claimed_at)
 		FROM deliveries d JOIN mailboxes h ON h.id = d.holder
 		WHERE d.state = 2 AND h.session = ? AND d.claimed_at <= ?
 		GROUP BY h.id
@@ -106,10 +109,11 @@ const (
 		SELECT b.id, b.kind, b.name,
 			(SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE mailbox = b.id AND state = 6 LIMIT ?2) AS x)
 		FROM mailboxes b
-		WHERE b.session = ?1 AND (?4 IS NULL OR b.id = ?4) AND EXISTS (SELECT 1 FROM deliveries WHERE mailbox = b.id AND state = 6)
+		WHERE b.session = ?1 AND (?4 IS NULL OR b.id = ?4)
+			AND EXISTS (SELECT 1 FROM deliveries WHERE mailbox = b.id AND state = 6)
 		LIMIT ?3`
 	selectFirstDead = `
-		SELECT message, finished_at FROM deliveries WHERE mailbox = ? AND state = 6 ORDER BY message LIMIT 1`
+		SELECT finished_at FROM deliveries WHERE mailbox = ? AND state = 6 ORDER BY message LIMIT 1`
 	selectLastDead = `
 		SELECT message FROM deliveries WHERE mailbox = ? AND state = 6 ORDER BY message DESC LIMIT 1`
 	lateColumns = `
@@ -125,14 +129,17 @@ const (
 	selectLateOwed = lateColumns + `
 		WHERE q.session = ?1 AND q.settled IS NULL AND q.overdue IS NOT NULL AND q.sender <> ?2 AND EXISTS (
 			SELECT 1 FROM deliveries d
-			WHERE d.message = q.message AND (d.mailbox = ?3 OR d.holder = ?3) AND d.arrival IS NOT NULL AND d.state NOT IN (7, 8))
+			WHERE d.message = q.message AND (d.mailbox = ?3 OR d.holder = ?3) AND d.arrival IS NOT NULL
+				AND d.state NOT IN (7, 8))
 		ORDER BY q.deadline
 		LIMIT ?4`
 
 	// selectLastOfChannel returns the newest message to a channel, of the newest messages of the broker.
 	selectLastOfChannel = `
 		SELECT revision, sender, type, created_at
-		FROM (SELECT revision, session, sender, type, created_at, channel FROM messages ORDER BY revision DESC LIMIT ?) AS newest
+		FROM (
+			SELECT revision, session, sender, type, created_at, channel FROM messages
+			ORDER BY revision DESC LIMIT ?) AS newest
 		WHERE session = ? AND channel = ?
 		ORDER BY revision DESC
 		LIMIT 1`

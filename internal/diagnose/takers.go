@@ -3,7 +3,6 @@ package diagnose
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"brokerd/internal/broker"
@@ -21,42 +20,13 @@ type gate struct {
 	probe    int64     // the message on trial
 }
 
-// agents reads the state of the session's agents, once.
-func (e *explanation) agents() error {
-	if e.known {
-		return nil
-	}
-	e.known = true
-	var err error
-	if e.crew != nil {
-		if e.members, err = e.crew.Members(e.q, e.about.Session); err != nil {
-			return err
-		}
-	}
-	e.named, e.roles = make(map[string]int, len(e.members)), map[string][]int{}
-	for i := range e.members {
-		m := &e.members[i]
-		e.named[m.Name], e.roles[m.Role] = i, append(e.roles[m.Role], i)
-	}
-	rows := e.q.Query(selectGatesOf, e.about.Session)
-	for rows.Next() {
-		var name string
-		var g gate
-		if err := rows.Scan(&name, &g.haltedAt, &g.halt, &g.failures, &g.until, &g.openedAt, &g.probe); err != nil {
-			return err
-		}
-		e.gates[name] = g
-	}
-	return rows.Err()
-}
-
-// A server is an agent that may take from a mailbox.
-type server struct {
+// A taker is an agent that may take from a mailbox.
+type taker struct {
 	Member
 	gate
 }
 
-// An ability says whether the broker delivers work to a server.
+// An ability says whether the broker delivers work to a taker.
 type ability int
 
 // The abilities, best first.
@@ -68,265 +38,266 @@ const (
 	failed
 )
 
-// ability returns why the server gets no work, if it gets none. A directive passes every gate.
-func (s *server) ability(directive bool, now time.Time) ability {
+// unable says of one taker, and of several, why it gets no work. A breaker closes without an operator, and a
+// program is started again.
+var unable = [...]struct {
+	one, all string
+	severity finding.Severity
+}{
+	tripped: {"the circuit breaker of %s is open", "have an open circuit breaker", finding.Warning},
+	halted:  {"%s is halted", "are halted", finding.Error},
+	stopped: {"%s has stopped", "have stopped", finding.Warning},
+	failed:  {"%s has failed", "have failed", finding.Error},
+}
+
+// ability returns why the taker gets no work, if it gets none. A directive passes every gate.
+func (t *taker) ability(directive bool, now time.Time) ability {
 	switch {
-	case s.Health == Failed:
+	case t.Health == Failed:
 		return failed
-	case s.Health == Stopped:
+	case t.Health == Stopped:
 		return stopped
 	case directive:
 		return able
-	case !s.haltedAt.IsZero():
+	case !t.haltedAt.IsZero():
 		return halted
-	case !s.until.IsZero() && (s.probe != 0 || s.until.After(now)):
+	case !t.until.IsZero() && (t.probe != 0 || t.until.After(now)):
 		return tripped
 	}
 	return able
 }
 
-// serving returns the agents that may take from a mailbox, except one.
-func (e *explanation) serving(box broker.MailboxRef, mailbox int64, but string) ([]server, error) {
-	if err := e.agents(); err != nil {
-		return nil, err
+// loadAgents reads the state of the session's agents, once.
+func (e *explanation) loadAgents() {
+	if e.known || e.err != nil {
+		return
 	}
-	var places []int
-	add := func(name string) {
-		if i, registered := e.named[name]; registered {
-			places = append(places, i)
-		}
+	e.known = true
+	members, err := e.crew.Members(e.q, e.about.Session)
+	e.fail(err)
+	type gated struct {
+		agent string
+		gate
 	}
-	switch box.Kind {
-	case broker.AgentMailbox:
-		add(box.Name)
-		but = ""
-	case broker.RoleMailbox:
-		places = e.roles[box.Name]
-	case broker.ChannelMailbox:
-		names, err := broker.SubscribersOf(e.q, mailbox)
-		if err != nil {
-			return nil, err
-		}
-		for _, name := range names {
-			add(name)
-		}
+	for _, g := range collect(e, func(g *gated) row {
+		return row{&g.agent, &g.haltedAt, &g.halt, &g.failures, &g.until, &g.openedAt, &g.probe}
+	}, selectGatesOf, e.about.Session) {
+		e.gates[g.agent] = g.gate
 	}
-	var found []server
-	for _, i := range places {
-		if m := &e.members[i]; m.Name != but {
-			found = append(found, server{*m, e.gates[m.Name]})
-		}
+	for _, m := range members {
+		t := &taker{m, e.gates[m.Name]}
+		e.agents, e.named[m.Name], e.roles[m.Role] = append(e.agents, t), t, append(e.roles[m.Role], t)
 	}
-	return found, nil
 }
 
-// A standing describes the agents that may take from a mailbox.
-type standing struct {
+// taker returns the registered agent of a name.
+func (e *explanation) taker(name string) (t *taker, registered bool) {
+	e.loadAgents()
+	if t, registered = e.named[name]; !registered {
+		t = &taker{}
+	}
+	return t, registered
+}
+
+// takers returns the agents that may take from a mailbox, except one.
+func (e *explanation) takers(box broker.MailboxRef, mailbox int64, but string) (found []*taker) {
+	e.loadAgents()
+	names := []string{box.Name}
+	switch box.Kind {
+	case broker.AgentMailbox:
+		but = ""
+	case broker.RoleMailbox:
+		names = nil
+		found = slices.Clone(e.roles[box.Name])
+	case broker.ChannelMailbox:
+		var err error
+		names, err = broker.SubscribersOf(e.q, mailbox)
+		e.fail(err)
+	}
+	for _, name := range names {
+		if t, registered := e.named[name]; registered {
+			found = append(found, t)
+		}
+	}
+	return slices.DeleteFunc(found, func(t *taker) bool { return t.Name == but })
+}
+
+// anyGetsWork reports whether one of the agents gets work, at the latest when its breaker closes.
+func (e *explanation) anyGetsWork(takers []*taker) bool {
+	return slices.ContainsFunc(takers, func(t *taker) bool { return t.ability(false, e.about.Now) < halted })
+}
+
+// A prospect says whether an agent will take from a mailbox.
+type prospect struct {
 	severity finding.Severity // Info: an agent can take from it
 	says     string           // why no agent can, such as: no agent has that role
 	reasons  []string
 	commands []finding.Command
-	servers  []server
+	takers   []*taker
 }
 
-// standing examines the agents that may take from a mailbox.
-func (e *explanation) standing(box broker.MailboxRef, mailbox int64, sender string, directive bool) (standing, error) {
+// prospect examines the agents that may take from a mailbox.
+func (e *explanation) prospect(box broker.MailboxRef, mailbox int64, sender string, directive bool) prospect {
 	if box == broker.OperatorMailbox {
-		return standing{severity: finding.Info, reasons: []string{"operators read this mailbox"},
-			commands: []finding.Command{{"inbox", "--operator"}}}, nil
+		return prospect{severity: finding.Info, reasons: []string{"operators read this mailbox"},
+			commands: []finding.Command{{"inbox", "--operator"}}}
 	}
-	servers, err := e.serving(box, mailbox, sender)
-	if err != nil {
-		return standing{}, err
+	takers := e.takers(box, mailbox, sender)
+	if len(takers) == 0 {
+		return e.unserved(box, sender)
 	}
-	if len(servers) == 0 {
-		return e.unserved(box, mailbox, sender)
-	}
-	st := standing{severity: finding.Info, servers: servers}
-	rank := func(s *server) ability { return s.ability(directive, e.about.Now) }
-	slices.SortStableFunc(servers, func(a, b server) int { return int(rank(&a)) - int(rank(&b)) })
-	best, worst := rank(&servers[0]), rank(&servers[len(servers)-1])
+	p := prospect{severity: finding.Info, takers: takers}
+	rank := func(t *taker) ability { return t.ability(directive, e.about.Now) }
+	slices.SortStableFunc(takers, func(a, b *taker) int { return int(rank(a)) - int(rank(b)) })
+	best, worst := rank(takers[0]), rank(takers[len(takers)-1])
 	if best != able {
-		st.severity = finding.Error
+		p.severity = unable[best].severity
+		if best == stopped && box.Kind == broker.AgentMailbox {
+			p.severity = finding.Info // the agent reads its mail when its program runs again
+		}
 		switch {
-		case best == stopped && box.Kind == broker.AgentMailbox:
-			st.severity = finding.Info // the agent reads its mail when its program runs again
-		case best == tripped, best == stopped: // the breaker closes without an operator
-			st.severity = finding.Warning
+		case len(takers) == 1:
+			p.says = fmt.Sprintf(unable[best].one, takers[0].Name)
+		case best == worst:
+			p.says = fmt.Sprintf("all %d agents that may take it %s", len(takers), unable[best].all)
 		default:
+			p.says = fmt.Sprintf("none of the %d agents that may take it gets work", len(takers))
 		}
-		st.says = whyNot(servers, best, worst)
-		for i := range servers[:min(len(servers), mostFreed)] {
-			if st.commands, err = e.freeing(st.commands, &servers[i]); err != nil {
-				return st, err
-			}
+		for _, t := range takers[:min(len(takers), mostFreed)] {
+			p.commands = append(p.commands, e.freeing(t)...)
 		}
 	}
-	for i := range servers[:min(len(servers), mostServers)] {
-		says, err := e.describe(&servers[i], mailbox)
-		if err != nil {
-			return st, err
-		}
-		st.reasons = append(st.reasons, says)
+	for _, t := range takers[:min(len(takers), mostDescribed)] {
+		p.reasons = append(p.reasons, e.describe(t, mailbox))
 	}
-	if more := len(servers) - mostServers; more > 0 {
-		st.reasons = append(st.reasons, finding.Count(more, "more agent")+" may take from it")
+	if more := len(takers) - mostDescribed; more > 0 {
+		p.reasons = append(p.reasons, finding.Count(more, "more agent")+" may take from it")
 	}
-	return st, nil
-}
-
-// whyNot says why none of the servers gets work.
-func whyNot(servers []server, best, worst ability) string {
-	one := [...]string{tripped: "the circuit breaker of %s is open", halted: "%s is halted", stopped: "%s has stopped",
-		failed: "%s has failed"}
-	all := [...]string{tripped: "have an open circuit breaker", halted: "are halted", stopped: "have stopped", failed: "have failed"}
-	switch {
-	case len(servers) == 1:
-		return fmt.Sprintf(one[best], servers[0].Name)
-	case best == worst:
-		return fmt.Sprintf("all %d agents that may take it %s", len(servers), all[best])
-	}
-	return fmt.Sprintf("none of the %d agents that may take it gets work", len(servers))
+	return p
 }
 
 // unserved describes a mailbox that no agent takes from. The commands redirect its mail to the
 // nearest name, if one is near.
-func (e *explanation) unserved(box broker.MailboxRef, mailbox int64, sender string) (standing, error) {
-	st := standing{severity: finding.Error}
-	var others []string
-	says := map[string]string{}
+func (e *explanation) unserved(box broker.MailboxRef, sender string) prospect {
+	p := prospect{severity: finding.Error}
+	noun, others, says := "agent", []string{}, map[string]string{}
 	switch box.Kind {
 	case broker.RoleMailbox:
-		st.says = "no agent has the role " + box.Name
-		agents := map[string]int{}
-		for _, m := range e.members {
-			if m.Name == sender && m.Role == box.Name {
-				st.says = "no other agent has the role " + box.Name
-				st.reasons = append(st.reasons, sender+" sent it; the broker does not deliver a message to its sender")
-			} else if m.Role != "" && m.Role != box.Name {
-				agents[m.Role]++
+		noun, p.says = "role", "no agent has the role "+box.Name
+		for role, agents := range e.roles {
+			switch {
+			case role == box.Name:
+				p.says = "no other agent has the role " + box.Name
+				p.reasons = append(p.reasons, sender+" sent it; the broker does not deliver a message to its sender")
+			case role != "":
+				others = append(others, role)
+				says[role] = fmt.Sprintf("%s (%s)", role, finding.Count(len(agents), "agent"))
 			}
 		}
-		for role, n := range agents {
-			others, says[role] = append(others, role), fmt.Sprintf("%s (%s)", role, finding.Count(n, "agent"))
-		}
 	case broker.ChannelMailbox:
-		st.says = "no other agent subscribes to " + box.Name
+		noun, p.says = "channel", "no other agent subscribes to "+box.Name
 		names, err := broker.SubscribedChannels(e.q, e.about.Session)
-		if err != nil {
-			return st, err
-		}
+		e.fail(err)
 		for _, name := range names {
 			if name != box.Name {
 				others, says[name] = append(others, name), name
 			}
 		}
 	default:
-		st.says = "no agent " + box.Name + " is registered"
-		for _, m := range e.members {
-			others, says[m.Name] = append(others, m.Name), m.Name
+		p.says = "no agent " + box.Name + " is registered"
+		for _, t := range e.agents {
+			others, says[t.Name] = append(others, t.Name), t.Name
 		}
 	}
 	slices.Sort(others)
 	near := nearest.Names(box.Name, others[:min(len(others), nearest.Limit)])
 	if len(near) == 0 {
-		return st, nil
+		return p
 	}
 	named := make([]string, len(near))
 	for i, name := range near {
 		named[i] = says[name]
 	}
-	noun := [...]string{broker.AgentMailbox: "agent", broker.RoleMailbox: "role", broker.ChannelMailbox: "channel"}[box.Kind]
-	st.reasons = append(st.reasons, "the nearest "+noun+" names are "+finding.Names(named))
 	if len(near) == 1 {
-		st.reasons[len(st.reasons)-1] = "the nearest " + noun + " name is " + named[0]
+		p.reasons = append(p.reasons, "the nearest "+noun+" name is "+named[0])
+	} else {
+		p.reasons = append(p.reasons, "the nearest "+noun+" names are "+finding.Names(named))
 	}
 	if nearest.Like(box.Name, near[0]) {
-		st.commands = append(st.commands, finding.Command{"admin", "move", box.String(),
-			broker.MailboxRef{Kind: box.Kind, Name: near[0]}.String()})
+		to := broker.MailboxRef{Kind: box.Kind, Name: near[0]}
+		p.commands = []finding.Command{{"admin", "move", box.String(), to.String()}}
 	}
-	return st, nil
+	return p
 }
 
-// freeing adds the commands that make an agent take work again, or give its mail to others.
-func (e *explanation) freeing(to []finding.Command, s *server) ([]finding.Command, error) {
-	switch s.ability(false, e.about.Now) {
+// freeing returns the commands that make an agent take work again, or give its mail to others.
+func (e *explanation) freeing(t *taker) (commands []finding.Command) {
+	switch t.ability(false, e.about.Now) {
 	case halted:
-		return append(to, finding.Command{"agent", "resume", s.Name}), nil
+		return []finding.Command{{"agent", "resume", t.Name}}
 	case failed, stopped:
-		start, err := e.crew.Starting(e.q, e.about.Session, s.Name)
-		if err != nil {
-			return to, err
-		}
-		if start != nil {
-			to = append(to, start)
-		}
-		_, waiting, err := e.waitingIn(mailboxOf(s.Name))
-		if err != nil {
-			return to, err
-		}
-		if waiting > 0 && s.Role != "" && slices.ContainsFunc(e.members, func(m Member) bool {
-			other := server{m, e.gates[m.Name]}
-			return m.Role == s.Role && other.ability(false, e.about.Now) == able
-		}) {
-			to = append(to, finding.Command{"admin", "move", s.Name, "role:" + s.Role})
-		}
-		if s.Health == Stopped {
-			return to, nil
-		}
-		return append(to, finding.Command{"agent", "deregister", s.Name}), nil
 	default:
-		return to, nil
+		return nil
 	}
+	start, err := e.crew.Starting(e.q, e.about.Session, t.Name)
+	e.fail(err)
+	if start != nil {
+		commands = append(commands, start)
+	}
+	_, waiting := e.waitingIn(mailboxOf(t.Name))
+	if waiting > 0 && t.Role != "" && slices.ContainsFunc(e.roles[t.Role], func(other *taker) bool {
+		return other.ability(false, e.about.Now) == able
+	}) {
+		commands = append(commands, finding.Command{"admin", "move", t.Name, "role:" + t.Role})
+	}
+	if t.Health == Failed {
+		commands = append(commands, finding.Command{"agent", "deregister", t.Name})
+	}
+	return commands
 }
 
 // describe says of one agent why it does not take the messages of a mailbox.
-func (e *explanation) describe(s *server, mailbox int64) (string, error) {
+func (e *explanation) describe(t *taker, mailbox int64) string {
 	switch {
-	case s.Health == Failed:
-		return s.Name + " has failed: its lease ended at " + e.about.When(s.FailedAt), nil
-	case s.Health == Stopped:
-		return s.Name + " has stopped: its program ended at " + e.about.When(s.StoppedAt) + "; its mail waits for its next start", nil
-	case !s.haltedAt.IsZero():
-		return s.Name + " is halted since " + e.about.When(s.haltedAt) + ", by directive " + strconv.FormatInt(s.halt,
-			10), nil
-	case !s.until.IsZero():
-		return e.breaker(s), nil
+	case t.Health == Failed:
+		return t.Name + " has failed: its lease ended at " + e.about.When(t.FailedAt)
+	case t.Health == Stopped:
+		return t.Name + " has stopped: its program ended at " + e.about.When(t.StoppedAt) +
+			"; its mail waits for its next start"
+	case !t.haltedAt.IsZero():
+		return t.Name + " is halted since " + e.about.When(t.haltedAt) + ", by directive " + revision(t.halt)
+	case !t.until.IsZero():
+		return e.breaker(t)
 	}
-	id, err := e.broker.FindMailbox(e.q, e.about.Session, mailboxOf(s.Name))
-	if err != nil {
-		return "", err
-	}
+	id := e.mailboxID(mailboxOf(t.Name))
 	var claims int64
-	if err := e.q.QueryRow(countHoldersClaims, id).Scan(&claims); err != nil {
-		return "", err
-	}
+	e.read(row{&claims}, countHoldersClaims, id)
 	asks, full := e.broker.Asking(id, mailbox)
-	says := s.Name + " does not ask for work"
-	switch works := s.Name + " works on " + finding.Count(claims, "message"); {
+	says := t.Name + " does not ask for work"
+	switch works := t.Name + " works on " + finding.Count(claims, "message"); {
 	case full && claims > 0:
 		says = works + ", which is its limit"
 	case asks && claims > 0:
 		says = works + " and asks for more, but not for this type or priority"
 	case asks:
-		says = s.Name + " asks for work, but not for this type or priority"
+		says = t.Name + " asks for work, but not for this type or priority"
 	case claims > 0:
 		says = works + " and does not ask for more"
 	}
-	if s.Health == Late {
+	if t.Health == Late {
 		says += "; it is late"
 	}
-	return says + "; its last call was at " + e.about.When(s.LastSeen), nil
+	return says + "; its last call was at " + e.about.When(t.LastSeen)
 }
 
 // breaker says in which state an open circuit breaker is.
-func (e *explanation) breaker(s *server) string {
-	says := "the circuit breaker of " + s.Name + " is open after " + finding.Count(s.failures, "failure") + " in a row"
+func (e *explanation) breaker(t *taker) string {
+	says := "the circuit breaker of " + t.Name + " is open after " + finding.Count(t.failures, "failure") + " in a row"
 	switch {
-	case s.probe != 0:
-		return says + "; message " + strconv.FormatInt(s.probe, 10) + " is its probe: an acknowledgement closes the breaker"
-	case s.until.After(e.about.Now):
-		return says + "; at " + e.about.When(s.until) + " the broker delivers one message to it as a probe"
+	case t.probe != 0:
+		return says + "; message " + revision(t.probe) + " is its probe: an acknowledgement closes the breaker"
+	case t.until.After(e.about.Now):
+		return says + "; at " + e.about.When(t.until) + " the broker delivers one message to it as a probe"
 	}
 	return says + "; the next message that it asks for is a probe"
 }
