@@ -13,6 +13,7 @@ import (
 
 	"brokerd/internal/admin"
 	"brokerd/internal/agents"
+	"brokerd/internal/archive"
 	"brokerd/internal/artifacts"
 	"brokerd/internal/auth"
 	"brokerd/internal/backup"
@@ -195,6 +196,7 @@ func (a *App) start(ctx context.Context) error {
 	p.catalog = catalog.New(p.store, p.events, catalogDirectory{p.sessions, p.agents})
 	p.broker.UseCatalog(p.catalog)
 	p.broker.UseTracer(tracer)
+	p.archive = archive.New(p.broker, broker.AppendRecord)
 	p.locks = locks.New(p.store, p.events, holders{p.sessions, p.agents}, c.Clock, log.Named("locks"))
 	connect(p)
 	connectLocks(p)
@@ -251,8 +253,8 @@ func (a *App) start(ctx context.Context) error {
 		Store:    p.store,
 		Sessions: kept{p.sessions, p.auth},
 		Messages: keptMessages{
-			p.broker,
-			[]closer{p.locks, p.state, p.tasks, p.decisions, p.blockers, p.handoffs, p.votes},
+			p.archive,
+			[]closer{p.locks, p.state, p.tasks, p.decisions, p.blockers, p.handoffs, p.votes, p.broker},
 		},
 		Events: keptEvents{p.events},
 		Parts: slices.Concat(
@@ -260,7 +262,7 @@ func (a *App) start(ctx context.Context) error {
 			partsOfWork(p),
 			[]retention.Part{artifactPart(p.artifacts), typePart(p.catalog)},
 		),
-		Tidy:     p.broker.Tidy,
+		Tidy:     p.archive.Tidy,
 		Archived: c.archived,
 		Dir:      c.Dir,
 		Clock:    c.Clock,

@@ -2,6 +2,7 @@ package app
 
 import (
 	"brokerd/internal/agents"
+	"brokerd/internal/archive"
 	"brokerd/internal/artifacts"
 	"brokerd/internal/auth"
 	"brokerd/internal/backup"
@@ -28,6 +29,7 @@ import (
 // parts are the parts of a daemon. Each has the name of its package.
 type parts struct {
 	agents    *agents.Registry
+	archive   *archive.Messages
 	artifacts *artifacts.Repository
 	auth      *auth.Registry
 	backup    *backup.Maker

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 
 	"brokerd/internal/agents"
+	"brokerd/internal/archive"
 	"brokerd/internal/auth"
-	"brokerd/internal/broker"
 	"brokerd/internal/catalog"
 	"brokerd/internal/events"
 	"brokerd/internal/retention"
@@ -58,8 +58,8 @@ func (k kept) Delete(tx *store.Tx, session int64, source, archive string) (int64
 
 // keptMessages gives the keeper messages.
 type keptMessages struct {
-	*broker.Broker
-	closers []closer // that close their part of a session before its messages
+	*archive.Messages
+	closers []closer // that close their part of a session, the broker last, since the others withdraw mail
 }
 
 // A closer does the rest of the closing of a session.
@@ -67,23 +67,21 @@ type closer interface {
 	AwaitClosed(ctx context.Context, session int64) error
 }
 
-// AwaitClosed implements retention.Messages. The broker comes last, since the others withdraw mail.
+// AwaitClosed implements retention.Messages.
 func (k keptMessages) AwaitClosed(ctx context.Context, session int64) error {
 	for _, c := range k.closers {
 		if err := c.AwaitClosed(ctx, session); err != nil {
 			return err
 		}
 	}
-	return k.Broker.AwaitClosed(ctx, session)
+	return nil
 }
 
 // Standings implements retention.Messages.
-func (k keptMessages) Standings(q store.Querier, session, after int64, limit int, each bool) ([]retention.Message, error) {
-	look := k.Broker.Standings
-	if each {
-		look = k.EachStanding
-	}
-	found, err := look(q, session, after, limit)
+func (k keptMessages) Standings(
+	q store.Querier, session, after int64, limit int, each bool,
+) ([]retention.Message, error) {
+	found, err := k.Messages.Standings(q, session, after, limit, each)
 	list := make([]retention.Message, len(found))
 	for i, s := range found {
 		list[i] = retention.Message(s)
@@ -92,26 +90,28 @@ func (k keptMessages) Standings(q store.Querier, session, after int64, limit int
 }
 
 // Records implements retention.Messages.
-func (k keptMessages) Records(q store.Querier, messages []retention.Message, to func(*retention.Message, []byte) bool) error {
-	return k.Broker.Records(q, standings(messages), func(s *broker.Standing, line []byte) bool {
+func (k keptMessages) Records(
+	q store.Querier, messages []retention.Message, to func(*retention.Message, []byte) bool,
+) error {
+	return k.Messages.Records(q, standings(messages), func(s *archive.Standing, line []byte) bool {
 		return to((*retention.Message)(s), line)
 	})
 }
 
 // Remove implements retention.Messages.
 func (k keptMessages) Remove(tx *store.Tx, messages []retention.Message) error {
-	return k.Broker.Remove(tx, standings(messages))
+	return k.Messages.Remove(tx, standings(messages))
 }
 
 // Erase implements retention.Messages.
 func (k keptMessages) Erase(tx *store.Tx, messages []retention.Message, limit int) (int, error) {
-	return k.Broker.Erase(tx, standings(messages), limit)
+	return k.Messages.Erase(tx, standings(messages), limit)
 }
 
-func standings(messages []retention.Message) []broker.Standing {
-	list := make([]broker.Standing, len(messages))
+func standings(messages []retention.Message) []archive.Standing {
+	list := make([]archive.Standing, len(messages))
 	for i, m := range messages {
-		list[i] = broker.Standing(m)
+		list[i] = archive.Standing(m)
 	}
 	return list
 }
@@ -158,7 +158,7 @@ func partsOfSession(p *parts) []retention.Part {
 			Forget:   p.agents.Forget,
 		},
 		{File: "checkpoints.jsonl", Lines: p.agents.CheckpointRecords},
-		{File: "channels.jsonl", Lines: p.broker.ChannelRecords, Erase: p.broker.EraseMailboxes},
+		{File: "channels.jsonl", Lines: p.broker.ChannelRecords, Erase: p.archive.EraseMailboxes},
 		{File: "state.jsonl", Lines: p.state.Records, Erase: p.state.Erase, Forget: p.state.Forget},
 		{File: "locks.jsonl", Lines: p.locks.Records, Erase: p.locks.Erase},
 	}

@@ -21,7 +21,7 @@ func TestLine_IsWhatReflectionWrites(t *testing.T) {
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		got := recordAtRandom(t, r)
-		line, err := appendRecord([]byte("x"), got)
+		line, err := AppendRecord([]byte("x"), got)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +36,7 @@ func TestLine_IsWhatReflectionWrites(t *testing.T) {
 }
 
 // recordAtRandom returns a record. In half of the cases, its content has no fields of message types except target.
-func recordAtRandom(t *testing.T, r *rand.Rand) *record {
+func recordAtRandom(t *testing.T, r *rand.Rand) *Record {
 	t.Helper()
 	nanos := func() int64 { return r.Int64N(2) * (1_700_000_000_000_000_000 + r.Int64N(1e17)) }
 	m := &pb.Message{}
@@ -56,25 +56,25 @@ func recordAtRandom(t *testing.T, r *rand.Rand) *record {
 		}
 		content = append(content, more...)
 	}
-	got := &record{
-		revision: r.Int64N(1 << 50), createdAt: 1 + nanos(), expiresAt: nanos(), sender: anyText(r), senderRole: anyText(r),
-		thread: anyText(r), content: content, deliveries: make([]recordedDelivery, r.IntN(4)),
+	got := &Record{
+		Revision: r.Int64N(1 << 50), CreatedAt: 1 + nanos(), ExpiresAt: nanos(), Sender: anyText(r), SenderRole: anyText(r),
+		Thread: anyText(r), Content: content, Deliveries: make([]RecordedDelivery, r.IntN(4)),
 	}
-	for i := range got.id {
-		got.id[i] = byte(r.IntN(256))
+	for i := range got.ID {
+		got.ID[i] = byte(r.IntN(256))
 	}
-	for i := range got.deliveries {
-		got.deliveries[i] = recordedDelivery{
-			mailbox: anyText(r), holder: anyText(r), consumer: anyText(r), state: r.Int64N(10), arrival: r.Int64N(1 << 50), claims: r.Int64N(3),
-			attempts: r.Int64N(3), maxAttempts: r.Int64N(5), claimedAt: nanos(), deliveredAt: nanos(), readAt: nanos(), finishedAt: nanos(), dueAt: nanos(),
+	for i := range got.Deliveries {
+		got.Deliveries[i] = RecordedDelivery{
+			Mailbox: anyText(r), Holder: anyText(r), Consumer: anyText(r), State: r.Int64N(10), Arrival: r.Int64N(1 << 50), Claims: r.Int64N(3),
+			Attempts: r.Int64N(3), MaxAttempts: r.Int64N(5), ClaimedAt: nanos(), DeliveredAt: nanos(), ReadAt: nanos(), FinishedAt: nanos(), DueAt: nanos(),
 		}
 		for range r.IntN(3) {
-			got.deliveries[i].history = append(got.deliveries[i].history, Attempt{
+			got.Deliveries[i].History = append(got.Deliveries[i].History, Attempt{
 				Number: r.IntN(5), Agent: anyText(r), Consumer: anyText(r), ClaimedAt: moment(nanos()), EndedAt: moment(nanos()), Error: anyText(r),
 			})
 		}
 		for range r.IntN(3) {
-			got.deliveries[i].offers = append(got.deliveries[i].offers, Offer{
+			got.Deliveries[i].Offers = append(got.Deliveries[i].Offers, Offer{
 				Number: r.IntN(5), Way: Way(r.IntN(11)), Harness: anyText(r), Mark: anyText(r), OfferedAt: moment(nanos()),
 				AcceptedAt: moment(nanos()), ReturnedAt: moment(nanos()), Why: anyText(r),
 			})
@@ -84,22 +84,22 @@ func recordAtRandom(t *testing.T, r *rand.Rand) *record {
 }
 
 // reflected writes the answer of GetMessage.
-func reflected(t *testing.T, r *record) []byte {
+func reflected(t *testing.T, r *Record) []byte {
 	t.Helper()
 	answer := &pb.GetMessageResponse{Message: wire(&Message{
-		Revision: r.revision, ID: r.id, Sender: r.sender, SenderRole: r.senderRole, CreatedAt: moment(r.createdAt),
-		ExpiresAt: moment(r.expiresAt), Thread: r.thread,
+		Revision: r.Revision, ID: r.ID, Sender: r.Sender, SenderRole: r.SenderRole, CreatedAt: moment(r.CreatedAt),
+		ExpiresAt: moment(r.ExpiresAt), Thread: r.Thread,
 	})}
-	if err := (proto.UnmarshalOptions{Merge: true}).Unmarshal(r.content, answer.Message); err != nil {
+	if err := (proto.UnmarshalOptions{Merge: true}).Unmarshal(r.Content, answer.Message); err != nil {
 		t.Fatal(err)
 	}
-	for i := range r.deliveries {
-		d := &r.deliveries[i]
-		answer.Deliveries = append(answer.Deliveries, delivery(r.revision, &Delivery{
-			Mailbox: d.mailbox, Holder: d.holder, Consumer: d.consumer, State: State(d.state), Arrival: d.arrival, Claims: int(d.claims),
-			Attempts: int(d.attempts), MaxAttempts: int(d.maxAttempts), ClaimedAt: moment(d.claimedAt), DeliveredAt: moment(d.deliveredAt),
-			ReadAt: moment(d.readAt), FinishedAt: moment(d.finishedAt), DueAt: moment(d.dueAt), History: d.history,
-			Offers: d.offers,
+	for i := range r.Deliveries {
+		d := &r.Deliveries[i]
+		answer.Deliveries = append(answer.Deliveries, delivery(r.Revision, &Delivery{
+			Mailbox: d.Mailbox, Holder: d.Holder, Consumer: d.Consumer, State: State(d.State), Arrival: d.Arrival, Claims: int(d.Claims),
+			Attempts: int(d.Attempts), MaxAttempts: int(d.MaxAttempts), ClaimedAt: moment(d.ClaimedAt), DeliveredAt: moment(d.DeliveredAt),
+			ReadAt: moment(d.ReadAt), FinishedAt: moment(d.FinishedAt), DueAt: moment(d.DueAt), History: d.History,
+			Offers: d.Offers,
 		}))
 	}
 	line, err := recordOf(answer)
@@ -118,7 +118,7 @@ func moment(n int64) time.Time {
 
 func FuzzLine_IsWhatReflectionWrites(f *testing.F) {
 	for seed := range uint64(20) {
-		f.Add(recordAtRandom(&testing.T{}, rand.New(rand.NewPCG(seed, 2))).content)
+		f.Add(recordAtRandom(&testing.T{}, rand.New(rand.NewPCG(seed, 2))).Content)
 	}
 	f.Add([]byte(""))
 	f.Add([]byte("\x62"))
@@ -127,7 +127,7 @@ func FuzzLine_IsWhatReflectionWrites(f *testing.F) {
 	f.Fuzz(func(t *testing.T, content []byte) {
 		var m pb.Message
 		if proto.Unmarshal(content, &m) != nil {
-			if line, err := appendRecord(nil, &record{revision: 7, createdAt: 1, content: content}); err == nil {
+			if line, err := AppendRecord(nil, &Record{Revision: 7, CreatedAt: 1, Content: content}); err == nil {
 				t.Fatalf("content that is not a message is written as %s", line)
 			}
 			return
@@ -135,8 +135,8 @@ func FuzzLine_IsWhatReflectionWrites(f *testing.F) {
 		if !(m.Payload == "" || json.Valid([]byte(m.Payload))) || m.Id+m.Sender+m.SenderRole != "" || m.Revision != 0 || m.CreatedAt != nil || m.ExpiresAt != nil {
 			t.Skip() // is refused, or not part of it
 		}
-		r := &record{revision: 7, createdAt: 1, content: content}
-		line, err := appendRecord(nil, r)
+		r := &Record{Revision: 7, CreatedAt: 1, Content: content}
+		line, err := AppendRecord(nil, r)
 		if err != nil {
 			t.Fatal(err)
 		}

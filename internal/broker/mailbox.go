@@ -83,6 +83,14 @@ func (b *Broker) OpenMailbox(tx *store.Tx, session int64, ref MailboxRef) (int64
 	return id, err
 }
 
+// ForgetMailboxes clears from memory what depends on mailboxes, of which the caller removes some.
+func (b *Broker) ForgetMailboxes(tx *store.Tx) {
+	b.boxIDs.Clear(tx)
+	b.audience.Clear(tx)
+	b.vacancies.Clear(tx)
+	b.gates.Clear(tx)
+}
+
 // waitingIn returns how many deliveries wait in a mailbox.
 func waitingIn(q store.Querier, mailbox int64) (waiting int64, err error) {
 	err = q.QueryRow(selectWaiting, mailbox).Scan(&waiting)

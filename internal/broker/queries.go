@@ -21,10 +21,6 @@ const (
 		UPDATE channels SET retention = ? WHERE mailbox = ?`
 	selectChannelKept = `
 		SELECT retention IS NOT NULL, retention FROM channels WHERE mailbox = ?`
-	selectChannelsKept = `
-		SELECT b.session, b.name, c.retention
-		FROM channels c JOIN mailboxes b ON b.id = c.mailbox
-		WHERE c.retention IS NOT NULL`
 	selectChannelTTL = `
 		SELECT c.default_ttl
 		FROM mailboxes b JOIN channels c ON c.mailbox = b.id

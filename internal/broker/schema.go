@@ -143,3 +143,11 @@ CREATE TABLE reranks (
 	version INTEGER NOT NULL
 );
 `
+
+// leftovers has the messages that the archive has removed while not all of their details are removed.
+const leftovers = `
+CREATE TABLE leftovers (
+	first INTEGER PRIMARY KEY, -- revisions of messages that are removed, from this one
+	last  INTEGER NOT NULL     -- to this one
+);
+`

@@ -18,10 +18,11 @@ import (
 // These functions write messages and deliveries as recordOf does, but without reflection, because
 // the broker archives every message while agents work.
 
-// appendRecord writes a message with its deliveries.
-func appendRecord(b []byte, r *record) ([]byte, error) {
+// AppendRecord writes a message with its deliveries as a line of JSON: the answer of GetMessage, with names in
+// snake_case, the payload as nested JSON, times in RFC 3339 and durations in seconds.
+func AppendRecord(b []byte, r *Record) ([]byte, error) {
 	var m pb.Message
-	if err := proto.Unmarshal(r.content, &m); err != nil {
+	if err := proto.Unmarshal(r.Content, &m); err != nil {
 		return nil, fmt.Errorf("read content: %w", err)
 	}
 	b, err := appendMessage(append(b, `{"message":`...), r, &m)
@@ -29,23 +30,23 @@ func appendRecord(b []byte, r *record) ([]byte, error) {
 		return nil, err
 	}
 	b = append(b, `,"deliveries":[`...)
-	for i := range r.deliveries {
+	for i := range r.Deliveries {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendDelivery(b, r.revision, &r.deliveries[i])
+		b = appendDelivery(b, r.Revision, &r.Deliveries[i])
 	}
 	return append(b, ']', '}'), nil
 }
 
 // appendMessage writes a message. m has the fields that its content has.
-func appendMessage(b []byte, r *record, m *pb.Message) ([]byte, error) {
-	b = r.id.appendTo(append(b, `{"id":"`...))
-	b = strconv.AppendInt(append(b, `","revision":`...), r.revision, 10)
-	b = jsonline.Text(append(b, `,"sender":`...), r.sender)
-	b = jsonline.Text(append(b, `,"sender_role":`...), r.senderRole)
-	b = appendNanos(append(b, `,"created_at":`...), r.createdAt)
-	b = appendNanos(append(b, `,"expires_at":`...), r.expiresAt)
+func appendMessage(b []byte, r *Record, m *pb.Message) ([]byte, error) {
+	b = r.ID.appendTo(append(b, `{"id":"`...))
+	b = strconv.AppendInt(append(b, `","revision":`...), r.Revision, 10)
+	b = jsonline.Text(append(b, `,"sender":`...), r.Sender)
+	b = jsonline.Text(append(b, `,"sender_role":`...), r.SenderRole)
+	b = appendNanos(append(b, `,"created_at":`...), r.CreatedAt)
+	b = appendNanos(append(b, `,"expires_at":`...), r.ExpiresAt)
 	b = appendTarget(append(b, `,"target":`...), m.GetTarget())
 	b = appendEnum(append(b, `,"reach":`...), pb.Reach_name[int32(m.GetReach())], "REACH_")
 	b = jsonline.Text(append(b, `,"type":`...), m.GetType())
@@ -63,10 +64,10 @@ func appendMessage(b []byte, r *record, m *pb.Message) ([]byte, error) {
 	switch {
 	case m.GetThreadId() != "":
 		b = jsonline.Text(b, m.GetThreadId())
-	case r.thread != "":
-		b = jsonline.Text(b, r.thread)
+	case r.Thread != "":
+		b = jsonline.Text(b, r.Thread)
 	default:
-		b = append(r.id.appendTo(append(b, '"')), '"')
+		b = append(r.ID.appendTo(append(b, '"')), '"')
 	}
 	b = jsonline.Text(append(b, `,"correlation_id":`...), m.GetCorrelationId())
 	b = jsonline.Text(append(b, `,"in_reply_to":`...), m.GetInReplyTo())
@@ -86,35 +87,35 @@ func appendMessage(b []byte, r *record, m *pb.Message) ([]byte, error) {
 }
 
 // appendDelivery writes what delivery makes of one.
-func appendDelivery(b []byte, revision int64, d *recordedDelivery) []byte {
-	b = jsonline.Text(append(b, `{"mailbox":`...), d.mailbox)
-	b = appendEnum(append(b, `,"state":`...), pb.DeliveryState_name[int32(d.state)], "DELIVERY_STATE_")
-	b = strconv.AppendInt(append(b, `,"arrival":`...), d.arrival, 10)
-	b = strconv.AppendInt(append(b, `,"attempts":`...), d.attempts, 10)
-	b = strconv.AppendInt(append(b, `,"max_attempts":`...), d.maxAttempts, 10)
+func appendDelivery(b []byte, revision int64, d *RecordedDelivery) []byte {
+	b = jsonline.Text(append(b, `{"mailbox":`...), d.Mailbox)
+	b = appendEnum(append(b, `,"state":`...), pb.DeliveryState_name[int32(d.State)], "DELIVERY_STATE_")
+	b = strconv.AppendInt(append(b, `,"arrival":`...), d.Arrival, 10)
+	b = strconv.AppendInt(append(b, `,"attempts":`...), d.Attempts, 10)
+	b = strconv.AppendInt(append(b, `,"max_attempts":`...), d.MaxAttempts, 10)
 	b = append(b, `,"claim_id":"`...)
 	holder := ""
-	if d.claims > 0 {
-		b = strconv.AppendInt(append(strconv.AppendInt(b, revision, 10), '.'), d.claims, 10)
-		holder = d.holder
+	if d.Claims > 0 {
+		b = strconv.AppendInt(append(strconv.AppendInt(b, revision, 10), '.'), d.Claims, 10)
+		holder = d.Holder
 	}
 	b = jsonline.Text(append(b, `","holder":`...), holder)
-	b = jsonline.Text(append(b, `,"consumer":`...), d.consumer)
-	b = appendNanos(append(b, `,"claimed_at":`...), d.claimedAt)
-	b = appendNanos(append(b, `,"delivered_at":`...), d.deliveredAt)
-	b = appendNanos(append(b, `,"read_at":`...), d.readAt)
-	b = appendNanos(append(b, `,"finished_at":`...), d.finishedAt)
+	b = jsonline.Text(append(b, `,"consumer":`...), d.Consumer)
+	b = appendNanos(append(b, `,"claimed_at":`...), d.ClaimedAt)
+	b = appendNanos(append(b, `,"delivered_at":`...), d.DeliveredAt)
+	b = appendNanos(append(b, `,"read_at":`...), d.ReadAt)
+	b = appendNanos(append(b, `,"finished_at":`...), d.FinishedAt)
 	due, by := int64(0), ""
-	if State(d.state) == Delayed {
-		due = d.dueAt
+	if State(d.State) == Delayed {
+		due = d.DueAt
 	}
-	if State(d.state) == Acked {
-		by = d.holder
+	if State(d.State) == Acked {
+		by = d.Holder
 	}
 	b = appendNanos(append(b, `,"due_at":`...), due)
-	b = jsonline.List(append(b, `,"history":`...), d.history, appendAttempt)
+	b = jsonline.List(append(b, `,"history":`...), d.History, appendAttempt)
 	b = jsonline.Text(append(b, `,"acked_by":`...), by)
-	b = jsonline.List(append(b, `,"offers":`...), d.offers, appendOffer)
+	b = jsonline.List(append(b, `,"offers":`...), d.Offers, appendOffer)
 	return append(b, '}')
 }
 

@@ -3,7 +3,6 @@ package broker
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,21 +15,6 @@ import (
 
 	"brokerd/internal/store"
 )
-
-// Records writes messages as lines of JSON: the answers of GetMessage, with names in snake_case, the payload as nested JSON, times in
-// RFC 3339 and durations in seconds. The messages are given in the order of their revisions, as Standings has found them in the same
-// snapshot. Of each it tells what Remove has to know, without channel and times of the end. A line is good until to returns, which
-// returns false for no more.
-func (b *Broker) Records(q store.Querier, messages []Standing, to func(s *Standing, line []byte) bool) error {
-	var line []byte
-	return records(q, messages, func(r *record) (more bool, err error) {
-		if line, err = appendRecord(line[:0], r); err != nil {
-			return false, fmt.Errorf("message %d: %w", r.revision, err)
-		}
-		s := r.standing()
-		return to(&s, line), nil
-	})
-}
 
 // ChannelRecords returns the channels of a session after a name, each as one line of JSON, and the name of the last one.
 func (b *Broker) ChannelRecords(q store.Querier, session int64, after string, limit int) (lines [][]byte, last string, err error) {

@@ -1,4 +1,4 @@
-package broker
+package archive_test
 
 import (
 	"testing"
@@ -6,9 +6,15 @@ import (
 
 	"github.com/jonboulle/clockwork"
 
+	"brokerd/internal/archive"
+	"brokerd/internal/broker"
 	"brokerd/internal/fault"
 	"brokerd/internal/store"
 )
+
+const insertMessage = `
+	INSERT INTO messages (revision, id, session, sender, sender_role, created_at, type, priority, content)
+	VALUES (?, ?, 1, 'a', '', ?, 't', 5, x'')`
 
 // A message that has changed since it was read stays, with all that were to be removed with it.
 func TestRemove_RefusesWhatHasChanged(t *testing.T) {
@@ -36,30 +42,30 @@ func TestRemove_RefusesWhatHasChanged(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			st, err := store.Open(t.Context(), store.Options{Dir: t.TempDir(), Clock: clockwork.NewRealClock(), Migrations: Migrations()})
+			st, err := store.Open(t.Context(), store.Options{Dir: t.TempDir(), Clock: clockwork.NewRealClock(), Migrations: broker.Migrations()})
 			must(err)
 			defer func() { must(st.Close()) }()
 			must(st.Write(t.Context(), func(tx *store.Tx) error {
 				for _, revision := range []int64{10, 15, 20, 30, 40} {
-					tx.Exec(insertMessage, revision, make([]byte, 16), 1, "a", "", time.Unix(1, 0), nil, "t", 5, nil, nil, nil, nil, nil, nil, []byte{})
+					tx.Exec(insertMessage, revision, make([]byte, 16), time.Unix(1, 0))
 				}
 				tx.Exec(`INSERT INTO mailboxes (id, session, kind, name) VALUES (1, 1, 1, 'a'), (2, 1, 1, 'b')`)
 				tx.Exec(`INSERT INTO deliveries (message, mailbox, state, rank, max_attempts, claims, finished_at)
 					VALUES (10, 1, 5, 0, 3, 1, 5000000000), (20, 1, 5, 0, 3, 1, 5000000000), (20, 2, 5, 0, 3, 2, 6000000000), (30, 1, 6, 0, 3, 3, 7000000000)`)
 				return nil
 			}))
-			b := &Broker{}
-			var found []Standing
+			m := archive.New(nil, broker.AppendRecord)
+			var found []archive.Standing
 			must(st.Read(t.Context(), func(s *store.Snapshot) error {
-				all, err := b.Standings(s, 0, 0, 4)
+				all, err := m.Standings(s, 0, 0, 4, false)
 				if err != nil {
 					return err
 				}
-				return b.Records(s, all, func(m *Standing, _ []byte) bool {
-					if m.Follows {
-						found[len(found)-1].Join(m)
+				return m.Records(s, all, func(s *archive.Standing, _ []byte) bool {
+					if s.Follows {
+						found[len(found)-1].Join(s)
 					} else {
-						found = append(found, *m)
+						found = append(found, *s)
 					}
 					return true
 				})
@@ -68,7 +74,7 @@ func TestRemove_RefusesWhatHasChanged(t *testing.T) {
 				tx.Exec(c.change)
 				return nil
 			}))
-			err = st.Write(t.Context(), func(tx *store.Tx) error { return b.Remove(tx, found) })
+			err = st.Write(t.Context(), func(tx *store.Tx) error { return m.Remove(tx, found) })
 			if got := fault.KindOf(err) == fault.Conflict; got != c.stays {
 				t.Fatalf("got %v", err)
 			}
@@ -103,14 +109,14 @@ func TestStandings_TogetherOnlyWhatIsAlike(t *testing.T) {
 		"none is left":       {`DELETE FROM messages`, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			st, err := store.Open(t.Context(), store.Options{Dir: t.TempDir(), Clock: clockwork.NewRealClock(), Migrations: Migrations()})
+			st, err := store.Open(t.Context(), store.Options{Dir: t.TempDir(), Clock: clockwork.NewRealClock(), Migrations: broker.Migrations()})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer func() { _ = st.Close() }()
 			err = st.Write(t.Context(), func(tx *store.Tx) error {
 				for _, revision := range []int64{10, 20, 30} {
-					tx.Exec(insertMessage, revision, make([]byte, 16), 1, "a", "", time.Unix(revision, 0), nil, "t", 5, nil, nil, nil, nil, nil, nil, []byte{})
+					tx.Exec(insertMessage, revision, make([]byte, 16), time.Unix(revision, 0))
 					tx.Exec(`INSERT INTO deliveries (message, mailbox, state, rank, max_attempts, finished_at)
 						VALUES (?1, 1, 5, 0, 3, ?1 * 2000000000)`, revision)
 				}
@@ -120,12 +126,13 @@ func TestStandings_TogetherOnlyWhatIsAlike(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var found, each []Standing
+			m := archive.New(nil, broker.AppendRecord)
+			var found, each []archive.Standing
 			err = st.Read(t.Context(), func(s *store.Snapshot) (err error) {
-				if found, err = (&Broker{}).Standings(s, 0, 0, 10); err != nil {
+				if found, err = m.Standings(s, 0, 0, 10, false); err != nil {
 					return err
 				}
-				each, err = (&Broker{}).EachStanding(s, 0, 0, 10)
+				each, err = m.Standings(s, 0, 0, 10, true)
 				return err
 			})
 			if err != nil {
