@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"brokerd/internal/caller"
+	"brokerd/internal/content"
 	"brokerd/internal/events"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/store"
@@ -95,7 +97,11 @@ func (b *Broker) announce(tx *store.Tx, e events.Event, id int64) (int, error) {
 		Subject:  clip(cmp.Or(e.Summary, e.Type+" from "+e.Source), valid.MaxLine),
 		Priority: priorities[e.Severity], Task: e.TaskID, TTL: to.ttl,
 	}
-	if d.Content, err = eventContent(&d, &e); err != nil {
+	says := content.Message{
+		Channel: d.Target.Name, Type: d.Type, TypeAsSent: e.TypeAsSent, Priority: d.Priority, Subject: d.Subject,
+		Payload: eventPayload(&e), Task: d.Task,
+	}
+	if d.Content, err = says.Marshal(); err != nil {
 		return 0, err
 	}
 	s := &sending{
@@ -116,6 +122,41 @@ func (b *Broker) announce(tx *store.Tx, e events.Event, id int64) (int, error) {
 		reached = all - out.Refused
 	}
 	return reached, s.finish()
+}
+
+// eventPayload is an event as brokerctl writes it in JSON. The details are nested as they are.
+func eventPayload(e *events.Event) string {
+	var b strings.Builder
+	text := func(field, s string) {
+		b.WriteString(`,"` + field + `":`)
+		writeJSON(&b, s)
+	}
+	b.WriteString(`{"revision":` + strconv.FormatInt(e.Revision, 10))
+	text("time", e.Time.UTC().Format(time.RFC3339Nano))
+	text("category", strings.ToLower(e.Category.String()))
+	text("type", e.Type)
+	text("type_as_sent", e.OtherSpelling())
+	text("severity", strings.ToLower(e.Severity.String()))
+	text("source", e.Source)
+	text("source_role", e.SourceRole)
+	text("summary", e.Summary)
+	b.WriteString(`,"details":`)
+	if e.Details == "" {
+		b.WriteString("null")
+	} else {
+		b.WriteString(e.Details)
+	}
+	b.WriteString(`,"related":[`)
+	for i, about := range e.Related {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		writeJSON(&b, about)
+	}
+	b.WriteByte(']')
+	text("task_id", e.TaskID)
+	b.WriteByte('}')
+	return b.String()
 }
 
 // without returns a copy of names that lacks one.

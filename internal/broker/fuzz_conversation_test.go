@@ -6,6 +6,7 @@ import (
 	"time"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/content"
 )
 
 func FuzzAsk(f *testing.F) {
@@ -43,17 +44,18 @@ func FuzzReply(f *testing.F) {
 		}
 		// What is filled in becomes part of the message.
 		d := a.Draft
-		d.Content = append(d.Content[:len(d.Content):len(d.Content)], fill(Filled{Agent: "lead", ReplyTo: to, Correlation: correlation})...)
+		added := content.Added{Agent: "lead", ReplyTo: to.String(), Correlation: correlation}
+		d.Content = append(d.Content[:len(d.Content):len(d.Content)], added.Marshal()...)
 		d.Target = Target{Kind: ToAgent, Name: "lead"}
 		m.Target, m.InReplyTo = &pb.Target{To: &pb.Target_Agent{Agent: "lead"}}, to.String()
 		if correlation != "" {
 			m.CorrelationId = correlation
 		}
-		if len(d.Content) <= maxMessage {
+		if len(d.Content) <= content.Max {
 			d.ReplyTo, _ = ParseRef(to.String())
 			wantDraft(t, &d, m)
 		}
-		if got := string(textField(d.Content, fieldSubject)); got != m.Subject {
+		if got := content.Text(d.Content, content.Subject); got != m.Subject {
 			t.Fatalf("the subject is read as %q: %v", got, m)
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"brokerd/internal/caller"
+	"brokerd/internal/content"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/store"
 	"brokerd/internal/valid"
@@ -47,7 +48,7 @@ func (b *Broker) Post(tx *store.Tx, session int64, l Letter) (revision int64, er
 	}
 	l.Type = msgtype.Canonical(l.Type)
 	for _, t := range l.targets() {
-		d, err := letterDraft(&l, t)
+		d, err := l.draft(t)
 		if err != nil {
 			return 0, fmt.Errorf("post: %w", err)
 		}
@@ -80,8 +81,8 @@ func (l *Letter) targets() []Target {
 	return targets
 }
 
-// draft is the letter to one of its targets, without its content.
-func (l *Letter) draft(t Target) *Draft {
+// draft returns the letter as a message to one of its targets.
+func (l *Letter) draft(t Target) (*Draft, error) {
 	d := &Draft{
 		Target: t, One: t.Kind == ToRole, Type: l.Type, Subject: clip(l.Subject, valid.MaxLine),
 		Priority: l.Priority, Thread: l.Thread, Task: l.Task, Artifacts: l.Artifacts, PayloadSize: len(l.Payload),
@@ -93,5 +94,16 @@ func (l *Letter) draft(t Target) *Draft {
 	case d.Priority == 0:
 		d.Priority = normalPriority
 	}
-	return d
+	says := content.Message{
+		One: d.One, Type: d.Type, Priority: d.Priority, Subject: d.Subject, Body: l.Body, Payload: l.Payload,
+		Task: l.Task, Thread: l.Thread, InReplyTo: l.InReplyTo, Artifacts: l.Artifacts,
+	}
+	if t.Kind == ToRole {
+		says.Role = t.Name
+	} else {
+		says.Agent = t.Name
+	}
+	var err error
+	d.Content, err = says.Marshal()
+	return d, err
 }

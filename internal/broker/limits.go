@@ -8,6 +8,7 @@ import (
 	"github.com/jonboulle/clockwork"
 
 	"brokerd/internal/caller"
+	"brokerd/internal/content"
 	"brokerd/internal/fault"
 )
 
@@ -122,15 +123,9 @@ func (s Session) fits(d *Draft) error {
 		return fault.Field("payload", "has %d bytes; at most %d are allowed (session setting payload_limit)", d.PayloadSize, s.PayloadLimit)
 	}
 	if s.MessageLimit > 0 && len(d.Content) > s.MessageLimit {
-		return messageTooLarge(len(d.Content), s.MessageLimit)
+		return content.TooLarge(len(d.Content), s.MessageLimit)
 	}
 	return nil
-}
-
-func messageTooLarge(size, limit int) error {
-	return fault.New(fault.Exhausted, "MESSAGE_TOO_LARGE",
-		"the message has %d bytes; at most %d are allowed (session setting message_limit): send large content as an artifact", size, limit).
-		With("limit", "message_limit").With("message_limit", strconv.Itoa(limit))
 }
 
 // mailboxFull refuses a message that must get somewhere and gets nowhere.

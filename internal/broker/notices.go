@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"brokerd/internal/caller"
+	"brokerd/internal/content"
 	"brokerd/internal/events"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/store"
@@ -59,7 +60,7 @@ func (b *Broker) Notify(tx *store.Tx, session int64, n Notice) error {
 		return err
 	}
 	n.Type = msgtype.Canonical(n.Type)
-	d, err := noticeDraft(n)
+	d, err := n.draft()
 	if err != nil {
 		return fmt.Errorf("notify: %w", err)
 	}
@@ -107,8 +108,8 @@ func (b *Broker) ofRole(tx *store.Tx, session int64, role, after string, limit i
 	return names, err
 }
 
-// draft is the notice without its content.
-func (n *Notice) draft() *Draft {
+// draft returns the notice as a message.
+func (n *Notice) draft() (*Draft, error) {
 	d := &Draft{
 		Target: Target{ToAgent, n.Agent}, Type: n.Type, Subject: clip(n.Subject, valid.MaxLine),
 		Priority: noticePriority, Task: n.Task, TTL: noticeTTL,
@@ -116,7 +117,13 @@ func (n *Notice) draft() *Draft {
 	if n.Agent == "" {
 		d.Target = Target{ToRole, n.Role}
 	}
-	return d
+	says := content.Message{
+		Agent: n.Agent, Role: n.Role, Type: d.Type, Priority: d.Priority, Subject: d.Subject, Payload: n.Payload,
+		Task: n.Task,
+	}
+	var err error
+	d.Content, err = says.Marshal()
+	return d, err
 }
 
 // Moot selects messages that are no longer true, or need no answer any more.
@@ -270,11 +277,11 @@ func scanNotices(rows *store.Rows) (unread []UnreadNotice, revisions []int64, er
 	defer rows.Close()
 	for rows.Next() {
 		var n UnreadNotice
-		var content []byte
-		if err := rows.Scan(&n.Revision, &n.Type, &n.CreatedAt, &content); err != nil {
+		var stored []byte
+		if err := rows.Scan(&n.Revision, &n.Type, &n.CreatedAt, &stored); err != nil {
 			return nil, nil, err
 		}
-		n.Subject, n.Payload = noticeText(content)
+		n.Subject, n.Payload = content.Text(stored, content.Subject), content.Text(stored, content.Payload)
 		unread, revisions = append(unread, n), append(revisions, n.Revision)
 	}
 	return unread, revisions, rows.Err()

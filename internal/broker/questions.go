@@ -190,6 +190,20 @@ func (b *Broker) escalate(tx *store.Tx, l *lateness) error {
 	return nil
 }
 
+// overdueType is the type of the notice about a question that has no response in time.
+const overdueType = "overdue"
+
+// overdueNotice is that notice, to all agents of a role.
+func overdueNotice(role string, l *lateness) Notice {
+	until := l.Deadline.Format(time.RFC3339)
+	return Notice{
+		Role: role, Type: overdueType, Task: l.task, About: l.Revision,
+		Subject: fmt.Sprintf("message %d of %s has had no response by %s: %s", l.Revision, l.Sender, until, l.Subject()),
+		Payload: `{"id":"` + l.ID.String() + `","revision":` + strconv.FormatInt(l.Revision, 10) +
+			`,"sender":` + quote(l.Sender) + `,"deadline":"` + until + `"}`,
+	}
+}
+
 // escalation returns the first role of the session's that a registered agent has, or none.
 func (b *Broker) escalation(tx *store.Tx, session Session) (string, error) {
 	for _, role := range session.EscalateTo {

@@ -4,9 +4,9 @@ import (
 	"context"
 	"slices"
 	"strconv"
-	"time"
 
 	"brokerd/internal/caller"
+	"brokerd/internal/content"
 	"brokerd/internal/fault"
 	"brokerd/internal/once"
 	"brokerd/internal/store"
@@ -17,18 +17,6 @@ type Answer struct {
 	To    Ref // zero = the message of the caller's only open claim
 	Ack   bool
 	Draft Draft // without target, thread and ReplyTo
-}
-
-// Filled has the fields of a message that the broker fills in. It leaves the empty ones as the
-// sender gave them.
-type Filled struct {
-	Agent       string // the target
-	ReplyTo     ID
-	Correlation string
-	Task        string
-	Subject     string
-	Deadline    time.Time
-	TraceParent string
 }
 
 // Reply answers a message: it goes to the sender, in the same thread, under the same correlation id unless
@@ -88,14 +76,14 @@ func (b *Broker) reply(tx *store.Tx, c caller.Caller, from *origin, answer Answe
 	if err != nil {
 		return Outcome{}, err
 	}
-	filled := Filled{Agent: to.Sender, ReplyTo: to.ID}
+	added := content.Added{Agent: to.Sender, ReplyTo: to.ID.String()}
 	d := answer.Draft
 	if d.Correlation == "" {
-		filled.Correlation = string(textField(to.Content, fieldCorrelation))
-		d.Correlation = filled.Correlation
+		added.Correlation = content.Text(to.Content, content.Correlation)
+		d.Correlation = added.Correlation
 	}
 	d.Target, d.ReplyTo = Target{ToAgent, to.Sender}, Ref{Text: ref.Text, Revision: to.Revision}
-	d.Content = append(d.Content[:len(d.Content):len(d.Content)], fill(filled)...)
+	d.Content = append(d.Content[:len(d.Content):len(d.Content)], added.Marshal()...)
 	out, err := s.sendFitting(&d, 0, 0)
 	if err != nil {
 		return Outcome{}, within("message", err)

@@ -3,14 +3,11 @@ package broker
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
-
-	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/caller"
+	"brokerd/internal/content"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/once"
 	"brokerd/internal/valid"
@@ -59,7 +56,7 @@ func question(types *msgtype.Set, r *pb.AskRequest) (Draft, time.Duration, error
 	if err := c.Err(); err != nil {
 		return Draft{}, 0, err
 	}
-	d.Content, d.Fault = content(m)
+	d.Content, d.Fault = content.Marshal(m)
 	return d, wait, d.Fault
 }
 
@@ -106,19 +103,8 @@ func reply(types *msgtype.Set, r *pb.ReplyRequest) (Answer, error) {
 		return Answer{}, err
 	}
 	var err error
-	a.Draft.Content, err = content(m)
+	a.Draft.Content, err = content.Marshal(m)
 	return a, err
-}
-
-// fill returns the wire form of the fields that the broker fills in. It is appended to the content
-// from the sender: protobuf merges the two.
-func fill(f Filled) []byte {
-	m := &pb.Message{CorrelationId: f.Correlation, TaskId: f.Task, Subject: f.Subject, ResponseDeadline: stamp(f.Deadline), TraceParent: f.TraceParent}
-	if f.Agent != "" {
-		m.Target, m.InReplyTo = &pb.Target{To: &pb.Target_Agent{Agent: f.Agent}}, f.ReplyTo.String()
-	}
-	b, _ := proto.Marshal(m) // names, ids and subjects are valid text, which always marshals
-	return b
 }
 
 // ResendMessage implements the RPC.
@@ -184,7 +170,7 @@ func threadMessage(m *ThreadMessage) *pb.ThreadMessage {
 		return nil
 	}
 	return &pb.ThreadMessage{
-		Id: m.ID.String(), Revision: m.Revision, Sender: m.Sender, Type: m.Type, Subject: gist(m.Content),
+		Id: m.ID.String(), Revision: m.Revision, Sender: m.Sender, Type: m.Type, Subject: m.Subject(),
 		CreatedAt: stamp(m.CreatedAt),
 	}
 }
@@ -194,54 +180,8 @@ func openQuestions(list []Question) []*pb.OpenQuestion {
 	for i := range list {
 		q := &list[i]
 		out[i] = &pb.OpenQuestion{
-			Id: q.ID.String(), Revision: q.Revision, Sender: q.Sender, Subject: title(q.Content), Deadline: stamp(q.Deadline), Overdue: q.Overdue,
+			Id: q.ID.String(), Revision: q.Revision, Sender: q.Sender, Subject: q.Subject(), Deadline: stamp(q.Deadline), Overdue: q.Overdue,
 		}
 	}
 	return out
-}
-
-// overdueType is the type of the notice about a question that has no response in time.
-const overdueType = "overdue"
-
-// overdueNotice is that notice, to all agents of a role.
-func overdueNotice(role string, l *lateness) Notice {
-	until := l.Deadline.Format(time.RFC3339)
-	return Notice{
-		Role: role, Type: overdueType, Task: l.task, About: l.Revision,
-		Subject: fmt.Sprintf("message %d of %s has had no response by %s: %s", l.Revision, l.Sender, until, title(l.Content)),
-		Payload: `{"id":"` + l.ID.String() + `","revision":` + strconv.FormatInt(l.Revision, 10) +
-			`,"sender":` + quote(l.Sender) + `,"deadline":"` + until + `"}`,
-	}
-}
-
-// The numbers of the text fields that the broker reads from a message's wire form, as in
-// message.proto.
-const (
-	fieldSubject     = 14
-	fieldBody        = 15
-	fieldPayload     = 16
-	fieldCorrelation = 20
-	fieldTask        = 22
-	fieldTraceParent = 33
-)
-
-// textField returns a text field of a message's wire form without decoding the rest. The result
-// shares the memory of content.
-func textField(content []byte, field protowire.Number) []byte {
-	var found []byte
-	for len(content) > 0 {
-		number, kind, n := protowire.ConsumeTag(content)
-		if n < 0 {
-			break
-		}
-		content = content[n:]
-		if number == field && kind == protowire.BytesType {
-			found, _ = protowire.ConsumeBytes(content)
-		}
-		if n = protowire.ConsumeFieldValue(number, kind, content); n < 0 {
-			break
-		}
-		content = content[n:]
-	}
-	return found
 }

@@ -6,11 +6,11 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/content"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/valid"
 )
@@ -19,7 +19,6 @@ import (
 const (
 	maxPayload  = 256 << 10
 	maxBody     = 256 << 10
-	maxMessage  = 1 << 20
 	maxFiles    = 1000 // items, of files and of artifacts
 	maxBatch    = 1000 // items
 	maxTypes    = 100  // items of a filter
@@ -270,23 +269,11 @@ func drafts(types *msgtype.Set, messages []*pb.Message) ([]Draft, error) {
 		if err := c.Err(); err != nil {
 			return nil, err
 		}
-		if all[i].Content, all[i].Fault = content(m); all[i].Fault != nil {
+		if all[i].Content, all[i].Fault = content.Marshal(m); all[i].Fault != nil {
 			return nil, indexed(all[i].Fault, i, len(messages))
 		}
 	}
 	return all, nil
-}
-
-// content is the wire form of what the sender gave. Deliver it with wire.
-func content(m *pb.Message) ([]byte, error) {
-	b, err := proto.Marshal(m)
-	if err != nil {
-		return nil, fmt.Errorf("marshal message: %w", err)
-	}
-	if len(b) > maxMessage {
-		return nil, messageTooLarge(len(b), maxMessage)
-	}
-	return b, nil
 }
 
 // wire makes a message of what was stored. What the sender gave is appended as it is: protobuf

@@ -13,6 +13,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/caller"
+	"brokerd/internal/content"
 	"brokerd/internal/fault"
 	"brokerd/internal/guard"
 	"brokerd/internal/msgtype"
@@ -154,7 +155,7 @@ func streamDrafts(types *msgtype.Set, messages []*pb.Message) []Draft {
 			all[i] = Draft{Fault: err}
 			continue
 		}
-		all[i].Content, all[i].Fault = content(m)
+		all[i].Content, all[i].Fault = content.Marshal(m)
 	}
 	return all
 }

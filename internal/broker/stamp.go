@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"brokerd/internal/content"
 	"brokerd/internal/valid"
 )
 
@@ -19,13 +20,13 @@ func (s *sending) complete(d *Draft, a *answering) *Draft {
 		return d
 	}
 	c := *d
-	var f Filled
+	var f content.Added
 	if a != nil && c.Task == "" {
-		f.Task = string(textField(a.to.Content, fieldTask))
+		f.Task = content.Text(a.to.Content, content.Task)
 		c.Task = f.Task
 	}
 	if a != nil && c.Subject == "" {
-		f.Subject = replySubject(string(textField(a.to.Content, fieldSubject)))
+		f.Subject = replySubject(content.Text(a.to.Content, content.Subject))
 		c.Subject = f.Subject
 	}
 	if c.Response && c.Deadline.IsZero() {
@@ -36,7 +37,7 @@ func (s *sending) complete(d *Draft, a *answering) *Draft {
 		f.Deadline = s.tx.Now().Add(within)
 		c.Deadline = f.Deadline
 	}
-	c.Content = slices.Concat(d.Content, fill(f))
+	c.Content = slices.Concat(d.Content, f.Marshal())
 	return &c
 }
 
@@ -57,12 +58,12 @@ func isReplySubject(subject string) bool {
 
 // title returns one line that says what a message is about: its subject or, if that is empty or
 // begins with "Re:", the first line of its body that has text.
-func title(content []byte) string {
-	subject := string(textField(content, fieldSubject))
+func title(stored []byte) string {
+	subject := content.Text(stored, content.Subject)
 	if subject != "" && !isReplySubject(subject) {
 		return subject
 	}
-	for line := range strings.Lines(string(textField(content, fieldBody))) {
+	for line := range strings.Lines(content.Text(stored, content.Body)) {
 		if line = strings.TrimSpace(line); line != "" {
 			return clip(line, valid.MaxLine)
 		}
@@ -71,9 +72,9 @@ func title(content []byte) string {
 }
 
 // gist is title or, without one, the beginning of the payload.
-func gist(content []byte) string {
-	if t := title(content); t != "" {
+func gist(stored []byte) string {
+	if t := title(stored); t != "" {
 		return t
 	}
-	return clip(strings.Join(strings.Fields(string(textField(content, fieldPayload))), " "), valid.MaxLine)
+	return clip(strings.Join(strings.Fields(content.Text(stored, content.Payload)), " "), valid.MaxLine)
 }

@@ -186,6 +186,9 @@ type ThreadMessage struct {
 	Type string
 }
 
+// Subject returns one line that says what the message is about.
+func (m *ThreadMessage) Subject() string { return gist(m.Content) }
+
 // summarize describes a conversation by its first message and its newest ones, however many it has.
 func (b *Broker) summarize(q store.Querier, session int64, name string) (Thread, error) {
 	t := Thread{Name: name}

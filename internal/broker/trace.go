@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"brokerd/internal/content"
 	"brokerd/internal/store"
 	"brokerd/internal/tracing"
 	"brokerd/internal/valid"
@@ -67,8 +68,8 @@ func (s *sending) trace(d *Draft, a *answering) (*Draft, *tracing.Span, error) {
 		}
 	}
 	span.Context = s.tracer.Child(span.Parent)
-	c := *d
-	c.Content = slices.Concat(d.Content, fill(Filled{TraceParent: span.Context.String()}))
+	c, added := *d, content.Added{TraceParent: span.Context.String()}
+	c.Content = slices.Concat(d.Content, added.Marshal())
 	return &c, span, nil
 }
 
@@ -211,8 +212,8 @@ func (b *Broker) claimTrace(c *Claim) string {
 }
 
 // contextOf returns the span of a message.
-func contextOf(content []byte) (tracing.Context, bool) {
-	return tracing.Parse(string(textField(content, fieldTraceParent)))
+func contextOf(stored []byte) (tracing.Context, bool) {
+	return tracing.Parse(content.Text(stored, content.TraceParent))
 }
 
 // claimContext returns the span of a claim of a message with the span parent.
