@@ -290,7 +290,7 @@ func (b *Broker) awaitReply(ctx context.Context, w *asking, wait time.Duration) 
 	case v = <-w.told:
 	case <-timer.Chan():
 	case <-b.stopping:
-		err = errStopping()
+		err = ErrStopping()
 	case <-ctx.Done():
 	}
 	if v.share == nil {

@@ -24,7 +24,7 @@ func (p *arrivalsPage) leave(arrival int64) {
 
 // ready reports whether reading with AutoAck may show a delivery that the choice takes.
 func (g *gate) ready(m *row, d *Delivery) bool {
-	return (d.State == Pending || d.State == NoticeUnread) && (!g.closed() || isDirective(m.kind))
+	return (d.State == Pending || d.State == NoticeUnread) && (!g.closed() || IsDirective(m.kind))
 }
 
 // ackShown finishes what a page shows. What has changed since it was read is left out.

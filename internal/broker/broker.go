@@ -192,6 +192,9 @@ func (b *Broker) Start(ctx context.Context) error {
 // Drain ends the streams: consumers are told to go away, settlements are still taken until Stop.
 func (b *Broker) Drain() { b.once.Do(func() { close(b.stopping) }) }
 
+// Stopping returns a channel that is closed when streams are to end.
+func (b *Broker) Stopping() <-chan struct{} { return b.stopping }
+
 // Stop ends the streams and the runners and waits for the runners. Stopping twice is fine.
 func (b *Broker) Stop() {
 	b.Drain()

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"brokerd/internal/caller"
@@ -78,7 +79,7 @@ func (b *Broker) subscription(ctx context.Context, c caller.Caller, req once.Req
 			if n > maxSubscriptions {
 				return fault.New(fault.Exhausted, "TOO_MANY_SUBSCRIPTIONS",
 					"agent %q subscribes to %d channels, which is the limit: unsubscribe from one first", a.Name, maxSubscriptions).
-					With("limit", "subscriptions").With("subscriptions", itoa(maxSubscriptions))
+					With("limit", "subscriptions").With("subscriptions", strconv.Itoa(maxSubscriptions))
 			}
 		}
 		answer.Changed = true
@@ -124,13 +125,15 @@ func (b *Broker) Channels(ctx context.Context, c caller.Caller, subscriber, afte
 		if err != nil {
 			return err
 		}
-		channels, more, err = channelsOf(s, a.Session.ID, subscriber, after, size)
+		channels, more, err = ChannelsOf(s, a.Session.ID, subscriber, after, size)
 		return err
 	})
 	return channels, more, revision, err
 }
 
-func channelsOf(q store.Querier, session int64, subscriber, after string, size int) (channels []Channel, more bool, err error) {
+// ChannelsOf returns the first channels of a session after a name, and whether there are more. With a subscriber, it
+// returns only the channels to which that agent subscribes.
+func ChannelsOf(q store.Querier, session int64, subscriber, after string, size int) (channels []Channel, more bool, err error) {
 	rows := q.Query(selectChannels, session, after, subscriber, session, subscriber, size+1)
 	var ids []int64
 	for rows.Next() {

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// maxAnswer is up to how many bytes of messages one answer carries.
-	maxAnswer = 3 << 20
+	// MaxAnswer is how many bytes of messages one answer has at most.
+	MaxAnswer = 3 << 20
 	noLimit   = math.MaxInt32
 )
 
@@ -89,18 +89,18 @@ func (b *Broker) Claim(ctx context.Context, c caller.Caller, w Wish) (Claims, er
 			answer.Claims, err = b.claimGiven(tx, a, boxes, &w)
 			return err
 		}
-		if w.Topic.empty() {
-			answer.Claims, err = b.open(tx, a, maxAnswer, selectHeldClaims, a.Mailbox, w.Consumer, w.Max)
+		if w.Topic.Empty() {
+			answer.Claims, err = b.open(tx, a, MaxAnswer, selectHeldClaims, a.Mailbox, w.Consumer, w.Max)
 		} else if err = mayHold(tx, a, w.Consumer); err == nil {
 			topic := filter{topic: w.Topic}
-			answer.Claims, err = b.open(tx, a, maxAnswer, selectHeldOfTopic,
+			answer.Claims, err = b.open(tx, a, MaxAnswer, selectHeldOfTopic,
 				topic.args([]any{a.Mailbox, w.Consumer}, "", w.Max)...)
 		}
 		if err != nil || len(answer.Claims) >= w.Max {
 			return err
 		}
 		k := &consumer{actor: a, name: w.Consumer, boxes: boxes, implicit: len(w.Mailboxes) == 0, filter: filter{w.Types, w.Priority, w.Topic},
-			max: w.Max, maxBytes: maxAnswer - 1<<20, claimFor: w.ClaimFor, lasts: w.ClaimFor}
+			max: w.Max, maxBytes: MaxAnswer - 1<<20, claimFor: w.ClaimFor, lasts: w.ClaimFor}
 		for i := range answer.Claims {
 			k.inFlight++
 			k.bytes += len(answer.Claims[i].Content)
@@ -191,7 +191,7 @@ func (b *Broker) awaitMail(ctx context.Context, w *Wish, k *consumer, taken chan
 		case <-timer.Chan():
 			return nil, nil
 		case <-b.stopping:
-			return nil, errStopping()
+			return nil, ErrStopping()
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-arrived:
@@ -221,7 +221,8 @@ func errFailed(agent string) error {
 		"agent %q has failed: its lease is over, and what it held is lost; a call without an incarnation brings it back", agent)
 }
 
-func errStopping() error {
+// ErrStopping is the error of a call that the broker ends because it stops.
+func ErrStopping() error {
 	e := fault.New(fault.Unavailable, "SHUTTING_DOWN", "the broker stops; connect again in a moment")
 	e.RetryAfter = time.Second
 	return e

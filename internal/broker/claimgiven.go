@@ -23,7 +23,7 @@ func (b *Broker) claimGiven(tx *store.Tx, a Actor, boxes []Mailbox, w *Wish) ([]
 		if err != nil {
 			return nil, err
 		}
-		if bytes += len(m.Content); bytes > maxAnswer && len(w.IDs) > 1 {
+		if bytes += len(m.Content); bytes > MaxAnswer && len(w.IDs) > 1 {
 			return nil, fault.Field("ids", "names messages of more than 3 MiB together; claim fewer in one call")
 		}
 		wanted[ref.Revision] = true

@@ -54,7 +54,7 @@ func (c *confirmer) take(stopping bool) (outcomes []Outcome, over bool, err erro
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := 0
-	for n < len(c.queue) && c.queue[n].outcomes != nil && len(outcomes) < maxBatch {
+	for n < len(c.queue) && c.queue[n].outcomes != nil && len(outcomes) < MaxBatch {
 		if n == 0 {
 			outcomes = c.queue[n].outcomes
 		} else {
@@ -70,7 +70,7 @@ func (c *confirmer) take(stopping bool) (outcomes []Outcome, over bool, err erro
 	case c.ended:
 		return nil, true, c.err
 	case stopping:
-		return nil, true, errStopping()
+		return nil, true, ErrStopping()
 	}
 	return nil, false, nil
 }

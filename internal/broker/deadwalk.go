@@ -62,7 +62,7 @@ func (b *Broker) DeadLetters(ctx context.Context, c caller.Caller, ch DeadChoice
 		if err != nil {
 			return false, err
 		}
-		if bytes += len(m.Content); bytes > maxAnswer && len(p.Items) > 0 {
+		if bytes += len(m.Content); bytes > MaxAnswer && len(p.Items) > 0 {
 			return false, nil
 		}
 		d, err := deliveryOf(q, k)

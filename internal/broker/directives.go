@@ -23,16 +23,16 @@ const (
 )
 
 const (
-	// directivePriority is that of every directive.
-	directivePriority = 10
+	// DirectivePriority is that of every directive.
+	DirectivePriority = 10
 	// DirectiveRank is above the rank of every directive, and below that of everything else.
 	DirectiveRank = math.MinInt64 / 2
 	// maxDirectives is how many unfinished directives one answer names.
 	maxDirectives = 100
 )
 
-// isDirective reports whether messages of a type are directives.
-func isDirective(kind string) bool {
+// IsDirective reports whether messages of a type are directives.
+func IsDirective(kind string) bool {
 	switch kind {
 	case nudgeType, haltType, resumeType, terminateType, shutdownType:
 		return true

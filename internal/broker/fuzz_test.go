@@ -208,7 +208,7 @@ func wantDraft(t *testing.T, d *Draft, m *pb.Message) {
 	if d.One && d.Target.Kind != ToRole && d.Target.Kind != ToChannel {
 		t.Fatalf("one of %+v", d.Target)
 	}
-	if isDirective(d.Type) && (d.One || d.Priority != 10 || d.OrderingKey != "" || !d.NotBefore.IsZero()) {
+	if IsDirective(d.Type) && (d.One || d.Priority != 10 || d.OrderingKey != "" || !d.NotBefore.IsZero()) {
 		t.Fatalf("the directive waits for others: %+v", d)
 	}
 	if m.InReplyTo != "" {

@@ -8,9 +8,9 @@ import (
 	"brokerd/internal/fault"
 )
 
-// indexed says which draft an error is about: by the names of its fields, or in front of its text if there are
+// Indexed says which draft an error is about: by the names of its fields, or in front of its text if there are
 // several drafts.
-func indexed(err error, i, of int) error {
+func Indexed(err error, i, of int) error {
 	at := fmt.Sprintf("messages[%d]", i)
 	err = within(at, err)
 	var f *fault.Error

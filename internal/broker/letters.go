@@ -89,8 +89,8 @@ func (l *Letter) draft(t Target) (*Draft, error) {
 		ReplyTo: Ref{Revision: l.InReplyTo},
 	}
 	switch {
-	case isDirective(l.Type):
-		d.Priority = directivePriority
+	case IsDirective(l.Type):
+		d.Priority = DirectivePriority
 	case d.Priority == 0:
 		d.Priority = normalPriority
 	}

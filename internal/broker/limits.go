@@ -12,6 +12,13 @@ import (
 	"brokerd/internal/fault"
 )
 
+// Limits of requests that the rules of the broker need too.
+const (
+	MaxBatch = 1000                 // items of one call
+	MaxTypes = 100                  // types, of a filter and of a summary
+	MaxTTL   = 365 * 24 * time.Hour // how far ahead a message may expire, become due, or need its response
+)
+
 // A Disk reports whether the disk has space for more messages.
 type Disk interface {
 	// Check returns fault.Exhausted if the disk is too full for sends. It must be quick.
@@ -41,9 +48,9 @@ func (b *Broker) admitWithin(ctx context.Context, c caller.Caller, n int, most t
 	return b.rates.wait(ctx, c, n, most, b.stopping)
 }
 
-// admitBatch returns when a batch of a stream may be sent, however long that takes. If it may not, its drafts carry the
+// AdmitBatch returns when a batch of a stream may be sent, however long that takes. If it may not, its drafts carry the
 // fault; an error ends the stream.
-func (b *Broker) admitBatch(ctx context.Context, c caller.Caller, drafts []Draft) error {
+func (b *Broker) AdmitBatch(ctx context.Context, c caller.Caller, drafts []Draft) error {
 	n := 0
 	for i := range drafts {
 		if drafts[i].Fault == nil {

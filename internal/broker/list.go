@@ -98,7 +98,7 @@ func (b *Broker) listOnce(ctx context.Context, c caller.Caller, l Listing) (Page
 		}
 		if l.Box == 0 {
 			l.Box = Inbox
-			if a.System() && !l.Look.asked() && len(l.IDs) == 0 && l.Mailbox == "" {
+			if a.System() && !l.Look.Asked() && len(l.IDs) == 0 && l.Mailbox == "" {
 				l.Box = All
 			}
 		}
@@ -126,7 +126,7 @@ func (b *Broker) listOnce(ctx context.Context, c caller.Caller, l Listing) (Page
 		switch {
 		case len(l.IDs) > 0:
 			return listGiven(s, a, l, &p)
-		case l.Look.asked():
+		case l.Look.Asked():
 			err = b.listLook(s, a, l, &p)
 		default:
 			err = listInbox(s, a, l, &p)
@@ -162,7 +162,7 @@ func listInbox(q store.Querier, a Actor, l Listing, p *Page) error {
 			after = d.Arrival
 			continue
 		}
-		if bytes += len(m.Content); len(p.Items) == l.Size || bytes > maxAnswer && len(p.Items) > 0 {
+		if bytes += len(m.Content); len(p.Items) == l.Size || bytes > MaxAnswer && len(p.Items) > 0 {
 			p.Next = after
 			return rows.Close()
 		}
@@ -208,7 +208,7 @@ func listMessages(q store.Querier, a Actor, l Listing, p *Page) error {
 			last = m.Revision
 			continue
 		}
-		if bytes += len(m.Content); len(p.Items) == l.Size || bytes > maxAnswer && len(p.Items) > 0 {
+		if bytes += len(m.Content); len(p.Items) == l.Size || bytes > MaxAnswer && len(p.Items) > 0 {
 			p.Next = last
 			return rows.Close()
 		}

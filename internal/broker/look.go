@@ -24,7 +24,8 @@ type Look struct {
 // A Place is a position in a look: a sort key and a message.
 type Place [2]int64
 
-func (l *Look) asked() bool { return l.Priority || l.Queues }
+// Asked reports whether a list is to show the mailbox in this way, rather than by arrival.
+func (l *Look) Asked() bool { return l.Priority || l.Queues }
 
 // start sets the position in front of everything, unless the caller has given one.
 func (l *Look) start() {
@@ -87,7 +88,7 @@ func (b *Broker) listLook(q store.Querier, a Actor, l Listing, p *Page) error {
 	}
 	l.Look.Newest = l.Newest
 	l.Look.start()
-	items, more, err := l.Look.read(q, boxes, &l.Choice, l.Size, maxAnswer)
+	items, more, err := l.Look.read(q, boxes, &l.Choice, l.Size, MaxAnswer)
 	if p.Items = items; more {
 		p.Behind = l.Look.Behind
 	}
@@ -111,7 +112,7 @@ func listGiven(q store.Querier, a Actor, l Listing, p *Page) error {
 		if len(found) == 0 {
 			return fault.Missing("message", l.IDs[i].Text, "message %s is not in the mailbox of agent %q", l.IDs[i].Text, a.Name)
 		}
-		if bytes += len(m.Content); len(p.Items) == l.Size || bytes > maxAnswer && len(p.Items) > 0 {
+		if bytes += len(m.Content); len(p.Items) == l.Size || bytes > MaxAnswer && len(p.Items) > 0 {
 			p.Next = int64(i)
 			return nil
 		}
@@ -157,7 +158,7 @@ func (b *Broker) receiveLook(ctx context.Context, c caller.Caller, r Reading, se
 		case <-waited:
 			return nil
 		case <-b.stopping:
-			return errStopping()
+			return ErrStopping()
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"brokerd/internal/msgtype"
+	"brokerd/internal/valid"
 )
 
 // TargetKind says what a message is addressed to.
@@ -211,11 +213,11 @@ func newID(at time.Time, revision int64) (id ID) {
 // String returns the id in the usual form with hyphens.
 func (id ID) String() string {
 	var b [36]byte
-	return string(id.appendTo(b[:0]))
+	return string(id.AppendTo(b[:0]))
 }
 
-// appendTo appends what String returns.
-func (id ID) appendTo(b []byte) []byte {
+// AppendTo appends what String returns.
+func (id ID) AppendTo(b []byte) []byte {
 	b = append(hex.AppendEncode(b, id[0:4]), '-')
 	b = append(hex.AppendEncode(b, id[4:6]), '-')
 	b = append(hex.AppendEncode(b, id[6:8]), '-')
@@ -263,6 +265,30 @@ func digits(s string) (int64, bool) {
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	return n, err == nil
+}
+
+// CheckRef checks a field of a request that names a message, or with claims a message or a claim.
+func CheckRef(c *valid.Check, field, s string, claims bool) Ref {
+	ref, ok := ParseRef(s)
+	switch {
+	case s == "":
+		c.Fail(field, "is empty; a message id or revision is required")
+	case !ok && claims:
+		c.Fail(field, "%.60q is neither a claim id (4711.2), a message id (a UUID) nor a revision (4711)", s)
+	case !ok || ref.Claim != 0 && !claims:
+		c.Fail(field, "%.60q is neither a message id (a UUID) nor a revision (4711)", s)
+	}
+	return ref
+}
+
+// CheckRefs checks a field with at most MaxBatch such names.
+func CheckRefs(c *valid.Check, field string, ids []string, claims bool) []Ref {
+	c.Count(field, len(ids), MaxBatch)
+	refs := make([]Ref, 0, min(len(ids), MaxBatch))
+	for i, id := range ids[:min(len(ids), MaxBatch)] {
+		refs = append(refs, CheckRef(c, fmt.Sprintf("%s[%d]", field, i), id, claims))
+	}
+	return refs
 }
 
 // names reports whether the ref can mean the message with this id.

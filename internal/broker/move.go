@@ -53,7 +53,7 @@ func (b *Broker) Move(ctx context.Context, c caller.Caller, req once.Request, m 
 		check.Fail("to", "is the same mailbox as from")
 	}
 	check.Line("reason", m.Reason, valid.MaxLine)
-	refs := references(&check, "ids", m.IDs, false)
+	refs := CheckRefs(&check, "ids", m.IDs, false)
 	if err := check.Err(); err != nil {
 		return Moved{}, err
 	}

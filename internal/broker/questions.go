@@ -26,7 +26,7 @@ func (d *Draft) checkDeadline(now time.Time) error {
 		return nil
 	case !d.Deadline.After(now):
 		return fault.Field("response_deadline", "is not in the future")
-	case d.Deadline.Sub(now) > maxTTL:
+	case d.Deadline.Sub(now) > MaxTTL:
 		return fault.Field("response_deadline", "is more than 365 days ahead")
 	}
 	return nil
@@ -64,7 +64,7 @@ func (s *sending) answers(d *Draft) (*answering, error) {
 		return nil, err
 	}
 	a := &answering{to: m}
-	if m.Sender == s.actor.Name || isDirective(d.Type) {
+	if m.Sender == s.actor.Name || IsDirective(d.Type) {
 		return a, nil
 	}
 	var settled, reply int64

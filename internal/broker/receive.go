@@ -71,7 +71,7 @@ type Reading struct {
 // which everything has been looked at. It returns when there is no more, or with Follow when ctx ends
 // or the broker stops (fault.Unavailable). fault.OutOfRange (RESTORED) if a restore has left out After. No transaction is open while send runs.
 func (b *Broker) Receive(ctx context.Context, c caller.Caller, r Reading, send func([]Item, int64) error) error {
-	if r.Look.asked() {
+	if r.Look.Asked() {
 		return b.receiveLook(ctx, c, r, send)
 	}
 	if err := b.store.CheckResume(r.After); err != nil {
@@ -151,7 +151,7 @@ func (b *Broker) Receive(ctx context.Context, c caller.Caller, r Reading, send f
 		case <-waited:
 			return nil
 		case <-b.stopping:
-			return errStopping()
+			return ErrStopping()
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -246,7 +246,7 @@ func (b *Broker) arrivals(ctx context.Context, c caller.Caller, a Actor, after i
 			}
 			p.upTo = d.Arrival
 			d.Mailbox = a.Name
-			p.items = append(p.items, Item{Message: m.Message, Delivery: d, directive: isDirective(m.kind)})
+			p.items = append(p.items, Item{Message: m.Message, Delivery: d, directive: IsDirective(m.kind)})
 		}
 		if n == receivePage {
 			p.more = true

@@ -106,13 +106,13 @@ func (s *sending) toAgent(name string) ([]*room, error) {
 	return s.rooms1(ref)
 }
 
-// teamPrefix begins the names that mean all agents of a role.
-const teamPrefix = "all_"
+// TeamPrefix begins the names that mean all agents of a role.
+const TeamPrefix = "all_"
 
 // toTeam returns the mailboxes of the agents that all_ROLE or all_ROLEs means; nil if it means
 // none.
 func (s *sending) toTeam(name string) ([]*room, error) {
-	role, ok := strings.CutPrefix(name, teamPrefix)
+	role, ok := strings.CutPrefix(name, TeamPrefix)
 	if !ok {
 		return nil, nil
 	}

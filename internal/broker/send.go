@@ -77,7 +77,7 @@ func (b *Broker) Send(ctx context.Context, c caller.Caller, req once.Request, dr
 			outcomes = make([]Outcome, len(drafts))
 			for i := range drafts {
 				if outcomes[i], err = s.sendFitting(&drafts[i], 0, 0); err != nil {
-					return indexed(err, i, len(drafts))
+					return Indexed(err, i, len(drafts))
 				}
 			}
 			return s.finish()
@@ -153,7 +153,7 @@ func kept(err error, i int, o *Outcome) error {
 	case fault.Internal, fault.Unavailable:
 		return err
 	default:
-		o.Fault = indexed(err, i, 1)
+		o.Fault = Indexed(err, i, 1)
 		return nil
 	}
 }
@@ -222,13 +222,13 @@ func (s *sending) sendFitting(d *Draft, producer, number int64) (Outcome, error)
 // send sends one draft. It changes nothing before all that could refuse it has been looked at.
 func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 	now := s.tx.Now()
-	directive := isDirective(d.Type)
+	directive := IsDirective(d.Type)
 	if directive {
 		if err := s.actor.mayDirect(d.Type); err != nil {
 			return Outcome{}, err
 		}
 	}
-	if d.NotBefore.Sub(now) > maxTTL {
+	if d.NotBefore.Sub(now) > MaxTTL {
 		return Outcome{}, fault.Field("not_before", "is more than 365 days ahead")
 	}
 	if d.Response {

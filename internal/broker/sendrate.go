@@ -96,7 +96,7 @@ func (r *sendRates) sleep(ctx context.Context, t *sendTurn, stopping <-chan stru
 	case <-t.changed:
 		return true, nil
 	case <-stopping:
-		return false, errStopping()
+		return false, ErrStopping()
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}

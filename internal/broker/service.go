@@ -70,8 +70,8 @@ func (s *Service) ClaimMessages(ctx context.Context, r *pb.ClaimMessagesRequest)
 		checkOffering(&c, "offer.", w.Offer)
 	}
 	w.Topic = topic(&c, r)
-	w.IDs = references(&c, "ids", r.Ids, false)
-	if len(w.IDs) > 0 && (len(r.Types) > 0 || r.LowestPriority != 0 || r.Max != 0 || w.Wait != 0 || !w.Topic.empty()) {
+	w.IDs = CheckRefs(&c, "ids", r.Ids, false)
+	if len(w.IDs) > 0 && (len(r.Types) > 0 || r.LowestPriority != 0 || r.Max != 0 || w.Wait != 0 || !w.Topic.Empty()) {
 		c.Fail("ids", "names the messages: leave types, lowest_priority, max, wait, thread_id, task_id, correlation_id and senders empty")
 	}
 	if err := c.Err(); err != nil {
@@ -138,7 +138,7 @@ func (s *Service) ExtendClaims(ctx context.Context, r *pb.ExtendClaimsRequest) (
 // GetMessage implements the RPC.
 func (s *Service) GetMessage(ctx context.Context, r *pb.GetMessageRequest) (*pb.GetMessageResponse, error) {
 	var c valid.Check
-	ref := reference(&c, "id", r.Id, true)
+	ref := CheckRef(&c, "id", r.Id, true)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
@@ -173,7 +173,7 @@ func (s *Service) ListMessages(ctx context.Context, r *pb.ListMessagesRequest) (
 		return nil, err
 	}
 	list, position := "messages", any(&l.After)
-	if l.Look.asked() {
+	if l.Look.Asked() {
 		list, position = "look", &l.Look.Behind
 	}
 	if err := page.Parse(list, r.PageToken, position); err != nil {
@@ -196,7 +196,7 @@ func (s *Service) ListMessages(ctx context.Context, r *pb.ListMessagesRequest) (
 // CancelMessage implements the RPC.
 func (s *Service) CancelMessage(ctx context.Context, r *pb.CancelMessageRequest) (*pb.CancelMessageResponse, error) {
 	var c valid.Check
-	ref := reference(&c, "id", r.Id, false)
+	ref := CheckRef(&c, "id", r.Id, false)
 	c.Text("reason", r.Reason, maxError)
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -223,7 +223,7 @@ func (s *Service) settleIDs(ctx context.Context, rpc string, r requested, ids []
 	items := []Settlement{{Verb: verb}}
 	if len(ids) > 0 {
 		items = nil
-		for _, ref := range references(&c, "ids", ids, true) {
+		for _, ref := range CheckRefs(&c, "ids", ids, true) {
 			items = append(items, Settlement{Verb: verb, Ref: ref})
 		}
 	}
@@ -251,9 +251,9 @@ func settlements[T any](field string, list []T, convert func(*valid.Check, strin
 	if len(list) == 0 {
 		c.Fail(field, "is empty; at least one item is required")
 	}
-	c.Count(field, len(list), maxBatch)
+	c.Count(field, len(list), MaxBatch)
 	var items []Settlement
-	for i, item := range list[:min(len(list), maxBatch)] {
+	for i, item := range list[:min(len(list), MaxBatch)] {
 		items = append(items, convert(&c, fmt.Sprintf("%s[%d]", field, i), item, ref))
 	}
 	return items, c.Err()

@@ -2,7 +2,6 @@ package broker
 
 import (
 	"context"
-	"strconv"
 	"strings"
 	"time"
 
@@ -36,7 +35,7 @@ func (s *ChannelService) SubscribeChannel(ctx context.Context, r *pb.SubscribeCh
 	if err != nil {
 		return nil, err
 	}
-	warnings, err := s.broker.unknownEvents(ctx, c, name)
+	warnings, err := s.broker.UnknownEvents(ctx, c, name)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +91,7 @@ func (s *ChannelService) ConfigureChannel(ctx context.Context, r *pb.ConfigureCh
 	var c valid.Check
 	var ttl, kept *time.Duration
 	if r.DefaultTtl != nil {
-		d := c.Duration("default_ttl", r.DefaultTtl, 0, maxTTL, 0)
+		d := c.Duration("default_ttl", r.DefaultTtl, 0, MaxTTL, 0)
 		if d > 0 && d < time.Millisecond {
 			c.Fail("default_ttl", "is %v; 0 (none) or 1ms to 365 days is allowed", d)
 		}
@@ -150,5 +149,3 @@ func channel(ch *Channel) *pb.Channel {
 	}
 	return out
 }
-
-func itoa(i int) string { return strconv.Itoa(i) }

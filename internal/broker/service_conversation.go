@@ -110,9 +110,9 @@ func reply(types *msgtype.Set, r *pb.ReplyRequest) (Answer, error) {
 // ResendMessage implements the RPC.
 func (s *Service) ResendMessage(ctx context.Context, r *pb.ResendMessageRequest) (*pb.ResendMessageResponse, error) {
 	var c valid.Check
-	ref := reference(&c, "id", r.Id, false)
-	c.Count("mailboxes", len(r.Mailboxes), maxBatch)
-	for i, m := range r.Mailboxes[:min(len(r.Mailboxes), maxBatch)] {
+	ref := CheckRef(&c, "id", r.Id, false)
+	c.Count("mailboxes", len(r.Mailboxes), MaxBatch)
+	for i, m := range r.Mailboxes[:min(len(r.Mailboxes), MaxBatch)] {
 		c.Name(fmt.Sprintf("mailboxes[%d]", i), ParseMailbox(m).Name)
 	}
 	if err := c.Err(); err != nil {

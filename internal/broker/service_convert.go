@@ -20,10 +20,7 @@ const (
 	maxPayload  = 256 << 10
 	maxBody     = 256 << 10
 	maxFiles    = 1000 // items, of files and of artifacts
-	maxBatch    = 1000 // items
-	maxTypes    = 100  // items of a filter
 	maxError    = 4 << 10
-	maxTTL      = 365 * 24 * time.Hour
 	maxKept     = 3650 * 24 * time.Hour // of a channel's finished messages
 	maxClaim    = 12 * time.Hour
 	claimFor    = 30 * time.Second
@@ -45,7 +42,7 @@ func draft(c *valid.Check, types *msgtype.Set, at string, m *pb.Message) Draft {
 	}
 	d := unaddressed(c, types, at, m)
 	d.Target, d.One = target(c, at, m)
-	if isDirective(d.Type) {
+	if IsDirective(d.Type) {
 		directiveReach(c, at, m, &d)
 	}
 	if m.Channel != "" && d.Target.Kind == ToChannel {
@@ -81,7 +78,7 @@ func unaddressed(c *valid.Check, types *msgtype.Set, at string, m *pb.Message) D
 	if len(m.Type) > valid.MaxID {
 		c.Fail(at+".type", "is longer than %d bytes in snake_case", valid.MaxID)
 	}
-	if isDirective(m.Type) {
+	if IsDirective(m.Type) {
 		directiveFields(c, at, m)
 	}
 	d.Priority = int(m.Priority)
@@ -96,11 +93,11 @@ func unaddressed(c *valid.Check, types *msgtype.Set, at string, m *pb.Message) D
 	c.Line(at+".task_id", m.TaskId, valid.MaxID)
 	c.Line(at+".ordering_key", m.OrderingKey, valid.MaxID)
 	if m.InReplyTo != "" {
-		d.ReplyTo = reference(c, at+".in_reply_to", m.InReplyTo, false)
+		d.ReplyTo = CheckRef(c, at+".in_reply_to", m.InReplyTo, false)
 	}
 	c.Labels(at+".labels", m.Labels)
 	attachments(c, at, m)
-	d.TTL = c.Duration(at+".ttl", m.Ttl, time.Millisecond, maxTTL, 0)
+	d.TTL = c.Duration(at+".ttl", m.Ttl, time.Millisecond, MaxTTL, 0)
 	d.NotBefore = c.Time(at+".not_before", m.NotBefore)
 	if m.MaxAttempts != 0 {
 		c.Between(at+".max_attempts", int64(m.MaxAttempts), 1, 100)
@@ -141,8 +138,8 @@ func directiveFields(c *valid.Check, at string, m *pb.Message) {
 	if m.OrderingKey != "" {
 		c.Fail(at+".ordering_key", "does not go with a directive, which is handed out before anything else")
 	}
-	if m.Priority >= 1 && m.Priority < directivePriority {
-		m.Priority = directivePriority
+	if m.Priority >= 1 && m.Priority < DirectivePriority {
+		m.Priority = DirectivePriority
 	}
 }
 
@@ -259,7 +256,7 @@ func drafts(types *msgtype.Set, messages []*pb.Message) ([]Draft, error) {
 	if len(messages) == 0 {
 		c.Fail("messages", "is empty; at least one message is required")
 	}
-	c.Count("messages", len(messages), maxBatch)
+	c.Count("messages", len(messages), MaxBatch)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
@@ -270,7 +267,7 @@ func drafts(types *msgtype.Set, messages []*pb.Message) ([]Draft, error) {
 			return nil, err
 		}
 		if all[i].Content, all[i].Fault = content.Marshal(m); all[i].Fault != nil {
-			return nil, indexed(all[i].Fault, i, len(messages))
+			return nil, Indexed(all[i].Fault, i, len(messages))
 		}
 	}
 	return all, nil
@@ -296,7 +293,7 @@ func wire(m *Message) *pb.Message {
 func (s *Service) claimed(c *Claim) *pb.ClaimedMessage {
 	return &pb.ClaimedMessage{
 		ClaimId: c.ClaimID(), Message: wire(&c.Message), Attempt: int32(c.Attempt), MaxAttempts: int32(c.MaxAttempts),
-		Mailbox: c.Mailbox, ExpiresIn: durationpb.New(c.ExpiresIn), Resumed: c.Resumed, TraceParent: s.broker.claimTrace(c),
+		Mailbox: c.Mailbox, ExpiresIn: durationpb.New(c.ExpiresIn), Resumed: c.Resumed, TraceParent: s.broker.ClaimTrace(c),
 	}
 }
 
@@ -361,20 +358,6 @@ func stamp(t time.Time) *timestamppb.Timestamp {
 	return timestamppb.New(t)
 }
 
-// reference checks the name of a message, or of a claim where that may be meant too.
-func reference(c *valid.Check, field, s string, claims bool) Ref {
-	ref, ok := ParseRef(s)
-	switch {
-	case s == "":
-		c.Fail(field, "is empty; a message id or revision is required")
-	case !ok && claims:
-		c.Fail(field, "%.60q is neither a claim id (4711.2), a message id (a UUID) nor a revision (4711)", s)
-	case !ok || ref.Claim != 0 && !claims:
-		c.Fail(field, "%.60q is neither a message id (a UUID) nor a revision (4711)", s)
-	}
-	return ref
-}
-
 // claimRef checks the name of a claim, where nothing else may be meant.
 func claimRef(c *valid.Check, field, s string) Ref {
 	ref, ok := ParseRef(s)
@@ -385,23 +368,14 @@ func claimRef(c *valid.Check, field, s string) Ref {
 }
 
 // claimOrMessage checks the name of a claim, or of a message for the claim on it.
-func claimOrMessage(c *valid.Check, field, s string) Ref { return reference(c, field, s, true) }
+func claimOrMessage(c *valid.Check, field, s string) Ref { return CheckRef(c, field, s, true) }
 
 // onlyOpen is claimOrMessage, or nothing for the caller's only open claim.
 func onlyOpen(c *valid.Check, field, s string) Ref {
 	if s == "" {
 		return Ref{}
 	}
-	return reference(c, field, s, true)
-}
-
-func references(c *valid.Check, field string, ids []string, claims bool) []Ref {
-	c.Count(field, len(ids), maxBatch)
-	refs := make([]Ref, 0, min(len(ids), maxBatch))
-	for i, id := range ids[:min(len(ids), maxBatch)] {
-		refs = append(refs, reference(c, fmt.Sprintf("%s[%d]", field, i), id, claims))
-	}
-	return refs
+	return CheckRef(c, field, s, true)
 }
 
 func choice(c *valid.Check, types *msgtype.Set, f *pb.MessageFilter) Choice {
@@ -410,8 +384,8 @@ func choice(c *valid.Check, types *msgtype.Set, f *pb.MessageFilter) Choice {
 		Thread: f.GetThreadId(), Task: f.GetTaskId(), Priority: int(f.GetLowestPriority()),
 	}
 	names(c, "filter.types", f.GetTypes())
-	c.Count("filter.channels", len(out.Channels), maxTypes)
-	for i, s := range out.Channels[:min(len(out.Channels), maxTypes)] {
+	c.Count("filter.channels", len(out.Channels), MaxTypes)
+	for i, s := range out.Channels[:min(len(out.Channels), MaxTypes)] {
 		c.Name(fmt.Sprintf("filter.channels[%d]", i), strings.TrimPrefix(s, EventChannel))
 		out.Channels[i] = ChannelName(s)
 	}
@@ -426,10 +400,10 @@ func choice(c *valid.Check, types *msgtype.Set, f *pb.MessageFilter) Choice {
 	return out
 }
 
-// names wants a list of at most maxTypes names.
+// names wants a list of at most MaxTypes names.
 func names(c *valid.Check, field string, list []string) {
-	c.Count(field, len(list), maxTypes)
-	for i, s := range list[:min(len(list), maxTypes)] {
+	c.Count(field, len(list), MaxTypes)
+	for i, s := range list[:min(len(list), MaxTypes)] {
 		c.Name(fmt.Sprintf("%s[%d]", field, i), s)
 	}
 }
@@ -437,8 +411,8 @@ func names(c *valid.Check, field string, list []string) {
 // wish checks what claim requests have in common.
 func wish(c *valid.Check, known *msgtype.Set, at, consumer string, mailboxes, types []string, lowest int32) Wish {
 	c.OptionalName(at+"consumer", consumer)
-	c.Count(at+"mailboxes", len(mailboxes), maxBatch)
-	for i, m := range mailboxes[:min(len(mailboxes), maxBatch)] {
+	c.Count(at+"mailboxes", len(mailboxes), MaxBatch)
+	for i, m := range mailboxes[:min(len(mailboxes), MaxBatch)] {
 		c.Name(fmt.Sprintf("%smailboxes[%d]", at, i), ParseMailbox(m).Name)
 	}
 	names(c, at+"types", types)

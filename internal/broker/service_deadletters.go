@@ -101,7 +101,7 @@ func (s *Service) chosen(ctx context.Context, rpc string, r deadRequest) (ch Dea
 	}
 	var c valid.Check
 	ch = DeadChoice{
-		IDs: references(&c, "ids", r.GetIds(), false), Mailbox: r.GetMailbox(), Filter: deadFilter(&c, types, r.GetFilter()),
+		IDs: CheckRefs(&c, "ids", r.GetIds(), false), Mailbox: r.GetMailbox(), Filter: deadFilter(&c, types, r.GetFilter()),
 	}
 	mailboxField(&c, ch.Mailbox)
 	named := len(r.GetIds()) > 0

@@ -41,7 +41,7 @@ func AppendRecord(b []byte, r *Record) ([]byte, error) {
 
 // appendMessage writes a message. m has the fields that its content has.
 func appendMessage(b []byte, r *Record, m *pb.Message) ([]byte, error) {
-	b = r.ID.appendTo(append(b, `{"id":"`...))
+	b = r.ID.AppendTo(append(b, `{"id":"`...))
 	b = strconv.AppendInt(append(b, `","revision":`...), r.Revision, 10)
 	b = jsonline.Text(append(b, `,"sender":`...), r.Sender)
 	b = jsonline.Text(append(b, `,"sender_role":`...), r.SenderRole)
@@ -67,7 +67,7 @@ func appendMessage(b []byte, r *Record, m *pb.Message) ([]byte, error) {
 	case r.Thread != "":
 		b = jsonline.Text(b, r.Thread)
 	default:
-		b = append(r.ID.appendTo(append(b, '"')), '"')
+		b = append(r.ID.AppendTo(append(b, '"')), '"')
 	}
 	b = jsonline.Text(append(b, `,"correlation_id":`...), m.GetCorrelationId())
 	b = jsonline.Text(append(b, `,"in_reply_to":`...), m.GetInReplyTo())

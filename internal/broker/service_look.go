@@ -16,7 +16,7 @@ func order(c *valid.Check, o pb.MessageOrder) bool {
 // checkListingLook checks how a list reads the inbox.
 func checkListingLook(c *valid.Check, r *pb.ListMessagesRequest, l *Listing) {
 	l.Look = Look{Priority: order(c, r.Order), Queues: r.IncludeQueues}
-	l.IDs = references(c, "ids", r.Ids, false)
+	l.IDs = CheckRefs(c, "ids", r.Ids, false)
 	l.Mailbox = r.Mailbox
 	mailboxField(c, r.Mailbox)
 	inbox := r.Box == pb.MessageBox_MESSAGE_BOX_UNSPECIFIED || r.Box == pb.MessageBox_MESSAGE_BOX_INBOX
@@ -27,14 +27,14 @@ func checkListingLook(c *valid.Check, r *pb.ListMessagesRequest, l *Listing) {
 			c.Fail(field, "is for the inbox only")
 		}
 	}
-	if l.Mailbox != "" && (l.Look.asked() || l.MarkRead || len(l.IDs) > 0) {
+	if l.Mailbox != "" && (l.Look.Asked() || l.MarkRead || len(l.IDs) > 0) {
 		c.Fail("mailbox", "does not go together with mark_read, order, include_queues and ids")
 	}
 	l.Look.Queues = l.Look.Queues || l.Mailbox != "" && ParseMailbox(l.Mailbox).Kind != AgentMailbox
 	if l.Look.Priority && l.Newest {
 		c.Fail("newest_first", "does not go together with MESSAGE_ORDER_PRIORITY")
 	}
-	if len(l.IDs) > 0 && (l.Look.asked() || l.Newest || r.Filter != nil || r.FromTime != nil || r.ToTime != nil) {
+	if len(l.IDs) > 0 && (l.Look.Asked() || l.Newest || r.Filter != nil || r.FromTime != nil || r.ToTime != nil) {
 		c.Fail("ids", "names the messages: leave filter, from_time, to_time, newest_first, order and include_queues empty")
 	}
 }
@@ -42,7 +42,7 @@ func checkListingLook(c *valid.Check, r *pb.ListMessagesRequest, l *Listing) {
 // checkReadingLook checks how a reader reads the mailbox.
 func checkReadingLook(c *valid.Check, r *pb.ReceiveRequest, reading *Reading) {
 	reading.Look = Look{Priority: order(c, r.Order), Queues: r.IncludeQueues}
-	if !reading.Look.asked() {
+	if !reading.Look.Asked() {
 		return
 	}
 	for field, set := range map[string]bool{

@@ -29,9 +29,9 @@ func (s *Service) OfferMessages(ctx context.Context, r *pb.OfferMessagesRequest)
 	}
 	c.Between("limit", int64(o.Limit), 1, maxOffer)
 	if o.Bytes == 0 {
-		o.Bytes = maxAnswer
+		o.Bytes = MaxAnswer
 	}
-	c.Between("max_bytes", int64(o.Bytes), 1, maxAnswer)
+	c.Between("max_bytes", int64(o.Bytes), 1, MaxAnswer)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}

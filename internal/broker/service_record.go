@@ -18,7 +18,7 @@ import (
 
 // ChannelRecords returns the channels of a session after a name, each as one line of JSON, and the name of the last one.
 func (b *Broker) ChannelRecords(q store.Querier, session int64, after string, limit int) (lines [][]byte, last string, err error) {
-	channels, _, err := channelsOf(q, session, "", after, limit)
+	channels, _, err := ChannelsOf(q, session, "", after, limit)
 	if err != nil {
 		return nil, "", err
 	}

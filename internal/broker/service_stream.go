@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -85,14 +86,14 @@ func (s *Service) readBatches(stream pb.MessageService_SendServer, c *confirmer)
 			return err
 		}
 		drafts := streamDrafts(types, r.Messages)
-		if err := s.broker.admitBatch(stream.Context(), who, drafts); err != nil {
+		if err := s.broker.AdmitBatch(stream.Context(), who, drafts); err != nil {
 			return err
 		}
 		for number, at := r.FirstNumber, 0; len(drafts) > 0; {
 			select {
 			case c.slots <- struct{}{}:
 			case <-s.broker.stopping:
-				return errStopping()
+				return ErrStopping()
 			case <-stream.Context().Done():
 				return stream.Context().Err()
 			}
@@ -113,7 +114,7 @@ func pieceOf(drafts []Draft) int {
 	n, bytes, artifacts := 0, 0, 0
 	for n < len(drafts) && n < maxPiece && bytes < maxPieceBytes && artifacts < maxPieceArtifacts {
 		d := &drafts[n]
-		if d.Target.Kind != ToAgent && !d.One || strings.HasPrefix(d.Target.Name, teamPrefix) {
+		if d.Target.Kind != ToAgent && !d.One || strings.HasPrefix(d.Target.Name, TeamPrefix) {
 			return max(n, 1)
 		}
 		bytes += len(d.Content)
@@ -129,7 +130,7 @@ func checkBatch(r *pb.SendRequest, first bool, producer *string) error {
 	if len(r.Messages) == 0 {
 		c.Fail("messages", "is empty; at least one message is required")
 	}
-	c.Count("messages", len(r.Messages), maxBatch)
+	c.Count("messages", len(r.Messages), MaxBatch)
 	switch {
 	case first:
 		c.OptionalName("producer", r.Producer)
@@ -150,7 +151,7 @@ func streamDrafts(types *msgtype.Set, messages []*pb.Message) []Draft {
 	all := make([]Draft, len(messages))
 	for i, m := range messages {
 		var c valid.Check
-		all[i] = draft(&c, types, "messages["+itoa(i)+"]", m)
+		all[i] = draft(&c, types, "messages["+strconv.Itoa(i)+"]", m)
 		if err := c.Err(); err != nil {
 			all[i] = Draft{Fault: err}
 			continue
@@ -248,7 +249,7 @@ func (s *Service) Claim(stream pb.MessageService_ClaimServer) error {
 			return err
 		}
 		if done {
-			return errStopping()
+			return ErrStopping()
 		}
 	}
 }
@@ -319,27 +320,27 @@ func frameSettlements(r *pb.ClaimRequest) ([]Settlement, error) {
 		c.Fail("open", "may stand in the first frame only")
 	}
 	n := len(r.Acks) + len(r.Nacks) + len(r.Extensions) + len(r.Releases)
-	c.Count("settlements", n, maxBatch)
+	c.Count("settlements", n, MaxBatch)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
 	items := make([]Settlement, 0, n)
 	for i, id := range r.Acks {
-		items = append(items, Settlement{Verb: Ack, Ref: claimRef(&c, "acks["+itoa(i)+"]", id)})
+		items = append(items, Settlement{Verb: Ack, Ref: claimRef(&c, "acks["+strconv.Itoa(i)+"]", id)})
 		refuse(&c, &items[len(items)-1], id)
 	}
 	for i, n := range r.Nacks {
-		at := "nacks[" + itoa(i) + "]"
+		at := "nacks[" + strconv.Itoa(i) + "]"
 		items = append(items, nackSettlement(&c, at, n, claimRef))
 		refuse(&c, &items[len(items)-1], n.GetClaimId())
 	}
 	for i, e := range r.Extensions {
-		at := "extensions[" + itoa(i) + "]"
+		at := "extensions[" + strconv.Itoa(i) + "]"
 		items = append(items, extendSettlement(&c, at, e, claimRef))
 		refuse(&c, &items[len(items)-1], e.GetClaimId())
 	}
 	for i, id := range r.Releases {
-		items = append(items, Settlement{Verb: Release, Ref: claimRef(&c, "releases["+itoa(i)+"]", id)})
+		items = append(items, Settlement{Verb: Release, Ref: claimRef(&c, "releases["+strconv.Itoa(i)+"]", id)})
 		refuse(&c, &items[len(items)-1], id)
 	}
 	return items, nil

@@ -18,10 +18,10 @@ type Summary struct {
 	Claimable     int64 // in its role's and channels' queues, too
 	Claimed       int64
 	ByPriority    []Count[int]    // highest first
-	ByType        []Count[string] // most frequent first, at most maxTypes
+	ByType        []Count[string] // most frequent first, at most MaxTypes
 	Oldest        time.Time       // when the oldest unfinished message was sent; zero = there is none
 	Asked, Owed   []Question      // at most maxQuestions
-	Directives    []Message       // oldest first, at most maxDirectives and maxAnswer bytes
+	Directives    []Message       // oldest first, at most maxDirectives and MaxAnswer bytes
 	Notices       int64           // unread, at most MostNotices
 	Halted        bool
 	BreakerUntil  time.Time // zero = closed
@@ -98,7 +98,7 @@ func (s *Summary) count(q store.Querier, mailbox int64) error {
 	s.ByType = counts(types, func(a, b Count[string]) int {
 		return cmp.Or(cmp.Compare(b.N, a.N), cmp.Compare(a.Of, b.Of))
 	})
-	s.ByType = s.ByType[:min(len(s.ByType), maxTypes)]
+	s.ByType = s.ByType[:min(len(s.ByType), MaxTypes)]
 	if s.Total == MostCounted {
 		var first time.Time
 		if err := q.QueryRow(selectFirstSent, mailbox).Scan(&first); err != nil {
@@ -128,7 +128,7 @@ func unfinishedDirectives(q store.Querier, mailbox int64) ([]Message, error) {
 		if err != nil {
 			return nil, err
 		}
-		if bytes += len(m.Content); bytes > maxAnswer && len(found) > 0 {
+		if bytes += len(m.Content); bytes > MaxAnswer && len(found) > 0 {
 			break
 		}
 		found = append(found, m.Message)

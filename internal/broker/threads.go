@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"brokerd/internal/caller"
@@ -135,7 +136,7 @@ func (b *Broker) Resolve(ctx context.Context, c caller.Caller, req once.Request,
 		entry := a.Event("thread.resolved")
 		entry.Summary = "thread " + name + " is resolved: " + oneLine(outcome)
 		entry.Related = []string{name}
-		entry.Details = `{"thread":` + quote(name) + `,"outcome":` + quote(outcome) + `,"settled":` + itoa(len(open)) + `}`
+		entry.Details = `{"thread":` + quote(name) + `,"outcome":` + quote(outcome) + `,"settled":` + strconv.Itoa(len(open)) + `}`
 		answer.Settled = len(open)
 		if answer.Revision, err = b.log.Append(tx, entry); err != nil {
 			return err

@@ -14,7 +14,8 @@ type Topic struct {
 	Senders     []string
 }
 
-func (t *Topic) empty() bool {
+// Empty reports whether the topic names nothing.
+func (t *Topic) Empty() bool {
 	return t.Thread == "" && t.Task == "" && t.Correlation == "" && len(t.Senders) == 0
 }
 
@@ -33,11 +34,11 @@ type filter struct {
 	topic    Topic
 }
 
-func (f *filter) empty() bool { return len(f.types) == 0 && f.priority <= 1 && f.topic.empty() }
+func (f *filter) empty() bool { return len(f.types) == 0 && f.priority <= 1 && f.topic.Empty() }
 
 func (f *filter) matches(d *ready) bool {
 	return d.priority >= f.priority && (len(f.types) == 0 || slices.Contains(f.types, d.kind)) &&
-		(f.topic.empty() || f.topic.covers(d))
+		(f.topic.Empty() || f.topic.covers(d))
 }
 
 // args are the arguments of the condition filtered: those before it, the name of the agent whose

@@ -199,8 +199,8 @@ func (b *Broker) traceClosed(tx *store.Tx, session int64, claims []key) error {
 	return nil
 }
 
-// claimTrace returns the traceparent of a claim's span; empty if the broker traces nothing.
-func (b *Broker) claimTrace(c *Claim) string {
+// ClaimTrace returns the traceparent of a claim's span; empty if the broker traces nothing.
+func (b *Broker) ClaimTrace(c *Claim) string {
 	if b.tracer == nil {
 		return ""
 	}

@@ -15,7 +15,7 @@ import (
 // warnings returns what the sender of an accepted message should know: the message has no text, or
 // no agent gets it yet. A message to an agent needs no query.
 func (s *sending) warnings(d *Draft, out *Outcome) (found []string, err error) {
-	if d.Textless && !isDirective(d.Type) {
+	if d.Textless && !IsDirective(d.Type) {
 		found = append(found, "the message has no text: it has neither a subject nor a body nor a payload")
 	}
 	var absent string
@@ -37,9 +37,9 @@ func (s *sending) warnings(d *Draft, out *Outcome) (found []string, err error) {
 	return found, err
 }
 
-// unknownEvents warns of a subscription to the events of a type of which the broker sends none to
+// UnknownEvents warns of a subscription to the events of a type of which the broker sends none to
 // channels, which the session's catalog does not have and which none of the newest events has.
-func (b *Broker) unknownEvents(ctx context.Context, c caller.Caller, channel string) ([]string, error) {
+func (b *Broker) UnknownEvents(ctx context.Context, c caller.Caller, channel string) ([]string, error) {
 	eventType, ofEvents := strings.CutPrefix(channel, EventChannel)
 	if !ofEvents || eventType == "*" {
 		return nil, nil
