@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"slices"
-	"time"
 
 	"brokerd/internal/admin"
 	"brokerd/internal/agents"
@@ -274,11 +273,6 @@ func (c crew) Starting(q store.Querier, session int64, agent string) (finding.Co
 // Worked implements broker.Crew.
 func (c crew) Worked(session, agent string, sent, received, processed int) {
 	c.agents.Worked(session, agent, agents.Messages{Sent: int64(sent), Received: int64(received), Processed: int64(processed)})
-}
-
-// Asleep implements broker.Crew.
-func (c crew) Asleep(session, agent string) (since time.Time, asleep bool) {
-	return c.agents.Asleep(session, agent)
 }
 
 // claims gives the registry of agents the claims and questions of an agent.

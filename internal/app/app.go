@@ -27,6 +27,7 @@ import (
 	"brokerd/internal/events"
 	"brokerd/internal/handoffs"
 	"brokerd/internal/locks"
+	"brokerd/internal/messagesrpc"
 	"brokerd/internal/metrics"
 	"brokerd/internal/once"
 	"brokerd/internal/overview"
@@ -196,7 +197,7 @@ func (a *App) start(ctx context.Context) error {
 	p.catalog = catalog.New(p.store, p.events, catalogDirectory{p.sessions, p.agents})
 	p.broker.UseCatalog(p.catalog)
 	p.broker.UseTracer(tracer)
-	p.archive = archive.New(p.broker, broker.AppendRecord)
+	p.archive = archive.New(p.broker, messagesrpc.AppendRecord)
 	p.locks = locks.New(p.store, p.events, holders{p.sessions, p.agents}, c.Clock, log.Named("locks"))
 	connect(p)
 	connectLocks(p)
@@ -335,11 +336,11 @@ func (a *App) start(ctx context.Context) error {
 		catalog:   catalog.NewService(p.catalog),
 		auth:      auth.NewService(p.auth),
 		handoffs:  handoffs.NewService(p.handoffs),
-		channels:  broker.NewChannelService(p.broker),
+		channels:  messagesrpc.NewChannelService(p.broker),
 		decisions: decisions.NewService(p.decisions),
 		locks:     locks.NewService(p.locks, p.rpc.ItemError),
 		events:    events.NewService(p.events, p.sessions, authors{p.agents, p.broker}, reports{p.blockers}),
-		messages:  broker.NewService(p.broker, p.rpc.ItemError),
+		messages:  messagesrpc.NewService(p.broker, p.catalog, p.agents, p.rpc.ItemError, log.Named("broker")),
 		sessions:  sessionService{sessions.NewService(p.sessions), retention.NewSessionService(p.retention)},
 		state:     state.NewService(p.state),
 		tasks:     tasks.NewService(p.tasks),

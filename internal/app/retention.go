@@ -9,6 +9,7 @@ import (
 	"brokerd/internal/auth"
 	"brokerd/internal/catalog"
 	"brokerd/internal/events"
+	"brokerd/internal/messagesrpc"
 	"brokerd/internal/retention"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
@@ -158,7 +159,7 @@ func partsOfSession(p *parts) []retention.Part {
 			Forget:   p.agents.Forget,
 		},
 		{File: "checkpoints.jsonl", Lines: p.agents.CheckpointRecords},
-		{File: "channels.jsonl", Lines: p.broker.ChannelRecords, Erase: p.archive.EraseMailboxes},
+		{File: "channels.jsonl", Lines: messagesrpc.ChannelRecords, Erase: p.archive.EraseMailboxes},
 		{File: "state.jsonl", Lines: p.state.Records, Erase: p.state.Erase, Forget: p.state.Forget},
 		{File: "locks.jsonl", Lines: p.locks.Records, Erase: p.locks.Erase},
 	}

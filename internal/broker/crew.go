@@ -1,15 +1,10 @@
 package broker
 
-import "time"
-
-// A Crew counts the messages of agents, and knows which agents are asleep. Its methods may be called concurrently
-// and use no transaction.
+// A Crew counts the messages of agents. Its method may be called concurrently and uses no transaction.
 type Crew interface {
 	// Worked counts messages that an agent has sent, received and processed. The broker calls it in
 	// the writer, after the commit.
 	Worked(session, agent string, sent, received, processed int)
-	// Asleep reports whether a registered agent is asleep, and since when.
-	Asleep(session, agent string) (since time.Time, asleep bool)
 }
 
 // UseCrew sets the crew. Call it before the broker is used.

@@ -1,6 +1,7 @@
 package broker_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,8 @@ import (
 	"brokerd/internal/broker"
 	"brokerd/internal/caller"
 	"brokerd/internal/events"
+	"brokerd/internal/messagesrpc"
+	"brokerd/internal/msgtype"
 	"brokerd/internal/once"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
@@ -65,6 +68,12 @@ func (v *village) Matching(_ store.Querier, _ int64, which broker.Selection) (fo
 
 func (v *village) Nearest(store.Querier, int64, string) ([]string, error) { return nil, nil }
 
+func (v *village) Types(context.Context, string) (*msgtype.Set, error) {
+	return msgtype.NewSet(nil), nil
+}
+
+func (v *village) Asleep(string, string) (time.Time, bool) { return time.Time{}, false }
+
 func TestNotify_ReachesRegisteredAgentsAndNeverFailsTheChange(t *testing.T) {
 	t.Parallel()
 	v := &village{agents: []broker.Agent{{Name: "a", Role: "builder"}, {Name: "b", Role: "builder"}, {Name: "c"}}}
@@ -73,7 +82,9 @@ func TestNotify_ReachesRegisteredAgentsAndNeverFailsTheChange(t *testing.T) {
 	post := broker.New(st, events.New(st, clock, zap.NewNop()), v, clock, zap.NewNop())
 	t.Cleanup(post.Stop)
 	must(t, post.Start(t.Context()))
-	conn, _ := testkit.Serve(t, func(r grpc.ServiceRegistrar) { pb.RegisterMessageServiceServer(r, broker.NewService(post, nil)) })
+	conn, _ := testkit.Serve(t, func(r grpc.ServiceRegistrar) {
+		pb.RegisterMessageServiceServer(r, messagesrpc.NewService(post, v, v, nil, zap.NewNop()))
+	})
 	inbox := func(name string) (found []*pb.Message) {
 		t.Helper()
 		out, err := pb.NewMessageServiceClient(conn).ListMessages(testkit.Agent(t.Context(), name), &pb.ListMessagesRequest{})

@@ -10,7 +10,6 @@ import (
 	"brokerd/internal/content"
 	"brokerd/internal/store"
 	"brokerd/internal/tracing"
-	"brokerd/internal/valid"
 )
 
 // Attributes of spans: first those of OpenTelemetry's conventions for messaging, then the broker's.
@@ -219,11 +218,4 @@ func contextOf(stored []byte) (tracing.Context, bool) {
 // claimContext returns the span of a claim of a message with the span parent.
 func claimContext(parent tracing.Context, k key, number int) tracing.Context {
 	return parent.Derive(ClaimID(k.message, number) + "@" + strconv.FormatInt(k.mailbox, 10))
-}
-
-// traceParent checks the span that a message names.
-func traceParent(c *valid.Check, at, s string) {
-	if _, ok := tracing.Parse(s); !ok || len(s) != tracing.Size {
-		c.Fail(at+".trace_parent", "is no W3C traceparent such as 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
-	}
 }

@@ -1,6 +1,10 @@
-package broker
+package messagesrpc
 
-import "sync"
+import (
+	"sync"
+
+	"brokerd/internal/broker"
+)
 
 // A confirmer passes the outcomes of one stream's batches on, in the order in which the batches were submitted.
 type confirmer struct {
@@ -14,7 +18,7 @@ type confirmer struct {
 }
 
 // An answer is what a batch is waiting for; nil until it is there.
-type answer struct{ outcomes []Outcome }
+type answer struct{ outcomes []broker.Outcome }
 
 func newConfirmer() *confirmer {
 	return &confirmer{wake: make(chan struct{}, 1), slots: make(chan struct{}, maxPipelined)}
@@ -30,13 +34,13 @@ func (c *confirmer) add() *answer {
 }
 
 // done answers a batch. The writer calls it, so it does not block.
-func (c *confirmer) done(a *answer, outcomes []Outcome) {
+func (c *confirmer) done(a *answer, outcomes []broker.Outcome) {
 	c.mu.Lock()
 	a.outcomes = outcomes
 	first := c.queue[0] == a
 	c.mu.Unlock()
 	if first {
-		signal(c.wake)
+		c.signal()
 	}
 }
 
@@ -45,16 +49,24 @@ func (c *confirmer) end(err error) {
 	c.mu.Lock()
 	c.ended, c.err = true, err
 	c.mu.Unlock()
-	signal(c.wake)
+	c.signal()
+}
+
+// signal wakes take's caller, unless it was woken already.
+func (c *confirmer) signal() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
 }
 
 // take returns the outcomes that are next, as far as they are there. It is over when no batch is under way and none
 // comes, or none is to be waited for because the broker stops.
-func (c *confirmer) take(stopping bool) (outcomes []Outcome, over bool, err error) {
+func (c *confirmer) take(stopping bool) (outcomes []broker.Outcome, over bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := 0
-	for n < len(c.queue) && c.queue[n].outcomes != nil && len(outcomes) < MaxBatch {
+	for n < len(c.queue) && c.queue[n].outcomes != nil && len(outcomes) < broker.MaxBatch {
 		if n == 0 {
 			outcomes = c.queue[n].outcomes
 		} else {
@@ -70,7 +82,7 @@ func (c *confirmer) take(stopping bool) (outcomes []Outcome, over bool, err erro
 	case c.ended:
 		return nil, true, c.err
 	case stopping:
-		return nil, true, ErrStopping()
+		return nil, true, broker.ErrStopping()
 	}
 	return nil, false, nil
 }

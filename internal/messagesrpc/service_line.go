@@ -1,4 +1,4 @@
-package broker
+package messagesrpc
 
 import (
 	"fmt"
@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/broker"
 	"brokerd/internal/jsonline"
 )
 
@@ -20,7 +21,7 @@ import (
 
 // AppendRecord writes a message with its deliveries as a line of JSON: the answer of GetMessage, with names in
 // snake_case, the payload as nested JSON, times in RFC 3339 and durations in seconds.
-func AppendRecord(b []byte, r *Record) ([]byte, error) {
+func AppendRecord(b []byte, r *broker.Record) ([]byte, error) {
 	var m pb.Message
 	if err := proto.Unmarshal(r.Content, &m); err != nil {
 		return nil, fmt.Errorf("read content: %w", err)
@@ -40,7 +41,7 @@ func AppendRecord(b []byte, r *Record) ([]byte, error) {
 }
 
 // appendMessage writes a message. m has the fields that its content has.
-func appendMessage(b []byte, r *Record, m *pb.Message) ([]byte, error) {
+func appendMessage(b []byte, r *broker.Record, m *pb.Message) ([]byte, error) {
 	b = r.ID.AppendTo(append(b, `{"id":"`...))
 	b = strconv.AppendInt(append(b, `","revision":`...), r.Revision, 10)
 	b = jsonline.Text(append(b, `,"sender":`...), r.Sender)
@@ -87,7 +88,7 @@ func appendMessage(b []byte, r *Record, m *pb.Message) ([]byte, error) {
 }
 
 // appendDelivery writes what delivery makes of one.
-func appendDelivery(b []byte, revision int64, d *RecordedDelivery) []byte {
+func appendDelivery(b []byte, revision int64, d *broker.RecordedDelivery) []byte {
 	b = jsonline.Text(append(b, `{"mailbox":`...), d.Mailbox)
 	b = appendEnum(append(b, `,"state":`...), pb.DeliveryState_name[int32(d.State)], "DELIVERY_STATE_")
 	b = strconv.AppendInt(append(b, `,"arrival":`...), d.Arrival, 10)
@@ -106,10 +107,10 @@ func appendDelivery(b []byte, revision int64, d *RecordedDelivery) []byte {
 	b = appendNanos(append(b, `,"read_at":`...), d.ReadAt)
 	b = appendNanos(append(b, `,"finished_at":`...), d.FinishedAt)
 	due, by := int64(0), ""
-	if State(d.State) == Delayed {
+	if broker.State(d.State) == broker.Delayed {
 		due = d.DueAt
 	}
-	if State(d.State) == Acked {
+	if broker.State(d.State) == broker.Acked {
 		by = d.Holder
 	}
 	b = appendNanos(append(b, `,"due_at":`...), due)
@@ -119,7 +120,7 @@ func appendDelivery(b []byte, revision int64, d *RecordedDelivery) []byte {
 	return append(b, '}')
 }
 
-func appendOffer(b []byte, o Offer) []byte {
+func appendOffer(b []byte, o broker.Offer) []byte {
 	b = strconv.AppendInt(append(b, `{"number":`...), int64(o.Number), 10)
 	b = appendEnum(append(b, `,"way":`...), pb.OfferWay_name[int32(o.Way)], "OFFER_WAY_")
 	b = jsonline.Text(append(b, `,"harness":`...), o.Harness)
@@ -131,7 +132,7 @@ func appendOffer(b []byte, o Offer) []byte {
 	return append(b, '}')
 }
 
-func appendAttempt(b []byte, a Attempt) []byte {
+func appendAttempt(b []byte, a broker.Attempt) []byte {
 	b = strconv.AppendInt(append(b, `{"number":`...), int64(a.Number), 10)
 	b = jsonline.Text(append(b, `,"agent":`...), a.Agent)
 	b = jsonline.Text(append(b, `,"consumer":`...), a.Consumer)

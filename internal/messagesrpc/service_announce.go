@@ -1,9 +1,12 @@
-package broker
+package messagesrpc
 
-import pb "brokerd/gen/brokerd/v1"
+import (
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/broker"
+)
 
 // noticeProtos converts unread notices.
-func noticeProtos(unread []UnreadNotice) []*pb.Notice {
+func noticeProtos(unread []broker.UnreadNotice) []*pb.Notice {
 	out := make([]*pb.Notice, len(unread))
 	for i, n := range unread {
 		out[i] = &pb.Notice{

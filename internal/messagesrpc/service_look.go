@@ -1,7 +1,8 @@
-package broker
+package messagesrpc
 
 import (
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/broker"
 	"brokerd/internal/valid"
 )
 
@@ -14,9 +15,9 @@ func order(c *valid.Check, o pb.MessageOrder) bool {
 }
 
 // checkListingLook checks how a list reads the inbox.
-func checkListingLook(c *valid.Check, r *pb.ListMessagesRequest, l *Listing) {
-	l.Look = Look{Priority: order(c, r.Order), Queues: r.IncludeQueues}
-	l.IDs = CheckRefs(c, "ids", r.Ids, false)
+func checkListingLook(c *valid.Check, r *pb.ListMessagesRequest, l *broker.Listing) {
+	l.Look = broker.Look{Priority: order(c, r.Order), Queues: r.IncludeQueues}
+	l.IDs = broker.CheckRefs(c, "ids", r.Ids, false)
 	l.Mailbox = r.Mailbox
 	mailboxField(c, r.Mailbox)
 	inbox := r.Box == pb.MessageBox_MESSAGE_BOX_UNSPECIFIED || r.Box == pb.MessageBox_MESSAGE_BOX_INBOX
@@ -30,7 +31,7 @@ func checkListingLook(c *valid.Check, r *pb.ListMessagesRequest, l *Listing) {
 	if l.Mailbox != "" && (l.Look.Asked() || l.MarkRead || len(l.IDs) > 0) {
 		c.Fail("mailbox", "does not go together with mark_read, order, include_queues and ids")
 	}
-	l.Look.Queues = l.Look.Queues || l.Mailbox != "" && ParseMailbox(l.Mailbox).Kind != AgentMailbox
+	l.Look.Queues = l.Look.Queues || l.Mailbox != "" && broker.ParseMailbox(l.Mailbox).Kind != broker.AgentMailbox
 	if l.Look.Priority && l.Newest {
 		c.Fail("newest_first", "does not go together with MESSAGE_ORDER_PRIORITY")
 	}
@@ -40,8 +41,8 @@ func checkListingLook(c *valid.Check, r *pb.ListMessagesRequest, l *Listing) {
 }
 
 // checkReadingLook checks how a reader reads the mailbox.
-func checkReadingLook(c *valid.Check, r *pb.ReceiveRequest, reading *Reading) {
-	reading.Look = Look{Priority: order(c, r.Order), Queues: r.IncludeQueues}
+func checkReadingLook(c *valid.Check, r *pb.ReceiveRequest, reading *broker.Reading) {
+	reading.Look = broker.Look{Priority: order(c, r.Order), Queues: r.IncludeQueues}
 	if !reading.Look.Asked() {
 		return
 	}

@@ -1,4 +1,4 @@
-package broker
+package messagesrpc
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/broker"
 	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/once"
@@ -18,11 +19,11 @@ import (
 // ChannelService is the ChannelService over a Broker.
 type ChannelService struct {
 	pb.UnimplementedChannelServiceServer
-	broker *Broker
+	broker *broker.Broker
 }
 
 // NewChannelService returns the ChannelService of b.
-func NewChannelService(b *Broker) *ChannelService { return &ChannelService{broker: b} }
+func NewChannelService(b *broker.Broker) *ChannelService { return &ChannelService{broker: b} }
 
 // SubscribeChannel implements the RPC.
 func (s *ChannelService) SubscribeChannel(ctx context.Context, r *pb.SubscribeChannelRequest) (*pb.SubscribeChannelResponse, error) {
@@ -30,7 +31,7 @@ func (s *ChannelService) SubscribeChannel(ctx context.Context, r *pb.SubscribeCh
 	if err != nil {
 		return nil, err
 	}
-	c, name := caller.FromContext(ctx), ChannelName(r.Channel)
+	c, name := caller.FromContext(ctx), broker.ChannelName(r.Channel)
 	changed, revision, err := s.broker.Subscribe(ctx, c, req, name)
 	if err != nil {
 		return nil, err
@@ -48,7 +49,7 @@ func (s *ChannelService) UnsubscribeChannel(ctx context.Context, r *pb.Unsubscri
 	if err != nil {
 		return nil, err
 	}
-	changed, revision, err := s.broker.Unsubscribe(ctx, caller.FromContext(ctx), req, ChannelName(r.Channel))
+	changed, revision, err := s.broker.Unsubscribe(ctx, caller.FromContext(ctx), req, broker.ChannelName(r.Channel))
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +92,7 @@ func (s *ChannelService) ConfigureChannel(ctx context.Context, r *pb.ConfigureCh
 	var c valid.Check
 	var ttl, kept *time.Duration
 	if r.DefaultTtl != nil {
-		d := c.Duration("default_ttl", r.DefaultTtl, 0, MaxTTL, 0)
+		d := c.Duration("default_ttl", r.DefaultTtl, 0, broker.MaxTTL, 0)
 		if d > 0 && d < time.Millisecond {
 			c.Fail("default_ttl", "is %v; 0 (none) or 1ms to 365 days is allowed", d)
 		}
@@ -107,7 +108,7 @@ func (s *ChannelService) ConfigureChannel(ctx context.Context, r *pb.ConfigureCh
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	ch, revision, err := s.broker.Configure(ctx, caller.FromContext(ctx), req, ChannelName(r.Channel), ttl, kept)
+	ch, revision, err := s.broker.Configure(ctx, caller.FromContext(ctx), req, broker.ChannelName(r.Channel), ttl, kept)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +118,7 @@ func (s *ChannelService) ConfigureChannel(ctx context.Context, r *pb.ConfigureCh
 // channelChange checks what changes of a channel have in common.
 func channelChange(ctx context.Context, rpc string, r requested, name string) (once.Request, error) {
 	var c valid.Check
-	if eventType, ok := strings.CutPrefix(name, EventChannel); ok {
+	if eventType, ok := strings.CutPrefix(name, broker.EventChannel); ok {
 		ofEvents(&c, "channel", eventType)
 	} else {
 		c.NewName("channel", name)
@@ -139,7 +140,7 @@ func ofEvents(c *valid.Check, field, eventType string) {
 	}
 }
 
-func channel(ch *Channel) *pb.Channel {
+func channel(ch *broker.Channel) *pb.Channel {
 	out := &pb.Channel{Name: ch.Name, Subscribers: ch.Subscribers, Waiting: ch.Waiting}
 	if ch.DefaultTTL > 0 {
 		out.DefaultTtl = durationpb.New(ch.DefaultTTL)

@@ -1,4 +1,4 @@
-package broker
+package messagesrpc
 
 import (
 	"bytes"
@@ -13,12 +13,13 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"brokerd/internal/broker"
 	"brokerd/internal/store"
 )
 
 // ChannelRecords returns the channels of a session after a name, each as one line of JSON, and the name of the last one.
-func (b *Broker) ChannelRecords(q store.Querier, session int64, after string, limit int) (lines [][]byte, last string, err error) {
-	channels, _, err := ChannelsOf(q, session, "", after, limit)
+func ChannelRecords(q store.Querier, session int64, after string, limit int) (lines [][]byte, last string, err error) {
+	channels, _, err := broker.ChannelsOf(q, session, "", after, limit)
 	if err != nil {
 		return nil, "", err
 	}

@@ -1,9 +1,10 @@
-package broker
+package messagesrpc
 
 import (
 	"context"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/broker"
 	"brokerd/internal/caller"
 	"brokerd/internal/valid"
 )
@@ -22,16 +23,16 @@ const (
 // OfferMessages implements the RPC.
 func (s *Service) OfferMessages(ctx context.Context, r *pb.OfferMessagesRequest) (*pb.OfferMessagesResponse, error) {
 	var c valid.Check
-	o := Offering{Way: way(&c, "way", r.Way), Harness: r.Harness, Mark: r.Mark, Limit: int(r.Limit), Bytes: int(r.MaxBytes)}
+	o := broker.Offering{Way: way(&c, "way", r.Way), Harness: r.Harness, Mark: r.Mark, Limit: int(r.Limit), Bytes: int(r.MaxBytes)}
 	checkOffering(&c, "", &o)
 	if o.Limit == 0 {
 		o.Limit = defaultOffer
 	}
 	c.Between("limit", int64(o.Limit), 1, maxOffer)
 	if o.Bytes == 0 {
-		o.Bytes = MaxAnswer
+		o.Bytes = broker.MaxAnswer
 	}
-	c.Between("max_bytes", int64(o.Bytes), 1, MaxAnswer)
+	c.Between("max_bytes", int64(o.Bytes), 1, broker.MaxAnswer)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
@@ -48,7 +49,7 @@ func (s *Service) OfferMessages(ctx context.Context, r *pb.OfferMessagesRequest)
 }
 
 // checkOffering checks to whom messages are offered. in is the path of the fields.
-func checkOffering(c *valid.Check, in string, o *Offering) {
+func checkOffering(c *valid.Check, in string, o *broker.Offering) {
 	c.Line(in+"harness", o.Harness, maxHarness)
 	if o.Harness == "" {
 		c.Fail(in+"harness", "is empty; the session of the coding agent is required")
@@ -62,7 +63,7 @@ func (s *Service) unlessLate(ctx context.Context, mark string, err error) error 
 	if err != nil || ctx.Err() == nil {
 		return err
 	}
-	_, _, _ = s.broker.SettleOffers(context.WithoutCancel(ctx), caller.FromContext(ctx), OfferOutcome{ // otherwise they return by themselves
+	_, _, _ = s.broker.SettleOffers(context.WithoutCancel(ctx), caller.FromContext(ctx), broker.OfferOutcome{ // otherwise they return by themselves
 		Marks: []string{mark}, Why: "its caller had given up before the answer",
 	})
 	return ctx.Err()
@@ -71,7 +72,7 @@ func (s *Service) unlessLate(ctx context.Context, mark string, err error) error 
 // SettleOffers implements the RPC.
 func (s *Service) SettleOffers(ctx context.Context, r *pb.SettleOffersRequest) (*pb.SettleOffersResponse, error) {
 	var c valid.Check
-	o := OfferOutcome{Marks: r.Marks, Harness: r.Harness, Accepted: r.GetAccepted(), Why: r.GetReturned(), Open: r.Open}
+	o := broker.OfferOutcome{Marks: r.Marks, Harness: r.Harness, Accepted: r.GetAccepted(), Why: r.GetReturned(), Open: r.Open}
 	c.Line("harness", r.Harness, maxHarness)
 	c.Count("marks", len(r.Marks), maxMarks)
 	for _, mark := range r.Marks {
@@ -102,11 +103,11 @@ func (s *Service) SettleOffers(ctx context.Context, r *pb.SettleOffersRequest) (
 }
 
 // way checks the way of an offer.
-func way(c *valid.Check, field string, w pb.OfferWay) Way {
+func way(c *valid.Check, field string, w pb.OfferWay) broker.Way {
 	if pb.OfferWay_name[int32(w)] == "" || w == pb.OfferWay_OFFER_WAY_UNSPECIFIED {
 		c.Fail(field, "is %d, which is no way of an offer", w)
 	}
-	return Way(w)
+	return broker.Way(w)
 }
 
 // checkMark checks the mark of an offer.
@@ -121,7 +122,7 @@ func checkMark(c *valid.Check, field, mark string) {
 	}
 }
 
-func offerProto(o *Offer) *pb.Offer {
+func offerProto(o *broker.Offer) *pb.Offer {
 	return &pb.Offer{
 		Number: int32(o.Number), Way: pb.OfferWay(o.Way), Harness: o.Harness, Mark: o.Mark,
 		OfferedAt: stamp(o.OfferedAt), AcceptedAt: stamp(o.AcceptedAt), ReturnedAt: stamp(o.ReturnedAt), Why: o.Why,

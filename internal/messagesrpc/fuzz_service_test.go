@@ -1,4 +1,4 @@
-package broker
+package messagesrpc
 
 import (
 	"context"
@@ -13,9 +13,11 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/broker"
 	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
+	"brokerd/internal/msgtype"
 	"brokerd/internal/once"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
@@ -216,15 +218,20 @@ func services(f *testing.F) bothServices {
 			f.Error(err)
 		}
 	})
-	b := New(st, events.New(st, clock, zap.NewNop()), nowhere{}, clock, zap.NewNop())
-	return bothServices{NewService(b, nil), NewChannelService(b)} // no stream is answered
+	b := broker.New(st, events.New(st, clock, zap.NewNop()), nowhere{}, clock, zap.NewNop())
+	return bothServices{NewService(b, builtinTypes{}, nil, nil, zap.NewNop()), NewChannelService(b)} // no stream is answered
 }
 
-// nowhere is a Directory without sessions; nobody gets to its other methods.
-type nowhere struct{ Directory }
+// builtinTypes is a catalog in which no session registers a type.
+type builtinTypes struct{}
 
-func (nowhere) Session(_ store.Querier, name string) (Session, error) {
-	return Session{}, fault.Missing("session", name, "there is no session %q", name)
+func (builtinTypes) Types(context.Context, string) (*msgtype.Set, error) { return builtin, nil }
+
+// nowhere is a Directory without sessions; nobody gets to its other methods.
+type nowhere struct{ broker.Directory }
+
+func (nowhere) Session(_ store.Querier, name string) (broker.Session, error) {
+	return broker.Session{}, fault.Missing("session", name, "there is no session %q", name)
 }
 
 // silent is a stream on which nothing is sent.
@@ -256,7 +263,7 @@ func wantIDs(t *testing.T, ids []string, claims bool) {
 	t.Helper()
 	wantCount(t, "ids", len(ids), 0, 1000)
 	for _, id := range ids {
-		ref, ok := ParseRef(id)
+		ref, ok := broker.ParseRef(id)
 		if !ok || ref.Claim != 0 && !claims {
 			t.Fatalf("%q was accepted", id)
 		}

@@ -1,4 +1,4 @@
-package broker
+package messagesrpc
 
 import (
 	"strings"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/broker"
 	"brokerd/internal/content"
 )
 
@@ -25,7 +26,7 @@ func FuzzAsk(f *testing.F) {
 }
 
 func FuzzReply(f *testing.F) {
-	to := newID(time.UnixMilli(1), 7)
+	to := anID
 	f.Fuzz(func(t *testing.T, wire []byte, correlation string) {
 		r := decode(t, wire, &pb.ReplyRequest{})
 		a, err := reply(builtin, r)
@@ -46,13 +47,13 @@ func FuzzReply(f *testing.F) {
 		d := a.Draft
 		added := content.Added{Agent: "lead", ReplyTo: to.String(), Correlation: correlation}
 		d.Content = append(d.Content[:len(d.Content):len(d.Content)], added.Marshal()...)
-		d.Target = Target{Kind: ToAgent, Name: "lead"}
+		d.Target = broker.Target{Kind: broker.ToAgent, Name: "lead"}
 		m.Target, m.InReplyTo = &pb.Target{To: &pb.Target_Agent{Agent: "lead"}}, to.String()
 		if correlation != "" {
 			m.CorrelationId = correlation
 		}
 		if len(d.Content) <= content.Max {
-			d.ReplyTo, _ = ParseRef(to.String())
+			d.ReplyTo, _ = broker.ParseRef(to.String())
 			wantDraft(t, &d, m)
 		}
 		if got := content.Text(d.Content, content.Subject); got != m.Subject {

@@ -1,17 +1,15 @@
-package broker
+package messagesrpc
 
 import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/broker"
 )
 
 // asleep returns the agent of a session with the time since which it is asleep; nil if it is not.
 func (s *Service) asleep(session, agent string) *pb.Asleep {
-	if s.broker.crew == nil {
-		return nil
-	}
-	since, asleep := s.broker.crew.Asleep(session, agent)
+	since, asleep := s.crew.Asleep(session, agent)
 	if !asleep {
 		return nil
 	}
@@ -19,7 +17,7 @@ func (s *Service) asleep(session, agent string) *pb.Asleep {
 }
 
 // result converts what became of a message in a session.
-func (s *Service) result(session string, o *Outcome) *pb.SendResult {
+func (s *Service) result(session string, o *broker.Outcome) *pb.SendResult {
 	out := &pb.SendResult{
 		Id: o.ID.String(), Revision: o.Revision, Duplicate: o.Duplicate,
 		RecipientCount: int32(o.Count), RefusedCount: int32(o.Refused), Warnings: o.Warnings,

@@ -1,4 +1,4 @@
-package broker
+package messagesrpc
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/broker"
 	"brokerd/internal/caller"
 	"brokerd/internal/content"
 	"brokerd/internal/fault"
@@ -43,8 +44,8 @@ type requested interface {
 // Send implements the RPC. One goroutine reads and submits, this one answers; the writer is between them.
 func (s *Service) Send(stream pb.MessageService_SendServer) error {
 	session, c := caller.FromContext(stream.Context()).Session, newConfirmer()
-	guard.Go(s.broker.zap, func() error { return s.readBatches(stream, c) }, c.end)
-	stopping := s.broker.stopping
+	guard.Go(s.log, func() error { return s.readBatches(stream, c) }, c.end)
+	stopping := s.broker.Stopping()
 	for {
 		outcomes, over, err := c.take(stopping == nil)
 		if over {
@@ -92,15 +93,15 @@ func (s *Service) readBatches(stream pb.MessageService_SendServer, c *confirmer)
 		for number, at := r.FirstNumber, 0; len(drafts) > 0; {
 			select {
 			case c.slots <- struct{}{}:
-			case <-s.broker.stopping:
-				return ErrStopping()
+			case <-s.broker.Stopping():
+				return broker.ErrStopping()
 			case <-stream.Context().Done():
 				return stream.Context().Err()
 			}
 			n := pieceOf(drafts)
 			answer := c.add()
-			batch := Batch{Drafts: drafts[:n], Producer: producer, First: number, At: at}
-			s.broker.Submit(stream.Context(), who, batch, func(o []Outcome) { c.done(answer, o) })
+			batch := broker.Batch{Drafts: drafts[:n], Producer: producer, First: number, At: at}
+			s.broker.Submit(stream.Context(), who, batch, func(o []broker.Outcome) { c.done(answer, o) })
 			drafts, number, at = drafts[n:], number+int64(n), at+n
 		}
 	}
@@ -110,11 +111,11 @@ func (s *Service) readBatches(stream pb.MessageService_SendServer, c *confirmer)
 // The writer serves other callers between two pieces. The messages of a piece never have too many copies
 // together (see maxCopies): a message with a copy for each recipient is a
 // piece by itself, and so are a few with many artifacts.
-func pieceOf(drafts []Draft) int {
+func pieceOf(drafts []broker.Draft) int {
 	n, bytes, artifacts := 0, 0, 0
 	for n < len(drafts) && n < maxPiece && bytes < maxPieceBytes && artifacts < maxPieceArtifacts {
 		d := &drafts[n]
-		if d.Target.Kind != ToAgent && !d.One || strings.HasPrefix(d.Target.Name, TeamPrefix) {
+		if d.Target.Kind != broker.ToAgent && !d.One || strings.HasPrefix(d.Target.Name, broker.TeamPrefix) {
 			return max(n, 1)
 		}
 		bytes += len(d.Content)
@@ -130,7 +131,7 @@ func checkBatch(r *pb.SendRequest, first bool, producer *string) error {
 	if len(r.Messages) == 0 {
 		c.Fail("messages", "is empty; at least one message is required")
 	}
-	c.Count("messages", len(r.Messages), MaxBatch)
+	c.Count("messages", len(r.Messages), broker.MaxBatch)
 	switch {
 	case first:
 		c.OptionalName("producer", r.Producer)
@@ -147,13 +148,13 @@ func checkBatch(r *pb.SendRequest, first bool, producer *string) error {
 }
 
 // streamDrafts makes drafts of a batch, each with its own fault if it has one.
-func streamDrafts(types *msgtype.Set, messages []*pb.Message) []Draft {
-	all := make([]Draft, len(messages))
+func streamDrafts(types *msgtype.Set, messages []*pb.Message) []broker.Draft {
+	all := make([]broker.Draft, len(messages))
 	for i, m := range messages {
 		var c valid.Check
 		all[i] = draft(&c, types, "messages["+strconv.Itoa(i)+"]", m)
 		if err := c.Err(); err != nil {
-			all[i] = Draft{Fault: err}
+			all[i] = broker.Draft{Fault: err}
 			continue
 		}
 		all[i].Content, all[i].Fault = content.Marshal(m)
@@ -161,7 +162,7 @@ func streamDrafts(types *msgtype.Set, messages []*pb.Message) []Draft {
 	return all
 }
 
-func (s *Service) sendResponse(ctx context.Context, session string, outcomes []Outcome) *pb.SendResponse {
+func (s *Service) sendResponse(ctx context.Context, session string, outcomes []broker.Outcome) *pb.SendResponse {
 	out := &pb.SendResponse{Results: make([]*pb.SendResult, len(outcomes))}
 	for i := range outcomes {
 		o := &outcomes[i]
@@ -181,7 +182,7 @@ func (s *Service) Receive(r *pb.ReceiveRequest, stream pb.MessageService_Receive
 		return err
 	}
 	var c valid.Check
-	reading := Reading{
+	reading := broker.Reading{
 		After: r.AfterRevision, Cursor: r.Cursor, Follow: r.Follow, Choice: choice(&c, types, r.Filter), Limit: int(r.Limit),
 		AutoAck: r.AutoAck, KeepNotices: r.KeepNotices,
 	}
@@ -199,7 +200,7 @@ func (s *Service) Receive(r *pb.ReceiveRequest, stream pb.MessageService_Receive
 	if err := c.Err(); err != nil {
 		return err
 	}
-	return s.broker.Receive(stream.Context(), caller.FromContext(stream.Context()), reading, func(items []Item, upTo int64) error {
+	return s.broker.Receive(stream.Context(), caller.FromContext(stream.Context()), reading, func(items []broker.Item, upTo int64) error {
 		return stream.Send(&pb.ReceiveResponse{Items: inboxItems(items), Revision: upTo})
 	})
 }
@@ -232,7 +233,7 @@ func (s *Service) Claim(stream pb.MessageService_ClaimServer) error {
 	}
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
-	guard.Go(s.broker.zap, func() error { return readSettlements(ctx, stream, claims) }, cancel)
+	guard.Go(s.log, func() error { return readSettlements(ctx, stream, claims) }, cancel)
 	for {
 		f, done, err := claims.Next(ctx)
 		if err != nil {
@@ -249,13 +250,13 @@ func (s *Service) Claim(stream pb.MessageService_ClaimServer) error {
 			return err
 		}
 		if done {
-			return ErrStopping()
+			return broker.ErrStopping()
 		}
 	}
 }
 
 // sayRest answers what the client settled before it closed its side.
-func (s *Service) sayRest(stream pb.MessageService_ClaimServer, claims *ClaimStream) error {
+func (s *Service) sayRest(stream pb.MessageService_ClaimServer, claims *broker.ClaimStream) error {
 	claims.Leave()
 	for claims.Unanswered() {
 		f, _, err := claims.Next(stream.Context())
@@ -270,12 +271,12 @@ func (s *Service) sayRest(stream pb.MessageService_ClaimServer, claims *ClaimStr
 }
 
 // openWish checks the first frame.
-func openWish(types *msgtype.Set, r *pb.ClaimRequest) (Wish, error) {
+func openWish(types *msgtype.Set, r *pb.ClaimRequest) (broker.Wish, error) {
 	var c valid.Check
 	o := r.Open
 	if o == nil {
 		c.Fail("open", "is missing: the first frame must say what to take")
-		return Wish{}, c.Err()
+		return broker.Wish{}, c.Err()
 	}
 	w := wish(&c, types, "open.", o.Consumer, o.Mailboxes, o.Types, o.LowestPriority)
 	w.Max = max(1, int(o.MaxInFlight))
@@ -294,7 +295,7 @@ func openWish(types *msgtype.Set, r *pb.ClaimRequest) (Wish, error) {
 }
 
 // readSettlements submits what comes until the stream ends, and returns why it ended.
-func readSettlements(ctx context.Context, stream pb.MessageService_ClaimServer, claims *ClaimStream) error {
+func readSettlements(ctx context.Context, stream pb.MessageService_ClaimServer, claims *broker.ClaimStream) error {
 	for {
 		r, err := stream.Recv()
 		if err != nil {
@@ -314,19 +315,19 @@ func readSettlements(ctx context.Context, stream pb.MessageService_ClaimServer, 
 
 // frameSettlements makes settlements of a frame, each with its own fault if it has one. A fault of the frame as a whole
 // ends the stream.
-func frameSettlements(r *pb.ClaimRequest) ([]Settlement, error) {
+func frameSettlements(r *pb.ClaimRequest) ([]broker.Settlement, error) {
 	var c valid.Check
 	if r.Open != nil {
 		c.Fail("open", "may stand in the first frame only")
 	}
 	n := len(r.Acks) + len(r.Nacks) + len(r.Extensions) + len(r.Releases)
-	c.Count("settlements", n, MaxBatch)
+	c.Count("settlements", n, broker.MaxBatch)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	items := make([]Settlement, 0, n)
+	items := make([]broker.Settlement, 0, n)
 	for i, id := range r.Acks {
-		items = append(items, Settlement{Verb: Ack, Ref: claimRef(&c, "acks["+strconv.Itoa(i)+"]", id)})
+		items = append(items, broker.Settlement{Verb: broker.Ack, Ref: claimRef(&c, "acks["+strconv.Itoa(i)+"]", id)})
 		refuse(&c, &items[len(items)-1], id)
 	}
 	for i, n := range r.Nacks {
@@ -340,22 +341,22 @@ func frameSettlements(r *pb.ClaimRequest) ([]Settlement, error) {
 		refuse(&c, &items[len(items)-1], e.GetClaimId())
 	}
 	for i, id := range r.Releases {
-		items = append(items, Settlement{Verb: Release, Ref: claimRef(&c, "releases["+strconv.Itoa(i)+"]", id)})
+		items = append(items, broker.Settlement{Verb: broker.Release, Ref: claimRef(&c, "releases["+strconv.Itoa(i)+"]", id)})
 		refuse(&c, &items[len(items)-1], id)
 	}
 	return items, nil
 }
 
 // refuse turns an item into its fault, if it has one, and clears the check for the next item.
-func refuse(c *valid.Check, item *Settlement, id string) {
+func refuse(c *valid.Check, item *broker.Settlement, id string) {
 	if err := c.Err(); err != nil {
-		*item = Settlement{Ref: Ref{Text: id}, Fault: err}
+		*item = broker.Settlement{Ref: broker.Ref{Text: id}, Fault: err}
 		*c = valid.Check{}
 	}
 }
 
 // sayFrame sends the parts of a frame in order. If it fails, Deliver is left with what was not sent.
-func (s *Service) sayFrame(stream pb.MessageService_ClaimServer, claims *ClaimStream, f *Frame) error {
+func (s *Service) sayFrame(stream pb.MessageService_ClaimServer, claims *broker.ClaimStream, f *broker.Frame) error {
 	if len(f.Results) > 0 {
 		results := make([]*pb.SettleResult, len(f.Results))
 		for i, r := range f.Results {

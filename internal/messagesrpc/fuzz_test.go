@@ -1,4 +1,4 @@
-package broker
+package messagesrpc
 
 import (
 	"math"
@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/broker"
 	"brokerd/internal/fault"
 	"brokerd/internal/msgtype"
 )
@@ -24,6 +25,12 @@ var (
 	aName    = regexp.MustCompile(`\A[A-Za-z0-9][A-Za-z0-9._:-]{0,127}\z`)
 	aPattern = regexp.MustCompile(`\A[A-Za-z0-9*?][A-Za-z0-9._:*?-]{0,127}\z`)
 )
+
+// anID is the id of the message of revision 7.
+var anID = func() broker.ID {
+	ref, _ := broker.ParseRef("00000000-0001-7000-8000-000000000007")
+	return ref.ID
+}()
 
 // builtin are the types of a session that registers none.
 var builtin = msgtype.NewSet(nil)
@@ -122,26 +129,9 @@ func FuzzExtend(f *testing.F) {
 
 func FuzzParseRef(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
-		ref, ok := ParseRef(s)
+		ref, ok := broker.ParseRef(s)
 		if ok {
 			wantRef(t, ref, s)
-		}
-	})
-}
-
-func FuzzNewID(f *testing.F) {
-	f.Fuzz(func(t *testing.T, millis, revision int64) {
-		at, revision := time.UnixMilli(millis&(1<<48-1)), revision&(1<<48-1)
-		id := newID(at, revision)
-		if id[6]>>4 != 7 || id[8]>>6 != 2 {
-			t.Fatalf("%v is no UUID of version 7", id)
-		}
-		ref, ok := ParseRef(id.String())
-		if ok != (revision > 0) || ok && (ref.ID != id || ref.Revision != revision || ref.Claim != 0) {
-			t.Fatalf("%v of revision %d is read as %+v, %v", id, revision, ref, ok)
-		}
-		if later := newID(at.Add(time.Millisecond), revision); at.UnixMilli() < 1<<48-1 && later.String() <= id.String() {
-			t.Fatalf("%v does not sort after %v", later, id)
 		}
 	})
 }
@@ -171,7 +161,7 @@ func refused(t *testing.T, err error) bool {
 }
 
 // wantDraft checks that a draft keeps the limits and that its content is the message.
-func wantDraft(t *testing.T, d *Draft, m *pb.Message) {
+func wantDraft(t *testing.T, d *broker.Draft, m *pb.Message) {
 	t.Helper()
 	wantCount(t, "priority", d.Priority, 1, 10)
 	wantCount(t, "max attempts", d.MaxAttempts, 0, 100)
@@ -195,8 +185,8 @@ func wantDraft(t *testing.T, d *Draft, m *pb.Message) {
 	wantDuration(t, "resend_after", d.ResendAfter, m.ResendAfter, time.Second, 30*24*time.Hour, 0)
 	wantDuration(t, "ttl", d.TTL, m.Ttl, time.Millisecond, 365*24*time.Hour, 0)
 	switch name := aName.MatchString(d.Target.Name); d.Target.Kind {
-	case ToEveryone:
-	case ToPattern:
+	case broker.ToEveryone:
+	case broker.ToPattern:
 		if !aPattern.MatchString(d.Target.Name) {
 			t.Fatalf("target %+v", d.Target)
 		}
@@ -205,10 +195,10 @@ func wantDraft(t *testing.T, d *Draft, m *pb.Message) {
 			t.Fatalf("target %+v", d.Target)
 		}
 	}
-	if d.One && d.Target.Kind != ToRole && d.Target.Kind != ToChannel {
+	if d.One && d.Target.Kind != broker.ToRole && d.Target.Kind != broker.ToChannel {
 		t.Fatalf("one of %+v", d.Target)
 	}
-	if IsDirective(d.Type) && (d.One || d.Priority != 10 || d.OrderingKey != "" || !d.NotBefore.IsZero()) {
+	if broker.IsDirective(d.Type) && (d.One || d.Priority != 10 || d.OrderingKey != "" || !d.NotBefore.IsZero()) {
 		t.Fatalf("the directive waits for others: %+v", d)
 	}
 	if m.InReplyTo != "" {
@@ -222,9 +212,9 @@ func wantDraft(t *testing.T, d *Draft, m *pb.Message) {
 }
 
 // wantCarried checks that a recipient gets what the sender gave, with the stamps of the broker.
-func wantCarried(t *testing.T, d *Draft, given *pb.Message) {
+func wantCarried(t *testing.T, d *broker.Draft, given *pb.Message) {
 	t.Helper()
-	sent := Message{Revision: 7, ID: newID(time.UnixMilli(1), 7), Sender: "a", CreatedAt: time.UnixMilli(1), Content: d.Content, Thread: d.Thread}
+	sent := broker.Message{Revision: 7, ID: anID, Sender: "a", CreatedAt: time.UnixMilli(1), Content: d.Content, Thread: d.Thread}
 	wire, err := proto.Marshal(wire(&sent))
 	if err != nil {
 		t.Fatal(err)
@@ -242,7 +232,7 @@ func wantCarried(t *testing.T, d *Draft, given *pb.Message) {
 	}
 }
 
-func wantSettlement(t *testing.T, s *Settlement, named bool) {
+func wantSettlement(t *testing.T, s *broker.Settlement, named bool) {
 	t.Helper()
 	if s.Ref.Text != "" || named {
 		wantRef(t, s.Ref, s.Ref.Text)
@@ -257,14 +247,14 @@ func wantSettlement(t *testing.T, s *Settlement, named bool) {
 }
 
 // wantRef checks that a name was read as it is written.
-func wantRef(t *testing.T, ref Ref, s string) {
+func wantRef(t *testing.T, ref broker.Ref, s string) {
 	t.Helper()
 	written := strconv.FormatInt(ref.Revision, 10)
 	switch {
-	case ref.ID != ID{}:
+	case ref.ID != broker.ID{}:
 		written = ref.ID.String()
 	case ref.Claim != 0:
-		written = ClaimID(ref.Revision, ref.Claim)
+		written = broker.ClaimID(ref.Revision, ref.Claim)
 	}
 	if ref.Text != s || ref.Revision < 1 || ref.Claim < 0 || !strings.EqualFold(written, s) {
 		t.Fatalf("%q is read as %+v", s, ref)
@@ -285,7 +275,7 @@ func wantNames(t *testing.T, what string, names []string, most int) {
 func wantMailboxes(t *testing.T, mailboxes []string) {
 	t.Helper()
 	for _, m := range mailboxes {
-		if ref := ParseMailbox(m); !aName.MatchString(ref.Name) || ref.String() != m {
+		if ref := broker.ParseMailbox(m); !aName.MatchString(ref.Name) || ref.String() != m {
 			t.Fatalf("mailbox %q is read as %+v", m, ref)
 		}
 	}

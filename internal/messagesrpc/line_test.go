@@ -1,4 +1,4 @@
-package broker
+package messagesrpc
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/broker"
 )
 
 // What is archived is what reflection over the API's types says, a field that is new tomorrow included.
@@ -36,7 +37,7 @@ func TestLine_IsWhatReflectionWrites(t *testing.T) {
 }
 
 // recordAtRandom returns a record. In half of the cases, its content has no fields of message types except target.
-func recordAtRandom(t *testing.T, r *rand.Rand) *Record {
+func recordAtRandom(t *testing.T, r *rand.Rand) *broker.Record {
 	t.Helper()
 	nanos := func() int64 { return r.Int64N(2) * (1_700_000_000_000_000_000 + r.Int64N(1e17)) }
 	m := &pb.Message{}
@@ -56,26 +57,26 @@ func recordAtRandom(t *testing.T, r *rand.Rand) *Record {
 		}
 		content = append(content, more...)
 	}
-	got := &Record{
+	got := &broker.Record{
 		Revision: r.Int64N(1 << 50), CreatedAt: 1 + nanos(), ExpiresAt: nanos(), Sender: anyText(r), SenderRole: anyText(r),
-		Thread: anyText(r), Content: content, Deliveries: make([]RecordedDelivery, r.IntN(4)),
+		Thread: anyText(r), Content: content, Deliveries: make([]broker.RecordedDelivery, r.IntN(4)),
 	}
 	for i := range got.ID {
 		got.ID[i] = byte(r.IntN(256))
 	}
 	for i := range got.Deliveries {
-		got.Deliveries[i] = RecordedDelivery{
+		got.Deliveries[i] = broker.RecordedDelivery{
 			Mailbox: anyText(r), Holder: anyText(r), Consumer: anyText(r), State: r.Int64N(10), Arrival: r.Int64N(1 << 50), Claims: r.Int64N(3),
 			Attempts: r.Int64N(3), MaxAttempts: r.Int64N(5), ClaimedAt: nanos(), DeliveredAt: nanos(), ReadAt: nanos(), FinishedAt: nanos(), DueAt: nanos(),
 		}
 		for range r.IntN(3) {
-			got.Deliveries[i].History = append(got.Deliveries[i].History, Attempt{
+			got.Deliveries[i].History = append(got.Deliveries[i].History, broker.Attempt{
 				Number: r.IntN(5), Agent: anyText(r), Consumer: anyText(r), ClaimedAt: moment(nanos()), EndedAt: moment(nanos()), Error: anyText(r),
 			})
 		}
 		for range r.IntN(3) {
-			got.Deliveries[i].Offers = append(got.Deliveries[i].Offers, Offer{
-				Number: r.IntN(5), Way: Way(r.IntN(11)), Harness: anyText(r), Mark: anyText(r), OfferedAt: moment(nanos()),
+			got.Deliveries[i].Offers = append(got.Deliveries[i].Offers, broker.Offer{
+				Number: r.IntN(5), Way: broker.Way(r.IntN(11)), Harness: anyText(r), Mark: anyText(r), OfferedAt: moment(nanos()),
 				AcceptedAt: moment(nanos()), ReturnedAt: moment(nanos()), Why: anyText(r),
 			})
 		}
@@ -84,9 +85,9 @@ func recordAtRandom(t *testing.T, r *rand.Rand) *Record {
 }
 
 // reflected writes the answer of GetMessage.
-func reflected(t *testing.T, r *Record) []byte {
+func reflected(t *testing.T, r *broker.Record) []byte {
 	t.Helper()
-	answer := &pb.GetMessageResponse{Message: wire(&Message{
+	answer := &pb.GetMessageResponse{Message: wire(&broker.Message{
 		Revision: r.Revision, ID: r.ID, Sender: r.Sender, SenderRole: r.SenderRole, CreatedAt: moment(r.CreatedAt),
 		ExpiresAt: moment(r.ExpiresAt), Thread: r.Thread,
 	})}
@@ -95,8 +96,8 @@ func reflected(t *testing.T, r *Record) []byte {
 	}
 	for i := range r.Deliveries {
 		d := &r.Deliveries[i]
-		answer.Deliveries = append(answer.Deliveries, delivery(r.Revision, &Delivery{
-			Mailbox: d.Mailbox, Holder: d.Holder, Consumer: d.Consumer, State: State(d.State), Arrival: d.Arrival, Claims: int(d.Claims),
+		answer.Deliveries = append(answer.Deliveries, delivery(r.Revision, &broker.Delivery{
+			Mailbox: d.Mailbox, Holder: d.Holder, Consumer: d.Consumer, State: broker.State(d.State), Arrival: d.Arrival, Claims: int(d.Claims),
 			Attempts: int(d.Attempts), MaxAttempts: int(d.MaxAttempts), ClaimedAt: moment(d.ClaimedAt), DeliveredAt: moment(d.DeliveredAt),
 			ReadAt: moment(d.ReadAt), FinishedAt: moment(d.FinishedAt), DueAt: moment(d.DueAt), History: d.History,
 			Offers: d.Offers,
@@ -127,7 +128,7 @@ func FuzzLine_IsWhatReflectionWrites(f *testing.F) {
 	f.Fuzz(func(t *testing.T, content []byte) {
 		var m pb.Message
 		if proto.Unmarshal(content, &m) != nil {
-			if line, err := AppendRecord(nil, &Record{Revision: 7, CreatedAt: 1, Content: content}); err == nil {
+			if line, err := AppendRecord(nil, &broker.Record{Revision: 7, CreatedAt: 1, Content: content}); err == nil {
 				t.Fatalf("content that is not a message is written as %s", line)
 			}
 			return
@@ -135,7 +136,7 @@ func FuzzLine_IsWhatReflectionWrites(f *testing.F) {
 		if !(m.Payload == "" || json.Valid([]byte(m.Payload))) || m.Id+m.Sender+m.SenderRole != "" || m.Revision != 0 || m.CreatedAt != nil || m.ExpiresAt != nil {
 			t.Skip() // is refused, or not part of it
 		}
-		r := &Record{Revision: 7, CreatedAt: 1, Content: content}
+		r := &broker.Record{Revision: 7, CreatedAt: 1, Content: content}
 		line, err := AppendRecord(nil, r)
 		if err != nil {
 			t.Fatal(err)

@@ -1,11 +1,14 @@
-package broker
+package messagesrpc
 
 import (
 	"context"
 	"fmt"
 	"time"
 
+	"go.uber.org/zap"
+
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/broker"
 	"brokerd/internal/caller"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/once"
@@ -13,18 +16,28 @@ import (
 	"brokerd/internal/valid"
 )
 
-// Service is the MessageService over a Broker: it checks and converts, and decides nothing. The calls that
-// stream stand in service_stream.go.
-type Service struct {
-	pb.UnimplementedMessageServiceServer
-	broker    *Broker
-	itemError func(context.Context, error) *pb.ItemError
+// A Crew knows how agents are.
+type Crew interface {
+	// Asleep returns since when an agent is asleep, and false if it is not. It must be quick.
+	Asleep(session, agent string) (since time.Time, asleep bool)
 }
 
-// NewService returns the MessageService of b. itemError converts the error of a refused
-// item of the stream with the context.
-func NewService(b *Broker, itemError func(context.Context, error) *pb.ItemError) *Service {
-	return &Service{broker: b, itemError: itemError}
+// A Service is the MessageService of the API. It checks and converts, and decides nothing.
+type Service struct {
+	pb.UnimplementedMessageServiceServer
+	broker    *broker.Broker
+	catalog   broker.Catalog
+	crew      Crew
+	itemError ItemError
+	log       *zap.Logger
+}
+
+// An ItemError converts the error of a refused item of the stream with the context.
+type ItemError func(context.Context, error) *pb.ItemError
+
+// NewService returns the MessageService of a broker.
+func NewService(core *broker.Broker, catalog broker.Catalog, crew Crew, item ItemError, log *zap.Logger) *Service {
+	return &Service{broker: core, catalog: catalog, crew: crew, itemError: item, log: log}
 }
 
 // SendMessages implements the RPC.
@@ -66,11 +79,11 @@ func (s *Service) ClaimMessages(ctx context.Context, r *pb.ClaimMessagesRequest)
 	w.ClaimFor = c.Duration("claim_for", r.ClaimFor, time.Second, maxClaim, claimFor)
 	w.Notices = r.Notices
 	if o := r.Offer; o != nil {
-		w.Offer = &Offering{Way: way(&c, "offer.way", o.Way), Harness: o.Harness, Mark: o.Mark}
+		w.Offer = &broker.Offering{Way: way(&c, "offer.way", o.Way), Harness: o.Harness, Mark: o.Mark}
 		checkOffering(&c, "offer.", w.Offer)
 	}
 	w.Topic = topic(&c, r)
-	w.IDs = CheckRefs(&c, "ids", r.Ids, false)
+	w.IDs = broker.CheckRefs(&c, "ids", r.Ids, false)
 	if len(w.IDs) > 0 && (len(r.Types) > 0 || r.LowestPriority != 0 || r.Max != 0 || w.Wait != 0 || !w.Topic.Empty()) {
 		c.Fail("ids", "names the messages: leave types, lowest_priority, max, wait, thread_id, task_id, correlation_id and senders empty")
 	}
@@ -89,7 +102,7 @@ func (s *Service) ClaimMessages(ctx context.Context, r *pb.ClaimMessagesRequest)
 
 // AckMessages implements the RPC.
 func (s *Service) AckMessages(ctx context.Context, r *pb.AckMessagesRequest) (*pb.AckMessagesResponse, error) {
-	done, revision, err := s.settleIDs(ctx, "AckMessages", r, r.Ids, Ack)
+	done, revision, err := s.settleIDs(ctx, "AckMessages", r, r.Ids, broker.Ack)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +111,7 @@ func (s *Service) AckMessages(ctx context.Context, r *pb.AckMessagesRequest) (*p
 
 // ReleaseClaims implements the RPC.
 func (s *Service) ReleaseClaims(ctx context.Context, r *pb.ReleaseClaimsRequest) (*pb.ReleaseClaimsResponse, error) {
-	done, revision, err := s.settleIDs(ctx, "ReleaseClaims", r, r.Ids, Release)
+	done, revision, err := s.settleIDs(ctx, "ReleaseClaims", r, r.Ids, broker.Release)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +151,7 @@ func (s *Service) ExtendClaims(ctx context.Context, r *pb.ExtendClaimsRequest) (
 // GetMessage implements the RPC.
 func (s *Service) GetMessage(ctx context.Context, r *pb.GetMessageRequest) (*pb.GetMessageResponse, error) {
 	var c valid.Check
-	ref := CheckRef(&c, "id", r.Id, true)
+	ref := broker.CheckRef(&c, "id", r.Id, true)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
@@ -160,8 +173,8 @@ func (s *Service) ListMessages(ctx context.Context, r *pb.ListMessagesRequest) (
 		return nil, err
 	}
 	var c valid.Check
-	l := Listing{
-		Box: Box(r.Box), Choice: choice(&c, types, r.Filter), Size: c.PageSize("page_size", r.PageSize),
+	l := broker.Listing{
+		Box: broker.Box(r.Box), Choice: choice(&c, types, r.Filter), Size: c.PageSize("page_size", r.PageSize),
 		Newest: r.NewestFirst, MarkRead: r.MarkRead,
 	}
 	l.Choice.From, l.Choice.To = c.Time("from_time", r.FromTime), c.Time("to_time", r.ToTime)
@@ -185,7 +198,7 @@ func (s *Service) ListMessages(ctx context.Context, r *pb.ListMessagesRequest) (
 	}
 	out := &pb.ListMessagesResponse{Items: inboxItems(p.Items), Revision: p.Revision, Thread: threadSummary(p.Thread)}
 	switch {
-	case p.Behind != Place{}:
+	case p.Behind != broker.Place{}:
 		out.NextPageToken = page.Token(list, p.Behind)
 	case p.Next != 0:
 		out.NextPageToken = page.Token(list, p.Next)
@@ -196,7 +209,7 @@ func (s *Service) ListMessages(ctx context.Context, r *pb.ListMessagesRequest) (
 // CancelMessage implements the RPC.
 func (s *Service) CancelMessage(ctx context.Context, r *pb.CancelMessageRequest) (*pb.CancelMessageResponse, error) {
 	var c valid.Check
-	ref := CheckRef(&c, "id", r.Id, false)
+	ref := broker.CheckRef(&c, "id", r.Id, false)
 	c.Text("reason", r.Reason, maxError)
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -214,17 +227,17 @@ func (s *Service) CancelMessage(ctx context.Context, r *pb.CancelMessageRequest)
 
 // types returns the types that the caller's session knows.
 func (s *Service) types(ctx context.Context) (*msgtype.Set, error) {
-	return s.broker.catalog.Types(ctx, caller.FromContext(ctx).Session)
+	return s.catalog.Types(ctx, caller.FromContext(ctx).Session)
 }
 
 // settleIDs settles claims that are given as a list of ids, which may be empty for the only one.
-func (s *Service) settleIDs(ctx context.Context, rpc string, r requested, ids []string, verb Verb) ([]Settled, int64, error) {
+func (s *Service) settleIDs(ctx context.Context, rpc string, r requested, ids []string, verb broker.Verb) ([]broker.Settled, int64, error) {
 	var c valid.Check
-	items := []Settlement{{Verb: verb}}
+	items := []broker.Settlement{{Verb: verb}}
 	if len(ids) > 0 {
 		items = nil
-		for _, ref := range CheckRefs(&c, "ids", ids, true) {
-			items = append(items, Settlement{Verb: verb, Ref: ref})
+		for _, ref := range broker.CheckRefs(&c, "ids", ids, true) {
+			items = append(items, broker.Settlement{Verb: verb, Ref: ref})
 		}
 	}
 	if err := c.Err(); err != nil {
@@ -233,7 +246,7 @@ func (s *Service) settleIDs(ctx context.Context, rpc string, r requested, ids []
 	return s.settle(ctx, rpc, r, items)
 }
 
-func (s *Service) settle(ctx context.Context, rpc string, r requested, items []Settlement) ([]Settled, int64, error) {
+func (s *Service) settle(ctx context.Context, rpc string, r requested, items []broker.Settlement) ([]broker.Settled, int64, error) {
 	req, err := once.Of(ctx, rpc, r.GetRequestId(), r)
 	if err != nil {
 		return nil, 0, err
@@ -242,7 +255,7 @@ func (s *Service) settle(ctx context.Context, rpc string, r requested, items []S
 }
 
 // settlements checks the items of a unary request. Only a single one may leave its claim id empty.
-func settlements[T any](field string, list []T, convert func(*valid.Check, string, T, refCheck) Settlement) ([]Settlement, error) {
+func settlements[T any](field string, list []T, convert func(*valid.Check, string, T, refCheck) broker.Settlement) ([]broker.Settlement, error) {
 	var c valid.Check
 	ref := onlyOpen
 	if len(list) > 1 {
@@ -251,9 +264,9 @@ func settlements[T any](field string, list []T, convert func(*valid.Check, strin
 	if len(list) == 0 {
 		c.Fail(field, "is empty; at least one item is required")
 	}
-	c.Count(field, len(list), MaxBatch)
-	var items []Settlement
-	for i, item := range list[:min(len(list), MaxBatch)] {
+	c.Count(field, len(list), broker.MaxBatch)
+	var items []broker.Settlement
+	for i, item := range list[:min(len(list), broker.MaxBatch)] {
 		items = append(items, convert(&c, fmt.Sprintf("%s[%d]", field, i), item, ref))
 	}
 	return items, c.Err()
@@ -261,11 +274,11 @@ func settlements[T any](field string, list []T, convert func(*valid.Check, strin
 
 func mailboxField(c *valid.Check, mailbox string) {
 	if mailbox != "" {
-		c.Name("mailbox", ParseMailbox(mailbox).Name)
+		c.Name("mailbox", broker.ParseMailbox(mailbox).Name)
 	}
 }
 
-func claimIDs(done []Settled) []string {
+func claimIDs(done []broker.Settled) []string {
 	ids := make([]string, len(done))
 	for i := range done {
 		ids[i] = done[i].ClaimID

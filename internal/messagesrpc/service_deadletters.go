@@ -1,9 +1,10 @@
-package broker
+package messagesrpc
 
 import (
 	"context"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/broker"
 	"brokerd/internal/caller"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/once"
@@ -25,7 +26,7 @@ func (s *Service) ListDeadLetters(
 	var c valid.Check
 	size := c.PageSize("page_size", r.PageSize)
 	mailboxField(&c, r.Mailbox)
-	ch := DeadChoice{Mailbox: r.Mailbox, Filter: deadFilter(&c, types, r.Filter)}
+	ch := broker.DeadChoice{Mailbox: r.Mailbox, Filter: deadFilter(&c, types, r.Filter)}
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
@@ -94,14 +95,14 @@ type deadRequest interface {
 }
 
 // chosen checks which dead letters a request means.
-func (s *Service) chosen(ctx context.Context, rpc string, r deadRequest) (ch DeadChoice, req once.Request, err error) {
+func (s *Service) chosen(ctx context.Context, rpc string, r deadRequest) (ch broker.DeadChoice, req once.Request, err error) {
 	types, err := s.types(ctx)
 	if err != nil {
 		return ch, req, err
 	}
 	var c valid.Check
-	ch = DeadChoice{
-		IDs: CheckRefs(&c, "ids", r.GetIds(), false), Mailbox: r.GetMailbox(), Filter: deadFilter(&c, types, r.GetFilter()),
+	ch = broker.DeadChoice{
+		IDs: broker.CheckRefs(&c, "ids", r.GetIds(), false), Mailbox: r.GetMailbox(), Filter: deadFilter(&c, types, r.GetFilter()),
 	}
 	mailboxField(&c, ch.Mailbox)
 	named := len(r.GetIds()) > 0
@@ -122,12 +123,12 @@ func (s *Service) chosen(ctx context.Context, rpc string, r deadRequest) (ch Dea
 }
 
 // deadFilter checks a filter.
-func deadFilter(c *valid.Check, types *msgtype.Set, f *pb.DeadLetterFilter) DeadFilter {
+func deadFilter(c *valid.Check, types *msgtype.Set, f *pb.DeadLetterFilter) broker.DeadFilter {
 	names(c, "filter.types", f.GetTypes())
 	names(c, "filter.senders", f.GetSenders())
 	names(c, "filter.holders", f.GetHolders())
 	c.Text("filter.error", f.GetError(), valid.MaxLine)
-	out := DeadFilter{
+	out := broker.DeadFilter{
 		Senders: f.GetSenders(), Holders: f.GetHolders(), Error: f.GetError(),
 		From: c.Time("filter.from_time", f.GetFromTime()), To: c.Time("filter.to_time", f.GetToTime()),
 	}
@@ -137,8 +138,8 @@ func deadFilter(c *valid.Check, types *msgtype.Set, f *pb.DeadLetterFilter) Dead
 	return out
 }
 
-func deadToken(next DeadPlace) string {
-	if next == (DeadPlace{}) {
+func deadToken(next broker.DeadPlace) string {
+	if next == (broker.DeadPlace{}) {
 		return ""
 	}
 	return page.Token(deadList, next)

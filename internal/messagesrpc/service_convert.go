@@ -1,4 +1,4 @@
-package broker
+package messagesrpc
 
 import (
 	"fmt"
@@ -10,8 +10,10 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/broker"
 	"brokerd/internal/content"
 	"brokerd/internal/msgtype"
+	"brokerd/internal/tracing"
 	"brokerd/internal/valid"
 )
 
@@ -35,26 +37,26 @@ const (
 
 // draft checks a message that is to be sent and makes a Draft of it. It fills in what the sender has left to
 // the defaults, in m.
-func draft(c *valid.Check, types *msgtype.Set, at string, m *pb.Message) Draft {
+func draft(c *valid.Check, types *msgtype.Set, at string, m *pb.Message) broker.Draft {
 	if m == nil {
 		c.Fail(at, "is empty; a message is required")
-		return Draft{}
+		return broker.Draft{}
 	}
 	d := unaddressed(c, types, at, m)
 	d.Target, d.One = target(c, at, m)
-	if IsDirective(d.Type) {
+	if broker.IsDirective(d.Type) {
 		directiveReach(c, at, m, &d)
 	}
-	if m.Channel != "" && d.Target.Kind == ToChannel {
+	if m.Channel != "" && d.Target.Kind == broker.ToChannel {
 		c.Fail(at+".channel", "is a label beside another target; leave it empty when the target is a channel")
 	}
 	return d
 }
 
 // unaddressed is draft without the target.
-func unaddressed(c *valid.Check, types *msgtype.Set, at string, m *pb.Message) Draft {
+func unaddressed(c *valid.Check, types *msgtype.Set, at string, m *pb.Message) broker.Draft {
 	unstamped(c, at, m)
-	d := Draft{
+	d := broker.Draft{
 		Subject: m.Subject, Channel: m.Channel, Thread: m.ThreadId, Correlation: m.CorrelationId, Task: m.TaskId, Artifacts: m.Artifacts,
 		OrderingKey: m.OrderingKey, MaxAttempts: int(m.MaxAttempts), PayloadSize: len(m.Payload),
 		Textless: m.Subject == "" && m.Body == "" && m.Payload == "",
@@ -78,7 +80,7 @@ func unaddressed(c *valid.Check, types *msgtype.Set, at string, m *pb.Message) D
 	if len(m.Type) > valid.MaxID {
 		c.Fail(at+".type", "is longer than %d bytes in snake_case", valid.MaxID)
 	}
-	if IsDirective(m.Type) {
+	if broker.IsDirective(m.Type) {
 		directiveFields(c, at, m)
 	}
 	d.Priority = int(m.Priority)
@@ -93,11 +95,11 @@ func unaddressed(c *valid.Check, types *msgtype.Set, at string, m *pb.Message) D
 	c.Line(at+".task_id", m.TaskId, valid.MaxID)
 	c.Line(at+".ordering_key", m.OrderingKey, valid.MaxID)
 	if m.InReplyTo != "" {
-		d.ReplyTo = CheckRef(c, at+".in_reply_to", m.InReplyTo, false)
+		d.ReplyTo = broker.CheckRef(c, at+".in_reply_to", m.InReplyTo, false)
 	}
 	c.Labels(at+".labels", m.Labels)
 	attachments(c, at, m)
-	d.TTL = c.Duration(at+".ttl", m.Ttl, time.Millisecond, MaxTTL, 0)
+	d.TTL = c.Duration(at+".ttl", m.Ttl, time.Millisecond, broker.MaxTTL, 0)
 	d.NotBefore = c.Time(at+".not_before", m.NotBefore)
 	if m.MaxAttempts != 0 {
 		c.Between(at+".max_attempts", int64(m.MaxAttempts), 1, 100)
@@ -118,8 +120,15 @@ func unaddressed(c *valid.Check, types *msgtype.Set, at string, m *pb.Message) D
 	return d
 }
 
+// traceParent checks the span that a message names.
+func traceParent(c *valid.Check, at, s string) {
+	if _, ok := tracing.Parse(s); !ok || len(s) != tracing.Size {
+		c.Fail(at+".trace_parent", "is no W3C traceparent such as 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	}
+}
+
 // directiveReach has a directive go to agents and not to a queue.
-func directiveReach(c *valid.Check, at string, m *pb.Message, d *Draft) {
+func directiveReach(c *valid.Check, at string, m *pb.Message, d *broker.Draft) {
 	switch {
 	case !d.One:
 	case m.Reach == pb.Reach_REACH_UNSPECIFIED:
@@ -138,8 +147,8 @@ func directiveFields(c *valid.Check, at string, m *pb.Message) {
 	if m.OrderingKey != "" {
 		c.Fail(at+".ordering_key", "does not go with a directive, which is handed out before anything else")
 	}
-	if m.Priority >= 1 && m.Priority < DirectivePriority {
-		m.Priority = DirectivePriority
+	if m.Priority >= 1 && m.Priority < broker.DirectivePriority {
+		m.Priority = broker.DirectivePriority
 	}
 }
 
@@ -155,20 +164,20 @@ func unstamped(c *valid.Check, at string, m *pb.Message) {
 	}
 }
 
-func target(c *valid.Check, at string, m *pb.Message) (t Target, one bool) {
+func target(c *valid.Check, at string, m *pb.Message) (t broker.Target, one bool) {
 	switch to := m.Target.GetTo().(type) {
 	case *pb.Target_Agent:
 		if to.Agent == "all" || to.Agent == "ALL" || to.Agent == "everyone" {
 			return toEveryone(c, at, m)
 		}
-		t = Target{ToAgent, to.Agent}
+		t = broker.Target{Kind: broker.ToAgent, Name: to.Agent}
 		c.Name(at+".target.agent", to.Agent)
 	case *pb.Target_Role:
-		t = Target{ToRole, to.Role}
+		t = broker.Target{Kind: broker.ToRole, Name: to.Role}
 		c.Name(at+".target.role", to.Role)
 	case *pb.Target_Channel:
-		t = Target{ToChannel, to.Channel}
-		if strings.HasPrefix(to.Channel, EventChannel) {
+		t = broker.Target{Kind: broker.ToChannel, Name: to.Channel}
+		if strings.HasPrefix(to.Channel, broker.EventChannel) {
 			c.Fail(at+".target.channel", "%.60q is for events: publish an event of that type", to.Channel)
 			break
 		}
@@ -177,10 +186,10 @@ func target(c *valid.Check, at string, m *pb.Message) (t Target, one bool) {
 		if to.Pattern == "*" {
 			return toEveryone(c, at, m)
 		}
-		t = Target{ToPattern, to.Pattern}
+		t = broker.Target{Kind: broker.ToPattern, Name: to.Pattern}
 		c.Pattern(at+".target.pattern", to.Pattern)
 	case *pb.Target_Everyone:
-		t = Target{Kind: ToEveryone}
+		t = broker.Target{Kind: broker.ToEveryone}
 		if !to.Everyone {
 			c.Fail(at+".target.everyone", "is false; choose another target, or set it to true")
 		}
@@ -189,11 +198,11 @@ func target(c *valid.Check, at string, m *pb.Message) (t Target, one bool) {
 	}
 	switch m.Reach {
 	case pb.Reach_REACH_UNSPECIFIED:
-		one = t.Kind == ToRole
+		one = t.Kind == broker.ToRole
 	case pb.Reach_REACH_ALL:
 	case pb.Reach_REACH_ONE:
 		one = true
-		if t.Kind != ToRole && t.Kind != ToChannel && t.Kind != 0 {
+		if t.Kind != broker.ToRole && t.Kind != broker.ToChannel && t.Kind != 0 {
 			c.Fail(at+".reach", "is REACH_ONE, which is for roles and channels only")
 		}
 	default:
@@ -203,7 +212,7 @@ func target(c *valid.Check, at string, m *pb.Message) (t Target, one bool) {
 }
 
 // toEveryone reads a name or pattern that means everyone.
-func toEveryone(c *valid.Check, at string, m *pb.Message) (t Target, one bool) {
+func toEveryone(c *valid.Check, at string, m *pb.Message) (t broker.Target, one bool) {
 	m.Target = &pb.Target{To: &pb.Target_Everyone{Everyone: true}}
 	return target(c, at, m)
 }
@@ -251,23 +260,23 @@ func attachments(c *valid.Check, at string, m *pb.Message) {
 }
 
 // drafts checks a batch as a whole: the first fault refuses all of it.
-func drafts(types *msgtype.Set, messages []*pb.Message) ([]Draft, error) {
+func drafts(types *msgtype.Set, messages []*pb.Message) ([]broker.Draft, error) {
 	var c valid.Check
 	if len(messages) == 0 {
 		c.Fail("messages", "is empty; at least one message is required")
 	}
-	c.Count("messages", len(messages), MaxBatch)
+	c.Count("messages", len(messages), broker.MaxBatch)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	all := make([]Draft, len(messages))
+	all := make([]broker.Draft, len(messages))
 	for i, m := range messages {
 		all[i] = draft(&c, types, fmt.Sprintf("messages[%d]", i), m)
 		if err := c.Err(); err != nil {
 			return nil, err
 		}
 		if all[i].Content, all[i].Fault = content.Marshal(m); all[i].Fault != nil {
-			return nil, Indexed(all[i].Fault, i, len(messages))
+			return nil, broker.Indexed(all[i].Fault, i, len(messages))
 		}
 	}
 	return all, nil
@@ -275,7 +284,7 @@ func drafts(types *msgtype.Set, messages []*pb.Message) ([]Draft, error) {
 
 // wire makes a message of what was stored. What the sender gave is appended as it is: protobuf
 // merges the parts of a message that stand one after the other, so it need not be decoded and encoded again.
-func wire(m *Message) *pb.Message {
+func wire(m *broker.Message) *pb.Message {
 	out := &pb.Message{
 		Id: m.ID.String(), Revision: m.Revision, Sender: m.Sender, SenderRole: m.SenderRole,
 		CreatedAt: timestamppb.New(m.CreatedAt), ThreadId: m.Thread,
@@ -290,14 +299,14 @@ func wire(m *Message) *pb.Message {
 	return out
 }
 
-func (s *Service) claimed(c *Claim) *pb.ClaimedMessage {
+func (s *Service) claimed(c *broker.Claim) *pb.ClaimedMessage {
 	return &pb.ClaimedMessage{
 		ClaimId: c.ClaimID(), Message: wire(&c.Message), Attempt: int32(c.Attempt), MaxAttempts: int32(c.MaxAttempts),
 		Mailbox: c.Mailbox, ExpiresIn: durationpb.New(c.ExpiresIn), Resumed: c.Resumed, TraceParent: s.broker.ClaimTrace(c),
 	}
 }
 
-func (s *Service) claimedAll(claims []Claim) []*pb.ClaimedMessage {
+func (s *Service) claimedAll(claims []broker.Claim) []*pb.ClaimedMessage {
 	out := make([]*pb.ClaimedMessage, len(claims))
 	for i := range claims {
 		out[i] = s.claimed(&claims[i])
@@ -305,7 +314,7 @@ func (s *Service) claimedAll(claims []Claim) []*pb.ClaimedMessage {
 	return out
 }
 
-func inboxItem(i *Item) *pb.InboxItem {
+func inboxItem(i *broker.Item) *pb.InboxItem {
 	out := &pb.InboxItem{Message: wire(&i.Message)}
 	if i.Delivery.State != 0 {
 		out.Delivery = delivery(i.Revision, &i.Delivery)
@@ -313,7 +322,7 @@ func inboxItem(i *Item) *pb.InboxItem {
 	return out
 }
 
-func inboxItems(items []Item) []*pb.InboxItem {
+func inboxItems(items []broker.Item) []*pb.InboxItem {
 	out := make([]*pb.InboxItem, len(items))
 	for i := range items {
 		out[i] = inboxItem(&items[i])
@@ -321,7 +330,7 @@ func inboxItems(items []Item) []*pb.InboxItem {
 	return out
 }
 
-func delivery(revision int64, d *Delivery) *pb.Delivery {
+func delivery(revision int64, d *broker.Delivery) *pb.Delivery {
 	out := &pb.Delivery{
 		Mailbox: d.Mailbox, State: pb.DeliveryState(d.State), Arrival: d.Arrival,
 		Attempts: int32(d.Attempts), MaxAttempts: int32(d.MaxAttempts), Consumer: d.Consumer,
@@ -329,13 +338,13 @@ func delivery(revision int64, d *Delivery) *pb.Delivery {
 		FinishedAt: stamp(d.FinishedAt),
 	}
 	if d.Claims > 0 {
-		out.ClaimId = ClaimID(revision, d.Claims)
+		out.ClaimId = broker.ClaimID(revision, d.Claims)
 		out.Holder = d.Holder
 	}
-	if d.State == Acked {
+	if d.State == broker.Acked {
 		out.AckedBy = d.Holder
 	}
-	if d.State == Delayed {
+	if d.State == broker.Delayed {
 		out.DueAt = stamp(d.DueAt)
 	}
 	for i := range d.Offers {
@@ -359,8 +368,8 @@ func stamp(t time.Time) *timestamppb.Timestamp {
 }
 
 // claimRef checks the name of a claim, where nothing else may be meant.
-func claimRef(c *valid.Check, field, s string) Ref {
-	ref, ok := ParseRef(s)
+func claimRef(c *valid.Check, field, s string) broker.Ref {
+	ref, ok := broker.ParseRef(s)
 	if !ok || ref.Claim == 0 {
 		c.Fail(field, "%.60q is not a claim id (4711.2)", s)
 	}
@@ -368,26 +377,28 @@ func claimRef(c *valid.Check, field, s string) Ref {
 }
 
 // claimOrMessage checks the name of a claim, or of a message for the claim on it.
-func claimOrMessage(c *valid.Check, field, s string) Ref { return CheckRef(c, field, s, true) }
-
-// onlyOpen is claimOrMessage, or nothing for the caller's only open claim.
-func onlyOpen(c *valid.Check, field, s string) Ref {
-	if s == "" {
-		return Ref{}
-	}
-	return CheckRef(c, field, s, true)
+func claimOrMessage(c *valid.Check, field, s string) broker.Ref {
+	return broker.CheckRef(c, field, s, true)
 }
 
-func choice(c *valid.Check, types *msgtype.Set, f *pb.MessageFilter) Choice {
-	out := Choice{
+// onlyOpen is claimOrMessage, or nothing for the caller's only open claim.
+func onlyOpen(c *valid.Check, field, s string) broker.Ref {
+	if s == "" {
+		return broker.Ref{}
+	}
+	return broker.CheckRef(c, field, s, true)
+}
+
+func choice(c *valid.Check, types *msgtype.Set, f *pb.MessageFilter) broker.Choice {
+	out := broker.Choice{
 		Channels: slices.Clone(f.GetChannels()), Senders: f.GetSenders(), Correlation: f.GetCorrelationId(),
 		Thread: f.GetThreadId(), Task: f.GetTaskId(), Priority: int(f.GetLowestPriority()),
 	}
 	names(c, "filter.types", f.GetTypes())
-	c.Count("filter.channels", len(out.Channels), MaxTypes)
-	for i, s := range out.Channels[:min(len(out.Channels), MaxTypes)] {
-		c.Name(fmt.Sprintf("filter.channels[%d]", i), strings.TrimPrefix(s, EventChannel))
-		out.Channels[i] = ChannelName(s)
+	c.Count("filter.channels", len(out.Channels), broker.MaxTypes)
+	for i, s := range out.Channels[:min(len(out.Channels), broker.MaxTypes)] {
+		c.Name(fmt.Sprintf("filter.channels[%d]", i), strings.TrimPrefix(s, broker.EventChannel))
+		out.Channels[i] = broker.ChannelName(s)
 	}
 	names(c, "filter.senders", out.Senders)
 	c.Line("filter.correlation_id", out.Correlation, valid.MaxID)
@@ -402,22 +413,22 @@ func choice(c *valid.Check, types *msgtype.Set, f *pb.MessageFilter) Choice {
 
 // names wants a list of at most MaxTypes names.
 func names(c *valid.Check, field string, list []string) {
-	c.Count(field, len(list), MaxTypes)
-	for i, s := range list[:min(len(list), MaxTypes)] {
+	c.Count(field, len(list), broker.MaxTypes)
+	for i, s := range list[:min(len(list), broker.MaxTypes)] {
 		c.Name(fmt.Sprintf("%s[%d]", field, i), s)
 	}
 }
 
 // wish checks what claim requests have in common.
-func wish(c *valid.Check, known *msgtype.Set, at, consumer string, mailboxes, types []string, lowest int32) Wish {
+func wish(c *valid.Check, known *msgtype.Set, at, consumer string, mailboxes, types []string, lowest int32) broker.Wish {
 	c.OptionalName(at+"consumer", consumer)
-	c.Count(at+"mailboxes", len(mailboxes), MaxBatch)
-	for i, m := range mailboxes[:min(len(mailboxes), MaxBatch)] {
-		c.Name(fmt.Sprintf("%smailboxes[%d]", at, i), ParseMailbox(m).Name)
+	c.Count(at+"mailboxes", len(mailboxes), broker.MaxBatch)
+	for i, m := range mailboxes[:min(len(mailboxes), broker.MaxBatch)] {
+		c.Name(fmt.Sprintf("%smailboxes[%d]", at, i), broker.ParseMailbox(m).Name)
 	}
 	names(c, at+"types", types)
 	c.Between(at+"lowest_priority", int64(lowest), 0, 10)
-	w := Wish{Consumer: consumer, Mailboxes: mailboxes, Priority: int(lowest)}
+	w := broker.Wish{Consumer: consumer, Mailboxes: mailboxes, Priority: int(lowest)}
 	if c.Err() == nil {
 		w.Types = known.Spellings(types)
 	}
@@ -425,19 +436,19 @@ func wish(c *valid.Check, known *msgtype.Set, at, consumer string, mailboxes, ty
 }
 
 // topic checks what narrows a claim to one conversation, task or sender.
-func topic(c *valid.Check, r *pb.ClaimMessagesRequest) Topic {
+func topic(c *valid.Check, r *pb.ClaimMessagesRequest) broker.Topic {
 	c.Line("thread_id", r.ThreadId, valid.MaxID)
 	c.Line("task_id", r.TaskId, valid.MaxID)
 	c.Line("correlation_id", r.CorrelationId, valid.MaxID)
 	names(c, "senders", r.Senders)
-	return Topic{Thread: r.ThreadId, Task: r.TaskId, Correlation: r.CorrelationId, Senders: r.Senders}
+	return broker.Topic{Thread: r.ThreadId, Task: r.TaskId, Correlation: r.CorrelationId, Senders: r.Senders}
 }
 
 // A refCheck checks a field that names a claim.
-type refCheck func(c *valid.Check, field, s string) Ref
+type refCheck func(c *valid.Check, field, s string) broker.Ref
 
-func nackSettlement(c *valid.Check, at string, n *pb.Nack, ref refCheck) Settlement {
-	s := Settlement{Verb: Nack, Ref: ref(c, at+".claim_id", n.GetClaimId()), Fatal: n.GetFatal(), Error: n.GetError()}
+func nackSettlement(c *valid.Check, at string, n *pb.Nack, ref refCheck) broker.Settlement {
+	s := broker.Settlement{Verb: broker.Nack, Ref: ref(c, at+".claim_id", n.GetClaimId()), Fatal: n.GetFatal(), Error: n.GetError()}
 	c.Text(at+".error", n.GetError(), maxError)
 	if n.GetDelay() != nil {
 		wait := c.Duration(at+".delay", n.Delay, 0, maxClaim, 0)
@@ -446,9 +457,9 @@ func nackSettlement(c *valid.Check, at string, n *pb.Nack, ref refCheck) Settlem
 	return s
 }
 
-func extendSettlement(c *valid.Check, at string, e *pb.Extension, ref refCheck) Settlement {
-	return Settlement{
-		Verb: Extend, Ref: ref(c, at+".claim_id", e.GetClaimId()),
+func extendSettlement(c *valid.Check, at string, e *pb.Extension, ref refCheck) broker.Settlement {
+	return broker.Settlement{
+		Verb: broker.Extend, Ref: ref(c, at+".claim_id", e.GetClaimId()),
 		For: c.Duration(at+".claim_for", e.GetClaimFor(), time.Second, maxClaim, 0),
 	}
 }

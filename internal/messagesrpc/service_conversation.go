@@ -1,4 +1,4 @@
-package broker
+package messagesrpc
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/broker"
 	"brokerd/internal/caller"
 	"brokerd/internal/content"
 	"brokerd/internal/msgtype"
@@ -35,17 +36,17 @@ func (s *Service) Ask(ctx context.Context, r *pb.AskRequest) (*pb.AskResponse, e
 	switch {
 	case asked.Reply != nil:
 		out.Reply = wire(asked.Reply)
-	case asked.NoReply.Reason != StillOpen:
+	case asked.NoReply.Reason != broker.StillOpen:
 		none := asked.NoReply
 		out.NoReply = &pb.NoReply{Reason: pb.NoReplyReason(none.Reason), Mailbox: none.Mailbox, Error: none.Error}
-	case d.Target.Kind == ToAgent:
+	case d.Target.Kind == broker.ToAgent:
 		out.Asleep = s.asleep(caller.FromContext(ctx).Session, d.Target.Name)
 	}
 	return out, nil
 }
 
 // question checks a question and notes in its message that it requires a response.
-func question(types *msgtype.Set, r *pb.AskRequest) (Draft, time.Duration, error) {
+func question(types *msgtype.Set, r *pb.AskRequest) (broker.Draft, time.Duration, error) {
 	var c valid.Check
 	wait := c.Duration("wait", r.Wait, time.Millisecond, maxWait, askWait)
 	m := r.Message
@@ -54,7 +55,7 @@ func question(types *msgtype.Set, r *pb.AskRequest) (Draft, time.Duration, error
 	}
 	d := draft(&c, types, "message", m)
 	if err := c.Err(); err != nil {
-		return Draft{}, 0, err
+		return broker.Draft{}, 0, err
 	}
 	d.Content, d.Fault = content.Marshal(m)
 	return d, wait, d.Fault
@@ -82,14 +83,14 @@ func (s *Service) Reply(ctx context.Context, r *pb.ReplyRequest) (*pb.ReplyRespo
 }
 
 // reply checks an answer to a message.
-func reply(types *msgtype.Set, r *pb.ReplyRequest) (Answer, error) {
+func reply(types *msgtype.Set, r *pb.ReplyRequest) (broker.Answer, error) {
 	var c valid.Check
 	const at = "message"
-	a := Answer{To: onlyOpen(&c, "id", r.Id), Ack: r.Ack}
+	a := broker.Answer{To: onlyOpen(&c, "id", r.Id), Ack: r.Ack}
 	m := r.Message
 	if m == nil {
 		c.Fail(at, "is empty; a message is required")
-		return Answer{}, c.Err()
+		return broker.Answer{}, c.Err()
 	}
 	for field, set := range map[string]bool{
 		"target": m.Target != nil, "reach": m.Reach != 0, "thread_id": m.ThreadId != "", "in_reply_to": m.InReplyTo != "",
@@ -100,7 +101,7 @@ func reply(types *msgtype.Set, r *pb.ReplyRequest) (Answer, error) {
 	}
 	a.Draft = unaddressed(&c, types, at, m)
 	if err := c.Err(); err != nil {
-		return Answer{}, err
+		return broker.Answer{}, err
 	}
 	var err error
 	a.Draft.Content, err = content.Marshal(m)
@@ -110,10 +111,10 @@ func reply(types *msgtype.Set, r *pb.ReplyRequest) (Answer, error) {
 // ResendMessage implements the RPC.
 func (s *Service) ResendMessage(ctx context.Context, r *pb.ResendMessageRequest) (*pb.ResendMessageResponse, error) {
 	var c valid.Check
-	ref := CheckRef(&c, "id", r.Id, false)
-	c.Count("mailboxes", len(r.Mailboxes), MaxBatch)
-	for i, m := range r.Mailboxes[:min(len(r.Mailboxes), MaxBatch)] {
-		c.Name(fmt.Sprintf("mailboxes[%d]", i), ParseMailbox(m).Name)
+	ref := broker.CheckRef(&c, "id", r.Id, false)
+	c.Count("mailboxes", len(r.Mailboxes), broker.MaxBatch)
+	for i, m := range r.Mailboxes[:min(len(r.Mailboxes), broker.MaxBatch)] {
+		c.Name(fmt.Sprintf("mailboxes[%d]", i), broker.ParseMailbox(m).Name)
 	}
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -154,7 +155,7 @@ func (s *Service) ResolveThread(ctx context.Context, r *pb.ResolveThreadRequest)
 	return &pb.ResolveThreadResponse{Revision: revision, Settled: int32(n)}, nil
 }
 
-func threadSummary(t *Thread) *pb.ThreadSummary {
+func threadSummary(t *broker.Thread) *pb.ThreadSummary {
 	if t == nil {
 		return nil
 	}
@@ -165,7 +166,7 @@ func threadSummary(t *Thread) *pb.ThreadSummary {
 	}
 }
 
-func threadMessage(m *ThreadMessage) *pb.ThreadMessage {
+func threadMessage(m *broker.ThreadMessage) *pb.ThreadMessage {
 	if m == nil {
 		return nil
 	}
@@ -175,7 +176,7 @@ func threadMessage(m *ThreadMessage) *pb.ThreadMessage {
 	}
 }
 
-func openQuestions(list []Question) []*pb.OpenQuestion {
+func openQuestions(list []broker.Question) []*pb.OpenQuestion {
 	out := make([]*pb.OpenQuestion, len(list))
 	for i := range list {
 		q := &list[i]

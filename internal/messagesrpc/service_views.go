@@ -1,9 +1,10 @@
-package broker
+package messagesrpc
 
 import (
 	"context"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/broker"
 	"brokerd/internal/caller"
 	"brokerd/internal/page"
 	"brokerd/internal/valid"
@@ -15,19 +16,19 @@ func (s *Service) ListMailboxes(
 ) (*pb.ListMailboxesResponse, error) {
 	var c valid.Check
 	size := c.PageSize("page_size", r.PageSize)
-	order := ByAge
+	order := broker.ByAge
 	switch r.Order {
 	case pb.MailboxOrder_MAILBOX_ORDER_UNSPECIFIED, pb.MailboxOrder_MAILBOX_ORDER_OLDEST:
 	case pb.MailboxOrder_MAILBOX_ORDER_WAITING:
-		order = ByWaiting
+		order = broker.ByWaiting
 	default:
 		c.Fail("order", "is %d, which is no known order", r.Order)
 	}
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	list := [...]string{ByAge: "mailboxes by age", ByWaiting: "mailboxes by number"}[order]
-	var after BoxPlace
+	list := [...]string{broker.ByAge: "mailboxes by age", broker.ByWaiting: "mailboxes by number"}[order]
+	var after broker.BoxPlace
 	if err := page.Parse(list, r.PageToken, &after); err != nil {
 		return nil, err
 	}
@@ -41,7 +42,7 @@ func (s *Service) ListMailboxes(
 			Mailbox: m.Mailbox, Waiting: m.Waiting, Claimed: m.Claimed, Dead: m.Dead, OldestAt: stamp(m.Oldest),
 		})
 	}
-	if p.Next != (BoxPlace{}) {
+	if p.Next != (broker.BoxPlace{}) {
 		out.NextPageToken = page.Token(list, p.Next)
 	}
 	return out, nil
@@ -50,7 +51,7 @@ func (s *Service) ListMailboxes(
 // ListThreads implements the RPC.
 func (s *Service) ListThreads(ctx context.Context, r *pb.ListThreadsRequest) (*pb.ListThreadsResponse, error) {
 	var c valid.Check
-	l := ThreadListing{
+	l := broker.ThreadListing{
 		Open: r.Open, From: c.Time("from_time", r.FromTime), To: c.Time("to_time", r.ToTime),
 		Size: c.PageSize("page_size", r.PageSize),
 	}
@@ -69,7 +70,7 @@ func (s *Service) ListThreads(ctx context.Context, r *pb.ListThreadsRequest) (*p
 	for i := range p.Threads {
 		out.Threads = append(out.Threads, threadSummary(&p.Threads[i]))
 	}
-	if p.Next != (ThreadPlace{}) {
+	if p.Next != (broker.ThreadPlace{}) {
 		out.NextPageToken = page.Token(list, p.Next)
 	}
 	return out, nil
