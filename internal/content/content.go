@@ -1,6 +1,6 @@
 // Package content knows the form in which the broker stores what a message says: the fields of
 // brokerd.v1.Message that its sender has given, marshalled as protobuf. A message keeps this content from the
-// call that sends it to the call that delivers it, and no package decodes it in between.
+// call that sends it to the call that delivers it, which passes it on without decoding it.
 //
 // The core writes content for the messages of the broker itself (Message), appends the fields that the broker
 // adds to a sender's content (Added), and reads single text fields (Text). The package is below the core, so
@@ -43,7 +43,7 @@ func TooLarge(size, limit int) error {
 		With("limit", "message_limit").With("message_limit", strconv.Itoa(limit))
 }
 
-// A Message is what the broker says in a message of its own. One of Agent, Role and Channel is its target.
+// A Message has the content of a message that the broker itself sends. Its target is Agent, Role or Channel.
 type Message struct {
 	Agent      string
 	Role       string

@@ -23,7 +23,8 @@ var fields = map[content.Field]protoreflect.Name{
 func TestText_IsTheFieldOfThatName(t *testing.T) {
 	t.Parallel()
 	m := &pb.Message{
-		Subject: "s", Body: "b", Payload: `{"p":1}`, CorrelationId: "c", TaskId: "t", TraceParent: "p", Labels: map[string]string{"a": "b"},
+		Subject: "s", Body: "b", Payload: `{"p":1}`, CorrelationId: "c", TaskId: "t", TraceParent: "p",
+		Labels: map[string]string{"a": "b"},
 	}
 	stored := marshal(t, m)
 	for number, name := range fields {
@@ -41,14 +42,17 @@ func TestAdded_BecomesPartOfTheMessage(t *testing.T) {
 	t.Parallel()
 	given := &pb.Message{Type: "question", Subject: "given", Body: "b", TaskId: "task-1"}
 	deadline := time.Unix(1_700_000_000, 5).UTC()
-	added := content.Added{Agent: "lead", ReplyTo: "7", Correlation: "c", Subject: "added", Deadline: deadline, TraceParent: "p"}
+	added := content.Added{
+		Agent: "lead", ReplyTo: "7", Correlation: "c", Subject: "added", Deadline: deadline, TraceParent: "p",
+	}
 	stored := slices.Concat(marshal(t, given), added.Marshal())
 	if got := content.Text(stored, content.Subject); got != "added" {
 		t.Errorf("the subject is %q", got)
 	}
 	wantMessage(t, stored, &pb.Message{
-		Type: "question", Subject: "added", Body: "b", TaskId: "task-1", InReplyTo: "7", CorrelationId: "c", TraceParent: "p",
-		Target: &pb.Target{To: &pb.Target_Agent{Agent: "lead"}}, ResponseDeadline: timestamppb.New(deadline),
+		Type: "question", Subject: "added", Body: "b", TaskId: "task-1", InReplyTo: "7", CorrelationId: "c",
+		TraceParent: "p", Target: &pb.Target{To: &pb.Target_Agent{Agent: "lead"}},
+		ResponseDeadline: timestamppb.New(deadline),
 	})
 	none := content.Added{}
 	wantMessage(t, slices.Concat(marshal(t, given), none.Marshal()), given)
@@ -57,8 +61,8 @@ func TestAdded_BecomesPartOfTheMessage(t *testing.T) {
 func TestMessage_HasOneTarget(t *testing.T) {
 	t.Parallel()
 	says := content.Message{
-		Type: "note", TypeAsSent: "Note", Priority: 6, Subject: "s", Body: "b", Payload: "{}", Task: "t", Thread: "th", InReplyTo: 12,
-		Artifacts: []string{"a"},
+		Type: "note", TypeAsSent: "Note", Priority: 6, Subject: "s", Body: "b", Payload: "{}", Task: "t", Thread: "th",
+		InReplyTo: 12, Artifacts: []string{"a"},
 	}
 	want := &pb.Message{
 		Type: "note", TypeAsSent: "Note", Version: "1.0", Priority: 6, Subject: "s", Body: "b", Payload: "{}", TaskId: "t",

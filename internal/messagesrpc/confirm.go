@@ -6,25 +6,26 @@ import (
 	"brokerd/internal/broker"
 )
 
-// A confirmer passes the outcomes of one stream's batches on, in the order in which the batches were submitted.
+// A confirmer collects the outcomes of one stream's batches, for the goroutine that answers them in the order in which
+// they were submitted.
 type confirmer struct {
-	wake  chan struct{} // room for one: there is something to take
-	slots chan struct{} // one for each batch under way
+	wake  chan struct{} // with a buffer of one: take may have outcomes
+	slots chan struct{} // has one element for each batch under way
 
 	mu    sync.Mutex // guards the fields below
 	queue []*answer  // oldest first
-	ended bool       // no further batch comes
-	err   error      // why
+	ended bool       // the stream has no further batch
+	err   error      // why it has ended
 }
 
-// An answer is what a batch is waiting for; nil until it is there.
+// An answer has the outcomes of a batch. They are nil until the writer has them.
 type answer struct{ outcomes []broker.Outcome }
 
 func newConfirmer() *confirmer {
 	return &confirmer{wake: make(chan struct{}, 1), slots: make(chan struct{}, maxPipelined)}
 }
 
-// add enters a batch that is about to be submitted and for which a slot was taken.
+// add enters a batch that the caller is about to submit. The caller has taken a slot for it.
 func (c *confirmer) add() *answer {
 	a := &answer{}
 	c.mu.Lock()
@@ -33,7 +34,7 @@ func (c *confirmer) add() *answer {
 	return a
 }
 
-// done answers a batch. The writer calls it, so it does not block.
+// done enters the outcomes of a batch. The writer calls it, so it does not block.
 func (c *confirmer) done(a *answer, outcomes []broker.Outcome) {
 	c.mu.Lock()
 	a.outcomes = outcomes
@@ -44,7 +45,7 @@ func (c *confirmer) done(a *answer, outcomes []broker.Outcome) {
 	}
 }
 
-// end says that no further batch comes, and why.
+// end enters that the stream has no further batch, and why.
 func (c *confirmer) end(err error) {
 	c.mu.Lock()
 	c.ended, c.err = true, err
@@ -52,7 +53,7 @@ func (c *confirmer) end(err error) {
 	c.signal()
 }
 
-// signal wakes take's caller, unless it was woken already.
+// signal wakes the goroutine that calls take.
 func (c *confirmer) signal() {
 	select {
 	case c.wake <- struct{}{}:
@@ -60,8 +61,8 @@ func (c *confirmer) signal() {
 	}
 }
 
-// take returns the outcomes that are next, as far as they are there. It is over when no batch is under way and none
-// comes, or none is to be waited for because the broker stops.
+// take returns the next outcomes that the writer has, if any. It reports whether the stream has ended: no batch is
+// under way, and either no further one comes or the broker stops.
 func (c *confirmer) take(stopping bool) (outcomes []broker.Outcome, over bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

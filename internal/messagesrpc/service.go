@@ -16,9 +16,9 @@ import (
 	"brokerd/internal/valid"
 )
 
-// A Crew knows how agents are.
+// A Crew knows which agents are asleep.
 type Crew interface {
-	// Asleep returns since when an agent is asleep, and false if it is not. It must be quick.
+	// Asleep reports whether a registered agent is asleep, and since when. It must be quick.
 	Asleep(session, agent string) (since time.Time, asleep bool)
 }
 
@@ -85,7 +85,8 @@ func (s *Service) ClaimMessages(ctx context.Context, r *pb.ClaimMessagesRequest)
 	w.Topic = topic(&c, r)
 	w.IDs = broker.CheckRefs(&c, "ids", r.Ids, false)
 	if len(w.IDs) > 0 && (len(r.Types) > 0 || r.LowestPriority != 0 || r.Max != 0 || w.Wait != 0 || !w.Topic.Empty()) {
-		c.Fail("ids", "names the messages: leave types, lowest_priority, max, wait, thread_id, task_id, correlation_id and senders empty")
+		c.Fail("ids", "names the messages: leave types, lowest_priority, max, wait, thread_id, task_id, "+
+			"correlation_id and senders empty")
 	}
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -130,7 +131,9 @@ func (s *Service) NackMessages(ctx context.Context, r *pb.NackMessagesRequest) (
 	}
 	out := &pb.NackMessagesResponse{Revision: revision}
 	for _, d := range done {
-		out.Outcomes = append(out.Outcomes, &pb.NackOutcome{ClaimId: d.ClaimID, State: pb.DeliveryState(d.State), DueAt: stamp(d.DueAt)})
+		out.Outcomes = append(out.Outcomes, &pb.NackOutcome{
+			ClaimId: d.ClaimID, State: pb.DeliveryState(d.State), DueAt: stamp(d.DueAt),
+		})
 	}
 	return out, nil
 }
@@ -222,7 +225,9 @@ func (s *Service) CancelMessage(ctx context.Context, r *pb.CancelMessageRequest)
 	if err != nil {
 		return nil, err
 	}
-	return &pb.CancelMessageResponse{Revision: done.Revision, Cancelled: int32(done.Cancelled), Kept: int32(done.Kept)}, nil
+	return &pb.CancelMessageResponse{
+		Revision: done.Revision, Cancelled: int32(done.Cancelled), Kept: int32(done.Kept),
+	}, nil
 }
 
 // types returns the types that the caller's session knows.
@@ -230,8 +235,10 @@ func (s *Service) types(ctx context.Context) (*msgtype.Set, error) {
 	return s.catalog.Types(ctx, caller.FromContext(ctx).Session)
 }
 
-// settleIDs settles claims that are given as a list of ids, which may be empty for the only one.
-func (s *Service) settleIDs(ctx context.Context, rpc string, r requested, ids []string, verb broker.Verb) ([]broker.Settled, int64, error) {
+// settleIDs settles claims by their ids. An empty list means the only open claim of the caller.
+func (s *Service) settleIDs(
+	ctx context.Context, rpc string, r requested, ids []string, verb broker.Verb,
+) ([]broker.Settled, int64, error) {
 	var c valid.Check
 	items := []broker.Settlement{{Verb: verb}}
 	if len(ids) > 0 {
@@ -246,7 +253,9 @@ func (s *Service) settleIDs(ctx context.Context, rpc string, r requested, ids []
 	return s.settle(ctx, rpc, r, items)
 }
 
-func (s *Service) settle(ctx context.Context, rpc string, r requested, items []broker.Settlement) ([]broker.Settled, int64, error) {
+func (s *Service) settle(
+	ctx context.Context, rpc string, r requested, items []broker.Settlement,
+) ([]broker.Settled, int64, error) {
 	req, err := once.Of(ctx, rpc, r.GetRequestId(), r)
 	if err != nil {
 		return nil, 0, err
@@ -254,8 +263,10 @@ func (s *Service) settle(ctx context.Context, rpc string, r requested, items []b
 	return s.broker.Settle(ctx, caller.FromContext(ctx), req, items)
 }
 
-// settlements checks the items of a unary request. Only a single one may leave its claim id empty.
-func settlements[T any](field string, list []T, convert func(*valid.Check, string, T, refCheck) broker.Settlement) ([]broker.Settlement, error) {
+// settlements checks the items of a unary request. The claim id of an item may be empty if it is the only item.
+func settlements[T any](
+	field string, list []T, convert func(*valid.Check, string, T, refCheck) broker.Settlement,
+) ([]broker.Settlement, error) {
 	var c valid.Check
 	ref := onlyOpen
 	if len(list) > 1 {

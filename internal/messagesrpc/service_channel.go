@@ -16,17 +16,19 @@ import (
 	"brokerd/internal/valid"
 )
 
-// ChannelService is the ChannelService over a Broker.
+// A ChannelService is the ChannelService of the API.
 type ChannelService struct {
 	pb.UnimplementedChannelServiceServer
 	broker *broker.Broker
 }
 
-// NewChannelService returns the ChannelService of b.
-func NewChannelService(b *broker.Broker) *ChannelService { return &ChannelService{broker: b} }
+// NewChannelService returns the ChannelService of a broker.
+func NewChannelService(core *broker.Broker) *ChannelService { return &ChannelService{broker: core} }
 
 // SubscribeChannel implements the RPC.
-func (s *ChannelService) SubscribeChannel(ctx context.Context, r *pb.SubscribeChannelRequest) (*pb.SubscribeChannelResponse, error) {
+func (s *ChannelService) SubscribeChannel(
+	ctx context.Context, r *pb.SubscribeChannelRequest,
+) (*pb.SubscribeChannelResponse, error) {
 	req, err := channelChange(ctx, "SubscribeChannel", r, r.Channel)
 	if err != nil {
 		return nil, err
@@ -44,7 +46,9 @@ func (s *ChannelService) SubscribeChannel(ctx context.Context, r *pb.SubscribeCh
 }
 
 // UnsubscribeChannel implements the RPC.
-func (s *ChannelService) UnsubscribeChannel(ctx context.Context, r *pb.UnsubscribeChannelRequest) (*pb.UnsubscribeChannelResponse, error) {
+func (s *ChannelService) UnsubscribeChannel(
+	ctx context.Context, r *pb.UnsubscribeChannelRequest,
+) (*pb.UnsubscribeChannelResponse, error) {
 	req, err := channelChange(ctx, "UnsubscribeChannel", r, r.Channel)
 	if err != nil {
 		return nil, err
@@ -57,7 +61,9 @@ func (s *ChannelService) UnsubscribeChannel(ctx context.Context, r *pb.Unsubscri
 }
 
 // ListChannels implements the RPC.
-func (s *ChannelService) ListChannels(ctx context.Context, r *pb.ListChannelsRequest) (*pb.ListChannelsResponse, error) {
+func (s *ChannelService) ListChannels(
+	ctx context.Context, r *pb.ListChannelsRequest,
+) (*pb.ListChannelsResponse, error) {
 	var c valid.Check
 	c.OptionalName("subscriber", r.Subscriber)
 	size := c.PageSize("page_size", r.PageSize)
@@ -84,7 +90,9 @@ func (s *ChannelService) ListChannels(ctx context.Context, r *pb.ListChannelsReq
 }
 
 // ConfigureChannel implements the RPC.
-func (s *ChannelService) ConfigureChannel(ctx context.Context, r *pb.ConfigureChannelRequest) (*pb.ConfigureChannelResponse, error) {
+func (s *ChannelService) ConfigureChannel(
+	ctx context.Context, r *pb.ConfigureChannelRequest,
+) (*pb.ConfigureChannelResponse, error) {
 	req, err := channelChange(ctx, "ConfigureChannel", r, r.Channel)
 	if err != nil {
 		return nil, err
@@ -115,7 +123,7 @@ func (s *ChannelService) ConfigureChannel(ctx context.Context, r *pb.ConfigureCh
 	return &pb.ConfigureChannelResponse{Channel: channel(&ch), Revision: revision}, nil
 }
 
-// channelChange checks what changes of a channel have in common.
+// channelChange checks the fields that all changes of a channel have.
 func channelChange(ctx context.Context, rpc string, r requested, name string) (once.Request, error) {
 	var c valid.Check
 	if eventType, ok := strings.CutPrefix(name, broker.EventChannel); ok {
@@ -129,7 +137,7 @@ func channelChange(ctx context.Context, rpc string, r requested, name string) (o
 	return once.Of(ctx, rpc, r.GetRequestId(), r)
 }
 
-// ofEvents wants the type of events that go to channels, or the star that stands for all of them.
+// ofEvents refuses a type whose events do not go to channels. A star means all types.
 func ofEvents(c *valid.Check, field, eventType string) {
 	switch {
 	case eventType == "*":

@@ -45,7 +45,7 @@ func (s *Service) Ask(ctx context.Context, r *pb.AskRequest) (*pb.AskResponse, e
 	return out, nil
 }
 
-// question checks a question and notes in its message that it requires a response.
+// question checks a question. It sets in the message that it requires a response.
 func question(types *msgtype.Set, r *pb.AskRequest) (broker.Draft, time.Duration, error) {
 	var c valid.Check
 	wait := c.Duration("wait", r.Wait, time.Millisecond, maxWait, askWait)
@@ -181,7 +181,8 @@ func openQuestions(list []broker.Question) []*pb.OpenQuestion {
 	for i := range list {
 		q := &list[i]
 		out[i] = &pb.OpenQuestion{
-			Id: q.ID.String(), Revision: q.Revision, Sender: q.Sender, Subject: q.Subject(), Deadline: stamp(q.Deadline), Overdue: q.Overdue,
+			Id: q.ID.String(), Revision: q.Revision, Sender: q.Sender, Subject: q.Subject(), Deadline: stamp(q.Deadline),
+			Overdue: q.Overdue,
 		}
 	}
 	return out

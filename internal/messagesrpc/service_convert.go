@@ -17,7 +17,7 @@ import (
 	"brokerd/internal/valid"
 )
 
-// Limits of a message, in bytes unless said otherwise (docs/limits.md lists them for users).
+// Limits of requests, in bytes unless the comment says otherwise. docs/limits.md lists them for users.
 const (
 	maxPayload  = 256 << 10
 	maxBody     = 256 << 10
@@ -35,8 +35,8 @@ const (
 	maxOutcome     = 4 << 10
 )
 
-// draft checks a message that is to be sent and makes a Draft of it. It fills in what the sender has left to
-// the defaults, in m.
+// draft checks a message that is to be sent, and returns it as a Draft. In m it sets the fields that the sender
+// has left empty to their defaults.
 func draft(c *valid.Check, types *msgtype.Set, at string, m *pb.Message) broker.Draft {
 	if m == nil {
 		c.Fail(at, "is empty; a message is required")
@@ -53,12 +53,12 @@ func draft(c *valid.Check, types *msgtype.Set, at string, m *pb.Message) broker.
 	return d
 }
 
-// unaddressed is draft without the target.
+// unaddressed is draft without the check of the target.
 func unaddressed(c *valid.Check, types *msgtype.Set, at string, m *pb.Message) broker.Draft {
 	unstamped(c, at, m)
 	d := broker.Draft{
-		Subject: m.Subject, Channel: m.Channel, Thread: m.ThreadId, Correlation: m.CorrelationId, Task: m.TaskId, Artifacts: m.Artifacts,
-		OrderingKey: m.OrderingKey, MaxAttempts: int(m.MaxAttempts), PayloadSize: len(m.Payload),
+		Subject: m.Subject, Channel: m.Channel, Thread: m.ThreadId, Correlation: m.CorrelationId, Task: m.TaskId,
+		Artifacts: m.Artifacts, OrderingKey: m.OrderingKey, MaxAttempts: int(m.MaxAttempts), PayloadSize: len(m.Payload),
 		Textless: m.Subject == "" && m.Body == "" && m.Payload == "",
 	}
 	if m.Type == "" {
@@ -120,14 +120,14 @@ func unaddressed(c *valid.Check, types *msgtype.Set, at string, m *pb.Message) b
 	return d
 }
 
-// traceParent checks the span that a message names.
+// traceParent checks the field that names the span of a message.
 func traceParent(c *valid.Check, at, s string) {
 	if _, ok := tracing.Parse(s); !ok || len(s) != tracing.Size {
 		c.Fail(at+".trace_parent", "is no W3C traceparent such as 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	}
 }
 
-// directiveReach has a directive go to agents and not to a queue.
+// directiveReach refuses a directive to a queue. Without a reach, a directive goes to all agents of its target.
 func directiveReach(c *valid.Check, at string, m *pb.Message, d *broker.Draft) {
 	switch {
 	case !d.One:
@@ -139,7 +139,8 @@ func directiveReach(c *valid.Check, at string, m *pb.Message, d *broker.Draft) {
 	}
 }
 
-// directiveFields completes a directive: it is sent at once, and handed out before anything else.
+// directiveFields refuses fields that delay a directive, and raises its priority: the broker delivers it before
+// all other messages.
 func directiveFields(c *valid.Check, at string, m *pb.Message) {
 	if m.NotBefore != nil {
 		c.Fail(at+".not_before", "does not go with a directive, which takes effect when it is sent")
@@ -152,7 +153,7 @@ func directiveFields(c *valid.Check, at string, m *pb.Message) {
 	}
 }
 
-// unstamped wants the fields empty that the broker fills.
+// unstamped refuses a message in which a field is set that the broker sets.
 func unstamped(c *valid.Check, at string, m *pb.Message) {
 	for field, set := range map[string]bool{
 		"id": m.Id != "", "revision": m.Revision != 0, "sender": m.Sender != "", "sender_role": m.SenderRole != "",
@@ -211,13 +212,13 @@ func target(c *valid.Check, at string, m *pb.Message) (t broker.Target, one bool
 	return t, one
 }
 
-// toEveryone reads a name or pattern that means everyone.
+// toEveryone changes a target whose name or pattern means everyone to the target everyone.
 func toEveryone(c *valid.Check, at string, m *pb.Message) (t broker.Target, one bool) {
 	m.Target = &pb.Target{To: &pb.Target_Everyone{Everyone: true}}
 	return target(c, at, m)
 }
 
-// version wants MAJOR.MINOR with major 1.
+// version refuses a version that is not MAJOR.MINOR with the major version 1.
 func version(c *valid.Check, field string, m *pb.Message) {
 	if m.Version == "" {
 		m.Version = "1.0"
@@ -225,7 +226,8 @@ func version(c *valid.Check, field string, m *pb.Message) {
 	}
 	var major, minor uint16
 	var rest string
-	if n, _ := fmt.Sscanf(m.Version+"\n", "%d.%d%s\n", &major, &minor, &rest); n != 2 || m.Version != fmt.Sprintf("%d.%d", major, minor) {
+	n, _ := fmt.Sscanf(m.Version+"\n", "%d.%d%s\n", &major, &minor, &rest)
+	if n != 2 || m.Version != fmt.Sprintf("%d.%d", major, minor) {
 		c.Fail(field, "%.40q is not of the form MAJOR.MINOR, such as 1.0", m.Version)
 		return
 	}
@@ -259,7 +261,7 @@ func attachments(c *valid.Check, at string, m *pb.Message) {
 	}
 }
 
-// drafts checks a batch as a whole: the first fault refuses all of it.
+// drafts checks a batch that is sent as a whole: the first fault refuses all of it.
 func drafts(types *msgtype.Set, messages []*pb.Message) ([]broker.Draft, error) {
 	var c valid.Check
 	if len(messages) == 0 {
@@ -282,8 +284,8 @@ func drafts(types *msgtype.Set, messages []*pb.Message) ([]broker.Draft, error) 
 	return all, nil
 }
 
-// wire makes a message of what was stored. What the sender gave is appended as it is: protobuf
-// merges the parts of a message that stand one after the other, so it need not be decoded and encoded again.
+// wire returns a stored message as one of the API. It appends the content as unknown fields, without decoding it:
+// on the wire they follow the other fields, and protobuf merges all fields of a message.
 func wire(m *broker.Message) *pb.Message {
 	out := &pb.Message{
 		Id: m.ID.String(), Revision: m.Revision, Sender: m.Sender, SenderRole: m.SenderRole,
@@ -359,7 +361,7 @@ func delivery(revision int64, d *broker.Delivery) *pb.Delivery {
 	return out
 }
 
-// stamp is a time that may be missing.
+// stamp returns nil for the zero time.
 func stamp(t time.Time) *timestamppb.Timestamp {
 	if t.IsZero() {
 		return nil
@@ -367,7 +369,7 @@ func stamp(t time.Time) *timestamppb.Timestamp {
 	return timestamppb.New(t)
 }
 
-// claimRef checks the name of a claim, where nothing else may be meant.
+// claimRef checks a field that must have a claim id.
 func claimRef(c *valid.Check, field, s string) broker.Ref {
 	ref, ok := broker.ParseRef(s)
 	if !ok || ref.Claim == 0 {
@@ -376,12 +378,12 @@ func claimRef(c *valid.Check, field, s string) broker.Ref {
 	return ref
 }
 
-// claimOrMessage checks the name of a claim, or of a message for the claim on it.
+// claimOrMessage checks a field that has a claim id, or names a message and means the claim on it.
 func claimOrMessage(c *valid.Check, field, s string) broker.Ref {
 	return broker.CheckRef(c, field, s, true)
 }
 
-// onlyOpen is claimOrMessage, or nothing for the caller's only open claim.
+// onlyOpen is claimOrMessage, but permits an empty field, which means the caller's only open claim.
 func onlyOpen(c *valid.Check, field, s string) broker.Ref {
 	if s == "" {
 		return broker.Ref{}
@@ -411,7 +413,7 @@ func choice(c *valid.Check, types *msgtype.Set, f *pb.MessageFilter) broker.Choi
 	return out
 }
 
-// names wants a list of at most MaxTypes names.
+// names checks a field with a list of names.
 func names(c *valid.Check, field string, list []string) {
 	c.Count(field, len(list), broker.MaxTypes)
 	for i, s := range list[:min(len(list), broker.MaxTypes)] {
@@ -419,8 +421,10 @@ func names(c *valid.Check, field string, list []string) {
 	}
 }
 
-// wish checks what claim requests have in common.
-func wish(c *valid.Check, known *msgtype.Set, at, consumer string, mailboxes, types []string, lowest int32) broker.Wish {
+// wish checks the fields that all requests for claims have.
+func wish(
+	c *valid.Check, known *msgtype.Set, at, consumer string, mailboxes, types []string, lowest int32,
+) broker.Wish {
 	c.OptionalName(at+"consumer", consumer)
 	c.Count(at+"mailboxes", len(mailboxes), broker.MaxBatch)
 	for i, m := range mailboxes[:min(len(mailboxes), broker.MaxBatch)] {
@@ -435,7 +439,7 @@ func wish(c *valid.Check, known *msgtype.Set, at, consumer string, mailboxes, ty
 	return w
 }
 
-// topic checks what narrows a claim to one conversation, task or sender.
+// topic checks the fields that restrict a claim to one conversation, one task or some senders.
 func topic(c *valid.Check, r *pb.ClaimMessagesRequest) broker.Topic {
 	c.Line("thread_id", r.ThreadId, valid.MaxID)
 	c.Line("task_id", r.TaskId, valid.MaxID)
@@ -444,11 +448,13 @@ func topic(c *valid.Check, r *pb.ClaimMessagesRequest) broker.Topic {
 	return broker.Topic{Thread: r.ThreadId, Task: r.TaskId, Correlation: r.CorrelationId, Senders: r.Senders}
 }
 
-// A refCheck checks a field that names a claim.
+// A refCheck checks a field of a settlement that names its claim.
 type refCheck func(c *valid.Check, field, s string) broker.Ref
 
 func nackSettlement(c *valid.Check, at string, n *pb.Nack, ref refCheck) broker.Settlement {
-	s := broker.Settlement{Verb: broker.Nack, Ref: ref(c, at+".claim_id", n.GetClaimId()), Fatal: n.GetFatal(), Error: n.GetError()}
+	s := broker.Settlement{
+		Verb: broker.Nack, Ref: ref(c, at+".claim_id", n.GetClaimId()), Fatal: n.GetFatal(), Error: n.GetError(),
+	}
 	c.Text(at+".error", n.GetError(), maxError)
 	if n.GetDelay() != nil {
 		wait := c.Duration(at+".delay", n.Delay, 0, maxClaim, 0)

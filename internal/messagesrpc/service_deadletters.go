@@ -94,15 +94,18 @@ type deadRequest interface {
 	GetPageToken() string
 }
 
-// chosen checks which dead letters a request means.
-func (s *Service) chosen(ctx context.Context, rpc string, r deadRequest) (ch broker.DeadChoice, req once.Request, err error) {
+// chosen checks the fields that choose dead letters.
+func (s *Service) chosen(
+	ctx context.Context, rpc string, r deadRequest,
+) (ch broker.DeadChoice, req once.Request, err error) {
 	types, err := s.types(ctx)
 	if err != nil {
 		return ch, req, err
 	}
 	var c valid.Check
 	ch = broker.DeadChoice{
-		IDs: broker.CheckRefs(&c, "ids", r.GetIds(), false), Mailbox: r.GetMailbox(), Filter: deadFilter(&c, types, r.GetFilter()),
+		IDs: broker.CheckRefs(&c, "ids", r.GetIds(), false), Mailbox: r.GetMailbox(),
+		Filter: deadFilter(&c, types, r.GetFilter()),
 	}
 	mailboxField(&c, ch.Mailbox)
 	named := len(r.GetIds()) > 0
@@ -122,7 +125,7 @@ func (s *Service) chosen(ctx context.Context, rpc string, r deadRequest) (ch bro
 	return ch, req, err
 }
 
-// deadFilter checks a filter.
+// deadFilter checks a filter of dead letters.
 func deadFilter(c *valid.Check, types *msgtype.Set, f *pb.DeadLetterFilter) broker.DeadFilter {
 	names(c, "filter.types", f.GetTypes())
 	names(c, "filter.senders", f.GetSenders())

@@ -16,8 +16,8 @@ import (
 	"brokerd/internal/jsonline"
 )
 
-// These functions write messages and deliveries as recordOf does, but without reflection, because
-// the broker archives every message while agents work.
+// These functions write messages and deliveries as recordOf does, but without reflection, which is slower: the broker
+// archives every message while agents work.
 
 // AppendRecord writes a message with its deliveries as a line of JSON: the answer of GetMessage, with names in
 // snake_case, the payload as nested JSON, times in RFC 3339 and durations in seconds.
@@ -40,7 +40,7 @@ func AppendRecord(b []byte, r *broker.Record) ([]byte, error) {
 	return append(b, ']', '}'), nil
 }
 
-// appendMessage writes a message. m has the fields that its content has.
+// appendMessage writes a message. m has the fields of its content.
 func appendMessage(b []byte, r *broker.Record, m *pb.Message) ([]byte, error) {
 	b = r.ID.AppendTo(append(b, `{"id":"`...))
 	b = strconv.AppendInt(append(b, `","revision":`...), r.Revision, 10)
@@ -87,7 +87,7 @@ func appendMessage(b []byte, r *broker.Record, m *pb.Message) ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// appendDelivery writes what delivery makes of one.
+// appendDelivery writes a delivery as recordOf writes the result of delivery.
 func appendDelivery(b []byte, revision int64, d *broker.RecordedDelivery) []byte {
 	b = jsonline.Text(append(b, `{"mailbox":`...), d.Mailbox)
 	b = appendEnum(append(b, `,"state":`...), pb.DeliveryState_name[int32(d.State)], "DELIVERY_STATE_")
@@ -195,7 +195,7 @@ func appendTime(b []byte, t *timestamppb.Timestamp) []byte {
 	return jsonline.Time(b, t.AsTime())
 }
 
-// appendNanos writes Unix nanoseconds as a time; 0 is none.
+// appendNanos writes Unix nanoseconds as a time, and 0 as null.
 func appendNanos(b []byte, n int64) []byte {
 	if n == 0 {
 		return append(b, jsonline.Null...)

@@ -6,7 +6,7 @@ import (
 	"brokerd/internal/valid"
 )
 
-// order checks an order and reports whether it is that of priority.
+// order checks an order, and reports whether it is by priority.
 func order(c *valid.Check, o pb.MessageOrder) bool {
 	if o < 0 || o > pb.MessageOrder_MESSAGE_ORDER_PRIORITY {
 		c.Fail("order", "is %d, which is no known order", o)
@@ -14,7 +14,7 @@ func order(c *valid.Check, o pb.MessageOrder) bool {
 	return o == pb.MessageOrder_MESSAGE_ORDER_PRIORITY
 }
 
-// checkListingLook checks how a list reads the inbox.
+// checkListingLook checks the fields of a list that say which messages of the inbox it shows, and in which order.
 func checkListingLook(c *valid.Check, r *pb.ListMessagesRequest, l *broker.Listing) {
 	l.Look = broker.Look{Priority: order(c, r.Order), Queues: r.IncludeQueues}
 	l.IDs = broker.CheckRefs(c, "ids", r.Ids, false)
@@ -40,7 +40,7 @@ func checkListingLook(c *valid.Check, r *pb.ListMessagesRequest, l *broker.Listi
 	}
 }
 
-// checkReadingLook checks how a reader reads the mailbox.
+// checkReadingLook checks the same fields of a Receive.
 func checkReadingLook(c *valid.Check, r *pb.ReceiveRequest, reading *broker.Reading) {
 	reading.Look = broker.Look{Priority: order(c, r.Order), Queues: r.IncludeQueues}
 	if !reading.Look.Asked() {

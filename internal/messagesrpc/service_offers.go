@@ -23,7 +23,9 @@ const (
 // OfferMessages implements the RPC.
 func (s *Service) OfferMessages(ctx context.Context, r *pb.OfferMessagesRequest) (*pb.OfferMessagesResponse, error) {
 	var c valid.Check
-	o := broker.Offering{Way: way(&c, "way", r.Way), Harness: r.Harness, Mark: r.Mark, Limit: int(r.Limit), Bytes: int(r.MaxBytes)}
+	o := broker.Offering{
+		Way: way(&c, "way", r.Way), Harness: r.Harness, Mark: r.Mark, Limit: int(r.Limit), Bytes: int(r.MaxBytes),
+	}
 	checkOffering(&c, "", &o)
 	if o.Limit == 0 {
 		o.Limit = defaultOffer
@@ -48,7 +50,7 @@ func (s *Service) OfferMessages(ctx context.Context, r *pb.OfferMessagesRequest)
 	return answer, nil
 }
 
-// checkOffering checks to whom messages are offered. in is the path of the fields.
+// checkOffering checks the session of a coding agent to which messages are offered. in is the path of the fields.
 func checkOffering(c *valid.Check, in string, o *broker.Offering) {
 	c.Line(in+"harness", o.Harness, maxHarness)
 	if o.Harness == "" {
@@ -57,22 +59,24 @@ func checkOffering(c *valid.Check, in string, o *broker.Offering) {
 	checkMark(c, in+"mark", o.Mark)
 }
 
-// unlessLate returns the error of a call that offers, and takes its offers back if the caller has given up meanwhile: it
-// never gets them, and a later event of its session would accept them.
+// unlessLate returns the error of a call that offers messages. If the caller has given up meanwhile, it takes the
+// offers back: the caller never gets them, and a later event of its session would accept them.
 func (s *Service) unlessLate(ctx context.Context, mark string, err error) error {
 	if err != nil || ctx.Err() == nil {
 		return err
 	}
-	_, _, _ = s.broker.SettleOffers(context.WithoutCancel(ctx), caller.FromContext(ctx), broker.OfferOutcome{ // otherwise they return by themselves
-		Marks: []string{mark}, Why: "its caller had given up before the answer",
-	})
+	returned := broker.OfferOutcome{Marks: []string{mark}, Why: "its caller had given up before the answer"}
+	// An error changes nothing: such offers return by themselves later.
+	_, _, _ = s.broker.SettleOffers(context.WithoutCancel(ctx), caller.FromContext(ctx), returned)
 	return ctx.Err()
 }
 
 // SettleOffers implements the RPC.
 func (s *Service) SettleOffers(ctx context.Context, r *pb.SettleOffersRequest) (*pb.SettleOffersResponse, error) {
 	var c valid.Check
-	o := broker.OfferOutcome{Marks: r.Marks, Harness: r.Harness, Accepted: r.GetAccepted(), Why: r.GetReturned(), Open: r.Open}
+	o := broker.OfferOutcome{
+		Marks: r.Marks, Harness: r.Harness, Accepted: r.GetAccepted(), Why: r.GetReturned(), Open: r.Open,
+	}
 	c.Line("harness", r.Harness, maxHarness)
 	c.Count("marks", len(r.Marks), maxMarks)
 	for _, mark := range r.Marks {

@@ -17,7 +17,8 @@ import (
 	"brokerd/internal/store"
 )
 
-// ChannelRecords returns the channels of a session after a name, each as one line of JSON, and the name of the last one.
+// ChannelRecords returns the channels of a session after a name, each as one line of JSON, and the name of the last
+// one.
 func ChannelRecords(q store.Querier, session int64, after string, limit int) (lines [][]byte, last string, err error) {
 	channels, _, err := broker.ChannelsOf(q, session, "", after, limit)
 	if err != nil {
@@ -33,8 +34,8 @@ func ChannelRecords(q store.Querier, session int64, after string, limit int) (li
 	return lines, last, nil
 }
 
-// recordOf writes a message of the API as JSON, with names in snake_case, nested JSON as such, times in RFC 3339 and durations in seconds.
-// protojson would quote 64-bit numbers and nested JSON.
+// recordOf writes a message of the API as JSON, with names in snake_case, nested JSON as such, times in RFC 3339 and
+// durations in seconds. protojson would quote 64-bit numbers and nested JSON.
 func recordOf(m proto.Message) ([]byte, error) {
 	var b bytes.Buffer
 	if err := recordMessage(&b, m.ProtoReflect()); err != nil {
@@ -57,7 +58,7 @@ func recordMessage(b *bytes.Buffer, m protoreflect.Message) error {
 	for i := range fields.Len() {
 		f := fields.Get(i)
 		if o := f.ContainingOneof(); o != nil && !o.IsSynthetic() && !m.Has(f) {
-			continue // of a choice only what was chosen
+			continue // of a oneof, only the field that is set
 		}
 		b.WriteByte(separator)
 		separator = ','
@@ -104,7 +105,7 @@ func recordField(b *bytes.Buffer, m protoreflect.Message, f protoreflect.FieldDe
 	return recordValue(b, f, v)
 }
 
-// nested are the fields that hold JSON, which was checked when it was sent.
+// nested has the fields that contain JSON. The broker has checked it when it took the message.
 var nested = []protoreflect.FullName{"brokerd.v1.Message.payload"}
 
 func recordValue(b *bytes.Buffer, f protoreflect.FieldDescriptor, v protoreflect.Value) error {

@@ -7,7 +7,7 @@ import (
 	"brokerd/internal/broker"
 )
 
-// asleep returns the agent of a session with the time since which it is asleep; nil if it is not.
+// asleep returns since when an agent is asleep, and nil if it is not.
 func (s *Service) asleep(session, agent string) *pb.Asleep {
 	since, asleep := s.crew.Asleep(session, agent)
 	if !asleep {
@@ -16,7 +16,7 @@ func (s *Service) asleep(session, agent string) *pb.Asleep {
 	return &pb.Asleep{Agent: agent, Since: timestamppb.New(since)}
 }
 
-// result converts what became of a message in a session.
+// result converts the outcome of a message.
 func (s *Service) result(session string, o *broker.Outcome) *pb.SendResult {
 	out := &pb.SendResult{
 		Id: o.ID.String(), Revision: o.Revision, Duplicate: o.Duplicate,

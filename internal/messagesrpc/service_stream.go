@@ -23,25 +23,25 @@ import (
 )
 
 const (
-	// maxPipelined is how many pieces of the batches of one Send stream may be under way.
+	// maxPipelined is how many pieces of the batches of one Send stream may be under way at once.
 	maxPipelined = 64
-	// maxPiece is how many messages or settlements of a stream one function of the writer takes, at
-	// most, and maxPieceBytes about how many bytes of messages.
+	// One function of the writer takes at most maxPiece messages or settlements of a stream, and about
+	// maxPieceBytes bytes of messages.
 	maxPiece      = 64
 	maxPieceBytes = 256 << 10
-	// of names of artifacts, about: each is a row.
+	// maxPieceArtifacts is about how many names of artifacts one function takes. Each of them is a row.
 	maxPieceArtifacts = 4000
 	// maxFrame is about how many bytes of messages one frame of a Claim stream carries.
 	maxFrame = 512 << 10
 )
 
-// requested is a request that may carry an id of its own.
+// A requested is a request that may have an idempotency key, its request_id.
 type requested interface {
 	proto.Message
 	GetRequestId() string
 }
 
-// Send implements the RPC. One goroutine reads and submits, this one answers; the writer is between them.
+// Send implements the RPC. Another goroutine reads the batches and submits them to the writer. This one answers.
 func (s *Service) Send(stream pb.MessageService_SendServer) error {
 	session, c := caller.FromContext(stream.Context()).Session, newConfirmer()
 	guard.Go(s.log, func() error { return s.readBatches(stream, c) }, c.end)
@@ -60,14 +60,13 @@ func (s *Service) Send(stream pb.MessageService_SendServer) error {
 		select {
 		case <-c.wake:
 		case <-stopping:
-			stopping = nil // what is under way is still answered
+			stopping = nil // the batches under way are still answered
 		}
 	}
 }
 
-// readBatches submits the batches of a stream, in pieces, until the stream ends. It reads no
-// further while maxPipelined pieces are under way, while the agent has too much queued for the
-// writer, or while it sends faster than its session allows.
+// readBatches submits the batches of a stream, in pieces, until the stream ends. It waits while maxPipelined pieces are
+// under way, while the agent has too much queued for the writer, and while it sends faster than its session allows.
 func (s *Service) readBatches(stream pb.MessageService_SendServer, c *confirmer) error {
 	who := caller.FromContext(stream.Context())
 	producer := ""
@@ -107,10 +106,10 @@ func (s *Service) readBatches(stream pb.MessageService_SendServer, c *confirmer)
 	}
 }
 
-// pieceOf returns how many of the drafts, from the first on, go into one function of the writer.
-// The writer serves other callers between two pieces. The messages of a piece never have too many copies
-// together (see maxCopies): a message with a copy for each recipient is a
-// piece by itself, and so are a few with many artifacts.
+// pieceOf returns how many of the drafts, from the first one, go into one function of the writer. The writer
+// serves other callers between two pieces. A message with a copy for each recipient is a piece by itself, and so
+// are a few messages with many artifacts, so that the rows of a piece stay within the core's limit of one
+// function.
 func pieceOf(drafts []broker.Draft) int {
 	n, bytes, artifacts := 0, 0, 0
 	for n < len(drafts) && n < maxPiece && bytes < maxPieceBytes && artifacts < maxPieceArtifacts {
@@ -125,7 +124,7 @@ func pieceOf(drafts []broker.Draft) int {
 	return n
 }
 
-// checkBatch checks what is about the batch and not about one of its messages; a fault ends the stream.
+// checkBatch checks the fields of a batch, apart from its messages. A fault ends the stream.
 func checkBatch(r *pb.SendRequest, first bool, producer *string) error {
 	var c valid.Check
 	if len(r.Messages) == 0 {
@@ -147,7 +146,7 @@ func checkBatch(r *pb.SendRequest, first bool, producer *string) error {
 	return c.Err()
 }
 
-// streamDrafts makes drafts of a batch, each with its own fault if it has one.
+// streamDrafts returns the drafts of a batch. A draft that is refused has its fault.
 func streamDrafts(types *msgtype.Set, messages []*pb.Message) []broker.Draft {
 	all := make([]broker.Draft, len(messages))
 	for i, m := range messages {
@@ -200,12 +199,13 @@ func (s *Service) Receive(r *pb.ReceiveRequest, stream pb.MessageService_Receive
 	if err := c.Err(); err != nil {
 		return err
 	}
-	return s.broker.Receive(stream.Context(), caller.FromContext(stream.Context()), reading, func(items []broker.Item, upTo int64) error {
+	who := caller.FromContext(stream.Context())
+	return s.broker.Receive(stream.Context(), who, reading, func(items []broker.Item, upTo int64) error {
 		return stream.Send(&pb.ReceiveResponse{Items: inboxItems(items), Revision: upTo})
 	})
 }
 
-// Claim implements the RPC. One goroutine reads and submits, this one writes what the stream has to say.
+// Claim implements the RPC. Another goroutine reads the settlements and submits them to the writer. This one writes.
 func (s *Service) Claim(stream pb.MessageService_ClaimServer) error {
 	first, err := stream.Recv()
 	if err != nil {
@@ -240,9 +240,9 @@ func (s *Service) Claim(stream pb.MessageService_ClaimServer) error {
 			if cause := context.Cause(ctx); !errors.Is(cause, io.EOF) {
 				return cause
 			}
-			return s.sayRest(stream, claims)
+			return s.sendRest(stream, claims)
 		}
-		if err := s.sayFrame(stream, claims, &f); err != nil {
+		if err := s.sendFrame(stream, claims, &f); err != nil {
 			claims.Unsaid(f.Deliver)
 			return err
 		}
@@ -255,22 +255,22 @@ func (s *Service) Claim(stream pb.MessageService_ClaimServer) error {
 	}
 }
 
-// sayRest answers what the client settled before it closed its side.
-func (s *Service) sayRest(stream pb.MessageService_ClaimServer, claims *broker.ClaimStream) error {
+// sendRest answers the settlements that the client has sent before it closed its side of the stream.
+func (s *Service) sendRest(stream pb.MessageService_ClaimServer, claims *broker.ClaimStream) error {
 	claims.Leave()
 	for claims.Unanswered() {
 		f, _, err := claims.Next(stream.Context())
 		if err != nil {
 			return err
 		}
-		if err := s.sayFrame(stream, claims, &f); err != nil {
+		if err := s.sendFrame(stream, claims, &f); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// openWish checks the first frame.
+// openWish checks the first frame of a Claim stream.
 func openWish(types *msgtype.Set, r *pb.ClaimRequest) (broker.Wish, error) {
 	var c valid.Check
 	o := r.Open
@@ -294,7 +294,7 @@ func openWish(types *msgtype.Set, r *pb.ClaimRequest) (broker.Wish, error) {
 	return w, c.Err()
 }
 
-// readSettlements submits what comes until the stream ends, and returns why it ended.
+// readSettlements submits the settlements of a stream until it ends, and returns why it has ended.
 func readSettlements(ctx context.Context, stream pb.MessageService_ClaimServer, claims *broker.ClaimStream) error {
 	for {
 		r, err := stream.Recv()
@@ -313,8 +313,8 @@ func readSettlements(ctx context.Context, stream pb.MessageService_ClaimServer, 
 	}
 }
 
-// frameSettlements makes settlements of a frame, each with its own fault if it has one. A fault of the frame as a whole
-// ends the stream.
+// frameSettlements returns the settlements of a frame. A settlement that is refused has its fault. A fault of the frame
+// itself ends the stream.
 func frameSettlements(r *pb.ClaimRequest) ([]broker.Settlement, error) {
 	var c valid.Check
 	if r.Open != nil {
@@ -347,7 +347,7 @@ func frameSettlements(r *pb.ClaimRequest) ([]broker.Settlement, error) {
 	return items, nil
 }
 
-// refuse turns an item into its fault, if it has one, and clears the check for the next item.
+// refuse replaces an item by its fault, if the check has one, and clears the check for the next item.
 func refuse(c *valid.Check, item *broker.Settlement, id string) {
 	if err := c.Err(); err != nil {
 		*item = broker.Settlement{Ref: broker.Ref{Text: id}, Fault: err}
@@ -355,8 +355,8 @@ func refuse(c *valid.Check, item *broker.Settlement, id string) {
 	}
 }
 
-// sayFrame sends the parts of a frame in order. If it fails, Deliver is left with what was not sent.
-func (s *Service) sayFrame(stream pb.MessageService_ClaimServer, claims *broker.ClaimStream, f *broker.Frame) error {
+// sendFrame sends the parts of a frame in order. After an error, Deliver has the claims that it has not sent.
+func (s *Service) sendFrame(stream pb.MessageService_ClaimServer, claims *broker.ClaimStream, f *broker.Frame) error {
 	if len(f.Results) > 0 {
 		results := make([]*pb.SettleResult, len(f.Results))
 		for i, r := range f.Results {

@@ -8,7 +8,9 @@ import (
 )
 
 // GetInboxSummary implements the RPC.
-func (s *Service) GetInboxSummary(ctx context.Context, _ *pb.GetInboxSummaryRequest) (*pb.GetInboxSummaryResponse, error) {
+func (s *Service) GetInboxSummary(
+	ctx context.Context, _ *pb.GetInboxSummaryRequest,
+) (*pb.GetInboxSummaryResponse, error) {
 	sum, err := s.broker.Summary(ctx, caller.FromContext(ctx))
 	if err != nil {
 		return nil, err

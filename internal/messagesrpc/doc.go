@@ -1,0 +1,39 @@
+// Package messagesrpc is the API of messages and channels: the gRPC services MessageService and
+// ChannelService, over the core in the package broker.
+//
+// # What it does
+//
+// A call goes through four steps. The service checks the request, field by field, and refuses it with all
+// violations at once. It converts the request into the types of the core, such as a broker.Draft or a
+// broker.Wish. It calls one method of the core, which decides. It converts the result into the answer.
+// The package keeps no data and makes no decision about messages, so its files follow the requests:
+//
+//	service.go               the service, and the unary calls that send, claim, settle, get and list
+//	service_stream.go        the streams Send, Receive and Claim
+//	service_conversation.go  questions, replies, threads
+//	service_deadletters.go   dead letters
+//	service_offers.go        offers to coding agents
+//	service_views.go         mailboxes and threads
+//	service_channel.go       the channels
+//	service_convert.go       the checks and conversions that several of these need, and the limits
+//	service_line.go          lines of JSON for the archive, with service_record.go
+//
+// # Contents
+//
+// The service decodes a message once, when it is sent. It sets defaults in it and marshals it again: that is
+// the content, which the core stores and never decodes. For a delivery, wire puts the content behind the
+// fields of the broker, as bytes.
+//
+// # Streams
+//
+// A Send stream has two goroutines with the writer between them. The reader cuts each batch into pieces
+// (pieceOf), enters each piece in the confirmer, and submits it. The writer gives the outcomes of a piece to the
+// confirmer, and the other goroutine answers them in the order of the batches. A Claim stream has the same two
+// sides: one goroutine submits settlements, and the other sends the frames that broker.ClaimStream.Next
+// returns. When the daemon stops, both kinds of stream answer all that is under way.
+//
+// # What it relies on
+//
+// The catalog of message types, the registry of agents (which agents are asleep), and the server for the
+// errors of single items of a stream. The core does not import this package.
+package messagesrpc
