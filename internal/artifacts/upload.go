@@ -73,17 +73,19 @@ func (r *Repository) Begin(ctx context.Context, c caller.Caller, h Header, reque
 	u := &Upload{Repository: r, caller: c, header: h, once: request, sum: sha256.New()}
 	known := false
 	err := r.Store.Write(ctx, func(tx *store.Tx) error {
+		u.release() // what an earlier run of the function has reserved
+		known = false
 		s, _, err := r.acting(tx, c)
 		if err != nil {
 			return err
 		}
 		if known, err = r.admit(tx, s, h.SHA256, h.Size, r.underWay(s.ID)); err == nil && !known {
 			u.reserve(s.ID)
-			tx.OnUndo(u.release)
 		}
 		return err
 	})
 	if err != nil {
+		u.release() // the batch of the function may have been lost after it
 		return nil, nil, fmt.Errorf("begin upload: %w", err)
 	}
 	if known && r.folder.has(h.SHA256, h.Size) {

@@ -1,0 +1,65 @@
+package artifacts_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/testkit"
+)
+
+// TestUpload_ABatchThatIsLostLeavesNoReservation begins uploads in batches that cannot be committed, or of which
+// another function meets a defect, so that the functions run twice.
+func TestUpload_ABatchThatIsLostLeavesNoReservation(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		trigger string
+		upload  codes.Code
+	}{
+		"not committed": {"BEFORE UPDATE ON meta", codes.Unavailable},
+		"run twice":     {"BEFORE INSERT ON messages WHEN NEW.type = 'planted'", codes.OK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			const total = 1000
+			limit := int64(total)
+			var agents []*actor
+			for n := range 4 {
+				agents = append(agents, w.agent(fmt.Sprint("sender-", n), "builder"))
+			}
+			o := w.session("small", &pb.SessionSettings{ArtifactTotalLimit: &limit})
+			testkit.Change(t, w.Dir(), `CREATE TRIGGER planted `+c.trigger+` BEGIN SELECT RAISE(ABORT, 'planted'); END`)
+			ctx, stop := context.WithCancel(o.ctx)
+			var senders sync.WaitGroup
+			for _, a := range agents {
+				planted := &pb.Message{Target: &pb.Target{To: &pb.Target_Agent{Agent: "sender-0"}}, Type: "planted"}
+				senders.Go(func() {
+					for ctx.Err() == nil {
+						in := &pb.SendMessagesRequest{Messages: []*pb.Message{planted}}
+						if _, err := a.messages.SendMessages(ctx, in); err == nil {
+							t.Error("a message was sent in spite of the trigger")
+						}
+					}
+				})
+			}
+			half := make([]byte, total/2)
+			for i := range 200 {
+				if _, err := o.try(header(fmt.Sprint(i), half), half); status.Code(err) != c.upload {
+					t.Errorf("upload %d: %v, want %v", i, err, c.upload)
+				}
+			}
+			stop()
+			senders.Wait()
+			testkit.Change(t, w.Dir(), `DROP TRIGGER planted`)
+			o.upload("a", string(half))
+			o.upload("b", strings.Repeat("x", total/2))
+		})
+	}
+}
