@@ -2,7 +2,6 @@ package tasks
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -85,14 +84,16 @@ func (t *Tasks) AgentRegistered(tx *store.Tx, session int64, agent work.Agent) e
 		}
 		return err
 	}
-	for _, w := range u.waiters[session] {
-		if w.agent.Name != agent.Name {
-			continue
+	all := slices.Clone(u.waiters.Get(session))
+	for i, w := range all {
+		if w.agent.Name == agent.Name {
+			now := *w
+			now.agent = agent
+			all[i] = &now
+			t.searches.Delete(tx, w.number)
 		}
-		before, looked := w.agent, w.looked
-		w.agent, w.looked = agent, nil
-		tx.OnUndo(func() { w.agent, w.looked = before, looked })
 	}
+	u.setWaiters(all)
 	return u.serveWaits(agent.Name)
 }
 
@@ -107,7 +108,11 @@ func (t *Tasks) AgentResumed(tx *store.Tx, session int64, agent string) error {
 
 // DrainEnded serves the waits of all sessions. It is a hook of the end of a drain.
 func (t *Tasks) DrainEnded(tx *store.Tx) error {
-	sessions := slices.Sorted(maps.Keys(t.waiters))
+	var sessions []int64
+	for session := range t.waiters.All() {
+		sessions = append(sessions, session)
+	}
+	slices.Sort(sessions)
 	for i, session := range sessions {
 		u, closed, err := t.byBroker(tx, session)
 		if err != nil {
@@ -128,7 +133,7 @@ func (t *Tasks) DrainEnded(tx *store.Tx) error {
 // serveWaits serves the waits of an agent, or of all for an empty name: a page of them at once, and
 // the backlog the rest.
 func (u *taskTx) serveWaits(agent string) error {
-	if len(u.waiters[u.session.ID]) == 0 {
+	if len(u.waiters.Get(u.session.ID)) == 0 {
 		return nil
 	}
 	_, err := u.backlog.Do(u.tx, u.serveAll(agent))

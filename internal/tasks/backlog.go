@@ -35,7 +35,7 @@ const (
 // queue, its labels, a notice to its holder and a letter to its assignee. Waiters count too, because
 // an offer compares the task with each, and dependencies, because letters and answers name them.
 func (u *taskTx) weight(task *Task) int {
-	n := 3 + len(task.Labels) + task.needs/20 + len(u.waiters[u.session.ID])/100
+	n := 3 + len(task.Labels) + task.needs/20 + len(u.waiters.Get(u.session.ID))/100
 	if task.State.held() {
 		n += noticeRows
 	}

@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,12 +71,13 @@ var errOpen = errors.New("the answer may change")
 func (t *Tasks) Claim(ctx context.Context, c caller.Caller, req once.Request, w Wish) (Claim, error) {
 	var answer Claim
 	var waiting *waiter
-	var fresh bool     // the answer has a new claim
-	var looked *search // one that has not ended
+	var fresh bool   // the answer has a new claim
+	var rest *search // that has to continue
 	var err error
-	for first := true; err == nil && (first || looked != nil && waiting == nil); first = false {
+	for first := true; err == nil && (first || rest != nil && waiting == nil); first = false {
+		from := rest
 		err = t.store.Drain(ctx, func(tx *store.Tx) error {
-			answer, waiting, fresh = Claim{}, nil, false
+			answer, waiting, fresh, rest = Claim{}, nil, false, nil
 			var kept keptClaim
 			var u *taskTx
 			seen, err := req.Do(tx, &kept, func() (err error) {
@@ -85,7 +87,7 @@ func (t *Tasks) Claim(ctx context.Context, c caller.Caller, req once.Request, w 
 				if u.actor.System() {
 					return fault.AgentRequired()
 				}
-				if waiting, err = u.decide(&answer, w, req, &looked); err != nil {
+				if waiting, rest, err = u.decide(&answer, w, req, from); err != nil {
 					return err
 				}
 				if answer.Task == nil {
@@ -97,7 +99,6 @@ func (t *Tasks) Claim(ctx context.Context, c caller.Caller, req once.Request, w 
 			if errors.Is(err, errOpen) {
 				return nil
 			}
-			looked = nil
 			if seen && err == nil {
 				answer, err = recall(tx, kept)
 			}
@@ -105,7 +106,7 @@ func (t *Tasks) Claim(ctx context.Context, c caller.Caller, req once.Request, w 
 		})
 	}
 	if err == nil && waiting != nil {
-		return t.await(ctx, waiting, looked != nil, answer)
+		return t.await(ctx, waiting, rest != nil)
 	}
 	if err != nil {
 		return Claim{}, fmt.Errorf("claim task: %w", err)
@@ -148,55 +149,53 @@ func (u *taskTx) claimOf(task *Task, resumed bool) (*Claim, error) {
 	return c, c.complete(u.tx)
 }
 
-// decide claims a task, or returns a waiter if the call is to wait. looked is the search of an earlier
-// function of the same call. Afterwards it is the one that has to continue; nil if none has to.
-func (u *taskTx) decide(answer *Claim, w Wish, req once.Request, looked **search) (*waiter, error) {
-	s := *looked
-	*looked = nil
+// decide claims a task, or returns a waiter if the call is to wait. from is the search of an earlier
+// function of the same call, nil if there is none. rest is the one that has to continue; nil if none has to.
+func (u *taskTx) decide(
+	answer *Claim, w Wish, req once.Request, from *search,
+) (waiting *waiter, rest *search, err error) {
 	if w.ID != "" {
-		return u.claimGiven(answer, w, req)
+		waiting, err = u.claimGiven(answer, w, req)
+		return waiting, nil, err
 	}
-	if w.Resume && s == nil {
+	if w.Resume && from == nil {
 		held, err := u.held(w.Labels)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if held != nil {
-			return nil, u.answer(answer, held, true)
+			return nil, nil, u.answer(answer, held, true)
 		}
 	}
 	gated, err := u.gated(u.actor)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	more := false
 	if gated == Something {
-		if s == nil {
-			if s, err = u.search(u.actor, w.Labels); err != nil {
-				return nil, err
+		if from == nil {
+			if from, err = u.search(u.actor, w.Labels); err != nil {
+				return nil, nil, err
 			}
 		}
 		var task *Task
 		budget := searchRows
-		if task, more, err = u.resume(s, w.Labels, &budget); err != nil {
-			return nil, err
+		if task, rest, err = u.resume(from, w.Labels, &budget); err != nil {
+			return nil, nil, err
 		}
 		if task != nil {
-			return nil, u.take(answer, task)
+			return nil, nil, u.take(answer, task)
 		}
 	}
-	if w.Wait > 0 {
-		waiting, err := u.join(w, 0, req)
-		if err == nil && more {
-			waiting.looked, *looked = s, s
+	switch {
+	case w.Wait > 0:
+		if waiting, err = u.join(w, 0, req); err == nil && rest != nil {
+			u.searches.Set(u.tx, waiting.number, rest)
 		}
-		return waiting, err
+		return waiting, rest, err
+	case rest != nil:
+		return nil, rest, nil
 	}
-	if more {
-		*looked = s
-		return nil, nil
-	}
-	return nil, u.explainEmpty(answer, u.actor, w)
+	return nil, nil, u.explainEmpty(answer, u.actor, w)
 }
 
 // held returns the CLAIMED task with the given labels that the acting agent has claimed first, of its
@@ -260,21 +259,21 @@ func (u *taskTx) claimGiven(answer *Claim, w Wish, req once.Request) (*waiter, e
 
 // join makes the call wait.
 func (u *taskTx) join(w Wish, given int64, req once.Request) (*waiter, error) {
-	if n := len(u.waiters[u.session.ID]); n >= mostWaiters {
+	if n := len(u.waiters.Get(u.session.ID)); n >= mostWaiters {
 		e := fault.New(fault.Exhausted, "TOO_MANY_WAITS", "%d claims wait in this session, and no more may: try again later", n)
 		e.RetryAfter = time.Second
 		return nil, e
 	}
 	u.numbers++
 	k := &waiter{number: u.numbers, session: u.session.ID, agent: u.actor, wish: w, given: given, req: req, told: make(chan verdict, 1)}
-	u.await(k)
+	u.enlist(k)
 	u.tx.Patient() // the call is answered when it receives a task
 	return k, nil
 }
 
 // await waits for a task. After the wait it returns why there was none. searching says that the search
 // for a READY task has not ended.
-func (t *Tasks) await(ctx context.Context, w *waiter, searching bool, empty Claim) (Claim, error) {
+func (t *Tasks) await(ctx context.Context, w *waiter, searching bool) (Claim, error) {
 	timer := t.clock.NewTimer(w.wish.Wait)
 	defer timer.Stop()
 	var err error
@@ -292,25 +291,18 @@ func (t *Tasks) await(ctx context.Context, w *waiter, searching bool, empty Clai
 			err = ctx.Err()
 		}
 	}
+	var empty Claim
+	var why error
 	drained := t.store.Drain(context.WithoutCancel(ctx), func(tx *store.Tx) error {
+		empty, why = Claim{}, nil
 		u, _, err := t.byBroker(tx, w.session)
 		if err != nil {
 			return err
 		}
-		u.actor = w.agent
-		u.setWaiters(slices.DeleteFunc(slices.Clone(t.waiters[w.session]), func(o *waiter) bool { return o == w }))
-		if w.given == 0 {
-			empty = Claim{}
-			return u.explainEmpty(&empty, w.agent, w.wish)
+		for _, gone := range u.unlist(func(o *waiter) bool { return o.number == w.number }) {
+			empty, why = u.unserved(gone)
 		}
-		task, err := scan(tx.QueryRow(selectTask, w.given))
-		if errors.Is(err, store.ErrNoRows) { // retention has removed it
-			return work.Missing(Kind, w.wish.ID)
-		}
-		if err != nil {
-			return err
-		}
-		return u.refuse(task)
+		return nil // an error would put the waiter back on the list
 	})
 	// A grant before that function has told the call by now. No later one can.
 	select {
@@ -318,13 +310,27 @@ func (t *Tasks) await(ctx context.Context, w *waiter, searching bool, empty Clai
 		return t.verdict(ctx, w, v)
 	default:
 	}
-	if err == nil {
-		err = drained
-	}
-	if err != nil {
+	if err = cmp.Or(err, drained, why); err != nil {
 		return Claim{}, fmt.Errorf("wait for a task: %w", err)
 	}
 	return empty, nil
+}
+
+// unserved says why a waiter got no task.
+func (u *taskTx) unserved(w *waiter) (empty Claim, err error) {
+	u.actor = w.agent
+	if w.given == 0 {
+		err = u.explainEmpty(&empty, w.agent, w.wish)
+		return empty, err
+	}
+	task, err := scan(u.tx.QueryRow(selectTask, w.given))
+	if errors.Is(err, store.ErrNoRows) { // retention has removed it
+		return empty, work.Missing(Kind, w.wish.ID)
+	}
+	if err != nil {
+		return empty, err
+	}
+	return empty, u.refuse(task)
 }
 
 // lookOn continues the search of a claim that waits.
@@ -332,7 +338,7 @@ func (t *Tasks) lookOn(ctx context.Context, w *waiter) error {
 	for more := true; more && ctx.Err() == nil; {
 		err := t.store.Drain(context.WithoutCancel(ctx), func(tx *store.Tx) error {
 			more = false
-			if w.looked == nil {
+			if _, searching := t.searches.Find(w.number); !searching {
 				return nil
 			}
 			u, closed, err := t.byBroker(tx, w.session)
@@ -340,7 +346,7 @@ func (t *Tasks) lookOn(ctx context.Context, w *waiter) error {
 				return err
 			}
 			budget := searchRows
-			more, err = u.serve(w, &budget)
+			more, err = u.serve(w.number, &budget)
 			return err
 		})
 		if err != nil {
@@ -395,12 +401,12 @@ func (u *taskTx) explainEmpty(answer *Claim, a work.Agent, w Wish) error {
 	if answer.Empty, err = u.gated(a); err != nil || answer.Empty != Something {
 		return err
 	}
-	queues, err := u.sessionQueues()
+	queues, err := u.knownQueues()
 	if err != nil {
 		return err
 	}
 	answer.Empty = Nothing
-	ids := serving(queues, a)
+	ids := serving(queues.All(), a)
 	if len(w.Labels) > 0 {
 		ids = nil
 	}

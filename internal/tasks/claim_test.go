@@ -140,6 +140,19 @@ func TestClaimTask_WaitsForAGivenTask(t *testing.T) {
 	refused(t, (<-timeout).err, "TASK_CLAIMED")
 }
 
+func TestClaimTask_ACallThatHasWaitedLongEnoughForAGivenTaskDoesNotGetItLater(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	a, b := d.agent("a"), d.agent("b")
+	a.create("t")
+	a.take("t")
+	over, _ := d.awaitClaim(b, &pb.ClaimTaskRequest{TaskId: "t"})
+	d.Clock.Advance(longWait)
+	refused(t, (<-over).err, "TASK_CLAIMED")
+	check(t, drop(a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{TaskId: "t"})))
+	a.state(ready, "t")
+}
+
 func TestClaimTask_AWaiterIsServedWithItsPresentCapabilities(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t)

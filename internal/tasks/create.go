@@ -271,7 +271,7 @@ func (p *plan) missing(i int) int {
 
 // capacity refuses more unfinished tasks than a session can have.
 func (u *taskTx) capacity(more int) error {
-	n := u.unfinished[u.session.ID]
+	n := u.unfinished.Get(u.session.ID)
 	if n+more <= mostUnfinished {
 		return nil
 	}

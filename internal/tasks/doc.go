@@ -38,4 +38,7 @@
 // The function of the writer that makes a task READY offers it to the waiters, and the first that
 // matches gets it in the same transaction. So no task is READY that matches a waiter, a claim cannot
 // overtake a waiter, and one task wakes one call.
+//
+// The writer keeps the waiters, their unfinished searches, the queues and the number of unfinished tasks
+// of each session in memory (see store.Memory): if a function is dropped, so are its changes of these.
 package tasks

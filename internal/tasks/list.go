@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"brokerd/internal/caller"
@@ -265,7 +266,7 @@ func (t *Tasks) Claimable(ctx context.Context, c caller.Caller, labels map[strin
 		if err != nil {
 			return err
 		}
-		s := newSearch(queues, a, labels, limit)
+		s := newSearch(maps.All(queues), a, labels, limit)
 		budget := mostRead
 		if _, err := s.run(snap, &budget); err != nil {
 			return err

@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"errors"
+	"iter"
 	"slices"
 	"strconv"
 	"time"
@@ -21,6 +22,10 @@ type queue struct {
 
 // A queueKey tells the queues of a session apart.
 type queueKey struct{ assignee, role, capabilities string }
+
+// sessionQueues are the queues of one session in the memory of the writer. They are a Memory of their own because a
+// session can have many, of which a function changes few.
+type sessionQueues = store.Memory[queueKey, queue]
 
 // queueOf returns the key of the queue of a task.
 func queueOf(task *Task) queueKey {
@@ -50,7 +55,7 @@ func serves(task *Task, a work.Agent) bool {
 }
 
 // serving returns the ids of the queues that serve an agent, the oldest first.
-func serving(queues map[queueKey]queue, a work.Agent) []int64 {
+func serving(queues iter.Seq2[queueKey, queue], a work.Agent) []int64 {
 	var ids []int64
 	for _, k := range queues {
 		if k.serves(a) {
@@ -94,49 +99,54 @@ func readQueues(q store.Querier, session int64, skip func(key int64, err error) 
 	return all, rows.Err()
 }
 
-// sessionQueues returns the queues of the session; the writer keeps them in memory.
-func (u *taskTx) sessionQueues() (map[queueKey]queue, error) {
-	if known, ok := u.queues[u.session.ID]; ok {
+// knownQueues returns the queues of the session, which it reads if the writer does not have them in memory.
+func (u *taskTx) knownQueues() (*sessionQueues, error) {
+	if known, ok := u.queues.Find(u.session.ID); ok {
 		return known, nil
 	}
-	all, err := readQueues(u.tx, u.session.ID, func(key int64, err error) bool { return u.skip("queue of tasks", key, err) })
-	if err == nil {
-		u.queues[u.session.ID] = all
+	skip := func(key int64, err error) bool { return u.skip("queue of tasks", key, err) }
+	read, err := readQueues(u.tx, u.session.ID, skip)
+	if err != nil {
+		return nil, err
 	}
-	return all, err
+	all := &sessionQueues{}
+	for key, k := range read {
+		all.Set(u.tx, key, k)
+	}
+	u.queues.Set(u.tx, u.session.ID, all)
+	return all, nil
 }
 
 // queueFor returns the queue of a task. It exists afterwards.
 func (u *taskTx) queueFor(task *Task) (int64, error) {
-	all, err := u.sessionQueues()
+	all, err := u.knownQueues()
 	if err != nil {
 		return 0, err
 	}
 	key := queueOf(task)
-	if k, ok := all[key]; ok {
+	if k, ok := all.Find(key); ok {
 		return k.id, nil
 	}
 	k := queue{id: u.tx.NextRevision(), assignee: task.Assignee, role: task.Role, capabilities: task.Capabilities}
 	u.tx.Exec(insertQueue, k.id, u.session.ID, key.assignee, key.role, key.capabilities)
-	all[key] = k
-	u.tx.OnUndo(func() { delete(all, key) })
+	all.Set(u.tx, key, k)
 	return k.id, nil
 }
 
 // withinQueues makes a change that may add a queue, unless it adds one beyond the limit. Errors:
 // fault.Exhausted (TOO_MANY_QUEUES).
 func (u *taskTx) withinQueues(change func() error) error {
-	all, err := u.sessionQueues()
+	all, err := u.knownQueues()
 	if err != nil {
 		return err
 	}
-	before := len(all)
-	if err := change(); err != nil || len(all) <= max(before, mostQueues) {
+	before := all.Len()
+	if err := change(); err != nil || all.Len() <= max(before, mostQueues) {
 		return err
 	}
 	e := fault.New(fault.Exhausted, "TOO_MANY_QUEUES",
 		"the unfinished tasks of the session would have %d different combinations of assignee, role and "+
-			"capabilities, and at most %d are allowed: complete or cancel some tasks first", len(all), mostQueues)
+			"capabilities, and at most %d are allowed: complete or cancel some tasks first", all.Len(), mostQueues)
 	e.RetryAfter = time.Second
 	return e.With("limit", strconv.Itoa(mostQueues))
 }
@@ -147,14 +157,13 @@ func (u *taskTx) leaveQueue(id int64, key queueKey) error {
 	if !errors.Is(err, store.ErrNoRows) {
 		return err
 	}
-	all, err := u.sessionQueues()
+	all, err := u.knownQueues()
 	if err != nil {
 		return err
 	}
 	u.tx.Exec(deleteQueue, id)
-	if k, ok := all[key]; ok && k.id == id {
-		delete(all, key)
-		u.tx.OnUndo(func() { all[key] = k })
+	if k, ok := all.Find(key); ok && k.id == id {
+		all.Delete(u.tx, key)
 	}
 	return nil
 }

@@ -135,10 +135,8 @@ func removeParts(tx *store.Tx, task int64) {
 
 // Forget drops the counts of a session without tasks and queues.
 func (t *Tasks) Forget(tx *store.Tx, session int64) {
-	tx.OnCommit(func() {
-		delete(t.queues, session)
-		delete(t.unfinished, session)
-	})
+	t.queues.Delete(tx, session)
+	t.unfinished.Delete(tx, session)
 }
 
 // Finished returns tasks that finished at or before a time and that no unfinished task needs, the

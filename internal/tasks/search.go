@@ -3,6 +3,7 @@ package tasks
 import (
 	"cmp"
 	"errors"
+	"iter"
 	"slices"
 
 	"brokerd/internal/store"
@@ -45,13 +46,20 @@ type search struct {
 }
 
 // newSearch returns a search that has read nothing.
-func newSearch(queues map[queueKey]queue, a work.Agent, labels map[string]string, limit int) *search {
+func newSearch(queues iter.Seq2[queueKey, queue], a work.Agent, labels map[string]string, limit int) *search {
 	s := &search{agent: a, limit: limit, queues: serving(queues, a)}
 	for name, value := range labels {
 		s.labels = append(s.labels, [2]string{name, value})
 	}
 	s.open()
 	return s
+}
+
+// clone returns a search that continues from the same row.
+func (s *search) clone() *search {
+	c := *s
+	c.found = slices.Clone(s.found)
+	return &c
 }
 
 // open begins a queue.
@@ -192,46 +200,48 @@ func (s *search) matches(q store.Querier, p place, budget *int) (bool, error) {
 
 // search begins a search for one task.
 func (u *taskTx) search(a work.Agent, labels map[string]string) (*search, error) {
-	queues, err := u.sessionQueues()
+	queues, err := u.knownQueues()
 	if err != nil {
 		return nil, err
 	}
-	s := newSearch(queues, a, labels, 1)
+	s := newSearch(queues.All(), a, labels, 1)
 	s.skip = u.damaged
 	return s, nil
 }
 
-// resume continues a search for one task. It returns the task, nil if there is none, or reports that
-// the search has to continue in another function. A search that ends in a later function than it
-// began starts again if its task has been taken meanwhile. It skips damaged tasks.
+// resume continues a copy of a search for one task. It returns the task, or the search that has to
+// continue in another function, or neither if there is no task. A search that ends in a later function
+// than it began starts again if its task has been taken meanwhile. It skips damaged tasks.
 func (u *taskTx) resume(
-	s *search, labels map[string]string, budget *int,
-) (task *Task, more bool, err error) {
+	from *search, labels map[string]string, budget *int,
+) (task *Task, rest *search, err error) {
+	s := from.clone()
 	for again := false; ; {
 		done, err := s.run(u.tx, budget)
-		if err != nil || !done {
-			return nil, !done, err
+		if err != nil {
+			return nil, nil, err
+		}
+		if !done {
+			return nil, s, nil
 		}
 		if len(s.found) == 0 {
-			return nil, false, nil
+			return nil, nil, nil
 		}
 		task, err := scan(u.tx.QueryRow(selectTask, s.found[0].created))
 		damaged := u.skip(Kind, s.found[0].created, err)
 		if err != nil && !damaged && !errors.Is(err, store.ErrNoRows) {
-			return nil, false, err
+			return nil, nil, err
 		}
 		if err == nil && task.State == Ready && task.DueAt.IsZero() &&
 			serves(task, s.agent) && labelled(task, labels) {
-			return task, false, nil
+			return task, nil, nil
 		}
 		if again && !damaged {
-			return nil, false, nil
+			return nil, nil, nil
 		}
 		again = again || !damaged
-		fresh, err := u.search(s.agent, labels)
-		if err != nil {
-			return nil, false, err
+		if s, err = u.search(s.agent, labels); err != nil {
+			return nil, nil, err
 		}
-		*s = *fresh
 	}
 }

@@ -176,12 +176,16 @@ type Tasks struct {
 	stopping chan struct{} // closed when waiting calls are to end
 
 	// Used by the writer alone.
-	queues     map[int64]map[queueKey]queue // by session
-	waiters    map[int64][]*waiter          // by session, in order of arrival
-	numbers    int64                        // of the last waiter
-	unfinished map[int64]int                // tasks, by session; Start reads them
-	damaged    map[int64]bool               // keys of tasks and queues that were found damaged; see skip
+	queues     store.Memory[int64, *sessionQueues] // by session, once read
+	waiters    store.Memory[int64, []*waiter]      // by session, in order of arrival; no list is empty
+	searches   store.Memory[int64, *search]        // for READY tasks that have not ended, by the number of the waiter
+	numbers    int64                               // of the last waiter
+	unfinished store.Memory[int64, int]            // tasks, by session; Start reads them
+	damaged    map[int64]bool                      // keys of tasks and queues that were found damaged; see skip
 }
+
+// made is told of all that New returns. It is for tests of what the writer keeps in memory.
+var made = func(*Tasks) {}
 
 // A key is a task, or an agent, for whose change calls wait.
 type key struct {
@@ -194,11 +198,11 @@ type key struct {
 func New(s *store.Store, log *events.Log, dir work.Directory, post work.Post, clock clockwork.Clock, logger *zap.Logger) *Tasks {
 	t := &Tasks{
 		store: s, log: log, dir: dir, post: post, clock: clock, zap: logger,
-		hub: work.NewHub[key](clock), stopping: make(chan struct{}),
-		queues: map[int64]map[queueKey]queue{}, waiters: map[int64][]*waiter{}, unfinished: map[int64]int{}, damaged: map[int64]bool{},
+		hub: work.NewHub[key](clock), stopping: make(chan struct{}), damaged: map[int64]bool{},
 	}
 	t.calendar = work.NewItemCalendar(s, clock, logger, entries, t.due)
 	t.backlog = work.NewBacklog(s, "tasks", clock, logger, t.doChore)
+	made(t)
 	return t
 }
 
@@ -224,7 +228,6 @@ func (t *Tasks) Observe(o work.Observer) { t.observe = o }
 // for other changes. No client may create tasks before it has returned.
 func (t *Tasks) Start(ctx context.Context) error {
 	err := t.store.Drain(ctx, func(tx *store.Tx) error {
-		clear(t.unfinished)
 		rows := tx.Query(countUnfinished)
 		defer rows.Close()
 		for rows.Next() {
@@ -233,7 +236,7 @@ func (t *Tasks) Start(ctx context.Context) error {
 			if err := rows.Scan(&session, &n); err != nil {
 				return err
 			}
-			t.unfinished[session] = n
+			t.unfinished.Set(tx, session, n)
 		}
 		return rows.Close()
 	})

@@ -88,9 +88,7 @@ func (u *taskTx) enter(task *Task, state State, kind string, severity events.Sev
 
 // addUnfinished counts the unfinished tasks of the session.
 func (u *taskTx) addUnfinished(n int) {
-	session := u.session.ID
-	u.unfinished[session] += n
-	u.tx.OnUndo(func() { u.unfinished[session] -= n })
+	u.unfinished.Set(u.tx, u.session.ID, u.unfinished.Get(u.session.ID)+n)
 }
 
 // wake wakes the calls that wait for a task, once the transaction is committed.

@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 
@@ -10,15 +11,15 @@ import (
 	"brokerd/internal/work"
 )
 
-// A waiter is a ClaimTask call that waits. The writer alone changes it.
+// A waiter is a ClaimTask call that waits. It does not change: if its agent does, a copy takes its place
+// on the list.
 type waiter struct {
-	number  int64 // in order of arrival
+	number  int64 // in order of arrival; a copy has the same
 	session int64
 	agent   work.Agent
 	wish    Wish
 	given   int64 // key of the given task; 0 = any that matches
 	req     once.Request
-	looked  *search      // for a READY task, if it has not ended
 	told    chan verdict // has capacity for the one verdict
 }
 
@@ -42,7 +43,7 @@ func (u *taskTx) offer(task *Task) error {
 	if !task.DueAt.IsZero() {
 		return nil
 	}
-	for _, w := range u.waiters[u.session.ID] {
+	for _, w := range u.waiters.Get(u.session.ID) {
 		if !w.wants(task) {
 			continue
 		}
@@ -68,7 +69,7 @@ func (u *taskTx) grant(w *waiter, task *Task) error {
 	if err := w.keep(u, c); err != nil {
 		return err
 	}
-	u.end(verdict{claim: c}, func(o *waiter) bool { return o == w })
+	u.end(verdict{claim: c}, func(o *waiter) bool { return o.number == w.number })
 	return nil
 }
 
@@ -88,19 +89,10 @@ func (w *waiter) keep(u *taskTx, c *Claim) error {
 // end takes waiters of the session off the list, and ends their waits once the transaction is
 // committed.
 func (u *taskTx) end(v verdict, which func(*waiter) bool) {
-	before := u.waiters[u.session.ID]
-	var ended, rest []*waiter
-	for _, w := range before {
-		if which(w) {
-			ended = append(ended, w)
-		} else {
-			rest = append(rest, w)
-		}
-	}
+	ended := u.unlist(which)
 	if len(ended) == 0 {
 		return
 	}
-	u.setWaiters(rest)
 	u.tx.OnCommit(func() {
 		for _, w := range ended {
 			w.told <- v
@@ -108,20 +100,45 @@ func (u *taskTx) end(v verdict, which func(*waiter) bool) {
 	})
 }
 
-// enter puts a call on the list.
-func (u *taskTx) await(w *waiter) {
-	u.setWaiters(append(slices.Clip(u.waiters[u.session.ID]), w))
+// unlist takes waiters of the session off the list, with their searches, and returns them.
+func (u *taskTx) unlist(which func(*waiter) bool) []*waiter {
+	var gone, rest []*waiter
+	for _, w := range u.waiters.Get(u.session.ID) {
+		if which(w) {
+			gone = append(gone, w)
+			u.searches.Delete(u.tx, w.number)
+		} else {
+			rest = append(rest, w)
+		}
+	}
+	if len(gone) > 0 {
+		u.setWaiters(rest)
+	}
+	return gone
 }
 
-// setWaiters replaces the list of the session. If the function is rolled back, the list is too.
+// enlist puts a call on the list.
+func (u *taskTx) enlist(w *waiter) {
+	u.setWaiters(append(slices.Clip(u.waiters.Get(u.session.ID)), w))
+}
+
+// setWaiters replaces the list of the session.
 func (u *taskTx) setWaiters(now []*waiter) {
-	session, before := u.session.ID, u.waiters[u.session.ID]
-	u.tx.OnUndo(func() { u.waiters[session] = before })
 	if len(now) == 0 {
-		delete(u.waiters, session)
-		return
+		u.waiters.Delete(u.tx, u.session.ID)
+	} else {
+		u.waiters.Set(u.tx, u.session.ID, now)
 	}
-	u.waiters[session] = now
+}
+
+// waiting returns the waiter with a number; nil if it is no longer on the list.
+func (u *taskTx) waiting(number int64) *waiter {
+	all := u.waiters.Get(u.session.ID)
+	i, found := slices.BinarySearchFunc(all, number, func(w *waiter, n int64) int { return cmp.Compare(w.number, n) })
+	if !found {
+		return nil
+	}
+	return all[i]
 }
 
 // dismissClaims ends the waits of claims for a task that has finished.
@@ -157,11 +174,15 @@ func (u *taskTx) gated(a work.Agent) (Empty, error) {
 	return why, nil
 }
 
-// serve gives a waiter a READY task if one matches now. It takes the rows that it reads from the
-// budget, and reports whether it has to continue in another function.
-func (u *taskTx) serve(w *waiter, budget *int) (more bool, err error) {
+// serve gives the waiter with a number a READY task if one matches now. It takes the rows that it reads
+// from the budget, and reports whether it has to continue in another function.
+func (u *taskTx) serve(number int64, budget *int) (more bool, err error) {
 	*budget--
-	if gated, err := u.gated(w.agent); err != nil || gated != Something || !slices.Contains(u.waiters[u.session.ID], w) {
+	w := u.waiting(number)
+	if w == nil {
+		return false, nil
+	}
+	if gated, err := u.gated(w.agent); err != nil || gated != Something {
 		return false, err
 	}
 	if w.given != 0 {
@@ -174,17 +195,21 @@ func (u *taskTx) serve(w *waiter, budget *int) (more bool, err error) {
 		}
 		return false, u.grant(w, task)
 	}
-	u.tx.OnUndo(func() { w.looked = nil }) // what it has read may be undone too
-	if w.looked == nil {
-		if w.looked, err = u.search(w.agent, w.wish.Labels); err != nil {
+	s, begun := u.searches.Find(number)
+	if !begun {
+		if s, err = u.search(w.agent, w.wish.Labels); err != nil {
 			return false, err
 		}
 	}
-	task, more, err := u.resume(w.looked, w.wish.Labels, budget)
-	if err != nil || more {
-		return more, err
+	task, rest, err := u.resume(s, w.wish.Labels, budget)
+	switch {
+	case err != nil:
+		return false, err
+	case rest != nil:
+		u.searches.Set(u.tx, number, rest)
+		return true, nil
 	}
-	w.looked = nil
+	u.searches.Delete(u.tx, number)
 	if task == nil {
 		return false, nil
 	}
@@ -196,14 +221,14 @@ func (u *taskTx) serve(w *waiter, budget *int) (more bool, err error) {
 func (u *taskTx) serveSome(c *work.Chore) (more bool, err error) {
 	budget := searchRows
 	granted := work.PageRows
-	for _, w := range slices.Clone(u.waiters[u.session.ID]) {
+	for _, w := range u.waiters.Get(u.session.ID) {
 		if w.number <= c.After || w.number > c.Bound || c.Name != "" && w.agent.Name != c.Name {
 			continue
 		}
 		if budget <= 0 || granted <= 0 {
 			return true, nil
 		}
-		if more, err := u.serve(w, &budget); err != nil || more {
+		if more, err := u.serve(w.number, &budget); err != nil || more {
 			return more, err
 		}
 		c.After = w.number
