@@ -16,11 +16,13 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/app"
 	"brokerd/internal/apptest"
+	"brokerd/internal/tasks"
 	"brokerd/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
 	testkit.Histories(30, 60)
+	tasks.ToldWitnesses()
 	goleak.VerifyTestMain(m)
 }
 
@@ -65,8 +67,12 @@ type daemon struct {
 
 func newDaemon(t apptest.TB) *daemon {
 	t.Helper()
-	clock := watchedClock{clockwork.NewFakeClockAt(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)), make(chan struct{}, 100)}
+	clock := newClock()
 	return &daemon{apptest.Start(t, apptest.With(func(c *app.Config) { c.Clock, c.StopTimeout = clock, 200*time.Millisecond })), clock, t}
+}
+
+func newClock() watchedClock {
+	return watchedClock{clockwork.NewFakeClockAt(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)), make(chan struct{}, 100)}
 }
 
 // An agent is a client with an identity. The operator has no name.
