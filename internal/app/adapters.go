@@ -11,6 +11,7 @@ import (
 	"brokerd/internal/broker"
 	"brokerd/internal/caller"
 	"brokerd/internal/catalog"
+	"brokerd/internal/deadletters"
 	"brokerd/internal/decisions"
 	"brokerd/internal/diagnose"
 	"brokerd/internal/events"
@@ -29,13 +30,16 @@ import (
 // connect registers what must happen in one feature, in the same transaction, when something changes
 // in another.
 func connect(p *parts) {
-	p.agents.UseMail(mail{p.broker})
-	p.agents.UseNotices(mail{p.broker})
+	p.agents.UseMail(mail{p.broker, p.deadletters})
+	p.agents.UseNotices(mail{p.broker, p.deadletters})
 	p.broker.UseCrew(crew{p.sessions, p.agents})
 	p.agents.UseHolders(claims{p.broker})
 	p.agents.OnRegister(func(tx *store.Tx, a agents.Agent, _ bool) error {
 		s, err := p.sessions.ByID(tx, a.Session)
 		if err != nil {
+			return err
+		}
+		if err := p.deadletters.AgentRegistered(tx, brokerSession(s), brokerAgent(a)); err != nil {
 			return err
 		}
 		return p.broker.AgentRegistered(tx, brokerSession(s), brokerAgent(a))
@@ -77,7 +81,7 @@ func connectMailboxes(p *parts) {
 		if err != nil {
 			return err
 		}
-		return p.broker.AgentGone(tx, brokerSession(s), brokerAgent(a), reason)
+		return p.deadletters.AgentGone(tx, brokerSession(s), brokerAgent(a), reason)
 	})
 }
 
@@ -183,7 +187,10 @@ func brokerAgent(a agents.Agent) broker.Agent {
 }
 
 // mail gives the registry of agents the waiting mail of an agent.
-type mail struct{ broker *broker.Broker }
+type mail struct {
+	broker *broker.Broker
+	*deadletters.Queue
+}
 
 // Counts implements agents.Mail.
 func (m mail) Counts(q store.Querier, a agents.Agent) (unread, claimable int64, err error) {
@@ -223,11 +230,6 @@ func (m mail) Gated(q store.Querier, session int64) (map[string]agents.Gate, err
 		gates[name] = agents.Gate(g)
 	}
 	return gates, err
-}
-
-// AwaitDeparture implements agents.Mail.
-func (m mail) AwaitDeparture(ctx context.Context, session, agent string) error {
-	return m.broker.AwaitDeparture(ctx, session, agent)
 }
 
 // crew gives the health of agents, and counts their messages.
@@ -379,12 +381,12 @@ func (m mailboxes) Mail(q store.Querier, session int64, own *admin.Own) (admin.M
 	return found, err
 }
 
-// post moves messages for the operator.
-type post struct{ broker *broker.Broker }
+// post gives the operator waiting deliveries.
+type post struct{ *deadletters.Queue }
 
 // Move implements admin.Post.
 func (p post) Move(ctx context.Context, who caller.Caller, req once.Request, what admin.Move) (admin.Moved, error) {
-	done, err := p.broker.Move(ctx, who, req, broker.Move(what))
+	done, err := p.Queue.Move(ctx, who, req, deadletters.Move(what))
 	return admin.Moved(done), err
 }
 

@@ -20,6 +20,7 @@ import (
 	"brokerd/internal/blockers"
 	"brokerd/internal/broker"
 	"brokerd/internal/catalog"
+	"brokerd/internal/deadletters"
 	"brokerd/internal/decisions"
 	"brokerd/internal/diagnose"
 	"brokerd/internal/disk"
@@ -193,10 +194,12 @@ func (a *App) start(ctx context.Context) error {
 	}
 	p.sessions = sessions.New(p.store, p.events)
 	p.agents = agents.New(p.store, p.events, p.sessions, c.Clock, log.Named("agents"))
-	p.broker = broker.New(p.store, p.events, directory{p.sessions, p.agents}, c.Clock, log.Named("broker"))
+	actors := directory{p.sessions, p.agents}
+	p.broker = broker.New(p.store, p.events, actors, c.Clock, log.Named("broker"))
 	p.catalog = catalog.New(p.store, p.events, catalogDirectory{p.sessions, p.agents})
 	p.broker.UseCatalog(p.catalog)
 	p.broker.UseTracer(tracer)
+	p.deadletters = deadletters.New(p.store, actors, p.broker, c.Clock, log.Named("deadletters"))
 	p.archive = archive.New(p.broker, messagesrpc.AppendRecord)
 	p.locks = locks.New(p.store, p.events, holders{p.sessions, p.agents}, c.Clock, log.Named("locks"))
 	connect(p)
@@ -317,7 +320,7 @@ func (a *App) start(ctx context.Context) error {
 				Clock:      c.Clock,
 				Directory:  census{p.sessions, p.agents},
 				Mailboxes:  mailboxes{p.diagnose},
-				Post:       post{p.broker},
+				Post:       post{p.deadletters},
 				Commons:    commons{p.locks, p.state, jobs},
 				Traffic:    p.rpc,
 				Inspector:  inspector,
@@ -363,6 +366,10 @@ func (a *App) start(ctx context.Context) error {
 	if err := p.broker.Start(ctx); err != nil {
 		return fmt.Errorf("start broker: %w", err)
 	}
+	a.onStop(func(context.Context) error { p.deadletters.Stop(); return nil })
+	if err := p.deadletters.Start(ctx); err != nil {
+		return fmt.Errorf("start dead letters: %w", err)
+	}
 	a.onStop(func(context.Context) error { p.state.Stop(); return nil })
 	if err := p.state.Start(ctx); err != nil {
 		return fmt.Errorf("start state: %w", err)
@@ -406,6 +413,7 @@ func (a *App) start(ctx context.Context) error {
 		p.drain.Stop()
 		p.overview.Drain()
 		p.broker.Drain()
+		p.deadletters.Drain()
 		p.state.Drain()
 		p.locks.Drain()
 		p.artifacts.Drain()

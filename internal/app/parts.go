@@ -9,6 +9,7 @@ import (
 	"brokerd/internal/blockers"
 	"brokerd/internal/broker"
 	"brokerd/internal/catalog"
+	"brokerd/internal/deadletters"
 	"brokerd/internal/decisions"
 	"brokerd/internal/diagnose"
 	"brokerd/internal/disk"
@@ -28,27 +29,28 @@ import (
 
 // parts are the parts of a daemon. Each has the name of its package.
 type parts struct {
-	agents    *agents.Registry
-	archive   *archive.Messages
-	artifacts *artifacts.Repository
-	auth      *auth.Registry
-	backup    *backup.Maker
-	blockers  *blockers.Board
-	broker    *broker.Broker
-	catalog   *catalog.Catalog
-	decisions *decisions.Table
-	diagnose  *diagnose.Examiner
-	disk      *disk.Gauge
-	drain     *drain.Switch
-	events    *events.Log
-	handoffs  *handoffs.Desk
-	locks     *locks.Table
-	overview  *overview.Hub
-	retention *retention.Keeper
-	rpc       *rpc.Server
-	sessions  *sessions.Registry
-	state     *state.Keys
-	store     *store.Store
-	tasks     *tasks.Tasks
-	votes     *votes.Votes
+	agents      *agents.Registry
+	archive     *archive.Messages
+	artifacts   *artifacts.Repository
+	auth        *auth.Registry
+	backup      *backup.Maker
+	blockers    *blockers.Board
+	broker      *broker.Broker
+	catalog     *catalog.Catalog
+	deadletters *deadletters.Queue
+	decisions   *decisions.Table
+	diagnose    *diagnose.Examiner
+	disk        *disk.Gauge
+	drain       *drain.Switch
+	events      *events.Log
+	handoffs    *handoffs.Desk
+	locks       *locks.Table
+	overview    *overview.Hub
+	retention   *retention.Keeper
+	rpc         *rpc.Server
+	sessions    *sessions.Registry
+	state       *state.Keys
+	store       *store.Store
+	tasks       *tasks.Tasks
+	votes       *votes.Votes
 }

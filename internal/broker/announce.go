@@ -206,7 +206,7 @@ func listening(tx *store.Tx, kind string) ([]int64, error) {
 }
 
 // ofEvent reports whether a message is that of an event.
-func (s *settling) ofEvent(message int64) (is bool, err error) {
+func (s *SettleTx) ofEvent(message int64) (is bool, err error) {
 	err = s.tx.QueryRow(selectIsEvent, message).Scan(&is)
 	return is, err
 }

@@ -223,11 +223,11 @@ func (b *Broker) fetch(tx *store.Tx, a Actor, question int64) (*Message, bool, e
 	if i < 0 {
 		return &m, true, nil
 	}
-	s := settling{Broker: b, tx: tx, actor: a, left: tally{}}
+	s := b.NewSettleTx(tx, a)
 	if _, err := s.settle(&Settlement{Verb: Ack, Ref: Ref{Text: m.ID.String(), Revision: reply}}); err != nil {
 		return nil, true, err
 	}
-	_, err = s.finish(nil)
+	_, err = s.Finish()
 	return &m, true, err
 }
 

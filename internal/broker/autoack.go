@@ -43,7 +43,7 @@ func (b *Broker) ackShown(ctx context.Context, c caller.Caller, p *arrivalsPage)
 		if err != nil {
 			return err
 		}
-		s := settling{Broker: b, tx: tx, actor: a, left: tally{}}
+		s := b.NewSettleTx(tx, a)
 		shown := make([]Item, 0, len(read.items))
 		for _, item := range read.items {
 			done := !g.closed() || item.directive
@@ -59,13 +59,13 @@ func (b *Broker) ackShown(ctx context.Context, c caller.Caller, p *arrivalsPage)
 			}
 		}
 		p.items, p.promoted = shown, len(s.ready) > 0
-		_, err = s.finish(nil)
+		_, err = s.Finish()
 		return err
 	})
 }
 
 // ackUnclaimed finishes a delivery in the actor's own mailbox that is ready, and reports whether it was.
-func (s *settling) ackUnclaimed(item *Item) (bool, error) {
+func (s *SettleTx) ackUnclaimed(item *Item) (bool, error) {
 	now, d := s.tx.Now(), &item.Delivery
 	var ordering string
 	err := s.tx.QueryRow(updateAckReady, s.actor.Mailbox, now, item.Revision).Scan(&ordering)
@@ -97,5 +97,5 @@ func (s *settling) ackUnclaimed(item *Item) (bool, error) {
 	if ordering == "" {
 		return true, nil
 	}
-	return true, s.promoteNext(s.actor.Mailbox, ordering)
+	return true, s.PromoteNext(s.actor.Mailbox, ordering)
 }

@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"context"
 	"time"
 
 	"go.uber.org/zap"
@@ -21,28 +20,22 @@ type chore struct {
 type choreKind int
 
 const (
-	departChore choreKind = iota // dead-letter the mail in the mailbox of an agent that has deregistered
-	rerankChore                  // compute the ranks of a session again
-	failChore                    // end the claims of an agent whose lease is over; it has no row
+	rerankChore choreKind = iota // compute the ranks of a session again
+	failChore                    // end the claims of an agent whose lease has expired; it has no row
 )
 
 // resumeBacklog takes up the chores that were not finished when the broker stopped.
 func (b *Broker) resumeBacklog(s *store.Snapshot) error {
 	now := b.clock.Now()
-	for kind, query := range map[choreKind]string{departChore: selectDepartures, rerankChore: selectReranks} {
-		rows := s.Query(query)
-		for rows.Next() {
-			c := chore{kind: kind}
-			if err := rows.Scan(&c.id); err != nil {
-				return err
-			}
-			b.backlog.Set(c, now)
-		}
-		if err := rows.Err(); err != nil {
+	rows := s.Query(selectReranks)
+	for rows.Next() {
+		c := chore{kind: rerankChore}
+		if err := rows.Scan(&c.id); err != nil {
 			return err
 		}
+		b.backlog.Set(c, now)
 	}
-	return nil
+	return rows.Err()
 }
 
 // isStopping reports whether the broker stops. A chore then ends after its page.
@@ -65,8 +58,6 @@ func (b *Broker) backlogDue(chores []chore) {
 	for _, c := range chores {
 		var err error
 		switch c.kind {
-		case departChore:
-			err = b.depart(context.Background(), c.id)
 		case rerankChore:
 			err = b.rerank(c.id)
 		case failChore:

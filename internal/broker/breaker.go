@@ -53,7 +53,7 @@ func (b *Broker) strike(tx *store.Tx, session, agent int64, claims ...key) error
 	entry := system(session).Event("agent.degraded")
 	entry.Category, entry.Severity = events.Agent, events.Warning
 	entry.Summary = fmt.Sprintf("%s gets no work for %v: %s in a row", name, rules.BreakerTime, counted(g.failures, "failure"))
-	entry.Details = fmt.Sprintf(`{"agent":%s,"failures":%d,"until":%q}`, quote(name), g.failures, until.UTC().Format(time.RFC3339Nano))
+	entry.Details = fmt.Sprintf(`{"agent":%s,"failures":%d,"until":%q}`, Quote(name), g.failures, until.UTC().Format(time.RFC3339Nano))
 	entry.Related = []string{name}
 	if _, err := b.log.Append(tx, entry); err != nil {
 		return err
@@ -64,7 +64,7 @@ func (b *Broker) strike(tx *store.Tx, session, agent int64, claims ...key) error
 
 // succeeded takes note that the actor has finished a claim: nothing in a row any more, and a breaker that waits for this
 // probe closes.
-func (s *settling) succeeded(k key) error {
+func (s *SettleTx) succeeded(k key) error {
 	g, err := s.gate(s.tx, s.actor.Mailbox)
 	if err != nil || g.failures == 0 || !g.until.IsZero() && g.probe != k {
 		return err
@@ -73,7 +73,7 @@ func (s *settling) succeeded(k key) error {
 }
 
 // unprobed lets another probe through after one was released.
-func (s *settling) unprobed(h *held) error {
+func (s *SettleTx) unprobed(h *held) error {
 	g, err := s.gate(s.tx, h.holder)
 	if err != nil || g.probe != h.key {
 		return err
@@ -113,7 +113,7 @@ func (b *Broker) closeBreaker(tx *store.Tx, session, agent int64) error {
 	entry := system(session).Event("agent.recovered")
 	entry.Category = events.Agent
 	entry.Summary = name + " gets work again"
-	entry.Details = `{"agent":` + quote(name) + `}`
+	entry.Details = `{"agent":` + Quote(name) + `}`
 	entry.Related = []string{name}
 	if _, err := b.log.Append(tx, entry); err != nil {
 		return err

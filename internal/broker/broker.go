@@ -272,9 +272,9 @@ func backoff(attempts int) time.Duration {
 	return min(most, wait*3/4+rand.N(wait/2+1))
 }
 
-// rank is a delivery's place in its mailbox: the smallest is handed out first. It is a constant, since all
+// Rank returns the place of a delivery in its mailbox: the smallest is delivered first. It is a constant, since all
 // items age alike.
-func rank(ageing time.Duration, priority int, sent time.Time) int64 {
+func Rank(ageing time.Duration, priority int, sent time.Time) int64 {
 	if ageing == 0 {
 		return int64(10 - priority)
 	}

@@ -167,11 +167,11 @@ func (b *Broker) expire(tx *store.Tx) error {
 	if err := rows.Err(); err != nil {
 		return err
 	}
-	bySession := map[int64]*settling{}
+	bySession := map[int64]*SettleTx{}
 	for _, h := range found {
 		s := bySession[sessions[h]]
 		if s == nil {
-			s = &settling{Broker: b, tx: tx, actor: system(sessions[h]), left: tally{}}
+			s = &SettleTx{Broker: b, tx: tx, actor: system(sessions[h]), left: tally{}}
 			bySession[sessions[h]] = s
 		}
 		if err := s.finishWaiting(h, Expired, "message.expired"); err != nil {
@@ -179,7 +179,7 @@ func (b *Broker) expire(tx *store.Tx) error {
 		}
 	}
 	for _, s := range bySession {
-		if _, err := s.finish(nil); err != nil {
+		if _, err := s.Finish(); err != nil {
 			return err
 		}
 	}
@@ -188,7 +188,7 @@ func (b *Broker) expire(tx *store.Tx) error {
 
 // finishWaiting takes a delivery that waits, or an unread notice, to EXPIRED, CANCELLED or DEAD,
 // with an event.
-func (s *settling) finishWaiting(h *held, state State, kind string) error {
+func (s *SettleTx) finishWaiting(h *held, state State, kind string) error {
 	if h.ordering != "" { // the end of one before it may just have changed its state
 		var now int
 		if err := s.tx.QueryRow(selectState, h.message, h.mailbox).Scan(&now); err != nil {
@@ -207,7 +207,7 @@ func (s *settling) finishWaiting(h *held, state State, kind string) error {
 	entry.Summary = "message " + strconv.FormatInt(h.message, 10) + " is " + state.String()
 	entry.Related = []string{strconv.FormatInt(h.message, 10)}
 	var err error
-	if entry.Details, err = boxDetails(s.tx, h.mailbox); err != nil {
+	if entry.Details, err = MailboxDetails(s.tx, h.mailbox); err != nil {
 		return err
 	}
 	if s.last, err = s.log.Append(s.tx, entry); err != nil {

@@ -32,7 +32,7 @@ func (b *Broker) Cancel(ctx context.Context, c caller.Caller, req once.Request, 
 		if err != nil {
 			return err
 		}
-		s := settling{Broker: b, tx: tx, actor: a, left: tally{}}
+		s := b.NewSettleTx(tx, a)
 		waiting, kept, err := unclaimed(tx, m.Revision)
 		if err != nil {
 			return err
@@ -49,8 +49,8 @@ func (b *Broker) Cancel(ctx context.Context, c caller.Caller, req once.Request, 
 		entry.Summary = fmt.Sprintf("message %d cancelled for %s", m.Revision, counted(len(waiting), "recipient"))
 		entry.Related = []string{strconv.FormatInt(m.Revision, 10)}
 		if reason != "" {
-			entry.Summary += ": " + oneLine(reason)
-			entry.Details = `{"reason":` + quote(reason) + `}`
+			entry.Summary += ": " + OneLine(reason)
+			entry.Details = `{"reason":` + Quote(reason) + `}`
 		}
 		if s.last, err = b.log.Append(tx, entry); err != nil {
 			return err
@@ -69,7 +69,7 @@ func (b *Broker) Cancel(ctx context.Context, c caller.Caller, req once.Request, 
 				return err
 			}
 		}
-		answer.Revision, err = s.finish(nil)
+		answer.Revision, err = s.Finish()
 		return err
 	})
 	return answer, err

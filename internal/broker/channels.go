@@ -183,7 +183,7 @@ func (b *Broker) Configure(ctx context.Context, c caller.Caller, req once.Reques
 		if err != nil {
 			return err
 		}
-		waiting, err := waitingIn(tx, id)
+		waiting, err := WaitingIn(tx, id)
 		if err != nil {
 			return err
 		}
@@ -262,21 +262,13 @@ func SubscribersOf(q store.Querier, channel int64) ([]string, error) {
 }
 
 // AgentRegistered moves an agent's open streams to the mailboxes of its new role and closes its
-// circuit breaker. It is a hook of the registration. It refuses an agent whose mail from an earlier
-// registration is not all dead-lettered: see AwaitDeparture.
+// circuit breaker. It is a hook of the registration.
 func (b *Broker) AgentRegistered(tx *store.Tx, session Session, agent Agent) error {
 	a := Actor{Agent: agent, Session: session}
 	b.vacancies.Clear(tx)
 	var err error
 	if a.Mailbox, err = b.OpenMailbox(tx, session.ID, MailboxRef{AgentMailbox, agent.Name}); err != nil {
 		return err
-	}
-	var departing bool
-	if err := tx.QueryRow(existsDeparture, a.Mailbox).Scan(&departing); err != nil {
-		return err
-	}
-	if departing {
-		return errDeparting(agent.Name)
 	}
 	if err := b.closeBreaker(tx, session.ID, a.Mailbox); err != nil {
 		return err

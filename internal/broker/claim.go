@@ -376,13 +376,13 @@ func (b *Broker) giveBack(a Actor, claims []Claim) {
 		items[i] = Settlement{Verb: Release, Ref: ref}
 	}
 	b.store.Submit(context.Background(), store.LaneDrain, 0, func(tx *store.Tx) error {
-		s := settling{Broker: b, tx: tx, actor: a, left: tally{}}
+		s := b.NewSettleTx(tx, a)
 		for i := range items {
 			if _, err := s.settle(&items[i]); err != nil && fault.KindOf(err) != fault.Precondition {
 				return err
 			}
 		}
-		_, err := s.finish(nil)
+		_, err := s.Finish()
 		return err
 	}, func(err error) {
 		if err != nil {
@@ -402,7 +402,7 @@ func (b *Broker) claimsDue(keys []key) {
 // claimsRanOut is claimsDue for a page of claims.
 func (b *Broker) claimsRanOut(keys []key) {
 	err := b.store.Drain(context.Background(), func(tx *store.Tx) error {
-		bySession := map[int64]*settling{}
+		bySession := map[int64]*SettleTx{}
 		for _, k := range keys {
 			if _, renewed := b.claims.Deadline(k); renewed {
 				continue
@@ -416,7 +416,7 @@ func (b *Broker) claimsRanOut(keys []key) {
 			}
 			s := bySession[session]
 			if s == nil {
-				s = &settling{Broker: b, tx: tx, actor: system(session), left: tally{}, why: RanOut}
+				s = &SettleTx{Broker: b, tx: tx, actor: system(session), left: tally{}, why: RanOut}
 				bySession[session] = s
 			}
 			if _, _, err := s.fail(h, "the claim ran out after "+tx.Now().Sub(h.claimedAt).Round(time.Millisecond).String(), false, nil); err != nil {
@@ -427,7 +427,7 @@ func (b *Broker) claimsRanOut(keys []key) {
 			}
 		}
 		for _, s := range bySession {
-			if _, err := s.finish(nil); err != nil {
+			if _, err := s.Finish(); err != nil {
 				return err
 			}
 		}

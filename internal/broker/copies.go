@@ -126,7 +126,7 @@ func (s *sending) copy(d *Draft, m *Message, names []string, except string) erro
 	if err != nil {
 		return err
 	}
-	rank, refused := rank(s.actor.Session.Ageing, d.Priority, m.CreatedAt), 0
+	rank, refused := Rank(s.actor.Session.Ageing, d.Priority, m.CreatedAt), 0
 	for _, r := range to {
 		if limit > 0 && r.waiting+r.added >= limit {
 			refused++

@@ -3,7 +3,6 @@ package broker
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -49,7 +48,7 @@ func (b *Broker) Redrive(
 	if dry {
 		return b.countDead(ctx, c, ch)
 	}
-	return b.changeDead(ctx, c, req, ch, "message.redriven", (*settling).redrive)
+	return b.changeDead(ctx, c, req, ch, "message.redriven", (*SettleTx).redrive)
 }
 
 // Purge removes dead letters, chosen as for Redrive: they become CANCELLED.
@@ -59,7 +58,7 @@ func (b *Broker) Purge(
 	if dry {
 		return b.countDead(ctx, c, ch)
 	}
-	return b.changeDead(ctx, c, req, ch, "message.purged", (*settling).purge)
+	return b.changeDead(ctx, c, req, ch, "message.purged", (*SettleTx).purge)
 }
 
 // countDead counts the chosen dead letters.
@@ -93,7 +92,7 @@ func (b *Broker) countDead(ctx context.Context, c caller.Caller, ch DeadChoice) 
 			return err
 		}
 		out.Until = deadUntil(s, time.Time{})
-		scope, err := b.visible(s, a, ch.Mailbox)
+		scope, err := b.Visible(s, a, ch.Mailbox)
 		if err != nil {
 			return err
 		}
@@ -102,13 +101,6 @@ func (b *Broker) countDead(ctx context.Context, c caller.Caller, ch DeadChoice) 
 		return err
 	})
 	return out, err
-}
-
-// CountDeadIn counts the dead letters of a session, at most most. scope has the ids of the mailboxes as JSON; nil
-// stands for all.
-func CountDeadIn(q store.Querier, session int64, scope any, most int) (n int, err error) {
-	err = q.QueryRow(countDeadIn, session, scope, most).Scan(&n)
-	return n, err
 }
 
 // deadUntil returns a time after that of every dead letter in a snapshot, or to if that is earlier. It is
@@ -125,7 +117,7 @@ func deadUntil(s *store.Snapshot, to time.Time) time.Time {
 // it enters the writer, which checks again that each is still dead.
 func (b *Broker) changeDead(
 	ctx context.Context, c caller.Caller, req once.Request, ch DeadChoice, kind string,
-	do func(*settling, key, int64) error,
+	do func(*SettleTx, key, int64) error,
 ) (DeadOutcome, error) {
 	var found []key
 	var next DeadPlace
@@ -157,23 +149,23 @@ func (b *Broker) changeDead(
 		if err != nil {
 			return err
 		}
-		s := settling{Broker: b, tx: tx, actor: a, left: tally{}}
+		s := b.NewSettleTx(tx, a)
 		answer.Count, answer.Next = len(keys), next
 		for _, k := range keys {
 			entry := a.Event(kind)
 			entry.Summary = fmt.Sprintf("dead letter %d %s", k.message, kind[len("message."):])
 			entry.Related = []string{fmt.Sprint(k.message)}
-			if entry.Details, err = boxDetails(tx, k.mailbox); err != nil {
+			if entry.Details, err = MailboxDetails(tx, k.mailbox); err != nil {
 				return err
 			}
 			if s.last, err = b.log.Append(tx, entry); err != nil {
 				return err
 			}
-			if err := do(&s, k, s.last); err != nil {
+			if err := do(s, k, s.last); err != nil {
 				return err
 			}
 		}
-		answer.Revision, err = s.finish(nil)
+		answer.Revision, err = s.Finish()
 		return err
 	})
 	return answer, err
@@ -184,7 +176,7 @@ const maxDead = 2000
 
 // namedDead returns the dead letters of the named messages, each once.
 func (b *Broker) namedDead(q store.Querier, a Actor, ch DeadChoice) ([]key, error) {
-	scope, err := b.visible(q, a, ch.Mailbox)
+	scope, err := b.Visible(q, a, ch.Mailbox)
 	if err != nil {
 		return nil, err
 	}
@@ -236,7 +228,7 @@ func oldestFirst(keys []key) []key {
 }
 
 // redrive makes a dead letter ready again; the revision is its new arrival.
-func (s *settling) redrive(k key, revision int64) error {
+func (s *SettleTx) redrive(k key, revision int64) error {
 	h := held{key: k}
 	var priority int
 	var sent time.Time
@@ -245,7 +237,7 @@ func (s *settling) redrive(k key, revision int64) error {
 		return err
 	}
 	if h.rank >= DirectiveRank { // the ageing may have changed since it died
-		h.rank = rank(s.actor.Session.Ageing, priority, sent)
+		h.rank = Rank(s.actor.Session.Ageing, priority, sent)
 	}
 	state := Pending
 	if h.ordering != "" {
@@ -275,72 +267,7 @@ func (s *settling) redrive(k key, revision int64) error {
 	return nil
 }
 
-func (s *settling) purge(k key, _ int64) error {
+func (s *SettleTx) purge(k key, _ int64) error {
 	s.tx.Exec(updateState, int(Cancelled), k.message, k.mailbox)
 	return nil
-}
-
-// visible returns the ids of the mailboxes that the actor may see, or of the one that is named, as JSON
-// for the queries. nil means all mailboxes of the session.
-func (b *Broker) visible(q store.Querier, a Actor, mailbox string) (any, error) {
-	if a.System() && mailbox == "" {
-		return nil, nil
-	}
-	var boxes []Mailbox
-	ref := ParseMailbox(mailbox)
-	if a.System() {
-		id, err := b.FindMailbox(q, a.Session.ID, ref)
-		if err != nil {
-			return nil, err
-		}
-		if id != 0 {
-			boxes = []Mailbox{{id, ref}}
-		}
-	} else {
-		var err error
-		if a.Mailbox, err = b.FindMailbox(q, a.Session.ID, MailboxRef{AgentMailbox, a.Name}); err != nil {
-			return nil, err
-		}
-		if boxes, err = b.Reachable(q, a); err != nil {
-			return nil, err
-		}
-		if mailbox != "" {
-			boxes = slices.DeleteFunc(boxes, func(b Mailbox) bool { return b.Ref != ref })
-		}
-	}
-	if len(boxes) == 0 {
-		return nil, fault.Missing("mailbox", mailbox, "there is no mailbox %q here, or it is not yours", mailbox)
-	}
-	return idsOf(boxes), nil
-}
-
-// idsOf returns the ids of mailboxes as JSON for the queries.
-func idsOf(boxes []Mailbox) string {
-	ids := make([]int64, len(boxes))
-	for i, b := range boxes {
-		ids[i] = b.ID
-	}
-	list, _ := json.Marshal(ids) // numbers always marshal
-	return string(list)
-}
-
-func readKeys(rows *store.Rows) ([]key, error) {
-	var keys []key
-	for rows.Next() {
-		var k key
-		if err := rows.Scan(&k.message, &k.mailbox); err != nil {
-			return nil, err
-		}
-		keys = append(keys, k)
-	}
-	return keys, rows.Err()
-}
-
-// deliveryOf returns one delivery with its history.
-func deliveryOf(q store.Querier, k key) (Delivery, error) {
-	found, err := deliveriesOf(q, k.message, k.mailbox)
-	if err != nil || len(found) == 0 {
-		return Delivery{}, err
-	}
-	return found[0], nil
 }

@@ -65,7 +65,7 @@ func (b *Broker) DeadLetters(ctx context.Context, c caller.Caller, ch DeadChoice
 		if bytes += len(m.Content); bytes > MaxAnswer && len(p.Items) > 0 {
 			return false, nil
 		}
-		d, err := deliveryOf(q, k)
+		d, err := DeliveryOf(q, k.message, k.mailbox)
 		p.Items = append(p.Items, Item{Message: m, Delivery: d})
 		return true, err
 	})
@@ -98,7 +98,7 @@ func (b *Broker) walkDead(
 			if err != nil {
 				return err
 			}
-			scope, err := b.visible(s, a, ch.Mailbox)
+			scope, err := b.Visible(s, a, ch.Mailbox)
 			if err != nil {
 				return err
 			}

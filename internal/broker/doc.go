@@ -35,9 +35,9 @@
 //
 // # Backlog
 //
-// A change that would touch many deliveries at once (an agent deregisters, the ageing of a session
-// changes) does one page. The backlog (backlog.go) does the rest in pages of 200, each in a writer
-// function, and resumes after a restart by the rows of departures and reranks.
+// A change that would touch many deliveries at once (the ageing of a session changes, an agent fails) does one page. The
+// backlog (backlog.go) does the rest in pages of 200, each in a writer function, and resumes after a restart by the rows
+// of reranks.
 //
 // # Gates
 //

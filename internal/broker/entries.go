@@ -68,8 +68,8 @@ func counted(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// oneLine makes an error fit into a line of the log.
-func oneLine(s string) string {
+// OneLine shortens a text so that it fits into a line of the log.
+func OneLine(s string) string {
 	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
 	if len(s) > 120 {
 		s = strings.ToValidUTF8(s[:120], "") + "…"
@@ -77,8 +77,8 @@ func oneLine(s string) string {
 	return s
 }
 
-// quote is a string as JSON.
-func quote(s string) string {
+// Quote returns a string as JSON.
+func Quote(s string) string {
 	var b strings.Builder
 	writeJSON(&b, s)
 	return b.String()

@@ -56,7 +56,7 @@ func (b *Broker) AgentEnded(tx *store.Tx, session Session, agent Agent, stopped 
 	if err != nil {
 		return nil, err
 	}
-	s := settling{Broker: b, tx: tx, actor: system(session.ID), left: tally{}, why: RanOut}
+	s := SettleTx{Broker: b, tx: tx, actor: system(session.ID), left: tally{}, why: RanOut}
 	if err := s.endClaims(claims[:min(len(claims), failurePage)], f); err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (b *Broker) AgentEnded(tx *store.Tx, session Session, agent Agent, stopped 
 		b.later(tx, chore{failChore, mailbox})
 	}
 	s.ready.seen(mailbox) // its readers check whether they may continue
-	_, err = s.finish(nil)
+	_, err = s.Finish()
 	return lost, err
 }
 
@@ -90,7 +90,7 @@ func (b *Broker) failed(h *held) bool {
 }
 
 // endClaims ends claims of an agent that has failed or stopped.
-func (s *settling) endClaims(claims []*held, f failure) error {
+func (s *SettleTx) endClaims(claims []*held, f failure) error {
 	for _, h := range claims {
 		var err error
 		if f.stopped {
@@ -131,13 +131,13 @@ func (b *Broker) failFurther(tx *store.Tx, mailbox int64) (more bool, err error)
 	if err != nil {
 		return false, err
 	}
-	s := settling{Broker: b, tx: tx, actor: system(f.session), left: tally{}, why: RanOut}
+	s := SettleTx{Broker: b, tx: tx, actor: system(f.session), left: tally{}, why: RanOut}
 	if err := s.endClaims(claims, f); err != nil {
 		return false, err
 	}
 	if more = len(claims) == failurePage; !more {
 		tx.OnCommit(func() { delete(b.failures, mailbox) })
 	}
-	_, err = s.finish(nil)
+	_, err = s.Finish()
 	return more, err
 }

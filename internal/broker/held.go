@@ -11,7 +11,7 @@ import (
 	"brokerd/internal/store"
 )
 
-// A held is a delivery as settling finds it.
+// A held is a delivery as a SettleTx finds it.
 type held struct {
 	key
 	state       State
@@ -37,7 +37,7 @@ func (h *held) claimID() string {
 }
 
 // locate finds the delivery that an item means, and makes sure that the actor may settle it.
-func (s *settling) locate(item *Settlement) (*held, error) {
+func (s *SettleTx) locate(item *Settlement) (*held, error) {
 	ref := item.Ref
 	if _, err := FindMessage(s.tx, s.actor.Session.ID, ref); err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func (s *settling) locate(item *Settlement) (*held, error) {
 
 // notHeld is the error for a message of which the actor has no copy. It names the agent that has
 // claimed one.
-func (s *settling) notHeld(ref Ref) error {
+func (s *SettleTx) notHeld(ref Ref) error {
 	if s.actor.System() {
 		return fault.New(fault.Precondition, "AGENT_REQUIRED",
 			"message %s is not in the operators' mailbox; this call needs the agent that has it as its caller", ref.Text)
@@ -103,7 +103,7 @@ func (s *settling) notHeld(ref Ref) error {
 	return claimLost(ref, fmt.Sprintf("%s holds the claim on %s (%s)", holder, ref.Text, ClaimID(ref.Revision, number)))
 }
 
-func (s *settling) lost(ref Ref, why string) error {
+func (s *SettleTx) lost(ref Ref, why string) error {
 	return claimLost(ref, fmt.Sprintf("the claim on %s is lost: %s", ref.Text, why))
 }
 

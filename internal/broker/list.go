@@ -373,6 +373,15 @@ func deliveriesOf(q store.Querier, message, only int64) ([]Delivery, error) {
 	return found, offersOf(q, message, first, last, at, found)
 }
 
+// DeliveryOf returns the delivery of a message in one mailbox, with its history and offers.
+func DeliveryOf(q store.Querier, message, mailbox int64) (Delivery, error) {
+	found, err := deliveriesOf(q, message, mailbox)
+	if err != nil || len(found) == 0 {
+		return Delivery{}, err
+	}
+	return found[0], nil
+}
+
 // scanMessage reads a row of the selectMessages queries.
 func scanMessage(rows *store.Rows) (row, error) {
 	var r row

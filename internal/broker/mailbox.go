@@ -1,10 +1,13 @@
 package broker
 
 import (
+	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 
 	"brokerd/internal/caller"
+	"brokerd/internal/fault"
 	"brokerd/internal/store"
 )
 
@@ -91,16 +94,16 @@ func (b *Broker) ForgetMailboxes(tx *store.Tx) {
 	b.gates.Clear(tx)
 }
 
-// waitingIn returns how many deliveries wait in a mailbox.
-func waitingIn(q store.Querier, mailbox int64) (waiting int64, err error) {
+// WaitingIn returns how many deliveries wait in a mailbox.
+func WaitingIn(q store.Querier, mailbox int64) (waiting int64, err error) {
 	err = q.QueryRow(selectWaiting, mailbox).Scan(&waiting)
 	return waiting, err
 }
 
-// boxDetails is the details of an event about one mailbox.
-func boxDetails(q store.Querier, mailbox int64) (string, error) {
+// MailboxDetails returns the details of an event about one mailbox.
+func MailboxDetails(q store.Querier, mailbox int64) (string, error) {
 	name, err := MailboxName(q, mailbox)
-	return `{"mailbox":` + quote(name) + `}`, err
+	return `{"mailbox":` + Quote(name) + `}`, err
 }
 
 // MailboxName returns the name of a mailbox as a person writes it.
@@ -145,6 +148,57 @@ func (b *Broker) Reachable(q store.Querier, a Actor) ([]Mailbox, error) {
 		boxes = append(boxes, b)
 	}
 	return boxes, rows.Err()
+}
+
+// Visible returns the ids of the mailboxes that the actor may see, or of the one that is named, as JSON for the queries.
+// nil means all mailboxes of the session.
+func (b *Broker) Visible(q store.Querier, a Actor, mailbox string) (any, error) {
+	if a.System() && mailbox == "" {
+		return nil, nil
+	}
+	var boxes []Mailbox
+	ref := ParseMailbox(mailbox)
+	if a.System() {
+		id, err := b.FindMailbox(q, a.Session.ID, ref)
+		if err != nil {
+			return nil, err
+		}
+		if id != 0 {
+			boxes = []Mailbox{{id, ref}}
+		}
+	} else {
+		var err error
+		if a.Mailbox, err = b.FindMailbox(q, a.Session.ID, MailboxRef{AgentMailbox, a.Name}); err != nil {
+			return nil, err
+		}
+		if boxes, err = b.Reachable(q, a); err != nil {
+			return nil, err
+		}
+		if mailbox != "" {
+			boxes = slices.DeleteFunc(boxes, func(b Mailbox) bool { return b.Ref != ref })
+		}
+	}
+	if len(boxes) == 0 {
+		return nil, fault.Missing("mailbox", mailbox, "there is no mailbox %q here, or it is not yours", mailbox)
+	}
+	return idsOf(boxes), nil
+}
+
+// idsOf returns the ids of mailboxes as JSON for the queries.
+func idsOf(boxes []Mailbox) string {
+	ids := make([]int64, len(boxes))
+	for i, b := range boxes {
+		ids[i] = b.ID
+	}
+	list, _ := json.Marshal(ids) // numbers always marshal
+	return string(list)
+}
+
+// CountDeadIn counts the dead letters of a session, at most most. scope has the ids of the mailboxes as JSON; nil
+// stands for all.
+func CountDeadIn(q store.Querier, session int64, scope any, most int) (n int, err error) {
+	err = q.QueryRow(countDeadIn, session, scope, most).Scan(&n)
+	return n, err
 }
 
 // OperatorMailbox is the mailbox of operators who name no agent: what agents send to them, and the replies

@@ -58,7 +58,7 @@ func (b *Broker) Mailboxes(
 		if err != nil {
 			return err
 		}
-		scope, err := b.visible(s, a, "")
+		scope, err := b.Visible(s, a, "")
 		if err != nil {
 			return err
 		}

@@ -191,12 +191,12 @@ func (b *Broker) withdraw(tx *store.Tx, session int64, m Moot, newest int64, lim
 
 // end ends one delivery of a message that has become moot.
 func (b *Broker) end(tx *store.Tx, session int64, h *held) error {
-	s := settling{Broker: b, tx: tx, actor: system(session), left: tally{}}
+	s := b.NewSettleTx(tx, system(session))
 	if h.state != Claimed {
 		if err := s.finishWaiting(h, Cancelled, "message.cancelled"); err != nil {
 			return err
 		}
-		_, err := s.finish(nil)
+		_, err := s.Finish()
 		return err
 	}
 	claimed, _, err := claimedDelivery(tx, h.key)
@@ -207,7 +207,7 @@ func (b *Broker) end(tx *store.Tx, session int64, h *held) error {
 	if _, err := s.ack(claimed); err != nil {
 		return err
 	}
-	_, err = s.finish(nil)
+	_, err = s.Finish()
 	return err
 }
 

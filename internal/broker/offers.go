@@ -216,9 +216,9 @@ func (b *Broker) logOffers(tx *store.Tx, a Actor, agent, kind, verb string, seve
 		entry.Summary += ": " + why
 	}
 	var details strings.Builder
-	details.WriteString(`{"agent":` + quote(agent) + `,"way":` + quote(way.String()) + `,"harness":` + quote(harness))
+	details.WriteString(`{"agent":` + Quote(agent) + `,"way":` + Quote(way.String()) + `,"harness":` + Quote(harness))
 	if why != "" {
-		details.WriteString(`,"why":` + quote(why))
+		details.WriteString(`,"why":` + Quote(why))
 	}
 	details.WriteString(`,"messages":[`)
 	for i, m := range messages {

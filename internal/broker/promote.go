@@ -10,23 +10,30 @@ import (
 // promote makes the next delivery of the ordering key ready after h was finished, if it was h's turn. One
 // that was blocked, or finished before, was in nobody's way: the turn is another's, which need not be the
 // oldest after a redrive.
-func (s *settling) promote(h *held) error {
+func (s *SettleTx) promote(h *held) error {
 	if h.ordering == "" || h.state == Blocked || !h.state.unfinished() {
 		return nil
 	}
-	return s.promoteNext(h.mailbox, h.ordering)
+	return s.PromoteNext(h.mailbox, h.ordering)
 }
 
-func (s *settling) promoteAfter(k key) error {
+func (s *SettleTx) promoteAfter(k key) error {
 	var ordering string
 	if err := s.tx.QueryRow(selectOrdering, k.message, k.mailbox).Scan(&ordering); err != nil {
 		return err
 	}
-	return s.promoteNext(k.mailbox, ordering)
+	return s.PromoteNext(k.mailbox, ordering)
 }
 
-// promoteNext makes the head of an ordering key ready, if it is blocked.
-func (s *settling) promoteNext(mailbox int64, ordering string) error {
+// HasOrdered reports whether a mailbox has an unfinished delivery with an ordering key. Another delivery with that key
+// is then Blocked until its turn comes.
+func HasOrdered(q store.Querier, mailbox int64, ordering string) (found bool, err error) {
+	err = q.QueryRow(existsOrdered, mailbox, ordering).Scan(&found)
+	return found, err
+}
+
+// PromoteNext makes the head of an ordering key ready, if it is blocked.
+func (s *SettleTx) PromoteNext(mailbox int64, ordering string) error {
 	var n struct {
 		message, rank, arrival int64
 		state                  int

@@ -10,6 +10,13 @@ const (
 		INSERT INTO mailboxes (session, kind, name) VALUES (?, ?, ?) RETURNING id`
 	selectMailboxName = `
 		SELECT kind, name FROM mailboxes WHERE id = ?`
+	countDeadIn = `
+		SELECT COUNT(*)
+		FROM (
+			SELECT 1 FROM mailboxes b CROSS JOIN deliveries d
+			WHERE b.session = ?1 AND (?2 IS NULL OR b.id IN (SELECT CAST(value AS BIGINT) FROM json_each(?2)))
+				AND d.mailbox = b.id AND d.state = 6
+			LIMIT ?3) AS x`
 	addWaiting = `
 		UPDATE mailboxes SET waiting = waiting + ? WHERE id = ?`
 
@@ -369,29 +376,4 @@ const (
 		UPDATE deliveries
 		SET state = ?, rank = ?, attempts = 0, arrival = ?, expires_at = ?, finished_at = NULL, due_at = NULL
 		WHERE message = ? AND mailbox = ?`
-
-	// The deliveries that wait in a mailbox, each found by the index of its state. Not those that
-	// the new mailbox, or one of its takers if it is a queue, may have as well.
-	selectMovable = `
-		SELECT d.message, d.state, d.rank, d.arrival, d.due_at, d.ordering_key
-		FROM (
-			SELECT message FROM deliveries WHERE mailbox = ?1 AND state = 1
-			UNION ALL
-			SELECT message FROM deliveries WHERE mailbox = ?1 AND state = 3
-			UNION ALL
-			SELECT message FROM deliveries WHERE mailbox = ?1 AND ordering_key IS NOT NULL AND state <= 4 AND state = 4) AS x
-		JOIN deliveries d ON d.message = x.message AND d.mailbox = ?1
-		WHERE d.rank >= ?2 AND (?3 IS NULL OR d.message IN (SELECT CAST(value AS BIGINT) FROM json_each(?3)))
-			AND NOT EXISTS (
-				SELECT 1 FROM deliveries o WHERE o.message = d.message AND o.mailbox <> ?1 AND (?4 <> 0 OR o.mailbox = ?5))
-		ORDER BY d.message
-		LIMIT ?6`
-	updateMoved = `
-		UPDATE deliveries
-		SET mailbox = ?, state = ?, arrival = ?, delivered_at = NULL, read_at = NULL
-		WHERE message = ? AND mailbox = ?`
-	updateMovedAttempts = `
-		UPDATE attempts SET mailbox = ? WHERE message = ? AND mailbox = ?`
-	updateMovedResend = `
-		UPDATE resends SET mailbox = ? WHERE message = ? AND mailbox = ?`
 )

@@ -1,56 +1,5 @@
 package broker
 
-// The mail of agents that have deregistered. Each query of left mail goes by the index of its
-// state.
-const (
-	insertDeparture = `
-		INSERT INTO departures (mailbox, role, reason, dead) VALUES (?, ?, ?, ?)`
-	existsDeparture = `
-		SELECT EXISTS (SELECT 1 FROM departures WHERE mailbox = ?)`
-	selectDeparture = `
-		SELECT b.session, b.name, p.role, p.reason, p.dead
-		FROM departures p JOIN mailboxes b ON b.id = p.mailbox
-		WHERE p.mailbox = ?`
-	selectDepartures = `
-		SELECT mailbox FROM departures`
-	updateDeparture = `
-		UPDATE departures SET dead = ? WHERE mailbox = ?`
-	deleteDeparture = `
-		DELETE FROM departures WHERE mailbox = ?`
-	deleteDepartures = `
-		DELETE FROM departures
-		WHERE mailbox IN (
-			SELECT p.mailbox FROM departures p CROSS JOIN mailboxes b
-			WHERE b.id = p.mailbox AND b.session = ? LIMIT ?)`
-
-	// The last of each ordering key comes first, so that no blocked message loses the one in front
-	// of it.
-	selectLeftOrdered = `
-		SELECT message FROM deliveries
-		WHERE mailbox = ? AND ordering_key IS NOT NULL AND state <= 4 AND state <> 2
-		ORDER BY ordering_key DESC, message DESC
-		LIMIT ?`
-	selectLeftDelayed = `
-		SELECT message FROM deliveries WHERE mailbox = ? AND state = 3 AND ordering_key IS NULL LIMIT ?`
-	selectLeftReady = `
-		SELECT message FROM deliveries WHERE mailbox = ? AND state = 1 AND ordering_key IS NULL LIMIT ?`
-	selectVoteLetters = `
-		SELECT d.message, d.state
-		FROM json_each(?) AS j JOIN deliveries d ON d.message = CAST(j.value AS BIGINT) AND d.mailbox = ?
-			JOIN messages m ON m.revision = d.message
-		WHERE m.about IS NOT NULL AND m.type = 'vote_initiate'`
-	insertGone = `
-		INSERT INTO attempts (message, mailbox, claim, number, holder, consumer, claimed_at, ended_at, error)
-		SELECT message, mailbox, -1, attempts, mailbox, '', ?, ?, ?
-		FROM deliveries
-		WHERE mailbox = ? AND message IN (SELECT CAST(value AS BIGINT) FROM json_each(?))
-		ON CONFLICT (message, mailbox, claim) DO UPDATE SET ended_at = excluded.ended_at, error = excluded.error`
-	updateGone = `
-		UPDATE deliveries
-		SET state = 6, finished_at = ?, due_at = NULL, arrival = -abs(arrival)
-		WHERE mailbox = ? AND message IN (SELECT CAST(value AS BIGINT) FROM json_each(?))`
-)
-
 // The ranks of a session whose ageing has changed.
 const (
 	upsertRerank = `
@@ -91,6 +40,12 @@ const (
 // on, and in a mailbox by the index of the state. The sign before session keeps SQLite from the index of
 // the sessions, which is not in the order of ids.
 const (
+	deleteDepartures = `
+		DELETE FROM departures
+		WHERE mailbox IN (
+			SELECT p.mailbox FROM departures p CROSS JOIN mailboxes b
+			WHERE b.id = p.mailbox AND b.session = ? LIMIT ?)`
+
 	// The mailbox of an agent stands for the agent in holder.
 	selectClosedClaims = `
 		SELECT d.message, d.mailbox, b.id

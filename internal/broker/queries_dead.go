@@ -22,13 +22,6 @@ const (
 			LIMIT 1)
 		FROM deliveries d JOIN messages m ON m.revision = d.message LEFT JOIN mailboxes h ON h.id = d.holder
 		WHERE d.message = ? AND d.mailbox = ?`
-	countDeadIn = `
-		SELECT COUNT(*)
-		FROM (
-			SELECT 1 FROM mailboxes b CROSS JOIN deliveries d
-			WHERE b.session = ?1 AND (?2 IS NULL OR b.id IN (SELECT CAST(value AS BIGINT) FROM json_each(?2)))
-				AND d.mailbox = b.id AND d.state = 6
-			LIMIT ?3) AS x`
 	selectDeadOf = `
 		SELECT message, mailbox FROM deliveries
 		WHERE message = ?1 AND state = 6 AND (?2 IS NULL OR mailbox IN (SELECT CAST(value AS BIGINT) FROM json_each(?2)))

@@ -54,10 +54,6 @@ const (
 		WHERE d.mailbox = ? AND d.state = 9
 		ORDER BY d.message
 		LIMIT ?`
-	cancelNoticesOf = `
-		UPDATE deliveries SET state = 8, finished_at = ?, arrival = -abs(arrival)
-		WHERE mailbox = ? AND state = 9
-			AND message IN (SELECT message FROM deliveries WHERE mailbox = ? AND state = 9 LIMIT ?)`
 	updateNoticeRead = `
 		UPDATE deliveries
 		SET state = 5, holder = ?1, finished_at = ?2, read_at = ?2, delivered_at = COALESCE(delivered_at, ?2),

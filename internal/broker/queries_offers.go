@@ -97,11 +97,6 @@ const (
 		UPDATE offers SET accepted_at = ?, due_at = NULL, returned_at = NULL, why = '' WHERE message = ? AND mailbox = ? AND number = ?`
 	updateOfferReturned = `
 		UPDATE offers SET returned_at = ?, why = ?, due_at = NULL WHERE message = ? AND mailbox = ? AND number = ?`
-	updateMovedOffers = `
-		UPDATE offers
-		SET mailbox = ?, returned_at = CASE WHEN due_at IS NULL THEN returned_at ELSE ? END,
-			why = CASE WHEN due_at IS NULL THEN why ELSE 'the message was moved' END, due_at = NULL
-		WHERE message = ? AND mailbox = ?`
 	selectOffers = `
 		SELECT mailbox, number, way, harness, mark, offered_at, accepted_at, returned_at, why
 		FROM offers

@@ -178,7 +178,7 @@ func (b *Broker) escalate(tx *store.Tx, l *lateness) error {
 		entry.Summary = fmt.Sprintf("message %d of %s has no response", l.Revision, l.Sender)
 		entry.Related = []string{strconv.FormatInt(l.Revision, 10)}
 		entry.TaskID = l.task
-		entry.Details = fmt.Sprintf(`{"sender":%s,"deadline":%q,"escalated_to":%s}`, quote(l.Sender), l.Deadline.Format(time.RFC3339Nano), quote(role))
+		entry.Details = fmt.Sprintf(`{"sender":%s,"deadline":%q,"escalated_to":%s}`, Quote(l.Sender), l.Deadline.Format(time.RFC3339Nano), Quote(role))
 		if revision, err = b.log.Append(tx, entry); err != nil {
 			return err
 		}
@@ -200,7 +200,7 @@ func overdueNotice(role string, l *lateness) Notice {
 		Role: role, Type: overdueType, Task: l.task, About: l.Revision,
 		Subject: fmt.Sprintf("message %d of %s has had no response by %s: %s", l.Revision, l.Sender, until, l.Subject()),
 		Payload: `{"id":"` + l.ID.String() + `","revision":` + strconv.FormatInt(l.Revision, 10) +
-			`,"sender":` + quote(l.Sender) + `,"deadline":"` + until + `"}`,
+			`,"sender":` + Quote(l.Sender) + `,"deadline":"` + until + `"}`,
 	}
 }
 

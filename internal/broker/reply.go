@@ -105,19 +105,19 @@ func (s *sending) finishOperators(message int64) error {
 	if err != nil || !slices.ContainsFunc(waiting, func(h *held) bool { return h.mailbox == mailbox }) {
 		return err
 	}
-	done := settling{Broker: s.Broker, tx: s.tx, actor: s.actor, left: tally{}}
+	done := s.NewSettleTx(s.tx, s.actor)
 	done.actor.Mailbox = mailbox
 	if _, err := done.settle(&Settlement{Verb: Ack, Ref: Ref{Text: strconv.FormatInt(message, 10), Revision: message}}); err != nil {
 		return err
 	}
-	_, err = done.finish(nil)
+	_, err = done.Finish()
 	return err
 }
 
 // finishClaim acknowledges the actor's claim, which must be in force, or mail in the actor's own mailbox that is
 // not claimed.
 func (s *sending) finishClaim(ref Ref) error {
-	done := settling{Broker: s.Broker, tx: s.tx, actor: s.actor, left: tally{}}
+	done := s.NewSettleTx(s.tx, s.actor)
 	h, err := done.locate(&Settlement{Verb: Release, Ref: ref}) // not Ack, which may come late
 	if err != nil && ref.Claim == 0 {
 		mail, err2 := done.locate(&Settlement{Verb: Ack, Ref: ref})
@@ -131,6 +131,6 @@ func (s *sending) finishClaim(ref Ref) error {
 	if _, err := done.ack(h); err != nil {
 		return err
 	}
-	_, err = done.finish(nil)
+	_, err = done.Finish()
 	return err
 }

@@ -90,6 +90,18 @@ func (b *Broker) rerankPage(tx *store.Tx, session int64, keys []key) error {
 	return nil
 }
 
+func readKeys(rows *store.Rows) ([]key, error) {
+	var keys []key
+	for rows.Next() {
+		var k key
+		if err := rows.Scan(&k.message, &k.mailbox); err != nil {
+			return nil, err
+		}
+		keys = append(keys, k)
+	}
+	return keys, rows.Err()
+}
+
 func updateRanks(tx *store.Tx, session Session, keys []key) {
 	for _, k := range keys {
 		tx.Exec(updateRank, session.Ageing, k.message, k.mailbox)

@@ -7,6 +7,7 @@ import (
 
 	"brokerd/internal/fault"
 	"brokerd/internal/nearest"
+	"brokerd/internal/store"
 )
 
 // route finds the mailboxes of a draft's recipients.
@@ -106,6 +107,31 @@ func (s *sending) toAgent(name string) ([]*room, error) {
 	return s.rooms1(ref)
 }
 
+// Served returns a mailbox from which at least one agent takes. It is created if it does not exist yet. Errors:
+// fault.NotFound with the nearest names.
+func (b *Broker) Served(tx *store.Tx, a Actor, ref MailboxRef) (Mailbox, error) {
+	s := &sending{Broker: b, tx: tx, actor: a, rooms: map[MailboxRef]*room{}}
+	if ref.Kind != AgentMailbox {
+		absent, err := s.vacancy(ref)
+		if err != nil {
+			return Mailbox{}, err
+		}
+		if absent != "" {
+			return Mailbox{}, fault.Missing("mailbox", ref.String(), "%s", absent)
+		}
+		id, err := b.OpenMailbox(tx, a.Session.ID, ref)
+		return Mailbox{id, ref}, err
+	}
+	found, err := s.toAgent(ref.Name)
+	if err != nil {
+		return Mailbox{}, err
+	}
+	if len(found) != 1 || found[0].ref != ref {
+		return Mailbox{}, fault.Missing("agent", ref.Name, "no agent %q is registered in session %q", ref.Name, a.Session.Name)
+	}
+	return Mailbox{found[0].id, ref}, nil
+}
+
 // TeamPrefix begins the names that mean all agents of a role.
 const TeamPrefix = "all_"
 
@@ -181,7 +207,7 @@ func (s *sending) room(ref MailboxRef) (*room, error) {
 		return nil, err
 	}
 	if s.actor.Session.MailboxLimit > 0 {
-		if r.waiting, err = waitingIn(s.tx, r.id); err != nil {
+		if r.waiting, err = WaitingIn(s.tx, r.id); err != nil {
 			return nil, err
 		}
 	}

@@ -309,7 +309,7 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 			return Outcome{}, err
 		}
 	}
-	rank := rank(s.actor.Session.Ageing, d.Priority, s.tx.Latest())
+	rank := Rank(s.actor.Session.Ageing, d.Priority, s.tx.Latest())
 	if directive {
 		rank = directRank(s.tx.Latest())
 	}
@@ -350,8 +350,8 @@ func (s *sending) deliver(r *room, d *Draft, m *Message, rank int64, most int) e
 		state, due = Delayed, d.NotBefore
 	}
 	if d.OrderingKey != "" {
-		var earlier bool
-		if err := s.tx.QueryRow(existsOrdered, r.id, d.OrderingKey).Scan(&earlier); err != nil {
+		earlier, err := HasOrdered(s.tx, r.id, d.OrderingKey)
+		if err != nil {
 			return err
 		}
 		if earlier {

@@ -72,7 +72,7 @@ func (b *Broker) Settle(ctx context.Context, c caller.Caller, req once.Request, 
 				return err
 			}
 		}
-		s := settling{Broker: b, tx: tx, actor: a, left: tally{}}
+		s := b.NewSettleTx(tx, a)
 		answer.Settled = nil
 		for i := range items {
 			done, err := s.settle(&items[i])
@@ -81,14 +81,15 @@ func (b *Broker) Settle(ctx context.Context, c caller.Caller, req once.Request, 
 			}
 			answer.Settled = append(answer.Settled, done)
 		}
-		answer.Revision, err = s.finish(nil)
+		answer.Revision, err = s.Finish()
 		return err
 	})
 	return answer.Settled, answer.Revision, err
 }
 
-// A settling applies the acks, nacks, extensions and releases of one writer function.
-type settling struct {
+// A SettleTx changes deliveries in one function of the writer: it settles claims, and a package beside the core may make
+// deliveries wait or end (settletx.go). It gathers what follows from its changes, and Finish writes that once.
+type SettleTx struct {
 	*Broker
 	tx    *store.Tx
 	actor Actor
@@ -117,8 +118,13 @@ type renewal struct {
 	at     time.Time
 }
 
+// NewSettleTx returns a SettleTx in which the actor changes deliveries.
+func (b *Broker) NewSettleTx(tx *store.Tx, actor Actor) *SettleTx {
+	return &SettleTx{Broker: b, tx: tx, actor: actor, left: tally{}}
+}
+
 // settle applies one settlement. It changes nothing if it returns an error.
-func (s *settling) settle(item *Settlement) (Settled, error) {
+func (s *SettleTx) settle(item *Settlement) (Settled, error) {
 	if item.Verb == Ack && item.key.mailbox != 0 && s.tracer == nil {
 		done, err := s.ackClaimed(item)
 		if err != nil || done {
@@ -142,7 +148,7 @@ func (s *settling) settle(item *Settlement) (Settled, error) {
 }
 
 // ackClaimed acknowledges a claim that is still in force and whose place is known.
-func (s *settling) ackClaimed(item *Settlement) (bool, error) {
+func (s *SettleTx) ackClaimed(item *Settlement) (bool, error) {
 	n, err := s.tx.ExecCount(updateAckClaimed, s.tx.Now(), item.key.message, item.key.mailbox, item.Ref.Claim, s.actor.Mailbox)
 	if err != nil || n == 0 {
 		return false, err
@@ -164,7 +170,7 @@ func (s *settling) ackClaimed(item *Settlement) (bool, error) {
 	return true, nil
 }
 
-func (s *settling) ack(h *held) (Settled, error) {
+func (s *SettleTx) ack(h *held) (Settled, error) {
 	done := Settled{ClaimID: h.claimID(), State: Acked}
 	switch h.state {
 	case Acked:
@@ -199,7 +205,7 @@ func (s *settling) ack(h *held) (Settled, error) {
 	return done, s.promote(h)
 }
 
-func (s *settling) nack(h *held, item *Settlement) (Settled, error) {
+func (s *SettleTx) nack(h *held, item *Settlement) (Settled, error) {
 	done := Settled{ClaimID: h.claimID()}
 	var err error
 	if done.State, done.DueAt, err = s.fail(h, item.Error, item.Fatal, item.Delay); err != nil {
@@ -209,7 +215,7 @@ func (s *settling) nack(h *held, item *Settlement) (Settled, error) {
 }
 
 // fail counts an attempt and returns the delivery to the mailbox, or makes it a dead letter.
-func (s *settling) fail(h *held, reason string, fatal bool, delay *time.Duration) (state State, due time.Time, err error) {
+func (s *SettleTx) fail(h *held, reason string, fatal bool, delay *time.Duration) (state State, due time.Time, err error) {
 	now := s.tx.Now()
 	attempts := h.attempts + 1
 	s.tx.Exec(insertAttempt, h.message, h.mailbox, h.claims, attempts, h.holder, h.consumer, h.claimedAt, now, reason)
@@ -234,25 +240,25 @@ func (s *settling) fail(h *held, reason string, fatal bool, delay *time.Duration
 	}
 	entry := s.actor.Event("message.retried")
 	entry.Severity = events.Warning
-	entry.Summary = h.claimID() + " failed: " + oneLine(reason)
+	entry.Summary = h.claimID() + " failed: " + OneLine(reason)
 	if state == Dead {
 		entry.Type = "message.dead"
 		entry.Severity = events.Error
 		if entry.Quiet, err = s.ofEvent(h.message); err != nil {
 			return state, due, err
 		}
-		entry.Summary = fmt.Sprintf("message %d is a dead letter after %s: %s", h.message, counted(attempts, "attempt"), oneLine(reason))
+		entry.Summary = fmt.Sprintf("message %d is a dead letter after %s: %s", h.message, counted(attempts, "attempt"), OneLine(reason))
 	}
 	mailbox, err := MailboxName(s.tx, h.mailbox)
 	if err != nil {
 		return state, due, err
 	}
-	entry.Details = fmt.Sprintf(`{"claim":%q,"mailbox":%q,"attempt":%d,"state":%q,"error":%s}`, h.claimID(), mailbox, attempts, state, quote(reason))
+	entry.Details = fmt.Sprintf(`{"claim":%q,"mailbox":%q,"attempt":%d,"state":%q,"error":%s}`, h.claimID(), mailbox, attempts, state, Quote(reason))
 	s.last, err = s.log.Append(s.tx, entry)
 	return state, due, err
 }
 
-func (s *settling) release(h *held) (Settled, error) {
+func (s *SettleTx) release(h *held) (Settled, error) {
 	done := Settled{ClaimID: h.claimID(), State: Pending}
 	if !h.expiresAt.IsZero() && !h.expiresAt.After(s.tx.Now()) {
 		done.State = Expired
@@ -265,7 +271,7 @@ func (s *settling) release(h *held) (Settled, error) {
 }
 
 // put changes the state of a claimed delivery.
-func (s *settling) put(h *held, state State, attempts int, due time.Time) error {
+func (s *SettleTx) put(h *held, state State, attempts int, due time.Time) error {
 	var finished time.Time
 	if !state.Waits() {
 		finished = s.tx.Now()
@@ -292,7 +298,7 @@ func (s *settling) put(h *held, state State, attempts int, due time.Time) error 
 }
 
 // noteEnd counts a copy that ends in a state without an ack, and ends the calls that wait for its reply.
-func (s *settling) noteEnd(h *held, state State) error {
+func (s *SettleTx) noteEnd(h *held, state State) error {
 	var err error
 	switch state {
 	case Dead:
@@ -309,7 +315,7 @@ func (s *settling) noteEnd(h *held, state State) error {
 	return s.endUnanswered(s.tx, h.message)
 }
 
-func (s *settling) extend(h *held, lasts time.Duration) Settled {
+func (s *SettleTx) extend(h *held, lasts time.Duration) Settled {
 	done := Settled{ClaimID: h.claimID(), State: Claimed}
 	if lasts == 0 {
 		lasts = h.claimFor
@@ -323,15 +329,17 @@ func (s *settling) extend(h *held, lasts time.Duration) Settled {
 }
 
 // end notes the end of a claim.
-func (s *settling) end(h *held) {
+func (s *SettleTx) end(h *held) {
 	if h.state == Claimed {
 		s.ended = append(s.ended, heldClaim{h.key, consumerKey{h.holder, h.consumer}})
 	}
 }
 
-// finish writes what was gathered and returns the revision of the change. self is the stream that
-// settles its own claims, if one does.
-func (s *settling) finish(self *consumer) (int64, error) {
+// Finish writes what the SettleTx has gathered, and returns the revision of the change.
+func (s *SettleTx) Finish() (int64, error) { return s.finish(nil) }
+
+// finish is Finish for a stream that settles its own claims; nil stands for any other caller.
+func (s *SettleTx) finish(self *consumer) (int64, error) {
 	for verb, kind := range [...]string{Ack: "message.acked", Extend: "message.extended", Release: "message.released"} {
 		if len(s.noted[verb]) == 0 {
 			continue
@@ -358,7 +366,7 @@ func (s *settling) finish(self *consumer) (int64, error) {
 }
 
 // settled updates the memory after the commit.
-func (s *settling) settled(self *consumer) {
+func (s *SettleTx) settled(self *consumer) {
 	for _, e := range s.ended {
 		s.claims.Remove(e.key)
 	}

@@ -23,7 +23,7 @@ const (
 // Reason says why a claim is no longer the consumer's. The numbers are those of the API.
 type Reason int
 
-// Why a claim is lost. The zero value, in a settling, stands for SettledElsewhere.
+// Why a claim is lost. The zero value, in a SettleTx, stands for SettledElsewhere.
 const (
 	RanOut Reason = iota + 1
 	TakenOver
@@ -218,7 +218,7 @@ func (s *ClaimStream) Settle(ctx context.Context, items []Settlement) error {
 		if err != nil {
 			return err
 		}
-		done := settling{Broker: b, tx: tx, actor: a, left: tally{}}
+		done := b.NewSettleTx(tx, a)
 		for i := range items {
 			if err = items[i].Fault; err == nil {
 				results[i], err = done.settle(&items[i])

@@ -134,9 +134,9 @@ func (b *Broker) Resolve(ctx context.Context, c caller.Caller, req once.Request,
 			return err
 		}
 		entry := a.Event("thread.resolved")
-		entry.Summary = "thread " + name + " is resolved: " + oneLine(outcome)
+		entry.Summary = "thread " + name + " is resolved: " + OneLine(outcome)
 		entry.Related = []string{name}
-		entry.Details = `{"thread":` + quote(name) + `,"outcome":` + quote(outcome) + `,"settled":` + strconv.Itoa(len(open)) + `}`
+		entry.Details = `{"thread":` + Quote(name) + `,"outcome":` + Quote(outcome) + `,"settled":` + strconv.Itoa(len(open)) + `}`
 		answer.Settled = len(open)
 		if answer.Revision, err = b.log.Append(tx, entry); err != nil {
 			return err

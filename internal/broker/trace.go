@@ -116,7 +116,7 @@ func (s *sending) traceSent(span *tracing.Span, d *Draft, out *Outcome) {
 }
 
 // traceClaim records the span of a claim that ends, from the claim on, once that is committed.
-func (s *settling) traceClaim(h *held, outcome string) error {
+func (s *SettleTx) traceClaim(h *held, outcome string) error {
 	if s.tracer == nil || h.state != Claimed {
 		return nil
 	}
@@ -185,7 +185,7 @@ func (b *Broker) traceClosed(tx *store.Tx, session int64, claims []key) error {
 	if b.tracer == nil {
 		return nil
 	}
-	s := settling{Broker: b, tx: tx, actor: system(session)}
+	s := SettleTx{Broker: b, tx: tx, actor: system(session)}
 	for _, k := range claims {
 		h, _, err := claimedDelivery(tx, k)
 		if err != nil {

@@ -1,0 +1,83 @@
+package broker
+
+import (
+	"brokerd/internal/events"
+	"brokerd/internal/store"
+	"time"
+)
+
+// This file has the steps that a package beside the core takes with deliveries. Such a package writes the rows of the
+// deliveries that it changes, and a SettleTx takes care of the rest: the counts of waiting deliveries, what dispatch
+// reads, the calendar, the metrics, and questions.
+
+// Wait counts a delivery that waits in a mailbox from now on. If it is Pending, dispatch assigns it.
+func (s *SettleTx) Wait(mailbox int64, state State, rank, message int64) {
+	s.left[mailbox]++
+	if state == Pending {
+		s.ready.add(mailbox, place{rank, message})
+	} else {
+		s.ready.seen(mailbox)
+	}
+}
+
+// Leave counts n deliveries that wait in a mailbox no longer.
+func (s *SettleTx) Leave(mailbox, n int64) { s.left[mailbox] -= n }
+
+// Expire has the calendar end deliveries at a time; zero stands for none.
+func (s *SettleTx) Expire(at time.Time) { s.due = earliest(s.due, at) }
+
+// Append appends an event to the log. Its revision is that of the change, unless another event follows.
+func (s *SettleTx) Append(e events.Entry) (revision int64, err error) {
+	s.last, err = s.log.Append(s.tx, e)
+	return s.last, err
+}
+
+// ReleaseAll releases up to limit claims of the actor, uncounted, and reports whether there may be more.
+func (s *SettleTx) ReleaseAll(limit int) (more bool, err error) {
+	claims, err := heldBy(s.tx, s.actor.Mailbox, s.tx.Latest().Add(1), limit)
+	if err != nil {
+		return false, err
+	}
+	for _, h := range claims {
+		if _, err := s.release(h); err != nil {
+			return false, err
+		}
+	}
+	return len(claims) == limit, nil
+}
+
+// Withdraw cancels a delivery that waits, or an unread notice, with an event.
+func (s *SettleTx) Withdraw(message, mailbox int64, state State) error {
+	return s.finishWaiting(&held{key: key{message, mailbox}, state: state}, Cancelled, "message.cancelled")
+}
+
+// NoteDead counts deliveries that have become dead letters, and ends the calls that wait for replies to them.
+func (s *SettleTx) NoteDead(messages ...int64) error {
+	if err := s.count(s.tx, s.actor.Session, isDead, messages...); err != nil {
+		return err
+	}
+	return s.endUnanswered(s.tx, messages...)
+}
+
+// Vacate has dispatch pass over the actor's mailbox, from which no agent takes any more, and its readers end.
+func (s *SettleTx) Vacate() {
+	delete(s.ready, s.actor.Mailbox)
+	s.ready.seen(s.actor.Mailbox)
+}
+
+// Dismiss ends what a deregistered agent has beside its claims and its mail: streams, waiting calls, subscriptions, a
+// halt and a circuit breaker. It returns the agent as an actor, with the mailbox 0 if it has none.
+func (b *Broker) Dismiss(tx *store.Tx, session Session, agent Agent) (Actor, error) {
+	a := Actor{Agent: agent, Session: session}
+	b.vacancies.Clear(tx)
+	b.endAsks(tx, session.ID, agent.Name, errGone(agent.Name))
+	var err error
+	a.Mailbox, err = b.FindMailbox(tx, session.ID, MailboxRef{AgentMailbox, agent.Name})
+	if err != nil || a.Mailbox == 0 {
+		return a, err
+	}
+	b.dismiss(tx, a.Mailbox, errGone(a.Name))
+	tx.Exec(deleteSubscriptions, a.Mailbox)
+	b.audience.Clear(tx)
+	return a, b.ungate(tx, a.Mailbox)
+}
