@@ -7,7 +7,7 @@ import (
 	"brokerd/internal/store"
 )
 
-// A BoxStatus counts the deliveries in a mailbox: the dead ones up to MostCounted.
+// A BoxStatus counts the deliveries in a mailbox: the dead ones up to broker.MostCounted.
 type BoxStatus struct {
 	ID                     int64
 	Mailbox                string
@@ -41,18 +41,12 @@ func (x *Examiner) Status(
 		only = list(ids)
 	}
 	rows := q.Query(selectStatus, session, only, most, broker.MostCounted)
-	for rows.Next() {
-		var s BoxStatus
+	if boxes, err = store.Collect(rows, func(r *store.Rows) (s BoxStatus, err error) {
 		var ref broker.MailboxRef
-		var kind int
-		if err := rows.Scan(&s.ID, &kind, &ref.Name, &s.Waiting, &s.Claimed, &s.Dead); err != nil {
-			return nil, sum, err
-		}
-		ref.Kind = broker.MailboxKind(kind)
+		err = r.Scan(&s.ID, (*int)(&ref.Kind), &ref.Name, &s.Waiting, &s.Claimed, &s.Dead)
 		s.Mailbox = ref.String()
-		boxes = append(boxes, s)
-	}
-	if err := rows.Err(); err != nil {
+		return s, err
+	}); err != nil {
 		return nil, sum, err
 	}
 	if err := q.QueryRow(sumStatus, session, only).Scan(&sum.Waiting, &sum.Claimed); err != nil {
