@@ -113,7 +113,7 @@ func TestPanic_EndsItsOwnCallAlone(t *testing.T) {
 			stream, err := messages.Claim(ctx)
 			return frames(stream, err, &pb.ClaimRequest{Open: &pb.ClaimOpen{Types: []string{"none"}}}, &pb.ClaimRequest{Acks: []string{inRequest}})
 		}},
-		{"Claim, answering", "sayFrame", func(ctx context.Context) error {
+		{"Claim, answering", "sendFrame", func(ctx context.Context) error {
 			stream, err := messages.Claim(ctx)
 			return frames(stream, err, &pb.ClaimRequest{Open: &pb.ClaimOpen{}})
 		}},
@@ -122,7 +122,7 @@ func TestPanic_EndsItsOwnCallAlone(t *testing.T) {
 			acquire := &pb.AcquireLocksRequest{Paths: []string{inRequest}}
 			return frames(stream, err, &pb.LockRequest{Number: 1, Request: &pb.LockRequest_Acquire{Acquire: acquire}})
 		}},
-		{"Receive", "broker.(*Service).Receive", func(ctx context.Context) error {
+		{"Receive", "messagesrpc.(*Service).Receive", func(ctx context.Context) error {
 			stream, err := messages.Receive(ctx, &pb.ReceiveRequest{Follow: true})
 			return lastError(stream, err)
 		}},
