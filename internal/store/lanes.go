@@ -29,7 +29,7 @@ const (
 // must not call Write, Drain or Close.
 //
 // fn can run twice (see Tx.Exec), and must then have the same outcome as after one run: it sets
-// its results at its start, and changes memory only in OnCommit or with an OnUndo.
+// its results at its start, and changes memory only in OnCommit or by the Tx (see Memory).
 func (s *Store) Write(ctx context.Context, fn func(*Tx) error) error {
 	return s.write(ctx, LaneFill, fn)
 }

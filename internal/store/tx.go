@@ -138,9 +138,6 @@ func (tx *Tx) OnCommit(fn func()) { tx.onCommit = append(tx.onCommit, fn) }
 // batch: it puts back what was changed in memory.
 func (tx *Tx) onDrop(fn func()) { tx.drops = append(tx.drops, fn) }
 
-// OnUndo is onDrop.
-func (tx *Tx) OnUndo(fn func()) { tx.onDrop(fn) }
-
 // AtEnd registers a function that runs once at the end of the batch, after all functions and before
 // the commit, whoever and how many ask for it under the same key. If it
 // fails, only its own changes are undone, the failure is logged, and it runs again a second later. It is not run if all
