@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 // configure writes a .brokerd.yaml to the working folder.
@@ -111,7 +111,7 @@ func TestConfig_NamesAreThoseOfTheBroker(t *testing.T) {
 	for _, name := range []string{
 		"a", "Z9", "9", "a.b_c:d-e", strings.Repeat("n", 128), strings.Repeat("n", 129), "", " ", "a b", "-a", ".a", "_a", ":a", "a\n", "ä", "a/b", "a*",
 	} {
-		var c valid.Check
+		var c validate.Check
 		c.Name("name", name)
 		if got, want := validName.MatchString(name), c.Err() == nil; got != want {
 			t.Errorf("%q: %t, want %t", name, got, want)

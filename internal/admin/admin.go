@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"brokerd/internal/caller"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -80,7 +80,7 @@ type Directory interface {
 	// Agents counts the registered agents of a session.
 	Agents(session string) Head
 	// Own returns the agent that calls, and counts what it holds.
-	Own(q store.Querier, who caller.Caller) (Own, error)
+	Own(q store.Querier, who identity.Caller) (Own, error)
 }
 
 // Commons tells what agents share in a session.
@@ -96,7 +96,7 @@ type Mailboxes interface {
 
 // A Post moves messages between mailboxes.
 type Post interface {
-	Move(ctx context.Context, who caller.Caller, req once.Request, m Move) (Moved, error)
+	Move(ctx context.Context, who identity.Caller, req idempotency.Request, m Move) (Moved, error)
 }
 
 // A Move names messages that wait in a mailbox, and the mailbox that they go to.

@@ -10,8 +10,8 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/admin"
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -31,7 +31,7 @@ func FuzzExplain(f *testing.F) {
 		}
 	})
 	service := admin.NewService(admin.Parts{Store: st, Clock: clock, Directory: nowhere{}})
-	ctx := caller.NewContext(f.Context(), caller.Caller{Access: caller.Operator, Session: "none"})
+	ctx := identity.NewContext(f.Context(), identity.Caller{Access: identity.Operator, Session: "none"})
 	f.Fuzz(func(t *testing.T, wire []byte) {
 		r := &pb.ExplainRequest{}
 		if proto.Unmarshal(wire, r) != nil {

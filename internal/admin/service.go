@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -47,7 +47,7 @@ func NewService(p Parts) *Service { return &Service{parts: p} }
 
 // GetStatus implements pb.AdminServiceServer.
 func (s *Service) GetStatus(ctx context.Context, _ *pb.GetStatusRequest) (*pb.GetStatusResponse, error) {
-	who := caller.FromContext(ctx)
+	who := identity.FromContext(ctx)
 	out := &pb.GetStatusResponse{Version: s.parts.Facts.Version, Session: who.Session}
 	if who.Agent == "" {
 		s.daemon(out)
@@ -122,7 +122,7 @@ func (s *Service) daemon(out *pb.GetStatusResponse) {
 }
 
 // own returns the calling agent with what it holds; nil for an operator who names no agent.
-func (s *Service) own(q store.Querier, who caller.Caller) (*Own, error) {
+func (s *Service) own(q store.Querier, who identity.Caller) (*Own, error) {
 	if who.Agent == "" {
 		return nil, nil
 	}
@@ -132,11 +132,11 @@ func (s *Service) own(q store.Querier, who caller.Caller) (*Own, error) {
 
 // MoveMessages implements pb.AdminServiceServer.
 func (s *Service) MoveMessages(ctx context.Context, in *pb.MoveMessagesRequest) (*pb.MoveMessagesResponse, error) {
-	req, err := once.Of(ctx, "MoveMessages", in.GetRequestId(), in)
+	req, err := idempotency.Of(ctx, "MoveMessages", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
 	}
-	done, err := s.parts.Post.Move(ctx, caller.FromContext(ctx), req,
+	done, err := s.parts.Post.Move(ctx, identity.FromContext(ctx), req,
 		Move{From: in.GetFrom(), To: in.GetTo(), IDs: in.GetIds(), Reason: in.GetReason()})
 	if err != nil {
 		return nil, err

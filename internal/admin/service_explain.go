@@ -6,10 +6,10 @@ import (
 	"strings"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
 	"brokerd/internal/finding"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 // Explain implements pb.AdminServiceServer.
@@ -18,7 +18,7 @@ func (s *Service) Explain(ctx context.Context, in *pb.ExplainRequest) (*pb.Expla
 	if err != nil {
 		return nil, err
 	}
-	who := caller.FromContext(ctx)
+	who := identity.FromContext(ctx)
 	about.SessionName, about.Asker = who.Session, who.Agent
 	out := &pb.ExplainResponse{}
 	err = s.parts.Store.Read(ctx, func(snap *store.Snapshot) error {
@@ -48,7 +48,7 @@ func (s *Service) Explain(ctx context.Context, in *pb.ExplainRequest) (*pb.Expla
 
 // question checks what is to be explained. Whether an id can be one is known to the feature.
 func question(in *pb.ExplainRequest) (about finding.Question, err error) {
-	var c valid.Check
+	var c validate.Check
 	required := func(field, s string, most int) {
 		if s == "" {
 			c.Fail(field, "is empty; without a subject, the worst problems are told")
@@ -59,13 +59,13 @@ func question(in *pb.ExplainRequest) (about finding.Question, err error) {
 	switch subject := in.GetSubject().(type) {
 	case *pb.ExplainRequest_Message:
 		about.Kind = finding.Message
-		required("message", subject.Message, valid.MaxID)
+		required("message", subject.Message, validate.MaxID)
 	case *pb.ExplainRequest_Lock:
 		about.Kind = finding.Lock
-		required("lock", subject.Lock, valid.MaxPath)
+		required("lock", subject.Lock, validate.MaxPath)
 	case *pb.ExplainRequest_Token:
 		about.Kind = finding.Token
-		required("token", subject.Token, valid.MaxID+1+valid.MaxLine)
+		required("token", subject.Token, validate.MaxID+1+validate.MaxLine)
 		kind, scope, both := strings.Cut(subject.Token, "/")
 		if !both || scope == "" {
 			c.Fail("token", "is not TYPE/SCOPE, such as review/login")
@@ -80,22 +80,22 @@ func question(in *pb.ExplainRequest) (about finding.Question, err error) {
 		c.Name("role", subject.Role)
 	case *pb.ExplainRequest_Task:
 		about.Kind = finding.Task
-		required("task", subject.Task, valid.MaxID)
+		required("task", subject.Task, validate.MaxID)
 	case *pb.ExplainRequest_Decision:
 		about.Kind = finding.Decision
-		required("decision", subject.Decision, valid.MaxID)
+		required("decision", subject.Decision, validate.MaxID)
 	case *pb.ExplainRequest_Blocker:
 		about.Kind = finding.Blocker
-		required("blocker", subject.Blocker, valid.MaxID)
+		required("blocker", subject.Blocker, validate.MaxID)
 	case *pb.ExplainRequest_Handoff:
 		about.Kind = finding.Handoff
-		required("handoff", subject.Handoff, valid.MaxID)
+		required("handoff", subject.Handoff, validate.MaxID)
 	case *pb.ExplainRequest_Vote:
 		about.Kind = finding.Vote
-		required("vote", subject.Vote, valid.MaxID)
+		required("vote", subject.Vote, validate.MaxID)
 	case *pb.ExplainRequest_Channel:
 		about.Kind = finding.Channel
-		required("channel", subject.Channel, len("event/")+valid.MaxID)
+		required("channel", subject.Channel, len("event/")+validate.MaxID)
 	}
 	return about, c.Err()
 }

@@ -10,7 +10,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/agents"
 	"brokerd/internal/apptest"
-	"brokerd/internal/caller"
+	"brokerd/internal/identity"
 )
 
 func TestLastSeen_SurvivesARestart(t *testing.T) {
@@ -44,7 +44,7 @@ func TestActivity_OneWriteAMinuteForAllAgents(t *testing.T) {
 	commits := k.store.Stats().Commits
 	k.clock.Advance(time.Second)
 	for _, name := range []string{"a", "b", "b"} {
-		k.registry.Ended(caller.Caller{Access: caller.Agent, Session: "default", Agent: name}, "", 0)
+		k.registry.Ended(identity.Caller{Access: identity.Agent, Session: "default", Agent: name}, "", 0)
 	}
 	called := k.clock.Now()
 	k.registry.Worked("default", "a", agents.Messages{Sent: 2, Processed: 1})

@@ -14,13 +14,13 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/deadline"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 // A Status is the state that an agent reports of itself. The numbers are those of the API and of
@@ -248,7 +248,7 @@ func (r *Registry) OnDeregister(hook func(tx *store.Tx, a Agent, reason string) 
 // of the agent's failure that it has not reported yet. Errors: fault.NotFound if the session does not exist,
 // fault.Exhausted (TOO_MANY_AGENTS) for a new agent beyond maxAgents, fault.Invalid if the labels that stay and
 // the new ones are too many.
-func (r *Registry) Register(ctx context.Context, who caller.Caller, req once.Request, d Description, replace bool,
+func (r *Registry) Register(ctx context.Context, who identity.Caller, req idempotency.Request, d Description, replace bool,
 	of Harnessed,
 ) (Agent, Lost, error) {
 	var answer struct {
@@ -302,15 +302,15 @@ func (d *Description) keep(of Description) error {
 		labels = map[string]string{}
 	}
 	maps.Copy(labels, d.Labels)
-	if len(labels) > valid.MaxLabels {
+	if len(labels) > validate.MaxLabels {
 		return fault.Field("labels", "are %d together with those that the registration has, and %d are allowed; "+
-			"with replace, only those of the request count", len(labels), valid.MaxLabels)
+			"with replace, only those of the request count", len(labels), validate.MaxLabels)
 	}
 	d.Labels = labels
 	return nil
 }
 
-func (r *Registry) register(tx *store.Tx, who caller.Caller, d Description, replace bool, of Harnessed) (Agent, error) {
+func (r *Registry) register(tx *store.Tx, who identity.Caller, d Description, replace bool, of Harnessed) (Agent, error) {
 	session, err := r.sessions.ID(tx, who.Session)
 	if err != nil {
 		return Agent{}, err
@@ -401,7 +401,7 @@ func (r *Registry) checkLimit(tx *store.Tx, session int64, name string) error {
 
 // Deregister ends the registration of the calling agent, with all that depends on it, and returns the
 // revision of the change. fault.Precondition as Acting has it.
-func (r *Registry) Deregister(ctx context.Context, who caller.Caller, req once.Request, reason string) (int64, error) {
+func (r *Registry) Deregister(ctx context.Context, who identity.Caller, req idempotency.Request, reason string) (int64, error) {
 	var revision int64
 	var seen bool
 	err := r.store.Write(ctx, func(tx *store.Tx) (err error) {
@@ -421,7 +421,7 @@ func (r *Registry) Deregister(ctx context.Context, who caller.Caller, req once.R
 	return revision, nil
 }
 
-func (r *Registry) deregister(tx *store.Tx, who caller.Caller, reason string) (int64, error) {
+func (r *Registry) deregister(tx *store.Tx, who identity.Caller, reason string) (int64, error) {
 	a, err := r.calling(tx, who)
 	if err != nil {
 		return 0, err

@@ -22,14 +22,14 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/agents"
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -57,7 +57,7 @@ func newKit(t *testing.T) *kit {
 
 func (k *kit) open() {
 	k.t.Helper()
-	k.store = testkit.Store(k.t, k.dir, k.clock, events.Migrations(), once.Migrations(), sessions.Migrations(), agents.Migrations())
+	k.store = testkit.Store(k.t, k.dir, k.clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(), agents.Migrations())
 	log := events.New(k.store, k.clock, zap.NewNop())
 	k.sessions = sessions.New(k.store, log)
 	k.registry = agents.New(k.store, log, k.sessions, k.clock, zap.NewNop())
@@ -72,7 +72,7 @@ func (k *kit) as(name string) context.Context { return testkit.Agent(k.t.Context
 
 // with is as with an incarnation that the caller believes in.
 func (k *kit) with(name string, incarnation int64) context.Context {
-	return testkit.As(k.t.Context(), caller.Caller{Access: caller.Agent, Session: "default", Agent: name, Incarnation: incarnation})
+	return testkit.As(k.t.Context(), identity.Caller{Access: identity.Agent, Session: "default", Agent: name, Incarnation: incarnation})
 }
 
 func (k *kit) register(name string, in *pb.RegisterAgentRequest) *pb.Agent {
@@ -210,7 +210,7 @@ func TestRegister_RefusesMoreLabelsThanAnAgentHas(t *testing.T) {
 	k := newKit(t)
 	labels := func(first int) map[string]string {
 		set := map[string]string{}
-		for i := range valid.MaxLabels {
+		for i := range validate.MaxLabels {
 			set[strconv.Itoa(first+i)] = ""
 		}
 		return set
@@ -223,7 +223,7 @@ func TestRegister_RefusesMoreLabelsThanAnAgentHas(t *testing.T) {
 	if got := k.get("a"); got.GetIncarnation() != 1 {
 		t.Errorf("registered all the same: %v", got)
 	}
-	if got := k.register("a", &pb.RegisterAgentRequest{Labels: labels(1), Replace: true}); len(got.GetLabels()) != valid.MaxLabels {
+	if got := k.register("a", &pb.RegisterAgentRequest{Labels: labels(1), Replace: true}); len(got.GetLabels()) != validate.MaxLabels {
 		t.Errorf("%v", got)
 	}
 }
@@ -428,8 +428,8 @@ func TestSeen_WritesNothingPerCall(t *testing.T) {
 	registered := k.register("a", &pb.RegisterAgentRequest{}).GetRegisteredAt().AsTime()
 	commits := k.store.Stats().Commits
 	k.clock.Advance(time.Minute)
-	k.registry.Ended(caller.Caller{Access: caller.Agent, Session: "default", Agent: "a"}, "", 0)
-	k.registry.Ended(caller.Caller{Access: caller.Agent, Session: "other", Agent: "a"}, "", 0)
+	k.registry.Ended(identity.Caller{Access: identity.Agent, Session: "default", Agent: "a"}, "", 0)
+	k.registry.Ended(identity.Caller{Access: identity.Agent, Session: "other", Agent: "a"}, "", 0)
 	if got := k.get("a").GetLastSeen().AsTime(); !got.Equal(registered.Add(time.Minute)) {
 		t.Errorf("last seen %v, want a minute after %v", got, registered)
 	}

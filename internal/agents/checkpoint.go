@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -45,7 +45,7 @@ type Checkpoint struct {
 }
 
 // SaveCheckpoint keeps a checkpoint of the calling agent beside its last 19, and returns its revision. fault.Precondition as Acting has it.
-func (r *Registry) SaveCheckpoint(ctx context.Context, who caller.Caller, req once.Request, c Checkpoint) (int64, error) {
+func (r *Registry) SaveCheckpoint(ctx context.Context, who identity.Caller, req idempotency.Request, c Checkpoint) (int64, error) {
 	var revision int64
 	err := r.store.Write(ctx, func(tx *store.Tx) error {
 		_, err := req.Do(tx, &revision, func() (err error) {
@@ -60,7 +60,7 @@ func (r *Registry) SaveCheckpoint(ctx context.Context, who caller.Caller, req on
 	return revision, nil
 }
 
-func (r *Registry) saveCheckpoint(tx *store.Tx, who caller.Caller, c Checkpoint) (int64, error) {
+func (r *Registry) saveCheckpoint(tx *store.Tx, who identity.Caller, c Checkpoint) (int64, error) {
 	a, err := r.calling(tx, who)
 	if err != nil {
 		return 0, err

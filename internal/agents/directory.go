@@ -9,8 +9,8 @@ import (
 	"math"
 	"strconv"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 	"brokerd/internal/nearest"
 	"brokerd/internal/store"
 )
@@ -25,11 +25,11 @@ const listBytes = 3 << 20 // of one page, well below the 4 MiB that an answer ma
 // fault.Precondition (AGENT_NOT_REGISTERED) if there is no such agent, fault.Precondition (STALE_INCARNATION) if
 // the caller believes in another incarnation, fault.Precondition (FENCE_LOST) if it does not hold the lock or
 // token that the call depends on, fault.Denied for others without an agent.
-func (r *Registry) Acting(q store.Querier, session int64, c caller.Caller) (Agent, error) {
+func (r *Registry) Acting(q store.Querier, session int64, c identity.Caller) (Agent, error) {
 	if c.Agent == "" {
 		_, changing := q.(*store.Tx)
-		if c.Access == caller.Operator || c.Access == caller.Observer && !changing {
-			return Agent{Name: caller.System}, nil
+		if c.Access == identity.Operator || c.Access == identity.Observer && !changing {
+			return Agent{Name: identity.System}, nil
 		}
 		return Agent{}, fault.New(fault.Denied, "AGENT_REQUIRED", "only an operator may call without an agent's name")
 	}
@@ -50,7 +50,7 @@ func (r *Registry) Acting(q store.Querier, session int64, c caller.Caller) (Agen
 }
 
 // admit refuses a caller that is not the newest incarnation of its agent, or has lost what its call depends on.
-func (r *Registry) admit(q store.Querier, session int64, c caller.Caller, a Agent) error {
+func (r *Registry) admit(q store.Querier, session int64, c identity.Caller, a Agent) error {
 	if err := fresh(c, a.Incarnation); err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ type Found struct {
 
 // Get returns a registered agent of the caller's session, with its holdings and checkpoints if all of it is wanted.
 // fault.NotFound names the nearest names.
-func (r *Registry) Get(ctx context.Context, who caller.Caller, name string, full bool) (Found, error) {
+func (r *Registry) Get(ctx context.Context, who identity.Caller, name string, full bool) (Found, error) {
 	var f Found
 	var claimants map[string]bool
 	err := r.store.Read(ctx, func(snap *store.Snapshot) error {
@@ -234,7 +234,7 @@ type Page struct {
 }
 
 // List returns up to limit registered agents of the caller's session whose names come after the given one.
-func (r *Registry) List(ctx context.Context, who caller.Caller, f Filter, after string, limit int) (Page, error) {
+func (r *Registry) List(ctx context.Context, who identity.Caller, f Filter, after string, limit int) (Page, error) {
 	var page Page
 	err := r.store.Read(ctx, func(snap *store.Snapshot) error {
 		session, err := r.sessions.ID(snap, who.Session)
@@ -376,7 +376,7 @@ func (a *Agent) size() int {
 
 // calling returns the agent that calls, all but LastSeen, Health and Gate. Like Acting it brings back one that
 // has ended. Errors: as Acting; fault.Precondition for an operator without an agent.
-func (r *Registry) calling(q store.Querier, who caller.Caller) (Agent, error) {
+func (r *Registry) calling(q store.Querier, who identity.Caller) (Agent, error) {
 	a, err := r.admitted(q, who)
 	if tx, changing := q.(*store.Tx); err == nil && changing && a.Ended() {
 		return r.revive(tx, who.Session, a)
@@ -385,7 +385,7 @@ func (r *Registry) calling(q store.Querier, who caller.Caller) (Agent, error) {
 }
 
 // admitted is calling for an agent that may stay as it has ended.
-func (r *Registry) admitted(q store.Querier, who caller.Caller) (Agent, error) {
+func (r *Registry) admitted(q store.Querier, who identity.Caller) (Agent, error) {
 	session, err := r.sessions.ID(q, who.Session)
 	if err != nil {
 		return Agent{}, err
@@ -422,7 +422,7 @@ func (r *Registry) missing(q store.Querier, session int64, name string) error {
 	return fault.Missing("agent", name, "no agent %q is registered; %s", name, hint)
 }
 
-func notRegistered(c caller.Caller) error {
+func notRegistered(c identity.Caller) error {
 	e := fault.New(fault.Precondition, "AGENT_NOT_REGISTERED",
 		"the agent %q, which makes this call, is not registered in session %q: register it first", c.Agent, c.Session)
 	e.Resource, e.Name = "agent", c.Agent
@@ -430,7 +430,7 @@ func notRegistered(c caller.Caller) error {
 }
 
 // fresh refuses a caller that believes in another incarnation than the newest.
-func fresh(c caller.Caller, newest int64) error {
+func fresh(c identity.Caller, newest int64) error {
 	if c.Incarnation == 0 || c.Incarnation == newest {
 		return nil
 	}
@@ -440,7 +440,7 @@ func fresh(c caller.Caller, newest int64) error {
 }
 
 // fenced refuses a call that depends on a grant which its agent does not hold any more.
-func (r *Registry) fenced(q store.Querier, session int64, c caller.Caller) error {
+func (r *Registry) fenced(q store.Querier, session int64, c identity.Caller) error {
 	if c.Fence == 0 {
 		return nil
 	}

@@ -19,9 +19,9 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/agents"
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
@@ -52,20 +52,20 @@ func TestActing_FindsTheCallerOrSaysWhyNot(t *testing.T) {
 	k.deregister("gone")
 	for _, c := range []struct {
 		name   string
-		caller caller.Caller
+		caller identity.Caller
 		want   agents.Agent
 		kind   fault.Kind
 		reason string
 	}{
-		{"registered", caller.Caller{Access: caller.Agent, Agent: "a"}, agents.Agent{Name: "a", Session: 1, ID: 1, Incarnation: 2, Description: agents.Description{Role: "builder"}, Attention: agents.AttentionOpen}, 0, ""},
-		{"newest incarnation", caller.Caller{Access: caller.Agent, Agent: "a", Incarnation: 2}, agents.Agent{Name: "a", Session: 1, ID: 1, Incarnation: 2, Description: agents.Description{Role: "builder"}, Attention: agents.AttentionOpen}, 0, ""},
-		{"operator as the agent", caller.Caller{Access: caller.Operator, Agent: "a"}, agents.Agent{Name: "a", Session: 1, ID: 1, Incarnation: 2, Description: agents.Description{Role: "builder"}, Attention: agents.AttentionOpen}, 0, ""},
-		{"operator", caller.Caller{Access: caller.Operator}, agents.Agent{Name: "system"}, 0, ""},
-		{"stale incarnation", caller.Caller{Access: caller.Agent, Agent: "a", Incarnation: 1}, agents.Agent{}, fault.Precondition, "STALE_INCARNATION"},
-		{"never registered", caller.Caller{Access: caller.Agent, Agent: "b"}, agents.Agent{}, fault.Precondition, "AGENT_NOT_REGISTERED"},
-		{"deregistered", caller.Caller{Access: caller.Agent, Agent: "gone"}, agents.Agent{}, fault.Precondition, "AGENT_NOT_REGISTERED"},
-		{"observer that reads", caller.Caller{Access: caller.Observer}, agents.Agent{Name: "system"}, 0, ""},
-		{"nobody", caller.Caller{}, agents.Agent{}, fault.Denied, "AGENT_REQUIRED"},
+		{"registered", identity.Caller{Access: identity.Agent, Agent: "a"}, agents.Agent{Name: "a", Session: 1, ID: 1, Incarnation: 2, Description: agents.Description{Role: "builder"}, Attention: agents.AttentionOpen}, 0, ""},
+		{"newest incarnation", identity.Caller{Access: identity.Agent, Agent: "a", Incarnation: 2}, agents.Agent{Name: "a", Session: 1, ID: 1, Incarnation: 2, Description: agents.Description{Role: "builder"}, Attention: agents.AttentionOpen}, 0, ""},
+		{"operator as the agent", identity.Caller{Access: identity.Operator, Agent: "a"}, agents.Agent{Name: "a", Session: 1, ID: 1, Incarnation: 2, Description: agents.Description{Role: "builder"}, Attention: agents.AttentionOpen}, 0, ""},
+		{"operator", identity.Caller{Access: identity.Operator}, agents.Agent{Name: "system"}, 0, ""},
+		{"stale incarnation", identity.Caller{Access: identity.Agent, Agent: "a", Incarnation: 1}, agents.Agent{}, fault.Precondition, "STALE_INCARNATION"},
+		{"never registered", identity.Caller{Access: identity.Agent, Agent: "b"}, agents.Agent{}, fault.Precondition, "AGENT_NOT_REGISTERED"},
+		{"deregistered", identity.Caller{Access: identity.Agent, Agent: "gone"}, agents.Agent{}, fault.Precondition, "AGENT_NOT_REGISTERED"},
+		{"observer that reads", identity.Caller{Access: identity.Observer}, agents.Agent{Name: "system"}, 0, ""},
+		{"nobody", identity.Caller{}, agents.Agent{}, fault.Denied, "AGENT_REQUIRED"},
 	} {
 		k.read(func(snap *store.Snapshot) error {
 			got, err := k.registry.Acting(snap, defaultSession, c.caller)
@@ -85,7 +85,7 @@ func TestActing_ObserverChangesNothing(t *testing.T) {
 	t.Parallel()
 	k := newKit(t)
 	err := k.store.Write(t.Context(), func(tx *store.Tx) error {
-		_, err := k.registry.Acting(tx, defaultSession, caller.Caller{Access: caller.Observer})
+		_, err := k.registry.Acting(tx, defaultSession, identity.Caller{Access: identity.Observer})
 		return err
 	})
 	if fault.KindOf(err) != fault.Denied {
@@ -99,7 +99,7 @@ func TestActing_InATransactionSeesEveryChangeAtOnce(t *testing.T) {
 	acting := func() (a agents.Agent, err error) {
 		t.Helper()
 		_ = k.store.Write(t.Context(), func(tx *store.Tx) error {
-			a, err = k.registry.Acting(tx, defaultSession, caller.Caller{Access: caller.Agent, Session: "default", Agent: "a"})
+			a, err = k.registry.Acting(tx, defaultSession, identity.Caller{Access: identity.Agent, Session: "default", Agent: "a"})
 			return nil
 		})
 		return a, err
@@ -238,22 +238,22 @@ func TestGet_NameThatIsNotRegisteredNamesTheNearest(t *testing.T) {
 func TestGet_AnotherSessionsAgentIsNotFound(t *testing.T) {
 	t.Parallel()
 	k := newKit(t)
-	who := caller.Caller{Access: caller.Operator, Session: "default"}
-	if _, err := k.sessions.Create(context.Background(), who, once.Request{}, "other", sessions.Change{}); err != nil {
+	who := identity.Caller{Access: identity.Operator, Session: "default"}
+	if _, err := k.sessions.Create(context.Background(), who, idempotency.Request{}, "other", sessions.Change{}); err != nil {
 		t.Fatal(err)
 	}
 	k.register("a", &pb.RegisterAgentRequest{})
-	other := testkit.As(t.Context(), caller.Caller{Access: caller.Agent, Session: "other", Agent: "b"})
+	other := testkit.As(t.Context(), identity.Caller{Access: identity.Agent, Session: "other", Agent: "b"})
 	if _, err := k.api.GetAgent(other, &pb.GetAgentRequest{Name: "a"}); status.Code(err) != codes.NotFound {
 		t.Errorf("get: %v", err)
 	}
 	if out, err := k.api.ListAgents(other, &pb.ListAgentsRequest{}); err != nil || len(out.GetAgents()) != 0 || len(out.GetRoles()) != 0 {
 		t.Errorf("list: %v, %v", out, err)
 	}
-	if out, err := k.api.RegisterAgent(testkit.As(t.Context(), caller.Caller{Access: caller.Agent, Session: "other", Agent: "a"}), &pb.RegisterAgentRequest{}); err != nil || out.GetAgent().GetIncarnation() != 1 {
+	if out, err := k.api.RegisterAgent(testkit.As(t.Context(), identity.Caller{Access: identity.Agent, Session: "other", Agent: "a"}), &pb.RegisterAgentRequest{}); err != nil || out.GetAgent().GetIncarnation() != 1 {
 		t.Errorf("the same name in another session is another agent: %v, %v", out, err)
 	}
-	nowhere := testkit.As(t.Context(), caller.Caller{Access: caller.Agent, Session: "nowhere", Agent: "a"})
+	nowhere := testkit.As(t.Context(), identity.Caller{Access: identity.Agent, Session: "nowhere", Agent: "a"})
 	for rpc, call := range map[string]func() error{
 		"RegisterAgent":   func() error { _, err := k.api.RegisterAgent(nowhere, &pb.RegisterAgentRequest{}); return err },
 		"Heartbeat":       func() error { _, err := k.api.Heartbeat(nowhere, &pb.HeartbeatRequest{}); return err },

@@ -15,10 +15,10 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/agents"
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 )
@@ -96,7 +96,7 @@ func FuzzDeregisterAgent(f *testing.F) {
 // fuzz hands requests to an RPC; accepted looks at those that were not refused.
 func fuzz[Q proto.Message, A any](f *testing.F, empty Q, rpc func(*agents.Service, context.Context, Q) (A, error), accepted func(*testing.T, Q)) {
 	clock := clockwork.NewRealClock()
-	st, err := store.Open(f.Context(), store.Options{Dir: f.TempDir(), Sync: store.SyncNormal, Clock: clock, Migrations: slices.Concat(once.Migrations(), sessions.Migrations())})
+	st, err := store.Open(f.Context(), store.Options{Dir: f.TempDir(), Sync: store.SyncNormal, Clock: clock, Migrations: slices.Concat(idempotency.Migrations(), sessions.Migrations())})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func fuzz[Q proto.Message, A any](f *testing.F, empty Q, rpc func(*agents.Servic
 		}
 	})
 	service := agents.NewService(agents.New(st, events.New(st, clock, zap.NewNop()), nowhere{}, clock, zap.NewNop()))
-	ctx := caller.NewContext(f.Context(), caller.Caller{Access: caller.Agent, Session: "none", Agent: "a"})
+	ctx := identity.NewContext(f.Context(), identity.Caller{Access: identity.Agent, Session: "none", Agent: "a"})
 	f.Fuzz(func(t *testing.T, wire []byte) {
 		r := proto.CloneOf(empty)
 		if proto.Unmarshal(wire, r) != nil {

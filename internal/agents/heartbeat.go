@@ -7,8 +7,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -59,7 +59,7 @@ type Standing struct {
 
 // Heartbeat takes note of what the calling agent reports. It writes nothing if nothing changed.
 // fault.Precondition as Acting has it.
-func (r *Registry) Heartbeat(ctx context.Context, who caller.Caller, h Heartbeat) (Standing, error) {
+func (r *Registry) Heartbeat(ctx context.Context, who identity.Caller, h Heartbeat) (Standing, error) {
 	var st Standing
 	var news bool
 	err := r.store.Read(ctx, func(snap *store.Snapshot) error {
@@ -167,7 +167,7 @@ func set[V any](to, from *V) {
 
 // report stores what a heartbeat reports, unless another one has by now, and returns the agent. An agent that has ended
 // comes back first, unless it has stopped and says so again, or its session ends.
-func (r *Registry) report(tx *store.Tx, who caller.Caller, h Heartbeat) (Agent, error) {
+func (r *Registry) report(tx *store.Tx, who identity.Caller, h Heartbeat) (Agent, error) {
 	a, err := r.admitted(tx, who)
 	if err != nil || a.Stopped() && h.stops() || a.Ended() && h.onlyEnds() {
 		return a, err

@@ -3,7 +3,7 @@ package agents
 import (
 	"time"
 
-	"brokerd/internal/caller"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -82,7 +82,7 @@ func (r *Registry) UseHolders(h ...Holder) { r.holders = append(r.holders, h...)
 
 // Own returns the calling agent, all but LastSeen, Health and Gate, with what it holds. Errors: as
 // Acting; fault.Precondition for a call that names no agent.
-func (r *Registry) Own(q store.Querier, who caller.Caller) (Agent, Holdings, error) {
+func (r *Registry) Own(q store.Querier, who identity.Caller) (Agent, Holdings, error) {
 	var held Holdings
 	a, err := r.calling(q, who)
 	for i := 0; i < len(r.holders) && err == nil; i++ {

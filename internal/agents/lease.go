@@ -8,9 +8,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -128,7 +128,7 @@ func (r *Registry) goneOver(lives []*life) {
 		if a.Stopped() {
 			why = "stopped for 7 days"
 		}
-		_, err = r.end(tx, l.session, a, caller.System, why)
+		_, err = r.end(tx, l.session, a, identity.System, why)
 		return err
 	}, func(l *life) { r.presence.gone.Set(l, r.clock.Now().Add(leaseRetry)) })
 }
@@ -173,7 +173,7 @@ func (r *Registry) fail(tx *store.Tx, l *life, failed func(failure)) error {
 	a.Incarnation++
 	a.FailedAt = tx.Now()
 	summary := fmt.Sprintf("%s failed: it was silent for its lease of %v", a.Name, a.Lease)
-	a.Revision, err = r.append(tx, a, caller.System, events.Warning, "agent.failed", summary, map[string]any{
+	a.Revision, err = r.append(tx, a, identity.System, events.Warning, "agent.failed", summary, map[string]any{
 		"agent": a.Name, "incarnation": a.Incarnation, "lease_seconds": a.Lease.Seconds(),
 	})
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/deadline"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -67,7 +67,7 @@ func (a *Agent) ending() ending {
 // has failed, the call brings it back before it goes on; only those that change something need that for certain,
 // and they look again. RegisterAgent and Heartbeat do it themselves. An agent that has stopped does not come
 // back by a call that only reads: a person who looks at it in its name has not started its program.
-func (r *Registry) Began(ctx context.Context, who caller.Caller, method string, at time.Time) {
+func (r *Registry) Began(ctx context.Context, who identity.Caller, method string, at time.Time) {
 	if acts := begins(method); r.presence.began(who, acts, at) && acts {
 		_ = r.store.Write(ctx, func(tx *store.Tx) error {
 			_, err := r.calling(tx, who)
@@ -81,13 +81,13 @@ func begins(method string) bool { return method != registerMethod && method != h
 
 // Ended notes that a call has ended, and renews the lease of the agent. A heartbeat without content
 // does only that: programs send it for agents that are idle.
-func (r *Registry) Ended(who caller.Caller, method string, size int) {
+func (r *Registry) Ended(who identity.Caller, method string, size int) {
 	acts := method != heartbeatMethod || size > 0
 	r.presence.ended(who, acts, r.clock.Now())
 }
 
 // began reports whether the call finds its agent failed.
-func (p *presence) began(who caller.Caller, begins bool, at time.Time) (failed bool) {
+func (p *presence) began(who identity.Caller, begins bool, at time.Time) (failed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	k := agentKey{who.Session, who.Agent}
@@ -106,7 +106,7 @@ func (p *presence) began(who caller.Caller, begins bool, at time.Time) (failed b
 	return l.ended == hasFailed
 }
 
-func (p *presence) ended(who caller.Caller, acts bool, now time.Time) {
+func (p *presence) ended(who identity.Caller, acts bool, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := p.lives[agentKey{who.Session, who.Agent}]

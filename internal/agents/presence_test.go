@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
+	"brokerd/internal/identity"
 )
 
 func TestPresence_CallsUnderUnknownNamesLeaveNothingInMemory(t *testing.T) {
@@ -14,7 +14,7 @@ func TestPresence_CallsUnderUnknownNamesLeaveNothingInMemory(t *testing.T) {
 	k.register("a", &pb.RegisterAgentRequest{})
 	for i := range 100 {
 		for _, incarnation := range []int64{0, 1, 7} {
-			who := caller.Caller{Access: caller.Agent, Session: "default", Agent: fmt.Sprintf("unknown-%d", i), Incarnation: incarnation}
+			who := identity.Caller{Access: identity.Agent, Session: "default", Agent: fmt.Sprintf("unknown-%d", i), Incarnation: incarnation}
 			k.registry.Began(t.Context(), who, "/brokerd.v1.AgentService/GetAgent", k.clock.Now())
 			k.registry.Ended(who, "/brokerd.v1.AgentService/GetAgent", 0)
 		}

@@ -12,11 +12,11 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/page"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 const (
@@ -50,13 +50,13 @@ func NewService(r *Registry) *Service { return &Service{registry: r} }
 
 // RegisterAgent implements pb.AgentServiceServer.
 func (s *Service) RegisterAgent(ctx context.Context, in *pb.RegisterAgentRequest) (*pb.RegisterAgentResponse, error) {
-	who := caller.FromContext(ctx)
-	var c valid.Check
+	who := identity.FromContext(ctx)
+	var c validate.Check
 	newName(&c, who.Agent)
 	c.OptionalName("role", in.GetRole())
 	capabilities(&c, in.GetCapabilities())
 	c.Line("instance", in.GetInstance(), mostInstance)
-	c.Line("worktree", in.GetWorktree(), valid.MaxPath)
+	c.Line("worktree", in.GetWorktree(), validate.MaxPath)
 	c.Labels("labels", in.GetLabels())
 	c.Line("display_name", in.GetDisplayName(), mostDisplay)
 	c.Text("description", in.GetDescription(), mostPurpose)
@@ -80,7 +80,7 @@ func (s *Service) RegisterAgent(ctx context.Context, in *pb.RegisterAgentRequest
 	d.Role = cmp.Or(d.Role, who.Role)
 	d.Capabilities = slices.Sorted(slices.Values(in.GetCapabilities()))
 	d.Capabilities = slices.Compact(d.Capabilities)
-	req, err := once.Of(ctx, "RegisterAgent", in.GetRequestId(), in)
+	req, err := idempotency.Of(ctx, "RegisterAgent", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func (s *Service) RegisterAgent(ctx context.Context, in *pb.RegisterAgentRequest
 
 // Heartbeat implements pb.AgentServiceServer.
 func (s *Service) Heartbeat(ctx context.Context, in *pb.HeartbeatRequest) (*pb.HeartbeatResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	h := Heartbeat{
 		Reason: in.StatusReason, Activity: in.Activity, TaskID: in.TaskId, Progress: in.Progress,
 		LastTool: in.LastTool, LastFile: in.LastFile, Notices: in.GetNotices(),
@@ -111,10 +111,10 @@ func (s *Service) Heartbeat(ctx context.Context, in *pb.HeartbeatRequest) (*pb.H
 		h.Counters.Errors = counter(&c, "errors", n.Errors)
 	}
 	c.Line("last_tool", in.GetLastTool(), mostTool)
-	c.Line("last_file", in.GetLastFile(), valid.MaxPath)
-	c.Line("status_reason", in.GetStatusReason(), valid.MaxLine)
-	c.Line("activity", in.GetActivity(), valid.MaxLine)
-	c.Line("task_id", in.GetTaskId(), valid.MaxID)
+	c.Line("last_file", in.GetLastFile(), validate.MaxPath)
+	c.Line("status_reason", in.GetStatusReason(), validate.MaxLine)
+	c.Line("activity", in.GetActivity(), validate.MaxLine)
+	c.Line("task_id", in.GetTaskId(), validate.MaxID)
 	if p := in.GetProgress(); !(p >= 0 && p <= 1) { // a NaN is neither
 		c.Fail("progress", "is %v; 0 to 1 is allowed", p)
 	}
@@ -122,7 +122,7 @@ func (s *Service) Heartbeat(ctx context.Context, in *pb.HeartbeatRequest) (*pb.H
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	st, err := s.registry.Heartbeat(ctx, caller.FromContext(ctx), h)
+	st, err := s.registry.Heartbeat(ctx, identity.FromContext(ctx), h)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func (s *Service) Heartbeat(ctx context.Context, in *pb.HeartbeatRequest) (*pb.H
 }
 
 // counter checks a counter that may be absent.
-func counter(c *valid.Check, name string, n *int64) *int64 {
+func counter(c *validate.Check, name string, n *int64) *int64 {
 	if n != nil {
 		c.Between("counters."+name, *n, 0, mostCounted)
 	}
@@ -148,7 +148,7 @@ func counter(c *valid.Check, name string, n *int64) *int64 {
 
 // SaveCheckpoint implements pb.AgentServiceServer.
 func (s *Service) SaveCheckpoint(ctx context.Context, in *pb.SaveCheckpointRequest) (*pb.SaveCheckpointResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	kind := in.GetKind()
 	if _, known := pb.CheckpointKind_name[int32(kind)]; !known {
 		c.Fail("kind", "%d is no kind of checkpoint", kind)
@@ -161,11 +161,11 @@ func (s *Service) SaveCheckpoint(ctx context.Context, in *pb.SaveCheckpointReque
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "SaveCheckpoint", in.GetRequestId(), in)
+	req, err := idempotency.Of(ctx, "SaveCheckpoint", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
 	}
-	revision, err := s.registry.SaveCheckpoint(ctx, caller.FromContext(ctx), req,
+	revision, err := s.registry.SaveCheckpoint(ctx, identity.FromContext(ctx), req,
 		Checkpoint{Kind: CheckpointKind(kind), Reference: in.GetReference(), Data: in.GetData()})
 	if err != nil {
 		return nil, err
@@ -175,11 +175,11 @@ func (s *Service) SaveCheckpoint(ctx context.Context, in *pb.SaveCheckpointReque
 
 // GetAgent implements pb.AgentServiceServer.
 func (s *Service) GetAgent(ctx context.Context, in *pb.GetAgentRequest) (*pb.GetAgentResponse, error) {
-	who, name := caller.FromContext(ctx), in.GetName()
+	who, name := identity.FromContext(ctx), in.GetName()
 	if name == "" {
 		name = who.Agent
 	}
-	var c valid.Check
+	var c validate.Check
 	c.Name("name", name)
 	if _, known := pb.AgentView_name[int32(in.GetView())]; !known {
 		c.Fail("view", "%d is no view", in.GetView())
@@ -202,7 +202,7 @@ func (s *Service) GetAgent(ctx context.Context, in *pb.GetAgentRequest) (*pb.Get
 
 // ListAgents implements pb.AgentServiceServer.
 func (s *Service) ListAgents(ctx context.Context, in *pb.ListAgentsRequest) (*pb.ListAgentsResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	f := Filter{
 		Role:         in.GetRole(),
 		Capabilities: in.GetCapabilities(),
@@ -226,7 +226,7 @@ func (s *Service) ListAgents(ctx context.Context, in *pb.ListAgentsRequest) (*pb
 	if err := page.Parse(agentListName, in.GetPageToken(), &after); err != nil {
 		return nil, err
 	}
-	found, err := s.registry.List(ctx, caller.FromContext(ctx), f, after, size)
+	found, err := s.registry.List(ctx, identity.FromContext(ctx), f, after, size)
 	if err != nil {
 		return nil, err
 	}
@@ -246,16 +246,16 @@ func (s *Service) ListAgents(ctx context.Context, in *pb.ListAgentsRequest) (*pb
 
 // DeregisterAgent implements pb.AgentServiceServer.
 func (s *Service) DeregisterAgent(ctx context.Context, in *pb.DeregisterAgentRequest) (*pb.DeregisterAgentResponse, error) {
-	var c valid.Check
-	c.Line("reason", in.GetReason(), valid.MaxLine)
+	var c validate.Check
+	c.Line("reason", in.GetReason(), validate.MaxLine)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "DeregisterAgent", in.GetRequestId(), in)
+	req, err := idempotency.Of(ctx, "DeregisterAgent", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
 	}
-	revision, err := s.registry.Deregister(ctx, caller.FromContext(ctx), req, in.GetReason())
+	revision, err := s.registry.Deregister(ctx, identity.FromContext(ctx), req, in.GetReason())
 	if err != nil {
 		return nil, err
 	}
@@ -264,7 +264,7 @@ func (s *Service) DeregisterAgent(ctx context.Context, in *pb.DeregisterAgentReq
 
 // newName wants a name that cannot be taken for a mailbox of another kind: those are written
 // role:NAME and channel:NAME.
-func newName(c *valid.Check, name string) {
+func newName(c *validate.Check, name string) {
 	for _, prefix := range []string{"role:", "channel:"} {
 		if strings.HasPrefix(name, prefix) {
 			c.Fail(callerField, "%q begins as no agent's name may: %s stands for other receivers", name, prefix)
@@ -274,9 +274,9 @@ func newName(c *valid.Check, name string) {
 	c.NewName(callerField, name)
 }
 
-func capabilities(c *valid.Check, list []string) {
-	if len(list) > valid.MaxLabels {
-		c.Count("capabilities", len(list), valid.MaxLabels)
+func capabilities(c *validate.Check, list []string) {
+	if len(list) > validate.MaxLabels {
+		c.Count("capabilities", len(list), validate.MaxLabels)
 		return
 	}
 	for i, name := range list {
@@ -284,7 +284,7 @@ func capabilities(c *valid.Check, list []string) {
 	}
 }
 
-func statusOf(c *valid.Check, in pb.AgentStatus) Status {
+func statusOf(c *validate.Check, in pb.AgentStatus) Status {
 	if _, known := pb.AgentStatus_name[int32(in)]; !known {
 		c.Fail("status", "%d is no status", in)
 	}

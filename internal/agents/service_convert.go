@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 	"brokerd/internal/work"
 )
 
@@ -71,7 +71,7 @@ func stamp(t time.Time) *timestamppb.Timestamp {
 const wayPrefix = "OFFER_WAY_"
 
 // harnessOf checks what is reported of the session of a coding agent; nil if nothing is.
-func harnessOf(c *valid.Check, in *pb.Harness) *Harness {
+func harnessOf(c *validate.Check, in *pb.Harness) *Harness {
 	if in == nil {
 		return nil
 	}
@@ -94,7 +94,7 @@ func harnessOf(c *valid.Check, in *pb.Harness) *Harness {
 }
 
 // attentionOf checks a mode; 0 = as it is.
-func attentionOf(c *valid.Check, in pb.Attention) Attention {
+func attentionOf(c *validate.Check, in pb.Attention) Attention {
 	if _, known := pb.Attention_name[int32(in)]; !known {
 		c.Fail("attention", "%d is no mode", in)
 	}

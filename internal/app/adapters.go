@@ -9,7 +9,6 @@ import (
 	"brokerd/internal/artifacts"
 	"brokerd/internal/blockers"
 	"brokerd/internal/broker"
-	"brokerd/internal/caller"
 	"brokerd/internal/catalog"
 	"brokerd/internal/deadletters"
 	"brokerd/internal/decisions"
@@ -17,9 +16,10 @@ import (
 	"brokerd/internal/events"
 	"brokerd/internal/finding"
 	"brokerd/internal/handoffs"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/locks"
 	"brokerd/internal/msgtype"
-	"brokerd/internal/once"
 	"brokerd/internal/sessions"
 	"brokerd/internal/state"
 	"brokerd/internal/store"
@@ -92,10 +92,10 @@ type authors struct {
 }
 
 // Admit implements events.Authors.
-func (a authors) Admit(ctx context.Context, c caller.Caller) error { return a.broker.Admit(ctx, c) }
+func (a authors) Admit(ctx context.Context, c identity.Caller) error { return a.broker.Admit(ctx, c) }
 
 // Author implements events.Authors.
-func (a authors) Author(q store.Querier, session int64, c caller.Caller) (role string, err error) {
+func (a authors) Author(q store.Querier, session int64, c identity.Caller) (role string, err error) {
 	found, err := a.agents.Acting(q, session, c)
 	return found.Role, err
 }
@@ -119,7 +119,7 @@ func (d directory) ByID(q store.Querier, session int64) (broker.Session, error) 
 }
 
 // Acting implements broker.Directory.
-func (d directory) Acting(q store.Querier, session int64, c caller.Caller) (broker.Agent, error) {
+func (d directory) Acting(q store.Querier, session int64, c identity.Caller) (broker.Agent, error) {
 	a, err := d.agents.Acting(q, session, c)
 	return brokerAgent(a), err
 }
@@ -322,7 +322,7 @@ func (c census) Agents(session string) admin.Head {
 }
 
 // Own implements admin.Directory.
-func (c census) Own(q store.Querier, who caller.Caller) (admin.Own, error) {
+func (c census) Own(q store.Querier, who identity.Caller) (admin.Own, error) {
 	a, held, err := c.agents.Own(q, who)
 	return admin.Own{
 		Agent: a.Name, Role: a.Role, Locks: len(held.Locks), Tokens: len(held.Tokens), Tickets: len(held.Tickets),
@@ -376,8 +376,8 @@ func (m mailboxes) Mail(q store.Querier, session int64, own *admin.Own) (admin.M
 	if own != nil {
 		return found, nil
 	}
-	waiting, err := m.diagnose.Waiting(q, session, []string{caller.System})
-	found.Operators = waiting[caller.System]
+	waiting, err := m.diagnose.Waiting(q, session, []string{identity.System})
+	found.Operators = waiting[identity.System]
 	return found, err
 }
 
@@ -385,7 +385,7 @@ func (m mailboxes) Mail(q store.Querier, session int64, own *admin.Own) (admin.M
 type post struct{ *deadletters.Queue }
 
 // Move implements admin.Post.
-func (p post) Move(ctx context.Context, who caller.Caller, req once.Request, what admin.Move) (admin.Moved, error) {
+func (p post) Move(ctx context.Context, who identity.Caller, req idempotency.Request, what admin.Move) (admin.Moved, error) {
 	done, err := p.Queue.Move(ctx, who, req, deadletters.Move(what))
 	return admin.Moved(done), err
 }
@@ -432,7 +432,7 @@ func (d stateDirectory) Session(q store.Querier, name string) (int64, error) {
 }
 
 // Role implements state.Directory.
-func (d stateDirectory) Role(q store.Querier, session int64, c caller.Caller) (string, error) {
+func (d stateDirectory) Role(q store.Querier, session int64, c identity.Caller) (string, error) {
 	a, err := d.agents.Acting(q, session, c)
 	return a.Role, err
 }
@@ -450,7 +450,7 @@ func (d catalogDirectory) Session(q store.Querier, name string) (catalog.Session
 }
 
 // Role implements catalog.Directory.
-func (d catalogDirectory) Role(q store.Querier, session int64, c caller.Caller) (string, error) {
+func (d catalogDirectory) Role(q store.Querier, session int64, c identity.Caller) (string, error) {
 	a, err := d.agents.Acting(q, session, c)
 	return a.Role, err
 }

@@ -23,14 +23,14 @@ import (
 	"brokerd/internal/deadletters"
 	"brokerd/internal/decisions"
 	"brokerd/internal/diagnose"
-	"brokerd/internal/disk"
+	"brokerd/internal/diskguard"
 	"brokerd/internal/drain"
 	"brokerd/internal/events"
 	"brokerd/internal/handoffs"
+	"brokerd/internal/idempotency"
 	"brokerd/internal/locks"
 	"brokerd/internal/messagesrpc"
 	"brokerd/internal/metrics"
-	"brokerd/internal/once"
 	"brokerd/internal/overview"
 	"brokerd/internal/retention"
 	"brokerd/internal/rpc"
@@ -163,7 +163,7 @@ func (a *App) start(ctx context.Context) error {
 
 	// The store, and with it the lock on the data folder.
 	measured := newMetrics(c)
-	reserve := disk.NewReserve(c.Dir, log.Named("disk"))
+	reserve := diskguard.NewReserve(c.Dir, log.Named("disk"))
 	p.store, err = openStore(ctx, c, store.Options{Sync: a.sync, Checkpoint: checkpoint, Full: reserve.Free}, measured)
 	if err != nil {
 		return err
@@ -209,10 +209,10 @@ func (a *App) start(ctx context.Context) error {
 	p.locks.UseTracer(tracer)
 	// After the hooks are in place: New checks the disk at once, and may append an event.
 	used := func() (float64, error) { return c.DiskUsed(c.Dir) }
-	p.disk = disk.New(p.store, p.events, c.Clock, log.Named("disk"), used, c.Dir, reserve)
-	p.broker.UseDisk(p.disk)
+	p.diskguard = diskguard.New(p.store, p.events, c.Clock, log.Named("disk"), used, c.Dir, reserve)
+	p.broker.UseDisk(p.diskguard)
 	p.state = state.New(p.store, p.events, stateDirectory{p.sessions, p.agents}, c.Clock, log.Named("state"))
-	p.state.UseDisk(p.disk)
+	p.state.UseDisk(p.diskguard)
 	connectState(p)
 	people, letters := directoryOfWork{p.sessions, p.agents}, postOfWork{p.broker}
 	p.blockers = blockers.New(p.store, p.events, people, letters, c.Clock, log.Named("blockers"))
@@ -224,7 +224,7 @@ func (a *App) start(ctx context.Context) error {
 	p.tasks.UseBlockers(p.blockers)
 	p.tasks.OnDone(p.blockers.TaskDone)
 	p.tasks.UseRelated(carriers{p.broker, p.events, p.state})
-	p.artifacts, err = openArtifacts(c, p.store, p.events, people, p.disk, measured, log)
+	p.artifacts, err = openArtifacts(c, p.store, p.events, people, p.diskguard, measured, log)
 	if err != nil {
 		return err
 	}
@@ -306,7 +306,7 @@ func (a *App) start(ctx context.Context) error {
 		return fmt.Errorf("start drains: %w", err)
 	}
 	explainers := []admin.Explainer{
-		p.agents, p.diagnose, p.locks, p.state, p.disk, p.tasks, p.decisions, p.blockers, p.handoffs, p.votes, p.drain,
+		p.agents, p.diagnose, p.locks, p.state, p.diskguard, p.tasks, p.decisions, p.blockers, p.handoffs, p.votes, p.drain,
 	}
 	p.overview = newOverviews(p.store, p.events, c.Clock, log.Named("overview"), p.sessions,
 		overviewSources{commons{p.locks, p.state, jobs}, p.diagnose, p.agents, explainers})
@@ -400,7 +400,7 @@ func (a *App) start(ctx context.Context) error {
 	if err := a.servePprof(); err != nil {
 		return fmt.Errorf("serve profiles: %w", err)
 	}
-	health := &probes{store: p.store, disk: p.disk, drain: p.drain}
+	health := &probes{store: p.store, disk: p.diskguard, drain: p.drain}
 	if err := a.serveMetrics(measured, gauges{p.store, p.broker, p.agents, used}, health); err != nil {
 		return fmt.Errorf("serve metrics: %w", err)
 	}
@@ -449,7 +449,7 @@ func openStore(ctx context.Context, c Config, options store.Options, measured *m
 	options.Dir, options.Clock, options.Log = c.Dir, c.Clock, c.Log.Named("store")
 	options.Migrations = slices.Concat(
 		events.Migrations(),
-		once.Migrations(),
+		idempotency.Migrations(),
 		sessions.Migrations(),
 		agents.Migrations(),
 		broker.Migrations(),

@@ -4,7 +4,7 @@ import (
 	"go.uber.org/zap"
 
 	"brokerd/internal/artifacts"
-	"brokerd/internal/disk"
+	"brokerd/internal/diskguard"
 	"brokerd/internal/events"
 	"brokerd/internal/metrics"
 	"brokerd/internal/retention"
@@ -13,7 +13,7 @@ import (
 )
 
 // openArtifacts returns the repository of artifacts. Transfers are counted unless measured is nil.
-func openArtifacts(c Config, st *store.Store, journal *events.Log, dir work.Directory, space *disk.Gauge, measured *metrics.Metrics, log *zap.Logger) (*artifacts.Repository, error) {
+func openArtifacts(c Config, st *store.Store, journal *events.Log, dir work.Directory, space *diskguard.Gauge, measured *metrics.Metrics, log *zap.Logger) (*artifacts.Repository, error) {
 	o := artifacts.Options{
 		Store: st, Log: journal, Directory: dir, Disk: space, Dir: c.Dir, Clock: c.Clock, Logger: log.Named("artifacts"),
 	}

@@ -6,7 +6,7 @@ import (
 	"brokerd/internal/artifacts"
 	"brokerd/internal/backup"
 	"brokerd/internal/broker"
-	"brokerd/internal/disk"
+	"brokerd/internal/diskguard"
 	"brokerd/internal/events"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
@@ -69,5 +69,5 @@ func (d diskSpace) Fits(bytes int64) error {
 	if err != nil {
 		return err
 	}
-	return disk.Fits(d.config.Dir, used, bytes)
+	return diskguard.Fits(d.config.Dir, used, bytes)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
-	"brokerd/internal/disk"
+	"brokerd/internal/diskguard"
 	"brokerd/internal/fault"
 	"brokerd/internal/store"
 )
@@ -60,7 +60,7 @@ func (c Config) complete() (Config, error) {
 		c.StopTimeout = DefaultStopTimeout
 	}
 	if c.DiskUsed == nil {
-		c.DiskUsed = disk.Used
+		c.DiskUsed = diskguard.Used
 	}
 	if c.Clock == nil {
 		c.Clock = clockwork.NewRealClock()

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"sync/atomic"
 
-	"brokerd/internal/disk"
+	"brokerd/internal/diskguard"
 	"brokerd/internal/drain"
 	"brokerd/internal/store"
 )
@@ -23,7 +23,7 @@ const (
 // probes answers the health checks of service managers and monitors.
 type probes struct {
 	store *store.Store
-	disk  *disk.Gauge
+	disk  *diskguard.Gauge
 	drain *drain.Switch
 	phase atomic.Int32
 }

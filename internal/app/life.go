@@ -7,8 +7,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -51,7 +51,7 @@ func (a *App) logStop(ctx context.Context, st *store.Store, journal *events.Log)
 // full or the database is damaged, starts and stops all the same.
 func (a *App) logLife(ctx context.Context, st *store.Store, journal *events.Log, e events.Entry, report any) {
 	details, _ := json.Marshal(report) // strings, numbers and flags always marshal
-	e.Category, e.Source, e.Details = events.System, caller.System, string(details)
+	e.Category, e.Source, e.Details = events.System, identity.System, string(details)
 	err := st.Write(ctx, func(tx *store.Tx) error {
 		_, err := journal.Append(tx, e)
 		return err

@@ -5,7 +5,7 @@ import (
 
 	"brokerd/internal/agents"
 	"brokerd/internal/broker"
-	"brokerd/internal/caller"
+	"brokerd/internal/identity"
 	"brokerd/internal/locks"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
@@ -109,7 +109,7 @@ func (h holders) Session(q store.Querier, name string) (locks.Session, error) {
 }
 
 // Acting implements locks.Directory.
-func (h holders) Acting(q store.Querier, session int64, c caller.Caller) (locks.Agent, error) {
+func (h holders) Acting(q store.Querier, session int64, c identity.Caller) (locks.Agent, error) {
 	a, err := h.agents.Acting(q, session, c)
 	return locks.Agent{Name: a.Name, Role: a.Role}, err
 }

@@ -9,10 +9,10 @@ import (
 	"brokerd/internal/admin"
 	"brokerd/internal/agents"
 	"brokerd/internal/broker"
-	"brokerd/internal/caller"
 	"brokerd/internal/diagnose"
 	"brokerd/internal/events"
 	"brokerd/internal/finding"
+	"brokerd/internal/identity"
 	"brokerd/internal/overview"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
@@ -105,8 +105,8 @@ func (o overviewSources) Agents(
 	for i := range team {
 		names[i] = team[i].Name
 	}
-	waiting, err := o.diagnose.Waiting(q, session, append(names, caller.System))
-	crew.OperatorMail = waiting[caller.System]
+	waiting, err := o.diagnose.Waiting(q, session, append(names, identity.System))
+	crew.OperatorMail = waiting[identity.System]
 	list := make([]overview.Agent, len(team))
 	for i := range team {
 		a := &team[i]

@@ -12,7 +12,7 @@ import (
 	"brokerd/internal/deadletters"
 	"brokerd/internal/decisions"
 	"brokerd/internal/diagnose"
-	"brokerd/internal/disk"
+	"brokerd/internal/diskguard"
 	"brokerd/internal/drain"
 	"brokerd/internal/events"
 	"brokerd/internal/handoffs"
@@ -40,7 +40,7 @@ type parts struct {
 	deadletters *deadletters.Queue
 	decisions   *decisions.Table
 	diagnose    *diagnose.Examiner
-	disk        *disk.Gauge
+	diskguard   *diskguard.Gauge
 	drain       *drain.Switch
 	events      *events.Log
 	handoffs    *handoffs.Desk

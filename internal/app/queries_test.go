@@ -60,7 +60,7 @@ var scans = map[string]string{
 	"locks.selectSpots":              "once, at the start",
 	"locks.selectTickets":            "waiting tickets alone; their queue is kept in memory",
 	"locks.selectWaiting":            "once, at the start",
-	"once.deleteOldest":              "its LIMIT ends it",
+	"idempotency.deleteOldest":       "its LIMIT ends it",
 	"retention.selectDeletions":      "deletions of sessions that are not finished alone",
 	"sessions.countSessions":         "one row per session",
 	"sessions.listAll":               "one row per session",

@@ -13,9 +13,9 @@ import (
 
 	"brokerd/internal/admin"
 	"brokerd/internal/backup"
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -104,7 +104,7 @@ func jump(ctx context.Context, st *store.Store, journal *events.Log, facts map[s
 			return err
 		}
 		next, err = journal.Append(tx, events.Entry{
-			Category: events.System, Type: "broker.restored", Severity: events.Warning, Source: caller.System,
+			Category: events.System, Type: "broker.restored", Severity: events.Warning, Source: identity.System,
 			Summary: fmt.Sprintf("the broker was restored from a backup of revision %d", last), Details: string(details),
 		})
 		return err

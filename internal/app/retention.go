@@ -13,7 +13,7 @@ import (
 	"brokerd/internal/retention"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 // wake makes the keeper run again when a setting changes on which it depends.
@@ -142,7 +142,7 @@ func (k keptEvents) Pruned(tx *store.Tx, session int64, source string, s retenti
 	}
 	return k.Append(tx, events.Entry{
 		Session: session, Category: events.System, Type: "data.pruned", Source: source,
-		Summary: "finished data older than " + valid.Short(s.OlderThan) + " was archived and removed", Details: string(details),
+		Summary: "finished data older than " + validate.Short(s.OlderThan) + " was archived and removed", Details: string(details),
 	})
 }
 

@@ -7,10 +7,10 @@ import (
 	"brokerd/internal/agents"
 	"brokerd/internal/blockers"
 	"brokerd/internal/broker"
-	"brokerd/internal/caller"
 	"brokerd/internal/decisions"
 	"brokerd/internal/events"
 	"brokerd/internal/handoffs"
+	"brokerd/internal/identity"
 	"brokerd/internal/locks"
 	"brokerd/internal/retention"
 	"brokerd/internal/sessions"
@@ -37,7 +37,7 @@ func (d directoryOfWork) ByID(q store.Querier, session int64) (work.Session, boo
 }
 
 // Acting implements work.Directory.
-func (d directoryOfWork) Acting(q store.Querier, session int64, c caller.Caller) (work.Agent, error) {
+func (d directoryOfWork) Acting(q store.Querier, session int64, c identity.Caller) (work.Agent, error) {
 	a, err := d.agents.Acting(q, session, c)
 	return workAgent(a), err
 }
@@ -82,7 +82,9 @@ func workAgent(a agents.Agent) work.Agent {
 type postOfWork struct{ broker *broker.Broker }
 
 // Admit implements work.Post.
-func (p postOfWork) Admit(ctx context.Context, c caller.Caller) error { return p.broker.Admit(ctx, c) }
+func (p postOfWork) Admit(ctx context.Context, c identity.Caller) error {
+	return p.broker.Admit(ctx, c)
+}
 
 // Post implements work.Post.
 func (p postOfWork) Post(tx *store.Tx, session int64, l work.Letter) (int64, error) {
@@ -246,7 +248,7 @@ func connectDecisions(p *parts) {
 type reports struct{ blockers *blockers.Board }
 
 // Report implements events.Blockers.
-func (r reports) Report(tx *store.Tx, c caller.Caller, o events.Obstacle) (string, error) {
+func (r reports) Report(tx *store.Tx, c identity.Caller, o events.Obstacle) (string, error) {
 	if o.Over {
 		x, err := r.blockers.ResolveReported(tx, c, o.ID, o.Task, o.Resolution)
 		return x.Name(), err

@@ -12,9 +12,9 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 	"brokerd/internal/nearest"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
@@ -221,7 +221,7 @@ func missingName(q store.Querier, session int64, name string) error {
 }
 
 // acting returns the session and the agent of a call that changes something.
-func (r *Repository) acting(tx *store.Tx, c caller.Caller) (work.Session, work.Agent, error) {
+func (r *Repository) acting(tx *store.Tx, c identity.Caller) (work.Session, work.Agent, error) {
 	s, err := r.Directory.Session(tx, c.Session)
 	if err != nil {
 		return s, work.Agent{}, err

@@ -9,8 +9,8 @@ import (
 	"os"
 	"strconv"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -30,7 +30,7 @@ type Part struct {
 // until send returns. Errors: fault.NotFound; fault.OutOfRange for an offset beyond the size;
 // fault.Precondition (CONTENT_MISSING); fault.Unavailable when the repository drains; and those of
 // begin and send.
-func (r *Repository) Download(ctx context.Context, c caller.Caller, p Part, begin func(Version) error, send func([]byte) error) error {
+func (r *Repository) Download(ctx context.Context, c identity.Caller, p Part, begin func(Version) error, send func([]byte) error) error {
 	v, file, err := r.open(ctx, c, p)
 	if err != nil {
 		return fmt.Errorf("download artifact: %w", err)
@@ -73,7 +73,7 @@ func (r *Repository) Download(ctx context.Context, c caller.Caller, p Part, begi
 
 // open finds a version and opens its content. The content of a version that is deleted in between
 // may be missing: open then finds out that the version is missing too.
-func (r *Repository) open(ctx context.Context, c caller.Caller, p Part) (Version, *os.File, error) {
+func (r *Repository) open(ctx context.Context, c identity.Caller, p Part) (Version, *os.File, error) {
 	var v Version
 	look := func() error {
 		return r.Store.Read(ctx, func(snap *store.Snapshot) error {

@@ -15,7 +15,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/artifacts"
 	"brokerd/internal/events"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
 	"brokerd/internal/sessions"
 	"brokerd/internal/testkit"
 )
@@ -134,7 +134,7 @@ func (s noFrames) Context() context.Context { return s.ctx }
 func fuzzed(f *testing.F) *artifacts.Service {
 	clock := clockwork.NewRealClock()
 	dir := f.TempDir()
-	st := testkit.Store(f, dir, clock, events.Migrations(), once.Migrations(), sessions.Migrations(), artifacts.Migrations())
+	st := testkit.Store(f, dir, clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(), artifacts.Migrations())
 	r, err := artifacts.New(artifacts.Options{Store: st, Log: events.New(st, clock, zap.NewNop()), Directory: testkit.NoSessions{}, Dir: dir, Clock: clock, Logger: zap.NewNop()})
 	if err != nil {
 		f.Fatal(err)

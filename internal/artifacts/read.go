@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math"
 
-	"brokerd/internal/caller"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -28,7 +28,7 @@ type Found struct {
 
 // Get returns a version, and a page of the versions of its artifact below a number. Errors:
 // fault.NotFound.
-func (r *Repository) Get(ctx context.Context, c caller.Caller, name string, number, below int64, limit int) (Found, error) {
+func (r *Repository) Get(ctx context.Context, c identity.Caller, name string, number, below int64, limit int) (Found, error) {
 	var f Found
 	err := r.Store.Read(ctx, func(snap *store.Snapshot) error {
 		s, err := r.Directory.Session(snap, c.Session)
@@ -73,7 +73,7 @@ type Listed struct {
 }
 
 // List lists versions by name, and of each name the newest first.
-func (r *Repository) List(ctx context.Context, c caller.Caller, sel Selection) (Listed, error) {
+func (r *Repository) List(ctx context.Context, c identity.Caller, sel Selection) (Listed, error) {
 	from := Position{sel.Prefix, math.MaxInt64}
 	if sel.After != nil {
 		from = *sel.After

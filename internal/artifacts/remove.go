@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -31,7 +31,7 @@ type Deleted struct {
 
 // Delete removes a version, or all versions of a name for 0. When it returns, the files of contents
 // that no session has any more are removed. Errors: fault.NotFound; fault.Denied (NOT_THE_AUTHOR).
-func (r *Repository) Delete(ctx context.Context, c caller.Caller, req once.Request, name string, number int64) (Deleted, error) {
+func (r *Repository) Delete(ctx context.Context, c identity.Caller, req idempotency.Request, name string, number int64) (Deleted, error) {
 	var d Deleted
 	err := r.Store.Write(ctx, func(tx *store.Tx) error {
 		_, err := req.Do(tx, &d, func() error {

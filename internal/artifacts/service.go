@@ -14,11 +14,11 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/page"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 // The lists, for their page tokens.
@@ -52,15 +52,15 @@ func (s *Service) UploadArtifact(stream grpc.ClientStreamingServer[pb.UploadArti
 	if err != nil {
 		return err
 	}
-	request := func(sum string) (once.Request, error) {
+	request := func(sum string) (idempotency.Request, error) {
 		whole := proto.CloneOf(in)
 		whole.Sha256 = sum
-		return once.Of(ctx, "UploadArtifact", in.GetRequestId(), whole)
+		return idempotency.Of(ctx, "UploadArtifact", in.GetRequestId(), whole)
 	}
 	if _, err := request(""); err != nil { // before the client sends the content
 		return err
 	}
-	upload, stored, err := s.repository.Begin(ctx, caller.FromContext(ctx), h, request)
+	upload, stored, err := s.repository.Begin(ctx, identity.FromContext(ctx), h, request)
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (s *Service) UploadArtifact(stream grpc.ClientStreamingServer[pb.UploadArti
 
 // headerOf checks the header of an upload.
 func headerOf(in *pb.ArtifactHeader) (Header, error) {
-	var c valid.Check
+	var c validate.Check
 	h := Header{
 		Name: nameOf(&c, "header.name", in.GetName()), Size: in.GetSize(), SHA256: hashOf(&c, "header.sha256", in.GetSha256()),
 		MediaType: in.GetMediaType(), Description: in.GetDescription(), Labels: in.GetLabels(), TaskID: in.GetTaskId(), Announce: in.GetAnnounce(),
@@ -98,24 +98,24 @@ func headerOf(in *pb.ArtifactHeader) (Header, error) {
 	if h.Size < 0 {
 		c.Fail("header.size", "is %d; it is the number of bytes of the content", h.Size)
 	}
-	c.Line("header.media_type", h.MediaType, valid.MaxLabel)
-	c.Line("header.description", h.Description, valid.MaxLine)
+	c.Line("header.media_type", h.MediaType, validate.MaxLabel)
+	c.Line("header.description", h.Description, validate.MaxLine)
 	c.Labels("header.labels", h.Labels)
-	c.Line("header.task_id", h.TaskID, valid.MaxID)
+	c.Line("header.task_id", h.TaskID, validate.MaxID)
 	return h, c.Err()
 }
 
 // nameOf returns a name in the form in which the broker stores it.
-func nameOf(c *valid.Check, field, raw string) string {
-	if !c.Text(field, raw, valid.MaxPath) {
+func nameOf(c *validate.Check, field, raw string) string {
+	if !c.Text(field, raw, validate.MaxPath) {
 		return ""
 	}
 	name := norm.NFC.String(raw)
-	if len(name) > valid.MaxPath {
-		c.Fail(field, "has %d bytes in Unicode NFC; at most %d are allowed", len(name), valid.MaxPath)
+	if len(name) > validate.MaxPath {
+		c.Fail(field, "has %d bytes in Unicode NFC; at most %d are allowed", len(name), validate.MaxPath)
 		return ""
 	}
-	if wrong := valid.PathFault(name); wrong != "" {
+	if wrong := validate.PathFault(name); wrong != "" {
 		c.Fail(field, "%s", wrong)
 		return ""
 	}
@@ -123,7 +123,7 @@ func nameOf(c *valid.Check, field, raw string) string {
 }
 
 // hashOf returns a hash in lower case, or nothing.
-func hashOf(c *valid.Check, field, raw string) string {
+func hashOf(c *validate.Check, field, raw string) string {
 	if raw == "" {
 		return ""
 	}
@@ -136,7 +136,7 @@ func hashOf(c *valid.Check, field, raw string) string {
 
 // DownloadArtifact implements pb.ArtifactServiceServer.
 func (s *Service) DownloadArtifact(in *pb.DownloadArtifactRequest, stream grpc.ServerStreamingServer[pb.DownloadArtifactResponse]) error {
-	var c valid.Check
+	var c validate.Check
 	p := Part{Version: in.GetVersion(), SHA256: hashOf(&c, "sha256", in.GetSha256()), Offset: in.GetOffset(), Length: in.GetLength()}
 	switch {
 	case p.SHA256 == "":
@@ -153,14 +153,14 @@ func (s *Service) DownloadArtifact(in *pb.DownloadArtifactRequest, stream grpc.S
 	begin := func(v Version) error {
 		return stream.Send(&pb.DownloadArtifactResponse{Frame: &pb.DownloadArtifactResponse_Artifact{Artifact: versionProto(&v)}})
 	}
-	return s.repository.Download(stream.Context(), caller.FromContext(stream.Context()), p, begin, func(chunk []byte) error {
+	return s.repository.Download(stream.Context(), identity.FromContext(stream.Context()), p, begin, func(chunk []byte) error {
 		return stream.Send(&pb.DownloadArtifactResponse{Frame: &pb.DownloadArtifactResponse_Chunk{Chunk: chunk}})
 	})
 }
 
 // GetArtifact implements pb.ArtifactServiceServer.
 func (s *Service) GetArtifact(ctx context.Context, in *pb.GetArtifactRequest) (*pb.GetArtifactResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	name := nameOf(&c, "name", in.GetName())
 	c.Between("version", in.GetVersion(), 0, math.MaxInt64)
 	limit := c.PageSize("page_size", in.GetPageSize())
@@ -171,7 +171,7 @@ func (s *Service) GetArtifact(ctx context.Context, in *pb.GetArtifactRequest) (*
 	if err := page.Parse(versionList, in.GetPageToken(), &below); err != nil {
 		return nil, err
 	}
-	f, err := s.repository.Get(ctx, caller.FromContext(ctx), name, in.GetVersion(), below, limit)
+	f, err := s.repository.Get(ctx, identity.FromContext(ctx), name, in.GetVersion(), below, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -184,14 +184,14 @@ func (s *Service) GetArtifact(ctx context.Context, in *pb.GetArtifactRequest) (*
 
 // ListArtifacts implements pb.ArtifactServiceServer.
 func (s *Service) ListArtifacts(ctx context.Context, in *pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	sel := Selection{
 		Prefix: norm.NFC.String(in.GetNamePrefix()), Agent: in.GetAgent(), TaskID: in.GetTaskId(),
 		SHA256: hashOf(&c, "sha256", in.GetSha256()), All: in.GetAllVersions(), Limit: c.PageSize("page_size", in.GetPageSize()),
 	}
-	c.Line("name_prefix", sel.Prefix, valid.MaxPath)
+	c.Line("name_prefix", sel.Prefix, validate.MaxPath)
 	c.OptionalName("agent", sel.Agent)
-	c.Line("task_id", sel.TaskID, valid.MaxID)
+	c.Line("task_id", sel.TaskID, validate.MaxID)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
@@ -201,7 +201,7 @@ func (s *Service) ListArtifacts(ctx context.Context, in *pb.ListArtifactsRequest
 			return nil, err
 		}
 	}
-	l, err := s.repository.List(ctx, caller.FromContext(ctx), sel)
+	l, err := s.repository.List(ctx, identity.FromContext(ctx), sel)
 	if err != nil {
 		return nil, err
 	}
@@ -215,17 +215,17 @@ func (s *Service) ListArtifacts(ctx context.Context, in *pb.ListArtifactsRequest
 
 // DeleteArtifact implements pb.ArtifactServiceServer.
 func (s *Service) DeleteArtifact(ctx context.Context, in *pb.DeleteArtifactRequest) (*pb.DeleteArtifactResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	name := nameOf(&c, "name", in.GetName())
 	c.Between("version", in.GetVersion(), 0, math.MaxInt64)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "DeleteArtifact", in.GetRequestId(), in)
+	req, err := idempotency.Of(ctx, "DeleteArtifact", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
 	}
-	d, err := s.repository.Delete(ctx, caller.FromContext(ctx), req, name, in.GetVersion())
+	d, err := s.repository.Delete(ctx, identity.FromContext(ctx), req, name, in.GetVersion())
 	if err != nil {
 		return nil, err
 	}

@@ -12,9 +12,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -40,9 +40,9 @@ type Stored struct {
 // An Upload is an upload under way. It belongs to one goroutine, which calls Close in the end.
 type Upload struct {
 	*Repository
-	caller caller.Caller
+	caller identity.Caller
 	header Header
-	once   func(sum string) (once.Request, error)
+	once   func(sum string) (idempotency.Request, error)
 	name   string // of the temporary file
 	file   *os.File
 	sum    hash.Hash
@@ -64,7 +64,7 @@ var errUnknownContent = errors.New("the session does not have this content")
 //
 // Errors: fault.Exhausted for an artifact or session that becomes too large, for too many artifacts
 // and for a disk that is nearly full, or would be with this upload; otherwise as work.Directory.
-func (r *Repository) Begin(ctx context.Context, c caller.Caller, h Header, request func(sum string) (once.Request, error)) (*Upload, *Stored, error) {
+func (r *Repository) Begin(ctx context.Context, c identity.Caller, h Header, request func(sum string) (idempotency.Request, error)) (*Upload, *Stored, error) {
 	if r.Disk != nil {
 		if err := r.Disk.CheckUpload(h.Size); err != nil {
 			return nil, nil, err

@@ -11,10 +11,10 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/deadline"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -61,7 +61,7 @@ type entry struct {
 	id    int64 // 0 = the operator's file
 	sum   [sha256.Size]byte
 	until time.Time // zero = never expires
-	grant caller.Grant
+	grant identity.Grant
 	end   context.CancelCauseFunc // ends the grant
 	uses  uses
 }
@@ -78,7 +78,7 @@ type dueKey struct {
 func New(s *store.Store, log *events.Log, sessions Sessions, operatorSecret string, clock clockwork.Clock, logger *zap.Logger) *Registry {
 	r := &Registry{
 		store: s, log: log, sessions: sessions, clock: clock, zap: logger,
-		operator: &entry{sum: sha256.Sum256([]byte(operatorSecret)), grant: caller.Grant{Access: caller.Operator}},
+		operator: &entry{sum: sha256.Sum256([]byte(operatorSecret)), grant: identity.Grant{Access: identity.Operator}},
 		attempts: attempts{clients: map[netip.Addr]*attempt{}},
 		bySum:    map[sumKey]*entry{}, byID: map[int64]*entry{}, active: map[int64]struct{}{},
 	}
@@ -119,7 +119,7 @@ func (r *Registry) Stop() {
 // Identify returns the grant of a secret that a client presents at a time; an empty secret is none.
 // client is the zero value for a client of the Unix socket. Errors: fault.Unauthenticated, and those
 // of Refuse.
-func (r *Registry) Identify(secret string, client netip.Addr, at time.Time) (*caller.Grant, error) {
+func (r *Registry) Identify(secret string, client netip.Addr, at time.Time) (*identity.Grant, error) {
 	if secret == "" {
 		return nil, r.Refuse(client, at, fault.New(fault.Unauthenticated, "CREDENTIAL_REQUIRED",
 			"a call over TCP needs a credential; the operator's is in the file %s of the data folder", CredentialFile))
@@ -180,7 +180,7 @@ func errRevoked(id int64, at time.Time, reason string) error {
 // add puts a credential of the table into memory.
 func (r *Registry) add(c Credential, sum [sha256.Size]byte) {
 	e := &entry{id: c.ID, sum: sum, until: c.ExpiresAt}
-	e.grant = caller.Grant{Access: c.Access, Session: c.Session, Agent: c.Agent, Role: c.Role}
+	e.grant = identity.Grant{Access: c.Access, Session: c.Session, Agent: c.Agent, Role: c.Role}
 	if c.Login {
 		e.grant.Login = c.ID
 	}

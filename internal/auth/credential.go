@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -40,7 +40,7 @@ const (
 type Credential struct {
 	ID           int64 // the revision that issued it
 	Revision     int64 // of its last change
-	Access       caller.Access
+	Access       identity.Access
 	SessionID    int64 // row id; 0 = any session
 	Session      string
 	Agent        string
@@ -66,7 +66,7 @@ func (c *Credential) endCause() error {
 
 // A Draft describes a credential to issue.
 type Draft struct {
-	Access      caller.Access
+	Access      identity.Access
 	Session     string // empty = any
 	Agent       string
 	Role        string
@@ -84,7 +84,7 @@ type Issued struct {
 
 // Issue creates a credential. Errors: fault.NotFound for the session, fault.Exhausted
 // (TOO_MANY_CREDENTIALS), and those of package once.
-func (r *Registry) Issue(ctx context.Context, req once.Request, d Draft) (Issued, error) {
+func (r *Registry) Issue(ctx context.Context, req idempotency.Request, d Draft) (Issued, error) {
 	secret := newSecret()
 	var out Issued
 	err := r.store.Write(ctx, func(tx *store.Tx) error {
@@ -147,7 +147,7 @@ func (r *Registry) issue(tx *store.Tx, d Draft, sum [sha256.Size]byte) (int64, e
 
 // Revoke ends a credential; one that has ended stays as it is. Errors: fault.NotFound, and those of
 // package once.
-func (r *Registry) Revoke(ctx context.Context, req once.Request, id, reason string) (Credential, error) {
+func (r *Registry) Revoke(ctx context.Context, req idempotency.Request, id, reason string) (Credential, error) {
 	revision, err := work.ParseID(noun, letter, id)
 	if err != nil {
 		return Credential{}, missing(id)
@@ -271,7 +271,7 @@ func (r *Registry) append(tx *store.Tx, kind string, id int64, c *Credential) (i
 		return 0, err
 	}
 	e := events.Entry{
-		Category: events.System, Type: kind, Source: caller.System, Details: string(text),
+		Category: events.System, Type: kind, Source: identity.System, Details: string(text),
 		Summary: fmt.Sprintf("credential for %s %s", c.holder(), strings.TrimPrefix(kind, "credential.")),
 	}
 	if id != 0 {
@@ -281,7 +281,7 @@ func (r *Registry) append(tx *store.Tx, kind string, id int64, c *Credential) (i
 }
 
 // accessName returns a level of access as events spell it.
-func accessName(a caller.Access) string {
+func accessName(a identity.Access) string {
 	return [...]string{"none", "observer", "agent", "operator"}[a]
 }
 
@@ -318,7 +318,7 @@ func read(rows *store.Rows, to func(c Credential, sum []byte) error) error {
 		if err != nil {
 			return err
 		}
-		c.Access, c.State = caller.Access(access), State(state)
+		c.Access, c.State = identity.Access(access), State(state)
 		if err := to(c, sum); err != nil {
 			return err
 		}

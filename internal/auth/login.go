@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -32,7 +32,7 @@ type loginLinks struct {
 type loginLink struct {
 	sum     [sha256.Size]byte
 	until   time.Time
-	access  caller.Access
+	access  identity.Access
 	session string
 }
 
@@ -51,7 +51,7 @@ type Login struct {
 
 // CreateLoginLink returns a secret that Login accepts once within linkTime. Errors: fault.NotFound for
 // the session, fault.Exhausted (TOO_MANY_LOGIN_LINKS).
-func (r *Registry) CreateLoginLink(ctx context.Context, access caller.Access, session string) (LoginLink, error) {
+func (r *Registry) CreateLoginLink(ctx context.Context, access identity.Access, session string) (LoginLink, error) {
 	err := r.store.Read(ctx, func(snap *store.Snapshot) error {
 		_, err := r.sessions.ID(snap, session)
 		return err
@@ -84,21 +84,21 @@ func (r *Registry) Login(ctx context.Context, secret string) (Login, error) {
 			"the login link was used before, is older than 2 minutes, or is unknown: create another one")
 	}
 	d := Draft{Access: link.access, Description: "dashboard", TTL: tokenTime, Login: true}
-	if link.access != caller.Operator {
+	if link.access != identity.Operator {
 		d.Session = link.session
 	}
-	issued, err := r.Issue(ctx, once.Request{}, d)
+	issued, err := r.Issue(ctx, idempotency.Request{}, d)
 	return Login{Credential: issued.Credential, Token: issued.Secret, Session: link.session}, err
 }
 
 // Logout revokes the credential of a login, which the caller presents. Errors: fault.Precondition
 // (NOT_A_LOGIN) for a caller with another identity.
-func (r *Registry) Logout(ctx context.Context, c caller.Caller) error {
+func (r *Registry) Logout(ctx context.Context, c identity.Caller) error {
 	if c.Login == 0 {
 		return fault.New(fault.Precondition, "NOT_A_LOGIN",
 			"the call presents no credential of a login link; an operator revokes other credentials")
 	}
-	_, err := r.Revoke(ctx, once.Request{}, name(c.Login), "logged out")
+	_, err := r.Revoke(ctx, idempotency.Request{}, name(c.Login), "logged out")
 	return err
 }
 

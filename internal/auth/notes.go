@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -70,7 +70,7 @@ func (r *Registry) writeNotes(tx *store.Tx) error {
 
 // entry returns the event of a note.
 func (n note) entry() (events.Entry, error) {
-	e := events.Entry{Category: events.System, Source: caller.System}
+	e := events.Entry{Category: events.System, Source: identity.System}
 	details := map[string]any{"address": n.client}
 	if n.refusal == nil {
 		used := CredentialFile

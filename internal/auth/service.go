@@ -8,11 +8,11 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/page"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 const (
@@ -32,12 +32,12 @@ func NewService(r *Registry) *Service { return &Service{registry: r, clock: r.cl
 
 // IssueCredential implements pb.CredentialServiceServer.
 func (s *Service) IssueCredential(ctx context.Context, in *pb.IssueCredentialRequest) (*pb.IssueCredentialResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	d := s.draftOf(&c, in)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "IssueCredential", in.GetRequestId(), in)
+	req, err := idempotency.Of(ctx, "IssueCredential", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func (s *Service) IssueCredential(ctx context.Context, in *pb.IssueCredentialReq
 
 // ListCredentials implements pb.CredentialServiceServer.
 func (s *Service) ListCredentials(ctx context.Context, in *pb.ListCredentialsRequest) (*pb.ListCredentialsResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	sel := Selection{Session: in.GetSession(), Agent: in.GetAgent(), Limit: c.PageSize("page_size", in.GetPageSize())}
 	c.OptionalName("session", sel.Session)
 	c.OptionalName("agent", sel.Agent)
@@ -85,16 +85,16 @@ func (s *Service) ListCredentials(ctx context.Context, in *pb.ListCredentialsReq
 
 // RevokeCredential implements pb.CredentialServiceServer.
 func (s *Service) RevokeCredential(ctx context.Context, in *pb.RevokeCredentialRequest) (*pb.RevokeCredentialResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	if in.GetId() == "" {
 		c.Fail("id", "is empty")
 	}
-	c.Line("id", in.GetId(), valid.MaxID)
-	c.Line("reason", in.GetReason(), valid.MaxLine)
+	c.Line("id", in.GetId(), validate.MaxID)
+	c.Line("reason", in.GetReason(), validate.MaxLine)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "RevokeCredential", in.GetRequestId(), in)
+	req, err := idempotency.Of(ctx, "RevokeCredential", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
 	}
@@ -109,8 +109,8 @@ func (s *Service) RevokeCredential(ctx context.Context, in *pb.RevokeCredentialR
 func (s *Service) CreateLoginLink(
 	ctx context.Context, in *pb.CreateLoginLinkRequest,
 ) (*pb.CreateLoginLinkResponse, error) {
-	access, session := caller.Access(in.GetAccess()), caller.FromContext(ctx).Session
-	if access != caller.Observer && access != caller.Operator {
+	access, session := identity.Access(in.GetAccess()), identity.FromContext(ctx).Session
+	if access != identity.Observer && access != identity.Operator {
 		return nil, fault.Field("access", "must be OBSERVER or OPERATOR")
 	}
 	link, err := s.registry.CreateLoginLink(ctx, access, session)
@@ -137,15 +137,15 @@ func (s *Service) Login(ctx context.Context, in *pb.LoginRequest) (*pb.LoginResp
 
 // Logout implements pb.CredentialServiceServer.
 func (s *Service) Logout(ctx context.Context, _ *pb.LogoutRequest) (*pb.LogoutResponse, error) {
-	if err := s.registry.Logout(ctx, caller.FromContext(ctx)); err != nil {
+	if err := s.registry.Logout(ctx, identity.FromContext(ctx)); err != nil {
 		return nil, err
 	}
 	return &pb.LogoutResponse{}, nil
 }
 
-func (s *Service) draftOf(c *valid.Check, in *pb.IssueCredentialRequest) Draft {
+func (s *Service) draftOf(c *validate.Check, in *pb.IssueCredentialRequest) Draft {
 	d := Draft{
-		Access: caller.Access(in.GetAccess()), Session: in.GetSession(), Agent: in.GetAgent(), Role: in.GetRole(), Description: in.GetDescription(),
+		Access: identity.Access(in.GetAccess()), Session: in.GetSession(), Agent: in.GetAgent(), Role: in.GetRole(), Description: in.GetDescription(),
 	}
 	switch in.GetAccess() {
 	case pb.CredentialAccess_CREDENTIAL_ACCESS_AGENT:
@@ -163,7 +163,7 @@ func (s *Service) draftOf(c *valid.Check, in *pb.IssueCredentialRequest) Draft {
 	default:
 		c.Fail("access", "must be OBSERVER, AGENT or OPERATOR")
 	}
-	c.Line("description", d.Description, valid.MaxLine)
+	c.Line("description", d.Description, validate.MaxLine)
 	switch expiry := in.GetExpiry().(type) {
 	case *pb.IssueCredentialRequest_Ttl:
 		d.TTL = c.Duration("ttl", expiry.Ttl, time.Second, longestTTL, 0)
@@ -176,7 +176,7 @@ func (s *Service) draftOf(c *valid.Check, in *pb.IssueCredentialRequest) Draft {
 	return d
 }
 
-func absent(c *valid.Check, field, value, why string) {
+func absent(c *validate.Check, field, value, why string) {
 	if value != "" {
 		c.Fail(field, "must be empty: %s", why)
 	}

@@ -15,10 +15,10 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/guard"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -121,7 +121,7 @@ type Sink interface {
 // Backup makes a backup and passes it to a sink. Errors: fault.Precondition (BACKUP_RUNNING);
 // fault.Exhausted if the disk has too little space; those of store.Backup; fault.Unavailable after
 // Drain; and those of the sink.
-func (m *Maker) Backup(ctx context.Context, who caller.Caller, to Sink) (Summary, error) {
+func (m *Maker) Backup(ctx context.Context, who identity.Caller, to Sink) (Summary, error) {
 	if !m.running.TryLock() {
 		return Summary{}, fault.New(fault.Precondition, "BACKUP_RUNNING", "another backup is being made: try again when it has ended")
 	}
@@ -137,7 +137,7 @@ func (m *Maker) Backup(ctx context.Context, who caller.Caller, to Sink) (Summary
 	return s, err
 }
 
-func (m *Maker) backup(ctx context.Context, who caller.Caller, to Sink) (Summary, error) {
+func (m *Maker) backup(ctx context.Context, who identity.Caller, to Sink) (Summary, error) {
 	stats := m.Store.Stats()
 	if err := m.Disk.Fits(stats.DatabaseBytes + stats.LogBytes); err != nil {
 		return Summary{}, err
@@ -206,7 +206,7 @@ func discard(path string, copied error) error {
 }
 
 // log appends an event. The client has the backup already, so an error is only logged.
-func (m *Maker) log(ctx context.Context, who caller.Caller, s Summary) error {
+func (m *Maker) log(ctx context.Context, who identity.Caller, s Summary) error {
 	details, err := json.Marshal(struct {
 		Revision int64 `json:"revision"`
 		Bytes    int64 `json:"bytes"`
@@ -217,7 +217,7 @@ func (m *Maker) log(ctx context.Context, who caller.Caller, s Summary) error {
 	}
 	source := who.Agent
 	if source == "" {
-		source = caller.System
+		source = identity.System
 	}
 	err = m.Store.Write(context.WithoutCancel(ctx), func(tx *store.Tx) error {
 		_, err := m.Log.Append(tx, events.Entry{

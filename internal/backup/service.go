@@ -5,7 +5,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
+	"brokerd/internal/identity"
 )
 
 // AdminService is the part of the AdminService of the API that makes backups.
@@ -17,7 +17,7 @@ func NewAdminService(m *Maker) *AdminService { return &AdminService{m} }
 // BackupDatabase implements pb.AdminServiceServer.
 func (s *AdminService) BackupDatabase(_ *pb.BackupDatabaseRequest, stream grpc.ServerStreamingServer[pb.BackupDatabaseResponse]) error {
 	ctx := stream.Context()
-	done, err := s.maker.Backup(ctx, caller.FromContext(ctx), sending{stream})
+	done, err := s.maker.Backup(ctx, identity.FromContext(ctx), sending{stream})
 	if err != nil {
 		return err
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -365,7 +365,7 @@ func clipTimeline(list []Entry) []Entry {
 		return list
 	}
 	left := Entry{
-		At: rest[from-1].At, Agent: caller.System, Revision: rest[from-1].Revision,
+		At: rest[from-1].At, Agent: identity.System, Revision: rest[from-1].Revision,
 		Note: strconv.Itoa(from) + " entries are left out here",
 	}
 	return slices.Concat(first, []Entry{left}, rest[from:])
@@ -384,7 +384,7 @@ func (b *Board) save(tx *store.Tx, x *Blocker) error {
 }
 
 // acting returns the session and agent of a call that changes something.
-func (b *Board) acting(tx *store.Tx, c caller.Caller) (work.Session, work.Agent, error) {
+func (b *Board) acting(tx *store.Tx, c identity.Caller) (work.Session, work.Agent, error) {
 	s, err := b.dir.Session(tx, c.Session)
 	if err != nil {
 		return s, work.Agent{}, err
@@ -394,7 +394,7 @@ func (b *Board) acting(tx *store.Tx, c caller.Caller) (work.Session, work.Agent,
 }
 
 // Get returns a blocker, and waits up to wait until it is resolved. Errors: fault.NotFound.
-func (b *Board) Get(ctx context.Context, c caller.Caller, id string, wait time.Duration) (Blocker, error) {
+func (b *Board) Get(ctx context.Context, c identity.Caller, id string, wait time.Duration) (Blocker, error) {
 	var found Blocker
 	look := func() (bool, error) {
 		err := b.store.Read(ctx, func(snap *store.Snapshot) error {
@@ -436,7 +436,7 @@ type Page struct {
 const pageBytes = 2 << 20
 
 // List returns the blockers of a selection, oldest first. Errors: fault.NotFound for the session.
-func (b *Board) List(ctx context.Context, c caller.Caller, sel Selection) (Page, error) {
+func (b *Board) List(ctx context.Context, c identity.Caller, sel Selection) (Page, error) {
 	if err := b.store.CheckResume(sel.After); err != nil {
 		return Page{}, err
 	}

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 	"brokerd/internal/work"
 )
 
@@ -30,7 +30,7 @@ type Draft struct {
 
 // Raise raises a blocker. Errors: fault.NotFound for an unknown recipient; fault.Exhausted
 // (TOO_MANY_BLOCKERS); as work.Directory and work.Post have them.
-func (b *Board) Raise(ctx context.Context, c caller.Caller, req once.Request, d Draft) (Blocker, error) {
+func (b *Board) Raise(ctx context.Context, c identity.Caller, req idempotency.Request, d Draft) (Blocker, error) {
 	if err := b.post.Admit(ctx, c); err != nil {
 		return Blocker{}, err
 	}
@@ -40,7 +40,7 @@ func (b *Board) Raise(ctx context.Context, c caller.Caller, req once.Request, d 
 // Acknowledge records that the caller works on a blocker. Errors: fault.NotFound; fault.Precondition
 // (BLOCKER_RESOLVED, OWN_BLOCKER); fault.Exhausted (TOO_MANY_ACKNOWLEDGEMENTS); as work.Directory has
 // them.
-func (b *Board) Acknowledge(ctx context.Context, c caller.Caller, req once.Request, id, note string) (Blocker, error) {
+func (b *Board) Acknowledge(ctx context.Context, c identity.Caller, req idempotency.Request, id, note string) (Blocker, error) {
 	return b.change(ctx, c, req, func(tx *store.Tx, s work.Session, a work.Agent) (Blocker, error) {
 		x, err := find(tx, s.ID, id)
 		if err == nil {
@@ -52,7 +52,7 @@ func (b *Board) Acknowledge(ctx context.Context, c caller.Caller, req once.Reque
 
 // Resolve ends a blocker. Errors: fault.NotFound; fault.Precondition (BLOCKER_RESOLVED); as
 // work.Directory has them.
-func (b *Board) Resolve(ctx context.Context, c caller.Caller, req once.Request, id, resolution string) (Blocker, error) {
+func (b *Board) Resolve(ctx context.Context, c identity.Caller, req idempotency.Request, id, resolution string) (Blocker, error) {
 	if err := b.post.Admit(ctx, c); err != nil {
 		return Blocker{}, err
 	}
@@ -70,7 +70,7 @@ func (b *Board) Resolve(ctx context.Context, c caller.Caller, req once.Request, 
 
 // change runs a change of the caller once.
 func (b *Board) change(
-	ctx context.Context, c caller.Caller, req once.Request, fn func(*store.Tx, work.Session, work.Agent) (Blocker, error),
+	ctx context.Context, c identity.Caller, req idempotency.Request, fn func(*store.Tx, work.Session, work.Agent) (Blocker, error),
 ) (Blocker, error) {
 	var out Blocker
 	err := b.store.Write(ctx, func(tx *store.Tx) error {
@@ -151,7 +151,7 @@ func (b *Board) raise(tx *store.Tx, s work.Session, a work.Agent, d Draft) (Bloc
 	}
 	b.count(tx, "raised")
 	if reached {
-		return x, b.resolve(tx, work.Agent{Name: caller.System}, &x, x.Awaited.reachedText())
+		return x, b.resolve(tx, work.Agent{Name: identity.System}, &x, x.Awaited.reachedText())
 	}
 	return x, nil
 }
@@ -311,7 +311,7 @@ func (b *Board) resolve(tx *store.Tx, a work.Agent, x *Blocker, resolution strin
 		stopped = len(others) == 0
 	}
 	lasted := x.TimeBlocked(tx.Now())
-	summary := a.Name + " has resolved " + x.ofWhom(a.Name) + " after " + valid.Short(lasted.Round(time.Second)) + ": " + x.headline()
+	summary := a.Name + " has resolved " + x.ofWhom(a.Name) + " after " + validate.Short(lasted.Round(time.Second)) + ": " + x.headline()
 	revision, err := b.append(tx, x, a, "blocker.resolved", events.Info, summary,
 		map[string]any{"resolved_by": a.Name, "resolution": resolution, "time_blocked_seconds": lasted.Seconds()})
 	if err != nil {
@@ -368,7 +368,7 @@ func (b *Board) involved(tx *store.Tx, by work.Agent, x *Blocker) ([]string, err
 		}
 	}
 	slices.Sort(list)
-	return slices.DeleteFunc(slices.Compact(list), func(name string) bool { return name == by.Name || name == caller.System }), nil
+	return slices.DeleteFunc(slices.Compact(list), func(name string) bool { return name == by.Name || name == identity.System }), nil
 }
 
 // notify sends a notification and returns the revision of the message.

@@ -12,7 +12,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/blockers"
 	"brokerd/internal/events"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
 	"brokerd/internal/sessions"
 	"brokerd/internal/testkit"
 )
@@ -90,6 +90,6 @@ func FuzzListBlockers(f *testing.F) {
 // fuzzed returns the service of blockers without sessions.
 func fuzzed(f *testing.F) *blockers.Service {
 	clock := clockwork.NewRealClock()
-	st := testkit.Store(f, f.TempDir(), clock, events.Migrations(), once.Migrations(), sessions.Migrations(), blockers.Migrations())
+	st := testkit.Store(f, f.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(), blockers.Migrations())
 	return blockers.NewService(blockers.New(st, events.New(st, clock, zap.NewNop()), testkit.NoSessions{}, testkit.NoPost{}, clock, zap.NewNop()))
 }

@@ -7,8 +7,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -48,13 +48,13 @@ func (b *Board) escalate(tx *store.Tx, x *Blocker) error {
 	if role != "" {
 		to, summary = Recipient{Role: role}, "the role "+role+" is notified of the blocker of "
 	}
-	broker := work.Agent{Name: caller.System}
+	broker := work.Agent{Name: identity.System}
 	revision, err := b.append(tx, x, broker, "blocker.escalated", events.Warning, summary+x.Agent+": "+x.headline(),
 		map[string]any{"role": role, "escalations": x.Escalations})
 	if err != nil {
 		return err
 	}
-	e := Entry{Step: Escalated, At: tx.Now(), Agent: caller.System, Recipient: to, Revision: revision}
+	e := Entry{Step: Escalated, At: tx.Now(), Agent: identity.System, Recipient: to, Revision: revision}
 	if role != "" {
 		if e.Message, err = b.notify(tx, x, work.Agent{}, to); err != nil {
 			return err
@@ -177,7 +177,7 @@ func (b *Board) page(tx *store.Tx, c *work.Chore) (more bool, err error) {
 // endFor makes the change of a chore to one blocker.
 func (b *Board) endFor(tx *store.Tx, c *work.Chore, id int64) error {
 	x, found, err := one(tx, id)
-	broker := work.Agent{Name: caller.System}
+	broker := work.Agent{Name: identity.System}
 	switch {
 	case work.IsDamage(err):
 		b.zap.Error("a damaged blocker stays as it is", zap.String("blocker", work.ID(letter, id)), zap.Error(err))
@@ -198,7 +198,7 @@ func (b *Board) reopen(tx *store.Tx, x *Blocker, lost string) error {
 			continue
 		}
 		a, found, err := b.dir.Find(tx, x.Session, e.Agent)
-		if err != nil || e.Agent == caller.System || found && !a.Ended {
+		if err != nil || e.Agent == identity.System || found && !a.Ended {
 			return err
 		}
 	}
@@ -206,7 +206,7 @@ func (b *Board) reopen(tx *store.Tx, x *Blocker, lost string) error {
 	if err != nil {
 		return err
 	}
-	broker := work.Agent{Name: caller.System}
+	broker := work.Agent{Name: identity.System}
 	revision, err := b.append(tx, x, broker, "blocker.reopened", events.Warning, lost+" has ended or deregistered, and no agent works on the blocker of "+x.Agent,
 		map[string]any{"lost": lost})
 	if err != nil {

@@ -3,8 +3,8 @@ package blockers
 import (
 	"strings"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -12,7 +12,7 @@ import (
 // RaiseReported raises a blocker in the transaction of an event that the caller publishes about it. The
 // awaited agent counts only if it is registered. The board's own event goes to no channels. Errors: as
 // for Raise.
-func (b *Board) RaiseReported(tx *store.Tx, c caller.Caller, d Draft) (Blocker, error) {
+func (b *Board) RaiseReported(tx *store.Tx, c identity.Caller, d Draft) (Blocker, error) {
 	s, a, err := b.acting(tx, c)
 	if err != nil {
 		return Blocker{}, err
@@ -34,7 +34,7 @@ func (b *Board) RaiseReported(tx *store.Tx, c caller.Caller, d Draft) (Blocker, 
 // the blocker with an id or, without an id of this broker, the unresolved blocker of the caller with a task or, without
 // a task, its only one. The board's own event goes to no channels. Errors: fault.NotFound if there is
 // none; fault.Precondition (AMBIGUOUS_BLOCKER) if there are several; as for Resolve.
-func (b *Board) ResolveReported(tx *store.Tx, c caller.Caller, id, task, resolution string) (Blocker, error) {
+func (b *Board) ResolveReported(tx *store.Tx, c identity.Caller, id, task, resolution string) (Blocker, error) {
 	s, a, err := b.acting(tx, c)
 	if err != nil {
 		return Blocker{}, err

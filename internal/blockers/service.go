@@ -9,10 +9,10 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/page"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 const (
@@ -32,12 +32,12 @@ func NewService(b *Board) *Service { return &Service{board: b} }
 
 // RaiseBlocker implements pb.BlockerServiceServer.
 func (s *Service) RaiseBlocker(ctx context.Context, in *pb.RaiseBlockerRequest) (*pb.RaiseBlockerResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	if strings.TrimSpace(in.GetReason()) == "" {
 		c.Fail("reason", "is empty; say what stops the work")
 	}
 	c.Text("reason", in.GetReason(), MaxReason)
-	c.Line("task_id", in.GetTaskId(), valid.MaxID)
+	c.Line("task_id", in.GetTaskId(), validate.MaxID)
 	c.Count("recipients", len(in.GetRecipients()), MaxRecipients)
 	d := Draft{
 		Reason: in.GetReason(), Severity: severityOf(&c, "severity", in.GetSeverity(), Medium), Awaited: awaitedOf(&c, in.GetAwaited()),
@@ -53,11 +53,11 @@ func (s *Service) RaiseBlocker(ctx context.Context, in *pb.RaiseBlockerRequest) 
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "RaiseBlocker", in.GetRequestId(), in)
+	req, err := idempotency.Of(ctx, "RaiseBlocker", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
 	}
-	x, err := s.board.Raise(ctx, caller.FromContext(ctx), req, d)
+	x, err := s.board.Raise(ctx, identity.FromContext(ctx), req, d)
 	if err != nil {
 		return nil, err
 	}
@@ -66,17 +66,17 @@ func (s *Service) RaiseBlocker(ctx context.Context, in *pb.RaiseBlockerRequest) 
 
 // AcknowledgeBlocker implements pb.BlockerServiceServer.
 func (s *Service) AcknowledgeBlocker(ctx context.Context, in *pb.AcknowledgeBlockerRequest) (*pb.AcknowledgeBlockerResponse, error) {
-	var c valid.Check
-	c.Line("id", in.GetId(), valid.MaxID)
+	var c validate.Check
+	c.Line("id", in.GetId(), validate.MaxID)
 	c.Text("note", in.GetNote(), MaxNote)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "AcknowledgeBlocker", in.GetRequestId(), in)
+	req, err := idempotency.Of(ctx, "AcknowledgeBlocker", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
 	}
-	x, err := s.board.Acknowledge(ctx, caller.FromContext(ctx), req, in.GetId(), in.GetNote())
+	x, err := s.board.Acknowledge(ctx, identity.FromContext(ctx), req, in.GetId(), in.GetNote())
 	if err != nil {
 		return nil, err
 	}
@@ -85,17 +85,17 @@ func (s *Service) AcknowledgeBlocker(ctx context.Context, in *pb.AcknowledgeBloc
 
 // ResolveBlocker implements pb.BlockerServiceServer.
 func (s *Service) ResolveBlocker(ctx context.Context, in *pb.ResolveBlockerRequest) (*pb.ResolveBlockerResponse, error) {
-	var c valid.Check
-	c.Line("id", in.GetId(), valid.MaxID)
+	var c validate.Check
+	c.Line("id", in.GetId(), validate.MaxID)
 	c.Text("resolution", in.GetResolution(), MaxNote)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "ResolveBlocker", in.GetRequestId(), in)
+	req, err := idempotency.Of(ctx, "ResolveBlocker", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
 	}
-	x, err := s.board.Resolve(ctx, caller.FromContext(ctx), req, in.GetId(), in.GetResolution())
+	x, err := s.board.Resolve(ctx, identity.FromContext(ctx), req, in.GetId(), in.GetResolution())
 	if err != nil {
 		return nil, err
 	}
@@ -104,13 +104,13 @@ func (s *Service) ResolveBlocker(ctx context.Context, in *pb.ResolveBlockerReque
 
 // GetBlocker implements pb.BlockerServiceServer.
 func (s *Service) GetBlocker(ctx context.Context, in *pb.GetBlockerRequest) (*pb.GetBlockerResponse, error) {
-	var c valid.Check
-	c.Line("id", in.GetId(), valid.MaxID)
+	var c validate.Check
+	c.Line("id", in.GetId(), validate.MaxID)
 	wait := c.Duration("wait", in.GetWait(), 0, longestWait, 0)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	x, err := s.board.Get(ctx, caller.FromContext(ctx), in.GetId(), wait)
+	x, err := s.board.Get(ctx, identity.FromContext(ctx), in.GetId(), wait)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func (s *Service) GetBlocker(ctx context.Context, in *pb.GetBlockerRequest) (*pb
 
 // ListBlockers implements pb.BlockerServiceServer.
 func (s *Service) ListBlockers(ctx context.Context, in *pb.ListBlockersRequest) (*pb.ListBlockersResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	sel := Selection{
 		Agent: in.GetAgent(), Task: in.GetTaskId(), Severity: severityOf(&c, "lowest_severity", in.GetLowestSeverity(), 0),
 		Awaited: in.GetAwaitedAgent(), Limit: c.PageSize("page_size", in.GetPageSize()),
@@ -133,14 +133,14 @@ func (s *Service) ListBlockers(ctx context.Context, in *pb.ListBlockersRequest) 
 	}
 	c.OptionalName("agent", sel.Agent)
 	c.OptionalName("awaited_agent", sel.Awaited)
-	c.Line("task_id", sel.Task, valid.MaxID)
+	c.Line("task_id", sel.Task, validate.MaxID)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
 	if err := page.Parse(blockerList, in.GetPageToken(), &sel.After); err != nil {
 		return nil, err
 	}
-	p, err := s.board.List(ctx, caller.FromContext(ctx), sel)
+	p, err := s.board.List(ctx, identity.FromContext(ctx), sel)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func (s *Service) ListBlockers(ctx context.Context, in *pb.ListBlockersRequest) 
 	return out, nil
 }
 
-func severityOf(c *valid.Check, field string, in pb.BlockerSeverity, absent Severity) Severity {
+func severityOf(c *validate.Check, field string, in pb.BlockerSeverity, absent Severity) Severity {
 	if in == 0 {
 		return absent
 	}
@@ -165,7 +165,7 @@ func severityOf(c *valid.Check, field string, in pb.BlockerSeverity, absent Seve
 	return Severity(in)
 }
 
-func awaitedOf(c *valid.Check, in *pb.AwaitedObject) Awaited {
+func awaitedOf(c *validate.Check, in *pb.AwaitedObject) Awaited {
 	switch o := in.GetObject().(type) {
 	case *pb.AwaitedObject_Agent:
 		c.NewName("awaited.agent", o.Agent)
@@ -174,19 +174,19 @@ func awaitedOf(c *valid.Check, in *pb.AwaitedObject) Awaited {
 		c.Name("awaited.role", o.Role)
 		return Awaited{Role, o.Role}
 	case *pb.AwaitedObject_TaskId:
-		required(c, "awaited.task_id", o.TaskId, valid.MaxID)
+		required(c, "awaited.task_id", o.TaskId, validate.MaxID)
 		return Awaited{Task, o.TaskId}
 	case *pb.AwaitedObject_Lock:
 		required(c, "awaited.lock", o.Lock, maxAwaited)
 		return Awaited{Lock, o.Lock}
 	case *pb.AwaitedObject_Text:
-		required(c, "awaited.text", o.Text, valid.MaxLine)
+		required(c, "awaited.text", o.Text, validate.MaxLine)
 		return Awaited{Text, o.Text}
 	}
 	return Awaited{}
 }
 
-func required(c *valid.Check, field, s string, most int) {
+func required(c *validate.Check, field, s string, most int) {
 	if s == "" {
 		c.Fail(field, "is empty")
 	}

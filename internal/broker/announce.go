@@ -10,12 +10,12 @@ import (
 	"strings"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/content"
 	"brokerd/internal/events"
+	"brokerd/internal/identity"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/store"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 	"brokerd/internal/work"
 )
 
@@ -94,7 +94,7 @@ func (b *Broker) announce(tx *store.Tx, e events.Event, id int64) (int, error) {
 	}
 	d := Draft{
 		Target: Target{ToChannel, to.channel}, Type: "event",
-		Subject:  clip(cmp.Or(e.Summary, e.Type+" from "+e.Source), valid.MaxLine),
+		Subject:  clip(cmp.Or(e.Summary, e.Type+" from "+e.Source), validate.MaxLine),
 		Priority: priorities[e.Severity], Task: e.TaskID, TTL: to.ttl,
 	}
 	says := content.Message{
@@ -105,7 +105,7 @@ func (b *Broker) announce(tx *store.Tx, e events.Event, id int64) (int, error) {
 		return 0, err
 	}
 	s := &sending{
-		Broker: b, tx: tx, actor: Actor{Agent: Agent{Name: caller.System}, Session: session},
+		Broker: b, tx: tx, actor: Actor{Agent: Agent{Name: identity.System}, Session: session},
 		rooms: map[MailboxRef]*room{}, audience: names, more: more, part: true,
 	}
 	out, err := s.send(&d, 0, 0)
@@ -166,7 +166,7 @@ func without(names []string, name string) []string {
 
 // Admit returns when the caller may publish an event, which counts as sending one message. Errors: fault.Exhausted, as
 // for a send.
-func (b *Broker) Admit(ctx context.Context, c caller.Caller) error { return b.admit(ctx, c, 1) }
+func (b *Broker) Admit(ctx context.Context, c identity.Caller) error { return b.admit(ctx, c, 1) }
 
 // listeners returns who gets the events of a type, from memory unless a subscription has changed.
 func (b *Broker) listeners(tx *store.Tx, session int64, kind string) (audience, error) {

@@ -9,9 +9,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -77,7 +77,7 @@ func (s *sharedReply) leave(withReply bool) (lost bool) {
 // for the reply to the same question, or returns it. The wait ends without a reply as soon as none can come.
 // Errors: as Send; fault.Precondition (NO_RESPONDERS) if no agent could reply; fault.Exhausted (MAILBOX_FULL) if
 // no mailbox took the question.
-func (b *Broker) Ask(ctx context.Context, c caller.Caller, req once.Request, draft Draft, wait time.Duration) (Asked, error) {
+func (b *Broker) Ask(ctx context.Context, c identity.Caller, req idempotency.Request, draft Draft, wait time.Duration) (Asked, error) {
 	if err := b.admit(ctx, c, 1); err != nil {
 		return Asked{}, err
 	}
@@ -329,8 +329,8 @@ func (b *Broker) putBack(w *asking, reply *Message) {
 			return err
 		}
 		agent, found, err := b.dir.Find(tx, w.session, w.agent)
-		if w.agent == caller.System {
-			agent, found = Agent{Name: caller.System}, true
+		if w.agent == identity.System {
+			agent, found = Agent{Name: identity.System}, true
 		}
 		if err != nil || !found {
 			return err

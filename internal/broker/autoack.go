@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"brokerd/internal/caller"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -28,7 +28,7 @@ func (g *gate) ready(m *row, d *Delivery) bool {
 }
 
 // ackShown finishes what a page shows. What has changed since it was read is left out.
-func (b *Broker) ackShown(ctx context.Context, c caller.Caller, p *arrivalsPage) error {
+func (b *Broker) ackShown(ctx context.Context, c identity.Caller, p *arrivalsPage) error {
 	if len(p.items) == 0 {
 		return nil
 	}

@@ -9,12 +9,12 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/deadline"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/msgtype"
-	"brokerd/internal/once"
 	"brokerd/internal/store"
 	"brokerd/internal/tracing"
 	"brokerd/internal/work"
@@ -62,7 +62,7 @@ type Directory interface {
 	Session(q store.Querier, name string) (Session, error)
 	// Acting returns the registered agent that is calling, or the system for an operator without agent;
 	// fault.Precondition if it is not registered or its incarnation is stale.
-	Acting(q store.Querier, session int64, c caller.Caller) (Agent, error)
+	Acting(q store.Querier, session int64, c identity.Caller) (Agent, error)
 	// Find returns the registered agent of that name.
 	Find(q store.Querier, session int64, name string) (Agent, bool, error)
 	// Matching returns the registered agents of a selection, by name.
@@ -213,10 +213,10 @@ type Actor struct {
 }
 
 // System reports whether an operator acts without an agent's name.
-func (a Actor) System() bool { return a.Name == caller.System }
+func (a Actor) System() bool { return a.Name == identity.System }
 
 // Acting finds out who calls. The mailbox stays 0 if there is none yet.
-func (b *Broker) Acting(q store.Querier, c caller.Caller) (Actor, error) {
+func (b *Broker) Acting(q store.Querier, c identity.Caller) (Actor, error) {
 	session, err := b.dir.Session(q, c.Session)
 	if err != nil {
 		return Actor{}, err
@@ -230,7 +230,7 @@ func (b *Broker) Acting(q store.Querier, c caller.Caller) (Actor, error) {
 
 // Owner is Acting for calls that need the caller's own mailbox. Operators without an agent share one:
 // see OperatorMailbox.
-func (b *Broker) Owner(tx *store.Tx, c caller.Caller) (Actor, error) {
+func (b *Broker) Owner(tx *store.Tx, c identity.Caller) (Actor, error) {
 	a, err := b.Acting(tx, c)
 	if err != nil {
 		return a, err
@@ -240,7 +240,7 @@ func (b *Broker) Owner(tx *store.Tx, c caller.Caller) (Actor, error) {
 }
 
 // ActingAgent is Owner for calls that only an agent can make.
-func (b *Broker) ActingAgent(tx *store.Tx, c caller.Caller) (Actor, error) {
+func (b *Broker) ActingAgent(tx *store.Tx, c identity.Caller) (Actor, error) {
 	a, err := b.Owner(tx, c)
 	if err == nil && a.System() {
 		err = fault.AgentRequired()
@@ -254,7 +254,7 @@ func (a Actor) Event(kind string) events.Entry {
 }
 
 // Change runs fn once for the request id, in the drain lane, and keeps its answer.
-func (b *Broker) Change(ctx context.Context, req once.Request, answer any, fn func(*store.Tx) error) error {
+func (b *Broker) Change(ctx context.Context, req idempotency.Request, answer any, fn func(*store.Tx) error) error {
 	return b.store.Drain(ctx, func(tx *store.Tx) error {
 		_, err := req.Do(tx, answer, func() error { return fn(tx) })
 		return err

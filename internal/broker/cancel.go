@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -21,7 +21,7 @@ type Cancellation struct {
 
 // Cancel withdraws the deliveries of a message that nobody has claimed. Errors: fault.NotFound, and fault.Denied for anybody
 // but the sender and an operator.
-func (b *Broker) Cancel(ctx context.Context, c caller.Caller, req once.Request, ref Ref, reason string) (Cancellation, error) {
+func (b *Broker) Cancel(ctx context.Context, c identity.Caller, req idempotency.Request, ref Ref, reason string) (Cancellation, error) {
 	var answer Cancellation
 	err := b.Change(ctx, req, &answer, func(tx *store.Tx) error {
 		a, err := b.Acting(tx, c)

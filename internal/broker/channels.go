@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -36,16 +36,16 @@ type Channel struct {
 }
 
 // Subscribe makes the caller get what is sent to the channel from now on.
-func (b *Broker) Subscribe(ctx context.Context, c caller.Caller, req once.Request, channel string) (changed bool, revision int64, err error) {
+func (b *Broker) Subscribe(ctx context.Context, c identity.Caller, req idempotency.Request, channel string) (changed bool, revision int64, err error) {
 	return b.subscription(ctx, c, req, channel, insertSubscription, "channel.subscribed")
 }
 
 // Unsubscribe ends a subscription; what has arrived stays.
-func (b *Broker) Unsubscribe(ctx context.Context, c caller.Caller, req once.Request, channel string) (changed bool, revision int64, err error) {
+func (b *Broker) Unsubscribe(ctx context.Context, c identity.Caller, req idempotency.Request, channel string) (changed bool, revision int64, err error) {
 	return b.subscription(ctx, c, req, channel, deleteSubscription, "channel.unsubscribed")
 }
 
-func (b *Broker) subscription(ctx context.Context, c caller.Caller, req once.Request, channel, query, kind string) (bool, int64, error) {
+func (b *Broker) subscription(ctx context.Context, c identity.Caller, req idempotency.Request, channel, query, kind string) (bool, int64, error) {
 	var answer struct {
 		Changed  bool
 		Revision int64
@@ -118,7 +118,7 @@ func (b *Broker) rebox(tx *store.Tx, a Actor) error {
 }
 
 // Channels lists channels by name, with their subscribers: those after a name, or of one subscriber alone.
-func (b *Broker) Channels(ctx context.Context, c caller.Caller, subscriber, after string, size int) (channels []Channel, more bool, revision int64, err error) {
+func (b *Broker) Channels(ctx context.Context, c identity.Caller, subscriber, after string, size int) (channels []Channel, more bool, revision int64, err error) {
 	err = b.store.Read(ctx, func(s *store.Snapshot) error {
 		channels, more, revision = nil, false, s.Revision()
 		a, err := b.Acting(s, c)
@@ -166,7 +166,7 @@ func ChannelsOf(q store.Querier, session int64, subscriber, after string, size i
 
 // Configure changes a channel's default TTL and how long its finished messages are kept, if they are given; nil
 // leaves them.
-func (b *Broker) Configure(ctx context.Context, c caller.Caller, req once.Request, channel string, ttl, kept *time.Duration) (Channel, int64, error) {
+func (b *Broker) Configure(ctx context.Context, c identity.Caller, req idempotency.Request, channel string, ttl, kept *time.Duration) (Channel, int64, error) {
 	var answer struct {
 		Channel  Channel
 		Revision int64

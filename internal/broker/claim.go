@@ -9,8 +9,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -66,7 +66,7 @@ type Claims struct {
 // for a mailbox that is not the caller's, fault.Precondition without a registered agent; with w.IDs
 // fault.NotFound for a message that is in none of the mailboxes, and fault.Precondition for one
 // that is not ready. With either, fault.Exhausted (TOO_MANY_CLAIMS) if the consumer holds maxHeld.
-func (b *Broker) Claim(ctx context.Context, c caller.Caller, w Wish) (Claims, error) {
+func (b *Broker) Claim(ctx context.Context, c identity.Caller, w Wish) (Claims, error) {
 	var answer Claims
 	var waiter *consumer
 	taken := make(chan []Claim, 2) // what it is given, and nil when it was dismissed
@@ -443,5 +443,5 @@ func (b *Broker) claimsRanOut(keys []key) {
 
 // system is the broker itself, acting in a session.
 func system(session int64) Actor {
-	return Actor{Agent: Agent{Name: caller.System}, Session: Session{ID: session}}
+	return Actor{Agent: Agent{Name: identity.System}, Session: Session{ID: session}}
 }

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -43,7 +43,7 @@ type DeadOutcome struct {
 // them, up to 10,000. Errors: fault.NotFound for a message or mailbox that does not exist,
 // fault.Precondition (NOT_DEAD) for a message without a dead letter that the caller may see.
 func (b *Broker) Redrive(
-	ctx context.Context, c caller.Caller, req once.Request, ch DeadChoice, dry bool,
+	ctx context.Context, c identity.Caller, req idempotency.Request, ch DeadChoice, dry bool,
 ) (DeadOutcome, error) {
 	if dry {
 		return b.countDead(ctx, c, ch)
@@ -53,7 +53,7 @@ func (b *Broker) Redrive(
 
 // Purge removes dead letters, chosen as for Redrive: they become CANCELLED.
 func (b *Broker) Purge(
-	ctx context.Context, c caller.Caller, req once.Request, ch DeadChoice, dry bool,
+	ctx context.Context, c identity.Caller, req idempotency.Request, ch DeadChoice, dry bool,
 ) (DeadOutcome, error) {
 	if dry {
 		return b.countDead(ctx, c, ch)
@@ -62,7 +62,7 @@ func (b *Broker) Purge(
 }
 
 // countDead counts the chosen dead letters.
-func (b *Broker) countDead(ctx context.Context, c caller.Caller, ch DeadChoice) (out DeadOutcome, err error) {
+func (b *Broker) countDead(ctx context.Context, c identity.Caller, ch DeadChoice) (out DeadOutcome, err error) {
 	if !ch.Filter.Empty() || ch.After != (DeadPlace{}) {
 		err := b.store.Read(ctx, func(s *store.Snapshot) error { // a walk reads several snapshots
 			out.Until = deadUntil(s, ch.Filter.To)
@@ -116,7 +116,7 @@ func deadUntil(s *store.Snapshot, to time.Time) time.Time {
 // changeDead changes the chosen dead letters, each with an event. It searches for those that match before
 // it enters the writer, which checks again that each is still dead.
 func (b *Broker) changeDead(
-	ctx context.Context, c caller.Caller, req once.Request, ch DeadChoice, kind string,
+	ctx context.Context, c identity.Caller, req idempotency.Request, ch DeadChoice, kind string,
 	do func(*SettleTx, key, int64) error,
 ) (DeadOutcome, error) {
 	var found []key

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"brokerd/internal/caller"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -52,7 +52,7 @@ type DeadPage struct {
 
 // DeadLetters lists dead letters that match and that the caller may see, newest first: an agent those
 // of the mailboxes that it takes from, an operator all. A page may be empty although others follow.
-func (b *Broker) DeadLetters(ctx context.Context, c caller.Caller, ch DeadChoice, size int) (p DeadPage, err error) {
+func (b *Broker) DeadLetters(ctx context.Context, c identity.Caller, ch DeadChoice, size int) (p DeadPage, err error) {
 	bytes := 0
 	p.Next, p.Revision, err = b.walkDead(ctx, c, ch, func(q store.Querier, a Actor, k key) (bool, error) {
 		if len(p.Items) == size {
@@ -74,7 +74,7 @@ func (b *Broker) DeadLetters(ctx context.Context, c caller.Caller, ch DeadChoice
 
 // CountDead counts the dead letters that match and that the caller may see, up to 10,000; more reports
 // whether there may be further ones.
-func (b *Broker) CountDead(ctx context.Context, c caller.Caller, ch DeadChoice) (n int, more bool, err error) {
+func (b *Broker) CountDead(ctx context.Context, c identity.Caller, ch DeadChoice) (n int, more bool, err error) {
 	ch.After = DeadPlace{}
 	out, err := b.countDead(ctx, c, ch)
 	return out.Count, out.More, err
@@ -85,7 +85,7 @@ func (b *Broker) CountDead(ctx context.Context, c caller.Caller, ch DeadChoice) 
 // not match, or zero if there are no more. It reads a bounded number of dead letters, in several
 // snapshots, so that no walk keeps a reader from other calls.
 func (b *Broker) walkDead(
-	ctx context.Context, c caller.Caller, ch DeadChoice, visit func(store.Querier, Actor, key) (bool, error),
+	ctx context.Context, c identity.Caller, ch DeadChoice, visit func(store.Querier, Actor, key) (bool, error),
 ) (at DeadPlace, revision int64, err error) {
 	at = ch.After
 	if at.Message == 0 {

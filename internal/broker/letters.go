@@ -3,11 +3,11 @@ package broker
 import (
 	"fmt"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/content"
+	"brokerd/internal/identity"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/store"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 // normalPriority is that of a letter that names none.
@@ -40,7 +40,7 @@ func (b *Broker) Post(tx *store.Tx, session int64, l Letter) (revision int64, er
 		return 0, fmt.Errorf("post: %w", err)
 	}
 	if l.From.Name == "" {
-		l.From.Name = caller.System
+		l.From.Name = identity.System
 	}
 	s := &sending{
 		Broker: b, tx: tx, actor: Actor{Agent: l.From, Session: scope},
@@ -84,7 +84,7 @@ func (l *Letter) targets() []Target {
 // draft returns the letter as a message to one of its targets.
 func (l *Letter) draft(t Target) (*Draft, error) {
 	d := &Draft{
-		Target: t, One: t.Kind == ToRole, Type: l.Type, Subject: clip(l.Subject, valid.MaxLine),
+		Target: t, One: t.Kind == ToRole, Type: l.Type, Subject: clip(l.Subject, validate.MaxLine),
 		Priority: l.Priority, Thread: l.Thread, Task: l.Task, Artifacts: l.Artifacts, PayloadSize: len(l.Payload),
 		ReplyTo: Ref{Revision: l.InReplyTo},
 	}

@@ -7,9 +7,9 @@ import (
 
 	"github.com/jonboulle/clockwork"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/content"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 )
 
 // Limits of requests that the rules of the broker need too.
@@ -31,7 +31,7 @@ func (b *Broker) UseDisk(d Disk) { b.disk = d }
 
 // admit returns when the caller may send n messages in one call: within the call's deadline, or within 30 s if it has none.
 // Errors: fault.Exhausted (SEND_RATE at once if the wait would be longer, DISK_NEARLY_FULL).
-func (b *Broker) admit(ctx context.Context, c caller.Caller, n int) error {
+func (b *Broker) admit(ctx context.Context, c identity.Caller, n int) error {
 	most := maxTurn
 	if deadline, ok := ctx.Deadline(); ok {
 		most = clockwork.NewRealClock().Until(deadline) // a call's deadline runs by no other clock
@@ -39,7 +39,7 @@ func (b *Broker) admit(ctx context.Context, c caller.Caller, n int) error {
 	return b.admitWithin(ctx, c, n, most)
 }
 
-func (b *Broker) admitWithin(ctx context.Context, c caller.Caller, n int, most time.Duration) error {
+func (b *Broker) admitWithin(ctx context.Context, c identity.Caller, n int, most time.Duration) error {
 	if b.disk != nil {
 		if err := b.disk.Check(); err != nil {
 			return err
@@ -50,7 +50,7 @@ func (b *Broker) admitWithin(ctx context.Context, c caller.Caller, n int, most t
 
 // AdmitBatch returns when a batch of a stream may be sent, however long that takes. If it may not, its drafts carry the
 // fault; an error ends the stream.
-func (b *Broker) AdmitBatch(ctx context.Context, c caller.Caller, drafts []Draft) error {
+func (b *Broker) AdmitBatch(ctx context.Context, c identity.Caller, drafts []Draft) error {
 	n := 0
 	for i := range drafts {
 		if drafts[i].Fault == nil {

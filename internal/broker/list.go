@@ -6,9 +6,9 @@ import (
 	"math"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -51,7 +51,7 @@ type Page struct {
 }
 
 // Get returns a message with every delivery. Errors: fault.NotFound.
-func (b *Broker) Get(ctx context.Context, c caller.Caller, ref Ref) (Message, []Delivery, error) {
+func (b *Broker) Get(ctx context.Context, c identity.Caller, ref Ref) (Message, []Delivery, error) {
 	var m Message
 	var deliveries []Delivery
 	err := b.store.Read(ctx, func(s *store.Snapshot) error {
@@ -74,7 +74,7 @@ func (b *Broker) Get(ctx context.Context, c caller.Caller, ref Ref) (Message, []
 // The messages of a session have no index, which every send would have to keep up to date. Instead
 // one snapshot passes a bounded number of messages, so that a list in a small session of a large
 // database does not keep a reader from other calls.
-func (b *Broker) List(ctx context.Context, c caller.Caller, l Listing) (p Page, err error) {
+func (b *Broker) List(ctx context.Context, c identity.Caller, l Listing) (p Page, err error) {
 	if !l.Newest {
 		if err := b.store.CheckResume(l.After); err != nil {
 			return p, err
@@ -89,7 +89,7 @@ func (b *Broker) List(ctx context.Context, c caller.Caller, l Listing) (p Page, 
 	return p, err
 }
 
-func (b *Broker) listOnce(ctx context.Context, c caller.Caller, l Listing) (Page, error) {
+func (b *Broker) listOnce(ctx context.Context, c identity.Caller, l Listing) (Page, error) {
 	var p Page
 	var a Actor
 	err := b.store.Read(ctx, func(s *store.Snapshot) (err error) {
@@ -117,7 +117,7 @@ func (b *Broker) listOnce(ctx context.Context, c caller.Caller, l Listing) (Page
 			return fault.New(fault.Denied, "NOT_FOR_AGENTS", "only operators and observers may list a mailbox by its name")
 		case l.Mailbox != "":
 			own = ParseMailbox(l.Mailbox)
-		case l.MarkRead && c.Access == caller.Observer:
+		case l.MarkRead && c.Access == identity.Observer:
 			return fault.New(fault.Denied, "NOT_FOR_OBSERVERS", "an observer only looks: leave mark_read out")
 		}
 		if a.Mailbox, err = b.FindMailbox(s, a.Session.ID, own); err != nil {

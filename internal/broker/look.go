@@ -6,8 +6,8 @@ import (
 	"math"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -123,7 +123,7 @@ func listGiven(q store.Querier, a Actor, l Listing, p *Page) error {
 
 // receiveLook is Receive with a Look. It returns after the last message, or after the wait if there
 // is none.
-func (b *Broker) receiveLook(ctx context.Context, c caller.Caller, r Reading, send func([]Item, int64) error) error {
+func (b *Broker) receiveLook(ctx context.Context, c identity.Caller, r Reading, send func([]Item, int64) error) error {
 	var a Actor
 	var boxes []Mailbox
 	err := b.store.Write(ctx, func(tx *store.Tx) (err error) {
@@ -167,7 +167,7 @@ func (b *Broker) receiveLook(ctx context.Context, c caller.Caller, r Reading, se
 
 // sendLook sends all that is there, page by page, and returns the number of messages.
 func (b *Broker) sendLook(
-	ctx context.Context, c caller.Caller, a Actor, boxes []Mailbox, r Reading, send func([]Item, int64) error,
+	ctx context.Context, c identity.Caller, a Actor, boxes []Mailbox, r Reading, send func([]Item, int64) error,
 ) (int, error) {
 	look, sent := r.Look, 0
 	look.start()

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -203,7 +203,7 @@ func CountDeadIn(q store.Querier, session int64, scope any, most int) (n int, er
 
 // OperatorMailbox is the mailbox of operators who name no agent: what agents send to them, and the replies
 // to their messages. Several operators share it.
-var OperatorMailbox = MailboxRef{AgentMailbox, caller.System}
+var OperatorMailbox = MailboxRef{AgentMailbox, identity.System}
 
 // operatorName is another name of OperatorMailbox in a target, unless an agent has it.
 const operatorName = "operator"

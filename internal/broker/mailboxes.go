@@ -7,7 +7,7 @@ import (
 	"math"
 	"time"
 
-	"brokerd/internal/caller"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -42,7 +42,7 @@ type BoxPage struct {
 // it takes from, an operator all of the session. It reads the row of each mailbox, all claims and,
 // for the mailboxes of the page, up to MostCounted dead letters.
 func (b *Broker) Mailboxes(
-	ctx context.Context, c caller.Caller, order BoxOrder, size int, after BoxPlace,
+	ctx context.Context, c identity.Caller, order BoxOrder, size int, after BoxPlace,
 ) (BoxPage, error) {
 	var p BoxPage
 	query := boxesByAge

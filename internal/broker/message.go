@@ -13,7 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"brokerd/internal/msgtype"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 // TargetKind says what a message is addressed to.
@@ -268,7 +268,7 @@ func digits(s string) (int64, bool) {
 }
 
 // CheckRef checks a field of a request that names a message, or with claims a message or a claim.
-func CheckRef(c *valid.Check, field, s string, claims bool) Ref {
+func CheckRef(c *validate.Check, field, s string, claims bool) Ref {
 	ref, ok := ParseRef(s)
 	switch {
 	case s == "":
@@ -282,7 +282,7 @@ func CheckRef(c *valid.Check, field, s string, claims bool) Ref {
 }
 
 // CheckRefs checks a field with at most MaxBatch such names.
-func CheckRefs(c *valid.Check, field string, ids []string, claims bool) []Ref {
+func CheckRefs(c *validate.Check, field string, ids []string, claims bool) []Ref {
 	c.Count(field, len(ids), MaxBatch)
 	refs := make([]Ref, 0, min(len(ids), MaxBatch))
 	for i, id := range ids[:min(len(ids), MaxBatch)] {

@@ -6,12 +6,12 @@ import (
 	"math"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/content"
 	"brokerd/internal/events"
+	"brokerd/internal/identity"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/store"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 	"brokerd/internal/work"
 )
 
@@ -65,7 +65,7 @@ func (b *Broker) Notify(tx *store.Tx, session int64, n Notice) error {
 		return fmt.Errorf("notify: %w", err)
 	}
 	s := &sending{
-		Broker: b, tx: tx, actor: Actor{Agent: Agent{Name: caller.System}, Session: scope},
+		Broker: b, tx: tx, actor: Actor{Agent: Agent{Name: identity.System}, Session: scope},
 		rooms: map[MailboxRef]*room{}, audience: names, more: more, part: true, overfull: true, notice: true,
 	}
 	out, err := s.send(d, 0, 0)
@@ -111,7 +111,7 @@ func (b *Broker) ofRole(tx *store.Tx, session int64, role, after string, limit i
 // draft returns the notice as a message.
 func (n *Notice) draft() (*Draft, error) {
 	d := &Draft{
-		Target: Target{ToAgent, n.Agent}, Type: n.Type, Subject: clip(n.Subject, valid.MaxLine),
+		Target: Target{ToAgent, n.Agent}, Type: n.Type, Subject: clip(n.Subject, validate.MaxLine),
 		Priority: noticePriority, Task: n.Task, TTL: noticeTTL,
 	}
 	if n.Agent == "" {

@@ -15,11 +15,11 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/messagesrpc"
 	"brokerd/internal/msgtype"
-	"brokerd/internal/once"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
 	"brokerd/internal/work"
@@ -44,7 +44,7 @@ func (v *village) ByID(_ store.Querier, id int64) (broker.Session, error) {
 	return v.session(), nil
 }
 
-func (v *village) Acting(_ store.Querier, _ int64, c caller.Caller) (broker.Agent, error) {
+func (v *village) Acting(_ store.Querier, _ int64, c identity.Caller) (broker.Agent, error) {
 	return broker.Agent{Name: c.Name()}, nil
 }
 
@@ -78,7 +78,7 @@ func TestNotify_ReachesRegisteredAgentsAndNeverFailsTheChange(t *testing.T) {
 	t.Parallel()
 	v := &village{agents: []broker.Agent{{Name: "a", Role: "builder"}, {Name: "b", Role: "builder"}, {Name: "c"}}}
 	clock := clockwork.NewFakeClock()
-	st := testkit.Store(t, t.TempDir(), clock, events.Migrations(), once.Migrations(), work.Migrations(), broker.Migrations())
+	st := testkit.Store(t, t.TempDir(), clock, events.Migrations(), idempotency.Migrations(), work.Migrations(), broker.Migrations())
 	post := broker.New(st, events.New(st, clock, zap.NewNop()), v, clock, zap.NewNop())
 	t.Cleanup(post.Stop)
 	must(t, post.Start(t.Context()))

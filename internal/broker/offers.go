@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -92,7 +92,7 @@ type Offered struct {
 // stay unread, and are offered to nobody else until the offer is settled. With the mark of open offers it returns
 // these. Errors: fault.Precondition (MARK_USED) for the mark of an offer that is settled, (AGENT_REQUIRED) without an
 // agent.
-func (b *Broker) Offer(ctx context.Context, c caller.Caller, o Offering) (Offered, error) {
+func (b *Broker) Offer(ctx context.Context, c identity.Caller, o Offering) (Offered, error) {
 	var out Offered
 	err := b.store.Write(ctx, func(tx *store.Tx) error {
 		out = Offered{Revision: b.store.Revision()}
@@ -253,7 +253,7 @@ func (o *OfferOutcome) concerns(f *offered) bool {
 // SettleOffers notes what became of offers to the calling agent, and returns how many it concerned and the revision of
 // the event. An offer that was returned can be accepted; an accepted one stays so. Errors: fault.Precondition
 // (AGENT_REQUIRED) without an agent.
-func (b *Broker) SettleOffers(ctx context.Context, c caller.Caller, o OfferOutcome) (n int, revision int64, err error) {
+func (b *Broker) SettleOffers(ctx context.Context, c identity.Caller, o OfferOutcome) (n int, revision int64, err error) {
 	err = b.store.Write(ctx, func(tx *store.Tx) error {
 		n, revision = 0, b.store.Revision()
 		a, err := b.ActingAgent(tx, c)

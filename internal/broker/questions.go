@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -217,7 +217,7 @@ func (b *Broker) escalation(tx *store.Tx, session Session) (string, error) {
 
 // recipients is route, but refuses a reply to a message of the broker itself, which nobody would read.
 func (s *sending) recipients(d *Draft, a *answering) ([]*room, error) {
-	if a != nil && a.to.Sender == caller.System && d.Target == (Target{ToAgent, caller.System}) {
+	if a != nil && a.to.Sender == identity.System && d.Target == (Target{ToAgent, identity.System}) {
 		var own bool
 		if err := s.tx.QueryRow(selectIsBrokers, a.to.Revision).Scan(&own); err != nil {
 			return nil, err

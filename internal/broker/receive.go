@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -70,7 +70,7 @@ type Reading struct {
 // Receive reads the caller's own mailbox by arrival and hands each page to send, with the revision up to
 // which everything has been looked at. It returns when there is no more, or with Follow when ctx ends
 // or the broker stops (fault.Unavailable). fault.OutOfRange (RESTORED) if a restore has left out After. No transaction is open while send runs.
-func (b *Broker) Receive(ctx context.Context, c caller.Caller, r Reading, send func([]Item, int64) error) error {
+func (b *Broker) Receive(ctx context.Context, c identity.Caller, r Reading, send func([]Item, int64) error) error {
 	if r.Look.Asked() {
 		return b.receiveLook(ctx, c, r, send)
 	}
@@ -206,7 +206,7 @@ func (p *arrivalsPage) take() []Item {
 	return items
 }
 
-func (b *Broker) arrivals(ctx context.Context, c caller.Caller, a Actor, after int64, r Reading) (arrivalsPage, error) {
+func (b *Broker) arrivals(ctx context.Context, c identity.Caller, a Actor, after int64, r Reading) (arrivalsPage, error) {
 	var p arrivalsPage
 	err := b.store.ReadPage(ctx, func(s *store.Snapshot) error {
 		now, err := b.Acting(s, c)

@@ -5,10 +5,10 @@ import (
 	"slices"
 	"strconv"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/content"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -26,7 +26,7 @@ type Answer struct {
 // caller's own mailbox; fault.Exhausted (MAILBOX_FULL) if the sender's mailbox is full, but with Ack not if that
 // is OperatorMailbox: then the Outcome has Refused; fault.Precondition (NOBODY_WAITS) for a notice or an event of
 // the broker.
-func (b *Broker) Reply(ctx context.Context, c caller.Caller, req once.Request, answer Answer) (Outcome, error) {
+func (b *Broker) Reply(ctx context.Context, c identity.Caller, req idempotency.Request, answer Answer) (Outcome, error) {
 	if err := b.admit(ctx, c, 1); err != nil {
 		return Outcome{}, err
 	}
@@ -44,7 +44,7 @@ func (b *Broker) Reply(ctx context.Context, c caller.Caller, req once.Request, a
 	return out, err
 }
 
-func (b *Broker) reply(tx *store.Tx, c caller.Caller, from *origin, answer Answer) (Outcome, error) {
+func (b *Broker) reply(tx *store.Tx, c identity.Caller, from *origin, answer Answer) (Outcome, error) {
 	s, err := b.sending(tx, c)
 	if err != nil {
 		return Outcome{}, err
@@ -89,7 +89,7 @@ func (b *Broker) reply(tx *store.Tx, c caller.Caller, from *origin, answer Answe
 		return Outcome{}, within("message", err)
 	}
 	// Work of an operator who reads no answers must not fail because of that.
-	if out.Refused > 0 && !(answer.Ack && to.Sender == caller.System) {
+	if out.Refused > 0 && !(answer.Ack && to.Sender == identity.System) {
 		return Outcome{}, fault.New(fault.Exhausted, "MAILBOX_FULL", "the mailbox of %s is full: nothing was done, reply again later", to.Sender)
 	}
 	return out, s.finish()

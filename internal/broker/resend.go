@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -129,7 +129,7 @@ func (b *Broker) resent(tx *store.Tx, a Actor, message int64, mailboxes []string
 // Resend has a message arrive anew, as unread, in the mailboxes of the agents that have not finished it and where nobody has claimed
 // it: in all of them, or only in those given. It returns in how many. Errors: fault.NotFound for a message that does not exist
 // or that a mailbox never got, fault.Denied for anybody but the sender and an operator.
-func (b *Broker) Resend(ctx context.Context, c caller.Caller, req once.Request, ref Ref, mailboxes []string) (int, int64, error) {
+func (b *Broker) Resend(ctx context.Context, c identity.Caller, req idempotency.Request, ref Ref, mailboxes []string) (int, int64, error) {
 	var answer struct {
 		Resent   int
 		Revision int64

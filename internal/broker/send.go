@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/tracing"
 )
@@ -60,7 +60,7 @@ func (b *Batch) size() int {
 // Send sends drafts, all or none, in the name of the caller. Errors: fault.NotFound for a
 // session, agent, pattern, role or message that does not exist, fault.Precondition for an agent that is not registered,
 // fault.Exists for a request id that was used for something else, fault.Exhausted beyond the rate and the sizes that the session allows.
-func (b *Broker) Send(ctx context.Context, c caller.Caller, req once.Request, drafts []Draft) ([]Outcome, error) {
+func (b *Broker) Send(ctx context.Context, c identity.Caller, req idempotency.Request, drafts []Draft) ([]Outcome, error) {
 	if err := b.admit(ctx, c, len(drafts)); err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func (b *Broker) Send(ctx context.Context, c caller.Caller, req once.Request, dr
 // Submit sends a batch without waiting: done is called with an outcome for every draft once they are on
 // disk or refused. A refused draft leaves the others alone. Batches submitted one after the other
 // are sent in that order. done must not block. Submit blocks while the caller has too much queued.
-func (b *Broker) Submit(ctx context.Context, c caller.Caller, batch Batch, done func([]Outcome)) {
+func (b *Broker) Submit(ctx context.Context, c identity.Caller, batch Batch, done func([]Outcome)) {
 	from := b.origin(ctx)
 	var outcomes []Outcome
 	b.store.Submit(ctx, store.LaneFill, batch.size(), func(tx *store.Tx) error {
@@ -189,7 +189,7 @@ type room struct {
 	counted bool // by fanOut
 }
 
-func (b *Broker) sending(tx *store.Tx, c caller.Caller) (*sending, error) {
+func (b *Broker) sending(tx *store.Tx, c identity.Caller) (*sending, error) {
 	a, err := b.Acting(tx, c)
 	return &sending{Broker: b, tx: tx, actor: a, rooms: map[MailboxRef]*room{}}, err
 }

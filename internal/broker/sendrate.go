@@ -11,8 +11,8 @@ import (
 	"github.com/jonboulle/clockwork"
 	"golang.org/x/time/rate"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -54,7 +54,7 @@ func newSendRates(clock clockwork.Clock, load func(context.Context, string) (Ses
 
 // wait returns when the caller may send n messages, at most after the given time: fault.Exhausted at once if that is
 // too short. The turn comes in the order of the calls. An operator without an agent's name need not wait.
-func (r *sendRates) wait(ctx context.Context, c caller.Caller, n int, most time.Duration, stopping <-chan struct{}) error {
+func (r *sendRates) wait(ctx context.Context, c identity.Caller, n int, most time.Duration, stopping <-chan struct{}) error {
 	if c.Agent == "" || n == 0 {
 		return nil
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jonboulle/clockwork"
 
-	"brokerd/internal/caller"
+	"brokerd/internal/identity"
 )
 
 func TestSendRates_ForgetAgentsThatAreIdle(t *testing.T) {
@@ -16,7 +16,7 @@ func TestSendRates_ForgetAgentsThatAreIdle(t *testing.T) {
 	clock := clockwork.NewFakeClock()
 	r := newSendRates(clock, func(context.Context, string) (Session, error) { return Session{SendRate: 10, SendBurst: 100}, nil })
 	for i := range 10_000 {
-		if err := r.wait(t.Context(), caller.Caller{Agent: "a" + strconv.Itoa(i), Session: "s"}, 1, 0, nil); err != nil {
+		if err := r.wait(t.Context(), identity.Caller{Agent: "a" + strconv.Itoa(i), Session: "s"}, 1, 0, nil); err != nil {
 			t.Fatal(err)
 		}
 		clock.Advance(10 * time.Millisecond) // ten of them have not got their message back yet
@@ -30,7 +30,7 @@ func BenchmarkSendRates(b *testing.B) {
 	for name, session := range map[string]Session{"off": {}, "on": {SendRate: 1e6, SendBurst: 1e6}} {
 		b.Run(name, func(b *testing.B) {
 			r := newSendRates(clockwork.NewRealClock(), func(context.Context, string) (Session, error) { return session, nil })
-			who := caller.Caller{Agent: "a", Session: "s"}
+			who := identity.Caller{Agent: "a", Session: "s"}
 			for b.Loop() {
 				_ = r.wait(b.Context(), who, 1, endless, nil)
 			}

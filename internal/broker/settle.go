@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -53,7 +53,7 @@ type Settled struct {
 // OperatorMailbox. Errors: fault.NotFound for a message that does not exist, fault.Precondition (CLAIM_LOST) for a
 // claim that is no longer the caller's, (NO_OPEN_CLAIM, SEVERAL_OPEN_CLAIMS) for an empty Ref that means none or
 // several.
-func (b *Broker) Settle(ctx context.Context, c caller.Caller, req once.Request, items []Settlement) ([]Settled, int64, error) {
+func (b *Broker) Settle(ctx context.Context, c identity.Caller, req idempotency.Request, items []Settlement) ([]Settled, int64, error) {
 	var answer struct {
 		Settled  []Settled
 		Revision int64

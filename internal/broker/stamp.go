@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"brokerd/internal/content"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 // replyPrefix begins the subject of a reply that has no subject from its sender.
@@ -47,7 +47,7 @@ func replySubject(subject string) string {
 	if subject == "" || isReplySubject(subject) {
 		return subject
 	}
-	return clip(replyPrefix+subject, valid.MaxLine)
+	return clip(replyPrefix+subject, validate.MaxLine)
 }
 
 // isReplySubject reports whether a subject begins with "Re:", in any case.
@@ -65,7 +65,7 @@ func title(stored []byte) string {
 	}
 	for line := range strings.Lines(content.Text(stored, content.Body)) {
 		if line = strings.TrimSpace(line); line != "" {
-			return clip(line, valid.MaxLine)
+			return clip(line, validate.MaxLine)
 		}
 	}
 	return subject
@@ -76,5 +76,5 @@ func gist(stored []byte) string {
 	if t := title(stored); t != "" {
 		return t
 	}
-	return clip(strings.Join(strings.Fields(content.Text(stored, content.Payload)), " "), valid.MaxLine)
+	return clip(strings.Join(strings.Fields(content.Text(stored, content.Payload)), " "), validate.MaxLine)
 }

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -44,7 +44,7 @@ type Frame struct {
 type ClaimStream struct {
 	broker   *Broker
 	consumer *consumer
-	caller   caller.Caller
+	caller   identity.Caller
 	wake     chan struct{} // room for one: there is something for Next
 	settled  chan struct{} // room for one: Settle may go on
 
@@ -71,7 +71,7 @@ type openClaim struct {
 
 // OpenClaims opens a stream of claims for the caller's consumer. An earlier stream of the same agent and consumer is
 // ended; what it held, or was left by calls, is returned and counts as in flight. Errors: as Claim.
-func (b *Broker) OpenClaims(ctx context.Context, c caller.Caller, w Wish) (*ClaimStream, []Claim, error) {
+func (b *Broker) OpenClaims(ctx context.Context, c identity.Caller, w Wish) (*ClaimStream, []Claim, error) {
 	s := &ClaimStream{broker: b, caller: c, wake: make(chan struct{}, 1), settled: make(chan struct{}, 1), open: map[string]openClaim{}}
 	var resumed []Claim
 	err := b.store.Drain(ctx, func(tx *store.Tx) error {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"brokerd/internal/caller"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -36,7 +36,7 @@ type Count[K any] struct {
 
 // Summary returns what the calling agent, or an operator without one, has before it. Errors: fault.Precondition
 // if the agent is not registered.
-func (b *Broker) Summary(ctx context.Context, c caller.Caller) (Summary, error) {
+func (b *Broker) Summary(ctx context.Context, c identity.Caller) (Summary, error) {
 	var sum Summary
 	err := b.store.Read(ctx, func(s *store.Snapshot) error {
 		sum = Summary{Revision: s.Revision()}

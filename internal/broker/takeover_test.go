@@ -9,9 +9,9 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -22,7 +22,7 @@ func (twoAgents) Session(store.Querier, string) (Session, error) {
 	return Session{ID: 1, Name: "default", MaxAttempts: 3, MessageLimit: 1 << 20, PayloadLimit: 1 << 20}, nil
 }
 
-func (twoAgents) Acting(_ store.Querier, _ int64, c caller.Caller) (Agent, error) {
+func (twoAgents) Acting(_ store.Querier, _ int64, c identity.Caller) (Agent, error) {
 	return Agent{Name: c.Agent}, nil
 }
 
@@ -48,7 +48,7 @@ func TestOpenClaims_TakeoverGetsAloneWhatItsTransactionHandedToTheOldStream(t *t
 	t.Parallel()
 	ctx, clock := t.Context(), clockwork.NewFakeClock() // a batch lasts as long as there is work
 	st, err := store.Open(ctx, store.Options{Dir: t.TempDir(), Sync: store.SyncNormal, Clock: clock,
-		Migrations: append(append(events.Migrations(), once.Migrations()...), Migrations()...)})
+		Migrations: append(append(events.Migrations(), idempotency.Migrations()...), Migrations()...)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestOpenClaims_TakeoverGetsAloneWhatItsTransactionHandedToTheOldStream(t *t
 		}
 	}()
 	b := New(st, events.New(st, clock, zap.NewNop()), twoAgents{}, clock, zap.NewNop())
-	a := caller.Caller{Session: "default", Agent: "a"}
+	a := identity.Caller{Session: "default", Agent: "a"}
 	wish := Wish{Consumer: "c", Max: 10, MaxBytes: 1 << 20, ClaimFor: time.Minute}
 	old, _, err := b.OpenClaims(ctx, a, wish)
 	if err != nil {
@@ -75,7 +75,7 @@ func TestOpenClaims_TakeoverGetsAloneWhatItsTransactionHandedToTheOldStream(t *t
 	release := make(chan struct{})
 	st.Submit(ctx, store.LaneFill, 0, func(*store.Tx) error { <-release; return nil }, func(error) {})
 	draft := Draft{Target: Target{ToAgent, "a"}, Type: "task", Priority: 5, Content: []byte{}}
-	b.Submit(ctx, caller.Caller{Session: "default", Agent: "b"}, Batch{Drafts: []Draft{draft}}, func(o []Outcome) { sent <- o })
+	b.Submit(ctx, identity.Caller{Session: "default", Agent: "b"}, Batch{Drafts: []Draft{draft}}, func(o []Outcome) { sent <- o })
 	st.Submit(ctx, store.LaneFill, 0, func(*store.Tx) error {
 		queued := queuedContext{ctx, &sync.Once{}, make(chan struct{})}
 		go func() {

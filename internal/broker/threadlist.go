@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -47,7 +47,7 @@ type ThreadPage struct {
 //
 // A conversation has no row. The list reads the messages from the newest on, and lists a conversation
 // at its last message.
-func (b *Broker) Threads(ctx context.Context, c caller.Caller, l ThreadListing) (ThreadPage, error) {
+func (b *Broker) Threads(ctx context.Context, c identity.Caller, l ThreadListing) (ThreadPage, error) {
 	w := threadWalk{Broker: b, listing: l, seen: map[string]bool{}, at: l.After}
 	for n := 0; n < threadStretches && !w.done; n++ {
 		err := b.store.Read(ctx, func(s *store.Snapshot) error {

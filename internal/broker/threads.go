@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -104,7 +104,7 @@ func readQuestions(rows *store.Rows, now time.Time) ([]Question, error) {
 // Resolve notes the outcome of a thread, in place of an earlier one, and settles its open questions. The thread may also be named
 // by the id of one of its messages. It returns how many questions it settled. Errors: fault.NotFound if no message belongs to the thread,
 // fault.Denied for an agent that neither sent nor got one of its messages.
-func (b *Broker) Resolve(ctx context.Context, c caller.Caller, req once.Request, thread, outcome string) (int, int64, error) {
+func (b *Broker) Resolve(ctx context.Context, c identity.Caller, req idempotency.Request, thread, outcome string) (int, int64, error) {
 	var answer struct {
 		Settled  int
 		Revision int64

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
+	"brokerd/internal/identity"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/nearest"
 	"brokerd/internal/store"
@@ -39,7 +39,7 @@ func (s *sending) warnings(d *Draft, out *Outcome) (found []string, err error) {
 
 // UnknownEvents warns of a subscription to the events of a type of which the broker sends none to
 // channels, which the session's catalog does not have and which none of the newest events has.
-func (b *Broker) UnknownEvents(ctx context.Context, c caller.Caller, channel string) ([]string, error) {
+func (b *Broker) UnknownEvents(ctx context.Context, c identity.Caller, channel string) ([]string, error) {
 	eventType, ofEvents := strings.CutPrefix(channel, EventChannel)
 	if !ofEvents || eventType == "*" {
 		return nil, nil

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"sync"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/nearest"
-	"brokerd/internal/once"
 	"brokerd/internal/store"
 )
 
@@ -38,7 +38,7 @@ type Directory interface {
 	Session(q store.Querier, name string) (Session, error)
 	// Role returns the role of the agent that calls, and an empty one for an operator without agent.
 	// Errors: fault.Precondition for an agent that is not registered and for a stale incarnation.
-	Role(q store.Querier, session int64, c caller.Caller) (string, error)
+	Role(q store.Querier, session int64, c identity.Caller) (string, error)
 }
 
 // A Catalog knows the types of messages. Its methods may be called concurrently.
@@ -117,7 +117,7 @@ type Registered struct {
 // definition with the name of a built-in type replaces the schema of that type in the session. Names
 // and aliases are in snake_case. Errors: fault.Denied (NOT_A_DIRECTOR), fault.Exists (TYPE_TAKEN),
 // fault.Exhausted (TOO_MANY_TYPES), and those of Directory.
-func (c *Catalog) Register(ctx context.Context, who caller.Caller, req once.Request, d Definition) (Registered, error) {
+func (c *Catalog) Register(ctx context.Context, who identity.Caller, req idempotency.Request, d Definition) (Registered, error) {
 	var out Registered
 	err := c.store.Write(ctx, func(tx *store.Tx) error {
 		_, err := req.Do(tx, &out, func() (err error) {
@@ -143,7 +143,7 @@ type Definition struct {
 	Schema    string
 }
 
-func (c *Catalog) register(tx *store.Tx, who caller.Caller, d Definition) (Registered, error) {
+func (c *Catalog) register(tx *store.Tx, who identity.Caller, d Definition) (Registered, error) {
 	s, err := c.dir.Session(tx, who.Session)
 	if err != nil {
 		return Registered{}, err
@@ -152,7 +152,7 @@ func (c *Catalog) register(tx *store.Tx, who caller.Caller, d Definition) (Regis
 	if err != nil {
 		return Registered{}, err
 	}
-	if who.Name() != caller.System && !slices.Contains(s.Directors, role) {
+	if who.Name() != identity.System && !slices.Contains(s.Directors, role) {
 		return Registered{}, notADirector(s, who.Name(), role)
 	}
 	others, err := namesOf(tx, s.ID)

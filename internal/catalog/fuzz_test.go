@@ -8,12 +8,12 @@ import (
 	"go.uber.org/zap"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
 	"brokerd/internal/catalog"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/msgtype"
-	"brokerd/internal/once"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
@@ -59,7 +59,7 @@ func FuzzListMessageTypes(f *testing.F) {
 // fuzzed returns the service of a catalog without sessions.
 func fuzzed(f *testing.F) *catalog.Service {
 	clock := clockwork.NewRealClock()
-	st := testkit.Store(f, f.TempDir(), clock, events.Migrations(), once.Migrations(), sessions.Migrations(), catalog.Migrations())
+	st := testkit.Store(f, f.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(), catalog.Migrations())
 	return catalog.NewService(catalog.New(st, events.New(st, clock, zap.NewNop()), noSessions{}))
 }
 
@@ -72,4 +72,4 @@ func (noSessions) Session(_ store.Querier, name string) (catalog.Session, error)
 }
 
 // Role implements catalog.Directory.
-func (noSessions) Role(store.Querier, int64, caller.Caller) (string, error) { return "", nil }
+func (noSessions) Role(store.Querier, int64, identity.Caller) (string, error) { return "", nil }

@@ -8,12 +8,12 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/msgtype"
-	"brokerd/internal/once"
 	"brokerd/internal/page"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 // Limits of a request.
@@ -39,7 +39,7 @@ func NewService(c *Catalog) *Service { return &Service{catalog: c} }
 func (s *Service) ListMessageTypes(
 	ctx context.Context, in *pb.ListMessageTypesRequest,
 ) (*pb.ListMessageTypesResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	c.OptionalName("family", in.GetFamily())
 	c.OptionalName("prefix", in.GetPrefix())
 	size := c.PageSize("page_size", in.GetPageSize())
@@ -51,7 +51,7 @@ func (s *Service) ListMessageTypes(
 		return nil, err
 	}
 	prefix := msgtype.Fold(in.GetPrefix())
-	found, err := s.catalog.List(ctx, caller.FromContext(ctx).Session, in.GetFamily(), prefix, after, size)
+	found, err := s.catalog.List(ctx, identity.FromContext(ctx).Session, in.GetFamily(), prefix, after, size)
 	if err != nil {
 		return nil, err
 	}
@@ -71,12 +71,12 @@ func (s *Service) ListMessageTypes(
 func (s *Service) GetMessageType(
 	ctx context.Context, in *pb.GetMessageTypeRequest,
 ) (*pb.GetMessageTypeResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	c.Name("name", in.GetName())
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	t, revision, err := s.catalog.Get(ctx, caller.FromContext(ctx).Session, in.GetName())
+	t, revision, err := s.catalog.Get(ctx, identity.FromContext(ctx).Session, in.GetName())
 	if err != nil {
 		return nil, err
 	}
@@ -91,11 +91,11 @@ func (s *Service) RegisterMessageType(
 	if err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "RegisterMessageType", in.GetRequestId(), in)
+	req, err := idempotency.Of(ctx, "RegisterMessageType", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.catalog.Register(ctx, caller.FromContext(ctx), req, d)
+	out, err := s.catalog.Register(ctx, identity.FromContext(ctx), req, d)
 	if err != nil {
 		return nil, err
 	}
@@ -106,13 +106,13 @@ func (s *Service) RegisterMessageType(
 func (s *Service) ValidatePayload(
 	ctx context.Context, in *pb.ValidatePayloadRequest,
 ) (*pb.ValidatePayloadResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	c.Name("type", in.GetType())
 	c.JSON("payload", in.GetPayload(), maxPayload)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	v, err := s.catalog.Validate(ctx, caller.FromContext(ctx).Session, in.GetType(), in.GetPayload())
+	v, err := s.catalog.Validate(ctx, identity.FromContext(ctx).Session, in.GetType(), in.GetPayload())
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func (s *Service) ValidatePayload(
 
 // definition checks a type that is to be registered, and folds its names.
 func definition(in *pb.RegisterMessageTypeRequest) (Definition, error) {
-	var c valid.Check
+	var c validate.Check
 	d := Definition{
 		Name: folded(&c, "name", in.GetName()), Title: in.GetTitle(), Sender: in.GetSender(), Recipient: in.GetRecipient(),
 		Example: in.GetExample(), Schema: in.GetSchema(), Aliases: []string{},
@@ -148,9 +148,9 @@ func definition(in *pb.RegisterMessageTypeRequest) (Definition, error) {
 	}
 	slices.Sort(d.Aliases)
 	d.Aliases = slices.DeleteFunc(slices.Compact(d.Aliases), func(alias string) bool { return alias == d.Name })
-	c.Line("title", d.Title, valid.MaxLine)
-	c.Line("sender", d.Sender, valid.MaxLine)
-	c.Line("recipient", d.Recipient, valid.MaxLine)
+	c.Line("title", d.Title, validate.MaxLine)
+	c.Line("sender", d.Sender, validate.MaxLine)
+	c.Line("recipient", d.Recipient, validate.MaxLine)
 	c.JSON("example", d.Example, maxText)
 	c.JSON("schema", d.Schema, maxText)
 	if err := c.Err(); err != nil || d.Schema == "" {
@@ -170,11 +170,11 @@ func definition(in *pb.RegisterMessageTypeRequest) (Definition, error) {
 }
 
 // folded checks a name and returns it in snake_case.
-func folded(c *valid.Check, field, name string) string {
+func folded(c *validate.Check, field, name string) string {
 	c.Name(field, name)
 	name = msgtype.Fold(name)
-	if len(name) > valid.MaxID {
-		c.Fail(field, "is longer than %d bytes in snake_case", valid.MaxID)
+	if len(name) > validate.MaxID {
+		c.Fail(field, "is longer than %d bytes in snake_case", validate.MaxID)
 	}
 	return name
 }

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/disk"
+	"brokerd/internal/diskguard"
 	"brokerd/internal/processtest"
 	"brokerd/internal/testkit"
 )
@@ -85,7 +85,7 @@ func TestFullDisk_BrokerStartsAndAcceptsAcksAndDeletions(t *testing.T) {
 		if err := send(); status.Code(err) != codes.ResourceExhausted || testkit.Reason(err) != "DISK_NEARLY_FULL" {
 			t.Errorf("send: %v", err)
 		}
-		if _, err := os.Stat(filepath.Join(d.Dir(), disk.ReserveFile)); !os.IsNotExist(err) {
+		if _, err := os.Stat(filepath.Join(d.Dir(), diskguard.ReserveFile)); !os.IsNotExist(err) {
 			t.Errorf("the reserve is there on a full disk (%v)", err)
 		}
 	}

@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"brokerd/internal/broker"
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 // maxMoved is how many deliveries one call moves.
@@ -45,14 +45,14 @@ type waitingDelivery struct {
 // Directives stay, and so does a delivery whose message the new mailbox, or an agent that takes from it, may already
 // have. Errors: fault.NotFound for a mailbox or message that does not exist and for a new mailbox that no agent takes
 // from, fault.Precondition (NOT_WAITING) for a message that cannot be moved, fault.Invalid.
-func (q *Queue) Move(ctx context.Context, c caller.Caller, req once.Request, m Move) (Moved, error) {
-	var check valid.Check
+func (q *Queue) Move(ctx context.Context, c identity.Caller, req idempotency.Request, m Move) (Moved, error) {
+	var check validate.Check
 	check.Name("from", broker.ParseMailbox(m.From).Name)
 	check.Name("to", broker.ParseMailbox(m.To).Name)
 	if m.From == m.To {
 		check.Fail("to", "is the same mailbox as from")
 	}
-	check.Line("reason", m.Reason, valid.MaxLine)
+	check.Line("reason", m.Reason, validate.MaxLine)
 	refs := broker.CheckRefs(&check, "ids", m.IDs, false)
 	if err := check.Err(); err != nil {
 		return Moved{}, err

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -27,7 +27,7 @@ type decisionTx struct {
 // change runs a function of the writer in the name of a caller. fn leaves in out what a repeated
 // request returns again.
 func (t *Table) change(
-	ctx context.Context, c caller.Caller, req once.Request, out *Settled, fn func(u *decisionTx) error,
+	ctx context.Context, c identity.Caller, req idempotency.Request, out *Settled, fn func(u *decisionTx) error,
 ) error {
 	return t.Store.Write(ctx, func(tx *store.Tx) error {
 		*out = Settled{} // the function can run twice
@@ -55,7 +55,7 @@ func (t *Table) change(
 // by names the actor.
 func (u *decisionTx) by() string {
 	if u.actor.Name == "" {
-		return caller.System
+		return identity.System
 	}
 	return u.actor.Name
 }

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/nearest"
-	"brokerd/internal/once"
 	"brokerd/internal/work"
 )
 
@@ -32,7 +32,7 @@ type Settled struct {
 // Decide gives the verdict of the round. It returns the decision without its content. Errors:
 // fault.NotFound; fault.Precondition if the round has a verdict; fault.Denied for an agent that may
 // not decide; fault.Invalid for another verdict than those of the decision.
-func (t *Table) Decide(ctx context.Context, c caller.Caller, req once.Request, id string, r Ruling) (Settled, error) {
+func (t *Table) Decide(ctx context.Context, c identity.Caller, req idempotency.Request, id string, r Ruling) (Settled, error) {
 	var out Settled
 	err := t.change(ctx, c, req, &out, func(u *decisionTx) (err error) {
 		if out.Decision, err = find(u.tx, u.session.ID, id); err != nil {
@@ -124,7 +124,7 @@ func (u *decisionTx) deciders(d *Decision) string {
 // Cancel cancels an unfinished decision; a cancelled one stays as it is. It returns the decision
 // without its content. Errors: fault.NotFound; fault.Denied for an agent that did not open it;
 // fault.Precondition if it is decided.
-func (t *Table) Cancel(ctx context.Context, c caller.Caller, req once.Request, id, reason string) (Decision, error) {
+func (t *Table) Cancel(ctx context.Context, c identity.Caller, req idempotency.Request, id, reason string) (Decision, error) {
 	var out Settled
 	err := t.change(ctx, c, req, &out, func(u *decisionTx) (err error) {
 		d := &out.Decision
@@ -133,7 +133,7 @@ func (t *Table) Cancel(ctx context.Context, c caller.Caller, req once.Request, i
 		}
 		defer d.trim()
 		switch {
-		case d.OpenedBy != u.by() && c.Access != caller.Operator:
+		case d.OpenedBy != u.by() && c.Access != identity.Operator:
 			return notYours(d, "only %s, who opened it, and operators may cancel it", d.OpenedBy)
 		case d.State == Cancelled:
 			return nil

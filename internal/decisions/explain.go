@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"fmt"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -85,7 +85,7 @@ func (t *Table) explain(q store.Querier, about finding.Question, d *Decision) (f
 
 // explainCommands returns the commands that the caller may run: those that settle the decision first.
 func (d *Decision) explainCommands(about finding.Question, s work.Session) (list []finding.Command) {
-	asker := work.Agent{Name: cmp.Or(about.Asker, caller.System), Role: about.AskerRole}
+	asker := work.Agent{Name: cmp.Or(about.Asker, identity.System), Role: about.AskerRole}
 	switch {
 	case d.mayDecide(asker, s):
 		return d.verdictCommands()

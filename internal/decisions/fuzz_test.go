@@ -13,7 +13,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/decisions"
 	"brokerd/internal/events"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
 	"brokerd/internal/sessions"
 	"brokerd/internal/testkit"
 )
@@ -125,7 +125,7 @@ func wantContent(b *testkit.Bounds, c *pb.DecisionContent) {
 // fuzzed returns the service of decisions without sessions.
 func fuzzed(f *testing.F) *decisions.Service {
 	clock := clockwork.NewRealClock()
-	st := testkit.Store(f, f.TempDir(), clock, events.Migrations(), once.Migrations(), sessions.Migrations(), decisions.Migrations())
+	st := testkit.Store(f, f.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(), decisions.Migrations())
 	return decisions.NewService(decisions.New(decisions.Parts{
 		Store: st, Log: events.New(st, clock, zap.NewNop()), Directory: testkit.NoSessions{}, Post: testkit.NoPost{}, Clock: clock, Zap: zap.NewNop(),
 	}))

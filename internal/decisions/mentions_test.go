@@ -6,10 +6,10 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/decisions"
 	"brokerd/internal/events"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
@@ -23,7 +23,7 @@ func (people) Session(store.Querier, string) (work.Session, error) {
 	return work.Session{ID: 1, Name: "default"}, nil
 }
 
-func (people) Acting(_ store.Querier, _ int64, c caller.Caller) (work.Agent, error) {
+func (people) Acting(_ store.Querier, _ int64, c identity.Caller) (work.Agent, error) {
 	return work.Agent{Name: c.Agent}, nil
 }
 
@@ -43,19 +43,19 @@ func (silence) Withdraw(*store.Tx, int64, work.Moot) error        { return nil }
 func TestArtifactMentions_FindsTheNextRoundOfAnOlderDecision(t *testing.T) {
 	t.Parallel()
 	clock, ctx := clockwork.NewFakeClock(), t.Context()
-	st := testkit.Store(t, t.TempDir(), clock, events.Migrations(), once.Migrations(), sessions.Migrations(),
+	st := testkit.Store(t, t.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(),
 		work.Migrations(), decisions.Migrations())
 	table := decisions.New(decisions.Parts{Store: st, Log: events.New(st, clock, zap.NewNop()), Directory: people{},
 		Post: silence{}, Clock: clock, Zap: zap.NewNop()})
-	opener, other := caller.Caller{Session: "default", Agent: "a"}, caller.Caller{Session: "default", Agent: "b"}
+	opener, other := identity.Caller{Session: "default", Agent: "a"}, identity.Caller{Session: "default", Agent: "b"}
 	var ids []string
 	for _, artifact := range []string{"older.md@1", "newer.md@1"} {
-		d, err := table.Open(ctx, opener, once.Request{}, decisions.Opening{Kind: decisions.Plan, Agent: "b", Title: artifact,
+		d, err := table.Open(ctx, opener, idempotency.Request{}, decisions.Opening{Kind: decisions.Plan, Agent: "b", Title: artifact,
 			MaxRounds: 5, Content: decisions.Content{Artifacts: []string{artifact}}})
 		must(t, err)
 		ids = append(ids, d.Name())
 	}
-	_, err := table.Decide(ctx, other, once.Request{}, ids[0], decisions.Ruling{Verdict: decisions.Revise})
+	_, err := table.Decide(ctx, other, idempotency.Request{}, ids[0], decisions.Ruling{Verdict: decisions.Revise})
 	must(t, err)
 	texts, read := work.NewTexts([]string{"older.md@1", "newer.md@1", "plan.md@1"}), int64(0)
 	search := func() {
@@ -69,7 +69,7 @@ func TestArtifactMentions_FindsTheNextRoundOfAnOlderDecision(t *testing.T) {
 	if n := len(texts.Found()); n != 2 {
 		t.Errorf("the first search finds %d texts, want 2", n)
 	}
-	_, err = table.Resubmit(ctx, opener, once.Request{}, ids[0], decisions.Resubmission{
+	_, err = table.Resubmit(ctx, opener, idempotency.Request{}, ids[0], decisions.Resubmission{
 		Content: &decisions.Content{Artifacts: []string{"plan.md@1"}}})
 	must(t, err)
 	search()

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -41,7 +41,7 @@ type Opening struct {
 // that is not registered; fault.Denied for a shutdown by an agent that may not send directives;
 // fault.Exists if an unfinished decision has the kind and scope; fault.Precondition if the caller
 // does not hold the token to pass; fault.Exhausted at the limits of the session.
-func (t *Table) Open(ctx context.Context, c caller.Caller, req once.Request, o Opening) (Decision, error) {
+func (t *Table) Open(ctx context.Context, c identity.Caller, req idempotency.Request, o Opening) (Decision, error) {
 	var out Settled
 	err := t.Post.Admit(ctx, c)
 	if err == nil {
@@ -186,7 +186,7 @@ type Resubmission struct {
 // Resubmit opens the next round of a decision. It returns the decision without its content. Errors:
 // fault.NotFound; fault.Denied for another agent than the opener; fault.Precondition if it is not
 // revising, and as Open.
-func (t *Table) Resubmit(ctx context.Context, c caller.Caller, req once.Request, id string, r Resubmission) (Decision, error) {
+func (t *Table) Resubmit(ctx context.Context, c identity.Caller, req idempotency.Request, id string, r Resubmission) (Decision, error) {
 	var out Settled
 	err := t.Post.Admit(ctx, c)
 	if err == nil {

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"brokerd/internal/caller"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -16,7 +16,7 @@ import (
 // Get returns a decision with its content and all verdicts, and the revision that the answer is true
 // at. With wait, it returns when no verdict is due any more, when the wait has ended, or when the
 // broker drains. Errors: fault.NotFound; that of ctx.
-func (t *Table) Get(ctx context.Context, c caller.Caller, id string, wait time.Duration) (d Decision, revision int64, err error) {
+func (t *Table) Get(ctx context.Context, c identity.Caller, id string, wait time.Duration) (d Decision, revision int64, err error) {
 	number, err := work.ParseID("decision", idLetter, id)
 	if err != nil {
 		return Decision{}, 0, err
@@ -68,7 +68,7 @@ type Page struct {
 
 // List returns decisions, the newest first, of work.MostRead that it reads. Errors: fault.NotFound for an agent that owes and is not
 // registered.
-func (t *Table) List(ctx context.Context, c caller.Caller, sel Selection) (p Page, err error) {
+func (t *Table) List(ctx context.Context, c identity.Caller, sel Selection) (p Page, err error) {
 	if sel.Before == 0 {
 		sel.Before = math.MaxInt64
 	}

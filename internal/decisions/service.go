@@ -9,10 +9,10 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/page"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 // Limits of a request.
@@ -42,17 +42,17 @@ func NewService(t *Table) *Service { return &Service{table: t} }
 
 // OpenDecision implements pb.DecisionServiceServer.
 func (s *Service) OpenDecision(ctx context.Context, in *pb.OpenDecisionRequest) (*pb.OpenDecisionResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	o := openingOf(&c, in)
 	wait := waitOf(&c, in.Wait)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "OpenDecision", in.RequestId, in)
+	req, err := idempotency.Of(ctx, "OpenDecision", in.RequestId, in)
 	if err != nil {
 		return nil, err
 	}
-	d, err := s.table.Open(ctx, caller.FromContext(ctx), req, o)
+	d, err := s.table.Open(ctx, identity.FromContext(ctx), req, o)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (s *Service) OpenDecision(ctx context.Context, in *pb.OpenDecisionRequest) 
 func (s *Service) await(ctx context.Context, d Decision, wait time.Duration) (*pb.Decision, error) {
 	if wait > 0 {
 		var err error
-		if d, _, err = s.table.Get(ctx, caller.FromContext(ctx), d.Name(), wait); err != nil {
+		if d, _, err = s.table.Get(ctx, identity.FromContext(ctx), d.Name(), wait); err != nil {
 			return nil, err
 		}
 	}
@@ -73,22 +73,22 @@ func (s *Service) await(ctx context.Context, d Decision, wait time.Duration) (*p
 
 // Decide implements pb.DecisionServiceServer.
 func (s *Service) Decide(ctx context.Context, in *pb.DecideRequest) (*pb.DecideResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	r := Ruling{
 		Verdict: in.Verdict, Reason: in.Reason, Feedback: feedbackOf(&c, in.Feedback), Until: c.Time("until", in.Until), Round: int(in.Round),
 	}
-	c.Line("decision_id", in.DecisionId, valid.MaxID)
+	c.Line("decision_id", in.DecisionId, validate.MaxID)
 	c.Name("verdict", r.Verdict)
 	c.Text("reason", r.Reason, maxText)
 	c.Between("round", int64(in.Round), 0, maxRounds*2)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "Decide", in.RequestId, in)
+	req, err := idempotency.Of(ctx, "Decide", in.RequestId, in)
 	if err != nil {
 		return nil, err
 	}
-	done, err := s.table.Decide(ctx, caller.FromContext(ctx), req, in.DecisionId, r)
+	done, err := s.table.Decide(ctx, identity.FromContext(ctx), req, in.DecisionId, r)
 	if err != nil {
 		return nil, err
 	}
@@ -97,10 +97,10 @@ func (s *Service) Decide(ctx context.Context, in *pb.DecideRequest) (*pb.DecideR
 
 // ResubmitDecision implements pb.DecisionServiceServer.
 func (s *Service) ResubmitDecision(ctx context.Context, in *pb.ResubmitDecisionRequest) (*pb.ResubmitDecisionResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	r := Resubmission{Title: in.Title, Deadline: c.Time("deadline", in.Deadline), PassToken: in.PassToken}
-	c.Line("decision_id", in.DecisionId, valid.MaxID)
-	c.Line("title", r.Title, valid.MaxLine)
+	c.Line("decision_id", in.DecisionId, validate.MaxID)
+	c.Line("title", r.Title, validate.MaxLine)
 	if in.Content != nil {
 		content := contentOf(&c, in.Content)
 		r.Content = &content
@@ -109,11 +109,11 @@ func (s *Service) ResubmitDecision(ctx context.Context, in *pb.ResubmitDecisionR
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "ResubmitDecision", in.RequestId, in)
+	req, err := idempotency.Of(ctx, "ResubmitDecision", in.RequestId, in)
 	if err != nil {
 		return nil, err
 	}
-	d, err := s.table.Resubmit(ctx, caller.FromContext(ctx), req, in.DecisionId, r)
+	d, err := s.table.Resubmit(ctx, identity.FromContext(ctx), req, in.DecisionId, r)
 	if err != nil {
 		return nil, err
 	}
@@ -123,17 +123,17 @@ func (s *Service) ResubmitDecision(ctx context.Context, in *pb.ResubmitDecisionR
 
 // CancelDecision implements pb.DecisionServiceServer.
 func (s *Service) CancelDecision(ctx context.Context, in *pb.CancelDecisionRequest) (*pb.CancelDecisionResponse, error) {
-	var c valid.Check
-	c.Line("decision_id", in.DecisionId, valid.MaxID)
-	c.Line("reason", in.Reason, valid.MaxLine)
+	var c validate.Check
+	c.Line("decision_id", in.DecisionId, validate.MaxID)
+	c.Line("reason", in.Reason, validate.MaxLine)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "CancelDecision", in.RequestId, in)
+	req, err := idempotency.Of(ctx, "CancelDecision", in.RequestId, in)
 	if err != nil {
 		return nil, err
 	}
-	d, err := s.table.Cancel(ctx, caller.FromContext(ctx), req, in.DecisionId, in.Reason)
+	d, err := s.table.Cancel(ctx, identity.FromContext(ctx), req, in.DecisionId, in.Reason)
 	if err != nil {
 		return nil, err
 	}
@@ -142,13 +142,13 @@ func (s *Service) CancelDecision(ctx context.Context, in *pb.CancelDecisionReque
 
 // GetDecision implements pb.DecisionServiceServer.
 func (s *Service) GetDecision(ctx context.Context, in *pb.GetDecisionRequest) (*pb.GetDecisionResponse, error) {
-	var c valid.Check
-	c.Line("decision_id", in.DecisionId, valid.MaxID)
+	var c validate.Check
+	c.Line("decision_id", in.DecisionId, validate.MaxID)
 	wait := waitOf(&c, in.Wait)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	d, revision, err := s.table.Get(ctx, caller.FromContext(ctx), in.DecisionId, wait)
+	d, revision, err := s.table.Get(ctx, identity.FromContext(ctx), in.DecisionId, wait)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +157,7 @@ func (s *Service) GetDecision(ctx context.Context, in *pb.GetDecisionRequest) (*
 
 // ListDecisions implements pb.DecisionServiceServer.
 func (s *Service) ListDecisions(ctx context.Context, in *pb.ListDecisionsRequest) (*pb.ListDecisionsResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	sel := Selection{
 		Kind: Kind(in.Kind), OpenedBy: in.OpenedBy, OwedBy: in.OwedBy, Task: in.TaskId, Scope: in.Scope,
 		Limit: c.PageSize("page_size", in.PageSize),
@@ -174,15 +174,15 @@ func (s *Service) ListDecisions(ctx context.Context, in *pb.ListDecisionsRequest
 	}
 	c.OptionalName("opened_by", sel.OpenedBy)
 	c.OptionalName("owed_by", sel.OwedBy)
-	c.Line("task_id", sel.Task, valid.MaxID)
-	c.Line("scope", sel.Scope, valid.MaxLine)
+	c.Line("task_id", sel.Task, validate.MaxID)
+	c.Line("scope", sel.Scope, validate.MaxLine)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
 	if err := page.Parse(decisionList, in.PageToken, &sel.Before); err != nil {
 		return nil, err
 	}
-	p, err := s.table.List(ctx, caller.FromContext(ctx), sel)
+	p, err := s.table.List(ctx, identity.FromContext(ctx), sel)
 	if err != nil {
 		return nil, err
 	}
@@ -196,12 +196,12 @@ func (s *Service) ListDecisions(ctx context.Context, in *pb.ListDecisionsRequest
 	return out, nil
 }
 
-func waitOf(c *valid.Check, wait *durationpb.Duration) time.Duration {
+func waitOf(c *validate.Check, wait *durationpb.Duration) time.Duration {
 	return c.Duration("wait", wait, 0, mostWait, 0)
 }
 
 // openingOf reads and checks a request to open a decision.
-func openingOf(c *valid.Check, in *pb.OpenDecisionRequest) Opening {
+func openingOf(c *validate.Check, in *pb.OpenDecisionRequest) Opening {
 	o := Opening{
 		Kind: Kind(in.Kind), Agent: in.GetAgent(), Role: in.GetRole(), Title: in.Title, Scope: in.Scope, Content: contentOf(c, in.Content),
 		Task: in.TaskId, Thread: in.ThreadId, Verdicts: in.Verdicts, Deadline: c.Time("deadline", in.Deadline),
@@ -224,10 +224,10 @@ func openingOf(c *valid.Check, in *pb.OpenDecisionRequest) Opening {
 	default:
 		c.Fail("to", "is empty; name the agent or the role that decides")
 	}
-	c.Line("title", o.Title, valid.MaxLine)
-	c.Line("scope", o.Scope, valid.MaxLine)
-	c.Line("task_id", o.Task, valid.MaxID)
-	c.Line("thread_id", o.Thread, valid.MaxID)
+	c.Line("title", o.Title, validate.MaxLine)
+	c.Line("scope", o.Scope, validate.MaxLine)
+	c.Line("task_id", o.Task, validate.MaxID)
+	c.Line("thread_id", o.Thread, validate.MaxID)
 	c.Between("max_rounds", int64(o.MaxRounds), 1, maxRounds)
 	if o.PassToken && (o.Kind != Review || o.Scope == "") {
 		c.Fail("pass_token", onlyReviewsPass)
@@ -237,7 +237,7 @@ func openingOf(c *valid.Check, in *pb.OpenDecisionRequest) Opening {
 }
 
 // customOf checks the fields of a custom decision.
-func customOf(c *valid.Check, o *Opening) {
+func customOf(c *validate.Check, o *Opening) {
 	if o.Kind != Custom {
 		if len(o.Verdicts) > 0 {
 			c.Fail("verdicts", "are set; the kind %s has fixed verdicts", kindName(o.Kind))

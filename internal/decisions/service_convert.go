@@ -7,11 +7,11 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 // contentOf reads and checks the content of a decision.
-func contentOf(c *valid.Check, in *pb.DecisionContent) Content {
+func contentOf(c *validate.Check, in *pb.DecisionContent) Content {
 	out := Content{Body: in.GetBody(), Payload: in.GetPayload(), Artifacts: in.GetArtifacts()}
 	c.Text("content.body", out.Body, maxText)
 	c.JSON("content.payload", out.Payload, maxText)
@@ -23,13 +23,13 @@ func contentOf(c *valid.Check, in *pb.DecisionContent) Content {
 		if f.GetPath() == "" {
 			c.Fail(field+".path", "is empty")
 		}
-		c.Line(field+".path", f.GetPath(), valid.MaxPath)
+		c.Line(field+".path", f.GetPath(), validate.MaxPath)
 		c.Between(field+".line", int64(f.GetLine()), 0, 1<<31-1)
 		total += len(f.GetPath())
 		out.Files = append(out.Files, File{Path: f.GetPath(), Line: int(f.GetLine())})
 	}
 	for i, name := range out.Artifacts {
-		c.Line(fmt.Sprintf("content.artifacts[%d]", i), name, valid.MaxPath)
+		c.Line(fmt.Sprintf("content.artifacts[%d]", i), name, validate.MaxPath)
 		total += len(name)
 	}
 	if total > maxContent {
@@ -39,7 +39,7 @@ func contentOf(c *valid.Check, in *pb.DecisionContent) Content {
 }
 
 // feedbackOf reads and checks the feedback of a verdict.
-func feedbackOf(c *valid.Check, in []*pb.Feedback) (list []Feedback) {
+func feedbackOf(c *validate.Check, in []*pb.Feedback) (list []Feedback) {
 	c.Count("feedback", len(in), maxFeedback)
 	total := 0
 	for i, f := range in {
@@ -56,7 +56,7 @@ func feedbackOf(c *valid.Check, in []*pb.Feedback) (list []Feedback) {
 			c.Fail(field+".text", "is empty")
 		}
 		c.Text(field+".text", f.GetText(), maxRemark)
-		c.Line(field+".file", f.GetFile(), valid.MaxPath)
+		c.Line(field+".file", f.GetFile(), validate.MaxPath)
 		c.Between(field+".line", int64(f.GetLine()), 0, 1<<31-1)
 		total += len(f.GetText()) + len(f.GetFile())
 		list = append(list, Feedback{Severity: severity, File: f.GetFile(), Line: int(f.GetLine()), Text: f.GetText()})

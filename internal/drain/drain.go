@@ -18,10 +18,10 @@ import (
 
 	"github.com/jonboulle/clockwork"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -110,7 +110,7 @@ const mostHolders = 20
 // Drain begins a drain, unless one is in force, and waits until nothing is claimed. The report says
 // what is claimed at the end of the wait. Errors: fault.Precondition (DRAIN_ENDED) if another call has
 // ended the drain.
-func (s *Switch) Drain(ctx context.Context, c caller.Caller, wait time.Duration) (Report, error) {
+func (s *Switch) Drain(ctx context.Context, c identity.Caller, wait time.Duration) (Report, error) {
 	committed, leave := s.Log.Commits()
 	defer leave()
 	err := s.change(ctx, c, func(tx *store.Tx, since time.Time, e *events.Entry) error {
@@ -151,7 +151,7 @@ func (s *Switch) Drain(ctx context.Context, c caller.Caller, wait time.Duration)
 }
 
 // Resume ends the drain, if one is in force.
-func (s *Switch) Resume(ctx context.Context, c caller.Caller) (Report, error) {
+func (s *Switch) Resume(ctx context.Context, c identity.Caller) (Report, error) {
 	err := s.change(ctx, c, func(tx *store.Tx, since time.Time, e *events.Entry) error {
 		if since.IsZero() {
 			return errUnchanged
@@ -171,13 +171,13 @@ func (s *Switch) Resume(ctx context.Context, c caller.Caller) (Report, error) {
 var errUnchanged = errors.New("unchanged")
 
 // change begins or ends the drain with fn, and appends the event that fn describes.
-func (s *Switch) change(ctx context.Context, c caller.Caller, fn func(*store.Tx, time.Time, *events.Entry) error) error {
+func (s *Switch) change(ctx context.Context, c identity.Caller, fn func(*store.Tx, time.Time, *events.Entry) error) error {
 	err := s.Store.Drain(ctx, func(tx *store.Tx) error {
 		since, err := s.Since(tx)
 		if err != nil {
 			return err
 		}
-		e := events.Entry{Category: events.System, Source: cmp.Or(c.Agent, caller.System)}
+		e := events.Entry{Category: events.System, Source: cmp.Or(c.Agent, identity.System)}
 		if err := fn(tx, since, &e); err != nil {
 			return err
 		}

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
-	"brokerd/internal/valid"
+	"brokerd/internal/identity"
+	"brokerd/internal/validate"
 )
 
 // maxWait is how long one call may wait.
@@ -22,7 +22,7 @@ func NewServer(s *Switch) *Server { return &Server{s} }
 
 // Drain implements pb.AdminServiceServer.
 func (s *Server) Drain(ctx context.Context, in *pb.DrainRequest) (*pb.DrainResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	wait := c.Duration("wait", in.GetWait(), 0, maxWait, 0)
 	if in.GetResume() && wait > 0 {
 		c.Fail("wait", "cannot be used together with resume")
@@ -33,9 +33,9 @@ func (s *Server) Drain(ctx context.Context, in *pb.DrainRequest) (*pb.DrainRespo
 	var r Report
 	var err error
 	if in.GetResume() {
-		r, err = s.drains.Resume(ctx, caller.FromContext(ctx))
+		r, err = s.drains.Resume(ctx, identity.FromContext(ctx))
 	} else {
-		r, err = s.drains.Drain(ctx, caller.FromContext(ctx), wait)
+		r, err = s.drains.Drain(ctx, identity.FromContext(ctx), wait)
 	}
 	if err != nil {
 		return nil, err

@@ -13,10 +13,10 @@ import (
 	"google.golang.org/grpc"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
@@ -48,7 +48,7 @@ func newKit(t *testing.T) *kit {
 
 func (k *kit) open() {
 	k.t.Helper()
-	k.store = testkit.Store(k.t, k.dir, k.clock, events.Migrations(), once.Migrations(), sessions.Migrations())
+	k.store = testkit.Store(k.t, k.dir, k.clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations())
 	k.log = events.New(k.store, k.clock, zap.NewNop())
 	k.sessions = sessions.New(k.store, k.log)
 	conn, stop := testkit.Serve(k.t, func(r grpc.ServiceRegistrar) {
@@ -60,14 +60,14 @@ func (k *kit) open() {
 // anybody may publish, and has no role.
 type anybody struct{}
 
-func (anybody) Admit(context.Context, caller.Caller) error { return nil }
+func (anybody) Admit(context.Context, identity.Caller) error { return nil }
 
-func (anybody) Author(store.Querier, int64, caller.Caller) (string, error) { return "", nil }
+func (anybody) Author(store.Querier, int64, identity.Caller) (string, error) { return "", nil }
 
 // nobody has a blocker.
 type nobody struct{}
 
-func (nobody) Report(*store.Tx, caller.Caller, events.Obstacle) (string, error) {
+func (nobody) Report(*store.Tx, identity.Caller, events.Obstacle) (string, error) {
 	return "", fault.Missing("blocker", "", "there is no blocker")
 }
 
@@ -249,7 +249,7 @@ func (k *kit) cursor(owner, kind, name string) int64 {
 // otherSession makes a second session and returns its row id.
 func (k *kit) otherSession() int64 {
 	k.t.Helper()
-	s, err := k.sessions.Create(context.Background(), caller.Caller{Access: caller.Operator, Session: "default"}, once.Request{}, "other", sessions.Change{})
+	s, err := k.sessions.Create(context.Background(), identity.Caller{Access: identity.Operator, Session: "default"}, idempotency.Request{}, "other", sessions.Change{})
 	if err != nil {
 		k.t.Fatal(err)
 	}

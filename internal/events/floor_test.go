@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
 )
@@ -83,7 +83,7 @@ func TestFloor_IsOfOneSession(t *testing.T) {
 	first := k.append(numbered("message.sent", 1, 10)...) - 9
 	k.otherSession()
 	k.remove(first, first+5)
-	ctx := testkit.As(k.t.Context(), caller.Caller{Access: caller.Agent, Session: "other", Agent: "a"})
+	ctx := testkit.As(k.t.Context(), identity.Caller{Access: identity.Agent, Session: "other", Agent: "a"})
 	if _, err := k.api.ListEvents(ctx, &pb.ListEventsRequest{AfterRevision: first}); err != nil {
 		t.Errorf("a session without removed events: %v", err)
 	}

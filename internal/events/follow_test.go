@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
+	"brokerd/internal/identity"
 	"brokerd/internal/testkit"
 )
 
@@ -212,7 +212,7 @@ func TestSubscribe_CursorGoesOnWhereTheLastStreamStopped(t *testing.T) {
 	k.append(numbered("message.sent", 301, 1)...)
 	_, last := s.take(1) // so the stream knows that it has sent the page before
 	k.reopen()
-	kept := k.cursor(caller.System, "events", "audit")
+	kept := k.cursor(identity.System, "events", "audit")
 	if kept != position && kept != last {
 		t.Errorf("cursor at %d after the end of the stream, want %d or %d", kept, position, last)
 	}
@@ -241,7 +241,7 @@ func TestSubscribe_SavesACursorOnceASecond(t *testing.T) {
 		k.append(numbered("message.sent", 2+i, 1)...)
 		s.take(1)
 	}
-	if kept := k.cursor(caller.System, "events", "audit"); kept != first {
+	if kept := k.cursor(identity.System, "events", "audit"); kept != first {
 		t.Errorf("cursor at %d within the first second, want %d", kept, first)
 	}
 	before := k.store.Stats().Commits
@@ -250,7 +250,7 @@ func TestSubscribe_SavesACursorOnceASecond(t *testing.T) {
 		k.append(numbered("message.sent", 30+i, 1)...)
 		s.take(1)
 	}
-	if kept := k.cursor(caller.System, "events", "audit"); kept < first+20 {
+	if kept := k.cursor(identity.System, "events", "audit"); kept < first+20 {
 		t.Errorf("cursor at %d after a second, want %d or more", kept, first+20)
 	}
 	if commits := k.store.Stats().Commits - before; commits > 3 {
@@ -272,9 +272,9 @@ func TestSubscribe_SavesTheCursorOfAQuietStreamAfterASecond(t *testing.T) {
 	k.clock.Advance(time.Second)
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
-	for k.cursor(caller.System, "events", "audit") != position {
+	for k.cursor(identity.System, "events", "audit") != position {
 		if ctx.Err() != nil {
-			t.Fatalf("cursor at %d, want %d", k.cursor(caller.System, "events", "audit"), position)
+			t.Fatalf("cursor at %d, want %d", k.cursor(identity.System, "events", "audit"), position)
 		}
 	}
 }
@@ -318,7 +318,7 @@ func TestSubscribe_EndsWhenTheLogStops(t *testing.T) {
 func TestSubscribe_SessionThatDoesNotExistIsNotFound(t *testing.T) {
 	t.Parallel()
 	k := newKit(t)
-	s := k.subscribe(testkit.As(t.Context(), caller.Caller{Access: caller.Agent, Session: "nowhere", Agent: "a"}), &pb.SubscribeEventsRequest{})
+	s := k.subscribe(testkit.As(t.Context(), identity.Caller{Access: identity.Agent, Session: "nowhere", Agent: "a"}), &pb.SubscribeEventsRequest{})
 	if _, err := s.stream.Recv(); status.Code(err) != codes.NotFound {
 		t.Errorf("got %v", err)
 	}

@@ -14,10 +14,10 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 )
@@ -91,7 +91,7 @@ func fuzz[Q proto.Message](f *testing.F, empty Q, rpc func(Q) error, accepted fu
 
 func nowhereService(f *testing.F) *events.Service {
 	clock := clockwork.NewRealClock()
-	st, err := store.Open(f.Context(), store.Options{Dir: f.TempDir(), Sync: store.SyncNormal, Clock: clock, Migrations: slices.Concat(events.Migrations(), once.Migrations(), sessions.Migrations())})
+	st, err := store.Open(f.Context(), store.Options{Dir: f.TempDir(), Sync: store.SyncNormal, Clock: clock, Migrations: slices.Concat(events.Migrations(), idempotency.Migrations(), sessions.Migrations())})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func (nowhere) ID(_ store.Querier, name string) (int64, error) {
 }
 
 func outsider() context.Context {
-	return caller.NewContext(context.Background(), caller.Caller{Access: caller.Agent, Session: "none", Agent: "a"})
+	return identity.NewContext(context.Background(), identity.Caller{Access: identity.Agent, Session: "none", Agent: "a"})
 }
 
 // silent is a stream on which nothing is sent.

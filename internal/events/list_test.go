@@ -14,8 +14,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
 )
@@ -228,13 +228,13 @@ func TestList_ShowsTheCallersSessionAndTheBrokerToOperatorsOnly(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name   string
-		caller caller.Caller
+		caller identity.Caller
 		want   []string
 	}{
-		{"operator", caller.Caller{Access: caller.Operator, Session: "default"}, []string{"message.own/default", "broker.started/"}},
-		{"agent", caller.Caller{Access: caller.Agent, Session: "default", Agent: "a"}, []string{"message.own/default"}},
-		{"observer", caller.Caller{Access: caller.Observer, Session: "default"}, []string{"message.own/default"}},
-		{"agent of the other", caller.Caller{Access: caller.Agent, Session: "other", Agent: "a"}, []string{"session.created/other", "message.other/other"}},
+		{"operator", identity.Caller{Access: identity.Operator, Session: "default"}, []string{"message.own/default", "broker.started/"}},
+		{"agent", identity.Caller{Access: identity.Agent, Session: "default", Agent: "a"}, []string{"message.own/default"}},
+		{"observer", identity.Caller{Access: identity.Observer, Session: "default"}, []string{"message.own/default"}},
+		{"agent of the other", identity.Caller{Access: identity.Agent, Session: "other", Agent: "a"}, []string{"session.created/other", "message.other/other"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			out, err := k.api.ListEvents(testkit.As(t.Context(), c.caller), &pb.ListEventsRequest{})
@@ -250,7 +250,7 @@ func TestList_ShowsTheCallersSessionAndTheBrokerToOperatorsOnly(t *testing.T) {
 			}
 		})
 	}
-	_, err = k.api.ListEvents(testkit.As(t.Context(), caller.Caller{Access: caller.Operator, Session: "nowhere"}), &pb.ListEventsRequest{})
+	_, err = k.api.ListEvents(testkit.As(t.Context(), identity.Caller{Access: identity.Operator, Session: "nowhere"}), &pb.ListEventsRequest{})
 	if status.Code(err) != codes.NotFound {
 		t.Errorf("in a session that does not exist: %v", err)
 	}

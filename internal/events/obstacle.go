@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"strings"
 
-	"brokerd/internal/caller"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 // An Obstacle is what an event says of a blocker of the caller.
@@ -27,7 +27,7 @@ type Blockers interface {
 	// that says so, and returns the blocker's id. It sends its own events to no channels: the event
 	// goes there. Errors: fault.NotFound and fault.Precondition if the caller has no such blocker, or
 	// more than one.
-	Report(tx *store.Tx, c caller.Caller, o Obstacle) (id string, err error)
+	Report(tx *store.Tx, c identity.Caller, o Obstacle) (id string, err error)
 }
 
 // The canonical types of the events that begin and end a blocker.
@@ -40,7 +40,7 @@ const maxResolution = 4 << 10 // bytes
 
 // obstacle reads what an event says of a blocker. The names of fields in details are those that
 // agents use, and those of the type's schema in the catalog. A field of another form counts as absent.
-func obstacle(c *valid.Check, e *Entry) *Obstacle {
+func obstacle(c *validate.Check, e *Entry) *Obstacle {
 	if e.Type != blockerBegins && e.Type != blockerEnds {
 		c.Fail("blocker", "is set; only events of the types %s and %s raise or resolve a blocker", blockerBegins, blockerEnds)
 		return nil
@@ -69,7 +69,7 @@ func obstacle(c *valid.Check, e *Entry) *Obstacle {
 	default:
 		o.Severity = map[Severity]string{Error: "high", Critical: "critical"}[e.Severity]
 	}
-	c.Line("details.task_id", o.Task, valid.MaxID)
+	c.Line("details.task_id", o.Task, validate.MaxID)
 	if o.Over {
 		c.Text("details.resolution", o.Resolution, maxResolution)
 		return o

@@ -5,18 +5,18 @@ import (
 	"fmt"
 	"slices"
 
-	"brokerd/internal/caller"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
 // Authors know who may publish.
 type Authors interface {
 	// Admit returns when the caller may publish one event; fault.Exhausted if it publishes too much, or the disk is full.
-	Admit(ctx context.Context, c caller.Caller) error
+	Admit(ctx context.Context, c identity.Caller) error
 	// Author returns the role of the registered agent that is calling, none for an operator without
 	// agent; fault.Precondition if it is not registered or its incarnation is stale. It is called inside a transaction.
-	Author(q store.Querier, session int64, c caller.Caller) (role string, err error)
+	Author(q store.Querier, session int64, c identity.Caller) (role string, err error)
 }
 
 // A Publisher adds events of agents' own to the log. Its method may be called concurrently.
@@ -43,7 +43,7 @@ type Published struct {
 // obstacle, it raises or resolves the blocker in the same transaction, and names it in Related.
 // fault.NotFound for a session that does not exist, fault.Precondition and fault.Exhausted as Authors has them, fault.Exists for a request id that
 // was used for something else; as Blockers has them.
-func (p *Publisher) Publish(ctx context.Context, c caller.Caller, req once.Request, e Entry, o *Obstacle) (Published, error) {
+func (p *Publisher) Publish(ctx context.Context, c identity.Caller, req idempotency.Request, e Entry, o *Obstacle) (Published, error) {
 	if err := p.authors.Admit(ctx, c); err != nil {
 		return Published{}, fmt.Errorf("publish event: %w", err)
 	}

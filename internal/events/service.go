@@ -9,11 +9,11 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/page"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 const maxChoices = 100 // values of one field of a filter
@@ -38,9 +38,9 @@ func NewService(log *Log, sessions Sessions, authors Authors, blockers Blockers)
 
 // ListEvents implements pb.EventServiceServer.
 func (s *Service) ListEvents(ctx context.Context, in *pb.ListEventsRequest) (*pb.ListEventsResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	sel := Selection{
-		Scope:       scopeOf(caller.FromContext(ctx)),
+		Scope:       scopeOf(identity.FromContext(ctx)),
 		Filter:      filterOf(&c, in.GetFilter()),
 		After:       in.GetAfterRevision(),
 		Until:       in.GetUntilRevision(),
@@ -80,8 +80,8 @@ func (s *Service) ListEvents(ctx context.Context, in *pb.ListEventsRequest) (*pb
 
 // SubscribeEvents implements pb.EventServiceServer.
 func (s *Service) SubscribeEvents(in *pb.SubscribeEventsRequest, stream grpc.ServerStreamingServer[pb.SubscribeEventsResponse]) error {
-	who := caller.FromContext(stream.Context())
-	var c valid.Check
+	who := identity.FromContext(stream.Context())
+	var c validate.Check
 	sub := Subscription{
 		Scope:  scopeOf(who),
 		Filter: filterOf(&c, in.GetFilter()),
@@ -89,7 +89,7 @@ func (s *Service) SubscribeEvents(in *pb.SubscribeEventsRequest, stream grpc.Ser
 		Owner:  who.Name(),
 		Cursor: in.GetCursor(),
 	}
-	if sub.Cursor != "" && who.Access == caller.Observer {
+	if sub.Cursor != "" && who.Access == identity.Observer {
 		return fault.New(fault.Denied, "READ_ONLY", "the broker keeps no cursor for a credential that only permits reading: pass after_revision")
 	}
 	c.OptionalName("cursor", sub.Cursor)
@@ -105,11 +105,11 @@ func (s *Service) SubscribeEvents(in *pb.SubscribeEventsRequest, stream grpc.Ser
 }
 
 // scopeOf: events of the broker itself are shown to operators, in whatever session they are.
-func scopeOf(who caller.Caller) Scope {
-	return Scope{Session: who.Session, Broker: who.Access == caller.Operator}
+func scopeOf(who identity.Caller) Scope {
+	return Scope{Session: who.Session, Broker: who.Access == identity.Operator}
 }
 
-func filterOf(c *valid.Check, in *pb.EventFilter) Filter {
+func filterOf(c *validate.Check, in *pb.EventFilter) Filter {
 	f := Filter{
 		LowestSeverity: Severity(in.GetLowestSeverity()),
 		Sources:        in.GetSources(),
@@ -137,7 +137,7 @@ func filterOf(c *valid.Check, in *pb.EventFilter) Filter {
 	f.Since, f.Until = c.Time("filter.since", in.GetSince()), c.Time("filter.until", in.GetUntil())
 	names(c, "filter.sources", f.Sources)
 	names(c, "filter.source_roles", f.SourceRoles)
-	c.Line("filter.task_id", f.TaskID, valid.MaxID)
+	c.Line("filter.task_id", f.TaskID, validate.MaxID)
 	return f
 }
 
@@ -154,14 +154,14 @@ func stored(t string) []string {
 	return msgtype.EventTypes(t)
 }
 
-func names(c *valid.Check, field string, list []string) {
+func names(c *validate.Check, field string, list []string) {
 	for i, name := range choices(c, field, list) {
 		c.Name(fmt.Sprintf("%s[%d]", field, i), name)
 	}
 }
 
 // choices returns the values to look at one by one: none if there are too many.
-func choices[T any](c *valid.Check, field string, list []T) []T {
+func choices[T any](c *validate.Check, field string, list []T) []T {
 	if len(list) > maxChoices {
 		c.Count(field, len(list), maxChoices)
 		return nil

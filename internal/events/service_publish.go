@@ -6,10 +6,10 @@ import (
 	"strings"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/msgtype"
-	"brokerd/internal/once"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 // Limits of an event.
@@ -24,11 +24,11 @@ func (s *Service) PublishEvent(ctx context.Context, in *pb.PublishEventRequest) 
 	if err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "PublishEvent", in.GetRequestId(), in)
+	req, err := idempotency.Of(ctx, "PublishEvent", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.publisher.Publish(ctx, caller.FromContext(ctx), req, e, o)
+	out, err := s.publisher.Publish(ctx, identity.FromContext(ctx), req, e, o)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func (s *Service) PublishEvent(ctx context.Context, in *pb.PublishEventRequest) 
 // entry checks an event that is to be published and fills in what was left to the defaults. The
 // obstacle is nil unless the event is to raise or resolve a blocker.
 func entry(in *pb.PublishEventRequest) (Entry, *Obstacle, error) {
-	var c valid.Check
+	var c validate.Check
 	e := Entry{
 		Category: Category(in.GetCategory()), Type: in.GetType(), TypeAsSent: in.GetType(),
 		Severity: Severity(in.GetSeverity()), Summary: in.GetSummary(),
@@ -53,8 +53,8 @@ func entry(in *pb.PublishEventRequest) (Entry, *Obstacle, error) {
 			e.Type, first+".", msgtype.Fold(e.Type))
 	}
 	e.Type = msgtype.Canonical(e.Type)
-	if len(e.Type) > valid.MaxID {
-		c.Fail("type", "is longer than %d bytes in snake_case", valid.MaxID)
+	if len(e.Type) > validate.MaxID {
+		c.Fail("type", "is longer than %d bytes in snake_case", validate.MaxID)
 	}
 	if e.Category == 0 {
 		e.Category = Agent
@@ -68,7 +68,7 @@ func entry(in *pb.PublishEventRequest) (Entry, *Obstacle, error) {
 	if e.Severity < Debug || e.Severity > Critical {
 		c.Fail("severity", "%d is no severity", in.GetSeverity())
 	}
-	c.Line("summary", e.Summary, valid.MaxLine)
+	c.Line("summary", e.Summary, validate.MaxLine)
 	c.JSON("details", e.Details, maxDetails)
 	if e.Details != "" && e.Details[0] != '{' {
 		c.Fail("details", "is not a JSON object: it must begin with { and end with }")
@@ -79,9 +79,9 @@ func entry(in *pb.PublishEventRequest) (Entry, *Obstacle, error) {
 		if about == "" {
 			c.Fail(field, "is empty")
 		}
-		c.Line(field, about, valid.MaxID)
+		c.Line(field, about, validate.MaxID)
 	}
-	c.Line("task_id", e.TaskID, valid.MaxID)
+	c.Line("task_id", e.TaskID, validate.MaxID)
 	if err := c.Err(); err != nil || !in.GetBlocker() {
 		return e, nil, err
 	}

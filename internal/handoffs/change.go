@@ -10,10 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -33,14 +33,14 @@ type Draft struct {
 // Create offers work. Errors: fault.NotFound for an unknown recipient or artifact; fault.Invalid if the caller is
 // the recipient; fault.Precondition (NOT_HELD); fault.Exhausted (TOO_MANY_HANDOFFS); as work.Directory
 // and work.Post have them.
-func (d *Desk) Create(ctx context.Context, c caller.Caller, req once.Request, draft Draft) (Handoff, error) {
+func (d *Desk) Create(ctx context.Context, c identity.Caller, req idempotency.Request, draft Draft) (Handoff, error) {
 	return d.change(ctx, c, req, true, func(tx *store.Tx, s work.Session, a work.Agent) (Handoff, error) { return d.create(tx, s, a, draft) })
 }
 
 // Accept makes the caller the holder of the grants. Errors: fault.NotFound; fault.Denied
 // (NOT_THE_RECIPIENT); fault.Precondition (HANDOFF_CLOSED, GRANTS_LOST, AGENT_REQUIRED);
 // fault.Exhausted (TOO_MANY_QUEUES); as work.Directory has them.
-func (d *Desk) Accept(ctx context.Context, c caller.Caller, req once.Request, id, notes string, partial bool) (Handoff, error) {
+func (d *Desk) Accept(ctx context.Context, c identity.Caller, req idempotency.Request, id, notes string, partial bool) (Handoff, error) {
 	return d.settle(ctx, c, req, id, func(tx *store.Tx, _ work.Session, a work.Agent, h *Handoff) error {
 		switch {
 		case a.System():
@@ -55,7 +55,7 @@ func (d *Desk) Accept(ctx context.Context, c caller.Caller, req once.Request, id
 }
 
 // Reject refuses a handoff. Errors: as for Accept.
-func (d *Desk) Reject(ctx context.Context, c caller.Caller, req once.Request, id, notes string) (Handoff, error) {
+func (d *Desk) Reject(ctx context.Context, c identity.Caller, req idempotency.Request, id, notes string) (Handoff, error) {
 	return d.settle(ctx, c, req, id, func(tx *store.Tx, _ work.Session, a work.Agent, h *Handoff) error {
 		switch {
 		case !h.isFor(a) && !a.System():
@@ -69,7 +69,7 @@ func (d *Desk) Reject(ctx context.Context, c caller.Caller, req once.Request, id
 
 // Cancel withdraws a handoff. Errors: fault.NotFound; fault.Denied (NOT_THE_SENDER);
 // fault.Precondition (HANDOFF_CLOSED); as work.Directory has them.
-func (d *Desk) Cancel(ctx context.Context, c caller.Caller, req once.Request, id, notes string) (Handoff, error) {
+func (d *Desk) Cancel(ctx context.Context, c identity.Caller, req idempotency.Request, id, notes string) (Handoff, error) {
 	return d.settle(ctx, c, req, id, func(tx *store.Tx, s work.Session, a work.Agent, h *Handoff) error {
 		switch {
 		case h.From != a.Name && !a.Directs(s):
@@ -83,7 +83,7 @@ func (d *Desk) Cancel(ctx context.Context, c caller.Caller, req once.Request, id
 
 // Check checks or unchecks an item, by its number from 1. Errors: fault.NotFound; fault.Denied
 // (NOT_THE_RECIPIENT); fault.Precondition (HANDOFF_CLOSED); as work.Directory has them.
-func (d *Desk) Check(ctx context.Context, c caller.Caller, req once.Request, id string, number int, checked bool) (Handoff, error) {
+func (d *Desk) Check(ctx context.Context, c identity.Caller, req idempotency.Request, id string, number int, checked bool) (Handoff, error) {
 	return d.settle(ctx, c, req, id, func(tx *store.Tx, _ work.Session, a work.Agent, h *Handoff) error {
 		may := h.isFor(a) && h.State == Pending || h.SettledBy == a.Name && h.State == Accepted
 		switch {
@@ -100,7 +100,7 @@ func (d *Desk) Check(ctx context.Context, c caller.Caller, req once.Request, id 
 
 // change runs a change of the caller once.
 func (d *Desk) change(
-	ctx context.Context, c caller.Caller, req once.Request, sends bool, fn func(*store.Tx, work.Session, work.Agent) (Handoff, error),
+	ctx context.Context, c identity.Caller, req idempotency.Request, sends bool, fn func(*store.Tx, work.Session, work.Agent) (Handoff, error),
 ) (Handoff, error) {
 	if sends {
 		if err := d.post.Admit(ctx, c); err != nil {
@@ -132,7 +132,7 @@ func (d *Desk) change(
 
 // settle runs a change of a handoff that exists.
 func (d *Desk) settle(
-	ctx context.Context, c caller.Caller, req once.Request, id string, fn func(*store.Tx, work.Session, work.Agent, *Handoff) error,
+	ctx context.Context, c identity.Caller, req idempotency.Request, id string, fn func(*store.Tx, work.Session, work.Agent, *Handoff) error,
 ) (Handoff, error) {
 	return d.change(ctx, c, req, false, func(tx *store.Tx, s work.Session, a work.Agent) (Handoff, error) {
 		h, err := find(tx, s.ID, id)
@@ -392,7 +392,7 @@ func (d *Desk) end(tx *store.Tx, a work.Agent, h *Handoff, state State, notes st
 	if err := d.post.Withdraw(tx, h.Session, work.Moot{About: h.ID}); err != nil {
 		return err
 	}
-	if state == Cancelled || h.From == caller.System {
+	if state == Cancelled || h.From == identity.System {
 		return nil
 	}
 	payload, err := json.Marshal(more)

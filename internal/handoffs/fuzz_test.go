@@ -13,7 +13,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/events"
 	"brokerd/internal/handoffs"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
 	"brokerd/internal/sessions"
 	"brokerd/internal/testkit"
 )
@@ -97,6 +97,6 @@ func FuzzListHandoffs(f *testing.F) {
 // fuzzed returns the service of handoffs without sessions.
 func fuzzed(f *testing.F) *handoffs.Service {
 	clock := clockwork.NewRealClock()
-	st := testkit.Store(f, f.TempDir(), clock, events.Migrations(), once.Migrations(), sessions.Migrations(), handoffs.Migrations())
+	st := testkit.Store(f, f.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(), handoffs.Migrations())
 	return handoffs.NewService(handoffs.New(st, events.New(st, clock, zap.NewNop()), testkit.NoSessions{}, testkit.NoPost{}, nil, nil, nil, clock, zap.NewNop()))
 }

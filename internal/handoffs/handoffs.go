@@ -12,8 +12,8 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -266,7 +266,7 @@ func scan(rows *store.Rows) (Handoff, error) {
 }
 
 // Get returns a handoff, and waits up to wait until it is not pending. Errors: fault.NotFound.
-func (d *Desk) Get(ctx context.Context, c caller.Caller, id string, wait time.Duration) (Handoff, error) {
+func (d *Desk) Get(ctx context.Context, c identity.Caller, id string, wait time.Duration) (Handoff, error) {
 	var found Handoff
 	look := func() (bool, error) {
 		err := d.store.Read(ctx, func(snap *store.Snapshot) error {
@@ -308,7 +308,7 @@ type Page struct {
 const pageBytes = 3 << 20
 
 // List returns the handoffs of a selection, oldest first. Errors: fault.NotFound for the session.
-func (d *Desk) List(ctx context.Context, c caller.Caller, sel Selection) (Page, error) {
+func (d *Desk) List(ctx context.Context, c identity.Caller, sel Selection) (Page, error) {
 	if err := d.store.CheckResume(sel.After); err != nil {
 		return Page{}, err
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"go.uber.org/zap"
 
-	"brokerd/internal/caller"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -51,7 +51,7 @@ func (d *Desk) page(tx *store.Tx, c *work.Chore) (more bool, err error) {
 		if page.Full() {
 			return c.Rest(tx)
 		}
-		if err := d.end(tx, work.Agent{Name: caller.System}, &list[i], state, why); err != nil {
+		if err := d.end(tx, work.Agent{Name: identity.System}, &list[i], state, why); err != nil {
 			return false, err
 		}
 		c.After = list[i].ID

@@ -10,10 +10,10 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/page"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 const (
@@ -32,16 +32,16 @@ func NewService(d *Desk) *Service { return &Service{desk: d} }
 
 // CreateHandoff implements pb.HandoffServiceServer.
 func (s *Service) CreateHandoff(ctx context.Context, in *pb.CreateHandoffRequest) (*pb.CreateHandoffResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	d := draftOf(&c, in)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "CreateHandoff", in.GetRequestId(), in)
+	req, err := idempotency.Of(ctx, "CreateHandoff", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
 	}
-	h, err := s.desk.Create(ctx, caller.FromContext(ctx), req, d)
+	h, err := s.desk.Create(ctx, identity.FromContext(ctx), req, d)
 	if err != nil {
 		return nil, err
 	}
@@ -50,17 +50,17 @@ func (s *Service) CreateHandoff(ctx context.Context, in *pb.CreateHandoffRequest
 
 // AcceptHandoff implements pb.HandoffServiceServer.
 func (s *Service) AcceptHandoff(ctx context.Context, in *pb.AcceptHandoffRequest) (*pb.AcceptHandoffResponse, error) {
-	var c valid.Check
-	c.Line("id", in.GetId(), valid.MaxID)
+	var c validate.Check
+	c.Line("id", in.GetId(), validate.MaxID)
 	c.Text("notes", in.GetNotes(), MaxItem)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "AcceptHandoff", in.GetRequestId(), in)
+	req, err := idempotency.Of(ctx, "AcceptHandoff", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
 	}
-	h, err := s.desk.Accept(ctx, caller.FromContext(ctx), req, in.GetId(), in.GetNotes(), in.GetPartial())
+	h, err := s.desk.Accept(ctx, identity.FromContext(ctx), req, in.GetId(), in.GetNotes(), in.GetPartial())
 	if err != nil {
 		return nil, err
 	}
@@ -69,17 +69,17 @@ func (s *Service) AcceptHandoff(ctx context.Context, in *pb.AcceptHandoffRequest
 
 // RejectHandoff implements pb.HandoffServiceServer.
 func (s *Service) RejectHandoff(ctx context.Context, in *pb.RejectHandoffRequest) (*pb.RejectHandoffResponse, error) {
-	var c valid.Check
-	c.Line("id", in.GetId(), valid.MaxID)
+	var c validate.Check
+	c.Line("id", in.GetId(), validate.MaxID)
 	required(&c, "notes", in.GetNotes(), MaxItem)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "RejectHandoff", in.GetRequestId(), in)
+	req, err := idempotency.Of(ctx, "RejectHandoff", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
 	}
-	h, err := s.desk.Reject(ctx, caller.FromContext(ctx), req, in.GetId(), in.GetNotes())
+	h, err := s.desk.Reject(ctx, identity.FromContext(ctx), req, in.GetId(), in.GetNotes())
 	if err != nil {
 		return nil, err
 	}
@@ -88,17 +88,17 @@ func (s *Service) RejectHandoff(ctx context.Context, in *pb.RejectHandoffRequest
 
 // CancelHandoff implements pb.HandoffServiceServer.
 func (s *Service) CancelHandoff(ctx context.Context, in *pb.CancelHandoffRequest) (*pb.CancelHandoffResponse, error) {
-	var c valid.Check
-	c.Line("id", in.GetId(), valid.MaxID)
+	var c validate.Check
+	c.Line("id", in.GetId(), validate.MaxID)
 	c.Text("notes", in.GetNotes(), MaxItem)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "CancelHandoff", in.GetRequestId(), in)
+	req, err := idempotency.Of(ctx, "CancelHandoff", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
 	}
-	h, err := s.desk.Cancel(ctx, caller.FromContext(ctx), req, in.GetId(), in.GetNotes())
+	h, err := s.desk.Cancel(ctx, identity.FromContext(ctx), req, in.GetId(), in.GetNotes())
 	if err != nil {
 		return nil, err
 	}
@@ -107,16 +107,16 @@ func (s *Service) CancelHandoff(ctx context.Context, in *pb.CancelHandoffRequest
 
 // CheckHandoffItem implements pb.HandoffServiceServer.
 func (s *Service) CheckHandoffItem(ctx context.Context, in *pb.CheckHandoffItemRequest) (*pb.CheckHandoffItemResponse, error) {
-	var c valid.Check
-	c.Line("id", in.GetId(), valid.MaxID)
+	var c validate.Check
+	c.Line("id", in.GetId(), validate.MaxID)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "CheckHandoffItem", in.GetRequestId(), in)
+	req, err := idempotency.Of(ctx, "CheckHandoffItem", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
 	}
-	h, err := s.desk.Check(ctx, caller.FromContext(ctx), req, in.GetId(), int(in.GetNumber()), !in.GetUncheck())
+	h, err := s.desk.Check(ctx, identity.FromContext(ctx), req, in.GetId(), int(in.GetNumber()), !in.GetUncheck())
 	if err != nil {
 		return nil, err
 	}
@@ -125,13 +125,13 @@ func (s *Service) CheckHandoffItem(ctx context.Context, in *pb.CheckHandoffItemR
 
 // GetHandoff implements pb.HandoffServiceServer.
 func (s *Service) GetHandoff(ctx context.Context, in *pb.GetHandoffRequest) (*pb.GetHandoffResponse, error) {
-	var c valid.Check
-	c.Line("id", in.GetId(), valid.MaxID)
+	var c validate.Check
+	c.Line("id", in.GetId(), validate.MaxID)
 	wait := c.Duration("wait", in.GetWait(), 0, longestWait, 0)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	h, err := s.desk.Get(ctx, caller.FromContext(ctx), in.GetId(), wait)
+	h, err := s.desk.Get(ctx, identity.FromContext(ctx), in.GetId(), wait)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func (s *Service) GetHandoff(ctx context.Context, in *pb.GetHandoffRequest) (*pb
 
 // ListHandoffs implements pb.HandoffServiceServer.
 func (s *Service) ListHandoffs(ctx context.Context, in *pb.ListHandoffsRequest) (*pb.ListHandoffsResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	sel := Selection{
 		From: in.GetFrom(), ToAgent: in.GetToAgent(), ToRole: in.GetToRole(), Task: in.GetTaskId(), Limit: c.PageSize("page_size", in.GetPageSize()),
 	}
@@ -158,14 +158,14 @@ func (s *Service) ListHandoffs(ctx context.Context, in *pb.ListHandoffsRequest) 
 	c.OptionalName("from", sel.From)
 	c.OptionalName("to_agent", sel.ToAgent)
 	c.OptionalName("to_role", sel.ToRole)
-	c.Line("task_id", sel.Task, valid.MaxID)
+	c.Line("task_id", sel.Task, validate.MaxID)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
 	if err := page.Parse(handoffList, in.GetPageToken(), &sel.After); err != nil {
 		return nil, err
 	}
-	p, err := s.desk.List(ctx, caller.FromContext(ctx), sel)
+	p, err := s.desk.List(ctx, identity.FromContext(ctx), sel)
 	if err != nil {
 		return nil, err
 	}
@@ -182,14 +182,14 @@ func (s *Service) ListHandoffs(ctx context.Context, in *pb.ListHandoffsRequest) 
 }
 
 // draftOf reads and checks a new handoff.
-func draftOf(c *valid.Check, in *pb.CreateHandoffRequest) Draft {
+func draftOf(c *validate.Check, in *pb.CreateHandoffRequest) Draft {
 	d := Draft{
 		Title: in.GetTitle(), Task: in.GetTaskId(), ToAgent: in.GetToAgent(), ToRole: in.GetToRole(), Content: contentOf(c, in.GetContent()),
 		Checklist: in.GetChecklist(), TransferTask: in.GetTransferTask(), Fences: slices.Compact(slices.Sorted(slices.Values(in.GetFences()))),
 	}
-	required(c, "title", d.Title, valid.MaxLine)
-	c.Line("title", d.Title, valid.MaxLine)
-	c.Line("task_id", d.Task, valid.MaxID)
+	required(c, "title", d.Title, validate.MaxLine)
+	c.Line("title", d.Title, validate.MaxLine)
+	c.Line("task_id", d.Task, validate.MaxID)
 	if (d.ToAgent == "") == (d.ToRole == "") {
 		c.Fail("to_agent", "name either an agent or a role (to_role)")
 	}
@@ -212,7 +212,7 @@ func draftOf(c *valid.Check, in *pb.CreateHandoffRequest) Draft {
 	return d
 }
 
-func contentOf(c *valid.Check, in *pb.HandoffContent) Content {
+func contentOf(c *validate.Check, in *pb.HandoffContent) Content {
 	content := Content{
 		Background: in.GetBackground(), WorkDone: in.GetWorkDone(), Artifacts: in.GetArtifacts(),
 		NextSteps: in.GetNextSteps(), KnownIssues: in.GetKnownIssues(), OpenQuestions: in.GetOpenQuestions(),
@@ -225,8 +225,8 @@ func contentOf(c *valid.Check, in *pb.HandoffContent) Content {
 	c.Count("content.artifacts", len(content.Artifacts), MaxItems)
 	for i, name := range content.Artifacts {
 		field := fmt.Sprintf("content.artifacts[%d]", i)
-		required(c, field, name, valid.MaxLine)
-		c.Line(field, name, valid.MaxLine)
+		required(c, field, name, validate.MaxLine)
+		c.Line(field, name, validate.MaxLine)
 	}
 	c.Count("content.context_links", len(in.GetContextLinks()), MaxItems)
 	for i, l := range in.GetContextLinks() {
@@ -236,21 +236,21 @@ func contentOf(c *valid.Check, in *pb.HandoffContent) Content {
 		}
 		required(c, field+".target", l.GetTarget(), MaxTarget)
 		c.Line(field+".target", l.GetTarget(), MaxTarget)
-		c.Line(field+".title", l.GetTitle(), valid.MaxLine)
+		c.Line(field+".title", l.GetTitle(), validate.MaxLine)
 		content.Links = append(content.Links, Link{LinkKind(l.GetKind()), l.GetTarget(), l.GetTitle()})
 	}
 	return content
 }
 
 // texts checks a list of texts.
-func texts(c *valid.Check, field string, list []string) {
+func texts(c *validate.Check, field string, list []string) {
 	c.Count(field, len(list), MaxItems)
 	for i, s := range list {
 		required(c, fmt.Sprintf("%s[%d]", field, i), s, MaxItem)
 	}
 }
 
-func required(c *valid.Check, field, s string, most int) {
+func required(c *validate.Check, field, s string, most int) {
 	if strings.TrimSpace(s) == "" {
 		c.Fail(field, "is empty")
 	}

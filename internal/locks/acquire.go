@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -61,7 +61,7 @@ var errOpen = errors.New("the answer may change")
 // Acquire grants a wish, or waits for its turn as long as it says. Errors: fault.Precondition without a registered agent,
 // fault.Invalid for a path, fault.Conflict (DEADLOCK), fault.Exhausted
 // (TOO_MANY_TICKETS, TOO_MANY_GLOBS, TOO_MANY_LOCKS, LOCK_TOO_BROAD).
-func (t *Table) Acquire(ctx context.Context, c caller.Caller, req once.Request, w Wish) (Answer, error) {
+func (t *Table) Acquire(ctx context.Context, c identity.Caller, req idempotency.Request, w Wish) (Answer, error) {
 	a, err := t.acquiring(c, req, w)
 	if err != nil {
 		return Answer{}, err
@@ -107,10 +107,10 @@ func claimOf(mode Mode, list []string, parse func(string) (Path, error)) (claim,
 // An acquiring is one call of Acquire.
 type acquiring struct {
 	table  *Table
-	caller caller.Caller
+	caller identity.Caller
 	wish   Wish
 	wanted claim
-	req    once.Request
+	req    idempotency.Request
 	hear   func(verdict) // gets the verdict of a wait, from the writer; nil if finish is to return it
 
 	answer  Answer
@@ -121,7 +121,7 @@ type acquiring struct {
 	first   first // of a token: it comes before all others
 }
 
-func (t *Table) acquiring(c caller.Caller, req once.Request, w Wish) (*acquiring, error) {
+func (t *Table) acquiring(c identity.Caller, req idempotency.Request, w Wish) (*acquiring, error) {
 	wanted, err := w.claim(false)
 	if err != nil {
 		return nil, err
@@ -164,7 +164,7 @@ func (a *acquiring) finish(ctx context.Context, err error) (Answer, error) {
 }
 
 // run decides. It returns nil if the answer is for good.
-func (a *acquiring) run(t *Table, tx *store.Tx, c caller.Caller) error {
+func (a *acquiring) run(t *Table, tx *store.Tx, c identity.Caller) error {
 	session, agent, err := t.acting(tx, c)
 	if err != nil {
 		return err

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"brokerd/internal/caller"
+	"brokerd/internal/identity"
 )
 
 // waitersFor returns the owners that wait for one, directly or not: see the package's comment. more are
@@ -191,7 +191,7 @@ func (u *turn) refuse(t *ticket, why error) error {
 		u.aborted = map[int64]error{}
 	}
 	u.aborted[t.number] = why
-	f := seizing{turn: u, by: caller.System, reason: why.Error(), refusal: why}
+	f := seizing{turn: u, by: identity.System, reason: why.Error(), refusal: why}
 	return f.takeTicket(t)
 }
 

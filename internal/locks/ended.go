@@ -11,7 +11,7 @@ import (
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/store"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 // A Loss is something that an agent held, or waited for.
@@ -92,8 +92,8 @@ func (t *Table) AgentEnded(tx *store.Tx, session int64, agent string, end End) (
 // lossName names a claim as losses do.
 func lossName(c *claim) string {
 	name := strings.Join(c.names(), " ")
-	if len(name) > valid.MaxLine {
-		name = strings.ToValidUTF8(name[:valid.MaxLine-3], "") + "…"
+	if len(name) > validate.MaxLine {
+		name = strings.ToValidUTF8(name[:validate.MaxLine-3], "") + "…"
 	}
 	return name
 }

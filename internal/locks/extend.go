@@ -5,17 +5,17 @@ import (
 	"strconv"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
 // Extend lets grants of the caller be held longer, counted from now, all or none, and returns their ends in the order of the fences. With maxHold
 // 0 each is held as long as was asked for. fault.Precondition without a registered agent, and (LOCK_LOST) if it does not hold one
 // of them.
-func (t *Table) Extend(ctx context.Context, c caller.Caller, req once.Request, fences []int64, maxHold time.Duration) ([]time.Time, error) {
+func (t *Table) Extend(ctx context.Context, c identity.Caller, req idempotency.Request, fences []int64, maxHold time.Duration) ([]time.Time, error) {
 	e := extending{table: t, caller: c, req: req, fences: fences, maxHold: maxHold}
 	err := t.store.Write(ctx, e.decide)
 	return e.ends, err
@@ -24,8 +24,8 @@ func (t *Table) Extend(ctx context.Context, c caller.Caller, req once.Request, f
 // An extending is one call of Extend.
 type extending struct {
 	table   *Table
-	caller  caller.Caller
-	req     once.Request
+	caller  identity.Caller
+	req     idempotency.Request
 	fences  []int64
 	maxHold time.Duration
 	ends    []time.Time

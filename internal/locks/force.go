@@ -4,10 +4,10 @@ import (
 	"context"
 	"math"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -28,7 +28,7 @@ type Seized struct {
 // ForceRelease takes locks and tickets from their owners, notifies them of the reason, and grants what is
 // free to the next requests. Errors: fault.Invalid for a path, fault.Exhausted (LOCK_TOO_BROAD,
 // TOO_MANY_RELEASES) if one function of the writer cannot release all of it.
-func (t *Table) ForceRelease(ctx context.Context, c caller.Caller, req once.Request, s Seizure) (Seized, error) {
+func (t *Table) ForceRelease(ctx context.Context, c identity.Caller, req idempotency.Request, s Seizure) (Seized, error) {
 	named, err := namedClaim(s.Paths, false)
 	if err != nil {
 		return Seized{}, err

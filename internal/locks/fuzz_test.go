@@ -15,11 +15,11 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/locks"
-	"brokerd/internal/once"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 )
@@ -212,7 +212,7 @@ func fuzz[Q proto.Message, A any](f *testing.F, empty Q, rpc func(*locks.Service
 func fuzzTable[Q proto.Message, A any](f *testing.F, empty Q, rpcOf func(*locks.Table) func(context.Context, Q) (A, error), accepted func(*testing.T, Q)) {
 	f.Helper()
 	clock := clockwork.NewRealClock()
-	st, err := store.Open(f.Context(), store.Options{Dir: f.TempDir(), Sync: store.SyncNormal, Clock: clock, Migrations: slices.Concat(once.Migrations(), sessions.Migrations())})
+	st, err := store.Open(f.Context(), store.Options{Dir: f.TempDir(), Sync: store.SyncNormal, Clock: clock, Migrations: slices.Concat(idempotency.Migrations(), sessions.Migrations())})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -223,7 +223,7 @@ func fuzzTable[Q proto.Message, A any](f *testing.F, empty Q, rpcOf func(*locks.
 	})
 	table := locks.New(st, events.New(st, clock, zap.NewNop()), nowhere{}, clock, zap.NewNop())
 	rpc := rpcOf(table)
-	ctx := caller.NewContext(f.Context(), caller.Caller{Access: caller.Agent, Session: "none", Agent: "a"})
+	ctx := identity.NewContext(f.Context(), identity.Caller{Access: identity.Agent, Session: "none", Agent: "a"})
 	f.Fuzz(func(t *testing.T, wire []byte) {
 		r := proto.CloneOf(empty)
 		if proto.Unmarshal(wire, r) != nil {

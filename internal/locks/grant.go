@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -92,7 +92,7 @@ func (u *turn) append(what happening, severity events.Severity, o Owner, role st
 	more = more.of(o, c)
 	if source == "" { // what was passed to a role is nobody's yet
 		more = append(more, detail{"role", role})
-		source, role, related = caller.System, "", related[1:]
+		source, role, related = identity.System, "", related[1:]
 	}
 	text, err := more.text()
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"brokerd/internal/caller"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -66,7 +66,7 @@ const listBytes = 2 << 20
 
 // List returns locks and tickets of the caller's session after a mark: fewer than limit if many wait.
 // Errors: fault.Exhausted (LOCK_TOO_BROAD) for a path beside which very much is held.
-func (t *Table) List(ctx context.Context, c caller.Caller, f Filter, after Mark, limit int) (Page, error) {
+func (t *Table) List(ctx context.Context, c identity.Caller, f Filter, after Mark, limit int) (Page, error) {
 	if err := t.store.CheckResume(after.After); err != nil {
 		return Page{}, err
 	}

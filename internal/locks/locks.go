@@ -8,10 +8,10 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/deadline"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/tracing"
 )
@@ -46,7 +46,7 @@ type Directory interface {
 	Session(q store.Querier, name string) (Session, error)
 	// Acting returns the registered agent that is calling, or the system for an operator without agent;
 	// fault.Precondition if it is not registered, its incarnation is stale, or its fence is lost.
-	Acting(q store.Querier, session int64, c caller.Caller) (Agent, error)
+	Acting(q store.Querier, session int64, c identity.Caller) (Agent, error)
 	// Find returns the registered agent of that name.
 	Find(q store.Querier, session int64, name string) (Agent, bool, error)
 	// Nearest returns the registered names most like this one, nearest first.
@@ -143,13 +143,13 @@ func (t *Table) Holds(q store.Querier, session int64, agent string, fence int64)
 }
 
 // acting finds out who calls. Only registered agents hold anything.
-func (t *Table) acting(q store.Querier, c caller.Caller) (Session, Agent, error) {
+func (t *Table) acting(q store.Querier, c identity.Caller) (Session, Agent, error) {
 	session, err := t.dir.Session(q, c.Session)
 	if err != nil {
 		return Session{}, Agent{}, err
 	}
 	agent, err := t.dir.Acting(q, session.ID, c)
-	if err == nil && agent.Name == caller.System {
+	if err == nil && agent.Name == identity.System {
 		err = fault.AgentRequired()
 	}
 	return session, agent, err

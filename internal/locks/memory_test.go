@@ -21,11 +21,11 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/app"
 	"brokerd/internal/apptest"
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/locks"
-	"brokerd/internal/once"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
@@ -97,7 +97,7 @@ func newBench(t *testing.T, d *dropper) *bench {
 	clock := watchedClock{clockwork.NewFakeClockAt(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)), make(chan struct{}, 100)}
 	st, err := store.Open(t.Context(), store.Options{
 		Dir: t.TempDir(), Sync: store.SyncNormal, Clock: clock, Drop: d.drop,
-		Migrations: slices.Concat(once.Migrations(), sessions.Migrations(), events.Migrations(), locks.Migrations()),
+		Migrations: slices.Concat(idempotency.Migrations(), sessions.Migrations(), events.Migrations(), locks.Migrations()),
 	})
 	must(t, err)
 	t.Cleanup(func() { must(t, st.Close()) })
@@ -119,9 +119,9 @@ func itemError(_ context.Context, err error) *pb.ItemError {
 // crew is a directory of agents that are all builders.
 type crew struct{ everywhere }
 
-func (crew) Acting(_ store.Querier, _ int64, c caller.Caller) (locks.Agent, error) {
+func (crew) Acting(_ store.Querier, _ int64, c identity.Caller) (locks.Agent, error) {
 	if c.Agent == "" {
-		return locks.Agent{Name: caller.System}, nil
+		return locks.Agent{Name: identity.System}, nil
 	}
 	return locks.Agent{Name: c.Agent, Role: "builder"}, nil
 }
@@ -132,9 +132,9 @@ func (crew) Find(_ store.Querier, _ int64, name string) (locks.Agent, bool, erro
 
 // agent returns the operator, or an agent.
 func (b *bench) agent(name string) *agent {
-	who := caller.Caller{Access: caller.Agent, Session: "default", Agent: name}
+	who := identity.Caller{Access: identity.Agent, Session: "default", Agent: name}
 	if name == "" {
-		who.Access = caller.Operator
+		who.Access = identity.Operator
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	b.t.Cleanup(cancel)
@@ -313,12 +313,12 @@ func TestWait_CallThatCannotLeaveIsForgottenWhenItsTicketWouldLapse(t *testing.T
 func TestSettle_WhatIsLeftInTheBatchOfAnAlarmIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	clock := clockwork.NewFakeClock()
-	st := testkit.Store(t, t.TempDir(), clock, once.Migrations(), events.Migrations(), locks.Migrations())
+	st := testkit.Store(t, t.TempDir(), clock, idempotency.Migrations(), events.Migrations(), locks.Migrations())
 	// It is not started, so its alarms do not ring.
 	table := locks.New(st, events.New(st, clock, zap.NewNop()), everywhere{}, clock, zap.NewNop())
 	acquire := func(agent string, outcome locks.Outcome, paths ...string) {
 		t.Helper()
-		a, err := table.Acquire(t.Context(), agentOf(agent), once.Request{},
+		a, err := table.Acquire(t.Context(), agentOf(agent), idempotency.Request{},
 			locks.Wish{Paths: paths, Mode: locks.Exclusive, MaxHold: time.Hour, Keep: true})
 		must(t, err)
 		want(t, "outcome", a.Outcome, outcome)

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 // Overlaps reports whether some file could be covered by both paths. It is exact and symmetric.
@@ -91,7 +91,7 @@ type pattern struct {
 type places []uint64
 
 // maxWords is how long a set of places may be: a path has a symbol for each byte, perhaps one more at its end, and a place behind all.
-const maxWords = (valid.MaxPath+1)/64 + 1
+const maxWords = (validate.MaxPath+1)/64 + 1
 
 func (p places) add(i int)      { p[i/64] |= 1 << (i % 64) }
 func (p places) has(i int) bool { return p[i/64]>>(i%64)&1 != 0 }

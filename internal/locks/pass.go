@@ -5,11 +5,11 @@ import (
 	"context"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/nearest"
-	"brokerd/internal/once"
 	"brokerd/internal/store"
 )
 
@@ -41,7 +41,7 @@ type Passed struct {
 
 // Pass passes a token on. fault.Precondition without a registered agent, and (TOKEN_LOST) if it does not hold
 // it; fault.NotFound if nobody of that name is registered; fault.Invalid for more than the longest hold.
-func (t *Table) Pass(ctx context.Context, c caller.Caller, req once.Request, p Passing) (Passed, error) {
+func (t *Table) Pass(ctx context.Context, c identity.Caller, req idempotency.Request, p Passing) (Passed, error) {
 	var passed Passed
 	err := t.store.Write(ctx, func(tx *store.Tx) error {
 		_, err := req.Do(tx, &passed, func() error {

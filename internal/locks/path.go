@@ -8,7 +8,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"brokerd/internal/fault"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 // PathKind says what a path stands for.
@@ -40,17 +40,17 @@ type Path struct {
 // empty segment, "." or "..", a backslash, a control or an invisible character, or a dot or space at the end of a segment. Its message says what is wrong and where, and is made to
 // follow the name of a field.
 func Parse(raw string, fold bool) (Path, error) {
-	if len(raw) > valid.MaxPath {
-		return Path{}, invalid("has %d bytes; at most %d are allowed", len(raw), valid.MaxPath)
+	if len(raw) > validate.MaxPath {
+		return Path{}, invalid("has %d bytes; at most %d are allowed", len(raw), validate.MaxPath)
 	}
 	if !utf8.ValidString(raw) {
 		return Path{}, invalid("is not valid UTF-8")
 	}
 	text := canonical(raw, fold)
-	if len(text) > valid.MaxPath {
-		return Path{}, invalid("has %d bytes in the form in which paths are compared; at most %d are allowed", len(text), valid.MaxPath)
+	if len(text) > validate.MaxPath {
+		return Path{}, invalid("has %d bytes in the form in which paths are compared; at most %d are allowed", len(text), validate.MaxPath)
 	}
-	if wrong := valid.PathFault(text); wrong != "" {
+	if wrong := validate.PathFault(text); wrong != "" {
 		return Path{}, invalid("%s", wrong)
 	}
 	p := Path{text: text, kind: File, prefix: strings.LastIndexByte(text, '/') + 1}

@@ -4,10 +4,10 @@ import (
 	"context"
 	"slices"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -29,7 +29,7 @@ type Given struct {
 
 // Release gives back what the caller holds or waits for, and grants it to whoever is next. What it does not hold is left out.
 // fault.Precondition without a registered agent, fault.Invalid for a path.
-func (t *Table) Release(ctx context.Context, c caller.Caller, req once.Request, g Giving) (Given, error) {
+func (t *Table) Release(ctx context.Context, c identity.Caller, req idempotency.Request, g Giving) (Given, error) {
 	r, err := t.giving(c, req, g)
 	if err != nil {
 		return Given{}, err
@@ -41,14 +41,14 @@ func (t *Table) Release(ctx context.Context, c caller.Caller, req once.Request, 
 // A giving is one call of Release.
 type giving struct {
 	table  *Table
-	caller caller.Caller
-	req    once.Request
+	caller identity.Caller
+	req    idempotency.Request
 	wish   Giving
 	named  claim // its paths
 	given  Given
 }
 
-func (t *Table) giving(c caller.Caller, req once.Request, wish Giving) (*giving, error) {
+func (t *Table) giving(c identity.Caller, req idempotency.Request, wish Giving) (*giving, error) {
 	named, err := namedClaim(wish.Paths, false)
 	if err != nil {
 		return nil, err

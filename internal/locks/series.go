@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/guard"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -16,16 +16,16 @@ import (
 // Its methods are for one goroutine. What they call with the outcome is called in the writer or beside it, and must not block.
 type Series struct {
 	table     *Table
-	caller    caller.Caller
+	caller    identity.Caller
 	lane      store.Lane // of the undecided ones: only within a lane there is an order
 	undecided atomic.Int64
 }
 
 // Series returns an empty series.
-func (t *Table) Series(c caller.Caller) *Series { return &Series{table: t, caller: c} }
+func (t *Table) Series(c identity.Caller) *Series { return &Series{table: t, caller: c} }
 
 // Acquire is Table.Acquire. When ctx ends the request is broken off, as a call is. Whoever gets an answer says what becomes of it, with Table.Told.
-func (s *Series) Acquire(ctx context.Context, req once.Request, w Wish, done func(Answer, error)) {
+func (s *Series) Acquire(ctx context.Context, req idempotency.Request, w Wish, done func(Answer, error)) {
 	a, err := s.table.acquiring(s.caller, req, w)
 	if err != nil {
 		done(Answer{}, err)
@@ -66,13 +66,13 @@ func (s *Series) Acquire(ctx context.Context, req once.Request, w Wish, done fun
 }
 
 // Extend is Table.Extend.
-func (s *Series) Extend(ctx context.Context, req once.Request, fences []int64, maxHold time.Duration, done func([]time.Time, error)) {
+func (s *Series) Extend(ctx context.Context, req idempotency.Request, fences []int64, maxHold time.Duration, done func([]time.Time, error)) {
 	e := &extending{table: s.table, caller: s.caller, req: req, fences: fences, maxHold: maxHold}
 	s.submit(ctx, store.LaneFill, 8*len(fences), e.decide, func(err error) { done(e.ends, err) })
 }
 
 // Release is Table.Release.
-func (s *Series) Release(ctx context.Context, req once.Request, g Giving, done func(Given, error)) {
+func (s *Series) Release(ctx context.Context, req idempotency.Request, g Giving, done func(Given, error)) {
 	r, err := s.table.giving(s.caller, req, g)
 	if err != nil {
 		done(Given{}, err)

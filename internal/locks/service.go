@@ -9,10 +9,10 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/page"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 const (
@@ -43,15 +43,15 @@ func (s *Service) AcquireLocks(ctx context.Context, r *pb.AcquireLocksRequest) (
 	if err != nil {
 		return nil, err
 	}
-	a, err := s.table.Acquire(ctx, caller.FromContext(ctx), req, w)
+	a, err := s.table.Acquire(ctx, identity.FromContext(ctx), req, w)
 	if err != nil {
 		return nil, err
 	}
 	return acquired(&a), nil
 }
 
-func wish(ctx context.Context, r *pb.AcquireLocksRequest) (Wish, once.Request, error) {
-	var c valid.Check
+func wish(ctx context.Context, r *pb.AcquireLocksRequest) (Wish, idempotency.Request, error) {
+	var c validate.Check
 	w := Wish{
 		Paths: r.Paths, Mode: mode(&c, r.Mode), Wait: c.Duration("wait", r.Wait, 0, mostWait, 0),
 		MaxHold: c.Duration("max_hold", r.MaxHold, leastHold, mostHold, defaultHold),
@@ -64,12 +64,12 @@ func wish(ctx context.Context, r *pb.AcquireLocksRequest) (Wish, once.Request, e
 	if n := textSize(r.Paths); n > maxPathBytes {
 		c.Fail("paths", "have %d bytes together; at most %d are allowed: name directories, or acquire them in several calls", n, maxPathBytes)
 	}
-	c.Line("holder", r.Holder, valid.MaxID)
-	c.Line("reason", r.Reason, valid.MaxLine)
+	c.Line("holder", r.Holder, validate.MaxID)
+	c.Line("reason", r.Reason, validate.MaxLine)
 	if err := c.Err(); err != nil {
-		return Wish{}, once.Request{}, err
+		return Wish{}, idempotency.Request{}, err
 	}
-	req, err := once.Of(ctx, "AcquireLocks", r.RequestId, r)
+	req, err := idempotency.Of(ctx, "AcquireLocks", r.RequestId, r)
 	return w, req, err
 }
 
@@ -86,24 +86,24 @@ func (s *Service) ExtendLocks(ctx context.Context, r *pb.ExtendLocksRequest) (*p
 	if err != nil {
 		return nil, err
 	}
-	ends, err := s.table.Extend(ctx, caller.FromContext(ctx), req, r.Fences, maxHold)
+	ends, err := s.table.Extend(ctx, identity.FromContext(ctx), req, r.Fences, maxHold)
 	if err != nil {
 		return nil, err
 	}
 	return extended(ends), nil
 }
 
-func longer(ctx context.Context, r *pb.ExtendLocksRequest) (time.Duration, once.Request, error) {
-	var c valid.Check
+func longer(ctx context.Context, r *pb.ExtendLocksRequest) (time.Duration, idempotency.Request, error) {
+	var c validate.Check
 	if len(r.Fences) == 0 {
 		c.Fail("fences", "is empty; name at least one")
 	}
 	numbers(&c, "fences", r.Fences)
 	maxHold := c.Duration("max_hold", r.MaxHold, leastHold, mostHold, 0)
 	if err := c.Err(); err != nil {
-		return 0, once.Request{}, err
+		return 0, idempotency.Request{}, err
 	}
-	req, err := once.Of(ctx, "ExtendLocks", r.RequestId, r)
+	req, err := idempotency.Of(ctx, "ExtendLocks", r.RequestId, r)
 	return maxHold, req, err
 }
 
@@ -121,26 +121,26 @@ func (s *Service) ReleaseLocks(ctx context.Context, r *pb.ReleaseLocksRequest) (
 	if err != nil {
 		return nil, err
 	}
-	given, err := s.table.Release(ctx, caller.FromContext(ctx), req, g)
+	given, err := s.table.Release(ctx, identity.FromContext(ctx), req, g)
 	if err != nil {
 		return nil, err
 	}
 	return released(&given), nil
 }
 
-func back(ctx context.Context, r *pb.ReleaseLocksRequest) (Giving, once.Request, error) {
-	var c valid.Check
+func back(ctx context.Context, r *pb.ReleaseLocksRequest) (Giving, idempotency.Request, error) {
+	var c validate.Check
 	if len(r.Fences)+len(r.Tickets)+len(r.Paths) == 0 && !r.All {
 		c.Fail("fences", "is empty, and so are tickets and paths: say what to give back, or all")
 	}
 	numbers(&c, "fences", r.Fences)
 	numbers(&c, "tickets", r.Tickets)
 	paths(&c, r.Paths)
-	c.Line("holder", r.Holder, valid.MaxID)
+	c.Line("holder", r.Holder, validate.MaxID)
 	if err := c.Err(); err != nil {
-		return Giving{}, once.Request{}, err
+		return Giving{}, idempotency.Request{}, err
 	}
-	req, err := once.Of(ctx, "ReleaseLocks", r.RequestId, r)
+	req, err := idempotency.Of(ctx, "ReleaseLocks", r.RequestId, r)
 	return Giving{Fences: r.Fences, Tickets: r.Tickets, Paths: r.Paths, Holder: r.Holder, All: r.All}, req, err
 }
 
@@ -150,7 +150,7 @@ func released(g *Given) *pb.ReleaseLocksResponse {
 
 // ForceReleaseLocks implements the RPC.
 func (s *Service) ForceReleaseLocks(ctx context.Context, r *pb.ForceReleaseLocksRequest) (*pb.ForceReleaseLocksResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	if len(r.Revisions)+len(r.Paths) == 0 && r.Agent == "" {
 		c.Fail("revisions", "is empty, and so are paths and agent: say what to take away")
 	}
@@ -160,15 +160,15 @@ func (s *Service) ForceReleaseLocks(ctx context.Context, r *pb.ForceReleaseLocks
 	if r.Reason == "" {
 		c.Fail("reason", "is empty; the owners are told why")
 	}
-	c.Line("reason", r.Reason, valid.MaxLine)
+	c.Line("reason", r.Reason, validate.MaxLine)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "ForceReleaseLocks", r.RequestId, r)
+	req, err := idempotency.Of(ctx, "ForceReleaseLocks", r.RequestId, r)
 	if err != nil {
 		return nil, err
 	}
-	seized, err := s.table.ForceRelease(ctx, caller.FromContext(ctx), req,
+	seized, err := s.table.ForceRelease(ctx, identity.FromContext(ctx), req,
 		Seizure{Revisions: r.Revisions, Paths: r.Paths, Agent: r.Agent, Reason: r.Reason})
 	if err != nil {
 		return nil, err
@@ -184,7 +184,7 @@ func (s *Service) ForceReleaseLocks(ctx context.Context, r *pb.ForceReleaseLocks
 
 // ListLocks implements the RPC.
 func (s *Service) ListLocks(ctx context.Context, r *pb.ListLocksRequest) (*pb.ListLocksResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	c.OptionalName("agent", r.Agent)
 	if r.Path != "" {
 		if _, err := Parse(r.Path, false); err != nil {
@@ -199,7 +199,7 @@ func (s *Service) ListLocks(ctx context.Context, r *pb.ListLocksRequest) (*pb.Li
 	if err := page.Parse(lockList, r.PageToken, &after); err != nil {
 		return nil, err
 	}
-	p, err := s.table.List(ctx, caller.FromContext(ctx), Filter{Agent: r.Agent, Path: r.Path, Waiting: r.Waiting}, after, size)
+	p, err := s.table.List(ctx, identity.FromContext(ctx), Filter{Agent: r.Agent, Path: r.Path, Waiting: r.Waiting}, after, size)
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +220,7 @@ func (s *Service) ListLocks(ctx context.Context, r *pb.ListLocksRequest) (*pb.Li
 	return out, nil
 }
 
-func mode(c *valid.Check, m pb.LockMode) Mode {
+func mode(c *validate.Check, m pb.LockMode) Mode {
 	switch m {
 	case pb.LockMode_LOCK_MODE_UNSPECIFIED, pb.LockMode_LOCK_MODE_EXCLUSIVE:
 		return Exclusive
@@ -232,11 +232,11 @@ func mode(c *valid.Check, m pb.LockMode) Mode {
 }
 
 // paths checks what costs little: a list that is far too long is not looked at, and the rules parse the paths.
-func paths(c *valid.Check, list []string) {
+func paths(c *validate.Check, list []string) {
 	c.Count("paths", len(list), mostItems)
 }
 
-func numbers(c *valid.Check, field string, list []int64) {
+func numbers(c *validate.Check, field string, list []int64) {
 	c.Count(field, len(list), mostItems)
 	for i, n := range list[:min(len(list), mostItems)] {
 		if n <= 0 {

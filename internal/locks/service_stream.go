@@ -9,9 +9,9 @@ import (
 	"time"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
 	"brokerd/internal/guard"
+	"brokerd/internal/identity"
 	"brokerd/internal/tracing"
 )
 
@@ -64,7 +64,7 @@ func (s *Service) unsaid(replies []reply) {
 
 // readRequests submits what comes until the stream ends.
 func (s *Service) readRequests(ctx context.Context, stream pb.LockService_LockServer, q *replies) error {
-	series := s.table.Series(caller.FromContext(ctx))
+	series := s.table.Series(identity.FromContext(ctx))
 	for {
 		r, err := stream.Recv()
 		if errors.Is(err, io.EOF) {

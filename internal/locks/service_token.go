@@ -6,10 +6,10 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/page"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 const tokenList = "tokens"
@@ -25,22 +25,22 @@ func NewTokenService(t *Table) *TokenService { return &TokenService{table: t} }
 
 // AcquireToken implements the RPC.
 func (s *TokenService) AcquireToken(ctx context.Context, r *pb.AcquireTokenRequest) (*pb.AcquireTokenResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	w := Wish{
 		Token: tokenName(&c, r.Type, r.Scope), Mode: Exclusive, Wait: c.Duration("wait", r.Wait, 0, mostWait, 0),
 		MaxHold: c.Duration("max_hold", r.MaxHold, leastHold, mostHold, 0), Longest: c.Duration("longest_hold", r.LongestHold, leastHold, mostHold, 0),
 		Holder: r.Holder, DryRun: r.DryRun, Reason: r.Reason, Keep: r.KeepTicket,
 	}
-	c.Line("holder", r.Holder, valid.MaxID)
-	c.Line("reason", r.Reason, valid.MaxLine)
+	c.Line("holder", r.Holder, validate.MaxID)
+	c.Line("reason", r.Reason, validate.MaxLine)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "AcquireToken", r.RequestId, r)
+	req, err := idempotency.Of(ctx, "AcquireToken", r.RequestId, r)
 	if err != nil {
 		return nil, err
 	}
-	a, err := s.table.Acquire(ctx, caller.FromContext(ctx), req, w)
+	a, err := s.table.Acquire(ctx, identity.FromContext(ctx), req, w)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func (s *TokenService) AcquireToken(ctx context.Context, r *pb.AcquireTokenReque
 
 // PassToken implements the RPC.
 func (s *TokenService) PassToken(ctx context.Context, r *pb.PassTokenRequest) (*pb.PassTokenResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	p := Passing{
 		Turn: tokenTurn(&c, r), Agent: r.GetAgent(), Role: r.GetRole(), Note: r.Note, MaxHold: c.Duration("max_hold", r.MaxHold, leastHold, mostHold, 0),
 	}
@@ -64,15 +64,15 @@ func (s *TokenService) PassToken(ctx context.Context, r *pb.PassTokenRequest) (*
 	default:
 		c.Fail("to", "is empty; name the agent or the role that gets it")
 	}
-	c.Line("note", r.Note, valid.MaxLine)
+	c.Line("note", r.Note, validate.MaxLine)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "PassToken", r.RequestId, r)
+	req, err := idempotency.Of(ctx, "PassToken", r.RequestId, r)
 	if err != nil {
 		return nil, err
 	}
-	passed, err := s.table.Pass(ctx, caller.FromContext(ctx), req, p)
+	passed, err := s.table.Pass(ctx, identity.FromContext(ctx), req, p)
 	if err != nil {
 		return nil, err
 	}
@@ -81,17 +81,17 @@ func (s *TokenService) PassToken(ctx context.Context, r *pb.PassTokenRequest) (*
 
 // ExtendToken implements the RPC.
 func (s *TokenService) ExtendToken(ctx context.Context, r *pb.ExtendTokenRequest) (*pb.ExtendTokenResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	which := tokenTurn(&c, r)
 	maxHold := c.Duration("max_hold", r.MaxHold, leastHold, mostHold, 0)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "ExtendToken", r.RequestId, r)
+	req, err := idempotency.Of(ctx, "ExtendToken", r.RequestId, r)
 	if err != nil {
 		return nil, err
 	}
-	end, err := s.table.ExtendToken(ctx, caller.FromContext(ctx), req, which, maxHold)
+	end, err := s.table.ExtendToken(ctx, identity.FromContext(ctx), req, which, maxHold)
 	if err != nil {
 		return nil, err
 	}
@@ -100,16 +100,16 @@ func (s *TokenService) ExtendToken(ctx context.Context, r *pb.ExtendTokenRequest
 
 // ReleaseToken implements the RPC.
 func (s *TokenService) ReleaseToken(ctx context.Context, r *pb.ReleaseTokenRequest) (*pb.ReleaseTokenResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	which := tokenTurn(&c, r)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "ReleaseToken", r.RequestId, r)
+	req, err := idempotency.Of(ctx, "ReleaseToken", r.RequestId, r)
 	if err != nil {
 		return nil, err
 	}
-	g, err := s.table.ReleaseToken(ctx, caller.FromContext(ctx), req, which)
+	g, err := s.table.ReleaseToken(ctx, identity.FromContext(ctx), req, which)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (s *TokenService) ReleaseToken(ctx context.Context, r *pb.ReleaseTokenReque
 
 // RevokeToken implements the RPC.
 func (s *TokenService) RevokeToken(ctx context.Context, r *pb.RevokeTokenRequest) (*pb.RevokeTokenResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	token := tokenName(&c, r.Type, r.Scope)
 	if r.Ticket < 0 {
 		c.Fail("ticket", "must not be negative")
@@ -126,15 +126,15 @@ func (s *TokenService) RevokeToken(ctx context.Context, r *pb.RevokeTokenRequest
 	if r.Reason == "" {
 		c.Fail("reason", "is empty; its owner is told why")
 	}
-	c.Line("reason", r.Reason, valid.MaxLine)
+	c.Line("reason", r.Reason, validate.MaxLine)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "RevokeToken", r.RequestId, r)
+	req, err := idempotency.Of(ctx, "RevokeToken", r.RequestId, r)
 	if err != nil {
 		return nil, err
 	}
-	revoked, err := s.table.RevokeToken(ctx, caller.FromContext(ctx), req, token, r.Ticket, r.Reason)
+	revoked, err := s.table.RevokeToken(ctx, identity.FromContext(ctx), req, token, r.Ticket, r.Reason)
 	if err != nil {
 		return nil, err
 	}
@@ -143,12 +143,12 @@ func (s *TokenService) RevokeToken(ctx context.Context, r *pb.RevokeTokenRequest
 
 // GetToken implements the RPC.
 func (s *TokenService) GetToken(ctx context.Context, r *pb.GetTokenRequest) (*pb.GetTokenResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	token := tokenName(&c, r.Type, r.Scope)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	status, queue, revision, err := s.table.GetToken(ctx, caller.FromContext(ctx), token)
+	status, queue, revision, err := s.table.GetToken(ctx, identity.FromContext(ctx), token)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +165,7 @@ func (s *TokenService) GetToken(ctx context.Context, r *pb.GetTokenRequest) (*pb
 
 // ListTokens implements the RPC.
 func (s *TokenService) ListTokens(ctx context.Context, r *pb.ListTokensRequest) (*pb.ListTokensResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	c.OptionalName("type", r.Type)
 	c.OptionalName("agent", r.Agent)
 	if _, known := pb.TokenState_name[int32(r.State)]; !known {
@@ -179,7 +179,7 @@ func (s *TokenService) ListTokens(ctx context.Context, r *pb.ListTokensRequest) 
 	if err := page.Parse(tokenList, r.PageToken, &after); err != nil {
 		return nil, err
 	}
-	found, err := s.table.ListTokens(ctx, caller.FromContext(ctx), TokenFilter{Type: r.Type, Agent: r.Agent, State: TokenState(r.State)}, after, size)
+	found, err := s.table.ListTokens(ctx, identity.FromContext(ctx), TokenFilter{Type: r.Type, Agent: r.Agent, State: TokenState(r.State)}, after, size)
 	if err != nil {
 		return nil, err
 	}
@@ -200,18 +200,18 @@ type turnRequest interface {
 	GetHolder() string
 }
 
-func tokenTurn(c *valid.Check, r turnRequest) Turn {
-	c.Line("holder", r.GetHolder(), valid.MaxID)
+func tokenTurn(c *validate.Check, r turnRequest) Turn {
+	c.Line("holder", r.GetHolder(), validate.MaxID)
 	return Turn{Token: tokenName(c, r.GetType(), r.GetScope()), Holder: r.GetHolder()}
 }
 
 // tokenName is TYPE/SCOPE. A type is a name, so it has no slash.
-func tokenName(c *valid.Check, kind, scope string) string {
+func tokenName(c *validate.Check, kind, scope string) string {
 	c.Name("type", kind)
 	if scope == "" {
 		c.Fail("scope", "is empty; say what the turn is about")
 	}
-	c.Line("scope", scope, valid.MaxLine)
+	c.Line("scope", scope, validate.MaxLine)
 	return kind + "/" + scope
 }
 

@@ -9,10 +9,10 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/locks"
-	"brokerd/internal/once"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
 )
@@ -22,12 +22,12 @@ import (
 func TestGrant_StandsIfItsEndIsUndone(t *testing.T) {
 	t.Parallel()
 	clock := clockwork.NewRealClock()
-	st := testkit.Store(t, t.TempDir(), clock, once.Migrations(), events.Migrations(), locks.Migrations())
+	st := testkit.Store(t, t.TempDir(), clock, idempotency.Migrations(), events.Migrations(), locks.Migrations())
 	table := newTable(t, st, clock)
 	acquire := func(agent string, token string, paths ...string) locks.Outcome {
 		t.Helper()
-		as := caller.Caller{Access: caller.Agent, Session: "default", Agent: agent}
-		a, err := table.Acquire(t.Context(), as, once.Request{}, locks.Wish{Paths: paths, Token: token, Mode: locks.Exclusive, MaxHold: time.Hour})
+		as := identity.Caller{Access: identity.Agent, Session: "default", Agent: agent}
+		a, err := table.Acquire(t.Context(), as, idempotency.Request{}, locks.Wish{Paths: paths, Token: token, Mode: locks.Exclusive, MaxHold: time.Hour})
 		must(t, err)
 		return a.Outcome
 	}
@@ -63,7 +63,7 @@ func (everywhere) Session(store.Querier, string) (locks.Session, error) {
 	return locks.Session{ID: 1, Name: "default"}, nil
 }
 
-func (everywhere) Acting(_ store.Querier, _ int64, c caller.Caller) (locks.Agent, error) {
+func (everywhere) Acting(_ store.Querier, _ int64, c identity.Caller) (locks.Agent, error) {
 	return locks.Agent{Name: c.Agent}, nil
 }
 

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -68,7 +68,7 @@ const mostWaiting = 100
 
 // GetToken returns a token of the caller's session with its queue, and the revision that it is true
 // at. fault.NotFound if nobody ever acquired it.
-func (t *Table) GetToken(ctx context.Context, c caller.Caller, token string) (s TokenStatus, queue []Place, revision int64, err error) {
+func (t *Table) GetToken(ctx context.Context, c identity.Caller, token string) (s TokenStatus, queue []Place, revision int64, err error) {
 	err = t.store.Read(ctx, func(snap *store.Snapshot) error {
 		s, queue, revision = TokenStatus{}, nil, snap.Revision()
 		session, err := t.dir.Session(snap, c.Session)
@@ -117,7 +117,7 @@ type TokenPage struct {
 }
 
 // ListTokens returns tokens of the caller's session after a name, TYPE/SCOPE.
-func (t *Table) ListTokens(ctx context.Context, c caller.Caller, f TokenFilter, after string, limit int) (TokenPage, error) {
+func (t *Table) ListTokens(ctx context.Context, c identity.Caller, f TokenFilter, after string, limit int) (TokenPage, error) {
 	var page TokenPage
 	err := t.store.Read(ctx, func(snap *store.Snapshot) error {
 		page = TokenPage{Revision: snap.Revision(), Last: after}

@@ -7,9 +7,9 @@ import (
 	"math"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -219,7 +219,7 @@ func (u *turn) heldToken(o Owner, token string) (*tokenRow, *grant, error) {
 // ExtendToken lets a token be held longer, counted from now, as long as was asked for if maxHold is 0, but no longer than the token's longest
 // hold since it was granted; it returns the end. fault.Precondition without a registered agent, and (TOKEN_LOST) if it does not hold it; fault.Invalid
 // beyond the longest hold.
-func (t *Table) ExtendToken(ctx context.Context, c caller.Caller, req once.Request, which Turn, maxHold time.Duration) (time.Time, error) {
+func (t *Table) ExtendToken(ctx context.Context, c identity.Caller, req idempotency.Request, which Turn, maxHold time.Duration) (time.Time, error) {
 	var end time.Time
 	err := t.store.Write(ctx, func(tx *store.Tx) error {
 		_, err := req.Do(tx, &end, func() error {
@@ -251,7 +251,7 @@ func (t *Table) ExtendToken(ctx context.Context, c caller.Caller, req once.Reque
 }
 
 // calling returns a turn for the caller, and as which owner it acts.
-func (t *Table) calling(tx *store.Tx, c caller.Caller, which Turn) (*turn, Owner, error) {
+func (t *Table) calling(tx *store.Tx, c identity.Caller, which Turn) (*turn, Owner, error) {
 	session, agent, err := t.acting(tx, c)
 	if err != nil {
 		return nil, Owner{}, err
@@ -262,7 +262,7 @@ func (t *Table) calling(tx *store.Tx, c caller.Caller, which Turn) (*turn, Owner
 
 // ReleaseToken gives a token back, and what else the owner has of it: its place in the queue, or the first one. It is granted to whoever is next. What the caller
 // does not have is left out. fault.Precondition without a registered agent.
-func (t *Table) ReleaseToken(ctx context.Context, c caller.Caller, req once.Request, which Turn) (Given, error) {
+func (t *Table) ReleaseToken(ctx context.Context, c identity.Caller, req idempotency.Request, which Turn) (Given, error) {
 	var given Given
 	err := t.store.Drain(ctx, func(tx *store.Tx) error {
 		_, err := req.Do(tx, &given, func() error {
@@ -308,7 +308,7 @@ type Revoked struct {
 // RevokeToken takes a token from its owner and grants it to the next request. With a ticket, it ends the
 // wait of that request instead. It notifies the owner.
 func (t *Table) RevokeToken(
-	ctx context.Context, c caller.Caller, req once.Request, token string, ticket int64, reason string,
+	ctx context.Context, c identity.Caller, req idempotency.Request, token string, ticket int64, reason string,
 ) (Revoked, error) {
 	var revoked Revoked
 	err := t.store.Drain(ctx, func(tx *store.Tx) error {

@@ -6,10 +6,10 @@ import (
 
 	"github.com/jonboulle/clockwork"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/locks"
-	"brokerd/internal/once"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
 )
@@ -24,15 +24,15 @@ type teller struct {
 
 func newTeller(t *testing.T) *teller {
 	clock := clockwork.NewFakeClock()
-	k := &teller{t: t, clock: clock, store: testkit.Store(t, t.TempDir(), clock, once.Migrations(), events.Migrations(), locks.Migrations())}
+	k := &teller{t: t, clock: clock, store: testkit.Store(t, t.TempDir(), clock, idempotency.Migrations(), events.Migrations(), locks.Migrations())}
 	k.start()
 	return k
 }
 
 func (k *teller) start() { k.table = newTable(k.t, k.store, k.clock) }
 
-func agentOf(name string) caller.Caller {
-	return caller.Caller{Access: caller.Agent, Session: "default", Agent: name}
+func agentOf(name string) identity.Caller {
+	return identity.Caller{Access: identity.Agent, Session: "default", Agent: name}
 }
 
 func wish(path string) locks.Wish {
@@ -48,7 +48,7 @@ func (k *teller) ask() *locks.Answer {
 func (k *teller) grant(agent, path string) *locks.Answer {
 	k.t.Helper()
 	answers := make(chan locks.Answer, 1)
-	k.table.Series(agentOf(agent)).Acquire(k.t.Context(), once.Request{}, wish(path), func(a locks.Answer, err error) {
+	k.table.Series(agentOf(agent)).Acquire(k.t.Context(), idempotency.Request{}, wish(path), func(a locks.Answer, err error) {
 		if err != nil {
 			k.t.Error(err)
 		}
@@ -69,10 +69,10 @@ func (k *teller) passesOn() bool {
 	k.clock.Advance(10 * time.Second)
 	later := wish("later")
 	later.Wait = time.Hour
-	d, err := k.table.Acquire(k.t.Context(), agentOf("d"), once.Request{}, later)
+	d, err := k.table.Acquire(k.t.Context(), agentOf("d"), idempotency.Request{}, later)
 	must(k.t, err)
 	want(k.t, "outcome", d.Outcome, locks.Granted)
-	b, err := k.table.Acquire(k.t.Context(), agentOf("b"), once.Request{}, wish("x"))
+	b, err := k.table.Acquire(k.t.Context(), agentOf("b"), idempotency.Request{}, wish("x"))
 	must(k.t, err)
 	return b.Outcome == locks.Granted
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/jonboulle/clockwork"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/locks"
-	"brokerd/internal/once"
 	"brokerd/internal/testkit"
 )
 
@@ -46,9 +46,9 @@ func TestLock_ClientThatReadsNothingIsNotReadFurther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		clock := clockwork.NewRealClock()
-		st := testkit.Store(t, t.TempDir(), clock, once.Migrations(), events.Migrations(), locks.Migrations())
+		st := testkit.Store(t, t.TempDir(), clock, idempotency.Migrations(), events.Migrations(), locks.Migrations())
 		table := newTable(t, st, clock)
-		ctx, hangUp := context.WithCancel(caller.NewContext(t.Context(), agentOf("a")))
+		ctx, hangUp := context.WithCancel(identity.NewContext(t.Context(), agentOf("a")))
 		stream := &deaf{ctx: ctx}
 		ended := make(chan error, 1)
 		go func() { ended <- locks.NewService(table, nil).Lock(stream) }()
@@ -66,7 +66,7 @@ func TestLock_ClientThatReadsNothingIsNotReadFurther(t *testing.T) {
 func TestLock_PanicAtARequestThatHasBegunEndsTheStream(t *testing.T) {
 	t.Parallel()
 	clock := clockwork.NewRealClock()
-	st := testkit.Store(t, t.TempDir(), clock, once.Migrations(), events.Migrations(), locks.Migrations())
+	st := testkit.Store(t, t.TempDir(), clock, idempotency.Migrations(), events.Migrations(), locks.Migrations())
 	panicked := false
 	service := locks.NewService(newTable(t, st, clock), func(context.Context, error) *pb.ItemError {
 		if !panicked {
@@ -75,7 +75,7 @@ func TestLock_PanicAtARequestThatHasBegunEndsTheStream(t *testing.T) {
 		}
 		return &pb.ItemError{}
 	})
-	ctx, hangUp := context.WithCancel(caller.NewContext(t.Context(), agentOf("a")))
+	ctx, hangUp := context.WithCancel(identity.NewContext(t.Context(), agentOf("a")))
 	defer hangUp()
 	ended := make(chan error, 1)
 	go func() { ended <- service.Lock(&unwelcome{deaf{ctx: ctx}}) }()

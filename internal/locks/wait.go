@@ -12,7 +12,7 @@ import (
 
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
 	"brokerd/internal/store"
 )
 
@@ -24,7 +24,7 @@ import (
 // A call waits for a ticket.
 type call struct {
 	ticket *ticket
-	req    once.Request
+	req    idempotency.Request
 	told   chan verdict  // room for one
 	over   atomic.Bool   // it waits no longer: whoever sets it says what becomes of the call
 	hear   func(verdict) // is told by the writer instead of told, so it must not block; nil if told is read
@@ -95,7 +95,7 @@ func (t *Table) Told(a *Answer, reached bool) {
 }
 
 // join puts a call on the list of those that wait for a ticket.
-func (u *turn) join(t *ticket, req once.Request, hear func(verdict)) *call {
+func (u *turn) join(t *ticket, req idempotency.Request, hear func(verdict)) *call {
 	c := &call{ticket: t, req: req, told: make(chan verdict, 1), hear: hear, heard: make(chan struct{})}
 	u.calls.Set(u.tx, t.number, append(slices.Clip(u.calls.Get(t.number)), c))
 	u.tx.OnCommit(func() { u.alarms.Remove(alarm{lapseAlarm, t.number}) })

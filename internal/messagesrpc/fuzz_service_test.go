@@ -14,11 +14,11 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/msgtype"
-	"brokerd/internal/once"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 )
@@ -179,7 +179,7 @@ func FuzzConfigureChannel(f *testing.F) {
 
 // fuzz hands requests to an RPC; accepted looks at those that were not refused.
 func fuzz[M proto.Message](f *testing.F, empty M, rpc func(context.Context, M) error, accepted func(*testing.T, M)) {
-	ctx := caller.NewContext(f.Context(), caller.Caller{Access: caller.Agent, Session: "none", Agent: "a"})
+	ctx := identity.NewContext(f.Context(), identity.Caller{Access: identity.Agent, Session: "none", Agent: "a"})
 	f.Fuzz(func(t *testing.T, wire []byte) {
 		r := decode(t, wire, proto.CloneOf(empty))
 		err := rpc(ctx, r)
@@ -209,7 +209,7 @@ type bothServices struct {
 // services returns the services of a broker that knows no session.
 func services(f *testing.F) bothServices {
 	clock := clockwork.NewRealClock()
-	st, err := store.Open(f.Context(), store.Options{Dir: f.TempDir(), Sync: store.SyncNormal, Clock: clock, Migrations: slices.Concat(once.Migrations(), sessions.Migrations())})
+	st, err := store.Open(f.Context(), store.Options{Dir: f.TempDir(), Sync: store.SyncNormal, Clock: clock, Migrations: slices.Concat(idempotency.Migrations(), sessions.Migrations())})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -240,7 +240,7 @@ type silent struct {
 }
 
 func (silent) Context() context.Context {
-	return caller.NewContext(context.Background(), caller.Caller{Access: caller.Agent, Session: "none", Agent: "a"})
+	return identity.NewContext(context.Background(), identity.Caller{Access: identity.Agent, Session: "none", Agent: "a"})
 }
 
 func wantFilter(t *testing.T, m *pb.MessageFilter) {

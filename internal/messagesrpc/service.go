@@ -9,11 +9,11 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
-	"brokerd/internal/caller"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/msgtype"
-	"brokerd/internal/once"
 	"brokerd/internal/page"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 // A Crew knows which agents are asleep.
@@ -42,7 +42,7 @@ func NewService(core *broker.Broker, catalog broker.Catalog, crew Crew, item Ite
 
 // SendMessages implements the RPC.
 func (s *Service) SendMessages(ctx context.Context, r *pb.SendMessagesRequest) (*pb.SendMessagesResponse, error) {
-	req, err := once.Of(ctx, "SendMessages", r.RequestId, r)
+	req, err := idempotency.Of(ctx, "SendMessages", r.RequestId, r)
 	if err != nil {
 		return nil, err
 	}
@@ -54,13 +54,13 @@ func (s *Service) SendMessages(ctx context.Context, r *pb.SendMessagesRequest) (
 	if err != nil {
 		return nil, err
 	}
-	outcomes, err := s.broker.Send(ctx, caller.FromContext(ctx), req, all)
+	outcomes, err := s.broker.Send(ctx, identity.FromContext(ctx), req, all)
 	if err != nil {
 		return nil, err
 	}
 	out := &pb.SendMessagesResponse{}
 	for i := range outcomes {
-		out.Results = append(out.Results, s.result(caller.FromContext(ctx).Session, &outcomes[i]))
+		out.Results = append(out.Results, s.result(identity.FromContext(ctx).Session, &outcomes[i]))
 	}
 	return out, nil
 }
@@ -71,7 +71,7 @@ func (s *Service) ClaimMessages(ctx context.Context, r *pb.ClaimMessagesRequest)
 	if err != nil {
 		return nil, err
 	}
-	var c valid.Check
+	var c validate.Check
 	w := wish(&c, types, "", r.Consumer, r.Mailboxes, r.Types, r.LowestPriority)
 	w.Max = max(1, int(r.Max))
 	c.Between("max", int64(r.Max), 0, maxInFlight)
@@ -91,7 +91,7 @@ func (s *Service) ClaimMessages(ctx context.Context, r *pb.ClaimMessagesRequest)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	got, err := s.broker.Claim(ctx, caller.FromContext(ctx), w)
+	got, err := s.broker.Claim(ctx, identity.FromContext(ctx), w)
 	if err != nil {
 		return nil, err
 	}
@@ -153,12 +153,12 @@ func (s *Service) ExtendClaims(ctx context.Context, r *pb.ExtendClaimsRequest) (
 
 // GetMessage implements the RPC.
 func (s *Service) GetMessage(ctx context.Context, r *pb.GetMessageRequest) (*pb.GetMessageResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	ref := broker.CheckRef(&c, "id", r.Id, true)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	m, deliveries, err := s.broker.Get(ctx, caller.FromContext(ctx), ref)
+	m, deliveries, err := s.broker.Get(ctx, identity.FromContext(ctx), ref)
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +175,7 @@ func (s *Service) ListMessages(ctx context.Context, r *pb.ListMessagesRequest) (
 	if err != nil {
 		return nil, err
 	}
-	var c valid.Check
+	var c validate.Check
 	l := broker.Listing{
 		Box: broker.Box(r.Box), Choice: choice(&c, types, r.Filter), Size: c.PageSize("page_size", r.PageSize),
 		Newest: r.NewestFirst, MarkRead: r.MarkRead,
@@ -195,7 +195,7 @@ func (s *Service) ListMessages(ctx context.Context, r *pb.ListMessagesRequest) (
 	if err := page.Parse(list, r.PageToken, position); err != nil {
 		return nil, err
 	}
-	p, err := s.broker.List(ctx, caller.FromContext(ctx), l)
+	p, err := s.broker.List(ctx, identity.FromContext(ctx), l)
 	if err != nil {
 		return nil, err
 	}
@@ -211,17 +211,17 @@ func (s *Service) ListMessages(ctx context.Context, r *pb.ListMessagesRequest) (
 
 // CancelMessage implements the RPC.
 func (s *Service) CancelMessage(ctx context.Context, r *pb.CancelMessageRequest) (*pb.CancelMessageResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	ref := broker.CheckRef(&c, "id", r.Id, false)
 	c.Text("reason", r.Reason, maxError)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "CancelMessage", r.RequestId, r)
+	req, err := idempotency.Of(ctx, "CancelMessage", r.RequestId, r)
 	if err != nil {
 		return nil, err
 	}
-	done, err := s.broker.Cancel(ctx, caller.FromContext(ctx), req, ref, r.Reason)
+	done, err := s.broker.Cancel(ctx, identity.FromContext(ctx), req, ref, r.Reason)
 	if err != nil {
 		return nil, err
 	}
@@ -232,14 +232,14 @@ func (s *Service) CancelMessage(ctx context.Context, r *pb.CancelMessageRequest)
 
 // types returns the types that the caller's session knows.
 func (s *Service) types(ctx context.Context) (*msgtype.Set, error) {
-	return s.catalog.Types(ctx, caller.FromContext(ctx).Session)
+	return s.catalog.Types(ctx, identity.FromContext(ctx).Session)
 }
 
 // settleIDs settles claims by their ids. An empty list means the only open claim of the caller.
 func (s *Service) settleIDs(
 	ctx context.Context, rpc string, r requested, ids []string, verb broker.Verb,
 ) ([]broker.Settled, int64, error) {
-	var c valid.Check
+	var c validate.Check
 	items := []broker.Settlement{{Verb: verb}}
 	if len(ids) > 0 {
 		items = nil
@@ -256,18 +256,18 @@ func (s *Service) settleIDs(
 func (s *Service) settle(
 	ctx context.Context, rpc string, r requested, items []broker.Settlement,
 ) ([]broker.Settled, int64, error) {
-	req, err := once.Of(ctx, rpc, r.GetRequestId(), r)
+	req, err := idempotency.Of(ctx, rpc, r.GetRequestId(), r)
 	if err != nil {
 		return nil, 0, err
 	}
-	return s.broker.Settle(ctx, caller.FromContext(ctx), req, items)
+	return s.broker.Settle(ctx, identity.FromContext(ctx), req, items)
 }
 
 // settlements checks the items of a unary request. The claim id of an item may be empty if it is the only item.
 func settlements[T any](
-	field string, list []T, convert func(*valid.Check, string, T, refCheck) broker.Settlement,
+	field string, list []T, convert func(*validate.Check, string, T, refCheck) broker.Settlement,
 ) ([]broker.Settlement, error) {
-	var c valid.Check
+	var c validate.Check
 	ref := onlyOpen
 	if len(list) > 1 {
 		ref = claimOrMessage
@@ -283,7 +283,7 @@ func settlements[T any](
 	return items, c.Err()
 }
 
-func mailboxField(c *valid.Check, mailbox string) {
+func mailboxField(c *validate.Check, mailbox string) {
 	if mailbox != "" {
 		c.Name("mailbox", broker.ParseMailbox(mailbox).Name)
 	}

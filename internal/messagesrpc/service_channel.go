@@ -9,11 +9,11 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/page"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 // A ChannelService is the ChannelService of the API.
@@ -33,7 +33,7 @@ func (s *ChannelService) SubscribeChannel(
 	if err != nil {
 		return nil, err
 	}
-	c, name := caller.FromContext(ctx), broker.ChannelName(r.Channel)
+	c, name := identity.FromContext(ctx), broker.ChannelName(r.Channel)
 	changed, revision, err := s.broker.Subscribe(ctx, c, req, name)
 	if err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (s *ChannelService) UnsubscribeChannel(
 	if err != nil {
 		return nil, err
 	}
-	changed, revision, err := s.broker.Unsubscribe(ctx, caller.FromContext(ctx), req, broker.ChannelName(r.Channel))
+	changed, revision, err := s.broker.Unsubscribe(ctx, identity.FromContext(ctx), req, broker.ChannelName(r.Channel))
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (s *ChannelService) UnsubscribeChannel(
 func (s *ChannelService) ListChannels(
 	ctx context.Context, r *pb.ListChannelsRequest,
 ) (*pb.ListChannelsResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	c.OptionalName("subscriber", r.Subscriber)
 	size := c.PageSize("page_size", r.PageSize)
 	if err := c.Err(); err != nil {
@@ -75,7 +75,7 @@ func (s *ChannelService) ListChannels(
 	if err := page.Parse(list, r.PageToken, &after); err != nil {
 		return nil, err
 	}
-	channels, more, revision, err := s.broker.Channels(ctx, caller.FromContext(ctx), r.Subscriber, after, size)
+	channels, more, revision, err := s.broker.Channels(ctx, identity.FromContext(ctx), r.Subscriber, after, size)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func (s *ChannelService) ConfigureChannel(
 	if err != nil {
 		return nil, err
 	}
-	var c valid.Check
+	var c validate.Check
 	var ttl, kept *time.Duration
 	if r.DefaultTtl != nil {
 		d := c.Duration("default_ttl", r.DefaultTtl, 0, broker.MaxTTL, 0)
@@ -116,7 +116,7 @@ func (s *ChannelService) ConfigureChannel(
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	ch, revision, err := s.broker.Configure(ctx, caller.FromContext(ctx), req, broker.ChannelName(r.Channel), ttl, kept)
+	ch, revision, err := s.broker.Configure(ctx, identity.FromContext(ctx), req, broker.ChannelName(r.Channel), ttl, kept)
 	if err != nil {
 		return nil, err
 	}
@@ -124,21 +124,21 @@ func (s *ChannelService) ConfigureChannel(
 }
 
 // channelChange checks the fields that all changes of a channel have.
-func channelChange(ctx context.Context, rpc string, r requested, name string) (once.Request, error) {
-	var c valid.Check
+func channelChange(ctx context.Context, rpc string, r requested, name string) (idempotency.Request, error) {
+	var c validate.Check
 	if eventType, ok := strings.CutPrefix(name, broker.EventChannel); ok {
 		ofEvents(&c, "channel", eventType)
 	} else {
 		c.NewName("channel", name)
 	}
 	if err := c.Err(); err != nil {
-		return once.Request{}, err
+		return idempotency.Request{}, err
 	}
-	return once.Of(ctx, rpc, r.GetRequestId(), r)
+	return idempotency.Of(ctx, rpc, r.GetRequestId(), r)
 }
 
 // ofEvents refuses a type whose events do not go to channels. A star means all types.
-func ofEvents(c *valid.Check, field, eventType string) {
+func ofEvents(c *validate.Check, field, eventType string) {
 	switch {
 	case eventType == "*":
 	case !events.IsType(eventType):

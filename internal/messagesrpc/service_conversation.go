@@ -7,16 +7,16 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
-	"brokerd/internal/caller"
 	"brokerd/internal/content"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/msgtype"
-	"brokerd/internal/once"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 // Ask implements the RPC.
 func (s *Service) Ask(ctx context.Context, r *pb.AskRequest) (*pb.AskResponse, error) {
-	req, err := once.Of(ctx, "Ask", r.RequestId, r)
+	req, err := idempotency.Of(ctx, "Ask", r.RequestId, r)
 	if err != nil {
 		return nil, err
 	}
@@ -28,7 +28,7 @@ func (s *Service) Ask(ctx context.Context, r *pb.AskRequest) (*pb.AskResponse, e
 	if err != nil {
 		return nil, err
 	}
-	asked, err := s.broker.Ask(ctx, caller.FromContext(ctx), req, d, wait)
+	asked, err := s.broker.Ask(ctx, identity.FromContext(ctx), req, d, wait)
 	if err != nil {
 		return nil, err
 	}
@@ -40,14 +40,14 @@ func (s *Service) Ask(ctx context.Context, r *pb.AskRequest) (*pb.AskResponse, e
 		none := asked.NoReply
 		out.NoReply = &pb.NoReply{Reason: pb.NoReplyReason(none.Reason), Mailbox: none.Mailbox, Error: none.Error}
 	case d.Target.Kind == broker.ToAgent:
-		out.Asleep = s.asleep(caller.FromContext(ctx).Session, d.Target.Name)
+		out.Asleep = s.asleep(identity.FromContext(ctx).Session, d.Target.Name)
 	}
 	return out, nil
 }
 
 // question checks a question. It sets in the message that it requires a response.
 func question(types *msgtype.Set, r *pb.AskRequest) (broker.Draft, time.Duration, error) {
-	var c valid.Check
+	var c validate.Check
 	wait := c.Duration("wait", r.Wait, time.Millisecond, maxWait, askWait)
 	m := r.Message
 	if m != nil {
@@ -63,7 +63,7 @@ func question(types *msgtype.Set, r *pb.AskRequest) (broker.Draft, time.Duration
 
 // Reply implements the RPC.
 func (s *Service) Reply(ctx context.Context, r *pb.ReplyRequest) (*pb.ReplyResponse, error) {
-	req, err := once.Of(ctx, "Reply", r.RequestId, r)
+	req, err := idempotency.Of(ctx, "Reply", r.RequestId, r)
 	if err != nil {
 		return nil, err
 	}
@@ -75,16 +75,16 @@ func (s *Service) Reply(ctx context.Context, r *pb.ReplyRequest) (*pb.ReplyRespo
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.broker.Reply(ctx, caller.FromContext(ctx), req, a)
+	out, err := s.broker.Reply(ctx, identity.FromContext(ctx), req, a)
 	if err != nil {
 		return nil, err
 	}
-	return &pb.ReplyResponse{Result: s.result(caller.FromContext(ctx).Session, &out), Awaited: out.Awaited}, nil
+	return &pb.ReplyResponse{Result: s.result(identity.FromContext(ctx).Session, &out), Awaited: out.Awaited}, nil
 }
 
 // reply checks an answer to a message.
 func reply(types *msgtype.Set, r *pb.ReplyRequest) (broker.Answer, error) {
-	var c valid.Check
+	var c validate.Check
 	const at = "message"
 	a := broker.Answer{To: onlyOpen(&c, "id", r.Id), Ack: r.Ack}
 	m := r.Message
@@ -110,7 +110,7 @@ func reply(types *msgtype.Set, r *pb.ReplyRequest) (broker.Answer, error) {
 
 // ResendMessage implements the RPC.
 func (s *Service) ResendMessage(ctx context.Context, r *pb.ResendMessageRequest) (*pb.ResendMessageResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	ref := broker.CheckRef(&c, "id", r.Id, false)
 	c.Count("mailboxes", len(r.Mailboxes), broker.MaxBatch)
 	for i, m := range r.Mailboxes[:min(len(r.Mailboxes), broker.MaxBatch)] {
@@ -119,11 +119,11 @@ func (s *Service) ResendMessage(ctx context.Context, r *pb.ResendMessageRequest)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "ResendMessage", r.RequestId, r)
+	req, err := idempotency.Of(ctx, "ResendMessage", r.RequestId, r)
 	if err != nil {
 		return nil, err
 	}
-	n, revision, err := s.broker.Resend(ctx, caller.FromContext(ctx), req, ref, r.Mailboxes)
+	n, revision, err := s.broker.Resend(ctx, identity.FromContext(ctx), req, ref, r.Mailboxes)
 	if err != nil {
 		return nil, err
 	}
@@ -132,11 +132,11 @@ func (s *Service) ResendMessage(ctx context.Context, r *pb.ResendMessageRequest)
 
 // ResolveThread implements the RPC.
 func (s *Service) ResolveThread(ctx context.Context, r *pb.ResolveThreadRequest) (*pb.ResolveThreadResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	if r.ThreadId == "" {
 		c.Fail("thread_id", "is empty; a thread, or the id of the message that began it, is required")
 	}
-	c.Line("thread_id", r.ThreadId, valid.MaxID)
+	c.Line("thread_id", r.ThreadId, validate.MaxID)
 	if r.Outcome == "" {
 		c.Fail("outcome", "is empty; say what came of it")
 	}
@@ -144,11 +144,11 @@ func (s *Service) ResolveThread(ctx context.Context, r *pb.ResolveThreadRequest)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "ResolveThread", r.RequestId, r)
+	req, err := idempotency.Of(ctx, "ResolveThread", r.RequestId, r)
 	if err != nil {
 		return nil, err
 	}
-	n, revision, err := s.broker.Resolve(ctx, caller.FromContext(ctx), req, r.ThreadId, r.Outcome)
+	n, revision, err := s.broker.Resolve(ctx, identity.FromContext(ctx), req, r.ThreadId, r.Outcome)
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 	"brokerd/internal/content"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/tracing"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 // Limits of requests, in bytes unless the comment says otherwise. docs/limits.md lists them for users.
@@ -37,7 +37,7 @@ const (
 
 // draft checks a message that is to be sent, and returns it as a Draft. In m it sets the fields that the sender
 // has left empty to their defaults.
-func draft(c *valid.Check, types *msgtype.Set, at string, m *pb.Message) broker.Draft {
+func draft(c *validate.Check, types *msgtype.Set, at string, m *pb.Message) broker.Draft {
 	if m == nil {
 		c.Fail(at, "is empty; a message is required")
 		return broker.Draft{}
@@ -54,7 +54,7 @@ func draft(c *valid.Check, types *msgtype.Set, at string, m *pb.Message) broker.
 }
 
 // unaddressed is draft without the check of the target.
-func unaddressed(c *valid.Check, types *msgtype.Set, at string, m *pb.Message) broker.Draft {
+func unaddressed(c *validate.Check, types *msgtype.Set, at string, m *pb.Message) broker.Draft {
 	unstamped(c, at, m)
 	d := broker.Draft{
 		Subject: m.Subject, Channel: m.Channel, Thread: m.ThreadId, Correlation: m.CorrelationId, Task: m.TaskId,
@@ -77,23 +77,23 @@ func unaddressed(c *valid.Check, types *msgtype.Set, at string, m *pb.Message) b
 		}
 	}
 	d.Type = m.Type
-	if len(m.Type) > valid.MaxID {
-		c.Fail(at+".type", "is longer than %d bytes in snake_case", valid.MaxID)
+	if len(m.Type) > validate.MaxID {
+		c.Fail(at+".type", "is longer than %d bytes in snake_case", validate.MaxID)
 	}
 	if broker.IsDirective(m.Type) {
 		directiveFields(c, at, m)
 	}
 	d.Priority = int(m.Priority)
 	c.Between(at+".priority", int64(m.Priority), 1, 10)
-	c.Line(at+".subject", m.Subject, valid.MaxLine)
+	c.Line(at+".subject", m.Subject, validate.MaxLine)
 	c.Text(at+".body", m.Body, maxBody)
 	if m.Channel != "" {
 		c.Name(at+".channel", m.Channel)
 	}
-	c.Line(at+".thread_id", m.ThreadId, valid.MaxID)
-	c.Line(at+".correlation_id", m.CorrelationId, valid.MaxID)
-	c.Line(at+".task_id", m.TaskId, valid.MaxID)
-	c.Line(at+".ordering_key", m.OrderingKey, valid.MaxID)
+	c.Line(at+".thread_id", m.ThreadId, validate.MaxID)
+	c.Line(at+".correlation_id", m.CorrelationId, validate.MaxID)
+	c.Line(at+".task_id", m.TaskId, validate.MaxID)
+	c.Line(at+".ordering_key", m.OrderingKey, validate.MaxID)
 	if m.InReplyTo != "" {
 		d.ReplyTo = broker.CheckRef(c, at+".in_reply_to", m.InReplyTo, false)
 	}
@@ -121,14 +121,14 @@ func unaddressed(c *valid.Check, types *msgtype.Set, at string, m *pb.Message) b
 }
 
 // traceParent checks the field that names the span of a message.
-func traceParent(c *valid.Check, at, s string) {
+func traceParent(c *validate.Check, at, s string) {
 	if _, ok := tracing.Parse(s); !ok || len(s) != tracing.Size {
 		c.Fail(at+".trace_parent", "is no W3C traceparent such as 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	}
 }
 
 // directiveReach refuses a directive to a queue. Without a reach, a directive goes to all agents of its target.
-func directiveReach(c *valid.Check, at string, m *pb.Message, d *broker.Draft) {
+func directiveReach(c *validate.Check, at string, m *pb.Message, d *broker.Draft) {
 	switch {
 	case !d.One:
 	case m.Reach == pb.Reach_REACH_UNSPECIFIED:
@@ -141,7 +141,7 @@ func directiveReach(c *valid.Check, at string, m *pb.Message, d *broker.Draft) {
 
 // directiveFields refuses fields that delay a directive, and raises its priority: the broker delivers it before
 // all other messages.
-func directiveFields(c *valid.Check, at string, m *pb.Message) {
+func directiveFields(c *validate.Check, at string, m *pb.Message) {
 	if m.NotBefore != nil {
 		c.Fail(at+".not_before", "does not go with a directive, which takes effect when it is sent")
 	}
@@ -154,7 +154,7 @@ func directiveFields(c *valid.Check, at string, m *pb.Message) {
 }
 
 // unstamped refuses a message in which a field is set that the broker sets.
-func unstamped(c *valid.Check, at string, m *pb.Message) {
+func unstamped(c *validate.Check, at string, m *pb.Message) {
 	for field, set := range map[string]bool{
 		"id": m.Id != "", "revision": m.Revision != 0, "sender": m.Sender != "", "sender_role": m.SenderRole != "",
 		"created_at": m.CreatedAt != nil, "expires_at": m.ExpiresAt != nil, "type_as_sent": m.TypeAsSent != "",
@@ -165,7 +165,7 @@ func unstamped(c *valid.Check, at string, m *pb.Message) {
 	}
 }
 
-func target(c *valid.Check, at string, m *pb.Message) (t broker.Target, one bool) {
+func target(c *validate.Check, at string, m *pb.Message) (t broker.Target, one bool) {
 	switch to := m.Target.GetTo().(type) {
 	case *pb.Target_Agent:
 		if to.Agent == "all" || to.Agent == "ALL" || to.Agent == "everyone" {
@@ -213,13 +213,13 @@ func target(c *valid.Check, at string, m *pb.Message) (t broker.Target, one bool
 }
 
 // toEveryone changes a target whose name or pattern means everyone to the target everyone.
-func toEveryone(c *valid.Check, at string, m *pb.Message) (t broker.Target, one bool) {
+func toEveryone(c *validate.Check, at string, m *pb.Message) (t broker.Target, one bool) {
 	m.Target = &pb.Target{To: &pb.Target_Everyone{Everyone: true}}
 	return target(c, at, m)
 }
 
 // version refuses a version that is not MAJOR.MINOR with the major version 1.
-func version(c *valid.Check, field string, m *pb.Message) {
+func version(c *validate.Check, field string, m *pb.Message) {
 	if m.Version == "" {
 		m.Version = "1.0"
 		return
@@ -236,7 +236,7 @@ func version(c *valid.Check, field string, m *pb.Message) {
 	}
 }
 
-func attachments(c *valid.Check, at string, m *pb.Message) {
+func attachments(c *validate.Check, at string, m *pb.Message) {
 	c.Count(at+".files", len(m.Files), maxFiles)
 	c.Count(at+".artifacts", len(m.Artifacts), maxFiles)
 	if len(m.Files) > maxFiles || len(m.Artifacts) > maxFiles {
@@ -247,7 +247,7 @@ func attachments(c *valid.Check, at string, m *pb.Message) {
 		if f.GetPath() == "" {
 			c.Fail(field+".path", "is empty; a path is required")
 		}
-		c.Line(field+".path", f.GetPath(), valid.MaxPath)
+		c.Line(field+".path", f.GetPath(), validate.MaxPath)
 		if f.GetLine() < 0 {
 			c.Fail(field+".line", "is negative; lines count from 1, 0 is the whole file")
 		}
@@ -257,13 +257,13 @@ func attachments(c *valid.Check, at string, m *pb.Message) {
 		if name == "" {
 			c.Fail(field, "is empty; a name is required")
 		}
-		c.Line(field, name, valid.MaxPath)
+		c.Line(field, name, validate.MaxPath)
 	}
 }
 
 // drafts checks a batch that is sent as a whole: the first fault refuses all of it.
 func drafts(types *msgtype.Set, messages []*pb.Message) ([]broker.Draft, error) {
-	var c valid.Check
+	var c validate.Check
 	if len(messages) == 0 {
 		c.Fail("messages", "is empty; at least one message is required")
 	}
@@ -370,7 +370,7 @@ func stamp(t time.Time) *timestamppb.Timestamp {
 }
 
 // claimRef checks a field that must have a claim id.
-func claimRef(c *valid.Check, field, s string) broker.Ref {
+func claimRef(c *validate.Check, field, s string) broker.Ref {
 	ref, ok := broker.ParseRef(s)
 	if !ok || ref.Claim == 0 {
 		c.Fail(field, "%.60q is not a claim id (4711.2)", s)
@@ -379,19 +379,19 @@ func claimRef(c *valid.Check, field, s string) broker.Ref {
 }
 
 // claimOrMessage checks a field that has a claim id, or names a message and means the claim on it.
-func claimOrMessage(c *valid.Check, field, s string) broker.Ref {
+func claimOrMessage(c *validate.Check, field, s string) broker.Ref {
 	return broker.CheckRef(c, field, s, true)
 }
 
 // onlyOpen is claimOrMessage, but permits an empty field, which means the caller's only open claim.
-func onlyOpen(c *valid.Check, field, s string) broker.Ref {
+func onlyOpen(c *validate.Check, field, s string) broker.Ref {
 	if s == "" {
 		return broker.Ref{}
 	}
 	return broker.CheckRef(c, field, s, true)
 }
 
-func choice(c *valid.Check, types *msgtype.Set, f *pb.MessageFilter) broker.Choice {
+func choice(c *validate.Check, types *msgtype.Set, f *pb.MessageFilter) broker.Choice {
 	out := broker.Choice{
 		Channels: slices.Clone(f.GetChannels()), Senders: f.GetSenders(), Correlation: f.GetCorrelationId(),
 		Thread: f.GetThreadId(), Task: f.GetTaskId(), Priority: int(f.GetLowestPriority()),
@@ -403,9 +403,9 @@ func choice(c *valid.Check, types *msgtype.Set, f *pb.MessageFilter) broker.Choi
 		out.Channels[i] = broker.ChannelName(s)
 	}
 	names(c, "filter.senders", out.Senders)
-	c.Line("filter.correlation_id", out.Correlation, valid.MaxID)
-	c.Line("filter.thread_id", out.Thread, valid.MaxID)
-	c.Line("filter.task_id", out.Task, valid.MaxID)
+	c.Line("filter.correlation_id", out.Correlation, validate.MaxID)
+	c.Line("filter.thread_id", out.Thread, validate.MaxID)
+	c.Line("filter.task_id", out.Task, validate.MaxID)
 	c.Between("filter.lowest_priority", int64(out.Priority), 0, 10)
 	if c.Err() == nil {
 		out.Types = types.Spellings(f.GetTypes())
@@ -414,7 +414,7 @@ func choice(c *valid.Check, types *msgtype.Set, f *pb.MessageFilter) broker.Choi
 }
 
 // names checks a field with a list of names.
-func names(c *valid.Check, field string, list []string) {
+func names(c *validate.Check, field string, list []string) {
 	c.Count(field, len(list), broker.MaxTypes)
 	for i, s := range list[:min(len(list), broker.MaxTypes)] {
 		c.Name(fmt.Sprintf("%s[%d]", field, i), s)
@@ -423,7 +423,7 @@ func names(c *valid.Check, field string, list []string) {
 
 // wish checks the fields that all requests for claims have.
 func wish(
-	c *valid.Check, known *msgtype.Set, at, consumer string, mailboxes, types []string, lowest int32,
+	c *validate.Check, known *msgtype.Set, at, consumer string, mailboxes, types []string, lowest int32,
 ) broker.Wish {
 	c.OptionalName(at+"consumer", consumer)
 	c.Count(at+"mailboxes", len(mailboxes), broker.MaxBatch)
@@ -440,18 +440,18 @@ func wish(
 }
 
 // topic checks the fields that restrict a claim to one conversation, one task or some senders.
-func topic(c *valid.Check, r *pb.ClaimMessagesRequest) broker.Topic {
-	c.Line("thread_id", r.ThreadId, valid.MaxID)
-	c.Line("task_id", r.TaskId, valid.MaxID)
-	c.Line("correlation_id", r.CorrelationId, valid.MaxID)
+func topic(c *validate.Check, r *pb.ClaimMessagesRequest) broker.Topic {
+	c.Line("thread_id", r.ThreadId, validate.MaxID)
+	c.Line("task_id", r.TaskId, validate.MaxID)
+	c.Line("correlation_id", r.CorrelationId, validate.MaxID)
 	names(c, "senders", r.Senders)
 	return broker.Topic{Thread: r.ThreadId, Task: r.TaskId, Correlation: r.CorrelationId, Senders: r.Senders}
 }
 
 // A refCheck checks a field of a settlement that names its claim.
-type refCheck func(c *valid.Check, field, s string) broker.Ref
+type refCheck func(c *validate.Check, field, s string) broker.Ref
 
-func nackSettlement(c *valid.Check, at string, n *pb.Nack, ref refCheck) broker.Settlement {
+func nackSettlement(c *validate.Check, at string, n *pb.Nack, ref refCheck) broker.Settlement {
 	s := broker.Settlement{
 		Verb: broker.Nack, Ref: ref(c, at+".claim_id", n.GetClaimId()), Fatal: n.GetFatal(), Error: n.GetError(),
 	}
@@ -463,7 +463,7 @@ func nackSettlement(c *valid.Check, at string, n *pb.Nack, ref refCheck) broker.
 	return s
 }
 
-func extendSettlement(c *valid.Check, at string, e *pb.Extension, ref refCheck) broker.Settlement {
+func extendSettlement(c *validate.Check, at string, e *pb.Extension, ref refCheck) broker.Settlement {
 	return broker.Settlement{
 		Verb: broker.Extend, Ref: ref(c, at+".claim_id", e.GetClaimId()),
 		For: c.Duration(at+".claim_for", e.GetClaimFor(), time.Second, maxClaim, 0),

@@ -5,11 +5,11 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
-	"brokerd/internal/caller"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/msgtype"
-	"brokerd/internal/once"
 	"brokerd/internal/page"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 // deadList names the list of dead letters in page tokens.
@@ -23,7 +23,7 @@ func (s *Service) ListDeadLetters(
 	if err != nil {
 		return nil, err
 	}
-	var c valid.Check
+	var c validate.Check
 	size := c.PageSize("page_size", r.PageSize)
 	mailboxField(&c, r.Mailbox)
 	ch := broker.DeadChoice{Mailbox: r.Mailbox, Filter: deadFilter(&c, types, r.Filter)}
@@ -33,13 +33,13 @@ func (s *Service) ListDeadLetters(
 	if err := page.Parse(deadList, r.PageToken, &ch.After); err != nil {
 		return nil, err
 	}
-	p, err := s.broker.DeadLetters(ctx, caller.FromContext(ctx), ch, size)
+	p, err := s.broker.DeadLetters(ctx, identity.FromContext(ctx), ch, size)
 	if err != nil {
 		return nil, err
 	}
 	out := &pb.ListDeadLettersResponse{Items: inboxItems(p.Items), Revision: p.Revision, NextPageToken: deadToken(p.Next)}
 	if r.Count {
-		n, more, err := s.broker.CountDead(ctx, caller.FromContext(ctx), ch)
+		n, more, err := s.broker.CountDead(ctx, identity.FromContext(ctx), ch)
 		if err != nil {
 			return nil, err
 		}
@@ -56,7 +56,7 @@ func (s *Service) RedriveDeadLetters(
 	if err != nil {
 		return nil, err
 	}
-	done, err := s.broker.Redrive(ctx, caller.FromContext(ctx), req, ch, r.DryRun)
+	done, err := s.broker.Redrive(ctx, identity.FromContext(ctx), req, ch, r.DryRun)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func (s *Service) PurgeDeadLetters(
 	if err != nil {
 		return nil, err
 	}
-	done, err := s.broker.Purge(ctx, caller.FromContext(ctx), req, ch, r.DryRun)
+	done, err := s.broker.Purge(ctx, identity.FromContext(ctx), req, ch, r.DryRun)
 	if err != nil {
 		return nil, err
 	}
@@ -97,12 +97,12 @@ type deadRequest interface {
 // chosen checks the fields that choose dead letters.
 func (s *Service) chosen(
 	ctx context.Context, rpc string, r deadRequest,
-) (ch broker.DeadChoice, req once.Request, err error) {
+) (ch broker.DeadChoice, req idempotency.Request, err error) {
 	types, err := s.types(ctx)
 	if err != nil {
 		return ch, req, err
 	}
-	var c valid.Check
+	var c validate.Check
 	ch = broker.DeadChoice{
 		IDs: broker.CheckRefs(&c, "ids", r.GetIds(), false), Mailbox: r.GetMailbox(),
 		Filter: deadFilter(&c, types, r.GetFilter()),
@@ -121,16 +121,16 @@ func (s *Service) chosen(
 	if err := page.Parse(deadList, r.GetPageToken(), &ch.After); err != nil {
 		return ch, req, err
 	}
-	req, err = once.Of(ctx, rpc, r.GetRequestId(), r)
+	req, err = idempotency.Of(ctx, rpc, r.GetRequestId(), r)
 	return ch, req, err
 }
 
 // deadFilter checks a filter of dead letters.
-func deadFilter(c *valid.Check, types *msgtype.Set, f *pb.DeadLetterFilter) broker.DeadFilter {
+func deadFilter(c *validate.Check, types *msgtype.Set, f *pb.DeadLetterFilter) broker.DeadFilter {
 	names(c, "filter.types", f.GetTypes())
 	names(c, "filter.senders", f.GetSenders())
 	names(c, "filter.holders", f.GetHolders())
-	c.Text("filter.error", f.GetError(), valid.MaxLine)
+	c.Text("filter.error", f.GetError(), validate.MaxLine)
 	out := broker.DeadFilter{
 		Senders: f.GetSenders(), Holders: f.GetHolders(), Error: f.GetError(),
 		From: c.Time("filter.from_time", f.GetFromTime()), To: c.Time("filter.to_time", f.GetToTime()),

@@ -3,11 +3,11 @@ package messagesrpc
 import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 // order checks an order, and reports whether it is by priority.
-func order(c *valid.Check, o pb.MessageOrder) bool {
+func order(c *validate.Check, o pb.MessageOrder) bool {
 	if o < 0 || o > pb.MessageOrder_MESSAGE_ORDER_PRIORITY {
 		c.Fail("order", "is %d, which is no known order", o)
 	}
@@ -15,7 +15,7 @@ func order(c *valid.Check, o pb.MessageOrder) bool {
 }
 
 // checkListingLook checks the fields of a list that say which messages of the inbox it shows, and in which order.
-func checkListingLook(c *valid.Check, r *pb.ListMessagesRequest, l *broker.Listing) {
+func checkListingLook(c *validate.Check, r *pb.ListMessagesRequest, l *broker.Listing) {
 	l.Look = broker.Look{Priority: order(c, r.Order), Queues: r.IncludeQueues}
 	l.IDs = broker.CheckRefs(c, "ids", r.Ids, false)
 	l.Mailbox = r.Mailbox
@@ -41,7 +41,7 @@ func checkListingLook(c *valid.Check, r *pb.ListMessagesRequest, l *broker.Listi
 }
 
 // checkReadingLook checks the same fields of a Receive.
-func checkReadingLook(c *valid.Check, r *pb.ReceiveRequest, reading *broker.Reading) {
+func checkReadingLook(c *validate.Check, r *pb.ReceiveRequest, reading *broker.Reading) {
 	reading.Look = broker.Look{Priority: order(c, r.Order), Queues: r.IncludeQueues}
 	if !reading.Look.Asked() {
 		return

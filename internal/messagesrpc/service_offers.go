@@ -5,8 +5,8 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
-	"brokerd/internal/caller"
-	"brokerd/internal/valid"
+	"brokerd/internal/identity"
+	"brokerd/internal/validate"
 )
 
 // Limits of offers.
@@ -22,7 +22,7 @@ const (
 
 // OfferMessages implements the RPC.
 func (s *Service) OfferMessages(ctx context.Context, r *pb.OfferMessagesRequest) (*pb.OfferMessagesResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	o := broker.Offering{
 		Way: way(&c, "way", r.Way), Harness: r.Harness, Mark: r.Mark, Limit: int(r.Limit), Bytes: int(r.MaxBytes),
 	}
@@ -38,7 +38,7 @@ func (s *Service) OfferMessages(ctx context.Context, r *pb.OfferMessagesRequest)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	out, err := s.broker.Offer(ctx, caller.FromContext(ctx), o)
+	out, err := s.broker.Offer(ctx, identity.FromContext(ctx), o)
 	if err = s.unlessLate(ctx, o.Mark, err); err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func (s *Service) OfferMessages(ctx context.Context, r *pb.OfferMessagesRequest)
 }
 
 // checkOffering checks the session of a coding agent to which messages are offered. in is the path of the fields.
-func checkOffering(c *valid.Check, in string, o *broker.Offering) {
+func checkOffering(c *validate.Check, in string, o *broker.Offering) {
 	c.Line(in+"harness", o.Harness, maxHarness)
 	if o.Harness == "" {
 		c.Fail(in+"harness", "is empty; the session of the coding agent is required")
@@ -67,13 +67,13 @@ func (s *Service) unlessLate(ctx context.Context, mark string, err error) error 
 	}
 	returned := broker.OfferOutcome{Marks: []string{mark}, Why: "its caller had given up before the answer"}
 	// An error changes nothing: such offers return by themselves later.
-	_, _, _ = s.broker.SettleOffers(context.WithoutCancel(ctx), caller.FromContext(ctx), returned)
+	_, _, _ = s.broker.SettleOffers(context.WithoutCancel(ctx), identity.FromContext(ctx), returned)
 	return ctx.Err()
 }
 
 // SettleOffers implements the RPC.
 func (s *Service) SettleOffers(ctx context.Context, r *pb.SettleOffersRequest) (*pb.SettleOffersResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	o := broker.OfferOutcome{
 		Marks: r.Marks, Harness: r.Harness, Accepted: r.GetAccepted(), Why: r.GetReturned(), Open: r.Open,
 	}
@@ -99,7 +99,7 @@ func (s *Service) SettleOffers(ctx context.Context, r *pb.SettleOffersRequest) (
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	n, revision, err := s.broker.SettleOffers(ctx, caller.FromContext(ctx), o)
+	n, revision, err := s.broker.SettleOffers(ctx, identity.FromContext(ctx), o)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (s *Service) SettleOffers(ctx context.Context, r *pb.SettleOffersRequest) (
 }
 
 // way checks the way of an offer.
-func way(c *valid.Check, field string, w pb.OfferWay) broker.Way {
+func way(c *validate.Check, field string, w pb.OfferWay) broker.Way {
 	if pb.OfferWay_name[int32(w)] == "" || w == pb.OfferWay_OFFER_WAY_UNSPECIFIED {
 		c.Fail(field, "is %d, which is no way of an offer", w)
 	}
@@ -115,7 +115,7 @@ func way(c *valid.Check, field string, w pb.OfferWay) broker.Way {
 }
 
 // checkMark checks the mark of an offer.
-func checkMark(c *valid.Check, field, mark string) {
+func checkMark(c *validate.Check, field, mark string) {
 	fits := len(mark) >= minMark && len(mark) <= maxMark
 	for i := 0; i < len(mark) && fits; i++ {
 		b := mark[i]

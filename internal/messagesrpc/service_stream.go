@@ -14,12 +14,12 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
-	"brokerd/internal/caller"
 	"brokerd/internal/content"
 	"brokerd/internal/fault"
 	"brokerd/internal/guard"
+	"brokerd/internal/identity"
 	"brokerd/internal/msgtype"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 const (
@@ -43,7 +43,7 @@ type requested interface {
 
 // Send implements the RPC. Another goroutine reads the batches and submits them to the writer. This one answers.
 func (s *Service) Send(stream pb.MessageService_SendServer) error {
-	session, c := caller.FromContext(stream.Context()).Session, newConfirmer()
+	session, c := identity.FromContext(stream.Context()).Session, newConfirmer()
 	guard.Go(s.log, func() error { return s.readBatches(stream, c) }, c.end)
 	stopping := s.broker.Stopping()
 	for {
@@ -68,7 +68,7 @@ func (s *Service) Send(stream pb.MessageService_SendServer) error {
 // readBatches submits the batches of a stream, in pieces, until the stream ends. It waits while maxPipelined pieces are
 // under way, while the agent has too much queued for the writer, and while it sends faster than its session allows.
 func (s *Service) readBatches(stream pb.MessageService_SendServer, c *confirmer) error {
-	who := caller.FromContext(stream.Context())
+	who := identity.FromContext(stream.Context())
 	producer := ""
 	for first := true; ; first = false {
 		r, err := stream.Recv()
@@ -126,7 +126,7 @@ func pieceOf(drafts []broker.Draft) int {
 
 // checkBatch checks the fields of a batch, apart from its messages. A fault ends the stream.
 func checkBatch(r *pb.SendRequest, first bool, producer *string) error {
-	var c valid.Check
+	var c validate.Check
 	if len(r.Messages) == 0 {
 		c.Fail("messages", "is empty; at least one message is required")
 	}
@@ -150,7 +150,7 @@ func checkBatch(r *pb.SendRequest, first bool, producer *string) error {
 func streamDrafts(types *msgtype.Set, messages []*pb.Message) []broker.Draft {
 	all := make([]broker.Draft, len(messages))
 	for i, m := range messages {
-		var c valid.Check
+		var c validate.Check
 		all[i] = draft(&c, types, "messages["+strconv.Itoa(i)+"]", m)
 		if err := c.Err(); err != nil {
 			all[i] = broker.Draft{Fault: err}
@@ -180,7 +180,7 @@ func (s *Service) Receive(r *pb.ReceiveRequest, stream pb.MessageService_Receive
 	if err != nil {
 		return err
 	}
-	var c valid.Check
+	var c validate.Check
 	reading := broker.Reading{
 		After: r.AfterRevision, Cursor: r.Cursor, Follow: r.Follow, Choice: choice(&c, types, r.Filter), Limit: int(r.Limit),
 		AutoAck: r.AutoAck, KeepNotices: r.KeepNotices,
@@ -199,7 +199,7 @@ func (s *Service) Receive(r *pb.ReceiveRequest, stream pb.MessageService_Receive
 	if err := c.Err(); err != nil {
 		return err
 	}
-	who := caller.FromContext(stream.Context())
+	who := identity.FromContext(stream.Context())
 	return s.broker.Receive(stream.Context(), who, reading, func(items []broker.Item, upTo int64) error {
 		return stream.Send(&pb.ReceiveResponse{Items: inboxItems(items), Revision: upTo})
 	})
@@ -222,7 +222,7 @@ func (s *Service) Claim(stream pb.MessageService_ClaimServer) error {
 	if err != nil {
 		return err
 	}
-	claims, resumed, err := s.broker.OpenClaims(stream.Context(), caller.FromContext(stream.Context()), w)
+	claims, resumed, err := s.broker.OpenClaims(stream.Context(), identity.FromContext(stream.Context()), w)
 	if err != nil {
 		return err
 	}
@@ -272,7 +272,7 @@ func (s *Service) sendRest(stream pb.MessageService_ClaimServer, claims *broker.
 
 // openWish checks the first frame of a Claim stream.
 func openWish(types *msgtype.Set, r *pb.ClaimRequest) (broker.Wish, error) {
-	var c valid.Check
+	var c validate.Check
 	o := r.Open
 	if o == nil {
 		c.Fail("open", "is missing: the first frame must say what to take")
@@ -316,7 +316,7 @@ func readSettlements(ctx context.Context, stream pb.MessageService_ClaimServer, 
 // frameSettlements returns the settlements of a frame. A settlement that is refused has its fault. A fault of the frame
 // itself ends the stream.
 func frameSettlements(r *pb.ClaimRequest) ([]broker.Settlement, error) {
-	var c valid.Check
+	var c validate.Check
 	if r.Open != nil {
 		c.Fail("open", "may stand in the first frame only")
 	}
@@ -348,10 +348,10 @@ func frameSettlements(r *pb.ClaimRequest) ([]broker.Settlement, error) {
 }
 
 // refuse replaces an item by its fault, if the check has one, and clears the check for the next item.
-func refuse(c *valid.Check, item *broker.Settlement, id string) {
+func refuse(c *validate.Check, item *broker.Settlement, id string) {
 	if err := c.Err(); err != nil {
 		*item = broker.Settlement{Ref: broker.Ref{Text: id}, Fault: err}
-		*c = valid.Check{}
+		*c = validate.Check{}
 	}
 }
 

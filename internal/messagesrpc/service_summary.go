@@ -4,14 +4,14 @@ import (
 	"context"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
+	"brokerd/internal/identity"
 )
 
 // GetInboxSummary implements the RPC.
 func (s *Service) GetInboxSummary(
 	ctx context.Context, _ *pb.GetInboxSummaryRequest,
 ) (*pb.GetInboxSummaryResponse, error) {
-	sum, err := s.broker.Summary(ctx, caller.FromContext(ctx))
+	sum, err := s.broker.Summary(ctx, identity.FromContext(ctx))
 	if err != nil {
 		return nil, err
 	}

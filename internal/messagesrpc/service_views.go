@@ -5,16 +5,16 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
-	"brokerd/internal/caller"
+	"brokerd/internal/identity"
 	"brokerd/internal/page"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 // ListMailboxes implements the RPC.
 func (s *Service) ListMailboxes(
 	ctx context.Context, r *pb.ListMailboxesRequest,
 ) (*pb.ListMailboxesResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	size := c.PageSize("page_size", r.PageSize)
 	order := broker.ByAge
 	switch r.Order {
@@ -32,7 +32,7 @@ func (s *Service) ListMailboxes(
 	if err := page.Parse(list, r.PageToken, &after); err != nil {
 		return nil, err
 	}
-	p, err := s.broker.Mailboxes(ctx, caller.FromContext(ctx), order, size, after)
+	p, err := s.broker.Mailboxes(ctx, identity.FromContext(ctx), order, size, after)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func (s *Service) ListMailboxes(
 
 // ListThreads implements the RPC.
 func (s *Service) ListThreads(ctx context.Context, r *pb.ListThreadsRequest) (*pb.ListThreadsResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	l := broker.ThreadListing{
 		Open: r.Open, From: c.Time("from_time", r.FromTime), To: c.Time("to_time", r.ToTime),
 		Size: c.PageSize("page_size", r.PageSize),
@@ -62,7 +62,7 @@ func (s *Service) ListThreads(ctx context.Context, r *pb.ListThreadsRequest) (*p
 	if err := page.Parse(list, r.PageToken, &l.After); err != nil {
 		return nil, err
 	}
-	p, err := s.broker.Threads(ctx, caller.FromContext(ctx), l)
+	p, err := s.broker.Threads(ctx, identity.FromContext(ctx), l)
 	if err != nil {
 		return nil, err
 	}

@@ -12,11 +12,11 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/overview"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
@@ -51,7 +51,7 @@ func newKitWith(t *testing.T, clock clockwork.Clock) *kit {
 	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	t.Cleanup(cancel)
 	k := &kit{t: t, ctx: ctx}
-	k.store = testkit.Store(t, t.TempDir(), clock, events.Migrations(), once.Migrations(), sessions.Migrations())
+	k.store = testkit.Store(t, t.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations())
 	k.log = events.New(k.store, clock, zap.NewNop())
 	k.sessions = sessions.New(k.store, k.log)
 	k.hub = overview.New(overview.Options{
@@ -328,15 +328,15 @@ func TestWatch_ReaderEndsWithItsLastClient(t *testing.T) {
 func TestWatch_EndsAfterTheFrameOfAClosedSession(t *testing.T) {
 	t.Parallel()
 	k := newKit(t)
-	operator := caller.Caller{Access: caller.Operator, Session: "default"}
-	if _, err := k.sessions.Create(k.ctx, operator, once.Request{}, "web", sessions.Change{}); err != nil {
+	operator := identity.Caller{Access: identity.Operator, Session: "default"}
+	if _, err := k.sessions.Create(k.ctx, operator, idempotency.Request{}, "web", sessions.Change{}); err != nil {
 		t.Fatal(err)
 	}
 	w := k.watch("web")
 	if f := w.next(); f.GetSession() != "web" || f.GetClosed() {
 		t.Errorf("of an open session: %v", f)
 	}
-	if _, err := k.sessions.Close(k.ctx, operator, once.Request{}, "web", "done"); err != nil {
+	if _, err := k.sessions.Close(k.ctx, operator, idempotency.Request{}, "web", "done"); err != nil {
 		t.Fatal(err)
 	}
 	for !w.next().GetClosed() {
@@ -359,7 +359,7 @@ func TestWatch_EndsAfterTheFrameOfAClosedSession(t *testing.T) {
 func TestWatchAll_HasTheFramesOfEveryOpenSession(t *testing.T) {
 	t.Parallel()
 	k := newKitWith(t, clockwork.NewRealClock())
-	operator := caller.Caller{Access: caller.Operator, Session: "default"}
+	operator := identity.Caller{Access: identity.Operator, Session: "default"}
 	w := k.watch("")
 	if f := w.next(); f.GetSession() != "default" {
 		t.Errorf("first frame: %v", f)
@@ -374,13 +374,13 @@ func TestWatchAll_HasTheFramesOfEveryOpenSession(t *testing.T) {
 	}
 	for i := range 2 {
 		name := fmt.Sprintf("web-%d", i)
-		if _, err := k.sessions.Create(k.ctx, operator, once.Request{}, name, sessions.Change{}); err != nil {
+		if _, err := k.sessions.Create(k.ctx, operator, idempotency.Request{}, name, sessions.Change{}); err != nil {
 			t.Fatal(err)
 		}
 		if of(name).GetClosed() {
 			t.Errorf("%s is closed", name)
 		}
-		if _, err := k.sessions.Close(k.ctx, operator, once.Request{}, name, ""); err != nil {
+		if _, err := k.sessions.Close(k.ctx, operator, idempotency.Request{}, name, ""); err != nil {
 			t.Fatal(err)
 		}
 		for !of(name).GetClosed() {

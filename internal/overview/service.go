@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 )
 
 // WatchService is the part of the AdminService of the API that streams overviews.
@@ -26,12 +26,12 @@ func (s *WatchService) WatchOverview(
 	in *pb.WatchOverviewRequest, stream grpc.ServerStreamingServer[pb.WatchOverviewResponse],
 ) error {
 	ctx := stream.Context()
-	who := caller.FromContext(ctx)
+	who := identity.FromContext(ctx)
 	send := func(f *Frame) error { return stream.SendMsg(f) }
 	if !in.GetAllSessions() {
 		return s.hub.Watch(ctx, who.Session, in.GetOnce(), send)
 	}
-	if who.Access != caller.Operator {
+	if who.Access != identity.Operator {
 		return fault.New(fault.Denied, "OPERATOR_ONLY", "only an operator may watch all sessions")
 	}
 	return s.hub.WatchAll(ctx, in.GetOnce(), send)

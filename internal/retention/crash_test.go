@@ -14,8 +14,8 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
-	"brokerd/internal/caller"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/retention"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
@@ -276,7 +276,7 @@ func TestDelete_GoesOnWhenTheBrokerWasKilledInTheMiddle(t *testing.T) {
 	s := newStock(t, n)
 	s.closed = true
 	k := s.keeper(func() error { return errCrash }) // after each page
-	_, err := k.Delete(t.Context(), caller.Caller{Access: caller.Operator, Session: "default"}, once.Request{}, "default")
+	_, err := k.Delete(t.Context(), identity.Caller{Access: identity.Operator, Session: "default"}, idempotency.Request{}, "default")
 	if !errors.Is(err, errCrash) {
 		t.Fatalf("got %v", err)
 	}
@@ -310,8 +310,8 @@ func TestDelete_RemovesRowsInPagesThatArriveBeforeTheLastTransaction(t *testing.
 		Forget: func(*store.Tx, int64) { erased = append(erased, "end") },
 	}}
 	k := s.keeper(nil)
-	who := caller.Caller{Access: caller.Operator, Session: "default"}
-	_, err := k.Delete(t.Context(), who, once.Request{}, "default")
+	who := identity.Caller{Access: identity.Operator, Session: "default"}
+	_, err := k.Delete(t.Context(), who, idempotency.Request{}, "default")
 	must(t, err)
 	await(s, s.deleted)
 	if got := strings.Join(erased, " "); got != "page page page page page end" {

@@ -12,9 +12,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -33,7 +33,7 @@ var errUnseen = errors.New("not seen before")
 // Delete exports a closed session into the archive, and removes it. If it is interrupted it goes on when it is called again, or when the
 // broker starts. fault.NotFound if there is no such session, fault.Precondition (SESSION_OPEN) if it is not closed; otherwise
 // as Export.
-func (k *Keeper) Delete(ctx context.Context, who caller.Caller, req once.Request, name string) (Deleted, error) {
+func (k *Keeper) Delete(ctx context.Context, who identity.Caller, req idempotency.Request, name string) (Deleted, error) {
 	var d Deleted
 	err := k.Store.Write(ctx, func(tx *store.Tx) error {
 		_, err := req.Do(tx, &d, func() error { return errUnseen })
@@ -174,7 +174,7 @@ func (f *folder) close() error {
 var errMore = errors.New("the session has further rows")
 
 // finish removes the rows, the archive files and in the end the session itself. It may have been interrupted anywhere before.
-func (k *Keeper) finish(ctx context.Context, s Session, del deletion, req once.Request) (Deleted, error) {
+func (k *Keeper) finish(ctx context.Context, s Session, del deletion, req idempotency.Request) (Deleted, error) {
 	for {
 		if err := k.erase(ctx, s); err != nil {
 			return Deleted{}, err
@@ -392,7 +392,7 @@ func (k *Keeper) resume(ctx context.Context) error {
 			return err
 		}
 		k.Log.Info("a deletion goes on", zap.String("session", sessions[d.session].Name))
-		_, err = k.finish(ctx, sessions[d.session], d, once.Request{})
+		_, err = k.finish(ctx, sessions[d.session], d, idempotency.Request{})
 	}
 	return err
 }

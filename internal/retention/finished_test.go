@@ -12,9 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/retention"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
@@ -200,7 +200,7 @@ func TestFinished_ExportHasTheArchivedWorkFirst(t *testing.T) {
 	for j.left() > 1 && ctx.Err() == nil {
 		j.clock.Advance(time.Second)
 	}
-	out, err := k.Delete(ctx, caller.Caller{Access: caller.Operator, Session: "default"}, once.Request{}, "default")
+	out, err := k.Delete(ctx, identity.Caller{Access: identity.Operator, Session: "default"}, idempotency.Request{}, "default")
 	must(t, err)
 	text, err := os.ReadFile(filepath.Join(j.dir, out.Archive, "jobs.jsonl"))
 	must(t, err)

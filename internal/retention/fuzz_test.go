@@ -10,9 +10,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/retention"
 	"brokerd/internal/testkit"
 )
@@ -45,10 +45,10 @@ func fuzz[Q interface {
 	GetName() string
 }](f *testing.F, empty Q, rpc func(*retention.SessionService, context.Context, Q) error, accepted func(*testing.T, Q)) {
 	s := &stock{t: f, dir: f.TempDir(), clock: newClock()}
-	s.store = testkit.Store(f, s.dir, s.clock, retention.Migrations(), once.Migrations(), itemMigrations())
+	s.store = testkit.Store(f, s.dir, s.clock, retention.Migrations(), idempotency.Migrations(), itemMigrations())
 	s.mail = stockMessages{s}
 	service := retention.NewSessionService(s.keeper(nil))
-	ctx := caller.NewContext(f.Context(), caller.Caller{Access: caller.Operator, Session: "default"})
+	ctx := identity.NewContext(f.Context(), identity.Caller{Access: identity.Operator, Session: "default"})
 	f.Fuzz(func(t *testing.T, wire []byte) {
 		r := proto.CloneOf(empty)
 		if proto.Unmarshal(wire, r) != nil {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"brokerd/internal/caller"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -56,7 +56,7 @@ func (k *Keeper) endWalks() { <-k.walks }
 // the walks of a turn, so it transacts and rests as a turn does that is not late. A dry run counts
 // with the same walks. If it ends early, the event counts the data that is removed. Errors:
 // fault.NotFound if there is no such session.
-func (k *Keeper) Prune(ctx context.Context, who caller.Caller, s Selection) (Pruned, error) {
+func (k *Keeper) Prune(ctx context.Context, who identity.Caller, s Selection) (Pruned, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(k.ctx, cancel)()
@@ -143,7 +143,7 @@ func (k *Keeper) prune(ctx context.Context, p *plan, s Selection) error {
 
 // logPrune appends the event, also if the caller no longer waits.
 func (k *Keeper) logPrune(
-	ctx context.Context, session int64, who caller.Caller, s Selection, c Counts,
+	ctx context.Context, session int64, who identity.Caller, s Selection, c Counts,
 ) (revision int64, err error) {
 	err = k.Store.Write(context.WithoutCancel(ctx), func(tx *store.Tx) (err error) {
 		revision, err = k.Events.Pruned(tx, session, who.Name(), s, c)

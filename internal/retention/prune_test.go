@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
+	"brokerd/internal/identity"
 	"brokerd/internal/retention"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
@@ -252,7 +252,7 @@ func TestPrune_WaitsForATurnSoThatNothingIsArchivedTwice(t *testing.T) {
 		once.Do(func() { // in the first page of the turn
 			<-watched.asked // the turn's own call
 			go func() {
-				operator := caller.Caller{Access: caller.Operator}
+				operator := identity.Caller{Access: identity.Operator}
 				out, err := k.Prune(ctx, operator, retention.Selection{OlderThan: time.Minute, Messages: true})
 				done <- outcome{out, err}
 			}()

@@ -8,9 +8,9 @@ import (
 	"google.golang.org/grpc"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
-	"brokerd/internal/once"
-	"brokerd/internal/valid"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
+	"brokerd/internal/validate"
 )
 
 // SessionService is the part of the SessionService of the API that exports and deletes.
@@ -23,9 +23,9 @@ func NewSessionService(k *Keeper) *SessionService { return &SessionService{k} }
 func (s *SessionService) ExportSession(in *pb.ExportSessionRequest, stream grpc.ServerStreamingServer[pb.ExportSessionResponse]) error {
 	name := in.GetName()
 	if name == "" {
-		name = caller.FromContext(stream.Context()).Session
+		name = identity.FromContext(stream.Context()).Session
 	}
-	var c valid.Check
+	var c validate.Check
 	c.Name("name", name)
 	if err := c.Err(); err != nil {
 		return err
@@ -46,16 +46,16 @@ func (s sending) Piece(file string, data []byte) error {
 
 // DeleteSession implements pb.SessionServiceServer.
 func (s *SessionService) DeleteSession(ctx context.Context, in *pb.DeleteSessionRequest) (*pb.DeleteSessionResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	c.Name("name", in.GetName())
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "DeleteSession", in.GetRequestId(), in)
+	req, err := idempotency.Of(ctx, "DeleteSession", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
 	}
-	d, err := s.keeper.Delete(ctx, caller.FromContext(ctx), req, in.GetName())
+	d, err := s.keeper.Delete(ctx, identity.FromContext(ctx), req, in.GetName())
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ const mostAge = 3650 * 24 * time.Hour
 
 // PruneData implements pb.AdminServiceServer.
 func (s *PruneService) PruneData(ctx context.Context, in *pb.PruneDataRequest) (*pb.PruneDataResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	selected := Selection{
 		OlderThan: c.Duration("older_than", in.GetOlderThan(), time.Second, mostAge, 0),
 		Session:   in.GetSession(), DryRun: in.GetDryRun(),
@@ -103,7 +103,7 @@ func (s *PruneService) PruneData(ctx context.Context, in *pb.PruneDataRequest) (
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	out, err := s.keeper.Prune(ctx, caller.FromContext(ctx), selected)
+	out, err := s.keeper.Prune(ctx, identity.FromContext(ctx), selected)
 	if err != nil {
 		return nil, err
 	}

@@ -8,22 +8,22 @@ import (
 	"google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 )
 
 // levels is a set of levels of access.
 type levels uint
 
 const (
-	operators levels = 1 << caller.Operator
-	acting    levels = operators | 1<<caller.Agent
-	reading   levels = acting | 1<<caller.Observer
-	watching  levels = operators | 1<<caller.Observer
-	anyClient levels = reading | 1<<caller.None // also without a credential
+	operators levels = 1 << identity.Operator
+	acting    levels = operators | 1<<identity.Agent
+	reading   levels = acting | 1<<identity.Observer
+	watching  levels = operators | 1<<identity.Observer
+	anyClient levels = reading | 1<<identity.None // also without a credential
 )
 
-func (l levels) allow(a caller.Access) bool { return l&(1<<a) != 0 }
+func (l levels) allow(a identity.Access) bool { return l&(1<<a) != 0 }
 
 // access is the table of all RPCs with the levels that may call them. What is not in it is refused.
 var access = map[string]levels{
@@ -182,7 +182,7 @@ var access = map[string]levels{
 func Public(method string) bool { return access[method] == anyClient }
 
 // admit refuses a call that the table does not allow.
-func admit(method string, c caller.Caller) error {
+func admit(method string, c identity.Caller) error {
 	allowed := access[method]
 	if allowed.allow(c.Access) {
 		return nil

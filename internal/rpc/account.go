@@ -70,7 +70,7 @@ func (a *account) end() {
 
 func (a *account) tooMany(reason, what string, most int) error {
 	name := "the caller"
-	if who, ok := a.key.(identity); ok {
+	if who, ok := a.key.(agentKey); ok {
 		name = who.agent
 	}
 	e := fault.New(fault.Exhausted, "TOO_MANY_"+reason,

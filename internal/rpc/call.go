@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -23,7 +23,7 @@ import (
 type call struct {
 	server *Server
 	method string
-	who    caller.Caller
+	who    identity.Caller
 	began  time.Time
 	noted  bool // by the server's Presence
 	turn   any  // the caller as it takes turns in the writer
@@ -172,7 +172,7 @@ func (c *call) begin(ctx context.Context) (context.Context, error) {
 		return nil, err
 	}
 	c.account, c.holding = a, holding{total: &c.server.quotas.total, account: a}
-	if who.Access == caller.None {
+	if who.Access == identity.None {
 		if err := c.holding.take(publicRequest); err != nil {
 			return nil, err
 		}
@@ -181,7 +181,7 @@ func (c *call) begin(ctx context.Context) (context.Context, error) {
 	if ended := c.endOf(grant, conn.certificate); ended != nil {
 		ctx = c.endWith(ctx, ended)
 	}
-	return store.WithCaller(caller.NewContext(ctx, who), c.turn), nil
+	return store.WithCaller(identity.NewContext(ctx, who), c.turn), nil
 }
 
 // appear notes the call of an agent.
@@ -194,16 +194,16 @@ func (c *call) appear(ctx context.Context) {
 
 // identify returns who is calling, and the grant that proves it. A public method ignores what the
 // client presents.
-func (c *call) identify(ctx context.Context) (caller.Caller, *caller.Grant, error) {
+func (c *call) identify(ctx context.Context) (identity.Caller, *identity.Grant, error) {
 	if Public(c.method) {
-		return caller.Caller{Session: defaultSession}, &caller.Grant{}, checkHeaders(ctx)
+		return identity.Caller{Session: defaultSession}, &identity.Grant{}, checkHeaders(ctx)
 	}
 	return c.server.identify(ctx, c.began)
 }
 
 // endOf returns a context that ends with the grant or with the certificate of the connection; nil if
 // neither ends.
-func (c *call) endOf(grant *caller.Grant, cert *certificate) context.Context {
+func (c *call) endOf(grant *identity.Grant, cert *certificate) context.Context {
 	switch {
 	case cert == nil || grant == &cert.grant:
 		return grant.Ended
@@ -233,11 +233,11 @@ func (c *call) endWith(ctx, ended context.Context) context.Context {
 
 // turnOf returns the caller that takes turns in the writer: the agent, on whatever connections, or
 // the connection of a call without an agent.
-func turnOf(l *link, who caller.Caller) any {
+func turnOf(l *link, who identity.Caller) any {
 	if who.Agent == "" && l != nil {
 		return l
 	}
-	return identity{who.Session, who.Agent}
+	return agentKey{who.Session, who.Agent}
 }
 
 // end turns what the handler returned, or panicked with, into the answer's status, and logs the call.

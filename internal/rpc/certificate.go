@@ -11,14 +11,14 @@ import (
 
 	"github.com/jonboulle/clockwork"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
-	"brokerd/internal/valid"
+	"brokerd/internal/identity"
+	"brokerd/internal/validate"
 )
 
 // A certificate is the proof of an agent's identity that a connection has presented.
 type certificate struct {
-	grant   caller.Grant
+	grant   identity.Grant
 	expires time.Time
 }
 
@@ -34,7 +34,7 @@ func newCertificate(state tls.ConnectionState, clock clockwork.Clock) (c *certif
 	}
 	ended, end := context.WithCancelCause(context.Background())
 	c = &certificate{
-		grant:   caller.Grant{Access: caller.Agent, Session: session, Agent: agent, Ended: ended},
+		grant:   identity.Grant{Access: identity.Agent, Session: session, Agent: agent, Ended: ended},
 		expires: state.PeerCertificates[0].NotAfter,
 	}
 	return c, clock.AfterFunc(c.expires.Sub(clock.Now()), func() { end(c.expired()) }).Stop
@@ -47,7 +47,7 @@ func (c *certificate) expired() error {
 
 // agree returns the grant of a call that may present a credential besides the certificate. The two
 // must name the same agent.
-func (c *certificate) agree(credential *caller.Grant, at time.Time) (*caller.Grant, error) {
+func (c *certificate) agree(credential *identity.Grant, at time.Time) (*identity.Grant, error) {
 	switch {
 	case !at.Before(c.expires):
 		return nil, c.expired()
@@ -88,7 +88,7 @@ func agentOf(cert *x509.Certificate) (session, agent string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	var c valid.Check
+	var c validate.Check
 	c.Name("session", session)
 	c.NewName("agent", agent)
 	return session, agent, c.Err()

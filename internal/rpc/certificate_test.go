@@ -23,7 +23,7 @@ import (
 
 	"brokerd/cmd/brokerctl/authority"
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
+	"brokerd/internal/identity"
 	"brokerd/internal/rpc"
 )
 
@@ -132,10 +132,10 @@ func TestCertificate_IdentifiesAnAgent(t *testing.T) {
 	t.Parallel()
 	c := newCA(t, clockwork.NewFakeClock())
 	w := c.serve()
-	w.grants["builder-1"] = &caller.Grant{Access: caller.Agent, Session: "team", Agent: "builder-1", Role: "builder"}
-	w.grants["builder-2"] = &caller.Grant{Access: caller.Agent, Session: "team", Agent: "builder-2"}
-	w.grants["other team"] = &caller.Grant{Access: caller.Agent, Session: "other", Agent: "builder-1"}
-	w.grants["reader"] = &caller.Grant{Access: caller.Observer, Session: "team"}
+	w.grants["builder-1"] = &identity.Grant{Access: identity.Agent, Session: "team", Agent: "builder-1", Role: "builder"}
+	w.grants["builder-2"] = &identity.Grant{Access: identity.Agent, Session: "team", Agent: "builder-2"}
+	w.grants["other team"] = &identity.Grant{Access: identity.Agent, Session: "other", Agent: "builder-1"}
+	w.grants["reader"] = &identity.Grant{Access: identity.Observer, Session: "team"}
 	certified, stranger, bare := c.dial(w, c.agent("team", "builder-1")), c.dial(w, c.naming("https://example.org")), c.dial(w)
 	bearer := func(secret string) []string { return []string{"authorization", "Bearer " + secret} }
 	for _, call := range []struct {
@@ -228,10 +228,10 @@ func TestCertificate_ThatIsNotValidIsRefusedAndCounts(t *testing.T) {
 
 func TestCertificate_EndsTheCallsOfItsConnection(t *testing.T) {
 	t.Parallel()
-	for name, credential := range map[string]func() *caller.Grant{
+	for name, credential := range map[string]func() *identity.Grant{
 		"alone":                          nil,
-		"with a credential":              func() *caller.Grant { return &caller.Grant{} },
-		"with a credential that can end": func() *caller.Grant { grant, _ := ending(caller.Agent); return grant },
+		"with a credential":              func() *identity.Grant { return &identity.Grant{} },
+		"with a credential that can end": func() *identity.Grant { grant, _ := ending(identity.Agent); return grant },
 	} {
 		t.Run(name, func(t *testing.T) {
 			clock := clockwork.NewFakeClock()
@@ -240,7 +240,7 @@ func TestCertificate_EndsTheCallsOfItsConnection(t *testing.T) {
 			var headers []string
 			if credential != nil {
 				grant := credential()
-				grant.Access, grant.Session, grant.Agent = caller.Agent, "team", "builder-1"
+				grant.Access, grant.Session, grant.Agent = identity.Agent, "team", "builder-1"
 				w.grants["own"] = grant
 				headers = []string{"authorization", "Bearer own"}
 			}
@@ -279,7 +279,7 @@ func TestCertificate_ACredentialThatEndsFirstEndsTheCalls(t *testing.T) {
 	t.Parallel()
 	c := newCA(t, clockwork.NewFakeClock())
 	w := c.serve()
-	grant, end := ending(caller.Agent)
+	grant, end := ending(identity.Agent)
 	grant.Session, grant.Agent = "team", "builder-1"
 	w.grants["own"] = grant
 	stream, err := pb.NewMessageServiceClient(c.dial(w, c.agent("team", "builder-1"))).Send(calling(t, "authorization", "Bearer own"))

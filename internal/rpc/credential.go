@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 )
 
 // Credentials recognises the secrets that clients present. Its methods may be called concurrently.
@@ -19,7 +19,7 @@ type Credentials interface {
 	// Identify returns the grant of a secret that a client presents at a time; an empty secret is none.
 	// client is the zero value for a client of the Unix socket. Errors: fault.Unauthenticated, and the
 	// error of Refuse.
-	Identify(secret string, client netip.Addr, at time.Time) (*caller.Grant, error)
+	Identify(secret string, client netip.Addr, at time.Time) (*identity.Grant, error)
 	// Refuse counts a failed attempt, of a call or of a login, and returns the error that the client receives: cause, or
 	// fault.Exhausted if the client's address has failed too often.
 	Refuse(client netip.Addr, at time.Time, cause error) error
@@ -28,7 +28,7 @@ type Credentials interface {
 // authenticate returns what the client has proved: the rights of an operator on the Unix socket, whose
 // user was checked when the client connected, else those of its certificate or credential. If it
 // presents both, they must agree. A credential that a client of the socket presents must be valid too.
-func (s *Server) authenticate(ctx context.Context, at time.Time) (*caller.Grant, error) {
+func (s *Server) authenticate(ctx context.Context, at time.Time) (*identity.Grant, error) {
 	values := metadata.ValueFromIncomingContext(ctx, authorizationHeader)
 	conn := connectionOf(ctx)
 	switch {

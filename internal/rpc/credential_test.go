@@ -12,17 +12,17 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 	"brokerd/internal/rpc"
 )
 
 func TestIdentity_BindingOfACredentialWins(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
-	w.grants["agent"] = &caller.Grant{Access: caller.Agent, Session: "team", Agent: "builder-1", Role: "builder"}
-	w.grants["reader"] = &caller.Grant{Access: caller.Observer}
-	w.grants["team-reader"] = &caller.Grant{Access: caller.Observer, Session: "team"}
+	w.grants["agent"] = &identity.Grant{Access: identity.Agent, Session: "team", Agent: "builder-1", Role: "builder"}
+	w.grants["reader"] = &identity.Grant{Access: identity.Observer}
+	w.grants["team-reader"] = &identity.Grant{Access: identity.Observer, Session: "team"}
 	conn := dial(t, w.tcp)
 	for _, c := range []struct {
 		secret  string
@@ -56,7 +56,7 @@ func TestIdentity_BindingOfACredentialWins(t *testing.T) {
 func TestAccess_ObserverOnlyReads(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
-	w.grants["reader"] = &caller.Grant{Access: caller.Observer}
+	w.grants["reader"] = &identity.Grant{Access: identity.Observer}
 	ctx := calling(t, "authorization", "Bearer reader")
 	_, err := pb.NewMessageServiceClient(dial(t, w.tcp)).SendMessages(ctx, &pb.SendMessagesRequest{})
 	expect(t, err, codes.PermissionDenied, "READ_ONLY", "")
@@ -65,9 +65,9 @@ func TestAccess_ObserverOnlyReads(t *testing.T) {
 }
 
 // ending is a grant that a test can end.
-func ending(access caller.Access) (grant *caller.Grant, end func()) {
+func ending(access identity.Access) (grant *identity.Grant, end func()) {
 	ended, cancel := context.WithCancelCause(context.Background())
-	return &caller.Grant{Access: access, Ended: ended}, func() {
+	return &identity.Grant{Access: access, Ended: ended}, func() {
 		cancel(fault.New(fault.Unauthenticated, "CREDENTIAL_REVOKED", "the credential was revoked"))
 	}
 }
@@ -75,7 +75,7 @@ func ending(access caller.Access) (grant *caller.Grant, end func()) {
 func TestCredential_EndsTheCallsThatItBegan(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
-	grant, end := ending(caller.Operator)
+	grant, end := ending(identity.Operator)
 	w.grants["ending"] = grant
 	began := make(chan struct{}, 1)
 	w.features.get = func(ctx context.Context) error {
@@ -131,7 +131,7 @@ func TestCredential_EndsTheCallsThatItBegan(t *testing.T) {
 func TestCredential_OutcomeOfACallThatItCoversStands(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
-	grant, end := ending(caller.Operator)
+	grant, end := ending(identity.Operator)
 	w.grants["ending"] = grant
 	w.features.get = func(context.Context) error { end(); return nil }
 	if _, err := whoami(calling(t, "authorization", "Bearer ending"), dial(t, w.tcp)); err != nil {
@@ -141,7 +141,7 @@ func TestCredential_OutcomeOfACallThatItCoversStands(t *testing.T) {
 
 func TestCredential_PanicOfItsStreamIsInternal(t *testing.T) {
 	t.Parallel()
-	grant, _ := ending(caller.Operator)
+	grant, _ := ending(identity.Operator)
 	w := serve(t)
 	w.grants["ending"] = grant
 	w.features.send = func() { panic("secret state") }

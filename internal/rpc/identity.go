@@ -9,10 +9,10 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 	"brokerd/internal/tracing"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 // The metadata that says who is calling.
@@ -30,16 +30,16 @@ const defaultSession = "default"
 // identify returns who is calling, and the grant that proves it. Errors: fault.Unauthenticated if the
 // client proves no identity, fault.Denied if the metadata contradicts the credential, fault.Invalid if
 // the metadata is malformed, fault.Exhausted if it is too large or the client has failed too often.
-func (s *Server) identify(ctx context.Context, at time.Time) (caller.Caller, *caller.Grant, error) {
+func (s *Server) identify(ctx context.Context, at time.Time) (identity.Caller, *identity.Grant, error) {
 	if err := checkHeaders(ctx); err != nil {
-		return caller.Caller{}, nil, err
+		return identity.Caller{}, nil, err
 	}
 	grant, err := s.authenticate(ctx, at)
 	if err != nil {
-		return caller.Caller{}, nil, err
+		return identity.Caller{}, nil, err
 	}
-	var c valid.Check
-	who := caller.Caller{
+	var c validate.Check
+	who := identity.Caller{
 		Access: grant.Access, Session: cmp.Or(grant.Session, defaultSession), Agent: grant.Agent, Role: grant.Role,
 		Login: grant.Login,
 	}
@@ -64,19 +64,19 @@ func (s *Server) identify(ctx context.Context, at time.Time) (caller.Caller, *ca
 		return who, grant, err
 	}
 	if who.Agent != "" {
-		who.Access = caller.Agent // an operator that names an agent has that agent's rights
+		who.Access = identity.Agent // an operator that names an agent has that agent's rights
 	}
 	return who, grant, nil
 }
 
 // checkBinding refuses a caller whose metadata contradicts the credential.
-func checkBinding(grant *caller.Grant, who caller.Caller) error {
+func checkBinding(grant *identity.Grant, who identity.Caller) error {
 	switch {
 	case grant.Session != "" && who.Session != grant.Session:
 		return bound(sessionHeader, "the credential is for the session %s, and the call names the session %s", grant.Session, who.Session)
 	case grant.Agent != "" && who.Agent != grant.Agent:
 		return bound(agentHeader, "the credential is for the agent %s, and the call names the agent %s", grant.Agent, who.Agent)
-	case grant.Access == caller.Observer && who.Agent != "":
+	case grant.Access == identity.Observer && who.Agent != "":
 		return bound(agentHeader, "the credential only permits reading, and the call names the agent %s", who.Agent)
 	}
 	return nil
@@ -87,7 +87,7 @@ func bound(header, format string, args ...any) error {
 }
 
 // ofAgent reads a header with a number that belongs to the calling agent.
-func ofAgent(c *valid.Check, who caller.Caller, key, text, source string) int64 {
+func ofAgent(c *validate.Check, who identity.Caller, key, text, source string) int64 {
 	n, err := strconv.ParseInt(text, 10, 64)
 	switch {
 	case err != nil || n < 1:
@@ -122,7 +122,7 @@ func withTraceParent(ctx context.Context) context.Context {
 }
 
 // header returns the one value of a header, and whether there is one. Two of them contradict each other.
-func header(ctx context.Context, c *valid.Check, key string) (string, bool) {
+func header(ctx context.Context, c *validate.Check, key string) (string, bool) {
 	values := metadata.ValueFromIncomingContext(ctx, key)
 	switch len(values) {
 	case 0:

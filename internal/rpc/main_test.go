@@ -22,8 +22,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 	"brokerd/internal/rpc"
 )
 
@@ -47,7 +47,7 @@ func (f *features) GetSession(ctx context.Context, _ *pb.GetSessionRequest) (*pb
 			return nil, err
 		}
 	}
-	who := caller.FromContext(ctx)
+	who := identity.FromContext(ctx)
 	return &pb.GetSessionResponse{Session: &pb.Session{
 		Name: who.Session, Description: fmt.Sprintf("%s/%d/%d", who.Name(), who.Access, who.Incarnation),
 	}}, nil
@@ -83,10 +83,10 @@ type world struct {
 const operatorSecret = "operator-secret-of-the-test"
 
 // grants are the credentials that a server recognises, by secret. It implements rpc.Credentials.
-type grants map[string]*caller.Grant
+type grants map[string]*identity.Grant
 
 // Identify implements rpc.Credentials.
-func (g grants) Identify(secret string, client netip.Addr, at time.Time) (*caller.Grant, error) {
+func (g grants) Identify(secret string, client netip.Addr, at time.Time) (*identity.Grant, error) {
 	grant := g[secret]
 	switch {
 	case secret == "":
@@ -103,14 +103,14 @@ func (g grants) Refuse(client netip.Addr, _ time.Time, cause error) error {
 }
 
 // Began implements rpc.Presence.
-func (w *world) Began(_ context.Context, who caller.Caller, _ string, _ time.Time) {
+func (w *world) Began(_ context.Context, who identity.Caller, _ string, _ time.Time) {
 	w.note("began", who)
 }
 
 // Ended implements rpc.Presence.
-func (w *world) Ended(who caller.Caller, _ string, _ int) { w.note("ended", who) }
+func (w *world) Ended(who identity.Caller, _ string, _ int) { w.note("ended", who) }
 
-func (w *world) note(what string, who caller.Caller) {
+func (w *world) note(what string, who identity.Caller) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.seen = append(w.seen, what+" "+who.Session+"/"+who.Agent)
@@ -120,7 +120,7 @@ func (w *world) note(what string, who caller.Caller) {
 func serve(t *testing.T, change ...func(*rpc.Options)) *world {
 	t.Helper()
 	dir := t.TempDir()
-	w := &world{features: &features{}, secret: operatorSecret, grants: grants{operatorSecret: {Access: caller.Operator}}}
+	w := &world{features: &features{}, secret: operatorSecret, grants: grants{operatorSecret: {Access: identity.Operator}}}
 	o := rpc.Options{UID: os.Getuid(), Credentials: w.grants, Clock: clockwork.NewRealClock(), Log: zap.NewNop(), Presence: w}
 	for _, c := range change {
 		c(&o)

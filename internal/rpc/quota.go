@@ -12,8 +12,8 @@ import (
 
 	"google.golang.org/grpc/tap"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 )
 
 // maxSharers is how many callers a connection is counted for: one that carries more is a gateway's.
@@ -22,8 +22,8 @@ const maxSharers = 10_000
 // quotaRetry is when to retry a call that is refused until another one ends.
 const quotaRetry = time.Second
 
-// An identity is an agent in its session.
-type identity struct{ session, agent string }
+// An agentKey names an agent in its session.
+type agentKey struct{ session, agent string }
 
 // quotas count what each caller has open. gRPC reports a closed connection only to a stats.Handler,
 // which it also calls for every message. quotas therefore detects closed connections itself. It checks
@@ -69,14 +69,14 @@ func (l *link) closed() bool { return l.conn.Control(func(uintptr) {}) != nil }
 // connect counts a connection for the caller of a call on it, and returns the caller's account: nil
 // for the daemon's own user, whom only the limits of the process bound. It returns fault.Exhausted if
 // the caller has too many other connections.
-func (q *quotas) connect(l *link, who caller.Caller, grant *caller.Grant, local bool) (*account, error) {
+func (q *quotas) connect(l *link, who identity.Caller, grant *identity.Grant, local bool) (*account, error) {
 	var key any
 	most := &agentLimits
 	switch {
-	case who.Access == caller.None && l != nil:
+	case who.Access == identity.None && l != nil:
 		return &l.unproved, nil
 	case who.Agent != "":
-		key = identity{who.Session, who.Agent}
+		key = agentKey{who.Session, who.Agent}
 	case local || l == nil:
 		return nil, nil
 	default: // all calls of a credential have the same grant

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
+	"brokerd/internal/identity"
 	"brokerd/internal/rpc"
 )
 
@@ -24,7 +24,7 @@ const (
 
 // observer gives the world a credential that reads, and returns the headers of its calls.
 func (w *world) observer(secret string) []string {
-	w.grants[secret] = &caller.Grant{Access: caller.Observer, Session: "default"}
+	w.grants[secret] = &identity.Grant{Access: identity.Observer, Session: "default"}
 	return []string{"authorization", "Bearer " + secret}
 }
 

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
+	"brokerd/internal/identity"
 )
 
 // A client that is refused again and again must not fill the disk with log lines. In each
@@ -44,7 +44,7 @@ func newRefusalLog(clock clockwork.Clock, log *zap.Logger) *refusalLog {
 
 // note logs a refusal, or counts it for the end of the window. The line does not have the text of
 // the error, which may quote the request.
-func (r *refusalLog) note(ctx context.Context, msg, method string, who caller.Caller, code codes.Code, reason string, more ...zap.Field) {
+func (r *refusalLog) note(ctx context.Context, msg, method string, who identity.Caller, code codes.Code, reason string, more ...zap.Field) {
 	if !refuses(code) || !r.log.Core().Enabled(zapcore.InfoLevel) {
 		return
 	}
@@ -110,6 +110,6 @@ func (s *Server) ItemError(ctx context.Context, err error) *pb.ItemError {
 		s.observer.Refused(item.Reason)
 	}
 	method, _ := grpc.Method(ctx)
-	s.refusals.note(ctx, "an item of a stream was refused", method, caller.FromContext(ctx), codes.Code(item.Code), item.Reason)
+	s.refusals.note(ctx, "an item of a stream was refused", method, identity.FromContext(ctx), codes.Code(item.Code), item.Reason)
 	return item
 }

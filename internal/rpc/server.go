@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
-	"brokerd/internal/caller"
+	"brokerd/internal/identity"
 )
 
 // MaxRequest is the size in bytes of the largest request or frame. A larger one is RESOURCE_EXHAUSTED.
@@ -54,9 +54,9 @@ type Options struct {
 // A Presence notes the calls in an agent's own name.
 type Presence interface {
 	// Began reports that a call has begun at a time. It may block before the call continues.
-	Began(ctx context.Context, who caller.Caller, method string, at time.Time)
+	Began(ctx context.Context, who identity.Caller, method string, at time.Time)
 	// Ended reports that it has ended. size is that of its request in bytes, 0 for a stream.
-	Ended(who caller.Caller, method string, size int)
+	Ended(who identity.Caller, method string, size int)
 }
 
 // An Observer is told of calls. Its methods are called by many goroutines and must be quick. Methods are named as in
@@ -79,7 +79,7 @@ type Server struct {
 	web         *webListener      // nil: every connection is one of gRPC
 	health      *health.Server
 	credentials Credentials
-	operator    caller.Grant // of the clients of the Unix socket
+	operator    identity.Grant // of the clients of the Unix socket
 	presence    Presence
 	quotas      *quotas
 	shapes      shapes
@@ -103,7 +103,7 @@ type Server struct {
 // NewServer returns a server with gRPC's health and reflection services.
 func NewServer(o Options) *Server {
 	s := &Server{
-		health: health.NewServer(), credentials: o.Credentials, operator: caller.Grant{Access: caller.Operator},
+		health: health.NewServer(), credentials: o.Credentials, operator: identity.Grant{Access: identity.Operator},
 		presence: o.Presence, quotas: newQuotas(), observer: o.Observer, traces: o.Traces, clock: o.Clock, log: o.Log,
 		methods: map[string]method{}, codec: newCodec(),
 	}

@@ -5,16 +5,16 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
 // Close ends all changes in a session for good, and returns it. Closing twice is fine. fault.NotFound if it does not exist,
 // fault.Precondition for the session "default".
-func (r *Registry) Close(ctx context.Context, who caller.Caller, req once.Request, name, reason string) (Session, error) {
+func (r *Registry) Close(ctx context.Context, who identity.Caller, req idempotency.Request, name, reason string) (Session, error) {
 	var now Session
 	err := r.store.Write(ctx, func(tx *store.Tx) error {
 		_, err := req.Do(tx, &now, func() (err error) {
@@ -29,7 +29,7 @@ func (r *Registry) Close(ctx context.Context, who caller.Caller, req once.Reques
 	return now, nil
 }
 
-func (r *Registry) close(tx *store.Tx, who caller.Caller, name, reason string) (Session, error) {
+func (r *Registry) close(tx *store.Tx, who identity.Caller, name, reason string) (Session, error) {
 	s, err := get(tx, name)
 	if err != nil || !s.ClosedAt.IsZero() {
 		return s, err

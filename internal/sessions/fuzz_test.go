@@ -12,10 +12,10 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 )
@@ -66,7 +66,7 @@ func FuzzListSessions(f *testing.F) {
 func fuzz[Q proto.Message, A any](f *testing.F, empty Q, rpc func(*sessions.Service, context.Context, Q) (A, error), accepted func(*testing.T, Q, A)) {
 	clock := clockwork.NewRealClock()
 	o := store.Options{Dir: f.TempDir(), Sync: store.SyncNormal, Clock: clock}
-	o.Migrations = append(append(append(o.Migrations, events.Migrations()...), once.Migrations()...), sessions.Migrations()...)
+	o.Migrations = append(append(append(o.Migrations, events.Migrations()...), idempotency.Migrations()...), sessions.Migrations()...)
 	st, err := store.Open(f.Context(), o)
 	if err != nil {
 		f.Fatal(err)
@@ -77,7 +77,7 @@ func fuzz[Q proto.Message, A any](f *testing.F, empty Q, rpc func(*sessions.Serv
 		}
 	})
 	service := sessions.NewService(sessions.New(st, events.New(st, clock, zap.NewNop())))
-	ctx := caller.NewContext(f.Context(), caller.Caller{Access: caller.Operator, Session: "default"})
+	ctx := identity.NewContext(f.Context(), identity.Caller{Access: identity.Operator, Session: "default"})
 	f.Fuzz(func(t *testing.T, wire []byte) {
 		r := proto.CloneOf(empty)
 		if proto.Unmarshal(wire, r) != nil {

@@ -9,7 +9,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/events"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
@@ -18,7 +18,7 @@ import (
 func TestMigration_SettingsOfAnOlderDatabaseAreKept(t *testing.T) {
 	t.Parallel()
 	k := &kit{t: t, dir: t.TempDir(), clock: clockwork.NewFakeClockAt(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC))}
-	old := testkit.Store(t, k.dir, k.clock, events.Migrations(), once.Migrations(), sessions.Migrations()[:1])
+	old := testkit.Store(t, k.dir, k.clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations()[:1])
 	err := old.Write(t.Context(), func(tx *store.Tx) error {
 		tx.Exec(`
 			INSERT INTO sessions (name, description, created_at, ageing, mailbox_limit, max_attempts, revision)
@@ -51,7 +51,7 @@ func TestMigration_SettingsOfAnOlderDatabaseAreKept(t *testing.T) {
 func TestMigration_StoredRolesOfEscalateToAreKept(t *testing.T) {
 	t.Parallel()
 	k := &kit{t: t, dir: t.TempDir(), clock: clockwork.NewFakeClockAt(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC))}
-	old := testkit.Store(t, k.dir, k.clock, events.Migrations(), once.Migrations(), sessions.Migrations())
+	old := testkit.Store(t, k.dir, k.clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations())
 	err := old.Write(t.Context(), func(tx *store.Tx) error {
 		tx.Exec(`
 			INSERT INTO sessions (name, description, created_at, revision, settings)

@@ -11,11 +11,11 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/page"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 // Bounds of the settings.
@@ -50,19 +50,19 @@ func NewService(r *Registry) *Service { return &Service{registry: r} }
 
 // CreateSession implements pb.SessionServiceServer.
 func (s *Service) CreateSession(ctx context.Context, in *pb.CreateSessionRequest) (*pb.CreateSessionResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	c.NewName("name", in.GetName())
 	change := changeOf(&c, in.GetSettings())
 	change.Description = &in.Description
-	c.Line("description", in.GetDescription(), valid.MaxLine)
+	c.Line("description", in.GetDescription(), validate.MaxLine)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "CreateSession", in.GetRequestId(), in)
+	req, err := idempotency.Of(ctx, "CreateSession", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
 	}
-	made, err := s.registry.Create(ctx, caller.FromContext(ctx), req, in.GetName(), change)
+	made, err := s.registry.Create(ctx, identity.FromContext(ctx), req, in.GetName(), change)
 	if err != nil {
 		return nil, err
 	}
@@ -71,11 +71,11 @@ func (s *Service) CreateSession(ctx context.Context, in *pb.CreateSessionRequest
 
 // GetSession implements pb.SessionServiceServer.
 func (s *Service) GetSession(ctx context.Context, in *pb.GetSessionRequest) (*pb.GetSessionResponse, error) {
-	who, name := caller.FromContext(ctx), in.GetName()
+	who, name := identity.FromContext(ctx), in.GetName()
 	if name == "" {
 		name = who.Session
 	}
-	var c valid.Check
+	var c validate.Check
 	c.Name("name", name)
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (s *Service) GetSession(ctx context.Context, in *pb.GetSessionRequest) (*pb
 
 // ListSessions implements pb.SessionServiceServer.
 func (s *Service) ListSessions(ctx context.Context, in *pb.ListSessionsRequest) (*pb.ListSessionsResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	size := c.PageSize("page_size", in.GetPageSize())
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func (s *Service) ListSessions(ctx context.Context, in *pb.ListSessionsRequest) 
 	if err := page.Parse(sessionListName, in.GetPageToken(), &after); err != nil {
 		return nil, err
 	}
-	found, err := s.registry.List(ctx, onlyOwn(caller.FromContext(ctx)), after, size)
+	found, err := s.registry.List(ctx, onlyOwn(identity.FromContext(ctx)), after, size)
 	if err != nil {
 		return nil, err
 	}
@@ -118,18 +118,18 @@ func (s *Service) ListSessions(ctx context.Context, in *pb.ListSessionsRequest) 
 
 // ConfigureSession implements pb.SessionServiceServer.
 func (s *Service) ConfigureSession(ctx context.Context, in *pb.ConfigureSessionRequest) (*pb.ConfigureSessionResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	change := changeOf(&c, in.GetSettings())
 	change.Description = in.Description
-	c.Line("description", in.GetDescription(), valid.MaxLine)
+	c.Line("description", in.GetDescription(), validate.MaxLine)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "ConfigureSession", in.GetRequestId(), in)
+	req, err := idempotency.Of(ctx, "ConfigureSession", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
 	}
-	now, err := s.registry.Configure(ctx, caller.FromContext(ctx), req, change)
+	now, err := s.registry.Configure(ctx, identity.FromContext(ctx), req, change)
 	if err != nil {
 		return nil, err
 	}
@@ -138,17 +138,17 @@ func (s *Service) ConfigureSession(ctx context.Context, in *pb.ConfigureSessionR
 
 // CloseSession implements pb.SessionServiceServer.
 func (s *Service) CloseSession(ctx context.Context, in *pb.CloseSessionRequest) (*pb.CloseSessionResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	c.Name("name", in.GetName())
-	c.Line("reason", in.GetReason(), valid.MaxLine)
+	c.Line("reason", in.GetReason(), validate.MaxLine)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "CloseSession", in.GetRequestId(), in)
+	req, err := idempotency.Of(ctx, "CloseSession", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
 	}
-	now, err := s.registry.Close(ctx, caller.FromContext(ctx), req, in.GetName(), in.GetReason())
+	now, err := s.registry.Close(ctx, identity.FromContext(ctx), req, in.GetName(), in.GetReason())
 	if err != nil {
 		return nil, err
 	}
@@ -156,14 +156,14 @@ func (s *Service) CloseSession(ctx context.Context, in *pb.CloseSessionRequest) 
 }
 
 // onlyOwn returns the one session that a caller sees, or "" for an operator, who sees all.
-func onlyOwn(who caller.Caller) string {
-	if who.Access == caller.Operator {
+func onlyOwn(who identity.Caller) string {
+	if who.Access == identity.Operator {
 		return ""
 	}
 	return who.Session
 }
 
-func changeOf(c *valid.Check, in *pb.SessionSettings) Change {
+func changeOf(c *validate.Check, in *pb.SessionSettings) Change {
 	if in == nil {
 		return Change{}
 	}
@@ -195,7 +195,7 @@ func changeOf(c *valid.Check, in *pb.SessionSettings) Change {
 }
 
 // fields checks settings; absent ones are nil.
-type fields struct{ *valid.Check }
+type fields struct{ *validate.Check }
 
 func (f fields) count(name string, in *int32, least, most int64) *int {
 	if in == nil {
@@ -244,7 +244,7 @@ func (f fields) duration(name string, in *durationpb.Duration, least, most time.
 	}
 	d := f.Duration(name, in, 0, most, 0)
 	if d > 0 && d < least {
-		f.Fail(name, "is %s; 0, or %s to %s is allowed", valid.Short(d), valid.Short(least), valid.Short(most))
+		f.Fail(name, "is %s; 0, or %s to %s is allowed", validate.Short(d), validate.Short(least), validate.Short(most))
 	}
 	return &d
 }

@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/nearest"
-	"brokerd/internal/once"
 	"brokerd/internal/store"
 )
 
@@ -135,7 +135,7 @@ func (r *Registry) Count(q store.Querier) (int, error) {
 }
 
 // Create makes a session. fault.Exists if the name is taken.
-func (r *Registry) Create(ctx context.Context, who caller.Caller, req once.Request, name string, c Change) (Session, error) {
+func (r *Registry) Create(ctx context.Context, who identity.Caller, req idempotency.Request, name string, c Change) (Session, error) {
 	var made Session
 	err := r.store.Write(ctx, func(tx *store.Tx) error {
 		_, err := req.Do(tx, &made, func() (err error) {
@@ -150,7 +150,7 @@ func (r *Registry) Create(ctx context.Context, who caller.Caller, req once.Reque
 	return made, nil
 }
 
-func (r *Registry) create(tx *store.Tx, who caller.Caller, name string, c Change) (Session, error) {
+func (r *Registry) create(tx *store.Tx, who identity.Caller, name string, c Change) (Session, error) {
 	s := Session{Name: name, CreatedAt: tx.Now(), Settings: defaults()}
 	c.apply(&s)
 	id := tx.NextRevision() + 1 // so none is given again when a session is deleted; 1 is the default session's
@@ -228,7 +228,7 @@ func (r *Registry) List(ctx context.Context, only, after string, limit int) (Pag
 
 // Configure changes a session and returns it as it is now. A change that changes nothing writes
 // nothing. Errors as Lookup.
-func (r *Registry) Configure(ctx context.Context, who caller.Caller, req once.Request, c Change) (Session, error) {
+func (r *Registry) Configure(ctx context.Context, who identity.Caller, req idempotency.Request, c Change) (Session, error) {
 	var now Session
 	err := r.store.Write(ctx, func(tx *store.Tx) error {
 		_, err := req.Do(tx, &now, func() (err error) {
@@ -243,7 +243,7 @@ func (r *Registry) Configure(ctx context.Context, who caller.Caller, req once.Re
 	return now, nil
 }
 
-func (r *Registry) configure(tx *store.Tx, who caller.Caller, c Change) (Session, error) {
+func (r *Registry) configure(tx *store.Tx, who identity.Caller, c Change) (Session, error) {
 	s, err := get(tx, who.Session)
 	if err != nil {
 		return Session{}, err
@@ -269,7 +269,7 @@ func (r *Registry) configure(tx *store.Tx, who caller.Caller, c Change) (Session
 }
 
 // changed appends the event of a change and stores the session under its revision.
-func (r *Registry) changed(tx *store.Tx, who caller.Caller, s Session, eventType, summary string) (Session, error) {
+func (r *Registry) changed(tx *store.Tx, who identity.Caller, s Session, eventType, summary string) (Session, error) {
 	details, err := json.Marshal(s.details())
 	if err != nil {
 		return Session{}, err

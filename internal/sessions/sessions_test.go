@@ -24,10 +24,10 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
@@ -54,7 +54,7 @@ func newKit(t *testing.T) *kit {
 
 func (k *kit) open() {
 	k.t.Helper()
-	k.store = testkit.Store(k.t, k.dir, k.clock, events.Migrations(), once.Migrations(), sessions.Migrations())
+	k.store = testkit.Store(k.t, k.dir, k.clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations())
 	log := events.New(k.store, k.clock, zap.NewNop())
 	k.registry = sessions.New(k.store, log)
 	conn, _ := testkit.Serve(k.t, func(r grpc.ServiceRegistrar) {
@@ -66,9 +66,9 @@ func (k *kit) open() {
 
 func (k *kit) ctx() context.Context { return testkit.Operator(k.t.Context()) }
 
-func in(t *testing.T, access caller.Access, session string) context.Context {
-	c := caller.Caller{Access: access, Session: session}
-	if access == caller.Agent {
+func in(t *testing.T, access identity.Access, session string) context.Context {
+	c := identity.Caller{Access: access, Session: session}
+	if access == identity.Agent {
 		c.Agent = "builder-1"
 	}
 	return testkit.As(t.Context(), c)
@@ -149,7 +149,7 @@ func TestCreate_KeepsWhatIsGivenAndAppendsAnEvent(t *testing.T) {
 		t.Errorf("made %v at %d", made, k.store.Revision())
 	}
 	same(t, made, k.get("team-1"))
-	list, err := k.events.ListEvents(in(t, caller.Operator, "team-1"), &pb.ListEventsRequest{})
+	list, err := k.events.ListEvents(in(t, identity.Operator, "team-1"), &pb.ListEventsRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func TestRequestID_SameBodySameAnswerAnotherBodyRefused(t *testing.T) {
 		t.Errorf("another body: %v", err)
 	}
 
-	ctx := in(t, caller.Operator, "team-1")
+	ctx := in(t, identity.Operator, "team-1")
 	configure := &pb.ConfigureSessionRequest{RequestId: uuid.NewString(), Settings: settings(time.Hour, 1, 1)}
 	first, err := k.api.ConfigureSession(ctx, configure)
 	if err != nil {
@@ -217,7 +217,7 @@ func TestConfigure_ChangesWhatIsGivenAndNothingElse(t *testing.T) {
 		return nil
 	})
 	k.create(&pb.CreateSessionRequest{Name: "team-1", Description: "a team", Settings: settings(time.Hour, 5, 2)})
-	ctx := in(t, caller.Operator, "team-1")
+	ctx := in(t, identity.Operator, "team-1")
 	attempts := int32(9)
 	out, err := k.api.ConfigureSession(ctx, &pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{MaxAttempts: &attempts}})
 	if err != nil {
@@ -280,7 +280,7 @@ func TestGetAndList_OnlyOperatorsSeeOtherSessions(t *testing.T) {
 	t.Parallel()
 	k := newKit(t)
 	k.create(&pb.CreateSessionRequest{Name: "other"})
-	for _, access := range []caller.Access{caller.Agent, caller.Observer} {
+	for _, access := range []identity.Access{identity.Agent, identity.Observer} {
 		ctx := in(t, access, "default")
 		_, err := k.api.GetSession(ctx, &pb.GetSessionRequest{Name: "other"})
 		if status.Code(err) != codes.NotFound {

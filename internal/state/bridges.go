@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/finding"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -40,7 +40,7 @@ func (k *Keys) Explain(q store.Querier, about finding.Question) (found []finding
 	if about.Kind != finding.Everything && about.Kind != finding.Agent {
 		return nil, nil
 	}
-	rows := q.Query(selectBridges, about.Session, bridgeNamespace, bridgeHealth, afterHealth, caller.System, maxBridges)
+	rows := q.Query(selectBridges, about.Session, bridgeNamespace, bridgeHealth, afterHealth, identity.System, maxBridges)
 	defer rows.Close()
 	for rows.Next() {
 		var key, text string

@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -39,7 +39,7 @@ type Outcome struct {
 //
 // fault.Conflict (STATE_CHANGED) if a condition does not hold; fault.Denied (NOT_THE_OWNER) for what somebody else owns;
 // fault.Precondition (IS_A_DOCUMENT) for a value in place of a document, and as Directory has it; fault.Exhausted if the disk is full.
-func (k *Keys) Change(ctx context.Context, c caller.Caller, req once.Request, kind string, compares []Compare, changes []Change) (Outcome, error) {
+func (k *Keys) Change(ctx context.Context, c identity.Caller, req idempotency.Request, kind string, compares []Compare, changes []Change) (Outcome, error) {
 	var out Outcome
 	err := k.room(changes)
 	if err == nil {
@@ -77,13 +77,13 @@ func (k *Keys) room(changes []Change) error {
 }
 
 // author returns who is calling. In a closed session nobody is.
-func (k *Keys) author(tx *store.Tx, c caller.Caller) (Author, error) {
+func (k *Keys) author(tx *store.Tx, c identity.Caller) (Author, error) {
 	session, err := k.dir.Session(tx, c.Session)
 	if err != nil {
 		return Author{}, err
 	}
 	role, err := k.dir.Role(tx, session, c)
-	return Author{Session: session, Name: c.Name(), Role: role, Agent: c.Agent != "", All: c.Access == caller.Operator}, err
+	return Author{Session: session, Name: c.Name(), Role: role, Agent: c.Agent != "", All: c.Access == identity.Operator}, err
 }
 
 // A turn is one transaction of changes.

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -26,7 +26,7 @@ const (
 // from then on; nil = as it is. fault.Precondition (NOT_A_DOCUMENT) for a key that is something
 // else, and as Directory has it; fault.Exhausted (DOCUMENT_FULL) if it would grow too large, or the
 // disk is full.
-func (k *Keys) Append(ctx context.Context, c caller.Caller, req once.Request, n Name, text string, task *string) (Entry, error) {
+func (k *Keys) Append(ctx context.Context, c identity.Caller, req idempotency.Request, n Name, text string, task *string) (Entry, error) {
 	var e Entry
 	var err error
 	if k.disk != nil {

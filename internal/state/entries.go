@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"strconv"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
+	"brokerd/internal/identity"
 	"brokerd/internal/jsonline"
 )
 
@@ -77,7 +77,7 @@ func (t *turn) lapse(r *row) error {
 	if !r.lapsed(t.tx.Now()) {
 		return nil
 	}
-	x := turn{Keys: t.Keys, tx: t.tx, author: Author{Session: r.scope, Name: caller.System}}
+	x := turn{Keys: t.Keys, tx: t.tx, author: Author{Session: r.scope, Name: identity.System}}
 	version := strconv.FormatInt(r.version+1, 10)
 	e := x.entry(expired)
 	e.Summary = "the time of " + r.String() + " is over, version " + version

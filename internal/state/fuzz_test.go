@@ -17,10 +17,10 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/sessions"
 	"brokerd/internal/state"
 	"brokerd/internal/store"
@@ -202,7 +202,7 @@ func fuzz[Q proto.Message](f *testing.F, empty Q, rpc func(Q) error, accepted fu
 func nowhereService(f *testing.F) *state.Service {
 	clock := clockwork.NewRealClock()
 	st, err := store.Open(f.Context(), store.Options{Dir: f.TempDir(), Sync: store.SyncNormal, Clock: clock,
-		Migrations: slices.Concat(events.Migrations(), once.Migrations(), sessions.Migrations(), state.Migrations())})
+		Migrations: slices.Concat(events.Migrations(), idempotency.Migrations(), sessions.Migrations(), state.Migrations())})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -221,10 +221,10 @@ func (nowhere) Session(_ store.Querier, name string) (int64, error) {
 	return 0, fault.Missing("session", name, "there is no session %q", name)
 }
 
-func (nowhere) Role(store.Querier, int64, caller.Caller) (string, error) { return "", nil }
+func (nowhere) Role(store.Querier, int64, identity.Caller) (string, error) { return "", nil }
 
 func outsider() context.Context {
-	return caller.NewContext(context.Background(), caller.Caller{Access: caller.Agent, Session: "none", Agent: "a"})
+	return identity.NewContext(context.Background(), identity.Caller{Access: identity.Agent, Session: "none", Agent: "a"})
 }
 
 // silent is a stream on which nothing is sent.

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -30,7 +30,7 @@ type Found struct {
 // Get returns a key as it is, or for at > 0 as it was at that revision, and of a document its entries after a number, about 3 MiB
 // of them. fault.NotFound if it is not there, or was not; fault.OutOfRange (STATE_COMPACTED) if that version is not
 // kept any more; fault.Invalid for a revision in the future.
-func (k *Keys) Get(ctx context.Context, c caller.Caller, n Name, at int64, afterEntry int) (Found, error) {
+func (k *Keys) Get(ctx context.Context, c identity.Caller, n Name, at int64, afterEntry int) (Found, error) {
 	var f Found
 	err := k.store.Read(ctx, func(snap *store.Snapshot) error {
 		f = Found{Revision: snap.Revision()}
@@ -158,7 +158,7 @@ type Page struct {
 }
 
 // List returns keys in the order of their names.
-func (k *Keys) List(ctx context.Context, c caller.Caller, s Selection) (Page, error) {
+func (k *Keys) List(ctx context.Context, c identity.Caller, s Selection) (Page, error) {
 	var p Page
 	low, high := Name{s.Namespace, s.Prefix}, Name{above, ""}
 	if s.Namespace != "" {
@@ -218,7 +218,7 @@ func (k *Keys) List(ctx context.Context, c caller.Caller, s Selection) (Page, er
 var above = strings.Repeat("\U0010FFFF", maxKey/utf8.UTFMax+1)
 
 // History returns the versions of a key that are kept, newest first, those before a position; 0 = from the newest. fault.NotFound if there are none.
-func (k *Keys) History(ctx context.Context, c caller.Caller, n Name, before int64, limit int) (Page, error) {
+func (k *Keys) History(ctx context.Context, c identity.Caller, n Name, before int64, limit int) (Page, error) {
 	var p Page
 	if before == 0 {
 		before = math.MaxInt64

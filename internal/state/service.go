@@ -8,10 +8,10 @@ import (
 	"google.golang.org/grpc"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/page"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 // Limits of a request.
@@ -42,14 +42,14 @@ func NewService(k *Keys) *Service { return &Service{keys: k} }
 
 // GetState implements pb.StateServiceServer.
 func (s *Service) GetState(ctx context.Context, in *pb.GetStateRequest) (*pb.GetStateResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	n := nameOf(&c, "", in)
 	notNegative(&c, "at_revision", in.GetAtRevision())
 	notNegative(&c, "after_entry", int64(in.GetAfterEntry()))
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	f, err := s.keys.Get(ctx, caller.FromContext(ctx), n, in.GetAtRevision(), int(in.GetAfterEntry()))
+	f, err := s.keys.Get(ctx, identity.FromContext(ctx), n, in.GetAtRevision(), int(in.GetAfterEntry()))
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func (s *Service) GetState(ctx context.Context, in *pb.GetStateRequest) (*pb.Get
 
 // PutState implements pb.StateServiceServer.
 func (s *Service) PutState(ctx context.Context, in *pb.PutStateRequest) (*pb.PutStateResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	change := putOf(&c, "", in)
 	out, err := s.change(ctx, &c, "PutState", in, Put, nil, []Change{change})
 	if err != nil {
@@ -82,21 +82,21 @@ func (s *Service) PutState(ctx context.Context, in *pb.PutStateRequest) (*pb.Put
 
 // AppendState implements pb.StateServiceServer.
 func (s *Service) AppendState(ctx context.Context, in *pb.AppendStateRequest) (*pb.AppendStateResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	n := nameOf(&c, "", in)
 	if strings.TrimSpace(in.GetText()) == "" {
 		c.Fail("text", "is empty; an entry needs some text")
 	}
 	c.Text("text", in.GetText(), maxSection)
-	c.Line("task_id", in.GetTaskId(), valid.MaxID)
+	c.Line("task_id", in.GetTaskId(), validate.MaxID)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "AppendState", in.GetRequestId(), in)
+	req, err := idempotency.Of(ctx, "AppendState", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
 	}
-	e, err := s.keys.Append(ctx, caller.FromContext(ctx), req, n, in.GetText(), in.TaskId)
+	e, err := s.keys.Append(ctx, identity.FromContext(ctx), req, n, in.GetText(), in.TaskId)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (s *Service) AppendState(ctx context.Context, in *pb.AppendStateRequest) (*
 
 // DeleteState implements pb.StateServiceServer.
 func (s *Service) DeleteState(ctx context.Context, in *pb.DeleteStateRequest) (*pb.DeleteStateResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	change := deletionOf(&c, "", in)
 	out, err := s.change(ctx, &c, "DeleteState", in, Deleted, nil, []Change{change})
 	if err != nil {
@@ -116,7 +116,7 @@ func (s *Service) DeleteState(ctx context.Context, in *pb.DeleteStateRequest) (*
 
 // TransactState implements pb.StateServiceServer.
 func (s *Service) TransactState(ctx context.Context, in *pb.TransactStateRequest) (*pb.TransactStateResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	compares, changes := transactionOf(&c, in)
 	out, err := s.change(ctx, &c, "TransactState", in, transacted, compares, changes)
 	if err != nil {
@@ -130,20 +130,20 @@ func (s *Service) TransactState(ctx context.Context, in *pb.TransactStateRequest
 }
 
 // change makes changes that have been read from a request of a change's RPC.
-func (s *Service) change(ctx context.Context, c *valid.Check, rpc string, in request, kind string, compares []Compare, changes []Change) (Outcome, error) {
+func (s *Service) change(ctx context.Context, c *validate.Check, rpc string, in request, kind string, compares []Compare, changes []Change) (Outcome, error) {
 	if err := c.Err(); err != nil {
 		return Outcome{}, err
 	}
-	req, err := once.Of(ctx, rpc, in.GetRequestId(), in)
+	req, err := idempotency.Of(ctx, rpc, in.GetRequestId(), in)
 	if err != nil {
 		return Outcome{}, err
 	}
-	return s.keys.Change(ctx, caller.FromContext(ctx), req, kind, compares, changes)
+	return s.keys.Change(ctx, identity.FromContext(ctx), req, kind, compares, changes)
 }
 
 // ListState implements pb.StateServiceServer.
 func (s *Service) ListState(ctx context.Context, in *pb.ListStateRequest) (*pb.ListStateResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	sel := Selection{
 		Namespace: in.GetNamespace(), Prefix: in.GetKeyPrefix(), Owner: in.GetOwner(), TaskID: in.GetTaskId(), Values: in.GetValues(),
 		Limit: c.PageSize("page_size", in.GetPageSize()),
@@ -151,14 +151,14 @@ func (s *Service) ListState(ctx context.Context, in *pb.ListStateRequest) (*pb.L
 	c.OptionalName("namespace", sel.Namespace)
 	c.Line("key_prefix", sel.Prefix, maxKey)
 	c.OptionalName("owner", sel.Owner)
-	c.Line("task_id", sel.TaskID, valid.MaxID)
+	c.Line("task_id", sel.TaskID, validate.MaxID)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
 	if err := page.Parse(keyList, in.GetPageToken(), &sel.From); err != nil {
 		return nil, err
 	}
-	p, err := s.keys.List(ctx, caller.FromContext(ctx), sel)
+	p, err := s.keys.List(ctx, identity.FromContext(ctx), sel)
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +173,7 @@ func (s *Service) ListState(ctx context.Context, in *pb.ListStateRequest) (*pb.L
 
 // ListStateHistory implements pb.StateServiceServer.
 func (s *Service) ListStateHistory(ctx context.Context, in *pb.ListStateHistoryRequest) (*pb.ListStateHistoryResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	n := nameOf(&c, "", in)
 	limit := c.PageSize("page_size", in.GetPageSize())
 	if err := c.Err(); err != nil {
@@ -183,7 +183,7 @@ func (s *Service) ListStateHistory(ctx context.Context, in *pb.ListStateHistoryR
 	if err := page.Parse(historyList, in.GetPageToken(), &before); err != nil {
 		return nil, err
 	}
-	p, err := s.keys.History(ctx, caller.FromContext(ctx), n, before, limit)
+	p, err := s.keys.History(ctx, identity.FromContext(ctx), n, before, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -196,7 +196,7 @@ func (s *Service) ListStateHistory(ctx context.Context, in *pb.ListStateHistoryR
 
 // WatchState implements pb.StateServiceServer.
 func (s *Service) WatchState(in *pb.WatchStateRequest, stream grpc.ServerStreamingServer[pb.WatchStateResponse]) error {
-	var c valid.Check
+	var c validate.Check
 	c.OptionalName("namespace", in.GetNamespace())
 	c.Line("key_prefix", in.GetKeyPrefix(), maxKey)
 	notNegative(&c, "after_revision", in.GetAfterRevision())
@@ -204,7 +204,7 @@ func (s *Service) WatchState(in *pb.WatchStateRequest, stream grpc.ServerStreami
 		return err
 	}
 	w := Watch{Namespace: in.GetNamespace(), Prefix: in.GetKeyPrefix(), After: in.AfterRevision}
-	return s.keys.Watch(stream.Context(), caller.FromContext(stream.Context()), w, func(f Frame) error {
+	return s.keys.Watch(stream.Context(), identity.FromContext(stream.Context()), w, func(f Frame) error {
 		return stream.Send(&pb.WatchStateResponse{Changes: entriesProto(f.Changes, true), Revision: f.Revision})
 	})
 }

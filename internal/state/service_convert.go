@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 // A request is one of a change.
@@ -18,7 +18,7 @@ type request interface {
 }
 
 // nameOf reads a key's name. The prefix is the path to the fields.
-func nameOf(c *valid.Check, path string, in interface {
+func nameOf(c *validate.Check, path string, in interface {
 	GetNamespace() string
 	GetKey() string
 }) Name {
@@ -34,31 +34,31 @@ func nameOf(c *valid.Check, path string, in interface {
 	return n
 }
 
-func notNegative(c *valid.Check, field string, n int64) {
+func notNegative(c *validate.Check, field string, n int64) {
 	if n < 0 {
 		c.Fail(field, "is negative")
 	}
 }
 
 // putOf reads a value to write.
-func putOf(c *valid.Check, path string, in *pb.PutStateRequest) Change {
+func putOf(c *validate.Check, path string, in *pb.PutStateRequest) Change {
 	ch := Change{
 		Name: nameOf(c, path, in), Compare: in.CompareRevision, Own: in.Own, Task: in.TaskId,
 		Value: valueOf(c, path, in.GetValue()), TTL: c.Duration(path+"ttl", in.GetTtl(), shortestTTL, longestTTL, 0),
 	}
 	notNegative(c, path+"compare_revision", in.GetCompareRevision())
-	c.Line(path+"task_id", in.GetTaskId(), valid.MaxID)
+	c.Line(path+"task_id", in.GetTaskId(), validate.MaxID)
 	return ch
 }
 
 // deletionOf reads a deletion.
-func deletionOf(c *valid.Check, path string, in *pb.DeleteStateRequest) Change {
+func deletionOf(c *validate.Check, path string, in *pb.DeleteStateRequest) Change {
 	notNegative(c, path+"compare_revision", in.GetCompareRevision())
 	return Change{Name: nameOf(c, path, in), Compare: in.CompareRevision, Delete: true}
 }
 
 // valueOf reads and checks a value.
-func valueOf(c *valid.Check, path string, in *pb.StateValue) Value {
+func valueOf(c *validate.Check, path string, in *pb.StateValue) Value {
 	switch v := in.GetValue().(type) {
 	case *pb.StateValue_StringValue:
 		c.Text(path+"value.string_value", v.StringValue, MaxValue)
@@ -79,7 +79,7 @@ func valueOf(c *valid.Check, path string, in *pb.StateValue) Value {
 }
 
 // transactionOf reads compares and changes.
-func transactionOf(c *valid.Check, in *pb.TransactStateRequest) (compares []Compare, changes []Change) {
+func transactionOf(c *validate.Check, in *pb.TransactStateRequest) (compares []Compare, changes []Change) {
 	c.Count("compares", len(in.GetCompares()), MaxChanges)
 	c.Count("changes", len(in.GetChanges()), MaxChanges)
 	if len(in.GetChanges()) == 0 {

@@ -11,10 +11,10 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/deadline"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -102,7 +102,7 @@ type Directory interface {
 	Session(q store.Querier, name string) (int64, error)
 	// Role returns the role of the registered agent that is calling, none for an operator without agent; fault.Precondition if it is not
 	// registered, its incarnation is stale, or it does not hold what the call depends on. It is called inside a transaction.
-	Role(q store.Querier, session int64, c caller.Caller) (string, error)
+	Role(q store.Querier, session int64, c identity.Caller) (string, error)
 }
 
 // A Disk says whether there is room for more.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/jonboulle/clockwork"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -40,7 +40,7 @@ type Frame struct {
 // fault.OutOfRange (RESTORED) for one that a restore has left out; fault.Exhausted (TOO_MANY_WATCHES); fault.NotFound if the session does not exist, or was deleted.
 //
 // send may block for as long as it likes: nothing is held meanwhile.
-func (k *Keys) Watch(ctx context.Context, c caller.Caller, w Watch, send func(Frame) error) error {
+func (k *Keys) Watch(ctx context.Context, c identity.Caller, w Watch, send func(Frame) error) error {
 	leave, err := k.hub.enter()
 	if err != nil {
 		return fmt.Errorf("watch state: %w", err)
@@ -91,7 +91,7 @@ func (k *Keys) Watch(ctx context.Context, c caller.Caller, w Watch, send func(Fr
 // A watcher is one watch under way. It belongs to one goroutine.
 type watcher struct {
 	keys   *Keys
-	caller caller.Caller
+	caller identity.Caller
 	watch  Watch
 	send   func(Frame) error
 	timer  clockwork.Timer

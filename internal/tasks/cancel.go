@@ -5,12 +5,12 @@ import (
 	"errors"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 	"brokerd/internal/work"
 )
 
@@ -25,7 +25,7 @@ type Cancellation struct {
 // Cancel cancels an unfinished task and, with cascade, its unfinished dependents and subtasks. It
 // cancels about mostCancelled tasks in its transaction; the backlog cancels the rest. Errors:
 // fault.NotFound; fault.Precondition (TASK_FINISHED); fault.Denied (NOT_CREATOR).
-func (t *Tasks) Cancel(ctx context.Context, c caller.Caller, req once.Request, id string, cascade bool, reason string) (Cancellation, error) {
+func (t *Tasks) Cancel(ctx context.Context, c identity.Caller, req idempotency.Request, id string, cascade bool, reason string) (Cancellation, error) {
 	var out Cancellation
 	err := t.change(ctx, c, req, &out, id, func(u *taskTx, task *Task) error {
 		if err := u.directs(task, "cancel"); err != nil {
@@ -138,7 +138,7 @@ func (k *cascadeRun) leave() (more bool, err error) {
 // that cancels, and Text its reason. Tasks that the page cancels become chores themselves if their
 // dependents do not fit into it.
 func (u *taskTx) cascadeOn(c *work.Chore) (more bool, err error) {
-	if c.Name != caller.System {
+	if c.Name != identity.System {
 		agent, registered, err := u.dir.Find(u.tx, u.session.ID, c.Name)
 		if err != nil {
 			return false, err
@@ -181,7 +181,7 @@ func (u *taskTx) cancel(task *Task, reason string) error {
 // Retry makes a FAILED task READY again, with all its attempts. Errors: fault.NotFound;
 // fault.Precondition (TASK_NOT_FAILED); fault.Exhausted (TOO_MANY_TASKS, TOO_MANY_QUEUES);
 // fault.Denied (NOT_CREATOR).
-func (t *Tasks) Retry(ctx context.Context, c caller.Caller, req once.Request, id string) (Brief, error) {
+func (t *Tasks) Retry(ctx context.Context, c identity.Caller, req idempotency.Request, id string) (Brief, error) {
 	var out Brief
 	err := t.change(ctx, c, req, &out, id, func(u *taskTx, task *Task) error {
 		if err := u.directs(task, "retry"); err != nil {
@@ -247,7 +247,7 @@ func (u *taskTx) ripen(task *Task) error {
 
 // stale ends the attempt of a holder that has not updated its task.
 func (u *taskTx) stale(task *Task) error {
-	why := "its holder " + task.Holder + " sent no update for " + valid.Short(task.StaleAfter)
+	why := "its holder " + task.Holder + " sent no update for " + validate.Short(task.StaleAfter)
 	if err := u.tellLost(task, task.Holder, why); err != nil {
 		return err
 	}

@@ -12,9 +12,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -68,7 +68,7 @@ var errOpen = errors.New("the answer may change")
 // Claim claims a task for the caller, or waits for one. Errors: fault.NotFound and
 // fault.Precondition for a given task, fault.Precondition (AGENT_REQUIRED) for an operator without
 // an agent's name. If ctx ends while the call waits, no claim remains.
-func (t *Tasks) Claim(ctx context.Context, c caller.Caller, req once.Request, w Wish) (Claim, error) {
+func (t *Tasks) Claim(ctx context.Context, c identity.Caller, req idempotency.Request, w Wish) (Claim, error) {
 	var answer Claim
 	var waiting *waiter
 	var fresh bool   // the answer has a new claim
@@ -152,7 +152,7 @@ func (u *taskTx) claimOf(task *Task, resumed bool) (*Claim, error) {
 // decide claims a task, or returns a waiter if the call is to wait. from is the search of an earlier
 // function of the same call, nil if there is none. rest is the one that has to continue; nil if none has to.
 func (u *taskTx) decide(
-	answer *Claim, w Wish, req once.Request, from *search,
+	answer *Claim, w Wish, req idempotency.Request, from *search,
 ) (waiting *waiter, rest *search, err error) {
 	if w.ID != "" {
 		waiting, err = u.claimGiven(answer, w, req)
@@ -233,7 +233,7 @@ func (u *taskTx) answer(answer *Claim, task *Task, resumed bool) error {
 }
 
 // claimGiven claims the given task, or waits for it.
-func (u *taskTx) claimGiven(answer *Claim, w Wish, req once.Request) (*waiter, error) {
+func (u *taskTx) claimGiven(answer *Claim, w Wish, req idempotency.Request) (*waiter, error) {
 	task, err := find(u.tx, u.session.ID, w.ID)
 	if err != nil {
 		return nil, err
@@ -258,7 +258,7 @@ func (u *taskTx) claimGiven(answer *Claim, w Wish, req once.Request) (*waiter, e
 }
 
 // join makes the call wait.
-func (u *taskTx) join(w Wish, given int64, req once.Request) (*waiter, error) {
+func (u *taskTx) join(w Wish, given int64, req idempotency.Request) (*waiter, error) {
 	if n := len(u.waiters.Get(u.session.ID)); n >= mostWaiters {
 		e := fault.New(fault.Exhausted, "TOO_MANY_WAITS", "%d claims wait in this session, and no more may: try again later", n)
 		e.RetryAfter = time.Second
@@ -369,7 +369,7 @@ func (t *Tasks) verdict(ctx context.Context, w *waiter, v verdict) (Claim, error
 }
 
 // giveBack returns a task to READY that a cancelled call received. No attempt counts.
-func (t *Tasks) giveBack(req once.Request, granted *Task) {
+func (t *Tasks) giveBack(req idempotency.Request, granted *Task) {
 	err := t.store.Drain(context.Background(), func(tx *store.Tx) error {
 		u, closed, err := t.byBroker(tx, granted.Session)
 		if err != nil || closed {

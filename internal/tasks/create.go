@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -43,7 +43,7 @@ type Created struct {
 // Create creates tasks, all or none. Errors: fault.NotFound for a dependency, parent or assignee
 // that does not exist, fault.Invalid (TASK_CYCLE), fault.Exists (TASK_EXISTS), fault.Exhausted
 // (TOO_MANY_TASKS, TOO_MANY_QUEUES).
-func (t *Tasks) Create(ctx context.Context, c caller.Caller, req once.Request, all []Draft) (Created, error) {
+func (t *Tasks) Create(ctx context.Context, c identity.Caller, req idempotency.Request, all []Draft) (Created, error) {
 	var out Created
 	if slices.ContainsFunc(all, func(n Draft) bool { return n.Assignee != "" }) {
 		if err := t.post.Admit(ctx, c); err != nil {

@@ -13,7 +13,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/events"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
 	"brokerd/internal/sessions"
 	"brokerd/internal/tasks"
 	"brokerd/internal/testkit"
@@ -169,6 +169,6 @@ func wantArtifacts(b *testkit.Bounds, all []string) {
 // fuzzed returns the service of tasks without sessions.
 func fuzzed(f *testing.F) *tasks.Service {
 	clock := clockwork.NewRealClock()
-	st := testkit.Store(f, f.TempDir(), clock, events.Migrations(), once.Migrations(), sessions.Migrations(), work.Migrations(), tasks.Migrations())
+	st := testkit.Store(f, f.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(), work.Migrations(), tasks.Migrations())
 	return tasks.NewService(tasks.New(st, events.New(st, clock, zap.NewNop()), testkit.NoSessions{}, testkit.NoPost{}, clock, zap.NewNop()))
 }

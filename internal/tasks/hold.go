@@ -7,13 +7,13 @@ import (
 	"strings"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 	"brokerd/internal/work"
 )
 
@@ -51,7 +51,7 @@ type Updated struct {
 
 // Update changes a task. Errors: fault.NotFound; fault.Precondition (TASK_LOST, TASK_NOT_BLOCKED,
 // TASK_BLOCKED, TASK_FINISHED); fault.Denied (NOT_CREATOR).
-func (t *Tasks) Update(ctx context.Context, c caller.Caller, req once.Request, id string, ch Change) (Updated, error) {
+func (t *Tasks) Update(ctx context.Context, c identity.Caller, req idempotency.Request, id string, ch Change) (Updated, error) {
 	var out Updated
 	err := t.change(ctx, c, req, &out, id, func(u *taskTx, task *Task) error {
 		if ch.describes() {
@@ -90,7 +90,7 @@ func (t *Tasks) Update(ctx context.Context, c caller.Caller, req once.Request, i
 }
 
 // change runs one change of a task and keeps its answer.
-func (t *Tasks) change(ctx context.Context, c caller.Caller, req once.Request, answer any, id string, fn func(u *taskTx, task *Task) error) error {
+func (t *Tasks) change(ctx context.Context, c identity.Caller, req idempotency.Request, answer any, id string, fn func(u *taskTx, task *Task) error) error {
 	err := t.store.Drain(ctx, func(tx *store.Tx) error {
 		_, err := req.Do(tx, answer, func() error {
 			u, err := t.begin(tx, c)
@@ -205,8 +205,8 @@ func (u *taskTx) describe(task *Task, ch *Change) error {
 		for _, k := range ch.RemoveLabels {
 			delete(labels, k)
 		}
-		if len(labels) > valid.MaxLabels {
-			return fault.Field("set_labels", "the task would have %d labels; at most %d are allowed", len(labels), valid.MaxLabels)
+		if len(labels) > validate.MaxLabels {
+			return fault.Field("set_labels", "the task would have %d labels; at most %d are allowed", len(labels), validate.MaxLabels)
 		}
 		task.Labels = labels
 		details["labels"] = labels
@@ -238,7 +238,7 @@ type Completed struct {
 
 // Complete finishes a task of the caller, and makes READY the tasks that waited for it alone.
 // Errors: fault.NotFound; fault.Precondition (TASK_LOST).
-func (t *Tasks) Complete(ctx context.Context, c caller.Caller, req once.Request, id string, fence int64, result string, artifacts []string) (Completed, error) {
+func (t *Tasks) Complete(ctx context.Context, c identity.Caller, req idempotency.Request, id string, fence int64, result string, artifacts []string) (Completed, error) {
 	var out Completed
 	err := t.change(ctx, c, req, &out, id, func(u *taskTx, task *Task) error {
 		if task.State == Done && task.Holder == u.actor.Name && (fence == 0 || fence == task.Fence) {
@@ -287,7 +287,7 @@ type Ended struct {
 
 // Fail ends the attempt of the caller as failed; the task returns to READY after a backoff, or
 // becomes FAILED. Errors: fault.NotFound; fault.Precondition (TASK_LOST).
-func (t *Tasks) Fail(ctx context.Context, c caller.Caller, req once.Request, id string, fence int64, why string, fatal bool) (Ended, error) {
+func (t *Tasks) Fail(ctx context.Context, c identity.Caller, req idempotency.Request, id string, fence int64, why string, fatal bool) (Ended, error) {
 	var out Ended
 	err := t.change(ctx, c, req, &out, id, func(u *taskTx, task *Task) error {
 		if err := u.holds(task, fence); err != nil {
@@ -308,7 +308,7 @@ func (t *Tasks) Fail(ctx context.Context, c caller.Caller, req once.Request, id 
 // Release returns a task of the caller to READY; no attempt counts. With decline, the assignee of an
 // unfinished task refuses it. Errors: fault.NotFound; fault.Precondition (TASK_LOST, TASK_FINISHED);
 // fault.Denied (NOT_ASSIGNEE); fault.Exhausted (TOO_MANY_QUEUES) for a decline.
-func (t *Tasks) Release(ctx context.Context, c caller.Caller, req once.Request, id string, fence int64, decline bool, reason string) (Brief, error) {
+func (t *Tasks) Release(ctx context.Context, c identity.Caller, req idempotency.Request, id string, fence int64, decline bool, reason string) (Brief, error) {
 	var out Brief
 	err := t.change(ctx, c, req, &out, id, func(u *taskTx, task *Task) error {
 		var err error

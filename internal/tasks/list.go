@@ -8,7 +8,7 @@ import (
 	"maps"
 	"slices"
 
-	"brokerd/internal/caller"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -26,7 +26,7 @@ type Full struct {
 
 // Get returns a task; with full also what belongs to it. Errors: fault.NotFound if there is no task
 // and, with full, no object carries the id.
-func (t *Tasks) Get(ctx context.Context, c caller.Caller, id string, full bool) (Full, error) {
+func (t *Tasks) Get(ctx context.Context, c identity.Caller, id string, full bool) (Full, error) {
 	var f Full
 	err := t.store.Read(ctx, func(snap *store.Snapshot) error {
 		s, err := t.dir.Session(snap, c.Session)
@@ -107,7 +107,7 @@ type Page struct {
 // List returns tasks in the order of their creation. A page reads at most about mostRead tasks: with
 // filters that match few of them it can have fewer tasks than the limit, or none, and yet a next page.
 // Errors: fault.NotFound for a parent.
-func (t *Tasks) List(ctx context.Context, c caller.Caller, sel Selection) (Page, error) {
+func (t *Tasks) List(ctx context.Context, c identity.Caller, sel Selection) (Page, error) {
 	if err := t.store.CheckResume(sel.From); err != nil {
 		return Page{}, err
 	}
@@ -250,7 +250,7 @@ func (t *Task) size() int {
 
 // Claimable returns the tasks that the caller could claim now, in the order in which it would get
 // them. It reads about mostRead rows: with several labels it may miss tasks behind these. Errors: fault.Precondition without a registered agent.
-func (t *Tasks) Claimable(ctx context.Context, c caller.Caller, labels map[string]string, limit int) (Page, error) {
+func (t *Tasks) Claimable(ctx context.Context, c identity.Caller, labels map[string]string, limit int) (Page, error) {
 	var p Page
 	err := t.store.ReadPage(ctx, func(snap *store.Snapshot) error {
 		p = Page{Revision: snap.Revision()}

@@ -3,7 +3,7 @@ package tasks
 import (
 	"strings"
 
-	"brokerd/internal/caller"
+	"brokerd/internal/identity"
 	"brokerd/internal/work"
 )
 
@@ -43,7 +43,7 @@ func (u *taskTx) assign(task *Task) error {
 
 // tell sends an agent a notice about a task, unless the agent itself has caused it.
 func (u *taskTx) tell(task *Task, agent, kind, subject string, details map[string]any) error {
-	if agent == "" || agent == caller.System || agent == u.actor.Name {
+	if agent == "" || agent == identity.System || agent == u.actor.Name {
 		return nil
 	}
 	payload, err := marshal(details)

@@ -7,10 +7,10 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 	"brokerd/internal/tasks"
@@ -29,7 +29,7 @@ func (people) ByID(store.Querier, int64) (work.Session, bool, error) {
 	return work.Session{ID: 1, Name: "default"}, false, nil
 }
 
-func (people) Acting(_ store.Querier, _ int64, c caller.Caller) (work.Agent, error) {
+func (people) Acting(_ store.Querier, _ int64, c identity.Caller) (work.Agent, error) {
 	return work.Agent{Name: c.Agent}, nil
 }
 
@@ -43,14 +43,14 @@ func (silence) Notify(*store.Tx, int64, work.Notice) error { return nil }
 func TestRemove_KeepsATaskThatHasChangedSinceTheKeeperReadIt(t *testing.T) {
 	t.Parallel()
 	clock := clockwork.NewFakeClock()
-	st := testkit.Store(t, t.TempDir(), clock, events.Migrations(), once.Migrations(), sessions.Migrations(),
+	st := testkit.Store(t, t.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(),
 		work.Migrations(), tasks.Migrations())
 	board := tasks.New(st, events.New(st, clock, zap.NewNop()), people{}, silence{}, clock, zap.NewNop())
-	ctx, c := t.Context(), caller.Caller{Session: "default", Agent: "a"}
+	ctx, c := t.Context(), identity.Caller{Session: "default", Agent: "a"}
 	create := func(id string, needs ...string) {
 		t.Helper()
 		draft := tasks.Draft{ID: id, Title: id, Priority: 5, MaxAttempts: 1, DependsOn: needs}
-		check(t, drop(board.Create(ctx, c, once.Request{}, []tasks.Draft{draft})))
+		check(t, drop(board.Create(ctx, c, idempotency.Request{}, []tasks.Draft{draft})))
 	}
 	create("t")
 	for _, step := range []struct {
@@ -58,11 +58,11 @@ func TestRemove_KeepsATaskThatHasChangedSinceTheKeeperReadIt(t *testing.T) {
 		change func()
 		state  tasks.State
 	}{
-		{"retried", func() { check(t, drop(board.Retry(ctx, c, once.Request{}, "t"))) }, tasks.Ready},
+		{"retried", func() { check(t, drop(board.Retry(ctx, c, idempotency.Request{}, "t"))) }, tasks.Ready},
 		{"needed by another task", func() { create("next", "t") }, tasks.Failed},
 	} {
-		check(t, drop(board.Claim(ctx, c, once.Request{}, tasks.Wish{ID: "t"})))
-		check(t, drop(board.Fail(ctx, c, once.Request{}, "t", 0, "it broke", true)))
+		check(t, drop(board.Claim(ctx, c, idempotency.Request{}, tasks.Wish{ID: "t"})))
+		check(t, drop(board.Fail(ctx, c, idempotency.Request{}, "t", 0, "it broke", true)))
 		clock.Advance(time.Hour)
 		var found []work.Done
 		check(t, st.Read(ctx, func(snap *store.Snapshot) (err error) {
@@ -86,15 +86,15 @@ func TestRemove_KeepsATaskThatHasChangedSinceTheKeeperReadIt(t *testing.T) {
 func TestArtifactMentions_FindsTheResultOfAnOlderTask(t *testing.T) {
 	t.Parallel()
 	clock := clockwork.NewFakeClock()
-	st := testkit.Store(t, t.TempDir(), clock, events.Migrations(), once.Migrations(), sessions.Migrations(),
+	st := testkit.Store(t, t.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(),
 		work.Migrations(), tasks.Migrations())
 	board := tasks.New(st, events.New(st, clock, zap.NewNop()), people{}, silence{}, clock, zap.NewNop())
-	ctx, c := t.Context(), caller.Caller{Session: "default", Agent: "a"}
+	ctx, c := t.Context(), identity.Caller{Session: "default", Agent: "a"}
 	for _, id := range []string{"older", "newer"} {
 		draft := tasks.Draft{ID: id, Title: id, Priority: 5, MaxAttempts: 1, Artifacts: []string{id + ".md@1"}}
-		check(t, drop(board.Create(ctx, c, once.Request{}, []tasks.Draft{draft})))
+		check(t, drop(board.Create(ctx, c, idempotency.Request{}, []tasks.Draft{draft})))
 	}
-	check(t, drop(board.Claim(ctx, c, once.Request{}, tasks.Wish{ID: "older"})))
+	check(t, drop(board.Claim(ctx, c, idempotency.Request{}, tasks.Wish{ID: "older"})))
 	texts, read := work.NewTexts([]string{"older.md@1", "newer.md@1", "report.md@1"}), int64(0)
 	search := func() {
 		t.Helper()
@@ -105,7 +105,7 @@ func TestArtifactMentions_FindsTheResultOfAnOlderTask(t *testing.T) {
 	}
 	search()
 	want(t, "texts that the first search finds", len(texts.Found()), 2)
-	check(t, drop(board.Complete(ctx, c, once.Request{}, "older", 0, "", []string{"report.md@1"})))
+	check(t, drop(board.Complete(ctx, c, idempotency.Request{}, "older", 0, "", []string{"report.md@1"})))
 	search()
 	want(t, "the search after it finds the result", texts.Found()["report.md@1"], true)
 }

@@ -6,10 +6,10 @@ import (
 	"time"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/page"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 // taskList is the name of the list that page tokens belong to.
@@ -26,16 +26,16 @@ func NewService(t *Tasks) *Service { return &Service{tasks: t} }
 
 // CreateTasks implements pb.TaskServiceServer.
 func (s *Service) CreateTasks(ctx context.Context, in *pb.CreateTasksRequest) (*pb.CreateTasksResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	all := draftsOf(&c, in.GetTasks())
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "CreateTasks", in.GetRequestId(), in)
+	req, err := idempotency.Of(ctx, "CreateTasks", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.tasks.Create(ctx, caller.FromContext(ctx), req, all)
+	out, err := s.tasks.Create(ctx, identity.FromContext(ctx), req, all)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func (s *Service) CreateTasks(ctx context.Context, in *pb.CreateTasksRequest) (*
 
 // ClaimTask implements pb.TaskServiceServer.
 func (s *Service) ClaimTask(ctx context.Context, in *pb.ClaimTaskRequest) (*pb.ClaimTaskResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	w := Wish{ID: in.GetTaskId(), Labels: in.GetLabels(), Wait: c.Duration("wait", in.GetWait(), 0, longestWait, 0), Resume: in.GetResume()}
 	c.OptionalName("task_id", w.ID)
 	c.Labels("labels", w.Labels)
@@ -54,11 +54,11 @@ func (s *Service) ClaimTask(ctx context.Context, in *pb.ClaimTaskRequest) (*pb.C
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "ClaimTask", in.GetRequestId(), in)
+	req, err := idempotency.Of(ctx, "ClaimTask", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
 	}
-	claim, err := s.tasks.Claim(ctx, caller.FromContext(ctx), req, w)
+	claim, err := s.tasks.Claim(ctx, identity.FromContext(ctx), req, w)
 	if err != nil {
 		return nil, err
 	}
@@ -72,18 +72,18 @@ func (s *Service) ClaimTask(ctx context.Context, in *pb.ClaimTaskRequest) (*pb.C
 
 // UpdateTask implements pb.TaskServiceServer.
 func (s *Service) UpdateTask(ctx context.Context, in *pb.UpdateTaskRequest) (*pb.UpdateTaskResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	c.Name("task_id", in.GetTaskId())
 	c.Between("fence", in.GetFence(), 0, 1<<62)
 	ch := changeOf(&c, in)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "UpdateTask", in.GetRequestId(), in)
+	req, err := idempotency.Of(ctx, "UpdateTask", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.tasks.Update(ctx, caller.FromContext(ctx), req, in.GetTaskId(), ch)
+	out, err := s.tasks.Update(ctx, identity.FromContext(ctx), req, in.GetTaskId(), ch)
 	if err != nil {
 		return nil, err
 	}
@@ -92,14 +92,14 @@ func (s *Service) UpdateTask(ctx context.Context, in *pb.UpdateTaskRequest) (*pb
 
 // CompleteTask implements pb.TaskServiceServer.
 func (s *Service) CompleteTask(ctx context.Context, in *pb.CompleteTaskRequest) (*pb.CompleteTaskResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	c.Text("result", in.GetResult(), maxText)
 	artifacts(&c, "artifacts", in.GetArtifacts())
 	req, err := held(ctx, &c, "CompleteTask", in)
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.tasks.Complete(ctx, caller.FromContext(ctx), req, in.GetTaskId(), in.GetFence(), in.GetResult(), in.GetArtifacts())
+	out, err := s.tasks.Complete(ctx, identity.FromContext(ctx), req, in.GetTaskId(), in.GetFence(), in.GetResult(), in.GetArtifacts())
 	if err != nil {
 		return nil, err
 	}
@@ -108,13 +108,13 @@ func (s *Service) CompleteTask(ctx context.Context, in *pb.CompleteTaskRequest) 
 
 // FailTask implements pb.TaskServiceServer.
 func (s *Service) FailTask(ctx context.Context, in *pb.FailTaskRequest) (*pb.FailTaskResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	c.Text("error", in.GetError(), maxNote)
 	req, err := held(ctx, &c, "FailTask", in)
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.tasks.Fail(ctx, caller.FromContext(ctx), req, in.GetTaskId(), in.GetFence(), in.GetError(), in.GetFatal())
+	out, err := s.tasks.Fail(ctx, identity.FromContext(ctx), req, in.GetTaskId(), in.GetFence(), in.GetError(), in.GetFatal())
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +123,7 @@ func (s *Service) FailTask(ctx context.Context, in *pb.FailTaskRequest) (*pb.Fai
 
 // ReleaseTask implements pb.TaskServiceServer.
 func (s *Service) ReleaseTask(ctx context.Context, in *pb.ReleaseTaskRequest) (*pb.ReleaseTaskResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	c.Text("reason", in.GetReason(), maxNote)
 	if in.GetDecline() && in.GetReason() == "" {
 		c.Fail("reason", "is empty; the creator needs to know why the task is declined")
@@ -132,7 +132,7 @@ func (s *Service) ReleaseTask(ctx context.Context, in *pb.ReleaseTaskRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.tasks.Release(ctx, caller.FromContext(ctx), req, in.GetTaskId(), in.GetFence(), in.GetDecline(), in.GetReason())
+	out, err := s.tasks.Release(ctx, identity.FromContext(ctx), req, in.GetTaskId(), in.GetFence(), in.GetDecline(), in.GetReason())
 	if err != nil {
 		return nil, err
 	}
@@ -140,28 +140,28 @@ func (s *Service) ReleaseTask(ctx context.Context, in *pb.ReleaseTaskRequest) (*
 }
 
 // held checks what the requests of a holder have in common.
-func held(ctx context.Context, c *valid.Check, rpc string, in holderRequest) (once.Request, error) {
+func held(ctx context.Context, c *validate.Check, rpc string, in holderRequest) (idempotency.Request, error) {
 	c.Name("task_id", in.GetTaskId())
 	c.Between("fence", in.GetFence(), 0, 1<<62)
 	if err := c.Err(); err != nil {
-		return once.Request{}, err
+		return idempotency.Request{}, err
 	}
-	return once.Of(ctx, rpc, in.GetRequestId(), in)
+	return idempotency.Of(ctx, rpc, in.GetRequestId(), in)
 }
 
 // CancelTask implements pb.TaskServiceServer.
 func (s *Service) CancelTask(ctx context.Context, in *pb.CancelTaskRequest) (*pb.CancelTaskResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	c.Name("task_id", in.GetTaskId())
 	c.Text("reason", in.GetReason(), maxNote)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "CancelTask", in.GetRequestId(), in)
+	req, err := idempotency.Of(ctx, "CancelTask", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.tasks.Cancel(ctx, caller.FromContext(ctx), req, in.GetTaskId(), in.GetCascade(), in.GetReason())
+	out, err := s.tasks.Cancel(ctx, identity.FromContext(ctx), req, in.GetTaskId(), in.GetCascade(), in.GetReason())
 	if err != nil {
 		return nil, err
 	}
@@ -171,16 +171,16 @@ func (s *Service) CancelTask(ctx context.Context, in *pb.CancelTaskRequest) (*pb
 
 // RetryTask implements pb.TaskServiceServer.
 func (s *Service) RetryTask(ctx context.Context, in *pb.RetryTaskRequest) (*pb.RetryTaskResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	c.Name("task_id", in.GetTaskId())
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "RetryTask", in.GetRequestId(), in)
+	req, err := idempotency.Of(ctx, "RetryTask", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.tasks.Retry(ctx, caller.FromContext(ctx), req, in.GetTaskId())
+	out, err := s.tasks.Retry(ctx, identity.FromContext(ctx), req, in.GetTaskId())
 	if err != nil {
 		return nil, err
 	}
@@ -189,17 +189,17 @@ func (s *Service) RetryTask(ctx context.Context, in *pb.RetryTaskRequest) (*pb.R
 
 // GetTask implements pb.TaskServiceServer.
 func (s *Service) GetTask(ctx context.Context, in *pb.GetTaskRequest) (*pb.GetTaskResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	if in.GetTaskId() == "" {
 		c.Fail("task_id", "is empty")
 	}
-	c.Line("task_id", in.GetTaskId(), valid.MaxID)
+	c.Line("task_id", in.GetTaskId(), validate.MaxID)
 	full := in.GetView() == pb.TaskView_TASK_VIEW_FULL
 	c.Between("view", int64(in.GetView()), 0, int64(pb.TaskView_TASK_VIEW_FULL))
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	f, err := s.tasks.Get(ctx, caller.FromContext(ctx), in.GetTaskId(), full)
+	f, err := s.tasks.Get(ctx, identity.FromContext(ctx), in.GetTaskId(), full)
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +216,7 @@ func (s *Service) GetTask(ctx context.Context, in *pb.GetTaskRequest) (*pb.GetTa
 
 // ListTasks implements pb.TaskServiceServer.
 func (s *Service) ListTasks(ctx context.Context, in *pb.ListTasksRequest) (*pb.ListTasksResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	sel := selectionOf(&c, in)
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -227,9 +227,9 @@ func (s *Service) ListTasks(ctx context.Context, in *pb.ListTasksRequest) (*pb.L
 	var p Page
 	var err error
 	if in.GetClaimable() {
-		p, err = s.tasks.Claimable(ctx, caller.FromContext(ctx), sel.Labels, sel.Limit)
+		p, err = s.tasks.Claimable(ctx, identity.FromContext(ctx), sel.Labels, sel.Limit)
 	} else {
-		p, err = s.tasks.List(ctx, caller.FromContext(ctx), sel)
+		p, err = s.tasks.List(ctx, identity.FromContext(ctx), sel)
 	}
 	if err != nil {
 		return nil, err
@@ -246,7 +246,7 @@ func (s *Service) ListTasks(ctx context.Context, in *pb.ListTasksRequest) (*pb.L
 
 // WaitTasks implements pb.TaskServiceServer.
 func (s *Service) WaitTasks(ctx context.Context, in *pb.WaitTasksRequest) (*pb.WaitTasksResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	a := Awaited{Tasks: in.GetTaskIds(), Agents: in.GetAgents(), Any: in.GetMode() == pb.WaitMode_WAIT_MODE_ANY,
 		Wait: c.Duration("wait", in.GetWait(), 0, longestWait, 0), After: in.GetAfterRevision()}
 	c.Between("mode", int64(in.GetMode()), 0, int64(pb.WaitMode_WAIT_MODE_ANY))
@@ -263,7 +263,7 @@ func (s *Service) WaitTasks(ctx context.Context, in *pb.WaitTasksRequest) (*pb.W
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	r, err := s.tasks.Wait(ctx, caller.FromContext(ctx), a)
+	r, err := s.tasks.Wait(ctx, identity.FromContext(ctx), a)
 	if err != nil {
 		return nil, err
 	}
@@ -272,7 +272,7 @@ func (s *Service) WaitTasks(ctx context.Context, in *pb.WaitTasksRequest) (*pb.W
 }
 
 // draftsOf reads the tasks to create.
-func draftsOf(c *valid.Check, in []*pb.NewTask) []Draft {
+func draftsOf(c *validate.Check, in []*pb.NewTask) []Draft {
 	if len(in) == 0 {
 		c.Fail("tasks", "is empty; create at least one task")
 	}
@@ -307,7 +307,7 @@ func (d *Draft) rows() int {
 	return n
 }
 
-func draftOf(c *valid.Check, i int, n *pb.NewTask) Draft {
+func draftOf(c *validate.Check, i int, n *pb.NewTask) Draft {
 	at := func(name string) string { return field(i, name) }
 	d := Draft{
 		ID: n.GetId(), Title: n.GetTitle(), Description: n.GetDescription(), Labels: n.GetLabels(), Priority: int(n.GetPriority()),
@@ -351,7 +351,7 @@ func draftOf(c *valid.Check, i int, n *pb.NewTask) Draft {
 	return d
 }
 
-func staleOf(c *valid.Check, field string, n *pb.NewTask) time.Duration {
+func staleOf(c *validate.Check, field string, n *pb.NewTask) time.Duration {
 	if n.GetStaleAfter().AsDuration() == 0 {
 		return 0
 	}

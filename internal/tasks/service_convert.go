@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 // holderRequest is what the requests of a holder have in common.
@@ -23,25 +23,25 @@ type holderRequest interface {
 }
 
 // names wants names.
-func names(c *valid.Check, field string, all []string) {
+func names(c *validate.Check, field string, all []string) {
 	for i, s := range all {
 		c.Name(field+"["+strconv.Itoa(i)+"]", s)
 	}
 }
 
 // artifacts wants names of artifacts.
-func artifacts(c *valid.Check, field string, all []string) {
+func artifacts(c *validate.Check, field string, all []string) {
 	c.Count(field, len(all), mostArtifacts)
 	for i, s := range all {
 		if s == "" {
 			c.Fail(field+"["+strconv.Itoa(i)+"]", "is empty")
 		}
-		c.Line(field+"["+strconv.Itoa(i)+"]", s, valid.MaxPath)
+		c.Line(field+"["+strconv.Itoa(i)+"]", s, validate.MaxPath)
 	}
 }
 
 // titleOf wants a title.
-func titleOf(c *valid.Check, field, title string) {
+func titleOf(c *validate.Check, field, title string) {
 	if strings.TrimSpace(title) == "" {
 		c.Fail(field, "is empty; a task needs a title")
 	}
@@ -49,7 +49,7 @@ func titleOf(c *valid.Check, field, title string) {
 }
 
 // changeOf reads a change.
-func changeOf(c *valid.Check, in *pb.UpdateTaskRequest) Change {
+func changeOf(c *validate.Check, in *pb.UpdateTaskRequest) Change {
 	ch := Change{Fence: in.GetFence(), Progress: in.Progress, Note: in.Note, Unblock: in.GetUnblock(), Title: in.Title,
 		Description: in.Description, SetLabels: in.GetSetLabels(), RemoveLabels: in.GetRemoveLabels()}
 	if p := in.Progress; p != nil && !(*p >= 0 && *p <= 1) || p != nil && math.IsNaN(*p) {
@@ -73,15 +73,15 @@ func changeOf(c *valid.Check, in *pb.UpdateTaskRequest) Change {
 		ch.Priority = &priority
 	}
 	c.Labels("set_labels", ch.SetLabels)
-	c.Count("remove_labels", len(ch.RemoveLabels), valid.MaxLabels)
+	c.Count("remove_labels", len(ch.RemoveLabels), validate.MaxLabels)
 	for i, k := range ch.RemoveLabels {
-		c.Line("remove_labels["+strconv.Itoa(i)+"]", k, valid.MaxLabel)
+		c.Line("remove_labels["+strconv.Itoa(i)+"]", k, validate.MaxLabel)
 	}
 	return ch
 }
 
 // selectionOf reads the filters of a list.
-func selectionOf(c *valid.Check, in *pb.ListTasksRequest) Selection {
+func selectionOf(c *validate.Check, in *pb.ListTasksRequest) Selection {
 	sel := Selection{Holder: in.GetHolder(), Assignee: in.GetAssignee(), Role: in.GetRole(), Labels: in.GetLabels(),
 		Parent: in.GetParent(), Creator: in.GetCreator(), Newest: in.GetNewestFirst(), Limit: c.PageSize("page_size", in.GetPageSize())}
 	c.OptionalName("holder", sel.Holder)

@@ -184,7 +184,7 @@ type Tasks struct {
 	damaged    map[int64]bool                      // keys of tasks and queues that were found damaged; see skip
 }
 
-// made is told of all that New returns. It is for tests of what the writer keeps in memory.
+// made is called with all that New returns. It is for tests of what the writer keeps in memory.
 var made = func(*Tasks) {}
 
 // A key is a task, or an agent, for whose change calls wait.

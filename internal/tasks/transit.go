@@ -5,10 +5,10 @@ import (
 	"strconv"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -23,7 +23,7 @@ type taskTx struct {
 }
 
 // begin returns the changes of a caller.
-func (t *Tasks) begin(tx *store.Tx, c caller.Caller) (*taskTx, error) {
+func (t *Tasks) begin(tx *store.Tx, c identity.Caller) (*taskTx, error) {
 	s, err := t.dir.Session(tx, c.Session)
 	if err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func (t *Tasks) begin(tx *store.Tx, c caller.Caller) (*taskTx, error) {
 // byBroker returns the changes that the broker itself makes in a session. closed sessions have none.
 func (t *Tasks) byBroker(tx *store.Tx, session int64) (u *taskTx, closed bool, err error) {
 	s, closed, err := t.dir.ByID(tx, session)
-	u = &taskTx{Tasks: t, tx: tx, session: s, actor: work.Agent{Name: caller.System}, known: map[string]Empty{}}
+	u = &taskTx{Tasks: t, tx: tx, session: s, actor: work.Agent{Name: identity.System}, known: map[string]Empty{}}
 	return u, closed, err
 }
 
@@ -223,7 +223,7 @@ func lost(task *Task, agent string, fence int64) error {
 		by = " by the fence " + strconv.FormatInt(fence, 10)
 	}
 	do := "stop working on it"
-	if agent == caller.System {
+	if agent == identity.System {
 		do = "only its holder settles a task"
 	}
 	return fault.New(fault.Precondition, "TASK_LOST", "%s does not hold task %q%s: %s; %s", agent, task.ID, by, says, do).

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -45,7 +45,7 @@ type Result struct {
 // Wait waits until tasks are DONE and agents have reported completed. It returns early when one of
 // the tasks needs attention. Errors: fault.NotFound; fault.Precondition (WOULD_WAIT_FOREVER) if the
 // caller holds one of the tasks or a task on which one depends.
-func (t *Tasks) Wait(ctx context.Context, c caller.Caller, a Awaited) (Result, error) {
+func (t *Tasks) Wait(ctx context.Context, c identity.Caller, a Awaited) (Result, error) {
 	var session int64
 	var began int64 // revision
 	if err := t.store.CheckResume(a.After); err != nil {
@@ -190,7 +190,7 @@ const mostWalked = 20_000
 
 // hopeless refuses a wait for tasks of which one depends on a task that the caller holds.
 func hopeless(q store.Querier, session int64, agent string, awaited []*Task) error {
-	if agent == caller.System {
+	if agent == identity.System {
 		return nil
 	}
 	rows := q.Query(selectHeld, session, agent, 1)

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -19,7 +19,7 @@ type waiter struct {
 	agent   work.Agent
 	wish    Wish
 	given   int64 // key of the given task; 0 = any that matches
-	req     once.Request
+	req     idempotency.Request
 	told    chan verdict // has capacity for the one verdict
 }
 

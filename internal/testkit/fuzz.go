@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -34,7 +34,7 @@ func Fuzz[Q proto.Message, A any](
 		f.Add(wire)
 	}
 	var empty Q
-	ctx := caller.NewContext(context.Background(), caller.Caller{Access: caller.Agent, Session: "none", Agent: "a"})
+	ctx := identity.NewContext(context.Background(), identity.Caller{Access: identity.Agent, Session: "none", Agent: "a"})
 	f.Fuzz(func(t *testing.T, wire []byte) {
 		q := empty.ProtoReflect().New().Interface().(Q)
 		if proto.Unmarshal(wire, q) != nil {
@@ -65,7 +65,7 @@ type sender = work.Post // an embedded field named Post would hide the method
 type NoPost struct{ sender }
 
 // Admit implements work.Post.
-func (NoPost) Admit(context.Context, caller.Caller) error { return nil }
+func (NoPost) Admit(context.Context, identity.Caller) error { return nil }
 
 // Bounds fails a test for accepted values that are out of bounds.
 type Bounds struct{ *testing.T }

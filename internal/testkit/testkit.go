@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"brokerd/internal/caller"
+	"brokerd/internal/identity"
 	"brokerd/internal/rpc"
 	"brokerd/internal/store"
 )
@@ -80,7 +80,7 @@ func Serve(t testing.TB, register func(grpc.ServiceRegistrar)) (*grpc.ClientConn
 }
 
 // As returns a context for calls of a caller.
-func As(ctx context.Context, c caller.Caller) context.Context {
+func As(ctx context.Context, c identity.Caller) context.Context {
 	return metadata.AppendToOutgoingContext(ctx,
 		"test-access", strconv.Itoa(int(c.Access)),
 		"test-session", c.Session,
@@ -91,12 +91,12 @@ func As(ctx context.Context, c caller.Caller) context.Context {
 
 // Operator returns a context for calls of an operator without an agent in the session "default".
 func Operator(ctx context.Context) context.Context {
-	return As(ctx, caller.Caller{Access: caller.Operator, Session: "default"})
+	return As(ctx, identity.Caller{Access: identity.Operator, Session: "default"})
 }
 
 // Agent returns a context for calls of an agent in the session "default".
 func Agent(ctx context.Context, name string) context.Context {
-	return As(ctx, caller.Caller{Access: caller.Agent, Session: "default", Agent: name})
+	return As(ctx, identity.Caller{Access: identity.Agent, Session: "default", Agent: name})
 }
 
 // Reason returns the reason that an error carries.
@@ -148,7 +148,7 @@ func identify(ctx context.Context) context.Context {
 	}
 	access, _ := strconv.Atoi(value("test-access"))
 	incarnation, _ := strconv.ParseInt(value("test-incarnation"), 10, 64)
-	return caller.NewContext(ctx, caller.Caller{
-		Access: caller.Access(access), Session: value("test-session"), Agent: value("test-agent"), Incarnation: incarnation,
+	return identity.NewContext(ctx, identity.Caller{
+		Access: identity.Access(access), Session: value("test-session"), Agent: value("test-agent"), Incarnation: incarnation,
 	})
 }

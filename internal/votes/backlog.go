@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"brokerd/internal/caller"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -132,7 +132,7 @@ func (v *Votes) announceSome(tx *store.Tx, c *work.Chore) (more bool, err error)
 		if err != nil || more {
 			return more, err
 		}
-		if n.Agent = vote.Opener; n.Agent != caller.System {
+		if n.Agent = vote.Opener; n.Agent != identity.System {
 			if err := v.post.Notify(tx, vote.Session, n); err != nil {
 				return false, err
 			}

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"strings"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/nearest"
-	"brokerd/internal/once"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -18,7 +18,7 @@ import (
 // for the vote and for the option; fault.Precondition (VOTE_CLOSED, AGENT_REQUIRED); fault.Denied
 // (NOT_AN_ELECTOR).
 func (v *Votes) Cast(
-	ctx context.Context, who caller.Caller, req once.Request, id, option, reason string,
+	ctx context.Context, who identity.Caller, req idempotency.Request, id, option, reason string,
 ) (Vote, error) {
 	var out Closing
 	err := v.act(ctx, who, req, &out, func(t *change) (err error) {
@@ -141,13 +141,13 @@ type Closing struct {
 
 // Close closes a vote with the ballots cast so far. Errors: fault.NotFound; fault.Denied
 // (NOT_THE_OPENER) for agents that did not open it.
-func (v *Votes) Close(ctx context.Context, who caller.Caller, req once.Request, id, reason string) (Closing, error) {
+func (v *Votes) Close(ctx context.Context, who identity.Caller, req idempotency.Request, id, reason string) (Closing, error) {
 	var out Closing
 	err := v.act(ctx, who, req, &out, func(t *change) (err error) {
 		if out.Vote, err = find(t.tx, t.session, id); err != nil {
 			return err
 		}
-		if who.Access != caller.Operator && out.Vote.Opener != t.actor.Name {
+		if who.Access != identity.Operator && out.Vote.Opener != t.actor.Name {
 			return fault.New(fault.Denied, "NOT_THE_OPENER",
 				"only %s, which opened the vote %s, and operators may close it", out.Vote.Opener, out.Vote.ID())
 		}

@@ -12,7 +12,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/events"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
 	"brokerd/internal/sessions"
 	"brokerd/internal/testkit"
 	"brokerd/internal/votes"
@@ -91,6 +91,6 @@ func FuzzListVotes(f *testing.F) {
 // fuzzed returns the service of votes without sessions.
 func fuzzed(f *testing.F) *votes.Service {
 	clock := clockwork.NewRealClock()
-	st := testkit.Store(f, f.TempDir(), clock, events.Migrations(), once.Migrations(), sessions.Migrations(), votes.Migrations())
+	st := testkit.Store(f, f.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(), votes.Migrations())
 	return votes.NewService(votes.New(st, events.New(st, clock, zap.NewNop()), testkit.NoSessions{}, testkit.NoPost{}, clock, zap.NewNop()))
 }

@@ -7,10 +7,10 @@ import (
 	"strconv"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -55,7 +55,7 @@ type change struct {
 // act runs fn in a transaction as the calling agent or operator, once per request. fn leaves the
 // answer in out; a repeated request receives it again.
 func (v *Votes) act(
-	ctx context.Context, who caller.Caller, req once.Request, out *Closing, fn func(t *change) error,
+	ctx context.Context, who identity.Caller, req idempotency.Request, out *Closing, fn func(t *change) error,
 ) error {
 	return v.store.Write(ctx, func(tx *store.Tx) error {
 		*out = Closing{} // the function can run twice
@@ -83,7 +83,7 @@ func (v *Votes) act(
 // Open opens a vote and sends a letter to each elector. Errors: fault.NotFound for an elector or a
 // role without agents, fault.Invalid for a deadline or a quorum that cannot be, fault.Exhausted
 // (TOO_MANY_VOTES), fault.Precondition (TOO_MANY_ELECTORS).
-func (v *Votes) Open(ctx context.Context, who caller.Caller, req once.Request, m Motion) (Vote, error) {
+func (v *Votes) Open(ctx context.Context, who identity.Caller, req idempotency.Request, m Motion) (Vote, error) {
 	if err := v.post.Admit(ctx, who); err != nil {
 		return Vote{}, err
 	}
@@ -217,7 +217,7 @@ func (t *change) append(eventType string, v *Vote, summary string, details map[s
 		Summary: summary, Related: []string{v.ID()}, TaskID: v.Task,
 	}
 	if e.Source == "" {
-		e.Source = caller.System
+		e.Source = identity.System
 	}
 	details["vote_id"] = v.ID()
 	text, err := json.Marshal(details)

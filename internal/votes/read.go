@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"brokerd/internal/caller"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -23,7 +23,7 @@ type Found struct {
 
 // Get returns a vote. With a wait, it returns when the vote is closed or the wait has ended. Errors:
 // fault.NotFound.
-func (v *Votes) Get(ctx context.Context, who caller.Caller, id string, wait time.Duration) (Found, error) {
+func (v *Votes) Get(ctx context.Context, who identity.Caller, id string, wait time.Duration) (Found, error) {
 	f, err := v.read(ctx, who, id)
 	if err == nil && f.Vote.Open() && wait > 0 {
 		err = v.hub.Await(ctx, wait, []int64{f.Vote.Key}, func() (bool, error) {
@@ -38,7 +38,7 @@ func (v *Votes) Get(ctx context.Context, who caller.Caller, id string, wait time
 	return f, nil
 }
 
-func (v *Votes) read(ctx context.Context, who caller.Caller, id string) (f Found, err error) {
+func (v *Votes) read(ctx context.Context, who identity.Caller, id string) (f Found, err error) {
 	err = v.store.Read(ctx, func(snap *store.Snapshot) error {
 		s, err := v.dir.Session(snap, who.Session)
 		if err != nil {
@@ -73,7 +73,7 @@ type Page struct {
 
 // List returns votes, the newest first: at most Limit, and about pageBytes, of work.MostRead that it
 // reads.
-func (v *Votes) List(ctx context.Context, who caller.Caller, sel Selection) (Page, error) {
+func (v *Votes) List(ctx context.Context, who identity.Caller, sel Selection) (Page, error) {
 	if sel.Before == 0 {
 		sel.Before = 1<<63 - 1
 	}

@@ -9,10 +9,10 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/page"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 // longestWait is how long GetVote waits at most.
@@ -32,16 +32,16 @@ func NewService(v *Votes) *Service { return &Service{votes: v} }
 
 // OpenVote implements pb.VoteServiceServer.
 func (s *Service) OpenVote(ctx context.Context, in *pb.OpenVoteRequest) (*pb.OpenVoteResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	m := motionOf(&c, in)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "OpenVote", in.GetRequestId(), in)
+	req, err := idempotency.Of(ctx, "OpenVote", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
 	}
-	v, err := s.votes.Open(ctx, caller.FromContext(ctx), req, m)
+	v, err := s.votes.Open(ctx, identity.FromContext(ctx), req, m)
 	if err != nil {
 		return nil, err
 	}
@@ -50,18 +50,18 @@ func (s *Service) OpenVote(ctx context.Context, in *pb.OpenVoteRequest) (*pb.Ope
 
 // CastVote implements pb.VoteServiceServer.
 func (s *Service) CastVote(ctx context.Context, in *pb.CastVoteRequest) (*pb.CastVoteResponse, error) {
-	var c valid.Check
-	required(&c, "vote_id", in.GetVoteId(), valid.MaxID)
-	required(&c, "option", in.GetOption(), valid.MaxLine)
+	var c validate.Check
+	required(&c, "vote_id", in.GetVoteId(), validate.MaxID)
+	required(&c, "option", in.GetOption(), validate.MaxLine)
 	c.Text("reason", in.GetReason(), maxReason)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "CastVote", in.GetRequestId(), in)
+	req, err := idempotency.Of(ctx, "CastVote", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
 	}
-	v, err := s.votes.Cast(ctx, caller.FromContext(ctx), req, in.GetVoteId(), in.GetOption(), in.GetReason())
+	v, err := s.votes.Cast(ctx, identity.FromContext(ctx), req, in.GetVoteId(), in.GetOption(), in.GetReason())
 	if err != nil {
 		return nil, err
 	}
@@ -70,17 +70,17 @@ func (s *Service) CastVote(ctx context.Context, in *pb.CastVoteRequest) (*pb.Cas
 
 // CloseVote implements pb.VoteServiceServer.
 func (s *Service) CloseVote(ctx context.Context, in *pb.CloseVoteRequest) (*pb.CloseVoteResponse, error) {
-	var c valid.Check
-	required(&c, "vote_id", in.GetVoteId(), valid.MaxID)
-	c.Line("reason", in.GetReason(), valid.MaxLine)
+	var c validate.Check
+	required(&c, "vote_id", in.GetVoteId(), validate.MaxID)
+	c.Line("reason", in.GetReason(), validate.MaxLine)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := once.Of(ctx, "CloseVote", in.GetRequestId(), in)
+	req, err := idempotency.Of(ctx, "CloseVote", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.votes.Close(ctx, caller.FromContext(ctx), req, in.GetVoteId(), in.GetReason())
+	out, err := s.votes.Close(ctx, identity.FromContext(ctx), req, in.GetVoteId(), in.GetReason())
 	if err != nil {
 		return nil, err
 	}
@@ -89,13 +89,13 @@ func (s *Service) CloseVote(ctx context.Context, in *pb.CloseVoteRequest) (*pb.C
 
 // GetVote implements pb.VoteServiceServer.
 func (s *Service) GetVote(ctx context.Context, in *pb.GetVoteRequest) (*pb.GetVoteResponse, error) {
-	var c valid.Check
-	required(&c, "vote_id", in.GetVoteId(), valid.MaxID)
+	var c validate.Check
+	required(&c, "vote_id", in.GetVoteId(), validate.MaxID)
 	wait := c.Duration("wait", in.GetWait(), 0, longestWait, 0)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	f, err := s.votes.Get(ctx, caller.FromContext(ctx), in.GetVoteId(), wait)
+	f, err := s.votes.Get(ctx, identity.FromContext(ctx), in.GetVoteId(), wait)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (s *Service) GetVote(ctx context.Context, in *pb.GetVoteRequest) (*pb.GetVo
 
 // ListVotes implements pb.VoteServiceServer.
 func (s *Service) ListVotes(ctx context.Context, in *pb.ListVotesRequest) (*pb.ListVotesResponse, error) {
-	var c valid.Check
+	var c validate.Check
 	sel := Selection{
 		State: int(in.GetState()), Opener: in.GetOpener(), Elector: in.GetElector(), Task: in.GetTaskId(),
 		Limit: c.PageSize("page_size", in.GetPageSize()),
@@ -116,14 +116,14 @@ func (s *Service) ListVotes(ctx context.Context, in *pb.ListVotesRequest) (*pb.L
 	c.Between("state", int64(sel.State), 0, int64(pb.VoteState_VOTE_STATE_CLOSED))
 	c.OptionalName("opener", sel.Opener)
 	c.OptionalName("elector", sel.Elector)
-	c.Line("task_id", sel.Task, valid.MaxID)
+	c.Line("task_id", sel.Task, validate.MaxID)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
 	if err := page.Parse(voteList, in.GetPageToken(), &sel.Before); err != nil {
 		return nil, err
 	}
-	p, err := s.votes.List(ctx, caller.FromContext(ctx), sel)
+	p, err := s.votes.List(ctx, identity.FromContext(ctx), sel)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +138,7 @@ func (s *Service) ListVotes(ctx context.Context, in *pb.ListVotesRequest) (*pb.L
 }
 
 // required wants one line that is not empty.
-func required(c *valid.Check, field, s string, most int) {
+func required(c *validate.Check, field, s string, most int) {
 	if s == "" {
 		c.Fail(field, "is empty; 1 to %d bytes are required", most)
 	}
@@ -146,29 +146,29 @@ func required(c *valid.Check, field, s string, most int) {
 }
 
 // motionOf reads a vote to open.
-func motionOf(c *valid.Check, in *pb.OpenVoteRequest) Motion {
+func motionOf(c *validate.Check, in *pb.OpenVoteRequest) Motion {
 	m := Motion{
 		Title: in.GetTitle(), Description: in.GetDescription(), Options: in.GetOptions(), Electorate: electorateOf(c, in),
 		Deadline: c.Time("deadline", in.GetDeadline()), Quorum: quorumOf(c, in.GetQuorum()), Rule: Rule(in.GetRule()),
 		Task: in.GetTaskId(),
 	}
-	required(c, "title", m.Title, valid.MaxLine)
+	required(c, "title", m.Title, validate.MaxLine)
 	c.Text("description", m.Description, maxDescription)
 	if n := len(m.Options); n < MinOptions || n > MaxOptions {
 		c.Fail("options", "has %d options; %d to %d are required", n, MinOptions, MaxOptions)
 	} else {
-		different(c, "options", m.Options, func(field, s string) { required(c, field, s, valid.MaxLine) })
+		different(c, "options", m.Options, func(field, s string) { required(c, field, s, validate.MaxLine) })
 	}
 	if m.Rule == 0 {
 		m.Rule = Plurality
 	}
 	c.Between("rule", int64(m.Rule), int64(Plurality), int64(Unanimous))
-	c.Line("task_id", m.Task, valid.MaxID)
+	c.Line("task_id", m.Task, validate.MaxID)
 	return m
 }
 
 // different checks each item of a list, and that it occurs only once.
-func different(c *valid.Check, field string, items []string, check func(field, s string)) {
+func different(c *validate.Check, field string, items []string, check func(field, s string)) {
 	seen := make(map[string]bool, len(items))
 	for i, s := range items {
 		name := fmt.Sprintf("%s[%d]", field, i)
@@ -183,7 +183,7 @@ func different(c *valid.Check, field string, items []string, check func(field, s
 // maxNames is how many names a request lists.
 const maxNames = 100
 
-func electorateOf(c *valid.Check, in *pb.OpenVoteRequest) Electorate {
+func electorateOf(c *validate.Check, in *pb.OpenVoteRequest) Electorate {
 	switch e := in.GetElectorate().(type) {
 	case *pb.OpenVoteRequest_Agents:
 		names := e.Agents.GetNames()
@@ -204,7 +204,7 @@ func electorateOf(c *valid.Check, in *pb.OpenVoteRequest) Electorate {
 	return Electorate{}
 }
 
-func quorumOf(c *valid.Check, in *pb.Quorum) Quorum {
+func quorumOf(c *validate.Check, in *pb.Quorum) Quorum {
 	switch q := in.GetQuorum().(type) {
 	case *pb.Quorum_Ballots:
 		c.Between("quorum.ballots", int64(q.Ballots), 1, MaxElectors)

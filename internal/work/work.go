@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -35,7 +35,7 @@ type Agent struct {
 }
 
 // System reports whether an operator acts without an agent's name.
-func (a Agent) System() bool { return a.Name == caller.System }
+func (a Agent) System() bool { return a.Name == identity.System }
 
 // Directs reports whether an agent may send directives in a session.
 func (a Agent) Directs(s Session) bool {
@@ -59,7 +59,7 @@ type Directory interface {
 	ByID(q store.Querier, session int64) (s Session, closed bool, err error)
 	// Acting returns the agent that calls, and checks its incarnation and fence. Errors:
 	// fault.Precondition for an agent that is not registered and for a stale incarnation or fence.
-	Acting(q store.Querier, session int64, c caller.Caller) (Agent, error)
+	Acting(q store.Querier, session int64, c identity.Caller) (Agent, error)
 	// Find returns a registered agent.
 	Find(q store.Querier, session int64, name string) (Agent, bool, error)
 	// Matching returns the registered agents of a role or, if role is empty, those whose names match
@@ -73,7 +73,7 @@ type Directory interface {
 type Post interface {
 	// Admit waits until the caller may send, as its rate permits. A feature calls it before the
 	// transaction of a call that sends messages. Errors: fault.Exhausted.
-	Admit(ctx context.Context, c caller.Caller) error
+	Admit(ctx context.Context, c identity.Caller) error
 	// Post sends a message and returns its revision. Errors: fault.NotFound if no agent matches the
 	// target; fault.Denied if the sender may not send the directive.
 	Post(tx *store.Tx, session int64, l Letter) (revision int64, err error)

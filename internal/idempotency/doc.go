@@ -1,4 +1,4 @@
-// Package once makes a change once even if a client requests it twice. A request may carry an id, a
+// Package idempotency makes a change once even if a client requests it twice. A request may carry an id, a
 // UUID. With the id, session, caller and RPC, the broker keeps a hash of the request and its
 // answer, in the transaction of the change:
 //
@@ -14,4 +14,4 @@
 // A session is known by its row id, which the broker never reuses. So the ids of a deleted session
 // match nothing in another session of the same name. Do therefore needs the table of package
 // sessions.
-package once
+package idempotency

@@ -1,4 +1,4 @@
-package valid_test
+package validate_test
 
 import (
 	"errors"
@@ -15,12 +15,12 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"brokerd/internal/fault"
-	"brokerd/internal/valid"
+	"brokerd/internal/validate"
 )
 
 // fields returns the fields that a check refuses.
-func fields(check func(*valid.Check)) []string {
-	var c valid.Check
+func fields(check func(*validate.Check)) []string {
+	var c validate.Check
 	check(&c)
 	var e *fault.Error
 	if !errors.As(c.Err(), &e) {
@@ -34,14 +34,14 @@ func fields(check func(*valid.Check)) []string {
 }
 
 // accepts checks a table of values: true = accepted.
-func accepts[V any](t *testing.T, check func(c *valid.Check, v V), table map[string]struct {
+func accepts[V any](t *testing.T, check func(c *validate.Check, v V), table map[string]struct {
 	value V
 	ok    bool
 }) {
 	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(table)) {
 		row := table[name]
-		if got := fields(func(c *valid.Check) { check(c, row.value) }); (got == nil) != row.ok {
+		if got := fields(func(c *validate.Check) { check(c, row.value) }); (got == nil) != row.ok {
 			t.Errorf("%s: %.60v: refused %v", name, row.value, got)
 		}
 	}
@@ -53,7 +53,7 @@ type text = map[string]struct {
 }
 
 func TestCheck_NamesEveryViolation(t *testing.T) {
-	got := fields(func(c *valid.Check) {
+	got := fields(func(c *validate.Check) {
 		c.Name("name", "")
 		c.Name("role", "builder")
 		c.Between("priority", 11, 1, 10)
@@ -65,14 +65,14 @@ func TestCheck_NamesEveryViolation(t *testing.T) {
 }
 
 func TestCheck_WithoutViolationIsNoError(t *testing.T) {
-	var c valid.Check
+	var c validate.Check
 	if err := c.Err(); err != nil {
 		t.Errorf("%v", err)
 	}
 }
 
 func TestName(t *testing.T) {
-	accepts(t, func(c *valid.Check, s string) { c.Name("name", s) }, text{
+	accepts(t, func(c *validate.Check, s string) { c.Name("name", s) }, text{
 		"letters":       {"builder-1", true},
 		"a digit first": {"1", true},
 		"all marks":     {"a.b_c:d-e", true},
@@ -93,7 +93,7 @@ func TestName(t *testing.T) {
 }
 
 func TestNewName_RefusesReservedOnes(t *testing.T) {
-	accepts(t, func(c *valid.Check, s string) { c.NewName("name", s) }, text{
+	accepts(t, func(c *validate.Check, s string) { c.NewName("name", s) }, text{
 		"a name":   {"builder", true},
 		"all":      {"all", false},
 		"capitals": {"ALL", false},
@@ -104,13 +104,13 @@ func TestNewName_RefusesReservedOnes(t *testing.T) {
 }
 
 func TestOptionalName_MayBeEmpty(t *testing.T) {
-	accepts(t, func(c *valid.Check, s string) { c.OptionalName("name", s) }, text{
+	accepts(t, func(c *validate.Check, s string) { c.OptionalName("name", s) }, text{
 		"empty": {"", true}, "a name": {"a", true}, "no name": {"a b", false},
 	})
 }
 
 func TestPattern(t *testing.T) {
-	accepts(t, func(c *valid.Check, s string) { c.Pattern("pattern", s) }, text{
+	accepts(t, func(c *validate.Check, s string) { c.Pattern("pattern", s) }, text{
 		"a name":       {"builder", true},
 		"wildcards":    {"build*-?", true},
 		"all":          {"*", true},
@@ -122,7 +122,7 @@ func TestPattern(t *testing.T) {
 }
 
 func TestLine(t *testing.T) {
-	accepts(t, func(c *valid.Check, s string) { c.Line("subject", s, 8) }, text{
+	accepts(t, func(c *validate.Check, s string) { c.Line("subject", s, 8) }, text{
 		"empty":      {"", true},
 		"text":       {"größe", true},
 		"too long":   {"123456789", false},
@@ -135,14 +135,14 @@ func TestLine(t *testing.T) {
 }
 
 func TestText(t *testing.T) {
-	accepts(t, func(c *valid.Check, s string) { c.Text("body", s, 8) }, text{
+	accepts(t, func(c *validate.Check, s string) { c.Text("body", s, 8) }, text{
 		"lines": {"a\nb\tc", true}, "too long": {"123456789", false}, "a NUL": {"a\x00", false}, "bad UTF-8": {"\xff", false},
 	})
 }
 
 func TestJSON_HasAtMostHundredLevels(t *testing.T) {
 	nested := func(n int) string { return strings.Repeat(`{"a":[`, n/2) + strings.Repeat("]}", n/2) }
-	accepts(t, func(c *valid.Check, s string) { c.JSON("payload", s, 1<<20) }, text{
+	accepts(t, func(c *validate.Check, s string) { c.JSON("payload", s, 1<<20) }, text{
 		"100 levels":         {nested(100), true},
 		"102 levels":         {nested(102), false},
 		"60,000 levels":      {strings.Repeat("[", 60_000) + strings.Repeat("]", 60_000), false},
@@ -154,7 +154,7 @@ func TestJSON_HasAtMostHundredLevels(t *testing.T) {
 }
 
 func TestJSON(t *testing.T) {
-	accepts(t, func(c *valid.Check, s string) { c.JSON("payload", s, 20) }, text{
+	accepts(t, func(c *validate.Check, s string) { c.JSON("payload", s, 20) }, text{
 		"nothing": {"", true}, "an object": {`{"a":[1,2]}`, true}, "a number": {"7", true}, "null": {"null", true},
 		"half": {`{"a":`, false}, "two": {"1 2", false}, "too long": {`"` + strings.Repeat("a", 20) + `"`, false}, "bad UTF-8": {"\"\xff\"", false},
 	})
@@ -162,12 +162,12 @@ func TestJSON(t *testing.T) {
 
 func TestLabels(t *testing.T) {
 	many := map[string]string{}
-	for i := range valid.MaxLabels {
+	for i := range validate.MaxLabels {
 		many["key"+strconv.Itoa(i)] = ""
 	}
 	more := maps.Clone(many)
 	more["one more"] = ""
-	accepts(t, func(c *valid.Check, m map[string]string) { c.Labels("labels", m) }, map[string]struct {
+	accepts(t, func(c *validate.Check, m map[string]string) { c.Labels("labels", m) }, map[string]struct {
 		value map[string]string
 		ok    bool
 	}{
@@ -183,20 +183,20 @@ func TestLabels(t *testing.T) {
 
 func TestPageSize_HasADefaultAndALimit(t *testing.T) {
 	for in, want := range map[int32]int{0: 100, 1: 1, 1000: 1000} {
-		var c valid.Check
+		var c validate.Check
 		if got := c.PageSize("page_size", in); got != want || c.Err() != nil {
 			t.Errorf("%d: %d, %v", in, got, c.Err())
 		}
 	}
 	for _, in := range []int32{-1, 1001, math.MinInt32} {
-		if fields(func(c *valid.Check) { c.PageSize("page_size", in) }) == nil {
+		if fields(func(c *validate.Check) { c.PageSize("page_size", in) }) == nil {
 			t.Errorf("%d is accepted", in)
 		}
 	}
 }
 
 func TestDuration(t *testing.T) {
-	check := func(c *valid.Check, d *durationpb.Duration) {
+	check := func(c *validate.Check, d *durationpb.Duration) {
 		got := c.Duration("ttl", d, time.Second, time.Hour, time.Minute)
 		if c.Err() == nil && d != nil && got != d.AsDuration() || (c.Err() != nil || d == nil) && got != time.Minute {
 			t.Errorf("%v is taken as %v", d, got)
@@ -219,7 +219,7 @@ func TestDuration(t *testing.T) {
 }
 
 func TestTime(t *testing.T) {
-	check := func(c *valid.Check, at *timestamppb.Timestamp) {
+	check := func(c *validate.Check, at *timestamppb.Timestamp) {
 		got := c.Time("not_before", at)
 		if c.Err() == nil && at != nil && !got.Equal(at.AsTime()) || (c.Err() != nil || at == nil) && !got.IsZero() {
 			t.Errorf("%v is taken as %v", at, got)
@@ -244,7 +244,7 @@ func TestShort_HasDaysAndNoZeroUnits(t *testing.T) {
 		0: "0s", time.Second: "1s", 90 * time.Second: "1m30s", time.Hour: "1h", 24 * time.Hour: "24h",
 		7 * 24 * time.Hour: "7d", 49*time.Hour + time.Minute: "2d1h1m", -time.Minute: "-1m",
 	} {
-		if got := valid.Short(d); got != want {
+		if got := validate.Short(d); got != want {
 			t.Errorf("%v is %q, want %q", d, got, want)
 		}
 	}

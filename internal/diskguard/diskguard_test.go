@@ -1,4 +1,4 @@
-package disk_test
+package diskguard_test
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/app"
 	"brokerd/internal/apptest"
-	"brokerd/internal/disk"
+	"brokerd/internal/diskguard"
 	"brokerd/internal/testkit"
 )
 
@@ -216,10 +216,10 @@ func TestDisk_OfUnknownSizeHasRoom(t *testing.T) {
 func TestUsed_AsksTheFileSystem(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if used, err := disk.Used(dir); err != nil || used <= 0 || used > 1 {
+	if used, err := diskguard.Used(dir); err != nil || used <= 0 || used > 1 {
 		t.Errorf("got %v, %v", used, err)
 	}
-	if _, err := disk.Used(filepath.Join(dir, "missing")); err == nil {
+	if _, err := diskguard.Used(filepath.Join(dir, "missing")); err == nil {
 		t.Error("a folder that does not exist has a file system")
 	}
 }

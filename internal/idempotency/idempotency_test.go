@@ -1,4 +1,4 @@
-package once_test
+package idempotency_test
 
 import (
 	"context"
@@ -12,10 +12,10 @@ import (
 	"go.uber.org/goleak"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
-	"brokerd/internal/once"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
@@ -49,7 +49,7 @@ func newKit(t *testing.T) *kit {
 
 func (k *kit) open() {
 	k.t.Helper()
-	k.store = testkit.Store(k.t, k.dir, k.clock, events.Migrations(), once.Migrations(), sessions.Migrations())
+	k.store = testkit.Store(k.t, k.dir, k.clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations())
 }
 
 func (k *kit) exec(query string) {
@@ -72,13 +72,13 @@ func (k *kit) restart() {
 }
 
 func as(session, agent string) context.Context {
-	return caller.NewContext(context.Background(), caller.Caller{Access: caller.Agent, Session: session, Agent: agent})
+	return identity.NewContext(context.Background(), identity.Caller{Access: identity.Agent, Session: session, Agent: agent})
 }
 
 // ask makes a request; fail is what carrying it out returns.
 func (k *kit) ask(ctx context.Context, rpc, id, reason string, fail error) (answer, bool, error) {
 	k.t.Helper()
-	req, err := once.Of(ctx, rpc, id, &pb.DeregisterAgentRequest{RequestId: id, Reason: reason})
+	req, err := idempotency.Of(ctx, rpc, id, &pb.DeregisterAgentRequest{RequestId: id, Reason: reason})
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestDo_IdsArePerSessionCallerAndRPC(t *testing.T) {
 		{as("default", "a"), "Do"}, {as("default", "b"), "Do"}, {as("other", "a"), "Do"}, {as("default", "a"), "Undo"}, {as("default", ""), "Do"},
 	} {
 		if _, seen, err := k.ask(c.ctx, c.rpc, id, "x", nil); seen || err != nil {
-			t.Errorf("%v: seen %v, %v", caller.FromContext(c.ctx), seen, err)
+			t.Errorf("%v: seen %v, %v", identity.FromContext(c.ctx), seen, err)
 		}
 	}
 }
@@ -268,7 +268,7 @@ func TestOf_RefusesWhatIsNoUUID(t *testing.T) {
 		"1", "0197f3a05c4e7b1d8f219a0b1c2d3e4f", "{0197f3a0-5c4e-7b1d-8f21-9a0b1c2d3e4f}",
 		"urn:uuid:0197f3a0-5c4e-7b1d-8f21-9a0b1c2d3e4f", "0197f3a0-5c4e-7b1d-8f21-9a0b1c2d3e4g", id + "0",
 	} {
-		_, err := once.Of(as("default", "a"), "Do", bad, &pb.DeregisterAgentRequest{})
+		_, err := idempotency.Of(as("default", "a"), "Do", bad, &pb.DeregisterAgentRequest{})
 		var f *fault.Error
 		if !errors.As(err, &f) || f.Kind != fault.Invalid || !slices.ContainsFunc(f.Violations, func(v fault.Violation) bool { return v.Field == "request_id" }) {
 			t.Errorf("%q: %v", bad, err)

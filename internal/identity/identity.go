@@ -1,7 +1,7 @@
-// Package caller names the identity of a call: its agent, its session and its rights. A request never
+// Package identity has the identity of a call: its agent, its session and its rights. A request never
 // contains them: internal/rpc takes them from the credential or the local peer and from the call's
 // metadata, and every rule receives a Caller.
-package caller
+package identity
 
 import "context"
 

@@ -1,4 +1,4 @@
-// Package disk watches how full the file system of the data folder is. It refuses sends before the
+// Package diskguard watches how full the file system of the data folder is. It refuses sends before the
 // disk is full: the rest belongs to acknowledgements and deletions, which free space.
 //
 //	        85 %                    95 %
@@ -15,7 +15,7 @@
 // 4 MiB, or a sixteenth of a small disk, keeps space free. The broker removes the file when a write
 // fails because the disk is full, and at a start on a full disk. The reserve always counts as used. So
 // sends are refused until the disk has space for it again; then the broker makes it again.
-package disk
+package diskguard
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package once
+package idempotency
 
 import "brokerd/internal/store"
 

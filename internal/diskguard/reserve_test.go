@@ -1,4 +1,4 @@
-package disk_test
+package diskguard_test
 
 import (
 	"errors"
@@ -10,13 +10,13 @@ import (
 
 	"go.uber.org/zap"
 
-	"brokerd/internal/disk"
+	"brokerd/internal/diskguard"
 )
 
 // reserve returns how many bytes the reserve of a folder occupies.
 func reserve(t *testing.T, dir string) int64 {
 	t.Helper()
-	info, err := os.Stat(filepath.Join(dir, disk.ReserveFile))
+	info, err := os.Stat(filepath.Join(dir, diskguard.ReserveFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0
 	}
@@ -32,7 +32,7 @@ func TestReserve_IsThereWhileTheDiskHasSpace(t *testing.T) {
 	if n := reserve(t, w.Dir()); n < 1<<20 {
 		t.Fatalf("the reserve has %d bytes after the start", n)
 	}
-	spare := disk.NewReserve(w.Dir(), zap.NewNop())
+	spare := diskguard.NewReserve(w.Dir(), zap.NewNop())
 	for range 2 { // a second call changes nothing
 		spare.Free()
 	}

@@ -1,6 +1,6 @@
-// Package valid checks the fields of requests. A Check gathers every violation, so that a
-// caller is told of all of them at once.
-package valid
+// Package validate checks the fields of requests. A Check gathers every violation, so that a
+// caller learns all of them at once.
+package validate
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package once
+package idempotency
 
 import (
 	"bytes"
@@ -13,8 +13,8 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/proto"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -44,7 +44,7 @@ func Of(ctx context.Context, rpc, id string, body proto.Message) (Request, error
 		return Request{}, fmt.Errorf("hash request: %w", err)
 	}
 	sum := sha256.Sum256(wire)
-	who := caller.FromContext(ctx)
+	who := identity.FromContext(ctx)
 	return Request{Session: who.Session, Caller: who.Name(), RPC: rpc, ID: id, Hash: sum[:]}, nil
 }
 
