@@ -257,8 +257,7 @@ func (a *App) start(ctx context.Context) error {
 		Store:    p.store,
 		Sessions: kept{p.sessions, p.auth},
 		Messages: keptMessages{
-			p.archive,
-			[]closer{p.locks, p.state, p.tasks, p.decisions, p.blockers, p.handoffs, p.votes, p.broker},
+			p.archive, []closer{p.locks, p.state, p.tasks, p.decisions, p.blockers, p.handoffs, p.votes, p.broker},
 		},
 		Events: keptEvents{p.events},
 		Parts: slices.Concat(
@@ -343,12 +342,13 @@ func (a *App) start(ctx context.Context) error {
 		decisions: decisions.NewService(p.decisions),
 		locks:     locks.NewService(p.locks, p.rpc.ItemError),
 		events:    events.NewService(p.events, p.sessions, authors{p.agents, p.broker}, reports{p.blockers}),
-		messages:  messagesrpc.NewService(p.broker, p.catalog, p.agents, p.rpc.ItemError, log.Named("broker")),
-		sessions:  sessionService{sessions.NewService(p.sessions), retention.NewSessionService(p.retention)},
-		state:     state.NewService(p.state),
-		tasks:     tasks.NewService(p.tasks),
-		tokens:    locks.NewTokenService(p.locks),
-		votes:     votes.NewService(p.votes),
+		messages: messagesrpc.NewService(
+			p.broker, p.deadletters, p.catalog, p.agents, p.rpc.ItemError, log.Named("broker")),
+		sessions: sessionService{sessions.NewService(p.sessions), retention.NewSessionService(p.retention)},
+		state:    state.NewService(p.state),
+		tasks:    tasks.NewService(p.tasks),
+		tokens:   locks.NewTokenService(p.locks),
+		votes:    votes.NewService(p.votes),
 	})
 
 	pages := web.New(web.Options{RPC: p.rpc, Version: c.Version, Clock: c.Clock, Log: log.Named("web")})

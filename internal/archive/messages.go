@@ -9,7 +9,7 @@ import (
 )
 
 // An Append appends a record to a line of JSON.
-type Append func(line []byte, r *broker.Record) ([]byte, error)
+type Append func(line []byte, r *Record) ([]byte, error)
 
 // Messages reads messages for the archive and removes them. Its methods may be called concurrently.
 type Messages struct {

@@ -15,7 +15,7 @@ import (
 // of the messages does not exist.
 func (m *Messages) Records(q store.Querier, messages []Standing, to func(s *Standing, line []byte) bool) error {
 	var line []byte
-	return read(q, messages, func(r *broker.Record) (more bool, err error) {
+	return read(q, messages, func(r *Record) (more bool, err error) {
 		if line, err = m.append(line[:0], r); err != nil {
 			return false, fmt.Errorf("message %d: %w", r.Revision, err)
 		}
@@ -25,7 +25,7 @@ func (m *Messages) Records(q store.Querier, messages []Standing, to func(s *Stan
 }
 
 // standing returns the standing of a record, which Remove compares with the one that it finds.
-func standing(r *broker.Record) Standing {
+func standing(r *Record) Standing {
 	s := Standing{
 		First: r.Revision, Last: r.Revision, Messages: 1, Session: r.Session, CreatedAt: time.Unix(0, r.CreatedAt).UTC(),
 		Deliveries: len(r.Deliveries), Follows: r.Follows,
@@ -40,7 +40,7 @@ func standing(r *broker.Record) Standing {
 }
 
 // A visit receives a record, which is valid until it returns. It returns false for no more.
-type visit func(*broker.Record) (more bool, err error)
+type visit func(*Record) (more bool, err error)
 
 // read calls use for messages in the order of the list, which is that of their revisions. Errors: fault.Conflict if
 // one of them does not exist.
@@ -70,10 +70,10 @@ type reader struct {
 	messages, deliveries, attempts, offers *store.Rows
 	names                                  map[int64]string // of the mailboxes that it has read
 
-	now      broker.Record
+	now      Record
 	id       []byte
 	at       key // of the next delivery; zero after the last
-	next     broker.RecordedDelivery
+	next     RecordedDelivery
 	holder   int64 // of the next delivery
 	failedAt key   // of the next attempt; zero after the last
 	failed   broker.Attempt

@@ -365,15 +365,3 @@ const (
 		SELECT COUNT(*) FROM (
 			SELECT 1 FROM deliveries WHERE state = 6 LIMIT ?) AS x`
 )
-
-// Redrives, and what changes many deliveries at once.
-const (
-	selectRedriven = `
-		SELECT d.rank, m.priority, m.created_at, d.expires_at, d.ordering_key, b.kind <> 1
-		FROM deliveries d JOIN mailboxes b ON b.id = d.mailbox JOIN messages m ON m.revision = d.message
-		WHERE d.message = ? AND d.mailbox = ?`
-	updateRedriven = `
-		UPDATE deliveries
-		SET state = ?, rank = ?, attempts = 0, arrival = ?, expires_at = ?, finished_at = NULL, due_at = NULL
-		WHERE message = ? AND mailbox = ?`
-)

@@ -1,5 +1,47 @@
 package deadletters
 
+// Dead letters. A walk merges the mailboxes, newest message first: it reads the newest dead letter of each, and
+// then each mailbox in its order by the index deliveries_dead.
+const (
+	selectDeadHeads = `
+		WITH heads (mailbox, message) AS MATERIALIZED (
+			SELECT b.id, (
+				SELECT MAX(d.message) FROM deliveries d
+				WHERE d.mailbox = b.id AND d.state = 6 AND d.message < ?2 + CASE WHEN b.id > ?3 THEN 1 ELSE 0 END)
+			FROM mailboxes b
+			WHERE b.session = ?1 AND (?4 IS NULL OR b.id IN (SELECT CAST(value AS BIGINT) FROM json_each(?4))))
+		SELECT mailbox, message FROM heads WHERE message IS NOT NULL ORDER BY message DESC, mailbox LIMIT ?5`
+	selectDeadIn = `
+		SELECT message FROM deliveries WHERE mailbox = ? AND state = 6 AND message < ? ORDER BY message DESC LIMIT ?`
+	// What a filter checks.
+	selectDeadFacts = `
+		SELECT m.type, m.sender, h.name, d.finished_at, (
+			SELECT a.error FROM attempts a
+			WHERE a.message = d.message AND a.mailbox = d.mailbox
+			ORDER BY a.ended_at DESC, a.claim DESC
+			LIMIT 1)
+		FROM deliveries d JOIN messages m ON m.revision = d.message LEFT JOIN mailboxes h ON h.id = d.holder
+		WHERE d.message = ? AND d.mailbox = ?`
+	selectDeadOf = `
+		SELECT message, mailbox FROM deliveries
+		WHERE message = ?1 AND state = 6
+			AND (?2 IS NULL OR mailbox IN (SELECT CAST(value AS BIGINT) FROM json_each(?2)))
+		LIMIT ?3`
+
+	selectRedriven = `
+		SELECT d.rank, m.priority, m.created_at, d.expires_at, d.ordering_key, b.kind <> 1
+		FROM deliveries d JOIN mailboxes b ON b.id = d.mailbox JOIN messages m ON m.revision = d.message
+		WHERE d.message = ? AND d.mailbox = ?`
+	updateRedriven = `
+		UPDATE deliveries
+		SET state = ?, rank = ?, attempts = 0, arrival = ?, expires_at = ?, finished_at = NULL, due_at = NULL
+		WHERE message = ? AND mailbox = ?`
+	selectState = `
+		SELECT state FROM deliveries WHERE message = ? AND mailbox = ?`
+	updatePurged = `
+		UPDATE deliveries SET state = 8 WHERE message = ? AND mailbox = ?`
+)
+
 // The mail of agents that have deregistered. Each query of this mail goes by the index of its state.
 const (
 	insertDeparture = `
@@ -49,8 +91,8 @@ const (
 
 // Moves.
 const (
-	// The deliveries that wait in a mailbox, each found by the index of its state. Not those that
-	// the new mailbox, or one of its takers if it is a queue, may have as well.
+	// The deliveries that wait in a mailbox, each found by the index of its state, without those that the new mailbox, or
+	// an agent that takes from it, may have as well.
 	selectMovable = `
 		SELECT d.message, d.state, d.rank, d.arrival, d.due_at, d.ordering_key
 		FROM (
@@ -62,7 +104,8 @@ const (
 		JOIN deliveries d ON d.message = x.message AND d.mailbox = ?1
 		WHERE d.rank >= ?2 AND (?3 IS NULL OR d.message IN (SELECT CAST(value AS BIGINT) FROM json_each(?3)))
 			AND NOT EXISTS (
-				SELECT 1 FROM deliveries o WHERE o.message = d.message AND o.mailbox <> ?1 AND (?4 <> 0 OR o.mailbox = ?5))
+				SELECT 1 FROM deliveries o
+				WHERE o.message = d.message AND o.mailbox <> ?1 AND (?4 <> 0 OR o.mailbox = ?5))
 		ORDER BY d.message
 		LIMIT ?6`
 	updateMoved = `

@@ -14,6 +14,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
+	"brokerd/internal/deadletters"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
@@ -219,7 +220,10 @@ func services(f *testing.F) bothServices {
 		}
 	})
 	b := broker.New(st, events.New(st, clock, zap.NewNop()), nowhere{}, clock, zap.NewNop())
-	return bothServices{NewService(b, builtinTypes{}, nil, nil, zap.NewNop()), NewChannelService(b)} // no stream is answered
+	dead := deadletters.New(st, nowhere{}, b, clock, zap.NewNop())
+	return bothServices{
+		NewService(b, dead, builtinTypes{}, nil, nil, zap.NewNop()), NewChannelService(b), // no stream is answered
+	}
 }
 
 // builtinTypes is a catalog in which no session registers a type.

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/archive"
 	"brokerd/internal/broker"
 )
 
@@ -37,7 +38,7 @@ func TestLine_IsWhatReflectionWrites(t *testing.T) {
 }
 
 // recordAtRandom returns a record. In half of the cases, its content has no fields of message types except target.
-func recordAtRandom(t *testing.T, r *rand.Rand) *broker.Record {
+func recordAtRandom(t *testing.T, r *rand.Rand) *archive.Record {
 	t.Helper()
 	nanos := func() int64 { return r.Int64N(2) * (1_700_000_000_000_000_000 + r.Int64N(1e17)) }
 	m := &pb.Message{}
@@ -57,15 +58,15 @@ func recordAtRandom(t *testing.T, r *rand.Rand) *broker.Record {
 		}
 		content = append(content, more...)
 	}
-	got := &broker.Record{
+	got := &archive.Record{
 		Revision: r.Int64N(1 << 50), CreatedAt: 1 + nanos(), ExpiresAt: nanos(), Sender: anyText(r), SenderRole: anyText(r),
-		Thread: anyText(r), Content: content, Deliveries: make([]broker.RecordedDelivery, r.IntN(4)),
+		Thread: anyText(r), Content: content, Deliveries: make([]archive.RecordedDelivery, r.IntN(4)),
 	}
 	for i := range got.ID {
 		got.ID[i] = byte(r.IntN(256))
 	}
 	for i := range got.Deliveries {
-		got.Deliveries[i] = broker.RecordedDelivery{
+		got.Deliveries[i] = archive.RecordedDelivery{
 			Mailbox: anyText(r), Holder: anyText(r), Consumer: anyText(r), State: r.Int64N(10), Arrival: r.Int64N(1 << 50), Claims: r.Int64N(3),
 			Attempts: r.Int64N(3), MaxAttempts: r.Int64N(5), ClaimedAt: nanos(), DeliveredAt: nanos(), ReadAt: nanos(), FinishedAt: nanos(), DueAt: nanos(),
 		}
@@ -85,7 +86,7 @@ func recordAtRandom(t *testing.T, r *rand.Rand) *broker.Record {
 }
 
 // reflected writes the answer of GetMessage.
-func reflected(t *testing.T, r *broker.Record) []byte {
+func reflected(t *testing.T, r *archive.Record) []byte {
 	t.Helper()
 	answer := &pb.GetMessageResponse{Message: wire(&broker.Message{
 		Revision: r.Revision, ID: r.ID, Sender: r.Sender, SenderRole: r.SenderRole, CreatedAt: moment(r.CreatedAt),
@@ -128,7 +129,7 @@ func FuzzLine_IsWhatReflectionWrites(f *testing.F) {
 	f.Fuzz(func(t *testing.T, content []byte) {
 		var m pb.Message
 		if proto.Unmarshal(content, &m) != nil {
-			if line, err := AppendRecord(nil, &broker.Record{Revision: 7, CreatedAt: 1, Content: content}); err == nil {
+			if line, err := AppendRecord(nil, &archive.Record{Revision: 7, CreatedAt: 1, Content: content}); err == nil {
 				t.Fatalf("content that is not a message is written as %s", line)
 			}
 			return
@@ -136,7 +137,7 @@ func FuzzLine_IsWhatReflectionWrites(f *testing.F) {
 		if !(m.Payload == "" || json.Valid([]byte(m.Payload))) || m.Id+m.Sender+m.SenderRole != "" || m.Revision != 0 || m.CreatedAt != nil || m.ExpiresAt != nil {
 			t.Skip() // is refused, or not part of it
 		}
-		r := &broker.Record{Revision: 7, CreatedAt: 1, Content: content}
+		r := &archive.Record{Revision: 7, CreatedAt: 1, Content: content}
 		line, err := AppendRecord(nil, r)
 		if err != nil {
 			t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
+	"brokerd/internal/deadletters"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
 	"brokerd/internal/msgtype"
@@ -26,6 +27,7 @@ type Crew interface {
 type Service struct {
 	pb.UnimplementedMessageServiceServer
 	broker    *broker.Broker
+	dead      *deadletters.Queue
 	catalog   broker.Catalog
 	crew      Crew
 	itemError ItemError
@@ -36,8 +38,10 @@ type Service struct {
 type ItemError func(context.Context, error) *pb.ItemError
 
 // NewService returns the MessageService of a broker.
-func NewService(core *broker.Broker, catalog broker.Catalog, crew Crew, item ItemError, log *zap.Logger) *Service {
-	return &Service{broker: core, catalog: catalog, crew: crew, itemError: item, log: log}
+func NewService(
+	core *broker.Broker, dead *deadletters.Queue, catalog broker.Catalog, crew Crew, item ItemError, log *zap.Logger,
+) *Service {
+	return &Service{broker: core, dead: dead, catalog: catalog, crew: crew, itemError: item, log: log}
 }
 
 // SendMessages implements the RPC.

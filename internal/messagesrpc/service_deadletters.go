@@ -5,6 +5,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
+	"brokerd/internal/deadletters"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
 	"brokerd/internal/msgtype"
@@ -26,20 +27,20 @@ func (s *Service) ListDeadLetters(
 	var c validate.Check
 	size := c.PageSize("page_size", r.PageSize)
 	mailboxField(&c, r.Mailbox)
-	ch := broker.DeadChoice{Mailbox: r.Mailbox, Filter: deadFilter(&c, types, r.Filter)}
+	ch := deadletters.Choice{Mailbox: r.Mailbox, Filter: deadFilter(&c, types, r.Filter)}
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
 	if err := page.Parse(deadList, r.PageToken, &ch.After); err != nil {
 		return nil, err
 	}
-	p, err := s.broker.DeadLetters(ctx, identity.FromContext(ctx), ch, size)
+	p, err := s.dead.List(ctx, identity.FromContext(ctx), ch, size)
 	if err != nil {
 		return nil, err
 	}
 	out := &pb.ListDeadLettersResponse{Items: inboxItems(p.Items), Revision: p.Revision, NextPageToken: deadToken(p.Next)}
 	if r.Count {
-		n, more, err := s.broker.CountDead(ctx, identity.FromContext(ctx), ch)
+		n, more, err := s.dead.Count(ctx, identity.FromContext(ctx), ch)
 		if err != nil {
 			return nil, err
 		}
@@ -56,7 +57,7 @@ func (s *Service) RedriveDeadLetters(
 	if err != nil {
 		return nil, err
 	}
-	done, err := s.broker.Redrive(ctx, identity.FromContext(ctx), req, ch, r.DryRun)
+	done, err := s.dead.Redrive(ctx, identity.FromContext(ctx), req, ch, r.DryRun)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +75,7 @@ func (s *Service) PurgeDeadLetters(
 	if err != nil {
 		return nil, err
 	}
-	done, err := s.broker.Purge(ctx, identity.FromContext(ctx), req, ch, r.DryRun)
+	done, err := s.dead.Purge(ctx, identity.FromContext(ctx), req, ch, r.DryRun)
 	if err != nil {
 		return nil, err
 	}
@@ -97,13 +98,13 @@ type deadRequest interface {
 // chosen checks the fields that choose dead letters.
 func (s *Service) chosen(
 	ctx context.Context, rpc string, r deadRequest,
-) (ch broker.DeadChoice, req idempotency.Request, err error) {
+) (ch deadletters.Choice, req idempotency.Request, err error) {
 	types, err := s.types(ctx)
 	if err != nil {
 		return ch, req, err
 	}
 	var c validate.Check
-	ch = broker.DeadChoice{
+	ch = deadletters.Choice{
 		IDs: broker.CheckRefs(&c, "ids", r.GetIds(), false), Mailbox: r.GetMailbox(),
 		Filter: deadFilter(&c, types, r.GetFilter()),
 	}
@@ -126,12 +127,12 @@ func (s *Service) chosen(
 }
 
 // deadFilter checks a filter of dead letters.
-func deadFilter(c *validate.Check, types *msgtype.Set, f *pb.DeadLetterFilter) broker.DeadFilter {
+func deadFilter(c *validate.Check, types *msgtype.Set, f *pb.DeadLetterFilter) deadletters.Filter {
 	names(c, "filter.types", f.GetTypes())
 	names(c, "filter.senders", f.GetSenders())
 	names(c, "filter.holders", f.GetHolders())
 	c.Text("filter.error", f.GetError(), validate.MaxLine)
-	out := broker.DeadFilter{
+	out := deadletters.Filter{
 		Senders: f.GetSenders(), Holders: f.GetHolders(), Error: f.GetError(),
 		From: c.Time("filter.from_time", f.GetFromTime()), To: c.Time("filter.to_time", f.GetToTime()),
 	}
@@ -141,8 +142,8 @@ func deadFilter(c *validate.Check, types *msgtype.Set, f *pb.DeadLetterFilter) b
 	return out
 }
 
-func deadToken(next broker.DeadPlace) string {
-	if next == (broker.DeadPlace{}) {
+func deadToken(next deadletters.Place) string {
+	if next == (deadletters.Place{}) {
 		return ""
 	}
 	return page.Token(deadList, next)

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/archive"
 	"brokerd/internal/broker"
 	"brokerd/internal/jsonline"
 )
@@ -21,7 +22,7 @@ import (
 
 // AppendRecord writes a message with its deliveries as a line of JSON: the answer of GetMessage, with names in
 // snake_case, the payload as nested JSON, times in RFC 3339 and durations in seconds.
-func AppendRecord(b []byte, r *broker.Record) ([]byte, error) {
+func AppendRecord(b []byte, r *archive.Record) ([]byte, error) {
 	var m pb.Message
 	if err := proto.Unmarshal(r.Content, &m); err != nil {
 		return nil, fmt.Errorf("read content: %w", err)
@@ -41,7 +42,7 @@ func AppendRecord(b []byte, r *broker.Record) ([]byte, error) {
 }
 
 // appendMessage writes a message. m has the fields of its content.
-func appendMessage(b []byte, r *broker.Record, m *pb.Message) ([]byte, error) {
+func appendMessage(b []byte, r *archive.Record, m *pb.Message) ([]byte, error) {
 	b = r.ID.AppendTo(append(b, `{"id":"`...))
 	b = strconv.AppendInt(append(b, `","revision":`...), r.Revision, 10)
 	b = jsonline.Text(append(b, `,"sender":`...), r.Sender)
@@ -88,7 +89,7 @@ func appendMessage(b []byte, r *broker.Record, m *pb.Message) ([]byte, error) {
 }
 
 // appendDelivery writes a delivery as recordOf writes the result of delivery.
-func appendDelivery(b []byte, revision int64, d *broker.RecordedDelivery) []byte {
+func appendDelivery(b []byte, revision int64, d *archive.RecordedDelivery) []byte {
 	b = jsonline.Text(append(b, `{"mailbox":`...), d.Mailbox)
 	b = appendEnum(append(b, `,"state":`...), pb.DeliveryState_name[int32(d.State)], "DELIVERY_STATE_")
 	b = strconv.AppendInt(append(b, `,"arrival":`...), d.Arrival, 10)

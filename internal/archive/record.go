@@ -1,13 +1,15 @@
-package broker
+package archive
 
-// A Record is a message with all its deliveries, as the archive reads it. Times are Unix nanoseconds; 0 means that
+import "brokerd/internal/broker"
+
+// A Record is a message with all its deliveries. Times are Unix nanoseconds; 0 means that
 // there is none.
 type Record struct {
 	Revision   int64
 	Session    int64
 	CreatedAt  int64
 	ExpiresAt  int64
-	ID         ID
+	ID         broker.ID
 	Sender     string
 	SenderRole string
 	Thread     string // empty = its own id
@@ -21,6 +23,6 @@ type RecordedDelivery struct {
 	Mailbox, Holder, Consumer                         string
 	State, Arrival, Claims, Attempts, MaxAttempts     int64
 	ClaimedAt, DeliveredAt, ReadAt, FinishedAt, DueAt int64
-	History                                           []Attempt
-	Offers                                            []Offer
+	History                                           []broker.Attempt
+	Offers                                            []broker.Offer
 }
