@@ -176,7 +176,7 @@ func (e *explanation) claims(agent string, mailbox int64) {
 		number         int
 		at             time.Time
 	}
-	claims := collect(e, func(c *claim) row { return row{&c.message, &c.number, &c.at, &c.total} },
+	claims := collect(&e.reading, func(c *claim) row { return row{&c.message, &c.number, &c.at, &c.total} },
 		selectHoldersClaims, mailbox, mostOfAKind)
 	if len(claims) == 0 {
 		return
@@ -202,17 +202,6 @@ func (e *explanation) claims(agent string, mailbox int64) {
 	}
 	f.Commands = append(f.Commands, finding.Command{"explain", "message", revision(claims[0].message)})
 	e.add(f)
-}
-
-// A question is one whose deadline has passed and that has no answer.
-type question struct {
-	message  int64
-	deadline time.Time
-}
-
-// questions reads the rows of one of the selectLate statements.
-func (e *explanation) questions(query string, args ...any) []question {
-	return collect(e, func(q *question) row { return row{&q.message, &q.deadline} }, query, args...)
 }
 
 // late finds overdue questions. The finding of an agent that gets no work covers the questions that

@@ -1,7 +1,6 @@
 package diagnose
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -122,113 +121,38 @@ func (x *Examiner) Explain(q store.Querier, about finding.Question) ([]finding.F
 func (x *Examiner) Condition(
 	q store.Querier, about finding.Question, agent string,
 ) (says string, well bool, err error) {
-	e := x.explanation(q, about)
-	t, registered := e.taker(agent)
+	r := x.roster(q, about)
+	t, registered := r.taker(agent)
 	switch {
-	case e.err != nil || !registered:
-		return "", true, e.err
+	case r.err != nil || !registered:
+		return "", true, r.err
 	case t.Health == Failed, t.Health == Stopped, !t.haltedAt.IsZero(), !t.until.IsZero():
-		says = e.describe(t, 0)
-		return says, false, e.err
+		says = r.describe(t, 0)
+		return says, false, r.err
 	case t.Health == Late:
 		return agent + " is late: its last call was at " + about.When(t.LastSeen), false, nil
 	}
 	return "the last call of " + agent + " was at " + about.When(t.LastSeen), true, nil
 }
 
-// An explanation gathers the findings of one answer. After the first error it reads nothing more, and its
-// findings are not used.
+// An explanation gathers the findings of one answer. After an error they are not used.
 type explanation struct {
-	*Examiner
-	q     store.Querier
-	about finding.Question
+	deliveryExplainer
 	found []finding.Finding
-	err   error // the first
 
 	heldUp int             // findings about ordering keys
 	idle   int             // findings about agents that get no work
 	more   int             // such agents beyond mostOfAKind
 	blamed map[string]bool // such agents, with a finding that covers the messages that wait for them
 	slow   map[int64]bool  // mailboxes with a finding that covers their messages
-
-	known  bool     // the next fields were read
-	agents []*taker // by name
-	named  map[string]*taker
-	roles  map[string][]*taker // by name
-	gates  map[string]gate     // by agent
 }
 
 func (x *Examiner) explanation(q store.Querier, about finding.Question) *explanation {
-	return &explanation{Examiner: x, q: q, about: about, named: map[string]*taker{}, roles: map[string][]*taker{},
-		gates: map[string]gate{}, blamed: map[string]bool{}, slow: map[int64]bool{}}
+	return &explanation{deliveryExplainer: deliveryExplainer{x.roster(q, about)},
+		blamed: map[string]bool{}, slow: map[int64]bool{}}
 }
 
 func (e *explanation) add(f finding.Finding) { e.found = append(e.found, f) }
-
-// fail keeps the first error.
-func (e *explanation) fail(err error) {
-	if e.err == nil {
-		e.err = err
-	}
-}
-
-// A row is where the columns of a row go.
-type row []any
-
-// read reads the first row of a statement. It returns false if there is none, and after an error.
-func (e *explanation) read(to row, query string, args ...any) bool {
-	if e.err != nil {
-		return false
-	}
-	err := e.q.QueryRow(query, args...).Scan(to...)
-	if errors.Is(err, store.ErrNoRows) {
-		return false
-	}
-	e.err = err
-	return err == nil
-}
-
-// collect reads all rows of a statement. columns returns where the columns of a row go.
-func collect[T any](e *explanation, columns func(*T) row, query string, args ...any) []T {
-	if e.err != nil {
-		return nil
-	}
-	all, err := store.Collect(e.q.Query(query, args...), func(r *store.Rows) (one T, err error) {
-		err = r.Scan(columns(&one)...)
-		return one, err
-	})
-	e.fail(err)
-	return all
-}
-
-// find returns a message of the session.
-func (e *explanation) find(ref broker.Ref) (m broker.Message) {
-	if e.err == nil {
-		m, e.err = broker.FindMessage(e.q, e.about.Session, ref)
-	}
-	return m
-}
-
-// mailboxID returns the id of an agent's mailbox, 0 if it does not exist yet.
-func (e *explanation) mailboxID(ref broker.MailboxRef) int64 {
-	id, err := e.broker.FindMailbox(e.q, e.about.Session, ref)
-	e.fail(err)
-	return id
-}
-
-// reachable returns the mailboxes that an agent may take from. mailbox is its own.
-func (e *explanation) reachable(agent broker.Agent, mailbox int64) []broker.Mailbox {
-	boxes, err := e.broker.Reachable(e.q,
-		broker.Actor{Agent: agent, Session: broker.Session{ID: e.about.Session}, Mailbox: mailbox})
-	e.fail(err)
-	return boxes
-}
-
-// waitingIn returns a mailbox's id, 0 if it does not exist yet, and how many messages wait in it.
-func (e *explanation) waitingIn(ref broker.MailboxRef) (id, waiting int64) {
-	e.read(row{&id, &waiting}, selectWaitingOf, e.about.Session, int(ref.Kind), ref.Name)
-	return id, waiting
-}
 
 // mailboxOf names the mailbox of an agent.
 func mailboxOf(agent string) broker.MailboxRef {

@@ -6,7 +6,12 @@
 // Explain answers a question about a message, an agent, a role, a channel or a whole session with findings. A
 // finding is a fact with its severity, its reasons, and the commands that free the messages (package finding has
 // the type and its form in the API). Each subject has a list of checks: see checks. The checks of one answer share
-// an explanation, which reads the agents of the session once and remembers which of them have a finding already.
+// an explanation, which remembers which agents have a finding already. It is built of three
+// parts, each of which embeds the one before:
+//
+//   - a reading reads rows, and keeps the first error;
+//   - a roster reads the agents of the session once, and says why they get no work;
+//   - a deliveryExplainer explains one delivery of a message.
 //
 // A fact appears once. The finding of an agent that gets no work covers the mailboxes and the overdue questions
 // that wait for this agent alone. The finding of a queue covers its agents, so queues come first.

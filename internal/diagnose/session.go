@@ -60,18 +60,6 @@ func (e *explanation) askedOperators() {
 	}
 }
 
-// A countedBox is a mailbox with the number of messages that wait in it.
-type countedBox struct {
-	broker.Mailbox
-	waiting int64
-}
-
-// fullest returns the mailboxes with the most messages that wait, the fullest first.
-func (e *explanation) fullest() []countedBox {
-	return collect(e, func(c *countedBox) row { return row{&c.ID, (*int)(&c.Ref.Kind), &c.Ref.Name, &c.waiting} },
-		selectFullest, e.about.Session, mostBoxes)
-}
-
 // mailboxes finds mailboxes that no agent takes from, that are full or nearly so, and ordering
 // keys in them that are held up. Agents that get no work cover the mailboxes and questions that wait for
 // them. Queues of several such agents come first, since they cover these agents.
@@ -204,7 +192,7 @@ func (e *explanation) orderings(box broker.Mailbox) {
 		head  int64
 		since time.Time
 	}
-	for _, h := range collect(e, func(h *heldUp) row { return row{&h.key, &h.head, &h.since} },
+	for _, h := range collect(&e.reading, func(h *heldUp) row { return row{&h.key, &h.head, &h.since} },
 		selectOrderings, box.ID, mostOrderings, e.about.Now.Add(-longBlocked)) {
 		if e.heldUp == mostOfAKind {
 			break
@@ -230,7 +218,7 @@ func (e *explanation) longClaims() {
 		since time.Time // of its oldest claim
 	}
 	told := 0
-	for _, h := range collect(e, func(h *holder) row { return row{&h.name, &h.since} },
+	for _, h := range collect(&e.reading, func(h *holder) row { return row{&h.name, &h.since} },
 		selectLongClaims, e.about.Session, e.about.Now.Add(-lateClaim), mostBoxes) {
 		t, _ := e.taker(h.name)
 		if told == mostOfAKind || e.about.Now.Sub(h.since) < longClaim && t.Health == Alive {
@@ -248,7 +236,7 @@ func (e *explanation) deadLetters(only any) {
 		ref broker.MailboxRef
 		n   int64
 	}
-	for _, b := range collect(e, func(b *box) row { return row{&b.id, (*int)(&b.ref.Kind), &b.ref.Name, &b.n} },
+	for _, b := range collect(&e.reading, func(b *box) row { return row{&b.id, (*int)(&b.ref.Kind), &b.ref.Name, &b.n} },
 		selectDeadBoxes, e.about.Session, mostLetters, mostOfAKind, only) {
 		name := b.ref.String()
 		f := finding.Finding{Severity: finding.Error, Subject: "mailbox " + name, Summary: finding.Count(b.n, "dead letter")}

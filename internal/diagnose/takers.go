@@ -8,6 +8,7 @@ import (
 	"brokerd/internal/broker"
 	"brokerd/internal/finding"
 	"brokerd/internal/nearest"
+	"brokerd/internal/store"
 )
 
 // gate is the reason why an agent gets no work, and its time.
@@ -67,55 +68,70 @@ func (t *taker) ability(directive bool, now time.Time) ability {
 	return able
 }
 
+// A roster is the registered agents of the session, with the reasons why they get no work.
+type roster struct {
+	reading
+	known  bool     // the next fields were read
+	agents []*taker // by name
+	named  map[string]*taker
+	roles  map[string][]*taker // by name
+	gates  map[string]gate     // by agent
+}
+
+func (x *Examiner) roster(q store.Querier, about finding.Question) roster {
+	return roster{reading: reading{Examiner: x, q: q, about: about}, named: map[string]*taker{},
+		roles: map[string][]*taker{}, gates: map[string]gate{}}
+}
+
 // loadAgents reads the state of the session's agents, once.
-func (e *explanation) loadAgents() {
-	if e.known || e.err != nil {
+func (r *roster) loadAgents() {
+	if r.known || r.err != nil {
 		return
 	}
-	e.known = true
-	members, err := e.crew.Members(e.q, e.about.Session)
-	e.fail(err)
+	r.known = true
+	members, err := r.crew.Members(r.q, r.about.Session)
+	r.fail(err)
 	type gated struct {
 		agent string
 		gate
 	}
-	for _, g := range collect(e, func(g *gated) row {
+	for _, g := range collect(&r.reading, func(g *gated) row {
 		return row{&g.agent, &g.haltedAt, &g.halt, &g.failures, &g.until, &g.openedAt, &g.probe}
-	}, selectGatesOf, e.about.Session) {
-		e.gates[g.agent] = g.gate
+	}, selectGatesOf, r.about.Session) {
+		r.gates[g.agent] = g.gate
 	}
 	for _, m := range members {
-		t := &taker{m, e.gates[m.Name]}
-		e.agents, e.named[m.Name], e.roles[m.Role] = append(e.agents, t), t, append(e.roles[m.Role], t)
+		t := &taker{m, r.gates[m.Name]}
+		r.agents, r.named[m.Name], r.roles[m.Role] = append(r.agents, t), t, append(r.roles[m.Role], t)
 	}
 }
 
 // taker returns the registered agent of a name.
-func (e *explanation) taker(name string) (t *taker, registered bool) {
-	e.loadAgents()
-	if t, registered = e.named[name]; !registered {
+func (r *roster) taker(name string) (t *taker, registered bool) {
+	r.loadAgents()
+	if t, registered = r.named[name]; !registered {
 		t = &taker{}
 	}
 	return t, registered
 }
 
 // takers returns the agents that may take from a mailbox, except one.
-func (e *explanation) takers(box broker.MailboxRef, mailbox int64, but string) (found []*taker) {
-	e.loadAgents()
+func (r *roster) takers(box broker.MailboxRef, mailbox int64, but string) (found []*taker) {
+	r.loadAgents()
 	names := []string{box.Name}
 	switch box.Kind {
 	case broker.AgentMailbox:
 		but = ""
 	case broker.RoleMailbox:
 		names = nil
-		found = slices.Clone(e.roles[box.Name])
+		found = slices.Clone(r.roles[box.Name])
 	case broker.ChannelMailbox:
 		var err error
-		names, err = broker.SubscribersOf(e.q, mailbox)
-		e.fail(err)
+		names, err = broker.SubscribersOf(r.q, mailbox)
+		r.fail(err)
 	}
 	for _, name := range names {
-		if t, registered := e.named[name]; registered {
+		if t, registered := r.named[name]; registered {
 			found = append(found, t)
 		}
 	}
@@ -123,8 +139,8 @@ func (e *explanation) takers(box broker.MailboxRef, mailbox int64, but string) (
 }
 
 // anyGetsWork reports whether one of the agents gets work, at the latest when its breaker closes.
-func (e *explanation) anyGetsWork(takers []*taker) bool {
-	return slices.ContainsFunc(takers, func(t *taker) bool { return t.ability(false, e.about.Now) < halted })
+func (r *roster) anyGetsWork(takers []*taker) bool {
+	return slices.ContainsFunc(takers, func(t *taker) bool { return t.ability(false, r.about.Now) < halted })
 }
 
 // A prospect says whether an agent will take from a mailbox.
@@ -137,17 +153,17 @@ type prospect struct {
 }
 
 // prospect examines the agents that may take from a mailbox.
-func (e *explanation) prospect(box broker.MailboxRef, mailbox int64, sender string, directive bool) prospect {
+func (r *roster) prospect(box broker.MailboxRef, mailbox int64, sender string, directive bool) prospect {
 	if box == broker.OperatorMailbox {
 		return prospect{severity: finding.Info, reasons: []string{"operators read this mailbox"},
 			commands: []finding.Command{{"inbox", "--operator"}}}
 	}
-	takers := e.takers(box, mailbox, sender)
+	takers := r.takers(box, mailbox, sender)
 	if len(takers) == 0 {
-		return e.unserved(box, sender)
+		return r.unserved(box, sender)
 	}
 	p := prospect{severity: finding.Info, takers: takers}
-	rank := func(t *taker) ability { return t.ability(directive, e.about.Now) }
+	rank := func(t *taker) ability { return t.ability(directive, r.about.Now) }
 	slices.SortStableFunc(takers, func(a, b *taker) int { return int(rank(a)) - int(rank(b)) })
 	best, worst := rank(takers[0]), rank(takers[len(takers)-1])
 	if best != able {
@@ -164,11 +180,11 @@ func (e *explanation) prospect(box broker.MailboxRef, mailbox int64, sender stri
 			p.says = fmt.Sprintf("none of the %d agents that may take it gets work", len(takers))
 		}
 		for _, t := range takers[:min(len(takers), mostFreed)] {
-			p.commands = append(p.commands, e.freeing(t)...)
+			p.commands = append(p.commands, r.freeing(t)...)
 		}
 	}
 	for _, t := range takers[:min(len(takers), mostDescribed)] {
-		p.reasons = append(p.reasons, e.describe(t, mailbox))
+		p.reasons = append(p.reasons, r.describe(t, mailbox))
 	}
 	if more := len(takers) - mostDescribed; more > 0 {
 		p.reasons = append(p.reasons, finding.Count(more, "more agent")+" may take from it")
@@ -178,13 +194,13 @@ func (e *explanation) prospect(box broker.MailboxRef, mailbox int64, sender stri
 
 // unserved describes a mailbox that no agent takes from. The commands redirect its mail to the
 // nearest name, if one is near.
-func (e *explanation) unserved(box broker.MailboxRef, sender string) prospect {
+func (r *roster) unserved(box broker.MailboxRef, sender string) prospect {
 	p := prospect{severity: finding.Error}
 	noun, others, says := "agent", []string{}, map[string]string{}
 	switch box.Kind {
 	case broker.RoleMailbox:
 		noun, p.says = "role", "no agent has the role "+box.Name
-		for role, agents := range e.roles {
+		for role, agents := range r.roles {
 			switch {
 			case role == box.Name:
 				p.says = "no other agent has the role " + box.Name
@@ -196,8 +212,8 @@ func (e *explanation) unserved(box broker.MailboxRef, sender string) prospect {
 		}
 	case broker.ChannelMailbox:
 		noun, p.says = "channel", "no other agent subscribes to "+box.Name
-		names, err := broker.SubscribedChannels(e.q, e.about.Session)
-		e.fail(err)
+		names, err := broker.SubscribedChannels(r.q, r.about.Session)
+		r.fail(err)
 		for _, name := range names {
 			if name != box.Name {
 				others, says[name] = append(others, name), name
@@ -205,7 +221,7 @@ func (e *explanation) unserved(box broker.MailboxRef, sender string) prospect {
 		}
 	default:
 		p.says = "no agent " + box.Name + " is registered"
-		for _, t := range e.agents {
+		for _, t := range r.agents {
 			others, says[t.Name] = append(others, t.Name), t.Name
 		}
 	}
@@ -231,22 +247,22 @@ func (e *explanation) unserved(box broker.MailboxRef, sender string) prospect {
 }
 
 // freeing returns the commands that make an agent take work again, or give its mail to others.
-func (e *explanation) freeing(t *taker) (commands []finding.Command) {
-	switch t.ability(false, e.about.Now) {
+func (r *roster) freeing(t *taker) (commands []finding.Command) {
+	switch t.ability(false, r.about.Now) {
 	case halted:
 		return []finding.Command{{"agent", "resume", t.Name}}
 	case failed, stopped:
 	default:
 		return nil
 	}
-	start, err := e.crew.Starting(e.q, e.about.Session, t.Name)
-	e.fail(err)
+	start, err := r.crew.Starting(r.q, r.about.Session, t.Name)
+	r.fail(err)
 	if start != nil {
 		commands = append(commands, start)
 	}
-	_, waiting := e.waitingIn(mailboxOf(t.Name))
-	if waiting > 0 && t.Role != "" && slices.ContainsFunc(e.roles[t.Role], func(other *taker) bool {
-		return other.ability(false, e.about.Now) == able
+	_, waiting := r.waitingIn(mailboxOf(t.Name))
+	if waiting > 0 && t.Role != "" && slices.ContainsFunc(r.roles[t.Role], func(other *taker) bool {
+		return other.ability(false, r.about.Now) == able
 	}) {
 		commands = append(commands, finding.Command{"admin", "move", t.Name, "role:" + t.Role})
 	}
@@ -257,22 +273,22 @@ func (e *explanation) freeing(t *taker) (commands []finding.Command) {
 }
 
 // describe says of one agent why it does not take the messages of a mailbox.
-func (e *explanation) describe(t *taker, mailbox int64) string {
+func (r *roster) describe(t *taker, mailbox int64) string {
 	switch {
 	case t.Health == Failed:
-		return t.Name + " has failed: its lease ended at " + e.about.When(t.FailedAt)
+		return t.Name + " has failed: its lease ended at " + r.about.When(t.FailedAt)
 	case t.Health == Stopped:
-		return t.Name + " has stopped: its program ended at " + e.about.When(t.StoppedAt) +
+		return t.Name + " has stopped: its program ended at " + r.about.When(t.StoppedAt) +
 			"; its mail waits for its next start"
 	case !t.haltedAt.IsZero():
-		return t.Name + " is halted since " + e.about.When(t.haltedAt) + ", by directive " + revision(t.halt)
+		return t.Name + " is halted since " + r.about.When(t.haltedAt) + ", by directive " + revision(t.halt)
 	case !t.until.IsZero():
-		return e.breaker(t)
+		return r.breaker(t)
 	}
-	id := e.mailboxID(mailboxOf(t.Name))
+	id := r.mailboxID(mailboxOf(t.Name))
 	var claims int64
-	e.read(row{&claims}, countHoldersClaims, id)
-	asks, full := e.broker.Asking(id, mailbox)
+	r.read(row{&claims}, countHoldersClaims, id)
+	asks, full := r.broker.Asking(id, mailbox)
 	says := t.Name + " does not ask for work"
 	switch works := t.Name + " works on " + finding.Count(claims, "message"); {
 	case full && claims > 0:
@@ -287,17 +303,17 @@ func (e *explanation) describe(t *taker, mailbox int64) string {
 	if t.Health == Late {
 		says += "; it is late"
 	}
-	return says + "; its last call was at " + e.about.When(t.LastSeen)
+	return says + "; its last call was at " + r.about.When(t.LastSeen)
 }
 
 // breaker says in which state an open circuit breaker is.
-func (e *explanation) breaker(t *taker) string {
+func (r *roster) breaker(t *taker) string {
 	says := "the circuit breaker of " + t.Name + " is open after " + finding.Count(t.failures, "failure") + " in a row"
 	switch {
 	case t.probe != 0:
 		return says + "; message " + revision(t.probe) + " is its probe: an acknowledgement closes the breaker"
-	case t.until.After(e.about.Now):
-		return says + "; at " + e.about.When(t.until) + " the broker delivers one message to it as a probe"
+	case t.until.After(r.about.Now):
+		return says + "; at " + r.about.When(t.until) + " the broker delivers one message to it as a probe"
 	}
 	return says + "; the next message that it asks for is a probe"
 }
