@@ -20,6 +20,7 @@ import (
 	"brokerd/internal/blockers"
 	"brokerd/internal/broker"
 	"brokerd/internal/catalog"
+	"brokerd/internal/channels"
 	"brokerd/internal/deadletters"
 	"brokerd/internal/decisions"
 	"brokerd/internal/diagnose"
@@ -27,10 +28,8 @@ import (
 	"brokerd/internal/drain"
 	"brokerd/internal/events"
 	"brokerd/internal/handoffs"
-	"brokerd/internal/idempotency"
 	"brokerd/internal/locks"
 	"brokerd/internal/messagesrpc"
-	"brokerd/internal/metrics"
 	"brokerd/internal/overview"
 	"brokerd/internal/retention"
 	"brokerd/internal/rpc"
@@ -40,7 +39,6 @@ import (
 	"brokerd/internal/tasks"
 	"brokerd/internal/votes"
 	"brokerd/internal/web"
-	"brokerd/internal/work"
 )
 
 // An App is a running daemon. Its methods may be called concurrently.
@@ -199,6 +197,7 @@ func (a *App) start(ctx context.Context) error {
 	p.catalog = catalog.New(p.store, p.events, catalogDirectory{p.sessions, p.agents})
 	p.broker.UseCatalog(p.catalog)
 	p.broker.UseTracer(tracer)
+	p.channels = channels.New(p.store, p.events, actors, p.catalog, p.broker)
 	p.deadletters = deadletters.New(p.store, actors, p.broker, c.Clock, log.Named("deadletters"))
 	p.archive = archive.New(p.broker, messagesrpc.AppendRecord)
 	p.locks = locks.New(p.store, p.events, holders{p.sessions, p.agents}, c.Clock, log.Named("locks"))
@@ -338,7 +337,7 @@ func (a *App) start(ctx context.Context) error {
 		catalog:   catalog.NewService(p.catalog),
 		auth:      auth.NewService(p.auth),
 		handoffs:  handoffs.NewService(p.handoffs),
-		channels:  messagesrpc.NewChannelService(p.broker),
+		channels:  messagesrpc.NewChannelService(p.channels),
 		decisions: decisions.NewService(p.decisions),
 		locks:     locks.NewService(p.locks, p.rpc.ItemError),
 		events:    events.NewService(p.events, p.sessions, authors{p.agents, p.broker}, reports{p.blockers}),
@@ -442,51 +441,6 @@ func (a *App) start(ctx context.Context) error {
 	p.store.CheckBehind()
 	health.enter(serving)
 	return nil
-}
-
-// openStore opens the data folder with the tables of every feature. Commits are observed unless measured is nil.
-func openStore(ctx context.Context, c Config, options store.Options, measured *metrics.Metrics) (*store.Store, error) {
-	options.Dir, options.Clock, options.Log = c.Dir, c.Clock, c.Log.Named("store")
-	options.Migrations = slices.Concat(
-		events.Migrations(),
-		idempotency.Migrations(),
-		sessions.Migrations(),
-		agents.Migrations(),
-		broker.Migrations(),
-		state.Migrations(),
-		locks.Migrations(),
-		decisions.Migrations(),
-		artifacts.Migrations(),
-		blockers.Migrations(),
-		handoffs.Migrations(),
-		votes.Migrations(),
-		work.Migrations(),
-		tasks.Migrations(),
-		retention.Migrations(),
-		catalog.Migrations(),
-		auth.Migrations(),
-		drain.Migrations(),
-	)
-	if measured != nil {
-		options.Committed = measured.Committed
-	}
-	if c.Store != nil {
-		c.Store(&options)
-	}
-	return store.Open(ctx, options)
-}
-
-// reportDamage makes the server's health show damage of the database as soon as the store finds it.
-func (a *App) reportDamage(st *store.Store, server *rpc.Server) {
-	stopping := make(chan struct{})
-	a.onStop(func(context.Context) error { close(stopping); return nil })
-	a.serving.Go(func() {
-		select {
-		case <-st.Damaged():
-			server.Damaged()
-		case <-stopping:
-		}
-	})
 }
 
 func (a *App) onStop(stop func(ctx context.Context) error) { a.teardown = append(a.teardown, stop) }

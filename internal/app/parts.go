@@ -9,6 +9,7 @@ import (
 	"brokerd/internal/blockers"
 	"brokerd/internal/broker"
 	"brokerd/internal/catalog"
+	"brokerd/internal/channels"
 	"brokerd/internal/deadletters"
 	"brokerd/internal/decisions"
 	"brokerd/internal/diagnose"
@@ -37,6 +38,7 @@ type parts struct {
 	blockers    *blockers.Board
 	broker      *broker.Broker
 	catalog     *catalog.Catalog
+	channels    *channels.Registry
 	deadletters *deadletters.Queue
 	decisions   *decisions.Table
 	diagnose    *diagnose.Examiner

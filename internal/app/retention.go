@@ -24,7 +24,7 @@ func wake(p *parts) {
 	}
 	p.sessions.OnCreated(func(tx *store.Tx, _ sessions.Session) error { return changed(tx) })
 	p.sessions.OnConfigured(func(tx *store.Tx, _, _ sessions.Session) error { return changed(tx) })
-	p.broker.OnRekept(func(tx *store.Tx) { tx.OnCommit(p.retention.Wake) })
+	p.channels.OnRekept(func(tx *store.Tx) { tx.OnCommit(p.retention.Wake) })
 }
 
 // kept gives the keeper sessions.

@@ -111,7 +111,6 @@ type Broker struct {
 	failures  map[int64]failure                                       // unfinished, by mailbox; it belongs to the writer
 	backlog   *deadline.Queue[chore]                                  // what is left of changes that are too large for one function
 	chores    *work.Backlog                                           // the same, for chores with a row in work_backlog
-	rekept    []func(*store.Tx)                                       // see OnRekept
 	resumed   []func(tx *store.Tx, session int64, agent string) error // see OnResumed
 
 	stopping chan struct{}      // closed when streams are to end
@@ -144,10 +143,6 @@ func (b builtinTypes) Types(context.Context, string) (*msgtype.Set, error) { ret
 // UseCatalog makes the broker know the types that sessions register. It must be called before the
 // broker is used.
 func (b *Broker) UseCatalog(c Catalog) { b.catalog = c }
-
-// OnRekept adds what is to happen in the same transaction when it changes how long a channel's messages are
-// kept. It must be called before the broker is used.
-func (b *Broker) OnRekept(hook func(tx *store.Tx)) { b.rekept = append(b.rekept, hook) }
 
 // OnResumed adds a function that runs in the transaction in which a directive ends the halt of an
 // agent. Call it before the broker is used.

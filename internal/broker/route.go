@@ -21,7 +21,7 @@ func (s *sending) route(d *Draft) ([]*room, error) {
 	case d.One && t.Kind == ToRole:
 		return s.rooms1(MailboxRef{RoleMailbox, t.Name})
 	case d.One:
-		if err := s.ensureChannel(s.tx, s.actor, t.Name); err != nil {
+		if _, err := s.OpenChannel(s.tx, s.actor, t.Name); err != nil {
 			return nil, err
 		}
 		return s.rooms1(MailboxRef{ChannelMailbox, t.Name})
@@ -158,10 +158,7 @@ func (s *sending) toTeam(name string) ([]*room, error) {
 }
 
 func (s *sending) toSubscribers(channel string) ([]*room, error) {
-	if err := s.ensureChannel(s.tx, s.actor, channel); err != nil {
-		return nil, err
-	}
-	id, err := s.FindMailbox(s.tx, s.actor.Session.ID, MailboxRef{ChannelMailbox, channel})
+	id, err := s.OpenChannel(s.tx, s.actor, channel)
 	if err != nil {
 		return nil, err
 	}

@@ -446,7 +446,7 @@ func (s *sending) expiry(d *Draft, now time.Time) (time.Time, error) {
 	ttl := d.TTL
 	if channel := d.channel(); ttl == 0 && channel != "" {
 		var err error
-		if ttl, err = defaultTTL(s.tx, s.actor.Session.ID, channel); err != nil {
+		if ttl, err = DefaultTTL(s.tx, s.actor.Session.ID, channel); err != nil {
 			return time.Time{}, err
 		}
 	}

@@ -1,12 +1,10 @@
 package broker
 
 import (
-	"context"
 	"slices"
 	"strings"
 
 	"brokerd/internal/events"
-	"brokerd/internal/identity"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/nearest"
 	"brokerd/internal/store"
@@ -37,45 +35,18 @@ func (s *sending) warnings(d *Draft, out *Outcome) (found []string, err error) {
 	return found, err
 }
 
-// UnknownEvents warns of a subscription to the events of a type of which the broker sends none to
-// channels, which the session's catalog does not have and which none of the newest events has.
-func (b *Broker) UnknownEvents(ctx context.Context, c identity.Caller, channel string) ([]string, error) {
-	eventType, ofEvents := strings.CutPrefix(channel, EventChannel)
-	if !ofEvents || eventType == "*" {
-		return nil, nil
-	}
-	set, err := b.catalog.Types(ctx, c.Session)
-	if err != nil || knownEvent(set, eventType) {
-		return nil, err
-	}
-	published := false
-	err = b.store.Read(ctx, func(s *store.Snapshot) error {
-		session, err := b.dir.Session(s, c.Session)
-		if err == nil {
-			published, err = b.log.Published(s, session.ID, eventType)
-		}
-		return err
-	})
-	if err != nil || published {
-		return nil, err
-	}
-	text := "no event of the type " + eventType + " is known so far: it is no type of the broker or of the catalog, and no newer event has it"
-	if hint := MeantEvent(set, eventType); hint != "" {
-		text += "; " + hint
-	}
-	return []string{text}, nil
-}
-
-// knownEvent reports whether the broker sends events of a canonical type to channels, or a catalog has it.
-func knownEvent(set *msgtype.Set, eventType string) bool {
+// KnownEvent reports whether the broker sends events of a canonical type to channels, or a catalog has it.
+func KnownEvent(set *msgtype.Set, eventType string) bool {
 	_, known := set.Lookup(eventType)
-	return known != nil || slices.ContainsFunc(events.AnnouncedTypes(), func(t string) bool { return msgtype.Canonical(t) == eventType })
+	return known != nil || slices.ContainsFunc(events.AnnouncedTypes(), func(t string) bool {
+		return msgtype.Canonical(t) == eventType
+	})
 }
 
 // MeantEvent asks whether the channel of a known type of events is meant; it is empty if the type is
 // known, or if no known one is like it.
 func MeantEvent(set *msgtype.Set, eventType string) string {
-	if eventType == "*" || knownEvent(set, eventType) {
+	if eventType == "*" || KnownEvent(set, eventType) {
 		return ""
 	}
 	names := set.Names()

@@ -14,6 +14,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
+	"brokerd/internal/channels"
 	"brokerd/internal/deadletters"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
@@ -219,10 +220,12 @@ func services(f *testing.F) bothServices {
 			f.Error(err)
 		}
 	})
-	b := broker.New(st, events.New(st, clock, zap.NewNop()), nowhere{}, clock, zap.NewNop())
+	log := events.New(st, clock, zap.NewNop())
+	b := broker.New(st, log, nowhere{}, clock, zap.NewNop())
 	dead := deadletters.New(st, nowhere{}, b, clock, zap.NewNop())
+	registry := channels.New(st, log, nowhere{}, builtinTypes{}, b)
 	return bothServices{
-		NewService(b, dead, builtinTypes{}, nil, nil, zap.NewNop()), NewChannelService(b), // no stream is answered
+		NewService(b, dead, builtinTypes{}, nil, nil, zap.NewNop()), NewChannelService(registry), // no stream is answered
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
+	"brokerd/internal/channels"
 	"brokerd/internal/events"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
@@ -19,11 +20,13 @@ import (
 // A ChannelService is the ChannelService of the API.
 type ChannelService struct {
 	pb.UnimplementedChannelServiceServer
-	broker *broker.Broker
+	channels *channels.Registry
 }
 
-// NewChannelService returns the ChannelService of a broker.
-func NewChannelService(core *broker.Broker) *ChannelService { return &ChannelService{broker: core} }
+// NewChannelService returns the ChannelService of a registry.
+func NewChannelService(registry *channels.Registry) *ChannelService {
+	return &ChannelService{channels: registry}
+}
 
 // SubscribeChannel implements the RPC.
 func (s *ChannelService) SubscribeChannel(
@@ -34,11 +37,11 @@ func (s *ChannelService) SubscribeChannel(
 		return nil, err
 	}
 	c, name := identity.FromContext(ctx), broker.ChannelName(r.Channel)
-	changed, revision, err := s.broker.Subscribe(ctx, c, req, name)
+	changed, revision, err := s.channels.Subscribe(ctx, c, req, name)
 	if err != nil {
 		return nil, err
 	}
-	warnings, err := s.broker.UnknownEvents(ctx, c, name)
+	warnings, err := s.channels.UnknownEvents(ctx, c, name)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +56,7 @@ func (s *ChannelService) UnsubscribeChannel(
 	if err != nil {
 		return nil, err
 	}
-	changed, revision, err := s.broker.Unsubscribe(ctx, identity.FromContext(ctx), req, broker.ChannelName(r.Channel))
+	changed, revision, err := s.channels.Unsubscribe(ctx, identity.FromContext(ctx), req, broker.ChannelName(r.Channel))
 	if err != nil {
 		return nil, err
 	}
@@ -75,16 +78,16 @@ func (s *ChannelService) ListChannels(
 	if err := page.Parse(list, r.PageToken, &after); err != nil {
 		return nil, err
 	}
-	channels, more, revision, err := s.broker.Channels(ctx, identity.FromContext(ctx), r.Subscriber, after, size)
+	found, more, revision, err := s.channels.List(ctx, identity.FromContext(ctx), r.Subscriber, after, size)
 	if err != nil {
 		return nil, err
 	}
 	out := &pb.ListChannelsResponse{Revision: revision}
-	for i := range channels {
-		out.Channels = append(out.Channels, channel(&channels[i]))
+	for i := range found {
+		out.Channels = append(out.Channels, channel(&found[i]))
 	}
 	if more {
-		out.NextPageToken = page.Token(list, channels[len(channels)-1].Name)
+		out.NextPageToken = page.Token(list, found[len(found)-1].Name)
 	}
 	return out, nil
 }
@@ -116,7 +119,8 @@ func (s *ChannelService) ConfigureChannel(
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	ch, revision, err := s.broker.Configure(ctx, identity.FromContext(ctx), req, broker.ChannelName(r.Channel), ttl, kept)
+	who, name := identity.FromContext(ctx), broker.ChannelName(r.Channel)
+	ch, revision, err := s.channels.Configure(ctx, who, req, name, ttl, kept)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +152,7 @@ func ofEvents(c *validate.Check, field, eventType string) {
 	}
 }
 
-func channel(ch *broker.Channel) *pb.Channel {
+func channel(ch *channels.Channel) *pb.Channel {
 	out := &pb.Channel{Name: ch.Name, Subscribers: ch.Subscribers, Waiting: ch.Waiting}
 	if ch.DefaultTTL > 0 {
 		out.DefaultTtl = durationpb.New(ch.DefaultTTL)

@@ -13,23 +13,23 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"brokerd/internal/broker"
+	"brokerd/internal/channels"
 	"brokerd/internal/store"
 )
 
 // ChannelRecords returns the channels of a session after a name, each as one line of JSON, and the name of the last
 // one.
 func ChannelRecords(q store.Querier, session int64, after string, limit int) (lines [][]byte, last string, err error) {
-	channels, _, err := broker.ChannelsOf(q, session, "", after, limit)
+	found, _, err := channels.Of(q, session, "", after, limit)
 	if err != nil {
 		return nil, "", err
 	}
-	for i := range channels {
-		line, err := recordOf(channel(&channels[i]))
+	for i := range found {
+		line, err := recordOf(channel(&found[i]))
 		if err != nil {
 			return nil, "", err
 		}
-		lines, last = append(lines, line), channels[i].Name
+		lines, last = append(lines, line), found[i].Name
 	}
 	return lines, last, nil
 }

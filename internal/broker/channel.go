@@ -1,0 +1,98 @@
+package broker
+
+import (
+	"errors"
+	"time"
+
+	"brokerd/internal/store"
+)
+
+// startTTL returns the default time to live that a channel of this name begins with.
+func startTTL(channel string) time.Duration {
+	switch channel {
+	case "general":
+		return time.Hour
+	case "urgent":
+		return 5 * time.Minute
+	}
+	return 0
+}
+
+// OpenChannel returns the id of a channel's mailbox. The channel is made if it does not exist yet.
+func (b *Broker) OpenChannel(tx *store.Tx, a Actor, name string) (int64, error) {
+	id, err := b.OpenMailbox(tx, a.Session.ID, MailboxRef{ChannelMailbox, name})
+	if err != nil {
+		return 0, err
+	}
+	tx.Exec(insertChannel, id, startTTL(name))
+	return id, nil
+}
+
+// DefaultTTL returns the default time to live of a channel, 0 for none. A channel that does not exist yet has the one
+// that it would begin with.
+func DefaultTTL(q store.Querier, session int64, channel string) (time.Duration, error) {
+	var ttl time.Duration
+	err := q.QueryRow(selectChannelTTL, session, channel).Scan(&ttl)
+	if errors.Is(err, store.ErrNoRows) {
+		return startTTL(channel), nil
+	}
+	return ttl, err
+}
+
+// SubscribersOf returns the names of a channel's subscribers, sorted.
+func SubscribersOf(q store.Querier, channel int64) ([]string, error) {
+	return store.Collect(q.Query(selectSubscribers, channel), func(r *store.Rows) (name string, err error) {
+		return name, r.Scan(&name)
+	})
+}
+
+// SubscriptionsChanged clears from memory what depends on subscriptions, of which the caller has changed the actor's,
+// and has the actor's consumers take from the channels to which it subscribes now.
+func (b *Broker) SubscriptionsChanged(tx *store.Tx, a Actor) error {
+	b.audience.Clear(tx)
+	b.vacancies.Clear(tx)
+	return b.rebox(tx, a)
+}
+
+// TTLChanged clears from memory what depends on the default times to live of channels, of which the caller has changed
+// one.
+func (b *Broker) TTLChanged(tx *store.Tx) { b.audience.Clear(tx) }
+
+// rebox moves those of the actor's consumers that take from all mailboxes that they may take from: the set of these
+// mailboxes has changed.
+func (b *Broker) rebox(tx *store.Tx, a Actor) error {
+	boxes, err := b.boxes(tx, a, nil)
+	if err != nil {
+		return err
+	}
+	tx.OnCommit(func() {
+		h := b.hub
+		h.mu.Lock()
+		var moved []*consumer
+		for k, c := range h.named {
+			if k.agent == a.Mailbox && c.implicit {
+				moved = append(moved, c)
+			}
+		}
+		h.mu.Unlock()
+		for _, c := range moved {
+			b.move(c, a, boxes)
+		}
+	})
+	return nil
+}
+
+// AgentRegistered moves an agent's open streams to the mailboxes of its new role and closes its circuit breaker. It is
+// a hook of the registration.
+func (b *Broker) AgentRegistered(tx *store.Tx, session Session, agent Agent) error {
+	a := Actor{Agent: agent, Session: session}
+	b.vacancies.Clear(tx)
+	var err error
+	if a.Mailbox, err = b.OpenMailbox(tx, session.ID, MailboxRef{AgentMailbox, agent.Name}); err != nil {
+		return err
+	}
+	if err := b.closeBreaker(tx, session.ID, a.Mailbox); err != nil {
+		return err
+	}
+	return b.rebox(tx, a)
+}
