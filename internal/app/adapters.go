@@ -18,6 +18,7 @@ import (
 	"brokerd/internal/handoffs"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/inbox"
 	"brokerd/internal/locks"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/sessions"
@@ -33,7 +34,7 @@ func connect(p *parts) {
 	p.agents.UseMail(mail{p.broker, p.deadletters})
 	p.agents.UseNotices(mail{p.broker, p.deadletters})
 	p.broker.UseCrew(crew{p.sessions, p.agents})
-	p.agents.UseHolders(claims{p.broker})
+	p.agents.UseHolders(claims{p.inbox})
 	p.agents.OnRegister(func(tx *store.Tx, a agents.Agent, _ bool) error {
 		s, err := p.sessions.ByID(tx, a.Session)
 		if err != nil {
@@ -278,11 +279,11 @@ func (c crew) Worked(session, agent string, sent, received, processed int) {
 }
 
 // claims gives the registry of agents the claims and questions of an agent.
-type claims struct{ broker *broker.Broker }
+type claims struct{ inbox *inbox.Reader }
 
 // Holdings implements agents.Holder.
 func (c claims) Holdings(q store.Querier, a agents.Agent, to *agents.Holdings) error {
-	held, err := c.broker.Holdings(q, a.Session, brokerAgent(a))
+	held, err := c.inbox.Holdings(q, a.Session, brokerAgent(a))
 	for _, claim := range held.Claims {
 		to.Claims = append(to.Claims, agents.OpenClaim(claim))
 	}

@@ -28,6 +28,7 @@ import (
 	"brokerd/internal/drain"
 	"brokerd/internal/events"
 	"brokerd/internal/handoffs"
+	"brokerd/internal/inbox"
 	"brokerd/internal/locks"
 	"brokerd/internal/messagesrpc"
 	"brokerd/internal/overview"
@@ -199,6 +200,7 @@ func (a *App) start(ctx context.Context) error {
 	p.broker.UseTracer(tracer)
 	p.channels = channels.New(p.store, p.events, actors, p.catalog, p.broker)
 	p.deadletters = deadletters.New(p.store, actors, p.broker, c.Clock, log.Named("deadletters"))
+	p.inbox = inbox.New(p.store, p.events, actors, p.broker, c.Clock)
 	p.archive = archive.New(p.broker, messagesrpc.AppendRecord)
 	p.locks = locks.New(p.store, p.events, holders{p.sessions, p.agents}, c.Clock, log.Named("locks"))
 	connect(p)
@@ -342,7 +344,7 @@ func (a *App) start(ctx context.Context) error {
 		locks:     locks.NewService(p.locks, p.rpc.ItemError),
 		events:    events.NewService(p.events, p.sessions, authors{p.agents, p.broker}, reports{p.blockers}),
 		messages: messagesrpc.NewService(
-			p.broker, p.deadletters, p.catalog, p.agents, p.rpc.ItemError, log.Named("broker")),
+			p.broker, p.inbox, p.deadletters, p.catalog, p.agents, p.rpc.ItemError, log.Named("broker")),
 		sessions: sessionService{sessions.NewService(p.sessions), retention.NewSessionService(p.retention)},
 		state:    state.NewService(p.state),
 		tasks:    tasks.NewService(p.tasks),

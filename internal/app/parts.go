@@ -17,6 +17,7 @@ import (
 	"brokerd/internal/drain"
 	"brokerd/internal/events"
 	"brokerd/internal/handoffs"
+	"brokerd/internal/inbox"
 	"brokerd/internal/locks"
 	"brokerd/internal/overview"
 	"brokerd/internal/retention"
@@ -46,6 +47,7 @@ type parts struct {
 	drain       *drain.Switch
 	events      *events.Log
 	handoffs    *handoffs.Desk
+	inbox       *inbox.Reader
 	locks       *locks.Table
 	overview    *overview.Hub
 	retention   *retention.Keeper

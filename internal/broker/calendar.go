@@ -77,7 +77,7 @@ func (c *calendar) turn() {
 			return err
 		}
 		reminder, err := b.nextReminder(tx)
-		next = earliest(earliest(due, expires), reminder)
+		next = Earliest(Earliest(due, expires), reminder)
 		return err
 	})
 	if err != nil {
@@ -228,8 +228,8 @@ func claimedDelivery(q store.Querier, k key) (*held, int64, error) {
 	return h, session, err
 }
 
-// earliest returns the earlier of two times, of which a zero one does not count.
-func earliest(a, b time.Time) time.Time {
+// Earliest returns the earlier of two times, of which a zero one does not count.
+func Earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
 	}

@@ -61,7 +61,7 @@ func (b *Broker) TTLChanged(tx *store.Tx) { b.audience.Clear(tx) }
 // rebox moves those of the actor's consumers that take from all mailboxes that they may take from: the set of these
 // mailboxes has changed.
 func (b *Broker) rebox(tx *store.Tx, a Actor) error {
-	boxes, err := b.boxes(tx, a, nil)
+	boxes, err := b.Boxes(tx, a, nil)
 	if err != nil {
 		return err
 	}

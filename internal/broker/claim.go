@@ -76,7 +76,7 @@ func (b *Broker) Claim(ctx context.Context, c identity.Caller, w Wish) (Claims, 
 		if err != nil {
 			return err
 		}
-		boxes, err := b.boxes(tx, a, w.Mailboxes)
+		boxes, err := b.Boxes(tx, a, w.Mailboxes)
 		if err != nil {
 			return err
 		}
@@ -173,7 +173,7 @@ func (b *Broker) awaitMail(ctx context.Context, w *Wish, k *consumer, taken chan
 	var arrived <-chan struct{} // nil unless the caller wants notices
 	if w.Notices {
 		var stop func()
-		arrived, stop = b.hub.listen(k.actor.Mailbox)
+		arrived, stop = b.Listen(k.actor.Mailbox)
 		defer stop()
 	}
 	for {
@@ -203,7 +203,7 @@ func (b *Broker) awaitMail(ctx context.Context, w *Wish, k *consumer, taken chan
 // otherwise.
 func (b *Broker) findsNotice(ctx context.Context, mailbox int64, to *Offering) (found bool, err error) {
 	err = b.store.Read(ctx, func(s *store.Snapshot) error {
-		n, err := countNotices(s, mailbox, to, 1)
+		n, err := CountNotices(s, mailbox, to, 1)
 		found = n > 0
 		return err
 	})
@@ -228,8 +228,8 @@ func ErrStopping() error {
 	return e
 }
 
-// boxes returns the mailboxes that are named, or all that the actor may take from. They exist afterwards.
-func (b *Broker) boxes(tx *store.Tx, a Actor, names []string) ([]Mailbox, error) {
+// Boxes returns the mailboxes that are named, or all that the actor may take from. They exist afterwards.
+func (b *Broker) Boxes(tx *store.Tx, a Actor, names []string) ([]Mailbox, error) {
 	all, err := b.Reachable(tx, a)
 	if err != nil {
 		return nil, err
@@ -356,7 +356,7 @@ func (b *Broker) whyEmpty(tx *store.Tx, k *consumer) (Empty, time.Time, error) {
 		if err := tx.QueryRow(selectWhyEmpty, box.ID, box.ID).Scan(&due, &held); err != nil {
 			return Nothing, next, err
 		}
-		next = earliest(next, due)
+		next = Earliest(next, due)
 		blocked = blocked || held
 	}
 	switch {

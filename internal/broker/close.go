@@ -45,8 +45,8 @@ const lastClosingStep = "questions"
 // the session. It is a hook of the closing.
 func (b *Broker) SessionClosed(tx *store.Tx, session Session) error {
 	tx.Exec(deleteRerank, session.ID)
-	b.endAsks(tx, session.ID, "", errSessionClosed(session.Name))
-	b.dismissSession(tx, session.ID, errSessionClosed(session.Name))
+	b.endAsks(tx, session.ID, "", ErrSessionClosed(session.Name))
+	b.dismissSession(tx, session.ID, ErrSessionClosed(session.Name))
 	tx.OnCommit(func() {
 		b.rates.forget(session.Name)
 		b.hub.signalAll() // the readers of the session end
@@ -116,7 +116,8 @@ func (b *Broker) closeStep(tx *store.Tx, c *work.Chore, step closingStep, limit 
 	return len(keys), nil
 }
 
-func errSessionClosed(name string) error {
+// ErrSessionClosed is the error of a change in a closed session.
+func ErrSessionClosed(name string) error {
 	return fault.New(fault.Precondition, "SESSION_CLOSED",
 		"the session %q is closed: it can be read, exported and deleted, and nothing in it changes any more", name)
 }

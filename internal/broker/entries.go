@@ -12,7 +12,7 @@ import (
 // summary is one line about a draft for the log, with its subject or the first line of its body.
 func (d *Draft) summary() string {
 	s := d.Type + " to " + d.Target.String()
-	if about := title(d.Content); about != "" {
+	if about := Title(d.Content); about != "" {
 		s += ": " + about
 	}
 	return s
@@ -84,8 +84,8 @@ func Quote(s string) string {
 	return b.String()
 }
 
-// revisionsJSON is an object with one list of revisions.
-func revisionsJSON(field string, revisions []int64) string {
+// RevisionsJSON is an object with one list of revisions.
+func RevisionsJSON(field string, revisions []int64) string {
 	var b strings.Builder
 	b.WriteString(`{"` + field + `":[`)
 	for i, r := range revisions {

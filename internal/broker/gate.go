@@ -88,6 +88,19 @@ func readGate(q store.Querier, agent int64) (g gate, err error) {
 	return g, err
 }
 
+// HaltAndBreaker reports whether a halt is in force for an agent, by its mailbox, and until when its circuit breaker is
+// open; zero stands for a closed one.
+func HaltAndBreaker(q store.Querier, agent int64) (halted bool, open time.Time, err error) {
+	g, err := readGate(q, agent)
+	return g.halted, g.until, err
+}
+
+// DirectivesOnly reports whether a halt or a drain lets nothing but directives through to an agent, by its mailbox.
+func (b *Broker) DirectivesOnly(tx *store.Tx, agent int64) (bool, error) {
+	g, err := b.gate(tx, agent)
+	return g.closed(), err
+}
+
 // passes reports whether a consumer's agent may be given a ready delivery.
 func (b *Broker) passes(tx *store.Tx, c *consumer, r *ready) (bool, error) {
 	g, err := b.gate(tx, c.actor.Mailbox)

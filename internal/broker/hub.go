@@ -186,10 +186,10 @@ func (b *Broker) refill(c *consumer, claims, bytes, unsent int) {
 	}
 }
 
-// listen returns a channel that receives a signal after a delivery has become visible in one of the
+// Listen returns a channel that receives a signal after a delivery has become visible in one of the
 // mailboxes, and a function that ends it.
-func (h *hub) listen(mailboxes ...int64) (<-chan struct{}, func()) {
-	c := make(chan struct{}, 1)
+func (b *Broker) Listen(mailboxes ...int64) (<-chan struct{}, func()) {
+	h, c := b.hub, make(chan struct{}, 1)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, mailbox := range mailboxes {

@@ -153,8 +153,8 @@ type Item struct {
 	Message
 	Delivery Delivery
 
-	directive bool
-	queued    bool // in the queue of a role or channel
+	Directive bool // by its type; in a page of arrivals alone
+	Queued    bool // in the queue of a role or channel
 }
 
 // A Claim is a delivery that somebody works on.

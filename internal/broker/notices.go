@@ -217,13 +217,13 @@ func (b *Broker) HasNotices(q store.Querier, session int64, agent string) (bool,
 	if err != nil {
 		return false, err
 	}
-	n, err := countNotices(q, mailbox, nil, 1)
+	n, err := CountNotices(q, mailbox, nil, 1)
 	return n > 0, err
 }
 
-// countNotices returns the number of unread notices in an agent's mailbox, at most most; with an offering, of those that
+// CountNotices returns the number of unread notices in an agent's mailbox, at most most; with an offering, of those that
 // are not offered otherwise.
-func countNotices(q store.Querier, mailbox int64, to *Offering, most int) (n int64, err error) {
+func CountNotices(q store.Querier, mailbox int64, to *Offering, most int) (n int64, err error) {
 	row := q.QueryRow(countUnreadNotices, mailbox, most)
 	if to != nil {
 		row = q.QueryRow(countUnofferedNotices, mailbox, to.Mark, most)
@@ -267,7 +267,7 @@ func (b *Broker) readNotices(tx *store.Tx, a Actor) ([]UnreadNotice, error) {
 	entry := a.Event("message.read")
 	entry.Severity = events.Debug
 	entry.Summary = counted(len(unread), "notice") + " read"
-	entry.Details = revisionsJSON("messages", revisions)
+	entry.Details = RevisionsJSON("messages", revisions)
 	_, err = b.log.Append(tx, entry)
 	return unread, err
 }

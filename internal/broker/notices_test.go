@@ -18,6 +18,7 @@ import (
 	"brokerd/internal/events"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	inboxes "brokerd/internal/inbox"
 	"brokerd/internal/messagesrpc"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/store"
@@ -79,11 +80,13 @@ func TestNotify_ReachesRegisteredAgentsAndNeverFailsTheChange(t *testing.T) {
 	v := &village{agents: []broker.Agent{{Name: "a", Role: "builder"}, {Name: "b", Role: "builder"}, {Name: "c"}}}
 	clock := clockwork.NewFakeClock()
 	st := testkit.Store(t, t.TempDir(), clock, events.Migrations(), idempotency.Migrations(), work.Migrations(), broker.Migrations())
-	post := broker.New(st, events.New(st, clock, zap.NewNop()), v, clock, zap.NewNop())
+	log := events.New(st, clock, zap.NewNop())
+	post := broker.New(st, log, v, clock, zap.NewNop())
+	reader := inboxes.New(st, log, v, post, clock)
 	t.Cleanup(post.Stop)
 	must(t, post.Start(t.Context()))
 	conn, _ := testkit.Serve(t, func(r grpc.ServiceRegistrar) {
-		pb.RegisterMessageServiceServer(r, messagesrpc.NewService(post, nil, v, v, nil, zap.NewNop()))
+		pb.RegisterMessageServiceServer(r, messagesrpc.NewService(post, reader, nil, v, v, nil, zap.NewNop()))
 	})
 	inbox := func(name string) (found []*pb.Message) {
 		t.Helper()

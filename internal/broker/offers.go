@@ -111,9 +111,7 @@ func (b *Broker) Offer(ctx context.Context, c identity.Caller, o Offering) (Offe
 		if err != nil || len(chosen) == 0 {
 			return err
 		}
-		var p Page
-		err = listGiven(tx, a, Listing{IDs: chosen, Size: len(chosen)}, &p)
-		out.Items = p.Items
+		out.Items, err = FindItems(tx, a, chosen)
 		return err
 	})
 	return out, err
@@ -412,8 +410,8 @@ func offersOf(q store.Querier, message, first, last int64, at map[int64]int, fou
 	return rows.Err()
 }
 
-// openOffers adds to a page of a mailbox which of its messages are offered now.
-func openOffers(q store.Querier, mailbox int64, items []Item) error {
+// OpenOffers adds to a page of a mailbox which of its messages are offered now.
+func OpenOffers(q store.Querier, mailbox int64, items []Item) error {
 	open := map[int64]Offer{}
 	rows := q.Query(selectOpenOffersIn, mailbox, offersAtOnce)
 	defer rows.Close()
@@ -428,7 +426,7 @@ func openOffers(q store.Querier, mailbox int64, items []Item) error {
 		open[message] = o
 	}
 	for i := range items {
-		if o, ok := open[items[i].Revision]; ok && !items[i].queued {
+		if o, ok := open[items[i].Revision]; ok && !items[i].Queued {
 			items[i].Delivery.Offers = []Offer{o}
 		}
 	}

@@ -48,7 +48,7 @@ func (s *SettleTx) PromoteNext(mailbox int64, ordering string) error {
 		return err
 	}
 	if n.due.After(s.tx.Now()) {
-		s.due = earliest(s.due, n.due)
+		s.due = Earliest(s.due, n.due)
 		s.tx.Exec(updateState, int(Delayed), n.message, mailbox)
 		return nil
 	}

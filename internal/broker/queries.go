@@ -275,35 +275,6 @@ const (
 		SELECT session, id, sender, sender_role, created_at, expires_at, thread, content FROM messages WHERE revision = ?`
 	selectContent = `
 		SELECT content FROM messages WHERE revision = ?`
-	messageColumns = `
-		SELECT m.revision, m.id, m.sender, m.sender_role, m.created_at, m.expires_at, m.thread, m.content,
-			m.type, m.priority, m.channel, m.correlation, m.task`
-	selectMessages = messageColumns + `
-		FROM messages m
-		WHERE m.session = ? AND m.revision > ? AND m.revision < ?`
-	selectStretchEnd = `
-		SELECT revision FROM messages WHERE revision > ? AND revision < ? ORDER BY revision LIMIT 1 OFFSET ?`
-	selectStretchEndDown = `
-		SELECT revision FROM messages WHERE revision > ? AND revision < ? ORDER BY revision DESC LIMIT 1 OFFSET ?`
-	byThread      = ` AND (m.thread = ? OR m.revision = ?)`
-	byCorrelation = ` AND m.correlation = ?`
-	byTask        = ` AND m.task = ?`
-	ascending     = ` ORDER BY m.revision LIMIT ?`
-	descending    = ` ORDER BY m.revision DESC LIMIT ?`
-
-	inboxColumns = messageColumns + `,
-			d.state, d.arrival, d.claims, d.attempts, d.max_attempts, h.name, d.consumer, d.claimed_at, d.delivered_at, d.read_at, d.due_at
-		FROM deliveries d JOIN messages m ON m.revision = d.message LEFT JOIN mailboxes h ON h.id = d.holder`
-	// SQLite begins the search of the index at the first of two lower bounds: at the position, not
-	// at 0.
-	selectArrivals = inboxColumns + `
-		WHERE d.mailbox = ? AND d.arrival > ? AND d.arrival > 0
-		ORDER BY d.arrival
-		LIMIT ?`
-	selectArrivalsDown = inboxColumns + `
-		WHERE d.mailbox = ? AND d.arrival > 0 AND d.arrival < ?
-		ORDER BY d.arrival DESC
-		LIMIT ?`
 	updateDelivered = `
 		UPDATE deliveries SET delivered_at = ? WHERE message = ? AND mailbox = ? AND delivered_at IS NULL`
 	updateRead = `
@@ -327,10 +298,38 @@ const (
 		SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE mailbox = ? AND state = 1 LIMIT ?) AS x`
 	countTotals = `
 		SELECT (SELECT COUNT(*) FROM messages), (SELECT COUNT(*) FROM deliveries)`
+	// CaseOldestReady is the oldest message that a claim could take from the mailbox b: NULL if there is none. It reads
+	// an agent's mailbox by arrival, up to the first delivery that no agent has claimed. It reads a queue in the order
+	// of claims, where the oldest of the first 1,000 counts.
+	CaseOldestReady = `
+		CASE
+			WHEN b.waiting = 0 THEN NULL
+			WHEN b.kind = 1 THEN (
+				SELECT x.message
+				FROM (
+					SELECT d.message, d.state FROM deliveries d
+					WHERE d.mailbox = b.id AND d.arrival > 0
+					ORDER BY d.arrival LIMIT 1000) AS x
+				WHERE x.state IN (1, 4)
+				LIMIT 1)
+			ELSE (
+				SELECT MIN(x.message)
+				FROM (
+					SELECT d.message FROM deliveries d
+					WHERE d.mailbox = b.id AND d.state = 1
+					ORDER BY d.rank, d.message LIMIT 1000) AS x)
+			END`
 	selectGauges = `
 		SELECT kind, SUM(waiting), MAX(waiting), MIN(oldest)
-		FROM (SELECT b.kind, b.waiting, ` + oldestReady + ` AS oldest FROM mailboxes b) AS x
+		FROM (SELECT b.kind, b.waiting, ` + CaseOldestReady + ` AS oldest FROM mailboxes b) AS x
 		GROUP BY kind`
+	selectOldest = `
+		SELECT o.mailbox, m.created_at
+		FROM (
+			SELECT b.id AS mailbox, ` + CaseOldestReady + ` AS message
+			FROM mailboxes b
+			WHERE b.id IN (SELECT CAST(value AS BIGINT) FROM json_each(?))) AS o
+		JOIN messages m ON m.revision = o.message`
 	selectType = `
 		SELECT type FROM messages WHERE revision = ?`
 	selectSentAt = `

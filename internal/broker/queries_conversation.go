@@ -127,3 +127,21 @@ const (
 		JOIN mailboxes b ON b.id = d.mailbox
 		LEFT JOIN mailboxes h ON h.id = d.holder`
 )
+
+// Open questions of one sender, and to one agent.
+const (
+	selectAsked = openQuestionColumns + `
+		WHERE q.session = ? AND q.sender = ? AND q.settled IS NULL
+		ORDER BY q.message
+		LIMIT ?`
+	selectOwed = openQuestionColumns + `
+		WHERE q.session = ?1 AND q.sender <> ?2 AND q.settled IS NULL AND EXISTS (
+			SELECT 1 FROM deliveries d
+			WHERE d.message = q.message AND (d.mailbox = ?3 OR d.holder = ?3) AND d.arrival IS NOT NULL AND d.state NOT IN (7, 8))
+		ORDER BY q.message
+		LIMIT ?4`
+)
+
+// selectStretchEndDown finds the message at which a read of messages, newest first, stops.
+const selectStretchEndDown = `
+		SELECT revision FROM messages WHERE revision > ? AND revision < ? ORDER BY revision DESC LIMIT 1 OFFSET ?`

@@ -65,9 +65,9 @@ const (
 			due_at = NULL, arrival = -abs(arrival)
 		WHERE message = ?3 AND mailbox = ?1 AND state IN (1, 9) AND (expires_at IS NULL OR expires_at > ?2)
 		RETURNING ordering_key`
-	// The unfinished directives in an agent's own mailbox. A claimed one is held by the agent
-	// itself; a delayed one was nacked, and is among the first that are due.
-	directiveKeys = `
+	// SelectDirectiveKeys selects the unfinished directives in an agent's own mailbox (?1), which have a rank below ?2.
+	// The agent itself holds a claimed one. A delayed one was nacked, and is among the first that are due.
+	SelectDirectiveKeys = `
 			SELECT message, arrival FROM deliveries WHERE mailbox = ?1 AND state = 1 AND rank < ?2
 			UNION ALL
 			SELECT message, arrival FROM deliveries WHERE holder = ?1 AND mailbox = ?1 AND state = 2 AND rank < ?2
@@ -77,46 +77,14 @@ const (
 			WHERE rank < ?2`
 	selectHalts = `
 		SELECT x.message, x.mailbox, x.state
-		FROM (` + directiveKeys + `) AS d JOIN messages m ON m.revision = d.message
+		FROM (` + SelectDirectiveKeys + `) AS d JOIN messages m ON m.revision = d.message
 			JOIN deliveries x ON x.message = d.message AND x.mailbox = ?1
 		WHERE m.type = ?3 AND d.message < ?4
 		ORDER BY d.arrival
 		LIMIT ?5`
 	selectDirectiveTypes = `
 		SELECT m.type
-		FROM (` + directiveKeys + `) AS d JOIN messages m ON m.revision = d.message
+		FROM (` + SelectDirectiveKeys + `) AS d JOIN messages m ON m.revision = d.message
 		ORDER BY d.arrival
 		LIMIT ?3`
-)
-
-// The summary of an inbox.
-const (
-	selectSummary = `
-		SELECT m.priority, m.type, COUNT(*), COUNT(*) FILTER (WHERE x.read_at IS NULL), MIN(m.created_at)
-		FROM (SELECT message, read_at, state FROM deliveries WHERE mailbox = ? AND arrival > 0 ORDER BY arrival DESC LIMIT ?) AS x
-		JOIN messages m ON m.revision = x.message
-		WHERE x.state <> 9
-		GROUP BY m.priority, m.type`
-	selectFirstSent = `
-		SELECT m.created_at
-		FROM deliveries d JOIN messages m ON m.revision = d.message
-		WHERE d.mailbox = ? AND d.arrival > 0 AND d.state <> 9
-		ORDER BY d.arrival
-		LIMIT 1`
-	countClaims = `
-		SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE state = 2 AND holder = ? LIMIT ?) AS x`
-	selectDirectives = inboxColumns + `
-		WHERE d.mailbox = ?1 AND d.message IN (SELECT message FROM (` + directiveKeys + `) AS x)
-		ORDER BY d.arrival
-		LIMIT ?3`
-	selectAsked = openQuestionColumns + `
-		WHERE q.session = ? AND q.sender = ? AND q.settled IS NULL
-		ORDER BY q.message
-		LIMIT ?`
-	selectOwed = openQuestionColumns + `
-		WHERE q.session = ?1 AND q.sender <> ?2 AND q.settled IS NULL AND EXISTS (
-			SELECT 1 FROM deliveries d
-			WHERE d.message = q.message AND (d.mailbox = ?3 OR d.holder = ?3) AND d.arrival IS NOT NULL AND d.state NOT IN (7, 8))
-		ORDER BY q.message
-		LIMIT ?4`
 )

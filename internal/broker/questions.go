@@ -19,6 +19,9 @@ type Question struct {
 	Overdue  bool
 }
 
+// Subject returns one line that says what the question is about.
+func (q *Question) Subject() string { return Title(q.Content) }
+
 // checkDeadline refuses a deadline that has passed or is too far ahead.
 func (d *Draft) checkDeadline(now time.Time) error {
 	switch {
@@ -34,7 +37,7 @@ func (d *Draft) checkDeadline(now time.Time) error {
 
 // question notes that a message requires a response.
 func (s *sending) question(d *Draft, m *Message) {
-	s.due = earliest(s.due, d.Deadline)
+	s.due = Earliest(s.due, d.Deadline)
 	s.tx.Exec(insertQuestion, m.Revision, s.actor.Session.ID, m.Sender, m.ThreadID(), d.Deadline)
 }
 
@@ -125,7 +128,7 @@ func isOpen(q store.Querier, message int64) (bool, error) {
 func (b *Broker) nextReminder(q store.Querier) (time.Time, error) {
 	var overdue, resend, offer time.Time
 	err := q.QueryRow(selectNextReminders).Scan(&overdue, &resend, &offer)
-	return earliest(earliest(overdue, resend), offer), err
+	return Earliest(Earliest(overdue, resend), offer), err
 }
 
 // A lateness is a question whose deadline has passed.

@@ -24,7 +24,7 @@ func (s *sending) remind(r *room, d *Draft, m *Message) {
 		due = d.NotBefore
 	}
 	due = due.Add(d.ResendAfter)
-	s.due = earliest(s.due, due)
+	s.due = Earliest(s.due, due)
 	s.tx.Exec(insertResend, m.Revision, r.id, d.ResendAfter, due)
 }
 

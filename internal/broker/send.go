@@ -385,11 +385,11 @@ func (s *sending) deliver(r *room, d *Draft, m *Message, rank int64, most int) e
 	case state == Pending:
 		s.ready.add(r.id, place{rank, m.Revision})
 	case state == Delayed:
-		s.due = earliest(s.due, d.NotBefore)
+		s.due = Earliest(s.due, d.NotBefore)
 	case due == nil:
 		s.ready.seen(r.id)
 	}
-	s.due = earliest(s.due, m.ExpiresAt)
+	s.due = Earliest(s.due, m.ExpiresAt)
 	if d.ResendAfter > 0 && r.ref.Kind == AgentMailbox {
 		s.remind(r, d, m)
 	}

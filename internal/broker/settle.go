@@ -288,12 +288,12 @@ func (s *SettleTx) put(h *held, state State, attempts int, due time.Time) error 
 	case Pending:
 		s.ready.add(h.mailbox, place{h.rank, h.message})
 	case Delayed:
-		s.due = earliest(s.due, due)
+		s.due = Earliest(s.due, due)
 	default:
 		return s.promote(h)
 	}
 	s.left[h.mailbox]++
-	s.due = earliest(s.due, h.expiresAt)
+	s.due = Earliest(s.due, h.expiresAt)
 	return nil
 }
 

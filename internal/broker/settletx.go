@@ -1,9 +1,11 @@
 package broker
 
 import (
+	"errors"
+	"time"
+
 	"brokerd/internal/events"
 	"brokerd/internal/store"
-	"time"
 )
 
 // This file has the steps that a package beside the core takes with deliveries. Such a package writes the rows of the
@@ -24,7 +26,7 @@ func (s *SettleTx) Wait(mailbox int64, state State, rank, message int64) {
 func (s *SettleTx) Leave(mailbox, n int64) { s.left[mailbox] -= n }
 
 // Expire has the calendar end deliveries at a time; zero stands for none.
-func (s *SettleTx) Expire(at time.Time) { s.due = earliest(s.due, at) }
+func (s *SettleTx) Expire(at time.Time) { s.due = Earliest(s.due, at) }
 
 // Append appends an event to the log. Its revision is that of the change, unless another event follows.
 func (s *SettleTx) Append(e events.Entry) (revision int64, err error) {
@@ -45,6 +47,46 @@ func (s *SettleTx) ReleaseAll(limit int) (more bool, err error) {
 	}
 	return len(claims) == limit, nil
 }
+
+// AckReady acknowledges a ready delivery in the actor's own mailbox, or an unread notice, and updates the item. done is
+// false if the delivery is not ready any more.
+func (s *SettleTx) AckReady(item *Item) (done bool, err error) {
+	now, d := s.tx.Now(), &item.Delivery
+	var ordering string
+	err = s.tx.QueryRow(updateAckReady, s.actor.Mailbox, now, item.Revision).Scan(&ordering)
+	if errors.Is(err, store.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if d.DeliveredAt.IsZero() {
+		s.fresh++
+		if err := s.count(s.tx, s.actor.Session, isDelivered, item.Revision); err != nil {
+			return false, err
+		}
+	}
+	if err := s.count(s.tx, s.actor.Session, isAcked, item.Revision); err != nil {
+		return false, err
+	}
+	if err := s.endUnanswered(s.tx, item.Revision); err != nil {
+		return false, err
+	}
+	if d.State == Pending {
+		s.left[s.actor.Mailbox]--
+	}
+	d.State, d.Holder, d.FinishedAt = Acked, s.actor.Name, now
+	d.ReadAt, d.DeliveredAt = Earliest(d.ReadAt, now), Earliest(d.DeliveredAt, now)
+	h := held{key: key{item.Revision, s.actor.Mailbox}, claims: d.Claims}
+	s.noted[Ack] = append(s.noted[Ack], h.claimID())
+	if ordering == "" {
+		return true, nil
+	}
+	return true, s.PromoteNext(s.actor.Mailbox, ordering)
+}
+
+// MadeReady reports whether a step has made deliveries ready.
+func (s *SettleTx) MadeReady() bool { return len(s.ready) > 0 }
 
 // Withdraw cancels a delivery that waits, or an unread notice, with an event.
 func (s *SettleTx) Withdraw(message, mailbox int64, state State) error {

@@ -56,9 +56,9 @@ func isReplySubject(subject string) bool {
 	return len(subject) >= len(prefix) && strings.EqualFold(subject[:len(prefix)], prefix)
 }
 
-// title returns one line that says what a message is about: its subject or, if that is empty or
+// Title returns one line that says what a message is about: its subject or, if that is empty or
 // begins with "Re:", the first line of its body that has text.
-func title(stored []byte) string {
+func Title(stored []byte) string {
 	subject := content.Text(stored, content.Subject)
 	if subject != "" && !isReplySubject(subject) {
 		return subject
@@ -73,7 +73,7 @@ func title(stored []byte) string {
 
 // gist is title or, without one, the beginning of the payload.
 func gist(stored []byte) string {
-	if t := title(stored); t != "" {
+	if t := Title(stored); t != "" {
 		return t
 	}
 	return clip(strings.Join(strings.Fields(content.Text(stored, content.Payload)), " "), validate.MaxLine)

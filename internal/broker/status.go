@@ -1,7 +1,9 @@
 package broker
 
 import (
+	"encoding/json"
 	"fmt"
+	"time"
 
 	"brokerd/internal/store"
 )
@@ -121,4 +123,24 @@ var invariants = [...]invariant{
 		SELECT d.message, d.mailbox FROM deliveries d
 		WHERE d.attempts > (
 			SELECT COUNT(*) FROM attempts a WHERE a.message = d.message AND a.mailbox = d.mailbox AND a.claim > 0)`},
+}
+
+// OldestReady returns the times at which the oldest messages were sent that a claim could take, by the id of the
+// mailbox. It examines 1,000 deliveries of each mailbox: see CaseOldestReady.
+func OldestReady(q store.Querier, mailboxes []int64) (map[int64]time.Time, error) {
+	list, err := json.Marshal(mailboxes)
+	if err != nil {
+		return nil, fmt.Errorf("list mailboxes: %w", err)
+	}
+	oldest := map[int64]time.Time{}
+	rows := q.Query(selectOldest, string(list))
+	for rows.Next() {
+		var id int64
+		var at time.Time
+		if err := rows.Scan(&id, &at); err != nil {
+			return nil, err
+		}
+		oldest[id] = at
+	}
+	return oldest, rows.Err()
 }

@@ -79,7 +79,7 @@ func (b *Broker) OpenClaims(ctx context.Context, c identity.Caller, w Wish) (*Cl
 		if err != nil {
 			return err
 		}
-		boxes, err := b.boxes(tx, a, w.Mailboxes)
+		boxes, err := b.Boxes(tx, a, w.Mailboxes)
 		if err != nil {
 			return err
 		}

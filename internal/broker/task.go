@@ -28,7 +28,7 @@ func (b *Broker) OfTask(q store.Querier, session int64, task string, limit int) 
 		if err := rows.Scan(&id, &m.Revision, &m.Type, &content); err != nil {
 			return nil, err
 		}
-		m.ID, m.Subject = uuid.UUID(id).String(), title(content)
+		m.ID, m.Subject = uuid.UUID(id).String(), Title(content)
 		found = append(found, m)
 	}
 	return found, rows.Err()

@@ -46,8 +46,8 @@ func threadStart(name string) (revision int64, id []byte) {
 	return -1, nil
 }
 
-// thread returns how a conversation stands; nil if no message belongs to it.
-func (b *Broker) thread(q store.Querier, session int64, name string) (*Thread, error) {
+// ThreadOf returns the state of a conversation; nil if no message belongs to it.
+func (b *Broker) ThreadOf(q store.Querier, session int64, name string) (*Thread, error) {
 	t := &Thread{Name: name}
 	if err := q.QueryRow(selectThread, threadArgs(session, name)...).Scan(&t.Messages, &t.First, &t.Last); err != nil {
 		return nil, err
@@ -77,6 +77,11 @@ func (b *Broker) standing(q store.Querier, session int64, t *Thread, questions i
 	}
 	t.Open, err = readQuestions(q.Query(selectOpenQuestions, session, t.Name, questions), b.clock.Now())
 	return err
+}
+
+// OpenQuestions returns open questions of a sender, the first ones alone. now says which questions are overdue.
+func OpenQuestions(q store.Querier, session int64, sender string, most int, now time.Time) ([]Question, error) {
+	return readQuestions(q.Query(selectAsked, session, sender, most), now)
 }
 
 // Owed returns open questions to an agent, the first ones alone: their deliveries are in its mailbox, or it has

@@ -34,6 +34,6 @@
 //
 // # What it relies on
 //
-// The catalog of message types, the registry of agents (which agents are asleep), and the server for the
-// errors of single items of a stream. The core does not import this package.
+// The package inbox for all reads of mailboxes, the catalog of message types, the registry of agents (which agents are
+// asleep), and the server for the errors of single items of a stream. The core does not import this package.
 package messagesrpc

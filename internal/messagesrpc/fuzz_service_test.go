@@ -20,6 +20,7 @@ import (
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/inbox"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
@@ -222,11 +223,11 @@ func services(f *testing.F) bothServices {
 	})
 	log := events.New(st, clock, zap.NewNop())
 	b := broker.New(st, log, nowhere{}, clock, zap.NewNop())
+	reader := inbox.New(st, log, nowhere{}, b, clock)
 	dead := deadletters.New(st, nowhere{}, b, clock, zap.NewNop())
 	registry := channels.New(st, log, nowhere{}, builtinTypes{}, b)
-	return bothServices{
-		NewService(b, dead, builtinTypes{}, nil, nil, zap.NewNop()), NewChannelService(registry), // no stream is answered
-	}
+	messages := NewService(b, reader, dead, builtinTypes{}, nil, nil, zap.NewNop()) // no stream is answered
+	return bothServices{messages, NewChannelService(registry)}
 }
 
 // builtinTypes is a catalog in which no session registers a type.

@@ -12,6 +12,7 @@ import (
 	"brokerd/internal/deadletters"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/inbox"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/page"
 	"brokerd/internal/validate"
@@ -27,6 +28,7 @@ type Crew interface {
 type Service struct {
 	pb.UnimplementedMessageServiceServer
 	broker    *broker.Broker
+	inbox     *inbox.Reader
 	dead      *deadletters.Queue
 	catalog   broker.Catalog
 	crew      Crew
@@ -39,9 +41,12 @@ type ItemError func(context.Context, error) *pb.ItemError
 
 // NewService returns the MessageService of a broker.
 func NewService(
-	core *broker.Broker, dead *deadletters.Queue, catalog broker.Catalog, crew Crew, item ItemError, log *zap.Logger,
+	core *broker.Broker, reader *inbox.Reader, dead *deadletters.Queue, catalog broker.Catalog, crew Crew, item ItemError,
+	log *zap.Logger,
 ) *Service {
-	return &Service{broker: core, dead: dead, catalog: catalog, crew: crew, itemError: item, log: log}
+	return &Service{
+		broker: core, inbox: reader, dead: dead, catalog: catalog, crew: crew, itemError: item, log: log,
+	}
 }
 
 // SendMessages implements the RPC.
@@ -162,7 +167,7 @@ func (s *Service) GetMessage(ctx context.Context, r *pb.GetMessageRequest) (*pb.
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	m, deliveries, err := s.broker.Get(ctx, identity.FromContext(ctx), ref)
+	m, deliveries, err := s.inbox.Get(ctx, identity.FromContext(ctx), ref)
 	if err != nil {
 		return nil, err
 	}
@@ -180,8 +185,8 @@ func (s *Service) ListMessages(ctx context.Context, r *pb.ListMessagesRequest) (
 		return nil, err
 	}
 	var c validate.Check
-	l := broker.Listing{
-		Box: broker.Box(r.Box), Choice: choice(&c, types, r.Filter), Size: c.PageSize("page_size", r.PageSize),
+	l := inbox.ListOptions{
+		Box: inbox.Box(r.Box), Choice: choice(&c, types, r.Filter), Size: c.PageSize("page_size", r.PageSize),
 		Newest: r.NewestFirst, MarkRead: r.MarkRead,
 	}
 	l.Choice.From, l.Choice.To = c.Time("from_time", r.FromTime), c.Time("to_time", r.ToTime)
@@ -199,13 +204,13 @@ func (s *Service) ListMessages(ctx context.Context, r *pb.ListMessagesRequest) (
 	if err := page.Parse(list, r.PageToken, position); err != nil {
 		return nil, err
 	}
-	p, err := s.broker.List(ctx, identity.FromContext(ctx), l)
+	p, err := s.inbox.List(ctx, identity.FromContext(ctx), l)
 	if err != nil {
 		return nil, err
 	}
 	out := &pb.ListMessagesResponse{Items: inboxItems(p.Items), Revision: p.Revision, Thread: threadSummary(p.Thread)}
 	switch {
-	case p.Behind != broker.Place{}:
+	case p.Behind != inbox.Place{}:
 		out.NextPageToken = page.Token(list, p.Behind)
 	case p.Next != 0:
 		out.NextPageToken = page.Token(list, p.Next)

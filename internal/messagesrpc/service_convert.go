@@ -12,6 +12,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
 	"brokerd/internal/content"
+	"brokerd/internal/inbox"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/tracing"
 	"brokerd/internal/validate"
@@ -391,8 +392,8 @@ func onlyOpen(c *validate.Check, field, s string) broker.Ref {
 	return broker.CheckRef(c, field, s, true)
 }
 
-func choice(c *validate.Check, types *msgtype.Set, f *pb.MessageFilter) broker.Choice {
-	out := broker.Choice{
+func choice(c *validate.Check, types *msgtype.Set, f *pb.MessageFilter) inbox.Choice {
+	out := inbox.Choice{
 		Channels: slices.Clone(f.GetChannels()), Senders: f.GetSenders(), Correlation: f.GetCorrelationId(),
 		Thread: f.GetThreadId(), Task: f.GetTaskId(), Priority: int(f.GetLowestPriority()),
 	}

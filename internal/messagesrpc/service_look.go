@@ -3,6 +3,7 @@ package messagesrpc
 import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
+	"brokerd/internal/inbox"
 	"brokerd/internal/validate"
 )
 
@@ -15,16 +16,16 @@ func order(c *validate.Check, o pb.MessageOrder) bool {
 }
 
 // checkListingLook checks the fields of a list that say which messages of the inbox it shows, and in which order.
-func checkListingLook(c *validate.Check, r *pb.ListMessagesRequest, l *broker.Listing) {
-	l.Look = broker.Look{Priority: order(c, r.Order), Queues: r.IncludeQueues}
+func checkListingLook(c *validate.Check, r *pb.ListMessagesRequest, l *inbox.ListOptions) {
+	l.Look = inbox.Look{Priority: order(c, r.Order), Queues: r.IncludeQueues}
 	l.IDs = broker.CheckRefs(c, "ids", r.Ids, false)
 	l.Mailbox = r.Mailbox
 	mailboxField(c, r.Mailbox)
-	inbox := r.Box == pb.MessageBox_MESSAGE_BOX_UNSPECIFIED || r.Box == pb.MessageBox_MESSAGE_BOX_INBOX
+	own := r.Box == pb.MessageBox_MESSAGE_BOX_UNSPECIFIED || r.Box == pb.MessageBox_MESSAGE_BOX_INBOX
 	for field, set := range map[string]bool{
 		"order": l.Look.Priority, "include_queues": l.Look.Queues, "ids": len(l.IDs) > 0, "mailbox": l.Mailbox != "",
 	} {
-		if set && !inbox {
+		if set && !own {
 			c.Fail(field, "is for the inbox only")
 		}
 	}
@@ -41,9 +42,9 @@ func checkListingLook(c *validate.Check, r *pb.ListMessagesRequest, l *broker.Li
 }
 
 // checkReadingLook checks the same fields of a Receive.
-func checkReadingLook(c *validate.Check, r *pb.ReceiveRequest, reading *broker.Reading) {
-	reading.Look = broker.Look{Priority: order(c, r.Order), Queues: r.IncludeQueues}
-	if !reading.Look.Asked() {
+func checkReadingLook(c *validate.Check, r *pb.ReceiveRequest, options *inbox.ReceiveOptions) {
+	options.Look = inbox.Look{Priority: order(c, r.Order), Queues: r.IncludeQueues}
+	if !options.Look.Asked() {
 		return
 	}
 	for field, set := range map[string]bool{

@@ -18,6 +18,7 @@ import (
 	"brokerd/internal/fault"
 	"brokerd/internal/guard"
 	"brokerd/internal/identity"
+	"brokerd/internal/inbox"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/validate"
 )
@@ -181,7 +182,7 @@ func (s *Service) Receive(r *pb.ReceiveRequest, stream pb.MessageService_Receive
 		return err
 	}
 	var c validate.Check
-	reading := broker.Reading{
+	options := inbox.ReceiveOptions{
 		After: r.AfterRevision, Cursor: r.Cursor, Follow: r.Follow, Choice: choice(&c, types, r.Filter), Limit: int(r.Limit),
 		AutoAck: r.AutoAck, KeepNotices: r.KeepNotices,
 	}
@@ -194,13 +195,13 @@ func (s *Service) Receive(r *pb.ReceiveRequest, stream pb.MessageService_Receive
 		c.Fail("keep_notices", "does not go together with auto_ack, which finishes all messages")
 	}
 	c.Between("limit", int64(r.Limit), 0, 1<<31-1)
-	reading.Wait = c.Duration("wait", r.Wait, 0, maxWait, 0)
-	checkReadingLook(&c, r, &reading)
+	options.Wait = c.Duration("wait", r.Wait, 0, maxWait, 0)
+	checkReadingLook(&c, r, &options)
 	if err := c.Err(); err != nil {
 		return err
 	}
 	who := identity.FromContext(stream.Context())
-	return s.broker.Receive(stream.Context(), who, reading, func(items []broker.Item, upTo int64) error {
+	return s.inbox.Receive(stream.Context(), who, options, func(items []broker.Item, upTo int64) error {
 		return stream.Send(&pb.ReceiveResponse{Items: inboxItems(items), Revision: upTo})
 	})
 }

@@ -11,7 +11,7 @@ import (
 func (s *Service) GetInboxSummary(
 	ctx context.Context, _ *pb.GetInboxSummaryRequest,
 ) (*pb.GetInboxSummaryResponse, error) {
-	sum, err := s.broker.Summary(ctx, identity.FromContext(ctx))
+	sum, err := s.inbox.Summary(ctx, identity.FromContext(ctx))
 	if err != nil {
 		return nil, err
 	}

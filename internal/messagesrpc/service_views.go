@@ -6,6 +6,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
 	"brokerd/internal/identity"
+	"brokerd/internal/inbox"
 	"brokerd/internal/page"
 	"brokerd/internal/validate"
 )
@@ -16,23 +17,23 @@ func (s *Service) ListMailboxes(
 ) (*pb.ListMailboxesResponse, error) {
 	var c validate.Check
 	size := c.PageSize("page_size", r.PageSize)
-	order := broker.ByAge
+	order := inbox.ByAge
 	switch r.Order {
 	case pb.MailboxOrder_MAILBOX_ORDER_UNSPECIFIED, pb.MailboxOrder_MAILBOX_ORDER_OLDEST:
 	case pb.MailboxOrder_MAILBOX_ORDER_WAITING:
-		order = broker.ByWaiting
+		order = inbox.ByWaiting
 	default:
 		c.Fail("order", "is %d, which is no known order", r.Order)
 	}
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	list := [...]string{broker.ByAge: "mailboxes by age", broker.ByWaiting: "mailboxes by number"}[order]
-	var after broker.BoxPlace
+	list := [...]string{inbox.ByAge: "mailboxes by age", inbox.ByWaiting: "mailboxes by number"}[order]
+	var after inbox.BoxPlace
 	if err := page.Parse(list, r.PageToken, &after); err != nil {
 		return nil, err
 	}
-	p, err := s.broker.Mailboxes(ctx, identity.FromContext(ctx), order, size, after)
+	p, err := s.inbox.Mailboxes(ctx, identity.FromContext(ctx), order, size, after)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +43,7 @@ func (s *Service) ListMailboxes(
 			Mailbox: m.Mailbox, Waiting: m.Waiting, Claimed: m.Claimed, Dead: m.Dead, OldestAt: stamp(m.Oldest),
 		})
 	}
-	if p.Next != (broker.BoxPlace{}) {
+	if p.Next != (inbox.BoxPlace{}) {
 		out.NextPageToken = page.Token(list, p.Next)
 	}
 	return out, nil

@@ -1,12 +1,11 @@
-package broker
+package inbox
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"math"
 	"time"
 
+	"brokerd/internal/broker"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
@@ -41,7 +40,7 @@ type BoxPage struct {
 // Mailboxes lists the mailboxes that hold messages and that the caller may see: an agent those that
 // it takes from, an operator all of the session. It reads the row of each mailbox, all claims and,
 // for the mailboxes of the page, up to MostCounted dead letters.
-func (b *Broker) Mailboxes(
+func (r *Reader) Mailboxes(
 	ctx context.Context, c identity.Caller, order BoxOrder, size int, after BoxPlace,
 ) (BoxPage, error) {
 	var p BoxPage
@@ -52,21 +51,21 @@ func (b *Broker) Mailboxes(
 	if after == (BoxPlace{}) {
 		after.Key = math.MinInt64
 	}
-	err := b.store.Read(ctx, func(s *store.Snapshot) error {
+	err := r.store.Read(ctx, func(s *store.Snapshot) error {
 		p = BoxPage{Revision: s.Revision()}
-		a, err := b.Acting(s, c)
+		a, err := r.broker.Acting(s, c)
 		if err != nil {
 			return err
 		}
-		scope, err := b.Visible(s, a, "")
+		scope, err := r.broker.Visible(s, a, "")
 		if err != nil {
 			return err
 		}
 		var last BoxPlace
-		rows := s.Query(query, a.Session.ID, scope, after.Key, after.Mailbox, size+1, MostCounted)
+		rows := s.Query(query, a.Session.ID, scope, after.Key, after.Mailbox, size+1, broker.MostCounted)
 		for rows.Next() {
 			var sum BoxSummary
-			var ref MailboxRef
+			var ref broker.MailboxRef
 			var kind int
 			var at BoxPlace
 			err := rows.Scan(&at.Mailbox, &at.Key, &kind, &ref.Name, &sum.Waiting, &sum.Claimed, &sum.Dead, &sum.Oldest)
@@ -77,31 +76,11 @@ func (b *Broker) Mailboxes(
 				p.Next = last
 				return rows.Close()
 			}
-			ref.Kind = MailboxKind(kind)
+			ref.Kind = broker.MailboxKind(kind)
 			sum.Mailbox = ref.String()
 			p.Boxes, last = append(p.Boxes, sum), at
 		}
 		return rows.Err()
 	})
 	return p, err
-}
-
-// OldestReady returns the times at which the oldest messages were sent that a claim could take, by the
-// id of the mailbox. It examines 1,000 deliveries of each mailbox: see oldestReady.
-func OldestReady(q store.Querier, mailboxes []int64) (map[int64]time.Time, error) {
-	list, err := json.Marshal(mailboxes)
-	if err != nil {
-		return nil, fmt.Errorf("list mailboxes: %w", err)
-	}
-	oldest := map[int64]time.Time{}
-	rows := q.Query(selectOldest, string(list))
-	for rows.Next() {
-		var id int64
-		var at time.Time
-		if err := rows.Scan(&id, &at); err != nil {
-			return nil, err
-		}
-		oldest[id] = at
-	}
-	return oldest, rows.Err()
 }

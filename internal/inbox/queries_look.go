@@ -1,4 +1,4 @@
-package broker
+package inbox
 
 // A look into the caller's own mailbox (?1) and the queues in the JSON list ?2, by a sort key "at",
 // behind the place (?3, ?4). The query sorts the keys first, so that it reads the content of no

@@ -1,4 +1,4 @@
-package broker
+package inbox
 
 import (
 	"context"
@@ -6,14 +6,13 @@ import (
 	"math"
 	"time"
 
-	"brokerd/internal/fault"
+	"brokerd/internal/broker"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
-// A Look is a way to read a mailbox without follow: in the order in which claims take messages, or
-// together with the waiting messages of the queues of the caller's role and channels. It takes
-// nothing. The zero Look asks for neither.
+// A Look is a way to read a mailbox without follow: in the order in which claims take messages, or together with the
+// waiting messages of the queues of the caller's role and channels. It claims nothing. The zero Look asks for neither.
 type Look struct {
 	Priority bool // order by priority instead of arrival
 	Queues   bool
@@ -38,7 +37,9 @@ func (l *Look) start() {
 // moves the position behind them. boxes are the mailboxes that the actor may take from, its own
 // first. more is false at the end. Deliveries that the choice leaves out count neither for size nor
 // for bytes, but one call reads at most listStretch deliveries.
-func (l *Look) read(q store.Querier, boxes []Mailbox, choice *Choice, size, bytes int) (items []Item, more bool, err error) {
+func (l *Look) read(
+	q store.Querier, boxes []broker.Mailbox, choice *Choice, size, bytes int,
+) (items []broker.Item, more bool, err error) {
 	query := selectLookByArrival
 	switch {
 	case l.Priority:
@@ -70,25 +71,25 @@ func (l *Look) read(q store.Querier, boxes []Mailbox, choice *Choice, size, byte
 				return items, true, rows.Close()
 			}
 			d.Mailbox = names[mailbox]
-			items = append(items, Item{Message: m.Message, Delivery: d, queued: mailbox != boxes[0].ID})
+			items = append(items, broker.Item{Message: m.Message, Delivery: d, Queued: mailbox != boxes[0].ID})
 		}
 		l.Behind = Place{at, m.Revision}
 	}
 	return items, n == listStretch, rows.Err()
 }
 
-// listLook lists the inbox as the listing's Look asks for.
-func (b *Broker) listLook(q store.Querier, a Actor, l Listing, p *Page) error {
-	boxes := []Mailbox{{}, {a.Mailbox, ParseMailbox(l.Mailbox)}} // no own mailbox
+// listLook lists the inbox in the way that the options' Look asks for.
+func (r *Reader) listLook(q store.Querier, a broker.Actor, l ListOptions, p *Page) error {
+	boxes := []broker.Mailbox{{}, {ID: a.Mailbox, Ref: broker.ParseMailbox(l.Mailbox)}} // no own mailbox
 	if l.Mailbox == "" {
 		var err error
-		if boxes, err = b.Reachable(q, a); err != nil {
+		if boxes, err = r.broker.Reachable(q, a); err != nil {
 			return err
 		}
 	}
 	l.Look.Newest = l.Newest
 	l.Look.start()
-	items, more, err := l.Look.read(q, boxes, &l.Choice, l.Size, MaxAnswer)
+	items, more, err := l.Look.read(q, boxes, &l.Choice, l.Size, broker.MaxAnswer)
 	if p.Items = items; more {
 		p.Behind = l.Look.Behind
 	}
@@ -96,41 +97,29 @@ func (b *Broker) listLook(q store.Querier, a Actor, l Listing, p *Page) error {
 }
 
 // listGiven lists given messages of the actor's own mailbox, finished ones too.
-func listGiven(q store.Querier, a Actor, l Listing, p *Page) error {
-	bytes := 0
-	for i := int(l.After); i < len(l.IDs); i++ {
-		m, err := FindMessage(q, a.Session.ID, l.IDs[i])
-		if err != nil {
-			return err
-		}
-		var found []Delivery
-		if a.Mailbox != 0 {
-			if found, err = deliveriesOf(q, m.Revision, a.Mailbox); err != nil {
-				return err
-			}
-		}
-		if len(found) == 0 {
-			return fault.Missing("message", l.IDs[i].Text, "message %s is not in the mailbox of agent %q", l.IDs[i].Text, a.Name)
-		}
-		if bytes += len(m.Content); len(p.Items) == l.Size || bytes > MaxAnswer && len(p.Items) > 0 {
-			p.Next = int64(i)
-			return nil
-		}
-		p.Items = append(p.Items, Item{Message: m, Delivery: found[0]})
+func listGiven(q store.Querier, a broker.Actor, l ListOptions, p *Page) error {
+	after := min(int(l.After), len(l.IDs))
+	items, err := broker.FindItems(q, a, l.IDs[after:min(len(l.IDs), after+l.Size+1)])
+	if err != nil {
+		return err
+	}
+	p.Items = items[:min(len(items), l.Size)]
+	if next := after + len(p.Items); next < len(l.IDs) {
+		p.Next = int64(next)
 	}
 	return nil
 }
 
 // receiveLook is Receive with a Look. It returns after the last message, or after the wait if there
 // is none.
-func (b *Broker) receiveLook(ctx context.Context, c identity.Caller, r Reading, send func([]Item, int64) error) error {
-	var a Actor
-	var boxes []Mailbox
-	err := b.store.Write(ctx, func(tx *store.Tx) (err error) {
-		if a, err = b.Owner(tx, c); err != nil {
+func (r *Reader) receiveLook(ctx context.Context, c identity.Caller, o ReceiveOptions, send Send) error {
+	var a broker.Actor
+	var boxes []broker.Mailbox
+	err := r.store.Write(ctx, func(tx *store.Tx) (err error) {
+		if a, err = r.broker.Owner(tx, c); err != nil {
 			return err
 		}
-		boxes, err = b.boxes(tx, a, nil) // with ids, so that all of them can be listened to
+		boxes, err = r.broker.Boxes(tx, a, nil) // with ids, so that all of them can be listened to
 		return err
 	})
 	if err != nil {
@@ -140,16 +129,16 @@ func (b *Broker) receiveLook(ctx context.Context, c identity.Caller, r Reading, 
 	for i := range boxes {
 		ids[i] = boxes[i].ID
 	}
-	arrived, stop := b.hub.listen(ids...)
+	arrived, stop := r.broker.Listen(ids...)
 	defer stop()
 	var waited <-chan time.Time
-	if r.Wait > 0 {
-		timer := b.clock.NewTimer(r.Wait)
+	if o.Wait > 0 {
+		timer := r.clock.NewTimer(o.Wait)
 		defer timer.Stop()
 		waited = timer.Chan()
 	}
 	for {
-		sent, err := b.sendLook(ctx, c, a, boxes, r, send)
+		sent, err := r.sendLook(ctx, c, a, boxes, o, send)
 		if err != nil || sent > 0 || waited == nil {
 			return err
 		}
@@ -157,35 +146,35 @@ func (b *Broker) receiveLook(ctx context.Context, c identity.Caller, r Reading, 
 		case <-arrived:
 		case <-waited:
 			return nil
-		case <-b.stopping:
-			return ErrStopping()
+		case <-r.broker.Stopping():
+			return broker.ErrStopping()
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// sendLook sends all that is there, page by page, and returns the number of messages.
-func (b *Broker) sendLook(
-	ctx context.Context, c identity.Caller, a Actor, boxes []Mailbox, r Reading, send func([]Item, int64) error,
+// sendLook sends all deliveries, page by page, and returns the number of messages.
+func (r *Reader) sendLook(
+	ctx context.Context, c identity.Caller, a broker.Actor, boxes []broker.Mailbox, o ReceiveOptions, send Send,
 ) (int, error) {
-	look, sent := r.Look, 0
+	look, sent := o.Look, 0
 	look.start()
-	for more := true; more && (r.Limit == 0 || sent < r.Limit); {
+	for more := true; more && (o.Limit == 0 || sent < o.Limit); {
 		size := receivePage
-		if r.Limit > 0 {
-			size = min(size, r.Limit-sent)
+		if o.Limit > 0 {
+			size = min(size, o.Limit-sent)
 		}
-		var items []Item
-		err := b.store.ReadPage(ctx, func(s *store.Snapshot) error {
-			now, err := b.Acting(s, c)
+		var items []broker.Item
+		err := r.store.ReadPage(ctx, func(s *store.Snapshot) error {
+			now, err := r.broker.Acting(s, c)
 			if err != nil {
 				return err // it has deregistered meanwhile
 			}
 			if now.Session.Closed {
-				return errSessionClosed(now.Session.Name)
+				return broker.ErrSessionClosed(now.Session.Name)
 			}
-			items, more, err = look.read(s, boxes, &r.Choice, size, receiveBytes)
+			items, more, err = look.read(s, boxes, &o.Choice, size, receiveBytes)
 			return err
 		})
 		if err != nil {
@@ -195,11 +184,11 @@ func (b *Broker) sendLook(
 			continue
 		}
 		sent += len(items)
-		shown := shownOf(items, r.KeepNotices)
+		shown := shownOf(items, o.KeepNotices)
 		if err := send(items, 0); err != nil {
 			return sent, err
 		}
-		if err := b.handed(ctx, a, shown, "", 0); err != nil {
+		if err := r.noteDelivered(ctx, a, shown, "", 0); err != nil {
 			return sent, err
 		}
 	}
