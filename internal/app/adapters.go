@@ -71,7 +71,7 @@ func connect(p *parts) {
 		return nil
 	})
 	p.agents.OnRemoved(events.EndCursors) // of an agent that deregistered before the broker did so
-	p.events.OnAnnounced(p.broker.Announce)
+	p.events.OnAnnounced(p.notices.Announce)
 }
 
 // connectMailboxes ends the mailbox of an agent that deregisters. It comes after the connections of

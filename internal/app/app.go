@@ -31,6 +31,7 @@ import (
 	"brokerd/internal/inbox"
 	"brokerd/internal/locks"
 	"brokerd/internal/messagesrpc"
+	"brokerd/internal/notices"
 	"brokerd/internal/overview"
 	"brokerd/internal/retention"
 	"brokerd/internal/rpc"
@@ -198,6 +199,8 @@ func (a *App) start(ctx context.Context) error {
 	p.catalog = catalog.New(p.store, p.events, catalogDirectory{p.sessions, p.agents})
 	p.broker.UseCatalog(p.catalog)
 	p.broker.UseTracer(tracer)
+	p.notices = notices.New(actors, p.broker)
+	p.broker.UseNotifier(p.notices)
 	p.channels = channels.New(p.store, p.events, actors, p.catalog, p.broker)
 	p.deadletters = deadletters.New(p.store, actors, p.broker, c.Clock, log.Named("deadletters"))
 	p.inbox = inbox.New(p.store, p.events, actors, p.broker, c.Clock)
@@ -215,7 +218,7 @@ func (a *App) start(ctx context.Context) error {
 	p.state = state.New(p.store, p.events, stateDirectory{p.sessions, p.agents}, c.Clock, log.Named("state"))
 	p.state.UseDisk(p.diskguard)
 	connectState(p)
-	people, letters := directoryOfWork{p.sessions, p.agents}, postOfWork{p.broker}
+	people, letters := directoryOfWork{p.sessions, p.agents}, postOfWork{p.broker, p.notices}
 	p.blockers = blockers.New(p.store, p.events, people, letters, c.Clock, log.Named("blockers"))
 	connectBlockers(p)
 	p.tasks = tasks.New(p.store, p.events, people, letters, c.Clock, log.Named("tasks"))

@@ -7,6 +7,7 @@ import (
 	"brokerd/internal/broker"
 	"brokerd/internal/identity"
 	"brokerd/internal/locks"
+	"brokerd/internal/notices"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 )
@@ -15,7 +16,7 @@ import (
 func connectLocks(p *parts) {
 	p.agents.UseFences(p.locks)
 	p.agents.UseHolders(locked{p.locks})
-	p.locks.UseNotices(notices{p.broker})
+	p.locks.UseNotices(lockNotices{p.broker, p.notices})
 	p.agents.OnEnd(func(tx *store.Tx, a agents.Agent) ([]agents.Loss, error) {
 		end := locks.Failed
 		if a.Stopped() {
@@ -80,19 +81,22 @@ func (l locked) Holdings(q store.Querier, a agents.Agent, to *agents.Holdings) e
 	return err
 }
 
-// notices sends the notices of the table of locks.
-type notices struct{ broker *broker.Broker }
+// lockNotices sends the notices of the table of locks.
+type lockNotices struct {
+	broker  *broker.Broker
+	notices *notices.Sender
+}
 
 // Notify implements locks.Notices.
-func (n notices) Notify(tx *store.Tx, session int64, notice locks.Notice) error {
-	return n.broker.Notify(tx, session, broker.Notice{
+func (n lockNotices) Notify(tx *store.Tx, session int64, notice locks.Notice) error {
+	return n.notices.Notify(tx, session, broker.Notice{
 		Agent: notice.Agent, Role: notice.Role, Type: notice.Type, Subject: notice.Subject, Payload: notice.Payload,
 		About: notice.About,
 	})
 }
 
 // Withdraw implements locks.Notices.
-func (n notices) Withdraw(tx *store.Tx, session, about int64, kind string) error {
+func (n lockNotices) Withdraw(tx *store.Tx, session, about int64, kind string) error {
 	return n.broker.Withdraw(tx, session, broker.Moot{About: about, Type: kind})
 }
 

@@ -19,6 +19,7 @@ import (
 	"brokerd/internal/handoffs"
 	"brokerd/internal/inbox"
 	"brokerd/internal/locks"
+	"brokerd/internal/notices"
 	"brokerd/internal/overview"
 	"brokerd/internal/retention"
 	"brokerd/internal/rpc"
@@ -49,6 +50,7 @@ type parts struct {
 	handoffs    *handoffs.Desk
 	inbox       *inbox.Reader
 	locks       *locks.Table
+	notices     *notices.Sender
 	overview    *overview.Hub
 	retention   *retention.Keeper
 	rpc         *rpc.Server

@@ -12,6 +12,7 @@ import (
 	"brokerd/internal/handoffs"
 	"brokerd/internal/identity"
 	"brokerd/internal/locks"
+	"brokerd/internal/notices"
 	"brokerd/internal/retention"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
@@ -79,7 +80,10 @@ func workAgent(a agents.Agent) work.Agent {
 }
 
 // postOfWork sends the mail of the features of joint work.
-type postOfWork struct{ broker *broker.Broker }
+type postOfWork struct {
+	broker  *broker.Broker
+	notices *notices.Sender
+}
 
 // Admit implements work.Post.
 func (p postOfWork) Admit(ctx context.Context, c identity.Caller) error {
@@ -88,7 +92,7 @@ func (p postOfWork) Admit(ctx context.Context, c identity.Caller) error {
 
 // Post implements work.Post.
 func (p postOfWork) Post(tx *store.Tx, session int64, l work.Letter) (int64, error) {
-	return p.broker.Post(tx, session, broker.Letter{
+	return p.notices.Post(tx, session, notices.Letter{
 		From: broker.Agent{Name: l.From.Name, Role: l.From.Role}, To: l.To, Role: l.Role,
 		Type: l.Type, Subject: l.Subject, Body: l.Body, Payload: l.Payload, Task: l.Task, Thread: l.Thread,
 		InReplyTo: l.InReplyTo, Priority: l.Priority, Artifacts: l.Artifacts, About: l.About,
@@ -97,7 +101,7 @@ func (p postOfWork) Post(tx *store.Tx, session int64, l work.Letter) (int64, err
 
 // Notify implements work.Post.
 func (p postOfWork) Notify(tx *store.Tx, session int64, n work.Notice) error {
-	return p.broker.Notify(tx, session, broker.Notice(n))
+	return p.notices.Notify(tx, session, broker.Notice(n))
 }
 
 // Withdraw implements work.Post.

@@ -95,10 +95,11 @@ type Broker struct {
 	crew     Crew   // may be nil
 	drains   Drains // nil = the broker is never drained
 	rates    *sendRates
+	notifier Notifier
 	observer Observer        // may be nil; not changed after Start
 	tracer   *tracing.Tracer // nil = nothing is traced
 	boxIDs   store.Cache[boxKey, int64]
-	audience store.Cache[audienceKey, audience]
+	audience store.Cache[audienceKey, Audience]
 	gates    store.Cache[int64, gate] // by agent
 	// vacancies are the warnings for roles and channels: see vacancy.
 	vacancies store.Cache[boxKey, string]

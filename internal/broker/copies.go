@@ -3,6 +3,7 @@ package broker
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"brokerd/internal/store"
 	"brokerd/internal/work"
@@ -29,20 +30,16 @@ const (
 	withdrawPage = 200
 )
 
-// copiesAtOnce returns how many agents receive a message that reports a change in the change's
+// CopiesAtOnce returns how many agents receive a message that reports a change in the change's
 // function; the others receive it from the backlog. A change never fails, and is not much larger,
 // because many agents are to hear of it.
-func copiesAtOnce(tx *store.Tx) int {
+func CopiesAtOnce(tx *store.Tx) int {
 	return max(0, min(copiesPage, (copiesBudget-tx.Changed())/copyRows))
 }
 
-// copyLater leaves the copies for the agents behind the given ones to the backlog.
-func (b *Broker) copyLater(tx *store.Tx, session int64, c work.Chore, have []string) {
-	c.Session = session
-	if len(have) > 0 {
-		c.Text = have[len(have)-1]
-	}
-	b.chores.Add(tx, c)
+// without returns a copy of names that lacks one.
+func without(names []string, name string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(other string) bool { return other == name })
 }
 
 // copyNoMore drops what is left of copying the messages that have become moot.
@@ -108,7 +105,7 @@ func (b *Broker) copyFurther(tx *store.Tx, c *work.Chore) (more bool, err error)
 // nextAudience returns the agents of the next page.
 func (b *Broker) nextAudience(tx *store.Tx, c *work.Chore, channel string) ([]string, error) {
 	if c.Kind == noticeChore {
-		return b.ofRole(tx, c.Session, c.Name, c.Text, chorePage)
+		return b.OfRole(tx, c.Session, c.Name, c.Text, chorePage)
 	}
 	return EventSubscribers(tx, c.Session, channel, c.Text, chorePage)
 }

@@ -59,7 +59,7 @@
 //
 // # Notices
 //
-// A notice is a message with which the broker informs an agent (notices.go). Its delivery starts in state NOTICE and not in
+// A notice is a message with which the broker informs an agent (package notices). Its delivery starts in state NOTICE and not in
 // PENDING, so claims, attempts, breakers and the counts of waiting mail need no exception for it:
 //
 //	Notify ─► NOTICE ── the agent reads it ──────────► ACKED

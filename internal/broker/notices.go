@@ -1,26 +1,19 @@
 package broker
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"time"
 
 	"brokerd/internal/content"
 	"brokerd/internal/events"
-	"brokerd/internal/identity"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/store"
-	"brokerd/internal/validate"
 	"brokerd/internal/work"
 )
 
-const (
-	noticePriority = 7
-	noticeTTL      = 24 * time.Hour // after that, an unread notice is no news
-	// MostNotices is how many notices one answer carries.
-	MostNotices = 100
-)
+// MostNotices is how many notices one answer has at most.
+const MostNotices = 100
 
 // A Notice is a message with which the broker informs an agent, or all agents of a role.
 type Notice struct {
@@ -42,88 +35,23 @@ type UnreadNotice struct {
 	CreatedAt time.Time
 }
 
-// Notify sends a notice in the transaction of the change that it reports. If the role has more agents
-// than one function notifies, the backlog sends the other copies. Full mailboxes take it too: no
-// caller could learn that it was refused. Notify sends nothing, without an error, if the agent is not
-// registered, no agent has the role, or the session is closed or deleted: that must not undo the
-// change.
-func (b *Broker) Notify(tx *store.Tx, session int64, n Notice) error {
-	scope, err := b.dir.ByID(tx, session)
-	if errors.Is(err, store.ErrNoRows) || err == nil && scope.Closed {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("notify: %w", err)
-	}
-	names, more, err := b.audienceOf(tx, session, n)
-	if err != nil || len(names) == 0 && !more {
-		return err
-	}
-	n.Type = msgtype.Canonical(n.Type)
-	d, err := n.draft()
-	if err != nil {
-		return fmt.Errorf("notify: %w", err)
-	}
-	s := &sending{
-		Broker: b, tx: tx, actor: Actor{Agent: Agent{Name: identity.System}, Session: scope},
-		rooms: map[MailboxRef]*room{}, audience: names, more: more, part: true, overfull: true, notice: true,
-	}
-	out, err := s.send(d, 0, 0)
-	if err != nil {
-		return fmt.Errorf("notify: %w", err)
-	}
-	tx.Exec(updateAbout, n.About, out.Revision)
-	if more {
-		b.copyLater(tx, session, work.Chore{Kind: noticeChore, Item: out.Revision, Name: n.Role}, names)
-	}
-	return s.finish()
+// A Notifier sends notices.
+type Notifier interface {
+	// Notify sends a notice in the transaction of the change that it reports.
+	Notify(tx *store.Tx, session int64, n Notice) error
 }
 
-// audienceOf returns the agents that receive a notice at once, and whether the role has more.
-func (b *Broker) audienceOf(tx *store.Tx, session int64, n Notice) (names []string, more bool, err error) {
-	if n.Agent != "" {
-		_, found, err := b.dir.Find(tx, session, n.Agent)
-		if err != nil || !found {
-			return nil, false, err
-		}
-		return []string{n.Agent}, false, nil
-	}
-	if n.Role == "" {
-		return nil, false, nil
-	}
-	most := copiesAtOnce(tx)
-	if names, err = b.ofRole(tx, session, n.Role, "", most+1); err != nil || len(names) <= most {
-		return names, false, err
-	}
-	return names[:most], true, nil
-}
+// UseNotifier gives the broker what sends its notices about questions. Call it before Start.
+func (b *Broker) UseNotifier(n Notifier) { b.notifier = n }
 
-// ofRole returns the names of the first agents of a role, up to limit, behind a name.
-func (b *Broker) ofRole(tx *store.Tx, session int64, role, after string, limit int) ([]string, error) {
+// OfRole returns the names of the first agents of a role, up to limit, behind a name.
+func (b *Broker) OfRole(tx *store.Tx, session int64, role, after string, limit int) ([]string, error) {
 	agents, err := b.dir.Matching(tx, session, Selection{Role: role, After: after, Most: limit})
 	names := make([]string, len(agents))
 	for i, a := range agents {
 		names[i] = a.Name
 	}
 	return names, err
-}
-
-// draft returns the notice as a message.
-func (n *Notice) draft() (*Draft, error) {
-	d := &Draft{
-		Target: Target{ToAgent, n.Agent}, Type: n.Type, Subject: clip(n.Subject, validate.MaxLine),
-		Priority: noticePriority, Task: n.Task, TTL: noticeTTL,
-	}
-	if n.Agent == "" {
-		d.Target = Target{ToRole, n.Role}
-	}
-	says := content.Message{
-		Agent: n.Agent, Role: n.Role, Type: d.Type, Priority: d.Priority, Subject: d.Subject, Payload: n.Payload,
-		Task: n.Task,
-	}
-	var err error
-	d.Content, err = says.Marshal()
-	return d, err
 }
 
 // Moot selects messages that are no longer true, or need no answer any more.
@@ -144,7 +72,8 @@ func (b *Broker) Withdraw(tx *store.Tx, session int64, m Moot) error {
 			return err
 		}
 	}
-	_, err := b.chores.Do(tx, work.Chore{Kind: withdrawChore, Session: session, Item: m.About, Name: m.Agent, Text: m.Type})
+	c := work.Chore{Kind: withdrawChore, Session: session, Item: m.About, Name: m.Agent, Text: m.Type}
+	_, err := b.chores.Do(tx, c)
 	return err
 }
 
@@ -238,7 +167,8 @@ func (b *Broker) takeNotices(tx *store.Tx, a Actor, to *Offering) ([]UnreadNotic
 	if to == nil {
 		return b.readNotices(tx, a)
 	}
-	if again, _, err := scanNotices(tx.Query(selectNoticesOffered, a.Mailbox, to.Mark, MostNotices)); err != nil || len(again) > 0 {
+	again, _, err := scanNotices(tx.Query(selectNoticesOffered, a.Mailbox, to.Mark, MostNotices))
+	if err != nil || len(again) > 0 {
 		return again, err
 	}
 	unread, chosen, err := scanNotices(tx.Query(selectUnofferedNotices, a.Mailbox, MostNotices))

@@ -21,6 +21,7 @@ import (
 	inboxes "brokerd/internal/inbox"
 	"brokerd/internal/messagesrpc"
 	"brokerd/internal/msgtype"
+	"brokerd/internal/notices"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
 	"brokerd/internal/work"
@@ -83,6 +84,8 @@ func TestNotify_ReachesRegisteredAgentsAndNeverFailsTheChange(t *testing.T) {
 	log := events.New(st, clock, zap.NewNop())
 	post := broker.New(st, log, v, clock, zap.NewNop())
 	reader := inboxes.New(st, log, v, post, clock)
+	sender := notices.New(v, post)
+	post.UseNotifier(sender)
 	t.Cleanup(post.Stop)
 	must(t, post.Start(t.Context()))
 	conn, _ := testkit.Serve(t, func(r grpc.ServiceRegistrar) {
@@ -99,7 +102,7 @@ func TestNotify_ReachesRegisteredAgentsAndNeverFailsTheChange(t *testing.T) {
 	}
 	notify := func(session int64, n broker.Notice) {
 		t.Helper()
-		must(t, st.Write(t.Context(), func(tx *store.Tx) error { return post.Notify(tx, session, n) }))
+		must(t, st.Write(t.Context(), func(tx *store.Tx) error { return sender.Notify(tx, session, n) }))
 	}
 
 	for range 3 { // into a full mailbox too

@@ -51,10 +51,6 @@ const (
 		WHERE c.session = ? AND c.kind = 3 AND c.name IN (?, 'event/*') AND a.name > ?
 		ORDER BY a.name
 		LIMIT ?`
-	countAudience = `
-		SELECT COUNT(DISTINCT a.name)
-		FROM mailboxes c JOIN subscriptions s ON s.channel = c.id JOIN mailboxes a ON a.id = s.agent
-		WHERE c.session = ? AND c.kind = 3 AND c.name IN (?, 'event/*') AND a.name <> ?`
 	selectCopied = `
 		SELECT type, priority, COALESCE(channel, ''), created_at, expires_at FROM messages WHERE revision = ?`
 	selectAudienceTTL = `
@@ -63,17 +59,6 @@ const (
 		WHERE b.session = ? AND b.kind = 3 AND b.name IN (?, 'event/*') AND c.default_ttl > 0
 		ORDER BY b.name = 'event/*'
 		LIMIT 1`
-	selectListening = `
-		WITH RECURSIVE s (id) AS (
-			SELECT MIN(session) FROM mailboxes
-			UNION ALL
-			SELECT (SELECT MIN(session) FROM mailboxes WHERE session > s.id) FROM s WHERE s.id IS NOT NULL)
-		SELECT s.id
-		FROM s
-		WHERE s.id IS NOT NULL AND EXISTS (
-			SELECT 1 FROM mailboxes c JOIN subscriptions x ON x.channel = c.id
-			WHERE c.session = s.id AND c.kind = 3 AND c.name IN (?, 'event/*'))
-		ORDER BY s.id`
 	selectIsEvent = `
 		SELECT substr(channel, 1, 6) = 'event/' FROM messages WHERE revision = ?`
 	// selectIsBrokers finds out whether the broker has sent a message to inform its recipients.

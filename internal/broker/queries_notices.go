@@ -11,8 +11,6 @@ CREATE INDEX deliveries_expiring ON deliveries (expires_at) WHERE expires_at IS 
 `
 
 const (
-	updateAbout = `
-		UPDATE messages SET about = ? WHERE revision = ?`
 	// selectAbout finds the agent's own deliveries by mailbox, and those of a queue by their claim.
 	selectAbout = `
 		SELECT d.message, d.mailbox, d.state, COALESCE(d.ordering_key, '')

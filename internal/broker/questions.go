@@ -185,7 +185,7 @@ func (b *Broker) escalate(tx *store.Tx, l *lateness) error {
 		if revision, err = b.log.Append(tx, entry); err != nil {
 			return err
 		}
-		if err := b.Notify(tx, l.session, overdueNotice(role, l)); err != nil {
+		if err := b.notifier.Notify(tx, l.session, overdueNotice(role, l)); err != nil {
 			return err
 		}
 	}

@@ -251,3 +251,7 @@ func (b *Broker) loadSession(ctx context.Context, name string) (session Session,
 	})
 	return session, err
 }
+
+// Admit returns when the caller may publish an event, which counts as sending one message. Errors: fault.Exhausted, as
+// for a send.
+func (b *Broker) Admit(ctx context.Context, c identity.Caller) error { return b.admit(ctx, c, 1) }

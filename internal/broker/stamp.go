@@ -47,7 +47,7 @@ func replySubject(subject string) string {
 	if subject == "" || isReplySubject(subject) {
 		return subject
 	}
-	return clip(replyPrefix+subject, validate.MaxLine)
+	return Clip(replyPrefix+subject, validate.MaxLine)
 }
 
 // isReplySubject reports whether a subject begins with "Re:", in any case.
@@ -65,7 +65,7 @@ func Title(stored []byte) string {
 	}
 	for line := range strings.Lines(content.Text(stored, content.Body)) {
 		if line = strings.TrimSpace(line); line != "" {
-			return clip(line, validate.MaxLine)
+			return Clip(line, validate.MaxLine)
 		}
 	}
 	return subject
@@ -76,5 +76,13 @@ func gist(stored []byte) string {
 	if t := Title(stored); t != "" {
 		return t
 	}
-	return clip(strings.Join(strings.Fields(content.Text(stored, content.Payload)), " "), validate.MaxLine)
+	return Clip(strings.Join(strings.Fields(content.Text(stored, content.Payload)), " "), validate.MaxLine)
+}
+
+// Clip shortens a text to at most most bytes.
+func Clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most-len("…")], "") + "…"
 }
