@@ -52,7 +52,7 @@ type Answer struct {
 	PassedBy  string // of a token that was passed to the owner
 	Note      string
 
-	tellings *tellings // that this is one of; nil if it tells of no grant
+	sent *sentAnswers // that this is one of; nil if it tells of no grant
 }
 
 // errOpen says that a request is not answered for good, so that its answer is not kept.
@@ -62,7 +62,7 @@ var errOpen = errors.New("the answer may change")
 // fault.Invalid for a path, fault.Conflict (DEADLOCK), fault.Exhausted
 // (TOO_MANY_TICKETS, TOO_MANY_GLOBS, TOO_MANY_LOCKS, LOCK_TOO_BROAD).
 func (t *Table) Acquire(ctx context.Context, c identity.Caller, req idempotency.Request, w Wish) (Answer, error) {
-	a, err := t.acquiring(c, req, w)
+	a, err := newAcquireCall(t, c, req, w)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -104,8 +104,8 @@ func claimOf(mode Mode, list []string, parse func(string) (Path, error)) (claim,
 	return pathsClaim(mode, paths), nil
 }
 
-// An acquiring is one call of Acquire.
-type acquiring struct {
+// An acquireCall is one call of Acquire.
+type acquireCall struct {
 	table  *Table
 	caller identity.Caller
 	wish   Wish
@@ -121,16 +121,16 @@ type acquiring struct {
 	first   first // of a token: it comes before all others
 }
 
-func (t *Table) acquiring(c identity.Caller, req idempotency.Request, w Wish) (*acquiring, error) {
+func newAcquireCall(t *Table, c identity.Caller, req idempotency.Request, w Wish) (*acquireCall, error) {
 	wanted, err := w.claim(false)
 	if err != nil {
 		return nil, err
 	}
-	return &acquiring{table: t, caller: c, wish: w, wanted: wanted, req: req}, nil
+	return &acquireCall{table: t, caller: c, wish: w, wanted: wanted, req: req}, nil
 }
 
 // decide is the part of it that runs in the writer.
-func (a *acquiring) decide(tx *store.Tx) error {
+func (a *acquireCall) decide(tx *store.Tx) error {
 	a.answer, a.refused, a.call = Answer{}, nil, nil
 	seen, err := a.req.Do(tx, &a.answer, func() error { return a.run(a.table, tx, a.caller) })
 	if errors.Is(err, errOpen) {
@@ -143,17 +143,17 @@ func (a *acquiring) decide(tx *store.Tx) error {
 }
 
 // recall tells once more what a request was answered before.
-func (a *acquiring) recall(tx *store.Tx) error {
+func (a *acquireCall) recall(tx *store.Tx) error {
 	fence := a.answer.Fence
 	news, err := a.table.recollect(tx, fence)
-	if _, noted := a.table.tellings.Find(fence); err == nil && (news || noted) {
-		a.answer.tellings = a.table.promise(tx, fence, false)
+	if _, noted := a.table.answers.Find(fence); err == nil && (news || noted) {
+		a.answer.sent = a.table.promise(tx, fence, false)
 	}
 	return err
 }
 
-// finish returns the answer once decide has ended with err; it waits for the turn, if that is to be waited for. An answer beside an error comes to nobody.
-func (a *acquiring) finish(ctx context.Context, err error) (Answer, error) {
+// finish returns the answer once decide has ended with err; it waits for the ticket to be granted, if the caller does. An answer beside an error comes to nobody.
+func (a *acquireCall) finish(ctx context.Context, err error) (Answer, error) {
 	if err = cmp.Or(err, a.refused); err != nil {
 		return Answer{}, err
 	}
@@ -164,7 +164,7 @@ func (a *acquiring) finish(ctx context.Context, err error) (Answer, error) {
 }
 
 // run decides. It returns nil if the answer is for good.
-func (a *acquiring) run(t *Table, tx *store.Tx, c identity.Caller) error {
+func (a *acquireCall) run(t *Table, tx *store.Tx, c identity.Caller) error {
 	session, agent, err := t.acting(tx, c)
 	if err != nil {
 		return err
@@ -174,7 +174,7 @@ func (a *acquiring) run(t *Table, tx *store.Tx, c identity.Caller) error {
 			return err
 		}
 	}
-	u, err := t.turn(tx, session.ID)
+	u, err := t.lockTx(tx, session.ID)
 	if err != nil {
 		return err
 	}
@@ -230,7 +230,7 @@ func (a *acquiring) run(t *Table, tx *store.Tx, c identity.Caller) error {
 }
 
 // look finds out whether the owner holds all of a claim with one grant, and whether others hold some of it.
-func (u *turn) look(c *claim, o Owner) (held *grant, blocked bool, err error) {
+func (u *lockTx) look(c *claim, o Owner) (held *grant, blocked bool, err error) {
 	covered := map[int64]int{} // how many of the paths, by own fence
 	last := -1                 // of the paths
 	var counted []int64        // own fences that cover it
@@ -264,7 +264,7 @@ func (u *turn) look(c *claim, o Owner) (held *grant, blocked bool, err error) {
 }
 
 // waitingFor returns the owner's ticket for the same, nil if there is none.
-func (u *turn) waitingFor(c *claim, o Owner) *ticket {
+func (u *lockTx) waitingFor(c *claim, o Owner) *ticket {
 	for _, t := range u.view.queue.tickets {
 		if t.owner == o && t.claim.same(c) {
 			return t
@@ -274,13 +274,13 @@ func (u *turn) waitingFor(c *claim, o Owner) *ticket {
 }
 
 // again answers with a grant that the owner has.
-func (a *acquiring) again(u *turn, g *grant) error {
+func (a *acquireCall) again(u *lockTx, g *grant) error {
 	a.answer = Answer{Outcome: Granted, Fence: g.fence, HeldUntil: u.until(g), Held: g.collected, PassedBy: g.passedBy, Note: g.note}
 	if a.wish.DryRun {
 		a.answer.Fence = 0
 		return errOpen
 	}
-	a.answer.tellings = u.promise(u.tx, g.fence, g.collected)
+	a.answer.sent = u.promise(u.tx, g.fence, g.collected)
 	if g.collected {
 		return nil
 	}
@@ -288,7 +288,7 @@ func (a *acquiring) again(u *turn, g *grant) error {
 }
 
 // grant grants the wish at once.
-func (a *acquiring) grant(u *turn, o Owner, role string) error {
+func (a *acquireCall) grant(u *lockTx, o Owner, role string) error {
 	if err := u.room(&a.wanted, o); err != nil {
 		return err
 	}
@@ -297,7 +297,7 @@ func (a *acquiring) grant(u *turn, o Owner, role string) error {
 		return err
 	}
 	a.answer = Answer{
-		Outcome: Granted, Fence: g.fence, HeldUntil: g.heldUntil, PassedBy: g.passedBy, Note: g.note, tellings: u.promiseFirst(g, 1),
+		Outcome: Granted, Fence: g.fence, HeldUntil: g.heldUntil, PassedBy: g.passedBy, Note: g.note, sent: u.promiseFirst(g, 1),
 	}
 	if err := u.untangle(o); err != nil {
 		return err
@@ -306,7 +306,7 @@ func (a *acquiring) grant(u *turn, o Owner, role string) error {
 }
 
 // room refuses a claim of an owner beyond the limits of what is held and waited for.
-func (u *turn) room(c *claim, o Owner) error {
+func (u *lockTx) room(c *claim, o Owner) error {
 	own, globs := u.spots.owned.Get(agentKey{u.session, o.Agent}), 0
 	for _, k := range u.view.queue.tickets {
 		if k.owner.Agent == o.Agent {
@@ -340,7 +340,7 @@ func exhausted(reason string, limit int, format string, args ...any) error {
 }
 
 // queueUp makes a ticket, unless that closes a circle: then the call is refused.
-func (a *acquiring) queueUp(u *turn, o Owner, role string) error {
+func (a *acquireCall) queueUp(u *lockTx, o Owner, role string) error {
 	if n := len(u.view.queue.tickets); n >= maxTickets {
 		return exhausted("TOO_MANY_TICKETS", maxTickets, "%d requests wait in this session, and no more may: try again later", n)
 	}
@@ -401,7 +401,7 @@ func (a *acquiring) queueUp(u *turn, o Owner, role string) error {
 }
 
 // wait lets the call wait for a ticket, or answers that it stands in the queue. It returns errOpen.
-func (a *acquiring) wait(u *turn, t *ticket) error {
+func (a *acquireCall) wait(u *lockTx, t *ticket) error {
 	if a.wish.Keep && !t.kept {
 		u.tx.Exec(updateTicketKept, t.number)
 		u.changesQueue()
@@ -410,7 +410,7 @@ func (a *acquiring) wait(u *turn, t *ticket) error {
 	}
 	if a.wish.Wait > 0 {
 		a.call, a.queued = u.join(t, a.req, a.hear), u.tx.Now()
-		u.tx.Patient() // it is answered when its turn has come
+		u.tx.Patient() // the call is answered when the ticket is granted
 		return errOpen
 	}
 	u.tx.OnCommit(func() { u.lapseLater(t) })
@@ -429,7 +429,7 @@ func deadlock(circle []link, victim *ticket) error {
 }
 
 // tellDeadlock appends the event that a circle was broken.
-func (u *turn) tellDeadlock(circle []link, victim *ticket) error {
+func (u *lockTx) tellDeadlock(circle []link, victim *ticket) error {
 	var steps []map[string]any
 	for _, l := range circle {
 		step := map[string]any{"agent": l.ticket.owner.Agent, "holder": l.ticket.owner.Holder, "waits_for": l.holder.at,

@@ -8,12 +8,12 @@ import (
 
 // What one function of the writer does, or one read.
 const (
-	maxRows  = 15_000  // of held paths that a call reads
-	turnRows = 10_000  // of held paths that are read when it is a ticket's turn
-	maxPairs = 100_000 // of paths that are compared
-	longPair = 64 * 64 // the product of the lengths of a glob and a path that counts as one more pair
+	maxRows    = 15_000  // of held paths that a call reads
+	ticketRows = 10_000  // of held paths that are read to grant a ticket
+	maxPairs   = 100_000 // of paths that are compared
+	longPair   = 64 * 64 // the product of the lengths of a glob and a path that counts as one more pair
 
-	// The rows that one function reads are at most the sum of these two, of turnRows and of the locks of one
+	// The rows that one function reads are at most the sum of these two, of ticketRows and of the locks of one
 	// agent: less than store.MaxRead.
 	settlePage = 4000 // of view.spent, after which settle leaves the rest of the queue
 	alarmPage  = 3000 // of view.spent, after which the next alarms get another function
@@ -25,7 +25,7 @@ const (
 	alarmCost = 20
 )
 
-// A budget is how much a call, or the turn of a ticket, may still read and compare.
+// A budget is how much a call, or the grant of a ticket, may still read and compare.
 type budget struct{ rows, pairs int }
 
 func newBudget() *budget { return &budget{rows: maxRows, pairs: maxPairs} }

@@ -19,7 +19,7 @@ type view struct {
 	broad   bool              // some grant covers more than single files
 	near    *spots            // nil for a snapshot
 	found   map[area][]holder // what stands in an area, as far as it was read to the end
-	budget  *budget           // of a call that can be refused, or of the turn of a ticket; nil = no limit
+	budget  *budget           // of a call that can be refused, or of the grant of a ticket; nil = no limit
 	spent   int               // about how much was read, compared and written: a path, row or pair is one
 }
 

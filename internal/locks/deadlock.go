@@ -131,7 +131,7 @@ func (v *view) circle(first *ticket, held []holder, waiting map[Owner][]*ticket)
 }
 
 // letPass grants what is free and, but to the given ticket, what may pass earlier tickets of some owners.
-func (u *turn) letPass(waiting map[Owner]bool, t *ticket) error {
+func (u *lockTx) letPass(waiting map[Owner]bool, t *ticket) error {
 	return u.settle(func(queue []*ticket, i int) bool {
 		r := queue[i]
 		return len(waiting) > 0 && r != t && slices.ContainsFunc(queue[:i], func(w *ticket) bool {
@@ -145,7 +145,7 @@ func (u *turn) letPass(waiting map[Owner]bool, t *ticket) error {
 //
 // The grant cannot be refused any more, so a search beyond the budget ends the owner's ticket that it began
 // with: no deadlock remains undetected.
-func (u *turn) untangle(o Owner) error {
+func (u *lockTx) untangle(o Owner) error {
 	if len(u.view.queue.of(o)) == 0 {
 		return nil
 	}
@@ -170,7 +170,7 @@ func (u *turn) untangle(o Owner) error {
 
 // circleOf returns a cycle that a ticket of an owner is part of, nil if there is none, and the ticket that
 // was examined last.
-func (u *turn) circleOf(o Owner) (t *ticket, circle []link, err error) {
+func (u *lockTx) circleOf(o Owner) (t *ticket, circle []link, err error) {
 	waiting := u.view.queue.byOwner()
 	for _, t = range waiting[o] {
 		held, err := u.holders(&t.claim, o, math.MaxInt)
@@ -184,20 +184,20 @@ func (u *turn) circleOf(o Owner) (t *ticket, circle []link, err error) {
 	return t, nil, nil
 }
 
-// refuse ends a ticket whose turn takes more than the budget, and sends the error to the calls that wait for
+// refuse ends a ticket whose grant takes more than the budget, and sends the error to the calls that wait for
 // it. The caller grants what the ticket has blocked.
-func (u *turn) refuse(t *ticket, why error) error {
+func (u *lockTx) refuse(t *ticket, why error) error {
 	if u.aborted == nil {
 		u.aborted = map[int64]error{}
 	}
 	u.aborted[t.number] = why
-	f := seizing{turn: u, by: identity.System, reason: why.Error(), refusal: why}
+	f := seizeTx{lockTx: u, by: identity.System, reason: why.Error(), refusal: why}
 	return f.takeTicket(t)
 }
 
 // abort ends a ticket because it closes a circle, and sends the reason to the calls that wait for it. The
 // caller grants what the ticket has blocked.
-func (u *turn) abort(circle []link, t *ticket) error {
+func (u *lockTx) abort(circle []link, t *ticket) error {
 	if err := u.tellDeadlock(circle, t); err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ func (e End) severity() events.Severity {
 // It is a hook of the end of an agent.
 func (t *Table) AgentEnded(tx *store.Tx, session int64, agent string, end End) ([]Loss, error) {
 	why := end.why()
-	u, err := t.turn(tx, session)
+	u, err := t.lockTx(tx, session)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func lossName(c *claim) string {
 // SessionClosed releases all that is held in a session that is closed for good, and ends what waits. If
 // that is more than one function may do, an alarm releases the rest. It is a hook of the closing.
 func (t *Table) SessionClosed(tx *store.Tx, session int64, name string) error {
-	u, err := t.turn(tx, session)
+	u, err := t.lockTx(tx, session)
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (t *Table) closeFurther(tx *store.Tx, session int64) (spent int, err error)
 	if err := tx.QueryRow(existsClosing, session).Scan(&known); err != nil || !known {
 		return 0, err
 	}
-	u, err := t.turn(tx, session)
+	u, err := t.lockTx(tx, session)
 	if err != nil {
 		return 0, err
 	}
@@ -145,7 +145,7 @@ func (t *Table) closeFurther(tx *store.Tx, session int64) (spent int, err error)
 }
 
 // closeSome releases grants of the closed session, and leaves the rest to an alarm.
-func (u *turn) closeSome() (spent int, err error) {
+func (u *lockTx) closeSome() (spent int, err error) {
 	for u.spent < closePage {
 		g, err := findGrant(u.tx, selectAll, u.session, 0, 1)
 		if err != nil {
@@ -246,7 +246,7 @@ func (r *record) fill(o Owner, role string, c *claim, reason string, maxHold tim
 // acquirer has set, the revision of its last change and the time of its last release outlive its
 // grants, and no fence depends on it.
 func (t *Table) Erase(tx *store.Tx, session int64, limit int) (more bool, err error) {
-	u, err := t.turn(tx, session)
+	u, err := t.lockTx(tx, session)
 	if err != nil {
 		return false, err
 	}

@@ -102,7 +102,7 @@ func (t *Table) ring(tx *store.Tx, a alarm) (spent int, err error) {
 	if g == nil || err != nil {
 		return 0, err
 	}
-	u, err := t.turn(tx, g.session)
+	u, err := t.lockTx(tx, g.session)
 	if err != nil {
 		return 0, err
 	}
@@ -130,7 +130,7 @@ func (t *Table) lapse(tx *store.Tx, number int64) (spent int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	u, err := t.turn(tx, session)
+	u, err := t.lockTx(tx, session)
 	if err != nil {
 		return 0, err
 	}
@@ -153,7 +153,7 @@ func (t *Table) lapse(tx *store.Tx, number int64) (spent int, err error) {
 func (t *Table) awaited(number int64) bool { return len(t.waiting(number)) > 0 }
 
 // warn tells the owner of a grant that its end is near.
-func (u *turn) warn(g *grant) error {
+func (u *lockTx) warn(g *grant) error {
 	left := g.maxHold - warnAfter(g.maxHold)
 	more := details{{"fence", g.fence}, {"left_seconds", left.Seconds()}}
 	_, err := u.append(happening{"lock.expiring", "token.expiring"}, events.Warning, g.owner, g.role, &g.claim, "the hold of "+g.claim.title()+" by "+g.owner.String()+" ends in "+left.String(), more)
@@ -168,7 +168,7 @@ func (u *turn) warn(g *grant) error {
 }
 
 // expire ends a grant whose time is over.
-func (u *turn) expire(g *grant, why string) error {
+func (u *lockTx) expire(g *grant, why string) error {
 	_, err := u.append(happening{"lock.expired", "token.expired"}, events.Warning, g.owner, g.role, &g.claim, g.owner.String()+" has lost "+g.claim.title()+": "+why,
 		details{{"fence", g.fence}, {"cause", why}})
 	if err != nil {
@@ -186,7 +186,7 @@ func (u *turn) expire(g *grant, why string) error {
 }
 
 // contend has the owner of a grant told before long if somebody waits for it already.
-func (u *turn) contend(g *grant) {
+func (u *lockTx) contend(g *grant) {
 	for _, k := range u.view.queue.tickets {
 		if k.owner != g.owner && u.conflict(&k.claim, &g.claim) {
 			u.contestLater(g.fence)
@@ -195,7 +195,7 @@ func (u *turn) contend(g *grant) {
 	}
 }
 
-func (u *turn) contestLater(fence int64) {
+func (u *lockTx) contestLater(fence int64) {
 	u.tx.OnCommit(func() {
 		a := alarm{contestAlarm, fence}
 		if _, set := u.alarms.Deadline(a); !set {
@@ -205,7 +205,7 @@ func (u *turn) contestLater(fence int64) {
 }
 
 // contest tells the owner of a grant, once, that somebody has been waiting for it.
-func (u *turn) contest(g *grant) error {
+func (u *lockTx) contest(g *grant) error {
 	if g.contested {
 		return nil
 	}

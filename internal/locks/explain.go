@@ -44,7 +44,7 @@ func (t *Table) Explain(q store.Querier, about finding.Question) ([]finding.Find
 	if err != nil {
 		return nil, err
 	}
-	e := explaining{Table: t, view: v, about: about, told: map[int64]bool{}}
+	e := explanation{Table: t, view: v, about: about, told: map[int64]bool{}}
 	switch about.Kind {
 	case finding.Lock:
 		err = e.lock()
@@ -61,8 +61,8 @@ func (t *Table) Explain(q store.Querier, about finding.Question) ([]finding.Find
 	return e.found, nil
 }
 
-// An explaining gathers the findings of one answer.
-type explaining struct {
+// An explanation gathers the findings of one answer.
+type explanation struct {
 	*Table
 	view
 	about finding.Question
@@ -71,7 +71,7 @@ type explaining struct {
 }
 
 // lock explains the grants and tickets of a path, or one fence or ticket.
-func (e *explaining) lock() error {
+func (e *explanation) lock() error {
 	if number, err := strconv.ParseInt(e.about.Name, 10, 64); err == nil {
 		return e.number(number)
 	}
@@ -93,7 +93,7 @@ func (e *explaining) lock() error {
 }
 
 // all explains the grants and tickets that conflict with a claim.
-func (e *explaining) all(c *claim) error {
+func (e *explanation) all(c *claim) error {
 	nobody := Owner{Agent: "\n"} // no name; what was passed to a role has an empty one
 	held, err := e.holders(c, nobody, mostExplained)
 	if err != nil {
@@ -120,7 +120,7 @@ func (e *explaining) all(c *claim) error {
 }
 
 // number explains one fence or ticket.
-func (e *explaining) number(number int64) error {
+func (e *explanation) number(number int64) error {
 	if k := e.view.queue.find(number); k != nil {
 		return e.ticket(k)
 	}
@@ -139,7 +139,7 @@ func (e *explaining) number(number int64) error {
 }
 
 // token explains which agent holds a token and which wait for it.
-func (e *explaining) token() error {
+func (e *explanation) token() error {
 	c := claim{kind: Token, mode: Exclusive, token: e.about.Name}
 	if err := e.all(&c); err != nil || len(e.found) > 0 {
 		return err
@@ -156,7 +156,7 @@ func (e *explaining) token() error {
 }
 
 // agent explains what an agent holds and waits for.
-func (e *explaining) agent() error {
+func (e *explanation) agent() error {
 	held, err := readGrants(e.q.Query(selectSomeOfAgent, e.session, e.about.Name, mostExplained))
 	if err != nil {
 		return err
@@ -179,7 +179,7 @@ func (e *explaining) agent() error {
 }
 
 // contested explains the locks and tokens that other agents have waited for for too long.
-func (e *explaining) contested() error {
+func (e *explanation) contested() error {
 	var passed []int64
 	rows := e.q.Query(selectUncollected, e.session, e.about.Now.Add(-longUncollected), mostExplained)
 	for rows.Next() {
@@ -220,7 +220,7 @@ func (e *explaining) contested() error {
 }
 
 // fence explains a grant, once.
-func (e *explaining) fence(fence int64) error {
+func (e *explanation) fence(fence int64) error {
 	g, err := findGrant(e.q, selectGrant, fence)
 	if err != nil || g == nil {
 		return err
@@ -229,7 +229,7 @@ func (e *explaining) fence(fence int64) error {
 }
 
 // grant explains a grant.
-func (e *explaining) grant(g *grant) error {
+func (e *explanation) grant(g *grant) error {
 	if e.told[g.fence] {
 		return nil
 	}
@@ -279,7 +279,7 @@ func (e *explaining) grant(g *grant) error {
 }
 
 // passing says which agent passed a grant on, and whether the new owner has collected it.
-func (e *explaining) passing(f *finding.Finding, g *grant, who string) error {
+func (e *explanation) passing(f *finding.Finding, g *grant, who string) error {
 	if g.claim.kind == Token {
 		row, err := findToken(e.q, e.session, g.claim.token)
 		if err != nil {
@@ -325,7 +325,7 @@ func (k *ticket) says(about *finding.Question) string {
 }
 
 // ticket explains a request that waits.
-func (e *explaining) ticket(k *ticket) error {
+func (e *explanation) ticket(k *ticket) error {
 	obstacles, position, err := e.obstacles(&e.view, &k.claim, k.owner, k.place)
 	if err != nil {
 		return err
@@ -379,7 +379,7 @@ func (e *explaining) ticket(k *ticket) error {
 }
 
 // condition describes an agent.
-func (e *explaining) condition(agent string) (says []string, well bool, err error) {
+func (e *explanation) condition(agent string) (says []string, well bool, err error) {
 	if e.crew == nil || agent == "" {
 		return nil, true, nil
 	}

@@ -16,13 +16,13 @@ import (
 // 0 each is held as long as was asked for. fault.Precondition without a registered agent, and (LOCK_LOST) if it does not hold one
 // of them.
 func (t *Table) Extend(ctx context.Context, c identity.Caller, req idempotency.Request, fences []int64, maxHold time.Duration) ([]time.Time, error) {
-	e := extending{table: t, caller: c, req: req, fences: fences, maxHold: maxHold}
+	e := extendCall{table: t, caller: c, req: req, fences: fences, maxHold: maxHold}
 	err := t.store.Write(ctx, e.decide)
 	return e.ends, err
 }
 
-// An extending is one call of Extend.
-type extending struct {
+// An extendCall is one call of Extend.
+type extendCall struct {
 	table   *Table
 	caller  identity.Caller
 	req     idempotency.Request
@@ -32,13 +32,13 @@ type extending struct {
 }
 
 // decide is the part of it that runs in the writer.
-func (e *extending) decide(tx *store.Tx) error {
+func (e *extendCall) decide(tx *store.Tx) error {
 	_, err := e.req.Do(tx, &e.ends, func() error {
 		session, agent, err := e.table.acting(tx, e.caller)
 		if err != nil {
 			return err
 		}
-		u, err := e.table.turn(tx, session.ID)
+		u, err := e.table.lockTx(tx, session.ID)
 		if err != nil {
 			return err
 		}
@@ -66,7 +66,7 @@ func lost(reason, agent string, fence int64) error {
 }
 
 // extend begins the hold of a grant anew, and returns its end.
-func (u *turn) extend(g *grant, maxHold time.Duration) (time.Time, error) {
+func (u *lockTx) extend(g *grant, maxHold time.Duration) (time.Time, error) {
 	if maxHold == 0 {
 		maxHold = g.maxHold
 	}

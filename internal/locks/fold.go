@@ -10,7 +10,7 @@ import (
 // CaseChanged refuses to compare the paths of a session in another way while some are locked or waited for: they are kept in the form in which they are
 // compared. It is a hook of the change of that setting. fault.Precondition (PATHS_LOCKED).
 func (t *Table) CaseChanged(tx *store.Tx, session int64) error {
-	u, err := t.turn(tx, session)
+	u, err := t.lockTx(tx, session)
 	if err != nil {
 		return err
 	}

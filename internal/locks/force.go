@@ -48,12 +48,12 @@ func (t *Table) ForceRelease(ctx context.Context, c identity.Caller, req idempot
 					return err
 				}
 			}
-			u, err := t.turn(tx, session.ID)
+			u, err := t.lockTx(tx, session.ID)
 			if err != nil {
 				return err
 			}
 			u.budget = newBudget()
-			f := seizing{turn: u, by: c.Name(), reason: s.Reason}
+			f := seizeTx{lockTx: u, by: c.Name(), reason: s.Reason}
 			if err := f.run(s, &named); err != nil {
 				return err
 			}
@@ -66,9 +66,9 @@ func (t *Table) ForceRelease(ctx context.Context, c identity.Caller, req idempot
 	return seized, err
 }
 
-// A seizing is one function that takes away.
-type seizing struct {
-	*turn
+// A seizeTx is one function that takes locks and tickets away.
+type seizeTx struct {
+	*lockTx
 	by, reason string
 	refusal    error // for the calls that wait for a ticket; nil = TICKET_REVOKED
 	seized     Seized
@@ -79,7 +79,7 @@ type seizing struct {
 const maxTaken = 3000
 
 // count counts a request that is taken away. Errors: fault.Exhausted (TOO_MANY_RELEASES) beyond maxTaken.
-func (f *seizing) count(c *claim) error {
+func (f *seizeTx) count(c *claim) error {
 	if f.taken += 2 + c.size(); f.taken <= maxTaken {
 		return nil
 	}
@@ -87,7 +87,7 @@ func (f *seizing) count(c *claim) error {
 		"the call would release more than %d paths, each request counted as two more: release them in several calls, by path or revision", maxTaken)
 }
 
-func (f *seizing) run(s Seizure, named *claim) error {
+func (f *seizeTx) run(s Seizure, named *claim) error {
 	for _, number := range s.Revisions {
 		g, err := findGrant(f.tx, selectGrant, number)
 		if err == nil && g != nil && g.session == f.session && g.claim.kind == Lock {
@@ -122,7 +122,7 @@ func (f *seizing) run(s Seizure, named *claim) error {
 }
 
 // each visits all grants and tickets of an agent.
-func (u *turn) each(agent string, grants func(*grant) error, tickets func(*ticket) error) error {
+func (u *lockTx) each(agent string, grants func(*grant) error, tickets func(*ticket) error) error {
 	for _, k := range u.view.queue.tickets {
 		if k.owner.Agent == agent {
 			if err := tickets(k); err != nil {
@@ -142,7 +142,7 @@ func (u *turn) each(agent string, grants func(*grant) error, tickets func(*ticke
 	return nil
 }
 
-func (f *seizing) take(g *grant) error {
+func (f *seizeTx) take(g *grant) error {
 	err := f.count(&g.claim)
 	if err != nil {
 		return err
@@ -161,7 +161,7 @@ func (f *seizing) take(g *grant) error {
 		details{{"fence", g.fence}, {"reason", f.reason}, {"by", f.by}})
 }
 
-func (f *seizing) takeTicket(k *ticket) error {
+func (f *seizeTx) takeTicket(k *ticket) error {
 	err := f.count(&k.claim)
 	if err != nil {
 		return err

@@ -63,26 +63,27 @@ func findGrant(q store.Querier, query string, args ...any) (*grant, error) {
 	return found[0], nil
 }
 
-// A turn is one function's changes to the locks of a session: what it frees is passed on before it ends.
-type turn struct {
+// A lockTx is the changes of one function of the writer to the locks of a session. Before it ends, it grants what it
+// has freed to the next requests.
+type lockTx struct {
 	*Table
 	tx *store.Tx
 	view
-	granted []*grant        // in this turn
-	aborted map[int64]error // tickets, in this turn, with what their calls are told; nil = none
+	granted []*grant        // by this function
+	aborted map[int64]error // tickets, by this function, with what their calls are told; nil = none
 	freed   []*claim        // of grants and tickets that have ended, for settle
 }
 
-func (t *Table) turn(tx *store.Tx, session int64) (*turn, error) {
+func (t *Table) lockTx(tx *store.Tx, session int64) (*lockTx, error) {
 	v, err := t.view(tx, session)
-	return &turn{Table: t, tx: tx, view: v}, err
+	return &lockTx{Table: t, tx: tx, view: v}, err
 }
 
 // A happening is the type of an event: about a lock, and about a token.
 type happening struct{ lock, token string }
 
 // append adds an event about a request of an owner.
-func (u *turn) append(what happening, severity events.Severity, o Owner, role string, c *claim, summary string, more details) (int64, error) {
+func (u *lockTx) append(what happening, severity events.Severity, o Owner, role string, c *claim, summary string, more details) (int64, error) {
 	eventType, resource := what.lock, c.names()[0]
 	if c.kind == Token {
 		eventType = what.token
@@ -143,7 +144,7 @@ func (c *claim) title() string {
 }
 
 // grant makes a grant of a request. Nobody is in its way.
-func (u *turn) grant(g *grant) error {
+func (u *lockTx) grant(g *grant) error {
 	more := details{{"max_hold_seconds", g.maxHold.Seconds()}}
 	if g.ticket != 0 {
 		more = append(more, detail{"ticket", g.ticket})
@@ -173,7 +174,7 @@ func (u *turn) grant(g *grant) error {
 }
 
 // insert adds the rows of a grant.
-func (u *turn) insert(g *grant) {
+func (u *lockTx) insert(g *grant) {
 	globs, broad := g.claim.globs(), g.claim.broad()
 	if !broad && g.claim.mode == Exclusive && g.reason == "" && g.ticket == 0 && !g.kept && g.collected { // as most are: binding takes its time
 		u.tx.Exec(insertPlainGrant, g.fence, g.session, g.owner.Agent, g.owner.Holder, g.role, int(g.claim.kind), g.claim.text(),
@@ -199,13 +200,13 @@ func (u *turn) insert(g *grant) {
 }
 
 // rebroaden says that grants of more than single files have come or gone.
-func (u *turn) rebroaden() {
+func (u *lockTx) rebroaden() {
 	u.Table.broad.Clear(u.tx)
 	u.view.broad = true // to look too far does no harm
 }
 
 // eachPlace calls fn with the places of a claim as lock_paths has them.
-func (u *turn) eachPlace(c *claim, fn func(place, name string)) {
+func (u *lockTx) eachPlace(c *claim, fn func(place, name string)) {
 	if c.kind == Token {
 		fn(c.token, "")
 		return
@@ -221,7 +222,7 @@ func (u *turn) eachPlace(c *claim, fn func(place, name string)) {
 
 // end removes the rows of a grant, which is a release of a token. The caller grants the free paths
 // or the token to the next owner.
-func (u *turn) end(g *grant) error {
+func (u *lockTx) end(g *grant) error {
 	if g.claim.kind == Token {
 		u.tx.Exec(updateReleased, u.tx.Now(), u.session, g.claim.token)
 	}
@@ -229,7 +230,7 @@ func (u *turn) end(g *grant) error {
 }
 
 // remove is end without a release.
-func (u *turn) remove(g *grant) error {
+func (u *lockTx) remove(g *grant) error {
 	u.tx.Exec(deleteGrant, g.fence)
 	if g.kept || g.warned || g.contested { // only these have notices
 		if err := u.withdraw(g.fence, ""); err != nil {
@@ -244,13 +245,13 @@ func (u *turn) remove(g *grant) error {
 		u.alarms.Remove(alarm{collectAlarm, g.fence})
 		u.alarms.Remove(alarm{contestAlarm, g.fence})
 	})
-	u.tellings.Delete(u.tx, g.fence)
+	u.answers.Delete(u.tx, g.fence)
 	u.clear(g, &g.claim)
 	return nil
 }
 
 // clear removes the rows of some paths of a grant.
-func (u *turn) clear(g *grant, c *claim) {
+func (u *lockTx) clear(g *grant, c *claim) {
 	u.found = nil
 	u.spent += grantCost + pathCost*c.size()
 	count(u.tx, &u.spots.owned, agentKey{g.session, g.owner.Agent}, -c.size())
@@ -261,7 +262,7 @@ func (u *turn) clear(g *grant, c *claim) {
 }
 
 // queueUp makes a ticket of a request.
-func (u *turn) queueUp(t *ticket) error {
+func (u *lockTx) queueUp(t *ticket) error {
 	t.createdAt = u.tx.Now()
 	more := details{{"kept", t.kept}}
 	if t.reason != "" {
@@ -284,7 +285,7 @@ func (u *turn) queueUp(t *ticket) error {
 
 // drop removes a ticket, and returns the calls that wait for it. The caller answers them, and grants the requests that
 // the ticket has blocked.
-func (u *turn) drop(t *ticket) []*call {
+func (u *lockTx) drop(t *ticket) []*call {
 	u.tx.Exec(deleteTicket, t.number)
 	u.changesQueue()
 	u.view.queue.remove(t)
@@ -295,19 +296,19 @@ func (u *turn) drop(t *ticket) []*call {
 }
 
 // passOn grants what waits for something that is free now.
-func (u *turn) passOn(freed ...*claim) error {
+func (u *lockTx) passOn(freed ...*claim) error {
 	u.freed = append(u.freed, freed...)
 	return u.settle(nil)
 }
 
-// settle tries to grant tickets in the order of the queue: those that conflict with what this turn has freed,
+// settle tries to grant tickets in the order of the queue: those that conflict with what this function has freed,
 // and those for which also(queue, index) is true; also may be nil. When a grant ends tickets to break a
 // deadlock, settle begins at the front again: an earlier ticket may wait for what they free, and no later one
 // may pass it.
 //
 // If that is more work than one function may do, settle leaves the rest of the queue to an alarm. A request
 // of another call cannot pass the tickets meanwhile: it waits for earlier ones that it conflicts with.
-func (u *turn) settle(also func(queue []*ticket, i int) bool) error {
+func (u *lockTx) settle(also func(queue []*ticket, i int) bool) error {
 	queue := u.view.queue.tickets
 	for i := 0; i < len(queue); i++ {
 		if u.spent > settlePage { // what the function has done before counts
@@ -330,7 +331,7 @@ func (u *turn) settle(also func(queue []*ticket, i int) bool) error {
 }
 
 // settleLater leaves the tickets from a place on to an alarm.
-func (u *turn) settleLater(place int64) {
+func (u *lockTx) settleLater(place int64) {
 	if before, known := u.pending.Find(u.session); !known || place < before {
 		u.pending.Set(u.tx, u.session, place)
 	}
@@ -343,7 +344,7 @@ func (t *Table) settleFurther(tx *store.Tx, session int64) (spent int, err error
 	if !known {
 		return 0, nil
 	}
-	u, err := t.turn(tx, session)
+	u, err := t.lockTx(tx, session)
 	if err != nil {
 		return 0, err
 	}
@@ -354,7 +355,7 @@ func (t *Table) settleFurther(tx *store.Tx, session int64) (spent int, err error
 
 // try grants a ticket if no request is in its way. It ends a ticket for which it would read or compare more
 // than one function may.
-func (u *turn) try(t *ticket) error {
+func (u *lockTx) try(t *ticket) error {
 	if u.view.queue.find(t.number) != t { // granted or aborted by now
 		return nil
 	}
@@ -365,7 +366,7 @@ func (u *turn) try(t *ticket) error {
 			}
 		}
 	}
-	u.budget = &budget{rows: turnRows, pairs: maxPairs}
+	u.budget = &budget{rows: ticketRows, pairs: maxPairs}
 	defer func() { u.budget = nil }()
 	free, err := u.free(&t.claim, t.owner, t.place)
 	if tooBroad(err) {
@@ -397,8 +398,8 @@ func (u *turn) try(t *ticket) error {
 	return u.untangle(t.owner)
 }
 
-// stillHeld reports whether a grant of this turn was not ended in the same turn.
-func (u *turn) stillHeld(fence int64) (bool, error) {
+// stillHeld reports whether a grant of this function was not ended by the same function.
+func (u *lockTx) stillHeld(fence int64) (bool, error) {
 	var one int
 	err := u.tx.QueryRow(`SELECT 1 FROM lock_grants WHERE fence = ?`, fence).Scan(&one)
 	if errors.Is(err, store.ErrNoRows) {
@@ -409,7 +410,7 @@ func (u *turn) stillHeld(fence int64) (bool, error) {
 
 // notify sends the owner of a claim a notice. about is the fence, or another revision by which
 // withdraw finds it; 0 = it is never withdrawn.
-func (u *turn) notify(o Owner, c *claim, about int64, what, subject string, more details) error {
+func (u *lockTx) notify(o Owner, c *claim, about int64, what, subject string, more details) error {
 	if u.notices == nil || o.Agent == "" {
 		return nil
 	}
@@ -422,7 +423,7 @@ func (u *turn) notify(o Owner, c *claim, about int64, what, subject string, more
 }
 
 // notifyRole sends all agents of a role a notice about a token.
-func (u *turn) notifyRole(role string, c *claim, about int64, what, subject string, more details) error {
+func (u *lockTx) notifyRole(role string, c *claim, about int64, what, subject string, more details) error {
 	if u.notices == nil {
 		return nil
 	}
@@ -436,7 +437,7 @@ func (u *turn) notifyRole(role string, c *claim, about int64, what, subject stri
 
 // withdraw withdraws the notices of one type, or all, that the end, the collection or the extension
 // of a grant makes moot.
-func (u *turn) withdraw(about int64, what string) error {
+func (u *lockTx) withdraw(about int64, what string) error {
 	if u.notices == nil {
 		return nil
 	}

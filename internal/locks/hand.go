@@ -21,7 +21,7 @@ type Handover struct {
 // once, as long as the agent that passes it was to hold it; the token waits as long for the first
 // agent of a role that acquires it. Errors: fault.NotFound for an agent that is not registered.
 func (t *Table) Hand(tx *store.Tx, session int64, h Handover) (fence int64, passed bool, err error) {
-	u, err := t.turn(tx, session)
+	u, err := t.lockTx(tx, session)
 	if err != nil {
 		return 0, false, err
 	}
@@ -46,7 +46,7 @@ func (t *Table) Hand(tx *store.Tx, session int64, h Handover) (fence int64, pass
 }
 
 // discard releases a grant in the name of the broker.
-func (u *turn) discard(g *grant, why string) error {
+func (u *lockTx) discard(g *grant, why string) error {
 	_, err := u.append(happening{token: "token.released"}, events.Info, g.owner, g.role, &g.claim,
 		g.owner.String()+" has lost "+g.claim.title()+": "+why, details{{"fence", g.fence}, {"cause", why}})
 	if err != nil {

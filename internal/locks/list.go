@@ -82,7 +82,7 @@ func (t *Table) List(ctx context.Context, c identity.Caller, f Filter, after Mar
 			return err
 		}
 		v.budget = newBudget()
-		choice := choosing{agent: f.Agent}
+		choice := choice{agent: f.Agent}
 		if f.Path != "" {
 			p, err := Parse(f.Path, session.Fold)
 			if err != nil {
@@ -135,13 +135,13 @@ func size(names []string) (n int) {
 	return n
 }
 
-// choosing is a filter with its path parsed.
-type choosing struct {
+// A choice is a filter with its path parsed.
+type choice struct {
 	agent string
 	claim *claim
 }
 
-func (f choosing) takes(o Owner, c *claim) bool {
+func (f choice) takes(o Owner, c *claim) bool {
 	return (f.agent == "" || f.agent == o.Agent) && (f.claim == nil || f.claim.conflicts(c))
 }
 
@@ -149,7 +149,7 @@ func (f choosing) takes(o Owner, c *claim) bool {
 const grantPage = 256
 
 // grants visits the locks that are chosen, in the order of their fences, until visit returns false.
-func (t *Table) grants(v *view, f choosing, after int64, visit func(*grant) bool) error {
+func (t *Table) grants(v *view, f choice, after int64, visit func(*grant) bool) error {
 	if f.claim != nil {
 		found, err := v.holders(f.claim, Owner{}, math.MaxInt)
 		for _, h := range found {

@@ -93,13 +93,13 @@ type Table struct {
 	observer Observer        // nil = waits are not measured
 
 	// The writer's memory.
-	queues   store.Cache[int64, *queue]   // by session
-	broad    store.Cache[int64, bool]     // whether a session has grants of more than single files
-	spots    spots                        // where paths and tokens are held
-	pending  store.Memory[int64, int64]   // by session: the first place in its queue that settle has left
-	calls    store.Memory[int64, []*call] // that wait, by ticket
-	tellings store.Memory[int64, telling] // by fence
-	alarms   *deadline.Queue[alarm]
+	queues  store.Cache[int64, *queue]        // by session
+	broad   store.Cache[int64, bool]          // whether a session has grants of more than single files
+	spots   spots                             // where paths and tokens are held
+	pending store.Memory[int64, int64]        // by session: the first place in its queue that settle has left
+	calls   store.Memory[int64, []*call]      // that wait, by ticket
+	answers store.Memory[int64, grantAnswers] // by fence
+	alarms  *deadline.Queue[alarm]
 
 	stopping chan struct{}      // closed when waiting calls are to end
 	stop     context.CancelFunc // ends the runner

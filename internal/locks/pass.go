@@ -61,7 +61,7 @@ func (t *Table) Pass(ctx context.Context, c identity.Caller, req idempotency.Req
 	return passed, err
 }
 
-func (u *turn) pass(row *tokenRow, g *grant, p Passing) (Passed, error) {
+func (u *lockTx) pass(row *tokenRow, g *grant, p Passing) (Passed, error) {
 	maxHold, err := row.hold(p.MaxHold)
 	if err != nil {
 		return Passed{}, err
@@ -129,7 +129,7 @@ func (u *turn) pass(row *tokenRow, g *grant, p Passing) (Passed, error) {
 }
 
 // receiver returns the agent that a token is passed to, and whether it is alive.
-func (u *turn) receiver(name string) (to Agent, alive bool, err error) {
+func (u *lockTx) receiver(name string) (to Agent, alive bool, err error) {
 	to, found, err := u.dir.Find(u.tx, u.session, name)
 	if err != nil {
 		return Agent{}, false, err
@@ -147,7 +147,7 @@ func (u *turn) receiver(name string) (to Agent, alive bool, err error) {
 
 // heir returns the request that waits for a token and gets what is passed: one of the agent's, of those in which
 // a call waits if there are any, or one of the role's in which a call waits; nil if there is none.
-func (u *turn) heir(c *claim, p Passing) *ticket {
+func (u *lockTx) heir(c *claim, p Passing) *ticket {
 	var found *ticket
 	for _, k := range u.view.queue.tickets {
 		if k.claim.kind != Token || k.claim.token != c.token {
@@ -166,7 +166,7 @@ func (u *turn) heir(c *claim, p Passing) *ticket {
 
 // keepFirst keeps the first place for an agent that is not alive, and grants the token to the head of the queue
 // meanwhile.
-func (u *turn) keepFirst(g *grant, p Passing, revision int64) (Passed, error) {
+func (u *lockTx) keepFirst(g *grant, p Passing, revision int64) (Passed, error) {
 	before, err := findFirst(u.tx, u.session, g.claim.token, p.Agent)
 	if err == nil && before.revision != 0 {
 		err = u.forgetFirst(before, g.claim.token, p.Agent)
@@ -191,7 +191,7 @@ func (u *turn) keepFirst(g *grant, p Passing, revision int64) (Passed, error) {
 }
 
 // notifyPassed notifies the agent or the role that a token is passed to.
-func (u *turn) notifyPassed(g *grant, about int64, what string) error {
+func (u *lockTx) notifyPassed(g *grant, about int64, what string) error {
 	subject := g.passedBy + " has passed you " + g.claim.spoken() + ": " + what
 	more := details{{"passed_by", g.passedBy}, {"note", g.note}}
 	if g.fence != 0 {

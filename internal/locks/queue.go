@@ -22,7 +22,7 @@ type ticket struct {
 	place     int64 // in the queue: its number, or less than 0 in front of all that have theirs
 }
 
-// A queue has the tickets of a session in their order. A turn changes the cached queue and its
+// A queue has the tickets of a session in their order. A lockTx changes the cached queue and its
 // tickets together with their rows, and calls changesQueue first.
 type queue struct{ tickets []*ticket }
 
@@ -34,8 +34,8 @@ func (t *Table) queue(q store.Querier, session int64) (*queue, error) {
 	return loadQueue(q, session)
 }
 
-// changesQueue has the cached queue loaded again if the turn is rolled back.
-func (u *turn) changesQueue() { u.queues.Touch(u.tx, u.session) }
+// changesQueue has the cached queue loaded again if the function is rolled back.
+func (u *lockTx) changesQueue() { u.queues.Touch(u.tx, u.session) }
 
 func loadQueue(q store.Querier, session int64) (*queue, error) {
 	rows := q.Query(selectTickets, session)

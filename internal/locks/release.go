@@ -30,7 +30,7 @@ type Given struct {
 // Release gives back what the caller holds or waits for, and grants it to whoever is next. What it does not hold is left out.
 // fault.Precondition without a registered agent, fault.Invalid for a path.
 func (t *Table) Release(ctx context.Context, c identity.Caller, req idempotency.Request, g Giving) (Given, error) {
-	r, err := t.giving(c, req, g)
+	r, err := newReleaseCall(t, c, req, g)
 	if err != nil {
 		return Given{}, err
 	}
@@ -38,8 +38,8 @@ func (t *Table) Release(ctx context.Context, c identity.Caller, req idempotency.
 	return r.given, err
 }
 
-// A giving is one call of Release.
-type giving struct {
+// A releaseCall is one call of Release.
+type releaseCall struct {
 	table  *Table
 	caller identity.Caller
 	req    idempotency.Request
@@ -48,16 +48,16 @@ type giving struct {
 	given  Given
 }
 
-func (t *Table) giving(c identity.Caller, req idempotency.Request, wish Giving) (*giving, error) {
+func newReleaseCall(t *Table, c identity.Caller, req idempotency.Request, wish Giving) (*releaseCall, error) {
 	named, err := namedClaim(wish.Paths, false)
 	if err != nil {
 		return nil, err
 	}
-	return &giving{table: t, caller: c, req: req, wish: wish, named: named}, nil
+	return &releaseCall{table: t, caller: c, req: req, wish: wish, named: named}, nil
 }
 
 // decide is the part of it that runs in the writer.
-func (g *giving) decide(tx *store.Tx) error {
+func (g *releaseCall) decide(tx *store.Tx) error {
 	_, err := g.req.Do(tx, &g.given, func() error {
 		session, agent, err := g.table.acting(tx, g.caller)
 		if err != nil {
@@ -68,26 +68,26 @@ func (g *giving) decide(tx *store.Tx) error {
 				return err
 			}
 		}
-		u, err := g.table.turn(tx, session.ID)
+		u, err := g.table.lockTx(tx, session.ID)
 		if err != nil {
 			return err
 		}
-		r := releasing{turn: u, owner: Owner{agent.Name, g.wish.Holder}}
+		r := releaseTx{lockTx: u, owner: Owner{agent.Name, g.wish.Holder}}
 		g.given, err = r.run(g.wish, &g.named)
 		return err
 	})
 	return err
 }
 
-// A releasing is one function that gives back.
-type releasing struct {
-	*turn
+// A releaseTx is one function that releases.
+type releaseTx struct {
+	*lockTx
 	owner Owner
 	given Given
 	less  []*ticket // that wait for less than before
 }
 
-func (r *releasing) run(g Giving, named *claim) (Given, error) {
+func (r *releaseTx) run(g Giving, named *claim) (Given, error) {
 	for _, fence := range g.Fences {
 		held, err := r.find(fence)
 		if err == nil {
@@ -101,7 +101,7 @@ func (r *releasing) run(g Giving, named *claim) (Given, error) {
 		if err := r.ticketBack(r.view.queue.find(number)); err != nil {
 			return Given{}, err
 		}
-		held, err := findGrant(r.tx, selectGranted, r.session, r.owner.Agent, number) // it was its turn meanwhile
+		held, err := findGrant(r.tx, selectGranted, r.session, r.owner.Agent, number) // it was granted meanwhile
 		if err == nil {
 			err = r.grantBack(held)
 		}
@@ -118,23 +118,23 @@ func (r *releasing) run(g Giving, named *claim) (Given, error) {
 }
 
 // find returns a grant; nil if there is none.
-func (r *releasing) find(fence int64) (*grant, error) {
-	if g := r.tellings.Get(fence).made; g != nil {
+func (r *releaseTx) find(fence int64) (*grant, error) {
+	if g := r.answers.Get(fence).made; g != nil {
 		return g, nil
 	}
 	return findGrant(r.tx, selectGrant, fence)
 }
 
 // changed says that a grant is not what it was when it was made.
-func (u *turn) changed(g *grant) {
-	if of := u.tellings.Get(g.fence); of.made != nil {
+func (u *lockTx) changed(g *grant) {
+	if of := u.answers.Get(g.fence); of.made != nil {
 		of.made = nil
-		u.tellings.Set(u.tx, g.fence, of)
+		u.answers.Set(u.tx, g.fence, of)
 	}
 }
 
 // grantBack ends a grant if it is the agent's.
-func (r *releasing) grantBack(g *grant) error {
+func (r *releaseTx) grantBack(g *grant) error {
 	if g == nil || g.session != r.session || g.owner.Agent != r.owner.Agent {
 		return nil
 	}
@@ -146,13 +146,13 @@ func (r *releasing) grantBack(g *grant) error {
 	return r.end(g)
 }
 
-func (r *releasing) released(o Owner, role string, c *claim, more details) (err error) {
+func (r *releaseTx) released(o Owner, role string, c *claim, more details) (err error) {
 	r.given.Revision, err = r.append(happening{"lock.released", "token.released"}, 0, o, role, c, o.String()+" has released "+c.title(), more)
 	return err
 }
 
 // ticketBack ends a ticket if it is the agent's.
-func (r *releasing) ticketBack(t *ticket) error {
+func (r *releaseTx) ticketBack(t *ticket) error {
 	if t == nil || t.owner.Agent != r.owner.Agent {
 		return nil
 	}
@@ -173,7 +173,7 @@ func errCancelled(t *ticket) error {
 }
 
 // ownBack gives back paths, or all locks of the owner.
-func (r *releasing) ownBack(g Giving, named *claim) error {
+func (r *releaseTx) ownBack(g Giving, named *claim) error {
 	held, err := readGrants(r.tx.Query(selectOwned, r.session, r.owner.Agent, r.owner.Holder))
 	if err != nil {
 		return err
@@ -222,7 +222,7 @@ func without(paths []Path, named *claim) (rest, gone []Path) {
 }
 
 // pathsBack takes paths out of a grant, and ends it with the last one.
-func (r *releasing) pathsBack(g *grant, named *claim) error {
+func (r *releaseTx) pathsBack(g *grant, named *claim) error {
 	rest, gone := without(g.claim.paths, named)
 	switch {
 	case len(gone) == 0:
@@ -247,7 +247,7 @@ func (r *releasing) pathsBack(g *grant, named *claim) error {
 }
 
 // lessen takes paths out of a ticket.
-func (r *releasing) lessen(t *ticket, rest, gone []Path) error {
+func (r *releaseTx) lessen(t *ticket, rest, gone []Path) error {
 	freed := &claim{kind: Lock, mode: t.claim.mode, paths: gone}
 	var err error
 	r.given.Revision, err = r.append(happening{"lock.cancelled", "token.cancelled"}, events.Debug, t.owner, t.role, freed, t.owner.String()+" waits for "+freed.title()+" no more",

@@ -26,7 +26,7 @@ func (t *Table) Series(c identity.Caller) *Series { return &Series{table: t, cal
 
 // Acquire is Table.Acquire. When ctx ends the request is broken off, as a call is. Whoever gets an answer says what becomes of it, with Table.Told.
 func (s *Series) Acquire(ctx context.Context, req idempotency.Request, w Wish, done func(Answer, error)) {
-	a, err := s.table.acquiring(s.caller, req, w)
+	a, err := newAcquireCall(s.table, s.caller, req, w)
 	if err != nil {
 		done(Answer{}, err)
 		return
@@ -67,13 +67,13 @@ func (s *Series) Acquire(ctx context.Context, req idempotency.Request, w Wish, d
 
 // Extend is Table.Extend.
 func (s *Series) Extend(ctx context.Context, req idempotency.Request, fences []int64, maxHold time.Duration, done func([]time.Time, error)) {
-	e := &extending{table: s.table, caller: s.caller, req: req, fences: fences, maxHold: maxHold}
+	e := &extendCall{table: s.table, caller: s.caller, req: req, fences: fences, maxHold: maxHold}
 	s.submit(ctx, store.LaneFill, 8*len(fences), e.decide, func(err error) { done(e.ends, err) })
 }
 
 // Release is Table.Release.
 func (s *Series) Release(ctx context.Context, req idempotency.Request, g Giving, done func(Given, error)) {
-	r, err := s.table.giving(s.caller, req, g)
+	r, err := newReleaseCall(s.table, s.caller, req, g)
 	if err != nil {
 		done(Given{}, err)
 		return

@@ -50,7 +50,7 @@ func (t *Table) expectTickets(tx *store.Tx) error {
 		return err
 	}
 	for _, id := range sessions {
-		u, err := t.turn(tx, id)
+		u, err := t.lockTx(tx, id)
 		if err != nil {
 			return err
 		}

@@ -82,19 +82,19 @@ func (p *player) queue() int64 {
 	return out.Ticket
 }
 
-// A turn is what a waiting call got.
-type turn struct {
+// A tokenAnswer is what a waiting call got.
+type tokenAnswer struct {
 	*pb.AcquireTokenResponse
 	err error
 }
 
 // await has a call wait for the token, and returns once it does.
-func (p *player) await() <-chan turn {
+func (p *player) await() <-chan tokenAnswer {
 	p.t.Helper()
-	done := make(chan turn, 1)
+	done := make(chan tokenAnswer, 1)
 	go func() {
 		out, err := p.tokens.AcquireToken(p.ctx, p.request(&pb.AcquireTokenRequest{Wait: durationpb.New(longWait)}))
-		done <- turn{out, err}
+		done <- tokenAnswer{out, err}
 	}()
 	select {
 	case <-p.w.Clock.waits:

@@ -67,12 +67,12 @@ func findFirst(q store.Querier, session int64, token, agent string) (f first, er
 }
 
 // passed notes that what was granted was passed to its owner.
-func (u *turn) passed(g *grant) {
+func (u *lockTx) passed(g *grant) {
 	u.tx.Exec(updatePassed, g.fence, g.passedBy, g.note, u.session, g.claim.token)
 }
 
 // firstServed notes that a token was granted to somebody who perhaps came before all others.
-func (u *turn) firstServed(g *grant) error {
+func (u *lockTx) firstServed(g *grant) error {
 	if g.claim.kind != Token || g.owner.Agent == "" {
 		return nil
 	}
@@ -92,14 +92,14 @@ func (u *turn) firstServed(g *grant) error {
 }
 
 // forgetFirst ends an agent's first place, and withdraws the notice about it.
-func (u *turn) forgetFirst(f first, token, agent string) error {
+func (u *lockTx) forgetFirst(f first, token, agent string) error {
 	u.tx.Exec(deleteFirst, u.session, token, agent)
 	return u.withdraw(f.revision, "")
 }
 
 // token looks at what is special about a token before it is asked for like anything else: how long it may be held, whether it was passed to
 // the caller, and whether the caller comes first. It reports whether the request is answered.
-func (a *acquiring) token(u *turn, o Owner, role string) (answered bool, err error) {
+func (a *acquireCall) token(u *lockTx, o Owner, role string) (answered bool, err error) {
 	row, err := findToken(u.tx, u.session, a.wanted.token)
 	if err != nil {
 		return false, err
@@ -146,12 +146,12 @@ func (g *grant) passedTo(o Owner, role string) bool {
 }
 
 // takeOver collects a grant that was passed to the caller's role, or to its agent and no particular holder.
-func (a *acquiring) takeOver(u *turn, g *grant, o Owner, role string) error {
+func (a *acquireCall) takeOver(u *lockTx, g *grant, o Owner, role string) error {
 	a.answer = Answer{Outcome: Granted, HeldUntil: u.until(g), PassedBy: g.passedBy, Note: g.note}
 	if a.wish.DryRun {
 		return errOpen
 	}
-	a.answer.Fence, a.answer.tellings = g.fence, u.promise(u.tx, g.fence, false)
+	a.answer.Fence, a.answer.sent = g.fence, u.promise(u.tx, g.fence, false)
 	count(u.tx, &u.spots.owned, agentKey{u.session, g.owner.Agent}, -1)
 	count(u.tx, &u.spots.owned, agentKey{u.session, o.Agent}, 1)
 	g.owner, g.role = o, role
@@ -173,8 +173,8 @@ func (a *acquiring) takeOver(u *turn, g *grant, o Owner, role string) error {
 
 // settled does what follows when a token or lock has a new owner that may wait for something else: it ends
 // cycles, and grants the requests that may pass those that wait for the new owner.
-func (u *turn) settled(g *grant) error {
-	u.budget = &budget{rows: turnRows, pairs: maxPairs}
+func (u *lockTx) settled(g *grant) error {
+	u.budget = &budget{rows: ticketRows, pairs: maxPairs}
 	err := u.untangle(g.owner)
 	if err != nil {
 		return err
@@ -201,7 +201,7 @@ func errTokenLost(agent, token string) error {
 }
 
 // heldToken returns a token and its grant, which the owner must have.
-func (u *turn) heldToken(o Owner, token string) (*tokenRow, *grant, error) {
+func (u *lockTx) heldToken(o Owner, token string) (*tokenRow, *grant, error) {
 	row, err := findToken(u.tx, u.session, token)
 	if err != nil {
 		return nil, nil, err
@@ -250,13 +250,13 @@ func (t *Table) ExtendToken(ctx context.Context, c identity.Caller, req idempote
 	return end, err
 }
 
-// calling returns a turn for the caller, and as which owner it acts.
-func (t *Table) calling(tx *store.Tx, c identity.Caller, which Turn) (*turn, Owner, error) {
+// calling returns a lockTx for the caller, and the owner as which it acts.
+func (t *Table) calling(tx *store.Tx, c identity.Caller, which Turn) (*lockTx, Owner, error) {
 	session, agent, err := t.acting(tx, c)
 	if err != nil {
 		return nil, Owner{}, err
 	}
-	u, err := t.turn(tx, session.ID)
+	u, err := t.lockTx(tx, session.ID)
 	return u, Owner{agent.Name, which.Holder}, err
 }
 
@@ -270,7 +270,7 @@ func (t *Table) ReleaseToken(ctx context.Context, c identity.Caller, req idempot
 			if err != nil {
 				return err
 			}
-			r := releasing{turn: u, owner: owner}
+			r := releaseTx{lockTx: u, owner: owner}
 			g, err := findGrant(tx, selectToken, u.session, which.Token)
 			if err == nil && g != nil && (g.owner == owner || !g.collected && g.owner == Owner{Agent: owner.Agent}) {
 				err = r.grantBack(g)
@@ -320,11 +320,11 @@ func (t *Table) RevokeToken(
 			if _, err := t.dir.Acting(tx, session.ID, c); err != nil {
 				return err
 			}
-			u, err := t.turn(tx, session.ID)
+			u, err := t.lockTx(tx, session.ID)
 			if err != nil {
 				return err
 			}
-			f := seizing{turn: u, by: c.Name(), reason: reason}
+			f := seizeTx{lockTx: u, by: c.Name(), reason: reason}
 			if ticket != 0 {
 				k := u.view.queue.find(ticket)
 				if k == nil || k.claim.kind != Token || k.claim.token != token {

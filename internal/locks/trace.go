@@ -15,7 +15,7 @@ func (t *Table) UseTracer(tracer *tracing.Tracer) { t.tracer = tracer }
 
 // traceWait records the span of a call that has waited in a queue, as a child of the span in ctx.
 // It does nothing for a call that did not wait.
-func (a *acquiring) traceWait(ctx context.Context, answer *Answer, err error) {
+func (a *acquireCall) traceWait(ctx context.Context, answer *Answer, err error) {
 	t := a.table
 	if t.tracer == nil || a.call == nil {
 		return

@@ -35,7 +35,7 @@ func (t *Table) Transfer(tx *store.Tx, session, fence int64, from string, to Age
 	if g == nil || g.session != session || g.owner.Agent != from {
 		return 0, fault.New(fault.Precondition, "LOCK_LOST", "%s does not hold fence %d any more", from, fence)
 	}
-	u, err := t.turn(tx, session)
+	u, err := t.lockTx(tx, session)
 	if err != nil {
 		return 0, err
 	}

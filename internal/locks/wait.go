@@ -37,51 +37,51 @@ type verdict struct {
 	err    error
 }
 
-// tellings are the answers that name one grant to its owner, as the goroutines that send them count them.
-type tellings struct {
+// sentAnswers are the answers that name one grant to its owner, as the goroutines that send them count them.
+type sentAnswers struct {
 	ended   atomic.Int32 // answers that have reached the owner or are lost
 	reached atomic.Bool  // one of them has reached the owner
 }
 
-// telling is what the writer remembers of the answers that name one grant to its owner.
-type telling struct {
-	*tellings
+// grantAnswers is what the writer remembers of the answers that name one grant to its owner.
+type grantAnswers struct {
+	*sentAnswers
 	answers int32  // all of them, including those whose commit is still to come
 	made    *grant // as it was granted, for its release; nil if its owner or its paths may have changed since
 }
 
-// telling returns what the writer remembers of a grant. known says what to assume of a grant about which nothing is
+// answersOf returns what the writer remembers of a grant. known says what to assume of a grant about which nothing is
 // noted: it is older than the daemon's last start.
-func (t *Table) telling(fence int64, known bool) telling {
-	of, noted := t.tellings.Find(fence)
+func (t *Table) answersOf(fence int64, known bool) grantAnswers {
+	of, noted := t.answers.Find(fence)
 	if !noted {
-		of.tellings = &tellings{}
+		of.sentAnswers = &sentAnswers{}
 		of.reached.Store(known)
 	}
 	return of
 }
 
 // promise notes one more answer that names a grant to its owner.
-func (t *Table) promise(tx *store.Tx, fence int64, known bool) *tellings {
-	of := t.telling(fence, known)
+func (t *Table) promise(tx *store.Tx, fence int64, known bool) *sentAnswers {
+	of := t.answersOf(fence, known)
 	of.answers++
-	t.tellings.Set(tx, fence, of)
-	return of.tellings
+	t.answers.Set(tx, fence, of)
+	return of.sentAnswers
 }
 
-// promiseFirst is promise for a grant of this turn and for several answers.
-func (u *turn) promiseFirst(g *grant, answers int32) *tellings {
-	of := u.telling(g.fence, false)
+// promiseFirst is promise for a grant of this function and for several answers.
+func (u *lockTx) promiseFirst(g *grant, answers int32) *sentAnswers {
+	of := u.answersOf(g.fence, false)
 	of.answers += answers
 	of.made = g
-	u.tellings.Set(u.tx, g.fence, of)
-	return of.tellings
+	u.answers.Set(u.tx, g.fence, of)
+	return of.sentAnswers
 }
 
 // Told says whether an answer has reached the caller that asked. A grant of which no answer has reached its owner
 // passes to the next request unless the owner asks for it soon.
 func (t *Table) Told(a *Answer, reached bool) {
-	of := a.tellings
+	of := a.sent
 	if of == nil {
 		return
 	}
@@ -95,7 +95,7 @@ func (t *Table) Told(a *Answer, reached bool) {
 }
 
 // join puts a call on the list of those that wait for a ticket.
-func (u *turn) join(t *ticket, req idempotency.Request, hear func(verdict)) *call {
+func (u *lockTx) join(t *ticket, req idempotency.Request, hear func(verdict)) *call {
 	c := &call{ticket: t, req: req, told: make(chan verdict, 1), hear: hear, heard: make(chan struct{})}
 	u.calls.Set(u.tx, t.number, append(slices.Clip(u.calls.Get(t.number)), c))
 	u.tx.OnCommit(func() { u.alarms.Remove(alarm{lapseAlarm, t.number}) })
@@ -119,13 +119,13 @@ func (t *Table) leave(tx *store.Tx, number int64) {
 }
 
 // answer tells the calls that waited for a ticket of the grant, and keeps the answers to their requests.
-func (u *turn) answer(calls []*call, g *grant) error {
+func (u *lockTx) answer(calls []*call, g *grant) error {
 	if len(calls) == 0 {
 		return nil
 	}
 	v := verdict{answer: Answer{
 		Outcome: Granted, Fence: g.fence, HeldUntil: g.heldUntil, PassedBy: g.passedBy, Note: g.note,
-		tellings: u.promiseFirst(g, int32(len(calls))),
+		sent: u.promiseFirst(g, int32(len(calls))),
 	}}
 	for _, c := range calls {
 		if err := c.keep(u.tx, v.answer); err != nil {
@@ -150,7 +150,7 @@ func (c *call) keep(tx *store.Tx, a Answer) error {
 }
 
 // tell ends the waiting of calls once the transaction is committed.
-func (u *turn) tell(calls []*call, v verdict) {
+func (u *lockTx) tell(calls []*call, v verdict) {
 	if len(calls) == 0 {
 		return
 	}
@@ -169,7 +169,7 @@ func (u *turn) tell(calls []*call, v verdict) {
 // errHeard says that a call's hear was told.
 var errHeard = errors.New("heard")
 
-// await waits for the turn of a call's ticket, or for as long as the caller wants to. An answer beside an error comes to nobody.
+// await waits until the ticket of a call is granted, for as long as the caller wants to. An answer beside an error comes to nobody.
 func (t *Table) await(ctx context.Context, c *call, wait time.Duration) (Answer, error) {
 	timer := t.clock.NewTimer(wait)
 	defer timer.Stop()
@@ -213,7 +213,7 @@ func (t *Table) giveUp(ctx context.Context, c *call, answers bool) (a Answer, er
 			if g == nil || err != nil || !answers {
 				return err
 			}
-			a = Answer{Outcome: Granted, Fence: g.fence, HeldUntil: t.until(g), tellings: t.promise(tx, g.fence, g.collected)}
+			a = Answer{Outcome: Granted, Fence: g.fence, HeldUntil: t.until(g), sent: t.promise(tx, g.fence, g.collected)}
 			_, err = t.recollect(tx, g.fence)
 			return errors.Join(c.keep(tx, a), err)
 		}
@@ -237,9 +237,9 @@ func (t *Table) lapseLater(k *ticket) {
 }
 
 // uncollect notes that nobody knows of a grant, unless it is being told again by now.
-func (t *Table) uncollect(fence int64, of *tellings) {
+func (t *Table) uncollect(fence int64, of *sentAnswers) {
 	err := t.store.Drain(context.Background(), func(tx *store.Tx) error {
-		if now := t.tellings.Get(fence); now.tellings != of || now.answers > of.ended.Load() || of.reached.Load() {
+		if now := t.answers.Get(fence); now.sentAnswers != of || now.answers > of.ended.Load() || of.reached.Load() {
 			return nil
 		}
 		var kept bool
@@ -268,7 +268,7 @@ func (t *Table) recollect(tx *store.Tx, fence int64) (bool, error) {
 }
 
 // collect is recollect for a grant that waited for its owner, with an event.
-func (u *turn) collect(g *grant) error {
+func (u *lockTx) collect(g *grant) error {
 	_, err := u.append(happening{"lock.collected", "token.collected"}, events.Debug, g.owner, g.role, &g.claim, g.owner.String()+" has its grant of "+g.claim.title(), details{{"fence", g.fence}})
 	if err != nil {
 		return err
