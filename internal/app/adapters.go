@@ -333,14 +333,13 @@ func (c census) Own(q store.Querier, who identity.Caller) (admin.Own, error) {
 
 // commons gives the operator the locks, keys and work that agents share.
 type commons struct {
-	locks *locks.Table
 	state *state.Keys
 	work  workFeatures
 }
 
 // Coordination implements admin.Commons.
 func (c commons) Coordination(q store.Querier, session int64) (admin.Coordination, error) {
-	held, err := c.locks.Count(q, session)
+	held, err := locks.Count(q, session)
 	if err != nil {
 		return admin.Coordination{}, err
 	}

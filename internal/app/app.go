@@ -312,7 +312,7 @@ func (a *App) start(ctx context.Context) error {
 		p.agents, p.diagnose, p.locks, p.state, p.diskguard, p.tasks, p.decisions, p.blockers, p.handoffs, p.votes, p.drain,
 	}
 	p.overview = newOverviews(p.store, p.events, c.Clock, log.Named("overview"), p.sessions,
-		overviewSources{commons{p.locks, p.state, jobs}, p.diagnose, p.agents, explainers})
+		overviewSources{commons{p.state, jobs}, p.diagnose, p.agents, explainers})
 	a.onStop(func(context.Context) error { p.overview.Stop(); return nil })
 	inspector := admin.NewInspector(p.store, tables{dir: c.Dir}, p.events)
 	register(p.rpc, services{
@@ -324,7 +324,7 @@ func (a *App) start(ctx context.Context) error {
 				Directory:  census{p.sessions, p.agents},
 				Mailboxes:  mailboxes{p.diagnose},
 				Post:       post{p.deadletters},
-				Commons:    commons{p.locks, p.state, jobs},
+				Commons:    commons{p.state, jobs},
 				Traffic:    p.rpc,
 				Inspector:  inspector,
 				Explainers: explainers,

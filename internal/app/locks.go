@@ -33,7 +33,7 @@ func connectLocks(p *parts) {
 		if _, err := p.locks.AgentEnded(tx, a.Session, a.Name, locks.Deregistered); err != nil {
 			return err
 		}
-		p.locks.AgentGone(tx, a.Session, a.Name)
+		locks.AgentGone(tx, a.Session, a.Name)
 		return nil
 	})
 	p.sessions.OnConfigured(func(tx *store.Tx, before, now sessions.Session) error {

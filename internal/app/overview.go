@@ -13,6 +13,7 @@ import (
 	"brokerd/internal/events"
 	"brokerd/internal/finding"
 	"brokerd/internal/identity"
+	"brokerd/internal/locks"
 	"brokerd/internal/overview"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
@@ -97,7 +98,7 @@ func (o overviewSources) Agents(
 	if err != nil {
 		return nil, crew, err
 	}
-	locks, err := o.locks.Owners(q, session)
+	held, err := locks.Owners(q, session)
 	if err != nil {
 		return nil, crew, err
 	}
@@ -112,7 +113,7 @@ func (o overviewSources) Agents(
 		a := &team[i]
 		list[i] = overview.Agent{
 			Name: a.Name, Role: a.Role, Status: int(a.Status), Health: int(a.Health), State: a.State(), Halted: a.Halted,
-			Activity: cmp.Or(a.Activity, a.Presence().Doing()), Claims: claims[a.Name], Locks: locks[a.Name], Waiting: waiting[a.Name],
+			Activity: cmp.Or(a.Activity, a.Presence().Doing()), Claims: claims[a.Name], Locks: held[a.Name], Waiting: waiting[a.Name],
 		}
 		switch {
 		case !a.AsleepSince.IsZero():

@@ -9,6 +9,7 @@ import (
 	"brokerd/internal/auth"
 	"brokerd/internal/catalog"
 	"brokerd/internal/events"
+	"brokerd/internal/locks"
 	"brokerd/internal/messagesrpc"
 	"brokerd/internal/retention"
 	"brokerd/internal/sessions"
@@ -161,7 +162,7 @@ func partsOfSession(p *parts) []retention.Part {
 		{File: "checkpoints.jsonl", Lines: p.agents.CheckpointRecords},
 		{File: "channels.jsonl", Lines: messagesrpc.ChannelRecords, Erase: p.archive.EraseMailboxes},
 		{File: "state.jsonl", Lines: p.state.Records, Erase: p.state.Erase, Forget: p.state.Forget},
-		{File: "locks.jsonl", Lines: p.locks.Records, Erase: p.locks.Erase},
+		{File: "locks.jsonl", Lines: locks.Records, Erase: p.locks.Erase},
 	}
 }
 

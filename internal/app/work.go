@@ -217,7 +217,7 @@ type handoffLocks struct{ locks *locks.Table }
 
 // Find implements handoffs.Locks.
 func (l handoffLocks) Find(q store.Querier, session int64, agent string, fence int64) (handoffs.Grant, bool, error) {
-	held, found, err := l.locks.FindGrant(q, session, agent, fence)
+	held, found, err := locks.FindGrant(q, session, agent, fence)
 	g := handoffs.Grant{Kind: handoffs.Lock, Name: held.Name, Fence: fence}
 	if held.Kind == locks.Token {
 		g.Kind = handoffs.Token

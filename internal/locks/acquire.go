@@ -146,8 +146,8 @@ func (a *acquireCall) decide(tx *store.Tx) error {
 func (a *acquireCall) recall(tx *store.Tx) error {
 	fence := a.answer.Fence
 	news, err := a.table.recollect(tx, fence)
-	if _, noted := a.table.answers.Find(fence); err == nil && (news || noted) {
-		a.answer.sent = a.table.promise(tx, fence, false)
+	if _, noted := a.table.callers.answers.Find(fence); err == nil && (news || noted) {
+		a.answer.sent = a.table.callers.promise(tx, fence, false)
 	}
 	return err
 }
@@ -158,7 +158,7 @@ func (a *acquireCall) finish(ctx context.Context, err error) (Answer, error) {
 		return Answer{}, err
 	}
 	if a.call != nil {
-		return a.table.await(ctx, a.call, a.wish.Wait)
+		return a.await(ctx)
 	}
 	return a.answer, nil
 }
@@ -193,7 +193,7 @@ func (a *acquireCall) run(t *Table, tx *store.Tx, c identity.Caller) error {
 	if held != nil {
 		return a.again(u, held)
 	}
-	mine := u.waitingFor(&a.wanted, owner)
+	mine := u.queue.waitingFor(&a.wanted, owner)
 	before := int64(now)
 	if mine != nil {
 		before = mine.place
@@ -212,14 +212,14 @@ func (a *acquireCall) run(t *Table, tx *store.Tx, c identity.Caller) error {
 		a.answer.Outcome = Granted
 		if blocked {
 			a.answer.Outcome = Busy
-			a.answer.Obstacles, a.answer.Position, err = u.obstacles(&u.view, &a.wanted, owner, before)
+			a.answer.Obstacles, a.answer.Position, err = u.obstacles(&a.wanted, owner, before)
 		}
 		return errors.Join(err, errOpen)
 	case !blocked:
 		return a.grant(u, owner, agent.Role)
 	case mine == nil && a.wish.Wait == 0 && !a.wish.Keep:
 		a.answer.Outcome = Busy
-		if a.answer.Obstacles, a.answer.Position, err = u.obstacles(&u.view, &a.wanted, owner, before); err != nil {
+		if a.answer.Obstacles, a.answer.Position, err = u.obstacles(&a.wanted, owner, before); err != nil {
 			return err
 		}
 		return errOpen
@@ -230,11 +230,11 @@ func (a *acquireCall) run(t *Table, tx *store.Tx, c identity.Caller) error {
 }
 
 // look finds out whether the owner holds all of a claim with one grant, and whether others hold some of it.
-func (u *lockTx) look(c *claim, o Owner) (held *grant, blocked bool, err error) {
+func (v *view) look(c *claim, o Owner) (held *grant, blocked bool, err error) {
 	covered := map[int64]int{} // how many of the paths, by own fence
 	last := -1                 // of the paths
 	var counted []int64        // own fences that cover it
-	err = u.overlapping(c, func(i int, h *holder) bool {
+	err = v.overlapping(c, func(i int, h *holder) bool {
 		if h.owner != o {
 			blocked = blocked || c.mode != Shared || h.mode != Shared
 			return true
@@ -257,30 +257,20 @@ func (u *lockTx) look(c *claim, o Owner) (held *grant, blocked bool, err error) 
 	})
 	for fence, n := range covered {
 		if err == nil && n == max(len(c.paths), 1) && (held == nil || fence > held.fence) {
-			held, err = findGrant(u.tx, selectGrant, fence)
+			held, err = findGrant(v.q, selectGrant, fence)
 		}
 	}
 	return held, blocked, err
 }
 
-// waitingFor returns the owner's ticket for the same, nil if there is none.
-func (u *lockTx) waitingFor(c *claim, o Owner) *ticket {
-	for _, t := range u.view.queue.tickets {
-		if t.owner == o && t.claim.same(c) {
-			return t
-		}
-	}
-	return nil
-}
-
 // again answers with a grant that the owner has.
 func (a *acquireCall) again(u *lockTx, g *grant) error {
-	a.answer = Answer{Outcome: Granted, Fence: g.fence, HeldUntil: u.until(g), Held: g.collected, PassedBy: g.passedBy, Note: g.note}
+	a.answer = Answer{Outcome: Granted, Fence: g.fence, HeldUntil: g.until(u.alarms), Held: g.collected, PassedBy: g.passedBy, Note: g.note}
 	if a.wish.DryRun {
 		a.answer.Fence = 0
 		return errOpen
 	}
-	a.answer.sent = u.promise(u.tx, g.fence, g.collected)
+	a.answer.sent = u.callers.promise(u.tx, g.fence, g.collected)
 	if g.collected {
 		return nil
 	}
@@ -289,7 +279,7 @@ func (a *acquireCall) again(u *lockTx, g *grant) error {
 
 // grant grants the wish at once.
 func (a *acquireCall) grant(u *lockTx, o Owner, role string) error {
-	if err := u.room(&a.wanted, o); err != nil {
+	if err := u.checkLimits(&a.wanted, o); err != nil {
 		return err
 	}
 	g := &grant{session: u.session, owner: o, role: role, claim: a.wanted, reason: a.wish.Reason, maxHold: a.maxHold, collected: true}
@@ -297,7 +287,7 @@ func (a *acquireCall) grant(u *lockTx, o Owner, role string) error {
 		return err
 	}
 	a.answer = Answer{
-		Outcome: Granted, Fence: g.fence, HeldUntil: g.heldUntil, PassedBy: g.passedBy, Note: g.note, sent: u.promiseFirst(g, 1),
+		Outcome: Granted, Fence: g.fence, HeldUntil: g.heldUntil, PassedBy: g.passedBy, Note: g.note, sent: u.callers.promiseFirst(u.tx, g, 1),
 	}
 	if err := u.untangle(o); err != nil {
 		return err
@@ -305,10 +295,10 @@ func (a *acquireCall) grant(u *lockTx, o Owner, role string) error {
 	return u.settle(nil)
 }
 
-// room refuses a claim of an owner beyond the limits of what is held and waited for.
-func (u *lockTx) room(c *claim, o Owner) error {
-	own, globs := u.spots.owned.Get(agentKey{u.session, o.Agent}), 0
-	for _, k := range u.view.queue.tickets {
+// checkLimits refuses a claim of an owner beyond the limits of what is held and waited for.
+func (v *view) checkLimits(c *claim, o Owner) error {
+	own, globs := v.near.owned.Get(agentKey{v.session, o.Agent}), 0
+	for _, k := range v.queue.tickets {
 		if k.owner.Agent == o.Agent {
 			own += k.claim.size()
 		}
@@ -323,7 +313,7 @@ func (u *lockTx) room(c *claim, o Owner) error {
 		return nil
 	}
 	var held int
-	if err := u.tx.QueryRow(sumGlobs, u.session).Scan(&held); err != nil {
+	if err := v.q.QueryRow(sumGlobs, v.session).Scan(&held); err != nil {
 		return err
 	}
 	if globs += held; globs+more <= maxGlobs {
@@ -341,14 +331,14 @@ func exhausted(reason string, limit int, format string, args ...any) error {
 
 // queueUp makes a ticket, unless that closes a circle: then the call is refused.
 func (a *acquireCall) queueUp(u *lockTx, o Owner, role string) error {
-	if n := len(u.view.queue.tickets); n >= maxTickets {
+	if n := len(u.queue.tickets); n >= maxTickets {
 		return exhausted("TOO_MANY_TICKETS", maxTickets, "%d requests wait in this session, and no more may: try again later", n)
 	}
-	if n := u.view.queue.size(); n+a.wanted.size() > maxWaiting {
+	if n := u.queue.size(); n+a.wanted.size() > maxWaiting {
 		return exhausted("TOO_MANY_TICKETS", maxWaiting,
 			"the requests that wait in this session are for %d paths and tokens, and at most %d may be: try again later, or name fewer paths", n, maxWaiting)
 	}
-	if err := u.room(&a.wanted, o); err != nil {
+	if err := u.checkLimits(&a.wanted, o); err != nil {
 		return err
 	}
 	t := &ticket{number: now, session: u.session, owner: o, role: role, claim: a.wanted, reason: a.wish.Reason, maxHold: a.maxHold, kept: a.wish.Keep, place: a.first.place()}
@@ -356,7 +346,7 @@ func (a *acquireCall) queueUp(u *lockTx, o Owner, role string) error {
 	if err != nil {
 		return err
 	}
-	circle, err := u.circle(t, held, u.view.queue.byOwner())
+	circle, err := u.circle(t, held, u.queue.byOwner())
 	if err != nil {
 		return err
 	}
@@ -409,14 +399,15 @@ func (a *acquireCall) wait(u *lockTx, t *ticket) error {
 		u.tx.OnCommit(func() { u.alarms.Remove(alarm{lapseAlarm, t.number}) })
 	}
 	if a.wish.Wait > 0 {
-		a.call, a.queued = u.join(t, a.req, a.hear), u.tx.Now()
+		a.call, a.queued = u.callers.join(u.tx, t, a.req, a.hear), u.tx.Now()
+		u.tx.OnCommit(func() { u.alarms.Remove(alarm{lapseAlarm, t.number}) })
 		u.tx.Patient() // the call is answered when the ticket is granted
 		return errOpen
 	}
 	u.tx.OnCommit(func() { u.lapseLater(t) })
 	a.answer = Answer{Outcome: Queued, Ticket: t.number}
 	var err error
-	if a.answer.Obstacles, a.answer.Position, err = u.obstacles(&u.view, &t.claim, t.owner, t.place); err != nil {
+	if a.answer.Obstacles, a.answer.Position, err = u.obstacles(&t.claim, t.owner, t.place); err != nil {
 		return err
 	}
 	return errOpen

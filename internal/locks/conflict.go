@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"brokerd/internal/deadline"
 	"brokerd/internal/store"
 )
 
@@ -16,11 +17,12 @@ type view struct {
 	q       store.Querier
 	session int64
 	queue   *queue
-	broad   bool              // some grant covers more than single files
-	near    *spots            // nil for a snapshot
-	found   map[area][]holder // what stands in an area, as far as it was read to the end
-	budget  *budget           // of a call that can be refused, or of the grant of a ticket; nil = no limit
-	spent   int               // about how much was read, compared and written: a path, row or pair is one
+	ends    *deadline.Queue[alarm] // of the holds
+	broad   bool                   // some grant covers more than single files
+	near    *spots                 // nil for a snapshot
+	found   map[area][]holder      // what stands in an area, as far as it was read to the end
+	budget  *budget                // of a call that can be refused, or of the grant of a ticket; nil = no limit
+	spent   int                    // about how much was read, compared and written: a path, row or pair is one
 }
 
 // An area is a place, or all places below it.
@@ -31,20 +33,19 @@ type area struct {
 
 // view returns the locks of a session.
 func (t *Table) view(q store.Querier, session int64) (view, error) {
-	v := view{q: q, session: session}
-	var err error
-	if v.queue, err = t.queue(q, session); err != nil {
-		return v, err
-	}
-	load := func() (broad bool, err error) {
+	v := view{q: q, session: session, ends: t.alarms}
+	loadBroad := func() (broad bool, err error) {
 		err = q.QueryRow(selectBroad, session).Scan(&broad)
 		return broad, err
 	}
+	var err error
 	if tx, ok := q.(*store.Tx); ok {
 		v.near = &t.spots
-		v.broad, err = t.broad.Get(tx, session, load)
-	} else {
-		v.broad, err = load()
+		if v.queue, err = t.queues.Get(tx, session, func() (*queue, error) { return loadQueue(tx, session) }); err == nil {
+			v.broad, err = t.broad.Get(tx, session, loadBroad)
+		}
+	} else if v.queue, err = loadQueue(q, session); err == nil {
+		v.broad, err = loadBroad()
 	}
 	return v, err
 }
@@ -251,7 +252,7 @@ const mostObstacles = 20
 
 // obstacles returns who is in the way of a claim, holders first, and how many owners that are. Among very
 // many it counts only those that it has found within the budget of a call.
-func (t *Table) obstacles(v *view, c *claim, o Owner, before int64) (list []Obstacle, position int, err error) {
+func (v *view) obstacles(c *claim, o Owner, before int64) (list []Obstacle, position int, err error) {
 	owners := map[Owner]bool{}
 	if v.budget == nil {
 		v.budget = newBudget()

@@ -130,6 +130,22 @@ func (v *view) circle(first *ticket, held []holder, waiting map[Owner][]*ticket)
 	return path, nil
 }
 
+// circleOf returns a cycle that a ticket of an owner is part of, nil if there is none, and the ticket that
+// was examined last.
+func (v *view) circleOf(o Owner) (t *ticket, circle []link, err error) {
+	waiting := v.queue.byOwner()
+	for _, t = range waiting[o] {
+		held, err := v.holders(&t.claim, o, math.MaxInt)
+		if err == nil {
+			circle, err = v.circle(t, held, waiting)
+		}
+		if circle != nil || err != nil {
+			return t, circle, err
+		}
+	}
+	return t, nil, nil
+}
+
 // letPass grants what is free and, but to the given ticket, what may pass earlier tickets of some owners.
 func (u *lockTx) letPass(waiting map[Owner]bool, t *ticket) error {
 	return u.settle(func(queue []*ticket, i int) bool {
@@ -146,7 +162,7 @@ func (u *lockTx) letPass(waiting map[Owner]bool, t *ticket) error {
 // The grant cannot be refused any more, so a search beyond the budget ends the owner's ticket that it began
 // with: no deadlock remains undetected.
 func (u *lockTx) untangle(o Owner) error {
-	if len(u.view.queue.of(o)) == 0 {
+	if len(u.queue.of(o)) == 0 {
 		return nil
 	}
 	u.budget.pairs = maxPairs
@@ -166,22 +182,6 @@ func (u *lockTx) untangle(o Owner) error {
 			return err
 		}
 	}
-}
-
-// circleOf returns a cycle that a ticket of an owner is part of, nil if there is none, and the ticket that
-// was examined last.
-func (u *lockTx) circleOf(o Owner) (t *ticket, circle []link, err error) {
-	waiting := u.view.queue.byOwner()
-	for _, t = range waiting[o] {
-		held, err := u.holders(&t.claim, o, math.MaxInt)
-		if err == nil {
-			circle, err = u.circle(t, held, waiting)
-		}
-		if circle != nil || err != nil {
-			return t, circle, err
-		}
-	}
-	return t, nil, nil
 }
 
 // refuse ends a ticket whose grant takes more than the budget, and sends the error to the calls that wait for
@@ -206,7 +206,7 @@ func (u *lockTx) abort(circle []link, t *ticket) error {
 		u.aborted = map[int64]error{}
 	}
 	u.aborted[t.number] = deadlock(circle, t)
-	u.tell(calls, verdict{err: u.aborted[t.number]})
+	tell(u.tx, calls, verdict{err: u.aborted[t.number]})
 	if len(calls) > 0 {
 		return nil
 	}

@@ -80,7 +80,7 @@ func (t *Table) AgentEnded(tx *store.Tx, session int64, agent string, end End) (
 		if err != nil {
 			return err
 		}
-		u.tell(u.drop(k), verdict{err: end.err(agent)})
+		tell(tx, u.drop(k), verdict{err: end.err(agent)})
 		return nil
 	})
 	if err != nil {
@@ -107,8 +107,8 @@ func (t *Table) SessionClosed(tx *store.Tx, session int64, name string) error {
 	}
 	closed := fault.New(fault.Precondition, "SESSION_CLOSED",
 		"the session %q is closed: it can be read, exported and deleted, and nothing in it changes any more", name)
-	for _, k := range u.view.queue.tickets {
-		u.tell(u.drop(k), verdict{err: closed})
+	for _, k := range u.queue.tickets {
+		tell(tx, u.drop(k), verdict{err: closed})
 	}
 	tx.Exec(insertClosing, session)
 	_, err = u.closeSome()
@@ -170,7 +170,7 @@ func (u *lockTx) closeSome() (spent int, err error) {
 
 // Records returns what is held in a session, and then what waits, each as one line of JSON, after the mark that
 // an earlier call has returned as the last one's.
-func (t *Table) Records(q store.Querier, session int64, after string, limit int) (lines [][]byte, last string, err error) {
+func Records(q store.Querier, session int64, after string, limit int) (lines [][]byte, last string, err error) {
 	mark := Mark{}
 	if after != "" {
 		if err := json.Unmarshal([]byte(after), &mark); err != nil {
@@ -251,11 +251,11 @@ func (t *Table) Erase(tx *store.Tx, session int64, limit int) (more bool, err er
 		return false, err
 	}
 	tx.Exec(deleteClosing, session)
-	for _, k := range u.view.queue.tickets[:min(len(u.view.queue.tickets), limit)] {
+	for _, k := range u.queue.tickets[:min(len(u.queue.tickets), limit)] {
 		u.drop(k)
 		u.spent += grantCost
 	}
-	for len(u.view.queue.tickets) == 0 && u.spent < closePage {
+	for len(u.queue.tickets) == 0 && u.spent < closePage {
 		g, err := findGrant(tx, selectAll, session, 0, 1)
 		if err != nil {
 			return false, err

@@ -134,9 +134,9 @@ func (t *Table) lapse(tx *store.Tx, number int64) (spent int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	u.leave(tx, number)
-	k := u.view.queue.find(number)
-	if k == nil || k.kept || u.awaited(number) {
+	u.callers.leave(tx, number)
+	k := u.queue.find(number)
+	if k == nil || k.kept || u.callers.awaited(number) {
 		return 0, nil
 	}
 	_, err = u.append(happening{"lock.lapsed", "token.lapsed"}, events.Debug, k.owner, k.role, &k.claim, k.owner.String()+" waits for "+k.claim.title()+" no more",
@@ -149,9 +149,6 @@ func (t *Table) lapse(tx *store.Tx, number int64) (spent int, err error) {
 	return u.spent, err
 }
 
-// awaited reports whether a call waits for a ticket.
-func (t *Table) awaited(number int64) bool { return len(t.waiting(number)) > 0 }
-
 // warn tells the owner of a grant that its end is near.
 func (u *lockTx) warn(g *grant) error {
 	left := g.maxHold - warnAfter(g.maxHold)
@@ -161,7 +158,7 @@ func (u *lockTx) warn(g *grant) error {
 		return err
 	}
 	u.tx.Exec(updateWarned, g.fence)
-	u.changed(g)
+	u.callers.changed(u.tx, g)
 	u.tx.OnCommit(func() { u.alarms.Set(alarm{holdAlarm, g.fence}, u.tx.Now().Add(left)) })
 	return u.notify(g.owner, &g.claim, g.fence, "expiring",
 		"your hold of "+g.claim.spoken()+" ends in "+left.String()+": extend it, or finish", more)
@@ -187,7 +184,7 @@ func (u *lockTx) expire(g *grant, why string) error {
 
 // contend has the owner of a grant told before long if somebody waits for it already.
 func (u *lockTx) contend(g *grant) {
-	for _, k := range u.view.queue.tickets {
+	for _, k := range u.queue.tickets {
 		if k.owner != g.owner && u.conflict(&k.claim, &g.claim) {
 			u.contestLater(g.fence)
 			return
@@ -211,7 +208,7 @@ func (u *lockTx) contest(g *grant) error {
 	}
 	var waiting []string
 	var first time.Time
-	for _, k := range u.view.queue.tickets {
+	for _, k := range u.queue.tickets {
 		if k.owner != g.owner && u.conflict(&k.claim, &g.claim) {
 			if len(waiting) == 0 {
 				first = k.createdAt
@@ -236,7 +233,7 @@ func (u *lockTx) contest(g *grant) error {
 		return err
 	}
 	u.tx.Exec(updateContested, g.fence)
-	u.changed(g)
+	u.callers.changed(u.tx, g)
 	return u.notify(g.owner, &g.claim, g.fence, "contested",
 		waiting[0]+" waits for "+g.claim.spoken()+", which you hold", more)
 }

@@ -105,7 +105,7 @@ func (e *explanation) all(c *claim) error {
 		}
 	}
 	n := 0
-	for _, k := range e.view.queue.tickets {
+	for _, k := range e.queue.tickets {
 		if n == mostExplained {
 			break
 		}
@@ -121,7 +121,7 @@ func (e *explanation) all(c *claim) error {
 
 // number explains one fence or ticket.
 func (e *explanation) number(number int64) error {
-	if k := e.view.queue.find(number); k != nil {
+	if k := e.queue.find(number); k != nil {
 		return e.ticket(k)
 	}
 	g, err := findGrant(e.q, selectGrant, number)
@@ -167,7 +167,7 @@ func (e *explanation) agent() error {
 		}
 	}
 	n := 0
-	for _, k := range e.view.queue.tickets {
+	for _, k := range e.queue.tickets {
 		if k.owner.Agent == e.about.Name && n < mostExplained {
 			n++
 			if err := e.ticket(k); err != nil {
@@ -199,7 +199,7 @@ func (e *explanation) contested() error {
 	}
 	// An uncollected token that no request waits for becomes available by itself.
 	e.found = slices.DeleteFunc(e.found, func(f finding.Finding) bool { return f.Severity == finding.Info })
-	for _, k := range e.view.queue.tickets {
+	for _, k := range e.queue.tickets {
 		if len(e.found) >= 2*mostExplained {
 			return nil
 		}
@@ -240,7 +240,7 @@ func (e *explanation) grant(g *grant) error {
 		who, ask = "the role "+g.role, finding.Command{"explain", "role", g.role}
 	}
 	f.Summary = fmt.Sprintf("%s holds it%s until %s at the latest, with fence %d", who, shared(g.claim.mode),
-		e.about.When(e.until(g)), g.fence)
+		e.about.When(g.until(e.ends)), g.fence)
 	if g.reason != "" {
 		f.Reasons = append(f.Reasons, "its reason: "+finding.Clip(g.reason))
 	}
@@ -248,7 +248,7 @@ func (e *explanation) grant(g *grant) error {
 		return err
 	}
 	var waiting []*ticket
-	for _, k := range e.view.queue.tickets {
+	for _, k := range e.queue.tickets {
 		if k.owner != g.owner && k.claim.conflicts(&g.claim) {
 			waiting = append(waiting, k)
 		}
@@ -297,7 +297,7 @@ func (e *explanation) passing(f *finding.Finding, g *grant, who string) error {
 		return nil
 	}
 	says := who + " has not collected it" + finding.After(longUncollected)
-	if at, ok := e.alarms.Deadline(alarm{collectAlarm, g.fence}); ok {
+	if at, ok := e.ends.Deadline(alarm{collectAlarm, g.fence}); ok {
 		says += "; its right to it ends at " + e.about.When(at)
 	}
 	f.Reasons = append(f.Reasons, says)
@@ -326,7 +326,7 @@ func (k *ticket) says(about *finding.Question) string {
 
 // ticket explains a request that waits.
 func (e *explanation) ticket(k *ticket) error {
-	obstacles, position, err := e.obstacles(&e.view, &k.claim, k.owner, k.place)
+	obstacles, position, err := e.obstacles(&k.claim, k.owner, k.place)
 	if err != nil {
 		return err
 	}
@@ -359,7 +359,7 @@ func (e *explanation) ticket(k *ticket) error {
 			who = "the role " + g.role
 		}
 		f.Reasons = append(f.Reasons, fmt.Sprintf("%s holds %s%s until %s at the latest, with fence %d", who, o.Resource,
-			shared(o.Mode), e.about.When(e.until(g)), o.Revision))
+			shared(o.Mode), e.about.When(g.until(e.ends)), o.Revision))
 		if !asked[o.Owner.Agent] {
 			asked[o.Owner.Agent] = true
 			says, well, err := e.condition(o.Owner.Agent)
@@ -428,7 +428,7 @@ func shared(m Mode) string {
 type Tally struct{ Locks, Tokens, Tickets int64 }
 
 // Count counts the grants and tickets of a session.
-func (t *Table) Count(q store.Querier, session int64) (Tally, error) {
+func Count(q store.Querier, session int64) (Tally, error) {
 	var n Tally
 	var grants int64
 	err := q.QueryRow(countAll, session).Scan(&grants, &n.Tokens, &n.Tickets)
@@ -437,7 +437,7 @@ func (t *Table) Count(q store.Querier, session int64) (Tally, error) {
 }
 
 // Owners counts the locks and tokens of each agent of a session that holds some.
-func (t *Table) Owners(q store.Querier, session int64) (map[string]int64, error) {
+func Owners(q store.Querier, session int64) (map[string]int64, error) {
 	held := map[string]int64{}
 	rows := q.Query(countOwned, session)
 	for rows.Next() {

@@ -59,7 +59,7 @@ func (t *Table) Compare(tx *store.Tx, session int64) (problems []string, err err
 		return nil, err
 	}
 
-	for number, calls := range t.calls.All() {
+	for number, calls := range t.callers.calls.All() {
 		if stored.find(number) == nil || len(calls) == 0 {
 			problems = append(problems, fmt.Sprintf("%d calls wait for ticket %d", len(calls), number))
 		}
@@ -71,11 +71,11 @@ func (t *Table) Compare(tx *store.Tx, session int64) (problems []string, err err
 	held := map[int64]*grant{}
 	for _, g := range grants {
 		held[g.fence] = g
-		if of := t.answers.Get(g.fence); g.collected && of.answers == 0 {
+		if of := t.callers.answers.Get(g.fence); g.collected && of.answers == 0 {
 			problems = append(problems, fmt.Sprintf("fence %d is collected, and no answer is counted", g.fence))
 		}
 	}
-	for fence, of := range t.answers.All() {
+	for fence, of := range t.callers.answers.All() {
 		switch g := held[fence]; {
 		case g == nil:
 			problems = append(problems, fmt.Sprintf("answers are counted for fence %d, which no row has", fence))
@@ -111,13 +111,13 @@ func (g *grant) line() string {
 func (t *Table) Remembered() map[string]int {
 	return map[string]int{
 		"places": t.spots.held.Len(), "owners": t.spots.owned.Len(), "left": t.pending.Len(),
-		"calls": t.calls.Len(), "answers": t.answers.Len(),
+		"calls": t.callers.calls.Len(), "answers": t.callers.answers.Len(),
 	}
 }
 
 // Unended returns how many answers about grants have neither reached their owners nor been lost.
 func (t *Table) Unended() (n int32) {
-	for _, of := range t.answers.All() {
+	for _, of := range t.callers.answers.All() {
 		n += of.answers - of.ended.Load()
 	}
 	return n

@@ -18,7 +18,7 @@ func (t *Table) CaseChanged(tx *store.Tx, session int64) error {
 	if err != nil {
 		return err
 	}
-	waits := slices.ContainsFunc(u.view.queue.tickets, func(k *ticket) bool { return k.claim.kind == Lock })
+	waits := slices.ContainsFunc(u.queue.tickets, func(k *ticket) bool { return k.claim.kind == Lock })
 	if len(held) == 0 && !waits {
 		return nil
 	}

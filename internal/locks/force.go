@@ -93,7 +93,7 @@ func (f *seizeTx) run(s Seizure, named *claim) error {
 		if err == nil && g != nil && g.session == f.session && g.claim.kind == Lock {
 			err = f.take(g)
 		}
-		if k := f.view.queue.find(number); err == nil && k != nil && k.claim.kind == Lock {
+		if k := f.queue.find(number); err == nil && k != nil && k.claim.kind == Lock {
 			err = f.takeTicket(k)
 		}
 		if err != nil {
@@ -123,7 +123,7 @@ func (f *seizeTx) run(s Seizure, named *claim) error {
 
 // each visits all grants and tickets of an agent.
 func (u *lockTx) each(agent string, grants func(*grant) error, tickets func(*ticket) error) error {
-	for _, k := range u.view.queue.tickets {
+	for _, k := range u.queue.tickets {
 		if k.owner.Agent == agent {
 			if err := tickets(k); err != nil {
 				return err
@@ -152,7 +152,7 @@ func (f *seizeTx) take(g *grant) error {
 	if err != nil {
 		return err
 	}
-	f.seized.Locks = append(f.seized.Locks, f.held(&f.view, g))
+	f.seized.Locks = append(f.seized.Locks, f.held(g))
 	f.freed = append(f.freed, &g.claim)
 	if err := f.end(g); err != nil {
 		return err
@@ -178,7 +178,7 @@ func (f *seizeTx) takeTicket(k *ticket) error {
 		why = fault.New(fault.Precondition, "TICKET_REVOKED",
 			"%s has ended the wait for %s: %s", f.by, k.claim.title(), f.reason)
 	}
-	f.tell(calls, verdict{err: why})
+	tell(f.tx, calls, verdict{err: why})
 	if len(calls) > 0 {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"brokerd/internal/deadline"
 	"brokerd/internal/events"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
@@ -61,6 +62,18 @@ func findGrant(q store.Querier, query string, args ...any) (*grant, error) {
 		return nil, err
 	}
 	return found[0], nil
+}
+
+// until returns when the hold of a grant ends, unless its owner extends it.
+func (g *grant) until(alarms *deadline.Queue[alarm]) time.Time {
+	at, running := alarms.Deadline(alarm{holdAlarm, g.fence})
+	switch {
+	case !running:
+		return g.heldUntil
+	case !g.warned:
+		return at.Add(g.maxHold - warnAfter(g.maxHold)).UTC()
+	}
+	return at.UTC()
 }
 
 // A lockTx is the changes of one function of the writer to the locks of a session. Before it ends, it grants what it
@@ -193,7 +206,7 @@ func (u *lockTx) insert(g *grant) {
 	u.found = nil
 	u.spent += grantCost + pathCost*g.claim.size()
 	count(u.tx, &u.spots.owned, agentKey{g.session, g.owner.Agent}, g.claim.size())
-	u.eachPlace(&g.claim, func(place, name string) {
+	g.claim.eachPlace(func(place, name string) {
 		count(u.tx, &u.spots.held, spot{g.session, g.claim.kind, place}, 1)
 		u.tx.Exec(insertPath, g.session, int(g.claim.kind), place, g.fence, name)
 	})
@@ -203,21 +216,6 @@ func (u *lockTx) insert(g *grant) {
 func (u *lockTx) rebroaden() {
 	u.Table.broad.Clear(u.tx)
 	u.view.broad = true // to look too far does no harm
-}
-
-// eachPlace calls fn with the places of a claim as lock_paths has them.
-func (u *lockTx) eachPlace(c *claim, fn func(place, name string)) {
-	if c.kind == Token {
-		fn(c.token, "")
-		return
-	}
-	for _, p := range c.paths {
-		at, name := place(p), ""
-		if p.String() != at {
-			name = p.String()
-		}
-		fn(at, name)
-	}
 }
 
 // end removes the rows of a grant, which is a release of a token. The caller grants the free paths
@@ -245,7 +243,7 @@ func (u *lockTx) remove(g *grant) error {
 		u.alarms.Remove(alarm{collectAlarm, g.fence})
 		u.alarms.Remove(alarm{contestAlarm, g.fence})
 	})
-	u.answers.Delete(u.tx, g.fence)
+	u.callers.answers.Delete(u.tx, g.fence)
 	u.clear(g, &g.claim)
 	return nil
 }
@@ -255,7 +253,7 @@ func (u *lockTx) clear(g *grant, c *claim) {
 	u.found = nil
 	u.spent += grantCost + pathCost*c.size()
 	count(u.tx, &u.spots.owned, agentKey{g.session, g.owner.Agent}, -c.size())
-	u.eachPlace(c, func(place, name string) {
+	c.eachPlace(func(place, name string) {
 		count(u.tx, &u.spots.held, spot{g.session, c.kind, place}, -1)
 		u.tx.Exec(deletePath, g.session, int(c.kind), place, g.fence, name)
 	})
@@ -279,7 +277,7 @@ func (u *lockTx) queueUp(t *ticket) error {
 	u.tx.Exec(insertTicket, t.number, t.session, t.owner.Agent, t.owner.Holder, t.role, int(t.claim.kind), int(t.claim.mode),
 		t.claim.text(), t.reason, t.createdAt, t.maxHold, t.kept, t.place)
 	u.changesQueue()
-	u.view.queue.add(t)
+	u.queue.add(t)
 	return nil
 }
 
@@ -288,11 +286,9 @@ func (u *lockTx) queueUp(t *ticket) error {
 func (u *lockTx) drop(t *ticket) []*call {
 	u.tx.Exec(deleteTicket, t.number)
 	u.changesQueue()
-	u.view.queue.remove(t)
+	u.queue.remove(t)
 	u.tx.OnCommit(func() { u.alarms.Remove(alarm{lapseAlarm, t.number}) })
-	waiting := u.waiting(t.number)
-	u.calls.Delete(u.tx, t.number)
-	return waiting
+	return u.callers.remove(u.tx, t.number)
 }
 
 // passOn grants what waits for something that is free now.
@@ -309,7 +305,7 @@ func (u *lockTx) passOn(freed ...*claim) error {
 // If that is more work than one function may do, settle leaves the rest of the queue to an alarm. A request
 // of another call cannot pass the tickets meanwhile: it waits for earlier ones that it conflicts with.
 func (u *lockTx) settle(also func(queue []*ticket, i int) bool) error {
-	queue := u.view.queue.tickets
+	queue := u.queue.tickets
 	for i := 0; i < len(queue); i++ {
 		if u.spent > settlePage { // what the function has done before counts
 			u.settleLater(queue[i].place)
@@ -323,7 +319,7 @@ func (u *lockTx) settle(also func(queue []*ticket, i int) bool) error {
 			return err
 		}
 		if len(u.freed) > freed {
-			queue, i = u.view.queue.tickets, -1
+			queue, i = u.queue.tickets, -1
 		}
 	}
 	u.freed = nil
@@ -356,12 +352,12 @@ func (t *Table) settleFurther(tx *store.Tx, session int64) (spent int, err error
 // try grants a ticket if no request is in its way. It ends a ticket for which it would read or compare more
 // than one function may.
 func (u *lockTx) try(t *ticket) error {
-	if u.view.queue.find(t.number) != t { // granted or aborted by now
+	if u.queue.find(t.number) != t { // granted or aborted by now
 		return nil
 	}
 	for _, g := range u.granted { // most of those that wait for the same
 		if g.owner != t.owner && u.conflict(&g.claim, &t.claim) {
-			if still, err := u.stillHeld(g.fence); still || err != nil {
+			if still, err := stillHeld(u.tx, g.fence); still || err != nil {
 				return err
 			}
 		}
@@ -399,9 +395,9 @@ func (u *lockTx) try(t *ticket) error {
 }
 
 // stillHeld reports whether a grant of this function was not ended by the same function.
-func (u *lockTx) stillHeld(fence int64) (bool, error) {
+func stillHeld(tx *store.Tx, fence int64) (bool, error) {
 	var one int
-	err := u.tx.QueryRow(`SELECT 1 FROM lock_grants WHERE fence = ?`, fence).Scan(&one)
+	err := tx.QueryRow(`SELECT 1 FROM lock_grants WHERE fence = ?`, fence).Scan(&one)
 	if errors.Is(err, store.ErrNoRows) {
 		return false, nil
 	}

@@ -13,13 +13,13 @@ func (t *Table) Holdings(q store.Querier, session int64, agent string, limit int
 		return nil, nil, err
 	}
 	for _, g := range grants[:min(len(grants), limit)] {
-		held = append(held, t.held(&v, g))
+		held = append(held, v.held(g))
 	}
 	for _, k := range v.queue.tickets {
 		if k.owner.Agent != agent || len(waiting) == limit {
 			continue
 		}
-		p, err := t.standing(&v, k)
+		p, err := v.standing(k)
 		if err != nil {
 			return nil, nil, err
 		}

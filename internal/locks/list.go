@@ -92,12 +92,12 @@ func (t *Table) List(ctx context.Context, c identity.Caller, f Filter, after Mar
 		}
 		bytes := 0
 		if !after.Tickets && !f.Waiting {
-			err := t.grants(&v, choice, after.After, func(g *grant) bool {
+			err := v.grants(choice, after.After, func(g *grant) bool {
 				if len(page.Locks) == limit || bytes > listBytes || v.spent > listPage && len(page.Locks) > 0 {
 					page.More = true
 					return false
 				}
-				h := t.held(&v, g)
+				h := v.held(g)
 				page.Locks, page.Next = append(page.Locks, h), Mark{After: g.fence}
 				bytes += size(h.Names)
 				return true
@@ -116,7 +116,7 @@ func (t *Table) List(ctx context.Context, c identity.Caller, f Filter, after Mar
 				page.More = true
 				return nil
 			}
-			p, err := t.standing(&v, k)
+			p, err := v.standing(k)
 			if err != nil {
 				return err
 			}
@@ -149,7 +149,7 @@ func (f choice) takes(o Owner, c *claim) bool {
 const grantPage = 256
 
 // grants visits the locks that are chosen, in the order of their fences, until visit returns false.
-func (t *Table) grants(v *view, f choice, after int64, visit func(*grant) bool) error {
+func (v *view) grants(f choice, after int64, visit func(*grant) bool) error {
 	if f.claim != nil {
 		found, err := v.holders(f.claim, Owner{}, math.MaxInt)
 		for _, h := range found {
@@ -181,10 +181,10 @@ func (t *Table) grants(v *view, f choice, after int64, visit func(*grant) bool) 
 }
 
 // held shows a grant.
-func (t *Table) held(v *view, g *grant) Held {
+func (v *view) held(g *grant) Held {
 	h := Held{
 		Fence: g.fence, Owner: g.owner, Kind: g.claim.kind, Names: g.claim.names(), Mode: g.claim.mode, Reason: g.reason,
-		GrantedAt: g.grantedAt, HeldUntil: t.until(g), MaxHold: g.maxHold, Uncollected: !g.collected,
+		GrantedAt: g.grantedAt, HeldUntil: g.until(v.ends), MaxHold: g.maxHold, Uncollected: !g.collected,
 	}
 	for _, k := range v.queue.tickets {
 		if k.owner != g.owner && v.conflict(&k.claim, &g.claim) {
@@ -195,12 +195,12 @@ func (t *Table) held(v *view, g *grant) Held {
 }
 
 // standing shows a ticket.
-func (t *Table) standing(v *view, k *ticket) (Place, error) {
+func (v *view) standing(k *ticket) (Place, error) {
 	p := Place{
 		Ticket: k.number, Owner: k.owner, Kind: k.claim.kind, Names: slices.Clone(k.claim.names()), Mode: k.claim.mode, Reason: k.reason,
 		CreatedAt: k.createdAt, Kept: k.kept,
 	}
 	var err error
-	p.Obstacles, p.Position, err = t.obstacles(v, &k.claim, k.owner, k.place)
+	p.Obstacles, p.Position, err = v.obstacles(&k.claim, k.owner, k.place)
 	return p, err
 }

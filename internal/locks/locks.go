@@ -93,12 +93,11 @@ type Table struct {
 	observer Observer        // nil = waits are not measured
 
 	// The writer's memory.
-	queues  store.Cache[int64, *queue]        // by session
-	broad   store.Cache[int64, bool]          // whether a session has grants of more than single files
-	spots   spots                             // where paths and tokens are held
-	pending store.Memory[int64, int64]        // by session: the first place in its queue that settle has left
-	calls   store.Memory[int64, []*call]      // that wait, by ticket
-	answers store.Memory[int64, grantAnswers] // by fence
+	queues  store.Cache[int64, *queue] // by session
+	broad   store.Cache[int64, bool]   // whether a session has grants of more than single files
+	spots   spots                      // where paths and tokens are held
+	pending store.Memory[int64, int64] // by session: the first place in its queue that settle has left
+	callers callers
 	alarms  *deadline.Queue[alarm]
 
 	stopping chan struct{}      // closed when waiting calls are to end
@@ -153,16 +152,4 @@ func (t *Table) acting(q store.Querier, c identity.Caller) (Session, Agent, erro
 		err = fault.AgentRequired()
 	}
 	return session, agent, err
-}
-
-// until is when the hold of a grant ends, if it is not extended.
-func (t *Table) until(g *grant) time.Time {
-	at, running := t.alarms.Deadline(alarm{holdAlarm, g.fence})
-	switch {
-	case !running:
-		return g.heldUntil
-	case !g.warned:
-		return at.Add(g.maxHold - warnAfter(g.maxHold)).UTC()
-	}
-	return at.UTC()
 }

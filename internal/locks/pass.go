@@ -149,11 +149,11 @@ func (u *lockTx) receiver(name string) (to Agent, alive bool, err error) {
 // a call waits if there are any, or one of the role's in which a call waits; nil if there is none.
 func (u *lockTx) heir(c *claim, p Passing) *ticket {
 	var found *ticket
-	for _, k := range u.view.queue.tickets {
+	for _, k := range u.queue.tickets {
 		if k.claim.kind != Token || k.claim.token != c.token {
 			continue
 		}
-		awaited := u.awaited(k.number)
+		awaited := u.callers.awaited(k.number)
 		switch {
 		case awaited && (p.Role != "" && k.role == p.Role || p.Agent != "" && k.owner.Agent == p.Agent):
 			return k

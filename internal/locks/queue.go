@@ -26,14 +26,6 @@ type ticket struct {
 // tickets together with their rows, and calls changesQueue first.
 type queue struct{ tickets []*ticket }
 
-// queue returns the tickets of a session.
-func (t *Table) queue(q store.Querier, session int64) (*queue, error) {
-	if tx, ok := q.(*store.Tx); ok {
-		return t.queues.Get(tx, session, func() (*queue, error) { return loadQueue(tx, session) })
-	}
-	return loadQueue(q, session)
-}
-
 // changesQueue has the cached queue loaded again if the function is rolled back.
 func (u *lockTx) changesQueue() { u.queues.Touch(u.tx, u.session) }
 
@@ -94,6 +86,16 @@ func (q *queue) of(o Owner) []*ticket {
 		}
 	}
 	return own
+}
+
+// waitingFor returns the owner's ticket for the same claim, nil if there is none.
+func (q *queue) waitingFor(c *claim, o Owner) *ticket {
+	for _, t := range q.tickets {
+		if t.owner == o && t.claim.same(c) {
+			return t
+		}
+	}
+	return nil
 }
 
 // byOwner returns the tickets of each owner.

@@ -98,7 +98,7 @@ func (r *releaseTx) run(g Giving, named *claim) (Given, error) {
 		}
 	}
 	for _, number := range g.Tickets {
-		if err := r.ticketBack(r.view.queue.find(number)); err != nil {
+		if err := r.ticketBack(r.queue.find(number)); err != nil {
 			return Given{}, err
 		}
 		held, err := findGrant(r.tx, selectGranted, r.session, r.owner.Agent, number) // it was granted meanwhile
@@ -119,18 +119,10 @@ func (r *releaseTx) run(g Giving, named *claim) (Given, error) {
 
 // find returns a grant; nil if there is none.
 func (r *releaseTx) find(fence int64) (*grant, error) {
-	if g := r.answers.Get(fence).made; g != nil {
+	if g := r.callers.answers.Get(fence).made; g != nil {
 		return g, nil
 	}
 	return findGrant(r.tx, selectGrant, fence)
-}
-
-// changed says that a grant is not what it was when it was made.
-func (u *lockTx) changed(g *grant) {
-	if of := u.answers.Get(g.fence); of.made != nil {
-		of.made = nil
-		u.answers.Set(u.tx, g.fence, of)
-	}
 }
 
 // grantBack ends a grant if it is the agent's.
@@ -164,7 +156,7 @@ func (r *releaseTx) ticketBack(t *ticket) error {
 	}
 	r.given.Cancelled++
 	r.freed = append(r.freed, &t.claim)
-	r.tell(r.drop(t), verdict{err: errCancelled(t)})
+	tell(r.tx, r.drop(t), verdict{err: errCancelled(t)})
 	return nil
 }
 
@@ -190,7 +182,7 @@ func (r *releaseTx) ownBack(g Giving, named *claim) error {
 			return err
 		}
 	}
-	for _, t := range r.view.queue.of(r.owner) {
+	for _, t := range r.queue.of(r.owner) {
 		switch {
 		case t.claim.kind != Lock:
 		case g.All:
@@ -241,7 +233,7 @@ func (r *releaseTx) pathsBack(g *grant, named *claim) error {
 		r.rebroaden()
 	}
 	g.claim.paths = rest
-	r.changed(g)
+	r.callers.changed(r.tx, g)
 	r.tx.Exec(updatePaths, g.claim.text(), g.claim.globs(), g.claim.broad(), g.fence)
 	return nil
 }

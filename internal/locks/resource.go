@@ -273,3 +273,18 @@ func above(place string) []string {
 	}
 	return places
 }
+
+// eachPlace calls fn with the places of a claim as lock_paths has them.
+func (c *claim) eachPlace(fn func(place, name string)) {
+	if c.kind == Token {
+		fn(c.token, "")
+		return
+	}
+	for _, p := range c.paths {
+		at, name := place(p), ""
+		if p.String() != at {
+			name = p.String()
+		}
+		fn(at, name)
+	}
+}

@@ -55,7 +55,7 @@ func (t *Table) expectTickets(tx *store.Tx) error {
 			return err
 		}
 		u.budget = newBudget()
-		for _, k := range u.view.queue.tickets {
+		for _, k := range u.queue.tickets {
 			t.lapseLater(k)
 			held, err := u.holders(&k.claim, k.owner, maxTickets)
 			if err != nil && !tooBroad(err) { // of very many holders, some receive no notice that others wait

@@ -40,7 +40,7 @@ func splitToken(name string) (kind, scope string) {
 }
 
 // status shows a token.
-func (t *Table) status(v *view, row *tokenRow, g *grant) TokenStatus {
+func (v *view) status(row *tokenRow, g *grant) TokenStatus {
 	s := TokenStatus{State: Available, Longest: row.longest, ReleasedAt: row.released, Revision: row.revision}
 	s.Type, s.Scope = splitToken(row.name)
 	for _, k := range v.queue.tickets {
@@ -51,7 +51,7 @@ func (t *Table) status(v *view, row *tokenRow, g *grant) TokenStatus {
 	if g == nil {
 		return s
 	}
-	s.State, s.Held = Taken, t.held(v, g)
+	s.State, s.Held = Taken, v.held(g)
 	if s.Waiting > 0 {
 		s.State = Contested
 	}
@@ -90,7 +90,7 @@ func (t *Table) GetToken(ctx context.Context, c identity.Caller, token string) (
 		if err != nil {
 			return err
 		}
-		s = t.status(&v, row, g)
+		s = v.status(row, g)
 		for _, k := range v.queue.tickets {
 			if k.claim.kind == Token && k.claim.token == token && len(queue) < mostWaiting {
 				queue = append(queue, Place{Ticket: k.number, Owner: k.owner, Reason: k.reason, CreatedAt: k.createdAt, Position: len(queue) + 1, Kept: k.kept})
@@ -145,7 +145,7 @@ func (t *Table) ListTokens(ctx context.Context, c identity.Caller, f TokenFilter
 						return err
 					}
 				}
-				s := t.status(&v, &rows[i], g)
+				s := v.status(&rows[i], g)
 				page.Last = rows[i].name
 				if f.State == 0 || f.State == s.State {
 					page.Tokens = append(page.Tokens, s)

@@ -147,20 +147,20 @@ func (g *grant) passedTo(o Owner, role string) bool {
 
 // takeOver collects a grant that was passed to the caller's role, or to its agent and no particular holder.
 func (a *acquireCall) takeOver(u *lockTx, g *grant, o Owner, role string) error {
-	a.answer = Answer{Outcome: Granted, HeldUntil: u.until(g), PassedBy: g.passedBy, Note: g.note}
+	a.answer = Answer{Outcome: Granted, HeldUntil: g.until(u.alarms), PassedBy: g.passedBy, Note: g.note}
 	if a.wish.DryRun {
 		return errOpen
 	}
-	a.answer.Fence, a.answer.sent = g.fence, u.promise(u.tx, g.fence, false)
+	a.answer.Fence, a.answer.sent = g.fence, u.callers.promise(u.tx, g.fence, false)
 	count(u.tx, &u.spots.owned, agentKey{u.session, g.owner.Agent}, -1)
 	count(u.tx, &u.spots.owned, agentKey{u.session, o.Agent}, 1)
 	g.owner, g.role = o, role
-	u.changed(g)
+	u.callers.changed(u.tx, g)
 	u.tx.Exec(updateOwner, o.Agent, o.Holder, role, g.fence)
 	if err := u.collect(g); err != nil {
 		return err
 	}
-	if mine := u.waitingFor(&a.wanted, o); mine != nil {
+	if mine := u.queue.waitingFor(&a.wanted, o); mine != nil {
 		if err := u.answer(u.drop(mine), g); err != nil {
 			return err
 		}
@@ -201,15 +201,15 @@ func errTokenLost(agent, token string) error {
 }
 
 // heldToken returns a token and its grant, which the owner must have.
-func (u *lockTx) heldToken(o Owner, token string) (*tokenRow, *grant, error) {
-	row, err := findToken(u.tx, u.session, token)
+func (v *view) heldToken(o Owner, token string) (*tokenRow, *grant, error) {
+	row, err := findToken(v.q, v.session, token)
 	if err != nil {
 		return nil, nil, err
 	}
 	if row == nil {
 		return nil, nil, errTokenLost(o.Agent, token)
 	}
-	g, err := findGrant(u.tx, selectToken, u.session, token)
+	g, err := findGrant(v.q, selectToken, v.session, token)
 	if err == nil && (g == nil || g.owner != o) {
 		err = errTokenLost(o.Agent, token)
 	}
@@ -239,7 +239,7 @@ func (t *Table) ExtendToken(ctx context.Context, c identity.Caller, req idempote
 			}
 			lasts = min(lasts, g.grantedAt.Add(row.longest).Sub(tx.Now()))
 			if lasts <= 0 { // after a restart, which gives everybody more
-				end = u.until(g)
+				end = g.until(u.alarms)
 				return nil
 			}
 			end, err = u.extend(g, lasts)
@@ -279,7 +279,7 @@ func (t *Table) ReleaseToken(ctx context.Context, c identity.Caller, req idempot
 				return err
 			}
 			wanted := claim{kind: Token, mode: Exclusive, token: which.Token}
-			if mine := u.waitingFor(&wanted, owner); mine != nil {
+			if mine := u.queue.waitingFor(&wanted, owner); mine != nil {
 				if err := r.ticketBack(mine); err != nil {
 					return err
 				}
@@ -326,7 +326,7 @@ func (t *Table) RevokeToken(
 			}
 			f := seizeTx{lockTx: u, by: c.Name(), reason: reason}
 			if ticket != 0 {
-				k := u.view.queue.find(ticket)
+				k := u.queue.find(ticket)
 				if k == nil || k.claim.kind != Token || k.claim.token != token {
 					return nil
 				}
@@ -352,6 +352,6 @@ func (t *Table) RevokeToken(
 }
 
 // AgentGone forgets where an agent that has deregistered comes first.
-func (t *Table) AgentGone(tx *store.Tx, session int64, agent string) {
+func AgentGone(tx *store.Tx, session int64, agent string) {
 	tx.Exec(deleteAgentsFirsts, session, agent)
 }

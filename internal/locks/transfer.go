@@ -15,7 +15,7 @@ type Grant struct {
 
 // FindGrant returns the lock or token that an agent holds by a fence; found is false if it does not
 // hold it.
-func (t *Table) FindGrant(q store.Querier, session int64, agent string, fence int64) (held Grant, found bool, err error) {
+func FindGrant(q store.Querier, session int64, agent string, fence int64) (held Grant, found bool, err error) {
 	g, err := findGrant(q, selectGrant, fence)
 	if err != nil || g == nil || g.session != session || g.owner.Agent != agent {
 		return Grant{}, false, err

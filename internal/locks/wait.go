@@ -31,6 +31,12 @@ type call struct {
 	heard  chan struct{} // closed when hear was told
 }
 
+// The callers are what the writer remembers of them: the calls that wait for tickets, and the answers that name a grant.
+type callers struct {
+	calls   store.Memory[int64, []*call]      // by ticket
+	answers store.Memory[int64, grantAnswers] // by fence
+}
+
 // A verdict ends a wait.
 type verdict struct {
 	answer Answer
@@ -52,8 +58,8 @@ type grantAnswers struct {
 
 // answersOf returns what the writer remembers of a grant. known says what to assume of a grant about which nothing is
 // noted: it is older than the daemon's last start.
-func (t *Table) answersOf(fence int64, known bool) grantAnswers {
-	of, noted := t.answers.Find(fence)
+func (l *callers) answersOf(fence int64, known bool) grantAnswers {
+	of, noted := l.answers.Find(fence)
 	if !noted {
 		of.sentAnswers = &sentAnswers{}
 		of.reached.Store(known)
@@ -62,20 +68,28 @@ func (t *Table) answersOf(fence int64, known bool) grantAnswers {
 }
 
 // promise notes one more answer that names a grant to its owner.
-func (t *Table) promise(tx *store.Tx, fence int64, known bool) *sentAnswers {
-	of := t.answersOf(fence, known)
+func (l *callers) promise(tx *store.Tx, fence int64, known bool) *sentAnswers {
+	of := l.answersOf(fence, known)
 	of.answers++
-	t.answers.Set(tx, fence, of)
+	l.answers.Set(tx, fence, of)
 	return of.sentAnswers
 }
 
-// promiseFirst is promise for a grant of this function and for several answers.
-func (u *lockTx) promiseFirst(g *grant, answers int32) *sentAnswers {
-	of := u.answersOf(g.fence, false)
+// promiseFirst is promise for a grant that the function makes, and for several answers.
+func (l *callers) promiseFirst(tx *store.Tx, g *grant, answers int32) *sentAnswers {
+	of := l.answersOf(g.fence, false)
 	of.answers += answers
 	of.made = g
-	u.answers.Set(u.tx, g.fence, of)
+	l.answers.Set(tx, g.fence, of)
 	return of.sentAnswers
+}
+
+// changed says that a grant is not what it was when it was made.
+func (l *callers) changed(tx *store.Tx, g *grant) {
+	if of := l.answers.Get(g.fence); of.made != nil {
+		of.made = nil
+		l.answers.Set(tx, g.fence, of)
+	}
 }
 
 // Told says whether an answer has reached the caller that asked. A grant of which no answer has reached its owner
@@ -95,27 +109,36 @@ func (t *Table) Told(a *Answer, reached bool) {
 }
 
 // join puts a call on the list of those that wait for a ticket.
-func (u *lockTx) join(t *ticket, req idempotency.Request, hear func(verdict)) *call {
+func (l *callers) join(tx *store.Tx, t *ticket, req idempotency.Request, hear func(verdict)) *call {
 	c := &call{ticket: t, req: req, told: make(chan verdict, 1), hear: hear, heard: make(chan struct{})}
-	u.calls.Set(u.tx, t.number, append(slices.Clip(u.calls.Get(t.number)), c))
-	u.tx.OnCommit(func() { u.alarms.Remove(alarm{lapseAlarm, t.number}) })
+	l.calls.Set(tx, t.number, append(slices.Clip(l.calls.Get(t.number)), c))
 	return c
 }
 
 // waiting returns the calls that wait for a ticket.
-func (t *Table) waiting(number int64) []*call {
-	return slices.DeleteFunc(slices.Clone(t.calls.Get(number)), func(c *call) bool { return c.over.Load() })
+func (l *callers) waiting(number int64) []*call {
+	return slices.DeleteFunc(slices.Clone(l.calls.Get(number)), func(c *call) bool { return c.over.Load() })
 }
 
+// awaited reports whether a call waits for a ticket.
+func (l *callers) awaited(number int64) bool { return len(l.waiting(number)) > 0 }
+
 // leave takes the calls that have stopped waiting for a ticket off the list.
-func (t *Table) leave(tx *store.Tx, number int64) {
-	switch left := t.waiting(number); len(left) {
-	case len(t.calls.Get(number)):
+func (l *callers) leave(tx *store.Tx, number int64) {
+	switch left := l.waiting(number); len(left) {
+	case len(l.calls.Get(number)):
 	case 0:
-		t.calls.Delete(tx, number)
+		l.calls.Delete(tx, number)
 	default:
-		t.calls.Set(tx, number, left)
+		l.calls.Set(tx, number, left)
 	}
+}
+
+// remove takes all calls for a ticket off the list, and returns those that still wait.
+func (l *callers) remove(tx *store.Tx, number int64) []*call {
+	waiting := l.waiting(number)
+	l.calls.Delete(tx, number)
+	return waiting
 }
 
 // answer tells the calls that waited for a ticket of the grant, and keeps the answers to their requests.
@@ -125,14 +148,14 @@ func (u *lockTx) answer(calls []*call, g *grant) error {
 	}
 	v := verdict{answer: Answer{
 		Outcome: Granted, Fence: g.fence, HeldUntil: g.heldUntil, PassedBy: g.passedBy, Note: g.note,
-		sent: u.promiseFirst(g, int32(len(calls))),
+		sent: u.callers.promiseFirst(u.tx, g, int32(len(calls))),
 	}}
 	for _, c := range calls {
 		if err := c.keep(u.tx, v.answer); err != nil {
 			return err
 		}
 	}
-	u.tell(calls, v)
+	tell(u.tx, calls, v)
 	return nil
 }
 
@@ -150,11 +173,11 @@ func (c *call) keep(tx *store.Tx, a Answer) error {
 }
 
 // tell ends the waiting of calls once the transaction is committed.
-func (u *lockTx) tell(calls []*call, v verdict) {
+func tell(tx *store.Tx, calls []*call, v verdict) {
 	if len(calls) == 0 {
 		return
 	}
-	u.tx.OnCommit(func() {
+	tx.OnCommit(func() {
 		for _, c := range calls {
 			if c.hear != nil && c.over.CompareAndSwap(false, true) {
 				close(c.heard)
@@ -169,9 +192,10 @@ func (u *lockTx) tell(calls []*call, v verdict) {
 // errHeard says that a call's hear was told.
 var errHeard = errors.New("heard")
 
-// await waits until the ticket of a call is granted, for as long as the caller wants to. An answer beside an error comes to nobody.
-func (t *Table) await(ctx context.Context, c *call, wait time.Duration) (Answer, error) {
-	timer := t.clock.NewTimer(wait)
+// await waits until the call's ticket is granted, for as long as the caller wants to. An answer beside an error comes to nobody.
+func (a *acquireCall) await(ctx context.Context) (Answer, error) {
+	t, c := a.table, a.call
+	timer := t.clock.NewTimer(a.wish.Wait)
 	defer timer.Stop()
 	var err error
 	select {
@@ -202,7 +226,7 @@ func (t *Table) await(ctx context.Context, c *call, wait time.Duration) (Answer,
 func (t *Table) giveUp(ctx context.Context, c *call, answers bool) (a Answer, err error) {
 	err = t.store.Drain(ctx, func(tx *store.Tx) error {
 		a = Answer{Outcome: Busy}
-		t.leave(tx, c.ticket.number)
+		t.callers.leave(tx, c.ticket.number)
 		v, err := t.view(tx, c.ticket.session)
 		if err != nil {
 			return err
@@ -213,13 +237,13 @@ func (t *Table) giveUp(ctx context.Context, c *call, answers bool) (a Answer, er
 			if g == nil || err != nil || !answers {
 				return err
 			}
-			a = Answer{Outcome: Granted, Fence: g.fence, HeldUntil: t.until(g), sent: t.promise(tx, g.fence, g.collected)}
+			a = Answer{Outcome: Granted, Fence: g.fence, HeldUntil: g.until(t.alarms), sent: t.callers.promise(tx, g.fence, g.collected)}
 			_, err = t.recollect(tx, g.fence)
 			return errors.Join(c.keep(tx, a), err)
 		}
 		tx.OnCommit(func() { t.lapseLater(stands) })
 		a.Outcome, a.Ticket = Queued, stands.number
-		a.Obstacles, a.Position, err = t.obstacles(&v, &stands.claim, stands.owner, stands.place)
+		a.Obstacles, a.Position, err = v.obstacles(&stands.claim, stands.owner, stands.place)
 		return err
 	})
 	if err != nil {
@@ -231,7 +255,7 @@ func (t *Table) giveUp(ctx context.Context, c *call, answers bool) (a Answer, er
 
 // lapseLater lets a ticket lapse unless somebody waits for it soon. It runs in the writer.
 func (t *Table) lapseLater(k *ticket) {
-	if !k.kept && !t.awaited(k.number) {
+	if !k.kept && !t.callers.awaited(k.number) {
 		t.alarms.Set(alarm{lapseAlarm, k.number}, t.clock.Now().Add(lapseAfter))
 	}
 }
@@ -239,7 +263,7 @@ func (t *Table) lapseLater(k *ticket) {
 // uncollect notes that nobody knows of a grant, unless it is being told again by now.
 func (t *Table) uncollect(fence int64, of *sentAnswers) {
 	err := t.store.Drain(context.Background(), func(tx *store.Tx) error {
-		if now := t.answers.Get(fence); now.sentAnswers != of || now.answers > of.ended.Load() || of.reached.Load() {
+		if now := t.callers.answers.Get(fence); now.sentAnswers != of || now.answers > of.ended.Load() || of.reached.Load() {
 			return nil
 		}
 		var kept bool
