@@ -119,7 +119,7 @@ func (t *Table) SessionClosed(tx *store.Tx, session int64, name string) error {
 func (t *Table) AwaitClosed(ctx context.Context, session int64) error {
 	for more := true; more; {
 		err := t.store.Drain(ctx, func(tx *store.Tx) error {
-			if _, err := t.closeFurther(tx, session); err != nil {
+			if _, err := (alarmRun{t}).closeFurther(tx, session); err != nil {
 				return err
 			}
 			return tx.QueryRow(existsClosing, session).Scan(&more)
@@ -132,12 +132,12 @@ func (t *Table) AwaitClosed(ctx context.Context, session int64) error {
 }
 
 // closeFurther releases the next grants of a session that is closed.
-func (t *Table) closeFurther(tx *store.Tx, session int64) (spent int, err error) {
+func (r alarmRun) closeFurther(tx *store.Tx, session int64) (spent int, err error) {
 	var known bool
 	if err := tx.QueryRow(existsClosing, session).Scan(&known); err != nil || !known {
 		return 0, err
 	}
-	u, err := t.lockTx(tx, session)
+	u, err := r.lockTx(tx, session)
 	if err != nil {
 		return 0, err
 	}

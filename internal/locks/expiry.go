@@ -46,19 +46,22 @@ const (
 	closeAlarm                    // of a closed session: it still has grants
 )
 
-// due does what the alarms are for, as much in one function as alarmPage permits.
-func (t *Table) due(alarms []alarm) {
+// An alarmRun does what the alarms of a table are for.
+type alarmRun struct{ *Table }
+
+// due does what some alarms are for, as much in one function as alarmPage permits.
+func (r alarmRun) due(alarms []alarm) {
 	for len(alarms) > 0 {
-		n, err := t.ringSome(alarms, alarmPage)
+		n, err := r.ringSome(alarms, alarmPage)
 		if err != nil && n > 1 {
-			n, err = t.ringSome(alarms[:1], 0) // by itself, so that it does not delay the others
+			n, err = r.ringSome(alarms[:1], 0) // by itself, so that it does not delay the others
 		}
 		if err != nil {
 			a := alarms[0]
-			if _, renewed := t.alarms.Deadline(a); !renewed {
-				t.alarms.Set(a, t.clock.Now().Add(retryAfter))
+			if _, renewed := r.alarms.Deadline(a); !renewed {
+				r.alarms.Set(a, r.clock.Now().Add(retryAfter))
 			}
-			t.zap.Warn("what is due could not be done; trying again", zap.Error(err))
+			r.zap.Warn("what is due could not be done; trying again", zap.Error(err))
 			n = 1
 		}
 		alarms = alarms[n:]
@@ -67,16 +70,16 @@ func (t *Table) due(alarms []alarm) {
 
 // ringSome does what the first alarms are for, in one function. It returns how many they are: at least
 // one, and further ones until so much is spent.
-func (t *Table) ringSome(alarms []alarm, most int) (n int, err error) {
-	err = t.store.Drain(context.Background(), func(tx *store.Tx) error {
+func (r alarmRun) ringSome(alarms []alarm, most int) (n int, err error) {
+	err = r.store.Drain(context.Background(), func(tx *store.Tx) error {
 		n = 0
 		for spent := 0; n < len(alarms) && (n == 0 || spent < most); {
 			a := alarms[n]
 			n++
-			if _, renewed := t.alarms.Deadline(a); renewed {
+			if _, renewed := r.alarms.Deadline(a); renewed {
 				continue
 			}
-			cost, err := t.ring(tx, a)
+			cost, err := r.ring(tx, a)
 			if err != nil {
 				return err
 			}
@@ -88,21 +91,21 @@ func (t *Table) ringSome(alarms []alarm, most int) (n int, err error) {
 }
 
 // ring does what an alarm is for, and returns about how much it has spent.
-func (t *Table) ring(tx *store.Tx, a alarm) (spent int, err error) {
+func (r alarmRun) ring(tx *store.Tx, a alarm) (spent int, err error) {
 	switch a.kind {
 	case lapseAlarm:
-		return t.lapse(tx, a.number)
+		return r.lapse(tx, a.number)
 	case settleAlarm:
-		return t.settleFurther(tx, a.number)
+		return r.settleFurther(tx, a.number)
 	case closeAlarm:
-		return t.closeFurther(tx, a.number)
+		return r.closeFurther(tx, a.number)
 	default:
 	}
 	g, err := findGrant(tx, selectGrant, a.number)
 	if g == nil || err != nil {
 		return 0, err
 	}
-	u, err := t.lockTx(tx, g.session)
+	u, err := r.lockTx(tx, g.session)
 	if err != nil {
 		return 0, err
 	}
@@ -121,7 +124,7 @@ func (t *Table) ring(tx *store.Tx, a alarm) (spent int, err error) {
 }
 
 // lapse ends a ticket that nobody waits for.
-func (t *Table) lapse(tx *store.Tx, number int64) (spent int, err error) {
+func (r alarmRun) lapse(tx *store.Tx, number int64) (spent int, err error) {
 	var session int64
 	err = tx.QueryRow(selectTicketSession, number).Scan(&session)
 	if errors.Is(err, store.ErrNoRows) {
@@ -130,7 +133,7 @@ func (t *Table) lapse(tx *store.Tx, number int64) (spent int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	u, err := t.lockTx(tx, session)
+	u, err := r.lockTx(tx, session)
 	if err != nil {
 		return 0, err
 	}

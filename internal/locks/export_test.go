@@ -135,6 +135,6 @@ func (t *Table) SettleLater(tx *store.Tx, session, place int64) error {
 
 // SettleFurther is what that alarm does.
 func (t *Table) SettleFurther(tx *store.Tx, session int64) error {
-	_, err := t.settleFurther(tx, session)
+	_, err := alarmRun{t}.settleFurther(tx, session)
 	return err
 }

@@ -335,16 +335,16 @@ func (u *lockTx) settleLater(place int64) {
 }
 
 // settleFurther tries the next tickets that settle has left.
-func (t *Table) settleFurther(tx *store.Tx, session int64) (spent int, err error) {
-	from, known := t.pending.Find(session)
+func (r alarmRun) settleFurther(tx *store.Tx, session int64) (spent int, err error) {
+	from, known := r.pending.Find(session)
 	if !known {
 		return 0, nil
 	}
-	u, err := t.lockTx(tx, session)
+	u, err := r.lockTx(tx, session)
 	if err != nil {
 		return 0, err
 	}
-	t.pending.Delete(tx, session)
+	r.pending.Delete(tx, session)
 	err = u.settle(func(queue []*ticket, i int) bool { return queue[i].place >= from })
 	return u.spent, err
 }
@@ -416,19 +416,6 @@ func (u *lockTx) notify(o Owner, c *claim, about int64, what, subject string, mo
 	}
 	return u.notices.Notify(u.tx, u.session,
 		Notice{Agent: o.Agent, Type: c.kind.noun() + "_" + what, Subject: subject, Payload: text, About: about})
-}
-
-// notifyRole sends all agents of a role a notice about a token.
-func (u *lockTx) notifyRole(role string, c *claim, about int64, what, subject string, more details) error {
-	if u.notices == nil {
-		return nil
-	}
-	text, err := more.on(c).text()
-	if err != nil {
-		return err
-	}
-	return u.notices.Notify(u.tx, u.session,
-		Notice{Role: role, Type: c.kind.noun() + "_" + what, Subject: subject, Payload: text, About: about})
 }
 
 // withdraw withdraws the notices of one type, or all, that the end, the collection or the extension

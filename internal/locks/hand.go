@@ -36,9 +36,9 @@ func (t *Table) Hand(tx *store.Tx, session int64, h Handover) (fence int64, pass
 	if h.Agent == "" && h.Role == "" {
 		return 0, true, u.discard(g, h.Note)
 	}
-	done, err := u.pass(row, g, Passing{
-		Turn: Turn{Token: h.Token}, Agent: h.Agent, Role: h.Role, Note: h.Note, MaxHold: g.maxHold, settled: true,
-	})
+	wish := Passing{Turn: Turn{Token: h.Token}, Agent: h.Agent, Role: h.Role, Note: h.Note, MaxHold: g.maxHold, settled: true}
+	x := passTx{lockTx: u, row: row, from: g, wish: wish}
+	done, err := x.run()
 	if err != nil || h.Agent != "" && done.Agent != h.Agent {
 		return 0, err == nil, err
 	}

@@ -82,17 +82,17 @@ func (t *Table) List(ctx context.Context, c identity.Caller, f Filter, after Mar
 			return err
 		}
 		v.budget = newBudget()
-		choice := choice{agent: f.Agent}
+		chosen := choice{agent: f.Agent}
 		if f.Path != "" {
 			p, err := Parse(f.Path, session.Fold)
 			if err != nil {
 				return err // the service has parsed it before
 			}
-			choice.claim = &claim{kind: Lock, mode: Exclusive, paths: []Path{p}}
+			chosen.claim = &claim{kind: Lock, mode: Exclusive, paths: []Path{p}}
 		}
 		bytes := 0
 		if !after.Tickets && !f.Waiting {
-			err := v.grants(choice, after.After, func(g *grant) bool {
+			err := v.grants(chosen, after.After, func(g *grant) bool {
 				if len(page.Locks) == limit || bytes > listBytes || v.spent > listPage && len(page.Locks) > 0 {
 					page.More = true
 					return false
@@ -109,7 +109,7 @@ func (t *Table) List(ctx context.Context, c identity.Caller, f Filter, after Mar
 		}
 		v.budget = nil // each ticket's obstacles have their own
 		for _, k := range v.queue.tickets {
-			if k.number <= after.After || k.claim.kind != Lock || !choice.takes(k.owner, &k.claim) {
+			if k.number <= after.After || k.claim.kind != Lock || !chosen.takes(k.owner, &k.claim) {
 				continue
 			}
 			if n := len(page.Locks) + len(page.Tickets); n == limit || bytes > listBytes || v.spent > listPage && n > 0 {

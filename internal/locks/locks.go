@@ -97,7 +97,7 @@ type Table struct {
 	broad   store.Cache[int64, bool]   // whether a session has grants of more than single files
 	spots   spots                      // where paths and tokens are held
 	pending store.Memory[int64, int64] // by session: the first place in its queue that settle has left
-	callers callers
+	callers callers                    // calls that wait, and answers
 	alarms  *deadline.Queue[alarm]
 
 	stopping chan struct{}      // closed when waiting calls are to end
@@ -112,7 +112,7 @@ func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock,
 		store: st, log: log, dir: dir, clock: clock, zap: logger,
 		stopping: make(chan struct{}),
 	}
-	t.alarms = deadline.New(clock, t.due)
+	t.alarms = deadline.New(clock, alarmRun{t}.due)
 	return t
 }
 

@@ -53,7 +53,8 @@ func (t *Table) Pass(ctx context.Context, c identity.Caller, req idempotency.Req
 			if err != nil {
 				return err
 			}
-			passed, err = u.pass(row, g, p)
+			x := passTx{lockTx: u, row: row, from: g, wish: p}
+			passed, err = x.run()
 			return err
 		})
 		return err
@@ -61,14 +62,24 @@ func (t *Table) Pass(ctx context.Context, c identity.Caller, req idempotency.Req
 	return passed, err
 }
 
-func (u *lockTx) pass(row *tokenRow, g *grant, p Passing) (Passed, error) {
-	maxHold, err := row.hold(p.MaxHold)
+// A passTx is one function that passes a token on.
+type passTx struct {
+	*lockTx
+	row  *tokenRow
+	from *grant
+	wish Passing
+}
+
+// run passes the token on, and notifies its receiver.
+func (x *passTx) run() (Passed, error) {
+	g, p := x.from, x.wish
+	maxHold, err := x.row.hold(p.MaxHold)
 	if err != nil {
 		return Passed{}, err
 	}
 	to, alive := Agent{}, true
 	if p.Agent != "" {
-		if to, alive, err = u.receiver(p.Agent); err != nil {
+		if to, alive, err = x.receiver(); err != nil {
 			return Passed{}, err
 		}
 	}
@@ -77,19 +88,19 @@ func (u *lockTx) pass(row *tokenRow, g *grant, p Passing) (Passed, error) {
 	if receiver == "" {
 		receiver = "role:" + p.Role
 	}
-	revision, err := u.append(happening{token: "token.passed"}, events.Info, g.owner, g.role, &g.claim,
+	revision, err := x.append(happening{token: "token.passed"}, events.Info, g.owner, g.role, &g.claim,
 		g.owner.String()+" passes "+g.claim.title()+" to "+receiver, more)
 	if err != nil {
 		return Passed{}, err
 	}
-	if err := u.remove(g); err != nil {
+	if err := x.remove(g); err != nil {
 		return Passed{}, err
 	}
 	if !alive {
-		return u.keepFirst(g, p, revision)
+		return x.keepFirst(revision)
 	}
 	next := &grant{
-		session: u.session, owner: Owner{Agent: p.Agent}, role: to.Role, claim: g.claim, maxHold: maxHold, kept: true,
+		session: x.session, owner: Owner{Agent: p.Agent}, role: to.Role, claim: g.claim, maxHold: maxHold, kept: true,
 		reason: "passed on by " + g.owner.Agent, passedBy: g.owner.Agent, note: p.Note,
 	}
 	if p.Role != "" {
@@ -97,19 +108,19 @@ func (u *lockTx) pass(row *tokenRow, g *grant, p Passing) (Passed, error) {
 	}
 	next.collected = p.settled
 	var calls []*call
-	if k := u.heir(&g.claim, p); k != nil {
+	if k := x.receivingTicket(); k != nil {
 		next.owner, next.role, next.reason, next.ticket = k.owner, k.role, k.reason, k.number
 		if p.MaxHold == 0 {
 			next.maxHold = k.maxHold
 		}
-		calls = u.drop(k)
+		calls = x.drop(k)
 		next.collected = p.settled || len(calls) > 0
 	}
-	if err := u.grant(next); err != nil {
+	if err := x.grant(next); err != nil {
 		return Passed{}, err
 	}
-	u.passed(next)
-	if err := u.answer(calls, next); err != nil {
+	x.passed(next)
+	if err := x.answer(calls, next); err != nil {
 		return Passed{}, err
 	}
 	if len(calls) == 0 {
@@ -117,7 +128,7 @@ func (u *lockTx) pass(row *tokenRow, g *grant, p Passing) (Passed, error) {
 		if p.settled {
 			what = "you hold it"
 		}
-		if err := u.notifyPassed(next, next.fence, what); err != nil {
+		if err := x.notifyPassed(next, next.fence, what); err != nil {
 			return Passed{}, err
 		}
 	}
@@ -125,19 +136,20 @@ func (u *lockTx) pass(row *tokenRow, g *grant, p Passing) (Passed, error) {
 	if next.owner.Agent == "" {
 		return done, nil
 	}
-	return done, u.settled(next)
+	return done, x.settled(next)
 }
 
-// receiver returns the agent that a token is passed to, and whether it is alive.
-func (u *lockTx) receiver(name string) (to Agent, alive bool, err error) {
-	to, found, err := u.dir.Find(u.tx, u.session, name)
+// receiver returns the agent that the token is passed to, and whether it is alive.
+func (x *passTx) receiver() (to Agent, alive bool, err error) {
+	name := x.wish.Agent
+	to, found, err := x.dir.Find(x.tx, x.session, name)
 	if err != nil {
 		return Agent{}, false, err
 	}
 	if found {
 		return to, !to.Ended, nil
 	}
-	near, err := u.dir.Nearest(u.tx, u.session, name)
+	near, err := x.dir.Nearest(x.tx, x.session, name)
 	if err != nil {
 		return Agent{}, false, err
 	}
@@ -145,15 +157,16 @@ func (u *lockTx) receiver(name string) (to Agent, alive bool, err error) {
 	return Agent{}, false, fault.Missing("agent", name, "no agent %q is registered; %s", name, hint)
 }
 
-// heir returns the request that waits for a token and gets what is passed: one of the agent's, of those in which
-// a call waits if there are any, or one of the role's in which a call waits; nil if there is none.
-func (u *lockTx) heir(c *claim, p Passing) *ticket {
+// receivingTicket returns the ticket that gets the token: one of the agent's, if possible one on which a call waits,
+// or one of the role's on which a call waits; nil if there is none.
+func (x *passTx) receivingTicket() *ticket {
+	p := x.wish
 	var found *ticket
-	for _, k := range u.queue.tickets {
-		if k.claim.kind != Token || k.claim.token != c.token {
+	for _, k := range x.queue.tickets {
+		if k.claim.kind != Token || k.claim.token != x.from.claim.token {
 			continue
 		}
-		awaited := u.callers.awaited(k.number)
+		awaited := x.callers.awaited(k.number)
 		switch {
 		case awaited && (p.Role != "" && k.role == p.Role || p.Agent != "" && k.owner.Agent == p.Agent):
 			return k
@@ -166,24 +179,25 @@ func (u *lockTx) heir(c *claim, p Passing) *ticket {
 
 // keepFirst keeps the first place for an agent that is not alive, and grants the token to the head of the queue
 // meanwhile.
-func (u *lockTx) keepFirst(g *grant, p Passing, revision int64) (Passed, error) {
-	before, err := findFirst(u.tx, u.session, g.claim.token, p.Agent)
+func (x *passTx) keepFirst(revision int64) (Passed, error) {
+	g, p := x.from, x.wish
+	before, err := findFirst(x.tx, x.session, g.claim.token, p.Agent)
 	if err == nil && before.revision != 0 {
-		err = u.forgetFirst(before, g.claim.token, p.Agent)
+		err = x.forgetFirst(before, g.claim.token, p.Agent)
 	}
 	if err != nil {
 		return Passed{}, err
 	}
-	u.tx.Exec(insertFirst, u.session, g.claim.token, p.Agent, revision, g.owner.Agent, p.Note)
-	absent := &grant{session: u.session, owner: Owner{Agent: p.Agent}, claim: g.claim, passedBy: g.owner.Agent, note: p.Note}
-	err = u.notifyPassed(absent, revision, "you were not alive, so it went to the next in the queue; acquire it, and you come first")
+	x.tx.Exec(insertFirst, x.session, g.claim.token, p.Agent, revision, g.owner.Agent, p.Note)
+	absent := &grant{session: x.session, owner: Owner{Agent: p.Agent}, claim: g.claim, passedBy: g.owner.Agent, note: p.Note}
+	err = x.notifyPassed(absent, revision, "you were not alive, so it went to the next in the queue; acquire it, and you come first")
 	if err != nil {
 		return Passed{}, err
 	}
-	if err := u.passOn(&g.claim); err != nil {
+	if err := x.passOn(&g.claim); err != nil {
 		return Passed{}, err
 	}
-	now, err := findGrant(u.tx, selectToken, u.session, g.claim.token)
+	now, err := findGrant(x.tx, selectToken, x.session, g.claim.token)
 	if err != nil || now == nil {
 		return Passed{Revision: revision}, err
 	}
@@ -191,7 +205,7 @@ func (u *lockTx) keepFirst(g *grant, p Passing, revision int64) (Passed, error) 
 }
 
 // notifyPassed notifies the agent or the role that a token is passed to.
-func (u *lockTx) notifyPassed(g *grant, about int64, what string) error {
+func (x *passTx) notifyPassed(g *grant, about int64, what string) error {
 	subject := g.passedBy + " has passed you " + g.claim.spoken() + ": " + what
 	more := details{{"passed_by", g.passedBy}, {"note", g.note}}
 	if g.fence != 0 {
@@ -199,7 +213,20 @@ func (u *lockTx) notifyPassed(g *grant, about int64, what string) error {
 	}
 	if g.owner.Agent == "" {
 		more = append(more, detail{"role", g.role})
-		return u.notifyRole(g.role, &g.claim, about, "passed", subject, more)
+		return x.notifyRole(g.role, &g.claim, about, "passed", subject, more)
 	}
-	return u.notify(g.owner, &g.claim, about, "passed", subject, more)
+	return x.notify(g.owner, &g.claim, about, "passed", subject, more)
+}
+
+// notifyRole sends all agents of a role a notice about a token.
+func (x *passTx) notifyRole(role string, c *claim, about int64, what, subject string, more details) error {
+	if x.notices == nil {
+		return nil
+	}
+	text, err := more.on(c).text()
+	if err != nil {
+		return err
+	}
+	return x.notices.Notify(x.tx, x.session,
+		Notice{Role: role, Type: c.kind.noun() + "_" + what, Subject: subject, Payload: text, About: about})
 }

@@ -25,7 +25,7 @@ func (t *Table) Start(ctx context.Context) error {
 				t.alarms.Set(alarm{collectAlarm, g.fence}, now.Add(restartGrace+collectWithin(g.kept)))
 			}
 		}
-		return t.expectTickets(tx)
+		return alarmRun{t}.resume(tx)
 	})
 	if err != nil {
 		return err
@@ -35,28 +35,28 @@ func (t *Table) Start(ctx context.Context) error {
 	return nil
 }
 
-// expectTickets starts the deadlines of the tickets, and of the grants that they wait for. It resumes the
+// resume starts the deadlines of the tickets, and of the grants that they wait for. It resumes the
 // work that was left to alarms when the broker stopped: settle tries all tickets again.
-func (t *Table) expectTickets(tx *store.Tx) error {
+func (r alarmRun) resume(tx *store.Tx) error {
 	closings, err := sessionsOf(tx.Query(selectClosings))
 	if err != nil {
 		return err
 	}
 	for _, id := range closings {
-		t.alarms.Set(alarm{closeAlarm, id}, t.clock.Now())
+		r.alarms.Set(alarm{closeAlarm, id}, r.clock.Now())
 	}
 	sessions, err := sessionsOf(tx.Query(selectWaiting))
 	if err != nil {
 		return err
 	}
 	for _, id := range sessions {
-		u, err := t.lockTx(tx, id)
+		u, err := r.lockTx(tx, id)
 		if err != nil {
 			return err
 		}
 		u.budget = newBudget()
 		for _, k := range u.queue.tickets {
-			t.lapseLater(k)
+			r.lapseLater(k)
 			held, err := u.holders(&k.claim, k.owner, maxTickets)
 			if err != nil && !tooBroad(err) { // of very many holders, some receive no notice that others wait
 				return err

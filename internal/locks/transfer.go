@@ -44,7 +44,9 @@ func (t *Table) Transfer(tx *store.Tx, session, fence int64, from string, to Age
 		if err != nil {
 			return 0, err
 		}
-		passed, err := u.pass(row, g, Passing{Turn: Turn{Token: g.claim.token}, Agent: to.Name, Note: why, MaxHold: g.maxHold, settled: true})
+		wish := Passing{Turn: Turn{Token: g.claim.token}, Agent: to.Name, Note: why, MaxHold: g.maxHold, settled: true}
+		x := passTx{lockTx: u, row: row, from: g, wish: wish}
+		passed, err := x.run()
 		return passed.Fence, err
 	}
 	_, err = u.append(happening{lock: "lock.passed"}, events.Info, g.owner, g.role, &g.claim,

@@ -31,7 +31,7 @@ type call struct {
 	heard  chan struct{} // closed when hear was told
 }
 
-// The callers are what the writer remembers of them: the calls that wait for tickets, and the answers that name a grant.
+// callers is the memory of the writer about callers: the calls that wait for tickets, and the answers that name a grant.
 type callers struct {
 	calls   store.Memory[int64, []*call]      // by ticket
 	answers store.Memory[int64, grantAnswers] // by fence
@@ -211,7 +211,7 @@ func (a *acquireCall) await(ctx context.Context) (Answer, error) {
 	if !c.over.CompareAndSwap(false, true) {
 		return Answer{}, errHeard
 	}
-	standing, drained := t.giveUp(context.WithoutCancel(ctx), c, ctx.Err() == nil)
+	standing, drained := a.giveUp(context.WithoutCancel(ctx), ctx.Err() == nil)
 	// What was granted before has told by now, what is granted from now on finds nobody waiting.
 	select {
 	case v := <-c.told:
@@ -221,11 +221,12 @@ func (a *acquireCall) await(ctx context.Context) (Answer, error) {
 	}
 }
 
-// giveUp takes a call off the list and returns how its ticket stands. What was granted since the wait was over is collected, if somebody gets the
+// giveUp takes the call off the list and returns how its ticket stands. What was granted since the wait was over is collected, if somebody gets the
 // answer. If it fails, the call stays on the list until the alarm of the ticket takes it off.
-func (t *Table) giveUp(ctx context.Context, c *call, answers bool) (a Answer, err error) {
+func (a *acquireCall) giveUp(ctx context.Context, answers bool) (answer Answer, err error) {
+	t, c := a.table, a.call
 	err = t.store.Drain(ctx, func(tx *store.Tx) error {
-		a = Answer{Outcome: Busy}
+		answer = Answer{Outcome: Busy}
 		t.callers.leave(tx, c.ticket.number)
 		v, err := t.view(tx, c.ticket.session)
 		if err != nil {
@@ -237,20 +238,20 @@ func (t *Table) giveUp(ctx context.Context, c *call, answers bool) (a Answer, er
 			if g == nil || err != nil || !answers {
 				return err
 			}
-			a = Answer{Outcome: Granted, Fence: g.fence, HeldUntil: g.until(t.alarms), sent: t.callers.promise(tx, g.fence, g.collected)}
+			answer = Answer{Outcome: Granted, Fence: g.fence, HeldUntil: g.until(t.alarms), sent: t.callers.promise(tx, g.fence, g.collected)}
 			_, err = t.recollect(tx, g.fence)
-			return errors.Join(c.keep(tx, a), err)
+			return errors.Join(c.keep(tx, answer), err)
 		}
 		tx.OnCommit(func() { t.lapseLater(stands) })
-		a.Outcome, a.Ticket = Queued, stands.number
-		a.Obstacles, a.Position, err = v.obstacles(&stands.claim, stands.owner, stands.place)
+		answer.Outcome, answer.Ticket = Queued, stands.number
+		answer.Obstacles, answer.Position, err = v.obstacles(&stands.claim, stands.owner, stands.place)
 		return err
 	})
 	if err != nil {
 		t.alarms.Set(alarm{lapseAlarm, c.ticket.number}, t.clock.Now().Add(lapseAfter))
 		return Answer{Outcome: Busy}, err
 	}
-	return a, nil
+	return answer, nil
 }
 
 // lapseLater lets a ticket lapse unless somebody waits for it soon. It runs in the writer.
