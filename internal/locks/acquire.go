@@ -438,6 +438,6 @@ func (u *lockTx) tellDeadlock(circle []link, victim *ticket) error {
 	if victim.number != now {
 		more = append(more, detail{"ticket", victim.number})
 	}
-	_, err := u.append(happening{"lock.deadlock", "token.deadlock"}, events.Warning, victim.owner, victim.role, &victim.claim, summary, more)
+	_, err := u.append(eventTypes{"lock.deadlock", "token.deadlock"}, events.Warning, victim.owner, victim.role, &victim.claim, summary, more)
 	return err
 }

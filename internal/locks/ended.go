@@ -66,7 +66,7 @@ func (t *Table) AgentEnded(tx *store.Tx, session int64, agent string, end End) (
 	err = u.each(agent, func(g *grant) error {
 		losses = append(losses, Loss{Kind: g.claim.kind, Name: lossName(&g.claim), Revision: g.fence})
 		u.freed = append(u.freed, &g.claim)
-		_, err := u.append(happening{"lock.released", "token.released"}, end.severity(), g.owner, g.role, &g.claim,
+		_, err := u.append(eventTypes{"lock.released", "token.released"}, end.severity(), g.owner, g.role, &g.claim,
 			g.owner.String()+" has lost "+g.claim.title()+": "+why, details{{"fence", g.fence}, {"cause", why}})
 		if err != nil {
 			return err
@@ -75,7 +75,7 @@ func (t *Table) AgentEnded(tx *store.Tx, session int64, agent string, end End) (
 	}, func(k *ticket) error {
 		losses = append(losses, Loss{Kind: k.claim.kind, Ticket: true, Name: lossName(&k.claim), Revision: k.number})
 		u.freed = append(u.freed, &k.claim)
-		_, err := u.append(happening{"lock.cancelled", "token.cancelled"}, events.Debug, k.owner, k.role, &k.claim,
+		_, err := u.append(eventTypes{"lock.cancelled", "token.cancelled"}, events.Debug, k.owner, k.role, &k.claim,
 			k.owner.String()+" waits for "+k.claim.title()+" no more: "+why, details{{"ticket", k.number}, {"cause", why}})
 		if err != nil {
 			return err
@@ -155,7 +155,7 @@ func (u *lockTx) closeSome() (spent int, err error) {
 			u.tx.Exec(deleteClosing, u.session)
 			return u.spent, nil
 		}
-		_, err = u.append(happening{"lock.released", "token.released"}, 0, g.owner, g.role, &g.claim,
+		_, err = u.append(eventTypes{"lock.released", "token.released"}, 0, g.owner, g.role, &g.claim,
 			g.owner.String()+" has lost "+g.claim.title()+": the session is closed", details{{"fence", g.fence}, {"cause", "the session is closed"}})
 		if err != nil {
 			return u.spent, err

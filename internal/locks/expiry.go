@@ -142,7 +142,7 @@ func (r alarmRun) lapse(tx *store.Tx, number int64) (spent int, err error) {
 	if k == nil || k.kept || u.callers.awaited(number) {
 		return 0, nil
 	}
-	_, err = u.append(happening{"lock.lapsed", "token.lapsed"}, events.Debug, k.owner, k.role, &k.claim, k.owner.String()+" waits for "+k.claim.title()+" no more",
+	_, err = u.append(eventTypes{"lock.lapsed", "token.lapsed"}, events.Debug, k.owner, k.role, &k.claim, k.owner.String()+" waits for "+k.claim.title()+" no more",
 		details{{"ticket", k.number}})
 	if err != nil {
 		return 0, err
@@ -156,7 +156,7 @@ func (r alarmRun) lapse(tx *store.Tx, number int64) (spent int, err error) {
 func (u *lockTx) warn(g *grant) error {
 	left := g.maxHold - warnAfter(g.maxHold)
 	more := details{{"fence", g.fence}, {"left_seconds", left.Seconds()}}
-	_, err := u.append(happening{"lock.expiring", "token.expiring"}, events.Warning, g.owner, g.role, &g.claim, "the hold of "+g.claim.title()+" by "+g.owner.String()+" ends in "+left.String(), more)
+	_, err := u.append(eventTypes{"lock.expiring", "token.expiring"}, events.Warning, g.owner, g.role, &g.claim, "the hold of "+g.claim.title()+" by "+g.owner.String()+" ends in "+left.String(), more)
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (u *lockTx) warn(g *grant) error {
 
 // expire ends a grant whose time is over.
 func (u *lockTx) expire(g *grant, why string) error {
-	_, err := u.append(happening{"lock.expired", "token.expired"}, events.Warning, g.owner, g.role, &g.claim, g.owner.String()+" has lost "+g.claim.title()+": "+why,
+	_, err := u.append(eventTypes{"lock.expired", "token.expired"}, events.Warning, g.owner, g.role, &g.claim, g.owner.String()+" has lost "+g.claim.title()+": "+why,
 		details{{"fence", g.fence}, {"cause", why}})
 	if err != nil {
 		return err
@@ -231,7 +231,7 @@ func (u *lockTx) contest(g *grant) error {
 		return nil
 	}
 	more := details{{"fence", g.fence}, {"waiting", waiting[:min(len(waiting), mostObstacles)]}, {"waiting_count", len(waiting)}}
-	_, err := u.append(happening{"lock.contested", "token.contested"}, 0, g.owner, g.role, &g.claim, waiting[0]+" waits for "+g.claim.title()+", held by "+g.owner.String(), more)
+	_, err := u.append(eventTypes{"lock.contested", "token.contested"}, 0, g.owner, g.role, &g.claim, waiting[0]+" waits for "+g.claim.title()+", held by "+g.owner.String(), more)
 	if err != nil {
 		return err
 	}

@@ -70,7 +70,7 @@ func (u *lockTx) extend(g *grant, maxHold time.Duration) (time.Time, error) {
 	if maxHold == 0 {
 		maxHold = g.maxHold
 	}
-	_, err := u.append(happening{"lock.extended", "token.extended"}, events.Debug, g.owner, g.role, &g.claim,
+	_, err := u.append(eventTypes{"lock.extended", "token.extended"}, events.Debug, g.owner, g.role, &g.claim,
 		g.owner.String()+" holds "+g.claim.title()+" for longer", details{{"fence", g.fence}, {"max_hold_seconds", maxHold.Seconds()}})
 	if err != nil {
 		return time.Time{}, err

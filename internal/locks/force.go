@@ -147,7 +147,7 @@ func (f *seizeTx) take(g *grant) error {
 	if err != nil {
 		return err
 	}
-	f.seized.Revision, err = f.append(happening{"lock.revoked", "token.revoked"}, events.Warning, g.owner, g.role, &g.claim,
+	f.seized.Revision, err = f.append(eventTypes{"lock.revoked", "token.revoked"}, events.Warning, g.owner, g.role, &g.claim,
 		f.by+" has taken "+g.claim.title()+" from "+g.owner.String()+": "+f.reason, details{{"fence", g.fence}, {"reason", f.reason}, {"by", f.by}})
 	if err != nil {
 		return err
@@ -166,7 +166,7 @@ func (f *seizeTx) takeTicket(k *ticket) error {
 	if err != nil {
 		return err
 	}
-	f.seized.Revision, err = f.append(happening{"lock.revoked", "token.revoked"}, events.Warning, k.owner, k.role, &k.claim,
+	f.seized.Revision, err = f.append(eventTypes{"lock.revoked", "token.revoked"}, events.Warning, k.owner, k.role, &k.claim,
 		f.by+" has ended the wait of "+k.owner.String()+" for "+k.claim.title()+": "+f.reason, details{{"ticket", k.number}, {"reason", f.reason}, {"by", f.by}})
 	if err != nil {
 		return err

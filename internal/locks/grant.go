@@ -92,11 +92,11 @@ func (t *Table) lockTx(tx *store.Tx, session int64) (*lockTx, error) {
 	return &lockTx{Table: t, tx: tx, view: v}, err
 }
 
-// A happening is the type of an event: about a lock, and about a token.
-type happening struct{ lock, token string }
+// eventTypes are the types of one event: about a lock, and about a token.
+type eventTypes struct{ lock, token string }
 
 // append adds an event about a request of an owner.
-func (u *lockTx) append(what happening, severity events.Severity, o Owner, role string, c *claim, summary string, more details) (int64, error) {
+func (u *lockTx) append(what eventTypes, severity events.Severity, o Owner, role string, c *claim, summary string, more details) (int64, error) {
 	eventType, resource := what.lock, c.names()[0]
 	if c.kind == Token {
 		eventType = what.token
@@ -167,7 +167,7 @@ func (u *lockTx) grant(g *grant) error {
 	}
 	g.grantedAt, g.heldUntil = u.tx.Now(), u.tx.Now().Add(g.maxHold)
 	var err error
-	g.fence, err = u.append(happening{"lock.granted", "token.granted"}, 0, g.owner, g.role, &g.claim, g.owner.String()+" holds "+g.claim.title(), more)
+	g.fence, err = u.append(eventTypes{"lock.granted", "token.granted"}, 0, g.owner, g.role, &g.claim, g.owner.String()+" holds "+g.claim.title(), more)
 	if err != nil {
 		return err
 	}
@@ -267,7 +267,7 @@ func (u *lockTx) queueUp(t *ticket) error {
 		more = append(more, detail{"reason", t.reason})
 	}
 	var err error
-	t.number, err = u.append(happening{"lock.queued", "token.queued"}, events.Debug, t.owner, t.role, &t.claim, t.owner.String()+" waits for "+t.claim.title(), more)
+	t.number, err = u.append(eventTypes{"lock.queued", "token.queued"}, events.Debug, t.owner, t.role, &t.claim, t.owner.String()+" waits for "+t.claim.title(), more)
 	if err != nil {
 		return err
 	}

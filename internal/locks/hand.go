@@ -36,7 +36,7 @@ func (t *Table) Hand(tx *store.Tx, session int64, h Handover) (fence int64, pass
 	if h.Agent == "" && h.Role == "" {
 		return 0, true, u.discard(g, h.Note)
 	}
-	wish := Passing{Turn: Turn{Token: h.Token}, Agent: h.Agent, Role: h.Role, Note: h.Note, MaxHold: g.maxHold, settled: true}
+	wish := PassWish{TokenRef: TokenRef{Token: h.Token}, Agent: h.Agent, Role: h.Role, Note: h.Note, MaxHold: g.maxHold, settled: true}
 	x := passTx{lockTx: u, row: row, from: g, wish: wish}
 	done, err := x.run()
 	if err != nil || h.Agent != "" && done.Agent != h.Agent {
@@ -47,7 +47,7 @@ func (t *Table) Hand(tx *store.Tx, session int64, h Handover) (fence int64, pass
 
 // discard releases a grant in the name of the broker.
 func (u *lockTx) discard(g *grant, why string) error {
-	_, err := u.append(happening{token: "token.released"}, events.Info, g.owner, g.role, &g.claim,
+	_, err := u.append(eventTypes{token: "token.released"}, events.Info, g.owner, g.role, &g.claim,
 		g.owner.String()+" has lost "+g.claim.title()+": "+why, details{{"fence", g.fence}, {"cause", why}})
 	if err != nil {
 		return err

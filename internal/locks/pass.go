@@ -22,9 +22,9 @@ import (
 // Who has no call waiting is told by a message, and has 2 min to ask for it; then it goes to the next in the
 // queue. A grant for a role has no agent until somebody collects it, and keeps its fence then.
 
-// A Passing says who is to get a token that the caller holds.
-type Passing struct {
-	Turn
+// A PassWish says who is to get a token that the caller holds.
+type PassWish struct {
+	TokenRef
 	Agent   string // or
 	Role    string
 	Note    string
@@ -41,11 +41,11 @@ type Passed struct {
 
 // Pass passes a token on. fault.Precondition without a registered agent, and (TOKEN_LOST) if it does not hold
 // it; fault.NotFound if nobody of that name is registered; fault.Invalid for more than the longest hold.
-func (t *Table) Pass(ctx context.Context, c identity.Caller, req idempotency.Request, p Passing) (Passed, error) {
+func (t *Table) Pass(ctx context.Context, c identity.Caller, req idempotency.Request, p PassWish) (Passed, error) {
 	var passed Passed
 	err := t.store.Write(ctx, func(tx *store.Tx) error {
 		_, err := req.Do(tx, &passed, func() error {
-			u, owner, err := t.calling(tx, c, p.Turn)
+			u, owner, err := t.calling(tx, c, p.TokenRef)
 			if err != nil {
 				return err
 			}
@@ -67,7 +67,7 @@ type passTx struct {
 	*lockTx
 	row  *tokenRow
 	from *grant
-	wish Passing
+	wish PassWish
 }
 
 // run passes the token on, and notifies its receiver.
@@ -88,7 +88,7 @@ func (x *passTx) run() (Passed, error) {
 	if receiver == "" {
 		receiver = "role:" + p.Role
 	}
-	revision, err := x.append(happening{token: "token.passed"}, events.Info, g.owner, g.role, &g.claim,
+	revision, err := x.append(eventTypes{token: "token.passed"}, events.Info, g.owner, g.role, &g.claim,
 		g.owner.String()+" passes "+g.claim.title()+" to "+receiver, more)
 	if err != nil {
 		return Passed{}, err

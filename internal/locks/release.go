@@ -11,8 +11,8 @@ import (
 	"brokerd/internal/store"
 )
 
-// A Giving says what an owner gives back.
-type Giving struct {
+// A ReleaseWish says what an owner gives back.
+type ReleaseWish struct {
 	Fences  []int64  // whoever the holder
 	Tickets []int64  // whoever the holder
 	Paths   []string // of the holder's
@@ -20,8 +20,8 @@ type Giving struct {
 	All     bool // of the holder's locks
 }
 
-// A Given says what was given back.
-type Given struct {
+// A Released says what was given back.
+type Released struct {
 	Released  int // paths held
 	Cancelled int // requests that waited
 	Revision  int64
@@ -29,10 +29,10 @@ type Given struct {
 
 // Release gives back what the caller holds or waits for, and grants it to whoever is next. What it does not hold is left out.
 // fault.Precondition without a registered agent, fault.Invalid for a path.
-func (t *Table) Release(ctx context.Context, c identity.Caller, req idempotency.Request, g Giving) (Given, error) {
+func (t *Table) Release(ctx context.Context, c identity.Caller, req idempotency.Request, g ReleaseWish) (Released, error) {
 	r, err := newReleaseCall(t, c, req, g)
 	if err != nil {
-		return Given{}, err
+		return Released{}, err
 	}
 	err = t.store.Drain(ctx, r.decide)
 	return r.given, err
@@ -43,12 +43,12 @@ type releaseCall struct {
 	table  *Table
 	caller identity.Caller
 	req    idempotency.Request
-	wish   Giving
+	wish   ReleaseWish
 	named  claim // its paths
-	given  Given
+	given  Released
 }
 
-func newReleaseCall(t *Table, c identity.Caller, req idempotency.Request, wish Giving) (*releaseCall, error) {
+func newReleaseCall(t *Table, c identity.Caller, req idempotency.Request, wish ReleaseWish) (*releaseCall, error) {
 	named, err := namedClaim(wish.Paths, false)
 	if err != nil {
 		return nil, err
@@ -83,35 +83,35 @@ func (g *releaseCall) decide(tx *store.Tx) error {
 type releaseTx struct {
 	*lockTx
 	owner Owner
-	given Given
+	given Released
 	less  []*ticket // that wait for less than before
 }
 
-func (r *releaseTx) run(g Giving, named *claim) (Given, error) {
+func (r *releaseTx) run(g ReleaseWish, named *claim) (Released, error) {
 	for _, fence := range g.Fences {
 		held, err := r.find(fence)
 		if err == nil {
 			err = r.grantBack(held)
 		}
 		if err != nil {
-			return Given{}, err
+			return Released{}, err
 		}
 	}
 	for _, number := range g.Tickets {
 		if err := r.ticketBack(r.queue.find(number)); err != nil {
-			return Given{}, err
+			return Released{}, err
 		}
 		held, err := findGrant(r.tx, selectGranted, r.session, r.owner.Agent, number) // it was granted meanwhile
 		if err == nil {
 			err = r.grantBack(held)
 		}
 		if err != nil {
-			return Given{}, err
+			return Released{}, err
 		}
 	}
 	if len(named.paths) > 0 || g.All {
 		if err := r.ownBack(g, named); err != nil {
-			return Given{}, err
+			return Released{}, err
 		}
 	}
 	return r.given, r.settle(func(queue []*ticket, i int) bool { return slices.Contains(r.less, queue[i]) })
@@ -139,7 +139,7 @@ func (r *releaseTx) grantBack(g *grant) error {
 }
 
 func (r *releaseTx) released(o Owner, role string, c *claim, more details) (err error) {
-	r.given.Revision, err = r.append(happening{"lock.released", "token.released"}, 0, o, role, c, o.String()+" has released "+c.title(), more)
+	r.given.Revision, err = r.append(eventTypes{"lock.released", "token.released"}, 0, o, role, c, o.String()+" has released "+c.title(), more)
 	return err
 }
 
@@ -149,7 +149,7 @@ func (r *releaseTx) ticketBack(t *ticket) error {
 		return nil
 	}
 	var err error
-	r.given.Revision, err = r.append(happening{"lock.cancelled", "token.cancelled"}, events.Debug, t.owner, t.role, &t.claim, t.owner.String()+" waits for "+t.claim.title()+" no more",
+	r.given.Revision, err = r.append(eventTypes{"lock.cancelled", "token.cancelled"}, events.Debug, t.owner, t.role, &t.claim, t.owner.String()+" waits for "+t.claim.title()+" no more",
 		details{{"ticket", t.number}})
 	if err != nil {
 		return err
@@ -165,7 +165,7 @@ func errCancelled(t *ticket) error {
 }
 
 // ownBack gives back paths, or all locks of the owner.
-func (r *releaseTx) ownBack(g Giving, named *claim) error {
+func (r *releaseTx) ownBack(g ReleaseWish, named *claim) error {
 	held, err := readGrants(r.tx.Query(selectOwned, r.session, r.owner.Agent, r.owner.Holder))
 	if err != nil {
 		return err
@@ -242,7 +242,7 @@ func (r *releaseTx) pathsBack(g *grant, named *claim) error {
 func (r *releaseTx) lessen(t *ticket, rest, gone []Path) error {
 	freed := &claim{kind: Lock, mode: t.claim.mode, paths: gone}
 	var err error
-	r.given.Revision, err = r.append(happening{"lock.cancelled", "token.cancelled"}, events.Debug, t.owner, t.role, freed, t.owner.String()+" waits for "+freed.title()+" no more",
+	r.given.Revision, err = r.append(eventTypes{"lock.cancelled", "token.cancelled"}, events.Debug, t.owner, t.role, freed, t.owner.String()+" waits for "+freed.title()+" no more",
 		details{{"ticket", t.number}, {"left", len(rest)}})
 	if err != nil {
 		return err

@@ -72,10 +72,10 @@ func (s *Series) Extend(ctx context.Context, req idempotency.Request, fences []i
 }
 
 // Release is Table.Release.
-func (s *Series) Release(ctx context.Context, req idempotency.Request, g Giving, done func(Given, error)) {
+func (s *Series) Release(ctx context.Context, req idempotency.Request, g ReleaseWish, done func(Released, error)) {
 	r, err := newReleaseCall(s.table, s.caller, req, g)
 	if err != nil {
-		done(Given{}, err)
+		done(Released{}, err)
 		return
 	}
 	s.submit(ctx, store.LaneDrain, 2*textSize(g.Paths), r.decide, func(err error) { done(r.given, err) })

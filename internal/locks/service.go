@@ -128,7 +128,7 @@ func (s *Service) ReleaseLocks(ctx context.Context, r *pb.ReleaseLocksRequest) (
 	return released(&given), nil
 }
 
-func back(ctx context.Context, r *pb.ReleaseLocksRequest) (Giving, idempotency.Request, error) {
+func back(ctx context.Context, r *pb.ReleaseLocksRequest) (ReleaseWish, idempotency.Request, error) {
 	var c validate.Check
 	if len(r.Fences)+len(r.Tickets)+len(r.Paths) == 0 && !r.All {
 		c.Fail("fences", "is empty, and so are tickets and paths: say what to give back, or all")
@@ -138,13 +138,13 @@ func back(ctx context.Context, r *pb.ReleaseLocksRequest) (Giving, idempotency.R
 	paths(&c, r.Paths)
 	c.Line("holder", r.Holder, validate.MaxID)
 	if err := c.Err(); err != nil {
-		return Giving{}, idempotency.Request{}, err
+		return ReleaseWish{}, idempotency.Request{}, err
 	}
 	req, err := idempotency.Of(ctx, "ReleaseLocks", r.RequestId, r)
-	return Giving{Fences: r.Fences, Tickets: r.Tickets, Paths: r.Paths, Holder: r.Holder, All: r.All}, req, err
+	return ReleaseWish{Fences: r.Fences, Tickets: r.Tickets, Paths: r.Paths, Holder: r.Holder, All: r.All}, req, err
 }
 
-func released(g *Given) *pb.ReleaseLocksResponse {
+func released(g *Released) *pb.ReleaseLocksResponse {
 	return &pb.ReleaseLocksResponse{Released: int32(g.Released), Cancelled: int32(g.Cancelled), Revision: g.Revision}
 }
 

@@ -153,7 +153,7 @@ func (s *Service) submit(ctx context.Context, series *Series, r *pb.LockRequest,
 			refuse(err)
 			return nil
 		}
-		series.Release(ctx, req, g, func(given Given, err error) {
+		series.Release(ctx, req, g, func(given Released, err error) {
 			if err != nil {
 				refuse(err)
 				return

@@ -53,8 +53,8 @@ func (s *TokenService) AcquireToken(ctx context.Context, r *pb.AcquireTokenReque
 // PassToken implements the RPC.
 func (s *TokenService) PassToken(ctx context.Context, r *pb.PassTokenRequest) (*pb.PassTokenResponse, error) {
 	var c validate.Check
-	p := Passing{
-		Turn: tokenTurn(&c, r), Agent: r.GetAgent(), Role: r.GetRole(), Note: r.Note, MaxHold: c.Duration("max_hold", r.MaxHold, leastHold, mostHold, 0),
+	p := PassWish{
+		TokenRef: tokenRef(&c, r), Agent: r.GetAgent(), Role: r.GetRole(), Note: r.Note, MaxHold: c.Duration("max_hold", r.MaxHold, leastHold, mostHold, 0),
 	}
 	switch r.To.(type) {
 	case *pb.PassTokenRequest_Agent:
@@ -82,7 +82,7 @@ func (s *TokenService) PassToken(ctx context.Context, r *pb.PassTokenRequest) (*
 // ExtendToken implements the RPC.
 func (s *TokenService) ExtendToken(ctx context.Context, r *pb.ExtendTokenRequest) (*pb.ExtendTokenResponse, error) {
 	var c validate.Check
-	which := tokenTurn(&c, r)
+	which := tokenRef(&c, r)
 	maxHold := c.Duration("max_hold", r.MaxHold, leastHold, mostHold, 0)
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func (s *TokenService) ExtendToken(ctx context.Context, r *pb.ExtendTokenRequest
 // ReleaseToken implements the RPC.
 func (s *TokenService) ReleaseToken(ctx context.Context, r *pb.ReleaseTokenRequest) (*pb.ReleaseTokenResponse, error) {
 	var c validate.Check
-	which := tokenTurn(&c, r)
+	which := tokenRef(&c, r)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
@@ -193,16 +193,16 @@ func (s *TokenService) ListTokens(ctx context.Context, r *pb.ListTokensRequest) 
 	return out, nil
 }
 
-// A turnRequest is about a token of the caller's.
-type turnRequest interface {
+// A tokenRequest is about a token of the caller's.
+type tokenRequest interface {
 	GetType() string
 	GetScope() string
 	GetHolder() string
 }
 
-func tokenTurn(c *validate.Check, r turnRequest) Turn {
+func tokenRef(c *validate.Check, r tokenRequest) TokenRef {
 	c.Line("holder", r.GetHolder(), validate.MaxID)
-	return Turn{Token: tokenName(c, r.GetType(), r.GetScope()), Holder: r.GetHolder()}
+	return TokenRef{Token: tokenName(c, r.GetType(), r.GetScope()), Holder: r.GetHolder()}
 }
 
 // tokenName is TYPE/SCOPE. A type is a name, so it has no slash.

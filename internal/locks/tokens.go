@@ -189,8 +189,8 @@ func (u *lockTx) settled(g *grant) error {
 	return u.letPass(waiting, nil)
 }
 
-// A Turn names a token and which of the caller's workers is meant.
-type Turn struct {
+// A TokenRef names a token and which of the caller's workers is meant.
+type TokenRef struct {
 	Token  string // TYPE/SCOPE
 	Holder string
 }
@@ -219,7 +219,7 @@ func (v *view) heldToken(o Owner, token string) (*tokenRow, *grant, error) {
 // ExtendToken lets a token be held longer, counted from now, as long as was asked for if maxHold is 0, but no longer than the token's longest
 // hold since it was granted; it returns the end. fault.Precondition without a registered agent, and (TOKEN_LOST) if it does not hold it; fault.Invalid
 // beyond the longest hold.
-func (t *Table) ExtendToken(ctx context.Context, c identity.Caller, req idempotency.Request, which Turn, maxHold time.Duration) (time.Time, error) {
+func (t *Table) ExtendToken(ctx context.Context, c identity.Caller, req idempotency.Request, which TokenRef, maxHold time.Duration) (time.Time, error) {
 	var end time.Time
 	err := t.store.Write(ctx, func(tx *store.Tx) error {
 		_, err := req.Do(tx, &end, func() error {
@@ -251,7 +251,7 @@ func (t *Table) ExtendToken(ctx context.Context, c identity.Caller, req idempote
 }
 
 // calling returns a lockTx for the caller, and the owner as which it acts.
-func (t *Table) calling(tx *store.Tx, c identity.Caller, which Turn) (*lockTx, Owner, error) {
+func (t *Table) calling(tx *store.Tx, c identity.Caller, which TokenRef) (*lockTx, Owner, error) {
 	session, agent, err := t.acting(tx, c)
 	if err != nil {
 		return nil, Owner{}, err
@@ -262,8 +262,8 @@ func (t *Table) calling(tx *store.Tx, c identity.Caller, which Turn) (*lockTx, O
 
 // ReleaseToken gives a token back, and what else the owner has of it: its place in the queue, or the first one. It is granted to whoever is next. What the caller
 // does not have is left out. fault.Precondition without a registered agent.
-func (t *Table) ReleaseToken(ctx context.Context, c identity.Caller, req idempotency.Request, which Turn) (Given, error) {
-	var given Given
+func (t *Table) ReleaseToken(ctx context.Context, c identity.Caller, req idempotency.Request, which TokenRef) (Released, error) {
+	var given Released
 	err := t.store.Drain(ctx, func(tx *store.Tx) error {
 		_, err := req.Do(tx, &given, func() error {
 			u, owner, err := t.calling(tx, c, which)

@@ -44,12 +44,12 @@ func (t *Table) Transfer(tx *store.Tx, session, fence int64, from string, to Age
 		if err != nil {
 			return 0, err
 		}
-		wish := Passing{Turn: Turn{Token: g.claim.token}, Agent: to.Name, Note: why, MaxHold: g.maxHold, settled: true}
+		wish := PassWish{TokenRef: TokenRef{Token: g.claim.token}, Agent: to.Name, Note: why, MaxHold: g.maxHold, settled: true}
 		x := passTx{lockTx: u, row: row, from: g, wish: wish}
 		passed, err := x.run()
 		return passed.Fence, err
 	}
-	_, err = u.append(happening{lock: "lock.passed"}, events.Info, g.owner, g.role, &g.claim,
+	_, err = u.append(eventTypes{lock: "lock.passed"}, events.Info, g.owner, g.role, &g.claim,
 		g.owner.String()+" passes "+g.claim.title()+" to "+to.Name, details{{"fence", g.fence}, {"to", to.Name}, {"note", why}})
 	if err != nil {
 		return 0, err

@@ -294,7 +294,7 @@ func (t *Table) recollect(tx *store.Tx, fence int64) (bool, error) {
 
 // collect is recollect for a grant that waited for its owner, with an event.
 func (u *lockTx) collect(g *grant) error {
-	_, err := u.append(happening{"lock.collected", "token.collected"}, events.Debug, g.owner, g.role, &g.claim, g.owner.String()+" has its grant of "+g.claim.title(), details{{"fence", g.fence}})
+	_, err := u.append(eventTypes{"lock.collected", "token.collected"}, events.Debug, g.owner, g.role, &g.claim, g.owner.String()+" has its grant of "+g.claim.title(), details{{"fence", g.fence}})
 	if err != nil {
 		return err
 	}
