@@ -156,8 +156,6 @@ func TestAgentMessages_BroadcastThatItsSenderCopiesReachesEachAgentOnce(t *testi
 			d.archived(dir + name)
 		}
 	}
-	d.age(agentRoot + "broadcasts/b1.json")
-	d.archived(agentRoot + "broadcasts/b1.json")
 	if sent := d.sentBy("scout"); len(sent) != 4 {
 		t.Errorf("scout has sent %v", sent)
 	}
