@@ -33,8 +33,8 @@ func dropping(n int64, on *atomic.Bool) apptest.Option {
 }
 
 // TestMemory_DroppedFunctionsLeaveNothingBehind sends, claims and acknowledges messages and asks questions, while
-// functions are dropped: those that send, those that settle, and the dispatch at the end of a batch. Whoever is told of
-// that tries again. No message may be lost or come to somebody whose claim is not a row, and none may sleep.
+// functions are dropped: those that send, those that settle, and the dispatch at the end of a batch. The clients try
+// again. No message may be lost, none may reach an agent without a claim in the table, and none may wait for ever.
 func TestMemory_DroppedFunctionsLeaveNothingBehind(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int64{2, 3, 5, 7} {
