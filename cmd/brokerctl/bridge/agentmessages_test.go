@@ -156,6 +156,12 @@ func TestAgentMessages_BroadcastThatItsSenderCopiesReachesEachAgentOnce(t *testi
 			d.archived(dir + name)
 		}
 	}
+	broadcast := agentRoot + "broadcasts/b1.json"
+	d.await(agentRoot+"broadcasts", "the status of b1.json", func() bool { // it is written into the file, which is new then
+		return d.object(broadcast)["status"] == "acknowledged"
+	})
+	d.age(broadcast)
+	d.archived(broadcast)
 	if sent := d.sentBy("scout"); len(sent) != 4 {
 		t.Errorf("scout has sent %v", sent)
 	}
