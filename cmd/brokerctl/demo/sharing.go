@@ -70,22 +70,20 @@ func (m *team) share(ctx context.Context) error {
 func (m *team) present(ctx context.Context, name string) (crash func(), err error) {
 	args := []string{"agent", "run", "--role", "builder", "--lease", "1s", "--", "cat"}
 	m.s.command(name, commandLine(args)+"  # in another terminal")
-	ctx, kill := context.WithCancel(ctx)
 	cmd := m.command(ctx, name, args)
-	in, reads := cmd.StdinPipe() // cat ends with it, even if brokerctl is killed
+	in, reads := cmd.StdinPipe()
 	out, writes := cmd.StdoutPipe()
 	if err := errors.Join(reads, writes); err != nil {
-		kill()
 		return nil, err
 	}
 	if err := cmd.Start(); err != nil {
-		kill()
 		return nil, err
 	}
+	// The process must end before cat does, which ends with its input: an agent whose program has ended leaves
+	// in good order. Wait closes the input.
 	crash = func() {
-		kill()
-		_ = in.Close()
-		_ = cmd.Wait() // it was killed
+		_ = cmd.Process.Kill() // an error means that it has ended
+		_ = cmd.Wait()         // it was killed
 	}
 	// The agent is registered when cat copies a line.
 	fmt.Fprintln(in, "present")
