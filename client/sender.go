@@ -39,7 +39,7 @@ type Sender struct {
 	flight      []*group                     // written and not fully answered, in order
 	number      int64                        // of the last message numbered
 	outstanding int                          // messages queued or in flight
-	room        chan struct{}                // closed and replaced when outstanding shrinks; nil if nobody waits
+	freed       chan struct{}                // closed and replaced when outstanding shrinks; nil if nobody waits
 	trouble     error                        // why the last stream ended; nil once the next one answers
 	closed      bool
 }
@@ -108,7 +108,7 @@ func (s *Sender) Send(ctx context.Context, m *pb.Message) (*pb.SendResult, error
 	return confirmation.Wait(ctx)
 }
 
-// SendAsync hands a message over and returns without waiting for its confirmation. It waits only for room in
+// SendAsync hands a message over and returns without waiting for its confirmation. It waits only for capacity in
 // the window. The message must not be changed before it is confirmed.
 func (s *Sender) SendAsync(ctx context.Context, m *pb.Message) (*Confirmation, error) {
 	b, err := s.enqueue(ctx, []*pb.Message{m})
@@ -164,7 +164,7 @@ func (s *Sender) SendBatch(ctx context.Context, messages []*pb.Message) ([]*pb.S
 func (s *Sender) Close() {
 	s.mu.Lock()
 	s.closed = true
-	s.makeRoom()
+	s.wakeWaiting()
 	s.mu.Unlock()
 	s.stop()
 	<-s.done
@@ -197,7 +197,7 @@ func (c *Confirmation) Number() int64 {
 	return c.b.first
 }
 
-// enqueue waits for room, queues the messages, and writes them out if there is a stream.
+// enqueue waits for capacity, queues the messages, and writes them out if there is a stream.
 func (s *Sender) enqueue(ctx context.Context, messages []*pb.Message) (*group, error) {
 	b := &group{messages: s.retry.link.traced(ctx, messages), done: make(chan struct{})}
 	s.mu.Lock()
@@ -209,13 +209,13 @@ func (s *Sender) enqueue(ctx context.Context, messages []*pb.Message) (*group, e
 		if s.outstanding == 0 || s.outstanding+len(messages) <= s.window {
 			break
 		}
-		if s.room == nil {
-			s.room = make(chan struct{})
+		if s.freed == nil {
+			s.freed = make(chan struct{})
 		}
-		room := s.room
+		freed := s.freed
 		s.mu.Unlock()
 		select {
-		case <-room:
+		case <-freed:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -278,14 +278,14 @@ func (s *Sender) finish(b *group, err error) {
 	b.err = err
 	s.outstanding -= len(b.messages) - len(b.results)
 	close(b.done)
-	s.makeRoom()
+	s.wakeWaiting()
 }
 
-// makeRoom wakes whoever waits for room. mu is held.
-func (s *Sender) makeRoom() {
-	if s.room != nil {
-		close(s.room)
-		s.room = nil
+// wakeWaiting wakes the callers that wait for capacity. mu is held.
+func (s *Sender) wakeWaiting() {
+	if s.freed != nil {
+		close(s.freed)
+		s.freed = nil
 	}
 }
 

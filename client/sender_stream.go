@@ -251,7 +251,7 @@ func (s *Sender) answer(results []*pb.SendResult) {
 		clear(s.flight[rest:])
 		s.flight = s.flight[:rest]
 	}
-	s.makeRoom()
+	s.wakeWaiting()
 }
 
 // dropGivenUp forgets groups in flight that nobody waits for. mu is held.

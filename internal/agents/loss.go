@@ -37,7 +37,7 @@ type Loss struct {
 // Lost is what an agent has lost and was not told.
 type Lost struct {
 	Losses []Loss `json:",omitempty"`
-	More   int    `json:",omitempty"` // there was no room to keep: only the log tells of them
+	More   int    `json:",omitempty"` // that were not kept: only the log tells of them
 }
 
 // OnEnd adds a hook that runs in the same transaction when an agent fails or stops, and takes what
@@ -61,7 +61,7 @@ func (r *Registry) take(tx *store.Tx, a Agent) ([]Loss, error) {
 	return losses, nil
 }
 
-// keepLosses keeps what an agent has just lost until it is told: one by one as far as there is room, and how
+// keepLosses keeps what an agent has just lost until it is told: one by one up to the limit, and how
 // many there are beyond that.
 func keepLosses(tx *store.Tx, agent int64, losses []Loss) error {
 	if len(losses) == 0 {
@@ -71,8 +71,8 @@ func keepLosses(tx *store.Tx, agent int64, losses []Loss) error {
 	if err := tx.QueryRow(countLosses, agent).Scan(&kept); err != nil {
 		return err
 	}
-	room := max(0, min(len(losses), mostLosses-kept))
-	if more := len(losses) - room; more > 0 {
+	free := max(0, min(len(losses), mostLosses-kept))
+	if more := len(losses) - free; more > 0 {
 		n, err := tx.ExecCount(updateMoreLosses, more, agent)
 		if err != nil {
 			return err
@@ -81,7 +81,7 @@ func keepLosses(tx *store.Tx, agent int64, losses []Loss) error {
 			tx.Exec(insertLoss, agent, int64(lostMore), "", more, tx.Now())
 		}
 	}
-	for _, l := range losses[:room] {
+	for _, l := range losses[:free] {
 		tx.Exec(insertLoss, agent, int64(l.Kind), clip(l.Name, mostLossName), l.Revision, tx.Now())
 	}
 	return nil

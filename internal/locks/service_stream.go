@@ -73,7 +73,7 @@ func (s *Service) readRequests(ctx context.Context, stream pb.LockService_LockSe
 		if err != nil {
 			return err
 		}
-		if err := q.waitForRoom(ctx); err != nil {
+		if err := q.awaitAnswers(ctx); err != nil {
 			return err
 		}
 		if err := s.submit(ctx, series, r, q); err != nil {
@@ -174,8 +174,8 @@ type reply struct {
 
 // replies are the requests of one stream that are under way, and the answers that are there.
 type replies struct {
-	wake     chan struct{} // room for one: there is something to take
-	room     chan struct{} // room for one: answers were taken
+	wake     chan struct{} // capacity 1: there is something to take
+	taken    chan struct{} // capacity 1: answers were taken
 	finished sync.WaitGroup
 
 	mu     sync.Mutex                   // guards the fields below
@@ -188,7 +188,7 @@ type replies struct {
 }
 
 func newReplies() *replies {
-	return &replies{wake: make(chan struct{}, 1), room: make(chan struct{}, 1), under: map[int64]context.CancelFunc{}}
+	return &replies{wake: make(chan struct{}, 1), taken: make(chan struct{}, 1), under: map[int64]context.CancelFunc{}}
 }
 
 // begin enters a request that is about to be submitted. One that waits has a function that breaks it off, which is called in the end. It is crowded if too
@@ -258,7 +258,7 @@ func (q *replies) take(stopping bool) (ready []reply, over bool, err error) {
 		return nil, true, q.err
 	case len(q.ready) > 0:
 		ready, q.ready = q.ready, nil
-		signal(q.room)
+		signal(q.taken)
 		return ready, false, nil
 	case len(q.under) > 0:
 	case q.ended:
@@ -269,8 +269,8 @@ func (q *replies) take(stopping bool) (ready []reply, over bool, err error) {
 	return nil, false, nil
 }
 
-// waitForRoom waits while too much is not answered, or the client does not read its answers.
-func (q *replies) waitForRoom(ctx context.Context) error {
+// awaitAnswers waits while too much is not answered, or the client does not read its answers.
+func (q *replies) awaitAnswers(ctx context.Context) error {
 	for {
 		q.mu.Lock()
 		few := len(q.under)-q.waits+len(q.ready) < maxUnread
@@ -279,7 +279,7 @@ func (q *replies) waitForRoom(ctx context.Context) error {
 			return nil
 		}
 		select {
-		case <-q.room:
+		case <-q.taken:
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -25,7 +25,7 @@ import (
 type call struct {
 	ticket *ticket
 	req    idempotency.Request
-	told   chan verdict  // room for one
+	told   chan verdict  // capacity 1
 	over   atomic.Bool   // it waits no longer: whoever sets it says what becomes of the call
 	hear   func(verdict) // is told by the writer instead of told, so it must not block; nil if told is read
 	heard  chan struct{} // closed when hear was told

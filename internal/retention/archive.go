@@ -151,7 +151,7 @@ func (k *Keeper) append(ctx context.Context, s Session, file string, d day) (not
 	return n, nil
 }
 
-// noted returns what is committed of a file. One that the database does not know, or that somebody has shortened, counts from its
+// noted returns what is committed of a file. A file that the database does not know, or that was shortened, counts from its
 // present length on: that is noted first, or a crash would leave unknown what to cut off.
 func (k *Keeper) noted(ctx context.Context, s Session, file string, f *os.File) (note, error) {
 	n := note{file: file}

@@ -30,9 +30,9 @@ type Deleted struct {
 // errUnseen says that a request has not been answered before.
 var errUnseen = errors.New("not seen before")
 
-// Delete exports a closed session into the archive, and removes it. If it is interrupted it goes on when it is called again, or when the
-// broker starts. fault.NotFound if there is no such session, fault.Precondition (SESSION_OPEN) if it is not closed; otherwise
-// as Export.
+// Delete exports a closed session into the archive, and removes it. If it is interrupted, the next call or the next
+// start of the broker resumes it. Errors: fault.NotFound if there is no such session, fault.Precondition (SESSION_OPEN)
+// if it is not closed; otherwise as Export.
 func (k *Keeper) Delete(ctx context.Context, who identity.Caller, req idempotency.Request, name string) (Deleted, error) {
 	var d Deleted
 	err := k.Store.Write(ctx, func(tx *store.Tx) error {
@@ -89,7 +89,7 @@ func (k *Keeper) begun(ctx context.Context, session int64) (d deletion, found bo
 
 // begin exports the session and notes that it is being deleted.
 func (k *Keeper) begin(ctx context.Context, s Session, source string) (deletion, error) {
-	if _, err := k.find(ctx, s.Name); err != nil { // somebody else may have been faster
+	if _, err := k.find(ctx, s.Name); err != nil { // another call may have been faster
 		return deletion{}, err
 	}
 	d := deletion{s.ID, filepath.Join(Folder, deletedFolder, s.Name+"-"+strconv.FormatInt(s.Revision, 10)), source}
@@ -97,7 +97,7 @@ func (k *Keeper) begin(ctx context.Context, s Session, source string) (deletion,
 		return d, err
 	}
 	return d, k.Store.Write(ctx, func(tx *store.Tx) error {
-		k.Events.RaiseFloor(tx, s.ID, k.Store.Revision()) // whoever reads along is told
+		k.Events.RaiseFloor(tx, s.ID, k.Store.Revision()) // followers get an error that names the floor
 		tx.Exec(insertDeletion, d.session, d.archive, d.source)
 		return nil
 	})
@@ -391,7 +391,7 @@ func (k *Keeper) resume(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		k.Log.Info("a deletion goes on", zap.String("session", sessions[d.session].Name))
+		k.Log.Info("resuming a deletion", zap.String("session", sessions[d.session].Name))
 		_, err = k.finish(ctx, sessions[d.session], d, idempotency.Request{})
 	}
 	return err

@@ -1,5 +1,5 @@
-// Package retention ends what has been kept for long enough: finished messages and old events go from the database into an archive of
-// compressed files. It also exports whole sessions, and deletes those that are closed.
+// Package retention moves finished messages and old events from the database into an archive of compressed files, once
+// they have been kept for long enough. It also exports whole sessions, and deletes closed ones.
 //
 //	due ──► read a page ──► append to files, sync ──► one transaction: note the files' lengths, remove the rows
 //	                              ▲                        │
@@ -8,36 +8,36 @@
 //
 // # What is promised
 //
-// A message is archived when all its deliveries are finished and the last of them has been for as long as the session keeps messages
-// (dead letters: dead letters); an event when it is that old. A line is in the archive exactly once, whenever the broker is
-// killed: what was appended without its transaction is cut off before the next append. Nothing leaves the database before it
-// is on disk in the archive. An archive file whose name the database has never noted is never cut.
+// A message is archived when all its deliveries are finished and the last of them has been finished for as long as the
+// session keeps messages (a dead letter: for as long as the session keeps dead letters); an event when it is as old as
+// the session keeps events. A line is in the archive exactly once, whenever the broker is killed: what was appended
+// without its transaction is cut off before the next append. Nothing leaves the database before it is on disk in the
+// archive. An archive file whose name the database has never noted is never cut.
 //
-// Finished work of a Part, such as a closed vote, is archived in the same way when it has been finished for as long as the session
-// keeps messages.
+// Finished work of a Part, such as a closed vote, is archived in the same way when it has been finished for as long as
+// the session keeps messages.
 //
 // # Pace
 //
-// A turn walks through the messages and events that may be due, in pages. One look at the rows serves a whole page: messages that follow each
-// other and are alike count as one, due when the last of them is, and only where that does not hold is each looked at by itself. Reading a page, writing its lines and compressing them is done on a
-// snapshot, beside the writer; what the writer does is one small transaction in the lane of sends: it compares sums over the page's
-// deliveries with what was read, and removes the page's rows, which mostly follow each other, in stretches. After each page
-// the turn rests several times as long as the page took, so that what agents do goes first. The later the page is the shorter the
-// rest, down to none: a turn that is a little late removes as much as comes, which is how the file stops growing
-// under any load.
+// A run reads the messages and events that may be due, in pages. One check serves a whole page of messages that
+// follow each other and are alike: they are due when the last of them is. Other messages are checked one by one. A
+// page is read, encoded and compressed on a snapshot, beside the writer. The writer runs one small transaction in the
+// lane of sends: it compares sums over the page's deliveries with those that were read, and removes the page's rows by
+// ranges. After each page the run pauses for several times as long as the page took, so that calls of agents go first.
+// The later the page is, the shorter the pause, down to none: a run that is a little late removes as much data as
+// arrives, so the file stops growing under any load.
 //
-// Then the keeper sleeps until the earliest moment at which something can be due: nothing is told of single messages. A turn that found
-// messages that linger, for they are not finished, comes no sooner again than a twentieth of the shortest time to keep
-// something.
+// Then the keeper sleeps until the earliest time at which data can be due: messages have no timers. A run
+// that found unfinished messages comes again after a twentieth of the shortest time to keep something at the earliest.
 //
 // # Space
 //
-// Pages that were freed are used again before the file grows. Where more than a quarter of it is free, and has been for a minute, it is
-// given back to the file system in small steps.
+// Freed pages are used again before the file grows. When more than a quarter of the file has been free for a minute, the
+// broker returns the free pages to the file system in small steps.
 //
 // # Deletion
 //
 //	closed ── export, sync, rename ──► noted as being deleted ── pages ──► archive files, session row
 //
-// Once it is noted, a deletion is finished by whoever finds it: the call, or the next turn after a start.
+// Once it is noted, a deletion is finished by the call, or by the next run after a start.
 package retention

@@ -45,7 +45,7 @@ type Sink interface {
 	Piece(file string, data []byte) error
 }
 
-// A Manifest tells what an export consists of.
+// A Manifest lists the parts of an export.
 type Manifest struct {
 	Session  string    `json:"session"`
 	Revision int64     `json:"revision"` // what it is true at, if the session was closed before

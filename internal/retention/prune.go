@@ -53,7 +53,7 @@ func (k *Keeper) beginWalks(ctx context.Context) error {
 func (k *Keeper) endWalks() { <-k.walks }
 
 // Prune archives and removes finished data that is older than a time, and appends an event. It uses
-// the walks of a turn, so it transacts and rests as a turn does that is not late. A dry run counts
+// the walks of a run, so its transactions and pauses are those of a run that is not late. A dry run counts
 // with the same walks. If it ends early, the event counts the data that is removed. Errors:
 // fault.NotFound if there is no such session.
 func (k *Keeper) Prune(ctx context.Context, who identity.Caller, s Selection) (Pruned, error) {

@@ -19,7 +19,7 @@ import (
 // Folder is the folder of the archive, below the data folder.
 const Folder = "archive"
 
-// A Session is what decides how long things in it are kept. 0 is for ever.
+// A Session has the times for which its data is kept. 0 = without limit.
 type Session struct {
 	ID           int64
 	Name         string
@@ -61,7 +61,7 @@ type Message struct {
 // Messages knows the messages.
 type Messages interface {
 	// Standings returns messages after a revision in the order of theirs, of one session or, for 0, of all. Those that are alike may be
-	// returned as one, unless each is asked for. At most limit are looked at.
+	// returned as one, unless each is asked for. At most limit are read.
 	Standings(q store.Querier, session, after int64, limit int, each bool) ([]Message, error)
 	// Records writes messages, found in the same snapshot, with their deliveries as lines of JSON, each with what Remove has to know. They are
 	// good until to returns, which returns false for no more.
@@ -168,18 +168,18 @@ type Options struct {
 type Keeper struct {
 	Options
 	root  string // of the archive
-	turns *deadline.Queue[struct{}]
+	ticks *deadline.Queue[struct{}]
 
 	ctx    context.Context // of the runner
 	stop   context.CancelFunc
 	runner sync.WaitGroup
 
-	failures int           // turns in a row that could not do all; used by the runner alone
+	failures int           // runs in a row that failed in part; used by the runner alone
 	ran      atomic.Uint64 // changes of the store when it last rested
 	seam     func() error  // called between an append and its transaction; for tests
 	free     surplus       // of the database file; used by the runner alone
 
-	walks    chan struct{} // has a value while a turn or a prune walks through the data
+	walks    chan struct{} // has a value while a run or a prune walks through the data
 	deleting sync.Mutex    // held during a deletion: one session at a time
 	page     sync.Mutex    // held while a page is archived or a session is marked as at rest; guards pack
 	pack     packer
@@ -195,7 +195,7 @@ func New(o Options) *Keeper {
 		seam: func() error { return nil },
 	}
 	k.ctx, k.stop = context.WithCancel(context.Background())
-	k.turns = deadline.NewCalendar(o.Clock, func([]struct{}) { k.turn(k.ctx) })
+	k.ticks = deadline.NewCalendar(o.Clock, func([]struct{}) { k.tick(k.ctx) })
 	return k
 }
 
@@ -205,7 +205,7 @@ func (k *Keeper) Start() error {
 		return err
 	}
 	k.Wake()
-	k.runner.Go(func() { k.turns.Run(k.ctx) })
+	k.runner.Go(func() { k.ticks.Run(k.ctx) })
 	return nil
 }
 
@@ -215,13 +215,13 @@ func (k *Keeper) Stop() {
 	k.runner.Wait()
 }
 
-// Wake has the keeper look at once what is due: a setting has changed.
-func (k *Keeper) Wake() { k.turns.Set(struct{}{}, k.Clock.Now()) }
+// Wake starts a run at once: a setting has changed.
+func (k *Keeper) Wake() { k.ticks.Set(struct{}{}, k.Clock.Now()) }
 
 // wakeBy has it look no later than that.
 func (k *Keeper) wakeBy(at time.Time) {
-	if planned, ok := k.turns.Deadline(struct{}{}); !ok || at.Before(planned) {
-		k.turns.Set(struct{}{}, at)
+	if planned, ok := k.ticks.Deadline(struct{}{}); !ok || at.Before(planned) {
+		k.ticks.Set(struct{}{}, at)
 	}
 }
 

@@ -8,19 +8,21 @@ import (
 )
 
 const (
-	// Free pages are kept for what comes, unless they are more than this, and more than a quarter.
+	// So many free pages are kept for new data, or a quarter of the file if that is more.
 	spare = 1024
-	// What is free is given back if it was not needed for so long: a file that grows again at once would only cost.
+	// Free pages are returned to the file system if they were not needed for so long: a file that shrinks and grows
+	// again costs writes.
 	unused = time.Minute
 )
 
-// A surplus is how many pages were free that need not be, and since when: the fewest that were meanwhile.
+// A surplus is the number of free pages above those that are kept, the smallest since a time.
 type surplus struct {
 	pages int64
 	since time.Time
 }
 
-// look notes how the file is filled, and returns how many pages to give back now, or when to look again.
+// look records the free pages of the file. It returns how many pages to return to the file system now, or when to look
+// again.
 func (s *surplus) look(now time.Time, space store.Space) (pages int64, again time.Time) {
 	over := space.Free - max(spare, space.Pages/4)
 	if over <= 0 {
@@ -39,7 +41,7 @@ func (s *surplus) look(now time.Time, space store.Space) (pages int64, again tim
 	return pages, time.Time{}
 }
 
-// vacuum gives free pages back to the file system.
+// vacuum returns free pages to the file system.
 func (k *Keeper) vacuum(ctx context.Context) error {
 	var space store.Space
 	err := k.Store.Read(ctx, func(snap *store.Snapshot) (err error) {

@@ -140,16 +140,16 @@ func details(e *fault.Error) []protoadapt.MessageV1 {
 	return list
 }
 
-// facts returns the metadata of an error, as much as there is room for. A fact that is clipped ends in …
+// facts returns the metadata of an error, as much as fits. A fact that is clipped ends in …
 func facts(all map[string]string) map[string]string {
 	if len(all) == 0 {
 		return nil
 	}
-	kept, room := make(map[string]string, len(all)), maxErrorText
+	kept, left := make(map[string]string, len(all)), maxErrorText
 	for _, key := range slices.Sorted(maps.Keys(all)) {
 		name := clipTo(key, maxName)
-		value := clipTo(all[key], max(room-len(name), maxName))
-		if room -= len(name) + len(value); room < 0 && len(kept) > 0 {
+		value := clipTo(all[key], max(left-len(name), maxName))
+		if left -= len(name) + len(value); left < 0 && len(kept) > 0 {
 			break
 		}
 		kept[name] = value
@@ -157,7 +157,7 @@ func facts(all map[string]string) map[string]string {
 	return kept
 }
 
-// violations lists the first ones, as many as there is room for, and at least one.
+// violations lists the first ones, as many as fit, and at least one.
 func violations(all []fault.Violation) *errdetails.BadRequest {
 	bad := &errdetails.BadRequest{}
 	size := 0

@@ -88,7 +88,7 @@ func (r *receiver) receive(f *frame) error {
 	return nil
 }
 
-// firstRead is how many bytes of a message have room before any of them has arrived.
+// firstRead is how many bytes are allocated for a message before any of them has arrived.
 const firstRead = 16 << 10
 
 // message reads a message. Its buffer grows with what has arrived: a client that announces a large message

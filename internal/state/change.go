@@ -41,7 +41,7 @@ type Outcome struct {
 // fault.Precondition (IS_A_DOCUMENT) for a value in place of a document, and as Directory has it; fault.Exhausted if the disk is full.
 func (k *Keys) Change(ctx context.Context, c identity.Caller, req idempotency.Request, kind string, compares []Compare, changes []Change) (Outcome, error) {
 	var out Outcome
-	err := k.room(changes)
+	err := k.checkDisk(changes)
 	if err == nil {
 		err = k.store.Write(ctx, func(tx *store.Tx) error {
 			_, err := req.Do(tx, &out, func() (err error) {
@@ -63,8 +63,8 @@ func (k *Keys) Change(ctx context.Context, c identity.Caller, req idempotency.Re
 	return out, nil
 }
 
-// room looks whether the disk has some for what is not a deletion.
-func (k *Keys) room(changes []Change) error {
+// checkDisk returns an error if the disk is too full and a change is not a deletion.
+func (k *Keys) checkDisk(changes []Change) error {
 	if k.disk == nil {
 		return nil
 	}

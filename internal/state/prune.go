@@ -22,7 +22,7 @@ const (
 // A pruner removes old versions. It works from the old end of a scope: what it has looked at is below the floor.
 type pruner struct {
 	keys *Keys
-	wake chan struct{} // room for one
+	wake chan struct{} // capacity 1
 
 	mu     sync.Mutex // guards the fields below
 	scopes map[int64]volume

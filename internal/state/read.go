@@ -112,7 +112,7 @@ func versionOf(q store.Querier, id int64) (Entry, error) {
 	return e, err
 }
 
-// sections returns the entries after a number of a document as it was at a version, until there is no room for more.
+// sections returns the entries after a number of a document as it was at a version, until no more fits.
 func sections(q store.Querier, r *row, version int64, after int) ([]Section, error) {
 	first := r.first
 	if version < first {

@@ -105,7 +105,7 @@ type Directory interface {
 	Role(q store.Querier, session int64, c identity.Caller) (string, error)
 }
 
-// A Disk says whether there is room for more.
+// A Disk says whether the disk takes more data.
 type Disk interface {
 	// Check returns fault.Exhausted if the disk is too full for changes. It must be quick.
 	Check() error
@@ -119,7 +119,7 @@ type Keys struct {
 	clock clockwork.Clock
 	zap   *zap.Logger
 
-	disk     Disk // nil = there is always room
+	disk     Disk // nil = the disk always takes more
 	hub      *hub
 	calendar *deadline.Queue[struct{}] // when the next key expires
 	pruner   *pruner
@@ -140,7 +140,7 @@ func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock,
 	return k
 }
 
-// UseDisk has puts and appends refused when the disk has no room for them. It is called before Start.
+// UseDisk has puts and appends refused when the disk is too full. It is called before Start.
 func (k *Keys) UseDisk(d Disk) { k.disk = d }
 
 // Start begins what runs by itself: the ends of times to live, and the removal of old versions.

@@ -34,7 +34,7 @@ func (a *answerer) run(tell func(*task)) {
 	}
 }
 
-// take takes the tasks of a batch to answer them, and returns room for those of the next. It returns false if the
+// take takes the tasks of a batch to answer them, and returns an empty slice for those of the next. It returns false if the
 // writer may as well answer them itself.
 func (a *answerer) take(tasks []*task) ([]*task, bool) {
 	if len(tasks) <= fewAnswers && a.behind.Load() == 0 {
@@ -43,8 +43,8 @@ func (a *answerer) take(tasks []*task) ([]*task, bool) {
 	a.behind.Add(1)
 	a.batches <- tasks
 	select {
-	case room := <-a.spare:
-		return room, true
+	case empty := <-a.spare:
+		return empty, true
 	default:
 		return nil, true
 	}

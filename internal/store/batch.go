@@ -27,7 +27,7 @@ type batch struct {
 	later    []ending    // asked for after they had run: for the next batch
 	failed   []ending    // these run again when kickRetry is over
 	kicks    []ending    // asked for by Kick: these do not get lost with the batch
-	waiting  *time.Timer // ends the wait for company
+	waiting  *time.Timer // ends the wait for more work
 	started  time.Time
 	rows     int
 	filled   bool  // a function of LaneFill has run
@@ -49,7 +49,7 @@ func (w *writer) runBatch() {
 	for !b.defect {
 		t := w.next()
 		if t == nil {
-			if w.company() {
+			if w.awaitMoreWork() {
 				continue
 			}
 			break
@@ -79,14 +79,14 @@ func (w *writer) runBatch() {
 		w.settle()
 	}
 	w.count(took)
-	room, taken := w.answers.take(b.tasks)
+	empty, taken := w.answers.take(b.tasks)
 	if !taken {
 		for _, t := range b.tasks {
 			w.answer(t)
 		}
 		clear(b.tasks)
 	}
-	b.tasks = room
+	b.tasks = empty
 	if b.waiting != nil {
 		b.waiting.Stop()
 	}
@@ -125,7 +125,7 @@ func (w *writer) finish() error {
 }
 
 // next picks the next function of the batch up: those that empty mailboxes first, as long as the
-// batch has room; but one that fills them in every batch. A function that will probably be heavy
+// batch has capacity; but one that fills them in every batch. A function that will probably be heavy
 // begins the batch, or is the one that fills mailboxes. A batch that is lost takes all functions.
 func (w *writer) next() *task {
 	b := &w.batch
@@ -135,13 +135,13 @@ func (w *writer) next() *task {
 	if w.lanes[LaneFill].flooded() { // a caller with one function waits for the batch at hand and for the next
 		rows, limit = rows/2, limit/2
 	}
-	room := b.lost != nil || b.rows < rows && w.clock.Since(b.started) < limit
+	capacity := b.lost != nil || b.rows < rows && w.clock.Since(b.started) < limit
 	for {
 		var t *task
 		switch {
-		case room && w.lanes[LaneDrain].tasks > 0:
+		case capacity && w.lanes[LaneDrain].tasks > 0:
 			t = w.lanes[LaneDrain].pop(b.lost == nil && len(b.tasks) > 0)
-		case w.lanes[LaneFill].tasks > 0 && (room || !b.filled):
+		case w.lanes[LaneFill].tasks > 0 && (capacity || !b.filled):
 			t = w.lanes[LaneFill].pop(b.lost == nil && b.filled)
 		}
 		if t == nil {
@@ -162,8 +162,8 @@ func (w *writer) charge(lane Lane, rows int) {
 	w.mu.Unlock()
 }
 
-// company waits for further work if nobody waits for the batch, and reports whether there may be some.
-func (w *writer) company() bool {
+// awaitMoreWork waits for further work if nobody waits for the batch, and reports whether there may be some.
+func (w *writer) awaitMoreWork() bool {
 	b := &w.batch
 	if b.hurried || b.lost != nil || len(b.tasks) == 0 || !w.atEase() {
 		return false

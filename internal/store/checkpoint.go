@@ -74,8 +74,8 @@ func (c *conn) checkpoint(mode string) (logState, error) {
 // A checkpointer copies the log back beside the writer.
 type checkpointer struct {
 	conn    *conn
-	ask     chan struct{} // room for one
-	result  chan error    // room for one
+	ask     chan struct{} // capacity 1
+	result  chan error    // capacity 1
 	stopped chan struct{}
 }
 

@@ -81,7 +81,7 @@ func (s *Store) Submit(ctx context.Context, lane Lane, size int, fn func(*Tx) er
 	}
 }
 
-// push queues a task for the caller of ctx, once the caller has room for it.
+// push queues a task for the caller of ctx, once the caller has capacity for it.
 func (w *writer) push(ctx context.Context, lane Lane, t *task) error {
 	caller := ctx.Value(callerKey{})
 	t.lane = lane
@@ -114,7 +114,7 @@ type task struct {
 	size   int
 	next   *task       // in its line
 	done   func(error) // for Submit
-	answer chan error  // for Write and Drain, who wait for it; room for one
+	answer chan error  // for Write and Drain, who wait for it; capacity 1
 	err    error
 	state  atomic.Int32
 }

@@ -37,7 +37,7 @@ type queue struct {
 	lines   map[any]*line // by caller
 	heap    []*line       // the next one first
 	now     int64         // the tag that was served last
-	turn    int64         // of the line that was put into the heap last
+	order   int64         // of the line that was put into the heap last
 	serving *line         // until charge; it is the first of the heap
 	tasks   int           // in all lines
 	spare   *line         // lines to be used again
@@ -50,23 +50,23 @@ type line struct {
 	tasks       int
 	bytes       int
 	tag         int64
-	turn        int64         // among lines with the same tag
+	order       int64         // among lines with the same tag
 	heavy       bool          // its last function changed many rows
-	room        chan struct{} // closed when the line has room again; nil while no function waits for that
+	freed       chan struct{} // closed when the line has capacity again; nil while no function waits for that
 	next        *line         // among the spare ones
 }
 
-// full returns a channel that is closed when the line of the caller has room; nil if it has some
+// full returns a channel that is closed when the line of the caller has capacity; nil if it has some
 // now.
 func (q *queue) full(caller any) <-chan struct{} {
 	l := q.lines[caller]
 	if caller == nil || l == nil || l.tasks < maxQueued && l.bytes < maxQueuedBytes {
 		return nil
 	}
-	if l.room == nil {
-		l.room = make(chan struct{})
+	if l.freed == nil {
+		l.freed = make(chan struct{})
 	}
-	return l.room
+	return l.freed
 }
 
 func (q *queue) push(caller any, t *task) {
@@ -119,8 +119,8 @@ func (q *queue) charge(rows int) {
 		return
 	}
 	q.serving = nil
-	q.turn++
-	l.tag, l.turn = l.tag+1+int64(rows), q.turn
+	q.order++
+	l.tag, l.order = l.tag+1+int64(rows), q.order
 	l.heavy = rows >= heavyRows
 	q.sink()
 }
@@ -133,8 +133,8 @@ func (q *queue) enter(caller any) *line {
 	} else {
 		q.spare = l.next
 	}
-	q.turn++
-	*l = line{caller: caller, tag: q.now, turn: q.turn}
+	q.order++
+	*l = line{caller: caller, tag: q.now, order: q.order}
 	q.lines[caller] = l
 	i := len(q.heap)
 	q.heap = append(q.heap, l)
@@ -184,7 +184,7 @@ func (q *queue) sink() {
 }
 
 func (l *line) before(other *line) bool {
-	return l.tag < other.tag || l.tag == other.tag && l.turn < other.turn
+	return l.tag < other.tag || l.tag == other.tag && l.order < other.order
 }
 
 func (l *line) pop() *task {
@@ -192,9 +192,9 @@ func (l *line) pop() *task {
 	l.first, t.next = t.next, nil
 	l.tasks--
 	l.bytes -= t.size
-	if l.room != nil && l.tasks <= maxQueued/2 && l.bytes <= maxQueuedBytes/2 {
-		close(l.room)
-		l.room = nil
+	if l.freed != nil && l.tasks <= maxQueued/2 && l.bytes <= maxQueuedBytes/2 {
+		close(l.freed)
+		l.freed = nil
 	}
 	return t
 }

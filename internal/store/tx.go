@@ -126,7 +126,7 @@ func (tx *Tx) Now() time.Time { return tx.now }
 func (tx *Tx) Latest() time.Time { return fromNanos(tx.writer.latest) }
 
 // Patient says that nobody is kept waiting by the commit of what the function does. Where it stands alone its
-// batch stays open for company, a millisecond at most, which spares a sync.
+// batch waits for more work, a millisecond at most, which spares a sync.
 func (tx *Tx) Patient() { tx.patient = true }
 
 // OnCommit registers a function that runs in the writer once the commit is on disk, before any

@@ -16,7 +16,7 @@ import (
 // a batch that was lost.
 const kickRetry = time.Second
 
-// patience is how long a batch that nobody waits for stays open for company.
+// patience is how long a batch that nobody waits for waits for more work.
 const patience = time.Millisecond
 
 // The writer is the one goroutine that changes the database.
@@ -36,7 +36,7 @@ type writer struct {
 	checkpointer *checkpointer
 	answers      *answerer
 
-	wake     chan struct{}         // room for one: there may be something to do
+	wake     chan struct{}         // capacity 1: there may be something to do
 	stopped  chan struct{}         // closed when the goroutine has ended
 	revision atomic.Int64          // of the last commit
 	failed   atomic.Bool           // a sync has failed: nothing is run any more

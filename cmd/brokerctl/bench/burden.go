@@ -146,11 +146,11 @@ func (b *bench) idle(ctx context.Context) error {
 	var mu sync.Mutex
 	var first error
 	var running sync.WaitGroup
-	room := make(chan struct{}, joining)
+	slots := make(chan struct{}, joining)
 	for i := range b.o.Idle {
-		room <- struct{}{}
+		slots <- struct{}{}
 		running.Go(func() {
-			defer func() { <-room }()
+			defer func() { <-slots }()
 			c, err := b.join(ctx, fmt.Sprintf("idle-%d", i), "idle")
 			if err == nil {
 				_, err = openClaims(ctx, c, &pb.ClaimOpen{})

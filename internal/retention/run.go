@@ -105,8 +105,8 @@ func (p *plan) due(m *Message) time.Time {
 	return due
 }
 
-// turn archives all due data, and schedules the next run.
-func (k *Keeper) turn(ctx context.Context) {
+// tick archives all due data, and schedules the next run.
+func (k *Keeper) tick(ctx context.Context) {
 	next, pause, err := k.work(ctx)
 	if ctx.Err() != nil {
 		return
