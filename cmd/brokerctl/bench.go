@@ -53,7 +53,7 @@ func (o *benchOptions) AddFlags(f *pflag.FlagSet) {
 	f.IntVar(&o.held, "held", 10_000, "locks that others hold in workload held")
 	f.IntVar(&o.changes, "changes", 10_000, "changes that each watcher receives in workload watch")
 	f.IntVar(&o.finished, "finished", 0, "messages sent and acknowledged before the first workload")
-	f.IntVar(&o.waiting, "waiting", 100_000, "messages that wait in the bystander's mailbox in flood and churn")
+	f.IntVar(&o.waiting, "waiting", 100_000, "messages that wait in one mailbox in backlog, flood and churn")
 	f.IntVar(&o.bulk, "bulk", bench.BulkTasks, "ready tasks in bulk; its other sizes are in proportion")
 	f.StringVar(&o.folder, "folder", "/var/tmp", "where the separate broker has its data: every send waits for this disk")
 	f.BoolVar(&o.numbered, "numbered", false, "use producer numbers and request ids, so that the broker recognises duplicates")
@@ -65,6 +65,10 @@ its own (bench-…) without a mailbox limit.
 
   agents     64 senders, one message at a time; 8 consumers, 64 claims
   pipelined  4 senders, 256 messages at a time; 4 consumers, 256 claims
+  numbered   pipelined with --numbered
+  objects    pipelined with JSON objects
+  backlog    pipelined with 100,000 messages (--waiting) before; half as many
+             are acknowledged as are sent
   paced      20 senders, 50 messages per second; 20 consumers, 1 claim
   locks      32 clients lock and release their own file; others hold 10 files
              and directories
@@ -72,37 +76,33 @@ its own (bench-…) without a mailbox limit.
   contended  8 clients lock and release the same file; SHARE is the range of
              their shares, in eighths
   tokens     2 agents pass a token to each other; one operation is a round trip
-  tasks      8 workers claim and complete 10,000 READY tasks, one at a time;
-             a task that two claims return is an error
+  tasks      8 workers claim and complete 10,000 READY tasks, one at a time
   state      32 clients put their own key, on condition of its revision
   read       8 agents read a message of their own mailbox, over gRPC
   http-read  the same over HTTP
   send       8 agents send messages to a role, one at a time, over gRPC
   http-send  the same over HTTP
-  watch      8 clients put 10,000 changes (--changes); 20 watchers must receive
-             each once and in order
+  watch      8 clients put 10,000 changes (--changes); 20 watchers receive each
   flood      8 agents and an operator send without waiting; 3 agents have 95
              streams that they do not read; 100,000 messages (--waiting) wait
   churn      an agent registers and deregisters, and an operator changes the
              session's settings
-  bulk       an agent puts a key every 10 ms while others do what is much work:
+  bulk       an agent puts a key every 10 ms beside much work:
              claims with an absent label beside 100,000 tasks, 100 votes of
              1,000 electors due together, 30,000 dependents of a task, 10,000
              tasks of a leaver, 20,000 former queues, 1,000 paths beside 63
              globs
 
-Each client is an agent with its own connection. A message counts once it is
-sent, confirmed, delivered and acknowledged; its time is from send to delivery. A
-lock's and a task's time is that of both calls, a change's from put to watcher. In
-flood, churn and bulk, the times are those of a bystander that makes one call at a
-time; in bulk they count from when a call was due. CPU is the broker's processor
-time per operation; MEMORY is its memory at the end. The broker and this command
-share the machine's processors.
+Each client is an agent with its own connection. A message counts once it is sent,
+confirmed, delivered and acknowledged (in backlog: confirmed); its time is from send to
+delivery (in backlog: confirmation). A lock's and a task's time is that of both calls, a
+change's from put to watcher. In flood, churn and bulk, the times are those of a
+bystander that makes one call at a time; in bulk they count from when a call was due.
+CPU is the broker's processor time per operation; MEMORY is its memory at the end.
 
-In a broker that was named, the session remains, with the waiting messages of
---preload, send, http-send, flood and churn. So do the sessions that bulk opens, one for
-each kind of work, with what they contain. HTTP is measured on the broker's Unix socket.
-bench needs operator rights.`
+In a broker that was named, the session remains, with waiting messages; so do those
+that bulk opens. HTTP is measured on the broker's Unix socket. bench needs operator
+rights.`
 
 // newBenchCommand measures the broker.
 func newBenchCommand(c *cli) *cobra.Command {

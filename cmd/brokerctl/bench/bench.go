@@ -37,6 +37,9 @@ func Workloads() []Workload {
 	return []Workload{
 		{"agents", traffic{senders: 64, batch: 1, consumers: 8, claims: 64}.measure},
 		{"pipelined", traffic{senders: 4, batch: 256, consumers: 4, claims: 256}.measure},
+		{"numbered", traffic{senders: 4, batch: 256, consumers: 4, claims: 256, numbered: true}.measure},
+		{"objects", traffic{senders: 4, batch: 256, consumers: 4, claims: 256, objects: true}.measure},
+		{"backlog", traffic{senders: 4, batch: 256, consumers: 4, claims: 256, halved: true}.measure},
 		{"paced", traffic{senders: 20, batch: 1, consumers: 20, claims: 1, pace: 20 * time.Millisecond}.measure},
 		{"locks", lockOwn},
 		{"held", lockOwnAmongMany},
@@ -66,7 +69,7 @@ type Options struct {
 	Subscribers int           // event subscribers that stop reading
 	Watchers    int           // dashboards that follow the overview over HTTP
 	Finished    int           // messages that are acknowledged before the first workload
-	Waiting     int           // messages that wait in one mailbox in workloads flood and churn
+	Waiting     int           // messages that wait in one mailbox in workloads backlog, flood and churn
 	Bulk        int           // ready tasks in workload bulk, its other sizes in proportion; 0 = BulkTasks
 	Keep        time.Duration // how long finished messages and events are kept; 0 = the default
 	Held        int           // locks that others hold in workload held
@@ -82,7 +85,8 @@ type Result struct {
 	Count     int           // what was done: messages confirmed, delivered and acknowledged; locks taken and released; …
 	Took      time.Duration // from the first send to the last acknowledgement
 	PerSecond float64
-	// How long one took, of the slowest of 50, 95 and 99 in a hundred: a message from the beginning of its send to its delivery.
+	// How long one took, of the slowest of 50, 95 and 99 in a hundred: a message from the beginning of its send to its
+	// delivery; in workload backlog a batch from the beginning of its send to its confirmation.
 	P50, P95, P99 time.Duration
 	// What the least and the most served client got of its fair share; 1 = just that. 0 = that was not measured.
 	LeastShare, MostShare float64

@@ -69,7 +69,7 @@ func TestRun_EveryWorkloadCountsWhatWasAcknowledged(t *testing.T) {
 	t.Parallel()
 	connect := newDaemon(t)
 	results, err := bench.Run(t.Context(), connect, bench.Options{
-		Workloads: []string{"agents", "pipelined", "paced", "locks", "held", "contended", "tokens", "tasks", "state", "watch"},
+		Workloads: []string{"agents", "pipelined", "numbered", "objects", "paced", "locks", "held", "contended", "tokens", "tasks", "state", "watch"},
 		Duration:  200 * time.Millisecond, Size: 100, Held: 100, Changes: 100})
 	if err != nil {
 		t.Fatal(err)
@@ -90,11 +90,32 @@ func TestRun_EveryWorkloadCountsWhatWasAcknowledged(t *testing.T) {
 			t.Errorf("%s: shares %v to %v", r.Workload, r.LeastShare, r.MostShare)
 		}
 	}
-	if want := []string{"agents", "pipelined", "paced", "locks", "held", "contended", "tokens", "tasks", "state", "watch"}; !slices.Equal(names, want) {
+	if want := []string{"agents", "pipelined", "numbered", "objects", "paced", "locks", "held", "contended", "tokens", "tasks", "state", "watch"}; !slices.Equal(names, want) {
 		t.Errorf("workloads %v, want %v", names, want)
 	}
 	if s := status(t, connect); s.GetWaiting() != 0 || s.GetClaimed() != 0 || s.GetDead() != 0 || s.GetLocks()+s.GetTokensHeld()+s.GetTickets() != 0 {
 		t.Errorf("left over: %v", s)
+	}
+}
+
+func TestRun_BacklogStaysWhileItsConsumersAcknowledgeHalf(t *testing.T) {
+	t.Parallel()
+	connect := newDaemon(t)
+	const waiting = 2000
+	results, err := bench.Run(t.Context(), connect, bench.Options{
+		Workloads: []string{"backlog"}, Duration: 200 * time.Millisecond, Size: 100, Changes: 1, Waiting: waiting})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := results[0]
+	if r.Count <= 0 || r.CPU <= 0 || r.P50 <= 0 || r.P50 > r.P99 {
+		t.Errorf("%+v", r)
+	}
+	s := status(t, connect)
+	left, acked := int(s.GetWaiting()+s.GetClaimed()), waiting+r.Count-int(s.GetWaiting()+s.GetClaimed())
+	const held = 4 * 256 // claims that the consumers hold at the end
+	if acked < r.Count/2-held || acked > r.Count/2 {
+		t.Errorf("%d of %d messages are left, so %d were acknowledged, and %d were sent", left, waiting+r.Count, acked, r.Count)
 	}
 }
 
@@ -223,7 +244,7 @@ func TestRun_RefusesWhatItCannotMeasure(t *testing.T) {
 		says string
 	}{
 		"a payload without room for the time": {bench.Options{Duration: time.Second, Size: bench.MinSize - 1, Changes: 1}, "at least 18"},
-		"an unknown workload":                 {bench.Options{Duration: time.Second, Size: 100, Changes: 1, Workloads: []string{"x"}}, "agents, pipelined, paced"},
+		"an unknown workload":                 {bench.Options{Duration: time.Second, Size: 100, Changes: 1, Workloads: []string{"x"}}, "agents, pipelined, numbered"},
 		"no duration":                         {bench.Options{Size: 100, Changes: 1}, "duration"},
 	} {
 		if _, err := bench.Run(t.Context(), connect, c.o); err == nil || !strings.Contains(err.Error(), c.says) {

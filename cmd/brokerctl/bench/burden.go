@@ -54,7 +54,7 @@ func (b *bench) burden(ctx context.Context) error {
 // preload sends messages to roles that no agent has, where they wait.
 func (b *bench) preload(ctx context.Context) error {
 	return b.fill(ctx, "preloader", b.o.Preload, func(i int) *pb.Target {
-		return &pb.Target{To: &pb.Target_Role{Role: fmt.Sprintf("waiting-%d", i%preloadMailboxes)}}
+		return toRole(fmt.Sprintf("waiting-%d", i%preloadMailboxes))
 	})
 }
 

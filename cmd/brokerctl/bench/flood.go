@@ -65,7 +65,7 @@ func (b *bench) pour(ctx context.Context, c *client.Client, role string, confirm
 			request := &pb.SendRequest{}
 			for range floodBatch {
 				request.Messages = append(request.Messages, &pb.Message{
-					Target: &pb.Target{To: &pb.Target_Role{Role: role}}, Reach: pb.Reach_REACH_ONE, Type: "bench", Payload: payload(0, pad)})
+					Target: toRole(role), Reach: pb.Reach_REACH_ONE, Type: "bench", Payload: payload(0, pad)})
 			}
 			if stream.Send(request) != nil {
 				return // Recv says why

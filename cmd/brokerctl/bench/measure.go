@@ -3,12 +3,16 @@ package bench
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"brokerd/client"
+	pb "brokerd/gen/brokerd/v1"
 )
 
 // drainTime is how long consumers have, after the last send, to acknowledge everything.
@@ -21,6 +25,9 @@ type traffic struct {
 	consumers int
 	claims    int           // held at the same time by one consumer, each acknowledged by itself
 	pace      time.Duration // wait between two sends of one sender; 0 = as fast as it can
+	numbered  bool          // senders number their messages, as with Options.Numbered
+	objects   bool          // payloads are JSON objects, not strings
+	halved    bool          // Options.Waiting messages wait; consumers acknowledge one for two that are confirmed
 }
 
 // measurement is one round of a workload of messages.
@@ -36,6 +43,7 @@ type measurement struct {
 	target  atomic.Int64  // messages to acknowledge; -1 while that is not known
 	drained chan struct{} // closed when acked has reached target
 	once    sync.Once
+	permits *semaphore.Weighted // one for each acknowledgement that consumers may make; nil = any number
 
 	mu        sync.Mutex
 	latencies []time.Duration
@@ -53,6 +61,16 @@ func (t traffic) measure(ctx context.Context, b *bench, prefix string) (Result, 
 		drained: make(chan struct{}),
 	}
 	m.target.Store(-1)
+	m.o.Numbered = m.o.Numbered || t.numbered
+	if t.halved {
+		if err := b.fill(ctx, prefix+"-filler", b.o.Waiting, func(int) *pb.Target { return toRole(m.role) }); err != nil {
+			return Result{}, fmt.Errorf("fill the mailbox: %w", err)
+		}
+		m.permits = semaphore.NewWeighted(math.MaxInt64)
+		if err := m.permits.Acquire(ctx, math.MaxInt64); err != nil {
+			return Result{}, err
+		}
+	}
 	consumers, err := b.joinMany(ctx, t.consumers, m.role+"-consumer-%d", m.role)
 	defer closeAll(consumers)
 	if err != nil {
@@ -142,9 +160,14 @@ func (m *measurement) check(ctx context.Context, what string, err error) {
 	}
 }
 
-// drain waits until everything that was confirmed is acknowledged, and returns how long the round took.
+// drain waits until everything that was confirmed is acknowledged, or the half of it that may be, and returns how long
+// the round took.
 func (m *measurement) drain(ctx context.Context) (time.Duration, error) {
-	m.target.Store(m.sent.Load())
+	target := m.sent.Load()
+	if m.halved {
+		target = max(0, target/2-int64(m.consumers*m.claims)) // the permits left may be too few for a frame of claims
+	}
+	m.target.Store(target)
 	m.acknowledged(0)
 	timeout := time.NewTimer(drainTime)
 	defer timeout.Stop()
@@ -155,8 +178,24 @@ func (m *measurement) drain(ctx context.Context) (time.Duration, error) {
 		return 0, context.Cause(ctx)
 	case <-timeout.C:
 		return 0, fmt.Errorf("%d of %d messages not acknowledged %v after the last send",
-			m.sent.Load()-m.acked.Load(), m.sent.Load(), drainTime)
+			target-m.acked.Load(), target, drainTime)
 	}
+}
+
+// confirmed counts n messages that were sent.
+func (m *measurement) confirmed(n int) {
+	m.sent.Add(int64(n))
+	if m.permits != nil {
+		m.permits.Release(int64(n / 2))
+	}
+}
+
+// permit waits until a consumer may acknowledge n messages.
+func (m *measurement) permit(ctx context.Context, n int) error {
+	if m.permits == nil {
+		return nil
+	}
+	return m.permits.Acquire(ctx, int64(n))
 }
 
 // acknowledged counts n messages, and closes drained with the last.
@@ -176,7 +215,11 @@ func (m *measurement) add(latencies []time.Duration) {
 func (m *measurement) result(took time.Duration) Result {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return resultOf(int(m.acked.Load()), took, m.latencies)
+	count := m.acked.Load()
+	if m.halved {
+		count = m.sent.Load()
+	}
+	return resultOf(int(count), took, m.latencies)
 }
 
 // resultOf counts what was done in a time; it sorts the latencies.

@@ -20,10 +20,12 @@ type sender struct {
 	m       *measurement
 	stream  pb.MessageService_SendClient
 	target  *pb.Target
-	padding string
+	payload func(at time.Duration) string
 	first   time.Duration // wait before the first send, so that paced senders do not send together
 	name    string        // of the producer, if messages are numbered
 	number  int64
+
+	latencies []time.Duration // of batches, in workload backlog
 }
 
 func (m *measurement) openSender(ctx context.Context, c *client.Client, index int) (*sender, error) {
@@ -34,9 +36,12 @@ func (m *measurement) openSender(ctx context.Context, c *client.Client, index in
 	s := &sender{
 		m:       m,
 		stream:  stream,
-		target:  &pb.Target{To: &pb.Target_Role{Role: m.role}},
-		padding: padding(m.o.Size),
+		target:  toRole(m.role),
+		payload: textOf(m.o.Size),
 		first:   m.pace * time.Duration(index) / time.Duration(m.senders),
+	}
+	if m.objects {
+		s.payload = objectOf(m.o.Size)
 	}
 	if m.o.Numbered {
 		s.name = c.Identity().Agent
@@ -46,6 +51,7 @@ func (m *measurement) openSender(ctx context.Context, c *client.Client, index in
 
 // run sends until end, or until ctx ends.
 func (s *sender) run(ctx context.Context, end time.Time) error {
+	defer func() { s.m.add(s.latencies) }()
 	for pause := s.first; ; pause = s.m.pace {
 		if pause > 0 {
 			timer := time.NewTimer(pause)
@@ -67,7 +73,7 @@ func (s *sender) run(ctx context.Context, end time.Time) error {
 
 // send sends one batch and waits for its confirmation.
 func (s *sender) send() error {
-	request := s.request()
+	request, began := s.request(), time.Now()
 	if err := s.stream.Send(request); err != nil {
 		_, err = s.stream.Recv() // Send says only that the stream is over
 		return err
@@ -86,7 +92,10 @@ func (s *sender) send() error {
 			}
 		}
 		missing -= len(answer.GetResults())
-		s.m.sent.Add(int64(len(answer.GetResults())))
+		s.m.confirmed(len(answer.GetResults()))
+	}
+	if s.m.halved {
+		s.latencies = append(s.latencies, time.Since(began))
 	}
 	return nil
 }
@@ -96,7 +105,7 @@ func (s *sender) request() *pb.SendRequest {
 	now := time.Since(s.m.start)
 	messages := make([]*pb.Message, s.m.batch)
 	for i := range messages {
-		messages[i] = &pb.Message{Target: s.target, Reach: pb.Reach_REACH_ONE, Type: "bench", Payload: payload(now, s.padding)}
+		messages[i] = &pb.Message{Target: s.target, Reach: pb.Reach_REACH_ONE, Type: "bench", Payload: s.payload(now)}
 	}
 	request := &pb.SendRequest{Messages: messages}
 	if s.name != "" {
@@ -154,8 +163,13 @@ func (c *consumer) run() error {
 				if err != nil {
 					return err
 				}
-				latencies = append(latencies, now-sent)
+				if !c.m.halved {
+					latencies = append(latencies, now-sent)
+				}
 				acks[i] = claim.GetClaimId()
+			}
+			if err := c.m.permit(c.stream.Context(), len(acks)); err != nil {
+				return err
 			}
 			if err := c.stream.Send(&pb.ClaimRequest{Acks: acks}); err != nil {
 				_, err = c.stream.Recv()
@@ -176,32 +190,43 @@ func (c *consumer) run() error {
 	}
 }
 
-// A payload is a JSON string of the size asked for: 16 hexadecimal digits of nanoseconds, then padding.
-const timeDigits = 16
+// toRole is a role as target.
+func toRole(name string) *pb.Target { return &pb.Target{To: &pb.Target_Role{Role: name}} }
+
+// A payload is a JSON string of the size asked for, or a JSON object of ten fields. Both have the nanoseconds since the
+// start of the round as 16 hexadecimal digits: the string begins with them, the object has them in its first field.
+const (
+	timeDigits  = 16
+	objectStart = `{"at":`
+	objectEnd   = `,"id":4711,"kind":"build","branch":"main","passed":true,"attempt":2,"seconds":12.5,` +
+		`"files":["src/main.go","src/main_test.go"],"parent":null,"output":"`
+)
 
 func padding(size int) string { return strings.Repeat("x", size-MinSize) }
 
+// textOf returns how to make payloads that are strings.
+func textOf(size int) func(time.Duration) string {
+	padding := padding(size)
+	return func(at time.Duration) string { return payload(at, padding) }
+}
+
+// objectOf returns how to make payloads that are objects. They are larger than size if ten fields need more.
+func objectOf(size int) func(time.Duration) string {
+	rest := objectEnd + strings.Repeat("x", max(0, size-MinSize-len(objectStart+objectEnd+`"}`))) + `"}`
+	return func(at time.Duration) string { return objectStart + payload(at, "") + rest }
+}
+
 func payload(at time.Duration, padding string) string {
-	var b strings.Builder
-	b.Grow(MinSize + len(padding))
-	b.WriteByte('"')
-	var digits [timeDigits]byte
-	text := strconv.AppendUint(digits[:0], uint64(at), 16)
-	for range timeDigits - len(text) {
-		b.WriteByte('0')
-	}
-	b.Write(text)
-	b.WriteString(padding)
-	b.WriteByte('"')
-	return b.String()
+	return fmt.Sprintf(`"%0*x%s"`, timeDigits, int64(at), padding)
 }
 
 // sentAt returns the time in a payload.
 func sentAt(payload string) (time.Duration, error) {
-	if len(payload) < MinSize {
+	text := strings.TrimPrefix(payload, objectStart)
+	if len(text) < MinSize {
 		return 0, fmt.Errorf("a payload came back changed: %q", payload)
 	}
-	at, err := strconv.ParseUint(payload[1:1+timeDigits], 16, 63)
+	at, err := strconv.ParseUint(text[1:1+timeDigits], 16, 63)
 	if err != nil {
 		return 0, fmt.Errorf("a payload came back changed: %w", err)
 	}

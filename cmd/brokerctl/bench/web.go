@@ -118,7 +118,7 @@ func read(overHTTP bool) func(context.Context, *bench, string) (Result, error) {
 func send(overHTTP bool) func(context.Context, *bench, string) (Result, error) {
 	return func(ctx context.Context, b *bench, prefix string) (Result, error) {
 		content := payload(0, padding(b.o.Size))
-		message := &pb.Message{Target: &pb.Target{To: &pb.Target_Role{Role: prefix}}, Reach: pb.Reach_REACH_ONE,
+		message := &pb.Message{Target: toRole(prefix), Reach: pb.Reach_REACH_ONE,
 			Type: "bench", Payload: content}
 		body := fmt.Sprintf(`{"messages":[{"target":{"role":%q},"reach":"one","type":"bench","payload":%s}]}`,
 			prefix, content)
