@@ -121,12 +121,18 @@ func TestAsleep_EmptyHeartbeatsRenewTheLeaseAndDoNotKeepAnAgentAwake(t *testing.
 	}
 }
 
-// awaitAwake sends until the broker has begun a call of builder-1.
+// awaitAwake looks at builder-1 until the broker has begun a call of it. It does not send: the session limits how many
+// messages lead may send while the time stands.
 func awaitAwake(t *testing.T, b *apptest.Broker, what string) {
 	t.Helper()
-	for deadline := time.Now().Add(apptest.Patience); sendOne(t, b, toBuilder()).GetAsleep() != nil; {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: the agent stays asleep", what)
+	agents := pb.NewAgentServiceClient(b.Conn("lead"))
+	for ctx := patient(t); ; {
+		got, err := agents.GetAgent(ctx, &pb.GetAgentRequest{Name: "builder-1"})
+		if err != nil {
+			t.Fatalf("%s: the agent stays asleep: %v", what, err)
+		}
+		if got.GetAgent().GetAsleepSince() == nil {
+			return
 		}
 	}
 }
