@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection/grpc_reflection_v1"
@@ -260,15 +262,14 @@ func TestApp_StopCutsOffClientsThatDoNotEnd(t *testing.T) {
 
 func TestApp_ProfilesOnLoopback(t *testing.T) {
 	t.Parallel()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	core, logged := observer.New(zap.InfoLevel)
+	run(t, app.Config{Dir: folder(t), Pprof: "127.0.0.1:0", Log: zap.New(core)})
+	lines := logged.FilterMessage("serving profiles").All()
+	if len(lines) != 1 {
+		t.Fatalf("%d lines of the log say where profiles are served", len(lines))
 	}
-	address := free.Addr().String()
-	_ = free.Close()
-	run(t, app.Config{Dir: folder(t), Pprof: address})
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	out, err := client.Get(fmt.Sprintf("http://%s/debug/pprof/goroutine?debug=1", address))
+	out, err := client.Get(fmt.Sprintf("http://%s/debug/pprof/goroutine?debug=1", lines[0].ContextMap()["address"]))
 	if err != nil {
 		t.Fatal(err)
 	}
