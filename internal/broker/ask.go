@@ -81,7 +81,7 @@ func (b *Broker) Ask(ctx context.Context, c identity.Caller, req idempotency.Req
 	if err := b.admit(ctx, c, 1); err != nil {
 		return Asked{}, err
 	}
-	from := b.origin(ctx)
+	from := b.Origin(ctx)
 	var asked Asked
 	var w *asking
 	draft.Response, draft.Within = true, wait
@@ -134,14 +134,14 @@ func (s *sending) ask(d *Draft) (Asked, error) {
 	var out Outcome
 	if somebody {
 		if out, err = s.sendFitting(d, 0, 0); err != nil {
-			return Asked{}, within("message", err)
+			return Asked{}, Within("message", err)
 		}
 	}
 	if out.Count == 0 && !out.Awaited {
 		return Asked{}, s.noResponders(d.Target)
 	}
 	if out.Count > 0 && out.Refused == out.Count {
-		return Asked{}, mailboxFull(d.Target, s.actor.Session.MailboxLimit)
+		return Asked{}, MailboxFull(d.Target, s.actor.Session.MailboxLimit)
 	}
 	return Asked{ID: out.ID, Revision: out.Revision, Warnings: out.Warnings}, s.finish()
 }
@@ -224,7 +224,7 @@ func (b *Broker) fetch(tx *store.Tx, a Actor, question int64) (*Message, bool, e
 		return &m, true, nil
 	}
 	s := b.NewSettleTx(tx, a)
-	if _, err := s.settle(&Settlement{Verb: Ack, Ref: Ref{Text: m.ID.String(), Revision: reply}}); err != nil {
+	if _, err := s.Settle(&Settlement{Verb: Ack, Ref: Ref{Text: m.ID.String(), Revision: reply}}); err != nil {
 		return nil, true, err
 	}
 	_, err = s.Finish()

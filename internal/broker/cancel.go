@@ -28,7 +28,7 @@ func (b *Broker) Cancel(ctx context.Context, c identity.Caller, req idempotency.
 		if err != nil {
 			return err
 		}
-		m, err := a.sent(tx, ref, "cancel it")
+		m, err := a.Sent(tx, ref, "cancel it")
 		if err != nil {
 			return err
 		}
@@ -110,9 +110,9 @@ func heldBy(q store.Querier, agent int64, until time.Time, limit int) ([]*held, 
 	return found, rows.Err()
 }
 
-// sent returns a message that the actor sent, or any for an operator. Errors: fault.NotFound, and fault.Denied for everybody else, who
+// Sent returns a message that the actor sent, or any for an operator. Errors: fault.NotFound, and fault.Denied for everybody else, who
 // may not do what is to be done with it.
-func (a Actor) sent(q store.Querier, ref Ref, what string) (Message, error) {
+func (a Actor) Sent(q store.Querier, ref Ref, what string) (Message, error) {
 	m, err := FindMessage(q, a.Session.ID, ref)
 	if err != nil {
 		return m, err

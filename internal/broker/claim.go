@@ -210,13 +210,13 @@ func (b *Broker) findsNotice(ctx context.Context, mailbox int64, to *Offering) (
 	return found, err
 }
 
-// errGone is the error for what an agent has waiting while it deregisters.
-func errGone(agent string) error {
+// ErrGone is the error for what an agent has waiting while it deregisters.
+func ErrGone(agent string) error {
 	return fault.New(fault.Precondition, "AGENT_NOT_REGISTERED", "agent %q is not registered any more; register it to go on", agent)
 }
 
-// errFailed is the error for what an agent that has failed still has waiting.
-func errFailed(agent string) error {
+// ErrFailed is the error for what an agent that has failed still has waiting.
+func ErrFailed(agent string) error {
 	return fault.New(fault.Precondition, "STALE_INCARNATION",
 		"agent %q has failed: its lease is over, and what it held is lost; a call without an incarnation brings it back", agent)
 }
@@ -378,7 +378,7 @@ func (b *Broker) giveBack(a Actor, claims []Claim) {
 	b.store.Submit(context.Background(), store.LaneDrain, 0, func(tx *store.Tx) error {
 		s := b.NewSettleTx(tx, a)
 		for i := range items {
-			if _, err := s.settle(&items[i]); err != nil && fault.KindOf(err) != fault.Precondition {
+			if _, err := s.Settle(&items[i]); err != nil && fault.KindOf(err) != fault.Precondition {
 				return err
 			}
 		}

@@ -31,7 +31,7 @@ type failure struct {
 // meanwhile, these run out by themselves. AgentEnded returns the ids of the claims, at most mostLost.
 // It is a hook of the agent's end.
 func (b *Broker) AgentEnded(tx *store.Tx, session Session, agent Agent, stopped bool) ([]Ref, error) {
-	why := errFailed(agent.Name)
+	why := ErrFailed(agent.Name)
 	if stopped {
 		why = fault.AgentStopped(agent.Name)
 	}

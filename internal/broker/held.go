@@ -113,8 +113,8 @@ func claimLost(ref Ref, text string) error {
 	return e
 }
 
-// onlyClaim returns the actor's only open claim.
-func onlyClaim(tx *store.Tx, a Actor) (Ref, error) {
+// OnlyClaim returns the actor's only open claim.
+func OnlyClaim(tx *store.Tx, a Actor) (Ref, error) {
 	var ids []string
 	rows := tx.Query(selectOpenClaims, a.Mailbox)
 	for rows.Next() {

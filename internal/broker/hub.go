@@ -67,6 +67,15 @@ func (b *Broker) wake(tx *store.Tx, ready readied) {
 	tx.AtEnd(dispatchKey{}, b.dispatch)
 }
 
+// Arrived signals the readers of mailboxes in which deliveries have arrived.
+func (b *Broker) Arrived(tx *store.Tx, mailboxes ...int64) {
+	var ready readied
+	for _, mailbox := range mailboxes {
+		ready.seen(mailbox)
+	}
+	b.wake(tx, ready)
+}
+
 // nextConsumer returns the next consumer of a mailbox among those that may receive a claim. In each round, a consumer
 // receives one claim, or a quarter of its max_in_flight if that is more. Consumers with a high limit receive fewer,
 // larger frames. The others share evenly. The caller holds the mutex.

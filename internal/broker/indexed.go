@@ -12,7 +12,7 @@ import (
 // several drafts.
 func Indexed(err error, i, of int) error {
 	at := fmt.Sprintf("messages[%d]", i)
-	err = within(at, err)
+	err = Within(at, err)
 	var f *fault.Error
 	if of == 1 || !errors.As(err, &f) || len(f.Violations) > 0 {
 		return err
@@ -22,8 +22,8 @@ func Indexed(err error, i, of int) error {
 	return &clone
 }
 
-// within puts the name of a message in front of the fields of it that an error names.
-func within(at string, err error) error {
+// Within puts the name of a message in front of the fields of it that an error names.
+func Within(at string, err error) error {
 	var f *fault.Error
 	if !errors.As(err, &f) || len(f.Violations) == 0 {
 		return err

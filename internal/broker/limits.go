@@ -135,8 +135,8 @@ func (s Session) fits(d *Draft) error {
 	return nil
 }
 
-// mailboxFull refuses a message that must get somewhere and gets nowhere.
-func mailboxFull(to Target, limit int64) error {
+// MailboxFull refuses a message that must get somewhere and gets nowhere.
+func MailboxFull(to Target, limit int64) error {
 	e := fault.New(fault.Exhausted, "MAILBOX_FULL",
 		"nobody got the message: every mailbox that %s means is full, with %d waiting (session setting mailbox_limit)", to, limit)
 	e.RetryAfter = time.Second // a consumer may have taken a message by then

@@ -44,3 +44,20 @@ func (p *PartTx) CopyLater(message int64, name string, have []string) {
 
 // Finish writes what the messages have in common.
 func (p *PartTx) Finish() error { return p.sending.finish() }
+
+// A SendTx sends messages of a caller in one function of the writer. Its methods may be called until Finish.
+type SendTx struct{ sending *sending }
+
+// NewSendTx returns a SendTx for messages of an actor. from is their origin.
+func (b *Broker) NewSendTx(tx *store.Tx, actor Actor, from *Origin) *SendTx {
+	return &SendTx{&sending{Broker: b, tx: tx, actor: actor, rooms: map[MailboxRef]*room{}, origin: from}}
+}
+
+// Send sends a message, which must not be larger than its session allows. Errors: as Broker.Send.
+func (s *SendTx) Send(d *Draft) (Outcome, error) { return s.sending.sendFitting(d, 0, 0) }
+
+// Vacancy returns the warning for a role or channel that no agent has; it is empty if an agent has it.
+func (s *SendTx) Vacancy(ref MailboxRef) (string, error) { return s.sending.vacancy(ref) }
+
+// Finish writes what the messages have in common.
+func (s *SendTx) Finish() error { return s.sending.finish() }

@@ -30,7 +30,7 @@ func (b *Broker) Reply(ctx context.Context, c identity.Caller, req idempotency.R
 	if err := b.admit(ctx, c, 1); err != nil {
 		return Outcome{}, err
 	}
-	from := b.origin(ctx)
+	from := b.Origin(ctx)
 	var out Outcome
 	var seen bool
 	err := b.store.Write(ctx, func(tx *store.Tx) (err error) {
@@ -44,7 +44,7 @@ func (b *Broker) Reply(ctx context.Context, c identity.Caller, req idempotency.R
 	return out, err
 }
 
-func (b *Broker) reply(tx *store.Tx, c identity.Caller, from *origin, answer Answer) (Outcome, error) {
+func (b *Broker) reply(tx *store.Tx, c identity.Caller, from *Origin, answer Answer) (Outcome, error) {
 	s, err := b.sending(tx, c)
 	if err != nil {
 		return Outcome{}, err
@@ -60,7 +60,7 @@ func (b *Broker) reply(tx *store.Tx, c identity.Caller, from *origin, answer Ans
 		if s.actor.System() {
 			return Outcome{}, fault.AgentRequired()
 		}
-		if ref, err = onlyClaim(tx, s.actor); err != nil {
+		if ref, err = OnlyClaim(tx, s.actor); err != nil {
 			return Outcome{}, err
 		}
 	}
@@ -86,7 +86,7 @@ func (b *Broker) reply(tx *store.Tx, c identity.Caller, from *origin, answer Ans
 	d.Content = append(d.Content[:len(d.Content):len(d.Content)], added.Marshal()...)
 	out, err := s.sendFitting(&d, 0, 0)
 	if err != nil {
-		return Outcome{}, within("message", err)
+		return Outcome{}, Within("message", err)
 	}
 	// Work of an operator who reads no answers must not fail because of that.
 	if out.Refused > 0 && !(answer.Ack && to.Sender == identity.System) {
@@ -107,7 +107,7 @@ func (s *sending) finishOperators(message int64) error {
 	}
 	done := s.NewSettleTx(s.tx, s.actor)
 	done.actor.Mailbox = mailbox
-	if _, err := done.settle(&Settlement{Verb: Ack, Ref: Ref{Text: strconv.FormatInt(message, 10), Revision: message}}); err != nil {
+	if _, err := done.Settle(&Settlement{Verb: Ack, Ref: Ref{Text: strconv.FormatInt(message, 10), Revision: message}}); err != nil {
 		return err
 	}
 	_, err = done.Finish()

@@ -139,7 +139,7 @@ func (b *Broker) Resend(ctx context.Context, c identity.Caller, req idempotency.
 		if err != nil {
 			return err
 		}
-		m, err := a.sent(tx, ref, "send it again")
+		m, err := a.Sent(tx, ref, "send it again")
 		if err != nil {
 			return err
 		}

@@ -64,7 +64,7 @@ func (b *Broker) Send(ctx context.Context, c identity.Caller, req idempotency.Re
 	if err := b.admit(ctx, c, len(drafts)); err != nil {
 		return nil, err
 	}
-	from := b.origin(ctx)
+	from := b.Origin(ctx)
 	var outcomes []Outcome
 	var seen bool
 	err := b.store.Write(ctx, func(tx *store.Tx) (err error) {
@@ -96,7 +96,7 @@ func (b *Broker) Send(ctx context.Context, c identity.Caller, req idempotency.Re
 // disk or refused. A refused draft leaves the others alone. Batches submitted one after the other
 // are sent in that order. done must not block. Submit blocks while the caller has too much queued.
 func (b *Broker) Submit(ctx context.Context, c identity.Caller, batch Batch, done func([]Outcome)) {
-	from := b.origin(ctx)
+	from := b.Origin(ctx)
 	var outcomes []Outcome
 	b.store.Submit(ctx, store.LaneFill, batch.size(), func(tx *store.Tx) error {
 		outcomes = make([]Outcome, len(batch.Drafts))
@@ -176,7 +176,7 @@ type sending struct {
 	seen     []int64   // mailboxes whose readers have something to see, although nothing is ready in them
 	due      time.Time // the earliest that the calendar must know of
 	doubtful []doubtful
-	origin   *origin // of the call; nil if there is none, or nothing is traced
+	origin   *Origin // of the call; nil if there is none, or nothing is traced
 }
 
 // A room is what one function knows of a mailbox that it sends to.

@@ -68,14 +68,14 @@ func (b *Broker) Settle(ctx context.Context, c identity.Caller, req idempotency.
 			return fault.AgentRequired() // operators have no claims
 		}
 		if len(items) == 1 && items[0].Ref.Revision == 0 {
-			if items[0].Ref, err = onlyClaim(tx, a); err != nil {
+			if items[0].Ref, err = OnlyClaim(tx, a); err != nil {
 				return err
 			}
 		}
 		s := b.NewSettleTx(tx, a)
 		answer.Settled = nil
 		for i := range items {
-			done, err := s.settle(&items[i])
+			done, err := s.Settle(&items[i])
 			if err != nil {
 				return err
 			}
@@ -123,8 +123,8 @@ func (b *Broker) NewSettleTx(tx *store.Tx, actor Actor) *SettleTx {
 	return &SettleTx{Broker: b, tx: tx, actor: actor, left: tally{}}
 }
 
-// settle applies one settlement. It changes nothing if it returns an error.
-func (s *SettleTx) settle(item *Settlement) (Settled, error) {
+// Settle applies one settlement. It changes nothing if it returns an error.
+func (s *SettleTx) Settle(item *Settlement) (Settled, error) {
 	if item.Verb == Ack && item.key.mailbox != 0 && s.tracer == nil {
 		done, err := s.ackClaimed(item)
 		if err != nil || done {

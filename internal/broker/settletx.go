@@ -85,6 +85,23 @@ func (s *SettleTx) AckReady(item *Item) (done bool, err error) {
 	return true, s.PromoteNext(s.actor.Mailbox, ordering)
 }
 
+// AckOwn acknowledges the actor's claim, which must be in force, or mail in the actor's own mailbox that is not claimed.
+// Errors: as Settle.
+func (s *SettleTx) AckOwn(ref Ref) error {
+	h, err := s.locate(&Settlement{Verb: Release, Ref: ref}) // not Ack, which may come late
+	if err != nil && ref.Claim == 0 {
+		mail, err2 := s.locate(&Settlement{Verb: Ack, Ref: ref})
+		if err2 == nil && mail.mailbox == s.actor.Mailbox && mail.state == Pending {
+			h, err = mail, nil
+		}
+	}
+	if err != nil {
+		return err
+	}
+	_, err = s.ack(h)
+	return err
+}
+
 // MadeReady reports whether a step has made deliveries ready.
 func (s *SettleTx) MadeReady() bool { return len(s.ready) > 0 }
 
@@ -112,13 +129,13 @@ func (s *SettleTx) Vacate() {
 func (b *Broker) Dismiss(tx *store.Tx, session Session, agent Agent) (Actor, error) {
 	a := Actor{Agent: agent, Session: session}
 	b.vacancies.Clear(tx)
-	b.endAsks(tx, session.ID, agent.Name, errGone(agent.Name))
+	b.endAsks(tx, session.ID, agent.Name, ErrGone(agent.Name))
 	var err error
 	a.Mailbox, err = b.FindMailbox(tx, session.ID, MailboxRef{AgentMailbox, agent.Name})
 	if err != nil || a.Mailbox == 0 {
 		return a, err
 	}
-	b.dismiss(tx, a.Mailbox, errGone(a.Name))
+	b.dismiss(tx, a.Mailbox, ErrGone(a.Name))
 	tx.Exec(deleteSubscriptions, a.Mailbox)
 	b.audience.Clear(tx)
 	return a, b.ungate(tx, a.Mailbox)

@@ -221,7 +221,7 @@ func (s *ClaimStream) Settle(ctx context.Context, items []Settlement) error {
 		done := b.NewSettleTx(tx, a)
 		for i := range items {
 			if err = items[i].Fault; err == nil {
-				results[i], err = done.settle(&items[i])
+				results[i], err = done.Settle(&items[i])
 			}
 			switch {
 			case err == nil:

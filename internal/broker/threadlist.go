@@ -242,7 +242,7 @@ func newestOf(q store.Querier, session int64, name string) (revisions []int64, s
 // another name.
 func startOf(q store.Querier, session int64, name string) (Message, error) {
 	ref := Ref{Text: name}
-	revision, id := threadStart(name)
+	revision, id := ThreadStart(name)
 	ref.Revision = revision
 	copy(ref.ID[:], id)
 	m, err := FindMessage(q, session, ref)

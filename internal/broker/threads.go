@@ -33,13 +33,13 @@ type Thread struct {
 
 // threadArgs are the arguments of the queries that look at the messages of a thread, and more that come after them.
 func threadArgs(session int64, name string, more ...any) []any {
-	first, id := threadStart(name)
+	first, id := ThreadStart(name)
 	return append([]any{session, name, first, id}, more...)
 }
 
-// threadStart returns revision and id of the message that a thread is named after. That message
+// ThreadStart returns revision and id of the message that a thread is named after. That message
 // does not name the thread itself. The revision is -1 if the thread has another name.
-func threadStart(name string) (revision int64, id []byte) {
+func ThreadStart(name string) (revision int64, id []byte) {
 	if ref, ok := ParseRef(name); ok && ref.ID != (ID{}) && ref.ID.String() == name {
 		return ref.Revision, ref.ID[:]
 	}

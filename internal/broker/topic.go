@@ -45,7 +45,7 @@ func (f *filter) matches(d *ready) bool {
 // own messages it leaves out, its values, and the limit.
 func (f *filter) args(before []any, self string, limit int) []any {
 	t := &f.topic
-	first, id := threadStart(t.Thread)
+	first, id := ThreadStart(t.Thread)
 	types, senders := listJSON(f.types), listJSON(t.Senders)
 	return append(before, self, types, types, f.priority, senders, senders,
 		t.Thread, t.Thread, first, id, t.Task, t.Task, t.Correlation, t.Correlation, limit)

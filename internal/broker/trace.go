@@ -34,18 +34,18 @@ const (
 // nil, the broker traces nothing.
 func (b *Broker) UseTracer(t *tracing.Tracer) { b.tracer = t }
 
-// An origin says where the messages of a call come from.
-type origin struct {
+// An Origin says where the messages of a call come from.
+type Origin struct {
 	parent tracing.Context // the caller's span; the zero Context if the call names none
 	at     time.Time       // when the broker received them
 }
 
-// origin returns the origin of what a call sends; nil if the broker traces nothing.
-func (b *Broker) origin(ctx context.Context) *origin {
+// Origin returns the origin of what a call sends; nil if the broker traces nothing.
+func (b *Broker) Origin(ctx context.Context) *Origin {
 	if b.tracer == nil {
 		return nil
 	}
-	return &origin{tracing.FromContext(ctx), b.clock.Now()}
+	return &Origin{tracing.FromContext(ctx), b.clock.Now()}
 }
 
 // trace begins the span of a draft and returns it, with the draft that has this span in its content
