@@ -32,6 +32,7 @@ import (
 	"brokerd/internal/locks"
 	"brokerd/internal/messagesrpc"
 	"brokerd/internal/notices"
+	"brokerd/internal/offers"
 	"brokerd/internal/overview"
 	"brokerd/internal/retention"
 	"brokerd/internal/rpc"
@@ -201,6 +202,8 @@ func (a *App) start(ctx context.Context) error {
 	p.broker.UseTracer(tracer)
 	p.notices = notices.New(actors, p.broker)
 	p.broker.UseNotifier(p.notices)
+	p.offers = offers.New(p.store, p.events, p.broker)
+	p.broker.UseOffers(p.offers)
 	p.channels = channels.New(p.store, p.events, actors, p.catalog, p.broker)
 	p.deadletters = deadletters.New(p.store, actors, p.broker, c.Clock, log.Named("deadletters"))
 	p.inbox = inbox.New(p.store, p.events, actors, p.broker, c.Clock)
@@ -289,6 +292,7 @@ func (a *App) start(ctx context.Context) error {
 	}
 	if measured != nil {
 		p.broker.Observe(measured)
+		p.offers.Observe(measured)
 		p.locks.Observe(measured)
 		p.decisions.Observe(measured)
 		p.blockers.Observe(measured)
@@ -347,7 +351,7 @@ func (a *App) start(ctx context.Context) error {
 		locks:     locks.NewService(p.locks, p.rpc.ItemError),
 		events:    events.NewService(p.events, p.sessions, authors{p.agents, p.broker}, reports{p.blockers}),
 		messages: messagesrpc.NewService(
-			p.broker, p.inbox, p.deadletters, p.catalog, p.agents, p.rpc.ItemError, log.Named("broker")),
+			p.broker, p.inbox, p.deadletters, p.offers, p.catalog, p.agents, p.rpc.ItemError, log.Named("broker")),
 		sessions: sessionService{sessions.NewService(p.sessions), retention.NewSessionService(p.retention)},
 		state:    state.NewService(p.state),
 		tasks:    tasks.NewService(p.tasks),

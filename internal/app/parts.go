@@ -20,6 +20,7 @@ import (
 	"brokerd/internal/inbox"
 	"brokerd/internal/locks"
 	"brokerd/internal/notices"
+	"brokerd/internal/offers"
 	"brokerd/internal/overview"
 	"brokerd/internal/retention"
 	"brokerd/internal/rpc"
@@ -51,6 +52,7 @@ type parts struct {
 	inbox       *inbox.Reader
 	locks       *locks.Table
 	notices     *notices.Sender
+	offers      *offers.Offers
 	overview    *overview.Hub
 	retention   *retention.Keeper
 	rpc         *rpc.Server

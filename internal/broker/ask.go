@@ -357,7 +357,7 @@ func (b *Broker) putBack(w *asking, reply *Message) {
 		var ready readied
 		ready.add(a.Mailbox, at)
 		b.wake(tx, ready)
-		b.calendar.expect(tx, expires)
+		b.Calendar.Expect(tx, expires)
 		return nil
 	})
 	if err != nil {

@@ -96,6 +96,7 @@ type Broker struct {
 	drains   Drains // nil = the broker is never drained
 	rates    *sendRates
 	notifier Notifier
+	offers   Offers          // to models of coding agents; set before Start
 	observer Observer        // may be nil; not changed after Start
 	tracer   *tracing.Tracer // nil = nothing is traced
 	boxIDs   store.Cache[boxKey, int64]
@@ -105,7 +106,7 @@ type Broker struct {
 	vacancies store.Cache[boxKey, string]
 	hub       *hub
 	claims    *deadline.Queue[key]                                    // when running claims end
-	calendar  *calendar                                               // when delays, times to live and the time for a response end
+	Calendar  *Calendar                                               // when delays, times to live and the time for a response end
 	asks      store.Memory[int64, []*asking]                          // calls that wait for a reply, by question; it belongs to the writer
 	checked   int64                                                   // the id of the last producer that ForgetProducers has checked; it belongs to the writer
 	breakers  *deadline.Queue[int64]                                  // when open breakers let a probe through, by agent
@@ -128,7 +129,7 @@ func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock,
 	}
 	b.rates = newSendRates(clock, b.loadSession)
 	b.claims = deadline.New(clock, b.claimsDue)
-	b.calendar = newCalendar(b)
+	b.Calendar = newCalendar(b)
 	b.breakers = deadline.NewCalendar(clock, b.breakersDue)
 	b.backlog = deadline.New(clock, b.backlogDue)
 	b.chores = work.NewBacklog(st, "broker", clock, logger, b.choreFurther)
@@ -178,7 +179,7 @@ func (b *Broker) Start(ctx context.Context) error {
 	}
 	ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
 	b.runners.Go(func() { b.claims.Run(ctx) })
-	b.runners.Go(func() { b.calendar.run(ctx) })
+	b.runners.Go(func() { b.Calendar.run(ctx) })
 	b.runners.Go(func() { b.breakers.Run(ctx) })
 	b.runners.Go(func() { b.backlog.Run(ctx) })
 	b.chores.Start()

@@ -16,42 +16,42 @@ import (
 // calendarPage is how many deliveries one transaction of the calendar handles.
 const calendarPage = 300
 
-// A calendar makes delayed deliveries ready when they are due, expires those whose time to live is over, tells
-// of responses that are overdue, sends again what nobody notices, and returns offers without evidence. It sleeps
-// until the earliest of these times, which it finds in the database.
-type calendar struct {
+// A Calendar makes delayed deliveries ready when they are due, expires those whose time to live has ended, reports
+// overdue responses, redelivers messages that their recipients do not notice, and returns offers without evidence. It
+// sleeps until the earliest of these times, which it finds in the database.
+type Calendar struct {
 	broker *Broker
 	next   *deadline.Queue[struct{}]
 }
 
-func newCalendar(b *Broker) *calendar {
-	c := &calendar{broker: b}
+func newCalendar(b *Broker) *Calendar {
+	c := &Calendar{broker: b}
 	c.next = deadline.NewCalendar(b.clock, func([]struct{}) { c.turn() })
 	return c
 }
 
 // run works until the context ends.
-func (c *calendar) run(ctx context.Context) {
+func (c *Calendar) run(ctx context.Context) {
 	c.next.Set(struct{}{}, c.broker.clock.Now())
 	c.next.Run(ctx)
 }
 
-// expect has the calendar wake no later than at, once the transaction is committed; zero is never.
-func (c *calendar) expect(tx *store.Tx, at time.Time) {
+// Expect makes the calendar wake no later than at, once the transaction is committed; zero is never.
+func (c *Calendar) Expect(tx *store.Tx, at time.Time) {
 	if at.IsZero() {
 		return
 	}
 	tx.OnCommit(func() { c.wakeBy(at) })
 }
 
-func (c *calendar) wakeBy(at time.Time) {
+func (c *Calendar) wakeBy(at time.Time) {
 	if planned, ok := c.next.Deadline(struct{}{}); !ok || at.Before(planned) {
 		c.next.Set(struct{}{}, at)
 	}
 }
 
 // turn handles what is due and plans the next turn.
-func (c *calendar) turn() {
+func (c *Calendar) turn() {
 	b := c.broker
 	var next time.Time
 	err := b.store.Write(context.Background(), func(tx *store.Tx) error {
@@ -68,7 +68,8 @@ func (c *calendar) turn() {
 		if err := b.sendAgain(tx, &ready); err != nil {
 			return err
 		}
-		if err := b.returnOffers(tx); err != nil {
+		offer, err := b.offers.ReturnDue(tx)
+		if err != nil {
 			return err
 		}
 		b.wake(tx, ready)
@@ -77,7 +78,7 @@ func (c *calendar) turn() {
 			return err
 		}
 		reminder, err := b.nextReminder(tx)
-		next = Earliest(Earliest(due, expires), reminder)
+		next = Earliest(Earliest(due, expires), Earliest(reminder, offer))
 		return err
 	})
 	if err != nil {

@@ -81,7 +81,7 @@ func (b *Broker) Claim(ctx context.Context, c identity.Caller, w Wish) (Claims, 
 			return err
 		}
 		if w.Notices {
-			if answer.Notices, err = b.takeNotices(tx, a, w.Offer); err != nil {
+			if answer.Notices, err = b.receiveNotices(tx, a, w.Offer); err != nil {
 				return err
 			}
 		}
@@ -147,7 +147,7 @@ func (b *Broker) await(ctx context.Context, w *Wish, empty Claims, k *consumer, 
 			return nil
 		}
 		if empty.Empty, empty.NextDue, failed = b.whyEmpty(tx, k); failed == nil && w.Notices {
-			empty.Notices, failed = b.takeNotices(tx, k.actor, w.Offer)
+			empty.Notices, failed = b.receiveNotices(tx, k.actor, w.Offer)
 		}
 		return failed
 	})
@@ -202,8 +202,12 @@ func (b *Broker) awaitMail(ctx context.Context, w *Wish, k *consumer, taken chan
 // findsNotice reports whether there is an unread notice in an agent's mailbox; with an offering, one that is not offered
 // otherwise.
 func (b *Broker) findsNotice(ctx context.Context, mailbox int64, to *Offering) (found bool, err error) {
+	mark := ""
+	if to != nil {
+		mark = to.Mark
+	}
 	err = b.store.Read(ctx, func(s *store.Snapshot) error {
-		n, err := CountNotices(s, mailbox, to, 1)
+		n, err := CountNotices(s, mailbox, mark, 1)
 		found = n > 0
 		return err
 	})

@@ -45,7 +45,7 @@ func (b *Broker) AgentEnded(tx *store.Tx, session Session, agent Agent, stopped 
 	if stopped {
 		ended = "the agent has stopped"
 	}
-	if err := b.takeBack(tx, session.ID, mailbox, agent.Name, ended); err != nil {
+	if err := b.offers.AgentEnded(tx, session.ID, mailbox, agent.Name, ended); err != nil {
 		return nil, err
 	}
 	f := failure{session.ID, agent.Name, tx.Latest(), stopped}

@@ -13,8 +13,6 @@ import (
 type Observer interface {
 	// Acked reports how long a claim had lasted when it was finished.
 	Acked(after time.Duration)
-	// Accepted reports how long after it was sent an offer of a message was accepted, by its way.
-	Accepted(way string, after time.Duration)
 	// Full reports how many copies of a message were refused because the mailbox was full.
 	Full(copies int)
 	// Message counts a fate of a message of a session, or of one of its copies. Its class is the

@@ -146,36 +146,28 @@ func (b *Broker) HasNotices(q store.Querier, session int64, agent string) (bool,
 	if err != nil {
 		return false, err
 	}
-	n, err := CountNotices(q, mailbox, nil, 1)
+	n, err := CountNotices(q, mailbox, "", 1)
 	return n > 0, err
 }
 
-// CountNotices returns the number of unread notices in an agent's mailbox, at most most; with an offering, of those that
-// are not offered otherwise.
-func CountNotices(q store.Querier, mailbox int64, to *Offering, most int) (n int64, err error) {
+// CountNotices returns the number of unread notices in an agent's mailbox, at most most; with a mark, of those that are
+// not offered with another one.
+func CountNotices(q store.Querier, mailbox int64, mark string, most int) (n int64, err error) {
 	row := q.QueryRow(countUnreadNotices, mailbox, most)
-	if to != nil {
-		row = q.QueryRow(countUnofferedNotices, mailbox, to.Mark, most)
+	if mark != "" {
+		row = q.QueryRow(countUnofferedNotices, mailbox, mark, most)
 	}
 	err = row.Scan(&n)
 	return n, err
 }
 
-// takeNotices returns the oldest unread notices of an agent, at most MostNotices. It marks them read, or offers those
-// that are not offered. With the mark of open offers it returns these, as Offer does.
-func (b *Broker) takeNotices(tx *store.Tx, a Actor, to *Offering) ([]UnreadNotice, error) {
+// receiveNotices returns the oldest unread notices of an agent, at most MostNotices. It marks them read, or offers those
+// that are not offered.
+func (b *Broker) receiveNotices(tx *store.Tx, a Actor, to *Offering) ([]UnreadNotice, error) {
 	if to == nil {
 		return b.readNotices(tx, a)
 	}
-	again, _, err := scanNotices(tx.Query(selectNoticesOffered, a.Mailbox, to.Mark, MostNotices))
-	if err != nil || len(again) > 0 {
-		return again, err
-	}
-	unread, chosen, err := scanNotices(tx.Query(selectUnofferedNotices, a.Mailbox, MostNotices))
-	if err == nil && len(chosen) > 0 {
-		_, err = b.noteOffers(tx, a, *to, chosen)
-	}
-	return unread, err
+	return b.offers.OfferNotices(tx, a, *to)
 }
 
 // ReadNotices returns the oldest unread notices of an agent, at most MostNotices, and marks them read.
@@ -189,11 +181,11 @@ func (b *Broker) ReadNotices(tx *store.Tx, session int64, agent Agent) ([]Unread
 }
 
 func (b *Broker) readNotices(tx *store.Tx, a Actor) ([]UnreadNotice, error) {
-	unread, revisions, err := scanNotices(tx.Query(selectNotices, a.Mailbox, MostNotices))
+	unread, revisions, err := ScanNotices(tx.Query(selectNotices, a.Mailbox, MostNotices))
 	if err != nil || len(unread) == 0 {
 		return nil, err
 	}
-	finishNotices(tx, a.Mailbox, revisions)
+	FinishNotices(tx, a.Mailbox, revisions)
 	entry := a.Event("message.read")
 	entry.Severity = events.Debug
 	entry.Summary = counted(len(unread), "notice") + " read"
@@ -202,8 +194,8 @@ func (b *Broker) readNotices(tx *store.Tx, a Actor) ([]UnreadNotice, error) {
 	return unread, err
 }
 
-// scanNotices returns notices and their revisions.
-func scanNotices(rows *store.Rows) (unread []UnreadNotice, revisions []int64, err error) {
+// ScanNotices returns notices and their revisions, from rows of revision, type, time and content.
+func ScanNotices(rows *store.Rows) (unread []UnreadNotice, revisions []int64, err error) {
 	defer rows.Close()
 	for rows.Next() {
 		var n UnreadNotice
@@ -217,8 +209,8 @@ func scanNotices(rows *store.Rows) (unread []UnreadNotice, revisions []int64, er
 	return unread, revisions, rows.Err()
 }
 
-// finishNotices finishes those of the messages in an agent's mailbox that are unread notices.
-func finishNotices(tx *store.Tx, mailbox int64, messages []int64) {
+// FinishNotices finishes those of the messages in an agent's mailbox that are unread notices.
+func FinishNotices(tx *store.Tx, mailbox int64, messages []int64) {
 	for _, message := range messages {
 		tx.Exec(updateNoticeRead, mailbox, tx.Now(), message)
 	}

@@ -22,6 +22,7 @@ import (
 	"brokerd/internal/messagesrpc"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/notices"
+	"brokerd/internal/offers"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
 	"brokerd/internal/work"
@@ -86,10 +87,11 @@ func TestNotify_ReachesRegisteredAgentsAndNeverFailsTheChange(t *testing.T) {
 	reader := inboxes.New(st, log, v, post, clock)
 	sender := notices.New(v, post)
 	post.UseNotifier(sender)
+	post.UseOffers(offers.New(st, log, post))
 	t.Cleanup(post.Stop)
 	must(t, post.Start(t.Context()))
 	conn, _ := testkit.Serve(t, func(r grpc.ServiceRegistrar) {
-		pb.RegisterMessageServiceServer(r, messagesrpc.NewService(post, reader, nil, v, v, nil, zap.NewNop()))
+		pb.RegisterMessageServiceServer(r, messagesrpc.NewService(post, reader, nil, nil, v, v, nil, zap.NewNop()))
 	})
 	inbox := func(name string) (found []*pb.Message) {
 		t.Helper()

@@ -25,7 +25,7 @@ const (
 		UPDATE questions SET overdue = ? WHERE message = ?`
 	selectNextReminders = `
 		SELECT (SELECT MIN(deadline) FROM questions WHERE settled IS NULL AND overdue IS NULL),
-			(SELECT MIN(due_at) FROM resends), (SELECT MIN(due_at) FROM offers WHERE due_at IS NOT NULL)`
+			(SELECT MIN(due_at) FROM resends)`
 )
 
 // Replies that a call waits for.

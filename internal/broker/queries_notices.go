@@ -31,21 +31,6 @@ const (
 					SELECT 1 FROM offers o
 					WHERE o.mailbox = d.mailbox AND o.message = d.message AND o.due_at IS NOT NULL AND o.mark <> ?)
 			LIMIT ?) AS x`
-	selectNoticesOffered = `
-		SELECT d.message, m.type, m.created_at, m.content
-		FROM offers o JOIN deliveries d ON d.message = o.message AND d.mailbox = o.mailbox
-			JOIN messages m ON m.revision = d.message
-		WHERE o.mailbox = ? AND o.mark = ? AND o.due_at IS NOT NULL AND d.state = 9
-		ORDER BY d.message
-		LIMIT ?`
-	selectUnofferedNotices = `
-		SELECT d.message, m.type, m.created_at, m.content
-		FROM deliveries d JOIN messages m ON m.revision = d.message
-		WHERE d.mailbox = ? AND d.state = 9
-			AND NOT EXISTS (
-				SELECT 1 FROM offers o WHERE o.mailbox = d.mailbox AND o.message = d.message AND o.due_at IS NOT NULL)
-		ORDER BY d.message
-		LIMIT ?`
 	selectNotices = `
 		SELECT d.message, m.type, m.created_at, m.content
 		FROM deliveries d JOIN messages m ON m.revision = d.message

@@ -123,12 +123,11 @@ func isOpen(q store.Querier, message int64) (bool, error) {
 	return settled == 0, err
 }
 
-// nextReminder returns when the next response is overdue, the next delivery is to arrive anew, or the next offer is
-// returned; zero for never.
+// nextReminder returns when the next response is overdue or the next delivery is to arrive anew; zero for never.
 func (b *Broker) nextReminder(q store.Querier) (time.Time, error) {
-	var overdue, resend, offer time.Time
-	err := q.QueryRow(selectNextReminders).Scan(&overdue, &resend, &offer)
-	return Earliest(Earliest(overdue, resend), offer), err
+	var overdue, resend time.Time
+	err := q.QueryRow(selectNextReminders).Scan(&overdue, &resend)
+	return Earliest(overdue, resend), err
 }
 
 // A lateness is a question whose deadline has passed.

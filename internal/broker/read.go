@@ -18,7 +18,7 @@ func (b *Broker) NoteDelivered(tx *store.Tx, a Actor, messages, notices []int64)
 			return err
 		}
 	}
-	finishNotices(tx, a.Mailbox, notices)
+	FinishNotices(tx, a.Mailbox, notices)
 	if len(messages) > 0 {
 		tx.OnCommit(func() { b.worked(a, 0, received, 0) })
 	}
@@ -31,7 +31,7 @@ func (b *Broker) NoteRead(tx *store.Tx, a Actor, messages, fresh, notices []int6
 	for _, message := range messages {
 		tx.Exec(updateRead, tx.Now(), tx.Now(), message, a.Mailbox)
 	}
-	finishNotices(tx, a.Mailbox, notices)
+	FinishNotices(tx, a.Mailbox, notices)
 	tx.OnCommit(func() { b.worked(a, 0, len(fresh), 0) })
 	return b.count(tx, a.Session, isDelivered, fresh...)
 }

@@ -14,7 +14,7 @@ func Migrations() []store.Migration {
 		{Name: "broker/007_notices", SQL: notices},
 		{Name: "broker/008_artifacts", SQL: messageArtifacts},
 		{Name: "broker/009_leftovers", SQL: leftovers},
-		{Name: "broker/010_offers", SQL: offers},
+		{Name: "broker/010_offers", SQL: offersSchema},
 		{Name: "broker/011_attention", SQL: repliesIndex},
 	}
 }
@@ -150,4 +150,32 @@ CREATE TABLE leftovers (
 	first INTEGER PRIMARY KEY, -- revisions of messages that are removed, from this one
 	last  INTEGER NOT NULL     -- to this one
 );
+`
+
+// A row of offers is an attempt to put a delivery in an agent's mailbox before a model. It is open until due_at,
+// and settled if due_at is NULL: accepted or returned. One that was returned can still be accepted.
+const offersSchema = `
+CREATE TABLE offers (
+	message     INTEGER NOT NULL,
+	mailbox     INTEGER NOT NULL,
+	number      INTEGER NOT NULL,
+	way         INTEGER NOT NULL,
+	harness     TEXT    NOT NULL,
+	mark        TEXT    NOT NULL,
+	offered_at  INTEGER NOT NULL,
+	due_at      INTEGER,
+	accepted_at INTEGER,
+	returned_at INTEGER,
+	why         TEXT    NOT NULL DEFAULT '',
+	PRIMARY KEY (message, mailbox, number)
+) WITHOUT ROWID;
+CREATE INDEX offers_due     ON offers (due_at)                    WHERE due_at IS NOT NULL;
+CREATE INDEX offers_open    ON offers (mailbox, message)          WHERE due_at IS NOT NULL;
+CREATE INDEX offers_harness ON offers (mailbox, harness, message) WHERE accepted_at IS NULL;
+CREATE INDEX offers_mark    ON offers (mailbox, mark);
+`
+
+// Whether a message answers a question of the agent.
+const repliesIndex = `
+CREATE INDEX questions_reply ON questions (reply) WHERE reply IS NOT NULL;
 `

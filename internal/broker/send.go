@@ -431,7 +431,7 @@ func (s *sending) finish() error {
 		}
 	}
 	s.wake(s.tx, s.ready)
-	s.calendar.expect(s.tx, s.due)
+	s.Calendar.Expect(s.tx, s.due)
 	if err := s.reportDoubts(); err != nil {
 		return err
 	}

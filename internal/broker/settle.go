@@ -355,7 +355,7 @@ func (s *SettleTx) finish(self *consumer) (int64, error) {
 	}
 	s.left.flush(s.tx)
 	s.wake(s.tx, s.ready)
-	s.calendar.expect(s.tx, s.due)
+	s.Calendar.Expect(s.tx, s.due)
 	if len(s.ended) > 0 || len(s.renew) > 0 || len(s.noted[Ack]) > 0 {
 		s.tx.OnCommit(func() { s.settled(self) })
 	}

@@ -17,6 +17,7 @@ import (
 const (
 	listStretch   = 5000 // messages, of whatever session, that a list reads in one snapshot
 	listStretches = 200  // snapshots of one list call
+	mostOffers    = 1000 // open offers that a list reads
 )
 
 // Box says which messages to list.
@@ -137,7 +138,7 @@ func (r *Reader) listOnce(ctx context.Context, c identity.Caller, l ListOptions)
 		if err != nil {
 			return err
 		}
-		return broker.OpenOffers(s, a.Mailbox, p.Items)
+		return addOffers(s, a.Mailbox, p.Items)
 	})
 	if err != nil || !l.MarkRead || l.Box != Inbox {
 		return p, err
@@ -339,4 +340,27 @@ func scanInbox(rows *store.Rows, more ...any) (row, broker.Delivery, error) {
 	copy(r.ID[:], id)
 	d.State = broker.State(state)
 	return r, d, err
+}
+
+// addOffers adds to a page of a mailbox which of its messages are offered now.
+func addOffers(q store.Querier, mailbox int64, items []broker.Item) error {
+	open := map[int64]broker.Offer{}
+	rows := q.Query(selectOpenOffers, mailbox, mostOffers)
+	defer rows.Close()
+	for rows.Next() {
+		var message int64
+		var o broker.Offer
+		var way int
+		if err := rows.Scan(&message, &o.Number, &way, &o.Harness, &o.Mark, &o.OfferedAt); err != nil {
+			return err
+		}
+		o.Way = broker.Way(way)
+		open[message] = o
+	}
+	for i := range items {
+		if o, ok := open[items[i].Revision]; ok && !items[i].Queued {
+			items[i].Delivery.Offers = []broker.Offer{o}
+		}
+	}
+	return rows.Err()
 }

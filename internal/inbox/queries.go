@@ -62,4 +62,10 @@ const (
 		WHERE d.mailbox = ?1 AND d.message IN (SELECT message FROM (` + broker.SelectDirectiveKeys + `) AS x)
 		ORDER BY d.arrival
 		LIMIT ?3`
+	selectOpenOffers = `
+		SELECT message, number, way, harness, mark, offered_at
+		FROM offers
+		WHERE mailbox = ? AND due_at IS NOT NULL
+		ORDER BY message
+		LIMIT ?`
 )

@@ -60,7 +60,7 @@ func (r *Reader) Summary(ctx context.Context, c identity.Caller) (Summary, error
 		if err := sum.count(s, a.Mailbox); err != nil {
 			return err
 		}
-		if sum.Notices, err = broker.CountNotices(s, a.Mailbox, nil, broker.MostNotices); err != nil {
+		if sum.Notices, err = broker.CountNotices(s, a.Mailbox, "", broker.MostNotices); err != nil {
 			return err
 		}
 		now := r.clock.Now()

@@ -22,6 +22,7 @@ import (
 	"brokerd/internal/identity"
 	"brokerd/internal/inbox"
 	"brokerd/internal/msgtype"
+	"brokerd/internal/offers"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 )
@@ -225,8 +226,9 @@ func services(f *testing.F) bothServices {
 	b := broker.New(st, log, nowhere{}, clock, zap.NewNop())
 	reader := inbox.New(st, log, nowhere{}, b, clock)
 	dead := deadletters.New(st, nowhere{}, b, clock, zap.NewNop())
+	offered := offers.New(st, log, b)
 	registry := channels.New(st, log, nowhere{}, builtinTypes{}, b)
-	messages := NewService(b, reader, dead, builtinTypes{}, nil, nil, zap.NewNop()) // no stream is answered
+	messages := NewService(b, reader, dead, offered, builtinTypes{}, nil, nil, zap.NewNop()) // no stream is answered
 	return bothServices{messages, NewChannelService(registry)}
 }
 

@@ -14,6 +14,7 @@ import (
 	"brokerd/internal/identity"
 	"brokerd/internal/inbox"
 	"brokerd/internal/msgtype"
+	"brokerd/internal/offers"
 	"brokerd/internal/page"
 	"brokerd/internal/validate"
 )
@@ -30,6 +31,7 @@ type Service struct {
 	broker    *broker.Broker
 	inbox     *inbox.Reader
 	dead      *deadletters.Queue
+	offers    *offers.Offers
 	catalog   broker.Catalog
 	crew      Crew
 	itemError ItemError
@@ -41,11 +43,11 @@ type ItemError func(context.Context, error) *pb.ItemError
 
 // NewService returns the MessageService of a broker.
 func NewService(
-	core *broker.Broker, reader *inbox.Reader, dead *deadletters.Queue, catalog broker.Catalog, crew Crew, item ItemError,
-	log *zap.Logger,
+	core *broker.Broker, reader *inbox.Reader, dead *deadletters.Queue, offered *offers.Offers, catalog broker.Catalog,
+	crew Crew, item ItemError, log *zap.Logger,
 ) *Service {
 	return &Service{
-		broker: core, inbox: reader, dead: dead, catalog: catalog, crew: crew, itemError: item, log: log,
+		broker: core, inbox: reader, dead: dead, offers: offered, catalog: catalog, crew: crew, itemError: item, log: log,
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
 	"brokerd/internal/identity"
+	"brokerd/internal/offers"
 	"brokerd/internal/validate"
 )
 
@@ -23,10 +24,12 @@ const (
 // OfferMessages implements the RPC.
 func (s *Service) OfferMessages(ctx context.Context, r *pb.OfferMessagesRequest) (*pb.OfferMessagesResponse, error) {
 	var c validate.Check
-	o := broker.Offering{
-		Way: way(&c, "way", r.Way), Harness: r.Harness, Mark: r.Mark, Limit: int(r.Limit), Bytes: int(r.MaxBytes),
+	o := offers.Request{
+		Offering: broker.Offering{Way: way(&c, "way", r.Way), Harness: r.Harness, Mark: r.Mark},
+		Limit:    int(r.Limit),
+		Bytes:    int(r.MaxBytes),
 	}
-	checkOffering(&c, "", &o)
+	checkOffering(&c, "", &o.Offering)
 	if o.Limit == 0 {
 		o.Limit = defaultOffer
 	}
@@ -38,7 +41,7 @@ func (s *Service) OfferMessages(ctx context.Context, r *pb.OfferMessagesRequest)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	out, err := s.broker.Offer(ctx, identity.FromContext(ctx), o)
+	out, err := s.offers.Offer(ctx, identity.FromContext(ctx), o)
 	if err = s.unlessLate(ctx, o.Mark, err); err != nil {
 		return nil, err
 	}
@@ -65,16 +68,16 @@ func (s *Service) unlessLate(ctx context.Context, mark string, err error) error 
 	if err != nil || ctx.Err() == nil {
 		return err
 	}
-	returned := broker.OfferOutcome{Marks: []string{mark}, Why: "its caller had given up before the answer"}
+	returned := offers.Outcome{Marks: []string{mark}, Why: "its caller had given up before the answer"}
 	// An error changes nothing: such offers return by themselves later.
-	_, _, _ = s.broker.SettleOffers(context.WithoutCancel(ctx), identity.FromContext(ctx), returned)
+	_, _, _ = s.offers.Settle(context.WithoutCancel(ctx), identity.FromContext(ctx), returned)
 	return ctx.Err()
 }
 
 // SettleOffers implements the RPC.
 func (s *Service) SettleOffers(ctx context.Context, r *pb.SettleOffersRequest) (*pb.SettleOffersResponse, error) {
 	var c validate.Check
-	o := broker.OfferOutcome{
+	o := offers.Outcome{
 		Marks: r.Marks, Harness: r.Harness, Accepted: r.GetAccepted(), Why: r.GetReturned(), Open: r.Open,
 	}
 	c.Line("harness", r.Harness, maxHarness)
@@ -99,7 +102,7 @@ func (s *Service) SettleOffers(ctx context.Context, r *pb.SettleOffersRequest) (
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	n, revision, err := s.broker.SettleOffers(ctx, identity.FromContext(ctx), o)
+	n, revision, err := s.offers.Settle(ctx, identity.FromContext(ctx), o)
 	if err != nil {
 		return nil, err
 	}

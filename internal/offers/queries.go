@@ -1,43 +1,15 @@
-package broker
-
-// A row of offers is an attempt to put a delivery in an agent's mailbox before a model. It is open until due_at,
-// and settled if due_at is NULL: accepted or returned. One that was returned can still be accepted.
-const offers = `
-CREATE TABLE offers (
-	message     INTEGER NOT NULL,
-	mailbox     INTEGER NOT NULL,
-	number      INTEGER NOT NULL,
-	way         INTEGER NOT NULL,
-	harness     TEXT    NOT NULL,
-	mark        TEXT    NOT NULL,
-	offered_at  INTEGER NOT NULL,
-	due_at      INTEGER,
-	accepted_at INTEGER,
-	returned_at INTEGER,
-	why         TEXT    NOT NULL DEFAULT '',
-	PRIMARY KEY (message, mailbox, number)
-) WITHOUT ROWID;
-CREATE INDEX offers_due     ON offers (due_at)                    WHERE due_at IS NOT NULL;
-CREATE INDEX offers_open    ON offers (mailbox, message)          WHERE due_at IS NOT NULL;
-CREATE INDEX offers_harness ON offers (mailbox, harness, message) WHERE accepted_at IS NULL;
-CREATE INDEX offers_mark    ON offers (mailbox, mark);
-`
-
-// Whether a message answers a question of the agent.
-const repliesIndex = `
-CREATE INDEX questions_reply ON questions (reply) WHERE reply IS NOT NULL;
-`
+package offers
 
 const (
-	// selectOfferable returns what is unread among the oldest unfinished deliveries, directives first, and which of it the
-	// agent wants.
+	// selectOfferable returns the unread ones among the oldest unfinished deliveries that are not offered, directives
+	// first, and which of them the agent wants.
 	selectOfferable = `
-		SELECT x.message, x.delivered_at IS NULL, LENGTH(m.content),
+		SELECT x.message, LENGTH(m.content),
 			?3 <> 3 AND (?3 <> 2 OR x.rank < ?4 OR x.state = 9 OR EXISTS (
 				SELECT 1 FROM questions q WHERE q.reply = x.message AND q.sender = ?5))
 		FROM (
 			SELECT * FROM (
-				SELECT message, mailbox, state, rank, arrival, read_at, delivered_at FROM deliveries
+				SELECT message, mailbox, state, rank, arrival, read_at FROM deliveries
 				WHERE mailbox = ?1 AND arrival > 0
 				ORDER BY arrival
 				LIMIT ?2) AS unfinished
@@ -61,7 +33,8 @@ const (
 			AND number <= (SELECT MAX(number) FROM offers WHERE message = ?1 AND mailbox = ?2) - ?3`
 
 	offerColumns = `
-		SELECT o.message, o.mailbox, o.number, o.way, o.harness, m.created_at, COALESCE(d.state, 0), d.read_at, b.session, b.name
+		SELECT o.message, o.mailbox, o.number, o.way, o.harness, m.created_at, COALESCE(d.state, 0), d.read_at,
+			b.session, b.name
 		FROM offers o
 		JOIN mailboxes b ON b.id = o.mailbox
 		LEFT JOIN messages m ON m.revision = o.message
@@ -70,13 +43,13 @@ const (
 		WHERE o.mailbox = ? AND o.due_at IS NOT NULL
 		ORDER BY o.message
 		LIMIT ?`
-	// selectOffersTo also finds the offers of a session that were returned for want of evidence.
+	// selectOffersTo also finds the offers to a session that were returned because there was no evidence in time.
 	selectOffersTo = offerColumns + `
 		WHERE o.mailbox = ? AND o.harness = ? AND o.accepted_at IS NULL
 			AND (o.due_at IS NOT NULL OR ? <> 0 AND o.why = '` + hasPassed + `' AND d.read_at IS NULL)
 		ORDER BY o.message DESC
 		LIMIT ?`
-	// selectUnsettled finds the marks of those that SettleOffers with accepted would find.
+	// selectUnsettled finds the marks of the offers that selectOffersTo finds for an Outcome that accepts.
 	selectUnsettled = `
 		SELECT o.mark, o.way, MAX(o.offered_at)
 		FROM offers o JOIN deliveries d ON d.message = o.message AND d.mailbox = o.mailbox
@@ -94,18 +67,33 @@ const (
 		ORDER BY o.mailbox, o.due_at
 		LIMIT ?`
 	updateOfferAccepted = `
-		UPDATE offers SET accepted_at = ?, due_at = NULL, returned_at = NULL, why = '' WHERE message = ? AND mailbox = ? AND number = ?`
+		UPDATE offers
+		SET accepted_at = ?, due_at = NULL, returned_at = NULL, why = ''
+		WHERE message = ? AND mailbox = ? AND number = ?`
 	updateOfferReturned = `
 		UPDATE offers SET returned_at = ?, why = ?, due_at = NULL WHERE message = ? AND mailbox = ? AND number = ?`
-	selectOffers = `
-		SELECT mailbox, number, way, harness, mark, offered_at, accepted_at, returned_at, why
-		FROM offers
-		WHERE message = ? AND mailbox BETWEEN ? AND ?
-		ORDER BY mailbox, number`
-	selectOpenOffersIn = `
-		SELECT message, number, way, harness, mark, offered_at
-		FROM offers
-		WHERE mailbox = ? AND due_at IS NOT NULL
-		ORDER BY message
+
+	selectNoticesOffered = `
+		SELECT d.message, m.type, m.created_at, m.content
+		FROM offers o JOIN deliveries d ON d.message = o.message AND d.mailbox = o.mailbox
+			JOIN messages m ON m.revision = d.message
+		WHERE o.mailbox = ? AND o.mark = ? AND o.due_at IS NOT NULL AND d.state = 9
+		ORDER BY d.message
 		LIMIT ?`
+	selectUnofferedNotices = `
+		SELECT d.message, m.type, m.created_at, m.content
+		FROM deliveries d JOIN messages m ON m.revision = d.message
+		WHERE d.mailbox = ? AND d.state = 9
+			AND NOT EXISTS (
+				SELECT 1 FROM offers o WHERE o.mailbox = d.mailbox AND o.message = d.message AND o.due_at IS NOT NULL)
+		ORDER BY d.message
+		LIMIT ?`
+	updateDelivered = `
+		UPDATE deliveries SET delivered_at = ? WHERE message = ? AND mailbox = ? AND delivered_at IS NULL`
+	updateRead = `
+		UPDATE deliveries
+		SET read_at = ?, delivered_at = COALESCE(delivered_at, ?)
+		WHERE message = ? AND mailbox = ? AND read_at IS NULL`
+	selectNextDue = `
+		SELECT MIN(due_at) FROM offers WHERE due_at IS NOT NULL`
 )
