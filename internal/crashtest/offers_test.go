@@ -297,8 +297,8 @@ func (s *offerer) settle(request *pb.SettleOffersRequest, offers []*offer, as ou
 	}
 	s.calls = append(s.calls, func(ctx context.Context, d *daemon) error {
 		s.record.settling(offers, as, why)
-		young := time.Since(offers[0].began) < offerTime
 		answer, err := d.messages.SettleOffers(ctx, request)
+		young := time.Since(offers[0].began) < offerTime // also when the broker has settled them
 		if err != nil {
 			first = false
 			return err
