@@ -188,7 +188,7 @@ func (in *hookInput) quoted() (marks []string) {
 
 // giveBack returns what this hook has offered and could not pass on.
 func (h *hook) giveBack(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hookLook)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.within)
 	defer cancel()
 	_, _ = h.broker.Messages().SettleOffers(ctx, &pb.SettleOffersRequest{ // otherwise it returns by itself
 		Marks:   []string{h.mark},

@@ -81,7 +81,7 @@ func TestHook_GivesBackWhatItCouldNotPassOn(tt *testing.T) {
 	register(t, "lead/lead", "builder-1/builder")
 	t.Setenv("BROKERD_AGENT", "builder-1")
 	id := sent(t, "--agent", "lead", "builder-1", "Add login")
-	run(t.Context(), t.environment(stopInput, failingWriter{}, io.Discard), []string{"hook", "claude-code"})
+	run(t.Context(), t.environment(stopInput, failingWriter{}, io.Discard), []string{"hook", "claude-code", "--within", "5m"})
 	if why := at(t, delivery(t, id), "offers", 0, "why"); why != "the hook failed before the coding agent had it" {
 		t.Errorf("%v", why)
 	}

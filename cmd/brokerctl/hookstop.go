@@ -87,7 +87,7 @@ func (h *hook) listenFor(ctx context.Context, out io.Writer) (news, error) {
 		if os.Getppid() != h.parent {
 			return // the coding agent has ended
 		}
-		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), hookLook)
+		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.within)
 		defer cancel()
 		_ = h.listens(after, pb.OfferWay_OFFER_WAY_UNSPECIFIED)
 	}()

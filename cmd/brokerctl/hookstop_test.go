@@ -128,7 +128,7 @@ func listeningHook(t *shell, script string) (cmd *exec.Cmd, stdout *os.File) {
 	if err := os.WriteFile(input, []byte(stopInput), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	hook := "brokerctl hook claude-code --listen 1h < " + input
+	hook := "brokerctl hook claude-code --within 5m --listen 1h < " + input
 	cmd = t.command("sh", "-c", strings.ReplaceAll(script, "hook", hook))
 	cmd.Env = program(t)
 	stdout, w, err := os.Pipe()
@@ -196,7 +196,7 @@ func TestHook_AMessageThatTheAgentDidNotReceiveStaysUnread(tt *testing.T) {
 	t.Setenv("BROKERD_AGENT", "builder-1")
 	sent(t, "--agent", "lead", "builder-1", "Add login")
 	var errs bytes.Buffer
-	run(t.Context(), t.environment(stopInput, failingWriter{}, &errs), []string{"hook", "claude-code"})
+	run(t.Context(), t.environment(stopInput, failingWriter{}, &errs), []string{"hook", "claude-code", "--within", "5m"})
 	if reason := reasonOf(t, hooked(t, stopInput)); !strings.Contains(reason, "Add login") {
 		t.Errorf("%q", reason)
 	}

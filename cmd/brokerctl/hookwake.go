@@ -37,7 +37,7 @@ func (h *hook) wakeUp(ctx context.Context, errs io.Writer) error {
 	go h.endWithAgent(ctx, func() { gone.Store(true); end() }, errs)
 	defer func() {
 		if gone.Load() { // no other hook of a program that was killed says it
-			h.until = h.c.env.Now().Add(hookLook)
+			h.until = h.c.env.Now().Add(h.within)
 			_ = h.briefly(whole, func(ctx context.Context) error {
 				return h.beat(ctx, &pb.HeartbeatRequest{Harness: h.presence(pb.HarnessState_HARNESS_STATE_ENDED)})
 			})

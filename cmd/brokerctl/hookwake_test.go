@@ -133,7 +133,7 @@ func TestHookWake_ReportsThatItsProgramHasEnded(tt *testing.T) {
 	t := newShell(tt)
 	startBroker(t)
 	t.Setenv("BROKERD_AGENT", "builder-1")
-	listener := exec.Command(os.Args[0], "hook", "claude-code", "--wake") //nolint:noctx // it ends with its program
+	listener := exec.Command(os.Args[0], "hook", "claude-code", "--within", "5m", "--wake") //nolint:noctx // it ends with its program
 	listener.Env, listener.Dir = t.environ(asProgram+"=1"), t.dir
 	listener.Stdin = strings.NewReader(strings.ReplaceAll(eventOf("s1", "Stop"), "DIR", t.dir))
 	errs, err := listener.StderrPipe()
