@@ -172,6 +172,7 @@ func TestMCP_AnArtifactIsReadWithoutAShell(tt *testing.T) {
 	register(t, "lead")
 	must0(t, "--agent", "lead", "artifact", "upload", file, "plan.md")
 	m := startModel(t, "--agent", "builder-1")
+	awaitRegistered(t, "builder-1")
 	sent(t, "--agent", "lead", "builder-1", "The plan", "--artifact", "plan.md")
 	m.call("turn", `{}`, `Artifacts (turn {"artifact":"NAME"}): plan.md`)
 	m.call("turn", `{"artifact":"plan.md"}`, "three steps")
@@ -220,6 +221,7 @@ func TestMCP_AnAgentWhoseLeaseHasEndedReturns(tt *testing.T) {
 	startTeam(t)
 	register(t, "lead")
 	m := startModel(t, "--agent", "builder-1", "--lease", "3s")
+	awaitRegistered(t, "builder-1")
 	sent(t, "--agent", "lead", "builder-1", "Look")
 	m.call("turn", `{}`, "Subject: Look")
 	if err := m.server.Process.Signal(syscall.SIGSTOP); err != nil {
@@ -260,6 +262,7 @@ func TestMCP_AClientThatCallsNoToolLeavesNoAgent(tt *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	m := startModel(t, "--agent", "builder-1")
+	awaitRegistered(t, "builder-1")
 	sent(t, "--agent", "lead", "builder-1", "Look")
 	m.end()
 	must0(t, "agent", "get", "builder-1")

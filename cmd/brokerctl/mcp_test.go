@@ -96,6 +96,12 @@ func (m *model) wants(tool, args, text string, wants []string) {
 	}
 }
 
+// awaitRegistered returns when a server has registered its agent, which may take longer than it waits for that.
+func awaitRegistered(t *shell, name string) {
+	t.Helper()
+	until(t, "the server registers "+name, func() bool { return ctl(t, "--agent", "", "agent", "get", name).code == 0 })
+}
+
 // startTeam runs a broker, and keeps the names that servers take in a folder of the test.
 func startTeam(t *shell) {
 	t.Helper()

@@ -240,9 +240,12 @@ func (m *member) depart(ctx context.Context, deregister bool) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, reportWait)
 	defer cancel()
-	if broker := m.agent.Client(); broker != nil && m.fresh.Load() {
-		inbox, err := broker.Messages().GetInboxSummary(ctx, &pb.GetInboxSummaryRequest{})
-		deregister = deregister || err == nil && inbox.GetTotal() == 0
+	if m.fresh.Load() { // the answer to its registration may still be missing: Do waits for it
+		_ = m.agent.Do(ctx, func(broker *client.Client) error { // without an answer the agent stays
+			inbox, err := broker.Messages().GetInboxSummary(ctx, &pb.GetInboxSummaryRequest{})
+			deregister = deregister || err == nil && inbox.GetTotal() == 0
+			return err
+		})
 	}
 	end := m.agent.Close
 	if deregister {
