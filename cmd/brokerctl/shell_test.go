@@ -23,7 +23,8 @@ type shell struct {
 	*testing.T
 	variables map[string]string
 	dir       string
-	agent     *exec.Cmd // the coding agent of hooks and of the commands of its model; nil = this process, of hooks alone
+	agent     *exec.Cmd        // the coding agent of hooks and of the commands of its model; nil = this process, of hooks alone
+	now       func() time.Time // of brokerctl in this process; nil = time.Now
 }
 
 // newShell makes the test parallel, and returns it with a shell that knows no broker.
@@ -113,9 +114,13 @@ func (t *shell) environ(more ...string) []string {
 
 // environment is what a run of brokerctl in this process gets from the shell.
 func (t *shell) environment(input string, out, errs io.Writer) environment {
-	return environment{
-		In: strings.NewReader(input), Out: out, Err: errs, Variables: t.environ(), Dir: t.dir, Now: time.Now, Mark: testMark,
+	e := environment{
+		In: strings.NewReader(input), Out: out, Err: errs, Variables: t.environ(), Dir: t.dir, Now: t.now, Mark: testMark,
 	}
+	if e.Now == nil {
+		e.Now = time.Now
+	}
+	return e
 }
 
 // invoke runs brokerctl in this process, with a wide terminal as standard output.
