@@ -20,7 +20,7 @@ import (
 )
 
 // patience is how long a test waits for what should come at once.
-const patience = 20 * time.Second
+const patience = 5 * time.Minute
 
 // window is how many bytes a client may be ahead of what the test reads from a stream, and as many again.
 const window = 64 << 10
