@@ -50,6 +50,7 @@ func connect(p *parts) {
 		if err != nil {
 			return nil, err
 		}
+		p.conversations.AgentEnded(tx, a.Session, a.Name, a.Stopped())
 		claims, err := p.broker.AgentEnded(tx, brokerSession(s), brokerAgent(a), a.Stopped())
 		losses := make([]agents.Loss, len(claims))
 		for i, c := range claims {
@@ -61,6 +62,7 @@ func connect(p *parts) {
 		return p.agents.SessionClosed(tx, s.Name)
 	})
 	p.sessions.OnClosed(func(tx *store.Tx, s sessions.Session) error {
+		p.conversations.SessionClosed(tx, brokerSession(s))
 		return p.broker.SessionClosed(tx, brokerSession(s))
 	})
 	p.sessions.OnConfigured(func(tx *store.Tx, before, now sessions.Session) error {
@@ -82,6 +84,7 @@ func connectMailboxes(p *parts) {
 		if err != nil {
 			return err
 		}
+		p.conversations.AgentGone(tx, a.Session, a.Name)
 		return p.deadletters.AgentGone(tx, brokerSession(s), brokerAgent(a), reason)
 	})
 }

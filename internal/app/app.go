@@ -21,6 +21,7 @@ import (
 	"brokerd/internal/broker"
 	"brokerd/internal/catalog"
 	"brokerd/internal/channels"
+	"brokerd/internal/conversations"
 	"brokerd/internal/deadletters"
 	"brokerd/internal/decisions"
 	"brokerd/internal/diagnose"
@@ -201,9 +202,13 @@ func (a *App) start(ctx context.Context) error {
 	p.broker.UseCatalog(p.catalog)
 	p.broker.UseTracer(tracer)
 	p.notices = notices.New(actors, p.broker)
-	p.broker.UseNotifier(p.notices)
 	p.offers = offers.New(p.store, p.events, p.broker)
 	p.broker.UseOffers(p.offers)
+	p.conversations = conversations.New(p.store, p.events, actors, p.notices, p.broker, c.Clock,
+		log.Named("conversations"))
+	p.broker.UseQuestions(p.conversations)
+	p.broker.OnDue(p.conversations)
+	p.broker.OnDue(p.offers)
 	p.channels = channels.New(p.store, p.events, actors, p.catalog, p.broker)
 	p.deadletters = deadletters.New(p.store, actors, p.broker, c.Clock, log.Named("deadletters"))
 	p.inbox = inbox.New(p.store, p.events, actors, p.broker, c.Clock)
@@ -351,7 +356,7 @@ func (a *App) start(ctx context.Context) error {
 		locks:     locks.NewService(p.locks, p.rpc.ItemError),
 		events:    events.NewService(p.events, p.sessions, authors{p.agents, p.broker}, reports{p.blockers}),
 		messages: messagesrpc.NewService(
-			p.broker, p.inbox, p.deadletters, p.offers, p.catalog, p.agents, p.rpc.ItemError, log.Named("broker")),
+			p.broker, p.inbox, p.conversations, p.deadletters, p.offers, p.catalog, p.agents, p.rpc.ItemError, log.Named("broker")),
 		sessions: sessionService{sessions.NewService(p.sessions), retention.NewSessionService(p.retention)},
 		state:    state.NewService(p.state),
 		tasks:    tasks.NewService(p.tasks),

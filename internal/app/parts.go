@@ -10,6 +10,7 @@ import (
 	"brokerd/internal/broker"
 	"brokerd/internal/catalog"
 	"brokerd/internal/channels"
+	"brokerd/internal/conversations"
 	"brokerd/internal/deadletters"
 	"brokerd/internal/decisions"
 	"brokerd/internal/diagnose"
@@ -33,32 +34,33 @@ import (
 
 // parts are the parts of a daemon. Each has the name of its package.
 type parts struct {
-	agents      *agents.Registry
-	archive     *archive.Messages
-	artifacts   *artifacts.Repository
-	auth        *auth.Registry
-	backup      *backup.Maker
-	blockers    *blockers.Board
-	broker      *broker.Broker
-	catalog     *catalog.Catalog
-	channels    *channels.Registry
-	deadletters *deadletters.Queue
-	decisions   *decisions.Table
-	diagnose    *diagnose.Examiner
-	diskguard   *diskguard.Gauge
-	drain       *drain.Switch
-	events      *events.Log
-	handoffs    *handoffs.Desk
-	inbox       *inbox.Reader
-	locks       *locks.Table
-	notices     *notices.Sender
-	offers      *offers.Offers
-	overview    *overview.Hub
-	retention   *retention.Keeper
-	rpc         *rpc.Server
-	sessions    *sessions.Registry
-	state       *state.Keys
-	store       *store.Store
-	tasks       *tasks.Tasks
-	votes       *votes.Votes
+	agents        *agents.Registry
+	archive       *archive.Messages
+	artifacts     *artifacts.Repository
+	auth          *auth.Registry
+	backup        *backup.Maker
+	blockers      *blockers.Board
+	broker        *broker.Broker
+	catalog       *catalog.Catalog
+	channels      *channels.Registry
+	conversations *conversations.Registry
+	deadletters   *deadletters.Queue
+	decisions     *decisions.Table
+	diagnose      *diagnose.Examiner
+	diskguard     *diskguard.Gauge
+	drain         *drain.Switch
+	events        *events.Log
+	handoffs      *handoffs.Desk
+	inbox         *inbox.Reader
+	locks         *locks.Table
+	notices       *notices.Sender
+	offers        *offers.Offers
+	overview      *overview.Hub
+	retention     *retention.Keeper
+	rpc           *rpc.Server
+	sessions      *sessions.Registry
+	state         *state.Keys
+	store         *store.Store
+	tasks         *tasks.Tasks
+	votes         *votes.Votes
 }

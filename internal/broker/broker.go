@@ -90,24 +90,24 @@ type Broker struct {
 	clock clockwork.Clock
 	zap   *zap.Logger
 
-	catalog  Catalog
-	disk     Disk   // nil = there is always room
-	crew     Crew   // may be nil
-	drains   Drains // nil = the broker is never drained
-	rates    *sendRates
-	notifier Notifier
-	offers   Offers          // to models of coding agents; set before Start
-	observer Observer        // may be nil; not changed after Start
-	tracer   *tracing.Tracer // nil = nothing is traced
-	boxIDs   store.Cache[boxKey, int64]
-	audience store.Cache[audienceKey, Audience]
-	gates    store.Cache[int64, gate] // by agent
+	catalog   Catalog
+	disk      Disk   // nil = there is always room
+	crew      Crew   // may be nil
+	drains    Drains // nil = the broker is never drained
+	rates     *sendRates
+	questions Questions
+	offers    Offers          // to models of coding agents; set before Start
+	timed     []Timed         // see OnDue
+	observer  Observer        // may be nil; not changed after Start
+	tracer    *tracing.Tracer // nil = nothing is traced
+	boxIDs    store.Cache[boxKey, int64]
+	audience  store.Cache[audienceKey, Audience]
+	gates     store.Cache[int64, gate] // by agent
 	// vacancies are the warnings for roles and channels: see vacancy.
 	vacancies store.Cache[boxKey, string]
 	hub       *hub
 	claims    *deadline.Queue[key]                                    // when running claims end
-	Calendar  *Calendar                                               // when delays, times to live and the time for a response end
-	asks      store.Memory[int64, []*asking]                          // calls that wait for a reply, by question; it belongs to the writer
+	Calendar  *Calendar                                               // when delays and times to live end, and work of other packages is due
 	checked   int64                                                   // the id of the last producer that ForgetProducers has checked; it belongs to the writer
 	breakers  *deadline.Queue[int64]                                  // when open breakers let a probe through, by agent
 	failures  map[int64]failure                                       // unfinished, by mailbox; it belongs to the writer

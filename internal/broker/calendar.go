@@ -16,9 +16,20 @@ import (
 // calendarPage is how many deliveries one transaction of the calendar handles.
 const calendarPage = 300
 
-// A Calendar makes delayed deliveries ready when they are due, expires those whose time to live has ended, reports
-// overdue responses, redelivers messages that their recipients do not notice, and returns offers without evidence. It
-// sleeps until the earliest of these times, which it finds in the database.
+// Timed is work of a package beside the core that becomes due at times in the database. The calendar calls its methods
+// in the writer.
+type Timed interface {
+	// Due does work that is due, as much as one function may.
+	Due(tx *store.Tx) error
+	// Next returns when work is due next; zero for never.
+	Next(q store.Querier) (time.Time, error)
+}
+
+// OnDue adds work to the calendar. Call it before Start.
+func (b *Broker) OnDue(t Timed) { b.timed = append(b.timed, t) }
+
+// A Calendar makes delayed deliveries ready when they are due, expires those whose time to live has ended, and does the
+// work of OnDue. It sleeps until the earliest of these times, which it finds in the database.
 type Calendar struct {
 	broker *Broker
 	next   *deadline.Queue[struct{}]
@@ -62,24 +73,25 @@ func (c *Calendar) turn() {
 		if err := b.expire(tx); err != nil {
 			return err
 		}
-		if err := b.tellOverdue(tx); err != nil {
-			return err
-		}
-		if err := b.sendAgain(tx, &ready); err != nil {
-			return err
-		}
-		offer, err := b.offers.ReturnDue(tx)
-		if err != nil {
-			return err
+		for _, t := range b.timed {
+			if err := t.Due(tx); err != nil {
+				return err
+			}
 		}
 		b.wake(tx, ready)
 		var due, expires time.Time
 		if err := tx.QueryRow(selectNextTimes).Scan(&due, &expires); err != nil {
 			return err
 		}
-		reminder, err := b.nextReminder(tx)
-		next = Earliest(Earliest(due, expires), Earliest(reminder, offer))
-		return err
+		next = Earliest(due, expires)
+		for _, t := range b.timed {
+			at, err := t.Next(tx)
+			if err != nil {
+				return err
+			}
+			next = Earliest(next, at)
+		}
+		return nil
 	})
 	if err != nil {
 		next = b.clock.Now().Add(time.Second)

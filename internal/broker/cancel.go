@@ -37,12 +37,12 @@ func (b *Broker) Cancel(ctx context.Context, c identity.Caller, req idempotency.
 		if err != nil {
 			return err
 		}
-		open, err := isOpen(tx, m.Revision)
+		question, err := b.questions.Open(tx, m.Revision, false)
 		if err != nil {
 			return err
 		}
 		answer = Cancellation{Cancelled: len(waiting), Kept: kept, Revision: b.store.Revision()}
-		if len(waiting) == 0 && !open {
+		if len(waiting) == 0 && question == nil {
 			return nil
 		}
 		entry := a.Event("message.cancelled")
@@ -55,8 +55,8 @@ func (b *Broker) Cancel(ctx context.Context, c identity.Caller, req idempotency.
 		if s.last, err = b.log.Append(tx, entry); err != nil {
 			return err
 		}
-		if open {
-			if err := b.settleQuestion(tx, a.Session.ID, m.Revision, s.last, QuestionCancelled); err != nil {
+		if question != nil {
+			if err := question.Cancelled(tx, a.Session.ID, s.last); err != nil {
 				return err
 			}
 		}

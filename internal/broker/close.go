@@ -45,7 +45,6 @@ const lastClosingStep = "questions"
 // the session. It is a hook of the closing.
 func (b *Broker) SessionClosed(tx *store.Tx, session Session) error {
 	tx.Exec(deleteRerank, session.ID)
-	b.endAsks(tx, session.ID, "", ErrSessionClosed(session.Name))
 	b.dismissSession(tx, session.ID, ErrSessionClosed(session.Name))
 	tx.OnCommit(func() {
 		b.rates.forget(session.Name)

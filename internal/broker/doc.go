@@ -47,15 +47,10 @@
 //
 // # Questions
 //
-// A message that requires a response is a question until something settles it:
-//
-//	send ─► open ── first reply of another, ResolveThread, cancel ─► settled
-//	         │                                                          ▲
-//	         └── deadline ─► overdue: told once ────────────────────────┘
-//
-// The row in questions is the fact; the calendar knows the next deadline. A call of Ask waits in memory, in a list that belongs
-// to the writer: the function that sends the reply either finds the call there and gives the reply to it, ACKED from the start, or delivers
-// it as mail (ask.go).
+// A message that requires a response is a question until a change settles it. Package conversations keeps questions and
+// the calls that wait for replies. The core knows it as Questions: a send records a question, and asks Open whether it
+// answers one. If a call waits for the reply, the copy for the asker starts as ACKED. The calendar calls Due for
+// overdue questions and for deliveries that are to arrive again.
 //
 // # Notices
 //

@@ -35,7 +35,6 @@ func (b *Broker) AgentEnded(tx *store.Tx, session Session, agent Agent, stopped 
 	if stopped {
 		why = fault.AgentStopped(agent.Name)
 	}
-	b.endAsks(tx, session.ID, agent.Name, why)
 	mailbox, err := b.FindMailbox(tx, session.ID, MailboxRef{AgentMailbox, agent.Name})
 	if err != nil || mailbox == 0 {
 		return nil, err

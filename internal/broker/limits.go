@@ -75,9 +75,9 @@ func (b *Broker) AdmitBatch(ctx context.Context, c identity.Caller, drafts []Dra
 const maxCopies = 9500
 
 // fanOut counts the copies of a message. fault.Invalid (FANOUT_TOO_LARGE) beyond maxCopies.
-func (s *sending) fanOut(d *Draft, to []*room, answers *answering) error {
+func (s *sending) fanOut(d *Draft, to []*room, answers *answer) error {
 	copies, each := 2+len(d.Artifacts), 1
-	if d.Response || answers != nil && answers.open {
+	if d.Response || answers.settles() {
 		copies++
 	}
 	if d.ResendAfter > 0 {

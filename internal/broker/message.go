@@ -97,6 +97,14 @@ type Message struct {
 	Content    []byte
 }
 
+// ThreadID returns the thread that a message belongs to: its own id if it names none.
+func (m *Message) ThreadID() string {
+	if m.Thread == "" {
+		return m.ID.String()
+	}
+	return m.Thread
+}
+
 // State is where a delivery stands. The numbers are those of the API and of the database.
 type State int
 

@@ -35,15 +35,6 @@ type UnreadNotice struct {
 	CreatedAt time.Time
 }
 
-// A Notifier sends notices.
-type Notifier interface {
-	// Notify sends a notice in the transaction of the change that it reports.
-	Notify(tx *store.Tx, session int64, n Notice) error
-}
-
-// UseNotifier gives the broker what sends its notices about questions. Call it before Start.
-func (b *Broker) UseNotifier(n Notifier) { b.notifier = n }
-
 // OfRole returns the names of the first agents of a role, up to limit, behind a name.
 func (b *Broker) OfRole(tx *store.Tx, session int64, role, after string, limit int) ([]string, error) {
 	agents, err := b.dir.Matching(tx, session, Selection{Role: role, After: after, Most: limit})

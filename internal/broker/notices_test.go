@@ -15,6 +15,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
+	"brokerd/internal/conversations"
 	"brokerd/internal/events"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
@@ -86,12 +87,14 @@ func TestNotify_ReachesRegisteredAgentsAndNeverFailsTheChange(t *testing.T) {
 	post := broker.New(st, log, v, clock, zap.NewNop())
 	reader := inboxes.New(st, log, v, post, clock)
 	sender := notices.New(v, post)
-	post.UseNotifier(sender)
-	post.UseOffers(offers.New(st, log, post))
+	exchanges := conversations.New(st, log, v, sender, post, clock, zap.NewNop())
+	offered := offers.New(st, log, post)
+	post.UseQuestions(exchanges)
+	post.UseOffers(offered)
 	t.Cleanup(post.Stop)
 	must(t, post.Start(t.Context()))
 	conn, _ := testkit.Serve(t, func(r grpc.ServiceRegistrar) {
-		pb.RegisterMessageServiceServer(r, messagesrpc.NewService(post, reader, nil, nil, v, v, nil, zap.NewNop()))
+		pb.RegisterMessageServiceServer(r, messagesrpc.NewService(post, reader, exchanges, nil, offered, v, v, nil, zap.NewNop()))
 	})
 	inbox := func(name string) (found []*pb.Message) {
 		t.Helper()

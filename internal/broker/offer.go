@@ -55,9 +55,6 @@ type Offers interface {
 	// OfferNotices offers the oldest unread notices of an agent that are not offered, at most MostNotices, and returns
 	// them. With the mark of open offers it returns these.
 	OfferNotices(tx *store.Tx, a Actor, to Offering) ([]UnreadNotice, error)
-	// ReturnDue returns offers for which there was no evidence in time. next is when the next one is due; zero for
-	// never.
-	ReturnDue(tx *store.Tx) (next time.Time, err error)
 	// AgentEnded returns the open offers to an agent that has ended.
 	AgentEnded(tx *store.Tx, session, mailbox int64, agent, why string) error
 }

@@ -72,6 +72,12 @@ const (
 		INSERT INTO messages (revision, id, session, sender, sender_role, created_at, expires_at,
 			type, priority, channel, thread, correlation, task, producer, number, content)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	insertResend = `
+		INSERT INTO resends (message, mailbox, after, due_at) VALUES (?, ?, ?, ?)`
+	// A reply that a call waits for begins as ACKED.
+	insertAwaited = `
+		INSERT INTO deliveries (message, mailbox, state, rank, arrival, max_attempts, holder, delivered_at, read_at, finished_at, expires_at)
+		VALUES (?1, ?2, 5, ?3, 0 - ?1, ?4, ?2, ?5, ?5, ?5, ?6)`
 	insertDelivery = `
 		INSERT INTO deliveries (message, mailbox, state, rank, arrival, max_attempts, due_at, expires_at, ordering_key)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`

@@ -82,6 +82,8 @@ const (
 		UPDATE deliveries
 		SET state = 8, finished_at = ?, due_at = NULL, arrival = -abs(arrival)
 		WHERE message = ? AND mailbox = ?`
+	deleteResend = `
+		DELETE FROM resends WHERE message = ? AND mailbox = ?`
 	settleQuestions = `
 		UPDATE questions SET settled = ?
 		WHERE message IN (SELECT message FROM questions WHERE session = ? AND settled IS NULL LIMIT ?)`

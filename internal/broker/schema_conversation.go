@@ -1,10 +1,11 @@
 package broker
 
-// A question is a message that requires a response. It is open until something settles it: the first reply, then reply is its
-// revision, or the end of its thread, or its withdrawal. overdue is the revision of the event that told of a missed deadline; 0 if nobody was
-// to be told. fetched is set once a repeated Ask has returned the reply.
+// A question is a message that requires a response. It is open until one of these settles it: the first reply, whose
+// revision is then in reply, the end of its thread, or its withdrawal. overdue is the revision of the event that
+// reported the missed deadline; 0 if none was needed. fetched is set once a repeated Ask has returned the reply.
 //
-// A row of resends is a delivery in an agent's mailbox that arrives anew when it is due, unless somebody has noticed it by then.
+// A row of resends is a delivery in an agent's mailbox that arrives again when it is due, unless an agent has noticed it
+// by then.
 const conversations = `
 CREATE TABLE questions (
 	message  INTEGER PRIMARY KEY,
@@ -41,7 +42,7 @@ CREATE TABLE threads (
 ) WITHOUT ROWID;
 `
 
-// A question whose deadline has passed is in this index once the broker has reported it: see tellOverdue.
+// A question whose deadline has passed is in this index once the broker has reported it: see package conversations.
 const lateQuestions = `
 CREATE INDEX questions_late ON questions (session, deadline) WHERE settled IS NULL AND overdue IS NOT NULL;
 `

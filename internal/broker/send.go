@@ -302,10 +302,11 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 		s.tx.Exec(insertMessageArtifact, s.actor.Session.ID, name, out.Revision)
 	}
 	if d.Response {
-		s.question(d, &m)
+		s.due = Earliest(s.due, d.Deadline)
+		s.questions.Asked(s.tx, s.actor.Session.ID, &m, d.Deadline)
 	}
-	if answers != nil && answers.open && (out.Count == 0 || out.Refused < out.Count) {
-		if err := s.answer(answers, &m); err != nil {
+	if answers.settles() && (out.Count == 0 || out.Refused < out.Count) {
+		if err := answers.question.Answered(s.tx, s.actor.Session.ID, &m); err != nil {
 			return Outcome{}, err
 		}
 	}
@@ -394,6 +395,17 @@ func (s *sending) deliver(r *room, d *Draft, m *Message, rank int64, most int) e
 		s.remind(r, d, m)
 	}
 	return nil
+}
+
+// remind records when a delivery is to arrive again, unless an agent notices it before.
+func (s *sending) remind(r *room, d *Draft, m *Message) {
+	due := m.CreatedAt
+	if d.NotBefore.After(due) {
+		due = d.NotBefore
+	}
+	due = due.Add(d.ResendAfter)
+	s.due = Earliest(s.due, due)
+	s.tx.Exec(insertResend, m.Revision, r.id, d.ResendAfter, due)
 }
 
 // handOff gives a message to a consumer that waits for it, if there is one.

@@ -158,7 +158,7 @@ func (s *SettleTx) ackClaimed(item *Settlement) (bool, error) {
 	if err := s.count(s.tx, s.actor.Session, isAcked, item.key.message); err != nil {
 		return true, err
 	}
-	if err := s.endUnanswered(s.tx, item.key.message); err != nil {
+	if err := s.questions.Unanswered(s.tx, item.key.message); err != nil {
 		return true, err
 	}
 	if err := s.succeeded(item.key); err != nil {
@@ -194,7 +194,7 @@ func (s *SettleTx) ack(h *held) (Settled, error) {
 	if err := s.count(s.tx, s.actor.Session, isAcked, h.message); err != nil {
 		return done, err
 	}
-	if err := s.endUnanswered(s.tx, h.message); err != nil {
+	if err := s.questions.Unanswered(s.tx, h.message); err != nil {
 		return done, err
 	}
 	if h.holder == s.actor.Mailbox {
@@ -312,7 +312,7 @@ func (s *SettleTx) noteEnd(h *held, state State) error {
 	if err != nil {
 		return err
 	}
-	return s.endUnanswered(s.tx, h.message)
+	return s.questions.Unanswered(s.tx, h.message)
 }
 
 func (s *SettleTx) extend(h *held, lasts time.Duration) Settled {

@@ -69,7 +69,7 @@ func (s *SettleTx) AckReady(item *Item) (done bool, err error) {
 	if err := s.count(s.tx, s.actor.Session, isAcked, item.Revision); err != nil {
 		return false, err
 	}
-	if err := s.endUnanswered(s.tx, item.Revision); err != nil {
+	if err := s.questions.Unanswered(s.tx, item.Revision); err != nil {
 		return false, err
 	}
 	if d.State == Pending {
@@ -115,7 +115,7 @@ func (s *SettleTx) NoteDead(messages ...int64) error {
 	if err := s.count(s.tx, s.actor.Session, isDead, messages...); err != nil {
 		return err
 	}
-	return s.endUnanswered(s.tx, messages...)
+	return s.questions.Unanswered(s.tx, messages...)
 }
 
 // Vacate has dispatch pass over the actor's mailbox, from which no agent takes any more, and its readers end.
@@ -124,12 +124,11 @@ func (s *SettleTx) Vacate() {
 	s.ready.seen(s.actor.Mailbox)
 }
 
-// Dismiss ends what a deregistered agent has beside its claims and its mail: streams, waiting calls, subscriptions, a
+// Dismiss ends what a deregistered agent has beside its claims and its mail: streams, claims that wait, subscriptions, a
 // halt and a circuit breaker. It returns the agent as an actor, with the mailbox 0 if it has none.
 func (b *Broker) Dismiss(tx *store.Tx, session Session, agent Agent) (Actor, error) {
 	a := Actor{Agent: agent, Session: session}
 	b.vacancies.Clear(tx)
-	b.endAsks(tx, session.ID, agent.Name, ErrGone(agent.Name))
 	var err error
 	a.Mailbox, err = b.FindMailbox(tx, session.ID, MailboxRef{AgentMailbox, agent.Name})
 	if err != nil || a.Mailbox == 0 {

@@ -15,7 +15,7 @@ const replyPrefix = "Re: "
 // the task of the message that it answers, and a reply without a subject gets that message's
 // subject behind "Re: ". A message that requires a response gets its deadline. The given draft
 // stays as it is, because the writer can run its function a second time.
-func (s *sending) complete(d *Draft, a *answering) *Draft {
+func (s *sending) complete(d *Draft, a *answer) *Draft {
 	if a == nil && !d.Response {
 		return d
 	}
@@ -69,14 +69,6 @@ func Title(stored []byte) string {
 		}
 	}
 	return subject
-}
-
-// gist is title or, without one, the beginning of the payload.
-func gist(stored []byte) string {
-	if t := Title(stored); t != "" {
-		return t
-	}
-	return Clip(strings.Join(strings.Fields(content.Text(stored, content.Payload)), " "), validate.MaxLine)
 }
 
 // Clip shortens a text to at most most bytes.

@@ -27,6 +27,15 @@ func (t *Topic) covers(d *ready) bool {
 		(t.Correlation == "" || t.Correlation == d.correlation)
 }
 
+// ThreadStart returns revision and id of the message that a thread is named after. That message
+// does not name the thread itself. The revision is -1 if the thread has another name.
+func ThreadStart(name string) (revision int64, id []byte) {
+	if ref, ok := ParseRef(name); ok && ref.ID != (ID{}) && ref.ID.String() == name {
+		return ref.Revision, ref.ID[:]
+	}
+	return -1, nil
+}
+
 // A filter chooses among the ready deliveries.
 type filter struct {
 	types    []string

@@ -52,7 +52,7 @@ func (b *Broker) Origin(ctx context.Context) *Origin {
 // in place of its sender's. The parent of the span is, in this order: the span that the draft
 // names, that of the call, that of the sender's claim of the message that the draft answers, or
 // that of this message itself.
-func (s *sending) trace(d *Draft, a *answering) (*Draft, *tracing.Span, error) {
+func (s *sending) trace(d *Draft, a *answer) (*Draft, *tracing.Span, error) {
 	span := &tracing.Span{Kind: tracing.Producer, Start: s.tx.Now()}
 	if s.origin != nil {
 		span.Parent, span.Start = s.origin.parent, s.origin.at

@@ -41,6 +41,9 @@ type ListOptions struct {
 	Look     Look         // Inbox
 	IDs      []broker.Ref // Inbox: only these
 	Mailbox  string       // Inbox: of which mailbox; empty = the caller's own
+
+	// Also reads what else the answer has, in the snapshot of the page; nil = nothing.
+	Also func(q store.Querier, session int64) error
 }
 
 // A Page is one page of a list.
@@ -49,7 +52,6 @@ type Page struct {
 	Next     int64 // position for the next page; 0 = this is the last
 	Behind   Place // with ListOptions.Look: position for the next page; zero = this is the last
 	Revision int64
-	Thread   *broker.Thread // with Choice.Thread
 }
 
 // Get returns a message with every delivery. Errors: fault.NotFound.
@@ -107,8 +109,8 @@ func (r *Reader) listOnce(ctx context.Context, c identity.Caller, l ListOptions)
 			}
 		}
 		p = Page{Revision: s.Revision()}
-		if l.Choice.Thread != "" {
-			if p.Thread, err = r.broker.ThreadOf(s, a.Session.ID, l.Choice.Thread); err != nil {
+		if l.Also != nil {
+			if err := l.Also(s, a.Session.ID); err != nil {
 				return err
 			}
 		}

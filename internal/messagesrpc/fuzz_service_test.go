@@ -15,6 +15,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
 	"brokerd/internal/channels"
+	"brokerd/internal/conversations"
 	"brokerd/internal/deadletters"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
@@ -225,10 +226,11 @@ func services(f *testing.F) bothServices {
 	log := events.New(st, clock, zap.NewNop())
 	b := broker.New(st, log, nowhere{}, clock, zap.NewNop())
 	reader := inbox.New(st, log, nowhere{}, b, clock)
+	exchanges := conversations.New(st, log, nowhere{}, nil, b, clock, zap.NewNop())
 	dead := deadletters.New(st, nowhere{}, b, clock, zap.NewNop())
 	offered := offers.New(st, log, b)
 	registry := channels.New(st, log, nowhere{}, builtinTypes{}, b)
-	messages := NewService(b, reader, dead, offered, builtinTypes{}, nil, nil, zap.NewNop()) // no stream is answered
+	messages := NewService(b, reader, exchanges, dead, offered, builtinTypes{}, nil, nil, zap.NewNop()) // no stream is answered
 	return bothServices{messages, NewChannelService(registry)}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
+	"brokerd/internal/conversations"
 	"brokerd/internal/deadletters"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
@@ -16,6 +17,7 @@ import (
 	"brokerd/internal/msgtype"
 	"brokerd/internal/offers"
 	"brokerd/internal/page"
+	"brokerd/internal/store"
 	"brokerd/internal/validate"
 )
 
@@ -28,14 +30,15 @@ type Crew interface {
 // A Service is the MessageService of the API. It checks and converts, and decides nothing.
 type Service struct {
 	pb.UnimplementedMessageServiceServer
-	broker    *broker.Broker
-	inbox     *inbox.Reader
-	dead      *deadletters.Queue
-	offers    *offers.Offers
-	catalog   broker.Catalog
-	crew      Crew
-	itemError ItemError
-	log       *zap.Logger
+	broker        *broker.Broker
+	inbox         *inbox.Reader
+	conversations *conversations.Registry
+	dead          *deadletters.Queue
+	offers        *offers.Offers
+	catalog       broker.Catalog
+	crew          Crew
+	itemError     ItemError
+	log           *zap.Logger
 }
 
 // An ItemError converts the error of a refused item of the stream with the context.
@@ -43,11 +46,12 @@ type ItemError func(context.Context, error) *pb.ItemError
 
 // NewService returns the MessageService of a broker.
 func NewService(
-	core *broker.Broker, reader *inbox.Reader, dead *deadletters.Queue, offered *offers.Offers, catalog broker.Catalog,
-	crew Crew, item ItemError, log *zap.Logger,
+	core *broker.Broker, reader *inbox.Reader, exchanges *conversations.Registry, dead *deadletters.Queue,
+	offered *offers.Offers, catalog broker.Catalog, crew Crew, item ItemError, log *zap.Logger,
 ) *Service {
 	return &Service{
-		broker: core, inbox: reader, dead: dead, offers: offered, catalog: catalog, crew: crew, itemError: item, log: log,
+		broker: core, inbox: reader, conversations: exchanges, dead: dead, offers: offered, catalog: catalog, crew: crew,
+		itemError: item, log: log,
 	}
 }
 
@@ -206,11 +210,18 @@ func (s *Service) ListMessages(ctx context.Context, r *pb.ListMessagesRequest) (
 	if err := page.Parse(list, r.PageToken, position); err != nil {
 		return nil, err
 	}
+	var thread *conversations.Thread
+	if name := l.Choice.Thread; name != "" {
+		l.Also = func(q store.Querier, session int64) (err error) {
+			thread, err = s.conversations.Thread(q, session, name)
+			return err
+		}
+	}
 	p, err := s.inbox.List(ctx, identity.FromContext(ctx), l)
 	if err != nil {
 		return nil, err
 	}
-	out := &pb.ListMessagesResponse{Items: inboxItems(p.Items), Revision: p.Revision, Thread: threadSummary(p.Thread)}
+	out := &pb.ListMessagesResponse{Items: inboxItems(p.Items), Revision: p.Revision, Thread: threadSummary(thread)}
 	switch {
 	case p.Behind != inbox.Place{}:
 		out.NextPageToken = page.Token(list, p.Behind)

@@ -8,6 +8,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
 	"brokerd/internal/content"
+	"brokerd/internal/conversations"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
 	"brokerd/internal/msgtype"
@@ -28,7 +29,7 @@ func (s *Service) Ask(ctx context.Context, r *pb.AskRequest) (*pb.AskResponse, e
 	if err != nil {
 		return nil, err
 	}
-	asked, err := s.broker.Ask(ctx, identity.FromContext(ctx), req, d, wait)
+	asked, err := s.conversations.Ask(ctx, identity.FromContext(ctx), req, d, wait)
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +37,7 @@ func (s *Service) Ask(ctx context.Context, r *pb.AskRequest) (*pb.AskResponse, e
 	switch {
 	case asked.Reply != nil:
 		out.Reply = wire(asked.Reply)
-	case asked.NoReply.Reason != broker.StillOpen:
+	case asked.NoReply.Reason != conversations.StillOpen:
 		none := asked.NoReply
 		out.NoReply = &pb.NoReply{Reason: pb.NoReplyReason(none.Reason), Mailbox: none.Mailbox, Error: none.Error}
 	case d.Target.Kind == broker.ToAgent:
@@ -75,7 +76,7 @@ func (s *Service) Reply(ctx context.Context, r *pb.ReplyRequest) (*pb.ReplyRespo
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.broker.Reply(ctx, identity.FromContext(ctx), req, a)
+	out, err := s.conversations.Reply(ctx, identity.FromContext(ctx), req, a)
 	if err != nil {
 		return nil, err
 	}
@@ -83,14 +84,14 @@ func (s *Service) Reply(ctx context.Context, r *pb.ReplyRequest) (*pb.ReplyRespo
 }
 
 // reply checks an answer to a message.
-func reply(types *msgtype.Set, r *pb.ReplyRequest) (broker.Answer, error) {
+func reply(types *msgtype.Set, r *pb.ReplyRequest) (conversations.Answer, error) {
 	var c validate.Check
 	const at = "message"
-	a := broker.Answer{To: onlyOpen(&c, "id", r.Id), Ack: r.Ack}
+	a := conversations.Answer{To: onlyOpen(&c, "id", r.Id), Ack: r.Ack}
 	m := r.Message
 	if m == nil {
 		c.Fail(at, "is empty; a message is required")
-		return broker.Answer{}, c.Err()
+		return conversations.Answer{}, c.Err()
 	}
 	for field, set := range map[string]bool{
 		"target": m.Target != nil, "reach": m.Reach != 0, "thread_id": m.ThreadId != "", "in_reply_to": m.InReplyTo != "",
@@ -101,7 +102,7 @@ func reply(types *msgtype.Set, r *pb.ReplyRequest) (broker.Answer, error) {
 	}
 	a.Draft = unaddressed(&c, types, at, m)
 	if err := c.Err(); err != nil {
-		return broker.Answer{}, err
+		return conversations.Answer{}, err
 	}
 	var err error
 	a.Draft.Content, err = content.Marshal(m)
@@ -123,7 +124,7 @@ func (s *Service) ResendMessage(ctx context.Context, r *pb.ResendMessageRequest)
 	if err != nil {
 		return nil, err
 	}
-	n, revision, err := s.broker.Resend(ctx, identity.FromContext(ctx), req, ref, r.Mailboxes)
+	n, revision, err := s.conversations.Resend(ctx, identity.FromContext(ctx), req, ref, r.Mailboxes)
 	if err != nil {
 		return nil, err
 	}
@@ -148,14 +149,14 @@ func (s *Service) ResolveThread(ctx context.Context, r *pb.ResolveThreadRequest)
 	if err != nil {
 		return nil, err
 	}
-	n, revision, err := s.broker.Resolve(ctx, identity.FromContext(ctx), req, r.ThreadId, r.Outcome)
+	n, revision, err := s.conversations.Resolve(ctx, identity.FromContext(ctx), req, r.ThreadId, r.Outcome)
 	if err != nil {
 		return nil, err
 	}
 	return &pb.ResolveThreadResponse{Revision: revision, Settled: int32(n)}, nil
 }
 
-func threadSummary(t *broker.Thread) *pb.ThreadSummary {
+func threadSummary(t *conversations.Thread) *pb.ThreadSummary {
 	if t == nil {
 		return nil
 	}
@@ -166,7 +167,7 @@ func threadSummary(t *broker.Thread) *pb.ThreadSummary {
 	}
 }
 
-func threadMessage(m *broker.ThreadMessage) *pb.ThreadMessage {
+func threadMessage(m *conversations.ThreadMessage) *pb.ThreadMessage {
 	if m == nil {
 		return nil
 	}

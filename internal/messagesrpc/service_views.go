@@ -4,7 +4,7 @@ import (
 	"context"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/broker"
+	"brokerd/internal/conversations"
 	"brokerd/internal/identity"
 	"brokerd/internal/inbox"
 	"brokerd/internal/page"
@@ -52,7 +52,7 @@ func (s *Service) ListMailboxes(
 // ListThreads implements the RPC.
 func (s *Service) ListThreads(ctx context.Context, r *pb.ListThreadsRequest) (*pb.ListThreadsResponse, error) {
 	var c validate.Check
-	l := broker.ThreadListing{
+	l := conversations.Listing{
 		Open: r.Open, From: c.Time("from_time", r.FromTime), To: c.Time("to_time", r.ToTime),
 		Size: c.PageSize("page_size", r.PageSize),
 	}
@@ -63,7 +63,7 @@ func (s *Service) ListThreads(ctx context.Context, r *pb.ListThreadsRequest) (*p
 	if err := page.Parse(list, r.PageToken, &l.After); err != nil {
 		return nil, err
 	}
-	p, err := s.broker.Threads(ctx, identity.FromContext(ctx), l)
+	p, err := s.conversations.Threads(ctx, identity.FromContext(ctx), l)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func (s *Service) ListThreads(ctx context.Context, r *pb.ListThreadsRequest) (*p
 	for i := range p.Threads {
 		out.Threads = append(out.Threads, threadSummary(&p.Threads[i]))
 	}
-	if p.Next != (broker.ThreadPlace{}) {
+	if p.Next != (conversations.Place{}) {
 		out.NextPageToken = page.Token(list, p.Next)
 	}
 	return out, nil

@@ -24,7 +24,6 @@
 //
 // # What it relies on
 //
-// The directory of sessions and agents, and the core. The core itself sends a notice about a question that has no
-// response in time: it knows this package as its Notifier. The log of events calls Announce for each event that may go
+// The directory of sessions and agents, and the core. The log of events calls Announce for each event that may go
 // to channels; the core keeps in memory who receives the events of each type (AudienceOf).
 package notices

@@ -27,7 +27,7 @@ type Sender struct {
 // New returns a sender that sends through the core.
 func New(dir broker.Directory, core *broker.Broker) *Sender { return &Sender{dir: dir, broker: core} }
 
-// Notify implements broker.Notifier: it sends a notice in the transaction of the change that it reports. If the role
+// Notify sends a notice in the transaction of the change that it reports. If the role
 // has more agents than one function notifies, the backlog sends the other copies. Full mailboxes take it too: no caller
 // could learn that it was refused. Notify sends nothing, without an error, if the agent is not registered, no agent has
 // the role, or the session is closed or deleted: that must not undo the change.

@@ -4,7 +4,7 @@
 //	Offer         offers unread messages of the caller's own mailbox
 //	OfferNotices  offers unread notices, for a claim that asks for them
 //	Settle        records that offers were accepted, or returned
-//	ReturnDue     returns offers for which there was no evidence in time
+//	Due           returns offers for which there was no evidence in time
 //	AgentEnded    returns the open offers to an agent that has failed or stopped
 //
 // # Why there are offers
@@ -33,6 +33,6 @@
 // # What it relies on
 //
 // The core, package broker, has the tables, knows the caller and its mailbox, and records what was delivered
-// (NoteDelivered). Its calendar calls ReturnDue at the time that this package expects, and it calls the other
+// (NoteDelivered). Its calendar calls Due at the time that this package expects, and it calls the other
 // methods of broker.Offers. The service in package messagesrpc checks requests and calls this package.
 package offers

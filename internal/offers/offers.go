@@ -332,11 +332,11 @@ func (o *Offers) accept(tx *store.Tx, f *found) {
 	}
 }
 
-// ReturnDue implements broker.Offers.
-func (o *Offers) ReturnDue(tx *store.Tx) (next time.Time, err error) {
+// Due implements broker.Timed: it returns offers for which there was no evidence in time.
+func (o *Offers) Due(tx *store.Tx) error {
 	due, err := scan(tx.Query(selectOffersDue, tx.Now(), offersDue))
 	if err != nil {
-		return next, err
+		return err
 	}
 	for len(due) > 0 {
 		first := due[0]
@@ -345,12 +345,17 @@ func (o *Offers) ReturnDue(tx *store.Tx) (next time.Time, err error) {
 			n = len(due)
 		}
 		if _, err := o.settle(tx, system(first.session), first.agent, due[:n], false, hasPassed); err != nil {
-			return next, err
+			return err
 		}
 		due = due[n:]
 	}
-	err = tx.QueryRow(selectNextDue).Scan(&next)
-	return next, err
+	return nil
+}
+
+// Next implements broker.Timed.
+func (o *Offers) Next(q store.Querier) (at time.Time, err error) {
+	err = q.QueryRow(selectNextDue).Scan(&at)
+	return at, err
 }
 
 // AgentEnded implements broker.Offers.

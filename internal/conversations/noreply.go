@@ -1,8 +1,9 @@
-package broker
+package conversations
 
 import (
 	"errors"
 
+	"brokerd/internal/broker"
 	"brokerd/internal/store"
 )
 
@@ -26,11 +27,11 @@ type NoReply struct {
 	Error   string // of the last attempt, if the copy is a dead letter
 }
 
-// endUnanswered ends the calls of Ask for messages of which a copy has just ended, if no copy is open any more. The
-// same function may still send the reply, so the calls end after the commit.
-func (b *Broker) endUnanswered(tx *store.Tx, messages ...int64) error {
+// Unanswered implements broker.Questions. It ends the calls of Ask for messages of which a copy has just ended, if no
+// copy is open any more. The same function may still send the reply, so the calls end after the commit.
+func (r *Registry) Unanswered(tx *store.Tx, messages ...int64) error {
 	for _, message := range messages {
-		if len(b.asks.Get(message)) == 0 {
+		if len(r.calls.Get(message)) == 0 {
 			continue
 		}
 		none, err := noReplyTo(tx, message)
@@ -41,17 +42,17 @@ func (b *Broker) endUnanswered(tx *store.Tx, messages ...int64) error {
 			continue
 		}
 		tx.OnCommit(func() {
-			if waits := b.waitingFor(message); len(waits) > 0 {
-				b.asks.Forget(message)
-				verdict{none: none}.send(waits)
+			if waiting := r.waitingFor(message); len(waiting) > 0 {
+				r.calls.Forget(message)
+				verdict{none: none}.send(waiting)
 			}
 		})
 	}
 	return nil
 }
 
-// noReplyTo returns why no reply to a question can come any more: how the last of its copies ended. It reads one row per
-// recipient.
+// noReplyTo returns why no reply to a question can come any more: how the last of its copies ended. It reads one row
+// per recipient.
 func noReplyTo(q store.Querier, message int64) (NoReply, error) {
 	open, err := isOpen(q, message)
 	if err != nil || !open {
@@ -66,24 +67,24 @@ func noReplyTo(q store.Querier, message int64) (NoReply, error) {
 		return NoReply{}, err
 	}
 	var none NoReply
-	switch State(state) {
-	case Acked:
+	switch broker.State(state) {
+	case broker.Acked:
 		none.Reason = QuestionAcked
-	case Dead:
+	case broker.Dead:
 		none.Reason = QuestionDead
 		err = q.QueryRow(selectLastError, message, mailbox).Scan(&none.Error)
 		if errors.Is(err, store.ErrNoRows) {
 			err = nil
 		}
-	case Expired:
+	case broker.Expired:
 		none.Reason = QuestionExpired
-	case Cancelled:
+	case broker.Cancelled:
 		none.Reason = QuestionCancelled
 	default: // a copy is open
 		return NoReply{}, nil
 	}
 	if err == nil {
-		none.Mailbox, err = MailboxName(q, mailbox)
+		none.Mailbox, err = broker.MailboxName(q, mailbox)
 	}
 	return none, err
 }

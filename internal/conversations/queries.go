@@ -1,4 +1,4 @@
-package broker
+package conversations
 
 // Questions.
 const (
@@ -30,9 +30,6 @@ const (
 
 // Replies that a call waits for.
 const (
-	insertAwaited = `
-		INSERT INTO deliveries (message, mailbox, state, rank, arrival, max_attempts, holder, delivered_at, read_at, finished_at, expires_at)
-		VALUES (?1, ?2, 5, ?3, 0 - ?1, ?4, ?2, ?5, ?5, ?5, ?6)`
 	selectAwaited = `
 		SELECT d.rank, d.expires_at
 		FROM deliveries d JOIN questions q ON q.reply = d.message AND q.message = ?
@@ -45,8 +42,6 @@ const (
 
 // Sending again.
 const (
-	insertResend = `
-		INSERT INTO resends (message, mailbox, after, due_at) VALUES (?, ?, ?, ?)`
 	selectResends = `
 		SELECT r.message, r.mailbox, r.after, r.times, b.session, d.state, d.claims, d.read_at, d.arrival
 		FROM resends r
@@ -90,13 +85,6 @@ const (
 		SELECT EXISTS (
 			SELECT 1 FROM messages m WHERE` + inThread + `
 				AND (m.sender = ?5 OR EXISTS (SELECT 1 FROM deliveries d WHERE d.message = m.revision AND (d.mailbox = ?6 OR d.holder = ?6))))`
-	openQuestionColumns = `
-		SELECT q.message, q.deadline, m.id, m.sender, m.created_at, m.content
-		FROM questions q JOIN messages m ON m.revision = q.message`
-	selectOpenQuestions = openQuestionColumns + `
-		WHERE q.session = ? AND q.thread = ? AND q.settled IS NULL
-		ORDER BY q.message
-		LIMIT ?`
 	selectOpenOfThread = `
 		SELECT message FROM questions WHERE session = ? AND thread = ? AND settled IS NULL`
 	selectOutcome = `
@@ -119,6 +107,8 @@ const (
 		SELECT revision, sender FROM messages WHERE thread = ? AND session = ? ORDER BY revision DESC LIMIT ?`
 	selectFirstOfThread = `
 		SELECT revision FROM messages WHERE thread = ? AND session = ? ORDER BY revision LIMIT 1`
+	selectType = `
+		SELECT type FROM messages WHERE revision = ?`
 	selectReached = `
 		SELECT b.kind, b.name, h.name
 		FROM (
@@ -126,20 +116,6 @@ const (
 			WHERE message IN (SELECT CAST(value AS BIGINT) FROM json_each(?)) LIMIT ?) AS d
 		JOIN mailboxes b ON b.id = d.mailbox
 		LEFT JOIN mailboxes h ON h.id = d.holder`
-)
-
-// Open questions of one sender, and to one agent.
-const (
-	selectAsked = openQuestionColumns + `
-		WHERE q.session = ? AND q.sender = ? AND q.settled IS NULL
-		ORDER BY q.message
-		LIMIT ?`
-	selectOwed = openQuestionColumns + `
-		WHERE q.session = ?1 AND q.sender <> ?2 AND q.settled IS NULL AND EXISTS (
-			SELECT 1 FROM deliveries d
-			WHERE d.message = q.message AND (d.mailbox = ?3 OR d.holder = ?3) AND d.arrival IS NOT NULL AND d.state NOT IN (7, 8))
-		ORDER BY q.message
-		LIMIT ?4`
 )
 
 // selectStretchEndDown finds the message at which a read of messages, newest first, stops.

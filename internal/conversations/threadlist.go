@@ -1,42 +1,46 @@
-package broker
+package conversations
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
+	"brokerd/internal/broker"
+	"brokerd/internal/content"
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
+	"brokerd/internal/validate"
 )
 
 const (
-	threadStretch      = 1000 // messages, of any session, that a list of conversations reads in one snapshot
-	threadStretches    = 20   // snapshots of one page
+	listStretch        = 1000 // messages, of any session, that a list of conversations reads in one snapshot
+	listStretches      = 20   // snapshots of one page
 	threadSample       = 100  // newest messages of a conversation that its summary reads
 	maxListedNames     = 100  // participants in one summary
 	maxListedQuestions = 10   // open questions in one summary
 	maxListedReached   = 300  // deliveries of the sample whose mailboxes are participants
 )
 
-// A ThreadListing is which conversations to list, and from where on.
-type ThreadListing struct {
+// A Listing is which conversations to list, and from where on.
+type Listing struct {
 	Open     bool      // only those with an open question
 	From, To time.Time // of the last message
 	Size     int
-	After    ThreadPlace // zero = from the start
+	After    Place // zero = from the start
 }
 
-// A ThreadPlace is a position in the list of conversations. The list is that of the revision Until;
+// A Place is a position in the list of conversations. The list is that of the revision Until;
 // its messages from Before on have been read.
-type ThreadPlace struct{ Until, Before int64 }
+type Place struct{ Until, Before int64 }
 
-// A ThreadPage is one page of the list of conversations.
-type ThreadPage struct {
+// A Page is one page of the list of conversations.
+type Page struct {
 	Threads  []Thread
-	Next     ThreadPlace // zero = this is the last
+	Next     Place // zero = this is the last
 	Revision int64
 }
 
@@ -47,16 +51,16 @@ type ThreadPage struct {
 //
 // A conversation has no row. The list reads the messages from the newest on, and lists a conversation
 // at its last message.
-func (b *Broker) Threads(ctx context.Context, c identity.Caller, l ThreadListing) (ThreadPage, error) {
-	w := threadWalk{Broker: b, listing: l, seen: map[string]bool{}, at: l.After}
-	for n := 0; n < threadStretches && !w.done; n++ {
-		err := b.store.Read(ctx, func(s *store.Snapshot) error {
-			a, err := b.Acting(s, c)
+func (r *Registry) Threads(ctx context.Context, c identity.Caller, l Listing) (Page, error) {
+	w := walk{Registry: r, listing: l, seen: map[string]bool{}, at: l.After}
+	for n := 0; n < listStretches && !w.done; n++ {
+		err := r.store.Read(ctx, func(s *store.Snapshot) error {
+			a, err := r.broker.Acting(s, c)
 			if err != nil {
 				return err
 			}
-			if w.page.Revision = s.Revision(); w.at == (ThreadPlace{}) {
-				w.at = ThreadPlace{Until: s.Revision(), Before: s.Revision() + 1}
+			if w.page.Revision = s.Revision(); w.at == (Place{}) {
+				w.at = Place{Until: s.Revision(), Before: s.Revision() + 1}
 			}
 			if n == 0 {
 				w.begun = w.at
@@ -64,7 +68,7 @@ func (b *Broker) Threads(ctx context.Context, c identity.Caller, l ThreadListing
 			return w.read(s, a.Session.ID)
 		})
 		if err != nil {
-			return ThreadPage{}, err
+			return Page{}, err
 		}
 	}
 	if !w.done {
@@ -73,26 +77,26 @@ func (b *Broker) Threads(ctx context.Context, c identity.Caller, l ThreadListing
 	return w.page, nil
 }
 
-// A threadWalk reads messages from the newest on and gathers a page of conversations.
-type threadWalk struct {
-	*Broker
-	listing ThreadListing
-	begun   ThreadPlace
-	at      ThreadPlace
+// A walk reads messages from the newest on and gathers a page of conversations.
+type walk struct {
+	*Registry
+	listing Listing
+	begun   Place
+	at      Place
 	seen    map[string]bool // conversations with a message between at and begun
-	page    ThreadPage
+	page    Page
 	done    bool // there are no further messages, or page.Next is set
 }
 
-// A threadStep is a message of a walk.
-type threadStep struct {
+// A step is a message of a walk.
+type step struct {
 	revision int64
 	name     string
 	sent     time.Time
 }
 
 // read reads one stretch of messages.
-func (w *threadWalk) read(q store.Querier, session int64) error {
+func (w *walk) read(q store.Querier, session int64) error {
 	end, err := stretchEndBelow(q, w.at.Before)
 	if err != nil {
 		return err
@@ -132,7 +136,7 @@ func (w *threadWalk) read(q store.Querier, session int64) error {
 }
 
 // lists reports whether a message is the last one of a conversation that is to be listed.
-func (w *threadWalk) lists(q store.Querier, session int64, m threadStep) (bool, error) {
+func (w *walk) lists(q store.Querier, session int64, m step) (bool, error) {
 	if w.seen[m.name] {
 		return false, nil
 	}
@@ -159,38 +163,47 @@ func (w *threadWalk) lists(q store.Querier, session int64, m threadStep) (bool, 
 // stretchEndBelow returns the revision of the first message that the next stretch below a revision
 // does not reach, 0 if there is none.
 func stretchEndBelow(q store.Querier, before int64) (end int64, err error) {
-	err = q.QueryRow(selectStretchEndDown, 0, before, threadStretch).Scan(&end)
+	err = q.QueryRow(selectStretchEndDown, 0, before, listStretch).Scan(&end)
 	if errors.Is(err, store.ErrNoRows) {
 		return 0, nil
 	}
 	return end, err
 }
 
-func readSteps(rows *store.Rows) ([]threadStep, error) {
-	var steps []threadStep
+func readSteps(rows *store.Rows) ([]step, error) {
+	var steps []step
 	for rows.Next() {
-		var m Message
+		var m broker.Message
 		var id []byte
 		if err := rows.Scan(&m.Revision, &id, &m.Thread, &m.CreatedAt); err != nil {
 			return nil, err
 		}
 		copy(m.ID[:], id)
-		steps = append(steps, threadStep{m.Revision, m.ThreadID(), m.CreatedAt})
+		steps = append(steps, step{m.Revision, m.ThreadID(), m.CreatedAt})
 	}
 	return steps, rows.Err()
 }
 
 // A ThreadMessage is a message of a conversation with its type.
 type ThreadMessage struct {
-	Message
+	broker.Message
 	Type string
 }
 
 // Subject returns one line that says what the message is about.
 func (m *ThreadMessage) Subject() string { return gist(m.Content) }
 
+// gist returns the title of a message or, if it has none, the beginning of its payload.
+func gist(stored []byte) string {
+	if t := broker.Title(stored); t != "" {
+		return t
+	}
+	payload := strings.Join(strings.Fields(content.Text(stored, content.Payload)), " ")
+	return broker.Clip(payload, validate.MaxLine)
+}
+
 // summarize describes a conversation by its first message and its newest ones, however many it has.
-func (b *Broker) summarize(q store.Querier, session int64, name string) (Thread, error) {
+func (r *Registry) summarize(q store.Querier, session int64, name string) (Thread, error) {
 	t := Thread{Name: name}
 	revisions, senders, err := newestOf(q, session, name)
 	if err != nil {
@@ -212,7 +225,7 @@ func (b *Broker) summarize(q store.Querier, session int64, name string) (Thread,
 	if t.Participants, err = participantsOf(q, append(senders, t.FirstMessage.Sender), revisions); err != nil {
 		return t, err
 	}
-	return t, b.standing(q, session, &t, maxListedQuestions)
+	return t, r.standing(q, session, &t, maxListedQuestions)
 }
 
 // newestOf returns revisions and senders of the newest messages of a conversation, newest first.
@@ -240,12 +253,12 @@ func newestOf(q store.Querier, session int64, name string) (revisions []int64, s
 
 // startOf returns the message that a conversation is named after. Errors: fault.NotFound if it has
 // another name.
-func startOf(q store.Querier, session int64, name string) (Message, error) {
-	ref := Ref{Text: name}
-	revision, id := ThreadStart(name)
+func startOf(q store.Querier, session int64, name string) (broker.Message, error) {
+	ref := broker.Ref{Text: name}
+	revision, id := broker.ThreadStart(name)
 	ref.Revision = revision
 	copy(ref.ID[:], id)
-	m, err := FindMessage(q, session, ref)
+	m, err := broker.FindMessage(q, session, ref)
 	if err == nil && m.Thread != "" {
 		err = fault.Missing("thread", name, "no message began thread %s", name)
 	}
@@ -269,7 +282,7 @@ func firstOf(q store.Querier, session int64, name string) (*ThreadMessage, error
 }
 
 func threadMessageAt(q store.Querier, session, revision int64) (*ThreadMessage, error) {
-	m, err := FindMessage(q, session, Ref{Revision: revision})
+	m, err := broker.FindMessage(q, session, broker.Ref{Revision: revision})
 	if err != nil {
 		return nil, err
 	}
@@ -283,13 +296,13 @@ func participantsOf(q store.Querier, names []string, messages []int64) ([]string
 	list, _ := json.Marshal(messages) // numbers always marshal
 	rows := q.Query(selectReached, string(list), maxListedReached)
 	for rows.Next() {
-		var ref MailboxRef
+		var ref broker.MailboxRef
 		var kind int
 		var holder string
 		if err := rows.Scan(&kind, &ref.Name, &holder); err != nil {
 			return nil, err
 		}
-		ref.Kind = MailboxKind(kind)
+		ref.Kind = broker.MailboxKind(kind)
 		if names = append(names, ref.String()); holder != "" {
 			names = append(names, holder)
 		}

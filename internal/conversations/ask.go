@@ -1,0 +1,185 @@
+package conversations
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"brokerd/internal/broker"
+	"brokerd/internal/fault"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
+	"brokerd/internal/store"
+)
+
+// Asked is the result of a question.
+type Asked struct {
+	ID       broker.ID
+	Revision int64
+	Warnings []string
+	Reply    *broker.Message `json:"-"` // nil if none came
+	NoReply  NoReply         `json:"-"` // without a reply: whether none can come any more
+}
+
+// Ask sends a question and waits for its reply, which goes to this call alone. The same request continues to wait
+// for the reply to the same question, or returns it. The wait ends without a reply as soon as none can come.
+// Errors: as Send; fault.Precondition (NO_RESPONDERS) if no agent could reply; fault.Exhausted (MAILBOX_FULL) if
+// no mailbox took the question.
+func (r *Registry) Ask(
+	ctx context.Context, c identity.Caller, req idempotency.Request, draft broker.Draft, wait time.Duration,
+) (Asked, error) {
+	if err := r.broker.Admit(ctx, c); err != nil {
+		return Asked{}, err
+	}
+	from := r.broker.Origin(ctx)
+	var asked Asked
+	var waiting *call
+	draft.Response, draft.Within = true, wait
+	err := r.store.Write(ctx, func(tx *store.Tx) error {
+		waiting = nil
+		var a broker.Actor
+		seen, err := req.Do(tx, &asked, func() (err error) {
+			if a, err = r.broker.Acting(tx, c); err != nil {
+				return err
+			}
+			asked, err = r.ask(tx, a, from, &draft)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if seen {
+			if a, err = r.broker.Acting(tx, c); err != nil {
+				return err
+			}
+			var settled bool
+			if asked.Reply, settled, err = r.fetch(tx, a, asked.Revision); err != nil || settled {
+				return err
+			}
+			asked.NoReply, err = noReplyTo(tx, asked.Revision)
+			if err != nil || asked.NoReply.Reason != StillOpen {
+				return err
+			}
+		}
+		waiting = r.list(tx, a, asked.Revision)
+		return nil
+	})
+	if err != nil || waiting == nil {
+		return asked, err
+	}
+	v, err := r.await(ctx, waiting, wait)
+	asked.Reply, asked.NoReply = v.reply, v.none
+	return asked, err
+}
+
+// ask sends the question.
+func (r *Registry) ask(tx *store.Tx, a broker.Actor, from *broker.Origin, d *broker.Draft) (Asked, error) {
+	s := r.broker.NewSendTx(tx, a, from)
+	possible, err := r.responders(tx, a, d.Target)
+	if err != nil {
+		return Asked{}, err
+	}
+	var out broker.Outcome
+	if possible {
+		if out, err = s.Send(d); err != nil {
+			return Asked{}, broker.Within("message", err)
+		}
+	}
+	if out.Count == 0 && !out.Awaited {
+		return Asked{}, noResponders(s, d.Target)
+	}
+	if out.Count > 0 && out.Refused == out.Count {
+		return Asked{}, broker.MailboxFull(d.Target, a.Session.MailboxLimit)
+	}
+	return Asked{ID: out.ID, Revision: out.Revision, Warnings: out.Warnings}, s.Finish()
+}
+
+// responders reports whether a target means a registered agent other than the actor. It does not check that the agent
+// of a target exists: the send does.
+func (r *Registry) responders(tx *store.Tx, a broker.Actor, t broker.Target) (bool, error) {
+	var role, pattern string
+	switch t.Kind {
+	case broker.ToAgent:
+		return t.Name != a.Name || a.System(), nil
+	case broker.ToChannel:
+		id, err := r.broker.FindMailbox(tx, a.Session.ID, broker.MailboxRef{Kind: broker.ChannelMailbox, Name: t.Name})
+		if err != nil {
+			return false, err
+		}
+		names, err := broker.SubscribersOf(tx, id)
+		return slices.ContainsFunc(names, func(name string) bool { return name != a.Name }), err
+	case broker.ToRole:
+		role = t.Name
+	case broker.ToPattern:
+		pattern = t.Name
+	case broker.ToEveryone:
+	}
+	agents, err := r.dir.Matching(tx, a.Session.ID, broker.Selection{Role: role, Pattern: pattern})
+	return slices.ContainsFunc(agents, func(other broker.Agent) bool { return other.Name != a.Name }), err
+}
+
+// noResponders returns the error of a question that no agent can reply to.
+func noResponders(s *broker.SendTx, t broker.Target) error {
+	var absent string
+	var err error
+	switch t.Kind {
+	case broker.ToRole:
+		absent, err = s.Vacancy(broker.MailboxRef{Kind: broker.RoleMailbox, Name: t.Name})
+	case broker.ToChannel:
+		absent, err = s.Vacancy(broker.MailboxRef{Kind: broker.ChannelMailbox, Name: t.Name})
+	}
+	if err != nil {
+		return err
+	}
+	if absent == "" {
+		absent = "no other agent is meant by " + t.String()
+	}
+	return fault.New(fault.Precondition, "NO_RESPONDERS", "no agent can reply: %s", absent)
+}
+
+// fetch returns the reply to a question that is asked again, and reports whether the question is settled. It
+// finishes a reply that has become ordinary mail, unless a consumer works on it. A reply that is not due yet stays
+// mail.
+func (r *Registry) fetch(tx *store.Tx, a broker.Actor, question int64) (*broker.Message, bool, error) {
+	var settled, reply int64
+	err := tx.QueryRow(selectQuestion, question).Scan(&settled, &reply)
+	if errors.Is(err, store.ErrNoRows) {
+		return nil, true, nil // retention has removed it
+	}
+	if err != nil || settled == 0 || reply == 0 {
+		return nil, settled != 0, err
+	}
+	m, err := broker.FindMessage(tx, a.Session.ID, broker.Ref{Revision: reply})
+	if fault.KindOf(err) == fault.NotFound {
+		return nil, true, nil
+	}
+	if err != nil {
+		return nil, true, err
+	}
+	own := broker.MailboxRef{Kind: broker.AgentMailbox, Name: a.Name}
+	if a.Mailbox, err = r.broker.FindMailbox(tx, a.Session.ID, own); err != nil {
+		return nil, true, err
+	}
+	state, err := broker.StateOf(tx, reply, a.Mailbox)
+	if err != nil {
+		return nil, true, err
+	}
+	if state == broker.Delayed {
+		return nil, true, nil
+	}
+	tx.Exec(updateFetched, question)
+	if !unclaimed(state) {
+		return &m, true, nil
+	}
+	s := r.broker.NewSettleTx(tx, a)
+	ref := broker.Ref{Text: m.ID.String(), Revision: reply}
+	if _, err := s.Settle(&broker.Settlement{Verb: broker.Ack, Ref: ref}); err != nil {
+		return nil, true, err
+	}
+	_, err = s.Finish()
+	return &m, true, err
+}
+
+// unclaimed reports whether a delivery in a state waits or is an unread notice.
+func unclaimed(state broker.State) bool { return state.Waits() || state == broker.NoticeUnread }

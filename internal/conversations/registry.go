@@ -1,0 +1,63 @@
+package conversations
+
+import (
+	"github.com/jonboulle/clockwork"
+	"go.uber.org/zap"
+
+	"brokerd/internal/broker"
+	"brokerd/internal/events"
+	"brokerd/internal/fault"
+	"brokerd/internal/identity"
+	"brokerd/internal/store"
+)
+
+// A Notifier sends notices.
+type Notifier interface {
+	// Notify sends a notice in the transaction of the change that it reports.
+	Notify(tx *store.Tx, session int64, n broker.Notice) error
+}
+
+// A Registry has the questions and threads of all sessions. Its methods may be called concurrently.
+type Registry struct {
+	store    *store.Store
+	log      *events.Log
+	dir      broker.Directory
+	notifier Notifier
+	broker   *broker.Broker
+	clock    clockwork.Clock
+	zap      *zap.Logger
+
+	calls store.Memory[int64, []*call] // that wait for a reply, by question; it belongs to the writer
+}
+
+// New returns the registry of the core's conversations. The core must know it by UseQuestions and OnDue.
+func New(
+	st *store.Store, log *events.Log, dir broker.Directory, notifier Notifier, core *broker.Broker,
+	clock clockwork.Clock, logger *zap.Logger,
+) *Registry {
+	return &Registry{store: st, log: log, dir: dir, notifier: notifier, broker: core, clock: clock, zap: logger}
+}
+
+// SessionClosed ends the calls that wait for replies in a session that is closed. It is a hook of the closing.
+func (r *Registry) SessionClosed(tx *store.Tx, session broker.Session) {
+	r.endCalls(tx, session.ID, "", broker.ErrSessionClosed(session.Name))
+}
+
+// AgentEnded ends the waiting calls of an agent that has failed or stopped. It is a hook of the agent's end.
+func (r *Registry) AgentEnded(tx *store.Tx, session int64, agent string, stopped bool) {
+	err := broker.ErrFailed(agent)
+	if stopped {
+		err = fault.AgentStopped(agent)
+	}
+	r.endCalls(tx, session, agent, err)
+}
+
+// AgentGone ends the waiting calls of an agent that deregisters. It is a hook of the deregistration.
+func (r *Registry) AgentGone(tx *store.Tx, session int64, agent string) {
+	r.endCalls(tx, session, agent, broker.ErrGone(agent))
+}
+
+// system returns the broker itself, acting in a session.
+func system(session int64) broker.Actor {
+	return broker.Actor{Agent: broker.Agent{Name: identity.System}, Session: broker.Session{ID: session}}
+}
