@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"brokerd/internal/admin"
+	"brokerd/internal/admission"
 	"brokerd/internal/agents"
 	"brokerd/internal/artifacts"
 	"brokerd/internal/blockers"
@@ -62,10 +63,12 @@ func connect(p *parts) {
 		return p.agents.SessionClosed(tx, s.Name)
 	})
 	p.sessions.OnClosed(func(tx *store.Tx, s sessions.Session) error {
+		p.admission.SessionClosed(tx, brokerSession(s))
 		p.conversations.SessionClosed(tx, brokerSession(s))
 		return p.broker.SessionClosed(tx, brokerSession(s))
 	})
 	p.sessions.OnConfigured(func(tx *store.Tx, before, now sessions.Session) error {
+		p.admission.SessionConfigured(tx, brokerSession(now))
 		return p.broker.SessionConfigured(tx, brokerSession(before), brokerSession(now))
 	})
 	p.agents.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error {
@@ -91,12 +94,14 @@ func connectMailboxes(p *parts) {
 
 // authors gives the log the publishers of events.
 type authors struct {
-	agents *agents.Registry
-	broker *broker.Broker
+	agents    *agents.Registry
+	admission *admission.Control
 }
 
-// Admit implements events.Authors.
-func (a authors) Admit(ctx context.Context, c identity.Caller) error { return a.broker.Admit(ctx, c) }
+// Admit implements events.Authors. To publish an event counts as sending one message.
+func (a authors) Admit(ctx context.Context, c identity.Caller) error {
+	return a.admission.Admit(ctx, c, 1)
+}
 
 // Author implements events.Authors.
 func (a authors) Author(q store.Querier, session int64, c identity.Caller) (role string, err error) {

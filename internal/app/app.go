@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"brokerd/internal/admin"
+	"brokerd/internal/admission"
 	"brokerd/internal/agents"
 	"brokerd/internal/archive"
 	"brokerd/internal/artifacts"
@@ -201,6 +202,8 @@ func (a *App) start(ctx context.Context) error {
 	p.catalog = catalog.New(p.store, p.events, catalogDirectory{p.sessions, p.agents})
 	p.broker.UseCatalog(p.catalog)
 	p.broker.UseTracer(tracer)
+	p.admission = admission.New(p.store, p.events, actors, p.broker, c.Clock)
+	p.broker.UseAdmission(p.admission)
 	p.notices = notices.New(actors, p.broker)
 	p.offers = offers.New(p.store, p.events, p.broker)
 	p.broker.UseOffers(p.offers)
@@ -222,11 +225,11 @@ func (a *App) start(ctx context.Context) error {
 	// After the hooks are in place: New checks the disk at once, and may append an event.
 	used := func() (float64, error) { return c.DiskUsed(c.Dir) }
 	p.diskguard = diskguard.New(p.store, p.events, c.Clock, log.Named("disk"), used, c.Dir, reserve)
-	p.broker.UseDisk(p.diskguard)
+	p.admission.UseDisk(p.diskguard)
 	p.state = state.New(p.store, p.events, stateDirectory{p.sessions, p.agents}, c.Clock, log.Named("state"))
 	p.state.UseDisk(p.diskguard)
 	connectState(p)
-	people, letters := directoryOfWork{p.sessions, p.agents}, postOfWork{p.broker, p.notices}
+	people, letters := directoryOfWork{p.sessions, p.agents}, postOfWork{p.admission, p.broker, p.notices}
 	p.blockers = blockers.New(p.store, p.events, people, letters, c.Clock, log.Named("blockers"))
 	connectBlockers(p)
 	p.tasks = tasks.New(p.store, p.events, people, letters, c.Clock, log.Named("tasks"))
@@ -354,9 +357,10 @@ func (a *App) start(ctx context.Context) error {
 		channels:  messagesrpc.NewChannelService(p.channels),
 		decisions: decisions.NewService(p.decisions),
 		locks:     locks.NewService(p.locks, p.rpc.ItemError),
-		events:    events.NewService(p.events, p.sessions, authors{p.agents, p.broker}, reports{p.blockers}),
+		events:    events.NewService(p.events, p.sessions, authors{p.agents, p.admission}, reports{p.blockers}),
 		messages: messagesrpc.NewService(
-			p.broker, p.inbox, p.conversations, p.deadletters, p.offers, p.catalog, p.agents, p.rpc.ItemError, log.Named("broker")),
+			p.broker, p.admission, p.inbox, p.conversations, p.deadletters, p.offers, p.catalog, p.agents, p.rpc.ItemError,
+			log.Named("broker")),
 		sessions: sessionService{sessions.NewService(p.sessions), retention.NewSessionService(p.retention)},
 		state:    state.NewService(p.state),
 		tasks:    tasks.NewService(p.tasks),

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"brokerd/internal/admission"
 	"brokerd/internal/agents"
 	"brokerd/internal/archive"
 	"brokerd/internal/artifacts"
@@ -34,6 +35,7 @@ import (
 
 // parts are the parts of a daemon. Each has the name of its package.
 type parts struct {
+	admission     *admission.Control
 	agents        *agents.Registry
 	archive       *archive.Messages
 	artifacts     *artifacts.Repository

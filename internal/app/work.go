@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"brokerd/internal/admission"
 	"brokerd/internal/agents"
 	"brokerd/internal/blockers"
 	"brokerd/internal/broker"
@@ -81,13 +82,14 @@ func workAgent(a agents.Agent) work.Agent {
 
 // postOfWork sends the mail of the features of joint work.
 type postOfWork struct {
-	broker  *broker.Broker
-	notices *notices.Sender
+	admission *admission.Control
+	broker    *broker.Broker
+	notices   *notices.Sender
 }
 
 // Admit implements work.Post.
 func (p postOfWork) Admit(ctx context.Context, c identity.Caller) error {
-	return p.broker.Admit(ctx, c)
+	return p.admission.Admit(ctx, c, 1)
 }
 
 // Post implements work.Post.

@@ -91,10 +91,9 @@ type Broker struct {
 	zap   *zap.Logger
 
 	catalog   Catalog
-	disk      Disk   // nil = there is always room
 	crew      Crew   // may be nil
 	drains    Drains // nil = the broker is never drained
-	rates     *sendRates
+	admission Admission
 	questions Questions
 	offers    Offers          // to models of coding agents; set before Start
 	timed     []Timed         // see OnDue
@@ -127,7 +126,6 @@ func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock,
 		store: st, log: log, dir: dir, clock: clock, zap: logger, hub: newHub(),
 		failures: map[int64]failure{}, stopping: make(chan struct{}), catalog: builtinTypes{msgtype.NewSet(nil)},
 	}
-	b.rates = newSendRates(clock, b.loadSession)
 	b.claims = deadline.New(clock, b.claimsDue)
 	b.Calendar = newCalendar(b)
 	b.breakers = deadline.NewCalendar(clock, b.breakersDue)

@@ -46,10 +46,7 @@ const lastClosingStep = "questions"
 func (b *Broker) SessionClosed(tx *store.Tx, session Session) error {
 	tx.Exec(deleteRerank, session.ID)
 	b.dismissSession(tx, session.ID, ErrSessionClosed(session.Name))
-	tx.OnCommit(func() {
-		b.rates.forget(session.Name)
-		b.hub.signalAll() // the readers of the session end
-	})
+	tx.OnCommit(b.hub.signalAll) // the readers of the session end
 	_, err := b.chores.Do(tx, work.Chore{Kind: closeChore, Session: session.ID})
 	return err
 }

@@ -1,15 +1,10 @@
 package broker
 
 import (
-	"context"
 	"strconv"
 	"time"
 
-	"github.com/jonboulle/clockwork"
-
-	"brokerd/internal/content"
 	"brokerd/internal/fault"
-	"brokerd/internal/identity"
 )
 
 // Limits of requests that the rules of the broker need too.
@@ -18,56 +13,6 @@ const (
 	MaxTypes = 100                  // types, of a filter and of a summary
 	MaxTTL   = 365 * 24 * time.Hour // how far ahead a message may expire, become due, or need its response
 )
-
-// A Disk reports whether the disk has space for more messages.
-type Disk interface {
-	// Check returns fault.Exhausted if the disk is too full for sends. It must be quick.
-	Check() error
-}
-
-// UseDisk makes the broker refuse sends when the disk is too full for them. Without it, no send is refused. It is
-// called before Start.
-func (b *Broker) UseDisk(d Disk) { b.disk = d }
-
-// admit returns when the caller may send n messages in one call: within the call's deadline, or within 30 s if it has none.
-// Errors: fault.Exhausted (SEND_RATE at once if the wait would be longer, DISK_NEARLY_FULL).
-func (b *Broker) admit(ctx context.Context, c identity.Caller, n int) error {
-	most := maxTurn
-	if deadline, ok := ctx.Deadline(); ok {
-		most = clockwork.NewRealClock().Until(deadline) // a call's deadline runs by no other clock
-	}
-	return b.admitWithin(ctx, c, n, most)
-}
-
-func (b *Broker) admitWithin(ctx context.Context, c identity.Caller, n int, most time.Duration) error {
-	if b.disk != nil {
-		if err := b.disk.Check(); err != nil {
-			return err
-		}
-	}
-	return b.rates.wait(ctx, c, n, most, b.stopping)
-}
-
-// AdmitBatch returns when a batch of a stream may be sent, however long that takes. If it may not, its drafts carry the
-// fault; an error ends the stream.
-func (b *Broker) AdmitBatch(ctx context.Context, c identity.Caller, drafts []Draft) error {
-	n := 0
-	for i := range drafts {
-		if drafts[i].Fault == nil {
-			n++
-		}
-	}
-	err := b.admitWithin(ctx, c, n, endless)
-	if fault.KindOf(err) != fault.Exhausted {
-		return err
-	}
-	for i := range drafts {
-		if drafts[i].Fault == nil {
-			drafts[i].Fault = err
-		}
-	}
-	return nil
-}
 
 // maxCopies bounds the rows that the messages of one function of the writer make: a copy counts once, with
 // a reminder twice, each recipient twice more, and each message twice, with a question or an answer three
@@ -122,17 +67,6 @@ func fanOutTooLarge(recipients int) error {
 		"the messages up to this one, which has %d recipients, make more than %d copies, each recipient and message counted as two more: "+
 			"send fewer messages in a call, or to fewer agents", recipients, maxCopies).
 		With("limit", strconv.Itoa(maxCopies)).With("recipients", strconv.Itoa(recipients))
-}
-
-// fits refuses a draft that is larger than its session allows.
-func (s Session) fits(d *Draft) error {
-	if s.PayloadLimit > 0 && d.PayloadSize > s.PayloadLimit {
-		return fault.Field("payload", "has %d bytes; at most %d are allowed (session setting payload_limit)", d.PayloadSize, s.PayloadLimit)
-	}
-	if s.MessageLimit > 0 && len(d.Content) > s.MessageLimit {
-		return content.TooLarge(len(d.Content), s.MessageLimit)
-	}
-	return nil
 }
 
 // MailboxFull refuses a message that must get somewhere and gets nowhere.

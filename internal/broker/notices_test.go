@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/admission"
 	"brokerd/internal/broker"
 	"brokerd/internal/conversations"
 	"brokerd/internal/events"
@@ -87,6 +88,8 @@ func TestNotify_ReachesRegisteredAgentsAndNeverFailsTheChange(t *testing.T) {
 	post := broker.New(st, log, v, clock, zap.NewNop())
 	reader := inboxes.New(st, log, v, post, clock)
 	sender := notices.New(v, post)
+	control := admission.New(st, log, v, post, clock)
+	post.UseAdmission(control)
 	exchanges := conversations.New(st, log, v, sender, post, clock, zap.NewNop())
 	offered := offers.New(st, log, post)
 	post.UseQuestions(exchanges)
@@ -94,7 +97,7 @@ func TestNotify_ReachesRegisteredAgentsAndNeverFailsTheChange(t *testing.T) {
 	t.Cleanup(post.Stop)
 	must(t, post.Start(t.Context()))
 	conn, _ := testkit.Serve(t, func(r grpc.ServiceRegistrar) {
-		pb.RegisterMessageServiceServer(r, messagesrpc.NewService(post, reader, exchanges, nil, offered, v, v, nil, zap.NewNop()))
+		pb.RegisterMessageServiceServer(r, messagesrpc.NewService(post, control, reader, exchanges, nil, offered, v, v, nil, zap.NewNop()))
 	})
 	inbox := func(name string) (found []*pb.Message) {
 		t.Helper()

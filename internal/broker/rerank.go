@@ -11,11 +11,9 @@ import (
 // ranksPage is how many ranks one function computes.
 const ranksPage = 200
 
-// SessionConfigured follows a change of a session's settings: its agents send at the new rate,
-// circuit breakers close if there are to be none, and ranks follow the ageing. It is a hook of the
+// SessionConfigured follows a change of a session's settings: circuit breakers close if there are to be none, and ranks follow the ageing. It is a hook of the
 // configuration.
 func (b *Broker) SessionConfigured(tx *store.Tx, before, now Session) error {
-	tx.OnCommit(func() { b.rates.change(now) })
 	if now.BreakerLimit == 0 && before.BreakerLimit != 0 {
 		if err := b.closeBreakers(tx, now.ID); err != nil {
 			return err

@@ -61,7 +61,7 @@ func (b *Batch) size() int {
 // session, agent, pattern, role or message that does not exist, fault.Precondition for an agent that is not registered,
 // fault.Exists for a request id that was used for something else, fault.Exhausted beyond the rate and the sizes that the session allows.
 func (b *Broker) Send(ctx context.Context, c identity.Caller, req idempotency.Request, drafts []Draft) ([]Outcome, error) {
-	if err := b.admit(ctx, c, len(drafts)); err != nil {
+	if err := b.admission.Admit(ctx, c, len(drafts)); err != nil {
 		return nil, err
 	}
 	from := b.Origin(ctx)
@@ -175,7 +175,7 @@ type sending struct {
 	copies   int       // of the messages so far: see fanOut
 	seen     []int64   // mailboxes whose readers have something to see, although nothing is ready in them
 	due      time.Time // the earliest that the calendar must know of
-	doubtful []doubtful
+	doubtful []Doubtful
 	origin   *Origin // of the call; nil if there is none, or nothing is traced
 }
 
@@ -197,10 +197,7 @@ func (b *Broker) sending(tx *store.Tx, c identity.Caller) (*sending, error) {
 // sendFitting sends one draft of a client, which must not be larger than its session allows. What the broker itself has to say is
 // never too large: it would fail the change that it is about.
 func (s *sending) sendFitting(d *Draft, producer, number int64) (Outcome, error) {
-	if err := s.actor.Session.fits(d); err != nil {
-		return Outcome{}, err
-	}
-	doubts, err := d.Doubt.Judge(s.actor.Session.Types)
+	doubts, err := s.admission.Judge(&s.actor.Session, d)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -214,7 +211,7 @@ func (s *sending) sendFitting(d *Draft, producer, number int64) (Outcome, error)
 	}
 	if len(doubts) > 0 {
 		out.Warnings = append(out.Warnings, doubts...)
-		s.doubtful = append(s.doubtful, doubtful{out.Revision, d.Doubt})
+		s.doubtful = append(s.doubtful, Doubtful{out.Revision, d.Doubt})
 	}
 	return out, nil
 }
@@ -444,8 +441,10 @@ func (s *sending) finish() error {
 	}
 	s.wake(s.tx, s.ready)
 	s.Calendar.Expect(s.tx, s.due)
-	if err := s.reportDoubts(); err != nil {
-		return err
+	if len(s.doubtful) > 0 {
+		if err := s.admission.Report(s.tx, &s.actor, s.doubtful); err != nil {
+			return err
+		}
 	}
 	if s.sent > 0 {
 		s.tx.OnCommit(func() { s.worked(s.actor, s.sent, 0, 0) })

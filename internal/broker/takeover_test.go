@@ -30,6 +30,11 @@ func (twoAgents) Find(_ store.Querier, _ int64, name string) (Agent, bool, error
 	return Agent{Name: name}, true, nil
 }
 
+// freeForAll is admission that allows every send.
+type freeForAll struct{ Admission }
+
+func (freeForAll) Judge(*Session, *Draft) ([]string, error) { return nil, nil }
+
 // A queuedContext tells when a call begins to wait for the writer.
 type queuedContext struct {
 	context.Context
@@ -58,6 +63,7 @@ func TestOpenClaims_TakeoverGetsAloneWhatItsTransactionHandedToTheOldStream(t *t
 		}
 	}()
 	b := New(st, events.New(st, clock, zap.NewNop()), twoAgents{}, clock, zap.NewNop())
+	b.UseAdmission(freeForAll{})
 	a := identity.Caller{Session: "default", Agent: "a"}
 	wish := Wish{Consumer: "c", Max: 10, MaxBytes: 1 << 20, ClaimFor: time.Minute}
 	old, _, err := b.OpenClaims(ctx, a, wish)

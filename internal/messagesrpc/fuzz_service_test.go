@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/admission"
 	"brokerd/internal/broker"
 	"brokerd/internal/channels"
 	"brokerd/internal/conversations"
@@ -230,7 +231,9 @@ func services(f *testing.F) bothServices {
 	dead := deadletters.New(st, nowhere{}, b, clock, zap.NewNop())
 	offered := offers.New(st, log, b)
 	registry := channels.New(st, log, nowhere{}, builtinTypes{}, b)
-	messages := NewService(b, reader, exchanges, dead, offered, builtinTypes{}, nil, nil, zap.NewNop()) // no stream is answered
+	control := admission.New(st, log, nowhere{}, b, clock)
+	b.UseAdmission(control)
+	messages := NewService(b, control, reader, exchanges, dead, offered, builtinTypes{}, nil, nil, zap.NewNop()) // no stream is answered
 	return bothServices{messages, NewChannelService(registry)}
 }
 

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/admission"
 	"brokerd/internal/broker"
 	"brokerd/internal/conversations"
 	"brokerd/internal/deadletters"
@@ -31,6 +32,7 @@ type Crew interface {
 type Service struct {
 	pb.UnimplementedMessageServiceServer
 	broker        *broker.Broker
+	admission     *admission.Control
 	inbox         *inbox.Reader
 	conversations *conversations.Registry
 	dead          *deadletters.Queue
@@ -46,12 +48,12 @@ type ItemError func(context.Context, error) *pb.ItemError
 
 // NewService returns the MessageService of a broker.
 func NewService(
-	core *broker.Broker, reader *inbox.Reader, exchanges *conversations.Registry, dead *deadletters.Queue,
-	offered *offers.Offers, catalog broker.Catalog, crew Crew, item ItemError, log *zap.Logger,
+	core *broker.Broker, control *admission.Control, reader *inbox.Reader, exchanges *conversations.Registry,
+	dead *deadletters.Queue, offered *offers.Offers, catalog broker.Catalog, crew Crew, item ItemError, log *zap.Logger,
 ) *Service {
 	return &Service{
-		broker: core, inbox: reader, conversations: exchanges, dead: dead, offers: offered, catalog: catalog, crew: crew,
-		itemError: item, log: log,
+		broker: core, admission: control, inbox: reader, conversations: exchanges, dead: dead, offers: offered,
+		catalog: catalog, crew: crew, itemError: item, log: log,
 	}
 }
 

@@ -87,7 +87,7 @@ func (s *Service) readBatches(stream pb.MessageService_SendServer, c *confirmer)
 			return err
 		}
 		drafts := streamDrafts(types, r.Messages)
-		if err := s.broker.AdmitBatch(stream.Context(), who, drafts); err != nil {
+		if err := s.admission.AdmitBatch(stream.Context(), who, drafts); err != nil {
 			return err
 		}
 		for number, at := r.FirstNumber, 0; len(drafts) > 0; {

@@ -1,4 +1,4 @@
-package broker
+package admission
 
 import (
 	"context"
@@ -8,15 +8,18 @@ import (
 
 	"github.com/jonboulle/clockwork"
 
+	"brokerd/internal/broker"
 	"brokerd/internal/identity"
 )
 
 func TestSendRates_ForgetAgentsThatAreIdle(t *testing.T) {
 	t.Parallel()
 	clock := clockwork.NewFakeClock()
-	r := newSendRates(clock, func(context.Context, string) (Session, error) { return Session{SendRate: 10, SendBurst: 100}, nil })
+	r := newSendRates(clock, nil, func(context.Context, string) (broker.Session, error) {
+		return broker.Session{SendRate: 10, SendBurst: 100}, nil
+	})
 	for i := range 10_000 {
-		if err := r.wait(t.Context(), identity.Caller{Agent: "a" + strconv.Itoa(i), Session: "s"}, 1, 0, nil); err != nil {
+		if err := r.wait(t.Context(), identity.Caller{Agent: "a" + strconv.Itoa(i), Session: "s"}, 1, 0); err != nil {
 			t.Fatal(err)
 		}
 		clock.Advance(10 * time.Millisecond) // ten of them have not got their message back yet
@@ -27,12 +30,14 @@ func TestSendRates_ForgetAgentsThatAreIdle(t *testing.T) {
 }
 
 func BenchmarkSendRates(b *testing.B) {
-	for name, session := range map[string]Session{"off": {}, "on": {SendRate: 1e6, SendBurst: 1e6}} {
+	for name, session := range map[string]broker.Session{"off": {}, "on": {SendRate: 1e6, SendBurst: 1e6}} {
 		b.Run(name, func(b *testing.B) {
-			r := newSendRates(clockwork.NewRealClock(), func(context.Context, string) (Session, error) { return session, nil })
+			r := newSendRates(clockwork.NewRealClock(), nil, func(context.Context, string) (broker.Session, error) {
+				return session, nil
+			})
 			who := identity.Caller{Agent: "a", Session: "s"}
 			for b.Loop() {
-				_ = r.wait(b.Context(), who, 1, endless, nil)
+				_ = r.wait(b.Context(), who, 1, endless)
 			}
 		})
 	}

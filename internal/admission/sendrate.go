@@ -1,4 +1,4 @@
-package broker
+package admission
 
 import (
 	"context"
@@ -11,34 +11,35 @@ import (
 	"github.com/jonboulle/clockwork"
 	"golang.org/x/time/rate"
 
+	"brokerd/internal/broker"
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
-	"brokerd/internal/store"
 )
 
 const (
-	// maxTurn is how long a call without a deadline waits for its turn to send.
-	maxTurn = 30 * time.Second
-	// endless is how long a stream waits: until it ends.
+	// longestWait is how long a call without a deadline waits until it may send.
+	longestWait = 30 * time.Second
+	// endless is how long a stream waits: it waits until it ends.
 	endless = time.Duration(math.MaxInt64)
-	// idleAgents is up to how many agents of a session nobody looks for idle ones.
+	// idleAgents is how many agents of a session may have a limiter before idle ones are looked for.
 	idleAgents = 64
 )
 
-// sendRates hold back the agents that send faster than their session allows. What an agent has left is memory: after a restart each
-// may send a burst.
+// sendRates let the agents that send faster than their session allows wait. How much an agent may send at once is kept
+// in memory: after a restart each agent may send a burst.
 type sendRates struct {
-	clock clockwork.Clock
-	load  func(ctx context.Context, session string) (Session, error)
+	clock    clockwork.Clock
+	stopping <-chan struct{} // is closed when those who wait have to stop
+	load     func(ctx context.Context, session string) (broker.Session, error)
 
 	mu       sync.RWMutex // guards the fields below
 	sessions map[string]*sendRate
-	changes  int // counts what was told by change and forget
+	changes  int // counts the calls of change and forget
 }
 
-// A sendRate is that of one session, with the agents that have sent lately.
+// A sendRate is the rate of one session, with the agents that have sent lately.
 type sendRate struct {
-	limited atomic.Bool // rate is not 0; looked at first, since it costs next to nothing
+	limited atomic.Bool // rate is not 0; it is read first, without the mutex
 
 	mu      sync.Mutex // guards the fields below
 	rate    float64    // 0 = no limit
@@ -48,13 +49,16 @@ type sendRate struct {
 	changed chan struct{} // is closed when rate or burst change
 }
 
-func newSendRates(clock clockwork.Clock, load func(context.Context, string) (Session, error)) *sendRates {
-	return &sendRates{clock: clock, load: load, sessions: map[string]*sendRate{}}
+func newSendRates(
+	clock clockwork.Clock, stopping <-chan struct{}, load func(context.Context, string) (broker.Session, error),
+) *sendRates {
+	return &sendRates{clock: clock, stopping: stopping, load: load, sessions: map[string]*sendRate{}}
 }
 
-// wait returns when the caller may send n messages, at most after the given time: fault.Exhausted at once if that is
-// too short. The turn comes in the order of the calls. An operator without an agent's name need not wait.
-func (r *sendRates) wait(ctx context.Context, c identity.Caller, n int, most time.Duration, stopping <-chan struct{}) error {
+// wait returns when the caller may send n messages, at most after the given time. If that is too short, it returns
+// fault.Exhausted at once. The calls of an agent are served in their order. An operator without an agent's name need
+// not wait.
+func (r *sendRates) wait(ctx context.Context, c identity.Caller, n int, most time.Duration) error {
 	if c.Agent == "" || n == 0 {
 		return nil
 	}
@@ -76,7 +80,7 @@ func (r *sendRates) wait(ctx context.Context, c identity.Caller, n int, most tim
 		if t.wait > most {
 			return t.fault(c.Agent, n)
 		}
-		again, err := r.sleep(ctx, &t, stopping)
+		again, err := r.sleep(ctx, &t)
 		if err != nil || again {
 			t.cancel(r.clock.Now())
 		}
@@ -86,8 +90,8 @@ func (r *sendRates) wait(ctx context.Context, c identity.Caller, n int, most tim
 	}
 }
 
-// sleep waits for a turn. It reports whether another has to be taken, since the rate has changed.
-func (r *sendRates) sleep(ctx context.Context, t *sendTurn, stopping <-chan struct{}) (again bool, err error) {
+// sleep waits until a reservation begins. It reports whether another must be made because the rate has changed.
+func (r *sendRates) sleep(ctx context.Context, t *reservation) (again bool, err error) {
 	timer := r.clock.NewTimer(t.wait)
 	defer timer.Stop()
 	select {
@@ -95,8 +99,8 @@ func (r *sendRates) sleep(ctx context.Context, t *sendTurn, stopping <-chan stru
 		return false, nil
 	case <-t.changed:
 		return true, nil
-	case <-stopping:
-		return false, ErrStopping()
+	case <-r.stopping:
+		return false, broker.ErrStopping()
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}
@@ -117,21 +121,23 @@ func (r *sendRates) session(ctx context.Context, name string) (*sendRate, error)
 	if session.Closed {
 		return &sendRate{}, nil // the send itself is refused for it
 	}
-	fresh := &sendRate{rate: session.SendRate, burst: session.SendBurst, agents: map[string]*rate.Limiter{}, changed: make(chan struct{})}
+	fresh := &sendRate{
+		rate: session.SendRate, burst: session.SendBurst, agents: map[string]*rate.Limiter{}, changed: make(chan struct{}),
+	}
 	fresh.limited.Store(session.SendRate > 0)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s = r.sessions[name]; s != nil {
 		return s, nil
 	}
-	if r.changes == changes { // or what was loaded may be older than the change
+	if r.changes == changes { // otherwise the loaded settings may be older than the change
 		r.sessions[name] = fresh
 	}
 	return fresh, nil
 }
 
-// change takes note of a session's settings. Whoever waits is given a new turn.
-func (r *sendRates) change(session Session) {
+// change takes note of a session's settings. Those who wait reserve again.
+func (r *sendRates) change(session broker.Session) {
 	r.mu.Lock()
 	r.changes++
 	s := r.sessions[session.Name]
@@ -141,8 +147,8 @@ func (r *sendRates) change(session Session) {
 	}
 }
 
-// forget takes note that a session is closed. Whoever waits need not wait for that to be found out; and one that is closed is not kept,
-// since there may be another of its name once it is deleted.
+// forget takes note that a session is closed. Those who wait continue at once, and their sends are refused. A closed
+// session is not kept, because another session may have its name after it is deleted.
 func (r *sendRates) forget(session string) {
 	r.mu.Lock()
 	r.changes++
@@ -173,8 +179,8 @@ func (s *sendRate) change(to float64, burst int, now time.Time) {
 	s.changed = make(chan struct{})
 }
 
-// A sendTurn is a place in the row of one agent's sends.
-type sendTurn struct {
+// A reservation is a time from which one agent may send.
+type reservation struct {
 	wait    time.Duration
 	changed <-chan struct{}
 	rate    float64
@@ -182,13 +188,13 @@ type sendTurn struct {
 	parts   []*rate.Reservation
 }
 
-// reserve takes the next place for n messages. If the wait would be longer than most, it takes none: a refused send must
-// not delay the sends after it, and the limiter restores a canceled reservation only in part.
-func (s *sendRate) reserve(agent string, n int, now time.Time, most time.Duration) sendTurn {
+// reserve makes the next reservation for n messages. If the wait would be longer than most, it makes none: a refused
+// send must not delay the sends after it, and the limiter restores a canceled reservation only in part.
+func (s *sendRate) reserve(agent string, n int, now time.Time, most time.Duration) reservation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.rate == 0 {
-		return sendTurn{}
+		return reservation{}
 	}
 	l := s.agents[agent]
 	if l == nil {
@@ -197,9 +203,9 @@ func (s *sendRate) reserve(agent string, n int, now time.Time, most time.Duratio
 		s.agents[agent] = l
 	}
 	if n <= s.burst && l.AllowN(now, n) {
-		return sendTurn{}
+		return reservation{}
 	}
-	t := sendTurn{changed: s.changed, rate: s.rate, burst: s.burst}
+	t := reservation{changed: s.changed, rate: s.rate, burst: s.burst}
 	t.wait = time.Duration((float64(n) - l.TokensAt(now)) / s.rate * float64(time.Second))
 	if t.wait > most {
 		return t
@@ -213,7 +219,7 @@ func (s *sendRate) reserve(agent string, n int, now time.Time, most time.Duratio
 	return t
 }
 
-// forgetIdle forgets the agents that have not sent for so long that they may send a whole burst, as a new one may.
+// forgetIdle forgets the agents that may send a whole burst, as a new agent may, because they have not sent for long.
 func (s *sendRate) forgetIdle(now time.Time) {
 	if len(s.agents) < 2*s.busy+idleAgents {
 		return
@@ -226,32 +232,20 @@ func (s *sendRate) forgetIdle(now time.Time) {
 	s.busy = len(s.agents)
 }
 
-// cancel gives the place up.
-func (t *sendTurn) cancel(now time.Time) {
-	for i := len(t.parts) - 1; i >= 0; i-- { // the last first: only what nobody has reserved behind is given back whole
+// cancel ends the reservation. It begins with the last part, because the limiter restores a part wholly only if nothing
+// was reserved after it.
+func (t *reservation) cancel(now time.Time) {
+	for i := len(t.parts) - 1; i >= 0; i-- {
 		t.parts[i].CancelAt(now)
 	}
 }
 
-func (t *sendTurn) fault(agent string, n int) error {
+func (t *reservation) fault(agent string, n int) error {
 	wait := t.wait.Round(time.Millisecond)
 	e := fault.New(fault.Exhausted, "SEND_RATE",
-		"%s may send %v messages a second, and %d at once after a pause (session settings send_rate and send_burst); for %d the wait would be %v: "+
-			"send later, or fewer, or allow the call more time", agent, t.rate, t.burst, n, wait)
+		"%s may send %v messages a second, and %d at once after a pause (session settings send_rate and send_burst); "+
+			"for %d the wait would be %v: send later, or fewer, or allow the call more time", agent, t.rate, t.burst, n, wait)
 	e.RetryAfter = t.wait
 	return e.With("limit", "send_rate").With("send_rate", strconv.FormatFloat(t.rate, 'g', -1, 64)).
 		With("send_burst", strconv.Itoa(t.burst))
 }
-
-// loadSession reads a session outside the writer.
-func (b *Broker) loadSession(ctx context.Context, name string) (session Session, err error) {
-	err = b.store.Read(ctx, func(snap *store.Snapshot) error {
-		session, err = b.dir.Session(snap, name)
-		return err
-	})
-	return session, err
-}
-
-// Admit returns when the caller may publish an event, which counts as sending one message. Errors: fault.Exhausted, as
-// for a send.
-func (b *Broker) Admit(ctx context.Context, c identity.Caller) error { return b.admit(ctx, c, 1) }

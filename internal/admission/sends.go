@@ -1,0 +1,84 @@
+package admission
+
+import (
+	"context"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+
+	"brokerd/internal/broker"
+	"brokerd/internal/content"
+	"brokerd/internal/fault"
+	"brokerd/internal/identity"
+	"brokerd/internal/store"
+)
+
+// A Disk reports whether the disk has space for more messages.
+type Disk interface {
+	// Check returns fault.Exhausted if the disk is too full for sends. It must be quick.
+	Check() error
+}
+
+// UseDisk has sends refused when the disk is too full for them. Without it, no send is refused. Call it before the
+// control is used.
+func (c *Control) UseDisk(d Disk) { c.disk = d }
+
+// Admit implements broker.Admission.
+func (c *Control) Admit(ctx context.Context, who identity.Caller, n int) error {
+	most := longestWait
+	if deadline, ok := ctx.Deadline(); ok {
+		most = clockwork.NewRealClock().Until(deadline) // a call's deadline runs by no other clock
+	}
+	return c.admitWithin(ctx, who, n, most)
+}
+
+func (c *Control) admitWithin(ctx context.Context, who identity.Caller, n int, most time.Duration) error {
+	if c.disk != nil {
+		if err := c.disk.Check(); err != nil {
+			return err
+		}
+	}
+	return c.rates.wait(ctx, who, n, most)
+}
+
+// AdmitBatch returns when a batch of a stream may be sent, however long that takes. If it may not, its drafts carry the
+// fault. An error ends the stream.
+func (c *Control) AdmitBatch(ctx context.Context, who identity.Caller, drafts []broker.Draft) error {
+	n := 0
+	for i := range drafts {
+		if drafts[i].Fault == nil {
+			n++
+		}
+	}
+	err := c.admitWithin(ctx, who, n, endless)
+	if fault.KindOf(err) != fault.Exhausted {
+		return err
+	}
+	for i := range drafts {
+		if drafts[i].Fault == nil {
+			drafts[i].Fault = err
+		}
+	}
+	return nil
+}
+
+// Judge implements broker.Admission.
+func (c *Control) Judge(session *broker.Session, d *broker.Draft) (doubts []string, err error) {
+	if session.PayloadLimit > 0 && d.PayloadSize > session.PayloadLimit {
+		return nil, fault.Field("payload",
+			"has %d bytes; at most %d are allowed (session setting payload_limit)", d.PayloadSize, session.PayloadLimit)
+	}
+	if session.MessageLimit > 0 && len(d.Content) > session.MessageLimit {
+		return nil, content.TooLarge(len(d.Content), session.MessageLimit)
+	}
+	return d.Doubt.Judge(session.Types)
+}
+
+// loadSession reads a session outside the writer.
+func (c *Control) loadSession(ctx context.Context, name string) (session broker.Session, err error) {
+	err = c.store.Read(ctx, func(snap *store.Snapshot) error {
+		session, err = c.dir.Session(snap, name)
+		return err
+	})
+	return session, err
+}
