@@ -84,6 +84,10 @@ const restartGrace = 30 * time.Second
 
 // A Broker carries messages. Its methods may be called concurrently.
 type Broker struct {
+	// The parts that callers use too.
+	Waiters *Waiters
+	Streams *Streams
+
 	store *store.Store
 	log   *events.Log
 	dir   Directory
@@ -104,7 +108,6 @@ type Broker struct {
 	gates     store.Cache[int64, gate] // by agent
 	// vacancies are the warnings for roles and channels: see vacancy.
 	vacancies store.Cache[boxKey, string]
-	hub       *hub
 	claims    *deadline.Queue[key]                                    // when running claims end
 	Calendar  *Calendar                                               // when delays and times to live end, and work of other packages is due
 	checked   int64                                                   // the id of the last producer that ForgetProducers has checked; it belongs to the writer
@@ -123,9 +126,11 @@ type Broker struct {
 // New returns a broker on the store. It does nothing by itself until Start.
 func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock, logger *zap.Logger) *Broker {
 	b := &Broker{
-		store: st, log: log, dir: dir, clock: clock, zap: logger, hub: newHub(),
+		store: st, log: log, dir: dir, clock: clock, zap: logger,
 		failures: map[int64]failure{}, stopping: make(chan struct{}), catalog: builtinTypes{msgtype.NewSet(nil)},
 	}
+	b.Waiters = newWaiters(st, b.dispatch)
+	b.Streams = &Streams{broker: b, open: map[consumerKey]*consumer{}}
 	b.claims = deadline.New(clock, b.claimsDue)
 	b.Calendar = newCalendar(b)
 	b.breakers = deadline.NewCalendar(clock, b.breakersDue)

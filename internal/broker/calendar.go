@@ -78,7 +78,7 @@ func (c *Calendar) turn() {
 				return err
 			}
 		}
-		b.wake(tx, ready)
+		b.Waiters.wake(tx, ready)
 		var due, expires time.Time
 		if err := tx.QueryRow(selectNextTimes).Scan(&due, &expires); err != nil {
 			return err

@@ -65,20 +65,7 @@ func (b *Broker) rebox(tx *store.Tx, a Actor) error {
 	if err != nil {
 		return err
 	}
-	tx.OnCommit(func() {
-		h := b.hub
-		h.mu.Lock()
-		var moved []*consumer
-		for k, c := range h.named {
-			if k.agent == a.Mailbox && c.implicit {
-				moved = append(moved, c)
-			}
-		}
-		h.mu.Unlock()
-		for _, c := range moved {
-			b.move(c, a, boxes)
-		}
-	})
+	tx.OnCommit(func() { b.Streams.move(a, boxes) })
 	return nil
 }
 

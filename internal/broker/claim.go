@@ -122,10 +122,10 @@ func (b *Broker) Claim(ctx context.Context, c identity.Caller, w Wish) (Claims, 
 		waiter = k
 		k.dismissed = func(why error) { k.ended = why; taken <- nil }
 		k.deliver = func(claims []Claim) {
-			b.leave(k) // it asked once
+			b.Waiters.leave(k) // it asked once
 			taken <- claims
 		}
-		tx.OnCommit(func() { b.enter(k) })
+		tx.OnCommit(func() { b.Waiters.enter(k) })
 		return nil
 	})
 	if err != nil || waiter == nil {
@@ -140,7 +140,7 @@ func (b *Broker) await(ctx context.Context, w *Wish, empty Claims, k *consumer, 
 	if claims != nil {
 		return Claims{Claims: claims}, nil
 	}
-	b.leave(k)
+	b.Waiters.leave(k)
 	// Nothing is handed out to it by a later batch; an earlier one has told by the time this function has run.
 	drained := b.store.Drain(context.WithoutCancel(ctx), func(tx *store.Tx) (failed error) {
 		if err != nil {
@@ -173,7 +173,7 @@ func (b *Broker) awaitMail(ctx context.Context, w *Wish, k *consumer, taken chan
 	var arrived <-chan struct{} // nil unless the caller wants notices
 	if w.Notices {
 		var stop func()
-		arrived, stop = b.Listen(k.actor.Mailbox)
+		arrived, stop = b.Waiters.Listen(k.actor.Mailbox)
 		defer stop()
 	}
 	for {

@@ -45,8 +45,8 @@ const lastClosingStep = "questions"
 // the session. It is a hook of the closing.
 func (b *Broker) SessionClosed(tx *store.Tx, session Session) error {
 	tx.Exec(deleteRerank, session.ID)
-	b.dismissSession(tx, session.ID, ErrSessionClosed(session.Name))
-	tx.OnCommit(b.hub.signalAll) // the readers of the session end
+	b.Waiters.dismissSession(tx, session.ID, ErrSessionClosed(session.Name))
+	tx.OnCommit(b.Waiters.signalAll) // the readers of the session end
 	_, err := b.chores.Do(tx, work.Chore{Kind: closeChore, Session: session.ID})
 	return err
 }

@@ -9,7 +9,7 @@ import (
 // may exceed it.
 const maxUnsent = 256 << 10
 
-// A consumer takes work: a Claim stream, or a unary call that waits. The hub's mutex guards what changes.
+// A consumer takes work: a Claim stream, or a unary call that waits. The mutex of Waiters guards what changes.
 type consumer struct {
 	actor    Actor
 	name     string

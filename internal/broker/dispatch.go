@@ -25,20 +25,20 @@ const (
 // A consumer with room that is not eager has seen all there was in its mailboxes, so only what
 // this batch touched can be for it. What is kept in memory changes after the commit alone.
 func (b *Broker) dispatch(tx *store.Tx) error {
-	h := b.hub
+	w := b.Waiters
 	touched := readied{}
-	for mailbox, at := range h.touched.All() {
+	for mailbox, at := range w.touched.All() {
 		touched[mailbox] = at
-		h.touched.Delete(tx, mailbox)
+		w.touched.Delete(tx, mailbox)
 	}
-	h.mu.Lock()
-	for mailbox, at := range h.scans {
+	w.mu.Lock()
+	for mailbox, at := range w.scans {
 		touched.add(mailbox, at)
 	}
-	eager := h.eager
+	eager := w.eager
 	d := dispatching{Broker: b, tx: tx, shares: map[*consumer]*share{}, left: tally{}, scans: readied{}, eager: len(eager)}
 	d.lower(touched) // before there are shares, which copy it
-	h.mu.Unlock()
+	w.mu.Unlock()
 	d.takeGrants()
 	if err := d.run(eager, touched); err != nil {
 		return err
@@ -51,7 +51,7 @@ func (b *Broker) dispatch(tx *store.Tx) error {
 type dispatching struct {
 	*Broker
 	tx     *store.Tx
-	eager  int // how many of the hub's are looked at
+	eager  int // how many of the waiters' are looked at
 	shares map[*consumer]*share
 	order  []*consumer // who got something
 	left   tally
@@ -81,7 +81,7 @@ func (d *dispatching) share(c *consumer) *share {
 // lower has filtered consumers look again at what was touched.
 func (d *dispatching) lower(touched readied) {
 	for mailbox, at := range touched {
-		for _, c := range d.hub.consumers[mailbox] {
+		for _, c := range d.Waiters.consumers[mailbox] {
 			if from, ok := c.from[mailbox]; ok && !from.before(at) {
 				c.from[mailbox] = at.justBefore()
 			}
@@ -91,10 +91,10 @@ func (d *dispatching) lower(touched readied) {
 
 // takeGrants takes over what was granted on sending.
 func (d *dispatching) takeGrants() {
-	for c, g := range d.hub.grants.All() {
+	for c, g := range d.Waiters.grants.All() {
 		d.share(c).granted = granted{slices.Clip(g.claims), g.bytes}
 		d.order = append(d.order, c)
-		d.hub.grants.Delete(d.tx, c)
+		d.Waiters.grants.Delete(d.tx, c)
 	}
 	first := func(c *consumer) key { return d.shares[c].claims[0].key }
 	slices.SortFunc(d.order, func(a, b *consumer) int { return first(a).compare(first(b)) })
@@ -125,16 +125,16 @@ func (d *dispatching) run(eager []*consumer, touched readied) error {
 
 // commit tells everybody.
 func (d *dispatching) commit(touched readied) {
-	h := d.hub
-	h.mu.Lock()
-	for _, c := range h.eager[:d.eager] {
+	w := d.Waiters
+	w.mu.Lock()
+	for _, c := range w.eager[:d.eager] {
 		c.eager = false
 	}
-	h.eager = slices.Delete(h.eager, 0, d.eager)
-	for _, c := range h.eager {
+	w.eager = slices.Delete(w.eager, 0, d.eager)
+	for _, c := range w.eager {
 		c.eager = true // again, since this batch
 	}
-	h.scans = d.scans
+	w.scans = d.scans
 	for c, s := range d.shares {
 		c.inFlight += len(s.claims)
 		c.bytes += s.bytes
@@ -143,11 +143,11 @@ func (d *dispatching) commit(touched readied) {
 		}
 		c.from = s.from
 		if s.full && c.room() > 0 { // it got room meanwhile, which refill could not know to be news
-			h.lookAt(c)
+			w.lookAt(c)
 		}
 	}
-	again := len(h.eager) > 0 || len(h.scans) > 0
-	h.mu.Unlock()
+	again := len(w.eager) > 0 || len(w.scans) > 0
+	w.mu.Unlock()
 	for _, c := range d.order {
 		if c.isEnded() {
 			continue // in this batch, after it was given something
@@ -156,9 +156,9 @@ func (d *dispatching) commit(touched readied) {
 		d.begin(c, claims)
 		c.deliver(claims)
 	}
-	h.signal(touched)
+	w.signal(touched)
 	if again {
-		d.store.Kick(dispatchKey{}, d.dispatch)
+		d.Waiters.kick()
 	}
 }
 
@@ -177,14 +177,14 @@ func (d *dispatching) begin(c *consumer, claims []Claim) {
 
 // room is what a consumer may still be given in this run.
 func (d *dispatching) room(c *consumer) int {
-	d.hub.mu.Lock()
-	defer d.hub.mu.Unlock()
+	d.Waiters.mu.Lock()
+	defer d.Waiters.mu.Unlock()
 	return d.roomLocked(c)
 }
 
-// roomLocked is room for a caller that holds the hub's mutex.
+// roomLocked is room for a caller that holds the waiters' mutex.
 func (d *dispatching) roomLocked(c *consumer) int {
-	if _, leaving := d.hub.leaving.Find(c); leaving {
+	if _, leaving := d.Waiters.leaving.Find(c); leaving {
 		return 0
 	}
 	s := d.shares[c]
@@ -280,7 +280,7 @@ func (s *share) keep(r *ready) {
 
 // spread gives what a mailbox has, beyond a place, to those who wait, each in turn.
 func (d *dispatching) spread(mailbox int64, at place) error {
-	waiting := d.hub.waitingAt(mailbox)
+	waiting := d.Waiters.waitingAt(mailbox)
 	if room, err := d.rooms(waiting, at); err != nil || room == 0 {
 		return err
 	}
@@ -306,8 +306,8 @@ func (d *dispatching) spread(mailbox int64, at place) error {
 		for i := range found {
 			r := &found[i]
 			var failed error
-			d.hub.mu.Lock()
-			c := d.hub.nextConsumer(mailbox, func(c *consumer) bool {
+			d.Waiters.mu.Lock()
+			c := d.Waiters.nextConsumer(mailbox, func(c *consumer) bool {
 				if !c.takes(box.Ref.Kind, r) || d.roomLocked(c) == 0 {
 					return false
 				}
@@ -315,7 +315,7 @@ func (d *dispatching) spread(mailbox int64, at place) error {
 				failed = errors.Join(failed, err)
 				return ok
 			})
-			d.hub.mu.Unlock()
+			d.Waiters.mu.Unlock()
 			if failed != nil {
 				return failed
 			}

@@ -39,7 +39,7 @@ func (b *Broker) AgentEnded(tx *store.Tx, session Session, agent Agent, stopped 
 	if err != nil || mailbox == 0 {
 		return nil, err
 	}
-	b.dismiss(tx, mailbox, why) // before what it held is delivered again
+	b.Waiters.dismiss(tx, mailbox, why) // before what it held is delivered again
 	ended := "the agent has failed"
 	if stopped {
 		ended = "the agent has stopped"

@@ -167,7 +167,7 @@ func (b *Broker) reconsider(tx *store.Tx, agent int64) {
 
 // lookAgain is reconsider for the consumers that are meant.
 func (b *Broker) lookAgain(tx *store.Tx, who func(*consumer) bool) {
-	h := b.hub
+	h := b.Waiters
 	h.mu.Lock()
 	for _, c := range h.those(who) {
 		if !c.eager {

@@ -113,5 +113,5 @@ func (b *Broker) reconsiderAll(tx *store.Tx, keys []key) {
 	for _, k := range keys {
 		ready.add(k.mailbox, front)
 	}
-	b.wake(tx, ready)
+	b.Waiters.wake(tx, ready)
 }

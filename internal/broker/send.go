@@ -416,7 +416,7 @@ func (s *sending) handOff(r *room, d *Draft, m *Message, rank int64, most int, a
 	}
 	s.tx.Exec(insertHanded, m.Revision, r.id, rank, arrival, most, m.ExpiresAt, null(d.OrderingKey),
 		c.actor.Mailbox, c.name, m.CreatedAt, c.claimFor)
-	s.hub.grant(s.tx, c, Claim{
+	s.Waiters.grant(s.tx, c, Claim{
 		Message: *m, Mailbox: r.name, Number: 1, Attempt: 1, MaxAttempts: most, ExpiresIn: c.claimFor,
 		key: key{m.Revision, r.id}, ordered: d.OrderingKey != "", fresh: true,
 	})
@@ -439,7 +439,7 @@ func (s *sending) finish() error {
 			s.ready.seen(mailbox)
 		}
 	}
-	s.wake(s.tx, s.ready)
+	s.Waiters.wake(s.tx, s.ready)
 	s.Calendar.Expect(s.tx, s.due)
 	if len(s.doubtful) > 0 {
 		if err := s.admission.Report(s.tx, &s.actor, s.doubtful); err != nil {

@@ -354,7 +354,7 @@ func (s *SettleTx) finish(self *consumer) (int64, error) {
 		}
 	}
 	s.left.flush(s.tx)
-	s.wake(s.tx, s.ready)
+	s.Waiters.wake(s.tx, s.ready)
 	s.Calendar.Expect(s.tx, s.due)
 	if len(s.ended) > 0 || len(s.renew) > 0 || len(s.noted[Ack]) > 0 {
 		s.tx.OnCommit(func() { s.settled(self) })
@@ -371,7 +371,7 @@ func (s *SettleTx) settled(self *consumer) {
 		s.claims.Remove(e.key)
 	}
 	for _, r := range s.renew {
-		if end, ok := s.claims.Deadline(r.key); ok && end.After(r.at) && s.streams(r.holder, r.id) {
+		if end, ok := s.claims.Deadline(r.key); ok && end.After(r.at) && s.Streams.hold(r.holder, r.id) {
 			continue // the broker keeps it for longer than that anyway
 		}
 		s.claims.Set(r.key, r.at)
@@ -381,7 +381,7 @@ func (s *SettleTx) settled(self *consumer) {
 			s.observer.Acked(took)
 		}
 	}
-	s.revoke(s.ended, self, s.why)
+	s.Streams.revoke(s.ended, self, s.why)
 	if acked := len(s.noted[Ack]); acked > 0 {
 		s.worked(s.actor, 0, s.fresh, acked)
 	}

@@ -134,7 +134,7 @@ func (b *Broker) Dismiss(tx *store.Tx, session Session, agent Agent) (Actor, err
 	if err != nil || a.Mailbox == 0 {
 		return a, err
 	}
-	b.dismiss(tx, a.Mailbox, ErrGone(a.Name))
+	b.Waiters.dismiss(tx, a.Mailbox, ErrGone(a.Name))
 	tx.Exec(deleteSubscriptions, a.Mailbox)
 	b.audience.Clear(tx)
 	return a, b.ungate(tx, a.Mailbox)

@@ -37,7 +37,7 @@ func (s *ClaimStream) Next(ctx context.Context) (f Frame, done bool, err error) 
 		if len(f.Results) > 0 {
 			signal(s.settled)
 		}
-		if err := s.broker.readContents(ctx, f.Deliver); err != nil {
+		if err := readContents(ctx, s.broker.store, f.Deliver); err != nil {
 			s.Unsaid(f.Deliver)
 			return Frame{}, true, err
 		}
@@ -48,7 +48,7 @@ func (s *ClaimStream) Next(ctx context.Context) (f Frame, done bool, err error) 
 		select {
 		case <-s.wake:
 		case <-stopping:
-			s.broker.leave(s.consumer)
+			s.broker.Waiters.leave(s.consumer)
 			s.mu.Lock()
 			s.away = true
 			s.mu.Unlock()
@@ -66,7 +66,7 @@ func (s *ClaimStream) Sent(claims []Claim) {
 		bytes += claims[i].size()
 	}
 	clear(claims) // others of the same list wait, and keep it in memory
-	s.broker.refill(s.consumer, 0, 0, bytes)
+	s.broker.Waiters.refill(s.consumer, 0, 0, bytes)
 }
 
 // dropEnded returns the claims without those whose messages were removed.
@@ -79,7 +79,7 @@ func (s *ClaimStream) dropEnded(claims []Claim) []Claim {
 		return c.unread > 0
 	})
 	if bytes > 0 {
-		s.broker.refill(s.consumer, 0, 0, bytes)
+		s.broker.Waiters.refill(s.consumer, 0, 0, bytes)
 	}
 	return left
 }
@@ -112,11 +112,11 @@ func fitting(claims []Claim) int {
 
 // readContents reads the contents of claims that do not have them. The claim of a message that was
 // removed since then has ended; it stays without its content.
-func (b *Broker) readContents(ctx context.Context, claims []Claim) error {
+func readContents(ctx context.Context, st *store.Store, claims []Claim) error {
 	if !slices.ContainsFunc(claims, func(c Claim) bool { return c.unread > 0 }) {
 		return nil
 	}
-	return b.store.Read(ctx, func(snap *store.Snapshot) error {
+	return st.Read(ctx, func(snap *store.Snapshot) error {
 		for i := range claims {
 			c := &claims[i]
 			if c.unread == 0 {

@@ -66,7 +66,7 @@ func TestOpenClaims_TakeoverGetsAloneWhatItsTransactionHandedToTheOldStream(t *t
 	b.UseAdmission(freeForAll{})
 	a := identity.Caller{Session: "default", Agent: "a"}
 	wish := Wish{Consumer: "c", Max: 10, MaxBytes: 1 << 20, ClaimFor: time.Minute}
-	old, _, err := b.OpenClaims(ctx, a, wish)
+	old, _, err := b.Streams.Open(ctx, a, wish)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestOpenClaims_TakeoverGetsAloneWhatItsTransactionHandedToTheOldStream(t *t
 		queued := queuedContext{ctx, &sync.Once{}, make(chan struct{})}
 		go func() {
 			var err error
-			_, resumed, err = b.OpenClaims(queued, a, wish)
+			_, resumed, err = b.Streams.Open(queued, a, wish)
 			opened <- err
 		}()
 		<-queued.queued

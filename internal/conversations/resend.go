@@ -97,7 +97,7 @@ func (r *Registry) resend(tx *store.Tx, d *resend) error {
 		return err
 	}
 	tx.Exec(updateArrival, arrival, d.message, d.mailbox)
-	r.broker.Arrived(tx, d.mailbox)
+	r.broker.Waiters.Arrived(tx, d.mailbox)
 	return nil
 }
 
@@ -156,7 +156,7 @@ func (r *Registry) Resend(
 		for _, mailbox := range boxes {
 			tx.Exec(updateUnread, answer.Revision, m.Revision, mailbox)
 		}
-		r.broker.Arrived(tx, boxes...)
+		r.broker.Waiters.Arrived(tx, boxes...)
 		return nil
 	})
 	return answer.Resent, answer.Revision, err

@@ -288,7 +288,7 @@ func (r *roster) describe(t *taker, mailbox int64) string {
 	id := r.mailboxID(mailboxOf(t.Name))
 	var claims int64
 	r.read(row{&claims}, countHoldersClaims, id)
-	asks, full := r.broker.Asking(id, mailbox)
+	asks, full := r.broker.Waiters.Asking(id, mailbox)
 	says := t.Name + " does not ask for work"
 	switch works := t.Name + " works on " + finding.Count(claims, "message"); {
 	case full && claims > 0:

@@ -14,7 +14,7 @@
 // behind the last revision that it has. With a cursor, the broker keeps this position (package events). Receive sends
 // a page, and then records in a writer function that the messages were delivered. No transaction is open while it
 // sends, so a client that does not read keeps no other call waiting. Between pages, Receive waits for a signal of
-// broker.Listen.
+// broker.Waiters.
 //
 // With AutoAck, the order is reversed: each page is acknowledged before it is sent (autoack.go).
 //

@@ -129,7 +129,7 @@ func (r *Reader) receiveLook(ctx context.Context, c identity.Caller, o ReceiveOp
 	for i := range boxes {
 		ids[i] = boxes[i].ID
 	}
-	arrived, stop := r.broker.Listen(ids...)
+	arrived, stop := r.broker.Waiters.Listen(ids...)
 	defer stop()
 	var waited <-chan time.Time
 	if o.Wait > 0 {

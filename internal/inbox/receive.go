@@ -100,7 +100,7 @@ func (r *Reader) Receive(ctx context.Context, c identity.Caller, o ReceiveOption
 	if err != nil {
 		return err
 	}
-	arrived, stop := r.broker.Listen(a.Mailbox)
+	arrived, stop := r.broker.Waiters.Listen(a.Mailbox)
 	defer stop()
 	var waited <-chan time.Time
 	if o.Wait > 0 && !o.Follow {

@@ -223,7 +223,7 @@ func (s *Service) Claim(stream pb.MessageService_ClaimServer) error {
 	if err != nil {
 		return err
 	}
-	claims, resumed, err := s.broker.OpenClaims(stream.Context(), identity.FromContext(stream.Context()), w)
+	claims, resumed, err := s.broker.Streams.Open(stream.Context(), identity.FromContext(stream.Context()), w)
 	if err != nil {
 		return err
 	}

@@ -24,8 +24,12 @@ func (r *readied) add(mailbox int64, at place) {
 
 func (r *readied) seen(mailbox int64) { r.add(mailbox, justVisible) }
 
-// A hub keeps the waiting consumers and readers in memory.
-type hub struct {
+// Waiters keeps in memory the consumers that wait for claims, and the readers that wait for arrivals. Its exported
+// methods may be called concurrently.
+type Waiters struct {
+	store    *store.Store
+	dispatch func(*store.Tx) error // runs at the end of a batch
+
 	// These belong to the writer.
 	touched store.Memory[int64, place]        // the first place of what this batch has made ready, by mailbox
 	grants  store.Memory[*consumer, granted]  // what this batch has assigned while sending
@@ -33,20 +37,13 @@ type hub struct {
 
 	mu        sync.Mutex
 	consumers map[int64][]*consumer // by mailbox, the next consumer first
-	named     map[consumerKey]*consumer
-	eager     []*consumer // have capacity and have not been checked since
-	scans     readied     // mailboxes whose scan continues in the next batch
+	eager     []*consumer           // have capacity and have not been checked since
+	scans     readied               // mailboxes whose scan continues in the next batch
 	readers   map[int64]map[chan struct{}]struct{}
 }
 
-// consumerKey names a consumer of which there is only one at a time.
-type consumerKey struct {
-	agent int64
-	name  string
-}
-
-func newHub() *hub {
-	return &hub{consumers: map[int64][]*consumer{}, named: map[consumerKey]*consumer{},
+func newWaiters(st *store.Store, dispatch func(*store.Tx) error) *Waiters {
+	return &Waiters{store: st, dispatch: dispatch, consumers: map[int64][]*consumer{},
 		scans: readied{}, readers: map[int64]map[chan struct{}]struct{}{}}
 }
 
@@ -54,9 +51,9 @@ func newHub() *hub {
 type dispatchKey struct{}
 
 // wake makes dispatch check the deliveries that a function made ready, in the same transaction.
-func (b *Broker) wake(tx *store.Tx, ready readied) {
-	touched := &b.hub.touched
-	if len(ready) == 0 && b.hub.grants.Len() == 0 {
+func (w *Waiters) wake(tx *store.Tx, ready readied) {
+	touched := &w.touched
+	if len(ready) == 0 && w.grants.Len() == 0 {
 		return
 	}
 	for mailbox, at := range ready {
@@ -64,23 +61,26 @@ func (b *Broker) wake(tx *store.Tx, ready readied) {
 			touched.Set(tx, mailbox, at)
 		}
 	}
-	tx.AtEnd(dispatchKey{}, b.dispatch)
+	tx.AtEnd(dispatchKey{}, w.dispatch)
 }
 
 // Arrived signals the readers of mailboxes in which deliveries have arrived.
-func (b *Broker) Arrived(tx *store.Tx, mailboxes ...int64) {
+func (w *Waiters) Arrived(tx *store.Tx, mailboxes ...int64) {
 	var ready readied
 	for _, mailbox := range mailboxes {
 		ready.seen(mailbox)
 	}
-	b.wake(tx, ready)
+	w.wake(tx, ready)
 }
+
+// kick makes dispatch run, although no function has changed anything.
+func (w *Waiters) kick() { w.store.Kick(dispatchKey{}, w.dispatch) }
 
 // nextConsumer returns the next consumer of a mailbox among those that may receive a claim. In each round, a consumer
 // receives one claim, or a quarter of its max_in_flight if that is more. Consumers with a high limit receive fewer,
 // larger frames. The others share evenly. The caller holds the mutex.
-func (h *hub) nextConsumer(mailbox int64, may func(*consumer) bool) *consumer {
-	q := h.consumers[mailbox]
+func (w *Waiters) nextConsumer(mailbox int64, may func(*consumer) bool) *consumer {
+	q := w.consumers[mailbox]
 	for n, c := range q {
 		if !may(c) {
 			continue
@@ -96,20 +96,19 @@ func (h *hub) nextConsumer(mailbox int64, may func(*consumer) bool) *consumer {
 }
 
 // waitingAt returns the consumers of a mailbox.
-func (h *hub) waitingAt(mailbox int64) []*consumer {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.Clone(h.consumers[mailbox])
+func (w *Waiters) waitingAt(mailbox int64) []*consumer {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.consumers[mailbox])
 }
 
 // Asking reports whether consumers of an agent wait for work from a mailbox, and whether all of them are at their
 // limits. It may be called concurrently.
-func (b *Broker) Asking(agent, mailbox int64) (asks, full bool) {
-	h := b.hub
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (w *Waiters) Asking(agent, mailbox int64) (asks, full bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	consumers := 0
-	for _, c := range h.consumers[mailbox] {
+	for _, c := range w.consumers[mailbox] {
 		if c.actor.Mailbox != agent {
 			continue
 		}
@@ -120,121 +119,118 @@ func (b *Broker) Asking(agent, mailbox int64) (asks, full bool) {
 }
 
 // enter adds a consumer. Dispatch checks it first.
-func (b *Broker) enter(c *consumer) {
-	b.hub.mu.Lock()
-	b.hub.enter(c)
-	b.hub.mu.Unlock()
-	b.store.Kick(dispatchKey{}, b.dispatch)
+func (w *Waiters) enter(c *consumer) {
+	w.mu.Lock()
+	w.add(c)
+	w.mu.Unlock()
+	w.kick()
 }
 
-func (h *hub) enter(c *consumer) {
+// add is enter for a caller that holds the mutex and makes dispatch run.
+func (w *Waiters) add(c *consumer) {
 	for _, box := range c.boxes {
-		h.consumers[box.ID] = append(h.consumers[box.ID], c)
+		w.consumers[box.ID] = append(w.consumers[box.ID], c)
 	}
 	c.entered = true
-	h.lookAt(c)
+	w.lookAt(c)
 }
 
 // lookAt makes the next dispatch check all deliveries that a consumer may take. It returns false for a consumer that
 // has left.
-func (h *hub) lookAt(c *consumer) bool {
+func (w *Waiters) lookAt(c *consumer) bool {
 	if c.entered {
 		c.eager = true
-		h.eager = append(h.eager, c)
+		w.eager = append(w.eager, c)
 	}
 	return c.entered
 }
 
-// leave removes a consumer. Later batches give it no claims. A stream keeps its name until it is closed, so that the
-// next stream of that name takes over from it.
-func (b *Broker) leave(c *consumer) {
-	b.hub.mu.Lock()
-	defer b.hub.mu.Unlock()
-	b.hub.leave(c)
+// leave removes a consumer. Later batches give it no claims.
+func (w *Waiters) leave(c *consumer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.remove(c)
 }
 
-func (h *hub) leave(c *consumer) {
+// remove is leave for a caller that holds the mutex.
+func (w *Waiters) remove(c *consumer) {
 	c.gone = true
 	if !c.entered {
 		return
 	}
 	c.entered = false
 	for _, box := range c.boxes {
-		rest := slices.DeleteFunc(h.consumers[box.ID], func(o *consumer) bool { return o == c })
+		rest := slices.DeleteFunc(w.consumers[box.ID], func(o *consumer) bool { return o == c })
 		if len(rest) == 0 {
-			delete(h.consumers, box.ID)
+			delete(w.consumers, box.ID)
 		} else {
-			h.consumers[box.ID] = rest
+			w.consumers[box.ID] = rest
 		}
 	}
 }
 
-// forget releases a consumer's name, if the consumer still has it.
-func (b *Broker) forget(c *consumer) {
-	h := b.hub
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if k := c.key(); h.named[k] == c {
-		delete(h.named, k)
-	}
+// hasLeft reports whether a consumer has left.
+func (w *Waiters) hasLeft(c *consumer) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return c.gone
 }
 
 // refill returns capacity to a consumer: claims with a number of bytes have ended, and unsent bytes were
 // written to its stream or need not be written any more.
-func (b *Broker) refill(c *consumer, claims, bytes, unsent int) {
-	h := b.hub
-	h.mu.Lock()
+func (w *Waiters) refill(c *consumer, claims, bytes, unsent int) {
+	w.mu.Lock()
 	wasFull := c.room() == 0
 	c.inFlight -= claims
 	c.bytes -= bytes
 	c.unsent -= unsent
-	eager := wasFull && c.room() > 0 && h.lookAt(c)
-	h.mu.Unlock()
+	eager := wasFull && c.room() > 0 && w.lookAt(c)
+	w.mu.Unlock()
 	if eager {
-		b.store.Kick(dispatchKey{}, b.dispatch)
+		w.kick()
 	}
 }
 
 // Listen returns a channel that receives a signal after a delivery has become visible in one of the
 // mailboxes, and a function that ends it.
-func (b *Broker) Listen(mailboxes ...int64) (<-chan struct{}, func()) {
-	h, c := b.hub, make(chan struct{}, 1)
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (w *Waiters) Listen(mailboxes ...int64) (<-chan struct{}, func()) {
+	c := make(chan struct{}, 1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for _, mailbox := range mailboxes {
-		if h.readers[mailbox] == nil {
-			h.readers[mailbox] = map[chan struct{}]struct{}{}
+		if w.readers[mailbox] == nil {
+			w.readers[mailbox] = map[chan struct{}]struct{}{}
 		}
-		h.readers[mailbox][c] = struct{}{}
+		w.readers[mailbox][c] = struct{}{}
 	}
 	return c, func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		for _, mailbox := range mailboxes {
-			delete(h.readers[mailbox], c)
-			if len(h.readers[mailbox]) == 0 {
-				delete(h.readers, mailbox)
+			delete(w.readers[mailbox], c)
+			if len(w.readers[mailbox]) == 0 {
+				delete(w.readers, mailbox)
 			}
 		}
 	}
 }
 
 // signal wakes the readers of the mailboxes.
-func (h *hub) signal(mailboxes readied) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (w *Waiters) signal(mailboxes readied) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for mailbox := range mailboxes {
-		for c := range h.readers[mailbox] {
+		for c := range w.readers[mailbox] {
 			signal(c)
 		}
 	}
 }
 
 // signalAll wakes all readers, so that they check whether they may continue.
-func (h *hub) signalAll() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, readers := range h.readers {
+func (w *Waiters) signalAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, readers := range w.readers {
 		for c := range readers {
 			signal(c)
 		}
@@ -242,51 +238,43 @@ func (h *hub) signalAll() {
 }
 
 // move changes the mailboxes of a consumer, unless it has left.
-func (b *Broker) move(c *consumer, a Actor, boxes []Mailbox) {
-	b.hub.mu.Lock()
+func (w *Waiters) move(c *consumer, a Actor, boxes []Mailbox) {
+	w.mu.Lock()
 	stays := c.entered
 	if stays {
-		b.hub.leave(c)
+		w.remove(c)
 		c.gone, c.actor, c.boxes, c.from = false, a, boxes, nil
-		b.hub.enter(c)
+		w.add(c)
 	}
-	b.hub.mu.Unlock()
+	w.mu.Unlock()
 	if stays {
-		b.store.Kick(dispatchKey{}, b.dispatch)
+		w.kick()
 	}
-}
-
-// holderOf returns the consumer that has an open stream under a name, nil if there is none.
-func (h *hub) holderOf(k consumerKey) *consumer {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.named[k]
 }
 
 // dismiss ends the consumers of an agent with an error when the transaction is committed. From
 // now on they receive nothing.
-func (b *Broker) dismiss(tx *store.Tx, agent int64, why error) {
-	b.dismissAll(tx, func(c *consumer) bool { return c.actor.Mailbox == agent }, why)
+func (w *Waiters) dismiss(tx *store.Tx, agent int64, why error) {
+	w.dismissAll(tx, func(c *consumer) bool { return c.actor.Mailbox == agent }, why)
 }
 
 // dismissSession is dismiss for all consumers of a session.
-func (b *Broker) dismissSession(tx *store.Tx, session int64, why error) {
-	b.dismissAll(tx, func(c *consumer) bool { return c.actor.Session.ID == session }, why)
+func (w *Waiters) dismissSession(tx *store.Tx, session int64, why error) {
+	w.dismissAll(tx, func(c *consumer) bool { return c.actor.Session.ID == session }, why)
 }
 
-func (b *Broker) dismissAll(tx *store.Tx, who func(*consumer) bool, why error) {
-	h := b.hub
-	h.mu.Lock()
-	all := h.those(who)
-	h.mu.Unlock()
-	b.suspend(tx, all)
+func (w *Waiters) dismissAll(tx *store.Tx, who func(*consumer) bool, why error) {
+	w.mu.Lock()
+	all := w.those(who)
+	w.mu.Unlock()
+	w.suspend(tx, all)
 	tx.OnCommit(func() {
-		h.mu.Lock()
-		all := h.those(who) // those that entered in this batch included
+		w.mu.Lock()
+		all := w.those(who) // those that entered in this batch included
 		for _, c := range all {
-			h.leave(c)
+			w.remove(c)
 		}
-		h.mu.Unlock()
+		w.mu.Unlock()
 		for _, c := range all {
 			if c.stream != nil {
 				c.stream.end(why, SettledElsewhere)
@@ -298,8 +286,8 @@ func (b *Broker) dismissAll(tx *store.Tx, who func(*consumer) bool, why error) {
 }
 
 // suspend stops deliveries to consumers that leave when the transaction is committed.
-func (b *Broker) suspend(tx *store.Tx, consumers []*consumer) {
-	leaving := &b.hub.leaving
+func (w *Waiters) suspend(tx *store.Tx, consumers []*consumer) {
+	leaving := &w.leaving
 	for _, c := range consumers {
 		leaving.Set(tx, c, struct{}{})
 		tx.OnCommit(func() { leaving.Forget(c) })
@@ -307,9 +295,9 @@ func (b *Broker) suspend(tx *store.Tx, consumers []*consumer) {
 }
 
 // those returns the consumers for which who is true. The caller holds the mutex.
-func (h *hub) those(who func(*consumer) bool) []*consumer {
+func (w *Waiters) those(who func(*consumer) bool) []*consumer {
 	var all []*consumer
-	for _, waiting := range h.consumers {
+	for _, waiting := range w.consumers {
 		for _, c := range waiting {
 			if who(c) && !slices.Contains(all, c) {
 				all = append(all, c)
@@ -317,4 +305,24 @@ func (h *hub) those(who func(*consumer) bool) []*consumer {
 		}
 	}
 	return all
+}
+
+// A granted is what a consumer has been given in a batcw.
+type granted struct {
+	claims []Claim
+	bytes  int // of their contents
+}
+
+// roomBesideGrants is the number of claims that a consumer may receive beside those that this batch has granted to it.
+func (w *Waiters) roomBesideGrants(c *consumer) int {
+	if _, leaving := w.leaving.Find(c); leaving {
+		return 0
+	}
+	return c.roomBeside(w.grants.Get(c))
+}
+
+// grant notes that a consumer has been given a delivery by the function of tx.
+func (w *Waiters) grant(tx *store.Tx, c *consumer, claim Claim) {
+	g := w.grants.Get(c)
+	w.grants.Set(tx, c, granted{append(g.claims, claim), g.bytes + len(claim.Content)})
 }

@@ -69,9 +69,24 @@ type openClaim struct {
 	since   time.Time // when the stream got it
 }
 
-// OpenClaims opens a stream of claims for the caller's consumer. An earlier stream of the same agent and consumer is
+// consumerKey names a consumer of which there is only one at a time.
+type consumerKey struct {
+	agent int64
+	name  string
+}
+
+// Streams has the open streams of claims, by consumer. Its exported method may be called concurrently.
+type Streams struct {
+	broker *Broker
+
+	mu   sync.Mutex
+	open map[consumerKey]*consumer
+}
+
+// Open opens a stream of claims for the caller's consumer. An earlier stream of the same agent and consumer is
 // ended; what it held, or was left by calls, is returned and counts as in flight. Errors: as Claim.
-func (b *Broker) OpenClaims(ctx context.Context, c identity.Caller, w Wish) (*ClaimStream, []Claim, error) {
+func (o *Streams) Open(ctx context.Context, c identity.Caller, w Wish) (*ClaimStream, []Claim, error) {
+	b := o.broker
 	s := &ClaimStream{broker: b, caller: c, wake: make(chan struct{}, 1), settled: make(chan struct{}, 1), open: map[string]openClaim{}}
 	var resumed []Claim
 	err := b.store.Drain(ctx, func(tx *store.Tx) error {
@@ -90,7 +105,7 @@ func (b *Broker) OpenClaims(ctx context.Context, c identity.Caller, w Wish) (*Cl
 		for _, box := range boxes {
 			s.mailboxes = append(s.mailboxes, box.Ref.String())
 		}
-		b.replace(tx, s.consumer)
+		o.replace(tx, s.consumer)
 		if resumed, err = b.held(tx, a, selectHeldClaims, a.Mailbox, w.Consumer, 2*maxHeld); err != nil {
 			return err
 		}
@@ -101,7 +116,7 @@ func (b *Broker) OpenClaims(ctx context.Context, c identity.Caller, w Wish) (*Cl
 		return nil, nil, err
 	}
 	first := resumed[:fitting(resumed)]
-	if err := b.readContents(ctx, first); err != nil {
+	if err := readContents(ctx, b.store, first); err != nil {
 		s.Close(ctx)
 		return nil, nil, err
 	}
@@ -109,20 +124,87 @@ func (b *Broker) OpenClaims(ctx context.Context, c identity.Caller, w Wish) (*Cl
 }
 
 // replace ends the earlier stream of the consumer when the transaction is committed.
-func (b *Broker) replace(tx *store.Tx, c *consumer) {
-	if old := b.hub.holderOf(c.key()); old != nil {
-		b.suspend(tx, []*consumer{old})
+func (o *Streams) replace(tx *store.Tx, c *consumer) {
+	if old := o.of(c.key()); old != nil {
+		o.broker.Waiters.suspend(tx, []*consumer{old})
 	}
-	tx.OnCommit(func() { b.takeOver(c.key()) })
+	tx.OnCommit(func() { o.takeOver(c.key()) })
 }
 
-func (b *Broker) takeOver(k consumerKey) {
-	old := b.hub.holderOf(k) // it may have opened in this batch
+func (o *Streams) takeOver(k consumerKey) {
+	old := o.of(k) // it may have opened in this batch
 	if old == nil {
 		return
 	}
-	b.leave(old)
-	old.stream.end(fault.New(fault.Conflict, "TAKEN_OVER", "another stream of the same agent and consumer has taken over"), TakenOver)
+	o.broker.Waiters.leave(old)
+	old.stream.end(
+		fault.New(fault.Conflict, "TAKEN_OVER", "another stream of the same agent and consumer has taken over"), TakenOver)
+}
+
+// of returns the consumer that has an open stream under a name, nil if there is none.
+func (o *Streams) of(k consumerKey) *consumer {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.open[k]
+}
+
+// add gives a consumer its name. The consumer keeps it until its stream is closed, so that the next stream of that name
+// takes over from it.
+func (o *Streams) add(c *consumer) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.open[c.key()] = c
+}
+
+// remove releases a consumer's name, if the consumer still has it.
+func (o *Streams) remove(c *consumer) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if k := c.key(); o.open[k] == c {
+		delete(o.open, k)
+	}
+}
+
+// move gives those of an agent's streams that take from all its mailboxes a new set of them.
+func (o *Streams) move(a Actor, boxes []Mailbox) {
+	o.mu.Lock()
+	var moved []*consumer
+	for k, c := range o.open {
+		if k.agent == a.Mailbox && c.implicit {
+			moved = append(moved, c)
+		}
+	}
+	o.mu.Unlock()
+	for _, c := range moved {
+		o.broker.Waiters.move(c, a, boxes)
+	}
+}
+
+// revoke tells the streams whose claims have ended that they have lost them; not self, which has ended its own.
+func (o *Streams) revoke(ended []heldClaim, self *consumer, why Reason) {
+	if why == 0 {
+		why = SettledElsewhere
+	}
+	for _, e := range ended {
+		if e.holder == (consumerKey{}) {
+			continue // settled by its own stream
+		}
+		if c := o.of(e.holder); c != nil && c != self {
+			c.stream.lose(e.key, why)
+		}
+	}
+}
+
+// hold reports whether a consumer's open stream holds the claim.
+func (o *Streams) hold(holder consumerKey, id string) bool {
+	c := o.of(holder)
+	if c == nil || o.broker.Waiters.hasLeft(c) {
+		return false
+	}
+	c.stream.mu.Lock()
+	defer c.stream.mu.Unlock()
+	_, ok := c.stream.open[id]
+	return ok
 }
 
 // end ends the stream, whose claims are another's now, or nobody's.
@@ -158,10 +240,8 @@ func (s *ClaimStream) begin(resumed []Claim) {
 		c.unsent += s.frame.Deliver[i].size()
 	}
 	s.mu.Unlock()
-	b.hub.mu.Lock()
-	b.hub.named[c.key()] = c
-	b.hub.mu.Unlock()
-	b.enter(c)
+	b.Streams.add(c)
+	b.Waiters.enter(c)
 }
 
 // Mailboxes returns the mailboxes that the stream takes from at first.
@@ -275,39 +355,9 @@ func (s *ClaimStream) answer(items []Settlement, results []Settled) {
 	s.frame.Results = append(s.frame.Results, results...)
 	s.mu.Unlock()
 	if claims > 0 {
-		s.broker.refill(s.consumer, claims, bytes, 0)
+		s.broker.Waiters.refill(s.consumer, claims, bytes, 0)
 	}
 	signal(s.wake)
-}
-
-// revoke tells the streams whose claims have ended that they have lost them; not self, which has ended its own.
-func (b *Broker) revoke(ended []heldClaim, self *consumer, why Reason) {
-	if why == 0 {
-		why = SettledElsewhere
-	}
-	for _, e := range ended {
-		if e.holder == (consumerKey{}) {
-			continue // settled by its own stream
-		}
-		if c := b.hub.holderOf(e.holder); c != nil && c != self {
-			c.stream.lose(e.key, why)
-		}
-	}
-}
-
-// streams reports whether a consumer's open stream holds the claim.
-func (b *Broker) streams(holder consumerKey, id string) bool {
-	b.hub.mu.Lock()
-	c := b.hub.named[holder]
-	left := c == nil || c.gone
-	b.hub.mu.Unlock()
-	if left {
-		return false
-	}
-	c.stream.mu.Lock()
-	defer c.stream.mu.Unlock()
-	_, ok := c.stream.open[id]
-	return ok
 }
 
 // lose takes a claim from the stream.
@@ -323,7 +373,7 @@ func (s *ClaimStream) lose(k key, why Reason) {
 	}
 	s.mu.Unlock()
 	if lost > 0 {
-		s.broker.refill(s.consumer, lost, bytes, unsent)
+		s.broker.Waiters.refill(s.consumer, lost, bytes, unsent)
 		signal(s.wake)
 	}
 }
@@ -353,7 +403,7 @@ func (s *ClaimStream) revoke(id string, why Reason) (unsent int) {
 // Leave says that the client settles nothing more. Next goes on with what is left to answer; claims that were not
 // written to the client by now go back when the stream is closed.
 func (s *ClaimStream) Leave() {
-	s.broker.leave(s.consumer)
+	s.broker.Waiters.leave(s.consumer)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.left = true
@@ -371,7 +421,7 @@ func (s *ClaimStream) Ended() error {
 // claim_for once more.
 func (s *ClaimStream) Close(ctx context.Context) {
 	b := s.broker
-	b.leave(s.consumer)
+	b.Waiters.leave(s.consumer)
 	// In the writer: by then nothing is handed out to this stream any more.
 	b.store.Submit(context.WithoutCancel(ctx), store.LaneDrain, 0, func(tx *store.Tx) error {
 		tx.OnCommit(s.closed)
@@ -382,7 +432,7 @@ func (s *ClaimStream) Close(ctx context.Context) {
 // closed lets what the client holds run out, and gives back what it never got. It runs in the writer.
 func (s *ClaimStream) closed() {
 	b := s.broker
-	b.forget(s.consumer)
+	b.Streams.remove(s.consumer)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended != nil {
