@@ -34,7 +34,7 @@ import (
 func connect(p *parts) {
 	p.agents.UseMail(mail{p.broker, p.deadletters})
 	p.agents.UseNotices(mail{p.broker, p.deadletters})
-	p.broker.UseCrew(crew{p.sessions, p.agents})
+	p.broker.Counters.UseCrew(crew{p.sessions, p.agents})
 	p.agents.UseHolders(claims{p.inbox})
 	p.agents.OnRegister(func(tx *store.Tx, a agents.Agent, _ bool) error {
 		s, err := p.sessions.ByID(tx, a.Session)

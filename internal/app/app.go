@@ -238,7 +238,7 @@ func (a *App) start(ctx context.Context) error {
 	p.blockers.UseTasks(p.tasks)
 	p.tasks.UseBlockers(p.blockers)
 	p.tasks.OnDone(p.blockers.TaskDone)
-	p.tasks.UseRelated(carriers{p.broker, p.events, p.state})
+	p.tasks.UseRelated(carriers{p.events, p.state})
 	p.artifacts, err = openArtifacts(c, p.store, p.events, people, p.diskguard, measured, log)
 	if err != nil {
 		return err
@@ -299,7 +299,7 @@ func (a *App) start(ctx context.Context) error {
 		Log:          log.Named("rpc"),
 	}
 	if measured != nil {
-		p.broker.Observe(measured)
+		p.broker.Counters.Observe(measured)
 		p.offers.Observe(measured)
 		p.locks.Observe(measured)
 		p.decisions.Observe(measured)
@@ -418,7 +418,7 @@ func (a *App) start(ctx context.Context) error {
 		return fmt.Errorf("serve profiles: %w", err)
 	}
 	health := &probes{store: p.store, disk: p.diskguard, drain: p.drain}
-	if err := a.serveMetrics(measured, gauges{p.store, p.broker, p.agents, used}, health); err != nil {
+	if err := a.serveMetrics(measured, gauges{p.store, p.agents, used}, health); err != nil {
 		return fmt.Errorf("serve metrics: %w", err)
 	}
 	a.logStart(ctx, p.store, p.events)

@@ -4,6 +4,7 @@ import (
 	"go.uber.org/zap"
 
 	"brokerd/internal/artifacts"
+	"brokerd/internal/broker"
 	"brokerd/internal/diskguard"
 	"brokerd/internal/events"
 	"brokerd/internal/metrics"
@@ -26,7 +27,7 @@ func openArtifacts(c Config, st *store.Store, journal *events.Log, dir work.Dire
 // connectArtifacts gives the artifacts the parts that mention them.
 func connectArtifacts(p *parts) {
 	p.artifacts.UseMentions(
-		p.broker.ArtifactMentions,
+		broker.ArtifactMentions,
 		p.state.ArtifactMentions,
 		p.tasks.ArtifactMentions,
 		p.decisions.ArtifactMentions,

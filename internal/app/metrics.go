@@ -43,7 +43,6 @@ func (a *App) serveMetrics(m *metrics.Metrics, source metrics.Source, health *pr
 // gauges is what the metrics read when they are asked for.
 type gauges struct {
 	*store.Store
-	broker *broker.Broker
 	agents *agents.Registry
 	disk   func() (float64, error)
 }
@@ -59,7 +58,7 @@ func (g gauges) Agents() map[string]int {
 
 // Mail implements metrics.Source.
 func (g gauges) Mail(ctx context.Context) (metrics.Mail, error) {
-	found, dead, err := g.broker.Gauges(ctx)
+	found, dead, err := broker.Gauges(ctx, g.Store)
 	if err != nil {
 		return metrics.Mail{}, fmt.Errorf("read mailboxes: %w", err)
 	}

@@ -42,7 +42,6 @@ func connectTasks(p *parts) {
 
 // carriers find what carries the id of a task.
 type carriers struct {
-	broker *broker.Broker
 	events *events.Log
 	state  *state.Keys
 }
@@ -50,7 +49,7 @@ type carriers struct {
 // Related implements tasks.Related.
 func (c carriers) Related(q store.Querier, session int64, task string, limit int) ([]tasks.Reference, error) {
 	var found []tasks.Reference
-	mail, err := c.broker.OfTask(q, session, task, limit)
+	mail, err := broker.OfTask(q, session, task, limit)
 	if err != nil {
 		return nil, err
 	}

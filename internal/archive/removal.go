@@ -141,7 +141,7 @@ func (m *Messages) Tidy(tx *store.Tx, limit int) (int64, error) {
 	var first, last int64
 	err := tx.QueryRow(selectLeftover).Scan(&first, &last)
 	if errors.Is(err, store.ErrNoRows) {
-		return m.broker.ForgetProducers(tx, limit)
+		return m.broker.Producers.Forget(tx, limit)
 	}
 	left := 0
 	if err == nil {

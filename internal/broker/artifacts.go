@@ -27,7 +27,7 @@ SELECT 1 FROM message_artifacts WHERE session = ? AND artifact = ? LIMIT 1`
 
 // ArtifactMentions finds which of the texts messages of a session have as an artifact, all in one page. A
 // message counts until retention has removed its details.
-func (b *Broker) ArtifactMentions(q store.Querier, session, _ int64, texts *work.Texts) (last int64, more bool, err error) {
+func ArtifactMentions(q store.Querier, session, _ int64, texts *work.Texts) (last int64, more bool, err error) {
 	for _, text := range texts.List() {
 		var one int
 		err := q.QueryRow(selectMessageArtifact, session, text).Scan(&one)

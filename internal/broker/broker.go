@@ -84,9 +84,13 @@ const restartGrace = 30 * time.Second
 
 // A Broker carries messages. Its methods may be called concurrently.
 type Broker struct {
-	// The parts that callers use too.
-	Waiters *Waiters
-	Streams *Streams
+	// The parts that callers use too. They do not change.
+	Calendar  *Calendar // when delays, times to live and the time for a response end
+	Counters  *Counters
+	Mailboxes *Mailboxes
+	Producers *Producers
+	Streams   *Streams
+	Waiters   *Waiters
 
 	store *store.Store
 	log   *events.Log
@@ -95,22 +99,17 @@ type Broker struct {
 	zap   *zap.Logger
 
 	catalog   Catalog
-	crew      Crew   // may be nil
 	drains    Drains // nil = the broker is never drained
 	admission Admission
 	questions Questions
 	offers    Offers          // to models of coding agents; set before Start
 	timed     []Timed         // see OnDue
-	observer  Observer        // may be nil; not changed after Start
 	tracer    *tracing.Tracer // nil = nothing is traced
-	boxIDs    store.Cache[boxKey, int64]
 	audience  store.Cache[audienceKey, Audience]
 	gates     store.Cache[int64, gate] // by agent
 	// vacancies are the warnings for roles and channels: see vacancy.
 	vacancies store.Cache[boxKey, string]
 	claims    *deadline.Queue[key]                                    // when running claims end
-	Calendar  *Calendar                                               // when delays and times to live end, and work of other packages is due
-	checked   int64                                                   // the id of the last producer that ForgetProducers has checked; it belongs to the writer
 	breakers  *deadline.Queue[int64]                                  // when open breakers let a probe through, by agent
 	failures  map[int64]failure                                       // unfinished, by mailbox; it belongs to the writer
 	backlog   *deadline.Queue[chore]                                  // what is left of changes that are too large for one function
@@ -126,6 +125,7 @@ type Broker struct {
 // New returns a broker on the store. It does nothing by itself until Start.
 func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock, logger *zap.Logger) *Broker {
 	b := &Broker{
+		Mailboxes: &Mailboxes{}, Counters: &Counters{dir: dir}, Producers: &Producers{},
 		store: st, log: log, dir: dir, clock: clock, zap: logger,
 		failures: map[int64]failure{}, stopping: make(chan struct{}), catalog: builtinTypes{msgtype.NewSet(nil)},
 	}
@@ -235,7 +235,7 @@ func (b *Broker) Owner(tx *store.Tx, c identity.Caller) (Actor, error) {
 	if err != nil {
 		return a, err
 	}
-	a.Mailbox, err = b.OpenMailbox(tx, a.Session.ID, MailboxRef{AgentMailbox, a.Name})
+	a.Mailbox, err = b.Mailboxes.Open(tx, a.Session.ID, MailboxRef{AgentMailbox, a.Name})
 	return a, err
 }
 
@@ -251,6 +251,14 @@ func (b *Broker) ActingAgent(tx *store.Tx, c identity.Caller) (Actor, error) {
 // Event returns an entry of the log with what all of this package's have in common.
 func (a Actor) Event(kind string) events.Entry {
 	return events.Entry{Session: a.Session.ID, Category: events.Message, Type: kind, Source: a.Name, SourceRole: a.Role}
+}
+
+// ForgetMailboxes clears from memory what depends on mailboxes, of which the caller removes some.
+func (b *Broker) ForgetMailboxes(tx *store.Tx) {
+	b.Mailboxes.ids.Clear(tx)
+	b.audience.Clear(tx)
+	b.vacancies.Clear(tx)
+	b.gates.Clear(tx)
 }
 
 // Change runs fn once for the request id, in the drain lane, and keeps its answer.

@@ -18,16 +18,6 @@ func startTTL(channel string) time.Duration {
 	return 0
 }
 
-// OpenChannel returns the id of a channel's mailbox. The channel is made if it does not exist yet.
-func (b *Broker) OpenChannel(tx *store.Tx, a Actor, name string) (int64, error) {
-	id, err := b.OpenMailbox(tx, a.Session.ID, MailboxRef{ChannelMailbox, name})
-	if err != nil {
-		return 0, err
-	}
-	tx.Exec(insertChannel, id, startTTL(name))
-	return id, nil
-}
-
 // DefaultTTL returns the default time to live of a channel, 0 for none. A channel that does not exist yet has the one
 // that it would begin with.
 func DefaultTTL(q store.Querier, session int64, channel string) (time.Duration, error) {
@@ -61,7 +51,7 @@ func (b *Broker) TTLChanged(tx *store.Tx) { b.audience.Clear(tx) }
 // rebox moves those of the actor's consumers that take from all mailboxes that they may take from: the set of these
 // mailboxes has changed.
 func (b *Broker) rebox(tx *store.Tx, a Actor) error {
-	boxes, err := b.Boxes(tx, a, nil)
+	boxes, err := b.Mailboxes.Choose(tx, a, nil)
 	if err != nil {
 		return err
 	}
@@ -75,7 +65,7 @@ func (b *Broker) AgentRegistered(tx *store.Tx, session Session, agent Agent) err
 	a := Actor{Agent: agent, Session: session}
 	b.vacancies.Clear(tx)
 	var err error
-	if a.Mailbox, err = b.OpenMailbox(tx, session.ID, MailboxRef{AgentMailbox, agent.Name}); err != nil {
+	if a.Mailbox, err = b.Mailboxes.Open(tx, session.ID, MailboxRef{AgentMailbox, agent.Name}); err != nil {
 		return err
 	}
 	if err := b.closeBreaker(tx, session.ID, a.Mailbox); err != nil {

@@ -76,7 +76,7 @@ func (b *Broker) Claim(ctx context.Context, c identity.Caller, w Wish) (Claims, 
 		if err != nil {
 			return err
 		}
-		boxes, err := b.Boxes(tx, a, w.Mailboxes)
+		boxes, err := b.Mailboxes.Choose(tx, a, w.Mailboxes)
 		if err != nil {
 			return err
 		}
@@ -230,45 +230,6 @@ func ErrStopping() error {
 	e := fault.New(fault.Unavailable, "SHUTTING_DOWN", "the broker stops; connect again in a moment")
 	e.RetryAfter = time.Second
 	return e
-}
-
-// Boxes returns the mailboxes that are named, or all that the actor may take from. They exist afterwards.
-func (b *Broker) Boxes(tx *store.Tx, a Actor, names []string) ([]Mailbox, error) {
-	all, err := b.Reachable(tx, a)
-	if err != nil {
-		return nil, err
-	}
-	chosen := all
-	if len(names) > 0 {
-		chosen = nil
-		for _, name := range names {
-			i := indexBox(all, ParseMailbox(name))
-			if i < 0 {
-				return nil, fault.New(fault.Denied, "NOT_YOUR_MAILBOX",
-					"agent %q may not take from %q: only from its own mailbox, its role's and the channels it subscribes to", a.Name, name)
-			}
-			if indexBox(chosen, all[i].Ref) < 0 {
-				chosen = append(chosen, all[i])
-			}
-		}
-	}
-	for i := range chosen {
-		if chosen[i].ID == 0 {
-			if chosen[i].ID, err = b.OpenMailbox(tx, a.Session.ID, chosen[i].Ref); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return chosen, nil
-}
-
-func indexBox(boxes []Mailbox, ref MailboxRef) int {
-	for i, b := range boxes {
-		if b.Ref == ref {
-			return i
-		}
-	}
-	return -1
 }
 
 // maxHeld is the number of claims of a consumer at which mayHold refuses more. A new stream takes over at

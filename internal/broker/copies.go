@@ -133,8 +133,8 @@ func (s *sending) copy(d *Draft, m *Message, names []string, except string) erro
 			return err
 		}
 	}
-	if refused > 0 && s.observer != nil {
-		s.tx.OnCommit(func() { s.observer.Full(refused) })
+	if refused > 0 && s.Counters.observer != nil {
+		s.tx.OnCommit(func() { s.Counters.observer.Full(refused) })
 	}
 	return nil
 }

@@ -150,7 +150,7 @@ func (s *sending) endHalts(r *room, resume int64) error {
 
 // Directives returns the types of the unfinished directives in an agent's mailbox, oldest first, at most 100.
 func (b *Broker) Directives(q store.Querier, session int64, agent Agent) ([]string, error) {
-	mailbox, err := b.FindMailbox(q, session, MailboxRef{AgentMailbox, agent.Name})
+	mailbox, err := b.Mailboxes.Find(q, session, MailboxRef{AgentMailbox, agent.Name})
 	if err != nil {
 		return nil, err
 	}

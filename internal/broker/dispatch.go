@@ -172,7 +172,7 @@ func (d *dispatching) begin(c *consumer, claims []Claim) {
 			received++
 		}
 	}
-	d.worked(c.actor, 0, received, 0)
+	d.Counters.worked(c.actor, 0, received, 0)
 }
 
 // room is what a consumer may still be given in this run.
@@ -367,7 +367,7 @@ func (b *Broker) claimed(tx *store.Tx, a Actor, consumer string, claims []Claim)
 	details.WriteString(`,"claims":[`)
 	for i := range claims {
 		if claims[i].fresh {
-			if err := b.count(tx, a.Session, isDelivered, claims[i].Revision); err != nil {
+			if err := b.Counters.count(tx, a.Session, isDelivered, claims[i].Revision); err != nil {
 				return err
 			}
 		}

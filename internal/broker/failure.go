@@ -35,7 +35,7 @@ func (b *Broker) AgentEnded(tx *store.Tx, session Session, agent Agent, stopped 
 	if stopped {
 		why = fault.AgentStopped(agent.Name)
 	}
-	mailbox, err := b.FindMailbox(tx, session.ID, MailboxRef{AgentMailbox, agent.Name})
+	mailbox, err := b.Mailboxes.Find(tx, session.ID, MailboxRef{AgentMailbox, agent.Name})
 	if err != nil || mailbox == 0 {
 		return nil, err
 	}

@@ -75,7 +75,7 @@ func (b *Broker) DrainEnded(tx *store.Tx) error {
 
 // Halted reports whether a halt is in force for an agent.
 func (b *Broker) Halted(tx *store.Tx, session int64, agent string) (bool, error) {
-	id, err := b.FindMailbox(tx, session, MailboxRef{AgentMailbox, agent})
+	id, err := b.Mailboxes.Find(tx, session, MailboxRef{AgentMailbox, agent})
 	if err != nil || id == 0 {
 		return false, err
 	}

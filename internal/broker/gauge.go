@@ -20,8 +20,25 @@ type Observer interface {
 	Message(fate, session, class string)
 }
 
+// A Crew counts the messages of agents. Its method may be called concurrently and uses no transaction.
+type Crew interface {
+	// Worked counts messages that an agent has sent, received and processed. The broker calls it in
+	// the writer, after the commit.
+	Worked(session, agent string, sent, received, processed int)
+}
+
+// Counters reports what happens to messages to the observer and the crew.
+type Counters struct {
+	dir      Directory
+	observer Observer // may be nil
+	crew     Crew     // may be nil
+}
+
 // Observe sets the observer. Call it before Start.
-func (b *Broker) Observe(o Observer) { b.observer = o }
+func (c *Counters) Observe(o Observer) { c.observer = o }
+
+// UseCrew sets the crew. Call it before the broker is used.
+func (c *Counters) UseCrew(crew Crew) { c.crew = crew }
 
 // The fates of messages. A copy is delivered when an agent receives it for the first time, and fails once for each
 // attempt that failed or ran out.
@@ -36,8 +53,8 @@ const (
 
 // count reports a fate of messages to the observer after the commit. Without an observer it does
 // nothing. It must be called before the messages can be removed.
-func (b *Broker) count(tx *store.Tx, session Session, fate string, messages ...int64) error {
-	if b.observer == nil {
+func (c *Counters) count(tx *store.Tx, session Session, fate string, messages ...int64) error {
+	if c.observer == nil {
 		return nil
 	}
 	for _, message := range messages {
@@ -45,7 +62,7 @@ func (b *Broker) count(tx *store.Tx, session Session, fate string, messages ...i
 		if err := tx.QueryRow(selectType, message).Scan(&kind); err != nil {
 			return err
 		}
-		if err := b.countOf(tx, session, fate, kind); err != nil {
+		if err := c.countOf(tx, session, fate, kind); err != nil {
 			return err
 		}
 	}
@@ -53,13 +70,13 @@ func (b *Broker) count(tx *store.Tx, session Session, fate string, messages ...i
 }
 
 // countOf is count for one message of a known type.
-func (b *Broker) countOf(tx *store.Tx, session Session, fate string, kind string) error {
-	if b.observer == nil {
+func (c *Counters) countOf(tx *store.Tx, session Session, fate string, kind string) error {
+	if c.observer == nil {
 		return nil
 	}
 	name := session.Name
 	if name == "" { // the broker itself acts
-		of, err := b.dir.ByID(tx, session.ID)
+		of, err := c.dir.ByID(tx, session.ID)
 		if err != nil {
 			return err
 		}
@@ -69,8 +86,15 @@ func (b *Broker) countOf(tx *store.Tx, session Session, fate string, kind string
 	if t := msgtype.BuiltIn(kind); t != nil {
 		class = t.Family
 	}
-	tx.OnCommit(func() { b.observer.Message(fate, name, class) })
+	tx.OnCommit(func() { c.observer.Message(fate, name, class) })
 	return nil
+}
+
+// worked counts messages of an agent. It runs after the commit.
+func (c *Counters) worked(a Actor, sent, received, processed int) {
+	if c.crew != nil && !a.System() {
+		c.crew.Worked(a.Session.Name, a.Name, sent, received, processed)
+	}
 }
 
 // MostDead is up to how many dead letters Gauges counts.
@@ -89,8 +113,8 @@ type Gauge struct {
 //
 // It is quick whatever waits: of an agent's mailbox it reads the first arrival that nobody has claimed, of a role's or channel's the
 // first thousand in the order of handing out, among which the oldest is.
-func (b *Broker) Gauges(ctx context.Context) (gauges []Gauge, dead int64, err error) {
-	err = b.store.Read(ctx, func(s *store.Snapshot) error {
+func Gauges(ctx context.Context, st *store.Store) (gauges []Gauge, dead int64, err error) {
+	err = st.Read(ctx, func(s *store.Snapshot) error {
 		gauges = []Gauge{AgentMailbox - 1: {Kind: "agent"}, RoleMailbox - 1: {Kind: "role"}, ChannelMailbox - 1: {Kind: "channel"}}
 		oldest := make([]int64, len(gauges))
 		rows := s.Query(selectGauges)

@@ -56,8 +56,11 @@ type boxKey struct {
 	ref     MailboxRef
 }
 
-// FindMailbox returns the id of a mailbox, 0 if it does not exist yet.
-func (b *Broker) FindMailbox(q store.Querier, session int64, ref MailboxRef) (int64, error) {
+// Mailboxes finds mailboxes, and keeps their ids in memory. Its methods may be called concurrently.
+type Mailboxes struct{ ids store.Cache[boxKey, int64] }
+
+// Find returns the id of a mailbox, 0 if it does not exist yet.
+func (m *Mailboxes) Find(q store.Querier, session int64, ref MailboxRef) (int64, error) {
 	load := func() (int64, error) {
 		var id int64
 		err := q.QueryRow(selectMailbox, session, int(ref.Kind), ref.Name).Scan(&id)
@@ -66,7 +69,7 @@ func (b *Broker) FindMailbox(q store.Querier, session int64, ref MailboxRef) (in
 	var id int64
 	var err error
 	if tx, ok := q.(*store.Tx); ok {
-		id, err = b.boxIDs.Get(tx, boxKey{session, ref}, load)
+		id, err = m.ids.Get(tx, boxKey{session, ref}, load)
 	} else {
 		id, err = load()
 	}
@@ -76,9 +79,9 @@ func (b *Broker) FindMailbox(q store.Querier, session int64, ref MailboxRef) (in
 	return id, err
 }
 
-// OpenMailbox returns the id of a mailbox, which is made if it does not exist yet.
-func (b *Broker) OpenMailbox(tx *store.Tx, session int64, ref MailboxRef) (int64, error) {
-	id, err := b.FindMailbox(tx, session, ref)
+// Open returns the id of a mailbox, which is made if it does not exist yet.
+func (m *Mailboxes) Open(tx *store.Tx, session int64, ref MailboxRef) (int64, error) {
+	id, err := m.Find(tx, session, ref)
 	if err != nil || id != 0 {
 		return id, err
 	}
@@ -86,12 +89,109 @@ func (b *Broker) OpenMailbox(tx *store.Tx, session int64, ref MailboxRef) (int64
 	return id, err
 }
 
-// ForgetMailboxes clears from memory what depends on mailboxes, of which the caller removes some.
-func (b *Broker) ForgetMailboxes(tx *store.Tx) {
-	b.boxIDs.Clear(tx)
-	b.audience.Clear(tx)
-	b.vacancies.Clear(tx)
-	b.gates.Clear(tx)
+// OpenChannel returns the id of a channel's mailbox. The channel is made if it does not exist yet.
+func (m *Mailboxes) OpenChannel(tx *store.Tx, a Actor, name string) (int64, error) {
+	id, err := m.Open(tx, a.Session.ID, MailboxRef{ChannelMailbox, name})
+	if err != nil {
+		return 0, err
+	}
+	tx.Exec(insertChannel, id, startTTL(name))
+	return id, nil
+}
+
+// Reachable returns the mailboxes that the actor may take work from: its own, its role's and its channels'.
+func (m *Mailboxes) Reachable(q store.Querier, a Actor) ([]Mailbox, error) {
+	boxes := []Mailbox{{a.Mailbox, MailboxRef{AgentMailbox, a.Name}}}
+	if a.Role != "" {
+		role := MailboxRef{RoleMailbox, a.Role}
+		id, err := m.Find(q, a.Session.ID, role)
+		if err != nil {
+			return nil, err
+		}
+		boxes = append(boxes, Mailbox{id, role})
+	}
+	rows := q.Query(selectSubscribed, a.Mailbox)
+	for rows.Next() {
+		b := Mailbox{Ref: MailboxRef{Kind: ChannelMailbox}}
+		if err := rows.Scan(&b.ID, &b.Ref.Name); err != nil {
+			return nil, err
+		}
+		boxes = append(boxes, b)
+	}
+	return boxes, rows.Err()
+}
+
+// Visible returns the ids of the mailboxes that the actor may see, or of the one that is named, as JSON for the queries.
+// nil means all mailboxes of the session.
+func (m *Mailboxes) Visible(q store.Querier, a Actor, mailbox string) (any, error) {
+	if a.System() && mailbox == "" {
+		return nil, nil
+	}
+	var boxes []Mailbox
+	ref := ParseMailbox(mailbox)
+	if a.System() {
+		id, err := m.Find(q, a.Session.ID, ref)
+		if err != nil {
+			return nil, err
+		}
+		if id != 0 {
+			boxes = []Mailbox{{id, ref}}
+		}
+	} else {
+		var err error
+		if a.Mailbox, err = m.Find(q, a.Session.ID, MailboxRef{AgentMailbox, a.Name}); err != nil {
+			return nil, err
+		}
+		if boxes, err = m.Reachable(q, a); err != nil {
+			return nil, err
+		}
+		if mailbox != "" {
+			boxes = slices.DeleteFunc(boxes, func(b Mailbox) bool { return b.Ref != ref })
+		}
+	}
+	if len(boxes) == 0 {
+		return nil, fault.Missing("mailbox", mailbox, "there is no mailbox %q here, or it is not yours", mailbox)
+	}
+	return idsOf(boxes), nil
+}
+
+// Choose returns the mailboxes that are named, or all that the actor may take from. They exist afterwards.
+func (m *Mailboxes) Choose(tx *store.Tx, a Actor, names []string) ([]Mailbox, error) {
+	all, err := m.Reachable(tx, a)
+	if err != nil {
+		return nil, err
+	}
+	chosen := all
+	if len(names) > 0 {
+		chosen = nil
+		for _, name := range names {
+			i := indexBox(all, ParseMailbox(name))
+			if i < 0 {
+				return nil, fault.New(fault.Denied, "NOT_YOUR_MAILBOX",
+					"agent %q may not take from %q: only from its own mailbox, its role's and the channels it subscribes to", a.Name, name)
+			}
+			if indexBox(chosen, all[i].Ref) < 0 {
+				chosen = append(chosen, all[i])
+			}
+		}
+	}
+	for i := range chosen {
+		if chosen[i].ID == 0 {
+			if chosen[i].ID, err = m.Open(tx, a.Session.ID, chosen[i].Ref); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return chosen, nil
+}
+
+func indexBox(boxes []Mailbox, ref MailboxRef) int {
+	for i, b := range boxes {
+		if b.Ref == ref {
+			return i
+		}
+	}
+	return -1
 }
 
 // WaitingIn returns how many deliveries wait in a mailbox.
@@ -126,62 +226,6 @@ func (t tally) flush(tx *store.Tx) {
 		}
 		tx.Exec(addWaiting, n, mailbox)
 	}
-}
-
-// Reachable returns the mailboxes that the actor may take work from: its own, its role's and its channels'.
-func (b *Broker) Reachable(q store.Querier, a Actor) ([]Mailbox, error) {
-	boxes := []Mailbox{{a.Mailbox, MailboxRef{AgentMailbox, a.Name}}}
-	if a.Role != "" {
-		role := MailboxRef{RoleMailbox, a.Role}
-		id, err := b.FindMailbox(q, a.Session.ID, role)
-		if err != nil {
-			return nil, err
-		}
-		boxes = append(boxes, Mailbox{id, role})
-	}
-	rows := q.Query(selectSubscribed, a.Mailbox)
-	for rows.Next() {
-		b := Mailbox{Ref: MailboxRef{Kind: ChannelMailbox}}
-		if err := rows.Scan(&b.ID, &b.Ref.Name); err != nil {
-			return nil, err
-		}
-		boxes = append(boxes, b)
-	}
-	return boxes, rows.Err()
-}
-
-// Visible returns the ids of the mailboxes that the actor may see, or of the one that is named, as JSON for the queries.
-// nil means all mailboxes of the session.
-func (b *Broker) Visible(q store.Querier, a Actor, mailbox string) (any, error) {
-	if a.System() && mailbox == "" {
-		return nil, nil
-	}
-	var boxes []Mailbox
-	ref := ParseMailbox(mailbox)
-	if a.System() {
-		id, err := b.FindMailbox(q, a.Session.ID, ref)
-		if err != nil {
-			return nil, err
-		}
-		if id != 0 {
-			boxes = []Mailbox{{id, ref}}
-		}
-	} else {
-		var err error
-		if a.Mailbox, err = b.FindMailbox(q, a.Session.ID, MailboxRef{AgentMailbox, a.Name}); err != nil {
-			return nil, err
-		}
-		if boxes, err = b.Reachable(q, a); err != nil {
-			return nil, err
-		}
-		if mailbox != "" {
-			boxes = slices.DeleteFunc(boxes, func(b Mailbox) bool { return b.Ref != ref })
-		}
-	}
-	if len(boxes) == 0 {
-		return nil, fault.Missing("mailbox", mailbox, "there is no mailbox %q here, or it is not yours", mailbox)
-	}
-	return idsOf(boxes), nil
 }
 
 // idsOf returns the ids of mailboxes as JSON for the queries.

@@ -133,7 +133,7 @@ func (b *Broker) end(tx *store.Tx, session int64, h *held) error {
 
 // HasNotices reports whether an agent has unread notices.
 func (b *Broker) HasNotices(q store.Querier, session int64, agent string) (bool, error) {
-	mailbox, err := b.FindMailbox(q, session, MailboxRef{AgentMailbox, agent})
+	mailbox, err := b.Mailboxes.Find(q, session, MailboxRef{AgentMailbox, agent})
 	if err != nil {
 		return false, err
 	}
@@ -165,7 +165,7 @@ func (b *Broker) receiveNotices(tx *store.Tx, a Actor, to *Offering) ([]UnreadNo
 func (b *Broker) ReadNotices(tx *store.Tx, session int64, agent Agent) ([]UnreadNotice, error) {
 	a := Actor{Agent: agent, Session: Session{ID: session}}
 	var err error
-	if a.Mailbox, err = b.FindMailbox(tx, session, MailboxRef{AgentMailbox, agent.Name}); err != nil || a.Mailbox == 0 {
+	if a.Mailbox, err = b.Mailboxes.Find(tx, session, MailboxRef{AgentMailbox, agent.Name}); err != nil || a.Mailbox == 0 {
 		return nil, err
 	}
 	return b.readNotices(tx, a)

@@ -19,6 +19,11 @@ const (
 	producerReach = 200_000
 )
 
+// Producers remembers the producers of messages, and removes those that have not sent anything for a day of uptime.
+type Producers struct {
+	checked int64 // the id of the last producer that Forget has checked; it belongs to the writer
+}
+
 // A producer is a source of messages that numbers them, so that one sent again is recognised: one row a
 // producer, instead of one a message.
 type producer struct {
@@ -38,8 +43,8 @@ type produced struct {
 	count    int // of deliveries
 }
 
-// openProducer returns the actor's producer of that name, which is made if it does not exist yet.
-func (b *Broker) openProducer(tx *store.Tx, a Actor, name string) (p producer, err error) {
+// open returns the actor's producer of that name, which is made if it does not exist yet.
+func (r *Producers) open(tx *store.Tx, a Actor, name string) (p producer, err error) {
 	p.actor = a
 	if name == "" {
 		return p, nil
@@ -48,26 +53,26 @@ func (b *Broker) openProducer(tx *store.Tx, a Actor, name string) (p producer, e
 	if !errors.Is(err, store.ErrNoRows) {
 		return p, err
 	}
-	if _, err := b.ForgetProducers(tx, producersChecked); err != nil {
+	if _, err := r.Forget(tx, producersChecked); err != nil {
 		return p, err
 	}
 	err = tx.QueryRow(insertProducer, a.Session.ID, a.Name, name, tx.Uptime()).Scan(&p.id)
 	return p, err
 }
 
-// ForgetProducers removes those of the next producers that have not sent anything for a day of
+// Forget removes those of the next producers that have not sent anything for a day of
 // uptime, in the order of their ids. It checks up to limit, and returns how many it has checked:
 // fewer than limit at the end, after which it starts again from the first.
-func (b *Broker) ForgetProducers(tx *store.Tx, limit int) (int64, error) {
+func (r *Producers) Forget(tx *store.Tx, limit int) (int64, error) {
 	var n, last int64
-	if err := tx.QueryRow(selectProducersAfter, b.checked, limit).Scan(&n, &last); err != nil {
+	if err := tx.QueryRow(selectProducersAfter, r.checked, limit).Scan(&n, &last); err != nil {
 		return 0, err
 	}
-	tx.Exec(deleteOldProducers, b.checked, last, tx.Uptime()-producerKept)
+	tx.Exec(deleteOldProducers, r.checked, last, tx.Uptime()-producerKept)
 	if n < int64(limit) {
 		last = 0
 	}
-	tx.OnCommit(func() { b.checked = last })
+	tx.OnCommit(func() { r.checked = last })
 	return n, nil
 }
 

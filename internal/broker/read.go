@@ -14,13 +14,13 @@ func (b *Broker) NoteDelivered(tx *store.Tx, a Actor, messages, notices []int64)
 			continue
 		}
 		received++
-		if err := b.count(tx, a.Session, isDelivered, message); err != nil {
+		if err := b.Counters.count(tx, a.Session, isDelivered, message); err != nil {
 			return err
 		}
 	}
 	FinishNotices(tx, a.Mailbox, notices)
 	if len(messages) > 0 {
-		tx.OnCommit(func() { b.worked(a, 0, received, 0) })
+		tx.OnCommit(func() { b.Counters.worked(a, 0, received, 0) })
 	}
 	return nil
 }
@@ -32,6 +32,6 @@ func (b *Broker) NoteRead(tx *store.Tx, a Actor, messages, fresh, notices []int6
 		tx.Exec(updateRead, tx.Now(), tx.Now(), message, a.Mailbox)
 	}
 	FinishNotices(tx, a.Mailbox, notices)
-	tx.OnCommit(func() { b.worked(a, 0, len(fresh), 0) })
-	return b.count(tx, a.Session, isDelivered, fresh...)
+	tx.OnCommit(func() { b.Counters.worked(a, 0, len(fresh), 0) })
+	return b.Counters.count(tx, a.Session, isDelivered, fresh...)
 }

@@ -21,7 +21,7 @@ func (s *sending) route(d *Draft) ([]*room, error) {
 	case d.One && t.Kind == ToRole:
 		return s.rooms1(MailboxRef{RoleMailbox, t.Name})
 	case d.One:
-		if _, err := s.OpenChannel(s.tx, s.actor, t.Name); err != nil {
+		if _, err := s.Mailboxes.OpenChannel(s.tx, s.actor, t.Name); err != nil {
 			return nil, err
 		}
 		return s.rooms1(MailboxRef{ChannelMailbox, t.Name})
@@ -119,7 +119,7 @@ func (b *Broker) Served(tx *store.Tx, a Actor, ref MailboxRef) (Mailbox, error) 
 		if absent != "" {
 			return Mailbox{}, fault.Missing("mailbox", ref.String(), "%s", absent)
 		}
-		id, err := b.OpenMailbox(tx, a.Session.ID, ref)
+		id, err := b.Mailboxes.Open(tx, a.Session.ID, ref)
 		return Mailbox{id, ref}, err
 	}
 	found, err := s.toAgent(ref.Name)
@@ -158,7 +158,7 @@ func (s *sending) toTeam(name string) ([]*room, error) {
 }
 
 func (s *sending) toSubscribers(channel string) ([]*room, error) {
-	id, err := s.OpenChannel(s.tx, s.actor, channel)
+	id, err := s.Mailboxes.OpenChannel(s.tx, s.actor, channel)
 	if err != nil {
 		return nil, err
 	}
@@ -200,7 +200,7 @@ func (s *sending) room(ref MailboxRef) (*room, error) {
 	}
 	r := &room{ref: ref, name: ref.String()}
 	var err error
-	if r.id, err = s.OpenMailbox(s.tx, s.actor.Session.ID, ref); err != nil {
+	if r.id, err = s.Mailboxes.Open(s.tx, s.actor.Session.ID, ref); err != nil {
 		return nil, err
 	}
 	if s.actor.Session.MailboxLimit > 0 {

@@ -105,7 +105,7 @@ func (b *Broker) Submit(ctx context.Context, c identity.Caller, batch Batch, don
 			return err
 		}
 		s.origin = from
-		p, err := b.openProducer(tx, s.actor, batch.Producer)
+		p, err := b.Producers.open(tx, s.actor, batch.Producer)
 		if err != nil {
 			return err
 		}
@@ -269,8 +269,8 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 			out.Recipients = append(out.Recipients, Recipient{r.name, full})
 		}
 	}
-	if refused := out.Refused; refused > 0 && s.observer != nil {
-		s.tx.OnCommit(func() { s.observer.Full(refused) })
+	if refused := out.Refused; refused > 0 && s.Counters.observer != nil {
+		s.tx.OnCommit(func() { s.Counters.observer.Full(refused) })
 	}
 	entry := s.actor.Event("message.sent")
 	entry.Summary = d.summary()
@@ -292,7 +292,7 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 	if span != nil {
 		s.traceSent(span, d, &out)
 	}
-	if err := s.countOf(s.tx, s.actor.Session, isSent, d.Type); err != nil {
+	if err := s.Counters.countOf(s.tx, s.actor.Session, isSent, d.Type); err != nil {
 		return Outcome{}, err
 	}
 	for _, name := range d.Artifacts {
@@ -319,12 +319,12 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 		if answers.awaitedIn(r) {
 			s.tx.Exec(insertAwaited, m.Revision, r.id, rank, most, now, expires)
 			for _, fate := range []string{isDelivered, isAcked} {
-				if err := s.countOf(s.tx, s.actor.Session, fate, d.Type); err != nil {
+				if err := s.Counters.countOf(s.tx, s.actor.Session, fate, d.Type); err != nil {
 					return Outcome{}, err
 				}
 			}
 			asker := Actor{Agent: Agent{Name: r.name}, Session: s.actor.Session}
-			s.tx.OnCommit(func() { s.worked(asker, 0, 1, 1) })
+			s.tx.OnCommit(func() { s.Counters.worked(asker, 0, 1, 1) })
 			continue
 		}
 		if limit > 0 && r.waiting+r.added >= limit {
@@ -447,7 +447,7 @@ func (s *sending) finish() error {
 		}
 	}
 	if s.sent > 0 {
-		s.tx.OnCommit(func() { s.worked(s.actor, s.sent, 0, 0) })
+		s.tx.OnCommit(func() { s.Counters.worked(s.actor, s.sent, 0, 0) })
 	}
 	return nil
 }

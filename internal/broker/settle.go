@@ -155,7 +155,7 @@ func (s *SettleTx) ackClaimed(item *Settlement) (bool, error) {
 	}
 	s.noted[Ack] = append(s.noted[Ack], item.Ref.Text)
 	s.ended = append(s.ended, heldClaim{key: item.key})
-	if err := s.count(s.tx, s.actor.Session, isAcked, item.key.message); err != nil {
+	if err := s.Counters.count(s.tx, s.actor.Session, isAcked, item.key.message); err != nil {
 		return true, err
 	}
 	if err := s.questions.Unanswered(s.tx, item.key.message); err != nil {
@@ -183,7 +183,7 @@ func (s *SettleTx) ack(h *held) (Settled, error) {
 	if h.state.Waits() {
 		s.left[h.mailbox]--
 	}
-	if h.state == Claimed && s.observer != nil {
+	if h.state == Claimed && s.Counters.observer != nil {
 		s.took = append(s.took, now.Sub(h.claimedAt))
 	}
 	s.noted[Ack] = append(s.noted[Ack], done.ClaimID)
@@ -191,7 +191,7 @@ func (s *SettleTx) ack(h *held) (Settled, error) {
 		return done, err
 	}
 	s.end(h)
-	if err := s.count(s.tx, s.actor.Session, isAcked, h.message); err != nil {
+	if err := s.Counters.count(s.tx, s.actor.Session, isAcked, h.message); err != nil {
 		return done, err
 	}
 	if err := s.questions.Unanswered(s.tx, h.message); err != nil {
@@ -219,7 +219,7 @@ func (s *SettleTx) fail(h *held, reason string, fatal bool, delay *time.Duration
 	now := s.tx.Now()
 	attempts := h.attempts + 1
 	s.tx.Exec(insertAttempt, h.message, h.mailbox, h.claims, attempts, h.holder, h.consumer, h.claimedAt, now, reason)
-	if err := s.count(s.tx, s.actor.Session, hasFailed, h.message); err != nil {
+	if err := s.Counters.count(s.tx, s.actor.Session, hasFailed, h.message); err != nil {
 		return 0, due, err
 	}
 	wait := backoff(attempts)
@@ -302,9 +302,9 @@ func (s *SettleTx) noteEnd(h *held, state State) error {
 	var err error
 	switch state {
 	case Dead:
-		err = s.count(s.tx, s.actor.Session, isDead, h.message)
+		err = s.Counters.count(s.tx, s.actor.Session, isDead, h.message)
 	case Expired:
-		err = s.count(s.tx, s.actor.Session, hasExpired, h.message)
+		err = s.Counters.count(s.tx, s.actor.Session, hasExpired, h.message)
 	case Cancelled:
 	default:
 		return nil
@@ -378,11 +378,11 @@ func (s *SettleTx) settled(self *consumer) {
 	}
 	if self == nil {
 		for _, took := range s.took {
-			s.observer.Acked(took)
+			s.Counters.observer.Acked(took)
 		}
 	}
 	s.Streams.revoke(s.ended, self, s.why)
 	if acked := len(s.noted[Ack]); acked > 0 {
-		s.worked(s.actor, 0, s.fresh, acked)
+		s.Counters.worked(s.actor, 0, s.fresh, acked)
 	}
 }

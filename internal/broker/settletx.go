@@ -62,11 +62,11 @@ func (s *SettleTx) AckReady(item *Item) (done bool, err error) {
 	}
 	if d.DeliveredAt.IsZero() {
 		s.fresh++
-		if err := s.count(s.tx, s.actor.Session, isDelivered, item.Revision); err != nil {
+		if err := s.Counters.count(s.tx, s.actor.Session, isDelivered, item.Revision); err != nil {
 			return false, err
 		}
 	}
-	if err := s.count(s.tx, s.actor.Session, isAcked, item.Revision); err != nil {
+	if err := s.Counters.count(s.tx, s.actor.Session, isAcked, item.Revision); err != nil {
 		return false, err
 	}
 	if err := s.questions.Unanswered(s.tx, item.Revision); err != nil {
@@ -112,7 +112,7 @@ func (s *SettleTx) Withdraw(message, mailbox int64, state State) error {
 
 // NoteDead counts deliveries that have become dead letters, and ends the calls that wait for replies to them.
 func (s *SettleTx) NoteDead(messages ...int64) error {
-	if err := s.count(s.tx, s.actor.Session, isDead, messages...); err != nil {
+	if err := s.Counters.count(s.tx, s.actor.Session, isDead, messages...); err != nil {
 		return err
 	}
 	return s.questions.Unanswered(s.tx, messages...)
@@ -130,7 +130,7 @@ func (b *Broker) Dismiss(tx *store.Tx, session Session, agent Agent) (Actor, err
 	a := Actor{Agent: agent, Session: session}
 	b.vacancies.Clear(tx)
 	var err error
-	a.Mailbox, err = b.FindMailbox(tx, session.ID, MailboxRef{AgentMailbox, agent.Name})
+	a.Mailbox, err = b.Mailboxes.Find(tx, session.ID, MailboxRef{AgentMailbox, agent.Name})
 	if err != nil || a.Mailbox == 0 {
 		return a, err
 	}

@@ -25,13 +25,13 @@ const MostCounted = 1000
 // has not read, notices aside, and how many deliveries it could claim now, up to MostCounted.
 func (b *Broker) Counts(q store.Querier, session int64, agent Agent) (unread, claimable int64, err error) {
 	a := Actor{Agent: agent, Session: Session{ID: session}}
-	if a.Mailbox, err = b.FindMailbox(q, session, MailboxRef{AgentMailbox, agent.Name}); err != nil {
+	if a.Mailbox, err = b.Mailboxes.Find(q, session, MailboxRef{AgentMailbox, agent.Name}); err != nil {
 		return 0, 0, err
 	}
 	if err := q.QueryRow(countUnread, a.Mailbox, MostCounted).Scan(&unread); err != nil {
 		return 0, 0, err
 	}
-	boxes, err := b.Reachable(q, a)
+	boxes, err := b.Mailboxes.Reachable(q, a)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -94,7 +94,7 @@ func (o *Streams) Open(ctx context.Context, c identity.Caller, w Wish) (*ClaimSt
 		if err != nil {
 			return err
 		}
-		boxes, err := b.Boxes(tx, a, w.Mailboxes)
+		boxes, err := b.Mailboxes.Choose(tx, a, w.Mailboxes)
 		if err != nil {
 			return err
 		}
@@ -337,7 +337,7 @@ func settlementsSize(items []Settlement) int {
 // answer queues results and gives the consumer room for what it has settled.
 func (s *ClaimStream) answer(items []Settlement, results []Settled) {
 	claims, bytes := 0, 0
-	observer, now := s.broker.observer, s.broker.clock.Now()
+	observer, now := s.broker.Counters.observer, s.broker.clock.Now()
 	s.mu.Lock()
 	for i := range items {
 		if results[i].Fault != nil || items[i].Verb == Extend {

@@ -18,7 +18,7 @@ const selectOfTask = `
 	SELECT id, revision, type, content FROM messages WHERE task = ? AND session = ? ORDER BY revision DESC LIMIT ?`
 
 // OfTask returns the newest messages of a session that carry the id of a task, at most limit.
-func (b *Broker) OfTask(q store.Querier, session int64, task string, limit int) ([]Brief, error) {
+func OfTask(q store.Querier, session int64, task string, limit int) ([]Brief, error) {
 	var found []Brief
 	rows := q.Query(selectOfTask, task, session, limit)
 	defer rows.Close()

@@ -69,7 +69,7 @@ func (s *sending) vacancy(ref MailboxRef) (string, error) {
 		if ref.Kind == RoleMailbox {
 			return s.vacantRole(session, ref.Name)
 		}
-		id, err := s.FindMailbox(s.tx, session, ref)
+		id, err := s.Mailboxes.Find(s.tx, session, ref)
 		if err != nil {
 			return "", err
 		}

@@ -106,7 +106,7 @@ func (r *Registry) Configure(
 		if err != nil {
 			return err
 		}
-		id, err := r.broker.OpenChannel(tx, a, channel)
+		id, err := r.broker.Mailboxes.OpenChannel(tx, a, channel)
 		if err != nil {
 			return err
 		}

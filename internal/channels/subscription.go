@@ -21,7 +21,7 @@ func (r *Registry) Subscribe(
 	ctx context.Context, c identity.Caller, req idempotency.Request, channel string,
 ) (changed bool, revision int64, err error) {
 	return r.change(ctx, c, req, "channel.subscribed", channel, func(tx *store.Tx, a broker.Actor) (bool, error) {
-		id, err := r.broker.OpenChannel(tx, a, channel)
+		id, err := r.broker.Mailboxes.OpenChannel(tx, a, channel)
 		if err != nil {
 			return false, err
 		}
@@ -49,7 +49,7 @@ func (r *Registry) Unsubscribe(
 ) (changed bool, revision int64, err error) {
 	return r.change(ctx, c, req, "channel.unsubscribed", channel, func(tx *store.Tx, a broker.Actor) (bool, error) {
 		ref := broker.MailboxRef{Kind: broker.ChannelMailbox, Name: channel}
-		id, err := r.broker.FindMailbox(tx, a.Session.ID, ref)
+		id, err := r.broker.Mailboxes.Find(tx, a.Session.ID, ref)
 		if err != nil {
 			return false, err
 		}

@@ -103,7 +103,7 @@ func (r *Registry) responders(tx *store.Tx, a broker.Actor, t broker.Target) (bo
 	case broker.ToAgent:
 		return t.Name != a.Name || a.System(), nil
 	case broker.ToChannel:
-		id, err := r.broker.FindMailbox(tx, a.Session.ID, broker.MailboxRef{Kind: broker.ChannelMailbox, Name: t.Name})
+		id, err := r.broker.Mailboxes.Find(tx, a.Session.ID, broker.MailboxRef{Kind: broker.ChannelMailbox, Name: t.Name})
 		if err != nil {
 			return false, err
 		}
@@ -158,7 +158,7 @@ func (r *Registry) fetch(tx *store.Tx, a broker.Actor, question int64) (*broker.
 		return nil, true, err
 	}
 	own := broker.MailboxRef{Kind: broker.AgentMailbox, Name: a.Name}
-	if a.Mailbox, err = r.broker.FindMailbox(tx, a.Session.ID, own); err != nil {
+	if a.Mailbox, err = r.broker.Mailboxes.Find(tx, a.Session.ID, own); err != nil {
 		return nil, true, err
 	}
 	state, err := broker.StateOf(tx, reply, a.Mailbox)

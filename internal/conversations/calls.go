@@ -169,7 +169,7 @@ func (r *Registry) putBack(c *call, reply *broker.Message) {
 		}
 		a := broker.Actor{Agent: agent, Session: session}
 		own := broker.MailboxRef{Kind: broker.AgentMailbox, Name: c.agent}
-		if a.Mailbox, err = r.broker.FindMailbox(tx, c.session, own); err != nil {
+		if a.Mailbox, err = r.broker.Mailboxes.Find(tx, c.session, own); err != nil {
 			return err
 		}
 		var rank int64

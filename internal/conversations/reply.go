@@ -105,7 +105,7 @@ func (r *Registry) reply(
 
 // finishOperators finishes a message in the mailbox of operators, which claim nothing, with their reply.
 func (r *Registry) finishOperators(tx *store.Tx, a broker.Actor, message int64) error {
-	mailbox, err := r.broker.FindMailbox(tx, a.Session.ID, broker.OperatorMailbox)
+	mailbox, err := r.broker.Mailboxes.Find(tx, a.Session.ID, broker.OperatorMailbox)
 	if err != nil || mailbox == 0 {
 		return err
 	}

@@ -140,7 +140,7 @@ func (r *Registry) mayResolve(q store.Querier, a broker.Actor, thread string) er
 	if a.System() {
 		return nil
 	}
-	mailbox, err := r.broker.FindMailbox(q, a.Session.ID, broker.MailboxRef{Kind: broker.AgentMailbox, Name: a.Name})
+	mailbox, err := r.broker.Mailboxes.Find(q, a.Session.ID, broker.MailboxRef{Kind: broker.AgentMailbox, Name: a.Name})
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func (q *Queue) AgentGone(tx *store.Tx, session broker.Session, agent broker.Age
 // AgentRegistered refuses an agent whose mail from an earlier registration is not yet all dead-lettered: see
 // AwaitDeparture. It is a hook of the registration.
 func (q *Queue) AgentRegistered(tx *store.Tx, session broker.Session, agent broker.Agent) error {
-	mailbox, err := q.broker.FindMailbox(tx, session.ID, broker.MailboxRef{Kind: broker.AgentMailbox, Name: agent.Name})
+	mailbox, err := q.broker.Mailboxes.Find(tx, session.ID, broker.MailboxRef{Kind: broker.AgentMailbox, Name: agent.Name})
 	if err != nil || mailbox == 0 {
 		return err
 	}
@@ -69,7 +69,7 @@ func (q *Queue) AwaitDeparture(ctx context.Context, session, agent string) error
 		if err != nil {
 			return err
 		}
-		mailbox, err = q.broker.FindMailbox(tx, s.ID, broker.MailboxRef{Kind: broker.AgentMailbox, Name: agent})
+		mailbox, err = q.broker.Mailboxes.Find(tx, s.ID, broker.MailboxRef{Kind: broker.AgentMailbox, Name: agent})
 		return err
 	})
 	if err != nil {

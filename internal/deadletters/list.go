@@ -108,7 +108,7 @@ func (q *Queue) walk(
 			if err != nil {
 				return err
 			}
-			scope, err := q.broker.Visible(s, a, ch.Mailbox)
+			scope, err := q.broker.Mailboxes.Visible(s, a, ch.Mailbox)
 			if err != nil {
 				return err
 			}

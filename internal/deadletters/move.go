@@ -63,7 +63,7 @@ func (q *Queue) Move(ctx context.Context, c identity.Caller, req idempotency.Req
 		if err != nil {
 			return err
 		}
-		from, err := q.broker.FindMailbox(tx, a.Session.ID, broker.ParseMailbox(m.From))
+		from, err := q.broker.Mailboxes.Find(tx, a.Session.ID, broker.ParseMailbox(m.From))
 		if err != nil {
 			return err
 		}

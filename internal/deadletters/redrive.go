@@ -91,7 +91,7 @@ func (q *Queue) count(ctx context.Context, c identity.Caller, ch Choice) (out Ou
 			return err
 		}
 		out.Until = deadUntil(s, time.Time{})
-		scope, err := q.broker.Visible(s, a, ch.Mailbox)
+		scope, err := q.broker.Mailboxes.Visible(s, a, ch.Mailbox)
 		if err != nil {
 			return err
 		}
@@ -173,7 +173,7 @@ func (q *Queue) change(
 
 // named returns the dead letters of the named messages, each once.
 func (q *Queue) named(s store.Querier, a broker.Actor, ch Choice) ([]Place, error) {
-	scope, err := q.broker.Visible(s, a, ch.Mailbox)
+	scope, err := q.broker.Mailboxes.Visible(s, a, ch.Mailbox)
 	if err != nil {
 		return nil, err
 	}

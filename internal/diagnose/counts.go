@@ -27,10 +27,10 @@ func (x *Examiner) Status(
 	a := broker.Actor{Session: broker.Session{ID: session}}
 	if agent != nil {
 		a.Agent = *agent
-		if a.Mailbox, err = x.broker.FindMailbox(q, session, mailboxOf(a.Name)); err != nil {
+		if a.Mailbox, err = x.broker.Mailboxes.Find(q, session, mailboxOf(a.Name)); err != nil {
 			return nil, sum, err
 		}
-		found, err := x.broker.Reachable(q, a)
+		found, err := x.broker.Mailboxes.Reachable(q, a)
 		if err != nil {
 			return nil, sum, err
 		}

@@ -63,14 +63,14 @@ func (r *reading) find(ref broker.Ref) (m broker.Message) {
 
 // mailboxID returns the id of an agent's mailbox, 0 if it does not exist yet.
 func (r *reading) mailboxID(ref broker.MailboxRef) int64 {
-	id, err := r.broker.FindMailbox(r.q, r.about.Session, ref)
+	id, err := r.broker.Mailboxes.Find(r.q, r.about.Session, ref)
 	r.fail(err)
 	return id
 }
 
 // reachable returns the mailboxes that an agent may take from. mailbox is its own.
 func (r *reading) reachable(agent broker.Agent, mailbox int64) []broker.Mailbox {
-	boxes, err := r.broker.Reachable(r.q,
+	boxes, err := r.broker.Mailboxes.Reachable(r.q,
 		broker.Actor{Agent: agent, Session: broker.Session{ID: r.about.Session}, Mailbox: mailbox})
 	r.fail(err)
 	return boxes

@@ -40,7 +40,7 @@ type Holdings struct {
 // Holdings returns the claims and the open questions of an agent, at most 1,000 of each.
 func (r *Reader) Holdings(q store.Querier, session int64, a broker.Agent) (Holdings, error) {
 	var h Holdings
-	mailbox, err := r.broker.FindMailbox(q, session, broker.MailboxRef{Kind: broker.AgentMailbox, Name: a.Name})
+	mailbox, err := r.broker.Mailboxes.Find(q, session, broker.MailboxRef{Kind: broker.AgentMailbox, Name: a.Name})
 	if err != nil {
 		return h, err
 	}

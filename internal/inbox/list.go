@@ -126,7 +126,7 @@ func (r *Reader) listOnce(ctx context.Context, c identity.Caller, l ListOptions)
 		case l.MarkRead && c.Access == identity.Observer:
 			return fault.New(fault.Denied, "NOT_FOR_OBSERVERS", "an observer only looks: leave mark_read out")
 		}
-		if a.Mailbox, err = r.broker.FindMailbox(s, a.Session.ID, own); err != nil {
+		if a.Mailbox, err = r.broker.Mailboxes.Find(s, a.Session.ID, own); err != nil {
 			return err
 		}
 		switch {

@@ -83,7 +83,7 @@ func (r *Reader) listLook(q store.Querier, a broker.Actor, l ListOptions, p *Pag
 	boxes := []broker.Mailbox{{}, {ID: a.Mailbox, Ref: broker.ParseMailbox(l.Mailbox)}} // no own mailbox
 	if l.Mailbox == "" {
 		var err error
-		if boxes, err = r.broker.Reachable(q, a); err != nil {
+		if boxes, err = r.broker.Mailboxes.Reachable(q, a); err != nil {
 			return err
 		}
 	}
@@ -119,7 +119,7 @@ func (r *Reader) receiveLook(ctx context.Context, c identity.Caller, o ReceiveOp
 		if a, err = r.broker.Owner(tx, c); err != nil {
 			return err
 		}
-		boxes, err = r.broker.Boxes(tx, a, nil) // with ids, so that all of them can be listened to
+		boxes, err = r.broker.Mailboxes.Choose(tx, a, nil) // with ids, so that all of them can be listened to
 		return err
 	})
 	if err != nil {

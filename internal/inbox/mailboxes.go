@@ -57,7 +57,7 @@ func (r *Reader) Mailboxes(
 		if err != nil {
 			return err
 		}
-		scope, err := r.broker.Visible(s, a, "")
+		scope, err := r.broker.Mailboxes.Visible(s, a, "")
 		if err != nil {
 			return err
 		}

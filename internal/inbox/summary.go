@@ -51,7 +51,7 @@ func (r *Reader) Summary(ctx context.Context, c identity.Caller) (Summary, error
 			return err
 		}
 		own := broker.MailboxRef{Kind: broker.AgentMailbox, Name: a.Name}
-		if a.Mailbox, err = r.broker.FindMailbox(s, a.Session.ID, own); err != nil {
+		if a.Mailbox, err = r.broker.Mailboxes.Find(s, a.Session.ID, own); err != nil {
 			return err
 		}
 		if _, sum.Claimable, err = r.broker.Counts(s, a.Session.ID, a.Agent); err != nil {
