@@ -32,8 +32,8 @@ import (
 // connect registers what must happen in one feature, in the same transaction, when something changes
 // in another.
 func connect(p *parts) {
-	p.agents.UseMail(mail{p.broker, p.deadletters})
-	p.agents.UseNotices(mail{p.broker, p.deadletters})
+	p.agents.UseMail(mail{p.admission, p.broker, p.deadletters})
+	p.agents.UseNotices(mail{p.admission, p.broker, p.deadletters})
 	p.broker.Counters.UseCrew(crew{p.sessions, p.agents})
 	p.agents.UseHolders(claims{p.inbox})
 	p.agents.OnRegister(func(tx *store.Tx, a agents.Agent, _ bool) error {
@@ -44,7 +44,10 @@ func connect(p *parts) {
 		if err := p.deadletters.AgentRegistered(tx, brokerSession(s), brokerAgent(a)); err != nil {
 			return err
 		}
-		return p.broker.AgentRegistered(tx, brokerSession(s), brokerAgent(a))
+		if err := p.broker.AgentRegistered(tx, brokerSession(s), brokerAgent(a)); err != nil {
+			return err
+		}
+		return p.admission.AgentRegistered(tx, a.Session, a.Name)
 	})
 	p.agents.OnEnd(func(tx *store.Tx, a agents.Agent) ([]agents.Loss, error) {
 		s, err := p.sessions.ByID(tx, a.Session)
@@ -68,7 +71,9 @@ func connect(p *parts) {
 		return p.broker.SessionClosed(tx, brokerSession(s))
 	})
 	p.sessions.OnConfigured(func(tx *store.Tx, before, now sessions.Session) error {
-		p.admission.SessionConfigured(tx, brokerSession(now))
+		if err := p.admission.SessionConfigured(tx, brokerSession(before), brokerSession(now)); err != nil {
+			return err
+		}
 		return p.broker.SessionConfigured(tx, brokerSession(before), brokerSession(now))
 	})
 	p.agents.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error {
@@ -88,6 +93,9 @@ func connectMailboxes(p *parts) {
 			return err
 		}
 		p.conversations.AgentGone(tx, a.Session, a.Name)
+		if err := p.admission.AgentGone(tx, a.Session, a.Name); err != nil {
+			return err
+		}
 		return p.deadletters.AgentGone(tx, brokerSession(s), brokerAgent(a), reason)
 	})
 }
@@ -197,7 +205,8 @@ func brokerAgent(a agents.Agent) broker.Agent {
 
 // mail gives the registry of agents the waiting mail of an agent.
 type mail struct {
-	broker *broker.Broker
+	admission *admission.Control
+	broker    *broker.Broker
 	*deadletters.Queue
 }
 
@@ -208,7 +217,7 @@ func (m mail) Counts(q store.Querier, a agents.Agent) (unread, claimable int64, 
 
 // Directives implements agents.Mail.
 func (m mail) Directives(q store.Querier, a agents.Agent) ([]string, error) {
-	return m.broker.Directives(q, a.Session, brokerAgent(a))
+	return m.admission.Directives(q, a.Session, a.Name)
 }
 
 // Unread implements agents.Notices.
@@ -233,7 +242,7 @@ func (m mail) Claimants(q store.Querier, session int64, name string) (map[string
 
 // Gated implements agents.Mail.
 func (m mail) Gated(q store.Querier, session int64) (map[string]agents.Gate, error) {
-	gated, err := m.broker.Gated(q, session)
+	gated, err := m.admission.Gates.Gated(q, session)
 	gates := make(map[string]agents.Gate, len(gated))
 	for name, g := range gated {
 		gates[name] = agents.Gate(g)

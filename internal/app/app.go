@@ -202,8 +202,10 @@ func (a *App) start(ctx context.Context) error {
 	p.catalog = catalog.New(p.store, p.events, catalogDirectory{p.sessions, p.agents})
 	p.broker.UseCatalog(p.catalog)
 	p.broker.UseTracer(tracer)
-	p.admission = admission.New(p.store, p.events, actors, p.broker, c.Clock)
-	p.broker.UseAdmission(p.admission)
+	p.admission = admission.New(p.store, p.events, actors, p.broker, c.Clock, log.Named("broker"))
+	p.broker.UseAdmission(p.admission, p.admission, p.admission)
+	p.broker.UseGates(p.admission.Gates, p.admission.Gates)
+	p.broker.OnMailboxesRemoved(p.admission.MailboxesRemoved)
 	p.notices = notices.New(actors, p.broker)
 	p.offers = offers.New(p.store, p.events, p.broker)
 	p.broker.UseOffers(p.offers)
@@ -214,7 +216,7 @@ func (a *App) start(ctx context.Context) error {
 	p.broker.OnDue(p.offers)
 	p.channels = channels.New(p.store, p.events, actors, p.catalog, p.broker)
 	p.deadletters = deadletters.New(p.store, actors, p.broker, c.Clock, log.Named("deadletters"))
-	p.inbox = inbox.New(p.store, p.events, actors, p.broker, c.Clock)
+	p.inbox = inbox.New(p.store, p.events, actors, p.broker, p.admission.Gates, c.Clock)
 	p.archive = archive.New(p.broker, messagesrpc.AppendRecord)
 	p.locks = locks.New(p.store, p.events, holders{p.sessions, p.agents}, c.Clock, log.Named("locks"))
 	connect(p)
@@ -382,6 +384,10 @@ func (a *App) start(ctx context.Context) error {
 	a.onStop(func(context.Context) error { p.broker.Stop(); return nil })
 	if err := p.broker.Start(ctx); err != nil {
 		return fmt.Errorf("start broker: %w", err)
+	}
+	a.onStop(func(context.Context) error { p.admission.Stop(); return nil })
+	if err := p.admission.Start(ctx); err != nil {
+		return fmt.Errorf("start admission: %w", err)
 	}
 	a.onStop(func(context.Context) error { p.deadletters.Stop(); return nil })
 	if err := p.deadletters.Start(ctx); err != nil {

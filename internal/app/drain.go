@@ -29,6 +29,6 @@ func newDrain(p *parts, clock clockwork.Clock) *drain.Switch {
 		},
 		Resumed: []func(*store.Tx) error{p.broker.DrainEnded, p.tasks.DrainEnded},
 	})
-	p.broker.UseDrains(d)
+	p.admission.Gates.UseDrains(d)
 	return d
 }

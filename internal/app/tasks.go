@@ -17,7 +17,7 @@ import (
 func connectTasks(p *parts) {
 	p.agents.UseFences(p.tasks)
 	p.agents.UseDeparture(p.tasks.AwaitDeparture)
-	p.tasks.UseGates(p.broker)
+	p.tasks.UseGates(p.admission.Gates)
 	p.agents.OnRegister(func(tx *store.Tx, a agents.Agent, _ bool) error {
 		return p.tasks.AgentRegistered(tx, a.Session, workAgent(a))
 	})
@@ -36,7 +36,7 @@ func connectTasks(p *parts) {
 		p.tasks.AgentCompleted(tx, a.Session, a.Name)
 		return nil
 	})
-	p.broker.OnResumed(p.tasks.AgentResumed)
+	p.admission.OnResumed(p.tasks.AgentResumed)
 	p.sessions.OnClosed(func(tx *store.Tx, s sessions.Session) error { return p.tasks.SessionClosed(tx, s.ID) })
 }
 

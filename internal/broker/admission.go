@@ -26,8 +26,25 @@ type Doubtful struct {
 	Doubt    *msgtype.Doubt
 }
 
-// UseAdmission sets who decides about sends. Call it before the broker is used.
-func (b *Broker) UseAdmission(a Admission) { b.admission = a }
+// An Advisor says what the sender of a message should know.
+type Advisor interface {
+	// Warnings returns the warnings about a message that was sent.
+	Warnings(tx *store.Tx, from *Actor, d *Draft, out Outcome) ([]string, error)
+	// Vacancy returns the warning about a role or channel that no agent has. It is empty if an agent has it.
+	Vacancy(tx *store.Tx, session int64, ref MailboxRef) (string, error)
+	// AudienceChanged takes note that a subscription has changed.
+	AudienceChanged(tx *store.Tx)
+}
+
+// UseAdmission sets who decides about sends, and who advises their senders. Call it before the broker is used.
+func (b *Broker) UseAdmission(a Admission, d Directives, adv Advisor) {
+	b.admission, b.directives, b.advisor = a, d, adv
+}
+
+// vacancy returns the warning about a role or channel that no agent has. It is empty if an agent has it.
+func (s *sending) vacancy(ref MailboxRef) (string, error) {
+	return s.advisor.Vacancy(s.tx, s.actor.Session.ID, ref)
+}
 
 // Admit returns when the caller may send one message. Errors: as Admission.Admit.
 func (b *Broker) Admit(ctx context.Context, c identity.Caller) error {

@@ -98,23 +98,22 @@ type Broker struct {
 	clock clockwork.Clock
 	zap   *zap.Logger
 
-	catalog   Catalog
-	drains    Drains // nil = the broker is never drained
-	admission Admission
-	questions Questions
-	offers    Offers          // to models of coding agents; set before Start
-	timed     []Timed         // see OnDue
-	tracer    *tracing.Tracer // nil = nothing is traced
-	audience  store.Cache[audienceKey, Audience]
-	gates     store.Cache[int64, gate] // by agent
-	// vacancies are the warnings for roles and channels: see vacancy.
-	vacancies store.Cache[boxKey, string]
-	claims    *deadline.Queue[key]                                    // when running claims end
-	breakers  *deadline.Queue[int64]                                  // when open breakers let a probe through, by agent
-	failures  map[int64]failure                                       // unfinished, by mailbox; it belongs to the writer
-	backlog   *deadline.Queue[chore]                                  // what is left of changes that are too large for one function
-	chores    *work.Backlog                                           // the same, for chores with a row in work_backlog
-	resumed   []func(tx *store.Tx, session int64, agent string) error // see OnResumed
+	catalog    Catalog
+	admission  Admission
+	directives Directives
+	advisor    Advisor
+	gates      Gates
+	breakers   Breakers
+	questions  Questions
+	offers     Offers          // to models of coding agents; set before Start
+	timed      []Timed         // see OnDue
+	tracer     *tracing.Tracer // nil = nothing is traced
+	audience   store.Cache[audienceKey, Audience]
+	claims     *deadline.Queue[key]   // when running claims end
+	failures   map[int64]failure      // unfinished, by mailbox; it belongs to the writer
+	backlog    *deadline.Queue[chore] // what is left of changes that are too large for one function
+	chores     *work.Backlog          // the same, for chores with a row in work_backlog
+	boxesGone  []func(tx *store.Tx)   // see OnMailboxesRemoved
 
 	stopping chan struct{}      // closed when streams are to end
 	stop     context.CancelFunc // ends the runners
@@ -133,7 +132,6 @@ func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock,
 	b.Streams = &Streams{broker: b, open: map[consumerKey]*consumer{}}
 	b.claims = deadline.New(clock, b.claimsDue)
 	b.Calendar = newCalendar(b)
-	b.breakers = deadline.NewCalendar(clock, b.breakersDue)
 	b.backlog = deadline.New(clock, b.backlogDue)
 	b.chores = work.NewBacklog(st, "broker", clock, logger, b.choreFurther)
 	return b
@@ -148,12 +146,6 @@ func (b builtinTypes) Types(context.Context, string) (*msgtype.Set, error) { ret
 // UseCatalog makes the broker know the types that sessions register. It must be called before the
 // broker is used.
 func (b *Broker) UseCatalog(c Catalog) { b.catalog = c }
-
-// OnResumed adds a function that runs in the transaction in which a directive ends the halt of an
-// agent. Call it before the broker is used.
-func (b *Broker) OnResumed(hook func(tx *store.Tx, session int64, agent string) error) {
-	b.resumed = append(b.resumed, hook)
-}
 
 // Start begins what runs by itself: the ends of claims, delays and times to live. Claims that were running when
 // the broker stopped get their full time again and a grace of 30 s.
@@ -172,10 +164,7 @@ func (b *Broker) Start(ctx context.Context) error {
 		if err := rows.Err(); err != nil {
 			return err
 		}
-		if err := b.resumeBacklog(s); err != nil {
-			return err
-		}
-		return b.expectBreakers(s)
+		return b.resumeBacklog(s)
 	})
 	if err != nil {
 		return err
@@ -183,7 +172,6 @@ func (b *Broker) Start(ctx context.Context) error {
 	ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
 	b.runners.Go(func() { b.claims.Run(ctx) })
 	b.runners.Go(func() { b.Calendar.run(ctx) })
-	b.runners.Go(func() { b.breakers.Run(ctx) })
 	b.runners.Go(func() { b.backlog.Run(ctx) })
 	b.chores.Start()
 	return nil
@@ -253,12 +241,17 @@ func (a Actor) Event(kind string) events.Entry {
 	return events.Entry{Session: a.Session.ID, Category: events.Message, Type: kind, Source: a.Name, SourceRole: a.Role}
 }
 
+// OnMailboxesRemoved adds a function that clears from memory what depends on mailboxes. It runs in the function that
+// removes some. Call it before the broker is used.
+func (b *Broker) OnMailboxesRemoved(hook func(tx *store.Tx)) { b.boxesGone = append(b.boxesGone, hook) }
+
 // ForgetMailboxes clears from memory what depends on mailboxes, of which the caller removes some.
 func (b *Broker) ForgetMailboxes(tx *store.Tx) {
 	b.Mailboxes.ids.Clear(tx)
 	b.audience.Clear(tx)
-	b.vacancies.Clear(tx)
-	b.gates.Clear(tx)
+	for _, hook := range b.boxesGone {
+		hook(tx)
+	}
 }
 
 // Change runs fn once for the request id, in the drain lane, and keeps its answer.

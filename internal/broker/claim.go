@@ -299,20 +299,9 @@ func (b *Broker) ClaimEnds(message, mailbox int64) (time.Time, bool) {
 
 // whyEmpty says why nothing can be claimed by a consumer now.
 func (b *Broker) whyEmpty(tx *store.Tx, k *consumer) (Empty, time.Time, error) {
-	var next time.Time
-	g, err := b.gate(tx, k.actor.Mailbox)
-	switch {
-	case err != nil:
-		return Nothing, next, err
-	case g.halted:
-		return AgentHalted, next, nil
-	case g.draining:
-		return Draining, next, nil
-	case g.pass(tx.Now()) == directives:
-		if g.probe == (key{}) {
-			next = g.until
-		}
-		return BreakerOpen, next, nil
+	why, next, err := b.gates.Barrier(tx, k.actor.Mailbox)
+	if err != nil || why != Nothing {
+		return why, next, err
 	}
 	blocked := false
 	for _, box := range k.boxes {
@@ -387,7 +376,7 @@ func (b *Broker) claimsRanOut(keys []key) {
 			if _, _, err := s.fail(h, "the claim ran out after "+tx.Now().Sub(h.claimedAt).Round(time.Millisecond).String(), false, nil); err != nil {
 				return err
 			}
-			if err := b.strike(tx, session, h.holder, k); err != nil {
+			if err := b.breakers.Failed(tx, session, h.holder, k.id()); err != nil {
 				return err
 			}
 		}

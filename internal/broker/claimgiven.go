@@ -128,21 +128,22 @@ func (d *dispatching) admits(c *consumer, r *ready, ref Ref) error {
 	if ok || err != nil {
 		return err
 	}
-	g, err := d.gate(d.tx, c.actor.Mailbox)
+	why, until, err := d.gates.Barrier(d.tx, c.actor.Mailbox)
 	if err != nil {
 		return err
 	}
-	if g.halted {
+	switch why {
+	case AgentHalted:
 		return notClaimable(ref, "HALTED", "the agent is halted until a resume")
-	}
-	if g.draining {
+	case Draining:
 		return notClaimable(ref, "DRAINING", "an operator drains the broker, which delivers no new work")
+	default:
+		e := notClaimable(ref, "BREAKER_OPEN", "the circuit breaker of the agent is open after too many failures")
+		if !until.IsZero() {
+			e.RetryAfter = until.Sub(d.tx.Now())
+		}
+		return e
 	}
-	e := notClaimable(ref, "BREAKER_OPEN", "the circuit breaker of the agent is open after too many failures")
-	if g.probe == (key{}) {
-		e.RetryAfter = g.until.Sub(d.tx.Now())
-	}
-	return e
 }
 
 func notClaimable(ref Ref, reason, why string) *fault.Error {

@@ -198,7 +198,7 @@ func (d *dispatching) roomLocked(c *consumer) int {
 
 // fill gives one consumer what it has room for.
 func (d *dispatching) fill(c *consumer) error {
-	if p, err := d.pass(c); err != nil || p != everything {
+	if p, err := d.pass(c); err != nil || p != Everything {
 		if err != nil {
 			return err
 		}

@@ -41,9 +41,9 @@
 //
 // # Gates
 //
-// Between an agent and its work there may be a gate (gate.go): it is halted, or its circuit breaker is open. Then
-// directives alone are handed out to any of its consumers, or one probe beside them. Gates are rows; whoever opens one has dispatch
-// reconsider what the agent's consumers may take.
+// Between an agent and its work there may be a gate: it is halted, or its circuit breaker is open. Then its consumers are
+// given directives alone, or one probe beside them. The package admission has the gates, and the core asks it (gate.go).
+// When a gate becomes wider, it has dispatch reconsider what the agent's consumers may take.
 //
 // # Questions
 //

@@ -60,15 +60,15 @@ func (b *Broker) AgentEnded(tx *store.Tx, session Session, agent Agent, stopped 
 		return nil, err
 	}
 	lost := make([]Ref, 0, len(claims))
-	keys := make([]key, 0, len(claims))
+	ids := make([]DeliveryID, 0, len(claims))
 	for _, h := range claims {
 		if !b.failed(h) { // then it was reported before
 			lost = append(lost, Ref{Text: h.claimID(), Revision: h.message, Claim: h.claims})
-			keys = append(keys, h.key)
+			ids = append(ids, h.id())
 		}
 	}
-	if len(keys) > 0 && !stopped {
-		if err := b.strike(tx, session.ID, mailbox, keys...); err != nil {
+	if len(ids) > 0 && !stopped {
+		if err := b.breakers.Failed(tx, session.ID, mailbox, ids...); err != nil {
 			return nil, err
 		}
 	}

@@ -6,118 +6,55 @@ import (
 	"brokerd/internal/store"
 )
 
-// A gate is what stands between an agent and its work: a halt, a drain of the broker, or its circuit breaker. The zero
-// gate lets everything through. It is read from rows; what functions have read is kept for those after them, so that an
-// agent without a gate costs two looks into maps.
-type gate struct {
-	halted   bool
-	draining bool      // the broker is drained; readGate leaves it out
-	failures int       // of its claims, in a row
-	until    time.Time // when the breaker, which is open, lets a probe through; zero = closed
-	probe    key       // the claim that decides about the breaker, if one is out
-}
+// A Pass says which work an agent may be given now.
+type Pass int
 
-// A pass is what a gate lets through.
-type pass int
-
+// The work that an agent may be given.
 const (
-	everything pass = iota
-	oneProbe        // and directives
-	directives
+	Everything     Pass = iota
+	OneProbe            // one delivery, and directives
+	OnlyDirectives      // nothing else
 )
 
-func (g *gate) pass(now time.Time) pass {
-	switch {
-	case g.closed():
-		return directives
-	case g.until.IsZero():
-		return everything
-	case g.probe != key{} || g.until.After(now):
-		return directives
-	}
-	return oneProbe
+// Gates knows which agents may be given work. An agent is known by its mailbox.
+type Gates interface {
+	// Pass returns what an agent may be given.
+	Pass(tx *store.Tx, agent int64) (Pass, error)
+	// Barrier returns why an agent is given only directives: AgentHalted, Draining or BreakerOpen. It returns Nothing if
+	// the agent is given more. The time is when an open circuit breaker allows a probe, zero if that is not known.
+	Barrier(tx *store.Tx, agent int64) (why Empty, until time.Time, err error)
+	// Probed takes note of the delivery that an agent with the pass OneProbe was given.
+	Probed(tx *store.Tx, agent int64, d DeliveryID)
 }
 
-// closed reports whether a halt or a drain lets nothing but directives through.
-func (g *gate) closed() bool { return g.halted || g.draining }
-
-// gate returns an agent's gate.
-func (b *Broker) gate(tx *store.Tx, agent int64) (gate, error) {
-	g, err := b.gates.Get(tx, agent, func() (gate, error) { return readGate(tx, agent) })
-	if err == nil {
-		g.draining, err = b.Draining(tx)
-	}
-	return g, err
+// Breakers takes note of how the claims of agents end. An agent is known by its mailbox.
+type Breakers interface {
+	// Failed counts one failure of an agent, for all of these claims together.
+	Failed(tx *store.Tx, session, agent int64, claims ...DeliveryID) error
+	// Succeeded takes note that an agent has finished a claim.
+	Succeeded(tx *store.Tx, session, agent int64, claim DeliveryID) error
+	// Released takes note that an agent's claim was put back, uncounted.
+	Released(tx *store.Tx, agent int64, claim DeliveryID) error
 }
 
-// Drains knows whether a drain is in force.
-type Drains interface {
-	// Draining reports whether the broker delivers no new work.
-	Draining(tx *store.Tx) (bool, error)
-}
+// A DeliveryID names a delivery.
+type DeliveryID struct{ Message, Mailbox int64 }
 
-// UseDrains sets the source of drains. Call it before the broker is used.
-func (b *Broker) UseDrains(d Drains) { b.drains = d }
+// id returns the name of the delivery for packages beside the core.
+func (k key) id() DeliveryID { return DeliveryID{k.message, k.mailbox} }
 
-// Draining reports whether the broker delivers no new work.
-func (b *Broker) Draining(tx *store.Tx) (bool, error) {
-	if b.drains == nil {
-		return false, nil
-	}
-	return b.drains.Draining(tx)
-}
-
-// DrainEnded has dispatch look at all that consumers may take. It is a hook of the end of a drain.
-func (b *Broker) DrainEnded(tx *store.Tx) error {
-	b.lookAgain(tx, func(*consumer) bool { return true })
-	return nil
-}
-
-// Halted reports whether a halt is in force for an agent.
-func (b *Broker) Halted(tx *store.Tx, session int64, agent string) (bool, error) {
-	id, err := b.Mailboxes.Find(tx, session, MailboxRef{AgentMailbox, agent})
-	if err != nil || id == 0 {
-		return false, err
-	}
-	g, err := b.gate(tx, id)
-	return g.halted, err
-}
-
-func readGate(q store.Querier, agent int64) (g gate, err error) {
-	err = q.QueryRow(selectGate, agent).Scan(&g.halted, &g.failures, &g.until, &g.probe.message, &g.probe.mailbox)
-	return g, err
-}
-
-// HaltAndBreaker reports whether a halt is in force for an agent, by its mailbox, and until when its circuit breaker is
-// open; zero stands for a closed one.
-func HaltAndBreaker(q store.Querier, agent int64) (halted bool, open time.Time, err error) {
-	g, err := readGate(q, agent)
-	return g.halted, g.until, err
-}
-
-// DirectivesOnly reports whether a halt or a drain lets nothing but directives through to an agent, by its mailbox.
-func (b *Broker) DirectivesOnly(tx *store.Tx, agent int64) (bool, error) {
-	g, err := b.gate(tx, agent)
-	return g.closed(), err
-}
+// UseGates sets who decides which agents are given work, and who takes note of how claims end. Call it before the broker
+// is used.
+func (b *Broker) UseGates(g Gates, t Breakers) { b.gates, b.breakers = g, t }
 
 // passes reports whether a consumer's agent may be given a ready delivery.
 func (b *Broker) passes(tx *store.Tx, c *consumer, r *ready) (bool, error) {
-	g, err := b.gate(tx, c.actor.Mailbox)
-	if err != nil || g == (gate{}) {
-		return err == nil, err
-	}
-	return r.directive() || g.pass(tx.Now()) != directives, nil
+	p, err := b.gates.Pass(tx, c.actor.Mailbox)
+	return err == nil && (p != OnlyDirectives || r.directive()), err
 }
 
 // pass returns what a consumer's agent may be given.
-func (d *dispatching) pass(c *consumer) (pass, error) {
-	g, err := d.gate(d.tx, c.actor.Mailbox)
-	if err != nil || g == (gate{}) {
-		return everything, err
-	}
-	return g.pass(d.tx.Now()), nil
-}
+func (d *dispatching) pass(c *consumer) (Pass, error) { return d.gates.Pass(d.tx, c.actor.Mailbox) }
 
 // rooms is how much may still be given to all of these of what lies behind a place.
 func (d *dispatching) rooms(waiting []*consumer, at place) (int, error) {
@@ -130,9 +67,9 @@ func (d *dispatching) rooms(waiting []*consumer, at place) (int, error) {
 				return 0, err
 			}
 			switch p {
-			case oneProbe:
+			case OneProbe:
 				room = 1
-			case directives:
+			case OnlyDirectives:
 				room = 0
 			}
 		}
@@ -141,13 +78,15 @@ func (d *dispatching) rooms(waiting []*consumer, at place) (int, error) {
 	return n, nil
 }
 
-// fillGated gives a consumer what its agent's gate lets through: directives, and a probe if one is due.
-func (d *dispatching) fillGated(c *consumer, p pass) error {
-	err := d.merge(c, noLimit, func(box Mailbox, want int) ([]ready, error) { return d.below(c, box, DirectiveRank, want) })
-	if err != nil || p != oneProbe {
+// fillGated gives a consumer what its agent's gate allows: directives, and a probe if one is due.
+func (d *dispatching) fillGated(c *consumer, p Pass) error {
+	below := func(bound int64) func(Mailbox, int) ([]ready, error) {
+		return func(box Mailbox, want int) ([]ready, error) { return d.below(c, box, bound, want) }
+	}
+	if err := d.merge(c, noLimit, below(DirectiveRank)); err != nil || p != OneProbe {
 		return err
 	}
-	return d.merge(c, 1, func(box Mailbox, want int) ([]ready, error) { return d.below(c, box, back.rank, want) })
+	return d.merge(c, 1, below(back.rank))
 }
 
 // below reads the first deliveries of a mailbox, of a rank under the bound, that a consumer takes.
@@ -159,13 +98,28 @@ func (d *dispatching) below(c *consumer, box Mailbox, bound int64, want int) ([]
 	return readReady(d.tx.Query(selectReadyBelow, c.filter.args([]any{box.ID, bound, d.tx.Now()}, self, want)...), box)
 }
 
-// reconsider has dispatch look at all that an agent's consumers may take, at the end of this batch: its gate lets more
-// through than before. They are looked at before anything new is handed to them, or that would overtake what waits.
-func (b *Broker) reconsider(tx *store.Tx, agent int64) {
+// probed takes note of what a consumer was given while its agent's gate allows one probe.
+func (d *dispatching) probed(c *consumer, r *ready) error {
+	p, err := d.pass(c)
+	if err == nil && p == OneProbe && !r.directive() {
+		d.gates.Probed(d.tx, c.actor.Mailbox, r.key.id())
+	}
+	return err
+}
+
+// Reconsider has dispatch examine all that an agent's consumers may take, at the end of this batch: its gate allows more
+// than before. Nothing new is given to them before that, because it would overtake older deliveries.
+func (b *Broker) Reconsider(tx *store.Tx, agent int64) {
 	b.lookAgain(tx, func(c *consumer) bool { return c.actor.Mailbox == agent })
 }
 
-// lookAgain is reconsider for the consumers that are meant.
+// DrainEnded has dispatch examine all that consumers may take. It is a hook of the end of a drain.
+func (b *Broker) DrainEnded(tx *store.Tx) error {
+	b.lookAgain(tx, func(*consumer) bool { return true })
+	return nil
+}
+
+// lookAgain has dispatch examine all that some consumers may take.
 func (b *Broker) lookAgain(tx *store.Tx, who func(*consumer) bool) {
 	h := b.Waiters
 	h.mu.Lock()
@@ -176,75 +130,4 @@ func (b *Broker) lookAgain(tx *store.Tx, who func(*consumer) bool) {
 	}
 	h.mu.Unlock()
 	tx.AtEnd(dispatchKey{}, b.dispatch)
-}
-
-// ungate takes away all that stands between an agent and its work: its registration has ended.
-func (b *Broker) ungate(tx *store.Tx, agent int64) error {
-	g, err := b.gate(tx, agent)
-	if err != nil || g == (gate{}) {
-		return err
-	}
-	for _, query := range []string{deleteHalt, deleteBreaker} {
-		tx.Exec(query, agent)
-	}
-	b.gates.Clear(tx)
-	tx.OnCommit(func() { b.breakers.Remove(agent) })
-	return nil
-}
-
-// A Gate is what stands in the way of an agent.
-type Gate struct {
-	Halted   bool // between a halt and a resume
-	Degraded bool // its circuit breaker is open
-}
-
-// Claimants returns the names of the agents of a session that hold a claim. A name restricts it to
-// that agent.
-func (b *Broker) Claimants(q store.Querier, session int64, name string) (map[string]bool, error) {
-	names := map[string]bool{}
-	rows := q.Query(selectClaimants, session, name, name)
-	for rows.Next() {
-		var found string
-		if err := rows.Scan(&found); err != nil {
-			return nil, err
-		}
-		names[found] = true
-	}
-	return names, rows.Err()
-}
-
-// Gated returns the agents of a session that something stands in the way of, by name.
-func (b *Broker) Gated(q store.Querier, session int64) (map[string]Gate, error) {
-	gated := map[string]Gate{}
-	rows := q.Query(selectGated, session)
-	for rows.Next() {
-		var name string
-		var g Gate
-		if err := rows.Scan(&name, &g.Halted, &g.Degraded); err != nil {
-			return nil, err
-		}
-		gated[name] = g
-	}
-	return gated, rows.Err()
-}
-
-// A Held counts the claims that an agent of a session holds.
-type Held struct {
-	Session int64
-	Agent   string
-	Claims  int64
-	Since   time.Time // the time of the oldest claim
-}
-
-// Held returns the open claims of all sessions.
-func (b *Broker) Held(q store.Querier) (all []Held, err error) {
-	rows := q.Query(selectClaimsHeld)
-	for rows.Next() {
-		var h Held
-		if err := rows.Scan(&h.Session, &h.Agent, &h.Claims, &h.Since); err != nil {
-			return nil, err
-		}
-		all = append(all, h)
-	}
-	return all, rows.Err()
 }

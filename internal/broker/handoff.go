@@ -24,12 +24,11 @@ func (b *Broker) waiting(tx *store.Tx, mailbox int64, ref MailboxRef, r *ready) 
 		if c.eager || !c.takes(ref.Kind, r) || w.roomBesideGrants(c) == 0 {
 			return false
 		}
-		g, err := b.gate(tx, c.actor.Mailbox)
+		p, err := b.gates.Pass(tx, c.actor.Mailbox)
 		if err != nil {
 			failed = err
 		}
-		// A probe is left to dispatcw.
-		return err == nil && (g == gate{} || r.directive() || g.pass(tx.Now()) == everything)
+		return err == nil && (p == Everything || r.directive()) // dispatch gives a probe
 	})
 	return c, failed
 }

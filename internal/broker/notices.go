@@ -131,6 +131,12 @@ func (b *Broker) end(tx *store.Tx, session int64, h *held) error {
 	return err
 }
 
+// EndDelivery ends an unfinished delivery in the given state: one that waits is cancelled, and a claim is acknowledged in
+// the name of its holder.
+func (b *Broker) EndDelivery(tx *store.Tx, session int64, d DeliveryID, state State) error {
+	return b.end(tx, session, &held{key: key{d.Message, d.Mailbox}, state: state})
+}
+
 // HasNotices reports whether an agent has unread notices.
 func (b *Broker) HasNotices(q store.Querier, session int64, agent string) (bool, error) {
 	mailbox, err := b.Mailboxes.Find(q, session, MailboxRef{AgentMailbox, agent})

@@ -170,6 +170,11 @@ const (
 		SELECT message, claims FROM deliveries WHERE state = 2 AND holder = ? LIMIT 5`
 	selectRunningClaims = `
 		SELECT message, mailbox, claim_for FROM deliveries WHERE state = 2`
+	selectClaimants = `
+		SELECT b.name
+		FROM mailboxes b
+		WHERE b.session = ? AND b.kind = 1 AND (? = '' OR b.name = ?)
+			AND EXISTS (SELECT 1 FROM deliveries d WHERE d.state = 2 AND d.holder = b.id)`
 	selectClaimsHeld = `
 		SELECT b.session, b.name, COUNT(*), MIN(d.claimed_at)
 		FROM deliveries d JOIN mailboxes b ON b.id = d.holder
@@ -202,6 +207,12 @@ const (
 			d.claimed_at, d.claim_for, d.expires_at, d.ordering_key, b.kind <> 1
 		FROM deliveries d JOIN mailboxes b ON b.id = d.mailbox
 		WHERE d.message = ? AND d.mailbox = ? AND d.state = 2`
+	updateAckReady = `
+		UPDATE deliveries
+		SET state = 5, holder = ?1, finished_at = ?2, read_at = COALESCE(read_at, ?2), delivered_at = COALESCE(delivered_at, ?2),
+			due_at = NULL, arrival = -abs(arrival)
+		WHERE message = ?3 AND mailbox = ?1 AND state IN (1, 9) AND (expires_at IS NULL OR expires_at > ?2)
+		RETURNING ordering_key`
 	updateAckClaimed = `
 		UPDATE deliveries
 		SET state = 5, finished_at = ?1, read_at = COALESCE(read_at, ?1), arrival = -abs(arrival)

@@ -14,11 +14,6 @@ const ranksPage = 200
 // SessionConfigured follows a change of a session's settings: circuit breakers close if there are to be none, and ranks follow the ageing. It is a hook of the
 // configuration.
 func (b *Broker) SessionConfigured(tx *store.Tx, before, now Session) error {
-	if now.BreakerLimit == 0 && before.BreakerLimit != 0 {
-		if err := b.closeBreakers(tx, now.ID); err != nil {
-			return err
-		}
-	}
 	if now.Ageing == before.Ageing {
 		return nil
 	}

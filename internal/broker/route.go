@@ -42,7 +42,7 @@ func (s *sending) route(d *Draft) ([]*room, error) {
 	switch {
 	case len(agents) > 0:
 	case t.Kind == ToRole:
-		vacant, err := s.vacantRole(s.actor.Session.ID, t.Name)
+		vacant, err := s.vacancy(MailboxRef{RoleMailbox, t.Name})
 		if err != nil {
 			return nil, err
 		}

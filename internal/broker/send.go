@@ -206,7 +206,7 @@ func (s *sending) sendFitting(d *Draft, producer, number int64) (Outcome, error)
 		return out, err
 	}
 	s.sent++
-	if out.Warnings, err = s.warnings(d, &out); err != nil {
+	if out.Warnings, err = s.advisor.Warnings(s.tx, &s.actor, d, out); err != nil {
 		return out, err
 	}
 	if len(doubts) > 0 {
@@ -221,7 +221,7 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 	now := s.tx.Now()
 	directive := IsDirective(d.Type)
 	if directive {
-		if err := s.actor.mayDirect(d.Type); err != nil {
+		if err := s.directives.MayDirect(&s.actor, d.Type); err != nil {
 			return Outcome{}, err
 		}
 	}

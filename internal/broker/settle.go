@@ -161,7 +161,7 @@ func (s *SettleTx) ackClaimed(item *Settlement) (bool, error) {
 	if err := s.questions.Unanswered(s.tx, item.key.message); err != nil {
 		return true, err
 	}
-	if err := s.succeeded(item.key); err != nil {
+	if err := s.breakers.Succeeded(s.tx, s.actor.Session.ID, s.actor.Mailbox, item.key.id()); err != nil {
 		return true, err
 	}
 	if item.ordered {
@@ -198,7 +198,7 @@ func (s *SettleTx) ack(h *held) (Settled, error) {
 		return done, err
 	}
 	if h.holder == s.actor.Mailbox {
-		if err := s.succeeded(h.key); err != nil {
+		if err := s.breakers.Succeeded(s.tx, s.actor.Session.ID, s.actor.Mailbox, h.id()); err != nil {
 			return done, err
 		}
 	}
@@ -211,7 +211,7 @@ func (s *SettleTx) nack(h *held, item *Settlement) (Settled, error) {
 	if done.State, done.DueAt, err = s.fail(h, item.Error, item.Fatal, item.Delay); err != nil {
 		return done, err
 	}
-	return done, s.strike(s.tx, s.actor.Session.ID, h.holder, h.key)
+	return done, s.breakers.Failed(s.tx, s.actor.Session.ID, h.holder, h.id())
 }
 
 // fail counts an attempt and returns the delivery to the mailbox, or makes it a dead letter.
@@ -267,7 +267,7 @@ func (s *SettleTx) release(h *held) (Settled, error) {
 	if err := s.put(h, done.State, h.attempts, time.Time{}); err != nil {
 		return done, err
 	}
-	return done, s.unprobed(h)
+	return done, s.breakers.Released(s.tx, h.holder, h.id())
 }
 
 // put changes the state of a claimed delivery.

@@ -124,11 +124,10 @@ func (s *SettleTx) Vacate() {
 	s.ready.seen(s.actor.Mailbox)
 }
 
-// Dismiss ends what a deregistered agent has beside its claims and its mail: streams, claims that wait, subscriptions, a
-// halt and a circuit breaker. It returns the agent as an actor, with the mailbox 0 if it has none.
+// Dismiss ends what a deregistered agent has in the core beside its claims and its mail: streams, waiting calls and
+// subscriptions. It returns the agent as an actor, with the mailbox 0 if it has none.
 func (b *Broker) Dismiss(tx *store.Tx, session Session, agent Agent) (Actor, error) {
 	a := Actor{Agent: agent, Session: session}
-	b.vacancies.Clear(tx)
 	var err error
 	a.Mailbox, err = b.Mailboxes.Find(tx, session.ID, MailboxRef{AgentMailbox, agent.Name})
 	if err != nil || a.Mailbox == 0 {
@@ -137,5 +136,5 @@ func (b *Broker) Dismiss(tx *store.Tx, session Session, agent Agent) (Actor, err
 	b.Waiters.dismiss(tx, a.Mailbox, ErrGone(a.Name))
 	tx.Exec(deleteSubscriptions, a.Mailbox)
 	b.audience.Clear(tx)
-	return a, b.ungate(tx, a.Mailbox)
+	return a, nil
 }

@@ -30,10 +30,19 @@ func (twoAgents) Find(_ store.Querier, _ int64, name string) (Agent, bool, error
 	return Agent{Name: name}, true, nil
 }
 
-// freeForAll is admission that allows every send.
-type freeForAll struct{ Admission }
+// freeForAll allows every send, and lets all work through.
+type freeForAll struct {
+	Admission
+	Directives
+	Advisor
+	Gates
+}
 
 func (freeForAll) Judge(*Session, *Draft) ([]string, error) { return nil, nil }
+
+func (freeForAll) Warnings(*store.Tx, *Actor, *Draft, Outcome) ([]string, error) { return nil, nil }
+
+func (freeForAll) Pass(*store.Tx, int64) (Pass, error) { return Everything, nil }
 
 // A queuedContext tells when a call begins to wait for the writer.
 type queuedContext struct {
@@ -63,7 +72,9 @@ func TestOpenClaims_TakeoverGetsAloneWhatItsTransactionHandedToTheOldStream(t *t
 		}
 	}()
 	b := New(st, events.New(st, clock, zap.NewNop()), twoAgents{}, clock, zap.NewNop())
-	b.UseAdmission(freeForAll{})
+	free := freeForAll{}
+	b.UseAdmission(free, free, free)
+	b.UseGates(free, nil)
 	a := identity.Caller{Session: "default", Agent: "a"}
 	wish := Wish{Consumer: "c", Max: 10, MaxBytes: 1 << 20, ClaimFor: time.Minute}
 	old, _, err := b.Streams.Open(ctx, a, wish)

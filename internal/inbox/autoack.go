@@ -39,7 +39,7 @@ func (r *Reader) ackShown(ctx context.Context, c identity.Caller, p *arrivalsPag
 		if err != nil {
 			return err
 		}
-		closed, err := r.broker.DirectivesOnly(tx, a.Mailbox)
+		closed, err := r.gates.DirectivesOnly(tx, a.Mailbox)
 		if err != nil {
 			return err
 		}

@@ -32,6 +32,6 @@
 // # What it relies on
 //
 // The core, package broker, knows the caller and the mailboxes that it takes from. It records what was delivered or
-// read (NoteDelivered, NoteRead), acknowledges (SettleTx.AckReady), and has the questions, notices, offers and gates
-// of an agent. The service in package messagesrpc checks requests and calls this package.
+// read (NoteDelivered, NoteRead), acknowledges (SettleTx.AckReady), and has the questions, notices and offers of an
+// agent. The package admission knows the gates of an agent. The service in package messagesrpc checks requests and calls this package.
 package inbox

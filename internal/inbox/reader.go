@@ -1,6 +1,8 @@
 package inbox
 
 import (
+	"time"
+
 	"github.com/jonboulle/clockwork"
 
 	"brokerd/internal/broker"
@@ -14,10 +16,22 @@ type Reader struct {
 	log    *events.Log
 	dir    broker.Directory
 	broker *broker.Broker
+	gates  Gates
 	clock  clockwork.Clock
 }
 
+// Gates knows what stands between agents and their work. An agent is known by its mailbox.
+type Gates interface {
+	// HaltAndBreaker reports whether a halt is in force for an agent, and until when its circuit breaker is open; zero
+	// stands for a closed one.
+	HaltAndBreaker(q store.Querier, agent int64) (halted bool, open time.Time, err error)
+	// DirectivesOnly reports whether a halt or a drain allows an agent nothing but directives.
+	DirectivesOnly(tx *store.Tx, agent int64) (bool, error)
+}
+
 // New returns a reader on the core.
-func New(st *store.Store, log *events.Log, dir broker.Directory, core *broker.Broker, clock clockwork.Clock) *Reader {
-	return &Reader{store: st, log: log, dir: dir, broker: core, clock: clock}
+func New(
+	st *store.Store, log *events.Log, dir broker.Directory, core *broker.Broker, gates Gates, clock clockwork.Clock,
+) *Reader {
+	return &Reader{store: st, log: log, dir: dir, broker: core, gates: gates, clock: clock}
 }

@@ -228,7 +228,7 @@ func (r *Reader) arrivals(
 		}
 		halted := false
 		if o.AutoAck {
-			if halted, _, err = broker.HaltAndBreaker(s, a.Mailbox); err != nil {
+			if halted, _, err = r.gates.HaltAndBreaker(s, a.Mailbox); err != nil {
 				return err
 			}
 		}

@@ -73,7 +73,7 @@ func (r *Reader) Summary(ctx context.Context, c identity.Caller) (Summary, error
 		if sum.Directives, err = unfinishedDirectives(s, a.Mailbox); err != nil {
 			return err
 		}
-		sum.Halted, sum.BreakerUntil, err = broker.HaltAndBreaker(s, a.Mailbox)
+		sum.Halted, sum.BreakerUntil, err = r.gates.HaltAndBreaker(s, a.Mailbox)
 		return err
 	})
 	return sum, err

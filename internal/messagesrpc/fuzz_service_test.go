@@ -226,13 +226,14 @@ func services(f *testing.F) bothServices {
 	})
 	log := events.New(st, clock, zap.NewNop())
 	b := broker.New(st, log, nowhere{}, clock, zap.NewNop())
-	reader := inbox.New(st, log, nowhere{}, b, clock)
+	control := admission.New(st, log, nowhere{}, b, clock, zap.NewNop())
+	b.UseAdmission(control, control, control)
+	b.UseGates(control.Gates, control.Gates)
+	reader := inbox.New(st, log, nowhere{}, b, control.Gates, clock)
 	exchanges := conversations.New(st, log, nowhere{}, nil, b, clock, zap.NewNop())
 	dead := deadletters.New(st, nowhere{}, b, clock, zap.NewNop())
 	offered := offers.New(st, log, b)
 	registry := channels.New(st, log, nowhere{}, builtinTypes{}, b)
-	control := admission.New(st, log, nowhere{}, b, clock)
-	b.UseAdmission(control)
 	messages := NewService(b, control, reader, exchanges, dead, offered, builtinTypes{}, nil, nil, zap.NewNop()) // no stream is answered
 	return bothServices{messages, NewChannelService(registry)}
 }
