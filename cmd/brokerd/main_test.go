@@ -24,7 +24,7 @@ import (
 	"brokerd/internal/processtest"
 )
 
-const patience = 20 * time.Second
+const patience = 5 * time.Minute
 
 // asProgram makes the test binary run main, so that tests can have a real process and signal it.
 // The name is no setting of brokerd, so that exec leaves it to the daemon that it starts.
@@ -291,7 +291,7 @@ func (s *transcript) await(t *testing.T, text string, n int) {
 // command returns the command line of a daemon, which is killed if it takes too long.
 func command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 6*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, os.Args[0], args...)
 	cmd.Env = append(processtest.Environment(t), asProgram+"=1")

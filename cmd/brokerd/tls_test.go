@@ -144,7 +144,7 @@ func TestTLS_HalfOpenHandshakesBlockNoOtherClientAndEnd(t *testing.T) {
 		t.Error(err)
 	}
 	for _, conn := range silent {
-		if err := conn.SetReadDeadline(time.Now().Add(4 * patience)); err != nil {
+		if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
 			t.Fatal(err)
 		}
 		_, err := io.Copy(io.Discard, conn)
