@@ -43,12 +43,17 @@ func (m *team) share(ctx context.Context) error {
 		defer close(crashed)
 		m.pace.take(ctx, 2*moment)
 		crash()
-		m.s.result(builder1, red, "crashes (kill -9); its lease ends after 1s")
+		m.s.result(builder1, red, "crashes (kill -9); its lease ends after 3s")
 	}()
 	err = m.tell(ctx, builder2, green, "lock", "acquire", folder, "--wait", "30s")
 	<-crashed
 	if err != nil {
 		return err
+	}
+	select {
+	case <-m.failed: // the operator has seen it
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 	m.pace.take(ctx, moment)
 	if _, err := m.run(ctx, builder2, "lock", "release", "--all"); err != nil {
@@ -68,7 +73,7 @@ func (m *team) share(ctx context.Context) error {
 
 // present keeps an agent alive by `agent run` until the returned function kills it.
 func (m *team) present(ctx context.Context, name string) (crash func(), err error) {
-	args := []string{"agent", "run", "--role", "builder", "--lease", "1s", "--", "cat"}
+	args := []string{"agent", "run", "--role", "builder", "--lease", "3s", "--", "cat"}
 	m.s.command(name, commandLine(args)+"  # in another terminal")
 	cmd := m.command(ctx, name, args)
 	in, reads := cmd.StdinPipe()

@@ -70,10 +70,12 @@ type team struct {
 	s       *screen
 	pace    pace
 	dead    chan struct{} // receives once for each dead letter in the event log
+	failed  chan struct{} // receives when the event log says that an agent has failed
 }
 
 func newTeam(program string, variables []string, dir, address string, s *screen, pace pace) *team {
-	m := &team{program: program, dir: dir, s: s, pace: pace, dead: make(chan struct{}, len(tasks))}
+	m := &team{program: program, dir: dir, s: s, pace: pace}
+	m.dead, m.failed = make(chan struct{}, len(tasks)), make(chan struct{}, 1)
 	for _, v := range variables { // these settings are for other brokers
 		if !strings.HasPrefix(v, "BROKERD_") {
 			m.env = append(m.env, v)
@@ -239,7 +241,7 @@ func (m *team) claim(ctx context.Context, name string) (claim, error) {
 
 // watch follows the event log until ctx ends.
 func (m *team) watch(ctx context.Context) error {
-	args := []string{"event", "follow", "--type", "message.retried", "--type", "message.dead", "--type", "agent.failed"}
+	args := []string{"event", "follow", "--after", "0", "--type", "message.retried", "--type", "message.dead", "--type", "agent.failed"}
 	m.s.command(operator, commandLine(args))
 	cmd := m.command(ctx, operator, append(args, "-o", "json"))
 	// event follow waits for a broker that has ended. The shell stops it at the end of standard
@@ -261,8 +263,14 @@ func (m *team) watch(ctx context.Context) error {
 			return fmt.Errorf("read an event: %w", err)
 		}
 		m.s.result(operator, red, event.Summary)
-		if event.Type == "message.dead" {
+		switch event.Type {
+		case "message.dead":
 			m.dead <- struct{}{}
+		case "agent.failed":
+			select {
+			case m.failed <- struct{}{}:
+			default:
+			}
 		}
 	}
 	_ = cmd.Wait() // ctx ended it
