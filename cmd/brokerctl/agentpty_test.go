@@ -144,14 +144,14 @@ func TestAgentRunPTY_TheTerminalIsRestoredAfterEveryEnd(tt *testing.T) {
 		"there is no such thing": {"", `./missing`, nil, "code-127"},
 	} {
 		t.Run(name, func(t *shell) {
-			ids := pipe(t)
+			runs, programs := pipe(t), pipe(t) // two, as one reader could get both ids
 			w := openWindow(t, `before=$(stty -g)
-				sh -c 'echo $$ > `+ids+`; exec brokerctl agent run --agent builder-1 `+end.flags+` --pty -- `+
-				strings.ReplaceAll(strings.ReplaceAll(end.program, "PIPE", ids), "'", `'\''`)+`'
+				sh -c 'echo $$ > `+runs+`; exec brokerctl agent run --agent builder-1 `+end.flags+` --pty -- `+
+				strings.ReplaceAll(strings.ReplaceAll(end.program, "PIPE", programs), "'", `'\''`)+`'
 				echo code-$?; [ "$before" = "$(stty -g)" ] && echo restored; exec cat`)
-			run := processID(t, ids)
+			run := processID(t, runs)
 			if end.by != nil {
-				end.by(t, run, processID(t, ids))
+				end.by(t, run, processID(t, programs))
 			}
 			w.await(end.code)
 			w.await("restored")
