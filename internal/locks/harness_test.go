@@ -61,8 +61,8 @@ type daemon struct {
 func newDaemon(t apptest.TB, options ...apptest.Option) *daemon {
 	t.Helper()
 	clock := watchedClock{clockwork.NewFakeClockAt(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)), make(chan struct{}, 100)}
-	options = append(options, apptest.With(func(c *app.Config) { c.Clock, c.StopTimeout = clock, 200*time.Millisecond }))
-	return &daemon{apptest.Start(t, options...), clock, t}
+	usual := apptest.With(func(c *app.Config) { c.Clock, c.StopTimeout = clock, 200*time.Millisecond })
+	return &daemon{apptest.Start(t, slices.Concat([]apptest.Option{usual}, options)...), clock, t}
 }
 
 // An agent is one identity's view of the daemon. The operator has no name.

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/app"
 	"brokerd/internal/apptest"
 )
 
@@ -242,7 +243,7 @@ func TestLock_NoMoreThanAThousandRequestsOfAStreamWait(t *testing.T) {
 
 func TestLock_BrokerThatStopsAnswersWhatWaits(t *testing.T) {
 	t.Parallel()
-	w := newDaemon(t)
+	w := newDaemon(t, apptest.With(func(c *app.Config) { c.StopTimeout = patience }))
 	a, b := w.agent("a"), w.agent("b")
 	b.lock("x")
 	idle := b.talk()
