@@ -102,8 +102,9 @@ func TestLease_AStoppedProcessFailsNobody(t *testing.T) {
 	w.pass(4 * time.Second)
 	w.beats("a")
 	w.beats("b")
-	w.pass(25 * time.Second)
-	w.fails("silent")
+	w.pass(time.Second)
+	w.fails("silent") // before more time passes, which would be taken for another stop
+	w.pass(24 * time.Second)
 	w.beats("a")
 	w.pass(4 * time.Second)
 	for name, incarnation := range map[string]int64{"a": 1, "b": 1} {

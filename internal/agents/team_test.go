@@ -108,7 +108,7 @@ func (w *team) settled() {
 // fails waits until the agent has failed.
 func (w *team) fails(name string) *pb.Agent {
 	w.t.Helper()
-	for a := w.look(name); ; a = w.look(name) {
+	for ctx, a := w.ctx(), w.look(name); ; a = w.look(name) {
 		if a.GetHealth() == pb.Health_HEALTH_FAILED {
 			// A reader may see it before the broker knows that it is committed; after another commit it does.
 			_, err := pb.NewChannelServiceClient(w.Operator()).ConfigureChannel(w.ctx(), &pb.ConfigureChannelRequest{Channel: "after"})
@@ -117,7 +117,7 @@ func (w *team) fails(name string) *pb.Agent {
 			}
 			return a
 		}
-		if w.ctx().Err() != nil || w.t.Context().Err() != nil {
+		if ctx.Err() != nil {
 			w.t.Fatal("it lives on")
 		}
 	}
