@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 
@@ -71,8 +72,12 @@ func TestTabs_TenAreLiveWithOneStream(t *testing.T) {
 			p.await(live, revision)
 		}
 		const open = `brokerd_open_streams{method="AdminService/WatchOverview"} 1`
-		if page := metrics(m); !strings.Contains(page, open+"\n") {
-			t.Errorf("the metrics do not have %q:\n%s", open, page)
+		page := metrics(m)
+		// The broker may not know yet that the stream of a closed tab has ended.
+		for end := time.Now().Add(patience / 2); !strings.Contains(page, open+"\n"); page = metrics(m) {
+			if time.Now().After(end) {
+				t.Fatalf("the metrics do not have %q:\n%s", open, page)
+			}
 		}
 	}
 	all(m.publish("one"))
