@@ -293,7 +293,7 @@ func TestMCP_ACallWaitsNoLongerThanItsClient(t *testing.T) {
 
 func TestMCP_AStopOfTheBrokerEndsWaitingCalls(t *testing.T) {
 	t.Parallel()
-	b := apptest.Start(t)
+	b := apptest.Start(t, apptest.WithFakeClock()) // on which the wait does not end by itself
 	m := connected(t, b, secretOf(b, "builder-1"), "2025-06-18")
 	m.call("turn", `{}`)
 	var waiting sync.WaitGroup
@@ -312,9 +312,6 @@ func TestMCP_AStopOfTheBrokerEndsWaitingCalls(t *testing.T) {
 	}
 	b.Restart()
 	waiting.Wait()
-	if took := time.Since(began); took > 40*time.Second {
-		t.Errorf("the call ended after %v", took)
-	}
 }
 
 func TestMCP_ALongWaitReportsProgressOverHTTP(t *testing.T) {
