@@ -35,7 +35,7 @@ type world struct {
 
 func newWorld(t testing.TB, options ...apptest.Option) *world {
 	t.Helper()
-	options = append(options, apptest.With(func(c *app.Config) { c.StopTimeout = 200 * time.Millisecond }))
+	options = append(options, apptest.With(func(c *app.Config) { c.StopTimeout = patience }))
 	return &world{apptest.Start(t, options...), t}
 }
 

@@ -101,12 +101,13 @@ func TestStop_EndsTransfersAndStartRemovesLeftovers(t *testing.T) {
 	for _, name := range []string{"upload-killed.partial", sumOf("orphan"), "foreign.txt"} {
 		must(t, os.WriteFile(filepath.Join(w.Dir(), "artifacts", name), []byte("orphan"), 0o600))
 	}
-	w.Restart()
-	_, err = stream.CloseAndRecv()
-	refused(t, err, codes.Unavailable, "SHUTTING_DOWN")
+	stopped := make(chan struct{})
+	go func() { defer close(stopped); w.Restart() }()
+	refused(t, stream.RecvMsg(&pb.UploadArtifactResponse{}), codes.Unavailable, "SHUTTING_DOWN")
 	for err = nil; err == nil; {
 		_, err = download.Recv()
 	}
+	<-stopped
 	if errors.Is(err, io.EOF) {
 		t.Error("the download has not noticed the stop")
 	}

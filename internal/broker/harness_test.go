@@ -78,10 +78,9 @@ func (c watchedClock) NewTimer(d time.Duration) clockwork.Timer {
 func newWorld(t testing.TB, options ...apptest.Option) *world {
 	t.Helper()
 	clock := watchedClock{clockwork.NewFakeClockAt(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)), make(chan struct{}, 100)}
-	// A stream that a test leaves open is cut off soon when it restarts the daemon.
 	logged := make(chan string, 1000)
 	options = append(options, apptest.With(func(c *app.Config) {
-		c.Clock, c.StopTimeout, c.Log = clock, 200*time.Millisecond, logTo(logged)
+		c.Clock, c.StopTimeout, c.Log = clock, patience, logTo(logged)
 	}))
 	w := &world{apptest.Start(t, options...), clock, logged, t}
 	w.configure(&pb.SessionSettings{SendRate: ptr(0.0)}) // the tests of the limit set their own

@@ -39,7 +39,7 @@ func newTimedWorld(t *testing.T) *timedWorld {
 	t.Helper()
 	fake := clockwork.NewFakeClockAt(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 	clock := timedClock{fake, make(chan time.Duration, 10_000)}
-	broker := apptest.Start(t, apptest.With(func(c *app.Config) { c.Clock, c.StopTimeout = clock, 200*time.Millisecond }))
+	broker := apptest.Start(t, apptest.With(func(c *app.Config) { c.Clock, c.StopTimeout = clock, patience }))
 	w := &timedWorld{&world{broker, watchedClock{fake, make(chan struct{}, 100)}, make(chan string), t}, clock.timers}
 	o := w.operator()
 	must(t, drop(o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "team"})))

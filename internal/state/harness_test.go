@@ -31,8 +31,7 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	// A stream that a test leaves open is cut off soon when it restarts the daemon.
-	return &world{apptest.Start(t, apptest.WithFakeClock(), apptest.With(func(c *app.Config) { c.StopTimeout = 200 * time.Millisecond })), t}
+	return &world{apptest.Start(t, apptest.WithFakeClock(), apptest.With(func(c *app.Config) { c.StopTimeout = apptest.Patience })), t}
 }
 
 // An actor is one identity's view of the daemon. The system has no name.

@@ -75,7 +75,7 @@ var (
 )
 
 func newHistory(t *rapid.T) *history {
-	b := apptest.Start(t, apptest.WithFakeClock(), apptest.With(func(c *app.Config) { c.StopTimeout = 200 * time.Millisecond }))
+	b := apptest.Start(t, apptest.WithFakeClock(), apptest.With(func(c *app.Config) { c.StopTimeout = apptest.Patience }))
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
 	b.Registered("a", "")

@@ -34,7 +34,7 @@ func newWorld(t testing.TB) *world {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	b := apptest.Start(t, apptest.WithFakeClock(),
-		apptest.With(func(c *app.Config) { c.StopTimeout = 200 * time.Millisecond }))
+		apptest.With(func(c *app.Config) { c.StopTimeout = apptest.Patience }))
 	w := &world{b, t, ctx}
 	_, err := pb.NewSessionServiceClient(b.Operator()).ConfigureSession(ctx, &pb.ConfigureSessionRequest{
 		Settings: &pb.SessionSettings{SendRate: ptr(0.0)}})
