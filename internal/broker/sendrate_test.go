@@ -119,9 +119,9 @@ func TestSendRate_IsTenASecondAndAHundredAtOnceByDefault(t *testing.T) {
 	a, b := w.member("a"), w.member("b")
 	a.sendAll(row(100)...)
 
-	short, cancel := context.WithTimeout(a.ctx, time.Second)
+	short, cancel := context.WithTimeout(a.ctx, 90*time.Second) // of the real clock, and long enough for a slow machine
 	defer cancel()
-	wantSendRate(t, <-a.begin(short, row(20)), 2*time.Second)
+	wantSendRate(t, <-a.begin(short, row(1000)), 100*time.Second)
 
 	waits := a.begin(a.ctx, row(20)) // the refused ones have taken nothing from these
 	w.awaitTimer(2 * time.Second)
@@ -142,8 +142,8 @@ func TestSendRate_RefusedBatchTakesNothingFromLaterSends(t *testing.T) {
 	w := newTimedWorld(t)
 	a := w.member("a")
 	for range 20 { // whether a limiter restores what it has reserved depends on the rounding of its times
-		short, cancel := context.WithTimeout(a.ctx, 20*time.Second) // the batch would wait for 40 s
-		wantError(t, <-a.begin(short, row(500)), codes.ResourceExhausted, "SEND_RATE")
+		short, cancel := context.WithTimeout(a.ctx, 80*time.Second) // the batch would wait for 90 s
+		wantError(t, <-a.begin(short, row(1000)), codes.ResourceExhausted, "SEND_RATE")
 		cancel()
 		a.sendAll(row(1)...)
 		w.pass(12_345_679 * time.Nanosecond)
