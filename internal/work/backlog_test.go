@@ -72,7 +72,7 @@ func (p *pages) await(t *testing.T, name string, after int64) {
 			if c.Name == name && c.After >= after {
 				return
 			}
-		case <-time.After(time.Minute):
+		case <-time.After(testkit.Patience):
 			t.Fatalf("no page of %s reached %d", name, after)
 		}
 	}
@@ -214,7 +214,7 @@ func TestItemCalendar_AnItemThatFailsDelaysNoOther(t *testing.T) {
 			if id != damaged {
 				changed = append(changed, id)
 			}
-		case <-time.After(time.Minute):
+		case <-time.After(testkit.Patience):
 			t.Fatalf("only %d items are changed", len(changed))
 		}
 	}
