@@ -14,6 +14,7 @@ import (
 	"github.com/jonboulle/clockwork"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -208,6 +209,7 @@ func (b *Broker) In(session, agent string) *grpc.ClientConn {
 func (b *Broker) Restart(meanwhile ...func()) {
 	b.t.Helper()
 	b.stop()
+	b.awaitNotice()
 	for _, fn := range meanwhile {
 		fn()
 	}
@@ -247,6 +249,19 @@ func (b *Broker) stop() {
 	case err := <-b.app.Failed():
 		b.t.Errorf("the broker failed: %v", err)
 	default:
+	}
+}
+
+// awaitNotice returns once all clients know that the broker is down. A call that one of them makes before, on a connection
+// that was cut off, fails.
+func (b *Broker) awaitNotice() {
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, conn := range b.conns {
+		for conn.GetState() == connectivity.Ready && conn.WaitForStateChange(ctx, connectivity.Ready) {
+		}
 	}
 }
 
