@@ -86,7 +86,8 @@ const (
 	selectOwed = questionColumns + `
 		WHERE q.session = ?1 AND q.sender <> ?2 AND q.settled IS NULL AND EXISTS (
 			SELECT 1 FROM deliveries d
-			WHERE d.message = q.message AND (d.mailbox = ?3 OR d.holder = ?3) AND d.arrival IS NOT NULL AND d.state NOT IN (7, 8))
+			WHERE d.message = q.message AND (d.mailbox = ?3 OR d.holder = ?3)
+				AND d.arrival IS NOT NULL AND d.state NOT IN (7, 8))
 		ORDER BY q.message
 		LIMIT ?4`
 	selectOpenOfThread = questionColumns + `

@@ -85,8 +85,8 @@ func (s *SettleTx) AckReady(item *Item) (done bool, err error) {
 	return true, s.PromoteNext(s.actor.Mailbox, ordering)
 }
 
-// AckOwn acknowledges the actor's claim, which must be in force, or mail in the actor's own mailbox that is not claimed.
-// Errors: as Settle.
+// AckOwn acknowledges the actor's claim, which must be in force, or mail in the actor's own mailbox that is not
+// claimed. Errors: as Settle.
 func (s *SettleTx) AckOwn(ref Ref) error {
 	h, err := s.locate(&Settlement{Verb: Release, Ref: ref}) // not Ack, which may come late
 	if err != nil && ref.Claim == 0 {

@@ -84,7 +84,8 @@ const (
 	existsParticipant = `
 		SELECT EXISTS (
 			SELECT 1 FROM messages m WHERE` + inThread + `
-				AND (m.sender = ?5 OR EXISTS (SELECT 1 FROM deliveries d WHERE d.message = m.revision AND (d.mailbox = ?6 OR d.holder = ?6))))`
+				AND (m.sender = ?5 OR EXISTS (
+					SELECT 1 FROM deliveries d WHERE d.message = m.revision AND (d.mailbox = ?6 OR d.holder = ?6))))`
 	selectOpenOfThread = `
 		SELECT message FROM questions WHERE session = ? AND thread = ? AND settled IS NULL`
 	selectOutcome = `
