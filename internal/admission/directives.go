@@ -118,7 +118,7 @@ func (c *Control) endHalts(tx *store.Tx, session int64, agent *broker.Directed, 
 		return err
 	}
 	for _, h := range halts {
-		if err := c.broker.EndDelivery(tx, session, h.id, h.state); err != nil {
+		if err := c.broker.Chores.EndDelivery(tx, session, h.id, h.state); err != nil {
 			return err
 		}
 		if h.state.Waits() {

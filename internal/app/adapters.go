@@ -222,7 +222,12 @@ func (m mail) Directives(q store.Querier, a agents.Agent) ([]string, error) {
 
 // Unread implements agents.Notices.
 func (m mail) Unread(q store.Querier, a agents.Agent) (bool, error) {
-	return m.broker.HasNotices(q, a.Session, a.Name)
+	mailbox, err := m.broker.Mailboxes.Find(q, a.Session, broker.MailboxRef{Kind: broker.AgentMailbox, Name: a.Name})
+	if err != nil {
+		return false, err
+	}
+	n, err := broker.CountNotices(q, mailbox, "", 1)
+	return n > 0, err
 }
 
 // Read implements agents.Notices.

@@ -274,7 +274,7 @@ func (a *App) start(ctx context.Context) error {
 		Store:    p.store,
 		Sessions: kept{p.sessions, p.auth},
 		Messages: keptMessages{
-			p.archive, []closer{p.locks, p.state, p.tasks, p.decisions, p.blockers, p.handoffs, p.votes, p.broker},
+			p.archive, []closer{p.locks, p.state, p.tasks, p.decisions, p.blockers, p.handoffs, p.votes, p.broker.Chores},
 		},
 		Events: keptEvents{p.events},
 		Parts: slices.Concat(

@@ -97,7 +97,7 @@ func (n lockNotices) Notify(tx *store.Tx, session int64, notice locks.Notice) er
 
 // Withdraw implements locks.Notices.
 func (n lockNotices) Withdraw(tx *store.Tx, session, about int64, kind string) error {
-	return n.broker.Withdraw(tx, session, broker.Moot{About: about, Type: kind})
+	return n.broker.Chores.Withdraw(tx, session, broker.Moot{About: about, Type: kind})
 }
 
 // holders gives the table of locks sessions and agents.

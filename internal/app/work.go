@@ -108,12 +108,12 @@ func (p postOfWork) Notify(tx *store.Tx, session int64, n work.Notice) error {
 
 // Withdraw implements work.Post.
 func (p postOfWork) Withdraw(tx *store.Tx, session int64, m work.Moot) error {
-	return p.broker.Withdraw(tx, session, broker.Moot(m))
+	return p.broker.Chores.Withdraw(tx, session, broker.Moot(m))
 }
 
 // WithdrawSome implements work.Post.
 func (p postOfWork) WithdrawSome(tx *store.Tx, session int64, m work.Moot, limit int) (bool, error) {
-	return p.broker.WithdrawSome(tx, session, broker.Moot(m), limit)
+	return p.broker.Chores.WithdrawSome(tx, session, broker.Moot(m), limit)
 }
 
 // A workFeature knows pieces of work that concern agents.

@@ -36,9 +36,17 @@ type Audience struct {
 	TTL     time.Duration // of the messages; 0 = none
 }
 
-// AudienceOf returns who receives the events of a type, from memory unless a subscription has changed.
-func (b *Broker) AudienceOf(tx *store.Tx, session int64, kind string) (Audience, error) {
-	return b.audience.Get(tx, audienceKey{session, kind}, func() (to Audience, err error) {
+// Audiences keeps in memory who receives the events of a type. Its methods belong to the writer.
+type Audiences struct {
+	kept store.Cache[audienceKey, Audience]
+}
+
+// Forget clears the memory after a change of a subscription, or of the default time to live of a channel.
+func (a *Audiences) Forget(tx *store.Tx) { a.kept.Clear(tx) }
+
+// Of returns who receives the events of a type, from memory unless a subscription has changed.
+func (a *Audiences) Of(tx *store.Tx, session int64, kind string) (Audience, error) {
+	return a.kept.Get(tx, audienceKey{session, kind}, func() (to Audience, err error) {
 		to.Channel = ChannelName(EventChannel + kind)
 		to.Names, err = EventSubscribers(tx, session, to.Channel, "", copiesPage+1)
 		if err != nil || len(to.Names) == 0 {

@@ -9,7 +9,6 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
-	"brokerd/internal/deadline"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
@@ -17,7 +16,6 @@ import (
 	"brokerd/internal/msgtype"
 	"brokerd/internal/store"
 	"brokerd/internal/tracing"
-	"brokerd/internal/work"
 )
 
 // A Session is what the broker needs to know of one.
@@ -79,16 +77,16 @@ type Catalog interface {
 	Types(ctx context.Context, session string) (*msgtype.Set, error)
 }
 
-// restartGrace is what every claim gets on top of its full time when the broker starts again.
-const restartGrace = 30 * time.Second
-
 // A Broker carries messages. Its methods may be called concurrently.
 type Broker struct {
 	// The parts that callers use too. They do not change.
+	Audiences *Audiences
 	Calendar  *Calendar // when delays, times to live and the time for a response end
+	Chores    *Chores
 	Counters  *Counters
 	Mailboxes *Mailboxes
 	Producers *Producers
+	Running   *RunningClaims
 	Streams   *Streams
 	Waiters   *Waiters
 
@@ -105,15 +103,11 @@ type Broker struct {
 	gates      Gates
 	breakers   Breakers
 	questions  Questions
-	offers     Offers          // to models of coding agents; set before Start
-	timed      []Timed         // see OnDue
-	tracer     *tracing.Tracer // nil = nothing is traced
-	audience   store.Cache[audienceKey, Audience]
-	claims     *deadline.Queue[key]   // when running claims end
-	failures   map[int64]failure      // unfinished, by mailbox; it belongs to the writer
-	backlog    *deadline.Queue[chore] // what is left of changes that are too large for one function
-	chores     *work.Backlog          // the same, for chores with a row in work_backlog
-	boxesGone  []func(tx *store.Tx)   // see OnMailboxesRemoved
+	offers     Offers               // to models of coding agents; set before Start
+	timed      []Timed              // see OnDue
+	tracer     *tracing.Tracer      // nil = nothing is traced
+	failures   map[int64]failure    // unfinished, by mailbox; it belongs to the writer
+	boxesGone  []func(tx *store.Tx) // see OnMailboxesRemoved
 
 	stopping chan struct{}      // closed when streams are to end
 	stop     context.CancelFunc // ends the runners
@@ -124,16 +118,15 @@ type Broker struct {
 // New returns a broker on the store. It does nothing by itself until Start.
 func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock, logger *zap.Logger) *Broker {
 	b := &Broker{
-		Mailboxes: &Mailboxes{}, Counters: &Counters{dir: dir}, Producers: &Producers{},
+		Audiences: &Audiences{}, Mailboxes: &Mailboxes{}, Counters: &Counters{dir: dir}, Producers: &Producers{},
 		store: st, log: log, dir: dir, clock: clock, zap: logger,
 		failures: map[int64]failure{}, stopping: make(chan struct{}), catalog: builtinTypes{msgtype.NewSet(nil)},
 	}
 	b.Waiters = newWaiters(st, b.dispatch)
 	b.Streams = &Streams{broker: b, open: map[consumerKey]*consumer{}}
-	b.claims = deadline.New(clock, b.claimsDue)
+	b.Running = newRunningClaims(b)
 	b.Calendar = newCalendar(b)
-	b.backlog = deadline.New(clock, b.backlogDue)
-	b.chores = work.NewBacklog(st, "broker", clock, logger, b.choreFurther)
+	b.Chores = newChores(b, clock)
 	return b
 }
 
@@ -151,29 +144,19 @@ func (b *Broker) UseCatalog(c Catalog) { b.catalog = c }
 // the broker stopped get their full time again and a grace of 30 s.
 func (b *Broker) Start(ctx context.Context) error {
 	err := b.store.Read(ctx, func(s *store.Snapshot) error {
-		rows := s.Query(selectRunningClaims)
-		now := b.clock.Now()
-		for rows.Next() {
-			var k key
-			var lasts time.Duration
-			if err := rows.Scan(&k.message, &k.mailbox, &lasts); err != nil {
-				return err
-			}
-			b.claims.Set(k, now.Add(lasts+restartGrace))
-		}
-		if err := rows.Err(); err != nil {
+		if err := b.Running.resume(s); err != nil {
 			return err
 		}
-		return b.resumeBacklog(s)
+		return b.Chores.resume(s)
 	})
 	if err != nil {
 		return err
 	}
 	ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
-	b.runners.Go(func() { b.claims.Run(ctx) })
+	b.runners.Go(func() { b.Running.ends.Run(ctx) })
 	b.runners.Go(func() { b.Calendar.run(ctx) })
-	b.runners.Go(func() { b.backlog.Run(ctx) })
-	b.chores.Start()
+	b.runners.Go(func() { b.Chores.queue.Run(ctx) })
+	b.Chores.rows.Start()
 	return nil
 }
 
@@ -189,7 +172,7 @@ func (b *Broker) Stop() {
 	if b.stop != nil {
 		b.stop()
 	}
-	b.chores.Stop()
+	b.Chores.rows.Stop()
 	b.runners.Wait()
 }
 
@@ -248,7 +231,7 @@ func (b *Broker) OnMailboxesRemoved(hook func(tx *store.Tx)) { b.boxesGone = app
 // ForgetMailboxes clears from memory what depends on mailboxes, of which the caller removes some.
 func (b *Broker) ForgetMailboxes(tx *store.Tx) {
 	b.Mailboxes.ids.Clear(tx)
-	b.audience.Clear(tx)
+	b.Audiences.Forget(tx)
 	for _, hook := range b.boxesGone {
 		hook(tx)
 	}

@@ -66,11 +66,11 @@ func (c *Calendar) turn() {
 	b := c.broker
 	var next time.Time
 	err := b.store.Write(context.Background(), func(tx *store.Tx) error {
-		ready, err := b.ripen(tx)
+		ready, err := c.ripen(tx)
 		if err != nil {
 			return err
 		}
-		if err := b.expire(tx); err != nil {
+		if err := c.expire(tx); err != nil {
 			return err
 		}
 		for _, t := range b.timed {
@@ -105,7 +105,7 @@ func (c *Calendar) turn() {
 }
 
 // ripen makes delayed deliveries ready whose time has come.
-func (b *Broker) ripen(tx *store.Tx) (readied, error) {
+func (c *Calendar) ripen(tx *store.Tx) (readied, error) {
 	type ripe struct {
 		key
 		session, rank, arrival int64
@@ -126,11 +126,11 @@ func (b *Broker) ripen(tx *store.Tx) (readied, error) {
 	var ready readied
 	for _, r := range found {
 		if r.arrival != 0 { // it was visible before, and comes back to its place
-			if _, err := b.isDue(tx, r.session, r.message); err != nil {
+			if _, err := c.isDue(tx, r.session, r.message); err != nil {
 				return nil, err
 			}
 			tx.Exec(updateState, int(Pending), r.message, r.mailbox)
-		} else if _, err := b.arrive(tx, r.session, r.key, r.queue); err != nil {
+		} else if _, err := c.arrive(tx, r.session, r.key, r.queue); err != nil {
 			return nil, err
 		}
 		ready.add(r.mailbox, place{r.rank, r.message})
@@ -139,8 +139,8 @@ func (b *Broker) ripen(tx *store.Tx) (readied, error) {
 }
 
 // arrive makes a delivery ready that was never visible before: its arrival is the revision of that.
-func (b *Broker) arrive(tx *store.Tx, session int64, k key, queue bool) (int64, error) {
-	revision, err := b.isDue(tx, session, k.message)
+func (c *Calendar) arrive(tx *store.Tx, session int64, k key, queue bool) (int64, error) {
+	revision, err := c.isDue(tx, session, k.message)
 	if err != nil {
 		return 0, err
 	}
@@ -153,16 +153,16 @@ func (b *Broker) arrive(tx *store.Tx, session int64, k key, queue bool) (int64, 
 }
 
 // isDue appends the event that a delay is over.
-func (b *Broker) isDue(tx *store.Tx, session, message int64) (int64, error) {
+func (c *Calendar) isDue(tx *store.Tx, session, message int64) (int64, error) {
 	entry := system(session).Event("message.ready")
 	entry.Severity = events.Debug
 	entry.Summary = "message " + strconv.FormatInt(message, 10) + " is due"
 	entry.Related = []string{strconv.FormatInt(message, 10)}
-	return b.log.Append(tx, entry)
+	return c.broker.log.Append(tx, entry)
 }
 
 // expire ends deliveries that wait longer than they may. Claimed ones are left to whoever works on them.
-func (b *Broker) expire(tx *store.Tx) error {
+func (c *Calendar) expire(tx *store.Tx) error {
 	var found []*held
 	sessions := map[*held]int64{}
 	rows := tx.Query(selectExpired, tx.Now(), calendarPage)
@@ -184,7 +184,7 @@ func (b *Broker) expire(tx *store.Tx) error {
 	for _, h := range found {
 		s := bySession[sessions[h]]
 		if s == nil {
-			s = &SettleTx{Broker: b, tx: tx, actor: system(sessions[h]), left: tally{}}
+			s = &SettleTx{Broker: c.broker, tx: tx, actor: system(sessions[h]), left: tally{}}
 			bySession[sessions[h]] = s
 		}
 		if err := s.finishWaiting(h, Expired, "message.expired"); err != nil {

@@ -44,14 +44,10 @@ func SubscribersOf(q store.Querier, channel int64) ([]string, error) {
 // SubscriptionsChanged clears from memory what depends on subscriptions, of which the caller has changed the actor's,
 // and has the actor's consumers take from the channels to which it subscribes now.
 func (b *Broker) SubscriptionsChanged(tx *store.Tx, a Actor) error {
-	b.audience.Clear(tx)
+	b.Audiences.Forget(tx)
 	b.advisor.AudienceChanged(tx)
 	return b.rebox(tx, a)
 }
-
-// TTLChanged clears from memory what depends on the default times to live of channels, of which the caller has changed
-// one.
-func (b *Broker) TTLChanged(tx *store.Tx) { b.audience.Clear(tx) }
 
 // rebox moves those of the actor's consumers that take from all mailboxes that they may take from: the set of these
 // mailboxes has changed.

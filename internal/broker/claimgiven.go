@@ -12,10 +12,11 @@ import (
 	"brokerd/internal/store"
 )
 
-// claimGiven claims given messages, all or none, whatever their place in the mailbox. It returns
+// given claims given messages, all or none, whatever their place in the mailbox. It returns
 // first those that the consumer holds already. Ordering keys, halts and circuit breakers hold as
 // for every claim.
-func (b *Broker) claimGiven(tx *store.Tx, a Actor, boxes []Mailbox, w *Wish) ([]Claim, error) {
+func (call *claimCall) given(tx *store.Tx, a Actor, boxes []Mailbox) ([]Claim, error) {
+	b, w := call.Broker, call.wish
 	wanted := map[int64]bool{}
 	bytes := 0
 	for _, ref := range w.IDs {
@@ -29,7 +30,7 @@ func (b *Broker) claimGiven(tx *store.Tx, a Actor, boxes []Mailbox, w *Wish) ([]
 		wanted[ref.Revision] = true
 	}
 	list, _ := json.Marshal(slices.Collect(maps.Keys(wanted))) // numbers always marshal
-	claims, err := b.open(tx, a, noLimit, selectHeldGiven, a.Mailbox, w.Consumer, string(list))
+	claims, err := b.Running.open(tx, a, noLimit, selectHeldGiven, a.Mailbox, w.Consumer, string(list))
 	if err != nil {
 		return nil, err
 	}

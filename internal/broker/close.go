@@ -1,20 +1,13 @@
 package broker
 
 import (
-	"context"
-
 	"brokerd/internal/fault"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
 
-const (
-	// closeChore cancels what is unfinished in a closed session. Text is the step, and After the mailbox
-	// at which it continues.
-	closeChore = "close"
-	// closedPage is how many deliveries one function cancels.
-	closedPage = 200
-)
+// closedPage is how many deliveries one function cancels.
+const closedPage = 200
 
 // A closingStep cancels the unfinished deliveries of a closed session that are in some states.
 type closingStep struct {
@@ -47,24 +40,19 @@ func (b *Broker) SessionClosed(tx *store.Tx, session Session) error {
 	tx.Exec(deleteRerank, session.ID)
 	b.Waiters.dismissSession(tx, session.ID, ErrSessionClosed(session.Name))
 	tx.OnCommit(b.Waiters.signalAll) // the readers of the session end
-	_, err := b.chores.Do(tx, work.Chore{Kind: closeChore, Session: session.ID})
+	_, err := b.Chores.rows.Do(tx, work.Chore{Kind: closeChore, Session: session.ID})
 	return err
-}
-
-// AwaitClosed cancels what is still unfinished in a closed session, and returns when that is done.
-func (b *Broker) AwaitClosed(ctx context.Context, session int64) error {
-	return b.chores.FinishSession(ctx, session)
 }
 
 // closeFurther cancels the next page of what is unfinished in a closed session, and reports whether
 // there may be more.
-func (b *Broker) closeFurther(tx *store.Tx, c *work.Chore) (more bool, err error) {
+func (q *Chores) closeFurther(tx *store.Tx, c *work.Chore) (more bool, err error) {
 	room := closedPage
 	for i, step := range closingSteps {
 		if step.name != c.Text {
 			continue
 		}
-		n, err := b.closeStep(tx, c, step, room)
+		n, err := q.closeStep(tx, c, step, room)
 		if err != nil || n == room {
 			return true, err
 		}
@@ -79,7 +67,7 @@ func (b *Broker) closeFurther(tx *store.Tx, c *work.Chore) (more bool, err error
 }
 
 // closeStep cancels up to limit deliveries of a step, and returns how many there were.
-func (b *Broker) closeStep(tx *store.Tx, c *work.Chore, step closingStep, limit int) (int, error) {
+func (q *Chores) closeStep(tx *store.Tx, c *work.Chore, step closingStep, limit int) (int, error) {
 	if step.query == "" {
 		n, err := tx.ExecCount(deleteDepartures, c.Session, limit)
 		return int(n), err
@@ -91,12 +79,13 @@ func (b *Broker) closeStep(tx *store.Tx, c *work.Chore, step closingStep, limit 
 		return 0, err
 	}
 	if step.claims {
-		if err := b.traceClosed(tx, c.Session, keys); err != nil {
+		s := SettleTx{Broker: q.broker, tx: tx, actor: system(c.Session)}
+		if err := s.traceClosed(keys); err != nil {
 			return 0, err
 		}
 		tx.OnCommit(func() {
 			for _, k := range keys {
-				b.claims.Remove(k)
+				q.broker.Running.ends.Remove(k)
 			}
 		})
 	}

@@ -10,13 +10,6 @@ import (
 )
 
 const (
-	// The rest of the copies of the message Item, which reports a change. Text is the last agent that has
-	// its copy. Name is the role of a notice, or the agent that caused an event and receives no copy.
-	noticeChore = "notice"
-	eventChore  = "event"
-	// The rest of the withdrawal of the messages about Item: see Moot. Name is the agent, Text the type.
-	withdrawChore = "withdraw"
-
 	// copiesPage is how many copies a change sends itself of the message that reports it, and chorePage
 	// how many each function of the backlog sends.
 	copiesPage = 1000
@@ -43,35 +36,23 @@ func without(names []string, name string) []string {
 }
 
 // copyNoMore drops what is left of copying the messages that have become moot.
-func (b *Broker) copyNoMore(tx *store.Tx, m Moot) error {
+func (q *Chores) copyNoMore(tx *store.Tx, m Moot) error {
 	messages, err := store.Collect(tx.Query(selectMessagesAbout, m.About, m.Type, m.Type),
 		func(r *store.Rows) (message int64, err error) { return message, r.Scan(&message) })
 	if err != nil {
 		return err
 	}
 	for _, message := range messages {
-		b.chores.Drop(tx, noticeChore, message)
+		q.rows.Drop(tx, noticeChore, message)
 	}
 	return nil
-}
-
-// choreFurther does the next page of a chore, and reports whether there may be more.
-func (b *Broker) choreFurther(tx *store.Tx, c *work.Chore) (more bool, err error) {
-	switch c.Kind {
-	case noticeChore, eventChore:
-		return b.copyFurther(tx, c)
-	case withdrawChore:
-		return b.withdrawFurther(tx, c)
-	default:
-		return b.closeFurther(tx, c)
-	}
 }
 
 // copyFurther sends the next copies of a message that reports a change, to agents that have the role
 // or subscribe at this time. It sends none in a closed session, or of a message that has expired or
 // been removed. A copy arrives now, behind what the agent has already received.
-func (b *Broker) copyFurther(tx *store.Tx, c *work.Chore) (more bool, err error) {
-	session, err := b.dir.ByID(tx, c.Session)
+func (q *Chores) copyFurther(tx *store.Tx, c *work.Chore) (more bool, err error) {
+	session, err := q.broker.dir.ByID(tx, c.Session)
 	if errors.Is(err, store.ErrNoRows) || err == nil && session.Closed {
 		return false, nil
 	}
@@ -87,11 +68,11 @@ func (b *Broker) copyFurther(tx *store.Tx, c *work.Chore) (more bool, err error)
 		return false, err
 	}
 	s := &sending{
-		Broker: b, tx: tx, actor: system(c.Session), rooms: map[MailboxRef]*room{}, part: true,
+		Broker: q.broker, tx: tx, actor: system(c.Session), rooms: map[MailboxRef]*room{}, part: true,
 		arrival: tx.NextRevision(), notice: c.Kind == noticeChore,
 	}
 	s.actor.Session = session
-	names, err := b.nextAudience(tx, c, channel)
+	names, err := q.nextAudience(tx, c, channel)
 	if err != nil || len(names) == 0 {
 		return false, err
 	}
@@ -103,9 +84,9 @@ func (b *Broker) copyFurther(tx *store.Tx, c *work.Chore) (more bool, err error)
 }
 
 // nextAudience returns the agents of the next page.
-func (b *Broker) nextAudience(tx *store.Tx, c *work.Chore, channel string) ([]string, error) {
+func (q *Chores) nextAudience(tx *store.Tx, c *work.Chore, channel string) ([]string, error) {
 	if c.Kind == noticeChore {
-		return b.OfRole(tx, c.Session, c.Name, c.Text, chorePage)
+		return OfRole(q.broker.dir, tx, c.Session, c.Name, c.Text, chorePage)
 	}
 	return EventSubscribers(tx, c.Session, channel, c.Text, chorePage)
 }

@@ -167,7 +167,7 @@ func (d *dispatching) begin(c *consumer, claims []Claim) {
 	end := d.clock.Now().Add(c.lasts)
 	received := 0
 	for i := range claims {
-		d.claims.Set(claims[i].key, end)
+		d.Running.ends.Set(claims[i].key, end)
 		if claims[i].fresh {
 			received++
 		}

@@ -74,7 +74,7 @@ func (b *Broker) AgentEnded(tx *store.Tx, session Session, agent Agent, stopped 
 	}
 	if len(claims) > failurePage {
 		tx.OnCommit(func() { b.failures[mailbox] = f })
-		b.later(tx, chore{failChore, mailbox})
+		b.Chores.later(tx, chore{failChore, mailbox})
 	}
 	s.ready.seen(mailbox) // its readers check whether they may continue
 	_, err = s.Finish()
@@ -107,7 +107,7 @@ func (s *SettleTx) endClaims(claims []*held, f failure) error {
 // failAll ends the claims that an agent had when it failed or stopped, one page per function, unless the broker
 // stops.
 func (b *Broker) failAll(mailbox int64) error {
-	for more := true; more && !b.isStopping(); {
+	for more := true; more && !b.Chores.isStopping(); {
 		err := b.store.Drain(context.Background(), func(tx *store.Tx) (err error) {
 			more, err = b.failFurther(tx, mailbox)
 			return err

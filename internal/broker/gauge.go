@@ -111,11 +111,14 @@ type Gauge struct {
 
 // Gauges returns what lies in the mailboxes, by kind, and how many dead letters there are.
 //
-// It is quick whatever waits: of an agent's mailbox it reads the first arrival that nobody has claimed, of a role's or channel's the
-// first thousand in the order of handing out, among which the oldest is.
+// The time that it takes does not depend on how much waits. Of an agent's mailbox it reads the first arrival that is not
+// claimed. Of a role's or channel's it reads the first thousand in the order in which they are delivered, and returns the
+// oldest of them.
 func Gauges(ctx context.Context, st *store.Store) (gauges []Gauge, dead int64, err error) {
 	err = st.Read(ctx, func(s *store.Snapshot) error {
-		gauges = []Gauge{AgentMailbox - 1: {Kind: "agent"}, RoleMailbox - 1: {Kind: "role"}, ChannelMailbox - 1: {Kind: "channel"}}
+		gauges = []Gauge{
+			AgentMailbox - 1: {Kind: "agent"}, RoleMailbox - 1: {Kind: "role"}, ChannelMailbox - 1: {Kind: "channel"},
+		}
 		oldest := make([]int64, len(gauges))
 		rows := s.Query(selectGauges)
 		for rows.Next() {

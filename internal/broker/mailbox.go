@@ -121,8 +121,8 @@ func (m *Mailboxes) Reachable(q store.Querier, a Actor) ([]Mailbox, error) {
 	return boxes, rows.Err()
 }
 
-// Visible returns the ids of the mailboxes that the actor may see, or of the one that is named, as JSON for the queries.
-// nil means all mailboxes of the session.
+// Visible returns the ids of the mailboxes that the actor may see, or of the one that is named, as JSON for the
+// queries. nil means all mailboxes of the session.
 func (m *Mailboxes) Visible(q store.Querier, a Actor, mailbox string) (any, error) {
 	if a.System() && mailbox == "" {
 		return nil, nil
@@ -168,7 +168,8 @@ func (m *Mailboxes) Choose(tx *store.Tx, a Actor, names []string) ([]Mailbox, er
 			i := indexBox(all, ParseMailbox(name))
 			if i < 0 {
 				return nil, fault.New(fault.Denied, "NOT_YOUR_MAILBOX",
-					"agent %q may not take from %q: only from its own mailbox, its role's and the channels it subscribes to", a.Name, name)
+					"agent %q may not take from %q: only from its own mailbox, its role's and the channels it subscribes to",
+					a.Name, name)
 			}
 			if indexBox(chosen, all[i].Ref) < 0 {
 				chosen = append(chosen, all[i])

@@ -1,15 +1,11 @@
 package broker
 
 import (
-	"fmt"
-	"math"
 	"time"
 
 	"brokerd/internal/content"
 	"brokerd/internal/events"
-	"brokerd/internal/msgtype"
 	"brokerd/internal/store"
-	"brokerd/internal/work"
 )
 
 // MostNotices is how many notices one answer has at most.
@@ -36,115 +32,13 @@ type UnreadNotice struct {
 }
 
 // OfRole returns the names of the first agents of a role, up to limit, behind a name.
-func (b *Broker) OfRole(tx *store.Tx, session int64, role, after string, limit int) ([]string, error) {
-	agents, err := b.dir.Matching(tx, session, Selection{Role: role, After: after, Most: limit})
+func OfRole(dir Directory, tx *store.Tx, session int64, role, after string, limit int) ([]string, error) {
+	agents, err := dir.Matching(tx, session, Selection{Role: role, After: after, Most: limit})
 	names := make([]string, len(agents))
 	for i, a := range agents {
 		names[i] = a.Name
 	}
 	return names, err
-}
-
-// Moot selects messages that are no longer true, or need no answer any more.
-type Moot struct {
-	About int64  // as in the Notice or Letter
-	Type  string // empty = of any type
-	Agent string // whose delivery; empty = all
-}
-
-// Withdraw ends the deliveries of messages that have become moot: it withdraws unread notices and
-// unclaimed letters, and acknowledges letters in the name of the agents that have claimed them. If
-// these are more than withdrawPage, the backlog ends the rest. Copies that have not followed their
-// message yet do not follow.
-func (b *Broker) Withdraw(tx *store.Tx, session int64, m Moot) error {
-	m.Type = msgtype.Canonical(m.Type)
-	if m.Agent == "" {
-		if err := b.copyNoMore(tx, m); err != nil {
-			return err
-		}
-	}
-	c := work.Chore{Kind: withdrawChore, Session: session, Item: m.About, Name: m.Agent, Text: m.Type}
-	_, err := b.chores.Do(tx, c)
-	return err
-}
-
-// withdrawFurther ends the next deliveries of moot messages that are not newer than the withdrawal.
-func (b *Broker) withdrawFurther(tx *store.Tx, c *work.Chore) (more bool, err error) {
-	m := Moot{About: c.Item, Type: c.Text, Agent: c.Name}
-	if more, err = b.withdraw(tx, c.Session, m, c.Newest(), withdrawPage); err != nil || !more {
-		return false, err
-	}
-	return c.Rest(tx)
-}
-
-// WithdrawSome ends up to limit deliveries as Withdraw does, and leaves the others. It reports whether
-// there may be more.
-func (b *Broker) WithdrawSome(tx *store.Tx, session int64, m Moot, limit int) (more bool, err error) {
-	m.Type = msgtype.Canonical(m.Type)
-	return b.withdraw(tx, session, m, math.MaxInt64, limit)
-}
-
-// withdraw ends up to limit deliveries of moot messages up to a revision.
-func (b *Broker) withdraw(tx *store.Tx, session int64, m Moot, newest int64, limit int) (more bool, err error) {
-	var found []*held
-	rows := tx.Query(selectAbout, m.About, newest, m.Type, m.Type, m.Agent, m.Agent, m.Agent, limit)
-	defer rows.Close()
-	for rows.Next() {
-		h := &held{}
-		var state int
-		if err := rows.Scan(&h.message, &h.mailbox, &state, &h.ordering); err != nil {
-			return false, err
-		}
-		h.state = State(state)
-		found = append(found, h)
-	}
-	if err := rows.Err(); err != nil {
-		return false, err
-	}
-	for _, h := range found {
-		if err := b.end(tx, session, h); err != nil {
-			return false, fmt.Errorf("withdraw message %d: %w", h.message, err)
-		}
-	}
-	return len(found) == limit, nil
-}
-
-// end ends one delivery of a message that has become moot.
-func (b *Broker) end(tx *store.Tx, session int64, h *held) error {
-	s := b.NewSettleTx(tx, system(session))
-	if h.state != Claimed {
-		if err := s.finishWaiting(h, Cancelled, "message.cancelled"); err != nil {
-			return err
-		}
-		_, err := s.Finish()
-		return err
-	}
-	claimed, _, err := claimedDelivery(tx, h.key)
-	if err != nil {
-		return err
-	}
-	s.actor.Mailbox = claimed.holder
-	if _, err := s.ack(claimed); err != nil {
-		return err
-	}
-	_, err = s.Finish()
-	return err
-}
-
-// EndDelivery ends an unfinished delivery in the given state: one that waits is cancelled, and a claim is acknowledged in
-// the name of its holder.
-func (b *Broker) EndDelivery(tx *store.Tx, session int64, d DeliveryID, state State) error {
-	return b.end(tx, session, &held{key: key{d.Message, d.Mailbox}, state: state})
-}
-
-// HasNotices reports whether an agent has unread notices.
-func (b *Broker) HasNotices(q store.Querier, session int64, agent string) (bool, error) {
-	mailbox, err := b.Mailboxes.Find(q, session, MailboxRef{AgentMailbox, agent})
-	if err != nil {
-		return false, err
-	}
-	n, err := CountNotices(q, mailbox, "", 1)
-	return n > 0, err
 }
 
 // CountNotices returns the number of unread notices in an agent's mailbox, at most most; with a mark, of those that are
@@ -158,15 +52,6 @@ func CountNotices(q store.Querier, mailbox int64, mark string, most int) (n int6
 	return n, err
 }
 
-// receiveNotices returns the oldest unread notices of an agent, at most MostNotices. It marks them read, or offers those
-// that are not offered.
-func (b *Broker) receiveNotices(tx *store.Tx, a Actor, to *Offering) ([]UnreadNotice, error) {
-	if to == nil {
-		return b.readNotices(tx, a)
-	}
-	return b.offers.OfferNotices(tx, a, *to)
-}
-
 // ReadNotices returns the oldest unread notices of an agent, at most MostNotices, and marks them read.
 func (b *Broker) ReadNotices(tx *store.Tx, session int64, agent Agent) ([]UnreadNotice, error) {
 	a := Actor{Agent: agent, Session: Session{ID: session}}
@@ -174,10 +59,11 @@ func (b *Broker) ReadNotices(tx *store.Tx, session int64, agent Agent) ([]Unread
 	if a.Mailbox, err = b.Mailboxes.Find(tx, session, MailboxRef{AgentMailbox, agent.Name}); err != nil || a.Mailbox == 0 {
 		return nil, err
 	}
-	return b.readNotices(tx, a)
+	return readNotices(tx, b.log, a)
 }
 
-func (b *Broker) readNotices(tx *store.Tx, a Actor) ([]UnreadNotice, error) {
+// readNotices is ReadNotices for an agent whose mailbox is known.
+func readNotices(tx *store.Tx, log *events.Log, a Actor) ([]UnreadNotice, error) {
 	unread, revisions, err := ScanNotices(tx.Query(selectNotices, a.Mailbox, MostNotices))
 	if err != nil || len(unread) == 0 {
 		return nil, err
@@ -187,7 +73,7 @@ func (b *Broker) readNotices(tx *store.Tx, a Actor) ([]UnreadNotice, error) {
 	entry.Severity = events.Debug
 	entry.Summary = counted(len(unread), "notice") + " read"
 	entry.Details = RevisionsJSON("messages", revisions)
-	_, err = b.log.Append(tx, entry)
+	_, err = log.Append(tx, entry)
 	return unread, err
 }
 

@@ -39,7 +39,7 @@ func (p *PartTx) CopyLater(message int64, name string, have []string) {
 	if len(have) > 0 {
 		c.Text = have[len(have)-1]
 	}
-	s.chores.Add(s.tx, c)
+	s.Chores.rows.Add(s.tx, c)
 }
 
 // Finish writes what the messages have in common.

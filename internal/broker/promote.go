@@ -54,7 +54,7 @@ func (s *SettleTx) PromoteNext(mailbox int64, ordering string) error {
 	}
 	s.ready.add(mailbox, place{n.rank, n.message})
 	if n.arrival == 0 {
-		s.last, err = s.arrive(s.tx, s.actor.Session.ID, key{n.message, mailbox}, n.queue)
+		s.last, err = s.Calendar.arrive(s.tx, s.actor.Session.ID, key{n.message, mailbox}, n.queue)
 		return err
 	}
 	s.tx.Exec(updateState, int(Pending), n.message, mailbox)

@@ -23,12 +23,12 @@ func (b *Broker) SessionConfigured(tx *store.Tx, before, now Session) error {
 	}
 	if len(keys) > ranksPage {
 		tx.Exec(upsertRerank, now.ID)
-		b.later(tx, chore{rerankChore, now.ID})
+		b.Chores.later(tx, chore{rerankChore, now.ID})
 		return nil
 	}
 	updateRanks(tx, now, keys)
 	tx.Exec(deleteRerank, now.ID)
-	b.reconsiderAll(tx, keys)
+	b.Waiters.reread(tx, keys)
 	return nil
 }
 
@@ -38,11 +38,11 @@ func (b *Broker) SessionConfigured(tx *store.Tx, before, now Session) error {
 //
 // One snapshot names the deliveries, and a page finds each of them whatever its state is by then.
 // Deliveries that are sent or redriven after the change have the new rank already.
-func (b *Broker) rerank(session int64) error {
+func (q *Chores) rerank(session int64) error {
 	var version int64
 	var keys []key
 	ctx := context.Background()
-	err := b.store.Read(ctx, func(s *store.Snapshot) (err error) {
+	err := q.broker.store.Read(ctx, func(s *store.Snapshot) (err error) {
 		if err := s.QueryRow(selectRerank, session).Scan(&version); err != nil {
 			return err
 		}
@@ -56,23 +56,23 @@ func (b *Broker) rerank(session int64) error {
 		return err
 	}
 	for page := range slices.Chunk(keys, ranksPage) {
-		if b.isStopping() {
+		if q.isStopping() {
 			return nil
 		}
-		if err := b.store.Write(ctx, func(tx *store.Tx) error { return b.rerankPage(tx, session, page) }); err != nil {
+		if err := q.broker.store.Write(ctx, func(tx *store.Tx) error { return q.rerankPage(tx, session, page) }); err != nil {
 			return err
 		}
 	}
-	return b.store.Write(ctx, func(tx *store.Tx) error {
-		b.reconsiderAll(tx, keys)
+	return q.broker.store.Write(ctx, func(tx *store.Tx) error {
+		q.broker.Waiters.reread(tx, keys)
 		tx.Exec(deleteRerankVersion, session, version)
 		return nil
 	})
 }
 
 // rerankPage computes some ranks by the ageing that the session has now.
-func (b *Broker) rerankPage(tx *store.Tx, session int64, keys []key) error {
-	now, err := b.dir.ByID(tx, session)
+func (q *Chores) rerankPage(tx *store.Tx, session int64, keys []key) error {
+	now, err := q.broker.dir.ByID(tx, session)
 	if errors.Is(err, store.ErrNoRows) {
 		return nil // it is deleted
 	}
@@ -99,14 +99,4 @@ func updateRanks(tx *store.Tx, session Session, keys []key) {
 	for _, k := range keys {
 		tx.Exec(updateRank, session.Ageing, k.message, k.mailbox)
 	}
-}
-
-// reconsiderAll has dispatch read mailboxes from the front again: what a filtered consumer has
-// passed over is no longer in front of what it has not.
-func (b *Broker) reconsiderAll(tx *store.Tx, keys []key) {
-	var ready readied
-	for _, k := range keys {
-		ready.add(k.mailbox, front)
-	}
-	b.Waiters.wake(tx, ready)
 }

@@ -368,13 +368,13 @@ func (s *SettleTx) finish(self *consumer) (int64, error) {
 // settled updates the memory after the commit.
 func (s *SettleTx) settled(self *consumer) {
 	for _, e := range s.ended {
-		s.claims.Remove(e.key)
+		s.Running.ends.Remove(e.key)
 	}
 	for _, r := range s.renew {
-		if end, ok := s.claims.Deadline(r.key); ok && end.After(r.at) && s.Streams.hold(r.holder, r.id) {
+		if end, ok := s.Running.ends.Deadline(r.key); ok && end.After(r.at) && s.Streams.hold(r.holder, r.id) {
 			continue // the broker keeps it for longer than that anyway
 		}
-		s.claims.Set(r.key, r.at)
+		s.Running.ends.Set(r.key, r.at)
 	}
 	if self == nil {
 		for _, took := range s.took {

@@ -135,6 +135,6 @@ func (b *Broker) Dismiss(tx *store.Tx, session Session, agent Agent) (Actor, err
 	}
 	b.Waiters.dismiss(tx, a.Mailbox, ErrGone(a.Name))
 	tx.Exec(deleteSubscriptions, a.Mailbox)
-	b.audience.Clear(tx)
+	b.Audiences.Forget(tx)
 	return a, nil
 }

@@ -87,7 +87,9 @@ type Streams struct {
 // ended; what it held, or was left by calls, is returned and counts as in flight. Errors: as Claim.
 func (o *Streams) Open(ctx context.Context, c identity.Caller, w Wish) (*ClaimStream, []Claim, error) {
 	b := o.broker
-	s := &ClaimStream{broker: b, caller: c, wake: make(chan struct{}, 1), settled: make(chan struct{}, 1), open: map[string]openClaim{}}
+	s := &ClaimStream{
+		broker: b, caller: c, wake: make(chan struct{}, 1), settled: make(chan struct{}, 1), open: map[string]openClaim{},
+	}
 	var resumed []Claim
 	err := b.store.Drain(ctx, func(tx *store.Tx) error {
 		a, err := b.ActingAgent(tx, c)
@@ -106,7 +108,7 @@ func (o *Streams) Open(ctx context.Context, c identity.Caller, w Wish) (*ClaimSt
 			s.mailboxes = append(s.mailboxes, box.Ref.String())
 		}
 		o.replace(tx, s.consumer)
-		if resumed, err = b.held(tx, a, selectHeldClaims, a.Mailbox, w.Consumer, 2*maxHeld); err != nil {
+		if resumed, err = b.Running.held(tx, a, selectHeldClaims, a.Mailbox, w.Consumer, 2*maxHeld); err != nil {
 			return err
 		}
 		tx.OnCommit(func() { s.begin(resumed) })
@@ -229,7 +231,7 @@ func (s *ClaimStream) begin(resumed []Claim) {
 	s.mu.Lock()
 	for i := range resumed {
 		r := &resumed[i]
-		b.claims.Set(r.key, end)
+		b.Running.ends.Set(r.key, end)
 		r.ExpiresIn = c.claimFor
 		s.open[r.ClaimID()] = openClaim{r.key, r.size(), r.ordered, true, now}
 		c.inFlight++
@@ -255,7 +257,7 @@ func (s *ClaimStream) deliver(claims []Claim) {
 	s.mu.Lock()
 	if s.over { // closed in the batch that granted them
 		s.mu.Unlock()
-		s.broker.giveBack(s.consumer.actor, claims)
+		s.broker.Running.giveBack(s.consumer.actor, claims)
 		return
 	}
 	for i := range claims {
@@ -441,8 +443,8 @@ func (s *ClaimStream) closed() {
 	s.over = true
 	end := b.clock.Now().Add(s.consumer.claimFor)
 	for _, o := range s.open {
-		if _, running := b.claims.Deadline(o.key); running && o.sent {
-			b.claims.Set(o.key, end)
+		if _, running := b.Running.ends.Deadline(o.key); running && o.sent {
+			b.Running.ends.Set(o.key, end)
 		}
 	}
 	var unsent []Claim
@@ -452,7 +454,7 @@ func (s *ClaimStream) closed() {
 		}
 	}
 	if len(unsent) > 0 {
-		b.giveBack(s.consumer.actor, unsent)
+		b.Running.giveBack(s.consumer.actor, unsent)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"brokerd/internal/content"
-	"brokerd/internal/store"
 	"brokerd/internal/tracing"
 )
 
@@ -181,13 +180,12 @@ func (h *held) outcome(state State, attempts int) string {
 func outcomeOf(state State) string { return strings.ToLower(state.String()) }
 
 // traceClosed records the spans of claims that end with their session.
-func (b *Broker) traceClosed(tx *store.Tx, session int64, claims []key) error {
-	if b.tracer == nil {
+func (s *SettleTx) traceClosed(claims []key) error {
+	if s.tracer == nil {
 		return nil
 	}
-	s := SettleTx{Broker: b, tx: tx, actor: system(session)}
 	for _, k := range claims {
-		h, _, err := claimedDelivery(tx, k)
+		h, _, err := claimedDelivery(s.tx, k)
 		if err != nil {
 			return err
 		}

@@ -73,6 +73,16 @@ func (w *Waiters) Arrived(tx *store.Tx, mailboxes ...int64) {
 	w.wake(tx, ready)
 }
 
+// reread makes dispatch read the mailboxes of deliveries from the front again: the deliveries that a filtered consumer
+// has passed over are no longer in front of those that it has not.
+func (w *Waiters) reread(tx *store.Tx, keys []key) {
+	var ready readied
+	for _, k := range keys {
+		ready.add(k.mailbox, front)
+	}
+	w.wake(tx, ready)
+}
+
 // kick makes dispatch run, although no function has changed anything.
 func (w *Waiters) kick() { w.store.Kick(dispatchKey{}, w.dispatch) }
 

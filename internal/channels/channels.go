@@ -120,7 +120,7 @@ func (r *Registry) Configure(
 		}
 		if ttl != nil {
 			tx.Exec(updateChannel, *ttl, id)
-			r.broker.TTLChanged(tx)
+			r.broker.Audiences.Forget(tx)
 		}
 		if answer.Channel.Kept, err = r.keep(tx, id, kept); err != nil {
 			return err

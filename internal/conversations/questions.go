@@ -50,7 +50,7 @@ func (q *openQuestion) Awaited() bool { return len(q.waiting) > 0 }
 func (q *openQuestion) Answered(tx *store.Tx, session int64, reply *broker.Message) error {
 	tx.Exec(updateSettled, reply.Revision, reply.Revision, q.message)
 	q.registry.endWaits(tx, q.message, q.waiting, verdict{reply: reply})
-	return q.registry.broker.Withdraw(tx, session, broker.Moot{About: q.message, Type: overdueType})
+	return q.registry.broker.Chores.Withdraw(tx, session, broker.Moot{About: q.message, Type: overdueType})
 }
 
 // Cancelled implements broker.OpenQuestion.
@@ -62,5 +62,5 @@ func (q *openQuestion) Cancelled(tx *store.Tx, session, revision int64) error {
 func (r *Registry) settle(tx *store.Tx, session, message, revision int64, why NoReplyReason) error {
 	tx.Exec(updateSettled, revision, nil, message)
 	r.endWaits(tx, message, r.waitingFor(message), verdict{none: NoReply{Reason: why}})
-	return r.broker.Withdraw(tx, session, broker.Moot{About: message, Type: overdueType})
+	return r.broker.Chores.Withdraw(tx, session, broker.Moot{About: message, Type: overdueType})
 }

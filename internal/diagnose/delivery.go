@@ -203,7 +203,7 @@ func (e *deliveryExplainer) lastFailure(d *delivery) string {
 // claimed explains a delivery that an agent works on.
 func (e *deliveryExplainer) claimed(d *delivery) finding.Finding {
 	f := finding.Finding{Severity: finding.Info, Since: d.claimedAt, Summary: d.holder + " works on it" + from(d)}
-	if until, ok := e.broker.ClaimEnds(d.message, d.mailbox); ok {
+	if until, ok := e.broker.Running.End(d.message, d.mailbox); ok {
 		f.Reasons = append(f.Reasons, fmt.Sprintf("the claim, attempt %d of %d, ends at %s unless it is extended",
 			d.attempts+1, d.maxAttempts, e.about.When(until)))
 	}

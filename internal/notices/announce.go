@@ -48,7 +48,7 @@ var priorities = [...]int{events.Debug: 3, events.Info: 5, events.Warning: 6, ev
 
 // announce sends an event to those agents of a session that receive it.
 func (s *Sender) announce(tx *store.Tx, e events.Event, id int64) (int, error) {
-	to, err := s.broker.AudienceOf(tx, id, e.Type)
+	to, err := s.broker.Audiences.Of(tx, id, e.Type)
 	if err != nil || len(to.Names) == 0 {
 		return 0, err
 	}

@@ -74,7 +74,7 @@ func (s *Sender) recipients(tx *store.Tx, session int64, n broker.Notice) (names
 		return nil, false, nil
 	}
 	most := broker.CopiesAtOnce(tx)
-	if names, err = s.broker.OfRole(tx, session, n.Role, "", most+1); err != nil || len(names) <= most {
+	if names, err = broker.OfRole(s.dir, tx, session, n.Role, "", most+1); err != nil || len(names) <= most {
 		return names, false, err
 	}
 	return names[:most], true, nil
