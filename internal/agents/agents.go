@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"brokerd/internal/deadline"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
@@ -95,9 +96,9 @@ type Agent struct {
 	Name    string
 	Description
 	Report
-	Harness      Harness   // as reported; see Presence
-	Attention    Attention // never 0
-	Incarnation  int64     // it grows with each registration and failure
+	Harness      Harness             // as reported; see Presence
+	Attention    directory.Attention // never 0
+	Incarnation  int64               // it grows with each registration and failure
 	RegisteredAt time.Time
 	ChangedAt    time.Time
 	FailedAt     time.Time // when its lease expired; zero = it has not failed
@@ -125,18 +126,18 @@ func (a *Agent) Stopped() bool { return !a.StoppedAt.IsZero() }
 // Ended reports whether the agent has failed or stopped. Its next call brings it back.
 func (a *Agent) Ended() bool { return !a.EndedAt().IsZero() }
 
+// Entry returns what the directory knows of the agent.
+func (a *Agent) Entry() directory.Agent {
+	return directory.Agent{
+		ID: a.ID, Session: a.Session, Name: a.Name, Role: a.Role, Capabilities: a.Capabilities,
+		Incarnation: a.Incarnation, Attention: a.Attention, FailedAt: a.FailedAt, StoppedAt: a.StoppedAt,
+	}
+}
+
 // A Gate has the reasons for which an agent receives no work.
 type Gate struct {
 	Halted   bool // between a halt and a resume: only directives are delivered to it
 	Degraded bool // its circuit breaker is open
-}
-
-// Sessions finds sessions.
-type Sessions interface {
-	// ID returns the row id of a session, or fault.NotFound.
-	ID(q store.Querier, name string) (int64, error)
-	// Name returns the name of a session, empty if it is closed.
-	Name(q store.Querier, id int64) (string, error)
 }
 
 // Mail knows the waiting mail of an agent, and its gate.
@@ -164,22 +165,15 @@ type Notices interface {
 	Read(tx *store.Tx, a Agent) ([]Notice, error)
 }
 
-// Fences knows which grants an agent holds: locks and tokens, or tasks.
-type Fences interface {
-	// Holds reports whether the agent holds the grant of a revision.
-	Holds(q store.Querier, session int64, agent string, fence int64) (bool, error)
-}
-
 // A Registry keeps the agents. It may be used concurrently; hooks and mail are plugged in before it is.
 type Registry struct {
-	store    *store.Store
-	log      *events.Log
-	sessions Sessions
-	clock    clockwork.Clock
-	zap      *zap.Logger
-	mail     Mail
-	notices  Notices // nil = there are none
-	fences   []Fences
+	store   *store.Store
+	log     *events.Log
+	dir     *directory.Directory
+	clock   clockwork.Clock
+	zap     *zap.Logger
+	mail    Mail
+	notices Notices // nil = there are none
 
 	registered   []func(tx *store.Tx, a Agent, first bool) error
 	completed    []func(tx *store.Tx, a Agent) error
@@ -189,19 +183,20 @@ type Registry struct {
 	departures   []func(ctx context.Context, session, agent string) error
 	holders      []Holder
 
-	known    store.Cache[rowKey, Agent] // what Lookup returns; ID is 0 if there is none
 	presence presence
 
 	stop    context.CancelFunc // ends the runners
 	runners sync.WaitGroup
 }
 
-// New returns the registry of a store that was opened with Migrations. No lease ends until Start.
-func New(s *store.Store, log *events.Log, sessions Sessions, clock clockwork.Clock, logger *zap.Logger) *Registry {
+// New returns the registry of a store that was opened with Migrations, and has the directory bring agents back
+// with it. No lease ends until Start.
+func New(s *store.Store, log *events.Log, dir *directory.Directory, clock clockwork.Clock, logger *zap.Logger) *Registry {
 	r := &Registry{
-		store: s, log: log, sessions: sessions, clock: clock, zap: logger,
+		store: s, log: log, dir: dir, clock: clock, zap: logger,
 		presence: presence{lives: map[agentKey]*life{}},
 	}
+	dir.UseReviver(r.reviveCalling)
 	r.presence.leases = deadline.New(clock, r.leasesOver)
 	r.presence.gone = deadline.NewCalendar(clock, r.goneOver)
 	r.presence.writes = deadline.New(clock, r.writeActivity)
@@ -220,10 +215,6 @@ func (r *Registry) UseMail(m Mail) { r.mail = m }
 
 // UseNotices plugs in the notices that heartbeats return.
 func (r *Registry) UseNotices(n Notices) { r.notices = n }
-
-// UseFences adds features that grant something under a fence. A call with a fence that none of them
-// knows is refused.
-func (r *Registry) UseFences(f ...Fences) { r.fences = append(r.fences, f...) }
 
 // OnRegister adds a hook that runs in the same transaction when an agent registers. first is true
 // if it was not registered before.
@@ -311,7 +302,7 @@ func (d *Description) keep(of Description) error {
 }
 
 func (r *Registry) register(tx *store.Tx, who identity.Caller, d Description, replace bool, of Harnessed) (Agent, error) {
-	session, err := r.sessions.ID(tx, who.Session)
+	session, err := r.dir.SessionID(tx, who.Session)
 	if err != nil {
 		return Agent{}, err
 	}
@@ -323,7 +314,7 @@ func (r *Registry) register(tx *store.Tx, who identity.Caller, d Description, re
 		return Agent{}, err
 	}
 	a := Agent{Session: session, Name: who.Agent, Description: d,
-		RegisteredAt: tx.Now(), ChangedAt: tx.Now(), LastSeen: tx.Now(), Health: OK, Attention: cmp.Or(of.Attention, AttentionOpen)}
+		RegisteredAt: tx.Now(), ChangedAt: tx.Now(), LastSeen: tx.Now(), Health: OK, Attention: cmp.Or(of.Attention, directory.AttentionOpen)}
 	if found && !replace {
 		a.Attention = cmp.Or(of.Attention, known.Attention)
 	}
@@ -332,8 +323,7 @@ func (r *Registry) register(tx *store.Tx, who identity.Caller, d Description, re
 		a.Harness = known.Harness
 	}
 	var before bool
-	err = tx.QueryRow(selectActing, session, a.Name).Scan(&a.ID, new(string), &a.Incarnation, &before, new(time.Time), new(time.Time), new([]byte),
-		new(int))
+	err = tx.QueryRow(selectIncarnation, session, a.Name).Scan(&a.ID, &a.Incarnation, &before)
 	if errors.Is(err, store.ErrNoRows) {
 		a.Incarnation, err = floor(tx, session)
 	}
@@ -363,7 +353,7 @@ func (r *Registry) register(tx *store.Tx, who identity.Caller, d Description, re
 	if !stays {
 		tx.Exec(clearHarness, a.ID)
 	}
-	r.known.Clear(tx)
+	r.dir.AgentsChanged(tx)
 	for _, hook := range r.registered {
 		if err := hook(tx, a, !before); err != nil {
 			return Agent{}, err
@@ -400,7 +390,7 @@ func (r *Registry) checkLimit(tx *store.Tx, session int64, name string) error {
 }
 
 // Deregister ends the registration of the calling agent, with all that depends on it, and returns the
-// revision of the change. fault.Precondition as Acting has it.
+// revision of the change. fault.Precondition as directory.Directory.Acting has it.
 func (r *Registry) Deregister(ctx context.Context, who identity.Caller, req idempotency.Request, reason string) (int64, error) {
 	var revision int64
 	var seen bool
@@ -446,7 +436,7 @@ func (r *Registry) end(tx *store.Tx, session string, a Agent, source, reason str
 	}
 	tx.Exec(endRegistration, tx.Now(), revision, a.ID)
 	tx.Exec(deleteLosses, a.ID)
-	r.known.Clear(tx)
+	r.dir.AgentsChanged(tx)
 	for _, hook := range r.deregistered {
 		if err := hook(tx, a, reason); err != nil {
 			return 0, err

@@ -22,6 +22,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/agents"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
@@ -42,6 +43,7 @@ type kit struct {
 	dir      string
 	clock    *clockwork.FakeClock
 	store    *store.Store
+	people   *directory.Directory
 	sessions *sessions.Registry
 	registry *agents.Registry
 	api      pb.AgentServiceClient
@@ -59,11 +61,12 @@ func (k *kit) open() {
 	k.t.Helper()
 	k.store = testkit.Store(k.t, k.dir, k.clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(), agents.Migrations())
 	log := events.New(k.store, k.clock, zap.NewNop())
-	k.sessions = sessions.New(k.store, log)
-	k.registry = agents.New(k.store, log, k.sessions, k.clock, zap.NewNop())
+	k.people = directory.New()
+	k.sessions = sessions.New(k.store, log, k.people)
+	k.registry = agents.New(k.store, log, k.people, k.clock, zap.NewNop())
 	conn, _ := testkit.Serve(k.t, func(r grpc.ServiceRegistrar) {
 		pb.RegisterAgentServiceServer(r, agents.NewService(k.registry))
-		pb.RegisterEventServiceServer(r, events.NewService(log, k.sessions, nil, nil))
+		pb.RegisterEventServiceServer(r, events.NewService(log, k.people, nil, nil))
 	})
 	k.api, k.events = pb.NewAgentServiceClient(conn), pb.NewEventServiceClient(conn)
 }

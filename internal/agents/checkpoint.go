@@ -44,7 +44,8 @@ type Checkpoint struct {
 	Revision  int64
 }
 
-// SaveCheckpoint keeps a checkpoint of the calling agent beside its last 19, and returns its revision. fault.Precondition as Acting has it.
+// SaveCheckpoint keeps a checkpoint of the calling agent beside its last 19, and returns its revision.
+// fault.Precondition as directory.Directory.Acting has it.
 func (r *Registry) SaveCheckpoint(ctx context.Context, who identity.Caller, req idempotency.Request, c Checkpoint) (int64, error) {
 	var revision int64
 	err := r.store.Write(ctx, func(tx *store.Tx) error {

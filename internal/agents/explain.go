@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/finding"
 	"brokerd/internal/store"
 )
@@ -214,7 +215,7 @@ func (r *Registry) explainAgent(q store.Querier, about finding.Question) (findin
 	if h := a.Presence(); h.State != 0 {
 		f.Reasons = append(f.Reasons, h.explained(about.When(h.Since)))
 	}
-	if a.Attention != AttentionOpen {
+	if a.Attention != directory.AttentionOpen {
 		f.Reasons = append(f.Reasons, "its attention is "+a.Attention.String()+
 			": other mail waits until it asks for it, such as with brokerctl next")
 	}

@@ -6,9 +6,3 @@ func (r *Registry) Lives() int {
 	defer r.presence.mu.Unlock()
 	return len(r.presence.lives)
 }
-
-// Matching queries, for a look at how SQLite runs them.
-const (
-	MatchingAgents = matchingAgents
-	MatchingOfRole = matchingOfRole
-)

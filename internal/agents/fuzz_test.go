@@ -15,6 +15,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/agents"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
@@ -105,7 +106,7 @@ func fuzz[Q proto.Message, A any](f *testing.F, empty Q, rpc func(*agents.Servic
 			f.Error(err)
 		}
 	})
-	service := agents.NewService(agents.New(st, events.New(st, clock, zap.NewNop()), nowhere{}, clock, zap.NewNop()))
+	service := agents.NewService(agents.New(st, events.New(st, clock, zap.NewNop()), directory.New(), clock, zap.NewNop()))
 	ctx := identity.NewContext(f.Context(), identity.Caller{Access: identity.Agent, Session: "none", Agent: "a"})
 	f.Fuzz(func(t *testing.T, wire []byte) {
 		r := proto.CloneOf(empty)
@@ -121,17 +122,6 @@ func fuzz[Q proto.Message, A any](f *testing.F, empty Q, rpc func(*agents.Servic
 			t.Fatalf("%v: %v", r, err)
 		}
 	})
-}
-
-// nowhere is a directory without sessions.
-type nowhere struct{}
-
-func (nowhere) Name(store.Querier, int64) (string, error) {
-	return "", fault.Missing("session", "", "no session")
-}
-
-func (nowhere) ID(_ store.Querier, name string) (int64, error) {
-	return 0, fault.Missing("session", name, "there is no session %q", name)
 }
 
 func wantCapabilities(t *testing.T, names []string) {

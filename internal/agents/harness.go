@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/finding"
 	"brokerd/internal/store"
@@ -113,23 +114,10 @@ func (a *Agent) Presence() Harness {
 	return h
 }
 
-// An Attention says which mail reaches the agent's model unasked. The numbers are those of the API.
-type Attention int
-
-// What may reach it.
-const (
-	AttentionOpen       Attention = 1 + iota // all
-	AttentionDirectives                      // directives, answers to its questions and notices
-	AttentionOff                             // nothing
-)
-
-// String returns the name of the mode, as events spell it.
-func (a Attention) String() string { return [...]string{"open", "open", "directives", "off"}[a] }
-
 // Harnessed is what a registration says of the coding agent.
 type Harnessed struct {
-	Session   string    // what that session has reported stays
-	Attention Attention // 0 = as it is; of a new agent, and one that is replaced, AttentionOpen
+	Session   string              // what that session has reported stays
+	Attention directory.Attention // 0 = as it is; of a new agent, and one that is replaced, AttentionOpen
 }
 
 // observe stores what a heartbeat reports of the agent's session, and of the mail that it wants.
@@ -154,7 +142,7 @@ func (r *Registry) observe(tx *store.Tx, session string, a *Agent, h Heartbeat) 
 	tx.Exec(updateHarness, harness.Session, harness.Program, int64(harness.State), harness.Tool, harness.Listening,
 		harness.Since, int64(attention), tx.Now(), a.Revision, a.ID)
 	if attention != a.Attention {
-		r.known.Clear(tx)
+		r.dir.AgentsChanged(tx)
 	}
 	a.Harness, a.Attention = harness, attention
 	row := *a
@@ -163,7 +151,7 @@ func (r *Registry) observe(tx *store.Tx, session string, a *Agent, h Heartbeat) 
 }
 
 // observed returns what the heartbeat makes of the agent's session and its attention.
-func (h *Heartbeat) observed(a *Agent, now time.Time) (Harness, Attention) {
+func (h *Heartbeat) observed(a *Agent, now time.Time) (Harness, directory.Attention) {
 	harness, attention := a.Harness, a.Attention
 	if h.Harness != nil {
 		harness = harness.after(*h.Harness, now)

@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
@@ -33,8 +34,8 @@ type Heartbeat struct {
 	LastFile *string
 	Notices  bool // return the unread notices, and mark them read
 
-	Harness   *Harness  // its time is not used
-	Attention Attention // 0 = as it is
+	Harness   *Harness            // its time is not used
+	Attention directory.Attention // 0 = as it is
 }
 
 // A Notice is a message with which the broker informs an agent.
@@ -58,7 +59,7 @@ type Standing struct {
 }
 
 // Heartbeat takes note of what the calling agent reports. It writes nothing if nothing changed.
-// fault.Precondition as Acting has it.
+// fault.Precondition as directory.Directory.Acting has it.
 func (r *Registry) Heartbeat(ctx context.Context, who identity.Caller, h Heartbeat) (Standing, error) {
 	var st Standing
 	var news bool

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
@@ -31,30 +32,25 @@ func (r *Registry) Start(ctx context.Context) error {
 		now := r.clock.Now()
 		r.presence.start(now)
 		for rows.Next() {
-			var session string
-			a := Agent{}
-			var id int64
+			var a Agent
 			var state int
-			if err := rows.Scan(&id, &a.ID, &a.Name, &a.Incarnation, &a.Lease, &a.FailedAt,
+			if err := rows.Scan(&a.Session, &a.ID, &a.Name, &a.Incarnation, &a.Lease, &a.FailedAt,
 				&a.StoppedAt, &a.LastSeen, &a.Sent, &a.Received, &a.Processed, &state,
 				&a.Harness.Listening); err != nil {
 				return err
 			}
 			a.Harness.State = HarnessState(state)
-			if id != a.Session {
-				var err error
-				a.Session = id
-				if session, err = r.sessions.Name(snap, id); err != nil {
-					return err
-				}
+			s, err := r.dir.ByID(snap, a.Session)
+			if err != nil {
+				return err
 			}
-			if session == "" {
-				continue // it is closed
+			if s.Closed() {
+				continue
 			}
 			if a.Ended() {
-				r.presence.ends(session, a)
+				r.presence.ends(s.Name, a)
 			} else {
-				r.presence.alive(session, a, now.Add(a.Lease+restartGrace))
+				r.presence.alive(s.Name, a, now.Add(a.Lease+restartGrace))
 			}
 		}
 		return rows.Err()
@@ -156,7 +152,7 @@ func (r *Registry) each(lives []*life, do func(*store.Tx, *life) error, again fu
 
 // of returns the registered agent that a life is of.
 func (r *Registry) of(tx *store.Tx, l *life) (Agent, bool, error) {
-	session, err := r.sessions.ID(tx, l.session)
+	session, err := r.dir.SessionID(tx, l.session)
 	if err != nil {
 		return Agent{}, false, err
 	}
@@ -217,6 +213,16 @@ func (r *Registry) bringBack(l *life) {
 	})
 }
 
+// reviveCalling brings back an agent that the directory has found to call.
+func (r *Registry) reviveCalling(tx *store.Tx, c identity.Caller, found directory.Agent) (directory.Agent, error) {
+	a, err := r.revive(tx, c.Session, Agent{
+		ID: found.ID, Session: found.Session, Name: found.Name, Incarnation: found.Incarnation,
+		Description: Description{Role: found.Role, Capabilities: found.Capabilities},
+		Attention:   found.Attention, FailedAt: found.FailedAt, StoppedAt: found.StoppedAt,
+	})
+	return a.Entry(), err
+}
+
 // revive brings back an agent that has failed or stopped and calls, and returns it.
 func (r *Registry) revive(tx *store.Tx, session string, a Agent) (Agent, error) {
 	summary := fmt.Sprintf("%s is back, incarnation %d", a.Name, a.Incarnation)
@@ -238,7 +244,7 @@ func (r *Registry) revive(tx *store.Tx, session string, a Agent) (Agent, error) 
 	if err := tx.QueryRow(updateRevived, a.ChangedAt, a.Revision, a.ID).Scan(&a.Lease); err != nil {
 		return a, err
 	}
-	r.known.Clear(tx)
+	r.dir.AgentsChanged(tx)
 	tx.OnCommit(func() { r.presence.alive(session, a, r.clock.Now().Add(a.Lease)) })
 	return a, nil
 }

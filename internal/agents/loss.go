@@ -49,7 +49,7 @@ func (r *Registry) OnEnd(hook func(tx *store.Tx, a Agent) ([]Loss, error)) {
 
 // take runs the hooks of the end of an agent, and returns what they have taken from it.
 func (r *Registry) take(tx *store.Tx, a Agent) ([]Loss, error) {
-	r.known.Clear(tx)
+	r.dir.AgentsChanged(tx)
 	var losses []Loss
 	for _, hook := range r.ended {
 		taken, err := hook(tx, a)

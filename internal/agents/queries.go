@@ -87,8 +87,8 @@ ALTER TABLE agents ADD COLUMN attention         INTEGER NOT NULL DEFAULT 1; -- o
 `}}
 }
 
-const selectActing = `
-SELECT id, role, incarnation, registered, failed_at, stopped_at, capabilities, attention FROM agents WHERE session = ? AND name = ?`
+const selectIncarnation = `
+SELECT id, incarnation, registered FROM agents WHERE session = ? AND name = ?`
 
 const countRegistered = `
 SELECT COUNT(*) FROM agents WHERE session = ? AND registered = 1`
@@ -128,21 +128,6 @@ ORDER BY role`
 
 const selectVitals = `
 SELECT name, status, registered_at, failed_at, stopped_at FROM agents WHERE session = ? AND registered = 1`
-
-const matchingAgents = `
-SELECT id, name, role, incarnation, failed_at, stopped_at
-FROM agents
-WHERE session = ? AND registered = 1 AND name BETWEEN ? AND ?
-ORDER BY name`
-
-const matchingOfRole = `
-SELECT id, name, role, incarnation, failed_at, stopped_at
-FROM agents
-WHERE session = ? AND role = ? AND registered = 1 AND name BETWEEN ? AND ?
-ORDER BY name`
-
-const selectNames = `
-SELECT name FROM agents WHERE session = ? AND registered = 1 ORDER BY name LIMIT ?`
 
 const upsertAgent = `
 INSERT INTO agents (session, name, role, incarnation, registered, capabilities, instance, worktree, labels, lease,

@@ -158,7 +158,7 @@ func (r *Registry) Erase(tx *store.Tx, session int64, limit int) (more bool, err
 	if err != nil {
 		return false, fmt.Errorf("remove agents: %w", err)
 	}
-	r.known.Clear(tx)
+	r.dir.AgentsChanged(tx)
 	page := work.NewPage(tx)
 	for _, id := range agents {
 		if page.Full() {

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/directory"
 	"brokerd/internal/validate"
 	"brokerd/internal/work"
 )
@@ -94,11 +95,11 @@ func harnessOf(c *validate.Check, in *pb.Harness) *Harness {
 }
 
 // attentionOf checks a mode; 0 = as it is.
-func attentionOf(c *validate.Check, in pb.Attention) Attention {
+func attentionOf(c *validate.Check, in pb.Attention) directory.Attention {
 	if _, known := pb.Attention_name[int32(in)]; !known {
 		c.Fail("attention", "%d is no mode", in)
 	}
-	return Attention(in)
+	return directory.Attention(in)
 }
 
 func lossProtos(losses []Loss) []*pb.Loss {

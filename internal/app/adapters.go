@@ -14,6 +14,7 @@ import (
 	"brokerd/internal/deadletters"
 	"brokerd/internal/decisions"
 	"brokerd/internal/diagnose"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/finding"
 	"brokerd/internal/handoffs"
@@ -21,7 +22,6 @@ import (
 	"brokerd/internal/identity"
 	"brokerd/internal/inbox"
 	"brokerd/internal/locks"
-	"brokerd/internal/msgtype"
 	"brokerd/internal/sessions"
 	"brokerd/internal/state"
 	"brokerd/internal/store"
@@ -34,28 +34,28 @@ import (
 func connect(p *parts) {
 	p.agents.UseMail(mail{p.admission, p.broker, p.deadletters})
 	p.agents.UseNotices(mail{p.admission, p.broker, p.deadletters})
-	p.broker.Counters.UseCrew(crew{p.sessions, p.agents})
+	p.broker.Counters.UseCrew(crew{p.directory, p.agents})
 	p.agents.UseHolders(claims{p.inbox})
 	p.agents.OnRegister(func(tx *store.Tx, a agents.Agent, _ bool) error {
-		s, err := p.sessions.ByID(tx, a.Session)
+		s, err := p.directory.ByID(tx, a.Session)
 		if err != nil {
 			return err
 		}
-		if err := p.deadletters.AgentRegistered(tx, brokerSession(s), brokerAgent(a)); err != nil {
+		if err := p.deadletters.AgentRegistered(tx, brokerSession(s), brokerAgent(a.Entry())); err != nil {
 			return err
 		}
-		if err := p.broker.AgentRegistered(tx, brokerSession(s), brokerAgent(a)); err != nil {
+		if err := p.broker.AgentRegistered(tx, brokerSession(s), brokerAgent(a.Entry())); err != nil {
 			return err
 		}
 		return p.admission.AgentRegistered(tx, a.Session, a.Name)
 	})
 	p.agents.OnEnd(func(tx *store.Tx, a agents.Agent) ([]agents.Loss, error) {
-		s, err := p.sessions.ByID(tx, a.Session)
+		s, err := p.directory.ByID(tx, a.Session)
 		if err != nil {
 			return nil, err
 		}
 		p.conversations.AgentEnded(tx, a.Session, a.Name, a.Stopped())
-		claims, err := p.broker.AgentEnded(tx, brokerSession(s), brokerAgent(a), a.Stopped())
+		claims, err := p.broker.AgentEnded(tx, brokerSession(s), brokerAgent(a.Entry()), a.Stopped())
 		losses := make([]agents.Loss, len(claims))
 		for i, c := range claims {
 			losses[i] = agents.Loss{Kind: agents.LostClaim, Name: c.Text, Revision: c.Revision}
@@ -66,15 +66,15 @@ func connect(p *parts) {
 		return p.agents.SessionClosed(tx, s.Name)
 	})
 	p.sessions.OnClosed(func(tx *store.Tx, s sessions.Session) error {
-		p.admission.SessionClosed(tx, brokerSession(s))
-		p.conversations.SessionClosed(tx, brokerSession(s))
-		return p.broker.SessionClosed(tx, brokerSession(s))
+		p.admission.SessionClosed(tx, brokerSession(s.Session))
+		p.conversations.SessionClosed(tx, brokerSession(s.Session))
+		return p.broker.SessionClosed(tx, brokerSession(s.Session))
 	})
 	p.sessions.OnConfigured(func(tx *store.Tx, before, now sessions.Session) error {
-		if err := p.admission.SessionConfigured(tx, brokerSession(before), brokerSession(now)); err != nil {
+		if err := p.admission.SessionConfigured(tx, brokerSession(before.Session), brokerSession(now.Session)); err != nil {
 			return err
 		}
-		return p.broker.SessionConfigured(tx, brokerSession(before), brokerSession(now))
+		return p.broker.SessionConfigured(tx, brokerSession(before.Session), brokerSession(now.Session))
 	})
 	p.agents.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error {
 		events.EndCursors(tx, a.Session, a.Name)
@@ -88,7 +88,7 @@ func connect(p *parts) {
 // all features that withdraw letters to such an agent: the letters that are left become dead letters.
 func connectMailboxes(p *parts) {
 	p.agents.OnDeregister(func(tx *store.Tx, a agents.Agent, reason string) error {
-		s, err := p.sessions.ByID(tx, a.Session)
+		s, err := p.directory.ByID(tx, a.Session)
 		if err != nil {
 			return err
 		}
@@ -96,110 +96,57 @@ func connectMailboxes(p *parts) {
 		if err := p.admission.AgentGone(tx, a.Session, a.Name); err != nil {
 			return err
 		}
-		return p.deadletters.AgentGone(tx, brokerSession(s), brokerAgent(a), reason)
+		return p.deadletters.AgentGone(tx, brokerSession(s), brokerAgent(a.Entry()), reason)
 	})
 }
 
-// authors gives the log the publishers of events.
-type authors struct {
-	agents    *agents.Registry
-	admission *admission.Control
-}
-
-// Admit implements events.Authors. To publish an event counts as sending one message.
-func (a authors) Admit(ctx context.Context, c identity.Caller) error {
-	return a.admission.Admit(ctx, c, 1)
-}
-
-// Author implements events.Authors.
-func (a authors) Author(q store.Querier, session int64, c identity.Caller) (role string, err error) {
-	found, err := a.agents.Acting(q, session, c)
-	return found.Role, err
-}
-
-// directory gives the broker sessions and agents.
-type directory struct {
-	sessions *sessions.Registry
-	agents   *agents.Registry
-}
+// coreDirectory gives the broker sessions and agents.
+type coreDirectory struct{ *directory.Directory }
 
 // Session implements broker.Directory.
-func (d directory) Session(q store.Querier, name string) (broker.Session, error) {
-	s, err := d.sessions.Lookup(q, name)
+func (d coreDirectory) Session(q store.Querier, name string) (broker.Session, error) {
+	s, err := d.Directory.Session(q, name)
 	return brokerSession(s), err
 }
 
 // ByID implements broker.Directory.
-func (d directory) ByID(q store.Querier, session int64) (broker.Session, error) {
-	s, err := d.sessions.ByID(q, session)
+func (d coreDirectory) ByID(q store.Querier, session int64) (broker.Session, error) {
+	s, err := d.Directory.ByID(q, session)
 	return brokerSession(s), err
 }
 
 // Acting implements broker.Directory.
-func (d directory) Acting(q store.Querier, session int64, c identity.Caller) (broker.Agent, error) {
-	a, err := d.agents.Acting(q, session, c)
+func (d coreDirectory) Acting(q store.Querier, session int64, c identity.Caller) (broker.Agent, error) {
+	a, err := d.Directory.Acting(q, session, c)
 	return brokerAgent(a), err
 }
 
 // Find implements broker.Directory.
-func (d directory) Find(q store.Querier, session int64, name string) (broker.Agent, bool, error) {
-	a, found, err := d.agents.Lookup(q, session, name)
+func (d coreDirectory) Find(q store.Querier, session int64, name string) (broker.Agent, bool, error) {
+	a, found, err := d.Directory.Find(q, session, name)
 	return brokerAgent(a), found, err
 }
 
 // Matching implements broker.Directory.
-func (d directory) Matching(q store.Querier, session int64, which broker.Selection) ([]broker.Agent, error) {
-	var found []agents.Agent
-	var err error
-	if which.Most > 0 {
-		found, err = d.agents.MatchingSome(q, session, which.Role, which.Pattern, which.After, which.Most)
-	} else {
-		found, err = d.agents.Matching(q, session, which.Role, which.Pattern)
-	}
-	if err != nil {
-		return nil, err
-	}
+func (d coreDirectory) Matching(q store.Querier, session int64, which broker.Selection) ([]broker.Agent, error) {
+	found, err := d.Directory.Matching(q, session, directory.Selection(which))
 	list := make([]broker.Agent, len(found))
 	for i, a := range found {
 		list[i] = brokerAgent(a)
 	}
-	return list, nil
+	return list, err
 }
 
-// Nearest implements broker.Directory.
-func (d directory) Nearest(q store.Querier, session int64, name string) ([]string, error) {
-	return d.agents.Nearest(q, session, name)
-}
-
-func brokerSession(s sessions.Session) broker.Session {
+func brokerSession(s directory.Session) broker.Session {
 	return broker.Session{
-		ID:           s.ID,
-		Name:         s.Name,
-		Ageing:       s.Settings.Ageing,
-		MailboxLimit: s.Settings.MailboxLimit,
-		MaxAttempts:  s.Settings.MaxAttempts,
-		SendRate:     s.Settings.SendRate,
-		SendBurst:    s.Settings.SendBurst,
-		MessageLimit: s.Settings.MessageLimit,
-		PayloadLimit: s.Settings.PayloadLimit,
-		BreakerLimit: s.Settings.BreakerLimit,
-		BreakerTime:  s.Settings.BreakerTime,
-		ResponseTime: s.Settings.ResponseTime,
-		EscalateTo:   s.Settings.EscalateTo,
-		Directors:    s.Settings.Directors,
-		Types:        typeRules(s),
-		Closed:       !s.ClosedAt.IsZero(),
+		ID: s.ID, Name: s.Name, Ageing: s.Ageing, MailboxLimit: s.MailboxLimit, MaxAttempts: s.MaxAttempts,
+		SendRate: s.SendRate, SendBurst: s.SendBurst, MessageLimit: s.MessageLimit, PayloadLimit: s.PayloadLimit,
+		BreakerLimit: s.BreakerLimit, BreakerTime: s.BreakerTime, ResponseTime: s.ResponseTime,
+		EscalateTo: s.EscalateTo, Directors: s.Directors, Types: s.Types(), Closed: s.Closed(),
 	}
 }
 
-// typeRules are the rules of a session for types and payloads. The policies have the same numbers.
-func typeRules(s sessions.Session) msgtype.Rules {
-	return msgtype.Rules{
-		Unknown: msgtype.Policy(s.Settings.UnknownTypes), Invalid: msgtype.Policy(s.Settings.BadPayloads),
-	}
-}
-
-func brokerAgent(a agents.Agent) broker.Agent {
+func brokerAgent(a directory.Agent) broker.Agent {
 	return broker.Agent{Name: a.Name, Role: a.Role, Attention: broker.Attention(a.Attention)}
 }
 
@@ -212,7 +159,7 @@ type mail struct {
 
 // Counts implements agents.Mail.
 func (m mail) Counts(q store.Querier, a agents.Agent) (unread, claimable int64, err error) {
-	return m.broker.Counts(q, a.Session, brokerAgent(a))
+	return m.broker.Counts(q, a.Session, brokerAgent(a.Entry()))
 }
 
 // Directives implements agents.Mail.
@@ -232,7 +179,7 @@ func (m mail) Unread(q store.Querier, a agents.Agent) (bool, error) {
 
 // Read implements agents.Notices.
 func (m mail) Read(tx *store.Tx, a agents.Agent) ([]agents.Notice, error) {
-	unread, err := m.broker.ReadNotices(tx, a.Session, brokerAgent(a))
+	unread, err := m.broker.ReadNotices(tx, a.Session, brokerAgent(a.Entry()))
 	read := make([]agents.Notice, len(unread))
 	for i, n := range unread {
 		read[i] = agents.Notice(n)
@@ -257,13 +204,13 @@ func (m mail) Gated(q store.Querier, session int64) (map[string]agents.Gate, err
 
 // crew gives the health of agents, and counts their messages.
 type crew struct {
-	sessions *sessions.Registry
-	agents   *agents.Registry
+	directory *directory.Directory
+	agents    *agents.Registry
 }
 
 // Members implements diagnose.Crew.
 func (c crew) Members(q store.Querier, session int64) ([]diagnose.Member, error) {
-	s, err := c.sessions.ByID(q, session)
+	s, err := c.directory.ByID(q, session)
 	if err != nil {
 		return nil, err
 	}
@@ -305,7 +252,7 @@ type claims struct{ inbox *inbox.Reader }
 
 // Holdings implements agents.Holder.
 func (c claims) Holdings(q store.Querier, a agents.Agent, to *agents.Holdings) error {
-	held, err := c.inbox.Holdings(q, a.Session, brokerAgent(a))
+	held, err := c.inbox.Holdings(q, a.Session, brokerAgent(a.Entry()))
 	for _, claim := range held.Claims {
 		to.Claims = append(to.Claims, agents.OpenClaim(claim))
 	}
@@ -326,17 +273,17 @@ func agentQuestions(list []broker.Question) []agents.OpenQuestion {
 
 // census gives the operator sessions and agents.
 type census struct {
-	sessions *sessions.Registry
-	agents   *agents.Registry
+	directory *directory.Directory
+	agents    *agents.Registry
 }
 
 // SessionID implements admin.Directory.
 func (c census) SessionID(q store.Querier, name string) (int64, error) {
-	return c.sessions.ID(q, name)
+	return c.directory.SessionID(q, name)
 }
 
 // Sessions implements admin.Directory.
-func (c census) Sessions(q store.Querier) (int, error) { return c.sessions.Count(q) }
+func (c census) Sessions(q store.Querier) (int, error) { return c.directory.CountSessions(q) }
 
 // Agents implements admin.Directory.
 func (c census) Agents(session string) admin.Head {
@@ -439,40 +386,30 @@ func connectState(p *parts) {
 }
 
 // stateDirectory gives the state sessions and agents.
-type stateDirectory struct {
-	sessions *sessions.Registry
-	agents   *agents.Registry
-}
+type stateDirectory struct{ *directory.Directory }
 
 // Session implements state.Directory.
 func (d stateDirectory) Session(q store.Querier, name string) (int64, error) {
-	if _, changing := q.(*store.Tx); !changing {
-		return d.sessions.ID(q, name)
-	}
-	s, err := d.sessions.Lookup(q, name) // which is kept in memory
-	return s.ID, err
+	return d.SessionID(q, name)
 }
 
 // Role implements state.Directory.
 func (d stateDirectory) Role(q store.Querier, session int64, c identity.Caller) (string, error) {
-	a, err := d.agents.Acting(q, session, c)
+	a, err := d.Acting(q, session, c)
 	return a.Role, err
 }
 
 // catalogDirectory gives the catalog sessions and agents.
-type catalogDirectory struct {
-	sessions *sessions.Registry
-	agents   *agents.Registry
-}
+type catalogDirectory struct{ *directory.Directory }
 
 // Session implements catalog.Directory.
 func (d catalogDirectory) Session(q store.Querier, name string) (catalog.Session, error) {
-	s, err := d.sessions.Lookup(q, name)
-	return catalog.Session{ID: s.ID, Name: s.Name, Directors: s.Settings.Directors, Rules: typeRules(s)}, err
+	s, err := d.Directory.Session(q, name)
+	return catalog.Session{ID: s.ID, Name: s.Name, Directors: s.Directors, Rules: s.Types()}, err
 }
 
 // Role implements catalog.Directory.
 func (d catalogDirectory) Role(q store.Querier, session int64, c identity.Caller) (string, error) {
-	a, err := d.agents.Acting(q, session, c)
+	a, err := d.Acting(q, session, c)
 	return a.Role, err
 }

@@ -26,6 +26,7 @@ import (
 	"brokerd/internal/deadletters"
 	"brokerd/internal/decisions"
 	"brokerd/internal/diagnose"
+	"brokerd/internal/directory"
 	"brokerd/internal/diskguard"
 	"brokerd/internal/drain"
 	"brokerd/internal/events"
@@ -195,11 +196,12 @@ func (a *App) start(ctx context.Context) error {
 	if measured != nil {
 		p.events.Observe(measured.Event)
 	}
-	p.sessions = sessions.New(p.store, p.events)
-	p.agents = agents.New(p.store, p.events, p.sessions, c.Clock, log.Named("agents"))
-	actors := directory{p.sessions, p.agents}
+	p.directory = directory.New()
+	p.sessions = sessions.New(p.store, p.events, p.directory)
+	p.agents = agents.New(p.store, p.events, p.directory, c.Clock, log.Named("agents"))
+	actors := coreDirectory{p.directory}
 	p.broker = broker.New(p.store, p.events, actors, c.Clock, log.Named("broker"))
-	p.catalog = catalog.New(p.store, p.events, catalogDirectory{p.sessions, p.agents})
+	p.catalog = catalog.New(p.store, p.events, catalogDirectory{p.directory})
 	p.broker.UseCatalog(p.catalog)
 	p.broker.UseTracer(tracer)
 	p.admission = admission.New(p.store, p.events, actors, p.broker, c.Clock, log.Named("broker"))
@@ -218,20 +220,20 @@ func (a *App) start(ctx context.Context) error {
 	p.deadletters = deadletters.New(p.store, actors, p.broker, c.Clock, log.Named("deadletters"))
 	p.inbox = inbox.New(p.store, p.events, actors, p.broker, p.admission.Gates, c.Clock)
 	p.archive = archive.New(p.broker, messagesrpc.AppendRecord)
-	p.locks = locks.New(p.store, p.events, holders{p.sessions, p.agents}, c.Clock, log.Named("locks"))
+	p.locks = locks.New(p.store, p.events, holders{p.directory}, c.Clock, log.Named("locks"))
 	connect(p)
 	connectLocks(p)
-	p.diagnose = diagnose.New(p.broker, directory{p.sessions, p.agents}, crew{p.sessions, p.agents})
+	p.diagnose = diagnose.New(p.broker, actors, crew{p.directory, p.agents})
 	p.locks.UseCrew(p.diagnose)
 	p.locks.UseTracer(tracer)
 	// After the hooks are in place: New checks the disk at once, and may append an event.
 	used := func() (float64, error) { return c.DiskUsed(c.Dir) }
 	p.diskguard = diskguard.New(p.store, p.events, c.Clock, log.Named("disk"), used, c.Dir, reserve)
 	p.admission.UseDisk(p.diskguard)
-	p.state = state.New(p.store, p.events, stateDirectory{p.sessions, p.agents}, c.Clock, log.Named("state"))
+	p.state = state.New(p.store, p.events, stateDirectory{p.directory}, c.Clock, log.Named("state"))
 	p.state.UseDisk(p.diskguard)
 	connectState(p)
-	people, letters := directoryOfWork{p.sessions, p.agents}, postOfWork{p.admission, p.broker, p.notices}
+	people, letters := directoryOfWork{p.directory}, postOfWork{p.admission, p.broker, p.notices}
 	p.blockers = blockers.New(p.store, p.events, people, letters, c.Clock, log.Named("blockers"))
 	connectBlockers(p)
 	p.tasks = tasks.New(p.store, p.events, people, letters, c.Clock, log.Named("tasks"))
@@ -248,7 +250,7 @@ func (a *App) start(ctx context.Context) error {
 	p.handoffs = handoffs.New(p.store, p.events, people, letters, p.tasks, handoffLocks{p.locks}, p.artifacts, c.Clock,
 		log.Named("handoffs"))
 	connectHandoffs(p)
-	p.auth = auth.New(p.store, p.events, p.sessions, secret, c.Clock, log.Named("auth"))
+	p.auth = auth.New(p.store, p.events, p.directory, secret, c.Clock, log.Named("auth"))
 	a.onStop(func(context.Context) error { return p.artifacts.Stop() })
 	p.votes = votes.New(p.store, p.events, people, letters, c.Clock, log.Named("votes"))
 	connectVotes(p)
@@ -325,7 +327,7 @@ func (a *App) start(ctx context.Context) error {
 	explainers := []admin.Explainer{
 		p.agents, p.diagnose, p.locks, p.state, p.diskguard, p.tasks, p.decisions, p.blockers, p.handoffs, p.votes, p.drain,
 	}
-	p.overview = newOverviews(p.store, p.events, c.Clock, log.Named("overview"), p.sessions,
+	p.overview = newOverviews(p.store, p.events, c.Clock, log.Named("overview"), p.directory,
 		overviewSources{commons{p.state, jobs}, p.diagnose, p.agents, explainers})
 	a.onStop(func(context.Context) error { p.overview.Stop(); return nil })
 	inspector := admin.NewInspector(p.store, tables{dir: c.Dir}, p.events)
@@ -335,7 +337,7 @@ func (a *App) start(ctx context.Context) error {
 				Facts:      facts,
 				Store:      p.store,
 				Clock:      c.Clock,
-				Directory:  census{p.sessions, p.agents},
+				Directory:  census{p.directory, p.agents},
 				Mailboxes:  mailboxes{p.diagnose},
 				Post:       post{p.deadletters},
 				Commons:    commons{p.state, jobs},
@@ -359,7 +361,7 @@ func (a *App) start(ctx context.Context) error {
 		channels:  messagesrpc.NewChannelService(p.channels),
 		decisions: decisions.NewService(p.decisions),
 		locks:     locks.NewService(p.locks, p.rpc.ItemError),
-		events:    events.NewService(p.events, p.sessions, authors{p.agents, p.admission}, reports{p.blockers}),
+		events:    events.NewService(p.events, p.directory, p.admission, reports{p.blockers}),
 		messages: messagesrpc.NewService(
 			p.broker, p.admission, p.inbox, p.conversations, p.deadletters, p.offers, p.catalog, p.agents, p.rpc.ItemError,
 			log.Named("broker")),

@@ -6,9 +6,9 @@ import (
 	"brokerd/internal/artifacts"
 	"brokerd/internal/backup"
 	"brokerd/internal/broker"
+	"brokerd/internal/directory"
 	"brokerd/internal/diskguard"
 	"brokerd/internal/events"
-	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 )
 
@@ -19,7 +19,7 @@ func newBackup(p *parts, c Config) *backup.Maker {
 		Log:      p.events,
 		Contents: storedContents{p.artifacts},
 		Disk:     diskSpace{c},
-		Count:    countOf(p.sessions, p.events),
+		Count:    countOf(p.directory, p.events),
 		Dir:      c.Dir,
 		Version:  c.Version,
 		Clock:    c.Clock,
@@ -28,9 +28,9 @@ func newBackup(p *parts, c Config) *backup.Maker {
 }
 
 // countOf returns the function that counts the rows of a backup.
-func countOf(s *sessions.Registry, log *events.Log) func(store.Querier) (backup.Counts, error) {
+func countOf(dir *directory.Directory, log *events.Log) func(store.Querier) (backup.Counts, error) {
 	return func(q store.Querier) (n backup.Counts, err error) {
-		all, err := s.Count(q)
+		all, err := dir.CountSessions(q)
 		if err != nil {
 			return n, err
 		}

@@ -10,7 +10,7 @@ import (
 // newDrain returns the switch that drains the broker, and connects it with the parts that give out work.
 func newDrain(p *parts, clock clockwork.Clock) *drain.Switch {
 	d := drain.New(drain.Options{
-		Store: p.store, Log: p.events, Clock: clock, SessionName: p.sessions.Name,
+		Store: p.store, Log: p.events, Clock: clock, Directory: p.directory,
 		Messages: func(q store.Querier) ([]drain.Held, error) {
 			held, err := p.broker.Held(q)
 			all := make([]drain.Held, len(held))

@@ -5,6 +5,7 @@ import (
 
 	"brokerd/internal/agents"
 	"brokerd/internal/broker"
+	"brokerd/internal/directory"
 	"brokerd/internal/identity"
 	"brokerd/internal/locks"
 	"brokerd/internal/notices"
@@ -14,7 +15,7 @@ import (
 
 // connectLocks registers what happens to locks and tokens when something else changes, and what depends on them.
 func connectLocks(p *parts) {
-	p.agents.UseFences(p.locks)
+	p.directory.UseFences(p.locks)
 	p.agents.UseHolders(locked{p.locks})
 	p.locks.UseNotices(lockNotices{p.broker, p.notices})
 	p.agents.OnEnd(func(tx *store.Tx, a agents.Agent) ([]agents.Loss, error) {
@@ -101,30 +102,22 @@ func (n lockNotices) Withdraw(tx *store.Tx, session, about int64, kind string) e
 }
 
 // holders gives the table of locks sessions and agents.
-type holders struct {
-	sessions *sessions.Registry
-	agents   *agents.Registry
-}
+type holders struct{ *directory.Directory }
 
 // Session implements locks.Directory.
 func (h holders) Session(q store.Querier, name string) (locks.Session, error) {
-	s, err := h.sessions.Lookup(q, name)
-	return locks.Session{ID: s.ID, Name: s.Name, Fold: s.Settings.FoldCase}, err
+	s, err := h.Directory.Session(q, name)
+	return locks.Session{ID: s.ID, Name: s.Name, Fold: s.FoldCase}, err
 }
 
 // Acting implements locks.Directory.
 func (h holders) Acting(q store.Querier, session int64, c identity.Caller) (locks.Agent, error) {
-	a, err := h.agents.Acting(q, session, c)
+	a, err := h.Directory.Acting(q, session, c)
 	return locks.Agent{Name: a.Name, Role: a.Role}, err
 }
 
 // Find implements locks.Directory.
 func (h holders) Find(q store.Querier, session int64, name string) (locks.Agent, bool, error) {
-	a, found, err := h.agents.Lookup(q, session, name)
+	a, found, err := h.Directory.Find(q, session, name)
 	return locks.Agent{Name: a.Name, Role: a.Role, Ended: a.Ended()}, found, err
-}
-
-// Nearest implements locks.Directory.
-func (h holders) Nearest(q store.Querier, session int64, name string) ([]string, error) {
-	return h.agents.Nearest(q, session, name)
 }

@@ -10,44 +10,23 @@ import (
 	"brokerd/internal/agents"
 	"brokerd/internal/broker"
 	"brokerd/internal/diagnose"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/finding"
 	"brokerd/internal/identity"
 	"brokerd/internal/locks"
 	"brokerd/internal/overview"
-	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 )
 
 // newOverviews returns what serves the clients that watch sessions.
 func newOverviews(
-	st *store.Store, journal *events.Log, clock clockwork.Clock, log *zap.Logger, scopes *sessions.Registry,
+	st *store.Store, journal *events.Log, clock clockwork.Clock, log *zap.Logger, dir *directory.Directory,
 	from overviewSources,
 ) *overview.Hub {
 	return overview.New(overview.Options{
-		Store: st, Events: journal, Clock: clock, Log: log, Sessions: overviewSessions{scopes}, Sources: from,
+		Store: st, Events: journal, Clock: clock, Log: log, Directory: dir, Sources: from,
 	})
-}
-
-// overviewSessions are the sessions of the overview.
-type overviewSessions struct{ sessions *sessions.Registry }
-
-// Session implements overview.Sessions.
-func (o overviewSessions) Session(q store.Querier, name string) (id int64, closed bool, err error) {
-	s, err := o.sessions.Lookup(q, name)
-	return s.ID, !s.ClosedAt.IsZero(), err
-}
-
-// Open implements overview.Sessions.
-func (o overviewSessions) Open(q store.Querier) ([]string, error) {
-	all, err := o.sessions.All(q)
-	var names []string
-	for i := range all {
-		if all[i].ClosedAt.IsZero() {
-			names = append(names, all[i].Name)
-		}
-	}
-	return names, err
 }
 
 // overviewSources describe a session.

@@ -15,6 +15,7 @@ import (
 	"brokerd/internal/deadletters"
 	"brokerd/internal/decisions"
 	"brokerd/internal/diagnose"
+	"brokerd/internal/directory"
 	"brokerd/internal/diskguard"
 	"brokerd/internal/drain"
 	"brokerd/internal/events"
@@ -49,6 +50,7 @@ type parts struct {
 	deadletters   *deadletters.Queue
 	decisions     *decisions.Table
 	diagnose      *diagnose.Examiner
+	directory     *directory.Directory
 	diskguard     *diskguard.Gauge
 	drain         *drain.Switch
 	events        *events.Log

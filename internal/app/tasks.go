@@ -15,11 +15,11 @@ import (
 
 // connectTasks registers what happens to tasks when something else changes, and what depends on them.
 func connectTasks(p *parts) {
-	p.agents.UseFences(p.tasks)
+	p.directory.UseFences(p.tasks)
 	p.agents.UseDeparture(p.tasks.AwaitDeparture)
 	p.tasks.UseGates(p.admission.Gates)
 	p.agents.OnRegister(func(tx *store.Tx, a agents.Agent, _ bool) error {
-		return p.tasks.AgentRegistered(tx, a.Session, workAgent(a))
+		return p.tasks.AgentRegistered(tx, a.Session, workAgent(a.Entry()))
 	})
 	p.agents.OnEnd(func(tx *store.Tx, a agents.Agent) ([]agents.Loss, error) {
 		lost, err := p.tasks.AgentEnded(tx, a.Session, a.Name, a.Stopped())

@@ -9,6 +9,7 @@ import (
 	"brokerd/internal/blockers"
 	"brokerd/internal/broker"
 	"brokerd/internal/decisions"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/handoffs"
 	"brokerd/internal/identity"
@@ -21,38 +22,40 @@ import (
 )
 
 // directoryOfWork gives the features of joint work sessions and agents.
-type directoryOfWork struct {
-	sessions *sessions.Registry
-	agents   *agents.Registry
-}
+type directoryOfWork struct{ *directory.Directory }
 
 // Session implements work.Directory.
 func (d directoryOfWork) Session(q store.Querier, name string) (work.Session, error) {
-	s, err := d.sessions.Lookup(q, name)
+	s, err := d.Directory.Session(q, name)
 	return workSession(s), err
 }
 
 // ByID implements work.Directory.
 func (d directoryOfWork) ByID(q store.Querier, session int64) (work.Session, bool, error) {
-	s, err := d.sessions.ByID(q, session)
-	return workSession(s), !s.ClosedAt.IsZero(), err
+	s, err := d.Directory.ByID(q, session)
+	return workSession(s), s.Closed(), err
 }
 
 // Acting implements work.Directory.
 func (d directoryOfWork) Acting(q store.Querier, session int64, c identity.Caller) (work.Agent, error) {
-	a, err := d.agents.Acting(q, session, c)
+	a, err := d.Directory.Acting(q, session, c)
 	return workAgent(a), err
 }
 
 // Find implements work.Directory.
 func (d directoryOfWork) Find(q store.Querier, session int64, name string) (work.Agent, bool, error) {
-	a, found, err := d.agents.Find(q, session, name)
-	return workAgent(a), found, err
+	a, found, err := d.Directory.Find(q, session, name)
+	if err != nil || !found {
+		return work.Agent{}, false, err
+	}
+	w := workAgent(a)
+	w.Completed, _, err = d.Completed(q, session, name)
+	return w, true, err
 }
 
 // Matching implements work.Directory.
 func (d directoryOfWork) Matching(q store.Querier, session int64, role, pattern string) ([]work.Agent, error) {
-	found, err := d.agents.Matching(q, session, role, pattern)
+	found, err := d.Directory.Matching(q, session, directory.Selection{Role: role, Pattern: pattern})
 	list := make([]work.Agent, len(found))
 	for i, a := range found {
 		list[i] = workAgent(a)
@@ -60,24 +63,16 @@ func (d directoryOfWork) Matching(q store.Querier, session int64, role, pattern 
 	return list, err
 }
 
-// Nearest implements work.Directory.
-func (d directoryOfWork) Nearest(q store.Querier, session int64, name string) ([]string, error) {
-	return d.agents.Nearest(q, session, name)
-}
-
-func workSession(s sessions.Session) work.Session {
+func workSession(s directory.Session) work.Session {
 	return work.Session{
-		ID: s.ID, Name: s.Name, EscalateTo: s.Settings.EscalateTo, Directors: s.Settings.Directors,
-		StaleAfter: s.Settings.StaleAfter, EscalateTime: s.Settings.BlockerTime,
-		Artifact: s.Settings.Artifact, Artifacts: s.Settings.Artifacts,
+		ID: s.ID, Name: s.Name, EscalateTo: s.EscalateTo, Directors: s.Directors,
+		StaleAfter: s.StaleAfter, EscalateTime: s.BlockerTime,
+		Artifact: s.Artifact, Artifacts: s.Artifacts,
 	}
 }
 
-func workAgent(a agents.Agent) work.Agent {
-	return work.Agent{
-		Name: a.Name, Role: a.Role, Capabilities: a.Capabilities,
-		Ended: a.Ended(), Completed: a.Status == agents.Completed,
-	}
+func workAgent(a directory.Agent) work.Agent {
+	return work.Agent{Name: a.Name, Role: a.Role, Capabilities: a.Capabilities, Ended: a.Ended()}
 }
 
 // postOfWork sends the mail of the features of joint work.
@@ -130,7 +125,7 @@ type workFeatures []workFeature
 // Holdings implements agents.Holder.
 func (w workFeatures) Holdings(q store.Querier, a agents.Agent, to *agents.Holdings) error {
 	for _, f := range w {
-		items, err := f.Items(q, a.Session, workAgent(a), agents.MostHeld)
+		items, err := f.Items(q, a.Session, workAgent(a.Entry()), agents.MostHeld)
 		if err != nil {
 			return err
 		}

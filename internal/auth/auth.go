@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"brokerd/internal/deadline"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
@@ -25,17 +26,11 @@ const (
 	keepEnded  = 30 * 24 * time.Hour
 )
 
-// Sessions finds the sessions that credentials are bound to.
-type Sessions interface {
-	// ID returns the row id of a session. Errors: fault.NotFound, fault.Precondition for a closed one.
-	ID(q store.Querier, name string) (int64, error)
-}
-
 // A Registry keeps the credentials. Its methods may be called concurrently.
 type Registry struct {
 	store    *store.Store
 	log      *events.Log
-	sessions Sessions
+	dir      *directory.Directory
 	clock    clockwork.Clock
 	zap      *zap.Logger
 	operator *entry // of the operator's file
@@ -75,9 +70,9 @@ type dueKey struct {
 
 // New returns the registry of a store that was opened with Migrations, which recognises the secret of
 // the operator's file. Until Start, it recognises no other.
-func New(s *store.Store, log *events.Log, sessions Sessions, operatorSecret string, clock clockwork.Clock, logger *zap.Logger) *Registry {
+func New(s *store.Store, log *events.Log, dir *directory.Directory, operatorSecret string, clock clockwork.Clock, logger *zap.Logger) *Registry {
 	r := &Registry{
-		store: s, log: log, sessions: sessions, clock: clock, zap: logger,
+		store: s, log: log, dir: dir, clock: clock, zap: logger,
 		operator: &entry{sum: sha256.Sum256([]byte(operatorSecret)), grant: identity.Grant{Access: identity.Operator}},
 		attempts: attempts{clients: map[netip.Addr]*attempt{}},
 		bySum:    map[sumKey]*entry{}, byID: map[int64]*entry{}, active: map[int64]struct{}{},

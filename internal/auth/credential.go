@@ -125,7 +125,7 @@ func (r *Registry) issue(tx *store.Tx, d Draft, sum [sha256.Size]byte) (int64, e
 		c.ExpiresAt = c.IssuedAt.Add(d.TTL)
 	}
 	if c.Session != "" {
-		id, err := r.sessions.ID(tx, c.Session)
+		id, err := r.dir.SessionID(tx, c.Session)
 		if err != nil {
 			return 0, err
 		}

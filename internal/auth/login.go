@@ -53,7 +53,7 @@ type Login struct {
 // the session, fault.Exhausted (TOO_MANY_LOGIN_LINKS).
 func (r *Registry) CreateLoginLink(ctx context.Context, access identity.Access, session string) (LoginLink, error) {
 	err := r.store.Read(ctx, func(snap *store.Snapshot) error {
-		_, err := r.sessions.ID(snap, session)
+		_, err := r.dir.SessionID(snap, session)
 		return err
 	})
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/jonboulle/clockwork"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
@@ -38,10 +39,10 @@ type Options struct {
 	Store *store.Store
 	Log   *events.Log
 	Clock clockwork.Clock
+	// Directory names the sessions of the claims.
+	Directory *directory.Directory
 	// Messages and Tasks return all open claims on messages and tasks, one entry for an agent.
 	Messages, Tasks func(store.Querier) ([]Held, error)
-	// SessionName returns the name of a session.
-	SessionName func(q store.Querier, session int64) (string, error)
 	// Resumed functions run in the transaction that ends a drain.
 	Resumed []func(*store.Tx) error
 }
@@ -215,13 +216,13 @@ func (s *Switch) report(ctx context.Context) (r Report, err error) {
 		if err != nil {
 			return err
 		}
-		return r.fill(messages, tasks, func(session int64) (string, error) { return s.SessionName(snap, session) })
+		return r.fill(snap, s.Directory, messages, tasks)
 	})
 	return r, err
 }
 
 // fill adds up claims on messages and tasks.
-func (r *Report) fill(messages, tasks []Held, sessionName func(int64) (string, error)) error {
+func (r *Report) fill(q store.Querier, dir *directory.Directory, messages, tasks []Held) error {
 	type agent struct {
 		session int64
 		name    string
@@ -243,11 +244,13 @@ func (r *Report) fill(messages, tasks []Held, sessionName func(int64) (string, e
 		holders[k] = o
 	}
 	for k, h := range holders {
-		name, err := sessionName(k.session)
+		s, err := dir.ByID(q, k.session)
 		if err != nil {
 			return err
 		}
-		h.Session, h.Agent = name, k.name
+		if h.Agent = k.name; !s.Closed() {
+			h.Session = s.Name
+		}
 		r.Holders = append(r.Holders, h)
 	}
 	slices.SortFunc(r.Holders, func(a, b Holder) int {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
@@ -34,6 +35,7 @@ type kit struct {
 	clock    *clockwork.FakeClock
 	store    *store.Store
 	log      *events.Log
+	people   *directory.Directory
 	sessions *sessions.Registry
 	api      pb.EventServiceClient
 	stop     func()
@@ -50,19 +52,18 @@ func (k *kit) open() {
 	k.t.Helper()
 	k.store = testkit.Store(k.t, k.dir, k.clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations())
 	k.log = events.New(k.store, k.clock, zap.NewNop())
-	k.sessions = sessions.New(k.store, k.log)
+	k.people = directory.New()
+	k.sessions = sessions.New(k.store, k.log, k.people)
 	conn, stop := testkit.Serve(k.t, func(r grpc.ServiceRegistrar) {
-		pb.RegisterEventServiceServer(r, events.NewService(k.log, k.sessions, anybody{}, nobody{}))
+		pb.RegisterEventServiceServer(r, events.NewService(k.log, k.people, anybody{}, nobody{}))
 	})
 	k.api, k.stop = pb.NewEventServiceClient(conn), stop
 }
 
-// anybody may publish, and has no role.
+// anybody may publish.
 type anybody struct{}
 
-func (anybody) Admit(context.Context, identity.Caller) error { return nil }
-
-func (anybody) Author(store.Querier, int64, identity.Caller) (string, error) { return "", nil }
+func (anybody) Admit(context.Context, identity.Caller, int) error { return nil }
 
 // nobody has a blocker.
 type nobody struct{}

@@ -8,6 +8,7 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/store"
 )
@@ -41,7 +42,7 @@ type Subscription struct {
 func (r *Reader) Follow(ctx context.Context, s Subscription, send func(Page) error) error {
 	listener, leave := r.log.join()
 	defer leave()
-	f := &follower{log: r.log, sessions: r.sessions, sub: s, send: send}
+	f := &follower{log: r.log, dir: r.dir, sub: s, send: send}
 	err := f.open(ctx)
 	if err != nil {
 		return fmt.Errorf("subscribe to events: %w", err)
@@ -93,12 +94,12 @@ func (r *Reader) Follow(ctx context.Context, s Subscription, send func(Page) err
 
 // A follower is one subscription under way. It belongs to one goroutine.
 type follower struct {
-	log      *Log
-	sessions Sessions
-	sub      Subscription
-	send     func(Page) error
-	query    query
-	timer    clockwork.Timer
+	log   *Log
+	dir   *directory.Directory
+	sub   Subscription
+	send  func(Page) error
+	query query
+	timer clockwork.Timer
 
 	position int64     // everything up to this has been looked at, and sent if it matched
 	told     int64     // position that the last page or mark had
@@ -112,7 +113,7 @@ type follower struct {
 func (f *follower) open(ctx context.Context) error {
 	var known bool
 	err := f.log.store.ReadPage(ctx, func(snap *store.Snapshot) error {
-		session, err := f.sessions.ID(snap, f.sub.Scope.Session)
+		session, err := f.dir.SessionID(snap, f.sub.Scope.Session)
 		if err != nil {
 			return err
 		}
@@ -173,7 +174,7 @@ func (f *follower) resume(snap *store.Snapshot) (bool, error) {
 func (f *follower) next(ctx context.Context) (more bool, err error) {
 	var page Page
 	err = f.log.store.ReadPage(ctx, func(snap *store.Snapshot) error {
-		session, err := f.sessions.ID(snap, f.sub.Scope.Session)
+		session, err := f.dir.SessionID(snap, f.sub.Scope.Session)
 		if err != nil {
 			return err
 		}

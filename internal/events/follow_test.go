@@ -287,7 +287,7 @@ func TestFollow_WhatCouldNotBeWrittenIsNotCountedAsRead(t *testing.T) {
 	broken := errors.New("connection lost")
 	pages := 0
 	sub := events.Subscription{Scope: events.Scope{Session: "default"}, After: at(0), Owner: "lead", Cursor: "audit"}
-	err := events.NewReader(k.log, k.sessions).Follow(t.Context(), sub, func(p events.Page) error {
+	err := events.NewReader(k.log, k.people).Follow(t.Context(), sub, func(p events.Page) error {
 		if pages++; pages == 3 { // a mark, a page, and this
 			return broken
 		}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
@@ -100,14 +101,7 @@ func nowhereService(f *testing.F) *events.Service {
 			f.Error(err)
 		}
 	})
-	return events.NewService(events.New(st, clock, zap.NewNop()), nowhere{}, anybody{}, nobody{})
-}
-
-// nowhere is a directory without sessions.
-type nowhere struct{}
-
-func (nowhere) ID(_ store.Querier, name string) (int64, error) {
-	return 0, fault.Missing("session", name, "there is no session %q", name)
+	return events.NewService(events.New(st, clock, zap.NewNop()), directory.New(), anybody{}, nobody{})
 }
 
 func outsider() context.Context {

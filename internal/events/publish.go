@@ -5,31 +5,30 @@ import (
 	"fmt"
 	"slices"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
-// Authors know who may publish.
-type Authors interface {
-	// Admit returns when the caller may publish one event; fault.Exhausted if it publishes too much, or the disk is full.
-	Admit(ctx context.Context, c identity.Caller) error
-	// Author returns the role of the registered agent that is calling, none for an operator without
-	// agent; fault.Precondition if it is not registered or its incarnation is stale. It is called inside a transaction.
-	Author(q store.Querier, session int64, c identity.Caller) (role string, err error)
+// A Limiter bounds how many events callers publish.
+type Limiter interface {
+	// Admit returns when the caller may publish so many events, each of which counts as a message;
+	// fault.Exhausted if it publishes too much, or the disk is full.
+	Admit(ctx context.Context, c identity.Caller, events int) error
 }
 
 // A Publisher adds events of agents' own to the log. Its method may be called concurrently.
 type Publisher struct {
 	log      *Log
-	sessions Sessions
-	authors  Authors
+	dir      *directory.Directory
+	limiter  Limiter
 	blockers Blockers
 }
 
 // NewPublisher returns a publisher.
-func NewPublisher(log *Log, sessions Sessions, authors Authors, blockers Blockers) *Publisher {
-	return &Publisher{log, sessions, authors, blockers}
+func NewPublisher(log *Log, dir *directory.Directory, limiter Limiter, blockers Blockers) *Publisher {
+	return &Publisher{log, dir, limiter, blockers}
 }
 
 // A Published is the outcome of Publish.
@@ -41,22 +40,23 @@ type Published struct {
 
 // Publish appends an event in the name of the caller, whose session, name and role it gets. With an
 // obstacle, it raises or resolves the blocker in the same transaction, and names it in Related.
-// fault.NotFound for a session that does not exist, fault.Precondition and fault.Exhausted as Authors has them, fault.Exists for a request id that
-// was used for something else; as Blockers has them.
+// Errors: as directory.Directory.Session and Acting have them, fault.Exhausted as Limiter has it, fault.Exists for
+// a request id that was used for something else; as Blockers has them.
 func (p *Publisher) Publish(ctx context.Context, c identity.Caller, req idempotency.Request, e Entry, o *Obstacle) (Published, error) {
-	if err := p.authors.Admit(ctx, c); err != nil {
+	if err := p.limiter.Admit(ctx, c, 1); err != nil {
 		return Published{}, fmt.Errorf("publish event: %w", err)
 	}
 	var out Published
 	err := p.log.store.Write(ctx, func(tx *store.Tx) error {
 		_, err := req.Do(tx, &out, func() (err error) {
-			if e.Session, err = p.sessions.ID(tx, c.Session); err != nil {
+			if e.Session, err = p.dir.SessionID(tx, c.Session); err != nil {
 				return err
 			}
-			if e.SourceRole, err = p.authors.Author(tx, e.Session, c); err != nil {
+			author, err := p.dir.Acting(tx, e.Session, c)
+			if err != nil {
 				return err
 			}
-			e.Source = c.Name()
+			e.Source, e.SourceRole = c.Name(), author.Role
 			blocker := ""
 			if o != nil {
 				if blocker, err = p.blockers.Report(tx, c, *o); err != nil {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/store"
 )
 
@@ -54,21 +55,15 @@ type Page struct {
 	Revision int64 // what the page is true at
 }
 
-// Sessions finds sessions.
-type Sessions interface {
-	// ID returns the row id of a session, or fault.NotFound.
-	ID(q store.Querier, name string) (int64, error)
-}
-
 // A Reader lists and follows the log. It may be used concurrently.
 type Reader struct {
-	log      *Log
-	sessions Sessions
+	log *Log
+	dir *directory.Directory
 }
 
 // NewReader returns a reader of the log.
-func NewReader(log *Log, sessions Sessions) *Reader {
-	return &Reader{log: log, sessions: sessions}
+func NewReader(log *Log, dir *directory.Directory) *Reader {
+	return &Reader{log: log, dir: dir}
 }
 
 // List returns one page. It looks at a bounded stretch of the log: a page may be short, or empty,
@@ -77,7 +72,7 @@ func NewReader(log *Log, sessions Sessions) *Reader {
 func (r *Reader) List(ctx context.Context, s Selection) (Page, error) {
 	var page Page
 	err := r.log.store.Read(ctx, func(snap *store.Snapshot) error {
-		session, err := r.sessions.ID(snap, s.Scope.Session)
+		session, err := r.dir.SessionID(snap, s.Scope.Session)
 		if err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
 	"brokerd/internal/msgtype"
@@ -32,8 +33,8 @@ type Service struct {
 }
 
 // NewService returns the service that reads the log and adds to it what agents publish.
-func NewService(log *Log, sessions Sessions, authors Authors, blockers Blockers) *Service {
-	return &Service{reader: NewReader(log, sessions), publisher: NewPublisher(log, sessions, authors, blockers)}
+func NewService(log *Log, dir *directory.Directory, limiter Limiter, blockers Blockers) *Service {
+	return &Service{reader: NewReader(log, dir), publisher: NewPublisher(log, dir, limiter, blockers)}
 }
 
 // ListEvents implements pb.EventServiceServer.

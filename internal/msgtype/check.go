@@ -19,6 +19,9 @@ const (
 	Refuse
 )
 
+// String returns the policy as events spell it.
+func (p Policy) String() string { return [...]string{"", "allow", "warn", "refuse"}[p] }
+
 // Rules are the policies of a session.
 type Rules struct {
 	Unknown Policy // for types that the session does not know

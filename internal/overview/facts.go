@@ -98,14 +98,15 @@ func (r *reader) read(ctx context.Context, now time.Time) (*Facts, error) {
 	f := &Facts{Session: r.session, Time: now}
 	p := &r.past
 	err := r.Store.Read(ctx, func(s *store.Snapshot) error {
-		id, closed, err := r.Sessions.Session(s, r.session)
+		session, err := r.Directory.Session(s, r.session)
 		if err != nil {
 			return err
 		}
+		id := session.ID
 		if p.session != 0 && p.session != id {
 			return fault.Missing("session", r.session, "the session %q was deleted; another has its name now", r.session)
 		}
-		p.session, f.Closed, f.Revision = id, closed, s.Revision()
+		p.session, f.Closed, f.Revision = id, session.Closed(), s.Revision()
 		if f.Mailboxes, f.Mail, err = r.Sources.Mail(s, id, mostMailboxes); err != nil {
 			return err
 		}
@@ -139,7 +140,7 @@ func (r *reader) explain(ctx context.Context) error {
 		return nil
 	}
 	err := r.Store.Read(ctx, func(s *store.Snapshot) error {
-		id, _, err := r.Sessions.Session(s, r.session)
+		id, err := r.Directory.SessionID(s, r.session)
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
@@ -20,14 +21,6 @@ const (
 	refresh    = time.Second            // between two frames without a commit, and between two runs of Explain
 	restFactor = 20                     // how many times as long as its last frame took a reader rests
 )
-
-// Sessions knows the sessions.
-type Sessions interface {
-	// Session returns the row id of a session, and whether it is closed. Errors: fault.NotFound.
-	Session(q store.Querier, name string) (id int64, closed bool, err error)
-	// Open returns the names of the sessions that are open.
-	Open(q store.Querier) ([]string, error)
-}
 
 // Sources describe a session.
 type Sources interface {
@@ -44,12 +37,12 @@ type Sources interface {
 
 // Options are what a Hub needs.
 type Options struct {
-	Store    *store.Store
-	Events   *events.Log
-	Clock    clockwork.Clock
-	Log      *zap.Logger
-	Sessions Sessions
-	Sources  Sources
+	Store     *store.Store
+	Events    *events.Log
+	Clock     clockwork.Clock
+	Log       *zap.Logger
+	Directory *directory.Directory
+	Sources   Sources
 }
 
 // A Hub has a reader for each session that clients watch. Its methods may be called concurrently.
@@ -165,7 +158,7 @@ func (h *Hub) WatchAll(ctx context.Context, once bool, send func(*Frame) error) 
 // open returns the names of the sessions that are open.
 func (h *Hub) open(ctx context.Context) (names []string, err error) {
 	err = h.Store.Read(ctx, func(s *store.Snapshot) (err error) {
-		names, err = h.Sessions.Open(s)
+		names, err = h.Directory.Open(s)
 		return err
 	})
 	return names, err

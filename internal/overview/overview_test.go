@@ -12,6 +12,7 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
@@ -53,29 +54,13 @@ func newKitWith(t *testing.T, clock clockwork.Clock) *kit {
 	k := &kit{t: t, ctx: ctx}
 	k.store = testkit.Store(t, t.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations())
 	k.log = events.New(k.store, clock, zap.NewNop())
-	k.sessions = sessions.New(k.store, k.log)
+	people := directory.New()
+	k.sessions = sessions.New(k.store, k.log, people)
 	k.hub = overview.New(overview.Options{
-		Store: k.store, Events: k.log, Clock: clock, Log: zap.NewNop(), Sessions: k, Sources: k,
+		Store: k.store, Events: k.log, Clock: clock, Log: zap.NewNop(), Directory: people, Sources: k,
 	})
 	t.Cleanup(k.hub.Stop)
 	return k
-}
-
-// Session implements overview.Sessions.
-func (k *kit) Session(q store.Querier, name string) (id int64, closed bool, err error) {
-	s, err := k.sessions.Lookup(q, name)
-	return s.ID, !s.ClosedAt.IsZero(), err
-}
-
-// Open implements overview.Sessions.
-func (k *kit) Open(q store.Querier) (names []string, err error) {
-	all, err := k.sessions.All(q)
-	for i := range all {
-		if all[i].ClosedAt.IsZero() {
-			names = append(names, all[i].Name)
-		}
-	}
-	return names, err
 }
 
 // Mail implements overview.Sources: as many messages wait as change was called.

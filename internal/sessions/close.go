@@ -54,12 +54,12 @@ func (r *Registry) close(tx *store.Tx, who identity.Caller, name, reason string)
 // Delete removes the row of a closed session, whose other rows are gone, with an event of the broker itself. It tells where its
 // export is kept.
 func (r *Registry) Delete(tx *store.Tx, id int64, source, archive string) (int64, error) {
-	s, err := r.ByID(tx, id)
+	s, err := r.dir.ByID(tx, id)
 	if err != nil {
 		return 0, err
 	}
 	tx.Exec(deleteSession, id)
-	r.known.Clear(tx)
+	r.dir.SessionsChanged(tx)
 	details, err := json.Marshal(map[string]string{"session": s.Name, "archive": archive})
 	if err != nil {
 		return 0, err

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
@@ -76,7 +77,7 @@ func fuzz[Q proto.Message, A any](f *testing.F, empty Q, rpc func(*sessions.Serv
 			f.Error(err)
 		}
 	})
-	service := sessions.NewService(sessions.New(st, events.New(st, clock, zap.NewNop())))
+	service := sessions.NewService(sessions.New(st, events.New(st, clock, zap.NewNop()), directory.New()))
 	ctx := identity.NewContext(f.Context(), identity.Caller{Access: identity.Operator, Session: "default"})
 	f.Fuzz(func(t *testing.T, wire []byte) {
 		r := proto.CloneOf(empty)

@@ -27,25 +27,10 @@ ALTER TABLE sessions DROP COLUMN max_attempts;
 `}}
 }
 
-const lookupSession = `
-SELECT id, settings, closed_at FROM sessions WHERE name = ?`
-
-const lookupSessionByID = `
-SELECT name, settings, closed_at FROM sessions WHERE id = ?`
-
-const countSessions = `
-SELECT count(*) FROM sessions`
-
-const selectID = `
-SELECT id, closed_at FROM sessions WHERE name = ?`
-
 const selectSession = `
 SELECT id, name, description, created_at, settings, revision, closed_at
 FROM sessions
 WHERE name = ?`
-
-const selectNames = `
-SELECT name FROM sessions ORDER BY name LIMIT ?`
 
 const listSessions = `
 SELECT id, name, description, created_at, settings, revision, closed_at

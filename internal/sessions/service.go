@@ -11,9 +11,11 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/msgtype"
 	"brokerd/internal/page"
 	"brokerd/internal/validate"
 )
@@ -21,8 +23,6 @@ import (
 // Bounds of the settings.
 const (
 	leastMessage    = 1 << 10
-	mostMessage     = 1 << 20
-	mostPayload     = 256 << 10
 	leastRate       = 0.001 // a second; slower ones would make times that cannot be computed with
 	mostRate        = 1_000_000
 	mostFailures    = 1000
@@ -33,7 +33,6 @@ const (
 	mostMailbox     = 10_000_000
 	leastAttempts   = 1
 	mostAttempts    = 100
-	mostArtifact    = 4 << 30
 	mostArtifacts   = 64 << 40
 	mostStale       = 30 * 24 * time.Hour
 	sessionListName = "ListSessions"
@@ -174,8 +173,8 @@ func changeOf(c *validate.Check, in *pb.SessionSettings) Change {
 		MaxAttempts:  f.count("max_attempts", in.MaxAttempts, leastAttempts, mostAttempts),
 		SendRate:     f.rate(in.SendRate),
 		SendBurst:    f.count("send_burst", in.SendBurst, 1, mostRate),
-		MessageLimit: f.count("message_limit", in.MessageLimit, leastMessage, mostMessage),
-		PayloadLimit: f.count("payload_limit", in.PayloadLimit, 1, mostPayload),
+		MessageLimit: f.count("message_limit", in.MessageLimit, leastMessage, directory.MostMessage),
+		PayloadLimit: f.count("payload_limit", in.PayloadLimit, 1, directory.MostPayload),
 		BreakerLimit: f.count("breaker_failures", in.BreakerFailures, 0, mostFailures),
 		BreakerTime:  f.duration("breaker_time", in.BreakerTime, time.Second, 24*time.Hour, false),
 		ResponseTime: f.duration("response_time", in.ResponseTime, time.Second, 365*24*time.Hour, false),
@@ -189,7 +188,7 @@ func changeOf(c *validate.Check, in *pb.SessionSettings) Change {
 		BlockerTime:  f.duration("blocker_escalation", in.BlockerEscalation, time.Second, mostStale, true),
 		UnknownTypes: f.policy("unknown_types", in.UnknownTypes),
 		BadPayloads:  f.policy("invalid_payloads", in.InvalidPayloads),
-		Artifact:     f.large("artifact_limit", in.ArtifactLimit, 1, mostArtifact),
+		Artifact:     f.large("artifact_limit", in.ArtifactLimit, 1, directory.MostArtifact),
 		Artifacts:    f.large("artifact_total_limit", in.ArtifactTotalLimit, 0, mostArtifacts),
 	}
 }
@@ -213,7 +212,7 @@ func (f fields) large(name string, in *int64, least, most int64) *int64 {
 	return in
 }
 
-func (f fields) policy(name string, in pb.TypePolicy) *TypePolicy {
+func (f fields) policy(name string, in pb.TypePolicy) *msgtype.Policy {
 	if in == pb.TypePolicy_TYPE_POLICY_UNSPECIFIED {
 		return nil
 	}
@@ -221,7 +220,7 @@ func (f fields) policy(name string, in pb.TypePolicy) *TypePolicy {
 		f.Fail("settings."+name, "is %d; 1 (allow), 2 (warn) or 3 (refuse) is allowed", in)
 		return nil
 	}
-	p := TypePolicy(in)
+	p := msgtype.Policy(in)
 	return &p
 }
 

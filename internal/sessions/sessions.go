@@ -7,41 +7,38 @@ import (
 	"fmt"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
-	"brokerd/internal/nearest"
 	"brokerd/internal/store"
 )
 
 // Default is the name of the session that always exists.
 const Default = "default"
 
-// A Session is a scope.
+// A Session is a scope, with what the directory does not need to know of it.
 type Session struct {
-	ID          int64
-	Name        string
+	directory.Session
 	Description string
 	CreatedAt   time.Time
-	Settings    Settings
-	Revision    int64     // of its last change; 0 for "default" until it is configured
-	ClosedAt    time.Time // zero while it is open
+	Revision    int64 // of its last change; 0 for "default" until it is configured
 }
 
 // A Registry keeps the sessions. It may be used concurrently; hooks are added before it is.
 type Registry struct {
 	store      *store.Store
 	log        *events.Log
+	dir        *directory.Directory
 	created    []func(*store.Tx, Session) error
 	configured []func(tx *store.Tx, before, now Session) error
 	closed     []func(*store.Tx, Session) error
-	known      store.Cache[string, Session] // what Lookup returns
 }
 
 // New returns the registry of a store that was opened with Migrations.
-func New(s *store.Store, log *events.Log) *Registry {
-	return &Registry{store: s, log: log}
+func New(s *store.Store, log *events.Log, dir *directory.Directory) *Registry {
+	return &Registry{store: s, log: log, dir: dir}
 }
 
 // OnCreated adds what is to happen in the same transaction when a session is made.
@@ -57,81 +54,6 @@ func (r *Registry) OnClosed(hook func(tx *store.Tx, s Session) error) {
 // OnConfigured adds what is to happen in the same transaction when the settings of a session change. An error refuses the change.
 func (r *Registry) OnConfigured(hook func(tx *store.Tx, before, now Session) error) {
 	r.configured = append(r.configured, hook)
-}
-
-// Lookup returns what the rules need to know of a session on the path of every message: ID, Name,
-// Settings and ClosedAt. The other fields are empty; Get has them. fault.NotFound if it does not exist; in a transaction that
-// may change something fault.Precondition (SESSION_CLOSED) if it is closed.
-func (r *Registry) Lookup(q store.Querier, name string) (Session, error) {
-	tx, changing := q.(*store.Tx)
-	if !changing {
-		return lookup(q, name)
-	}
-	s, err := r.known.Get(tx, name, func() (Session, error) { return lookup(tx, name) })
-	if err == nil && !s.ClosedAt.IsZero() {
-		err = errClosed(name)
-	}
-	return s, err
-}
-
-// errClosed is the error for a change in a closed session: fault.Precondition, SESSION_CLOSED.
-func errClosed(name string) error {
-	return fault.New(fault.Precondition, "SESSION_CLOSED",
-		"the session %q is closed: it can be read, exported and deleted, and nothing in it changes any more", name)
-}
-
-func lookup(q store.Querier, name string) (Session, error) {
-	s := Session{Name: name}
-	var settings string
-	err := q.QueryRow(lookupSession, name).Scan(&s.ID, &settings, &s.ClosedAt)
-	if err != nil {
-		return Session{}, notFound(q, err, name)
-	}
-	s.Settings, err = parse(settings)
-	return s, err
-}
-
-// ID returns the row id of a session, which is never given again. Errors as Lookup.
-func (r *Registry) ID(q store.Querier, name string) (int64, error) {
-	var id int64
-	var closed time.Time
-	if err := q.QueryRow(selectID, name).Scan(&id, &closed); err != nil {
-		return 0, notFound(q, err, name)
-	}
-	if _, changing := q.(*store.Tx); changing && !closed.IsZero() {
-		return 0, errClosed(name)
-	}
-	return id, nil
-}
-
-// Name returns the name of a session that is open, and an empty one of a session that is closed.
-func (r *Registry) Name(q store.Querier, id int64) (string, error) {
-	s, err := r.ByID(q, id)
-	if err != nil || !s.ClosedAt.IsZero() {
-		return "", err
-	}
-	return s.Name, nil
-}
-
-// ByID is Lookup by row id.
-func (r *Registry) ByID(q store.Querier, id int64) (Session, error) {
-	s := Session{ID: id}
-	var settings string
-	err := q.QueryRow(lookupSessionByID, id).Scan(&s.Name, &settings, &s.ClosedAt)
-	if err == nil {
-		s.Settings, err = parse(settings)
-	}
-	if err != nil {
-		return Session{}, fmt.Errorf("look up session %d: %w", id, err)
-	}
-	return s, nil
-}
-
-// Count counts the sessions.
-func (r *Registry) Count(q store.Querier) (int, error) {
-	var n int
-	err := q.QueryRow(countSessions).Scan(&n)
-	return n, err
 }
 
 // Create makes a session. fault.Exists if the name is taken.
@@ -151,10 +73,13 @@ func (r *Registry) Create(ctx context.Context, who identity.Caller, req idempote
 }
 
 func (r *Registry) create(tx *store.Tx, who identity.Caller, name string, c Change) (Session, error) {
-	s := Session{Name: name, CreatedAt: tx.Now(), Settings: defaults()}
+	s := Session{
+		Session:   directory.Session{Name: name, Settings: directory.DefaultSettings()},
+		CreatedAt: tx.Now(),
+	}
 	c.apply(&s)
 	id := tx.NextRevision() + 1 // so none is given again when a session is deleted; 1 is the default session's
-	err := tx.QueryRow(insertSession, id, s.Name, s.Description, s.CreatedAt, s.Settings.text()).Scan(&s.ID)
+	err := tx.QueryRow(insertSession, id, s.Name, s.Description, s.CreatedAt, s.Settings.Text()).Scan(&s.ID)
 	if errors.Is(err, store.ErrNoRows) {
 		taken := fault.New(fault.Exists, "ALREADY_EXISTS", "the session %q exists already", name)
 		taken.Resource, taken.Name = "session", name
@@ -227,7 +152,7 @@ func (r *Registry) List(ctx context.Context, only, after string, limit int) (Pag
 }
 
 // Configure changes a session and returns it as it is now. A change that changes nothing writes
-// nothing. Errors as Lookup.
+// nothing. Errors: as directory.Directory.Session.
 func (r *Registry) Configure(ctx context.Context, who identity.Caller, req idempotency.Request, c Change) (Session, error) {
 	var now Session
 	err := r.store.Write(ctx, func(tx *store.Tx) error {
@@ -249,15 +174,15 @@ func (r *Registry) configure(tx *store.Tx, who identity.Caller, c Change) (Sessi
 		return Session{}, err
 	}
 	if !s.ClosedAt.IsZero() {
-		return Session{}, errClosed(s.Name)
+		return Session{}, directory.ErrClosed(s.Name)
 	}
 	before := s
 	c.apply(&s)
-	if s.Description == before.Description && s.Settings.equal(before.Settings) {
+	if s.Description == before.Description && s.Settings.Equal(before.Settings) {
 		return s, nil
 	}
 	s, err = r.changed(tx, who, s, "session.configured", "session "+s.Name+" configured")
-	if err != nil || s.Settings.equal(before.Settings) {
+	if err != nil || s.Settings.Equal(before.Settings) {
 		return s, err
 	}
 	for _, hook := range r.configured {
@@ -286,8 +211,8 @@ func (r *Registry) changed(tx *store.Tx, who identity.Caller, s Session, eventTy
 	if err != nil {
 		return Session{}, err
 	}
-	r.known.Clear(tx)
-	tx.Exec(updateSession, s.Description, s.Settings.text(), s.Revision, s.ClosedAt, s.ID)
+	r.dir.SessionsChanged(tx)
+	tx.Exec(updateSession, s.Description, s.Settings.Text(), s.Revision, s.ClosedAt, s.ID)
 	return s, nil
 }
 
@@ -298,7 +223,7 @@ func get(q store.Querier, name string) (Session, error) {
 		if err := rows.Err(); err != nil {
 			return Session{}, err
 		}
-		return Session{}, notFound(q, store.ErrNoRows, name)
+		return Session{}, directory.ErrNoSession(q, name)
 	}
 	return scan(rows)
 }
@@ -310,34 +235,6 @@ func scan(rows *store.Rows) (Session, error) {
 	if err != nil {
 		return s, err
 	}
-	s.Settings, err = parse(settings)
+	s.Settings, err = directory.ParseSettings(settings)
 	return s, err
-}
-
-// notFound returns the error of a session that could not be read; for one that does not exist it
-// names the nearest ones.
-func notFound(q store.Querier, err error, name string) error {
-	var names []string
-	if errors.Is(err, store.ErrNoRows) {
-		names, err = allNames(q)
-	}
-	if err != nil {
-		return fmt.Errorf("look up session: %w", err)
-	}
-	return fault.Missing("session", name, "there is no session %q; %s", name,
-		nearest.Hint(name, names))
-}
-
-// allNames returns the names of the sessions; there is always one.
-func allNames(q store.Querier) (names []string, err error) {
-	rows := q.Query(selectNames, nearest.Limit)
-	defer rows.Close()
-	for rows.Next() {
-		var name string
-		if err := rows.Scan(&name); err != nil {
-			return nil, err
-		}
-		names = append(names, name)
-	}
-	return names, rows.Err()
 }

@@ -2,7 +2,6 @@ package sessions_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -24,6 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
@@ -56,10 +56,11 @@ func (k *kit) open() {
 	k.t.Helper()
 	k.store = testkit.Store(k.t, k.dir, k.clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations())
 	log := events.New(k.store, k.clock, zap.NewNop())
-	k.registry = sessions.New(k.store, log)
+	people := directory.New()
+	k.registry = sessions.New(k.store, log, people)
 	conn, _ := testkit.Serve(k.t, func(r grpc.ServiceRegistrar) {
 		pb.RegisterSessionServiceServer(r, sessions.NewService(k.registry))
-		pb.RegisterEventServiceServer(r, events.NewService(log, k.registry, nil, nil))
+		pb.RegisterEventServiceServer(r, events.NewService(log, people, nil, nil))
 	})
 	k.api, k.events = pb.NewSessionServiceClient(conn), pb.NewEventServiceClient(conn)
 }
@@ -332,66 +333,6 @@ func TestList_PagesAreInOrderOfName(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
-	}
-}
-
-func TestLookup_FindsIDNameAndSettings(t *testing.T) {
-	t.Parallel()
-	k := newKit(t)
-	k.create(&pb.CreateSessionRequest{Name: "team-1", Settings: settings(time.Hour, 5, 2)})
-	err := k.store.Read(t.Context(), func(snap *store.Snapshot) error {
-		s, err := k.registry.Lookup(snap, "team-1")
-		if err != nil {
-			return err
-		}
-		const day = 24 * time.Hour
-		want := sessions.Session{ID: 2, Name: "team-1", Settings: sessions.Settings{
-			Ageing: time.Hour, MailboxLimit: 5, MaxAttempts: 2, SendRate: 10, SendBurst: 100, MessageLimit: 1 << 20, PayloadLimit: 256 << 10,
-			BreakerLimit: 5, BreakerTime: time.Minute, ResponseTime: 10 * time.Minute,
-			EscalateTo:   []string{"overseer", "lead", "orchestrator", "project_manager"},
-			Directors:    []string{"lead", "overseer", "orchestrator", "project_manager"},
-			KeepMessages: 3 * day, KeepEvents: 7 * day, KeepDead: 30 * day,
-			StaleAfter: 2 * time.Hour, BlockerTime: 15 * time.Minute, UnknownTypes: sessions.Warn, BadPayloads: sessions.Warn,
-			Artifact: 4 << 30, Artifacts: 64 << 30,
-		}}
-		if diff := cmp.Diff(want, s); diff != "" {
-			t.Errorf("-want +got:\n%s", diff)
-		}
-		if id, err := k.registry.ID(snap, "default"); id != 1 || err != nil {
-			t.Errorf("ID of default = %d, %v", id, err)
-		}
-		_, err = k.registry.Lookup(snap, "nowhere")
-		var f *fault.Error
-		if !errors.As(err, &f) || f.Kind != fault.NotFound || f.Resource != "session" || f.Name != "nowhere" {
-			t.Errorf("nowhere: %v", err)
-		}
-		if _, err = k.registry.ID(snap, "nowhere"); fault.KindOf(err) != fault.NotFound {
-			t.Errorf("nowhere: %v", err)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestLookup_InATransactionSeesEveryChangeAtOnce(t *testing.T) {
-	t.Parallel()
-	k := newKit(t)
-	for limit := int64(1); limit <= 3; limit++ {
-		if _, err := k.api.ConfigureSession(k.ctx(), &pb.ConfigureSessionRequest{Settings: settings(time.Hour, limit, 1)}); err != nil {
-			t.Fatal(err)
-		}
-		err := k.store.Write(t.Context(), func(tx *store.Tx) error {
-			s, err := k.registry.Lookup(tx, "default")
-			if s.Settings.MailboxLimit != limit {
-				t.Errorf("limit %d, want %d", s.Settings.MailboxLimit, limit)
-			}
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 

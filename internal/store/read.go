@@ -51,6 +51,7 @@ func (s *Store) Read(ctx context.Context, fn func(*Snapshot) error) error {
 		return errClosed()
 	}
 	defer func() { s.idle <- c }()
+	s.reads.Add(1)
 	if err := c.run(`BEGIN`); err != nil {
 		return fmt.Errorf("begin reading: %w", err)
 	}

@@ -15,6 +15,7 @@ type Stats struct {
 	Functions         uint64        // that were run, those at the end of a batch not counted
 	Refused           uint64        // functions that returned an error
 	Rows              uint64        // changed
+	Reads             uint64        // snapshots that were read
 	LargestBatch      int           // most functions in one transaction
 	CommitTime        time.Duration // spent in COMMIT, syncs included
 	SlowestCommit     time.Duration
@@ -49,7 +50,7 @@ func (s *Store) Stats() Stats {
 	stats.Waiting = w.lanes[LaneFill].tasks + w.lanes[LaneDrain].tasks
 	w.mu.Unlock()
 	stats.Revision = w.revision.Load()
-	stats.LeftOut = s.leftOut
+	stats.LeftOut, stats.Reads = s.leftOut, s.reads.Load()
 	if info, err := os.Stat(s.path); err == nil {
 		stats.DatabaseBytes = info.Size()
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jonboulle/clockwork"
@@ -119,6 +120,7 @@ type Store struct {
 	idle         chan *conn    // connections for Read that nobody uses
 	pages        chan struct{} // has a place for each ReadPage that may run
 	tasks        sync.Pool     // of *task, for Write and Drain
+	reads        atomic.Uint64 // see Stats
 
 	damage      *damage
 	checkAtOnce int64

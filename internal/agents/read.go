@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"math"
-	"strconv"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
 	"brokerd/internal/nearest"
@@ -16,89 +14,6 @@ import (
 )
 
 const listBytes = 3 << 20 // of one page, well below the 4 MiB that an answer may have
-
-// Acting returns the registered agent that calls: its ID, Session, Name, Role and Incarnation; the
-// other fields are empty. An operator without an agent, and an observer that reads, act as the zero
-// Agent with the name "system". In a transaction that may change something, Acting revives an agent
-// that has failed or stopped.
-//
-// fault.Precondition (AGENT_NOT_REGISTERED) if there is no such agent, fault.Precondition (STALE_INCARNATION) if
-// the caller believes in another incarnation, fault.Precondition (FENCE_LOST) if it does not hold the lock or
-// token that the call depends on, fault.Denied for others without an agent.
-func (r *Registry) Acting(q store.Querier, session int64, c identity.Caller) (Agent, error) {
-	if c.Agent == "" {
-		_, changing := q.(*store.Tx)
-		if c.Access == identity.Operator || c.Access == identity.Observer && !changing {
-			return Agent{Name: identity.System}, nil
-		}
-		return Agent{}, fault.New(fault.Denied, "AGENT_REQUIRED", "only an operator may call without an agent's name")
-	}
-	a, registered, err := r.Lookup(q, session, c.Agent)
-	if err != nil {
-		return Agent{}, err
-	}
-	if !registered {
-		return Agent{}, notRegistered(c)
-	}
-	if err := r.admit(q, session, c, a); err != nil {
-		return Agent{}, err
-	}
-	if tx, changing := q.(*store.Tx); changing && a.Ended() {
-		return r.revive(tx, c.Session, a)
-	}
-	return a, nil
-}
-
-// admit refuses a caller that is not the newest incarnation of its agent, or has lost what its call depends on.
-func (r *Registry) admit(q store.Querier, session int64, c identity.Caller, a Agent) error {
-	if err := fresh(c, a.Incarnation); err != nil {
-		return err
-	}
-	return r.fenced(q, session, c)
-}
-
-// Lookup returns what the rules need to know of a registered agent on the path of every message: its ID, Session,
-// Name, Role, Incarnation, FailedAt, StoppedAt, Capabilities and Attention.
-func (r *Registry) Lookup(q store.Querier, session int64, name string) (Agent, bool, error) {
-	key := rowKey{session, name}
-	var a Agent
-	var err error
-	if tx, ok := q.(*store.Tx); ok {
-		a, err = r.known.Get(tx, key, func() (Agent, error) { return lookup(tx, key) })
-	} else {
-		a, err = lookup(q, key)
-	}
-	return a, a.ID != 0, err
-}
-
-type rowKey struct {
-	session int64
-	name    string
-}
-
-// lookup returns an agent without ID if none is registered.
-func lookup(q store.Querier, k rowKey) (Agent, error) {
-	a := Agent{Session: k.session, Name: k.name}
-	var registered bool
-	var capabilities []byte
-	var attention int
-	err := q.QueryRow(selectActing, k.session, k.name).
-		Scan(&a.ID, &a.Role, &a.Incarnation, &registered, &a.FailedAt, &a.StoppedAt, &capabilities, &attention)
-	a.Attention = Attention(attention)
-	if errors.Is(err, store.ErrNoRows) {
-		return a, nil
-	}
-	if err == nil && len(capabilities) > 0 {
-		err = json.Unmarshal(capabilities, &a.Capabilities)
-	}
-	if err != nil {
-		return Agent{}, fmt.Errorf("look up agent: %w", err)
-	}
-	if !registered {
-		a.ID = 0
-	}
-	return a, nil
-}
 
 // Find returns the registered agent of a name, all but LastSeen, Health and Gate.
 func (r *Registry) Find(q store.Querier, session int64, name string) (Agent, bool, error) {
@@ -109,52 +24,6 @@ func (r *Registry) Find(q store.Querier, session int64, name string) (Agent, boo
 	}
 	a, err := scan(rows, session)
 	return a, err == nil, err
-}
-
-// Matching returns the registered agents of a role whose names match a pattern, by name; an empty role or
-// pattern matches all. In a pattern only * and ? are special. ID, Session, Name, Role,
-// Incarnation, FailedAt and StoppedAt are filled.
-func (r *Registry) Matching(q store.Querier, session int64, role, pattern string) ([]Agent, error) {
-	return r.MatchingSome(q, session, role, pattern, "", math.MaxInt)
-}
-
-// MatchingSome is Matching for the first agents, up to limit, behind a name.
-func (r *Registry) MatchingSome(q store.Querier, session int64, role, pattern, after string, limit int) ([]Agent, error) {
-	var rows *store.Rows
-	low, high := between(pattern)
-	if low = max(low, after); role == "" {
-		rows = q.Query(matchingAgents, session, low, high)
-	} else {
-		rows = q.Query(matchingOfRole, session, role, low, high)
-	}
-	defer rows.Close()
-	var found []Agent
-	for len(found) < limit && rows.Next() {
-		a := Agent{Session: session}
-		if err := rows.Scan(&a.ID, &a.Name, &a.Role, &a.Incarnation, &a.FailedAt, &a.StoppedAt); err != nil {
-			return nil, err
-		}
-		if a.Name != after && matches(pattern, a.Name) {
-			found = append(found, a)
-		}
-	}
-	return found, rows.Err()
-}
-
-// Nearest returns the registered names that take the fewest edits to become the given one, at most
-// three, nearest first.
-func (r *Registry) Nearest(q store.Querier, session int64, name string) ([]string, error) {
-	rows := q.Query(selectNames, session, nearest.Limit)
-	defer rows.Close()
-	var others []string
-	for rows.Next() {
-		var other string
-		if err := rows.Scan(&other); err != nil {
-			return nil, err
-		}
-		others = append(others, other)
-	}
-	return nearest.Names(name, others), rows.Err()
 }
 
 // A Found is an agent together with its mail.
@@ -174,7 +43,7 @@ func (r *Registry) Get(ctx context.Context, who identity.Caller, name string, fu
 	var claimants map[string]bool
 	err := r.store.Read(ctx, func(snap *store.Snapshot) error {
 		f = Found{}
-		session, err := r.sessions.ID(snap, who.Session)
+		session, err := r.dir.SessionID(snap, who.Session)
 		if err != nil {
 			return err
 		}
@@ -237,7 +106,7 @@ type Page struct {
 func (r *Registry) List(ctx context.Context, who identity.Caller, f Filter, after string, limit int) (Page, error) {
 	var page Page
 	err := r.store.Read(ctx, func(snap *store.Snapshot) error {
-		session, err := r.sessions.ID(snap, who.Session)
+		session, err := r.dir.SessionID(snap, who.Session)
 		if err != nil {
 			return err
 		}
@@ -294,7 +163,7 @@ func (r *Registry) inState(q store.Querier, name string, session int64, f Filter
 		if a.Status == Active && reported == int(Unreported) {
 			derived = append(derived, a.Name)
 		}
-		if (f.Health == 0 || f.Health == a.Health) && (f.Status == 0 || f.Status == a.Status) && matches(f.Pattern, a.Name) {
+		if (f.Health == 0 || f.Health == a.Health) && (f.Status == 0 || f.Status == a.Status) && directory.Matches(f.Pattern, a.Name) {
 			found = append(found, a.Name)
 		}
 	}
@@ -375,7 +244,7 @@ func (a *Agent) size() int {
 }
 
 // calling returns the agent that calls, all but LastSeen, Health and Gate. Like Acting it brings back one that
-// has ended. Errors: as Acting; fault.Precondition for an operator without an agent.
+// has ended. Errors: as directory.Directory.Acting; fault.Precondition for an operator without an agent.
 func (r *Registry) calling(q store.Querier, who identity.Caller) (Agent, error) {
 	a, err := r.admitted(q, who)
 	if tx, changing := q.(*store.Tx); err == nil && changing && a.Ended() {
@@ -386,7 +255,7 @@ func (r *Registry) calling(q store.Querier, who identity.Caller) (Agent, error) 
 
 // admitted is calling for an agent that may stay as it has ended.
 func (r *Registry) admitted(q store.Querier, who identity.Caller) (Agent, error) {
-	session, err := r.sessions.ID(q, who.Session)
+	session, err := r.dir.SessionID(q, who.Session)
 	if err != nil {
 		return Agent{}, err
 	}
@@ -398,9 +267,9 @@ func (r *Registry) admitted(q store.Querier, who identity.Caller) (Agent, error)
 		return Agent{}, err
 	}
 	if !ok {
-		return Agent{}, notRegistered(who)
+		return Agent{}, directory.ErrNotRegistered(who)
 	}
-	if err := r.admit(q, session, who, a); err != nil {
+	if err := r.dir.Admit(q, session, who, a.Incarnation); err != nil {
 		return Agent{}, err
 	}
 	return a, nil
@@ -414,45 +283,12 @@ func (r *Registry) counts(q store.Querier, a Agent) (unread, claimable int64, er
 }
 
 func (r *Registry) missing(q store.Querier, session int64, name string) error {
-	names, err := r.Nearest(q, session, name)
+	names, err := r.dir.Nearest(q, session, name)
 	if err != nil {
 		return err
 	}
 	hint := cmp.Or(nearest.Hint(name, names), "the session has no agents")
 	return fault.Missing("agent", name, "no agent %q is registered; %s", name, hint)
-}
-
-func notRegistered(c identity.Caller) error {
-	e := fault.New(fault.Precondition, "AGENT_NOT_REGISTERED",
-		"the agent %q, which makes this call, is not registered in session %q: register it first", c.Agent, c.Session)
-	e.Resource, e.Name = "agent", c.Agent
-	return e
-}
-
-// fresh refuses a caller that believes in another incarnation than the newest.
-func fresh(c identity.Caller, newest int64) error {
-	if c.Incarnation == 0 || c.Incarnation == newest {
-		return nil
-	}
-	return fault.New(fault.Precondition, "STALE_INCARNATION",
-		"the agent %q has registered again: incarnation %d calls, and %d is the newest", c.Agent, c.Incarnation, newest).
-		With("incarnation", strconv.FormatInt(newest, 10))
-}
-
-// fenced refuses a call that depends on a grant which its agent does not hold any more.
-func (r *Registry) fenced(q store.Querier, session int64, c identity.Caller) error {
-	if c.Fence == 0 {
-		return nil
-	}
-	for _, f := range r.fences {
-		if held, err := f.Holds(q, session, c.Agent, c.Fence); err != nil || held {
-			return err
-		}
-	}
-	return fault.New(fault.Precondition, "FENCE_LOST",
-		"the agent %q no longer holds the lock, token or task with fence %d, on which this call depends: nothing was done; "+
-			"acquire it again first", c.Agent, c.Fence).
-		With("fence", strconv.FormatInt(c.Fence, 10))
 }
 
 // scan reads an agent, and what a query has beside its columns.
@@ -469,7 +305,7 @@ func scan(rows *store.Rows, session int64, more ...any) (Agent, error) {
 	if err != nil {
 		return Agent{}, err
 	}
-	a.Status, h.State, a.Attention = Status(status), HarnessState(state), Attention(attention)
+	a.Status, h.State, a.Attention = Status(status), HarnessState(state), directory.Attention(attention)
 	if capabilities != nil {
 		err = json.Unmarshal(capabilities, &a.Capabilities)
 	}

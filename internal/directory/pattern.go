@@ -1,4 +1,4 @@
-package agents
+package directory
 
 import (
 	"path"
@@ -13,8 +13,8 @@ func between(pattern string) (low, high string) {
 	return pattern, pattern + "~"
 }
 
-// matches reports whether a name matches a pattern, in which only * and ? are special; an empty one matches all.
-func matches(pattern, name string) bool {
+// Matches reports whether a name matches a pattern, in which only * and ? are special; an empty one matches all.
+func Matches(pattern, name string) bool {
 	if pattern == "" {
 		return true
 	}
