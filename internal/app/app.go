@@ -233,31 +233,31 @@ func (a *App) start(ctx context.Context) error {
 	p.state = state.New(p.store, p.events, stateDirectory{p.directory}, c.Clock, log.Named("state"))
 	p.state.UseDisk(p.diskguard)
 	connectState(p)
-	people, letters := directoryOfWork{p.directory}, postOfWork{p.admission, p.broker, p.notices}
-	p.blockers = blockers.New(p.store, p.events, people, letters, c.Clock, log.Named("blockers"))
+	letters := postOfWork{p.admission, p.broker, p.notices}
+	p.blockers = blockers.New(p.store, p.events, p.directory, letters, c.Clock, log.Named("blockers"))
 	connectBlockers(p)
-	p.tasks = tasks.New(p.store, p.events, people, letters, c.Clock, log.Named("tasks"))
+	p.tasks = tasks.New(p.store, p.events, p.directory, letters, c.Clock, log.Named("tasks"))
 	connectTasks(p)
 	p.drain = newDrain(p, c.Clock)
 	p.blockers.UseTasks(p.tasks)
 	p.tasks.UseBlockers(p.blockers)
 	p.tasks.OnDone(p.blockers.TaskDone)
 	p.tasks.UseRelated(carriers{p.events, p.state})
-	p.artifacts, err = openArtifacts(c, p.store, p.events, people, p.diskguard, measured, log)
+	p.artifacts, err = openArtifacts(c, p.store, p.events, p.directory, p.diskguard, measured, log)
 	if err != nil {
 		return err
 	}
-	p.handoffs = handoffs.New(p.store, p.events, people, letters, p.tasks, handoffLocks{p.locks}, p.artifacts, c.Clock,
+	p.handoffs = handoffs.New(p.store, p.events, p.directory, letters, p.tasks, handoffLocks{p.locks}, p.artifacts, c.Clock,
 		log.Named("handoffs"))
 	connectHandoffs(p)
 	p.auth = auth.New(p.store, p.events, p.directory, secret, c.Clock, log.Named("auth"))
 	a.onStop(func(context.Context) error { return p.artifacts.Stop() })
-	p.votes = votes.New(p.store, p.events, people, letters, c.Clock, log.Named("votes"))
+	p.votes = votes.New(p.store, p.events, p.directory, letters, c.Clock, log.Named("votes"))
 	connectVotes(p)
 	p.decisions = decisions.New(decisions.Parts{
 		Store:     p.store,
 		Log:       p.events,
-		Directory: people,
+		Directory: p.directory,
 		Post:      letters,
 		Tokens:    reviewTokens{p.locks},
 		Crew:      p.diagnose,

@@ -19,7 +19,7 @@ func connectTasks(p *parts) {
 	p.agents.UseDeparture(p.tasks.AwaitDeparture)
 	p.tasks.UseGates(p.admission.Gates)
 	p.agents.OnRegister(func(tx *store.Tx, a agents.Agent, _ bool) error {
-		return p.tasks.AgentRegistered(tx, a.Session, workAgent(a.Entry()))
+		return p.tasks.AgentRegistered(tx, a.Session, a.Entry())
 	})
 	p.agents.OnEnd(func(tx *store.Tx, a agents.Agent) ([]agents.Loss, error) {
 		lost, err := p.tasks.AgentEnded(tx, a.Session, a.Name, a.Stopped())

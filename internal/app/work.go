@@ -21,60 +21,6 @@ import (
 	"brokerd/internal/work"
 )
 
-// directoryOfWork gives the features of joint work sessions and agents.
-type directoryOfWork struct{ *directory.Directory }
-
-// Session implements work.Directory.
-func (d directoryOfWork) Session(q store.Querier, name string) (work.Session, error) {
-	s, err := d.Directory.Session(q, name)
-	return workSession(s), err
-}
-
-// ByID implements work.Directory.
-func (d directoryOfWork) ByID(q store.Querier, session int64) (work.Session, bool, error) {
-	s, err := d.Directory.ByID(q, session)
-	return workSession(s), s.Closed(), err
-}
-
-// Acting implements work.Directory.
-func (d directoryOfWork) Acting(q store.Querier, session int64, c identity.Caller) (work.Agent, error) {
-	a, err := d.Directory.Acting(q, session, c)
-	return workAgent(a), err
-}
-
-// Find implements work.Directory.
-func (d directoryOfWork) Find(q store.Querier, session int64, name string) (work.Agent, bool, error) {
-	a, found, err := d.Directory.Find(q, session, name)
-	if err != nil || !found {
-		return work.Agent{}, false, err
-	}
-	w := workAgent(a)
-	w.Completed, _, err = d.Completed(q, session, name)
-	return w, true, err
-}
-
-// Matching implements work.Directory.
-func (d directoryOfWork) Matching(q store.Querier, session int64, role, pattern string) ([]work.Agent, error) {
-	found, err := d.Directory.Matching(q, session, directory.Selection{Role: role, Pattern: pattern})
-	list := make([]work.Agent, len(found))
-	for i, a := range found {
-		list[i] = workAgent(a)
-	}
-	return list, err
-}
-
-func workSession(s directory.Session) work.Session {
-	return work.Session{
-		ID: s.ID, Name: s.Name, EscalateTo: s.EscalateTo, Directors: s.Directors,
-		StaleAfter: s.StaleAfter, EscalateTime: s.BlockerTime,
-		Artifact: s.Artifact, Artifacts: s.Artifacts,
-	}
-}
-
-func workAgent(a directory.Agent) work.Agent {
-	return work.Agent{Name: a.Name, Role: a.Role, Capabilities: a.Capabilities, Ended: a.Ended()}
-}
-
 // postOfWork sends the mail of the features of joint work.
 type postOfWork struct {
 	admission *admission.Control
@@ -114,7 +60,7 @@ func (p postOfWork) WithdrawSome(tx *store.Tx, session int64, m work.Moot, limit
 // A workFeature knows pieces of work that concern agents.
 type workFeature interface {
 	// Items returns the unfinished work that concerns an agent, at most limit, oldest first.
-	Items(q store.Querier, session int64, a work.Agent, limit int) ([]work.Item, error)
+	Items(q store.Querier, session int64, a directory.Agent, limit int) ([]work.Item, error)
 	// Counts counts the unfinished work of a session by state, up to work.MostCounted each.
 	Counts(q store.Querier, session int64) ([]work.Count, error)
 }
@@ -125,7 +71,7 @@ type workFeatures []workFeature
 // Holdings implements agents.Holder.
 func (w workFeatures) Holdings(q store.Querier, a agents.Agent, to *agents.Holdings) error {
 	for _, f := range w {
-		items, err := f.Items(q, a.Session, workAgent(a.Entry()), agents.MostHeld)
+		items, err := f.Items(q, a.Session, a.Entry(), agents.MostHeld)
 		if err != nil {
 			return err
 		}
@@ -223,7 +169,7 @@ func (l handoffLocks) Find(q store.Querier, session int64, agent string, fence i
 }
 
 // Transfer implements handoffs.Locks.
-func (l handoffLocks) Transfer(tx *store.Tx, session, fence int64, from string, to work.Agent, why string) (int64, error) {
+func (l handoffLocks) Transfer(tx *store.Tx, session, fence int64, from string, to directory.Agent, why string) (int64, error) {
 	return l.locks.Transfer(tx, session, fence, from, locks.Agent{Name: to.Name, Role: to.Role}, why)
 }
 

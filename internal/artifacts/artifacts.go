@@ -12,6 +12,7 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
@@ -70,7 +71,7 @@ type Observer interface {
 type Options struct {
 	Store     *store.Store
 	Log       *events.Log
-	Directory work.Directory
+	Directory *directory.Directory
 	Disk      Disk
 	Observer  Observer
 	Dir       string // the data folder
@@ -221,10 +222,10 @@ func missingName(q store.Querier, session int64, name string) error {
 }
 
 // acting returns the session and the agent of a call that changes something.
-func (r *Repository) acting(tx *store.Tx, c identity.Caller) (work.Session, work.Agent, error) {
+func (r *Repository) acting(tx *store.Tx, c identity.Caller) (directory.Session, directory.Agent, error) {
 	s, err := r.Directory.Session(tx, c.Session)
 	if err != nil {
-		return s, work.Agent{}, err
+		return s, directory.Agent{}, err
 	}
 	a, err := r.Directory.Acting(tx, s.ID, c)
 	return s, a, err

@@ -14,6 +14,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/artifacts"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/sessions"
@@ -135,7 +136,7 @@ func fuzzed(f *testing.F) *artifacts.Service {
 	clock := clockwork.NewRealClock()
 	dir := f.TempDir()
 	st := testkit.Store(f, dir, clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(), artifacts.Migrations())
-	r, err := artifacts.New(artifacts.Options{Store: st, Log: events.New(st, clock, zap.NewNop()), Directory: testkit.NoSessions{}, Dir: dir, Clock: clock, Logger: zap.NewNop()})
+	r, err := artifacts.New(artifacts.Options{Store: st, Log: events.New(st, clock, zap.NewNop()), Directory: directory.New(), Dir: dir, Clock: clock, Logger: zap.NewNop()})
 	if err != nil {
 		f.Fatal(err)
 	}

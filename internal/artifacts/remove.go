@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
-	"brokerd/internal/work"
 )
 
 const (
@@ -68,7 +68,7 @@ type loss struct {
 	last     bool // the session has no other version of the content
 }
 
-func (t *removeTx) run(a work.Agent, directs bool, name string, number int64) (d Deleted, err error) {
+func (t *removeTx) run(a directory.Agent, directs bool, name string, number int64) (d Deleted, err error) {
 	if _, err := find(t.tx, t.session, name, number); err != nil {
 		return d, err
 	}
@@ -173,7 +173,7 @@ func (t *removeTx) forget() error {
 	return err
 }
 
-func (t *removeTx) append(a work.Agent, name string, number int64, d Deleted) (int64, error) {
+func (t *removeTx) append(a directory.Agent, name string, number int64, d Deleted) (int64, error) {
 	details, err := json.Marshal(struct {
 		Name     string `json:"name"`
 		Version  int64  `json:"version"` // 0 = all

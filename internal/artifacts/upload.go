@@ -12,11 +12,11 @@ import (
 
 	"go.uber.org/zap"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
-	"brokerd/internal/work"
 )
 
 // A Header announces the content of an upload.
@@ -63,7 +63,7 @@ var errUnknownContent = errors.New("the session does not have this content")
 // upload without a hash counts even if the session has its content.
 //
 // Errors: fault.Exhausted for an artifact or session that becomes too large, for too many artifacts
-// and for a disk that is nearly full, or would be with this upload; otherwise as work.Directory.
+// and for a disk that is nearly full, or would be with this upload; otherwise as directory.Directory.
 func (r *Repository) Begin(ctx context.Context, c identity.Caller, h Header, request func(sum string) (idempotency.Request, error)) (*Upload, *Stored, error) {
 	if r.Disk != nil {
 		if err := r.Disk.CheckUpload(h.Size); err != nil {
@@ -131,7 +131,7 @@ func (u *Upload) release() {
 
 // admit checks the limits for a content beside other bytes that are under way, and reports whether the
 // session already has it. A content without a hash counts as new.
-func (r *Repository) admit(q store.Querier, s work.Session, sum string, size, underWay int64) (known bool, err error) {
+func (r *Repository) admit(q store.Querier, s directory.Session, sum string, size, underWay int64) (known bool, err error) {
 	if s.Artifact > 0 && size > s.Artifact {
 		return false, full("ARTIFACT_TOO_LARGE", "artifact_limit", s.Artifact,
 			"the content has %d bytes; an artifact of this session has at most %d bytes (artifact_limit)", size, s.Artifact)

@@ -5,17 +5,17 @@ import (
 	"fmt"
 	"unicode/utf8"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/store"
-	"brokerd/internal/work"
 )
 
 // An uploadTx is the transaction that stores the version of an upload.
 type uploadTx struct {
 	*Upload
 	tx      *store.Tx
-	session work.Session
-	agent   work.Agent
+	session directory.Session
+	agent   directory.Agent
 }
 
 // run reads first, then writes.

@@ -13,6 +13,7 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
@@ -217,7 +218,7 @@ func (b *Blocker) acknowledgedBy(agent string) bool {
 }
 
 // asks reports whether a notification of the blocker went to an agent or its role.
-func (b *Blocker) asks(a work.Agent) bool {
+func (b *Blocker) asks(a directory.Agent) bool {
 	return slices.ContainsFunc(b.Timeline, func(e Entry) bool {
 		return e.Message != 0 && (e.Recipient.Agent == a.Name || a.Role != "" && e.Recipient.Role == a.Role)
 	})
@@ -234,9 +235,9 @@ type Tasks interface {
 	// Block makes a task BLOCKED if the agent holds it, or if it is claimed and an operator calls. It
 	// reports whether the task is BLOCKED now; a task that it does not block, or that does not exist,
 	// is no error.
-	Block(tx *store.Tx, session int64, task string, by work.Agent, reason string) (bool, error)
+	Block(tx *store.Tx, session int64, task string, by directory.Agent, reason string) (bool, error)
 	// Unblock returns a task to its holder if it is still BLOCKED.
-	Unblock(tx *store.Tx, session int64, task string, by work.Agent, reason string) error
+	Unblock(tx *store.Tx, session int64, task string, by directory.Agent, reason string) error
 	// Done reports whether a task is DONE.
 	Done(q store.Querier, session int64, task string) (bool, error)
 }
@@ -245,7 +246,7 @@ type Tasks interface {
 type Board struct {
 	store *store.Store
 	log   *events.Log
-	dir   work.Directory
+	dir   *directory.Directory
 	post  work.Post
 	clock clockwork.Clock
 	zap   *zap.Logger
@@ -258,7 +259,7 @@ type Board struct {
 }
 
 // New returns the blockers of a store that was opened with Migrations. They do not escalate before Start.
-func New(st *store.Store, log *events.Log, dir work.Directory, post work.Post, clock clockwork.Clock, logger *zap.Logger) *Board {
+func New(st *store.Store, log *events.Log, dir *directory.Directory, post work.Post, clock clockwork.Clock, logger *zap.Logger) *Board {
 	b := &Board{store: st, log: log, dir: dir, post: post, clock: clock, zap: logger, hub: work.NewHub[int64](clock)}
 	b.calendar = work.NewItemCalendar(st, clock, logger, escalations, b.escalateDue)
 	b.backlog = work.NewBacklog(st, "blockers", clock, logger, b.page)
@@ -384,10 +385,10 @@ func (b *Board) save(tx *store.Tx, x *Blocker) error {
 }
 
 // acting returns the session and agent of a call that changes something.
-func (b *Board) acting(tx *store.Tx, c identity.Caller) (work.Session, work.Agent, error) {
+func (b *Board) acting(tx *store.Tx, c identity.Caller) (directory.Session, directory.Agent, error) {
 	s, err := b.dir.Session(tx, c.Session)
 	if err != nil {
-		return s, work.Agent{}, err
+		return s, directory.Agent{}, err
 	}
 	a, err := b.dir.Acting(tx, s.ID, c)
 	return s, a, err

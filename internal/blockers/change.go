@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
@@ -29,19 +30,21 @@ type Draft struct {
 }
 
 // Raise raises a blocker. Errors: fault.NotFound for an unknown recipient; fault.Exhausted
-// (TOO_MANY_BLOCKERS); as work.Directory and work.Post have them.
+// (TOO_MANY_BLOCKERS); as directory.Directory and work.Post have them.
 func (b *Board) Raise(ctx context.Context, c identity.Caller, req idempotency.Request, d Draft) (Blocker, error) {
 	if err := b.post.Admit(ctx, c); err != nil {
 		return Blocker{}, err
 	}
-	return b.change(ctx, c, req, func(tx *store.Tx, s work.Session, a work.Agent) (Blocker, error) { return b.raise(tx, s, a, d) })
+	return b.change(ctx, c, req, func(tx *store.Tx, s directory.Session, a directory.Agent) (Blocker, error) {
+		return b.raise(tx, s, a, d)
+	})
 }
 
 // Acknowledge records that the caller works on a blocker. Errors: fault.NotFound; fault.Precondition
-// (BLOCKER_RESOLVED, OWN_BLOCKER); fault.Exhausted (TOO_MANY_ACKNOWLEDGEMENTS); as work.Directory has
+// (BLOCKER_RESOLVED, OWN_BLOCKER); fault.Exhausted (TOO_MANY_ACKNOWLEDGEMENTS); as directory.Directory has
 // them.
 func (b *Board) Acknowledge(ctx context.Context, c identity.Caller, req idempotency.Request, id, note string) (Blocker, error) {
-	return b.change(ctx, c, req, func(tx *store.Tx, s work.Session, a work.Agent) (Blocker, error) {
+	return b.change(ctx, c, req, func(tx *store.Tx, s directory.Session, a directory.Agent) (Blocker, error) {
 		x, err := find(tx, s.ID, id)
 		if err == nil {
 			err = b.acknowledge(tx, a, &x, note)
@@ -51,12 +54,12 @@ func (b *Board) Acknowledge(ctx context.Context, c identity.Caller, req idempote
 }
 
 // Resolve ends a blocker. Errors: fault.NotFound; fault.Precondition (BLOCKER_RESOLVED); as
-// work.Directory has them.
+// directory.Directory has them.
 func (b *Board) Resolve(ctx context.Context, c identity.Caller, req idempotency.Request, id, resolution string) (Blocker, error) {
 	if err := b.post.Admit(ctx, c); err != nil {
 		return Blocker{}, err
 	}
-	return b.change(ctx, c, req, func(tx *store.Tx, s work.Session, a work.Agent) (Blocker, error) {
+	return b.change(ctx, c, req, func(tx *store.Tx, s directory.Session, a directory.Agent) (Blocker, error) {
 		x, err := find(tx, s.ID, id)
 		if err == nil && x.State == Resolved {
 			err = x.errResolved()
@@ -70,7 +73,7 @@ func (b *Board) Resolve(ctx context.Context, c identity.Caller, req idempotency.
 
 // change runs a change of the caller once.
 func (b *Board) change(
-	ctx context.Context, c identity.Caller, req idempotency.Request, fn func(*store.Tx, work.Session, work.Agent) (Blocker, error),
+	ctx context.Context, c identity.Caller, req idempotency.Request, fn func(*store.Tx, directory.Session, directory.Agent) (Blocker, error),
 ) (Blocker, error) {
 	var out Blocker
 	err := b.store.Write(ctx, func(tx *store.Tx) error {
@@ -91,7 +94,7 @@ func (b *Board) change(
 	return out, err
 }
 
-func (b *Board) raise(tx *store.Tx, s work.Session, a work.Agent, d Draft) (Blocker, error) {
+func (b *Board) raise(tx *store.Tx, s directory.Session, a directory.Agent, d Draft) (Blocker, error) {
 	unresolved := 0
 	for _, state := range []State{Open, Acknowledged} {
 		var n int
@@ -142,8 +145,8 @@ func (b *Board) raise(tx *store.Tx, s work.Session, a work.Agent, d Draft) (Bloc
 				Step: Notified, At: tx.Now(), Agent: a.Name, Recipient: r, Message: message, Revision: x.ID,
 			})
 		}
-		if s.EscalateTime > 0 {
-			x.EscalatesAt = tx.Now().Add(s.EscalateTime)
+		if s.BlockerTime > 0 {
+			x.EscalatesAt = tx.Now().Add(s.BlockerTime)
 		}
 	}
 	if err := b.insert(tx, &x); err != nil {
@@ -151,7 +154,7 @@ func (b *Board) raise(tx *store.Tx, s work.Session, a work.Agent, d Draft) (Bloc
 	}
 	b.count(tx, "raised")
 	if reached {
-		return x, b.resolve(tx, work.Agent{Name: identity.System}, &x, x.Awaited.reachedText())
+		return x, b.resolve(tx, directory.Agent{Name: identity.System}, &x, x.Awaited.reachedText())
 	}
 	return x, nil
 }
@@ -168,7 +171,7 @@ func (b *Board) insert(tx *store.Tx, x *Blocker) error {
 }
 
 // recipients returns the recipients of the first notification.
-func (b *Board) recipients(tx *store.Tx, s work.Session, x *Blocker, named []Recipient) ([]Recipient, error) {
+func (b *Board) recipients(tx *store.Tx, s directory.Session, x *Blocker, named []Recipient) ([]Recipient, error) {
 	for _, r := range named {
 		switch {
 		case r.Agent != "":
@@ -180,7 +183,7 @@ func (b *Board) recipients(tx *store.Tx, s work.Session, x *Blocker, named []Rec
 				return nil, err
 			}
 		default:
-			members, err := b.dir.Matching(tx, s.ID, r.Role, "")
+			members, err := b.dir.Matching(tx, s.ID, directory.Selection{Role: r.Role})
 			if err == nil && len(members) == 0 {
 				err = fault.Missing("role", r.Role, "no agent of the role %q is registered in this session", r.Role)
 			}
@@ -217,11 +220,11 @@ func (b *Board) withAwaited(tx *store.Tx, x *Blocker, list []Recipient) ([]Recip
 		if r.Role == "" {
 			continue
 		}
-		members, err := b.dir.Matching(tx, x.Session, r.Role, "")
+		members, err := b.dir.Matching(tx, x.Session, directory.Selection{Role: r.Role})
 		if err != nil {
 			return nil, err
 		}
-		members = slices.DeleteFunc(members, func(m work.Agent) bool { return m.Name == x.Agent })
+		members = slices.DeleteFunc(members, func(m directory.Agent) bool { return m.Name == x.Agent })
 		if len(members) == 1 && members[0].Name == x.Awaited.Name {
 			return list, nil
 		}
@@ -232,18 +235,18 @@ func (b *Board) withAwaited(tx *store.Tx, x *Blocker, list []Recipient) ([]Recip
 // nextRole returns the next role of escalate_to with an agent that is alive and has not raised the
 // blocker, or else with any other agent, and moves the blocker's position behind it. It returns no
 // role if there is none.
-func (b *Board) nextRole(tx *store.Tx, s work.Session, x *Blocker) (string, error) {
+func (b *Board) nextRole(tx *store.Tx, s directory.Session, x *Blocker) (string, error) {
 	lost := -1 // the position of the first role whose other agents have all ended
 	for i := range s.EscalateTo {
 		at := (x.NextRole + i) % len(s.EscalateTo)
-		members, err := b.dir.Matching(tx, s.ID, s.EscalateTo[at], "")
+		members, err := b.dir.Matching(tx, s.ID, directory.Selection{Role: s.EscalateTo[at]})
 		if err != nil {
 			return "", err
 		}
 		for _, m := range members {
 			switch {
 			case m.Name == x.Agent:
-			case !m.Ended:
+			case !m.Ended():
 				x.NextRole = at + 1
 				return s.EscalateTo[at], nil
 			case lost < 0:
@@ -263,15 +266,15 @@ func (b *Board) reached(tx *store.Tx, x *Blocker) (bool, error) {
 	switch {
 	case !x.AutoResolve:
 	case x.Awaited.Kind == Agent:
-		a, found, err := b.dir.Find(tx, x.Session, x.Awaited.Name)
-		return found && a.Completed, err
+		completed, _, err := b.dir.Completed(tx, x.Session, x.Awaited.Name)
+		return completed, err
 	case x.Awaited.Kind == Task && b.tasks != nil:
 		return b.tasks.Done(tx, x.Session, x.Awaited.Name)
 	}
 	return false, nil
 }
 
-func (b *Board) acknowledge(tx *store.Tx, a work.Agent, x *Blocker, note string) error {
+func (b *Board) acknowledge(tx *store.Tx, a directory.Agent, x *Blocker, note string) error {
 	switch {
 	case x.State == Resolved:
 		return x.errResolved()
@@ -297,7 +300,7 @@ func (b *Board) acknowledge(tx *store.Tx, a work.Agent, x *Blocker, note string)
 }
 
 // resolve ends a blocker that is not resolved.
-func (b *Board) resolve(tx *store.Tx, a work.Agent, x *Blocker, resolution string) error {
+func (b *Board) resolve(tx *store.Tx, a directory.Agent, x *Blocker, resolution string) error {
 	involved, err := b.involved(tx, a, x)
 	if err != nil {
 		return err
@@ -349,7 +352,7 @@ func (b *Board) resolve(tx *store.Tx, a work.Agent, x *Blocker, resolution strin
 }
 
 // involved returns the agents that have to do with a blocker, other than the one that resolves it.
-func (b *Board) involved(tx *store.Tx, by work.Agent, x *Blocker) ([]string, error) {
+func (b *Board) involved(tx *store.Tx, by directory.Agent, x *Blocker) ([]string, error) {
 	list := []string{x.Agent}
 	for _, e := range x.Timeline {
 		switch {
@@ -358,7 +361,7 @@ func (b *Board) involved(tx *store.Tx, by work.Agent, x *Blocker) ([]string, err
 		case e.Recipient.Agent != "":
 			list = append(list, e.Recipient.Agent)
 		case e.Recipient.Role != "":
-			members, err := b.dir.Matching(tx, x.Session, e.Recipient.Role, "")
+			members, err := b.dir.Matching(tx, x.Session, directory.Selection{Role: e.Recipient.Role})
 			if err != nil {
 				return nil, err
 			}
@@ -372,7 +375,7 @@ func (b *Board) involved(tx *store.Tx, by work.Agent, x *Blocker) ([]string, err
 }
 
 // notify sends a notification and returns the revision of the message.
-func (b *Board) notify(tx *store.Tx, x *Blocker, from work.Agent, to Recipient) (int64, error) {
+func (b *Board) notify(tx *store.Tx, x *Blocker, from directory.Agent, to Recipient) (int64, error) {
 	payload, err := x.payload(map[string]any{"escalations": x.Escalations})
 	if err != nil {
 		return 0, err
@@ -443,7 +446,7 @@ func clip(s string, most int) string {
 }
 
 // append adds an event of a blocker and returns its revision. Without an id, the blocker is new.
-func (b *Board) append(tx *store.Tx, x *Blocker, a work.Agent, kind string, severity events.Severity, summary string, details map[string]any) (int64, error) {
+func (b *Board) append(tx *store.Tx, x *Blocker, a directory.Agent, kind string, severity events.Severity, summary string, details map[string]any) (int64, error) {
 	details["agent"], details["task_id"] = x.Agent, x.Task
 	e := events.Entry{
 		Session: x.Session, Category: events.Work, Type: kind, Severity: severity, Source: a.Name, SourceRole: a.Role,

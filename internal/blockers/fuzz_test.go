@@ -11,6 +11,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/blockers"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/sessions"
@@ -91,5 +92,5 @@ func FuzzListBlockers(f *testing.F) {
 func fuzzed(f *testing.F) *blockers.Service {
 	clock := clockwork.NewRealClock()
 	st := testkit.Store(f, f.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(), blockers.Migrations())
-	return blockers.NewService(blockers.New(st, events.New(st, clock, zap.NewNop()), testkit.NoSessions{}, testkit.NoPost{}, clock, zap.NewNop()))
+	return blockers.NewService(blockers.New(st, events.New(st, clock, zap.NewNop()), directory.New(), testkit.NoPost{}, clock, zap.NewNop()))
 }

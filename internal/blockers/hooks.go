@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
@@ -31,12 +32,12 @@ func (b *Board) escalateDue(tx *store.Tx, id int64) error {
 
 // escalate notifies the next role of a blocker that no agent has acknowledged.
 func (b *Board) escalate(tx *store.Tx, x *Blocker) error {
-	s, closed, err := b.dir.ByID(tx, x.Session)
+	s, err := b.dir.ByID(tx, x.Session)
 	if err != nil {
 		return err
 	}
 	x.EscalatesAt = time.Time{}
-	if closed || s.EscalateTime <= 0 {
+	if s.Closed() || s.BlockerTime <= 0 {
 		return b.save(tx, x)
 	}
 	role, err := b.nextRole(tx, s, x)
@@ -48,7 +49,7 @@ func (b *Board) escalate(tx *store.Tx, x *Blocker) error {
 	if role != "" {
 		to, summary = Recipient{Role: role}, "the role "+role+" is notified of the blocker of "
 	}
-	broker := work.Agent{Name: identity.System}
+	broker := directory.Agent{Name: identity.System}
 	revision, err := b.append(tx, x, broker, "blocker.escalated", events.Warning, summary+x.Agent+": "+x.headline(),
 		map[string]any{"role": role, "escalations": x.Escalations})
 	if err != nil {
@@ -56,13 +57,13 @@ func (b *Board) escalate(tx *store.Tx, x *Blocker) error {
 	}
 	e := Entry{Step: Escalated, At: tx.Now(), Agent: identity.System, Recipient: to, Revision: revision}
 	if role != "" {
-		if e.Message, err = b.notify(tx, x, work.Agent{}, to); err != nil {
+		if e.Message, err = b.notify(tx, x, directory.Agent{}, to); err != nil {
 			return err
 		}
 	}
 	x.Revision, x.Timeline = revision, append(x.Timeline, e)
 	if x.Escalations < mostEscalations {
-		x.EscalatesAt = tx.Now().Add(s.EscalateTime)
+		x.EscalatesAt = tx.Now().Add(s.BlockerTime)
 	}
 	b.count(tx, "escalated")
 	return b.save(tx, x)
@@ -155,7 +156,7 @@ func (b *Board) page(tx *store.Tx, c *work.Chore) (more bool, err error) {
 	if err != nil || len(ids) == 0 {
 		return false, err
 	}
-	if _, closed, err := b.dir.ByID(tx, c.Session); err != nil || closed {
+	if s, err := b.dir.ByID(tx, c.Session); err != nil || s.Closed() {
 		return false, err
 	}
 	page := work.NewPage(tx)
@@ -177,7 +178,7 @@ func (b *Board) page(tx *store.Tx, c *work.Chore) (more bool, err error) {
 // endFor makes the change of a chore to one blocker.
 func (b *Board) endFor(tx *store.Tx, c *work.Chore, id int64) error {
 	x, found, err := one(tx, id)
-	broker := work.Agent{Name: identity.System}
+	broker := directory.Agent{Name: identity.System}
 	switch {
 	case work.IsDamage(err):
 		b.zap.Error("a damaged blocker stays as it is", zap.String("blocker", work.ID(letter, id)), zap.Error(err))
@@ -198,15 +199,15 @@ func (b *Board) reopen(tx *store.Tx, x *Blocker, lost string) error {
 			continue
 		}
 		a, found, err := b.dir.Find(tx, x.Session, e.Agent)
-		if err != nil || e.Agent == identity.System || found && !a.Ended {
+		if err != nil || e.Agent == identity.System || found && !a.Ended() {
 			return err
 		}
 	}
-	s, _, err := b.dir.ByID(tx, x.Session)
+	s, err := b.dir.ByID(tx, x.Session)
 	if err != nil {
 		return err
 	}
-	broker := work.Agent{Name: identity.System}
+	broker := directory.Agent{Name: identity.System}
 	revision, err := b.append(tx, x, broker, "blocker.reopened", events.Warning, lost+" has ended or deregistered, and no agent works on the blocker of "+x.Agent,
 		map[string]any{"lost": lost})
 	if err != nil {
@@ -215,8 +216,8 @@ func (b *Board) reopen(tx *store.Tx, x *Blocker, lost string) error {
 	tx.Exec(deleteAcknowledgers, x.ID)
 	x.Revision, x.State = revision, Open
 	x.Timeline = append(x.Timeline, Entry{Step: Reopened, At: tx.Now(), Agent: lost, Revision: revision})
-	if s.EscalateTime > 0 && x.Escalations < mostEscalations {
-		x.EscalatesAt = tx.Now().Add(s.EscalateTime)
+	if s.BlockerTime > 0 && x.Escalations < mostEscalations {
+		x.EscalatesAt = tx.Now().Add(s.BlockerTime)
 	}
 	b.count(tx, "reopened")
 	return b.save(tx, x)

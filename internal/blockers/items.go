@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/finding"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
@@ -14,7 +15,7 @@ import (
 
 // Items returns the unresolved blockers that concern an agent, at most limit, oldest first: those
 // that it works on, those of which it or its role was notified, and those that it has raised.
-func (b *Board) Items(q store.Querier, session int64, a work.Agent, limit int) ([]work.Item, error) {
+func (b *Board) Items(q store.Querier, session int64, a directory.Agent, limit int) ([]work.Item, error) {
 	list, err := read(q.Query(selectUnresolved, session))
 	if err != nil {
 		return nil, fmt.Errorf("list blockers of %s: %w", a.Name, err)
@@ -138,11 +139,11 @@ func (b *Board) Explain(q store.Querier, about finding.Question) ([]finding.Find
 }
 
 // subject is the agent or role of a question as a recipient.
-func subject(about *finding.Question) work.Agent {
+func subject(about *finding.Question) directory.Agent {
 	if about.Kind == finding.Role {
-		return work.Agent{Role: about.Name}
+		return directory.Agent{Role: about.Name}
 	}
-	return work.Agent{Name: about.Name}
+	return directory.Agent{Name: about.Name}
 }
 
 func (b *Board) finding(q store.Querier, about *finding.Question, x *Blocker) (finding.Finding, error) {
@@ -225,23 +226,23 @@ func (b *Board) explainNotifications(q store.Querier, about *finding.Question, x
 // one of its notifications.
 func (b *Board) reaches(q store.Querier, x *Blocker) (bool, error) {
 	for _, e := range x.Timeline {
-		var members []work.Agent
+		var members []directory.Agent
 		var err error
 		switch {
 		case e.Message == 0:
 		case e.Recipient.Agent != "":
-			var a work.Agent
+			var a directory.Agent
 			var found bool
 			if a, found, err = b.dir.Find(q, x.Session, e.Recipient.Agent); found {
-				members = []work.Agent{a}
+				members = []directory.Agent{a}
 			}
 		default:
-			members, err = b.dir.Matching(q, x.Session, e.Recipient.Role, "")
+			members, err = b.dir.Matching(q, x.Session, directory.Selection{Role: e.Recipient.Role})
 		}
 		if err != nil {
 			return false, err
 		}
-		if slices.ContainsFunc(members, func(a work.Agent) bool { return a.Name != x.Agent && !a.Ended }) {
+		if slices.ContainsFunc(members, func(a directory.Agent) bool { return a.Name != x.Agent && !a.Ended() }) {
 			return true, nil
 		}
 	}
@@ -264,7 +265,7 @@ func (b *Board) awaiting(q store.Querier, x *Blocker) (reason string, stuck bool
 			return "", false, err
 		case !found:
 			return reason + ", which is not registered", true, nil
-		case a.Ended:
+		case a.Ended():
 			return reason + ", which has failed or stopped", true, nil
 		}
 	default:

@@ -7,21 +7,21 @@ import (
 	"strings"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
-	"brokerd/internal/work"
 )
 
 // A decisionTx makes the changes of one writer function in one session.
 type decisionTx struct {
 	*Table
 	tx      *store.Tx
-	session work.Session
-	actor   work.Agent // the zero Agent = the broker itself
+	session directory.Session
+	actor   directory.Agent // the zero Agent = the broker itself
 }
 
 // change runs a function of the writer in the name of a caller. fn leaves in out what a repeated

@@ -7,6 +7,7 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/finding"
 	"brokerd/internal/store"
@@ -195,7 +196,7 @@ func (d *Decision) last() *Verdict {
 }
 
 // mayDecide reports whether an agent may give the verdict that is due.
-func (d *Decision) mayDecide(a work.Agent, s work.Session) bool {
+func (d *Decision) mayDecide(a directory.Agent, s directory.Session) bool {
 	if d.State == Escalated && a.System() {
 		return true
 	}
@@ -212,7 +213,7 @@ func (d *Decision) mayDecide(a work.Agent, s work.Session) bool {
 func (d *Decision) mayPass() bool { return d.Kind == Review && d.Scope != "" }
 
 // owedBy reports whether the decision waits for an agent.
-func (d *Decision) owedBy(a work.Agent, s work.Session) bool {
+func (d *Decision) owedBy(a directory.Agent, s directory.Session) bool {
 	return d.mayDecide(a, s) || d.State == Revising && d.OpenedBy == a.Name
 }
 
@@ -244,7 +245,7 @@ type Crew interface {
 type Parts struct {
 	Store     *store.Store
 	Log       *events.Log
-	Directory work.Directory
+	Directory *directory.Directory
 	Post      work.Post
 	Tokens    Tokens
 	Crew      Crew

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -29,7 +30,7 @@ func (t *Table) due(tx *store.Tx, id int64) error {
 }
 
 // one returns a decision of any session, with its content and all verdicts, and the session.
-func (t *Table) one(tx *store.Tx, id int64) (d Decision, s work.Session, found bool, err error) {
+func (t *Table) one(tx *store.Tx, id int64) (d Decision, s directory.Session, found bool, err error) {
 	var session int64
 	err = tx.QueryRow(selectSession, id).Scan(&session)
 	if errors.Is(err, store.ErrNoRows) {
@@ -39,7 +40,7 @@ func (t *Table) one(tx *store.Tx, id int64) (d Decision, s work.Session, found b
 		d, err = find(tx, session, work.ID(idLetter, id))
 	}
 	if err == nil {
-		s, _, err = t.Directory.ByID(tx, session)
+		s, err = t.Directory.ByID(tx, session)
 	}
 	return d, s, err == nil, err
 }

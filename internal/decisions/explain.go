@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"fmt"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
-	"brokerd/internal/work"
 )
 
 // Explain says what one decision waits for. Without a subject, it finds decisions that an agent or an
@@ -50,7 +50,7 @@ func (t *Table) explain(q store.Querier, about finding.Question, d *Decision) (f
 	if d.Round > 1 {
 		what = fmt.Sprintf("%s by %s", d.subject(), d.OpenedBy)
 	}
-	session, _, err := t.Directory.ByID(q, about.Session)
+	session, err := t.Directory.ByID(q, about.Session)
 	if err != nil {
 		return f, err
 	}
@@ -84,8 +84,8 @@ func (t *Table) explain(q store.Querier, about finding.Question, d *Decision) (f
 }
 
 // explainCommands returns the commands that the caller may run: those that settle the decision first.
-func (d *Decision) explainCommands(about finding.Question, s work.Session) (list []finding.Command) {
-	asker := work.Agent{Name: cmp.Or(about.Asker, identity.System), Role: about.AskerRole}
+func (d *Decision) explainCommands(about finding.Question, s directory.Session) (list []finding.Command) {
+	asker := directory.Agent{Name: cmp.Or(about.Asker, identity.System), Role: about.AskerRole}
 	switch {
 	case d.mayDecide(asker, s):
 		return d.verdictCommands()

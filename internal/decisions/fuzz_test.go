@@ -12,6 +12,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/decisions"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/sessions"
@@ -127,6 +128,6 @@ func fuzzed(f *testing.F) *decisions.Service {
 	clock := clockwork.NewRealClock()
 	st := testkit.Store(f, f.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(), decisions.Migrations())
 	return decisions.NewService(decisions.New(decisions.Parts{
-		Store: st, Log: events.New(st, clock, zap.NewNop()), Directory: testkit.NoSessions{}, Post: testkit.NoPost{}, Clock: clock, Zap: zap.NewNop(),
+		Store: st, Log: events.New(st, clock, zap.NewNop()), Directory: directory.New(), Post: testkit.NoPost{}, Clock: clock, Zap: zap.NewNop(),
 	}))
 }

@@ -43,8 +43,8 @@ func (t *Table) page(tx *store.Tx, c *work.Chore) (more bool, err error) {
 	if err != nil || len(ids) == 0 {
 		return false, err
 	}
-	s, closed, err := t.Directory.ByID(tx, c.Session)
-	if err != nil || closed && c.Kind == goneChore {
+	s, err := t.Directory.ByID(tx, c.Session)
+	if err != nil || s.Closed() && c.Kind == goneChore {
 		return false, err
 	}
 	u := &decisionTx{Table: t, tx: tx, session: s}

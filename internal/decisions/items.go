@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/finding"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
@@ -24,8 +25,8 @@ func (t *Table) OfTask(q store.Querier, session int64, task string, limit int) (
 
 // Items returns the unfinished decisions that concern an agent: those it owes, then those it opened,
 // each with the oldest first.
-func (t *Table) Items(q store.Querier, session int64, a work.Agent, limit int) ([]work.Item, error) {
-	s, _, err := t.Directory.ByID(q, session)
+func (t *Table) Items(q store.Querier, session int64, a directory.Agent, limit int) ([]work.Item, error) {
+	s, err := t.Directory.ByID(q, session)
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,9 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
+	"brokerd/internal/agents"
 	"brokerd/internal/decisions"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
@@ -15,21 +17,6 @@ import (
 	"brokerd/internal/testkit"
 	"brokerd/internal/work"
 )
-
-// people is a directory with one session, in which every agent is registered.
-type people struct{ testkit.NoSessions }
-
-func (people) Session(store.Querier, string) (work.Session, error) {
-	return work.Session{ID: 1, Name: "default"}, nil
-}
-
-func (people) Acting(_ store.Querier, _ int64, c identity.Caller) (work.Agent, error) {
-	return work.Agent{Name: c.Agent}, nil
-}
-
-func (people) Find(_ store.Querier, _ int64, name string) (work.Agent, bool, error) {
-	return work.Agent{Name: name}, true, nil
-}
 
 // silence is a post that sends nothing.
 type silence struct{ testkit.NoPost }
@@ -44,8 +31,9 @@ func TestArtifactMentions_FindsTheNextRoundOfAnOlderDecision(t *testing.T) {
 	t.Parallel()
 	clock, ctx := clockwork.NewFakeClock(), t.Context()
 	st := testkit.Store(t, t.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(),
-		work.Migrations(), decisions.Migrations())
-	table := decisions.New(decisions.Parts{Store: st, Log: events.New(st, clock, zap.NewNop()), Directory: people{},
+		agents.Migrations(), work.Migrations(), decisions.Migrations())
+	testkit.Agents(t, st, "", "a", "b")
+	table := decisions.New(decisions.Parts{Store: st, Log: events.New(st, clock, zap.NewNop()), Directory: directory.New(),
 		Post: silence{}, Clock: clock, Zap: zap.NewNop()})
 	opener, other := identity.Caller{Session: "default", Agent: "a"}, identity.Caller{Session: "default", Agent: "b"}
 	var ids []string

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
@@ -148,7 +149,7 @@ func (u *decisionTx) reach(agent, role string) error {
 
 // members returns the agents of a role, without some.
 func (u *decisionTx) members(role string, except ...string) (names []string, err error) {
-	found, err := u.Directory.Matching(u.tx, u.session.ID, role, "*")
+	found, err := u.Directory.Matching(u.tx, u.session.ID, directory.Selection{Role: role})
 	for _, a := range found {
 		if !slices.Contains(except, a.Name) {
 			names = append(names, a.Name)

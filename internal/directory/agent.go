@@ -156,7 +156,10 @@ func (d *Directory) Find(q store.Querier, session int64, name string) (Agent, bo
 	} else {
 		a, err = readAgent(q, key)
 	}
-	return a, a.ID != 0, err
+	if err != nil || a.ID == 0 {
+		return Agent{}, false, err
+	}
+	return a, true, nil
 }
 
 // readAgent returns an agent without ID if none is registered.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
@@ -31,17 +32,19 @@ type Draft struct {
 }
 
 // Create offers work. Errors: fault.NotFound for an unknown recipient or artifact; fault.Invalid if the caller is
-// the recipient; fault.Precondition (NOT_HELD); fault.Exhausted (TOO_MANY_HANDOFFS); as work.Directory
+// the recipient; fault.Precondition (NOT_HELD); fault.Exhausted (TOO_MANY_HANDOFFS); as directory.Directory
 // and work.Post have them.
 func (d *Desk) Create(ctx context.Context, c identity.Caller, req idempotency.Request, draft Draft) (Handoff, error) {
-	return d.change(ctx, c, req, true, func(tx *store.Tx, s work.Session, a work.Agent) (Handoff, error) { return d.create(tx, s, a, draft) })
+	return d.change(ctx, c, req, true, func(tx *store.Tx, s directory.Session, a directory.Agent) (Handoff, error) {
+		return d.create(tx, s, a, draft)
+	})
 }
 
 // Accept makes the caller the holder of the grants. Errors: fault.NotFound; fault.Denied
 // (NOT_THE_RECIPIENT); fault.Precondition (HANDOFF_CLOSED, GRANTS_LOST, AGENT_REQUIRED);
-// fault.Exhausted (TOO_MANY_QUEUES); as work.Directory has them.
+// fault.Exhausted (TOO_MANY_QUEUES); as directory.Directory has them.
 func (d *Desk) Accept(ctx context.Context, c identity.Caller, req idempotency.Request, id, notes string, partial bool) (Handoff, error) {
-	return d.settle(ctx, c, req, id, func(tx *store.Tx, _ work.Session, a work.Agent, h *Handoff) error {
+	return d.settle(ctx, c, req, id, func(tx *store.Tx, _ directory.Session, a directory.Agent, h *Handoff) error {
 		switch {
 		case a.System():
 			return fault.AgentRequired()
@@ -56,7 +59,7 @@ func (d *Desk) Accept(ctx context.Context, c identity.Caller, req idempotency.Re
 
 // Reject refuses a handoff. Errors: as for Accept.
 func (d *Desk) Reject(ctx context.Context, c identity.Caller, req idempotency.Request, id, notes string) (Handoff, error) {
-	return d.settle(ctx, c, req, id, func(tx *store.Tx, _ work.Session, a work.Agent, h *Handoff) error {
+	return d.settle(ctx, c, req, id, func(tx *store.Tx, _ directory.Session, a directory.Agent, h *Handoff) error {
 		switch {
 		case !h.isFor(a) && !a.System():
 			return h.errNotRecipient(a)
@@ -68,9 +71,9 @@ func (d *Desk) Reject(ctx context.Context, c identity.Caller, req idempotency.Re
 }
 
 // Cancel withdraws a handoff. Errors: fault.NotFound; fault.Denied (NOT_THE_SENDER);
-// fault.Precondition (HANDOFF_CLOSED); as work.Directory has them.
+// fault.Precondition (HANDOFF_CLOSED); as directory.Directory has them.
 func (d *Desk) Cancel(ctx context.Context, c identity.Caller, req idempotency.Request, id, notes string) (Handoff, error) {
-	return d.settle(ctx, c, req, id, func(tx *store.Tx, s work.Session, a work.Agent, h *Handoff) error {
+	return d.settle(ctx, c, req, id, func(tx *store.Tx, s directory.Session, a directory.Agent, h *Handoff) error {
 		switch {
 		case h.From != a.Name && !a.Directs(s):
 			return fault.New(fault.Denied, "NOT_THE_SENDER", "only %s, a director or an operator may cancel handoff %s", h.From, h.Name())
@@ -82,9 +85,9 @@ func (d *Desk) Cancel(ctx context.Context, c identity.Caller, req idempotency.Re
 }
 
 // Check checks or unchecks an item, by its number from 1. Errors: fault.NotFound; fault.Denied
-// (NOT_THE_RECIPIENT); fault.Precondition (HANDOFF_CLOSED); as work.Directory has them.
+// (NOT_THE_RECIPIENT); fault.Precondition (HANDOFF_CLOSED); as directory.Directory has them.
 func (d *Desk) Check(ctx context.Context, c identity.Caller, req idempotency.Request, id string, number int, checked bool) (Handoff, error) {
-	return d.settle(ctx, c, req, id, func(tx *store.Tx, _ work.Session, a work.Agent, h *Handoff) error {
+	return d.settle(ctx, c, req, id, func(tx *store.Tx, _ directory.Session, a directory.Agent, h *Handoff) error {
 		may := h.isFor(a) && h.State == Pending || h.SettledBy == a.Name && h.State == Accepted
 		switch {
 		case h.State == Rejected || h.State == Cancelled:
@@ -100,7 +103,7 @@ func (d *Desk) Check(ctx context.Context, c identity.Caller, req idempotency.Req
 
 // change runs a change of the caller once.
 func (d *Desk) change(
-	ctx context.Context, c identity.Caller, req idempotency.Request, sends bool, fn func(*store.Tx, work.Session, work.Agent) (Handoff, error),
+	ctx context.Context, c identity.Caller, req idempotency.Request, sends bool, fn func(*store.Tx, directory.Session, directory.Agent) (Handoff, error),
 ) (Handoff, error) {
 	if sends {
 		if err := d.post.Admit(ctx, c); err != nil {
@@ -132,9 +135,9 @@ func (d *Desk) change(
 
 // settle runs a change of a handoff that exists.
 func (d *Desk) settle(
-	ctx context.Context, c identity.Caller, req idempotency.Request, id string, fn func(*store.Tx, work.Session, work.Agent, *Handoff) error,
+	ctx context.Context, c identity.Caller, req idempotency.Request, id string, fn func(*store.Tx, directory.Session, directory.Agent, *Handoff) error,
 ) (Handoff, error) {
-	return d.change(ctx, c, req, false, func(tx *store.Tx, s work.Session, a work.Agent) (Handoff, error) {
+	return d.change(ctx, c, req, false, func(tx *store.Tx, s directory.Session, a directory.Agent) (Handoff, error) {
 		h, err := find(tx, s.ID, id)
 		if err == nil {
 			err = fn(tx, s, a, &h)
@@ -143,7 +146,7 @@ func (d *Desk) settle(
 	})
 }
 
-func (d *Desk) create(tx *store.Tx, s work.Session, a work.Agent, draft Draft) (Handoff, error) {
+func (d *Desk) create(tx *store.Tx, s directory.Session, a directory.Agent, draft Draft) (Handoff, error) {
 	var pending int
 	if err := tx.QueryRow(countPending, s.ID).Scan(&pending); err != nil {
 		return Handoff{}, err
@@ -195,11 +198,11 @@ func (d *Desk) checkRecipient(tx *store.Tx, h *Handoff) error {
 		}
 		return err
 	}
-	members, err := d.dir.Matching(tx, h.Session, h.ToRole, "")
+	members, err := d.dir.Matching(tx, h.Session, directory.Selection{Role: h.ToRole})
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(members, func(m work.Agent) bool { return m.Name != h.From }) {
+	if !slices.ContainsFunc(members, func(m directory.Agent) bool { return m.Name != h.From }) {
 		return fault.Missing("role", h.ToRole, "no other agent of the role %q is registered in this session", h.ToRole)
 	}
 	return nil
@@ -301,7 +304,7 @@ const (
 )
 
 // request sends the handoff to its recipient.
-func (d *Desk) request(tx *store.Tx, a work.Agent, h *Handoff) error {
+func (d *Desk) request(tx *store.Tx, a directory.Agent, h *Handoff) error {
 	payload, err := json.Marshal(map[string]any{
 		"handoff_id": h.Name(), "title": h.Title, "task_id": h.Task, "from": h.From, "to_agent": h.ToAgent, "to_role": h.ToRole,
 		"artifacts": h.Content.Artifacts, "items": h.Items, "grants": h.grantNames(),
@@ -325,7 +328,7 @@ func (d *Desk) request(tx *store.Tx, a work.Agent, h *Handoff) error {
 }
 
 // accept moves the grants and settles the handoff.
-func (d *Desk) accept(tx *store.Tx, a work.Agent, h *Handoff, notes string, partial bool) error {
+func (d *Desk) accept(tx *store.Tx, a directory.Agent, h *Handoff, notes string, partial bool) error {
 	lost, err := d.findLost(tx, h)
 	if err != nil {
 		return err
@@ -375,7 +378,7 @@ func (d *Desk) findLost(q store.Querier, h *Handoff) (lost []string, err error) 
 }
 
 // end settles a pending handoff, and reports that to its sender.
-func (d *Desk) end(tx *store.Tx, a work.Agent, h *Handoff, state State, notes string) error {
+func (d *Desk) end(tx *store.Tx, a directory.Agent, h *Handoff, state State, notes string) error {
 	summary := a.Name + " has " + state.String() + " the handoff from " + h.From + ": " + h.Title
 	more := map[string]any{"title": h.Title, "from": h.From, state.String() + "_by": a.Name, "notes": notes, "grants": h.grantDetails()}
 	revision, err := d.append(tx, h, a, "handoff."+state.String(), summary, more)
@@ -407,7 +410,7 @@ func (d *Desk) end(tx *store.Tx, a work.Agent, h *Handoff, state State, notes st
 	})
 }
 
-func (d *Desk) check(tx *store.Tx, a work.Agent, h *Handoff, item *Item, number int, checked bool) error {
+func (d *Desk) check(tx *store.Tx, a directory.Agent, h *Handoff, item *Item, number int, checked bool) error {
 	if (item.CheckedBy != "") == checked {
 		return nil
 	}
@@ -432,7 +435,7 @@ func (d *Desk) check(tx *store.Tx, a work.Agent, h *Handoff, item *Item, number 
 }
 
 // append adds an event of a handoff and returns its revision. Without an id, the handoff is new.
-func (d *Desk) append(tx *store.Tx, h *Handoff, a work.Agent, kind, summary string, details map[string]any) (int64, error) {
+func (d *Desk) append(tx *store.Tx, h *Handoff, a directory.Agent, kind, summary string, details map[string]any) (int64, error) {
 	details["task_id"] = h.Task
 	e := events.Entry{
 		Session: h.Session, Category: events.Work, Type: kind, Source: a.Name, SourceRole: a.Role, Summary: headline(summary), TaskID: h.Task,
@@ -456,7 +459,7 @@ func (d *Desk) count(tx *store.Tx, outcome string) {
 	}
 }
 
-func (h *Handoff) errNotRecipient(a work.Agent) error {
+func (h *Handoff) errNotRecipient(a directory.Agent) error {
 	return fault.New(fault.Denied, "NOT_THE_RECIPIENT", "handoff %s is for %s, not for %s", h.Name(), h.To(), a.Name)
 }
 

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/handoffs"
 	"brokerd/internal/idempotency"
@@ -98,5 +99,5 @@ func FuzzListHandoffs(f *testing.F) {
 func fuzzed(f *testing.F) *handoffs.Service {
 	clock := clockwork.NewRealClock()
 	st := testkit.Store(f, f.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(), handoffs.Migrations())
-	return handoffs.NewService(handoffs.New(st, events.New(st, clock, zap.NewNop()), testkit.NoSessions{}, testkit.NoPost{}, nil, nil, nil, clock, zap.NewNop()))
+	return handoffs.NewService(handoffs.New(st, events.New(st, clock, zap.NewNop()), directory.New(), testkit.NoPost{}, nil, nil, nil, clock, zap.NewNop()))
 }

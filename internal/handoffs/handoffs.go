@@ -12,6 +12,7 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
@@ -144,7 +145,7 @@ func (h *Handoff) To() string {
 }
 
 // isFor reports whether an agent is the recipient, or one of them.
-func (h *Handoff) isFor(a work.Agent) bool {
+func (h *Handoff) isFor(a directory.Agent) bool {
 	return a.Name != h.From && (h.ToAgent == a.Name || h.ToRole != "" && h.ToRole == a.Role)
 }
 
@@ -167,7 +168,7 @@ type Locks interface {
 	// Find returns the lock or token that an agent holds by a fence; found is false if it does not.
 	Find(q store.Querier, session int64, agent string, fence int64) (g Grant, found bool, err error)
 	// Transfer moves a lock or token to another agent, and returns the new fence.
-	Transfer(tx *store.Tx, session, fence int64, from string, to work.Agent, why string) (int64, error)
+	Transfer(tx *store.Tx, session, fence int64, from string, to directory.Agent, why string) (int64, error)
 }
 
 // Artifacts knows the artifacts of sessions.
@@ -180,7 +181,7 @@ type Artifacts interface {
 type Desk struct {
 	store *store.Store
 	log   *events.Log
-	dir   work.Directory
+	dir   *directory.Directory
 	post  work.Post
 	tasks Tasks
 	locks Locks
@@ -195,7 +196,7 @@ type Desk struct {
 
 // New returns the handoffs of a store that was opened with Migrations.
 func New(
-	st *store.Store, log *events.Log, dir work.Directory, post work.Post, tasks Tasks, locks Locks, files Artifacts,
+	st *store.Store, log *events.Log, dir *directory.Directory, post work.Post, tasks Tasks, locks Locks, files Artifacts,
 	clock clockwork.Clock, logger *zap.Logger,
 ) *Desk {
 	d := &Desk{
@@ -319,7 +320,7 @@ func (d *Desk) List(ctx context.Context, c identity.Caller, sel Selection) (Page
 		if err != nil {
 			return err
 		}
-		var to work.Agent
+		var to directory.Agent
 		if sel.ToAgent != "" {
 			if to, _, err = d.dir.Find(snap, s.ID, sel.ToAgent); err != nil {
 				return err

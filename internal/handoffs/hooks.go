@@ -4,6 +4,7 @@ import (
 	"context"
 	"go.uber.org/zap"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
@@ -51,7 +52,7 @@ func (d *Desk) page(tx *store.Tx, c *work.Chore) (more bool, err error) {
 		if page.Full() {
 			return c.Rest(tx)
 		}
-		if err := d.end(tx, work.Agent{Name: identity.System}, &list[i], state, why); err != nil {
+		if err := d.end(tx, directory.Agent{Name: identity.System}, &list[i], state, why); err != nil {
 			return false, err
 		}
 		c.After = list[i].ID

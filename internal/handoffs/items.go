@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/finding"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
@@ -12,7 +13,7 @@ import (
 
 // Items returns the pending handoffs that an agent can accept or has created, at most limit, oldest
 // first.
-func (d *Desk) Items(q store.Querier, session int64, a work.Agent, limit int) ([]work.Item, error) {
+func (d *Desk) Items(q store.Querier, session int64, a directory.Agent, limit int) ([]work.Item, error) {
 	list, err := read(q.Query(selectPending, session))
 	if err != nil {
 		return nil, fmt.Errorf("list handoffs of %s: %w", a.Name, err)
@@ -152,11 +153,11 @@ func (d *Desk) finding(q store.Querier, about *finding.Question, h *Handoff) (fi
 func (d *Desk) recipientReady(q store.Querier, h *Handoff) (bool, error) {
 	if h.ToAgent != "" {
 		a, found, err := d.dir.Find(q, h.Session, h.ToAgent)
-		return found && !a.Ended, err
+		return found && !a.Ended(), err
 	}
-	members, err := d.dir.Matching(q, h.Session, h.ToRole, "")
+	members, err := d.dir.Matching(q, h.Session, directory.Selection{Role: h.ToRole})
 	for _, m := range members {
-		if m.Name != h.From && !m.Ended {
+		if m.Name != h.From && !m.Ended() {
 			return true, nil
 		}
 	}

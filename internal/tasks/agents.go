@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
@@ -73,7 +74,7 @@ func errNoLonger(agent, why string) error {
 // AgentRegistered gives the waits of an agent its present role and capabilities. It refuses an agent
 // that the backlog has yet to take from tasks of an earlier registration: see AwaitDeparture. It is a
 // hook of a registration. The tasks that the agent holds stay.
-func (t *Tasks) AgentRegistered(tx *store.Tx, session int64, agent work.Agent) error {
+func (t *Tasks) AgentRegistered(tx *store.Tx, session int64, agent directory.Agent) error {
 	u, closed, err := t.byBroker(tx, session)
 	if err != nil || closed {
 		return err
@@ -204,7 +205,7 @@ func (t *Tasks) isCurrent(q store.Querier, session int64, agent string, fence in
 // Block makes a task BLOCKED, for a blocker that names it, if the agent holds it, or if another agent
 // does and an operator calls. It reports whether the task is BLOCKED then. A task that it does not
 // block, and an id without a task, are no error.
-func (t *Tasks) Block(tx *store.Tx, session int64, id string, by work.Agent, reason string) (bool, error) {
+func (t *Tasks) Block(tx *store.Tx, session int64, id string, by directory.Agent, reason string) (bool, error) {
 	u, task, err := t.heldTask(tx, session, id, by)
 	if err != nil || task == nil || !by.System() && task.Holder != by.Name {
 		return false, err
@@ -214,7 +215,7 @@ func (t *Tasks) Block(tx *store.Tx, session int64, id string, by work.Agent, rea
 
 // Unblock makes a BLOCKED task CLAIMED again. A feature with several reasons to block a task calls it
 // for the last of them.
-func (t *Tasks) Unblock(tx *store.Tx, session int64, id string, by work.Agent, reason string) error {
+func (t *Tasks) Unblock(tx *store.Tx, session int64, id string, by directory.Agent, reason string) error {
 	u, task, err := t.heldTask(tx, session, id, by)
 	if err != nil || task == nil || task.State != Blocked {
 		return err
@@ -229,7 +230,7 @@ func (t *Tasks) Done(q store.Querier, session int64, id string) (bool, error) {
 }
 
 // heldTask finds a task that an agent holds, nil if there is none.
-func (t *Tasks) heldTask(tx *store.Tx, session int64, id string, by work.Agent) (*taskTx, *Task, error) {
+func (t *Tasks) heldTask(tx *store.Tx, session int64, id string, by directory.Agent) (*taskTx, *Task, error) {
 	u, _, err := t.byBroker(tx, session)
 	if err != nil {
 		return nil, nil, err
@@ -268,7 +269,7 @@ func (t *Tasks) Transfer(tx *store.Tx, session int64, id, from, to string) (int6
 	if err != nil {
 		return 0, err
 	}
-	if err := u.as(work.Agent{Name: from}).holds(task, 0); err != nil {
+	if err := u.as(directory.Agent{Name: from}).holds(task, 0); err != nil {
 		return 0, err
 	}
 	if task.Assignee == from {

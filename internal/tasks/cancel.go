@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
@@ -144,7 +145,7 @@ func (u *taskTx) cascadeOn(c *work.Chore) (more bool, err error) {
 			return false, err
 		}
 		if !registered {
-			agent = work.Agent{Name: c.Name}
+			agent = directory.Agent{Name: c.Name}
 		}
 		u = u.as(agent)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
@@ -396,7 +397,7 @@ func (t *Tasks) giveBack(req idempotency.Request, granted *Task) {
 }
 
 // explainEmpty says why an agent got no task.
-func (u *taskTx) explainEmpty(answer *Claim, a work.Agent, w Wish) error {
+func (u *taskTx) explainEmpty(answer *Claim, a directory.Agent, w Wish) error {
 	var err error
 	if answer.Empty, err = u.gated(a); err != nil || answer.Empty != Something {
 		return err
@@ -479,7 +480,7 @@ func unavailable(task *Task, stops string) error {
 		With("state", task.State.String()).With("holder", task.Holder)
 }
 
-func notYours(task *Task, a work.Agent) error {
+func notYours(task *Task, a directory.Agent) error {
 	says := "needs the capabilities " + strings.Join(task.Capabilities, ", ")
 	switch {
 	case task.Assignee != "" && task.Assignee != a.Name:

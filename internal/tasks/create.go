@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
@@ -289,7 +290,7 @@ func (u *taskTx) warn(p *plan) ([]string, error) {
 	for i := range p.all {
 		if role := p.all[i].Role; role != "" && !seen[role] {
 			seen[role] = true
-			crew, err := u.dir.Matching(u.tx, u.session.ID, role, "")
+			crew, err := u.dir.Matching(u.tx, u.session.ID, directory.Selection{Role: role})
 			if err != nil {
 				return nil, err
 			}

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/finding"
 	"brokerd/internal/store"
-	"brokerd/internal/work"
 )
 
 const (
@@ -45,7 +45,7 @@ type explainer struct {
 	q     store.Querier
 	about finding.Question
 	found []finding.Finding
-	crew  []work.Agent // of the session, once read
+	crew  []directory.Agent // of the session, once read
 }
 
 // agent explains the tasks that an agent holds.
@@ -156,7 +156,7 @@ func (e *explainer) ready(f *finding.Finding, task *Task) error {
 	}
 	if e.crew == nil {
 		var err error
-		if e.crew, err = e.dir.Matching(e.q, e.about.Session, "", "*"); err != nil {
+		if e.crew, err = e.dir.Matching(e.q, e.about.Session, directory.Selection{}); err != nil {
 			return err
 		}
 	}
@@ -164,7 +164,7 @@ func (e *explainer) ready(f *finding.Finding, task *Task) error {
 	for _, a := range e.crew {
 		if serves(task, a) {
 			able = append(able, a.Name)
-			if a.Ended {
+			if a.Ended() {
 				ended = append(ended, a.Name)
 			}
 		}
@@ -218,7 +218,7 @@ func (e *explainer) held(f *finding.Finding, task *Task) error {
 	if task.Note != "" {
 		f.Reasons = append(f.Reasons, "its note: "+finding.Clip(task.Note))
 	}
-	if !registered || holder.Ended {
+	if !registered || holder.Ended() {
 		f.Severity = finding.Warning
 		f.Reasons = append(f.Reasons, task.Holder+" is not alive")
 	}

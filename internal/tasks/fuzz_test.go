@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/sessions"
@@ -170,5 +171,5 @@ func wantArtifacts(b *testkit.Bounds, all []string) {
 func fuzzed(f *testing.F) *tasks.Service {
 	clock := clockwork.NewRealClock()
 	st := testkit.Store(f, f.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(), work.Migrations(), tasks.Migrations())
-	return tasks.NewService(tasks.New(st, events.New(st, clock, zap.NewNop()), testkit.NoSessions{}, testkit.NoPost{}, clock, zap.NewNop()))
+	return tasks.NewService(tasks.New(st, events.New(st, clock, zap.NewNop()), directory.New(), testkit.NoPost{}, clock, zap.NewNop()))
 }

@@ -1,13 +1,14 @@
 package tasks
 
 import (
+	"brokerd/internal/directory"
 	"brokerd/internal/finding"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
 
 // Items returns the unfinished tasks that an agent holds or that are assigned to it, oldest first.
-func (t *Tasks) Items(q store.Querier, session int64, a work.Agent, limit int) ([]work.Item, error) {
+func (t *Tasks) Items(q store.Querier, session int64, a directory.Agent, limit int) ([]work.Item, error) {
 	held, err := scanAll(q.Query(selectHeld, session, a.Name, limit))
 	if err != nil {
 		return nil, err

@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/store"
-	"brokerd/internal/work"
 )
 
 // A queue has the unfinished tasks that the same agents may claim.
@@ -34,7 +34,7 @@ func queueOf(task *Task) queueKey {
 }
 
 // serves reports whether an agent may claim the tasks of a queue.
-func (k *queue) serves(a work.Agent) bool {
+func (k *queue) serves(a directory.Agent) bool {
 	return (k.assignee == "" || k.assignee == a.Name) && (k.role == "" || k.role == a.Role) && contains(a.Capabilities, k.capabilities)
 }
 
@@ -49,13 +49,13 @@ func contains(all, some []string) bool {
 }
 
 // serves reports whether an agent may claim a task.
-func serves(task *Task, a work.Agent) bool {
+func serves(task *Task, a directory.Agent) bool {
 	k := queue{assignee: task.Assignee, role: task.Role, capabilities: task.Capabilities}
 	return k.serves(a)
 }
 
 // serving returns the ids of the queues that serve an agent, the oldest first.
-func serving(queues iter.Seq2[queueKey, queue], a work.Agent) []int64 {
+func serving(queues iter.Seq2[queueKey, queue], a directory.Agent) []int64 {
 	var ids []int64
 	for _, k := range queues {
 		if k.serves(a) {

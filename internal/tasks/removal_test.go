@@ -7,6 +7,8 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
+	"brokerd/internal/agents"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
@@ -17,21 +19,6 @@ import (
 	"brokerd/internal/testkit"
 	"brokerd/internal/work"
 )
-
-// people is a directory with one session, in which every agent is registered.
-type people struct{ testkit.NoSessions }
-
-func (people) Session(store.Querier, string) (work.Session, error) {
-	return work.Session{ID: 1, Name: "default"}, nil
-}
-
-func (people) ByID(store.Querier, int64) (work.Session, bool, error) {
-	return work.Session{ID: 1, Name: "default"}, false, nil
-}
-
-func (people) Acting(_ store.Querier, _ int64, c identity.Caller) (work.Agent, error) {
-	return work.Agent{Name: c.Agent}, nil
-}
 
 // silence is a post that sends nothing.
 type silence struct{ testkit.NoPost }
@@ -44,8 +31,9 @@ func TestRemove_KeepsATaskThatHasChangedSinceTheKeeperReadIt(t *testing.T) {
 	t.Parallel()
 	clock := clockwork.NewFakeClock()
 	st := testkit.Store(t, t.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(),
-		work.Migrations(), tasks.Migrations())
-	board := tasks.New(st, events.New(st, clock, zap.NewNop()), people{}, silence{}, clock, zap.NewNop())
+		agents.Migrations(), work.Migrations(), tasks.Migrations())
+	testkit.Agents(t, st, "", "a")
+	board := tasks.New(st, events.New(st, clock, zap.NewNop()), directory.New(), silence{}, clock, zap.NewNop())
 	ctx, c := t.Context(), identity.Caller{Session: "default", Agent: "a"}
 	create := func(id string, needs ...string) {
 		t.Helper()
@@ -87,8 +75,9 @@ func TestArtifactMentions_FindsTheResultOfAnOlderTask(t *testing.T) {
 	t.Parallel()
 	clock := clockwork.NewFakeClock()
 	st := testkit.Store(t, t.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(),
-		work.Migrations(), tasks.Migrations())
-	board := tasks.New(st, events.New(st, clock, zap.NewNop()), people{}, silence{}, clock, zap.NewNop())
+		agents.Migrations(), work.Migrations(), tasks.Migrations())
+	testkit.Agents(t, st, "", "a")
+	board := tasks.New(st, events.New(st, clock, zap.NewNop()), directory.New(), silence{}, clock, zap.NewNop())
 	ctx, c := t.Context(), identity.Caller{Session: "default", Agent: "a"}
 	for _, id := range []string{"older", "newer"} {
 		draft := tasks.Draft{ID: id, Title: id, Priority: 5, MaxAttempts: 1, Artifacts: []string{id + ".md@1"}}

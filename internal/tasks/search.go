@@ -6,8 +6,8 @@ import (
 	"iter"
 	"slices"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/store"
-	"brokerd/internal/work"
 )
 
 const (
@@ -35,7 +35,7 @@ func (p place) compare(o place) int {
 //	more labels ──► task_labels by the label that the fewest tasks of the queue have; the other
 //	                labels of each row by their keys
 type search struct {
-	agent  work.Agent
+	agent  directory.Agent
 	labels [][2]string // names and values
 	limit  int
 	queues []int64        // that are still to be read
@@ -46,7 +46,7 @@ type search struct {
 }
 
 // newSearch returns a search that has read nothing.
-func newSearch(queues iter.Seq2[queueKey, queue], a work.Agent, labels map[string]string, limit int) *search {
+func newSearch(queues iter.Seq2[queueKey, queue], a directory.Agent, labels map[string]string, limit int) *search {
 	s := &search{agent: a, limit: limit, queues: serving(queues, a)}
 	for name, value := range labels {
 		s.labels = append(s.labels, [2]string{name, value})
@@ -199,7 +199,7 @@ func (s *search) matches(q store.Querier, p place, budget *int) (bool, error) {
 }
 
 // search begins a search for one task.
-func (u *taskTx) search(a work.Agent, labels map[string]string) (*search, error) {
+func (u *taskTx) search(a directory.Agent, labels map[string]string) (*search, error) {
 	queues, err := u.knownQueues()
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
@@ -159,7 +160,7 @@ type Blockers interface {
 type Tasks struct {
 	store   *store.Store
 	log     *events.Log
-	dir     work.Directory
+	dir     *directory.Directory
 	post    work.Post
 	clock   clockwork.Clock
 	zap     *zap.Logger
@@ -195,7 +196,7 @@ type key struct {
 }
 
 // New returns the tasks of a store that was opened with Migrations. Nothing is due before Start.
-func New(s *store.Store, log *events.Log, dir work.Directory, post work.Post, clock clockwork.Clock, logger *zap.Logger) *Tasks {
+func New(s *store.Store, log *events.Log, dir *directory.Directory, post work.Post, clock clockwork.Clock, logger *zap.Logger) *Tasks {
 	t := &Tasks{
 		store: s, log: log, dir: dir, post: post, clock: clock, zap: logger,
 		hub: work.NewHub[key](clock), stopping: make(chan struct{}), damaged: map[int64]bool{},

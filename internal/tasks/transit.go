@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
@@ -17,8 +18,8 @@ import (
 type taskTx struct {
 	*Tasks
 	tx      *store.Tx
-	session work.Session
-	actor   work.Agent       // that causes the changes
+	session directory.Session
+	actor   directory.Agent  // that causes the changes
 	known   map[string]Empty // why agents get no task; see gated
 }
 
@@ -34,9 +35,9 @@ func (t *Tasks) begin(tx *store.Tx, c identity.Caller) (*taskTx, error) {
 
 // byBroker returns the changes that the broker itself makes in a session. closed sessions have none.
 func (t *Tasks) byBroker(tx *store.Tx, session int64) (u *taskTx, closed bool, err error) {
-	s, closed, err := t.dir.ByID(tx, session)
-	u = &taskTx{Tasks: t, tx: tx, session: s, actor: work.Agent{Name: identity.System}, known: map[string]Empty{}}
-	return u, closed, err
+	s, err := t.dir.ByID(tx, session)
+	u = &taskTx{Tasks: t, tx: tx, session: s, actor: directory.Agent{Name: identity.System}, known: map[string]Empty{}}
+	return u, s.Closed(), err
 }
 
 // append adds the event of a change and returns its revision.
@@ -109,7 +110,7 @@ func (u *taskTx) count(outcome string, n int) {
 }
 
 // claim gives a READY task to an agent.
-func (u *taskTx) claim(task *Task, agent work.Agent) error {
+func (u *taskTx) claim(task *Task, agent directory.Agent) error {
 	by := u.as(agent)
 	task.Holder, task.ClaimedAt, task.UpdatedAt, task.Unblocked = agent.Name, u.tx.Now(), u.tx.Now(), false
 	u.startStale(task)
@@ -131,7 +132,7 @@ func (u *taskTx) claim(task *Task, agent work.Agent) error {
 }
 
 // as returns the changes that another agent causes.
-func (u *taskTx) as(agent work.Agent) *taskTx {
+func (u *taskTx) as(agent directory.Agent) *taskTx {
 	other := *u
 	other.actor = agent
 	return &other

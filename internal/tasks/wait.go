@@ -135,11 +135,11 @@ func (t *Tasks) look(snap *store.Snapshot, session int64, a *Awaited, seen []*Ta
 		}
 	}
 	for _, name := range a.Agents {
-		agent, registered, err := t.dir.Find(snap, session, name)
+		completed, _, err := t.dir.Completed(snap, session, name)
 		if err != nil {
 			return r, err
 		}
-		if registered && agent.Completed {
+		if completed {
 			r.Completed = append(r.Completed, name)
 			done++
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/store"
@@ -16,7 +17,7 @@ import (
 type waiter struct {
 	number  int64 // in order of arrival; a copy has the same
 	session int64
-	agent   work.Agent
+	agent   directory.Agent
 	wish    Wish
 	given   int64 // key of the given task; 0 = any that matches
 	req     idempotency.Request
@@ -148,7 +149,7 @@ func (u *taskTx) dismissClaims(task *Task) {
 
 // gated returns why an agent gets no task, Halted or Draining; Something if it may get one. It asks
 // once per agent and function.
-func (u *taskTx) gated(a work.Agent) (Empty, error) {
+func (u *taskTx) gated(a directory.Agent) (Empty, error) {
 	if u.gates == nil {
 		return Something, nil
 	}

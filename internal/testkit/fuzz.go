@@ -15,7 +15,6 @@ import (
 
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
-	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
 
@@ -49,14 +48,6 @@ func Fuzz[Q proto.Message, A any](
 			t.Fatalf("%v: %v", q, err)
 		}
 	})
-}
-
-// NoSessions is a directory without sessions.
-type NoSessions struct{ work.Directory }
-
-// Session implements work.Directory.
-func (NoSessions) Session(_ store.Querier, name string) (work.Session, error) {
-	return work.Session{}, fault.Missing("session", name, "there is no session %q", name)
 }
 
 type sender = work.Post // an embedded field named Post would hide the method

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
@@ -71,7 +72,7 @@ func (v *Votes) leaveSome(tx *store.Tx, c *work.Chore) (more bool, err error) {
 		if page.Full() {
 			return true, nil
 		}
-		t := &change{Votes: v, tx: tx, session: c.Session, actor: work.Agent{Name: c.Name}}
+		t := &change{Votes: v, tx: tx, session: c.Session, actor: directory.Agent{Name: c.Name}}
 		if err := t.leave(&found[i]); err != nil {
 			return false, fmt.Errorf("leave the electorate of vote %s: %w", found[i].ID(), err)
 		}

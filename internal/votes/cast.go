@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
@@ -111,7 +112,7 @@ func (t *change) settle(v *Vote) error {
 	if v.Ballots < v.Electors {
 		return nil
 	}
-	t.actor = work.Agent{}
+	t.actor = directory.Agent{}
 	return t.close(v, AllVoted, "")
 }
 

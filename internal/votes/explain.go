@@ -88,7 +88,7 @@ func (v *Votes) explain(q store.Querier, vote *Vote, about *finding.Question) (f
 		if err != nil {
 			return f, err
 		}
-		if known && a.Ended {
+		if known && a.Ended() {
 			ended = append(ended, b.Agent)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/sessions"
@@ -92,5 +93,5 @@ func FuzzListVotes(f *testing.F) {
 func fuzzed(f *testing.F) *votes.Service {
 	clock := clockwork.NewRealClock()
 	st := testkit.Store(f, f.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(), votes.Migrations())
-	return votes.NewService(votes.New(st, events.New(st, clock, zap.NewNop()), testkit.NoSessions{}, testkit.NoPost{}, clock, zap.NewNop()))
+	return votes.NewService(votes.New(st, events.New(st, clock, zap.NewNop()), directory.New(), testkit.NoPost{}, clock, zap.NewNop()))
 }

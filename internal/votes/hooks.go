@@ -1,6 +1,7 @@
 package votes
 
 import (
+	"brokerd/internal/directory"
 	"brokerd/internal/finding"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
@@ -8,7 +9,7 @@ import (
 
 // Items returns the open votes in which an agent has yet to vote, and those that it has opened, at
 // most limit, oldest first.
-func (v *Votes) Items(q store.Querier, session int64, a work.Agent, limit int) ([]work.Item, error) {
+func (v *Votes) Items(q store.Querier, session int64, a directory.Agent, limit int) ([]work.Item, error) {
 	owed, err := all(q, selectOwed, a.Name, session, limit)
 	if err != nil {
 		return nil, err

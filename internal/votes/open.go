@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
@@ -49,7 +50,7 @@ type change struct {
 	*Votes
 	tx      *store.Tx
 	session int64
-	actor   work.Agent // the zero Agent is the broker
+	actor   directory.Agent // the zero Agent is the broker
 }
 
 // act runs fn in a transaction as the calling agent or operator, once per request. fn leaves the
@@ -155,11 +156,7 @@ func (t *change) electors(e Electorate) ([]string, error) {
 		}
 		return e.Agents, nil
 	}
-	pattern := ""
-	if e.Role == "" {
-		pattern = "*"
-	}
-	agents, err := t.dir.Matching(t.tx, t.session, e.Role, pattern)
+	agents, err := t.dir.Matching(t.tx, t.session, directory.Selection{Role: e.Role})
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +198,7 @@ func (t *change) invite(v *Vote, options, electors []string) error {
 	}
 	from := t.actor
 	if from.System() {
-		from = work.Agent{}
+		from = directory.Agent{}
 	}
 	_, err = t.post.Post(t.tx, t.session, work.Letter{
 		From: from, To: electors, Type: initiateType, Subject: v.Title, Body: v.Description, Payload: string(payload),

@@ -8,6 +8,7 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
@@ -115,7 +116,7 @@ type Ballot struct {
 type Votes struct {
 	store *store.Store
 	log   *events.Log
-	dir   work.Directory
+	dir   *directory.Directory
 	post  work.Post
 
 	observer  work.Observer    // nil = no metrics
@@ -126,7 +127,7 @@ type Votes struct {
 
 // New returns the votes of a store that was opened with Migrations.
 func New(
-	s *store.Store, log *events.Log, dir work.Directory, post work.Post, clock clockwork.Clock, logger *zap.Logger,
+	s *store.Store, log *events.Log, dir *directory.Directory, post work.Post, clock clockwork.Clock, logger *zap.Logger,
 ) *Votes {
 	v := &Votes{store: s, log: log, dir: dir, post: post, hub: work.NewHub[int64](clock)}
 	v.deadlines = work.NewItemCalendar(s, clock, logger, deadlines, v.closeDue)

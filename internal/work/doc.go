@@ -1,7 +1,7 @@
 // Package work has what the features of joint work have in common: tasks, decisions, blockers,
 // handoffs, votes and artifacts. It knows none of them.
 //
-//	feature ──► Directory: the session, the caller, other agents
+//	feature ──► directory: the session, the caller, other agents
 //	        ──► Post: messages and notices, in the transaction of the change
 //	        ──► Hub: calls that wait for a change      Calendar: changes that are due
 //	        ──► Backlog: changes with more rows than one function of the writer may have

@@ -7,67 +7,12 @@ import (
 	"strings"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
-
-// A Session is a session as these features see it.
-type Session struct {
-	ID           int64 // row id
-	Name         string
-	EscalateTo   []string      // roles that the broker notifies when work is stuck, the first one first
-	Directors    []string      // roles that may send directives
-	StaleAfter   time.Duration // until the broker releases a task that its holder does not update; 0 = never
-	EscalateTime time.Duration // until a blocker that no agent has acknowledged escalates; 0 = never
-	Artifact     int64         // bytes of one artifact
-	Artifacts    int64         // bytes of all artifacts; 0 = no limit
-}
-
-// An Agent is a registered agent; the one with the name caller.System stands for operators.
-type Agent struct {
-	Name         string
-	Role         string
-	Capabilities []string // sorted
-	Ended        bool     // it has failed or stopped
-	Completed    bool     // it has reported the status completed
-}
-
-// System reports whether an operator acts without an agent's name.
-func (a Agent) System() bool { return a.Name == identity.System }
-
-// Directs reports whether an agent may send directives in a session.
-func (a Agent) Directs(s Session) bool {
-	if a.System() {
-		return true
-	}
-	for _, role := range s.Directors {
-		if role == a.Role {
-			return true
-		}
-	}
-	return false
-}
-
-// A Directory knows sessions and agents.
-type Directory interface {
-	// Session returns a session by name. Errors: fault.NotFound; fault.Precondition for a closed
-	// session in a transaction that may change something.
-	Session(q store.Querier, name string) (Session, error)
-	// ByID returns a session by its row id, also if it is closed; store.ErrNoRows if it was deleted.
-	ByID(q store.Querier, session int64) (s Session, closed bool, err error)
-	// Acting returns the agent that calls, and checks its incarnation and fence. Errors:
-	// fault.Precondition for an agent that is not registered and for a stale incarnation or fence.
-	Acting(q store.Querier, session int64, c identity.Caller) (Agent, error)
-	// Find returns a registered agent.
-	Find(q store.Querier, session int64, name string) (Agent, bool, error)
-	// Matching returns the registered agents of a role or, if role is empty, those whose names match
-	// a pattern; "*" matches all. They are sorted by name.
-	Matching(q store.Querier, session int64, role, pattern string) ([]Agent, error)
-	// Nearest returns the registered names that are most like a name, for the error NOT_FOUND.
-	Nearest(q store.Querier, session int64, name string) ([]string, error)
-}
 
 // A Post sends messages in the transaction of a change.
 type Post interface {
@@ -97,9 +42,9 @@ type Moot struct {
 // A Letter is a message that a feature sends in the name of an agent, or of the broker. Its
 // recipient must act on it. Full mailboxes take it.
 type Letter struct {
-	From          Agent    // the zero Agent and an operator send as system
-	To            []string // agents; or
-	Role          string   // one agent of this role
+	From          directory.Agent // the zero Agent and an operator send as system
+	To            []string        // agents; or
+	Role          string          // one agent of this role
 	Type          string
 	Subject, Body string // the broker clips the subject to one line
 	Payload       string // JSON; empty = none
@@ -190,7 +135,7 @@ func Missing(noun, id string) error {
 }
 
 // UnknownAgent is the error for an agent that is not registered, with the nearest names.
-func UnknownAgent(q store.Querier, d Directory, session int64, name string) error {
+func UnknownAgent(q store.Querier, d *directory.Directory, session int64, name string) error {
 	near, err := d.Nearest(q, session, name)
 	if err != nil {
 		return fmt.Errorf("find near names: %w", err)
