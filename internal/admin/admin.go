@@ -71,14 +71,10 @@ type Coordination struct {
 	Work    []work.Count
 }
 
-// Directory knows sessions and agents.
-type Directory interface {
-	// SessionID returns the row id of a session, or fault.NotFound.
-	SessionID(q store.Querier, name string) (int64, error)
-	// Sessions counts the sessions.
-	Sessions(q store.Querier) (int, error)
-	// Agents counts the registered agents of a session.
-	Agents(session string) Head
+// Agents knows the health of agents, and what they hold.
+type Agents interface {
+	// Head counts the registered agents of a session.
+	Head(session string) Head
 	// Own returns the agent that calls, and counts what it holds.
 	Own(q store.Querier, who identity.Caller) (Own, error)
 }

@@ -10,8 +10,10 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/admin"
+	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
+	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 )
 
@@ -21,7 +23,8 @@ var aName = regexp.MustCompile(`\A[A-Za-z0-9][A-Za-z0-9._:-]{0,127}\z`)
 // accepted. What the API promises to accept is written out here once more.
 func FuzzExplain(f *testing.F) {
 	clock := clockwork.NewRealClock()
-	st, err := store.Open(f.Context(), store.Options{Dir: f.TempDir(), Sync: store.SyncNormal, Clock: clock})
+	st, err := store.Open(f.Context(), store.Options{Dir: f.TempDir(), Sync: store.SyncNormal, Clock: clock,
+		Migrations: sessions.Migrations()})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -30,7 +33,7 @@ func FuzzExplain(f *testing.F) {
 			f.Error(err)
 		}
 	})
-	service := admin.NewService(admin.Parts{Store: st, Clock: clock, Directory: nowhere{}})
+	service := admin.NewService(admin.Parts{Store: st, Clock: clock, Directory: directory.New()})
 	ctx := identity.NewContext(f.Context(), identity.Caller{Access: identity.Operator, Session: "none"})
 	f.Fuzz(func(t *testing.T, wire []byte) {
 		r := &pb.ExplainRequest{}
@@ -68,11 +71,4 @@ func FuzzExplain(f *testing.F) {
 			t.Fatalf("accepted: %v", r)
 		}
 	})
-}
-
-// nowhere is a directory without sessions; nobody gets to its other methods.
-type nowhere struct{ admin.Directory }
-
-func (nowhere) SessionID(_ store.Querier, name string) (int64, error) {
-	return 0, fault.Missing("session", name, "there is no session %q", name)
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/directory"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
@@ -26,7 +27,8 @@ type Parts struct {
 	Facts      Facts
 	Store      *store.Store
 	Clock      clockwork.Clock
-	Directory  Directory
+	Directory  *directory.Directory
+	Agents     Agents
 	Mailboxes  Mailboxes
 	Post       Post
 	Commons    Commons
@@ -69,7 +71,7 @@ func (s *Service) GetStatus(ctx context.Context, _ *pb.GetStatusRequest) (*pb.Ge
 		if err != nil {
 			return err
 		}
-		agents := s.parts.Directory.Agents(who.Session)
+		agents := s.parts.Agents.Head(who.Session)
 		mail, err := s.parts.Mailboxes.Mail(snap, id, own)
 		if err != nil {
 			return err
@@ -88,7 +90,7 @@ func (s *Service) GetStatus(ctx context.Context, _ *pb.GetStatusRequest) (*pb.Ge
 			out.Agent, out.Role, out.Asked, out.ToAnswer = own.Agent, own.Role, int32(own.Asked), int32(own.ToAnswer)
 			out.Locks, out.TokensHeld, out.Tickets = int64(own.Locks), int64(own.Tokens), int64(own.Tickets)
 		} else {
-			sessions, err := s.parts.Directory.Sessions(snap)
+			sessions, err := s.parts.Directory.CountSessions(snap)
 			if err != nil {
 				return err
 			}
@@ -126,7 +128,7 @@ func (s *Service) own(q store.Querier, who identity.Caller) (*Own, error) {
 	if who.Agent == "" {
 		return nil, nil
 	}
-	own, err := s.parts.Directory.Own(q, who)
+	own, err := s.parts.Agents.Own(q, who)
 	return &own, err
 }
 

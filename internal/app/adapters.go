@@ -10,7 +10,6 @@ import (
 	"brokerd/internal/artifacts"
 	"brokerd/internal/blockers"
 	"brokerd/internal/broker"
-	"brokerd/internal/catalog"
 	"brokerd/internal/deadletters"
 	"brokerd/internal/decisions"
 	"brokerd/internal/diagnose"
@@ -271,27 +270,16 @@ func agentQuestions(list []broker.Question) []agents.OpenQuestion {
 	return out
 }
 
-// census gives the operator sessions and agents.
-type census struct {
-	directory *directory.Directory
-	agents    *agents.Registry
-}
+// census gives the operator the agents.
+type census struct{ agents *agents.Registry }
 
-// SessionID implements admin.Directory.
-func (c census) SessionID(q store.Querier, name string) (int64, error) {
-	return c.directory.SessionID(q, name)
-}
-
-// Sessions implements admin.Directory.
-func (c census) Sessions(q store.Querier) (int, error) { return c.directory.CountSessions(q) }
-
-// Agents implements admin.Directory.
-func (c census) Agents(session string) admin.Head {
+// Head implements admin.Agents.
+func (c census) Head(session string) admin.Head {
 	pulse := c.agents.Pulse(session)
 	return admin.Head{Agents: pulse.Agents, Late: pulse.Late, Failed: pulse.Failed, Stopped: pulse.Stopped}
 }
 
-// Own implements admin.Directory.
+// Own implements admin.Agents.
 func (c census) Own(q store.Querier, who identity.Caller) (admin.Own, error) {
 	a, held, err := c.agents.Own(q, who)
 	return admin.Own{
@@ -383,33 +371,4 @@ func connectState(p *parts) {
 		return p.state.AgentGone(tx, a.Session, a.Name)
 	})
 	p.sessions.OnClosed(func(tx *store.Tx, s sessions.Session) error { return p.state.SessionClosed(tx, s.ID) })
-}
-
-// stateDirectory gives the state sessions and agents.
-type stateDirectory struct{ *directory.Directory }
-
-// Session implements state.Directory.
-func (d stateDirectory) Session(q store.Querier, name string) (int64, error) {
-	return d.SessionID(q, name)
-}
-
-// Role implements state.Directory.
-func (d stateDirectory) Role(q store.Querier, session int64, c identity.Caller) (string, error) {
-	a, err := d.Acting(q, session, c)
-	return a.Role, err
-}
-
-// catalogDirectory gives the catalog sessions and agents.
-type catalogDirectory struct{ *directory.Directory }
-
-// Session implements catalog.Directory.
-func (d catalogDirectory) Session(q store.Querier, name string) (catalog.Session, error) {
-	s, err := d.Directory.Session(q, name)
-	return catalog.Session{ID: s.ID, Name: s.Name, Directors: s.Directors, Rules: s.Types()}, err
-}
-
-// Role implements catalog.Directory.
-func (d catalogDirectory) Role(q store.Querier, session int64, c identity.Caller) (string, error) {
-	a, err := d.Acting(q, session, c)
-	return a.Role, err
 }

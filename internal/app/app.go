@@ -201,7 +201,7 @@ func (a *App) start(ctx context.Context) error {
 	p.agents = agents.New(p.store, p.events, p.directory, c.Clock, log.Named("agents"))
 	actors := coreDirectory{p.directory}
 	p.broker = broker.New(p.store, p.events, actors, c.Clock, log.Named("broker"))
-	p.catalog = catalog.New(p.store, p.events, catalogDirectory{p.directory})
+	p.catalog = catalog.New(p.store, p.events, p.directory)
 	p.broker.UseCatalog(p.catalog)
 	p.broker.UseTracer(tracer)
 	p.admission = admission.New(p.store, p.events, actors, p.broker, c.Clock, log.Named("broker"))
@@ -220,7 +220,7 @@ func (a *App) start(ctx context.Context) error {
 	p.deadletters = deadletters.New(p.store, actors, p.broker, c.Clock, log.Named("deadletters"))
 	p.inbox = inbox.New(p.store, p.events, actors, p.broker, p.admission.Gates, c.Clock)
 	p.archive = archive.New(p.broker, messagesrpc.AppendRecord)
-	p.locks = locks.New(p.store, p.events, holders{p.directory}, c.Clock, log.Named("locks"))
+	p.locks = locks.New(p.store, p.events, p.directory, c.Clock, log.Named("locks"))
 	connect(p)
 	connectLocks(p)
 	p.diagnose = diagnose.New(p.broker, actors, crew{p.directory, p.agents})
@@ -230,7 +230,7 @@ func (a *App) start(ctx context.Context) error {
 	used := func() (float64, error) { return c.DiskUsed(c.Dir) }
 	p.diskguard = diskguard.New(p.store, p.events, c.Clock, log.Named("disk"), used, c.Dir, reserve)
 	p.admission.UseDisk(p.diskguard)
-	p.state = state.New(p.store, p.events, stateDirectory{p.directory}, c.Clock, log.Named("state"))
+	p.state = state.New(p.store, p.events, p.directory, c.Clock, log.Named("state"))
 	p.state.UseDisk(p.diskguard)
 	connectState(p)
 	letters := postOfWork{p.admission, p.broker, p.notices}
@@ -337,7 +337,8 @@ func (a *App) start(ctx context.Context) error {
 				Facts:      facts,
 				Store:      p.store,
 				Clock:      c.Clock,
-				Directory:  census{p.directory, p.agents},
+				Directory:  p.directory,
+				Agents:     census{p.agents},
 				Mailboxes:  mailboxes{p.diagnose},
 				Post:       post{p.deadletters},
 				Commons:    commons{p.state, jobs},

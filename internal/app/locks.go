@@ -5,8 +5,6 @@ import (
 
 	"brokerd/internal/agents"
 	"brokerd/internal/broker"
-	"brokerd/internal/directory"
-	"brokerd/internal/identity"
 	"brokerd/internal/locks"
 	"brokerd/internal/notices"
 	"brokerd/internal/sessions"
@@ -99,25 +97,4 @@ func (n lockNotices) Notify(tx *store.Tx, session int64, notice locks.Notice) er
 // Withdraw implements locks.Notices.
 func (n lockNotices) Withdraw(tx *store.Tx, session, about int64, kind string) error {
 	return n.broker.Chores.Withdraw(tx, session, broker.Moot{About: about, Type: kind})
-}
-
-// holders gives the table of locks sessions and agents.
-type holders struct{ *directory.Directory }
-
-// Session implements locks.Directory.
-func (h holders) Session(q store.Querier, name string) (locks.Session, error) {
-	s, err := h.Directory.Session(q, name)
-	return locks.Session{ID: s.ID, Name: s.Name, Fold: s.FoldCase}, err
-}
-
-// Acting implements locks.Directory.
-func (h holders) Acting(q store.Querier, session int64, c identity.Caller) (locks.Agent, error) {
-	a, err := h.Directory.Acting(q, session, c)
-	return locks.Agent{Name: a.Name, Role: a.Role}, err
-}
-
-// Find implements locks.Directory.
-func (h holders) Find(q store.Querier, session int64, name string) (locks.Agent, bool, error) {
-	a, found, err := h.Directory.Find(q, session, name)
-	return locks.Agent{Name: a.Name, Role: a.Role, Ended: a.Ended()}, found, err
 }

@@ -170,7 +170,7 @@ func (l handoffLocks) Find(q store.Querier, session int64, agent string, fence i
 
 // Transfer implements handoffs.Locks.
 func (l handoffLocks) Transfer(tx *store.Tx, session, fence int64, from string, to directory.Agent, why string) (int64, error) {
-	return l.locks.Transfer(tx, session, fence, from, locks.Agent{Name: to.Name, Role: to.Role}, why)
+	return l.locks.Transfer(tx, session, fence, from, to, why)
 }
 
 // connectVotes registers the changes of votes that follow from other changes.

@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
@@ -23,29 +23,11 @@ const (
 	maxCached = 1000 // sessions whose types are kept in memory
 )
 
-// A Session is what the catalog needs to know of one.
-type Session struct {
-	ID        int64
-	Name      string
-	Directors []string // roles that may register types, beside operators
-	Rules     msgtype.Rules
-}
-
-// A Directory knows sessions and agents.
-type Directory interface {
-	// Session returns a session by name. Errors: fault.NotFound; fault.Precondition for a closed
-	// session in a transaction that may change something.
-	Session(q store.Querier, name string) (Session, error)
-	// Role returns the role of the agent that calls, and an empty one for an operator without agent.
-	// Errors: fault.Precondition for an agent that is not registered and for a stale incarnation.
-	Role(q store.Querier, session int64, c identity.Caller) (string, error)
-}
-
 // A Catalog knows the types of messages. Its methods may be called concurrently.
 type Catalog struct {
 	store *store.Store
 	log   *events.Log
-	dir   Directory
+	dir   *directory.Directory
 	plain *msgtype.Set // of sessions that register nothing
 
 	mu      sync.RWMutex            // guards the fields below
@@ -54,7 +36,7 @@ type Catalog struct {
 }
 
 // New returns the catalog of a store that was opened with Migrations.
-func New(s *store.Store, log *events.Log, dir Directory) *Catalog {
+func New(s *store.Store, log *events.Log, dir *directory.Directory) *Catalog {
 	return &Catalog{store: s, log: log, dir: dir, plain: msgtype.NewSet(nil), known: map[string]*msgtype.Set{}}
 }
 
@@ -148,12 +130,12 @@ func (c *Catalog) register(tx *store.Tx, who identity.Caller, d Definition) (Reg
 	if err != nil {
 		return Registered{}, err
 	}
-	role, err := c.dir.Role(tx, s.ID, who)
+	agent, err := c.dir.Acting(tx, s.ID, who)
 	if err != nil {
 		return Registered{}, err
 	}
-	if who.Name() != identity.System && !slices.Contains(s.Directors, role) {
-		return Registered{}, notADirector(s, who.Name(), role)
+	if !agent.Directs(s) {
+		return Registered{}, notADirector(s, agent)
 	}
 	others, err := namesOf(tx, s.ID)
 	if err != nil {
@@ -177,7 +159,7 @@ func (c *Catalog) register(tx *store.Tx, who identity.Caller, d Definition) (Reg
 		Recipient: d.Recipient, Example: d.Example, Schema: d.Schema, RegisteredBy: who.Name(), RegisteredAt: tx.Now(),
 	}
 	t.Revision, err = c.log.Append(tx, events.Entry{
-		Session: s.ID, Category: events.Message, Type: "message.type_registered", Source: who.Name(), SourceRole: role,
+		Session: s.ID, Category: events.Message, Type: "message.type_registered", Source: who.Name(), SourceRole: agent.Role,
 		Summary: "type " + d.Name + " registered", Details: string(details), Related: []string{d.Name},
 	})
 	if err != nil {
@@ -257,12 +239,12 @@ func (c *Catalog) Validate(ctx context.Context, session, spelling, payload strin
 	if v.Doubt != nil && v.Doubt.Unknown {
 		v.Nearest = nearest.Names(v.Type, set.Names())
 	}
-	v.Warnings, v.Refusal = v.Doubt.Judge(s.Rules)
+	v.Warnings, v.Refusal = v.Doubt.Judge(s.Types())
 	return v, nil
 }
 
 // read returns a session, its types, and the revision at which they are so.
-func (c *Catalog) read(ctx context.Context, session string) (set *msgtype.Set, s Session, revision int64, err error) {
+func (c *Catalog) read(ctx context.Context, session string) (set *msgtype.Set, s directory.Session, revision int64, err error) {
 	err = c.store.Read(ctx, func(snap *store.Snapshot) (err error) {
 		revision = snap.Revision()
 		if s, err = c.dir.Session(snap, session); err != nil {

@@ -9,13 +9,11 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/catalog"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
-	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
-	"brokerd/internal/identity"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/sessions"
-	"brokerd/internal/store"
 	"brokerd/internal/testkit"
 )
 
@@ -60,16 +58,5 @@ func FuzzListMessageTypes(f *testing.F) {
 func fuzzed(f *testing.F) *catalog.Service {
 	clock := clockwork.NewRealClock()
 	st := testkit.Store(f, f.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(), catalog.Migrations())
-	return catalog.NewService(catalog.New(st, events.New(st, clock, zap.NewNop()), noSessions{}))
+	return catalog.NewService(catalog.New(st, events.New(st, clock, zap.NewNop()), directory.New()))
 }
-
-// noSessions is a directory without sessions.
-type noSessions struct{}
-
-// Session implements catalog.Directory.
-func (noSessions) Session(_ store.Querier, name string) (catalog.Session, error) {
-	return catalog.Session{}, fault.Missing("session", name, "there is no session %q", name)
-}
-
-// Role implements catalog.Directory.
-func (noSessions) Role(store.Querier, int64, identity.Caller) (string, error) { return "", nil }

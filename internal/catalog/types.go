@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/store"
@@ -77,13 +78,13 @@ func taken(name, owner string) error {
 	return e
 }
 
-func notADirector(s Session, agent, role string) error {
+func notADirector(s directory.Session, agent directory.Agent) error {
 	who := "operators"
 	if len(s.Directors) > 0 {
 		who += " and agents with the role " + strings.Join(s.Directors, " or ")
 	}
 	return fault.New(fault.Denied, "NOT_A_DIRECTOR",
-		"only %s may register types in session %q (setting directors); agent %q has the role %q", who, s.Name, agent, role)
+		"only %s may register types in session %q (setting directors); agent %q has the role %q", who, s.Name, agent.Name, agent.Role)
 }
 
 // A record is a registered type as an export has it.

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
@@ -221,7 +222,7 @@ func fuzzTable[Q proto.Message, A any](f *testing.F, empty Q, rpcOf func(*locks.
 			f.Error(err)
 		}
 	})
-	table := locks.New(st, events.New(st, clock, zap.NewNop()), nowhere{}, clock, zap.NewNop())
+	table := locks.New(st, events.New(st, clock, zap.NewNop()), directory.New(), clock, zap.NewNop())
 	rpc := rpcOf(table)
 	ctx := identity.NewContext(f.Context(), identity.Caller{Access: identity.Agent, Session: "none", Agent: "a"})
 	f.Fuzz(func(t *testing.T, wire []byte) {
@@ -265,11 +266,3 @@ func wantNumbers(t *testing.T, list []int64) {
 }
 
 func line(s string, most int) bool { return len(s) <= most && !strings.ContainsAny(s, "\x00\n\r\x7f") }
-
-// nowhere is a directory without sessions.
-type nowhere struct{ locks.Directory }
-
-// Session implements locks.Directory.
-func (nowhere) Session(_ store.Querier, name string) (locks.Session, error) {
-	return locks.Session{}, fault.Missing("session", name, "there is no session %q", name)
-}

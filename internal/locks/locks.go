@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"brokerd/internal/deadline"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
@@ -24,34 +25,6 @@ const (
 	maxWaiting = 10_000 // paths and tokens of the tickets
 	maxHeld    = 2000   // paths and tokens that one agent holds or waits for
 )
-
-// A Session is what this package needs to know of one.
-type Session struct {
-	ID   int64
-	Name string
-	Fold bool // paths are compared without regard to case
-}
-
-// An Agent is a registered agent, or caller.System with no role.
-type Agent struct {
-	Name string
-	Role string
-	// Ended says that it has failed or stopped.
-	Ended bool
-}
-
-// A Directory knows sessions and agents. Its methods are called inside transactions.
-type Directory interface {
-	// Session returns the session of that name; fault.NotFound if there is none.
-	Session(q store.Querier, name string) (Session, error)
-	// Acting returns the registered agent that is calling, or the system for an operator without agent;
-	// fault.Precondition if it is not registered, its incarnation is stale, or its fence is lost.
-	Acting(q store.Querier, session int64, c identity.Caller) (Agent, error)
-	// Find returns the registered agent of that name.
-	Find(q store.Querier, session int64, name string) (Agent, bool, error)
-	// Nearest returns the registered names most like this one, nearest first.
-	Nearest(q store.Querier, session int64, name string) ([]string, error)
-}
 
 // A Notice is a message from the broker to an agent, or to a role if Agent is empty.
 type Notice struct {
@@ -84,7 +57,7 @@ type Observer interface {
 type Table struct {
 	store    *store.Store
 	log      *events.Log
-	dir      Directory
+	dir      *directory.Directory
 	clock    clockwork.Clock
 	zap      *zap.Logger
 	notices  Notices         // nil = no agent is notified
@@ -107,7 +80,7 @@ type Table struct {
 }
 
 // New returns the table of a store that was opened with Migrations. It does nothing by itself until Start.
-func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock, logger *zap.Logger) *Table {
+func New(st *store.Store, log *events.Log, dir *directory.Directory, clock clockwork.Clock, logger *zap.Logger) *Table {
 	t := &Table{
 		store: st, log: log, dir: dir, clock: clock, zap: logger,
 		stopping: make(chan struct{}),
@@ -142,10 +115,10 @@ func (t *Table) Holds(q store.Querier, session int64, agent string, fence int64)
 }
 
 // acting finds out who calls. Only registered agents hold anything.
-func (t *Table) acting(q store.Querier, c identity.Caller) (Session, Agent, error) {
+func (t *Table) acting(q store.Querier, c identity.Caller) (directory.Session, directory.Agent, error) {
 	session, err := t.dir.Session(q, c.Session)
 	if err != nil {
-		return Session{}, Agent{}, err
+		return directory.Session{}, directory.Agent{}, err
 	}
 	agent, err := t.dir.Acting(q, session.ID, c)
 	if err == nil && agent.Name == identity.System {

@@ -19,8 +19,10 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/agents"
 	"brokerd/internal/app"
 	"brokerd/internal/apptest"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
@@ -97,12 +99,14 @@ func newBench(t *testing.T, d *dropper) *bench {
 	clock := watchedClock{clockwork.NewFakeClockAt(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)), make(chan struct{}, 100)}
 	st, err := store.Open(t.Context(), store.Options{
 		Dir: t.TempDir(), Sync: store.SyncNormal, Clock: clock, Drop: d.drop,
-		Migrations: slices.Concat(idempotency.Migrations(), sessions.Migrations(), events.Migrations(), locks.Migrations()),
+		Migrations: slices.Concat(idempotency.Migrations(), sessions.Migrations(), agents.Migrations(), events.Migrations(),
+			locks.Migrations()),
 	})
 	must(t, err)
 	t.Cleanup(func() { must(t, st.Close()) })
+	testkit.Agents(t, st, "builder", names...)
 	b := &bench{t: t, clock: clock, store: st}
-	b.table = locks.New(st, events.New(st, clock, zap.NewNop()), crew{}, clock, zap.NewNop())
+	b.table = locks.New(st, events.New(st, clock, zap.NewNop()), directory.New(), clock, zap.NewNop())
 	must(t, b.table.Start(t.Context()))
 	t.Cleanup(b.table.Stop)
 	b.conn, _ = testkit.Serve(t, func(r grpc.ServiceRegistrar) {
@@ -114,20 +118,6 @@ func newBench(t *testing.T, d *dropper) *bench {
 
 func itemError(_ context.Context, err error) *pb.ItemError {
 	return &pb.ItemError{Code: int32(codes.Unknown), Message: err.Error()}
-}
-
-// crew is a directory of agents that are all builders.
-type crew struct{ everywhere }
-
-func (crew) Acting(_ store.Querier, _ int64, c identity.Caller) (locks.Agent, error) {
-	if c.Agent == "" {
-		return locks.Agent{Name: identity.System}, nil
-	}
-	return locks.Agent{Name: c.Agent, Role: "builder"}, nil
-}
-
-func (crew) Find(_ store.Querier, _ int64, name string) (locks.Agent, bool, error) {
-	return locks.Agent{Name: name, Role: "builder"}, true, nil
 }
 
 // agent returns the operator, or an agent.
@@ -313,9 +303,9 @@ func TestWait_CallThatCannotLeaveIsForgottenWhenItsTicketWouldLapse(t *testing.T
 func TestSettle_WhatIsLeftInTheBatchOfAnAlarmIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	clock := clockwork.NewFakeClock()
-	st := testkit.Store(t, t.TempDir(), clock, idempotency.Migrations(), events.Migrations(), locks.Migrations())
+	st := newStore(t, clock)
 	// It is not started, so its alarms do not ring.
-	table := locks.New(st, events.New(st, clock, zap.NewNop()), everywhere{}, clock, zap.NewNop())
+	table := locks.New(st, events.New(st, clock, zap.NewNop()), directory.New(), clock, zap.NewNop())
 	acquire := func(agent string, outcome locks.Outcome, paths ...string) {
 		t.Helper()
 		a, err := table.Acquire(t.Context(), agentOf(agent), idempotency.Request{},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
@@ -77,7 +78,7 @@ func (x *passTx) run() (Passed, error) {
 	if err != nil {
 		return Passed{}, err
 	}
-	to, alive := Agent{}, true
+	to, alive := directory.Agent{}, true
 	if p.Agent != "" {
 		if to, alive, err = x.receiver(); err != nil {
 			return Passed{}, err
@@ -140,21 +141,21 @@ func (x *passTx) run() (Passed, error) {
 }
 
 // receiver returns the agent that the token is passed to, and whether it is alive.
-func (x *passTx) receiver() (to Agent, alive bool, err error) {
+func (x *passTx) receiver() (to directory.Agent, alive bool, err error) {
 	name := x.wish.Agent
 	to, found, err := x.dir.Find(x.tx, x.session, name)
 	if err != nil {
-		return Agent{}, false, err
+		return directory.Agent{}, false, err
 	}
 	if found {
-		return to, !to.Ended, nil
+		return to, !to.Ended(), nil
 	}
 	near, err := x.dir.Nearest(x.tx, x.session, name)
 	if err != nil {
-		return Agent{}, false, err
+		return directory.Agent{}, false, err
 	}
 	hint := cmp.Or(nearest.Hint(name, near), "the session has no agents")
-	return Agent{}, false, fault.Missing("agent", name, "no agent %q is registered; %s", name, hint)
+	return directory.Agent{}, false, fault.Missing("agent", name, "no agent %q is registered; %s", name, hint)
 }
 
 // receivingTicket returns the ticket that gets the token: one of the agent's, if possible one on which a call waits,

@@ -9,10 +9,13 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
+	"brokerd/internal/agents"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
 	"brokerd/internal/locks"
+	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
 )
@@ -22,7 +25,7 @@ import (
 func TestGrant_StandsIfItsEndIsUndone(t *testing.T) {
 	t.Parallel()
 	clock := clockwork.NewRealClock()
-	st := testkit.Store(t, t.TempDir(), clock, idempotency.Migrations(), events.Migrations(), locks.Migrations())
+	st := newStore(t, clock)
 	table := newTable(t, st, clock)
 	acquire := func(agent string, token string, paths ...string) locks.Outcome {
 		t.Helper()
@@ -47,24 +50,22 @@ func TestGrant_StandsIfItsEndIsUndone(t *testing.T) {
 	want(t, "b tries the token", acquire("b", "review/x"), locks.Busy)
 }
 
+// newStore returns a store with the agents a, b, c and d.
+func newStore(t *testing.T, clock clockwork.Clock) *store.Store {
+	t.Helper()
+	st := testkit.Store(t, t.TempDir(), clock, idempotency.Migrations(), sessions.Migrations(), agents.Migrations(),
+		events.Migrations(), locks.Migrations())
+	testkit.Agents(t, st, "", "a", "b", "c", "d")
+	return st
+}
+
 // newTable returns a table by itself.
 func newTable(t *testing.T, st *store.Store, clock clockwork.Clock) *locks.Table {
 	t.Helper()
-	table := locks.New(st, events.New(st, clock, zap.NewNop()), everywhere{}, clock, zap.NewNop())
+	table := locks.New(st, events.New(st, clock, zap.NewNop()), directory.New(), clock, zap.NewNop())
 	must(t, table.Start(t.Context()))
 	t.Cleanup(table.Stop)
 	return table
-}
-
-// everywhere is a directory that knows everybody.
-type everywhere struct{ locks.Directory }
-
-func (everywhere) Session(store.Querier, string) (locks.Session, error) {
-	return locks.Session{ID: 1, Name: "default"}, nil
-}
-
-func (everywhere) Acting(_ store.Querier, _ int64, c identity.Caller) (locks.Agent, error) {
-	return locks.Agent{Name: c.Agent}, nil
 }
 
 func TestGrant_StandsOverARestart(t *testing.T) {

@@ -6,12 +6,10 @@ import (
 
 	"github.com/jonboulle/clockwork"
 
-	"brokerd/internal/events"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
 	"brokerd/internal/locks"
 	"brokerd/internal/store"
-	"brokerd/internal/testkit"
 )
 
 // A teller has a lock table whose answers reach their agents, or are lost, in any order.
@@ -24,7 +22,7 @@ type teller struct {
 
 func newTeller(t *testing.T) *teller {
 	clock := clockwork.NewFakeClock()
-	k := &teller{t: t, clock: clock, store: testkit.Store(t, t.TempDir(), clock, idempotency.Migrations(), events.Migrations(), locks.Migrations())}
+	k := &teller{t: t, clock: clock, store: newStore(t, clock)}
 	k.start()
 	return k
 }

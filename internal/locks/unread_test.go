@@ -10,11 +10,8 @@ import (
 	"github.com/jonboulle/clockwork"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/events"
-	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
 	"brokerd/internal/locks"
-	"brokerd/internal/testkit"
 )
 
 // deaf is a stream of a client that asks for ever and reads nothing.
@@ -46,7 +43,7 @@ func TestLock_ClientThatReadsNothingIsNotReadFurther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		clock := clockwork.NewRealClock()
-		st := testkit.Store(t, t.TempDir(), clock, idempotency.Migrations(), events.Migrations(), locks.Migrations())
+		st := newStore(t, clock)
 		table := newTable(t, st, clock)
 		ctx, hangUp := context.WithCancel(identity.NewContext(t.Context(), agentOf("a")))
 		stream := &deaf{ctx: ctx}
@@ -66,7 +63,7 @@ func TestLock_ClientThatReadsNothingIsNotReadFurther(t *testing.T) {
 func TestLock_PanicAtARequestThatHasBegunEndsTheStream(t *testing.T) {
 	t.Parallel()
 	clock := clockwork.NewRealClock()
-	st := testkit.Store(t, t.TempDir(), clock, idempotency.Migrations(), events.Migrations(), locks.Migrations())
+	st := newStore(t, clock)
 	panicked := false
 	service := locks.NewService(newTable(t, st, clock), func(context.Context, error) *pb.ItemError {
 		if !panicked {

@@ -78,12 +78,12 @@ func (k *Keys) checkDisk(changes []Change) error {
 
 // author returns who is calling. In a closed session nobody is.
 func (k *Keys) author(tx *store.Tx, c identity.Caller) (Author, error) {
-	session, err := k.dir.Session(tx, c.Session)
+	session, err := k.dir.SessionID(tx, c.Session)
 	if err != nil {
 		return Author{}, err
 	}
-	role, err := k.dir.Role(tx, session, c)
-	return Author{Session: session, Name: c.Name(), Role: role, Agent: c.Agent != "", All: c.Access == identity.Operator}, err
+	agent, err := k.dir.Acting(tx, session, c)
+	return Author{Session: session, Name: c.Name(), Role: agent.Role, Agent: c.Agent != "", All: c.Access == identity.Operator}, err
 }
 
 // A turn is one transaction of changes.

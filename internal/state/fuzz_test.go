@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
@@ -211,17 +212,8 @@ func nowhereService(f *testing.F) *state.Service {
 			f.Error(err)
 		}
 	})
-	return state.NewService(state.New(st, events.New(st, clock, zap.NewNop()), nowhere{}, clock, zap.NewNop()))
+	return state.NewService(state.New(st, events.New(st, clock, zap.NewNop()), directory.New(), clock, zap.NewNop()))
 }
-
-// nowhere is a directory without sessions.
-type nowhere struct{}
-
-func (nowhere) Session(_ store.Querier, name string) (int64, error) {
-	return 0, fault.Missing("session", name, "there is no session %q", name)
-}
-
-func (nowhere) Role(store.Querier, int64, identity.Caller) (string, error) { return "", nil }
 
 func outsider() context.Context {
 	return identity.NewContext(context.Background(), identity.Caller{Access: identity.Agent, Session: "none", Agent: "a"})

@@ -34,7 +34,7 @@ func (k *Keys) Get(ctx context.Context, c identity.Caller, n Name, at int64, aft
 	var f Found
 	err := k.store.Read(ctx, func(snap *store.Snapshot) error {
 		f = Found{Revision: snap.Revision()}
-		session, err := k.dir.Session(snap, c.Session)
+		session, err := k.dir.SessionID(snap, c.Session)
 		if err != nil {
 			return err
 		}
@@ -169,7 +169,7 @@ func (k *Keys) List(ctx context.Context, c identity.Caller, s Selection) (Page, 
 	}
 	err := k.store.Read(ctx, func(snap *store.Snapshot) error {
 		p = Page{Revision: snap.Revision()}
-		session, err := k.dir.Session(snap, c.Session)
+		session, err := k.dir.SessionID(snap, c.Session)
 		if err != nil {
 			return err
 		}
@@ -225,7 +225,7 @@ func (k *Keys) History(ctx context.Context, c identity.Caller, n Name, before in
 	}
 	err := k.store.Read(ctx, func(snap *store.Snapshot) error {
 		p = Page{Revision: snap.Revision()}
-		session, err := k.dir.Session(snap, c.Session)
+		session, err := k.dir.SessionID(snap, c.Session)
 		if err != nil {
 			return err
 		}

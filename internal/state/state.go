@@ -12,9 +12,9 @@ import (
 	"go.uber.org/zap"
 
 	"brokerd/internal/deadline"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
-	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -96,15 +96,6 @@ type Author struct {
 	All     bool // it may write what others own
 }
 
-// A Directory knows sessions and agents.
-type Directory interface {
-	// Session returns the row id of a session: fault.NotFound if there is none, fault.Precondition in a transaction if it is closed.
-	Session(q store.Querier, name string) (int64, error)
-	// Role returns the role of the registered agent that is calling, none for an operator without agent; fault.Precondition if it is not
-	// registered, its incarnation is stale, or it does not hold what the call depends on. It is called inside a transaction.
-	Role(q store.Querier, session int64, c identity.Caller) (string, error)
-}
-
 // A Disk says whether the disk takes more data.
 type Disk interface {
 	// Check returns fault.Exhausted if the disk is too full for changes. It must be quick.
@@ -115,7 +106,7 @@ type Disk interface {
 type Keys struct {
 	store *store.Store
 	log   *events.Log
-	dir   Directory
+	dir   *directory.Directory
 	clock clockwork.Clock
 	zap   *zap.Logger
 
@@ -132,7 +123,7 @@ type Keys struct {
 }
 
 // New returns the keys of a store that was opened with Migrations. They do nothing by themselves until Start.
-func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock, logger *zap.Logger) *Keys {
+func New(st *store.Store, log *events.Log, dir *directory.Directory, clock clockwork.Clock, logger *zap.Logger) *Keys {
 	k := &Keys{store: st, log: log, dir: dir, clock: clock, zap: logger, hub: newHub(), stop: func() {}, drained: make(chan struct{})}
 	k.calendar = deadline.NewCalendar(clock, func([]struct{}) { k.expireDue() })
 	k.pruner = newPruner(k)

@@ -105,7 +105,7 @@ type watcher struct {
 // scope finds out which scope is watched.
 func (f *watcher) scope(ctx context.Context) (int64, error) {
 	err := f.keys.store.ReadPage(ctx, func(snap *store.Snapshot) (err error) {
-		f.session, err = f.keys.dir.Session(snap, f.caller.Session)
+		f.session, err = f.keys.dir.SessionID(snap, f.caller.Session)
 		return err
 	})
 	return scopeOf(f.session, f.watch.Namespace), err
@@ -141,7 +141,7 @@ func (f *watcher) kept(snap *store.Snapshot) error {
 func (f *watcher) next(ctx context.Context) (more bool, err error) {
 	var frame Frame
 	err = f.keys.store.ReadPage(ctx, func(snap *store.Snapshot) error {
-		session, err := f.keys.dir.Session(snap, f.caller.Session)
+		session, err := f.keys.dir.SessionID(snap, f.caller.Session)
 		if err != nil {
 			return err
 		}
