@@ -84,7 +84,8 @@ func Start(t TB, options ...Option) *Broker {
 		o(&b.config)
 	}
 	b.Clock, _ = b.config.Clock.(*clockwork.FakeClock)
-	b.config.Store = bounded(t, b.Clock != nil, b.config.Store)
+	_, fake := b.config.Clock.(interface{ Advance(time.Duration) })
+	b.config.Store = bounded(t, fake, b.config.Store)
 	t.Cleanup(b.end)
 	b.start()
 	return b

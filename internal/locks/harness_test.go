@@ -61,7 +61,7 @@ type daemon struct {
 func newDaemon(t apptest.TB, options ...apptest.Option) *daemon {
 	t.Helper()
 	clock := watchedClock{clockwork.NewFakeClockAt(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)), make(chan struct{}, 100)}
-	usual := apptest.With(func(c *app.Config) { c.Clock, c.StopTimeout = clock, 200*time.Millisecond })
+	usual := apptest.With(func(c *app.Config) { c.Clock, c.StopTimeout = clock, apptest.Patience })
 	return &daemon{apptest.Start(t, slices.Concat([]apptest.Option{usual}, options)...), clock, t}
 }
 

@@ -20,7 +20,7 @@ func newLogged(t *testing.T) (*daemon, *observer.ObservedLogs) {
 	core, logs := observer.New(zap.ErrorLevel)
 	clock := watchedClock{clockwork.NewFakeClockAt(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)), make(chan struct{}, 100)}
 	return &daemon{apptest.Start(t, apptest.With(func(c *app.Config) {
-		c.Clock, c.StopTimeout, c.Log = clock, 200*time.Millisecond, zap.New(core)
+		c.Clock, c.StopTimeout, c.Log = clock, apptest.Patience, zap.New(core)
 	})), clock, t}, logs
 }
 

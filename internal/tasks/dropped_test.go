@@ -71,7 +71,7 @@ func newDropping(t *testing.T, n int64) *dropping {
 		return fault.New(fault.Unavailable, "DROPPED", "the test drops this function")
 	}
 	b := apptest.Start(t, apptest.With(func(c *app.Config) {
-		c.Clock, c.StopTimeout = clock, 200*time.Millisecond
+		c.Clock, c.StopTimeout = clock, apptest.Patience
 		c.Store = func(o *store.Options) { o.Drop = drop }
 	}))
 	d.daemon, d.witness = &daemon{b, clock.watchedClock, t}, clock

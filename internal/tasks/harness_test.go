@@ -68,7 +68,7 @@ type daemon struct {
 func newDaemon(t apptest.TB) *daemon {
 	t.Helper()
 	clock := newClock()
-	return &daemon{apptest.Start(t, apptest.With(func(c *app.Config) { c.Clock, c.StopTimeout = clock, 200*time.Millisecond })), clock, t}
+	return &daemon{apptest.Start(t, apptest.With(func(c *app.Config) { c.Clock, c.StopTimeout = clock, apptest.Patience })), clock, t}
 }
 
 func newClock() watchedClock {
