@@ -5,11 +5,11 @@
 //
 // A message is immutable. Each mailbox it goes to gets a delivery with a state of its own:
 //
-//	          ┌───────── release; nack or time-out without delay ────────┐
+//	          ┌───────── release; nack or timeout without delay ─────────┐
 //	          ▼                                                          │
 //	send ─► PENDING ──────────────────── claim ─────────────────────► CLAIMED ── ack ─► ACKED
 //	 │        ▲ ▲                                                      │  │              ▲
-//	 │        │ └── due ── DELAYED ◄────── nack or time-out ───────────┘  │              │ late ack
+//	 │        │ └── due ── DELAYED ◄────── nack or timeout ────────────┘  │              │ late ack
 //	 ├─► DELAYED               ▲                                          ▼              │
 //	 │                         │ head, not yet due          fatal nack, last attempt ─► DEAD
 //	 └─► BLOCKED ── head of its ordering key ─► PENDING                                   │
@@ -35,14 +35,14 @@
 //
 // # Backlog
 //
-// A change that would touch many deliveries at once (the ageing of a session changes, an agent fails) does one page. The
-// backlog (backlog.go) does the rest in pages of 200, each in a writer function, and resumes after a restart by the rows
-// of reranks.
+// A change that would touch many deliveries at once (the ageing of a session changes, an agent fails) does one page.
+// The backlog (chores.go) does the rest in pages of 200, each in a writer function, and resumes after a restart by the
+// rows of reranks and work_backlog.
 //
 // # Gates
 //
 // Between an agent and its work there may be a gate: it is halted, or its circuit breaker is open. Then its consumers are
-// given directives alone, or one probe beside them. The package admission has the gates, and the core asks it (gate.go).
+// given directives alone, or one probe beside them. The package admission has the gates, and the core asks it (admission.go).
 // When a gate becomes wider, it has dispatch reconsider what the agent's consumers may take.
 //
 // # Questions
@@ -64,11 +64,28 @@
 // The column about of its message has the revision of the grant or question that the notice is about. The change that makes
 // the notice untrue withdraws it by that, in the same transaction.
 //
-// # Handing out
+// # Dispatch
 //
-// One function, dispatch, runs in the writer at the end of each transaction that made deliveries
-// ready or gave a consumer room. It decides who gets what, so no wake-up is lost and none stampedes;
-// consumers are told after the commit. A message that finds a consumer waiting while it is sent is
-// granted to it at once (handoff.go), and dispatch tells it with the rest. Waiters are memory; claims are rows. The running deadline of a claim is
-// memory too and starts again, with a grace, when the broker does.
+// One function, dispatch, runs in the writer at the end of each transaction that made deliveries ready or gave a
+// consumer capacity. It alone assigns them, so no wake-up is lost and none stampedes; the consumers receive their claims
+// after the commit. If a consumer waits while a message is sent, the function that sends it assigns the delivery at once
+// (waiters.go), and dispatch delivers it with the others. Waiters are memory; claims are rows. The deadline of a running
+// claim is memory too, and starts again, with a grace, when the broker starts.
+//
+// # Parts
+//
+// A Broker consists of parts. Each has its data, its lock and its methods in one file:
+//
+//	Audiences      who receives the events of a type (channel.go)
+//	Calendar       delays, times to live, deadlines of questions, resends, offers (calendar.go)
+//	Chores         the backlog: ranks, closed sessions, copies, withdrawals (chores.go, copies.go, withdraw.go)
+//	Counters       metrics, and the counts of agents (gauge.go)
+//	Mailboxes      finds and creates mailboxes (mailbox.go)
+//	Producers      numbers of messages, against duplicates (producer.go)
+//	RunningClaims  when claims end, and what then happens (running.go)
+//	Streams        open streams of claims, by consumer (streams.go, streamframe.go)
+//	Waiters        consumers and readers that wait (waiters.go)
+//
+// Each call has its own value: sending (send.go, route.go), claimCall (claim.go), SettleTx (settle.go), and one run
+// of dispatch in dispatching (dispatch.go).
 package broker

@@ -45,8 +45,8 @@ type ClaimStream struct {
 	broker   *Broker
 	consumer *consumer
 	caller   identity.Caller
-	wake     chan struct{} // room for one: there is something for Next
-	settled  chan struct{} // room for one: Settle may go on
+	wake     chan struct{} // capacity 1: a frame is ready for Next
+	settled  chan struct{} // capacity 1: Settle may continue
 
 	mailboxes []string
 
@@ -54,9 +54,9 @@ type ClaimStream struct {
 	open       map[string]openClaim
 	frame      Frame
 	unanswered int
-	away       bool  // nothing more is handed out
+	away       bool  // no more claims are delivered
 	left       bool  // the client settles nothing more: what was not sent stays unsent
-	over       bool  // closed: what is still given to it goes back
+	over       bool  // closed: claims that still reach it are released
 	ended      error // why nothing more comes: another stream has taken over, or the agent is gone
 }
 
@@ -182,7 +182,7 @@ func (o *Streams) move(a Actor, boxes []Mailbox) {
 	}
 }
 
-// revoke tells the streams whose claims have ended that they have lost them; not self, which has ended its own.
+// revoke takes the ended claims from the streams that held them, except self, which has ended its own.
 func (o *Streams) revoke(ended []heldClaim, self *consumer, why Reason) {
 	if why == 0 {
 		why = SettledElsewhere
@@ -209,7 +209,7 @@ func (o *Streams) hold(holder consumerKey, id string) bool {
 	return ok
 }
 
-// end ends the stream, whose claims are another's now, or nobody's.
+// end ends the stream, whose claims belong to another stream now, or have ended.
 func (s *ClaimStream) end(err error, why Reason) {
 	s.mu.Lock()
 	if s.ended == nil {
@@ -222,7 +222,7 @@ func (s *ClaimStream) end(err error, why Reason) {
 	signal(s.wake)
 }
 
-// begin takes over the claims that the consumer holds and lets it take part. Those that do not fit into the first
+// begin takes over the claims that the consumer holds, and adds it to the waiters. Those that do not fit into the first
 // answer follow as deliveries. It runs in the writer.
 func (s *ClaimStream) begin(resumed []Claim) {
 	b, c := s.broker, s.consumer
@@ -336,7 +336,7 @@ func settlementsSize(items []Settlement) int {
 	return n
 }
 
-// answer queues results and gives the consumer room for what it has settled.
+// answer queues results and returns to the consumer the capacity of the claims that it has settled.
 func (s *ClaimStream) answer(items []Settlement, results []Settled) {
 	claims, bytes := 0, 0
 	observer, now := s.broker.Counters.observer, s.broker.clock.Now()
@@ -380,7 +380,7 @@ func (s *ClaimStream) lose(k key, why Reason) {
 	}
 }
 
-// revoke forgets a claim, and tells the client of it if it knows it. It returns the bytes that need not
+// revoke forgets a claim, and reports that to a client that has received it. It returns the bytes that need not
 // be written any more. The caller holds the mutex.
 func (s *ClaimStream) revoke(id string, why Reason) (unsent int) {
 	if s.open[id].sent {
@@ -402,7 +402,7 @@ func (s *ClaimStream) revoke(id string, why Reason) (unsent int) {
 	return unsent
 }
 
-// Leave says that the client settles nothing more. Next goes on with what is left to answer; claims that were not
+// Leave says that the client settles nothing more. Next continues with the answers that are left; claims that were not
 // written to the client by now go back when the stream is closed.
 func (s *ClaimStream) Leave() {
 	s.broker.Waiters.leave(s.consumer)
@@ -420,18 +420,18 @@ func (s *ClaimStream) Ended() error {
 }
 
 // Close ends the stream. Claims that were never written to it go back uncounted; the others last for
-// claim_for once more.
+// claim_for again.
 func (s *ClaimStream) Close(ctx context.Context) {
 	b := s.broker
 	b.Waiters.leave(s.consumer)
-	// In the writer: by then nothing is handed out to this stream any more.
+	// In the writer: by then no claims are delivered to this stream any more.
 	b.store.Submit(context.WithoutCancel(ctx), store.LaneDrain, 0, func(tx *store.Tx) error {
 		tx.OnCommit(s.closed)
 		return nil
 	}, func(error) {})
 }
 
-// closed lets what the client holds run out, and gives back what it never got. It runs in the writer.
+// closed gives the claims of the client their last time, and releases those that it never got. It runs in the writer.
 func (s *ClaimStream) closed() {
 	b := s.broker
 	b.Streams.remove(s.consumer)
@@ -458,7 +458,7 @@ func (s *ClaimStream) closed() {
 	}
 }
 
-// signal leaves a signal in a channel with room for one.
+// signal leaves a signal in a channel of capacity 1.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
