@@ -9,6 +9,7 @@ import (
 
 	"brokerd/internal/broker"
 	"brokerd/internal/deadline"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/store"
 )
@@ -17,7 +18,7 @@ import (
 type Control struct {
 	store  *store.Store
 	log    *events.Log
-	dir    broker.Directory
+	dir    *directory.Directory
 	broker *broker.Broker
 	disk   Disk // nil = the disk always has space
 	rates  *sendRates
@@ -33,7 +34,7 @@ type Control struct {
 
 // New returns the control of the core. Circuit breakers allow no probes until Start.
 func New(
-	st *store.Store, log *events.Log, dir broker.Directory, core *broker.Broker, clock clockwork.Clock,
+	st *store.Store, log *events.Log, dir *directory.Directory, core *broker.Broker, clock clockwork.Clock,
 	logger *zap.Logger,
 ) *Control {
 	c := &Control{store: st, log: log, dir: dir, broker: core, Gates: &Gates{
@@ -91,7 +92,7 @@ func (c *Control) MailboxesRemoved(tx *store.Tx) {
 
 // SessionConfigured follows a change of a session's settings: its agents send at the new rate, and circuit breakers
 // close if there are to be none. It is a hook of the configuration.
-func (c *Control) SessionConfigured(tx *store.Tx, before, now broker.Session) error {
+func (c *Control) SessionConfigured(tx *store.Tx, before, now directory.Session) error {
 	tx.OnCommit(func() { c.rates.change(now) })
 	if now.BreakerLimit == 0 && before.BreakerLimit != 0 {
 		return c.Gates.closeBreakers(tx, now.ID)
@@ -100,6 +101,6 @@ func (c *Control) SessionConfigured(tx *store.Tx, before, now broker.Session) er
 }
 
 // SessionClosed ends the waits of those who send in a session that is closed. It is a hook of the closing.
-func (c *Control) SessionClosed(tx *store.Tx, session broker.Session) {
+func (c *Control) SessionClosed(tx *store.Tx, session directory.Session) {
 	tx.OnCommit(func() { c.rates.forget(session.Name) })
 }

@@ -8,6 +8,7 @@ import (
 
 	"brokerd/internal/broker"
 	"brokerd/internal/deadline"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/store"
 )
@@ -17,7 +18,7 @@ import (
 type Gates struct {
 	store    *store.Store
 	log      *events.Log
-	dir      broker.Directory
+	dir      *directory.Directory
 	broker   *broker.Broker
 	clock    clockwork.Clock
 	zap      *zap.Logger

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"brokerd/internal/broker"
+	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
 )
@@ -30,7 +31,7 @@ const (
 type sendRates struct {
 	clock    clockwork.Clock
 	stopping <-chan struct{} // is closed when those who wait have to stop
-	load     func(ctx context.Context, session string) (broker.Session, error)
+	load     func(ctx context.Context, session string) (directory.Session, error)
 
 	mu       sync.RWMutex // guards the fields below
 	sessions map[string]*sendRate
@@ -50,7 +51,7 @@ type sendRate struct {
 }
 
 func newSendRates(
-	clock clockwork.Clock, stopping <-chan struct{}, load func(context.Context, string) (broker.Session, error),
+	clock clockwork.Clock, stopping <-chan struct{}, load func(context.Context, string) (directory.Session, error),
 ) *sendRates {
 	return &sendRates{clock: clock, stopping: stopping, load: load, sessions: map[string]*sendRate{}}
 }
@@ -118,7 +119,7 @@ func (r *sendRates) session(ctx context.Context, name string) (*sendRate, error)
 	if err != nil {
 		return nil, err
 	}
-	if session.Closed {
+	if session.Closed() {
 		return &sendRate{}, nil // the send itself is refused for it
 	}
 	fresh := &sendRate{
@@ -137,7 +138,7 @@ func (r *sendRates) session(ctx context.Context, name string) (*sendRate, error)
 }
 
 // change takes note of a session's settings. Those who wait reserve again.
-func (r *sendRates) change(session broker.Session) {
+func (r *sendRates) change(session directory.Session) {
 	r.mu.Lock()
 	r.changes++
 	s := r.sessions[session.Name]

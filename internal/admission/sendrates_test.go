@@ -8,15 +8,15 @@ import (
 
 	"github.com/jonboulle/clockwork"
 
-	"brokerd/internal/broker"
+	"brokerd/internal/directory"
 	"brokerd/internal/identity"
 )
 
 func TestSendRates_ForgetAgentsThatAreIdle(t *testing.T) {
 	t.Parallel()
 	clock := clockwork.NewFakeClock()
-	r := newSendRates(clock, nil, func(context.Context, string) (broker.Session, error) {
-		return broker.Session{SendRate: 10, SendBurst: 100}, nil
+	r := newSendRates(clock, nil, func(context.Context, string) (directory.Session, error) {
+		return directory.Session{Settings: directory.Settings{SendRate: 10, SendBurst: 100}}, nil
 	})
 	for i := range 10_000 {
 		if err := r.wait(t.Context(), identity.Caller{Agent: "a" + strconv.Itoa(i), Session: "s"}, 1, 0); err != nil {
@@ -30,10 +30,10 @@ func TestSendRates_ForgetAgentsThatAreIdle(t *testing.T) {
 }
 
 func BenchmarkSendRates(b *testing.B) {
-	for name, session := range map[string]broker.Session{"off": {}, "on": {SendRate: 1e6, SendBurst: 1e6}} {
+	for name, settings := range map[string]directory.Settings{"off": {}, "on": {SendRate: 1e6, SendBurst: 1e6}} {
 		b.Run(name, func(b *testing.B) {
-			r := newSendRates(clockwork.NewRealClock(), nil, func(context.Context, string) (broker.Session, error) {
-				return session, nil
+			r := newSendRates(clockwork.NewRealClock(), nil, func(context.Context, string) (directory.Session, error) {
+				return directory.Session{Settings: settings}, nil
 			})
 			who := identity.Caller{Agent: "a", Session: "s"}
 			for b.Loop() {

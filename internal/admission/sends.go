@@ -8,6 +8,7 @@ import (
 
 	"brokerd/internal/broker"
 	"brokerd/internal/content"
+	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
@@ -63,7 +64,7 @@ func (c *Control) AdmitBatch(ctx context.Context, who identity.Caller, drafts []
 }
 
 // Judge implements broker.Admission.
-func (c *Control) Judge(session *broker.Session, d *broker.Draft) (doubts []string, err error) {
+func (c *Control) Judge(session *directory.Session, d *broker.Draft) (doubts []string, err error) {
 	if session.PayloadLimit > 0 && d.PayloadSize > session.PayloadLimit {
 		return nil, fault.Field("payload",
 			"has %d bytes; at most %d are allowed (session setting payload_limit)", d.PayloadSize, session.PayloadLimit)
@@ -71,11 +72,11 @@ func (c *Control) Judge(session *broker.Session, d *broker.Draft) (doubts []stri
 	if session.MessageLimit > 0 && len(d.Content) > session.MessageLimit {
 		return nil, content.TooLarge(len(d.Content), session.MessageLimit)
 	}
-	return d.Doubt.Judge(session.Types)
+	return d.Doubt.Judge(session.Types())
 }
 
 // loadSession reads a session outside the writer.
-func (c *Control) loadSession(ctx context.Context, name string) (session broker.Session, err error) {
+func (c *Control) loadSession(ctx context.Context, name string) (session directory.Session, err error) {
 	err = c.store.Read(ctx, func(snap *store.Snapshot) error {
 		session, err = c.dir.Session(snap, name)
 		return err

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"brokerd/internal/broker"
+	"brokerd/internal/directory"
 	"brokerd/internal/nearest"
 	"brokerd/internal/store"
 )
@@ -66,11 +67,11 @@ func (c *Control) Vacancy(tx *store.Tx, session int64, ref broker.MailboxRef) (s
 
 // vacantRole is Vacancy for a role.
 func (c *Control) vacantRole(tx *store.Tx, session int64, role string) (string, error) {
-	agents, err := c.dir.Matching(tx, session, broker.Selection{Role: role, Most: 1})
+	agents, err := c.dir.Matching(tx, session, directory.Selection{Role: role, Most: 1})
 	if err != nil || len(agents) > 0 {
 		return "", err
 	}
-	if agents, err = c.dir.Matching(tx, session, broker.Selection{}); err != nil {
+	if agents, err = c.dir.Matching(tx, session, directory.Selection{}); err != nil {
 		return "", err
 	}
 	var roles []string

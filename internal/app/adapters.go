@@ -40,10 +40,10 @@ func connect(p *parts) {
 		if err != nil {
 			return err
 		}
-		if err := p.deadletters.AgentRegistered(tx, brokerSession(s), brokerAgent(a.Entry())); err != nil {
+		if err := p.deadletters.AgentRegistered(tx, s, a.Entry()); err != nil {
 			return err
 		}
-		if err := p.broker.AgentRegistered(tx, brokerSession(s), brokerAgent(a.Entry())); err != nil {
+		if err := p.broker.AgentRegistered(tx, s, a.Entry()); err != nil {
 			return err
 		}
 		return p.admission.AgentRegistered(tx, a.Session, a.Name)
@@ -54,7 +54,7 @@ func connect(p *parts) {
 			return nil, err
 		}
 		p.conversations.AgentEnded(tx, a.Session, a.Name, a.Stopped())
-		claims, err := p.broker.AgentEnded(tx, brokerSession(s), brokerAgent(a.Entry()), a.Stopped())
+		claims, err := p.broker.AgentEnded(tx, s, a.Entry(), a.Stopped())
 		losses := make([]agents.Loss, len(claims))
 		for i, c := range claims {
 			losses[i] = agents.Loss{Kind: agents.LostClaim, Name: c.Text, Revision: c.Revision}
@@ -65,15 +65,15 @@ func connect(p *parts) {
 		return p.agents.SessionClosed(tx, s.Name)
 	})
 	p.sessions.OnClosed(func(tx *store.Tx, s sessions.Session) error {
-		p.admission.SessionClosed(tx, brokerSession(s.Session))
-		p.conversations.SessionClosed(tx, brokerSession(s.Session))
-		return p.broker.SessionClosed(tx, brokerSession(s.Session))
+		p.admission.SessionClosed(tx, s.Session)
+		p.conversations.SessionClosed(tx, s.Session)
+		return p.broker.SessionClosed(tx, s.Session)
 	})
 	p.sessions.OnConfigured(func(tx *store.Tx, before, now sessions.Session) error {
-		if err := p.admission.SessionConfigured(tx, brokerSession(before.Session), brokerSession(now.Session)); err != nil {
+		if err := p.admission.SessionConfigured(tx, before.Session, now.Session); err != nil {
 			return err
 		}
-		return p.broker.SessionConfigured(tx, brokerSession(before.Session), brokerSession(now.Session))
+		return p.broker.SessionConfigured(tx, before.Session, now.Session)
 	})
 	p.agents.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error {
 		events.EndCursors(tx, a.Session, a.Name)
@@ -95,58 +95,8 @@ func connectMailboxes(p *parts) {
 		if err := p.admission.AgentGone(tx, a.Session, a.Name); err != nil {
 			return err
 		}
-		return p.deadletters.AgentGone(tx, brokerSession(s), brokerAgent(a.Entry()), reason)
+		return p.deadletters.AgentGone(tx, s, a.Entry(), reason)
 	})
-}
-
-// coreDirectory gives the broker sessions and agents.
-type coreDirectory struct{ *directory.Directory }
-
-// Session implements broker.Directory.
-func (d coreDirectory) Session(q store.Querier, name string) (broker.Session, error) {
-	s, err := d.Directory.Session(q, name)
-	return brokerSession(s), err
-}
-
-// ByID implements broker.Directory.
-func (d coreDirectory) ByID(q store.Querier, session int64) (broker.Session, error) {
-	s, err := d.Directory.ByID(q, session)
-	return brokerSession(s), err
-}
-
-// Acting implements broker.Directory.
-func (d coreDirectory) Acting(q store.Querier, session int64, c identity.Caller) (broker.Agent, error) {
-	a, err := d.Directory.Acting(q, session, c)
-	return brokerAgent(a), err
-}
-
-// Find implements broker.Directory.
-func (d coreDirectory) Find(q store.Querier, session int64, name string) (broker.Agent, bool, error) {
-	a, found, err := d.Directory.Find(q, session, name)
-	return brokerAgent(a), found, err
-}
-
-// Matching implements broker.Directory.
-func (d coreDirectory) Matching(q store.Querier, session int64, which broker.Selection) ([]broker.Agent, error) {
-	found, err := d.Directory.Matching(q, session, directory.Selection(which))
-	list := make([]broker.Agent, len(found))
-	for i, a := range found {
-		list[i] = brokerAgent(a)
-	}
-	return list, err
-}
-
-func brokerSession(s directory.Session) broker.Session {
-	return broker.Session{
-		ID: s.ID, Name: s.Name, Ageing: s.Ageing, MailboxLimit: s.MailboxLimit, MaxAttempts: s.MaxAttempts,
-		SendRate: s.SendRate, SendBurst: s.SendBurst, MessageLimit: s.MessageLimit, PayloadLimit: s.PayloadLimit,
-		BreakerLimit: s.BreakerLimit, BreakerTime: s.BreakerTime, ResponseTime: s.ResponseTime,
-		EscalateTo: s.EscalateTo, Directors: s.Directors, Types: s.Types(), Closed: s.Closed(),
-	}
-}
-
-func brokerAgent(a directory.Agent) broker.Agent {
-	return broker.Agent{Name: a.Name, Role: a.Role, Attention: broker.Attention(a.Attention)}
 }
 
 // mail gives the registry of agents the waiting mail of an agent.
@@ -158,7 +108,7 @@ type mail struct {
 
 // Counts implements agents.Mail.
 func (m mail) Counts(q store.Querier, a agents.Agent) (unread, claimable int64, err error) {
-	return m.broker.Counts(q, a.Session, brokerAgent(a.Entry()))
+	return m.broker.Counts(q, a.Session, a.Entry())
 }
 
 // Directives implements agents.Mail.
@@ -178,7 +128,7 @@ func (m mail) Unread(q store.Querier, a agents.Agent) (bool, error) {
 
 // Read implements agents.Notices.
 func (m mail) Read(tx *store.Tx, a agents.Agent) ([]agents.Notice, error) {
-	unread, err := m.broker.ReadNotices(tx, a.Session, brokerAgent(a.Entry()))
+	unread, err := m.broker.ReadNotices(tx, a.Session, a.Entry())
 	read := make([]agents.Notice, len(unread))
 	for i, n := range unread {
 		read[i] = agents.Notice(n)
@@ -216,8 +166,9 @@ func (c crew) Members(q store.Querier, session int64) ([]diagnose.Member, error)
 	found, err := c.agents.Crew(q, session, s.Name)
 	members := make([]diagnose.Member, len(found))
 	for i, m := range found {
-		members[i] = diagnose.Member{Agent: broker.Agent{Name: m.Name, Role: m.Role},
-			LastSeen: m.LastSeen, FailedAt: m.FailedAt, StoppedAt: m.StoppedAt}
+		members[i] = diagnose.Member{LastSeen: m.LastSeen, Agent: directory.Agent{
+			Name: m.Name, Role: m.Role, FailedAt: m.FailedAt, StoppedAt: m.StoppedAt,
+		}}
 		switch {
 		case m.Health == agents.Failed:
 			members[i].Health = diagnose.Failed
@@ -251,7 +202,7 @@ type claims struct{ inbox *inbox.Reader }
 
 // Holdings implements agents.Holder.
 func (c claims) Holdings(q store.Querier, a agents.Agent, to *agents.Holdings) error {
-	held, err := c.inbox.Holdings(q, a.Session, brokerAgent(a.Entry()))
+	held, err := c.inbox.Holdings(q, a.Session, a.Entry())
 	for _, claim := range held.Claims {
 		to.Claims = append(to.Claims, agents.OpenClaim(claim))
 	}
@@ -317,9 +268,9 @@ type mailboxes struct{ diagnose *diagnose.Examiner }
 
 // Mail implements admin.Mailboxes.
 func (m mailboxes) Mail(q store.Querier, session int64, own *admin.Own) (admin.Mail, error) {
-	var agent *broker.Agent
+	var agent *directory.Agent
 	if own != nil {
-		agent = &broker.Agent{Name: own.Agent, Role: own.Role}
+		agent = &directory.Agent{Name: own.Agent, Role: own.Role}
 	}
 	boxes, sum, err := m.diagnose.Status(q, session, agent, fullest)
 	if err != nil {

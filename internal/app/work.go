@@ -36,7 +36,7 @@ func (p postOfWork) Admit(ctx context.Context, c identity.Caller) error {
 // Post implements work.Post.
 func (p postOfWork) Post(tx *store.Tx, session int64, l work.Letter) (int64, error) {
 	return p.notices.Post(tx, session, notices.Letter{
-		From: broker.Agent{Name: l.From.Name, Role: l.From.Role}, To: l.To, Role: l.Role,
+		From: directory.Agent{Name: l.From.Name, Role: l.From.Role}, To: l.To, Role: l.Role,
 		Type: l.Type, Subject: l.Subject, Body: l.Body, Payload: l.Payload, Task: l.Task, Thread: l.Thread,
 		InReplyTo: l.InReplyTo, Priority: l.Priority, Artifacts: l.Artifacts, About: l.About,
 	})

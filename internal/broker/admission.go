@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
 	"brokerd/internal/msgtype"
@@ -19,7 +20,7 @@ type Admission interface {
 	Admit(ctx context.Context, who identity.Caller, n int) error
 	// Judge refuses a draft that its sender's session does not allow, because of its size, its type or its payload. It
 	// returns its doubts about a draft that the session allows.
-	Judge(session *Session, d *Draft) (doubts []string, err error)
+	Judge(session *directory.Session, d *Draft) (doubts []string, err error)
 	// Report appends events about the messages that one function has sent in spite of doubts.
 	Report(tx *store.Tx, from *Actor, sent []Doubtful) error
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
@@ -17,59 +18,6 @@ import (
 	"brokerd/internal/store"
 	"brokerd/internal/tracing"
 )
-
-// A Session is what the broker needs to know of one.
-type Session struct {
-	ID           int64
-	Name         string
-	Ageing       time.Duration // of waiting is worth one level of priority; 0 = strict order
-	MailboxLimit int64         // 0 = none
-	MaxAttempts  int
-	SendRate     float64 // messages that an agent may send a second; 0 = no limit
-	SendBurst    int
-	MessageLimit int // bytes
-	PayloadLimit int // bytes
-	BreakerLimit int // failures in a row; 0 = never
-	BreakerTime  time.Duration
-	ResponseTime time.Duration
-	EscalateTo   []string // roles
-	Directors    []string // roles
-	Types        msgtype.Rules
-	Closed       bool
-}
-
-// An Agent is a registered agent, or caller.System with no role.
-type Agent struct {
-	Name string
-	Role string
-
-	Attention Attention // which mail may reach its model unasked
-}
-
-// A Selection selects registered agents of a session.
-type Selection struct {
-	Role    string // empty = of any role
-	Pattern string // of names; empty = any name
-	After   string // with Most: the names behind this one
-	Most    int    // the first ones alone; 0 = all
-}
-
-// A Directory knows sessions and agents. Its methods are called inside transactions.
-type Directory interface {
-	// Session returns the session of that name; fault.NotFound if there is none.
-	Session(q store.Querier, name string) (Session, error)
-	// Acting returns the registered agent that is calling, or the system for an operator without agent;
-	// fault.Precondition if it is not registered or its incarnation is stale.
-	Acting(q store.Querier, session int64, c identity.Caller) (Agent, error)
-	// Find returns the registered agent of that name.
-	Find(q store.Querier, session int64, name string) (Agent, bool, error)
-	// Matching returns the registered agents of a selection, by name.
-	Matching(q store.Querier, session int64, which Selection) ([]Agent, error)
-	// ByID returns the session with that row id; store.ErrNoRows if there is none.
-	ByID(q store.Querier, session int64) (Session, error)
-	// Nearest returns the registered names most like this one, nearest first.
-	Nearest(q store.Querier, session int64, name string) ([]string, error)
-}
 
 // A Catalog knows the types of messages. Its method may be called concurrently.
 type Catalog interface {
@@ -92,7 +40,7 @@ type Broker struct {
 
 	store *store.Store
 	log   *events.Log
-	dir   Directory
+	dir   *directory.Directory
 	clock clockwork.Clock
 	zap   *zap.Logger
 
@@ -116,7 +64,9 @@ type Broker struct {
 }
 
 // New returns a broker on the store. It does nothing by itself until Start.
-func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock, logger *zap.Logger) *Broker {
+func New(
+	st *store.Store, log *events.Log, dir *directory.Directory, clock clockwork.Clock, logger *zap.Logger,
+) *Broker {
 	b := &Broker{
 		Audiences: &Audiences{}, Mailboxes: &Mailboxes{}, Counters: &Counters{dir: dir}, Producers: &Producers{},
 		store: st, log: log, dir: dir, clock: clock, zap: logger,
@@ -178,8 +128,8 @@ func (b *Broker) Stop() {
 
 // An Actor is who acts in a transaction: the agent, its session, and its own mailbox.
 type Actor struct {
-	Agent
-	Session Session
+	directory.Agent
+	Session directory.Session
 	Mailbox int64 // 0 if it was never sent anything
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/nearest"
@@ -61,7 +62,7 @@ func (b *Broker) rebox(tx *store.Tx, a Actor) error {
 }
 
 // AgentRegistered moves an agent's open streams to the mailboxes of its new role. It is a hook of the registration.
-func (b *Broker) AgentRegistered(tx *store.Tx, session Session, agent Agent) error {
+func (b *Broker) AgentRegistered(tx *store.Tx, session directory.Session, agent directory.Agent) error {
 	a := Actor{Agent: agent, Session: session}
 	var err error
 	if a.Mailbox, err = b.Mailboxes.Open(tx, session.ID, MailboxRef{AgentMailbox, agent.Name}); err != nil {

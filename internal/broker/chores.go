@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"brokerd/internal/deadline"
+	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
@@ -127,7 +128,7 @@ const ranksPage = 200
 
 // SessionConfigured follows a change of a session's settings: circuit breakers close if there are to be none, and ranks follow the ageing. It is a hook of the
 // configuration.
-func (b *Broker) SessionConfigured(tx *store.Tx, before, now Session) error {
+func (b *Broker) SessionConfigured(tx *store.Tx, before, now directory.Session) error {
 	if now.Ageing == before.Ageing {
 		return nil
 	}
@@ -209,7 +210,7 @@ func readKeys(rows *store.Rows) ([]key, error) {
 	return keys, rows.Err()
 }
 
-func updateRanks(tx *store.Tx, session Session, keys []key) {
+func updateRanks(tx *store.Tx, session directory.Session, keys []key) {
 	for _, k := range keys {
 		tx.Exec(updateRank, session.Ageing, k.message, k.mailbox)
 	}
@@ -245,7 +246,7 @@ const lastClosingStep = "questions"
 // is unfinished is CANCELLED. If that is more than a page, the backlog does the rest: until then,
 // messages that are not yet CANCELLED can be read, and no call changes them, since every call refuses
 // the session. It is a hook of the closing.
-func (b *Broker) SessionClosed(tx *store.Tx, session Session) error {
+func (b *Broker) SessionClosed(tx *store.Tx, session directory.Session) error {
 	tx.Exec(deleteRerank, session.ID)
 	b.Waiters.dismissSession(tx, session.ID, ErrSessionClosed(session.Name))
 	tx.OnCommit(b.Waiters.signalAll) // the readers of the session end

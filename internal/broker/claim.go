@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
@@ -302,5 +303,5 @@ func (call *claimCall) whyEmpty(tx *store.Tx, k *consumer) (Empty, time.Time, er
 
 // system is the broker itself, acting in a session.
 func system(session int64) Actor {
-	return Actor{Agent: Agent{Name: identity.System}, Session: Session{ID: session}}
+	return Actor{Agent: directory.Agent{Name: identity.System}, Session: directory.Session{ID: session}}
 }

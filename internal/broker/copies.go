@@ -53,7 +53,7 @@ func (q *Chores) copyNoMore(tx *store.Tx, m Moot) error {
 // been removed. A copy arrives now, behind what the agent has already received.
 func (q *Chores) copyFurther(tx *store.Tx, c *work.Chore) (more bool, err error) {
 	session, err := q.broker.dir.ByID(tx, c.Session)
-	if errors.Is(err, store.ErrNoRows) || err == nil && session.Closed {
+	if errors.Is(err, store.ErrNoRows) || err == nil && session.Closed() {
 		return false, nil
 	}
 	if err != nil {

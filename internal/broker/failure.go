@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/store"
 )
@@ -30,7 +31,9 @@ type failure struct {
 // back uncounted. If there are more than failurePage, the backlog ends the rest; if the broker stops
 // meanwhile, these run out by themselves. AgentEnded returns the ids of the claims, at most mostLost.
 // It is a hook of the agent's end.
-func (b *Broker) AgentEnded(tx *store.Tx, session Session, agent Agent, stopped bool) ([]Ref, error) {
+func (b *Broker) AgentEnded(
+	tx *store.Tx, session directory.Session, agent directory.Agent, stopped bool,
+) ([]Ref, error) {
 	why := ErrFailed(agent.Name)
 	if stopped {
 		why = fault.AgentStopped(agent.Name)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/store"
 )
@@ -25,8 +26,8 @@ const MostCounted = 1000
 
 // Counts returns how many of the newest 1,000 unfinished deliveries in the agent's own mailbox it
 // has not read, notices aside, and how many deliveries it could claim now, up to MostCounted.
-func (b *Broker) Counts(q store.Querier, session int64, agent Agent) (unread, claimable int64, err error) {
-	a := Actor{Agent: agent, Session: Session{ID: session}}
+func (b *Broker) Counts(q store.Querier, session int64, agent directory.Agent) (unread, claimable int64, err error) {
+	a := Actor{Agent: agent, Session: directory.Session{ID: session}}
 	if a.Mailbox, err = b.Mailboxes.Find(q, session, MailboxRef{AgentMailbox, agent.Name}); err != nil {
 		return 0, 0, err
 	}
@@ -168,7 +169,7 @@ type Crew interface {
 
 // Counters reports what happens to messages to the observer and the crew.
 type Counters struct {
-	dir      Directory
+	dir      *directory.Directory
 	observer Observer // may be nil
 	crew     Crew     // may be nil
 }
@@ -192,7 +193,7 @@ const (
 
 // count reports a fate of messages to the observer after the commit. Without an observer it does
 // nothing. It must be called before the messages can be removed.
-func (c *Counters) count(tx *store.Tx, session Session, fate string, messages ...int64) error {
+func (c *Counters) count(tx *store.Tx, session directory.Session, fate string, messages ...int64) error {
 	if c.observer == nil {
 		return nil
 	}
@@ -209,7 +210,7 @@ func (c *Counters) count(tx *store.Tx, session Session, fate string, messages ..
 }
 
 // countOf is count for one message of a known type.
-func (c *Counters) countOf(tx *store.Tx, session Session, fate string, kind string) error {
+func (c *Counters) countOf(tx *store.Tx, session directory.Session, fate string, kind string) error {
 	if c.observer == nil {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"brokerd/internal/content"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/store"
 )
@@ -33,17 +34,6 @@ type Offer struct {
 	ReturnedAt time.Time // zero unless it was returned
 	Why        string    // it was returned
 }
-
-// An Attention says which messages are offered to an agent that has not asked for them; 0 = all. The numbers are
-// those of the API.
-type Attention int
-
-// The attentions of an agent.
-const (
-	AttentionOpen       Attention = 1 + iota // all messages
-	AttentionDirectives                      // directives, answers to its questions and notices
-	AttentionOff                             // none
-)
 
 // An Offering says to which session of a coding agent messages are offered.
 type Offering struct {
@@ -114,8 +104,8 @@ type UnreadNotice struct {
 }
 
 // OfRole returns the names of the first agents of a role, up to limit, behind a name.
-func OfRole(dir Directory, tx *store.Tx, session int64, role, after string, limit int) ([]string, error) {
-	agents, err := dir.Matching(tx, session, Selection{Role: role, After: after, Most: limit})
+func OfRole(dir *directory.Directory, tx *store.Tx, session int64, role, after string, limit int) ([]string, error) {
+	agents, err := dir.Matching(tx, session, directory.Selection{Role: role, After: after, Most: limit})
 	names := make([]string, len(agents))
 	for i, a := range agents {
 		names[i] = a.Name
@@ -135,8 +125,8 @@ func CountNotices(q store.Querier, mailbox int64, mark string, most int) (n int6
 }
 
 // ReadNotices returns the oldest unread notices of an agent, at most MostNotices, and marks them read.
-func (b *Broker) ReadNotices(tx *store.Tx, session int64, agent Agent) ([]UnreadNotice, error) {
-	a := Actor{Agent: agent, Session: Session{ID: session}}
+func (b *Broker) ReadNotices(tx *store.Tx, session int64, agent directory.Agent) ([]UnreadNotice, error) {
+	a := Actor{Agent: agent, Session: directory.Session{ID: session}}
 	var err error
 	if a.Mailbox, err = b.Mailboxes.Find(tx, session, MailboxRef{AgentMailbox, agent.Name}); err != nil || a.Mailbox == 0 {
 		return nil, err

@@ -15,90 +15,65 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/admission"
+	"brokerd/internal/agents"
 	"brokerd/internal/broker"
 	"brokerd/internal/conversations"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/idempotency"
-	"brokerd/internal/identity"
 	inboxes "brokerd/internal/inbox"
 	"brokerd/internal/messagesrpc"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/notices"
 	"brokerd/internal/offers"
+	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
 	"brokerd/internal/work"
 )
 
-// A village is a directory of one session, whose mailboxes hold one delivery.
-type village struct {
-	agents []broker.Agent
-	closed bool
-}
+// builtin is a catalog in which no session registers a type.
+type builtin struct{}
 
-func (v *village) session() broker.Session {
-	return broker.Session{ID: 1, Name: "default", MailboxLimit: 1, MaxAttempts: 3, Closed: v.closed}
-}
+func (builtin) Types(context.Context, string) (*msgtype.Set, error) { return msgtype.NewSet(nil), nil }
 
-func (v *village) Session(store.Querier, string) (broker.Session, error) { return v.session(), nil }
+// awake knows no agent that is asleep.
+type awake struct{}
 
-func (v *village) ByID(_ store.Querier, id int64) (broker.Session, error) {
-	if id != 1 {
-		return broker.Session{}, store.ErrNoRows
-	}
-	return v.session(), nil
-}
-
-func (v *village) Acting(_ store.Querier, _ int64, c identity.Caller) (broker.Agent, error) {
-	return broker.Agent{Name: c.Name()}, nil
-}
-
-func (v *village) Find(_ store.Querier, _ int64, name string) (broker.Agent, bool, error) {
-	for _, a := range v.agents {
-		if a.Name == name {
-			return a, true, nil
-		}
-	}
-	return broker.Agent{}, false, nil
-}
-
-func (v *village) Matching(_ store.Querier, _ int64, which broker.Selection) (found []broker.Agent, _ error) {
-	for _, a := range v.agents {
-		if a.Role == which.Role && a.Name > which.After {
-			found = append(found, a)
-		}
-	}
-	return found, nil
-}
-
-func (v *village) Nearest(store.Querier, int64, string) ([]string, error) { return nil, nil }
-
-func (v *village) Types(context.Context, string) (*msgtype.Set, error) {
-	return msgtype.NewSet(nil), nil
-}
-
-func (v *village) Asleep(string, string) (time.Time, bool) { return time.Time{}, false }
+func (awake) Asleep(string, string) (time.Time, bool) { return time.Time{}, false }
 
 func TestNotify_ReachesRegisteredAgentsAndNeverFailsTheChange(t *testing.T) {
 	t.Parallel()
-	v := &village{agents: []broker.Agent{{Name: "a", Role: "builder"}, {Name: "b", Role: "builder"}, {Name: "c"}}}
 	clock := clockwork.NewFakeClock()
-	st := testkit.Store(t, t.TempDir(), clock, events.Migrations(), idempotency.Migrations(), work.Migrations(), broker.Migrations())
+	st := testkit.Store(t, t.TempDir(), clock, events.Migrations(), idempotency.Migrations(), work.Migrations(),
+		sessions.Migrations(), agents.Migrations(), broker.Migrations())
+	testkit.Agents(t, st, "builder", "a", "b")
+	testkit.Agents(t, st, "", "c")
+	dir := directory.New()
+	change := func(statement string) {
+		t.Helper()
+		must(t, st.Write(t.Context(), func(tx *store.Tx) error {
+			tx.Exec(statement)
+			dir.SessionsChanged(tx)
+			return nil
+		}))
+	}
+	change(`UPDATE sessions SET settings = '{"MailboxLimit": 1}' WHERE id = 1`)
 	log := events.New(st, clock, zap.NewNop())
-	post := broker.New(st, log, v, clock, zap.NewNop())
-	control := admission.New(st, log, v, post, clock, zap.NewNop())
+	post := broker.New(st, log, dir, clock, zap.NewNop())
+	control := admission.New(st, log, dir, post, clock, zap.NewNop())
 	post.UseAdmission(control, control, control)
 	post.UseGates(control.Gates, control.Gates)
-	reader := inboxes.New(st, log, v, post, control.Gates, clock)
-	sender := notices.New(v, post)
-	exchanges := conversations.New(st, log, v, sender, post, clock, zap.NewNop())
+	reader := inboxes.New(st, log, dir, post, control.Gates, clock)
+	sender := notices.New(dir, post)
+	exchanges := conversations.New(st, log, dir, sender, post, clock, zap.NewNop())
 	offered := offers.New(st, log, post)
 	post.UseQuestions(exchanges)
 	post.UseOffers(offered)
 	t.Cleanup(post.Stop)
 	must(t, post.Start(t.Context()))
 	conn, _ := testkit.Serve(t, func(r grpc.ServiceRegistrar) {
-		pb.RegisterMessageServiceServer(r, messagesrpc.NewService(post, control, reader, exchanges, nil, offered, v, v, nil, zap.NewNop()))
+		pb.RegisterMessageServiceServer(r, messagesrpc.NewService(post, control, reader, exchanges, nil, offered, builtin{}, awake{}, nil, zap.NewNop()))
 	})
 	inbox := func(name string) (found []*pb.Message) {
 		t.Helper()
@@ -134,7 +109,7 @@ func TestNotify_ReachesRegisteredAgentsAndNeverFailsTheChange(t *testing.T) {
 	notify(1, broker.Notice{Agent: "gone", Type: "t"})
 	notify(1, broker.Notice{Role: "nobody", Type: "t"})
 	notify(99, broker.Notice{Agent: "a", Type: "t"})
-	v.closed = true
+	change(`UPDATE sessions SET closed_at = 1 WHERE id = 1`)
 	notify(1, broker.Notice{Agent: "a", Type: "t"})
 	want(t, "changes for nobody", st.Revision()-before, 0)
 }

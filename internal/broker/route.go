@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/nearest"
 	"brokerd/internal/store"
@@ -35,7 +36,7 @@ func (s *sending) route(d *Draft) ([]*room, error) {
 	case ToPattern:
 		pattern = t.Name
 	}
-	agents, err := s.dir.Matching(s.tx, s.actor.Session.ID, Selection{Role: role, Pattern: pattern})
+	agents, err := s.dir.Matching(s.tx, s.actor.Session.ID, directory.Selection{Role: role, Pattern: pattern})
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +58,7 @@ func (s *sending) route(d *Draft) ([]*room, error) {
 // if there are such names.
 func (s *sending) unmatched(pattern string) error {
 	wider := "*" + strings.Trim(pattern, "*") + "*"
-	agents, err := s.dir.Matching(s.tx, s.actor.Session.ID, Selection{Pattern: wider, Most: 1})
+	agents, err := s.dir.Matching(s.tx, s.actor.Session.ID, directory.Selection{Pattern: wider, Most: 1})
 	if err != nil {
 		return err
 	}
@@ -70,7 +71,7 @@ func (s *sending) unmatched(pattern string) error {
 }
 
 // toOthers returns the mailboxes of agents, except the sender's.
-func (s *sending) toOthers(agents []Agent) ([]*room, error) {
+func (s *sending) toOthers(agents []directory.Agent) ([]*room, error) {
 	names := make([]string, len(agents))
 	for i, a := range agents {
 		names[i] = a.Name
@@ -146,7 +147,7 @@ func (s *sending) toTeam(name string) ([]*room, error) {
 		if role == "" {
 			continue
 		}
-		agents, err := s.dir.Matching(s.tx, s.actor.Session.ID, Selection{Role: role})
+		agents, err := s.dir.Matching(s.tx, s.actor.Session.ID, directory.Selection{Role: role})
 		if err != nil {
 			return nil, err
 		}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
@@ -323,7 +324,7 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 					return Outcome{}, err
 				}
 			}
-			asker := Actor{Agent: Agent{Name: r.name}, Session: s.actor.Session}
+			asker := Actor{Agent: directory.Agent{Name: r.name}, Session: s.actor.Session}
 			s.tx.OnCommit(func() { s.Counters.worked(asker, 0, 1, 1) })
 			continue
 		}

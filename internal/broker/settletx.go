@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/store"
 )
@@ -126,7 +127,7 @@ func (s *SettleTx) Vacate() {
 
 // Dismiss ends what a deregistered agent has in the core beside its claims and its mail: streams, waiting calls and
 // subscriptions. It returns the agent as an actor, with the mailbox 0 if it has none.
-func (b *Broker) Dismiss(tx *store.Tx, session Session, agent Agent) (Actor, error) {
+func (b *Broker) Dismiss(tx *store.Tx, session directory.Session, agent directory.Agent) (Actor, error) {
 	a := Actor{Agent: agent, Session: session}
 	var err error
 	a.Mailbox, err = b.Mailboxes.Find(tx, session.ID, MailboxRef{AgentMailbox, agent.Name})

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -9,26 +10,15 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
+	"brokerd/internal/agents"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/sessions"
 	"brokerd/internal/store"
+	"brokerd/internal/testkit"
 )
-
-// twoAgents is a directory of the agents a and b in one session.
-type twoAgents struct{ Directory }
-
-func (twoAgents) Session(store.Querier, string) (Session, error) {
-	return Session{ID: 1, Name: "default", MaxAttempts: 3, MessageLimit: 1 << 20, PayloadLimit: 1 << 20}, nil
-}
-
-func (twoAgents) Acting(_ store.Querier, _ int64, c identity.Caller) (Agent, error) {
-	return Agent{Name: c.Agent}, nil
-}
-
-func (twoAgents) Find(_ store.Querier, _ int64, name string) (Agent, bool, error) {
-	return Agent{Name: name}, true, nil
-}
 
 // freeForAll allows every send, and lets all work through.
 type freeForAll struct {
@@ -38,7 +28,7 @@ type freeForAll struct {
 	Gates
 }
 
-func (freeForAll) Judge(*Session, *Draft) ([]string, error) { return nil, nil }
+func (freeForAll) Judge(*directory.Session, *Draft) ([]string, error) { return nil, nil }
 
 func (freeForAll) Warnings(*store.Tx, *Actor, *Draft, Outcome) ([]string, error) { return nil, nil }
 
@@ -62,7 +52,8 @@ func TestOpenClaims_TakeoverGetsAloneWhatItsTransactionHandedToTheOldStream(t *t
 	t.Parallel()
 	ctx, clock := t.Context(), clockwork.NewFakeClock() // a batch lasts as long as there is work
 	st, err := store.Open(ctx, store.Options{Dir: t.TempDir(), Sync: store.SyncNormal, Clock: clock,
-		Migrations: append(append(events.Migrations(), idempotency.Migrations()...), Migrations()...)})
+		Migrations: slices.Concat(events.Migrations(), idempotency.Migrations(), sessions.Migrations(), agents.Migrations(),
+			Migrations())})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +62,8 @@ func TestOpenClaims_TakeoverGetsAloneWhatItsTransactionHandedToTheOldStream(t *t
 			t.Error(err)
 		}
 	}()
-	b := New(st, events.New(st, clock, zap.NewNop()), twoAgents{}, clock, zap.NewNop())
+	testkit.Agents(t, st, "", "a", "b")
+	b := New(st, events.New(st, clock, zap.NewNop()), directory.New(), clock, zap.NewNop())
 	free := freeForAll{}
 	b.UseAdmission(free, free, free)
 	b.UseGates(free, nil)

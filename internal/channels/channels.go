@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"brokerd/internal/broker"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
@@ -15,7 +16,7 @@ import (
 type Registry struct {
 	store   *store.Store
 	log     *events.Log
-	dir     broker.Directory
+	dir     *directory.Directory
 	catalog broker.Catalog
 	broker  *broker.Broker
 	rekept  []func(*store.Tx) // see OnRekept
@@ -23,7 +24,7 @@ type Registry struct {
 
 // New returns the registry of the core's channels.
 func New(
-	st *store.Store, log *events.Log, dir broker.Directory, catalog broker.Catalog, core *broker.Broker,
+	st *store.Store, log *events.Log, dir *directory.Directory, catalog broker.Catalog, core *broker.Broker,
 ) *Registry {
 	return &Registry{store: st, log: log, dir: dir, catalog: catalog, broker: core}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"brokerd/internal/broker"
+	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
@@ -115,8 +116,8 @@ func (r *Registry) responders(tx *store.Tx, a broker.Actor, t broker.Target) (bo
 		pattern = t.Name
 	case broker.ToEveryone:
 	}
-	agents, err := r.dir.Matching(tx, a.Session.ID, broker.Selection{Role: role, Pattern: pattern})
-	return slices.ContainsFunc(agents, func(other broker.Agent) bool { return other.Name != a.Name }), err
+	agents, err := r.dir.Matching(tx, a.Session.ID, directory.Selection{Role: role, Pattern: pattern})
+	return slices.ContainsFunc(agents, func(other directory.Agent) bool { return other.Name != a.Name }), err
 }
 
 // noResponders returns the error of a question that no agent can reply to.

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"brokerd/internal/broker"
+	"brokerd/internal/directory"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
@@ -157,12 +158,12 @@ func (r *Registry) await(ctx context.Context, c *call, wait time.Duration) (verd
 func (r *Registry) putBack(c *call, reply *broker.Message) {
 	err := r.store.Drain(context.Background(), func(tx *store.Tx) error {
 		session, err := r.dir.ByID(tx, c.session)
-		if err != nil || session.Closed {
+		if err != nil || session.Closed() {
 			return err
 		}
 		agent, found, err := r.dir.Find(tx, c.session, c.agent)
 		if c.agent == identity.System {
-			agent, found = broker.Agent{Name: identity.System}, true
+			agent, found = directory.Agent{Name: identity.System}, true
 		}
 		if err != nil || !found {
 			return err

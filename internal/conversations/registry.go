@@ -5,6 +5,7 @@ import (
 	"go.uber.org/zap"
 
 	"brokerd/internal/broker"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
@@ -21,7 +22,7 @@ type Notifier interface {
 type Registry struct {
 	store    *store.Store
 	log      *events.Log
-	dir      broker.Directory
+	dir      *directory.Directory
 	notifier Notifier
 	broker   *broker.Broker
 	clock    clockwork.Clock
@@ -32,14 +33,14 @@ type Registry struct {
 
 // New returns the registry of the core's conversations. The core must know it by UseQuestions and OnDue.
 func New(
-	st *store.Store, log *events.Log, dir broker.Directory, notifier Notifier, core *broker.Broker,
+	st *store.Store, log *events.Log, dir *directory.Directory, notifier Notifier, core *broker.Broker,
 	clock clockwork.Clock, logger *zap.Logger,
 ) *Registry {
 	return &Registry{store: st, log: log, dir: dir, notifier: notifier, broker: core, clock: clock, zap: logger}
 }
 
 // SessionClosed ends the calls that wait for replies in a session that is closed. It is a hook of the closing.
-func (r *Registry) SessionClosed(tx *store.Tx, session broker.Session) {
+func (r *Registry) SessionClosed(tx *store.Tx, session directory.Session) {
 	r.endCalls(tx, session.ID, "", broker.ErrSessionClosed(session.Name))
 }
 
@@ -59,5 +60,5 @@ func (r *Registry) AgentGone(tx *store.Tx, session int64, agent string) {
 
 // system returns the broker itself, acting in a session.
 func system(session int64) broker.Actor {
-	return broker.Actor{Agent: broker.Agent{Name: identity.System}, Session: broker.Session{ID: session}}
+	return broker.Actor{Agent: directory.Agent{Name: identity.System}, Session: directory.Session{ID: session}}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"brokerd/internal/broker"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/store"
 )
@@ -70,7 +71,7 @@ func (r *Registry) escalate(tx *store.Tx, q *overdueQuestion) error {
 		return err
 	}
 	revision := int64(0)
-	if removed := q.Sender == ""; err == nil && !session.Closed && !removed {
+	if removed := q.Sender == ""; err == nil && !session.Closed() && !removed {
 		role, err := r.escalation(tx, session)
 		if err != nil {
 			return err
@@ -108,9 +109,9 @@ func overdueNotice(role string, q *overdueQuestion) broker.Notice {
 }
 
 // escalation returns the first role of the session's that a registered agent has, or none.
-func (r *Registry) escalation(tx *store.Tx, session broker.Session) (string, error) {
+func (r *Registry) escalation(tx *store.Tx, session directory.Session) (string, error) {
 	for _, role := range session.EscalateTo {
-		agents, err := r.dir.Matching(tx, session.ID, broker.Selection{Role: role, Most: 1})
+		agents, err := r.dir.Matching(tx, session.ID, directory.Selection{Role: role, Most: 1})
 		if err != nil || len(agents) > 0 {
 			return role, err
 		}

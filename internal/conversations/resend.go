@@ -83,7 +83,7 @@ func (r *Registry) noticed(tx *store.Tx, d *resend) (bool, error) {
 	if errors.Is(err, store.ErrNoRows) {
 		return true, nil
 	}
-	return session.Closed, err
+	return session.Closed(), err
 }
 
 // resend has one delivery arrive again.

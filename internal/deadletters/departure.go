@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"brokerd/internal/broker"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
@@ -24,7 +25,7 @@ const departurePage = 200
 // subscriptions, and makes dead letters of its unfinished mail. If that is more than a page, the queue does the rest
 // later: until then the mail stays in the mailbox, where no agent can claim or read it, since AgentRegistered refuses
 // the agent. It is a hook of the deregistration.
-func (q *Queue) AgentGone(tx *store.Tx, session broker.Session, agent broker.Agent, reason string) error {
+func (q *Queue) AgentGone(tx *store.Tx, session directory.Session, agent directory.Agent, reason string) error {
 	a, err := q.broker.Dismiss(tx, session, agent)
 	if err != nil || a.Mailbox == 0 {
 		return err
@@ -44,7 +45,7 @@ func (q *Queue) AgentGone(tx *store.Tx, session broker.Session, agent broker.Age
 
 // AgentRegistered refuses an agent whose mail from an earlier registration is not yet all dead-lettered: see
 // AwaitDeparture. It is a hook of the registration.
-func (q *Queue) AgentRegistered(tx *store.Tx, session broker.Session, agent broker.Agent) error {
+func (q *Queue) AgentRegistered(tx *store.Tx, session directory.Session, agent directory.Agent) error {
 	mailbox, err := q.broker.Mailboxes.Find(tx, session.ID, broker.MailboxRef{Kind: broker.AgentMailbox, Name: agent.Name})
 	if err != nil || mailbox == 0 {
 		return err
@@ -115,7 +116,7 @@ func (q *Queue) departFurther(tx *store.Tx, mailbox int64) (more bool, err error
 	if err != nil {
 		return false, err
 	}
-	if session, err := q.dir.ByID(tx, a.Session.ID); err != nil || session.Closed { // the closing cancels the mail
+	if session, err := q.dir.ByID(tx, a.Session.ID); err != nil || session.Closed() { // the closing cancels the mail
 		return false, err
 	}
 	d := departure{SettleTx: q.broker.NewSettleTx(tx, a), tx: tx, agent: a, reason: reason, dead: dead}

@@ -9,6 +9,7 @@ import (
 
 	"brokerd/internal/broker"
 	"brokerd/internal/deadline"
+	"brokerd/internal/directory"
 	"brokerd/internal/store"
 )
 
@@ -16,7 +17,7 @@ import (
 // the mail of agents that deregister. Its methods may be called concurrently.
 type Queue struct {
 	store  *store.Store
-	dir    broker.Directory
+	dir    *directory.Directory
 	broker *broker.Broker
 	clock  clockwork.Clock
 	zap    *zap.Logger
@@ -30,7 +31,7 @@ type Queue struct {
 
 // New returns a queue on the core. It does nothing by itself until Start.
 func New(
-	st *store.Store, dir broker.Directory, core *broker.Broker, clock clockwork.Clock, logger *zap.Logger,
+	st *store.Store, dir *directory.Directory, core *broker.Broker, clock clockwork.Clock, logger *zap.Logger,
 ) *Queue {
 	q := &Queue{store: st, dir: dir, broker: core, clock: clock, zap: logger, stopping: make(chan struct{})}
 	q.departures = deadline.New(clock, q.departuresDue)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"brokerd/internal/broker"
+	"brokerd/internal/directory"
 	"brokerd/internal/finding"
 )
 
@@ -46,7 +47,7 @@ func (e *explanation) agent() {
 
 // undeliverable finds messages that an agent has sent to mailboxes from which no agent takes, except
 // the queue of the role of that agent, which has its own finding.
-func (e *explanation) undeliverable(sender broker.Agent) {
+func (e *explanation) undeliverable(sender directory.Agent) {
 	told := 0
 	for _, box := range e.fullest() {
 		own := box.Ref == mailboxOf(sender.Name) || box.Ref.Kind == broker.RoleMailbox && box.Ref.Name == sender.Role
@@ -74,7 +75,7 @@ func (e *explanation) undeliverable(sender broker.Agent) {
 }
 
 // claimable says where the messages are that an agent can claim: "2 here", "1 in role:builder".
-func (e *explanation) claimable(agent broker.Agent, mailbox int64) (places []string) {
+func (e *explanation) claimable(agent directory.Agent, mailbox int64) (places []string) {
 	for _, box := range e.reachable(agent, mailbox) {
 		n, err := broker.CountReady(e.q, box.ID, broker.MostCounted)
 		e.fail(err)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"brokerd/internal/broker"
+	"brokerd/internal/directory"
 	"brokerd/internal/store"
 )
 
@@ -21,10 +22,10 @@ const mostDead = 10_000
 // the sums over all: the dead letters up to 10,000. For an agent, these are the mailboxes that it
 // takes from, and sum.Claimed counts its own claims.
 func (x *Examiner) Status(
-	q store.Querier, session int64, agent *broker.Agent, most int,
+	q store.Querier, session int64, agent *directory.Agent, most int,
 ) (boxes []BoxStatus, sum BoxStatus, err error) {
 	var only any
-	a := broker.Actor{Session: broker.Session{ID: session}}
+	a := broker.Actor{Session: directory.Session{ID: session}}
 	if agent != nil {
 		a.Agent = *agent
 		if a.Mailbox, err = x.broker.Mailboxes.Find(q, session, mailboxOf(a.Name)); err != nil {

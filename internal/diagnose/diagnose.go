@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"brokerd/internal/broker"
+	"brokerd/internal/directory"
 	"brokerd/internal/finding"
 	"brokerd/internal/store"
 )
@@ -60,30 +61,22 @@ const (
 
 // A Member is a registered agent with its health.
 type Member struct {
-	broker.Agent
-	Health    Health
-	LastSeen  time.Time
-	FailedAt  time.Time // zero unless it has failed
-	StoppedAt time.Time // zero unless it has stopped
-}
-
-// Sessions knows the settings of sessions.
-type Sessions interface {
-	// ByID returns the session with that row id; store.ErrNoRows if there is none.
-	ByID(q store.Querier, session int64) (broker.Session, error)
+	directory.Agent
+	Health   Health
+	LastSeen time.Time
 }
 
 // An Examiner explains why messages are stuck, and counts the messages in mailboxes. It changes nothing. Its
 // methods may be called concurrently.
 type Examiner struct {
-	broker   *broker.Broker
-	sessions Sessions
-	crew     Crew
+	broker *broker.Broker
+	dir    *directory.Directory
+	crew   Crew
 }
 
 // New returns an examiner of the mailboxes of a broker.
-func New(b *broker.Broker, sessions Sessions, crew Crew) *Examiner {
-	return &Examiner{broker: b, sessions: sessions, crew: crew}
+func New(b *broker.Broker, dir *directory.Directory, crew Crew) *Examiner {
+	return &Examiner{broker: b, dir: dir, crew: crew}
 }
 
 // checks are the steps of an answer, by the kind of its subject. Earlier findings cover facts of later checks.

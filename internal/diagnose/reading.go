@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"brokerd/internal/broker"
+	"brokerd/internal/directory"
 	"brokerd/internal/finding"
 	"brokerd/internal/store"
 )
@@ -69,9 +70,9 @@ func (r *reading) mailboxID(ref broker.MailboxRef) int64 {
 }
 
 // reachable returns the mailboxes that an agent may take from. mailbox is its own.
-func (r *reading) reachable(agent broker.Agent, mailbox int64) []broker.Mailbox {
+func (r *reading) reachable(agent directory.Agent, mailbox int64) []broker.Mailbox {
 	boxes, err := r.broker.Mailboxes.Reachable(r.q,
-		broker.Actor{Agent: agent, Session: broker.Session{ID: r.about.Session}, Mailbox: mailbox})
+		broker.Actor{Agent: agent, Session: directory.Session{ID: r.about.Session}, Mailbox: mailbox})
 	r.fail(err)
 	return boxes
 }

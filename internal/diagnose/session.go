@@ -64,7 +64,7 @@ func (e *explanation) askedOperators() {
 // keys in them that are held up. Agents that get no work cover the mailboxes and questions that wait for
 // them. Queues of several such agents come first, since they cover these agents.
 func (e *explanation) mailboxes() {
-	session, err := e.sessions.ByID(e.q, e.about.Session)
+	session, err := e.dir.ByID(e.q, e.about.Session)
 	e.fail(err)
 	e.loadAgents()
 	boxes := e.fullest()

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"brokerd/internal/broker"
+	"brokerd/internal/directory"
 	"brokerd/internal/store"
 )
 
@@ -38,7 +39,7 @@ type Holdings struct {
 }
 
 // Holdings returns the claims and the open questions of an agent, at most 1,000 of each.
-func (r *Reader) Holdings(q store.Querier, session int64, a broker.Agent) (Holdings, error) {
+func (r *Reader) Holdings(q store.Querier, session int64, a directory.Agent) (Holdings, error) {
 	var h Holdings
 	mailbox, err := r.broker.Mailboxes.Find(q, session, broker.MailboxRef{Kind: broker.AgentMailbox, Name: a.Name})
 	if err != nil {

@@ -171,7 +171,7 @@ func (r *Reader) sendLook(
 			if err != nil {
 				return err // it has deregistered meanwhile
 			}
-			if now.Session.Closed {
+			if now.Session.Closed() {
 				return broker.ErrSessionClosed(now.Session.Name)
 			}
 			items, more, err = look.read(s, boxes, &o.Choice, size, receiveBytes)

@@ -6,6 +6,7 @@ import (
 	"github.com/jonboulle/clockwork"
 
 	"brokerd/internal/broker"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/store"
 )
@@ -14,7 +15,7 @@ import (
 type Reader struct {
 	store  *store.Store
 	log    *events.Log
-	dir    broker.Directory
+	dir    *directory.Directory
 	broker *broker.Broker
 	gates  Gates
 	clock  clockwork.Clock
@@ -31,7 +32,7 @@ type Gates interface {
 
 // New returns a reader on the core.
 func New(
-	st *store.Store, log *events.Log, dir broker.Directory, core *broker.Broker, gates Gates, clock clockwork.Clock,
+	st *store.Store, log *events.Log, dir *directory.Directory, core *broker.Broker, gates Gates, clock clockwork.Clock,
 ) *Reader {
 	return &Reader{store: st, log: log, dir: dir, broker: core, gates: gates, clock: clock}
 }

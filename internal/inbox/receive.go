@@ -223,7 +223,7 @@ func (r *Reader) arrivals(
 		if err != nil {
 			return err // it has deregistered meanwhile
 		}
-		if now.Session.Closed {
+		if now.Session.Closed() {
 			return broker.ErrSessionClosed(now.Session.Name)
 		}
 		halted := false

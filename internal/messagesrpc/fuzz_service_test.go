@@ -18,6 +18,7 @@ import (
 	"brokerd/internal/channels"
 	"brokerd/internal/conversations"
 	"brokerd/internal/deadletters"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
@@ -225,15 +226,16 @@ func services(f *testing.F) bothServices {
 		}
 	})
 	log := events.New(st, clock, zap.NewNop())
-	b := broker.New(st, log, nowhere{}, clock, zap.NewNop())
-	control := admission.New(st, log, nowhere{}, b, clock, zap.NewNop())
+	nowhere := directory.New()
+	b := broker.New(st, log, nowhere, clock, zap.NewNop())
+	control := admission.New(st, log, nowhere, b, clock, zap.NewNop())
 	b.UseAdmission(control, control, control)
 	b.UseGates(control.Gates, control.Gates)
-	reader := inbox.New(st, log, nowhere{}, b, control.Gates, clock)
-	exchanges := conversations.New(st, log, nowhere{}, nil, b, clock, zap.NewNop())
-	dead := deadletters.New(st, nowhere{}, b, clock, zap.NewNop())
+	reader := inbox.New(st, log, nowhere, b, control.Gates, clock)
+	exchanges := conversations.New(st, log, nowhere, nil, b, clock, zap.NewNop())
+	dead := deadletters.New(st, nowhere, b, clock, zap.NewNop())
 	offered := offers.New(st, log, b)
-	registry := channels.New(st, log, nowhere{}, builtinTypes{}, b)
+	registry := channels.New(st, log, nowhere, builtinTypes{}, b)
 	messages := NewService(b, control, reader, exchanges, dead, offered, builtinTypes{}, nil, nil, zap.NewNop()) // no stream is answered
 	return bothServices{messages, NewChannelService(registry)}
 }
@@ -242,13 +244,6 @@ func services(f *testing.F) bothServices {
 type builtinTypes struct{}
 
 func (builtinTypes) Types(context.Context, string) (*msgtype.Set, error) { return builtin, nil }
-
-// nowhere is a Directory without sessions; nobody gets to its other methods.
-type nowhere struct{ broker.Directory }
-
-func (nowhere) Session(_ store.Querier, name string) (broker.Session, error) {
-	return broker.Session{}, fault.Missing("session", name, "there is no session %q", name)
-}
 
 // silent is a stream on which nothing is sent.
 type silent struct {

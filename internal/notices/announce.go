@@ -59,7 +59,7 @@ func (s *Sender) announce(tx *store.Tx, e events.Event, id int64) (int, error) {
 		return 0, nil
 	}
 	session, err := s.dir.ByID(tx, id)
-	if err != nil || session.Closed { // no agent could finish it there
+	if err != nil || session.Closed() { // no agent could finish it there
 		return 0, err
 	}
 	d := broker.Draft{

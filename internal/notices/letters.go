@@ -5,6 +5,7 @@ import (
 
 	"brokerd/internal/broker"
 	"brokerd/internal/content"
+	"brokerd/internal/directory"
 	"brokerd/internal/identity"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/store"
@@ -17,9 +18,9 @@ const normalPriority = 5
 // A Letter is a message that a feature sends in the name of an agent, as part of a change. Its recipients must act on
 // it, so it is claimed and acknowledged as all mail. Full mailboxes take it.
 type Letter struct {
-	From      broker.Agent // the zero Agent sends as system
-	To        []string     // agents, with one message each; or
-	Role      string       // one agent of this role
+	From      directory.Agent // the zero Agent sends as system
+	To        []string        // agents, with one message each; or
+	Role      string          // one agent of this role
 	Type      string
 	Subject   string // clipped to one line
 	Body      string

@@ -7,6 +7,7 @@ import (
 
 	"brokerd/internal/broker"
 	"brokerd/internal/content"
+	"brokerd/internal/directory"
 	"brokerd/internal/identity"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/store"
@@ -20,12 +21,14 @@ const (
 
 // A Sender sends the messages of the broker itself and of its features. Its methods may be called concurrently.
 type Sender struct {
-	dir    broker.Directory
+	dir    *directory.Directory
 	broker *broker.Broker
 }
 
 // New returns a sender that sends through the core.
-func New(dir broker.Directory, core *broker.Broker) *Sender { return &Sender{dir: dir, broker: core} }
+func New(dir *directory.Directory, core *broker.Broker) *Sender {
+	return &Sender{dir: dir, broker: core}
+}
 
 // Notify sends a notice in the transaction of the change that it reports. If the role
 // has more agents than one function notifies, the backlog sends the other copies. Full mailboxes take it too: no caller
@@ -33,7 +36,7 @@ func New(dir broker.Directory, core *broker.Broker) *Sender { return &Sender{dir
 // the role, or the session is closed or deleted: that must not undo the change.
 func (s *Sender) Notify(tx *store.Tx, session int64, n broker.Notice) error {
 	scope, err := s.dir.ByID(tx, session)
-	if errors.Is(err, store.ErrNoRows) || err == nil && scope.Closed {
+	if errors.Is(err, store.ErrNoRows) || err == nil && scope.Closed() {
 		return nil
 	}
 	if err != nil {
@@ -100,6 +103,6 @@ func draftOf(n broker.Notice) (*broker.Draft, error) {
 }
 
 // system returns the broker itself as the sender of messages in a session.
-func system(session broker.Session) broker.Actor {
-	return broker.Actor{Agent: broker.Agent{Name: identity.System}, Session: session}
+func system(session directory.Session) broker.Actor {
+	return broker.Actor{Agent: directory.Agent{Name: identity.System}, Session: session}
 }

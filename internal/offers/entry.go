@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"brokerd/internal/broker"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/finding"
 	"brokerd/internal/identity"
@@ -56,5 +57,5 @@ func (o *Offers) append(tx *store.Tx, a broker.Actor, e entry) (int64, error) {
 
 // system is the broker itself as the actor in a session.
 func system(session int64) broker.Actor {
-	return broker.Actor{Agent: broker.Agent{Name: identity.System}, Session: broker.Session{ID: session}}
+	return broker.Actor{Agent: directory.Agent{Name: identity.System}, Session: directory.Session{ID: session}}
 }

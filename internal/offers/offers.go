@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"brokerd/internal/broker"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
@@ -65,7 +66,7 @@ type Offered struct {
 	Items     []broker.Item
 	More      int // that are unread and not offered, among the oldest offerUnread
 	Revision  int64
-	Attention broker.Attention // of the agent
+	Attention directory.Attention // of the agent
 
 	Unsettled []broker.Offer // earlier ones to the same session, the newest of each mark first, at most mostUnsettled
 }
@@ -81,7 +82,7 @@ func (o *Offers) Offer(ctx context.Context, c identity.Caller, r Request) (Offer
 		if err != nil {
 			return err
 		}
-		out.Attention = max(a.Attention, broker.AttentionOpen)
+		out.Attention = max(a.Attention, directory.AttentionOpen)
 		if out.Unsettled, err = unsettled(tx, a, r.Harness); err != nil {
 			return err
 		}
@@ -134,7 +135,7 @@ func offeredAs(tx *store.Tx, a broker.Actor, mark string) (chosen []int64, err e
 
 // offer chooses messages and records new offers of them.
 func (o *Offers) offer(tx *store.Tx, a broker.Actor, r Request, out *Offered) (chosen []int64, err error) {
-	limit := broker.AttentionOpen
+	limit := directory.AttentionOpen
 	if r.Way != viaMCP && r.Way != viaShell {
 		limit = out.Attention
 	}
