@@ -16,9 +16,9 @@ type Questions interface {
 	// Open returns the question that a message is, for the reply to it that is about to be sent or for its withdrawal;
 	// nil if the message requires no response or has one. No call receives a reply that is delivered later.
 	Open(tx *store.Tx, message int64, later bool) (OpenQuestion, error)
-	// Unanswered ends the calls that wait for replies to messages of which a delivery has just ended, unless a reply
+	// Unanswered ends the calls that wait for replies to a message of which a delivery has just ended, unless a reply
 	// can still come.
-	Unanswered(tx *store.Tx, messages ...int64) error
+	Unanswered(tx *store.Tx, message int64) error
 }
 
 // An OpenQuestion is a question that a function of the writer settles.

@@ -116,7 +116,12 @@ func (s *SettleTx) NoteDead(messages ...int64) error {
 	if err := s.Counters.count(s.tx, s.actor.Session, isDead, messages...); err != nil {
 		return err
 	}
-	return s.questions.Unanswered(s.tx, messages...)
+	for _, message := range messages {
+		if err := s.questions.Unanswered(s.tx, message); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Vacate has dispatch pass over the actor's mailbox, from which no agent takes any more, and its readers end.

@@ -27,27 +27,22 @@ type NoReply struct {
 	Error   string // of the last attempt, if the copy is a dead letter
 }
 
-// Unanswered implements broker.Questions. It ends the calls of Ask for messages of which a copy has just ended, if no
+// Unanswered implements broker.Questions. It ends the calls of Ask for a message of which a copy has just ended, if no
 // copy is open any more. The same function may still send the reply, so the calls end after the commit.
-func (r *Registry) Unanswered(tx *store.Tx, messages ...int64) error {
-	for _, message := range messages {
-		if len(r.calls.Get(message)) == 0 {
-			continue
-		}
-		none, err := noReplyTo(tx, message)
-		if err != nil {
-			return err
-		}
-		if none.Reason == StillOpen {
-			continue
-		}
-		tx.OnCommit(func() {
-			if waiting := r.waitingFor(message); len(waiting) > 0 {
-				r.calls.Forget(message)
-				verdict{none: none}.send(waiting)
-			}
-		})
+func (r *Registry) Unanswered(tx *store.Tx, message int64) error {
+	if len(r.calls.Get(message)) == 0 {
+		return nil
 	}
+	none, err := noReplyTo(tx, message)
+	if err != nil || none.Reason == StillOpen {
+		return err
+	}
+	tx.OnCommit(func() {
+		if waiting := r.waitingFor(message); len(waiting) > 0 {
+			r.calls.Forget(message)
+			verdict{none: none}.send(waiting)
+		}
+	})
 	return nil
 }
 
