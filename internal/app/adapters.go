@@ -54,7 +54,7 @@ func connect(p *parts) {
 			return nil, err
 		}
 		p.conversations.AgentEnded(tx, a.Session, a.Name, a.Stopped())
-		claims, err := p.broker.AgentEnded(tx, s, a.Entry(), a.Stopped())
+		claims, err := p.broker.Failures.AgentEnded(tx, s, a.Entry(), a.Stopped())
 		losses := make([]agents.Loss, len(claims))
 		for i, c := range claims {
 			losses[i] = agents.Loss{Kind: agents.LostClaim, Name: c.Text, Revision: c.Revision}

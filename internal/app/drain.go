@@ -27,7 +27,7 @@ func newDrain(p *parts, clock clockwork.Clock) *drain.Switch {
 			}
 			return all, err
 		},
-		Resumed: []func(*store.Tx) error{p.broker.DrainEnded, p.tasks.DrainEnded},
+		Resumed: []func(*store.Tx) error{p.broker.Waiters.DrainEnded, p.tasks.DrainEnded},
 	})
 	p.admission.Gates.UseDrains(d)
 	return d

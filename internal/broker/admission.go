@@ -95,13 +95,7 @@ func (k key) id() DeliveryID { return DeliveryID{k.message, k.mailbox} }
 
 // UseGates sets who decides which agents are given work, and who takes note of how claims end. Call it before the broker
 // is used.
-func (b *Broker) UseGates(g Gates, t Breakers) { b.gates, b.breakers = g, t }
-
-// passes reports whether a consumer's agent may be given a ready delivery.
-func (b *Broker) passes(tx *store.Tx, c *consumer, r *ready) (bool, error) {
-	p, err := b.gates.Pass(tx, c.actor.Mailbox)
-	return err == nil && (p != OnlyDirectives || r.directive()), err
-}
+func (b *Broker) UseGates(g Gates, t Breakers) { b.Waiters.gates, b.gates, b.breakers = g, g, t }
 
 // pass returns what a consumer's agent may be given.
 func (d *dispatching) pass(c *consumer) (Pass, error) { return d.gates.Pass(d.tx, c.actor.Mailbox) }
@@ -155,31 +149,6 @@ func (d *dispatching) probed(c *consumer, r *ready) error {
 		d.gates.Probed(d.tx, c.actor.Mailbox, r.key.id())
 	}
 	return err
-}
-
-// Reconsider has dispatch examine all that an agent's consumers may take, at the end of this batch: its gate allows more
-// than before. Nothing new is given to them before that, because it would overtake older deliveries.
-func (b *Broker) Reconsider(tx *store.Tx, agent int64) {
-	b.lookAgain(tx, func(c *consumer) bool { return c.actor.Mailbox == agent })
-}
-
-// DrainEnded has dispatch examine all that consumers may take. It is a hook of the end of a drain.
-func (b *Broker) DrainEnded(tx *store.Tx) error {
-	b.lookAgain(tx, func(*consumer) bool { return true })
-	return nil
-}
-
-// lookAgain has dispatch examine all that some consumers may take.
-func (b *Broker) lookAgain(tx *store.Tx, who func(*consumer) bool) {
-	h := b.Waiters
-	h.mu.Lock()
-	for _, c := range h.those(who) {
-		if !c.eager {
-			h.lookAt(c)
-		}
-	}
-	h.mu.Unlock()
-	tx.AtEnd(dispatchKey{}, b.dispatch)
 }
 
 // The types of messages that are directives: orders to agents from those who direct the session.

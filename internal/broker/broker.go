@@ -32,6 +32,7 @@ type Broker struct {
 	Calendar  *Calendar // when delays, times to live and the time for a response end
 	Chores    *Chores
 	Counters  *Counters
+	Failures  *Failures
 	Mailboxes *Mailboxes
 	Producers *Producers
 	Running   *RunningClaims
@@ -54,7 +55,6 @@ type Broker struct {
 	offers     Offers               // to models of coding agents; set before Start
 	timed      []Timed              // see OnDue
 	tracer     *tracing.Tracer      // nil = nothing is traced
-	failures   map[int64]failure    // unfinished, by mailbox; it belongs to the writer
 	boxesGone  []func(tx *store.Tx) // see OnMailboxesRemoved
 
 	stopping chan struct{}      // closed when streams are to end
@@ -70,13 +70,14 @@ func New(
 	b := &Broker{
 		Audiences: &Audiences{}, Mailboxes: &Mailboxes{}, Counters: &Counters{dir: dir}, Producers: &Producers{},
 		store: st, log: log, dir: dir, clock: clock, zap: logger,
-		failures: map[int64]failure{}, stopping: make(chan struct{}), catalog: builtinTypes{msgtype.NewSet(nil)},
+		stopping: make(chan struct{}), catalog: builtinTypes{msgtype.NewSet(nil)},
 	}
 	b.Waiters = newWaiters(st, b.dispatch)
 	b.Streams = &Streams{broker: b, open: map[consumerKey]*consumer{}}
 	b.Running = newRunningClaims(b)
 	b.Calendar = newCalendar(b)
 	b.Chores = newChores(b, clock)
+	b.Failures = &Failures{broker: b, open: map[int64]failure{}}
 	return b
 }
 

@@ -97,7 +97,7 @@ func (q *Chores) due(chores []chore) {
 		case rerankChore:
 			err = q.rerank(c.id)
 		case failChore:
-			err = q.broker.failAll(c.id)
+			err = q.broker.Failures.endAll(c.id)
 		}
 		if err != nil {
 			q.queue.Set(c, q.broker.clock.Now().Add(time.Second))

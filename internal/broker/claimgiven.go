@@ -125,7 +125,7 @@ func (d *dispatching) claimable(c *consumer, ref Ref) (*ready, error) {
 
 // admits returns an error if the agent's gate does not let the delivery through.
 func (d *dispatching) admits(c *consumer, r *ready, ref Ref) error {
-	ok, err := d.passes(d.tx, c, r)
+	ok, err := d.Waiters.passes(d.tx, c, r)
 	if ok || err != nil {
 		return err
 	}

@@ -312,7 +312,7 @@ func (d *dispatching) spread(mailbox int64, at place) error {
 				if !c.takes(box.Ref.Kind, r) || d.roomLocked(c) == 0 {
 					return false
 				}
-				ok, err := d.passes(d.tx, c, r)
+				ok, err := d.Waiters.passes(d.tx, c, r)
 				failed = errors.Join(failed, err)
 				return ok
 			})

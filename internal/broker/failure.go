@@ -25,70 +25,82 @@ type failure struct {
 	stopped bool      // its program ended well
 }
 
+// Failures ends what agents hold that have failed or stopped.
+type Failures struct {
+	broker *Broker
+	open   map[int64]failure // unfinished, by mailbox; it belongs to the writer
+}
+
 // AgentEnded takes from an agent that has failed or stopped what it holds, and ends its streams and
 // waiting calls. Its mail and subscriptions stay. The claims of one that has failed go back as failed
 // attempts, which count as one failure for its circuit breaker; the claims of one that has stopped go
 // back uncounted. If there are more than failurePage, the backlog ends the rest; if the broker stops
 // meanwhile, these run out by themselves. AgentEnded returns the ids of the claims, at most mostLost.
 // It is a hook of the agent's end.
-func (b *Broker) AgentEnded(
+func (f *Failures) AgentEnded(
 	tx *store.Tx, session directory.Session, agent directory.Agent, stopped bool,
 ) ([]Ref, error) {
 	why := ErrFailed(agent.Name)
 	if stopped {
 		why = fault.AgentStopped(agent.Name)
 	}
-	mailbox, err := b.Mailboxes.Find(tx, session.ID, MailboxRef{AgentMailbox, agent.Name})
+	mailbox, err := f.broker.Mailboxes.Find(tx, session.ID, MailboxRef{AgentMailbox, agent.Name})
 	if err != nil || mailbox == 0 {
 		return nil, err
 	}
-	b.Waiters.dismiss(tx, mailbox, why) // before what it held is delivered again
+	f.broker.Waiters.dismiss(tx, mailbox, why) // before what it held is delivered again
 	ended := "the agent has failed"
 	if stopped {
 		ended = "the agent has stopped"
 	}
-	if err := b.offers.AgentEnded(tx, session.ID, mailbox, agent.Name, ended); err != nil {
+	if err := f.broker.offers.AgentEnded(tx, session.ID, mailbox, agent.Name, ended); err != nil {
 		return nil, err
 	}
-	f := failure{session.ID, agent.Name, tx.Latest(), stopped}
+	end := failure{session.ID, agent.Name, tx.Latest(), stopped}
 	if stopped { // it may have claimed at this very moment
-		f.at = f.at.Add(1)
+		end.at = end.at.Add(1)
 	}
-	claims, err := heldBy(tx, mailbox, f.at, mostLost)
+	claims, err := heldBy(tx, mailbox, end.at, mostLost)
 	if err != nil {
 		return nil, err
 	}
-	s := SettleTx{Broker: b, tx: tx, actor: system(session.ID), left: tally{}, why: RanOut}
-	if err := s.endClaims(claims[:min(len(claims), failurePage)], f); err != nil {
+	s := SettleTx{Broker: f.broker, tx: tx, actor: system(session.ID), left: tally{}, why: RanOut}
+	if err := s.endClaims(claims[:min(len(claims), failurePage)], end); err != nil {
 		return nil, err
 	}
 	lost := make([]Ref, 0, len(claims))
 	ids := make([]DeliveryID, 0, len(claims))
 	for _, h := range claims {
-		if !b.failed(h) { // then it was reported before
+		if !f.lost(h) { // then it was reported before
 			lost = append(lost, Ref{Text: h.claimID(), Revision: h.message, Claim: h.claims})
 			ids = append(ids, h.id())
 		}
 	}
 	if len(ids) > 0 && !stopped {
-		if err := b.breakers.Failed(tx, session.ID, mailbox, ids...); err != nil {
+		if err := f.broker.breakers.Failed(tx, session.ID, mailbox, ids...); err != nil {
 			return nil, err
 		}
 	}
 	if len(claims) > failurePage {
-		tx.OnCommit(func() { b.failures[mailbox] = f })
-		b.Chores.later(tx, chore{failChore, mailbox})
+		tx.OnCommit(func() { f.open[mailbox] = end })
+		f.broker.Chores.later(tx, chore{failChore, mailbox})
 	}
 	s.ready.seen(mailbox) // its readers check whether they may continue
 	_, err = s.Finish()
 	return lost, err
 }
 
-// failed reports whether a claim is one that its holder has lost because it failed or stopped, and that
-// the backlog has not ended yet.
-func (b *Broker) failed(h *held) bool {
-	f, known := b.failures[h.holder]
-	return known && h.claimedAt.Before(f.at)
+// lost reports whether the holder of a claim has lost it because it failed or stopped, and the backlog has not ended it
+// yet.
+func (f *Failures) lost(h *held) bool {
+	end, known := f.open[h.holder]
+	return known && h.claimedAt.Before(end.at)
+}
+
+// unfinished reports whether the backlog has claims to end that an agent has lost.
+func (f *Failures) unfinished(mailbox int64) bool {
+	_, known := f.open[mailbox]
+	return known
 }
 
 // endClaims ends claims of an agent that has failed or stopped.
@@ -107,12 +119,11 @@ func (s *SettleTx) endClaims(claims []*held, f failure) error {
 	return nil
 }
 
-// failAll ends the claims that an agent had when it failed or stopped, one page per function, unless the broker
-// stops.
-func (b *Broker) failAll(mailbox int64) error {
-	for more := true; more && !b.Chores.isStopping(); {
-		err := b.store.Drain(context.Background(), func(tx *store.Tx) (err error) {
-			more, err = b.failFurther(tx, mailbox)
+// endAll ends the claims that an agent had when it failed or stopped, one page per function, unless the broker stops.
+func (f *Failures) endAll(mailbox int64) error {
+	for more := true; more && !f.broker.Chores.isStopping(); {
+		err := f.broker.store.Drain(context.Background(), func(tx *store.Tx) (err error) {
+			more, err = f.endSome(tx, mailbox)
 			return err
 		})
 		if err != nil {
@@ -122,23 +133,23 @@ func (b *Broker) failAll(mailbox int64) error {
 	return nil
 }
 
-// failFurther ends the next page of claims that an agent had when it failed or stopped, and reports whether
-// there may be more.
-func (b *Broker) failFurther(tx *store.Tx, mailbox int64) (more bool, err error) {
-	f, known := b.failures[mailbox]
+// endSome ends the next page of claims that an agent had when it failed or stopped, and reports whether there may be
+// more.
+func (f *Failures) endSome(tx *store.Tx, mailbox int64) (more bool, err error) {
+	end, known := f.open[mailbox]
 	if !known {
 		return false, nil
 	}
-	claims, err := heldBy(tx, mailbox, f.at, failurePage)
+	claims, err := heldBy(tx, mailbox, end.at, failurePage)
 	if err != nil {
 		return false, err
 	}
-	s := SettleTx{Broker: b, tx: tx, actor: system(f.session), left: tally{}, why: RanOut}
-	if err := s.endClaims(claims, f); err != nil {
+	s := SettleTx{Broker: f.broker, tx: tx, actor: system(end.session), left: tally{}, why: RanOut}
+	if err := s.endClaims(claims, end); err != nil {
 		return false, err
 	}
 	if more = len(claims) == failurePage; !more {
-		tx.OnCommit(func() { delete(b.failures, mailbox) })
+		tx.OnCommit(func() { delete(f.open, mailbox) })
 	}
 	_, err = s.Finish()
 	return more, err

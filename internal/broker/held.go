@@ -62,7 +62,7 @@ func (s *SettleTx) locate(item *Settlement) (*held, error) {
 	if best == nil {
 		return nil, s.notHeld(ref)
 	}
-	if best.state == Claimed && s.failed(best) {
+	if best.state == Claimed && s.Failures.lost(best) {
 		return nil, s.lost(ref, "its holder has failed since")
 	}
 	if ref.Claim != 0 && (best.holder != s.actor.Mailbox || best.claims != ref.Claim) {

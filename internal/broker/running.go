@@ -66,7 +66,7 @@ func (r *RunningClaims) open(tx *store.Tx, a Actor, bytes int, query string, arg
 // held returns claims that an agent's consumer holds, of one of the selectHeld queries, oldest first and
 // without their contents.
 func (r *RunningClaims) held(tx *store.Tx, a Actor, query string, args ...any) ([]Claim, error) {
-	if _, failed := r.broker.failures[a.Mailbox]; failed {
+	if r.broker.Failures.unfinished(a.Mailbox) {
 		return nil, nil // the backlog ends what the agent held when it failed
 	}
 	return store.Collect(tx.Query(query, args...), func(rows *store.Rows) (c Claim, err error) {

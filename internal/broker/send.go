@@ -408,7 +408,7 @@ func (s *sending) remind(r *room, d *Draft, m *Message) {
 
 // handOff gives a message to a consumer that waits for it, if there is one.
 func (s *sending) handOff(r *room, d *Draft, m *Message, rank int64, most int, arrival any) (bool, error) {
-	c, err := s.waiting(s.tx, r.id, r.ref, &ready{
+	c, err := s.Waiters.waiting(s.tx, r.id, r.ref, &ready{
 		Claim: Claim{Message: *m}, place: place{rank, m.Revision}, kind: d.Type, priority: d.Priority,
 		task: d.Task, correlation: d.Correlation,
 	})

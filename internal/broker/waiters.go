@@ -29,6 +29,7 @@ func (r *readied) seen(mailbox int64) { r.add(mailbox, justVisible) }
 type Waiters struct {
 	store    *store.Store
 	dispatch func(*store.Tx) error // runs at the end of a batch
+	gates    Gates
 
 	// These belong to the writer.
 	touched store.Memory[int64, place]        // the first place of what this batch has made ready, by mailbox
@@ -343,8 +344,7 @@ func (w *Waiters) grant(tx *store.Tx, c *consumer, claim Claim) {
 // delivers them to the consumers.
 
 // waiting returns the next consumer of a mailbox, if one may have a delivery before all that is ready.
-func (b *Broker) waiting(tx *store.Tx, mailbox int64, ref MailboxRef, r *ready) (*consumer, error) {
-	w := b.Waiters
+func (w *Waiters) waiting(tx *store.Tx, mailbox int64, ref MailboxRef, r *ready) (*consumer, error) {
 	if at, ok := w.touched.Find(mailbox); ok && at != justVisible {
 		return nil, nil // a delivery is ready and not yet assigned
 	}
@@ -358,11 +358,41 @@ func (b *Broker) waiting(tx *store.Tx, mailbox int64, ref MailboxRef, r *ready) 
 		if c.eager || !c.takes(ref.Kind, r) || w.roomBesideGrants(c) == 0 {
 			return false
 		}
-		p, err := b.gates.Pass(tx, c.actor.Mailbox)
+		p, err := w.gates.Pass(tx, c.actor.Mailbox)
 		if err != nil {
 			failed = err
 		}
 		return err == nil && (p == Everything || r.directive()) // dispatch gives a probe
 	})
 	return c, failed
+}
+
+// passes reports whether a consumer's agent may be given a ready delivery.
+func (w *Waiters) passes(tx *store.Tx, c *consumer, r *ready) (bool, error) {
+	p, err := w.gates.Pass(tx, c.actor.Mailbox)
+	return err == nil && (p != OnlyDirectives || r.directive()), err
+}
+
+// Reconsider has dispatch examine all that an agent's consumers may take, at the end of this batch: its gate allows more
+// than before. Nothing new is given to them before that, because it would overtake older deliveries.
+func (w *Waiters) Reconsider(tx *store.Tx, agent int64) {
+	w.lookAgain(tx, func(c *consumer) bool { return c.actor.Mailbox == agent })
+}
+
+// DrainEnded has dispatch examine all that consumers may take. It is a hook of the end of a drain.
+func (w *Waiters) DrainEnded(tx *store.Tx) error {
+	w.lookAgain(tx, func(*consumer) bool { return true })
+	return nil
+}
+
+// lookAgain has dispatch examine all that some consumers may take.
+func (w *Waiters) lookAgain(tx *store.Tx, who func(*consumer) bool) {
+	w.mu.Lock()
+	for _, c := range w.those(who) {
+		if !c.eager {
+			w.lookAt(c)
+		}
+	}
+	w.mu.Unlock()
+	tx.AtEnd(dispatchKey{}, w.dispatch)
 }
