@@ -80,6 +80,7 @@
 //	Calendar       delays, times to live, deadlines of questions, resends, offers (calendar.go)
 //	Chores         the backlog: ranks, closed sessions, copies, withdrawals (chores.go, copies.go, withdraw.go)
 //	Counters       metrics, and the counts of agents (gauge.go)
+//	Failures       the claims of agents that have failed or stopped (failure.go)
 //	Mailboxes      finds and creates mailboxes (mailbox.go)
 //	Producers      numbers of messages, against duplicates (producer.go)
 //	RunningClaims  when claims end, and what then happens (running.go)
