@@ -139,7 +139,7 @@ func TestAgentRunPTY_TheTerminalIsRestoredAfterEveryEnd(tt *testing.T) {
 			"", sleeps, func(t *shell, run, _ int) { kill(t, run, syscall.SIGTERM) }, "code-143",
 		},
 		"the agent is lost": {
-			"--lease 1s", sleeps, func(t *shell, _, _ int) { must0(t, "agent", "register", "builder-1") }, "code-6",
+			"--lease 6s", sleeps, func(t *shell, _, _ int) { must0(t, "agent", "register", "builder-1") }, "code-6",
 		},
 		"there is no such thing": {"", `./missing`, nil, "code-127"},
 	} {

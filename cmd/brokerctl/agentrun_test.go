@@ -168,7 +168,7 @@ func running(t *shell, script string, flags ...string) (signals chan os.Signal, 
 func TestAgentRun_RegisteringElsewhereStopsTheProgram(tt *testing.T) {
 	t := newShell(tt)
 	startBroker(t)
-	_, ended := running(t, `READY; exec sleep 60`, "--lease", "1s", "-o", "prompt")
+	_, ended := running(t, `READY; exec sleep 60`, "--lease", "6s", "-o", "prompt")
 	register(t, "builder-1")
 	if got := <-ended; got.code != 6 || !strings.Contains(got.err, "the agent was lost, and the program was stopped\n=== ") {
 		t.Errorf("%+v", got)
