@@ -246,8 +246,6 @@ const (
 		WHERE d.mailbox = ? AND d.ordering_key = ? AND d.state <= 4
 		ORDER BY d.message
 		LIMIT 1`
-	selectMessageStates = `
-		SELECT message, mailbox, state, ordering_key FROM deliveries WHERE message = ?`
 )
 
 // The calendar.

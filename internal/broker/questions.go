@@ -13,22 +13,20 @@ import (
 type Questions interface {
 	// Asked records a message that requires a response by a deadline.
 	Asked(tx *store.Tx, session int64, m *Message, deadline time.Time)
-	// Open returns the question that a message is, for the reply to it that is about to be sent or for its withdrawal;
-	// nil if the message requires no response or has one. No call receives a reply that is delivered later.
+	// Open returns the question that a message is, for the reply to it that is about to be sent; nil if the message
+	// requires no response or has one. No call receives a reply that is delivered later.
 	Open(tx *store.Tx, message int64, later bool) (OpenQuestion, error)
 	// Unanswered ends the calls that wait for replies to a message of which a delivery has just ended, unless a reply
 	// can still come.
 	Unanswered(tx *store.Tx, message int64) error
 }
 
-// An OpenQuestion is a question that a function of the writer settles.
+// An OpenQuestion is a question that a reply settles.
 type OpenQuestion interface {
 	// Awaited reports whether a call receives the reply.
 	Awaited() bool
 	// Answered settles the question with its first reply, which the waiting calls receive.
 	Answered(tx *store.Tx, session int64, reply *Message) error
-	// Cancelled settles the question without a reply, by the change with this revision.
-	Cancelled(tx *store.Tx, session, revision int64) error
 }
 
 // UseQuestions gives the broker what keeps questions. Call it before the broker is used.

@@ -1,11 +1,12 @@
-// Package conversations has what agents do with messages that answer each other: questions, replies and threads. It
-// also makes a message arrive again that an agent has not noticed.
+// Package conversations has what agents do with messages that answer each other: questions, replies and threads. A
+// sender can also cancel a message, and the broker makes one arrive again that an agent has not noticed.
 //
 //	Ask       sends a question and waits for its reply
 //	Reply     answers a message, and with Ack finishes it in the same transaction
 //	Resolve   notes the outcome of a thread, and settles its open questions
 //	Threads   lists conversations, the one with the newest message first
 //	Resend    makes a message arrive again
+//	Cancel    cancels the deliveries of a message that no agent has claimed
 //
 // # A question
 //

@@ -40,6 +40,14 @@ const (
 		WHERE message = ? AND mailbox = ?`
 )
 
+// Cancelling.
+const (
+	selectMessageStates = `
+		SELECT mailbox, state, ordering_key FROM deliveries WHERE message = ?`
+	updateCancelled = `
+		UPDATE deliveries SET state = 8, finished_at = ?, arrival = -abs(arrival) WHERE message = ? AND mailbox = ?`
+)
+
 // Sending again.
 const (
 	selectResends = `

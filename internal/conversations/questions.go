@@ -36,7 +36,7 @@ func isOpen(q store.Querier, message int64) (bool, error) {
 	return settled == 0, err
 }
 
-// An openQuestion is a question that a function of the writer settles.
+// An openQuestion is a question that a reply settles.
 type openQuestion struct {
 	registry *Registry
 	message  int64
@@ -51,11 +51,6 @@ func (q *openQuestion) Answered(tx *store.Tx, session int64, reply *broker.Messa
 	tx.Exec(updateSettled, reply.Revision, reply.Revision, q.message)
 	q.registry.endWaits(tx, q.message, q.waiting, verdict{reply: reply})
 	return q.registry.broker.Chores.Withdraw(tx, session, broker.Moot{About: q.message, Type: overdueType})
-}
-
-// Cancelled implements broker.OpenQuestion.
-func (q *openQuestion) Cancelled(tx *store.Tx, session, revision int64) error {
-	return q.registry.settle(tx, session, q.message, revision, QuestionCancelled)
 }
 
 // settle settles an open question without a reply. The calls that wait for one receive the reason.

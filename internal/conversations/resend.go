@@ -138,7 +138,7 @@ func (r *Registry) Resend(
 		if err != nil {
 			return err
 		}
-		m, err := a.Sent(tx, ref, "send it again")
+		m, err := sent(tx, a, ref, "send it again")
 		if err != nil {
 			return err
 		}

@@ -245,7 +245,7 @@ func (s *Service) CancelMessage(ctx context.Context, r *pb.CancelMessageRequest)
 	if err != nil {
 		return nil, err
 	}
-	done, err := s.broker.Cancel(ctx, identity.FromContext(ctx), req, ref, r.Reason)
+	done, err := s.conversations.Cancel(ctx, identity.FromContext(ctx), req, ref, r.Reason)
 	if err != nil {
 		return nil, err
 	}

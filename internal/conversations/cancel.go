@@ -1,0 +1,129 @@
+package conversations
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"brokerd/internal/broker"
+	"brokerd/internal/events"
+	"brokerd/internal/fault"
+	"brokerd/internal/finding"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
+	"brokerd/internal/store"
+)
+
+// A Cancellation counts what became of the deliveries of a cancelled message.
+type Cancellation struct {
+	Cancelled int
+	Kept      int // claimed or finished
+	Revision  int64
+}
+
+// Cancel cancels the deliveries of a message that are not claimed, and settles the message if it is an open question.
+// Errors: fault.NotFound, and fault.Denied for a caller other than the sender and an operator.
+func (r *Registry) Cancel(
+	ctx context.Context, c identity.Caller, req idempotency.Request, ref broker.Ref, reason string,
+) (Cancellation, error) {
+	var answer Cancellation
+	err := r.broker.Change(ctx, req, &answer, func(tx *store.Tx) error {
+		a, err := r.broker.Acting(tx, c)
+		if err != nil {
+			return err
+		}
+		m, err := sent(tx, a, ref, "cancel it")
+		if err != nil {
+			return err
+		}
+		waiting, kept, err := unclaimedOf(tx, m.Revision)
+		if err != nil {
+			return err
+		}
+		question, err := isOpen(tx, m.Revision)
+		if err != nil {
+			return err
+		}
+		answer = Cancellation{Cancelled: len(waiting), Kept: kept, Revision: r.store.Revision()}
+		if len(waiting) == 0 && !question {
+			return nil
+		}
+		s := r.broker.NewSettleTx(tx, a)
+		revision, err := s.Append(cancelled(a, m.Revision, len(waiting), reason))
+		if err != nil {
+			return err
+		}
+		if question {
+			if err := r.settle(tx, a.Session.ID, m.Revision, revision, QuestionCancelled); err != nil {
+				return err
+			}
+		}
+		for i := range waiting {
+			d := &waiting[i]
+			tx.Exec(updateCancelled, tx.Now(), m.Revision, d.mailbox)
+			if d.state.Waits() {
+				s.Leave(d.mailbox, 1)
+			}
+			if d.ordering == "" || d.state == broker.Blocked {
+				continue
+			}
+			if err := s.PromoteNext(d.mailbox, d.ordering); err != nil {
+				return err
+			}
+		}
+		answer.Revision, err = s.Finish()
+		return err
+	})
+	return answer, err
+}
+
+// cancelled returns the event that a message is cancelled in so many mailboxes.
+func cancelled(a broker.Actor, message int64, mailboxes int, reason string) events.Entry {
+	entry := a.Event("message.cancelled")
+	entry.Summary = fmt.Sprintf("message %d cancelled for %s", message, finding.Count(mailboxes, "recipient"))
+	entry.Related = []string{strconv.FormatInt(message, 10)}
+	if reason != "" {
+		entry.Summary += ": " + broker.OneLine(reason)
+		entry.Details = `{"reason":` + broker.Quote(reason) + `}`
+	}
+	return entry
+}
+
+// A delivery is one that can be cancelled.
+type delivery struct {
+	mailbox  int64
+	state    broker.State
+	ordering string // its ordering key
+}
+
+// unclaimedOf returns the deliveries of a message that wait or are unread notices, and how many others there are.
+func unclaimedOf(q store.Querier, message int64) (waiting []delivery, others int, err error) {
+	rows := q.Query(selectMessageStates, message)
+	for rows.Next() {
+		var d delivery
+		var state int
+		if err := rows.Scan(&d.mailbox, &state, &d.ordering); err != nil {
+			return nil, 0, err
+		}
+		if d.state = broker.State(state); unclaimed(d.state) {
+			waiting = append(waiting, d)
+		} else {
+			others++
+		}
+	}
+	return waiting, others, rows.Err()
+}
+
+// sent returns a message that the actor sent, or any message for an operator. Errors: fault.NotFound, and fault.Denied
+// for any other agent; what names the action that it may not do.
+func sent(q store.Querier, a broker.Actor, ref broker.Ref, what string) (broker.Message, error) {
+	m, err := broker.FindMessage(q, a.Session.ID, ref)
+	if err != nil {
+		return m, err
+	}
+	if !a.System() && a.Name != m.Sender {
+		return m, fault.New(fault.Denied, "NOT_THE_SENDER", "message %s was sent by %q: only its sender or an operator may %s",
+			ref.Text, m.Sender, what)
+	}
+	return m, nil
+}
