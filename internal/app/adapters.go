@@ -16,6 +16,7 @@ import (
 	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/finding"
+	"brokerd/internal/gauges"
 	"brokerd/internal/handoffs"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
@@ -138,7 +139,7 @@ func (m mail) Read(tx *store.Tx, a agents.Agent) ([]agents.Notice, error) {
 
 // Claimants implements agents.Mail.
 func (m mail) Claimants(q store.Querier, session int64, name string) (map[string]bool, error) {
-	return m.broker.Claimants(q, session, name)
+	return gauges.Claimants(q, session, name)
 }
 
 // Gated implements agents.Mail.
@@ -306,14 +307,14 @@ type tables struct {
 
 // Checks implements admin.Tables.
 func (t tables) Checks() []func(store.Querier) ([]string, error) {
-	return slices.Concat(events.Checks(admin.MostProblems), broker.Checks(admin.MostProblems), state.Checks(admin.MostProblems), locks.Checks(admin.MostProblems),
+	return slices.Concat(events.Checks(admin.MostProblems), gauges.Checks(admin.MostProblems), state.Checks(admin.MostProblems), locks.Checks(admin.MostProblems),
 		decisions.Checks(admin.MostProblems), blockers.Checks(admin.MostProblems), tasks.Checks(admin.MostProblems), handoffs.Checks(admin.MostProblems),
 		votes.Checks(admin.MostProblems), artifacts.Checks(t.dir, admin.MostProblems, t.hashes))
 }
 
 // Count implements admin.Tables.
 func (tables) Count(q store.Querier) (messages, deliveries int64, err error) {
-	return broker.Totals(q)
+	return gauges.Totals(q)
 }
 
 // connectState registers what must happen to the state, in the same transaction, when something changes elsewhere.

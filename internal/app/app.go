@@ -426,7 +426,7 @@ func (a *App) start(ctx context.Context) error {
 		return fmt.Errorf("serve profiles: %w", err)
 	}
 	health := &probes{store: p.store, disk: p.diskguard, drain: p.drain}
-	if err := a.serveMetrics(measured, gauges{p.store, p.agents, used}, health); err != nil {
+	if err := a.serveMetrics(measured, measures{p.store, p.agents, used}, health); err != nil {
 		return fmt.Errorf("serve metrics: %w", err)
 	}
 	a.logStart(ctx, p.store, p.events)

@@ -4,10 +4,10 @@ import (
 	"go.uber.org/zap"
 
 	"brokerd/internal/artifacts"
-	"brokerd/internal/broker"
 	"brokerd/internal/directory"
 	"brokerd/internal/diskguard"
 	"brokerd/internal/events"
+	"brokerd/internal/gauges"
 	"brokerd/internal/metrics"
 	"brokerd/internal/retention"
 	"brokerd/internal/store"
@@ -27,7 +27,7 @@ func openArtifacts(c Config, st *store.Store, journal *events.Log, dir *director
 // connectArtifacts gives the artifacts the parts that mention them.
 func connectArtifacts(p *parts) {
 	p.artifacts.UseMentions(
-		broker.ArtifactMentions,
+		gauges.ArtifactMentions,
 		p.state.ArtifactMentions,
 		p.tasks.ArtifactMentions,
 		p.decisions.ArtifactMentions,

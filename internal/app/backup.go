@@ -5,10 +5,10 @@ import (
 
 	"brokerd/internal/artifacts"
 	"brokerd/internal/backup"
-	"brokerd/internal/broker"
 	"brokerd/internal/directory"
 	"brokerd/internal/diskguard"
 	"brokerd/internal/events"
+	"brokerd/internal/gauges"
 	"brokerd/internal/store"
 )
 
@@ -35,7 +35,7 @@ func countOf(dir *directory.Directory, log *events.Log) func(store.Querier) (bac
 			return n, err
 		}
 		n.Sessions = int64(all)
-		if n.Messages, _, err = broker.Totals(q); err != nil {
+		if n.Messages, _, err = gauges.Totals(q); err != nil {
 			return n, err
 		}
 		n.Events, err = log.Count(q)

@@ -4,6 +4,7 @@ import (
 	"github.com/jonboulle/clockwork"
 
 	"brokerd/internal/drain"
+	"brokerd/internal/gauges"
 	"brokerd/internal/store"
 )
 
@@ -12,7 +13,7 @@ func newDrain(p *parts, clock clockwork.Clock) *drain.Switch {
 	d := drain.New(drain.Options{
 		Store: p.store, Log: p.events, Clock: clock, Directory: p.directory,
 		Messages: func(q store.Querier) ([]drain.Held, error) {
-			held, err := p.broker.Held(q)
+			held, err := gauges.Holders(q)
 			all := make([]drain.Held, len(held))
 			for i, h := range held {
 				all[i] = drain.Held(h)

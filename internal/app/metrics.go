@@ -6,7 +6,7 @@ import (
 	"net/http"
 
 	"brokerd/internal/agents"
-	"brokerd/internal/broker"
+	"brokerd/internal/gauges"
 	"brokerd/internal/metrics"
 	"brokerd/internal/rpc"
 	"brokerd/internal/store"
@@ -40,31 +40,31 @@ func (a *App) serveMetrics(m *metrics.Metrics, source metrics.Source, health *pr
 	return nil
 }
 
-// gauges is what the metrics read when they are asked for.
-type gauges struct {
+// measures are what the metrics read when they are asked for.
+type measures struct {
 	*store.Store
 	agents *agents.Registry
 	disk   func() (float64, error)
 }
 
 // DiskUsed implements metrics.Source.
-func (g gauges) DiskUsed() (float64, error) { return g.disk() }
+func (m measures) DiskUsed() (float64, error) { return m.disk() }
 
 // Agents implements metrics.Source.
-func (g gauges) Agents() map[string]int {
-	n := g.agents.Census()
+func (m measures) Agents() map[string]int {
+	n := m.agents.Census()
 	return map[string]int{"ok": n.OK, "late": n.Late, "failed": n.Failed, "stopped": n.Stopped}
 }
 
 // Mail implements metrics.Source.
-func (g gauges) Mail(ctx context.Context) (metrics.Mail, error) {
-	found, dead, err := broker.Gauges(ctx, g.Store)
+func (m measures) Mail(ctx context.Context) (metrics.Mail, error) {
+	found, dead, err := gauges.Mail(ctx, m.Store)
 	if err != nil {
 		return metrics.Mail{}, fmt.Errorf("read mailboxes: %w", err)
 	}
 	mail := metrics.Mail{Dead: dead}
 	for _, kind := range found {
-		mail.Kinds = append(mail.Kinds, metrics.Kind{Name: kind.Kind, Waiting: kind.Waiting, Claimed: kind.Claimed, Largest: kind.Largest, Oldest: kind.Oldest})
+		mail.Kinds = append(mail.Kinds, metrics.Kind(kind))
 	}
 	return mail, nil
 }

@@ -8,11 +8,11 @@ import (
 
 	"brokerd/internal/admin"
 	"brokerd/internal/agents"
-	"brokerd/internal/broker"
 	"brokerd/internal/diagnose"
 	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/finding"
+	"brokerd/internal/gauges"
 	"brokerd/internal/identity"
 	"brokerd/internal/locks"
 	"brokerd/internal/overview"
@@ -49,7 +49,7 @@ func (o overviewSources) Mail(q store.Querier, session int64, most int) ([]overv
 			ids = append(ids, boxes[i].ID)
 		}
 	}
-	oldest, err := broker.OldestReady(q, ids)
+	oldest, err := gauges.OldestReady(q, ids)
 	list := make([]overview.Mailbox, len(boxes))
 	for i, box := range boxes {
 		list[i] = overview.Mailbox{

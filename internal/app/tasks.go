@@ -4,8 +4,8 @@ import (
 	"strconv"
 
 	"brokerd/internal/agents"
-	"brokerd/internal/broker"
 	"brokerd/internal/events"
+	"brokerd/internal/gauges"
 	"brokerd/internal/sessions"
 	"brokerd/internal/state"
 	"brokerd/internal/store"
@@ -49,7 +49,7 @@ type carriers struct {
 // Related implements tasks.Related.
 func (c carriers) Related(q store.Querier, session int64, task string, limit int) ([]tasks.Reference, error) {
 	var found []tasks.Reference
-	mail, err := broker.OfTask(q, session, task, limit)
+	mail, err := gauges.OfTask(q, session, task, limit)
 	if err != nil {
 		return nil, err
 	}

@@ -79,7 +79,7 @@
 //	Audiences      who receives the events of a type (channel.go)
 //	Calendar       delays, times to live, deadlines of questions, resends, offers (calendar.go)
 //	Chores         the backlog: ranks, closed sessions, copies, withdrawals (chores.go, copies.go, withdraw.go)
-//	Counters       metrics, and the counts of agents (gauge.go)
+//	Counters       metrics, and the counts of agents (counters.go)
 //	Failures       the claims of agents that have failed or stopped (failure.go)
 //	Mailboxes      finds and creates mailboxes (mailbox.go)
 //	Producers      numbers of messages, against duplicates (producer.go)

@@ -139,39 +139,3 @@ func OnlyClaim(tx *store.Tx, a Actor) (Ref, error) {
 	return Ref{}, fault.New(fault.Precondition, "SEVERAL_OPEN_CLAIMS", "agent %q holds several claims (%s): name the one you mean",
 		a.Name, strings.Join(ids, ", "))
 }
-
-// Claimants returns the names of the agents of a session that hold a claim. A name restricts it to
-// that agent.
-func (b *Broker) Claimants(q store.Querier, session int64, name string) (map[string]bool, error) {
-	names := map[string]bool{}
-	rows := q.Query(selectClaimants, session, name, name)
-	for rows.Next() {
-		var found string
-		if err := rows.Scan(&found); err != nil {
-			return nil, err
-		}
-		names[found] = true
-	}
-	return names, rows.Err()
-}
-
-// A Held counts the claims that an agent of a session holds.
-type Held struct {
-	Session int64
-	Agent   string
-	Claims  int64
-	Since   time.Time // the time of the oldest claim
-}
-
-// Held returns the open claims of all sessions.
-func (b *Broker) Held(q store.Querier) (all []Held, err error) {
-	rows := q.Query(selectClaimsHeld)
-	for rows.Next() {
-		var h Held
-		if err := rows.Scan(&h.Session, &h.Agent, &h.Claims, &h.Since); err != nil {
-			return nil, err
-		}
-		all = append(all, h)
-	}
-	return all, rows.Err()
-}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
@@ -193,6 +194,43 @@ func indexBox(boxes []Mailbox, ref MailboxRef) int {
 		}
 	}
 	return -1
+}
+
+// MostCounted is the highest number that counts of deliveries reach: 1,000 stands for 1,000 or
+// more. So the time that a count takes does not depend on how much waits.
+const MostCounted = 1000
+
+// Counts returns how many of the newest 1,000 unfinished deliveries in the agent's own mailbox it
+// has not read, notices aside, and how many deliveries it could claim now, up to MostCounted.
+func (b *Broker) Counts(q store.Querier, session int64, agent directory.Agent) (unread, claimable int64, err error) {
+	a := Actor{Agent: agent, Session: directory.Session{ID: session}}
+	if a.Mailbox, err = b.Mailboxes.Find(q, session, MailboxRef{AgentMailbox, agent.Name}); err != nil {
+		return 0, 0, err
+	}
+	if err := q.QueryRow(countUnread, a.Mailbox, MostCounted).Scan(&unread); err != nil {
+		return 0, 0, err
+	}
+	boxes, err := b.Mailboxes.Reachable(q, a)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, box := range boxes {
+		if claimable == MostCounted {
+			break
+		}
+		n, err := CountReady(q, box.ID, MostCounted-claimable)
+		if err != nil {
+			return 0, 0, err
+		}
+		claimable += n
+	}
+	return unread, claimable, nil
+}
+
+// CountReady returns how many deliveries of a mailbox could be claimed now, at most most.
+func CountReady(q store.Querier, mailbox, most int64) (n int64, err error) {
+	err = q.QueryRow(countReady, mailbox, most).Scan(&n)
+	return n, err
 }
 
 // WaitingIn returns how many deliveries wait in a mailbox.

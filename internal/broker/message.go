@@ -121,6 +121,15 @@ const (
 	NoticeUnread
 )
 
+// String returns the state as the API spells it.
+func (s State) String() string {
+	names := [...]string{"UNKNOWN", "PENDING", "CLAIMED", "DELAYED", "BLOCKED", "ACKED", "DEAD", "EXPIRED", "CANCELLED", "NOTICE"}
+	if s < 0 || int(s) >= len(names) {
+		return names[0]
+	}
+	return names[s]
+}
+
 // Waits reports whether a delivery in this state counts against the limit of its mailbox.
 func (s State) Waits() bool { return s == Pending || s == Delayed || s == Blocked }
 

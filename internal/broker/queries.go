@@ -72,6 +72,9 @@ const (
 		INSERT INTO messages (revision, id, session, sender, sender_role, created_at, expires_at,
 			type, priority, channel, thread, correlation, task, producer, number, content)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	insertMessageArtifact = `
+		INSERT INTO message_artifacts (session, artifact, message) VALUES (?, ?, ?)
+		ON CONFLICT (session, artifact, message) DO NOTHING`
 	insertResend = `
 		INSERT INTO resends (message, mailbox, after, due_at) VALUES (?, ?, ?, ?)`
 	// A reply that a call waits for begins as ACKED.
@@ -170,16 +173,6 @@ const (
 		SELECT message, claims FROM deliveries WHERE state = 2 AND holder = ? LIMIT 5`
 	selectRunningClaims = `
 		SELECT message, mailbox, claim_for FROM deliveries WHERE state = 2`
-	selectClaimants = `
-		SELECT b.name
-		FROM mailboxes b
-		WHERE b.session = ? AND b.kind = 1 AND (? = '' OR b.name = ?)
-			AND EXISTS (SELECT 1 FROM deliveries d WHERE d.state = 2 AND d.holder = b.id)`
-	selectClaimsHeld = `
-		SELECT b.session, b.name, COUNT(*), MIN(d.claimed_at)
-		FROM deliveries d JOIN mailboxes b ON b.id = d.holder
-		WHERE d.state = 2
-		GROUP BY b.session, b.name`
 	selectWhyEmpty = `
 		SELECT (SELECT MIN(due_at) FROM deliveries WHERE mailbox = ? AND state = 3),
 			EXISTS (SELECT 1 FROM deliveries WHERE mailbox = ? AND ordering_key IS NOT NULL AND state <= 4 AND state = 4)`
@@ -296,8 +289,6 @@ const (
 		FROM (SELECT read_at, state FROM deliveries WHERE mailbox = ? AND arrival > 0 ORDER BY arrival DESC LIMIT ?) AS x`
 	countReady = `
 		SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE mailbox = ? AND state = 1 LIMIT ?) AS x`
-	countTotals = `
-		SELECT (SELECT COUNT(*) FROM messages), (SELECT COUNT(*) FROM deliveries)`
 	// CaseOldestReady is the oldest message that a claim could take from the mailbox b: NULL if there is none. It reads
 	// an agent's mailbox by arrival, up to the first delivery that no agent has claimed. It reads a queue in the order
 	// of claims, where the oldest of the first 1,000 counts.
@@ -319,29 +310,8 @@ const (
 					WHERE d.mailbox = b.id AND d.state = 1
 					ORDER BY d.rank, d.message LIMIT 1000) AS x)
 			END`
-	selectGauges = `
-		SELECT kind, SUM(waiting), MAX(waiting), MIN(oldest)
-		FROM (SELECT b.kind, b.waiting, ` + CaseOldestReady + ` AS oldest FROM mailboxes b) AS x
-		GROUP BY kind`
-	selectOldest = `
-		SELECT o.mailbox, m.created_at
-		FROM (
-			SELECT b.id AS mailbox, ` + CaseOldestReady + ` AS message
-			FROM mailboxes b
-			WHERE b.id IN (SELECT CAST(value AS BIGINT) FROM json_each(?))) AS o
-		JOIN messages m ON m.revision = o.message`
 	selectType = `
 		SELECT type FROM messages WHERE revision = ?`
-	selectSentAt = `
-		SELECT created_at FROM messages WHERE revision = ?`
-	countClaimedByKind = `
-		SELECT b.kind, COUNT(*)
-		FROM deliveries d JOIN mailboxes b ON b.id = d.mailbox
-		WHERE d.state = 2
-		GROUP BY b.kind`
-	countDead = `
-		SELECT COUNT(*) FROM (
-			SELECT 1 FROM deliveries WHERE state = 6 LIMIT ?) AS x`
 )
 
 // The ranks of a session whose ageing has changed.

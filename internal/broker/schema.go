@@ -228,3 +228,14 @@ CREATE TABLE threads (
 const lateQuestions = `
 CREATE INDEX questions_late ON questions (session, deadline) WHERE settled IS NULL AND overdue IS NOT NULL;
 `
+
+// The artifacts that a message names, as its sender wrote them.
+const messageArtifacts = `
+CREATE TABLE message_artifacts (
+	session  INTEGER NOT NULL,
+	artifact TEXT    NOT NULL,
+	message  INTEGER NOT NULL,
+	PRIMARY KEY (session, artifact, message)
+) WITHOUT ROWID;
+CREATE INDEX message_artifacts_message ON message_artifacts (message);
+`

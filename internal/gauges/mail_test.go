@@ -1,4 +1,4 @@
-package broker
+package gauges
 
 import (
 	"slices"
@@ -7,14 +7,15 @@ import (
 
 	"github.com/jonboulle/clockwork"
 
+	"brokerd/internal/broker"
 	"brokerd/internal/store"
 )
 
-// Whatever waits, the gauges look each mailbox up in an index, and count what is claimed or dead in indexes that
-// have nothing else.
-func TestGauges_WalkThroughNothingThatWaits(t *testing.T) {
+// Whatever waits, Mail looks each mailbox up in an index. It counts the claimed deliveries and the dead letters in
+// indexes that have nothing else.
+func TestMail_WalkThroughNothingThatWaits(t *testing.T) {
 	t.Parallel()
-	st, err := store.Open(t.Context(), store.Options{Dir: t.TempDir(), Clock: clockwork.NewRealClock(), Migrations: Migrations()})
+	st, err := store.Open(t.Context(), store.Options{Dir: t.TempDir(), Clock: clockwork.NewRealClock(), Migrations: broker.Migrations()})
 	if err != nil {
 		t.Fatal(err)
 	}
