@@ -12,7 +12,6 @@ import (
 	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
-	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/store"
@@ -186,14 +185,6 @@ func (b *Broker) ForgetMailboxes(tx *store.Tx) {
 	for _, hook := range b.boxesGone {
 		hook(tx)
 	}
-}
-
-// Change runs fn once for the request id, in the drain lane, and keeps its answer.
-func (b *Broker) Change(ctx context.Context, req idempotency.Request, answer any, fn func(*store.Tx) error) error {
-	return b.store.Drain(ctx, func(tx *store.Tx) error {
-		_, err := req.Do(tx, answer, func() error { return fn(tx) })
-		return err
-	})
 }
 
 // backoff is how long a delivery waits after its nth failed attempt: 1 s × 2ⁿ⁻¹, at most 5 min, a

@@ -58,7 +58,7 @@ func (b *Broker) Settle(ctx context.Context, c identity.Caller, req idempotency.
 		Settled  []Settled
 		Revision int64
 	}
-	err := b.Change(ctx, req, &answer, func(tx *store.Tx) error {
+	err := req.Drain(ctx, b.store, &answer, func(tx *store.Tx) error {
 		a, err := b.Owner(tx, c)
 		if err != nil {
 			return err

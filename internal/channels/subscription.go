@@ -68,7 +68,7 @@ func (r *Registry) change(
 		Changed  bool
 		Revision int64
 	}
-	err := r.broker.Change(ctx, req, &answer, func(tx *store.Tx) error {
+	err := req.Drain(ctx, r.store, &answer, func(tx *store.Tx) error {
 		a, err := r.broker.ActingAgent(tx, c)
 		if err != nil {
 			return err

@@ -27,7 +27,7 @@ func (r *Registry) Cancel(
 	ctx context.Context, c identity.Caller, req idempotency.Request, ref broker.Ref, reason string,
 ) (Cancellation, error) {
 	var answer Cancellation
-	err := r.broker.Change(ctx, req, &answer, func(tx *store.Tx) error {
+	err := req.Drain(ctx, r.store, &answer, func(tx *store.Tx) error {
 		a, err := r.broker.Acting(tx, c)
 		if err != nil {
 			return err

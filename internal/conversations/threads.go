@@ -81,7 +81,7 @@ func (r *Registry) Resolve(
 		Settled  int
 		Revision int64
 	}
-	err := r.broker.Change(ctx, req, &answer, func(tx *store.Tx) error {
+	err := req.Drain(ctx, r.store, &answer, func(tx *store.Tx) error {
 		a, err := r.broker.Acting(tx, c)
 		if err != nil {
 			return err

@@ -58,7 +58,7 @@ func (q *Queue) Move(ctx context.Context, c identity.Caller, req idempotency.Req
 		return Moved{}, err
 	}
 	var answer Moved
-	err := q.broker.Change(ctx, req, &answer, func(tx *store.Tx) error {
+	err := req.Drain(ctx, q.store, &answer, func(tx *store.Tx) error {
 		a, err := q.broker.Acting(tx, c)
 		if err != nil {
 			return err

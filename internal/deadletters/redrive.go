@@ -134,7 +134,7 @@ func (q *Queue) change(
 		}
 	}
 	var answer Outcome
-	err := q.broker.Change(ctx, req, &answer, func(tx *store.Tx) error {
+	err := req.Drain(ctx, q.store, &answer, func(tx *store.Tx) error {
 		a, err := q.broker.Acting(tx, c)
 		if err != nil {
 			return err

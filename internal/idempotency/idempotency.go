@@ -78,6 +78,14 @@ func (r Request) Do(tx *store.Tx, answer any, fn func() error) (seen bool, err e
 	return false, nil
 }
 
+// Drain runs a function of the writer in the lane of what ends work: fn once for the request, as Do does.
+func (r Request) Drain(ctx context.Context, st *store.Store, answer any, fn func(*store.Tx) error) error {
+	return st.Drain(ctx, func(tx *store.Tx) error {
+		_, err := r.Do(tx, answer, func() error { return fn(tx) })
+		return err
+	})
+}
+
 // Forget removes the kept answer of the request, because its effect was undone.
 func (r Request) Forget(tx *store.Tx) error {
 	if r.ID == "" {
