@@ -8,7 +8,6 @@ import (
 	"brokerd/internal/artifacts"
 	"brokerd/internal/auth"
 	"brokerd/internal/blockers"
-	"brokerd/internal/broker"
 	"brokerd/internal/catalog"
 	"brokerd/internal/decisions"
 	"brokerd/internal/drain"
@@ -19,6 +18,7 @@ import (
 	"brokerd/internal/metrics"
 	"brokerd/internal/retention"
 	"brokerd/internal/rpc"
+	"brokerd/internal/schema"
 	"brokerd/internal/sessions"
 	"brokerd/internal/state"
 	"brokerd/internal/store"
@@ -35,7 +35,7 @@ func openStore(ctx context.Context, c Config, options store.Options, measured *m
 		idempotency.Migrations(),
 		sessions.Migrations(),
 		agents.Migrations(),
-		broker.Migrations(),
+		schema.Migrations(),
 		state.Migrations(),
 		locks.Migrations(),
 		decisions.Migrations(),

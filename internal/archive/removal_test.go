@@ -7,9 +7,9 @@ import (
 	"github.com/jonboulle/clockwork"
 
 	"brokerd/internal/archive"
-	"brokerd/internal/broker"
 	"brokerd/internal/fault"
 	"brokerd/internal/messagesrpc"
+	"brokerd/internal/schema"
 	"brokerd/internal/store"
 )
 
@@ -43,7 +43,7 @@ func TestRemove_RefusesWhatHasChanged(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			st, err := store.Open(t.Context(), store.Options{Dir: t.TempDir(), Clock: clockwork.NewRealClock(), Migrations: broker.Migrations()})
+			st, err := store.Open(t.Context(), store.Options{Dir: t.TempDir(), Clock: clockwork.NewRealClock(), Migrations: schema.Migrations()})
 			must(err)
 			defer func() { must(st.Close()) }()
 			must(st.Write(t.Context(), func(tx *store.Tx) error {
@@ -110,7 +110,7 @@ func TestStandings_TogetherOnlyWhatIsAlike(t *testing.T) {
 		"none is left":       {`DELETE FROM messages`, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			st, err := store.Open(t.Context(), store.Options{Dir: t.TempDir(), Clock: clockwork.NewRealClock(), Migrations: broker.Migrations()})
+			st, err := store.Open(t.Context(), store.Options{Dir: t.TempDir(), Clock: clockwork.NewRealClock(), Migrations: schema.Migrations()})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -280,25 +280,6 @@ func MailboxFull(to Target, limit int64) error {
 	return e.With("limit", "mailbox_limit").With("mailbox_limit", strconv.FormatInt(limit, 10))
 }
 
-// What may be given to an agent. An agent is known by its mailbox. An agent without a halt or failures has no row.
-//
-// A breaker with a time is open. The probe is the claim that decides about it, after that time.
-const gateSchema = `
-CREATE TABLE halts (
-	agent     INTEGER PRIMARY KEY,
-	message   INTEGER NOT NULL,
-	halted_at INTEGER NOT NULL
-);
-
-CREATE TABLE breakers (
-	agent         INTEGER PRIMARY KEY,
-	failures      INTEGER NOT NULL,
-	open_until    INTEGER,
-	probe_message INTEGER,
-	probe_mailbox INTEGER
-);
-`
-
 const (
 	selectReadyBelow = readyColumns + `
 		WHERE d.mailbox = ? AND d.state = 1 AND d.rank < ? AND (d.expires_at IS NULL OR d.expires_at > ?)

@@ -26,6 +26,7 @@ import (
 	"brokerd/internal/msgtype"
 	"brokerd/internal/notices"
 	"brokerd/internal/offers"
+	"brokerd/internal/schema"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
@@ -46,7 +47,7 @@ func TestNotify_ReachesRegisteredAgentsAndNeverFailsTheChange(t *testing.T) {
 	t.Parallel()
 	clock := clockwork.NewFakeClock()
 	st := testkit.Store(t, t.TempDir(), clock, events.Migrations(), idempotency.Migrations(), work.Migrations(),
-		sessions.Migrations(), agents.Migrations(), broker.Migrations())
+		sessions.Migrations(), agents.Migrations(), schema.Migrations())
 	testkit.Agents(t, st, "builder", "a", "b")
 	testkit.Agents(t, st, "", "c")
 	dir := directory.New()

@@ -403,16 +403,6 @@ const (
 		WHERE message IN (SELECT message FROM questions WHERE session = ? AND settled IS NULL LIMIT ?)`
 )
 
-// about is the revision of the grant or question that a notice is about, 0 = none. An unread notice is a
-// delivery in state 9. That state also expires, so deliveries_expiring covers it.
-const notices = `
-ALTER TABLE messages ADD COLUMN about INTEGER;
-CREATE INDEX messages_about ON messages (about) WHERE about IS NOT NULL;
-CREATE INDEX deliveries_notices ON deliveries (mailbox, message) WHERE state = 9;
-DROP INDEX deliveries_expiring;
-CREATE INDEX deliveries_expiring ON deliveries (expires_at) WHERE expires_at IS NOT NULL AND state IN (1, 3, 4, 9);
-`
-
 const (
 	// selectAbout finds the agent's own deliveries by mailbox, and those of a queue by their claim.
 	selectAbout = `

@@ -15,6 +15,7 @@ import (
 	"brokerd/internal/events"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/schema"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
@@ -53,7 +54,7 @@ func TestOpenClaims_TakeoverGetsAloneWhatItsTransactionHandedToTheOldStream(t *t
 	ctx, clock := t.Context(), clockwork.NewFakeClock() // a batch lasts as long as there is work
 	st, err := store.Open(ctx, store.Options{Dir: t.TempDir(), Sync: store.SyncNormal, Clock: clock,
 		Migrations: slices.Concat(events.Migrations(), idempotency.Migrations(), sessions.Migrations(), agents.Migrations(),
-			Migrations())})
+			schema.Migrations())})
 	if err != nil {
 		t.Fatal(err)
 	}

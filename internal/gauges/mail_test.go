@@ -7,7 +7,7 @@ import (
 
 	"github.com/jonboulle/clockwork"
 
-	"brokerd/internal/broker"
+	"brokerd/internal/schema"
 	"brokerd/internal/store"
 )
 
@@ -15,7 +15,7 @@ import (
 // indexes that have nothing else.
 func TestMail_WalkThroughNothingThatWaits(t *testing.T) {
 	t.Parallel()
-	st, err := store.Open(t.Context(), store.Options{Dir: t.TempDir(), Clock: clockwork.NewRealClock(), Migrations: broker.Migrations()})
+	st, err := store.Open(t.Context(), store.Options{Dir: t.TempDir(), Clock: clockwork.NewRealClock(), Migrations: schema.Migrations()})
 	if err != nil {
 		t.Fatal(err)
 	}

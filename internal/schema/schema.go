@@ -1,22 +1,23 @@
-package broker
+// Package schema has the tables of messages. The core (package broker) and the packages around it share them, and their
+// migrations run in one order, so they are in one place. The names begin with broker/ because released databases have
+// recorded them so.
+package schema
 
-import (
-	"brokerd/internal/store"
-)
+import "brokerd/internal/store"
 
-// Migrations returns the tables of this package.
+// Migrations returns the tables of messages, oldest first.
 func Migrations() []store.Migration {
 	return []store.Migration{
-		{Name: "broker/001_messages", SQL: schema},
+		{Name: "broker/001_messages", SQL: messages},
 		{Name: "broker/002_conversations", SQL: conversations},
-		{Name: "broker/003_gates", SQL: gateSchema},
+		{Name: "broker/003_gates", SQL: gates},
 		{Name: "broker/004_retention", SQL: `ALTER TABLE channels ADD COLUMN retention INTEGER; -- NULL = as the session has it`},
 		{Name: "broker/005_late_questions", SQL: lateQuestions},
 		{Name: "broker/006_opened_at", SQL: `ALTER TABLE breakers ADD COLUMN opened_at INTEGER; -- NULL = it is closed`},
 		{Name: "broker/007_notices", SQL: notices},
 		{Name: "broker/008_artifacts", SQL: messageArtifacts},
 		{Name: "broker/009_leftovers", SQL: leftovers},
-		{Name: "broker/010_offers", SQL: offersSchema},
+		{Name: "broker/010_offers", SQL: offers},
 		{Name: "broker/011_attention", SQL: repliesIndex},
 	}
 }
@@ -34,8 +35,8 @@ func Migrations() []store.Migration {
 // A row of departures is the mailbox of an agent that has deregistered while not all of its mail is
 // a dead letter yet; dead is the number of those that are. A row of reranks is a session whose
 // ageing has changed while not all ranks follow it yet; version counts the changes. The backlog
-// works on both (backlog.go).
-const schema = `
+// works on both (chores.go).
+const messages = `
 CREATE TABLE mailboxes (
 	id      INTEGER PRIMARY KEY AUTOINCREMENT,
 	session INTEGER NOT NULL,
@@ -156,7 +157,7 @@ CREATE TABLE leftovers (
 
 // A row of offers is an attempt to put a delivery in an agent's mailbox before a model. It is open until due_at,
 // and settled if due_at is NULL: accepted or returned. One that was returned can still be accepted.
-const offersSchema = `
+const offers = `
 CREATE TABLE offers (
 	message     INTEGER NOT NULL,
 	mailbox     INTEGER NOT NULL,
@@ -238,4 +239,33 @@ CREATE TABLE message_artifacts (
 	PRIMARY KEY (session, artifact, message)
 ) WITHOUT ROWID;
 CREATE INDEX message_artifacts_message ON message_artifacts (message);
+`
+
+// What may be given to an agent. An agent is known by its mailbox. An agent without a halt or failures has no row.
+//
+// A breaker with a time is open. The probe is the claim that decides about it, after that time.
+const gates = `
+CREATE TABLE halts (
+	agent     INTEGER PRIMARY KEY,
+	message   INTEGER NOT NULL,
+	halted_at INTEGER NOT NULL
+);
+
+CREATE TABLE breakers (
+	agent         INTEGER PRIMARY KEY,
+	failures      INTEGER NOT NULL,
+	open_until    INTEGER,
+	probe_message INTEGER,
+	probe_mailbox INTEGER
+);
+`
+
+// about is the revision of the grant or question that a notice is about, 0 = none. An unread notice is a
+// delivery in state 9. That state also expires, so deliveries_expiring covers it.
+const notices = `
+ALTER TABLE messages ADD COLUMN about INTEGER;
+CREATE INDEX messages_about ON messages (about) WHERE about IS NOT NULL;
+CREATE INDEX deliveries_notices ON deliveries (mailbox, message) WHERE state = 9;
+DROP INDEX deliveries_expiring;
+CREATE INDEX deliveries_expiring ON deliveries (expires_at) WHERE expires_at IS NOT NULL AND state IN (1, 3, 4, 9);
 `
