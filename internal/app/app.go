@@ -34,6 +34,7 @@ import (
 	"brokerd/internal/inbox"
 	"brokerd/internal/locks"
 	"brokerd/internal/messagesrpc"
+	"brokerd/internal/messagetrace"
 	"brokerd/internal/notices"
 	"brokerd/internal/offers"
 	"brokerd/internal/overview"
@@ -202,7 +203,10 @@ func (a *App) start(ctx context.Context) error {
 	p.broker = broker.New(p.store, p.events, p.directory, c.Clock, log.Named("broker"))
 	p.catalog = catalog.New(p.store, p.events, p.directory)
 	p.broker.UseCatalog(p.catalog)
-	p.broker.UseTracer(tracer)
+	if tracer != nil {
+		p.messagetrace = messagetrace.New(tracer, p.directory, c.Clock)
+		p.broker.Traces.Use(p.messagetrace)
+	}
 	p.admission = admission.New(p.store, p.events, p.directory, p.broker, c.Clock, log.Named("broker"))
 	p.broker.UseAdmission(p.admission, p.admission, p.admission)
 	p.broker.UseGates(p.admission.Gates, p.admission.Gates)
@@ -363,8 +367,8 @@ func (a *App) start(ctx context.Context) error {
 		locks:     locks.NewService(p.locks, p.rpc.ItemError),
 		events:    events.NewService(p.events, p.directory, p.admission, reports{p.blockers}),
 		messages: messagesrpc.NewService(
-			p.broker, p.admission, p.inbox, p.conversations, p.deadletters, p.offers, p.catalog, p.agents, p.rpc.ItemError,
-			log.Named("broker")),
+			p.broker, p.admission, p.inbox, p.conversations, p.deadletters, p.offers, p.catalog, p.agents,
+			p.messagetrace, p.rpc.ItemError, log.Named("broker")),
 		sessions: sessionService{sessions.NewService(p.sessions), retention.NewSessionService(p.retention)},
 		state:    state.NewService(p.state),
 		tasks:    tasks.NewService(p.tasks),

@@ -22,6 +22,7 @@ import (
 	"brokerd/internal/handoffs"
 	"brokerd/internal/inbox"
 	"brokerd/internal/locks"
+	"brokerd/internal/messagetrace"
 	"brokerd/internal/notices"
 	"brokerd/internal/offers"
 	"brokerd/internal/overview"
@@ -57,6 +58,7 @@ type parts struct {
 	handoffs      *handoffs.Desk
 	inbox         *inbox.Reader
 	locks         *locks.Table
+	messagetrace  *messagetrace.Recorder // nil = traces are not exported
 	notices       *notices.Sender
 	offers        *offers.Offers
 	overview      *overview.Hub

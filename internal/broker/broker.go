@@ -15,7 +15,6 @@ import (
 	"brokerd/internal/identity"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/store"
-	"brokerd/internal/tracing"
 )
 
 // A Catalog knows the types of messages. Its method may be called concurrently.
@@ -36,6 +35,7 @@ type Broker struct {
 	Producers *Producers
 	Running   *RunningClaims
 	Streams   *Streams
+	Traces    *Traces
 	Waiters   *Waiters
 
 	store *store.Store
@@ -53,7 +53,6 @@ type Broker struct {
 	questions  Questions
 	offers     Offers               // to models of coding agents; set before Start
 	timed      []Timed              // see OnDue
-	tracer     *tracing.Tracer      // nil = nothing is traced
 	boxesGone  []func(tx *store.Tx) // see OnMailboxesRemoved
 
 	stopping chan struct{}      // closed when streams are to end
@@ -68,7 +67,8 @@ func New(
 ) *Broker {
 	b := &Broker{
 		Audiences: &Audiences{}, Mailboxes: &Mailboxes{}, Counters: &Counters{dir: dir}, Producers: &Producers{},
-		store: st, log: log, dir: dir, clock: clock, zap: logger,
+		Traces: &Traces{clock: clock},
+		store:  st, log: log, dir: dir, clock: clock, zap: logger,
 		stopping: make(chan struct{}), catalog: builtinTypes{msgtype.NewSet(nil)},
 	}
 	b.Waiters = newWaiters(st, b.dispatch)

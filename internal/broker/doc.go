@@ -85,6 +85,7 @@
 //	Producers      numbers of messages, against duplicates (producer.go)
 //	RunningClaims  when claims end, and what then happens (running.go)
 //	Streams        open streams of claims, by consumer (streams.go, streamframe.go)
+//	Traces         who traces messages (trace.go)
 //	Waiters        consumers and readers that wait (waiters.go)
 //
 // Each call has its own value: sending (send.go, route.go), claimCall (claim.go), SettleTx (settle.go), and one run

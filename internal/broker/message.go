@@ -202,6 +202,9 @@ func (c *Claim) ClaimID() string {
 	return c.id
 }
 
+// DeliveryID returns the name of the delivery.
+func (c *Claim) DeliveryID() DeliveryID { return c.key.id() }
+
 // key names a delivery.
 type key struct{ message, mailbox int64 }
 

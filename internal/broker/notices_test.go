@@ -74,7 +74,7 @@ func TestNotify_ReachesRegisteredAgentsAndNeverFailsTheChange(t *testing.T) {
 	t.Cleanup(post.Stop)
 	must(t, post.Start(t.Context()))
 	conn, _ := testkit.Serve(t, func(r grpc.ServiceRegistrar) {
-		pb.RegisterMessageServiceServer(r, messagesrpc.NewService(post, control, reader, exchanges, nil, offered, builtin{}, awake{}, nil, zap.NewNop()))
+		pb.RegisterMessageServiceServer(r, messagesrpc.NewService(post, control, reader, exchanges, nil, offered, builtin{}, awake{}, nil, nil, zap.NewNop()))
 	})
 	inbox := func(name string) (found []*pb.Message) {
 		t.Helper()

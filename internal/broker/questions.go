@@ -120,6 +120,14 @@ func (s *sending) answers(d *Draft) (*answer, error) {
 	return a, err
 }
 
+// message returns the message that the draft answers; nil if it answers none.
+func (a *answer) message() *Message {
+	if a == nil {
+		return nil
+	}
+	return &a.to
+}
+
 // settles reports whether the draft is the first reply to a question.
 func (a *answer) settles() bool { return a != nil && a.question != nil }
 

@@ -65,7 +65,7 @@ func (b *Broker) Send(ctx context.Context, c identity.Caller, req idempotency.Re
 	if err := b.admission.Admit(ctx, c, len(drafts)); err != nil {
 		return nil, err
 	}
-	from := b.Origin(ctx)
+	from := b.Traces.Origin(ctx)
 	var outcomes []Outcome
 	var seen bool
 	err := b.store.Write(ctx, func(tx *store.Tx) (err error) {
@@ -97,7 +97,7 @@ func (b *Broker) Send(ctx context.Context, c identity.Caller, req idempotency.Re
 // disk or refused. A refused draft leaves the others alone. Batches submitted one after the other
 // are sent in that order. done must not block. Submit blocks while the caller has too much queued.
 func (b *Broker) Submit(ctx context.Context, c identity.Caller, batch Batch, done func([]Outcome)) {
-	from := b.Origin(ctx)
+	from := b.Traces.Origin(ctx)
 	var outcomes []Outcome
 	b.store.Submit(ctx, store.LaneFill, batch.size(), func(tx *store.Tx) error {
 		outcomes = make([]Outcome, len(batch.Drafts))
@@ -240,8 +240,9 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 	}
 	d = s.complete(d, answers)
 	var span *tracing.Span
-	if s.tracer != nil {
-		if d, span, err = s.trace(d, answers); err != nil {
+	tracer := s.Traces.tracer
+	if tracer != nil {
+		if d, span, err = tracer.Begin(s.tx, &s.actor, s.origin, d, answers.message()); err != nil {
 			return Outcome{}, err
 		}
 	}
@@ -291,7 +292,7 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 	s.tx.Exec(insertMessage, out.Revision, out.ID[:], s.actor.Session.ID, s.actor.Name, s.actor.Role, now, expires,
 		d.Type, d.Priority, null(d.channel()), null(m.Thread), null(d.Correlation), null(d.Task), nullInt(producer), nullInt(number), d.Content)
 	if span != nil {
-		s.traceSent(span, d, &out)
+		tracer.Sent(s.tx, &s.actor, span, d, out)
 	}
 	if err := s.Counters.countOf(s.tx, s.actor.Session, isSent, d.Type); err != nil {
 		return Outcome{}, err

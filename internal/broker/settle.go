@@ -125,7 +125,7 @@ func (b *Broker) NewSettleTx(tx *store.Tx, actor Actor) *SettleTx {
 
 // Settle applies one settlement. It changes nothing if it returns an error.
 func (s *SettleTx) Settle(item *Settlement) (Settled, error) {
-	if item.Verb == Ack && item.key.mailbox != 0 && s.tracer == nil {
+	if item.Verb == Ack && item.key.mailbox != 0 && s.Traces.tracer == nil {
 		done, err := s.ackClaimed(item)
 		if err != nil || done {
 			return Settled{ClaimID: item.Ref.Text, State: Acked}, err
@@ -187,7 +187,7 @@ func (s *SettleTx) ack(h *held) (Settled, error) {
 		s.took = append(s.took, now.Sub(h.claimedAt))
 	}
 	s.noted[Ack] = append(s.noted[Ack], done.ClaimID)
-	if err := s.traceClaim(h, outcomeOf(Acked)); err != nil {
+	if err := s.traceEnd(h, Acked, h.attempts); err != nil {
 		return done, err
 	}
 	s.end(h)
@@ -277,7 +277,7 @@ func (s *SettleTx) put(h *held, state State, attempts int, due time.Time) error 
 		finished = s.tx.Now()
 	}
 	s.tx.Exec(updatePutBack, int(state), attempts, due, finished, finished, h.message, h.mailbox)
-	if err := s.traceClaim(h, h.outcome(state, attempts)); err != nil {
+	if err := s.traceEnd(h, state, attempts); err != nil {
 		return err
 	}
 	s.end(h)

@@ -33,7 +33,7 @@ func (r *Registry) Ask(
 	if err := r.broker.Admit(ctx, c); err != nil {
 		return Asked{}, err
 	}
-	from := r.broker.Origin(ctx)
+	from := r.broker.Traces.Origin(ctx)
 	var asked Asked
 	var waiting *call
 	draft.Response, draft.Within = true, wait

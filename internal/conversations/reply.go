@@ -32,7 +32,7 @@ func (r *Registry) Reply(
 	if err := r.broker.Admit(ctx, c); err != nil {
 		return broker.Outcome{}, err
 	}
-	from := r.broker.Origin(ctx)
+	from := r.broker.Traces.Origin(ctx)
 	var out broker.Outcome
 	var seen bool
 	err := r.store.Write(ctx, func(tx *store.Tx) (err error) {

@@ -236,7 +236,7 @@ func services(f *testing.F) bothServices {
 	dead := deadletters.New(st, nowhere, b, clock, zap.NewNop())
 	offered := offers.New(st, log, b)
 	registry := channels.New(st, log, nowhere, builtinTypes{}, b)
-	messages := NewService(b, control, reader, exchanges, dead, offered, builtinTypes{}, nil, nil, zap.NewNop()) // no stream is answered
+	messages := NewService(b, control, reader, exchanges, dead, offered, builtinTypes{}, nil, nil, nil, zap.NewNop()) // no stream is answered
 	return bothServices{messages, NewChannelService(registry)}
 }
 

@@ -15,6 +15,7 @@ import (
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
 	"brokerd/internal/inbox"
+	"brokerd/internal/messagetrace"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/offers"
 	"brokerd/internal/page"
@@ -39,6 +40,7 @@ type Service struct {
 	offers        *offers.Offers
 	catalog       broker.Catalog
 	crew          Crew
+	traces        *messagetrace.Recorder // nil = nothing is traced
 	itemError     ItemError
 	log           *zap.Logger
 }
@@ -46,14 +48,15 @@ type Service struct {
 // An ItemError converts the error of a refused item of the stream with the context.
 type ItemError func(context.Context, error) *pb.ItemError
 
-// NewService returns the MessageService of a broker.
+// NewService returns the MessageService of a broker. traces is nil if nothing is traced.
 func NewService(
 	core *broker.Broker, control *admission.Control, reader *inbox.Reader, exchanges *conversations.Registry,
-	dead *deadletters.Queue, offered *offers.Offers, catalog broker.Catalog, crew Crew, item ItemError, log *zap.Logger,
+	dead *deadletters.Queue, offered *offers.Offers, catalog broker.Catalog, crew Crew,
+	traces *messagetrace.Recorder, item ItemError, log *zap.Logger,
 ) *Service {
 	return &Service{
 		broker: core, admission: control, inbox: reader, conversations: exchanges, dead: dead, offers: offered,
-		catalog: catalog, crew: crew, itemError: item, log: log,
+		catalog: catalog, crew: crew, traces: traces, itemError: item, log: log,
 	}
 }
 

@@ -305,7 +305,7 @@ func wire(m *broker.Message) *pb.Message {
 func (s *Service) claimed(c *broker.Claim) *pb.ClaimedMessage {
 	return &pb.ClaimedMessage{
 		ClaimId: c.ClaimID(), Message: wire(&c.Message), Attempt: int32(c.Attempt), MaxAttempts: int32(c.MaxAttempts),
-		Mailbox: c.Mailbox, ExpiresIn: durationpb.New(c.ExpiresIn), Resumed: c.Resumed, TraceParent: s.broker.ClaimTrace(c),
+		Mailbox: c.Mailbox, ExpiresIn: durationpb.New(c.ExpiresIn), Resumed: c.Resumed, TraceParent: s.traces.OfClaim(c),
 	}
 }
 
