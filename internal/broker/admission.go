@@ -47,7 +47,7 @@ func (b *Broker) UseAdmission(a Admission, d Directives, adv Advisor) {
 }
 
 // vacancy returns the warning about a role or channel that no agent has. It is empty if an agent has it.
-func (s *sending) vacancy(ref MailboxRef) (string, error) {
+func (s *SendTx) Vacancy(ref MailboxRef) (string, error) {
 	return s.advisor.Vacancy(s.tx, s.actor.Session.ID, ref)
 }
 
@@ -98,32 +98,32 @@ func (k key) id() DeliveryID { return DeliveryID{k.message, k.mailbox} }
 func (b *Broker) UseGates(g Gates, t Breakers) { b.Waiters.gates, b.gates, b.breakers = g, g, t }
 
 // pass returns what a consumer's agent may be given.
-func (d *dispatching) pass(c *consumer) (Pass, error) { return d.gates.Pass(d.tx, c.actor.Mailbox) }
+func (d *dispatchRun) pass(c *consumer) (Pass, error) { return d.gates.Pass(d.tx, c.actor.Mailbox) }
 
-// rooms is how much may still be given to all of these of what lies behind a place.
-func (d *dispatching) rooms(waiting []*consumer, at place) (int, error) {
+// capacityOf is how many of the deliveries behind a place may still be given to all of these.
+func (d *dispatchRun) capacityOf(waiting []*consumer, at place) (int, error) {
 	n := 0
 	for _, c := range waiting {
-		room := d.room(c)
-		if room > 0 && !at.directive() {
+		capacity := d.capacity(c)
+		if capacity > 0 && !at.directive() {
 			p, err := d.pass(c)
 			if err != nil {
 				return 0, err
 			}
 			switch p {
 			case OneProbe:
-				room = 1
+				capacity = 1
 			case OnlyDirectives:
-				room = 0
+				capacity = 0
 			}
 		}
-		n += room
+		n += capacity
 	}
 	return n, nil
 }
 
 // fillGated gives a consumer what its agent's gate allows: directives, and a probe if one is due.
-func (d *dispatching) fillGated(c *consumer, p Pass) error {
+func (d *dispatchRun) fillGated(c *consumer, p Pass) error {
 	below := func(bound int64) func(Mailbox, int) ([]ready, error) {
 		return func(box Mailbox, want int) ([]ready, error) { return d.below(c, box, bound, want) }
 	}
@@ -134,7 +134,7 @@ func (d *dispatching) fillGated(c *consumer, p Pass) error {
 }
 
 // below reads the first deliveries of a mailbox, of a rank under the bound, that a consumer takes.
-func (d *dispatching) below(c *consumer, box Mailbox, bound int64, want int) ([]ready, error) {
+func (d *dispatchRun) below(c *consumer, box Mailbox, bound int64, want int) ([]ready, error) {
 	self := ""
 	if box.Ref.Kind != AgentMailbox {
 		self = c.actor.Name // never its own ONE messages
@@ -143,7 +143,7 @@ func (d *dispatching) below(c *consumer, box Mailbox, bound int64, want int) ([]
 }
 
 // probed takes note of what a consumer was given while its agent's gate allows one probe.
-func (d *dispatching) probed(c *consumer, r *ready) error {
+func (d *dispatchRun) probed(c *consumer, r *ready) error {
 	p, err := d.pass(c)
 	if err == nil && p == OneProbe && !r.directive() {
 		d.gates.Probed(d.tx, c.actor.Mailbox, r.key.id())
@@ -198,7 +198,7 @@ type Directed struct {
 }
 
 // direct applies a directive to its recipients.
-func (s *sending) direct(d *Draft, message int64, to []*room) error {
+func (s *SendTx) direct(d *Draft, message int64, to []*recipient) error {
 	directed := make([]Directed, len(to))
 	for i, r := range to {
 		directed[i] = Directed{Mailbox: r.id, Name: r.name}
@@ -223,7 +223,7 @@ const (
 const maxCopies = 9500
 
 // fanOut counts the copies of a message. fault.Invalid (FANOUT_TOO_LARGE) beyond maxCopies.
-func (s *sending) fanOut(d *Draft, to []*room, answers *answer) error {
+func (s *SendTx) fanOut(d *Draft, to []*recipient, answers *answer) error {
 	copies, each := 2+len(d.Artifacts), 1
 	if d.Response || answers.settles() {
 		copies++
@@ -248,14 +248,14 @@ func (s *sending) fanOut(d *Draft, to []*room, answers *answer) error {
 }
 
 // reach refuses more recipients than fanOut allows before their mailboxes are read.
-func (s *sending) reach(names []string) error {
+func (s *SendTx) reach(names []string) error {
 	if s.audience != nil || s.overfull {
 		return nil // the broker sends its own copies in pages
 	}
 	copies := s.copies
 	for _, name := range names {
 		copies++
-		if s.rooms[MailboxRef{AgentMailbox, name}] == nil {
+		if s.known[MailboxRef{AgentMailbox, name}] == nil {
 			copies += 2
 		}
 	}

@@ -257,23 +257,23 @@ func (b *Broker) SessionClosed(tx *store.Tx, session directory.Session) error {
 // closeFurther cancels the next page of what is unfinished in a closed session, and reports whether
 // there may be more.
 func (q *Chores) closeFurther(tx *store.Tx, c *work.Chore) (more bool, err error) {
-	room := closedPage
+	left := closedPage
 	for i, step := range closingSteps {
 		if step.name != c.Text {
 			continue
 		}
-		n, err := q.closeStep(tx, c, step, room)
-		if err != nil || n == room {
+		n, err := q.closeStep(tx, c, step, left)
+		if err != nil || n == left {
 			return true, err
 		}
-		room -= n
+		left -= n
 		c.After, c.Text = 0, lastClosingStep
 		if i+1 < len(closingSteps) {
 			c.Text = closingSteps[i+1].name
 		}
 	}
-	n, err := tx.ExecCount(settleQuestions, tx.Now(), c.Session, room)
-	return n == int64(room), err
+	n, err := tx.ExecCount(settleQuestions, tx.Now(), c.Session, left)
+	return n == int64(left), err
 }
 
 // closeStep cancels up to limit deliveries of a step, and returns how many there were.

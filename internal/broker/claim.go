@@ -123,7 +123,7 @@ func (call *claimCall) claim(tx *store.Tx, c identity.Caller) (answer Claims, er
 		k.inFlight++
 		k.bytes += len(answer.Claims[i].Content)
 	}
-	d := dispatching{Broker: b, tx: tx, shares: map[*consumer]*share{}, left: tally{}}
+	d := dispatchRun{Broker: b, tx: tx, shares: map[*consumer]*share{}, left: tally{}}
 	if err := d.run([]*consumer{k}, nil); err != nil {
 		return answer, err
 	}

@@ -45,7 +45,7 @@ func (call *claimCall) given(tx *store.Tx, a Actor, boxes []Mailbox) ([]Claim, e
 	k := &consumer{
 		actor: a, name: w.Consumer, boxes: boxes, max: noLimit, maxBytes: noLimit, claimFor: w.ClaimFor, lasts: w.ClaimFor,
 	}
-	d := dispatching{Broker: b, tx: tx, shares: map[*consumer]*share{}, left: tally{}}
+	d := dispatchRun{Broker: b, tx: tx, shares: map[*consumer]*share{}, left: tally{}}
 	for _, ref := range w.IDs {
 		if !wanted[ref.Revision] {
 			continue // held, or given twice
@@ -69,7 +69,7 @@ func (call *claimCall) given(tx *store.Tx, a Actor, boxes []Mailbox) ([]Claim, e
 
 // claimable returns the delivery of a message that a consumer can claim now, or an error that says
 // why it cannot.
-func (d *dispatching) claimable(c *consumer, ref Ref) (*ready, error) {
+func (d *dispatchRun) claimable(c *consumer, ref Ref) (*ready, error) {
 	ids := make([]int64, len(c.boxes))
 	for i := range c.boxes {
 		ids[i] = c.boxes[i].ID
@@ -124,7 +124,7 @@ func (d *dispatching) claimable(c *consumer, ref Ref) (*ready, error) {
 }
 
 // admits returns an error if the agent's gate does not let the delivery through.
-func (d *dispatching) admits(c *consumer, r *ready, ref Ref) error {
+func (d *dispatchRun) admits(c *consumer, r *ready, ref Ref) error {
 	ok, err := d.Waiters.passes(d.tx, c, r)
 	if ok || err != nil {
 		return err

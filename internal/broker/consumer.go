@@ -31,7 +31,7 @@ type consumer struct {
 	turn     int  // claims given in this turn
 	implicit bool // boxes are all that the agent may take from, whatever these are
 	entered  bool
-	eager    bool // has room and was not looked at since
+	eager    bool // has capacity and was not checked since
 	gone     bool
 	inFlight int
 	bytes    int
@@ -41,16 +41,16 @@ type consumer struct {
 
 func (c *consumer) key() consumerKey { return consumerKey{c.actor.Mailbox, c.name} }
 
-// room is how many more claims it may be given.
-func (c *consumer) room() int {
+// capacity is how many more claims it may be given.
+func (c *consumer) capacity() int {
 	if c.gone || c.inFlight > 0 && c.bytes >= c.maxBytes || c.unsent >= maxUnsent {
 		return 0
 	}
 	return max(0, c.max-c.inFlight)
 }
 
-// roomBeside is how many more claims it may be given beside these.
-func (c *consumer) roomBeside(g granted) int {
+// capacityBeside is how many more claims it may be given beside these.
+func (c *consumer) capacityBeside(g granted) int {
 	inFlight := c.inFlight + len(g.claims)
 	if c.gone || inFlight > 0 && c.bytes+g.bytes >= c.maxBytes {
 		return 0

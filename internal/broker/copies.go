@@ -67,8 +67,8 @@ func (q *Chores) copyFurther(tx *store.Tx, c *work.Chore) (more bool, err error)
 	if err != nil {
 		return false, err
 	}
-	s := &sending{
-		Broker: q.broker, tx: tx, actor: system(c.Session), rooms: map[MailboxRef]*room{}, part: true,
+	s := &SendTx{
+		Broker: q.broker, tx: tx, actor: system(c.Session), known: map[MailboxRef]*recipient{}, part: true,
 		arrival: tx.NextRevision(), notice: c.Kind == noticeChore,
 	}
 	s.actor.Session = session
@@ -80,7 +80,7 @@ func (q *Chores) copyFurther(tx *store.Tx, c *work.Chore) (more bool, err error)
 		return false, fmt.Errorf("copy message %d: %w", c.Item, err)
 	}
 	c.Text = names[len(names)-1]
-	return len(names) == chorePage, s.finish()
+	return len(names) == chorePage, s.Finish()
 }
 
 // nextAudience returns the agents of the next page.
@@ -93,7 +93,7 @@ func (q *Chores) nextAudience(tx *store.Tx, c *work.Chore, channel string) ([]st
 
 // copy sends copies of an event to agents, except one, whose mailboxes are not full, or copies of a
 // notice to agents of a role.
-func (s *sending) copy(d *Draft, m *Message, names []string, except string) error {
+func (s *SendTx) copy(d *Draft, m *Message, names []string, except string) error {
 	limit := s.actor.Session.MailboxLimit
 	if s.notice {
 		limit = 0
@@ -130,23 +130,23 @@ type Part struct {
 
 // A PartTx sends messages in the transaction of the change that they are part of. Its methods may be called until
 // Finish.
-type PartTx struct{ sending *sending }
+type PartTx struct{ send *SendTx }
 
 // NewPartTx returns a PartTx for messages of one sender.
 func (b *Broker) NewPartTx(tx *store.Tx, from Actor, p Part) *PartTx {
-	return &PartTx{&sending{
-		Broker: b, tx: tx, actor: from, rooms: map[MailboxRef]*room{}, part: true,
+	return &PartTx{&SendTx{
+		Broker: b, tx: tx, actor: from, known: map[MailboxRef]*recipient{}, part: true,
 		audience: p.Audience, more: p.More, overfull: p.Overfull, notice: p.Notice,
 	}}
 }
 
 // Send sends a message.
-func (p *PartTx) Send(d *Draft) (Outcome, error) { return p.sending.send(d, 0, 0) }
+func (p *PartTx) Send(d *Draft) (Outcome, error) { return p.send.send(d, 0, 0) }
 
 // CopyLater leaves the copies of a message for the agents behind the given ones to the backlog. The name is the role of
 // a notice, or the agent that caused an event and receives no copy.
 func (p *PartTx) CopyLater(message int64, name string, have []string) {
-	s := p.sending
+	s := p.send
 	c := work.Chore{Kind: eventChore, Session: s.actor.Session.ID, Item: message, Name: name}
 	if s.notice {
 		c.Kind = noticeChore
@@ -158,21 +158,4 @@ func (p *PartTx) CopyLater(message int64, name string, have []string) {
 }
 
 // Finish writes what the messages have in common.
-func (p *PartTx) Finish() error { return p.sending.finish() }
-
-// A SendTx sends messages of a caller in one function of the writer. Its methods may be called until Finish.
-type SendTx struct{ sending *sending }
-
-// NewSendTx returns a SendTx for messages of an actor. from is their origin.
-func (b *Broker) NewSendTx(tx *store.Tx, actor Actor, from *Origin) *SendTx {
-	return &SendTx{&sending{Broker: b, tx: tx, actor: actor, rooms: map[MailboxRef]*room{}, origin: from}}
-}
-
-// Send sends a message, which must not be larger than its session allows. Errors: as Broker.Send.
-func (s *SendTx) Send(d *Draft) (Outcome, error) { return s.sending.sendFitting(d, 0, 0) }
-
-// Vacancy returns the warning for a role or channel that no agent has; it is empty if an agent has it.
-func (s *SendTx) Vacancy(ref MailboxRef) (string, error) { return s.sending.vacancy(ref) }
-
-// Finish writes what the messages have in common.
-func (s *SendTx) Finish() error { return s.sending.finish() }
+func (p *PartTx) Finish() error { return p.send.Finish() }

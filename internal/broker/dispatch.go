@@ -23,7 +23,7 @@ const (
 // dispatch gives ready deliveries to those who wait for them. It runs in the writer, at the end of a batch, and is
 // the only place where streams and waiting calls are told of work, what was granted on sending included.
 //
-// A consumer with room that is not eager has seen all there was in its mailboxes, so only what
+// A consumer with capacity that is not eager has seen all there was in its mailboxes, so only what
 // this batch touched can be for it. What is kept in memory changes after the commit alone.
 func (b *Broker) dispatch(tx *store.Tx) error {
 	w := b.Waiters
@@ -37,7 +37,7 @@ func (b *Broker) dispatch(tx *store.Tx) error {
 		touched.add(mailbox, at)
 	}
 	eager := w.eager
-	d := dispatching{Broker: b, tx: tx, shares: map[*consumer]*share{}, left: tally{}, scans: readied{}, eager: len(eager)}
+	d := dispatchRun{Broker: b, tx: tx, shares: map[*consumer]*share{}, left: tally{}, scans: readied{}, eager: len(eager)}
 	d.lower(touched) // before there are shares, which copy it
 	w.mu.Unlock()
 	d.takeGrants()
@@ -48,8 +48,8 @@ func (b *Broker) dispatch(tx *store.Tx) error {
 	return nil
 }
 
-// A dispatching is one run of dispatch.
-type dispatching struct {
+// A dispatchRun is one run of dispatch.
+type dispatchRun struct {
 	*Broker
 	tx     *store.Tx
 	eager  int // how many of the waiters' are looked at
@@ -63,10 +63,10 @@ type dispatching struct {
 type share struct {
 	granted
 	from map[int64]place
-	full bool // it had no room at some time in this run, so there may be more for it
+	full bool // it had no capacity at some time in this run, so there may be more for it
 }
 
-func (d *dispatching) share(c *consumer) *share {
+func (d *dispatchRun) share(c *consumer) *share {
 	s := d.shares[c]
 	if s == nil {
 		s = &share{}
@@ -80,7 +80,7 @@ func (d *dispatching) share(c *consumer) *share {
 }
 
 // lower has filtered consumers look again at what was touched.
-func (d *dispatching) lower(touched readied) {
+func (d *dispatchRun) lower(touched readied) {
 	for mailbox, at := range touched {
 		for _, c := range d.Waiters.consumers[mailbox] {
 			if from, ok := c.from[mailbox]; ok && !from.before(at) {
@@ -90,8 +90,8 @@ func (d *dispatching) lower(touched readied) {
 	}
 }
 
-// takeGrants takes over what was granted on sending.
-func (d *dispatching) takeGrants() {
+// takeGrants takes over what the sending functions have granted.
+func (d *dispatchRun) takeGrants() {
 	for c, g := range d.Waiters.grants.All() {
 		d.share(c).granted = granted{slices.Clip(g.claims), g.bytes}
 		d.order = append(d.order, c)
@@ -101,7 +101,7 @@ func (d *dispatching) takeGrants() {
 	slices.SortFunc(d.order, func(a, b *consumer) int { return first(a).compare(first(b)) })
 }
 
-func (d *dispatching) run(eager []*consumer, touched readied) error {
+func (d *dispatchRun) run(eager []*consumer, touched readied) error {
 	for _, c := range eager {
 		if err := d.fill(c); err != nil {
 			return err
@@ -125,7 +125,7 @@ func (d *dispatching) run(eager []*consumer, touched readied) error {
 }
 
 // commit tells everybody.
-func (d *dispatching) commit(touched readied) {
+func (d *dispatchRun) commit(touched readied) {
 	w := d.Waiters
 	w.mu.Lock()
 	for _, c := range w.eager[:d.eager] {
@@ -143,7 +143,7 @@ func (d *dispatching) commit(touched readied) {
 			c.unsent += s.bytes
 		}
 		c.from = s.from
-		if s.full && c.room() > 0 { // it got room meanwhile, which refill could not know to be news
+		if s.full && c.capacity() > 0 { // an ack has freed some, and refill could not know that this matters
 			w.lookAt(c)
 		}
 	}
@@ -164,7 +164,7 @@ func (d *dispatching) commit(touched readied) {
 }
 
 // begin starts the deadlines of new claims of a consumer, and counts the messages that it receives.
-func (d *dispatching) begin(c *consumer, claims []Claim) {
+func (d *dispatchRun) begin(c *consumer, claims []Claim) {
 	end := d.clock.Now().Add(c.lasts)
 	received := 0
 	for i := range claims {
@@ -176,29 +176,29 @@ func (d *dispatching) begin(c *consumer, claims []Claim) {
 	d.Counters.worked(c.actor, 0, received, 0)
 }
 
-// room is what a consumer may still be given in this run.
-func (d *dispatching) room(c *consumer) int {
+// capacity is how many more claims a consumer may be given in this run.
+func (d *dispatchRun) capacity(c *consumer) int {
 	d.Waiters.mu.Lock()
 	defer d.Waiters.mu.Unlock()
-	return d.roomLocked(c)
+	return d.capacityLocked(c)
 }
 
-// roomLocked is room for a caller that holds the waiters' mutex.
-func (d *dispatching) roomLocked(c *consumer) int {
+// capacityLocked is capacity for a caller that holds the waiters' mutex.
+func (d *dispatchRun) capacityLocked(c *consumer) int {
 	if _, leaving := d.Waiters.leaving.Find(c); leaving {
 		return 0
 	}
 	s := d.shares[c]
 	if s == nil {
-		return c.room()
+		return c.capacity()
 	}
-	room := c.roomBeside(s.granted)
-	s.full = s.full || room == 0 // acks may give it room again before this run ends
-	return room
+	capacity := c.capacityBeside(s.granted)
+	s.full = s.full || capacity == 0 // acks may free some before this run ends
+	return capacity
 }
 
-// fill gives one consumer what it has room for.
-func (d *dispatching) fill(c *consumer) error {
+// fill gives one consumer as much as it has capacity for.
+func (d *dispatchRun) fill(c *consumer) error {
 	if p, err := d.pass(c); err != nil || p != Everything {
 		if err != nil {
 			return err
@@ -208,16 +208,16 @@ func (d *dispatching) fill(c *consumer) error {
 	return d.merge(c, noLimit, func(box Mailbox, want int) ([]ready, error) { return d.candidates(c, box, want) })
 }
 
-// merge gives a consumer what it has room for, up to a number, from all its mailboxes in one order. read
+// merge gives a consumer as much as it has capacity for, up to a number, from all its mailboxes in one order. read
 // returns the first deliveries of a mailbox that were not given yet.
-func (d *dispatching) merge(c *consumer, most int, read func(box Mailbox, want int) ([]ready, error)) error {
+func (d *dispatchRun) merge(c *consumer, most int, read func(box Mailbox, want int) ([]ready, error)) error {
 	found := make([][]ready, len(c.boxes))
 	ended := make([]bool, len(c.boxes))
-	for ; most > 0 && d.room(c) > 0; most-- {
+	for ; most > 0 && d.capacity(c) > 0; most-- {
 		first := -1
 		for i, box := range c.boxes {
 			if len(found[i]) == 0 && !ended[i] && box.ID != 0 {
-				want := min(most, d.room(c), dispatchPage, max(1, dispatchRead/len(c.boxes)))
+				want := min(most, d.capacity(c), dispatchPage, max(1, dispatchRead/len(c.boxes)))
 				var err error
 				if found[i], err = read(box, want); err != nil {
 					return err
@@ -245,7 +245,7 @@ func (d *dispatching) merge(c *consumer, most int, read func(box Mailbox, want i
 }
 
 // candidates reads the first deliveries of a mailbox that a consumer may be given.
-func (d *dispatching) candidates(c *consumer, box Mailbox, want int) ([]ready, error) {
+func (d *dispatchRun) candidates(c *consumer, box Mailbox, want int) ([]ready, error) {
 	self := ""
 	if box.Ref.Kind != AgentMailbox {
 		self = c.actor.Name // never its own ONE messages
@@ -280,9 +280,9 @@ func (s *share) keep(r *ready) {
 }
 
 // spread gives what a mailbox has, beyond a place, to those who wait, each in turn.
-func (d *dispatching) spread(mailbox int64, at place) error {
+func (d *dispatchRun) spread(mailbox int64, at place) error {
 	waiting := d.Waiters.waitingAt(mailbox)
-	if room, err := d.rooms(waiting, at); err != nil || room == 0 {
+	if capacity, err := d.capacityOf(waiting, at); err != nil || capacity == 0 {
 		return err
 	}
 	var box Mailbox
@@ -292,11 +292,11 @@ func (d *dispatching) spread(mailbox int64, at place) error {
 		}
 	}
 	for looked := 0; ; {
-		room, err := d.rooms(waiting, at)
+		capacity, err := d.capacityOf(waiting, at)
 		if err != nil {
 			return err
 		}
-		want := min(room, dispatchPage)
+		want := min(capacity, dispatchPage)
 		if want == 0 {
 			break
 		}
@@ -309,7 +309,7 @@ func (d *dispatching) spread(mailbox int64, at place) error {
 			var failed error
 			d.Waiters.mu.Lock()
 			c := d.Waiters.nextConsumer(mailbox, func(c *consumer) bool {
-				if !c.takes(box.Ref.Kind, r) || d.roomLocked(c) == 0 {
+				if !c.takes(box.Ref.Kind, r) || d.capacityLocked(c) == 0 {
 					return false
 				}
 				ok, err := d.Waiters.passes(d.tx, c, r)
@@ -340,7 +340,7 @@ func (d *dispatching) spread(mailbox int64, at place) error {
 }
 
 // give claims a delivery for a consumer.
-func (d *dispatching) give(c *consumer, r *ready) error {
+func (d *dispatchRun) give(c *consumer, r *ready) error {
 	take(d.tx, r, c.actor.Mailbox, c.name, c.claimFor)
 	if r.unread > 0 {
 		if err := d.tx.QueryRow(selectContent, r.Revision).Scan(&r.Content); err != nil {

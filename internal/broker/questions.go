@@ -104,7 +104,7 @@ type answer struct {
 
 // answers finds out what a draft answers. A reply that is delivered later goes to no call that waits now; a directive
 // is no reply.
-func (s *sending) answers(d *Draft) (*answer, error) {
+func (s *SendTx) answers(d *Draft) (*answer, error) {
 	if d.ReplyTo.Revision == 0 {
 		return nil, nil
 	}
@@ -135,7 +135,7 @@ func (a *answer) settles() bool { return a != nil && a.question != nil }
 func (a *answer) awaited() bool { return a.settles() && a.question.Awaited() }
 
 // awaitedIn reports whether the mailbox is that of an agent whose call waits for the reply.
-func (a *answer) awaitedIn(r *room) bool {
+func (a *answer) awaitedIn(r *recipient) bool {
 	return a.awaited() && r.ref == MailboxRef{AgentMailbox, a.to.Sender}
 }
 
@@ -149,7 +149,7 @@ func (a *answer) thread(d *Draft) string {
 }
 
 // recipients is route, but refuses a reply to a message of the broker itself, which no agent would read.
-func (s *sending) recipients(d *Draft, a *answer) ([]*room, error) {
+func (s *SendTx) recipients(d *Draft, a *answer) ([]*recipient, error) {
 	if a != nil && a.to.Sender == identity.System && d.Target == (Target{ToAgent, identity.System}) {
 		var own bool
 		if err := s.tx.QueryRow(selectIsBrokers, a.to.Revision).Scan(&own); err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // route finds the mailboxes of a draft's recipients.
-func (s *sending) route(d *Draft) ([]*room, error) {
+func (s *SendTx) route(d *Draft) ([]*recipient, error) {
 	t := d.Target
 	switch {
 	case s.audience != nil:
@@ -20,12 +20,12 @@ func (s *sending) route(d *Draft) ([]*room, error) {
 	case t.Kind == ToAgent:
 		return s.toAgent(t.Name)
 	case d.One && t.Kind == ToRole:
-		return s.rooms1(MailboxRef{RoleMailbox, t.Name})
+		return s.singleMailbox(MailboxRef{RoleMailbox, t.Name})
 	case d.One:
 		if _, err := s.Mailboxes.OpenChannel(s.tx, s.actor, t.Name); err != nil {
 			return nil, err
 		}
-		return s.rooms1(MailboxRef{ChannelMailbox, t.Name})
+		return s.singleMailbox(MailboxRef{ChannelMailbox, t.Name})
 	case t.Kind == ToChannel:
 		return s.toSubscribers(t.Name)
 	}
@@ -43,7 +43,7 @@ func (s *sending) route(d *Draft) ([]*room, error) {
 	switch {
 	case len(agents) > 0:
 	case t.Kind == ToRole:
-		vacant, err := s.vacancy(MailboxRef{RoleMailbox, t.Name})
+		vacant, err := s.Vacancy(MailboxRef{RoleMailbox, t.Name})
 		if err != nil {
 			return nil, err
 		}
@@ -56,7 +56,7 @@ func (s *sending) route(d *Draft) ([]*room, error) {
 
 // unmatched returns the error for a pattern that matches no agent. It names a pattern that matches a part of a name,
 // if there are such names.
-func (s *sending) unmatched(pattern string) error {
+func (s *SendTx) unmatched(pattern string) error {
 	wider := "*" + strings.Trim(pattern, "*") + "*"
 	agents, err := s.dir.Matching(s.tx, s.actor.Session.ID, directory.Selection{Pattern: wider, Most: 1})
 	if err != nil {
@@ -71,7 +71,7 @@ func (s *sending) unmatched(pattern string) error {
 }
 
 // toOthers returns the mailboxes of agents, except the sender's.
-func (s *sending) toOthers(agents []directory.Agent) ([]*room, error) {
+func (s *SendTx) toOthers(agents []directory.Agent) ([]*recipient, error) {
 	names := make([]string, len(agents))
 	for i, a := range agents {
 		names[i] = a.Name
@@ -79,20 +79,20 @@ func (s *sending) toOthers(agents []directory.Agent) ([]*room, error) {
 	return s.toAgents(names)
 }
 
-func (s *sending) toAgent(name string) ([]*room, error) {
+func (s *SendTx) toAgent(name string) ([]*recipient, error) {
 	ref := MailboxRef{AgentMailbox, name}
-	if r := s.rooms[ref]; r != nil {
-		return []*room{r}, nil
+	if r := s.known[ref]; r != nil {
+		return []*recipient{r}, nil
 	}
 	if ref == OperatorMailbox {
-		return s.rooms1(ref)
+		return s.singleMailbox(ref)
 	}
 	_, found, err := s.dir.Find(s.tx, s.actor.Session.ID, name)
 	if err != nil {
 		return nil, err
 	}
 	if !found && name == operatorName {
-		return s.rooms1(OperatorMailbox)
+		return s.singleMailbox(OperatorMailbox)
 	}
 	if !found {
 		if team, err := s.toTeam(name); err != nil || team != nil {
@@ -105,15 +105,15 @@ func (s *sending) toAgent(name string) ([]*room, error) {
 		hint := cmp.Or(nearest.Hint(name, near), "the session has no agents")
 		return nil, fault.Missing("agent", name, "no agent %q is registered in session %q; %s", name, s.actor.Session.Name, hint)
 	}
-	return s.rooms1(ref)
+	return s.singleMailbox(ref)
 }
 
 // Served returns a mailbox from which at least one agent takes. It is created if it does not exist yet. Errors:
 // fault.NotFound with the nearest names.
 func (b *Broker) Served(tx *store.Tx, a Actor, ref MailboxRef) (Mailbox, error) {
-	s := &sending{Broker: b, tx: tx, actor: a, rooms: map[MailboxRef]*room{}}
+	s := b.NewSendTx(tx, a, nil)
 	if ref.Kind != AgentMailbox {
-		absent, err := s.vacancy(ref)
+		absent, err := s.Vacancy(ref)
 		if err != nil {
 			return Mailbox{}, err
 		}
@@ -138,7 +138,7 @@ const TeamPrefix = "all_"
 
 // toTeam returns the mailboxes of the agents that all_ROLE or all_ROLEs means; nil if it means
 // none.
-func (s *sending) toTeam(name string) ([]*room, error) {
+func (s *SendTx) toTeam(name string) ([]*recipient, error) {
 	role, ok := strings.CutPrefix(name, TeamPrefix)
 	if !ok {
 		return nil, nil
@@ -158,7 +158,7 @@ func (s *sending) toTeam(name string) ([]*room, error) {
 	return nil, nil
 }
 
-func (s *sending) toSubscribers(channel string) ([]*room, error) {
+func (s *SendTx) toSubscribers(channel string) ([]*recipient, error) {
 	id, err := s.Mailboxes.OpenChannel(s.tx, s.actor, channel)
 	if err != nil {
 		return nil, err
@@ -170,36 +170,37 @@ func (s *sending) toSubscribers(channel string) ([]*room, error) {
 	return s.toAgents(subscribers)
 }
 
-// toAgents are the rooms of agents, except the sender's.
-func (s *sending) toAgents(names []string) ([]*room, error) {
+// toAgents returns the mailboxes of agents, except the sender's.
+func (s *SendTx) toAgents(names []string) ([]*recipient, error) {
 	if err := s.reach(names); err != nil {
 		return nil, err
 	}
-	rooms := make([]*room, 0, len(names))
+	found := make([]*recipient, 0, len(names))
 	for _, name := range names {
 		if name == s.actor.Name {
 			continue
 		}
-		r, err := s.room(MailboxRef{AgentMailbox, name})
+		r, err := s.recipient(MailboxRef{AgentMailbox, name})
 		if err != nil {
 			return nil, err
 		}
-		rooms = append(rooms, r)
+		found = append(found, r)
 	}
-	return rooms, nil
+	return found, nil
 }
 
-// rooms1 is the room of one mailbox, as a list.
-func (s *sending) rooms1(ref MailboxRef) ([]*room, error) {
-	r, err := s.room(ref)
-	return []*room{r}, err
+// singleMailbox returns one mailbox as a list.
+func (s *SendTx) singleMailbox(ref MailboxRef) ([]*recipient, error) {
+	r, err := s.recipient(ref)
+	return []*recipient{r}, err
 }
 
-func (s *sending) room(ref MailboxRef) (*room, error) {
-	if r := s.rooms[ref]; r != nil {
+// recipient returns a mailbox to send to. It is created if it does not exist yet.
+func (s *SendTx) recipient(ref MailboxRef) (*recipient, error) {
+	if r := s.known[ref]; r != nil {
 		return r, nil
 	}
-	r := &room{ref: ref, name: ref.String()}
+	r := &recipient{ref: ref, name: ref.String()}
 	var err error
 	if r.id, err = s.Mailboxes.Open(s.tx, s.actor.Session.ID, ref); err != nil {
 		return nil, err
@@ -209,6 +210,6 @@ func (s *sending) room(ref MailboxRef) (*room, error) {
 			return nil, err
 		}
 	}
-	s.rooms[ref] = r
+	s.known[ref] = r
 	return r, nil
 }

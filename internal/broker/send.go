@@ -70,18 +70,18 @@ func (b *Broker) Send(ctx context.Context, c identity.Caller, req idempotency.Re
 	var seen bool
 	err := b.store.Write(ctx, func(tx *store.Tx) (err error) {
 		seen, err = req.Do(tx, &outcomes, func() error {
-			s, err := b.sending(tx, c)
+			a, err := b.Acting(tx, c)
 			if err != nil {
 				return err
 			}
-			s.origin = from
+			s := b.NewSendTx(tx, a, from)
 			outcomes = make([]Outcome, len(drafts))
 			for i := range drafts {
-				if outcomes[i], err = s.sendFitting(&drafts[i], 0, 0); err != nil {
+				if outcomes[i], err = s.Send(&drafts[i]); err != nil {
 					return Indexed(err, i, len(drafts))
 				}
 			}
-			return s.finish()
+			return s.Finish()
 		})
 		return err
 	})
@@ -101,11 +101,11 @@ func (b *Broker) Submit(ctx context.Context, c identity.Caller, batch Batch, don
 	var outcomes []Outcome
 	b.store.Submit(ctx, store.LaneFill, batch.size(), func(tx *store.Tx) error {
 		outcomes = make([]Outcome, len(batch.Drafts))
-		s, err := b.sending(tx, c)
+		a, err := b.Acting(tx, c)
 		if err != nil {
 			return err
 		}
-		s.origin = from
+		s := b.NewSendTx(tx, a, from)
 		p, err := b.Producers.open(tx, s.actor, batch.Producer)
 		if err != nil {
 			return err
@@ -136,7 +136,7 @@ func (b *Broker) Submit(ctx context.Context, c identity.Caller, batch Batch, don
 			}
 		}
 		p.save(tx)
-		return s.finish()
+		return s.Finish()
 	}, func(err error) {
 		if err != nil {
 			outcomes = make([]Outcome, len(batch.Drafts))
@@ -159,12 +159,13 @@ func kept(err error, i int, o *Outcome) error {
 	}
 }
 
-// A sending is one function's sends: everything that is looked up or written once for all of them.
-type sending struct {
+// A SendTx sends messages of one actor in one function of the writer. It keeps what is looked up or written once for all
+// of them. Its methods may be called until Finish.
+type SendTx struct {
 	*Broker
 	tx       *store.Tx
 	actor    Actor
-	rooms    map[MailboxRef]*room
+	known    map[MailboxRef]*recipient
 	ready    readied
 	audience []string  // the agents that receive the message, in place of its target; nil = the target's
 	part     bool      // the message is part of another change: dispatch delivers it, not this function
@@ -180,8 +181,8 @@ type sending struct {
 	origin   *Origin // of the call; nil if there is none, or nothing is traced
 }
 
-// A room is what one function knows of a mailbox that it sends to.
-type room struct {
+// A recipient is what one function knows of a mailbox that it sends to.
+type recipient struct {
 	id      int64
 	ref     MailboxRef
 	name    string // ref as a person writes it
@@ -190,14 +191,17 @@ type room struct {
 	counted bool // by fanOut
 }
 
-func (b *Broker) sending(tx *store.Tx, c identity.Caller) (*sending, error) {
-	a, err := b.Acting(tx, c)
-	return &sending{Broker: b, tx: tx, actor: a, rooms: map[MailboxRef]*room{}}, err
+// NewSendTx returns a SendTx for messages of an actor. from is their origin, nil if nothing is traced.
+func (b *Broker) NewSendTx(tx *store.Tx, actor Actor, from *Origin) *SendTx {
+	return &SendTx{Broker: b, tx: tx, actor: actor, known: map[MailboxRef]*recipient{}, origin: from}
 }
+
+// Send sends a message, which must not be larger than its session allows. Errors: as Broker.Send.
+func (s *SendTx) Send(d *Draft) (Outcome, error) { return s.sendFitting(d, 0, 0) }
 
 // sendFitting sends one draft of a client, which must not be larger than its session allows. What the broker itself has to say is
 // never too large: it would fail the change that it is about.
-func (s *sending) sendFitting(d *Draft, producer, number int64) (Outcome, error) {
+func (s *SendTx) sendFitting(d *Draft, producer, number int64) (Outcome, error) {
 	doubts, err := s.admission.Judge(&s.actor.Session, d)
 	if err != nil {
 		return Outcome{}, err
@@ -218,7 +222,7 @@ func (s *sending) sendFitting(d *Draft, producer, number int64) (Outcome, error)
 }
 
 // send sends one draft. It changes nothing before all that could refuse it has been looked at.
-func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
+func (s *SendTx) send(d *Draft, producer, number int64) (Outcome, error) {
 	now := s.tx.Now()
 	directive := IsDirective(d.Type)
 	if directive {
@@ -343,7 +347,7 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 }
 
 // deliver puts a message into one mailbox, or into the hands of a consumer that waits for it.
-func (s *sending) deliver(r *room, d *Draft, m *Message, rank int64, most int) error {
+func (s *SendTx) deliver(r *recipient, d *Draft, m *Message, rank int64, most int) error {
 	state := Pending
 	var due any
 	if d.NotBefore.After(m.CreatedAt) {
@@ -397,7 +401,7 @@ func (s *sending) deliver(r *room, d *Draft, m *Message, rank int64, most int) e
 }
 
 // remind records when a delivery is to arrive again, unless an agent notices it before.
-func (s *sending) remind(r *room, d *Draft, m *Message) {
+func (s *SendTx) remind(r *recipient, d *Draft, m *Message) {
 	due := m.CreatedAt
 	if d.NotBefore.After(due) {
 		due = d.NotBefore
@@ -408,7 +412,7 @@ func (s *sending) remind(r *room, d *Draft, m *Message) {
 }
 
 // handOff gives a message to a consumer that waits for it, if there is one.
-func (s *sending) handOff(r *room, d *Draft, m *Message, rank int64, most int, arrival any) (bool, error) {
+func (s *SendTx) handOff(r *recipient, d *Draft, m *Message, rank int64, most int, arrival any) (bool, error) {
 	c, err := s.Waiters.waiting(s.tx, r.id, r.ref, &ready{
 		Claim: Claim{Message: *m}, place: place{rank, m.Revision}, kind: d.Type, priority: d.Priority,
 		task: d.Task, correlation: d.Correlation,
@@ -429,8 +433,8 @@ func (s *sending) handOff(r *room, d *Draft, m *Message, rank int64, most int, a
 }
 
 // finish writes what was gathered.
-func (s *sending) finish() error {
-	for _, r := range s.rooms {
+func (s *SendTx) Finish() error {
+	for _, r := range s.known {
 		if r.added == 0 {
 			continue
 		}
@@ -455,7 +459,7 @@ func (s *sending) finish() error {
 }
 
 // expiry returns when the deliveries of a draft expire, zero for never.
-func (s *sending) expiry(d *Draft, now time.Time) (time.Time, error) {
+func (s *SendTx) expiry(d *Draft, now time.Time) (time.Time, error) {
 	ttl := d.TTL
 	if channel := d.channel(); ttl == 0 && channel != "" {
 		var err error

@@ -15,7 +15,7 @@ const replyPrefix = "Re: "
 // the task of the message that it answers, and a reply without a subject gets that message's
 // subject behind "Re: ". A message that requires a response gets its deadline. The given draft
 // stays as it is, because the writer can run its function a second time.
-func (s *sending) complete(d *Draft, a *answer) *Draft {
+func (s *SendTx) complete(d *Draft, a *answer) *Draft {
 	if a == nil && !d.Response {
 		return d
 	}

@@ -124,7 +124,7 @@ func (w *Waiters) Asking(agent, mailbox int64) (asks, full bool) {
 			continue
 		}
 		consumers++
-		asks = asks || c.room() > 0
+		asks = asks || c.capacity() > 0
 	}
 	return asks, consumers > 0 && !asks
 }
@@ -191,11 +191,11 @@ func (w *Waiters) hasLeft(c *consumer) bool {
 // written to its stream or need not be written any more.
 func (w *Waiters) refill(c *consumer, claims, bytes, unsent int) {
 	w.mu.Lock()
-	wasFull := c.room() == 0
+	wasFull := c.capacity() == 0
 	c.inFlight -= claims
 	c.bytes -= bytes
 	c.unsent -= unsent
-	eager := wasFull && c.room() > 0 && w.lookAt(c)
+	eager := wasFull && c.capacity() > 0 && w.lookAt(c)
 	w.mu.Unlock()
 	if eager {
 		w.kick()
@@ -324,12 +324,12 @@ type granted struct {
 	bytes  int // of their contents
 }
 
-// roomBesideGrants is the number of claims that a consumer may receive beside those that this batch has granted to it.
-func (w *Waiters) roomBesideGrants(c *consumer) int {
+// capacityBesideGrants is the number of claims that a consumer may receive beside those that this batch has granted to it.
+func (w *Waiters) capacityBesideGrants(c *consumer) int {
 	if _, leaving := w.leaving.Find(c); leaving {
 		return 0
 	}
-	return c.roomBeside(w.grants.Get(c))
+	return c.capacityBeside(w.grants.Get(c))
 }
 
 // grant notes that a consumer has been given a delivery by the function of tx.
@@ -355,7 +355,7 @@ func (w *Waiters) waiting(tx *store.Tx, mailbox int64, ref MailboxRef, r *ready)
 	}
 	var failed error
 	c := w.nextConsumer(mailbox, func(c *consumer) bool {
-		if c.eager || !c.takes(ref.Kind, r) || w.roomBesideGrants(c) == 0 {
+		if c.eager || !c.takes(ref.Kind, r) || w.capacityBesideGrants(c) == 0 {
 			return false
 		}
 		p, err := w.gates.Pass(tx, c.actor.Mailbox)
