@@ -32,8 +32,8 @@ import (
 // connect registers what must happen in one feature, in the same transaction, when something changes
 // in another.
 func connect(p *parts) {
-	p.agents.UseMail(mail{p.admission, p.broker, p.deadletters})
-	p.agents.UseNotices(mail{p.admission, p.broker, p.deadletters})
+	p.agents.UseMail(mail{p.admission, p.broker, p.inbox, p.deadletters})
+	p.agents.UseNotices(mail{p.admission, p.broker, p.inbox, p.deadletters})
 	p.broker.Counters.UseCrew(crew{p.directory, p.agents})
 	p.agents.UseHolders(claims{p.inbox})
 	p.agents.OnRegister(func(tx *store.Tx, a agents.Agent, _ bool) error {
@@ -104,6 +104,7 @@ func connectMailboxes(p *parts) {
 type mail struct {
 	admission *admission.Control
 	broker    *broker.Broker
+	inbox     *inbox.Reader
 	*deadletters.Queue
 }
 
@@ -129,7 +130,7 @@ func (m mail) Unread(q store.Querier, a agents.Agent) (bool, error) {
 
 // Read implements agents.Notices.
 func (m mail) Read(tx *store.Tx, a agents.Agent) ([]agents.Notice, error) {
-	unread, err := m.broker.ReadNotices(tx, a.Session, a.Entry())
+	unread, err := m.inbox.ReadNotices(tx, a.Session, a.Entry())
 	read := make([]agents.Notice, len(unread))
 	for i, n := range unread {
 		read[i] = agents.Notice(n)

@@ -154,7 +154,7 @@ func (call *claimCall) notices(tx *store.Tx, a Actor) ([]UnreadNotice, error) {
 	if to := call.wish.Offer; to != nil {
 		return call.offers.OfferNotices(tx, a, *to)
 	}
-	return readNotices(tx, call.log, a)
+	return ReadNotices(tx, call.log, a)
 }
 
 // await waits for a claim, or with Wish.Notices for a notice, for as long as the caller wants to.

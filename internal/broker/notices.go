@@ -124,18 +124,8 @@ func CountNotices(q store.Querier, mailbox int64, mark string, most int) (n int6
 	return n, err
 }
 
-// ReadNotices returns the oldest unread notices of an agent, at most MostNotices, and marks them read.
-func (b *Broker) ReadNotices(tx *store.Tx, session int64, agent directory.Agent) ([]UnreadNotice, error) {
-	a := Actor{Agent: agent, Session: directory.Session{ID: session}}
-	var err error
-	if a.Mailbox, err = b.Mailboxes.Find(tx, session, MailboxRef{AgentMailbox, agent.Name}); err != nil || a.Mailbox == 0 {
-		return nil, err
-	}
-	return readNotices(tx, b.log, a)
-}
-
-// readNotices is ReadNotices for an agent whose mailbox is known.
-func readNotices(tx *store.Tx, log *events.Log, a Actor) ([]UnreadNotice, error) {
+// ReadNotices returns the oldest unread notices in an agent's mailbox, at most MostNotices, and marks them read.
+func ReadNotices(tx *store.Tx, log *events.Log, a Actor) ([]UnreadNotice, error) {
 	unread, revisions, err := ScanNotices(tx.Query(selectNotices, a.Mailbox, MostNotices))
 	if err != nil || len(unread) == 0 {
 		return nil, err

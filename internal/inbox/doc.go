@@ -8,6 +8,8 @@
 //	Mailboxes  lists the mailboxes that hold messages
 //	Holdings   returns the claims and open questions of an agent, for the registry of agents
 //
+// ReadNotices returns the unread notices of an agent with its heartbeat.
+//
 // # Positions
 //
 // A delivery gets its arrival, a revision, when it becomes visible. Receive reads by arrival, so a client resumes

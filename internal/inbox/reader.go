@@ -36,3 +36,14 @@ func New(
 ) *Reader {
 	return &Reader{store: st, log: log, dir: dir, broker: core, gates: gates, clock: clock}
 }
+
+// ReadNotices returns the oldest unread notices of an agent, at most broker.MostNotices, and marks them read.
+func (r *Reader) ReadNotices(tx *store.Tx, session int64, agent directory.Agent) ([]broker.UnreadNotice, error) {
+	a := broker.Actor{Agent: agent, Session: directory.Session{ID: session}}
+	own := broker.MailboxRef{Kind: broker.AgentMailbox, Name: agent.Name}
+	var err error
+	if a.Mailbox, err = r.broker.Mailboxes.Find(tx, session, own); err != nil || a.Mailbox == 0 {
+		return nil, err
+	}
+	return broker.ReadNotices(tx, r.log, a)
+}
