@@ -46,7 +46,7 @@ func (b *Broker) UseAdmission(a Admission, d Directives, adv Advisor) {
 	b.admission, b.directives, b.advisor = a, d, adv
 }
 
-// vacancy returns the warning about a role or channel that no agent has. It is empty if an agent has it.
+// Vacancy returns the warning about a role or channel that no agent has. It is empty if an agent has it.
 func (s *SendTx) Vacancy(ref MailboxRef) (string, error) {
 	return s.advisor.Vacancy(s.tx, s.actor.Session.ID, ref)
 }

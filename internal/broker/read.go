@@ -69,25 +69,6 @@ func DeliveriesOf(q store.Querier, message, only int64) ([]Delivery, error) {
 	return found, offersOf(q, message, first, last, at, found)
 }
 
-// DeliveryOf returns the delivery of a message in one mailbox, with its history and offers.
-func DeliveryOf(q store.Querier, message, mailbox int64) (Delivery, error) {
-	found, err := DeliveriesOf(q, message, mailbox)
-	if err != nil || len(found) == 0 {
-		return Delivery{}, err
-	}
-	return found[0], nil
-}
-
-// StateOf returns the state of the delivery of a message in one mailbox, 0 if there is none.
-func StateOf(q store.Querier, message, mailbox int64) (State, error) {
-	var state int
-	err := q.QueryRow(selectState, message, mailbox).Scan(&state)
-	if errors.Is(err, store.ErrNoRows) {
-		return 0, nil
-	}
-	return State(state), err
-}
-
 // FindItems returns given messages of the actor's own mailbox, finished ones too. It stops before MaxAnswer bytes of
 // messages, unless the first alone has more. Errors: fault.NotFound for a message that is not in this mailbox.
 func FindItems(q store.Querier, a Actor, given []Ref) ([]Item, error) {

@@ -432,7 +432,7 @@ func (s *SendTx) handOff(r *recipient, d *Draft, m *Message, rank int64, most in
 	return true, nil
 }
 
-// finish writes what was gathered.
+// Finish writes what the messages have in common.
 func (s *SendTx) Finish() error {
 	for _, r := range s.known {
 		if r.added == 0 {

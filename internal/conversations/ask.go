@@ -162,7 +162,7 @@ func (r *Registry) fetch(tx *store.Tx, a broker.Actor, question int64) (*broker.
 	if a.Mailbox, err = r.broker.Mailboxes.Find(tx, a.Session.ID, own); err != nil {
 		return nil, true, err
 	}
-	state, err := broker.StateOf(tx, reply, a.Mailbox)
+	state, err := stateOf(tx, reply, a.Mailbox)
 	if err != nil {
 		return nil, true, err
 	}

@@ -15,6 +15,8 @@ const (
 		UPDATE questions SET settled = ?, reply = ? WHERE message = ?`
 	updateFetched = `
 		UPDATE questions SET fetched = 1 WHERE message = ?`
+	selectState = `
+		SELECT state FROM deliveries WHERE message = ? AND mailbox = ?`
 	selectOverdue = `
 		SELECT q.message, q.session, q.deadline, q.thread, m.id, m.sender, m.created_at, m.task, m.content
 		FROM questions q LEFT JOIN messages m ON m.revision = q.message

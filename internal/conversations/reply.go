@@ -2,6 +2,7 @@ package conversations
 
 import (
 	"context"
+	"errors"
 	"strconv"
 
 	"brokerd/internal/broker"
@@ -109,7 +110,7 @@ func (r *Registry) finishOperators(tx *store.Tx, a broker.Actor, message int64) 
 	if err != nil || mailbox == 0 {
 		return err
 	}
-	state, err := broker.StateOf(tx, message, mailbox)
+	state, err := stateOf(tx, message, mailbox)
 	if err != nil || !unclaimed(state) {
 		return err
 	}
@@ -121,4 +122,14 @@ func (r *Registry) finishOperators(tx *store.Tx, a broker.Actor, message int64) 
 	}
 	_, err = done.Finish()
 	return err
+}
+
+// stateOf returns the state of the delivery of a message in one mailbox, 0 if there is none.
+func stateOf(q store.Querier, message, mailbox int64) (broker.State, error) {
+	var state int
+	err := q.QueryRow(selectState, message, mailbox).Scan(&state)
+	if errors.Is(err, store.ErrNoRows) {
+		return 0, nil
+	}
+	return broker.State(state), err
 }

@@ -72,8 +72,10 @@ func (q *Queue) List(ctx context.Context, c identity.Caller, ch Choice, size int
 		if bytes += len(m.Content); bytes > broker.MaxAnswer && len(p.Items) > 0 {
 			return false, nil
 		}
-		d, err := broker.DeliveryOf(s, k.Message, k.Mailbox)
-		p.Items = append(p.Items, broker.Item{Message: m, Delivery: d})
+		found, err := broker.DeliveriesOf(s, k.Message, k.Mailbox)
+		for _, d := range found { // the one delivery
+			p.Items = append(p.Items, broker.Item{Message: m, Delivery: d})
+		}
 		return true, err
 	})
 	return p, err
