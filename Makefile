@@ -35,7 +35,7 @@ LONG_TESTS := ./cmd/brokerctl ./internal/broker ./internal/app ./internal/web/br
 LONG_TESTS_NO_RACE := ./internal/histories ./internal/hostile ./clients/typescript ./internal/crashtest ./examples/bash ./docs
 # Packages that start no goroutine, and tests of a daemon that is a process of its own, run without the race detector. So
 # does costtest, which counts allocations: the race detector adds some.
-NO_RACE := ^brokerd(/(clients|deploy|docs|examples|scripts|cmd/internal)(/.*)?|/internal/(costtest|crashtest|fault|finding|histories|hostile|jsonform|jsonline|nearest|page|valid))?$$
+NO_RACE := ^brokerd(/(clients|deploy|docs|examples|scripts|cmd/internal)(/.*)?|/internal/(costtest|crashtest|fault|finding|histories|hostile|jsonform|jsonline|nearest|page|validate))?$$
 
 PREFIX  ?= /usr/local
 DESTDIR ?=
