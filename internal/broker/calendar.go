@@ -37,7 +37,7 @@ type Calendar struct {
 
 func newCalendar(b *Broker) *Calendar {
 	c := &Calendar{broker: b}
-	c.next = deadline.NewCalendar(b.clock, func([]struct{}) { c.turn() })
+	c.next = deadline.NewCalendar(b.clock, func([]struct{}) { c.tick() })
 	return c
 }
 
@@ -61,8 +61,8 @@ func (c *Calendar) wakeBy(at time.Time) {
 	}
 }
 
-// turn handles what is due and plans the next turn.
-func (c *Calendar) turn() {
+// tick handles what is due and plans the next tick.
+func (c *Calendar) tick() {
 	b := c.broker
 	var next time.Time
 	err := b.store.Write(context.Background(), func(tx *store.Tx) error {

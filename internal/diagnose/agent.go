@@ -177,7 +177,7 @@ func (e *explanation) claims(agent string, mailbox int64) {
 		number         int
 		at             time.Time
 	}
-	claims := collect(&e.reading, func(c *claim) row { return row{&c.message, &c.number, &c.at, &c.total} },
+	claims := collect(&e.rowReader, func(c *claim) row { return row{&c.message, &c.number, &c.at, &c.total} },
 		selectHoldersClaims, mailbox, mostOfAKind)
 	if len(claims) == 0 {
 		return

@@ -35,7 +35,7 @@ func (d *delivery) id() string { return revision(d.message) }
 
 // deliveries returns the deliveries of a message, the worst first; only the one in a mailbox unless
 // that is 0.
-func (r *reading) deliveries(message, mailbox int64, most int) []delivery {
+func (r *rowReader) deliveries(message, mailbox int64, most int) []delivery {
 	return collect(r, func(d *delivery) row {
 		return row{&d.message, &d.mailbox, (*int)(&d.ref.Kind), &d.ref.Name, (*int)(&d.state), &d.rank, &d.claims,
 			&d.attempts, &d.maxAttempts, &d.holder, &d.claimedAt, &d.readAt, &d.finishedAt, &d.dueAt, &d.ordering,

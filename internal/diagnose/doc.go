@@ -9,7 +9,7 @@
 // an explanation, which remembers which agents have a finding already. It is built of three
 // parts, each of which embeds the one before:
 //
-//   - a reading reads rows, and keeps the first error;
+//   - a rowReader reads rows, and keeps the first error;
 //   - a roster reads the agents of the session once, and says why they get no work;
 //   - a deliveryExplainer explains one delivery of a message.
 //

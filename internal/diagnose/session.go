@@ -192,7 +192,7 @@ func (e *explanation) orderings(box broker.Mailbox) {
 		head  int64
 		since time.Time
 	}
-	for _, h := range collect(&e.reading, func(h *heldUp) row { return row{&h.key, &h.head, &h.since} },
+	for _, h := range collect(&e.rowReader, func(h *heldUp) row { return row{&h.key, &h.head, &h.since} },
 		selectOrderings, box.ID, mostOrderings, e.about.Now.Add(-longBlocked)) {
 		if e.heldUp == mostOfAKind {
 			break
@@ -218,7 +218,7 @@ func (e *explanation) longClaims() {
 		since time.Time // of its oldest claim
 	}
 	told := 0
-	for _, h := range collect(&e.reading, func(h *holder) row { return row{&h.name, &h.since} },
+	for _, h := range collect(&e.rowReader, func(h *holder) row { return row{&h.name, &h.since} },
 		selectLongClaims, e.about.Session, e.about.Now.Add(-lateClaim), mostBoxes) {
 		t, _ := e.taker(h.name)
 		if told == mostOfAKind || e.about.Now.Sub(h.since) < longClaim && t.Health == Alive {
@@ -236,7 +236,7 @@ func (e *explanation) deadLetters(only any) {
 		ref broker.MailboxRef
 		n   int64
 	}
-	for _, b := range collect(&e.reading, func(b *box) row { return row{&b.id, (*int)(&b.ref.Kind), &b.ref.Name, &b.n} },
+	for _, b := range collect(&e.rowReader, func(b *box) row { return row{&b.id, (*int)(&b.ref.Kind), &b.ref.Name, &b.n} },
 		selectDeadBoxes, e.about.Session, mostLetters, mostOfAKind, only) {
 		name := b.ref.String()
 		f := finding.Finding{Severity: finding.Error, Subject: "mailbox " + name, Summary: finding.Count(b.n, "dead letter")}

@@ -70,7 +70,7 @@ func (t *taker) ability(directive bool, now time.Time) ability {
 
 // A roster is the registered agents of the session, with the reasons why they get no work.
 type roster struct {
-	reading
+	rowReader
 	known  bool     // the next fields were read
 	agents []*taker // by name
 	named  map[string]*taker
@@ -79,7 +79,7 @@ type roster struct {
 }
 
 func (x *Examiner) roster(q store.Querier, about finding.Question) roster {
-	return roster{reading: reading{Examiner: x, q: q, about: about}, named: map[string]*taker{},
+	return roster{rowReader: rowReader{Examiner: x, q: q, about: about}, named: map[string]*taker{},
 		roles: map[string][]*taker{}, gates: map[string]gate{}}
 }
 
@@ -95,7 +95,7 @@ func (r *roster) loadAgents() {
 		agent string
 		gate
 	}
-	for _, g := range collect(&r.reading, func(g *gated) row {
+	for _, g := range collect(&r.rowReader, func(g *gated) row {
 		return row{&g.agent, &g.haltedAt, &g.halt, &g.failures, &g.until, &g.openedAt, &g.probe}
 	}, selectGatesOf, r.about.Session) {
 		r.gates[g.agent] = g.gate

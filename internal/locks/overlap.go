@@ -201,7 +201,7 @@ func (g *pattern) of(r rune) int {
 
 // meets reports whether the pattern and a path have a file in common.
 func (g *pattern) meets(p Path) bool {
-	m := meeting{pattern: g}
+	m := intersection{pattern: g}
 	m.set = m.sets[0][:len(g.loops)]
 	m.set.add(0)
 	if p.glob == nil {
@@ -220,10 +220,10 @@ func (g *pattern) meets(p Path) bool {
 	return m.set.has(len(g.symbols))
 }
 
-// A meeting takes a path symbol by symbol, and keeps the places where the pattern may be after the same characters.
+// An intersection takes a path symbol by symbol, and keeps the places where the pattern may be after the same characters.
 //
 // Neither side minds that some might stand for an empty segment: where it may on both sides, both take a longer one as well.
-type meeting struct {
+type intersection struct {
 	*pattern
 	set  places
 	last int // the words of set behind it are 0
@@ -231,7 +231,7 @@ type meeting struct {
 }
 
 // walk takes the symbols of another pattern, and reports false as soon as the two have parted.
-func (m *meeting) walk(symbols []symbol) bool {
+func (m *intersection) walk(symbols []symbol) bool {
 	beyond, due := places(m.sets[1][:len(m.set)]), -1 // places of a skip, and the symbol at which they come back
 	for i, t := range symbols {
 		if i == due {
@@ -259,7 +259,7 @@ func (m *meeting) walk(symbols []symbol) bool {
 }
 
 // settle adds the places that are reached without a character.
-func (m *meeting) settle() {
+func (m *intersection) settle() {
 	var skips, loops uint64 // of the word before
 	for w := range m.set {
 		m.set[w], skips, loops = settle(m.set[w], m.skips[w], m.loops[w], skips, loops)
@@ -276,7 +276,7 @@ func settle(set, skips, loops, skipped, looped uint64) (settled, skipping, loopi
 }
 
 // take takes one character, or ?. It reports whether a place is left.
-func (m *meeting) take(t symbol) bool {
+func (m *intersection) take(t symbol) bool {
 	stay, takes := m.loops, m.inner
 	switch t {
 	case '/':
@@ -305,7 +305,7 @@ func (m *meeting) take(t symbol) bool {
 
 // spread takes any number of characters of a segment: the places reached are those up to behind the next '/'. An addition finds them: its carry runs
 // through each row of ones from the first place in it.
-func (m *meeting) spread() {
+func (m *intersection) spread() {
 	m.settle()
 	var carry uint64
 	for w, set := range m.set {
@@ -317,7 +317,7 @@ func (m *meeting) spread() {
 }
 
 // fill takes any number of any characters: all places after the first are reached.
-func (m *meeting) fill() {
+func (m *intersection) fill() {
 	m.settle()
 	reached := uint64(0)
 	for w, set := range m.set {

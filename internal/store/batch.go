@@ -21,12 +21,12 @@ type batch struct {
 	deferred deferred
 	onCommit []func()
 	drops    []func()
-	endings  []ending
+	endings  []endFunc
 	ended    int         // how many of endings have run, or are running
 	asked    map[any]int // where in endings a key stands
-	later    []ending    // asked for after they had run: for the next batch
-	failed   []ending    // these run again when kickRetry is over
-	kicks    []ending    // asked for by Kick: these do not get lost with the batch
+	later    []endFunc   // asked for after they had run: for the next batch
+	failed   []endFunc   // these run again when kickRetry is over
+	kicks    []endFunc   // asked for by Kick: these do not get lost with the batch
 	waiting  *time.Timer // ends the wait for more work
 	started  time.Time
 	rows     int
@@ -254,7 +254,7 @@ func (w *writer) look(err error) {
 }
 
 // ask puts a function at the end of the batch, or into the next batch if its key has already run.
-func (w *writer) ask(e ending) {
+func (w *writer) ask(e endFunc) {
 	b := &w.batch
 	i, known := b.asked[e.key]
 	switch {

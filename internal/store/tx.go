@@ -28,11 +28,11 @@ type Tx struct {
 	failed   error // of a statement; the function fails with it
 	onCommit []func()
 	drops    []func()
-	endings  []ending
+	endings  []endFunc
 }
 
-// An ending is a function that AtEnd or Kick has asked for.
-type ending struct {
+// An endFunc is a function that AtEnd or Kick has asked for.
+type endFunc struct {
 	key any
 	fn  func(*Tx) error
 }
@@ -144,7 +144,7 @@ func (tx *Tx) onDrop(fn func()) { tx.drops = append(tx.drops, fn) }
 // that asked for it have failed. A key that is asked for again after its function has run waits for the
 // next batch.
 func (tx *Tx) AtEnd(key any, fn func(*Tx) error) {
-	tx.endings = append(tx.endings, ending{key, fn})
+	tx.endings = append(tx.endings, endFunc{key, fn})
 }
 
 // take prepares a statement that runs at once, after all that wait.

@@ -45,7 +45,7 @@ type writer struct {
 
 	mu      sync.Mutex // guards the fields below
 	lanes   [lanes]queue
-	kicks   []ending // in the order of Kick, each key once
+	kicks   []endFunc // in the order of Kick, each key once
 	kicked  map[any]struct{}
 	resting bool // kicks wait until kickRetry is over, or for other work
 	closed  bool
@@ -85,7 +85,7 @@ func (s *Store) Kick(key any, fn func(*Tx) error) {
 	w := s.writer
 	w.mu.Lock()
 	if !w.closed {
-		w.kick(ending{key, fn})
+		w.kick(endFunc{key, fn})
 	}
 	w.mu.Unlock()
 	w.nudge()
@@ -151,7 +151,7 @@ func (w *writer) syncFailed(err error) {
 	}
 }
 
-func (w *writer) kickAll(endings []ending) {
+func (w *writer) kickAll(endings []endFunc) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, e := range endings {
@@ -160,7 +160,7 @@ func (w *writer) kickAll(endings []ending) {
 }
 
 // kick notes an ending for the next batch. The caller holds mu.
-func (w *writer) kick(e ending) {
+func (w *writer) kick(e endFunc) {
 	if _, known := w.kicked[e.key]; !known {
 		w.kicked[e.key] = struct{}{}
 		w.kicks = append(w.kicks, e)
@@ -168,7 +168,7 @@ func (w *writer) kick(e ending) {
 }
 
 // kickLater is kickAll in a second.
-func (w *writer) kickLater(endings []ending) {
+func (w *writer) kickLater(endings []endFunc) {
 	if len(endings) == 0 {
 		return
 	}

@@ -10,8 +10,8 @@ import (
 	"brokerd/internal/store"
 )
 
-// A reading reads the rows of one answer. After the first error it reads nothing more.
-type reading struct {
+// A rowReader reads the rows of one answer. After the first error it reads nothing more.
+type rowReader struct {
 	*Examiner
 	q     store.Querier
 	about finding.Question
@@ -19,7 +19,7 @@ type reading struct {
 }
 
 // fail keeps the first error.
-func (r *reading) fail(err error) {
+func (r *rowReader) fail(err error) {
 	if r.err == nil {
 		r.err = err
 	}
@@ -29,7 +29,7 @@ func (r *reading) fail(err error) {
 type row []any
 
 // read reads the first row of a statement. It returns false if there is none, and after an error.
-func (r *reading) read(to row, query string, args ...any) bool {
+func (r *rowReader) read(to row, query string, args ...any) bool {
 	if r.err != nil {
 		return false
 	}
@@ -42,7 +42,7 @@ func (r *reading) read(to row, query string, args ...any) bool {
 }
 
 // collect reads all rows of a statement. columns returns where the columns of a row go.
-func collect[T any](r *reading, columns func(*T) row, query string, args ...any) []T {
+func collect[T any](r *rowReader, columns func(*T) row, query string, args ...any) []T {
 	if r.err != nil {
 		return nil
 	}
@@ -55,7 +55,7 @@ func collect[T any](r *reading, columns func(*T) row, query string, args ...any)
 }
 
 // find returns a message of the session.
-func (r *reading) find(ref broker.Ref) (m broker.Message) {
+func (r *rowReader) find(ref broker.Ref) (m broker.Message) {
 	if r.err == nil {
 		m, r.err = broker.FindMessage(r.q, r.about.Session, ref)
 	}
@@ -63,14 +63,14 @@ func (r *reading) find(ref broker.Ref) (m broker.Message) {
 }
 
 // mailboxID returns the id of an agent's mailbox, 0 if it does not exist yet.
-func (r *reading) mailboxID(ref broker.MailboxRef) int64 {
+func (r *rowReader) mailboxID(ref broker.MailboxRef) int64 {
 	id, err := r.broker.Mailboxes.Find(r.q, r.about.Session, ref)
 	r.fail(err)
 	return id
 }
 
 // reachable returns the mailboxes that an agent may take from. mailbox is its own.
-func (r *reading) reachable(agent directory.Agent, mailbox int64) []broker.Mailbox {
+func (r *rowReader) reachable(agent directory.Agent, mailbox int64) []broker.Mailbox {
 	boxes, err := r.broker.Mailboxes.Reachable(r.q,
 		broker.Actor{Agent: agent, Session: directory.Session{ID: r.about.Session}, Mailbox: mailbox})
 	r.fail(err)
@@ -78,7 +78,7 @@ func (r *reading) reachable(agent directory.Agent, mailbox int64) []broker.Mailb
 }
 
 // waitingIn returns a mailbox's id, 0 if it does not exist yet, and how many messages wait in it.
-func (r *reading) waitingIn(ref broker.MailboxRef) (id, waiting int64) {
+func (r *rowReader) waitingIn(ref broker.MailboxRef) (id, waiting int64) {
 	r.read(row{&id, &waiting}, selectWaitingOf, r.about.Session, int(ref.Kind), ref.Name)
 	return id, waiting
 }
@@ -90,7 +90,7 @@ type countedBox struct {
 }
 
 // fullest returns the mailboxes with the most messages that wait, the fullest first.
-func (r *reading) fullest() []countedBox {
+func (r *rowReader) fullest() []countedBox {
 	return collect(r, func(c *countedBox) row { return row{&c.ID, (*int)(&c.Ref.Kind), &c.Ref.Name, &c.waiting} },
 		selectFullest, r.about.Session, mostBoxes)
 }
@@ -102,6 +102,6 @@ type question struct {
 }
 
 // questions reads the rows of one of the selectLate statements.
-func (r *reading) questions(query string, args ...any) []question {
+func (r *rowReader) questions(query string, args ...any) []question {
 	return collect(r, func(q *question) row { return row{&q.message, &q.deadline} }, query, args...)
 }
