@@ -126,8 +126,7 @@ func (q *Chores) AwaitClosed(ctx context.Context, session int64) error {
 // ranksPage is how many ranks one function computes.
 const ranksPage = 200
 
-// SessionConfigured follows a change of a session's settings: circuit breakers close if there are to be none, and ranks follow the ageing. It is a hook of the
-// configuration.
+// SessionConfigured makes the ranks of a session follow its ageing. It is a hook of the configuration.
 func (b *Broker) SessionConfigured(tx *store.Tx, before, now directory.Session) error {
 	if now.Ageing == before.Ageing {
 		return nil
