@@ -39,7 +39,7 @@ type Sender struct {
 	flight      []*group                     // written and not fully answered, in order
 	number      int64                        // of the last message numbered
 	outstanding int                          // messages queued or in flight
-	freed       chan struct{}                // closed and replaced when outstanding shrinks; nil if nobody waits
+	freed       chan struct{}                // closed and replaced when outstanding shrinks; nil if no call waits
 	trouble     error                        // why the last stream ended; nil once the next one answers
 	closed      bool
 }

@@ -390,7 +390,7 @@ func (r *Registry) checkLimit(tx *store.Tx, session int64, name string) error {
 }
 
 // Deregister ends the registration of the calling agent, with all that depends on it, and returns the
-// revision of the change. fault.Precondition as directory.Directory.Acting has it.
+// revision of the change. Errors: fault.Precondition as from directory.Directory.Acting.
 func (r *Registry) Deregister(ctx context.Context, who identity.Caller, req idempotency.Request, reason string) (int64, error) {
 	var revision int64
 	var seen bool

@@ -45,7 +45,7 @@ type Checkpoint struct {
 }
 
 // SaveCheckpoint keeps a checkpoint of the calling agent beside its last 19, and returns its revision.
-// fault.Precondition as directory.Directory.Acting has it.
+// Errors: fault.Precondition as from directory.Directory.Acting.
 func (r *Registry) SaveCheckpoint(ctx context.Context, who identity.Caller, req idempotency.Request, c Checkpoint) (int64, error) {
 	var revision int64
 	err := r.store.Write(ctx, func(tx *store.Tx) error {

@@ -59,7 +59,7 @@ type Standing struct {
 }
 
 // Heartbeat takes note of what the calling agent reports. It writes nothing if nothing changed.
-// fault.Precondition as directory.Directory.Acting has it.
+// Errors: fault.Precondition as from directory.Directory.Acting.
 func (r *Registry) Heartbeat(ctx context.Context, who identity.Caller, h Heartbeat) (Standing, error) {
 	var st Standing
 	var news bool

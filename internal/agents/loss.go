@@ -37,7 +37,7 @@ type Loss struct {
 // Lost is what an agent has lost and was not told.
 type Lost struct {
 	Losses []Loss `json:",omitempty"`
-	More   int    `json:",omitempty"` // that were not kept: only the log tells of them
+	More   int    `json:",omitempty"` // further losses; they are in the event log alone
 }
 
 // OnEnd adds a hook that runs in the same transaction when an agent fails or stops, and takes what
@@ -61,8 +61,8 @@ func (r *Registry) take(tx *store.Tx, a Agent) ([]Loss, error) {
 	return losses, nil
 }
 
-// keepLosses keeps what an agent has just lost until it is told: one by one up to the limit, and how
-// many there are beyond that.
+// keepLosses keeps the new losses of an agent until an answer reports them to it: each one up
+// to the limit, and the number of the others.
 func keepLosses(tx *store.Tx, agent int64, losses []Loss) error {
 	if len(losses) == 0 {
 		return nil

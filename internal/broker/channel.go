@@ -87,7 +87,7 @@ func SubscribedChannels(q store.Querier, session int64) (names []string, err err
 	return names, rows.Err()
 }
 
-// KnownEvent reports whether the broker sends events of a canonical type to channels, or a catalog has it.
+// KnownEvent reports whether the broker sends events of a canonical type to channels, or a catalog knows the type.
 func KnownEvent(set *msgtype.Set, eventType string) bool {
 	_, known := set.Lookup(eventType)
 	return known != nil || slices.ContainsFunc(events.AnnouncedTypes(), func(t string) bool {

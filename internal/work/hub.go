@@ -24,9 +24,9 @@ func NewHub[K comparable](clock clockwork.Clock) *Hub[K] {
 	return &Hub[K]{clock: clock, draining: make(chan struct{}), waiting: map[K]map[chan struct{}]struct{}{}}
 }
 
-// Await calls look until it reports done or fails. It calls look at once, and again after each
-// wake-up of one of the keys. It returns without an error when the wait has ended or the hub drains,
-// and with the error of ctx when that ends. The caller tells the outcomes apart by what look found.
+// Await calls the function look until it reports done or fails: now, and again after each wake-up of one
+// of the keys. It returns without an error when the wait has ended or the hub drains, and with the error of
+// ctx when that ends. The caller knows the outcome from what the function look found.
 func (h *Hub[K]) Await(ctx context.Context, wait time.Duration, keys []K, look func() (done bool, err error)) error {
 	woken, leave := h.join(keys)
 	defer leave()
