@@ -191,7 +191,9 @@ type Registry struct {
 
 // New returns the registry of a store that was opened with Migrations, and has the directory bring agents back
 // with it. No lease ends until Start.
-func New(s *store.Store, log *events.Log, dir *directory.Directory, clock clockwork.Clock, logger *zap.Logger) *Registry {
+func New(
+	s *store.Store, log *events.Log, dir *directory.Directory, clock clockwork.Clock, logger *zap.Logger,
+) *Registry {
 	r := &Registry{
 		store: s, log: log, dir: dir, clock: clock, zap: logger,
 		presence: presence{lives: map[agentKey]*life{}},

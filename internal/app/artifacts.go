@@ -14,7 +14,10 @@ import (
 )
 
 // openArtifacts returns the repository of artifacts. Transfers are counted unless measured is nil.
-func openArtifacts(c Config, st *store.Store, journal *events.Log, dir *directory.Directory, space *diskguard.Gauge, measured *metrics.Metrics, log *zap.Logger) (*artifacts.Repository, error) {
+func openArtifacts(
+	c Config, st *store.Store, journal *events.Log, dir *directory.Directory, space *diskguard.Gauge,
+	measured *metrics.Metrics, log *zap.Logger,
+) (*artifacts.Repository, error) {
 	o := artifacts.Options{
 		Store: st, Log: journal, Directory: dir, Disk: space, Dir: c.Dir, Clock: c.Clock, Logger: log.Named("artifacts"),
 	}

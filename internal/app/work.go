@@ -169,7 +169,9 @@ func (l handoffLocks) Find(q store.Querier, session int64, agent string, fence i
 }
 
 // Transfer implements handoffs.Locks.
-func (l handoffLocks) Transfer(tx *store.Tx, session, fence int64, from string, to directory.Agent, why string) (int64, error) {
+func (l handoffLocks) Transfer(
+	tx *store.Tx, session, fence int64, from string, to directory.Agent, why string,
+) (int64, error) {
 	return l.locks.Transfer(tx, session, fence, from, to, why)
 }
 

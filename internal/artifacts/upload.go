@@ -131,7 +131,9 @@ func (u *Upload) release() {
 
 // admit checks the limits for a content beside other bytes that are under way, and reports whether the
 // session already has it. A content without a hash counts as new.
-func (r *Repository) admit(q store.Querier, s directory.Session, sum string, size, underWay int64) (known bool, err error) {
+func (r *Repository) admit(
+	q store.Querier, s directory.Session, sum string, size, underWay int64,
+) (known bool, err error) {
 	if s.Artifact > 0 && size > s.Artifact {
 		return false, full("ARTIFACT_TOO_LARGE", "artifact_limit", s.Artifact,
 			"the content has %d bytes; an artifact of this session has at most %d bytes (artifact_limit)", size, s.Artifact)

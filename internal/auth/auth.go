@@ -70,7 +70,10 @@ type dueKey struct {
 
 // New returns the registry of a store that was opened with Migrations, which recognises the secret of
 // the operator's file. Until Start, it recognises no other.
-func New(s *store.Store, log *events.Log, dir *directory.Directory, operatorSecret string, clock clockwork.Clock, logger *zap.Logger) *Registry {
+func New(
+	s *store.Store, log *events.Log, dir *directory.Directory, operatorSecret string, clock clockwork.Clock,
+	logger *zap.Logger,
+) *Registry {
 	r := &Registry{
 		store: s, log: log, dir: dir, clock: clock, zap: logger,
 		operator: &entry{sum: sha256.Sum256([]byte(operatorSecret)), grant: identity.Grant{Access: identity.Operator}},

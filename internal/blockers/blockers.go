@@ -259,7 +259,10 @@ type Board struct {
 }
 
 // New returns the blockers of a store that was opened with Migrations. They do not escalate before Start.
-func New(st *store.Store, log *events.Log, dir *directory.Directory, post work.Post, clock clockwork.Clock, logger *zap.Logger) *Board {
+func New(
+	st *store.Store, log *events.Log, dir *directory.Directory, post work.Post, clock clockwork.Clock,
+	logger *zap.Logger,
+) *Board {
 	b := &Board{store: st, log: log, dir: dir, post: post, clock: clock, zap: logger, hub: work.NewHub[int64](clock)}
 	b.calendar = work.NewItemCalendar(st, clock, logger, escalations, b.escalateDue)
 	b.backlog = work.NewBacklog(st, "blockers", clock, logger, b.page)

@@ -446,7 +446,10 @@ func clip(s string, most int) string {
 }
 
 // append adds an event of a blocker and returns its revision. Without an id, the blocker is new.
-func (b *Board) append(tx *store.Tx, x *Blocker, a directory.Agent, kind string, severity events.Severity, summary string, details map[string]any) (int64, error) {
+func (b *Board) append(
+	tx *store.Tx, x *Blocker, a directory.Agent, kind string, severity events.Severity, summary string,
+	details map[string]any,
+) (int64, error) {
 	details["agent"], details["task_id"] = x.Agent, x.Task
 	e := events.Entry{
 		Session: x.Session, Category: events.Work, Type: kind, Severity: severity, Source: a.Name, SourceRole: a.Role,

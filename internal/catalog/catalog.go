@@ -244,7 +244,9 @@ func (c *Catalog) Validate(ctx context.Context, session, spelling, payload strin
 }
 
 // read returns a session, its types, and the revision at which they are so.
-func (c *Catalog) read(ctx context.Context, session string) (set *msgtype.Set, s directory.Session, revision int64, err error) {
+func (c *Catalog) read(
+	ctx context.Context, session string,
+) (set *msgtype.Set, s directory.Session, revision int64, err error) {
 	err = c.store.Read(ctx, func(snap *store.Snapshot) (err error) {
 		revision = snap.Revision()
 		if s, err = c.dir.Session(snap, session); err != nil {

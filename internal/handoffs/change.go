@@ -435,7 +435,9 @@ func (d *Desk) check(tx *store.Tx, a directory.Agent, h *Handoff, item *Item, nu
 }
 
 // append adds an event of a handoff and returns its revision. Without an id, the handoff is new.
-func (d *Desk) append(tx *store.Tx, h *Handoff, a directory.Agent, kind, summary string, details map[string]any) (int64, error) {
+func (d *Desk) append(
+	tx *store.Tx, h *Handoff, a directory.Agent, kind, summary string, details map[string]any,
+) (int64, error) {
 	details["task_id"] = h.Task
 	e := events.Entry{
 		Session: h.Session, Category: events.Work, Type: kind, Source: a.Name, SourceRole: a.Role, Summary: headline(summary), TaskID: h.Task,

@@ -28,7 +28,9 @@ func FindGrant(q store.Querier, session int64, agent string, fence int64) (held 
 // fence, which it returns. The hold begins again. A lock then has no holder; a token has that of a
 // request of the agent that waits for it, if there is one. why is for people. Errors:
 // fault.Precondition (LOCK_LOST) if from does not hold the fence.
-func (t *Table) Transfer(tx *store.Tx, session, fence int64, from string, to directory.Agent, why string) (int64, error) {
+func (t *Table) Transfer(
+	tx *store.Tx, session, fence int64, from string, to directory.Agent, why string,
+) (int64, error) {
 	g, err := findGrant(tx, selectGrant, fence)
 	if err != nil {
 		return 0, err

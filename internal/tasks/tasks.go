@@ -196,7 +196,10 @@ type key struct {
 }
 
 // New returns the tasks of a store that was opened with Migrations. Nothing is due before Start.
-func New(s *store.Store, log *events.Log, dir *directory.Directory, post work.Post, clock clockwork.Clock, logger *zap.Logger) *Tasks {
+func New(
+	s *store.Store, log *events.Log, dir *directory.Directory, post work.Post, clock clockwork.Clock,
+	logger *zap.Logger,
+) *Tasks {
 	t := &Tasks{
 		store: s, log: log, dir: dir, post: post, clock: clock, zap: logger,
 		hub: work.NewHub[key](clock), stopping: make(chan struct{}), damaged: map[int64]bool{},
