@@ -91,7 +91,7 @@ func (g *Gates) Released(tx *store.Tx, agent int64, claim broker.DeliveryID) err
 	}
 	tx.Exec(updateProbe, nil, nil, agent)
 	g.kept.Clear(tx)
-	g.broker.Waiters.Reconsider(tx, agent)
+	g.broker.Waiters.Reconsider(agent)
 	return nil
 }
 
@@ -122,7 +122,7 @@ func (g *Gates) closeBreaker(tx *store.Tx, session, agent int64) error {
 	if _, err := g.log.Append(tx, entry); err != nil {
 		return err
 	}
-	g.broker.Waiters.Reconsider(tx, agent)
+	g.broker.Waiters.Reconsider(agent)
 	tx.OnCommit(func() { g.breakers.Remove(agent) })
 	return nil
 }
@@ -169,7 +169,7 @@ func (g *Gates) breakersDue(agents []int64) {
 				tx.OnCommit(func() { g.breakers.Set(agent, found.until) })
 				continue
 			}
-			g.broker.Waiters.Reconsider(tx, agent)
+			g.broker.Waiters.Reconsider(agent)
 		}
 		return nil
 	})

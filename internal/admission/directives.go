@@ -65,7 +65,7 @@ func (c *Control) Direct(
 		}
 		changed = append(changed, agent.Name)
 		if d.Type == broker.ResumeType {
-			c.broker.Waiters.Reconsider(tx, agent.Mailbox)
+			c.broker.Waiters.Reconsider(agent.Mailbox)
 		}
 	}
 	if len(changed) == 0 {

@@ -40,6 +40,7 @@ type Registry struct {
 	runner   sync.WaitGroup     // of the queue
 	attempts attempts
 	notes    notes
+	writing  *store.Round[struct{}] // writes the notes
 	links    loginLinks
 
 	mu     sync.RWMutex       // guards the fields below
@@ -81,6 +82,7 @@ func New(
 		bySum:    map[sumKey]*entry{}, byID: map[int64]*entry{}, active: map[int64]struct{}{},
 	}
 	r.queue = deadline.NewCalendar(clock, r.due)
+	r.writing = store.NewEnding(s, r.writeNotes)
 	return r
 }
 

@@ -40,11 +40,11 @@ func (r *Registry) note(n note) {
 		r.notes.pending = append(r.notes.pending, n)
 	}
 	r.notes.mu.Unlock()
-	r.store.Kick(r, r.writeNotes)
+	r.writing.Kick()
 }
 
 // writeNotes appends an event for each pending note.
-func (r *Registry) writeNotes(tx *store.Tx) error {
+func (r *Registry) writeNotes(tx *store.Tx, _ []struct{}) error {
 	r.notes.mu.Lock()
 	list := slices.Clone(r.notes.pending)
 	r.notes.mu.Unlock()

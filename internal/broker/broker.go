@@ -44,6 +44,7 @@ type Broker struct {
 	clock clockwork.Clock
 	zap   *zap.Logger
 
+	acks       *store.Round[streamItems]
 	catalog    Catalog
 	admission  Admission
 	directives Directives
@@ -71,7 +72,8 @@ func New(
 		store:  st, log: log, dir: dir, clock: clock, zap: logger,
 		stopping: make(chan struct{}), catalog: builtinTypes{msgtype.NewSet(nil)},
 	}
-	b.Waiters = newWaiters(st, b.dispatch)
+	b.Waiters = newWaiters(b)
+	b.acks = store.NewRound(st, b.settleAcks)
 	b.Streams = &Streams{broker: b, open: map[consumerKey]*consumer{}}
 	b.Running = newRunningClaims(b)
 	b.Calendar = newCalendar(b)

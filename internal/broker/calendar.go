@@ -66,8 +66,7 @@ func (c *Calendar) tick() {
 	b := c.broker
 	var next time.Time
 	err := b.store.Write(context.Background(), func(tx *store.Tx) error {
-		ready, err := c.ripen(tx)
-		if err != nil {
+		if err := c.ripen(tx); err != nil {
 			return err
 		}
 		if err := c.expire(tx); err != nil {
@@ -78,7 +77,6 @@ func (c *Calendar) tick() {
 				return err
 			}
 		}
-		b.Waiters.wake(tx, ready)
 		var due, expires time.Time
 		if err := tx.QueryRow(selectNextTimes).Scan(&due, &expires); err != nil {
 			return err
@@ -105,7 +103,7 @@ func (c *Calendar) tick() {
 }
 
 // ripen makes delayed deliveries ready whose time has come.
-func (c *Calendar) ripen(tx *store.Tx) (readied, error) {
+func (c *Calendar) ripen(tx *store.Tx) error {
 	type ripe struct {
 		key
 		session, rank, arrival int64
@@ -116,26 +114,25 @@ func (c *Calendar) ripen(tx *store.Tx) (readied, error) {
 	for rows.Next() {
 		var r ripe
 		if err := rows.Scan(&r.message, &r.mailbox, &r.session, &r.rank, &r.arrival, &r.queue); err != nil {
-			return nil, err
+			return err
 		}
 		found = append(found, r)
 	}
 	if err := rows.Err(); err != nil {
-		return nil, err
+		return err
 	}
-	var ready readied
 	for _, r := range found {
 		if r.arrival != 0 { // it was visible before, and comes back to its place
 			if _, err := c.isDue(tx, r.session, r.message); err != nil {
-				return nil, err
+				return err
 			}
 			tx.Exec(updateState, int(Pending), r.message, r.mailbox)
 		} else if _, err := c.arrive(tx, r.session, r.key, r.queue); err != nil {
-			return nil, err
+			return err
 		}
-		ready.add(r.mailbox, place{r.rank, r.message})
+		c.broker.Waiters.ready(tx, r.mailbox, place{r.rank, r.message})
 	}
-	return ready, nil
+	return nil
 }
 
 // arrive makes a delivery ready that was never visible before: its arrival is the revision of that.

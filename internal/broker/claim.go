@@ -119,18 +119,16 @@ func (call *claimCall) claim(tx *store.Tx, c identity.Caller) (answer Claims, er
 	k := &consumer{actor: a, name: w.Consumer, boxes: boxes, implicit: len(w.Mailboxes) == 0,
 		filter: filter{w.Types, w.Priority, w.Topic}, max: w.Max, maxBytes: MaxAnswer - 1<<20,
 		claimFor: w.ClaimFor, lasts: w.ClaimFor}
+	held := load{claims: len(answer.Claims)}
 	for i := range answer.Claims {
-		k.inFlight++
-		k.bytes += len(answer.Claims[i].Content)
+		held.bytes += len(answer.Claims[i].Content)
 	}
-	d := dispatchRun{Broker: b, tx: tx, shares: map[*consumer]*share{}, left: tally{}}
-	if err := d.run([]*consumer{k}, nil); err != nil {
+	k.load.Put(held)
+	fresh, err := call.fill(tx, k)
+	if err != nil {
 		return answer, err
 	}
-	if s := d.shares[k]; s != nil && len(s.claims) > 0 {
-		answer.Claims = append(answer.Claims, s.claims...)
-		tx.OnCommit(func() { d.begin(k, s.claims) })
-	}
+	answer.Claims = append(answer.Claims, fresh...)
 	if len(answer.Claims) > 0 {
 		return answer, nil
 	}
@@ -141,11 +139,20 @@ func (call *claimCall) claim(tx *store.Tx, c identity.Caller) (answer Claims, er
 	call.waiter = k
 	k.dismissed = func(why error) { k.ended = why; call.taken <- nil }
 	k.deliver = func(claims []Claim) {
-		b.Waiters.leave(k) // the call takes claims once
+		b.Waiters.remove(k) // the call takes claims once
 		call.taken <- claims
 	}
 	tx.OnCommit(func() { b.Waiters.enter(k) })
 	return answer, nil
+}
+
+// fill claims as much as a consumer has capacity for.
+func (call *claimCall) fill(tx *store.Tx, k *consumer) ([]Claim, error) {
+	d := dispatchRun{Broker: call.Broker, tx: tx, left: tally{}}
+	if err := d.fill(k); err != nil {
+		return nil, err
+	}
+	return d.claim(k)
 }
 
 // notices returns the oldest unread notices of an agent, at most MostNotices. It marks them read, or offers those that
@@ -164,10 +171,11 @@ func (call *claimCall) await(ctx context.Context, empty Claims) (Claims, error) 
 	if claims != nil {
 		return Claims{Claims: claims}, nil
 	}
-	call.Waiters.leave(k)
+	k.gone.Store(true)
 	// Later batches deliver nothing to the consumer. Earlier ones have delivered by the time at which this function has
 	// run.
 	drained := call.store.Drain(context.WithoutCancel(ctx), func(tx *store.Tx) (failed error) {
+		tx.OnCommit(func() { call.Waiters.remove(k) })
 		if err != nil {
 			return nil
 		}

@@ -45,7 +45,7 @@ func (call *claimCall) given(tx *store.Tx, a Actor, boxes []Mailbox) ([]Claim, e
 	k := &consumer{
 		actor: a, name: w.Consumer, boxes: boxes, max: noLimit, maxBytes: noLimit, claimFor: w.ClaimFor, lasts: w.ClaimFor,
 	}
-	d := dispatchRun{Broker: b, tx: tx, shares: map[*consumer]*share{}, left: tally{}}
+	d := dispatchRun{Broker: b, tx: tx, left: tally{}}
 	for _, ref := range w.IDs {
 		if !wanted[ref.Revision] {
 			continue // held, or given twice
@@ -59,12 +59,8 @@ func (call *claimCall) given(tx *store.Tx, a Actor, boxes []Mailbox) ([]Claim, e
 			return nil, err
 		}
 	}
-	if err := d.run(nil, nil); err != nil {
-		return nil, err
-	}
-	fresh := d.share(k).claims
-	tx.OnCommit(func() { d.begin(k, fresh) })
-	return append(claims, fresh...), nil
+	fresh, err := d.claim(k)
+	return append(claims, fresh...), err
 }
 
 // claimable returns the delivery of a message that a consumer can claim now, or an error that says

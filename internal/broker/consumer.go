@@ -4,14 +4,18 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
+
+	"brokerd/internal/store"
 )
 
 // maxUnsent is how many bytes of claims a stream may hold that are not written to it yet. The last one
 // may exceed it.
 const maxUnsent = 256 << 10
 
-// A consumer takes work: a Claim stream, or a unary call that waits. The mutex of Waiters guards what changes.
+// A consumer takes work: a Claim stream, or a unary call that waits. What changes belongs to the writer, unless a comment
+// says otherwise.
 type consumer struct {
 	actor    Actor
 	name     string
@@ -28,37 +32,57 @@ type consumer struct {
 	dismissed func(error)
 	ended     error // set by dismissed, before anybody is told
 
-	turn     int  // claims given in this turn
 	implicit bool // boxes are all that the agent may take from, whatever these are
+	turn     int  // claims given in this turn
 	entered  bool
-	eager    bool // has capacity and was not checked since
-	gone     bool
-	inFlight int
-	bytes    int
-	unsent   int             // bytes of claims of a stream that are not written to it yet
-	from     map[int64]place // filtered consumers: nothing below this place matches
+	load     store.Value[load]
+	given    store.Value[[]Claim]         // in this batch, and not yet delivered
+	from     store.Value[map[int64]place] // filtered consumers: nothing below this place matches
+	leaving  store.Value[bool]            // it leaves when this batch is committed
+
+	// Any goroutine changes these.
+	gone    atomic.Bool  // it takes no more claims
+	freed   atomic.Bool  // it has gained capacity, and dispatch has not checked it since
+	full    atomic.Bool  // it had no capacity when the writer looked last
+	written atomic.Int64 // bytes of claims that were written to its stream, or need not be written any more
+	behind  atomic.Bool  // it has no capacity until more bytes are written
+}
+
+// A load is what a consumer holds.
+type load struct {
+	claims int
+	bytes  int   // of their messages
+	given  int64 // bytes that its stream was ever given
 }
 
 func (c *consumer) key() consumerKey { return consumerKey{c.actor.Mailbox, c.name} }
 
 // capacity is how many more claims it may be given.
 func (c *consumer) capacity() int {
-	if c.gone || c.inFlight > 0 && c.bytes >= c.maxBytes || c.unsent >= maxUnsent {
-		return 0
+	l := c.load.Get()
+	n := max(0, c.max-l.claims)
+	if c.gone.Load() || c.leaving.Get() || l.claims > 0 && l.bytes >= c.maxBytes || c.stream != nil && c.isBehind(l.given) {
+		n = 0
 	}
-	return max(0, c.max-c.inFlight)
+	c.full.Store(n == 0)
+	return n
 }
 
-// capacityBeside is how many more claims it may be given beside these.
-func (c *consumer) capacityBeside(g granted) int {
-	inFlight := c.inFlight + len(g.claims)
-	if c.gone || inFlight > 0 && c.bytes+g.bytes >= c.maxBytes {
-		return 0
+// isBehind reports whether its stream holds as many bytes as it may that are not written yet. If so, wrote has dispatch
+// check the consumer again.
+func (c *consumer) isBehind(given int64) bool {
+	if given-c.written.Load() < maxUnsent {
+		return false
 	}
-	if c.stream != nil && c.unsent+g.bytes >= maxUnsent {
-		return 0
-	}
-	return max(0, c.max-inFlight)
+	c.behind.Store(true)
+	return given-c.written.Load() >= maxUnsent // they may have been written meanwhile
+}
+
+// take adds a claim to those that it holds.
+func (c *consumer) take(tx *store.Tx, claim *Claim) {
+	l, bytes := c.load.Get(), claim.size()
+	c.load.Set(tx, load{l.claims + 1, l.bytes + bytes, l.given + int64(bytes)})
+	c.given.Set(tx, append(c.given.Get(), *claim))
 }
 
 // isEnded reports whether it was ended with an error: what it held is another consumer's or was put

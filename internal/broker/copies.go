@@ -104,13 +104,17 @@ func (s *SendTx) copy(d *Draft, m *Message, names []string, except string) error
 	if err != nil {
 		return err
 	}
-	rank, refused := Rank(s.actor.Session.Ageing, d.Priority, m.CreatedAt), 0
+	p := &post{
+		draft: d, message: *m, limit: limit, most: s.actor.Session.MaxAttempts,
+		rank: Rank(s.actor.Session.Ageing, d.Priority, m.CreatedAt),
+	}
+	refused := 0
 	for _, r := range to {
-		if limit > 0 && r.waiting+r.added >= limit {
+		if p.isFull(r) {
 			refused++
 			continue
 		}
-		if err := s.deliver(r, d, m, rank, s.actor.Session.MaxAttempts); err != nil {
+		if err := s.deliver(p, r); err != nil {
 			return err
 		}
 	}

@@ -3,7 +3,6 @@ package broker
 import (
 	"errors"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -12,7 +11,7 @@ import (
 )
 
 const (
-	// most rows that one dispatch looks at in a mailbox; the scan goes on in the next batch.
+	// most rows that one dispatch looks at in a mailbox for several consumers.
 	dispatchScan = 2000
 	// most rows that one query asks for.
 	dispatchPage = 256
@@ -21,88 +20,22 @@ const (
 )
 
 // dispatch gives ready deliveries to those who wait for them. It runs in the writer, at the end of a batch, and is
-// the only place where streams and waiting calls are told of work, what was granted on sending included.
+// the only place where streams and waiting calls are told of work, what was given to them on sending included.
 //
-// A consumer with capacity that is not eager has seen all there was in its mailboxes, so only what
-// this batch touched can be for it. What is kept in memory changes after the commit alone.
-func (b *Broker) dispatch(tx *store.Tx) error {
-	w := b.Waiters
-	touched := readied{}
-	for mailbox, at := range w.touched.All() {
-		touched[mailbox] = at
-		w.touched.Delete(tx, mailbox)
-	}
-	w.mu.Lock()
-	for mailbox, at := range w.scans {
-		touched.add(mailbox, at)
-	}
-	eager := w.eager
-	d := dispatchRun{Broker: b, tx: tx, shares: map[*consumer]*share{}, left: tally{}, scans: readied{}, eager: len(eager)}
-	d.lower(touched) // before there are shares, which copy it
-	w.mu.Unlock()
-	d.takeGrants()
-	if err := d.run(eager, touched); err != nil {
-		return err
-	}
-	tx.OnCommit(func() { d.commit(touched) })
-	return nil
-}
-
-// A dispatchRun is one run of dispatch.
-type dispatchRun struct {
-	*Broker
-	tx     *store.Tx
-	eager  int // how many of the waiters' are looked at
-	shares map[*consumer]*share
-	order  []*consumer // who got something
-	left   tally
-	scans  readied
-}
-
-// A share is what one consumer gets, and how far its mailboxes were looked through for it.
-type share struct {
-	granted
-	from map[int64]place
-	full bool // it had no capacity at some time in this run, so there may be more for it
-}
-
-func (d *dispatchRun) share(c *consumer) *share {
-	s := d.shares[c]
-	if s == nil {
-		s = &share{}
-		if !c.filter.empty() {
-			s.from = map[int64]place{}
-			maps.Copy(s.from, c.from)
-		}
-		d.shares[c] = s
-	}
-	return s
-}
-
-// lower has filtered consumers look again at what was touched.
-func (d *dispatchRun) lower(touched readied) {
-	for mailbox, at := range touched {
-		for _, c := range d.Waiters.consumers[mailbox] {
-			if from, ok := c.from[mailbox]; ok && !from.before(at) {
-				c.from[mailbox] = at.justBefore()
-			}
+// A consumer with capacity that was not freed has been offered all there was in its mailboxes, so only what has become
+// ready since the last dispatch can be for it.
+func (b *Broker) dispatch(tx *store.Tx, changes []change) error {
+	d := dispatchRun{Broker: b, tx: tx, left: tally{}}
+	touched := map[int64]place{}
+	for i := range changes {
+		if c := &changes[i]; c.to != nil {
+			d.order = append(d.order, c.to)
+		} else if at, known := touched[c.mailbox]; !known || c.at.before(at) {
+			touched[c.mailbox] = c.at
 		}
 	}
-}
-
-// takeGrants takes over what the sending functions have granted.
-func (d *dispatchRun) takeGrants() {
-	for c, g := range d.Waiters.grants.All() {
-		d.share(c).granted = granted{slices.Clip(g.claims), g.bytes}
-		d.order = append(d.order, c)
-		d.Waiters.grants.Delete(d.tx, c)
-	}
-	first := func(c *consumer) key { return d.shares[c].claims[0].key }
-	slices.SortFunc(d.order, func(a, b *consumer) int { return first(a).compare(first(b)) })
-}
-
-func (d *dispatchRun) run(eager []*consumer, touched readied) error {
-	for _, c := range eager {
+	d.lower(touched)
+	for _, c := range b.Waiters.takeFreed(tx) {
 		if err := d.fill(c); err != nil {
 			return err
 		}
@@ -115,52 +48,81 @@ func (d *dispatchRun) run(eager []*consumer, touched readied) error {
 			return err
 		}
 	}
-	for _, c := range d.order {
-		if err := d.claimed(d.tx, c.actor, c.name, d.shares[c].claims); err != nil {
-			return err
+	given, err := d.finish()
+	tx.OnCommit(func() {
+		for i := range given {
+			if c := given[i].to; !c.isEnded() { // it may have ended in this batch, after it was given something
+				d.begin(c, given[i].claims)
+				c.deliver(given[i].claims)
+			}
 		}
-	}
-	d.left.flush(d.tx)
-	return nil
+		b.Waiters.signal(touched)
+	})
+	return err
 }
 
-// commit tells everybody.
-func (d *dispatchRun) commit(touched readied) {
-	w := d.Waiters
-	w.mu.Lock()
-	for _, c := range w.eager[:d.eager] {
-		c.eager = false
-	}
-	w.eager = slices.Delete(w.eager, 0, d.eager)
-	for _, c := range w.eager {
-		c.eager = true // again, since this batch
-	}
-	w.scans = d.scans
-	for c, s := range d.shares {
-		c.inFlight += len(s.claims)
-		c.bytes += s.bytes
-		if c.stream != nil {
-			c.unsent += s.bytes
+// A dispatchRun gives deliveries to consumers in one function.
+type dispatchRun struct {
+	*Broker
+	tx    *store.Tx
+	order []*consumer // who was given something
+	left  tally
+}
+
+// A gift is what a consumer was given.
+type gift struct {
+	to     *consumer
+	claims []Claim
+}
+
+// lower has filtered consumers look again at what has become ready.
+func (d *dispatchRun) lower(touched map[int64]place) {
+	for mailbox, at := range touched {
+		l := d.Waiters.lines[mailbox]
+		if l == nil || at == justVisible {
+			continue
 		}
-		c.from = s.from
-		if s.full && c.capacity() > 0 { // an ack has freed some, and refill could not know that this matters
-			w.lookAt(c)
+		for _, c := range l.consumers {
+			if from, ok := c.from.Get()[mailbox]; ok && !from.before(at) {
+				d.lookFrom(c, mailbox, at.justBefore())
+			}
 		}
 	}
-	again := len(w.eager) > 0 || len(w.scans) > 0
-	w.mu.Unlock()
-	for _, c := range d.order {
-		if c.isEnded() {
-			continue // in this batch, after it was given something
+}
+
+// lookFrom sets the place in a mailbox up to which nothing is for a filtered consumer.
+func (d *dispatchRun) lookFrom(c *consumer, mailbox int64, at place) {
+	from := maps.Clone(c.from.Get())
+	if from == nil {
+		from = map[int64]place{}
+	}
+	from[mailbox] = at
+	c.from.Set(d.tx, from)
+}
+
+// finish writes what the deliveries given have in common, and returns them by consumer.
+func (d *dispatchRun) finish() ([]gift, error) {
+	given := make([]gift, len(d.order))
+	for i, c := range d.order {
+		given[i] = gift{c, c.given.Get()}
+		if err := d.claimed(d.tx, c.actor, c.name, given[i].claims); err != nil {
+			return nil, err
 		}
-		claims := d.shares[c].claims
-		d.begin(c, claims)
-		c.deliver(claims)
+		c.given.Set(d.tx, nil)
 	}
-	w.signal(touched)
-	if again {
-		d.Waiters.kick()
+	d.left.flush(d.tx)
+	return given, nil
+}
+
+// claim is finish for a call that claims.
+func (d *dispatchRun) claim(k *consumer) ([]Claim, error) {
+	given, err := d.finish()
+	if err != nil || len(given) == 0 {
+		return nil, err
 	}
+	claims := given[0].claims
+	d.tx.OnCommit(func() { d.begin(k, claims) })
+	return claims, nil
 }
 
 // begin starts the deadlines of new claims of a consumer, and counts the messages that it receives.
@@ -176,27 +138,6 @@ func (d *dispatchRun) begin(c *consumer, claims []Claim) {
 	d.Counters.worked(c.actor, 0, received, 0)
 }
 
-// capacity is how many more claims a consumer may be given in this run.
-func (d *dispatchRun) capacity(c *consumer) int {
-	d.Waiters.mu.Lock()
-	defer d.Waiters.mu.Unlock()
-	return d.capacityLocked(c)
-}
-
-// capacityLocked is capacity for a caller that holds the waiters' mutex.
-func (d *dispatchRun) capacityLocked(c *consumer) int {
-	if _, leaving := d.Waiters.leaving.Find(c); leaving {
-		return 0
-	}
-	s := d.shares[c]
-	if s == nil {
-		return c.capacity()
-	}
-	capacity := c.capacityBeside(s.granted)
-	s.full = s.full || capacity == 0 // acks may free some before this run ends
-	return capacity
-}
-
 // fill gives one consumer as much as it has capacity for.
 func (d *dispatchRun) fill(c *consumer) error {
 	if p, err := d.pass(c); err != nil || p != Everything {
@@ -205,7 +146,31 @@ func (d *dispatchRun) fill(c *consumer) error {
 		}
 		return d.fillGated(c, p)
 	}
-	return d.merge(c, noLimit, func(box Mailbox, want int) ([]ready, error) { return d.candidates(c, box, want) })
+	err := d.merge(c, noLimit, func(box Mailbox, want int) ([]ready, error) { return d.candidates(c, box, want) })
+	if err != nil || c.capacity() == 0 || !c.filter.empty() {
+		return err
+	}
+	return d.noteEmpty(c.boxes)
+}
+
+// noteEmpty notes which of the mailboxes have nothing ready, after all that a consumer takes was given to it.
+func (d *dispatchRun) noteEmpty(boxes []Mailbox) error {
+	for _, box := range boxes {
+		l := d.Waiters.lines[box.ID]
+		if l == nil || l.holds.Get() != offered {
+			continue
+		}
+		left := false
+		if box.Ref.Kind != AgentMailbox { // messages of the consumer's agent may be left
+			if err := d.tx.QueryRow(existsReady, box.ID).Scan(&left); err != nil {
+				return err
+			}
+		}
+		if !left {
+			l.holds.Set(d.tx, empty)
+		}
+	}
+	return nil
 }
 
 // merge gives a consumer as much as it has capacity for, up to a number, from all its mailboxes in one order. read
@@ -213,11 +178,11 @@ func (d *dispatchRun) fill(c *consumer) error {
 func (d *dispatchRun) merge(c *consumer, most int, read func(box Mailbox, want int) ([]ready, error)) error {
 	found := make([][]ready, len(c.boxes))
 	ended := make([]bool, len(c.boxes))
-	for ; most > 0 && d.capacity(c) > 0; most-- {
+	for ; most > 0 && c.capacity() > 0; most-- {
 		first := -1
 		for i, box := range c.boxes {
-			if len(found[i]) == 0 && !ended[i] && box.ID != 0 {
-				want := min(most, d.capacity(c), dispatchPage, max(1, dispatchRead/len(c.boxes)))
+			if len(found[i]) == 0 && !ended[i] && !d.Waiters.isEmpty(box.ID) {
+				want := min(most, c.capacity(), dispatchPage, max(1, dispatchRead/len(c.boxes)))
 				var err error
 				if found[i], err = read(box, want); err != nil {
 					return err
@@ -238,7 +203,7 @@ func (d *dispatchRun) merge(c *consumer, most int, read func(box Mailbox, want i
 	}
 	for i := range found {
 		if len(found[i]) > 0 {
-			d.share(c).keep(&found[i][0])
+			d.keep(c, &found[i][0])
 		}
 	}
 	return nil
@@ -254,8 +219,7 @@ func (d *dispatchRun) candidates(c *consumer, box Mailbox, want int) ([]ready, e
 	if c.filter.empty() {
 		return readReady(d.tx.Query(selectReady, box.ID, now, self, want), box)
 	}
-	seen := d.share(c).from
-	from, ok := seen[box.ID]
+	from, ok := c.from.Get()[box.ID]
 	if !ok {
 		from = front
 	}
@@ -265,40 +229,46 @@ func (d *dispatchRun) candidates(c *consumer, box Mailbox, want int) ([]ready, e
 		return nil, err
 	}
 	if len(found) < want {
-		seen[box.ID] = back
+		from = back
 	} else {
-		seen[box.ID] = found[len(found)-1].place
+		from = found[len(found)-1].place
 	}
+	d.lookFrom(c, box.ID, from)
 	return found, nil
 }
 
 // keep puts a filtered consumer's place back before a delivery that it was not given after all.
-func (s *share) keep(r *ready) {
-	if from, ok := s.from[r.key.mailbox]; ok && !from.before(r.place) {
-		s.from[r.key.mailbox] = r.place.justBefore()
+func (d *dispatchRun) keep(c *consumer, r *ready) {
+	if from, ok := c.from.Get()[r.key.mailbox]; ok && !from.before(r.place) {
+		d.lookFrom(c, r.key.mailbox, r.place.justBefore())
 	}
 }
 
 // spread gives what a mailbox has, beyond a place, to those who wait, each in turn.
 func (d *dispatchRun) spread(mailbox int64, at place) error {
-	waiting := d.Waiters.waitingAt(mailbox)
-	if capacity, err := d.capacityOf(waiting, at); err != nil || capacity == 0 {
-		return err
+	l := d.Waiters.lines[mailbox]
+	if l == nil {
+		return nil
 	}
+	l.holds.Set(d.tx, offered)
 	var box Mailbox
-	for _, b := range waiting[0].boxes {
+	for _, b := range l.consumers[0].boxes {
 		if b.ID == mailbox {
 			box = b
 		}
 	}
 	for looked := 0; ; {
-		capacity, err := d.capacityOf(waiting, at)
+		capacity, err := d.capacityOf(l.consumers, at)
 		if err != nil {
 			return err
 		}
 		want := min(capacity, dispatchPage)
 		if want == 0 {
-			break
+			return nil
+		}
+		if looked >= dispatchScan { // the rest is for the next batch
+			d.Waiters.ready(d.tx, mailbox, place{at.rank, at.message + 1})
+			return nil
 		}
 		found, err := readReady(d.tx.Query(selectReadyFrom, mailbox, at.rank, at.message, d.tx.Now(), want), box)
 		if err != nil {
@@ -307,16 +277,14 @@ func (d *dispatchRun) spread(mailbox int64, at place) error {
 		for i := range found {
 			r := &found[i]
 			var failed error
-			d.Waiters.mu.Lock()
-			c := d.Waiters.nextConsumer(mailbox, func(c *consumer) bool {
-				if !c.takes(box.Ref.Kind, r) || d.capacityLocked(c) == 0 {
+			c := l.nextTo(func(c *consumer) bool {
+				if !c.takes(box.Ref.Kind, r) || c.capacity() == 0 {
 					return false
 				}
 				ok, err := d.Waiters.passes(d.tx, c, r)
 				failed = errors.Join(failed, err)
 				return ok
 			})
-			d.Waiters.mu.Unlock()
 			if failed != nil {
 				return failed
 			}
@@ -328,15 +296,11 @@ func (d *dispatchRun) spread(mailbox int64, at place) error {
 			}
 		}
 		if len(found) < want {
-			break
+			return nil
 		}
 		at = found[len(found)-1].place
-		if looked += len(found); looked >= dispatchScan {
-			d.scans.add(mailbox, place{at.rank, at.message + 1})
-			break
-		}
+		looked += len(found)
 	}
-	return nil
 }
 
 // give claims a delivery for a consumer.
@@ -348,12 +312,10 @@ func (d *dispatchRun) give(c *consumer, r *ready) error {
 		}
 		r.unread = 0
 	}
-	s := d.share(c)
-	if len(s.claims) == 0 {
+	if len(c.given.Get()) == 0 {
 		d.order = append(d.order, c)
 	}
-	s.claims = append(s.claims, r.Claim)
-	s.bytes += len(r.Content)
+	c.take(d.tx, &r.Claim)
 	d.left[r.key.mailbox]--
 	return d.probed(c, r)
 }

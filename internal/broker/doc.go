@@ -66,11 +66,19 @@
 //
 // # Dispatch
 //
-// One function, dispatch, runs in the writer at the end of each transaction that made deliveries ready or gave a
-// consumer capacity. It alone assigns them, so no wake-up is lost and none stampedes; the consumers receive their claims
-// after the commit. If a consumer waits while a message is sent, the function that sends it assigns the delivery at once
-// (waiters.go), and dispatch delivers it with the others. Waiters are memory; claims are rows. The deadline of a running
-// claim is memory too, and starts again, with a grace, when the broker starts.
+// One function, dispatch, runs in the writer at the end of each transaction that made deliveries ready, gave some to
+// consumers, or gave a consumer capacity. It assigns what is ready, and the consumers receive their claims after the
+// commit. So no wake-up is lost and none stampedes.
+//
+// A message for which a consumer waits never becomes ready: the function that sends it creates its delivery as CLAIMED.
+// That spares a third of the writer's work for a message. It is allowed only while dispatch has offered all that is ready
+// in the mailbox, and while the consumer has been checked since it last gained capacity, so that nothing is overtaken.
+//
+// The acks of streams are notes. A round applies those of all streams together, before any function that could see their
+// deliveries, and so the messages that follow in the same transaction find the capacity that the acks have freed.
+//
+// Waiters are memory, and belong to the writer; claims are rows. The deadline of a running claim is memory too, and
+// starts again, with a grace, when the broker starts.
 //
 // # Parts
 //

@@ -85,7 +85,7 @@ func (f *Failures) AgentEnded(
 		tx.OnCommit(func() { f.open[mailbox] = end })
 		f.broker.Chores.later(tx, chore{failChore, mailbox})
 	}
-	s.ready.seen(mailbox) // its readers check whether they may continue
+	f.broker.Waiters.Arrived(tx, mailbox) // its readers check whether they may continue
 	_, err = s.Finish()
 	return lost, err
 }

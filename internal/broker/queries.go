@@ -146,6 +146,8 @@ const (
 		FROM deliveries d LEFT JOIN mailboxes h ON h.id = d.holder
 		WHERE d.message = ? AND d.mailbox IN (SELECT CAST(value AS BIGINT) FROM json_each(?))
 		LIMIT 1`
+	existsReady = `
+		SELECT EXISTS (SELECT 1 FROM deliveries WHERE mailbox = ? AND state = 1)`
 	updateClaimFresh = `
 		UPDATE deliveries
 		SET state = 2, claims = claims + 1, holder = ?, consumer = ?, claimed_at = ?, claim_for = ?, delivered_at = ?, due_at = NULL

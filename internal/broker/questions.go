@@ -163,10 +163,12 @@ func (s *SendTx) recipients(d *Draft, a *answer) ([]*recipient, error) {
 	return s.route(d)
 }
 
-// checkDeadline refuses a deadline that has passed or is too far ahead.
-func (d *Draft) checkDeadline(now time.Time) error {
+// checkTimes refuses times that have passed or are too far ahead.
+func (d *Draft) checkTimes(now time.Time) error {
 	switch {
-	case d.Deadline.IsZero():
+	case d.NotBefore.Sub(now) > MaxTTL:
+		return fault.Field("not_before", "is more than 365 days ahead")
+	case !d.Response || d.Deadline.IsZero():
 		return nil
 	case !d.Deadline.After(now):
 		return fault.Field("response_deadline", "is not in the future")

@@ -3,6 +3,7 @@ package broker
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -166,7 +167,6 @@ type SendTx struct {
 	tx       *store.Tx
 	actor    Actor
 	known    map[MailboxRef]*recipient
-	ready    readied
 	audience []string  // the agents that receive the message, in place of its target; nil = the target's
 	part     bool      // the message is part of another change: dispatch delivers it, not this function
 	overfull bool      // full mailboxes take the message
@@ -175,7 +175,6 @@ type SendTx struct {
 	arrival  int64     // of copies that follow their message; 0 = they come with it
 	sent     int       // drafts of the caller that were sent
 	copies   int       // of the messages so far: see fanOut
-	seen     []int64   // mailboxes whose readers have something to see, although nothing is ready in them
 	due      time.Time // the earliest that the calendar must know of
 	doubtful []Doubtful
 	origin   *Origin // of the call; nil if there is none, or nothing is traced
@@ -221,133 +220,181 @@ func (s *SendTx) sendFitting(d *Draft, producer, number int64) (Outcome, error) 
 	return out, nil
 }
 
+// A post is one draft on its way to its recipients.
+type post struct {
+	draft   *Draft
+	answers *answer
+	span    *tracing.Span // nil if nothing is traced
+	to      []*recipient
+	limit   int64 // how many deliveries may wait in a mailbox; 0 = any number
+	out     Outcome
+	message Message
+	rank    int64
+	most    int // attempts
+}
+
 // send sends one draft. It changes nothing before all that could refuse it has been looked at.
 func (s *SendTx) send(d *Draft, producer, number int64) (Outcome, error) {
+	p, err := s.prepare(d)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if err := s.insert(p, producer, number); err != nil {
+		return Outcome{}, err
+	}
+	if err := s.follow(p); err != nil {
+		return Outcome{}, err
+	}
+	if err := s.deliverAll(p); err != nil {
+		return Outcome{}, err
+	}
+	if IsDirective(d.Type) {
+		return p.out, s.direct(p.draft, p.out.Revision, p.to)
+	}
+	return p.out, nil
+}
+
+// prepare looks at all that could refuse a draft: its sender's rights, its times, what it answers, and its recipients.
+func (s *SendTx) prepare(d *Draft) (p *post, err error) {
 	now := s.tx.Now()
-	directive := IsDirective(d.Type)
-	if directive {
+	if IsDirective(d.Type) {
 		if err := s.directives.MayDirect(&s.actor, d.Type); err != nil {
-			return Outcome{}, err
+			return nil, err
 		}
 	}
-	if d.NotBefore.Sub(now) > MaxTTL {
-		return Outcome{}, fault.Field("not_before", "is more than 365 days ahead")
+	if err := d.checkTimes(now); err != nil {
+		return nil, err
 	}
-	if d.Response {
-		if err := d.checkDeadline(now); err != nil {
-			return Outcome{}, err
+	p = &post{most: cmp.Or(d.MaxAttempts, s.actor.Session.MaxAttempts)}
+	if p.answers, err = s.answers(d); err != nil {
+		return nil, err
+	}
+	p.draft = s.complete(d, p.answers)
+	if t := s.Traces.tracer; t != nil {
+		if p.draft, p.span, err = t.Begin(s.tx, &s.actor, s.origin, p.draft, p.answers.message()); err != nil {
+			return nil, err
 		}
 	}
-	answers, err := s.answers(d)
-	if err != nil {
-		return Outcome{}, err
+	if p.to, err = s.recipients(p.draft, p.answers); err != nil {
+		return nil, err
 	}
-	d = s.complete(d, answers)
-	var span *tracing.Span
-	tracer := s.Traces.tracer
-	if tracer != nil {
-		if d, span, err = tracer.Begin(s.tx, &s.actor, s.origin, d, answers.message()); err != nil {
-			return Outcome{}, err
+	if s.audience == nil && !s.overfull {
+		if err := s.fanOut(p.draft, p.to, p.answers); err != nil {
+			return nil, err
 		}
 	}
-	to, err := s.recipients(d, answers)
-	if err == nil && s.audience == nil && !s.overfull {
-		err = s.fanOut(d, to, answers)
+	p.message = Message{
+		Sender: s.actor.Name, SenderRole: s.actor.Role, CreatedAt: now, Thread: p.answers.thread(p.draft), Content: p.draft.Content,
 	}
-	if err != nil {
-		return Outcome{}, err
+	p.message.ExpiresAt, err = s.expiry(p.draft, now)
+	p.rank = Rank(s.actor.Session.Ageing, d.Priority, s.tx.Latest())
+	if IsDirective(d.Type) {
+		p.rank = directRank(s.tx.Latest())
+	} else if !s.overfull {
+		p.limit = s.actor.Session.MailboxLimit // even an agent with a full mailbox receives orders, and what the broker sends
 	}
-	expires, err := s.expiry(d, now)
-	if err != nil {
-		return Outcome{}, err
-	}
-	out := Outcome{Count: len(to), More: s.more, Awaited: answers.awaited(), Direct: d.Target.Kind == ToAgent}
-	limit := s.actor.Session.MailboxLimit
-	if directive || s.overfull {
-		limit = 0 // an agent with a full mailbox must still receive orders, and what the broker sends
-	}
-	for _, r := range to {
-		full := limit > 0 && r.waiting+r.added >= limit && !answers.awaitedIn(r)
+	return p, err
+}
+
+// isFull reports whether a mailbox takes no more.
+func (p *post) isFull(r *recipient) bool {
+	return p.limit > 0 && r.waiting+r.added >= p.limit && !p.answers.awaitedIn(r)
+}
+
+// insert writes the message, and the event that it was sent.
+func (s *SendTx) insert(p *post, producer, number int64) (err error) {
+	d, m := p.draft, &p.message
+	p.out = Outcome{Count: len(p.to), More: s.more, Awaited: p.answers.awaited(), Direct: d.Target.Kind == ToAgent}
+	for _, r := range p.to {
+		full := p.isFull(r)
 		if full {
-			out.Refused++
+			p.out.Refused++
 		}
-		if len(to) <= namedRecipients {
-			out.Recipients = append(out.Recipients, Recipient{r.name, full})
+		if len(p.to) <= namedRecipients {
+			p.out.Recipients = append(p.out.Recipients, Recipient{r.name, full})
 		}
-	}
-	if refused := out.Refused; refused > 0 && s.Counters.observer != nil {
-		s.tx.OnCommit(func() { s.Counters.observer.Full(refused) })
 	}
 	entry := s.actor.Event("message.sent")
 	entry.Summary = d.summary()
-	entry.Details = d.details(out)
+	entry.Details = d.details(p.out)
 	entry.TaskID = d.Task
-	if answers != nil {
-		entry.Related = []string{strconv.FormatInt(answers.to.Revision, 10)}
+	if p.answers != nil {
+		entry.Related = []string{strconv.FormatInt(p.answers.to.Revision, 10)}
 	}
-	if out.Revision, err = s.log.Append(s.tx, entry); err != nil {
-		return Outcome{}, err
+	if m.Revision, err = s.log.Append(s.tx, entry); err != nil {
+		return err
 	}
-	out.ID = newID(now, out.Revision)
-	m := Message{
-		Revision: out.Revision, ID: out.ID, Sender: s.actor.Name, SenderRole: s.actor.Role, CreatedAt: now, ExpiresAt: expires,
-		Thread: answers.thread(d), Content: d.Content,
-	}
-	s.tx.Exec(insertMessage, out.Revision, out.ID[:], s.actor.Session.ID, s.actor.Name, s.actor.Role, now, expires,
-		d.Type, d.Priority, null(d.channel()), null(m.Thread), null(d.Correlation), null(d.Task), nullInt(producer), nullInt(number), d.Content)
-	if span != nil {
-		tracer.Sent(s.tx, &s.actor, span, d, out)
-	}
-	if err := s.Counters.countOf(s.tx, s.actor.Session, isSent, d.Type); err != nil {
-		return Outcome{}, err
-	}
+	m.ID = newID(m.CreatedAt, m.Revision)
+	p.out.Revision, p.out.ID = m.Revision, m.ID
+	s.tx.Exec(insertMessage, m.Revision, m.ID[:], s.actor.Session.ID, m.Sender, m.SenderRole, m.CreatedAt, m.ExpiresAt,
+		d.Type, d.Priority, null(d.channel()), null(m.Thread), null(d.Correlation), null(d.Task), nullInt(producer), nullInt(number), m.Content)
 	for _, name := range d.Artifacts {
-		s.tx.Exec(insertMessageArtifact, s.actor.Session.ID, name, out.Revision)
+		s.tx.Exec(insertMessageArtifact, s.actor.Session.ID, name, m.Revision)
+	}
+	return nil
+}
+
+// follow has what follows from the message: metrics, a span, a question that waits for its answer, and one that is
+// answered.
+func (s *SendTx) follow(p *post) error {
+	d, session := p.draft, s.actor.Session
+	if refused := p.out.Refused; refused > 0 && s.Counters.observer != nil {
+		s.tx.OnCommit(func() { s.Counters.observer.Full(refused) })
+	}
+	if p.span != nil {
+		s.Traces.tracer.Sent(s.tx, &s.actor, p.span, d, p.out)
 	}
 	if d.Response {
 		s.due = Earliest(s.due, d.Deadline)
-		s.questions.Asked(s.tx, s.actor.Session.ID, &m, d.Deadline)
+		s.questions.Asked(s.tx, session.ID, &p.message, d.Deadline)
 	}
-	if answers.settles() && (out.Count == 0 || out.Refused < out.Count) {
-		if err := answers.question.Answered(s.tx, s.actor.Session.ID, &m); err != nil {
-			return Outcome{}, err
+	if p.answers.settles() && (p.out.Count == 0 || p.out.Refused < p.out.Count) {
+		if err := p.answers.question.Answered(s.tx, session.ID, &p.message); err != nil {
+			return err
 		}
 	}
-	rank := Rank(s.actor.Session.Ageing, d.Priority, s.tx.Latest())
-	if directive {
-		rank = directRank(s.tx.Latest())
-	}
-	most := d.MaxAttempts
-	if most == 0 {
-		most = s.actor.Session.MaxAttempts
-	}
-	for _, r := range to {
-		if answers.awaitedIn(r) {
-			s.tx.Exec(insertAwaited, m.Revision, r.id, rank, most, now, expires)
-			for _, fate := range []string{isDelivered, isAcked} {
-				if err := s.Counters.countOf(s.tx, s.actor.Session, fate, d.Type); err != nil {
-					return Outcome{}, err
-				}
-			}
-			asker := Actor{Agent: directory.Agent{Name: r.name}, Session: s.actor.Session}
-			s.tx.OnCommit(func() { s.Counters.worked(asker, 0, 1, 1) })
+	return s.Counters.countOf(s.tx, session, isSent, d.Type)
+}
+
+// deliverAll makes a delivery for each recipient whose mailbox is not full.
+func (s *SendTx) deliverAll(p *post) error {
+	written := 0
+	for _, r := range p.to {
+		if p.isFull(r) {
 			continue
 		}
-		if limit > 0 && r.waiting+r.added >= limit {
-			continue
+		write := s.deliver
+		if p.answers.awaitedIn(r) {
+			write = s.deliverAwaited
 		}
-		if err := s.deliver(r, d, &m, rank, most); err != nil {
-			return Outcome{}, err
+		if err := write(p, r); err != nil {
+			return err
+		}
+		written++
+	}
+	if want := p.out.Count - p.out.Refused; written != want {
+		return fmt.Errorf("%d deliveries were made of a message for %d recipients", written, want)
+	}
+	return nil
+}
+
+// deliverAwaited makes the delivery of a reply for which a call waits.
+func (s *SendTx) deliverAwaited(p *post, r *recipient) error {
+	m := &p.message
+	s.tx.Exec(insertAwaited, m.Revision, r.id, p.rank, p.most, m.CreatedAt, m.ExpiresAt)
+	for _, fate := range []string{isDelivered, isAcked} {
+		if err := s.Counters.countOf(s.tx, s.actor.Session, fate, p.draft.Type); err != nil {
+			return err
 		}
 	}
-	if directive {
-		return out, s.direct(d, out.Revision, to)
-	}
-	return out, nil
+	asker := Actor{Agent: directory.Agent{Name: r.name}, Session: s.actor.Session}
+	s.tx.OnCommit(func() { s.Counters.worked(asker, 0, 1, 1) })
+	return nil
 }
 
 // deliver puts a message into one mailbox, or into the hands of a consumer that waits for it.
-func (s *SendTx) deliver(r *recipient, d *Draft, m *Message, rank int64, most int) error {
+func (s *SendTx) deliver(p *post, r *recipient) error {
+	d, m := p.draft, &p.message
 	state := Pending
 	var due any
 	if d.NotBefore.After(m.CreatedAt) {
@@ -374,60 +421,59 @@ func (s *SendTx) deliver(r *recipient, d *Draft, m *Message, rank int64, most in
 		arrival = -m.Revision
 	}
 	if state == Pending && !s.part {
-		if _, ready := s.ready[r.id]; !ready {
-			handed, err := s.handOff(r, d, m, rank, most, arrival)
-			if err != nil || handed {
-				return err
-			}
+		handed, err := s.handOver(p, r, arrival)
+		if err != nil || handed {
+			return err
 		}
 	}
-	s.tx.Exec(insertDelivery, m.Revision, r.id, int(state), rank, arrival, most, due, m.ExpiresAt, null(d.OrderingKey))
+	s.tx.Exec(insertDelivery, m.Revision, r.id, int(state), p.rank, arrival, p.most, due, m.ExpiresAt, null(d.OrderingKey))
 	if state.Waits() {
 		r.added++
 	}
 	switch {
 	case state == Pending:
-		s.ready.add(r.id, place{rank, m.Revision})
+		s.Waiters.ready(s.tx, r.id, place{p.rank, m.Revision})
 	case state == Delayed:
 		s.due = Earliest(s.due, d.NotBefore)
 	case due == nil:
-		s.ready.seen(r.id)
+		s.Waiters.Arrived(s.tx, r.id)
 	}
 	s.due = Earliest(s.due, m.ExpiresAt)
 	if d.ResendAfter > 0 && r.ref.Kind == AgentMailbox {
-		s.remind(r, d, m)
+		s.remind(p, r)
 	}
 	return nil
 }
 
 // remind records when a delivery is to arrive again, unless an agent notices it before.
-func (s *SendTx) remind(r *recipient, d *Draft, m *Message) {
-	due := m.CreatedAt
-	if d.NotBefore.After(due) {
-		due = d.NotBefore
+func (s *SendTx) remind(p *post, r *recipient) {
+	due := p.message.CreatedAt
+	if p.draft.NotBefore.After(due) {
+		due = p.draft.NotBefore
 	}
-	due = due.Add(d.ResendAfter)
+	due = due.Add(p.draft.ResendAfter)
 	s.due = Earliest(s.due, due)
-	s.tx.Exec(insertResend, m.Revision, r.id, d.ResendAfter, due)
+	s.tx.Exec(insertResend, p.message.Revision, r.id, p.draft.ResendAfter, due)
 }
 
-// handOff gives a message to a consumer that waits for it, if there is one.
-func (s *SendTx) handOff(r *recipient, d *Draft, m *Message, rank int64, most int, arrival any) (bool, error) {
-	c, err := s.Waiters.waiting(s.tx, r.id, r.ref, &ready{
-		Claim: Claim{Message: *m}, place: place{rank, m.Revision}, kind: d.Type, priority: d.Priority,
+// handOver gives a message to a consumer that waits for it, if there is one.
+func (s *SendTx) handOver(p *post, r *recipient, arrival any) (bool, error) {
+	d, m := p.draft, &p.message
+	c, err := s.Waiters.taker(s.tx, r.id, r.ref, &ready{
+		Claim: Claim{Message: *m}, place: place{p.rank, m.Revision}, kind: d.Type, priority: d.Priority,
 		task: d.Task, correlation: d.Correlation,
 	})
 	if c == nil {
 		return false, err
 	}
-	s.tx.Exec(insertHanded, m.Revision, r.id, rank, arrival, most, m.ExpiresAt, null(d.OrderingKey),
+	s.tx.Exec(insertHanded, m.Revision, r.id, p.rank, arrival, p.most, m.ExpiresAt, null(d.OrderingKey),
 		c.actor.Mailbox, c.name, m.CreatedAt, c.claimFor)
-	s.Waiters.grant(s.tx, c, Claim{
-		Message: *m, Mailbox: r.name, Number: 1, Attempt: 1, MaxAttempts: most, ExpiresIn: c.claimFor,
+	s.Waiters.give(s.tx, c, &Claim{
+		Message: *m, Mailbox: r.name, Number: 1, Attempt: 1, MaxAttempts: p.most, ExpiresIn: c.claimFor,
 		key: key{m.Revision, r.id}, ordered: d.OrderingKey != "", fresh: true,
 	})
 	if r.ref.Kind == AgentMailbox {
-		s.seen = append(s.seen, r.id)
+		s.Waiters.Arrived(s.tx, r.id)
 	}
 	return true, nil
 }
@@ -440,12 +486,6 @@ func (s *SendTx) Finish() error {
 		}
 		s.tx.Exec(addWaiting, r.added, r.id)
 	}
-	for _, mailbox := range s.seen {
-		if _, ok := s.ready[mailbox]; !ok {
-			s.ready.seen(mailbox)
-		}
-	}
-	s.Waiters.wake(s.tx, s.ready)
 	s.Calendar.Expect(s.tx, s.due)
 	if len(s.doubtful) > 0 {
 		if err := s.admission.Report(s.tx, &s.actor, s.doubtful); err != nil {

@@ -36,8 +36,11 @@ type Settlement struct {
 
 	Fault error // streams: why it is refused; then no other field but Ref.Text is set
 
-	key     key  // set by streams, which know where their claims are
-	ordered bool // likewise
+	// Streams set these for the claims that they have.
+	key     key
+	ordered bool
+	bytes   int  // of the message
+	freed   bool // the consumer has its capacity back
 }
 
 // A Settled is the result of a Settlement.
@@ -94,7 +97,6 @@ type SettleTx struct {
 	tx    *store.Tx
 	actor Actor
 	left  tally
-	ready readied
 	due   time.Time
 	ended []heldClaim // claims that have ended
 	renew []renewal
@@ -103,6 +105,9 @@ type SettleTx struct {
 	why   Reason                // reason for the streams whose claims end
 	took  []time.Duration       // from claim to ack, as far as streams do not know it
 	fresh int                   // messages that AutoAck delivers for the first time
+
+	readied bool          // deliveries have become Pending
+	items   []streamItems // of streams
 }
 
 // A heldClaim is an ended claim, with the stream that held it.
@@ -125,12 +130,6 @@ func (b *Broker) NewSettleTx(tx *store.Tx, actor Actor) *SettleTx {
 
 // Settle applies one settlement. It changes nothing if it returns an error.
 func (s *SettleTx) Settle(item *Settlement) (Settled, error) {
-	if item.Verb == Ack && item.key.mailbox != 0 && s.Traces.tracer == nil {
-		done, err := s.ackClaimed(item)
-		if err != nil || done {
-			return Settled{ClaimID: item.Ref.Text, State: Acked}, err
-		}
-	}
 	h, err := s.locate(item)
 	if err != nil {
 		return Settled{}, err
@@ -145,29 +144,6 @@ func (s *SettleTx) Settle(item *Settlement) (Settled, error) {
 	default:
 		return s.release(h)
 	}
-}
-
-// ackClaimed acknowledges a claim that is still in force and whose place is known.
-func (s *SettleTx) ackClaimed(item *Settlement) (bool, error) {
-	n, err := s.tx.ExecCount(updateAckClaimed, s.tx.Now(), item.key.message, item.key.mailbox, item.Ref.Claim, s.actor.Mailbox)
-	if err != nil || n == 0 {
-		return false, err
-	}
-	s.noted[Ack] = append(s.noted[Ack], item.Ref.Text)
-	s.ended = append(s.ended, heldClaim{key: item.key})
-	if err := s.Counters.count(s.tx, s.actor.Session, isAcked, item.key.message); err != nil {
-		return true, err
-	}
-	if err := s.questions.Unanswered(s.tx, item.key.message); err != nil {
-		return true, err
-	}
-	if err := s.breakers.Succeeded(s.tx, s.actor.Session.ID, s.actor.Mailbox, item.key.id()); err != nil {
-		return true, err
-	}
-	if item.ordered {
-		return true, s.promoteAfter(item.key)
-	}
-	return true, nil
 }
 
 func (s *SettleTx) ack(h *held) (Settled, error) {
@@ -286,7 +262,7 @@ func (s *SettleTx) put(h *held, state State, attempts int, due time.Time) error 
 	}
 	switch state {
 	case Pending:
-		s.ready.add(h.mailbox, place{h.rank, h.message})
+		s.makeReady(h.mailbox, place{h.rank, h.message})
 	case Delayed:
 		s.due = Earliest(s.due, due)
 	default:
@@ -354,9 +330,8 @@ func (s *SettleTx) finish(self *consumer) (int64, error) {
 		}
 	}
 	s.left.flush(s.tx)
-	s.Waiters.wake(s.tx, s.ready)
 	s.Calendar.Expect(s.tx, s.due)
-	if len(s.ended) > 0 || len(s.renew) > 0 || len(s.noted[Ack]) > 0 {
+	if len(s.ended) > 0 || len(s.renew) > 0 || len(s.noted[Ack]) > 0 || len(s.items) > 0 {
 		s.tx.OnCommit(func() { s.settled(self) })
 	}
 	if s.last == 0 {
@@ -380,6 +355,9 @@ func (s *SettleTx) settled(self *consumer) {
 		for _, took := range s.took {
 			s.Counters.observer.Acked(took)
 		}
+	}
+	for _, n := range s.items {
+		n.stream.release(n.items, n.results)
 	}
 	s.Streams.revoke(s.ended, self, s.why)
 	if acked := len(s.noted[Ack]); acked > 0 {

@@ -17,9 +17,9 @@ import (
 func (s *SettleTx) Wait(mailbox int64, state State, rank, message int64) {
 	s.left[mailbox]++
 	if state == Pending {
-		s.ready.add(mailbox, place{rank, message})
+		s.makeReady(mailbox, place{rank, message})
 	} else {
-		s.ready.seen(mailbox)
+		s.Waiters.Arrived(s.tx, mailbox)
 	}
 }
 
@@ -104,7 +104,13 @@ func (s *SettleTx) AckOwn(ref Ref) error {
 }
 
 // MadeReady reports whether a step has made deliveries ready.
-func (s *SettleTx) MadeReady() bool { return len(s.ready) > 0 }
+func (s *SettleTx) MadeReady() bool { return s.readied }
+
+// makeReady has dispatch assign a delivery that has become Pending.
+func (s *SettleTx) makeReady(mailbox int64, at place) {
+	s.readied = true
+	s.Waiters.ready(s.tx, mailbox, at)
+}
 
 // Withdraw cancels a delivery that waits, or an unread notice, with an event.
 func (s *SettleTx) Withdraw(message, mailbox int64, state State) error {
@@ -122,12 +128,6 @@ func (s *SettleTx) NoteDead(messages ...int64) error {
 		}
 	}
 	return nil
-}
-
-// Vacate has dispatch pass over the actor's mailbox, from which no agent takes any more, and its readers end.
-func (s *SettleTx) Vacate() {
-	delete(s.ready, s.actor.Mailbox)
-	s.ready.seen(s.actor.Mailbox)
 }
 
 // Dismiss ends what a deregistered agent has in the core beside its claims and its mail: streams, waiting calls and
@@ -190,7 +190,7 @@ func (s *SettleTx) PromoteNext(mailbox int64, ordering string) error {
 		s.tx.Exec(updateState, int(Delayed), n.message, mailbox)
 		return nil
 	}
-	s.ready.add(mailbox, place{n.rank, n.message})
+	s.makeReady(mailbox, place{n.rank, n.message})
 	if n.arrival == 0 {
 		s.last, err = s.Calendar.arrive(s.tx, s.actor.Session.ID, key{n.message, mailbox}, n.queue)
 		return err

@@ -48,7 +48,7 @@ func (s *ClaimStream) Next(ctx context.Context) (f Frame, done bool, err error) 
 		select {
 		case <-s.wake:
 		case <-stopping:
-			s.broker.Waiters.leave(s.consumer)
+			s.consumer.gone.Store(true)
 			s.mu.Lock()
 			s.away = true
 			s.mu.Unlock()
@@ -66,7 +66,7 @@ func (s *ClaimStream) Sent(claims []Claim) {
 		bytes += claims[i].size()
 	}
 	clear(claims) // others of the same list wait, and keep it in memory
-	s.broker.Waiters.refill(s.consumer, 0, 0, bytes)
+	s.broker.Waiters.wrote(s.consumer, bytes)
 }
 
 // dropEnded returns the claims without those whose messages were removed.
@@ -79,7 +79,7 @@ func (s *ClaimStream) dropEnded(claims []Claim) []Claim {
 		return c.unread > 0
 	})
 	if bytes > 0 {
-		s.broker.Waiters.refill(s.consumer, 0, 0, bytes)
+		s.broker.Waiters.wrote(s.consumer, bytes)
 	}
 	return left
 }

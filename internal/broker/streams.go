@@ -50,6 +50,8 @@ type ClaimStream struct {
 
 	mailboxes []string
 
+	change *SettleTx // of its acks, while the writer applies them
+
 	mu         sync.Mutex // guards the fields below
 	open       map[string]openClaim
 	frame      Frame
@@ -62,11 +64,12 @@ type ClaimStream struct {
 
 // An openClaim is what a stream keeps of a claim.
 type openClaim struct {
-	key     key
-	bytes   int
-	ordered bool
-	sent    bool
-	since   time.Time // when the stream got it
+	key      key
+	bytes    int
+	ordered  bool
+	sent     bool
+	released bool      // the consumer has its capacity back
+	since    time.Time // when the stream got it
 }
 
 // consumerKey names a consumer of which there is only one at a time.
@@ -128,7 +131,7 @@ func (o *Streams) Open(ctx context.Context, c identity.Caller, w Wish) (*ClaimSt
 // replace ends the earlier stream of the consumer when the transaction is committed.
 func (o *Streams) replace(tx *store.Tx, c *consumer) {
 	if old := o.of(c.key()); old != nil {
-		o.broker.Waiters.suspend(tx, []*consumer{old})
+		old.leaving.Set(tx, true)
 	}
 	tx.OnCommit(func() { o.takeOver(c.key()) })
 }
@@ -138,7 +141,7 @@ func (o *Streams) takeOver(k consumerKey) {
 	if old == nil {
 		return
 	}
-	o.broker.Waiters.leave(old)
+	o.broker.Waiters.remove(old)
 	old.stream.end(
 		fault.New(fault.Conflict, "TAKEN_OVER", "another stream of the same agent and consumer has taken over"), TakenOver)
 }
@@ -197,10 +200,13 @@ func (o *Streams) revoke(ended []heldClaim, self *consumer, why Reason) {
 	}
 }
 
+// has reports whether a consumer has its name, and no other stream takes it in this batch.
+func (o *Streams) has(c *consumer) bool { return !c.leaving.Get() && o.of(c.key()) == c }
+
 // hold reports whether a consumer's open stream holds the claim.
 func (o *Streams) hold(holder consumerKey, id string) bool {
 	c := o.of(holder)
-	if c == nil || o.broker.Waiters.hasLeft(c) {
+	if c == nil || c.gone.Load() {
 		return false
 	}
 	c.stream.mu.Lock()
@@ -228,20 +234,21 @@ func (s *ClaimStream) begin(resumed []Claim) {
 	b, c := s.broker, s.consumer
 	now := b.clock.Now()
 	end := now.Add(c.lasts)
+	held := load{claims: len(resumed)}
 	s.mu.Lock()
 	for i := range resumed {
 		r := &resumed[i]
 		b.Running.ends.Set(r.key, end)
 		r.ExpiresIn = c.claimFor
-		s.open[r.ClaimID()] = openClaim{r.key, r.size(), r.ordered, true, now}
-		c.inFlight++
-		c.bytes += r.size()
+		s.open[r.ClaimID()] = openClaim{key: r.key, bytes: r.size(), ordered: r.ordered, sent: true, since: now}
+		held.bytes += r.size()
 	}
 	s.frame.Deliver = slices.Clone(resumed[fitting(resumed):])
 	for i := range s.frame.Deliver {
-		c.unsent += s.frame.Deliver[i].size()
+		held.given += int64(s.frame.Deliver[i].size())
 	}
 	s.mu.Unlock()
+	c.load.Put(held)
 	b.Streams.add(c)
 	b.Waiters.enter(c)
 }
@@ -262,7 +269,7 @@ func (s *ClaimStream) deliver(claims []Claim) {
 	}
 	for i := range claims {
 		c := &claims[i]
-		s.open[c.ClaimID()] = openClaim{c.key, len(c.Content), c.ordered, false, now}
+		s.open[c.ClaimID()] = openClaim{key: c.key, bytes: c.size(), ordered: c.ordered, since: now}
 	}
 	if s.frame.Deliver == nil {
 		s.frame.Deliver = claims
@@ -273,109 +280,24 @@ func (s *ClaimStream) deliver(claims []Claim) {
 	signal(s.wake)
 }
 
-// Settle hands settlements to the writer; their results come out of Next, in order. It blocks while too many are
-// unanswered.
-func (s *ClaimStream) Settle(ctx context.Context, items []Settlement) error {
-	s.mu.Lock()
-	for s.unanswered > maxUnanswered {
-		s.mu.Unlock()
-		select {
-		case <-s.settled:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		s.mu.Lock()
-	}
-	s.unanswered += len(items)
-	for i := range items {
-		if o, ok := s.open[items[i].Ref.Text]; ok {
-			items[i].key, items[i].ordered = o.key, o.ordered
-		}
-	}
-	s.mu.Unlock()
-	b := s.broker
-	results := make([]Settled, len(items))
-	b.store.Submit(ctx, store.LaneDrain, settlementsSize(items), func(tx *store.Tx) error {
-		a, err := b.ActingAgent(tx, s.caller)
-		if err != nil {
-			return err
-		}
-		done := b.NewSettleTx(tx, a)
-		for i := range items {
-			if err = items[i].Fault; err == nil {
-				results[i], err = done.Settle(&items[i])
-			}
-			switch {
-			case err == nil:
-			case fault.KindOf(err) == fault.Internal || fault.KindOf(err) == fault.Unavailable:
-				return err
-			default:
-				results[i] = Settled{Fault: err}
-			}
-			results[i].ClaimID = items[i].Ref.Text
-		}
-		_, err = done.finish(s.consumer)
-		return err
-	}, func(err error) {
-		if err != nil {
-			for i := range results {
-				results[i] = Settled{ClaimID: items[i].Ref.Text, Fault: err}
-			}
-		}
-		s.answer(items, results)
-	})
-	return nil
-}
-
-// settlementsSize is about how many bytes settlements take.
-func settlementsSize(items []Settlement) int {
-	n := 0
-	for i := range items {
-		n += settlementSize + len(items[i].Error)
-	}
-	return n
-}
-
-// answer queues results and returns to the consumer the capacity of the claims that it has settled.
-func (s *ClaimStream) answer(items []Settlement, results []Settled) {
-	claims, bytes := 0, 0
-	observer, now := s.broker.Counters.observer, s.broker.clock.Now()
-	s.mu.Lock()
-	for i := range items {
-		if results[i].Fault != nil || items[i].Verb == Extend {
-			continue
-		}
-		if o, ok := s.open[items[i].Ref.Text]; ok {
-			delete(s.open, items[i].Ref.Text)
-			if observer != nil && items[i].Verb == Ack {
-				observer.Acked(now.Sub(o.since))
-			}
-			claims++
-			bytes += o.bytes
-		}
-	}
-	s.frame.Results = append(s.frame.Results, results...)
-	s.mu.Unlock()
-	if claims > 0 {
-		s.broker.Waiters.refill(s.consumer, claims, bytes, 0)
-	}
-	signal(s.wake)
-}
-
-// lose takes a claim from the stream.
+// lose takes a claim from the stream. It runs in the writer.
 func (s *ClaimStream) lose(k key, why Reason) {
 	s.mu.Lock()
-	lost, bytes, unsent := 0, 0, 0
+	lost, held, bytes, unsent := 0, 0, 0, 0
 	for id, o := range s.open {
 		if o.key == k {
 			unsent += s.revoke(id, why)
 			lost++
-			bytes += o.bytes
+			if !o.released {
+				held++
+				bytes += o.bytes
+			}
 		}
 	}
 	s.mu.Unlock()
 	if lost > 0 {
-		s.broker.Waiters.refill(s.consumer, lost, bytes, unsent)
+		s.broker.Waiters.release(nil, s.consumer, held, bytes)
+		s.broker.Waiters.wrote(s.consumer, unsent)
 		signal(s.wake)
 	}
 }
@@ -405,7 +327,7 @@ func (s *ClaimStream) revoke(id string, why Reason) (unsent int) {
 // Leave says that the client settles nothing more. Next continues with the answers that are left; claims that were not
 // written to the client by now go back when the stream is closed.
 func (s *ClaimStream) Leave() {
-	s.broker.Waiters.leave(s.consumer)
+	s.consumer.gone.Store(true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.left = true
@@ -423,7 +345,7 @@ func (s *ClaimStream) Ended() error {
 // claim_for again.
 func (s *ClaimStream) Close(ctx context.Context) {
 	b := s.broker
-	b.Waiters.leave(s.consumer)
+	s.consumer.gone.Store(true)
 	// In the writer: by then no claims are delivered to this stream any more.
 	b.store.Submit(context.WithoutCancel(ctx), store.LaneDrain, 0, func(tx *store.Tx) error {
 		tx.OnCommit(s.closed)
@@ -434,6 +356,7 @@ func (s *ClaimStream) Close(ctx context.Context) {
 // closed gives the claims of the client their last time, and releases those that it never got. It runs in the writer.
 func (s *ClaimStream) closed() {
 	b := s.broker
+	b.Waiters.remove(s.consumer)
 	b.Streams.remove(s.consumer)
 	s.mu.Lock()
 	defer s.mu.Unlock()

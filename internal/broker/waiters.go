@@ -1,116 +1,104 @@
 package broker
 
 import (
+	"maps"
 	"slices"
 	"sync"
 
 	"brokerd/internal/store"
 )
 
-// readied has, by mailbox, the first place of the deliveries that a function made ready. justVisible stands for a
-// mailbox in which a delivery became visible to Receive but cannot be claimed yet.
-type readied map[int64]place
+// Waiters keeps in memory the consumers that wait for claims, and the readers that wait for arrivals. It has dispatch run
+// when one of them may have something to receive. Its exported methods may be called concurrently.
+type Waiters struct {
+	changes *store.Round[change] // dispatch
+	gates   Gates
 
+	unchecked store.Value[[]*consumer] // freed, and taken over by a dispatch that did not succeed; it belongs to the writer
+
+	mu      sync.Mutex
+	lines   map[int64]*line // by mailbox; the writer alone changes them, and reads them without the mutex
+	freed   []*consumer     // have gained capacity, and dispatch has not checked them since
+	readers map[int64]map[chan struct{}]struct{}
+}
+
+// A line has the consumers that wait for work from one mailbox.
+type line struct {
+	consumers []*consumer
+	next      int // the consumer whose turn it is
+	holds     store.Value[holding]
+}
+
+// A holding says what is ready in a mailbox.
+type holding int
+
+const (
+	offered holding = iota // dispatch has offered all to the consumers that have capacity; some may be left
+	unread                 // there may be deliveries that dispatch has not offered
+	empty                  // nothing
+)
+
+// A change is what a function tells dispatch: a delivery has become ready, or only visible to readers, or a consumer was
+// given one.
+type change struct {
+	mailbox int64
+	at      place     // of the delivery that is ready; justVisible
+	to      *consumer // who was given deliveries; then nothing else is set
+}
+
+// justVisible is the place of a delivery that has become visible to Receive and cannot be claimed.
 var justVisible = back
 
-func (r *readied) add(mailbox int64, at place) {
-	if *r == nil {
-		*r = readied{}
-	}
-	if old, ok := (*r)[mailbox]; !ok || at.before(old) {
-		(*r)[mailbox] = at
+func newWaiters(b *Broker) *Waiters {
+	return &Waiters{
+		changes: store.NewEnding(b.store, b.dispatch), lines: map[int64]*line{}, readers: map[int64]map[chan struct{}]struct{}{},
 	}
 }
 
-func (r *readied) seen(mailbox int64) { r.add(mailbox, justVisible) }
-
-// Waiters keeps in memory the consumers that wait for claims, and the readers that wait for arrivals. Its exported
-// methods may be called concurrently.
-type Waiters struct {
-	store    *store.Store
-	dispatch func(*store.Tx) error // runs at the end of a batch
-	gates    Gates
-
-	// These belong to the writer.
-	touched store.Memory[int64, place]        // the first place of what this batch has made ready, by mailbox
-	grants  store.Memory[*consumer, granted]  // what this batch has assigned while sending
-	leaving store.Memory[*consumer, struct{}] // they leave when this batch is committed
-
-	mu        sync.Mutex
-	consumers map[int64][]*consumer // by mailbox, the next consumer first
-	eager     []*consumer           // have capacity and have not been checked since
-	scans     readied               // mailboxes whose scan continues in the next batch
-	readers   map[int64]map[chan struct{}]struct{}
-}
-
-func newWaiters(st *store.Store, dispatch func(*store.Tx) error) *Waiters {
-	return &Waiters{store: st, dispatch: dispatch, consumers: map[int64][]*consumer{},
-		scans: readied{}, readers: map[int64]map[chan struct{}]struct{}{}}
-}
-
-// dispatchKey is the one key under which dispatch runs at the end of a batch.
-type dispatchKey struct{}
-
-// wake makes dispatch check the deliveries that a function made ready, in the same transaction.
-func (w *Waiters) wake(tx *store.Tx, ready readied) {
-	touched := &w.touched
-	if len(ready) == 0 && w.grants.Len() == 0 {
-		return
+// ready takes note that a delivery has become ready at a place in a mailbox. Every function that makes one PENDING calls
+// it: nothing else has dispatch find the delivery.
+func (w *Waiters) ready(tx *store.Tx, mailbox int64, at place) {
+	if l := w.lines[mailbox]; l != nil && l.holds.Get() != unread {
+		l.holds.Set(tx, unread)
 	}
-	for mailbox, at := range ready {
-		if before, found := touched.Find(mailbox); !found || at.before(before) {
-			touched.Set(tx, mailbox, at)
-		}
-	}
-	tx.AtEnd(dispatchKey{}, w.dispatch)
+	w.changes.Note(tx, change{mailbox: mailbox, at: at})
 }
 
 // Arrived signals the readers of mailboxes in which deliveries have arrived.
 func (w *Waiters) Arrived(tx *store.Tx, mailboxes ...int64) {
-	var ready readied
 	for _, mailbox := range mailboxes {
-		ready.seen(mailbox)
+		w.changes.Note(tx, change{mailbox: mailbox, at: justVisible})
 	}
-	w.wake(tx, ready)
 }
 
 // reread makes dispatch read the mailboxes of deliveries from the front again: the deliveries that a filtered consumer
 // has passed over are no longer in front of those that it has not.
 func (w *Waiters) reread(tx *store.Tx, keys []key) {
-	var ready readied
+	mailboxes := map[int64]bool{}
 	for _, k := range keys {
-		ready.add(k.mailbox, front)
+		mailboxes[k.mailbox] = true
 	}
-	w.wake(tx, ready)
+	for mailbox := range mailboxes {
+		w.ready(tx, mailbox, front)
+	}
 }
 
-// kick makes dispatch run, although no function has changed anything.
-func (w *Waiters) kick() { w.store.Kick(dispatchKey{}, w.dispatch) }
-
-// nextConsumer returns the next consumer of a mailbox among those that may receive a claim. In each round, a consumer
-// receives one claim, or a quarter of its max_in_flight if that is more. Consumers with a high limit receive fewer,
-// larger frames. The others share evenly. The caller holds the mutex.
-func (w *Waiters) nextConsumer(mailbox int64, may func(*consumer) bool) *consumer {
-	q := w.consumers[mailbox]
-	for n, c := range q {
+// nextTo returns the next consumer of a line among those that may receive a claim. In each turn, a consumer receives one
+// claim, or a quarter of its max_in_flight if that is more. Consumers with a high limit receive fewer, larger frames. The
+// others share evenly.
+func (l *line) nextTo(may func(*consumer) bool) *consumer {
+	for i := range l.consumers {
+		n := (l.next + i) % len(l.consumers)
+		c := l.consumers[n]
 		if !may(c) {
 			continue
 		}
 		if c.turn++; c.turn >= c.max/4 {
-			c.turn = 0
-			copy(q[n:], q[n+1:])
-			q[len(q)-1] = c
+			c.turn, l.next = 0, n+1
 		}
 		return c
 	}
 	return nil
-}
-
-// waitingAt returns the consumers of a mailbox.
-func (w *Waiters) waitingAt(mailbox int64) []*consumer {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Clone(w.consumers[mailbox])
 }
 
 // Asking reports whether consumers of an agent wait for work from a mailbox, and whether all of them are at their
@@ -118,87 +106,122 @@ func (w *Waiters) waitingAt(mailbox int64) []*consumer {
 func (w *Waiters) Asking(agent, mailbox int64) (asks, full bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	l := w.lines[mailbox]
+	if l == nil {
+		return false, false
+	}
 	consumers := 0
-	for _, c := range w.consumers[mailbox] {
-		if c.actor.Mailbox != agent {
+	for _, c := range l.consumers {
+		if c.actor.Mailbox != agent || c.gone.Load() {
 			continue
 		}
 		consumers++
-		asks = asks || c.capacity() > 0
+		asks = asks || !c.full.Load()
 	}
 	return asks, consumers > 0 && !asks
 }
 
-// enter adds a consumer. Dispatch checks it first.
+// enter adds a consumer. Dispatch checks it first. It is for functions of OnCommit.
 func (w *Waiters) enter(c *consumer) {
 	w.mu.Lock()
-	w.add(c)
-	w.mu.Unlock()
-	w.kick()
-}
-
-// add is enter for a caller that holds the mutex and makes dispatch run.
-func (w *Waiters) add(c *consumer) {
 	for _, box := range c.boxes {
-		w.consumers[box.ID] = append(w.consumers[box.ID], c)
+		l := w.lines[box.ID]
+		if l == nil {
+			l = &line{}
+			w.lines[box.ID] = l
+		}
+		l.consumers = append(l.consumers, c)
 	}
+	w.mu.Unlock()
 	c.entered = true
-	w.lookAt(c)
+	w.free(c)
 }
 
-// lookAt makes the next dispatch check all deliveries that a consumer may take. It returns false for a consumer that
-// has left.
-func (w *Waiters) lookAt(c *consumer) bool {
-	if c.entered {
-		c.eager = true
-		w.eager = append(w.eager, c)
+// free has dispatch check all deliveries that a consumer may take: it has gained capacity. Until then it is given no new
+// ones, which would overtake those. It may be called concurrently.
+func (w *Waiters) free(c *consumer) {
+	if !c.freed.Swap(true) {
+		w.mu.Lock()
+		w.freed = append(w.freed, c)
+		w.mu.Unlock()
 	}
-	return c.entered
+	w.changes.Kick()
 }
 
-// leave removes a consumer. Later batches give it no claims.
-func (w *Waiters) leave(c *consumer) {
+// takeFreed returns the consumers that dispatch is to check. They come back if it fails.
+func (w *Waiters) takeFreed(tx *store.Tx) []*consumer {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.remove(c)
+	freed := append(w.unchecked.Get(), w.freed...)
+	w.freed = nil
+	w.mu.Unlock()
+	for _, c := range freed {
+		c.freed.Store(false) // it may gain more from here on
+	}
+	if len(freed) > 0 {
+		w.unchecked.Put(freed)
+		w.unchecked.Set(tx, nil)
+	}
+	return freed
 }
 
-// remove is leave for a caller that holds the mutex.
+// release takes the load of claims from a consumer that have ended. Without a Tx it is for functions of OnCommit.
+func (w *Waiters) release(tx *store.Tx, c *consumer, claims, bytes int) {
+	l := c.load.Get()
+	l.claims -= claims
+	l.bytes -= bytes
+	if tx != nil {
+		c.load.Set(tx, l)
+	} else {
+		c.load.Put(l)
+	}
+	if w.mayHave(c) {
+		w.free(c)
+	}
+}
+
+// mayHave reports whether anything may be ready for a consumer that waits.
+func (w *Waiters) mayHave(c *consumer) bool {
+	if !c.entered {
+		return false
+	}
+	return slices.ContainsFunc(c.boxes, func(box Mailbox) bool { return !w.isEmpty(box.ID) })
+}
+
+// isEmpty reports whether nothing is ready in a mailbox, as far as that is known.
+func (w *Waiters) isEmpty(mailbox int64) bool {
+	l := w.lines[mailbox]
+	return mailbox == 0 || l != nil && l.holds.Get() == empty
+}
+
+// wrote takes note that bytes of claims were written to the stream of a consumer, or need not be written any more. It may
+// be called concurrently.
+func (w *Waiters) wrote(c *consumer, bytes int) {
+	c.written.Add(int64(bytes))
+	if c.behind.Swap(false) {
+		w.free(c)
+	}
+}
+
+// remove removes a consumer, which receives nothing more. It is for functions of OnCommit.
 func (w *Waiters) remove(c *consumer) {
-	c.gone = true
+	c.gone.Store(true)
+	w.unlist(c)
+}
+
+// unlist takes a consumer out of its lines.
+func (w *Waiters) unlist(c *consumer) {
 	if !c.entered {
 		return
 	}
 	c.entered = false
-	for _, box := range c.boxes {
-		rest := slices.DeleteFunc(w.consumers[box.ID], func(o *consumer) bool { return o == c })
-		if len(rest) == 0 {
-			delete(w.consumers, box.ID)
-		} else {
-			w.consumers[box.ID] = rest
-		}
-	}
-}
-
-// hasLeft reports whether a consumer has left.
-func (w *Waiters) hasLeft(c *consumer) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return c.gone
-}
-
-// refill returns capacity to a consumer: claims with a number of bytes have ended, and unsent bytes were
-// written to its stream or need not be written any more.
-func (w *Waiters) refill(c *consumer, claims, bytes, unsent int) {
-	w.mu.Lock()
-	wasFull := c.capacity() == 0
-	c.inFlight -= claims
-	c.bytes -= bytes
-	c.unsent -= unsent
-	eager := wasFull && c.capacity() > 0 && w.lookAt(c)
-	w.mu.Unlock()
-	if eager {
-		w.kick()
+	for _, box := range c.boxes {
+		l := w.lines[box.ID]
+		l.consumers = slices.DeleteFunc(l.consumers, func(o *consumer) bool { return o == c })
+		if len(l.consumers) == 0 {
+			delete(w.lines, box.ID)
+		}
 	}
 }
 
@@ -227,9 +250,12 @@ func (w *Waiters) Listen(mailboxes ...int64) (<-chan struct{}, func()) {
 }
 
 // signal wakes the readers of the mailboxes.
-func (w *Waiters) signal(mailboxes readied) {
+func (w *Waiters) signal(mailboxes map[int64]place) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if len(w.readers) == 0 {
+		return
+	}
 	for mailbox := range mailboxes {
 		for c := range w.readers[mailbox] {
 			signal(c)
@@ -248,19 +274,17 @@ func (w *Waiters) signalAll() {
 	}
 }
 
-// move changes the mailboxes of a consumer, unless it has left.
+// move changes the mailboxes of a consumer, unless it has left. It is for functions of OnCommit.
 func (w *Waiters) move(c *consumer, a Actor, boxes []Mailbox) {
+	if !c.entered || c.gone.Load() {
+		return
+	}
+	w.unlist(c)
 	w.mu.Lock()
-	stays := c.entered
-	if stays {
-		w.remove(c)
-		c.gone, c.actor, c.boxes, c.from = false, a, boxes, nil
-		w.add(c)
-	}
+	c.actor, c.boxes = a, boxes
 	w.mu.Unlock()
-	if stays {
-		w.kick()
-	}
+	c.from.Put(nil)
+	w.enter(c)
 }
 
 // dismiss ends the consumers of an agent with an error when the transaction is committed. From
@@ -275,17 +299,14 @@ func (w *Waiters) dismissSession(tx *store.Tx, session int64, why error) {
 }
 
 func (w *Waiters) dismissAll(tx *store.Tx, who func(*consumer) bool, why error) {
-	w.mu.Lock()
-	all := w.those(who)
-	w.mu.Unlock()
-	w.suspend(tx, all)
+	for _, c := range w.those(who) {
+		c.leaving.Set(tx, true)
+	}
 	tx.OnCommit(func() {
-		w.mu.Lock()
 		all := w.those(who) // those that entered in this batch included
 		for _, c := range all {
 			w.remove(c)
 		}
-		w.mu.Unlock()
 		for _, c := range all {
 			if c.stream != nil {
 				c.stream.end(why, SettledElsewhere)
@@ -296,66 +317,29 @@ func (w *Waiters) dismissAll(tx *store.Tx, who func(*consumer) bool, why error) 
 	})
 }
 
-// suspend stops deliveries to consumers that leave when the transaction is committed.
-func (w *Waiters) suspend(tx *store.Tx, consumers []*consumer) {
-	leaving := &w.leaving
-	for _, c := range consumers {
-		leaving.Set(tx, c, struct{}{})
-		tx.OnCommit(func() { leaving.Forget(c) })
-	}
-}
-
-// those returns the consumers for which who is true. The caller holds the mutex.
+// those returns the consumers for which who is true.
 func (w *Waiters) those(who func(*consumer) bool) []*consumer {
-	var all []*consumer
-	for _, waiting := range w.consumers {
-		for _, c := range waiting {
-			if who(c) && !slices.Contains(all, c) {
-				all = append(all, c)
+	all := map[*consumer]bool{}
+	for _, l := range w.lines {
+		for _, c := range l.consumers {
+			if who(c) {
+				all[c] = true
 			}
 		}
 	}
-	return all
+	return slices.Collect(maps.Keys(all))
 }
 
-// A granted is what a consumer has been given in a batcw.
-type granted struct {
-	claims []Claim
-	bytes  int // of their contents
-}
-
-// capacityBesideGrants is the number of claims that a consumer may receive beside those that this batch has granted to it.
-func (w *Waiters) capacityBesideGrants(c *consumer) int {
-	if _, leaving := w.leaving.Find(c); leaving {
-		return 0
-	}
-	return c.capacityBeside(w.grants.Get(c))
-}
-
-// grant notes that a consumer has been given a delivery by the function of tx.
-func (w *Waiters) grant(tx *store.Tx, c *consumer, claim Claim) {
-	g := w.grants.Get(c)
-	w.grants.Set(tx, c, granted{append(g.claims, claim), g.bytes + len(claim.Content)})
-}
-
-// Most messages find a consumer that waits for them. The function that sends such a message assigns it at once: its
-// delivery is created as CLAIMED. This saves inserting it as ready, finding it and changing it, a third of the writer's
-// work for a message. Waiters keeps these grants for the later functions of the batch. At the end of the batch, dispatch
-// delivers them to the consumers.
-
-// waiting returns the next consumer of a mailbox, if one may have a delivery before all that is ready.
-func (w *Waiters) waiting(tx *store.Tx, mailbox int64, ref MailboxRef, r *ready) (*consumer, error) {
-	if at, ok := w.touched.Find(mailbox); ok && at != justVisible {
-		return nil, nil // a delivery is ready and not yet assigned
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if _, ok := w.scans[mailbox]; ok {
+// taker returns the next consumer of a mailbox that may have a new delivery at once. It returns nil if there is none, or
+// if other deliveries go before.
+func (w *Waiters) taker(tx *store.Tx, mailbox int64, ref MailboxRef, r *ready) (*consumer, error) {
+	l := w.lines[mailbox]
+	if l == nil || l.holds.Get() == unread || w.unchecked.Get() != nil {
 		return nil, nil
 	}
 	var failed error
-	c := w.nextConsumer(mailbox, func(c *consumer) bool {
-		if c.eager || !c.takes(ref.Kind, r) || w.capacityBesideGrants(c) == 0 {
+	c := l.nextTo(func(c *consumer) bool {
+		if c.freed.Load() || !c.takes(ref.Kind, r) || c.capacity() == 0 {
 			return false
 		}
 		p, err := w.gates.Pass(tx, c.actor.Mailbox)
@@ -367,6 +351,14 @@ func (w *Waiters) waiting(tx *store.Tx, mailbox int64, ref MailboxRef, r *ready)
 	return c, failed
 }
 
+// give gives a consumer a claim, which dispatch delivers.
+func (w *Waiters) give(tx *store.Tx, c *consumer, claim *Claim) {
+	if len(c.given.Get()) == 0 {
+		w.changes.Note(tx, change{to: c})
+	}
+	c.take(tx, claim)
+}
+
 // passes reports whether a consumer's agent may be given a ready delivery.
 func (w *Waiters) passes(tx *store.Tx, c *consumer, r *ready) (bool, error) {
 	p, err := w.gates.Pass(tx, c.actor.Mailbox)
@@ -375,24 +367,16 @@ func (w *Waiters) passes(tx *store.Tx, c *consumer, r *ready) (bool, error) {
 
 // Reconsider has dispatch examine all that an agent's consumers may take, at the end of this batch: its gate allows more
 // than before. Nothing new is given to them before that, because it would overtake older deliveries.
-func (w *Waiters) Reconsider(tx *store.Tx, agent int64) {
-	w.lookAgain(tx, func(c *consumer) bool { return c.actor.Mailbox == agent })
+func (w *Waiters) Reconsider(agent int64) {
+	for _, c := range w.those(func(c *consumer) bool { return c.actor.Mailbox == agent }) {
+		w.free(c)
+	}
 }
 
 // DrainEnded has dispatch examine all that consumers may take. It is a hook of the end of a drain.
-func (w *Waiters) DrainEnded(tx *store.Tx) error {
-	w.lookAgain(tx, func(*consumer) bool { return true })
-	return nil
-}
-
-// lookAgain has dispatch examine all that some consumers may take.
-func (w *Waiters) lookAgain(tx *store.Tx, who func(*consumer) bool) {
-	w.mu.Lock()
-	for _, c := range w.those(who) {
-		if !c.eager {
-			w.lookAt(c)
-		}
+func (w *Waiters) DrainEnded(*store.Tx) error {
+	for _, c := range w.those(func(*consumer) bool { return true }) {
+		w.free(c)
 	}
-	w.mu.Unlock()
-	tx.AtEnd(dispatchKey{}, w.dispatch)
+	return nil
 }

@@ -145,7 +145,7 @@ type departure struct {
 // there may be more.
 func (d *departure) page() (more bool, err error) {
 	more, err = d.ReleaseAll(departurePage)
-	d.Vacate()
+	d.Waiters.Arrived(d.tx, d.agent.Mailbox) // its readers end
 	if err != nil || more {
 		return more, err
 	}

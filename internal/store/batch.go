@@ -21,12 +21,13 @@ type batch struct {
 	deferred deferred
 	onCommit []func()
 	drops    []func()
-	endings  []endFunc
+	rounds   []round // of the functions so far, to run before a function that does not only note
+	endings  []round
 	ended    int         // how many of endings have run, or are running
 	asked    map[any]int // where in endings a key stands
-	later    []endFunc   // asked for after they had run: for the next batch
-	failed   []endFunc   // these run again when kickRetry is over
-	kicks    []endFunc   // asked for by Kick: these do not get lost with the batch
+	later    []round     // asked for after they had run: for the next batch
+	failed   []round     // these run again when kickRetry is over
+	kicks    []round     // asked for by Kick: these do not get lost with the batch
 	waiting  *time.Timer // ends the wait for more work
 	started  time.Time
 	rows     int
@@ -55,9 +56,12 @@ func (w *writer) runBatch() {
 			break
 		}
 		b.tasks = append(b.tasks, t)
+		if !t.notes {
+			w.runRounds()
+		}
 		if b.lost == nil {
 			before := b.rows
-			t.err = w.function(t.fn)
+			t.err = w.function(t.fn, false)
 			w.charge(t.lane, b.rows-before)
 		}
 	}
@@ -107,7 +111,7 @@ func (w *writer) runAgain() {
 		if b.lost != nil {
 			return
 		}
-		t.err = w.function(t.fn)
+		t.err = w.function(t.fn, false)
 	}
 	w.end()
 }
@@ -180,10 +184,10 @@ func (w *writer) awaitMoreWork() bool {
 	}
 }
 
-// function runs one function of the batch.
-func (w *writer) function(fn func(*Tx) error) (err error) {
+// function runs one function of the batch. The failure of one that is whole loses the batch.
+func (w *writer) function(fn func(*Tx) error, whole bool) (err error) {
 	b := &w.batch
-	tx := &Tx{writer: w, now: w.clock.Now(), first: len(b.deferred.statements)}
+	tx := &Tx{writer: w, now: w.clock.Now(), first: len(b.deferred.statements), whole: whole}
 	w.latest = max(w.latest, tx.now.UnixNano())
 	defer func() {
 		if err != nil {
@@ -191,6 +195,9 @@ func (w *writer) function(fn func(*Tx) error) (err error) {
 		}
 	}()
 	err = tx.call(fn)
+	if err == nil && b.careful {
+		err = tx.runRounds()
+	}
 	w.conn.closeRows()
 	if err == nil && tx.changing && w.drop != nil {
 		err = w.drop()
@@ -236,8 +243,8 @@ func (w *writer) function(fn func(*Tx) error) (err error) {
 	b.dirty = b.dirty || tx.changed || tx.numbered
 	b.onCommit = append(b.onCommit, tx.onCommit...)
 	b.drops = append(b.drops, tx.drops...)
-	for _, e := range tx.endings {
-		w.ask(e)
+	for _, r := range tx.rounds {
+		w.ask(r)
 	}
 	if len(b.deferred.statements) > mostDeferred {
 		w.sendAll()
@@ -253,11 +260,15 @@ func (w *writer) look(err error) {
 	}
 }
 
-// ask puts a function at the end of the batch, or into the next batch if its key has already run.
-func (w *writer) ask(e endFunc) {
+// ask puts a round among those that are to run, or an ending that has already run into the next batch.
+func (w *writer) ask(e round) {
 	b := &w.batch
 	i, known := b.asked[e.key]
 	switch {
+	case !e.ending:
+		if !slices.ContainsFunc(b.rounds, func(r round) bool { return r.key == e.key }) {
+			b.rounds = append(b.rounds, e)
+		}
 	case !known:
 		b.asked[e.key] = len(b.endings)
 		b.endings = append(b.endings, e)
@@ -266,8 +277,35 @@ func (w *writer) ask(e endFunc) {
 	}
 }
 
-// end runs the functions at the end of the batch, those that they ask for included.
+// runRounds runs the rounds of the functions so far. The failure of a round is a defect, for which the batch is lost: its
+// functions run again, each with its own round.
+func (w *writer) runRounds() {
+	b := &w.batch
+	for b.lost == nil && len(b.rounds) > 0 {
+		r := b.rounds[0]
+		b.rounds = slices.Delete(b.rounds, 0, 1)
+		if err := w.function(r.run, true); err != nil {
+			w.lose(err)
+		}
+	}
+}
+
+// runRounds runs the rounds of one function as parts of it.
+func (tx *Tx) runRounds() error {
+	for i := 0; i < len(tx.rounds); i++ {
+		if r := tx.rounds[i]; !r.ending {
+			if err := tx.call(r.run); err != nil {
+				return err
+			}
+		}
+	}
+	tx.rounds = slices.DeleteFunc(tx.rounds, func(r round) bool { return !r.ending })
+	return nil
+}
+
+// end runs the rounds that are left and the endings, those that they ask for included.
 func (w *writer) end() {
+	w.runRounds()
 	b := &w.batch
 	w.mu.Lock()
 	b.kicks = append(b.kicks, w.kicks...)
@@ -282,8 +320,8 @@ func (w *writer) end() {
 	for b.lost == nil && b.ended < len(b.endings) {
 		e := b.endings[b.ended]
 		b.ended++
-		if err := w.function(e.fn); err != nil && b.lost == nil {
-			w.log.Error("function at the end of a batch failed", zap.Any("key", e.key), zap.Error(err))
+		if err := w.function(e.run, false); err != nil && b.lost == nil {
+			w.log.Error("function at the end of a batch failed", zap.Error(err))
 			b.failed = append(b.failed, e)
 		}
 	}
@@ -359,7 +397,7 @@ func (b *batch) reset() {
 	clear(b.kicks)
 	*b = batch{
 		tasks: b.tasks[:0], deferred: b.deferred, onCommit: b.onCommit, drops: b.drops,
-		endings: b.endings, asked: b.asked, kicks: b.kicks[:0], later: b.later, failed: b.failed,
+		rounds: b.rounds, endings: b.endings, asked: b.asked, kicks: b.kicks[:0], later: b.later, failed: b.failed,
 	}
 }
 
@@ -368,11 +406,13 @@ func (b *batch) again() {
 	b.deferred.empty()
 	clear(b.onCommit)
 	clear(b.drops)
+	clear(b.rounds)
 	clear(b.endings)
 	clear(b.asked)
 	clear(b.later)
 	clear(b.failed)
-	b.onCommit, b.drops, b.endings, b.later, b.failed = b.onCommit[:0], b.drops[:0], b.endings[:0], b.later[:0], b.failed[:0]
+	b.onCommit, b.drops, b.later, b.failed = b.onCommit[:0], b.drops[:0], b.later[:0], b.failed[:0]
+	b.rounds, b.endings = b.rounds[:0], b.endings[:0]
 	b.ended, b.rows, b.touched, b.dirty, b.defect, b.careful = 0, 0, false, false, false, true
 }
 

@@ -48,17 +48,18 @@ func TestExec_DefectFailsItsFunctionAlone(t *testing.T) {
 	write(t, s, add("first"))
 	var inMemory store.Memory[string, bool]
 	told := 0
+	end := atEnd(s, add("end"))
 	counted := func(name string) func(*store.Tx) error {
 		return func(tx *store.Tx) error {
 			inMemory.Set(tx, name, true)
 			tx.OnCommit(func() { told++ })
-			tx.AtEnd("end", add("end"))
+			end.Note(tx, name)
 			insert(tx, name, nil)
 			return nil
 		}
 	}
 	release := hold(t, s)
-	s.Kick("kicked", add("kicked"))
+	atEnd(s, add("kicked")).Kick()
 	early := submit(s, store.LaneFill, counted("early"))
 	defect := submit(s, store.LaneFill, func(tx *store.Tx) error {
 		insert(tx, "lost", nil)
@@ -96,13 +97,15 @@ func TestExec_DefectAtTheEndOfABatchFailsItselfAlone(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	write(t, s, add("first"))
+	defect := atEnd(s, func(tx *store.Tx) error {
+		insert(tx, "lost", nil)
+		insertAgain(tx)
+		return nil
+	})
+	end := atEnd(s, add("end"))
 	write(t, s, func(tx *store.Tx) error {
-		tx.AtEnd("defect", func(tx *store.Tx) error {
-			insert(tx, "lost", nil)
-			insertAgain(tx)
-			return nil
-		})
-		tx.AtEnd("end", add("end"))
+		defect.Note(tx, "")
+		end.Note(tx, "")
 		insert(tx, "function", nil)
 		return nil
 	})

@@ -3,12 +3,12 @@
 // # A change
 //
 // Write hands a function to the one writer goroutine. The writer gathers the functions that wait
-// into one transaction, runs each of them, runs the functions that were put at the end of the batch, commits,
+// into one transaction, runs each of them and the rounds for which they have left notes, commits,
 // syncs, runs the OnCommit functions and then answers every caller:
 //
 //	Drain  ──► LaneDrain ─┐
-//	Write  ──► LaneFill ──┼► BEGIN ─ functions ─ AtEnd ─ statements left ─ counter ─ COMMIT ─► OnCommit ─► answers
-//	Kick   ──► AtEnd ─────┘
+//	Write  ──► LaneFill ──┼► BEGIN ─ functions, rounds ─ endings ─ statements left ─ counter ─ COMMIT ─► OnCommit ─► answers
+//	Kick   ──► endings ───┘
 //
 // Nothing is acknowledged, refused or woken before the commit is on disk. A function decides only
 // on what it reads through its Tx. A batch ends after 4 ms or 1,000 changed rows, and after
@@ -21,6 +21,13 @@
 // function that is refused takes back what waits. What it has sent already, because it read after a change of its
 // own, follows a savepoint and is rolled back: a refusal undoes only itself. A function that reads first and
 // changes afterwards needs no savepoint.
+//
+// # Rounds
+//
+// What many functions would write one by one, they can note instead, and a Round writes it once. A round of NewRound
+// belongs to the functions whose notes it gets: it runs before any function that might read what it writes, and if it
+// fails, they fail. An ending of NewEnding runs once at the end of a batch; if it fails, it alone is undone, and runs
+// again later with the same notes. A function that is refused takes its notes back.
 //
 // # Callers
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -53,21 +54,21 @@ func TestOnCommit_IsDroppedWithItsFunction(t *testing.T) {
 	}
 }
 
-func TestAtEnd_RunsOncePerKeyAfterAllFunctions(t *testing.T) {
+func TestEnding_RunsOnceAfterAllFunctionsWithTheirNotes(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	var seen [][]string
-	look := func(tx *store.Tx) error {
+	var seen, noted [][]string
+	look := store.NewEnding(s, func(tx *store.Tx, notes []string) error {
 		found, err := namesIn(tx)
-		seen = append(seen, found)
+		seen, noted = append(seen, found), append(noted, slices.Clone(notes))
 		insert(tx, "end", nil)
 		return err
-	}
+	})
 	release := hold(t, s)
 	for _, name := range []string{"a", "b", "c"} {
 		submit(s, store.LaneFill, func(tx *store.Tx) error {
-			tx.AtEnd("look", look)
-			tx.AtEnd("look", look)
+			look.Note(tx, name+"1")
+			look.Note(tx, name+"2")
 			insert(tx, name, nil)
 			return nil
 		})
@@ -75,6 +76,9 @@ func TestAtEnd_RunsOncePerKeyAfterAllFunctions(t *testing.T) {
 	release()
 	write(t, s, nothing)
 	if diff := cmp.Diff([][]string{{"a", "b", "c"}}, seen); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([][]string{{"a1", "a2", "b1", "b2", "c1", "c2"}}, noted); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff([]string{"a", "b", "c", "end"}, names(t, s)); diff != "" {
@@ -85,46 +89,51 @@ func TestAtEnd_RunsOncePerKeyAfterAllFunctions(t *testing.T) {
 	}
 }
 
-func TestAtEnd_IsDroppedIfOnlyRefusedFunctionsAsked(t *testing.T) {
+func TestEnding_IsDroppedWithTheNotesOfRefusedFunctions(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	ran := map[string]int{}
-	refused := func(keys ...string) func(*store.Tx) error {
-		return func(tx *store.Tx) error {
-			for _, key := range keys {
-				tx.AtEnd(key, func(*store.Tx) error { ran[key]++; return nil })
-			}
-			return errRefused
-		}
+	ran := map[string][]string{}
+	note := func(name string) *store.Round[string] {
+		return store.NewEnding(s, func(_ *store.Tx, notes []string) error {
+			ran[name] = append(ran[name], notes...)
+			return nil
+		})
 	}
+	only, both := note("only"), note("both")
 	release := hold(t, s)
-	submit(s, store.LaneFill, refused("only", "both"))
-	submit(s, store.LaneFill, func(tx *store.Tx) error {
-		tx.AtEnd("both", func(*store.Tx) error { ran["both"]++; return nil })
-		return nil
-	})
-	submit(s, store.LaneFill, refused("both"))
+	refused := func(tx *store.Tx) error {
+		only.Note(tx, "refused")
+		both.Note(tx, "refused")
+		return errRefused
+	}
+	submit(s, store.LaneFill, refused)
+	submit(s, store.LaneFill, func(tx *store.Tx) error { both.Note(tx, "first"); return nil })
+	submit(s, store.LaneFill, refused)
+	submit(s, store.LaneFill, func(tx *store.Tx) error { both.Note(tx, "second"); return nil })
 	release()
 	write(t, s, nothing)
-	if diff := cmp.Diff(map[string]int{"both": 1}, ran); diff != "" {
+	if diff := cmp.Diff(map[string][]string{"both": {"first", "second"}}, ran); diff != "" {
 		t.Error(diff)
 	}
 }
 
-func TestAtEnd_FailureUndoesOnlyItself(t *testing.T) {
+func TestEnding_FailureUndoesOnlyItself(t *testing.T) {
 	t.Parallel()
 	s := open(t)
+	refused := atEnd(s, func(tx *store.Tx) error {
+		tx.OnCommit(func() { t.Error("told of a change that was undone") })
+		insert(tx, "undone", nil)
+		return errRefused
+	})
+	panics := atEnd(s, func(tx *store.Tx) error {
+		insert(tx, "undone as well", nil)
+		panic("a defect")
+	})
+	end := atEnd(s, add("end"))
 	write(t, s, func(tx *store.Tx) error {
-		tx.AtEnd(1, func(tx *store.Tx) error {
-			tx.OnCommit(func() { t.Error("told of a change that was undone") })
-			insert(tx, "undone", nil)
-			return errRefused
-		})
-		tx.AtEnd(2, func(tx *store.Tx) error {
-			insert(tx, "undone as well", nil)
-			panic("a defect")
-		})
-		tx.AtEnd(3, add("end"))
+		refused.Note(tx, "")
+		panics.Note(tx, "")
+		end.Note(tx, "")
 		insert(tx, "function", nil)
 		return nil
 	})
@@ -133,22 +142,54 @@ func TestAtEnd_FailureUndoesOnlyItself(t *testing.T) {
 	}
 }
 
-func TestAtEnd_MayAskForMore(t *testing.T) {
+// The notes of an ending that has failed are not lost: it gets them again a second later.
+func TestEnding_IsTriedAgainWithItsNotes(t *testing.T) {
+	t.Parallel()
+	clock := clockwork.NewFakeClock()
+	s := open(t, withClock(clock))
+	done := make(chan []string)
+	fails := true
+	end := store.NewEnding(s, func(tx *store.Tx, notes []string) error {
+		if fails {
+			fails = false
+			return errRefused
+		}
+		notes = slices.Clone(notes)
+		tx.OnCommit(func() { go func() { done <- notes }() })
+		return nil
+	})
+	store.FailNextCommit(s, ioError) // that changes something
+	write(t, s, func(tx *store.Tx) error { end.Note(tx, "a"); return nil })
+	if err := clock.BlockUntilContext(context.Background(), 1); err != nil { // until it is to be tried again
+		t.Fatal(err)
+	}
+	err := s.Write(context.Background(), func(tx *store.Tx) error { // the ending runs in the same batch, which is lost
+		end.Note(tx, "lost")
+		insert(tx, "lost", nil)
+		return nil
+	})
+	wantFault(t, err, fault.Unavailable, "IO_ERROR")
+	write(t, s, func(tx *store.Tx) error { end.Note(tx, "b"); return nil })
+	if diff := cmp.Diff([]string{"a", "b"}, <-done); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestEnding_MayAskForMore(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	told := false
-	write(t, s, func(tx *store.Tx) error {
-		tx.AtEnd("first", func(tx *store.Tx) error {
-			tx.AtEnd("second", func(tx *store.Tx) error {
-				tx.OnCommit(func() { told = true })
-				insert(tx, "second", nil)
-				return nil
-			})
-			insert(tx, "first", nil)
-			return nil
-		})
+	second := atEnd(s, func(tx *store.Tx) error {
+		tx.OnCommit(func() { told = true })
+		insert(tx, "second", nil)
 		return nil
 	})
+	first := atEnd(s, func(tx *store.Tx) error {
+		second.Note(tx, "")
+		insert(tx, "first", nil)
+		return nil
+	})
+	write(t, s, func(tx *store.Tx) error { first.Note(tx, ""); return nil })
 	if diff := cmp.Diff([]string{"first", "second"}, names(t, s)); diff != "" || !told {
 		t.Error(diff, told)
 	}
@@ -157,23 +198,23 @@ func TestAtEnd_MayAskForMore(t *testing.T) {
 	}
 }
 
-func TestAtEnd_KeyAskedForAfterItHasRunWaitsForTheNextBatch(t *testing.T) {
+func TestEnding_AskedForAfterItHasRunWaitsForTheNextBatch(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	again := make(chan struct{})
 	var commitsBefore uint64
-	var step func(tx *store.Tx) error
-	step = func(tx *store.Tx) error {
+	var step *store.Round[string]
+	step = atEnd(s, func(tx *store.Tx) error {
 		if s.Revision() > 0 {
 			commitsBefore = s.Stats().Commits
 			tx.OnCommit(func() { close(again) })
 			return nil
 		}
-		tx.AtEnd("step", step)
+		step.Note(tx, "")
 		insert(tx, "one", nil)
 		return nil
-	}
-	write(t, s, func(tx *store.Tx) error { tx.AtEnd("step", step); return nil })
+	})
+	write(t, s, func(tx *store.Tx) error { step.Note(tx, ""); return nil })
 	<-again
 	if commitsBefore != 1 {
 		t.Errorf("ran again after %d commits, want 1", commitsBefore)
@@ -184,37 +225,35 @@ func TestKick_WakesAnIdleWriter(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	done := make(chan struct{})
-	s.Kick("mailbox", func(tx *store.Tx) error {
+	atEnd(s, func(tx *store.Tx) error {
 		tx.OnCommit(func() { close(done) })
 		insert(tx, "kicked", nil)
 		return nil
-	})
+	}).Kick()
 	<-done
 	if diff := cmp.Diff([]string{"kicked"}, names(t, s)); diff != "" {
 		t.Error(diff)
 	}
 }
 
-func TestKick_RunsOncePerKeyTogetherWithAtEnd(t *testing.T) {
+func TestKick_RunsOnceTogetherWithNotes(t *testing.T) {
 	t.Parallel()
 	s := open(t)
+	mailbox, another := atEnd(s, add("mailbox")), atEnd(s, add("another"))
 	release := hold(t, s)
 	for range 3 {
-		s.Kick("mailbox", add("kicked"))
+		mailbox.Kick()
 	}
-	s.Kick("another", add("another"))
-	submit(s, store.LaneFill, func(tx *store.Tx) error {
-		tx.AtEnd("mailbox", add("asked"))
-		return nil
-	})
+	another.Kick()
+	submit(s, store.LaneFill, func(tx *store.Tx) error { mailbox.Note(tx, ""); return nil })
 	release()
 	write(t, s, nothing)
-	if diff := cmp.Diff([]string{"asked", "another"}, names(t, s)); diff != "" {
+	if diff := cmp.Diff([]string{"mailbox", "another"}, names(t, s)); diff != "" {
 		t.Error(diff)
 	}
-	s.Kick("mailbox", add("kicked again"))
+	mailbox.Kick()
 	write(t, s, nothing)
-	if diff := cmp.Diff([]string{"asked", "another", "kicked again"}, names(t, s)); diff != "" {
+	if diff := cmp.Diff([]string{"mailbox", "another", "mailbox"}, names(t, s)); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -225,11 +264,11 @@ func TestKick_IsTriedAgainAfterALostBatch(t *testing.T) {
 	s := open(t, withClock(clock))
 	store.FailNextCommit(s, ioError)
 	done := make(chan struct{})
-	s.Kick("mailbox", func(tx *store.Tx) error {
+	atEnd(s, func(tx *store.Tx) error {
 		tx.OnCommit(func() { close(done) })
 		insert(tx, "kicked", nil)
 		return nil
-	})
+	}).Kick()
 	if err := clock.BlockUntilContext(context.Background(), 1); err != nil { // until it is to be tried again
 		t.Fatal(err)
 	}
@@ -254,7 +293,7 @@ func TestClose_FinishesWhatWasAcceptedAndTakesNothingMore(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		outcomes = append(outcomes, submit(s, store.LaneFill, add(name)), submit(s, store.LaneDrain, nothing))
 	}
-	s.Kick("kick", add("kicked"))
+	atEnd(s, add("kicked")).Kick()
 	closed := make(chan error)
 	go func() { closed <- s.Close() }()
 	for fault.KindOf(s.Read(context.Background(), snapshotNothing)) != fault.Unavailable {
@@ -273,7 +312,7 @@ func TestClose_FinishesWhatWasAcceptedAndTakesNothingMore(t *testing.T) {
 	wantFault(t, s.Write(ctx, nothing), fault.Unavailable, "SHUTTING_DOWN")
 	wantFault(t, s.Drain(ctx, nothing), fault.Unavailable, "SHUTTING_DOWN")
 	wantFault(t, <-submit(s, store.LaneFill, nothing), fault.Unavailable, "SHUTTING_DOWN")
-	s.Kick("late", nothing)
+	atEnd(s, nothing).Kick()
 	again := open(t, inFolder(dir))
 	if diff := cmp.Diff([]string{"a", "b", "kicked"}, names(t, again)); diff != "" {
 		t.Error(diff)

@@ -37,10 +37,11 @@ func TestDiskFull_FailsTheWholeBatchAndRunsNothingOutsideIt(t *testing.T) {
 	large := make([]byte, 1<<20)
 	ran := map[string]bool{}
 
+	end := atEnd(s, add("end"))
 	release := hold(t, s)
 	first := submit(s, store.LaneFill, func(tx *store.Tx) error {
 		tx.OnCommit(func() { t.Error("told of a commit that failed") })
-		tx.AtEnd("end", add("end"))
+		end.Note(tx, "")
 		insert(tx, "first", nil)
 		return nil
 	})

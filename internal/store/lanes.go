@@ -76,8 +76,18 @@ func (s *Store) recycle(t *task, err error) error {
 // Submit blocks; if ctx ends meanwhile, it calls done with fault.Canceled or fault.Deadline. It
 // ignores the end of ctx otherwise, and without a caller it never blocks.
 func (s *Store) Submit(ctx context.Context, lane Lane, size int, fn func(*Tx) error, done func(error)) {
-	if err := s.writer.push(ctx, lane, &task{fn: fn, size: size, done: done}); err != nil {
-		done(err)
+	s.submit(ctx, lane, &task{fn: fn, size: size, done: done})
+}
+
+// SubmitNotes is Submit for a function that reads nothing that rounds of NewRound change. The rounds of the functions
+// before it wait, and so serve several functions at once.
+func (s *Store) SubmitNotes(ctx context.Context, lane Lane, size int, fn func(*Tx) error, done func(error)) {
+	s.submit(ctx, lane, &task{fn: fn, size: size, done: done, notes: true})
+}
+
+func (s *Store) submit(ctx context.Context, lane Lane, t *task) {
+	if err := s.writer.push(ctx, lane, t); err != nil {
+		t.done(err)
 	}
 }
 
@@ -112,6 +122,7 @@ type task struct {
 	fn     func(*Tx) error
 	lane   Lane
 	size   int
+	notes  bool        // see SubmitNotes
 	next   *task       // in its line
 	done   func(error) // for Submit
 	answer chan error  // for Write and Drain, who wait for it; capacity 1

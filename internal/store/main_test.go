@@ -104,6 +104,11 @@ func write(tb testing.TB, s *store.Store, fn func(*store.Tx) error) {
 	}
 }
 
+// atEnd returns a round that runs fn at the end of a batch.
+func atEnd(s *store.Store, fn func(*store.Tx) error) *store.Round[string] {
+	return store.NewEnding(s, func(tx *store.Tx, _ []string) error { return fn(tx) })
+}
+
 // add returns a function that inserts one item.
 func add(name string) func(*store.Tx) error {
 	return func(tx *store.Tx) error {

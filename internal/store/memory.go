@@ -64,6 +64,23 @@ func (m *Memory[K, V]) keep(tx *Tx, key K) {
 	})
 }
 
+// A Value is one value that the functions of the writer share. As in a Memory, a change belongs to the function that
+// makes it, and the value is replaced and never changed in place.
+type Value[V any] struct{ value V }
+
+// Get returns the value.
+func (v *Value[V]) Get() V { return v.value }
+
+// Set replaces the value.
+func (v *Value[V]) Set(tx *Tx, value V) {
+	before := v.value
+	tx.onDrop(func() { v.value = before })
+	v.value = value
+}
+
+// Put replaces the value for good, after the commit: it is for functions of OnCommit.
+func (v *Value[V]) Put(value V) { v.value = value }
+
 // cacheSize is how many entries a cache holds before it is emptied.
 const cacheSize = 10_000
 

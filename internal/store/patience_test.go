@@ -69,7 +69,7 @@ func TestPatient_IsCommittedWithAKickAndByClose(t *testing.T) {
 		s := open(t)
 		first := submit(s, store.LaneFill, patient("first"))
 		wantOpen(t, s)
-		s.Kick("key", func(*store.Tx) error { return nil })
+		atEnd(s, nothing).Kick()
 		synctest.Wait()
 		select {
 		case err := <-first:

@@ -24,17 +24,12 @@ type Tx struct {
 	changed  bool   // a statement has changed a row
 	numbered bool   // a revision was taken
 	patient  bool   // nobody waits for the commit
+	whole    bool   // it is a round whose failure loses the batch
 	over     bool
 	failed   error // of a statement; the function fails with it
 	onCommit []func()
 	drops    []func()
-	endings  []endFunc
-}
-
-// An endFunc is a function that AtEnd or Kick has asked for.
-type endFunc struct {
-	key any
-	fn  func(*Tx) error
+	rounds   []round // that it has asked for
 }
 
 // Exec has a statement run before the next read of this function or of a later one, and before the commit, in the
@@ -73,6 +68,20 @@ func (tx *Tx) ExecCount(query string, args ...any) (changed int64, err error) {
 		tx.failed = err
 	}
 	return changed, err
+}
+
+// ExecEach runs a statement at once with each of n lists of arguments, and returns how many rows it has changed each
+// time. The list that args returns need not last longer than until the next call.
+func (tx *Tx) ExecEach(query string, n int, args func(i int) []any) ([]int, error) {
+	changed := make([]int, n)
+	for i := range changed {
+		rows, err := tx.ExecCount(query, args(i)...)
+		if err != nil {
+			return nil, err
+		}
+		changed[i] = int(rows)
+	}
+	return changed, nil
 }
 
 // ExecPage runs statements that each change at most a number of rows, which is their last argument,
@@ -138,15 +147,6 @@ func (tx *Tx) OnCommit(fn func()) { tx.onCommit = append(tx.onCommit, fn) }
 // batch: it puts back what was changed in memory.
 func (tx *Tx) onDrop(fn func()) { tx.drops = append(tx.drops, fn) }
 
-// AtEnd registers a function that runs once at the end of the batch, after all functions and before
-// the commit, whoever and how many ask for it under the same key. If it
-// fails, only its own changes are undone, the failure is logged, and it runs again a second later. It is not run if all
-// that asked for it have failed. A key that is asked for again after its function has run waits for the
-// next batch.
-func (tx *Tx) AtEnd(key any, fn func(*Tx) error) {
-	tx.endings = append(tx.endings, endFunc{key, fn})
-}
-
 // take prepares a statement that runs at once, after all that wait.
 func (tx *Tx) take(query string) (*statement, error) {
 	if tx.over {
@@ -183,7 +183,7 @@ func (tx *Tx) send(changes bool) error {
 		w.lose(err)
 		return err
 	}
-	if !tx.saved && (changes || len(d.statements) > tx.first) {
+	if !tx.saved && !tx.whole && (changes || len(d.statements) > tx.first) {
 		if err := w.conn.run(`SAVEPOINT fn`); err != nil {
 			w.look(err)
 			return err

@@ -313,19 +313,20 @@ func batches(t *testing.T, s *store.Store, submitAll func(note func(name string,
 	t.Helper()
 	var order []string
 	var outcomes sync.WaitGroup
+	bar := atEnd(s, func(tx *store.Tx) error {
+		tx.OnCommit(func() { order = append(order, "|") })
+		return nil
+	})
 	release := hold(t, s)
 	submitAll(func(name string, fn func(*store.Tx) error) func(*store.Tx) error {
 		return func(tx *store.Tx) error {
 			order = append(order, name)
-			tx.AtEnd("bar", func(tx *store.Tx) error {
-				tx.OnCommit(func() { order = append(order, "|") })
-				return nil
-			})
+			bar.Note(tx, name)
 			return fn(tx)
 		}
 	})
 	outcomes.Add(1)
-	s.Kick("the last batch", func(tx *store.Tx) error { return nil })
+	atEnd(s, nothing).Kick() // the last batch
 	go func() {
 		defer outcomes.Done()
 		_ = s.Close()

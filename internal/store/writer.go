@@ -45,7 +45,7 @@ type writer struct {
 
 	mu      sync.Mutex // guards the fields below
 	lanes   [lanes]queue
-	kicks   []endFunc // in the order of Kick, each key once
+	kicks   []round // in the order of Kick, each key once
 	kicked  map[any]struct{}
 	resting bool // kicks wait until kickRetry is over, or for other work
 	closed  bool
@@ -78,14 +78,11 @@ func newWriter(c *conn, cp *checkpointer, m meta, o Options) *writer {
 	return w
 }
 
-// Kick asks the writer to run fn as an AtEnd function in the next batch, and to start one if it is
-// idle. Until it has run, further calls with the same key do nothing. If it fails, or its batch does, it is
-// tried again; it is dropped when the store closes.
-func (s *Store) Kick(key any, fn func(*Tx) error) {
-	w := s.writer
+// kickNow notes an ending for the next batch, and starts one. It does nothing when the store closes.
+func (w *writer) kickNow(r round) {
 	w.mu.Lock()
 	if !w.closed {
-		w.kick(endFunc{key, fn})
+		w.kick(r)
 	}
 	w.mu.Unlock()
 	w.nudge()
@@ -151,7 +148,7 @@ func (w *writer) syncFailed(err error) {
 	}
 }
 
-func (w *writer) kickAll(endings []endFunc) {
+func (w *writer) kickAll(endings []round) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, e := range endings {
@@ -160,7 +157,7 @@ func (w *writer) kickAll(endings []endFunc) {
 }
 
 // kick notes an ending for the next batch. The caller holds mu.
-func (w *writer) kick(e endFunc) {
+func (w *writer) kick(e round) {
 	if _, known := w.kicked[e.key]; !known {
 		w.kicked[e.key] = struct{}{}
 		w.kicks = append(w.kicks, e)
@@ -168,7 +165,7 @@ func (w *writer) kick(e endFunc) {
 }
 
 // kickLater is kickAll in a second.
-func (w *writer) kickLater(endings []endFunc) {
+func (w *writer) kickLater(endings []round) {
 	if len(endings) == 0 {
 		return
 	}

@@ -1,0 +1,67 @@
+package store
+
+// A Round does in one function what functions of the writer have noted. Notes belong to the function that makes them:
+// they are dropped with it. Only the writer uses a Round, except Kick.
+//
+// A round of NewRound belongs to the functions whose notes it gets. It runs before the next function that is not one of
+// Note (see Job), and before the end of the batch. If it fails, these functions fail.
+//
+// A round of NewEnding runs once at the end of the batch, after all functions. If it fails, only its own changes are
+// undone, the failure is logged, and it runs again with the same notes a second later.
+type Round[T any] struct {
+	writer *writer
+	run    func(tx *Tx, notes []T) error
+	ending bool
+	notes  []T
+	last   *Tx // that has noted
+}
+
+// NewRound returns a round that belongs to the functions that note. run gets all their notes, in order.
+func NewRound[T any](s *Store, run func(tx *Tx, notes []T) error) *Round[T] {
+	return &Round[T]{writer: s.writer, run: run}
+}
+
+// NewEnding returns a round that runs at the end of a batch. run gets the notes of all functions, in order; none after a
+// Kick alone.
+func NewEnding[T any](s *Store, run func(tx *Tx, notes []T) error) *Round[T] {
+	return &Round[T]{writer: s.writer, run: run, ending: true}
+}
+
+// Note keeps a value for the round, and asks for the round in this batch.
+func (r *Round[T]) Note(tx *Tx, value T) {
+	if r.last != tx {
+		r.last = tx
+		n := len(r.notes)
+		tx.onDrop(func() { r.cut(n) })
+		tx.rounds = append(tx.rounds, round{key: r, run: r.call, ending: r.ending})
+	}
+	r.notes = append(r.notes, value)
+}
+
+// Kick asks for an ending in this batch, and has the writer start a batch if there is none. If the batch is lost, the
+// ending is tried again. It may be called concurrently.
+func (r *Round[T]) Kick() { r.writer.kickNow(round{key: r, run: r.call, ending: true}) }
+
+// cut drops the notes from number n on.
+func (r *Round[T]) cut(n int) {
+	r.last = nil
+	if n < len(r.notes) {
+		clear(r.notes[n:])
+		r.notes = r.notes[:n]
+	}
+}
+
+// call runs the round with all notes. They come back if it fails or its batch is lost.
+func (r *Round[T]) call(tx *Tx) error {
+	notes := r.notes
+	r.notes, r.last = nil, nil
+	tx.onDrop(func() { r.notes, r.last = notes, nil })
+	return r.run(tx, notes)
+}
+
+// A round is a Round as the batch sees it.
+type round struct {
+	key    any
+	run    func(*Tx) error
+	ending bool
+}
