@@ -42,17 +42,21 @@ func (s *ClaimStream) Settle(ctx context.Context, items []Settlement) error {
 		}
 		s.answer(items, results)
 	}
-	submit, settle := s.broker.store.Submit, s.settleAll
-	if acks {
-		submit, settle = s.broker.store.SubmitNotes, s.noteAcks
-	}
-	submit(ctx, store.LaneDrain, settlementsSize(items), func(tx *store.Tx) error {
+	settle := func(tx *store.Tx) error {
 		a, err := s.broker.ActingAgent(tx, s.caller)
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
+		case acks:
+			return s.noteAcks(tx, streamItems{s, a, items, results})
 		}
-		return settle(tx, streamItems{s, a, items, results})
-	}, done)
+		return s.settleAll(tx, streamItems{s, a, items, results})
+	}
+	if st := s.broker.store; acks {
+		st.SubmitNotes(ctx, store.LaneDrain, settlementsSize(items), settle, done)
+	} else {
+		st.Submit(ctx, store.LaneDrain, settlementsSize(items), settle, done)
+	}
 	return nil
 }
 

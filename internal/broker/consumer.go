@@ -36,7 +36,6 @@ type consumer struct {
 	turn     int  // claims given in this turn
 	entered  bool
 	load     store.Value[load]
-	given    store.Value[[]Claim]         // in this batch, and not yet delivered
 	from     store.Value[map[int64]place] // filtered consumers: nothing below this place matches
 	leaving  store.Value[bool]            // it leaves when this batch is committed
 
@@ -51,8 +50,9 @@ type consumer struct {
 // A load is what a consumer holds.
 type load struct {
 	claims int
-	bytes  int   // of their messages
-	given  int64 // bytes that its stream was ever given
+	bytes  int     // of their messages
+	given  int64   // bytes that its stream was ever given
+	fresh  []Claim // given in this batch, and not yet delivered
 }
 
 func (c *consumer) key() consumerKey { return consumerKey{c.actor.Mailbox, c.name} }
@@ -81,8 +81,7 @@ func (c *consumer) isBehind(given int64) bool {
 // take adds a claim to those that it holds.
 func (c *consumer) take(tx *store.Tx, claim *Claim) {
 	l, bytes := c.load.Get(), claim.size()
-	c.load.Set(tx, load{l.claims + 1, l.bytes + bytes, l.given + int64(bytes)})
-	c.given.Set(tx, append(c.given.Get(), *claim))
+	c.load.Set(tx, load{l.claims + 1, l.bytes + bytes, l.given + int64(bytes), append(l.fresh, *claim)})
 }
 
 // isEnded reports whether it was ended with an error: what it held is another consumer's or was put

@@ -104,11 +104,13 @@ func (d *dispatchRun) lookFrom(c *consumer, mailbox int64, at place) {
 func (d *dispatchRun) finish() ([]gift, error) {
 	given := make([]gift, len(d.order))
 	for i, c := range d.order {
-		given[i] = gift{c, c.given.Get()}
+		l := c.load.Get()
+		given[i] = gift{c, l.fresh}
 		if err := d.claimed(d.tx, c.actor, c.name, given[i].claims); err != nil {
 			return nil, err
 		}
-		c.given.Set(d.tx, nil)
+		l.fresh = nil
+		c.load.Set(d.tx, l)
 	}
 	d.left.flush(d.tx)
 	return given, nil
@@ -312,7 +314,7 @@ func (d *dispatchRun) give(c *consumer, r *ready) error {
 		}
 		r.unread = 0
 	}
-	if len(c.given.Get()) == 0 {
+	if len(c.load.Get().fresh) == 0 {
 		d.order = append(d.order, c)
 	}
 	c.take(d.tx, &r.Claim)

@@ -353,7 +353,7 @@ func (w *Waiters) taker(tx *store.Tx, mailbox int64, ref MailboxRef, r *ready) (
 
 // give gives a consumer a claim, which dispatch delivers.
 func (w *Waiters) give(tx *store.Tx, c *consumer, claim *Claim) {
-	if len(c.given.Get()) == 0 {
+	if len(c.load.Get().fresh) == 0 {
 		w.changes.Note(tx, change{to: c})
 	}
 	c.take(tx, claim)

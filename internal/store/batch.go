@@ -188,6 +188,7 @@ func (w *writer) awaitMoreWork() bool {
 func (w *writer) function(fn func(*Tx) error, whole bool) (err error) {
 	b := &w.batch
 	tx := &Tx{writer: w, now: w.clock.Now(), first: len(b.deferred.statements), whole: whole}
+	tx.drops = tx.memory[:0]
 	w.latest = max(w.latest, tx.now.UnixNano())
 	defer func() {
 		if err != nil {

@@ -11,20 +11,31 @@ package store
 type Round[T any] struct {
 	writer *writer
 	run    func(tx *Tx, notes []T) error
-	ending bool
+	round  round
 	notes  []T
+	kept   int // of these, which a round that failed has left
 	last   *Tx // that has noted
+	spare  []T // memory for notes
 }
+
+// spareNotes is the number of notes for which a round keeps memory.
+const spareNotes = 4096
 
 // NewRound returns a round that belongs to the functions that note. run gets all their notes, in order.
 func NewRound[T any](s *Store, run func(tx *Tx, notes []T) error) *Round[T] {
-	return &Round[T]{writer: s.writer, run: run}
+	return newRound(s, run, false)
 }
 
 // NewEnding returns a round that runs at the end of a batch. run gets the notes of all functions, in order; none after a
 // Kick alone.
 func NewEnding[T any](s *Store, run func(tx *Tx, notes []T) error) *Round[T] {
-	return &Round[T]{writer: s.writer, run: run, ending: true}
+	return newRound(s, run, true)
+}
+
+func newRound[T any](s *Store, run func(tx *Tx, notes []T) error, ending bool) *Round[T] {
+	r := &Round[T]{writer: s.writer, run: run}
+	r.round = round{key: r, run: r.call, ending: ending}
+	return r
 }
 
 // Note keeps a value for the round, and asks for the round in this batch.
@@ -33,18 +44,18 @@ func (r *Round[T]) Note(tx *Tx, value T) {
 		r.last = tx
 		n := len(r.notes)
 		tx.onDrop(func() { r.cut(n) })
-		tx.rounds = append(tx.rounds, round{key: r, run: r.call, ending: r.ending})
+		tx.rounds = append(tx.rounds, r.round)
 	}
 	r.notes = append(r.notes, value)
 }
 
 // Kick asks for an ending in this batch, and has the writer start a batch if there is none. If the batch is lost, the
 // ending is tried again. It may be called concurrently.
-func (r *Round[T]) Kick() { r.writer.kickNow(round{key: r, run: r.call, ending: true}) }
+func (r *Round[T]) Kick() { r.writer.kickNow(r.round) }
 
 // cut drops the notes from number n on.
 func (r *Round[T]) cut(n int) {
-	r.last = nil
+	r.last, r.kept = nil, min(r.kept, n)
 	if n < len(r.notes) {
 		clear(r.notes[n:])
 		r.notes = r.notes[:n]
@@ -53,10 +64,15 @@ func (r *Round[T]) cut(n int) {
 
 // call runs the round with all notes. They come back if it fails or its batch is lost.
 func (r *Round[T]) call(tx *Tx) error {
-	notes := r.notes
-	r.notes, r.last = nil, nil
-	tx.onDrop(func() { r.notes, r.last = notes, nil })
-	return r.run(tx, notes)
+	notes, kept := r.notes, r.kept
+	r.notes, r.spare, r.last, r.kept = r.spare, nil, nil, 0
+	tx.onDrop(func() { r.notes, r.spare, r.last, r.kept = notes, nil, nil, len(notes) })
+	err := r.run(tx, notes)
+	if err == nil && kept == 0 && cap(notes) <= spareNotes {
+		clear(notes) // if the batch is lost, their functions take them back
+		r.spare = notes[:0]
+	}
+	return err
 }
 
 // A round is a Round as the batch sees it.

@@ -29,7 +29,8 @@ type Tx struct {
 	failed   error // of a statement; the function fails with it
 	onCommit []func()
 	drops    []func()
-	rounds   []round // that it has asked for
+	rounds   []round   // that it has asked for
+	memory   [4]func() // for drops
 }
 
 // Exec has a statement run before the next read of this function or of a later one, and before the commit, in the
