@@ -114,6 +114,9 @@ type Tables interface {
 	// Checks returns what looks them over, each in a snapshot of its own. A check returns what is wrong,
 	// one line each for people.
 	Checks() []func(q store.Querier) (problems []string, err error)
+	// SleepingMailboxes returns one line, for people, for each mailbox whose ready deliveries a running broker does not
+	// give to the consumers that wait for them.
+	SleepingMailboxes(ctx context.Context) (problems []string, err error)
 	// Count counts the messages and deliveries of all sessions.
 	Count(q store.Querier) (messages, deliveries int64, err error)
 }
@@ -165,6 +168,11 @@ func (i *Inspector) Check(ctx context.Context) (problems []string, counted Total
 			return nil, Totals{}, fmt.Errorf("check invariants: %w", err)
 		}
 	}
+	sleeping, err := i.tables.SleepingMailboxes(ctx)
+	if err != nil {
+		return nil, Totals{}, fmt.Errorf("check for sleeping mailboxes: %w", err)
+	}
+	problems = append(problems, sleeping...)
 	err = i.store.Read(ctx, func(s *store.Snapshot) (err error) {
 		counted.Revision = s.Revision()
 		if counted.Messages, counted.Deliveries, err = i.tables.Count(s); err != nil {

@@ -30,6 +30,7 @@ import (
 	"brokerd/internal/diskguard"
 	"brokerd/internal/drain"
 	"brokerd/internal/events"
+	"brokerd/internal/gauges"
 	"brokerd/internal/handoffs"
 	"brokerd/internal/inbox"
 	"brokerd/internal/locks"
@@ -50,11 +51,12 @@ import (
 
 // An App is a running daemon. Its methods may be called concurrently.
 type App struct {
-	config  Config
-	metrics string // where they are served
-	sync    store.Sync
-	failed  chan error
-	serving sync.WaitGroup // of the goroutines that accept connections
+	config   Config
+	metrics  string // where they are served
+	sync     store.Sync
+	failed   chan error
+	sleeping func(ctx context.Context) ([]string, error) // see SleepingMailboxes
+	serving  sync.WaitGroup                              // of the goroutines that accept connections
 
 	door   sync.Mutex // guards the fields below
 	listen []string
@@ -100,6 +102,10 @@ func (a *App) Dir() string { return a.config.Dir }
 
 // Sync names what a commit survives: full or normal.
 func (a *App) Sync() string { return a.sync.String() }
+
+// SleepingMailboxes returns one line for each mailbox that sleeps: a consumer waits for a ready delivery in it and does not receive
+// the delivery. It is the part of CheckDatabase that is cheap enough to be repeated.
+func (a *App) SleepingMailboxes(ctx context.Context) ([]string, error) { return a.sleeping(ctx) }
 
 // Failed gets an error if the daemon can no longer answer calls; it must be stopped then.
 func (a *App) Failed() <-chan error { return a.failed }
@@ -333,7 +339,10 @@ func (a *App) start(ctx context.Context) error {
 	p.overview = newOverviews(p.store, p.events, c.Clock, log.Named("overview"), p.directory,
 		overviewSources{commons{p.state, jobs}, p.diagnose, p.agents, explainers})
 	a.onStop(func(context.Context) error { p.overview.Stop(); return nil })
-	inspector := admin.NewInspector(p.store, tables{dir: c.Dir}, p.events)
+	a.sleeping = func(ctx context.Context) ([]string, error) {
+		return gauges.SleepingMailboxes(ctx, p.store, p.broker.Waiters, admin.MostProblems)
+	}
+	inspector := admin.NewInspector(p.store, tables{dir: c.Dir, sleeping: a.sleeping}, p.events)
 	register(p.rpc, services{
 		admin: adminService{
 			admin.NewService(admin.Parts{

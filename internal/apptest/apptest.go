@@ -58,9 +58,11 @@ type TB interface {
 type Broker struct {
 	Clock *clockwork.FakeClock // nil with the real clock
 
-	t      TB
-	config app.Config
-	app    *app.App
+	t       TB
+	config  app.Config
+	app     *app.App
+	unwatch func() // ends watch, and waits for it
+	sleeps  bool   // watch has found a sleeping mailbox; read it after unwatch
 
 	mu    sync.Mutex // guards conns
 	conns map[identity]*grpc.ClientConn
@@ -239,10 +241,12 @@ func (b *Broker) start() {
 	if b.app, err = app.Start(context.Background(), b.config); err != nil {
 		b.t.Fatal(err)
 	}
+	b.watch()
 }
 
 func (b *Broker) stop() {
 	b.t.Helper()
+	b.unwatch()
 	if err := b.app.Stop(context.Background()); err != nil {
 		b.t.Error(err)
 	}
@@ -269,6 +273,9 @@ func (b *Broker) awaitNotice() {
 // end runs at the end of the test.
 func (b *Broker) end() {
 	if b.app != nil {
+		b.unwatch()
+	}
+	if b.app != nil && !b.sleeps {
 		b.Check()
 	}
 	for _, conn := range b.conns {

@@ -32,6 +32,7 @@ func TestDispatch_AFailureIsTriedAgain(t *testing.T) {
 	sent := lead.send(toRole("builder"))
 	held := b.claim1()
 	c := a.taker(&pb.ClaimOpen{MaxInFlight: 10})
+	w.Unwatch()
 	w.sql(`CREATE TRIGGER breaks BEFORE UPDATE OF holder ON deliveries BEGIN SELECT RAISE(ABORT, 'broken'); END`)
 	b.release(held.ClaimId)
 	w.awaitLog(dispatchFailed)

@@ -140,10 +140,16 @@ func (w *Waiters) enter(c *consumer) {
 // free has dispatch check all deliveries that a consumer may take: it has gained capacity. Until then it is given no new
 // ones, which would overtake those. It may be called concurrently.
 func (w *Waiters) free(c *consumer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.freeLocked(c)
+}
+
+// freeLocked is free for a caller that holds the mutex: whoever sees capacity that dispatch does not know of can rely on
+// dispatch to run.
+func (w *Waiters) freeLocked(c *consumer) {
 	if !c.freed.Swap(true) {
-		w.mu.Lock()
 		w.freed = append(w.freed, c)
-		w.mu.Unlock()
 	}
 	w.changes.Kick()
 }
@@ -196,9 +202,11 @@ func (w *Waiters) isEmpty(mailbox int64) bool {
 // wrote takes note that bytes of claims were written to the stream of a consumer, or need not be written any more. It may
 // be called concurrently.
 func (w *Waiters) wrote(c *consumer, bytes int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	c.written.Add(int64(bytes))
 	if c.behind.Swap(false) {
-		w.free(c)
+		w.freeLocked(c)
 	}
 }
 

@@ -109,6 +109,7 @@ func newTeam(t *testing.T, count *counter) *team {
 	b := apptest.Start(t, apptest.WithFakeClock(), apptest.With(func(c *app.Config) {
 		c.Store = func(o *store.Options) { o.Ran = count.add }
 	}))
+	b.Unwatch()
 	ctx, cancel := context.WithTimeout(t.Context(), apptest.Patience)
 	t.Cleanup(cancel)
 	_, err := pb.NewSessionServiceClient(b.Operator()).ConfigureSession(ctx, &pb.ConfigureSessionRequest{

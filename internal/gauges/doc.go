@@ -1,6 +1,7 @@
 // Package gauges reads the core's tables for operators, metrics and the other features. It changes no row.
 //
 //	Checks            the invariants of the tables, for admin check
+//	SleepingMailboxes the mailboxes in which a ready delivery and a consumer wait for each other, for admin check
 //	Totals            the numbers of messages and deliveries, for admin check and backups
 //	Mail              the deliveries by kind of mailbox, and the dead letters, for the metrics
 //	OldestReady       the oldest message in each mailbox that a claim could take, for overviews
@@ -14,7 +15,8 @@
 // A snapshot that stays open keeps the log of the database from shrinking, so a reader must be quick whatever waits.
 // Mail and OldestReady take one look-up for each mailbox, and examine at most 1,000 deliveries in it. Claimants and
 // Holders read the index of claimed deliveries, of which there are as many as agents work on. Mail counts up to MostDead
-// dead letters. Checks and Totals alone read whole tables: they run when an operator asks for them, or for a backup.
+// dead letters. SleepingMailboxes examines the first 1,000 ready deliveries for each consumer with capacity. Checks and
+// Totals alone read whole tables: they run when an operator asks for them, or for a backup.
 //
 // # What it relies on
 //
