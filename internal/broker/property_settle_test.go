@@ -143,6 +143,9 @@ func (h *history) nack(t *rapid.T) {
 		if o.State != h.m.state(p) || o.State == delayed && timeOf(o.DueAt).Sub(p.due).Abs() > p.spread {
 			t.Fatalf("nacked %s: the broker says %v until %v; the model %v until %v", o.ClaimId, o.State, timeOf(o.DueAt), h.m.state(p), p.due)
 		}
+		if o.State == delayed {
+			p.due, p.spread = timeOf(o.DueAt), 0 // how long exactly it waits is the broker's to say
+		}
 	}
 }
 
@@ -243,6 +246,7 @@ func (h *history) bury(t *rapid.T, as string, rpc func(as string, ids []string, 
 	sees := func(p *parcel) bool {
 		return (as == "" || slices.Contains(h.m.reachable(as), p.box)) && (mailbox == "" || p.box == mailbox)
 	}
+	n, err := rpc(as, ids, mailbox)
 	found := h.m.where(func(p *parcel) bool {
 		return p.state == dead && sees(p) && (len(ids) == 0 || slices.Contains(chosen, p.message))
 	})
@@ -256,7 +260,6 @@ func (h *history) bury(t *rapid.T, as string, rpc func(as string, ids []string, 
 	}):
 		reason = "NOT_DEAD"
 	}
-	n, err := rpc(as, ids, mailbox)
 	if refuses(t, err, code, reason) {
 		return
 	}
@@ -334,11 +337,12 @@ func (h *history) configure(t *rapid.T) {
 	h.m.ageing = oneOf(ageings).Draw(t, "ageing")
 	h.m.limit = oneOf([]int{0, 0, 3}).Draw(t, "mailbox_limit")
 	h.m.breaker = oneOf([]int{0, 2, 3}).Draw(t, "breaker_failures")
-	limit, failures := int64(h.m.limit), int32(h.m.breaker)
+	limit, failures, rate := int64(h.m.limit), int32(h.m.breaker), 0.0
 	_, err := call(h, "", pb.NewSessionServiceClient, pb.SessionServiceClient.ConfigureSession,
 		&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{
 			Ageing: durationpb.New(h.m.ageing), MailboxLimit: &limit, Directors: &pb.Names{Names: []string{"red"}},
 			BreakerFailures: &failures, BreakerTime: durationpb.New(breakerTime),
+			SendRate: &rate, // a batch has more messages than an agent may send at once
 		}})
 	refuses(t, err, codes.OK, "")
 	if h.m.breaker == 0 {

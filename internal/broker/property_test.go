@@ -61,6 +61,8 @@ func (h *history) actions() map[string]func(*rapid.T) {
 		"advance":      h.advance,
 		"advance more": h.advance,
 		"restart":      h.restart,
+		"batch":        h.batch,
+		"batch more":   h.batch,
 	}
 	if !h.narrow {
 		maps.Copy(actions, map[string]func(*rapid.T){
@@ -123,13 +125,19 @@ type history struct {
 	narrow  bool   // everything goes to one queue
 	key     string // narrow: under this ordering key
 
+	writer  *heldWriter
+	suspend func() // in the first part of an action of a batch: ends the part
+	batched bool   // in a batch
+
 	compared int            // steps
 	finished map[int64]bool // messages of which each delivery was finished at the last look
 }
 
 func newHistory(t *rapid.T) *history {
+	writer := newHeldWriter()
 	h := &history{
-		Broker:   apptest.Start(t, apptest.WithFakeClock()),
+		Broker:   apptest.Start(t, apptest.WithFakeClock(), apptest.With(writer.configure)),
+		writer:   writer,
 		m:        &model{agents: map[string]*member{}, barriers: map[string]*barrier{}},
 		inboxes:  map[string]inbox{},
 		finished: map[int64]bool{},
@@ -153,9 +161,15 @@ func newHistory(t *rapid.T) *history {
 func call[C, Q, A any](h *history, as string, client func(grpc.ClientConnInterface) C,
 	rpc func(C, context.Context, Q, ...grpc.CallOption) (A, error), q Q,
 ) (A, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), apptest.Patience)
-	defer cancel()
-	return rpc(client(h.Conn(as)), ctx, q)
+	run := func() (A, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), apptest.Patience)
+		defer cancel()
+		return rpc(client(h.Conn(as)), ctx, q)
+	}
+	if h.suspend == nil {
+		return run()
+	}
+	return inBatch(h, run)
 }
 
 // refuses checks the refusal of a call: none if reason is empty. It reports whether there is one.
@@ -331,12 +345,16 @@ func (h *history) claim(t *rapid.T) {
 	if refuses(t, err, code, reason) {
 		return
 	}
-	var got, want []string
-	for _, c := range out.Claims {
-		got = append(got, fmt.Sprintf("%s from %s, priority %d, attempt %d of %d, for %v, resumed %v",
-			c.ClaimId, c.Mailbox, c.Message.Priority, c.Attempt, c.MaxAttempts, c.ExpiresIn.AsDuration(), c.Resumed))
-	}
 	claims, resumed := h.m.claim(w)
+	var got, want []string
+	for i, c := range out.Claims {
+		lasts := c.ExpiresIn.AsDuration()
+		if h.batched && i < resumed && i < len(claims) {
+			lasts = claims[i].until.Sub(h.m.now) // the new end of a claim is known after the commit
+		}
+		got = append(got, fmt.Sprintf("%s from %s, priority %d, attempt %d of %d, for %v, resumed %v",
+			c.ClaimId, c.Mailbox, c.Message.Priority, c.Attempt, c.MaxAttempts, lasts, c.Resumed))
+	}
 	for i, p := range claims {
 		want = append(want, fmt.Sprintf("%s from %s, priority %d, attempt %d of %d, for %v, resumed %v",
 			p.claimID(), p.box, p.priority, p.attempts+1, p.most, p.until.Sub(h.m.now), i < resumed))

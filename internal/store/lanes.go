@@ -101,6 +101,9 @@ func (w *writer) push(ctx context.Context, lane Lane, t *task) error {
 		full := q.full(caller)
 		if full == nil {
 			q.push(caller, t)
+			if w.queued != nil {
+				w.queued(caller)
+			}
 			w.mu.Unlock()
 			w.nudge()
 			return nil

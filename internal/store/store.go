@@ -88,6 +88,10 @@ type Options struct {
 	// Ran is called in the writer after every function with what it has done. It is for tests. Nil costs nothing.
 	Ran func(Work)
 
+	// Queued is called for every function when it is queued, with its caller: see WithCaller. It is for tests. It must not
+	// use the store.
+	Queued func(caller any)
+
 	// Drop, if set, is called in the writer after every function that has changed something. The function fails with
 	// the error that it returns. It is for tests of what the writer keeps in memory.
 	Drop func() error

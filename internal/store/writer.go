@@ -30,6 +30,7 @@ type writer struct {
 	committed    func(Commit) // observes commits; may be nil
 	excess       func(Excess) // see Options; may be nil
 	ran          func(Work)   // see Options; may be nil
+	queued       func(any)    // see Options; may be nil
 	drop         func() error // see Options; may be nil
 	opened       time.Time
 	uptimeBefore time.Duration // of the runs before this one
@@ -63,7 +64,8 @@ type writer struct {
 
 func newWriter(c *conn, cp *checkpointer, m meta, o Options) *writer {
 	w := &writer{
-		conn: c, clock: o.Clock, log: o.Log, fatal: o.Fatal, full: o.Full, committed: o.Committed, excess: o.Excess, ran: o.Ran, drop: o.Drop,
+		conn: c, clock: o.Clock, log: o.Log, fatal: o.Fatal, full: o.Full, committed: o.Committed, excess: o.Excess, ran: o.Ran,
+		queued: o.Queued, drop: o.Drop,
 		checkpointer: cp, answers: newAnswerer(),
 		wake: make(chan struct{}, 1), stopped: make(chan struct{}),
 		kicked: map[any]struct{}{}, counter: m.revision, latest: m.latest,
