@@ -142,12 +142,51 @@ func TestEnding_FailureUndoesOnlyItself(t *testing.T) {
 	}
 }
 
-// The notes of an ending that has failed are not lost: it gets them again a second later.
+// The notes of an ending that has failed are not lost: it gets them again a second later. It may fail by itself, or later
+// by one of its statements.
 func TestEnding_IsTriedAgainWithItsNotes(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]func(*store.Tx) error{
+		"refused":     func(*store.Tx) error { return errRefused },
+		"late defect": func(tx *store.Tx) error { insertAgain(tx); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			clock := clockwork.NewFakeClock()
+			s := open(t, withClock(clock))
+			write(t, s, add("first"))
+			done := make(chan []string, 1)
+			fails := true
+			end := store.NewEnding(s, func(tx *store.Tx, notes []string) error {
+				if fails {
+					return fail(tx)
+				}
+				notes = slices.Clone(notes)
+				tx.OnCommit(func() { done <- notes })
+				return nil
+			})
+			write(t, s, func(tx *store.Tx) error { end.Note(tx, "a"); return nil })
+			if err := clock.BlockUntilContext(context.Background(), 1); err != nil { // until it is to be tried again
+				t.Fatal(err)
+			}
+			write(t, s, func(tx *store.Tx) error {
+				end.Note(tx, "b")
+				fails = false
+				return nil
+			})
+			if diff := cmp.Diff([]string{"a", "b"}, <-done); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// A batch that is lost takes its own notes with it, and leaves those of earlier batches.
+func TestEnding_KeepsItsNotesOverALostBatch(t *testing.T) {
 	t.Parallel()
 	clock := clockwork.NewFakeClock()
 	s := open(t, withClock(clock))
-	done := make(chan []string)
+	done := make(chan []string, 1)
 	fails := true
 	end := store.NewEnding(s, func(tx *store.Tx, notes []string) error {
 		if fails {
@@ -155,7 +194,7 @@ func TestEnding_IsTriedAgainWithItsNotes(t *testing.T) {
 			return errRefused
 		}
 		notes = slices.Clone(notes)
-		tx.OnCommit(func() { go func() { done <- notes }() })
+		tx.OnCommit(func() { done <- notes })
 		return nil
 	})
 	store.FailNextCommit(s, ioError) // that changes something
@@ -163,7 +202,7 @@ func TestEnding_IsTriedAgainWithItsNotes(t *testing.T) {
 	if err := clock.BlockUntilContext(context.Background(), 1); err != nil { // until it is to be tried again
 		t.Fatal(err)
 	}
-	err := s.Write(context.Background(), func(tx *store.Tx) error { // the ending runs in the same batch, which is lost
+	err := s.Write(context.Background(), func(tx *store.Tx) error {
 		end.Note(tx, "lost")
 		insert(tx, "lost", nil)
 		return nil

@@ -3,8 +3,8 @@ package store
 // A Round does in one function what functions of the writer have noted. Notes belong to the function that makes them:
 // they are dropped with it. Only the writer uses a Round, except Kick.
 //
-// A round of NewRound belongs to the functions whose notes it gets. It runs before the next function that is not one of
-// Note (see Job), and before the end of the batch. If it fails, these functions fail.
+// A round of NewRound belongs to the functions whose notes it gets. It runs before the next function that was not handed
+// over by SubmitNotes, and before the end of the batch. If it fails, these functions fail.
 //
 // A round of NewEnding runs once at the end of the batch, after all functions. If it fails, only its own changes are
 // undone, the failure is logged, and it runs again with the same notes a second later.
@@ -13,13 +13,8 @@ type Round[T any] struct {
 	run    func(tx *Tx, notes []T) error
 	round  round
 	notes  []T
-	kept   int // of these, which a round that failed has left
 	last   *Tx // that has noted
-	spare  []T // memory for notes
 }
-
-// spareNotes is the number of notes for which a round keeps memory.
-const spareNotes = 4096
 
 // NewRound returns a round that belongs to the functions that note. run gets all their notes, in order.
 func NewRound[T any](s *Store, run func(tx *Tx, notes []T) error) *Round[T] {
@@ -55,7 +50,7 @@ func (r *Round[T]) Kick() { r.writer.kickNow(r.round) }
 
 // cut drops the notes from number n on.
 func (r *Round[T]) cut(n int) {
-	r.last, r.kept = nil, min(r.kept, n)
+	r.last = nil
 	if n < len(r.notes) {
 		clear(r.notes[n:])
 		r.notes = r.notes[:n]
@@ -64,15 +59,10 @@ func (r *Round[T]) cut(n int) {
 
 // call runs the round with all notes. They come back if it fails or its batch is lost.
 func (r *Round[T]) call(tx *Tx) error {
-	notes, kept := r.notes, r.kept
-	r.notes, r.spare, r.last, r.kept = r.spare, nil, nil, 0
-	tx.onDrop(func() { r.notes, r.spare, r.last, r.kept = notes, nil, nil, len(notes) })
-	err := r.run(tx, notes)
-	if err == nil && kept == 0 && cap(notes) <= spareNotes {
-		clear(notes) // if the batch is lost, their functions take them back
-		r.spare = notes[:0]
-	}
-	return err
+	notes := r.notes
+	r.notes, r.last = nil, nil
+	tx.onDrop(func() { r.notes, r.last = notes, nil })
+	return r.run(tx, notes)
 }
 
 // A round is a Round as the batch sees it.
