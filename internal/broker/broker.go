@@ -183,6 +183,7 @@ func (b *Broker) OnMailboxesRemoved(hook func(tx *store.Tx)) { b.boxesGone = app
 // ForgetMailboxes clears from memory what depends on mailboxes, of which the caller removes some.
 func (b *Broker) ForgetMailboxes(tx *store.Tx) {
 	b.Mailboxes.ids.Clear(tx)
+	b.Producers.kept.Clear(tx)
 	b.Audiences.Forget(tx)
 	for _, hook := range b.boxesGone {
 		hook(tx)

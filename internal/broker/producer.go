@@ -19,20 +19,33 @@ const (
 	producerReach = 200_000
 )
 
-// Producers remembers the producers of messages, and removes those that have not sent anything for a day of uptime.
+// Producers remembers the producers of messages, and removes those that have not sent anything for a day of uptime. It
+// belongs to the writer.
 type Producers struct {
-	checked int64 // the id of the last producer that Forget has checked; it belongs to the writer
+	checked int64 // the id of the last producer that Forget has checked
+	kept    store.Cache[producerKey, accepted]
+}
+
+type producerKey struct {
+	session      int64
+	sender, name string
+}
+
+// An accepted is the row of a producer.
+type accepted struct {
+	id     int64
+	number int64 // the highest accepted
+	last   int64 // the revision it got
 }
 
 // A producer is a source of messages that numbers them, so that one sent again is recognised: one row a
 // producer, instead of one a message.
 type producer struct {
-	id     int64 // 0 = the batch names none
-	actor  Actor // whose producer it is
-	number int64 // the highest accepted
-	last   int64 // the revision it got
-	used   bool
-	next   produced // the first that is not below the number last asked for
+	accepted // its id is 0 if the batch names no producer
+	name     string
+	actor    Actor // whose producer it is
+	used     bool
+	next     produced // the first that is not below the number last asked for
 }
 
 // A produced is what a number was given to.
@@ -45,20 +58,25 @@ type produced struct {
 
 // open returns the actor's producer of that name, which is made if it does not exist yet.
 func (r *Producers) open(tx *store.Tx, a Actor, name string) (p producer, err error) {
-	p.actor = a
+	p.actor, p.name = a, name
 	if name == "" {
 		return p, nil
 	}
-	err = tx.QueryRow(selectProducer, a.Session.ID, a.Name, name).Scan(&p.id, &p.number, &p.last)
-	if !errors.Is(err, store.ErrNoRows) {
-		return p, err
-	}
-	if _, err := r.Forget(tx, producersChecked); err != nil {
-		return p, err
-	}
-	err = tx.QueryRow(insertProducer, a.Session.ID, a.Name, name, tx.Uptime()).Scan(&p.id)
+	p.accepted, err = r.kept.Get(tx, p.key(), func() (row accepted, err error) {
+		err = tx.QueryRow(selectProducer, a.Session.ID, a.Name, name).Scan(&row.id, &row.number, &row.last)
+		if !errors.Is(err, store.ErrNoRows) {
+			return row, err
+		}
+		if _, err := r.Forget(tx, producersChecked); err != nil {
+			return row, err
+		}
+		err = tx.QueryRow(insertProducer, a.Session.ID, a.Name, name, tx.Uptime()).Scan(&row.id)
+		return row, err
+	})
 	return p, err
 }
+
+func (p *producer) key() producerKey { return producerKey{p.actor.Session.ID, p.actor.Name, p.name} }
 
 // Forget removes those of the next producers that have not sent anything for a day of
 // uptime, in the order of their ids. It checks up to limit, and returns how many it has checked:
@@ -68,7 +86,13 @@ func (r *Producers) Forget(tx *store.Tx, limit int) (int64, error) {
 	if err := tx.QueryRow(selectProducersAfter, r.checked, limit).Scan(&n, &last); err != nil {
 		return 0, err
 	}
-	tx.Exec(deleteOldProducers, r.checked, last, tx.Uptime()-producerKept)
+	old, err := tx.ExecCount(deleteOldProducers, r.checked, last, tx.Uptime()-producerKept)
+	if err != nil {
+		return 0, err
+	}
+	if old > 0 {
+		r.kept.Clear(tx)
+	}
 	if n < int64(limit) {
 		last = 0
 	}
@@ -113,8 +137,10 @@ func (p *producer) seek(tx *store.Tx, number int64) error {
 	return err
 }
 
-func (p *producer) save(tx *store.Tx) {
+// save stores the numbers that were accepted.
+func (r *Producers) save(tx *store.Tx, p *producer) {
 	if p.used {
 		tx.Exec(updateProducer, p.number, p.last, tx.Uptime(), p.id)
+		r.kept.Set(tx, p.key(), p.accepted)
 	}
 }

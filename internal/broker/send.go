@@ -136,7 +136,7 @@ func (b *Broker) Submit(ctx context.Context, c identity.Caller, batch Batch, don
 				p.number, p.last, p.used = number, outcomes[i].Revision, true
 			}
 		}
-		p.save(tx)
+		b.Producers.save(tx, &p)
 		return s.Finish()
 	}, func(err error) {
 		if err != nil {

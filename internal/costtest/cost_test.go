@@ -36,7 +36,8 @@ func TestCost_PlainMessage(t *testing.T) {
 		pass   func(*testing.T, *team) func()
 		atMost cost
 	}{
-		{"over streams", streams, cost{statements: 8, reads: 1, onCommits: 6, allocations: 325}},
+		{"over streams", streams(""), cost{statements: 6, reads: 1, onCommits: 6, allocations: 325}},
+		{"over streams, numbered", streams("p"), cost{statements: 7, reads: 1, onCommits: 6, allocations: 335}},
 		{"by calls", calls, cost{statements: 9, reads: 7, onCommits: 7, allocations: 855}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -134,9 +135,18 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// streams sends over one stream and claims over another one, whose consumer waits for the message.
-func streams(t *testing.T, m *team) func() {
+// streams sends over one stream and claims over another one, whose consumer waits for the message. With a producer the
+// messages have numbers.
+func streams(producer string) func(*testing.T, *team) func() {
+	return func(t *testing.T, m *team) func() {
+		t.Helper()
+		return overStreams(t, m, producer)
+	}
+}
+
+func overStreams(t *testing.T, m *team, producer string) func() {
 	t.Helper()
+	number := int64(0)
 	send, err := m.lead.Send(m.ctx)
 	must(t, err)
 	claim, err := m.worker.Claim(m.ctx)
@@ -145,7 +155,12 @@ func streams(t *testing.T, m *team) func() {
 	_, err = claim.Recv()
 	must(t, err)
 	return func() {
-		must(t, send.Send(&pb.SendRequest{Messages: []*pb.Message{plain()}}))
+		r := &pb.SendRequest{Messages: []*pb.Message{plain()}}
+		if producer != "" {
+			number++
+			r.Producer, r.FirstNumber = producer, number
+		}
+		must(t, send.Send(r))
 		sent, err := send.Recv()
 		must(t, err)
 		delivered, err := claim.Recv()

@@ -85,8 +85,8 @@ func (v *Value[V]) Put(value V) { v.value = value }
 const cacheSize = 10_000
 
 // A Cache keeps values that functions have read through their Tx, for later functions. Every change passes through the
-// writer, so the cache agrees with the tables if each function that changes the rows behind it also calls Clear. A
-// function that changes a value in place must call Touch.
+// writer, so the cache agrees with the tables if each function that changes the rows behind it also calls Clear or
+// Set. A function that changes a value in place must call Touch.
 type Cache[K comparable, V any] struct{ memory Memory[K, V] }
 
 // Get returns the value of the key, from load if it is not known. An error of load is returned, and
@@ -105,6 +105,9 @@ func (c *Cache[K, V]) Get(tx *Tx, key K, load func() (V, error)) (V, error) {
 	c.memory.Set(tx, key, v) // what the function has changed before may be in it
 	return v, nil
 }
+
+// Set replaces the value of the key: the rows behind it have changed so.
+func (c *Cache[K, V]) Set(tx *Tx, key K, value V) { c.memory.Set(tx, key, value) }
 
 // Touch has the value of the key loaded again if the function is dropped. A function that changes a value in place calls
 // it first.
