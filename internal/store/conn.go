@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/mattn/go-sqlite3"
 
@@ -47,6 +46,7 @@ const (
 // starts a goroutine per statement, and the interrupt may hit the next statement instead.
 type conn struct {
 	raw      *sqlite3.SQLiteConn
+	native   uintptr // SQLite's own object; 0 if statements cannot be run in C
 	damage   *damage // is told of damage that a statement meets; nil while the store is being opened
 	prepared map[string]*prepared
 	args     []driver.NamedValue // reused by every statement
@@ -62,6 +62,7 @@ type prepared struct {
 
 type statement struct {
 	raw      *sqlite3.SQLiteStmt
+	native   uintptr // SQLite's own object
 	query    string
 	home     *prepared
 	next     *statement // among the free ones
@@ -93,6 +94,9 @@ func connect(path string, p purpose, sync Sync) (*conn, error) {
 		return nil, damaged(path, err)
 	}
 	c := &conn{raw: raw.(*sqlite3.SQLiteConn), prepared: map[string]*prepared{}}
+	if p == writing {
+		c.native = nativeDatabase(c.raw)
+	}
 	if err := c.configure(p); err != nil {
 		return nil, errors.Join(damaged(path, err), c.close())
 	}
@@ -180,10 +184,14 @@ func (c *conn) take(query string) (*statement, error) {
 			return nil, c.classify(err)
 		}
 		s := raw.(*sqlite3.SQLiteStmt)
-		return &statement{
+		st := &statement{
 			raw: s, home: p, query: query, inputs: s.NumInput(), readonly: s.Readonly(),
 			rows: s.Readonly() || strings.Contains(strings.ToUpper(query), "RETURNING"),
-		}, nil
+		}
+		if c.native != 0 {
+			st.native = nativeStatement(s)
+		}
+		return st, nil
 	}
 	p.free, st.next = st.next, nil
 	return st, nil
@@ -218,23 +226,24 @@ func (c *conn) exec(st *statement, args []any) (int64, error) {
 	return c.execBound(st, c.args)
 }
 
-// execWith runs a statement with arguments that have been converted; inputs is their number before that.
-func (c *conn) execWith(query string, inputs int, args []driver.NamedValue) (int64, error) {
+// find returns the statement for a query of Exec and leaves it among the free ones. It is nil if it would have to be
+// prepared first, unless prepare is true.
+func (c *conn) find(query string, inputs int, prepare bool) (*statement, error) {
+	if p := c.prepared[query]; !prepare && (p == nil || p.free == nil) {
+		return nil, nil
+	}
 	st, err := c.take(query)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
+	c.put(st)
 	switch {
 	case inputs != st.inputs:
-		err = st.wrongInputs(inputs)
+		return nil, st.wrongInputs(inputs)
 	case st.rows:
-		err = fmt.Errorf("a statement that returns rows needs Query or ExecCount: %s", query)
+		return nil, fmt.Errorf("a statement that returns rows needs Query or ExecCount: %s", query)
 	}
-	if err != nil {
-		c.put(st)
-		return 0, err
-	}
-	return c.execBound(st, args)
+	return st, nil
 }
 
 func (c *conn) execBound(st *statement, args []driver.NamedValue) (int64, error) {
@@ -342,31 +351,15 @@ func appendArgs(to []driver.NamedValue, query string, args []any) ([]driver.Name
 
 // toSQL converts an argument: integers, booleans, times and durations become INTEGER.
 func toSQL(arg any) (driver.Value, error) {
-	switch v := arg.(type) {
+	switch arg.(type) {
 	case nil, int64, string, []byte, float64:
-		return v, nil
-	case int:
-		return int64(v), nil
-	case int32:
-		return int64(v), nil
-	case uint32:
-		return int64(v), nil
-	case uint64:
-		return int64(v), nil
-	case bool:
-		if v {
-			return int64(1), nil
-		}
-		return int64(0), nil
-	case time.Time:
-		if v.IsZero() {
-			return nil, nil
-		}
-		return v.UnixNano(), nil
-	case time.Duration:
-		return int64(v), nil
+		return arg, nil
 	}
-	return nil, fmt.Errorf("cannot store a %T", arg)
+	n, null, err := toInteger(arg)
+	if null || err != nil {
+		return nil, err
+	}
+	return n, nil
 }
 
 // classify is the function classify that also takes note of damage.

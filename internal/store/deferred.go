@@ -1,7 +1,7 @@
 package store
 
 import (
-	"database/sql/driver"
+	"fmt"
 
 	"brokerd/internal/fault"
 )
@@ -13,27 +13,30 @@ const mostDeferred = 64
 // Deferred statements are those of Exec that wait to be sent, in order. A refused function removes its own.
 type deferred struct {
 	statements []waitingStatement
-	args       []driver.NamedValue // of all statements, one after the other
-	sent       int                 // how many statements have been sent
+	packed     []byte       // the arguments of all statements, one after the other; see pack
+	large      []largeArg   // those that are not copied
+	sent       int          // how many statements have been sent
+	calls      []nativeCall // of the statements that are run next
 }
 
 type waitingStatement struct {
 	tx       *Tx
 	query    string
 	inputs   int // the arguments that were given
-	from, to int // those of them in args: not the NULLs
+	from, to int // those of them in packed: not the NULLs
+	large    int // the number of large arguments before these
 }
 
 // add puts a statement at the end.
 func (d *deferred) add(tx *Tx, query string, args []any) error {
-	s := waitingStatement{tx: tx, query: query, inputs: len(args), from: len(d.args)}
-	all, err := appendArgs(d.args, query, args)
-	if err != nil {
-		clear(all[len(d.args):])
-		return err
+	s := waitingStatement{tx: tx, query: query, inputs: len(args), from: len(d.packed), large: len(d.large)}
+	for i, arg := range args {
+		if err := d.pack(i+1, arg); err != nil {
+			d.cutArgs(&s)
+			return fmt.Errorf("argument %d: %w: %s", i+1, err, query)
+		}
 	}
-	d.args = all
-	s.to = len(d.args)
+	s.to = len(d.packed)
 	d.statements = append(d.statements, s)
 	return nil
 }
@@ -44,29 +47,40 @@ func (d *deferred) cut(n int) {
 		return
 	}
 	d.sent = min(d.sent, n)
-	from := d.statements[n].from
-	clear(d.args[from:])
+	d.cutArgs(&d.statements[n])
 	clear(d.statements[n:])
-	d.args, d.statements = d.args[:from], d.statements[:n]
+	d.statements = d.statements[:n]
 }
 
-// empty keeps the memory for further statements. It forgets the arguments, which may be large.
+// cutArgs removes the arguments from a statement on.
+func (d *deferred) cutArgs(s *waitingStatement) {
+	clear(d.large[s.large:])
+	d.packed, d.large = d.packed[:s.from], d.large[:s.large]
+}
+
+// empty keeps memory for further statements, but not what large arguments or many of them have needed.
 func (d *deferred) empty() {
 	d.cut(0)
+	if cap(d.packed) > keptArguments {
+		d.packed = nil
+	}
 }
 
 // send runs the statements before number n that have not been sent. It returns the number and the error of the
 // first one that fails.
 func (w *writer) send(n int) (int, error) {
 	d := &w.batch.deferred
-	for ; d.sent < n; d.sent++ {
-		s := &d.statements[d.sent]
-		changed, err := w.conn.execWith(s.query, s.inputs, d.args[s.from:s.to])
+	for d.sent < n {
+		done, err := w.conn.runNext(d, n)
+		for i := range done {
+			s := &d.statements[d.sent]
+			d.sent++
+			s.tx.correct(s.query, int(d.calls[i].outcome))
+		}
 		if err != nil {
 			w.look(err)
 			return d.sent, err
 		}
-		s.tx.correct(s.query, int(changed))
 	}
 	return n, nil
 }

@@ -18,124 +18,132 @@ func insertAgain(tx *store.Tx) { tx.Exec(`INSERT INTO items (revision, name) VAL
 
 func TestExec_RunsBeforeTheNextReadOfAnyFunction(t *testing.T) {
 	t.Parallel()
-	s := open(t)
-	var own, next []string
-	look := func(found *[]string) func(*store.Tx) error {
-		return func(tx *store.Tx) (err error) {
-			insert(tx, "another", nil)
-			*found, err = namesIn(tx)
-			return err
+	bothWays(t, func(t *testing.T, way option) {
+		s := open(t, way)
+		var own, next []string
+		look := func(found *[]string) func(*store.Tx) error {
+			return func(tx *store.Tx) (err error) {
+				insert(tx, "another", nil)
+				*found, err = namesIn(tx)
+				return err
+			}
 		}
-	}
-	release := hold(t, s)
-	submit(s, store.LaneFill, add("one"))
-	submit(s, store.LaneFill, look(&own))
-	last := submit(s, store.LaneFill, look(&next))
-	release()
-	if err := <-last; err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([][]string{{"one", "another"}, {"one", "another", "another"}}, [][]string{own, next}); diff != "" {
-		t.Error(diff)
-	}
+		release := hold(t, s)
+		submit(s, store.LaneFill, add("one"))
+		submit(s, store.LaneFill, look(&own))
+		last := submit(s, store.LaneFill, look(&next))
+		release()
+		if err := <-last; err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([][]string{{"one", "another"}, {"one", "another", "another"}}, [][]string{own, next}); diff != "" {
+			t.Error(diff)
+		}
+	})
 }
 
 // A function whose statement fails after its end costs the other functions of the batch nothing: each of them is
 // committed once, and memory that they changed agrees with the table.
 func TestExec_DefectFailsItsFunctionAlone(t *testing.T) {
 	t.Parallel()
-	s := open(t)
-	write(t, s, add("first"))
-	var inMemory store.Memory[string, bool]
-	told := 0
-	end := atEnd(s, add("end"))
-	counted := func(name string) func(*store.Tx) error {
-		return func(tx *store.Tx) error {
-			inMemory.Set(tx, name, true)
-			tx.OnCommit(func() { told++ })
-			end.Note(tx, name)
-			insert(tx, name, nil)
+	bothWays(t, func(t *testing.T, way option) {
+		s := open(t, way)
+		write(t, s, add("first"))
+		var inMemory store.Memory[string, bool]
+		told := 0
+		end := atEnd(s, add("end"))
+		counted := func(name string) func(*store.Tx) error {
+			return func(tx *store.Tx) error {
+				inMemory.Set(tx, name, true)
+				tx.OnCommit(func() { told++ })
+				end.Note(tx, name)
+				insert(tx, name, nil)
+				return nil
+			}
+		}
+		release := hold(t, s)
+		atEnd(s, add("kicked")).Kick()
+		early := submit(s, store.LaneFill, counted("early"))
+		defect := submit(s, store.LaneFill, func(tx *store.Tx) error {
+			insert(tx, "lost", nil)
+			insertAgain(tx)
 			return nil
+		})
+		refused := submit(s, store.LaneFill, func(*store.Tx) error { return errRefused })
+		panicked := submit(s, store.LaneFill, func(tx *store.Tx) error {
+			insert(tx, "lost as well", nil)
+			panic("a defect")
+		})
+		late := submit(s, store.LaneFill, counted("late"))
+		release()
+		for _, outcome := range []<-chan error{early, late} {
+			if err := <-outcome; err != nil {
+				t.Error(err)
+			}
 		}
-	}
-	release := hold(t, s)
-	atEnd(s, add("kicked")).Kick()
-	early := submit(s, store.LaneFill, counted("early"))
-	defect := submit(s, store.LaneFill, func(tx *store.Tx) error {
-		insert(tx, "lost", nil)
-		insertAgain(tx)
-		return nil
-	})
-	refused := submit(s, store.LaneFill, func(*store.Tx) error { return errRefused })
-	panicked := submit(s, store.LaneFill, func(tx *store.Tx) error {
-		insert(tx, "lost as well", nil)
-		panic("a defect")
-	})
-	late := submit(s, store.LaneFill, counted("late"))
-	release()
-	for _, outcome := range []<-chan error{early, late} {
-		if err := <-outcome; err != nil {
-			t.Error(err)
+		if err := <-defect; err == nil || fault.KindOf(err) != fault.Internal {
+			t.Errorf("got %v, want the defect", err)
 		}
-	}
-	if err := <-defect; err == nil || fault.KindOf(err) != fault.Internal {
-		t.Errorf("got %v, want the defect", err)
-	}
-	if err := <-refused; !errors.Is(err, errRefused) {
-		t.Errorf("got %v, want the function's own error", err)
-	}
-	wantFault(t, <-panicked, fault.Internal, "PANIC")
-	if diff := cmp.Diff([]string{"first", "early", "late", "end", "kicked"}, names(t, s)); diff != "" {
-		t.Error(diff)
-	}
-	if inMemory.Len() != 2 || told != 2 {
-		t.Errorf("memory has %d changes and OnCommit %d, want 2 of both", inMemory.Len(), told)
-	}
+		if err := <-refused; !errors.Is(err, errRefused) {
+			t.Errorf("got %v, want the function's own error", err)
+		}
+		wantFault(t, <-panicked, fault.Internal, "PANIC")
+		if diff := cmp.Diff([]string{"first", "early", "late", "end", "kicked"}, names(t, s)); diff != "" {
+			t.Error(diff)
+		}
+		if inMemory.Len() != 2 || told != 2 {
+			t.Errorf("memory has %d changes and OnCommit %d, want 2 of both", inMemory.Len(), told)
+		}
+	})
 }
 
 func TestExec_DefectAtTheEndOfABatchFailsItselfAlone(t *testing.T) {
 	t.Parallel()
-	s := open(t)
-	write(t, s, add("first"))
-	defect := atEnd(s, func(tx *store.Tx) error {
-		insert(tx, "lost", nil)
-		insertAgain(tx)
-		return nil
+	bothWays(t, func(t *testing.T, way option) {
+		s := open(t, way)
+		write(t, s, add("first"))
+		defect := atEnd(s, func(tx *store.Tx) error {
+			insert(tx, "lost", nil)
+			insertAgain(tx)
+			return nil
+		})
+		end := atEnd(s, add("end"))
+		write(t, s, func(tx *store.Tx) error {
+			defect.Note(tx, "")
+			end.Note(tx, "")
+			insert(tx, "function", nil)
+			return nil
+		})
+		if diff := cmp.Diff([]string{"first", "function", "end"}, names(t, s)); diff != "" {
+			t.Error(diff)
+		}
 	})
-	end := atEnd(s, add("end"))
-	write(t, s, func(tx *store.Tx) error {
-		defect.Note(tx, "")
-		end.Note(tx, "")
-		insert(tx, "function", nil)
-		return nil
-	})
-	if diff := cmp.Diff([]string{"first", "function", "end"}, names(t, s)); diff != "" {
-		t.Error(diff)
-	}
 }
 
 func TestExec_BatchLostByTheDiskIsNotRunAgain(t *testing.T) {
 	t.Parallel()
-	s := open(t)
-	limitPages(t, s, 2)
-	runs := 0
-	release := hold(t, s)
-	first := submit(s, store.LaneFill, func(tx *store.Tx) error {
-		runs++
-		insert(tx, "first", nil)
-		return nil
+	bothWays(t, func(t *testing.T, way option) {
+		s := open(t, way)
+		limitPages(t, s, 2)
+		runs := 0
+		release := hold(t, s)
+		first := submit(s, store.LaneFill, func(tx *store.Tx) error {
+			runs++
+			insert(tx, "first", nil)
+			return nil
+		})
+		full := submit(s, store.LaneFill, func(tx *store.Tx) error {
+			insert(tx, "large", make([]byte, 1<<20))
+			return nil
+		})
+		release()
+		wantFault(t, <-first, fault.Unavailable, "DISK_FULL")
+		wantFault(t, <-full, fault.Unavailable, "DISK_FULL")
+		if runs != 1 {
+			t.Errorf("a function ran %d times in a batch that the disk has lost", runs)
+		}
+		limitPages(t, s, 10_000)
 	})
-	full := submit(s, store.LaneFill, func(tx *store.Tx) error {
-		insert(tx, "large", make([]byte, 1<<20))
-		return nil
-	})
-	release()
-	wantFault(t, <-first, fault.Unavailable, "DISK_FULL")
-	wantFault(t, <-full, fault.Unavailable, "DISK_FULL")
-	if runs != 1 {
-		t.Errorf("a function ran %d times in a batch that the disk has lost", runs)
-	}
-	limitPages(t, s, 10_000)
 }
 
 // A step of a random function. It reads and changes cells, and may end the function with an error.
@@ -214,15 +222,16 @@ func randomFunction(r *rand.Rand) func(*store.Tx) error {
 	}
 }
 
-// TestExec_BatchesDoWhatTheirFunctionsDoOneByOne runs random functions alone and in batches. Functions, some of which
-// are refused or have a defect, must end in the same way, and the tables must agree.
+// TestExec_BatchesDoWhatTheirFunctionsDoOneByOne runs random functions alone and in batches, one of the two in C. Functions,
+// some of which are refused or have a defect, must end in the same way, and the tables must agree.
 func TestExec_BatchesDoWhatTheirFunctionsDoOneByOne(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(30) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			r := rand.New(rand.NewPCG(seed, 0))
-			alone, together := open(t, withMigrations(cells)), open(t, withMigrations(cells))
+			ways := []option{inC, store.InGo}
+			alone, together := open(t, withMigrations(cells), ways[seed%2]), open(t, withMigrations(cells), ways[(seed+1)%2])
 			for range 10 {
 				functions := make([]func(*store.Tx) error, 1+r.IntN(30))
 				outcomes := make([]<-chan error, len(functions))

@@ -1,12 +1,42 @@
 package store
 
-import "context"
+import (
+	"context"
+
+	"github.com/mattn/go-sqlite3"
+)
 
 // CheckAtOnce sets the size in bytes up to which a database is checked in one statement.
 func CheckAtOnce(o *Options, bytes int64) { o.checkAtOnce = bytes }
 
 // GrowLog sets the bytes by which the log may grow during a backup of a smaller database.
 func GrowLog(o *Options, bytes int64) { o.growLog = bytes }
+
+// InGo has the driver run the statements of Exec.
+func InGo(o *Options) { o.inGo = true }
+
+// RunsInC reports whether the statements of Exec are run in C.
+func RunsInC(s *Store) bool { return s.writer.conn.native != 0 }
+
+// LimitLength sets the most bytes that SQLite takes in one value.
+func LimitLength(tx *Tx, bytes int) { tx.writer.conn.raw.SetLimit(sqlite3.SQLITE_LIMIT_LENGTH, bytes) }
+
+// Packed returns how many bytes of arguments wait with the statements of Exec, and for how many there is memory.
+func Packed(tx *Tx) (length, capacity int) {
+	d := &tx.writer.batch.deferred
+	return len(d.packed), cap(d.packed)
+}
+
+// Referenced returns how many large arguments the writer refers to.
+func Referenced(tx *Tx) (n int) {
+	large := tx.writer.batch.deferred.large
+	for _, l := range large[:cap(large)] {
+		if l.bytes != nil {
+			n++
+		}
+	}
+	return n
+}
 
 // AwaitCheck waits for the end of CheckBehind.
 func AwaitCheck(s *Store) { s.checks.Wait() }

@@ -31,57 +31,59 @@ func limitPages(t *testing.T, s *store.Store, n int64) {
 
 func TestDiskFull_FailsTheWholeBatchAndRunsNothingOutsideIt(t *testing.T) {
 	t.Parallel()
-	s := open(t)
-	write(t, s, add("before"))
-	limitPages(t, s, 2)
-	large := make([]byte, 1<<20)
-	ran := map[string]bool{}
+	bothWays(t, func(t *testing.T, way option) {
+		s := open(t, way)
+		write(t, s, add("before"))
+		limitPages(t, s, 2)
+		large := make([]byte, 1<<20)
+		ran := map[string]bool{}
 
-	end := atEnd(s, add("end"))
-	release := hold(t, s)
-	first := submit(s, store.LaneFill, func(tx *store.Tx) error {
-		tx.OnCommit(func() { t.Error("told of a commit that failed") })
-		end.Note(tx, "")
-		insert(tx, "first", nil)
-		return nil
-	})
-	refused := submit(s, store.LaneFill, func(tx *store.Tx) error { return errRefused })
-	full := submit(s, store.LaneFill, func(tx *store.Tx) error {
-		insert(tx, "large", large)
-		insert(tx, "stray", nil) // outside the transaction this would be a commit of its own
-		_, err := namesIn(tx)
-		wantFault(t, err, fault.Unavailable, "DISK_FULL")
-		return nil
-	})
-	later := submit(s, store.LaneFill, func(tx *store.Tx) error {
-		ran["later"] = true
-		insert(tx, "later", nil)
-		return nil
-	})
-	release()
-	for _, outcome := range []<-chan error{first, refused, full, later} {
-		wantFault(t, <-outcome, fault.Unavailable, "DISK_FULL")
-	}
-	if ran["later"] {
-		t.Error("a function was run in a batch that was lost")
-	}
-	if diff := cmp.Diff([]string{"before"}, names(t, s)); diff != "" {
-		t.Error("reads while the disk is full:", diff)
-	}
+		end := atEnd(s, add("end"))
+		release := hold(t, s)
+		first := submit(s, store.LaneFill, func(tx *store.Tx) error {
+			tx.OnCommit(func() { t.Error("told of a commit that failed") })
+			end.Note(tx, "")
+			insert(tx, "first", nil)
+			return nil
+		})
+		refused := submit(s, store.LaneFill, func(tx *store.Tx) error { return errRefused })
+		full := submit(s, store.LaneFill, func(tx *store.Tx) error {
+			insert(tx, "large", large)
+			insert(tx, "stray", nil) // outside the transaction this would be a commit of its own
+			_, err := namesIn(tx)
+			wantFault(t, err, fault.Unavailable, "DISK_FULL")
+			return nil
+		})
+		later := submit(s, store.LaneFill, func(tx *store.Tx) error {
+			ran["later"] = true
+			insert(tx, "later", nil)
+			return nil
+		})
+		release()
+		for _, outcome := range []<-chan error{first, refused, full, later} {
+			wantFault(t, <-outcome, fault.Unavailable, "DISK_FULL")
+		}
+		if ran["later"] {
+			t.Error("a function was run in a batch that was lost")
+		}
+		if diff := cmp.Diff([]string{"before"}, names(t, s)); diff != "" {
+			t.Error("reads while the disk is full:", diff)
+		}
 
-	write(t, s, nothing) // it shows nothing about the disk
-	wantFault(t, s.Halted(), fault.Unavailable, "DISK_FULL")
-	limitPages(t, s, 10_000)
-	write(t, s, func(tx *store.Tx) error {
-		insert(tx, "after", large)
-		return nil
+		write(t, s, nothing) // it shows nothing about the disk
+		wantFault(t, s.Halted(), fault.Unavailable, "DISK_FULL")
+		limitPages(t, s, 10_000)
+		write(t, s, func(tx *store.Tx) error {
+			insert(tx, "after", large)
+			return nil
+		})
+		if err := s.Halted(); err != nil {
+			t.Errorf("after a commit: %v", err)
+		}
+		if diff := cmp.Diff([]string{"before", "after"}, names(t, s)); diff != "" {
+			t.Error(diff)
+		}
 	})
-	if err := s.Halted(); err != nil {
-		t.Errorf("after a commit: %v", err)
-	}
-	if diff := cmp.Diff([]string{"before", "after"}, names(t, s)); diff != "" {
-		t.Error(diff)
-	}
 }
 
 // What Full frees is there for the next write.

@@ -34,6 +34,20 @@ func withMigrations(m ...store.Migration) option {
 	return func(o *store.Options) { o.Migrations = m }
 }
 
+// inC has the statements of Exec run in C, as usual; store.InGo has the driver run them.
+func inC(*store.Options) {}
+
+// bothWays runs a test in C and in Go.
+func bothWays(t *testing.T, test func(t *testing.T, way option)) {
+	t.Helper()
+	for name, way := range map[string]option{"in C": inC, "in Go": store.InGo} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, way)
+		})
+	}
+}
+
 // settings are those of a store in a temporary folder, on a clock that stands still, so that
 // everything that waits together goes into one batch.
 func settings(tb testing.TB, options ...option) store.Options {

@@ -106,6 +106,7 @@ type Options struct {
 	Unchecked bool
 
 	checkAtOnce, growLog int64 // a test's own limits
+	inGo                 bool  // a test has no statement run in C
 }
 
 // A Store is an open data folder. All methods may be called concurrently.
@@ -247,6 +248,9 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 	w, err := s.connect(writing, o.Sync)
 	if err != nil {
 		return nil, err
+	}
+	if o.inGo {
+		w.native = 0
 	}
 	w.watchPlans(o.Planned)
 	m, err := prepare(w, s.path, o)
