@@ -22,6 +22,11 @@
 // own, follows a savepoint and is rolled back: a refusal undoes only itself. A function that reads first and
 // changes afterwards needs no savepoint.
 //
+// The statements that wait are run in one call of C, because calls of C through the driver would cost more than SQLite
+// itself: see native.h for how it gets the arguments. Exec copies the arguments, except large ones, which C reads where
+// they are. SQLite's objects come out of fields of the driver's. With a driver that names them otherwise, the driver
+// runs the statements.
+//
 // # Rounds
 //
 // What many functions would write one by one, they can note instead, and a Round writes it once. A round of NewRound

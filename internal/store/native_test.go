@@ -35,10 +35,10 @@ const addSample = `INSERT INTO samples (way, sample) VALUES (?, ?)`
 func TestExec_StoresEveryArgumentAsTheDriverDoes(t *testing.T) {
 	t.Parallel()
 	arguments := []any{
-		int64(math.MinInt64), 7, int32(-7), uint32(math.MaxUint32), uint64(7), true, false, 1.5, math.Inf(-1), math.NaN(),
+		nil, int64(math.MinInt64), 7, int32(-7), uint32(math.MaxUint32), uint64(7), true, false, 1.5, math.Inf(-1), math.NaN(),
 		"text", "", "with\x00zero", "wörter", []byte("blob"), []byte{}, []byte(nil), nil, time.Unix(1, 2), time.Time{}, time.Hour,
 		strings.Repeat("t", 16<<10-1), strings.Repeat("t", 16<<10), nil, make([]byte, 16<<10-1), make([]byte, 16<<10), "last",
-		strings.Repeat("large", 1<<20), []byte(strings.Repeat("large", 1<<20)), nil,
+		strings.Repeat("large", 1<<20), []byte(strings.Repeat("large", 1<<20)),
 	}
 	bothWays(t, func(t *testing.T, way option) {
 		s := open(t, way, withMigrations(samples))
@@ -156,6 +156,26 @@ func TestExec_ErrorsAreThoseOfTheDriver(t *testing.T) {
 	}
 }
 
+// A connection keeps 1,000 queries prepared and then closes them all: a function may have more of them wait.
+func TestExec_MoreQueriesWaitThanStayPrepared(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, way option) {
+		s := open(t, way)
+		var want []string
+		write(t, s, func(tx *store.Tx) error {
+			for i := range int64(2500) {
+				name := itoa(i % 1200)
+				tx.Exec(`INSERT INTO items (revision, name) VALUES (?, '`+name+`')`, tx.NextRevision())
+				want = append(want, name)
+			}
+			return nil
+		})
+		if diff := cmp.Diff(want, names(t, s)); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
 // What a statement needs may be made by one that waits before it.
 func TestExec_PreparesAStatementAfterThoseBeforeItHaveRun(t *testing.T) {
 	t.Parallel()
@@ -226,6 +246,13 @@ func TestExec_CopiesNoLargeArgumentAndKeepsNoMemoryOfALargeBatch(t *testing.T) {
 		}
 		return nil
 	})
+	err := s.Write(context.Background(), func(tx *store.Tx) error {
+		tx.Exec(addSample, make([]byte, 1<<20), struct{}{})
+		return nil
+	})
+	if err == nil {
+		t.Error("a struct was stored")
+	}
 	write(t, s, func(tx *store.Tx) error {
 		if n, capacity := store.Packed(tx); n > 0 || capacity > 1<<20 {
 			t.Errorf("memory for %d bytes of arguments is kept", capacity)
