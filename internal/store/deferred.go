@@ -25,6 +25,7 @@ type waitingStatement struct {
 	inputs   int // the arguments that were given
 	from, to int // those of them in packed: not the NULLs
 	large    int // the number of large arguments before these
+	changed  int // rows, once it was sent
 }
 
 // add puts a statement at the end.
@@ -75,7 +76,8 @@ func (w *writer) send(n int) (int, error) {
 		for i := range done {
 			s := &d.statements[d.sent]
 			d.sent++
-			s.tx.correct(s.query, int(d.calls[i].outcome))
+			s.changed = int(d.calls[i].outcome)
+			s.tx.correct(s.query, s.changed)
 		}
 		if err != nil {
 			w.look(err)

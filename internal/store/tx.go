@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -74,14 +75,31 @@ func (tx *Tx) ExecCount(query string, args ...any) (changed int64, err error) {
 // ExecEach runs a statement at once with each of n lists of arguments, and returns how many rows it has changed each
 // time. The list that args returns need not last longer than until the next call.
 func (tx *Tx) ExecEach(query string, n int, args func(i int) []any) ([]int, error) {
-	changed := make([]int, n)
-	for i := range changed {
-		rows, err := tx.ExecCount(query, args(i)...)
-		if err != nil {
+	if tx.over {
+		return nil, errOver()
+	}
+	w, d := tx.writer, &tx.writer.batch.deferred
+	if !tx.whole {
+		if err := tx.send(true); err != nil {
 			return nil, err
 		}
-		changed[i] = int(rows)
 	}
+	first := len(d.statements)
+	for i := range n {
+		tx.Exec(query, args(i)...)
+	}
+	if tx.failed == nil && w.batch.lost == nil {
+		_, tx.failed = w.send(len(d.statements))
+	}
+	if err := cmp.Or(tx.failed, w.batch.lost); err != nil {
+		return nil, err
+	}
+	changed := make([]int, n)
+	for i := range changed {
+		changed[i] = d.statements[first+i].changed
+	}
+	d.empty()
+	tx.first = 0
 	return changed, nil
 }
 
