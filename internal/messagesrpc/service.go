@@ -2,7 +2,6 @@ package messagesrpc
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"go.uber.org/zap"
@@ -292,7 +291,7 @@ func (s *Service) settle(
 
 // settlements checks the items of a unary request. The claim id of an item may be empty if it is the only item.
 func settlements[T any](
-	field string, list []T, convert func(*validate.Check, string, T, refCheck) broker.Settlement,
+	field string, list []T, convert func(*validate.Check, T, refCheck) broker.Settlement,
 ) ([]broker.Settlement, error) {
 	var c validate.Check
 	ref := onlyOpen
@@ -305,7 +304,8 @@ func settlements[T any](
 	c.Count(field, len(list), broker.MaxBatch)
 	var items []broker.Settlement
 	for i, item := range list[:min(len(list), broker.MaxBatch)] {
-		items = append(items, convert(&c, fmt.Sprintf("%s[%d]", field, i), item, ref))
+		c.InItem(field, i)
+		items = append(items, convert(&c, item, ref))
 	}
 	return items, c.Err()
 }

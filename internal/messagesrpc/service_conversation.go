@@ -54,7 +54,8 @@ func question(types *msgtype.Set, r *pb.AskRequest) (broker.Draft, time.Duration
 	if m != nil {
 		m.RequiresResponse = true
 	}
-	d := draft(&c, types, "message", m)
+	c.In("message")
+	d := draft(&c, types, m)
 	if err := c.Err(); err != nil {
 		return broker.Draft{}, 0, err
 	}
@@ -86,21 +87,21 @@ func (s *Service) Reply(ctx context.Context, r *pb.ReplyRequest) (*pb.ReplyRespo
 // reply checks an answer to a message.
 func reply(types *msgtype.Set, r *pb.ReplyRequest) (conversations.Answer, error) {
 	var c validate.Check
-	const at = "message"
 	a := conversations.Answer{To: onlyOpen(&c, "id", r.Id), Ack: r.Ack}
 	m := r.Message
 	if m == nil {
-		c.Fail(at, "is empty; a message is required")
+		c.Fail("message", "is empty; a message is required")
 		return conversations.Answer{}, c.Err()
 	}
+	c.In("message")
 	for field, set := range map[string]bool{
 		"target": m.Target != nil, "reach": m.Reach != 0, "thread_id": m.ThreadId != "", "in_reply_to": m.InReplyTo != "",
 	} {
 		if set {
-			c.Fail(at+"."+field, "is filled in by the broker; leave it empty")
+			c.Fail(field, "is filled in by the broker; leave it empty")
 		}
 	}
-	a.Draft = unaddressed(&c, types, at, m)
+	a.Draft = unaddressed(&c, types, m)
 	if err := c.Err(); err != nil {
 		return conversations.Answer{}, err
 	}

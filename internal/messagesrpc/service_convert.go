@@ -37,26 +37,26 @@ const (
 )
 
 // draft checks a message that is to be sent, and returns it as a Draft. In m it sets the fields that the sender
-// has left empty to their defaults.
-func draft(c *validate.Check, types *msgtype.Set, at string, m *pb.Message) broker.Draft {
+// has left empty to their defaults. c knows where the message is in the request.
+func draft(c *validate.Check, types *msgtype.Set, m *pb.Message) broker.Draft {
 	if m == nil {
-		c.Fail(at, "is empty; a message is required")
+		c.Fail("", "is empty; a message is required")
 		return broker.Draft{}
 	}
-	d := unaddressed(c, types, at, m)
-	d.Target, d.One = target(c, at, m)
+	d := unaddressed(c, types, m)
+	d.Target, d.One = target(c, m)
 	if broker.IsDirective(d.Type) {
-		directiveReach(c, at, m, &d)
+		directiveReach(c, m, &d)
 	}
 	if m.Channel != "" && d.Target.Kind == broker.ToChannel {
-		c.Fail(at+".channel", "is a label beside another target; leave it empty when the target is a channel")
+		c.Fail("channel", "is a label beside another target; leave it empty when the target is a channel")
 	}
 	return d
 }
 
 // unaddressed is draft without the check of the target.
-func unaddressed(c *validate.Check, types *msgtype.Set, at string, m *pb.Message) broker.Draft {
-	unstamped(c, at, m)
+func unaddressed(c *validate.Check, types *msgtype.Set, m *pb.Message) broker.Draft {
+	unstamped(c, m)
 	d := broker.Draft{
 		Subject: m.Subject, Channel: m.Channel, Thread: m.ThreadId, Correlation: m.CorrelationId, Task: m.TaskId,
 		Artifacts: m.Artifacts, OrderingKey: m.OrderingKey, MaxAttempts: int(m.MaxAttempts), PayloadSize: len(m.Payload),
@@ -65,12 +65,12 @@ func unaddressed(c *validate.Check, types *msgtype.Set, at string, m *pb.Message
 	if m.Type == "" {
 		m.Type = "message"
 	}
-	c.Name(at+".type", m.Type)
-	version(c, at+".version", m)
+	c.Name("type", m.Type)
+	version(c, m)
 	if m.Priority == 0 {
 		m.Priority = 5
 	}
-	c.JSON(at+".payload", m.Payload, maxPayload)
+	c.JSON("payload", m.Payload, maxPayload)
 	if c.Err() == nil {
 		spelling := m.Type
 		if m.Type, d.Doubt = types.Check(spelling, m.Payload); m.Type != spelling {
@@ -79,75 +79,75 @@ func unaddressed(c *validate.Check, types *msgtype.Set, at string, m *pb.Message
 	}
 	d.Type = m.Type
 	if len(m.Type) > validate.MaxID {
-		c.Fail(at+".type", "is longer than %d bytes in snake_case", validate.MaxID)
+		c.Fail("type", "is longer than %d bytes in snake_case", validate.MaxID)
 	}
 	if broker.IsDirective(m.Type) {
-		directiveFields(c, at, m)
+		directiveFields(c, m)
 	}
 	d.Priority = int(m.Priority)
-	c.Between(at+".priority", int64(m.Priority), 1, 10)
-	c.Line(at+".subject", m.Subject, validate.MaxLine)
-	c.Text(at+".body", m.Body, maxBody)
+	c.Between("priority", int64(m.Priority), 1, 10)
+	c.Line("subject", m.Subject, validate.MaxLine)
+	c.Text("body", m.Body, maxBody)
 	if m.Channel != "" {
-		c.Name(at+".channel", m.Channel)
+		c.Name("channel", m.Channel)
 	}
-	c.Line(at+".thread_id", m.ThreadId, validate.MaxID)
-	c.Line(at+".correlation_id", m.CorrelationId, validate.MaxID)
-	c.Line(at+".task_id", m.TaskId, validate.MaxID)
-	c.Line(at+".ordering_key", m.OrderingKey, validate.MaxID)
+	c.Line("thread_id", m.ThreadId, validate.MaxID)
+	c.Line("correlation_id", m.CorrelationId, validate.MaxID)
+	c.Line("task_id", m.TaskId, validate.MaxID)
+	c.Line("ordering_key", m.OrderingKey, validate.MaxID)
 	if m.InReplyTo != "" {
-		d.ReplyTo = broker.CheckRef(c, at+".in_reply_to", m.InReplyTo, false)
+		d.ReplyTo = broker.CheckRef(c, "in_reply_to", m.InReplyTo, false)
 	}
-	c.Labels(at+".labels", m.Labels)
-	attachments(c, at, m)
-	d.TTL = c.Duration(at+".ttl", m.Ttl, time.Millisecond, broker.MaxTTL, 0)
-	d.NotBefore = c.Time(at+".not_before", m.NotBefore)
+	c.Labels("labels", m.Labels)
+	attachments(c, m)
+	d.TTL = c.Duration("ttl", m.Ttl, time.Millisecond, broker.MaxTTL, 0)
+	d.NotBefore = c.Time("not_before", m.NotBefore)
 	if m.MaxAttempts != 0 {
-		c.Between(at+".max_attempts", int64(m.MaxAttempts), 1, 100)
+		c.Between("max_attempts", int64(m.MaxAttempts), 1, 100)
 	}
 	d.Response = m.RequiresResponse
 	if m.ResponseDeadline != nil {
-		d.Deadline = c.Time(at+".response_deadline", m.ResponseDeadline)
+		d.Deadline = c.Time("response_deadline", m.ResponseDeadline)
 		if !m.RequiresResponse {
-			c.Fail(at+".response_deadline", "means nothing without requires_response")
+			c.Fail("response_deadline", "means nothing without requires_response")
 		}
 	}
 	if m.TraceParent != "" {
-		traceParent(c, at, m.TraceParent)
+		traceParent(c, m.TraceParent)
 	}
 	if m.ResendAfter != nil {
-		d.ResendAfter = c.Duration(at+".resend_after", m.ResendAfter, time.Second, maxResendAfter, 0)
+		d.ResendAfter = c.Duration("resend_after", m.ResendAfter, time.Second, maxResendAfter, 0)
 	}
 	return d
 }
 
 // traceParent checks the field that names the span of a message.
-func traceParent(c *validate.Check, at, s string) {
+func traceParent(c *validate.Check, s string) {
 	if _, ok := tracing.Parse(s); !ok || len(s) != tracing.Size {
-		c.Fail(at+".trace_parent", "is no W3C traceparent such as 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+		c.Fail("trace_parent", "is no W3C traceparent such as 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	}
 }
 
 // directiveReach refuses a directive to a queue. Without a reach, a directive goes to all agents of its target.
-func directiveReach(c *validate.Check, at string, m *pb.Message, d *broker.Draft) {
+func directiveReach(c *validate.Check, m *pb.Message, d *broker.Draft) {
 	switch {
 	case !d.One:
 	case m.Reach == pb.Reach_REACH_UNSPECIFIED:
 		m.Reach = pb.Reach_REACH_ALL
 		d.One = false
 	default:
-		c.Fail(at+".reach", "is REACH_ONE: a directive such as %s goes to agents, not to a queue", m.Type)
+		c.Fail("reach", "is REACH_ONE: a directive such as %s goes to agents, not to a queue", m.Type)
 	}
 }
 
 // directiveFields refuses fields that delay a directive, and raises its priority: the broker delivers it before
 // all other messages.
-func directiveFields(c *validate.Check, at string, m *pb.Message) {
+func directiveFields(c *validate.Check, m *pb.Message) {
 	if m.NotBefore != nil {
-		c.Fail(at+".not_before", "does not go with a directive, which takes effect when it is sent")
+		c.Fail("not_before", "does not go with a directive, which takes effect when it is sent")
 	}
 	if m.OrderingKey != "" {
-		c.Fail(at+".ordering_key", "does not go with a directive, which is handed out before anything else")
+		c.Fail("ordering_key", "does not go with a directive, which is handed out before anything else")
 	}
 	if m.Priority >= 1 && m.Priority < broker.DirectivePriority {
 		m.Priority = broker.DirectivePriority
@@ -155,48 +155,51 @@ func directiveFields(c *validate.Check, at string, m *pb.Message) {
 }
 
 // unstamped refuses a message in which a field is set that the broker sets.
-func unstamped(c *validate.Check, at string, m *pb.Message) {
-	for field, set := range map[string]bool{
-		"id": m.Id != "", "revision": m.Revision != 0, "sender": m.Sender != "", "sender_role": m.SenderRole != "",
-		"created_at": m.CreatedAt != nil, "expires_at": m.ExpiresAt != nil, "type_as_sent": m.TypeAsSent != "",
+func unstamped(c *validate.Check, m *pb.Message) {
+	for _, f := range [...]struct {
+		name string
+		set  bool
+	}{
+		{"id", m.Id != ""}, {"revision", m.Revision != 0}, {"sender", m.Sender != ""}, {"sender_role", m.SenderRole != ""},
+		{"created_at", m.CreatedAt != nil}, {"expires_at", m.ExpiresAt != nil}, {"type_as_sent", m.TypeAsSent != ""},
 	} {
-		if set {
-			c.Fail(at+"."+field, "is stamped by the broker; leave it empty")
+		if f.set {
+			c.Fail(f.name, "is stamped by the broker; leave it empty")
 		}
 	}
 }
 
-func target(c *validate.Check, at string, m *pb.Message) (t broker.Target, one bool) {
+func target(c *validate.Check, m *pb.Message) (t broker.Target, one bool) {
 	switch to := m.Target.GetTo().(type) {
 	case *pb.Target_Agent:
 		if to.Agent == "all" || to.Agent == "ALL" || to.Agent == "everyone" {
-			return toEveryone(c, at, m)
+			return toEveryone(c, m)
 		}
 		t = broker.Target{Kind: broker.ToAgent, Name: to.Agent}
-		c.Name(at+".target.agent", to.Agent)
+		c.Name("target.agent", to.Agent)
 	case *pb.Target_Role:
 		t = broker.Target{Kind: broker.ToRole, Name: to.Role}
-		c.Name(at+".target.role", to.Role)
+		c.Name("target.role", to.Role)
 	case *pb.Target_Channel:
 		t = broker.Target{Kind: broker.ToChannel, Name: to.Channel}
 		if strings.HasPrefix(to.Channel, broker.EventChannel) {
-			c.Fail(at+".target.channel", "%.60q is for events: publish an event of that type", to.Channel)
+			c.Fail("target.channel", "%.60q is for events: publish an event of that type", to.Channel)
 			break
 		}
-		c.NewName(at+".target.channel", to.Channel)
+		c.NewName("target.channel", to.Channel)
 	case *pb.Target_Pattern:
 		if to.Pattern == "*" {
-			return toEveryone(c, at, m)
+			return toEveryone(c, m)
 		}
 		t = broker.Target{Kind: broker.ToPattern, Name: to.Pattern}
-		c.Pattern(at+".target.pattern", to.Pattern)
+		c.Pattern("target.pattern", to.Pattern)
 	case *pb.Target_Everyone:
 		t = broker.Target{Kind: broker.ToEveryone}
 		if !to.Everyone {
-			c.Fail(at+".target.everyone", "is false; choose another target, or set it to true")
+			c.Fail("target.everyone", "is false; choose another target, or set it to true")
 		}
 	default:
-		c.Fail(at+".target", "is missing; name an agent, role, channel, pattern or everyone")
+		c.Fail("target", "is missing; name an agent, role, channel, pattern or everyone")
 	}
 	switch m.Reach {
 	case pb.Reach_REACH_UNSPECIFIED:
@@ -205,22 +208,22 @@ func target(c *validate.Check, at string, m *pb.Message) (t broker.Target, one b
 	case pb.Reach_REACH_ONE:
 		one = true
 		if t.Kind != broker.ToRole && t.Kind != broker.ToChannel && t.Kind != 0 {
-			c.Fail(at+".reach", "is REACH_ONE, which is for roles and channels only")
+			c.Fail("reach", "is REACH_ONE, which is for roles and channels only")
 		}
 	default:
-		c.Fail(at+".reach", "is %d, which is no known reach", m.Reach)
+		c.Fail("reach", "is %d, which is no known reach", m.Reach)
 	}
 	return t, one
 }
 
 // toEveryone changes a target whose name or pattern means everyone to the target everyone.
-func toEveryone(c *validate.Check, at string, m *pb.Message) (t broker.Target, one bool) {
+func toEveryone(c *validate.Check, m *pb.Message) (t broker.Target, one bool) {
 	m.Target = &pb.Target{To: &pb.Target_Everyone{Everyone: true}}
-	return target(c, at, m)
+	return target(c, m)
 }
 
 // version refuses a version that is not MAJOR.MINOR with the major version 1.
-func version(c *validate.Check, field string, m *pb.Message) {
+func version(c *validate.Check, m *pb.Message) {
 	if m.Version == "" {
 		m.Version = "1.0"
 		return
@@ -229,22 +232,22 @@ func version(c *validate.Check, field string, m *pb.Message) {
 	var rest string
 	n, _ := fmt.Sscanf(m.Version+"\n", "%d.%d%s\n", &major, &minor, &rest)
 	if n != 2 || m.Version != fmt.Sprintf("%d.%d", major, minor) {
-		c.Fail(field, "%.40q is not of the form MAJOR.MINOR, such as 1.0", m.Version)
+		c.Fail("version", "%.40q is not of the form MAJOR.MINOR, such as 1.0", m.Version)
 		return
 	}
 	if major != 1 {
-		c.Fail(field, "has major version %d; this broker knows 1", major)
+		c.Fail("version", "has major version %d; this broker knows 1", major)
 	}
 }
 
-func attachments(c *validate.Check, at string, m *pb.Message) {
-	c.Count(at+".files", len(m.Files), maxFiles)
-	c.Count(at+".artifacts", len(m.Artifacts), maxFiles)
+func attachments(c *validate.Check, m *pb.Message) {
+	c.Count("files", len(m.Files), maxFiles)
+	c.Count("artifacts", len(m.Artifacts), maxFiles)
 	if len(m.Files) > maxFiles || len(m.Artifacts) > maxFiles {
 		return
 	}
 	for i, f := range m.Files {
-		field := fmt.Sprintf("%s.files[%d]", at, i)
+		field := fmt.Sprintf("files[%d]", i)
 		if f.GetPath() == "" {
 			c.Fail(field+".path", "is empty; a path is required")
 		}
@@ -254,7 +257,7 @@ func attachments(c *validate.Check, at string, m *pb.Message) {
 		}
 	}
 	for i, name := range m.Artifacts {
-		field := fmt.Sprintf("%s.artifacts[%d]", at, i)
+		field := fmt.Sprintf("artifacts[%d]", i)
 		if name == "" {
 			c.Fail(field, "is empty; a name is required")
 		}
@@ -274,7 +277,8 @@ func drafts(types *msgtype.Set, messages []*pb.Message) ([]broker.Draft, error) 
 	}
 	all := make([]broker.Draft, len(messages))
 	for i, m := range messages {
-		all[i] = draft(&c, types, fmt.Sprintf("messages[%d]", i), m)
+		c.InItem("messages", i)
+		all[i] = draft(&c, types, m)
 		if err := c.Err(); err != nil {
 			return nil, err
 		}
@@ -452,21 +456,21 @@ func topic(c *validate.Check, r *pb.ClaimMessagesRequest) broker.Topic {
 // A refCheck checks a field of a settlement that names its claim.
 type refCheck func(c *validate.Check, field, s string) broker.Ref
 
-func nackSettlement(c *validate.Check, at string, n *pb.Nack, ref refCheck) broker.Settlement {
+func nackSettlement(c *validate.Check, n *pb.Nack, ref refCheck) broker.Settlement {
 	s := broker.Settlement{
-		Verb: broker.Nack, Ref: ref(c, at+".claim_id", n.GetClaimId()), Fatal: n.GetFatal(), Error: n.GetError(),
+		Verb: broker.Nack, Ref: ref(c, "claim_id", n.GetClaimId()), Fatal: n.GetFatal(), Error: n.GetError(),
 	}
-	c.Text(at+".error", n.GetError(), maxError)
+	c.Text("error", n.GetError(), maxError)
 	if n.GetDelay() != nil {
-		wait := c.Duration(at+".delay", n.Delay, 0, maxClaim, 0)
+		wait := c.Duration("delay", n.Delay, 0, maxClaim, 0)
 		s.Delay = &wait
 	}
 	return s
 }
 
-func extendSettlement(c *validate.Check, at string, e *pb.Extension, ref refCheck) broker.Settlement {
+func extendSettlement(c *validate.Check, e *pb.Extension, ref refCheck) broker.Settlement {
 	return broker.Settlement{
-		Verb: broker.Extend, Ref: ref(c, at+".claim_id", e.GetClaimId()),
-		For: c.Duration(at+".claim_for", e.GetClaimFor(), time.Second, maxClaim, 0),
+		Verb: broker.Extend, Ref: ref(c, "claim_id", e.GetClaimId()),
+		For: c.Duration("claim_for", e.GetClaimFor(), time.Second, maxClaim, 0),
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -152,7 +151,8 @@ func streamDrafts(types *msgtype.Set, messages []*pb.Message) []broker.Draft {
 	all := make([]broker.Draft, len(messages))
 	for i, m := range messages {
 		var c validate.Check
-		all[i] = draft(&c, types, "messages["+strconv.Itoa(i)+"]", m)
+		c.InItem("messages", i)
+		all[i] = draft(&c, types, m)
 		if err := c.Err(); err != nil {
 			all[i] = broker.Draft{Fault: err}
 			continue
@@ -328,21 +328,23 @@ func frameSettlements(r *pb.ClaimRequest) ([]broker.Settlement, error) {
 	}
 	items := make([]broker.Settlement, 0, n)
 	for i, id := range r.Acks {
-		items = append(items, broker.Settlement{Verb: broker.Ack, Ref: claimRef(&c, "acks["+strconv.Itoa(i)+"]", id)})
+		c.InItem("acks", i)
+		items = append(items, broker.Settlement{Verb: broker.Ack, Ref: claimRef(&c, "", id)})
 		refuse(&c, &items[len(items)-1], id)
 	}
 	for i, n := range r.Nacks {
-		at := "nacks[" + strconv.Itoa(i) + "]"
-		items = append(items, nackSettlement(&c, at, n, claimRef))
+		c.InItem("nacks", i)
+		items = append(items, nackSettlement(&c, n, claimRef))
 		refuse(&c, &items[len(items)-1], n.GetClaimId())
 	}
 	for i, e := range r.Extensions {
-		at := "extensions[" + strconv.Itoa(i) + "]"
-		items = append(items, extendSettlement(&c, at, e, claimRef))
+		c.InItem("extensions", i)
+		items = append(items, extendSettlement(&c, e, claimRef))
 		refuse(&c, &items[len(items)-1], e.GetClaimId())
 	}
 	for i, id := range r.Releases {
-		items = append(items, broker.Settlement{Verb: broker.Release, Ref: claimRef(&c, "releases["+strconv.Itoa(i)+"]", id)})
+		c.InItem("releases", i)
+		items = append(items, broker.Settlement{Verb: broker.Release, Ref: claimRef(&c, "", id)})
 		refuse(&c, &items[len(items)-1], id)
 	}
 	return items, nil

@@ -64,6 +64,22 @@ func TestCheck_NamesEveryViolation(t *testing.T) {
 	}
 }
 
+func TestCheck_NamesFieldsOfMessagesByTheirPath(t *testing.T) {
+	got := fields(func(c *validate.Check) {
+		c.Name("producer", "")
+		c.In("message")
+		c.Fail("", "is empty")
+		c.Name("type", "")
+		c.InItem("messages", 3)
+		c.Fail("", "is empty")
+		c.Line("subject", "a\n", 8)
+	})
+	want := []string{"producer", "message", "message.type", "messages[3]", "messages[3].subject"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestCheck_WithoutViolationIsNoError(t *testing.T) {
 	var c validate.Check
 	if err := c.Err(); err != nil {
