@@ -115,7 +115,8 @@ func TestPanic_EndsItsOwnCallAlone(t *testing.T) {
 		}},
 		{"Claim, answering", "sendFrame", func(ctx context.Context) error {
 			stream, err := messages.Claim(ctx)
-			return frames(stream, err, &pb.ClaimRequest{Open: &pb.ClaimOpen{}})
+			// The answer names the ack that is refused.
+			return frames(stream, err, &pb.ClaimRequest{Open: &pb.ClaimOpen{Types: []string{"none"}}}, &pb.ClaimRequest{Acks: []string{inAnswer}})
 		}},
 		{"Lock", "readRequests", func(ctx context.Context) error {
 			stream, err := locks.Lock(ctx)

@@ -258,10 +258,12 @@ type Ref struct {
 // ParseRef reads a message id, a revision ("4711") or a claim id ("4711.2").
 func ParseRef(s string) (Ref, bool) {
 	ref := Ref{Text: s}
-	if u, err := uuid.Parse(s); err == nil && len(s) == 36 {
-		ref.ID = ID(u)
-		ref.Revision = ref.ID.revision()
-		return ref, ref.Revision > 0
+	if len(s) == 36 {
+		if u, err := uuid.Parse(s); err == nil {
+			ref.ID = ID(u)
+			ref.Revision = ref.ID.revision()
+			return ref, ref.Revision > 0
+		}
 	}
 	revision, number, isClaim := strings.Cut(s, ".")
 	var ok bool

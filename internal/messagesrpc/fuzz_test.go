@@ -53,7 +53,7 @@ func FuzzSend(f *testing.F) {
 	f.Fuzz(func(t *testing.T, wire []byte, first bool) {
 		r := decode(t, wire, &pb.SendRequest{})
 		producer := ""
-		if refused(t, checkBatch(r, first, &producer)) {
+		if refused(t, checkBatch(r, len(r.Messages), first, &producer)) {
 			return
 		}
 		wantCount(t, "messages", len(r.Messages), 1, 1000)

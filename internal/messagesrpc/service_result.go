@@ -23,14 +23,23 @@ func (s *Service) result(session string, o *broker.Outcome) *pb.SendResult {
 		RecipientCount: int32(o.Count), RefusedCount: int32(o.Refused), Warnings: o.Warnings,
 	}
 	for _, r := range o.Recipients {
-		outcome := pb.RecipientOutcome_RECIPIENT_OUTCOME_QUEUED
-		if r.Refused {
-			outcome = pb.RecipientOutcome_RECIPIENT_OUTCOME_REFUSED
-		}
-		out.Recipients = append(out.Recipients, &pb.Recipient{Mailbox: r.Mailbox, Outcome: outcome})
+		out.Recipients = append(out.Recipients, &pb.Recipient{Mailbox: r.Mailbox, Outcome: recipientOutcome(&r)})
 	}
-	if o.Direct && len(o.Recipients) == 1 {
-		out.Asleep = s.asleep(session, o.Recipients[0].Mailbox)
-	}
+	out.Asleep = s.sleeper(session, o)
 	return out
+}
+
+// sleeper returns the recipient that the target names, if it is asleep.
+func (s *Service) sleeper(session string, o *broker.Outcome) *pb.Asleep {
+	if !o.Direct || len(o.Recipients) != 1 {
+		return nil
+	}
+	return s.asleep(session, o.Recipients[0].Mailbox)
+}
+
+func recipientOutcome(r *broker.Recipient) pb.RecipientOutcome {
+	if r.Refused {
+		return pb.RecipientOutcome_RECIPIENT_OUTCOME_REFUSED
+	}
+	return pb.RecipientOutcome_RECIPIENT_OUTCOME_QUEUED
 }

@@ -52,7 +52,7 @@ func (s *Service) Send(stream pb.MessageService_SendServer) error {
 			return err
 		}
 		if len(outcomes) > 0 {
-			if err := stream.Send(s.sendResponse(stream.Context(), session, outcomes)); err != nil {
+			if err := s.confirm(stream, session, outcomes); err != nil {
 				return err
 			}
 			continue
@@ -69,27 +69,24 @@ func (s *Service) Send(stream pb.MessageService_SendServer) error {
 // under way, while the agent has too much queued for the writer, and while it sends faster than its session allows.
 func (s *Service) readBatches(stream pb.MessageService_SendServer, c *confirmer) error {
 	who := identity.FromContext(stream.Context())
+	r := sendFrame{types: func() (*msgtype.Set, error) { return s.types(stream.Context()) }}
 	producer := ""
 	for first := true; ; first = false {
-		r, err := stream.Recv()
+		err := stream.RecvMsg(&r)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if err := checkBatch(r, first, &producer); err != nil {
-			return err
-		}
-		types, err := s.types(stream.Context())
+		all, err := r.read(first, &producer)
 		if err != nil {
 			return err
 		}
-		drafts := streamDrafts(types, r.Messages)
-		if err := s.admission.AdmitBatch(stream.Context(), who, drafts); err != nil {
+		if err := s.admission.AdmitBatch(stream.Context(), who, all.Drafts); err != nil {
 			return err
 		}
-		for number, at := r.FirstNumber, 0; len(drafts) > 0; {
+		for len(all.Drafts) > 0 {
 			select {
 			case c.slots <- struct{}{}:
 			case <-s.broker.Stopping():
@@ -97,11 +94,10 @@ func (s *Service) readBatches(stream pb.MessageService_SendServer, c *confirmer)
 			case <-stream.Context().Done():
 				return stream.Context().Err()
 			}
-			n := pieceOf(drafts)
-			answer := c.add()
-			batch := broker.Batch{Drafts: drafts[:n], Producer: producer, First: number, At: at}
-			s.broker.Submit(stream.Context(), who, batch, func(o []broker.Outcome) { c.done(answer, o) })
-			drafts, number, at = drafts[n:], number+int64(n), at+n
+			n, piece, answer := pieceOf(all.Drafts), all, c.add()
+			piece.Drafts = all.Drafts[:n]
+			s.broker.Submit(stream.Context(), who, piece, func(o []broker.Outcome) { c.done(answer, o) })
+			all.Drafts, all.First, all.At = all.Drafts[n:], all.First+int64(n), all.At+n
 		}
 	}
 }
@@ -124,13 +120,13 @@ func pieceOf(drafts []broker.Draft) int {
 	return n
 }
 
-// checkBatch checks the fields of a batch, apart from its messages. A fault ends the stream.
-func checkBatch(r *pb.SendRequest, first bool, producer *string) error {
+// checkBatch checks the fields of a batch of n messages, apart from these. A fault ends the stream.
+func checkBatch(r *pb.SendRequest, n int, first bool, producer *string) error {
 	var c validate.Check
-	if len(r.Messages) == 0 {
+	if n == 0 {
 		c.Fail("messages", "is empty; at least one message is required")
 	}
-	c.Count("messages", len(r.Messages), broker.MaxBatch)
+	c.Count("messages", n, broker.MaxBatch)
 	switch {
 	case first:
 		c.OptionalName("producer", r.Producer)
@@ -160,6 +156,14 @@ func streamDrafts(types *msgtype.Set, messages []*pb.Message) []broker.Draft {
 		all[i].Content, all[i].Fault = content.Marshal(m)
 	}
 	return all
+}
+
+// confirm sends the outcomes of messages.
+func (s *Service) confirm(stream pb.MessageService_SendServer, session string, outcomes []broker.Outcome) error {
+	if s.plainOutcomes(session, outcomes) {
+		return stream.SendMsg(&sendAnswer{s, session, outcomes})
+	}
+	return stream.Send(s.sendResponse(stream.Context(), session, outcomes))
 }
 
 func (s *Service) sendResponse(ctx context.Context, session string, outcomes []broker.Outcome) *pb.SendResponse {
@@ -297,12 +301,12 @@ func openWish(types *msgtype.Set, r *pb.ClaimRequest) (broker.Wish, error) {
 
 // readSettlements submits the settlements of a stream until it ends, and returns why it has ended.
 func readSettlements(ctx context.Context, stream pb.MessageService_ClaimServer, claims *broker.ClaimStream) error {
+	var r claimFrame
 	for {
-		r, err := stream.Recv()
-		if err != nil {
+		if err := stream.RecvMsg(&r); err != nil {
 			return err
 		}
-		items, err := frameSettlements(r)
+		items, err := r.read()
 		if err != nil {
 			return err
 		}
@@ -360,7 +364,11 @@ func refuse(c *validate.Check, item *broker.Settlement, id string) {
 
 // sendFrame sends the parts of a frame in order. After an error, Deliver has the claims that it has not sent.
 func (s *Service) sendFrame(stream pb.MessageService_ClaimServer, claims *broker.ClaimStream, f *broker.Frame) error {
-	if len(f.Results) > 0 {
+	if len(f.Results) > 0 && plainResults(f.Results) {
+		if err := stream.SendMsg(&settledAnswer{f.Results}); err != nil {
+			return err
+		}
+	} else if len(f.Results) > 0 {
 		results := make([]*pb.SettleResult, len(f.Results))
 		for i, r := range f.Results {
 			results[i] = &pb.SettleResult{ClaimId: r.ClaimID}
@@ -385,8 +393,7 @@ func (s *Service) sendFrame(stream pb.MessageService_ClaimServer, claims *broker
 			bytes += len(f.Deliver[n].Content)
 			n++
 		}
-		frame := &pb.ClaimResponse_Deliver{Deliver: &pb.ClaimDelivery{Claims: s.claimedAll(f.Deliver[:n])}}
-		if err := stream.Send(&pb.ClaimResponse{Frame: frame}); err != nil {
+		if err := stream.SendMsg(&deliverAnswer{s, f.Deliver[:n]}); err != nil {
 			return err
 		}
 		claims.Sent(f.Deliver[:n])

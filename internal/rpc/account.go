@@ -130,6 +130,14 @@ func (h *holding) take(bytes int) error {
 	return nil
 }
 
+// items counts what the items of a request take, unless they are few.
+func (h *holding) items(bytes int) error {
+	if bytes <= smallRequest {
+		return nil
+	}
+	return h.take(bytes)
+}
+
 func (h *holding) release() {
 	if h.bytes > 0 {
 		h.total.drop(h.account, h.bytes)

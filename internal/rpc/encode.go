@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
 )
 
 // smallFrame is the size in bytes up to which a frame of a stream is queued without a wait for the
@@ -18,6 +19,13 @@ type answer struct {
 // encodes it once.
 type encoded interface{ Encoded() []byte }
 
+// A wireWriter is an answer that appends its wire form to a buffer itself.
+type wireWriter interface {
+	WireSize() int // of the wire form in bytes, at most
+	AppendWire(b []byte) []byte
+	Message() proto.Message // the same answer, for a call in process
+}
+
 // Marshal implements encoding.CodecV2. It drops its reference to an answer's message, so that a
 // stream whose client does not read keeps the encoded form alone.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
@@ -29,6 +37,10 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 		a.message = nil
 		return a.share(e.Encoded()), nil
 	}
+	if w, ok := a.message.(wireWriter); ok {
+		a.message = nil
+		return c.write(a, w), nil
+	}
 	data, err := c.CodecV2.Marshal(a.message)
 	a.message = nil
 	if err != nil || data.Len() <= smallFrame {
@@ -36,11 +48,31 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	}
 	// gRPC's pool has no buffers between 32 KiB and 1 MiB. The copy is as large as the frame.
 	defer data.Free()
-	a.written = make(chan struct{})
-	pool := &largeFrames{c.large, a.written}
+	pool := c.largeFrame(a)
 	buf := pool.Get(data.Len())
 	data.CopyTo(*buf)
 	return mem.BufferSlice{mem.NewBuffer(buf, pool)}, nil
+}
+
+// largeFrame returns the pool of an answer that is a large frame.
+func (c codec) largeFrame(a *answer) mem.BufferPool {
+	a.written = make(chan struct{})
+	return &largeFrames{c.large, a.written}
+}
+
+// write appends an answer to a buffer of the pool for its size. gRPC does not pool the smallest buffers either.
+func (c codec) write(a *answer, w wireWriter) mem.BufferSlice {
+	size := w.WireSize()
+	if mem.IsBelowBufferPoolingThreshold(size) {
+		return mem.BufferSlice{mem.SliceBuffer(w.AppendWire(make([]byte, 0, size)))}
+	}
+	pool := mem.DefaultBufferPool()
+	if size > smallFrame {
+		pool = c.largeFrame(a)
+	}
+	buf := pool.Get(size)
+	*buf = w.AppendWire((*buf)[:0])
+	return mem.BufferSlice{mem.NewBuffer(buf, pool)}
 }
 
 // share sends bytes that other streams send as well, without a copy.

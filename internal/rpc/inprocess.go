@@ -238,7 +238,11 @@ func (s *localStream) SendMsg(v any) error {
 	if s.ended {
 		return context.Canceled
 	}
-	return s.frames.Write(v.(*answer).message.(proto.Message))
+	message := v.(*answer).message
+	if w, ok := message.(wireWriter); ok {
+		message = w.Message()
+	}
+	return s.frames.Write(message.(proto.Message))
 }
 
 // end makes SendMsg fail from now on.

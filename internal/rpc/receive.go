@@ -142,9 +142,22 @@ type frame struct {
 	err     error
 }
 
+// A wireReader is a request that reads its usual wire form itself. Protobuf decodes every other form of it.
+type wireReader interface {
+	// ReadWire reads the request, and returns how many bytes it takes beside its texts. It reports false for a form that
+	// it does not know, and for one with more than a few thousand items. It does not keep data.
+	ReadWire(data []byte) (items int, ok bool)
+}
+
 // decode builds the message from its wire form.
 func (f *frame) decode(data []byte, c codec, known *shapes, h *holding) {
 	f.size = len(data)
+	if r, ok := f.message.(wireReader); ok {
+		if items, ok := r.ReadWire(data); ok {
+			f.err = h.items(items)
+			return
+		}
+	}
 	message, ok := f.message.(proto.Message)
 	if !ok {
 		f.err = fmt.Errorf("a request of type %T cannot be decoded", f.message)
@@ -154,8 +167,8 @@ func (f *frame) decode(data []byte, c codec, known *shapes, h *holding) {
 	if len(data) > unchecked {
 		var items int
 		items, f.err = known.of(d).check(data)
-		if f.err == nil && items > smallRequest {
-			f.err = h.take(items)
+		if f.err == nil {
+			f.err = h.items(items)
 		}
 	}
 	if f.err != nil {

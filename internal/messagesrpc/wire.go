@@ -1,0 +1,580 @@
+package messagesrpc
+
+import (
+	"math"
+	"slices"
+	"time"
+	"unicode/utf8"
+	"unsafe"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/broker"
+	"brokerd/internal/content"
+	"brokerd/internal/msgtype"
+	"brokerd/internal/validate"
+)
+
+// This file reads and writes the usual frames of the streams Send and Claim as bytes, without the structs of protobuf.
+//
+// A plain frame has the form that encoders of protobuf write: no field occurs again unless it is a list, and no number
+// has more bytes than it needs. Package rpc has protobuf decode a frame that is not plain, or that has a message with a
+// fault. This file therefore makes no error.
+
+// Fields of brokerd.v1.Message that have their own code here. The first ones are those of the broker.
+const (
+	fieldID          protowire.Number = 1
+	fieldRevision    protowire.Number = 2
+	fieldSender      protowire.Number = 3
+	fieldSenderRole  protowire.Number = 4
+	fieldCreatedAt   protowire.Number = 5
+	fieldExpiresAt   protowire.Number = 6
+	fieldTypeAsSent  protowire.Number = 34
+	fieldTarget      protowire.Number = 10
+	fieldReach       protowire.Number = 11
+	fieldType        protowire.Number = 12
+	fieldVersion     protowire.Number = 13
+	fieldSubject     protowire.Number = 14
+	fieldBody        protowire.Number = 15
+	fieldPayload     protowire.Number = 16
+	fieldPriority    protowire.Number = 17
+	fieldChannel     protowire.Number = 18
+	fieldThread      protowire.Number = 19
+	fieldCorrelation protowire.Number = 20
+	fieldInReplyTo   protowire.Number = 21
+	fieldTask        protowire.Number = 22
+	fieldOrderingKey protowire.Number = 28
+	fieldTraceParent protowire.Number = 33
+)
+
+// Sets of the fields that are lists, by number.
+const (
+	listsOfMessage = 1<<23 | 1<<24 | 1<<25 // labels, files, artifacts
+	listsOfSend    = 1 << 1                // messages
+	listsOfClaim   = 1 << 2                // acks
+)
+
+// A wireField is a field of a message as it was sent: a text, or a number if the text is nil.
+type wireField struct {
+	field  protowire.Number
+	text   []byte
+	number uint64
+	whole  []byte // with the tag; nil = the form is not plain
+}
+
+// nextField returns the first field of a message. A plain one is neither empty nor 0.
+func nextField(b []byte) (f wireField) {
+	tag, n := protowire.ConsumeVarint(b)
+	if n <= 0 || n != protowire.SizeVarint(tag) || tag>>3 == 0 || tag>>3 > 63 {
+		return f
+	}
+	value, m := protowire.ConsumeVarint(b[n:])
+	if m <= 0 || m != protowire.SizeVarint(value) || value == 0 {
+		return f
+	}
+	f.field = protowire.Number(tag >> 3)
+	switch n += m; protowire.Type(tag & 7) {
+	case protowire.VarintType:
+		f.number, f.whole = value, b[:n]
+	case protowire.BytesType:
+		if value <= uint64(len(b)-n) {
+			f.text, f.whole = b[n:n+int(value)], b[:n+int(value)]
+		}
+	}
+	return f
+}
+
+// eachField reads the fields of a message. It reports false if the message is not plain, or if read refuses a field.
+func eachField(b []byte, lists uint64, read func(wireField) bool) bool {
+	seen := uint64(0)
+	for len(b) > 0 {
+		f := nextField(b)
+		if f.whole == nil || seen&^lists>>f.field&1 == 1 || !read(f) {
+			return false
+		}
+		seen |= 1 << f.field
+		b = b[len(f.whole):]
+	}
+	return true
+}
+
+// countItems returns the length of the list of a request.
+func countItems(b []byte, list uint64) (n int) {
+	eachField(b, list, func(f wireField) bool {
+		n += int(list >> f.field & 1)
+		return true
+	})
+	return n
+}
+
+// view returns bytes as a text. The caller does not change them any more.
+func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+// A sendFrame receives the frames of a Send stream. A plain frame has drafts, a producer and a first number; all others
+// have the request.
+type sendFrame struct {
+	pb.SendRequest
+	drafts []broker.Draft // nil = the frame is not plain
+
+	types func() (*msgtype.Set, error)
+	// The message that is read.
+	message pb.Message
+	target  pb.Target
+	agent   pb.Target_Agent
+	role    pb.Target_Role
+	channel pb.Target_Channel
+	rest    []byte // the fields that protobuf reads
+	fields  int    // of the frame that protobuf reads
+	// The type and the target of the last message. Most messages have the same.
+	kind, name string
+}
+
+// read returns the batch of the frame, and keeps none of it. producer is that of the stream: the first frame sets it. A
+// fault of the frame itself ends the stream.
+func (f *sendFrame) read(first bool, producer *string) (b broker.Batch, err error) {
+	b.Drafts, b.First, f.drafts = f.drafts, f.FirstNumber, nil
+	defer f.Reset()
+	if err := checkBatch(&f.SendRequest, max(len(b.Drafts), len(f.Messages)), first, producer); err != nil {
+		return b, err
+	}
+	b.Producer = *producer
+	if b.Drafts == nil {
+		types, err := f.types()
+		if err != nil {
+			return b, err
+		}
+		b.Drafts = streamDrafts(types, f.Messages)
+	}
+	return b, nil
+}
+
+// ReadWire reads a plain frame. Package rpc calls it, and has protobuf decode all other frames.
+func (f *sendFrame) ReadWire(data []byte) (items int, ok bool) {
+	types, err := f.types()
+	n := countItems(data, listsOfSend)
+	if err != nil || n == 0 || n > broker.MaxBatch {
+		return 0, false
+	}
+	drafts := make([]broker.Draft, 0, n)
+	f.fields = 0
+	ok = eachField(data, listsOfSend, func(w wireField) bool {
+		switch {
+		case w.field == 1 && w.text != nil:
+			drafts = drafts[:len(drafts)+1]
+			return f.draft(types, w.text, &drafts[len(drafts)-1])
+		case w.field == 2 && w.text != nil:
+			f.Producer = string(w.text)
+			return utf8.Valid(w.text)
+		case w.field == 3 && w.text == nil:
+			f.FirstNumber = int64(w.number)
+			return true
+		}
+		return false
+	})
+	f.message.Reset()
+	f.rest = nil
+	if !ok {
+		return 0, false
+	}
+	f.drafts = drafts
+	return n*int(unsafe.Sizeof(broker.Draft{})) + f.fields*fieldSize, true
+}
+
+const (
+	maxFields = 1000 // of the messages of a frame that protobuf reads
+	fieldSize = 256  // about how many bytes such a field takes
+)
+
+// draft reads a message. The content is a copy of the bytes that the client has sent, without the fields that the broker
+// changes, and with these and the defaults behind them. It has as many bytes as protobuf would write. The copy is smaller
+// than the frame, which may have many other messages, and lasts as long as the content. Names and ids last longer, so
+// they are copied again.
+func (f *sendFrame) draft(types *msgtype.Set, sent []byte, d *broker.Draft) bool {
+	const defaults = len("\x58\x01" + "\x62\x07message" + "\x6a\x031.0" + "\x88\x01\x05")
+	if len(sent) > content.Max {
+		return false
+	}
+	stored := append(make([]byte, 0, len(sent)+defaults), sent...)
+	m := &f.message
+	m.Reset()
+	f.rest = f.rest[:0]
+	if !eachField(stored, listsOfMessage, f.set) ||
+		len(f.rest) > 0 && (proto.UnmarshalOptions{Merge: true}).Unmarshal(f.rest, m) != nil {
+		return false
+	}
+	to, kind, version, priority, reach := m.Target, m.Type, m.Version, m.Priority, m.Reach
+	var c validate.Check
+	*d = draft(&c, types, m)
+	if c.Err() != nil || m.Target != to {
+		return false
+	}
+	if m.Type != kind {
+		stored = putText(without(stored, fieldType, kind != ""), fieldType, m.Type)
+		stored = putText(stored, fieldTypeAsSent, m.TypeAsSent)
+	}
+	if m.Priority != priority {
+		stored = putNumber(without(stored, fieldPriority, priority != 0), fieldPriority, int64(m.Priority))
+	}
+	if version == "" {
+		stored = putText(stored, fieldVersion, m.Version)
+	}
+	if reach == 0 {
+		stored = putNumber(stored, fieldReach, int64(m.Reach))
+	}
+	d.Content = stored
+	return len(stored) <= content.Max && (len(f.rest) == 0 || proto.Size(m) == len(stored))
+}
+
+// without returns a message without a field, if it has that.
+func without(b []byte, field protowire.Number, has bool) []byte {
+	if !has {
+		return b
+	}
+	left := make([]byte, 0, cap(b))
+	eachField(b, listsOfMessage, func(w wireField) bool {
+		if w.field != field {
+			left = append(left, w.whole...)
+		}
+		return true
+	})
+	return left
+}
+
+// set sets a field of the message that is read, or leaves it to protobuf.
+func (f *sendFrame) set(w wireField) bool {
+	m := &f.message
+	var to *string
+	switch w.field {
+	case fieldTarget:
+		if f.setTarget(w.text) {
+			return true
+		}
+	case fieldReach:
+		m.Reach = pb.Reach(w.number)
+		return w.text == nil && w.number <= math.MaxInt32
+	case fieldPriority:
+		m.Priority = int32(w.number)
+		return w.text == nil && w.number <= math.MaxInt32
+	case fieldType:
+		m.Type = again(&f.kind, w.text)
+		return w.text != nil
+	case fieldSubject:
+		m.Subject = view(w.text)
+		return w.text != nil
+	case fieldBody:
+		m.Body = view(w.text)
+		return w.text != nil
+	case fieldPayload:
+		m.Payload = view(w.text)
+		return w.text != nil
+	case fieldVersion:
+		to = &m.Version
+	case fieldChannel:
+		to = &m.Channel
+	case fieldThread:
+		to = &m.ThreadId
+	case fieldCorrelation:
+		to = &m.CorrelationId
+	case fieldInReplyTo:
+		to = &m.InReplyTo
+	case fieldTask:
+		to = &m.TaskId
+	case fieldOrderingKey:
+		to = &m.OrderingKey
+	case fieldTraceParent:
+		to = &m.TraceParent
+	}
+	if to != nil {
+		*to = string(w.text)
+		return w.text != nil
+	}
+	f.rest = append(f.rest, w.whole...)
+	f.fields++
+	return f.fields <= maxFields
+}
+
+// setTarget sets the target of the message that is read. It reports false for a target other than an agent, a role or a
+// channel.
+func (f *sendFrame) setTarget(b []byte) bool {
+	w := nextField(b)
+	if len(w.whole) != len(b) || w.text == nil {
+		return false
+	}
+	switch name := again(&f.name, w.text); w.field {
+	case 1:
+		f.agent.Agent, f.target.To = name, &f.agent
+	case 2:
+		f.role.Role, f.target.To = name, &f.role
+	case 3:
+		f.channel.Channel, f.target.To = name, &f.channel
+	default:
+		return false
+	}
+	f.message.Target = &f.target
+	return true
+}
+
+// again returns a copy of a text, which is the last one if that is equal.
+func again(last *string, text []byte) string {
+	if string(text) != *last {
+		*last = string(text)
+	}
+	return *last
+}
+
+// A claimFrame receives the frames of a Claim stream behind the first one. A plain frame has only acks, or nothing.
+type claimFrame struct {
+	pb.ClaimRequest
+	plain bool
+	acks  []broker.Settlement // of a plain frame
+}
+
+// read returns the settlements of the frame, and keeps none. A fault of the frame itself ends the stream.
+func (f *claimFrame) read() ([]broker.Settlement, error) {
+	plain, acks := f.plain, f.acks
+	f.plain, f.acks = false, nil
+	if plain {
+		return acks, nil
+	}
+	defer f.Reset()
+	return frameSettlements(&f.ClaimRequest)
+}
+
+// ReadWire reads a plain frame. Package rpc calls it, and has protobuf decode all other frames.
+func (f *claimFrame) ReadWire(data []byte) (items int, ok bool) {
+	n := countItems(data, listsOfClaim)
+	if n > broker.MaxBatch {
+		return 0, false
+	}
+	acks := make([]broker.Settlement, 0, n)
+	f.plain = eachField(slices.Clone(data), listsOfClaim, func(w wireField) bool {
+		ref, ok := broker.ParseRef(view(w.text))
+		acks = append(acks, broker.Settlement{Verb: broker.Ack, Ref: ref})
+		return ok && ref.Claim != 0 && w.field == 2
+	})
+	if !f.plain {
+		return 0, false
+	}
+	f.acks = acks
+	return n * int(unsafe.Sizeof(broker.Settlement{})), true
+}
+
+// A sendAnswer is a frame of a Send stream whose results have no fault and no warning.
+type sendAnswer struct {
+	service  *Service
+	session  string
+	outcomes []broker.Outcome
+}
+
+// plainOutcomes reports whether a sendAnswer can have the outcomes.
+func (s *Service) plainOutcomes(session string, outcomes []broker.Outcome) bool {
+	return !slices.ContainsFunc(outcomes, func(o broker.Outcome) bool {
+		return o.Fault != nil || len(o.Warnings) > 0 || s.sleeper(session, &o) != nil
+	})
+}
+
+// WireSize returns the most bytes that AppendWire appends.
+func (a *sendAnswer) WireSize() (n int) {
+	for i := range a.outcomes {
+		n += outcomeSize(&a.outcomes[i])
+	}
+	return n
+}
+
+func outcomeSize(o *broker.Outcome) int {
+	n := 80
+	for i := range o.Recipients {
+		n += 12 + len(o.Recipients[i].Mailbox)
+	}
+	return n
+}
+
+// AppendWire appends a brokerd.v1.SendResponse.
+func (a *sendAnswer) AppendWire(b []byte) []byte {
+	for i := range a.outcomes {
+		o := &a.outcomes[i]
+		var at opened
+		b, at = begin(b, 1, outcomeSize(o))
+		b = putID(b, 1, o.ID)
+		b = putNumber(b, 2, o.Revision)
+		b = putNumber(b, 3, int64(int32(o.Count)))
+		for j := range o.Recipients {
+			r := &o.Recipients[j]
+			var at opened
+			b, at = begin(b, 4, len(r.Mailbox))
+			b = putText(b, 1, r.Mailbox)
+			b = putNumber(b, 2, int64(recipientOutcome(r)))
+			b = at.end(b)
+		}
+		b = putBool(b, 5, o.Duplicate)
+		b = putNumber(b, 7, int64(int32(o.Refused)))
+		b = at.end(b)
+	}
+	return b
+}
+
+// Message returns the frame as protobuf has it.
+func (a *sendAnswer) Message() proto.Message {
+	out := &pb.SendResponse{}
+	for i := range a.outcomes {
+		out.Results = append(out.Results, a.service.result(a.session, &a.outcomes[i]))
+	}
+	return out
+}
+
+// A deliverAnswer is a frame of a Claim stream that delivers messages.
+type deliverAnswer struct {
+	service *Service
+	claims  []broker.Claim
+}
+
+// WireSize returns the most bytes that AppendWire appends.
+func (a *deliverAnswer) WireSize() int {
+	n := 8
+	for i := range a.claims {
+		n += claimSize(&a.claims[i])
+	}
+	return n
+}
+
+func claimSize(c *broker.Claim) int {
+	return 320 + len(c.Sender) + len(c.SenderRole) + len(c.Thread) + len(c.Mailbox) + len(c.Content)
+}
+
+// AppendWire appends a brokerd.v1.ClaimResponse.
+func (a *deliverAnswer) AppendWire(b []byte) []byte {
+	b, frame := begin(b, 2, a.WireSize())
+	for i := range a.claims {
+		c := &a.claims[i]
+		var at opened
+		b, at = begin(b, 1, claimSize(c))
+		b = putText(b, 1, c.ClaimID())
+		b = putMessage(b, 2, &c.Message)
+		b = putNumber(b, 3, int64(int32(c.Attempt)))
+		b = putNumber(b, 4, int64(int32(c.MaxAttempts)))
+		b = putText(b, 5, c.Mailbox)
+		b = putTime(b, 6, int64(c.ExpiresIn/time.Second), int64(c.ExpiresIn%time.Second))
+		b = putBool(b, 7, c.Resumed)
+		b = putText(b, 8, a.service.traces.OfClaim(c))
+		b = at.end(b)
+	}
+	return frame.end(b)
+}
+
+// Message returns the frame as protobuf has it.
+func (a *deliverAnswer) Message() proto.Message {
+	delivery := &pb.ClaimDelivery{Claims: a.service.claimedAll(a.claims)}
+	return &pb.ClaimResponse{Frame: &pb.ClaimResponse_Deliver{Deliver: delivery}}
+}
+
+// A settledAnswer is a frame of a Claim stream whose results have no fault.
+type settledAnswer struct{ results []broker.Settled }
+
+// plainResults reports whether a settledAnswer can have the results.
+func plainResults(results []broker.Settled) bool {
+	return !slices.ContainsFunc(results, func(r broker.Settled) bool { return r.Fault != nil })
+}
+
+// WireSize returns the most bytes that AppendWire appends.
+func (a *settledAnswer) WireSize() int {
+	n := 8
+	for i := range a.results {
+		n += 12 + len(a.results[i].ClaimID)
+	}
+	return n
+}
+
+// AppendWire appends a brokerd.v1.ClaimResponse.
+func (a *settledAnswer) AppendWire(b []byte) []byte {
+	b, frame := begin(b, 3, a.WireSize())
+	for i := range a.results {
+		id := a.results[i].ClaimID
+		var at opened
+		b, at = begin(b, 1, len(id))
+		b = at.end(putText(b, 1, id))
+	}
+	return frame.end(b)
+}
+
+// Message returns the frame as protobuf has it.
+func (a *settledAnswer) Message() proto.Message {
+	results := make([]*pb.SettleResult, len(a.results))
+	for i := range a.results {
+		results[i] = &pb.SettleResult{ClaimId: a.results[i].ClaimID}
+	}
+	return &pb.ClaimResponse{Frame: &pb.ClaimResponse_Results{Results: &pb.SettleResults{Results: results}}}
+}
+
+// putMessage appends what wire returns for a stored message.
+func putMessage(b []byte, field protowire.Number, m *broker.Message) []byte {
+	b, at := begin(b, field, 128+len(m.Content))
+	b = putID(b, fieldID, m.ID)
+	b = putNumber(b, fieldRevision, m.Revision)
+	b = putText(b, fieldSender, m.Sender)
+	b = putText(b, fieldSenderRole, m.SenderRole)
+	b = putTime(b, fieldCreatedAt, m.CreatedAt.Unix(), int64(m.CreatedAt.Nanosecond()))
+	if !m.ExpiresAt.IsZero() {
+		b = putTime(b, fieldExpiresAt, m.ExpiresAt.Unix(), int64(m.ExpiresAt.Nanosecond()))
+	}
+	if m.Thread == "" {
+		b = putID(b, fieldThread, m.ID)
+	}
+	b = putText(b, fieldThread, m.Thread)
+	return at.end(append(b, m.Content...))
+}
+
+// An opened message of a field has no length yet.
+type opened struct {
+	at     int // where its fields begin
+	length int // bytes of the length in front of them
+}
+
+// begin begins a message in a field. Its fields follow, and end. about is how many bytes they may have: the length has
+// its place in front of them.
+func begin(b []byte, field protowire.Number, about int) ([]byte, opened) {
+	b = protowire.AppendVarint(protowire.AppendTag(b, field, protowire.BytesType), uint64(about))
+	return b, opened{len(b), protowire.SizeVarint(uint64(about))}
+}
+
+// end sets the length of the message. It moves the fields if the length takes another number of bytes.
+func (o opened) end(b []byte) []byte {
+	start, size := o.at-o.length, len(b)-o.at
+	length := protowire.SizeVarint(uint64(size))
+	if length != o.length {
+		b = append(b, make([]byte, max(0, length-o.length))...)
+		copy(b[start+length:], b[o.at:o.at+size])
+	}
+	protowire.AppendVarint(b[:start], uint64(size))
+	return b[:start+length+size]
+}
+
+func putText(b []byte, field protowire.Number, s string) []byte {
+	if s == "" {
+		return b
+	}
+	return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), s)
+}
+
+func putNumber(b []byte, field protowire.Number, n int64) []byte {
+	if n == 0 {
+		return b
+	}
+	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), uint64(n))
+}
+
+func putBool(b []byte, field protowire.Number, set bool) []byte {
+	return putNumber(b, field, int64(protowire.EncodeBool(set)))
+}
+
+func putID(b []byte, field protowire.Number, id broker.ID) []byte {
+	b, at := begin(b, field, len("00000000-0000-0000-0000-000000000000"))
+	return at.end(id.AppendTo(b))
+}
+
+// putTime appends a google.protobuf.Timestamp or Duration.
+func putTime(b []byte, field protowire.Number, seconds, nanos int64) []byte {
+	b, at := begin(b, field, 0)
+	return at.end(putNumber(putNumber(b, 1, seconds), 2, nanos))
+}
