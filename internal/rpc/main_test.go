@@ -39,6 +39,8 @@ type features struct {
 	pb.UnimplementedCredentialServiceServer
 	get  func(ctx context.Context) error // runs before GetSession answers, if set
 	send func()                          // runs before Send reads its first frame, if set
+
+	stream func(grpc.ServerStream) error // serves Send, if set
 }
 
 func (f *features) GetSession(ctx context.Context, _ *pb.GetSessionRequest) (*pb.GetSessionResponse, error) {
@@ -54,6 +56,9 @@ func (f *features) GetSession(ctx context.Context, _ *pb.GetSessionRequest) (*pb
 }
 
 func (f *features) Send(stream grpc.BidiStreamingServer[pb.SendRequest, pb.SendResponse]) error {
+	if f.stream != nil {
+		return f.stream(stream)
+	}
 	if f.send != nil {
 		f.send()
 	}
