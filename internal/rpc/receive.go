@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
@@ -73,6 +72,7 @@ func (r *receiver) receive(f *frame) error {
 	if err != nil {
 		return r.broken(err)
 	}
+	defer r.server.requests.Put(data)
 	if r.single {
 		switch err := r.from.ReadMessageHeader(r.header[:1]); {
 		case err == nil:
@@ -84,25 +84,36 @@ func (r *receiver) receive(f *frame) error {
 	if !r.done() {
 		return r.late()
 	}
-	f.decode(data, r.server.codec, &r.server.shapes, r.holding)
+	f.decode(*data, r.server.codec, &r.server.shapes, r.holding)
 	return nil
 }
 
 // firstRead is how many bytes are allocated for a message before any of them has arrived.
 const firstRead = 16 << 10
 
-// message reads a message. Its buffer grows with what has arrived: a client that announces a large message
-// and sends nothing of it takes no memory for it.
-func (r *receiver) message(size int) (data []byte, err error) {
-	for len(data) < size {
-		have := len(data)
-		next := min(size, max(2*have, firstRead))
-		data = slices.Grow(data, next-have)[:next]
-		if err := r.from.ReadMessageHeader(data[have:]); errors.Is(err, io.EOF) {
-			return nil, io.ErrUnexpectedEOF
-		} else if err != nil {
+// message reads a message into a buffer of the server's pool. The buffer grows with what has arrived: a client that
+// announces a large message and sends nothing of it takes no memory for it.
+func (r *receiver) message(size int) (data *[]byte, err error) {
+	if size == 0 {
+		return new([]byte), nil
+	}
+	pool := r.server.requests
+	data = pool.Get(min(size, firstRead))
+	for have := 0; have < size; {
+		if have > 0 {
+			more := pool.Get(min(size, 2*have))
+			copy(*more, *data)
+			pool.Put(data)
+			data = more
+		}
+		if err := r.from.ReadMessageHeader((*data)[have:]); err != nil {
+			pool.Put(data)
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
 			return nil, err
 		}
+		have = len(*data)
 	}
 	return data, nil
 }
@@ -182,6 +193,16 @@ func (f *frame) decode(data []byte, c codec, known *shapes, h *holding) {
 // unchecked is the size in bytes of a request up to which its items are not counted: there are few of
 // them.
 const unchecked = 256
+
+// newRequestBuffers returns the pool of the buffers of requests. A buffer is at most twice as large as its request. A
+// request is not kept when it is decoded, so that a stream needs no memory for its frames between them.
+func newRequestBuffers() mem.BufferPool {
+	pool, err := mem.NewBinaryTieredBufferPool(8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23)
+	if err != nil {
+		panic(err) // the exponents are those of integers
+	}
+	return pool
+}
 
 // newFrameBuffers returns the pool of the buffers that gRPC reads frames into. A buffer is at most twice as
 // large as its frame: frames that wait for a handler count by their own size.

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/reflection"
 
 	"brokerd/internal/identity"
@@ -84,6 +85,7 @@ type Server struct {
 	quotas      *quotas
 	shapes      shapes
 	codec       codec
+	requests    mem.BufferPool
 	watch       watch
 	observer    Observer
 	traces      bool
@@ -105,7 +107,7 @@ func NewServer(o Options) *Server {
 	s := &Server{
 		health: health.NewServer(), credentials: o.Credentials, operator: identity.Grant{Access: identity.Operator},
 		presence: o.Presence, quotas: newQuotas(), observer: o.Observer, traces: o.Traces, clock: o.Clock, log: o.Log,
-		methods: map[string]method{}, codec: newCodec(),
+		methods: map[string]method{}, codec: newCodec(), requests: newRequestBuffers(),
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.cut, s.cutOff = context.WithCancel(context.Background())
