@@ -10,6 +10,8 @@
 //
 //	service.go               the service, and the unary calls that send, claim, settle, get and list
 //	service_stream.go        the streams Send, Receive and Claim
+//	wire.go                  the usual frames of Send and Claim, read as bytes
+//	wire_answers.go          their usual answers, written as bytes
 //	service_conversation.go  questions, replies, threads
 //	service_deadletters.go   dead letters
 //	service_offers.go        offers to coding agents
@@ -20,9 +22,24 @@
 //
 // # Contents
 //
-// The service decodes a message once, when it is sent. It sets defaults in it and marshals it again: that is
-// the content, which the core stores and never decodes. For a delivery, wire puts the content behind the
-// fields of the broker, as bytes.
+// The service decodes a message once, when it is sent. It sets defaults in it: that is the content, which the core stores
+// and never decodes. For a delivery, the content follows the fields of the broker, as bytes.
+//
+// A call marshals the message again. A plain message of a Send stream is not even unmarshalled: its content is what the
+// client has sent, with the defaults behind it. The order of the fields may differ, and nothing else. The function draft
+// checks both kinds of message.
+//
+// # Frames
+//
+// These types stand in for the requests and answers of protobuf in RecvMsg and SendMsg:
+//
+//	sendFrame      a SendRequest       sendAnswer     a SendResponse
+//	claimFrame     a ClaimRequest      deliverAnswer  a ClaimResponse with deliver
+//	                                   settledAnswer  a ClaimResponse with results
+//
+// Package rpc asks such a request to read its bytes, and has protobuf decode it if it does not: a frame with a fault,
+// or in a form that encoders of protobuf do not write. Answers with faults, and all other frames, are structs of
+// protobuf. So each error has one place.
 //
 // # Streams
 //

@@ -61,6 +61,7 @@ func otherMessages() map[string]*pb.Message {
 	return map[string]*pb.Message{
 		"no target":           {Subject: "s"},
 		"the name everyone":   {Target: toAgent("everyone"), Subject: "s"}, // the broker changes the target
+		"a long name":         {Target: toAgent(strings.Repeat("a", 129)), Type: strings.Repeat("b", 129), Subject: "s"},
 		"no name":             {Target: toAgent("a b"), Subject: "s"},
 		"no JSON":             {Target: toAgent("a"), Payload: `{"a":}`},
 		"two lines":           {Target: toAgent("a"), Subject: "a\nb"},
@@ -219,6 +220,9 @@ func readsAsProtobuf(t *testing.T, data []byte) bool {
 	items, ok := f.ReadWire(read)
 	for i := range read { // the buffer belongs to package rpc
 		read[i] = 0xff
+	}
+	if len(f.kind) > 128 || len(f.name) > 128 {
+		t.Fatalf("the stream keeps the type %q and the name %q", f.kind, f.name)
 	}
 	if !ok {
 		err := proto.Unmarshal(data, f)

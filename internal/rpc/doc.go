@@ -12,6 +12,12 @@
 // and access are settled before a request is decoded, and a single message on a stream costs nothing
 // beyond its own decoding.
 //
+// # Requests and answers
+//
+// The server reads requests itself, into buffers that it uses again, so that their bytes count before they arrive. Protobuf
+// decodes a request and encodes an answer, with two exceptions for the frames of streams: a wireReader reads the usual form of
+// its bytes itself, and a wireWriter appends its bytes to gRPC's buffer itself. The same limits hold for both.
+//
 // # Who is calling
 //
 // Over a Unix socket the kernel names the user at the other end; anybody but the daemon's own user
