@@ -96,6 +96,6 @@
 //	Traces         who traces messages (trace.go)
 //	Waiters        consumers and readers that wait (waiters.go)
 //
-// Each call has its own value: SendTx (send.go, route.go), claimCall (claim.go), SettleTx (settle.go), and one run
+// Each call has its own value: SendTx (send.go, post.go, route.go), claimCall (claim.go), SettleTx (settle.go, acks.go), and one run
 // of dispatch in dispatchRun (dispatch.go).
 package broker

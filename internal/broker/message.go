@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
@@ -207,10 +206,6 @@ func (c *Claim) DeliveryID() DeliveryID { return c.key.id() }
 
 // key names a delivery.
 type key struct{ message, mailbox int64 }
-
-func (k key) compare(o key) int {
-	return cmp.Or(cmp.Compare(k.message, o.message), cmp.Compare(k.mailbox, o.mailbox))
-}
 
 // ClaimID returns the id of the nth claim of a message.
 func ClaimID(revision int64, number int) string {

@@ -38,8 +38,8 @@ const (
 	empty                  // nothing
 )
 
-// A change is what a function tells dispatch: a delivery has become ready, or only visible to readers, or a consumer was
-// given one.
+// A change is what dispatch needs to know of a function: a delivery has become ready, or only visible to readers, or a
+// consumer was given one.
 type change struct {
 	mailbox int64
 	at      place     // of the delivery that is ready; justVisible
@@ -145,8 +145,8 @@ func (w *Waiters) free(c *consumer) {
 	w.freeLocked(c)
 }
 
-// freeLocked is free for a caller that holds the mutex: whoever sees capacity that dispatch does not know of can rely on
-// dispatch to run.
+// freeLocked is free for a caller that holds the mutex. Dispatch is asked for under the mutex too, so that a check for
+// sleeping mailboxes sees no capacity before that.
 func (w *Waiters) freeLocked(c *consumer) {
 	if !c.freed.Swap(true) {
 		w.freed = append(w.freed, c)
