@@ -23,7 +23,7 @@ type post struct {
 	most    int // attempts
 }
 
-// send sends one draft. It changes nothing before all that could refuse it has been looked at.
+// send sends one draft. It checks all that could refuse the draft before it changes anything.
 func (s *SendTx) send(d *Draft, producer, number int64) (Outcome, error) {
 	p, err := s.prepare(d)
 	if err != nil {
@@ -44,7 +44,7 @@ func (s *SendTx) send(d *Draft, producer, number int64) (Outcome, error) {
 	return p.out, nil
 }
 
-// prepare looks at all that could refuse a draft: its sender's rights, its times, what it answers, and its recipients.
+// prepare checks all that could refuse a draft: its sender's rights, its times, what it answers, and its recipients.
 func (s *SendTx) prepare(d *Draft) (p *post, err error) {
 	now := s.tx.Now()
 	if IsDirective(d.Type) {
