@@ -96,43 +96,41 @@ func TestOpen_ChecksInTheBackgroundAndThenRefusesChanges(t *testing.T) {
 		"large, table, unclean stop": {"items", true, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bothWays(t, func(t *testing.T, way option) {
-				dir := filled(t)
-				testkit.Ruin(t, filepath.Join(dir, store.DatabaseFile), c.place)
-				if c.unclean {
-					unclean(t, dir)
-				}
-				core, logged := observer.New(zap.InfoLevel)
-				s, err := store.Open(t.Context(), settings(t, inFolder(dir), withLog(zap.New(core)), withClock(clockwork.NewRealClock()), atOnce(c.atOnce)))
-				if err != nil {
-					t.Fatal(err)
-				}
-				s.CheckBehind()
-				store.AwaitCheck(s)
-				select {
-				case <-s.Damaged():
-				default:
-					t.Fatal("no damage was found")
-				}
-				if s.Damage() == "" {
-					t.Error("the damage has no description")
-				}
-				err = s.Write(t.Context(), func(tx *store.Tx) error {
-					insert(tx, "refused", nil)
-					return nil
-				})
-				wantFault(t, err, fault.Unavailable, "DATABASE_DAMAGED")
-				if got := logged.FilterMessageSnippet("brokerd check").Len(); got != 1 {
-					t.Errorf("%d lines in the log name brokerd check, want 1", got)
-				}
-				if err := s.Close(); err != nil {
-					t.Error(err)
-				}
-				if c.unclean {
-					_, err = store.Open(t.Context(), settings(t, way, inFolder(dir)))
-					wantFault(t, err, fault.Precondition, "DAMAGED") // this stop does not count as clean
-				}
+			dir := filled(t)
+			testkit.Ruin(t, filepath.Join(dir, store.DatabaseFile), c.place)
+			if c.unclean {
+				unclean(t, dir)
+			}
+			core, logged := observer.New(zap.InfoLevel)
+			s, err := store.Open(t.Context(), settings(t, inFolder(dir), withLog(zap.New(core)), withClock(clockwork.NewRealClock()), atOnce(c.atOnce)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.CheckBehind()
+			store.AwaitCheck(s)
+			select {
+			case <-s.Damaged():
+			default:
+				t.Fatal("no damage was found")
+			}
+			if s.Damage() == "" {
+				t.Error("the damage has no description")
+			}
+			err = s.Write(t.Context(), func(tx *store.Tx) error {
+				insert(tx, "refused", nil)
+				return nil
 			})
+			wantFault(t, err, fault.Unavailable, "DATABASE_DAMAGED")
+			if got := logged.FilterMessageSnippet("brokerd check").Len(); got != 1 {
+				t.Errorf("%d lines in the log name brokerd check, want 1", got)
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			if c.unclean {
+				_, err = store.Open(t.Context(), settings(t, inFolder(dir)))
+				wantFault(t, err, fault.Precondition, "DAMAGED") // this stop does not count as clean
+			}
 		})
 	}
 }
@@ -153,27 +151,29 @@ func TestDamage_ThatAStatementMeetsEndsWriting(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := filled(t)
-			testkit.Ruin(t, filepath.Join(dir, store.DatabaseFile), "items")
-			o := settings(t, inFolder(dir))
-			o.Unchecked = true
-			s, err := store.Open(t.Context(), o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			wantFault(t, meet(s), fault.Unavailable, "DATABASE_DAMAGED")
-			<-s.Damaged()
-			err = s.Write(t.Context(), func(tx *store.Tx) error {
-				tx.Exec(`CREATE TABLE others (id INTEGER)`)
-				return nil
+			bothWays(t, func(t *testing.T, way option) {
+				dir := filled(t)
+				testkit.Ruin(t, filepath.Join(dir, store.DatabaseFile), "items")
+				o := settings(t, way, inFolder(dir))
+				o.Unchecked = true
+				s, err := store.Open(t.Context(), o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				wantFault(t, meet(s), fault.Unavailable, "DATABASE_DAMAGED")
+				<-s.Damaged()
+				err = s.Write(t.Context(), func(tx *store.Tx) error {
+					tx.Exec(`CREATE TABLE others (id INTEGER)`)
+					return nil
+				})
+				wantFault(t, err, fault.Unavailable, "DATABASE_DAMAGED")
+				if problems, err := s.Check(t.Context()); err != nil || len(problems) == 0 {
+					t.Errorf("check: %q, %v", problems, err)
+				}
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
 			})
-			wantFault(t, err, fault.Unavailable, "DATABASE_DAMAGED")
-			if problems, err := s.Check(t.Context()); err != nil || len(problems) == 0 {
-				t.Errorf("check: %q, %v", problems, err)
-			}
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
 		})
 	}
 }
