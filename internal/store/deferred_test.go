@@ -199,7 +199,7 @@ func randomStep(r *rand.Rand) step {
 		return func(*store.Tx) error { panic("a defect") }
 	default:
 		return func(tx *store.Tx) error {
-			if err := tx.QueryRow(`SELECT value FROM cells WHERE id = ? AND value % 2 = 0`, a).Scan(&n); errors.Is(err, store.ErrNoRows) {
+			if err := tx.QueryRow(`SELECT value FROM cells WHERE id = ? AND value % 2 = 0`, a).Scan(new(int)); errors.Is(err, store.ErrNoRows) {
 				return errRefused
 			}
 			return nil
