@@ -155,8 +155,8 @@ type frame struct {
 
 // A wireReader is a request that reads its usual wire form itself. Protobuf decodes every other form of it.
 type wireReader interface {
-	// ReadWire reads the request, and returns how many bytes it takes beside its texts. It reports false for a form that
-	// it does not know, and for one with more than a few thousand items. It does not keep data.
+	// ReadWire reads the request, and returns how many bytes it takes beside its texts. It reports false for a form
+	// that it does not know, and for one with more than a few thousand items. It does not keep data.
 	ReadWire(data []byte) (items int, ok bool)
 }
 
