@@ -3,11 +3,12 @@
 #
 # Makes a data folder with the programs of an older version, which has every kind of item in every state, and packs it
 # for TestUpgrade_* of internal/app: data/ is the folder after a SIGKILL, backup is one of it, answers.jsonl has the
-# answers of the older program to the calls that the test repeats, and time is the clock at the end. It needs jq.
+# answers of the older program to the calls that the test repeats, and time is the clock at the end. It needs jq and Go.
 set -euo pipefail
 [ $# = 3 ] || { echo "usage: $0 BROKERD BROKERCTL ARCHIVE" >&2; exit 2; }
 brokerd=$(realpath "$1") brokerctl=$(realpath "$2") archive=$(realpath -m "$3")
 
+root=$(dirname "$(realpath "$0")")/..
 work=$(mktemp -d /tmp/brokerd-upgrade.XXXXXX)
 daemon=
 stop() {
@@ -17,12 +18,27 @@ stop() {
 trap stop EXIT
 unset "${!BROKERD_@}"
 export BROKERD_DATA=$work/data
+(cd "$root" && go build -o "$work/numbered" ./scripts/numbered)
 cd "$work"
 start() {
   "$brokerd" >log 2>&1 &
   daemon=$!
   "$brokerctl" ping --wait 10s >/dev/null
 }
+end() {
+  kill "$daemon"
+  wait "$daemon" || true
+}
+start
+
+# The folder is a restored backup, so its revisions have a gap.
+"$brokerctl" agent register lead --role lead --lease 7d >/dev/null
+"$brokerctl" --agent lead send lead "before the backup" >/dev/null
+"$brokerctl" admin backup first >/dev/null
+end
+rm -rf data
+"$brokerd" restore first >/dev/null 2>&1
+rm first
 start
 
 # as AGENT COMMAND…: a command of an agent, whose output does not matter. id does the same and prints the id.
@@ -40,6 +56,8 @@ as lead agent heartbeat --status active
 as builder-1 agent heartbeat --status active --activity "reads the code"
 as builder-2 agent heartbeat --status degraded --reason "the disk is slow"
 as builder-1 agent checkpoint t1 --data '{"step":"tests"}'
+as critic-1 agent heartbeat --status idle
+as watcher agent heartbeat --status idle
 operator agent halt watcher
 
 # Messages, in every state of a delivery.
@@ -68,6 +86,40 @@ as lead send everyone "for everyone" --priority low
 as builder-1 send lead "question" --requires-response --thread talk
 as lead send gone "to a dead agent"
 operator agent deregister gone
+
+# Copies of channels, of which one agent has finished its own, and a queue of a channel.
+as builder-2 channel subscribe general
+as critic-1 channel subscribe general
+both=$(id lead send channel:general "for two subscribers")
+as builder-2 ack "$both"
+as lead send channel:general "for one subscriber" --one
+as lead send 'builder-*' "for some agents"
+
+# Mail that arrives again, and a producer whose numbers the broker knows.
+as lead send watcher "arrives again" --resend-after 12h
+./numbered lead source watcher "number 1" "number 2" "number 3"
+
+# Questions: answered, ended without an answer, with a reply that a call has received, and one that a call still awaits.
+waiting() { "$brokerctl" --agent lead call MessageService/ListMessages '{"box":"INBOX"}' | jq -er ".items[].message | select(.subject == \"$1\") | .id"; }
+question=$(id builder-1 send lead "answered" --requires-response)
+as lead reply "$question" "yes"
+question=$(id builder-1 send lead "withdrawn" --requires-response)
+as builder-1 message cancel "$question"
+may as builder-1 ask lead "asked" --wait 1m &
+asker=$!
+until asked=$(waiting asked); do :; done
+as lead reply "$asked" "yes"
+wait "$asker"
+may as builder-1 ask lead "awaited" --wait 1h 2>/dev/null &
+until waiting awaited >/dev/null; do :; done
+
+# Messages of which retention has removed all but the events.
+operator session create pruned
+"$brokerctl" --session pruned agent register a >/dev/null
+"$brokerctl" --session pruned --agent a send a "removed" >/dev/null
+"$brokerctl" --session pruned --agent a claim >/dev/null
+"$brokerctl" --session pruned --agent a ack >/dev/null
+"$brokerctl" --session pruned --agent a send a "kept" >/dev/null
 
 # Locks and tokens: held, shared, by a glob, waiting.
 as builder-1 lock acquire src/a.go lib/ --for 7d --reason "refactoring"
@@ -166,6 +218,7 @@ operator session close closed
 operator session create other
 
 sleep 3 # for what has a time to live of 1 s
+"$brokerctl" --session pruned admin prune --older-than 1s --kind messages >/dev/null
 
 # Mail of an agent that is read, only delivered, and unread.
 operator agent register reader --role reader --lease 7d
@@ -177,9 +230,9 @@ as reader receive
 unread=$(id lead send reader "unread")
 
 # A clean stop copies the write-ahead log into the database. What follows is in the log alone.
-kill "$daemon"
-wait "$daemon" || true
+end
 start
+may as builder-1 ask lead "awaited" --wait 1h 2>/dev/null & # the call has ended with the broker
 as lead send builder-1 "after a restart"
 as lead task create "created after a restart" --id last
 
@@ -198,11 +251,11 @@ returned=$(id lead send model "returned")
 offer mark-returned
 settle mark-returned '"returned":"the session ended"'
 
-while read -r agent method request; do
-  "$brokerctl" ${agent:+--agent "$agent"} call "$method" "$request" |
-    jq -c --arg agent "$agent" --arg method "$method" --argjson request "$request" \
-      '{$agent, $method, $request, answer: .}'
-done >answers.jsonl <<CALLS
+# Every message of the session, with its deliveries, and everything that lists have.
+restored=1000000000010 # the restore has left a gap below
+last=$("$brokerctl" --agent lead call EventService/ListEvents '{"page_size":1,"newest_first":true}' | jq -er '.events[0].revision')
+calls() {
+  cat <<CALLS
 lead AgentService/ListAgents {"page_size":1000}
 lead ArtifactService/ListArtifacts {"page_size":1000}
 lead BlockerService/ListBlockers {"page_size":1000}
@@ -224,7 +277,29 @@ lead MessageService/GetMessage {"id":"$unread"}
 lead MessageService/GetMessage {"id":"$accepted"}
 lead MessageService/GetMessage {"id":"$offered"}
 lead MessageService/GetMessage {"id":"$returned"}
+lead EventService/ListEvents {"after_revision":$restored,"until_revision":$last,"page_size":1000}
+lead MessageService/ListMailboxes {}
+lead MessageService/ListThreads {}
+lead MessageService/ListDeadLetters {}
 CALLS
+  for name in lead builder-1 builder-2 critic-1 watcher; do
+    echo "$name" 'MessageService/ListMessages {"box":"INBOX"}'
+    echo "$name" 'MessageService/GetInboxSummary {}'
+  done
+  "$brokerctl" --agent lead call EventService/ListEvents \
+    "{\"after_revision\":$restored,\"page_size\":1000,\"filter\":{\"types\":[\"message.sent\"]}}" |
+    jq -r '.events[] | "lead MessageService/GetMessage {\"id\":\"\(.revision)\"}"'
+}
+answer() {
+  while read -r agent method request; do
+    "$brokerctl" ${agent:+--agent "$agent"} call "$method" "$request" |
+      jq -c --arg agent "$agent" --arg method "$method" --argjson request "$request" \
+        '{$agent, $method, $request, answer: .}'
+  done
+}
+calls >requests
+answer <requests >/dev/null # the first time, a list may change what it shows
+answer <requests >answers.jsonl
 "$brokerctl" admin backup backup >/dev/null
 
 date -u +%Y-%m-%dT%H:%M:%SZ >time

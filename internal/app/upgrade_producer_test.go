@@ -1,0 +1,47 @@
+package app_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jonboulle/clockwork"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/app"
+	"brokerd/internal/apptest"
+)
+
+// TestUpgrade_ProducersKeepTheirNumbers sends numbers of a producer again that an older version has accepted, with one
+// that is new.
+func TestUpgrade_ProducersKeepTheirNumbers(t *testing.T) {
+	t.Parallel()
+	old := unpack(t, "testdata/upgrade/59f19b2.tar.gz")
+	b := apptest.Start(t, apptest.With(func(c *app.Config) {
+		c.Dir, c.Clock = filepath.Join(old.dir, "data"), clockwork.NewFakeClockAt(old.at)
+	}))
+	stream, err := pb.NewMessageServiceClient(b.Conn("lead")).Send(patient(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := &pb.SendRequest{Producer: "source", FirstNumber: 1}
+	for range 4 {
+		again.Messages = append(again.Messages, &pb.Message{
+			Target: &pb.Target{To: &pb.Target_Agent{Agent: "watcher"}}, Subject: "again",
+		})
+	}
+	if err := stream.Send(again); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := stream.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var duplicates []bool
+	for _, r := range answer.GetResults() {
+		duplicates = append(duplicates, r.GetDuplicate())
+	}
+	if diff := cmp.Diff([]bool{true, true, true, false}, duplicates); diff != "" {
+		t.Errorf("sent before: %s", diff)
+	}
+}
