@@ -16,8 +16,8 @@ const watchEvery = 10 * time.Millisecond
 func (b *Broker) Unwatch() { b.unwatch() }
 
 // watch examines the running broker for sleeping mailboxes, again and again: the consumers that wait end with the test,
-// before a check at its end. If it finds one, the test fails, and the connections are closed, so that the test does not
-// wait for what does not come.
+// before a check at its end. If it finds one, the test fails, and the broker is cut off, so that the test does not wait
+// for what does not come.
 func (b *Broker) watch() {
 	ctx, cancel := context.WithCancel(context.Background())
 	running := b.app
@@ -48,6 +48,8 @@ func (b *Broker) watch() {
 				_ = conn.Close()
 			}
 			b.mu.Unlock()
+			cancel()
+			_ = running.Stop(ctx) // end reports what it returns
 			return
 		}
 	})
