@@ -2,6 +2,7 @@ package broker_test
 
 import (
 	"iter"
+	"slices"
 	"sync"
 
 	"pgregory.net/rapid"
@@ -20,10 +21,13 @@ var batchSizes = oneOf([]int{1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 2, 3, 4, 5, 6, 64}
 func (h *history) batch(t *rapid.T) {
 	names := []string{"send"}
 	if len(h.m.parcels) > 0 {
-		names = append(names, "send", "claim", "claim", "claim", "ack", "ack", "nack", "nack", "release", "extend", "cancel")
+		names = append(names, "send", "ack", "ack", "nack", "nack", "release", "extend", "cancel")
 	}
-	if len(h.m.where(func(p *parcel) bool { return p.state == dead })) > 0 {
-		names = append(names, "redrive")
+	switch {
+	case len(h.streams) == 0: // a call and a stream would take from each other
+		names = append(names, "claim", "claim", "claim")
+	case slices.ContainsFunc(h.m.parcels, func(p *parcel) bool { return h.stream(p) != nil }):
+		names = append(names, "stream ack", "stream ack", "stream ack")
 	}
 	all := h.actions()
 	h.writer.hold()

@@ -22,6 +22,7 @@ const compareAll = 8
 
 // compare compares what can be seen of the broker with the model.
 func (h *history) compare(t *rapid.T) {
+	h.rest(t)
 	h.compared++
 	all := h.compared%compareAll == 0
 	if err := h.differs(all); err != nil {

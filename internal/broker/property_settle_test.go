@@ -168,7 +168,9 @@ func (h *history) extend(t *rapid.T) {
 			if lasts[i] > 0 {
 				p.lasts = lasts[i]
 			}
-			p.until = h.m.now.Add(p.lasts)
+			if until := h.m.now.Add(p.lasts); h.stream(p) == nil || until.After(p.until) {
+				p.until = until // a stream keeps a claim for the longer time
+			}
 		}
 		return p, refused
 	})
@@ -279,6 +281,7 @@ func (h *history) register(t *rapid.T) {
 			name = gone
 		}
 	}
+	h.closeStreams(t, func(s *openStream) bool { return s.agent == name })
 	h.enrol(t, name, someRoles.Draw(t, "role"))
 }
 
@@ -296,6 +299,7 @@ func (h *history) enrol(t *rapid.T, name, role string) {
 
 func (h *history) deregister(t *rapid.T) {
 	name := someAgents.Draw(t, "agent")
+	h.closeStreams(t, func(s *openStream) bool { return s.agent == name })
 	_, err := call(h, name, pb.NewAgentServiceClient, pb.AgentServiceClient.DeregisterAgent, &pb.DeregisterAgentRequest{Reason: "done"})
 	if !refuses(t, err, codes.FailedPrecondition, h.stranger(name)) {
 		h.m.deregister(name)
@@ -337,6 +341,10 @@ func (h *history) configure(t *rapid.T) {
 	h.m.ageing = oneOf(ageings).Draw(t, "ageing")
 	h.m.limit = oneOf([]int{0, 0, 3}).Draw(t, "mailbox_limit")
 	h.m.breaker = oneOf([]int{0, 2, 3}).Draw(t, "breaker_failures")
+	if h.streaming {
+		h.m.limit, h.m.breaker = 0, 0 // what streams receive decides about both, in an order that no caller knows
+	}
+	h.rested = nil // the ranks change
 	limit, failures, rate := int64(h.m.limit), int32(h.m.breaker), 0.0
 	_, err := call(h, "", pb.NewSessionServiceClient, pb.SessionServiceClient.ConfigureSession,
 		&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{

@@ -3,6 +3,7 @@ package broker_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -63,6 +64,16 @@ func (h *history) actions() map[string]func(*rapid.T) {
 		"restart":      h.restart,
 		"batch":        h.batch,
 		"batch more":   h.batch,
+	}
+	if h.streaming {
+		maps.Copy(actions, map[string]func(*rapid.T){
+			"open stream":      h.openStream,
+			"open another":     h.openStream,
+			"close stream":     h.closeStream,
+			"stream ack":       h.streamAck,
+			"stream ack more":  h.streamAck,
+			"stream ack again": h.streamAck,
+		})
 	}
 	if !h.narrow {
 		maps.Copy(actions, map[string]func(*rapid.T){
@@ -129,6 +140,11 @@ type history struct {
 	suspend func() // in the first part of an action of a batch: ends the part
 	batched bool   // in a batch
 
+	streaming bool // agents may open streams
+	streams   map[streamName]*openStream
+	adopted   []*parcel // what streams have received since the last look
+	rested    []*parcel // what was ready at the last look
+
 	compared int            // steps
 	finished map[int64]bool // messages of which each delivery was finished at the last look
 }
@@ -143,8 +159,10 @@ func newHistory(t *rapid.T) *history {
 		finished: map[int64]bool{},
 		narrow:   numbers(0, 2).Draw(t, "narrow") > 0,
 		key:      oneOf([]string{"", "k"}).Draw(t, "one key"),
+		streams:  map[streamName]*openStream{},
 	}
 	h.m.now = h.Clock.Now()
+	h.streaming = rapid.Bool().Draw(t, "streaming")
 	h.configure(t)
 	blue := "blue"
 	if h.narrow {
@@ -166,6 +184,11 @@ func call[C, Q, A any](h *history, as string, client func(grpc.ClientConnInterfa
 		defer cancel()
 		return rpc(client(h.Conn(as)), ctx, q)
 	}
+	return perform(h, run)
+}
+
+// perform makes a call, which in a batch has two parts.
+func perform[A any](h *history, run func() (A, error)) (A, error) {
 	if h.suspend == nil {
 		return run()
 	}
@@ -240,6 +263,9 @@ func (h *history) message(t *rapid.T) *pb.Message {
 	m := toRole("red", key(h.key))
 	if !h.narrow {
 		m = &pb.Message{Target: targetOf(someTargets.Draw(t, "target")), OrderingKey: someKeys.Draw(t, "key"), Type: someKinds.Draw(t, "type")}
+		if h.streaming && (m.Type == "halt" || m.Type == "resume") {
+			m.Type = "work" // what a stream receives says nothing of the gate at that time
+		}
 		switch m.Target.To.(type) {
 		case *pb.Target_Role, *pb.Target_Channel:
 			m.Reach = oneOf([]pb.Reach{pb.Reach_REACH_ALL, pb.Reach_REACH_ONE, pb.Reach_REACH_ONE}).Draw(t, "reach")
@@ -407,12 +433,14 @@ func (h *history) pass(t *rapid.T, d time.Duration) {
 		h.Clock.Advance(next.Sub(h.m.now))
 		h.m.advance(next)
 		ctx, cancel := context.WithTimeout(context.Background(), apptest.Patience/2)
-		for err := h.differs(false); err != nil; err = h.differs(false) {
+		differs := func() error { return errors.Join(h.adopt(), h.differs(false)) }
+		for err := differs(); err != nil; err = differs() {
 			if ctx.Err() != nil {
 				t.Fatalf("after %v: %v", d, err)
 			}
 		}
 		cancel()
+		h.rest(t)
 	}
 }
 
@@ -420,6 +448,7 @@ func (h *history) restart(t *rapid.T) {
 	if numbers(0, 3).Draw(t, "really") > 0 {
 		t.Skip("a restart takes its time")
 	}
+	h.closeStreams(t, func(*openStream) bool { return true })
 	h.Restart()
 	h.m.restart()
 }
