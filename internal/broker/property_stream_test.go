@@ -317,14 +317,19 @@ func (h *history) streamDiffers(s *openStream) error {
 	return nil
 }
 
+// before reports whether a delivery is ready and has a place before another one of its mailbox.
+func (h *history) before(o, p *parcel) bool {
+	return o.box == p.box && h.m.state(o) == pending &&
+		(h.m.rank(o) < h.m.rank(p) || h.m.rank(o) == h.m.rank(p) && o.message < p.message)
+}
+
 // overtaken returns an error if a stream has received a delivery since the last look although another one in the mailbox,
-// which it takes, was ready all the time and has a place before it.
+// which it takes, has a place before it and was ready all the time, or since before the delivery was sent.
 func (h *history) overtaken() error {
 	for _, p := range h.adopted {
 		s := h.stream(p)
-		for _, o := range h.rested {
-			if s != nil && o.box == p.box && h.m.state(o) == pending && s.takes(h.m, o) &&
-				(h.m.rank(o) < h.m.rank(p) || h.m.rank(o) == h.m.rank(p) && o.message < p.message) {
+		for _, o := range slices.Concat(h.rested, h.ahead[p]) {
+			if s != nil && h.before(o, p) && s.takes(h.m, o) {
 				return fmt.Errorf("stream %v has received %#v before %#v", s.wish, p, o)
 			}
 		}
@@ -342,5 +347,6 @@ func (h *history) rest(t *rapid.T) {
 		}
 	}
 	h.adopted = nil
+	clear(h.ahead)
 	h.rested = h.m.where(func(p *parcel) bool { return h.m.state(p) == pending })
 }

@@ -142,8 +142,9 @@ type history struct {
 
 	streaming bool // agents may open streams
 	streams   map[streamName]*openStream
-	adopted   []*parcel // what streams have received since the last look
-	rested    []*parcel // what was ready at the last look
+	adopted   []*parcel             // what streams have received since the last look
+	rested    []*parcel             // what was ready at the last look
+	ahead     map[*parcel][]*parcel // what was ready, with a place before it, when a message was sent since the last look
 
 	compared int            // steps
 	finished map[int64]bool // messages of which each delivery was finished at the last look
@@ -160,6 +161,7 @@ func newHistory(t *rapid.T) *history {
 		narrow:   numbers(0, 2).Draw(t, "narrow") > 0,
 		key:      oneOf([]string{"", "k"}).Draw(t, "one key"),
 		streams:  map[streamName]*openStream{},
+		ahead:    map[*parcel][]*parcel{},
 	}
 	h.m.now = h.Clock.Now()
 	h.streaming = rapid.Bool().Draw(t, "streaming")
@@ -248,6 +250,7 @@ func (h *history) send(t *rapid.T) {
 			if p := h.parcel(messages[i], r, box, sender); p.directive() || !h.m.full(box) {
 				outcome = pb.RecipientOutcome_RECIPIENT_OUTCOME_QUEUED
 				h.m.put(p)
+				h.ahead[p] = h.m.where(func(o *parcel) bool { return o != p && h.before(o, p) })
 			}
 			want = append(want, box+" "+outcome.String())
 		}
