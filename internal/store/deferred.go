@@ -59,7 +59,7 @@ func (d *deferred) cutArgs(s *waitingStatement) {
 	d.packed, d.large = d.packed[:s.from], d.large[:s.large]
 }
 
-// empty keeps memory for further statements, but not what large arguments or many of them have needed.
+// empty removes all statements. It keeps memory for further ones, of arguments up to keptArguments.
 func (d *deferred) empty() {
 	d.cut(0)
 	if cap(d.packed) > keptArguments {

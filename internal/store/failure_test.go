@@ -172,3 +172,45 @@ func TestSync_FailureIsFatalAndNothingIsWrittenAfterIt(t *testing.T) {
 		t.Error("Fatal was called again")
 	}
 }
+
+// Each half fits on the disk and both do not. So the second one loses the transaction, and would fit after it is gone.
+func TestDiskFull_NothingRunsOutsideTheLostTransaction(t *testing.T) {
+	t.Parallel()
+	half := make([]byte, 500<<10)
+	for name, c := range map[string]struct {
+		defect bool // another function has a defect, so that all functions run again
+		after  func(*store.Tx)
+	}{
+		"ExecEach": {after: func(tx *store.Tx) {
+			_, _ = tx.ExecEach(`DELETE FROM items WHERE name = ?`, 1, func(int) []any { return []any{"nobody"} })
+		}},
+		"end of a function that runs again": {defect: true, after: func(*store.Tx) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bothWays(t, func(t *testing.T, way option) {
+				s := open(t, way)
+				write(t, s, add("before"))
+				limitPages(t, s, 100)
+				release := hold(t, s)
+				if c.defect {
+					submit(s, store.LaneFill, func(tx *store.Tx) error { insertAgain(tx); return nil })
+				}
+				full := submit(s, store.LaneFill, func(tx *store.Tx) error {
+					insert(tx, "half", half)
+					insert(tx, "other half", half)
+					insert(tx, "stray", nil)
+					_, _ = namesIn(tx) // sends the statements, and fails
+					c.after(tx)
+					return nil
+				})
+				release()
+				wantFault(t, <-full, fault.Unavailable, "DISK_FULL")
+				limitPages(t, s, 10_000)
+				if diff := cmp.Diff([]string{"before"}, names(t, s)); diff != "" {
+					t.Error(diff)
+				}
+			})
+		})
+	}
+}

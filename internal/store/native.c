@@ -6,7 +6,7 @@
 // Go driver, whose header lies in another module. The functions are weak, because cgo also links each package without
 // the others.
 
-enum { SQLITE_OK = 0, SQLITE_UTF8 = 1, SQLITE_ROW = 100, SQLITE_DONE = 101 };
+enum { SQLITE_OK = 0, SQLITE_UTF8 = 1, SQLITE_MISUSE = 21, SQLITE_ROW = 100, SQLITE_DONE = 101 };
 
 typedef struct sqlite3 sqlite3;
 typedef struct sqlite3_stmt sqlite3_stmt;
@@ -80,6 +80,8 @@ static int bind(sqlite3_stmt *statement, const unsigned char *at, const unsigned
 			rc = bind_blob(statement, ordinal, address(at), size);
 			at += 8;
 			break;
+		default:
+			rc = SQLITE_MISUSE;
 		}
 	}
 	return rc;

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// largeArgument is the size from which a text or blob is not copied. Below it, a copy costs less than to keep the
-	// garbage collector from moving or freeing the original.
+	// largeArgument is the size from which a text or blob is not copied. Below it, a copy costs less than to pin the
+	// original, without which C must not be given its address.
 	largeArgument = 16 << 10
 	// keptArguments is the most memory that is kept for the arguments of the next batch.
 	keptArguments = 1 << 20
@@ -69,9 +69,9 @@ func (d *deferred) packHead(kind, ordinal, size int) {
 	d.packed = binary.NativeEndian.AppendUint64(d.packed, uint64(kind)|uint64(ordinal)<<8|uint64(size)<<24)
 }
 
-// pin fills in the addresses of the large arguments, which stay where they are until the pinner says otherwise.
-func (d *deferred) pin(pinner *runtime.Pinner) {
-	for _, l := range d.large {
+// pin fills in the addresses of large arguments, which stay where they are until the pinner says otherwise.
+func (d *deferred) pin(pinner *runtime.Pinner, large []largeArg) {
+	for _, l := range large {
 		data := unsafe.SliceData(l.bytes)
 		pinner.Pin(data)
 		binary.NativeEndian.PutUint64(d.packed[l.at:], uint64(uintptr(unsafe.Pointer(data))))

@@ -43,6 +43,8 @@ type Tx struct {
 // returns, and its further statements do nothing. Where the error comes after the end of the function, the batch is
 // rolled back and its functions run again.
 //
+// The rows that a statement of the schema changes are not counted: SQLite gives no number for them.
+//
 // Exec panics after the end of the function: no caller would learn that the statement was not run.
 func (tx *Tx) Exec(query string, args ...any) {
 	if tx.over {
@@ -73,10 +75,13 @@ func (tx *Tx) ExecCount(query string, args ...any) (changed int64, err error) {
 }
 
 // ExecEach runs a statement at once with each of n lists of arguments, and returns how many rows it has changed each
-// time. The list that args returns need not last longer than until the next call.
+// time. args must not use the Tx. The list that it returns need not last longer than until the next call.
 func (tx *Tx) ExecEach(query string, n int, args func(i int) []any) ([]int, error) {
 	if tx.over {
 		return nil, errOver()
+	}
+	if n == 0 {
+		return nil, nil
 	}
 	w, d := tx.writer, &tx.writer.batch.deferred
 	if !tx.whole {
@@ -198,6 +203,9 @@ func (tx *Tx) take(query string) (*statement, error) {
 // does a statement that changes something at once, so that the function can still be refused.
 func (tx *Tx) send(changes bool) error {
 	w, d := tx.writer, &tx.writer.batch.deferred
+	if err := cmp.Or(tx.failed, w.batch.lost); err != nil {
+		return err // outside the transaction that is gone the statements would run by themselves
+	}
 	if _, err := w.send(tx.first); err != nil {
 		w.lose(err)
 		return err
