@@ -194,14 +194,36 @@ func (f *frame) decode(data []byte, c codec, known *shapes, h *holding) {
 // them.
 const unchecked = 256
 
-// newRequestBuffers returns the pool of the buffers of requests. A buffer is at most twice as large as its request. A
-// request is not kept when it is decoded, so that a stream needs no memory for its frames between them.
-func newRequestBuffers() mem.BufferPool {
-	pool, err := mem.NewBinaryTieredBufferPool(8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23)
+// largestReused is the size in bytes of the largest buffers that the server uses again. A batch of 256 messages of 1 KiB
+// has less.
+const largestReused = 512 << 10
+
+// requestBuffers is the pool of the buffers of requests. A buffer is at most twice as large as its request. A request is
+// not kept when it is decoded, so that a stream needs no memory for its frames between them.
+type requestBuffers struct{ mem.BufferPool }
+
+func newRequestBuffers() requestBuffers {
+	pool, err := mem.NewBinaryTieredBufferPool(8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19)
 	if err != nil {
 		panic(err) // the exponents are those of integers
 	}
-	return pool
+	return requestBuffers{pool}
+}
+
+// Get implements mem.BufferPool.
+func (p requestBuffers) Get(size int) *[]byte {
+	if size > largestReused {
+		buf := make([]byte, size)
+		return &buf
+	}
+	return p.BufferPool.Get(size)
+}
+
+// Put implements mem.BufferPool.
+func (p requestBuffers) Put(buf *[]byte) {
+	if cap(*buf) <= largestReused {
+		p.BufferPool.Put(buf)
+	}
 }
 
 // newFrameBuffers returns the pool of the buffers that gRPC reads frames into. A buffer is at most twice as

@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/reflection"
 
 	"brokerd/internal/identity"
@@ -85,7 +84,7 @@ type Server struct {
 	quotas      *quotas
 	shapes      shapes
 	codec       codec
-	requests    mem.BufferPool
+	requests    requestBuffers
 	watch       watch
 	observer    Observer
 	traces      bool
