@@ -136,7 +136,7 @@ func removeAll(tx *store.Tx, messages []Standing) error {
 }
 
 // Tidy removes up to limit rows that have no more use: details of messages that Remove has left, and then producers
-// (see broker.ForgetProducers). It returns how many it has checked: fewer than limit if there are no more.
+// (see broker.Producers). It returns how many it has checked: fewer than limit if there are no more.
 func (m *Messages) Tidy(tx *store.Tx, limit int) (int64, error) {
 	var first, last int64
 	err := tx.QueryRow(selectLeftover).Scan(&first, &last)
@@ -196,6 +196,7 @@ func (m *Messages) EraseMailboxes(tx *store.Tx, session int64, limit int) (more 
 
 func (m *Messages) eraseMailboxes(tx *store.Tx, session int64, limit int) (more bool, err error) {
 	tx.Exec(deleteRerank, session)
+	m.broker.ForgetMailboxes(tx)
 	if left, err := tx.ExecPage(limit, someOfSessions[:], session); left == 0 || err != nil {
 		return true, err
 	}
@@ -204,7 +205,6 @@ func (m *Messages) eraseMailboxes(tx *store.Tx, session int64, limit int) (more 
 	if err != nil || len(boxes) == 0 {
 		return false, err
 	}
-	m.broker.ForgetMailboxes(tx)
 	page := work.NewPage(tx)
 	for _, box := range boxes {
 		if page.Full() {

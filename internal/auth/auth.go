@@ -40,7 +40,7 @@ type Registry struct {
 	runner   sync.WaitGroup     // of the queue
 	attempts attempts
 	notes    notes
-	writing  *store.Round[struct{}] // writes the notes
+	writing  store.Ending[struct{}] // writes the notes
 	links    loginLinks
 
 	mu     sync.RWMutex       // guards the fields below

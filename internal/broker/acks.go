@@ -7,7 +7,7 @@ import (
 	"brokerd/internal/store"
 )
 
-// This file has what streams settle. Acks of their own claims are nearly all of it, so these are notes, which one round
+// This file has what streams settle. Most settlements are acks of a stream's own claims. These are notes, which one round
 // applies for all streams.
 
 // Settle hands settlements to the writer; their results come out of Next, in order. It blocks while too many are
@@ -65,7 +65,7 @@ func (s *ClaimStream) noteAcks(tx *store.Tx, n streamItems) error {
 	if !s.broker.Waiters.mayHave(s.consumer) {
 		tx.Patient() // nothing waits for the capacity that they free
 	}
-	s.broker.acks.Note(tx, n)
+	s.broker.acks.Note(tx, n, len(n.items))
 	return nil
 }
 
@@ -108,7 +108,7 @@ func (s *ClaimStream) release(items []Settlement, results []Settled) {
 		}
 		o.released = true
 		s.open[items[i].Ref.Text] = o
-		if !items[i].freed {
+		if !items[i].applied {
 			claims++
 			bytes += o.bytes
 		}
@@ -157,7 +157,7 @@ func (b *Broker) settleAcks(tx *store.Tx, noted []streamItems) error {
 		n.stream.change = nil
 		has := b.Streams.has(n.stream.consumer)
 		for i := range n.items {
-			n.items[i].freed = false
+			n.items[i].applied = false
 			if has {
 				direct = append(direct, ack{&n.items[i], n.actor.Mailbox})
 			}
@@ -173,7 +173,7 @@ func (b *Broker) settleAcks(tx *store.Tx, noted []streamItems) error {
 		return err
 	}
 	for i := range direct {
-		direct[i].item.freed = changed[i] > 0
+		direct[i].item.applied = changed[i] > 0
 	}
 	for _, n := range noted {
 		if n.stream.change == nil {
@@ -200,7 +200,7 @@ func (s *SettleTx) ackAll(n streamItems) error {
 	for i := range n.items {
 		item := &n.items[i]
 		var err error
-		if item.freed {
+		if item.applied {
 			claims++
 			bytes += item.bytes
 			n.results[i], err = Settled{ClaimID: item.Ref.Text, State: Acked}, s.acked(item)

@@ -104,7 +104,7 @@ func (d *dispatchRun) pass(c *consumer) (Pass, error) { return d.gates.Pass(d.tx
 func (d *dispatchRun) capacityOf(waiting []*consumer, at place) (int, error) {
 	n := 0
 	for _, c := range waiting {
-		capacity := c.capacity()
+		capacity := d.Waiters.capacity(c)
 		if capacity > 0 && !at.directive() {
 			p, err := d.pass(c)
 			if err != nil {

@@ -180,7 +180,7 @@ func (a Actor) Event(kind string) events.Entry {
 // removes some. Call it before the broker is used.
 func (b *Broker) OnMailboxesRemoved(hook func(tx *store.Tx)) { b.boxesGone = append(b.boxesGone, hook) }
 
-// ForgetMailboxes clears from memory what depends on mailboxes, of which the caller removes some.
+// ForgetMailboxes clears from memory what depends on mailboxes and producers, of which the caller removes some.
 func (b *Broker) ForgetMailboxes(tx *store.Tx) {
 	b.Mailboxes.ids.Clear(tx)
 	b.Producers.kept.Clear(tx)

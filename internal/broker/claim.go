@@ -82,6 +82,7 @@ type claimCall struct {
 	*Broker
 	wish   *Wish
 	waiter *consumer    // nil unless the call waits
+	left   bool         // nobody reads taken any more; it belongs to the writer
 	taken  chan []Claim // the claims that the waiter receives, and nil when it is dismissed
 }
 
@@ -116,7 +117,7 @@ func (call *claimCall) claim(tx *store.Tx, c identity.Caller) (answer Claims, er
 	if err != nil || len(answer.Claims) >= w.Max {
 		return answer, err
 	}
-	k := &consumer{actor: a, name: w.Consumer, boxes: boxes, implicit: len(w.Mailboxes) == 0,
+	k := &consumer{actor: a, name: w.Consumer, boxes: boxes,
 		filter: filter{w.Types, w.Priority, w.Topic}, max: w.Max, maxBytes: MaxAnswer - 1<<20,
 		claimFor: w.ClaimFor, lasts: w.ClaimFor}
 	held := load{claims: len(answer.Claims)}
@@ -140,6 +141,10 @@ func (call *claimCall) claim(tx *store.Tx, c identity.Caller) (answer Claims, er
 	k.dismissed = func(why error) { k.ended = why; call.taken <- nil }
 	k.deliver = func(claims []Claim) {
 		b.Waiters.remove(k) // the call takes claims once
+		if call.left {      // a dispatch that has failed before gives them only now
+			b.Running.giveBack(k.actor, claims)
+			return
+		}
 		call.taken <- claims
 	}
 	tx.OnCommit(func() { b.Waiters.enter(k) })
@@ -175,7 +180,10 @@ func (call *claimCall) await(ctx context.Context, empty Claims) (Claims, error) 
 	// Later batches deliver nothing to the consumer. Earlier ones have delivered by the time at which this function has
 	// run.
 	drained := call.store.Drain(context.WithoutCancel(ctx), func(tx *store.Tx) (failed error) {
-		tx.OnCommit(func() { call.Waiters.remove(k) })
+		tx.OnCommit(func() {
+			call.Waiters.remove(k)
+			call.left = true
+		})
 		if err != nil {
 			return nil
 		}

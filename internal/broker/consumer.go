@@ -39,9 +39,10 @@ type consumer struct {
 	from     store.Value[map[int64]place] // filtered consumers: nothing below this place matches
 	leaving  store.Value[bool]            // it leaves when this batch is committed
 
+	freed bool // it has gained capacity, and dispatch has not checked it since; guarded by the mutex of Waiters
+
 	// Any goroutine changes these.
 	gone    atomic.Bool  // it takes no more claims
-	freed   atomic.Bool  // it has gained capacity, and dispatch has not checked it since
 	full    atomic.Bool  // it had no capacity when the writer looked last
 	written atomic.Int64 // bytes of claims that were written to its stream, or need not be written any more
 	behind  atomic.Bool  // it has no capacity until more bytes are written

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"container/heap"
 	"errors"
 	"maps"
 	"strings"
@@ -35,18 +36,16 @@ func (b *Broker) dispatch(tx *store.Tx, changes []change) error {
 		}
 	}
 	d.lower(touched)
+	if b.Waiters.unread.Get() {
+		b.Waiters.unread.Set(tx, false)
+	}
 	for _, c := range b.Waiters.takeFreed(tx) {
 		if err := d.fill(c); err != nil {
 			return err
 		}
 	}
-	for mailbox, at := range touched {
-		if at == justVisible {
-			continue
-		}
-		if err := d.spread(mailbox, at.justBefore()); err != nil {
-			return err
-		}
+	if err := d.spread(touched); err != nil {
+		return err
 	}
 	given, err := d.finish()
 	tx.OnCommit(func() {
@@ -102,13 +101,16 @@ func (d *dispatchRun) lookFrom(c *consumer, mailbox int64, at place) {
 
 // finish writes what the deliveries given have in common, and returns them by consumer.
 func (d *dispatchRun) finish() ([]gift, error) {
-	given := make([]gift, len(d.order))
-	for i, c := range d.order {
+	given := make([]gift, 0, len(d.order))
+	for _, c := range d.order {
 		l := c.load.Get()
-		given[i] = gift{c, l.fresh}
-		if err := d.claimed(d.tx, c.actor, c.name, given[i].claims); err != nil {
+		if len(l.fresh) == 0 {
+			continue // recalled
+		}
+		if err := d.claimed(d.tx, c.actor, c.name, l.fresh); err != nil {
 			return nil, err
 		}
+		given = append(given, gift{c, l.fresh})
 		l.fresh = nil
 		c.load.Set(d.tx, l)
 	}
@@ -246,63 +248,108 @@ func (d *dispatchRun) keep(c *consumer, r *ready) {
 	}
 }
 
-// spread gives what a mailbox has, beyond a place, to those who wait, each in turn.
-func (d *dispatchRun) spread(mailbox int64, at place) error {
-	l := d.Waiters.lines[mailbox]
-	if l == nil {
-		return nil
-	}
-	l.holds.Set(d.tx, offered)
-	var box Mailbox
-	for _, b := range l.consumers[0].boxes {
-		if b.ID == mailbox {
-			box = b
+// A source is a mailbox from which spread gives deliveries.
+type source struct {
+	line   *line
+	box    Mailbox
+	at     place   // of the last delivery that was read
+	found  []ready // read and not yet offered
+	looked int     // how many were read
+	ended  bool    // there are no more, or none is to be read now
+}
+
+// sources are a heap: the first one has the delivery that goes first.
+type sources []*source
+
+func (h sources) Len() int           { return len(h) }
+func (h sources) Less(i, j int) bool { return h[i].found[0].place.before(h[j].found[0].place) }
+func (h sources) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *sources) Push(x any)        { *h = append(*h, x.(*source)) }
+
+func (h *sources) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
+}
+
+// spread gives what mailboxes have, from a place on, to the consumers that wait, each in turn. A consumer of several
+// mailboxes receives their deliveries in one order.
+func (d *dispatchRun) spread(touched map[int64]place) error {
+	var from sources
+	for mailbox, at := range touched {
+		l := d.Waiters.lines[mailbox]
+		if l == nil || at == justVisible {
+			continue
 		}
-	}
-	for looked := 0; ; {
-		capacity, err := d.capacityOf(l.consumers, at)
-		if err != nil {
+		l.holds.Set(d.tx, offered)
+		boxes := l.consumers[0].boxes
+		s := &source{line: l, box: boxes[indexID(boxes, mailbox)], at: at.justBefore()}
+		if err := d.read(s); err != nil {
 			return err
 		}
-		want := min(capacity, dispatchPage)
-		if want == 0 {
-			return nil
+		if len(s.found) > 0 {
+			from = append(from, s)
 		}
-		if looked >= dispatchScan { // the rest is for the next batch
-			d.Waiters.ready(d.tx, mailbox, place{at.rank, at.message + 1})
-			return nil
-		}
-		found, err := readReady(d.tx.Query(selectReadyFrom, mailbox, at.rank, at.message, d.tx.Now(), want), box)
-		if err != nil {
+	}
+	heap.Init(&from)
+	for len(from) > 0 {
+		s := from[0]
+		if err := d.offer(s, &s.found[0]); err != nil {
 			return err
 		}
-		for i := range found {
-			r := &found[i]
-			var failed error
-			c := l.nextTo(func(c *consumer) bool {
-				if !c.takes(box.Ref.Kind, r) || c.capacity() == 0 {
-					return false
-				}
-				ok, err := d.Waiters.passes(d.tx, c, r)
-				failed = errors.Join(failed, err)
-				return ok
-			})
-			if failed != nil {
-				return failed
-			}
-			if c == nil {
-				continue
-			}
-			if err := d.give(c, r); err != nil {
+		if s.found = s.found[1:]; len(s.found) == 0 {
+			if err := d.read(s); err != nil {
 				return err
 			}
 		}
-		if len(found) < want {
-			return nil
+		if len(s.found) == 0 {
+			heap.Pop(&from)
+		} else {
+			heap.Fix(&from, 0)
 		}
-		at = found[len(found)-1].place
-		looked += len(found)
 	}
+	return nil
+}
+
+// read reads the next deliveries of a mailbox, as many as its consumers have capacity for.
+func (d *dispatchRun) read(s *source) error {
+	capacity, err := d.capacityOf(s.line.consumers, s.at)
+	want := min(capacity, dispatchPage)
+	if err != nil || want == 0 || s.ended {
+		return err
+	}
+	if s.looked >= dispatchScan { // the rest is for the next batch
+		s.ended = true
+		d.Waiters.ready(d.tx, s.box.ID, place{s.at.rank, s.at.message + 1})
+		return nil
+	}
+	s.found, err = readReady(d.tx.Query(selectReadyFrom, s.box.ID, s.at.rank, s.at.message, d.tx.Now(), want), s.box)
+	if err != nil {
+		return err
+	}
+	s.ended = len(s.found) < want
+	s.looked += len(s.found)
+	if n := len(s.found); n > 0 {
+		s.at = s.found[n-1].place
+	}
+	return nil
+}
+
+// offer gives a delivery to the next consumer that may have it, if there is one.
+func (d *dispatchRun) offer(s *source, r *ready) error {
+	var failed error
+	c := s.line.nextTo(func(c *consumer) bool {
+		if !c.takes(s.box.Ref.Kind, r) || d.Waiters.capacity(c) == 0 {
+			return false
+		}
+		ok, err := d.Waiters.passes(d.tx, c, r)
+		failed = errors.Join(failed, err)
+		return ok
+	})
+	if c == nil || failed != nil {
+		return failed
+	}
+	return d.give(c, r)
 }
 
 // give claims a delivery for a consumer.

@@ -10,6 +10,7 @@ import (
 type Idle struct {
 	waiters  *Waiters
 	consumer *consumer
+	agent    string
 	box      Mailbox
 }
 
@@ -21,7 +22,7 @@ func (w *Waiters) Idle() []Idle {
 	for mailbox, l := range w.lines {
 		for _, c := range l.consumers {
 			if !c.gone.Load() {
-				idle = append(idle, Idle{w, c, c.boxes[indexID(c.boxes, mailbox)]})
+				idle = append(idle, Idle{w, c, c.actor.Name, c.boxes[indexID(c.boxes, mailbox)]})
 			}
 		}
 	}
@@ -33,7 +34,7 @@ func (i Idle) Mailbox() Mailbox { return i.box }
 
 // String names the consumer.
 func (i Idle) String() string {
-	return "agent " + strconv.Quote(i.consumer.actor.Name) + consumerNote(i.consumer.name)
+	return "agent " + strconv.Quote(i.agent) + consumerNote(i.consumer.name)
 }
 
 // First returns the message of the first ready delivery in the mailbox that the consumer takes, 0 if there is none
@@ -41,7 +42,7 @@ func (i Idle) String() string {
 func (i Idle) First(q store.Querier) (message int64, err error) {
 	self := ""
 	if i.box.Ref.Kind != AgentMailbox {
-		self = i.consumer.actor.Name // never its own ONE messages
+		self = i.agent // never its own ONE messages
 	}
 	rows := q.Query(selectFirstReady, i.consumer.filter.args([]any{i.box.ID}, self, 1)...)
 	for rows.Next() {

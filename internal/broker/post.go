@@ -253,7 +253,7 @@ func (s *SendTx) handOver(p *post, r *recipient, arrival any) (bool, error) {
 		Claim: Claim{Message: *m}, place: place{p.rank, m.Revision}, kind: d.Type, priority: d.Priority,
 		task: d.Task, correlation: d.Correlation,
 	})
-	if c == nil {
+	if c == nil || err != nil {
 		return false, err
 	}
 	s.tx.Exec(insertHanded, m.Revision, r.id, p.rank, arrival, p.most, m.ExpiresAt, null(d.OrderingKey),

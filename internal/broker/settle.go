@@ -40,7 +40,7 @@ type Settlement struct {
 	key     key
 	ordered bool
 	bytes   int  // of the message
-	freed   bool // the consumer has its capacity back
+	applied bool // the round of acks has changed its row
 }
 
 // A Settled is the result of a Settlement.
@@ -307,7 +307,9 @@ func (s *SettleTx) extend(h *held, lasts time.Duration) Settled {
 // end notes the end of a claim.
 func (s *SettleTx) end(h *held) {
 	if h.state == Claimed {
-		s.ended = append(s.ended, heldClaim{h.key, consumerKey{h.holder, h.consumer}})
+		holder := consumerKey{h.holder, h.consumer}
+		s.ended = append(s.ended, heldClaim{h.key, holder})
+		s.Waiters.recall(s.tx, holder, h.key)
 	}
 }
 

@@ -262,7 +262,7 @@ func (s *ClaimStream) Mailboxes() []string {
 func (s *ClaimStream) deliver(claims []Claim) {
 	now := s.broker.clock.Now()
 	s.mu.Lock()
-	if s.over { // closed in the batch that granted them
+	if s.over { // closed in the batch that gave them
 		s.mu.Unlock()
 		s.broker.Running.giveBack(s.consumer.actor, claims)
 		return

@@ -11,10 +11,12 @@ import (
 // Waiters keeps in memory the consumers that wait for claims, and the readers that wait for arrivals. It has dispatch run
 // when one of them may have something to receive. Its exported methods may be called concurrently.
 type Waiters struct {
-	changes *store.Round[change] // dispatch
+	changes store.Ending[change] // dispatch
 	gates   Gates
 
-	unchecked store.Value[[]*consumer] // freed, and taken over by a dispatch that did not succeed; it belongs to the writer
+	// These belong to the writer.
+	retry  store.Value[[]*consumer] // freed, and taken by a dispatch that did not succeed
+	unread store.Value[bool]        // a line may be unread
 
 	mu      sync.Mutex
 	lines   map[int64]*line // by mailbox; the writer alone changes them, and reads them without the mutex
@@ -60,14 +62,17 @@ func newWaiters(b *Broker) *Waiters {
 func (w *Waiters) ready(tx *store.Tx, mailbox int64, at place) {
 	if l := w.lines[mailbox]; l != nil && l.holds.Get() != unread {
 		l.holds.Set(tx, unread)
+		if !w.unread.Get() {
+			w.unread.Set(tx, true)
+		}
 	}
-	w.changes.Note(tx, change{mailbox: mailbox, at: at})
+	w.changes.Note(tx, change{mailbox: mailbox, at: at}, 0)
 }
 
 // Arrived signals the readers of mailboxes in which deliveries have arrived.
 func (w *Waiters) Arrived(tx *store.Tx, mailboxes ...int64) {
 	for _, mailbox := range mailboxes {
-		w.changes.Note(tx, change{mailbox: mailbox, at: justVisible})
+		w.changes.Note(tx, change{mailbox: mailbox, at: justVisible}, 0)
 	}
 }
 
@@ -85,7 +90,7 @@ func (w *Waiters) reread(tx *store.Tx, keys []key) {
 
 // nextTo returns the next consumer of a line among those that may receive a claim. In each turn, a consumer receives one
 // claim, or a quarter of its max_in_flight if that is more. Consumers with a high limit receive fewer, larger frames. The
-// others share evenly.
+// others share evenly. The turn stays taken even if the function is refused.
 func (l *line) nextTo(may func(*consumer) bool) *consumer {
 	for i := range l.consumers {
 		n := (l.next + i) % len(l.consumers)
@@ -134,6 +139,7 @@ func (w *Waiters) enter(c *consumer) {
 	}
 	w.mu.Unlock()
 	c.entered = true
+	c.from.Put(nil) // what has become ready before it waited was not compared with its places
 	w.free(c)
 }
 
@@ -148,7 +154,8 @@ func (w *Waiters) free(c *consumer) {
 // freeLocked is free for a caller that holds the mutex. Dispatch is asked for under the mutex too, so that a check for
 // sleeping mailboxes sees no capacity before that.
 func (w *Waiters) freeLocked(c *consumer) {
-	if !c.freed.Swap(true) {
+	if !c.freed {
+		c.freed = true
 		w.freed = append(w.freed, c)
 	}
 	w.changes.Kick()
@@ -157,15 +164,15 @@ func (w *Waiters) freeLocked(c *consumer) {
 // takeFreed returns the consumers that dispatch is to check. They come back if it fails.
 func (w *Waiters) takeFreed(tx *store.Tx) []*consumer {
 	w.mu.Lock()
-	freed := append(w.unchecked.Get(), w.freed...)
+	freed := append(w.retry.Get(), w.freed...)
 	w.freed = nil
-	w.mu.Unlock()
 	for _, c := range freed {
-		c.freed.Store(false) // it may gain more from here on
+		c.freed = false // it may gain more from here on
 	}
+	w.mu.Unlock()
 	if len(freed) > 0 {
-		w.unchecked.Put(freed)
-		w.unchecked.Set(tx, nil)
+		w.retry.Put(freed)
+		w.retry.Set(tx, nil)
 	}
 	return freed
 }
@@ -183,6 +190,17 @@ func (w *Waiters) release(tx *store.Tx, c *consumer, claims, bytes int) {
 	if w.mayHave(c) {
 		w.free(c)
 	}
+}
+
+// capacity is how many claims a consumer may be given in front of what dispatch has not checked for it: none if it was
+// freed. It gains capacity under the mutex.
+func (w *Waiters) capacity(c *consumer) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if c.freed {
+		return 0
+	}
+	return c.capacity()
 }
 
 // mayHave reports whether anything may be ready for a consumer that waits.
@@ -291,7 +309,6 @@ func (w *Waiters) move(c *consumer, a Actor, boxes []Mailbox) {
 	w.mu.Lock()
 	c.actor, c.boxes = a, boxes
 	w.mu.Unlock()
-	c.from.Put(nil)
 	w.enter(c)
 }
 
@@ -342,12 +359,12 @@ func (w *Waiters) those(who func(*consumer) bool) []*consumer {
 // if other deliveries go before.
 func (w *Waiters) taker(tx *store.Tx, mailbox int64, ref MailboxRef, r *ready) (*consumer, error) {
 	l := w.lines[mailbox]
-	if l == nil || l.holds.Get() == unread || w.unchecked.Get() != nil {
+	if l == nil || l.holds.Get() == unread || w.retry.Get() != nil {
 		return nil, nil
 	}
 	var failed error
 	c := l.nextTo(func(c *consumer) bool {
-		if c.freed.Load() || !c.takes(ref.Kind, r) || c.capacity() == 0 {
+		if !c.takes(ref.Kind, r) || w.capacity(c) == 0 || w.unread.Get() && w.hasUnread(c) {
 			return false
 		}
 		p, err := w.gates.Pass(tx, c.actor.Mailbox)
@@ -359,12 +376,40 @@ func (w *Waiters) taker(tx *store.Tx, mailbox int64, ref MailboxRef, r *ready) (
 	return c, failed
 }
 
+// hasUnread reports whether another delivery may go before a new one for a consumer, from any of its mailboxes.
+func (w *Waiters) hasUnread(c *consumer) bool {
+	return slices.ContainsFunc(c.boxes, func(box Mailbox) bool {
+		l := w.lines[box.ID]
+		return l != nil && l.holds.Get() == unread
+	})
+}
+
 // give gives a consumer a claim, which dispatch delivers.
 func (w *Waiters) give(tx *store.Tx, c *consumer, claim *Claim) {
 	if len(c.load.Get().fresh) == 0 {
-		w.changes.Note(tx, change{to: c})
+		w.changes.Note(tx, change{to: c}, 0)
 	}
 	c.take(tx, claim)
+}
+
+// recall takes a claim that has ended from the consumer that was given it in this batch.
+func (w *Waiters) recall(tx *store.Tx, holder consumerKey, k key) {
+	l := w.lines[k.mailbox]
+	if l == nil {
+		return
+	}
+	for _, c := range l.consumers {
+		held := c.load.Get()
+		i := slices.IndexFunc(held.fresh, func(claim Claim) bool { return claim.key == k })
+		if i < 0 || c.key() != holder {
+			continue
+		}
+		bytes := held.fresh[i].size()
+		held.given -= int64(bytes)
+		held.fresh = slices.Delete(slices.Clone(held.fresh), i, i+1)
+		c.load.Set(tx, held)
+		w.release(tx, c, 1, bytes)
+	}
 }
 
 // passes reports whether a consumer's agent may be given a ready delivery.

@@ -31,6 +31,7 @@ type batch struct {
 	waiting  *time.Timer // ends the wait for more work
 	started  time.Time
 	rows     int
+	noted    int   // rows that rounds are still to change
 	filled   bool  // a function of LaneFill has run
 	hurried  bool  // somebody waits for the commit
 	touched  bool  // a function that succeeded has asked for a statement that may change something
@@ -60,9 +61,9 @@ func (w *writer) runBatch() {
 			w.runRounds()
 		}
 		if b.lost == nil {
-			before := b.rows
+			before := b.rows + b.noted
 			t.err = w.function(t.fn, false)
-			w.charge(t.lane, b.rows-before)
+			w.charge(t.lane, b.rows+b.noted-before)
 		}
 	}
 	w.end()
@@ -139,7 +140,7 @@ func (w *writer) next() *task {
 	if w.lanes[LaneFill].flooded() { // a caller with one function waits for the batch at hand and for the next
 		rows, limit = rows/2, limit/2
 	}
-	capacity := b.lost != nil || b.rows < rows && w.clock.Since(b.started) < limit
+	capacity := b.lost != nil || b.rows+b.noted < rows && w.clock.Since(b.started) < limit
 	for {
 		var t *task
 		switch {
@@ -240,6 +241,7 @@ func (w *writer) function(fn func(*Tx) error, whole bool) (err error) {
 	}
 	b.hurried = b.hurried || !tx.patient
 	b.rows += tx.rows
+	b.noted += tx.noted
 	b.touched = b.touched || tx.changing
 	b.dirty = b.dirty || tx.changed || tx.numbered
 	b.onCommit = append(b.onCommit, tx.onCommit...)
@@ -282,6 +284,7 @@ func (w *writer) ask(e round) {
 // functions run again, each with its own round.
 func (w *writer) runRounds() {
 	b := &w.batch
+	b.noted = 0
 	for b.lost == nil && len(b.rounds) > 0 {
 		r := b.rounds[0]
 		b.rounds = slices.Delete(b.rounds, 0, 1)
@@ -414,7 +417,8 @@ func (b *batch) again() {
 	clear(b.failed)
 	b.onCommit, b.drops, b.later, b.failed = b.onCommit[:0], b.drops[:0], b.later[:0], b.failed[:0]
 	b.rounds, b.endings = b.rounds[:0], b.endings[:0]
-	b.ended, b.rows, b.touched, b.dirty, b.defect, b.careful = 0, 0, false, false, false, true
+	b.ended, b.rows, b.noted = 0, 0, 0
+	b.touched, b.dirty, b.defect, b.careful = false, false, false, true
 }
 
 // refusal is what the functions of a lost batch get.

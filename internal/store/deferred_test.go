@@ -56,7 +56,7 @@ func TestExec_DefectFailsItsFunctionAlone(t *testing.T) {
 			return func(tx *store.Tx) error {
 				inMemory.Set(tx, name, true)
 				tx.OnCommit(func() { told++ })
-				end.Note(tx, name)
+				end.Note(tx, name, 0)
 				insert(tx, name, nil)
 				return nil
 			}
@@ -109,8 +109,8 @@ func TestExec_DefectAtTheEndOfABatchFailsItselfAlone(t *testing.T) {
 		})
 		end := atEnd(s, add("end"))
 		write(t, s, func(tx *store.Tx) error {
-			defect.Note(tx, "")
-			end.Note(tx, "")
+			defect.Note(tx, "", 0)
+			end.Note(tx, "", 0)
 			insert(tx, "function", nil)
 			return nil
 		})

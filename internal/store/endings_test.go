@@ -67,8 +67,8 @@ func TestEnding_RunsOnceAfterAllFunctionsWithTheirNotes(t *testing.T) {
 	release := hold(t, s)
 	for _, name := range []string{"a", "b", "c"} {
 		submit(s, store.LaneFill, func(tx *store.Tx) error {
-			look.Note(tx, name+"1")
-			look.Note(tx, name+"2")
+			look.Note(tx, name+"1", 0)
+			look.Note(tx, name+"2", 0)
 			insert(tx, name, nil)
 			return nil
 		})
@@ -93,7 +93,7 @@ func TestEnding_IsDroppedWithTheNotesOfRefusedFunctions(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	ran := map[string][]string{}
-	note := func(name string) *store.Round[string] {
+	note := func(name string) store.Ending[string] {
 		return store.NewEnding(s, func(_ *store.Tx, notes []string) error {
 			ran[name] = append(ran[name], notes...)
 			return nil
@@ -102,14 +102,14 @@ func TestEnding_IsDroppedWithTheNotesOfRefusedFunctions(t *testing.T) {
 	only, both := note("only"), note("both")
 	release := hold(t, s)
 	refused := func(tx *store.Tx) error {
-		only.Note(tx, "refused")
-		both.Note(tx, "refused")
+		only.Note(tx, "refused", 0)
+		both.Note(tx, "refused", 0)
 		return errRefused
 	}
 	submit(s, store.LaneFill, refused)
-	submit(s, store.LaneFill, func(tx *store.Tx) error { both.Note(tx, "first"); return nil })
+	submit(s, store.LaneFill, func(tx *store.Tx) error { both.Note(tx, "first", 0); return nil })
 	submit(s, store.LaneFill, refused)
-	submit(s, store.LaneFill, func(tx *store.Tx) error { both.Note(tx, "second"); return nil })
+	submit(s, store.LaneFill, func(tx *store.Tx) error { both.Note(tx, "second", 0); return nil })
 	release()
 	write(t, s, nothing)
 	if diff := cmp.Diff(map[string][]string{"both": {"first", "second"}}, ran); diff != "" {
@@ -131,9 +131,9 @@ func TestEnding_FailureUndoesOnlyItself(t *testing.T) {
 	})
 	end := atEnd(s, add("end"))
 	write(t, s, func(tx *store.Tx) error {
-		refused.Note(tx, "")
-		panics.Note(tx, "")
-		end.Note(tx, "")
+		refused.Note(tx, "", 0)
+		panics.Note(tx, "", 0)
+		end.Note(tx, "", 0)
 		insert(tx, "function", nil)
 		return nil
 	})
@@ -165,12 +165,12 @@ func TestEnding_IsTriedAgainWithItsNotes(t *testing.T) {
 				tx.OnCommit(func() { done <- notes })
 				return nil
 			})
-			write(t, s, func(tx *store.Tx) error { end.Note(tx, "a"); return nil })
+			write(t, s, func(tx *store.Tx) error { end.Note(tx, "a", 0); return nil })
 			if err := clock.BlockUntilContext(context.Background(), 1); err != nil { // until it is to be tried again
 				t.Fatal(err)
 			}
 			write(t, s, func(tx *store.Tx) error {
-				end.Note(tx, "b")
+				end.Note(tx, "b", 0)
 				fails = false
 				return nil
 			})
@@ -198,17 +198,17 @@ func TestEnding_KeepsItsNotesOverALostBatch(t *testing.T) {
 		return nil
 	})
 	store.FailNextCommit(s, ioError) // that changes something
-	write(t, s, func(tx *store.Tx) error { end.Note(tx, "a"); return nil })
+	write(t, s, func(tx *store.Tx) error { end.Note(tx, "a", 0); return nil })
 	if err := clock.BlockUntilContext(context.Background(), 1); err != nil { // until it is to be tried again
 		t.Fatal(err)
 	}
 	err := s.Write(context.Background(), func(tx *store.Tx) error {
-		end.Note(tx, "lost")
+		end.Note(tx, "lost", 0)
 		insert(tx, "lost", nil)
 		return nil
 	})
 	wantFault(t, err, fault.Unavailable, "IO_ERROR")
-	write(t, s, func(tx *store.Tx) error { end.Note(tx, "b"); return nil })
+	write(t, s, func(tx *store.Tx) error { end.Note(tx, "b", 0); return nil })
 	if diff := cmp.Diff([]string{"a", "b"}, <-done); diff != "" {
 		t.Error(diff)
 	}
@@ -224,11 +224,11 @@ func TestEnding_MayAskForMore(t *testing.T) {
 		return nil
 	})
 	first := atEnd(s, func(tx *store.Tx) error {
-		second.Note(tx, "")
+		second.Note(tx, "", 0)
 		insert(tx, "first", nil)
 		return nil
 	})
-	write(t, s, func(tx *store.Tx) error { first.Note(tx, ""); return nil })
+	write(t, s, func(tx *store.Tx) error { first.Note(tx, "", 0); return nil })
 	if diff := cmp.Diff([]string{"first", "second"}, names(t, s)); diff != "" || !told {
 		t.Error(diff, told)
 	}
@@ -242,18 +242,18 @@ func TestEnding_AskedForAfterItHasRunWaitsForTheNextBatch(t *testing.T) {
 	s := open(t)
 	again := make(chan struct{})
 	var commitsBefore uint64
-	var step *store.Round[string]
+	var step store.Ending[string]
 	step = atEnd(s, func(tx *store.Tx) error {
 		if s.Revision() > 0 {
 			commitsBefore = s.Stats().Commits
 			tx.OnCommit(func() { close(again) })
 			return nil
 		}
-		step.Note(tx, "")
+		step.Note(tx, "", 0)
 		insert(tx, "one", nil)
 		return nil
 	})
-	write(t, s, func(tx *store.Tx) error { step.Note(tx, ""); return nil })
+	write(t, s, func(tx *store.Tx) error { step.Note(tx, "", 0); return nil })
 	<-again
 	if commitsBefore != 1 {
 		t.Errorf("ran again after %d commits, want 1", commitsBefore)
@@ -284,7 +284,7 @@ func TestKick_RunsOnceTogetherWithNotes(t *testing.T) {
 		mailbox.Kick()
 	}
 	another.Kick()
-	submit(s, store.LaneFill, func(tx *store.Tx) error { mailbox.Note(tx, ""); return nil })
+	submit(s, store.LaneFill, func(tx *store.Tx) error { mailbox.Note(tx, "", 0); return nil })
 	release()
 	write(t, s, nothing)
 	if diff := cmp.Diff([]string{"mailbox", "another"}, names(t, s)); diff != "" {

@@ -42,7 +42,7 @@ func TestDiskFull_FailsTheWholeBatchAndRunsNothingOutsideIt(t *testing.T) {
 		release := hold(t, s)
 		first := submit(s, store.LaneFill, func(tx *store.Tx) error {
 			tx.OnCommit(func() { t.Error("told of a commit that failed") })
-			end.Note(tx, "")
+			end.Note(tx, "", 0)
 			insert(tx, "first", nil)
 			return nil
 		})

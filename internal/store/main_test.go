@@ -119,7 +119,7 @@ func write(tb testing.TB, s *store.Store, fn func(*store.Tx) error) {
 }
 
 // atEnd returns a round that runs fn at the end of a batch.
-func atEnd(s *store.Store, fn func(*store.Tx) error) *store.Round[string] {
+func atEnd(s *store.Store, fn func(*store.Tx) error) store.Ending[string] {
 	return store.NewEnding(s, func(tx *store.Tx, _ []string) error { return fn(tx) })
 }
 

@@ -1,13 +1,10 @@
 package store
 
 // A Round does in one function what functions of the writer have noted. Notes belong to the function that makes them:
-// they are dropped with it. Only the writer uses a Round, except Kick.
+// they are dropped with it.
 //
-// A round of NewRound belongs to the functions whose notes it gets. It runs before the next function that was not handed
-// over by SubmitNotes, and before the end of the batch. If it fails, these functions fail.
-//
-// A round of NewEnding runs once at the end of the batch, after all functions. If it fails, only its own changes are
-// undone, the failure is logged, and it runs again with the same notes a second later.
+// A Round belongs to the functions whose notes it gets. It runs before the next function that was not handed over by
+// SubmitNotes, and before the end of the batch. If it fails, these functions fail. Only the writer uses it.
 type Round[T any] struct {
 	writer *writer
 	run    func(tx *Tx, notes []T) error
@@ -21,10 +18,13 @@ func NewRound[T any](s *Store, run func(tx *Tx, notes []T) error) *Round[T] {
 	return newRound(s, run, false)
 }
 
-// NewEnding returns a round that runs at the end of a batch. run gets the notes of all functions, in order; none after a
-// Kick alone.
-func NewEnding[T any](s *Store, run func(tx *Tx, notes []T) error) *Round[T] {
-	return newRound(s, run, true)
+// An Ending is a Round that runs once at the end of the batch, after all functions. If it fails, only its own changes are
+// undone, the failure is logged, and it runs again with the same notes a second later.
+type Ending[T any] struct{ *Round[T] }
+
+// NewEnding returns an ending. run gets the notes of all functions, in order; none after a Kick alone.
+func NewEnding[T any](s *Store, run func(tx *Tx, notes []T) error) Ending[T] {
+	return Ending[T]{newRound(s, run, true)}
 }
 
 func newRound[T any](s *Store, run func(tx *Tx, notes []T) error, ending bool) *Round[T] {
@@ -33,8 +33,9 @@ func newRound[T any](s *Store, run func(tx *Tx, notes []T) error, ending bool) *
 	return r
 }
 
-// Note keeps a value for the round, and asks for the round in this batch.
-func (r *Round[T]) Note(tx *Tx, value T) {
+// Note keeps a value for the round, and asks for the round in this batch. rows is about how many rows the round changes
+// because of it: the function is charged for them, and they count towards the size of the batch.
+func (r *Round[T]) Note(tx *Tx, value T, rows int) {
 	if r.last != tx {
 		r.last = tx
 		n := len(r.notes)
@@ -42,11 +43,12 @@ func (r *Round[T]) Note(tx *Tx, value T) {
 		tx.rounds = append(tx.rounds, r.round)
 	}
 	r.notes = append(r.notes, value)
+	tx.noted += rows
 }
 
 // Kick asks for an ending in this batch, and has the writer start a batch if there is none. If the batch is lost, the
 // ending is tried again. It may be called concurrently.
-func (r *Round[T]) Kick() { r.writer.kickNow(r.round) }
+func (e Ending[T]) Kick() { e.writer.kickNow(e.round) }
 
 // cut drops the notes from number n on.
 func (r *Round[T]) cut(n int) {

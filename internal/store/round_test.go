@@ -37,7 +37,7 @@ func addAll(s *store.Store, runs *[][]string) *store.Round[string] {
 }
 
 func noting(r *store.Round[string], name string) func(*store.Tx) error {
-	return func(tx *store.Tx) error { r.Note(tx, name); return nil }
+	return func(tx *store.Tx) error { r.Note(tx, name, 0); return nil }
 }
 
 // A round serves functions that only note together, and runs before any other function.
@@ -49,14 +49,14 @@ func TestRound_RunsBeforeAFunctionThatDoesNotOnlyNote(t *testing.T) {
 	release := hold(t, s)
 	submitNotes(s, noting(r, "a"))
 	submitNotes(s, func(tx *store.Tx) error {
-		r.Note(tx, "refused")
+		r.Note(tx, "refused", 0)
 		return errRefused
 	})
 	submitNotes(s, noting(r, "b"))
 	var seen []string
 	looked := submit(s, store.LaneFill, func(tx *store.Tx) (err error) {
 		seen, err = namesIn(tx)
-		r.Note(tx, "c")
+		r.Note(tx, "c", 0)
 		return err
 	})
 	submitNotes(s, noting(r, "d"))
@@ -91,8 +91,8 @@ func TestRound_FailureFailsItsFunctionAlone(t *testing.T) {
 			end := atEnd(s, add("end"))
 			fine := func(name string) func(*store.Tx) error {
 				return func(tx *store.Tx) error {
-					r.Note(tx, name)
-					end.Note(tx, name)
+					r.Note(tx, name, 0)
+					end.Note(tx, name, 0)
 					tx.OnCommit(func() { told++ })
 					return nil
 				}

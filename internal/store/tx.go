@@ -18,6 +18,7 @@ type Tx struct {
 	work     Work
 	first    int    // its first statement among those that wait to be sent
 	rows     int    // changed; one for each statement that waits
+	noted    int    // rows that rounds are going to change for it
 	read     int    // rows that its queries have returned
 	excess   string // the statement with which it does more than a function may
 	saved    bool   // the savepoint is open

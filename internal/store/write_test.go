@@ -321,7 +321,7 @@ func batches(t *testing.T, s *store.Store, submitAll func(note func(name string,
 	submitAll(func(name string, fn func(*store.Tx) error) func(*store.Tx) error {
 		return func(tx *store.Tx) error {
 			order = append(order, name)
-			bar.Note(tx, name)
+			bar.Note(tx, name, 0)
 			return fn(tx)
 		}
 	})
