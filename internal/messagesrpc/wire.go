@@ -127,7 +127,7 @@ type sendFrame struct {
 	role    pb.Target_Role
 	channel pb.Target_Channel
 	rest    []byte // the fields that protobuf reads
-	fields  int    // of the frame that protobuf reads
+	fields  int    // that protobuf reads, in all messages of the frame
 	// The type and the target of the last message. Most messages have the same.
 	kind, name string
 }
@@ -152,7 +152,7 @@ func (f *sendFrame) read(first bool, producer *string) (b broker.Batch, err erro
 }
 
 // ReadWire reads a plain frame. Package rpc calls it, and has protobuf decode all other frames.
-func (f *sendFrame) ReadWire(data []byte) (items int, ok bool) {
+func (f *sendFrame) ReadWire(data []byte) (size int, ok bool) {
 	types, err := f.types()
 	n := countItems(data, listsOfSend)
 	if err != nil || n == 0 || n > broker.MaxBatch {
@@ -184,14 +184,14 @@ func (f *sendFrame) ReadWire(data []byte) (items int, ok bool) {
 }
 
 const (
-	maxFields = 1000 // of the messages of a frame that protobuf reads
+	maxFields = 1000 // that protobuf reads, in all messages of a frame
 	fieldSize = 256  // about how many bytes such a field takes
 )
 
 // draft reads a message. The content is a copy of the bytes that the client has sent, without the fields that the
-// broker changes, and with these and the defaults behind them. It has as many bytes as protobuf would write. The copy
-// is smaller than the frame, which may have many other messages, and lasts as long as the content. Names and ids last
-// longer, so they are copied again.
+// broker changes, and with these and the defaults behind them. It means what protobuf would write, in as many bytes.
+// The copy is smaller than the frame, which may have many other messages, and lasts as long as the content. Names and
+// ids last longer, so they are copied again.
 func (f *sendFrame) draft(types *msgtype.Set, sent []byte, d *broker.Draft) bool {
 	const defaults = len("\x58\x01" + "\x62\x07message" + "\x6a\x031.0" + "\x88\x01\x05")
 	if len(sent) > content.Max {
@@ -228,12 +228,15 @@ func (f *sendFrame) draft(types *msgtype.Set, sent []byte, d *broker.Draft) bool
 	return len(stored) <= content.Max && (len(f.rest) == 0 || proto.Size(m) == len(stored))
 }
 
+// changed is how many bytes the fields take that the broker may add or change: a type in both spellings, and defaults.
+const changed = 2*(validate.MaxID+4) + 32
+
 // without returns a message without a field, if it has that.
 func without(b []byte, field protowire.Number, has bool) []byte {
 	if !has {
 		return b
 	}
-	left := make([]byte, 0, cap(b))
+	left := make([]byte, 0, len(b)+changed)
 	eachField(b, listsOfMessage, func(w wireField) bool {
 		if w.field != field {
 			left = append(left, w.whole...)
@@ -262,7 +265,7 @@ func (f *sendFrame) set(w wireField) bool {
 		m.Type = again(&f.kind, w.text)
 		return w.text != nil
 	case fieldSubject:
-		m.Subject = view(w.text)
+		m.Subject = string(w.text) // the draft keeps it, and not the bytes that the client has sent
 		return w.text != nil
 	case fieldBody:
 		m.Body = view(w.text)
@@ -347,10 +350,13 @@ func (f *claimFrame) read() ([]broker.Settlement, error) {
 	return frameSettlements(&f.ClaimRequest)
 }
 
+// maxAck is the most bytes of an ack on the wire: two numbers with a point between them, and the head of the field.
+const maxAck = 2 + 19 + 1 + 10
+
 // ReadWire reads a plain frame. Package rpc calls it, and has protobuf decode all other frames.
-func (f *claimFrame) ReadWire(data []byte) (items int, ok bool) {
+func (f *claimFrame) ReadWire(data []byte) (size int, ok bool) {
 	n := countItems(data, listsOfClaim)
-	if n > broker.MaxBatch {
+	if n > broker.MaxBatch || len(data) > n*maxAck {
 		return 0, false
 	}
 	acks := make([]broker.Settlement, 0, n)

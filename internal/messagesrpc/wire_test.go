@@ -431,3 +431,35 @@ func wantWire(t *testing.T, a interface {
 		t.Fatalf("answer:\n%v\nwith protobuf:\n%v", got, want)
 	}
 }
+
+// What a draft keeps beside its content is a copy, and the content has no memory to spare, because the queue of the writer
+// counts the bytes of contents alone.
+func TestWire_ADraftKeepsNoMoreThanItsContent(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"task", "TaskAssignment"} {
+		f := newSendFrame()
+		data := encode(&pb.SendRequest{Messages: []*pb.Message{{
+			Target: toAgent("a"), Type: kind, Subject: "subject", Body: strings.Repeat("x", 200_000), Payload: "{}",
+		}}})
+		if _, ok := f.ReadWire(data); !ok {
+			t.Fatal("not plain")
+		}
+		d := &f.drafts[0]
+		if spare := cap(d.Content) - len(d.Content); spare > changed {
+			t.Errorf("type %s: %d bytes of the content's memory are spare", kind, spare)
+		}
+		clear(d.Content)
+		if d.Subject != "subject" {
+			t.Errorf("type %s: the subject is a part of the content", kind)
+		}
+	}
+}
+
+// A frame of acks with other settlements is left to protobuf before it is copied.
+func TestWire_NoOtherSettlementIsCopied(t *testing.T) {
+	data := encode(&pb.ClaimRequest{Acks: []string{"7.1"}, Nacks: []*pb.Nack{{ClaimId: "7.2", Error: strings.Repeat("x", 1<<20)}}})
+	var f claimFrame
+	if got := testing.AllocsPerRun(10, func() { f.ReadWire(data) }); got > 0 {
+		t.Errorf("%v allocations for a frame that is not plain", got)
+	}
+}

@@ -156,16 +156,17 @@ type frame struct {
 // A wireReader is a request that reads its usual wire form itself. Protobuf decodes every other form of it.
 type wireReader interface {
 	// ReadWire reads the request, and returns how many bytes it takes beside its texts. It reports false for a form
-	// that it does not know, and for one with more than a few thousand items. It does not keep data.
-	ReadWire(data []byte) (items int, ok bool)
+	// that it does not know, and for one with more than a few thousand items. It does not keep data. A form of which
+	// it finds out late that it does not know it costs up to as much again as protobuf's decoding.
+	ReadWire(data []byte) (size int, ok bool)
 }
 
 // decode builds the message from its wire form.
 func (f *frame) decode(data []byte, c codec, known *shapes, h *holding) {
 	f.size = len(data)
 	if r, ok := f.message.(wireReader); ok {
-		if items, ok := r.ReadWire(data); ok {
-			f.err = h.items(items)
+		if size, ok := r.ReadWire(data); ok {
+			f.err = h.items(size)
 			return
 		}
 	}
