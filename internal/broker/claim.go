@@ -82,7 +82,7 @@ type claimCall struct {
 	*Broker
 	wish   *Wish
 	waiter *consumer    // nil unless the call waits
-	left   bool         // nobody reads taken any more; it belongs to the writer
+	left   bool         // the call does not read taken any more; it belongs to the writer
 	taken  chan []Claim // the claims that the waiter receives, and nil when it is dismissed
 }
 
