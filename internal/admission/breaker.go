@@ -58,7 +58,7 @@ func (g *Gates) Failed(tx *store.Tx, session, agent int64, claims ...broker.Deli
 	entry.Summary = fmt.Sprintf("%s gets no work for %v: %s in a row",
 		name, rules.BreakerTime, finding.Count(failures, "failure"))
 	entry.Details = fmt.Sprintf(`{"agent":%s,"failures":%d,"until":%q}`,
-		broker.Quote(name), failures, until.UTC().Format(time.RFC3339Nano))
+		events.Quote(name), failures, until.UTC().Format(time.RFC3339Nano))
 	if _, err := g.log.Append(tx, entry); err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (g *Gates) closeBreaker(tx *store.Tx, session, agent int64) error {
 	}
 	entry := agentEvent(session, name, "agent.recovered")
 	entry.Summary = name + " gets work again"
-	entry.Details = `{"agent":` + broker.Quote(name) + `}`
+	entry.Details = `{"agent":` + events.Quote(name) + `}`
 	if _, err := g.log.Append(tx, entry); err != nil {
 		return err
 	}

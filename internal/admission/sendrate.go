@@ -11,7 +11,6 @@ import (
 	"github.com/jonboulle/clockwork"
 	"golang.org/x/time/rate"
 
-	"brokerd/internal/broker"
 	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
@@ -101,7 +100,7 @@ func (r *sendRates) sleep(ctx context.Context, t *reservation) (again bool, err 
 	case <-t.changed:
 		return true, nil
 	case <-r.stopping:
-		return false, broker.ErrStopping()
+		return false, fault.Stopping()
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}

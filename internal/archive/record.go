@@ -1,6 +1,9 @@
 package archive
 
-import "brokerd/internal/broker"
+import (
+	"brokerd/internal/broker"
+	"brokerd/internal/msgid"
+)
 
 // A Record is a message with all its deliveries. Times are Unix nanoseconds; 0 means that
 // there is none.
@@ -9,7 +12,7 @@ type Record struct {
 	Session    int64
 	CreatedAt  int64
 	ExpiresAt  int64
-	ID         broker.ID
+	ID         msgid.ID
 	Sender     string
 	SenderRole string
 	Thread     string // empty = its own id

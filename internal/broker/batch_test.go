@@ -16,6 +16,7 @@ import (
 	"brokerd/internal/events"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/msgid"
 	"brokerd/internal/schema"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
@@ -166,7 +167,7 @@ func (b *core) ack(s *ClaimStream, claims []Claim) {
 	b.t.Helper()
 	items := make([]Settlement, len(claims))
 	for i := range claims {
-		ref, _ := ParseRef(claims[i].ClaimID())
+		ref, _ := msgid.ParseRef(claims[i].ClaimID())
 		items[i] = Settlement{Verb: Ack, Ref: ref}
 	}
 	if err := s.Settle(b.t.Context(), items); err != nil {
@@ -272,7 +273,7 @@ func TestRelease_OfAClaimThatIsNotDeliveredYet(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := b.next(s)
-	if len(got) != 1 || got[0].ClaimID() != ClaimID(revision, 2) {
+	if len(got) != 1 || got[0].ClaimID() != msgid.ClaimID(revision, 2) {
 		t.Fatalf("%+v are delivered, want the second claim of message %d alone", got, revision)
 	}
 	b.ack(s, got)

@@ -14,6 +14,7 @@ import (
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
 	"brokerd/internal/msgtype"
+	"brokerd/internal/producers"
 	"brokerd/internal/store"
 )
 
@@ -32,7 +33,7 @@ type Broker struct {
 	Counters  *Counters
 	Failures  *Failures
 	Mailboxes *Mailboxes
-	Producers *Producers
+	Producers *producers.Producers
 	Running   *RunningClaims
 	Streams   *Streams
 	Traces    *Traces
@@ -67,7 +68,7 @@ func New(
 	st *store.Store, log *events.Log, dir *directory.Directory, clock clockwork.Clock, logger *zap.Logger,
 ) *Broker {
 	b := &Broker{
-		Audiences: &Audiences{}, Mailboxes: &Mailboxes{}, Counters: &Counters{dir: dir}, Producers: &Producers{},
+		Audiences: &Audiences{}, Mailboxes: &Mailboxes{}, Counters: &Counters{dir: dir}, Producers: &producers.Producers{},
 		Traces: &Traces{clock: clock},
 		store:  st, log: log, dir: dir, clock: clock, zap: logger,
 		stopping: make(chan struct{}), catalog: builtinTypes{msgtype.NewSet(nil)},
@@ -183,7 +184,7 @@ func (b *Broker) OnMailboxesRemoved(hook func(tx *store.Tx)) { b.boxesGone = app
 // ForgetMailboxes clears from memory what depends on mailboxes and producers, of which the caller removes some.
 func (b *Broker) ForgetMailboxes(tx *store.Tx) {
 	b.Mailboxes.ids.Clear(tx)
-	b.Producers.kept.Clear(tx)
+	b.Producers.Clear(tx)
 	b.Audiences.Forget(tx)
 	for _, hook := range b.boxesGone {
 		hook(tx)

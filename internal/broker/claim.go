@@ -9,6 +9,7 @@ import (
 	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
+	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
 
@@ -23,9 +24,9 @@ type Wish struct {
 	Consumer  string
 	Mailboxes []string // empty = all that the agent may take from
 	Types     []string
-	Priority  int   // this or higher
-	Topic     Topic // unary calls
-	IDs       []Ref // unary calls: just these messages, all or none
+	Priority  int         // this or higher
+	Topic     Topic       // unary calls
+	IDs       []msgid.Ref // unary calls: just these messages, all or none
 	Max       int
 	MaxBytes  int
 	ClaimFor  time.Duration
@@ -233,7 +234,7 @@ func (call *claimCall) awaitMail(ctx context.Context) ([]Claim, error) {
 		case <-timer.Chan():
 			return nil, nil
 		case <-call.stopping:
-			return nil, ErrStopping()
+			return nil, fault.Stopping()
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-arrived:
@@ -254,26 +255,6 @@ func (call *claimCall) findsNotice(ctx context.Context) (found bool, err error) 
 		return err
 	})
 	return found, err
-}
-
-// ErrGone is the error for what an agent has waiting while it deregisters.
-func ErrGone(agent string) error {
-	return fault.New(fault.Precondition, "AGENT_NOT_REGISTERED",
-		"agent %q is not registered any more; register it to go on", agent)
-}
-
-// ErrFailed is the error for what an agent that has failed still has waiting.
-func ErrFailed(agent string) error {
-	return fault.New(fault.Precondition, "STALE_INCARNATION",
-		"agent %q has failed: its lease is over, and what it held is lost; a call without an incarnation brings it back",
-		agent)
-}
-
-// ErrStopping is the error of a call that the broker ends because it stops.
-func ErrStopping() error {
-	e := fault.New(fault.Unavailable, "SHUTTING_DOWN", "the broker stops; connect again in a moment")
-	e.RetryAfter = time.Second
-	return e
 }
 
 // maxHeld is the number of claims of a consumer at which mayHold refuses more. A new stream takes over at

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"brokerd/internal/fault"
+	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
 
@@ -65,7 +66,7 @@ func (call *claimCall) given(tx *store.Tx, a Actor, boxes []Mailbox) ([]Claim, e
 
 // claimable returns the delivery of a message that a consumer can claim now, or an error that says
 // why it cannot.
-func (d *dispatchRun) claimable(c *consumer, ref Ref) (*ready, error) {
+func (d *dispatchRun) claimable(c *consumer, ref msgid.Ref) (*ready, error) {
 	ids := make([]int64, len(c.boxes))
 	for i := range c.boxes {
 		ids[i] = c.boxes[i].ID
@@ -120,7 +121,7 @@ func (d *dispatchRun) claimable(c *consumer, ref Ref) (*ready, error) {
 }
 
 // admits returns an error if the agent's gate does not let the delivery through.
-func (d *dispatchRun) admits(c *consumer, r *ready, ref Ref) error {
+func (d *dispatchRun) admits(c *consumer, r *ready, ref msgid.Ref) error {
 	ok, err := d.Waiters.passes(d.tx, c, r)
 	if ok || err != nil {
 		return err
@@ -143,7 +144,7 @@ func (d *dispatchRun) admits(c *consumer, r *ready, ref Ref) error {
 	}
 }
 
-func notClaimable(ref Ref, reason, why string) *fault.Error {
+func notClaimable(ref msgid.Ref, reason, why string) *fault.Error {
 	e := fault.New(fault.Precondition, reason, "message %s cannot be claimed: %s", ref.Text, why)
 	e.Resource, e.Name = "message", ref.Text
 	return e

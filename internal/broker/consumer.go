@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
 
@@ -136,7 +137,7 @@ func (t *Topic) covers(d *ready) bool {
 // ThreadStart returns revision and id of the message that a thread is named after. That message
 // does not name the thread itself. The revision is -1 if the thread has another name.
 func ThreadStart(name string) (revision int64, id []byte) {
-	if ref, ok := ParseRef(name); ok && ref.ID != (ID{}) && ref.ID.String() == name {
+	if ref, ok := msgid.ParseRef(name); ok && ref.ID != (msgid.ID{}) && ref.ID.String() == name {
 		return ref.Revision, ref.ID[:]
 	}
 	return -1, nil

@@ -375,7 +375,7 @@ func (b *Broker) claimed(tx *store.Tx, a Actor, consumer string, claims []Claim)
 	entry.Severity = events.Debug
 	var details strings.Builder
 	details.WriteString(`{"consumer":`)
-	writeJSON(&details, consumer)
+	events.WriteJSON(&details, consumer)
 	details.WriteString(`,"claims":[`)
 	for i := range claims {
 		if claims[i].fresh {
@@ -392,7 +392,7 @@ func (b *Broker) claimed(tx *store.Tx, a Actor, consumer string, claims []Claim)
 	}
 	details.WriteString(`]}`)
 	entry.Details = details.String()
-	entry.Summary = counted(len(claims), "message") + " claimed"
+	entry.Summary = events.Counted(len(claims), "message") + " claimed"
 	_, err := b.log.Append(tx, entry)
 	return err
 }

@@ -90,7 +90,6 @@
 //	Counters       metrics, and the counts of agents (counters.go)
 //	Failures       the claims of agents that have failed or stopped (failure.go)
 //	Mailboxes      finds and creates mailboxes (mailbox.go)
-//	Producers      numbers of messages, against duplicates (producer.go)
 //	RunningClaims  when claims end, and what then happens (running.go)
 //	Streams        open streams of claims, by consumer (streams.go, streamframe.go)
 //	Traces         who traces messages (trace.go)

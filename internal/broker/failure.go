@@ -6,6 +6,7 @@ import (
 
 	"brokerd/internal/directory"
 	"brokerd/internal/fault"
+	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
 
@@ -39,8 +40,8 @@ type Failures struct {
 // It is a hook of the agent's end.
 func (f *Failures) AgentEnded(
 	tx *store.Tx, session directory.Session, agent directory.Agent, stopped bool,
-) ([]Ref, error) {
-	why := ErrFailed(agent.Name)
+) ([]msgid.Ref, error) {
+	why := fault.AgentFailed(agent.Name)
 	if stopped {
 		why = fault.AgentStopped(agent.Name)
 	}
@@ -68,11 +69,11 @@ func (f *Failures) AgentEnded(
 	if err := s.endClaims(claims[:min(len(claims), failurePage)], end); err != nil {
 		return nil, err
 	}
-	lost := make([]Ref, 0, len(claims))
+	lost := make([]msgid.Ref, 0, len(claims))
 	ids := make([]DeliveryID, 0, len(claims))
 	for _, h := range claims {
 		if !f.lost(h) { // then it was reported before
-			lost = append(lost, Ref{Text: h.claimID(), Revision: h.message, Claim: h.claims})
+			lost = append(lost, msgid.Ref{Text: h.claimID(), Revision: h.message, Claim: h.claims})
 			ids = append(ids, h.id())
 		}
 	}

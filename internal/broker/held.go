@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"brokerd/internal/fault"
+	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
 
@@ -33,7 +34,7 @@ func (h *held) claimID() string {
 	if h.claims == 0 {
 		return strconv.FormatInt(h.message, 10)
 	}
-	return ClaimID(h.message, h.claims)
+	return msgid.ClaimID(h.message, h.claims)
 }
 
 // locate finds the delivery that an item means, and makes sure that the actor may settle it.
@@ -86,7 +87,7 @@ func (s *SettleTx) locate(item *Settlement) (*held, error) {
 
 // notHeld is the error for a message of which the actor has no copy. It names the agent that has
 // claimed one.
-func (s *SettleTx) notHeld(ref Ref) error {
+func (s *SettleTx) notHeld(ref msgid.Ref) error {
 	if s.actor.System() {
 		return fault.New(fault.Precondition, "AGENT_REQUIRED",
 			"message %s is not in the operators' mailbox; this call needs the agent that has it as its caller", ref.Text)
@@ -100,42 +101,42 @@ func (s *SettleTx) notHeld(ref Ref) error {
 	case err != nil:
 		return err
 	}
-	return claimLost(ref, fmt.Sprintf("%s holds the claim on %s (%s)", holder, ref.Text, ClaimID(ref.Revision, number)))
+	return claimLost(ref, fmt.Sprintf("%s holds the claim on %s (%s)", holder, ref.Text, msgid.ClaimID(ref.Revision, number)))
 }
 
-func (s *SettleTx) lost(ref Ref, why string) error {
+func (s *SettleTx) lost(ref msgid.Ref, why string) error {
 	return claimLost(ref, fmt.Sprintf("the claim on %s is lost: %s", ref.Text, why))
 }
 
-func claimLost(ref Ref, text string) error {
+func claimLost(ref msgid.Ref, text string) error {
 	e := fault.New(fault.Precondition, "CLAIM_LOST", "%s; stop working on it", text)
 	e.Resource, e.Name = "claim", ref.Text
 	return e
 }
 
 // OnlyClaim returns the actor's only open claim.
-func OnlyClaim(tx *store.Tx, a Actor) (Ref, error) {
+func OnlyClaim(tx *store.Tx, a Actor) (msgid.Ref, error) {
 	var ids []string
 	rows := tx.Query(selectOpenClaims, a.Mailbox)
 	for rows.Next() {
 		var revision int64
 		var number int
 		if err := rows.Scan(&revision, &number); err != nil {
-			return Ref{}, err
+			return msgid.Ref{}, err
 		}
-		ids = append(ids, ClaimID(revision, number))
+		ids = append(ids, msgid.ClaimID(revision, number))
 	}
 	if err := rows.Err(); err != nil {
-		return Ref{}, err
+		return msgid.Ref{}, err
 	}
 	switch len(ids) {
 	case 0:
-		return Ref{}, fault.New(fault.Precondition, "NO_OPEN_CLAIM",
+		return msgid.Ref{}, fault.New(fault.Precondition, "NO_OPEN_CLAIM",
 			"agent %q holds no claim: it has claimed no message, or it has lost the claim; stop the work on it", a.Name)
 	case 1:
-		ref, _ := ParseRef(ids[0])
+		ref, _ := msgid.ParseRef(ids[0])
 		return ref, nil
 	}
-	return Ref{}, fault.New(fault.Precondition, "SEVERAL_OPEN_CLAIMS", "agent %q holds several claims (%s): name the one you mean",
+	return msgid.Ref{}, fault.New(fault.Precondition, "SEVERAL_OPEN_CLAIMS", "agent %q holds several claims (%s): name the one you mean",
 		a.Name, strings.Join(ids, ", "))
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"brokerd/internal/directory"
+	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
@@ -242,7 +243,7 @@ func WaitingIn(q store.Querier, mailbox int64) (waiting int64, err error) {
 // MailboxDetails returns the details of an event about one mailbox.
 func MailboxDetails(q store.Querier, mailbox int64) (string, error) {
 	name, err := MailboxName(q, mailbox)
-	return `{"mailbox":` + Quote(name) + `}`, err
+	return `{"mailbox":` + events.Quote(name) + `}`, err
 }
 
 // MailboxName returns the name of a mailbox as a person writes it.

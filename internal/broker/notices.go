@@ -133,8 +133,8 @@ func ReadNotices(tx *store.Tx, log *events.Log, a Actor) ([]UnreadNotice, error)
 	FinishNotices(tx, a.Mailbox, revisions)
 	entry := a.Event("message.read")
 	entry.Severity = events.Debug
-	entry.Summary = counted(len(unread), "notice") + " read"
-	entry.Details = RevisionsJSON("messages", revisions)
+	entry.Summary = events.Counted(len(unread), "notice") + " read"
+	entry.Details = events.RevisionsJSON("messages", revisions)
 	_, err = log.Append(tx, entry)
 	return unread, err
 }

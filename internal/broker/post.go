@@ -3,10 +3,15 @@ package broker
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
+	"brokerd/internal/content"
 	"brokerd/internal/directory"
+	"brokerd/internal/events"
+	"brokerd/internal/msgid"
 	"brokerd/internal/tracing"
 )
 
@@ -91,6 +96,73 @@ func (p *post) isFull(r *recipient) bool {
 	return p.limit > 0 && r.waiting+r.added >= p.limit && !p.answers.awaitedIn(r)
 }
 
+// complete returns the draft with the fields that the broker fills in. A reply without a task gets
+// the task of the message that it answers, and a reply without a subject gets that message's
+// subject behind "Re: ". A message that requires a response gets its deadline. The given draft
+// stays as it is, because the writer can run its function a second time.
+func (s *SendTx) complete(d *Draft, a *answer) *Draft {
+	if a == nil && !d.Response {
+		return d
+	}
+	c := *d
+	var f content.Added
+	if a != nil && c.Task == "" {
+		f.Task = content.Text(a.to.Content, content.Task)
+		c.Task = f.Task
+	}
+	if a != nil && c.Subject == "" {
+		f.Subject = content.ReplySubject(content.Text(a.to.Content, content.Subject))
+		c.Subject = f.Subject
+	}
+	if c.Response && c.Deadline.IsZero() {
+		within := c.Within
+		if within == 0 {
+			within = s.actor.Session.ResponseTime
+		}
+		f.Deadline = s.tx.Now().Add(within)
+		c.Deadline = f.Deadline
+	}
+	c.Content = slices.Concat(d.Content, f.Marshal())
+	return &c
+}
+
+// summary is one line about a draft for the log, with its subject or the first line of its body.
+func (d *Draft) summary() string {
+	s := d.Type + " to " + d.Target.String()
+	if about := content.Title(d.Content); about != "" {
+		s += ": " + about
+	}
+	return s
+}
+
+// details is what the log keeps of a send, as JSON. It is written by hand: it is made for every message.
+func (d *Draft) details(out Outcome) string {
+	var b strings.Builder
+	b.Grow(96)
+	b.WriteString(`{"target":`)
+	events.WriteJSON(&b, d.Target.String())
+	b.WriteString(`,"type":`)
+	events.WriteJSON(&b, d.Type)
+	writeNumber(&b, `,"priority":`, d.Priority)
+	writeNumber(&b, `,"recipients":`, out.Count)
+	if out.Refused > 0 {
+		writeNumber(&b, `,"refused":`, out.Refused)
+	}
+	if out.More {
+		b.WriteString(`,"more_follow":true`)
+	}
+	if out.Awaited {
+		b.WriteString(`,"awaited":true`)
+	}
+	b.WriteByte('}')
+	return b.String()
+}
+
+func writeNumber(b *strings.Builder, field string, n int) {
+	b.WriteString(field)
+	b.WriteString(strconv.Itoa(n))
+}
+
 // insert writes the message, and the event that it was sent.
 func (s *SendTx) insert(p *post, producer, number int64) (err error) {
 	d, m := p.draft, &p.message
@@ -114,7 +186,7 @@ func (s *SendTx) insert(p *post, producer, number int64) (err error) {
 	if m.Revision, err = s.log.Append(s.tx, entry); err != nil {
 		return err
 	}
-	m.ID = newID(m.CreatedAt, m.Revision)
+	m.ID = msgid.New(m.CreatedAt, m.Revision)
 	p.out.Revision, p.out.ID = m.Revision, m.ID
 	s.tx.Exec(insertMessage, m.Revision, m.ID[:], s.actor.Session.ID, m.Sender, m.SenderRole, m.CreatedAt, m.ExpiresAt,
 		d.Type, d.Priority, null(d.channel()), null(m.Thread), null(d.Correlation), null(d.Task), nullInt(producer), nullInt(number), m.Content)

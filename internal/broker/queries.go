@@ -90,28 +90,6 @@ const (
 		VALUES (?1, ?2, 2, ?3, ?4, ?5, ?6, ?7, 1, ?8, ?9, ?10, ?11, ?10)`
 	existsOrdered = `
 		SELECT EXISTS (SELECT 1 FROM deliveries WHERE mailbox = ? AND ordering_key = ? AND state <= 4)`
-
-	selectProducer = `
-		SELECT id, number, last FROM producers WHERE session = ? AND sender = ? AND name = ?`
-	insertProducer = `
-		INSERT INTO producers (session, sender, name, number, last, used_at) VALUES (?, ?, ?, 0, 0, ?) RETURNING id`
-	updateProducer = `
-		UPDATE producers SET number = ?, last = ?, used_at = ? WHERE id = ?`
-	selectProducersAfter = `
-		SELECT COUNT(*), MAX(x.id) FROM (SELECT id FROM producers WHERE id > ? ORDER BY id LIMIT ?) AS x`
-	deleteOldProducers = `
-		DELETE FROM producers WHERE id > ? AND id <= ? AND used_at < ?`
-	selectProducedBelow = `
-		SELECT revision FROM messages
-		WHERE revision > ? AND revision <= ? AND producer = ? AND session = ? AND sender = ? AND number < ?
-		ORDER BY revision DESC
-		LIMIT 1`
-	selectProduced = `
-		SELECT m.revision, m.id, m.number, (SELECT COUNT(*) FROM deliveries d WHERE d.message = m.revision)
-		FROM messages m
-		WHERE m.revision > ? AND m.revision <= ? AND m.producer = ? AND m.session = ? AND m.sender = ? AND m.number >= ?
-		ORDER BY m.revision
-		LIMIT 1`
 )
 
 // Handing out. The rows of the selectReady queries are read by readReady.

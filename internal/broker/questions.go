@@ -3,6 +3,7 @@ package broker
 import (
 	"time"
 
+	"brokerd/internal/content"
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
@@ -40,7 +41,7 @@ type Question struct {
 }
 
 // Subject returns one line that says what the question is about.
-func (q *Question) Subject() string { return Title(q.Content) }
+func (q *Question) Subject() string { return content.Title(q.Content) }
 
 // OpenQuestions returns open questions of a sender, the first ones alone. now says which questions are overdue.
 func OpenQuestions(q store.Querier, session int64, sender string, most int, now time.Time) ([]Question, error) {

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"brokerd/internal/fault"
+	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
 
@@ -12,14 +13,14 @@ import (
 const maxDeliveries = 10_000
 
 // FindMessage returns a message of the session; fault.NotFound if there is none.
-func FindMessage(q store.Querier, session int64, ref Ref) (Message, error) {
+func FindMessage(q store.Querier, session int64, ref msgid.Ref) (Message, error) {
 	m := Message{Revision: ref.Revision}
 	var id []byte
 	var in int64
 	err := q.QueryRow(selectMessage, ref.Revision).Scan(&in, &id, &m.Sender, &m.SenderRole, &m.CreatedAt, &m.ExpiresAt,
 		&m.Thread, &m.Content)
 	copy(m.ID[:], id)
-	if errors.Is(err, store.ErrNoRows) || err == nil && (in != session || !ref.names(m.ID)) {
+	if errors.Is(err, store.ErrNoRows) || err == nil && (in != session || !ref.Names(m.ID)) {
 		return Message{}, fault.Missing("message", ref.Text, "there is no message %s in this session", ref.Text)
 	}
 	return m, err
@@ -71,7 +72,7 @@ func DeliveriesOf(q store.Querier, message, only int64) ([]Delivery, error) {
 
 // FindItems returns given messages of the actor's own mailbox, finished ones too. It stops before MaxAnswer bytes of
 // messages, unless the first alone has more. Errors: fault.NotFound for a message that is not in this mailbox.
-func FindItems(q store.Querier, a Actor, given []Ref) ([]Item, error) {
+func FindItems(q store.Querier, a Actor, given []msgid.Ref) ([]Item, error) {
 	var items []Item
 	bytes := 0
 	for _, ref := range given {

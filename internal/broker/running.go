@@ -9,6 +9,7 @@ import (
 
 	"brokerd/internal/deadline"
 	"brokerd/internal/fault"
+	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
 
@@ -98,7 +99,7 @@ func (r *RunningClaims) End(message, mailbox int64) (time.Time, bool) {
 func (r *RunningClaims) giveBack(a Actor, claims []Claim) {
 	items := make([]Settlement, len(claims))
 	for i := range claims {
-		ref, _ := ParseRef(claims[i].ClaimID())
+		ref, _ := msgid.ParseRef(claims[i].ClaimID())
 		items[i] = Settlement{Verb: Release, Ref: ref}
 	}
 	r.broker.store.Submit(context.Background(), store.LaneDrain, 0, func(tx *store.Tx) error {

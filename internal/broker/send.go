@@ -7,6 +7,8 @@ import (
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/msgid"
+	"brokerd/internal/producers"
 	"brokerd/internal/store"
 )
 
@@ -18,7 +20,7 @@ const draftSize = 512
 
 // An Outcome is what became of one message that was to be sent.
 type Outcome struct {
-	ID         ID
+	ID         msgid.ID
 	Revision   int64
 	Recipients []Recipient // at most namedRecipients
 	Count      int
@@ -74,7 +76,7 @@ func (b *Broker) Send(ctx context.Context, c identity.Caller, req idempotency.Re
 			outcomes = make([]Outcome, len(drafts))
 			for i := range drafts {
 				if outcomes[i], err = s.Send(&drafts[i]); err != nil {
-					return Indexed(err, i, len(drafts))
+					return fault.Indexed(err, i, len(drafts))
 				}
 			}
 			return s.Finish()
@@ -102,7 +104,7 @@ func (b *Broker) Submit(ctx context.Context, c identity.Caller, batch Batch, don
 			return err
 		}
 		s := b.NewSendTx(tx, a, from)
-		p, err := b.Producers.open(tx, s.actor, batch.Producer)
+		p, err := b.Producers.Open(tx, producers.Name{Session: a.Session.ID, Sender: a.Name, Name: batch.Producer})
 		if err != nil {
 			return err
 		}
@@ -113,25 +115,26 @@ func (b *Broker) Submit(ctx context.Context, c identity.Caller, batch Batch, don
 				continue
 			}
 			number := int64(0)
-			if p.id != 0 {
+			if p.ID() != 0 {
 				number = batch.First + int64(i)
-				if number <= p.number {
-					outcomes[i], err = p.duplicate(tx, number)
+				if p.Has(number) {
+					m, err := p.Duplicate(tx, number)
+					outcomes[i] = Outcome{ID: m.ID, Revision: m.Revision, Count: m.Count, Duplicate: err == nil}
 					if err := kept(err, batch.At+i, &outcomes[i]); err != nil {
 						return err
 					}
 					continue
 				}
 			}
-			outcomes[i], err = s.sendFitting(draft, p.id, number)
+			outcomes[i], err = s.sendFitting(draft, p.ID(), number)
 			if err := kept(err, batch.At+i, &outcomes[i]); err != nil {
 				return err
 			}
-			if p.id != 0 && outcomes[i].Fault == nil {
-				p.number, p.last, p.used = number, outcomes[i].Revision, true
+			if p.ID() != 0 && outcomes[i].Fault == nil {
+				p.Accept(number, outcomes[i].Revision)
 			}
 		}
-		b.Producers.save(tx, &p)
+		b.Producers.Save(tx, &p)
 		return s.Finish()
 	}, func(err error) {
 		if err != nil {
@@ -150,7 +153,7 @@ func kept(err error, i int, o *Outcome) error {
 	case fault.Internal, fault.Unavailable:
 		return err
 	default:
-		o.Fault = Indexed(err, i, 1)
+		o.Fault = fault.Indexed(err, i, 1)
 		return nil
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
 
@@ -28,7 +29,7 @@ const (
 // A Settlement is one change to one claim.
 type Settlement struct {
 	Verb  Verb
-	Ref   Ref
+	Ref   msgid.Ref
 	Fatal bool           // Nack: dead letter at once
 	Error string         // Nack: what went wrong
 	Delay *time.Duration // Nack: wait before the next attempt; nil = backoff
@@ -152,7 +153,7 @@ func (s *SettleTx) ack(h *held) (Settled, error) {
 	case Acked:
 		return done, nil
 	case Cancelled:
-		return done, s.lost(Ref{Text: h.claimID()}, "it was cancelled")
+		return done, s.lost(msgid.Ref{Text: h.claimID()}, "it was cancelled")
 	}
 	now := s.tx.Now()
 	s.tx.Exec(updateAck, s.actor.Mailbox, now, h.message, h.mailbox)
@@ -216,20 +217,20 @@ func (s *SettleTx) fail(h *held, reason string, fatal bool, delay *time.Duration
 	}
 	entry := s.actor.Event("message.retried")
 	entry.Severity = events.Warning
-	entry.Summary = h.claimID() + " failed: " + OneLine(reason)
+	entry.Summary = h.claimID() + " failed: " + events.OneLine(reason)
 	if state == Dead {
 		entry.Type = "message.dead"
 		entry.Severity = events.Error
 		if entry.Quiet, err = s.ofEvent(h.message); err != nil {
 			return state, due, err
 		}
-		entry.Summary = fmt.Sprintf("message %d is a dead letter after %s: %s", h.message, counted(attempts, "attempt"), OneLine(reason))
+		entry.Summary = fmt.Sprintf("message %d is a dead letter after %s: %s", h.message, events.Counted(attempts, "attempt"), events.OneLine(reason))
 	}
 	mailbox, err := MailboxName(s.tx, h.mailbox)
 	if err != nil {
 		return state, due, err
 	}
-	entry.Details = fmt.Sprintf(`{"claim":%q,"mailbox":%q,"attempt":%d,"state":%q,"error":%s}`, h.claimID(), mailbox, attempts, state, Quote(reason))
+	entry.Details = fmt.Sprintf(`{"claim":%q,"mailbox":%q,"attempt":%d,"state":%q,"error":%s}`, h.claimID(), mailbox, attempts, state, events.Quote(reason))
 	s.last, err = s.log.Append(s.tx, entry)
 	return state, due, err
 }
@@ -324,7 +325,7 @@ func (s *SettleTx) finish(self *consumer) (int64, error) {
 		}
 		entry := s.actor.Event(kind)
 		entry.Severity = events.Debug
-		entry.Summary = counted(len(s.noted[verb]), "claim") + " " + strings.TrimPrefix(kind, "message.")
+		entry.Summary = events.Counted(len(s.noted[verb]), "claim") + " " + strings.TrimPrefix(kind, "message.")
 		entry.Details = `{"claims":["` + strings.Join(s.noted[verb], `","`) + `"]}`
 		var err error
 		if s.last, err = s.log.Append(s.tx, entry); err != nil {

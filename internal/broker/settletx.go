@@ -6,6 +6,8 @@ import (
 
 	"brokerd/internal/directory"
 	"brokerd/internal/events"
+	"brokerd/internal/fault"
+	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
 
@@ -88,7 +90,7 @@ func (s *SettleTx) AckReady(item *Item) (done bool, err error) {
 
 // AckOwn acknowledges the actor's claim, which must be in force, or mail in the actor's own mailbox that is not
 // claimed. Errors: as Settle.
-func (s *SettleTx) AckOwn(ref Ref) error {
+func (s *SettleTx) AckOwn(ref msgid.Ref) error {
 	h, err := s.locate(&Settlement{Verb: Release, Ref: ref}) // not Ack, which may come late
 	if err != nil && ref.Claim == 0 {
 		mail, err2 := s.locate(&Settlement{Verb: Ack, Ref: ref})
@@ -139,7 +141,7 @@ func (b *Broker) Dismiss(tx *store.Tx, session directory.Session, agent director
 	if err != nil || a.Mailbox == 0 {
 		return a, err
 	}
-	b.Waiters.dismiss(tx, a.Mailbox, ErrGone(a.Name))
+	b.Waiters.dismiss(tx, a.Mailbox, fault.AgentGone(a.Name))
 	tx.Exec(deleteSubscriptions, a.Mailbox)
 	b.Audiences.Forget(tx)
 	return a, nil

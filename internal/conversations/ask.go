@@ -11,12 +11,13 @@ import (
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
 
 // Asked is the result of a question.
 type Asked struct {
-	ID       broker.ID
+	ID       msgid.ID
 	Revision int64
 	Warnings []string
 	Reply    *broker.Message `json:"-"` // nil if none came
@@ -84,7 +85,7 @@ func (r *Registry) ask(tx *store.Tx, a broker.Actor, from *broker.Origin, d *bro
 	var out broker.Outcome
 	if possible {
 		if out, err = s.Send(d); err != nil {
-			return Asked{}, broker.Within("message", err)
+			return Asked{}, fault.Within("message", err)
 		}
 	}
 	if out.Count == 0 && !out.Awaited {
@@ -151,7 +152,7 @@ func (r *Registry) fetch(tx *store.Tx, a broker.Actor, question int64) (*broker.
 	if err != nil || settled == 0 || reply == 0 {
 		return nil, settled != 0, err
 	}
-	m, err := broker.FindMessage(tx, a.Session.ID, broker.Ref{Revision: reply})
+	m, err := broker.FindMessage(tx, a.Session.ID, msgid.Ref{Revision: reply})
 	if fault.KindOf(err) == fault.NotFound {
 		return nil, true, nil
 	}
@@ -174,7 +175,7 @@ func (r *Registry) fetch(tx *store.Tx, a broker.Actor, question int64) (*broker.
 		return &m, true, nil
 	}
 	s := r.broker.NewSettleTx(tx, a)
-	ref := broker.Ref{Text: m.ID.String(), Revision: reply}
+	ref := msgid.Ref{Text: m.ID.String(), Revision: reply}
 	if _, err := s.Settle(&broker.Settlement{Verb: broker.Ack, Ref: ref}); err != nil {
 		return nil, true, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"brokerd/internal/broker"
 	"brokerd/internal/directory"
+	"brokerd/internal/fault"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
@@ -123,7 +124,7 @@ func (r *Registry) await(ctx context.Context, c *call, wait time.Duration) (verd
 	case v = <-c.result:
 	case <-timer.Chan():
 	case <-r.broker.Stopping():
-		err = broker.ErrStopping()
+		err = fault.Stopping()
 	case <-ctx.Done():
 	}
 	if v.share == nil {

@@ -11,6 +11,7 @@ import (
 	"brokerd/internal/finding"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
 
@@ -24,7 +25,7 @@ type Cancellation struct {
 // Cancel cancels the deliveries of a message that are not claimed, and settles the message if it is an open question.
 // Errors: fault.NotFound, and fault.Denied for a caller other than the sender and an operator.
 func (r *Registry) Cancel(
-	ctx context.Context, c identity.Caller, req idempotency.Request, ref broker.Ref, reason string,
+	ctx context.Context, c identity.Caller, req idempotency.Request, ref msgid.Ref, reason string,
 ) (Cancellation, error) {
 	var answer Cancellation
 	err := req.Drain(ctx, r.store, &answer, func(tx *store.Tx) error {
@@ -83,8 +84,8 @@ func cancelled(a broker.Actor, message int64, mailboxes int, reason string) even
 	entry.Summary = fmt.Sprintf("message %d cancelled for %s", message, finding.Count(mailboxes, "recipient"))
 	entry.Related = []string{strconv.FormatInt(message, 10)}
 	if reason != "" {
-		entry.Summary += ": " + broker.OneLine(reason)
-		entry.Details = `{"reason":` + broker.Quote(reason) + `}`
+		entry.Summary += ": " + events.OneLine(reason)
+		entry.Details = `{"reason":` + events.Quote(reason) + `}`
 	}
 	return entry
 }
@@ -116,7 +117,7 @@ func unclaimedOf(q store.Querier, message int64) (waiting []delivery, others int
 
 // sent returns a message that the actor sent, or any message for an operator. Errors: fault.NotFound, and fault.Denied
 // for any other agent; what names the action that it may not do.
-func sent(q store.Querier, a broker.Actor, ref broker.Ref, what string) (broker.Message, error) {
+func sent(q store.Querier, a broker.Actor, ref msgid.Ref, what string) (broker.Message, error) {
 	m, err := broker.FindMessage(q, a.Session.ID, ref)
 	if err != nil {
 		return m, err

@@ -46,7 +46,7 @@ func (r *Registry) SessionClosed(tx *store.Tx, session directory.Session) {
 
 // AgentEnded ends the waiting calls of an agent that has failed or stopped. It is a hook of the agent's end.
 func (r *Registry) AgentEnded(tx *store.Tx, session int64, agent string, stopped bool) {
-	err := broker.ErrFailed(agent)
+	err := fault.AgentFailed(agent)
 	if stopped {
 		err = fault.AgentStopped(agent)
 	}
@@ -55,7 +55,7 @@ func (r *Registry) AgentEnded(tx *store.Tx, session int64, agent string, stopped
 
 // AgentGone ends the waiting calls of an agent that deregisters. It is a hook of the deregistration.
 func (r *Registry) AgentGone(tx *store.Tx, session int64, agent string) {
-	r.endCalls(tx, session, agent, broker.ErrGone(agent))
+	r.endCalls(tx, session, agent, fault.AgentGone(agent))
 }
 
 // system returns the broker itself, acting in a session.

@@ -82,7 +82,7 @@ func (r *Registry) escalate(tx *store.Tx, q *overdueQuestion) error {
 		entry.Related = []string{strconv.FormatInt(q.Revision, 10)}
 		entry.TaskID = q.task
 		entry.Details = fmt.Sprintf(`{"sender":%s,"deadline":%q,"escalated_to":%s}`,
-			broker.Quote(q.Sender), q.Deadline.Format(time.RFC3339Nano), broker.Quote(role))
+			events.Quote(q.Sender), q.Deadline.Format(time.RFC3339Nano), events.Quote(role))
 		if revision, err = r.log.Append(tx, entry); err != nil {
 			return err
 		}
@@ -104,7 +104,7 @@ func overdueNotice(role string, q *overdueQuestion) broker.Notice {
 		Role: role, Type: overdueType, Task: q.task, About: q.Revision,
 		Subject: fmt.Sprintf("message %d of %s has had no response by %s: %s", q.Revision, q.Sender, until, q.Subject()),
 		Payload: `{"id":"` + q.ID.String() + `","revision":` + strconv.FormatInt(q.Revision, 10) +
-			`,"sender":` + broker.Quote(q.Sender) + `,"deadline":"` + until + `"}`,
+			`,"sender":` + events.Quote(q.Sender) + `,"deadline":"` + until + `"}`,
 	}
 }
 

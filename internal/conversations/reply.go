@@ -10,12 +10,13 @@ import (
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
 
 // An Answer is a reply to a message.
 type Answer struct {
-	To    broker.Ref // zero = the message of the caller's only open claim
+	To    msgid.Ref // zero = the message of the caller's only open claim
 	Ack   bool
 	Draft broker.Draft // without target, thread and ReplyTo
 }
@@ -89,12 +90,12 @@ func (r *Registry) reply(
 		d.Correlation = added.Correlation
 	}
 	d.Target = broker.Target{Kind: broker.ToAgent, Name: to.Sender}
-	d.ReplyTo = broker.Ref{Text: ref.Text, Revision: to.Revision}
+	d.ReplyTo = msgid.Ref{Text: ref.Text, Revision: to.Revision}
 	d.Content = append(d.Content[:len(d.Content):len(d.Content)], added.Marshal()...)
 	s := r.broker.NewSendTx(tx, a, from)
 	out, err := s.Send(&d)
 	if err != nil {
-		return broker.Outcome{}, broker.Within("message", err)
+		return broker.Outcome{}, fault.Within("message", err)
 	}
 	// Work of an operator who reads no answers must not fail because of that.
 	if out.Refused > 0 && !(answer.Ack && to.Sender == identity.System) {
@@ -116,7 +117,7 @@ func (r *Registry) finishOperators(tx *store.Tx, a broker.Actor, message int64) 
 	}
 	a.Mailbox = mailbox
 	done := r.broker.NewSettleTx(tx, a)
-	ref := broker.Ref{Text: strconv.FormatInt(message, 10), Revision: message}
+	ref := msgid.Ref{Text: strconv.FormatInt(message, 10), Revision: message}
 	if _, err := done.Settle(&broker.Settlement{Verb: broker.Ack, Ref: ref}); err != nil {
 		return err
 	}

@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"brokerd/internal/broker"
+	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
 
@@ -116,7 +118,7 @@ func (r *Registry) resent(tx *store.Tx, a broker.Actor, message int64, mailboxes
 		if i > 0 {
 			details.WriteByte(',')
 		}
-		details.WriteString(broker.Quote(name))
+		details.WriteString(events.Quote(name))
 	}
 	details.WriteString(`],"count":` + strconv.Itoa(len(mailboxes)) + `}`)
 	entry.Details = details.String()
@@ -127,7 +129,7 @@ func (r *Registry) resent(tx *store.Tx, a broker.Actor, message int64, mailboxes
 // it: in all of them, or only in the given ones. It returns in how many. Errors: fault.NotFound for a message that does
 // not exist or that a mailbox never received, fault.Denied for a caller other than the sender and an operator.
 func (r *Registry) Resend(
-	ctx context.Context, c identity.Caller, req idempotency.Request, ref broker.Ref, mailboxes []string,
+	ctx context.Context, c identity.Caller, req idempotency.Request, ref msgid.Ref, mailboxes []string,
 ) (int, int64, error) {
 	var answer struct {
 		Resent   int

@@ -12,6 +12,7 @@ import (
 	"brokerd/internal/content"
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
+	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 	"brokerd/internal/validate"
 )
@@ -195,11 +196,11 @@ func (m *ThreadMessage) Subject() string { return gist(m.Content) }
 
 // gist returns the title of a message or, if it has none, the beginning of its payload.
 func gist(stored []byte) string {
-	if t := broker.Title(stored); t != "" {
+	if t := content.Title(stored); t != "" {
 		return t
 	}
 	payload := strings.Join(strings.Fields(content.Text(stored, content.Payload)), " ")
-	return broker.Clip(payload, validate.MaxLine)
+	return content.Clip(payload, validate.MaxLine)
 }
 
 // summarize describes a conversation by its first message and its newest ones, however many it has.
@@ -254,7 +255,7 @@ func newestOf(q store.Querier, session int64, name string) (revisions []int64, s
 // startOf returns the message that a conversation is named after. Errors: fault.NotFound if it has
 // another name.
 func startOf(q store.Querier, session int64, name string) (broker.Message, error) {
-	ref := broker.Ref{Text: name}
+	ref := msgid.Ref{Text: name}
 	revision, id := broker.ThreadStart(name)
 	ref.Revision = revision
 	copy(ref.ID[:], id)
@@ -282,7 +283,7 @@ func firstOf(q store.Querier, session int64, name string) (*ThreadMessage, error
 }
 
 func threadMessageAt(q store.Querier, session, revision int64) (*ThreadMessage, error) {
-	m, err := broker.FindMessage(q, session, broker.Ref{Revision: revision})
+	m, err := broker.FindMessage(q, session, msgid.Ref{Revision: revision})
 	if err != nil {
 		return nil, err
 	}

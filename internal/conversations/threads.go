@@ -7,9 +7,11 @@ import (
 	"time"
 
 	"brokerd/internal/broker"
+	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
 
@@ -99,9 +101,9 @@ func (r *Registry) Resolve(
 			return err
 		}
 		entry := a.Event("thread.resolved")
-		entry.Summary = "thread " + name + " is resolved: " + broker.OneLine(outcome)
+		entry.Summary = "thread " + name + " is resolved: " + events.OneLine(outcome)
 		entry.Related = []string{name}
-		entry.Details = `{"thread":` + broker.Quote(name) + `,"outcome":` + broker.Quote(outcome) +
+		entry.Details = `{"thread":` + events.Quote(name) + `,"outcome":` + events.Quote(outcome) +
 			`,"settled":` + strconv.Itoa(len(open)) + `}`
 		answer.Settled = len(open)
 		if answer.Revision, err = r.log.Append(tx, entry); err != nil {
@@ -126,7 +128,7 @@ func threadNamed(q store.Querier, session int64, thread string) (string, error) 
 	if err != nil || messages > 0 {
 		return thread, err
 	}
-	if ref, ok := broker.ParseRef(thread); ok && ref.Claim == 0 {
+	if ref, ok := msgid.ParseRef(thread); ok && ref.Claim == 0 {
 		m, err := broker.FindMessage(q, session, ref)
 		if fault.KindOf(err) != fault.NotFound {
 			return m.ThreadID(), err

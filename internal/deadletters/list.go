@@ -10,6 +10,7 @@ import (
 
 	"brokerd/internal/broker"
 	"brokerd/internal/identity"
+	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
 
@@ -65,7 +66,7 @@ func (q *Queue) List(ctx context.Context, c identity.Caller, ch Choice, size int
 		if len(p.Items) == size {
 			return false, nil
 		}
-		m, err := broker.FindMessage(s, a.Session.ID, broker.Ref{Revision: k.Message})
+		m, err := broker.FindMessage(s, a.Session.ID, msgid.Ref{Revision: k.Message})
 		if err != nil {
 			return false, err
 		}

@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"brokerd/internal/broker"
+	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 	"brokerd/internal/validate"
 )
@@ -53,7 +55,7 @@ func (q *Queue) Move(ctx context.Context, c identity.Caller, req idempotency.Req
 		check.Fail("to", "is the same mailbox as from")
 	}
 	check.Line("reason", m.Reason, validate.MaxLine)
-	refs := broker.CheckRefs(&check, "ids", m.IDs, false)
+	refs := msgid.CheckRefs(&check, "ids", m.IDs, broker.MaxBatch, false)
 	if err := check.Err(); err != nil {
 		return Moved{}, err
 	}
@@ -115,7 +117,7 @@ type moveTx struct {
 }
 
 // movable returns the deliveries that a call moves.
-func (s *moveTx) movable(refs []broker.Ref) ([]waitingDelivery, error) {
+func (s *moveTx) movable(refs []msgid.Ref) ([]waitingDelivery, error) {
 	var only any
 	if len(refs) > 0 {
 		revisions := make([]int64, len(refs))
@@ -171,10 +173,10 @@ func (s *moveTx) move(d *waitingDelivery) error {
 	to := s.to.Ref.String()
 	entry := s.actor.Event("message.moved")
 	entry.Summary = fmt.Sprintf("message %d moved from %s to %s", d.message, s.From, to)
-	entry.Details = `{"from":` + broker.Quote(s.From) + `,"to":` + broker.Quote(to)
+	entry.Details = `{"from":` + events.Quote(s.From) + `,"to":` + events.Quote(to)
 	if s.Reason != "" {
-		entry.Summary += ": " + broker.OneLine(s.Reason)
-		entry.Details += `,"reason":` + broker.Quote(s.Reason)
+		entry.Summary += ": " + events.OneLine(s.Reason)
+		entry.Details += `,"reason":` + events.Quote(s.Reason)
 	}
 	entry.Details += "}"
 	entry.Related = []string{strconv.FormatInt(d.message, 10)}

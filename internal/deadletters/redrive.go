@@ -12,6 +12,7 @@ import (
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
 
@@ -23,7 +24,7 @@ const (
 // A Choice chooses dead letters: those of the messages, or all that match the mailbox and the filter, from a position
 // on. An empty mailbox means all that the caller may see.
 type Choice struct {
-	IDs     []broker.Ref
+	IDs     []msgid.Ref
 	Mailbox string
 	Filter  Filter
 	After   Place

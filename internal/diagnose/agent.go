@@ -7,6 +7,7 @@ import (
 	"brokerd/internal/broker"
 	"brokerd/internal/directory"
 	"brokerd/internal/finding"
+	"brokerd/internal/msgid"
 )
 
 // agent explains why an agent gets no work, which messages wait for it and on which it works.
@@ -120,7 +121,7 @@ func (e *explanation) line(f *finding.Finding, ref broker.MailboxRef, id int64) 
 	f.Since = latest(created, delayed, claimed)
 	sender := ""
 	if ref.Kind != broker.AgentMailbox {
-		sender = e.find(broker.Ref{Revision: first}).Sender
+		sender = e.find(msgid.Ref{Revision: first}).Sender
 	}
 	p := e.prospect(ref, id, sender, false)
 	waits := e.about.Now.Sub(f.Since)
@@ -197,7 +198,7 @@ func (e *explanation) claims(agent string, mailbox int64) {
 	for _, c := range claims {
 		f.Reasons = append(f.Reasons, fmt.Sprintf("message %d since %s", c.message, e.about.When(c.at)))
 		if e.about.Now.Sub(c.at) >= longClaim || f.Severity == finding.Warning && len(f.Commands) == 0 {
-			release := finding.Command{"--agent", agent, "release", broker.ClaimID(c.message, c.number)}
+			release := finding.Command{"--agent", agent, "release", msgid.ClaimID(c.message, c.number)}
 			f.Commands = append(f.Commands, release)
 		}
 	}
@@ -212,7 +213,7 @@ func (e *explanation) late(query string, args ...any) {
 		if q.deadline.After(e.about.Now) {
 			continue // the clock was set back
 		}
-		m := e.find(broker.Ref{Revision: q.message})
+		m := e.find(msgid.Ref{Revision: q.message})
 		all := e.deliveries(m.Revision, 0, mostDeliveries)
 		if !e.covered(&m, all) {
 			e.add(e.overdue(&m, q.deadline, all))

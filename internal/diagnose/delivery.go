@@ -7,6 +7,7 @@ import (
 
 	"brokerd/internal/broker"
 	"brokerd/internal/finding"
+	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
 
@@ -230,7 +231,7 @@ func (e *deliveryExplainer) claimed(d *delivery) finding.Finding {
 		f.Reasons = append(f.Reasons, d.holder+" is halted since "+e.about.When(g.haltedAt))
 		f.Commands = append(f.Commands, finding.Command{"agent", "resume", d.holder})
 	}
-	release := finding.Command{"--agent", d.holder, "release", broker.ClaimID(d.message, d.claims)}
+	release := finding.Command{"--agent", d.holder, "release", msgid.ClaimID(d.message, d.claims)}
 	ask := finding.Command{"explain", "agent", d.holder}
 	if f.Severity == finding.Info {
 		f.Commands = append(f.Commands, ask, release)

@@ -8,11 +8,12 @@ import (
 	"brokerd/internal/broker"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
+	"brokerd/internal/msgid"
 )
 
 // message explains a message: each of its deliveries, and the answer that it requires.
 func (e *explanation) message() {
-	ref, ok := broker.ParseRef(e.about.Name)
+	ref, ok := msgid.ParseRef(e.about.Name)
 	if !ok {
 		e.fail(fault.Field("message", "is no message's id and no revision"))
 	}
@@ -80,7 +81,7 @@ func (e *explanation) overdue(m *broker.Message, deadline time.Time, all []deliv
 			f.Commands = append(f.Commands, finding.Command{"agent", "nudge", d.holder, "answer message " + id})
 		case d.state == broker.Claimed:
 			f.Reasons = append(f.Reasons, fmt.Sprintf("%s holds it as claim %s since %s", d.holder,
-				broker.ClaimID(d.message, d.claims), e.about.When(d.claimedAt)))
+				msgid.ClaimID(d.message, d.claims), e.about.When(d.claimedAt)))
 		case d.state.Waits():
 			f.Reasons = append(f.Reasons, "it waits in "+d.ref.String())
 		case d.state == broker.Dead:

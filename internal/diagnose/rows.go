@@ -7,6 +7,7 @@ import (
 	"brokerd/internal/broker"
 	"brokerd/internal/directory"
 	"brokerd/internal/finding"
+	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
 
@@ -55,7 +56,7 @@ func collect[T any](r *rowReader, columns func(*T) row, query string, args ...an
 }
 
 // find returns a message of the session.
-func (r *rowReader) find(ref broker.Ref) (m broker.Message) {
+func (r *rowReader) find(ref msgid.Ref) (m broker.Message) {
 	if r.err == nil {
 		m, r.err = broker.FindMessage(r.q, r.about.Session, ref)
 	}

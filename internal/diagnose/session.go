@@ -9,6 +9,7 @@ import (
 
 	"brokerd/internal/broker"
 	"brokerd/internal/finding"
+	"brokerd/internal/msgid"
 )
 
 // gatedAgents finds the agents that get no work, except those that have stopped.
@@ -148,7 +149,7 @@ func (e *explanation) blame(name string) {
 		}
 	case halted:
 		f.Since, f.Summary = t.haltedAt, "it is halted"
-		m, err := broker.FindMessage(e.q, e.about.Session, broker.Ref{Revision: t.halt})
+		m, err := broker.FindMessage(e.q, e.about.Session, msgid.Ref{Revision: t.halt})
 		if err == nil { // retention may have removed the directive
 			f.Summary += " by " + m.Sender
 		}

@@ -96,6 +96,26 @@ func AgentRequired() *Error {
 	return New(Precondition, "AGENT_REQUIRED", "this call needs a registered agent as its caller")
 }
 
+// AgentGone returns the error of what an agent has waiting while it deregisters.
+func AgentGone(agent string) *Error {
+	return New(Precondition, "AGENT_NOT_REGISTERED",
+		"agent %q is not registered any more; register it to go on", agent)
+}
+
+// AgentFailed returns the error of what an agent that has failed still has waiting.
+func AgentFailed(agent string) *Error {
+	return New(Precondition, "STALE_INCARNATION",
+		"agent %q has failed: its lease is over, and what it held is lost; a call without an incarnation brings it back",
+		agent)
+}
+
+// Stopping returns the error of a call that the broker ends because it stops.
+func Stopping() *Error {
+	e := New(Unavailable, "SHUTTING_DOWN", "the broker stops; connect again in a moment")
+	e.RetryAfter = time.Second
+	return e
+}
+
 // AgentStopped returns the error of what an agent still waits for when one of its programs reports that it has
 // ended well. Another program of the agent calls again, which brings the agent back.
 func AgentStopped(agent string) *Error {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"brokerd/internal/broker"
+	"brokerd/internal/content"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -41,11 +41,11 @@ func OfTask(q store.Querier, session int64, task string, limit int) ([]Brief, er
 	defer rows.Close()
 	for rows.Next() {
 		var m Brief
-		var id, content []byte
-		if err := rows.Scan(&id, &m.Revision, &m.Type, &content); err != nil {
+		var id, stored []byte
+		if err := rows.Scan(&id, &m.Revision, &m.Type, &stored); err != nil {
 			return nil, err
 		}
-		m.ID, m.Subject = uuid.UUID(id).String(), broker.Title(content)
+		m.ID, m.Subject = uuid.UUID(id).String(), content.Title(stored)
 		found = append(found, m)
 	}
 	return found, rows.Err()

@@ -4,7 +4,9 @@ import (
 	"time"
 
 	"brokerd/internal/broker"
+	"brokerd/internal/content"
 	"brokerd/internal/directory"
+	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
 
@@ -48,16 +50,16 @@ func (r *Reader) Holdings(q store.Querier, session int64, a directory.Agent) (Ho
 	rows := q.Query(selectHoldings, mailbox, mostHeld)
 	for rows.Next() {
 		var c OpenClaim
-		var id broker.ID
-		var raw, content []byte
+		var id msgid.ID
+		var raw, stored []byte
 		var number, attempts int
-		err := rows.Scan(&c.Revision, &number, &attempts, &c.Consumer, &c.ClaimedAt, &raw, &c.Sender, &c.Type, &content)
+		err := rows.Scan(&c.Revision, &number, &attempts, &c.Consumer, &c.ClaimedAt, &raw, &c.Sender, &c.Type, &stored)
 		if err != nil {
 			return h, err
 		}
 		copy(id[:], raw)
-		c.ClaimID, c.MessageID = broker.ClaimID(c.Revision, number), id.String()
-		c.Attempt, c.Subject = attempts+1, broker.Title(content)
+		c.ClaimID, c.MessageID = msgid.ClaimID(c.Revision, number), id.String()
+		c.Attempt, c.Subject = attempts+1, content.Title(stored)
 		h.Claims = append(h.Claims, c)
 	}
 	if err := rows.Err(); err != nil {

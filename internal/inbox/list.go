@@ -11,6 +11,7 @@ import (
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
 	"brokerd/internal/identity"
+	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
 
@@ -35,12 +36,12 @@ type ListOptions struct {
 	Box      Box
 	Choice   Choice
 	Size     int
-	Newest   bool         // first
-	MarkRead bool         // Inbox
-	After    int64        // the position of the page before; 0 = from the start
-	Look     Look         // Inbox
-	IDs      []broker.Ref // Inbox: only these
-	Mailbox  string       // Inbox: of which mailbox; empty = the caller's own
+	Newest   bool        // first
+	MarkRead bool        // Inbox
+	After    int64       // the position of the page before; 0 = from the start
+	Look     Look        // Inbox
+	IDs      []msgid.Ref // Inbox: only these
+	Mailbox  string      // Inbox: of which mailbox; empty = the caller's own
 
 	// Also reads what else the answer has, in the snapshot of the page; nil = nothing.
 	Also func(q store.Querier, session int64) error
@@ -56,7 +57,7 @@ type Page struct {
 
 // Get returns a message with every delivery. Errors: fault.NotFound.
 func (r *Reader) Get(
-	ctx context.Context, c identity.Caller, ref broker.Ref,
+	ctx context.Context, c identity.Caller, ref msgid.Ref,
 ) (broker.Message, []broker.Delivery, error) {
 	var m broker.Message
 	var deliveries []broker.Delivery
@@ -259,7 +260,7 @@ func queryMessages(q store.Querier, session int64, l ListOptions, from, to int64
 	switch {
 	case c.Thread != "":
 		first := int64(-1)
-		if ref, ok := broker.ParseRef(c.Thread); ok && ref.ID != (broker.ID{}) {
+		if ref, ok := msgid.ParseRef(c.Thread); ok && ref.ID != (msgid.ID{}) {
 			first = ref.Revision // the message that began the thread does not name it
 		}
 		return q.Query(selectMessages+byThread+order, session, from, to, c.Thread, first, listStretch)
@@ -304,7 +305,7 @@ func (r *Reader) markRead(ctx context.Context, a broker.Actor, p *Page) error {
 		entry := a.Event("message.read")
 		entry.Severity = events.Debug
 		entry.Summary = finding.Count(len(unread), "message") + " read"
-		entry.Details = broker.RevisionsJSON("messages", unread)
+		entry.Details = events.RevisionsJSON("messages", unread)
 		_, err := r.log.Append(tx, entry)
 		return err
 	})

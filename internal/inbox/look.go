@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"brokerd/internal/broker"
+	"brokerd/internal/fault"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
@@ -147,7 +148,7 @@ func (r *Reader) receiveLook(ctx context.Context, c identity.Caller, o ReceiveOp
 		case <-waited:
 			return nil
 		case <-r.broker.Stopping():
-			return broker.ErrStopping()
+			return fault.Stopping()
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -7,6 +7,7 @@ import (
 
 	"brokerd/internal/broker"
 	"brokerd/internal/events"
+	"brokerd/internal/fault"
 	"brokerd/internal/finding"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
@@ -158,7 +159,7 @@ func (r *Reader) Receive(ctx context.Context, c identity.Caller, o ReceiveOption
 		case <-waited:
 			return nil
 		case <-r.broker.Stopping():
-			return broker.ErrStopping()
+			return fault.Stopping()
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -287,7 +288,7 @@ func (r *Reader) noteDelivered(ctx context.Context, a broker.Actor, shown shown,
 			entry := a.Event("message.delivered")
 			entry.Severity = events.Debug
 			entry.Summary = finding.Count(len(fresh), "message") + " delivered"
-			entry.Details = broker.RevisionsJSON("messages", fresh)
+			entry.Details = events.RevisionsJSON("messages", fresh)
 			if _, err := r.log.Append(tx, entry); err != nil {
 				return err
 			}

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"brokerd/internal/broker"
+	"brokerd/internal/fault"
 )
 
 // A confirmer collects the outcomes of one stream's batches, for the goroutine that answers them in the order in which
@@ -83,7 +84,7 @@ func (c *confirmer) take(stopping bool) (outcomes []broker.Outcome, over bool, e
 	case c.ended:
 		return nil, true, c.err
 	case stopping:
-		return nil, true, broker.ErrStopping()
+		return nil, true, fault.Stopping()
 	}
 	return nil, false, nil
 }

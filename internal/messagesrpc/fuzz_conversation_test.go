@@ -8,6 +8,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
 	"brokerd/internal/content"
+	"brokerd/internal/msgid"
 )
 
 func FuzzAsk(f *testing.F) {
@@ -53,7 +54,7 @@ func FuzzReply(f *testing.F) {
 			m.CorrelationId = correlation
 		}
 		if len(d.Content) <= content.Max {
-			d.ReplyTo, _ = broker.ParseRef(to.String())
+			d.ReplyTo, _ = msgid.ParseRef(to.String())
 			wantDraft(t, &d, m)
 		}
 		if got := content.Text(d.Content, content.Subject); got != m.Subject {

@@ -24,6 +24,7 @@ import (
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
 	"brokerd/internal/inbox"
+	"brokerd/internal/msgid"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/offers"
 	"brokerd/internal/sessions"
@@ -274,7 +275,7 @@ func wantIDs(t *testing.T, ids []string, claims bool) {
 	t.Helper()
 	wantCount(t, "ids", len(ids), 0, 1000)
 	for _, id := range ids {
-		ref, ok := broker.ParseRef(id)
+		ref, ok := msgid.ParseRef(id)
 		if !ok || ref.Claim != 0 && !claims {
 			t.Fatalf("%q was accepted", id)
 		}

@@ -16,6 +16,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
 	"brokerd/internal/fault"
+	"brokerd/internal/msgid"
 	"brokerd/internal/msgtype"
 )
 
@@ -27,8 +28,8 @@ var (
 )
 
 // anID is the id of the message of revision 7.
-var anID = func() broker.ID {
-	ref, _ := broker.ParseRef("00000000-0001-7000-8000-000000000007")
+var anID = func() msgid.ID {
+	ref, _ := msgid.ParseRef("00000000-0001-7000-8000-000000000007")
 	return ref.ID
 }()
 
@@ -129,7 +130,7 @@ func FuzzExtend(f *testing.F) {
 
 func FuzzParseRef(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
-		ref, ok := broker.ParseRef(s)
+		ref, ok := msgid.ParseRef(s)
 		if ok {
 			wantRef(t, ref, s)
 		}
@@ -247,14 +248,14 @@ func wantSettlement(t *testing.T, s *broker.Settlement, named bool) {
 }
 
 // wantRef checks that a name was read as it is written.
-func wantRef(t *testing.T, ref broker.Ref, s string) {
+func wantRef(t *testing.T, ref msgid.Ref, s string) {
 	t.Helper()
 	written := strconv.FormatInt(ref.Revision, 10)
 	switch {
-	case ref.ID != broker.ID{}:
+	case ref.ID != msgid.ID{}:
 		written = ref.ID.String()
 	case ref.Claim != 0:
-		written = broker.ClaimID(ref.Revision, ref.Claim)
+		written = msgid.ClaimID(ref.Revision, ref.Claim)
 	}
 	if ref.Text != s || ref.Revision < 1 || ref.Claim < 0 || !strings.EqualFold(written, s) {
 		t.Fatalf("%q is read as %+v", s, ref)

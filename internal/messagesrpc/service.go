@@ -15,6 +15,7 @@ import (
 	"brokerd/internal/identity"
 	"brokerd/internal/inbox"
 	"brokerd/internal/messagetrace"
+	"brokerd/internal/msgid"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/offers"
 	"brokerd/internal/page"
@@ -102,7 +103,7 @@ func (s *Service) ClaimMessages(ctx context.Context, r *pb.ClaimMessagesRequest)
 		checkOffering(&c, "offer.", w.Offer)
 	}
 	w.Topic = topic(&c, r)
-	w.IDs = broker.CheckRefs(&c, "ids", r.Ids, false)
+	w.IDs = msgid.CheckRefs(&c, "ids", r.Ids, broker.MaxBatch, false)
 	if len(w.IDs) > 0 && (len(r.Types) > 0 || r.LowestPriority != 0 || r.Max != 0 || w.Wait != 0 || !w.Topic.Empty()) {
 		c.Fail("ids", "names the messages: leave types, lowest_priority, max, wait, thread_id, task_id, "+
 			"correlation_id and senders empty")
@@ -173,7 +174,7 @@ func (s *Service) ExtendClaims(ctx context.Context, r *pb.ExtendClaimsRequest) (
 // GetMessage implements the RPC.
 func (s *Service) GetMessage(ctx context.Context, r *pb.GetMessageRequest) (*pb.GetMessageResponse, error) {
 	var c validate.Check
-	ref := broker.CheckRef(&c, "id", r.Id, true)
+	ref := msgid.CheckRef(&c, "id", r.Id, true)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
@@ -238,7 +239,7 @@ func (s *Service) ListMessages(ctx context.Context, r *pb.ListMessagesRequest) (
 // CancelMessage implements the RPC.
 func (s *Service) CancelMessage(ctx context.Context, r *pb.CancelMessageRequest) (*pb.CancelMessageResponse, error) {
 	var c validate.Check
-	ref := broker.CheckRef(&c, "id", r.Id, false)
+	ref := msgid.CheckRef(&c, "id", r.Id, false)
 	c.Text("reason", r.Reason, maxError)
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -269,7 +270,7 @@ func (s *Service) settleIDs(
 	items := []broker.Settlement{{Verb: verb}}
 	if len(ids) > 0 {
 		items = nil
-		for _, ref := range broker.CheckRefs(&c, "ids", ids, true) {
+		for _, ref := range msgid.CheckRefs(&c, "ids", ids, broker.MaxBatch, true) {
 			items = append(items, broker.Settlement{Verb: verb, Ref: ref})
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"brokerd/internal/conversations"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/msgid"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/validate"
 )
@@ -113,7 +114,7 @@ func reply(types *msgtype.Set, r *pb.ReplyRequest) (conversations.Answer, error)
 // ResendMessage implements the RPC.
 func (s *Service) ResendMessage(ctx context.Context, r *pb.ResendMessageRequest) (*pb.ResendMessageResponse, error) {
 	var c validate.Check
-	ref := broker.CheckRef(&c, "id", r.Id, false)
+	ref := msgid.CheckRef(&c, "id", r.Id, false)
 	c.Count("mailboxes", len(r.Mailboxes), broker.MaxBatch)
 	for i, m := range r.Mailboxes[:min(len(r.Mailboxes), broker.MaxBatch)] {
 		c.Name(fmt.Sprintf("mailboxes[%d]", i), broker.ParseMailbox(m).Name)

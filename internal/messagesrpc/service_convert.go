@@ -12,7 +12,9 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
 	"brokerd/internal/content"
+	"brokerd/internal/fault"
 	"brokerd/internal/inbox"
+	"brokerd/internal/msgid"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/tracing"
 	"brokerd/internal/validate"
@@ -96,7 +98,7 @@ func unaddressed(c *validate.Check, types *msgtype.Set, m *pb.Message) broker.Dr
 	c.Line("task_id", m.TaskId, validate.MaxID)
 	c.Line("ordering_key", m.OrderingKey, validate.MaxID)
 	if m.InReplyTo != "" {
-		d.ReplyTo = broker.CheckRef(c, "in_reply_to", m.InReplyTo, false)
+		d.ReplyTo = msgid.CheckRef(c, "in_reply_to", m.InReplyTo, false)
 	}
 	c.Labels("labels", m.Labels)
 	attachments(c, m)
@@ -283,7 +285,7 @@ func drafts(types *msgtype.Set, messages []*pb.Message) ([]broker.Draft, error) 
 			return nil, err
 		}
 		if all[i].Content, all[i].Fault = content.Marshal(m); all[i].Fault != nil {
-			return nil, broker.Indexed(all[i].Fault, i, len(messages))
+			return nil, fault.Indexed(all[i].Fault, i, len(messages))
 		}
 	}
 	return all, nil
@@ -345,7 +347,7 @@ func delivery(revision int64, d *broker.Delivery) *pb.Delivery {
 		FinishedAt: stamp(d.FinishedAt),
 	}
 	if d.Claims > 0 {
-		out.ClaimId = broker.ClaimID(revision, d.Claims)
+		out.ClaimId = msgid.ClaimID(revision, d.Claims)
 		out.Holder = d.Holder
 	}
 	if d.State == broker.Acked {
@@ -375,8 +377,8 @@ func stamp(t time.Time) *timestamppb.Timestamp {
 }
 
 // claimRef checks a field that must have a claim id.
-func claimRef(c *validate.Check, field, s string) broker.Ref {
-	ref, ok := broker.ParseRef(s)
+func claimRef(c *validate.Check, field, s string) msgid.Ref {
+	ref, ok := msgid.ParseRef(s)
 	if !ok || ref.Claim == 0 {
 		c.Fail(field, "%.60q is not a claim id (4711.2)", s)
 	}
@@ -384,16 +386,16 @@ func claimRef(c *validate.Check, field, s string) broker.Ref {
 }
 
 // claimOrMessage checks a field that has a claim id, or names a message and means the claim on it.
-func claimOrMessage(c *validate.Check, field, s string) broker.Ref {
-	return broker.CheckRef(c, field, s, true)
+func claimOrMessage(c *validate.Check, field, s string) msgid.Ref {
+	return msgid.CheckRef(c, field, s, true)
 }
 
 // onlyOpen is claimOrMessage, but permits an empty field, which means the caller's only open claim.
-func onlyOpen(c *validate.Check, field, s string) broker.Ref {
+func onlyOpen(c *validate.Check, field, s string) msgid.Ref {
 	if s == "" {
-		return broker.Ref{}
+		return msgid.Ref{}
 	}
-	return broker.CheckRef(c, field, s, true)
+	return msgid.CheckRef(c, field, s, true)
 }
 
 func choice(c *validate.Check, types *msgtype.Set, f *pb.MessageFilter) inbox.Choice {
@@ -454,7 +456,7 @@ func topic(c *validate.Check, r *pb.ClaimMessagesRequest) broker.Topic {
 }
 
 // A refCheck checks a field of a settlement that names its claim.
-type refCheck func(c *validate.Check, field, s string) broker.Ref
+type refCheck func(c *validate.Check, field, s string) msgid.Ref
 
 func nackSettlement(c *validate.Check, n *pb.Nack, ref refCheck) broker.Settlement {
 	s := broker.Settlement{

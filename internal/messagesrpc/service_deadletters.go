@@ -8,6 +8,7 @@ import (
 	"brokerd/internal/deadletters"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/msgid"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/page"
 	"brokerd/internal/validate"
@@ -105,7 +106,7 @@ func (s *Service) chosen(
 	}
 	var c validate.Check
 	ch = deadletters.Choice{
-		IDs: broker.CheckRefs(&c, "ids", r.GetIds(), false), Mailbox: r.GetMailbox(),
+		IDs: msgid.CheckRefs(&c, "ids", r.GetIds(), broker.MaxBatch, false), Mailbox: r.GetMailbox(),
 		Filter: deadFilter(&c, types, r.GetFilter()),
 	}
 	mailboxField(&c, ch.Mailbox)

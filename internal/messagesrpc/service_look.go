@@ -4,6 +4,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
 	"brokerd/internal/inbox"
+	"brokerd/internal/msgid"
 	"brokerd/internal/validate"
 )
 
@@ -18,7 +19,7 @@ func order(c *validate.Check, o pb.MessageOrder) bool {
 // checkListingLook checks the fields of a list that say which messages of the inbox it shows, and in which order.
 func checkListingLook(c *validate.Check, r *pb.ListMessagesRequest, l *inbox.ListOptions) {
 	l.Look = inbox.Look{Priority: order(c, r.Order), Queues: r.IncludeQueues}
-	l.IDs = broker.CheckRefs(c, "ids", r.Ids, false)
+	l.IDs = msgid.CheckRefs(c, "ids", r.Ids, broker.MaxBatch, false)
 	l.Mailbox = r.Mailbox
 	mailboxField(c, r.Mailbox)
 	own := r.Box == pb.MessageBox_MESSAGE_BOX_UNSPECIFIED || r.Box == pb.MessageBox_MESSAGE_BOX_INBOX

@@ -18,6 +18,7 @@ import (
 	"brokerd/internal/guard"
 	"brokerd/internal/identity"
 	"brokerd/internal/inbox"
+	"brokerd/internal/msgid"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/validate"
 )
@@ -90,7 +91,7 @@ func (s *Service) readBatches(stream pb.MessageService_SendServer, c *confirmer)
 			select {
 			case c.slots <- struct{}{}:
 			case <-s.broker.Stopping():
-				return broker.ErrStopping()
+				return fault.Stopping()
 			case <-stream.Context().Done():
 				return stream.Context().Err()
 			}
@@ -255,7 +256,7 @@ func (s *Service) Claim(stream pb.MessageService_ClaimServer) error {
 			return err
 		}
 		if done {
-			return broker.ErrStopping()
+			return fault.Stopping()
 		}
 	}
 }
@@ -357,7 +358,7 @@ func frameSettlements(r *pb.ClaimRequest) ([]broker.Settlement, error) {
 // refuse replaces an item by its fault, if the check has one, and clears the check for the next item.
 func refuse(c *validate.Check, item *broker.Settlement, id string) {
 	if err := c.Err(); err != nil {
-		*item = broker.Settlement{Ref: broker.Ref{Text: id}, Fault: err}
+		*item = broker.Settlement{Ref: msgid.Ref{Text: id}, Fault: err}
 		*c = validate.Check{}
 	}
 }

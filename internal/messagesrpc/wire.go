@@ -12,6 +12,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
 	"brokerd/internal/content"
+	"brokerd/internal/msgid"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/validate"
 )
@@ -361,7 +362,7 @@ func (f *claimFrame) ReadWire(data []byte) (size int, ok bool) {
 	}
 	acks := make([]broker.Settlement, 0, n)
 	f.plain = eachField(slices.Clone(data), listsOfClaim, func(w wireField) bool {
-		ref, ok := broker.ParseRef(view(w.text))
+		ref, ok := msgid.ParseRef(view(w.text))
 		acks = append(acks, broker.Settlement{Verb: broker.Ack, Ref: ref})
 		return ok && ref.Claim != 0 && w.field == 2
 	})

@@ -9,6 +9,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
+	"brokerd/internal/msgid"
 )
 
 // A sendAnswer is a frame of a Send stream whose results have no fault and no warning.
@@ -218,7 +219,7 @@ func putBool(b []byte, field protowire.Number, set bool) []byte {
 	return putNumber(b, field, int64(protowire.EncodeBool(set)))
 }
 
-func putID(b []byte, field protowire.Number, id broker.ID) []byte {
+func putID(b []byte, field protowire.Number, id msgid.ID) []byte {
 	b, at := begin(b, field, len("00000000-0000-0000-0000-000000000000"))
 	return at.end(id.AppendTo(b))
 }

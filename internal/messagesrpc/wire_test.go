@@ -19,6 +19,7 @@ import (
 	"brokerd/internal/broker"
 	"brokerd/internal/fault"
 	"brokerd/internal/messagetrace"
+	"brokerd/internal/msgid"
 	"brokerd/internal/msgtype"
 )
 
@@ -163,7 +164,7 @@ func TestWire_ProtobufDecodesOtherFrames(t *testing.T) {
 
 func claimIDsUpTo(n int) (ids []string) {
 	for i := range n {
-		ids = append(ids, broker.ClaimID(int64(i+1), 1))
+		ids = append(ids, msgid.ClaimID(int64(i+1), 1))
 	}
 	return ids
 }
@@ -375,7 +376,7 @@ func FuzzWireAnswers(f *testing.F) {
 		}
 		wantWire(t, &deliverAnswer{s, slices.Repeat([]broker.Claim{c}, int(n%300))}, &pb.ClaimResponse{}, &pb.ClaimResponse{})
 
-		two := []broker.Settled{{ClaimID: thread}, {ClaimID: broker.ClaimID(revision, int(number))}}
+		two := []broker.Settled{{ClaimID: thread}, {ClaimID: msgid.ClaimID(revision, int(number))}}
 		results := slices.Repeat(two, int(n%300))
 		wantWire(t, &settledAnswer{results}, &pb.ClaimResponse{}, &pb.ClaimResponse{})
 		results = append(results, broker.Settled{Fault: fault.Field("a", "b")})

@@ -10,6 +10,7 @@ import (
 	"brokerd/internal/broker"
 	"brokerd/internal/content"
 	"brokerd/internal/directory"
+	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 	"brokerd/internal/tracing"
 )
@@ -137,11 +138,11 @@ func (r *Recorder) Ended(tx *store.Tx, end broker.ClaimEnd) error {
 		Name: "process " + box.String(), Kind: tracing.Consumer, Start: end.ClaimedAt, End: tx.Now(),
 		Attributes: []tracing.Attribute{
 			{Key: system, Value: "brokerd"}, {Key: operationName, Value: "process"}, {Key: operationType, Value: "process"},
-			{Key: destination, Value: box.String()}, {Key: messageID, Value: broker.ID(id).String()},
+			{Key: destination, Value: box.String()}, {Key: messageID, Value: msgid.ID(id).String()},
 			{Key: clientID, Value: holder}, {Key: sessionName, Value: session.Name},
 			{Key: messageType, Value: kind}, {Key: revision, Value: int(end.Delivery.Message)},
 			{Key: messageSender, Value: sender},
-			{Key: claimID, Value: broker.ClaimID(end.Delivery.Message, end.Claim)},
+			{Key: claimID, Value: msgid.ClaimID(end.Delivery.Message, end.Claim)},
 			{Key: claimAttempt, Value: end.Attempt}, {Key: claimOutcome, Value: outcome},
 		},
 	}
@@ -191,7 +192,7 @@ func contextOf(stored []byte) (tracing.Context, bool) {
 
 // claimContext returns the span of a claim of a message with the span parent.
 func claimContext(parent tracing.Context, d broker.DeliveryID, claim int) tracing.Context {
-	return parent.Derive(broker.ClaimID(d.Message, claim) + "@" + strconv.FormatInt(d.Mailbox, 10))
+	return parent.Derive(msgid.ClaimID(d.Message, claim) + "@" + strconv.FormatInt(d.Mailbox, 10))
 }
 
 const (

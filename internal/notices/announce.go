@@ -64,7 +64,7 @@ func (s *Sender) announce(tx *store.Tx, e events.Event, id int64) (int, error) {
 	}
 	d := broker.Draft{
 		Target: broker.Target{Kind: broker.ToChannel, Name: to.Channel}, Type: "event",
-		Subject:  broker.Clip(cmp.Or(e.Summary, e.Type+" from "+e.Source), validate.MaxLine),
+		Subject:  content.Clip(cmp.Or(e.Summary, e.Type+" from "+e.Source), validate.MaxLine),
 		Priority: priorities[e.Severity], Task: e.TaskID, TTL: to.TTL,
 	}
 	says := content.Message{
@@ -95,7 +95,7 @@ func (s *Sender) announce(tx *store.Tx, e events.Event, id int64) (int, error) {
 func eventPayload(e *events.Event) string {
 	var b strings.Builder
 	text := func(field, s string) {
-		b.WriteString(`,"` + field + `":` + broker.Quote(s))
+		b.WriteString(`,"` + field + `":` + events.Quote(s))
 	}
 	b.WriteString(`{"revision":` + strconv.FormatInt(e.Revision, 10))
 	text("time", e.Time.UTC().Format(time.RFC3339Nano))
@@ -117,7 +117,7 @@ func eventPayload(e *events.Event) string {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		b.WriteString(broker.Quote(about))
+		b.WriteString(events.Quote(about))
 	}
 	b.WriteByte(']')
 	text("task_id", e.TaskID)

@@ -7,6 +7,7 @@ import (
 	"brokerd/internal/content"
 	"brokerd/internal/directory"
 	"brokerd/internal/identity"
+	"brokerd/internal/msgid"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/store"
 	"brokerd/internal/validate"
@@ -84,9 +85,9 @@ func (l *Letter) targets() []broker.Target {
 func (l *Letter) draft(t broker.Target) (*broker.Draft, error) {
 	d := &broker.Draft{
 		Target: t, One: t.Kind == broker.ToRole, Type: l.Type,
-		Subject: broker.Clip(l.Subject, validate.MaxLine), Priority: l.Priority,
+		Subject: content.Clip(l.Subject, validate.MaxLine), Priority: l.Priority,
 		Thread: l.Thread, Task: l.Task, Artifacts: l.Artifacts, PayloadSize: len(l.Payload),
-		ReplyTo: broker.Ref{Revision: l.InReplyTo},
+		ReplyTo: msgid.Ref{Revision: l.InReplyTo},
 	}
 	switch {
 	case broker.IsDirective(l.Type):

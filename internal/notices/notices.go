@@ -87,7 +87,7 @@ func (s *Sender) recipients(tx *store.Tx, session int64, n broker.Notice) (names
 func draftOf(n broker.Notice) (*broker.Draft, error) {
 	d := &broker.Draft{
 		Target: broker.Target{Kind: broker.ToAgent, Name: n.Agent},
-		Type:   n.Type, Subject: broker.Clip(n.Subject, validate.MaxLine),
+		Type:   n.Type, Subject: content.Clip(n.Subject, validate.MaxLine),
 		Priority: noticePriority, Task: n.Task, TTL: noticeTTL,
 	}
 	if n.Agent == "" {

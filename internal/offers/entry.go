@@ -33,11 +33,11 @@ func (o *Offers) append(tx *store.Tx, a broker.Actor, e entry) (int64, error) {
 	event.Severity = e.severity
 	event.Summary = finding.Count(len(e.messages), "message") + " " + e.verb + " " + e.agent + " (" + e.way.String() + ")"
 	var details strings.Builder
-	details.WriteString(`{"agent":` + broker.Quote(e.agent) + `,"way":` + broker.Quote(e.way.String()) +
-		`,"harness":` + broker.Quote(e.harness))
+	details.WriteString(`{"agent":` + events.Quote(e.agent) + `,"way":` + events.Quote(e.way.String()) +
+		`,"harness":` + events.Quote(e.harness))
 	if e.why != "" {
 		event.Summary += ": " + e.why
-		details.WriteString(`,"why":` + broker.Quote(e.why))
+		details.WriteString(`,"why":` + events.Quote(e.why))
 	}
 	details.WriteString(`,"messages":[`)
 	for i, m := range e.messages {

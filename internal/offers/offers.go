@@ -10,6 +10,7 @@ import (
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
+	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
 
@@ -93,7 +94,7 @@ func (o *Offers) Offer(ctx context.Context, c identity.Caller, r Request) (Offer
 		if err != nil || len(chosen) == 0 {
 			return err
 		}
-		refs := make([]broker.Ref, len(chosen))
+		refs := make([]msgid.Ref, len(chosen))
 		for i, message := range chosen {
 			refs[i].Revision = message
 		}
