@@ -48,7 +48,15 @@ func (r *Round[T]) Note(tx *Tx, value T, rows int) {
 
 // Kick asks for an ending in this batch, and has the writer start a batch if there is none. If the batch is lost, the
 // ending is tried again. It may be called concurrently.
-func (e Ending[T]) Kick() { e.writer.kickNow(e.round) }
+func (e Ending[T]) Kick() {
+	w := e.writer
+	w.mu.Lock()
+	if !w.closed {
+		w.kick(e.round)
+	}
+	w.mu.Unlock()
+	w.nudge()
+}
 
 // cut drops the notes from number n on.
 func (r *Round[T]) cut(n int) {

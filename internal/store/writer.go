@@ -80,16 +80,6 @@ func newWriter(c *conn, cp *checkpointer, m meta, o Options) *writer {
 	return w
 }
 
-// kickNow notes an ending for the next batch, and starts one. It does nothing when the store closes.
-func (w *writer) kickNow(r round) {
-	w.mu.Lock()
-	if !w.closed {
-		w.kick(r)
-	}
-	w.mu.Unlock()
-	w.nudge()
-}
-
 // nudge lets the writer look whether there is something to do.
 func (w *writer) nudge() {
 	select {
@@ -175,14 +165,12 @@ func (w *writer) kickLater(endings []round) {
 	w.mu.Lock()
 	w.resting = true
 	w.mu.Unlock()
-	w.clock.AfterFunc(kickRetry, w.retryKicks)
-}
-
-func (w *writer) retryKicks() {
-	w.mu.Lock()
-	w.resting = false
-	w.mu.Unlock()
-	w.nudge()
+	w.clock.AfterFunc(kickRetry, func() {
+		w.mu.Lock()
+		w.resting = false
+		w.mu.Unlock()
+		w.nudge()
+	})
 }
 
 // guard keeps a panic in somebody else's function from ending the writer.
