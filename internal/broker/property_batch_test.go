@@ -118,8 +118,12 @@ func (w *heldWriter) push(caller any) {
 	}
 }
 
-// ran is called in the writer after each function, also after those at the end of a batch, which are not queued.
-func (w *heldWriter) ran(store.Work) {
+// ran is called in the writer after each function, also after those at the end of a batch, which are not queued. A round
+// runs before a function that was taken out of the queue already.
+func (w *heldWriter) ran(work store.Work) {
+	if work.Round {
+		return
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.waiting = max(0, w.waiting-1)

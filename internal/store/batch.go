@@ -215,7 +215,7 @@ func (w *writer) function(fn func(*Tx) error, whole bool) (err error) {
 		w.exceeded(tx)
 	}
 	if w.ran != nil {
-		tx.work.OnCommits = len(tx.onCommit)
+		tx.work.OnCommits, tx.work.Round = len(tx.onCommit), whole
 		w.ran(tx.work)
 	}
 	if err != nil {

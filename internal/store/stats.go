@@ -37,9 +37,10 @@ type Commit struct {
 
 // Work is what one function of the writer has done.
 type Work struct {
-	Statements int // that may change something; a savepoint counts as two
-	Reads      int // queries
-	OnCommits  int // functions that it has registered with OnCommit
+	Statements int  // that may change something; a savepoint counts as two
+	Reads      int  // queries
+	OnCommits  int  // functions that it has registered with OnCommit
+	Round      bool // it is a round between functions (see NewRound)
 }
 
 // Stats returns the figures of the store. It is cheap and may be called at any time.
