@@ -118,8 +118,8 @@ func (w *heldWriter) push(caller any) {
 	}
 }
 
-// ran is called in the writer after each function, also after those at the end of a batch, which are not queued. A round
-// runs before a function that was taken out of the queue already.
+// ran is called in the writer after each function. Rounds and endings are not queued; a round runs before a function that
+// was taken out of the queue already.
 func (w *heldWriter) ran(work store.Work) {
 	if work.Round {
 		return

@@ -107,7 +107,6 @@ func (h *history) openStream(t *rapid.T) {
 		<-old.over
 	}
 	h.streams[name] = s
-	go s.read()
 	resumed := first.GetOpened().GetResumed()
 	held := h.holds(s)
 	if len(resumed) != len(held) {
@@ -120,6 +119,7 @@ func (h *history) openStream(t *rapid.T) {
 		p.until = h.m.now.Add(s.lasts)
 		s.known[p.claimID()], s.got[p.claimID()] = true, true
 	}
+	go s.read()
 }
 
 // read takes the frames of the stream until it ends.

@@ -66,6 +66,7 @@ func TestSleepingMailbox_IsFound(t *testing.T) {
 			ann := w.agent("ann", "red")
 			id := w.in("default", "bob").send(w.later(c.message)).Id
 			c.wait(w, ann)
+			w.in("default", "bob").send(to("bob")) // dispatch has looked at what waits when this is sent
 			w.stir(id)
 			select {
 			case got := <-found:

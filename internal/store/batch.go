@@ -215,7 +215,7 @@ func (w *writer) function(fn func(*Tx) error, whole bool) (err error) {
 		w.exceeded(tx)
 	}
 	if w.ran != nil {
-		tx.work.OnCommits, tx.work.Round = len(tx.onCommit), whole
+		tx.work.OnCommits, tx.work.Round = len(tx.onCommit), whole || b.ended > 0
 		w.ran(tx.work)
 	}
 	if err != nil {

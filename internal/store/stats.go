@@ -40,7 +40,7 @@ type Work struct {
 	Statements int  // that may change something; a savepoint counts as two
 	Reads      int  // queries
 	OnCommits  int  // functions that it has registered with OnCommit
-	Round      bool // it is a round between functions (see NewRound)
+	Round      bool // it is a round or an ending, which no caller has queued
 }
 
 // Stats returns the figures of the store. It is cheap and may be called at any time.
