@@ -28,7 +28,7 @@ import (
 // noGates lets everything through, and notes nothing.
 type noGates struct {
 	freeForAll
-	passing func(agent int64) // called when somebody asks for the gate of an agent; may be nil
+	passing func(agent int64) // called with each agent whose gate is read; may be nil
 }
 
 func (g *noGates) Pass(_ *store.Tx, agent int64) (Pass, error) {

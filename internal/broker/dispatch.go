@@ -20,8 +20,8 @@ const (
 	dispatchRead = 4096
 )
 
-// dispatch gives ready deliveries to those who wait for them. It runs in the writer, at the end of a batch, and is
-// the only place where streams and waiting calls are told of work, what was given to them on sending included.
+// dispatch gives ready deliveries to the consumers that wait for them. It runs in the writer, at the end of a batch. It
+// alone delivers to streams and waiting calls, also what they were given when it was sent.
 //
 // A consumer with capacity that was not freed has been offered all there was in its mailboxes, so only what has become
 // ready since the last dispatch can be for it.

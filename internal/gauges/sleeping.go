@@ -16,8 +16,8 @@ const (
 	mostLooks = 10
 )
 
-// SleepingMailboxes returns one line for each mailbox that sleeps, at most most: a delivery in it is ready, a consumer waits that
-// takes it and has capacity, and dispatch does not give it to the consumer.
+// SleepingMailboxes returns one line for each mailbox that sleeps, at most most: a delivery in it is ready, a consumer
+// waits that takes it and has capacity, and dispatch does not give it to the consumer.
 //
 // What a snapshot shows of a running broker may already change. So a delivery counts if two functions of the writer, in
 // different batches, find it ready and its consumer idle, and nothing was committed in between: dispatch has then run

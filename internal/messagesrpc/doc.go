@@ -25,9 +25,9 @@
 // The service decodes a message once, when it is sent. It sets defaults in it: that is the content, which the core stores
 // and never decodes. For a delivery, the content follows the fields of the broker, as bytes.
 //
-// A call marshals the message again. A plain message of a Send stream is not even unmarshalled: its content is what the
-// client has sent, with the defaults behind it. The order of the fields may differ, and the form of some; the meaning does not. The function draft
-// checks both kinds of message.
+// A call marshals the message again. A plain message of a Send stream is not even unmarshalled: its content is what
+// the client has sent, with the defaults behind it. The order of the fields may differ, and the form of some; the
+// meaning does not. The function draft checks both kinds of message.
 //
 // # Frames
 //

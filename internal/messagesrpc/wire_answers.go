@@ -66,7 +66,7 @@ func (a *sendAnswer) AppendWire(b []byte) []byte {
 	return b
 }
 
-// Message returns the frame as protobuf has it.
+// Message returns the frame as a message of protobuf.
 func (a *sendAnswer) Message() proto.Message {
 	out := &pb.SendResponse{}
 	for i := range a.outcomes {
@@ -114,7 +114,7 @@ func (a *deliverAnswer) AppendWire(b []byte) []byte {
 	return frame.end(b)
 }
 
-// Message returns the frame as protobuf has it.
+// Message returns the frame as a message of protobuf.
 func (a *deliverAnswer) Message() proto.Message {
 	delivery := &pb.ClaimDelivery{Claims: a.service.claimedAll(a.claims)}
 	return &pb.ClaimResponse{Frame: &pb.ClaimResponse_Deliver{Deliver: delivery}}
@@ -149,7 +149,7 @@ func (a *settledAnswer) AppendWire(b []byte) []byte {
 	return frame.end(b)
 }
 
-// Message returns the frame as protobuf has it.
+// Message returns the frame as a message of protobuf.
 func (a *settledAnswer) Message() proto.Message {
 	results := make([]*pb.SettleResult, len(a.results))
 	for i := range a.results {

@@ -31,8 +31,9 @@
 //
 // What many functions would write one by one, they can note instead, and a Round writes it once. A round of NewRound
 // belongs to the functions whose notes it gets: it runs before any function that might read what it writes, and if it
-// fails, they fail. The rows that it will change are charged to them, and bound the batch. An ending of NewEnding runs once at the end of a batch; if it fails, it alone is undone, and runs
-// again later with the same notes. A function that is refused takes its notes back.
+// fails, they fail. The rows that it will change are charged to them, and bound the batch. An ending of NewEnding
+// runs once at the end of a batch; if it fails, it alone is undone, and runs again later with the same notes. A
+// function that is refused takes its notes back.
 //
 // # Callers
 //
