@@ -10,14 +10,31 @@ import (
 	"brokerd/internal/app"
 )
 
-// fails lets the clock run until an agent has failed. In small steps: a leap would look like a process that stood still.
+// fails lets the clock run until the lease of an agent ends, and waits until the broker says that it has failed. In
+// small steps: a leap would look like a process that stood still. And no further: the agent fails at the time of
+// the transaction that finds its lease expired.
 func (s *stage) fails(agent string) {
 	s.t.Helper()
-	for at(s.t, fields(s.t, "agent", "get", agent), "agent", "health") != "failed" {
-		if s.t.Context().Err() != nil {
-			s.t.Fatal(agent, "lives on")
+	parse := func(a any, field string) time.Time {
+		at, err := time.Parse(time.RFC3339Nano, at(s.t, a, field).(string))
+		if err != nil {
+			s.t.Fatal(err)
 		}
-		s.Advance(time.Second)
+		return at
+	}
+	for {
+		a := at(s.t, fields(s.t, "agent", "get", agent), "agent")
+		lease, err := time.ParseDuration(at(s.t, a, "lease").(string))
+		switch {
+		case err != nil:
+			s.t.Fatal(err)
+		case at(s.t, a, "health") == "failed":
+			return
+		case s.t.Context().Err() != nil:
+			s.t.Fatal(agent, "lives on")
+		case s.Now().Before(parse(a, "last_seen").Add(lease)):
+			s.Advance(time.Second)
+		}
 	}
 }
 
