@@ -90,11 +90,9 @@ func (m *melee) step() (what string, err error) {
 		m.note(out.GetFence(), out.GetTicket())
 		return "acquire", err
 	case n < 40:
-		m.start(func(ctx context.Context) error {
-			r := m.wish()
-			r.Wait, r.DryRun = durationpb.New(longWait), false
-			return drop(a.AcquireLocks(ctx, r))
-		}, a)
+		r := m.wish()
+		r.Wait, r.DryRun = durationpb.New(longWait), false
+		m.start(func(ctx context.Context) error { return drop(a.AcquireLocks(ctx, r)) }, a)
 		return "wait", nil
 	case n < 45 && m.busy:
 		return "deaf stream", m.deafStream(a)
