@@ -44,10 +44,11 @@
 // # Streams
 //
 // A Send stream has two goroutines with the writer between them. The reader cuts each batch into pieces
-// (pieceOf), enters each piece in the confirmer, and submits it. The writer gives the outcomes of a piece to the
-// confirmer, and the other goroutine answers them in the order of the batches. A Claim stream has the same two
-// sides: one goroutine submits settlements, and the other sends the frames that broker.ClaimStream.Next
-// returns. When the daemon stops, both kinds of stream answer all that is under way.
+// (pieceOf), and submits each piece to the writer, which puts its outcomes into the outbox of the stream in this order.
+// The other goroutine sends them from there. A Claim stream has the same two sides: one goroutine submits settlements,
+// and the other sends the frames that broker.ClaimStream.Next returns. It has no outbox, because its frames do not wait
+// in a fixed order: results leave before earlier deliveries, and a delivery that was not sent yet is removed when its
+// claim ends. When the daemon stops, both kinds of stream answer all that is under way.
 //
 // # What it relies on
 //

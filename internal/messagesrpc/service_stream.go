@@ -20,6 +20,7 @@ import (
 	"brokerd/internal/inbox"
 	"brokerd/internal/msgid"
 	"brokerd/internal/msgtype"
+	"brokerd/internal/outbox"
 	"brokerd/internal/validate"
 )
 
@@ -44,31 +45,31 @@ type requested interface {
 
 // Send implements the RPC. Another goroutine reads the batches and submits them to the writer. This one answers.
 func (s *Service) Send(stream pb.MessageService_SendServer) error {
-	session, c := identity.FromContext(stream.Context()).Session, newConfirmer()
-	guard.Go(s.log, func() error { return s.readBatches(stream, c) }, c.end)
-	stopping := s.broker.Stopping()
+	ctx := stream.Context()
+	session, out := identity.FromContext(ctx).Session, outbox.New[[]broker.Outcome](maxPipelined, s.broker.Stopping())
+	guard.Go(s.log, func() error { return s.readBatches(stream, out) }, out.Close)
 	for {
-		outcomes, over, err := c.take(stopping == nil)
-		if over {
+		pieces, err := out.Next()
+		if len(pieces) == 0 {
 			return err
 		}
-		if len(outcomes) > 0 {
+		// After the end of ctx, the store may have refused a batch before it decides earlier ones.
+		for len(pieces) > 0 && ctx.Err() == nil {
+			outcomes := pieces[0]
+			for pieces = pieces[1:]; len(pieces) > 0 && len(outcomes) < broker.MaxBatch; pieces = pieces[1:] {
+				outcomes = append(outcomes, pieces[0]...)
+			}
 			if err := s.confirm(stream, session, outcomes); err != nil {
 				return err
 			}
-			continue
-		}
-		select {
-		case <-c.wake:
-		case <-stopping:
-			stopping = nil // the batches under way are still answered
 		}
 	}
 }
 
-// readBatches submits the batches of a stream, in pieces, until the stream ends. It waits while maxPipelined pieces are
-// under way, while the agent has too much queued for the writer, and while it sends faster than its session allows.
-func (s *Service) readBatches(stream pb.MessageService_SendServer, c *confirmer) error {
+// readBatches submits the batches of a stream, in pieces, until the stream ends. The writer decides the pieces in this
+// order. readBatches waits while maxPipelined pieces are under way, while the agent has too much queued for the writer,
+// and while it sends faster than its session allows.
+func (s *Service) readBatches(stream pb.MessageService_SendServer, out *outbox.Outbox[[]broker.Outcome]) error {
 	who := identity.FromContext(stream.Context())
 	r := sendFrame{types: func() (*msgtype.Set, error) { return s.types(stream.Context()) }}
 	producer := ""
@@ -88,16 +89,12 @@ func (s *Service) readBatches(stream pb.MessageService_SendServer, c *confirmer)
 			return err
 		}
 		for len(all.Drafts) > 0 {
-			select {
-			case c.slots <- struct{}{}:
-			case <-s.broker.Stopping():
-				return fault.Stopping()
-			case <-stream.Context().Done():
-				return stream.Context().Err()
+			if err := out.Reserve(stream.Context()); err != nil {
+				return err
 			}
-			n, piece, answer := pieceOf(all.Drafts), all, c.add()
+			n, piece := pieceOf(all.Drafts), all
 			piece.Drafts = all.Drafts[:n]
-			s.broker.Submit(stream.Context(), who, piece, func(o []broker.Outcome) { c.done(answer, o) })
+			s.broker.Submit(stream.Context(), who, piece, out.Put)
 			all.Drafts, all.First, all.At = all.Drafts[n:], all.First+int64(n), all.At+n
 		}
 	}
