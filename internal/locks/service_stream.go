@@ -12,58 +12,51 @@ import (
 	"brokerd/internal/fault"
 	"brokerd/internal/guard"
 	"brokerd/internal/identity"
+	"brokerd/internal/outbox"
 	"brokerd/internal/tracing"
 )
 
 const (
 	// maxWaits is how many requests of one Lock stream may wait for their turn.
 	maxWaits = 1000
-	// maxUnread is how many others may be without an answer that the client has read, until no further request is.
-	maxUnread = 1000
+	// maxUnread is how many requests may be without an answer that the client has read, with those that wait, until no
+	// further one is taken.
+	maxUnread = 2 * maxWaits
 )
 
-// Lock implements the RPC. One goroutine reads and submits, this one answers; the writer is between them.
+// Lock implements the RPC. Another goroutine reads the requests and submits them to the writer. This one answers, until
+// each request has its answer or has been broken off.
 func (s *Service) Lock(stream pb.LockService_LockServer) error {
 	ctx, cancel := context.WithCancel(stream.Context())
-	q := newReplies()
-	defer func() {
-		cancel()
-		s.unsaid(q.close())
-	}()
-	guard.Go(s.table.zap, func() error { return s.readRequests(ctx, stream, q) }, q.end)
-	stopping := s.table.stopping
+	defer cancel()
+	q := &openRequests{out: outbox.New[reply](maxUnread, s.table.stopping), cancels: map[int64]context.CancelFunc{}}
+	end := func(err error) {
+		q.out.Close(err)
+		if err != nil {
+			cancel()
+		}
+	}
+	guard.Go(s.table.zap, func() error { return s.readRequests(ctx, stream, q) }, end)
 	for {
-		ready, over, err := q.take(stopping == nil)
-		if over {
+		ready, err := q.out.Next()
+		if len(ready) == 0 {
 			return err
 		}
 		for i := range ready {
-			if err := stream.Send(ready[i].LockResponse); err != nil {
-				s.unsaid(ready[i:])
-				return err
+			err := ctx.Err()
+			if err == nil {
+				err = stream.Send(ready[i].LockResponse)
 			}
-			s.table.Told(&ready[i].answer, true)
-		}
-		if len(ready) > 0 {
-			continue
-		}
-		select {
-		case <-q.wake:
-		case <-stopping:
-			stopping = nil // what is under way is still answered
+			if err != nil {
+				end(err)
+			}
+			s.table.Told(&ready[i].answer, err == nil)
 		}
 	}
 }
 
-// unsaid says that nobody gets some answers.
-func (s *Service) unsaid(replies []reply) {
-	for i := range replies {
-		s.table.Told(&replies[i].answer, false)
-	}
-}
-
-// readRequests submits what comes until the stream ends.
-func (s *Service) readRequests(ctx context.Context, stream pb.LockService_LockServer, q *replies) error {
+// readRequests submits the requests until the stream ends.
+func (s *Service) readRequests(ctx context.Context, stream pb.LockService_LockServer, q *openRequests) error {
 	series := s.table.Series(identity.FromContext(ctx))
 	for {
 		r, err := stream.Recv()
@@ -73,9 +66,6 @@ func (s *Service) readRequests(ctx context.Context, stream pb.LockService_LockSe
 		if err != nil {
 			return err
 		}
-		if err := q.awaitAnswers(ctx); err != nil {
-			return err
-		}
 		if err := s.submit(ctx, series, r, q); err != nil {
 			return err
 		}
@@ -83,7 +73,7 @@ func (s *Service) readRequests(ctx context.Context, stream pb.LockService_LockSe
 }
 
 // submit hands one request over. An error ends the stream.
-func (s *Service) submit(ctx context.Context, series *Series, r *pb.LockRequest, q *replies) error {
+func (s *Service) submit(ctx context.Context, series *Series, r *pb.LockRequest, q *openRequests) error {
 	if r.GetCancel() != nil {
 		q.cancel(r.Number)
 		return nil
@@ -97,6 +87,9 @@ func (s *Service) submit(ctx context.Context, series *Series, r *pb.LockRequest,
 		if cancel != nil {
 			cancel()
 		}
+		return err
+	}
+	if err := q.out.Reserve(ctx); err != nil {
 		return err
 	}
 	refuse := func(err error) {
@@ -166,47 +159,34 @@ func (s *Service) submit(ctx context.Context, series *Series, r *pb.LockRequest,
 	return nil
 }
 
-// A reply is an answer that is there; of one to an acquire request it has both forms.
+// A reply answers a request. To a request that acquires, it has the answer in both forms.
 type reply struct {
 	*pb.LockResponse
 	answer Answer
 }
 
-// replies are the requests of one stream that are under way, and the answers that are there.
-type replies struct {
-	wake     chan struct{} // capacity 1: there is something to take
-	taken    chan struct{} // capacity 1: answers were taken
-	finished sync.WaitGroup
+// openRequests are those of one stream that have no answer yet.
+type openRequests struct {
+	out *outbox.Outbox[reply]
 
-	mu     sync.Mutex                   // guards the fields below
-	under  map[int64]context.CancelFunc // by number
-	waits  int                          // how many of them wait
-	ready  []reply
-	ended  bool  // no further request comes
-	err    error // why
-	closed bool  // and none is begun
+	mu      sync.Mutex                   // guards the fields below
+	cancels map[int64]context.CancelFunc // by number
+	waits   int                          // how many of them wait
 }
 
-func newReplies() *replies {
-	return &replies{wake: make(chan struct{}, 1), taken: make(chan struct{}, 1), under: map[int64]context.CancelFunc{}}
-}
-
-// begin enters a request that is about to be submitted. One that waits has a function that breaks it off, which is called in the end. It is crowded if too
-// many others wait.
-func (q *replies) begin(number int64, cancel context.CancelFunc) (crowded bool, err error) {
+// begin enters a request that is about to be submitted. One that waits has a function that breaks it off, which is called
+// in the end. It is crowded if too many others wait.
+func (q *openRequests) begin(number int64, cancel context.CancelFunc) (crowded bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	_, taken := q.under[number]
+	_, taken := q.cancels[number]
 	switch {
-	case q.closed:
-		return false, context.Canceled
 	case number < 1:
 		return false, fault.Field("number", "is %d; numbers of requests are greater than 0", number)
 	case taken:
 		return false, fault.Field("number", "%d is the number of another request that is not answered yet", number)
 	}
-	q.finished.Add(1)
-	q.under[number] = cancel
+	q.cancels[number] = cancel
 	if cancel != nil {
 		q.waits++
 	}
@@ -214,9 +194,9 @@ func (q *replies) begin(number int64, cancel context.CancelFunc) (crowded bool, 
 }
 
 // cancel breaks a request off, if it is under way.
-func (q *replies) cancel(number int64) {
+func (q *openRequests) cancel(number int64) {
 	q.mu.Lock()
-	cancel := q.under[number]
+	cancel := q.cancels[number]
 	q.mu.Unlock()
 	if cancel != nil {
 		cancel()
@@ -224,11 +204,10 @@ func (q *replies) cancel(number int64) {
 }
 
 // done answers a request. The writer calls it, so it does not block.
-func (q *replies) done(a reply) {
+func (q *openRequests) done(a reply) {
 	q.mu.Lock()
-	cancel := q.under[a.Number]
-	delete(q.under, a.Number)
-	q.ready = append(q.ready, a)
+	cancel := q.cancels[a.Number]
+	delete(q.cancels, a.Number)
 	if cancel != nil {
 		q.waits--
 	}
@@ -236,71 +215,5 @@ func (q *replies) done(a reply) {
 	if cancel != nil {
 		cancel()
 	}
-	signal(q.wake)
-	q.finished.Done()
-}
-
-// end says that no further request comes, and why.
-func (q *replies) end(err error) {
-	q.mu.Lock()
-	q.ended, q.err = true, err
-	q.mu.Unlock()
-	signal(q.wake)
-}
-
-// take returns the answers that are there. It is over when the stream has broken, or when no request is under way and none comes, or none is to
-// be waited for because the broker stops.
-func (q *replies) take(stopping bool) (ready []reply, over bool, err error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	switch {
-	case q.ended && q.err != nil:
-		return nil, true, q.err
-	case len(q.ready) > 0:
-		ready, q.ready = q.ready, nil
-		signal(q.taken)
-		return ready, false, nil
-	case len(q.under) > 0:
-	case q.ended:
-		return nil, true, nil
-	case stopping:
-		return nil, true, errStopping()
-	}
-	return nil, false, nil
-}
-
-// awaitAnswers waits while too much is not answered, or the client does not read its answers.
-func (q *replies) awaitAnswers(ctx context.Context) error {
-	for {
-		q.mu.Lock()
-		few := len(q.under)-q.waits+len(q.ready) < maxUnread
-		q.mu.Unlock()
-		if few {
-			return nil
-		}
-		select {
-		case <-q.taken:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// close lets no further request begin, waits for those under way, and returns the answers that were not taken.
-func (q *replies) close() []reply {
-	q.mu.Lock()
-	q.closed = true
-	q.mu.Unlock()
-	q.finished.Wait()
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.ready
-}
-
-// signal wakes whoever waits, now or next.
-func signal(wake chan struct{}) {
-	select {
-	case wake <- struct{}{}:
-	default:
-	}
+	q.out.Put(a)
 }

@@ -2,6 +2,7 @@ package locks_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -58,6 +59,39 @@ func TestLock_ClientThatReadsNothingIsNotReadFurther(t *testing.T) {
 			t.Error("the stream ends well")
 		}
 	})
+}
+
+// broken is a stream with one request, whose answer cannot be sent.
+type broken struct {
+	deaf
+	request chan *pb.LockRequest
+}
+
+var errBroken = errors.New("broken")
+
+// Recv implements grpc.BidiStreamingServer.
+func (b *broken) Recv() (*pb.LockRequest, error) {
+	select {
+	case r := <-b.request:
+		return r, nil
+	case <-b.ctx.Done():
+		return nil, b.ctx.Err()
+	}
+}
+
+// Send implements grpc.BidiStreamingServer.
+func (b *broken) Send(*pb.LockResponse) error { return errBroken }
+
+func TestLock_AnswerThatCannotBeSentEndsTheStreamAndPassesTheGrantOn(t *testing.T) {
+	t.Parallel()
+	k := newTeller(t)
+	request := make(chan *pb.LockRequest, 1)
+	request <- &pb.LockRequest{Number: 1, Request: &pb.LockRequest_Acquire{Acquire: &pb.AcquireLocksRequest{Paths: []string{"x"}}}}
+	stream := &broken{deaf{ctx: identity.NewContext(t.Context(), agentOf("a"))}, request}
+	if err := locks.NewService(k.table, nil).Lock(stream); !errors.Is(err, errBroken) {
+		t.Errorf("the stream ends with %v", err)
+	}
+	want(t, "passes on", k.passesOn(), true)
 }
 
 func TestLock_PanicAtARequestThatHasBegunEndsTheStream(t *testing.T) {
