@@ -35,13 +35,14 @@ type benchOptions struct {
 	waiting     int
 	bulk        int
 	numbered    bool
+	objects     bool
 	keep        time.Duration
 	folder      string
 }
 
 // AddFlags adds the options.
 func (o *benchOptions) AddFlags(f *pflag.FlagSet) {
-	f.StringSliceVar(&o.workloads, "workloads", nil, "which of "+strings.Join(benchNames(), ", ")+" (default: all)")
+	f.StringSliceVar(&o.workloads, "workloads", nil, "which of the above, separated by commas (default: all)")
 	f.Float64Var(&o.seconds, "seconds", 5, "how long each workload runs, except watch")
 	f.IntVar(&o.rounds, "rounds", 1, "runs of each workload; the median is printed")
 	f.IntVar(&o.size, "size", 1024, fmt.Sprintf("bytes of a payload or value, at least %d", bench.MinSize))
@@ -53,10 +54,11 @@ func (o *benchOptions) AddFlags(f *pflag.FlagSet) {
 	f.IntVar(&o.held, "held", 10_000, "locks that others hold in workload held")
 	f.IntVar(&o.changes, "changes", 10_000, "changes that each watcher receives in workload watch")
 	f.IntVar(&o.finished, "finished", 0, "messages sent and acknowledged before the first workload")
-	f.IntVar(&o.waiting, "waiting", 100_000, "messages that wait in one mailbox in backlog, flood and churn")
+	f.IntVar(&o.waiting, "waiting", 100_000, "messages that wait in one mailbox in the workloads above")
 	f.IntVar(&o.bulk, "bulk", bench.BulkTasks, "ready tasks in bulk; its other sizes are in proportion")
 	f.StringVar(&o.folder, "folder", "/var/tmp", "where the separate broker has its data: every send waits for this disk")
 	f.BoolVar(&o.numbered, "numbered", false, "use producer numbers and request ids, so that the broker recognises duplicates")
+	f.BoolVar(&o.objects, "objects", false, "messages are JSON objects of type test_result")
 }
 
 const benchLong = `Start a broker in a temporary folder, and measure it. Where --addr, BROKERD_ADDR,
@@ -66,9 +68,10 @@ its own (bench-…) without a mailbox limit.
   agents     64 senders, one message at a time; 8 consumers, 64 claims
   pipelined  4 senders, 256 messages at a time; 4 consumers, 256 claims
   numbered   pipelined with --numbered
-  objects    pipelined with JSON objects
+  objects    pipelined with --objects
   backlog    pipelined with 100,000 messages (--waiting) before; half as many
              are acknowledged as are sent
+  steady     the same; as many are acknowledged as are sent
   paced      20 senders, 50 messages per second; 20 consumers, 1 claim
   locks      32 clients lock and release their own file; others hold 10 files
              and directories
@@ -94,11 +97,12 @@ its own (bench-…) without a mailbox limit.
              globs
 
 Each client is an agent with its own connection. A message counts once it is sent,
-confirmed, delivered and acknowledged (in backlog: confirmed); its time is from send to
-delivery (in backlog: confirmation). A lock's and a task's time is that of both calls, a
-change's from put to watcher. In flood, churn and bulk, the times are those of a
+confirmed, delivered and acknowledged (in backlog and steady: confirmed); its time is from
+send to delivery (in both: confirmation). A lock's and a task's time is that of both
+calls, a change's from put to watcher. In flood, churn and bulk, the times are those of a
 bystander that makes one call at a time; in bulk they count from when a call was due.
-CPU is the broker's processor time per operation; MEMORY is its memory at the end.
+CPU is the broker's processor time per operation; MEMORY is its memory at the end,
+BACKLOG what then waits.
 
 In a broker that was named, the session remains, with waiting messages; so do those
 that bulk opens. HTTP is measured on the broker's Unix socket. bench needs operator
@@ -168,6 +172,7 @@ func (c *cli) bench(cmd *cobra.Command, o benchOptions) error {
 		Waiting:     o.waiting,
 		Bulk:        o.bulk,
 		Numbered:    o.numbered,
+		Objects:     o.objects,
 		Keep:        o.keep,
 		Progress:    func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) },
 	})
@@ -246,6 +251,7 @@ type benchLine struct {
 	MostShare  *float64 `json:"most_share"`
 	CPU        float64  `json:"broker_cpu_us"`       // for each of Count; 0 = not measured
 	Memory     int64    `json:"broker_memory_bytes"` // 0 = not measured
+	Backlog    int      `json:"backlog"`             // 0 = none, or another workload
 }
 
 // showBench prints results: as JSON, or as text. The calls of a bystander follow their workload.
@@ -262,7 +268,7 @@ func (c *cli) showBench(out io.Writer, format string, results []bench.Result) er
 		encoder := json.NewEncoder(out)
 		for _, r := range lines {
 			line := benchLine{r.Workload, r.Rounds, r.Count, r.Took.Seconds(), r.PerSecond,
-				milliseconds(r.P50), milliseconds(r.P95), milliseconds(r.P99), nil, nil, 1000 * milliseconds(r.CPU), r.Memory}
+				milliseconds(r.P50), milliseconds(r.P95), milliseconds(r.P99), nil, nil, 1000 * milliseconds(r.CPU), r.Memory, r.Backlog}
 			if r.MostShare > 0 {
 				line.LeastShare, line.MostShare = &r.LeastShare, &r.MostShare
 			}
@@ -277,18 +283,21 @@ func (c *cli) showBench(out io.Writer, format string, results []bench.Result) er
 	}
 	t := c.newTable(out, table.Column{Name: "WORKLOAD", Min: 12}, table.Column{Name: "COUNT", Rank: 3}, table.Column{Name: "A SECOND"},
 		table.Column{Name: "P50"}, table.Column{Name: "P95", Rank: 4}, table.Column{Name: "P99"}, table.Column{Name: "SHARE", Rank: 1},
-		table.Column{Name: "CPU", Rank: 2}, table.Column{Name: "MEMORY", Rank: 5})
+		table.Column{Name: "CPU", Rank: 2}, table.Column{Name: "MEMORY", Rank: 5}, table.Column{Name: "BACKLOG", Rank: 6})
 	for _, r := range lines {
-		share, memory := "-", "-"
+		share, memory, backlog := "-", "-", "-"
 		if r.MostShare > 0 {
 			share = fmt.Sprintf("%.0f–%.0f %%", r.LeastShare*100, r.MostShare*100)
 		}
 		if r.Memory > 0 {
 			memory = size(r.Memory)
 		}
+		if r.Backlog > 0 {
+			backlog = fmt.Sprint(r.Backlog)
+		}
 		t.row(r.Workload, fmt.Sprint(r.Count), fmt.Sprintf("%.0f", r.PerSecond), measured(r.P50, time.Millisecond, "ms"),
 			measured(r.P95, time.Millisecond, "ms"), measured(r.P99, time.Millisecond, "ms"), share,
-			measured(r.CPU, time.Microsecond, "µs"), memory)
+			measured(r.CPU, time.Microsecond, "µs"), memory, backlog)
 	}
 	return t.flush()
 }

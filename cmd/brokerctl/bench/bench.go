@@ -39,7 +39,8 @@ func Workloads() []Workload {
 		{"pipelined", traffic{senders: 4, batch: 256, consumers: 4, claims: 256}.measure},
 		{"numbered", traffic{senders: 4, batch: 256, consumers: 4, claims: 256, numbered: true}.measure},
 		{"objects", traffic{senders: 4, batch: 256, consumers: 4, claims: 256, objects: true}.measure},
-		{"backlog", traffic{senders: 4, batch: 256, consumers: 4, claims: 256, halved: true}.measure},
+		{"backlog", traffic{senders: 4, batch: 256, consumers: 4, claims: 256, sendsPer: 2}.measure},
+		{"steady", traffic{senders: 4, batch: 256, consumers: 4, claims: 256, sendsPer: 1}.measure},
 		{"paced", traffic{senders: 20, batch: 1, consumers: 20, claims: 1, pace: 20 * time.Millisecond}.measure},
 		{"locks", lockOwn},
 		{"held", lockOwnAmongMany},
@@ -69,12 +70,13 @@ type Options struct {
 	Subscribers int           // event subscribers that stop reading
 	Watchers    int           // dashboards that follow the overview over HTTP
 	Finished    int           // messages that are acknowledged before the first workload
-	Waiting     int           // messages that wait in one mailbox in workloads backlog, flood and churn
+	Waiting     int           // messages that wait in one mailbox in workloads backlog, steady, flood and churn
 	Bulk        int           // ready tasks in workload bulk, its other sizes in proportion; 0 = BulkTasks
 	Keep        time.Duration // how long finished messages and events are kept; 0 = the default
 	Held        int           // locks that others hold in workload held
 	Changes     int           // that each watcher gets
 	Numbered    bool          // senders number their messages and other changes have request ids, so that the broker recognises repeated ones
+	Objects     bool          // messages have JSON objects of a type with a schema, not strings
 	Progress    func(text string)
 }
 
@@ -86,10 +88,12 @@ type Result struct {
 	Took      time.Duration // from the first send to the last acknowledgement
 	PerSecond float64
 	// How long one took, of the slowest of 50, 95 and 99 in a hundred: a message from the beginning of its send to its
-	// delivery; in workload backlog a batch from the beginning of its send to its confirmation.
+	// delivery; in workloads backlog and steady a batch from the beginning of its send to its confirmation.
 	P50, P95, P99 time.Duration
 	// What the least and the most served client got of its fair share; 1 = just that. 0 = that was not measured.
 	LeastShare, MostShare float64
+	// Messages that wait or are claimed at the end, in workloads backlog and steady; else 0.
+	Backlog int
 	// Processor time of the broker for each of Count, and its memory in bytes at the end; 0 = not
 	// measured.
 	CPU    time.Duration

@@ -75,12 +75,12 @@ func (b *bench) fill(ctx context.Context, sender string, count int, target func(
 	ahead := make(chan struct{}, fillAhead)
 	confirmed := make(chan error, 1)
 	go func() { confirmed <- b.filled(stream, count, ahead) }()
-	pad := padding(b.o.Size)
+	kind, payload := b.o.content()
 	for sent := 0; sent < count; {
 		request := &pb.SendRequest{}
 		for range min(fillBatch, count-sent) {
 			to := target(sent)
-			m := &pb.Message{Target: to, Type: "bench", Payload: payload(0, pad)}
+			m := &pb.Message{Target: to, Type: kind, Payload: payload(0)}
 			if to.GetRole() != "" {
 				m.Reach = pb.Reach_REACH_ONE
 			}

@@ -27,7 +27,7 @@ type traffic struct {
 	pace      time.Duration // wait between two sends of one sender; 0 = as fast as it can
 	numbered  bool          // senders number their messages, as with Options.Numbered
 	objects   bool          // payloads are JSON objects, not strings
-	halved    bool          // Options.Waiting messages wait; consumers acknowledge one for two that are confirmed
+	sendsPer  int           // Options.Waiting messages wait, and one is acknowledged for so many confirmed; 0 = none wait
 }
 
 // measurement is one round of a workload of messages.
@@ -61,8 +61,8 @@ func (t traffic) measure(ctx context.Context, b *bench, prefix string) (Result, 
 		drained: make(chan struct{}),
 	}
 	m.target.Store(-1)
-	m.o.Numbered = m.o.Numbered || t.numbered
-	if t.halved {
+	m.o.Numbered, m.o.Objects = m.o.Numbered || t.numbered, m.o.Objects || t.objects
+	if t.sendsPer > 0 {
 		if err := b.fill(ctx, prefix+"-filler", b.o.Waiting, func(int) *pb.Target { return toRole(m.role) }); err != nil {
 			return Result{}, fmt.Errorf("fill the mailbox: %w", err)
 		}
@@ -160,12 +160,12 @@ func (m *measurement) check(ctx context.Context, what string, err error) {
 	}
 }
 
-// drain waits until everything that was confirmed is acknowledged, or the half of it that may be, and returns how long
+// drain waits until everything that was confirmed is acknowledged, or the part of it that may be, and returns how long
 // the round took.
 func (m *measurement) drain(ctx context.Context) (time.Duration, error) {
 	target := m.sent.Load()
-	if m.halved {
-		target = max(0, target/2-int64(m.consumers*m.claims)) // the permits left may be too few for a frame of claims
+	if m.permits != nil {
+		target = max(0, target/int64(m.sendsPer)-int64(m.claims)) // the permits left may be too few for a frame of claims
 	}
 	m.target.Store(target)
 	m.acknowledged(0)
@@ -184,18 +184,10 @@ func (m *measurement) drain(ctx context.Context) (time.Duration, error) {
 
 // confirmed counts n messages that were sent.
 func (m *measurement) confirmed(n int) {
-	m.sent.Add(int64(n))
+	sent, per := m.sent.Add(int64(n)), int64(m.sendsPer)
 	if m.permits != nil {
-		m.permits.Release(int64(n / 2))
+		m.permits.Release(sent/per - (sent-int64(n))/per)
 	}
-}
-
-// permit waits until a consumer may acknowledge n messages.
-func (m *measurement) permit(ctx context.Context, n int) error {
-	if m.permits == nil {
-		return nil
-	}
-	return m.permits.Acquire(ctx, int64(n))
 }
 
 // acknowledged counts n messages, and closes drained with the last.
@@ -215,11 +207,12 @@ func (m *measurement) add(latencies []time.Duration) {
 func (m *measurement) result(took time.Duration) Result {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	count := m.acked.Load()
-	if m.halved {
-		count = m.sent.Load()
+	if m.permits == nil {
+		return resultOf(int(m.acked.Load()), took, m.latencies)
 	}
-	return resultOf(int(count), took, m.latencies)
+	r := resultOf(int(m.sent.Load()), took, m.latencies)
+	r.Backlog = m.o.Waiting + r.Count - int(m.acked.Load())
+	return r
 }
 
 // resultOf counts what was done in a time; it sorts the latencies.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"brokerd/client"
@@ -20,12 +21,13 @@ type sender struct {
 	m       *measurement
 	stream  pb.MessageService_SendClient
 	target  *pb.Target
+	kind    string // type of the messages
 	payload func(at time.Duration) string
 	first   time.Duration // wait before the first send, so that paced senders do not send together
 	name    string        // of the producer, if messages are numbered
 	number  int64
 
-	latencies []time.Duration // of batches, in workload backlog
+	latencies []time.Duration // of batches, in workloads backlog and steady
 }
 
 func (m *measurement) openSender(ctx context.Context, c *client.Client, index int) (*sender, error) {
@@ -34,15 +36,12 @@ func (m *measurement) openSender(ctx context.Context, c *client.Client, index in
 		return nil, fmt.Errorf("open a stream to send: %w", err)
 	}
 	s := &sender{
-		m:       m,
-		stream:  stream,
-		target:  toRole(m.role),
-		payload: textOf(m.o.Size),
-		first:   m.pace * time.Duration(index) / time.Duration(m.senders),
+		m:      m,
+		stream: stream,
+		target: toRole(m.role),
+		first:  m.pace * time.Duration(index) / time.Duration(m.senders),
 	}
-	if m.objects {
-		s.payload = objectOf(m.o.Size)
-	}
+	s.kind, s.payload = m.o.content()
 	if m.o.Numbered {
 		s.name = c.Identity().Agent
 	}
@@ -94,7 +93,7 @@ func (s *sender) send() error {
 		missing -= len(answer.GetResults())
 		s.m.confirmed(len(answer.GetResults()))
 	}
-	if s.m.halved {
+	if s.m.permits != nil {
 		s.latencies = append(s.latencies, time.Since(began))
 	}
 	return nil
@@ -105,7 +104,7 @@ func (s *sender) request() *pb.SendRequest {
 	now := time.Since(s.m.start)
 	messages := make([]*pb.Message, s.m.batch)
 	for i := range messages {
-		messages[i] = &pb.Message{Target: s.target, Reach: pb.Reach_REACH_ONE, Type: "bench", Payload: s.payload(now)}
+		messages[i] = &pb.Message{Target: s.target, Reach: pb.Reach_REACH_ONE, Type: s.kind, Payload: s.payload(now)}
 	}
 	request := &pb.SendRequest{Messages: messages}
 	if s.name != "" {
@@ -149,6 +148,15 @@ func openClaims(ctx context.Context, c *client.Client, open *pb.ClaimOpen) (pb.M
 func (c *consumer) run() error {
 	var latencies []time.Duration
 	defer func() { c.m.add(latencies) }()
+	ctx, cancel := context.WithCancel(c.stream.Context())
+	pending := make(chan []string, c.m.claims) // holds every frame of claims not yet acknowledged
+	var acking sync.WaitGroup
+	defer acking.Wait()
+	defer close(pending)
+	defer cancel()
+	if c.m.permits != nil {
+		acking.Go(func() { c.ackPermitted(ctx, pending) })
+	}
 	for {
 		frame, err := c.stream.Recv()
 		if err != nil {
@@ -163,15 +171,14 @@ func (c *consumer) run() error {
 				if err != nil {
 					return err
 				}
-				if !c.m.halved {
+				if c.m.permits == nil {
 					latencies = append(latencies, now-sent)
 				}
 				acks[i] = claim.GetClaimId()
 			}
-			if err := c.m.permit(c.stream.Context(), len(acks)); err != nil {
-				return err
-			}
-			if err := c.stream.Send(&pb.ClaimRequest{Acks: acks}); err != nil {
+			if c.m.permits != nil {
+				pending <- acks
+			} else if err := c.stream.Send(&pb.ClaimRequest{Acks: acks}); err != nil {
 				_, err = c.stream.Recv()
 				return err
 			}
@@ -190,17 +197,36 @@ func (c *consumer) run() error {
 	}
 }
 
+// ackPermitted acknowledges frames of claims as permits permit. Meanwhile run reads the results of earlier ones.
+func (c *consumer) ackPermitted(ctx context.Context, frames <-chan []string) {
+	for acks := range frames {
+		if c.m.permits.Acquire(ctx, int64(len(acks))) != nil || c.stream.Send(&pb.ClaimRequest{Acks: acks}) != nil {
+			return // Recv says why
+		}
+	}
+}
+
 // toRole is a role as target.
 func toRole(name string) *pb.Target { return &pb.Target{To: &pb.Target_Role{Role: name}} }
 
-// A payload is a JSON string of the size asked for, or a JSON object of ten fields. Both have the nanoseconds since the
-// start of the round as 16 hexadecimal digits: the string begins with them, the object has them in its first field.
+// A payload is a JSON string of the size asked for, or a JSON object of ten fields that fits the type test_result.
+// Both have the nanoseconds since the start of the round as 16 hexadecimal digits: the string begins with them, the
+// object has them in its first field.
 const (
 	timeDigits  = 16
 	objectStart = `{"at":`
-	objectEnd   = `,"id":4711,"kind":"build","branch":"main","passed":true,"attempt":2,"seconds":12.5,` +
-		`"files":["src/main.go","src/main_test.go"],"parent":null,"output":"`
+	objectEnd   = `,"task_id":"t-4711","branch":"main","passed":41,"failed":0,"attempt":2,"seconds":12.5,` +
+		`"files":["src/main.go","src/main_test.go"],"parent":null,"summary":"`
 )
+
+// content returns the type of messages and how to make their payloads. Only test_result has a schema, which the broker
+// checks.
+func (o *Options) content() (kind string, payload func(time.Duration) string) {
+	if o.Objects {
+		return "test_result", objectOf(o.Size)
+	}
+	return "bench", textOf(o.Size)
+}
 
 func padding(size int) string { return strings.Repeat("x", size-MinSize) }
 
