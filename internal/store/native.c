@@ -6,7 +6,7 @@
 // Go driver, whose header lies in another module. The functions are weak, because cgo also links each package without
 // the others.
 
-enum { SQLITE_OK = 0, SQLITE_UTF8 = 1, SQLITE_MISUSE = 21, SQLITE_ROW = 100, SQLITE_DONE = 101 };
+enum { SQLITE_CONFIG_MEMSTATUS = 9, SQLITE_OK = 0, SQLITE_UTF8 = 1, SQLITE_MISUSE = 21, SQLITE_ROW = 100, SQLITE_DONE = 101 };
 
 typedef struct sqlite3 sqlite3;
 typedef struct sqlite3_stmt sqlite3_stmt;
@@ -21,10 +21,16 @@ extern int sqlite3_step(sqlite3_stmt *) WEAK;
 extern int sqlite3_reset(sqlite3_stmt *) WEAK;
 extern int sqlite3_clear_bindings(sqlite3_stmt *) WEAK;
 extern int sqlite3_changes(sqlite3 *) WEAK;
+extern int sqlite3_config(int, ...) WEAK;
 
 int store_usable(void) {
 	return sqlite3_bind_int64 && sqlite3_bind_double && sqlite3_bind_text64 && sqlite3_bind_blob64 && sqlite3_step &&
 		sqlite3_reset && sqlite3_clear_bindings && sqlite3_changes;
+}
+
+void store_configure(void) {
+	if (sqlite3_config)
+		sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
 }
 
 static uint64_t word(const unsigned char *at) {

@@ -24,6 +24,8 @@ const (
 // A nativeCall is one run of a statement by runInC.
 type nativeCall = C.store_call
 
+func init() { C.store_configure() }
+
 // nativeDatabase returns SQLite's own object behind a connection of the driver. It is 0 if C cannot run the statements of
 // the connection, because the driver is another one than this file expects.
 func nativeDatabase(c *sqlite3.SQLiteConn) uintptr {
