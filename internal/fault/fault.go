@@ -127,8 +127,7 @@ func AgentStopped(agent string) *Error {
 
 // KindOf returns the kind of the *Error in err's chain, Internal if there is none.
 func KindOf(err error) Kind {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind
 	}
 	return Internal
