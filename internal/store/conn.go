@@ -89,6 +89,7 @@ func connect(path string, p purpose, sync Sync) (*conn, error) {
 		q.Set("mode", "ro")
 		q.Set("_query_only", "on")
 	}
+	configure()
 	name := url.URL{Scheme: "file", OmitHost: true, Path: path, RawQuery: q.Encode()}
 	raw, err := (&sqlite3.SQLiteDriver{}).Open(name.String())
 	if err != nil {

@@ -7,6 +7,7 @@ import "C"
 import (
 	"reflect"
 	"runtime"
+	"sync"
 	"unsafe"
 
 	"github.com/mattn/go-sqlite3"
@@ -24,7 +25,8 @@ const (
 // A nativeCall is one run of a statement by runInC.
 type nativeCall = C.store_call
 
-func init() { C.store_configure() }
+// configure sets what all connections have in common. It has no effect once there is one.
+var configure = sync.OnceFunc(func() { C.store_configure() })
 
 // nativeDatabase returns SQLite's own object behind a connection of the driver. It is 0 if C cannot run the statements of
 // the connection, because the driver is another one than this file expects.
