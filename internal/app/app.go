@@ -228,7 +228,7 @@ func (a *App) start(ctx context.Context) error {
 	p.channels = channels.New(p.store, p.events, p.directory, p.catalog, p.broker)
 	p.deadletters = deadletters.New(p.store, p.directory, p.broker, c.Clock, log.Named("deadletters"))
 	p.inbox = inbox.New(p.store, p.events, p.directory, p.broker, p.admission.Gates, c.Clock)
-	p.archive = archive.New(p.broker, messagesrpc.AppendRecord)
+	p.archive = archive.New(p.broker, p.events, messagesrpc.AppendRecord)
 	p.locks = locks.New(p.store, p.events, p.directory, c.Clock, log.Named("locks"))
 	connect(p)
 	connectLocks(p)

@@ -79,8 +79,15 @@ var scans = map[string]string{
 	"votes.invariants":               "CheckDatabase",
 }
 
+// Parts of the plans of statements that read events and messages in the order of their revisions, up to a limit.
+const (
+	merged     = "MERGE (UNION ALL)\nLEFT\n"
+	byRevision = " USING INTEGER PRIMARY KEY ("
+	inOrder    = merged + "SEARCH events" + byRevision
+)
+
 // ways are parts that the plan of a statement must have, where the statement leaves SQLite a choice: the index
-// by which it reads deliveries, or the order in which it reads mailboxes.
+// by which it reads deliveries, the order in which it reads mailboxes, or whether it sorts events.
 var ways = map[string][]string{
 	"broker.selectClosedClaims":    {"SEARCH b USING INTEGER PRIMARY KEY (rowid>?)", "deliveries_claimed (holder=?)"},
 	"broker.selectClosedDelayed":   {"SEARCH b USING INTEGER PRIMARY KEY (rowid>?)", "deliveries_delayed (mailbox=?)"},
@@ -92,6 +99,13 @@ var ways = map[string][]string{
 	"diagnose.selectLongClaims":    {"deliveries_claimed"},
 	"diagnose.selectStatus":        {"deliveries_claimed"},
 	"diagnose.sumStatus":           {"deliveries_claimed"},
+	"events.firstAfter":            {inOrder + "rowid>?)\nRIGHT\nSEARCH messages" + byRevision},
+	"events.lastUntil":             {inOrder + "rowid<?)\nRIGHT\nSEARCH messages" + byRevision},
+	"events.newestMatching":        {inOrder, "RIGHT\nSEARCH m" + byRevision},
+	"events.oldestKept":            {inOrder + "rowid>?)\nRIGHT\nSEARCH messages" + byRevision},
+	"events.oldestMatching":        {inOrder, "RIGHT\nSEARCH m" + byRevision},
+	"events.selectAfter":           {inOrder + "rowid>? AND rowid<?)\nRIGHT\nSEARCH m" + byRevision},
+	"events.selectOfTask":          {merged, "INDEX events_task", "INDEX messages_task (task=? AND rowid>?)"},
 	"gauges.countClaimedByKind":    {"deliveries_claimed"},
 	"gauges.countDead":             {"deliveries_dead"},
 	"gauges.selectGauges":          {"deliveries_arrival", "deliveries_ready"},

@@ -122,14 +122,14 @@ func standings(messages []retention.Message) []archive.Standing {
 type keptEvents struct{ *events.Log }
 
 // After implements retention.Log.
-func (k keptEvents) After(q store.Querier, session, after int64, limit, bytes int) ([]retention.Event, error) {
-	found, err := k.Log.After(q, session, after, limit, bytes)
+func (k keptEvents) After(q store.Querier, session, after int64, limit, bytes int) ([]retention.Event, int64, error) {
+	found, looked, err := k.Log.After(q, session, after, limit, bytes)
 	list := make([]retention.Event, len(found))
 	for i := range found {
 		e := &found[i]
 		list[i] = retention.Event{Revision: e.Revision, Session: e.Session, At: e.Time(), Line: e}
 	}
-	return list, err
+	return list, looked, err
 }
 
 // Pruned implements retention.Log.

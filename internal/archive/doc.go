@@ -18,7 +18,8 @@
 //
 // One function of the writer changes a bounded number of rows. Remove removes messages, deliveries and questions at
 // once, and as many of the other rows (attempts, offers, resends, names of artifacts) as are left of the bound. It
-// notes the rest in the table leftovers, and Tidy removes that in pages.
+// notes the rest in the table leftovers, and Tidy removes that in pages. The row of a message is also the event that it
+// was sent: before Remove removes it, the log adds that event to its own rows, unless retention has removed it.
 //
 // # Deletion of a session
 //

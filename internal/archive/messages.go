@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"brokerd/internal/broker"
+	"brokerd/internal/events"
 	"brokerd/internal/store"
 )
 
@@ -14,11 +15,14 @@ type Append func(line []byte, r *Record) ([]byte, error)
 // Messages reads messages for the archive and removes them. Its methods may be called concurrently.
 type Messages struct {
 	broker *broker.Broker
+	log    *events.Log
 	append Append
 }
 
 // New returns the messages of a broker.
-func New(core *broker.Broker, line Append) *Messages { return &Messages{core, line} }
+func New(core *broker.Broker, log *events.Log, line Append) *Messages {
+	return &Messages{core, log, line}
+}
 
 // A Standing is the state of messages with no other messages between them. No message can come between them later,
 // since each new message has a higher revision. A time is the latest of all of them.

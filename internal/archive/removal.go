@@ -56,8 +56,8 @@ const (
 	deleteLeftover = `DELETE FROM leftovers WHERE first = ?`
 )
 
-// mostRemoved is how many rows of messages Remove deletes. It leaves some of store.MaxChanged for the notes of the
-// archive and for leftovers.
+// mostRemoved is how many rows Remove changes. It leaves some of store.MaxChanged for the notes of the archive and for
+// leftovers.
 const mostRemoved = 9000
 
 // someOfSessions removes some rows that a session has beside messages and mailboxes. Its arguments are the row id of
@@ -90,8 +90,8 @@ const (
 		SELECT id FROM mailboxes WHERE session = ? LIMIT ?`
 )
 
-// Remove removes finished messages that Records has read, with all that belongs to them. It leaves details beyond
-// 9,000 rows to Tidy. If one of the messages has changed since, because it was redriven, acknowledged late or removed,
+// Remove removes finished messages that Records has read, with all that belongs to them. Their events stay in the log. It
+// leaves details beyond 9,000 rows to Tidy. If one of the messages has changed since, because it was redriven, acknowledged late or removed,
 // Remove removes none. Errors: fault.Conflict for such a message.
 func (m *Messages) Remove(tx *store.Tx, messages []Standing) error {
 	for i := range messages {
@@ -103,15 +103,20 @@ func (m *Messages) Remove(tx *store.Tx, messages []Standing) error {
 			return fault.New(fault.Conflict, "CHANGED", "a message that was to be removed has changed")
 		}
 	}
-	if err := removeAll(tx, messages); err != nil {
+	if err := m.removeAll(tx, messages); err != nil {
 		return fmt.Errorf("remove messages: %w", err)
 	}
 	return nil
 }
 
-func removeAll(tx *store.Tx, messages []Standing) error {
+func (m *Messages) removeAll(tx *store.Tx, messages []Standing) error {
 	limit := mostRemoved
 	for i := range messages {
+		kept, err := m.log.KeepSent(tx, messages[i].First, messages[i].Last)
+		if err != nil {
+			return err
+		}
+		limit -= kept
 		for _, statement := range ofMessages {
 			n, err := tx.ExecCount(statement, messages[i].First, messages[i].Last)
 			if err != nil {

@@ -1,12 +1,15 @@
 package archive_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/jonboulle/clockwork"
+	"go.uber.org/zap"
 
 	"brokerd/internal/archive"
+	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/messagesrpc"
 	"brokerd/internal/schema"
@@ -16,6 +19,8 @@ import (
 const insertMessage = `
 	INSERT INTO messages (revision, id, session, sender, sender_role, created_at, type, priority, content)
 	VALUES (?, ?, 1, 'a', '', ?, 't', 5, x'')`
+
+func migrations() []store.Migration { return slices.Concat(events.Migrations(), schema.Migrations()) }
 
 // A message that has changed since it was read stays, with all that were to be removed with it.
 func TestRemove_RefusesWhatHasChanged(t *testing.T) {
@@ -43,7 +48,7 @@ func TestRemove_RefusesWhatHasChanged(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			st, err := store.Open(t.Context(), store.Options{Dir: t.TempDir(), Clock: clockwork.NewRealClock(), Migrations: schema.Migrations()})
+			st, err := store.Open(t.Context(), store.Options{Dir: t.TempDir(), Clock: clockwork.NewRealClock(), Migrations: migrations()})
 			must(err)
 			defer func() { must(st.Close()) }()
 			must(st.Write(t.Context(), func(tx *store.Tx) error {
@@ -55,7 +60,7 @@ func TestRemove_RefusesWhatHasChanged(t *testing.T) {
 					VALUES (10, 1, 5, 0, 3, 1, 5000000000), (20, 1, 5, 0, 3, 1, 5000000000), (20, 2, 5, 0, 3, 2, 6000000000), (30, 1, 6, 0, 3, 3, 7000000000)`)
 				return nil
 			}))
-			m := archive.New(nil, messagesrpc.AppendRecord)
+			m := archive.New(nil, events.New(st, clockwork.NewRealClock(), zap.NewNop()), messagesrpc.AppendRecord)
 			var found []archive.Standing
 			must(st.Read(t.Context(), func(s *store.Snapshot) error {
 				all, err := m.Standings(s, 0, 0, 4, false)
@@ -110,7 +115,7 @@ func TestStandings_TogetherOnlyWhatIsAlike(t *testing.T) {
 		"none is left":       {`DELETE FROM messages`, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			st, err := store.Open(t.Context(), store.Options{Dir: t.TempDir(), Clock: clockwork.NewRealClock(), Migrations: schema.Migrations()})
+			st, err := store.Open(t.Context(), store.Options{Dir: t.TempDir(), Clock: clockwork.NewRealClock(), Migrations: migrations()})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -127,7 +132,7 @@ func TestStandings_TogetherOnlyWhatIsAlike(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m := archive.New(nil, messagesrpc.AppendRecord)
+			m := archive.New(nil, events.New(st, clockwork.NewRealClock(), zap.NewNop()), messagesrpc.AppendRecord)
 			var found, each []archive.Standing
 			err = st.Read(t.Context(), func(s *store.Snapshot) (err error) {
 				if found, err = m.Standings(s, 0, 0, 10, false); err != nil {

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"brokerd/internal/content"
@@ -34,9 +32,7 @@ func (s *SendTx) send(d *Draft, producer, number int64) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	if err := s.insert(p, producer, number); err != nil {
-		return Outcome{}, err
-	}
+	s.insert(p, producer, number)
 	if err := s.follow(p); err != nil {
 		return Outcome{}, err
 	}
@@ -126,45 +122,8 @@ func (s *SendTx) complete(d *Draft, a *answer) *Draft {
 	return &c
 }
 
-// summary is one line about a draft for the log, with its subject or the first line of its body.
-func (d *Draft) summary() string {
-	s := d.Type + " to " + d.Target.String()
-	if about := content.Title(d.Content); about != "" {
-		s += ": " + about
-	}
-	return s
-}
-
-// details is what the log keeps of a send, as JSON. It is written by hand: it is made for every message.
-func (d *Draft) details(out Outcome) string {
-	var b strings.Builder
-	b.Grow(96)
-	b.WriteString(`{"target":`)
-	events.WriteJSON(&b, d.Target.String())
-	b.WriteString(`,"type":`)
-	events.WriteJSON(&b, d.Type)
-	writeNumber(&b, `,"priority":`, d.Priority)
-	writeNumber(&b, `,"recipients":`, out.Count)
-	if out.Refused > 0 {
-		writeNumber(&b, `,"refused":`, out.Refused)
-	}
-	if out.More {
-		b.WriteString(`,"more_follow":true`)
-	}
-	if out.Awaited {
-		b.WriteString(`,"awaited":true`)
-	}
-	b.WriteByte('}')
-	return b.String()
-}
-
-func writeNumber(b *strings.Builder, field string, n int) {
-	b.WriteString(field)
-	b.WriteString(strconv.Itoa(n))
-}
-
-// insert writes the message, and the event that it was sent.
-func (s *SendTx) insert(p *post, producer, number int64) (err error) {
+// insert writes the message, which is also the event that it was sent.
+func (s *SendTx) insert(p *post, producer, number int64) {
 	d, m := p.draft, &p.message
 	p.out = Outcome{Count: len(p.to), More: s.more, Awaited: p.answers.awaited(), Direct: d.Target.Kind == ToAgent}
 	for _, r := range p.to {
@@ -176,24 +135,19 @@ func (s *SendTx) insert(p *post, producer, number int64) (err error) {
 			p.out.Recipients = append(p.out.Recipients, Recipient{r.name, full})
 		}
 	}
-	entry := s.actor.Event("message.sent")
-	entry.Summary = d.summary()
-	entry.Details = d.details(p.out)
-	entry.TaskID = d.Task
+	var related any
 	if p.answers != nil {
-		entry.Related = []string{strconv.FormatInt(p.answers.to.Revision, 10)}
+		related = p.answers.to.Revision
 	}
-	if m.Revision, err = s.log.Append(s.tx, entry); err != nil {
-		return err
-	}
+	m.Revision = s.log.Sent(s.tx, s.actor.Session.ID)
 	m.ID = msgid.New(m.CreatedAt, m.Revision)
 	p.out.Revision, p.out.ID = m.Revision, m.ID
 	s.tx.Exec(insertMessage, m.Revision, m.ID[:], s.actor.Session.ID, m.Sender, m.SenderRole, m.CreatedAt, m.ExpiresAt,
-		d.Type, d.Priority, null(d.channel()), null(m.Thread), null(d.Correlation), null(d.Task), nullInt(producer), nullInt(number), m.Content)
+		d.Type, d.Priority, null(d.channel()), null(m.Thread), null(d.Correlation), null(d.Task), nullInt(producer), nullInt(number), m.Content,
+		p.out.Count, p.out.Refused, related, events.SentFlags(p.out.More, p.out.Awaited))
 	for _, name := range d.Artifacts {
 		s.tx.Exec(insertMessageArtifact, s.actor.Session.ID, name, m.Revision)
 	}
-	return nil
 }
 
 // follow has what follows from the message: metrics, a span, a question that waits for its answer, and one that is

@@ -70,8 +70,9 @@ const (
 const (
 	insertMessage = `
 		INSERT INTO messages (revision, id, session, sender, sender_role, created_at, expires_at,
-			type, priority, channel, thread, correlation, task, producer, number, content)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+			type, priority, channel, thread, correlation, task, producer, number, content,
+			recipients, refused, related, flags)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 	insertMessageArtifact = `
 		INSERT INTO message_artifacts (session, artifact, message) VALUES (?, ?, ?)
 		ON CONFLICT (session, artifact, message) DO NOTHING`

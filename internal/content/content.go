@@ -3,8 +3,8 @@
 // call that sends it to the call that delivers it, which passes it on without decoding it.
 //
 // The core writes content for the messages of the broker itself (Message), appends the fields that the broker
-// adds to a sender's content (Added), and reads single text fields (Text). The package is below the core, so
-// that the core does not import the types of the API.
+// adds to a sender's content (Added), and reads single text fields (Text). The log reads the target (Target) and the
+// title (Title). The package is below the core, so that the core does not import the types of the API.
 package content
 
 import (
@@ -131,19 +131,31 @@ const (
 // Text returns a text field of a content without decoding the rest.
 func Text(content []byte, field Field) string {
 	var found []byte
-	for len(content) > 0 {
-		number, kind, n := protowire.ConsumeTag(content)
-		if n < 0 {
-			break
+	each(content, func(number protowire.Number, value []byte) {
+		if number == protowire.Number(field) && value != nil {
+			found = value
 		}
-		content = content[n:]
-		if number == protowire.Number(field) && kind == protowire.BytesType {
-			found, _ = protowire.ConsumeBytes(content)
-		}
-		if n = protowire.ConsumeFieldValue(number, kind, content); n < 0 {
-			break
-		}
-		content = content[n:]
-	}
+	})
 	return string(found)
+}
+
+// each calls use for every field of a message, with its value if that is a text, bytes or a message, else with nil. It
+// ends at bytes that are no protobuf.
+func each(message []byte, use func(number protowire.Number, value []byte)) {
+	for len(message) > 0 {
+		number, kind, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			return
+		}
+		message = message[n:]
+		if n = protowire.ConsumeFieldValue(number, kind, message); n < 0 {
+			return
+		}
+		var value []byte
+		if kind == protowire.BytesType {
+			value, _ = protowire.ConsumeBytes(message)
+		}
+		use(number, value)
+		message = message[n:]
+	}
 }

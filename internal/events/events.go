@@ -76,6 +76,7 @@ type Log struct {
 	log   *zap.Logger
 
 	committed func() // wakes the followers; a field so that Append allocates nothing for it
+	sent      func() // committed for the event of a message, with observe
 	woken     int64  // last revision the followers were woken for; used by the writer alone
 	notes     []note // of the events since then; used by the writer alone
 
@@ -92,13 +93,19 @@ type Log struct {
 // New returns the log of a store that was opened with Migrations. Stop ends it.
 func New(s *store.Store, clock clockwork.Clock, log *zap.Logger) *Log {
 	l := &Log{store: s, clock: clock, log: log, stopped: make(chan struct{}), followers: map[*listener]struct{}{}}
-	l.committed = l.wake
+	l.committed, l.sent = l.wake, l.wake
 	return l
 }
 
 // Observe sets a function that gets the type of each event of the broker after its commit. It must be
 // quick. Call it before the log is used.
-func (l *Log) Observe(fn func(text string)) { l.observe = fn }
+func (l *Log) Observe(fn func(text string)) {
+	l.observe = fn
+	l.sent = func() {
+		l.wake()
+		fn(sentType)
+	}
+}
 
 // Append adds an event to the log and returns its revision, which is the revision of the change
 // that tx makes. Its type is one of the broker's own. Followers are woken after the commit, once for each commit.

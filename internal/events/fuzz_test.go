@@ -19,6 +19,7 @@ import (
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/schema"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 )
@@ -92,7 +93,7 @@ func fuzz[Q proto.Message](f *testing.F, empty Q, rpc func(Q) error, accepted fu
 
 func nowhereService(f *testing.F) *events.Service {
 	clock := clockwork.NewRealClock()
-	st, err := store.Open(f.Context(), store.Options{Dir: f.TempDir(), Sync: store.SyncNormal, Clock: clock, Migrations: slices.Concat(events.Migrations(), idempotency.Migrations(), sessions.Migrations())})
+	st, err := store.Open(f.Context(), store.Options{Dir: f.TempDir(), Sync: store.SyncNormal, Clock: clock, Migrations: slices.Concat(events.Migrations(), schema.Migrations(), idempotency.Migrations(), sessions.Migrations())})
 	if err != nil {
 		f.Fatal(err)
 	}

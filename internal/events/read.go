@@ -153,7 +153,7 @@ func jsonList(items []string) string {
 }
 
 // read returns the page of a selection that a snapshot shows, of at most the given number of bytes
-// unless one event has more.
+// unless one event has more. The selection is above the floor of the session.
 func (l *Log) read(snap *store.Snapshot, q query, s Selection, bytes int) (Page, error) {
 	page := Page{Revision: snap.Revision()}
 	low, high := s.After+1, snap.Revision()
@@ -185,8 +185,12 @@ func (l *Log) read(snap *store.Snapshot, q query, s Selection, bytes int) (Page,
 // Newest returns the newest events of a session after a revision, newest first, at most limit. It
 // examines the last 20,000 revisions at most.
 func (l *Log) Newest(snap *store.Snapshot, session, after int64, limit int) ([]Event, error) {
+	floor, err := floorOf(snap, session)
+	if err != nil {
+		return nil, err
+	}
 	q := newQuery(session, false, Filter{})
-	page, err := l.read(snap, q, Selection{After: after, NewestFirst: true, Limit: limit}, listBytes)
+	page, err := l.read(snap, q, Selection{After: max(after, floor), NewestFirst: true, Limit: limit}, listBytes)
 	return page.Events, err
 }
 
@@ -215,8 +219,12 @@ func (p *Page) fill(snap *store.Snapshot, q query, from, to int64, s Selection, 
 	if s.NewestFirst {
 		statement, end, back = newestMatching, from, 1
 	}
+	firstSent, lastSent := from, to
+	if !q.concerns(ofSent(q.session)) {
+		firstSent, lastSent = 1, 0
+	}
 	rows := snap.Query(statement, q.prefixes, from, to, q.session, q.other, q.severity, q.since, q.until, q.categories,
-		q.anyType, q.types, q.anySource, q.sources, q.anyRole, q.roles, q.taskID == "", q.taskID, s.Limit)
+		q.anyType, q.types, q.anySource, q.sources, q.anyRole, q.roles, q.taskID == "", q.taskID, firstSent, lastSent, s.Limit)
 	defer rows.Close()
 	for rows.Next() {
 		e, size, err := scanEvent(rows)
@@ -241,13 +249,21 @@ func (p *Page) fill(snap *store.Snapshot, q query, from, to int64, s Selection, 
 func scanEvent(rows *store.Rows) (e Event, size int, err error) {
 	var category, severity int64
 	var related []byte
+	var s sent
 	err = rows.Scan(&e.Revision, &e.Session, &e.Time, &category, &severity, &e.Type, &e.TypeAsSent, &e.Source, &e.SourceRole,
-		&e.Summary, &e.Details, &related, &e.TaskID)
+		&e.Summary, &e.Details, &related, &e.TaskID, &s.recipients, &s.refused, &s.flags, &s.priority, &s.content)
 	if err != nil {
 		return e, 0, err
 	}
 	e.Category, e.Severity = Category(category), Severity(severity)
-	if related != nil {
+	switch {
+	case s.is():
+		e.Summary, e.Details = s.summary(e.Type), s.details(e.Type)
+		e.Category, e.Severity, e.Type = Message, Info, sentType
+		if related != nil {
+			e.Related = []string{string(related)}
+		}
+	case related != nil:
 		if e.Related, err = listed(related); err != nil {
 			return e, 0, fmt.Errorf("event %d: related: %w", e.Revision, err)
 		}

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -21,25 +22,50 @@ type Record struct {
 }
 
 // After returns events after a revision in the order of the log, of one session or, for 0, of all: at most limit, and about the
-// given number of bytes.
-func (l *Log) After(q store.Querier, session, after int64, limit, bytes int) ([]Record, error) {
-	found := make([]Record, 0, min(limit, 1000))
-	rows := q.Query(selectAfter, after, session, session, limit)
+// given number of bytes. It looks at a bounded stretch of the log, up to the revision looked, so it may return none
+// although some follow; looked is 0 if none follow.
+func (l *Log) After(q store.Querier, session, after int64, limit, bytes int) (found []Record, looked int64, err error) {
+	var from int64
+	err = q.QueryRow(firstAfter, after).Scan(&from)
+	if errors.Is(err, store.ErrNoRows) {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("read events: %w", err)
+	}
+	looked = from + stretch - 1
+	rows := q.Query(selectAfter, from, looked, session, limit)
 	defer rows.Close()
-	for bytes > 0 && rows.Next() {
-		var e Record
-		err := rows.Scan(&e.Revision, &e.Session, &e.At, &e.category, &e.severity, &e.kind, &e.spelling, &e.source, &e.role, &e.summary,
-			&e.details, &e.related, &e.task)
+	for bytes > 0 && len(found) < limit && rows.Next() {
+		e, err := scanRecord(rows)
 		if err != nil {
-			return nil, fmt.Errorf("read events: %w", err)
+			return nil, 0, fmt.Errorf("read events: %w", err)
 		}
 		found = append(found, e)
 		bytes -= overheadBytes + len(e.details) + len(e.summary) + len(e.related)
 	}
 	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("read events: %w", err)
+		return nil, 0, fmt.Errorf("read events: %w", err)
 	}
-	return found, nil
+	if bytes <= 0 || len(found) == limit {
+		looked = found[len(found)-1].Revision
+	}
+	return found, looked, nil
+}
+
+func scanRecord(rows *store.Rows) (e Record, err error) {
+	var s sent
+	err = rows.Scan(&e.Revision, &e.Session, &e.At, &e.category, &e.severity, &e.kind, &e.spelling, &e.source, &e.role, &e.summary,
+		&e.details, &e.related, &e.task, &s.recipients, &s.refused, &s.flags, &s.priority, &s.content)
+	if err != nil || !s.is() {
+		return e, err
+	}
+	e.summary, e.details = s.summary(e.kind), s.details(e.kind)
+	e.category, e.severity, e.kind = int64(Message), int64(Info), sentType
+	if e.related != "" {
+		e.related = `["` + e.related + `"]`
+	}
+	return e, nil
 }
 
 // Time returns when it was.

@@ -21,15 +21,15 @@ type Brief struct {
 
 // OfTask returns the newest events of a session that carry the id of a task, at most limit.
 func (l *Log) OfTask(q store.Querier, session int64, task string, limit int) ([]Brief, error) {
-	var found []Brief
-	rows := q.Query(selectOfTask, session, task, limit)
-	defer rows.Close()
-	for rows.Next() {
-		var b Brief
-		if err := rows.Scan(&b.Revision, &b.Type, &b.Summary); err != nil {
-			return nil, err
-		}
-		found = append(found, b)
+	floor, err := floorOf(q, session)
+	if err != nil {
+		return nil, err
 	}
-	return found, rows.Err()
+	return store.Collect(q.Query(selectOfTask, session, task, floor, limit), func(rows *store.Rows) (b Brief, err error) {
+		var s sent
+		if err = rows.Scan(&b.Revision, &b.Type, &b.Summary, &s.recipients, &s.content); err == nil && s.is() {
+			b.Type, b.Summary = sentType, s.summary(b.Type)
+		}
+		return b, err
+	})
 }

@@ -190,8 +190,8 @@ func (stockMessages) ChannelsKept(store.Querier) (map[int64]map[string]time.Dura
 
 type noEvents struct{}
 
-func (noEvents) After(store.Querier, int64, int64, int, int) ([]retention.Event, error) {
-	return nil, nil
+func (noEvents) After(store.Querier, int64, int64, int, int) ([]retention.Event, int64, error) {
+	return nil, 0, nil
 }
 func (noEvents) Remove(*store.Tx, int64, []int64) error { return nil }
 func (noEvents) RaiseFloor(*store.Tx, int64, int64)     {}

@@ -257,16 +257,19 @@ func (k *Keeper) eraseEvents(ctx context.Context, session int64) error {
 		began := k.Clock.Now()
 		var revisions []int64
 		err := k.Store.Read(ctx, func(snap *store.Snapshot) error {
-			page, err := k.Events.After(snap, session, after, pageItems, pageBytes)
+			page, looked, err := k.Events.After(snap, session, after, pageItems, pageBytes)
 			for _, e := range page {
 				revisions = append(revisions, e.Revision)
 			}
+			after = looked
 			return err
 		})
-		if err != nil || len(revisions) == 0 {
+		if err != nil || after == 0 {
 			return err
 		}
-		after = revisions[len(revisions)-1]
+		if len(revisions) == 0 {
+			continue
+		}
 		if err := k.Store.Write(ctx, func(tx *store.Tx) error { return k.Events.Remove(tx, session, revisions) }); err != nil {
 			return err
 		}

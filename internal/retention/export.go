@@ -314,20 +314,21 @@ func (x *exporter) events() error {
 	for after := int64(0); ; {
 		var lines [][]byte
 		err := x.Store.Read(x.ctx, func(snap *store.Snapshot) error {
-			found, err := x.Events.After(snap, x.session.ID, after, exportItems, exportBytes)
+			found, looked, err := x.Events.After(snap, x.session.ID, after, exportItems, exportBytes)
 			if err != nil {
 				return err
 			}
+			after = looked
 			for _, e := range found {
 				text, err := e.Line.Append(nil, x.session.Name)
 				if err != nil {
 					return err
 				}
-				lines, after = append(lines, text), e.Revision
+				lines = append(lines, text)
 			}
 			return nil
 		})
-		if err != nil || len(lines) == 0 {
+		if err != nil || after == 0 {
 			return err
 		}
 		if err := x.kept(lines); err != nil {

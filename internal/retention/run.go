@@ -337,14 +337,13 @@ func (k *Keeper) events(ctx context.Context, p *plan) (next time.Time, err error
 		began := k.Clock.Now()
 		var found []Event
 		err := k.Store.Read(ctx, func(snap *store.Snapshot) (err error) {
-			found, err = k.Events.After(snap, 0, after, pageItems, pageBytes)
+			found, after, err = k.Events.After(snap, 0, after, pageItems, pageBytes)
 			return err
 		})
-		if err != nil || len(found) == 0 {
+		if err != nil || after == 0 {
 			return next, joined(failed, err)
 		}
-		after = found[len(found)-1].Revision
-		old := false
+		old := len(found) == 0 // then what follows may be old
 		bySession := map[int64][]Event{}
 		due := map[int64]int{} // how many of them
 		var oldest time.Time

@@ -19,6 +19,7 @@ func Migrations() []store.Migration {
 		{Name: "broker/009_leftovers", SQL: leftovers},
 		{Name: "broker/010_offers", SQL: offers},
 		{Name: "broker/011_attention", SQL: repliesIndex},
+		{Name: "broker/014_sent_events", SQL: sentEvents},
 	}
 }
 
@@ -268,4 +269,14 @@ CREATE INDEX messages_about ON messages (about) WHERE about IS NOT NULL;
 CREATE INDEX deliveries_notices ON deliveries (mailbox, message) WHERE state = 9;
 DROP INDEX deliveries_expiring;
 CREATE INDEX deliveries_expiring ON deliveries (expires_at) WHERE expires_at IS NOT NULL AND state IN (1, 3, 4, 9);
+`
+
+// The row of a message is also the event message.sent. recipients and refused count mailboxes, related is the revision
+// of the message that it answers, and flags are those of package events. The event of a message without recipients,
+// which an older version has sent, is a row of events.
+const sentEvents = `
+ALTER TABLE messages ADD COLUMN recipients INTEGER;
+ALTER TABLE messages ADD COLUMN refused INTEGER;
+ALTER TABLE messages ADD COLUMN related INTEGER;
+ALTER TABLE messages ADD COLUMN flags INTEGER;
 `
