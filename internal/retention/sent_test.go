@@ -382,8 +382,8 @@ func TestSent_EventsAreTheSameWhereverTheyAreReadAndWhateverWasRemoved(t *testin
 
 	// Messages are removed, and their events stay.
 	w.settle("builder")
-	w.configure(keep(time.Hour))
 	w.Clock.Advance(2 * time.Hour)
+	w.configure(keep(time.Hour)) // which starts a run
 	w.gone(sent[0])
 	w.turned()
 	if n := testkit.Number(t, w.Dir(), `SELECT count(*) FROM messages m WHERE NOT EXISTS (SELECT 1 FROM events WHERE revision = m.revision)`); n == 0 {
@@ -418,6 +418,7 @@ func TestSent_EventsAreTheSameWhereverTheyAreReadAndWhateverWasRemoved(t *testin
 	w.settle("builder-2")
 	w.Clock.Advance(2 * time.Hour)
 	oldest = w.Clock.Now().Add(-time.Hour)
+	w.configure(keep(59 * time.Minute))
 	all = r.all()
 	w.gone(sent[1])
 	removed()
