@@ -116,3 +116,29 @@ func wantMessage(t *testing.T, stored []byte, want *pb.Message) {
 		t.Errorf("the content is %v, want %v", &got, want)
 	}
 }
+
+// Target reads the target as protobuf merges it.
+func TestTarget_IsTheLastOneAsAPersonWritesIt(t *testing.T) {
+	t.Parallel()
+	builder := &pb.Target{To: &pb.Target_Agent{Agent: "builder"}}
+	for want, targets := range map[string][]*pb.Target{
+		"builder":      {builder},
+		"role:dev":     {{To: &pb.Target_Role{Role: "dev"}}},
+		"channel:news": {builder, {To: &pb.Target_Channel{Channel: "news"}}},
+		"b*":           {{To: &pb.Target_Pattern{Pattern: "b*"}}, {}},
+		"everyone":     {{To: &pb.Target_Role{Role: "dev"}}, {To: &pb.Target_Everyone{Everyone: true}}},
+		"":             nil,
+	} {
+		stored := []byte{}
+		for _, to := range targets {
+			b, err := content.Marshal(&pb.Message{Target: to, Subject: "role:no"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			stored = append(stored, b...)
+		}
+		if got := content.Target(stored); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
