@@ -11,6 +11,11 @@
 // without a read. Revisions grow in commit order, so what a snapshot shows up to its revision is
 // complete, and whoever resumes after a revision misses nothing and sees nothing twice.
 //
+// The row of a sent message is also the event message.sent. All statements that read events read these rows too, in the
+// order of the revisions, and the texts of such an event are made when it is read. Retention removes events by raising
+// the floor of a session, which hides the events of messages that are still there. If it removes the message first,
+// KeepSent adds the event to the table events.
+//
 // Events that agents publish, and those of the broker's own types that Announced lists, are handed to one
 // function in the same transaction, which carries them to whoever subscribes to the channels of events.
 //

@@ -33,8 +33,10 @@ type sending struct {
 
 func toAgent(name string) *pb.Target { return &pb.Target{To: &pb.Target_Agent{Agent: name}} }
 
-// sendings are messages from lead in a session of lead, builder, builder-2 and reviewer. builder and reviewer subscribe to news.
+// sendings are messages from lead in a session of lead, builder, builder-2 and reviewer. builder and reviewer subscribe
+// to news.
 func sendings() []sending {
+	const unusual = `"quotes" \ <b> & é` + "\u2028☃"
 	long := strings.Repeat("long ☃ ", 10_000)
 	everyone := &pb.Target{To: &pb.Target_Everyone{Everyone: true}}
 	return []sending{
@@ -67,8 +69,8 @@ func sendings() []sending {
 			"message to everyone: Re: all", `{"target":"everyone","type":"message","priority":5,"recipients":3}`,
 		},
 		{
-			&pb.Message{Subject: `"quotes" \ <b> & é` + "\u2028☃", TaskId: `tâche "2" <b>`, Artifacts: []string{"a/b", "c"}, Channel: "label"},
-			`message to builder: "quotes" \ <b> & é` + "\u2028☃", `{"target":"builder","type":"message","priority":5,"recipients":1}`,
+			&pb.Message{Subject: unusual, TaskId: `tâche "2" <b>`, Artifacts: []string{"a/b", "c"}, Channel: "label"},
+			"message to builder: " + unusual, `{"target":"builder","type":"message","priority":5,"recipients":1}`,
 		},
 		{
 			&pb.Message{Type: "BuildFinished", Body: long, Payload: `{"text":"` + long + `"}`},
@@ -198,14 +200,21 @@ func wantEvents(t *testing.T, what string, got, want []*pb.Event) {
 func (w *world) wantListed(t *testing.T, when string, want []*pb.Event) {
 	t.Helper()
 	middle := want[len(want)/2].GetTime()
+	isSent := func(e *pb.Event) bool { return e.GetType() == "message.sent" }
 	for what, f := range map[string]struct {
 		filter *pb.EventFilter
 		has    func(*pb.Event) bool
 	}{
-		"all":     {nil, func(*pb.Event) bool { return true }},
-		"type":    {&pb.EventFilter{Types: []string{"message.sent"}}, func(e *pb.Event) bool { return e.GetType() == "message.sent" }},
-		"another": {&pb.EventFilter{Types: []string{"agent.*", "mark"}}, func(e *pb.Event) bool { return strings.HasPrefix(e.GetType(), "agent.") || e.GetType() == "mark" }},
-		"prefix":  {&pb.EventFilter{Types: []string{"message.*"}}, func(e *pb.Event) bool { return strings.HasPrefix(e.GetType(), "message.") }},
+		"all":  {nil, func(*pb.Event) bool { return true }},
+		"type": {&pb.EventFilter{Types: []string{"message.sent"}}, isSent},
+		"other types": {
+			&pb.EventFilter{Types: []string{"agent.*", "mark"}},
+			func(e *pb.Event) bool { return strings.HasPrefix(e.GetType(), "agent.") || e.GetType() == "mark" },
+		},
+		"prefix": {
+			&pb.EventFilter{Types: []string{"message.*"}},
+			func(e *pb.Event) bool { return strings.HasPrefix(e.GetType(), "message.") },
+		},
 		"category": {
 			&pb.EventFilter{Categories: []pb.EventCategory{pb.EventCategory_EVENT_CATEGORY_MESSAGE}},
 			func(e *pb.Event) bool { return e.GetCategory() == pb.EventCategory_EVENT_CATEGORY_MESSAGE },
@@ -214,13 +223,28 @@ func (w *world) wantListed(t *testing.T, when string, want []*pb.Event) {
 			&pb.EventFilter{LowestSeverity: pb.Severity_SEVERITY_WARNING},
 			func(e *pb.Event) bool { return e.GetSeverity() >= pb.Severity_SEVERITY_WARNING },
 		},
-		"source":         {&pb.EventFilter{Sources: []string{"builder", "system"}}, func(e *pb.Event) bool { return e.GetSource() == "builder" || e.GetSource() == "system" }},
-		"role":           {&pb.EventFilter{SourceRoles: []string{"lead"}}, func(e *pb.Event) bool { return e.GetSourceRole() == "lead" }},
-		"task":           {&pb.EventFilter{TaskId: "t-1"}, func(e *pb.Event) bool { return e.GetTaskId() == "t-1" }},
-		"since":          {&pb.EventFilter{Since: middle}, func(e *pb.Event) bool { return !e.GetTime().AsTime().Before(middle.AsTime()) }},
-		"until":          {&pb.EventFilter{Until: middle}, func(e *pb.Event) bool { return e.GetTime().AsTime().Before(middle.AsTime()) }},
-		"role and type":  {&pb.EventFilter{SourceRoles: []string{"builder"}, Types: []string{"message.sent"}}, func(e *pb.Event) bool { return e.GetSourceRole() == "builder" && e.GetType() == "message.sent" }},
-		"nothing at all": {&pb.EventFilter{Sources: []string{"nobody"}}, func(*pb.Event) bool { return false }},
+		"source": {
+			&pb.EventFilter{Sources: []string{"builder", "system"}},
+			func(e *pb.Event) bool { return e.GetSource() == "builder" || e.GetSource() == "system" },
+		},
+		"role": {
+			&pb.EventFilter{SourceRoles: []string{"lead"}},
+			func(e *pb.Event) bool { return e.GetSourceRole() == "lead" },
+		},
+		"task": {&pb.EventFilter{TaskId: "t-1"}, func(e *pb.Event) bool { return e.GetTaskId() == "t-1" }},
+		"since": {
+			&pb.EventFilter{Since: middle},
+			func(e *pb.Event) bool { return !e.GetTime().AsTime().Before(middle.AsTime()) },
+		},
+		"until": {
+			&pb.EventFilter{Until: middle},
+			func(e *pb.Event) bool { return e.GetTime().AsTime().Before(middle.AsTime()) },
+		},
+		"role and type": {
+			&pb.EventFilter{SourceRoles: []string{"builder"}, Types: []string{"message.sent"}},
+			func(e *pb.Event) bool { return e.GetSourceRole() == "builder" && isSent(e) },
+		},
+		"none": {&pb.EventFilter{Sources: []string{"nobody"}}, func(*pb.Event) bool { return false }},
 	} {
 		chosen := slices.DeleteFunc(slices.Clone(want), func(e *pb.Event) bool { return !f.has(e) })
 		for _, size := range []int32{1, 7, 1000} {
@@ -241,7 +265,8 @@ func (w *world) wantListed(t *testing.T, when string, want []*pb.Event) {
 	}
 	at := want[len(want)/3].GetRevision()
 	part := slices.DeleteFunc(slices.Clone(want), func(e *pb.Event) bool { return e.GetRevision() <= at })
-	wantEvents(t, when+": the newest after a revision", w.listed(&pb.ListEventsRequest{AfterRevision: at, NewestFirst: true, PageSize: 3}), part)
+	in := &pb.ListEventsRequest{AfterRevision: at, NewestFirst: true, PageSize: 3}
+	wantEvents(t, when+": the newest after a revision", w.listed(in), part)
 }
 
 // asLine returns an event as the archive writes it.
@@ -304,11 +329,14 @@ func TestSent_EventsAreTheSameWhereverTheyAreReadAndWhateverWasRemoved(t *testin
 	w.session = "project"
 	r := w.record(0)
 	w.register("lead", "builder", "reviewer")
-	must(t, drop(pb.NewAgentServiceClient(w.In(w.session, "builder-2")).RegisterAgent(w.ctx, &pb.RegisterAgentRequest{Lease: durationpb.New(apptest.LongLease)})))
-	for _, name := range []string{"builder", "reviewer"} {
-		must(t, drop(pb.NewChannelServiceClient(w.In(w.session, name)).SubscribeChannel(w.ctx, &pb.SubscribeChannelRequest{Channel: "news"})))
+	noRole := &pb.RegisterAgentRequest{Lease: durationpb.New(apptest.LongLease)}
+	must(t, drop(pb.NewAgentServiceClient(w.In(w.session, "builder-2")).RegisterAgent(w.ctx, noRole)))
+	for channel, names := range map[string][]string{"news": {"builder", "reviewer"}, "event/build_finished": {"builder"}} {
+		for _, name := range names {
+			channels := pb.NewChannelServiceClient(w.In(w.session, name))
+			must(t, drop(channels.SubscribeChannel(w.ctx, &pb.SubscribeChannelRequest{Channel: channel})))
+		}
 	}
-	must(t, drop(pb.NewChannelServiceClient(w.In(w.session, "builder")).SubscribeChannel(w.ctx, &pb.SubscribeChannelRequest{Channel: "event/build_finished"})))
 
 	var want []string
 	expect := func(summary, details string, related ...int64) {
@@ -355,8 +383,10 @@ func TestSent_EventsAreTheSameWhereverTheyAreReadAndWhateverWasRemoved(t *testin
 		Type: "build_finished", Summary: "it is <built>", Details: `{"ok": true}`, Related: []string{"<a>", "b\"c"}, TaskId: "t-1",
 		Severity: pb.Severity_SEVERITY_WARNING,
 	})))
-	expect("event to channel:event/build_finished: it is <built>", `{"target":"channel:event/build_finished","type":"event","priority":6,"recipients":1}`)
-	must(t, drop(w.as("").SendMessages(w.ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{{Target: toAgent("builder-2"), Subject: "from people"}}})))
+	expect("event to channel:event/build_finished: it is <built>",
+		`{"target":"channel:event/build_finished","type":"event","priority":6,"recipients":1}`)
+	fromPeople := &pb.SendMessagesRequest{Messages: []*pb.Message{{Target: toAgent("builder-2"), Subject: "from people"}}}
+	must(t, drop(w.as("").SendMessages(w.ctx, fromPeople)))
 	expect("message to builder-2: from people", `{"target":"builder-2","type":"message","priority":5,"recipients":1}`)
 
 	all := r.all()
@@ -386,8 +416,9 @@ func TestSent_EventsAreTheSameWhereverTheyAreReadAndWhateverWasRemoved(t *testin
 	w.configure(keep(time.Hour)) // which starts a run
 	w.gone(sent[0])
 	w.turned()
-	if n := testkit.Number(t, w.Dir(), `SELECT count(*) FROM messages m WHERE NOT EXISTS (SELECT 1 FROM events WHERE revision = m.revision)`); n == 0 {
-		t.Error("no message is left")
+	const alone = `SELECT count(*) FROM messages m WHERE NOT EXISTS (SELECT 1 FROM events WHERE revision = m.revision)`
+	if testkit.Number(t, w.Dir(), alone) == 0 {
+		t.Error("no message is left whose event has no row")
 	}
 	all = r.all()
 	w.wantListed(t, "after messages were removed", all)
