@@ -21,9 +21,9 @@ type Record struct {
 	kind, spelling, source, role, summary, details, related, task string // related is a JSON list, empty for none
 }
 
-// After returns events after a revision in the order of the log, of one session or, for 0, of all: at most limit, and about the
-// given number of bytes. It looks at a bounded stretch of the log, up to the revision looked, so it may return none
-// although some follow; looked is 0 if none follow.
+// After returns events after a revision in the order of the log, of one session or, for 0, of all: at most limit, and
+// about the given number of bytes. It reads a bounded stretch of the log, up to the revision looked, so it may return
+// none although some follow; looked is 0 if none follow.
 func (l *Log) After(q store.Querier, session, after int64, limit, bytes int) (found []Record, looked int64, err error) {
 	var from int64
 	err = q.QueryRow(firstAfter, after).Scan(&from)
