@@ -19,7 +19,7 @@ func Migrations() []store.Migration {
 		{Name: "broker/009_leftovers", SQL: leftovers},
 		{Name: "broker/010_offers", SQL: offers},
 		{Name: "broker/011_attention", SQL: repliesIndex},
-		{Name: "broker/014_sent_events", SQL: sentEvents},
+		{Name: "broker/012_sent_events", SQL: sentEvents},
 	}
 }
 
