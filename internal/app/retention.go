@@ -122,8 +122,10 @@ func standings(messages []retention.Message) []archive.Standing {
 type keptEvents struct{ *events.Log }
 
 // After implements retention.Log.
-func (k keptEvents) After(q store.Querier, session, after int64, limit, bytes int) ([]retention.Event, int64, error) {
-	found, looked, err := k.Log.After(q, session, after, limit, bytes)
+func (k keptEvents) After(
+	snap *store.Snapshot, session, after int64, limit, bytes int,
+) ([]retention.Event, int64, error) {
+	found, looked, err := k.Log.After(snap, session, after, limit, bytes)
 	list := make([]retention.Event, len(found))
 	for i := range found {
 		e := &found[i]

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -139,6 +140,25 @@ func TestTarget_IsTheLastOneAsAPersonWritesIt(t *testing.T) {
 		}
 		if got := content.Target(stored); got != want {
 			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// A client can send fields of the right number and the wrong kind, which protobuf keeps as unknown.
+func TestTarget_HasNoFieldOfAnotherKind(t *testing.T) {
+	t.Parallel()
+	for name, field := range map[string][]byte{
+		"a number as the agent": protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 7),
+		"a text as everyone":    protowire.AppendString(protowire.AppendTag(nil, 5, protowire.BytesType), "x"),
+	} {
+		to := &pb.Target{To: &pb.Target_Agent{Agent: "builder"}}
+		to.ProtoReflect().SetUnknown(field)
+		stored, err := content.Marshal(&pb.Message{Target: to})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := content.Target(stored); got != "builder" {
+			t.Errorf("%s: the target is %q", name, got)
 		}
 	}
 }

@@ -21,14 +21,14 @@ func Target(content []byte) (to string) {
 			return
 		}
 		each(value, func(kind protowire.Number, name []byte) {
-			switch kind {
-			case toAgent, toPattern:
+			switch text := name != nil; { // a field of another kind is none of Target's
+			case text && (kind == toAgent || kind == toPattern):
 				to = string(name)
-			case toRole:
+			case text && kind == toRole:
 				to = "role:" + string(name)
-			case toChannel:
+			case text && kind == toChannel:
 				to = "channel:" + string(name)
-			case toEveryone:
+			case !text && kind == toEveryone:
 				to = "everyone"
 			}
 		})

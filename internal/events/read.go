@@ -18,6 +18,7 @@ const (
 	stretch       = 20_000  // revisions that one read looks at, so that no read transaction grows old
 	listBytes     = 3 << 20 // of one page, well below the 4 MiB that an answer may have
 	overheadBytes = 256     // of an event beside its texts, on the wire and in memory
+	contentShare  = 16      // a byte that is read of a message counts as this fraction of a byte of an event
 )
 
 // A Filter chooses events. What is empty does not restrict, and all that is set must match.
@@ -268,7 +269,7 @@ func scanEvent(rows *store.Rows) (e Event, size int, err error) {
 			return e, 0, fmt.Errorf("event %d: related: %w", e.Revision, err)
 		}
 	}
-	return e, overheadBytes + len(e.Details) + len(e.Summary) + len(related), nil
+	return e, overheadBytes + len(e.Details) + len(e.Summary) + len(related) + len(s.content)/contentShare, nil
 }
 
 // listed reads what relatedJSON has written: mostly without escapes, and then without the detour over reflection.

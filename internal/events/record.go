@@ -24,17 +24,19 @@ type Record struct {
 // After returns events after a revision in the order of the log, of one session or, for 0, of all: at most limit, and
 // about the given number of bytes. It reads a bounded stretch of the log, up to the revision looked, so it may return
 // none although some follow; looked is 0 if none follow.
-func (l *Log) After(q store.Querier, session, after int64, limit, bytes int) (found []Record, looked int64, err error) {
+func (l *Log) After(
+	snap *store.Snapshot, session, after int64, limit, bytes int,
+) (found []Record, looked int64, err error) {
 	var from int64
-	err = q.QueryRow(firstAfter, after).Scan(&from)
+	err = snap.QueryRow(firstAfter, after).Scan(&from)
 	if errors.Is(err, store.ErrNoRows) {
 		return nil, 0, nil
 	}
 	if err != nil {
 		return nil, 0, fmt.Errorf("read events: %w", err)
 	}
-	looked = from + stretch - 1
-	rows := q.Query(selectAfter, from, looked, session, limit)
+	looked = min(from+stretch-1, snap.Revision())
+	rows := snap.Query(selectAfter, from, looked, session, limit)
 	defer rows.Close()
 	for bytes > 0 && len(found) < limit && rows.Next() {
 		e, err := scanRecord(rows)

@@ -92,6 +92,29 @@ func TestSent_MessagesAreEventsOfTheirTaskAndAmongTheNewest(t *testing.T) {
 	}
 }
 
+// What comes after a page was read is in the next page, although it lies in the same stretch.
+func TestAfter_HasLookedAtNothingThatComesLater(t *testing.T) {
+	t.Parallel()
+	k := newKit(t)
+	k.send(5, 1)
+	var looked int64
+	k.read(func(s *store.Snapshot) (err error) {
+		_, looked, err = k.log.After(s, 0, 0, 100, 1<<20)
+		if looked > s.Revision() {
+			t.Errorf("the page ends at %d, and the last revision is %d", looked, s.Revision())
+		}
+		return err
+	})
+	later := k.send(1, 1)
+	k.read(func(s *store.Snapshot) error {
+		page, _, err := k.log.After(s, 0, looked, 100, 1<<20)
+		if len(page) != 1 || page[0].Revision != later {
+			t.Errorf("after %d there are %d events, not %d alone", looked, len(page), later)
+		}
+		return err
+	})
+}
+
 // A page of the archive ends after a stretch without events, and the next one continues.
 func TestAfter_PassesMessagesWhoseEventsWereRemoved(t *testing.T) {
 	t.Parallel()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,16 +31,20 @@ type stock struct {
 
 	keep    time.Duration // for which messages are kept; a minute unless a test says otherwise
 	mail    retention.Messages
+	log     retention.Log
 	parts   []retention.Part
 	closed  bool
 	deleted chan string // where the export is
 
 	closedKeep time.Duration // instead of keep if the session is closed
+	keepEvents time.Duration
 }
 
 func newStock(t *testing.T, n int) *stock {
 	t.Helper()
-	s := &stock{t: t, keep: time.Minute, deleted: make(chan string, 1), dir: t.TempDir(), clock: newClock()}
+	s := &stock{
+		t: t, keep: time.Minute, deleted: make(chan string, 1), dir: t.TempDir(), clock: newClock(), log: noEvents{},
+	}
 	s.mail = stockMessages{s}
 	s.store = testkit.Store(t, s.dir, s.clock, retention.Migrations(), itemMigrations())
 	must(t, s.store.Write(t.Context(), func(tx *store.Tx) error {
@@ -62,7 +67,7 @@ func itemMigrations() []store.Migration {
 // keeper starts one whose seam is fn.
 func (s *stock) keeper(fn func() error) *retention.Keeper {
 	s.t.Helper()
-	k := retention.New(retention.Options{Store: s.store, Sessions: s, Messages: s.mail, Events: noEvents{}, Parts: s.parts,
+	k := retention.New(retention.Options{Store: s.store, Sessions: s, Messages: s.mail, Events: s.log, Parts: s.parts,
 		Dir: s.dir, Clock: s.clock, Log: zap.NewNop()})
 	if fn != nil {
 		retention.SetSeam(k, fn)
@@ -135,7 +140,7 @@ func (s *stock) All(store.Querier) ([]retention.Session, error) {
 	if s.closed {
 		return []retention.Session{{ID: 1, Name: "default", Closed: true, Revision: 7, KeepMessages: s.closedKeep, Record: record}}, nil
 	}
-	return []retention.Session{{ID: 1, Name: "default", KeepMessages: s.keep, Record: record}}, nil
+	return []retention.Session{{ID: 1, Name: "default", KeepMessages: s.keep, KeepEvents: s.keepEvents, Record: record}}, nil
 }
 
 func (s *stock) Erase(*store.Tx, int64, int) (bool, error) { return false, nil }
@@ -190,7 +195,7 @@ func (stockMessages) ChannelsKept(store.Querier) (map[int64]map[string]time.Dura
 
 type noEvents struct{}
 
-func (noEvents) After(store.Querier, int64, int64, int, int) ([]retention.Event, int64, error) {
+func (noEvents) After(*store.Snapshot, int64, int64, int, int) ([]retention.Event, int64, error) {
 	return nil, 0, nil
 }
 func (noEvents) Remove(*store.Tx, int64, []int64) error { return nil }
@@ -198,6 +203,56 @@ func (noEvents) RaiseFloor(*store.Tx, int64, int64)     {}
 func (noEvents) Forget(*store.Tx, int64)                {}
 func (noEvents) Pruned(tx *store.Tx, _ int64, _ string, _ retention.Selection, _ retention.Counts) (int64, error) {
 	return tx.NextRevision(), nil
+}
+
+// pagedEvents is a log that is read in pages. It notes what is removed.
+type pagedEvents struct {
+	noEvents
+	pages   [][]retention.Event
+	end     chan struct{} // closed at the end of a run
+	removed []int64
+}
+
+func (e *pagedEvents) After(_ *store.Snapshot, _, after int64, _, _ int) ([]retention.Event, int64, error) {
+	if after == int64(len(e.pages)) {
+		e.pages = nil // for further runs
+		close(e.end)
+	}
+	if len(e.pages) == 0 {
+		return nil, 0, nil
+	}
+	return e.pages[after], after + 1, nil
+}
+
+func (e *pagedEvents) Remove(tx *store.Tx, _ int64, revisions []int64) error {
+	tx.OnCommit(func() { e.removed = append(e.removed, revisions...) })
+	return nil
+}
+
+// A line of an event for which only its presence matters.
+type blankLine struct{}
+
+func (blankLine) Append(to []byte, _ string) ([]byte, error) { return append(to, "{}"...), nil }
+
+// The wall clock may be set back, so an event can be due although an earlier one is not. What is removed counts as all
+// events up to it, so nothing behind an event that stays may be removed, also in a later page.
+func TestArchive_RemovesNoEventBehindOneThatStays(t *testing.T) {
+	t.Parallel()
+	s := newStock(t, 0)
+	s.keepEvents = time.Minute
+	event := func(revision int64, age time.Duration) retention.Event {
+		return retention.Event{Revision: revision, Session: 1, At: s.clock.Now().Add(-age), Line: blankLine{}}
+	}
+	log := &pagedEvents{end: make(chan struct{}), pages: [][]retention.Event{
+		{event(1, time.Hour), event(2, time.Hour), event(3, -1000*time.Hour)}, {event(4, time.Hour)},
+	}}
+	s.log = log
+	k := s.keeper(nil)
+	await(s, log.end)
+	k.Stop()
+	if want := []int64{1, 2}; !slices.Equal(log.removed, want) {
+		t.Errorf("the events %v were removed, want %v", log.removed, want)
+	}
 }
 
 var errCrash = errors.New("the broker was killed here")

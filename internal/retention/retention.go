@@ -96,7 +96,7 @@ type Line interface {
 type Log interface {
 	// After returns events after a revision, of one session or, for 0, of all: at most limit, and about that many bytes. It
 	// has found all up to the revision looked, perhaps none; looked is 0 if no events follow.
-	After(q store.Querier, session, after int64, limit, bytes int) (found []Event, looked int64, err error)
+	After(snap *store.Snapshot, session, after int64, limit, bytes int) (found []Event, looked int64, err error)
 	// Remove removes a session's oldest events.
 	Remove(tx *store.Tx, session int64, revisions []int64) error
 	// RaiseFloor has all events of a session up to a revision count as removed.

@@ -332,7 +332,8 @@ func (k *Keeper) archive(ctx context.Context, p *plan, due *page) error {
 // events archives the events that are due, and returns when the next may be.
 func (k *Keeper) events(ctx context.Context, p *plan) (next time.Time, err error) {
 	var l lines
-	failed := map[int64]error{} // by session: nothing of it is removed before what has failed
+	var failed error
+	ended := map[int64]bool{} // sessions of which something stays: what follows stays too, so that there is no gap
 	for after := int64(0); ; {
 		began := k.Clock.Now()
 		var found []Event
@@ -341,7 +342,7 @@ func (k *Keeper) events(ctx context.Context, p *plan) (next time.Time, err error
 			return err
 		})
 		if err != nil || after == 0 {
-			return next, joined(failed, err)
+			return next, errors.Join(failed, err)
 		}
 		old := len(found) == 0 // then what follows may be old
 		bySession := map[int64][]Event{}
@@ -357,50 +358,46 @@ func (k *Keeper) events(ctx context.Context, p *plan) (next time.Time, err error
 			if at := e.At.Add(s.KeepEvents); at.After(p.now) {
 				next = earliest(next, at)
 			} else {
-				due[e.Session] = len(bySession[e.Session]) // and all before it, so that what is kept has no gap
+				due[e.Session] = len(bySession[e.Session]) // and all before it
 				oldest = earliest(oldest, at)
 			}
 		}
-		for id, n := range due {
-			if failed[id] == nil {
-				failed[id] = k.archiveEvents(ctx, p, p.sessions[id], bySession[id][:n], &l)
+		for id, page := range bySession {
+			moved := 0
+			if n := due[id]; n > 0 && !ended[id] {
+				moved, err = k.archiveEvents(ctx, p, p.sessions[id], page[:n], &l)
+				failed = errors.Join(failed, err)
 			}
+			ended[id] = ended[id] || moved < len(page)
 		}
 		if !old {
-			return next, joined(failed, nil)
+			return next, failed
 		}
-		if len(due) > 0 {
+		if len(due) > 0 || len(found) == 0 {
 			if err := k.rest(ctx, k.Clock.Since(began), p.pauseFraction(k.Clock.Now(), oldest)); err != nil {
-				return next, joined(failed, err)
+				return next, errors.Join(failed, err)
 			}
 		}
 	}
 }
 
-// joined joins the errors of sessions and another one.
-func joined(failed map[int64]error, err error) error {
-	for _, of := range failed {
-		err = errors.Join(err, of)
-	}
-	return err
-}
-
-// archiveEvents archives the oldest events of a session: one page.
-func (k *Keeper) archiveEvents(ctx context.Context, p *plan, s Session, due []Event, l *lines) error {
+// archiveEvents archives the oldest events of a session, one page, and returns how many: 0 while the session is being
+// exported.
+func (k *Keeper) archiveEvents(ctx context.Context, p *plan, s Session, due []Event, l *lines) (int, error) {
 	l.reset()
 	revisions := make([]int64, len(due))
 	var text []byte
 	for i, e := range due {
 		var err error
 		if text, err = e.Line.Append(text[:0], s.Name); err != nil {
-			return err
+			return 0, err
 		}
 		l.add(e.At, text)
 		revisions[i] = e.Revision
 	}
 	moved, err := k.move(ctx, p, s, eventsKind, l, func(tx *store.Tx) error { return k.Events.Remove(tx, s.ID, revisions) })
 	p.counts.Events += moved
-	return err
+	return int(moved), err
 }
 
 // tidy removes what is of no use any more.
