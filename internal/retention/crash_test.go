@@ -42,9 +42,7 @@ type stock struct {
 
 func newStock(t *testing.T, n int) *stock {
 	t.Helper()
-	s := &stock{
-		t: t, keep: time.Minute, deleted: make(chan string, 1), dir: t.TempDir(), clock: newClock(), log: noEvents{},
-	}
+	s := &stock{t: t, keep: time.Minute, deleted: make(chan string, 1), dir: t.TempDir(), clock: newClock()}
 	s.mail = stockMessages{s}
 	s.store = testkit.Store(t, s.dir, s.clock, retention.Migrations(), itemMigrations())
 	must(t, s.store.Write(t.Context(), func(tx *store.Tx) error {
@@ -67,6 +65,9 @@ func itemMigrations() []store.Migration {
 // keeper starts one whose seam is fn.
 func (s *stock) keeper(fn func() error) *retention.Keeper {
 	s.t.Helper()
+	if s.log == nil {
+		s.log = noEvents{}
+	}
 	k := retention.New(retention.Options{Store: s.store, Sessions: s, Messages: s.mail, Events: s.log, Parts: s.parts,
 		Dir: s.dir, Clock: s.clock, Log: zap.NewNop()})
 	if fn != nil {
