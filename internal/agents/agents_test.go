@@ -60,7 +60,8 @@ func newKit(t *testing.T) *kit {
 
 func (k *kit) open() {
 	k.t.Helper()
-	k.store = testkit.Store(k.t, k.dir, k.clock, events.Migrations(), schema.Migrations(), idempotency.Migrations(), sessions.Migrations(), agents.Migrations())
+	k.store = testkit.Store(k.t, k.dir, k.clock,
+		events.Migrations(), schema.Migrations(), idempotency.Migrations(), sessions.Migrations(), agents.Migrations())
 	log := events.New(k.store, k.clock, zap.NewNop())
 	k.people = directory.New()
 	k.sessions = sessions.New(k.store, log, k.people)

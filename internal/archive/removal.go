@@ -90,9 +90,9 @@ const (
 		SELECT id FROM mailboxes WHERE session = ? LIMIT ?`
 )
 
-// Remove removes finished messages that Records has read, with all that belongs to them. Their events stay in the log. It
-// leaves details beyond 9,000 rows to Tidy. If one of the messages has changed since, because it was redriven, acknowledged late or removed,
-// Remove removes none. Errors: fault.Conflict for such a message.
+// Remove removes finished messages that Records has read, with all that belongs to them. Their events stay in the log.
+// It leaves details beyond 9,000 rows to Tidy. If one of the messages has changed since, because it was redriven,
+// acknowledged late or removed, Remove removes none. Errors: fault.Conflict for such a message.
 func (m *Messages) Remove(tx *store.Tx, messages []Standing) error {
 	for i := range messages {
 		same, err := unchanged(tx, &messages[i])

@@ -143,7 +143,8 @@ func (s *SendTx) insert(p *post, producer, number int64) {
 	m.ID = msgid.New(m.CreatedAt, m.Revision)
 	p.out.Revision, p.out.ID = m.Revision, m.ID
 	s.tx.Exec(insertMessage, m.Revision, m.ID[:], s.actor.Session.ID, m.Sender, m.SenderRole, m.CreatedAt, m.ExpiresAt,
-		d.Type, d.Priority, null(d.channel()), null(m.Thread), null(d.Correlation), null(d.Task), nullInt(producer), nullInt(number), m.Content,
+		d.Type, d.Priority, null(d.channel()), null(m.Thread), null(d.Correlation), null(d.Task),
+		nullInt(producer), nullInt(number), m.Content,
 		p.out.Count, p.out.Refused, related, events.SentFlags(p.out.More, p.out.Awaited))
 	for _, name := range d.Artifacts {
 		s.tx.Exec(insertMessageArtifact, s.actor.Session.ID, name, m.Revision)

@@ -51,7 +51,8 @@ func newKit(t *testing.T) *kit {
 
 func (k *kit) open() {
 	k.t.Helper()
-	k.store = testkit.Store(k.t, k.dir, k.clock, events.Migrations(), schema.Migrations(), idempotency.Migrations(), sessions.Migrations())
+	k.store = testkit.Store(k.t, k.dir, k.clock,
+		events.Migrations(), schema.Migrations(), idempotency.Migrations(), sessions.Migrations())
 	k.log = events.New(k.store, k.clock, zap.NewNop())
 	k.people = directory.New()
 	k.sessions = sessions.New(k.store, k.log, k.people)

@@ -57,8 +57,8 @@ func (l *Log) After(
 
 func scanRecord(rows *store.Rows) (e Record, err error) {
 	var s sent
-	err = rows.Scan(&e.Revision, &e.Session, &e.At, &e.category, &e.severity, &e.kind, &e.spelling, &e.source, &e.role, &e.summary,
-		&e.details, &e.related, &e.task, &s.recipients, &s.refused, &s.flags, &s.priority, &s.content)
+	err = rows.Scan(&e.Revision, &e.Session, &e.At, &e.category, &e.severity, &e.kind, &e.spelling, &e.source, &e.role,
+		&e.summary, &e.details, &e.related, &e.task, &s.recipients, &s.refused, &s.flags, &s.priority, &s.content)
 	if err != nil || !s.is() {
 		return e, err
 	}

@@ -53,7 +53,8 @@ func newKitWith(t *testing.T, clock clockwork.Clock) *kit {
 	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	t.Cleanup(cancel)
 	k := &kit{t: t, ctx: ctx}
-	k.store = testkit.Store(t, t.TempDir(), clock, events.Migrations(), schema.Migrations(), idempotency.Migrations(), sessions.Migrations())
+	k.store = testkit.Store(t, t.TempDir(), clock,
+		events.Migrations(), schema.Migrations(), idempotency.Migrations(), sessions.Migrations())
 	k.log = events.New(k.store, clock, zap.NewNop())
 	people := directory.New()
 	k.sessions = sessions.New(k.store, k.log, people)

@@ -321,7 +321,7 @@ func (w *world) wantKept(t *testing.T, when string, all []*pb.Event) {
 	}
 }
 
-// The row of a message is also the event that it was sent. Whoever reads the log must not notice.
+// The row of a message is also the event that it was sent. A reader of the log sees no difference.
 func TestSent_EventsAreTheSameWhereverTheyAreReadAndWhateverWasRemoved(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

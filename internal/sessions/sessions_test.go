@@ -55,7 +55,8 @@ func newKit(t *testing.T) *kit {
 
 func (k *kit) open() {
 	k.t.Helper()
-	k.store = testkit.Store(k.t, k.dir, k.clock, events.Migrations(), schema.Migrations(), idempotency.Migrations(), sessions.Migrations())
+	k.store = testkit.Store(k.t, k.dir, k.clock,
+		events.Migrations(), schema.Migrations(), idempotency.Migrations(), sessions.Migrations())
 	log := events.New(k.store, k.clock, zap.NewNop())
 	people := directory.New()
 	k.registry = sessions.New(k.store, log, people)
