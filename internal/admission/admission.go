@@ -11,6 +11,7 @@ import (
 	"brokerd/internal/deadline"
 	"brokerd/internal/directory"
 	"brokerd/internal/events"
+	"brokerd/internal/mail"
 	"brokerd/internal/store"
 )
 
@@ -66,7 +67,7 @@ func (c *Control) Stop() {
 // AgentRegistered closes the circuit breaker of an agent. It is a hook of the registration, after that of the core.
 func (c *Control) AgentRegistered(tx *store.Tx, session int64, agent string) error {
 	c.vacancies.Clear(tx)
-	mailbox, err := c.broker.Mailboxes.Find(tx, session, broker.MailboxRef{Kind: broker.AgentMailbox, Name: agent})
+	mailbox, err := c.broker.Mailboxes.Find(tx, session, mail.AgentRef(agent))
 	if err != nil || mailbox == 0 {
 		return err
 	}
@@ -77,7 +78,7 @@ func (c *Control) AgentRegistered(tx *store.Tx, session int64, agent string) err
 // deregistration.
 func (c *Control) AgentGone(tx *store.Tx, session int64, agent string) error {
 	c.vacancies.Clear(tx)
-	mailbox, err := c.broker.Mailboxes.Find(tx, session, broker.MailboxRef{Kind: broker.AgentMailbox, Name: agent})
+	mailbox, err := c.broker.Mailboxes.Find(tx, session, mail.AgentRef(agent))
 	if err != nil || mailbox == 0 {
 		return err
 	}

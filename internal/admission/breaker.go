@@ -8,10 +8,10 @@ import (
 
 	"go.uber.org/zap"
 
-	"brokerd/internal/broker"
 	"brokerd/internal/events"
 	"brokerd/internal/finding"
 	"brokerd/internal/identity"
+	"brokerd/internal/mail"
 	"brokerd/internal/store"
 )
 
@@ -25,7 +25,7 @@ import (
 // is open. All of this is in rows. A queue waits for the time at which a breaker allows a probe.
 
 // Failed implements broker.Breakers.
-func (g *Gates) Failed(tx *store.Tx, session, agent int64, claims ...broker.DeliveryID) error {
+func (g *Gates) Failed(tx *store.Tx, session, agent int64, claims ...mail.DeliveryID) error {
 	found, err := g.gate(tx, agent)
 	if err != nil {
 		return err
@@ -49,7 +49,7 @@ func (g *Gates) Failed(tx *store.Tx, session, agent int64, claims ...broker.Deli
 	if until.IsZero() {
 		return nil
 	}
-	name, err := broker.MailboxName(tx, agent)
+	name, err := mail.MailboxName(tx, agent)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func agentEvent(session int64, name, kind string) events.Entry {
 
 // Succeeded implements broker.Breakers. The agent has no failures in a row any more, and a breaker that waits for this
 // probe closes.
-func (g *Gates) Succeeded(tx *store.Tx, session, agent int64, claim broker.DeliveryID) error {
+func (g *Gates) Succeeded(tx *store.Tx, session, agent int64, claim mail.DeliveryID) error {
 	found, err := g.gate(tx, agent)
 	if err != nil || found.failures == 0 || !found.until.IsZero() && found.probe != claim {
 		return err
@@ -84,7 +84,7 @@ func (g *Gates) Succeeded(tx *store.Tx, session, agent int64, claim broker.Deliv
 }
 
 // Released implements broker.Breakers. If the claim was the probe, another delivery may be the probe.
-func (g *Gates) Released(tx *store.Tx, agent int64, claim broker.DeliveryID) error {
+func (g *Gates) Released(tx *store.Tx, agent int64, claim mail.DeliveryID) error {
 	found, err := g.gate(tx, agent)
 	if err != nil || found.probe != claim {
 		return err
@@ -96,7 +96,7 @@ func (g *Gates) Released(tx *store.Tx, agent int64, claim broker.DeliveryID) err
 }
 
 // Probed implements broker.Gates.
-func (g *Gates) Probed(tx *store.Tx, agent int64, d broker.DeliveryID) {
+func (g *Gates) Probed(tx *store.Tx, agent int64, d mail.DeliveryID) {
 	tx.Exec(updateProbe, d.Message, d.Mailbox, agent)
 	g.kept.Clear(tx)
 }
@@ -112,7 +112,7 @@ func (g *Gates) closeBreaker(tx *store.Tx, session, agent int64) error {
 	if found.until.IsZero() {
 		return nil
 	}
-	name, err := broker.MailboxName(tx, agent)
+	name, err := mail.MailboxName(tx, agent)
 	if err != nil {
 		return err
 	}

@@ -6,10 +6,11 @@ import (
 	"strconv"
 	"strings"
 
-	"brokerd/internal/broker"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
+	"brokerd/internal/mail"
+	"brokerd/internal/router"
 	"brokerd/internal/store"
 )
 
@@ -22,8 +23,8 @@ func (c *Control) OnResumed(hook func(tx *store.Tx, session int64, agent string)
 	c.resumed = append(c.resumed, hook)
 }
 
-// MayDirect implements broker.Directives.
-func (c *Control) MayDirect(from *broker.Actor, kind string) error {
+// MayDirect implements router.Directives.
+func (c *Control) MayDirect(from *mail.Actor, kind string) error {
 	directors := from.Session.Directors
 	if from.System() || slices.Contains(directors, from.Role) {
 		return nil
@@ -37,19 +38,19 @@ func (c *Control) MayDirect(from *broker.Actor, kind string) error {
 		kind, who, from.Session.Name, from.Name, from.Role)
 }
 
-// Direct implements broker.Directives. A halt halts its recipients. A resume ends their halts, and settles the earlier
+// Direct implements router.Directives. A halt halts its recipients. A resume ends their halts, and settles the earlier
 // halts in their mailboxes. The other directives change nothing.
 func (c *Control) Direct(
-	tx *store.Tx, from *broker.Actor, d *broker.Draft, message int64, to []broker.Directed,
+	tx *store.Tx, from *mail.Actor, d *mail.Draft, message int64, to []router.Directed,
 ) error {
-	if d.Type != broker.HaltType && d.Type != broker.ResumeType {
+	if d.Type != mail.HaltType && d.Type != mail.ResumeType {
 		return nil
 	}
 	var changed []string
 	for i := range to {
 		agent := &to[i]
 		n, err := int64(0), error(nil)
-		if d.Type == broker.HaltType {
+		if d.Type == mail.HaltType {
 			n, err = tx.ExecCount(insertHalt, agent.Mailbox, message, tx.Now())
 		} else {
 			if err := c.endHalts(tx, from.Session.ID, agent, message); err != nil {
@@ -64,7 +65,7 @@ func (c *Control) Direct(
 			continue
 		}
 		changed = append(changed, agent.Name)
-		if d.Type == broker.ResumeType {
+		if d.Type == mail.ResumeType {
 			c.broker.Waiters.Reconsider(agent.Mailbox)
 		}
 	}
@@ -72,7 +73,7 @@ func (c *Control) Direct(
 		return nil
 	}
 	c.Gates.kept.Clear(tx)
-	if d.Type == broker.ResumeType {
+	if d.Type == mail.ResumeType {
 		for _, name := range changed {
 			for _, hook := range c.resumed {
 				if err := hook(tx, from.Session.ID, name); err != nil {
@@ -83,7 +84,7 @@ func (c *Control) Direct(
 	}
 	entry := from.Event("agent.halted")
 	past := "halted"
-	if d.Type == broker.ResumeType {
+	if d.Type == mail.ResumeType {
 		entry.Type, past = "agent.resumed", "resumed"
 	}
 	entry.Category = events.Agent
@@ -102,38 +103,40 @@ func (c *Control) Direct(
 }
 
 // endHalts ends the unfinished halts in an agent's mailbox that are older than a resume, the oldest 100.
-func (c *Control) endHalts(tx *store.Tx, session int64, agent *broker.Directed, resume int64) error {
+func (c *Control) endHalts(tx *store.Tx, session int64, agent *router.Directed, resume int64) error {
 	type halt struct {
-		id    broker.DeliveryID
-		state broker.State
+		id    mail.DeliveryID
+		state mail.State
 	}
-	rows := tx.Query(selectHalts, agent.Mailbox, int64(broker.DirectiveRank), broker.HaltType, resume, maxDirectives)
+	rows := tx.Query(selectHalts, agent.Mailbox, int64(mail.DirectiveRank), mail.HaltType, resume, maxDirectives)
 	halts, err := store.Collect(rows, func(r *store.Rows) (h halt, err error) {
 		var state int
 		err = r.Scan(&h.id.Message, &h.id.Mailbox, &state)
-		h.state = broker.State(state)
+		h.state = mail.State(state)
 		return h, err
 	})
 	if err != nil {
 		return err
 	}
+	s := c.broker.NewSettleTx(tx, mail.System(session))
 	for _, h := range halts {
-		if err := c.broker.Chores.EndDelivery(tx, session, h.id, h.state); err != nil {
+		if err := s.End(h.id, h.state, ""); err != nil {
 			return err
 		}
 		if h.state.Waits() {
 			agent.Ended++
 		}
 	}
-	return nil
+	_, err = s.Finish()
+	return err
 }
 
 // Directives returns the types of the unfinished directives in an agent's mailbox, oldest first, at most 100.
 func (c *Control) Directives(q store.Querier, session int64, agent string) ([]string, error) {
-	mailbox, err := c.broker.Mailboxes.Find(q, session, broker.MailboxRef{Kind: broker.AgentMailbox, Name: agent})
+	mailbox, err := c.broker.Mailboxes.Find(q, session, mail.AgentRef(agent))
 	if err != nil {
 		return nil, err
 	}
-	rows := q.Query(selectDirectiveTypes, mailbox, int64(broker.DirectiveRank), maxDirectives)
+	rows := q.Query(selectDirectiveTypes, mailbox, int64(mail.DirectiveRank), maxDirectives)
 	return store.Collect(rows, func(r *store.Rows) (kind string, err error) { return kind, r.Scan(&kind) })
 }

@@ -4,19 +4,20 @@ import (
 	"encoding/json"
 	"strconv"
 
-	"brokerd/internal/broker"
 	"brokerd/internal/events"
 	"brokerd/internal/finding"
+	"brokerd/internal/mail"
+	"brokerd/internal/router"
 	"brokerd/internal/store"
 )
 
 // maxDoubtful is how many messages one event about types and payloads names.
 const maxDoubtful = 16
 
-// Report implements broker.Admission. It appends at most one event for all messages of unknown types that one function
+// Report implements router.Admission. It appends at most one event for all messages of unknown types that one function
 // sends, and one for all invalid payloads.
-func (c *Control) Report(tx *store.Tx, from *broker.Actor, doubtful []broker.Doubtful) error {
-	var unknown, invalid []broker.Doubtful
+func (c *Control) Report(tx *store.Tx, from *mail.Actor, doubtful []router.Doubtful) error {
+	var unknown, invalid []router.Doubtful
 	for _, d := range doubtful {
 		if d.Doubt.Unknown {
 			unknown = append(unknown, d)
@@ -31,7 +32,7 @@ func (c *Control) Report(tx *store.Tx, from *broker.Actor, doubtful []broker.Dou
 }
 
 // report appends an event of one type.
-func (c *Control) report(tx *store.Tx, from *broker.Actor, kind, what string, list []broker.Doubtful) error {
+func (c *Control) report(tx *store.Tx, from *mail.Actor, kind, what string, list []router.Doubtful) error {
 	if len(list) == 0 {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"brokerd/internal/deadline"
 	"brokerd/internal/directory"
 	"brokerd/internal/events"
+	"brokerd/internal/mail"
 	"brokerd/internal/store"
 )
 
@@ -32,10 +33,10 @@ type Gates struct {
 // costs one look-up in a map.
 type gate struct {
 	halted   bool
-	draining bool              // the broker is drained; readGate leaves it out
-	failures int               // of its claims, in a row
-	until    time.Time         // when the breaker, which is open, allows a probe; zero = closed
-	probe    broker.DeliveryID // the claim that decides about the breaker, if there is one
+	draining bool            // the broker is drained; readGate leaves it out
+	failures int             // of its claims, in a row
+	until    time.Time       // when the breaker, which is open, allows a probe; zero = closed
+	probe    mail.DeliveryID // the claim that decides about the breaker, if there is one
 }
 
 // pass returns what a gate allows.
@@ -45,7 +46,7 @@ func (g *gate) pass(now time.Time) broker.Pass {
 		return broker.OnlyDirectives
 	case g.until.IsZero():
 		return broker.Everything
-	case g.probe != broker.DeliveryID{} || g.until.After(now):
+	case g.probe != mail.DeliveryID{} || g.until.After(now):
 		return broker.OnlyDirectives
 	}
 	return broker.OneProbe
@@ -87,7 +88,7 @@ func (g *Gates) Barrier(tx *store.Tx, agent int64) (why broker.Empty, until time
 	case found.draining:
 		return broker.Draining, until, nil
 	case found.pass(tx.Now()) == broker.OnlyDirectives:
-		if found.probe == (broker.DeliveryID{}) {
+		if found.probe == (mail.DeliveryID{}) {
 			until = found.until
 		}
 		return broker.BreakerOpen, until, nil
@@ -114,7 +115,7 @@ func (g *Gates) Draining(tx *store.Tx) (bool, error) {
 
 // Halted reports whether a halt is in force for an agent.
 func (g *Gates) Halted(tx *store.Tx, session int64, agent string) (bool, error) {
-	id, err := g.broker.Mailboxes.Find(tx, session, broker.MailboxRef{Kind: broker.AgentMailbox, Name: agent})
+	id, err := g.broker.Mailboxes.Find(tx, session, mail.AgentRef(agent))
 	if err != nil || id == 0 {
 		return false, err
 	}

@@ -6,11 +6,11 @@ import (
 
 	"github.com/jonboulle/clockwork"
 
-	"brokerd/internal/broker"
 	"brokerd/internal/content"
 	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
+	"brokerd/internal/mail"
 	"brokerd/internal/store"
 )
 
@@ -24,7 +24,7 @@ type Disk interface {
 // control is used.
 func (c *Control) UseDisk(d Disk) { c.disk = d }
 
-// Admit implements broker.Admission.
+// Admit implements router.Admission.
 func (c *Control) Admit(ctx context.Context, who identity.Caller, n int) error {
 	most := longestWait
 	if deadline, ok := ctx.Deadline(); ok {
@@ -44,7 +44,7 @@ func (c *Control) admitWithin(ctx context.Context, who identity.Caller, n int, m
 
 // AdmitBatch returns when a batch of a stream may be sent, however long that takes. If it may not, its drafts carry the
 // fault. An error ends the stream.
-func (c *Control) AdmitBatch(ctx context.Context, who identity.Caller, drafts []broker.Draft) error {
+func (c *Control) AdmitBatch(ctx context.Context, who identity.Caller, drafts []mail.Draft) error {
 	n := 0
 	for i := range drafts {
 		if drafts[i].Fault == nil {
@@ -63,8 +63,8 @@ func (c *Control) AdmitBatch(ctx context.Context, who identity.Caller, drafts []
 	return nil
 }
 
-// Judge implements broker.Admission.
-func (c *Control) Judge(session *directory.Session, d *broker.Draft) (doubts []string, err error) {
+// Judge implements router.Admission.
+func (c *Control) Judge(session *directory.Session, d *mail.Draft) (doubts []string, err error) {
 	if session.PayloadLimit > 0 && d.PayloadSize > session.PayloadLimit {
 		return nil, fault.Field("payload",
 			"has %d bytes; at most %d are allowed (session setting payload_limit)", d.PayloadSize, session.PayloadLimit)

@@ -3,26 +3,27 @@ package admission
 import (
 	"slices"
 
-	"brokerd/internal/broker"
 	"brokerd/internal/directory"
+	"brokerd/internal/mail"
 	"brokerd/internal/nearest"
+	"brokerd/internal/router"
 	"brokerd/internal/store"
 )
 
-// Warnings implements broker.Advisor. It warns of a message that has no text, and of one that no agent gets yet. It
+// Warnings implements router.Advisor. It warns of a message that has no text, and of one that no agent gets yet. It
 // reads nothing if the message is to an agent.
 func (c *Control) Warnings(
-	tx *store.Tx, from *broker.Actor, d *broker.Draft, out broker.Outcome,
+	tx *store.Tx, from *mail.Actor, d *mail.Draft, out router.Outcome,
 ) (found []string, err error) {
-	if d.Textless && !broker.IsDirective(d.Type) {
+	if d.Textless && !mail.IsDirective(d.Type) {
 		found = append(found, "the message has no text: it has neither a subject nor a body nor a payload")
 	}
 	var absent string
 	switch t := d.Target; {
-	case t.Kind == broker.ToRole && d.One:
-		absent, err = c.Vacancy(tx, from.Session.ID, broker.MailboxRef{Kind: broker.RoleMailbox, Name: t.Name})
-	case t.Kind == broker.ToChannel && (d.One || out.Count == 0):
-		absent, err = c.Vacancy(tx, from.Session.ID, broker.MailboxRef{Kind: broker.ChannelMailbox, Name: t.Name})
+	case t.Kind == mail.ToRole && d.One:
+		absent, err = c.Vacancy(tx, from.Session.ID, mail.RoleRef(t.Name))
+	case t.Kind == mail.ToChannel && (d.One || out.Count == 0):
+		absent, err = c.Vacancy(tx, from.Session.ID, mail.ChannelRef(t.Name))
 	}
 	switch {
 	case absent == "" && (out.Count > 0 || out.Awaited):
@@ -39,28 +40,28 @@ func (c *Control) Warnings(
 // A boxKey names a mailbox in all sessions.
 type boxKey struct {
 	session int64
-	ref     broker.MailboxRef
+	ref     mail.MailboxRef
 }
 
-// AudienceChanged implements broker.Advisor.
+// AudienceChanged takes note that a subscription has changed. It is a hook of the change.
 func (c *Control) AudienceChanged(tx *store.Tx) { c.vacancies.Clear(tx) }
 
-// Vacancy implements broker.Advisor. The control keeps the answer until an agent registers or deregisters or a
+// Vacancy implements router.Advisor. The control keeps the answer until an agent registers or deregisters or a
 // subscription changes.
-func (c *Control) Vacancy(tx *store.Tx, session int64, ref broker.MailboxRef) (string, error) {
+func (c *Control) Vacancy(tx *store.Tx, session int64, ref mail.MailboxRef) (string, error) {
 	return c.vacancies.Get(tx, boxKey{session, ref}, func() (string, error) {
-		if ref.Kind == broker.RoleMailbox {
+		if ref.Kind == mail.RoleMailbox {
 			return c.vacantRole(tx, session, ref.Name)
 		}
 		id, err := c.broker.Mailboxes.Find(tx, session, ref)
 		if err != nil {
 			return "", err
 		}
-		subscribers, err := broker.SubscribersOf(tx, id)
+		subscribers, err := mail.SubscribersOf(tx, id)
 		if err != nil || len(subscribers) > 0 {
 			return "", err
 		}
-		others, err := broker.SubscribedChannels(tx, session)
+		others, err := mail.SubscribedChannels(tx, session)
 		return "no agent subscribes to channel " + ref.Name + hint(ref.Name, others), err
 	})
 }

@@ -22,6 +22,7 @@ import (
 	"brokerd/internal/identity"
 	"brokerd/internal/inbox"
 	"brokerd/internal/locks"
+	"brokerd/internal/mail"
 	"brokerd/internal/sessions"
 	"brokerd/internal/state"
 	"brokerd/internal/store"
@@ -32,8 +33,8 @@ import (
 // connect registers what must happen in one feature, in the same transaction, when something changes
 // in another.
 func connect(p *parts) {
-	p.agents.UseMail(mail{p.admission, p.broker, p.inbox, p.deadletters})
-	p.agents.UseNotices(mail{p.admission, p.broker, p.inbox, p.deadletters})
+	p.agents.UseMail(mailOfAgents{p.admission, p.broker, p.inbox, p.deadletters})
+	p.agents.UseNotices(mailOfAgents{p.admission, p.broker, p.inbox, p.deadletters})
 	p.broker.Counters.UseCrew(crew{p.directory, p.agents})
 	p.agents.UseHolders(claims{p.inbox})
 	p.agents.OnRegister(func(tx *store.Tx, a agents.Agent, _ bool) error {
@@ -68,13 +69,13 @@ func connect(p *parts) {
 	p.sessions.OnClosed(func(tx *store.Tx, s sessions.Session) error {
 		p.admission.SessionClosed(tx, s.Session)
 		p.conversations.SessionClosed(tx, s.Session)
-		return p.broker.SessionClosed(tx, s.Session)
+		return p.backlog.SessionClosed(tx, s.Session)
 	})
 	p.sessions.OnConfigured(func(tx *store.Tx, before, now sessions.Session) error {
 		if err := p.admission.SessionConfigured(tx, before.Session, now.Session); err != nil {
 			return err
 		}
-		return p.broker.SessionConfigured(tx, before.Session, now.Session)
+		return p.backlog.SessionConfigured(tx, before.Session, now.Session)
 	})
 	p.agents.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error {
 		events.EndCursors(tx, a.Session, a.Name)
@@ -100,8 +101,8 @@ func connectMailboxes(p *parts) {
 	})
 }
 
-// mail gives the registry of agents the waiting mail of an agent.
-type mail struct {
+// mailOfAgents gives the registry of agents the waiting mail of an agent.
+type mailOfAgents struct {
 	admission *admission.Control
 	broker    *broker.Broker
 	inbox     *inbox.Reader
@@ -109,27 +110,27 @@ type mail struct {
 }
 
 // Counts implements agents.Mail.
-func (m mail) Counts(q store.Querier, a agents.Agent) (unread, claimable int64, err error) {
-	return m.broker.Counts(q, a.Session, a.Entry())
+func (m mailOfAgents) Counts(q store.Querier, a agents.Agent) (unread, claimable int64, err error) {
+	return m.broker.Mailboxes.Counts(q, a.Session, a.Entry())
 }
 
 // Directives implements agents.Mail.
-func (m mail) Directives(q store.Querier, a agents.Agent) ([]string, error) {
+func (m mailOfAgents) Directives(q store.Querier, a agents.Agent) ([]string, error) {
 	return m.admission.Directives(q, a.Session, a.Name)
 }
 
 // Unread implements agents.Notices.
-func (m mail) Unread(q store.Querier, a agents.Agent) (bool, error) {
-	mailbox, err := m.broker.Mailboxes.Find(q, a.Session, broker.MailboxRef{Kind: broker.AgentMailbox, Name: a.Name})
+func (m mailOfAgents) Unread(q store.Querier, a agents.Agent) (bool, error) {
+	mailbox, err := m.broker.Mailboxes.Find(q, a.Session, mail.AgentRef(a.Name))
 	if err != nil {
 		return false, err
 	}
-	n, err := broker.CountNotices(q, mailbox, "", 1)
+	n, err := mail.CountNotices(q, mailbox, "", 1)
 	return n > 0, err
 }
 
 // Read implements agents.Notices.
-func (m mail) Read(tx *store.Tx, a agents.Agent) ([]agents.Notice, error) {
+func (m mailOfAgents) Read(tx *store.Tx, a agents.Agent) ([]agents.Notice, error) {
 	unread, err := m.inbox.ReadNotices(tx, a.Session, a.Entry())
 	read := make([]agents.Notice, len(unread))
 	for i, n := range unread {
@@ -139,12 +140,12 @@ func (m mail) Read(tx *store.Tx, a agents.Agent) ([]agents.Notice, error) {
 }
 
 // Claimants implements agents.Mail.
-func (m mail) Claimants(q store.Querier, session int64, name string) (map[string]bool, error) {
+func (m mailOfAgents) Claimants(q store.Querier, session int64, name string) (map[string]bool, error) {
 	return gauges.Claimants(q, session, name)
 }
 
 // Gated implements agents.Mail.
-func (m mail) Gated(q store.Querier, session int64) (map[string]agents.Gate, error) {
+func (m mailOfAgents) Gated(q store.Querier, session int64) (map[string]agents.Gate, error) {
 	gated, err := m.admission.Gates.Gated(q, session)
 	gates := make(map[string]agents.Gate, len(gated))
 	for name, g := range gated {
@@ -212,7 +213,7 @@ func (c claims) Holdings(q store.Querier, a agents.Agent, to *agents.Holdings) e
 	return err
 }
 
-func agentQuestions(list []broker.Question) []agents.OpenQuestion {
+func agentQuestions(list []mail.Question) []agents.OpenQuestion {
 	out := make([]agents.OpenQuestion, len(list))
 	for i := range list {
 		q := &list[i]

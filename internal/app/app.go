@@ -12,18 +12,12 @@ import (
 	"go.uber.org/zap"
 
 	"brokerd/internal/admin"
-	"brokerd/internal/admission"
 	"brokerd/internal/agents"
-	"brokerd/internal/archive"
 	"brokerd/internal/artifacts"
 	"brokerd/internal/auth"
 	"brokerd/internal/backup"
 	"brokerd/internal/blockers"
-	"brokerd/internal/broker"
 	"brokerd/internal/catalog"
-	"brokerd/internal/channels"
-	"brokerd/internal/conversations"
-	"brokerd/internal/deadletters"
 	"brokerd/internal/decisions"
 	"brokerd/internal/diagnose"
 	"brokerd/internal/directory"
@@ -32,12 +26,9 @@ import (
 	"brokerd/internal/events"
 	"brokerd/internal/gauges"
 	"brokerd/internal/handoffs"
-	"brokerd/internal/inbox"
 	"brokerd/internal/locks"
 	"brokerd/internal/messagesrpc"
 	"brokerd/internal/messagetrace"
-	"brokerd/internal/notices"
-	"brokerd/internal/offers"
 	"brokerd/internal/overview"
 	"brokerd/internal/retention"
 	"brokerd/internal/rpc"
@@ -206,29 +197,10 @@ func (a *App) start(ctx context.Context) error {
 	p.directory = directory.New()
 	p.sessions = sessions.New(p.store, p.events, p.directory)
 	p.agents = agents.New(p.store, p.events, p.directory, c.Clock, log.Named("agents"))
-	p.broker = broker.New(p.store, p.events, p.directory, c.Clock, log.Named("broker"))
-	p.catalog = catalog.New(p.store, p.events, p.directory)
-	p.broker.UseCatalog(p.catalog)
 	if tracer != nil {
 		p.messagetrace = messagetrace.New(tracer, p.directory, c.Clock)
-		p.broker.Traces.Use(p.messagetrace)
 	}
-	p.admission = admission.New(p.store, p.events, p.directory, p.broker, c.Clock, log.Named("broker"))
-	p.broker.UseAdmission(p.admission, p.admission, p.admission)
-	p.broker.UseGates(p.admission.Gates, p.admission.Gates)
-	p.broker.OnMailboxesRemoved(p.admission.MailboxesRemoved)
-	p.notices = notices.New(p.directory, p.broker)
-	p.offers = offers.New(p.store, p.events, p.broker)
-	p.broker.UseOffers(p.offers)
-	p.conversations = conversations.New(p.store, p.events, p.directory, p.notices, p.broker, c.Clock,
-		log.Named("conversations"))
-	p.broker.UseQuestions(p.conversations)
-	p.broker.OnDue(p.conversations)
-	p.broker.OnDue(p.offers)
-	p.channels = channels.New(p.store, p.events, p.directory, p.catalog, p.broker)
-	p.deadletters = deadletters.New(p.store, p.directory, p.broker, c.Clock, log.Named("deadletters"))
-	p.inbox = inbox.New(p.store, p.events, p.directory, p.broker, p.admission.Gates, c.Clock)
-	p.archive = archive.New(p.broker, p.events, messagesrpc.AppendRecord)
+	newMessages(p, c.Clock, log)
 	p.locks = locks.New(p.store, p.events, p.directory, c.Clock, log.Named("locks"))
 	connect(p)
 	connectLocks(p)
@@ -242,7 +214,7 @@ func (a *App) start(ctx context.Context) error {
 	p.state = state.New(p.store, p.events, p.directory, c.Clock, log.Named("state"))
 	p.state.UseDisk(p.diskguard)
 	connectState(p)
-	letters := postOfWork{p.admission, p.broker, p.notices}
+	letters := postOfWork{p.admission, p.backlog, p.notices}
 	p.blockers = blockers.New(p.store, p.events, p.directory, letters, c.Clock, log.Named("blockers"))
 	connectBlockers(p)
 	p.tasks = tasks.New(p.store, p.events, p.directory, letters, c.Clock, log.Named("tasks"))
@@ -285,7 +257,7 @@ func (a *App) start(ctx context.Context) error {
 		Store:    p.store,
 		Sessions: kept{p.sessions, p.auth},
 		Messages: keptMessages{
-			p.archive, []closer{p.locks, p.state, p.tasks, p.decisions, p.blockers, p.handoffs, p.votes, p.broker.Chores},
+			p.archive, []closer{p.locks, p.state, p.tasks, p.decisions, p.blockers, p.handoffs, p.votes, p.backlog},
 		},
 		Events: keptEvents{p.events},
 		Parts: slices.Concat(
@@ -376,7 +348,7 @@ func (a *App) start(ctx context.Context) error {
 		locks:     locks.NewService(p.locks, p.rpc.ItemError),
 		events:    events.NewService(p.events, p.directory, p.admission, reports{p.blockers}),
 		messages: messagesrpc.NewService(
-			p.broker, p.admission, p.inbox, p.conversations, p.deadletters, p.offers, p.catalog, p.agents,
+			p.broker, p.router, p.admission, p.inbox, p.conversations, p.deadletters, p.offers, p.catalog, p.agents,
 			p.messagetrace, p.rpc.ItemError, log.Named("broker")),
 		sessions: sessionService{sessions.NewService(p.sessions), retention.NewSessionService(p.retention)},
 		state:    state.NewService(p.state),
@@ -399,6 +371,10 @@ func (a *App) start(ctx context.Context) error {
 	a.onStop(func(context.Context) error { p.broker.Stop(); return nil })
 	if err := p.broker.Start(ctx); err != nil {
 		return fmt.Errorf("start broker: %w", err)
+	}
+	a.onStop(func(context.Context) error { p.backlog.Stop(); return nil })
+	if err := p.backlog.Start(ctx); err != nil {
+		return fmt.Errorf("start backlog: %w", err)
 	}
 	a.onStop(func(context.Context) error { p.admission.Stop(); return nil })
 	if err := p.admission.Start(ctx); err != nil {

@@ -4,8 +4,9 @@ import (
 	"strings"
 
 	"brokerd/internal/agents"
-	"brokerd/internal/broker"
+	"brokerd/internal/backlog"
 	"brokerd/internal/locks"
+	"brokerd/internal/mail"
 	"brokerd/internal/notices"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
@@ -15,7 +16,7 @@ import (
 func connectLocks(p *parts) {
 	p.directory.UseFences(p.locks)
 	p.agents.UseHolders(locked{p.locks})
-	p.locks.UseNotices(lockNotices{p.broker, p.notices})
+	p.locks.UseNotices(lockNotices{p.backlog, p.notices})
 	p.agents.OnEnd(func(tx *store.Tx, a agents.Agent) ([]agents.Loss, error) {
 		end := locks.Failed
 		if a.Stopped() {
@@ -82,13 +83,13 @@ func (l locked) Holdings(q store.Querier, a agents.Agent, to *agents.Holdings) e
 
 // lockNotices sends the notices of the table of locks.
 type lockNotices struct {
-	broker  *broker.Broker
+	backlog *backlog.Chores
 	notices *notices.Sender
 }
 
 // Notify implements locks.Notices.
 func (n lockNotices) Notify(tx *store.Tx, session int64, notice locks.Notice) error {
-	return n.notices.Notify(tx, session, broker.Notice{
+	return n.notices.Notify(tx, session, mail.Notice{
 		Agent: notice.Agent, Role: notice.Role, Type: notice.Type, Subject: notice.Subject, Payload: notice.Payload,
 		About: notice.About,
 	})
@@ -96,5 +97,5 @@ func (n lockNotices) Notify(tx *store.Tx, session int64, notice locks.Notice) er
 
 // Withdraw implements locks.Notices.
 func (n lockNotices) Withdraw(tx *store.Tx, session, about int64, kind string) error {
-	return n.broker.Chores.Withdraw(tx, session, broker.Moot{About: about, Type: kind})
+	return n.backlog.Withdraw(tx, session, backlog.Moot{About: about, Type: kind})
 }

@@ -6,6 +6,7 @@ import (
 	"brokerd/internal/archive"
 	"brokerd/internal/artifacts"
 	"brokerd/internal/auth"
+	"brokerd/internal/backlog"
 	"brokerd/internal/backup"
 	"brokerd/internal/blockers"
 	"brokerd/internal/broker"
@@ -27,6 +28,7 @@ import (
 	"brokerd/internal/offers"
 	"brokerd/internal/overview"
 	"brokerd/internal/retention"
+	"brokerd/internal/router"
 	"brokerd/internal/rpc"
 	"brokerd/internal/sessions"
 	"brokerd/internal/state"
@@ -42,6 +44,7 @@ type parts struct {
 	archive       *archive.Messages
 	artifacts     *artifacts.Repository
 	auth          *auth.Registry
+	backlog       *backlog.Chores
 	backup        *backup.Maker
 	blockers      *blockers.Board
 	broker        *broker.Broker
@@ -63,6 +66,7 @@ type parts struct {
 	offers        *offers.Offers
 	overview      *overview.Hub
 	retention     *retention.Keeper
+	router        *router.Router
 	rpc           *rpc.Server
 	sessions      *sessions.Registry
 	state         *state.Keys

@@ -52,9 +52,9 @@ func TestQueries_PostgreSQLPreparesEveryStatement(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	total, used, core := 0, map[string]bool{}, readSource(t, "../broker", nil)
+	total, used, exported := 0, map[string]bool{}, exportedParts(t)
 	for _, dir := range dirs {
-		for _, q := range readSource(t, dir, &core).statements {
+		for _, q := range readSource(t, dir, exported).statements {
 			total++
 			err := prepare(t.Context(), db.PgConn(), translate(q.text))
 			if err == nil {

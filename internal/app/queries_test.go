@@ -25,11 +25,11 @@ var scans = map[string]string{
 	"artifacts.invariants":           "CheckDatabase",
 	"auth.selectAll":                 "once, at the start; at most 20,000 credentials",
 	"blockers.invariants":            "CheckDatabase",
-	"broker.deleteDepartures":        "departures that are not finished alone, when a session closes",
+	"backlog.deleteDepartures":       "departures that are not finished alone, when a session closes",
 	"admission.selectGated":          "halted agents and open breakers alone",
 	"admission.selectOpenBreakers":   "once, at the start; agents that have failed alone",
-	"broker.selectRanked":            "when the ageing changes; claims are as many as agents work on",
-	"broker.selectReranks":           "once, at the start; changes that are not finished alone",
+	"backlog.selectRanked":           "when the ageing changes; claims are as many as agents work on",
+	"backlog.selectReranks":          "once, at the start; changes that are not finished alone",
 	"broker.selectRunningClaims":     "once, at the start; claims are as many as agents work on",
 	"deadletters.selectDepartures":   "once, at the start; departures that are not finished alone",
 	"decisions.invariants":           "CheckDatabase",
@@ -89,12 +89,13 @@ const (
 // ways are parts that the plan of a statement must have, where the statement leaves SQLite a choice: the index
 // by which it reads deliveries, the order in which it reads mailboxes, or whether it sorts events.
 var ways = map[string][]string{
-	"broker.selectClosedClaims":    {"SEARCH b USING INTEGER PRIMARY KEY (rowid>?)", "deliveries_claimed (holder=?)"},
-	"broker.selectClosedDelayed":   {"SEARCH b USING INTEGER PRIMARY KEY (rowid>?)", "deliveries_delayed (mailbox=?)"},
-	"broker.selectClosedNotices":   {"SEARCH b USING INTEGER PRIMARY KEY (rowid>?)", "deliveries_notices (mailbox=?)"},
-	"broker.selectClosedOrdered":   {"SEARCH b USING INTEGER PRIMARY KEY (rowid>?)", "deliveries_ordered (mailbox=?"},
-	"broker.selectClosedReady":     {"SEARCH b USING INTEGER PRIMARY KEY (rowid>?)", "deliveries_ready (mailbox=?)"},
-	"broker.selectRanked":          {"deliveries_claimed", "deliveries_ready", "deliveries_delayed", "deliveries_ordered"},
+	"backlog.selectClosedClaims":   {"SEARCH b USING INTEGER PRIMARY KEY (rowid>?)", "deliveries_claimed (holder=?)"},
+	"backlog.selectClosedDelayed":  {"SEARCH b USING INTEGER PRIMARY KEY (rowid>?)", "deliveries_delayed (mailbox=?)"},
+	"backlog.selectClosedNotices":  {"SEARCH b USING INTEGER PRIMARY KEY (rowid>?)", "deliveries_notices (mailbox=?)"},
+	"backlog.selectClosedBlocked":  {"SEARCH b USING INTEGER PRIMARY KEY (rowid>?)", "deliveries_blocked (mailbox=?"},
+	"backlog.selectClosedReady":    {"SEARCH b USING INTEGER PRIMARY KEY (rowid>?)", "deliveries_ready (mailbox=?)"},
+	"broker.selectExpired":         {"deliveries_expiring (expires_at<?)"},
+	"backlog.selectRanked":         {"deliveries_claimed", "deliveries_ready", "deliveries_delayed", "deliveries_blocked"},
 	"diagnose.countClaimsOfAgents": {"deliveries_claimed"},
 	"diagnose.selectLongClaims":    {"deliveries_claimed"},
 	"diagnose.selectStatus":        {"deliveries_claimed"},
@@ -136,9 +137,9 @@ func TestQueries_NoStatementReadsAGrowingTableUnnamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	total, core := 0, readSource(t, "../broker", nil)
+	total, exported := 0, exportedParts(t)
 	for _, dir := range files {
-		for _, q := range readSource(t, dir, &core).statements {
+		for _, q := range readSource(t, dir, exported).statements {
 			plan, err := explain(db, q.text)
 			if err != nil {
 				t.Errorf("%s: %v", q.name, err)
@@ -214,16 +215,22 @@ type source struct {
 	constants  map[string]ast.Expr
 	parts      map[string]bool // constants that are parts of others
 	statements []query
-	core       *source // for parts of statements that the core exports; nil for the core itself
+	exported   map[string]source // the packages that export parts of statements, by name
 }
 
 // A query is a statement with the name of its constant, variable or function.
 type query struct{ name, text string }
 
-// readSource reads the source of a package. core is the source of the core; nil while that is read.
-func readSource(t *testing.T, dir string, core *source) source {
+// exportedParts reads the packages that export parts of statements.
+func exportedParts(t *testing.T) map[string]source {
 	t.Helper()
-	s := source{constants: map[string]ast.Expr{}, parts: map[string]bool{}, core: core}
+	return map[string]source{"broker": readSource(t, "../broker", nil), "mail": readSource(t, "../mail", nil)}
+}
+
+// readSource reads the source of a package. exported has the packages that export parts of statements.
+func readSource(t *testing.T, dir string, exported map[string]source) source {
+	t.Helper()
+	s := source{constants: map[string]ast.Expr{}, parts: map[string]bool{}, exported: exported}
 	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
 		t.Fatal(err)
@@ -309,8 +316,9 @@ func (s *source) text(e ast.Expr) (string, bool) {
 			return s.text(value)
 		}
 	case *ast.SelectorExpr:
-		if name, ok := e.X.(*ast.Ident); ok && s.core != nil && name.Name == "broker" {
-			return s.core.text(e.Sel)
+		if name, ok := e.X.(*ast.Ident); ok {
+			from := s.exported[name.Name]
+			return from.text(e.Sel)
 		}
 	case *ast.BinaryExpr:
 		x, ok := s.text(e.X)

@@ -61,7 +61,7 @@ func (k kept) Delete(tx *store.Tx, session int64, source, archive string) (int64
 // keptMessages gives the keeper messages.
 type keptMessages struct {
 	*archive.Messages
-	closers []closer // that close their part of a session, the broker last, since the others withdraw mail
+	closers []closer // that close their part of a session, the backlog last, since the others withdraw mail
 }
 
 // A closer does the rest of the closing of a session.

@@ -6,14 +6,15 @@ import (
 
 	"brokerd/internal/admission"
 	"brokerd/internal/agents"
+	"brokerd/internal/backlog"
 	"brokerd/internal/blockers"
-	"brokerd/internal/broker"
 	"brokerd/internal/decisions"
 	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/handoffs"
 	"brokerd/internal/identity"
 	"brokerd/internal/locks"
+	"brokerd/internal/mail"
 	"brokerd/internal/notices"
 	"brokerd/internal/retention"
 	"brokerd/internal/sessions"
@@ -24,7 +25,7 @@ import (
 // postOfWork sends the mail of the features of joint work.
 type postOfWork struct {
 	admission *admission.Control
-	broker    *broker.Broker
+	backlog   *backlog.Chores
 	notices   *notices.Sender
 }
 
@@ -44,17 +45,17 @@ func (p postOfWork) Post(tx *store.Tx, session int64, l work.Letter) (int64, err
 
 // Notify implements work.Post.
 func (p postOfWork) Notify(tx *store.Tx, session int64, n work.Notice) error {
-	return p.notices.Notify(tx, session, broker.Notice(n))
+	return p.notices.Notify(tx, session, mail.Notice(n))
 }
 
 // Withdraw implements work.Post.
 func (p postOfWork) Withdraw(tx *store.Tx, session int64, m work.Moot) error {
-	return p.broker.Chores.Withdraw(tx, session, broker.Moot(m))
+	return p.backlog.Withdraw(tx, session, backlog.Moot(m))
 }
 
 // WithdrawSome implements work.Post.
 func (p postOfWork) WithdrawSome(tx *store.Tx, session int64, m work.Moot, limit int) (bool, error) {
-	return p.broker.Chores.WithdrawSome(tx, session, broker.Moot(m), limit)
+	return p.backlog.WithdrawSome(tx, session, backlog.Moot(m), limit)
 }
 
 // A workFeature knows pieces of work that concern agents.

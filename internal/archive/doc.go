@@ -1,5 +1,5 @@
 // Package archive reads messages for the archive and removes them. The feature retention decides when, and keeps the
-// files; the core (package broker) writes the rows.
+// files; the packages router and broker write the rows.
 //
 //	Standings ──► Records ──► (retention appends the lines to a file) ──► Remove ──► Tidy
 //

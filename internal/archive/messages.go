@@ -6,6 +6,7 @@ import (
 
 	"brokerd/internal/broker"
 	"brokerd/internal/events"
+	"brokerd/internal/producers"
 	"brokerd/internal/store"
 )
 
@@ -14,14 +15,15 @@ type Append func(line []byte, r *Record) ([]byte, error)
 
 // Messages reads messages for the archive and removes them. Its methods may be called concurrently.
 type Messages struct {
-	broker *broker.Broker
-	log    *events.Log
-	append Append
+	broker    *broker.Broker
+	producers *producers.Producers
+	log       *events.Log
+	append    Append
 }
 
-// New returns the messages of a broker.
-func New(core *broker.Broker, log *events.Log, line Append) *Messages {
-	return &Messages{core, log, line}
+// New returns the messages of a broker, and of these producers.
+func New(core *broker.Broker, from *producers.Producers, log *events.Log, line Append) *Messages {
+	return &Messages{core, from, log, line}
 }
 
 // A Standing is the state of messages with no other messages between them. No message can come between them later,

@@ -1,7 +1,7 @@
 package archive
 
 import (
-	"brokerd/internal/broker"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 )
 
@@ -26,6 +26,6 @@ type RecordedDelivery struct {
 	Mailbox, Holder, Consumer                         string
 	State, Arrival, Claims, Attempts, MaxAttempts     int64
 	ClaimedAt, DeliveredAt, ReadAt, FinishedAt, DueAt int64
-	History                                           []broker.Attempt
-	Offers                                            []broker.Offer
+	History                                           []mail.Attempt
+	Offers                                            []mail.Offer
 }

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"brokerd/internal/broker"
 	"brokerd/internal/fault"
+	"brokerd/internal/mail"
 	"brokerd/internal/store"
 )
 
@@ -76,9 +76,9 @@ type reader struct {
 	next     RecordedDelivery
 	holder   int64 // of the next delivery
 	failedAt key   // of the next attempt; zero after the last
-	failed   broker.Attempt
+	failed   mail.Attempt
 	offerAt  key // of the next offer; zero after the last
-	offer    broker.Offer
+	offer    mail.Offer
 }
 
 // A key names a delivery.
@@ -200,7 +200,7 @@ func (r *reader) nextOffer() error {
 	var way int
 	err := r.offers.Scan(&r.offerAt.message, &r.offerAt.mailbox, &o.Number, &way, &o.Harness, &o.Mark,
 		&o.OfferedAt, &o.AcceptedAt, &o.ReturnedAt, &o.Why)
-	o.Way = broker.Way(way)
+	o.Way = mail.Way(way)
 	return err
 }
 
@@ -210,7 +210,7 @@ func (r *reader) name(mailbox int64) (string, error) {
 	if known {
 		return name, nil
 	}
-	name, err := broker.MailboxName(r.q, mailbox)
+	name, err := mail.MailboxName(r.q, mailbox)
 	if err != nil {
 		return "", fmt.Errorf("name mailbox %d: %w", mailbox, err)
 	}

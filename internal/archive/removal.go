@@ -141,12 +141,12 @@ func (m *Messages) removeAll(tx *store.Tx, messages []Standing) error {
 }
 
 // Tidy removes up to limit rows that have no more use: details of messages that Remove has left, and then producers
-// (see broker.Producers). It returns how many it has checked: fewer than limit if there are no more.
+// (see producers.Producers). It returns how many it has checked: fewer than limit if there are no more.
 func (m *Messages) Tidy(tx *store.Tx, limit int) (int64, error) {
 	var first, last int64
 	err := tx.QueryRow(selectLeftover).Scan(&first, &last)
 	if errors.Is(err, store.ErrNoRows) {
-		return m.broker.Producers.Forget(tx, limit)
+		return m.producers.Forget(tx, limit)
 	}
 	left := 0
 	if err == nil {

@@ -60,7 +60,7 @@ func TestRemove_RefusesWhatHasChanged(t *testing.T) {
 					VALUES (10, 1, 5, 0, 3, 1, 5000000000), (20, 1, 5, 0, 3, 1, 5000000000), (20, 2, 5, 0, 3, 2, 6000000000), (30, 1, 6, 0, 3, 3, 7000000000)`)
 				return nil
 			}))
-			m := archive.New(nil, events.New(st, clockwork.NewRealClock(), zap.NewNop()), messagesrpc.AppendRecord)
+			m := archive.New(nil, nil, events.New(st, clockwork.NewRealClock(), zap.NewNop()), messagesrpc.AppendRecord)
 			var found []archive.Standing
 			must(st.Read(t.Context(), func(s *store.Snapshot) error {
 				all, err := m.Standings(s, 0, 0, 4, false)
@@ -132,7 +132,7 @@ func TestStandings_TogetherOnlyWhatIsAlike(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m := archive.New(nil, events.New(st, clockwork.NewRealClock(), zap.NewNop()), messagesrpc.AppendRecord)
+			m := archive.New(nil, nil, events.New(st, clockwork.NewRealClock(), zap.NewNop()), messagesrpc.AppendRecord)
 			var found, each []archive.Standing
 			err = st.Read(t.Context(), func(s *store.Snapshot) (err error) {
 				if found, err = m.Standings(s, 0, 0, 10, false); err != nil {

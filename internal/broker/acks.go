@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"brokerd/internal/fault"
+	"brokerd/internal/mail"
 	"brokerd/internal/store"
 )
 
@@ -24,7 +25,7 @@ func (s *ClaimStream) Settle(ctx context.Context, items []Settlement) error {
 		s.mu.Lock()
 	}
 	s.unanswered += len(items)
-	acks := s.broker.Traces.tracer == nil
+	acks := s.broker.tracer == nil
 	for i := range items {
 		o, held := s.open[items[i].Ref.Text]
 		if held {
@@ -43,7 +44,7 @@ func (s *ClaimStream) Settle(ctx context.Context, items []Settlement) error {
 		s.answer(items, results)
 	}
 	settle := func(tx *store.Tx) error {
-		a, err := s.broker.ActingAgent(tx, s.caller)
+		a, err := s.broker.Mailboxes.ActingAgent(tx, s.caller)
 		switch {
 		case err != nil:
 			return err
@@ -141,7 +142,7 @@ func (s *ClaimStream) answer(items []Settlement, results []Settled) {
 // A streamItems is a row of settlements by a stream.
 type streamItems struct {
 	stream  *ClaimStream
-	actor   Actor
+	actor   mail.Actor
 	items   []Settlement
 	results []Settled
 }
@@ -166,7 +167,7 @@ func (b *Broker) settleAcks(tx *store.Tx, noted []streamItems) error {
 	args := []any{tx.Now(), nil, nil, nil, nil}
 	changed, err := tx.ExecEach(updateAckClaimed, len(direct), func(i int) []any {
 		a := &direct[i]
-		args[1], args[2], args[3], args[4] = a.item.key.message, a.item.key.mailbox, a.item.Ref.Claim, a.agent
+		args[1], args[2], args[3], args[4] = a.item.key.Message, a.item.key.Mailbox, a.item.Ref.Claim, a.agent
 		return args
 	})
 	if err != nil {
@@ -203,7 +204,7 @@ func (s *SettleTx) ackAll(n streamItems) error {
 		if item.applied {
 			claims++
 			bytes += item.bytes
-			n.results[i], err = Settled{ClaimID: item.Ref.Text, State: Acked}, s.acked(item)
+			n.results[i], err = Settled{ClaimID: item.Ref.Text, State: mail.Acked}, s.acked(item)
 		} else {
 			n.results[i], err = s.outcome(item)
 		}
@@ -238,13 +239,13 @@ func (s *SettleTx) outcome(item *Settlement) (Settled, error) {
 func (s *SettleTx) acked(item *Settlement) error {
 	s.noted[Ack] = append(s.noted[Ack], item.Ref.Text)
 	s.ended = append(s.ended, heldClaim{key: item.key})
-	if err := s.Counters.count(s.tx, s.actor.Session, isAcked, item.key.message); err != nil {
+	if err := s.Counters.count(s.tx, s.actor.Session, isAcked, item.key.Message); err != nil {
 		return err
 	}
-	if err := s.questions.Unanswered(s.tx, item.key.message); err != nil {
+	if err := s.questions.Unanswered(s.tx, item.key.Message); err != nil {
 		return err
 	}
-	if err := s.breakers.Succeeded(s.tx, s.actor.Session.ID, s.actor.Mailbox, item.key.id()); err != nil {
+	if err := s.breakers.Succeeded(s.tx, s.actor.Session.ID, s.actor.Mailbox, item.key); err != nil {
 		return err
 	}
 	if item.ordered {

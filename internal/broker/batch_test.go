@@ -16,6 +16,7 @@ import (
 	"brokerd/internal/events"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 	"brokerd/internal/schema"
 	"brokerd/internal/sessions"
@@ -25,9 +26,9 @@ import (
 
 // These tests decide which functions share a batch, and what happens in the middle of one.
 
-// noGates lets everything through, and notes nothing.
+// noGates allows all work, and notes nothing.
 type noGates struct {
-	freeForAll
+	Gates
 	passing func(agent int64) // called with each agent whose gate is read; may be nil
 }
 
@@ -42,14 +43,14 @@ func (*noGates) Barrier(*store.Tx, int64) (Empty, time.Time, error) {
 	return Nothing, time.Time{}, nil
 }
 
-func (*noGates) Succeeded(*store.Tx, int64, int64, DeliveryID) error { return nil }
+func (*noGates) Succeeded(*store.Tx, int64, int64, mail.DeliveryID) error { return nil }
 
-func (*noGates) Released(*store.Tx, int64, DeliveryID) error { return nil }
+func (*noGates) Released(*store.Tx, int64, mail.DeliveryID) error { return nil }
 
-func (*noGates) Failed(*store.Tx, int64, int64, ...DeliveryID) error { return nil }
+func (*noGates) Failed(*store.Tx, int64, int64, ...mail.DeliveryID) error { return nil }
 
 // noQuestions keeps no questions.
-type noQuestions struct{ Questions }
+type noQuestions struct{}
 
 func (noQuestions) Unanswered(*store.Tx, int64) error { return nil }
 
@@ -76,8 +77,6 @@ func newCore(t *testing.T, excess func(store.Excess)) *core {
 	})
 	testkit.Agents(t, st, "", "a", "b")
 	b := &core{New(st, events.New(st, clock, zap.NewNop()), directory.New(), clock, zap.NewNop()), t, &noGates{}}
-	free := freeForAll{}
-	b.UseAdmission(free, free, free)
 	b.UseGates(b.gates, b.gates)
 	b.UseQuestions(noQuestions{})
 	b.write(func(tx *store.Tx) error {
@@ -130,25 +129,58 @@ func (b *core) stream(agent string, most int) *ClaimStream {
 	return s
 }
 
-// send hands messages of agent b over, and returns where their outcomes arrive.
-func (b *core) send(drafts ...Draft) <-chan []Outcome {
-	sent := make(chan []Outcome, 1)
-	b.Submit(b.t.Context(), named("b"), Batch{Drafts: drafts}, func(o []Outcome) { sent <- o })
+// A message is to be delivered to a mailbox.
+type message struct {
+	to       mail.MailboxRef
+	priority int
+	bytes    int
+	part     bool // of another change: dispatch gives it to consumers
+}
+
+func toA(bytes int) message { return message{to: mail.AgentRef("a"), priority: 5, bytes: bytes} }
+
+// send has the writer deliver messages of agent b in one function, and returns where the revision of the last arrives.
+func (b *core) send(messages ...message) <-chan int64 {
+	sent := make(chan int64, 1)
+	var last int64
+	b.store.Submit(b.t.Context(), store.LaneFill, 0, func(tx *store.Tx) error {
+		from, err := b.Mailboxes.Acting(tx, named("b"))
+		if err != nil {
+			return err
+		}
+		left := mail.Tally{}
+		for _, m := range messages {
+			box := mail.Mailbox{Ref: m.to}
+			if box.ID, err = b.Mailboxes.Open(tx, from.Session.ID, m.to); err != nil {
+				return err
+			}
+			p := &Post{
+				Draft:    &mail.Draft{Type: "task", Priority: m.priority},
+				Message:  mail.Message{Revision: tx.NextRevision(), Sender: "b", CreatedAt: tx.Now(), Content: make([]byte, m.bytes)},
+				Rank:     mail.Rank(time.Minute, m.priority, tx.Latest()),
+				Attempts: 3, Part: m.part,
+			}
+			last = p.Message.Revision
+			tx.Exec(`INSERT INTO messages (revision, id, session, sender, sender_role, created_at, type, priority, content)
+				VALUES (?, ?, ?, 'b', '', ?, 'task', ?, ?)`,
+				last, make([]byte, 16), from.Session.ID, tx.Now(), m.priority, p.Message.Content)
+			state, err := b.Deliver(tx, p, box, m.to.String())
+			if err != nil {
+				return err
+			}
+			if state.Waits() {
+				left[box.ID]++
+			}
+		}
+		left.Flush(tx)
+		return nil
+	}, func(err error) {
+		if err != nil {
+			panic(err) // the test would wait for the message
+		}
+		sent <- last
+	})
 	return sent
-}
-
-// revisionOf returns the revision of the one message that was sent.
-func (b *core) revisionOf(sent <-chan []Outcome) int64 {
-	b.t.Helper()
-	o := <-sent
-	if o[0].Fault != nil {
-		b.t.Fatal(o[0].Fault)
-	}
-	return o[0].Revision
-}
-
-func toA(bytes int) Draft {
-	return Draft{Target: Target{ToAgent, "a"}, Type: "task", Priority: 5, Content: make([]byte, bytes)}
 }
 
 // next returns the next claims of a stream.
@@ -175,6 +207,55 @@ func (b *core) ack(s *ClaimStream, claims []Claim) {
 	}
 }
 
+// A queuedContext tells when a call begins to wait for the writer.
+type queuedContext struct {
+	context.Context
+	once   *sync.Once
+	queued chan struct{}
+}
+
+func (c queuedContext) Done() <-chan struct{} {
+	c.once.Do(func() { close(c.queued) })
+	return c.Context.Done()
+}
+
+// One transaction gives a message to a consumer, and then another stream of the consumer takes over.
+func TestOpenClaims_TakeoverGetsAloneWhatItsTransactionHandedToTheOldStream(t *testing.T) {
+	t.Parallel()
+	b := newCore(t, nil)
+	ctx := t.Context()
+	wish := Wish{Consumer: "c", Max: 10, MaxBytes: 1 << 20, ClaimFor: time.Minute}
+	old := b.stream("a", 10)
+	release := b.hold()
+	var resumed []Claim
+	opened := make(chan error, 1)
+	sent := b.send(toA(1))
+	b.store.Submit(ctx, store.LaneFill, 0, func(*store.Tx) error {
+		queued := queuedContext{ctx, &sync.Once{}, make(chan struct{})}
+		go func() {
+			var err error
+			_, resumed, err = b.Streams.Open(queued, named("a"), wish)
+			opened <- err
+		}()
+		<-queued.queued
+		return nil
+	}, func(error) {})
+	release()
+	if err := <-opened; err != nil {
+		t.Fatal(err)
+	}
+	if revision := <-sent; len(resumed) != 1 || resumed[0].Revision != revision {
+		t.Fatalf("message %d was sent, and the new stream has %v", revision, resumed)
+	}
+	frame, done, err := old.Next(ctx)
+	if err != nil || !done || len(frame.Deliver) > 0 {
+		t.Errorf("the old stream says %v, done %v: %v", frame, done, err)
+	}
+	if old.Ended() == nil {
+		t.Error("the old stream has not ended")
+	}
+}
+
 // A call that finds nothing waits from the end of its batch. A message that is sent in the same batch is for it.
 func TestClaim_WaitGetsAMessageThatItsOwnBatchBrings(t *testing.T) {
 	t.Parallel()
@@ -197,7 +278,7 @@ func TestClaim_WaitGetsAMessageThatItsOwnBatchBrings(t *testing.T) {
 			<-queued.queued
 			sent := b.send(toA(1))
 			release()
-			revision := b.revisionOf(sent)
+			revision := <-sent
 			if c := <-got; len(c.Claims) != 1 || c.Claims[0].Revision != revision {
 				t.Errorf("%+v, want message %d", c.Claims, revision)
 			}
@@ -212,7 +293,7 @@ func TestAcks_OfManyFramesAreAppliedInBoundedFunctions(t *testing.T) {
 	b := newCore(t, func(e store.Excess) { t.Errorf("a function of the writer did too much: %+v", e) })
 	s := b.stream("a", frames*each)
 	for range frames {
-		b.revisionOf(b.send(slices.Repeat([]Draft{toA(0)}, each)...))
+		<-b.send(slices.Repeat([]message{toA(0)}, each)...)
 	}
 	var claims []Claim
 	for len(claims) < frames*each {
@@ -252,7 +333,7 @@ func TestRelease_OfAClaimThatIsNotDeliveredYet(t *testing.T) {
 	sent := b.send(toA(1))
 	released := make(chan error, 1)
 	b.store.Submit(t.Context(), store.LaneFill, 0, func(tx *store.Tx) error {
-		a, err := b.Owner(tx, named("a"))
+		a, err := b.Mailboxes.Owner(tx, named("a"))
 		if err != nil {
 			return err
 		}
@@ -268,7 +349,7 @@ func TestRelease_OfAClaimThatIsNotDeliveredYet(t *testing.T) {
 		return err
 	}, func(err error) { released <- err })
 	release()
-	revision := b.revisionOf(sent)
+	revision := <-sent
 	if err := <-released; err != nil {
 		t.Fatal(err)
 	}
@@ -292,33 +373,14 @@ func TestHandOver_NothingOvertakesWhatIsReadyInAnotherMailbox(t *testing.T) {
 	b := newCore(t, nil)
 	s := b.stream("a", 1)
 	release := b.hold()
-	var first int64
-	b.store.Submit(t.Context(), store.LaneFill, 0, func(tx *store.Tx) error {
-		from, err := b.Acting(tx, named("b"))
-		if err != nil {
-			return err
-		}
-		p := b.NewPartTx(tx, from, Part{})
-		d := toA(1)
-		d.Target, d.One, d.Priority = Target{ToRole, "r"}, true, 9
-		out, err := p.Send(&d)
-		first = out.Revision
-		if err != nil {
-			return err
-		}
-		return p.Finish()
-	}, func(err error) {
-		if err != nil {
-			t.Error(err)
-		}
-	})
+	first := b.send(message{to: mail.RoleRef("r"), priority: 9, bytes: 1, part: true})
 	low := toA(1)
-	low.Priority = 1
+	low.priority = 1
 	sent := b.send(low)
 	release()
-	b.revisionOf(sent)
-	if got := b.next(s); len(got) != 1 || got[0].Revision != first {
-		t.Errorf("got %+v, want message %d", got, first)
+	<-sent
+	if got := b.next(s); len(got) != 1 || got[0].Revision != <-first {
+		t.Errorf("got %+v, want the message to the role", got)
 	}
 }
 
@@ -328,12 +390,12 @@ func TestDispatch_ConsumerThatGainsCapacityMeanwhileIsLeftToTheNext(t *testing.T
 	t.Parallel()
 	b := newCore(t, nil)
 	s, other := b.stream("a", 10), b.stream("b", 10)
-	b.revisionOf(b.send(toA(maxUnsent)))
+	<-b.send(toA(maxUnsent))
 	f, _, err := s.Next(context.WithoutCancel(t.Context()))
 	if err != nil || len(f.Deliver) != 1 {
 		t.Fatal(err, len(f.Deliver))
 	}
-	second := b.revisionOf(b.send(toA(1))) // the stream holds as much as it may
+	second := <-b.send(toA(1)) // the stream holds as much as it may
 	b.pass()
 	release := b.hold()
 	b.Waiters.free(other.consumer)
@@ -345,7 +407,7 @@ func TestDispatch_ConsumerThatGainsCapacityMeanwhileIsLeftToTheNext(t *testing.T
 	}
 	sent := b.send(toA(1))
 	release()
-	third := b.revisionOf(sent)
+	third := <-sent
 	b.pass()
 	var got []int64
 	for _, c := range b.next(s) {

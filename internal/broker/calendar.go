@@ -10,6 +10,7 @@ import (
 
 	"brokerd/internal/deadline"
 	"brokerd/internal/events"
+	"brokerd/internal/mail"
 	"brokerd/internal/store"
 )
 
@@ -105,7 +106,7 @@ func (c *Calendar) tick() {
 // ripen makes delayed deliveries ready whose time has come.
 func (c *Calendar) ripen(tx *store.Tx) error {
 	type ripe struct {
-		key
+		mail.DeliveryID
 		session, rank, arrival int64
 		queue                  bool
 	}
@@ -113,7 +114,7 @@ func (c *Calendar) ripen(tx *store.Tx) error {
 	rows := tx.Query(selectDue, tx.Now(), calendarPage)
 	for rows.Next() {
 		var r ripe
-		if err := rows.Scan(&r.message, &r.mailbox, &r.session, &r.rank, &r.arrival, &r.queue); err != nil {
+		if err := rows.Scan(&r.Message, &r.Mailbox, &r.session, &r.rank, &r.arrival, &r.queue); err != nil {
 			return err
 		}
 		found = append(found, r)
@@ -123,21 +124,21 @@ func (c *Calendar) ripen(tx *store.Tx) error {
 	}
 	for _, r := range found {
 		if r.arrival != 0 { // it was visible before, and comes back to its place
-			if _, err := c.isDue(tx, r.session, r.message); err != nil {
+			if _, err := c.isDue(tx, r.session, r.Message); err != nil {
 				return err
 			}
-			tx.Exec(updateState, int(Pending), r.message, r.mailbox)
-		} else if _, err := c.arrive(tx, r.session, r.key, r.queue); err != nil {
+			tx.Exec(updateState, int(mail.Pending), r.Message, r.Mailbox)
+		} else if _, err := c.arrive(tx, r.session, r.DeliveryID, r.queue); err != nil {
 			return err
 		}
-		c.broker.Waiters.ready(tx, r.mailbox, place{r.rank, r.message})
+		c.broker.Waiters.ready(tx, r.Mailbox, place{r.rank, r.Message})
 	}
 	return nil
 }
 
 // arrive makes a delivery ready that was never visible before: its arrival is the revision of that.
-func (c *Calendar) arrive(tx *store.Tx, session int64, k key, queue bool) (int64, error) {
-	revision, err := c.isDue(tx, session, k.message)
+func (c *Calendar) arrive(tx *store.Tx, session int64, k mail.DeliveryID, queue bool) (int64, error) {
+	revision, err := c.isDue(tx, session, k.Message)
 	if err != nil {
 		return 0, err
 	}
@@ -145,13 +146,13 @@ func (c *Calendar) arrive(tx *store.Tx, session int64, k key, queue bool) (int64
 	if queue {
 		arrival = -revision
 	}
-	tx.Exec(updateArrived, arrival, k.message, k.mailbox)
+	tx.Exec(updateArrived, arrival, k.Message, k.Mailbox)
 	return revision, nil
 }
 
 // isDue appends the event that a delay is over.
 func (c *Calendar) isDue(tx *store.Tx, session, message int64) (int64, error) {
-	entry := system(session).Event("message.ready")
+	entry := mail.System(session).Event("message.ready")
 	entry.Severity = events.Debug
 	entry.Summary = "message " + strconv.FormatInt(message, 10) + " is due"
 	entry.Related = []string{strconv.FormatInt(message, 10)}
@@ -167,10 +168,10 @@ func (c *Calendar) expire(tx *store.Tx) error {
 		h := &held{}
 		var session int64
 		var state int
-		if err := rows.Scan(&h.message, &h.mailbox, &session, &state, &h.ordering); err != nil {
+		if err := rows.Scan(&h.Message, &h.Mailbox, &session, &state, &h.ordering); err != nil {
 			return err
 		}
-		h.state = State(state)
+		h.state = mail.State(state)
 		found = append(found, h)
 		sessions[h] = session
 	}
@@ -181,10 +182,10 @@ func (c *Calendar) expire(tx *store.Tx) error {
 	for _, h := range found {
 		s := bySession[sessions[h]]
 		if s == nil {
-			s = &SettleTx{Broker: c.broker, tx: tx, actor: system(sessions[h]), left: tally{}}
+			s = &SettleTx{Broker: c.broker, tx: tx, actor: mail.System(sessions[h]), left: mail.Tally{}}
 			bySession[sessions[h]] = s
 		}
-		if err := s.finishWaiting(h, Expired, "message.expired"); err != nil {
+		if err := s.finishWaiting(h, mail.Expired, "message.expired"); err != nil {
 			return err
 		}
 	}
@@ -198,26 +199,26 @@ func (c *Calendar) expire(tx *store.Tx) error {
 
 // finishWaiting takes a delivery that waits, or an unread notice, to EXPIRED, CANCELLED or DEAD,
 // with an event.
-func (s *SettleTx) finishWaiting(h *held, state State, kind string) error {
+func (s *SettleTx) finishWaiting(h *held, state mail.State, kind string) error {
 	if h.ordering != "" { // the end of one before it may just have changed its state
 		var now int
-		if err := s.tx.QueryRow(selectState, h.message, h.mailbox).Scan(&now); err != nil {
+		if err := s.tx.QueryRow(selectState, h.Message, h.Mailbox).Scan(&now); err != nil {
 			return err
 		}
-		h.state = State(now)
+		h.state = mail.State(now)
 	}
-	s.tx.Exec(updateFinish, int(state), s.tx.Now(), h.message, h.mailbox)
+	s.tx.Exec(updateFinish, int(state), s.tx.Now(), h.Message, h.Mailbox)
 	if h.state.Waits() {
-		s.left[h.mailbox]--
+		s.left[h.Mailbox]--
 	}
 	if err := s.noteEnd(h, state); err != nil {
 		return err
 	}
 	entry := s.actor.Event(kind)
-	entry.Summary = "message " + strconv.FormatInt(h.message, 10) + " is " + state.String()
-	entry.Related = []string{strconv.FormatInt(h.message, 10)}
+	entry.Summary = "message " + strconv.FormatInt(h.Message, 10) + " is " + state.String()
+	entry.Related = []string{strconv.FormatInt(h.Message, 10)}
 	var err error
-	if entry.Details, err = MailboxDetails(s.tx, h.mailbox); err != nil {
+	if entry.Details, err = mail.MailboxDetails(s.tx, h.Mailbox); err != nil {
 		return err
 	}
 	if s.last, err = s.log.Append(s.tx, entry); err != nil {
@@ -227,10 +228,10 @@ func (s *SettleTx) finishWaiting(h *held, state State, kind string) error {
 }
 
 // claimedDelivery returns a delivery if it is claimed, and its session.
-func claimedDelivery(q store.Querier, k key) (*held, int64, error) {
-	h := &held{key: k, state: Claimed}
+func claimedDelivery(q store.Querier, k mail.DeliveryID) (*held, int64, error) {
+	h := &held{DeliveryID: k, state: mail.Claimed}
 	var session int64
-	err := q.QueryRow(selectClaimed, k.message, k.mailbox).Scan(&session, &h.rank, &h.claims, &h.attempts, &h.maxAttempts,
+	err := q.QueryRow(selectClaimed, k.Message, k.Mailbox).Scan(&session, &h.rank, &h.claims, &h.attempts, &h.maxAttempts,
 		&h.holder, &h.consumer, &h.claimedAt, &h.claimFor, &h.expiresAt, &h.ordering, &h.queue)
 	if errors.Is(err, store.ErrNoRows) {
 		return nil, 0, nil

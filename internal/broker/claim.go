@@ -6,18 +6,27 @@ import (
 	"strconv"
 	"time"
 
-	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
 
-const (
-	// MaxAnswer is how many bytes of messages one answer has at most.
-	MaxAnswer = 3 << 20
-	noLimit   = math.MaxInt32
-)
+// noLimit stands for any number of deliveries.
+const noLimit = math.MaxInt32
+
+// Offers puts unread messages before the models of coding agents.
+type Offers interface {
+	// OfferNotices offers the oldest unread notices of an agent that are not offered, at most MostNotices, and returns
+	// them. With the mark of open offers it returns these.
+	OfferNotices(tx *store.Tx, a mail.Actor, to mail.Offering) ([]mail.UnreadNotice, error)
+	// AgentEnded returns the open offers to an agent that has ended.
+	AgentEnded(tx *store.Tx, session, mailbox int64, agent, why string) error
+}
+
+// UseOffers gives the broker the offers to models. Call it before Start.
+func (b *Broker) UseOffers(o Offers) { b.offers = o }
 
 // A Wish is what a consumer wants to take.
 type Wish struct {
@@ -30,11 +39,42 @@ type Wish struct {
 	Max       int
 	MaxBytes  int
 	ClaimFor  time.Duration
-	MaxTotal  time.Duration // streams
-	Wait      time.Duration // unary calls
-	Notices   bool          // unary calls: return unread notices too
-	Offer     *Offering     // unary calls: to whom notices are offered; nil = they are marked read
+	MaxTotal  time.Duration  // streams
+	Wait      time.Duration  // unary calls
+	Notices   bool           // unary calls: return unread notices too
+	Offer     *mail.Offering // unary calls: to whom notices are offered; nil = they are marked read
 }
+
+// A Claim is a delivery that an agent works on.
+type Claim struct {
+	mail.Message
+	Mailbox     string
+	Number      int // counts the claims of this delivery
+	Attempt     int // which attempt this is, from 1
+	MaxAttempts int
+	ExpiresIn   time.Duration
+	Resumed     bool
+
+	key     mail.DeliveryID
+	ordered bool   // it has an ordering key, so finishing it promotes another
+	fresh   bool   // the first delivery to any agent
+	unread  int    // bytes of a content that is only in the database; else 0
+	id      string // ClaimID, once it was asked for
+}
+
+// size returns the bytes of the content.
+func (c *Claim) size() int { return len(c.Content) + c.unread }
+
+// ClaimID returns the claim's id: the message's revision and the claim's number.
+func (c *Claim) ClaimID() string {
+	if c.id == "" {
+		c.id = msgid.ClaimID(c.Revision, c.Number)
+	}
+	return c.id
+}
+
+// DeliveryID returns the name of the delivery.
+func (c *Claim) DeliveryID() mail.DeliveryID { return c.key }
 
 // Empty says why there was nothing to claim. The numbers are those of the API.
 type Empty int
@@ -55,7 +95,7 @@ type Claims struct {
 	Claims  []Claim
 	Empty   Empty
 	NextDue time.Time
-	Notices []UnreadNotice
+	Notices []mail.UnreadNotice
 }
 
 // Claim returns what the caller and consumer hold already, marked resumed, and new claims up to
@@ -91,7 +131,7 @@ type claimCall struct {
 func (call *claimCall) claim(tx *store.Tx, c identity.Caller) (answer Claims, err error) {
 	b, w := call.Broker, call.wish
 	call.waiter = nil
-	a, err := b.ActingAgent(tx, c)
+	a, err := b.Mailboxes.ActingAgent(tx, c)
 	if err != nil {
 		return answer, err
 	}
@@ -109,17 +149,17 @@ func (call *claimCall) claim(tx *store.Tx, c identity.Caller) (answer Claims, er
 		return answer, err
 	}
 	if w.Topic.Empty() {
-		answer.Claims, err = b.Running.open(tx, a, MaxAnswer, selectHeldClaims, a.Mailbox, w.Consumer, w.Max)
+		answer.Claims, err = b.Running.open(tx, a, mail.MaxAnswer, selectHeldClaims, a.Mailbox, w.Consumer, w.Max)
 	} else if err = mayHold(tx, a, w.Consumer); err == nil {
 		topic := filter{topic: w.Topic}
-		answer.Claims, err = b.Running.open(tx, a, MaxAnswer, selectHeldOfTopic,
+		answer.Claims, err = b.Running.open(tx, a, mail.MaxAnswer, selectHeldOfTopic,
 			topic.args([]any{a.Mailbox, w.Consumer}, "", w.Max)...)
 	}
 	if err != nil || len(answer.Claims) >= w.Max {
 		return answer, err
 	}
 	k := &consumer{actor: a, name: w.Consumer, boxes: boxes,
-		filter: filter{w.Types, w.Priority, w.Topic}, max: w.Max, maxBytes: MaxAnswer - 1<<20,
+		filter: filter{w.Types, w.Priority, w.Topic}, max: w.Max, maxBytes: mail.MaxAnswer - 1<<20,
 		claimFor: w.ClaimFor, lasts: w.ClaimFor}
 	held := load{claims: len(answer.Claims)}
 	for i := range answer.Claims {
@@ -154,7 +194,7 @@ func (call *claimCall) claim(tx *store.Tx, c identity.Caller) (answer Claims, er
 
 // fill claims as much as a consumer has capacity for.
 func (call *claimCall) fill(tx *store.Tx, k *consumer) ([]Claim, error) {
-	d := dispatchRun{Broker: call.Broker, tx: tx, left: tally{}}
+	d := dispatchRun{Broker: call.Broker, tx: tx, left: mail.Tally{}}
 	if err := d.fill(k); err != nil {
 		return nil, err
 	}
@@ -163,7 +203,7 @@ func (call *claimCall) fill(tx *store.Tx, k *consumer) ([]Claim, error) {
 
 // notices returns the oldest unread notices of an agent, at most MostNotices. It marks them read, or offers those that
 // are not offered.
-func (call *claimCall) notices(tx *store.Tx, a Actor) ([]UnreadNotice, error) {
+func (call *claimCall) notices(tx *store.Tx, a mail.Actor) ([]mail.UnreadNotice, error) {
 	if to := call.wish.Offer; to != nil {
 		return call.offers.OfferNotices(tx, a, *to)
 	}
@@ -250,7 +290,7 @@ func (call *claimCall) findsNotice(ctx context.Context) (found bool, err error) 
 		mark = to.Mark
 	}
 	err = call.store.Read(ctx, func(s *store.Snapshot) error {
-		n, err := CountNotices(s, call.waiter.actor.Mailbox, mark, 1)
+		n, err := mail.CountNotices(s, call.waiter.actor.Mailbox, mark, 1)
 		found = n > 0
 		return err
 	})
@@ -262,7 +302,7 @@ func (call *claimCall) findsNotice(ctx context.Context) (found bool, err error) 
 const maxHeld = 1000
 
 // mayHold refuses claims of given messages and of topics to a consumer that holds maxHeld.
-func mayHold(tx *store.Tx, a Actor, consumer string) error {
+func mayHold(tx *store.Tx, a mail.Actor, consumer string) error {
 	var held int
 	if err := tx.QueryRow(countHeldClaims, a.Mailbox, consumer).Scan(&held); err != nil || held < maxHeld {
 		return err
@@ -296,9 +336,4 @@ func (call *claimCall) whyEmpty(tx *store.Tx, k *consumer) (Empty, time.Time, er
 		return AllDelayed, next, nil
 	}
 	return Nothing, next, nil
-}
-
-// system is the broker itself, acting in a session.
-func system(session int64) Actor {
-	return Actor{Agent: directory.Agent{Name: identity.System}, Session: directory.Session{ID: session}}
 }

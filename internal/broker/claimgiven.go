@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"brokerd/internal/fault"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
@@ -16,16 +17,16 @@ import (
 // given claims given messages, all or none, whatever their place in the mailbox. It returns
 // first those that the consumer holds already. Ordering keys, halts and circuit breakers hold as
 // for every claim.
-func (call *claimCall) given(tx *store.Tx, a Actor, boxes []Mailbox) ([]Claim, error) {
+func (call *claimCall) given(tx *store.Tx, a mail.Actor, boxes []mail.Mailbox) ([]Claim, error) {
 	b, w := call.Broker, call.wish
 	wanted := map[int64]bool{}
 	bytes := 0
 	for _, ref := range w.IDs {
-		m, err := FindMessage(tx, a.Session.ID, ref)
+		m, err := mail.FindMessage(tx, a.Session.ID, ref)
 		if err != nil {
 			return nil, err
 		}
-		if bytes += len(m.Content); bytes > MaxAnswer && len(w.IDs) > 1 {
+		if bytes += len(m.Content); bytes > mail.MaxAnswer && len(w.IDs) > 1 {
 			return nil, fault.Field("ids", "names messages of more than 3 MiB together; claim fewer in one call")
 		}
 		wanted[ref.Revision] = true
@@ -46,7 +47,7 @@ func (call *claimCall) given(tx *store.Tx, a Actor, boxes []Mailbox) ([]Claim, e
 	k := &consumer{
 		actor: a, name: w.Consumer, boxes: boxes, max: noLimit, maxBytes: noLimit, claimFor: w.ClaimFor, lasts: w.ClaimFor,
 	}
-	d := dispatchRun{Broker: b, tx: tx, left: tally{}}
+	d := dispatchRun{Broker: b, tx: tx, left: mail.Tally{}}
 	for _, ref := range w.IDs {
 		if !wanted[ref.Revision] {
 			continue // held, or given twice
@@ -86,24 +87,24 @@ func (d *dispatchRun) claimable(c *consumer, ref msgid.Ref) (*ready, error) {
 		return nil, err
 	}
 	now := d.tx.Now()
-	if State(state).Waits() && !expires.IsZero() && !expires.After(now) {
-		state = int(Expired)
+	if mail.State(state).Waits() && !expires.IsZero() && !expires.After(now) {
+		state = int(mail.Expired)
 	}
-	switch State(state) {
-	case Pending:
-	case Claimed:
+	switch mail.State(state) {
+	case mail.Pending:
+	case mail.Claimed:
 		return nil, notClaimable(ref, "ALREADY_CLAIMED", "agent "+strconv.Quote(holder)+" holds it"+consumerNote(consumer))
-	case Delayed:
+	case mail.Delayed:
 		e := notClaimable(ref, "DELAYED", "it is delayed until "+due.UTC().Format(time.RFC3339))
 		e.RetryAfter = due.Sub(now)
 		return nil, e
-	case Blocked:
+	case mail.Blocked:
 		return nil, notClaimable(ref, "BLOCKED_BY_ORDER", "an earlier message of its ordering key is unfinished")
-	case NoticeUnread:
+	case mail.NoticeUnread:
 		return nil, notClaimable(ref, "NOTICE", "it is a notice, which is read and not claimed")
-	case Acked, Dead, Expired, Cancelled:
-		why := "it is finished (" + State(state).String()
-		if State(state) == Acked && holder != "" {
+	case mail.Acked, mail.Dead, mail.Expired, mail.Cancelled:
+		why := "it is finished (" + mail.State(state).String()
+		if mail.State(state) == mail.Acked && holder != "" {
 			why += " by " + strconv.Quote(holder)
 		}
 		return nil, notClaimable(ref, "FINISHED", why+")")
@@ -158,7 +159,7 @@ func consumerNote(consumer string) string {
 	return " (consumer " + strconv.Quote(consumer) + ")"
 }
 
-func indexID(boxes []Mailbox, id int64) int {
+func indexID(boxes []mail.Mailbox, id int64) int {
 	for i := range boxes {
 		if boxes[i].ID == id {
 			return i

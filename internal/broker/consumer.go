@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
@@ -18,9 +19,9 @@ const maxUnsent = 256 << 10
 // A consumer takes work: a Claim stream, or a unary call that waits. What changes belongs to the writer, unless a comment
 // says otherwise.
 type consumer struct {
-	actor    Actor
+	actor    mail.Actor
 	name     string
-	boxes    []Mailbox
+	boxes    []mail.Mailbox
 	filter   filter
 	max      int // claims at the same time
 	maxBytes int
@@ -93,8 +94,8 @@ func (c *consumer) isEnded() bool {
 }
 
 // takes reports whether a delivery from a mailbox of that kind is for it: it matches, and is not its own ONE message.
-func (c *consumer) takes(kind MailboxKind, r *ready) bool {
-	return c.filter.matches(r) && (kind == AgentMailbox || r.Sender != c.actor.Name)
+func (c *consumer) takes(kind mail.MailboxKind, r *ready) bool {
+	return c.filter.matches(r) && (kind == mail.AgentMailbox || r.Sender != c.actor.Name)
 }
 
 // A place is a position in a mailbox.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"brokerd/internal/directory"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/store"
 )
@@ -51,6 +52,18 @@ const (
 	hasExpired  = "expired"
 )
 
+// Sent counts a message of a session that was sent.
+func (c *Counters) Sent(tx *store.Tx, session directory.Session, kind string) error {
+	return c.countOf(tx, session, isSent, kind)
+}
+
+// Full counts copies of a message that were refused because mailboxes are full.
+func (c *Counters) Full(tx *store.Tx, copies int) {
+	if copies > 0 && c.observer != nil {
+		tx.OnCommit(func() { c.observer.Full(copies) })
+	}
+}
+
 // count reports a fate of messages to the observer after the commit. Without an observer it does
 // nothing. It must be called before the messages can be removed.
 func (c *Counters) count(tx *store.Tx, session directory.Session, fate string, messages ...int64) error {
@@ -90,8 +103,8 @@ func (c *Counters) countOf(tx *store.Tx, session directory.Session, fate string,
 	return nil
 }
 
-// worked counts messages of an agent. It runs after the commit.
-func (c *Counters) worked(a Actor, sent, received, processed int) {
+// Worked counts messages of an agent. It runs after the commit.
+func (c *Counters) Worked(a mail.Actor, sent, received, processed int) {
 	if c.crew != nil && !a.System() {
 		c.crew.Worked(a.Session.Name, a.Name, sent, received, processed)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"brokerd/internal/events"
+	"brokerd/internal/mail"
 	"brokerd/internal/store"
 )
 
@@ -26,16 +27,16 @@ const (
 // A consumer with capacity that was not freed has been offered all there was in its mailboxes, so only what has become
 // ready since the last dispatch can be for it.
 func (b *Broker) dispatch(tx *store.Tx, changes []change) error {
-	d := dispatchRun{Broker: b, tx: tx, left: tally{}}
-	touched := map[int64]place{}
+	d := dispatchRun{Broker: b, tx: tx, left: mail.Tally{}}
+	readied := map[int64]place{}
 	for i := range changes {
 		if c := &changes[i]; c.to != nil {
 			d.order = append(d.order, c.to)
-		} else if at, known := touched[c.mailbox]; !known || c.at.before(at) {
-			touched[c.mailbox] = c.at
+		} else if at, known := readied[c.mailbox]; !known || c.at.before(at) {
+			readied[c.mailbox] = c.at
 		}
 	}
-	d.lower(touched)
+	d.lower(readied)
 	if b.Waiters.unread.Get() {
 		b.Waiters.unread.Set(tx, false)
 	}
@@ -44,7 +45,7 @@ func (b *Broker) dispatch(tx *store.Tx, changes []change) error {
 			return err
 		}
 	}
-	if err := d.spread(touched); err != nil {
+	if err := d.spread(readied); err != nil {
 		return err
 	}
 	given, err := d.finish()
@@ -55,7 +56,7 @@ func (b *Broker) dispatch(tx *store.Tx, changes []change) error {
 				c.deliver(given[i].claims)
 			}
 		}
-		b.Waiters.signal(touched)
+		b.Waiters.signal(readied)
 	})
 	return err
 }
@@ -65,7 +66,7 @@ type dispatchRun struct {
 	*Broker
 	tx    *store.Tx
 	order []*consumer // who was given something
-	left  tally
+	left  mail.Tally
 }
 
 // A gift is what a consumer was given.
@@ -75,8 +76,8 @@ type gift struct {
 }
 
 // lower has filtered consumers look again at what has become ready.
-func (d *dispatchRun) lower(touched map[int64]place) {
-	for mailbox, at := range touched {
+func (d *dispatchRun) lower(readied map[int64]place) {
+	for mailbox, at := range readied {
 		l := d.Waiters.lines[mailbox]
 		if l == nil || at == justVisible {
 			continue
@@ -114,7 +115,7 @@ func (d *dispatchRun) finish() ([]gift, error) {
 		l.fresh = nil
 		c.load.Set(d.tx, l)
 	}
-	d.left.flush(d.tx)
+	d.left.Flush(d.tx)
 	return given, nil
 }
 
@@ -139,7 +140,7 @@ func (d *dispatchRun) begin(c *consumer, claims []Claim) {
 			received++
 		}
 	}
-	d.Counters.worked(c.actor, 0, received, 0)
+	d.Counters.Worked(c.actor, 0, received, 0)
 }
 
 // fill gives one consumer as much as it has capacity for.
@@ -150,7 +151,7 @@ func (d *dispatchRun) fill(c *consumer) error {
 		}
 		return d.fillGated(c, p)
 	}
-	err := d.merge(c, noLimit, func(box Mailbox, want int) ([]ready, error) { return d.candidates(c, box, want) })
+	err := d.merge(c, noLimit, func(box mail.Mailbox, want int) ([]ready, error) { return d.candidates(c, box, want) })
 	if err != nil || c.capacity() == 0 || !c.filter.empty() {
 		return err
 	}
@@ -158,14 +159,14 @@ func (d *dispatchRun) fill(c *consumer) error {
 }
 
 // noteEmpty notes which of the mailboxes have nothing ready, after all that a consumer takes was given to it.
-func (d *dispatchRun) noteEmpty(boxes []Mailbox) error {
+func (d *dispatchRun) noteEmpty(boxes []mail.Mailbox) error {
 	for _, box := range boxes {
 		l := d.Waiters.lines[box.ID]
 		if l == nil || l.holds.Get() != offered {
 			continue
 		}
 		left := false
-		if box.Ref.Kind != AgentMailbox { // messages of the consumer's agent may be left
+		if box.Ref.Kind != mail.AgentMailbox { // messages of the consumer's agent may be left
 			if err := d.tx.QueryRow(existsReady, box.ID).Scan(&left); err != nil {
 				return err
 			}
@@ -179,7 +180,7 @@ func (d *dispatchRun) noteEmpty(boxes []Mailbox) error {
 
 // merge gives a consumer as much as it has capacity for, up to a number, from all its mailboxes in one order. read
 // returns the first deliveries of a mailbox that were not given yet.
-func (d *dispatchRun) merge(c *consumer, most int, read func(box Mailbox, want int) ([]ready, error)) error {
+func (d *dispatchRun) merge(c *consumer, most int, read func(box mail.Mailbox, want int) ([]ready, error)) error {
 	found := make([][]ready, len(c.boxes))
 	ended := make([]bool, len(c.boxes))
 	for ; most > 0 && c.capacity() > 0; most-- {
@@ -214,9 +215,9 @@ func (d *dispatchRun) merge(c *consumer, most int, read func(box Mailbox, want i
 }
 
 // candidates reads the first deliveries of a mailbox that a consumer may be given.
-func (d *dispatchRun) candidates(c *consumer, box Mailbox, want int) ([]ready, error) {
+func (d *dispatchRun) candidates(c *consumer, box mail.Mailbox, want int) ([]ready, error) {
 	self := ""
-	if box.Ref.Kind != AgentMailbox {
+	if box.Ref.Kind != mail.AgentMailbox {
 		self = c.actor.Name // never its own ONE messages
 	}
 	now := d.tx.Now()
@@ -243,15 +244,15 @@ func (d *dispatchRun) candidates(c *consumer, box Mailbox, want int) ([]ready, e
 
 // keep puts a filtered consumer's place back before a delivery that it was not given after all.
 func (d *dispatchRun) keep(c *consumer, r *ready) {
-	if from, ok := c.from.Get()[r.key.mailbox]; ok && !from.before(r.place) {
-		d.lookFrom(c, r.key.mailbox, r.place.justBefore())
+	if from, ok := c.from.Get()[r.key.Mailbox]; ok && !from.before(r.place) {
+		d.lookFrom(c, r.key.Mailbox, r.place.justBefore())
 	}
 }
 
 // A source is a mailbox from which spread gives deliveries.
 type source struct {
 	line   *line
-	box    Mailbox
+	box    mail.Mailbox
 	at     place   // of the last delivery that was read
 	found  []ready // read and not yet offered
 	looked int     // how many were read
@@ -274,9 +275,9 @@ func (h *sources) Pop() any {
 
 // spread gives what mailboxes have, from a place on, to the consumers that wait, each in turn. A consumer of several
 // mailboxes receives their deliveries in one order.
-func (d *dispatchRun) spread(touched map[int64]place) error {
+func (d *dispatchRun) spread(readied map[int64]place) error {
 	var from sources
-	for mailbox, at := range touched {
+	for mailbox, at := range readied {
 		l := d.Waiters.lines[mailbox]
 		if l == nil || at == justVisible {
 			continue
@@ -365,12 +366,12 @@ func (d *dispatchRun) give(c *consumer, r *ready) error {
 		d.order = append(d.order, c)
 	}
 	c.take(d.tx, &r.Claim)
-	d.left[r.key.mailbox]--
+	d.left[r.key.Mailbox]--
 	return d.probed(c, r)
 }
 
 // claimed appends the event of new claims, and counts the messages that an agent receives by them.
-func (b *Broker) claimed(tx *store.Tx, a Actor, consumer string, claims []Claim) error {
+func (b *Broker) claimed(tx *store.Tx, a mail.Actor, consumer string, claims []Claim) error {
 	entry := a.Event("message.claimed")
 	entry.Severity = events.Debug
 	var details strings.Builder
@@ -411,9 +412,9 @@ type ready struct {
 // take claims a ready delivery for an agent and completes r.Claim.
 func take(tx *store.Tx, r *ready, holder int64, consumer string, lasts time.Duration) {
 	if r.fresh {
-		tx.Exec(updateClaimFresh, holder, consumer, tx.Now(), lasts, tx.Now(), r.key.message, r.key.mailbox)
+		tx.Exec(updateClaimFresh, holder, consumer, tx.Now(), lasts, tx.Now(), r.key.Message, r.key.Mailbox)
 	} else {
-		tx.Exec(updateClaim, holder, consumer, tx.Now(), lasts, r.key.message, r.key.mailbox)
+		tx.Exec(updateClaim, holder, consumer, tx.Now(), lasts, r.key.Message, r.key.Mailbox)
 	}
 	r.Number = r.claims + 1
 	r.ExpiresIn = lasts
@@ -421,14 +422,14 @@ func take(tx *store.Tx, r *ready, holder int64, consumer string, lasts time.Dura
 
 // readReady reads the rows of the selectReady queries. A content of more than 4 KiB is left unread until give: not
 // all that is found is given.
-func readReady(rows *store.Rows, box Mailbox) ([]ready, error) {
+func readReady(rows *store.Rows, box mail.Mailbox) ([]ready, error) {
 	var found []ready
 	for rows.Next() {
 		var r ready
 		var id []byte
 		var attempts int
 		var delivered int64
-		if err := rows.Scan(&r.place.rank, &r.key.message, &r.claims, &attempts, &r.Claim.MaxAttempts, &delivered, &r.ordered,
+		if err := rows.Scan(&r.place.rank, &r.key.Message, &r.claims, &attempts, &r.Claim.MaxAttempts, &delivered, &r.ordered,
 			&id, &r.Sender, &r.SenderRole, &r.CreatedAt, &r.ExpiresAt, &r.Thread, &r.kind, &r.priority,
 			&r.task, &r.correlation, &r.Content, &r.unread); err != nil {
 			return nil, err
@@ -437,7 +438,7 @@ func readReady(rows *store.Rows, box Mailbox) ([]ready, error) {
 			r.unread = 0
 		}
 		copy(r.Message.ID[:], id)
-		r.place.message, r.Revision, r.key.mailbox = r.key.message, r.key.message, box.ID
+		r.place.message, r.Revision, r.key.Mailbox = r.key.Message, r.key.Message, box.ID
 		r.Mailbox = box.Ref.String()
 		r.Attempt = attempts + 1
 		r.fresh = delivered == 0

@@ -4,15 +4,19 @@ import (
 	"context"
 	"time"
 
+	"go.uber.org/zap"
+
+	"brokerd/internal/deadline"
 	"brokerd/internal/directory"
 	"brokerd/internal/fault"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
 
 const (
 	// failurePage is how many claims of an agent that has failed or stopped, or claims that ran out, one function
-	// ends. Until the backlog has ended the others, their holder can neither settle nor claim them.
+	// ends. Until later functions have ended the others, their holder can neither settle nor claim them.
 	failurePage = 200
 	// mostLost is how many claims AgentEnded reports.
 	mostLost = 5000
@@ -29,13 +33,20 @@ type failure struct {
 // Failures ends what agents hold that have failed or stopped.
 type Failures struct {
 	broker *Broker
-	open   map[int64]failure // unfinished, by mailbox; it belongs to the writer
+	open   map[int64]failure      // unfinished, by mailbox; it belongs to the writer
+	rest   *deadline.Queue[int64] // ends what is left of them
+}
+
+func newFailures(b *Broker) *Failures {
+	f := &Failures{broker: b, open: map[int64]failure{}}
+	f.rest = deadline.New(b.clock, f.endRest)
+	return f
 }
 
 // AgentEnded takes from an agent that has failed or stopped what it holds, and ends its streams and
 // waiting calls. Its mail and subscriptions stay. The claims of one that has failed go back as failed
 // attempts, which count as one failure for its circuit breaker; the claims of one that has stopped go
-// back uncounted. If there are more than failurePage, the backlog ends the rest; if the broker stops
+// back uncounted. If there are more than failurePage, later functions end the rest; if the broker stops
 // meanwhile, these run out by themselves. AgentEnded returns the ids of the claims, at most mostLost.
 // It is a hook of the agent's end.
 func (f *Failures) AgentEnded(
@@ -45,11 +56,11 @@ func (f *Failures) AgentEnded(
 	if stopped {
 		why = fault.AgentStopped(agent.Name)
 	}
-	mailbox, err := f.broker.Mailboxes.Find(tx, session.ID, MailboxRef{AgentMailbox, agent.Name})
+	mailbox, err := f.broker.Mailboxes.Find(tx, session.ID, mail.AgentRef(agent.Name))
 	if err != nil || mailbox == 0 {
 		return nil, err
 	}
-	f.broker.Waiters.dismiss(tx, mailbox, why) // before what it held is delivered again
+	f.broker.Waiters.dismissAgent(tx, mailbox, why) // before what it held is delivered again
 	ended := "the agent has failed"
 	if stopped {
 		ended = "the agent has stopped"
@@ -65,16 +76,16 @@ func (f *Failures) AgentEnded(
 	if err != nil {
 		return nil, err
 	}
-	s := SettleTx{Broker: f.broker, tx: tx, actor: system(session.ID), left: tally{}, why: RanOut}
+	s := SettleTx{Broker: f.broker, tx: tx, actor: mail.System(session.ID), left: mail.Tally{}, why: RanOut}
 	if err := s.endClaims(claims[:min(len(claims), failurePage)], end); err != nil {
 		return nil, err
 	}
 	lost := make([]msgid.Ref, 0, len(claims))
-	ids := make([]DeliveryID, 0, len(claims))
+	ids := make([]mail.DeliveryID, 0, len(claims))
 	for _, h := range claims {
 		if !f.lost(h) { // then it was reported before
-			lost = append(lost, msgid.Ref{Text: h.claimID(), Revision: h.message, Claim: h.claims})
-			ids = append(ids, h.id())
+			lost = append(lost, msgid.Ref{Text: h.claimID(), Revision: h.Message, Claim: h.claims})
+			ids = append(ids, h.DeliveryID)
 		}
 	}
 	if len(ids) > 0 && !stopped {
@@ -83,22 +94,23 @@ func (f *Failures) AgentEnded(
 		}
 	}
 	if len(claims) > failurePage {
-		tx.OnCommit(func() { f.open[mailbox] = end })
-		f.broker.Chores.later(tx, chore{failChore, mailbox})
+		tx.OnCommit(func() {
+			f.open[mailbox] = end
+			f.rest.Set(mailbox, f.broker.clock.Now())
+		})
 	}
 	f.broker.Waiters.Arrived(tx, mailbox) // its readers check whether they may continue
 	_, err = s.Finish()
 	return lost, err
 }
 
-// lost reports whether the holder of a claim has lost it because it failed or stopped, and the backlog has not ended it
-// yet.
+// lost reports whether the holder of a claim has lost it because it failed or stopped, and no function has ended it yet.
 func (f *Failures) lost(h *held) bool {
 	end, known := f.open[h.holder]
 	return known && h.claimedAt.Before(end.at)
 }
 
-// unfinished reports whether the backlog has claims to end that an agent has lost.
+// unfinished reports whether an agent has lost claims that are not ended yet.
 func (f *Failures) unfinished(mailbox int64) bool {
 	_, known := f.open[mailbox]
 	return known
@@ -120,9 +132,19 @@ func (s *SettleTx) endClaims(claims []*held, f failure) error {
 	return nil
 }
 
+// endRest ends what is left of the claims of agents.
+func (f *Failures) endRest(mailboxes []int64) {
+	for _, mailbox := range mailboxes {
+		if err := f.endAll(mailbox); err != nil {
+			f.rest.Set(mailbox, f.broker.clock.Now().Add(time.Second))
+			f.broker.zap.Warn("a page of the backlog could not be written; trying again", zap.Error(err))
+		}
+	}
+}
+
 // endAll ends the claims that an agent had when it failed or stopped, one page per function, unless the broker stops.
 func (f *Failures) endAll(mailbox int64) error {
-	for more := true; more && !f.broker.Chores.isStopping(); {
+	for more := true; more && !f.broker.isStopping(); {
 		err := f.broker.store.Drain(context.Background(), func(tx *store.Tx) (err error) {
 			more, err = f.endSome(tx, mailbox)
 			return err
@@ -145,7 +167,7 @@ func (f *Failures) endSome(tx *store.Tx, mailbox int64) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	s := SettleTx{Broker: f.broker, tx: tx, actor: system(end.session), left: tally{}, why: RanOut}
+	s := SettleTx{Broker: f.broker, tx: tx, actor: mail.System(end.session), left: mail.Tally{}, why: RanOut}
 	if err := s.endClaims(claims, end); err != nil {
 		return false, err
 	}

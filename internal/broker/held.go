@@ -8,14 +8,15 @@ import (
 	"time"
 
 	"brokerd/internal/fault"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
 
 // A held is a delivery as a SettleTx finds it.
 type held struct {
-	key
-	state       State
+	mail.DeliveryID
+	state       mail.State
 	rank        int64
 	claims      int
 	attempts    int
@@ -32,15 +33,15 @@ type held struct {
 // claimID is the id of the last claim, or the revision alone if it was never claimed.
 func (h *held) claimID() string {
 	if h.claims == 0 {
-		return strconv.FormatInt(h.message, 10)
+		return strconv.FormatInt(h.Message, 10)
 	}
-	return msgid.ClaimID(h.message, h.claims)
+	return msgid.ClaimID(h.Message, h.claims)
 }
 
 // locate finds the delivery that an item means, and makes sure that the actor may settle it.
 func (s *SettleTx) locate(item *Settlement) (*held, error) {
 	ref := item.Ref
-	if _, err := FindMessage(s.tx, s.actor.Session.ID, ref); err != nil {
+	if _, err := mail.FindMessage(s.tx, s.actor.Session.ID, ref); err != nil {
 		return nil, err
 	}
 	rows := s.tx.Query(selectHeld, ref.Revision, s.actor.Mailbox, s.actor.Mailbox)
@@ -48,11 +49,11 @@ func (s *SettleTx) locate(item *Settlement) (*held, error) {
 	for rows.Next() {
 		h := &held{}
 		var state int
-		if err := rows.Scan(&h.message, &h.mailbox, &state, &h.rank, &h.claims, &h.attempts, &h.maxAttempts, &h.holder, &h.consumer,
+		if err := rows.Scan(&h.Message, &h.Mailbox, &state, &h.rank, &h.claims, &h.attempts, &h.maxAttempts, &h.holder, &h.consumer,
 			&h.claimedAt, &h.claimFor, &h.expiresAt, &h.ordering, &h.queue); err != nil {
 			return nil, err
 		}
-		h.state = State(state)
+		h.state = mail.State(state)
 		if best == nil || h.holder == s.actor.Mailbox && best.holder != s.actor.Mailbox {
 			best = h
 		}
@@ -63,7 +64,7 @@ func (s *SettleTx) locate(item *Settlement) (*held, error) {
 	if best == nil {
 		return nil, s.notHeld(ref)
 	}
-	if best.state == Claimed && s.Failures.lost(best) {
+	if best.state == mail.Claimed && s.Failures.lost(best) {
 		return nil, s.lost(ref, "its holder has failed since")
 	}
 	if ref.Claim != 0 && (best.holder != s.actor.Mailbox || best.claims != ref.Claim) {
@@ -71,15 +72,15 @@ func (s *SettleTx) locate(item *Settlement) (*held, error) {
 	}
 	mine := best.holder == s.actor.Mailbox
 	if item.Verb == Ack {
-		if !mine && best.state == Claimed {
+		if !mine && best.state == mail.Claimed {
 			return nil, s.lost(ref, "another agent has claimed it")
 		}
-		if !mine && best.mailbox != s.actor.Mailbox {
+		if !mine && best.Mailbox != s.actor.Mailbox {
 			return nil, s.lost(ref, "you have not claimed it")
 		}
 		return best, nil
 	}
-	if !mine || best.state != Claimed {
+	if !mine || best.state != mail.Claimed {
 		return nil, s.lost(ref, "you do not hold it, it is "+strings.ToLower(best.state.String()))
 	}
 	return best, nil
@@ -115,7 +116,7 @@ func claimLost(ref msgid.Ref, text string) error {
 }
 
 // OnlyClaim returns the actor's only open claim.
-func OnlyClaim(tx *store.Tx, a Actor) (msgid.Ref, error) {
+func OnlyClaim(tx *store.Tx, a mail.Actor) (msgid.Ref, error) {
 	var ids []string
 	rows := tx.Query(selectOpenClaims, a.Mailbox)
 	for rows.Next() {
@@ -139,4 +140,20 @@ func OnlyClaim(tx *store.Tx, a Actor) (msgid.Ref, error) {
 	}
 	return msgid.Ref{}, fault.New(fault.Precondition, "SEVERAL_OPEN_CLAIMS", "agent %q holds several claims (%s): name the one you mean",
 		a.Name, strings.Join(ids, ", "))
+}
+
+// heldBy returns claims of an agent, of whichever consumer, that it made before a time: at most limit.
+func heldBy(q store.Querier, agent int64, until time.Time, limit int) ([]*held, error) {
+	rows := q.Query(selectHeldBy, agent, until, limit)
+	defer rows.Close()
+	var found []*held
+	for rows.Next() {
+		h := &held{state: mail.Claimed, holder: agent}
+		if err := rows.Scan(&h.Message, &h.Mailbox, &h.rank, &h.claims, &h.attempts, &h.maxAttempts, &h.consumer,
+			&h.claimedAt, &h.claimFor, &h.expiresAt, &h.ordering, &h.queue); err != nil {
+			return nil, err
+		}
+		found = append(found, h)
+	}
+	return found, rows.Err()
 }

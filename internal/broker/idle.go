@@ -3,6 +3,7 @@ package broker
 import (
 	"strconv"
 
+	"brokerd/internal/mail"
 	"brokerd/internal/store"
 )
 
@@ -11,7 +12,7 @@ type Idle struct {
 	waiters  *Waiters
 	consumer *consumer
 	agent    string
-	box      Mailbox
+	box      mail.Mailbox
 }
 
 // Idle returns the consumers that wait, once for each mailbox that they take from.
@@ -30,7 +31,7 @@ func (w *Waiters) Idle() []Idle {
 }
 
 // Mailbox returns the mailbox.
-func (i Idle) Mailbox() Mailbox { return i.box }
+func (i Idle) Mailbox() mail.Mailbox { return i.box }
 
 // String names the consumer.
 func (i Idle) String() string {
@@ -41,7 +42,7 @@ func (i Idle) String() string {
 // among the first 1,000.
 func (i Idle) First(q store.Querier) (message int64, err error) {
 	self := ""
-	if i.box.Ref.Kind != AgentMailbox {
+	if i.box.Ref.Kind != mail.AgentMailbox {
 		self = i.agent // never its own ONE messages
 	}
 	rows := q.Query(selectFirstReady, i.consumer.filter.args([]any{i.box.ID}, self, 1)...)

@@ -16,16 +16,19 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/admission"
 	"brokerd/internal/agents"
+	"brokerd/internal/backlog"
 	"brokerd/internal/broker"
 	"brokerd/internal/conversations"
 	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/idempotency"
 	inboxes "brokerd/internal/inbox"
+	"brokerd/internal/mail"
 	"brokerd/internal/messagesrpc"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/notices"
 	"brokerd/internal/offers"
+	"brokerd/internal/router"
 	"brokerd/internal/schema"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
@@ -42,6 +45,32 @@ func (builtin) Types(context.Context, string) (*msgtype.Set, error) { return msg
 type awake struct{}
 
 func (awake) Asleep(string, string) (time.Time, bool) { return time.Time{}, false }
+
+// serviceOn returns the service of messages on a store, without the other parts of a daemon, and what sends notices.
+func serviceOn(
+	t *testing.T, st *store.Store, log *events.Log, dir *directory.Directory, clock clockwork.Clock,
+) (*messagesrpc.Service, *notices.Sender) {
+	t.Helper()
+	core := broker.New(st, log, dir, clock, zap.NewNop())
+	rest := backlog.New(st, dir, core, clock, zap.NewNop())
+	sends := router.New(st, log, dir, core, rest, clock)
+	control := admission.New(st, log, dir, core, clock, zap.NewNop())
+	sends.UseAdmission(control, control, control)
+	core.UseGates(control.Gates, control.Gates)
+	reader := inboxes.New(st, log, dir, core, control.Gates, clock)
+	sender := notices.New(dir, core, sends)
+	exchanges := conversations.New(st, log, dir, sender, core, sends, rest, clock, zap.NewNop())
+	offered := offers.New(st, log, core)
+	core.UseQuestions(exchanges)
+	sends.UseQuestions(exchanges)
+	core.UseOffers(offered)
+	t.Cleanup(core.Stop)
+	must(t, core.Start(t.Context()))
+	t.Cleanup(rest.Stop)
+	must(t, rest.Start(t.Context()))
+	return messagesrpc.NewService(
+		core, sends, control, reader, exchanges, nil, offered, builtin{}, awake{}, nil, nil, zap.NewNop()), sender
+}
 
 func TestNotify_ReachesRegisteredAgentsAndNeverFailsTheChange(t *testing.T) {
 	t.Parallel()
@@ -61,20 +90,9 @@ func TestNotify_ReachesRegisteredAgentsAndNeverFailsTheChange(t *testing.T) {
 	}
 	change(`UPDATE sessions SET settings = '{"MailboxLimit": 1}' WHERE id = 1`)
 	log := events.New(st, clock, zap.NewNop())
-	post := broker.New(st, log, dir, clock, zap.NewNop())
-	control := admission.New(st, log, dir, post, clock, zap.NewNop())
-	post.UseAdmission(control, control, control)
-	post.UseGates(control.Gates, control.Gates)
-	reader := inboxes.New(st, log, dir, post, control.Gates, clock)
-	sender := notices.New(dir, post)
-	exchanges := conversations.New(st, log, dir, sender, post, clock, zap.NewNop())
-	offered := offers.New(st, log, post)
-	post.UseQuestions(exchanges)
-	post.UseOffers(offered)
-	t.Cleanup(post.Stop)
-	must(t, post.Start(t.Context()))
+	service, sender := serviceOn(t, st, log, dir, clock)
 	conn, _ := testkit.Serve(t, func(r grpc.ServiceRegistrar) {
-		pb.RegisterMessageServiceServer(r, messagesrpc.NewService(post, control, reader, exchanges, nil, offered, builtin{}, awake{}, nil, nil, zap.NewNop()))
+		pb.RegisterMessageServiceServer(r, service)
 	})
 	inbox := func(name string) (found []*pb.Message) {
 		t.Helper()
@@ -85,13 +103,13 @@ func TestNotify_ReachesRegisteredAgentsAndNeverFailsTheChange(t *testing.T) {
 		}
 		return found
 	}
-	notify := func(session int64, n broker.Notice) {
+	notify := func(session int64, n mail.Notice) {
 		t.Helper()
 		must(t, st.Write(t.Context(), func(tx *store.Tx) error { return sender.Notify(tx, session, n) }))
 	}
 
 	for range 3 { // into a full mailbox too
-		notify(1, broker.Notice{Agent: "a", Type: "lock_revoked", Subject: "lost", Payload: `{"fence":7}`})
+		notify(1, mail.Notice{Agent: "a", Type: "lock_revoked", Subject: "lost", Payload: `{"fence":7}`})
 	}
 	got := inbox("a")
 	want(t, "notices", len(got), 3)
@@ -100,18 +118,18 @@ func TestNotify_ReachesRegisteredAgentsAndNeverFailsTheChange(t *testing.T) {
 		[]any{m.GetTarget().GetAgent(), m.GetSender(), m.GetType(), m.GetSubject(), m.GetPayload(), m.GetPriority()}); diff != "" {
 		t.Error(diff)
 	}
-	notify(1, broker.Notice{Role: "builder", Type: "token_passed", Subject: strings.Repeat("ä", 400)})
+	notify(1, mail.Notice{Role: "builder", Type: "token_passed", Subject: strings.Repeat("ä", 400)})
 	want(t, "of the role", inbox("b")[0].GetTarget().GetRole(), "builder")
 	want(t, "bytes of a long subject", len(inbox("b")[0].GetSubject()) <= 512, true)
 	want(t, "for both of it", len(inbox("a")), 4)
 	want(t, "for others", len(inbox("c")), 0)
 
 	before := st.Revision()
-	notify(1, broker.Notice{Agent: "gone", Type: "t"})
-	notify(1, broker.Notice{Role: "nobody", Type: "t"})
-	notify(99, broker.Notice{Agent: "a", Type: "t"})
+	notify(1, mail.Notice{Agent: "gone", Type: "t"})
+	notify(1, mail.Notice{Role: "nobody", Type: "t"})
+	notify(99, mail.Notice{Agent: "a", Type: "t"})
 	change(`UPDATE sessions SET closed_at = 1 WHERE id = 1`)
-	notify(1, broker.Notice{Agent: "a", Type: "t"})
+	notify(1, mail.Notice{Agent: "a", Type: "t"})
 	want(t, "changes for nobody", st.Revision()-before, 0)
 }
 

@@ -1,83 +1,13 @@
 package broker
 
-// Mailboxes and channels.
+// Agents that deregister.
 const (
-	selectMailbox = `
-		SELECT id FROM mailboxes WHERE session = ? AND kind = ? AND name = ?`
-	selectWaiting = `
-		SELECT waiting FROM mailboxes WHERE id = ?`
-	insertMailbox = `
-		INSERT INTO mailboxes (session, kind, name) VALUES (?, ?, ?) RETURNING id`
-	selectMailboxName = `
-		SELECT kind, name FROM mailboxes WHERE id = ?`
-	countDeadIn = `
-		SELECT COUNT(*)
-		FROM (
-			SELECT 1 FROM mailboxes b CROSS JOIN deliveries d
-			WHERE b.session = ?1 AND (?2 IS NULL OR b.id IN (SELECT CAST(value AS BIGINT) FROM json_each(?2)))
-				AND d.mailbox = b.id AND d.state = 6
-			LIMIT ?3) AS x`
-	addWaiting = `
-		UPDATE mailboxes SET waiting = waiting + ? WHERE id = ?`
-
-	insertChannel = `
-		INSERT INTO channels (mailbox, default_ttl) VALUES (?, ?) ON CONFLICT DO NOTHING`
-	selectChannelTTL = `
-		SELECT c.default_ttl
-		FROM mailboxes b JOIN channels c ON c.mailbox = b.id
-		WHERE b.session = ? AND b.kind = 3 AND b.name = ?`
-
 	deleteSubscriptions = `
 		DELETE FROM subscriptions WHERE agent = ?`
-	selectSubscribed = `
-		SELECT b.id, b.name
-		FROM subscriptions s JOIN mailboxes b ON b.id = s.channel
-		WHERE s.agent = ?
-		ORDER BY b.name`
-	selectSubscribedChannels = `
-		SELECT b.name
-		FROM (SELECT id, name FROM mailboxes WHERE session = ? AND kind = 3 ORDER BY name LIMIT ?) b
-		WHERE EXISTS (SELECT 1 FROM subscriptions s WHERE s.channel = b.id)
-		ORDER BY b.name`
-	selectSubscribers = `
-		SELECT b.name
-		FROM subscriptions s JOIN mailboxes b ON b.id = s.agent
-		WHERE s.channel = ?
-		ORDER BY b.name`
-
-	selectAudience = `
-		SELECT DISTINCT a.name
-		FROM mailboxes c JOIN subscriptions s ON s.channel = c.id JOIN mailboxes a ON a.id = s.agent
-		WHERE c.session = ? AND c.kind = 3 AND c.name IN (?, 'event/*') AND a.name > ?
-		ORDER BY a.name
-		LIMIT ?`
-	selectCopied = `
-		SELECT type, priority, COALESCE(channel, ''), created_at, expires_at FROM messages WHERE revision = ?`
-	selectAudienceTTL = `
-		SELECT c.default_ttl
-		FROM mailboxes b JOIN channels c ON c.mailbox = b.id
-		WHERE b.session = ? AND b.kind = 3 AND b.name IN (?, 'event/*') AND c.default_ttl > 0
-		ORDER BY b.name = 'event/*'
-		LIMIT 1`
-	selectIsEvent = `
-		SELECT substr(channel, 1, 6) = 'event/' FROM messages WHERE revision = ?`
-	// selectIsBrokers finds out whether the broker has sent a message to inform its recipients.
-	selectIsBrokers = `
-		SELECT substr(channel, 1, 6) = 'event/' OR about IS NOT NULL FROM messages WHERE revision = ?`
 )
 
-// Sending.
+// Delivering.
 const (
-	insertMessage = `
-		INSERT INTO messages (revision, id, session, sender, sender_role, created_at, expires_at,
-			type, priority, channel, thread, correlation, task, producer, number, content,
-			recipients, refused, related, flags)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
-	insertMessageArtifact = `
-		INSERT INTO message_artifacts (session, artifact, message) VALUES (?, ?, ?)
-		ON CONFLICT (session, artifact, message) DO NOTHING`
-	insertResend = `
-		INSERT INTO resends (message, mailbox, after, due_at) VALUES (?, ?, ?, ?)`
 	// A reply that a call waits for begins as ACKED.
 	insertAwaited = `
 		INSERT INTO deliveries (message, mailbox, state, rank, arrival, max_attempts, holder, delivered_at, read_at, finished_at, expires_at)
@@ -93,7 +23,7 @@ const (
 		SELECT EXISTS (SELECT 1 FROM deliveries WHERE mailbox = ? AND ordering_key = ? AND state <= 4)`
 )
 
-// Handing out. The rows of the selectReady queries are read by readReady.
+// Dispatch. The rows of the selectReady queries are read by readReady.
 const (
 	readyColumns = `
 		SELECT d.rank, d.message, d.claims, d.attempts, d.max_attempts, d.delivered_at, d.ordering_key IS NOT NULL,
@@ -156,7 +86,7 @@ const (
 		SELECT message, mailbox, claim_for FROM deliveries WHERE state = 2`
 	selectWhyEmpty = `
 		SELECT (SELECT MIN(due_at) FROM deliveries WHERE mailbox = ? AND state = 3),
-			EXISTS (SELECT 1 FROM deliveries WHERE mailbox = ? AND ordering_key IS NOT NULL AND state <= 4 AND state = 4)`
+			EXISTS (SELECT 1 FROM deliveries WHERE mailbox = ? AND state = 4)`
 )
 
 // Settling.
@@ -233,7 +163,7 @@ const (
 	selectExpired = `
 		SELECT d.message, d.mailbox, b.session, d.state, d.ordering_key
 		FROM deliveries d JOIN mailboxes b ON b.id = d.mailbox
-		WHERE d.expires_at IS NOT NULL AND d.state IN (1, 3, 4, 9) AND d.expires_at <= ?
+		WHERE d.state IN (1, 3, 4, 9) AND d.expires_at <= ?
 		ORDER BY d.expires_at
 		LIMIT ?`
 	selectNextTimes = `
@@ -245,166 +175,12 @@ const (
 
 // Reading.
 const (
-	selectMessage = `
-		SELECT session, id, sender, sender_role, created_at, expires_at, thread, content FROM messages WHERE revision = ?`
 	selectContent = `
 		SELECT content FROM messages WHERE revision = ?`
 	updateDelivered = `
 		UPDATE deliveries SET delivered_at = ? WHERE message = ? AND mailbox = ? AND delivered_at IS NULL`
 	updateRead = `
 		UPDATE deliveries SET read_at = ?, delivered_at = COALESCE(delivered_at, ?) WHERE message = ? AND mailbox = ? AND read_at IS NULL`
-	selectDeliveries = `
-		SELECT d.mailbox, b.kind, b.name, d.state, abs(d.arrival), d.claims, d.attempts, d.max_attempts, h.name, d.consumer,
-			d.claimed_at, d.delivered_at, d.read_at, d.finished_at, d.due_at
-		FROM deliveries d JOIN mailboxes b ON b.id = d.mailbox LEFT JOIN mailboxes h ON h.id = d.holder
-		WHERE d.message = ? AND d.mailbox BETWEEN ? AND ?
-		ORDER BY d.mailbox
-		LIMIT ?`
-	selectAttempts = `
-		SELECT a.mailbox, a.number, h.name, a.consumer, a.claimed_at, a.ended_at, a.error
-		FROM attempts a LEFT JOIN mailboxes h ON h.id = a.holder
-		WHERE a.message = ? AND a.mailbox BETWEEN ? AND ?
-		ORDER BY a.mailbox, a.ended_at, a.claim`
-	countUnread = `
-		SELECT COUNT(*) FILTER (WHERE x.read_at IS NULL AND x.state <> 9)
-		FROM (SELECT read_at, state FROM deliveries WHERE mailbox = ? AND arrival > 0 ORDER BY arrival DESC LIMIT ?) AS x`
-	countReady = `
-		SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE mailbox = ? AND state = 1 LIMIT ?) AS x`
-	// CaseOldestReady is the oldest message that a claim could take from the mailbox b: NULL if there is none. It reads
-	// an agent's mailbox by arrival, up to the first delivery that no agent has claimed. It reads a queue in the order
-	// of claims, where the oldest of the first 1,000 counts.
-	CaseOldestReady = `
-		CASE
-			WHEN b.waiting = 0 THEN NULL
-			WHEN b.kind = 1 THEN (
-				SELECT x.message
-				FROM (
-					SELECT d.message, d.state FROM deliveries d
-					WHERE d.mailbox = b.id AND d.arrival > 0
-					ORDER BY d.arrival LIMIT 1000) AS x
-				WHERE x.state IN (1, 4)
-				LIMIT 1)
-			ELSE (
-				SELECT MIN(x.message)
-				FROM (
-					SELECT d.message FROM deliveries d
-					WHERE d.mailbox = b.id AND d.state = 1
-					ORDER BY d.rank, d.message LIMIT 1000) AS x)
-			END`
-	selectType = `
-		SELECT type FROM messages WHERE revision = ?`
-)
-
-// The ranks of a session whose ageing has changed.
-const (
-	upsertRerank = `
-		INSERT INTO reranks (session, version) VALUES (?, 1)
-		ON CONFLICT (session) DO UPDATE SET version = reranks.version + 1`
-	selectRerank = `
-		SELECT version FROM reranks WHERE session = ?`
-	selectReranks = `
-		SELECT session FROM reranks`
-	deleteRerank = `
-		DELETE FROM reranks WHERE session = ?`
-	deleteRerankVersion = `
-		DELETE FROM reranks WHERE session = ? AND version = ?`
-
-	// All that is unfinished in a session, directives aside, by the index of each state.
-	selectRanked = `
-		SELECT message, mailbox FROM deliveries
-		WHERE state = 2 AND rank >= -4611686018427387904 AND mailbox IN (SELECT id FROM mailboxes WHERE session = ?1)
-		UNION ALL
-		SELECT message, mailbox FROM deliveries
-		WHERE state = 1 AND rank >= -4611686018427387904 AND mailbox IN (SELECT id FROM mailboxes WHERE session = ?1)
-		UNION ALL
-		SELECT message, mailbox FROM deliveries
-		WHERE state = 3 AND rank >= -4611686018427387904 AND mailbox IN (SELECT id FROM mailboxes WHERE session = ?1)
-		UNION ALL
-		SELECT message, mailbox FROM deliveries
-		WHERE ordering_key IS NOT NULL AND state <= 4 AND state = 4 AND rank >= -4611686018427387904
-			AND mailbox IN (SELECT id FROM mailboxes WHERE session = ?1)
-		LIMIT ?2`
-	updateRank = `
-		UPDATE deliveries
-		SET rank = (SELECT CASE WHEN ?1 = 0 THEN 10 - m.priority ELSE m.created_at - m.priority * ?1 END
-			FROM messages m WHERE m.revision = deliveries.message)
-		WHERE message = ?2 AND mailbox = ?3 AND state <= 4`
-)
-
-// What is unfinished in a closed session. Each query goes through the mailboxes by their ids, from one
-// on, and in a mailbox by the index of the state. The sign before session keeps SQLite from the index of
-// the sessions, which is not in the order of ids.
-const (
-	deleteDepartures = `
-		DELETE FROM departures
-		WHERE mailbox IN (
-			SELECT p.mailbox FROM departures p CROSS JOIN mailboxes b
-			WHERE b.id = p.mailbox AND b.session = ? LIMIT ?)`
-
-	// The mailbox of an agent stands for the agent in holder.
-	selectClosedClaims = `
-		SELECT d.message, d.mailbox, b.id
-		FROM mailboxes b CROSS JOIN deliveries d
-		WHERE +b.session = ? AND b.id >= ? AND d.holder = b.id AND d.state = 2
-		ORDER BY b.id
-		LIMIT ?`
-	selectClosedOrdered = `
-		SELECT d.message, d.mailbox, b.id
-		FROM mailboxes b CROSS JOIN deliveries d
-		WHERE +b.session = ? AND b.id >= ?
-			AND d.mailbox = b.id AND d.ordering_key IS NOT NULL AND d.state <= 4 AND d.state <> 2
-		ORDER BY b.id
-		LIMIT ?`
-	selectClosedDelayed = `
-		SELECT d.message, d.mailbox, b.id
-		FROM mailboxes b CROSS JOIN deliveries d
-		WHERE +b.session = ? AND b.id >= ? AND d.mailbox = b.id AND d.state = 3
-		ORDER BY b.id
-		LIMIT ?`
-	selectClosedReady = `
-		SELECT d.message, d.mailbox, b.id
-		FROM mailboxes b CROSS JOIN deliveries d
-		WHERE +b.session = ? AND b.id >= ? AND d.mailbox = b.id AND d.state = 1
-		ORDER BY b.id
-		LIMIT ?`
-	selectClosedNotices = `
-		SELECT d.message, d.mailbox, b.id
-		FROM mailboxes b CROSS JOIN deliveries d
-		WHERE +b.session = ? AND b.id >= ? AND d.mailbox = b.id AND d.state = 9
-		ORDER BY b.id
-		LIMIT ?`
-	cancelClosed = `
-		UPDATE deliveries
-		SET state = 8, finished_at = ?, due_at = NULL, arrival = -abs(arrival)
-		WHERE message = ? AND mailbox = ?`
-	deleteResend = `
-		DELETE FROM resends WHERE message = ? AND mailbox = ?`
-	settleQuestions = `
-		UPDATE questions SET settled = ?
-		WHERE message IN (SELECT message FROM questions WHERE session = ? AND settled IS NULL LIMIT ?)`
-)
-
-const (
-	// selectAbout finds the agent's own deliveries by mailbox, and those of a queue by their claim.
-	selectAbout = `
-		SELECT d.message, d.mailbox, d.state, COALESCE(d.ordering_key, '')
-		FROM messages m JOIN deliveries d ON d.message = m.revision
-			JOIN mailboxes b ON b.id = d.mailbox LEFT JOIN mailboxes h ON h.id = d.holder
-		WHERE m.about = ? AND m.revision <= ? AND (? = '' OR m.type = ?) AND d.state IN (1, 2, 3, 4, 9)
-			AND (? = '' OR b.kind = 1 AND b.name = ? OR d.state = 2 AND h.name = ?)
-		LIMIT ?`
-	selectMessagesAbout = `
-		SELECT revision FROM messages WHERE about = ? AND (? = '' OR type = ?)`
-	countUnreadNotices = `
-		SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE mailbox = ? AND state = 9 LIMIT ?) AS x`
-	countUnofferedNotices = `
-		SELECT COUNT(*) FROM (
-			SELECT 1 FROM deliveries d
-			WHERE d.mailbox = ? AND d.state = 9
-				AND NOT EXISTS (
-					SELECT 1 FROM offers o
-					WHERE o.mailbox = d.mailbox AND o.message = d.message AND o.due_at IS NOT NULL AND o.mark <> ?)
-			LIMIT ?) AS x`
 	selectNotices = `
 		SELECT d.message, m.type, m.created_at, m.content
 		FROM deliveries d JOIN messages m ON m.revision = d.message
@@ -416,4 +192,8 @@ const (
 		SET state = 5, holder = ?1, finished_at = ?2, read_at = ?2, delivered_at = COALESCE(delivered_at, ?2),
 			arrival = -abs(arrival)
 		WHERE message = ?3 AND mailbox = ?1 AND state = 9`
+	selectIsEvent = `
+		SELECT substr(channel, 1, 6) = 'event/' FROM messages WHERE revision = ?`
+	selectType = `
+		SELECT type FROM messages WHERE revision = ?`
 )

@@ -9,6 +9,7 @@ import (
 
 	"brokerd/internal/deadline"
 	"brokerd/internal/fault"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
@@ -20,7 +21,7 @@ const restartGrace = 30 * time.Second
 // called concurrently.
 type RunningClaims struct {
 	broker *Broker
-	ends   *deadline.Queue[key]
+	ends   *deadline.Queue[mail.DeliveryID]
 }
 
 func newRunningClaims(b *Broker) *RunningClaims {
@@ -34,9 +35,9 @@ func (r *RunningClaims) resume(s *store.Snapshot) error {
 	rows := s.Query(selectRunningClaims)
 	now := r.broker.clock.Now()
 	for rows.Next() {
-		var k key
+		var k mail.DeliveryID
 		var lasts time.Duration
-		if err := rows.Scan(&k.message, &k.mailbox, &lasts); err != nil {
+		if err := rows.Scan(&k.Message, &k.Mailbox, &lasts); err != nil {
 			return err
 		}
 		r.ends.Set(k, now.Add(lasts+restartGrace))
@@ -46,7 +47,7 @@ func (r *RunningClaims) resume(s *store.Snapshot) error {
 
 // open returns claims that an agent's consumer holds, of one of the selectHeld queries: at most so many bytes
 // of content, or one claim.
-func (r *RunningClaims) open(tx *store.Tx, a Actor, bytes int, query string, args ...any) ([]Claim, error) {
+func (r *RunningClaims) open(tx *store.Tx, a mail.Actor, bytes int, query string, args ...any) ([]Claim, error) {
 	claims, err := r.held(tx, a, query, args...)
 	if err != nil {
 		return nil, err
@@ -66,22 +67,22 @@ func (r *RunningClaims) open(tx *store.Tx, a Actor, bytes int, query string, arg
 
 // held returns claims that an agent's consumer holds, of one of the selectHeld queries, oldest first and
 // without their contents.
-func (r *RunningClaims) held(tx *store.Tx, a Actor, query string, args ...any) ([]Claim, error) {
+func (r *RunningClaims) held(tx *store.Tx, a mail.Actor, query string, args ...any) ([]Claim, error) {
 	if r.broker.Failures.unfinished(a.Mailbox) {
-		return nil, nil // the backlog ends what the agent held when it failed
+		return nil, nil // later functions end what the agent held when it failed
 	}
 	return store.Collect(tx.Query(query, args...), func(rows *store.Rows) (c Claim, err error) {
 		var id []byte
-		var ref MailboxRef
+		var ref mail.MailboxRef
 		var kind, attempts int
-		if err := rows.Scan(&c.key.message, &c.key.mailbox, &kind, &ref.Name, &c.Number, &attempts,
+		if err := rows.Scan(&c.key.Message, &c.key.Mailbox, &kind, &ref.Name, &c.Number, &attempts,
 			&c.MaxAttempts, &c.ExpiresIn, &c.ordered, &id, &c.Sender, &c.SenderRole, &c.CreatedAt, &c.ExpiresAt,
 			&c.Thread, &c.unread); err != nil {
 			return c, err
 		}
 		copy(c.Message.ID[:], id)
-		c.Revision = c.key.message
-		ref.Kind = MailboxKind(kind)
+		c.Revision = c.key.Message
+		ref.Kind = mail.MailboxKind(kind)
 		c.Mailbox, c.Attempt, c.Resumed = ref.String(), attempts+1, true
 		if at, ok := r.ends.Deadline(c.key); ok {
 			c.ExpiresIn = max(0, at.Sub(r.broker.clock.Now()))
@@ -92,11 +93,24 @@ func (r *RunningClaims) held(tx *store.Tx, a Actor, query string, args ...any) (
 
 // End returns when the running claim of a delivery ends; false if no claim of it runs.
 func (r *RunningClaims) End(message, mailbox int64) (time.Time, bool) {
-	return r.ends.Deadline(key{message, mailbox})
+	return r.ends.Deadline(mail.DeliveryID{Message: message, Mailbox: mailbox})
+}
+
+// Forget traces claims of a session that the caller ends, and forgets when they would have ended.
+func (r *RunningClaims) Forget(tx *store.Tx, session int64, claims []mail.DeliveryID) error {
+	if err := r.broker.NewSettleTx(tx, mail.System(session)).traceClosed(claims); err != nil {
+		return err
+	}
+	tx.OnCommit(func() {
+		for _, k := range claims {
+			r.ends.Remove(k)
+		}
+	})
+	return nil
 }
 
 // giveBack releases claims that never reached their consumer, without counting an attempt.
-func (r *RunningClaims) giveBack(a Actor, claims []Claim) {
+func (r *RunningClaims) giveBack(a mail.Actor, claims []Claim) {
 	items := make([]Settlement, len(claims))
 	for i := range claims {
 		ref, _ := msgid.ParseRef(claims[i].ClaimID())
@@ -120,14 +134,14 @@ func (r *RunningClaims) giveBack(a Actor, claims []Claim) {
 
 // due fails claims that have run out. The writer checks the time again, because its order decides between an ack and
 // the end.
-func (r *RunningClaims) due(keys []key) {
+func (r *RunningClaims) due(keys []mail.DeliveryID) {
 	for page := range slices.Chunk(keys, failurePage) {
 		r.ranOut(page)
 	}
 }
 
 // ranOut is due for a page of claims.
-func (r *RunningClaims) ranOut(keys []key) {
+func (r *RunningClaims) ranOut(keys []mail.DeliveryID) {
 	err := r.broker.store.Drain(context.Background(), func(tx *store.Tx) error {
 		bySession := map[int64]*SettleTx{}
 		for _, k := range keys {
@@ -143,14 +157,14 @@ func (r *RunningClaims) ranOut(keys []key) {
 			}
 			s := bySession[session]
 			if s == nil {
-				s = &SettleTx{Broker: r.broker, tx: tx, actor: system(session), left: tally{}, why: RanOut}
+				s = &SettleTx{Broker: r.broker, tx: tx, actor: mail.System(session), left: mail.Tally{}, why: RanOut}
 				bySession[session] = s
 			}
 			lasted := tx.Now().Sub(h.claimedAt).Round(time.Millisecond)
 			if _, _, err := s.fail(h, "the claim ran out after "+lasted.String(), false, nil); err != nil {
 				return err
 			}
-			if err := r.broker.breakers.Failed(tx, session, h.holder, k.id()); err != nil {
+			if err := r.broker.breakers.Failed(tx, session, h.holder, k); err != nil {
 				return err
 			}
 		}

@@ -11,17 +11,11 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/admission"
 	"brokerd/internal/agents"
-	"brokerd/internal/broker"
-	"brokerd/internal/conversations"
 	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
-	"brokerd/internal/messagesrpc"
-	"brokerd/internal/notices"
-	"brokerd/internal/offers"
 	"brokerd/internal/schema"
 	"brokerd/internal/sessions"
 	"brokerd/internal/testkit"
@@ -68,16 +62,7 @@ func TestSendStream_ClientThatReadsNothingIsNotReadFurther(t *testing.T) {
 			sessions.Migrations(), agents.Migrations(), schema.Migrations())
 		testkit.Agents(t, st, "", "a")
 		log, dir := events.New(st, clock, zap.NewNop()), directory.New()
-		post := broker.New(st, log, dir, clock, zap.NewNop())
-		control := admission.New(st, log, dir, post, clock, zap.NewNop())
-		exchanges := conversations.New(st, log, dir, notices.New(dir, post), post, clock, zap.NewNop())
-		post.UseQuestions(exchanges)
-		post.UseOffers(offers.New(st, log, post))
-		post.UseAdmission(control, control, control)
-		post.UseGates(control.Gates, control.Gates)
-		t.Cleanup(post.Stop)
-		must(t, post.Start(t.Context()))
-		service := messagesrpc.NewService(post, control, nil, exchanges, nil, nil, builtin{}, awake{}, nil, nil, zap.NewNop())
+		service, _ := serviceOn(t, st, log, dir, clock)
 
 		caller := identity.Caller{Access: identity.Agent, Session: "default", Agent: "a"}
 		ctx, hangUp := context.WithCancel(identity.NewContext(t.Context(), caller))

@@ -11,9 +11,20 @@ import (
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
+
+// Questions keeps the calls that wait for replies. The broker calls its method in the writer.
+type Questions interface {
+	// Unanswered ends the calls that wait for replies to a message of which a delivery has just ended, unless a reply
+	// can still come.
+	Unanswered(tx *store.Tx, message int64) error
+}
+
+// UseQuestions gives the broker what keeps questions. Call it before the broker is used.
+func (b *Broker) UseQuestions(q Questions) { b.questions = q }
 
 // A Verb is a kind of settlement.
 type Verb int
@@ -38,7 +49,7 @@ type Settlement struct {
 	Fault error // streams: why it is refused; then no other field but Ref.Text is set
 
 	// Streams set these for the claims that they have.
-	key     key
+	key     mail.DeliveryID
 	ordered bool
 	bytes   int  // of the message
 	applied bool // the round of acks has changed its row
@@ -47,7 +58,7 @@ type Settlement struct {
 // A Settled is the result of a Settlement.
 type Settled struct {
 	ClaimID string
-	State   State
+	State   mail.State
 	DueAt   time.Time `json:",omitzero"` // Delayed
 	Fault   error     `json:"-"`
 }
@@ -63,7 +74,7 @@ func (b *Broker) Settle(ctx context.Context, c identity.Caller, req idempotency.
 		Revision int64
 	}
 	err := req.Drain(ctx, b.store, &answer, func(tx *store.Tx) error {
-		a, err := b.Owner(tx, c)
+		a, err := b.Mailboxes.Owner(tx, c)
 		if err != nil {
 			return err
 		}
@@ -96,8 +107,8 @@ func (b *Broker) Settle(ctx context.Context, c identity.Caller, req idempotency.
 type SettleTx struct {
 	*Broker
 	tx    *store.Tx
-	actor Actor
-	left  tally
+	actor mail.Actor
+	left  mail.Tally
 	due   time.Time
 	ended []heldClaim // claims that have ended
 	renew []renewal
@@ -113,20 +124,20 @@ type SettleTx struct {
 
 // A heldClaim is an ended claim, with the stream that held it.
 type heldClaim struct {
-	key    key
+	key    mail.DeliveryID
 	holder consumerKey
 }
 
 type renewal struct {
-	key    key
+	key    mail.DeliveryID
 	id     string
 	holder consumerKey
 	at     time.Time
 }
 
 // NewSettleTx returns a SettleTx in which the actor changes deliveries.
-func (b *Broker) NewSettleTx(tx *store.Tx, actor Actor) *SettleTx {
-	return &SettleTx{Broker: b, tx: tx, actor: actor, left: tally{}}
+func (b *Broker) NewSettleTx(tx *store.Tx, actor mail.Actor) *SettleTx {
+	return &SettleTx{Broker: b, tx: tx, actor: actor, left: mail.Tally{}}
 }
 
 // Settle applies one settlement. It changes nothing if it returns an error.
@@ -148,34 +159,34 @@ func (s *SettleTx) Settle(item *Settlement) (Settled, error) {
 }
 
 func (s *SettleTx) ack(h *held) (Settled, error) {
-	done := Settled{ClaimID: h.claimID(), State: Acked}
+	done := Settled{ClaimID: h.claimID(), State: mail.Acked}
 	switch h.state {
-	case Acked:
+	case mail.Acked:
 		return done, nil
-	case Cancelled:
+	case mail.Cancelled:
 		return done, s.lost(msgid.Ref{Text: h.claimID()}, "it was cancelled")
 	}
 	now := s.tx.Now()
-	s.tx.Exec(updateAck, s.actor.Mailbox, now, h.message, h.mailbox)
+	s.tx.Exec(updateAck, s.actor.Mailbox, now, h.Message, h.Mailbox)
 	if h.state.Waits() {
-		s.left[h.mailbox]--
+		s.left[h.Mailbox]--
 	}
-	if h.state == Claimed && s.Counters.observer != nil {
+	if h.state == mail.Claimed && s.Counters.observer != nil {
 		s.took = append(s.took, now.Sub(h.claimedAt))
 	}
 	s.noted[Ack] = append(s.noted[Ack], done.ClaimID)
-	if err := s.traceEnd(h, Acked, h.attempts); err != nil {
+	if err := s.traceEnd(h, mail.Acked, h.attempts); err != nil {
 		return done, err
 	}
 	s.end(h)
-	if err := s.Counters.count(s.tx, s.actor.Session, isAcked, h.message); err != nil {
+	if err := s.Counters.count(s.tx, s.actor.Session, isAcked, h.Message); err != nil {
 		return done, err
 	}
-	if err := s.questions.Unanswered(s.tx, h.message); err != nil {
+	if err := s.questions.Unanswered(s.tx, h.Message); err != nil {
 		return done, err
 	}
 	if h.holder == s.actor.Mailbox {
-		if err := s.breakers.Succeeded(s.tx, s.actor.Session.ID, s.actor.Mailbox, h.id()); err != nil {
+		if err := s.breakers.Succeeded(s.tx, s.actor.Session.ID, s.actor.Mailbox, h.DeliveryID); err != nil {
 			return done, err
 		}
 	}
@@ -188,29 +199,29 @@ func (s *SettleTx) nack(h *held, item *Settlement) (Settled, error) {
 	if done.State, done.DueAt, err = s.fail(h, item.Error, item.Fatal, item.Delay); err != nil {
 		return done, err
 	}
-	return done, s.breakers.Failed(s.tx, s.actor.Session.ID, h.holder, h.id())
+	return done, s.breakers.Failed(s.tx, s.actor.Session.ID, h.holder, h.DeliveryID)
 }
 
 // fail counts an attempt and returns the delivery to the mailbox, or makes it a dead letter.
-func (s *SettleTx) fail(h *held, reason string, fatal bool, delay *time.Duration) (state State, due time.Time, err error) {
+func (s *SettleTx) fail(h *held, reason string, fatal bool, delay *time.Duration) (state mail.State, due time.Time, err error) {
 	now := s.tx.Now()
 	attempts := h.attempts + 1
-	s.tx.Exec(insertAttempt, h.message, h.mailbox, h.claims, attempts, h.holder, h.consumer, h.claimedAt, now, reason)
-	if err := s.Counters.count(s.tx, s.actor.Session, hasFailed, h.message); err != nil {
+	s.tx.Exec(insertAttempt, h.Message, h.Mailbox, h.claims, attempts, h.holder, h.consumer, h.claimedAt, now, reason)
+	if err := s.Counters.count(s.tx, s.actor.Session, hasFailed, h.Message); err != nil {
 		return 0, due, err
 	}
 	wait := backoff(attempts)
 	if delay != nil {
 		wait = *delay
 	}
-	state = Pending
+	state = mail.Pending
 	switch {
 	case fatal || attempts >= h.maxAttempts:
-		state = Dead
+		state = mail.Dead
 	case !h.expiresAt.IsZero() && !h.expiresAt.After(now):
-		state = Expired
+		state = mail.Expired
 	case wait > 0:
-		state, due = Delayed, now.Add(wait)
+		state, due = mail.Delayed, now.Add(wait)
 	}
 	if err := s.put(h, state, attempts, due); err != nil {
 		return state, due, err
@@ -218,15 +229,15 @@ func (s *SettleTx) fail(h *held, reason string, fatal bool, delay *time.Duration
 	entry := s.actor.Event("message.retried")
 	entry.Severity = events.Warning
 	entry.Summary = h.claimID() + " failed: " + events.OneLine(reason)
-	if state == Dead {
+	if state == mail.Dead {
 		entry.Type = "message.dead"
 		entry.Severity = events.Error
-		if entry.Quiet, err = s.ofEvent(h.message); err != nil {
+		if entry.Quiet, err = s.ofEvent(h.Message); err != nil {
 			return state, due, err
 		}
-		entry.Summary = fmt.Sprintf("message %d is a dead letter after %s: %s", h.message, events.Counted(attempts, "attempt"), events.OneLine(reason))
+		entry.Summary = fmt.Sprintf("message %d is a dead letter after %s: %s", h.Message, events.Counted(attempts, "attempt"), events.OneLine(reason))
 	}
-	mailbox, err := MailboxName(s.tx, h.mailbox)
+	mailbox, err := mail.MailboxName(s.tx, h.Mailbox)
 	if err != nil {
 		return state, due, err
 	}
@@ -236,24 +247,24 @@ func (s *SettleTx) fail(h *held, reason string, fatal bool, delay *time.Duration
 }
 
 func (s *SettleTx) release(h *held) (Settled, error) {
-	done := Settled{ClaimID: h.claimID(), State: Pending}
+	done := Settled{ClaimID: h.claimID(), State: mail.Pending}
 	if !h.expiresAt.IsZero() && !h.expiresAt.After(s.tx.Now()) {
-		done.State = Expired
+		done.State = mail.Expired
 	}
 	s.noted[Release] = append(s.noted[Release], done.ClaimID)
 	if err := s.put(h, done.State, h.attempts, time.Time{}); err != nil {
 		return done, err
 	}
-	return done, s.breakers.Released(s.tx, h.holder, h.id())
+	return done, s.breakers.Released(s.tx, h.holder, h.DeliveryID)
 }
 
 // put changes the state of a claimed delivery.
-func (s *SettleTx) put(h *held, state State, attempts int, due time.Time) error {
+func (s *SettleTx) put(h *held, state mail.State, attempts int, due time.Time) error {
 	var finished time.Time
 	if !state.Waits() {
 		finished = s.tx.Now()
 	}
-	s.tx.Exec(updatePutBack, int(state), attempts, due, finished, finished, h.message, h.mailbox)
+	s.tx.Exec(updatePutBack, int(state), attempts, due, finished, finished, h.Message, h.Mailbox)
 	if err := s.traceEnd(h, state, attempts); err != nil {
 		return err
 	}
@@ -262,55 +273,55 @@ func (s *SettleTx) put(h *held, state State, attempts int, due time.Time) error 
 		return err
 	}
 	switch state {
-	case Pending:
-		s.makeReady(h.mailbox, place{h.rank, h.message})
-	case Delayed:
+	case mail.Pending:
+		s.makeReady(h.Mailbox, place{h.rank, h.Message})
+	case mail.Delayed:
 		s.due = Earliest(s.due, due)
 	default:
 		return s.promote(h)
 	}
-	s.left[h.mailbox]++
+	s.left[h.Mailbox]++
 	s.due = Earliest(s.due, h.expiresAt)
 	return nil
 }
 
 // noteEnd counts a copy that ends in a state without an ack, and ends the calls that wait for its reply.
-func (s *SettleTx) noteEnd(h *held, state State) error {
+func (s *SettleTx) noteEnd(h *held, state mail.State) error {
 	var err error
 	switch state {
-	case Dead:
-		err = s.Counters.count(s.tx, s.actor.Session, isDead, h.message)
-	case Expired:
-		err = s.Counters.count(s.tx, s.actor.Session, hasExpired, h.message)
-	case Cancelled:
+	case mail.Dead:
+		err = s.Counters.count(s.tx, s.actor.Session, isDead, h.Message)
+	case mail.Expired:
+		err = s.Counters.count(s.tx, s.actor.Session, hasExpired, h.Message)
+	case mail.Cancelled:
 	default:
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return s.questions.Unanswered(s.tx, h.message)
+	return s.questions.Unanswered(s.tx, h.Message)
 }
 
 func (s *SettleTx) extend(h *held, lasts time.Duration) Settled {
-	done := Settled{ClaimID: h.claimID(), State: Claimed}
+	done := Settled{ClaimID: h.claimID(), State: mail.Claimed}
 	if lasts == 0 {
 		lasts = h.claimFor
 	}
 	if lasts != h.claimFor {
-		s.tx.Exec(updateClaimFor, lasts, h.message, h.mailbox)
+		s.tx.Exec(updateClaimFor, lasts, h.Message, h.Mailbox)
 	}
 	s.noted[Extend] = append(s.noted[Extend], done.ClaimID)
-	s.renew = append(s.renew, renewal{h.key, done.ClaimID, consumerKey{h.holder, h.consumer}, s.clock.Now().Add(lasts)})
+	s.renew = append(s.renew, renewal{h.DeliveryID, done.ClaimID, consumerKey{h.holder, h.consumer}, s.clock.Now().Add(lasts)})
 	return done
 }
 
 // end notes the end of a claim.
 func (s *SettleTx) end(h *held) {
-	if h.state == Claimed {
+	if h.state == mail.Claimed {
 		holder := consumerKey{h.holder, h.consumer}
-		s.ended = append(s.ended, heldClaim{h.key, holder})
-		s.Waiters.recall(s.tx, holder, h.key)
+		s.ended = append(s.ended, heldClaim{h.DeliveryID, holder})
+		s.Waiters.recall(s.tx, holder, h.DeliveryID)
 	}
 }
 
@@ -332,7 +343,7 @@ func (s *SettleTx) finish(self *consumer) (int64, error) {
 			return 0, err
 		}
 	}
-	s.left.flush(s.tx)
+	s.left.Flush(s.tx)
 	s.Calendar.Expect(s.tx, s.due)
 	if len(s.ended) > 0 || len(s.renew) > 0 || len(s.noted[Ack]) > 0 || len(s.items) > 0 {
 		s.tx.OnCommit(func() { s.settled(self) })
@@ -364,6 +375,6 @@ func (s *SettleTx) settled(self *consumer) {
 	}
 	s.Streams.revoke(s.ended, self, s.why)
 	if acked := len(s.noted[Ack]); acked > 0 {
-		s.Counters.worked(s.actor, 0, s.fresh, acked)
+		s.Counters.Worked(s.actor, 0, s.fresh, acked)
 	}
 }

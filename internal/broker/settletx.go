@@ -4,9 +4,8 @@ import (
 	"errors"
 	"time"
 
-	"brokerd/internal/directory"
 	"brokerd/internal/events"
-	"brokerd/internal/fault"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
@@ -16,9 +15,9 @@ import (
 // reads, the calendar, the metrics, and questions.
 
 // Wait counts a delivery that waits in a mailbox from now on. If it is Pending, dispatch assigns it.
-func (s *SettleTx) Wait(mailbox int64, state State, rank, message int64) {
+func (s *SettleTx) Wait(mailbox int64, state mail.State, rank, message int64) {
 	s.left[mailbox]++
-	if state == Pending {
+	if state == mail.Pending {
 		s.makeReady(mailbox, place{rank, message})
 	} else {
 		s.Waiters.Arrived(s.tx, mailbox)
@@ -53,7 +52,7 @@ func (s *SettleTx) ReleaseAll(limit int) (more bool, err error) {
 
 // AckReady acknowledges a ready delivery in the actor's own mailbox, or an unread notice, and updates the item. done is
 // false if the delivery is not ready any more.
-func (s *SettleTx) AckReady(item *Item) (done bool, err error) {
+func (s *SettleTx) AckReady(item *mail.Item) (done bool, err error) {
 	now, d := s.tx.Now(), &item.Delivery
 	var ordering string
 	err = s.tx.QueryRow(updateAckReady, s.actor.Mailbox, now, item.Revision).Scan(&ordering)
@@ -75,12 +74,12 @@ func (s *SettleTx) AckReady(item *Item) (done bool, err error) {
 	if err := s.questions.Unanswered(s.tx, item.Revision); err != nil {
 		return false, err
 	}
-	if d.State == Pending {
+	if d.State == mail.Pending {
 		s.left[s.actor.Mailbox]--
 	}
-	d.State, d.Holder, d.FinishedAt = Acked, s.actor.Name, now
+	d.State, d.Holder, d.FinishedAt = mail.Acked, s.actor.Name, now
 	d.ReadAt, d.DeliveredAt = Earliest(d.ReadAt, now), Earliest(d.DeliveredAt, now)
-	h := held{key: key{item.Revision, s.actor.Mailbox}, claims: d.Claims}
+	h := held{DeliveryID: mail.DeliveryID{Message: item.Revision, Mailbox: s.actor.Mailbox}, claims: d.Claims}
 	s.noted[Ack] = append(s.noted[Ack], h.claimID())
 	if ordering == "" {
 		return true, nil
@@ -93,9 +92,9 @@ func (s *SettleTx) AckReady(item *Item) (done bool, err error) {
 func (s *SettleTx) AckOwn(ref msgid.Ref) error {
 	h, err := s.locate(&Settlement{Verb: Release, Ref: ref}) // not Ack, which may come late
 	if err != nil && ref.Claim == 0 {
-		mail, err2 := s.locate(&Settlement{Verb: Ack, Ref: ref})
-		if err2 == nil && mail.mailbox == s.actor.Mailbox && mail.state == Pending {
-			h, err = mail, nil
+		own, err2 := s.locate(&Settlement{Verb: Ack, Ref: ref})
+		if err2 == nil && own.Mailbox == s.actor.Mailbox && own.state == mail.Pending {
+			h, err = own, nil
 		}
 	}
 	if err != nil {
@@ -114,9 +113,19 @@ func (s *SettleTx) makeReady(mailbox int64, at place) {
 	s.Waiters.ready(s.tx, mailbox, at)
 }
 
-// Withdraw cancels a delivery that waits, or an unread notice, with an event.
-func (s *SettleTx) Withdraw(message, mailbox int64, state State) error {
-	return s.finishWaiting(&held{key: key{message, mailbox}, state: state}, Cancelled, "message.cancelled")
+// End ends an unfinished delivery in the given state, which may have an ordering key: one that waits is CANCELLED with an
+// event, as an unread notice is, and a claim is acknowledged in the name of its holder.
+func (s *SettleTx) End(d mail.DeliveryID, state mail.State, ordering string) error {
+	if state != mail.Claimed {
+		return s.finishWaiting(&held{DeliveryID: d, state: state, ordering: ordering}, mail.Cancelled, "message.cancelled")
+	}
+	h, _, err := claimedDelivery(s.tx, d)
+	if err != nil {
+		return err
+	}
+	s.actor.Mailbox = h.holder
+	_, err = s.ack(h)
+	return err
 }
 
 // NoteDead counts deliveries that have become dead letters, and ends the calls that wait for replies to them.
@@ -132,37 +141,22 @@ func (s *SettleTx) NoteDead(messages ...int64) error {
 	return nil
 }
 
-// Dismiss ends what a deregistered agent has in the core beside its claims and its mail: streams, waiting calls and
-// subscriptions. It returns the agent as an actor, with the mailbox 0 if it has none.
-func (b *Broker) Dismiss(tx *store.Tx, session directory.Session, agent directory.Agent) (Actor, error) {
-	a := Actor{Agent: agent, Session: session}
-	var err error
-	a.Mailbox, err = b.Mailboxes.Find(tx, session.ID, MailboxRef{AgentMailbox, agent.Name})
-	if err != nil || a.Mailbox == 0 {
-		return a, err
-	}
-	b.Waiters.dismiss(tx, a.Mailbox, fault.AgentGone(a.Name))
-	tx.Exec(deleteSubscriptions, a.Mailbox)
-	b.Audiences.Forget(tx)
-	return a, nil
-}
-
 // promote makes the next delivery of the ordering key ready after h was finished, if h was the head of the key. A
 // delivery that was blocked, or finished before, held back no other one: then the head is another delivery, which need
 // not be the oldest after a redrive.
 func (s *SettleTx) promote(h *held) error {
-	if h.ordering == "" || h.state == Blocked || !h.state.unfinished() {
+	if h.ordering == "" || h.state == mail.Blocked || !h.state.Unfinished() {
 		return nil
 	}
-	return s.PromoteNext(h.mailbox, h.ordering)
+	return s.PromoteNext(h.Mailbox, h.ordering)
 }
 
-func (s *SettleTx) promoteAfter(k key) error {
+func (s *SettleTx) promoteAfter(k mail.DeliveryID) error {
 	var ordering string
-	if err := s.tx.QueryRow(selectOrdering, k.message, k.mailbox).Scan(&ordering); err != nil {
+	if err := s.tx.QueryRow(selectOrdering, k.Message, k.Mailbox).Scan(&ordering); err != nil {
 		return err
 	}
-	return s.PromoteNext(k.mailbox, ordering)
+	return s.PromoteNext(k.Mailbox, ordering)
 }
 
 // HasOrdered reports whether a mailbox has an unfinished delivery with an ordering key. Another delivery with that key
@@ -181,7 +175,7 @@ func (s *SettleTx) PromoteNext(mailbox int64, ordering string) error {
 		queue                  bool
 	}
 	err := s.tx.QueryRow(selectHead, mailbox, ordering).Scan(&n.message, &n.state, &n.rank, &n.arrival, &n.due, &n.queue)
-	if errors.Is(err, store.ErrNoRows) || err == nil && State(n.state) != Blocked {
+	if errors.Is(err, store.ErrNoRows) || err == nil && mail.State(n.state) != mail.Blocked {
 		return nil
 	}
 	if err != nil {
@@ -189,14 +183,20 @@ func (s *SettleTx) PromoteNext(mailbox int64, ordering string) error {
 	}
 	if n.due.After(s.tx.Now()) {
 		s.due = Earliest(s.due, n.due)
-		s.tx.Exec(updateState, int(Delayed), n.message, mailbox)
+		s.tx.Exec(updateState, int(mail.Delayed), n.message, mailbox)
 		return nil
 	}
 	s.makeReady(mailbox, place{n.rank, n.message})
 	if n.arrival == 0 {
-		s.last, err = s.Calendar.arrive(s.tx, s.actor.Session.ID, key{n.message, mailbox}, n.queue)
+		s.last, err = s.Calendar.arrive(s.tx, s.actor.Session.ID, mail.DeliveryID{Message: n.message, Mailbox: mailbox}, n.queue)
 		return err
 	}
-	s.tx.Exec(updateState, int(Pending), n.message, mailbox)
+	s.tx.Exec(updateState, int(mail.Pending), n.message, mailbox)
 	return nil
+}
+
+// ofEvent reports whether a message is that of an event.
+func (s *SettleTx) ofEvent(message int64) (is bool, err error) {
+	err = s.tx.QueryRow(selectIsEvent, message).Scan(&is)
+	return is, err
 }

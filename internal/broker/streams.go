@@ -8,6 +8,7 @@ import (
 
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
+	"brokerd/internal/mail"
 	"brokerd/internal/store"
 )
 
@@ -64,7 +65,7 @@ type ClaimStream struct {
 
 // An openClaim is what a stream keeps of a claim.
 type openClaim struct {
-	key      key
+	key      mail.DeliveryID
 	bytes    int
 	ordered  bool
 	sent     bool
@@ -95,7 +96,7 @@ func (o *Streams) Open(ctx context.Context, c identity.Caller, w Wish) (*ClaimSt
 	}
 	var resumed []Claim
 	err := b.store.Drain(ctx, func(tx *store.Tx) error {
-		a, err := b.ActingAgent(tx, c)
+		a, err := b.Mailboxes.ActingAgent(tx, c)
 		if err != nil {
 			return err
 		}
@@ -171,7 +172,7 @@ func (o *Streams) remove(c *consumer) {
 }
 
 // move gives those of an agent's streams that take from all its mailboxes a new set of them.
-func (o *Streams) move(a Actor, boxes []Mailbox) {
+func (o *Streams) move(a mail.Actor, boxes []mail.Mailbox) {
 	o.mu.Lock()
 	var moved []*consumer
 	for k, c := range o.open {
@@ -281,7 +282,7 @@ func (s *ClaimStream) deliver(claims []Claim) {
 }
 
 // lose takes a claim from the stream. It runs in the writer.
-func (s *ClaimStream) lose(k key, why Reason) {
+func (s *ClaimStream) lose(k mail.DeliveryID, why Reason) {
 	s.mu.Lock()
 	lost, held, bytes, unsent := 0, 0, 0, 0
 	for id, o := range s.open {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 
+	"brokerd/internal/mail"
 	"brokerd/internal/store"
 )
 
@@ -76,12 +77,12 @@ func (w *Waiters) Arrived(tx *store.Tx, mailboxes ...int64) {
 	}
 }
 
-// reread makes dispatch read the mailboxes of deliveries from the front again: the deliveries that a filtered consumer
+// Reread makes dispatch read the mailboxes of deliveries from the front again: the deliveries that a filtered consumer
 // has passed over are no longer in front of those that it has not.
-func (w *Waiters) reread(tx *store.Tx, keys []key) {
+func (w *Waiters) Reread(tx *store.Tx, keys []mail.DeliveryID) {
 	mailboxes := map[int64]bool{}
 	for _, k := range keys {
-		mailboxes[k.mailbox] = true
+		mailboxes[k.Mailbox] = true
 	}
 	for mailbox := range mailboxes {
 		w.ready(tx, mailbox, front)
@@ -208,7 +209,7 @@ func (w *Waiters) mayHave(c *consumer) bool {
 	if !c.entered {
 		return false
 	}
-	return slices.ContainsFunc(c.boxes, func(box Mailbox) bool { return !w.isEmpty(box.ID) })
+	return slices.ContainsFunc(c.boxes, func(box mail.Mailbox) bool { return !w.isEmpty(box.ID) })
 }
 
 // isEmpty reports whether nothing is ready in a mailbox, as far as that is known.
@@ -301,7 +302,7 @@ func (w *Waiters) signalAll() {
 }
 
 // move changes the mailboxes of a consumer, unless it has left. It is for functions of OnCommit.
-func (w *Waiters) move(c *consumer, a Actor, boxes []Mailbox) {
+func (w *Waiters) move(c *consumer, a mail.Actor, boxes []mail.Mailbox) {
 	if !c.entered || c.gone.Load() {
 		return
 	}
@@ -312,18 +313,14 @@ func (w *Waiters) move(c *consumer, a Actor, boxes []Mailbox) {
 	w.enter(c)
 }
 
-// dismiss ends the consumers of an agent with an error when the transaction is committed. From
-// now on they receive nothing.
-func (w *Waiters) dismiss(tx *store.Tx, agent int64, why error) {
-	w.dismissAll(tx, func(c *consumer) bool { return c.actor.Mailbox == agent }, why)
+// dismissAgent is dismiss for the consumers of an agent.
+func (w *Waiters) dismissAgent(tx *store.Tx, agent int64, why error) {
+	w.dismiss(tx, func(c *consumer) bool { return c.actor.Mailbox == agent }, why)
 }
 
-// dismissSession is dismiss for all consumers of a session.
-func (w *Waiters) dismissSession(tx *store.Tx, session int64, why error) {
-	w.dismissAll(tx, func(c *consumer) bool { return c.actor.Session.ID == session }, why)
-}
-
-func (w *Waiters) dismissAll(tx *store.Tx, who func(*consumer) bool, why error) {
+// dismiss ends the consumers for which who is true with an error when the transaction is committed. From now on they
+// receive nothing.
+func (w *Waiters) dismiss(tx *store.Tx, who func(*consumer) bool, why error) {
 	for _, c := range w.those(who) {
 		c.leaving.Set(tx, true)
 	}
@@ -357,14 +354,14 @@ func (w *Waiters) those(who func(*consumer) bool) []*consumer {
 
 // taker returns the next consumer of a mailbox that may have a new delivery at once. It returns nil if there is none, or
 // if other deliveries go before.
-func (w *Waiters) taker(tx *store.Tx, mailbox int64, ref MailboxRef, r *ready) (*consumer, error) {
-	l := w.lines[mailbox]
+func (w *Waiters) taker(tx *store.Tx, to mail.Mailbox, r *ready) (*consumer, error) {
+	l := w.lines[to.ID]
 	if l == nil || l.holds.Get() == unread || w.retry.Get() != nil {
 		return nil, nil
 	}
 	var failed error
 	c := l.nextTo(func(c *consumer) bool {
-		if !c.takes(ref.Kind, r) || w.capacity(c) == 0 || w.unread.Get() && w.hasUnread(c) {
+		if !c.takes(to.Ref.Kind, r) || w.capacity(c) == 0 || w.unread.Get() && w.hasUnread(c) {
 			return false
 		}
 		p, err := w.gates.Pass(tx, c.actor.Mailbox)
@@ -378,7 +375,7 @@ func (w *Waiters) taker(tx *store.Tx, mailbox int64, ref MailboxRef, r *ready) (
 
 // hasUnread reports whether another delivery may go before a new one for a consumer, from any of its mailboxes.
 func (w *Waiters) hasUnread(c *consumer) bool {
-	return slices.ContainsFunc(c.boxes, func(box Mailbox) bool {
+	return slices.ContainsFunc(c.boxes, func(box mail.Mailbox) bool {
 		l := w.lines[box.ID]
 		return l != nil && l.holds.Get() == unread
 	})
@@ -393,8 +390,8 @@ func (w *Waiters) give(tx *store.Tx, c *consumer, claim *Claim) {
 }
 
 // recall takes a claim that has ended from the consumer that was given it in this batch.
-func (w *Waiters) recall(tx *store.Tx, holder consumerKey, k key) {
-	l := w.lines[k.mailbox]
+func (w *Waiters) recall(tx *store.Tx, holder consumerKey, k mail.DeliveryID) {
+	l := w.lines[k.Mailbox]
 	if l == nil {
 		return
 	}

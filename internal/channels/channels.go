@@ -9,6 +9,8 @@ import (
 	"brokerd/internal/events"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/mail"
+	"brokerd/internal/msgtype"
 	"brokerd/internal/store"
 )
 
@@ -17,14 +19,14 @@ type Registry struct {
 	store   *store.Store
 	log     *events.Log
 	dir     *directory.Directory
-	catalog broker.Catalog
+	catalog msgtype.Catalog
 	broker  *broker.Broker
 	rekept  []func(*store.Tx) // see OnRekept
 }
 
 // New returns the registry of the core's channels.
 func New(
-	st *store.Store, log *events.Log, dir *directory.Directory, catalog broker.Catalog, core *broker.Broker,
+	st *store.Store, log *events.Log, dir *directory.Directory, catalog msgtype.Catalog, core *broker.Broker,
 ) *Registry {
 	return &Registry{store: st, log: log, dir: dir, catalog: catalog, broker: core}
 }
@@ -48,7 +50,7 @@ func (r *Registry) List(
 ) (list []Channel, more bool, revision int64, err error) {
 	err = r.store.Read(ctx, func(s *store.Snapshot) error {
 		list, more, revision = nil, false, s.Revision()
-		a, err := r.broker.Acting(s, c)
+		a, err := r.broker.Mailboxes.Acting(s, c)
 		if err != nil {
 			return err
 		}
@@ -86,7 +88,7 @@ func Of(
 		return nil, false, err
 	}
 	for i, id := range ids {
-		if list[i].Subscribers, err = broker.SubscribersOf(q, id); err != nil {
+		if list[i].Subscribers, err = mail.SubscribersOf(q, id); err != nil {
 			return nil, false, err
 		}
 	}
@@ -103,7 +105,7 @@ func (r *Registry) Configure(
 		Revision int64
 	}
 	err := req.Drain(ctx, r.store, &answer, func(tx *store.Tx) error {
-		a, err := r.broker.Acting(tx, c)
+		a, err := r.broker.Mailboxes.Acting(tx, c)
 		if err != nil {
 			return err
 		}
@@ -111,12 +113,12 @@ func (r *Registry) Configure(
 		if err != nil {
 			return err
 		}
-		waiting, err := broker.WaitingIn(tx, id)
+		waiting, err := mail.WaitingIn(tx, id)
 		if err != nil {
 			return err
 		}
 		answer.Channel = Channel{Name: channel, Waiting: waiting}
-		if answer.Channel.Subscribers, err = broker.SubscribersOf(tx, id); err != nil {
+		if answer.Channel.Subscribers, err = mail.SubscribersOf(tx, id); err != nil {
 			return err
 		}
 		if ttl != nil {
@@ -126,7 +128,7 @@ func (r *Registry) Configure(
 		if answer.Channel.Kept, err = r.keep(tx, id, kept); err != nil {
 			return err
 		}
-		if answer.Channel.DefaultTTL, err = broker.DefaultTTL(tx, a.Session.ID, channel); err != nil {
+		if answer.Channel.DefaultTTL, err = mail.DefaultTTL(tx, a.Session.ID, channel); err != nil {
 			return err
 		}
 		entry := a.Event("channel.configured")

@@ -5,10 +5,10 @@ import (
 	"strconv"
 	"strings"
 
-	"brokerd/internal/broker"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/mail"
 	"brokerd/internal/store"
 )
 
@@ -20,7 +20,7 @@ const maxSubscriptions = 1000
 func (r *Registry) Subscribe(
 	ctx context.Context, c identity.Caller, req idempotency.Request, channel string,
 ) (changed bool, revision int64, err error) {
-	return r.change(ctx, c, req, "channel.subscribed", channel, func(tx *store.Tx, a broker.Actor) (bool, error) {
+	return r.change(ctx, c, req, "channel.subscribed", channel, func(tx *store.Tx, a mail.Actor) (bool, error) {
 		id, err := r.broker.Mailboxes.OpenChannel(tx, a, channel)
 		if err != nil {
 			return false, err
@@ -47,8 +47,8 @@ func (r *Registry) Subscribe(
 func (r *Registry) Unsubscribe(
 	ctx context.Context, c identity.Caller, req idempotency.Request, channel string,
 ) (changed bool, revision int64, err error) {
-	return r.change(ctx, c, req, "channel.unsubscribed", channel, func(tx *store.Tx, a broker.Actor) (bool, error) {
-		ref := broker.MailboxRef{Kind: broker.ChannelMailbox, Name: channel}
+	return r.change(ctx, c, req, "channel.unsubscribed", channel, func(tx *store.Tx, a mail.Actor) (bool, error) {
+		ref := mail.ChannelRef(channel)
 		id, err := r.broker.Mailboxes.Find(tx, a.Session.ID, ref)
 		if err != nil {
 			return false, err
@@ -62,14 +62,14 @@ func (r *Registry) Unsubscribe(
 // has changed nothing.
 func (r *Registry) change(
 	ctx context.Context, c identity.Caller, req idempotency.Request, event, channel string,
-	apply func(*store.Tx, broker.Actor) (bool, error),
+	apply func(*store.Tx, mail.Actor) (bool, error),
 ) (bool, int64, error) {
 	var answer struct {
 		Changed  bool
 		Revision int64
 	}
 	err := req.Drain(ctx, r.store, &answer, func(tx *store.Tx) error {
-		a, err := r.broker.ActingAgent(tx, c)
+		a, err := r.broker.Mailboxes.ActingAgent(tx, c)
 		if err != nil {
 			return err
 		}
@@ -92,12 +92,12 @@ func (r *Registry) change(
 // UnknownEvents warns of a subscription to the events of a type of which the broker sends none to channels, which the
 // session's catalog does not have and which none of the newest events has.
 func (r *Registry) UnknownEvents(ctx context.Context, c identity.Caller, channel string) ([]string, error) {
-	eventType, ofEvents := strings.CutPrefix(channel, broker.EventChannel)
+	eventType, ofEvents := strings.CutPrefix(channel, mail.EventChannel)
 	if !ofEvents || eventType == "*" {
 		return nil, nil
 	}
 	set, err := r.catalog.Types(ctx, c.Session)
-	if err != nil || broker.KnownEvent(set, eventType) {
+	if err != nil || mail.KnownEvent(set, eventType) {
 		return nil, err
 	}
 	published := false
@@ -113,7 +113,7 @@ func (r *Registry) UnknownEvents(ctx context.Context, c identity.Caller, channel
 	}
 	text := "no event of the type " + eventType +
 		" is known so far: it is no type of the broker or of the catalog, and no newer event has it"
-	if hint := broker.MeantEvent(set, eventType); hint != "" {
+	if hint := mail.MeantEvent(set, eventType); hint != "" {
 		text += "; " + hint
 	}
 	return []string{text}, nil

@@ -11,7 +11,9 @@ import (
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
+	"brokerd/internal/router"
 	"brokerd/internal/store"
 )
 
@@ -20,8 +22,8 @@ type Asked struct {
 	ID       msgid.ID
 	Revision int64
 	Warnings []string
-	Reply    *broker.Message `json:"-"` // nil if none came
-	NoReply  NoReply         `json:"-"` // without a reply: whether none can come any more
+	Reply    *mail.Message `json:"-"` // nil if none came
+	NoReply  NoReply       `json:"-"` // without a reply: whether none can come any more
 }
 
 // Ask sends a question and waits for its reply, which goes to this call alone. The same request continues to wait
@@ -29,20 +31,20 @@ type Asked struct {
 // Errors: as Send; fault.Precondition (NO_RESPONDERS) if no agent could reply; fault.Exhausted (MAILBOX_FULL) if
 // no mailbox took the question.
 func (r *Registry) Ask(
-	ctx context.Context, c identity.Caller, req idempotency.Request, draft broker.Draft, wait time.Duration,
+	ctx context.Context, c identity.Caller, req idempotency.Request, draft mail.Draft, wait time.Duration,
 ) (Asked, error) {
-	if err := r.broker.Admit(ctx, c); err != nil {
+	if err := r.router.Admit(ctx, c); err != nil {
 		return Asked{}, err
 	}
-	from := r.broker.Traces.Origin(ctx)
+	from := r.router.Origin(ctx)
 	var asked Asked
 	var waiting *call
 	draft.Response, draft.Within = true, wait
 	err := r.store.Write(ctx, func(tx *store.Tx) error {
 		waiting = nil
-		var a broker.Actor
+		var a mail.Actor
 		seen, err := req.Do(tx, &asked, func() (err error) {
-			if a, err = r.broker.Acting(tx, c); err != nil {
+			if a, err = r.broker.Mailboxes.Acting(tx, c); err != nil {
 				return err
 			}
 			asked, err = r.ask(tx, a, from, &draft)
@@ -52,7 +54,7 @@ func (r *Registry) Ask(
 			return err
 		}
 		if seen {
-			if a, err = r.broker.Acting(tx, c); err != nil {
+			if a, err = r.broker.Mailboxes.Acting(tx, c); err != nil {
 				return err
 			}
 			var settled bool
@@ -76,13 +78,13 @@ func (r *Registry) Ask(
 }
 
 // ask sends the question.
-func (r *Registry) ask(tx *store.Tx, a broker.Actor, from *broker.Origin, d *broker.Draft) (Asked, error) {
-	s := r.broker.NewSendTx(tx, a, from)
+func (r *Registry) ask(tx *store.Tx, a mail.Actor, from *router.Origin, d *mail.Draft) (Asked, error) {
+	s := r.router.NewTx(tx, a, from)
 	possible, err := r.responders(tx, a, d.Target)
 	if err != nil {
 		return Asked{}, err
 	}
-	var out broker.Outcome
+	var out router.Outcome
 	if possible {
 		if out, err = s.Send(d); err != nil {
 			return Asked{}, fault.Within("message", err)
@@ -92,44 +94,44 @@ func (r *Registry) ask(tx *store.Tx, a broker.Actor, from *broker.Origin, d *bro
 		return Asked{}, noResponders(s, d.Target)
 	}
 	if out.Count > 0 && out.Refused == out.Count {
-		return Asked{}, broker.MailboxFull(d.Target, a.Session.MailboxLimit)
+		return Asked{}, router.MailboxFull(d.Target, a.Session.MailboxLimit)
 	}
 	return Asked{ID: out.ID, Revision: out.Revision, Warnings: out.Warnings}, s.Finish()
 }
 
 // responders reports whether a target means a registered agent other than the actor. It does not check that the agent
 // of a target exists: the send does.
-func (r *Registry) responders(tx *store.Tx, a broker.Actor, t broker.Target) (bool, error) {
+func (r *Registry) responders(tx *store.Tx, a mail.Actor, t mail.Target) (bool, error) {
 	var role, pattern string
 	switch t.Kind {
-	case broker.ToAgent:
+	case mail.ToAgent:
 		return t.Name != a.Name || a.System(), nil
-	case broker.ToChannel:
-		id, err := r.broker.Mailboxes.Find(tx, a.Session.ID, broker.MailboxRef{Kind: broker.ChannelMailbox, Name: t.Name})
+	case mail.ToChannel:
+		id, err := r.broker.Mailboxes.Find(tx, a.Session.ID, mail.ChannelRef(t.Name))
 		if err != nil {
 			return false, err
 		}
-		names, err := broker.SubscribersOf(tx, id)
+		names, err := mail.SubscribersOf(tx, id)
 		return slices.ContainsFunc(names, func(name string) bool { return name != a.Name }), err
-	case broker.ToRole:
+	case mail.ToRole:
 		role = t.Name
-	case broker.ToPattern:
+	case mail.ToPattern:
 		pattern = t.Name
-	case broker.ToEveryone:
+	case mail.ToEveryone:
 	}
 	agents, err := r.dir.Matching(tx, a.Session.ID, directory.Selection{Role: role, Pattern: pattern})
 	return slices.ContainsFunc(agents, func(other directory.Agent) bool { return other.Name != a.Name }), err
 }
 
 // noResponders returns the error of a question that no agent can reply to.
-func noResponders(s *broker.SendTx, t broker.Target) error {
+func noResponders(s *router.Tx, t mail.Target) error {
 	var absent string
 	var err error
 	switch t.Kind {
-	case broker.ToRole:
-		absent, err = s.Vacancy(broker.MailboxRef{Kind: broker.RoleMailbox, Name: t.Name})
-	case broker.ToChannel:
-		absent, err = s.Vacancy(broker.MailboxRef{Kind: broker.ChannelMailbox, Name: t.Name})
+	case mail.ToRole:
+		absent, err = s.Vacancy(mail.RoleRef(t.Name))
+	case mail.ToChannel:
+		absent, err = s.Vacancy(mail.ChannelRef(t.Name))
 	}
 	if err != nil {
 		return err
@@ -143,7 +145,7 @@ func noResponders(s *broker.SendTx, t broker.Target) error {
 // fetch returns the reply to a question that is asked again, and reports whether the question is settled. It
 // finishes a reply that has become ordinary mail, unless a consumer works on it. A reply that is not due yet stays
 // mail.
-func (r *Registry) fetch(tx *store.Tx, a broker.Actor, question int64) (*broker.Message, bool, error) {
+func (r *Registry) fetch(tx *store.Tx, a mail.Actor, question int64) (*mail.Message, bool, error) {
 	var settled, reply int64
 	err := tx.QueryRow(selectQuestion, question).Scan(&settled, &reply)
 	if errors.Is(err, store.ErrNoRows) {
@@ -152,14 +154,14 @@ func (r *Registry) fetch(tx *store.Tx, a broker.Actor, question int64) (*broker.
 	if err != nil || settled == 0 || reply == 0 {
 		return nil, settled != 0, err
 	}
-	m, err := broker.FindMessage(tx, a.Session.ID, msgid.Ref{Revision: reply})
+	m, err := mail.FindMessage(tx, a.Session.ID, msgid.Ref{Revision: reply})
 	if fault.KindOf(err) == fault.NotFound {
 		return nil, true, nil
 	}
 	if err != nil {
 		return nil, true, err
 	}
-	own := broker.MailboxRef{Kind: broker.AgentMailbox, Name: a.Name}
+	own := mail.AgentRef(a.Name)
 	if a.Mailbox, err = r.broker.Mailboxes.Find(tx, a.Session.ID, own); err != nil {
 		return nil, true, err
 	}
@@ -167,7 +169,7 @@ func (r *Registry) fetch(tx *store.Tx, a broker.Actor, question int64) (*broker.
 	if err != nil {
 		return nil, true, err
 	}
-	if state == broker.Delayed {
+	if state == mail.Delayed {
 		return nil, true, nil
 	}
 	tx.Exec(updateFetched, question)
@@ -184,4 +186,4 @@ func (r *Registry) fetch(tx *store.Tx, a broker.Actor, question int64) (*broker.
 }
 
 // unclaimed reports whether a delivery in a state waits or is an unread notice.
-func unclaimed(state broker.State) bool { return state.Waits() || state == broker.NoticeUnread }
+func unclaimed(state mail.State) bool { return state.Waits() || state == mail.NoticeUnread }

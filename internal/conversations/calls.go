@@ -9,10 +9,10 @@ import (
 
 	"go.uber.org/zap"
 
-	"brokerd/internal/broker"
 	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
+	"brokerd/internal/mail"
 	"brokerd/internal/store"
 )
 
@@ -35,7 +35,7 @@ type call struct {
 // A verdict ends a wait: with a reply, or without one, because none can come any more or the asker has failed or
 // deregistered.
 type verdict struct {
-	reply *broker.Message
+	reply *mail.Message
 	none  NoReply
 	err   error
 	share *sharedReply
@@ -66,7 +66,7 @@ func (s *sharedReply) leave(withReply bool) (lost bool) {
 }
 
 // list adds a call to the list of those that wait for the reply to a question.
-func (r *Registry) list(tx *store.Tx, a broker.Actor, question int64) *call {
+func (r *Registry) list(tx *store.Tx, a mail.Actor, question int64) *call {
 	c := &call{question: question, session: a.Session.ID, agent: a.Name, result: make(chan verdict, 1)}
 	r.calls.Set(tx, question, append(slices.Clip(r.calls.Get(question)), c))
 	return c
@@ -156,7 +156,7 @@ func (r *Registry) await(ctx context.Context, c *call, wait time.Duration) (verd
 }
 
 // putBack turns a reply into ordinary mail that was assigned to a call that was cancelled.
-func (r *Registry) putBack(c *call, reply *broker.Message) {
+func (r *Registry) putBack(c *call, reply *mail.Message) {
 	err := r.store.Drain(context.Background(), func(tx *store.Tx) error {
 		session, err := r.dir.ByID(tx, c.session)
 		if err != nil || session.Closed() {
@@ -169,8 +169,8 @@ func (r *Registry) putBack(c *call, reply *broker.Message) {
 		if err != nil || !found {
 			return err
 		}
-		a := broker.Actor{Agent: agent, Session: session}
-		own := broker.MailboxRef{Kind: broker.AgentMailbox, Name: c.agent}
+		a := mail.Actor{Agent: agent, Session: session}
+		own := mail.AgentRef(c.agent)
 		if a.Mailbox, err = r.broker.Mailboxes.Find(tx, c.session, own); err != nil {
 			return err
 		}
@@ -183,13 +183,13 @@ func (r *Registry) putBack(c *call, reply *broker.Message) {
 		if err != nil {
 			return err
 		}
-		arrival, err := r.resent(tx, system(c.session), reply.Revision, []string{c.agent})
+		arrival, err := r.resent(tx, mail.System(c.session), reply.Revision, []string{c.agent})
 		if err != nil {
 			return err
 		}
 		tx.Exec(updateUnawaited, arrival, reply.Revision, a.Mailbox)
 		s := r.broker.NewSettleTx(tx, a)
-		s.Wait(a.Mailbox, broker.Pending, rank, reply.Revision)
+		s.Wait(a.Mailbox, mail.Pending, rank, reply.Revision)
 		s.Expire(expires)
 		_, err = s.Finish()
 		return err

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"strconv"
 
-	"brokerd/internal/broker"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
@@ -29,7 +29,7 @@ func (r *Registry) Cancel(
 ) (Cancellation, error) {
 	var answer Cancellation
 	err := req.Drain(ctx, r.store, &answer, func(tx *store.Tx) error {
-		a, err := r.broker.Acting(tx, c)
+		a, err := r.broker.Mailboxes.Acting(tx, c)
 		if err != nil {
 			return err
 		}
@@ -65,7 +65,7 @@ func (r *Registry) Cancel(
 			if d.state.Waits() {
 				s.Leave(d.mailbox, 1)
 			}
-			if d.ordering == "" || d.state == broker.Blocked {
+			if d.ordering == "" || d.state == mail.Blocked {
 				continue
 			}
 			if err := s.PromoteNext(d.mailbox, d.ordering); err != nil {
@@ -79,7 +79,7 @@ func (r *Registry) Cancel(
 }
 
 // cancelled returns the event that a message is cancelled in so many mailboxes.
-func cancelled(a broker.Actor, message int64, mailboxes int, reason string) events.Entry {
+func cancelled(a mail.Actor, message int64, mailboxes int, reason string) events.Entry {
 	entry := a.Event("message.cancelled")
 	entry.Summary = fmt.Sprintf("message %d cancelled for %s", message, finding.Count(mailboxes, "recipient"))
 	entry.Related = []string{strconv.FormatInt(message, 10)}
@@ -93,7 +93,7 @@ func cancelled(a broker.Actor, message int64, mailboxes int, reason string) even
 // A delivery is one that can be cancelled.
 type delivery struct {
 	mailbox  int64
-	state    broker.State
+	state    mail.State
 	ordering string // its ordering key
 }
 
@@ -106,7 +106,7 @@ func unclaimedOf(q store.Querier, message int64) (waiting []delivery, others int
 		if err := rows.Scan(&d.mailbox, &state, &d.ordering); err != nil {
 			return nil, 0, err
 		}
-		if d.state = broker.State(state); unclaimed(d.state) {
+		if d.state = mail.State(state); unclaimed(d.state) {
 			waiting = append(waiting, d)
 		} else {
 			others++
@@ -117,8 +117,8 @@ func unclaimedOf(q store.Querier, message int64) (waiting []delivery, others int
 
 // sent returns a message that the actor sent, or any message for an operator. Errors: fault.NotFound, and fault.Denied
 // for any other agent; what names the action that it may not do.
-func sent(q store.Querier, a broker.Actor, ref msgid.Ref, what string) (broker.Message, error) {
-	m, err := broker.FindMessage(q, a.Session.ID, ref)
+func sent(q store.Querier, a mail.Actor, ref msgid.Ref, what string) (mail.Message, error) {
+	m, err := mail.FindMessage(q, a.Session.ID, ref)
 	if err != nil {
 		return m, err
 	}

@@ -40,8 +40,8 @@
 //
 // # What it relies on
 //
-// The core sends, delivers and settles: SendTx, SettleTx and Withdraw. It knows this package by its interfaces
-// Questions and Timed. The core itself writes the rows of resends when it delivers, and deletes them when a session
-// closes. The registries of sessions and agents call SessionClosed, AgentEnded and AgentGone. The tables are in the
-// schema of the core.
+// A router.Tx sends, a broker.SettleTx settles, and the backlog withdraws. They know this package by the interfaces
+// router.Questions, broker.Questions and broker.Timed. The router writes the rows of resends when it sends, and the
+// backlog deletes them when a session closes. The registries of sessions and agents call SessionClosed, AgentEnded and
+// AgentGone. The tables are in package schema.
 package conversations

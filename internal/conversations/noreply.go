@@ -3,7 +3,7 @@ package conversations
 import (
 	"errors"
 
-	"brokerd/internal/broker"
+	"brokerd/internal/mail"
 	"brokerd/internal/store"
 )
 
@@ -62,24 +62,24 @@ func noReplyTo(q store.Querier, message int64) (NoReply, error) {
 		return NoReply{}, err
 	}
 	var none NoReply
-	switch broker.State(state) {
-	case broker.Acked:
+	switch mail.State(state) {
+	case mail.Acked:
 		none.Reason = QuestionAcked
-	case broker.Dead:
+	case mail.Dead:
 		none.Reason = QuestionDead
 		err = q.QueryRow(selectLastError, message, mailbox).Scan(&none.Error)
 		if errors.Is(err, store.ErrNoRows) {
 			err = nil
 		}
-	case broker.Expired:
+	case mail.Expired:
 		none.Reason = QuestionExpired
-	case broker.Cancelled:
+	case mail.Cancelled:
 		none.Reason = QuestionCancelled
 	default: // a copy is open
 		return NoReply{}, nil
 	}
 	if err == nil {
-		none.Mailbox, err = broker.MailboxName(q, mailbox)
+		none.Mailbox, err = mail.MailboxName(q, mailbox)
 	}
 	return none, err
 }

@@ -4,17 +4,19 @@ import (
 	"errors"
 	"time"
 
-	"brokerd/internal/broker"
+	"brokerd/internal/backlog"
+	"brokerd/internal/mail"
+	"brokerd/internal/router"
 	"brokerd/internal/store"
 )
 
-// Asked implements broker.Questions.
-func (r *Registry) Asked(tx *store.Tx, session int64, m *broker.Message, deadline time.Time) {
+// Asked implements router.Questions.
+func (r *Registry) Asked(tx *store.Tx, session int64, m *mail.Message, deadline time.Time) {
 	tx.Exec(insertQuestion, m.Revision, session, m.Sender, m.ThreadID(), deadline)
 }
 
-// Open implements broker.Questions.
-func (r *Registry) Open(tx *store.Tx, message int64, later bool) (broker.OpenQuestion, error) {
+// Open implements router.Questions.
+func (r *Registry) Open(tx *store.Tx, message int64, later bool) (router.OpenQuestion, error) {
 	open, err := isOpen(tx, message)
 	if err != nil || !open {
 		return nil, err
@@ -43,19 +45,19 @@ type openQuestion struct {
 	waiting  []*call // calls that receive the reply
 }
 
-// Awaited implements broker.OpenQuestion.
+// Awaited implements router.OpenQuestion.
 func (q *openQuestion) Awaited() bool { return len(q.waiting) > 0 }
 
-// Answered implements broker.OpenQuestion.
-func (q *openQuestion) Answered(tx *store.Tx, session int64, reply *broker.Message) error {
+// Answered implements router.OpenQuestion.
+func (q *openQuestion) Answered(tx *store.Tx, session int64, reply *mail.Message) error {
 	tx.Exec(updateSettled, reply.Revision, reply.Revision, q.message)
 	q.registry.endWaits(tx, q.message, q.waiting, verdict{reply: reply})
-	return q.registry.broker.Chores.Withdraw(tx, session, broker.Moot{About: q.message, Type: overdueType})
+	return q.registry.backlog.Withdraw(tx, session, backlog.Moot{About: q.message, Type: overdueType})
 }
 
 // settle settles an open question without a reply. The calls that wait for one receive the reason.
 func (r *Registry) settle(tx *store.Tx, session, message, revision int64, why NoReplyReason) error {
 	tx.Exec(updateSettled, revision, nil, message)
 	r.endWaits(tx, message, r.waitingFor(message), verdict{none: NoReply{Reason: why}})
-	return r.broker.Chores.Withdraw(tx, session, broker.Moot{About: message, Type: overdueType})
+	return r.backlog.Withdraw(tx, session, backlog.Moot{About: message, Type: overdueType})
 }

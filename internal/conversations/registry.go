@@ -4,18 +4,20 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
+	"brokerd/internal/backlog"
 	"brokerd/internal/broker"
 	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
-	"brokerd/internal/identity"
+	"brokerd/internal/mail"
+	"brokerd/internal/router"
 	"brokerd/internal/store"
 )
 
 // A Notifier sends notices.
 type Notifier interface {
 	// Notify sends a notice in the transaction of the change that it reports.
-	Notify(tx *store.Tx, session int64, n broker.Notice) error
+	Notify(tx *store.Tx, session int64, n mail.Notice) error
 }
 
 // A Registry has the questions and threads of all sessions. Its methods may be called concurrently.
@@ -25,23 +27,28 @@ type Registry struct {
 	dir      *directory.Directory
 	notifier Notifier
 	broker   *broker.Broker
+	router   *router.Router
+	backlog  *backlog.Chores
 	clock    clockwork.Clock
 	zap      *zap.Logger
 
 	calls store.Memory[int64, []*call] // that wait for a reply, by question; it belongs to the writer
 }
 
-// New returns the registry of the core's conversations. The core must know it by UseQuestions and OnDue.
+// New returns the registry of the core's conversations. The core must know it by UseQuestions and OnDue, and the
+// router by UseQuestions.
 func New(
 	st *store.Store, log *events.Log, dir *directory.Directory, notifier Notifier, core *broker.Broker,
-	clock clockwork.Clock, logger *zap.Logger,
+	sends *router.Router, rest *backlog.Chores, clock clockwork.Clock, logger *zap.Logger,
 ) *Registry {
-	return &Registry{store: st, log: log, dir: dir, notifier: notifier, broker: core, clock: clock, zap: logger}
+	return &Registry{
+		store: st, log: log, dir: dir, notifier: notifier, broker: core, router: sends, backlog: rest, clock: clock, zap: logger,
+	}
 }
 
 // SessionClosed ends the calls that wait for replies in a session that is closed. It is a hook of the closing.
 func (r *Registry) SessionClosed(tx *store.Tx, session directory.Session) {
-	r.endCalls(tx, session.ID, "", broker.ErrSessionClosed(session.Name))
+	r.endCalls(tx, session.ID, "", fault.SessionClosed(session.Name))
 }
 
 // AgentEnded ends the waiting calls of an agent that has failed or stopped. It is a hook of the agent's end.
@@ -56,9 +63,4 @@ func (r *Registry) AgentEnded(tx *store.Tx, session int64, agent string, stopped
 // AgentGone ends the waiting calls of an agent that deregisters. It is a hook of the deregistration.
 func (r *Registry) AgentGone(tx *store.Tx, session int64, agent string) {
 	r.endCalls(tx, session, agent, fault.AgentGone(agent))
-}
-
-// system returns the broker itself, acting in a session.
-func system(session int64) broker.Actor {
-	return broker.Actor{Agent: directory.Agent{Name: identity.System}, Session: directory.Session{ID: session}}
 }

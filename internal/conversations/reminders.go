@@ -9,6 +9,7 @@ import (
 	"brokerd/internal/broker"
 	"brokerd/internal/directory"
 	"brokerd/internal/events"
+	"brokerd/internal/mail"
 	"brokerd/internal/store"
 )
 
@@ -32,7 +33,7 @@ func (r *Registry) Next(q store.Querier) (time.Time, error) {
 
 // An overdueQuestion is a question whose deadline has passed.
 type overdueQuestion struct {
-	broker.Question
+	mail.Question
 	session int64
 	task    string
 }
@@ -76,7 +77,7 @@ func (r *Registry) escalate(tx *store.Tx, q *overdueQuestion) error {
 		if err != nil {
 			return err
 		}
-		entry := system(q.session).Event("message.overdue")
+		entry := mail.System(q.session).Event("message.overdue")
 		entry.Severity = events.Warning
 		entry.Summary = fmt.Sprintf("message %d of %s has no response", q.Revision, q.Sender)
 		entry.Related = []string{strconv.FormatInt(q.Revision, 10)}
@@ -98,9 +99,9 @@ func (r *Registry) escalate(tx *store.Tx, q *overdueQuestion) error {
 const overdueType = "overdue"
 
 // overdueNotice returns that notice, to all agents of a role.
-func overdueNotice(role string, q *overdueQuestion) broker.Notice {
+func overdueNotice(role string, q *overdueQuestion) mail.Notice {
 	until := q.Deadline.Format(time.RFC3339)
-	return broker.Notice{
+	return mail.Notice{
 		Role: role, Type: overdueType, Task: q.task, About: q.Revision,
 		Subject: fmt.Sprintf("message %d of %s has had no response by %s: %s", q.Revision, q.Sender, until, q.Subject()),
 		Payload: `{"id":"` + q.ID.String() + `","revision":` + strconv.FormatInt(q.Revision, 10) +

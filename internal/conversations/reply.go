@@ -10,7 +10,9 @@ import (
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
+	"brokerd/internal/router"
 	"brokerd/internal/store"
 )
 
@@ -18,7 +20,7 @@ import (
 type Answer struct {
 	To    msgid.Ref // zero = the message of the caller's only open claim
 	Ack   bool
-	Draft broker.Draft // without target, thread and ReplyTo
+	Draft mail.Draft // without target, thread and ReplyTo
 }
 
 // Reply answers a message: it goes to the sender, in the same thread, under the same correlation id unless
@@ -30,12 +32,12 @@ type Answer struct {
 // the broker.
 func (r *Registry) Reply(
 	ctx context.Context, c identity.Caller, req idempotency.Request, answer Answer,
-) (broker.Outcome, error) {
-	if err := r.broker.Admit(ctx, c); err != nil {
-		return broker.Outcome{}, err
+) (router.Outcome, error) {
+	if err := r.router.Admit(ctx, c); err != nil {
+		return router.Outcome{}, err
 	}
-	from := r.broker.Traces.Origin(ctx)
-	var out broker.Outcome
+	from := r.router.Origin(ctx)
+	var out router.Outcome
 	var seen bool
 	err := r.store.Write(ctx, func(tx *store.Tx) (err error) {
 		seen, err = req.Do(tx, &out, func() error {
@@ -49,39 +51,39 @@ func (r *Registry) Reply(
 }
 
 func (r *Registry) reply(
-	tx *store.Tx, c identity.Caller, from *broker.Origin, answer Answer,
-) (broker.Outcome, error) {
-	a, err := r.broker.Acting(tx, c)
+	tx *store.Tx, c identity.Caller, from *router.Origin, answer Answer,
+) (router.Outcome, error) {
+	a, err := r.broker.Mailboxes.Acting(tx, c)
 	ref := answer.To
 	if err == nil && (ref.Revision == 0 || answer.Ack) {
-		a, err = r.broker.Owner(tx, c)
+		a, err = r.broker.Mailboxes.Owner(tx, c)
 	}
 	if err != nil {
-		return broker.Outcome{}, err
+		return router.Outcome{}, err
 	}
 	if ref.Revision == 0 {
 		if a.System() {
-			return broker.Outcome{}, fault.AgentRequired()
+			return router.Outcome{}, fault.AgentRequired()
 		}
 		if ref, err = broker.OnlyClaim(tx, a); err != nil {
-			return broker.Outcome{}, err
+			return router.Outcome{}, err
 		}
 	}
 	if answer.Ack && !a.System() {
 		done := r.broker.NewSettleTx(tx, a)
 		if err := done.AckOwn(ref); err != nil {
-			return broker.Outcome{}, err
+			return router.Outcome{}, err
 		}
 		if _, err := done.Finish(); err != nil {
-			return broker.Outcome{}, err
+			return router.Outcome{}, err
 		}
 	}
-	to, err := broker.FindMessage(tx, a.Session.ID, ref)
+	to, err := mail.FindMessage(tx, a.Session.ID, ref)
 	if err == nil && a.System() {
 		err = r.finishOperators(tx, a, to.Revision)
 	}
 	if err != nil {
-		return broker.Outcome{}, err
+		return router.Outcome{}, err
 	}
 	added := content.Added{Agent: to.Sender, ReplyTo: to.ID.String()}
 	d := answer.Draft
@@ -89,25 +91,25 @@ func (r *Registry) reply(
 		added.Correlation = content.Text(to.Content, content.Correlation)
 		d.Correlation = added.Correlation
 	}
-	d.Target = broker.Target{Kind: broker.ToAgent, Name: to.Sender}
+	d.Target = mail.Target{Kind: mail.ToAgent, Name: to.Sender}
 	d.ReplyTo = msgid.Ref{Text: ref.Text, Revision: to.Revision}
 	d.Content = append(d.Content[:len(d.Content):len(d.Content)], added.Marshal()...)
-	s := r.broker.NewSendTx(tx, a, from)
+	s := r.router.NewTx(tx, a, from)
 	out, err := s.Send(&d)
 	if err != nil {
-		return broker.Outcome{}, fault.Within("message", err)
+		return router.Outcome{}, fault.Within("message", err)
 	}
 	// Work of an operator who reads no answers must not fail because of that.
 	if out.Refused > 0 && !(answer.Ack && to.Sender == identity.System) {
-		return broker.Outcome{}, fault.New(fault.Exhausted, "MAILBOX_FULL",
+		return router.Outcome{}, fault.New(fault.Exhausted, "MAILBOX_FULL",
 			"the mailbox of %s is full: nothing was done, reply again later", to.Sender)
 	}
 	return out, s.Finish()
 }
 
 // finishOperators finishes a message in the mailbox of operators, which claim nothing, with their reply.
-func (r *Registry) finishOperators(tx *store.Tx, a broker.Actor, message int64) error {
-	mailbox, err := r.broker.Mailboxes.Find(tx, a.Session.ID, broker.OperatorMailbox)
+func (r *Registry) finishOperators(tx *store.Tx, a mail.Actor, message int64) error {
+	mailbox, err := r.broker.Mailboxes.Find(tx, a.Session.ID, mail.OperatorMailbox)
 	if err != nil || mailbox == 0 {
 		return err
 	}
@@ -126,11 +128,11 @@ func (r *Registry) finishOperators(tx *store.Tx, a broker.Actor, message int64) 
 }
 
 // stateOf returns the state of the delivery of a message in one mailbox, 0 if there is none.
-func stateOf(q store.Querier, message, mailbox int64) (broker.State, error) {
+func stateOf(q store.Querier, message, mailbox int64) (mail.State, error) {
 	var state int
 	err := q.QueryRow(selectState, message, mailbox).Scan(&state)
 	if errors.Is(err, store.ErrNoRows) {
 		return 0, nil
 	}
-	return broker.State(state), err
+	return mail.State(state), err
 }

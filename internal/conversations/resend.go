@@ -8,12 +8,12 @@ import (
 	"strings"
 	"time"
 
-	"brokerd/internal/broker"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
@@ -32,7 +32,7 @@ type resend struct {
 	after   time.Duration
 	times   int
 	session int64
-	state   broker.State
+	state   mail.State
 	claims  int
 	readAt  time.Time
 	arrival int64
@@ -70,7 +70,7 @@ func dueResends(tx *store.Tx) ([]resend, error) {
 	return store.Collect(tx.Query(selectResends, tx.Now(), remindersPage), func(rows *store.Rows) (d resend, err error) {
 		var state int
 		err = rows.Scan(&d.message, &d.mailbox, &d.after, &d.times, &d.session, &state, &d.claims, &d.readAt, &d.arrival)
-		d.state = broker.State(state)
+		d.state = mail.State(state)
 		return d, err
 	})
 }
@@ -90,11 +90,11 @@ func (r *Registry) noticed(tx *store.Tx, d *resend) (bool, error) {
 
 // resend has one delivery arrive again.
 func (r *Registry) resend(tx *store.Tx, d *resend) error {
-	mailbox, err := broker.MailboxName(tx, d.mailbox)
+	mailbox, err := mail.MailboxName(tx, d.mailbox)
 	if err != nil {
 		return err
 	}
-	arrival, err := r.resent(tx, system(d.session), d.message, []string{mailbox})
+	arrival, err := r.resent(tx, mail.System(d.session), d.message, []string{mailbox})
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (r *Registry) resend(tx *store.Tx, d *resend) error {
 
 // resent appends the event that a message arrives again in mailboxes. It returns its revision, which is the new
 // arrival.
-func (r *Registry) resent(tx *store.Tx, a broker.Actor, message int64, mailboxes []string) (int64, error) {
+func (r *Registry) resent(tx *store.Tx, a mail.Actor, message int64, mailboxes []string) (int64, error) {
 	entry := a.Event("message.resent")
 	entry.Summary = fmt.Sprintf("message %d arrives anew in %s", message, mailboxes[0])
 	if more := len(mailboxes) - 1; more > 0 {
@@ -136,7 +136,7 @@ func (r *Registry) Resend(
 		Revision int64
 	}
 	err := req.Drain(ctx, r.store, &answer, func(tx *store.Tx) error {
-		a, err := r.broker.Acting(tx, c)
+		a, err := r.broker.Mailboxes.Acting(tx, c)
 		if err != nil {
 			return err
 		}
@@ -167,20 +167,20 @@ func (r *Registry) Resend(
 // unfinishedIn returns the agents' mailboxes in which a message is visible and not claimed; only those of the names, if
 // any are given.
 func unfinishedIn(tx *store.Tx, message int64, only []string) (boxes []int64, names []string, err error) {
-	wanted := map[broker.MailboxRef]bool{} // true once it was found
+	wanted := map[mail.MailboxRef]bool{} // true once it was found
 	for _, name := range only {
-		wanted[broker.ParseMailbox(name)] = false
+		wanted[mail.ParseMailbox(name)] = false
 	}
 	rows := tx.Query(selectRecipients, message)
 	for rows.Next() {
 		var mailbox int64
-		var ref broker.MailboxRef
+		var ref mail.MailboxRef
 		var kind int
 		var open bool
 		if err := rows.Scan(&mailbox, &kind, &ref.Name, &open); err != nil {
 			return nil, nil, err
 		}
-		ref.Kind = broker.MailboxKind(kind)
+		ref.Kind = mail.MailboxKind(kind)
 		_, chosen := wanted[ref]
 		if len(only) > 0 && !chosen {
 			continue

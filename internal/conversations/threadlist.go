@@ -12,6 +12,7 @@ import (
 	"brokerd/internal/content"
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 	"brokerd/internal/validate"
@@ -56,7 +57,7 @@ func (r *Registry) Threads(ctx context.Context, c identity.Caller, l Listing) (P
 	w := walk{Registry: r, listing: l, seen: map[string]bool{}, at: l.After}
 	for n := 0; n < listStretches && !w.done; n++ {
 		err := r.store.Read(ctx, func(s *store.Snapshot) error {
-			a, err := r.broker.Acting(s, c)
+			a, err := r.broker.Mailboxes.Acting(s, c)
 			if err != nil {
 				return err
 			}
@@ -174,7 +175,7 @@ func stretchEndBelow(q store.Querier, before int64) (end int64, err error) {
 func readSteps(rows *store.Rows) ([]step, error) {
 	var steps []step
 	for rows.Next() {
-		var m broker.Message
+		var m mail.Message
 		var id []byte
 		if err := rows.Scan(&m.Revision, &id, &m.Thread, &m.CreatedAt); err != nil {
 			return nil, err
@@ -187,7 +188,7 @@ func readSteps(rows *store.Rows) ([]step, error) {
 
 // A ThreadMessage is a message of a conversation with its type.
 type ThreadMessage struct {
-	broker.Message
+	mail.Message
 	Type string
 }
 
@@ -254,12 +255,12 @@ func newestOf(q store.Querier, session int64, name string) (revisions []int64, s
 
 // startOf returns the message that a conversation is named after. Errors: fault.NotFound if it has
 // another name.
-func startOf(q store.Querier, session int64, name string) (broker.Message, error) {
+func startOf(q store.Querier, session int64, name string) (mail.Message, error) {
 	ref := msgid.Ref{Text: name}
 	revision, id := broker.ThreadStart(name)
 	ref.Revision = revision
 	copy(ref.ID[:], id)
-	m, err := broker.FindMessage(q, session, ref)
+	m, err := mail.FindMessage(q, session, ref)
 	if err == nil && m.Thread != "" {
 		err = fault.Missing("thread", name, "no message began thread %s", name)
 	}
@@ -283,7 +284,7 @@ func firstOf(q store.Querier, session int64, name string) (*ThreadMessage, error
 }
 
 func threadMessageAt(q store.Querier, session, revision int64) (*ThreadMessage, error) {
-	m, err := broker.FindMessage(q, session, msgid.Ref{Revision: revision})
+	m, err := mail.FindMessage(q, session, msgid.Ref{Revision: revision})
 	if err != nil {
 		return nil, err
 	}
@@ -297,13 +298,13 @@ func participantsOf(q store.Querier, names []string, messages []int64) ([]string
 	list, _ := json.Marshal(messages) // numbers always marshal
 	rows := q.Query(selectReached, string(list), maxListedReached)
 	for rows.Next() {
-		var ref broker.MailboxRef
+		var ref mail.MailboxRef
 		var kind int
 		var holder string
 		if err := rows.Scan(&kind, &ref.Name, &holder); err != nil {
 			return nil, err
 		}
-		ref.Kind = broker.MailboxKind(kind)
+		ref.Kind = mail.MailboxKind(kind)
 		if names = append(names, ref.String()); holder != "" {
 			names = append(names, holder)
 		}

@@ -11,6 +11,7 @@ import (
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
@@ -26,8 +27,8 @@ type Thread struct {
 	Messages     int64
 	Participants []string // sorted, at most maxParticipants
 	First, Last  time.Time
-	Open         []broker.Question // oldest first, at most maxQuestions
-	Outcome      string            // empty unless it is resolved
+	Open         []mail.Question // oldest first, at most maxQuestions
+	Outcome      string          // empty unless it is resolved
 	ResolvedBy   string
 	ResolvedAt   time.Time
 
@@ -69,7 +70,7 @@ func (r *Registry) standing(q store.Querier, session int64, t *Thread, questions
 	if err != nil && !errors.Is(err, store.ErrNoRows) {
 		return err
 	}
-	t.Open, err = broker.OpenOfThread(q, session, t.Name, questions, r.clock.Now())
+	t.Open, err = mail.OpenOfThread(q, session, t.Name, questions, r.clock.Now())
 	return err
 }
 
@@ -84,7 +85,7 @@ func (r *Registry) Resolve(
 		Revision int64
 	}
 	err := req.Drain(ctx, r.store, &answer, func(tx *store.Tx) error {
-		a, err := r.broker.Acting(tx, c)
+		a, err := r.broker.Mailboxes.Acting(tx, c)
 		if err != nil {
 			return err
 		}
@@ -129,7 +130,7 @@ func threadNamed(q store.Querier, session int64, thread string) (string, error) 
 		return thread, err
 	}
 	if ref, ok := msgid.ParseRef(thread); ok && ref.Claim == 0 {
-		m, err := broker.FindMessage(q, session, ref)
+		m, err := mail.FindMessage(q, session, ref)
 		if fault.KindOf(err) != fault.NotFound {
 			return m.ThreadID(), err
 		}
@@ -138,11 +139,11 @@ func threadNamed(q store.Querier, session int64, thread string) (string, error) 
 }
 
 // mayResolve refuses an agent that takes no part in a thread.
-func (r *Registry) mayResolve(q store.Querier, a broker.Actor, thread string) error {
+func (r *Registry) mayResolve(q store.Querier, a mail.Actor, thread string) error {
 	if a.System() {
 		return nil
 	}
-	mailbox, err := r.broker.Mailboxes.Find(q, a.Session.ID, broker.MailboxRef{Kind: broker.AgentMailbox, Name: a.Name})
+	mailbox, err := r.broker.Mailboxes.Find(q, a.Session.ID, mail.AgentRef(a.Name))
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
+	"brokerd/internal/mail"
 	"brokerd/internal/store"
 )
 
@@ -46,7 +47,7 @@ func (q *Queue) AgentGone(tx *store.Tx, session directory.Session, agent directo
 // AgentRegistered refuses an agent whose mail from an earlier registration is not yet all dead-lettered: see
 // AwaitDeparture. It is a hook of the registration.
 func (q *Queue) AgentRegistered(tx *store.Tx, session directory.Session, agent directory.Agent) error {
-	mailbox, err := q.broker.Mailboxes.Find(tx, session.ID, broker.MailboxRef{Kind: broker.AgentMailbox, Name: agent.Name})
+	mailbox, err := q.broker.Mailboxes.Find(tx, session.ID, mail.AgentRef(agent.Name))
 	if err != nil || mailbox == 0 {
 		return err
 	}
@@ -70,7 +71,7 @@ func (q *Queue) AwaitDeparture(ctx context.Context, session, agent string) error
 		if err != nil {
 			return err
 		}
-		mailbox, err = q.broker.Mailboxes.Find(tx, s.ID, broker.MailboxRef{Kind: broker.AgentMailbox, Name: agent})
+		mailbox, err = q.broker.Mailboxes.Find(tx, s.ID, mail.AgentRef(agent))
 		return err
 	})
 	if err != nil {
@@ -106,7 +107,7 @@ func (q *Queue) depart(ctx context.Context, mailbox int64) error {
 
 // departFurther dead-letters the next page, if the departure has not ended, and reports whether there may be more.
 func (q *Queue) departFurther(tx *store.Tx, mailbox int64) (more bool, err error) {
-	a := broker.Actor{Mailbox: mailbox}
+	a := mail.Actor{Mailbox: mailbox}
 	var reason string
 	var dead int64
 	err = tx.QueryRow(selectDeparture, mailbox).Scan(&a.Session.ID, &a.Name, &a.Role, &reason, &dead)
@@ -136,7 +137,7 @@ func (q *Queue) departFurther(tx *store.Tx, mailbox int64) (more bool, err error
 type departure struct {
 	*broker.SettleTx
 	tx     *store.Tx
-	agent  broker.Actor
+	agent  mail.Actor
 	reason string
 	dead   int64 // messages that are dead letters by now
 }
@@ -212,7 +213,7 @@ func (d *departure) withdrawVotes(messages []int64) ([]int64, error) {
 		return nil, err
 	}
 	for _, l := range found {
-		if err := d.Withdraw(l.message, d.agent.Mailbox, broker.State(l.state)); err != nil {
+		if err := d.End(mail.DeliveryID{Message: l.message, Mailbox: d.agent.Mailbox}, mail.State(l.state), ""); err != nil {
 			return nil, err
 		}
 		messages = slices.DeleteFunc(messages, func(m int64) bool { return m == l.message })

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"brokerd/internal/broker"
 	"brokerd/internal/identity"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
@@ -53,7 +53,7 @@ func (f *Filter) matches(q store.Querier, k Place) (bool, error) {
 
 // A Page is one page of the list of dead letters.
 type Page struct {
-	Items    []broker.Item
+	Items    []mail.Item
 	Next     Place // zero = this is the last
 	Revision int64
 }
@@ -62,20 +62,20 @@ type Page struct {
 // mailboxes that it takes from, for an operator all. A page may be empty although others follow.
 func (q *Queue) List(ctx context.Context, c identity.Caller, ch Choice, size int) (p Page, err error) {
 	bytes := 0
-	p.Next, p.Revision, err = q.walk(ctx, c, ch, func(s store.Querier, a broker.Actor, k Place) (bool, error) {
+	p.Next, p.Revision, err = q.walk(ctx, c, ch, func(s store.Querier, a mail.Actor, k Place) (bool, error) {
 		if len(p.Items) == size {
 			return false, nil
 		}
-		m, err := broker.FindMessage(s, a.Session.ID, msgid.Ref{Revision: k.Message})
+		m, err := mail.FindMessage(s, a.Session.ID, msgid.Ref{Revision: k.Message})
 		if err != nil {
 			return false, err
 		}
-		if bytes += len(m.Content); bytes > broker.MaxAnswer && len(p.Items) > 0 {
+		if bytes += len(m.Content); bytes > mail.MaxAnswer && len(p.Items) > 0 {
 			return false, nil
 		}
-		found, err := broker.DeliveriesOf(s, k.Message, k.Mailbox)
+		found, err := mail.DeliveriesOf(s, k.Message, k.Mailbox)
 		for _, d := range found { // the one delivery
-			p.Items = append(p.Items, broker.Item{Message: m, Delivery: d})
+			p.Items = append(p.Items, mail.Item{Message: m, Delivery: d})
 		}
 		return true, err
 	})
@@ -91,7 +91,7 @@ func (q *Queue) Count(ctx context.Context, c identity.Caller, ch Choice) (n int,
 }
 
 // A visit receives a dead letter, and reports whether it has taken it.
-type visit func(store.Querier, broker.Actor, Place) (taken bool, err error)
+type visit func(store.Querier, mail.Actor, Place) (taken bool, err error)
 
 // walk calls visit for the dead letters that match and that the caller may see, newest first, until visit does not
 // take one. It returns the position behind the last one that visit has taken or that did not match, or zero if
@@ -107,7 +107,7 @@ func (q *Queue) walk(
 	for n, more := 0, true; more && n < most; n++ {
 		err := q.store.Read(ctx, func(s *store.Snapshot) error {
 			revision = s.Revision()
-			a, err := q.broker.Acting(s, c)
+			a, err := q.broker.Mailboxes.Acting(s, c)
 			if err != nil {
 				return err
 			}

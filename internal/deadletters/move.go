@@ -12,6 +12,7 @@ import (
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 	"brokerd/internal/validate"
@@ -37,7 +38,7 @@ type Moved struct {
 // A waitingDelivery is a delivery that waits in the old mailbox.
 type waitingDelivery struct {
 	message, rank, arrival int64
-	state                  broker.State
+	state                  mail.State
 	due                    time.Time
 	ordering               string
 }
@@ -49,30 +50,30 @@ type waitingDelivery struct {
 // from, fault.Precondition (NOT_WAITING) for a message that cannot be moved, fault.Invalid.
 func (q *Queue) Move(ctx context.Context, c identity.Caller, req idempotency.Request, m Move) (Moved, error) {
 	var check validate.Check
-	check.Name("from", broker.ParseMailbox(m.From).Name)
-	check.Name("to", broker.ParseMailbox(m.To).Name)
+	check.Name("from", mail.ParseMailbox(m.From).Name)
+	check.Name("to", mail.ParseMailbox(m.To).Name)
 	if m.From == m.To {
 		check.Fail("to", "is the same mailbox as from")
 	}
 	check.Line("reason", m.Reason, validate.MaxLine)
-	refs := msgid.CheckRefs(&check, "ids", m.IDs, broker.MaxBatch, false)
+	refs := msgid.CheckRefs(&check, "ids", m.IDs, mail.MaxBatch, false)
 	if err := check.Err(); err != nil {
 		return Moved{}, err
 	}
 	var answer Moved
 	err := req.Drain(ctx, q.store, &answer, func(tx *store.Tx) error {
-		a, err := q.broker.Acting(tx, c)
+		a, err := q.broker.Mailboxes.Acting(tx, c)
 		if err != nil {
 			return err
 		}
-		from, err := q.broker.Mailboxes.Find(tx, a.Session.ID, broker.ParseMailbox(m.From))
+		from, err := q.broker.Mailboxes.Find(tx, a.Session.ID, mail.ParseMailbox(m.From))
 		if err != nil {
 			return err
 		}
 		if from == 0 {
 			return fault.Missing("mailbox", m.From, "there is no mailbox %q: nothing was ever sent to it", m.From)
 		}
-		to, err := q.broker.Served(tx, a, broker.ParseMailbox(m.To))
+		to, err := q.router.Served(tx, a, mail.ParseMailbox(m.To))
 		if err != nil {
 			return err
 		}
@@ -87,7 +88,7 @@ func (q *Queue) Move(ctx context.Context, c identity.Caller, req idempotency.Req
 			if err := s.move(d); err != nil {
 				return err
 			}
-			if d.ordering != "" && d.state != broker.Blocked {
+			if d.ordering != "" && d.state != mail.Blocked {
 				freed = append(freed, d.ordering)
 			}
 		}
@@ -100,7 +101,7 @@ func (q *Queue) Move(ctx context.Context, c identity.Caller, req idempotency.Req
 		if answer.Revision, err = s.Finish(); err != nil {
 			return err
 		}
-		answer.Left, err = broker.WaitingIn(tx, from)
+		answer.Left, err = mail.WaitingIn(tx, from)
 		return err
 	})
 	return answer, err
@@ -110,9 +111,9 @@ func (q *Queue) Move(ctx context.Context, c identity.Caller, req idempotency.Req
 type moveTx struct {
 	*broker.SettleTx
 	tx    *store.Tx
-	actor broker.Actor
+	actor mail.Actor
 	from  int64 // the old mailbox
-	to    broker.Mailbox
+	to    mail.Mailbox
 	*Move
 }
 
@@ -122,7 +123,7 @@ func (s *moveTx) movable(refs []msgid.Ref) ([]waitingDelivery, error) {
 	if len(refs) > 0 {
 		revisions := make([]int64, len(refs))
 		for i, ref := range refs {
-			if _, err := broker.FindMessage(s.tx, s.actor.Session.ID, ref); err != nil {
+			if _, err := mail.FindMessage(s.tx, s.actor.Session.ID, ref); err != nil {
 				return nil, err
 			}
 			revisions[i] = ref.Revision
@@ -133,14 +134,14 @@ func (s *moveTx) movable(refs []msgid.Ref) ([]waitingDelivery, error) {
 	var found []waitingDelivery
 	moved := map[int64]bool{}
 	rows := s.tx.Query(selectMovable,
-		s.from, int64(broker.DirectiveRank), only, s.to.Ref.Kind != broker.AgentMailbox, s.to.ID, maxMoved)
+		s.from, int64(mail.DirectiveRank), only, s.to.Ref.Kind != mail.AgentMailbox, s.to.ID, maxMoved)
 	for rows.Next() {
 		var d waitingDelivery
 		var state int
 		if err := rows.Scan(&d.message, &state, &d.rank, &d.arrival, &d.due, &d.ordering); err != nil {
 			return nil, err
 		}
-		d.state = broker.State(state)
+		d.state = mail.State(state)
 		found, moved[d.message] = append(found, d), true
 	}
 	if err := rows.Err(); err != nil {
@@ -157,9 +158,9 @@ func (s *moveTx) movable(refs []msgid.Ref) ([]waitingDelivery, error) {
 
 // move changes the mailbox of one delivery, with an event whose revision is the new arrival.
 func (s *moveTx) move(d *waitingDelivery) error {
-	state := broker.Pending
+	state := mail.Pending
 	if d.due.After(s.tx.Now()) {
-		state = broker.Delayed
+		state = mail.Delayed
 	}
 	if d.ordering != "" {
 		earlier, err := broker.HasOrdered(s.tx, s.to.ID, d.ordering)
@@ -167,7 +168,7 @@ func (s *moveTx) move(d *waitingDelivery) error {
 			return err
 		}
 		if earlier {
-			state = broker.Blocked
+			state = mail.Blocked
 		}
 	}
 	to := s.to.Ref.String()
@@ -187,7 +188,7 @@ func (s *moveTx) move(d *waitingDelivery) error {
 	var arrival any
 	switch {
 	case d.arrival == 0 && d.due.After(s.tx.Now()): // the calendar gives it one
-	case s.to.Ref.Kind == broker.AgentMailbox:
+	case s.to.Ref.Kind == mail.AgentMailbox:
 		arrival = revision
 	default:
 		arrival = -revision
@@ -195,7 +196,7 @@ func (s *moveTx) move(d *waitingDelivery) error {
 	s.tx.Exec(updateMoved, s.to.ID, int(state), arrival, d.message, s.from)
 	s.tx.Exec(updateMovedAttempts, s.to.ID, d.message, s.from)
 	s.tx.Exec(updateMovedOffers, s.to.ID, s.tx.Now(), d.message, s.from)
-	if s.to.Ref.Kind == broker.AgentMailbox {
+	if s.to.Ref.Kind == mail.AgentMailbox {
 		s.tx.Exec(updateMovedResend, s.to.ID, d.message, s.from)
 	} else {
 		s.tx.Exec(deleteMovedResend, d.message, s.from)

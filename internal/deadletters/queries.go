@@ -100,7 +100,7 @@ const (
 			UNION ALL
 			SELECT message FROM deliveries WHERE mailbox = ?1 AND state = 3
 			UNION ALL
-			SELECT message FROM deliveries WHERE mailbox = ?1 AND ordering_key IS NOT NULL AND state <= 4 AND state = 4) AS x
+			SELECT message FROM deliveries WHERE mailbox = ?1 AND state = 4) AS x
 		JOIN deliveries d ON d.message = x.message AND d.mailbox = ?1
 		WHERE d.rank >= ?2 AND (?3 IS NULL OR d.message IN (SELECT CAST(value AS BIGINT) FROM json_each(?3)))
 			AND NOT EXISTS (

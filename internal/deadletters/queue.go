@@ -10,6 +10,7 @@ import (
 	"brokerd/internal/broker"
 	"brokerd/internal/deadline"
 	"brokerd/internal/directory"
+	"brokerd/internal/router"
 	"brokerd/internal/store"
 )
 
@@ -19,6 +20,7 @@ type Queue struct {
 	store  *store.Store
 	dir    *directory.Directory
 	broker *broker.Broker
+	router *router.Router
 	clock  clockwork.Clock
 	zap    *zap.Logger
 
@@ -31,9 +33,10 @@ type Queue struct {
 
 // New returns a queue on the core. It does nothing by itself until Start.
 func New(
-	st *store.Store, dir *directory.Directory, core *broker.Broker, clock clockwork.Clock, logger *zap.Logger,
+	st *store.Store, dir *directory.Directory, core *broker.Broker, sends *router.Router,
+	clock clockwork.Clock, logger *zap.Logger,
 ) *Queue {
-	q := &Queue{store: st, dir: dir, broker: core, clock: clock, zap: logger, stopping: make(chan struct{})}
+	q := &Queue{store: st, dir: dir, broker: core, router: sends, clock: clock, zap: logger, stopping: make(chan struct{})}
 	q.departures = deadline.New(clock, q.departuresDue)
 	return q
 }

@@ -12,6 +12,7 @@ import (
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
@@ -73,7 +74,7 @@ func (q *Queue) count(ctx context.Context, c identity.Caller, ch Choice) (out Ou
 		}
 		ch.Filter.To = out.Until
 		var next Place
-		next, out.Revision, err = q.walk(ctx, c, ch, func(store.Querier, broker.Actor, Place) (bool, error) {
+		next, out.Revision, err = q.walk(ctx, c, ch, func(store.Querier, mail.Actor, Place) (bool, error) {
 			out.Count++
 			return true, nil
 		})
@@ -82,7 +83,7 @@ func (q *Queue) count(ctx context.Context, c identity.Caller, ch Choice) (out Ou
 	}
 	err = q.store.Read(ctx, func(s *store.Snapshot) error {
 		out = Outcome{Revision: s.Revision()}
-		a, err := q.broker.Acting(s, c)
+		a, err := q.broker.Mailboxes.Acting(s, c)
 		if err != nil {
 			return err
 		}
@@ -96,7 +97,7 @@ func (q *Queue) count(ctx context.Context, c identity.Caller, ch Choice) (out Ou
 		if err != nil {
 			return err
 		}
-		n, err := broker.CountDeadIn(s, a.Session.ID, scope, mostRead+1)
+		n, err := mail.CountDeadIn(s, a.Session.ID, scope, mostRead+1)
 		out.Count, out.More = min(n, mostRead), n > mostRead
 		return err
 	})
@@ -123,7 +124,7 @@ func (q *Queue) change(
 	var next Place
 	if len(ch.IDs) == 0 {
 		var err error
-		next, _, err = q.walk(ctx, c, ch, func(_ store.Querier, _ broker.Actor, k Place) (bool, error) {
+		next, _, err = q.walk(ctx, c, ch, func(_ store.Querier, _ mail.Actor, k Place) (bool, error) {
 			if len(found) == maxRedriven {
 				return false, nil
 			}
@@ -136,7 +137,7 @@ func (q *Queue) change(
 	}
 	var answer Outcome
 	err := req.Drain(ctx, q.store, &answer, func(tx *store.Tx) error {
-		a, err := q.broker.Acting(tx, c)
+		a, err := q.broker.Mailboxes.Acting(tx, c)
 		if err != nil {
 			return err
 		}
@@ -155,7 +156,7 @@ func (q *Queue) change(
 			entry := a.Event(kind)
 			entry.Summary = fmt.Sprintf("dead letter %d %s", k.Message, kind[len("message."):])
 			entry.Related = []string{fmt.Sprint(k.Message)}
-			if entry.Details, err = broker.MailboxDetails(tx, k.Mailbox); err != nil {
+			if entry.Details, err = mail.MailboxDetails(tx, k.Mailbox); err != nil {
 				return err
 			}
 			revision, err := s.Append(entry)
@@ -173,14 +174,14 @@ func (q *Queue) change(
 }
 
 // named returns the dead letters of the named messages, each once.
-func (q *Queue) named(s store.Querier, a broker.Actor, ch Choice) ([]Place, error) {
+func (q *Queue) named(s store.Querier, a mail.Actor, ch Choice) ([]Place, error) {
 	scope, err := q.broker.Mailboxes.Visible(s, a, ch.Mailbox)
 	if err != nil {
 		return nil, err
 	}
 	var keys []Place
 	for _, ref := range ch.IDs {
-		if _, err := broker.FindMessage(s, a.Session.ID, ref); err != nil {
+		if _, err := mail.FindMessage(s, a.Session.ID, ref); err != nil {
 			return nil, err
 		}
 		found, err := store.Collect(s.Query(selectDeadOf, ref.Revision, scope, maxNamed+1),
@@ -211,7 +212,7 @@ func stillDead(q store.Querier, found []Place) ([]Place, error) {
 		case errors.Is(err, store.ErrNoRows):
 		case err != nil:
 			return nil, err
-		case broker.State(state) == broker.Dead:
+		case mail.State(state) == mail.Dead:
 			keys = append(keys, k)
 		}
 	}
@@ -230,7 +231,7 @@ func oldestFirst(keys []Place) []Place {
 type redriveTx struct {
 	*broker.SettleTx
 	tx    *store.Tx
-	actor broker.Actor
+	actor mail.Actor
 }
 
 // redrive makes a dead letter ready again; the revision is its new arrival.
@@ -245,17 +246,17 @@ func (s *redriveTx) redrive(k Place, revision int64) error {
 	if err != nil {
 		return err
 	}
-	if rank >= broker.DirectiveRank { // the ageing may have changed since it became a dead letter
-		rank = broker.Rank(s.actor.Session.Ageing, priority, sent)
+	if rank >= mail.DirectiveRank { // the ageing may have changed since it became a dead letter
+		rank = mail.Rank(s.actor.Session.Ageing, priority, sent)
 	}
-	state := broker.Pending
+	state := mail.Pending
 	if ordering != "" {
 		earlier, err := broker.HasOrdered(s.tx, k.Mailbox, ordering)
 		if err != nil {
 			return err
 		}
 		if earlier {
-			state = broker.Blocked
+			state = mail.Blocked
 		}
 	}
 	arrival := revision

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"time"
 
-	"brokerd/internal/broker"
 	"brokerd/internal/directory"
 	"brokerd/internal/finding"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 )
 
@@ -21,7 +21,7 @@ func (e *explanation) agent() {
 		e.blame(t.Name)
 	}
 	id, waiting := e.waitingIn(ref)
-	unread, claimable, err := e.broker.Counts(e.q, e.about.Session, t.Agent)
+	unread, claimable, err := e.broker.Mailboxes.Counts(e.q, e.about.Session, t.Agent)
 	e.fail(err)
 	f := finding.Finding{Severity: finding.Info, Subject: "mailbox " + ref.String(),
 		Summary: fmt.Sprintf("%s in it, %s unread", wait(waiting), upTo(unread))}
@@ -51,7 +51,7 @@ func (e *explanation) agent() {
 func (e *explanation) undeliverable(sender directory.Agent) {
 	told := 0
 	for _, box := range e.fullest() {
-		own := box.Ref == mailboxOf(sender.Name) || box.Ref.Kind == broker.RoleMailbox && box.Ref.Name == sender.Role
+		own := box.Ref == mailboxOf(sender.Name) || box.Ref.Kind == mail.RoleMailbox && box.Ref.Name == sender.Role
 		if own || e.anyGetsWork(e.takers(box.Ref, box.ID, sender.Name)) {
 			continue
 		}
@@ -78,7 +78,7 @@ func (e *explanation) undeliverable(sender directory.Agent) {
 // claimable says where the messages are that an agent can claim: "2 here", "1 in role:builder".
 func (e *explanation) claimable(agent directory.Agent, mailbox int64) (places []string) {
 	for _, box := range e.reachable(agent, mailbox) {
-		n, err := broker.CountReady(e.q, box.ID, broker.MostCounted)
+		n, err := mail.CountReady(e.q, box.ID, mail.MostCounted)
 		e.fail(err)
 		switch {
 		case n > 0 && box.ID == mailbox:
@@ -93,7 +93,7 @@ func (e *explanation) claimable(agent directory.Agent, mailbox int64) (places []
 // role explains which messages wait for a role.
 func (e *explanation) role() {
 	e.loadAgents()
-	ref := broker.MailboxRef{Kind: broker.RoleMailbox, Name: e.about.Name}
+	ref := mail.RoleRef(e.about.Name)
 	id, waiting := e.waitingIn(ref)
 	if id == 0 {
 		return
@@ -109,34 +109,34 @@ func (e *explanation) role() {
 // line adds to the finding of a mailbox how long its first message waits, and why the agents do not
 // take it. It leaves the finding as Info if an agent has read the messages, and if the finding of
 // an agent covers them.
-func (e *explanation) line(f *finding.Finding, ref broker.MailboxRef, id int64) {
+func (e *explanation) line(f *finding.Finding, ref mail.MailboxRef, id int64) {
 	var first int64
 	var read bool
 	var created, delayed, claimed time.Time
-	if !e.read(row{&first, &created, &delayed, &claimed, &read}, selectFirstInLine, id, int64(broker.DirectiveRank),
+	if !e.read(row{&first, &created, &delayed, &claimed, &read}, selectFirstInLine, id, int64(mail.DirectiveRank),
 		mostRead) {
 		f.Summary += "; none of them is ready: they are delayed, or wait behind others"
 		return
 	}
 	f.Since = latest(created, delayed, claimed)
 	sender := ""
-	if ref.Kind != broker.AgentMailbox {
+	if ref.Kind != mail.AgentMailbox {
 		sender = e.find(msgid.Ref{Revision: first}).Sender
 	}
 	p := e.prospect(ref, id, sender, false)
 	waits := e.about.Now.Sub(f.Since)
 	switch {
-	case ref == broker.OperatorMailbox:
+	case ref == mail.OperatorMailbox:
 		f.Commands = append(f.Commands, p.commands...)
 		if !read && waits >= slowMail {
 			f.Severity = finding.Warning
 			f.Summary += ", the first for " + longer(waits, slowMail) + ", and no operator has read it"
 		}
 		return
-	case read && ref.Kind == broker.AgentMailbox:
+	case read && ref.Kind == mail.AgentMailbox:
 		f.Reasons = append(f.Reasons, ref.Name+" has read all that is ready, up to message "+revision(first))
 		return
-	case ref.Kind == broker.AgentMailbox && len(p.takers) == 1 && p.takers[0].Health == Stopped:
+	case ref.Kind == mail.AgentMailbox && len(p.takers) == 1 && p.takers[0].Health == Stopped:
 		f.Reasons = append(f.Reasons, p.reasons...)
 		return
 	case p.says != "" && len(p.takers) == 1:
@@ -223,12 +223,12 @@ func (e *explanation) late(query string, args ...any) {
 
 // covered reports whether a question waits in a mailbox whose finding covers it, or for a single
 // agent that gets no work and is blamed for it.
-func (e *explanation) covered(m *broker.Message, all []delivery) bool {
+func (e *explanation) covered(m *mail.Message, all []delivery) bool {
 	if len(all) != 1 {
 		return false
 	}
 	d := &all[0]
-	if d.state == broker.Pending && e.slow[d.mailbox] {
+	if d.state == mail.Pending && e.slow[d.mailbox] {
 		return true
 	}
 	ref := d.ref

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"time"
 
-	"brokerd/internal/broker"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/nearest"
 )
@@ -15,10 +15,10 @@ import (
 // channel explains which agents subscribe to a channel, when its last message came and how many
 // deliveries of its messages wait. A channel of events needs no message and no subscription to exist.
 func (e *explanation) channel() {
-	name := broker.ChannelName(e.about.Name)
-	ref := broker.MailboxRef{Kind: broker.ChannelMailbox, Name: name}
+	name := mail.ChannelName(e.about.Name)
+	ref := mail.ChannelRef(name)
 	id, waiting := e.waitingIn(ref)
-	eventType, ofEvents := strings.CutPrefix(name, broker.EventChannel)
+	eventType, ofEvents := strings.CutPrefix(name, mail.EventChannel)
 	if id == 0 && !ofEvents {
 		e.fail(e.noChannel(name))
 		return
@@ -33,7 +33,7 @@ func (e *explanation) channel() {
 		}
 		f.Commands = []finding.Command{{"channel", "list"}}
 	}
-	if hint := broker.MeantEvent(msgtype.NewSet(nil), eventType); ofEvents && hint != "" {
+	if hint := mail.MeantEvent(msgtype.NewSet(nil), eventType); ofEvents && hint != "" {
 		f.Reasons = append(f.Reasons, hint)
 	}
 	e.traffic(&f, name)
@@ -52,7 +52,7 @@ func (e *explanation) channel() {
 
 // noChannel returns the error for a channel that does not exist.
 func (e *explanation) noChannel(name string) error {
-	others, err := broker.SubscribedChannels(e.q, e.about.Session)
+	others, err := mail.SubscribedChannels(e.q, e.about.Session)
 	if err != nil {
 		return err
 	}
@@ -68,9 +68,9 @@ func (e *explanation) noChannel(name string) error {
 func (e *explanation) subscribers(id int64, name string, ofEvents bool) (names []string) {
 	var err error
 	if ofEvents {
-		names, err = broker.EventSubscribers(e.q, e.about.Session, name, "", mostSubscribers)
+		names, err = mail.EventSubscribers(e.q, e.about.Session, name, "", mostSubscribers)
 	} else {
-		names, err = broker.SubscribersOf(e.q, id)
+		names, err = mail.SubscribersOf(e.q, id)
 	}
 	e.fail(err)
 	return names

@@ -3,12 +3,12 @@ package diagnose
 import (
 	"encoding/json"
 
-	"brokerd/internal/broker"
 	"brokerd/internal/directory"
+	"brokerd/internal/mail"
 	"brokerd/internal/store"
 )
 
-// A BoxStatus counts the deliveries in a mailbox: the dead ones up to broker.MostCounted.
+// A BoxStatus counts the deliveries in a mailbox: the dead ones up to mail.MostCounted.
 type BoxStatus struct {
 	ID                     int64
 	Mailbox                string
@@ -25,7 +25,7 @@ func (x *Examiner) Status(
 	q store.Querier, session int64, agent *directory.Agent, most int,
 ) (boxes []BoxStatus, sum BoxStatus, err error) {
 	var only any
-	a := broker.Actor{Session: directory.Session{ID: session}}
+	a := mail.Actor{Session: directory.Session{ID: session}}
 	if agent != nil {
 		a.Agent = *agent
 		if a.Mailbox, err = x.broker.Mailboxes.Find(q, session, mailboxOf(a.Name)); err != nil {
@@ -41,9 +41,9 @@ func (x *Examiner) Status(
 		}
 		only = list(ids)
 	}
-	rows := q.Query(selectStatus, session, only, most, broker.MostCounted)
+	rows := q.Query(selectStatus, session, only, most, mail.MostCounted)
 	if boxes, err = store.Collect(rows, func(r *store.Rows) (s BoxStatus, err error) {
-		var ref broker.MailboxRef
+		var ref mail.MailboxRef
 		err = r.Scan(&s.ID, (*int)(&ref.Kind), &ref.Name, &s.Waiting, &s.Claimed, &s.Dead)
 		s.Mailbox = ref.String()
 		return s, err
@@ -58,7 +58,7 @@ func (x *Examiner) Status(
 			return nil, sum, err
 		}
 	}
-	dead, err := broker.CountDeadIn(q, session, only, mostDead)
+	dead, err := mail.CountDeadIn(q, session, only, mostDead)
 	sum.Dead = int64(dead)
 	return boxes, sum, err
 }

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"brokerd/internal/broker"
 	"brokerd/internal/finding"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
@@ -15,8 +15,8 @@ import (
 type delivery struct {
 	message     int64
 	mailbox     int64
-	ref         broker.MailboxRef
-	state       broker.State
+	ref         mail.MailboxRef
+	state       mail.State
 	rank        int64
 	claims      int
 	attempts    int
@@ -54,21 +54,21 @@ func (e *deliveryExplainer) explain(d *delivery) finding.Finding {
 	f := finding.Finding{Severity: finding.Info, Since: d.finishedAt,
 		Commands: []finding.Command{{"message", "get", d.id()}}}
 	switch d.state {
-	case broker.Pending:
+	case mail.Pending:
 		return e.pending(d)
-	case broker.Blocked:
+	case mail.Blocked:
 		return e.blocked(d)
-	case broker.Delayed:
+	case mail.Delayed:
 		return e.delayed(d)
-	case broker.Claimed:
+	case mail.Claimed:
 		return e.claimed(d)
-	case broker.Dead:
+	case mail.Dead:
 		return e.dead(d)
-	case broker.Acked:
+	case mail.Acked:
 		f.Summary = d.holder + " has finished it" + from(d)
-	case broker.NoticeUnread:
+	case mail.NoticeUnread:
 		f.Summary = "it is a notice of the broker, which " + d.ref.Name + " has not read"
-	case broker.Expired:
+	case mail.Expired:
 		f.Summary = "it has expired in " + d.ref.String() + ": no agent took it within its time to live"
 	default:
 		f.Summary = "it was cancelled in " + d.ref.String()
@@ -78,7 +78,7 @@ func (e *deliveryExplainer) explain(d *delivery) finding.Finding {
 
 // from names the mailbox of a delivery, if it is not that of an agent.
 func from(d *delivery) string {
-	if d.ref.Kind == broker.AgentMailbox {
+	if d.ref.Kind == mail.AgentMailbox {
 		return ""
 	}
 	return ", from " + d.ref.String()
@@ -86,7 +86,7 @@ func from(d *delivery) string {
 
 // pending explains a delivery that the broker could deliver.
 func (e *deliveryExplainer) pending(d *delivery) finding.Finding {
-	p := e.prospect(d.ref, d.mailbox, d.sender, d.rank < broker.DirectiveRank)
+	p := e.prospect(d.ref, d.mailbox, d.sender, d.rank < mail.DirectiveRank)
 	f := finding.Finding{Severity: p.severity, Since: d.sentAt, Reasons: p.reasons, Commands: p.commands}
 	var ahead int64
 	e.read(row{&ahead}, countAhead, d.mailbox, d.rank, d.message, mostBefore)
@@ -138,7 +138,7 @@ func (e *deliveryExplainer) lastOffer(d *delivery) string {
 		return ""
 	}
 	says := fmt.Sprintf("it was offered to session %s of %s (%s) at %s", finding.Clip(harness), d.ref.Name,
-		broker.Way(way), e.about.When(offered))
+		mail.Way(way), e.about.When(offered))
 	switch {
 	case !accepted.IsZero():
 		return says + ", which accepted it at " + e.about.When(accepted)
@@ -156,7 +156,7 @@ func (e *deliveryExplainer) blocked(d *delivery) finding.Finding {
 		e.fail(fmt.Errorf("head of ordering key: %w", store.ErrNoRows))
 	}
 	first := e.deliveries(head, d.mailbox, 1)
-	if len(first) == 0 || first[0].state == broker.Blocked { // a head never is: see the invariants of the core
+	if len(first) == 0 || first[0].state == mail.Blocked { // a head never is: see the invariants of the core
 		return f
 	}
 	of := e.explain(&first[0])
@@ -247,7 +247,7 @@ func (e *deliveryExplainer) dead(d *delivery) finding.Finding {
 	f := finding.Finding{Severity: finding.Error, Since: d.finishedAt,
 		Summary: fmt.Sprintf("it is a dead letter in %s after %s", d.ref, finding.Count(d.attempts, "attempt")),
 		Reasons: []string{e.lastFailure(d)}}
-	if d.ref.Kind == broker.AgentMailbox {
+	if d.ref.Kind == mail.AgentMailbox {
 		if _, registered := e.taker(d.ref.Name); !registered {
 			f.Reasons = append(f.Reasons,
 				"no agent "+d.ref.Name+" is registered; dlq redrive helps only once it has registered again")

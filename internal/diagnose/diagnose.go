@@ -8,6 +8,7 @@ import (
 	"brokerd/internal/broker"
 	"brokerd/internal/directory"
 	"brokerd/internal/finding"
+	"brokerd/internal/mail"
 	"brokerd/internal/store"
 )
 
@@ -148,8 +149,8 @@ func (x *Examiner) explanation(q store.Querier, about finding.Question) *explana
 func (e *explanation) add(f finding.Finding) { e.found = append(e.found, f) }
 
 // mailboxOf names the mailbox of an agent.
-func mailboxOf(agent string) broker.MailboxRef {
-	return broker.MailboxRef{Kind: broker.AgentMailbox, Name: agent}
+func mailboxOf(agent string) mail.MailboxRef {
+	return mail.AgentRef(agent)
 }
 
 // revision is how texts and commands name a message.
@@ -168,8 +169,8 @@ func wait(n int64) string {
 
 // upTo formats a count that ends at MostCounted.
 func upTo(n int64) string {
-	if n >= broker.MostCounted {
-		return fmt.Sprintf("%d or more", broker.MostCounted)
+	if n >= mail.MostCounted {
+		return fmt.Sprintf("%d or more", mail.MostCounted)
 	}
 	return strconv.FormatInt(n, 10)
 }

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"time"
 
-	"brokerd/internal/broker"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 )
 
@@ -39,7 +39,7 @@ func (e *explanation) message() {
 }
 
 // answer explains whether the answer that a message requires has come.
-func (e *explanation) answer(m *broker.Message, all []delivery) {
+func (e *explanation) answer(m *mail.Message, all []delivery) {
 	var deadline time.Time
 	var settled, reply int64
 	if !e.read(row{&deadline, &settled, &reply}, selectQuestionOf, m.Revision) {
@@ -62,7 +62,7 @@ func (e *explanation) answer(m *broker.Message, all []delivery) {
 
 // overdue explains that the answer is late. The agent that owes it gets the command that answers;
 // the sender and an operator get those that ask again or give up.
-func (e *explanation) overdue(m *broker.Message, deadline time.Time, all []delivery) finding.Finding {
+func (e *explanation) overdue(m *mail.Message, deadline time.Time, all []delivery) finding.Finding {
 	id := revision(m.Revision)
 	f := finding.Finding{Severity: finding.Warning, Subject: "message " + id, Since: deadline,
 		Summary: m.Sender + " waits for its answer, which was due at " + e.about.When(deadline)}
@@ -75,16 +75,16 @@ func (e *explanation) overdue(m *broker.Message, deadline time.Time, all []deliv
 			continue
 		}
 		switch {
-		case d.state == broker.Acked:
+		case d.state == mail.Acked:
 			f.Reasons = append(f.Reasons, fmt.Sprintf("%s acknowledged it at %s without an answer", d.holder,
 				e.about.When(d.finishedAt)))
 			f.Commands = append(f.Commands, finding.Command{"agent", "nudge", d.holder, "answer message " + id})
-		case d.state == broker.Claimed:
+		case d.state == mail.Claimed:
 			f.Reasons = append(f.Reasons, fmt.Sprintf("%s holds it as claim %s since %s", d.holder,
 				msgid.ClaimID(d.message, d.claims), e.about.When(d.claimedAt)))
 		case d.state.Waits():
 			f.Reasons = append(f.Reasons, "it waits in "+d.ref.String())
-		case d.state == broker.Dead:
+		case d.state == mail.Dead:
 			f.Reasons = append(f.Reasons, "it is a dead letter in "+d.ref.String())
 		}
 	}
@@ -106,8 +106,8 @@ func (e *explanation) overdue(m *broker.Message, deadline time.Time, all []deliv
 }
 
 // owes reports whether the asking agent owes the answer because of a delivery.
-func (e *explanation) owes(m *broker.Message, d *delivery) bool {
+func (e *explanation) owes(m *mail.Message, d *delivery) bool {
 	asker := e.about.Asker
-	return asker != "" && asker != m.Sender && d.state != broker.Expired && d.state != broker.Cancelled &&
+	return asker != "" && asker != m.Sender && d.state != mail.Expired && d.state != mail.Cancelled &&
 		(d.holder == asker || d.ref == mailboxOf(asker))
 }

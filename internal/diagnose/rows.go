@@ -4,9 +4,9 @@ import (
 	"errors"
 	"time"
 
-	"brokerd/internal/broker"
 	"brokerd/internal/directory"
 	"brokerd/internal/finding"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
@@ -56,37 +56,37 @@ func collect[T any](r *rowReader, columns func(*T) row, query string, args ...an
 }
 
 // find returns a message of the session.
-func (r *rowReader) find(ref msgid.Ref) (m broker.Message) {
+func (r *rowReader) find(ref msgid.Ref) (m mail.Message) {
 	if r.err == nil {
-		m, r.err = broker.FindMessage(r.q, r.about.Session, ref)
+		m, r.err = mail.FindMessage(r.q, r.about.Session, ref)
 	}
 	return m
 }
 
 // mailboxID returns the id of an agent's mailbox, 0 if it does not exist yet.
-func (r *rowReader) mailboxID(ref broker.MailboxRef) int64 {
+func (r *rowReader) mailboxID(ref mail.MailboxRef) int64 {
 	id, err := r.broker.Mailboxes.Find(r.q, r.about.Session, ref)
 	r.fail(err)
 	return id
 }
 
 // reachable returns the mailboxes that an agent may take from. mailbox is its own.
-func (r *rowReader) reachable(agent directory.Agent, mailbox int64) []broker.Mailbox {
+func (r *rowReader) reachable(agent directory.Agent, mailbox int64) []mail.Mailbox {
 	boxes, err := r.broker.Mailboxes.Reachable(r.q,
-		broker.Actor{Agent: agent, Session: directory.Session{ID: r.about.Session}, Mailbox: mailbox})
+		mail.Actor{Agent: agent, Session: directory.Session{ID: r.about.Session}, Mailbox: mailbox})
 	r.fail(err)
 	return boxes
 }
 
 // waitingIn returns a mailbox's id, 0 if it does not exist yet, and how many messages wait in it.
-func (r *rowReader) waitingIn(ref broker.MailboxRef) (id, waiting int64) {
+func (r *rowReader) waitingIn(ref mail.MailboxRef) (id, waiting int64) {
 	r.read(row{&id, &waiting}, selectWaitingOf, r.about.Session, int(ref.Kind), ref.Name)
 	return id, waiting
 }
 
 // A countedBox is a mailbox with the number of messages that wait in it.
 type countedBox struct {
-	broker.Mailbox
+	mail.Mailbox
 	waiting int64
 }
 

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"time"
 
-	"brokerd/internal/broker"
 	"brokerd/internal/finding"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 )
 
@@ -35,11 +35,11 @@ func (e *explanation) moreAgents() {
 // askedOperators finds the questions that wait for the answer of an operator. Those that are overdue are
 // separate findings.
 func (e *explanation) askedOperators() {
-	id := e.mailboxID(broker.OperatorMailbox)
+	id := e.mailboxID(mail.OperatorMailbox)
 	if id == 0 {
 		return
 	}
-	asked, err := broker.Owed(e.q, e.about.Session, broker.OperatorMailbox.Name, id, mostQuestions, e.about.Now)
+	asked, err := mail.Owed(e.q, e.about.Session, mail.OperatorMailbox.Name, id, mostQuestions, e.about.Now)
 	e.fail(err)
 	f := finding.Finding{Severity: finding.Warning, Subject: "operators",
 		Commands: []finding.Command{{"inbox", "--operator"}}}
@@ -149,7 +149,7 @@ func (e *explanation) blame(name string) {
 		}
 	case halted:
 		f.Since, f.Summary = t.haltedAt, "it is halted"
-		m, err := broker.FindMessage(e.q, e.about.Session, msgid.Ref{Revision: t.halt})
+		m, err := mail.FindMessage(e.q, e.about.Session, msgid.Ref{Revision: t.halt})
 		if err == nil { // retention may have removed the directive
 			f.Summary += " by " + m.Sender
 		}
@@ -178,16 +178,16 @@ func (e *explanation) waitingFor(t *taker) (says []string) {
 			continue
 		}
 		says = append(says, wait(waiting)+[...]string{
-			broker.AgentMailbox:   " in its mailbox",
-			broker.RoleMailbox:    " for the role " + box.Ref.Name + ", which no other agent has",
-			broker.ChannelMailbox: " in the channel " + box.Ref.Name + ", which no other agent subscribes to",
+			mail.AgentMailbox:   " in its mailbox",
+			mail.RoleMailbox:    " for the role " + box.Ref.Name + ", which no other agent has",
+			mail.ChannelMailbox: " in the channel " + box.Ref.Name + ", which no other agent subscribes to",
 		}[box.Ref.Kind])
 	}
 	return e.owed(says, t.Name, own)
 }
 
 // orderings finds ordering keys whose first message has held up another for too long.
-func (e *explanation) orderings(box broker.Mailbox) {
+func (e *explanation) orderings(box mail.Mailbox) {
 	type heldUp struct {
 		key   string
 		head  int64
@@ -199,7 +199,7 @@ func (e *explanation) orderings(box broker.Mailbox) {
 			break
 		}
 		first := e.deliveries(h.head, box.ID, 1)
-		if len(first) == 0 || first[0].state == broker.Pending {
+		if len(first) == 0 || first[0].state == mail.Pending {
 			continue // the finding of the mailbox covers it
 		}
 		of := e.explain(&first[0])
@@ -234,7 +234,7 @@ func (e *explanation) longClaims() {
 func (e *explanation) deadLetters(only any) {
 	type box struct {
 		id  int64
-		ref broker.MailboxRef
+		ref mail.MailboxRef
 		n   int64
 	}
 	for _, b := range collect(&e.rowReader, func(b *box) row { return row{&b.id, (*int)(&b.ref.Kind), &b.ref.Name, &b.n} },

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"brokerd/internal/broker"
 	"brokerd/internal/finding"
+	"brokerd/internal/mail"
 	"brokerd/internal/nearest"
 	"brokerd/internal/store"
 )
@@ -116,18 +116,18 @@ func (r *roster) taker(name string) (t *taker, registered bool) {
 }
 
 // takers returns the agents that may take from a mailbox, except one.
-func (r *roster) takers(box broker.MailboxRef, mailbox int64, but string) (found []*taker) {
+func (r *roster) takers(box mail.MailboxRef, mailbox int64, but string) (found []*taker) {
 	r.loadAgents()
 	names := []string{box.Name}
 	switch box.Kind {
-	case broker.AgentMailbox:
+	case mail.AgentMailbox:
 		but = ""
-	case broker.RoleMailbox:
+	case mail.RoleMailbox:
 		names = nil
 		found = slices.Clone(r.roles[box.Name])
-	case broker.ChannelMailbox:
+	case mail.ChannelMailbox:
 		var err error
-		names, err = broker.SubscribersOf(r.q, mailbox)
+		names, err = mail.SubscribersOf(r.q, mailbox)
 		r.fail(err)
 	}
 	for _, name := range names {
@@ -153,8 +153,8 @@ type prospect struct {
 }
 
 // prospect examines the agents that may take from a mailbox.
-func (r *roster) prospect(box broker.MailboxRef, mailbox int64, sender string, directive bool) prospect {
-	if box == broker.OperatorMailbox {
+func (r *roster) prospect(box mail.MailboxRef, mailbox int64, sender string, directive bool) prospect {
+	if box == mail.OperatorMailbox {
 		return prospect{severity: finding.Info, reasons: []string{"operators read this mailbox"},
 			commands: []finding.Command{{"inbox", "--operator"}}}
 	}
@@ -168,7 +168,7 @@ func (r *roster) prospect(box broker.MailboxRef, mailbox int64, sender string, d
 	best, worst := rank(takers[0]), rank(takers[len(takers)-1])
 	if best != able {
 		p.severity = unable[best].severity
-		if best == stopped && box.Kind == broker.AgentMailbox {
+		if best == stopped && box.Kind == mail.AgentMailbox {
 			p.severity = finding.Info // the agent reads its mail when its program runs again
 		}
 		switch {
@@ -194,11 +194,11 @@ func (r *roster) prospect(box broker.MailboxRef, mailbox int64, sender string, d
 
 // unserved describes a mailbox that no agent takes from. The commands redirect its mail to the
 // nearest name, if one is near.
-func (r *roster) unserved(box broker.MailboxRef, sender string) prospect {
+func (r *roster) unserved(box mail.MailboxRef, sender string) prospect {
 	p := prospect{severity: finding.Error}
 	noun, others, says := "agent", []string{}, map[string]string{}
 	switch box.Kind {
-	case broker.RoleMailbox:
+	case mail.RoleMailbox:
 		noun, p.says = "role", "no agent has the role "+box.Name
 		for role, agents := range r.roles {
 			switch {
@@ -210,9 +210,9 @@ func (r *roster) unserved(box broker.MailboxRef, sender string) prospect {
 				says[role] = fmt.Sprintf("%s (%s)", role, finding.Count(len(agents), "agent"))
 			}
 		}
-	case broker.ChannelMailbox:
+	case mail.ChannelMailbox:
 		noun, p.says = "channel", "no other agent subscribes to "+box.Name
-		names, err := broker.SubscribedChannels(r.q, r.about.Session)
+		names, err := mail.SubscribedChannels(r.q, r.about.Session)
 		r.fail(err)
 		for _, name := range names {
 			if name != box.Name {
@@ -240,7 +240,7 @@ func (r *roster) unserved(box broker.MailboxRef, sender string) prospect {
 		p.reasons = append(p.reasons, "the nearest "+noun+" names are "+finding.Names(named))
 	}
 	if nearest.Like(box.Name, near[0]) {
-		to := broker.MailboxRef{Kind: box.Kind, Name: near[0]}
+		to := mail.MailboxRef{Kind: box.Kind, Name: near[0]}
 		p.commands = []finding.Command{{"admin", "move", box.String(), to.String()}}
 	}
 	return p

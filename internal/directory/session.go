@@ -54,7 +54,7 @@ func (d *Directory) Session(q store.Querier, name string) (Session, error) {
 	}
 	s, err := d.sessions.Get(tx, name, func() (Session, error) { return readSession(tx, name) })
 	if err == nil && s.Closed() {
-		err = ErrClosed(name)
+		err = fault.SessionClosed(name)
 	}
 	return s, err
 }
@@ -97,12 +97,6 @@ func (d *Directory) CountSessions(q store.Querier) (int, error) {
 	var n int
 	err := q.QueryRow(countSessions).Scan(&n)
 	return n, err
-}
-
-// ErrClosed is the error for a change in a closed session: fault.Precondition, SESSION_CLOSED.
-func ErrClosed(name string) error {
-	return fault.New(fault.Precondition, "SESSION_CLOSED",
-		"the session %q is closed: it can be read, exported and deleted, and nothing in it changes any more", name)
 }
 
 // ErrNoSession is the error for a session that does not exist: fault.NotFound. It names the nearest names.

@@ -96,6 +96,12 @@ func AgentRequired() *Error {
 	return New(Precondition, "AGENT_REQUIRED", "this call needs a registered agent as its caller")
 }
 
+// SessionClosed returns the error of a change in a closed session.
+func SessionClosed(name string) *Error {
+	return New(Precondition, "SESSION_CLOSED",
+		"the session %q is closed: it can be read, exported and deleted, and nothing in it changes any more", name)
+}
+
 // AgentGone returns the error of what an agent has waiting while it deregisters.
 func AgentGone(agent string) *Error {
 	return New(Precondition, "AGENT_NOT_REGISTERED",

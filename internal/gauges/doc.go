@@ -20,10 +20,9 @@
 //
 // # What it relies on
 //
-// The core, package broker, has the tables and says what may be in them: the kinds of mailboxes, the states of
-// deliveries, and the title of a message. The numbers of states and kinds in the statements are those of broker.State
-// and broker.MailboxKind. Package app connects each function with the feature that needs it; that feature declares
+// The package schema has the tables, and mail says what may be in them: the kinds of mailboxes and the states of
+// deliveries. The numbers of states and kinds in the statements are those of mail.State and mail.MailboxKind. Package app connects each function with the feature that needs it; that feature declares
 // what it needs by itself and does not know this package.
 //
-// Reads that the packages around the core share, such as broker.Counts and broker.CaseOldestReady, are in the core.
+// Reads that several packages share, such as Mailboxes.Counts and CaseOldestReady, are in package mail.
 package gauges

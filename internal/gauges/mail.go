@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"brokerd/internal/broker"
+	"brokerd/internal/mail"
 	"brokerd/internal/store"
 )
 
@@ -25,13 +25,13 @@ type Kind struct {
 // Mail counts the deliveries in the mailboxes of each kind, and the dead letters, up to MostDead.
 //
 // The time that it takes does not depend on how much waits. It examines 1,000 deliveries of each mailbox: see
-// broker.CaseOldestReady.
+// mail.CaseOldestReady.
 func Mail(ctx context.Context, st *store.Store) (kinds []Kind, dead int64, err error) {
 	err = st.Read(ctx, func(s *store.Snapshot) error {
 		kinds = []Kind{
-			broker.AgentMailbox - 1:   {Name: "agent"},
-			broker.RoleMailbox - 1:    {Name: "role"},
-			broker.ChannelMailbox - 1: {Name: "channel"},
+			mail.AgentMailbox - 1:   {Name: "agent"},
+			mail.RoleMailbox - 1:    {Name: "role"},
+			mail.ChannelMailbox - 1: {Name: "channel"},
 		}
 		oldest := make([]int64, len(kinds))
 		rows := s.Query(selectGauges)
@@ -72,7 +72,7 @@ func Mail(ctx context.Context, st *store.Store) (kinds []Kind, dead int64, err e
 }
 
 // OldestReady returns the times at which the oldest messages were sent that a claim could take, by the id of the
-// mailbox. It examines 1,000 deliveries of each mailbox: see broker.CaseOldestReady.
+// mailbox. It examines 1,000 deliveries of each mailbox: see mail.CaseOldestReady.
 func OldestReady(q store.Querier, mailboxes []int64) (map[int64]time.Time, error) {
 	list, err := json.Marshal(mailboxes)
 	if err != nil {

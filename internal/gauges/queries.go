@@ -1,18 +1,18 @@
 package gauges
 
-import "brokerd/internal/broker"
+import "brokerd/internal/mail"
 
 const (
 	countTotals = `
 		SELECT (SELECT COUNT(*) FROM messages), (SELECT COUNT(*) FROM deliveries)`
 	selectGauges = `
 		SELECT kind, SUM(waiting), MAX(waiting), MIN(oldest)
-		FROM (SELECT b.kind, b.waiting, ` + broker.CaseOldestReady + ` AS oldest FROM mailboxes b) AS x
+		FROM (SELECT b.kind, b.waiting, ` + mail.CaseOldestReady + ` AS oldest FROM mailboxes b) AS x
 		GROUP BY kind`
 	selectOldest = `
 		SELECT o.mailbox, m.created_at
 		FROM (
-			SELECT b.id AS mailbox, ` + broker.CaseOldestReady + ` AS message
+			SELECT b.id AS mailbox, ` + mail.CaseOldestReady + ` AS message
 			FROM mailboxes b
 			WHERE b.id IN (SELECT CAST(value AS BIGINT) FROM json_each(?))) AS o
 		JOIN messages m ON m.revision = o.message`

@@ -3,8 +3,8 @@ package inbox
 import (
 	"context"
 
-	"brokerd/internal/broker"
 	"brokerd/internal/identity"
+	"brokerd/internal/mail"
 	"brokerd/internal/store"
 )
 
@@ -23,8 +23,8 @@ func (p *arrivalsPage) leave(arrival int64) {
 
 // ready reports whether a read with AutoAck may send a delivery that the choice takes. halted reports whether the agent
 // is halted.
-func ready(m *row, d *broker.Delivery, halted bool) bool {
-	return (d.State == broker.Pending || d.State == broker.NoticeUnread) && (!halted || broker.IsDirective(m.kind))
+func ready(m *row, d *mail.Delivery, halted bool) bool {
+	return (d.State == mail.Pending || d.State == mail.NoticeUnread) && (!halted || mail.IsDirective(m.kind))
 }
 
 // ackShown acknowledges the deliveries of a page. The page then leaves out those that have changed since it was read.
@@ -35,7 +35,7 @@ func (r *Reader) ackShown(ctx context.Context, c identity.Caller, p *arrivalsPag
 	read := *p
 	return r.store.Drain(ctx, func(tx *store.Tx) error {
 		*p = read
-		a, err := r.broker.Owner(tx, c)
+		a, err := r.broker.Mailboxes.Owner(tx, c)
 		if err != nil {
 			return err
 		}
@@ -44,7 +44,7 @@ func (r *Reader) ackShown(ctx context.Context, c identity.Caller, p *arrivalsPag
 			return err
 		}
 		s := r.broker.NewSettleTx(tx, a)
-		shown := make([]broker.Item, 0, len(read.items))
+		shown := make([]mail.Item, 0, len(read.items))
 		for _, item := range read.items {
 			done := !closed || item.Directive
 			if done {

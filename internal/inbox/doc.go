@@ -33,7 +33,7 @@
 //
 // # What it relies on
 //
-// The core, package broker, knows the caller and the mailboxes that it takes from. It records what was delivered or
-// read (NoteDelivered, NoteRead), acknowledges (SettleTx.AckReady), and has the questions, notices and offers of an
-// agent. The package admission knows the gates of an agent. The service in package messagesrpc checks requests and calls this package.
+// The package mail knows the caller, the mailboxes that it takes from, and the questions, notices and offers of an agent.
+// The core (package broker) records what was delivered or read (NoteDelivered, NoteRead), and acknowledges
+// (SettleTx.AckReady). The package admission knows the gates of an agent. The service in package messagesrpc checks requests and calls this package.
 package inbox

@@ -3,9 +3,9 @@ package inbox
 import (
 	"time"
 
-	"brokerd/internal/broker"
 	"brokerd/internal/content"
 	"brokerd/internal/directory"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
@@ -36,14 +36,14 @@ type OpenClaim struct {
 // Holdings are the claims and the open questions of an agent, oldest first.
 type Holdings struct {
 	Claims []OpenClaim
-	Asked  []broker.Question // by the agent, to others
-	Owed   []broker.Question // by others, to the agent
+	Asked  []mail.Question // by the agent, to others
+	Owed   []mail.Question // by others, to the agent
 }
 
 // Holdings returns the claims and the open questions of an agent, at most 1,000 of each.
 func (r *Reader) Holdings(q store.Querier, session int64, a directory.Agent) (Holdings, error) {
 	var h Holdings
-	mailbox, err := r.broker.Mailboxes.Find(q, session, broker.MailboxRef{Kind: broker.AgentMailbox, Name: a.Name})
+	mailbox, err := r.broker.Mailboxes.Find(q, session, mail.AgentRef(a.Name))
 	if err != nil {
 		return h, err
 	}
@@ -66,9 +66,9 @@ func (r *Reader) Holdings(q store.Querier, session int64, a directory.Agent) (Ho
 		return h, err
 	}
 	now := r.clock.Now()
-	if h.Asked, err = broker.OpenQuestions(q, session, a.Name, mostHeld, now); err != nil {
+	if h.Asked, err = mail.OpenQuestions(q, session, a.Name, mostHeld, now); err != nil {
 		return h, err
 	}
-	h.Owed, err = broker.Owed(q, session, a.Name, mailbox, mostHeld, now)
+	h.Owed, err = mail.Owed(q, session, a.Name, mailbox, mostHeld, now)
 	return h, err
 }

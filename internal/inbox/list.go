@@ -6,11 +6,11 @@ import (
 	"math"
 	"time"
 
-	"brokerd/internal/broker"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
 	"brokerd/internal/identity"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
@@ -49,7 +49,7 @@ type ListOptions struct {
 
 // A Page is one page of a list.
 type Page struct {
-	Items    []broker.Item
+	Items    []mail.Item
 	Next     int64 // position for the next page; 0 = this is the last
 	Behind   Place // with ListOptions.Look: position for the next page; zero = this is the last
 	Revision int64
@@ -58,18 +58,18 @@ type Page struct {
 // Get returns a message with every delivery. Errors: fault.NotFound.
 func (r *Reader) Get(
 	ctx context.Context, c identity.Caller, ref msgid.Ref,
-) (broker.Message, []broker.Delivery, error) {
-	var m broker.Message
-	var deliveries []broker.Delivery
+) (mail.Message, []mail.Delivery, error) {
+	var m mail.Message
+	var deliveries []mail.Delivery
 	err := r.store.Read(ctx, func(s *store.Snapshot) error {
-		a, err := r.broker.Acting(s, c)
+		a, err := r.broker.Mailboxes.Acting(s, c)
 		if err != nil {
 			return err
 		}
-		if m, err = broker.FindMessage(s, a.Session.ID, ref); err != nil {
+		if m, err = mail.FindMessage(s, a.Session.ID, ref); err != nil {
 			return err
 		}
-		deliveries, err = broker.DeliveriesOf(s, m.Revision, 0)
+		deliveries, err = mail.DeliveriesOf(s, m.Revision, 0)
 		return err
 	})
 	return m, deliveries, err
@@ -98,9 +98,9 @@ func (r *Reader) List(ctx context.Context, c identity.Caller, l ListOptions) (p 
 
 func (r *Reader) listOnce(ctx context.Context, c identity.Caller, l ListOptions) (Page, error) {
 	var p Page
-	var a broker.Actor
+	var a mail.Actor
 	err := r.store.Read(ctx, func(s *store.Snapshot) (err error) {
-		if a, err = r.broker.Acting(s, c); err != nil {
+		if a, err = r.broker.Mailboxes.Acting(s, c); err != nil {
 			return err
 		}
 		if l.Box == 0 {
@@ -118,12 +118,12 @@ func (r *Reader) listOnce(ctx context.Context, c identity.Caller, l ListOptions)
 		if l.Box != Inbox {
 			return listMessages(s, a, l, &p)
 		}
-		own := broker.MailboxRef{Kind: broker.AgentMailbox, Name: a.Name}
+		own := mail.AgentRef(a.Name)
 		switch {
 		case l.Mailbox != "" && !a.System():
 			return fault.New(fault.Denied, "NOT_FOR_AGENTS", "only operators and observers may list a mailbox by its name")
 		case l.Mailbox != "":
-			own = broker.ParseMailbox(l.Mailbox)
+			own = mail.ParseMailbox(l.Mailbox)
 		case l.MarkRead && c.Access == identity.Observer:
 			return fault.New(fault.Denied, "NOT_FOR_OBSERVERS", "an observer only looks: leave mark_read out")
 		}
@@ -150,7 +150,7 @@ func (r *Reader) listOnce(ctx context.Context, c identity.Caller, l ListOptions)
 }
 
 // listInbox lists the unfinished deliveries in the actor's mailbox, by arrival.
-func listInbox(q store.Querier, a broker.Actor, l ListOptions, p *Page) error {
+func listInbox(q store.Querier, a mail.Actor, l ListOptions, p *Page) error {
 	query, after := selectArrivals, l.After
 	if l.Newest {
 		query = selectArrivalsDown
@@ -169,13 +169,13 @@ func listInbox(q store.Querier, a broker.Actor, l ListOptions, p *Page) error {
 			after = d.Arrival
 			continue
 		}
-		if bytes += len(m.Content); len(p.Items) == l.Size || bytes > broker.MaxAnswer && len(p.Items) > 0 {
+		if bytes += len(m.Content); len(p.Items) == l.Size || bytes > mail.MaxAnswer && len(p.Items) > 0 {
 			p.Next = after
 			return rows.Close()
 		}
 		after = d.Arrival
 		d.Mailbox = a.Name
-		p.Items = append(p.Items, broker.Item{Message: m.Message, Delivery: d})
+		p.Items = append(p.Items, mail.Item{Message: m.Message, Delivery: d})
 	}
 	if n == listStretch {
 		p.Next = after
@@ -184,7 +184,7 @@ func listInbox(q store.Querier, a broker.Actor, l ListOptions, p *Page) error {
 }
 
 // listMessages lists messages of the session by revision.
-func listMessages(q store.Querier, a broker.Actor, l ListOptions, p *Page) error {
+func listMessages(q store.Querier, a mail.Actor, l ListOptions, p *Page) error {
 	if l.Box == Sent {
 		l.Choice.Senders = []string{a.Name}
 	}
@@ -215,12 +215,12 @@ func listMessages(q store.Querier, a broker.Actor, l ListOptions, p *Page) error
 			last = m.Revision
 			continue
 		}
-		if bytes += len(m.Content); len(p.Items) == l.Size || bytes > broker.MaxAnswer && len(p.Items) > 0 {
+		if bytes += len(m.Content); len(p.Items) == l.Size || bytes > mail.MaxAnswer && len(p.Items) > 0 {
 			p.Next = last
 			return rows.Close()
 		}
 		last = m.Revision
-		p.Items = append(p.Items, broker.Item{Message: m.Message})
+		p.Items = append(p.Items, mail.Item{Message: m.Message})
 	}
 	switch {
 	case n == listStretch:
@@ -273,7 +273,7 @@ func queryMessages(q store.Querier, session int64, l ListOptions, from, to int64
 }
 
 // markRead marks the messages of a page as read.
-func (r *Reader) markRead(ctx context.Context, a broker.Actor, p *Page) error {
+func (r *Reader) markRead(ctx context.Context, a mail.Actor, p *Page) error {
 	var unread, fresh, notices []int64
 	for i := range p.Items {
 		d := &p.Items[i].Delivery
@@ -283,7 +283,7 @@ func (r *Reader) markRead(ctx context.Context, a broker.Actor, p *Page) error {
 		if d.ReadAt.IsZero() {
 			unread = append(unread, p.Items[i].Revision)
 		}
-		if d.State == broker.NoticeUnread {
+		if d.State == mail.NoticeUnread {
 			notices = append(notices, p.Items[i].Revision)
 		}
 		if d.DeliveredAt.IsZero() {
@@ -331,9 +331,9 @@ func scanMessage(rows *store.Rows) (row, error) {
 }
 
 // scanInbox reads a row of the selectArrivals queries, and into more the columns behind theirs.
-func scanInbox(rows *store.Rows, more ...any) (row, broker.Delivery, error) {
+func scanInbox(rows *store.Rows, more ...any) (row, mail.Delivery, error) {
 	var r row
-	var d broker.Delivery
+	var d mail.Delivery
 	var id []byte
 	var state int
 	err := rows.Scan(append([]any{&r.Revision, &id, &r.Sender, &r.SenderRole, &r.CreatedAt, &r.ExpiresAt, &r.Thread,
@@ -341,28 +341,28 @@ func scanInbox(rows *store.Rows, more ...any) (row, broker.Delivery, error) {
 		&state, &d.Arrival, &d.Claims, &d.Attempts, &d.MaxAttempts, &d.Holder, &d.Consumer, &d.ClaimedAt, &d.DeliveredAt,
 		&d.ReadAt, &d.DueAt}, more...)...)
 	copy(r.ID[:], id)
-	d.State = broker.State(state)
+	d.State = mail.State(state)
 	return r, d, err
 }
 
 // addOffers adds to a page of a mailbox which of its messages are offered now.
-func addOffers(q store.Querier, mailbox int64, items []broker.Item) error {
-	open := map[int64]broker.Offer{}
+func addOffers(q store.Querier, mailbox int64, items []mail.Item) error {
+	open := map[int64]mail.Offer{}
 	rows := q.Query(selectOpenOffers, mailbox, mostOffers)
 	defer rows.Close()
 	for rows.Next() {
 		var message int64
-		var o broker.Offer
+		var o mail.Offer
 		var way int
 		if err := rows.Scan(&message, &o.Number, &way, &o.Harness, &o.Mark, &o.OfferedAt); err != nil {
 			return err
 		}
-		o.Way = broker.Way(way)
+		o.Way = mail.Way(way)
 		open[message] = o
 	}
 	for i := range items {
 		if o, ok := open[items[i].Revision]; ok && !items[i].Queued {
-			items[i].Delivery.Offers = []broker.Offer{o}
+			items[i].Delivery.Offers = []mail.Offer{o}
 		}
 	}
 	return rows.Err()

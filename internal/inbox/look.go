@@ -6,9 +6,9 @@ import (
 	"math"
 	"time"
 
-	"brokerd/internal/broker"
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
+	"brokerd/internal/mail"
 	"brokerd/internal/store"
 )
 
@@ -39,8 +39,8 @@ func (l *Look) start() {
 // first. more is false at the end. Deliveries that the choice leaves out count neither for size nor
 // for bytes, but one call reads at most listStretch deliveries.
 func (l *Look) read(
-	q store.Querier, boxes []broker.Mailbox, choice *Choice, size, bytes int,
-) (items []broker.Item, more bool, err error) {
+	q store.Querier, boxes []mail.Mailbox, choice *Choice, size, bytes int,
+) (items []mail.Item, more bool, err error) {
 	query := selectLookByArrival
 	switch {
 	case l.Priority:
@@ -72,7 +72,7 @@ func (l *Look) read(
 				return items, true, rows.Close()
 			}
 			d.Mailbox = names[mailbox]
-			items = append(items, broker.Item{Message: m.Message, Delivery: d, Queued: mailbox != boxes[0].ID})
+			items = append(items, mail.Item{Message: m.Message, Delivery: d, Queued: mailbox != boxes[0].ID})
 		}
 		l.Behind = Place{at, m.Revision}
 	}
@@ -80,8 +80,8 @@ func (l *Look) read(
 }
 
 // listLook lists the inbox in the way that the options' Look asks for.
-func (r *Reader) listLook(q store.Querier, a broker.Actor, l ListOptions, p *Page) error {
-	boxes := []broker.Mailbox{{}, {ID: a.Mailbox, Ref: broker.ParseMailbox(l.Mailbox)}} // no own mailbox
+func (r *Reader) listLook(q store.Querier, a mail.Actor, l ListOptions, p *Page) error {
+	boxes := []mail.Mailbox{{}, {ID: a.Mailbox, Ref: mail.ParseMailbox(l.Mailbox)}} // no own mailbox
 	if l.Mailbox == "" {
 		var err error
 		if boxes, err = r.broker.Mailboxes.Reachable(q, a); err != nil {
@@ -90,7 +90,7 @@ func (r *Reader) listLook(q store.Querier, a broker.Actor, l ListOptions, p *Pag
 	}
 	l.Look.Newest = l.Newest
 	l.Look.start()
-	items, more, err := l.Look.read(q, boxes, &l.Choice, l.Size, broker.MaxAnswer)
+	items, more, err := l.Look.read(q, boxes, &l.Choice, l.Size, mail.MaxAnswer)
 	if p.Items = items; more {
 		p.Behind = l.Look.Behind
 	}
@@ -98,9 +98,9 @@ func (r *Reader) listLook(q store.Querier, a broker.Actor, l ListOptions, p *Pag
 }
 
 // listGiven lists given messages of the actor's own mailbox, finished ones too.
-func listGiven(q store.Querier, a broker.Actor, l ListOptions, p *Page) error {
+func listGiven(q store.Querier, a mail.Actor, l ListOptions, p *Page) error {
 	after := min(int(l.After), len(l.IDs))
-	items, err := broker.FindItems(q, a, l.IDs[after:min(len(l.IDs), after+l.Size+1)])
+	items, err := mail.FindItems(q, a, l.IDs[after:min(len(l.IDs), after+l.Size+1)])
 	if err != nil {
 		return err
 	}
@@ -114,10 +114,10 @@ func listGiven(q store.Querier, a broker.Actor, l ListOptions, p *Page) error {
 // receiveLook is Receive with a Look. It returns after the last message, or after the wait if there
 // is none.
 func (r *Reader) receiveLook(ctx context.Context, c identity.Caller, o ReceiveOptions, send Send) error {
-	var a broker.Actor
-	var boxes []broker.Mailbox
+	var a mail.Actor
+	var boxes []mail.Mailbox
 	err := r.store.Write(ctx, func(tx *store.Tx) (err error) {
-		if a, err = r.broker.Owner(tx, c); err != nil {
+		if a, err = r.broker.Mailboxes.Owner(tx, c); err != nil {
 			return err
 		}
 		boxes, err = r.broker.Mailboxes.Choose(tx, a, nil) // with ids, so that all of them can be listened to
@@ -157,7 +157,7 @@ func (r *Reader) receiveLook(ctx context.Context, c identity.Caller, o ReceiveOp
 
 // sendLook sends all deliveries, page by page, and returns the number of messages.
 func (r *Reader) sendLook(
-	ctx context.Context, c identity.Caller, a broker.Actor, boxes []broker.Mailbox, o ReceiveOptions, send Send,
+	ctx context.Context, c identity.Caller, a mail.Actor, boxes []mail.Mailbox, o ReceiveOptions, send Send,
 ) (int, error) {
 	look, sent := o.Look, 0
 	look.start()
@@ -166,14 +166,14 @@ func (r *Reader) sendLook(
 		if o.Limit > 0 {
 			size = min(size, o.Limit-sent)
 		}
-		var items []broker.Item
+		var items []mail.Item
 		err := r.store.ReadPage(ctx, func(s *store.Snapshot) error {
-			now, err := r.broker.Acting(s, c)
+			now, err := r.broker.Mailboxes.Acting(s, c)
 			if err != nil {
 				return err // it has deregistered meanwhile
 			}
 			if now.Session.Closed() {
-				return broker.ErrSessionClosed(now.Session.Name)
+				return fault.SessionClosed(now.Session.Name)
 			}
 			items, more, err = look.read(s, boxes, &o.Choice, size, receiveBytes)
 			return err

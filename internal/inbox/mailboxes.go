@@ -5,8 +5,8 @@ import (
 	"math"
 	"time"
 
-	"brokerd/internal/broker"
 	"brokerd/internal/identity"
+	"brokerd/internal/mail"
 	"brokerd/internal/store"
 )
 
@@ -53,7 +53,7 @@ func (r *Reader) Mailboxes(
 	}
 	err := r.store.Read(ctx, func(s *store.Snapshot) error {
 		p = BoxPage{Revision: s.Revision()}
-		a, err := r.broker.Acting(s, c)
+		a, err := r.broker.Mailboxes.Acting(s, c)
 		if err != nil {
 			return err
 		}
@@ -62,10 +62,10 @@ func (r *Reader) Mailboxes(
 			return err
 		}
 		var last BoxPlace
-		rows := s.Query(query, a.Session.ID, scope, after.Key, after.Mailbox, size+1, broker.MostCounted)
+		rows := s.Query(query, a.Session.ID, scope, after.Key, after.Mailbox, size+1, mail.MostCounted)
 		for rows.Next() {
 			var sum BoxSummary
-			var ref broker.MailboxRef
+			var ref mail.MailboxRef
 			var kind int
 			var at BoxPlace
 			err := rows.Scan(&at.Mailbox, &at.Key, &kind, &ref.Name, &sum.Waiting, &sum.Claimed, &sum.Dead, &sum.Oldest)
@@ -76,7 +76,7 @@ func (r *Reader) Mailboxes(
 				p.Next = last
 				return rows.Close()
 			}
-			ref.Kind = broker.MailboxKind(kind)
+			ref.Kind = mail.MailboxKind(kind)
 			sum.Mailbox = ref.String()
 			p.Boxes, last = append(p.Boxes, sum), at
 		}

@@ -29,8 +29,7 @@ const (
 					UNION ALL
 					SELECT d.message, d.mailbox, d.rank, d.arrival
 					FROM json_each(?2) AS b CROSS JOIN deliveries AS d
-					WHERE d.mailbox = CAST(b.value AS BIGINT)
-						AND d.ordering_key IS NOT NULL AND d.state <= 4 AND d.state = 4 AND d.arrival IS NOT NULL
+					WHERE d.mailbox = CAST(b.value AS BIGINT) AND d.state = 4 AND d.arrival IS NOT NULL
 				) AS waiting
 			) AS keyed
 			WHERE (at, message) > (?3, ?4)

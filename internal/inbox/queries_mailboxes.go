@@ -1,6 +1,6 @@
 package inbox
 
-import "brokerd/internal/broker"
+import "brokerd/internal/mail"
 
 // The list of mailboxes. Its cost depends on the number of mailboxes and claims, not on the number
 // of messages that wait.
@@ -26,7 +26,7 @@ const (
 	inOrder = `)
 		FROM b
 		ORDER BY b.k, b.id`
-	boxesByAge = listedBoxes + `COALESCE(` + broker.CaseOldestReady + `, 9223372036854775807)` + ofPage +
+	boxesByAge = listedBoxes + `COALESCE(` + mail.CaseOldestReady + `, 9223372036854775807)` + ofPage +
 		`b.k` + inOrder
-	boxesByWaiting = listedBoxes + `-b.waiting` + ofPage + broker.CaseOldestReady + inOrder
+	boxesByWaiting = listedBoxes + `-b.waiting` + ofPage + mail.CaseOldestReady + inOrder
 )

@@ -8,6 +8,7 @@ import (
 	"brokerd/internal/broker"
 	"brokerd/internal/directory"
 	"brokerd/internal/events"
+	"brokerd/internal/mail"
 	"brokerd/internal/store"
 )
 
@@ -37,10 +38,10 @@ func New(
 	return &Reader{store: st, log: log, dir: dir, broker: core, gates: gates, clock: clock}
 }
 
-// ReadNotices returns the oldest unread notices of an agent, at most broker.MostNotices, and marks them read.
-func (r *Reader) ReadNotices(tx *store.Tx, session int64, agent directory.Agent) ([]broker.UnreadNotice, error) {
-	a := broker.Actor{Agent: agent, Session: directory.Session{ID: session}}
-	own := broker.MailboxRef{Kind: broker.AgentMailbox, Name: agent.Name}
+// ReadNotices returns the oldest unread notices of an agent, at most mail.MostNotices, and marks them read.
+func (r *Reader) ReadNotices(tx *store.Tx, session int64, agent directory.Agent) ([]mail.UnreadNotice, error) {
+	a := mail.Actor{Agent: agent, Session: directory.Session{ID: session}}
+	own := mail.AgentRef(agent.Name)
 	var err error
 	if a.Mailbox, err = r.broker.Mailboxes.Find(tx, session, own); err != nil || a.Mailbox == 0 {
 		return nil, err

@@ -5,11 +5,11 @@ import (
 	"slices"
 	"time"
 
-	"brokerd/internal/broker"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
 	"brokerd/internal/identity"
+	"brokerd/internal/mail"
 	"brokerd/internal/store"
 )
 
@@ -36,7 +36,7 @@ type Choice struct {
 
 // A row is a message with the columns that a Choice checks.
 type row struct {
-	broker.Message
+	mail.Message
 	kind        string
 	priority    int
 	channel     string
@@ -73,7 +73,7 @@ type ReceiveOptions struct {
 }
 
 // Send sends a page to the client, with the revision up to which the mailbox has been read; 0 with a Look.
-type Send func(page []broker.Item, upTo int64) error
+type Send func(page []mail.Item, upTo int64) error
 
 // Receive reads the caller's own mailbox by arrival and sends it page by page. It returns after the last delivery. With
 // Follow, it returns when ctx ends or the broker stops (fault.Unavailable). No transaction is open while send runs.
@@ -85,10 +85,10 @@ func (r *Reader) Receive(ctx context.Context, c identity.Caller, o ReceiveOption
 	if err := r.store.CheckResume(o.After); err != nil {
 		return err
 	}
-	var a broker.Actor
+	var a mail.Actor
 	at := o.After
 	err := r.store.Write(ctx, func(tx *store.Tx) (err error) {
-		if a, err = r.broker.Owner(tx, c); err != nil || o.Cursor == "" {
+		if a, err = r.broker.Mailboxes.Owner(tx, c); err != nil || o.Cursor == "" {
 			return err
 		}
 		var known bool
@@ -168,7 +168,7 @@ func (r *Reader) Receive(ctx context.Context, c identity.Caller, o ReceiveOption
 
 // An arrivalsPage is a page of deliveries that Receive reads at a time.
 type arrivalsPage struct {
-	items   []broker.Item
+	items   []mail.Item
 	upTo    int64 // the mailbox has been read up to this revision
 	more    bool
 	skipped bool // the choice left a delivery out
@@ -192,7 +192,7 @@ type shown struct {
 	notices []int64 // they are finished by that
 }
 
-func shownOf(items []broker.Item, keepNotices bool) (s shown) {
+func shownOf(items []mail.Item, keepNotices bool) (s shown) {
 	for i := range items {
 		if items[i].Queued {
 			continue
@@ -200,7 +200,7 @@ func shownOf(items []broker.Item, keepNotices bool) (s shown) {
 		if items[i].Delivery.DeliveredAt.IsZero() {
 			s.fresh = append(s.fresh, items[i].Revision)
 		}
-		if items[i].Delivery.State == broker.NoticeUnread && !keepNotices {
+		if items[i].Delivery.State == mail.NoticeUnread && !keepNotices {
 			s.notices = append(s.notices, items[i].Revision)
 		}
 	}
@@ -208,7 +208,7 @@ func shownOf(items []broker.Item, keepNotices bool) (s shown) {
 }
 
 // take returns the items, and keeps none of them in memory while send waits for the client.
-func (p *arrivalsPage) take() []broker.Item {
+func (p *arrivalsPage) take() []mail.Item {
 	items := p.items
 	p.items = nil
 	return items
@@ -216,16 +216,16 @@ func (p *arrivalsPage) take() []broker.Item {
 
 // arrivals reads a page of deliveries.
 func (r *Reader) arrivals(
-	ctx context.Context, c identity.Caller, a broker.Actor, after int64, o ReceiveOptions,
+	ctx context.Context, c identity.Caller, a mail.Actor, after int64, o ReceiveOptions,
 ) (arrivalsPage, error) {
 	var p arrivalsPage
 	err := r.store.ReadPage(ctx, func(s *store.Snapshot) error {
-		now, err := r.broker.Acting(s, c)
+		now, err := r.broker.Mailboxes.Acting(s, c)
 		if err != nil {
 			return err // it has deregistered meanwhile
 		}
 		if now.Session.Closed() {
-			return broker.ErrSessionClosed(now.Session.Name)
+			return fault.SessionClosed(now.Session.Name)
 		}
 		halted := false
 		if o.AutoAck {
@@ -257,7 +257,7 @@ func (r *Reader) arrivals(
 			}
 			p.upTo = d.Arrival
 			d.Mailbox = a.Name
-			item := broker.Item{Message: m.Message, Delivery: d, Directive: broker.IsDirective(m.kind)}
+			item := mail.Item{Message: m.Message, Delivery: d, Directive: mail.IsDirective(m.kind)}
 			p.items = append(p.items, item)
 		}
 		if n == receivePage {
@@ -272,7 +272,7 @@ func (r *Reader) arrivals(
 
 // noteDelivered records that messages were sent to their recipient: it marks the fresh ones as delivered, finishes the
 // notices, and saves the cursor.
-func (r *Reader) noteDelivered(ctx context.Context, a broker.Actor, shown shown, cursor string, upTo int64) error {
+func (r *Reader) noteDelivered(ctx context.Context, a mail.Actor, shown shown, cursor string, upTo int64) error {
 	fresh := shown.fresh
 	if len(fresh)+len(shown.notices) == 0 && cursor == "" {
 		return nil

@@ -8,6 +8,7 @@ import (
 
 	"brokerd/internal/broker"
 	"brokerd/internal/identity"
+	"brokerd/internal/mail"
 	"brokerd/internal/store"
 )
 
@@ -23,12 +24,12 @@ type Summary struct {
 	Total, Unread int64
 	Claimable     int64 // in its role's and channels' queues, too
 	Claimed       int64
-	ByPriority    []Count[int]      // highest first
-	ByType        []Count[string]   // most frequent first, at most MaxTypes
-	Oldest        time.Time         // when the oldest unfinished message was sent; zero = there is none
-	Asked, Owed   []broker.Question // at most maxQuestions
-	Directives    []broker.Message  // oldest first, at most maxDirectives and MaxAnswer bytes
-	Notices       int64             // unread, at most MostNotices
+	ByPriority    []Count[int]    // highest first
+	ByType        []Count[string] // most frequent first, at most MaxTypes
+	Oldest        time.Time       // when the oldest unfinished message was sent; zero = there is none
+	Asked, Owed   []mail.Question // at most maxQuestions
+	Directives    []mail.Message  // oldest first, at most maxDirectives and MaxAnswer bytes
+	Notices       int64           // unread, at most MostNotices
 	Halted        bool
 	BreakerUntil  time.Time // zero = closed
 	Revision      int64     // of the state that this describes
@@ -46,28 +47,28 @@ func (r *Reader) Summary(ctx context.Context, c identity.Caller) (Summary, error
 	var sum Summary
 	err := r.store.Read(ctx, func(s *store.Snapshot) error {
 		sum = Summary{Revision: s.Revision()}
-		a, err := r.broker.Acting(s, c)
+		a, err := r.broker.Mailboxes.Acting(s, c)
 		if err != nil {
 			return err
 		}
-		own := broker.MailboxRef{Kind: broker.AgentMailbox, Name: a.Name}
+		own := mail.AgentRef(a.Name)
 		if a.Mailbox, err = r.broker.Mailboxes.Find(s, a.Session.ID, own); err != nil {
 			return err
 		}
-		if _, sum.Claimable, err = r.broker.Counts(s, a.Session.ID, a.Agent); err != nil {
+		if _, sum.Claimable, err = r.broker.Mailboxes.Counts(s, a.Session.ID, a.Agent); err != nil {
 			return err
 		}
 		if err := sum.count(s, a.Mailbox); err != nil {
 			return err
 		}
-		if sum.Notices, err = broker.CountNotices(s, a.Mailbox, "", broker.MostNotices); err != nil {
+		if sum.Notices, err = mail.CountNotices(s, a.Mailbox, "", mail.MostNotices); err != nil {
 			return err
 		}
 		now := r.clock.Now()
-		if sum.Asked, err = broker.OpenQuestions(s, a.Session.ID, a.Name, maxQuestions, now); err != nil {
+		if sum.Asked, err = mail.OpenQuestions(s, a.Session.ID, a.Name, maxQuestions, now); err != nil {
 			return err
 		}
-		if sum.Owed, err = broker.Owed(s, a.Session.ID, a.Name, a.Mailbox, maxQuestions, now); err != nil {
+		if sum.Owed, err = mail.Owed(s, a.Session.ID, a.Name, a.Mailbox, maxQuestions, now); err != nil {
 			return err
 		}
 		if sum.Directives, err = unfinishedDirectives(s, a.Mailbox); err != nil {
@@ -82,7 +83,7 @@ func (r *Reader) Summary(ctx context.Context, c identity.Caller) (Summary, error
 // count counts the deliveries in an agent's own mailbox, and its claims.
 func (s *Summary) count(q store.Querier, mailbox int64) error {
 	priorities, types := map[int]int64{}, map[string]int64{}
-	rows := q.Query(selectSummary, mailbox, broker.MostCounted)
+	rows := q.Query(selectSummary, mailbox, mail.MostCounted)
 	for rows.Next() {
 		var priority int
 		var kind string
@@ -104,15 +105,15 @@ func (s *Summary) count(q store.Querier, mailbox int64) error {
 	s.ByType = counts(types, func(a, b Count[string]) int {
 		return cmp.Or(cmp.Compare(b.N, a.N), cmp.Compare(a.Of, b.Of))
 	})
-	s.ByType = s.ByType[:min(len(s.ByType), broker.MaxTypes)]
-	if s.Total == broker.MostCounted {
+	s.ByType = s.ByType[:min(len(s.ByType), mail.MaxTypes)]
+	if s.Total == mail.MostCounted {
 		var first time.Time
 		if err := q.QueryRow(selectFirstSent, mailbox).Scan(&first); err != nil {
 			return err
 		}
 		s.Oldest = broker.Earliest(s.Oldest, first)
 	}
-	return q.QueryRow(countClaims, mailbox, broker.MostCounted).Scan(&s.Claimed)
+	return q.QueryRow(countClaims, mailbox, mail.MostCounted).Scan(&s.Claimed)
 }
 
 // counts returns the entries of a map in an order.
@@ -126,15 +127,15 @@ func counts[K comparable](of map[K]int64, order func(a, b Count[K]) int) []Count
 }
 
 // unfinishedDirectives returns the unfinished directives in an agent's mailbox.
-func unfinishedDirectives(q store.Querier, mailbox int64) ([]broker.Message, error) {
-	var found []broker.Message
-	rows := q.Query(selectDirectives, mailbox, int64(broker.DirectiveRank), maxDirectives)
+func unfinishedDirectives(q store.Querier, mailbox int64) ([]mail.Message, error) {
+	var found []mail.Message
+	rows := q.Query(selectDirectives, mailbox, int64(mail.DirectiveRank), maxDirectives)
 	for bytes := 0; rows.Next(); {
 		m, _, err := scanInbox(rows)
 		if err != nil {
 			return nil, err
 		}
-		if bytes += len(m.Content); bytes > broker.MaxAnswer && len(found) > 0 {
+		if bytes += len(m.Content); bytes > mail.MaxAnswer && len(found) > 0 {
 			break
 		}
 		found = append(found, m.Message)

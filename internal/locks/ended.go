@@ -105,8 +105,7 @@ func (t *Table) SessionClosed(tx *store.Tx, session int64, name string) error {
 	if err != nil {
 		return err
 	}
-	closed := fault.New(fault.Precondition, "SESSION_CLOSED",
-		"the session %q is closed: it can be read, exported and deleted, and nothing in it changes any more", name)
+	closed := fault.SessionClosed(name)
 	for _, k := range u.queue.tickets {
 		tell(tx, u.drop(k), verdict{err: closed})
 	}

@@ -1,10 +1,10 @@
 // Package messagesrpc is the API of messages and channels: the gRPC services MessageService and
-// ChannelService, over the core in the package broker and the packages around it.
+// ChannelService, over the packages mail, broker, backlog and router and those around them.
 //
 // # What it does
 //
 // A call goes through four steps. The service checks the request, field by field, and refuses it with all
-// violations at once. It converts the request into the types of the core, such as a broker.Draft or a
+// violations at once. It converts the request into the types of the core, such as a mail.Draft or a
 // broker.Wish. It calls one method of the core, or of a package around it, which decides. It converts the
 // result into the answer. The package keeps no data and makes no decision about messages, so its files follow the requests:
 //

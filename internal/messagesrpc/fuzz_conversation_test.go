@@ -6,8 +6,8 @@ import (
 	"time"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/broker"
 	"brokerd/internal/content"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 )
 
@@ -48,7 +48,7 @@ func FuzzReply(f *testing.F) {
 		d := a.Draft
 		added := content.Added{Agent: "lead", ReplyTo: to.String(), Correlation: correlation}
 		d.Content = append(d.Content[:len(d.Content):len(d.Content)], added.Marshal()...)
-		d.Target = broker.Target{Kind: broker.ToAgent, Name: "lead"}
+		d.Target = mail.Target{Kind: mail.ToAgent, Name: "lead"}
 		m.Target, m.InReplyTo = &pb.Target{To: &pb.Target_Agent{Agent: "lead"}}, to.String()
 		if correlation != "" {
 			m.CorrelationId = correlation

@@ -14,6 +14,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/admission"
+	"brokerd/internal/backlog"
 	"brokerd/internal/broker"
 	"brokerd/internal/channels"
 	"brokerd/internal/conversations"
@@ -27,6 +28,7 @@ import (
 	"brokerd/internal/msgid"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/offers"
+	"brokerd/internal/router"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 )
@@ -229,15 +231,17 @@ func services(f *testing.F) bothServices {
 	log := events.New(st, clock, zap.NewNop())
 	nowhere := directory.New()
 	b := broker.New(st, log, nowhere, clock, zap.NewNop())
+	rest := backlog.New(st, nowhere, b, clock, zap.NewNop())
+	sends := router.New(st, log, nowhere, b, rest, clock)
 	control := admission.New(st, log, nowhere, b, clock, zap.NewNop())
-	b.UseAdmission(control, control, control)
+	sends.UseAdmission(control, control, control)
 	b.UseGates(control.Gates, control.Gates)
 	reader := inbox.New(st, log, nowhere, b, control.Gates, clock)
-	exchanges := conversations.New(st, log, nowhere, nil, b, clock, zap.NewNop())
-	dead := deadletters.New(st, nowhere, b, clock, zap.NewNop())
+	exchanges := conversations.New(st, log, nowhere, nil, b, sends, rest, clock, zap.NewNop())
+	dead := deadletters.New(st, nowhere, b, sends, clock, zap.NewNop())
 	offered := offers.New(st, log, b)
 	registry := channels.New(st, log, nowhere, builtinTypes{}, b)
-	messages := NewService(b, control, reader, exchanges, dead, offered, builtinTypes{}, nil, nil, nil, zap.NewNop()) // no stream is answered
+	messages := NewService(b, sends, control, reader, exchanges, dead, offered, builtinTypes{}, nil, nil, nil, zap.NewNop()) // no stream is answered
 	return bothServices{messages, NewChannelService(registry)}
 }
 

@@ -16,6 +16,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
 	"brokerd/internal/fault"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 	"brokerd/internal/msgtype"
 )
@@ -162,7 +163,7 @@ func refused(t *testing.T, err error) bool {
 }
 
 // wantDraft checks that a draft keeps the limits and that its content is the message.
-func wantDraft(t *testing.T, d *broker.Draft, m *pb.Message) {
+func wantDraft(t *testing.T, d *mail.Draft, m *pb.Message) {
 	t.Helper()
 	wantCount(t, "priority", d.Priority, 1, 10)
 	wantCount(t, "max attempts", d.MaxAttempts, 0, 100)
@@ -186,8 +187,8 @@ func wantDraft(t *testing.T, d *broker.Draft, m *pb.Message) {
 	wantDuration(t, "resend_after", d.ResendAfter, m.ResendAfter, time.Second, 30*24*time.Hour, 0)
 	wantDuration(t, "ttl", d.TTL, m.Ttl, time.Millisecond, 365*24*time.Hour, 0)
 	switch name := aName.MatchString(d.Target.Name); d.Target.Kind {
-	case broker.ToEveryone:
-	case broker.ToPattern:
+	case mail.ToEveryone:
+	case mail.ToPattern:
 		if !aPattern.MatchString(d.Target.Name) {
 			t.Fatalf("target %+v", d.Target)
 		}
@@ -196,10 +197,10 @@ func wantDraft(t *testing.T, d *broker.Draft, m *pb.Message) {
 			t.Fatalf("target %+v", d.Target)
 		}
 	}
-	if d.One && d.Target.Kind != broker.ToRole && d.Target.Kind != broker.ToChannel {
+	if d.One && d.Target.Kind != mail.ToRole && d.Target.Kind != mail.ToChannel {
 		t.Fatalf("one of %+v", d.Target)
 	}
-	if broker.IsDirective(d.Type) && (d.One || d.Priority != 10 || d.OrderingKey != "" || !d.NotBefore.IsZero()) {
+	if mail.IsDirective(d.Type) && (d.One || d.Priority != 10 || d.OrderingKey != "" || !d.NotBefore.IsZero()) {
 		t.Fatalf("the directive waits for others: %+v", d)
 	}
 	if m.InReplyTo != "" {
@@ -213,9 +214,9 @@ func wantDraft(t *testing.T, d *broker.Draft, m *pb.Message) {
 }
 
 // wantCarried checks that a recipient gets what the sender gave, with the stamps of the broker.
-func wantCarried(t *testing.T, d *broker.Draft, given *pb.Message) {
+func wantCarried(t *testing.T, d *mail.Draft, given *pb.Message) {
 	t.Helper()
-	sent := broker.Message{Revision: 7, ID: anID, Sender: "a", CreatedAt: time.UnixMilli(1), Content: d.Content, Thread: d.Thread}
+	sent := mail.Message{Revision: 7, ID: anID, Sender: "a", CreatedAt: time.UnixMilli(1), Content: d.Content, Thread: d.Thread}
 	wire, err := proto.Marshal(wire(&sent))
 	if err != nil {
 		t.Fatal(err)
@@ -276,7 +277,7 @@ func wantNames(t *testing.T, what string, names []string, most int) {
 func wantMailboxes(t *testing.T, mailboxes []string) {
 	t.Helper()
 	for _, m := range mailboxes {
-		if ref := broker.ParseMailbox(m); !aName.MatchString(ref.Name) || ref.String() != m {
+		if ref := mail.ParseMailbox(m); !aName.MatchString(ref.Name) || ref.String() != m {
 			t.Fatalf("mailbox %q is read as %+v", m, ref)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/archive"
-	"brokerd/internal/broker"
+	"brokerd/internal/mail"
 )
 
 // What is archived is what reflection over the API's types says, a field that is new tomorrow included.
@@ -71,13 +71,13 @@ func recordAtRandom(t *testing.T, r *rand.Rand) *archive.Record {
 			Attempts: r.Int64N(3), MaxAttempts: r.Int64N(5), ClaimedAt: nanos(), DeliveredAt: nanos(), ReadAt: nanos(), FinishedAt: nanos(), DueAt: nanos(),
 		}
 		for range r.IntN(3) {
-			got.Deliveries[i].History = append(got.Deliveries[i].History, broker.Attempt{
+			got.Deliveries[i].History = append(got.Deliveries[i].History, mail.Attempt{
 				Number: r.IntN(5), Agent: anyText(r), Consumer: anyText(r), ClaimedAt: moment(nanos()), EndedAt: moment(nanos()), Error: anyText(r),
 			})
 		}
 		for range r.IntN(3) {
-			got.Deliveries[i].Offers = append(got.Deliveries[i].Offers, broker.Offer{
-				Number: r.IntN(5), Way: broker.Way(r.IntN(11)), Harness: anyText(r), Mark: anyText(r), OfferedAt: moment(nanos()),
+			got.Deliveries[i].Offers = append(got.Deliveries[i].Offers, mail.Offer{
+				Number: r.IntN(5), Way: mail.Way(r.IntN(11)), Harness: anyText(r), Mark: anyText(r), OfferedAt: moment(nanos()),
 				AcceptedAt: moment(nanos()), ReturnedAt: moment(nanos()), Why: anyText(r),
 			})
 		}
@@ -88,7 +88,7 @@ func recordAtRandom(t *testing.T, r *rand.Rand) *archive.Record {
 // reflected writes the answer of GetMessage.
 func reflected(t *testing.T, r *archive.Record) []byte {
 	t.Helper()
-	answer := &pb.GetMessageResponse{Message: wire(&broker.Message{
+	answer := &pb.GetMessageResponse{Message: wire(&mail.Message{
 		Revision: r.Revision, ID: r.ID, Sender: r.Sender, SenderRole: r.SenderRole, CreatedAt: moment(r.CreatedAt),
 		ExpiresAt: moment(r.ExpiresAt), Thread: r.Thread,
 	})}
@@ -97,8 +97,8 @@ func reflected(t *testing.T, r *archive.Record) []byte {
 	}
 	for i := range r.Deliveries {
 		d := &r.Deliveries[i]
-		answer.Deliveries = append(answer.Deliveries, delivery(r.Revision, &broker.Delivery{
-			Mailbox: d.Mailbox, Holder: d.Holder, Consumer: d.Consumer, State: broker.State(d.State), Arrival: d.Arrival, Claims: int(d.Claims),
+		answer.Deliveries = append(answer.Deliveries, delivery(r.Revision, &mail.Delivery{
+			Mailbox: d.Mailbox, Holder: d.Holder, Consumer: d.Consumer, State: mail.State(d.State), Arrival: d.Arrival, Claims: int(d.Claims),
 			Attempts: int(d.Attempts), MaxAttempts: int(d.MaxAttempts), ClaimedAt: moment(d.ClaimedAt), DeliveredAt: moment(d.DeliveredAt),
 			ReadAt: moment(d.ReadAt), FinishedAt: moment(d.FinishedAt), DueAt: moment(d.DueAt), History: d.History,
 			Offers: d.Offers,

@@ -14,11 +14,13 @@ import (
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
 	"brokerd/internal/inbox"
+	"brokerd/internal/mail"
 	"brokerd/internal/messagetrace"
 	"brokerd/internal/msgid"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/offers"
 	"brokerd/internal/page"
+	"brokerd/internal/router"
 	"brokerd/internal/store"
 	"brokerd/internal/validate"
 )
@@ -33,12 +35,13 @@ type Crew interface {
 type Service struct {
 	pb.UnimplementedMessageServiceServer
 	broker        *broker.Broker
+	router        *router.Router
 	admission     *admission.Control
 	inbox         *inbox.Reader
 	conversations *conversations.Registry
 	dead          *deadletters.Queue
 	offers        *offers.Offers
-	catalog       broker.Catalog
+	catalog       msgtype.Catalog
 	crew          Crew
 	traces        *messagetrace.Recorder // nil = nothing is traced
 	itemError     ItemError
@@ -50,13 +53,13 @@ type ItemError func(context.Context, error) *pb.ItemError
 
 // NewService returns the MessageService of a broker. traces is nil if nothing is traced.
 func NewService(
-	core *broker.Broker, control *admission.Control, reader *inbox.Reader, exchanges *conversations.Registry,
-	dead *deadletters.Queue, offered *offers.Offers, catalog broker.Catalog, crew Crew,
+	core *broker.Broker, sends *router.Router, control *admission.Control, reader *inbox.Reader, exchanges *conversations.Registry,
+	dead *deadletters.Queue, offered *offers.Offers, catalog msgtype.Catalog, crew Crew,
 	traces *messagetrace.Recorder, item ItemError, log *zap.Logger,
 ) *Service {
 	return &Service{
-		broker: core, admission: control, inbox: reader, conversations: exchanges, dead: dead, offers: offered,
-		catalog: catalog, crew: crew, traces: traces, itemError: item, log: log,
+		broker: core, router: sends, admission: control, inbox: reader, conversations: exchanges, dead: dead,
+		offers: offered, catalog: catalog, crew: crew, traces: traces, itemError: item, log: log,
 	}
 }
 
@@ -74,7 +77,7 @@ func (s *Service) SendMessages(ctx context.Context, r *pb.SendMessagesRequest) (
 	if err != nil {
 		return nil, err
 	}
-	outcomes, err := s.broker.Send(ctx, identity.FromContext(ctx), req, all)
+	outcomes, err := s.router.Send(ctx, identity.FromContext(ctx), req, all)
 	if err != nil {
 		return nil, err
 	}
@@ -99,11 +102,11 @@ func (s *Service) ClaimMessages(ctx context.Context, r *pb.ClaimMessagesRequest)
 	w.ClaimFor = c.Duration("claim_for", r.ClaimFor, time.Second, maxClaim, claimFor)
 	w.Notices = r.Notices
 	if o := r.Offer; o != nil {
-		w.Offer = &broker.Offering{Way: way(&c, "offer.way", o.Way), Harness: o.Harness, Mark: o.Mark}
+		w.Offer = &mail.Offering{Way: way(&c, "offer.way", o.Way), Harness: o.Harness, Mark: o.Mark}
 		checkOffering(&c, "offer.", w.Offer)
 	}
 	w.Topic = topic(&c, r)
-	w.IDs = msgid.CheckRefs(&c, "ids", r.Ids, broker.MaxBatch, false)
+	w.IDs = msgid.CheckRefs(&c, "ids", r.Ids, mail.MaxBatch, false)
 	if len(w.IDs) > 0 && (len(r.Types) > 0 || r.LowestPriority != 0 || r.Max != 0 || w.Wait != 0 || !w.Topic.Empty()) {
 		c.Fail("ids", "names the messages: leave types, lowest_priority, max, wait, thread_id, task_id, "+
 			"correlation_id and senders empty")
@@ -270,7 +273,7 @@ func (s *Service) settleIDs(
 	items := []broker.Settlement{{Verb: verb}}
 	if len(ids) > 0 {
 		items = nil
-		for _, ref := range msgid.CheckRefs(&c, "ids", ids, broker.MaxBatch, true) {
+		for _, ref := range msgid.CheckRefs(&c, "ids", ids, mail.MaxBatch, true) {
 			items = append(items, broker.Settlement{Verb: verb, Ref: ref})
 		}
 	}
@@ -302,9 +305,9 @@ func settlements[T any](
 	if len(list) == 0 {
 		c.Fail(field, "is empty; at least one item is required")
 	}
-	c.Count(field, len(list), broker.MaxBatch)
+	c.Count(field, len(list), mail.MaxBatch)
 	var items []broker.Settlement
-	for i, item := range list[:min(len(list), broker.MaxBatch)] {
+	for i, item := range list[:min(len(list), mail.MaxBatch)] {
 		c.InItem(field, i)
 		items = append(items, convert(&c, item, ref))
 	}
@@ -313,7 +316,7 @@ func settlements[T any](
 
 func mailboxField(c *validate.Check, mailbox string) {
 	if mailbox != "" {
-		c.Name("mailbox", broker.ParseMailbox(mailbox).Name)
+		c.Name("mailbox", mail.ParseMailbox(mailbox).Name)
 	}
 }
 

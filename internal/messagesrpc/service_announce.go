@@ -2,11 +2,11 @@ package messagesrpc
 
 import (
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/broker"
+	"brokerd/internal/mail"
 )
 
 // noticeProtos converts unread notices.
-func noticeProtos(unread []broker.UnreadNotice) []*pb.Notice {
+func noticeProtos(unread []mail.UnreadNotice) []*pb.Notice {
 	out := make([]*pb.Notice, len(unread))
 	for i, n := range unread {
 		out[i] = &pb.Notice{

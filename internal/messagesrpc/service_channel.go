@@ -8,11 +8,11 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/broker"
 	"brokerd/internal/channels"
 	"brokerd/internal/events"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/mail"
 	"brokerd/internal/page"
 	"brokerd/internal/validate"
 )
@@ -36,7 +36,7 @@ func (s *ChannelService) SubscribeChannel(
 	if err != nil {
 		return nil, err
 	}
-	c, name := identity.FromContext(ctx), broker.ChannelName(r.Channel)
+	c, name := identity.FromContext(ctx), mail.ChannelName(r.Channel)
 	changed, revision, err := s.channels.Subscribe(ctx, c, req, name)
 	if err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func (s *ChannelService) UnsubscribeChannel(
 	if err != nil {
 		return nil, err
 	}
-	changed, revision, err := s.channels.Unsubscribe(ctx, identity.FromContext(ctx), req, broker.ChannelName(r.Channel))
+	changed, revision, err := s.channels.Unsubscribe(ctx, identity.FromContext(ctx), req, mail.ChannelName(r.Channel))
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (s *ChannelService) ConfigureChannel(
 	var c validate.Check
 	var ttl, kept *time.Duration
 	if r.DefaultTtl != nil {
-		d := c.Duration("default_ttl", r.DefaultTtl, 0, broker.MaxTTL, 0)
+		d := c.Duration("default_ttl", r.DefaultTtl, 0, mail.MaxTTL, 0)
 		if d > 0 && d < time.Millisecond {
 			c.Fail("default_ttl", "is %v; 0 (none) or 1ms to 365 days is allowed", d)
 		}
@@ -119,7 +119,7 @@ func (s *ChannelService) ConfigureChannel(
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	who, name := identity.FromContext(ctx), broker.ChannelName(r.Channel)
+	who, name := identity.FromContext(ctx), mail.ChannelName(r.Channel)
 	ch, revision, err := s.channels.Configure(ctx, who, req, name, ttl, kept)
 	if err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func (s *ChannelService) ConfigureChannel(
 // channelChange checks the fields that all changes of a channel have.
 func channelChange(ctx context.Context, rpc string, r requested, name string) (idempotency.Request, error) {
 	var c validate.Check
-	if eventType, ok := strings.CutPrefix(name, broker.EventChannel); ok {
+	if eventType, ok := strings.CutPrefix(name, mail.EventChannel); ok {
 		ofEvents(&c, "channel", eventType)
 	} else {
 		c.NewName("channel", name)

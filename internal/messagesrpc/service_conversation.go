@@ -6,11 +6,11 @@ import (
 	"time"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/broker"
 	"brokerd/internal/content"
 	"brokerd/internal/conversations"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/validate"
@@ -41,14 +41,14 @@ func (s *Service) Ask(ctx context.Context, r *pb.AskRequest) (*pb.AskResponse, e
 	case asked.NoReply.Reason != conversations.StillOpen:
 		none := asked.NoReply
 		out.NoReply = &pb.NoReply{Reason: pb.NoReplyReason(none.Reason), Mailbox: none.Mailbox, Error: none.Error}
-	case d.Target.Kind == broker.ToAgent:
+	case d.Target.Kind == mail.ToAgent:
 		out.Asleep = s.asleep(identity.FromContext(ctx).Session, d.Target.Name)
 	}
 	return out, nil
 }
 
 // question checks a question. It sets in the message that it requires a response.
-func question(types *msgtype.Set, r *pb.AskRequest) (broker.Draft, time.Duration, error) {
+func question(types *msgtype.Set, r *pb.AskRequest) (mail.Draft, time.Duration, error) {
 	var c validate.Check
 	wait := c.Duration("wait", r.Wait, time.Millisecond, maxWait, askWait)
 	m := r.Message
@@ -58,7 +58,7 @@ func question(types *msgtype.Set, r *pb.AskRequest) (broker.Draft, time.Duration
 	c.In("message")
 	d := draft(&c, types, m)
 	if err := c.Err(); err != nil {
-		return broker.Draft{}, 0, err
+		return mail.Draft{}, 0, err
 	}
 	d.Content, d.Fault = content.Marshal(m)
 	return d, wait, d.Fault
@@ -115,9 +115,9 @@ func reply(types *msgtype.Set, r *pb.ReplyRequest) (conversations.Answer, error)
 func (s *Service) ResendMessage(ctx context.Context, r *pb.ResendMessageRequest) (*pb.ResendMessageResponse, error) {
 	var c validate.Check
 	ref := msgid.CheckRef(&c, "id", r.Id, false)
-	c.Count("mailboxes", len(r.Mailboxes), broker.MaxBatch)
-	for i, m := range r.Mailboxes[:min(len(r.Mailboxes), broker.MaxBatch)] {
-		c.Name(fmt.Sprintf("mailboxes[%d]", i), broker.ParseMailbox(m).Name)
+	c.Count("mailboxes", len(r.Mailboxes), mail.MaxBatch)
+	for i, m := range r.Mailboxes[:min(len(r.Mailboxes), mail.MaxBatch)] {
+		c.Name(fmt.Sprintf("mailboxes[%d]", i), mail.ParseMailbox(m).Name)
 	}
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -179,7 +179,7 @@ func threadMessage(m *conversations.ThreadMessage) *pb.ThreadMessage {
 	}
 }
 
-func openQuestions(list []broker.Question) []*pb.OpenQuestion {
+func openQuestions(list []mail.Question) []*pb.OpenQuestion {
 	out := make([]*pb.OpenQuestion, len(list))
 	for i := range list {
 		q := &list[i]

@@ -14,6 +14,7 @@ import (
 	"brokerd/internal/content"
 	"brokerd/internal/fault"
 	"brokerd/internal/inbox"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/tracing"
@@ -40,26 +41,26 @@ const (
 
 // draft checks a message that is to be sent, and returns it as a Draft. In m it sets the fields that the sender
 // has left empty to their defaults. c knows where the message is in the request.
-func draft(c *validate.Check, types *msgtype.Set, m *pb.Message) broker.Draft {
+func draft(c *validate.Check, types *msgtype.Set, m *pb.Message) mail.Draft {
 	if m == nil {
 		c.Fail("", "is empty; a message is required")
-		return broker.Draft{}
+		return mail.Draft{}
 	}
 	d := unaddressed(c, types, m)
 	d.Target, d.One = target(c, m)
-	if broker.IsDirective(d.Type) {
+	if mail.IsDirective(d.Type) {
 		directiveReach(c, m, &d)
 	}
-	if m.Channel != "" && d.Target.Kind == broker.ToChannel {
+	if m.Channel != "" && d.Target.Kind == mail.ToChannel {
 		c.Fail("channel", "is a label beside another target; leave it empty when the target is a channel")
 	}
 	return d
 }
 
 // unaddressed is draft without the check of the target.
-func unaddressed(c *validate.Check, types *msgtype.Set, m *pb.Message) broker.Draft {
+func unaddressed(c *validate.Check, types *msgtype.Set, m *pb.Message) mail.Draft {
 	unstamped(c, m)
-	d := broker.Draft{
+	d := mail.Draft{
 		Subject: m.Subject, Channel: m.Channel, Thread: m.ThreadId, Correlation: m.CorrelationId, Task: m.TaskId,
 		Artifacts: m.Artifacts, OrderingKey: m.OrderingKey, MaxAttempts: int(m.MaxAttempts), PayloadSize: len(m.Payload),
 		Textless: m.Subject == "" && m.Body == "" && m.Payload == "",
@@ -83,7 +84,7 @@ func unaddressed(c *validate.Check, types *msgtype.Set, m *pb.Message) broker.Dr
 	if len(m.Type) > validate.MaxID {
 		c.Fail("type", "is longer than %d bytes in snake_case", validate.MaxID)
 	}
-	if broker.IsDirective(m.Type) {
+	if mail.IsDirective(m.Type) {
 		directiveFields(c, m)
 	}
 	d.Priority = int(m.Priority)
@@ -102,7 +103,7 @@ func unaddressed(c *validate.Check, types *msgtype.Set, m *pb.Message) broker.Dr
 	}
 	c.Labels("labels", m.Labels)
 	attachments(c, m)
-	d.TTL = c.Duration("ttl", m.Ttl, time.Millisecond, broker.MaxTTL, 0)
+	d.TTL = c.Duration("ttl", m.Ttl, time.Millisecond, mail.MaxTTL, 0)
 	d.NotBefore = c.Time("not_before", m.NotBefore)
 	if m.MaxAttempts != 0 {
 		c.Between("max_attempts", int64(m.MaxAttempts), 1, 100)
@@ -131,7 +132,7 @@ func traceParent(c *validate.Check, s string) {
 }
 
 // directiveReach refuses a directive to a queue. Without a reach, a directive goes to all agents of its target.
-func directiveReach(c *validate.Check, m *pb.Message, d *broker.Draft) {
+func directiveReach(c *validate.Check, m *pb.Message, d *mail.Draft) {
 	switch {
 	case !d.One:
 	case m.Reach == pb.Reach_REACH_UNSPECIFIED:
@@ -151,8 +152,8 @@ func directiveFields(c *validate.Check, m *pb.Message) {
 	if m.OrderingKey != "" {
 		c.Fail("ordering_key", "does not go with a directive, which is handed out before anything else")
 	}
-	if m.Priority >= 1 && m.Priority < broker.DirectivePriority {
-		m.Priority = broker.DirectivePriority
+	if m.Priority >= 1 && m.Priority < mail.DirectivePriority {
+		m.Priority = mail.DirectivePriority
 	}
 }
 
@@ -171,20 +172,20 @@ func unstamped(c *validate.Check, m *pb.Message) {
 	}
 }
 
-func target(c *validate.Check, m *pb.Message) (t broker.Target, one bool) {
+func target(c *validate.Check, m *pb.Message) (t mail.Target, one bool) {
 	switch to := m.Target.GetTo().(type) {
 	case *pb.Target_Agent:
 		if to.Agent == "all" || to.Agent == "ALL" || to.Agent == "everyone" {
 			return toEveryone(c, m)
 		}
-		t = broker.Target{Kind: broker.ToAgent, Name: to.Agent}
+		t = mail.Target{Kind: mail.ToAgent, Name: to.Agent}
 		c.Name("target.agent", to.Agent)
 	case *pb.Target_Role:
-		t = broker.Target{Kind: broker.ToRole, Name: to.Role}
+		t = mail.Target{Kind: mail.ToRole, Name: to.Role}
 		c.Name("target.role", to.Role)
 	case *pb.Target_Channel:
-		t = broker.Target{Kind: broker.ToChannel, Name: to.Channel}
-		if strings.HasPrefix(to.Channel, broker.EventChannel) {
+		t = mail.Target{Kind: mail.ToChannel, Name: to.Channel}
+		if strings.HasPrefix(to.Channel, mail.EventChannel) {
 			c.Fail("target.channel", "%.60q is for events: publish an event of that type", to.Channel)
 			break
 		}
@@ -193,10 +194,10 @@ func target(c *validate.Check, m *pb.Message) (t broker.Target, one bool) {
 		if to.Pattern == "*" {
 			return toEveryone(c, m)
 		}
-		t = broker.Target{Kind: broker.ToPattern, Name: to.Pattern}
+		t = mail.Target{Kind: mail.ToPattern, Name: to.Pattern}
 		c.Pattern("target.pattern", to.Pattern)
 	case *pb.Target_Everyone:
-		t = broker.Target{Kind: broker.ToEveryone}
+		t = mail.Target{Kind: mail.ToEveryone}
 		if !to.Everyone {
 			c.Fail("target.everyone", "is false; choose another target, or set it to true")
 		}
@@ -205,11 +206,11 @@ func target(c *validate.Check, m *pb.Message) (t broker.Target, one bool) {
 	}
 	switch m.Reach {
 	case pb.Reach_REACH_UNSPECIFIED:
-		one = t.Kind == broker.ToRole
+		one = t.Kind == mail.ToRole
 	case pb.Reach_REACH_ALL:
 	case pb.Reach_REACH_ONE:
 		one = true
-		if t.Kind != broker.ToRole && t.Kind != broker.ToChannel && t.Kind != 0 {
+		if t.Kind != mail.ToRole && t.Kind != mail.ToChannel && t.Kind != 0 {
 			c.Fail("reach", "is REACH_ONE, which is for roles and channels only")
 		}
 	default:
@@ -219,7 +220,7 @@ func target(c *validate.Check, m *pb.Message) (t broker.Target, one bool) {
 }
 
 // toEveryone changes a target whose name or pattern means everyone to the target everyone.
-func toEveryone(c *validate.Check, m *pb.Message) (t broker.Target, one bool) {
+func toEveryone(c *validate.Check, m *pb.Message) (t mail.Target, one bool) {
 	m.Target = &pb.Target{To: &pb.Target_Everyone{Everyone: true}}
 	return target(c, m)
 }
@@ -268,16 +269,16 @@ func attachments(c *validate.Check, m *pb.Message) {
 }
 
 // drafts checks a batch that is sent as a whole: the first fault refuses all of it.
-func drafts(types *msgtype.Set, messages []*pb.Message) ([]broker.Draft, error) {
+func drafts(types *msgtype.Set, messages []*pb.Message) ([]mail.Draft, error) {
 	var c validate.Check
 	if len(messages) == 0 {
 		c.Fail("messages", "is empty; at least one message is required")
 	}
-	c.Count("messages", len(messages), broker.MaxBatch)
+	c.Count("messages", len(messages), mail.MaxBatch)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	all := make([]broker.Draft, len(messages))
+	all := make([]mail.Draft, len(messages))
 	for i, m := range messages {
 		c.InItem("messages", i)
 		all[i] = draft(&c, types, m)
@@ -293,7 +294,7 @@ func drafts(types *msgtype.Set, messages []*pb.Message) ([]broker.Draft, error) 
 
 // wire returns a stored message as one of the API. It appends the content as unknown fields, without decoding it:
 // on the wire they follow the other fields, and protobuf merges all fields of a message.
-func wire(m *broker.Message) *pb.Message {
+func wire(m *mail.Message) *pb.Message {
 	out := &pb.Message{
 		Id: m.ID.String(), Revision: m.Revision, Sender: m.Sender, SenderRole: m.SenderRole,
 		CreatedAt: timestamppb.New(m.CreatedAt), ThreadId: m.Thread,
@@ -323,7 +324,7 @@ func (s *Service) claimedAll(claims []broker.Claim) []*pb.ClaimedMessage {
 	return out
 }
 
-func inboxItem(i *broker.Item) *pb.InboxItem {
+func inboxItem(i *mail.Item) *pb.InboxItem {
 	out := &pb.InboxItem{Message: wire(&i.Message)}
 	if i.Delivery.State != 0 {
 		out.Delivery = delivery(i.Revision, &i.Delivery)
@@ -331,7 +332,7 @@ func inboxItem(i *broker.Item) *pb.InboxItem {
 	return out
 }
 
-func inboxItems(items []broker.Item) []*pb.InboxItem {
+func inboxItems(items []mail.Item) []*pb.InboxItem {
 	out := make([]*pb.InboxItem, len(items))
 	for i := range items {
 		out[i] = inboxItem(&items[i])
@@ -339,7 +340,7 @@ func inboxItems(items []broker.Item) []*pb.InboxItem {
 	return out
 }
 
-func delivery(revision int64, d *broker.Delivery) *pb.Delivery {
+func delivery(revision int64, d *mail.Delivery) *pb.Delivery {
 	out := &pb.Delivery{
 		Mailbox: d.Mailbox, State: pb.DeliveryState(d.State), Arrival: d.Arrival,
 		Attempts: int32(d.Attempts), MaxAttempts: int32(d.MaxAttempts), Consumer: d.Consumer,
@@ -350,10 +351,10 @@ func delivery(revision int64, d *broker.Delivery) *pb.Delivery {
 		out.ClaimId = msgid.ClaimID(revision, d.Claims)
 		out.Holder = d.Holder
 	}
-	if d.State == broker.Acked {
+	if d.State == mail.Acked {
 		out.AckedBy = d.Holder
 	}
-	if d.State == broker.Delayed {
+	if d.State == mail.Delayed {
 		out.DueAt = stamp(d.DueAt)
 	}
 	for i := range d.Offers {
@@ -404,10 +405,10 @@ func choice(c *validate.Check, types *msgtype.Set, f *pb.MessageFilter) inbox.Ch
 		Thread: f.GetThreadId(), Task: f.GetTaskId(), Priority: int(f.GetLowestPriority()),
 	}
 	names(c, "filter.types", f.GetTypes())
-	c.Count("filter.channels", len(out.Channels), broker.MaxTypes)
-	for i, s := range out.Channels[:min(len(out.Channels), broker.MaxTypes)] {
-		c.Name(fmt.Sprintf("filter.channels[%d]", i), strings.TrimPrefix(s, broker.EventChannel))
-		out.Channels[i] = broker.ChannelName(s)
+	c.Count("filter.channels", len(out.Channels), mail.MaxTypes)
+	for i, s := range out.Channels[:min(len(out.Channels), mail.MaxTypes)] {
+		c.Name(fmt.Sprintf("filter.channels[%d]", i), strings.TrimPrefix(s, mail.EventChannel))
+		out.Channels[i] = mail.ChannelName(s)
 	}
 	names(c, "filter.senders", out.Senders)
 	c.Line("filter.correlation_id", out.Correlation, validate.MaxID)
@@ -422,8 +423,8 @@ func choice(c *validate.Check, types *msgtype.Set, f *pb.MessageFilter) inbox.Ch
 
 // names checks a field with a list of names.
 func names(c *validate.Check, field string, list []string) {
-	c.Count(field, len(list), broker.MaxTypes)
-	for i, s := range list[:min(len(list), broker.MaxTypes)] {
+	c.Count(field, len(list), mail.MaxTypes)
+	for i, s := range list[:min(len(list), mail.MaxTypes)] {
 		c.Name(fmt.Sprintf("%s[%d]", field, i), s)
 	}
 }
@@ -433,9 +434,9 @@ func wish(
 	c *validate.Check, known *msgtype.Set, at, consumer string, mailboxes, types []string, lowest int32,
 ) broker.Wish {
 	c.OptionalName(at+"consumer", consumer)
-	c.Count(at+"mailboxes", len(mailboxes), broker.MaxBatch)
-	for i, m := range mailboxes[:min(len(mailboxes), broker.MaxBatch)] {
-		c.Name(fmt.Sprintf("%smailboxes[%d]", at, i), broker.ParseMailbox(m).Name)
+	c.Count(at+"mailboxes", len(mailboxes), mail.MaxBatch)
+	for i, m := range mailboxes[:min(len(mailboxes), mail.MaxBatch)] {
+		c.Name(fmt.Sprintf("%smailboxes[%d]", at, i), mail.ParseMailbox(m).Name)
 	}
 	names(c, at+"types", types)
 	c.Between(at+"lowest_priority", int64(lowest), 0, 10)

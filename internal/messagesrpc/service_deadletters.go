@@ -4,10 +4,10 @@ import (
 	"context"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/broker"
 	"brokerd/internal/deadletters"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/page"
@@ -106,7 +106,7 @@ func (s *Service) chosen(
 	}
 	var c validate.Check
 	ch = deadletters.Choice{
-		IDs: msgid.CheckRefs(&c, "ids", r.GetIds(), broker.MaxBatch, false), Mailbox: r.GetMailbox(),
+		IDs: msgid.CheckRefs(&c, "ids", r.GetIds(), mail.MaxBatch, false), Mailbox: r.GetMailbox(),
 		Filter: deadFilter(&c, types, r.GetFilter()),
 	}
 	mailboxField(&c, ch.Mailbox)

@@ -13,8 +13,8 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/archive"
-	"brokerd/internal/broker"
 	"brokerd/internal/jsonline"
+	"brokerd/internal/mail"
 )
 
 // These functions write messages and deliveries as recordOf does, but without reflection, which is slower: the broker
@@ -108,10 +108,10 @@ func appendDelivery(b []byte, revision int64, d *archive.RecordedDelivery) []byt
 	b = appendNanos(append(b, `,"read_at":`...), d.ReadAt)
 	b = appendNanos(append(b, `,"finished_at":`...), d.FinishedAt)
 	due, by := int64(0), ""
-	if broker.State(d.State) == broker.Delayed {
+	if mail.State(d.State) == mail.Delayed {
 		due = d.DueAt
 	}
-	if broker.State(d.State) == broker.Acked {
+	if mail.State(d.State) == mail.Acked {
 		by = d.Holder
 	}
 	b = appendNanos(append(b, `,"due_at":`...), due)
@@ -121,7 +121,7 @@ func appendDelivery(b []byte, revision int64, d *archive.RecordedDelivery) []byt
 	return append(b, '}')
 }
 
-func appendOffer(b []byte, o broker.Offer) []byte {
+func appendOffer(b []byte, o mail.Offer) []byte {
 	b = strconv.AppendInt(append(b, `{"number":`...), int64(o.Number), 10)
 	b = appendEnum(append(b, `,"way":`...), pb.OfferWay_name[int32(o.Way)], "OFFER_WAY_")
 	b = jsonline.Text(append(b, `,"harness":`...), o.Harness)
@@ -133,7 +133,7 @@ func appendOffer(b []byte, o broker.Offer) []byte {
 	return append(b, '}')
 }
 
-func appendAttempt(b []byte, a broker.Attempt) []byte {
+func appendAttempt(b []byte, a mail.Attempt) []byte {
 	b = strconv.AppendInt(append(b, `{"number":`...), int64(a.Number), 10)
 	b = jsonline.Text(append(b, `,"agent":`...), a.Agent)
 	b = jsonline.Text(append(b, `,"consumer":`...), a.Consumer)

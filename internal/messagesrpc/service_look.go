@@ -2,8 +2,8 @@ package messagesrpc
 
 import (
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/broker"
 	"brokerd/internal/inbox"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 	"brokerd/internal/validate"
 )
@@ -19,7 +19,7 @@ func order(c *validate.Check, o pb.MessageOrder) bool {
 // checkListingLook checks the fields of a list that say which messages of the inbox it shows, and in which order.
 func checkListingLook(c *validate.Check, r *pb.ListMessagesRequest, l *inbox.ListOptions) {
 	l.Look = inbox.Look{Priority: order(c, r.Order), Queues: r.IncludeQueues}
-	l.IDs = msgid.CheckRefs(c, "ids", r.Ids, broker.MaxBatch, false)
+	l.IDs = msgid.CheckRefs(c, "ids", r.Ids, mail.MaxBatch, false)
 	l.Mailbox = r.Mailbox
 	mailboxField(c, r.Mailbox)
 	own := r.Box == pb.MessageBox_MESSAGE_BOX_UNSPECIFIED || r.Box == pb.MessageBox_MESSAGE_BOX_INBOX
@@ -33,7 +33,7 @@ func checkListingLook(c *validate.Check, r *pb.ListMessagesRequest, l *inbox.Lis
 	if l.Mailbox != "" && (l.Look.Asked() || l.MarkRead || len(l.IDs) > 0) {
 		c.Fail("mailbox", "does not go together with mark_read, order, include_queues and ids")
 	}
-	l.Look.Queues = l.Look.Queues || l.Mailbox != "" && broker.ParseMailbox(l.Mailbox).Kind != broker.AgentMailbox
+	l.Look.Queues = l.Look.Queues || l.Mailbox != "" && mail.ParseMailbox(l.Mailbox).Kind != mail.AgentMailbox
 	if l.Look.Priority && l.Newest {
 		c.Fail("newest_first", "does not go together with MESSAGE_ORDER_PRIORITY")
 	}

@@ -4,8 +4,8 @@ import (
 	"context"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/broker"
 	"brokerd/internal/identity"
+	"brokerd/internal/mail"
 	"brokerd/internal/offers"
 	"brokerd/internal/validate"
 )
@@ -25,7 +25,7 @@ const (
 func (s *Service) OfferMessages(ctx context.Context, r *pb.OfferMessagesRequest) (*pb.OfferMessagesResponse, error) {
 	var c validate.Check
 	o := offers.Request{
-		Offering: broker.Offering{Way: way(&c, "way", r.Way), Harness: r.Harness, Mark: r.Mark},
+		Offering: mail.Offering{Way: way(&c, "way", r.Way), Harness: r.Harness, Mark: r.Mark},
 		Limit:    int(r.Limit),
 		Bytes:    int(r.MaxBytes),
 	}
@@ -35,9 +35,9 @@ func (s *Service) OfferMessages(ctx context.Context, r *pb.OfferMessagesRequest)
 	}
 	c.Between("limit", int64(o.Limit), 1, maxOffer)
 	if o.Bytes == 0 {
-		o.Bytes = broker.MaxAnswer
+		o.Bytes = mail.MaxAnswer
 	}
-	c.Between("max_bytes", int64(o.Bytes), 1, broker.MaxAnswer)
+	c.Between("max_bytes", int64(o.Bytes), 1, mail.MaxAnswer)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (s *Service) OfferMessages(ctx context.Context, r *pb.OfferMessagesRequest)
 }
 
 // checkOffering checks the session of a coding agent to which messages are offered. in is the path of the fields.
-func checkOffering(c *validate.Check, in string, o *broker.Offering) {
+func checkOffering(c *validate.Check, in string, o *mail.Offering) {
 	c.Line(in+"harness", o.Harness, maxHarness)
 	if o.Harness == "" {
 		c.Fail(in+"harness", "is empty; the session of the coding agent is required")
@@ -110,11 +110,11 @@ func (s *Service) SettleOffers(ctx context.Context, r *pb.SettleOffersRequest) (
 }
 
 // way checks the way of an offer.
-func way(c *validate.Check, field string, w pb.OfferWay) broker.Way {
+func way(c *validate.Check, field string, w pb.OfferWay) mail.Way {
 	if pb.OfferWay_name[int32(w)] == "" || w == pb.OfferWay_OFFER_WAY_UNSPECIFIED {
 		c.Fail(field, "is %d, which is no way of an offer", w)
 	}
-	return broker.Way(w)
+	return mail.Way(w)
 }
 
 // checkMark checks the mark of an offer.
@@ -129,7 +129,7 @@ func checkMark(c *validate.Check, field, mark string) {
 	}
 }
 
-func offerProto(o *broker.Offer) *pb.Offer {
+func offerProto(o *mail.Offer) *pb.Offer {
 	return &pb.Offer{
 		Number: int32(o.Number), Way: pb.OfferWay(o.Way), Harness: o.Harness, Mark: o.Mark,
 		OfferedAt: stamp(o.OfferedAt), AcceptedAt: stamp(o.AcceptedAt), ReturnedAt: stamp(o.ReturnedAt), Why: o.Why,

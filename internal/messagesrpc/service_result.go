@@ -4,7 +4,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/broker"
+	"brokerd/internal/router"
 )
 
 // asleep returns since when an agent is asleep, and nil if it is not.
@@ -17,7 +17,7 @@ func (s *Service) asleep(session, agent string) *pb.Asleep {
 }
 
 // result converts the outcome of a message.
-func (s *Service) result(session string, o *broker.Outcome) *pb.SendResult {
+func (s *Service) result(session string, o *router.Outcome) *pb.SendResult {
 	out := &pb.SendResult{
 		Id: o.ID.String(), Revision: o.Revision, Duplicate: o.Duplicate,
 		RecipientCount: int32(o.Count), RefusedCount: int32(o.Refused), Warnings: o.Warnings,
@@ -30,14 +30,14 @@ func (s *Service) result(session string, o *broker.Outcome) *pb.SendResult {
 }
 
 // sleeper returns the recipient that the target names, if it is asleep.
-func (s *Service) sleeper(session string, o *broker.Outcome) *pb.Asleep {
+func (s *Service) sleeper(session string, o *router.Outcome) *pb.Asleep {
 	if !o.Direct || len(o.Recipients) != 1 {
 		return nil
 	}
 	return s.asleep(session, o.Recipients[0].Mailbox)
 }
 
-func recipientOutcome(r *broker.Recipient) pb.RecipientOutcome {
+func recipientOutcome(r *router.Recipient) pb.RecipientOutcome {
 	if r.Refused {
 		return pb.RecipientOutcome_RECIPIENT_OUTCOME_REFUSED
 	}

@@ -18,9 +18,11 @@ import (
 	"brokerd/internal/guard"
 	"brokerd/internal/identity"
 	"brokerd/internal/inbox"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/outbox"
+	"brokerd/internal/router"
 	"brokerd/internal/validate"
 )
 
@@ -46,7 +48,7 @@ type requested interface {
 // Send implements the RPC. Another goroutine reads the batches and submits them to the writer. This one answers.
 func (s *Service) Send(stream pb.MessageService_SendServer) error {
 	ctx := stream.Context()
-	session, out := identity.FromContext(ctx).Session, outbox.New[[]broker.Outcome](maxPipelined, s.broker.Stopping())
+	session, out := identity.FromContext(ctx).Session, outbox.New[[]router.Outcome](maxPipelined, s.broker.Stopping())
 	guard.Go(s.log, func() error { return s.readBatches(stream, out) }, out.Close)
 	for {
 		pieces, err := out.Next()
@@ -56,7 +58,7 @@ func (s *Service) Send(stream pb.MessageService_SendServer) error {
 		// After the end of ctx, the store may have refused a batch before it decides earlier ones.
 		for len(pieces) > 0 && ctx.Err() == nil {
 			outcomes := pieces[0]
-			for pieces = pieces[1:]; len(pieces) > 0 && len(outcomes) < broker.MaxBatch; pieces = pieces[1:] {
+			for pieces = pieces[1:]; len(pieces) > 0 && len(outcomes) < mail.MaxBatch; pieces = pieces[1:] {
 				outcomes = append(outcomes, pieces[0]...)
 			}
 			if err := s.confirm(stream, session, outcomes); err != nil {
@@ -69,7 +71,7 @@ func (s *Service) Send(stream pb.MessageService_SendServer) error {
 // readBatches submits the batches of a stream, in pieces, until the stream ends. The writer decides the pieces in this
 // order. readBatches waits while maxPipelined pieces are under way, while the agent has too much queued for the writer,
 // and while it sends faster than its session allows.
-func (s *Service) readBatches(stream pb.MessageService_SendServer, out *outbox.Outbox[[]broker.Outcome]) error {
+func (s *Service) readBatches(stream pb.MessageService_SendServer, out *outbox.Outbox[[]router.Outcome]) error {
 	who := identity.FromContext(stream.Context())
 	r := sendFrame{types: func() (*msgtype.Set, error) { return s.types(stream.Context()) }}
 	producer := ""
@@ -94,7 +96,7 @@ func (s *Service) readBatches(stream pb.MessageService_SendServer, out *outbox.O
 			}
 			n, piece := pieceOf(all.Drafts), all
 			piece.Drafts = all.Drafts[:n]
-			s.broker.Submit(stream.Context(), who, piece, out.Put)
+			s.router.Submit(stream.Context(), who, piece, out.Put)
 			all.Drafts, all.First, all.At = all.Drafts[n:], all.First+int64(n), all.At+n
 		}
 	}
@@ -104,11 +106,11 @@ func (s *Service) readBatches(stream pb.MessageService_SendServer, out *outbox.O
 // serves other callers between two pieces. A message with a copy for each recipient is a piece by itself, and so
 // are a few messages with many artifacts, so that the rows of a piece stay within the core's limit of one
 // function.
-func pieceOf(drafts []broker.Draft) int {
+func pieceOf(drafts []mail.Draft) int {
 	n, bytes, artifacts := 0, 0, 0
 	for n < len(drafts) && n < maxPiece && bytes < maxPieceBytes && artifacts < maxPieceArtifacts {
 		d := &drafts[n]
-		if d.Target.Kind != broker.ToAgent && !d.One || strings.HasPrefix(d.Target.Name, broker.TeamPrefix) {
+		if d.Target.Kind != mail.ToAgent && !d.One || strings.HasPrefix(d.Target.Name, router.TeamPrefix) {
 			return max(n, 1)
 		}
 		bytes += len(d.Content)
@@ -124,7 +126,7 @@ func checkBatch(r *pb.SendRequest, n int, first bool, producer *string) error {
 	if n == 0 {
 		c.Fail("messages", "is empty; at least one message is required")
 	}
-	c.Count("messages", n, broker.MaxBatch)
+	c.Count("messages", n, mail.MaxBatch)
 	switch {
 	case first:
 		c.OptionalName("producer", r.Producer)
@@ -141,14 +143,14 @@ func checkBatch(r *pb.SendRequest, n int, first bool, producer *string) error {
 }
 
 // streamDrafts returns the drafts of a batch. A draft that is refused has its fault.
-func streamDrafts(types *msgtype.Set, messages []*pb.Message) []broker.Draft {
-	all := make([]broker.Draft, len(messages))
+func streamDrafts(types *msgtype.Set, messages []*pb.Message) []mail.Draft {
+	all := make([]mail.Draft, len(messages))
 	for i, m := range messages {
 		var c validate.Check
 		c.InItem("messages", i)
 		all[i] = draft(&c, types, m)
 		if err := c.Err(); err != nil {
-			all[i] = broker.Draft{Fault: err}
+			all[i] = mail.Draft{Fault: err}
 			continue
 		}
 		all[i].Content, all[i].Fault = content.Marshal(m)
@@ -157,14 +159,14 @@ func streamDrafts(types *msgtype.Set, messages []*pb.Message) []broker.Draft {
 }
 
 // confirm sends the outcomes of messages.
-func (s *Service) confirm(stream pb.MessageService_SendServer, session string, outcomes []broker.Outcome) error {
+func (s *Service) confirm(stream pb.MessageService_SendServer, session string, outcomes []router.Outcome) error {
 	if s.plainOutcomes(session, outcomes) {
 		return stream.SendMsg(&sendAnswer{s, session, outcomes})
 	}
 	return stream.Send(s.sendResponse(stream.Context(), session, outcomes))
 }
 
-func (s *Service) sendResponse(ctx context.Context, session string, outcomes []broker.Outcome) *pb.SendResponse {
+func (s *Service) sendResponse(ctx context.Context, session string, outcomes []router.Outcome) *pb.SendResponse {
 	out := &pb.SendResponse{Results: make([]*pb.SendResult, len(outcomes))}
 	for i := range outcomes {
 		o := &outcomes[i]
@@ -203,7 +205,7 @@ func (s *Service) Receive(r *pb.ReceiveRequest, stream pb.MessageService_Receive
 		return err
 	}
 	who := identity.FromContext(stream.Context())
-	return s.inbox.Receive(stream.Context(), who, options, func(items []broker.Item, upTo int64) error {
+	return s.inbox.Receive(stream.Context(), who, options, func(items []mail.Item, upTo int64) error {
 		return stream.Send(&pb.ReceiveResponse{Items: inboxItems(items), Revision: upTo})
 	})
 }
@@ -324,7 +326,7 @@ func frameSettlements(r *pb.ClaimRequest) ([]broker.Settlement, error) {
 		c.Fail("open", "may stand in the first frame only")
 	}
 	n := len(r.Acks) + len(r.Nacks) + len(r.Extensions) + len(r.Releases)
-	c.Count("settlements", n, broker.MaxBatch)
+	c.Count("settlements", n, mail.MaxBatch)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}

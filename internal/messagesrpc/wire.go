@@ -12,8 +12,10 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
 	"brokerd/internal/content"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 	"brokerd/internal/msgtype"
+	"brokerd/internal/router"
 	"brokerd/internal/validate"
 )
 
@@ -118,7 +120,7 @@ func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 // have the request.
 type sendFrame struct {
 	pb.SendRequest
-	drafts []broker.Draft // nil = the frame is not plain
+	drafts []mail.Draft // nil = the frame is not plain
 
 	types func() (*msgtype.Set, error)
 	// The message that is read.
@@ -135,7 +137,7 @@ type sendFrame struct {
 
 // read returns the batch of the frame, and keeps none of it. producer is that of the stream: the first frame sets it. A
 // fault of the frame itself ends the stream.
-func (f *sendFrame) read(first bool, producer *string) (b broker.Batch, err error) {
+func (f *sendFrame) read(first bool, producer *string) (b router.Batch, err error) {
 	b.Drafts, b.First, f.drafts = f.drafts, f.FirstNumber, nil
 	defer f.Reset()
 	if err := checkBatch(&f.SendRequest, max(len(b.Drafts), len(f.Messages)), first, producer); err != nil {
@@ -156,10 +158,10 @@ func (f *sendFrame) read(first bool, producer *string) (b broker.Batch, err erro
 func (f *sendFrame) ReadWire(data []byte) (size int, ok bool) {
 	types, err := f.types()
 	n := countItems(data, listsOfSend)
-	if err != nil || n == 0 || n > broker.MaxBatch {
+	if err != nil || n == 0 || n > mail.MaxBatch {
 		return 0, false
 	}
-	drafts := make([]broker.Draft, 0, n)
+	drafts := make([]mail.Draft, 0, n)
 	f.fields = 0
 	ok = eachField(data, listsOfSend, func(w wireField) bool {
 		switch {
@@ -181,7 +183,7 @@ func (f *sendFrame) ReadWire(data []byte) (size int, ok bool) {
 		return 0, false
 	}
 	f.drafts = drafts
-	return n*int(unsafe.Sizeof(broker.Draft{})) + f.fields*fieldSize, true
+	return n*int(unsafe.Sizeof(mail.Draft{})) + f.fields*fieldSize, true
 }
 
 const (
@@ -193,7 +195,7 @@ const (
 // broker changes, and with these and the defaults behind them. It means what protobuf would write, in as many bytes.
 // The copy is smaller than the frame, which may have many other messages, and lasts as long as the content. Names and
 // ids last longer, so they are copied again.
-func (f *sendFrame) draft(types *msgtype.Set, sent []byte, d *broker.Draft) bool {
+func (f *sendFrame) draft(types *msgtype.Set, sent []byte, d *mail.Draft) bool {
 	const defaults = len("\x58\x01" + "\x62\x07message" + "\x6a\x031.0" + "\x88\x01\x05")
 	if len(sent) > content.Max {
 		return false
@@ -357,7 +359,7 @@ const maxAck = 2 + 19 + 1 + 10
 // ReadWire reads a plain frame. Package rpc calls it, and has protobuf decode all other frames.
 func (f *claimFrame) ReadWire(data []byte) (size int, ok bool) {
 	n := countItems(data, listsOfClaim)
-	if n > broker.MaxBatch || len(data) > n*maxAck {
+	if n > mail.MaxBatch || len(data) > n*maxAck {
 		return 0, false
 	}
 	acks := make([]broker.Settlement, 0, n)

@@ -9,19 +9,21 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
+	"brokerd/internal/router"
 )
 
 // A sendAnswer is a frame of a Send stream whose results have no fault and no warning.
 type sendAnswer struct {
 	service  *Service
 	session  string
-	outcomes []broker.Outcome
+	outcomes []router.Outcome
 }
 
 // plainOutcomes reports whether a sendAnswer can have the outcomes.
-func (s *Service) plainOutcomes(session string, outcomes []broker.Outcome) bool {
-	return !slices.ContainsFunc(outcomes, func(o broker.Outcome) bool {
+func (s *Service) plainOutcomes(session string, outcomes []router.Outcome) bool {
+	return !slices.ContainsFunc(outcomes, func(o router.Outcome) bool {
 		return o.Fault != nil || len(o.Warnings) > 0 || s.sleeper(session, &o) != nil
 	})
 }
@@ -34,7 +36,7 @@ func (a *sendAnswer) WireSize() (n int) {
 	return n
 }
 
-func outcomeSize(o *broker.Outcome) int {
+func outcomeSize(o *router.Outcome) int {
 	n := 80
 	for i := range o.Recipients {
 		n += 12 + len(o.Recipients[i].Mailbox)
@@ -159,7 +161,7 @@ func (a *settledAnswer) Message() proto.Message {
 }
 
 // putMessage appends what wire returns for a stored message.
-func putMessage(b []byte, field protowire.Number, m *broker.Message) []byte {
+func putMessage(b []byte, field protowire.Number, m *mail.Message) []byte {
 	b, at := begin(b, field, 128+len(m.Content))
 	b = putID(b, fieldID, m.ID)
 	b = putNumber(b, fieldRevision, m.Revision)

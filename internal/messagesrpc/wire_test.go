@@ -18,9 +18,11 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/broker"
 	"brokerd/internal/fault"
+	"brokerd/internal/mail"
 	"brokerd/internal/messagetrace"
 	"brokerd/internal/msgid"
 	"brokerd/internal/msgtype"
+	"brokerd/internal/router"
 )
 
 const aTraceParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -271,7 +273,7 @@ func readsAsProtobuf(t *testing.T, data []byte) bool {
 	return true
 }
 
-func wantSameDraft(t *testing.T, got, want broker.Draft) {
+func wantSameDraft(t *testing.T, got, want mail.Draft) {
 	t.Helper()
 	if want.Fault != nil {
 		t.Fatalf("a message was read that is refused: %v", want.Fault)
@@ -364,7 +366,7 @@ func FuzzWireAnswers(f *testing.F) {
 			t.Skip() // no UTF-8
 		}
 		c := broker.Claim{
-			Message: broker.Message{
+			Message: mail.Message{
 				Revision: revision, ID: anID, Sender: sender, SenderRole: role, CreatedAt: time.Unix(seconds, lasts),
 				Thread: thread, Content: stored,
 			},
@@ -384,13 +386,13 @@ func FuzzWireAnswers(f *testing.F) {
 			t.Fatal("a result with a fault is not plain")
 		}
 
-		o := broker.Outcome{
+		o := router.Outcome{
 			ID: anID, Revision: revision, Count: int(number), Refused: int(most), Duplicate: bits&1 != 0, Direct: bits&4 != 0,
 		}
 		for i := range bits >> 4 {
-			o.Recipients = append(o.Recipients, broker.Recipient{Mailbox: mailbox + strconv.Itoa(int(i)), Refused: i%2 == 1})
+			o.Recipients = append(o.Recipients, router.Recipient{Mailbox: mailbox + strconv.Itoa(int(i)), Refused: i%2 == 1})
 		}
-		outcomes := slices.Repeat([]broker.Outcome{o}, int(n%300))
+		outcomes := slices.Repeat([]router.Outcome{o}, int(n%300))
 		a := &sendAnswer{s, "s", outcomes}
 		asleep := o.Direct && len(o.Recipients) == 1 && strings.HasPrefix(mailbox, "asleep")
 		if plain := s.plainOutcomes("s", outcomes); plain == (asleep && len(outcomes) > 0) {
@@ -398,8 +400,8 @@ func FuzzWireAnswers(f *testing.F) {
 		} else if plain {
 			wantWire(t, a, &pb.SendResponse{}, &pb.SendResponse{})
 		}
-		for _, o := range []broker.Outcome{{Fault: fault.Field("a", "b")}, {Warnings: []string{"w"}}} {
-			if s.plainOutcomes("s", []broker.Outcome{o}) {
+		for _, o := range []router.Outcome{{Fault: fault.Field("a", "b")}, {Warnings: []string{"w"}}} {
+			if s.plainOutcomes("s", []router.Outcome{o}) {
 				t.Fatalf("%+v is plain", o)
 			}
 		}

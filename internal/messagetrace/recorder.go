@@ -10,7 +10,9 @@ import (
 	"brokerd/internal/broker"
 	"brokerd/internal/content"
 	"brokerd/internal/directory"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
+	"brokerd/internal/router"
 	"brokerd/internal/store"
 	"brokerd/internal/tracing"
 )
@@ -45,10 +47,10 @@ func New(tracer *tracing.Tracer, dir *directory.Directory, clock clockwork.Clock
 	return &Recorder{tracer: tracer, dir: dir, clock: clock}
 }
 
-// Begin implements broker.Tracer. The doc of the package says which span is the parent.
+// Begin implements router.Tracer. The doc of the package says which span is the parent.
 func (r *Recorder) Begin(
-	tx *store.Tx, a *broker.Actor, from *broker.Origin, d *broker.Draft, answered *broker.Message,
-) (*broker.Draft, *tracing.Span, error) {
+	tx *store.Tx, a *mail.Actor, from *router.Origin, d *mail.Draft, answered *mail.Message,
+) (*mail.Draft, *tracing.Span, error) {
 	span := &tracing.Span{Kind: tracing.Producer, Start: tx.Now()}
 	if from != nil {
 		span.Parent, span.Start = from.Parent, from.At
@@ -70,12 +72,12 @@ func (r *Recorder) Begin(
 
 // continued returns the span that a reply to a message continues: that of the actor's claim, or that of the message if
 // the actor has not claimed it.
-func continued(tx *store.Tx, a *broker.Actor, m *broker.Message) (tracing.Context, error) {
+func continued(tx *store.Tx, a *mail.Actor, m *mail.Message) (tracing.Context, error) {
 	parent, ok := contextOf(m.Content)
 	if !ok {
 		return parent, nil
 	}
-	d := broker.DeliveryID{Message: m.Revision}
+	d := mail.DeliveryID{Message: m.Revision}
 	var claim int
 	rows := tx.Query(selectClaimOf, m.Revision, a.Session.ID, a.Name)
 	if rows.Next() {
@@ -87,8 +89,8 @@ func continued(tx *store.Tx, a *broker.Actor, m *broker.Message) (tracing.Contex
 	return parent, rows.Close()
 }
 
-// Sent implements broker.Tracer.
-func (r *Recorder) Sent(tx *store.Tx, a *broker.Actor, span *tracing.Span, d *broker.Draft, out broker.Outcome) {
+// Sent implements router.Tracer.
+func (r *Recorder) Sent(tx *store.Tx, a *mail.Actor, span *tracing.Span, d *mail.Draft, out router.Outcome) {
 	if !span.Context.Sampled {
 		return
 	}
@@ -114,7 +116,7 @@ func (r *Recorder) Sent(tx *store.Tx, a *broker.Actor, span *tracing.Span, d *br
 func (r *Recorder) Ended(tx *store.Tx, end broker.ClaimEnd) error {
 	var id, stored []byte
 	var sender, kind, holder string
-	var box broker.MailboxRef
+	var box mail.MailboxRef
 	var boxKind int
 	err := tx.QueryRow(selectClaimed, end.Delivery.Mailbox, end.Holder, end.Delivery.Message).
 		Scan(&id, &sender, &kind, &stored, &boxKind, &box.Name, &holder)
@@ -131,7 +133,7 @@ func (r *Recorder) Ended(tx *store.Tx, end broker.ClaimEnd) error {
 			return err
 		}
 	}
-	box.Kind = broker.MailboxKind(boxKind)
+	box.Kind = mail.MailboxKind(boxKind)
 	outcome := outcomeOf(&end)
 	span := tracing.Span{
 		Context: claimContext(parent, end.Delivery, end.Claim), Parent: parent,
@@ -146,7 +148,7 @@ func (r *Recorder) Ended(tx *store.Tx, end broker.ClaimEnd) error {
 			{Key: claimAttempt, Value: end.Attempt}, {Key: claimOutcome, Value: outcome},
 		},
 	}
-	if outcome == retried || end.State == broker.Dead {
+	if outcome == retried || end.State == mail.Dead {
 		span.Failure = "nacked"
 		if end.RanOut {
 			span.Failure = "claim_ran_out"
@@ -191,7 +193,7 @@ func contextOf(stored []byte) (tracing.Context, bool) {
 }
 
 // claimContext returns the span of a claim of a message with the span parent.
-func claimContext(parent tracing.Context, d broker.DeliveryID, claim int) tracing.Context {
+func claimContext(parent tracing.Context, d mail.DeliveryID, claim int) tracing.Context {
 	return parent.Derive(msgid.ClaimID(d.Message, claim) + "@" + strconv.FormatInt(d.Mailbox, 10))
 }
 

@@ -2,6 +2,7 @@ package msgtype
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +12,12 @@ import (
 
 // maxHints is how many hints a set keeps.
 const maxHints = 1000
+
+// A Catalog knows the types of sessions. Its method may be called concurrently.
+type Catalog interface {
+	// Types returns the types that a session knows: the built-in ones if there is no such session.
+	Types(ctx context.Context, session string) (*Set, error)
+}
 
 // A Set is all types that a session knows. Its types do not change. Its methods may be called
 // concurrently.

@@ -8,9 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"brokerd/internal/broker"
 	"brokerd/internal/content"
 	"brokerd/internal/events"
+	"brokerd/internal/mail"
+	"brokerd/internal/router"
 	"brokerd/internal/store"
 	"brokerd/internal/validate"
 )
@@ -52,7 +53,7 @@ func (s *Sender) announce(tx *store.Tx, e events.Event, id int64) (int, error) {
 	if err != nil || len(to.Names) == 0 {
 		return 0, err
 	}
-	first := to.Names[:min(len(to.Names), broker.CopiesAtOnce(tx))]
+	first := to.Names[:min(len(to.Names), router.CopiesAtOnce(tx))]
 	more := len(first) < len(to.Names)
 	names := slices.DeleteFunc(slices.Clone(first), func(name string) bool { return name == e.Source })
 	if len(names) == 0 && !more {
@@ -62,8 +63,8 @@ func (s *Sender) announce(tx *store.Tx, e events.Event, id int64) (int, error) {
 	if err != nil || session.Closed() { // no agent could finish it there
 		return 0, err
 	}
-	d := broker.Draft{
-		Target: broker.Target{Kind: broker.ToChannel, Name: to.Channel}, Type: "event",
+	d := mail.Draft{
+		Target: mail.Target{Kind: mail.ToChannel, Name: to.Channel}, Type: "event",
 		Subject:  content.Clip(cmp.Or(e.Summary, e.Type+" from "+e.Source), validate.MaxLine),
 		Priority: priorities[e.Severity], Task: e.TaskID, TTL: to.TTL,
 	}
@@ -74,7 +75,7 @@ func (s *Sender) announce(tx *store.Tx, e events.Event, id int64) (int, error) {
 	if d.Content, err = says.Marshal(); err != nil {
 		return 0, err
 	}
-	part := s.broker.NewPartTx(tx, system(session), broker.Part{Audience: names, More: more})
+	part := s.router.NewPartTx(tx, system(session), router.Part{Audience: names, More: more})
 	out, err := part.Send(&d)
 	if err != nil {
 		return 0, err
@@ -127,6 +128,6 @@ func eventPayload(e *events.Event) string {
 
 // listening returns the sessions in which an agent receives the events of a type.
 func listening(tx *store.Tx, kind string) ([]int64, error) {
-	rows := tx.Query(selectListening, broker.ChannelName(broker.EventChannel+kind))
+	rows := tx.Query(selectListening, mail.ChannelName(mail.EventChannel+kind))
 	return store.Collect(rows, func(r *store.Rows) (session int64, err error) { return session, r.Scan(&session) })
 }

@@ -3,12 +3,13 @@ package notices
 import (
 	"fmt"
 
-	"brokerd/internal/broker"
 	"brokerd/internal/content"
 	"brokerd/internal/directory"
 	"brokerd/internal/identity"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 	"brokerd/internal/msgtype"
+	"brokerd/internal/router"
 	"brokerd/internal/store"
 	"brokerd/internal/validate"
 )
@@ -45,7 +46,7 @@ func (s *Sender) Post(tx *store.Tx, session int64, l Letter) (revision int64, er
 	if l.From.Name == "" {
 		l.From.Name = identity.System
 	}
-	part := s.broker.NewPartTx(tx, broker.Actor{Agent: l.From, Session: scope}, broker.Part{Overfull: true})
+	part := s.router.NewPartTx(tx, mail.Actor{Agent: l.From, Session: scope}, router.Part{Overfull: true})
 	l.Type = msgtype.Canonical(l.Type)
 	for _, t := range l.targets() {
 		d, err := l.draft(t)
@@ -70,28 +71,28 @@ func (s *Sender) Post(tx *store.Tx, session int64, l Letter) (revision int64, er
 }
 
 // targets returns the target of each message.
-func (l *Letter) targets() []broker.Target {
+func (l *Letter) targets() []mail.Target {
 	if l.Role != "" {
-		return []broker.Target{{Kind: broker.ToRole, Name: l.Role}}
+		return []mail.Target{{Kind: mail.ToRole, Name: l.Role}}
 	}
-	targets := make([]broker.Target, len(l.To))
+	targets := make([]mail.Target, len(l.To))
 	for i, name := range l.To {
-		targets[i] = broker.Target{Kind: broker.ToAgent, Name: name}
+		targets[i] = mail.Target{Kind: mail.ToAgent, Name: name}
 	}
 	return targets
 }
 
 // draft returns the letter as a message to one of its targets.
-func (l *Letter) draft(t broker.Target) (*broker.Draft, error) {
-	d := &broker.Draft{
-		Target: t, One: t.Kind == broker.ToRole, Type: l.Type,
+func (l *Letter) draft(t mail.Target) (*mail.Draft, error) {
+	d := &mail.Draft{
+		Target: t, One: t.Kind == mail.ToRole, Type: l.Type,
 		Subject: content.Clip(l.Subject, validate.MaxLine), Priority: l.Priority,
 		Thread: l.Thread, Task: l.Task, Artifacts: l.Artifacts, PayloadSize: len(l.Payload),
 		ReplyTo: msgid.Ref{Revision: l.InReplyTo},
 	}
 	switch {
-	case broker.IsDirective(l.Type):
-		d.Priority = broker.DirectivePriority
+	case mail.IsDirective(l.Type):
+		d.Priority = mail.DirectivePriority
 	case d.Priority == 0:
 		d.Priority = normalPriority
 	}
@@ -99,7 +100,7 @@ func (l *Letter) draft(t broker.Target) (*broker.Draft, error) {
 		One: d.One, Type: d.Type, Priority: d.Priority, Subject: d.Subject, Body: l.Body, Payload: l.Payload,
 		Task: l.Task, Thread: l.Thread, InReplyTo: l.InReplyTo, Artifacts: l.Artifacts,
 	}
-	if t.Kind == broker.ToRole {
+	if t.Kind == mail.ToRole {
 		says.Role = t.Name
 	} else {
 		says.Agent = t.Name

@@ -8,8 +8,9 @@ import (
 	"brokerd/internal/broker"
 	"brokerd/internal/content"
 	"brokerd/internal/directory"
-	"brokerd/internal/identity"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgtype"
+	"brokerd/internal/router"
 	"brokerd/internal/store"
 	"brokerd/internal/validate"
 )
@@ -23,18 +24,19 @@ const (
 type Sender struct {
 	dir    *directory.Directory
 	broker *broker.Broker
+	router *router.Router
 }
 
-// New returns a sender that sends through the core.
-func New(dir *directory.Directory, core *broker.Broker) *Sender {
-	return &Sender{dir: dir, broker: core}
+// New returns a sender that sends through the router.
+func New(dir *directory.Directory, core *broker.Broker, sends *router.Router) *Sender {
+	return &Sender{dir: dir, broker: core, router: sends}
 }
 
 // Notify sends a notice in the transaction of the change that it reports. If the role
 // has more agents than one function notifies, the backlog sends the other copies. Full mailboxes take it too: no caller
 // could learn that it was refused. Notify sends nothing, without an error, if the agent is not registered, no agent has
 // the role, or the session is closed or deleted: that must not undo the change.
-func (s *Sender) Notify(tx *store.Tx, session int64, n broker.Notice) error {
+func (s *Sender) Notify(tx *store.Tx, session int64, n mail.Notice) error {
 	scope, err := s.dir.ByID(tx, session)
 	if errors.Is(err, store.ErrNoRows) || err == nil && scope.Closed() {
 		return nil
@@ -51,8 +53,8 @@ func (s *Sender) Notify(tx *store.Tx, session int64, n broker.Notice) error {
 	if err != nil {
 		return fmt.Errorf("notify: %w", err)
 	}
-	how := broker.Part{Audience: names, More: more, Overfull: true, Notice: true}
-	part := s.broker.NewPartTx(tx, system(scope), how)
+	how := router.Part{Audience: names, More: more, Overfull: true, Notice: true}
+	part := s.router.NewPartTx(tx, system(scope), how)
 	out, err := part.Send(d)
 	if err != nil {
 		return fmt.Errorf("notify: %w", err)
@@ -65,7 +67,7 @@ func (s *Sender) Notify(tx *store.Tx, session int64, n broker.Notice) error {
 }
 
 // recipients returns the agents that receive a notice at once, and whether the role has more.
-func (s *Sender) recipients(tx *store.Tx, session int64, n broker.Notice) (names []string, more bool, err error) {
+func (s *Sender) recipients(tx *store.Tx, session int64, n mail.Notice) (names []string, more bool, err error) {
 	if n.Agent != "" {
 		_, found, err := s.dir.Find(tx, session, n.Agent)
 		if err != nil || !found {
@@ -76,22 +78,22 @@ func (s *Sender) recipients(tx *store.Tx, session int64, n broker.Notice) (names
 	if n.Role == "" {
 		return nil, false, nil
 	}
-	most := broker.CopiesAtOnce(tx)
-	if names, err = broker.OfRole(s.dir, tx, session, n.Role, "", most+1); err != nil || len(names) <= most {
+	most := router.CopiesAtOnce(tx)
+	if names, err = mail.OfRole(s.dir, tx, session, n.Role, "", most+1); err != nil || len(names) <= most {
 		return names, false, err
 	}
 	return names[:most], true, nil
 }
 
 // draftOf returns a notice as a message.
-func draftOf(n broker.Notice) (*broker.Draft, error) {
-	d := &broker.Draft{
-		Target: broker.Target{Kind: broker.ToAgent, Name: n.Agent},
+func draftOf(n mail.Notice) (*mail.Draft, error) {
+	d := &mail.Draft{
+		Target: mail.Target{Kind: mail.ToAgent, Name: n.Agent},
 		Type:   n.Type, Subject: content.Clip(n.Subject, validate.MaxLine),
 		Priority: noticePriority, Task: n.Task, TTL: noticeTTL,
 	}
 	if n.Agent == "" {
-		d.Target = broker.Target{Kind: broker.ToRole, Name: n.Role}
+		d.Target = mail.Target{Kind: mail.ToRole, Name: n.Role}
 	}
 	says := content.Message{
 		Agent: n.Agent, Role: n.Role, Type: d.Type, Priority: d.Priority, Subject: d.Subject, Payload: n.Payload,
@@ -102,7 +104,9 @@ func draftOf(n broker.Notice) (*broker.Draft, error) {
 	return d, err
 }
 
-// system returns the broker itself as the sender of messages in a session.
-func system(session directory.Session) broker.Actor {
-	return broker.Actor{Agent: directory.Agent{Name: identity.System}, Session: session}
+// system returns the broker itself, acting in a session.
+func system(session directory.Session) mail.Actor {
+	a := mail.System(session.ID)
+	a.Session = session
+	return a
 }

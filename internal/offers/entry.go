@@ -4,11 +4,9 @@ import (
 	"strconv"
 	"strings"
 
-	"brokerd/internal/broker"
-	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/finding"
-	"brokerd/internal/identity"
+	"brokerd/internal/mail"
 	"brokerd/internal/store"
 )
 
@@ -21,14 +19,14 @@ type entry struct {
 	verb     string // of the summary
 	severity events.Severity
 	agent    string
-	way      broker.Way
+	way      mail.Way
 	harness  string
 	why      string // they are returned
 	messages []int64
 }
 
 // append appends the event to the log and returns its revision.
-func (o *Offers) append(tx *store.Tx, a broker.Actor, e entry) (int64, error) {
+func (o *Offers) append(tx *store.Tx, a mail.Actor, e entry) (int64, error) {
 	event := a.Event(e.kind)
 	event.Severity = e.severity
 	event.Summary = finding.Count(len(e.messages), "message") + " " + e.verb + " " + e.agent + " (" + e.way.String() + ")"
@@ -53,9 +51,4 @@ func (o *Offers) append(tx *store.Tx, a broker.Actor, e entry) (int64, error) {
 	details.WriteString("]}")
 	event.Details = details.String()
 	return o.log.Append(tx, event)
-}
-
-// system is the broker itself as the actor in a session.
-func system(session int64) broker.Actor {
-	return broker.Actor{Agent: directory.Agent{Name: identity.System}, Session: directory.Session{ID: session}}
 }

@@ -10,6 +10,7 @@ import (
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
@@ -29,8 +30,8 @@ const (
 
 // The ways in which an agent asks for its mail itself.
 const (
-	viaMCP   broker.Way = 8
-	viaShell broker.Way = 9
+	viaMCP   mail.Way = 8
+	viaShell mail.Way = 9
 )
 
 // An Observer measures offers. Its method is called concurrently, after the commit, and must be quick.
@@ -57,19 +58,19 @@ func (o *Offers) Observe(to Observer) { o.observer = to }
 
 // A Request says to which session of a coding agent unread messages are offered, and how many.
 type Request struct {
-	broker.Offering
+	mail.Offering
 	Limit int // messages
 	Bytes int // of their contents; the first message may exceed it
 }
 
 // Offered are the messages that an Offer returns.
 type Offered struct {
-	Items     []broker.Item
+	Items     []mail.Item
 	More      int // that are unread and not offered, among the oldest offerUnread
 	Revision  int64
 	Attention directory.Attention // of the agent
 
-	Unsettled []broker.Offer // earlier ones to the same session, the newest of each mark first, at most mostUnsettled
+	Unsettled []mail.Offer // earlier ones to the same session, the newest of each mark first, at most mostUnsettled
 }
 
 // Offer offers unread messages of the calling agent's own mailbox: directives first, then in order of arrival. They
@@ -79,7 +80,7 @@ func (o *Offers) Offer(ctx context.Context, c identity.Caller, r Request) (Offer
 	var out Offered
 	err := o.store.Write(ctx, func(tx *store.Tx) error {
 		out = Offered{Revision: o.store.Revision()}
-		a, err := o.broker.ActingAgent(tx, c)
+		a, err := o.broker.Mailboxes.ActingAgent(tx, c)
 		if err != nil {
 			return err
 		}
@@ -98,25 +99,25 @@ func (o *Offers) Offer(ctx context.Context, c identity.Caller, r Request) (Offer
 		for i, message := range chosen {
 			refs[i].Revision = message
 		}
-		out.Items, err = broker.FindItems(tx, a, refs)
+		out.Items, err = mail.FindItems(tx, a, refs)
 		return err
 	})
 	return out, err
 }
 
 // unsettled returns the marks of earlier offers to a session whose outcome can still be reported.
-func unsettled(tx *store.Tx, a broker.Actor, harness string) ([]broker.Offer, error) {
+func unsettled(tx *store.Tx, a mail.Actor, harness string) ([]mail.Offer, error) {
 	rows := tx.Query(selectUnsettled, a.Mailbox, harness, mostUnsettled)
-	return store.Collect(rows, func(r *store.Rows) (o broker.Offer, err error) {
+	return store.Collect(rows, func(r *store.Rows) (o mail.Offer, err error) {
 		var way int
 		err = r.Scan(&o.Mark, &way, &o.OfferedAt)
-		o.Way, o.Harness = broker.Way(way), harness
+		o.Way, o.Harness = mail.Way(way), harness
 		return o, err
 	})
 }
 
 // offeredAs returns the messages that are offered with a mark.
-func offeredAs(tx *store.Tx, a broker.Actor, mark string) (chosen []int64, err error) {
+func offeredAs(tx *store.Tx, a mail.Actor, mark string) (chosen []int64, err error) {
 	rows := tx.Query(selectMarked, a.Mailbox, mark, offersAtOnce)
 	defer rows.Close()
 	for rows.Next() {
@@ -135,13 +136,13 @@ func offeredAs(tx *store.Tx, a broker.Actor, mark string) (chosen []int64, err e
 }
 
 // offer chooses messages and records new offers of them.
-func (o *Offers) offer(tx *store.Tx, a broker.Actor, r Request, out *Offered) (chosen []int64, err error) {
+func (o *Offers) offer(tx *store.Tx, a mail.Actor, r Request, out *Offered) (chosen []int64, err error) {
 	limit := directory.AttentionOpen
 	if r.Way != viaMCP && r.Way != viaShell {
 		limit = out.Attention
 	}
 	rows := tx.Query(
-		selectOfferable, a.Mailbox, offerWindow, int64(limit), int64(broker.DirectiveRank), a.Name, offerUnread)
+		selectOfferable, a.Mailbox, offerWindow, int64(limit), int64(mail.DirectiveRank), a.Name, offerUnread)
 	bytes, full := 0, false
 	for rows.Next() {
 		var message int64
@@ -172,12 +173,12 @@ func (o *Offers) offer(tx *store.Tx, a broker.Actor, r Request, out *Offered) (c
 }
 
 // OfferNotices implements broker.Offers.
-func (o *Offers) OfferNotices(tx *store.Tx, a broker.Actor, to broker.Offering) ([]broker.UnreadNotice, error) {
-	again, _, err := broker.ScanNotices(tx.Query(selectNoticesOffered, a.Mailbox, to.Mark, broker.MostNotices))
+func (o *Offers) OfferNotices(tx *store.Tx, a mail.Actor, to mail.Offering) ([]mail.UnreadNotice, error) {
+	again, _, err := mail.ScanNotices(tx.Query(selectNoticesOffered, a.Mailbox, to.Mark, mail.MostNotices))
 	if err != nil || len(again) > 0 {
 		return again, err
 	}
-	unread, chosen, err := broker.ScanNotices(tx.Query(selectUnofferedNotices, a.Mailbox, broker.MostNotices))
+	unread, chosen, err := mail.ScanNotices(tx.Query(selectUnofferedNotices, a.Mailbox, mail.MostNotices))
 	if err != nil || len(chosen) == 0 {
 		return unread, err
 	}
@@ -189,7 +190,7 @@ func (o *Offers) OfferNotices(tx *store.Tx, a broker.Actor, to broker.Offering) 
 }
 
 // record writes offers of messages in an agent's mailbox, and returns the revision of the event.
-func (o *Offers) record(tx *store.Tx, a broker.Actor, to broker.Offering, messages []int64) (int64, error) {
+func (o *Offers) record(tx *store.Tx, a mail.Actor, to mail.Offering, messages []int64) (int64, error) {
 	due := tx.Now().Add(offerTime)
 	for _, m := range messages {
 		tx.Exec(insertOffer, m, a.Mailbox, int(to.Way), to.Harness, to.Mark, tx.Now(), due)
@@ -204,12 +205,12 @@ func (o *Offers) record(tx *store.Tx, a broker.Actor, to broker.Offering, messag
 
 // An Outcome says what became of offers.
 type Outcome struct {
-	Marks    []string     // empty = the harness's open offers, and if they are accepted, those without evidence in time
-	Harness  string       // empty = any
-	Ways     []broker.Way // empty = all
-	Open     bool         // without marks, only open offers
-	Accepted bool         // otherwise they are returned
-	Why      string       // they are returned
+	Marks    []string   // empty = the harness's open offers, and if they are accepted, those without evidence in time
+	Harness  string     // empty = any
+	Ways     []mail.Way // empty = all
+	Open     bool       // without marks, only open offers
+	Accepted bool       // otherwise they are returned
+	Why      string     // they are returned
 }
 
 // concerns reports whether an offer is meant.
@@ -223,7 +224,7 @@ func (out *Outcome) concerns(f *found) bool {
 func (o *Offers) Settle(ctx context.Context, c identity.Caller, out Outcome) (n int, revision int64, err error) {
 	err = o.store.Write(ctx, func(tx *store.Tx) error {
 		n, revision = 0, o.store.Revision()
-		a, err := o.broker.ActingAgent(tx, c)
+		a, err := o.broker.Mailboxes.ActingAgent(tx, c)
 		if err != nil {
 			return err
 		}
@@ -257,10 +258,10 @@ type found struct {
 	message int64
 	mailbox int64
 	number  int
-	way     broker.Way
+	way     mail.Way
 	harness string
 	sentAt  time.Time
-	state   broker.State
+	state   mail.State
 	readAt  time.Time
 	session int64
 	agent   string
@@ -271,18 +272,18 @@ func scan(rows *store.Rows) ([]found, error) {
 		var way, state int
 		err = r.Scan(
 			&f.message, &f.mailbox, &f.number, &way, &f.harness, &f.sentAt, &state, &f.readAt, &f.session, &f.agent)
-		f.way, f.state = broker.Way(way), broker.State(state)
+		f.way, f.state = mail.Way(way), mail.State(state)
 		return f, err
 	})
 }
 
 // settle accepts or returns offers to one agent, and returns the revision of the last event. An offer whose message was
 // read or acknowledged since is accepted in any case.
-func (o *Offers) settle(tx *store.Tx, a broker.Actor, agent string, all []found, accepted bool, why string,
+func (o *Offers) settle(tx *store.Tx, a mail.Actor, agent string, all []found, accepted bool, why string,
 ) (revision int64, err error) {
 	type group struct {
 		accepted bool
-		way      broker.Way
+		way      mail.Way
 		harness  string
 	}
 	var order []group
@@ -325,7 +326,7 @@ func (o *Offers) accept(tx *store.Tx, f *found) {
 	if f.readAt.IsZero() {
 		tx.Exec(updateRead, at, at, f.message, f.mailbox)
 	}
-	if f.state == broker.NoticeUnread {
+	if f.state == mail.NoticeUnread {
 		broker.FinishNotices(tx, f.mailbox, []int64{f.message})
 	}
 	if o.observer != nil {
@@ -346,7 +347,7 @@ func (o *Offers) Due(tx *store.Tx) error {
 		if n < 0 {
 			n = len(due)
 		}
-		if _, err := o.settle(tx, system(first.session), first.agent, due[:n], false, hasPassed); err != nil {
+		if _, err := o.settle(tx, mail.System(first.session), first.agent, due[:n], false, hasPassed); err != nil {
 			return err
 		}
 		due = due[n:]
@@ -364,7 +365,7 @@ func (o *Offers) Next(q store.Querier) (at time.Time, err error) {
 func (o *Offers) AgentEnded(tx *store.Tx, session, mailbox int64, agent, why string) error {
 	open, err := scan(tx.Query(selectOpenOffers, mailbox, offersAtOnce))
 	if err == nil {
-		_, err = o.settle(tx, system(session), agent, open, false, why)
+		_, err = o.settle(tx, mail.System(session), agent, open, false, why)
 	}
 	return err
 }

@@ -20,6 +20,7 @@ func Migrations() []store.Migration {
 		{Name: "broker/010_offers", SQL: offers},
 		{Name: "broker/011_attention", SQL: repliesIndex},
 		{Name: "broker/012_sent_events", SQL: sentEvents},
+		{Name: "broker/013_blocked", SQL: `CREATE INDEX deliveries_blocked ON deliveries (mailbox, message) WHERE state = 4;`},
 	}
 }
 
@@ -35,8 +36,8 @@ func Migrations() []store.Migration {
 //
 // A row of departures is the mailbox of an agent that has deregistered while not all of its mail is
 // a dead letter yet; dead is the number of those that are. A row of reranks is a session whose
-// ageing has changed while not all ranks follow it yet; version counts the changes. The backlog
-// works on both (chores.go).
+// ageing has changed while not all ranks follow it yet; version counts the changes. The package
+// deadletters works on departures, and backlog on reranks.
 const messages = `
 CREATE TABLE mailboxes (
 	id      INTEGER PRIMARY KEY AUTOINCREMENT,

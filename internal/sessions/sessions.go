@@ -174,7 +174,7 @@ func (r *Registry) configure(tx *store.Tx, who identity.Caller, c Change) (Sessi
 		return Session{}, err
 	}
 	if !s.ClosedAt.IsZero() {
-		return Session{}, directory.ErrClosed(s.Name)
+		return Session{}, fault.SessionClosed(s.Name)
 	}
 	before := s
 	c.apply(&s)

@@ -180,7 +180,7 @@ func (t *Tasks) SessionClosed(tx *store.Tx, session int64) error {
 	if err != nil {
 		return err
 	}
-	u.end(verdict{err: fault.New(fault.Precondition, "SESSION_CLOSED", "the session %q is closed: nothing in it changes any more", u.session.Name)},
+	u.end(verdict{err: fault.SessionClosed(u.session.Name)},
 		func(*waiter) bool { return true })
 	_, err = t.backlog.Do(tx, work.Chore{Kind: closeChore, Session: session})
 	return err

@@ -1,4 +1,4 @@
-package broker
+package mail
 
 import (
 	"encoding/json"
@@ -29,6 +29,15 @@ type MailboxRef struct {
 	Name string
 }
 
+// AgentRef names the mailbox of an agent.
+func AgentRef(agent string) MailboxRef { return MailboxRef{AgentMailbox, agent} }
+
+// RoleRef names the mailbox of a role.
+func RoleRef(role string) MailboxRef { return MailboxRef{RoleMailbox, role} }
+
+// ChannelRef names the mailbox of a channel.
+func ChannelRef(channel string) MailboxRef { return MailboxRef{ChannelMailbox, channel} }
+
 // String returns the mailbox as a person writes it.
 func (m MailboxRef) String() string {
 	switch m.Kind {
@@ -44,12 +53,12 @@ func (m MailboxRef) String() string {
 // ParseMailbox reads what String writes.
 func ParseMailbox(s string) MailboxRef {
 	if name, ok := strings.CutPrefix(s, "role:"); ok {
-		return MailboxRef{RoleMailbox, name}
+		return RoleRef(name)
 	}
 	if name, ok := strings.CutPrefix(s, "channel:"); ok {
-		return MailboxRef{ChannelMailbox, name}
+		return ChannelRef(name)
 	}
-	return MailboxRef{AgentMailbox, s}
+	return AgentRef(s)
 }
 
 // boxKey names a mailbox in all sessions. Its id never changes, so it may be cached.
@@ -58,8 +67,18 @@ type boxKey struct {
 	ref     MailboxRef
 }
 
-// Mailboxes finds mailboxes, and keeps their ids in memory. Its methods may be called concurrently.
-type Mailboxes struct{ ids store.Cache[boxKey, int64] }
+// Mailboxes finds mailboxes and actors, and keeps the ids of mailboxes in memory. Its methods may be called
+// concurrently.
+type Mailboxes struct {
+	dir *directory.Directory
+	ids store.Cache[boxKey, int64]
+}
+
+// NewMailboxes returns the mailboxes of agents that the directory knows.
+func NewMailboxes(dir *directory.Directory) *Mailboxes { return &Mailboxes{dir: dir} }
+
+// Clear clears the memory, when mailboxes are removed.
+func (m *Mailboxes) Clear(tx *store.Tx) { m.ids.Clear(tx) }
 
 // Find returns the id of a mailbox, 0 if it does not exist yet.
 func (m *Mailboxes) Find(q store.Querier, session int64, ref MailboxRef) (int64, error) {
@@ -93,7 +112,7 @@ func (m *Mailboxes) Open(tx *store.Tx, session int64, ref MailboxRef) (int64, er
 
 // OpenChannel returns the id of a channel's mailbox. The channel is made if it does not exist yet.
 func (m *Mailboxes) OpenChannel(tx *store.Tx, a Actor, name string) (int64, error) {
-	id, err := m.Open(tx, a.Session.ID, MailboxRef{ChannelMailbox, name})
+	id, err := m.Open(tx, a.Session.ID, ChannelRef(name))
 	if err != nil {
 		return 0, err
 	}
@@ -103,9 +122,9 @@ func (m *Mailboxes) OpenChannel(tx *store.Tx, a Actor, name string) (int64, erro
 
 // Reachable returns the mailboxes that the actor may take work from: its own, its role's and its channels'.
 func (m *Mailboxes) Reachable(q store.Querier, a Actor) ([]Mailbox, error) {
-	boxes := []Mailbox{{a.Mailbox, MailboxRef{AgentMailbox, a.Name}}}
+	boxes := []Mailbox{{a.Mailbox, AgentRef(a.Name)}}
 	if a.Role != "" {
-		role := MailboxRef{RoleMailbox, a.Role}
+		role := RoleRef(a.Role)
 		id, err := m.Find(q, a.Session.ID, role)
 		if err != nil {
 			return nil, err
@@ -141,7 +160,7 @@ func (m *Mailboxes) Visible(q store.Querier, a Actor, mailbox string) (any, erro
 		}
 	} else {
 		var err error
-		if a.Mailbox, err = m.Find(q, a.Session.ID, MailboxRef{AgentMailbox, a.Name}); err != nil {
+		if a.Mailbox, err = m.Find(q, a.Session.ID, AgentRef(a.Name)); err != nil {
 			return nil, err
 		}
 		if boxes, err = m.Reachable(q, a); err != nil {
@@ -203,15 +222,15 @@ const MostCounted = 1000
 
 // Counts returns how many of the newest 1,000 unfinished deliveries in the agent's own mailbox it
 // has not read, notices aside, and how many deliveries it could claim now, up to MostCounted.
-func (b *Broker) Counts(q store.Querier, session int64, agent directory.Agent) (unread, claimable int64, err error) {
+func (m *Mailboxes) Counts(q store.Querier, session int64, agent directory.Agent) (unread, claimable int64, err error) {
 	a := Actor{Agent: agent, Session: directory.Session{ID: session}}
-	if a.Mailbox, err = b.Mailboxes.Find(q, session, MailboxRef{AgentMailbox, agent.Name}); err != nil {
+	if a.Mailbox, err = m.Find(q, session, AgentRef(agent.Name)); err != nil {
 		return 0, 0, err
 	}
 	if err := q.QueryRow(countUnread, a.Mailbox, MostCounted).Scan(&unread); err != nil {
 		return 0, 0, err
 	}
-	boxes, err := b.Mailboxes.Reachable(q, a)
+	boxes, err := m.Reachable(q, a)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -255,15 +274,20 @@ func MailboxName(q store.Querier, mailbox int64) (string, error) {
 	return ref.String(), err
 }
 
-// A tally gathers how the number of waiting deliveries changes, so that a function writes each
-// mailbox once.
-type tally map[int64]int64
+// A Tally gathers how the number of waiting deliveries of mailboxes changes, so that a function writes each mailbox
+// once.
+type Tally map[int64]int64
 
-func (t tally) flush(tx *store.Tx) {
+// Flush writes the changes.
+func (t Tally) Flush(tx *store.Tx) {
 	for mailbox, n := range t {
-		if n == 0 {
-			continue
-		}
+		AddWaiting(tx, mailbox, n)
+	}
+}
+
+// AddWaiting adds n to the number of deliveries that wait in a mailbox.
+func AddWaiting(tx *store.Tx, mailbox, n int64) {
+	if n != 0 {
 		tx.Exec(addWaiting, n, mailbox)
 	}
 }
@@ -287,10 +311,10 @@ func CountDeadIn(q store.Querier, session int64, scope any, most int) (n int, er
 
 // OperatorMailbox is the mailbox of operators who name no agent: what agents send to them, and the replies
 // to their messages. Several operators share it.
-var OperatorMailbox = MailboxRef{AgentMailbox, identity.System}
+var OperatorMailbox = AgentRef(identity.System)
 
-// operatorName is another name of OperatorMailbox in a target, unless an agent has it.
-const operatorName = "operator"
+// OperatorName is another name of OperatorMailbox in a target, unless an agent has it.
+const OperatorName = "operator"
 
 // A Mailbox is a mailbox with its id, 0 if it does not exist yet.
 type Mailbox struct {
@@ -298,17 +322,10 @@ type Mailbox struct {
 	Ref MailboxRef
 }
 
-// null stores an empty string as NULL, which partial indexes leave out.
-func null(s string) any {
+// Null stores an empty string as NULL, which partial indexes leave out.
+func Null(s string) any {
 	if s == "" {
 		return nil
 	}
 	return s
-}
-
-func nullInt(n int64) any {
-	if n == 0 {
-		return nil
-	}
-	return n
 }

@@ -1,4 +1,4 @@
-package broker
+package msgid_test
 
 import (
 	"testing"

@@ -1,4 +1,4 @@
-package broker
+package router
 
 import (
 	"cmp"
@@ -7,33 +7,34 @@ import (
 
 	"brokerd/internal/directory"
 	"brokerd/internal/fault"
+	"brokerd/internal/mail"
 	"brokerd/internal/nearest"
 	"brokerd/internal/store"
 )
 
 // route finds the mailboxes of a draft's recipients.
-func (s *SendTx) route(d *Draft) ([]*recipient, error) {
+func (s *Tx) route(d *mail.Draft) ([]*recipient, error) {
 	t := d.Target
 	switch {
 	case s.audience != nil:
 		return s.toAgents(s.audience)
-	case t.Kind == ToAgent:
+	case t.Kind == mail.ToAgent:
 		return s.toAgent(t.Name)
-	case d.One && t.Kind == ToRole:
-		return s.singleMailbox(MailboxRef{RoleMailbox, t.Name})
+	case d.One && t.Kind == mail.ToRole:
+		return s.singleMailbox(mail.RoleRef(t.Name))
 	case d.One:
-		if _, err := s.Mailboxes.OpenChannel(s.tx, s.actor, t.Name); err != nil {
+		if _, err := s.core.Mailboxes.OpenChannel(s.tx, s.actor, t.Name); err != nil {
 			return nil, err
 		}
-		return s.singleMailbox(MailboxRef{ChannelMailbox, t.Name})
-	case t.Kind == ToChannel:
+		return s.singleMailbox(mail.ChannelRef(t.Name))
+	case t.Kind == mail.ToChannel:
 		return s.toSubscribers(t.Name)
 	}
 	var role, pattern string
 	switch t.Kind {
-	case ToRole:
+	case mail.ToRole:
 		role = t.Name
-	case ToPattern:
+	case mail.ToPattern:
 		pattern = t.Name
 	}
 	agents, err := s.dir.Matching(s.tx, s.actor.Session.ID, directory.Selection{Role: role, Pattern: pattern})
@@ -42,13 +43,13 @@ func (s *SendTx) route(d *Draft) ([]*recipient, error) {
 	}
 	switch {
 	case len(agents) > 0:
-	case t.Kind == ToRole:
-		vacant, err := s.Vacancy(MailboxRef{RoleMailbox, t.Name})
+	case t.Kind == mail.ToRole:
+		vacant, err := s.Vacancy(mail.RoleRef(t.Name))
 		if err != nil {
 			return nil, err
 		}
 		return nil, fault.Missing("role", t.Name, "%s", vacant)
-	case t.Kind == ToPattern:
+	case t.Kind == mail.ToPattern:
 		return nil, s.unmatched(t.Name)
 	}
 	return s.toOthers(agents)
@@ -56,7 +57,7 @@ func (s *SendTx) route(d *Draft) ([]*recipient, error) {
 
 // unmatched returns the error for a pattern that matches no agent. It names a pattern that matches a part of a name,
 // if there are such names.
-func (s *SendTx) unmatched(pattern string) error {
+func (s *Tx) unmatched(pattern string) error {
 	wider := "*" + strings.Trim(pattern, "*") + "*"
 	agents, err := s.dir.Matching(s.tx, s.actor.Session.ID, directory.Selection{Pattern: wider, Most: 1})
 	if err != nil {
@@ -71,7 +72,7 @@ func (s *SendTx) unmatched(pattern string) error {
 }
 
 // toOthers returns the mailboxes of agents, except the sender's.
-func (s *SendTx) toOthers(agents []directory.Agent) ([]*recipient, error) {
+func (s *Tx) toOthers(agents []directory.Agent) ([]*recipient, error) {
 	names := make([]string, len(agents))
 	for i, a := range agents {
 		names[i] = a.Name
@@ -79,20 +80,20 @@ func (s *SendTx) toOthers(agents []directory.Agent) ([]*recipient, error) {
 	return s.toAgents(names)
 }
 
-func (s *SendTx) toAgent(name string) ([]*recipient, error) {
-	ref := MailboxRef{AgentMailbox, name}
+func (s *Tx) toAgent(name string) ([]*recipient, error) {
+	ref := mail.AgentRef(name)
 	if r := s.known[ref]; r != nil {
 		return []*recipient{r}, nil
 	}
-	if ref == OperatorMailbox {
+	if ref == mail.OperatorMailbox {
 		return s.singleMailbox(ref)
 	}
 	_, found, err := s.dir.Find(s.tx, s.actor.Session.ID, name)
 	if err != nil {
 		return nil, err
 	}
-	if !found && name == operatorName {
-		return s.singleMailbox(OperatorMailbox)
+	if !found && name == mail.OperatorName {
+		return s.singleMailbox(mail.OperatorMailbox)
 	}
 	if !found {
 		if team, err := s.toTeam(name); err != nil || team != nil {
@@ -110,27 +111,27 @@ func (s *SendTx) toAgent(name string) ([]*recipient, error) {
 
 // Served returns a mailbox from which at least one agent takes. It is created if it does not exist yet. Errors:
 // fault.NotFound with the nearest names.
-func (b *Broker) Served(tx *store.Tx, a Actor, ref MailboxRef) (Mailbox, error) {
-	s := b.NewSendTx(tx, a, nil)
-	if ref.Kind != AgentMailbox {
+func (r *Router) Served(tx *store.Tx, a mail.Actor, ref mail.MailboxRef) (mail.Mailbox, error) {
+	s := r.NewTx(tx, a, nil)
+	if ref.Kind != mail.AgentMailbox {
 		absent, err := s.Vacancy(ref)
 		if err != nil {
-			return Mailbox{}, err
+			return mail.Mailbox{}, err
 		}
 		if absent != "" {
-			return Mailbox{}, fault.Missing("mailbox", ref.String(), "%s", absent)
+			return mail.Mailbox{}, fault.Missing("mailbox", ref.String(), "%s", absent)
 		}
-		id, err := b.Mailboxes.Open(tx, a.Session.ID, ref)
-		return Mailbox{id, ref}, err
+		id, err := r.core.Mailboxes.Open(tx, a.Session.ID, ref)
+		return mail.Mailbox{ID: id, Ref: ref}, err
 	}
 	found, err := s.toAgent(ref.Name)
 	if err != nil {
-		return Mailbox{}, err
+		return mail.Mailbox{}, err
 	}
-	if len(found) != 1 || found[0].ref != ref {
-		return Mailbox{}, fault.Missing("agent", ref.Name, "no agent %q is registered in session %q", ref.Name, a.Session.Name)
+	if len(found) != 1 || found[0].Ref != ref {
+		return mail.Mailbox{}, fault.Missing("agent", ref.Name, "no agent %q is registered in session %q", ref.Name, a.Session.Name)
 	}
-	return Mailbox{found[0].id, ref}, nil
+	return found[0].Mailbox, nil
 }
 
 // TeamPrefix begins the names that mean all agents of a role.
@@ -138,7 +139,7 @@ const TeamPrefix = "all_"
 
 // toTeam returns the mailboxes of the agents that all_ROLE or all_ROLEs means; nil if it means
 // none.
-func (s *SendTx) toTeam(name string) ([]*recipient, error) {
+func (s *Tx) toTeam(name string) ([]*recipient, error) {
 	role, ok := strings.CutPrefix(name, TeamPrefix)
 	if !ok {
 		return nil, nil
@@ -158,12 +159,12 @@ func (s *SendTx) toTeam(name string) ([]*recipient, error) {
 	return nil, nil
 }
 
-func (s *SendTx) toSubscribers(channel string) ([]*recipient, error) {
-	id, err := s.Mailboxes.OpenChannel(s.tx, s.actor, channel)
+func (s *Tx) toSubscribers(channel string) ([]*recipient, error) {
+	id, err := s.core.Mailboxes.OpenChannel(s.tx, s.actor, channel)
 	if err != nil {
 		return nil, err
 	}
-	subscribers, err := SubscribersOf(s.tx, id)
+	subscribers, err := mail.SubscribersOf(s.tx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +172,7 @@ func (s *SendTx) toSubscribers(channel string) ([]*recipient, error) {
 }
 
 // toAgents returns the mailboxes of agents, except the sender's.
-func (s *SendTx) toAgents(names []string) ([]*recipient, error) {
+func (s *Tx) toAgents(names []string) ([]*recipient, error) {
 	if err := s.reach(names); err != nil {
 		return nil, err
 	}
@@ -180,7 +181,7 @@ func (s *SendTx) toAgents(names []string) ([]*recipient, error) {
 		if name == s.actor.Name {
 			continue
 		}
-		r, err := s.recipient(MailboxRef{AgentMailbox, name})
+		r, err := s.recipient(mail.AgentRef(name))
 		if err != nil {
 			return nil, err
 		}
@@ -190,23 +191,23 @@ func (s *SendTx) toAgents(names []string) ([]*recipient, error) {
 }
 
 // singleMailbox returns one mailbox as a list.
-func (s *SendTx) singleMailbox(ref MailboxRef) ([]*recipient, error) {
+func (s *Tx) singleMailbox(ref mail.MailboxRef) ([]*recipient, error) {
 	r, err := s.recipient(ref)
 	return []*recipient{r}, err
 }
 
 // recipient returns a mailbox to send to. It is created if it does not exist yet.
-func (s *SendTx) recipient(ref MailboxRef) (*recipient, error) {
+func (s *Tx) recipient(ref mail.MailboxRef) (*recipient, error) {
 	if r := s.known[ref]; r != nil {
 		return r, nil
 	}
-	r := &recipient{ref: ref, name: ref.String()}
+	r := &recipient{Mailbox: mail.Mailbox{Ref: ref}, name: ref.String()}
 	var err error
-	if r.id, err = s.Mailboxes.Open(s.tx, s.actor.Session.ID, ref); err != nil {
+	if r.ID, err = s.core.Mailboxes.Open(s.tx, s.actor.Session.ID, ref); err != nil {
 		return nil, err
 	}
 	if s.actor.Session.MailboxLimit > 0 {
-		if r.waiting, err = WaitingIn(s.tx, r.id); err != nil {
+		if r.waiting, err = mail.WaitingIn(s.tx, r.ID); err != nil {
 			return nil, err
 		}
 	}

@@ -1,4 +1,4 @@
-package broker
+package router
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 	"brokerd/internal/producers"
 	"brokerd/internal/store"
@@ -41,7 +42,7 @@ type Recipient struct {
 
 // A Batch is a row of drafts from one producer.
 type Batch struct {
-	Drafts   []Draft
+	Drafts   []mail.Draft
 	Producer string // empty = none
 	First    int64  // the number of the first draft, with a producer
 	At       int    // the index of the first draft in the request, for errors
@@ -59,20 +60,20 @@ func (b *Batch) size() int {
 // Send sends drafts, all or none, in the name of the caller. Errors: fault.NotFound for a
 // session, agent, pattern, role or message that does not exist, fault.Precondition for an agent that is not registered,
 // fault.Exists for a request id that was used for something else, fault.Exhausted beyond the rate and the sizes that the session allows.
-func (b *Broker) Send(ctx context.Context, c identity.Caller, req idempotency.Request, drafts []Draft) ([]Outcome, error) {
-	if err := b.admission.Admit(ctx, c, len(drafts)); err != nil {
+func (r *Router) Send(ctx context.Context, c identity.Caller, req idempotency.Request, drafts []mail.Draft) ([]Outcome, error) {
+	if err := r.admission.Admit(ctx, c, len(drafts)); err != nil {
 		return nil, err
 	}
-	from := b.Traces.Origin(ctx)
+	from := r.Origin(ctx)
 	var outcomes []Outcome
 	var seen bool
-	err := b.store.Write(ctx, func(tx *store.Tx) (err error) {
+	err := r.store.Write(ctx, func(tx *store.Tx) (err error) {
 		seen, err = req.Do(tx, &outcomes, func() error {
-			a, err := b.Acting(tx, c)
+			a, err := r.core.Mailboxes.Acting(tx, c)
 			if err != nil {
 				return err
 			}
-			s := b.NewSendTx(tx, a, from)
+			s := r.NewTx(tx, a, from)
 			outcomes = make([]Outcome, len(drafts))
 			for i := range drafts {
 				if outcomes[i], err = s.Send(&drafts[i]); err != nil {
@@ -94,17 +95,17 @@ func (b *Broker) Send(ctx context.Context, c identity.Caller, req idempotency.Re
 // Submit sends a batch without waiting: done is called with an outcome for every draft once they are on
 // disk or refused. A refused draft leaves the others alone. Batches submitted one after the other
 // are sent in that order. done must not block. Submit blocks while the caller has too much queued.
-func (b *Broker) Submit(ctx context.Context, c identity.Caller, batch Batch, done func([]Outcome)) {
-	from := b.Traces.Origin(ctx)
+func (r *Router) Submit(ctx context.Context, c identity.Caller, batch Batch, done func([]Outcome)) {
+	from := r.Origin(ctx)
 	var outcomes []Outcome
-	b.store.Submit(ctx, store.LaneFill, batch.size(), func(tx *store.Tx) error {
+	r.store.Submit(ctx, store.LaneFill, batch.size(), func(tx *store.Tx) error {
 		outcomes = make([]Outcome, len(batch.Drafts))
-		a, err := b.Acting(tx, c)
+		a, err := r.core.Mailboxes.Acting(tx, c)
 		if err != nil {
 			return err
 		}
-		s := b.NewSendTx(tx, a, from)
-		p, err := b.Producers.Open(tx, producers.Name{Session: a.Session.ID, Sender: a.Name, Name: batch.Producer})
+		s := r.NewTx(tx, a, from)
+		p, err := r.Producers.Open(tx, producers.Name{Session: a.Session.ID, Sender: a.Name, Name: batch.Producer})
 		if err != nil {
 			return err
 		}
@@ -134,7 +135,7 @@ func (b *Broker) Submit(ctx context.Context, c identity.Caller, batch Batch, don
 				p.Accept(number, outcomes[i].Revision)
 			}
 		}
-		b.Producers.Save(tx, &p)
+		r.Producers.Save(tx, &p)
 		return s.Finish()
 	}, func(err error) {
 		if err != nil {
@@ -158,13 +159,13 @@ func kept(err error, i int, o *Outcome) error {
 	}
 }
 
-// A SendTx sends messages of one actor in one function of the writer. It keeps what is looked up or written once for all
+// A Tx sends messages of one actor in one function of the writer. It keeps what is looked up or written once for all
 // of them. Its methods may be called until Finish.
-type SendTx struct {
-	*Broker
+type Tx struct {
+	*Router
 	tx       *store.Tx
-	actor    Actor
-	known    map[MailboxRef]*recipient
+	actor    mail.Actor
+	known    map[mail.MailboxRef]*recipient
 	audience []string  // the agents that receive the message, in place of its target; nil = the target's
 	part     bool      // the message is part of another change: dispatch delivers it, not this function
 	overfull bool      // full mailboxes take the message
@@ -180,25 +181,24 @@ type SendTx struct {
 
 // A recipient is what one function knows of a mailbox that it sends to.
 type recipient struct {
-	id      int64
-	ref     MailboxRef
-	name    string // ref as a person writes it
+	mail.Mailbox
+	name    string // as a person writes it
 	waiting int64
 	added   int64
 	counted bool // by fanOut
 }
 
-// NewSendTx returns a SendTx for messages of an actor. from is their origin, nil if nothing is traced.
-func (b *Broker) NewSendTx(tx *store.Tx, actor Actor, from *Origin) *SendTx {
-	return &SendTx{Broker: b, tx: tx, actor: actor, known: map[MailboxRef]*recipient{}, origin: from}
+// NewTx returns a Tx for messages of an actor. from is their origin, nil if nothing is traced.
+func (r *Router) NewTx(tx *store.Tx, actor mail.Actor, from *Origin) *Tx {
+	return &Tx{Router: r, tx: tx, actor: actor, known: map[mail.MailboxRef]*recipient{}, origin: from}
 }
 
-// Send sends a message, which must not be larger than its session allows. Errors: as Broker.Send.
-func (s *SendTx) Send(d *Draft) (Outcome, error) { return s.sendFitting(d, 0, 0) }
+// Send sends a message, which must not be larger than its session allows. Errors: as Router.Send.
+func (s *Tx) Send(d *mail.Draft) (Outcome, error) { return s.sendFitting(d, 0, 0) }
 
 // sendFitting sends one draft of a client, which must not be larger than its session allows. What the broker itself has to say is
 // never too large: it would fail the change that it is about.
-func (s *SendTx) sendFitting(d *Draft, producer, number int64) (Outcome, error) {
+func (s *Tx) sendFitting(d *mail.Draft, producer, number int64) (Outcome, error) {
 	doubts, err := s.admission.Judge(&s.actor.Session, d)
 	if err != nil {
 		return Outcome{}, err
@@ -219,21 +219,18 @@ func (s *SendTx) sendFitting(d *Draft, producer, number int64) (Outcome, error) 
 }
 
 // Finish writes what the messages have in common.
-func (s *SendTx) Finish() error {
+func (s *Tx) Finish() error {
 	for _, r := range s.known {
-		if r.added == 0 {
-			continue
-		}
-		s.tx.Exec(addWaiting, r.added, r.id)
+		mail.AddWaiting(s.tx, r.ID, r.added)
 	}
-	s.Calendar.Expect(s.tx, s.due)
+	s.core.Calendar.Expect(s.tx, s.due)
 	if len(s.doubtful) > 0 {
 		if err := s.admission.Report(s.tx, &s.actor, s.doubtful); err != nil {
 			return err
 		}
 	}
 	if s.sent > 0 {
-		s.tx.OnCommit(func() { s.Counters.worked(s.actor, s.sent, 0, 0) })
+		s.tx.OnCommit(func() { s.core.Counters.Worked(s.actor, s.sent, 0, 0) })
 	}
 	return nil
 }

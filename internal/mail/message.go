@@ -1,4 +1,4 @@
-package broker
+package mail
 
 import (
 	"time"
@@ -40,7 +40,7 @@ func (t Target) String() string {
 }
 
 // A Draft is a checked message that is to be sent. Content is the wire form of all that the sender
-// gave; the broker stores it and hands it on without looking into it.
+// gave; the broker stores and delivers it without decoding it.
 type Draft struct {
 	Target      Target
 	One         bool // one of those who match gets it, rather than all
@@ -68,14 +68,6 @@ type Draft struct {
 	Fault       error          // why this draft is refused; then nothing else is set
 }
 
-// channel returns the channel that the draft goes to or has as its label; empty for none.
-func (d *Draft) channel() string {
-	if d.Target.Kind == ToChannel {
-		return d.Target.Name
-	}
-	return d.Channel
-}
-
 // A Message is one that was sent.
 type Message struct {
 	Revision   int64
@@ -96,7 +88,7 @@ func (m *Message) ThreadID() string {
 	return m.Thread
 }
 
-// State is where a delivery stands. The numbers are those of the API and of the database.
+// State is the state of a delivery. The numbers are those of the API and of the database.
 type State int
 
 // The states of a delivery.
@@ -124,8 +116,8 @@ func (s State) String() string {
 // Waits reports whether a delivery in this state counts against the limit of its mailbox.
 func (s State) Waits() bool { return s == Pending || s == Delayed || s == Blocked }
 
-// unfinished reports whether a delivery in this state waits or is worked on.
-func (s State) unfinished() bool { return s.Waits() || s == Claimed }
+// Unfinished reports whether a delivery in this state waits or is worked on.
+func (s State) Unfinished() bool { return s.Waits() || s == Claimed }
 
 // A Delivery is one mailbox's copy of a message.
 type Delivery struct {
@@ -146,6 +138,9 @@ type Delivery struct {
 	Offers      []Offer
 }
 
+// A DeliveryID names a delivery.
+type DeliveryID struct{ Message, Mailbox int64 }
+
 // An Attempt is one claim that failed or ran out.
 type Attempt struct {
 	Number    int
@@ -164,37 +159,3 @@ type Item struct {
 	Directive bool // by its type; in a page of arrivals alone
 	Queued    bool // in the queue of a role or channel
 }
-
-// A Claim is a delivery that somebody works on.
-type Claim struct {
-	Message
-	Mailbox     string
-	Number      int // counts the claims of this delivery
-	Attempt     int // which attempt this is, from 1
-	MaxAttempts int
-	ExpiresIn   time.Duration
-	Resumed     bool
-
-	key     key
-	ordered bool   // it has an ordering key, so finishing it promotes another
-	fresh   bool   // the first delivery to any agent
-	unread  int    // bytes of a content that is only in the database; else 0
-	id      string // ClaimID, once it was asked for
-}
-
-// size returns the bytes of the content.
-func (c *Claim) size() int { return len(c.Content) + c.unread }
-
-// ClaimID returns the claim's id: the message's revision and the claim's number.
-func (c *Claim) ClaimID() string {
-	if c.id == "" {
-		c.id = msgid.ClaimID(c.Revision, c.Number)
-	}
-	return c.id
-}
-
-// DeliveryID returns the name of the delivery.
-func (c *Claim) DeliveryID() DeliveryID { return c.key.id() }
-
-// key names a delivery.
-type key struct{ message, mailbox int64 }

@@ -1,4 +1,4 @@
-package broker
+package mail
 
 import (
 	"errors"
@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/nearest"
@@ -40,35 +39,6 @@ func SubscribersOf(q store.Querier, channel int64) ([]string, error) {
 	return store.Collect(q.Query(selectSubscribers, channel), func(r *store.Rows) (name string, err error) {
 		return name, r.Scan(&name)
 	})
-}
-
-// SubscriptionsChanged clears from memory what depends on subscriptions, of which the caller has changed the actor's,
-// and has the actor's consumers take from the channels to which it subscribes now.
-func (b *Broker) SubscriptionsChanged(tx *store.Tx, a Actor) error {
-	b.Audiences.Forget(tx)
-	b.advisor.AudienceChanged(tx)
-	return b.rebox(tx, a)
-}
-
-// rebox moves those of the actor's consumers that take from all mailboxes that they may take from: the set of these
-// mailboxes has changed.
-func (b *Broker) rebox(tx *store.Tx, a Actor) error {
-	boxes, err := b.Mailboxes.Choose(tx, a, nil)
-	if err != nil {
-		return err
-	}
-	tx.OnCommit(func() { b.Streams.move(a, boxes) })
-	return nil
-}
-
-// AgentRegistered moves an agent's open streams to the mailboxes of its new role. It is a hook of the registration.
-func (b *Broker) AgentRegistered(tx *store.Tx, session directory.Session, agent directory.Agent) error {
-	a := Actor{Agent: agent, Session: session}
-	var err error
-	if a.Mailbox, err = b.Mailboxes.Open(tx, session.ID, MailboxRef{AgentMailbox, agent.Name}); err != nil {
-		return err
-	}
-	return b.rebox(tx, a)
 }
 
 // SubscribedChannels returns names of channels that agents subscribe to.
@@ -127,6 +97,9 @@ func ChannelName(spelling string) string {
 	return EventChannel + msgtype.Canonical(eventType)
 }
 
+// CopiesPage is how many copies of a message that reports a change the change itself sends.
+const CopiesPage = 1000
+
 // audienceKey names the events of one type in a session.
 type audienceKey struct {
 	session int64
@@ -142,17 +115,26 @@ type Audience struct {
 
 // Audiences keeps in memory who receives the events of a type. Its methods belong to the writer.
 type Audiences struct {
-	kept store.Cache[audienceKey, Audience]
+	kept  store.Cache[audienceKey, Audience]
+	hooks []func(tx *store.Tx)
 }
 
+// OnChange adds a function that clears from memory what depends on subscriptions. Call it before the broker is used.
+func (a *Audiences) OnChange(hook func(tx *store.Tx)) { a.hooks = append(a.hooks, hook) }
+
 // Forget clears the memory after a change of a subscription, or of the default time to live of a channel.
-func (a *Audiences) Forget(tx *store.Tx) { a.kept.Clear(tx) }
+func (a *Audiences) Forget(tx *store.Tx) {
+	a.kept.Clear(tx)
+	for _, hook := range a.hooks {
+		hook(tx)
+	}
+}
 
 // Of returns who receives the events of a type, from memory unless a subscription has changed.
 func (a *Audiences) Of(tx *store.Tx, session int64, kind string) (Audience, error) {
 	return a.kept.Get(tx, audienceKey{session, kind}, func() (to Audience, err error) {
 		to.Channel = ChannelName(EventChannel + kind)
-		to.Names, err = EventSubscribers(tx, session, to.Channel, "", copiesPage+1)
+		to.Names, err = EventSubscribers(tx, session, to.Channel, "", CopiesPage+1)
 		if err != nil || len(to.Names) == 0 {
 			return to, err
 		}
@@ -169,10 +151,4 @@ func (a *Audiences) Of(tx *store.Tx, session int64, kind string) (Audience, erro
 func EventSubscribers(q store.Querier, session int64, channel, after string, limit int) ([]string, error) {
 	rows := q.Query(selectAudience, session, channel, after, limit)
 	return store.Collect(rows, func(r *store.Rows) (name string, err error) { return name, r.Scan(&name) })
-}
-
-// ofEvent reports whether a message is that of an event.
-func (s *SettleTx) ofEvent(message int64) (is bool, err error) {
-	err = s.tx.QueryRow(selectIsEvent, message).Scan(&is)
-	return is, err
 }

@@ -1,11 +1,10 @@
-package broker
+package mail
 
 import (
 	"time"
 
 	"brokerd/internal/content"
 	"brokerd/internal/directory"
-	"brokerd/internal/events"
 	"brokerd/internal/store"
 )
 
@@ -41,18 +40,6 @@ type Offering struct {
 	Harness string
 	Mark    string // names the attempt; the caller chooses it
 }
-
-// Offers puts unread messages before the models of coding agents.
-type Offers interface {
-	// OfferNotices offers the oldest unread notices of an agent that are not offered, at most MostNotices, and returns
-	// them. With the mark of open offers it returns these.
-	OfferNotices(tx *store.Tx, a Actor, to Offering) ([]UnreadNotice, error)
-	// AgentEnded returns the open offers to an agent that has ended.
-	AgentEnded(tx *store.Tx, session, mailbox int64, agent, why string) error
-}
-
-// UseOffers gives the broker the offers to models. Call it before Start.
-func (b *Broker) UseOffers(o Offers) { b.offers = o }
 
 const selectOffers = `
 	SELECT mailbox, number, way, harness, mark, offered_at, accepted_at, returned_at, why
@@ -91,7 +78,7 @@ type Notice struct {
 	Subject string // clipped to one line
 	Payload string // JSON
 	Task    string
-	About   int64 // the revision of the grant or question that the notice is about, for Withdraw; 0 = none
+	About   int64 // the revision of the grant or question that the notice is about, for backlog.Withdraw; 0 = none
 }
 
 // An UnreadNotice is a notice as an agent reads it.
@@ -124,21 +111,6 @@ func CountNotices(q store.Querier, mailbox int64, mark string, most int) (n int6
 	return n, err
 }
 
-// ReadNotices returns the oldest unread notices in an agent's mailbox, at most MostNotices, and marks them read.
-func ReadNotices(tx *store.Tx, log *events.Log, a Actor) ([]UnreadNotice, error) {
-	unread, revisions, err := ScanNotices(tx.Query(selectNotices, a.Mailbox, MostNotices))
-	if err != nil || len(unread) == 0 {
-		return nil, err
-	}
-	FinishNotices(tx, a.Mailbox, revisions)
-	entry := a.Event("message.read")
-	entry.Severity = events.Debug
-	entry.Summary = events.Counted(len(unread), "notice") + " read"
-	entry.Details = events.RevisionsJSON("messages", revisions)
-	_, err = log.Append(tx, entry)
-	return unread, err
-}
-
 // ScanNotices returns notices and their revisions, from rows of revision, type, time and content.
 func ScanNotices(rows *store.Rows) (unread []UnreadNotice, revisions []int64, err error) {
 	defer rows.Close()
@@ -152,11 +124,4 @@ func ScanNotices(rows *store.Rows) (unread []UnreadNotice, revisions []int64, er
 		unread, revisions = append(unread, n), append(revisions, n.Revision)
 	}
 	return unread, revisions, rows.Err()
-}
-
-// FinishNotices finishes those of the messages in an agent's mailbox that are unread notices.
-func FinishNotices(tx *store.Tx, mailbox int64, messages []int64) {
-	for _, message := range messages {
-		tx.Exec(updateNoticeRead, mailbox, tx.Now(), message)
-	}
 }
