@@ -31,11 +31,12 @@ TEST_PARALLEL_RACE ?= $(shell echo $$(( ($$(getconf _NPROCESSORS_ONLN) + 1) / 2 
 TEST_PARALLEL ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 TEST_FLAGS = -vet=off -timeout 60m -p $(TEST_PACKAGES_AT_A_TIME)
 # The packages that take longest start first, so that none of them runs alone at the end.
-LONG_TESTS := ./cmd/brokerctl ./internal/broker ./internal/app ./internal/web/browsertest ./client ./internal/locks ./internal/state
-LONG_TESTS_NO_RACE := ./internal/histories ./internal/hostile ./clients/typescript ./internal/crashtest ./examples/bash ./docs
-# Packages that start no goroutine, and tests of a daemon that is a process of its own, run without the race detector. So
-# does costtest, which counts allocations: the race detector adds some.
-NO_RACE := ^brokerd(/(clients|deploy|docs|examples|scripts|cmd/internal)(/.*)?|/internal/(costtest|crashtest|fault|finding|histories|hostile|jsonform|jsonline|nearest|page|validate))?$$
+LONG_TESTS := ./cmd/brokerctl ./internal/broker ./internal/app ./client ./internal/locks ./internal/state
+LONG_TESTS_NO_RACE := ./internal/web/browsertest ./internal/histories ./internal/hostile ./clients/typescript ./internal/crashtest ./examples/bash ./docs
+# These run without the race detector: packages that start no goroutine; tests of a daemon that is a process of its own;
+# browsertest, where Chromium does the work, and whose handlers internal/web tests; and costtest, which counts
+# allocations, of which the race detector adds some.
+NO_RACE := ^brokerd(/(clients|deploy|docs|examples|scripts|cmd/internal)(/.*)?|/internal/(costtest|crashtest|fault|finding|histories|hostile|jsonform|jsonline|nearest|page|validate|web/browsertest))?$$
 
 PREFIX  ?= /usr/local
 DESTDIR ?=
@@ -116,9 +117,9 @@ bench: build ## the workloads of `brokerctl bench`, on a broker of their own (BE
 fuzz: ## every fuzz target, FUZZTIME (30s) each
 	FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
 
-crash: ## kill the daemon CRASH_KILLS (200) times and cut its power POWER_CUTS (50) times under load; errors at its first 300 writes and syncs
-	CRASH_KILLS=$(CRASH_KILLS) POWER_CUTS=$(POWER_CUTS) CRASH_SEED=$(or $(CRASH_SEED),$(shell date +%s)) FAULT_STEP=1 CLOCK_PATIENCE=1 DAMAGE_PLACES=100 \
-		go test -count=1 -run '^Test(Crash|PowerCut|Faults|Clock|Damage)_' -timeout 2h -v ./internal/crashtest/
+crash: ## kill the daemon CRASH_KILLS (200) times and cut its power POWER_CUTS (50) times under load; errors at its first 300 writes and syncs; upgrade 1,000,000 messages
+	CRASH_KILLS=$(CRASH_KILLS) POWER_CUTS=$(POWER_CUTS) CRASH_SEED=$(or $(CRASH_SEED),$(shell date +%s)) FAULT_STEP=1 CLOCK_PATIENCE=1 DAMAGE_PLACES=100 UPGRADE_MESSAGES=1000000 \
+		go test -count=1 -run '^Test(Crash|PowerCut|Faults|Clock|Damage|Upgrade)_' -timeout 2h -v ./internal/crashtest/
 
 mutants: ## check that the tests catch each seeded defect of internal/crashtest/seeded (MUTANTS='skip-a-sync …')
 	@scripts/mutants.sh $(MUTANTS)
