@@ -203,10 +203,15 @@ func (q *openRequests) cancel(number int64) {
 	}
 }
 
-// done answers a request. The writer calls it, so it does not block.
+// done answers a request, unless it has its answer already: a defect may follow the answer. The writer calls done, so it
+// does not block.
 func (q *openRequests) done(a reply) {
 	q.mu.Lock()
-	cancel := q.cancels[a.Number]
+	cancel, open := q.cancels[a.Number]
+	if !open {
+		q.mu.Unlock()
+		return
+	}
 	delete(q.cancels, a.Number)
 	if cancel != nil {
 		q.waits--
