@@ -289,6 +289,20 @@ func TestValidate_RefusesNumbersWithLargeExponents(t *testing.T) {
 	}
 }
 
+func TestValidate_NamesTheFirstOfSeveralNumbers(t *testing.T) {
+	t.Parallel()
+	schema, err := msgtype.CompileSchema(`true`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 20 { // the order of a map is random
+		faults := schema.Validate(`{"c":1e999,"b":{"z":1e999,"y":[0,1e999]},"d":1e999}`)
+		if len(faults) != 1 || faults[0].Pointer != "/b/y/1" {
+			t.Fatalf("%v, want one fault at /b/y/1", faults)
+		}
+	}
+}
+
 func TestValidate_ShortensLongPlaces(t *testing.T) {
 	schema, err := msgtype.CompileSchema(`{"additionalProperties":{"type":"integer"}}`)
 	if err != nil {

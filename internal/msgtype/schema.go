@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"runtime"
 	"slices"
 	"strconv"
@@ -140,7 +139,7 @@ func (s *Schema) Validate(payload string) []Fault {
 	if err != nil {
 		return []Fault{{"", "not JSON: " + err.Error()}}
 	}
-	if wrong := unfit(value, nil, nil); wrong != nil {
+	if wrong := unfit(value, make([]string, 0, 16), nil); wrong != nil {
 		return []Fault{*wrong}
 	}
 	c, err := s.take()
@@ -190,7 +189,8 @@ func (s *Schema) give(c *checker) {
 // maxExponent is the largest exponent of a number, and its negative the smallest.
 const maxExponent = 400
 
-// unfit returns the first place of a JSON value that the library cannot handle, nil if there is none.
+// unfit returns the first place of a JSON value that the library cannot handle, in the order of keys; nil if there is
+// none.
 // The library computes with exact fractions: a number such as 1e999999 takes it milliseconds, and
 // larger exponents make it panic. For a schema, subschemas counts what may be a subschema.
 func unfit(value any, place []string, subschemas *int) *Fault {
@@ -220,11 +220,17 @@ func unfit(value any, place []string, subschemas *int) *Fault {
 			}
 		}
 	case map[string]any:
-		for _, key := range slices.Sorted(maps.Keys(v)) {
-			if wrong := unfit(v[key], append(place, key), subschemas); wrong != nil {
-				return wrong
+		var first *Fault
+		at := ""
+		for key, item := range v {
+			if first != nil && key > at {
+				continue
+			}
+			if wrong := unfit(item, append(place, key), subschemas); wrong != nil {
+				first, at = wrong, key
 			}
 		}
+		return first
 	}
 	return nil
 }
