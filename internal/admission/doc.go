@@ -30,8 +30,8 @@
 //
 // # What it relies on
 //
-// The router knows this package by its interfaces Admission, Directives and Advisor, and the core (package broker) by Gates
-// and Breakers. The core itself takes back the claims of an agent that fails, and reports to Breakers how claims end.
-// The directory of sessions and agents has the settings. The package drain says whether the broker is drained, and the
-// package diskguard whether the disk has space.
+// The router knows this package by its interfaces Admission, Directives and Advisor, and the core (package broker) by
+// Gates and Breakers. The core itself takes back the claims of an agent that fails, and reports to Breakers how claims
+// end. The directory of sessions and agents has the settings. The package drain says whether the broker is drained,
+// and the package diskguard whether the disk has space.
 package admission

@@ -73,7 +73,8 @@ func (q *Chores) closeStep(tx *store.Tx, c *work.Chore, step closingStep, limit 
 		n, err := tx.ExecCount(deleteDepartures, c.Session, limit)
 		return int(n), err
 	}
-	keys, err := store.Collect(tx.Query(step.query, c.Session, c.After, limit), func(r *store.Rows) (k mail.DeliveryID, err error) {
+	rows := tx.Query(step.query, c.Session, c.After, limit)
+	keys, err := store.Collect(rows, func(r *store.Rows) (k mail.DeliveryID, err error) {
 		return k, r.Scan(&k.Message, &k.Mailbox, &c.After)
 	})
 	if err != nil {

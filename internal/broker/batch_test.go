@@ -155,8 +155,10 @@ func (b *core) send(messages ...message) <-chan int64 {
 				return err
 			}
 			p := &Post{
-				Draft:    &mail.Draft{Type: "task", Priority: m.priority},
-				Message:  mail.Message{Revision: tx.NextRevision(), Sender: "b", CreatedAt: tx.Now(), Content: make([]byte, m.bytes)},
+				Draft: &mail.Draft{Type: "task", Priority: m.priority},
+				Message: mail.Message{
+					Revision: tx.NextRevision(), Sender: "b", CreatedAt: tx.Now(), Content: make([]byte, m.bytes),
+				},
 				Rank:     mail.Rank(time.Minute, m.priority, tx.Latest()),
 				Attempts: 3, Part: m.part,
 			}

@@ -54,7 +54,8 @@ func (b *Broker) Deliver(tx *store.Tx, p *Post, to mail.Mailbox, name string) (m
 			return mail.Claimed, err
 		}
 	}
-	tx.Exec(insertDelivery, m.Revision, to.ID, int(state), p.Rank, arrival, p.Attempts, due, m.ExpiresAt, mail.Null(d.OrderingKey))
+	tx.Exec(insertDelivery, m.Revision, to.ID, int(state), p.Rank, arrival, p.Attempts, due, m.ExpiresAt,
+		mail.Null(d.OrderingKey))
 	switch {
 	case state == mail.Pending:
 		b.Waiters.ready(tx, to.ID, place{p.Rank, m.Revision})

@@ -104,7 +104,8 @@ func (f *Failures) AgentEnded(
 	return lost, err
 }
 
-// lost reports whether the holder of a claim has lost it because it failed or stopped, and no function has ended it yet.
+// lost reports whether the holder of a claim has lost it because it failed or stopped, and no function has ended it
+// yet.
 func (f *Failures) lost(h *held) bool {
 	end, known := f.open[h.holder]
 	return known && h.claimedAt.Before(end.at)

@@ -38,8 +38,8 @@ type Breakers interface {
 	Released(tx *store.Tx, agent int64, claim mail.DeliveryID) error
 }
 
-// UseGates sets who decides which agents are given work, and who takes note of how claims end. Call it before the broker
-// is used.
+// UseGates sets who decides which agents are given work, and who takes note of how claims end. Call it before the
+// broker is used.
 func (b *Broker) UseGates(g Gates, t Breakers) { b.Waiters.gates, b.gates, b.breakers = g, g, t }
 
 // pass returns what a consumer's agent may be given.

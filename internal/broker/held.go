@@ -49,8 +49,8 @@ func (s *SettleTx) locate(item *Settlement) (*held, error) {
 	for rows.Next() {
 		h := &held{}
 		var state int
-		if err := rows.Scan(&h.Message, &h.Mailbox, &state, &h.rank, &h.claims, &h.attempts, &h.maxAttempts, &h.holder, &h.consumer,
-			&h.claimedAt, &h.claimFor, &h.expiresAt, &h.ordering, &h.queue); err != nil {
+		if err := rows.Scan(&h.Message, &h.Mailbox, &state, &h.rank, &h.claims, &h.attempts, &h.maxAttempts, &h.holder,
+			&h.consumer, &h.claimedAt, &h.claimFor, &h.expiresAt, &h.ordering, &h.queue); err != nil {
 			return nil, err
 		}
 		h.state = mail.State(state)

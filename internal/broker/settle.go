@@ -203,7 +203,9 @@ func (s *SettleTx) nack(h *held, item *Settlement) (Settled, error) {
 }
 
 // fail counts an attempt and returns the delivery to the mailbox, or makes it a dead letter.
-func (s *SettleTx) fail(h *held, reason string, fatal bool, delay *time.Duration) (state mail.State, due time.Time, err error) {
+func (s *SettleTx) fail(
+	h *held, reason string, fatal bool, delay *time.Duration,
+) (state mail.State, due time.Time, err error) {
 	now := s.tx.Now()
 	attempts := h.attempts + 1
 	s.tx.Exec(insertAttempt, h.Message, h.Mailbox, h.claims, attempts, h.holder, h.consumer, h.claimedAt, now, reason)
@@ -235,7 +237,8 @@ func (s *SettleTx) fail(h *held, reason string, fatal bool, delay *time.Duration
 		if entry.Quiet, err = s.ofEvent(h.Message); err != nil {
 			return state, due, err
 		}
-		entry.Summary = fmt.Sprintf("message %d is a dead letter after %s: %s", h.Message, events.Counted(attempts, "attempt"), events.OneLine(reason))
+		entry.Summary = fmt.Sprintf("message %d is a dead letter after %s: %s",
+			h.Message, events.Counted(attempts, "attempt"), events.OneLine(reason))
 	}
 	mailbox, err := mail.MailboxName(s.tx, h.Mailbox)
 	if err != nil {
@@ -312,7 +315,8 @@ func (s *SettleTx) extend(h *held, lasts time.Duration) Settled {
 		s.tx.Exec(updateClaimFor, lasts, h.Message, h.Mailbox)
 	}
 	s.noted[Extend] = append(s.noted[Extend], done.ClaimID)
-	s.renew = append(s.renew, renewal{h.DeliveryID, done.ClaimID, consumerKey{h.holder, h.consumer}, s.clock.Now().Add(lasts)})
+	holder := consumerKey{h.holder, h.consumer}
+	s.renew = append(s.renew, renewal{h.DeliveryID, done.ClaimID, holder, s.clock.Now().Add(lasts)})
 	return done
 }
 

@@ -113,8 +113,8 @@ func (s *SettleTx) makeReady(mailbox int64, at place) {
 	s.Waiters.ready(s.tx, mailbox, at)
 }
 
-// End ends an unfinished delivery in the given state, which may have an ordering key: one that waits is CANCELLED with an
-// event, as an unread notice is, and a claim is acknowledged in the name of its holder.
+// End ends an unfinished delivery in the given state, which may have an ordering key: one that waits is CANCELLED with
+// an event, as an unread notice is, and a claim is acknowledged in the name of its holder.
 func (s *SettleTx) End(d mail.DeliveryID, state mail.State, ordering string) error {
 	if state != mail.Claimed {
 		return s.finishWaiting(&held{DeliveryID: d, state: state, ordering: ordering}, mail.Cancelled, "message.cancelled")
@@ -188,7 +188,8 @@ func (s *SettleTx) PromoteNext(mailbox int64, ordering string) error {
 	}
 	s.makeReady(mailbox, place{n.rank, n.message})
 	if n.arrival == 0 {
-		s.last, err = s.Calendar.arrive(s.tx, s.actor.Session.ID, mail.DeliveryID{Message: n.message, Mailbox: mailbox}, n.queue)
+		d := mail.DeliveryID{Message: n.message, Mailbox: mailbox}
+		s.last, err = s.Calendar.arrive(s.tx, s.actor.Session.ID, d, n.queue)
 		return err
 	}
 	s.tx.Exec(updateState, int(mail.Pending), n.message, mailbox)

@@ -11,8 +11,9 @@
 // The first subscription, configuration or message makes the channel. It stays until its session is deleted.
 //
 // A message to a channel goes to the mailbox of each subscriber. A message for ONE of the subscribers waits in the
-// channel's own mailbox, from which all of them take. The package router does both. The package mail reads these tables
-// for it, and makes the row of a channel; the core (package broker) removes the subscriptions of an agent that deregisters.
+// channel's own mailbox, from which all of them take. The package router does both. The package mail reads these
+// tables for it, and makes the row of a channel; the core (package broker) removes the subscriptions of an agent that
+// deregisters.
 //
 // A channel whose name begins with event/ receives events of the log as messages. It is configured like any other.
 //

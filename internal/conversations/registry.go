@@ -42,7 +42,8 @@ func New(
 	sends *router.Router, rest *backlog.Chores, clock clockwork.Clock, logger *zap.Logger,
 ) *Registry {
 	return &Registry{
-		store: st, log: log, dir: dir, notifier: notifier, broker: core, router: sends, backlog: rest, clock: clock, zap: logger,
+		store: st, log: log, dir: dir, notifier: notifier, broker: core, router: sends, backlog: rest,
+		clock: clock, zap: logger,
 	}
 }
 

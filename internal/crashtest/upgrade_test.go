@@ -18,8 +18,8 @@ import (
 	"brokerd/internal/processtest"
 )
 
-// olderData is what scripts/upgrade-data.sh has packed of an older version, without the events of sent messages in their
-// rows.
+// olderData is what scripts/upgrade-data.sh has packed of an older version, without the events of sent messages in
+// their rows.
 const olderData = "../app/testdata/upgrade/8583758.tar.gz"
 
 // The data folder of an older version has many messages. It is upgraded while the daemon is killed at random times.

@@ -30,7 +30,7 @@
 //
 // # What it relies on
 //
-// The package mail says which mailboxes an agent takes from and how channels are named; the core (package broker) whether
-// the agent's consumers ask for work, and when a running claim ends. Crew supplies the health of agents, and Sessions the settings of
-// sessions. The locks and the decisions call Condition for a sentence about an agent.
+// The package mail says which mailboxes an agent takes from and how channels are named; the core (package broker)
+// whether the agent's consumers ask for work, and when a running claim ends. Crew supplies the health of agents, and
+// Sessions the settings of sessions. The locks and the decisions call Condition for a sentence about an agent.
 package diagnose

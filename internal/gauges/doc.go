@@ -21,8 +21,9 @@
 // # What it relies on
 //
 // The package schema has the tables, and mail says what may be in them: the kinds of mailboxes and the states of
-// deliveries. The numbers of states and kinds in the statements are those of mail.State and mail.MailboxKind. Package app connects each function with the feature that needs it; that feature declares
-// what it needs by itself and does not know this package.
+// deliveries. The numbers of states and kinds in the statements are those of mail.State and mail.MailboxKind. Package
+// app connects each function with the feature that needs it; that feature declares what it needs by itself and does
+// not know this package.
 //
 // Reads that several packages share, such as Mailboxes.Counts and CaseOldestReady, are in package mail.
 package gauges

@@ -33,7 +33,8 @@
 //
 // # What it relies on
 //
-// The package mail knows the caller, the mailboxes that it takes from, and the questions, notices and offers of an agent.
-// The core (package broker) records what was delivered or read (NoteDelivered, NoteRead), and acknowledges
-// (SettleTx.AckReady). The package admission knows the gates of an agent. The service in package messagesrpc checks requests and calls this package.
+// The package mail knows the caller, the mailboxes that it takes from, and the questions, notices and offers of an
+// agent. The core (package broker) records what was delivered or read (NoteDelivered, NoteRead), and acknowledges
+// (SettleTx.AckReady). The package admission knows the gates of an agent. The service in package messagesrpc checks
+// requests and calls this package.
 package inbox

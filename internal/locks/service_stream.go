@@ -203,8 +203,8 @@ func (q *openRequests) cancel(number int64) {
 	}
 }
 
-// done answers a request, unless it has its answer already: a defect may follow the answer. The writer calls done, so it
-// does not block.
+// done answers a request, unless it has its answer already: a defect may follow the answer. The writer calls done, so
+// it does not block.
 func (q *openRequests) done(a reply) {
 	q.mu.Lock()
 	cancel, open := q.cancels[a.Number]

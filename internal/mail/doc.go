@@ -1,5 +1,5 @@
-// Package mail has what all packages around messages share: messages, mailboxes and deliveries, as types and as reads of
-// their rows. It also makes mailboxes and channels.
+// Package mail has what all packages around messages share: messages, mailboxes and deliveries, as types and as reads
+// of their rows. It also makes mailboxes and channels.
 //
 // # Messages and deliveries
 //
@@ -15,19 +15,19 @@
 // # Order
 //
 // A mailbox delivers by rank: the time of sending minus priority × ageing, smallest first, ties by revision. All
-// deliveries age alike, so a rank never changes and is one indexed column. With ageing 0 the rank is the priority alone.
-// Receive goes by arrival instead: the revision at which a delivery became visible. Directives have ranks in front of all
-// others.
+// deliveries age alike, so a rank never changes and is one indexed column. With ageing 0 the rank is the priority
+// alone. Receive goes by arrival instead: the revision at which a delivery became visible. Directives have ranks in
+// front of all others.
 //
 // # Notices
 //
-// A notice is a message with which the broker informs an agent (package notices). Its delivery starts in state NOTICE and
-// not in PENDING, so claims, attempts, breakers and the counts of waiting mail need no exception for it:
+// A notice is a message with which the broker informs an agent (package notices). Its delivery starts in state NOTICE
+// and not in PENDING, so claims, attempts, breakers and the counts of waiting mail need no exception for it:
 //
 //	Notify ─► NOTICE ── the agent reads it ───────► ACKED
 //	             ├───── it is no longer true ─────► CANCELLED
 //	             └───── no agent reads it for 24 h ► EXPIRED
 //
-// The column about of its message has the revision of the grant or question that the notice is about. The change that makes
-// the notice untrue withdraws it by that, in the same transaction.
+// The column about of its message has the revision of the grant or question that the notice is about. The change that
+// makes the notice untrue withdraws it by that, in the same transaction.
 package mail

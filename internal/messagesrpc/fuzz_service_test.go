@@ -241,7 +241,8 @@ func services(f *testing.F) bothServices {
 	dead := deadletters.New(st, nowhere, b, sends, clock, zap.NewNop())
 	offered := offers.New(st, log, b)
 	registry := channels.New(st, log, nowhere, builtinTypes{}, b)
-	messages := NewService(b, sends, control, reader, exchanges, dead, offered, builtinTypes{}, nil, nil, nil, zap.NewNop()) // no stream is answered
+	messages := NewService( // no stream is answered
+		b, sends, control, reader, exchanges, dead, offered, builtinTypes{}, nil, nil, nil, zap.NewNop())
 	return bothServices{messages, NewChannelService(registry)}
 }
 

@@ -216,7 +216,9 @@ func wantDraft(t *testing.T, d *mail.Draft, m *pb.Message) {
 // wantCarried checks that a recipient gets what the sender gave, with the stamps of the broker.
 func wantCarried(t *testing.T, d *mail.Draft, given *pb.Message) {
 	t.Helper()
-	sent := mail.Message{Revision: 7, ID: anID, Sender: "a", CreatedAt: time.UnixMilli(1), Content: d.Content, Thread: d.Thread}
+	sent := mail.Message{
+		Revision: 7, ID: anID, Sender: "a", CreatedAt: time.UnixMilli(1), Content: d.Content, Thread: d.Thread,
+	}
 	wire, err := proto.Marshal(wire(&sent))
 	if err != nil {
 		t.Fatal(err)

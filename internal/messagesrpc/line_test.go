@@ -98,7 +98,8 @@ func reflected(t *testing.T, r *archive.Record) []byte {
 	for i := range r.Deliveries {
 		d := &r.Deliveries[i]
 		answer.Deliveries = append(answer.Deliveries, delivery(r.Revision, &mail.Delivery{
-			Mailbox: d.Mailbox, Holder: d.Holder, Consumer: d.Consumer, State: mail.State(d.State), Arrival: d.Arrival, Claims: int(d.Claims),
+			Mailbox: d.Mailbox, Holder: d.Holder, Consumer: d.Consumer, State: mail.State(d.State),
+			Arrival: d.Arrival, Claims: int(d.Claims),
 			Attempts: int(d.Attempts), MaxAttempts: int(d.MaxAttempts), ClaimedAt: moment(d.ClaimedAt), DeliveredAt: moment(d.DeliveredAt),
 			ReadAt: moment(d.ReadAt), FinishedAt: moment(d.FinishedAt), DueAt: moment(d.DueAt), History: d.History,
 			Offers: d.Offers,

@@ -53,7 +53,8 @@ type ItemError func(context.Context, error) *pb.ItemError
 
 // NewService returns the MessageService of a broker. traces is nil if nothing is traced.
 func NewService(
-	core *broker.Broker, sends *router.Router, control *admission.Control, reader *inbox.Reader, exchanges *conversations.Registry,
+	core *broker.Broker, sends *router.Router, control *admission.Control, reader *inbox.Reader,
+	exchanges *conversations.Registry,
 	dead *deadletters.Queue, offered *offers.Offers, catalog msgtype.Catalog, crew Crew,
 	traces *messagetrace.Recorder, item ItemError, log *zap.Logger,
 ) *Service {

@@ -24,6 +24,6 @@
 //
 // # What it relies on
 //
-// The packages broker and router know this package by their interfaces Tracer, and have none if traces are not exported.
-// A nil *Recorder is then valid for OfClaim alone.
+// The packages broker and router know this package by their interfaces Tracer, and have none if traces are not
+// exported. A nil *Recorder is then valid for OfClaim alone.
 package messagetrace

@@ -32,6 +32,7 @@
 //
 // # What it relies on
 //
-// The package mail knows the caller and its mailbox. The core (package broker) records what was delivered (NoteDelivered). Its calendar calls Due at the time that this package expects, and it calls the other
-// methods of broker.Offers. The service in package messagesrpc checks requests and calls this package.
+// The package mail knows the caller and its mailbox. The core (package broker) records what was delivered
+// (NoteDelivered). Its calendar calls Due at the time that this package expects, and it calls the other methods of
+// broker.Offers. The service in package messagesrpc checks requests and calls this package.
 package offers

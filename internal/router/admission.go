@@ -127,7 +127,8 @@ func (s *Tx) reach(names []string) error {
 
 func fanOutTooLarge(recipients int) error {
 	return fault.New(fault.Invalid, "FANOUT_TOO_LARGE",
-		"the messages up to this one, which has %d recipients, make more than %d copies, each recipient and message counted as two more: "+
+		"the messages up to this one, which has %d recipients, make more than %d copies, "+
+			"each recipient and message counted as two more: "+
 			"send fewer messages in a call, or to fewer agents", recipients, maxCopies).
 		With("limit", strconv.Itoa(maxCopies)).With("recipients", strconv.Itoa(recipients))
 }
@@ -135,7 +136,8 @@ func fanOutTooLarge(recipients int) error {
 // MailboxFull refuses a message that must get somewhere and gets nowhere.
 func MailboxFull(to mail.Target, limit int64) error {
 	e := fault.New(fault.Exhausted, "MAILBOX_FULL",
-		"nobody got the message: every mailbox that %s means is full, with %d waiting (session setting mailbox_limit)", to, limit)
+		"no agent received the message: every mailbox that %s means is full, with %d waiting "+
+			"(session setting mailbox_limit)", to, limit)
 	e.RetryAfter = time.Second // a consumer may have taken a message by then
 	return e.With("limit", "mailbox_limit").With("mailbox_limit", strconv.FormatInt(limit, 10))
 }

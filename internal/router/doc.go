@@ -1,5 +1,5 @@
-// Package router sends messages: it checks a draft, finds the mailboxes of its recipients, writes the message, and passes
-// it to the core (package broker), which delivers it to each of them.
+// Package router sends messages: it checks a draft, finds the mailboxes of its recipients, writes the message, and
+// passes it to the core (package broker), which delivers it to each of them.
 //
 // Each call has a Tx, for the messages of one actor in one function of the writer. A message passes, in this order:
 //
@@ -17,7 +17,7 @@
 //
 // # Questions
 //
-// A message that requires a response is a question until a change settles it. The package conversations keeps questions
-// and the calls that wait for replies. The router knows it as Questions: a send records a question, and asks Open whether
-// it answers one. If a call waits for the reply, the copy for the asker begins as ACKED.
+// A message that requires a response is a question until a change settles it. The package conversations keeps
+// questions and the calls that wait for replies. The router knows it as Questions: a send records a question, and asks
+// Open whether it answers one. If a call waits for the reply, the copy for the asker begins as ACKED.
 package router

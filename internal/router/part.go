@@ -33,9 +33,9 @@ func without(names []string, name string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(other string) bool { return other == name })
 }
 
-// copyFurther is a page of the backlog: it sends the next copies of a message that reports a change, to agents that have
-// the role or subscribe at this time. It sends none in a closed session, or of a message that has expired or
-// been removed. A copy arrives now, behind what the agent has already received.
+// copyFurther is a page of the backlog: it sends the next copies of a message that reports a change, to agents that
+// have the role or subscribe at this time. It sends none in a closed session, or of a message that has expired or been
+// removed. A copy arrives now, behind what the agent has already received.
 func (r *Router) copyFurther(tx *store.Tx, c *work.Chore) (more bool, err error) {
 	session, err := r.dir.ByID(tx, c.Session)
 	if errors.Is(err, store.ErrNoRows) || err == nil && session.Closed() {

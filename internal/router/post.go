@@ -76,7 +76,8 @@ func (s *Tx) prepare(d *mail.Draft) (p *post, err error) {
 		}
 	}
 	p.Message = mail.Message{
-		Sender: s.actor.Name, SenderRole: s.actor.Role, CreatedAt: now, Thread: p.answers.thread(p.Draft), Content: p.Draft.Content,
+		Sender: s.actor.Name, SenderRole: s.actor.Role, CreatedAt: now,
+		Thread: p.answers.thread(p.Draft), Content: p.Draft.Content,
 	}
 	p.Message.ExpiresAt, err = s.expiry(p.Draft, now)
 	p.Rank = mail.Rank(s.actor.Session.Ageing, d.Priority, s.tx.Latest())

@@ -129,7 +129,8 @@ func (r *Router) Served(tx *store.Tx, a mail.Actor, ref mail.MailboxRef) (mail.M
 		return mail.Mailbox{}, err
 	}
 	if len(found) != 1 || found[0].Ref != ref {
-		return mail.Mailbox{}, fault.Missing("agent", ref.Name, "no agent %q is registered in session %q", ref.Name, a.Session.Name)
+		return mail.Mailbox{}, fault.Missing("agent", ref.Name,
+			"no agent %q is registered in session %q", ref.Name, a.Session.Name)
 	}
 	return found[0].Mailbox, nil
 }

@@ -60,7 +60,9 @@ func (b *Batch) size() int {
 // Send sends drafts, all or none, in the name of the caller. Errors: fault.NotFound for a
 // session, agent, pattern, role or message that does not exist, fault.Precondition for an agent that is not registered,
 // fault.Exists for a request id that was used for something else, fault.Exhausted beyond the rate and the sizes that the session allows.
-func (r *Router) Send(ctx context.Context, c identity.Caller, req idempotency.Request, drafts []mail.Draft) ([]Outcome, error) {
+func (r *Router) Send(
+	ctx context.Context, c identity.Caller, req idempotency.Request, drafts []mail.Draft,
+) ([]Outcome, error) {
 	if err := r.admission.Admit(ctx, c, len(drafts)); err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ func Migrations() []store.Migration {
 		{Name: "broker/010_offers", SQL: offers},
 		{Name: "broker/011_attention", SQL: repliesIndex},
 		{Name: "broker/012_sent_events", SQL: sentEvents},
-		{Name: "broker/013_blocked", SQL: `CREATE INDEX deliveries_blocked ON deliveries (mailbox, message) WHERE state = 4;`},
+		{Name: "broker/013_blocked", SQL: blockedIndex},
 	}
 }
 
@@ -270,6 +270,10 @@ CREATE INDEX messages_about ON messages (about) WHERE about IS NOT NULL;
 CREATE INDEX deliveries_notices ON deliveries (mailbox, message) WHERE state = 9;
 DROP INDEX deliveries_expiring;
 CREATE INDEX deliveries_expiring ON deliveries (expires_at) WHERE expires_at IS NOT NULL AND state IN (1, 3, 4, 9);
+`
+
+const blockedIndex = `
+CREATE INDEX deliveries_blocked ON deliveries (mailbox, message) WHERE state = 4;
 `
 
 // The row of a message is also the event message.sent. recipients and refused count mailboxes, related is the revision
