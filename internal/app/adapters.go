@@ -28,6 +28,7 @@ import (
 	"brokerd/internal/store"
 	"brokerd/internal/tasks"
 	"brokerd/internal/votes"
+	"brokerd/internal/work"
 )
 
 // connect registers what must happen in one feature, in the same transaction, when something changes
@@ -319,7 +320,7 @@ func (t tables) SleepingMailboxes(ctx context.Context) ([]string, error) {
 
 // Checks implements admin.Tables.
 func (t tables) Checks() []func(store.Querier) ([]string, error) {
-	return slices.Concat(events.Checks(admin.MostProblems), gauges.Checks(admin.MostProblems), state.Checks(admin.MostProblems), locks.Checks(admin.MostProblems),
+	return slices.Concat([]func(store.Querier) ([]string, error){work.CheckParts}, events.Checks(admin.MostProblems), gauges.Checks(admin.MostProblems), state.Checks(admin.MostProblems), locks.Checks(admin.MostProblems),
 		decisions.Checks(admin.MostProblems), blockers.Checks(admin.MostProblems), tasks.Checks(admin.MostProblems), handoffs.Checks(admin.MostProblems),
 		votes.Checks(admin.MostProblems), artifacts.Checks(t.dir, admin.MostProblems, t.hashes))
 }

@@ -38,6 +38,7 @@ import (
 	"brokerd/internal/tasks"
 	"brokerd/internal/votes"
 	"brokerd/internal/web"
+	"brokerd/internal/work"
 )
 
 // An App is a running daemon. Its methods may be called concurrently.
@@ -215,6 +216,17 @@ func (a *App) start(ctx context.Context) error {
 	p.state.UseDisk(p.diskguard)
 	connectState(p)
 	letters := postOfWork{p.admission, p.backlog, p.notices}
+	desk := &work.Desk{
+		Store:     p.store,
+		Events:    p.events,
+		Directory: p.directory,
+		Post:      letters,
+		Clock:     c.Clock,
+		Log:       log,
+	}
+	if measured != nil {
+		desk.Observer = measured
+	}
 	p.blockers = blockers.New(p.store, p.events, p.directory, letters, c.Clock, log.Named("blockers"))
 	connectBlockers(p)
 	p.tasks = tasks.New(p.store, p.events, p.directory, letters, c.Clock, log.Named("tasks"))
@@ -228,8 +240,7 @@ func (a *App) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.handoffs = handoffs.New(p.store, p.events, p.directory, letters, p.tasks, handoffLocks{p.locks}, p.artifacts, c.Clock,
-		log.Named("handoffs"))
+	p.handoffs = handoffs.New(desk, p.tasks, handoffLocks{p.locks}, p.artifacts)
 	connectHandoffs(p)
 	p.auth = auth.New(p.store, p.events, p.directory, secret, c.Clock, log.Named("auth"))
 	a.onStop(func(context.Context) error { return p.artifacts.Stop() })
@@ -289,7 +300,6 @@ func (a *App) start(ctx context.Context) error {
 		p.locks.Observe(measured)
 		p.decisions.Observe(measured)
 		p.blockers.Observe(measured)
-		p.handoffs.Observe(measured)
 		p.votes.Observe(measured)
 		p.tasks.Observe(measured)
 		options.Observer = measured
@@ -342,7 +352,7 @@ func (a *App) start(ctx context.Context) error {
 		blockers:  blockers.NewService(p.blockers),
 		catalog:   catalog.NewService(p.catalog),
 		auth:      auth.NewService(p.auth),
-		handoffs:  handoffs.NewService(p.handoffs),
+		handoffs:  p.handoffs,
 		channels:  messagesrpc.NewChannelService(p.channels),
 		decisions: decisions.NewService(p.decisions),
 		locks:     locks.NewService(p.locks, p.rpc.ItemError),

@@ -18,7 +18,7 @@ func TestTables_RowIdsThatOthersReferToAreNeverReused(t *testing.T) {
 		"sessions":          "takes its ids from the counter",
 		"events":            "takes its ids from the counter",
 		"blockers":          "takes its ids from the counter",
-		"handoffs":          "takes its ids from the counter",
+		"items":             "takes its ids from the counter",
 		"decisions":         "takes its ids from the counter",
 		"decision_verdicts": "takes its ids from the counter",
 		"messages":          "takes its ids from the counter",

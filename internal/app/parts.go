@@ -58,7 +58,7 @@ type parts struct {
 	diskguard     *diskguard.Gauge
 	drain         *drain.Switch
 	events        *events.Log
-	handoffs      *handoffs.Desk
+	handoffs      *handoffs.Service
 	inbox         *inbox.Reader
 	locks         *locks.Table
 	messagetrace  *messagetrace.Recorder // nil = traces are not exported

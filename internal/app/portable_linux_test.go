@@ -28,7 +28,6 @@ import (
 // only shrink.
 var unportable = map[string]string{
 	"blockers.invariants": "JSON in a check of CheckDatabase",
-	"handoffs.invariants": "JSON in a check of CheckDatabase",
 	"store.checkBefore":   "SQLite's list of tables",
 	"store.create":        "SQLite's list of tables",
 	"store.keepLog":       "SQLite's list of tables",

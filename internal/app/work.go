@@ -11,7 +11,6 @@ import (
 	"brokerd/internal/decisions"
 	"brokerd/internal/directory"
 	"brokerd/internal/events"
-	"brokerd/internal/handoffs"
 	"brokerd/internal/identity"
 	"brokerd/internal/locks"
 	"brokerd/internal/mail"
@@ -116,10 +115,7 @@ func partsOfWork(p *parts) []retention.Part {
 			File: "blockers.jsonl", Kind: "blockers", Lines: p.blockers.Records, Erase: p.blockers.Erase,
 			Finished: p.blockers.Finished, CountFinished: p.blockers.CountFinished, Remove: byKey(p.blockers.Remove),
 		},
-		{
-			File: "handoffs.jsonl", Kind: "handoffs", Lines: p.handoffs.Records, Erase: p.handoffs.Erase,
-			Finished: p.handoffs.Finished, CountFinished: p.handoffs.CountFinished, Remove: p.handoffs.Remove,
-		},
+		retention.WorkPart("handoffs", p.handoffs),
 		{
 			File: "votes.jsonl", Lines: p.votes.Records, Erase: p.votes.Erase,
 			Kind: "votes", Finished: p.votes.Finished, CountFinished: p.votes.CountFinished, Remove: byKey(p.votes.Remove),
@@ -160,13 +156,11 @@ func connectHandoffs(p *parts) {
 type handoffLocks struct{ locks *locks.Table }
 
 // Find implements handoffs.Locks.
-func (l handoffLocks) Find(q store.Querier, session int64, agent string, fence int64) (handoffs.Grant, bool, error) {
+func (l handoffLocks) Find(
+	q store.Querier, session int64, agent string, fence int64,
+) (name string, token, found bool, err error) {
 	held, found, err := locks.FindGrant(q, session, agent, fence)
-	g := handoffs.Grant{Kind: handoffs.Lock, Name: held.Name, Fence: fence}
-	if held.Kind == locks.Token {
-		g.Kind = handoffs.Token
-	}
-	return g, found, err
+	return held.Name, held.Kind == locks.Token, found, err
 }
 
 // Transfer implements handoffs.Locks.

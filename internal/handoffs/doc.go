@@ -10,6 +10,6 @@
 // keeps the grants until then, and may lose them. An acceptor finds out before it accepts: without its
 // consent, a handoff with lost grants is not accepted.
 //
-// The content of a handoff never changes. It is one JSON column; the checklist and the grants, which
-// change, are one each.
+// A handoff is an item of work.Table. Its content, which never changes, and each item of its checklist are
+// parts.
 package handoffs

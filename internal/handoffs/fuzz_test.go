@@ -17,6 +17,7 @@ import (
 	"brokerd/internal/idempotency"
 	"brokerd/internal/sessions"
 	"brokerd/internal/testkit"
+	"brokerd/internal/work"
 )
 
 // The bounds are those of handoff.proto.
@@ -98,6 +99,9 @@ func FuzzListHandoffs(f *testing.F) {
 // fuzzed returns the service of handoffs without sessions.
 func fuzzed(f *testing.F) *handoffs.Service {
 	clock := clockwork.NewRealClock()
-	st := testkit.Store(f, f.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(), handoffs.Migrations())
-	return handoffs.NewService(handoffs.New(st, events.New(st, clock, zap.NewNop()), directory.New(), testkit.NoPost{}, nil, nil, nil, clock, zap.NewNop()))
+	st := testkit.Store(f, f.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(),
+		work.Migrations(), handoffs.Migrations())
+	return handoffs.New(&work.Desk{
+		Store: st, Events: events.New(st, clock, zap.NewNop()), Directory: directory.New(), Post: testkit.NoPost{}, Clock: clock, Log: zap.NewNop(),
+	}, nil, nil, nil)
 }

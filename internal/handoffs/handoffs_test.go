@@ -10,11 +10,13 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/testkit"
 )
 
 func TestHandoff_IsARequestAndAnAnswer(t *testing.T) {
@@ -299,6 +301,43 @@ func TestAgentGone_RejectsWhatADeregisteredAgentCannotAccept(t *testing.T) {
 	}
 	if n := a.notices("handoff_rejected"); len(n) != 1 || n[0]["notes"] != "b has deregistered" {
 		t.Errorf("the sender has %v", n)
+	}
+}
+
+func TestAgentGone_LeavesOutADamagedHandoffAndTheCheckNamesIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.agent("a", "architect"), w.agent("b", "builder")
+	damaged, sound := a.create(&pb.CreateHandoffRequest{ToAgent: "b"}), a.create(&pb.CreateHandoffRequest{ToAgent: "b"})
+	set := func(item string) {
+		w.Restart(func() {
+			testkit.Change(t, w.Dir(), `UPDATE items SET item = `+item+` WHERE id = ?`, damaged.Revision)
+		})
+	}
+	set(`x'0a' || item`)
+	_, err := b.registry.DeregisterAgent(b.ctx, &pb.DeregisterAgentRequest{})
+	must(t, err)
+	if got := a.get(sound.Id); got.State != pb.HandoffState_HANDOFF_STATE_REJECTED {
+		t.Errorf("beside a damaged handoff, the other one is %v", got)
+	}
+	out, err := w.actor("").admin.CheckDatabase(a.ctx, &pb.CheckDatabaseRequest{})
+	must(t, err)
+	if len(out.Problems) != 1 || out.Problems[0] != "handoff "+damaged.Id+": it cannot be decoded" {
+		t.Errorf("the check finds %q", out.Problems)
+	}
+	set(`substr(item, 2)`)
+}
+
+func TestCreate_DropsFieldsThatTheBrokerDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.agent("a", "architect")
+	w.agent("b", "builder")
+	in := &pb.CreateHandoffRequest{ToAgent: "b", Content: &pb.HandoffContent{ContextLinks: []*pb.ContextLink{{Kind: 1, Target: "x"}}}}
+	in.Content.ContextLinks[0].ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, 1000, protowire.BytesType), "unknown"))
+	h := a.create(in)
+	if n := testkit.Number(t, w.Dir(), `SELECT count(*) FROM item_parts WHERE item = ? AND instr(body, 'unknown') > 0`, h.Revision); n != 0 {
+		t.Error("the content has an unknown field, which no limit bounds")
 	}
 }
 

@@ -4,29 +4,30 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/work"
 )
 
-// Markdown renders a handoff. Sections without content are left out.
-func Markdown(h *Handoff) string {
+// markdown renders a handoff. Sections without content are left out.
+func markdown(h *pb.Handoff) string {
 	var b strings.Builder
-	title := h.Title
-	if h.ID != 0 {
-		title = "Handoff " + h.Name() + ": " + title
-	}
-	fmt.Fprintf(&b, "# %s\n\n", title)
+	fmt.Fprintf(&b, "# Handoff %s: %s\n\n", h.Id, h.Title)
 	fact := func(name, value string) {
 		if value != "" {
 			fmt.Fprintf(&b, "- %s: %s\n", name, value)
 		}
 	}
-	fact("State", h.State.String())
+	state := work.Word(h.State)
+	fact("State", state)
 	fact("From", h.From)
-	fact("To", h.To())
-	fact("Task", h.Task)
+	fact("To", to(h))
+	fact("Task", h.TaskId)
 	fact("Created", at(h.CreatedAt))
-	if h.State != Pending {
-		name := h.State.String()
-		fact(strings.ToUpper(name[:1])+name[1:], at(h.SettledAt)+" by "+h.SettledBy)
+	if h.State != pending {
+		fact(strings.ToUpper(state[:1])+state[1:], at(h.SettledAt)+" by "+h.SettledBy)
 		fact("Notes", strings.Join(strings.Fields(h.Notes), " "))
 	}
 	text := func(title, s string) {
@@ -47,21 +48,21 @@ func Markdown(h *Handoff) string {
 			fmt.Fprintf(&b, "%s %s\n", lead, indent(item, len(lead)+1))
 		}
 	}
-	text("Background", h.Content.Background)
-	text("Work done", h.Content.WorkDone)
-	list("Artifacts", "-", each(h.Content.Artifacts, func(s string) string { return "`" + s + "`" }))
-	list("Context", "-", each(h.Content.Links, Link.markdown))
-	list("Next steps", "1.", h.Content.NextSteps)
-	list("Known issues", "-", h.Content.KnownIssues)
-	list("Open questions", "-", h.Content.OpenQuestions)
-	list("Acceptance checklist", "-", each(h.Checklist, Item.markdown))
-	list("Transferred", "-", each(h.Grants, Grant.markdown))
+	text("Background", h.Content.GetBackground())
+	text("Work done", h.Content.GetWorkDone())
+	list("Artifacts", "-", each(h.Content.GetArtifacts(), func(s string) string { return "`" + s + "`" }))
+	list("Context", "-", each(h.Content.GetContextLinks(), linkMarkdown))
+	list("Next steps", "1.", h.Content.GetNextSteps())
+	list("Known issues", "-", h.Content.GetKnownIssues())
+	list("Open questions", "-", h.Content.GetOpenQuestions())
+	list("Acceptance checklist", "-", each(h.Checklist, itemMarkdown))
+	list("Transferred", "-", each(h.Grants, grantMarkdown))
 	return b.String()
 }
 
-func (l Link) markdown() string {
-	target := l.Kind.String() + " `" + l.Target + "`"
-	if l.Kind == URL {
+func linkMarkdown(l *pb.ContextLink) string {
+	target := work.Word(l.Kind) + " `" + l.Target + "`"
+	if l.Kind == pb.ContextLinkKind_CONTEXT_LINK_KIND_URL {
 		target = "<" + l.Target + ">"
 	}
 	if l.Title != "" {
@@ -70,20 +71,20 @@ func (l Link) markdown() string {
 	return target
 }
 
-func (i Item) markdown() string {
-	if i.CheckedBy == "" {
+func itemMarkdown(i *pb.ChecklistItem) string {
+	if !i.Checked {
 		return "[ ] " + i.Text
 	}
 	return "[x] " + i.Text + " (" + i.CheckedBy + ", " + at(i.CheckedAt) + ")"
 }
 
-func (g Grant) markdown() string {
-	s := fmt.Sprintf("%s `%s`, fence %d", g.Kind, g.Name, g.Fence)
+func grantMarkdown(g *pb.HandoffGrant) string {
+	s := fmt.Sprintf("%s `%s`, fence %d", work.Word(g.Kind), g.Name, g.Fence)
 	switch {
 	case g.Lost:
 		s += ", lost before the handoff was accepted"
-	case g.New != 0:
-		s += fmt.Sprintf(", now fence %d", g.New)
+	case g.NewFence != 0:
+		s += fmt.Sprintf(", now fence %d", g.NewFence)
 	}
 	return s
 }
@@ -93,7 +94,7 @@ func indent(s string, by int) string {
 	return strings.ReplaceAll(strings.TrimSpace(s), "\n", "\n"+strings.Repeat(" ", by))
 }
 
-func at(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+func at(t *timestamppb.Timestamp) string { return t.AsTime().Format(time.RFC3339) }
 
 func each[T any](list []T, as func(T) string) []string {
 	out := make([]string, len(list))

@@ -2,125 +2,86 @@ package handoffs
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
-	"google.golang.org/protobuf/types/known/timestamppb"
-
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/idempotency"
-	"brokerd/internal/identity"
-	"brokerd/internal/page"
+	"brokerd/internal/directory"
+	"brokerd/internal/fault"
+	"brokerd/internal/store"
 	"brokerd/internal/validate"
+	"brokerd/internal/work"
 )
 
-const (
-	handoffList = "ListHandoffs"
-	longestWait = time.Hour
-)
-
-// Service is the HandoffService of the API.
-type Service struct {
-	pb.UnimplementedHandoffServiceServer
-	desk *Desk
-}
-
-// NewService returns the service of the handoffs.
-func NewService(d *Desk) *Service { return &Service{desk: d} }
+const longestWait = time.Hour
 
 // CreateHandoff implements pb.HandoffServiceServer.
 func (s *Service) CreateHandoff(ctx context.Context, in *pb.CreateHandoffRequest) (*pb.CreateHandoffResponse, error) {
-	var c validate.Check
-	d := draftOf(&c, in)
-	if err := c.Err(); err != nil {
+	if err := checkNew(in); err != nil {
 		return nil, err
 	}
-	req, err := idempotency.Of(ctx, "CreateHandoff", in.GetRequestId(), in)
-	if err != nil {
+	if err := s.Admit(ctx); err != nil {
 		return nil, err
 	}
-	h, err := s.desk.Create(ctx, identity.FromContext(ctx), req, d)
-	if err != nil {
-		return nil, err
-	}
-	return &pb.CreateHandoffResponse{Handoff: handoffProto(&h)}, nil
+	h, _, err := s.Change(ctx, in, func(t *work.Tx) (*pb.Handoff, error) { return s.create(t, in) })
+	return work.Answer(err, &pb.CreateHandoffResponse{Handoff: h})
 }
 
 // AcceptHandoff implements pb.HandoffServiceServer.
 func (s *Service) AcceptHandoff(ctx context.Context, in *pb.AcceptHandoffRequest) (*pb.AcceptHandoffResponse, error) {
 	var c validate.Check
-	c.Line("id", in.GetId(), validate.MaxID)
-	c.Text("notes", in.GetNotes(), MaxItem)
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
-	req, err := idempotency.Of(ctx, "AcceptHandoff", in.GetRequestId(), in)
-	if err != nil {
-		return nil, err
-	}
-	h, err := s.desk.Accept(ctx, identity.FromContext(ctx), req, in.GetId(), in.GetNotes(), in.GetPartial())
-	if err != nil {
-		return nil, err
-	}
-	return &pb.AcceptHandoffResponse{Handoff: handoffProto(&h)}, nil
+	c.Text("notes", in.GetNotes(), maxItem)
+	h, err := s.settle(ctx, &c, in, func(t *work.Tx, h *pb.Handoff) error {
+		if t.Actor.System() {
+			return fault.AgentRequired()
+		}
+		if err := s.allows(t, h, "accept", isFor(h, t.Actor)); err != nil {
+			return err
+		}
+		return s.accept(t, h, in.GetNotes(), in.GetPartial())
+	})
+	return work.Answer(err, &pb.AcceptHandoffResponse{Handoff: h})
 }
 
 // RejectHandoff implements pb.HandoffServiceServer.
 func (s *Service) RejectHandoff(ctx context.Context, in *pb.RejectHandoffRequest) (*pb.RejectHandoffResponse, error) {
 	var c validate.Check
-	c.Line("id", in.GetId(), validate.MaxID)
-	required(&c, "notes", in.GetNotes(), MaxItem)
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
-	req, err := idempotency.Of(ctx, "RejectHandoff", in.GetRequestId(), in)
-	if err != nil {
-		return nil, err
-	}
-	h, err := s.desk.Reject(ctx, identity.FromContext(ctx), req, in.GetId(), in.GetNotes())
-	if err != nil {
-		return nil, err
-	}
-	return &pb.RejectHandoffResponse{Handoff: handoffProto(&h)}, nil
+	c.Required("notes", in.GetNotes())
+	c.Text("notes", in.GetNotes(), maxItem)
+	h, err := s.settle(ctx, &c, in, func(t *work.Tx, h *pb.Handoff) error {
+		if err := s.allows(t, h, "reject", isFor(h, t.Actor) || t.Actor.System()); err != nil {
+			return err
+		}
+		return s.end(t, h, rejected, in.GetNotes())
+	})
+	return work.Answer(err, &pb.RejectHandoffResponse{Handoff: h})
 }
 
 // CancelHandoff implements pb.HandoffServiceServer.
 func (s *Service) CancelHandoff(ctx context.Context, in *pb.CancelHandoffRequest) (*pb.CancelHandoffResponse, error) {
 	var c validate.Check
-	c.Line("id", in.GetId(), validate.MaxID)
-	c.Text("notes", in.GetNotes(), MaxItem)
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
-	req, err := idempotency.Of(ctx, "CancelHandoff", in.GetRequestId(), in)
-	if err != nil {
-		return nil, err
-	}
-	h, err := s.desk.Cancel(ctx, identity.FromContext(ctx), req, in.GetId(), in.GetNotes())
-	if err != nil {
-		return nil, err
-	}
-	return &pb.CancelHandoffResponse{Handoff: handoffProto(&h)}, nil
+	c.Text("notes", in.GetNotes(), maxItem)
+	h, err := s.settle(ctx, &c, in, func(t *work.Tx, h *pb.Handoff) error {
+		switch {
+		case h.From != t.Actor.Name && !t.Actor.Directs(t.Session):
+			return fault.New(fault.Denied, "NOT_THE_SENDER", "only %s, a director or an operator may cancel handoff %s", h.From, h.Id)
+		case !moves.Allows(h.State, "cancel"):
+			return errClosed(h)
+		}
+		return s.end(t, h, cancelled, in.GetNotes())
+	})
+	return work.Answer(err, &pb.CancelHandoffResponse{Handoff: h})
 }
 
 // CheckHandoffItem implements pb.HandoffServiceServer.
 func (s *Service) CheckHandoffItem(ctx context.Context, in *pb.CheckHandoffItemRequest) (*pb.CheckHandoffItemResponse, error) {
-	var c validate.Check
-	c.Line("id", in.GetId(), validate.MaxID)
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
-	req, err := idempotency.Of(ctx, "CheckHandoffItem", in.GetRequestId(), in)
-	if err != nil {
-		return nil, err
-	}
-	h, err := s.desk.Check(ctx, identity.FromContext(ctx), req, in.GetId(), int(in.GetNumber()), !in.GetUncheck())
-	if err != nil {
-		return nil, err
-	}
-	return &pb.CheckHandoffItemResponse{Handoff: handoffProto(&h)}, nil
+	h, err := s.settle(ctx, &validate.Check{}, in, func(t *work.Tx, h *pb.Handoff) error {
+		if !moves.Allows(h.State, "check") {
+			return errClosed(h)
+		}
+		return s.checkItem(t, h, int(in.GetNumber()), !in.GetUncheck())
+	})
+	return work.Answer(err, &pb.CheckHandoffItemResponse{Handoff: h})
 }
 
 // GetHandoff implements pb.HandoffServiceServer.
@@ -131,159 +92,138 @@ func (s *Service) GetHandoff(ctx context.Context, in *pb.GetHandoffRequest) (*pb
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	h, err := s.desk.Get(ctx, identity.FromContext(ctx), in.GetId(), wait)
-	if err != nil {
-		return nil, err
+	h, err := s.Await(ctx, in.GetId(), wait, func(h *pb.Handoff) bool { return h.State != pending })
+	out := &pb.GetHandoffResponse{Handoff: h}
+	if err == nil && in.GetMarkdown() {
+		out.Markdown = markdown(h)
 	}
-	out := &pb.GetHandoffResponse{Handoff: handoffProto(&h)}
-	if in.GetMarkdown() {
-		out.Markdown = Markdown(&h)
-	}
-	return out, nil
+	return work.Answer(err, out)
 }
 
 // ListHandoffs implements pb.HandoffServiceServer.
 func (s *Service) ListHandoffs(ctx context.Context, in *pb.ListHandoffsRequest) (*pb.ListHandoffsResponse, error) {
 	var c validate.Check
-	sel := Selection{
-		From: in.GetFrom(), ToAgent: in.GetToAgent(), ToRole: in.GetToRole(), Task: in.GetTaskId(), Limit: c.PageSize("page_size", in.GetPageSize()),
-	}
-	for _, state := range in.GetStates() {
-		if _, known := pb.HandoffState_name[int32(state)]; !known || state == 0 {
-			c.Fail("states", "%d is no state of a handoff", state)
-			continue
-		}
-		sel.States = append(sel.States, State(state))
-	}
-	c.OptionalName("from", sel.From)
-	c.OptionalName("to_agent", sel.ToAgent)
-	c.OptionalName("to_role", sel.ToRole)
-	c.Line("task_id", sel.Task, validate.MaxID)
+	c.PageSize("page_size", in.GetPageSize())
+	states := work.States(&c, in.GetStates(), s.Noun)
+	c.OptionalName("from", in.GetFrom())
+	c.OptionalName("to_agent", in.GetToAgent())
+	c.OptionalName("to_role", in.GetToRole())
+	c.Line("task_id", in.GetTaskId(), validate.MaxID)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	if err := page.Parse(handoffList, in.GetPageToken(), &sel.After); err != nil {
-		return nil, err
+	l, err := s.List(ctx, in, func(q store.Querier, session directory.Session) (f work.Filter[*pb.Handoff], err error) {
+		var recipient directory.Agent
+		if in.GetToAgent() != "" {
+			recipient, _, err = s.Directory.Find(q, session.ID, in.GetToAgent())
+		}
+		return work.Filter[*pb.Handoff]{
+			States: states, Opener: in.GetFrom(), Task: in.GetTaskId(), OldestFirst: true,
+			Unfinished: slices.Equal(in.GetStates(), []pb.HandoffState{pending}),
+			Match: func(h *pb.Handoff) bool {
+				return (in.GetToRole() == "" || h.ToRole == in.GetToRole()) && (in.GetToAgent() == "" ||
+					h.ToAgent == in.GetToAgent() || recipient.Role != "" && h.ToRole == recipient.Role)
+			},
+		}, err
+	})
+	for _, h := range l.Items {
+		h.Grants = nil
 	}
-	p, err := s.desk.List(ctx, identity.FromContext(ctx), sel)
-	if err != nil {
-		return nil, err
-	}
-	out := &pb.ListHandoffsResponse{Revision: p.Revision}
-	for i := range p.Handoffs {
-		h := handoffProto(&p.Handoffs[i])
-		h.Content = nil
-		out.Handoffs = append(out.Handoffs, h)
-	}
-	if p.Next != 0 {
-		out.NextPageToken = page.Token(handoffList, p.Next)
-	}
-	return out, nil
+	return work.Answer(err, &pb.ListHandoffsResponse{Handoffs: l.Items, NextPageToken: l.Next, Revision: l.Revision})
 }
 
-// draftOf reads and checks a new handoff.
-func draftOf(c *validate.Check, in *pb.CreateHandoffRequest) Draft {
-	d := Draft{
-		Title: in.GetTitle(), Task: in.GetTaskId(), ToAgent: in.GetToAgent(), ToRole: in.GetToRole(), Content: contentOf(c, in.GetContent()),
-		Checklist: in.GetChecklist(), TransferTask: in.GetTransferTask(), Fences: slices.Compact(slices.Sorted(slices.Values(in.GetFences()))),
+// A settling is a request that names a handoff and changes it.
+type settling interface {
+	work.Request
+	GetId() string
+}
+
+// settle makes a change of a handoff that exists. c has checked the other fields of the request.
+func (s *Service) settle(
+	ctx context.Context, c *validate.Check, in settling, fn func(t *work.Tx, h *pb.Handoff) error,
+) (*pb.Handoff, error) {
+	c.Line("id", in.GetId(), validate.MaxID)
+	if err := c.Err(); err != nil {
+		return nil, err
 	}
-	required(c, "title", d.Title, validate.MaxLine)
-	c.Line("title", d.Title, validate.MaxLine)
-	c.Line("task_id", d.Task, validate.MaxID)
-	if (d.ToAgent == "") == (d.ToRole == "") {
+	h, _, err := s.Change(ctx, in, func(t *work.Tx) (*pb.Handoff, error) {
+		h, err := s.Get(t, t.Session.ID, in.GetId())
+		if err == nil {
+			err = fn(t, h)
+		}
+		return h, err
+	})
+	return h, err
+}
+
+// checkNew checks a new handoff.
+func checkNew(in *pb.CreateHandoffRequest) error {
+	var c validate.Check
+	c.Required("title", in.GetTitle())
+	c.Line("title", in.GetTitle(), validate.MaxLine)
+	c.Line("task_id", in.GetTaskId(), validate.MaxID)
+	if (in.GetToAgent() == "") == (in.GetToRole() == "") {
 		c.Fail("to_agent", "name either an agent or a role (to_role)")
 	}
-	c.OptionalName("to_agent", d.ToAgent)
-	c.OptionalName("to_role", d.ToRole)
-	if d.TransferTask && d.Task == "" {
+	c.OptionalName("to_agent", in.GetToAgent())
+	c.OptionalName("to_role", in.GetToRole())
+	if in.GetTransferTask() && in.GetTaskId() == "" {
 		c.Fail("transfer_task", "is set, but task_id is empty")
 	}
-	texts(c, "checklist", d.Checklist)
-	c.Count("fences", len(d.Fences), MaxItems)
-	together := 0
-	for _, list := range [][]string{{d.Content.Background, d.Content.WorkDone}, d.Checklist, d.Content.NextSteps, d.Content.KnownIssues, d.Content.OpenQuestions} {
-		for _, s := range list {
-			together += len(s)
+	checkContent(&c, in.GetContent())
+	texts(&c, "checklist", in.GetChecklist())
+	c.Count("fences", len(fencesOf(in)), maxItems)
+	content := in.GetContent()
+	together := len(content.GetBackground()) + len(content.GetWorkDone())
+	for _, list := range [][]string{
+		in.GetChecklist(), content.GetNextSteps(), content.GetKnownIssues(), content.GetOpenQuestions(),
+	} {
+		for _, text := range list {
+			together += len(text)
 		}
 	}
-	if together > MaxTogether {
-		c.Fail("content", "has %d bytes of text with the checklist; at most %d are allowed", together, MaxTogether)
+	if together > maxTogether {
+		c.Fail("content", "has %d bytes of text with the checklist; at most %d are allowed", together, maxTogether)
 	}
-	return d
+	return c.Err()
 }
 
-func contentOf(c *validate.Check, in *pb.HandoffContent) Content {
-	content := Content{
-		Background: in.GetBackground(), WorkDone: in.GetWorkDone(), Artifacts: in.GetArtifacts(),
-		NextSteps: in.GetNextSteps(), KnownIssues: in.GetKnownIssues(), OpenQuestions: in.GetOpenQuestions(),
+func checkContent(c *validate.Check, in *pb.HandoffContent) {
+	c.Text("content.background", in.GetBackground(), maxText)
+	c.Text("content.work_done", in.GetWorkDone(), maxText)
+	texts(c, "content.next_steps", in.GetNextSteps())
+	texts(c, "content.known_issues", in.GetKnownIssues())
+	texts(c, "content.open_questions", in.GetOpenQuestions())
+	c.Count("content.artifacts", len(in.GetArtifacts()), maxItems)
+	for i, name := range in.GetArtifacts() {
+		c.InItem("content.artifacts", i)
+		c.Required("", name)
+		c.Line("", name, validate.MaxLine)
 	}
-	c.Text("content.background", content.Background, MaxText)
-	c.Text("content.work_done", content.WorkDone, MaxText)
-	texts(c, "content.next_steps", content.NextSteps)
-	texts(c, "content.known_issues", content.KnownIssues)
-	texts(c, "content.open_questions", content.OpenQuestions)
-	c.Count("content.artifacts", len(content.Artifacts), MaxItems)
-	for i, name := range content.Artifacts {
-		field := fmt.Sprintf("content.artifacts[%d]", i)
-		required(c, field, name, validate.MaxLine)
-		c.Line(field, name, validate.MaxLine)
-	}
-	c.Count("content.context_links", len(in.GetContextLinks()), MaxItems)
+	c.In("")
+	c.Count("content.context_links", len(in.GetContextLinks()), maxItems)
 	for i, l := range in.GetContextLinks() {
-		field := fmt.Sprintf("content.context_links[%d]", i)
-		if _, known := pb.ContextLinkKind_name[int32(l.GetKind())]; !known || l.GetKind() == 0 {
-			c.Fail(field+".kind", "%d is no kind of a context link", l.GetKind())
-		}
-		required(c, field+".target", l.GetTarget(), MaxTarget)
-		c.Line(field+".target", l.GetTarget(), MaxTarget)
-		c.Line(field+".title", l.GetTitle(), validate.MaxLine)
-		content.Links = append(content.Links, Link{LinkKind(l.GetKind()), l.GetTarget(), l.GetTitle()})
+		c.InItem("content.context_links", i)
+		c.Enum("kind", l.GetKind(), "kind of a context link")
+		c.Required("target", l.GetTarget())
+		c.Line("target", l.GetTarget(), maxTarget)
+		c.Line("title", l.GetTitle(), validate.MaxLine)
 	}
-	return content
+	c.In("")
 }
 
 // texts checks a list of texts.
 func texts(c *validate.Check, field string, list []string) {
-	c.Count(field, len(list), MaxItems)
-	for i, s := range list {
-		required(c, fmt.Sprintf("%s[%d]", field, i), s, MaxItem)
+	c.Count(field, len(list), maxItems)
+	for i, text := range list {
+		c.InItem(field, i)
+		c.Required("", text)
+		c.Text("", text, maxItem)
 	}
+	c.In("")
 }
 
-func required(c *validate.Check, field, s string, most int) {
-	if strings.TrimSpace(s) == "" {
-		c.Fail(field, "is empty")
-	}
-	c.Text(field, s, most)
-}
-
-func handoffProto(h *Handoff) *pb.Handoff {
-	out := &pb.Handoff{
-		Id: h.Name(), Revision: h.Revision, State: pb.HandoffState(h.State), Title: h.Title, TaskId: h.Task, From: h.From,
-		ToAgent: h.ToAgent, ToRole: h.ToRole, Items: int32(h.Items), Checked: int32(h.Checked), CreatedAt: stamp(h.CreatedAt),
-		SettledAt: stamp(h.SettledAt), SettledBy: h.SettledBy, Notes: h.Notes,
-		Content: &pb.HandoffContent{
-			Background: h.Content.Background, WorkDone: h.Content.WorkDone, Artifacts: h.Content.Artifacts,
-			NextSteps: h.Content.NextSteps, KnownIssues: h.Content.KnownIssues, OpenQuestions: h.Content.OpenQuestions,
-		},
-	}
-	for _, l := range h.Content.Links {
-		out.Content.ContextLinks = append(out.Content.ContextLinks, &pb.ContextLink{Kind: pb.ContextLinkKind(l.Kind), Target: l.Target, Title: l.Title})
-	}
-	for i, item := range h.Checklist {
-		out.Checklist = append(out.Checklist, &pb.ChecklistItem{
-			Number: int32(i + 1), Text: item.Text, Checked: item.CheckedBy != "", CheckedBy: item.CheckedBy, CheckedAt: stamp(item.CheckedAt),
-		})
-	}
-	for _, g := range h.Grants {
-		out.Grants = append(out.Grants, &pb.HandoffGrant{Kind: pb.GrantKind(g.Kind), Name: g.Name, Fence: g.Fence, NewFence: g.New, Lost: g.Lost})
-	}
-	return out
-}
-
-func stamp(t time.Time) *timestamppb.Timestamp {
-	if t.IsZero() {
-		return nil
-	}
-	return timestamppb.New(t)
+// fencesOf returns the fences of a new handoff, each once.
+func fencesOf(in *pb.CreateHandoffRequest) []int64 {
+	return slices.Compact(slices.Sorted(slices.Values(in.GetFences())))
 }

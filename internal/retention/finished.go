@@ -11,6 +11,23 @@ import (
 	"brokerd/internal/work"
 )
 
+// A Work is a kind of work that finishes; see the fields of Part with the same names.
+type Work interface {
+	Records(q store.Querier, session int64, after string, limit int) (lines [][]byte, last string, err error)
+	Erase(tx *store.Tx, session int64, limit int) (bool, error)
+	Finished(q store.Querier, session int64, before time.Time, limit int) ([]work.Done, error)
+	CountFinished(q store.Querier, session int64, before time.Time) (int64, error)
+	Remove(tx *store.Tx, session int64, done []work.Done) error
+}
+
+// WorkPart is the part of a session that has the work of a kind, such as votes.
+func WorkPart(kind string, w Work) Part {
+	return Part{
+		File: kind + ".jsonl", Kind: kind, Lines: w.Records, Erase: w.Erase,
+		Finished: w.Finished, CountFinished: w.CountFinished, Remove: w.Remove,
+	}
+}
+
 // pageWork is how many pieces of finished work one transaction removes.
 const pageWork = 100
 

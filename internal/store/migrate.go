@@ -20,7 +20,30 @@ import (
 type Migration struct {
 	Name string // unique and lasting, such as broker/001_messages
 	SQL  string // any number of statements
+
+	// Convert runs after SQL, in the same transaction, for what SQL cannot say, such as encoding rows.
+	// Nil = nothing.
+	Convert func(d Converter) error
 }
+
+// A Converter reads and writes the database during a migration.
+type Converter interface {
+	Querier
+	// Exec runs a statement at once.
+	Exec(query string, args ...any) error
+}
+
+// converter is the Converter of a connection.
+type converter struct{ *conn }
+
+// Exec implements Converter.
+func (c converter) Exec(query string, args ...any) error { return c.run(query, args...) }
+
+// Query implements Querier.
+func (c converter) Query(query string, args ...any) *Rows { return c.queryRows(query, args...) }
+
+// QueryRow implements Querier.
+func (c converter) QueryRow(query string, args ...any) *Row { return c.queryRow(query, args...) }
 
 // applicationID marks the file as a database of brokerd: "brkd" in ASCII.
 const applicationID = 0x62726b64
@@ -124,6 +147,9 @@ func migrate(c *conn, migrations []Migration, clock clockwork.Clock, log *zap.Lo
 	return transact(c, func() error {
 		for _, m := range lacks {
 			err := c.script(m.SQL)
+			if err == nil && m.Convert != nil {
+				err = m.Convert(converter{c})
+			}
 			if err == nil {
 				err = c.run(`INSERT INTO migrations (name, sha256, applied_at) VALUES (?, ?, ?)`, m.Name, checksum(m), clock.Now())
 			}

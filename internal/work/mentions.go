@@ -136,3 +136,24 @@ func Mentions(rows *store.Rows, after int64, texts *Texts) (last int64, more boo
 	}
 	return last, n == mentionRows || bytes >= mentionBytes, rows.Close()
 }
+
+// ArtifactMentions finds which of the texts the items of a session contain, as Mentions.
+func (t *Table[T]) ArtifactMentions(q store.Querier, session, after int64, texts *Texts) (last int64, more bool, err error) {
+	rows := q.Query(selectRecords, session, t.Number, after, mentionRows)
+	defer rows.Close()
+	n, bytes := 0, 0
+	for last = after; bytes < mentionBytes && rows.Next(); n++ {
+		r, err := t.scan(rows)
+		if err != nil {
+			return after, false, err
+		}
+		parts, err := t.merge(q, r)
+		if err != nil {
+			return after, false, err
+		}
+		textsIn(r.item.ProtoReflect(), texts.Search)
+		last = r.key
+		bytes += r.size + parts
+	}
+	return last, n == mentionRows || bytes >= mentionBytes, rows.Close()
+}

@@ -1,0 +1,147 @@
+package handoffs
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/directory"
+	"brokerd/internal/finding"
+	"brokerd/internal/store"
+	"brokerd/internal/work"
+)
+
+const (
+	// longPending is the time after which a pending handoff is a warning.
+	longPending = time.Hour
+	// mostExplained limits the handoffs of one answer.
+	mostExplained = 20
+)
+
+// Items returns the pending handoffs that an agent can accept, and those that it has created, at most
+// limit, each oldest first.
+func (s *Service) Items(q store.Querier, session int64, a directory.Agent, limit int) ([]work.Item, error) {
+	owed, err := s.Owed(q, session, a, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list handoffs of %s: %w", a.Name, err)
+	}
+	var items []work.Item
+	for _, h := range owed {
+		if !isFor(h, a) {
+			continue
+		}
+		item := s.Item(h, work.Owes)
+		item.Other = h.From
+		item.Commands = []finding.Command{{"handoff", "accept", h.Id}, {"handoff", "reject", h.Id, "REASON"}, {"handoff", "get", h.Id}}
+		items = append(items, item)
+	}
+	created, err := s.Open(q, session, work.Filter[*pb.Handoff]{Opener: a.Name}, limit-len(items))
+	for _, h := range created {
+		item := s.Item(h, work.Opened)
+		item.Other = to(h)
+		item.Commands = []finding.Command{{"handoff", "get", h.Id, "--wait", "10m"}, {"handoff", "cancel", h.Id}}
+		items = append(items, item)
+	}
+	return items, err
+}
+
+// Explain describes a handoff, or the pending handoffs of an agent or to a role; without a subject, it
+// finds those that have been pending for too long or cannot be accepted as they are. Errors:
+// fault.NotFound for a handoff that does not exist.
+func (s *Service) Explain(q store.Querier, about finding.Question) ([]finding.Finding, error) {
+	switch about.Kind {
+	case finding.Handoff:
+		h, err := s.Get(q, about.Session, about.Name)
+		if err != nil {
+			return nil, err
+		}
+		f, err := s.finding(q, &about, h)
+		return []finding.Finding{f}, err
+	case finding.Everything, finding.Agent, finding.Role:
+	default:
+		return nil, nil
+	}
+	list, err := s.Open(q, about.Session, work.Filter[*pb.Handoff]{}, mostPending)
+	if err != nil {
+		return nil, fmt.Errorf("explain handoffs: %w", err)
+	}
+	var found []finding.Finding
+	for _, h := range list {
+		switch {
+		case about.Kind == finding.Everything:
+		case about.Kind == finding.Agent && (h.From == about.Name || h.ToAgent == about.Name):
+		case about.Kind == finding.Role && h.ToRole == about.Name:
+		default:
+			continue
+		}
+		f, err := s.finding(q, &about, h)
+		if err != nil {
+			return nil, err
+		}
+		if f.Severity == finding.Info && about.Kind == finding.Everything {
+			continue
+		}
+		if found = append(found, f); len(found) == mostExplained {
+			break
+		}
+	}
+	return found, nil
+}
+
+func (s *Service) finding(q store.Querier, about *finding.Question, h *pb.Handoff) (finding.Finding, error) {
+	created := work.Time(h.CreatedAt)
+	f := finding.Finding{
+		Severity: finding.Info, Subject: "handoff " + h.Id, Since: created,
+		Commands: []finding.Command{{"handoff", "get", h.Id}},
+	}
+	if h.State != pending {
+		f.Summary = h.SettledBy + " has " + work.Word(h.State) + " the handoff from " + h.From + ": " + h.Title
+		if h.Notes != "" {
+			f.Reasons = []string{work.Headline(h.Notes, mostQuoted)}
+		}
+		return f, nil
+	}
+	f.Summary = to(h) + " has not answered the handoff from " + h.From + ": " + h.Title
+	if about.Now.Sub(created) >= longPending {
+		f.Severity = finding.Warning
+	}
+	lost, err := s.findLost(q, about.Session, h)
+	if err != nil {
+		return f, err
+	}
+	if len(lost) > 0 {
+		f.Severity = finding.Warning
+		f.Reasons = append(f.Reasons, h.From+" has lost "+strings.Join(lost, " and ")+": it can only be accepted with --partial")
+	}
+	ready, err := s.recipientReady(q, about.Session, h)
+	if err != nil {
+		return f, err
+	}
+	if !ready {
+		f.Severity = finding.Error
+		f.Reasons = append(f.Reasons, "no agent that could accept it is alive")
+	}
+	if about.Mine(h.From) {
+		f.Commands = append(f.Commands, finding.Command{"handoff", "cancel", h.Id})
+	}
+	return f, nil
+}
+
+// mostQuoted is about how many bytes of the notes a finding has.
+const mostQuoted = 300
+
+// recipientReady reports whether an agent that may accept a handoff is alive.
+func (s *Service) recipientReady(q store.Querier, session int64, h *pb.Handoff) (bool, error) {
+	if h.ToAgent != "" {
+		a, found, err := s.Directory.Find(q, session, h.ToAgent)
+		return found && !a.Ended(), err
+	}
+	members, err := s.Directory.Matching(q, session, directory.Selection{Role: h.ToRole})
+	for _, m := range members {
+		if m.Name != h.From && !m.Ended() {
+			return true, nil
+		}
+	}
+	return false, err
+}

@@ -1,0 +1,67 @@
+package work
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"brokerd/internal/store"
+)
+
+// An Old is a piece of work that an earlier version of the broker kept in the table of its kind.
+type Old[T Message] struct {
+	Key, Session int64
+	Item         T
+	parts        []oldPart
+}
+
+type oldPart struct {
+	name     string
+	revision int64
+	body     proto.Message
+}
+
+// Part adds a part to the item.
+func (o *Old[T]) Part(name string, revision int64, body proto.Message) {
+	o.parts = append(o.parts, oldPart{name, revision, body})
+}
+
+// Convert makes items of the rows of an old table, and drops that. The query returns rows after a number,
+// in the order of their numbers.
+func Convert[T Message](d store.Converter, query, drop string, k Kind[T], read func(*store.Rows) (Old[T], error)) error {
+	for after := int64(0); ; {
+		page, err := store.Collect(d.Query(query, after), read)
+		if err != nil {
+			return fmt.Errorf("convert %ss: %w", k.Noun, err)
+		}
+		if len(page) == 0 {
+			return d.Exec(drop)
+		}
+		for i := range page {
+			if err := k.store(d, &page[i]); err != nil {
+				return fmt.Errorf("convert %s %s: %w", k.Noun, page[i].Item.GetId(), err)
+			}
+		}
+		after = page[len(page)-1].Key
+	}
+}
+
+func (k *Kind[T]) store(d store.Converter, o *Old[T]) error {
+	text, err := proto.Marshal(k.head(o.Item))
+	if err != nil {
+		return err
+	}
+	c := k.Columns(o.Item)
+	err = d.Exec(insertItem, o.Key, o.Session, k.Number, int32(c.State), c.Opener, orNull(c.Agent), orNull(c.Role),
+		orNull(c.Task), orNull(c.Scope), c.Due, c.Finished, o.Item.GetRevision(), text)
+	for _, p := range o.parts {
+		if err != nil {
+			return err
+		}
+		var body []byte
+		if body, err = proto.Marshal(p.body); err == nil {
+			err = d.Exec(upsertPart, o.Key, p.name, p.revision, body)
+		}
+	}
+	return err
+}

@@ -1,0 +1,187 @@
+package work
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/jonboulle/clockwork"
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"brokerd/internal/directory"
+	"brokerd/internal/events"
+	"brokerd/internal/idempotency"
+	"brokerd/internal/identity"
+	"brokerd/internal/store"
+)
+
+// A Desk has what all kinds of work need. Its fields are set before it is used.
+type Desk struct {
+	Store     *store.Store
+	Events    *events.Log
+	Directory *directory.Directory
+	Post      Post
+	Clock     clockwork.Clock
+	Log       *zap.Logger
+	Observer  Observer // nil = outcomes are not counted
+}
+
+// A Tx makes the changes of one function of the writer in one session.
+type Tx struct {
+	*store.Tx
+	Session directory.Session
+	Actor   directory.Agent // that makes the change; its name is system for operators and the broker
+	Quiet   bool            // the events go to no channels
+	Flag    bool            // what the answer says beside the item; Change keeps it for a repeated call
+}
+
+// Broker is the actor of changes that the broker makes by itself.
+var Broker = directory.Agent{Name: identity.System}
+
+// Begin returns a Tx of the caller. Errors: as directory.Directory has them.
+func (d *Desk) Begin(tx *store.Tx, who identity.Caller) (*Tx, error) {
+	s, err := d.Directory.Session(tx, who.Session)
+	if err != nil {
+		return nil, err
+	}
+	a, err := d.Directory.Acting(tx, s.ID, who)
+	return &Tx{Tx: tx, Session: s, Actor: a}, err
+}
+
+// BeginBroker returns a Tx of the broker itself, in a session that may be closed.
+func (d *Desk) BeginBroker(tx *store.Tx, session int64) (*Tx, error) {
+	s, err := d.Directory.ByID(tx, session)
+	return &Tx{Tx: tx, Session: s, Actor: Broker}, err
+}
+
+// Admit waits until the caller may send a message, as Post does. A feature calls it before Change if
+// the change sends one.
+func (d *Desk) Admit(ctx context.Context) error { return d.Post.Admit(ctx, identity.FromContext(ctx)) }
+
+// An Event is what a change adds to the log.
+type Event struct {
+	Type     string // such as vote.cast
+	Severity events.Severity
+	Summary  string // its first line counts, and about mostSummary bytes of it
+	Details  map[string]any
+	Related  []string // beside the item, at most 15
+}
+
+// Append adds the event of a change of an item and returns its revision. The details get the id of
+// the item, which is empty while the item is new, and its task.
+func (t *Table[T]) Append(tx *Tx, item T, e Event) (revision int64, err error) {
+	task := t.Columns(item).Task
+	related := e.Related
+	if id := item.GetId(); id != "" {
+		related = append([]string{id}, related...)
+		e.Details[t.Noun+"_id"] = id
+	}
+	if task != "" {
+		e.Details["task_id"] = task
+	}
+	details, err := json.Marshal(e.Details)
+	if err != nil {
+		return 0, fmt.Errorf("write details of %s: %w", e.Type, err)
+	}
+	return t.Events.Append(tx.Tx, events.Entry{
+		Session: tx.Session.ID, Category: events.Work, Type: e.Type, Severity: e.Severity, Source: tx.Actor.Name,
+		SourceRole: tx.Actor.Role, Summary: Headline(e.Summary, mostSummary), Details: string(details), Related: related,
+		TaskID: task, Quiet: tx.Quiet,
+	})
+}
+
+// mostSummary is about how many bytes the summary of an event has.
+const mostSummary = 300
+
+// Headline returns the first line of a text, clipped to about most bytes.
+func Headline(text string, most int) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	return Clip(strings.TrimSpace(line), most)
+}
+
+// Clip shortens a text to about most bytes.
+func Clip(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}
+
+// Count counts an outcome once the change is committed.
+func (t *Table[T]) Count(tx *Tx, outcome string) {
+	if t.Observer != nil {
+		tx.OnCommit(func() { t.Observer.Work(t.Noun, outcome) })
+	}
+}
+
+// A Request asks for a change.
+type Request interface {
+	proto.Message
+	GetRequestId() string
+}
+
+// kept is what the broker keeps of an answer for a repeated call.
+type kept struct {
+	ID       int64
+	Revision int64
+	Flag     bool `json:",omitempty"`
+
+	// Of answers that an earlier version of the broker has kept whole.
+	Key     int64               `json:",omitempty"` // of a vote
+	Vote    struct{ Key int64 } `json:",omitzero"`  // one that was closed
+	Already bool                `json:",omitempty"` // it had been closed before
+}
+
+// Change makes one change of the caller, once for each request id, and returns the item that fn
+// returns. A repeated call gets the item as it is then; one that has been removed since has its id and
+// revision alone. flag is the Flag that fn has set, in the first call also for a repeated one. Errors:
+// those of fn, of idempotency.Request and of directory.Directory.
+func (t *Table[T]) Change(ctx context.Context, in Request, fn func(tx *Tx) (T, error)) (item T, flag bool, err error) {
+	dropUnknown(in.ProtoReflect())
+	req, err := idempotency.Of(ctx, callName(in), in.GetRequestId(), in)
+	if err != nil {
+		return item, false, err
+	}
+	err = t.Store.Write(ctx, func(tx *store.Tx) error {
+		var k kept
+		seen, err := req.Do(tx, &k, func() error {
+			u, err := t.Begin(tx, identity.FromContext(ctx))
+			if err != nil {
+				return err
+			}
+			if item, err = fn(u); err != nil {
+				return err
+			}
+			flag = u.Flag
+			k = kept{ID: t.Key(item), Revision: item.GetRevision(), Flag: flag}
+			return nil
+		})
+		if err == nil && seen {
+			item, flag, err = t.recall(tx, k)
+		}
+		return err
+	})
+	return item, flag, err
+}
+
+// recall returns what a repeated call gets.
+func (t *Table[T]) recall(q store.Querier, k kept) (item T, flag bool, err error) {
+	id := max(k.ID, k.Key, k.Vote.Key)
+	item, _, found, err := t.ByKey(q, id)
+	if err == nil && !found {
+		item = newItem[T]()
+		m := item.ProtoReflect()
+		fields := m.Descriptor().Fields()
+		m.Set(fields.ByName("id"), protoreflect.ValueOfString(ID(t.Letter, id)))
+		m.Set(fields.ByName("revision"), protoreflect.ValueOfInt64(k.Revision))
+	}
+	return item, k.Flag || k.Already, err
+}
+
+// callName returns the name of the RPC that a message is the request of.
+func callName(in proto.Message) string {
+	return strings.TrimSuffix(string(in.ProtoReflect().Descriptor().Name()), "Request")
+}

@@ -1,0 +1,225 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"brokerd/internal/directory"
+	"brokerd/internal/page"
+	"brokerd/internal/store"
+	"brokerd/internal/validate"
+)
+
+// A Filter says which items to list; an empty field does not restrict.
+type Filter[T Message] struct {
+	States []protoreflect.EnumNumber
+	Opener string
+	Task   string
+	Scope  string
+	Part   string       // that an item has
+	Match  func(T) bool // what the columns do not say; nil = every item matches
+
+	Unfinished  bool // alone
+	OldestFirst bool
+	Whole       bool // with the PartFields
+}
+
+// args returns the arguments of itemFilter.
+func (f *Filter[T]) args() []any {
+	states := 0
+	for _, s := range f.States {
+		states |= 1 << s
+	}
+	return []any{states, states, f.Opener, f.Opener, f.Task, f.Task, f.Scope, f.Scope, f.Part, f.Part}
+}
+
+// A ListRequest asks for a page of a list.
+type ListRequest interface {
+	proto.Message
+	GetPageSize() int32
+	GetPageToken() string
+}
+
+// A List is a page of a list.
+type List[T Message] struct {
+	Items    []T
+	Next     string // the token of the next page; empty = there is none
+	Revision int64  // at which it is true
+}
+
+// pageBytes is about how many bytes the items of a page have at most: a client accepts 4 MiB.
+const pageBytes = 2 << 20
+
+// List returns a page of the caller's session: at most as many items as the request permits, about
+// pageBytes, of MostRead that it reads. filter makes the filter in the snapshot. Errors: fault.Invalid for a
+// page token of another list; those of filter, and as directory.Directory has them.
+func (t *Table[T]) List(
+	ctx context.Context, in ListRequest, filter func(q store.Querier, s directory.Session) (Filter[T], error),
+) (l List[T], err error) {
+	name := callName(in)
+	var after int64
+	if err := page.Parse(name, in.GetPageToken(), &after); err != nil {
+		return l, err
+	}
+	if err := t.Store.CheckResume(after); err != nil {
+		return l, err
+	}
+	size := int(in.GetPageSize())
+	if size == 0 {
+		size = validate.DefaultPage
+	}
+	var next int64
+	err = t.Read(ctx, func(snap *store.Snapshot, s directory.Session) error {
+		l, next = List[T]{Revision: snap.Revision()}, 0
+		f, err := filter(snap, s)
+		if err == nil {
+			l.Items, next, err = t.page(snap, s.ID, &f, after, size)
+		}
+		return err
+	})
+	if err != nil {
+		return l, fmt.Errorf("list %ss: %w", t.Noun, err)
+	}
+	if next != 0 {
+		l.Next = page.Token(name, next)
+	}
+	return l, nil
+}
+
+// page reads up to size items after a number. next is the number after which the next page begins; 0 =
+// there is none.
+func (t *Table[T]) page(q store.Querier, session int64, f *Filter[T], after int64, size int) (items []T, next int64, err error) {
+	query, edgeQuery, edge := listNewest, edgeNewest, int64(0)
+	switch {
+	case f.Unfinished && f.OldestFirst: // a limit of the feature bounds them
+		query, edgeQuery, edge = selectOpen, "", math.MaxInt64
+	case f.OldestFirst:
+		query, edgeQuery, edge = listOldest, edgeOldest, math.MaxInt64
+	case after == 0:
+		after = math.MaxInt64
+	}
+	if edgeQuery != "" {
+		err := q.QueryRow(edgeQuery, session, t.Number, after, MostRead-1).Scan(&edge)
+		if err == nil {
+			next = edge
+		} else if !errors.Is(err, store.ErrNoRows) {
+			return nil, 0, err
+		}
+	}
+	args := slices.Concat([]any{session, t.Number, after, edge}, f.args())
+	if query == selectOpen {
+		args = append(args, math.MaxInt32)
+	}
+	rows := q.Query(query, args...)
+	defer rows.Close()
+	last := int64(0)
+	for bytes := 0; rows.Next(); {
+		r, err := t.scan(rows)
+		if err != nil {
+			return nil, 0, err
+		}
+		if f.Match != nil && !f.Match(r.item) {
+			continue
+		}
+		if len(items) == size || bytes > pageBytes {
+			return items, last, nil
+		}
+		if f.Whole {
+			parts, err := t.merge(q, r)
+			if err != nil {
+				return nil, 0, err
+			}
+			bytes += parts
+		}
+		bytes += r.size
+		items, last = append(items, r.item), r.key
+	}
+	return items, next, rows.Close()
+}
+
+// Open returns the unfinished items of a session that match a filter, the oldest first, at most
+// limit, without their PartFields. It leaves out damaged ones.
+func (t *Table[T]) Open(q store.Querier, session int64, f Filter[T], limit int) ([]T, error) {
+	args := slices.Concat([]any{session, t.Number, 0, math.MaxInt64}, f.args(), []any{limit})
+	return t.items(q.Query(selectOpen, args...))
+}
+
+// Owed returns the unfinished items of which an agent, or one of its role, owes the next step, the
+// oldest first, at most limit, without their PartFields. It leaves out damaged ones.
+func (t *Table[T]) Owed(q store.Querier, session int64, a directory.Agent, limit int) ([]T, error) {
+	return t.items(q.Query(selectOwed, session, t.Number, a.Name, a.Role, limit))
+}
+
+// EachOpen makes a change of the unfinished items of a chore's session that match a filter: as
+// many as one page may have. It reports whether there may be more. Damaged items stay as they are.
+func (t *Table[T]) EachOpen(tx *store.Tx, c *Chore, f Filter[T], change func(u *Tx, item T) error) (more bool, err error) {
+	u, err := t.BeginBroker(tx, c.Session)
+	if err != nil {
+		return false, err
+	}
+	args := slices.Concat([]any{c.Session, t.Number, c.After, c.Newest()}, f.args(), []any{MostPaged})
+	list, read, err := t.rows(tx.Query(selectOpen, args...))
+	if err != nil {
+		return false, err
+	}
+	page := NewPage(tx)
+	for _, r := range list {
+		if page.Full() {
+			return c.Rest(tx)
+		}
+		if f.Match == nil || f.Match(r.item) {
+			if err := change(u, r.item); err != nil {
+				return false, fmt.Errorf("%s %s: %w", t.Noun, r.item.GetId(), err)
+			}
+		}
+		c.After = r.key
+	}
+	if read == MostPaged {
+		return c.Rest(tx)
+	}
+	return false, nil
+}
+
+// Counts counts the unfinished items of a session by state.
+func (t *Table[T]) Counts(q store.Querier, session int64) (counts []Count, err error) {
+	return store.Collect(q.Query(countOpen, session, t.Number), func(r *store.Rows) (n Count, err error) {
+		var state int32
+		err = r.Scan(&state, &n.N)
+		n.Kind, n.State = t.Noun, stateName(newItem[T](), protoreflect.EnumNumber(state))
+		return n, err
+	})
+}
+
+// CountOpen counts the unfinished items of a session.
+func (t *Table[T]) CountOpen(q store.Querier, session int64) (n int64, err error) {
+	counts, err := t.Counts(q, session)
+	for _, c := range counts {
+		n += c.N
+	}
+	return n, err
+}
+
+// OfTask returns the items that name a task, the newest first, at most limit.
+func (t *Table[T]) OfTask(q store.Querier, session int64, task string, limit int) ([]Item, error) {
+	found, err := t.items(q.Query(selectOfTask, session, task, t.Number, limit))
+	items := make([]Item, len(found))
+	for i, item := range found {
+		items[i] = t.Item(item, 0)
+	}
+	return items, err
+}
+
+// Item describes an item in a relation to an agent; 0 = none.
+func (t *Table[T]) Item(item T, relation Relation) Item {
+	c := t.Columns(item)
+	return Item{
+		Kind: t.Noun, ID: item.GetId(), Revision: item.GetRevision(), Title: t.Title(item), State: stateName(item, c.State),
+		Relation: relation, Due: c.Due,
+	}
+}
