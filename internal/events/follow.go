@@ -193,10 +193,10 @@ func (f *follower) next(ctx context.Context) (more bool, err error) {
 	looked, more := page.Looked, page.More
 	if len(page.Events) > 0 {
 		// Nothing uses the page after this, so that a wait in send keeps no events in memory.
+		f.told, f.toldAt = looked, f.log.clock.Now() // before a client that gets the page can act on it
 		if err := f.send(page); err != nil {
 			return false, err
 		}
-		f.told, f.toldAt = looked, f.log.clock.Now()
 	}
 	f.position = looked
 	return more, nil
@@ -234,11 +234,8 @@ func (f *follower) alert() int64 {
 
 // mark tells the position.
 func (f *follower) mark() error {
-	if err := f.send(Page{Looked: f.position}); err != nil {
-		return err
-	}
-	f.told, f.toldAt = f.position, f.log.clock.Now()
-	return nil
+	f.told, f.toldAt = f.position, f.log.clock.Now() // as above
+	return f.send(Page{Looked: f.position})
 }
 
 // save keeps the position, if there is a cursor and it has moved, even for a caller that has gone: what

@@ -160,10 +160,9 @@ func (f *watcher) next(ctx context.Context) (more bool, err error) {
 	}
 	f.position = frame.Revision
 	if len(frame.Changes) > 0 {
-		if err := f.send(frame); err != nil {
+		if err := f.tell(frame); err != nil {
 			return false, err
 		}
-		f.told, f.toldAt = f.position, f.keys.clock.Now()
 	}
 	if f.position > f.told && (f.position-f.told >= markStretch || f.wait() <= 0) {
 		return more, f.mark()
@@ -211,12 +210,12 @@ func (f *watcher) read(snap *store.Snapshot) (Frame, error) {
 }
 
 // mark tells the position.
-func (f *watcher) mark() error {
-	if err := f.send(Frame{Revision: f.position}); err != nil {
-		return err
-	}
+func (f *watcher) mark() error { return f.tell(Frame{Revision: f.position}) }
+
+// tell sends a frame. The time until the next mark begins before a client that gets the frame can act on it.
+func (f *watcher) tell(frame Frame) error {
 	f.told, f.toldAt = f.position, f.keys.clock.Now()
-	return nil
+	return f.send(frame)
 }
 
 // due returns what fires when a mark that was put off is to be made up for; nil if none was.
