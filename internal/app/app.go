@@ -244,7 +244,7 @@ func (a *App) start(ctx context.Context) error {
 	connectHandoffs(p)
 	p.auth = auth.New(p.store, p.events, p.directory, secret, c.Clock, log.Named("auth"))
 	a.onStop(func(context.Context) error { return p.artifacts.Stop() })
-	p.votes = votes.New(p.store, p.events, p.directory, letters, c.Clock, log.Named("votes"))
+	p.votes = votes.New(desk)
 	connectVotes(p)
 	p.decisions = decisions.New(decisions.Parts{
 		Store:     p.store,
@@ -300,7 +300,6 @@ func (a *App) start(ctx context.Context) error {
 		p.locks.Observe(measured)
 		p.decisions.Observe(measured)
 		p.blockers.Observe(measured)
-		p.votes.Observe(measured)
 		p.tasks.Observe(measured)
 		options.Observer = measured
 	}
@@ -364,7 +363,7 @@ func (a *App) start(ctx context.Context) error {
 		state:    state.NewService(p.state),
 		tasks:    tasks.NewService(p.tasks),
 		tokens:   locks.NewTokenService(p.locks),
-		votes:    votes.NewService(p.votes),
+		votes:    p.votes,
 	})
 
 	pages := web.New(web.Options{RPC: p.rpc, Version: c.Version, Clock: c.Clock, Log: log.Named("web")})

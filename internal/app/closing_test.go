@@ -32,8 +32,8 @@ func TestExportSession_AwaitsTheWorkThatEndsWithTheSession(t *testing.T) {
 		_, err := builder.ClaimTask(c.ctx, &pb.ClaimTaskRequest{})
 		succeed(t, err)
 	}
-	const openVotes, held = `SELECT count(*) FROM votes WHERE closed_at IS NULL`, `SELECT count(*) FROM tasks WHERE state = 3`
-	for table, left := range map[string]string{"votes": openVotes, "tasks": held} {
+	const openVotes, held = `SELECT count(*) FROM items WHERE finished_at IS NULL`, `SELECT count(*) FROM tasks WHERE state = 3`
+	for table, left := range map[string]string{"items": openVotes, "tasks": held} {
 		testkit.Change(t, c.Dir(), fmt.Sprintf(`CREATE TRIGGER breaks_%[1]s BEFORE UPDATE ON %[1]s
 			BEGIN SELECT RAISE(ABORT, 'broken') WHERE (%[2]s) <= 50; END`, table, left))
 	}
@@ -43,7 +43,7 @@ func TestExportSession_AwaitsTheWorkThatEndsWithTheSession(t *testing.T) {
 	for logs.FilterMessageSnippet("a page of the backlog failed").Len() < 2 {
 		succeed(t, c.ctx.Err())
 	}
-	testkit.Change(t, c.Dir(), `DROP TRIGGER breaks_votes`)
+	testkit.Change(t, c.Dir(), `DROP TRIGGER breaks_items`)
 	testkit.Change(t, c.Dir(), `DROP TRIGGER breaks_tasks`)
 	stream, err := sessions.ExportSession(c.ctx, &pb.ExportSessionRequest{Name: "s"})
 	for err == nil {

@@ -29,7 +29,6 @@ func TestTables_RowIdsThatOthersReferToAreNeverReused(t *testing.T) {
 		"state_versions":    "takes its ids from the counter",
 		"lock_grants":       "takes its ids from the counter",
 		"lock_tickets":      "takes its ids from the counter",
-		"votes":             "takes its ids from the counter",
 		"tasks":             "takes its ids from the counter",
 		"task_texts":        "has the id of its task",
 		"task_queues":       "takes its ids from the counter",

@@ -72,5 +72,5 @@ type parts struct {
 	state         *state.Keys
 	store         *store.Store
 	tasks         *tasks.Tasks
-	votes         *votes.Votes
+	votes         *votes.Service
 }

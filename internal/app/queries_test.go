@@ -75,7 +75,6 @@ var scans = map[string]string{
 	"tasks.invariants":               "CheckDatabase",
 	"tasks.selectClaimsHeld":         "during a drain; tasks that agents hold alone",
 	"testkit.MostEvents":             "in tests alone",
-	"votes.invariants":               "CheckDatabase",
 	"work.checkItems":                "CheckDatabase",
 	"work.checkParts":                "CheckDatabase",
 }

@@ -116,10 +116,7 @@ func partsOfWork(p *parts) []retention.Part {
 			Finished: p.blockers.Finished, CountFinished: p.blockers.CountFinished, Remove: byKey(p.blockers.Remove),
 		},
 		retention.WorkPart("handoffs", p.handoffs),
-		{
-			File: "votes.jsonl", Lines: p.votes.Records, Erase: p.votes.Erase,
-			Kind: "votes", Finished: p.votes.Finished, CountFinished: p.votes.CountFinished, Remove: byKey(p.votes.Remove),
-		},
+		retention.WorkPart("votes", p.votes),
 		{
 			File: "tasks.jsonl", Kind: "tasks", Lines: p.tasks.Records, Erase: p.tasks.Erase, Forget: p.tasks.Forget,
 			Finished: p.tasks.Finished, CountFinished: p.tasks.CountFinished, Remove: byKey(p.tasks.Remove),

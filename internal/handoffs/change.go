@@ -69,19 +69,11 @@ func (s *Service) add(t *work.Tx, h *pb.Handoff) error {
 	if err := s.Add(t, h); err != nil {
 		return err
 	}
-	if err := s.PutPart(t, h, "content", &pb.Handoff{Content: h.Content}); err != nil {
+	if err := s.PutPart(t, h, "content", &pb.Handoff{Content: h.Content}); err != nil || len(h.Checklist) == 0 {
 		return err
 	}
-	for _, item := range h.Checklist {
-		if err := s.PutPart(t, h, itemPart(item), &pb.Handoff{Checklist: []*pb.ChecklistItem{item}}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.PutPart(t, h, "checklist", &pb.Handoff{Checklist: h.Checklist})
 }
-
-// itemPart is the name of the part that has an item of the checklist.
-func itemPart(item *pb.ChecklistItem) string { return fmt.Sprintf("item-%03d", item.Number) }
 
 // checkRecipient refuses a recipient that is not registered, and the sender.
 func (s *Service) checkRecipient(t *work.Tx, h *pb.Handoff) error {
@@ -309,9 +301,6 @@ func (s *Service) checkItem(t *work.Tx, h *pb.Handoff, number int, checked bool)
 	} else {
 		item.CheckedBy, item.CheckedAt = "", nil
 		h.Checked--
-	}
-	if err := s.PutPart(t, h, itemPart(item), &pb.Handoff{Checklist: []*pb.ChecklistItem{item}}); err != nil {
-		return err
 	}
 	return s.Put(t, h)
 }

@@ -10,6 +10,5 @@
 // keeps the grants until then, and may lose them. An acceptor finds out before it accepts: without its
 // consent, a handoff with lost grants is not accepted.
 //
-// A handoff is an item of work.Table. Its content, which never changes, and each item of its checklist are
-// parts.
+// A handoff is an item of work.Table. Its content and the texts of its checklist, which never change, are parts.
 package handoffs

@@ -38,6 +38,8 @@ var kind = work.Kind[*pb.Handoff]{
 	Noun:       "handoff",
 	Letter:     "h",
 	PartFields: []protoreflect.Name{"content", "checklist"},
+	Split:      split,
+	Join:       join,
 	Title:      (*pb.Handoff).GetTitle,
 	Columns: func(h *pb.Handoff) work.Columns {
 		return work.Columns{
@@ -46,6 +48,24 @@ var kind = work.Kind[*pb.Handoff]{
 		}
 	},
 	Check: check,
+}
+
+// split returns what the row has of a handoff: of the checklist, who has checked the items. The texts are a part.
+func split(h *pb.Handoff) *pb.Handoff {
+	row := work.Without(h, "content", "checklist")
+	for _, i := range h.Checklist {
+		row.Checklist = append(row.Checklist, &pb.ChecklistItem{Checked: i.Checked, CheckedBy: i.CheckedBy, CheckedAt: i.CheckedAt})
+	}
+	return row
+}
+
+// join makes one checklist of the items of the row and those of the part, which follow.
+func join(h *pb.Handoff) {
+	n := len(h.Checklist) / 2
+	for i, text := range h.Checklist[n:] {
+		h.Checklist[i].Number, h.Checklist[i].Text = text.Number, text.Text
+	}
+	h.Checklist = h.Checklist[:n]
 }
 
 // check returns what is wrong with a handoff, for CheckDatabase.

@@ -47,7 +47,10 @@ FROM handoffs WHERE id > ? ORDER BY id LIMIT 100`
 
 // convert makes items of the rows of the table handoffs, and drops it.
 func convert(d store.Converter) error {
-	return work.Convert(d, selectOld, `DROP TABLE handoffs`, kind, oldHandoff)
+	if err := work.Convert(d, selectOld, kind, oldHandoff); err != nil {
+		return err
+	}
+	return d.Exec(`DROP TABLE handoffs`)
 }
 
 // An old handoff has its lists as JSON.
@@ -106,16 +109,18 @@ func oldHandoff(rows *store.Rows) (o work.Old[*pb.Handoff], err error) {
 	for _, l := range c.Links {
 		h.Content.ContextLinks = append(h.Content.ContextLinks, &pb.ContextLink{Kind: l.Kind, Target: l.Target, Title: l.Title})
 	}
-	o.Item = h
-	o.Part("content", h.Revision, &pb.Handoff{Content: h.Content})
 	for i, item := range items {
-		one := &pb.ChecklistItem{
+		h.Checklist = append(h.Checklist, &pb.ChecklistItem{
 			Number: int32(i + 1), Text: item.Text, Checked: item.CheckedBy != "", CheckedBy: item.CheckedBy, CheckedAt: work.Stamp(item.CheckedAt),
-		}
-		o.Part(itemPart(one), h.Revision, &pb.Handoff{Checklist: []*pb.ChecklistItem{one}})
+		})
 	}
 	for _, g := range held {
 		h.Grants = append(h.Grants, &pb.HandoffGrant{Kind: g.Kind, Name: g.Name, Fence: g.Fence, NewFence: g.New, Lost: g.Lost})
+	}
+	o.Item = h
+	o.Part("content", o.Key, &pb.Handoff{Content: h.Content})
+	if len(h.Checklist) > 0 {
+		o.Part("checklist", o.Key, &pb.Handoff{Checklist: h.Checklist})
 	}
 	return o, nil
 }

@@ -127,7 +127,7 @@ func (s *Service) ListHandoffs(ctx context.Context, in *pb.ListHandoffsRequest) 
 		}, err
 	})
 	for _, h := range l.Items {
-		h.Grants = nil
+		h.Grants, h.Checklist = nil, nil
 	}
 	return work.Answer(err, &pb.ListHandoffsResponse{Handoffs: l.Items, NextPageToken: l.Next, Revision: l.Revision})
 }

@@ -79,6 +79,9 @@ func (w *world) archivedIDs(kind string) []string {
 	ids := []string{}
 	lines, _ := w.lines(kind)
 	for _, l := range lines {
+		if vote, ok := l["vote"].(map[string]any); ok { // the line has its ballots besides
+			l = vote
+		}
 		ids = append(ids, fmt.Sprint(l["id"]))
 	}
 	slices.Sort(ids)

@@ -18,7 +18,7 @@
 //
 // # Counting
 //
-// Outcome defines how the quorum, the rule and ties decide. The table has the numbers of electors and
-// ballots of each vote, and of ballots per option, which every change keeps; Checks compares them with
-// the ballots.
+// Count defines how the quorum, the rule and ties decide. A vote is an item of work.Table and has the numbers
+// of electors and ballots, and of ballots per option, which every change keeps; the ballot of each elector is
+// a part. Checks compares them.
 package votes

@@ -3,52 +3,95 @@ package votes
 import (
 	"fmt"
 
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/directory"
 	"brokerd/internal/finding"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
-// mostExplained is how many open votes Explain reads for the session.
+// mostExplained is how many open votes Explain reads.
 const mostExplained = 100
 
-// Explain reports the state of a vote, the votes that wait for a given agent, and for the session the
-// open votes that wait for agents that have failed.
-func (v *Votes) Explain(q store.Querier, about finding.Question) ([]finding.Finding, error) {
-	switch about.Kind {
-	case finding.Vote:
-		vote, err := find(q, about.Session, about.Name)
+// Items returns the open votes in which an agent has yet to vote, and those that it has opened, at
+// most limit, each oldest first.
+func (s *Service) Items(q store.Querier, session int64, a directory.Agent, limit int) ([]work.Item, error) {
+	owed, err := s.owed(q, session, a.Name, limit)
+	if err != nil {
+		return nil, err
+	}
+	var items []work.Item
+	for _, v := range owed {
+		item := s.Item(v, work.Owes)
+		item.Other = v.Opener
+		item.Commands = []finding.Command{{"vote", "cast", v.Id, "OPTION"}, {"vote", "get", v.Id}}
+		items = append(items, item)
+	}
+	opened, err := s.Open(q, session, work.Filter[*pb.Vote]{Opener: a.Name}, limit-len(items))
+	for _, v := range opened {
+		item := s.Item(v, work.Opened)
+		item.Commands = []finding.Command{{"vote", "get", v.Id, "--wait", "10m"}, {"vote", "close", v.Id}}
+		items = append(items, item)
+	}
+	return items, err
+}
+
+// owed returns the open votes in which an agent has yet to vote, the oldest first, at most limit.
+func (s *Service) owed(q store.Querier, session int64, agent string, limit int) (owed []*pb.Vote, err error) {
+	all, err := s.Open(q, session, work.Filter[*pb.Vote]{Part: ballotPart(agent)}, maxOpen)
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range all {
+		b, _, err := s.ballot(q, v, agent)
 		if err != nil {
 			return nil, err
 		}
-		f, err := v.explain(q, &vote, &about)
+		if b.GetCastAt() == nil && !b.GetLeft() && len(owed) < limit {
+			owed = append(owed, v)
+		}
+	}
+	return owed, nil
+}
+
+// Explain reports the state of a vote, the votes that wait for a given agent, and for the session the
+// open votes that wait for agents that have failed.
+func (s *Service) Explain(q store.Querier, about finding.Question) ([]finding.Finding, error) {
+	switch about.Kind {
+	case finding.Vote:
+		v, err := s.Get(q, about.Session, about.Name)
+		if err != nil {
+			return nil, err
+		}
+		f, err := s.finding(q, &about, v)
 		return []finding.Finding{f}, err
 	case finding.Agent:
-		owed, err := all(q, selectOwed, about.Name, about.Session, mostExplained)
+		owed, err := s.owed(q, about.Session, about.Name, mostExplained)
 		found := make([]finding.Finding, len(owed))
-		for i := range owed {
+		for i, v := range owed {
 			found[i] = finding.Finding{
-				Severity: finding.Info, Subject: "vote " + owed[i].ID(), Since: owed[i].OpenedAt,
-				Summary: fmt.Sprintf("%s has not voted in %q, which closes at %s", about.Name, owed[i].Title,
-					about.When(owed[i].Deadline)),
-				Commands: []finding.Command{{"vote", "get", owed[i].ID()}},
+				Severity: finding.Info, Subject: "vote " + v.Id, Since: v.OpenedAt.AsTime(),
+				Summary:  fmt.Sprintf("%s has not voted in %q, which closes at %s", about.Name, v.Title, about.When(v.Deadline.AsTime())),
+				Commands: []finding.Command{{"vote", "get", v.Id}},
 			}
 		}
 		return found, err
 	case finding.Everything:
-		return v.explainSession(q, &about)
+		return s.explainSession(q, &about)
 	default:
 		return nil, nil
 	}
 }
 
 // explainSession returns the open votes that wait for agents that have failed.
-func (v *Votes) explainSession(q store.Querier, about *finding.Question) ([]finding.Finding, error) {
-	open, err := all(q, selectOldestOpen, about.Session, mostExplained)
+func (s *Service) explainSession(q store.Querier, about *finding.Question) ([]finding.Finding, error) {
+	open, err := s.Open(q, about.Session, work.Filter[*pb.Vote]{}, mostExplained)
 	if err != nil {
 		return nil, err
 	}
 	var found []finding.Finding
-	for i := range open {
-		f, err := v.explain(q, &open[i], about)
+	for _, v := range open {
+		f, err := s.finding(q, about, v)
 		if err != nil {
 			return nil, err
 		}
@@ -59,32 +102,32 @@ func (v *Votes) explainSession(q store.Querier, about *finding.Question) ([]find
 	return found, nil
 }
 
-func (v *Votes) explain(q store.Querier, vote *Vote, about *finding.Question) (finding.Finding, error) {
+func (s *Service) finding(q store.Querier, about *finding.Question, v *pb.Vote) (finding.Finding, error) {
 	f := finding.Finding{
-		Severity: finding.Info, Subject: "vote " + vote.ID(), Since: vote.OpenedAt,
-		Commands: []finding.Command{{"vote", "get", vote.ID()}},
+		Severity: finding.Info, Subject: "vote " + v.Id, Since: v.OpenedAt.AsTime(),
+		Commands: []finding.Command{{"vote", "get", v.Id}},
 	}
-	if !vote.Open() {
-		f.Since = vote.ClosedAt
-		f.Summary = fmt.Sprintf("%q closed at %s: %s", vote.Title, about.When(vote.ClosedAt), vote.result())
+	if v.State != open {
+		f.Since = v.ClosedAt.AsTime()
+		f.Summary = fmt.Sprintf("%q closed at %s: %s", v.Title, about.When(f.Since), result(v))
 		return f, nil
 	}
-	f.Summary = fmt.Sprintf("%q is open until %s; %d of %d electors have voted", vote.Title,
-		about.When(vote.Deadline), vote.Ballots, vote.Electors)
-	if about.Mine(vote.Opener) {
-		f.Commands = append(f.Commands, finding.Command{"vote", "close", vote.ID()})
+	f.Summary = fmt.Sprintf("%q is open until %s; %d of %d electors have voted", v.Title,
+		about.When(v.Deadline.AsTime()), v.Ballots, v.Electors)
+	if about.Mine(v.Opener) {
+		f.Commands = append(f.Commands, finding.Command{"vote", "close", v.Id})
 	}
-	cast, err := ballots(q, vote.Key)
+	cast, err := s.ballots(q, v, "", maxElectors)
 	if err != nil {
 		return f, err
 	}
 	var missing, ended []string
 	for _, b := range cast {
-		if b.Left || !b.CastAt.IsZero() {
+		if b.Left || b.CastAt != nil {
 			continue
 		}
 		missing = append(missing, b.Agent)
-		a, known, err := v.dir.Find(q, about.Session, b.Agent)
+		a, known, err := s.Directory.Find(q, about.Session, b.Agent)
 		if err != nil {
 			return f, err
 		}

@@ -17,6 +17,7 @@ import (
 	"brokerd/internal/sessions"
 	"brokerd/internal/testkit"
 	"brokerd/internal/votes"
+	"brokerd/internal/work"
 )
 
 // The bounds are those of vote.proto.
@@ -92,6 +93,9 @@ func FuzzListVotes(f *testing.F) {
 // fuzzed returns the service of votes without sessions.
 func fuzzed(f *testing.F) *votes.Service {
 	clock := clockwork.NewRealClock()
-	st := testkit.Store(f, f.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(), votes.Migrations())
-	return votes.NewService(votes.New(st, events.New(st, clock, zap.NewNop()), directory.New(), testkit.NoPost{}, clock, zap.NewNop()))
+	st := testkit.Store(f, f.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(),
+		work.Migrations(), votes.Migrations())
+	return votes.New(&work.Desk{
+		Store: st, Events: events.New(st, clock, zap.NewNop()), Directory: directory.New(), Post: testkit.NoPost{}, Clock: clock, Log: zap.NewNop(),
+	})
 }

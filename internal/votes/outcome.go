@@ -1,79 +1,44 @@
 package votes
 
-import "math"
+import (
+	"math"
 
-// A Rule is the rule by which an option wins. The numbers are those of the API and of the table.
-type Rule int
-
-// The rules.
-const (
-	Plurality Rule = iota + 1 // the most ballots; several options with the most are a tie
-	Majority                  // more than half of the ballots
-	Unanimous                 // all ballots
+	pb "brokerd/gen/brokerd/v1"
 )
-
-// String returns the rule in lower case.
-func (r Rule) String() string {
-	return [...]string{"", "plurality", "majority", "unanimous"}[r]
-}
-
-// An Outcome is the result of a vote. The numbers are those of the API and of the table; 0 is open.
-type Outcome int
-
-// The outcomes.
-const (
-	Winner Outcome = iota + 1
-	Tie
-	NoMajority
-	NoQuorum
-)
-
-// String returns the outcome in lower case, as metrics and payloads have it.
-func (o Outcome) String() string {
-	return [...]string{"open", "winner", "tie", "no_majority", "no_quorum"}[o]
-}
-
-// A Quorum is how many ballots a vote needs: a number or, if that is 0, a share of the electors. The
-// zero value needs one ballot.
-type Quorum struct {
-	Ballots int
-	Share   float64 // greater than 0, at most 1; 0 = none
-}
 
 // fraction is up to which part of a ballot a share needs no further ballot. It is far more than the
 // error of a share such as 2/3 as a binary number.
 const fraction = 1e-6
 
-// Required returns how many ballots the quorum requires of a number of electors: at least one.
-func (q Quorum) Required(electors int) int {
-	n := q.Ballots
+// Required returns how many ballots a quorum requires of a number of electors: at least one.
+func Required(q *pb.Quorum, electors int32) int32 {
+	n := q.GetBallots()
 	if n == 0 {
-		n = int(math.Ceil(q.Share*float64(electors) - fraction))
+		n = int32(math.Ceil(q.GetShare()*float64(electors) - fraction))
 	}
 	return max(n, 1)
 }
 
-// Count returns the outcome of a vote, and the position of the option that won, -1 if none did.
-// electors is the number of those that remain and of those that have left with a ballot. The quorum
-// comes first: with fewer ballots than it requires the outcome is NoQuorum, whatever the rule.
-func Count(rule Rule, quorum Quorum, electors int, ballots []int) (Outcome, int) {
-	cast, most, leader, leaders := 0, 0, -1, 0
-	for i, n := range ballots {
-		cast += n
+// Count returns the outcome of a vote, and the option that won, empty if none did. The quorum comes
+// first: with fewer ballots than it requires the outcome is NO_QUORUM, whatever the rule.
+func Count(v *pb.Vote) (outcome pb.VoteOutcome, winner string) {
+	cast, most, leader, leaders := int32(0), int32(0), "", 0
+	for _, t := range v.Tally {
+		cast += t.Ballots
 		switch {
-		case n > most:
-			most, leader, leaders = n, i, 1
-		case n == most:
+		case t.Ballots > most:
+			most, leader, leaders = t.Ballots, t.Option, 1
+		case t.Ballots == most:
 			leaders++
 		}
 	}
 	switch {
-	case cast < quorum.Required(electors):
-		return NoQuorum, -1
-	case rule == Plurality && leaders > 1:
-		return Tie, -1
-	case rule == Majority && 2*most <= cast, rule == Unanimous && most < cast:
-		return NoMajority, -1
+	case cast < Required(v.Quorum, v.Electors):
+		return pb.VoteOutcome_VOTE_OUTCOME_NO_QUORUM, ""
+	case v.Rule == pb.VoteRule_VOTE_RULE_PLURALITY && leaders > 1:
+		return pb.VoteOutcome_VOTE_OUTCOME_TIE, ""
+	case v.Rule == pb.VoteRule_VOTE_RULE_MAJORITY && 2*most <= cast, v.Rule == pb.VoteRule_VOTE_RULE_UNANIMOUS && most < cast:
+		return pb.VoteOutcome_VOTE_OUTCOME_NO_MAJORITY, ""
 	}
-	return Winner, leader
+	return pb.VoteOutcome_VOTE_OUTCOME_WINNER, leader
 }

@@ -74,15 +74,16 @@ func TestList_PagesHaveABoundedSize(t *testing.T) {
 	for i := range options {
 		options[i] = fmt.Sprintf("%02d%s", i, strings.Repeat("x", 510))
 	}
-	for range 60 { // 1.5 MiB of options
+	const n = 100
+	for range n { // 2.5 MiB of options
 		a.open(&pb.OpenVoteRequest{Options: options})
 	}
 	first, err := a.ListVotes(w.ctx, &pb.ListVotesRequest{PageSize: 1000})
 	must(t, err)
 	rest, err := a.ListVotes(w.ctx, &pb.ListVotesRequest{PageSize: 1000, PageToken: first.GetNextPageToken()})
 	must(t, err)
-	if n, m := len(first.GetVotes()), len(rest.GetVotes()); n == 60 || n+m != 60 || rest.GetNextPageToken() != "" {
-		t.Errorf("pages of %d and %d votes, want 60 in two", n, m)
+	if a, b := len(first.GetVotes()), len(rest.GetVotes()); a == n || a+b != n || rest.GetNextPageToken() != "" {
+		t.Errorf("pages of %d and %d votes, want %d in two", a, b, n)
 	}
 }
 
@@ -223,11 +224,11 @@ func TestRetention_ClosedVotesGoIntoTheArchiveAndTheExport(t *testing.T) {
 	text, err := io.ReadAll(z)
 	must(t, err)
 	var line struct {
-		ID, Title, Outcome, Winner string
-		Ballots                    []struct{ Agent, Option, Reason string }
+		Vote    struct{ ID, Title, Outcome, Winner string }
+		Ballots []struct{ Agent, Option, Reason string }
 	}
 	must(t, json.Unmarshal(text, &line))
-	if line.ID != old.GetId() || line.Title != "old" || line.Outcome != "winner" || line.Winner != "no" ||
+	if line.Vote.ID != old.GetId() || line.Vote.Title != "old" || line.Vote.Outcome != "winner" || line.Vote.Winner != "no" ||
 		len(line.Ballots) != 1 || line.Ballots[0].Reason != "too early" {
 		t.Errorf("archived as %s", text)
 	}
@@ -239,8 +240,8 @@ func TestRetention_ClosedVotesGoIntoTheArchiveAndTheExport(t *testing.T) {
 	exported, err := os.ReadFile(filepath.Join(w.Dir(), out.GetArchive(), "votes.jsonl"))
 	must(t, err)
 	lines := strings.Split(strings.TrimSpace(string(exported)), "\n")
-	if len(lines) != 2 || !strings.HasPrefix(lines[0], `{"archived":true,"id":"`+old.GetId()) ||
-		!strings.HasPrefix(lines[1], `{"archived":false,"id":"`+open.GetId()) {
+	if len(lines) != 2 || !strings.HasPrefix(lines[0], `{"archived":true,"vote":{"id":"`+old.GetId()) ||
+		!strings.HasPrefix(lines[1], `{"archived":false,"vote":{"id":"`+open.GetId()) {
 		t.Errorf("exported as %s", exported)
 	}
 }

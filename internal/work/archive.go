@@ -3,6 +3,7 @@ package work
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 
 // line returns what exports and the archive have of an item: the JSON of the API.
 func (t *Table[T]) line(q store.Querier, r row[T]) ([]byte, error) {
-	if _, err := t.merge(q, r); err != nil {
+	if _, err := t.merge(q, r, math.MaxInt64); err != nil {
 		return nil, err
 	}
 	var record proto.Message = r.item

@@ -2,10 +2,10 @@ package work
 
 import (
 	"errors"
+	"math"
 	"strconv"
 	"time"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"brokerd/internal/store"
@@ -73,7 +73,9 @@ func (t *Table[T]) check(q store.Querier, rows *store.Rows) (problems []string, 
 	if r.item.GetId() != ID(t.Letter, r.key) || r.item.GetRevision() != revision || !c.equal(t.Columns(r.item)) {
 		problems = append(problems, name+"its columns are not those of its message")
 	}
-	parts, err := t.Parts(q, r.key, "", MostRead)
+	parts, err := store.Collect(q.Query(selectAllParts, r.key), func(r *store.Rows) (p Part, err error) {
+		return p, r.Scan(&p.Name, &p.Revision, &p.Body)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -81,12 +83,11 @@ func (t *Table[T]) check(q store.Querier, rows *store.Rows) (problems []string, 
 		if p.Revision > revision {
 			problems = append(problems, name+"the part "+p.Name+" is newer than the item")
 		}
-		if len(t.PartFields) > 0 {
-			err = errors.Join(err, proto.UnmarshalOptions{Merge: true}.Unmarshal(p.Body, r.item))
-		}
 	}
-	if err != nil {
+	if _, err := t.merge(q, r, math.MaxInt64); errors.Is(err, ErrDamaged) {
 		return append(problems, name+"its parts cannot be decoded"), nil
+	} else if err != nil {
+		return nil, err
 	}
 	if t.Kind.Check != nil {
 		for _, says := range t.Kind.Check(r.item, parts) {

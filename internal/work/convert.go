@@ -26,16 +26,16 @@ func (o *Old[T]) Part(name string, revision int64, body proto.Message) {
 	o.parts = append(o.parts, oldPart{name, revision, body})
 }
 
-// Convert makes items of the rows of an old table, and drops that. The query returns rows after a number,
-// in the order of their numbers.
-func Convert[T Message](d store.Converter, query, drop string, k Kind[T], read func(*store.Rows) (Old[T], error)) error {
+// Convert makes items of the rows of an old table. The query returns rows after a number, in the order of
+// their numbers.
+func Convert[T Message](d store.Converter, query string, k Kind[T], read func(*store.Rows) (Old[T], error)) error {
 	for after := int64(0); ; {
 		page, err := store.Collect(d.Query(query, after), read)
 		if err != nil {
 			return fmt.Errorf("convert %ss: %w", k.Noun, err)
 		}
 		if len(page) == 0 {
-			return d.Exec(drop)
+			return nil
 		}
 		for i := range page {
 			if err := k.store(d, &page[i]); err != nil {

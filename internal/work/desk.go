@@ -9,7 +9,6 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"brokerd/internal/directory"
 	"brokerd/internal/events"
@@ -36,6 +35,13 @@ type Tx struct {
 	Actor   directory.Agent // that makes the change; its name is system for operators and the broker
 	Quiet   bool            // the events go to no channels
 	Flag    bool            // what the answer says beside the item; Change keeps it for a repeated call
+}
+
+// ByBroker returns the Tx for a change that the broker makes by itself because of the change at hand.
+func (t *Tx) ByBroker() *Tx {
+	u := *t
+	u.Actor = Broker
+	return &u
 }
 
 // Broker is the actor of changes that the broker makes by itself.
@@ -123,22 +129,21 @@ type Request interface {
 	GetRequestId() string
 }
 
-// kept is what the broker keeps of an answer for a repeated call.
+// kept is what the broker keeps of an answer for a repeated call: the row, whose parts never change.
 type kept struct {
 	ID       int64
 	Revision int64
-	Flag     bool `json:",omitempty"`
+	Flag     bool   `json:",omitempty"`
+	Item     []byte // the message of the row; nil = kept by an earlier version of the broker
 
-	// Of answers that an earlier version of the broker has kept whole.
-	Key     int64               `json:",omitempty"` // of a vote
-	Vote    struct{ Key int64 } `json:",omitzero"`  // one that was closed
-	Already bool                `json:",omitempty"` // it had been closed before
+	// The number of a vote that an earlier version has kept, or of one that it has closed.
+	Key  int64               `json:",omitempty"`
+	Vote struct{ Key int64 } `json:",omitzero"`
 }
 
-// Change makes one change of the caller, once for each request id, and returns the item that fn
-// returns. A repeated call gets the item as it is then; one that has been removed since has its id and
-// revision alone. flag is the Flag that fn has set, in the first call also for a repeated one. Errors:
-// those of fn, of idempotency.Request and of directory.Directory.
+// Change makes one change of the caller, once for each request id, and returns the item that fn returns.
+// A repeated call gets the same; if the item has been removed since, it lacks the PartFields. flag is the
+// Flag that fn has set. Errors: those of fn, of idempotency.Request and of directory.Directory.
 func (t *Table[T]) Change(ctx context.Context, in Request, fn func(tx *Tx) (T, error)) (item T, flag bool, err error) {
 	dropUnknown(in.ProtoReflect())
 	req, err := idempotency.Of(ctx, callName(in), in.GetRequestId(), in)
@@ -157,7 +162,8 @@ func (t *Table[T]) Change(ctx context.Context, in Request, fn func(tx *Tx) (T, e
 			}
 			flag = u.Flag
 			k = kept{ID: t.Key(item), Revision: item.GetRevision(), Flag: flag}
-			return nil
+			k.Item, err = proto.Marshal(t.head(item))
+			return err
 		})
 		if err == nil && seen {
 			item, flag, err = t.recall(tx, k)
@@ -167,18 +173,23 @@ func (t *Table[T]) Change(ctx context.Context, in Request, fn func(tx *Tx) (T, e
 	return item, flag, err
 }
 
-// recall returns what a repeated call gets.
+// recall returns what a repeated call gets. Of answers that an earlier version of the broker has kept, it
+// returns the item as it is now.
 func (t *Table[T]) recall(q store.Querier, k kept) (item T, flag bool, err error) {
-	id := max(k.ID, k.Key, k.Vote.Key)
-	item, _, found, err := t.ByKey(q, id)
-	if err == nil && !found {
-		item = newItem[T]()
-		m := item.ProtoReflect()
-		fields := m.Descriptor().Fields()
-		m.Set(fields.ByName("id"), protoreflect.ValueOfString(ID(t.Letter, id)))
-		m.Set(fields.ByName("revision"), protoreflect.ValueOfInt64(k.Revision))
+	if k.Item == nil {
+		key := max(k.ID, k.Key, k.Vote.Key)
+		item, _, found, err := t.ByKey(q, key)
+		if err == nil && !found {
+			err = Missing(t.Noun, ID(t.Letter, key))
+		}
+		return item, false, err
 	}
-	return item, k.Flag || k.Already, err
+	r := row[T]{key: k.ID, item: newItem[T]()}
+	if err := proto.Unmarshal(k.Item, r.item); err != nil {
+		return item, false, fmt.Errorf("read the kept %s %s: %w", t.Noun, ID(t.Letter, k.ID), err)
+	}
+	_, err = t.merge(q, r, k.Revision)
+	return r.item, k.Flag, err
 }
 
 // callName returns the name of the RPC that a message is the request of.

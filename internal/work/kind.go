@@ -36,10 +36,16 @@ type Kind[T Message] struct {
 	Columns func(T) Columns
 	// Title returns one line for people.
 	Title func(T) string
-	// PartFields are the fields of an item that are in its parts: each part is a message of the kind with
-	// some of these fields. Get, exports and the archive merge the parts into the item, in the order of
-	// their names. None = the parts are messages of another type, and only the feature reads them.
+	// PartFields are the fields of an item that are in its parts and not in its row. A part whose name is
+	// that of such a field, or begins with it and a dash, is a message of the kind with that field. Get,
+	// exports and the archive merge these parts into the item, in the order of their names. Such a part never
+	// changes once it is stored: what changes is in the row. Other parts are messages of the feature's
+	// choice.
 	PartFields []protoreflect.Name
+	// Split returns an item as its row has it, with PartFields of which the row has something too; Join makes
+	// the item of the row and its merged parts. Nil = the row has nothing of them.
+	Split func(T) T
+	Join  func(T)
 	// Record returns what exports and the archive have of an item; nil = the item as Get returns it.
 	Record func(q store.Querier, item T) (proto.Message, error)
 	// Due makes the change of an item whose time has come. Nil = items have no deadlines.
@@ -73,20 +79,28 @@ func newItem[T Message]() T {
 	return none.ProtoReflect().New().Interface().(T)
 }
 
-// head returns an item without the fields that are in its parts. It shares the values with the item.
+// head returns what the row has of an item. It shares the values with the item.
 func (k *Kind[T]) head(item T) T {
-	if len(k.PartFields) == 0 {
+	if k.Split != nil {
+		return k.Split(item)
+	}
+	return Without(item, k.PartFields...)
+}
+
+// Without returns an item without some fields. It shares the values of the others with the item.
+func Without[T Message](item T, fields ...protoreflect.Name) T {
+	if len(fields) == 0 {
 		return item
 	}
-	head := newItem[T]()
-	to := head.ProtoReflect()
+	rest := newItem[T]()
+	to := rest.ProtoReflect()
 	item.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		if !slices.Contains(k.PartFields, f.Name()) {
+		if !slices.Contains(fields, f.Name()) {
 			to.Set(f, v)
 		}
 		return true
 	})
-	return head
+	return rest
 }
 
 // stateName returns the state of an item as events, exports and brokerctl spell it.

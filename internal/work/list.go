@@ -131,7 +131,7 @@ func (t *Table[T]) page(q store.Querier, session int64, f *Filter[T], after int6
 			return items, last, nil
 		}
 		if f.Whole {
-			parts, err := t.merge(q, r)
+			parts, err := t.merge(q, r, math.MaxInt64)
 			if err != nil {
 				return nil, 0, err
 			}

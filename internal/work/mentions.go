@@ -2,6 +2,7 @@ package work
 
 import (
 	"encoding/json"
+	"math"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -147,7 +148,7 @@ func (t *Table[T]) ArtifactMentions(q store.Querier, session, after int64, texts
 		if err != nil {
 			return after, false, err
 		}
-		parts, err := t.merge(q, r)
+		parts, err := t.merge(q, r, math.MaxInt64)
 		if err != nil {
 			return after, false, err
 		}

@@ -107,7 +107,10 @@ const selectPart = `
 SELECT part, revision, body FROM item_parts WHERE item = ? AND part = ?`
 
 const selectParts = `
-SELECT part, revision, body FROM item_parts WHERE item = ? AND part > ? ORDER BY part LIMIT ?`
+SELECT part, revision, body FROM item_parts WHERE item = ? AND part >= ? AND part < ? AND part <> ? ORDER BY part LIMIT ?`
+
+const selectAllParts = `
+SELECT part, revision, body FROM item_parts WHERE item = ? ORDER BY part`
 
 // itemFilter restricts to the states of a bit set, and to values that are not empty.
 const itemFilter = `

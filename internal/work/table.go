@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"go.uber.org/zap"
@@ -146,41 +147,62 @@ func (t *Table[T]) ByKey(q store.Querier, key int64) (item T, session int64, fou
 		return item, 0, false, nil
 	}
 	if err == nil {
-		_, err = t.merge(q, r)
+		_, err = t.merge(q, r, math.MaxInt64)
 	}
 	return r.item, r.session, err == nil, err
 }
 
-// merge adds the PartFields to an item, and returns how many bytes they have.
-func (t *Table[T]) merge(q store.Querier, r row[T]) (size int, err error) {
-	if len(t.PartFields) == 0 {
-		return 0, nil
-	}
-	parts, err := t.Parts(q, r.key, "", MostRead)
-	for _, p := range parts {
-		size += len(p.Body)
-		if err := (proto.UnmarshalOptions{Merge: true}).Unmarshal(p.Body, r.item); err != nil {
-			return size, fmt.Errorf("%s %s, part %s: %w: %w", t.Noun, ID(t.Letter, r.key), p.Name, ErrDamaged, err)
+// merge adds the PartFields as they were at a revision to an item, and returns how many bytes they have.
+func (t *Table[T]) merge(q store.Querier, r row[T], revision int64) (size int, err error) {
+	for _, field := range t.PartFields {
+		parts, err := t.Parts(q, r.key, string(field), "", MostRead)
+		if err != nil {
+			return size, err
+		}
+		for _, p := range parts {
+			if p.Revision > revision {
+				continue
+			}
+			size += len(p.Body)
+			if err := (proto.UnmarshalOptions{Merge: true}).Unmarshal(p.Body, r.item); err != nil {
+				return size, fmt.Errorf("%s %s, part %s: %w: %w", t.Noun, ID(t.Letter, r.key), p.Name, ErrDamaged, err)
+			}
 		}
 	}
-	return size, err
+	if t.Join != nil && size > 0 {
+		t.Join(r.item)
+	}
+	return size, nil
 }
 
 // Await returns an item of the caller's session, and waits up to wait until a condition holds for it.
 // Errors: fault.NotFound, and as directory.Directory has them.
 func (t *Table[T]) Await(ctx context.Context, id string, wait time.Duration, until func(T) bool) (item T, err error) {
-	key, err := ParseID(t.Noun, t.Letter, id)
-	if err != nil {
-		return item, err
-	}
-	err = t.hub.Await(ctx, wait, []int64{key}, func() (bool, error) {
-		err := t.Read(ctx, func(snap *store.Snapshot, s directory.Session) (err error) {
-			item, err = t.Get(snap, s.ID, id)
-			return err
-		})
-		return err == nil && until(item), err
+	err = t.AwaitIn(ctx, id, wait, func(_ *store.Snapshot, found T) (bool, error) {
+		item = found
+		return until(item), nil
 	})
 	return item, err
+}
+
+// AwaitIn is Await with a function that reads more in the snapshot of the item.
+func (t *Table[T]) AwaitIn(
+	ctx context.Context, id string, wait time.Duration, until func(snap *store.Snapshot, item T) (bool, error),
+) error {
+	key, err := ParseID(t.Noun, t.Letter, id)
+	if err != nil {
+		return err
+	}
+	return t.hub.Await(ctx, wait, []int64{key}, func() (done bool, err error) {
+		err = t.Read(ctx, func(snap *store.Snapshot, s directory.Session) error {
+			item, err := t.Get(snap, s.ID, id)
+			if err == nil {
+				done, err = until(snap, item)
+			}
+			return err
+		})
+		return done, err
+	})
 }
 
 // Read reads in a snapshot of the caller's session. Errors: those of fn, and as directory.Directory has
@@ -259,11 +281,11 @@ func (t *Table[T]) Part(q store.Querier, key int64, name string) (p Part, found 
 	return p, err == nil, err
 }
 
-// Parts returns the parts of an item after a name, in the order of their names, at most limit.
-func (t *Table[T]) Parts(q store.Querier, key int64, after string, limit int) ([]Part, error) {
-	return store.Collect(q.Query(selectParts, key, after, limit), func(r *store.Rows) (p Part, err error) {
-		return p, r.Scan(&p.Name, &p.Revision, &p.Body)
-	})
+// Parts returns the parts of an item whose name is a field, or begins with it and a dash, after a name, in
+// the order of their names, at most limit.
+func (t *Table[T]) Parts(q store.Querier, key int64, field, after string, limit int) ([]Part, error) {
+	rows := q.Query(selectParts, key, max(field, after), field+".", after, limit) // '.' follows '-'
+	return store.Collect(rows, func(r *store.Rows) (p Part, err error) { return p, r.Scan(&p.Name, &p.Revision, &p.Body) })
 }
 
 // deadlines returns the items that are due next.
