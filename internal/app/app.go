@@ -227,7 +227,7 @@ func (a *App) start(ctx context.Context) error {
 	if measured != nil {
 		desk.Observer = measured
 	}
-	p.blockers = blockers.New(p.store, p.events, p.directory, letters, c.Clock, log.Named("blockers"))
+	p.blockers = blockers.New(desk)
 	connectBlockers(p)
 	p.tasks = tasks.New(p.store, p.events, p.directory, letters, c.Clock, log.Named("tasks"))
 	connectTasks(p)
@@ -299,7 +299,6 @@ func (a *App) start(ctx context.Context) error {
 		p.offers.Observe(measured)
 		p.locks.Observe(measured)
 		p.decisions.Observe(measured)
-		p.blockers.Observe(measured)
 		p.tasks.Observe(measured)
 		options.Observer = measured
 	}
@@ -348,7 +347,7 @@ func (a *App) start(ctx context.Context) error {
 		},
 		agents:    agents.NewService(p.agents),
 		artifacts: artifacts.NewService(p.artifacts),
-		blockers:  blockers.NewService(p.blockers),
+		blockers:  p.blockers,
 		catalog:   catalog.NewService(p.catalog),
 		auth:      auth.NewService(p.auth),
 		handoffs:  p.handoffs,

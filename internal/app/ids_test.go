@@ -17,7 +17,6 @@ func TestTables_RowIdsThatOthersReferToAreNeverReused(t *testing.T) {
 		"meta":              "has one row",
 		"sessions":          "takes its ids from the counter",
 		"events":            "takes its ids from the counter",
-		"blockers":          "takes its ids from the counter",
 		"items":             "takes its ids from the counter",
 		"decisions":         "takes its ids from the counter",
 		"decision_verdicts": "takes its ids from the counter",

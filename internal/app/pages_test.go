@@ -195,7 +195,7 @@ func TestDeregister_EndsManyItemsInPages(t *testing.T) {
 		"votes without builder": `SELECT count(*) FROM item_parts WHERE part = 'ballot-builder' AND hex(body) LIKE '%3001'`,
 		"escalated decisions":   `SELECT count(*) FROM decisions WHERE state = 3`,
 		"rejected handoffs":     `SELECT count(*) FROM items WHERE kind = 3 AND state = 3`,
-		"open blockers":         `SELECT count(*) FROM blockers WHERE state = 1`,
+		"open blockers":         `SELECT count(*) FROM items WHERE kind = 2 AND state = 1`,
 	} {
 		if got := testkit.Number(t, c.Dir(), query); got != n {
 			t.Errorf("%d %s, want %d", got, what, n)
@@ -206,7 +206,7 @@ func TestDeregister_EndsManyItemsInPages(t *testing.T) {
 		t.Errorf("%d letters of votes became dead letters", n)
 	}
 	c.deregister("lead")
-	c.awaitNone(`SELECT (SELECT count(*) FROM work_backlog) + (SELECT count(*) FROM blockers WHERE state < 3)
+	c.awaitNone(`SELECT (SELECT count(*) FROM work_backlog) + (SELECT count(*) FROM items WHERE kind = 2 AND state < 3)
 		+ (SELECT count(*) FROM decisions WHERE state <= 3)`)
 	c.wantPages("blocker.resolved", "decision.cancelled")
 }
@@ -268,7 +268,6 @@ func TestDue_DamagedItemDelaysNoOther(t *testing.T) {
 	for _, row := range []struct{ table, column, due string }{
 		{"items", "item", `SELECT count(*) FROM items WHERE finished_at IS NOT NULL`},
 		{"decisions", "verdicts", `SELECT count(*) FROM decisions WHERE state = 3`},
-		{"blockers", "timeline", `SELECT count(*) FROM blockers WHERE escalations > 0`},
 	} {
 		first := testkit.Number(t, c.Dir(), `SELECT min(id) FROM `+row.table)
 		c.Restart(func() {
@@ -295,19 +294,19 @@ func TestLists_ReadABoundedNumberOfRows(t *testing.T) {
 	c.Restart(func() {
 		numbers := `WITH RECURSIVE n(i) AS (SELECT 1000 UNION ALL SELECT i + 1 FROM n WHERE i < 21499) ` // 20,500 of them
 		for _, statement := range []string{
-			`UPDATE meta SET revision = 100000`,
+			`UPDATE meta SET revision = 200000`,
 			numbers + `INSERT INTO decisions (id, session, kind, state, opened_by, agent, title, scope, task_id, thread, verdicts, round, max_rounds,
 				pass_token, opened_at, changed_at, revision, message_type, outcome_type)
 				SELECT i, 1, 2, 5, 'lead', 'builder', 't', 's', 'x', 'd', '[]', 1, 3, 0, 1, 1, i, 'a', 'b' FROM n`,
-			numbers + `INSERT INTO blockers (id, session, revision, state, agent, reason, severity, awaited_kind, awaited, task_id, task_blocked,
-				auto_resolve, raised_at, escalations, next_role, resolved_at, timeline)
-				SELECT i, 1, i, 3, 'lead', 'r', 2, 0, '', '', 0, 0, 1, 0, 0, 1,
-					'[{"step":1,"revision":' || i || '},{"step":5,"revision":' || i || '}]' FROM n`,
 		} {
 			testkit.Change(t, c.Dir(), statement)
 		}
 		const n = 20_500
 		at := &timestamppb.Timestamp{Nanos: 1}
+		c.insertItems(2, "b", 90_000, n, 3, func(id string, revision int64) proto.Message {
+			entries := []*pb.BlockerTimelineEntry{{Step: 1, Revision: revision}, {Step: 5, Revision: revision}}
+			return &pb.Blocker{Id: id, Revision: revision, State: pb.BlockerState_BLOCKER_STATE_RESOLVED, Agent: "lead", ResolvedAt: at, Timeline: entries}
+		})
 		c.insertItems(3, "h", 30_000, n, 3, func(id string, revision int64) proto.Message {
 			return &pb.Handoff{Id: id, Revision: revision, State: pb.HandoffState_HANDOFF_STATE_REJECTED, From: "lead", SettledAt: at}
 		})

@@ -46,7 +46,7 @@ type parts struct {
 	auth          *auth.Registry
 	backlog       *backlog.Chores
 	backup        *backup.Maker
-	blockers      *blockers.Board
+	blockers      *blockers.Service
 	broker        *broker.Broker
 	catalog       *catalog.Catalog
 	channels      *channels.Registry

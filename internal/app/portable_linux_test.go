@@ -27,13 +27,12 @@ import (
 // unportable are the statements that PostgreSQL cannot prepare, by package and constant, with the reason. The list may
 // only shrink.
 var unportable = map[string]string{
-	"blockers.invariants": "JSON in a check of CheckDatabase",
-	"store.checkBefore":   "SQLite's list of tables",
-	"store.create":        "SQLite's list of tables",
-	"store.keepLog":       "SQLite's list of tables",
-	"store.tables":        "SQLite's list of tables",
-	"tasks.invariants":    "JSON in a check of CheckDatabase",
-	"testkit.Ruin":        "SQLite's list of tables",
+	"store.checkBefore": "SQLite's list of tables",
+	"store.create":      "SQLite's list of tables",
+	"store.keepLog":     "SQLite's list of tables",
+	"store.tables":      "SQLite's list of tables",
+	"tasks.invariants":  "JSON in a check of CheckDatabase",
+	"testkit.Ruin":      "SQLite's list of tables",
 }
 
 // TestQueries_PostgreSQLPreparesEveryStatement prepares every statement in the source of every package on PostgreSQL,

@@ -24,7 +24,6 @@ var scans = map[string]string{
 	"artifacts.allContents":          "CheckDatabase",
 	"artifacts.invariants":           "CheckDatabase",
 	"auth.selectAll":                 "once, at the start; at most 20,000 credentials",
-	"blockers.invariants":            "CheckDatabase",
 	"backlog.deleteDepartures":       "departures that are not finished alone, when a session closes",
 	"admission.selectGated":          "halted agents and open breakers alone",
 	"admission.selectOpenBreakers":   "once, at the start; agents that have failed alone",

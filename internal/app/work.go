@@ -111,10 +111,7 @@ func partsOfWork(p *parts) []retention.Part {
 			File: "decisions.jsonl", Kind: "decisions", Lines: p.decisions.Records, Erase: p.decisions.Erase,
 			Finished: p.decisions.Finished, CountFinished: p.decisions.CountFinished, Remove: byKey(p.decisions.Remove),
 		},
-		{
-			File: "blockers.jsonl", Kind: "blockers", Lines: p.blockers.Records, Erase: p.blockers.Erase,
-			Finished: p.blockers.Finished, CountFinished: p.blockers.CountFinished, Remove: byKey(p.blockers.Remove),
-		},
+		retention.WorkPart("blockers", p.blockers),
 		retention.WorkPart("handoffs", p.handoffs),
 		retention.WorkPart("votes", p.votes),
 		{
@@ -135,10 +132,7 @@ func connectBlockers(p *parts) {
 	p.agents.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error {
 		return p.blockers.AgentGone(tx, a.Session, a.Name)
 	})
-	p.sessions.OnClosed(func(tx *store.Tx, s sessions.Session) error {
-		p.blockers.SessionClosed(tx, s.ID)
-		return nil
-	})
+	p.sessions.OnClosed(func(tx *store.Tx, s sessions.Session) error { return p.blockers.SessionClosed(tx, s.ID) })
 }
 
 // connectHandoffs registers what happens to handoffs when something else changes.
@@ -186,20 +180,14 @@ func connectDecisions(p *parts) {
 }
 
 // reports makes and resolves the blockers that published events are about.
-type reports struct{ blockers *blockers.Board }
+type reports struct{ blockers *blockers.Service }
 
 // Report implements events.Blockers.
 func (r reports) Report(tx *store.Tx, c identity.Caller, o events.Obstacle) (string, error) {
 	if o.Over {
-		x, err := r.blockers.ResolveReported(tx, c, o.ID, o.Task, o.Resolution)
-		return x.Name(), err
+		return r.blockers.ResolveReported(tx, c, o.ID, o.Task, o.Resolution)
 	}
-	d := blockers.Draft{Reason: o.Reason, Task: o.Task, Severity: blockers.ParseSeverity(o.Severity)}
-	if o.Awaited != "" {
-		d.Awaited = blockers.Awaited{Kind: blockers.Agent, Name: o.Awaited}
-	}
-	x, err := r.blockers.RaiseReported(tx, c, d)
-	return x.Name(), err
+	return r.blockers.RaiseReported(tx, c, blockers.Report{Reason: o.Reason, Task: o.Task, Severity: o.Severity, Awaited: o.Awaited})
 }
 
 // reviewTokens passes the tokens of reviews.

@@ -1,254 +1,189 @@
 package blockers
 
 import (
-	"context"
+	"cmp"
 	"encoding/json"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
-	"brokerd/internal/idempotency"
-	"brokerd/internal/identity"
-	"brokerd/internal/store"
 	"brokerd/internal/validate"
 	"brokerd/internal/work"
 )
 
-// A Draft is a blocker to raise.
-type Draft struct {
-	Reason      string
-	Severity    Severity
-	Awaited     Awaited
-	Task        string
-	Recipients  []Recipient // none = the first role of escalate_to that has an agent
-	AutoResolve bool
-	quiet       bool // the event of the change goes to no channels
-}
-
-// Raise raises a blocker. Errors: fault.NotFound for an unknown recipient; fault.Exhausted
-// (TOO_MANY_BLOCKERS); as directory.Directory and work.Post have them.
-func (b *Board) Raise(ctx context.Context, c identity.Caller, req idempotency.Request, d Draft) (Blocker, error) {
-	if err := b.post.Admit(ctx, c); err != nil {
-		return Blocker{}, err
+// raise raises a blocker. Errors: fault.NotFound for an unknown recipient; fault.Exhausted
+// (TOO_MANY_BLOCKERS); as work.Post has them.
+func (s *Service) raise(t *work.Tx, in *pb.RaiseBlockerRequest) (*pb.Blocker, error) {
+	n, err := s.CountOpen(t, t.Session.ID)
+	if err != nil {
+		return nil, err
 	}
-	return b.change(ctx, c, req, func(tx *store.Tx, s directory.Session, a directory.Agent) (Blocker, error) {
-		return b.raise(tx, s, a, d)
-	})
-}
-
-// Acknowledge records that the caller works on a blocker. Errors: fault.NotFound; fault.Precondition
-// (BLOCKER_RESOLVED, OWN_BLOCKER); fault.Exhausted (TOO_MANY_ACKNOWLEDGEMENTS); as directory.Directory has
-// them.
-func (b *Board) Acknowledge(ctx context.Context, c identity.Caller, req idempotency.Request, id, note string) (Blocker, error) {
-	return b.change(ctx, c, req, func(tx *store.Tx, s directory.Session, a directory.Agent) (Blocker, error) {
-		x, err := find(tx, s.ID, id)
-		if err == nil {
-			err = b.acknowledge(tx, a, &x, note)
-		}
-		return x, err
-	})
-}
-
-// Resolve ends a blocker. Errors: fault.NotFound; fault.Precondition (BLOCKER_RESOLVED); as
-// directory.Directory has them.
-func (b *Board) Resolve(ctx context.Context, c identity.Caller, req idempotency.Request, id, resolution string) (Blocker, error) {
-	if err := b.post.Admit(ctx, c); err != nil {
-		return Blocker{}, err
+	if n >= mostUnresolved {
+		return nil, fault.New(fault.Exhausted, "TOO_MANY_BLOCKERS",
+			"the session has %d blockers that are not resolved, which is its limit (unresolved_blockers): resolve some of them first", n)
 	}
-	return b.change(ctx, c, req, func(tx *store.Tx, s directory.Session, a directory.Agent) (Blocker, error) {
-		x, err := find(tx, s.ID, id)
-		if err == nil && x.State == Resolved {
-			err = x.errResolved()
-		}
-		if err == nil {
-			err = b.resolve(tx, a, &x, resolution)
-		}
-		return x, err
-	})
-}
-
-// change runs a change of the caller once.
-func (b *Board) change(
-	ctx context.Context, c identity.Caller, req idempotency.Request, fn func(*store.Tx, directory.Session, directory.Agent) (Blocker, error),
-) (Blocker, error) {
-	var out Blocker
-	err := b.store.Write(ctx, func(tx *store.Tx) error {
-		var kept keptBlocker
-		seen, err := req.Do(tx, &kept, func() error {
-			s, a, err := b.acting(tx, c)
-			if err == nil {
-				out, err = fn(tx, s, a)
-				kept = keep(&out)
-			}
-			return err
-		})
-		if err == nil && seen {
-			out, err = kept.blocker(tx)
-		}
-		return err
-	})
-	return out, err
-}
-
-func (b *Board) raise(tx *store.Tx, s directory.Session, a directory.Agent, d Draft) (Blocker, error) {
-	unresolved := 0
-	for _, state := range []State{Open, Acknowledged} {
-		var n int
-		if err := tx.QueryRow(countUnresolved, s.ID, int(state)).Scan(&n); err != nil {
-			return Blocker{}, err
-		}
-		unresolved += n
+	b := &pb.Blocker{
+		State: open, Agent: t.Actor.Name, Reason: in.GetReason(), Severity: cmp.Or(in.GetSeverity(), pb.BlockerSeverity_BLOCKER_SEVERITY_MEDIUM),
+		TaskId: in.GetTaskId(), AutoResolve: in.GetAutoResolve(), RaisedAt: work.Stamp(t.Now()),
 	}
-	if unresolved >= mostUnresolved {
-		return Blocker{}, fault.New(fault.Exhausted, "TOO_MANY_BLOCKERS",
-			"the session has %d blockers that are not resolved, which is its limit (unresolved_blockers): resolve some of them first", unresolved)
+	if in.GetAwaited().GetObject() != nil {
+		b.Awaited = in.GetAwaited()
 	}
-	x := Blocker{
-		Session: s.ID, State: Open, Agent: a.Name, Reason: d.Reason, Severity: d.Severity, Awaited: d.Awaited, Task: d.Task,
-		AutoResolve: d.AutoResolve, RaisedAt: tx.Now(), quiet: d.quiet,
-	}
-	recipients, err := b.recipients(tx, s, &x, d.Recipients)
+	recipients, err := s.recipients(t, b, in.GetRecipients())
 	if err == nil {
-		recipients, err = b.withAwaited(tx, &x, recipients)
+		recipients, err = s.withAwaited(t, b, recipients)
 	}
 	if err != nil {
-		return x, err
+		return nil, err
 	}
-	reached, err := b.reached(tx, &x)
+	reached, err := s.reached(t, b)
 	if err != nil {
-		return x, err
+		return nil, err
 	}
-	x.ID, err = b.append(tx, &x, a, "blocker.encountered", events.Warning, a.Name+" is blocked: "+x.headline(), map[string]any{
-		"reason": clip(x.Reason, mostQuoted), "severity": x.Severity.String(), "awaited": x.awaited(), "recipients": names(recipients),
+	b.Revision, err = s.Append(t, b, work.Event{
+		Type: "blocker.encountered", Severity: events.Warning, Summary: b.Agent + " is blocked: " + headline(b), Details: details(b, map[string]any{
+			"reason": work.Clip(b.Reason, mostQuoted), "severity": work.Word(b.Severity), "awaited": awaited(b), "recipients": names(recipients),
+		}),
 	})
 	if err != nil {
-		return x, err
+		return nil, err
 	}
-	x.Revision = x.ID
-	x.Timeline = []Entry{{Step: Raised, At: tx.Now(), Agent: a.Name, Revision: x.ID}}
+	b.Id = work.ID(s.Letter, b.Revision)
+	entries := []*pb.BlockerTimelineEntry{{Step: pb.BlockerStep_BLOCKER_STEP_RAISED, Agent: b.Agent}}
 	if !reached {
-		if x.Task != "" && b.tasks != nil {
-			if x.TaskBlocked, err = b.tasks.Block(tx, s.ID, x.Task, a, x.headline()); err != nil {
-				return x, err
-			}
+		notified, err := s.begin(t, b, recipients)
+		if err != nil {
+			return nil, err
 		}
-		for _, r := range recipients {
-			message, err := b.notify(tx, &x, a, r)
-			if err != nil {
-				return x, err
-			}
-			x.Timeline = append(x.Timeline, Entry{
-				Step: Notified, At: tx.Now(), Agent: a.Name, Recipient: r, Message: message, Revision: x.ID,
-			})
-		}
-		if s.BlockerTime > 0 {
-			x.EscalatesAt = tx.Now().Add(s.BlockerTime)
-		}
+		entries = append(entries, notified...)
 	}
-	if err := b.insert(tx, &x); err != nil {
-		return x, fmt.Errorf("store blocker: %w", err)
+	if err := s.add(t, b, entries); err != nil {
+		return nil, err
 	}
-	b.count(tx, "raised")
+	s.Count(t, "raised")
 	if reached {
-		return x, b.resolve(tx, directory.Agent{Name: identity.System}, &x, x.Awaited.reachedText())
+		return b, s.resolve(t.ByBroker(), b, reachedText(awaitedOf(b.Awaited)))
 	}
-	return x, nil
+	return b, nil
 }
 
-func (b *Board) insert(tx *store.Tx, x *Blocker) error {
-	timeline, err := json.Marshal(x.Timeline)
-	if err != nil {
+// begin blocks the task of a new blocker and notifies the recipients.
+func (s *Service) begin(t *work.Tx, b *pb.Blocker, recipients []*pb.BlockerRecipient) (notified []*pb.BlockerTimelineEntry, err error) {
+	if b.TaskId != "" && s.tasks != nil {
+		if b.TaskBlocked, err = s.tasks.Block(t.Tx, t.Session.ID, b.TaskId, t.Actor, headline(b)); err != nil {
+			return nil, err
+		}
+	}
+	for _, r := range recipients {
+		message, err := s.notify(t, b, r)
+		if err != nil {
+			return nil, err
+		}
+		notified = append(notified, &pb.BlockerTimelineEntry{
+			Step: pb.BlockerStep_BLOCKER_STEP_NOTIFIED, Agent: b.Agent, Recipient: r, Message: message,
+		})
+	}
+	b.Recipients = recipients
+	if t.Session.BlockerTime > 0 {
+		b.EscalatesAt = work.Stamp(t.Now().Add(t.Session.BlockerTime))
+	}
+	return notified, nil
+}
+
+// add stores a new blocker with its parts.
+func (s *Service) add(t *work.Tx, b *pb.Blocker, entries []*pb.BlockerTimelineEntry) error {
+	if err := s.Add(t, b); err != nil {
 		return err
 	}
-	tx.Exec(insertBlocker, x.ID, x.Session, x.Revision, int(x.State), x.Agent, x.Reason, int(x.Severity), int(x.Awaited.Kind),
-		x.Awaited.Name, x.Task, x.TaskBlocked, x.AutoResolve, x.RaisedAt, x.EscalatesAt, x.Escalations, x.NextRole, x.ResolvedAt, string(timeline))
-	b.calendar.Expect(tx, x.EscalatesAt)
-	return nil
+	if len(b.Reason) > rowReason {
+		if err := s.PutPart(t, b, "reason", &pb.Blocker{Reason: b.Reason}); err != nil {
+			return err
+		}
+	}
+	return s.addEntries(t, b, entries...)
 }
 
 // recipients returns the recipients of the first notification.
-func (b *Board) recipients(tx *store.Tx, s directory.Session, x *Blocker, named []Recipient) ([]Recipient, error) {
+func (s *Service) recipients(t *work.Tx, b *pb.Blocker, named []*pb.BlockerRecipient) ([]*pb.BlockerRecipient, error) {
 	for _, r := range named {
-		switch {
-		case r.Agent != "":
-			_, found, err := b.dir.Find(tx, s.ID, r.Agent)
-			if err == nil && !found {
-				err = work.UnknownAgent(tx, b.dir, s.ID, r.Agent)
-			}
-			if err != nil {
+		if r.GetAgent() != "" {
+			if err := s.Known(t, t.Session.ID, r.GetAgent()); err != nil {
 				return nil, err
 			}
-		default:
-			members, err := b.dir.Matching(tx, s.ID, directory.Selection{Role: r.Role})
-			if err == nil && len(members) == 0 {
-				err = fault.Missing("role", r.Role, "no agent of the role %q is registered in this session", r.Role)
-			}
-			if err != nil {
-				return nil, err
-			}
+			continue
+		}
+		members, err := s.Directory.Matching(t, t.Session.ID, directory.Selection{Role: r.GetRole()})
+		if err == nil && len(members) == 0 {
+			err = fault.Missing("role", r.GetRole(), "no agent of the role %q is registered in this session", r.GetRole())
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
 	if len(named) > 0 {
 		return named, nil
 	}
-	role, err := b.nextRole(tx, s, x)
+	role, err := s.nextRole(t, b)
 	if role == "" || err != nil {
 		return nil, err
 	}
-	return []Recipient{{Role: role}}, nil
+	return []*pb.BlockerRecipient{toRole(role)}, nil
 }
 
 // withAwaited adds the agent that a blocker awaits to the recipients of the first notification, unless
 // it has raised the blocker, is not registered or is a recipient already: by its name, or as the only
 // agent of a role.
-func (b *Board) withAwaited(tx *store.Tx, x *Blocker, list []Recipient) ([]Recipient, error) {
-	if x.Awaited.Kind != Agent || x.Awaited.Name == x.Agent {
+func (s *Service) withAwaited(t *work.Tx, b *pb.Blocker, list []*pb.BlockerRecipient) ([]*pb.BlockerRecipient, error) {
+	name := b.GetAwaited().GetAgent()
+	if name == "" || name == b.Agent {
 		return list, nil
 	}
-	_, found, err := b.dir.Find(tx, x.Session, x.Awaited.Name)
+	_, found, err := s.Directory.Find(t, t.Session.ID, name)
 	if err != nil || !found {
 		return list, err
 	}
 	for _, r := range list {
-		if r.Agent == x.Awaited.Name {
+		if r.GetAgent() == name {
 			return list, nil
 		}
-		if r.Role == "" {
+		if r.GetRole() == "" {
 			continue
 		}
-		members, err := b.dir.Matching(tx, x.Session, directory.Selection{Role: r.Role})
+		members, err := s.Directory.Matching(t, t.Session.ID, directory.Selection{Role: r.GetRole()})
 		if err != nil {
 			return nil, err
 		}
-		members = slices.DeleteFunc(members, func(m directory.Agent) bool { return m.Name == x.Agent })
-		if len(members) == 1 && members[0].Name == x.Awaited.Name {
+		members = slices.DeleteFunc(members, func(m directory.Agent) bool { return m.Name == b.Agent })
+		if len(members) == 1 && members[0].Name == name {
 			return list, nil
 		}
 	}
-	return append(slices.Clone(list), Recipient{Agent: x.Awaited.Name}), nil
+	return append(slices.Clone(list), toAgent(name)), nil
 }
 
 // nextRole returns the next role of escalate_to with an agent that is alive and has not raised the
 // blocker, or else with any other agent, and moves the blocker's position behind it. It returns no
 // role if there is none.
-func (b *Board) nextRole(tx *store.Tx, s directory.Session, x *Blocker) (string, error) {
+func (s *Service) nextRole(t *work.Tx, b *pb.Blocker) (string, error) {
+	roles := t.Session.EscalateTo
 	lost := -1 // the position of the first role whose other agents have all ended
-	for i := range s.EscalateTo {
-		at := (x.NextRole + i) % len(s.EscalateTo)
-		members, err := b.dir.Matching(tx, s.ID, directory.Selection{Role: s.EscalateTo[at]})
+	for i := range roles {
+		at := (int(b.NextRole) + i) % len(roles)
+		members, err := s.Directory.Matching(t, t.Session.ID, directory.Selection{Role: roles[at]})
 		if err != nil {
 			return "", err
 		}
 		for _, m := range members {
 			switch {
-			case m.Name == x.Agent:
+			case m.Name == b.Agent:
 			case !m.Ended():
-				x.NextRole = at + 1
-				return s.EscalateTo[at], nil
+				b.NextRole = int32(at + 1)
+				return roles[at], nil
 			case lost < 0:
 				lost = at
 			}
@@ -257,111 +192,129 @@ func (b *Board) nextRole(tx *store.Tx, s directory.Session, x *Blocker) (string,
 	if lost < 0 {
 		return "", nil
 	}
-	x.NextRole = lost + 1
-	return s.EscalateTo[lost], nil
+	b.NextRole = int32(lost + 1)
+	return roles[lost], nil
 }
 
 // reached reports whether the awaited object of a blocker that resolves itself is reached already.
-func (b *Board) reached(tx *store.Tx, x *Blocker) (bool, error) {
-	switch {
-	case !x.AutoResolve:
-	case x.Awaited.Kind == Agent:
-		completed, _, err := b.dir.Completed(tx, x.Session, x.Awaited.Name)
+func (s *Service) reached(t *work.Tx, b *pb.Blocker) (bool, error) {
+	switch kind, name := awaitedOf(b.Awaited); {
+	case !b.AutoResolve:
+	case kind == "agent":
+		completed, _, err := s.Directory.Completed(t, t.Session.ID, name)
 		return completed, err
-	case x.Awaited.Kind == Task && b.tasks != nil:
-		return b.tasks.Done(tx, x.Session, x.Awaited.Name)
+	case kind == "task" && s.tasks != nil:
+		return s.tasks.Done(t, t.Session.ID, name)
 	}
 	return false, nil
 }
 
-func (b *Board) acknowledge(tx *store.Tx, a directory.Agent, x *Blocker, note string) error {
+// acknowledge records that the actor works on a blocker. Errors: fault.Precondition (BLOCKER_RESOLVED,
+// OWN_BLOCKER); fault.Exhausted (TOO_MANY_ACKNOWLEDGEMENTS).
+func (s *Service) acknowledge(t *work.Tx, b *pb.Blocker, note string) (err error) {
+	before := 0
+	for _, e := range b.Timeline {
+		if e.Step == pb.BlockerStep_BLOCKER_STEP_ACKNOWLEDGED {
+			before++
+		}
+	}
 	switch {
-	case x.State == Resolved:
-		return x.errResolved()
-	case x.acknowledgedBy(a.Name):
+	case b.State == resolved:
+		return errResolved(b)
+	case slices.Contains(b.AcknowledgedBy, t.Actor.Name):
 		return nil
-	case x.Agent == a.Name && !a.System():
-		return fault.New(fault.Precondition, "OWN_BLOCKER", "%s has raised blocker %s: another agent acknowledges it", a.Name, x.Name())
-	case x.acknowledgements() >= mostAcknowledged:
+	case b.Agent == t.Actor.Name && !t.Actor.System():
+		return fault.New(fault.Precondition, "OWN_BLOCKER", "%s has raised blocker %s: another agent acknowledges it", b.Agent, b.Id)
+	case before >= mostAcknowledged:
 		return fault.New(fault.Exhausted, "TOO_MANY_ACKNOWLEDGEMENTS",
 			"blocker %s has been acknowledged %d times since it was raised, which is the limit: resolve it, or raise another one",
-			x.Name(), mostAcknowledged)
+			b.Id, mostAcknowledged)
 	}
-	revision, err := b.append(tx, x, a, "blocker.acknowledged", events.Info, a.Name+" works on the blocker of "+x.Agent+": "+x.headline(),
-		map[string]any{"acknowledged_by": a.Name, "note": note})
+	b.Revision, err = s.Append(t, b, work.Event{
+		Type: "blocker.acknowledged", Summary: t.Actor.Name + " works on the blocker of " + b.Agent + ": " + headline(b),
+		Details: details(b, map[string]any{"acknowledged_by": t.Actor.Name, "note": note}),
+	})
 	if err != nil {
 		return err
 	}
-	tx.Exec(insertAcknowledger, x.ID, a.Name, x.Session, revision)
-	x.Revision, x.State, x.EscalatesAt = revision, Acknowledged, time.Time{}
-	x.Timeline = append(x.Timeline, Entry{Step: WasAcknowledged, At: tx.Now(), Agent: a.Name, Note: note, Revision: revision})
-	b.count(tx, "acknowledged")
-	return b.save(tx, x)
+	if len(b.AcknowledgedBy) == 0 {
+		b.AcknowledgedAt = work.Stamp(t.Now())
+	}
+	b.State, b.EscalatesAt, b.AcknowledgedBy = acknowledged, nil, append(b.AcknowledgedBy, t.Actor.Name)
+	s.Count(t, "acknowledged")
+	return s.put(t, b, &pb.BlockerTimelineEntry{Step: pb.BlockerStep_BLOCKER_STEP_ACKNOWLEDGED, Agent: t.Actor.Name, Note: note})
+}
+
+// put stores a blocker that has changed, with the entry of the change.
+func (s *Service) put(t *work.Tx, b *pb.Blocker, e *pb.BlockerTimelineEntry) error {
+	if err := s.addEntries(t, b, e); err != nil {
+		return err
+	}
+	return s.Put(t, b)
 }
 
 // resolve ends a blocker that is not resolved.
-func (b *Board) resolve(tx *store.Tx, a directory.Agent, x *Blocker, resolution string) error {
-	involved, err := b.involved(tx, a, x)
+func (s *Service) resolve(t *work.Tx, b *pb.Blocker, resolution string) error {
+	involved, err := s.involved(t, b)
 	if err != nil {
 		return err
 	}
-	stopped := x.TaskBlocked
-	if stopped {
-		others, err := b.stopping(tx, x.Session, x.Task, x.ID, 1)
+	free := b.TaskBlocked
+	if free {
+		others, err := s.stopping(t, t.Session.ID, b.TaskId, b.Id)
 		if err != nil {
 			return err
 		}
-		stopped = len(others) == 0
+		free = len(others) == 0
 	}
-	lasted := x.TimeBlocked(tx.Now())
-	summary := a.Name + " has resolved " + x.ofWhom(a.Name) + " after " + validate.Short(lasted.Round(time.Second)) + ": " + x.headline()
-	revision, err := b.append(tx, x, a, "blocker.resolved", events.Info, summary,
-		map[string]any{"resolved_by": a.Name, "resolution": resolution, "time_blocked_seconds": lasted.Seconds()})
+	lasted, by := timeBlocked(b, t.Now()), t.Actor.Name
+	summary := by + " has resolved " + ofWhom(b, by) + " after " + validate.Short(lasted.Round(time.Second)) + ": " + headline(b)
+	more := map[string]any{"resolved_by": by, "resolution": resolution, "time_blocked_seconds": lasted.Seconds()}
+	payload, err := payload(b, more)
 	if err != nil {
 		return err
 	}
-	x.Revision, x.State, x.EscalatesAt, x.ResolvedAt = revision, Resolved, time.Time{}, tx.Now()
-	x.Timeline = append(x.Timeline, Entry{Step: WasResolved, At: tx.Now(), Agent: a.Name, Note: resolution, Revision: revision})
-	if err := b.save(tx, x); err != nil {
-		return err
-	}
-	tx.Exec(deleteAcknowledgers, x.ID)
-	if err := b.post.Withdraw(tx, x.Session, work.Moot{About: x.ID}); err != nil {
-		return err
-	}
-	payload, err := x.payload(map[string]any{
-		"resolved_by": a.Name, "resolution": resolution, "time_blocked_seconds": lasted.Seconds(),
-	})
+	b.Revision, err = s.Append(t, b, work.Event{Type: "blocker.resolved", Summary: summary, Details: details(b, map[string]any{
+		"resolved_by": by, "resolution": resolution, "time_blocked_seconds": lasted.Seconds(),
+	})})
 	if err != nil {
+		return err
+	}
+	b.State, b.EscalatesAt, b.ResolvedAt, b.ResolvedBy, b.Resolution = resolved, nil, work.Stamp(t.Now()), by, resolution
+	b.TimeBlocked = durationpb.New(lasted)
+	if err := s.put(t, b, &pb.BlockerTimelineEntry{Step: pb.BlockerStep_BLOCKER_STEP_RESOLVED, Agent: by, Note: resolution}); err != nil {
+		return err
+	}
+	if err := s.Post.Withdraw(t.Tx, t.Session.ID, work.Moot{About: s.Key(b)}); err != nil {
 		return err
 	}
 	if resolution != "" {
 		summary += "; resolution: " + resolution
 	}
 	for _, name := range involved {
-		n := work.Notice{Agent: name, Type: "response", Subject: summary, Payload: payload, Task: x.Task}
-		if err := b.post.Notify(tx, x.Session, n); err != nil {
+		n := work.Notice{Agent: name, Type: "response", Subject: summary, Payload: payload, Task: b.TaskId}
+		if err := s.Post.Notify(t.Tx, t.Session.ID, n); err != nil {
 			return err
 		}
 	}
-	b.count(tx, "resolved")
-	if stopped {
-		return b.tasks.Unblock(tx, x.Session, x.Task, a, "blocker "+x.Name()+" is resolved")
+	s.Count(t, "resolved")
+	if free && !t.Session.Closed() {
+		return s.tasks.Unblock(t.Tx, t.Session.ID, b.TaskId, t.Actor, "blocker "+b.Id+" is resolved")
 	}
 	return nil
 }
 
 // involved returns the agents that have to do with a blocker, other than the one that resolves it.
-func (b *Board) involved(tx *store.Tx, by directory.Agent, x *Blocker) ([]string, error) {
-	list := []string{x.Agent}
-	for _, e := range x.Timeline {
+func (s *Service) involved(t *work.Tx, b *pb.Blocker) ([]string, error) {
+	list := []string{b.Agent}
+	for _, e := range b.Timeline {
 		switch {
-		case e.Step == WasAcknowledged:
+		case e.Step == pb.BlockerStep_BLOCKER_STEP_ACKNOWLEDGED:
 			list = append(list, e.Agent)
-		case e.Recipient.Agent != "":
-			list = append(list, e.Recipient.Agent)
-		case e.Recipient.Role != "":
-			members, err := b.dir.Matching(tx, x.Session, directory.Selection{Role: e.Recipient.Role})
+		case e.Recipient.GetAgent() != "":
+			list = append(list, e.Recipient.GetAgent())
+		case e.Recipient.GetRole() != "":
+			members, err := s.Directory.Matching(t, t.Session.ID, directory.Selection{Role: e.Recipient.GetRole()})
 			if err != nil {
 				return nil, err
 			}
@@ -371,120 +324,77 @@ func (b *Board) involved(tx *store.Tx, by directory.Agent, x *Blocker) ([]string
 		}
 	}
 	slices.Sort(list)
-	return slices.DeleteFunc(slices.Compact(list), func(name string) bool { return name == by.Name || name == identity.System }), nil
+	return slices.DeleteFunc(slices.Compact(list), func(name string) bool {
+		return name == t.Actor.Name || name == work.Broker.Name
+	}), nil
 }
 
 // notify sends a notification and returns the revision of the message.
-func (b *Board) notify(tx *store.Tx, x *Blocker, from directory.Agent, to Recipient) (int64, error) {
-	payload, err := x.payload(map[string]any{"escalations": x.Escalations})
+func (s *Service) notify(t *work.Tx, b *pb.Blocker, to *pb.BlockerRecipient) (int64, error) {
+	payload, err := payload(b, map[string]any{"escalations": b.Escalations})
 	if err != nil {
 		return 0, err
 	}
-	subject := x.Agent + " is blocked: "
-	if to.Agent != "" && x.Awaited == (Awaited{Agent, to.Agent}) {
-		subject = x.Agent + " waits for you: "
+	subject := b.Agent + " is blocked: "
+	if to.GetAgent() != "" && b.GetAwaited().GetAgent() == to.GetAgent() {
+		subject = b.Agent + " waits for you: "
 	}
 	l := work.Letter{
-		From: from, Role: to.Role, Type: "blocker_notification", Subject: subject + x.headline(),
-		Body: x.Reason + "\n\nTo work on it: brokerctl blocker ack " + x.Name() +
-			"\nWhen it is solved: brokerctl blocker resolve " + x.Name() + " TEXT",
-		Payload: payload, Task: x.Task, Priority: x.Severity.priority(), About: x.ID,
+		From: t.Actor, Role: to.GetRole(), Type: "blocker_notification", Subject: subject + headline(b),
+		Body: b.Reason + "\n\nTo work on it: brokerctl blocker ack " + b.Id + "\nWhen it is solved: brokerctl blocker resolve " + b.Id + " TEXT",
+		// The priorities of the severities are 3, 5, 7 and 9.
+		Payload: payload, Task: b.TaskId, Priority: 1 + 2*int(b.Severity), About: s.Key(b),
 	}
-	if to.Agent != "" {
-		l.To = []string{to.Agent}
+	if to.GetAgent() != "" {
+		l.To = []string{to.GetAgent()}
 	}
-	return b.post.Post(tx, x.Session, l)
+	return s.Post.Post(t.Tx, t.Session.ID, l)
 }
 
 // payload returns what the messages about a blocker have in common, with more fields.
-func (b *Blocker) payload(more map[string]any) (string, error) {
-	more["blocker_id"], more["agent"], more["severity"] = b.Name(), b.Agent, b.Severity.String()
-	more["reason"], more["awaited"], more["task_id"] = clip(b.Reason, mostQuoted), b.awaited(), b.Task
+func payload(b *pb.Blocker, more map[string]any) (string, error) {
+	more["blocker_id"], more["agent"], more["severity"] = b.Id, b.Agent, work.Word(b.Severity)
+	more["reason"], more["awaited"], more["task_id"] = work.Clip(b.Reason, mostQuoted), awaited(b), b.TaskId
 	text, err := json.Marshal(more)
 	return string(text), err
-}
-
-// awaited returns the awaited object for payloads.
-func (b *Blocker) awaited() any {
-	if b.Awaited.Kind == 0 {
-		return nil
-	}
-	return map[string]string{"kind": b.Awaited.Kind.String(), "name": b.Awaited.Name}
-}
-
-// reachedText says why a blocker has resolved itself.
-func (a Awaited) reachedText() string {
-	if a.Kind == Task {
-		return "the task " + a.Name + " is done"
-	}
-	return a.Name + " has completed"
-}
-
-// ofWhom names the blocker in a sentence about an agent.
-func (b *Blocker) ofWhom(agent string) string {
-	if agent == b.Agent {
-		return "its own blocker"
-	}
-	return "the blocker of " + b.Agent
-}
-
-// headline is the first line of the reason, clipped.
-func (b *Blocker) headline() string {
-	line, _, _ := strings.Cut(strings.TrimSpace(b.Reason), "\n")
-	return clip(strings.TrimSpace(line), 200)
 }
 
 // mostQuoted is how many bytes of a reason events and payloads have; the body of a message has all.
 const mostQuoted = 2 << 10
 
-// clip shortens a text to about most bytes.
-func clip(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
+// details returns the details of an event with what those of all blockers have.
+func details(b *pb.Blocker, more map[string]any) map[string]any {
+	more["agent"], more["task_id"] = b.Agent, b.TaskId
+	return more
 }
 
-// append adds an event of a blocker and returns its revision. Without an id, the blocker is new.
-func (b *Board) append(
-	tx *store.Tx, x *Blocker, a directory.Agent, kind string, severity events.Severity, summary string,
-	details map[string]any,
-) (int64, error) {
-	details["agent"], details["task_id"] = x.Agent, x.Task
-	e := events.Entry{
-		Session: x.Session, Category: events.Work, Type: kind, Severity: severity, Source: a.Name, SourceRole: a.Role,
-		Summary: summary, TaskID: x.Task, Quiet: x.quiet,
+// awaited returns the awaited object for payloads.
+func awaited(b *pb.Blocker) any {
+	kind, name := awaitedOf(b.Awaited)
+	if kind == "" {
+		return nil
 	}
-	if x.ID != 0 {
-		e.Related = []string{x.Name()}
-		details["blocker_id"] = x.Name()
-	}
-	text, err := json.Marshal(details)
-	if err != nil {
-		return 0, err
-	}
-	e.Details = string(text)
-	return b.log.Append(tx, e)
+	return map[string]string{"kind": kind, "name": name}
 }
 
-// count counts an outcome.
-func (b *Board) count(tx *store.Tx, outcome string) {
-	if b.observer != nil {
-		tx.OnCommit(func() { b.observer.Work(noun, outcome) })
+// reachedText says why a blocker has resolved itself.
+func reachedText(kind, name string) string {
+	if kind == "task" {
+		return "the task " + name + " is done"
 	}
+	return name + " has completed"
 }
 
 // errResolved is the error for a blocker that is resolved.
-func (b *Blocker) errResolved() error {
-	r := b.Resolution()
-	return fault.New(fault.Precondition, "BLOCKER_RESOLVED", "%s has resolved blocker %s at %s already", r.Agent, b.Name(), r.At.UTC().Format(time.RFC3339)).
-		With("resolved_by", r.Agent)
+func errResolved(b *pb.Blocker) error {
+	return fault.New(fault.Precondition, "BLOCKER_RESOLVED", "%s has resolved blocker %s at %s already", b.ResolvedBy, b.Id,
+		b.ResolvedAt.AsTime().Format(time.RFC3339)).With("resolved_by", b.ResolvedBy)
 }
 
-func names(list []Recipient) []string {
+func names(list []*pb.BlockerRecipient) []string {
 	out := make([]string, len(list))
 	for i, r := range list {
-		out[i] = r.String()
+		out[i] = recipientName(r)
 	}
 	return out
 }

@@ -202,7 +202,7 @@ func TestAutoResolve_WhenTheAwaitedAgentCompletes(t *testing.T) {
 	}
 }
 
-func TestSessionClosed_EndsEscalations(t *testing.T) {
+func TestSessionClosed_ResolvesTheBlockers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	o := w.in("other", "")
@@ -214,7 +214,8 @@ func TestSessionClosed_EndsEscalations(t *testing.T) {
 	}
 	_, err = o.sessions.CloseSession(o.ctx, &pb.CloseSessionRequest{Name: "other"})
 	must(t, err)
-	if got := o.get(x.Id); got.EscalatesAt != nil || got.State != pb.BlockerState_BLOCKER_STATE_OPEN {
+	got := o.get(x.Id)
+	if got.EscalatesAt != nil || got.State != pb.BlockerState_BLOCKER_STATE_RESOLVED || got.Resolution != "the session was closed" || got.ResolvedBy != "system" {
 		t.Errorf("got %v", got)
 	}
 }

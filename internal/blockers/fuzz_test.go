@@ -16,6 +16,7 @@ import (
 	"brokerd/internal/idempotency"
 	"brokerd/internal/sessions"
 	"brokerd/internal/testkit"
+	"brokerd/internal/work"
 )
 
 // The bounds are those of blocker.proto.
@@ -91,6 +92,9 @@ func FuzzListBlockers(f *testing.F) {
 // fuzzed returns the service of blockers without sessions.
 func fuzzed(f *testing.F) *blockers.Service {
 	clock := clockwork.NewRealClock()
-	st := testkit.Store(f, f.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(), blockers.Migrations())
-	return blockers.NewService(blockers.New(st, events.New(st, clock, zap.NewNop()), directory.New(), testkit.NoPost{}, clock, zap.NewNop()))
+	st := testkit.Store(f, f.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(),
+		work.Migrations(), blockers.Migrations())
+	return blockers.New(&work.Desk{
+		Store: st, Events: events.New(st, clock, zap.NewNop()), Directory: directory.New(), Post: testkit.NoPost{}, Clock: clock, Log: zap.NewNop(),
+	})
 }

@@ -3,65 +3,79 @@ package blockers
 import (
 	"strings"
 
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
 
-// RaiseReported raises a blocker in the transaction of an event that the caller publishes about it. The
-// awaited agent counts only if it is registered. The board's own event goes to no channels. Errors: as
-// for Raise.
-func (b *Board) RaiseReported(tx *store.Tx, c identity.Caller, d Draft) (Blocker, error) {
-	s, a, err := b.acting(tx, c)
-	if err != nil {
-		return Blocker{}, err
-	}
-	if d.Awaited.Kind == Agent {
-		_, found, err := b.dir.Find(tx, s.ID, d.Awaited.Name)
-		if err != nil {
-			return Blocker{}, err
-		}
-		if !found {
-			d.Awaited = Awaited{}
-		}
-	}
-	d.quiet = true
-	return b.raise(tx, s, a, d)
+// A Report says that an agent is blocked.
+type Report struct {
+	Reason   string
+	Task     string // empty = none
+	Severity string // low, medium, high or critical; medium for any other text
+	Awaited  string // an agent; empty = none
 }
 
-// ResolveReported resolves a blocker in the transaction of an event that the caller publishes about it:
-// the blocker with an id or, without an id of this broker, the unresolved blocker of the caller with a task or, without
-// a task, its only one. The board's own event goes to no channels. Errors: fault.NotFound if there is
-// none; fault.Precondition (AMBIGUOUS_BLOCKER) if there are several; as for Resolve.
-func (b *Board) ResolveReported(tx *store.Tx, c identity.Caller, id, task, resolution string) (Blocker, error) {
-	s, a, err := b.acting(tx, c)
+// RaiseReported raises a blocker in the transaction of an event that the caller publishes about it, and
+// returns its id. The awaited agent counts only if it is registered. The board's own event goes to no
+// channels. Errors: as for raise.
+func (s *Service) RaiseReported(tx *store.Tx, c identity.Caller, r Report) (id string, err error) {
+	t, err := s.Begin(tx, c)
 	if err != nil {
-		return Blocker{}, err
+		return "", err
 	}
-	if _, err := work.ParseID(noun, letter, id); err != nil {
-		if id, err = ownBlocker(tx, s.ID, a.Name, task); err != nil {
-			return Blocker{}, err
+	t.Quiet = true
+	in := &pb.RaiseBlockerRequest{
+		Reason: r.Reason, TaskId: r.Task, Severity: pb.BlockerSeverity(pb.BlockerSeverity_value["BLOCKER_SEVERITY_"+strings.ToUpper(r.Severity)]),
+	}
+	if r.Awaited != "" {
+		_, found, err := s.Directory.Find(tx, t.Session.ID, r.Awaited)
+		if err != nil {
+			return "", err
+		}
+		if found {
+			in.Awaited = &pb.AwaitedObject{Object: &pb.AwaitedObject_Agent{Agent: r.Awaited}}
 		}
 	}
-	x, err := find(tx, s.ID, id)
-	if err == nil && x.State == Resolved {
-		err = x.errResolved()
+	b, err := s.raise(t, in)
+	return b.GetId(), err
+}
+
+// ResolveReported resolves a blocker in the transaction of an event that the caller publishes about it, and
+// returns its id: the blocker with an id or, without an id of this broker, the unresolved blocker of the
+// caller with a task or, without a task, its only one. The board's own event goes to no channels. Errors:
+// fault.NotFound if there is none; fault.Precondition (AMBIGUOUS_BLOCKER) if there are several;
+// fault.Precondition (BLOCKER_RESOLVED).
+func (s *Service) ResolveReported(tx *store.Tx, c identity.Caller, id, task, resolution string) (string, error) {
+	t, err := s.Begin(tx, c)
+	if err != nil {
+		return "", err
+	}
+	t.Quiet = true
+	if _, err := work.ParseID(s.Noun, s.Letter, id); err != nil {
+		if id, err = s.ownBlocker(t, task); err != nil {
+			return "", err
+		}
+	}
+	b, err := s.Get(t, t.Session.ID, id)
+	if err == nil && b.State == resolved {
+		err = errResolved(b)
 	}
 	if err != nil {
-		return x, err
+		return "", err
 	}
-	x.quiet = true
-	return x, b.resolve(tx, a, &x, resolution)
+	return b.Id, s.resolve(t, b, resolution)
 }
 
 // mostNamed is how many blockers an error names.
 const mostNamed = 5
 
-// ownBlocker returns the id of the unresolved blocker of an agent with a task; without a task, of its
+// ownBlocker returns the id of the unresolved blocker of the actor with a task; without a task, of its
 // only one.
-func ownBlocker(q store.Querier, session int64, agent, task string) (string, error) {
-	found, err := store.Collect(q.Query(selectOwn, session, agent, task, task, mostNamed+1), scanID)
+func (s *Service) ownBlocker(t *work.Tx, task string) (string, error) {
+	found, err := s.Open(t, t.Session.ID, work.Filter[*pb.Blocker]{Opener: t.Actor.Name, Task: task}, mostUnresolved)
 	if err != nil {
 		return "", err
 	}
@@ -71,15 +85,15 @@ func ownBlocker(q store.Querier, session int64, agent, task string) (string, err
 	}
 	switch len(found) {
 	case 0:
-		return "", fault.Missing(noun, task, "%s has no unresolved blocker%s", agent, of)
+		return "", fault.Missing(s.Noun, task, "%s has no unresolved blocker%s", t.Actor.Name, of)
 	case 1:
-		return work.ID(letter, found[0]), nil
+		return found[0].Id, nil
 	}
-	var ids []string
-	for _, id := range found[:min(len(found), mostNamed)] {
-		ids = append(ids, work.ID(letter, id))
+	var ids []string // the newest first
+	for i := len(found) - 1; i >= 0 && len(ids) < mostNamed; i-- {
+		ids = append(ids, found[i].Id)
 	}
 	return "", fault.New(fault.Precondition, "AMBIGUOUS_BLOCKER",
 		"%s has more than one unresolved blocker%s: %s; name one as blocker_id in the details",
-		agent, of, strings.Join(ids, ", "))
+		t.Actor.Name, of, strings.Join(ids, ", "))
 }

@@ -42,7 +42,7 @@ func TestDelete_RemovesASessionOfAnySizeInPages(t *testing.T) {
 		"messages", "deliveries", "attempts", "state_keys WHERE scope = SESSION",
 		"state_versions WHERE scope = SESSION", "state_keys WHERE owner IS NOT NULL",
 		"artifacts", "artifact_usage", "task_queues", "cursors WHERE session = SESSION",
-		"lock_tokens", "lock_firsts", "message_types", "blockers", "blocker_acknowledgers",
+		"lock_tokens", "lock_firsts", "message_types", "items", "item_parts",
 		"agents WHERE session = SESSION", "agent_losses", "credentials WHERE state = 1",
 		"sessions WHERE id = SESSION", "deletions",
 	} {
@@ -108,13 +108,10 @@ var manyRows = []string{
 	`INSERT INTO lock_tokens (session, token, longest) SELECT SESSION, 't/' || i, 1 FROM n`,
 	`INSERT INTO lock_firsts (session, token, agent, revision, passed_by, note)
 		SELECT SESSION, 't/' || i, 'lead', 1, '', '' FROM n`,
-	`INSERT INTO blockers (id, session, revision, state, agent, reason, severity, awaited_kind,
-			awaited, task_id, task_blocked, auto_resolve, raised_at, escalations, next_role, timeline)
-		SELECT i, SESSION, i, 2, 'lead', 'r', 2, 0, '', '', 0, 0, 1, 0, 0,
-			'[{"step":1,"revision":' || i || '},{"step":2,"revision":' || i || '}]' FROM n
-				WHERE i < 1000500`,
-	`INSERT INTO blocker_acknowledgers (blocker, agent, session, revision)
-		SELECT i, 'a' || b.id, SESSION, 1 FROM n, (SELECT id FROM blockers LIMIT 50) AS b WHERE i < 1000500`,
+	`INSERT INTO items (id, session, kind, state, opener, revision, item) SELECT i, SESSION, 2, 2, 'lead', i, x'' FROM n
+		WHERE i < 1000500`,
+	`INSERT INTO item_parts (item, part, revision, body)
+		SELECT i, 'timeline-' || b.id, 1, x'' FROM n, (SELECT id FROM items LIMIT 50) AS b WHERE i < 1000500`,
 	`INSERT INTO agent_losses (agent, kind, name, revision, lost_at) SELECT a.id, 1, 'x', 1, 1
 		FROM agents a, n WHERE a.session = SESSION AND i <= 1001000`,
 	`INSERT INTO credentials (id, revision, secret_sha256, access, session_id, session, agent,

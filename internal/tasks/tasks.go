@@ -153,7 +153,7 @@ type Blockers interface {
 	// most limit.
 	Stopping(q store.Querier, session int64, task string, limit int) ([]string, error)
 	// Freed records that a task is no longer BLOCKED for any blocker, because its claim has ended.
-	Freed(tx *store.Tx, session int64, task string)
+	Freed(tx *store.Tx, session int64, task string) error
 }
 
 // Tasks keeps the tasks. Its methods may be called concurrently.

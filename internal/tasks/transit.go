@@ -64,7 +64,9 @@ func (u *taskTx) enter(task *Task, state State, kind string, severity events.Sev
 		return err
 	}
 	if task.State == Blocked && !state.held() && u.stops != nil {
-		u.stops.Freed(u.tx, u.session.ID, task.ID)
+		if err := u.stops.Freed(u.tx, u.session.ID, task.ID); err != nil {
+			return err
+		}
 	}
 	was := task.State
 	task.State, task.Revision, task.Entered = state, revision, revision

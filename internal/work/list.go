@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -143,11 +144,29 @@ func (t *Table[T]) page(q store.Querier, session int64, f *Filter[T], after int6
 	return items, next, rows.Close()
 }
 
-// Open returns the unfinished items of a session that match a filter, the oldest first, at most
-// limit, without their PartFields. It leaves out damaged ones.
-func (t *Table[T]) Open(q store.Querier, session int64, f Filter[T], limit int) ([]T, error) {
-	args := slices.Concat([]any{session, t.Number, 0, math.MaxInt64}, f.args(), []any{limit})
-	return t.items(q.Query(selectOpen, args...))
+// Open returns the unfinished items of a session that match a filter, the oldest first, of limit that match
+// its columns. They lack their PartFields, see Fill. It leaves out damaged ones.
+func (t *Table[T]) Open(q store.Querier, session int64, f Filter[T], limit int) (items []T, err error) {
+	list, _, err := t.open(q, session, &f, 0, math.MaxInt64, limit)
+	for _, r := range list {
+		if f.Match == nil || f.Match(r.item) {
+			items = append(items, r.item)
+		}
+	}
+	return items, err
+}
+
+// open reads the unfinished items after a number up to another that match the columns of a filter, at most
+// limit. It returns also how many rows it has read.
+func (t *Table[T]) open(q store.Querier, session int64, f *Filter[T], after, newest int64, limit int) ([]row[T], int, error) {
+	query, args := selectOpen, slices.Concat([]any{session, t.Number, after, newest}, f.args())
+	switch { // a statement that goes by the index of the column
+	case f.Scope != "":
+		query, args = selectOpenOfScope, append(args, f.Scope)
+	case f.Task != "":
+		query, args = selectOpenOfTask, append(args, f.Task)
+	}
+	return t.rows(q.Query(query, append(args, limit)...))
 }
 
 // Owed returns the unfinished items of which an agent, or one of its role, owes the next step, the
@@ -159,12 +178,11 @@ func (t *Table[T]) Owed(q store.Querier, session int64, a directory.Agent, limit
 // EachOpen makes a change of the unfinished items of a chore's session that match a filter: as
 // many as one page may have. It reports whether there may be more. Damaged items stay as they are.
 func (t *Table[T]) EachOpen(tx *store.Tx, c *Chore, f Filter[T], change func(u *Tx, item T) error) (more bool, err error) {
-	u, err := t.BeginBroker(tx, c.Session)
-	if err != nil {
+	list, read, err := t.open(tx, c.Session, &f, c.After, c.Newest(), MostPaged)
+	if err != nil || read == 0 {
 		return false, err
 	}
-	args := slices.Concat([]any{c.Session, t.Number, c.After, c.Newest()}, f.args(), []any{MostPaged})
-	list, read, err := t.rows(tx.Query(selectOpen, args...))
+	u, err := t.BeginBroker(tx, c.Session)
 	if err != nil {
 		return false, err
 	}
@@ -173,12 +191,21 @@ func (t *Table[T]) EachOpen(tx *store.Tx, c *Chore, f Filter[T], change func(u *
 		if page.Full() {
 			return c.Rest(tx)
 		}
-		if f.Match == nil || f.Match(r.item) {
-			if err := change(u, r.item); err != nil {
-				return false, fmt.Errorf("%s %s: %w", t.Noun, r.item.GetId(), err)
+		c.After = r.key
+		if f.Match != nil && !f.Match(r.item) {
+			continue
+		}
+		if f.Whole {
+			if err := t.Fill(tx, r.item); errors.Is(err, ErrDamaged) {
+				t.Log.Error("a damaged item is left out and stays as it is", zap.Error(err))
+				continue
+			} else if err != nil {
+				return false, err
 			}
 		}
-		c.After = r.key
+		if err := change(u, r.item); err != nil {
+			return false, fmt.Errorf("%s %s: %w", t.Noun, r.item.GetId(), err)
+		}
 	}
 	if read == MostPaged {
 		return c.Rest(tx)

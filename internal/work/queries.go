@@ -39,6 +39,7 @@ CREATE TABLE items (
 CREATE INDEX items_kind ON items (session, kind, id);
 CREATE INDEX items_open ON items (session, kind, id, state) WHERE finished_at IS NULL;
 CREATE INDEX items_task ON items (session, task, kind, id) WHERE task IS NOT NULL;
+CREATE INDEX items_scope ON items (session, kind, scope, id) WHERE finished_at IS NULL AND scope IS NOT NULL;
 CREATE INDEX items_due ON items (kind, due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX items_finished ON items (session, kind, finished_at, id) WHERE finished_at IS NOT NULL;
 
@@ -138,6 +139,18 @@ SELECT id FROM items WHERE session = ? AND kind = ? AND id > ? ORDER BY id LIMIT
 const selectOpen = `
 SELECT id, session, item FROM items i
 WHERE session = ? AND kind = ? AND finished_at IS NULL AND id > ? AND id <= ?` + itemFilter + `
+ORDER BY id
+LIMIT ?`
+
+const selectOpenOfScope = `
+SELECT id, session, item FROM items i
+WHERE session = ? AND kind = ? AND finished_at IS NULL AND id > ? AND id <= ?` + itemFilter + ` AND scope = ?
+ORDER BY id
+LIMIT ?`
+
+const selectOpenOfTask = `
+SELECT id, session, item FROM items i
+WHERE session = ? AND kind = ? AND finished_at IS NULL AND id > ? AND id <= ?` + itemFilter + ` AND task = ?
 ORDER BY id
 LIMIT ?`
 

@@ -205,6 +205,12 @@ func (t *Table[T]) AwaitIn(
 	})
 }
 
+// Fill adds the PartFields to an item that lacks them.
+func (t *Table[T]) Fill(q store.Querier, item T) error {
+	_, err := t.merge(q, row[T]{key: t.Key(item), item: item}, math.MaxInt64)
+	return err
+}
+
 // Read reads in a snapshot of the caller's session. Errors: those of fn, and as directory.Directory has
 // them.
 func (d *Desk) Read(ctx context.Context, fn func(snap *store.Snapshot, s directory.Session) error) error {

@@ -561,7 +561,10 @@ type Blocker struct {
 	// From raised_at until it was resolved, or until now.
 	TimeBlocked *durationpb.Duration `protobuf:"bytes,20,opt,name=time_blocked,json=timeBlocked,proto3" json:"time_blocked,omitempty"`
 	// In order.
-	Timeline      []*BlockerTimelineEntry `protobuf:"bytes,21,rep,name=timeline,proto3" json:"timeline,omitempty"`
+	Timeline []*BlockerTimelineEntry `protobuf:"bytes,21,rep,name=timeline,proto3" json:"timeline,omitempty"`
+	// The position in the session's setting escalate_to at which the next escalation begins to look for a
+	// role, from 0; the length of the list stands for its beginning.
+	NextRole      int32 `protobuf:"varint,22,opt,name=next_role,json=nextRole,proto3" json:"next_role,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -741,6 +744,13 @@ func (x *Blocker) GetTimeline() []*BlockerTimelineEntry {
 		return x.Timeline
 	}
 	return nil
+}
+
+func (x *Blocker) GetNextRole() int32 {
+	if x != nil {
+		return x.NextRole
+	}
+	return 0
 }
 
 // RaiseBlockerRequest is a blocker to raise.
@@ -1390,7 +1400,7 @@ const file_brokerd_v1_blocker_proto_rawDesc = "" +
 	"\trecipient\x18\x04 \x01(\v2\x1c.brokerd.v1.BlockerRecipientR\trecipient\x12\x12\n" +
 	"\x04note\x18\x05 \x01(\tR\x04note\x12\x1a\n" +
 	"\brevision\x18\x06 \x01(\x03R\brevision\x12\x18\n" +
-	"\amessage\x18\a \x01(\x03R\amessage\"\xa0\a\n" +
+	"\amessage\x18\a \x01(\x03R\amessage\"\xbd\a\n" +
 	"\aBlocker\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12.\n" +
@@ -1419,7 +1429,8 @@ const file_brokerd_v1_blocker_proto_rawDesc = "" +
 	"resolution\x18\x13 \x01(\tR\n" +
 	"resolution\x12<\n" +
 	"\ftime_blocked\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\vtimeBlocked\x12<\n" +
-	"\btimeline\x18\x15 \x03(\v2 .brokerd.v1.BlockerTimelineEntryR\btimeline\"\xb4\x02\n" +
+	"\btimeline\x18\x15 \x03(\v2 .brokerd.v1.BlockerTimelineEntryR\btimeline\x12\x1b\n" +
+	"\tnext_role\x18\x16 \x01(\x05R\bnextRole\"\xb4\x02\n" +
 	"\x13RaiseBlockerRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x16\n" +

@@ -40,7 +40,8 @@ const (
 // While a blocker is OPEN, the broker escalates it once per interval of the session
 // (blocker_escalation, 15 min by default): it notifies the next role of the session's setting
 // escalate_to, and begins with the first role again after the last one. It escalates a blocker at
-// most 10 times. If the agent that raised a blocker deregisters, the broker resolves it.
+// most 10 times. If the agent that raised a blocker deregisters, or the session closes, the broker
+// resolves it.
 //
 // Calls that name a blocker accept its id, such as b-4711, or its revision, 4711. NOT_FOUND if there
 // is none. Errors that every RPC may return: see MessageService.
@@ -140,7 +141,8 @@ func (c *blockerServiceClient) ListBlockers(ctx context.Context, in *ListBlocker
 // While a blocker is OPEN, the broker escalates it once per interval of the session
 // (blocker_escalation, 15 min by default): it notifies the next role of the session's setting
 // escalate_to, and begins with the first role again after the last one. It escalates a blocker at
-// most 10 times. If the agent that raised a blocker deregisters, the broker resolves it.
+// most 10 times. If the agent that raised a blocker deregisters, or the session closes, the broker
+// resolves it.
 //
 // Calls that name a blocker accept its id, such as b-4711, or its revision, 4711. NOT_FOUND if there
 // is none. Errors that every RPC may return: see MessageService.

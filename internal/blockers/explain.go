@@ -7,34 +7,45 @@ import (
 	"strings"
 	"time"
 
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/directory"
 	"brokerd/internal/finding"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
 
+// unresolved returns the unresolved blockers of a session with their timelines, oldest first.
+func (s *Service) unresolved(q store.Querier, session int64) ([]*pb.Blocker, error) {
+	list, err := s.Open(q, session, work.Filter[*pb.Blocker]{}, mostUnresolved)
+	for _, b := range list {
+		if err != nil {
+			return nil, err
+		}
+		err = s.Fill(q, b)
+	}
+	return list, err
+}
+
 // Items returns the unresolved blockers that concern an agent, at most limit, oldest first: those
 // that it works on, those of which it or its role was notified, and those that it has raised.
-func (b *Board) Items(q store.Querier, session int64, a directory.Agent, limit int) ([]work.Item, error) {
-	list, err := read(q.Query(selectUnresolved, session))
+func (s *Service) Items(q store.Querier, session int64, a directory.Agent, limit int) ([]work.Item, error) {
+	list, err := s.unresolved(q, session)
 	if err != nil {
 		return nil, fmt.Errorf("list blockers of %s: %w", a.Name, err)
 	}
 	var items []work.Item
-	for i := range list {
-		x := &list[i]
-		item := work.Item{
-			Kind: noun, ID: x.Name(), Revision: x.Revision, Title: x.headline(), State: x.State.String(), Other: x.Agent, Due: x.EscalatesAt,
-		}
-		resolve := finding.Command{"blocker", "resolve", x.Name()}
+	for _, b := range list {
+		item := s.Item(b, 0)
+		item.Other = b.Agent
+		resolve := finding.Command{"blocker", "resolve", b.Id}
 		switch {
-		case x.acknowledgedBy(a.Name):
+		case slices.Contains(b.AcknowledgedBy, a.Name):
 			item.Relation, item.Commands = work.Holds, []finding.Command{resolve}
-		case x.Agent == a.Name:
-			item.Relation, item.Other = work.Opened, x.waitsFor()
-			item.Commands = []finding.Command{{"blocker", "get", x.Name(), "--wait", "10m"}, resolve}
-		case x.State == Open && x.asks(a):
-			item.Relation, item.Commands = work.Owes, []finding.Command{{"blocker", "ack", x.Name()}, resolve}
+		case b.Agent == a.Name:
+			item.Relation, item.Other = work.Opened, waitsFor(b)
+			item.Commands = []finding.Command{{"blocker", "get", b.Id, "--wait", "10m"}, resolve}
+		case b.State == open && asks(b, a):
+			item.Relation, item.Commands = work.Owes, []finding.Command{{"blocker", "ack", b.Id}, resolve}
 		default:
 			continue
 		}
@@ -45,45 +56,18 @@ func (b *Board) Items(q store.Querier, session int64, a directory.Agent, limit i
 	return items, nil
 }
 
-// OfTask returns the blockers that name a task, the newest first, at most limit.
-func (b *Board) OfTask(q store.Querier, session int64, task string, limit int) ([]work.Item, error) {
-	found, err := read(q.Query(selectOfTask, session, task, limit))
-	items := make([]work.Item, len(found))
-	for i := range found {
-		x := &found[i]
-		items[i] = work.Item{Kind: noun, ID: x.Name(), Revision: x.Revision, Title: x.headline(), State: x.State.String()}
-	}
-	return items, err
-}
-
 // waitsFor returns the agent or role from which the solution is to come: the agents that work on the
 // blocker, or else the last recipient.
-func (b *Blocker) waitsFor() string {
-	var by []string
-	for _, a := range b.Acknowledgements() {
-		by = append(by, a.Agent)
+func waitsFor(b *pb.Blocker) string {
+	if len(b.AcknowledgedBy) > 0 {
+		return strings.Join(b.AcknowledgedBy, ", ")
 	}
-	for i := len(b.Timeline) - 1; i >= 0 && by == nil; i-- {
-		if r := b.Timeline[i].Recipient; b.Timeline[i].Message != 0 {
-			by = []string{cmp.Or(r.Agent, r.Role)}
+	for _, e := range slices.Backward(b.Timeline) {
+		if e.Message != 0 {
+			return cmp.Or(e.Recipient.GetAgent(), e.Recipient.GetRole())
 		}
 	}
-	return strings.Join(by, ", ")
-}
-
-// Counts counts the unresolved blockers of a session by state.
-func (b *Board) Counts(q store.Querier, session int64) ([]work.Count, error) {
-	var counts []work.Count
-	for _, state := range []State{Open, Acknowledged} {
-		n := work.Count{Kind: noun, State: state.String()}
-		if err := q.QueryRow(countUnresolved, session, int(state)).Scan(&n.N); err != nil {
-			return nil, err
-		}
-		if n.N > 0 {
-			counts = append(counts, n)
-		}
-	}
-	return counts, nil
+	return ""
 }
 
 const (
@@ -98,33 +82,33 @@ const (
 // Explain describes a blocker, or the blockers that stop an agent or wait for an answer from it or
 // from its role; without a subject, it finds the blockers that have lasted for too long. Errors:
 // fault.NotFound for a blocker that does not exist.
-func (b *Board) Explain(q store.Querier, about finding.Question) ([]finding.Finding, error) {
+func (s *Service) Explain(q store.Querier, about finding.Question) ([]finding.Finding, error) {
 	if about.Kind == finding.Blocker {
-		x, err := find(q, about.Session, about.Name)
+		b, err := s.Get(q, about.Session, about.Name)
 		if err != nil {
 			return nil, err
 		}
-		f, err := b.finding(q, &about, &x)
+		f, err := s.finding(q, &about, b)
 		return []finding.Finding{f}, err
 	}
 	if about.Kind != finding.Everything && about.Kind != finding.Agent && about.Kind != finding.Role {
 		return nil, nil
 	}
-	list, err := read(q.Query(selectUnresolved, about.Session))
+	list, err := s.unresolved(q, about.Session)
 	if err != nil {
 		return nil, fmt.Errorf("explain blockers: %w", err)
 	}
 	var found []finding.Finding
-	for i := range list {
-		x := &list[i]
+	for _, x := range list {
 		switch {
 		case about.Kind == finding.Everything:
-		case about.Kind == finding.Agent && (x.Agent == about.Name || x.acknowledgedBy(about.Name) || x.Awaited == Awaited{Agent, about.Name}):
-		case x.State == Open && x.asks(subject(&about)):
+		case about.Kind == finding.Agent && (x.Agent == about.Name || slices.Contains(x.AcknowledgedBy, about.Name) ||
+			x.GetAwaited().GetAgent() == about.Name):
+		case x.State == open && asks(x, subject(&about)):
 		default:
 			continue
 		}
-		f, err := b.finding(q, &about, x)
+		f, err := s.finding(q, &about, x)
 		if err != nil {
 			return nil, err
 		}
@@ -146,36 +130,35 @@ func subject(about *finding.Question) directory.Agent {
 	return directory.Agent{Name: about.Name}
 }
 
-func (b *Board) finding(q store.Querier, about *finding.Question, x *Blocker) (finding.Finding, error) {
+func (s *Service) finding(q store.Querier, about *finding.Question, x *pb.Blocker) (finding.Finding, error) {
 	f := finding.Finding{
-		Severity: finding.Info, Subject: "blocker " + x.Name(), Since: x.RaisedAt,
-		Commands: []finding.Command{{"blocker", "resolve", x.Name()}, {"blocker", "get", x.Name()}},
+		Severity: finding.Info, Subject: "blocker " + x.Id, Since: x.RaisedAt.AsTime(),
+		Commands: []finding.Command{{"blocker", "resolve", x.Id}, {"blocker", "get", x.Id}},
 	}
-	lasted := x.TimeBlocked(about.Now)
+	lasted := timeBlocked(x, about.Now)
 	switch x.State {
-	case Open:
-		f.Summary = x.Agent + " is blocked, and no agent has acknowledged it: " + x.headline()
-		if lasted >= longOpen || x.Severity == Critical || x.Escalations > 0 {
+	case open:
+		f.Summary = x.Agent + " is blocked, and no agent has acknowledged it: " + headline(x)
+		if lasted >= longOpen || x.Severity == pb.BlockerSeverity_BLOCKER_SEVERITY_CRITICAL || x.Escalations > 0 {
 			f.Severity = finding.Warning
 		}
 		if !about.Mine(x.Agent) || about.Asker == "" {
-			f.Commands = append([]finding.Command{{"blocker", "ack", x.Name()}}, f.Commands...)
+			f.Commands = append([]finding.Command{{"blocker", "ack", x.Id}}, f.Commands...)
 		}
-	case Acknowledged:
-		f.Summary = x.waitsFor() + " works on the blocker of " + x.Agent + ": " + x.headline()
+	case acknowledged:
+		f.Summary = waitsFor(x) + " works on the blocker of " + x.Agent + ": " + headline(x)
 		if lasted >= longWorked {
 			f.Severity = finding.Warning
 		}
-	case Resolved:
-		r := x.Resolution()
-		f.Summary = r.Agent + " has resolved " + x.ofWhom(r.Agent) + " after " + finding.Rough(lasted)
-		if r.Note != "" {
-			f.Reasons = []string{clip(r.Note, 200)}
+	case resolved:
+		f.Summary = x.ResolvedBy + " has resolved " + ofWhom(x, x.ResolvedBy) + " after " + finding.Rough(lasted)
+		if x.Resolution != "" {
+			f.Reasons = []string{work.Clip(x.Resolution, 200)}
 		}
 		f.Commands = f.Commands[1:]
 		return f, nil
 	}
-	reason, stuck, err := b.awaiting(q, x)
+	reason, stuck, err := s.awaiting(q, about.Session, x)
 	if err != nil {
 		return f, err
 	}
@@ -186,22 +169,22 @@ func (b *Board) finding(q store.Querier, about *finding.Question, x *Blocker) (f
 		f.Severity = finding.Error
 	}
 	if x.TaskBlocked {
-		f.Reasons = append(f.Reasons, "the task "+x.Task+" is blocked until it is resolved")
+		f.Reasons = append(f.Reasons, "the task "+x.TaskId+" is blocked until it is resolved")
 	}
-	if x.State == Open {
-		err = b.explainNotifications(q, about, x, &f)
+	if x.State == open {
+		err = s.explainNotifications(q, about, x, &f)
 	}
 	return f, err
 }
 
 // explainNotifications says which agents know of an open blocker, and how the escalation continues.
-func (b *Board) explainNotifications(q store.Querier, about *finding.Question, x *Blocker, f *finding.Finding) error {
-	if to := x.waitsFor(); to == "" {
+func (s *Service) explainNotifications(q store.Querier, about *finding.Question, x *pb.Blocker, f *finding.Finding) error {
+	if to := waitsFor(x); to == "" {
 		f.Severity = finding.Error
 		f.Reasons = append(f.Reasons, "no agent was notified: no other agent has a role of the session's escalate_to")
 	} else {
 		f.Reasons = append(f.Reasons, "the last notification went to "+to)
-		reached, err := b.reaches(q, x)
+		reached, err := s.reaches(q, about.Session, x)
 		if err != nil {
 			return err
 		}
@@ -216,28 +199,28 @@ func (b *Board) explainNotifications(q store.Querier, about *finding.Question, x
 	case x.Escalations > 0:
 		f.Reasons = append(f.Reasons, fmt.Sprintf("escalations so far: %d", x.Escalations))
 	}
-	if !x.EscalatesAt.IsZero() {
-		f.Reasons = append(f.Reasons, "the broker notifies the next role at "+about.When(x.EscalatesAt))
+	if x.EscalatesAt != nil {
+		f.Reasons = append(f.Reasons, "the broker notifies the next role at "+about.When(x.EscalatesAt.AsTime()))
 	}
 	return nil
 }
 
 // reaches reports whether an agent that is alive, other than the one that raised a blocker, can read
 // one of its notifications.
-func (b *Board) reaches(q store.Querier, x *Blocker) (bool, error) {
+func (s *Service) reaches(q store.Querier, session int64, x *pb.Blocker) (bool, error) {
 	for _, e := range x.Timeline {
 		var members []directory.Agent
 		var err error
 		switch {
 		case e.Message == 0:
-		case e.Recipient.Agent != "":
+		case e.Recipient.GetAgent() != "":
 			var a directory.Agent
 			var found bool
-			if a, found, err = b.dir.Find(q, x.Session, e.Recipient.Agent); found {
+			if a, found, err = s.Directory.Find(q, session, e.Recipient.GetAgent()); found {
 				members = []directory.Agent{a}
 			}
 		default:
-			members, err = b.dir.Matching(q, x.Session, directory.Selection{Role: e.Recipient.Role})
+			members, err = s.Directory.Matching(q, session, directory.Selection{Role: e.Recipient.GetRole()})
 		}
 		if err != nil {
 			return false, err
@@ -250,16 +233,17 @@ func (b *Board) reaches(q store.Querier, x *Blocker) (bool, error) {
 }
 
 // awaiting says what a blocker waits for, and whether that cannot happen as it is now.
-func (b *Board) awaiting(q store.Querier, x *Blocker) (reason string, stuck bool, err error) {
-	if x.Awaited.Kind == 0 {
+func (s *Service) awaiting(q store.Querier, session int64, x *pb.Blocker) (reason string, stuck bool, err error) {
+	kind, name := awaitedOf(x.Awaited)
+	if kind == "" {
 		return "", false, nil
 	}
-	reason = "it waits for the " + x.Awaited.Kind.String() + " " + x.Awaited.Name
-	switch x.Awaited.Kind {
-	case Text:
-		reason = "it waits for: " + x.Awaited.Name
-	case Agent:
-		a, found, err := b.dir.Find(q, x.Session, x.Awaited.Name)
+	reason = "it waits for the " + kind + " " + name
+	switch kind {
+	case "text":
+		reason = "it waits for: " + name
+	case "agent":
+		a, found, err := s.Directory.Find(q, session, name)
 		switch {
 		case err != nil:
 			return "", false, err
