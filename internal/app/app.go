@@ -246,16 +246,7 @@ func (a *App) start(ctx context.Context) error {
 	a.onStop(func(context.Context) error { return p.artifacts.Stop() })
 	p.votes = votes.New(desk)
 	connectVotes(p)
-	p.decisions = decisions.New(decisions.Parts{
-		Store:     p.store,
-		Log:       p.events,
-		Directory: p.directory,
-		Post:      letters,
-		Tokens:    reviewTokens{p.locks},
-		Crew:      p.diagnose,
-		Clock:     c.Clock,
-		Zap:       log.Named("decisions"),
-	})
+	p.decisions = decisions.New(desk, reviewTokens{p.locks}, p.diagnose)
 	connectDecisions(p)
 	connectArtifacts(p)
 	for _, f := range []ofTask{p.decisions, p.blockers, p.handoffs, p.votes, p.artifacts} {
@@ -298,7 +289,6 @@ func (a *App) start(ctx context.Context) error {
 		p.broker.Counters.Observe(measured)
 		p.offers.Observe(measured)
 		p.locks.Observe(measured)
-		p.decisions.Observe(measured)
 		p.tasks.Observe(measured)
 		options.Observer = measured
 	}
@@ -352,7 +342,7 @@ func (a *App) start(ctx context.Context) error {
 		auth:      auth.NewService(p.auth),
 		handoffs:  p.handoffs,
 		channels:  messagesrpc.NewChannelService(p.channels),
-		decisions: decisions.NewService(p.decisions),
+		decisions: p.decisions,
 		locks:     locks.NewService(p.locks, p.rpc.ItemError),
 		events:    events.NewService(p.events, p.directory, p.admission, reports{p.blockers}),
 		messages: messagesrpc.NewService(

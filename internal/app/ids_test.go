@@ -18,8 +18,6 @@ func TestTables_RowIdsThatOthersReferToAreNeverReused(t *testing.T) {
 		"sessions":          "takes its ids from the counter",
 		"events":            "takes its ids from the counter",
 		"items":             "takes its ids from the counter",
-		"decisions":         "takes its ids from the counter",
-		"decision_verdicts": "takes its ids from the counter",
 		"messages":          "takes its ids from the counter",
 		"questions":         "has the revision of its message",
 		"leftovers":         "has the revision of a message",

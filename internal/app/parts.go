@@ -52,7 +52,7 @@ type parts struct {
 	channels      *channels.Registry
 	conversations *conversations.Registry
 	deadletters   *deadletters.Queue
-	decisions     *decisions.Table
+	decisions     *decisions.Service
 	diagnose      *diagnose.Examiner
 	directory     *directory.Directory
 	diskguard     *diskguard.Gauge

@@ -31,7 +31,6 @@ var scans = map[string]string{
 	"backlog.selectReranks":          "once, at the start; changes that are not finished alone",
 	"broker.selectRunningClaims":     "once, at the start; claims are as many as agents work on",
 	"deadletters.selectDepartures":   "once, at the start; departures that are not finished alone",
-	"decisions.invariants":           "CheckDatabase",
 	"diagnose.countClaimsOfAgents":   "claims are as many as agents work on",
 	"diagnose.countWaitingOfChannel": "its LIMIT ends it",
 	"diagnose.selectGatesOf":         "halted agents and open breakers alone",

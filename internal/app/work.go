@@ -107,10 +107,7 @@ func byKey(remove func(tx *store.Tx, session int64, keys []int64) error) func(*s
 // partsOfWork are what a session has of joint work.
 func partsOfWork(p *parts) []retention.Part {
 	return []retention.Part{
-		{
-			File: "decisions.jsonl", Kind: "decisions", Lines: p.decisions.Records, Erase: p.decisions.Erase,
-			Finished: p.decisions.Finished, CountFinished: p.decisions.CountFinished, Remove: byKey(p.decisions.Remove),
-		},
+		retention.WorkPart("decisions", p.decisions),
 		retention.WorkPart("blockers", p.blockers),
 		retention.WorkPart("handoffs", p.handoffs),
 		retention.WorkPart("votes", p.votes),

@@ -1,221 +1,109 @@
 package decisions
 
 import (
+	"fmt"
 	"slices"
-	"time"
+	"strings"
 
-	"github.com/jonboulle/clockwork"
-	"go.uber.org/zap"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/directory"
-	"brokerd/internal/events"
 	"brokerd/internal/finding"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
-
-// idLetter begins the ids of decisions, such as d-4711.
-const idLetter = "d"
-
-// onlyReviewsPass is the error for a token that another decision is to pass.
-const onlyReviewsPass = "is set; only a review with a scope passes a token"
 
 // TokenType is the type of the tokens that reviews pass.
 const TokenType = "producer_critic"
 
 // The verdicts with a special meaning.
 const (
-	Revise = "revise" // asks for another round
-	Defer  = "defer"  // names a time
+	revise    = "revise" // asks for another round
+	deferring = "defer"  // names a time
 )
 
-// A Kind says what is decided. The numbers are those of the API and of the table.
-type Kind int
-
-// The kinds.
 const (
-	Review Kind = 1 + iota
-	Plan
-	Shutdown
-	Custom
+	review   = pb.DecisionKind_DECISION_KIND_REVIEW
+	plan     = pb.DecisionKind_DECISION_KIND_PLAN
+	shutdown = pb.DecisionKind_DECISION_KIND_SHUTDOWN
+	custom   = pb.DecisionKind_DECISION_KIND_CUSTOM
 )
 
-// String returns the name of the kind.
-func (k Kind) String() string {
-	return [...]string{"unspecified", "review", "plan", "shutdown", "custom"}[k]
-}
-
-// verdicts returns the verdicts of a kind; none for Custom.
-func (k Kind) verdicts() []string {
-	return [...][]string{
-		Review:   {"approve", Revise, "reject"},
-		Plan:     {"approve", Revise, "reject"},
-		Shutdown: {"accept", Defer, "reject"},
-		Custom:   nil,
-	}[k]
-}
-
-// A State is the state of a decision. The numbers are those of the API and of the table. Those of
-// unfinished decisions come first.
-type State int
-
-// The states.
 const (
-	Open State = 1 + iota
-	Revising
-	Escalated
-	Decided
-	Cancelled
+	open      = pb.DecisionState_DECISION_STATE_OPEN
+	revising  = pb.DecisionState_DECISION_STATE_REVISING
+	escalated = pb.DecisionState_DECISION_STATE_ESCALATED
+	decided   = pb.DecisionState_DECISION_STATE_DECIDED
+	cancelled = pb.DecisionState_DECISION_STATE_CANCELLED
 )
 
-// String returns the name of the state.
-func (s State) String() string {
-	return [...]string{"unspecified", "open", "revising", "escalated", "decided", "cancelled"}[s]
+// A form is what the decisions of one kind have in common; the zero value is that of custom ones.
+type form struct {
+	verdicts []string
+	request  string // type of the message that asks for a verdict
+	outcome  string // type of the notices of verdicts; that of a review depends on the verdict
 }
 
-// waits reports whether a verdict is due.
-func (s State) waits() bool { return s == Open || s == Escalated }
-
-// A File is a place in a file.
-type File struct {
-	Path string `json:"path"`
-	Line int    `json:"line,omitempty"`
+var forms = map[pb.DecisionKind]form{
+	review:   {[]string{"approve", revise, "reject"}, "submit_for_review", ""},
+	plan:     {[]string{"approve", revise, "reject"}, "plan_submission", "plan_approval"},
+	shutdown: {[]string{"accept", deferring, "reject"}, "shutdown_request", "shutdown_response"},
 }
 
-// Content is what is submitted.
-type Content struct {
-	Body      string
-	Payload   string // JSON
-	Files     []File
-	Artifacts []string
+// kind is what the table knows of decisions. Each round adds its verdict as a part.
+var kind = work.Kind[*pb.Decision]{
+	Number:     work.Decisions,
+	Noun:       "decision",
+	Letter:     "d",
+	PartFields: []protoreflect.Name{"content", "rounds"},
+	Title:      subject,
+	Columns: func(d *pb.Decision) work.Columns {
+		c := work.Columns{
+			State: d.State.Number(), Opener: d.OpenedBy, Agent: d.Agent, Role: d.Role, Task: d.TaskId, Scope: d.Scope,
+		}
+		switch d.State {
+		case open:
+			c.Due = work.Time(d.Deadline)
+		case decided, cancelled:
+			c.Finished = work.Time(d.ChangedAt)
+		}
+		return c
+	},
+	Check: check,
 }
 
-// A Feedback is one piece of a verdict's feedback.
-type Feedback struct {
-	Severity Severity `json:"severity"`
-	File     string   `json:"file,omitempty"`
-	Line     int      `json:"line,omitempty"`
-	Text     string   `json:"text"`
-}
-
-// A Severity says how much a piece of feedback matters. The numbers are those of the API.
-type Severity int
-
-// The severities.
-const (
-	Note Severity = 1 + iota
-	Minor
-	Major
-	Blocker
-)
-
-// String returns the name of the severity.
-func (s Severity) String() string {
-	return [...]string{"unspecified", "note", "minor", "major", "blocker"}[s]
-}
-
-// MarshalText writes the name.
-func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// UnmarshalText reads what MarshalText wrote.
-func (s *Severity) UnmarshalText(text []byte) error {
-	for *s = Note; *s < Blocker && s.String() != string(text); *s++ {
+// check returns what is wrong with a decision, for CheckDatabase.
+func check(d *pb.Decision, _ []work.Part) (problems []string) {
+	var last *pb.Verdict
+	given := map[int32]bool{} // the rounds with a verdict
+	for _, v := range d.Rounds {
+		given[v.Round] = true
+		last = v
 	}
-	return nil
-}
-
-// A Verdict is the verdict of one round.
-type Verdict struct {
-	Round     int
-	Verdict   string
-	By        string // an agent, or system
-	At        time.Time
-	Reason    string
-	Feedback  []Feedback `json:"-"`
-	Until     time.Time  // of Defer
-	Escalated bool       // given after an escalation
-	Revision  int64
-}
-
-// A Decision is one decision.
-type Decision struct {
-	ID          int64 // the revision that opened it
-	Session     int64 // row id
-	Kind        Kind
-	State       State
-	OpenedBy    string // an agent, or system
-	Agent       string // the addressee: an agent, or
-	Role        string // a role
-	EscalatedTo string // the role that the escalation was sent to; empty = none
-	Title       string
-	Scope       string
-	Task        string
-	Thread      string
-	Content     Content `json:"-"`
-	Verdicts    []string
-	Round       int // from 1
-	MaxRounds   int
-	Deadline    time.Time // zero = none
-	PassToken   bool
-	Fence       int64     `json:"-"` // of the token's last pass; 0 = none
-	Verdict     string    // the final one
-	Rounds      []Verdict // all of them, or the newest
-	Note        string    // why it escalated or was cancelled
-	OpenedAt    time.Time
-	ChangedAt   time.Time
-	Revision    int64
-	MessageType string
-	OutcomeType string
-}
-
-// Name returns the id of the decision, such as d-4711.
-func (d *Decision) Name() string { return work.ID(idLetter, d.ID) }
-
-// String names the decision in a sentence.
-func (d *Decision) String() string {
-	if d.Scope != "" {
-		return d.Kind.String() + " " + finding.Clip(d.Scope)
+	for round := int32(1); round < d.Round; round++ {
+		if !given[round] {
+			problems = append(problems, fmt.Sprintf("round %d has no verdict, and is not the current one", round))
+		}
+		delete(given, round)
 	}
-	return d.Kind.String() + " " + d.Name()
+	current := given[d.Round]
+	delete(given, d.Round)
+	switch {
+	case len(given) > 0:
+		problems = append(problems, "a round after the current one has a verdict")
+	case (d.State == revising || d.State == decided) && !current:
+		problems = append(problems, "it is decided or revising without a verdict of the round")
+	case d.State == open && current:
+		problems = append(problems, "it is open with a verdict of the round")
+	case d.State == decided && last.GetVerdict() != d.Verdict, d.State != decided && d.Verdict != "":
+		problems = append(problems, "its final verdict is not that of the last round")
+	}
+	return problems
 }
 
-// addressee names the agent or role that decides.
-func (d *Decision) addressee() string {
-	if d.Agent != "" {
-		return d.Agent
-	}
-	return "role:" + d.Role
-}
-
-// last returns the newest verdict, nil if there is none.
-func (d *Decision) last() *Verdict {
-	if len(d.Rounds) == 0 {
-		return nil
-	}
-	return &d.Rounds[len(d.Rounds)-1]
-}
-
-// mayDecide reports whether an agent may give the verdict that is due.
-func (d *Decision) mayDecide(a directory.Agent, s directory.Session) bool {
-	if d.State == Escalated && a.System() {
-		return true
-	}
-	if !d.State.waits() || a.Name == d.OpenedBy {
-		return false
-	}
-	if d.State == Escalated && len(s.EscalateTo) > 0 {
-		return slices.Contains(s.EscalateTo, a.Role)
-	}
-	return a.Name == d.Agent || d.Role != "" && a.Role == d.Role
-}
-
-// mayPass reports whether the decision is one that may pass a token.
-func (d *Decision) mayPass() bool { return d.Kind == Review && d.Scope != "" }
-
-// owedBy reports whether the decision waits for an agent.
-func (d *Decision) owedBy(a directory.Agent, s directory.Session) bool {
-	return d.mayDecide(a, s) || d.State == Revising && d.OpenedBy == a.Name
-}
+// Checks returns the checks of the decisions in a database; see work.Kind.
+func Checks(most int) []func(q store.Querier) ([]string, error) { return kind.Checks(most) }
 
 // A TokenPass passes the token of a review on.
 type TokenPass struct {
@@ -241,49 +129,136 @@ type Crew interface {
 	Condition(q store.Querier, about finding.Question, agent string) (says string, well bool, err error)
 }
 
-// Parts are what a Table needs. All are required.
-type Parts struct {
-	Store     *store.Store
-	Log       *events.Log
-	Directory *directory.Directory
-	Post      work.Post
-	Tokens    Tokens
-	Crew      Crew
-	Clock     clockwork.Clock
-	Zap       *zap.Logger
+// A Service keeps the decisions of all sessions and serves the DecisionService of the API. Its methods may
+// be called concurrently.
+type Service struct {
+	pb.UnimplementedDecisionServiceServer
+	*work.Table[*pb.Decision]
+	tokens Tokens
+	crew   Crew
 }
 
-// A Table is the table of decisions. Its methods may be called concurrently.
-type Table struct {
-	Parts
-	hub      *work.Hub[int64]
-	observer work.Observer // nil = outcomes are not counted
-	calendar *work.Calendar
-	backlog  *work.Backlog
+// New returns the decisions of a store that was opened with Migrations. They do nothing by themselves
+// before Start.
+func New(d *work.Desk, tokens Tokens, crew Crew) *Service {
+	s := &Service{tokens: tokens, crew: crew}
+	k := kind
+	k.Due, k.Chore = s.due, s.chore
+	s.Table = work.NewTable(d, k)
+	return s
 }
 
-// New returns the table of a store that was opened with Migrations. It escalates nothing before Start.
-func New(p Parts) *Table {
-	t := &Table{Parts: p, hub: work.NewHub[int64](p.Clock)}
-	t.calendar = work.NewItemCalendar(p.Store, p.Clock, p.Zap, deadlines, t.due)
-	t.backlog = work.NewBacklog(p.Store, "decisions", p.Clock, p.Zap, t.page)
-	return t
+// find returns a decision of a session with its content and its newest verdict.
+func (s *Service) find(q store.Querier, session int64, id string) (*pb.Decision, error) {
+	d, err := s.Head(q, session, id)
+	if err != nil {
+		return nil, err
+	}
+	return d, s.complete(q, d)
 }
 
-// Observe sets the counter of outcomes. Call it before the table is used.
-func (t *Table) Observe(o work.Observer) { t.observer = o }
-
-// Start begins to escalate decisions at their deadlines, and resumes the backlog.
-func (t *Table) Start() {
-	t.calendar.Start()
-	t.backlog.Start()
+// complete adds the content and the newest verdict to a decision that lacks its PartFields.
+func (s *Service) complete(q store.Querier, d *pb.Decision) error {
+	content, found, err := s.Part(q, s.Key(d), "content")
+	if err == nil && found {
+		err = s.Merge(d, content)
+	}
+	if err != nil {
+		return err
+	}
+	return s.addLast(q, d)
 }
 
-// Stop ends what Start has begun. It may be called more than once, and without Start.
-func (t *Table) Stop() {
-	t.calendar.Stop()
-	t.backlog.Stop()
+// addLast adds the newest verdict to a decision that lacks its rounds.
+func (s *Service) addLast(q store.Querier, d *pb.Decision) error {
+	p, found, err := s.LastPart(q, s.Key(d), "rounds")
+	if err != nil || !found {
+		return err
+	}
+	return s.Merge(d, p)
 }
 
-// Drain ends the calls that wait; they return the decision as it is.
-func (t *Table) Drain() { t.hub.Drain() }
+// verdictPart is the name of the part that has a verdict. A round may have one more once it has escalated.
+func verdictPart(v *pb.Verdict) string {
+	after := 0
+	if v.Escalated {
+		after = 1
+	}
+	return fmt.Sprintf("rounds-%03d-%d", v.Round, after)
+}
+
+// addVerdict adds a verdict, with the revision of the decision.
+func (s *Service) addVerdict(t *work.Tx, d *pb.Decision, v *pb.Verdict) error {
+	v.Revision = d.Revision
+	d.Rounds = append(d.Rounds, v)
+	return s.PutPart(t, d, verdictPart(v), &pb.Decision{Rounds: []*pb.Verdict{v}})
+}
+
+// last returns the newest verdict, nil if there is none.
+func last(d *pb.Decision) *pb.Verdict {
+	if len(d.Rounds) == 0 {
+		return nil
+	}
+	return d.Rounds[len(d.Rounds)-1]
+}
+
+// waits reports whether a verdict is due.
+func waits(d *pb.Decision) bool { return d.State == open || d.State == escalated }
+
+// about names the decision in a sentence.
+func about(d *pb.Decision) string {
+	if d.Scope != "" {
+		return work.Word(d.Kind) + " " + finding.Clip(d.Scope)
+	}
+	return work.Word(d.Kind) + " " + d.Id
+}
+
+// subject is the title with the kind and the round.
+func subject(d *pb.Decision) string {
+	says := work.Word(d.Kind) + ": " + d.Title
+	if d.Round > 1 {
+		says += fmt.Sprintf(" (round %d of %d)", d.Round, d.MaxRounds)
+	}
+	return says
+}
+
+// addressee names the agent or role that decides.
+func addressee(d *pb.Decision) string {
+	if d.Agent != "" {
+		return d.Agent
+	}
+	return "role:" + d.Role
+}
+
+// mayDecide reports whether an agent may give the verdict that is due.
+func mayDecide(d *pb.Decision, a directory.Agent, s directory.Session) bool {
+	if d.State == escalated && a.System() {
+		return true
+	}
+	if !waits(d) || a.Name == d.OpenedBy {
+		return false
+	}
+	if d.State == escalated && len(s.EscalateTo) > 0 {
+		return slices.Contains(s.EscalateTo, a.Role)
+	}
+	return a.Name == d.Agent || d.Role != "" && a.Role == d.Role
+}
+
+// deciders says which agents may decide.
+func deciders(d *pb.Decision, s directory.Session) string {
+	switch {
+	case d.State == escalated && len(s.EscalateTo) > 0:
+		return "it has escalated; an operator or an agent of the roles " + strings.Join(s.EscalateTo, ", ") + " decides"
+	case d.Agent != "":
+		return "only " + d.Agent + " may decide"
+	}
+	return fmt.Sprintf("only agents of the role %s may decide, other than %s, who opened it", d.Role, d.OpenedBy)
+}
+
+// owedBy reports whether the decision waits for an agent.
+func owedBy(d *pb.Decision, a directory.Agent, s directory.Session) bool {
+	return mayDecide(d, a, s) || d.State == revising && d.OpenedBy == a.Name
+}
+
+// mayPass reports whether the decision is one that may pass a token.
+func mayPass(kind pb.DecisionKind, scope string) bool { return kind == review && scope != "" }

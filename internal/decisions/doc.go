@@ -39,4 +39,8 @@
 // same transaction. The broker recognises the grant by its fence, so whichever agent of a role has
 // collected it, the verdict passes it. If the grant has ended before the verdict, the verdict counts
 // nevertheless, and passes nothing. A failed opener comes first for the token when it is back.
+//
+// # Storage
+//
+// A decision is an item of work.Table. Its content, which a resubmission replaces, and each verdict are parts.
 package decisions

@@ -3,37 +3,142 @@ package decisions
 import (
 	"cmp"
 	"fmt"
+	"slices"
+	"time"
 
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
-	"brokerd/internal/identity"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
+
+// Items returns the unfinished decisions that concern an agent: those it owes, then those it opened,
+// each with the oldest first.
+func (s *Service) Items(q store.Querier, session int64, a directory.Agent, limit int) ([]work.Item, error) {
+	in, err := s.Directory.ByID(q, session)
+	if err != nil {
+		return nil, err
+	}
+	list, err := s.concerning(q, session, a)
+	if err != nil {
+		return nil, err
+	}
+	var items []work.Item
+	for _, d := range list {
+		item := s.Item(d, 0)
+		item.Due = work.Time(d.Deadline)
+		switch {
+		case mayDecide(d, a, in):
+			item.Relation, item.Other, item.Commands = work.Owes, d.OpenedBy, verdictCommands(d)
+		case owedBy(d, a, in):
+			item.Relation, item.Other, item.Due = work.Owes, addressee(d), time.Time{}
+			item.Commands = []finding.Command{nextRoundCommand(d), command(d, "get"), {"decision", "cancel", d.Id}}
+		case d.OpenedBy == a.Name:
+			item.Relation, item.Other = work.Opened, decider(d)
+			item.Commands = []finding.Command{append(command(d, "get"), "--wait", "90s"), {"decision", "cancel", d.Id}}
+		default:
+			continue
+		}
+		items = append(items, item)
+	}
+	slices.SortStableFunc(items, func(a, b work.Item) int { return cmp.Compare(a.Relation, b.Relation) })
+	return items[:min(limit, len(items))], nil
+}
+
+// concerning returns the unfinished decisions that can concern an agent, the oldest first: those addressed to it
+// or its role, those that it has opened, and those that have escalated.
+func (s *Service) concerning(q store.Querier, session int64, a directory.Agent) ([]*pb.Decision, error) {
+	list, err := s.Owed(q, session, a, mostUnfinished)
+	for _, f := range []work.Filter[*pb.Decision]{{Opener: a.Name}, {States: []protoreflect.EnumNumber{escalated.Number()}}} {
+		if err != nil {
+			return nil, err
+		}
+		var more []*pb.Decision
+		more, err = s.Open(q, session, f, mostUnfinished)
+		list = append(list, more...)
+	}
+	slices.SortFunc(list, func(a, b *pb.Decision) int {
+		return cmp.Or(cmp.Compare(a.State, b.State), cmp.Compare(s.Key(a), s.Key(b)))
+	})
+	return slices.CompactFunc(list, func(a, b *pb.Decision) bool { return a.Id == b.Id }), err
+}
+
+// decider names the agent or role that owes the verdict.
+func decider(d *pb.Decision) string {
+	if d.State == escalated && d.EscalatedTo != "" {
+		return "role:" + d.EscalatedTo
+	}
+	return addressee(d)
+}
+
+// command returns a command about the decision: reviews and plans have their own groups.
+func command(d *pb.Decision, verb string) finding.Command {
+	group := "decision"
+	if d.Kind == review || d.Kind == plan {
+		group = work.Word(d.Kind)
+	}
+	return finding.Command{group, verb, d.Id}
+}
+
+// resubmitCommand opens the next round. The opener adds the revised content.
+func resubmitCommand(d *pb.Decision) finding.Command {
+	return finding.Command{"decision", "resubmit", d.Id, "--body", "-"}
+}
+
+// nextRoundCommand is resubmitCommand for the opener, with the scope of a review or plan that has one.
+func nextRoundCommand(d *pb.Decision) finding.Command {
+	if d.Scope != "" && (d.Kind == review || d.Kind == plan) {
+		return finding.Command{work.Word(d.Kind), "submit", d.Scope, "--body", "-"}
+	}
+	return resubmitCommand(d)
+}
+
+// verdictCommands returns the commands that answer the decision.
+func verdictCommands(d *pb.Decision) (list []finding.Command) {
+	for _, verdict := range d.Verdicts {
+		command := command(d, verdict)
+		if d.Kind == custom {
+			command = finding.Command{"decision", "decide", d.Id, verdict}
+		}
+		if verdict == deferring {
+			if d.Kind == custom {
+				command = append(command, "--for")
+			}
+			command = append(command, "30m")
+		}
+		list = append(list, command)
+	}
+	return append(list, command(d, "get"))
+}
 
 // Explain says what one decision waits for. Without a subject, it finds decisions that an agent or an
 // operator should act on: escalated ones, and those that an agent owes that cannot work.
-func (t *Table) Explain(q store.Querier, about finding.Question) (found []finding.Finding, err error) {
-	var list []Decision
+func (s *Service) Explain(q store.Querier, about finding.Question) (found []finding.Finding, err error) {
+	var list []*pb.Decision
 	switch about.Kind {
 	case finding.Decision:
-		d, err := find(q, about.Session, about.Name)
+		d, err := s.find(q, about.Session, about.Name)
 		if fault.KindOf(err) == fault.NotFound {
 			return nil, nil // the caller says so
 		}
 		if err != nil {
 			return nil, fmt.Errorf("explain decision: %w", err)
 		}
-		list = []Decision{d}
+		list = []*pb.Decision{d}
 	case finding.Everything:
-		if list, err = readAll(q.Query(selectUnfinished, about.Session)); err != nil {
+		if list, err = s.Open(q, about.Session, work.Filter[*pb.Decision]{}, mostUnfinished); err != nil {
 			return nil, fmt.Errorf("explain decisions: %w", err)
 		}
 	default:
 		return nil, nil
 	}
-	for i := range list {
-		f, err := t.explain(q, about, &list[i])
+	slices.SortStableFunc(list, func(a, b *pb.Decision) int { return cmp.Compare(a.State, b.State) })
+	for _, d := range list {
+		f, err := s.finding(q, about, d)
 		if err != nil {
 			return nil, fmt.Errorf("explain decision: %w", err)
 		}
@@ -44,27 +149,27 @@ func (t *Table) Explain(q store.Querier, about finding.Question) (found []findin
 	return found, nil
 }
 
-func (t *Table) explain(q store.Querier, about finding.Question, d *Decision) (finding.Finding, error) {
-	f := finding.Finding{Severity: finding.Info, Subject: "decision " + d.Name(), Since: d.ChangedAt}
-	what := fmt.Sprintf("%s by %s, round %d of %d", d.subject(), d.OpenedBy, d.Round, d.MaxRounds)
+func (s *Service) finding(q store.Querier, about finding.Question, d *pb.Decision) (finding.Finding, error) {
+	f := finding.Finding{Severity: finding.Info, Subject: "decision " + d.Id, Since: work.Time(d.ChangedAt)}
+	what := fmt.Sprintf("%s by %s, round %d of %d", subject(d), d.OpenedBy, d.Round, d.MaxRounds)
 	if d.Round > 1 {
-		what = fmt.Sprintf("%s by %s", d.subject(), d.OpenedBy)
+		what = fmt.Sprintf("%s by %s", subject(d), d.OpenedBy)
 	}
-	session, err := t.Directory.ByID(q, about.Session)
+	session, err := s.Directory.ByID(q, about.Session)
 	if err != nil {
 		return f, err
 	}
-	f.Commands = d.explainCommands(about, session)
+	f.Commands = explainCommands(d, about, session)
 	switch d.State {
-	case Open:
-		f.Summary = what + ", waits for the verdict of " + d.addressee()
+	case open:
+		f.Summary = what + ", waits for the verdict of " + addressee(d)
 		if d.Agent != "" {
-			err = t.explainAgent(q, about, &f, d.Agent)
+			err = s.explainAgent(q, about, &f, d.Agent)
 		}
-	case Revising:
+	case revising:
 		f.Summary = what + ", waits until " + d.OpenedBy + " resubmits it"
-		err = t.explainAgent(q, about, &f, d.OpenedBy)
-	case Escalated:
+		err = s.explainAgent(q, about, &f, d.OpenedBy)
+	case escalated:
 		f.Severity, f.Summary = finding.Warning, what+", has escalated: "+d.Note
 		f.Reasons = []string{"an agent of the role " + d.EscalatedTo + " decides, or an operator"}
 		if d.EscalatedTo == "" {
@@ -72,40 +177,40 @@ func (t *Table) explain(q store.Querier, about finding.Question, d *Decision) (f
 			f.Reasons = []string{"no agent has a role that the session escalates to (setting escalate-to); an operator decides"}
 		}
 	default:
-		f.Summary = what + ", is " + d.State.String()
+		f.Summary = what + ", is " + work.Word(d.State)
 		if d.Verdict != "" {
 			f.Summary = what + ", has the verdict " + d.Verdict
 		}
 	}
-	if d.State == Open && !d.Deadline.IsZero() {
-		f.Reasons = append(f.Reasons, "it escalates at "+about.When(d.Deadline))
+	if d.State == open && d.Deadline != nil {
+		f.Reasons = append(f.Reasons, "it escalates at "+about.When(d.Deadline.AsTime()))
 	}
 	return f, err
 }
 
 // explainCommands returns the commands that the caller may run: those that settle the decision first.
-func (d *Decision) explainCommands(about finding.Question, s directory.Session) (list []finding.Command) {
-	asker := directory.Agent{Name: cmp.Or(about.Asker, identity.System), Role: about.AskerRole}
+func explainCommands(d *pb.Decision, about finding.Question, s directory.Session) (list []finding.Command) {
+	asker := directory.Agent{Name: cmp.Or(about.Asker, work.Broker.Name), Role: about.AskerRole}
 	switch {
-	case d.mayDecide(asker, s):
-		return d.verdictCommands()
-	case d.State == Revising && d.OpenedBy == about.Asker:
-		list = append(list, d.resubmitCommand())
-	case d.State == Revising:
+	case mayDecide(d, asker, s):
+		return verdictCommands(d)
+	case d.State == revising && d.OpenedBy == about.Asker:
+		list = append(list, resubmitCommand(d))
+	case d.State == revising:
 		list = append(list, finding.Command{"explain", "agent", d.OpenedBy})
-	case d.State == Open && d.Agent != "":
+	case d.State == open && d.Agent != "":
 		list = append(list, finding.Command{"explain", "agent", d.Agent})
 	}
-	list = append(list, d.command("get"))
-	if (d.State.waits() || d.State == Revising) && about.Mine(d.OpenedBy) {
-		list = append(list, finding.Command{"decision", "cancel", d.Name()})
+	list = append(list, command(d, "get"))
+	if (waits(d) || d.State == revising) && about.Mine(d.OpenedBy) {
+		list = append(list, finding.Command{"decision", "cancel", d.Id})
 	}
 	return list
 }
 
 // explainAgent adds the condition of an agent that something waits for.
-func (t *Table) explainAgent(q store.Querier, about finding.Question, f *finding.Finding, agent string) error {
-	says, well, err := t.Crew.Condition(q, about, agent)
+func (s *Service) explainAgent(q store.Querier, about finding.Question, f *finding.Finding, agent string) error {
+	says, well, err := s.crew.Condition(q, about, agent)
 	if err != nil {
 		return err
 	}

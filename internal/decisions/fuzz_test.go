@@ -17,6 +17,7 @@ import (
 	"brokerd/internal/idempotency"
 	"brokerd/internal/sessions"
 	"brokerd/internal/testkit"
+	"brokerd/internal/work"
 )
 
 // The bounds are those of decision.proto.
@@ -126,8 +127,9 @@ func wantContent(b *testkit.Bounds, c *pb.DecisionContent) {
 // fuzzed returns the service of decisions without sessions.
 func fuzzed(f *testing.F) *decisions.Service {
 	clock := clockwork.NewRealClock()
-	st := testkit.Store(f, f.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(), decisions.Migrations())
-	return decisions.NewService(decisions.New(decisions.Parts{
-		Store: st, Log: events.New(st, clock, zap.NewNop()), Directory: directory.New(), Post: testkit.NoPost{}, Clock: clock, Zap: zap.NewNop(),
-	}))
+	st := testkit.Store(f, f.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(),
+		work.Migrations(), decisions.Migrations())
+	return decisions.New(&work.Desk{
+		Store: st, Events: events.New(st, clock, zap.NewNop()), Directory: directory.New(), Post: testkit.NoPost{}, Clock: clock, Log: zap.NewNop(),
+	}, nil, nil)
 }

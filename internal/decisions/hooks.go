@@ -1,11 +1,7 @@
 package decisions
 
 import (
-	"context"
-	"fmt"
-
-	"go.uber.org/zap"
-
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -17,77 +13,51 @@ const (
 	closedChore = "closed" // cancel those of the session
 )
 
+// due escalates a decision whose deadline has passed.
+func (s *Service) due(t *work.Tx, d *pb.Decision) error {
+	return s.escalate(t, d, nil, "no verdict came by the deadline")
+}
+
 // AgentGone cancels the unfinished decisions that a deregistered agent opened, and escalates those
 // that it owes. If there are many, the backlog does the rest. It is a hook of the deregistration.
-func (t *Table) AgentGone(tx *store.Tx, session int64, agent string) error {
-	_, err := t.backlog.Do(tx, work.Chore{Kind: goneChore, Session: session, Name: agent})
+func (s *Service) AgentGone(tx *store.Tx, session int64, agent string) error {
+	_, err := s.Backlog.Do(tx, work.Chore{Kind: goneChore, Session: session, Name: agent})
 	return err
 }
 
 // SessionClosed cancels all unfinished decisions. If there are many, the backlog cancels the rest. It
 // is a hook of the closing.
-func (t *Table) SessionClosed(tx *store.Tx, session int64) error {
-	_, err := t.backlog.Do(tx, work.Chore{Kind: closedChore, Session: session})
+func (s *Service) SessionClosed(tx *store.Tx, session int64) error {
+	_, err := s.Backlog.Do(tx, work.Chore{Kind: closedChore, Session: session})
 	return err
 }
 
-// page does the next page of a chore, and reports whether there may be more.
-func (t *Table) page(tx *store.Tx, c *work.Chore) (more bool, err error) {
-	var rows *store.Rows
+// chore does the next page of a chore, and reports whether there may be more.
+func (s *Service) chore(tx *store.Tx, c *work.Chore) (more bool, err error) {
+	f := work.Filter[*pb.Decision]{Complete: s.complete}
 	if c.Kind == goneChore {
-		rows = tx.Query(selectLeft, c.Session, c.Name, c.Name, c.After, c.Newest(), work.MostPaged)
-	} else {
-		rows = tx.Query(selectOpenIDs, c.Session, c.After, c.Newest(), work.MostPaged)
+		f.Match = func(d *pb.Decision) bool { return d.OpenedBy == c.Name || d.Agent == c.Name && d.State == open }
 	}
-	ids, err := store.Collect(rows, func(r *store.Rows) (id int64, err error) { return id, r.Scan(&id) })
-	if err != nil || len(ids) == 0 {
-		return false, err
-	}
-	s, err := t.Directory.ByID(tx, c.Session)
-	if err != nil || s.Closed() && c.Kind == goneChore {
-		return false, err
-	}
-	u := &decisionTx{Table: t, tx: tx, session: s}
-	page := work.NewPage(tx)
-	for _, id := range ids {
-		if page.Full() {
-			return c.Rest(tx)
+	return s.EachOpen(tx, c, f, func(t *work.Tx, d *pb.Decision) error {
+		why := c.Name + " has deregistered"
+		switch {
+		case c.Kind == closedChore:
+			return s.endWithSession(t, d)
+		case t.Session.Closed():
+			return nil // the other chore ends it
+		case d.OpenedBy == c.Name:
+			return s.cancel(t, d, why, "")
 		}
-		if err := u.endFor(c, id); err != nil {
-			return false, fmt.Errorf("end decision %s: %w", work.ID(idLetter, id), err)
-		}
-		c.After = id
-	}
-	if len(ids) == work.MostPaged {
-		return c.Rest(tx)
-	}
-	return false, nil
+		return s.escalate(t, d, nil, why)
+	})
 }
 
-// endFor makes the change of a chore to one decision.
-func (u *decisionTx) endFor(c *work.Chore, id int64) error {
-	d, err := find(u.tx, c.Session, work.ID(idLetter, id))
-	why := c.Name + " has deregistered"
-	switch {
-	case work.IsDamage(err):
-		u.Zap.Error("a damaged decision stays as it is", zap.String("decision", work.ID(idLetter, id)), zap.Error(err))
-		return nil
-	case err != nil:
+// endWithSession cancels a decision of a closed session, which has cancelled its messages and released its
+// tokens already.
+func (s *Service) endWithSession(t *work.Tx, d *pb.Decision) error {
+	d.State, d.Note = cancelled, "the session was closed"
+	if err := s.append(t, d, "cancelled", nil, "the session ends "+about(d)); err != nil {
 		return err
-	case c.Kind == closedChore:
-		d.State, d.Note = Cancelled, "the session was closed"
-		if err := u.append(&d, "decision.cancelled", nil, "the session ends "+d.String()); err != nil {
-			return err
-		}
-		d.save(u.tx)
-		return nil
-	case d.OpenedBy == c.Name:
-		return u.cancel(&d, why, "")
 	}
-	return u.escalate(&d, nil, why)
-}
-
-// AwaitClosed does what is left to do in a closed session, and returns when that is done.
-func (t *Table) AwaitClosed(ctx context.Context, session int64) error {
-	return t.backlog.FinishSession(ctx, session)
+	return s.Put(t, d)
 }

@@ -5,21 +5,14 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/work"
 )
 
-// letter returns the type of the message that asks for a verdict.
-func (k Kind) letter() string {
-	return [...]string{Review: "submit_for_review", Plan: "plan_submission", Shutdown: "shutdown_request", Custom: ""}[k]
-}
-
-// outcome returns the type of the notices of verdicts; that of a review depends on the verdict.
-func (k Kind) outcome() string {
-	return [...]string{Review: "", Plan: "plan_approval", Shutdown: "shutdown_response", Custom: ""}[k]
-}
-
 // reviewOutcomes are the types of the notices of a review, by verdict.
-var reviewOutcomes = map[string]string{"approve": "review_approved", Revise: "revision_requested", "reject": "review_rejected"}
+var reviewOutcomes = map[string]string{"approve": "review_approved", revise: "revision_requested", "reject": "review_rejected"}
 
 // escalation is the type of the messages and notices of an escalation.
 const escalation = "escalate"
@@ -31,67 +24,75 @@ type request struct {
 	Scope     string          `json:"scope,omitempty"`
 	Title     string          `json:"title"`
 	OpenedBy  string          `json:"opened_by"`
-	Round     int             `json:"round"`
-	MaxRounds int             `json:"max_rounds"`
+	Round     int32           `json:"round"`
+	MaxRounds int32           `json:"max_rounds"`
 	Verdicts  []string        `json:"verdicts"`
 	Deadline  *time.Time      `json:"deadline,omitempty"`
 	TaskID    string          `json:"task_id,omitempty"`
-	Files     []File          `json:"files,omitempty"`
+	Files     []file          `json:"files,omitempty"`
 	Artifacts []string        `json:"artifacts,omitempty"`
 	Reason    string          `json:"reason,omitempty"` // of an escalation
 	Payload   json.RawMessage `json:"payload,omitempty"`
 }
 
-func (d *Decision) request() (string, error) {
+type file struct {
+	Path string `json:"path"`
+	Line int32  `json:"line,omitempty"`
+}
+
+func requestOf(d *pb.Decision) (string, error) {
 	r := request{
-		ID: d.Name(), Kind: d.Kind.String(), Scope: d.Scope, Title: d.Title, OpenedBy: d.OpenedBy, Round: d.Round, MaxRounds: d.MaxRounds,
-		Verdicts: d.Verdicts, Deadline: orNil(d.Deadline), TaskID: d.Task, Files: d.Content.Files, Artifacts: d.Content.Artifacts,
-		Reason: d.Note, Payload: json.RawMessage(d.Content.Payload),
+		ID: d.Id, Kind: work.Word(d.Kind), Scope: d.Scope, Title: d.Title, OpenedBy: d.OpenedBy, Round: d.Round, MaxRounds: d.MaxRounds,
+		Verdicts: d.Verdicts, Deadline: orNil(d.Deadline), TaskID: d.TaskId, Artifacts: d.GetContent().GetArtifacts(),
+		Reason: d.Note, Payload: json.RawMessage(d.GetContent().GetPayload()),
+	}
+	for _, f := range d.GetContent().GetFiles() {
+		r.Files = append(r.Files, file{f.Path, f.Line})
 	}
 	text, err := json.Marshal(r)
 	return string(text), err
 }
 
 // submit sends the message of a round to the addressee.
-func (u *decisionTx) submit(d *Decision) error {
-	l := work.Letter{From: u.actor, Role: d.Role, Type: d.MessageType, Subject: d.Title}
+func (s *Service) submit(t *work.Tx, d *pb.Decision) error {
+	l := work.Letter{From: t.Actor, Role: d.Role, Type: d.MessageType, Subject: d.Title}
 	if d.Agent != "" {
 		l.To = []string{d.Agent}
 	}
 	if d.Round > 1 {
 		l.Subject = fmt.Sprintf("%s (round %d of %d)", d.Title, d.Round, d.MaxRounds)
 	}
-	if d.Role != "" && d.Role == u.actor.Role { // the opener is of the role and must not receive its own request
+	if d.Role != "" && d.Role == t.Actor.Role { // the opener is of the role and must not receive its own request
 		var err error
-		if l.To, err = u.members(d.Role, d.OpenedBy); err != nil {
+		if l.To, err = s.members(t, d.Role, d.OpenedBy); err != nil {
 			return err
 		}
 		l.Role = ""
 	}
-	return u.send(d, l)
+	return s.send(t, d, l)
 }
 
 // sendEscalation asks one agent of the role of an escalation for the verdict.
-func (u *decisionTx) sendEscalation(d *Decision) error {
+func (s *Service) sendEscalation(t *work.Tx, d *pb.Decision) error {
 	if d.EscalatedTo == "" {
 		return nil
 	}
-	others, err := u.members(d.EscalatedTo, d.OpenedBy, d.Agent)
+	others, err := s.members(t, d.EscalatedTo, d.OpenedBy, d.Agent)
 	if err != nil {
 		return err
 	}
-	return u.send(d, work.Letter{
-		From: u.actor, To: others, Type: escalation, Subject: fmt.Sprintf("decide %s by %s: %s", d, d.OpenedBy, d.Note),
+	return s.send(t, d, work.Letter{
+		From: t.Actor, To: others, Type: escalation, Subject: fmt.Sprintf("decide %s by %s: %s", about(d), d.OpenedBy, d.Note),
 	})
 }
 
 // send sends a message that asks for a verdict.
-func (u *decisionTx) send(d *Decision, l work.Letter) (err error) {
-	if l.Payload, err = d.request(); err != nil {
+func (s *Service) send(t *work.Tx, d *pb.Decision, l work.Letter) (err error) {
+	if l.Payload, err = requestOf(d); err != nil {
 		return err
 	}
-	l.Body, l.Task, l.Thread, l.Artifacts, l.About = d.Content.Body, d.Task, d.Thread, d.Content.Artifacts, d.ID
-	if _, err := u.Post.Post(u.tx, d.Session, l); err != nil {
+	l.Body, l.Task, l.Thread, l.Artifacts, l.About = d.GetContent().GetBody(), d.TaskId, d.ThreadId, d.GetContent().GetArtifacts(), s.Key(d)
+	if _, err := s.Post.Post(t.Tx, t.Session.ID, l); err != nil {
 		return fmt.Errorf("ask for the verdict: %w", err)
 	}
 	return nil
@@ -104,78 +105,88 @@ type answer struct {
 	Scope     string     `json:"scope,omitempty"`
 	Title     string     `json:"title"`
 	State     string     `json:"state"`
-	Round     int        `json:"round"`
+	Round     int32      `json:"round"`
 	Verdict   string     `json:"verdict,omitempty"`
 	Approved  *bool      `json:"approved,omitempty"` // of a plan
 	Accepted  *bool      `json:"accepted,omitempty"` // of a shutdown
 	DecidedBy string     `json:"decided_by,omitempty"`
 	Reason    string     `json:"reason,omitempty"`
-	Feedback  []Feedback `json:"feedback,omitempty"`
+	Feedback  []feedback `json:"feedback,omitempty"`
 	Until     *time.Time `json:"until,omitempty"`
 	TaskID    string     `json:"task_id,omitempty"`
 }
 
-func (d *Decision) answer(v *Verdict) answer {
+type feedback struct {
+	Severity string `json:"severity"`
+	File     string `json:"file,omitempty"`
+	Line     int32  `json:"line,omitempty"`
+	Text     string `json:"text"`
+}
+
+func answerOf(d *pb.Decision, v *pb.Verdict) answer {
 	a := answer{
-		ID: d.Name(), Kind: d.Kind.String(), Scope: d.Scope, Title: d.Title, State: d.State.String(), Round: d.Round,
-		Reason: d.Note, TaskID: d.Task,
+		ID: d.Id, Kind: work.Word(d.Kind), Scope: d.Scope, Title: d.Title, State: work.Word(d.State), Round: d.Round,
+		Reason: d.Note, TaskID: d.TaskId,
 	}
 	if v != nil {
-		a.Verdict, a.DecidedBy, a.Reason, a.Feedback, a.Until = v.Verdict, v.By, v.Reason, v.Feedback, orNil(v.Until)
+		a.Verdict, a.DecidedBy, a.Reason, a.Until = v.Verdict, v.DecidedBy, v.Reason, orNil(v.Until)
+		for _, f := range v.Feedback {
+			a.Feedback = append(a.Feedback, feedback{work.Word(f.Severity), f.File, f.Line, f.Text})
+		}
 	}
 	return a
 }
 
 // announce notifies the opener of a verdict.
-func (u *decisionTx) announce(d *Decision, v *Verdict) error {
-	a := d.answer(v)
+func (s *Service) announce(t *work.Tx, d *pb.Decision, v *pb.Verdict) error {
+	a := answerOf(d, v)
 	kind := d.OutcomeType
 	switch d.Kind {
-	case Review:
+	case review:
 		kind = reviewOutcomes[v.Verdict]
-	case Plan:
+	case plan:
 		approved := v.Verdict == "approve"
 		a.Approved = &approved
-	case Shutdown:
+	case shutdown:
 		accepted := v.Verdict == "accept"
 		a.Accepted = &accepted
-	case Custom:
 	}
-	says := fmt.Sprintf("%s decides on %s: %s", v.By, d, v.Verdict)
+	says := fmt.Sprintf("%s decides on %s: %s", v.DecidedBy, about(d), v.Verdict)
 	if v.Reason != "" {
 		says += ": " + v.Reason
 	}
-	if !v.Until.IsZero() {
-		says += "; until " + v.Until.Format(time.RFC3339)
+	if v.Until != nil {
+		says += "; until " + v.Until.AsTime().Format(time.RFC3339)
 	}
 	if len(v.Feedback) > 0 {
-		says += "; feedback: brokerctl decision get " + d.Name()
+		says += "; feedback: brokerctl decision get " + d.Id
 	}
-	return u.notify(d, work.Notice{Agent: d.OpenedBy, Type: kind, Subject: says}, a)
+	return s.notify(t, d, work.Notice{Agent: d.OpenedBy, Type: kind, Subject: says}, a)
 }
 
 // announceEscalation notifies the opener that other agents decide.
-func (u *decisionTx) announceEscalation(d *Decision, v *Verdict) error {
+func (s *Service) announceEscalation(t *work.Tx, d *pb.Decision, v *pb.Verdict) error {
 	by := "an operator decides"
 	if d.EscalatedTo != "" {
 		by = "an agent of the role " + d.EscalatedTo + " decides"
 	}
-	a := d.answer(v)
+	a := answerOf(d, v)
 	a.Reason = d.Note
-	return u.notify(d, work.Notice{Agent: d.OpenedBy, Type: escalation, Subject: fmt.Sprintf("%s has escalated, %s: %s", d, by, d.Note)}, a)
+	n := work.Notice{Agent: d.OpenedBy, Type: escalation, Subject: fmt.Sprintf("%s has escalated, %s: %s", about(d), by, d.Note)}
+	return s.notify(t, d, n, a)
 }
 
 // announceEnd notifies the other side that a decision is cancelled: the addressee, and the opener if
 // another caller cancels it.
-func (u *decisionTx) announceEnd(d *Decision, waited bool) error {
-	says := fmt.Sprintf("%s by %s is cancelled", d, d.OpenedBy)
+func (s *Service) announceEnd(t *work.Tx, d *pb.Decision, waited bool) error {
+	says := fmt.Sprintf("%s by %s is cancelled", about(d), d.OpenedBy)
 	if d.Note != "" {
 		says += ": " + d.Note
 	}
 	n := work.Notice{Type: "decision_cancelled", Subject: says}
-	if u.by() != d.OpenedBy {
+	if t.Actor.Name != d.OpenedBy {
 		n.Agent = d.OpenedBy
-		if err := u.notify(d, n, d.answer(nil)); err != nil {
+		if err := s.notify(t, d, n, answerOf(d, nil)); err != nil {
 			return err
 		}
 	}
@@ -186,22 +197,22 @@ func (u *decisionTx) announceEnd(d *Decision, waited bool) error {
 	if d.EscalatedTo != "" {
 		n.Agent, n.Role = "", d.EscalatedTo
 	}
-	return u.notify(d, n, d.answer(nil))
+	return s.notify(t, d, n, answerOf(d, nil))
 }
 
-func (u *decisionTx) notify(d *Decision, n work.Notice, a answer) error {
+func (s *Service) notify(t *work.Tx, d *pb.Decision, n work.Notice, a answer) error {
 	text, err := json.Marshal(a)
 	if err != nil {
 		return err
 	}
-	n.Payload, n.Task = string(text), d.Task
-	return u.Post.Notify(u.tx, d.Session, n)
+	n.Payload, n.Task = string(text), d.TaskId
+	return s.Post.Notify(t.Tx, t.Session.ID, n)
 }
 
-func orNil(t time.Time) *time.Time {
-	if t.IsZero() {
+func orNil(stamp *timestamppb.Timestamp) *time.Time {
+	if stamp == nil {
 		return nil
 	}
-	t = t.UTC()
+	t := stamp.AsTime()
 	return &t
 }

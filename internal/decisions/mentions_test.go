@@ -1,11 +1,13 @@
 package decisions_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/agents"
 	"brokerd/internal/decisions"
 	"brokerd/internal/directory"
@@ -21,6 +23,7 @@ import (
 // silence is a post that sends nothing.
 type silence struct{ testkit.NoPost }
 
+func (silence) Admit(context.Context, identity.Caller) error      { return nil }
 func (silence) Post(*store.Tx, int64, work.Letter) (int64, error) { return 0, nil }
 func (silence) Notify(*store.Tx, int64, work.Notice) error        { return nil }
 func (silence) Withdraw(*store.Tx, int64, work.Moot) error        { return nil }
@@ -33,23 +36,25 @@ func TestArtifactMentions_FindsTheNextRoundOfAnOlderDecision(t *testing.T) {
 	st := testkit.Store(t, t.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(),
 		agents.Migrations(), work.Migrations(), decisions.Migrations())
 	testkit.Agents(t, st, "", "a", "b")
-	table := decisions.New(decisions.Parts{Store: st, Log: events.New(st, clock, zap.NewNop()), Directory: directory.New(),
-		Post: silence{}, Clock: clock, Zap: zap.NewNop()})
-	opener, other := identity.Caller{Session: "default", Agent: "a"}, identity.Caller{Session: "default", Agent: "b"}
+	service := decisions.New(&work.Desk{Store: st, Events: events.New(st, clock, zap.NewNop()), Directory: directory.New(),
+		Post: silence{}, Clock: clock, Log: zap.NewNop()}, nil, nil)
+	opener := identity.NewContext(ctx, identity.Caller{Session: "default", Agent: "a"})
+	other := identity.NewContext(ctx, identity.Caller{Session: "default", Agent: "b"})
 	var ids []string
 	for _, artifact := range []string{"older.md@1", "newer.md@1"} {
-		d, err := table.Open(ctx, opener, idempotency.Request{}, decisions.Opening{Kind: decisions.Plan, Agent: "b", Title: artifact,
-			MaxRounds: 5, Content: decisions.Content{Artifacts: []string{artifact}}})
+		out, err := service.OpenDecision(opener, &pb.OpenDecisionRequest{
+			Kind: pb.DecisionKind_DECISION_KIND_PLAN, To: &pb.OpenDecisionRequest_Agent{Agent: "b"}, Title: artifact,
+			MaxRounds: 5, Content: &pb.DecisionContent{Artifacts: []string{artifact}}})
 		must(t, err)
-		ids = append(ids, d.Name())
+		ids = append(ids, out.Decision.Id)
 	}
-	_, err := table.Decide(ctx, other, idempotency.Request{}, ids[0], decisions.Ruling{Verdict: decisions.Revise})
+	_, err := service.Decide(other, &pb.DecideRequest{DecisionId: ids[0], Verdict: "revise"})
 	must(t, err)
 	texts, read := work.NewTexts([]string{"older.md@1", "newer.md@1", "plan.md@1"}), int64(0)
 	search := func() {
 		t.Helper()
 		must(t, st.Read(ctx, func(snap *store.Snapshot) (err error) {
-			read, _, err = table.ArtifactMentions(snap, 1, read, texts)
+			read, _, err = service.ArtifactMentions(snap, 1, read, texts)
 			return err
 		}))
 	}
@@ -57,8 +62,8 @@ func TestArtifactMentions_FindsTheNextRoundOfAnOlderDecision(t *testing.T) {
 	if n := len(texts.Found()); n != 2 {
 		t.Errorf("the first search finds %d texts, want 2", n)
 	}
-	_, err = table.Resubmit(ctx, opener, idempotency.Request{}, ids[0], decisions.Resubmission{
-		Content: &decisions.Content{Artifacts: []string{"plan.md@1"}}})
+	_, err = service.ResubmitDecision(opener, &pb.ResubmitDecisionRequest{
+		DecisionId: ids[0], Content: &pb.DecisionContent{Artifacts: []string{"plan.md@1"}}})
 	must(t, err)
 	search()
 	if !texts.Found()["plan.md@1"] {

@@ -1,270 +1,312 @@
 package decisions
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/idempotency"
-	"brokerd/internal/identity"
-	"brokerd/internal/page"
+	"brokerd/internal/directory"
+	"brokerd/internal/store"
 	"brokerd/internal/validate"
+	"brokerd/internal/work"
 )
 
-// Limits of a request.
+// Limits.
 const (
-	maxText     = 64 << 10 // bytes of a body, a payload, a reason, and of all feedback
-	maxContent  = 256 << 10
-	maxItems    = 1000 // files, artifacts
-	maxFeedback = 200
-	maxRemark   = 4 << 10 // bytes of one piece of feedback
-	maxVerdicts = 20
-	maxRounds   = 100
-	someRounds  = 3
-	mostWait    = time.Hour
+	maxText        = 64 << 10 // bytes of a body, a payload, a reason, and of all feedback
+	maxContent     = 256 << 10
+	maxItems       = 1000 // files, artifacts
+	maxFeedback    = 200
+	maxRemark      = 4 << 10 // bytes of one piece of feedback
+	maxVerdicts    = 20
+	maxRounds      = 100
+	someRounds     = 3
+	mostUnfinished = 1000 // per session
+	longestWait    = time.Hour
+	mostAhead      = 365 * 24 * time.Hour // of times
 )
 
-// decisionList is the name of the list that page tokens belong to.
-const decisionList = "ListDecisions"
-
-// Service is the DecisionService of the API.
-type Service struct {
-	pb.UnimplementedDecisionServiceServer
-	table *Table
-}
-
-// NewService returns the service of a table.
-func NewService(t *Table) *Service { return &Service{table: t} }
+// onlyReviewsPass is the error for a token that another decision is to pass.
+const onlyReviewsPass = "is set; only a review with a scope passes a token"
 
 // OpenDecision implements pb.DecisionServiceServer.
 func (s *Service) OpenDecision(ctx context.Context, in *pb.OpenDecisionRequest) (*pb.OpenDecisionResponse, error) {
 	var c validate.Check
-	o := openingOf(&c, in)
-	wait := waitOf(&c, in.Wait)
+	checkNew(&c, in)
+	wait := checkWait(&c, in.GetWait())
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := idempotency.Of(ctx, "OpenDecision", in.RequestId, in)
-	if err != nil {
+	if err := s.Admit(ctx); err != nil {
 		return nil, err
 	}
-	d, err := s.table.Open(ctx, identity.FromContext(ctx), req, o)
-	if err != nil {
-		return nil, err
+	d, _, err := s.Change(ctx, in, func(t *work.Tx) (*pb.Decision, error) { return s.open(t, in) })
+	if err == nil {
+		d, err = s.await(ctx, d, wait)
 	}
-	out, err := s.await(ctx, d, wait)
-	return &pb.OpenDecisionResponse{Decision: out}, err
+	return work.Answer(err, &pb.OpenDecisionResponse{Decision: d})
 }
 
-// await returns a decision that the call has changed or, with wait, as it is after the wait.
-func (s *Service) await(ctx context.Context, d Decision, wait time.Duration) (*pb.Decision, error) {
+// await returns a decision that the call has changed or, with wait, the whole one after the wait.
+func (s *Service) await(ctx context.Context, d *pb.Decision, wait time.Duration) (*pb.Decision, error) {
 	if wait > 0 {
-		var err error
-		if d, _, err = s.table.Get(ctx, identity.FromContext(ctx), d.Name(), wait); err != nil {
-			return nil, err
-		}
+		return s.Await(ctx, d.Id, wait, func(d *pb.Decision) bool { return !waits(d) })
 	}
-	return decisionProto(&d, wait > 0), nil
+	return brief(d), nil
+}
+
+// brief returns a decision as the answers of changes have it: without its content, with the newest verdict.
+func brief(d *pb.Decision) *pb.Decision {
+	if d != nil {
+		d.Content, d.Rounds = nil, d.Rounds[max(len(d.Rounds)-1, 0):]
+	}
+	return d
 }
 
 // Decide implements pb.DecisionServiceServer.
 func (s *Service) Decide(ctx context.Context, in *pb.DecideRequest) (*pb.DecideResponse, error) {
 	var c validate.Check
-	r := Ruling{
-		Verdict: in.Verdict, Reason: in.Reason, Feedback: feedbackOf(&c, in.Feedback), Until: c.Time("until", in.Until), Round: int(in.Round),
-	}
-	c.Line("decision_id", in.DecisionId, validate.MaxID)
-	c.Name("verdict", r.Verdict)
-	c.Text("reason", r.Reason, maxText)
-	c.Between("round", int64(in.Round), 0, maxRounds*2)
+	checkFeedback(&c, in.GetFeedback())
+	c.Time("until", in.GetUntil())
+	c.Line("decision_id", in.GetDecisionId(), validate.MaxID)
+	c.Name("verdict", in.GetVerdict())
+	c.Text("reason", in.GetReason(), maxText)
+	c.Between("round", int64(in.GetRound()), 0, maxRounds*2)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := idempotency.Of(ctx, "Decide", in.RequestId, in)
-	if err != nil {
-		return nil, err
-	}
-	done, err := s.table.Decide(ctx, identity.FromContext(ctx), req, in.DecisionId, r)
-	if err != nil {
-		return nil, err
-	}
-	return &pb.DecideResponse{Decision: decisionProto(&done.Decision, false), TokenPassed: done.Passed}, nil
+	d, passed, err := s.Change(ctx, in, func(t *work.Tx) (*pb.Decision, error) {
+		d, err := s.find(t, t.Session.ID, in.GetDecisionId())
+		if err == nil {
+			t.Flag, err = s.decide(t, d, in)
+		}
+		return d, err
+	})
+	return work.Answer(err, &pb.DecideResponse{Decision: brief(d), TokenPassed: passed})
 }
 
 // ResubmitDecision implements pb.DecisionServiceServer.
 func (s *Service) ResubmitDecision(ctx context.Context, in *pb.ResubmitDecisionRequest) (*pb.ResubmitDecisionResponse, error) {
 	var c validate.Check
-	r := Resubmission{Title: in.Title, Deadline: c.Time("deadline", in.Deadline), PassToken: in.PassToken}
-	c.Line("decision_id", in.DecisionId, validate.MaxID)
-	c.Line("title", r.Title, validate.MaxLine)
-	if in.Content != nil {
-		content := contentOf(&c, in.Content)
-		r.Content = &content
-	}
-	wait := waitOf(&c, in.Wait)
+	c.Time("deadline", in.GetDeadline())
+	c.Line("decision_id", in.GetDecisionId(), validate.MaxID)
+	c.Line("title", in.GetTitle(), validate.MaxLine)
+	checkContent(&c, in.GetContent())
+	wait := checkWait(&c, in.GetWait())
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := idempotency.Of(ctx, "ResubmitDecision", in.RequestId, in)
-	if err != nil {
+	if err := s.Admit(ctx); err != nil {
 		return nil, err
 	}
-	d, err := s.table.Resubmit(ctx, identity.FromContext(ctx), req, in.DecisionId, r)
-	if err != nil {
-		return nil, err
+	d, _, err := s.Change(ctx, in, func(t *work.Tx) (*pb.Decision, error) {
+		d, err := s.find(t, t.Session.ID, in.GetDecisionId())
+		if err == nil {
+			err = s.resubmit(t, d, in)
+		}
+		return d, err
+	})
+	if err == nil {
+		d, err = s.await(ctx, d, wait)
 	}
-	out, err := s.await(ctx, d, wait)
-	return &pb.ResubmitDecisionResponse{Decision: out}, err
+	return work.Answer(err, &pb.ResubmitDecisionResponse{Decision: d})
 }
 
 // CancelDecision implements pb.DecisionServiceServer.
 func (s *Service) CancelDecision(ctx context.Context, in *pb.CancelDecisionRequest) (*pb.CancelDecisionResponse, error) {
 	var c validate.Check
-	c.Line("decision_id", in.DecisionId, validate.MaxID)
-	c.Line("reason", in.Reason, validate.MaxLine)
+	c.Line("decision_id", in.GetDecisionId(), validate.MaxID)
+	c.Line("reason", in.GetReason(), validate.MaxLine)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := idempotency.Of(ctx, "CancelDecision", in.RequestId, in)
-	if err != nil {
-		return nil, err
-	}
-	d, err := s.table.Cancel(ctx, identity.FromContext(ctx), req, in.DecisionId, in.Reason)
-	if err != nil {
-		return nil, err
-	}
-	return &pb.CancelDecisionResponse{Decision: decisionProto(&d, false)}, nil
+	d, _, err := s.Change(ctx, in, func(t *work.Tx) (*pb.Decision, error) {
+		d, err := s.find(t, t.Session.ID, in.GetDecisionId())
+		switch {
+		case err != nil:
+			return nil, err
+		case d.OpenedBy != t.Actor.Name && !t.Actor.System():
+			return nil, errNotYours(d, "only %s, who opened it, and operators may cancel it", d.OpenedBy)
+		case d.State == cancelled:
+			return d, nil
+		case d.State == decided:
+			return nil, errClosed(d)
+		}
+		return d, s.cancel(t, d, in.GetReason(), d.OpenedBy)
+	})
+	return work.Answer(err, &pb.CancelDecisionResponse{Decision: brief(d)})
 }
 
 // GetDecision implements pb.DecisionServiceServer.
 func (s *Service) GetDecision(ctx context.Context, in *pb.GetDecisionRequest) (*pb.GetDecisionResponse, error) {
 	var c validate.Check
-	c.Line("decision_id", in.DecisionId, validate.MaxID)
-	wait := waitOf(&c, in.Wait)
+	c.Line("decision_id", in.GetDecisionId(), validate.MaxID)
+	wait := checkWait(&c, in.GetWait())
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	d, revision, err := s.table.Get(ctx, identity.FromContext(ctx), in.DecisionId, wait)
-	if err != nil {
-		return nil, err
-	}
-	return &pb.GetDecisionResponse{Decision: decisionProto(&d, true), Revision: revision}, nil
+	out := &pb.GetDecisionResponse{}
+	err := s.AwaitIn(ctx, in.GetDecisionId(), wait, func(snap *store.Snapshot, d *pb.Decision) (bool, error) {
+		out.Decision, out.Revision = d, snap.Revision()
+		return !waits(d), nil
+	})
+	return work.Answer(err, out)
 }
 
 // ListDecisions implements pb.DecisionServiceServer.
 func (s *Service) ListDecisions(ctx context.Context, in *pb.ListDecisionsRequest) (*pb.ListDecisionsResponse, error) {
 	var c validate.Check
-	sel := Selection{
-		Kind: Kind(in.Kind), OpenedBy: in.OpenedBy, OwedBy: in.OwedBy, Task: in.TaskId, Scope: in.Scope,
-		Limit: c.PageSize("page_size", in.PageSize),
+	c.PageSize("page_size", in.GetPageSize())
+	states := work.States(&c, in.GetStates(), s.Noun)
+	if in.GetKind() != 0 {
+		c.Enum("kind", in.GetKind(), "kind of decision")
 	}
-	if in.Kind < 0 || in.Kind > pb.DecisionKind(Custom) {
-		c.Fail("kind", "%d is no kind of decision", in.Kind)
-	}
-	for i, state := range in.States {
-		if state <= 0 || state > pb.DecisionState(Cancelled) {
-			c.Fail(fmt.Sprintf("states[%d]", i), "%d is no state of a decision", state)
-			break
-		}
-		sel.States = append(sel.States, State(state))
-	}
-	c.OptionalName("opened_by", sel.OpenedBy)
-	c.OptionalName("owed_by", sel.OwedBy)
-	c.Line("task_id", sel.Task, validate.MaxID)
-	c.Line("scope", sel.Scope, validate.MaxLine)
+	c.OptionalName("opened_by", in.GetOpenedBy())
+	c.OptionalName("owed_by", in.GetOwedBy())
+	c.Line("task_id", in.GetTaskId(), validate.MaxID)
+	c.Line("scope", in.GetScope(), validate.MaxLine)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	if err := page.Parse(decisionList, in.PageToken, &sel.Before); err != nil {
-		return nil, err
+	f := work.Filter[*pb.Decision]{
+		States: states, Opener: in.GetOpenedBy(), Task: in.GetTaskId(), Scope: in.GetScope(),
+		Unfinished: in.GetOwedBy() != "" || len(states) > 0 && !slices.Contains(in.GetStates(), decided) && !slices.Contains(in.GetStates(), cancelled),
+		Match:      func(d *pb.Decision) bool { return in.GetKind() == 0 || d.Kind == in.GetKind() },
+		Complete:   s.addLast,
 	}
-	p, err := s.table.List(ctx, identity.FromContext(ctx), sel)
-	if err != nil {
-		return nil, err
+	l, err := s.List(ctx, in, func(q store.Querier, session directory.Session) (work.Filter[*pb.Decision], error) {
+		if in.GetOwedBy() == "" {
+			return f, nil
+		}
+		a, found, err := s.Directory.Find(q, session.ID, in.GetOwedBy())
+		if err == nil && !found {
+			err = work.UnknownAgent(q, s.Directory, session.ID, in.GetOwedBy())
+		}
+		owed := f
+		owed.Match = func(d *pb.Decision) bool { return f.Match(d) && owedBy(d, a, session) }
+		return owed, err
+	})
+	for _, d := range l.Items {
+		if v := last(d); v != nil {
+			v.Feedback = nil
+		}
 	}
-	out := &pb.ListDecisionsResponse{Revision: p.Revision}
-	for i := range p.Decisions {
-		out.Decisions = append(out.Decisions, decisionProto(&p.Decisions[i], false))
-	}
-	if p.Next != 0 {
-		out.NextPageToken = page.Token(decisionList, p.Next)
-	}
-	return out, nil
+	return work.Answer(err, &pb.ListDecisionsResponse{Decisions: l.Items, NextPageToken: l.Next, Revision: l.Revision})
 }
 
-func waitOf(c *validate.Check, wait *durationpb.Duration) time.Duration {
-	return c.Duration("wait", wait, 0, mostWait, 0)
+func checkWait(c *validate.Check, wait *durationpb.Duration) time.Duration {
+	return c.Duration("wait", wait, 0, longestWait, 0)
 }
 
-// openingOf reads and checks a request to open a decision.
-func openingOf(c *validate.Check, in *pb.OpenDecisionRequest) Opening {
-	o := Opening{
-		Kind: Kind(in.Kind), Agent: in.GetAgent(), Role: in.GetRole(), Title: in.Title, Scope: in.Scope, Content: contentOf(c, in.Content),
-		Task: in.TaskId, Thread: in.ThreadId, Verdicts: in.Verdicts, Deadline: c.Time("deadline", in.Deadline),
-		MaxRounds: int(in.MaxRounds), PassToken: in.PassToken, MessageType: in.MessageType, OutcomeType: in.OutcomeType,
-	}
-	if o.MaxRounds == 0 {
-		o.MaxRounds = someRounds
-	}
-	if in.Kind <= 0 || in.Kind > pb.DecisionKind(Custom) {
-		c.Fail("kind", "%d is no kind of decision", in.Kind)
-	}
-	switch in.To.(type) {
+// checkNew checks a decision to open.
+func checkNew(c *validate.Check, in *pb.OpenDecisionRequest) {
+	checkContent(c, in.GetContent())
+	c.Time("deadline", in.GetDeadline())
+	c.Enum("kind", in.GetKind(), "kind of decision")
+	switch to := in.GetTo().(type) {
 	case *pb.OpenDecisionRequest_Agent:
-		c.Name("agent", o.Agent)
+		c.Name("agent", to.Agent)
 	case *pb.OpenDecisionRequest_Role:
-		c.Name("role", o.Role)
-		if o.Kind == Shutdown {
+		c.Name("role", to.Role)
+		if in.GetKind() == shutdown {
 			c.Fail("role", "is set; a shutdown is addressed to an agent")
 		}
 	default:
 		c.Fail("to", "is empty; name the agent or the role that decides")
 	}
-	c.Line("title", o.Title, validate.MaxLine)
-	c.Line("scope", o.Scope, validate.MaxLine)
-	c.Line("task_id", o.Task, validate.MaxID)
-	c.Line("thread_id", o.Thread, validate.MaxID)
-	c.Between("max_rounds", int64(o.MaxRounds), 1, maxRounds)
-	if o.PassToken && (o.Kind != Review || o.Scope == "") {
+	c.Line("title", in.GetTitle(), validate.MaxLine)
+	c.Line("scope", in.GetScope(), validate.MaxLine)
+	c.Line("task_id", in.GetTaskId(), validate.MaxID)
+	c.Line("thread_id", in.GetThreadId(), validate.MaxID)
+	c.Between("max_rounds", int64(cmp.Or(in.GetMaxRounds(), someRounds)), 1, maxRounds)
+	if in.GetPassToken() && !mayPass(in.GetKind(), in.GetScope()) {
 		c.Fail("pass_token", onlyReviewsPass)
 	}
-	customOf(c, &o)
-	return o
+	checkCustom(c, in)
 }
 
-// customOf checks the fields of a custom decision.
-func customOf(c *validate.Check, o *Opening) {
-	if o.Kind != Custom {
-		if len(o.Verdicts) > 0 {
-			c.Fail("verdicts", "are set; the kind %s has fixed verdicts", kindName(o.Kind))
+// checkCustom checks the fields of a custom decision.
+func checkCustom(c *validate.Check, in *pb.OpenDecisionRequest) {
+	verdicts := in.GetVerdicts()
+	if in.GetKind() != custom {
+		name := "unknown"
+		if _, known := forms[in.GetKind()]; known {
+			name = work.Word(in.GetKind())
 		}
-		if o.MessageType+o.OutcomeType != "" {
-			c.Fail("message_type", "or outcome_type is set; the kind %s has fixed messages", kindName(o.Kind))
+		if len(verdicts) > 0 {
+			c.Fail("verdicts", "are set; the kind %s has fixed verdicts", name)
+		}
+		if in.GetMessageType()+in.GetOutcomeType() != "" {
+			c.Fail("message_type", "or outcome_type is set; the kind %s has fixed messages", name)
 		}
 		return
 	}
-	if len(o.Verdicts) == 0 {
+	if len(verdicts) == 0 {
 		c.Fail("verdicts", "are empty; a custom decision names them")
 	}
-	c.Count("verdicts", len(o.Verdicts), maxVerdicts)
-	for i, verdict := range o.Verdicts[:min(len(o.Verdicts), maxVerdicts)] {
-		c.Name(fmt.Sprintf("verdicts[%d]", i), verdict)
-		if slices.Contains(o.Verdicts[:i], verdict) {
-			c.Fail(fmt.Sprintf("verdicts[%d]", i), "%q is there twice", verdict)
+	c.Count("verdicts", len(verdicts), maxVerdicts)
+	for i, verdict := range verdicts[:min(len(verdicts), maxVerdicts)] {
+		c.InItem("verdicts", i)
+		c.Name("", verdict)
+		if slices.Contains(verdicts[:i], verdict) {
+			c.Fail("", "%q is there twice", verdict)
 		}
 	}
-	c.OptionalName("message_type", o.MessageType)
-	c.OptionalName("outcome_type", o.OutcomeType)
+	c.In("")
+	c.OptionalName("message_type", in.GetMessageType())
+	c.OptionalName("outcome_type", in.GetOutcomeType())
 }
 
-// kindName names a kind that a client has sent.
-func kindName(k Kind) string {
-	if k < Review || k > Custom {
-		return "unknown"
+// checkContent checks the content of a decision.
+func checkContent(c *validate.Check, in *pb.DecisionContent) {
+	c.Text("content.body", in.GetBody(), maxText)
+	c.JSON("content.payload", in.GetPayload(), maxText)
+	c.Count("content.files", len(in.GetFiles()), maxItems)
+	c.Count("content.artifacts", len(in.GetArtifacts()), maxItems)
+	total := len(in.GetBody()) + len(in.GetPayload())
+	for i, f := range in.GetFiles() {
+		c.InItem("content.files", i)
+		if f.GetPath() == "" {
+			c.Fail("path", "is empty")
+		}
+		c.Line("path", f.GetPath(), validate.MaxPath)
+		c.Between("line", int64(f.GetLine()), 0, 1<<31-1)
+		total += len(f.GetPath())
 	}
-	return k.String()
+	for i, name := range in.GetArtifacts() {
+		c.InItem("content.artifacts", i)
+		c.Line("", name, validate.MaxPath)
+		total += len(name)
+	}
+	c.In("")
+	if total > maxContent {
+		c.Fail("content", "has %d bytes; at most %d are allowed", total, maxContent)
+	}
+}
+
+// checkFeedback checks the feedback of a verdict.
+func checkFeedback(c *validate.Check, list []*pb.Feedback) {
+	c.Count("feedback", len(list), maxFeedback)
+	total := 0
+	for i, f := range list {
+		c.InItem("feedback", i)
+		if f.GetText() == "" {
+			c.Fail("text", "is empty")
+		}
+		if f.GetSeverity() != 0 {
+			c.Enum("severity", f.GetSeverity(), "severity of feedback")
+		}
+		c.Text("text", f.GetText(), maxRemark)
+		c.Line("file", f.GetFile(), validate.MaxPath)
+		c.Between("line", int64(f.GetLine()), 0, 1<<31-1)
+		total += len(f.GetText()) + len(f.GetFile())
+	}
+	c.In("")
+	if total > maxText {
+		c.Fail("feedback", "has %d bytes; at most %d are allowed", total, maxText)
+	}
 }

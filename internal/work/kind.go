@@ -39,8 +39,8 @@ type Kind[T Message] struct {
 	// PartFields are the fields of an item that are in its parts and not in its row. A part whose name is
 	// that of such a field, or begins with it and a dash, is a message of the kind with that field. Get,
 	// exports and the archive merge these parts into the item, in the order of their names. Such a part never
-	// changes once it is stored: what changes is in the row. Other parts are messages of the feature's
-	// choice.
+	// changes once it is stored: what changes is in the row, but for fields that the answers of changes leave
+	// out. Other parts are messages of the feature's choice.
 	PartFields []protoreflect.Name
 	// Split returns an item as its row has it, with PartFields of which the row has something too; Join makes
 	// the item of the row and its merged parts. Nil = the row has nothing of them.

@@ -29,6 +29,9 @@ type Filter[T Message] struct {
 	Unfinished  bool // alone
 	OldestFirst bool
 	Whole       bool // with the PartFields
+	// Complete adds what the row lacks to each item that is returned, in place of all PartFields; nil =
+	// nothing.
+	Complete func(q store.Querier, item T) error
 }
 
 // args returns the arguments of itemFilter.
@@ -53,6 +56,9 @@ type List[T Message] struct {
 	Next     string // the token of the next page; empty = there is none
 	Revision int64  // at which it is true
 }
+
+// mostOpen is more than a feature permits of unfinished items in a session.
+const mostOpen = MostRead
 
 // pageBytes is about how many bytes the items of a page have at most: a client accepts 4 MiB.
 const pageBytes = 2 << 20
@@ -97,26 +103,32 @@ func (t *Table[T]) List(
 // there is none.
 func (t *Table[T]) page(q store.Querier, session int64, f *Filter[T], after int64, size int) (items []T, next int64, err error) {
 	query, edgeQuery, edge := listNewest, edgeNewest, int64(0)
+	var column []any // the value of the column by whose index the statement goes
 	switch {
-	case f.Unfinished && f.OldestFirst: // a limit of the feature bounds them
-		query, edgeQuery, edge = selectOpen, "", math.MaxInt64
+	case f.Unfinished && f.OldestFirst: // a limit of the feature bounds the unfinished ones
+		query, edgeQuery, edge, column = selectOpen, "", math.MaxInt64, []any{mostOpen}
 	case f.OldestFirst:
 		query, edgeQuery, edge = listOldest, edgeOldest, math.MaxInt64
-	case after == 0:
+	case f.Unfinished:
+		query, edgeQuery = listNewestOpen, ""
+	case f.Scope != "":
+		query, edgeQuery, column = listNewestOfScope, edgeNewestOfScope, []any{f.Scope}
+	case f.Task != "":
+		query, edgeQuery, column = listNewestOfTask, edgeNewestOfTask, []any{f.Task}
+	}
+	if !f.OldestFirst && after == 0 {
 		after = math.MaxInt64
 	}
 	if edgeQuery != "" {
-		err := q.QueryRow(edgeQuery, session, t.Number, after, MostRead-1).Scan(&edge)
+		args := slices.Concat([]any{session, t.Number, after}, column, []any{MostRead - 1})
+		err := q.QueryRow(edgeQuery, args...).Scan(&edge)
 		if err == nil {
 			next = edge
 		} else if !errors.Is(err, store.ErrNoRows) {
 			return nil, 0, err
 		}
 	}
-	args := slices.Concat([]any{session, t.Number, after, edge}, f.args())
-	if query == selectOpen {
-		args = append(args, math.MaxInt32)
-	}
+	args := slices.Concat([]any{session, t.Number, after, edge}, f.args(), column)
 	rows := q.Query(query, args...)
 	defer rows.Close()
 	last := int64(0)
@@ -131,17 +143,24 @@ func (t *Table[T]) page(q store.Querier, session int64, f *Filter[T], after int6
 		if len(items) == size || bytes > pageBytes {
 			return items, last, nil
 		}
-		if f.Whole {
-			parts, err := t.merge(q, r, math.MaxInt64)
-			if err != nil {
-				return nil, 0, err
-			}
-			bytes += parts
+		if err := t.fill(q, f, r.item); err != nil {
+			return nil, 0, err
 		}
-		bytes += r.size
+		bytes += proto.Size(r.item)
 		items, last = append(items, r.item), r.key
 	}
 	return items, next, rows.Close()
+}
+
+// fill adds to an item what the filter asks for beside the row.
+func (t *Table[T]) fill(q store.Querier, f *Filter[T], item T) error {
+	switch {
+	case f.Whole:
+		return t.Fill(q, item)
+	case f.Complete != nil:
+		return f.Complete(q, item)
+	}
+	return nil
 }
 
 // Open returns the unfinished items of a session that match a filter, the oldest first, of limit that match
@@ -195,13 +214,11 @@ func (t *Table[T]) EachOpen(tx *store.Tx, c *Chore, f Filter[T], change func(u *
 		if f.Match != nil && !f.Match(r.item) {
 			continue
 		}
-		if f.Whole {
-			if err := t.Fill(tx, r.item); errors.Is(err, ErrDamaged) {
-				t.Log.Error("a damaged item is left out and stays as it is", zap.Error(err))
-				continue
-			} else if err != nil {
-				return false, err
-			}
+		if err := t.fill(tx, &f, r.item); errors.Is(err, ErrDamaged) {
+			t.Log.Error("a damaged item is left out and stays as it is", zap.Error(err))
+			continue
+		} else if err != nil {
+			return false, err
 		}
 		if err := change(u, r.item); err != nil {
 			return false, fmt.Errorf("%s %s: %w", t.Noun, r.item.GetId(), err)

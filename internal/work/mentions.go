@@ -138,9 +138,10 @@ func Mentions(rows *store.Rows, after int64, texts *Texts) (last int64, more boo
 	return last, n == mentionRows || bytes >= mentionBytes, rows.Close()
 }
 
-// ArtifactMentions finds which of the texts the items of a session contain, as Mentions.
+// ArtifactMentions finds which of the texts the items of a session contain, as Mentions: those that have
+// changed after a revision.
 func (t *Table[T]) ArtifactMentions(q store.Querier, session, after int64, texts *Texts) (last int64, more bool, err error) {
-	rows := q.Query(selectRecords, session, t.Number, after, mentionRows)
+	rows := q.Query(selectChanged, session, t.Number, after, mentionRows)
 	defer rows.Close()
 	n, bytes := 0, 0
 	for last = after; bytes < mentionBytes && rows.Next(); n++ {
@@ -153,7 +154,7 @@ func (t *Table[T]) ArtifactMentions(q store.Querier, session, after int64, texts
 			return after, false, err
 		}
 		textsIn(r.item.ProtoReflect(), texts.Search)
-		last = r.key
+		last = r.item.GetRevision()
 		bytes += r.size + parts
 	}
 	return last, n == mentionRows || bytes >= mentionBytes, rows.Close()

@@ -37,9 +37,10 @@ CREATE TABLE items (
 	item        BLOB NOT NULL -- the message of the API
 );
 CREATE INDEX items_kind ON items (session, kind, id);
+CREATE INDEX items_changed ON items (session, kind, revision);
 CREATE INDEX items_open ON items (session, kind, id, state) WHERE finished_at IS NULL;
 CREATE INDEX items_task ON items (session, task, kind, id) WHERE task IS NOT NULL;
-CREATE INDEX items_scope ON items (session, kind, scope, id) WHERE finished_at IS NULL AND scope IS NOT NULL;
+CREATE INDEX items_scope ON items (session, kind, scope, id) WHERE scope IS NOT NULL;
 CREATE INDEX items_due ON items (kind, due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX items_finished ON items (session, kind, finished_at, id) WHERE finished_at IS NOT NULL;
 
@@ -110,6 +111,9 @@ SELECT part, revision, body FROM item_parts WHERE item = ? AND part = ?`
 const selectParts = `
 SELECT part, revision, body FROM item_parts WHERE item = ? AND part >= ? AND part < ? AND part <> ? ORDER BY part LIMIT ?`
 
+const selectLastPart = `
+SELECT part, revision, body FROM item_parts WHERE item = ? AND part >= ? AND part < ? ORDER BY part DESC LIMIT 1`
+
 const selectAllParts = `
 SELECT part, revision, body FROM item_parts WHERE item = ? ORDER BY part`
 
@@ -123,6 +127,22 @@ SELECT id, session, item FROM items i
 WHERE session = ? AND kind = ? AND id < ? AND id >= ?` + itemFilter + `
 ORDER BY id DESC`
 
+// Those that go by the index of a column.
+const (
+	listNewestOfScope = `
+SELECT id, session, item FROM items i
+WHERE session = ? AND kind = ? AND id < ? AND id >= ?` + itemFilter + ` AND scope = ?
+ORDER BY id DESC`
+	listNewestOfTask = `
+SELECT id, session, item FROM items i
+WHERE session = ? AND kind = ? AND id < ? AND id >= ?` + itemFilter + ` AND task = ?
+ORDER BY id DESC`
+	listNewestOpen = `
+SELECT id, session, item FROM items i
+WHERE session = ? AND kind = ? AND finished_at IS NULL AND id < ? AND id >= ?` + itemFilter + `
+ORDER BY id DESC`
+)
+
 const listOldest = `
 SELECT id, session, item FROM items i
 WHERE session = ? AND kind = ? AND id > ? AND id <= ?` + itemFilter + `
@@ -132,6 +152,10 @@ ORDER BY id`
 const (
 	edgeNewest = `
 SELECT id FROM items WHERE session = ? AND kind = ? AND id < ? ORDER BY id DESC LIMIT 1 OFFSET ?`
+	edgeNewestOfScope = `
+SELECT id FROM items WHERE session = ? AND kind = ? AND id < ? AND scope = ? ORDER BY id DESC LIMIT 1 OFFSET ?`
+	edgeNewestOfTask = `
+SELECT id FROM items WHERE session = ? AND kind = ? AND id < ? AND task = ? ORDER BY id DESC LIMIT 1 OFFSET ?`
 	edgeOldest = `
 SELECT id FROM items WHERE session = ? AND kind = ? AND id > ? ORDER BY id LIMIT 1 OFFSET ?`
 )
@@ -187,6 +211,10 @@ DELETE FROM items WHERE id = ? AND session = ? AND kind = ? AND revision = ? AND
 
 const selectRecords = `
 SELECT id, session, item FROM items WHERE session = ? AND kind = ? AND id > ? ORDER BY id LIMIT ?`
+
+// selectChanged reads in the order of the last changes: an item that changes comes again.
+const selectChanged = `
+SELECT id, session, item FROM items WHERE session = ? AND kind = ? AND revision > ? ORDER BY revision LIMIT ?`
 
 const selectIDs = `
 SELECT id FROM items WHERE session = ? AND kind = ? ORDER BY id LIMIT ?`

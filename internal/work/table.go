@@ -68,7 +68,7 @@ func (t *Table[T]) AwaitClosed(ctx context.Context, session int64) error {
 type row[T Message] struct {
 	key, session int64
 	item         T
-	size         int // of the encoded item, in bytes
+	size         int // of the encoded row, in bytes
 }
 
 // ErrDamaged is the error for an item that cannot be decoded.
@@ -126,18 +126,26 @@ func (t *Table[T]) Key(item T) int64 {
 // Get returns an item of a session by the id that a caller gives, with its PartFields. Errors:
 // fault.NotFound.
 func (t *Table[T]) Get(q store.Querier, session int64, id string) (item T, err error) {
+	if item, err = t.Head(q, session, id); err == nil {
+		err = t.Fill(q, item)
+	}
+	return item, err
+}
+
+// Head is Get without the PartFields.
+func (t *Table[T]) Head(q store.Querier, session int64, id string) (item T, err error) {
 	key, err := ParseID(t.Noun, t.Letter, id)
 	if err != nil {
 		return item, err
 	}
-	item, of, found, err := t.ByKey(q, key)
-	if err == nil && (!found || of != session) {
+	r, err := t.scan(q.QueryRow(selectItem, key, t.Number))
+	if errors.Is(err, store.ErrNoRows) || err == nil && r.session != session {
 		return item, Missing(t.Noun, id)
 	}
 	if err != nil {
 		return item, fmt.Errorf("look up %s %s: %w", t.Noun, id, err)
 	}
-	return item, nil
+	return r.item, nil
 }
 
 // ByKey returns an item of any session by its number, with its PartFields.
@@ -164,8 +172,8 @@ func (t *Table[T]) merge(q store.Querier, r row[T], revision int64) (size int, e
 				continue
 			}
 			size += len(p.Body)
-			if err := (proto.UnmarshalOptions{Merge: true}).Unmarshal(p.Body, r.item); err != nil {
-				return size, fmt.Errorf("%s %s, part %s: %w: %w", t.Noun, ID(t.Letter, r.key), p.Name, ErrDamaged, err)
+			if err := t.Merge(r.item, p); err != nil {
+				return size, err
 			}
 		}
 	}
@@ -278,9 +286,26 @@ func (t *Table[T]) PutPart(tx *Tx, item T, name string, body proto.Message) erro
 // DropPart removes a part of an item, if it has that part.
 func (t *Table[T]) DropPart(tx *Tx, item T, name string) { tx.Exec(deletePart, t.Key(item), name) }
 
+// Merge adds the fields of a part to an item. The error is ErrDamaged.
+func (t *Table[T]) Merge(item T, p Part) error {
+	if err := (proto.UnmarshalOptions{Merge: true}).Unmarshal(p.Body, item); err != nil {
+		return fmt.Errorf("%s %s, part %s: %w: %w", t.Noun, item.GetId(), p.Name, ErrDamaged, err)
+	}
+	return nil
+}
+
 // Part returns a part of an item.
 func (t *Table[T]) Part(q store.Querier, key int64, name string) (p Part, found bool, err error) {
 	err = q.QueryRow(selectPart, key, name).Scan(&p.Name, &p.Revision, &p.Body)
+	if errors.Is(err, store.ErrNoRows) {
+		return p, false, nil
+	}
+	return p, err == nil, err
+}
+
+// LastPart returns the part that Parts would return last.
+func (t *Table[T]) LastPart(q store.Querier, key int64, field string) (p Part, found bool, err error) {
+	err = q.QueryRow(selectLastPart, key, field, field+".").Scan(&p.Name, &p.Revision, &p.Body)
 	if errors.Is(err, store.ErrNoRows) {
 		return p, false, nil
 	}

@@ -511,8 +511,10 @@ type Decision struct {
 	// Of its last change.
 	Revision int64 `protobuf:"varint,23,opt,name=revision,proto3" json:"revision,omitempty"`
 	// Type of the message to the addressee, and of the notices to the opener.
-	MessageType   string `protobuf:"bytes,24,opt,name=message_type,json=messageType,proto3" json:"message_type,omitempty"`
-	OutcomeType   string `protobuf:"bytes,25,opt,name=outcome_type,json=outcomeType,proto3" json:"outcome_type,omitempty"`
+	MessageType string `protobuf:"bytes,24,opt,name=message_type,json=messageType,proto3" json:"message_type,omitempty"`
+	OutcomeType string `protobuf:"bytes,25,opt,name=outcome_type,json=outcomeType,proto3" json:"outcome_type,omitempty"`
+	// Of the grant by which the receiver of the last pass holds the token; 0 = it has none.
+	TokenFence    int64 `protobuf:"varint,26,opt,name=token_fence,json=tokenFence,proto3" json:"token_fence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -720,6 +722,13 @@ func (x *Decision) GetOutcomeType() string {
 		return x.OutcomeType
 	}
 	return ""
+}
+
+func (x *Decision) GetTokenFence() int64 {
+	if x != nil {
+		return x.TokenFence
+	}
+	return 0
 }
 
 // OpenDecisionRequest describes a decision.
@@ -1687,7 +1696,7 @@ const file_brokerd_v1_decision_proto_rawDesc = "" +
 	"\bfeedback\x18\x06 \x03(\v2\x14.brokerd.v1.FeedbackR\bfeedback\x120\n" +
 	"\x05until\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x1c\n" +
 	"\tescalated\x18\b \x01(\bR\tescalated\x12\x1a\n" +
-	"\brevision\x18\t \x01(\x03R\brevision\"\xd5\x06\n" +
+	"\brevision\x18\t \x01(\x03R\brevision\"\xf6\x06\n" +
 	"\bDecision\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12,\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x18.brokerd.v1.DecisionKindR\x04kind\x12/\n" +
@@ -1717,7 +1726,9 @@ const file_brokerd_v1_decision_proto_rawDesc = "" +
 	"changed_at\x18\x16 \x01(\v2\x1a.google.protobuf.TimestampR\tchangedAt\x12\x1a\n" +
 	"\brevision\x18\x17 \x01(\x03R\brevision\x12!\n" +
 	"\fmessage_type\x18\x18 \x01(\tR\vmessageType\x12!\n" +
-	"\foutcome_type\x18\x19 \x01(\tR\voutcomeType\"\xb6\x04\n" +
+	"\foutcome_type\x18\x19 \x01(\tR\voutcomeType\x12\x1f\n" +
+	"\vtoken_fence\x18\x1a \x01(\x03R\n" +
+	"tokenFence\"\xb6\x04\n" +
 	"\x13OpenDecisionRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12,\n" +
