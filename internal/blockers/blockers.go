@@ -47,7 +47,8 @@ var kind = work.Kind[*pb.Blocker]{
 	},
 	Columns: func(b *pb.Blocker) work.Columns {
 		c := work.Columns{
-			State: b.State.Number(), Opener: b.Agent, Task: b.TaskId, Due: work.Time(b.EscalatesAt), Finished: work.Time(b.ResolvedAt),
+			State: b.State.Number(), Opener: b.Agent, Task: b.TaskId, Due: work.Time(b.EscalatesAt),
+			Finished: work.Time(b.ResolvedAt),
 		}
 		if b.AutoResolve {
 			c.Scope = awaitedScope(b.Awaited)
@@ -68,12 +69,16 @@ func check(b *pb.Blocker, _ []work.Part) (problems []string) {
 	if (b.State == acknowledged) != (len(b.AcknowledgedBy) > 0) && b.State != resolved {
 		problems = append(problems, "it is acknowledged by no agent, or open and acknowledged")
 	}
-	n := len(b.Timeline)
-	if n == 0 || b.Timeline[0].Step != pb.BlockerStep_BLOCKER_STEP_RAISED || work.ID("b", b.Timeline[0].Revision) != b.Id ||
-		b.Timeline[n-1].Revision != b.Revision || (b.State == resolved) != (b.Timeline[n-1].Step == pb.BlockerStep_BLOCKER_STEP_RESOLVED) {
+	if n := len(b.Timeline); n == 0 || !soundTimeline(b, b.Timeline[0], b.Timeline[n-1]) {
 		problems = append(problems, "its timeline does not begin with its raising, or does not end with its last change")
 	}
 	return problems
+}
+
+// soundTimeline reports whether the first and the last entry of a timeline are those of the blocker.
+func soundTimeline(b *pb.Blocker, first, last *pb.BlockerTimelineEntry) bool {
+	return first.Step == pb.BlockerStep_BLOCKER_STEP_RAISED && work.ID("b", first.Revision) == b.Id &&
+		last.Revision == b.Revision && (b.State == resolved) == (last.Step == pb.BlockerStep_BLOCKER_STEP_RESOLVED)
 }
 
 // Checks returns the checks of the blockers in a database; see work.Kind.

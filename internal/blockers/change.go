@@ -28,8 +28,9 @@ func (s *Service) raise(t *work.Tx, in *pb.RaiseBlockerRequest) (*pb.Blocker, er
 			"the session has %d blockers that are not resolved, which is its limit (unresolved_blockers): resolve some of them first", n)
 	}
 	b := &pb.Blocker{
-		State: open, Agent: t.Actor.Name, Reason: in.GetReason(), Severity: cmp.Or(in.GetSeverity(), pb.BlockerSeverity_BLOCKER_SEVERITY_MEDIUM),
-		TaskId: in.GetTaskId(), AutoResolve: in.GetAutoResolve(), RaisedAt: work.Stamp(t.Now()),
+		State: open, Agent: t.Actor.Name, Reason: in.GetReason(),
+		Severity: cmp.Or(in.GetSeverity(), pb.BlockerSeverity_BLOCKER_SEVERITY_MEDIUM),
+		TaskId:   in.GetTaskId(), AutoResolve: in.GetAutoResolve(), RaisedAt: work.Stamp(t.Now()),
 	}
 	if in.GetAwaited().GetObject() != nil {
 		b.Awaited = in.GetAwaited()
@@ -46,8 +47,10 @@ func (s *Service) raise(t *work.Tx, in *pb.RaiseBlockerRequest) (*pb.Blocker, er
 		return nil, err
 	}
 	b.Revision, err = s.Append(t, b, work.Event{
-		Type: "blocker.encountered", Severity: events.Warning, Summary: b.Agent + " is blocked: " + headline(b), Details: details(b, map[string]any{
-			"reason": work.Clip(b.Reason, mostQuoted), "severity": work.Word(b.Severity), "awaited": awaited(b), "recipients": names(recipients),
+		Type: "blocker.encountered", Severity: events.Warning, Summary: b.Agent + " is blocked: " + headline(b),
+		Details: details(b, map[string]any{
+			"reason": work.Clip(b.Reason, mostQuoted), "severity": work.Word(b.Severity), "awaited": awaited(b),
+			"recipients": names(recipients),
 		}),
 	})
 	if err != nil {
@@ -73,7 +76,9 @@ func (s *Service) raise(t *work.Tx, in *pb.RaiseBlockerRequest) (*pb.Blocker, er
 }
 
 // begin blocks the task of a new blocker and notifies the recipients.
-func (s *Service) begin(t *work.Tx, b *pb.Blocker, recipients []*pb.BlockerRecipient) (notified []*pb.BlockerTimelineEntry, err error) {
+func (s *Service) begin(
+	t *work.Tx, b *pb.Blocker, recipients []*pb.BlockerRecipient,
+) (notified []*pb.BlockerTimelineEntry, err error) {
 	if b.TaskId != "" && s.tasks != nil {
 		if b.TaskBlocked, err = s.tasks.Block(t.Tx, t.Session.ID, b.TaskId, t.Actor, headline(b)); err != nil {
 			return nil, err
@@ -224,7 +229,8 @@ func (s *Service) acknowledge(t *work.Tx, b *pb.Blocker, note string) (err error
 	case slices.Contains(b.AcknowledgedBy, t.Actor.Name):
 		return nil
 	case b.Agent == t.Actor.Name && !t.Actor.System():
-		return fault.New(fault.Precondition, "OWN_BLOCKER", "%s has raised blocker %s: another agent acknowledges it", b.Agent, b.Id)
+		return fault.New(fault.Precondition, "OWN_BLOCKER", "%s has raised blocker %s: another agent acknowledges it",
+			b.Agent, b.Id)
 	case before >= mostAcknowledged:
 		return fault.New(fault.Exhausted, "TOO_MANY_ACKNOWLEDGEMENTS",
 			"blocker %s has been acknowledged %d times since it was raised, which is the limit: resolve it, or raise another one",
@@ -242,7 +248,8 @@ func (s *Service) acknowledge(t *work.Tx, b *pb.Blocker, note string) (err error
 	}
 	b.State, b.EscalatesAt, b.AcknowledgedBy = acknowledged, nil, append(b.AcknowledgedBy, t.Actor.Name)
 	s.Count(t, "acknowledged")
-	return s.put(t, b, &pb.BlockerTimelineEntry{Step: pb.BlockerStep_BLOCKER_STEP_ACKNOWLEDGED, Agent: t.Actor.Name, Note: note})
+	e := &pb.BlockerTimelineEntry{Step: pb.BlockerStep_BLOCKER_STEP_ACKNOWLEDGED, Agent: t.Actor.Name, Note: note}
+	return s.put(t, b, e)
 }
 
 // put stores a blocker that has changed, with the entry of the change.
@@ -268,21 +275,24 @@ func (s *Service) resolve(t *work.Tx, b *pb.Blocker, resolution string) error {
 		free = len(others) == 0
 	}
 	lasted, by := timeBlocked(b, t.Now()), t.Actor.Name
-	summary := by + " has resolved " + ofWhom(b, by) + " after " + validate.Short(lasted.Round(time.Second)) + ": " + headline(b)
+	summary := by + " has resolved " + ofWhom(b, by) + " after " + validate.Short(lasted.Round(time.Second)) + ": " +
+		headline(b)
 	more := map[string]any{"resolved_by": by, "resolution": resolution, "time_blocked_seconds": lasted.Seconds()}
 	payload, err := payload(b, more)
 	if err != nil {
 		return err
 	}
-	b.Revision, err = s.Append(t, b, work.Event{Type: "blocker.resolved", Summary: summary, Details: details(b, map[string]any{
-		"resolved_by": by, "resolution": resolution, "time_blocked_seconds": lasted.Seconds(),
-	})})
+	b.Revision, err = s.Append(t, b, work.Event{
+		Type: "blocker.resolved", Summary: summary,
+		Details: details(b, map[string]any{"resolved_by": by, "resolution": resolution, "time_blocked_seconds": lasted.Seconds()}),
+	})
 	if err != nil {
 		return err
 	}
 	b.State, b.EscalatesAt, b.ResolvedAt, b.ResolvedBy, b.Resolution = resolved, nil, work.Stamp(t.Now()), by, resolution
 	b.TimeBlocked = durationpb.New(lasted)
-	if err := s.put(t, b, &pb.BlockerTimelineEntry{Step: pb.BlockerStep_BLOCKER_STEP_RESOLVED, Agent: by, Note: resolution}); err != nil {
+	e := &pb.BlockerTimelineEntry{Step: pb.BlockerStep_BLOCKER_STEP_RESOLVED, Agent: by, Note: resolution}
+	if err := s.put(t, b, e); err != nil {
 		return err
 	}
 	if err := s.Post.Withdraw(t.Tx, t.Session.ID, work.Moot{About: s.Key(b)}); err != nil {
@@ -341,7 +351,8 @@ func (s *Service) notify(t *work.Tx, b *pb.Blocker, to *pb.BlockerRecipient) (in
 	}
 	l := work.Letter{
 		From: t.Actor, Role: to.GetRole(), Type: "blocker_notification", Subject: subject + headline(b),
-		Body: b.Reason + "\n\nTo work on it: brokerctl blocker ack " + b.Id + "\nWhen it is solved: brokerctl blocker resolve " + b.Id + " TEXT",
+		Body: b.Reason + "\n\nTo work on it: brokerctl blocker ack " + b.Id +
+			"\nWhen it is solved: brokerctl blocker resolve " + b.Id + " TEXT",
 		// The priorities of the severities are 3, 5, 7 and 9.
 		Payload: payload, Task: b.TaskId, Priority: 1 + 2*int(b.Severity), About: s.Key(b),
 	}
@@ -387,7 +398,8 @@ func reachedText(kind, name string) string {
 
 // errResolved is the error for a blocker that is resolved.
 func errResolved(b *pb.Blocker) error {
-	return fault.New(fault.Precondition, "BLOCKER_RESOLVED", "%s has resolved blocker %s at %s already", b.ResolvedBy, b.Id,
+	return fault.New(fault.Precondition, "BLOCKER_RESOLVED", "%s has resolved blocker %s at %s already",
+		b.ResolvedBy, b.Id,
 		b.ResolvedAt.AsTime().Format(time.RFC3339)).With("resolved_by", b.ResolvedBy)
 }
 

@@ -178,7 +178,9 @@ func (s *Service) finding(q store.Querier, about *finding.Question, x *pb.Blocke
 }
 
 // explainNotifications says which agents know of an open blocker, and how the escalation continues.
-func (s *Service) explainNotifications(q store.Querier, about *finding.Question, x *pb.Blocker, f *finding.Finding) error {
+func (s *Service) explainNotifications(
+	q store.Querier, about *finding.Question, x *pb.Blocker, f *finding.Finding,
+) error {
 	if to := waitsFor(x); to == "" {
 		f.Severity = finding.Error
 		f.Reasons = append(f.Reasons, "no agent was notified: no other agent has a role of the session's escalate_to")

@@ -101,7 +101,8 @@ func oldBlocker(rows *store.Rows) (o work.Old[*pb.Blocker], err error) {
 	var awaited string
 	var raised, escalates, resolvedAt time.Time
 	var timeline []byte
-	err = rows.Scan(&o.Key, &o.Session, &b.Revision, &state, &b.Agent, &b.Reason, &severity, &awaitedKind, &awaited, &b.TaskId, &b.TaskBlocked,
+	err = rows.Scan(&o.Key, &o.Session, &b.Revision, &state, &b.Agent, &b.Reason, &severity, &awaitedKind, &awaited,
+		&b.TaskId, &b.TaskBlocked,
 		&b.AutoResolve, &raised, &escalates, &b.Escalations, &b.NextRole, &resolvedAt, &timeline)
 	if err != nil {
 		return o, err

@@ -28,7 +28,8 @@ func (s *Service) RaiseReported(tx *store.Tx, c identity.Caller, r Report) (id s
 	}
 	t.Quiet = true
 	in := &pb.RaiseBlockerRequest{
-		Reason: r.Reason, TaskId: r.Task, Severity: pb.BlockerSeverity(pb.BlockerSeverity_value["BLOCKER_SEVERITY_"+strings.ToUpper(r.Severity)]),
+		Reason: r.Reason, TaskId: r.Task,
+		Severity: pb.BlockerSeverity(pb.BlockerSeverity_value["BLOCKER_SEVERITY_"+strings.ToUpper(r.Severity)]),
 	}
 	if r.Awaited != "" {
 		_, found, err := s.Directory.Find(tx, t.Session.ID, r.Awaited)

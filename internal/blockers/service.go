@@ -29,16 +29,23 @@ func (s *Service) RaiseBlocker(ctx context.Context, in *pb.RaiseBlockerRequest) 
 }
 
 // AcknowledgeBlocker implements pb.BlockerServiceServer.
-func (s *Service) AcknowledgeBlocker(ctx context.Context, in *pb.AcknowledgeBlockerRequest) (*pb.AcknowledgeBlockerResponse, error) {
+func (s *Service) AcknowledgeBlocker(
+	ctx context.Context, in *pb.AcknowledgeBlockerRequest,
+) (*pb.AcknowledgeBlockerResponse, error) {
 	var c validate.Check
 	c.Text("note", in.GetNote(), maxNote)
 	sendsNothing := func(context.Context) error { return nil }
-	b, err := s.settle(ctx, &c, in, sendsNothing, func(t *work.Tx, b *pb.Blocker) error { return s.acknowledge(t, b, in.GetNote()) })
+	b, err := s.settle(ctx, &c, in, sendsNothing, func(t *work.Tx, b *pb.Blocker) error {
+		return s.acknowledge(t, b,
+			in.GetNote())
+	})
 	return work.Answer(err, &pb.AcknowledgeBlockerResponse{Blocker: b})
 }
 
 // ResolveBlocker implements pb.BlockerServiceServer.
-func (s *Service) ResolveBlocker(ctx context.Context, in *pb.ResolveBlockerRequest) (*pb.ResolveBlockerResponse, error) {
+func (s *Service) ResolveBlocker(
+	ctx context.Context, in *pb.ResolveBlockerRequest,
+) (*pb.ResolveBlockerResponse, error) {
 	var c validate.Check
 	c.Text("resolution", in.GetResolution(), maxNote)
 	b, err := s.settle(ctx, &c, in, s.Admit, func(t *work.Tx, b *pb.Blocker) error {
@@ -78,7 +85,8 @@ func (s *Service) ListBlockers(ctx context.Context, in *pb.ListBlockersRequest) 
 		States: states, Opener: in.GetAgent(), Task: in.GetTaskId(), OldestFirst: true, Whole: true,
 		Unfinished: len(states) > 0 && !slices.Contains(in.GetStates(), resolved),
 		Match: func(b *pb.Blocker) bool {
-			return b.Severity >= in.GetLowestSeverity() && (in.GetAwaitedAgent() == "" || b.GetAwaited().GetAgent() == in.GetAwaitedAgent())
+			return b.Severity >= in.GetLowestSeverity() && (in.GetAwaitedAgent() == "" ||
+				b.GetAwaited().GetAgent() == in.GetAwaitedAgent())
 		},
 	}
 	l, err := s.List(ctx, in, func(store.Querier, directory.Session) (work.Filter[*pb.Blocker], error) { return f, nil })
@@ -105,7 +113,8 @@ type settling interface {
 // settle makes a change of a blocker that exists, once admit permits it. c has checked the other fields of the
 // request.
 func (s *Service) settle(
-	ctx context.Context, c *validate.Check, in settling, admit func(context.Context) error, fn func(t *work.Tx, b *pb.Blocker) error,
+	ctx context.Context, c *validate.Check, in settling, admit func(context.Context) error,
+	fn func(t *work.Tx, b *pb.Blocker) error,
 ) (*pb.Blocker, error) {
 	c.Line("id", in.GetId(), validate.MaxID)
 	if err := c.Err(); err != nil {

@@ -22,7 +22,8 @@ import (
 // the change gives, nil for none. The outcome is counted after the commit.
 func (s *Service) append(t *work.Tx, d *pb.Decision, event string, v *pb.Verdict, summary string) (err error) {
 	details := map[string]any{
-		"kind": work.Word(d.Kind), "state": work.Word(d.State), "opened_by": d.OpenedBy, "round": d.Round, "max_rounds": d.MaxRounds,
+		"kind": work.Word(d.Kind), "state": work.Word(d.State), "opened_by": d.OpenedBy,
+		"round": d.Round, "max_rounds": d.MaxRounds,
 	}
 	for name, value := range map[string]string{
 		"scope": d.Scope, "agent": d.Agent, "role": d.Role, "escalated_to": d.EscalatedTo, "note": d.Note,
@@ -65,19 +66,22 @@ func (s *Service) open(t *work.Tx, in *pb.OpenDecisionRequest) (*pb.Decision, er
 	}
 	form := forms[in.GetKind()]
 	d := &pb.Decision{
-		Kind: in.GetKind(), State: open, OpenedBy: t.Actor.Name, Agent: in.GetAgent(), Role: in.GetRole(), Title: in.GetTitle(), Scope: in.GetScope(),
+		Kind: in.GetKind(), State: open, OpenedBy: t.Actor.Name, Agent: in.GetAgent(), Role: in.GetRole(),
+		Title: in.GetTitle(), Scope: in.GetScope(),
 		TaskId: in.GetTaskId(), ThreadId: in.GetThreadId(), Content: in.GetContent(), Verdicts: form.verdicts, Round: 1,
 		MaxRounds: cmp.Or(in.GetMaxRounds(), someRounds), Deadline: in.GetDeadline(), PassToken: in.GetPassToken(),
 		MessageType: form.request, OutcomeType: form.outcome,
 	}
 	if d.Kind == custom {
-		d.Verdicts, d.MessageType, d.OutcomeType = in.GetVerdicts(), cmp.Or(in.GetMessageType(), "request"), cmp.Or(in.GetOutcomeType(), "response")
+		d.Verdicts = in.GetVerdicts()
+		d.MessageType, d.OutcomeType = cmp.Or(in.GetMessageType(), "request"), cmp.Or(in.GetOutcomeType(), "response")
 	}
 	if d.Content == nil {
 		d.Content = &pb.DecisionContent{}
 	}
 	d.Title = cmp.Or(d.Title, d.Scope, work.Word(d.Kind)+" by "+d.OpenedBy)
-	if err := s.append(t, d, "opened", nil, fmt.Sprintf("%s asks %s to decide: %s", d.OpenedBy, addressee(d), d.Title)); err != nil {
+	summary := fmt.Sprintf("%s asks %s to decide: %s", d.OpenedBy, addressee(d), d.Title)
+	if err := s.append(t, d, "opened", nil, summary); err != nil {
 		return nil, err
 	}
 	d.ThreadId = cmp.Or(d.ThreadId, d.Id)
@@ -100,7 +104,8 @@ func (s *Service) admit(t *work.Tx, in *pb.OpenDecisionRequest) error {
 		if len(t.Session.Directors) > 0 {
 			who += " and agents with the role " + strings.Join(t.Session.Directors, " or ")
 		}
-		return fault.New(fault.Denied, "NOT_A_DIRECTOR", "%s has the role %q; only %s may open shutdowns (session setting directors)",
+		return fault.New(fault.Denied, "NOT_A_DIRECTOR",
+			"%s has the role %q; only %s may open shutdowns (session setting directors)",
 			t.Actor.Name, t.Actor.Role, who)
 	}
 	if err := s.reach(t, in.GetAgent(), in.GetRole()); err != nil {
@@ -110,7 +115,9 @@ func (s *Service) admit(t *work.Tx, in *pb.OpenDecisionRequest) error {
 		return err
 	}
 	if in.GetScope() != "" {
-		same := work.Filter[*pb.Decision]{Scope: in.GetScope(), Match: func(d *pb.Decision) bool { return d.Kind == in.GetKind() }}
+		same := work.Filter[*pb.Decision]{
+			Scope: in.GetScope(), Match: func(d *pb.Decision) bool { return d.Kind == in.GetKind() },
+		}
 		found, err := s.Open(t, t.Session.ID, same, mostUnfinished)
 		if err != nil {
 			return err
@@ -173,7 +180,8 @@ func (s *Service) pass(t *work.Tx, d *pb.Decision, from, agent, role string) (pa
 		return false, nil
 	}
 	d.TokenFence, passed, err = s.tokens.Pass(t.Tx, t.Session.ID, TokenPass{
-		Scope: d.Scope, Fence: d.TokenFence, From: from, Agent: agent, Role: role, Note: about(d) + ", round " + fmt.Sprint(d.Round),
+		Scope: d.Scope, Fence: d.TokenFence, From: from, Agent: agent, Role: role,
+		Note: about(d) + ", round " + fmt.Sprint(d.Round),
 	})
 	return passed, err
 }
@@ -186,7 +194,8 @@ func (s *Service) decide(t *work.Tx, d *pb.Decision, in *pb.DecideRequest) (pass
 		return false, err
 	}
 	v := &pb.Verdict{
-		Round: d.Round, Verdict: in.GetVerdict(), DecidedBy: t.Actor.Name, DecidedAt: work.Stamp(t.Now()), Reason: in.GetReason(),
+		Round: d.Round, Verdict: in.GetVerdict(), DecidedBy: t.Actor.Name, DecidedAt: work.Stamp(t.Now()),
+		Reason:   in.GetReason(),
 		Feedback: in.GetFeedback(), Until: in.GetUntil(), Escalated: d.State == escalated,
 	}
 	for _, f := range v.Feedback {
@@ -200,7 +209,8 @@ func (s *Service) decide(t *work.Tx, d *pb.Decision, in *pb.DecideRequest) (pass
 	} else {
 		d.Verdict, d.Note = v.Verdict, ""
 	}
-	if err := s.append(t, d, "decided", v, fmt.Sprintf("%s has decided on %s: %s", v.DecidedBy, about(d), v.Verdict)); err != nil {
+	summary := fmt.Sprintf("%s has decided on %s: %s", v.DecidedBy, about(d), v.Verdict)
+	if err := s.append(t, d, "decided", v, summary); err != nil {
 		return false, err
 	}
 	if passed, err = s.pass(t, d, v.DecidedBy, d.OpenedBy, ""); err != nil {
@@ -243,7 +253,8 @@ func (s *Service) resubmit(t *work.Tx, d *pb.Decision, in *pb.ResubmitDecisionRe
 	}
 	if d.State != revising {
 		state := work.Word(d.State)
-		return fault.New(fault.Precondition, "DECISION_NOT_REVISING", "%s is %s; a decision is resubmitted after the verdict %s",
+		return fault.New(fault.Precondition, "DECISION_NOT_REVISING",
+			"%s is %s; a decision is resubmitted after the verdict %s",
 			d.Id, state, revise).With("decision_id", d.Id).With("state", state)
 	}
 	if err := checkAhead(t, "deadline", in.GetDeadline()); err != nil {
@@ -294,11 +305,13 @@ func (s *Service) resubmitEscalated(t *work.Tx, d *pb.Decision, why string, in *
 	if err := s.choose(t, d, why); err != nil {
 		return err
 	}
-	if err := s.append(t, d, "resubmitted", nil, fmt.Sprintf("%s asks for the verdict of round %d: %s", d.OpenedBy, d.Round, d.Title)); err != nil {
+	summary := fmt.Sprintf("%s asks for the verdict of round %d: %s", d.OpenedBy, d.Round, d.Title)
+	if err := s.append(t, d, "resubmitted", nil, summary); err != nil {
 		return err
 	}
 	if in.GetPassToken() && d.EscalatedTo == "" {
-		return fault.Field("pass_token", "is set, but no agent can take the token: no role of the session's escalate_to has one")
+		return fault.Field("pass_token",
+			"is set, but no agent can take the token: no role of the session's escalate_to has one")
 	}
 	if d.EscalatedTo != "" {
 		passed, err := s.pass(t, d, d.OpenedBy, "", d.EscalatedTo)
@@ -430,7 +443,8 @@ func errUnknownVerdict(d *pb.Decision, verdict string) error {
 
 // errNotYours is the error for a caller that may not make a change.
 func errNotYours(d *pb.Decision, format string, args ...any) error {
-	return fault.New(fault.Denied, "NOT_YOUR_DECISION", "%s: %s", d.Id, fmt.Sprintf(format, args...)).With("decision_id", d.Id)
+	return fault.New(fault.Denied, "NOT_YOUR_DECISION", "%s: %s", d.Id, fmt.Sprintf(format, args...)).
+		With("decision_id", d.Id)
 }
 
 // errClosed is the error for a change that the state of the decision does not permit.
@@ -445,5 +459,6 @@ func errClosed(d *pb.Decision) error {
 	case d.State != cancelled && v != nil:
 		says = fmt.Sprintf("is already decided: the verdict of %s on round %d is %s", v.DecidedBy, v.Round, v.Verdict)
 	}
-	return fault.New(fault.Precondition, "DECISION_CLOSED", "%s %s", d.Id, says).With("decision_id", d.Id).With("state", state)
+	return fault.New(fault.Precondition, "DECISION_CLOSED", "%s %s", d.Id, says).
+		With("decision_id", d.Id).With("state", state)
 }

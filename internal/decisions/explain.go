@@ -53,7 +53,10 @@ func (s *Service) Items(q store.Querier, session int64, a directory.Agent, limit
 // or its role, those that it has opened, and those that have escalated.
 func (s *Service) concerning(q store.Querier, session int64, a directory.Agent) ([]*pb.Decision, error) {
 	list, err := s.Owed(q, session, a, mostUnfinished)
-	for _, f := range []work.Filter[*pb.Decision]{{Opener: a.Name}, {States: []protoreflect.EnumNumber{escalated.Number()}}} {
+	for _, f := range []work.Filter[*pb.Decision]{
+		{Opener: a.Name},
+		{States: []protoreflect.EnumNumber{escalated.Number()}},
+	} {
 		if err != nil {
 			return nil, err
 		}

@@ -12,7 +12,9 @@ import (
 )
 
 // reviewOutcomes are the types of the notices of a review, by verdict.
-var reviewOutcomes = map[string]string{"approve": "review_approved", revise: "revision_requested", "reject": "review_rejected"}
+var reviewOutcomes = map[string]string{
+	"approve": "review_approved", revise: "revision_requested", "reject": "review_rejected",
+}
 
 // escalation is the type of the messages and notices of an escalation.
 const escalation = "escalate"
@@ -42,8 +44,9 @@ type file struct {
 
 func requestOf(d *pb.Decision) (string, error) {
 	r := request{
-		ID: d.Id, Kind: work.Word(d.Kind), Scope: d.Scope, Title: d.Title, OpenedBy: d.OpenedBy, Round: d.Round, MaxRounds: d.MaxRounds,
-		Verdicts: d.Verdicts, Deadline: orNil(d.Deadline), TaskID: d.TaskId, Artifacts: d.GetContent().GetArtifacts(),
+		ID: d.Id, Kind: work.Word(d.Kind), Scope: d.Scope, Title: d.Title, OpenedBy: d.OpenedBy, Round: d.Round,
+		MaxRounds: d.MaxRounds,
+		Verdicts:  d.Verdicts, Deadline: orNil(d.Deadline), TaskID: d.TaskId, Artifacts: d.GetContent().GetArtifacts(),
 		Reason: d.Note, Payload: json.RawMessage(d.GetContent().GetPayload()),
 	}
 	for _, f := range d.GetContent().GetFiles() {
@@ -82,7 +85,8 @@ func (s *Service) sendEscalation(t *work.Tx, d *pb.Decision) error {
 		return err
 	}
 	return s.send(t, d, work.Letter{
-		From: t.Actor, To: others, Type: escalation, Subject: fmt.Sprintf("decide %s by %s: %s", about(d), d.OpenedBy, d.Note),
+		From: t.Actor, To: others, Type: escalation,
+		Subject: fmt.Sprintf("decide %s by %s: %s", about(d), d.OpenedBy, d.Note),
 	})
 }
 
@@ -91,7 +95,8 @@ func (s *Service) send(t *work.Tx, d *pb.Decision, l work.Letter) (err error) {
 	if l.Payload, err = requestOf(d); err != nil {
 		return err
 	}
-	l.Body, l.Task, l.Thread, l.Artifacts, l.About = d.GetContent().GetBody(), d.TaskId, d.ThreadId, d.GetContent().GetArtifacts(), s.Key(d)
+	l.Body, l.Artifacts = d.GetContent().GetBody(), d.GetContent().GetArtifacts()
+	l.Task, l.Thread, l.About = d.TaskId, d.ThreadId, s.Key(d)
 	if _, err := s.Post.Post(t.Tx, t.Session.ID, l); err != nil {
 		return fmt.Errorf("ask for the verdict: %w", err)
 	}
@@ -172,8 +177,8 @@ func (s *Service) announceEscalation(t *work.Tx, d *pb.Decision, v *pb.Verdict) 
 	}
 	a := answerOf(d, v)
 	a.Reason = d.Note
-	n := work.Notice{Agent: d.OpenedBy, Type: escalation, Subject: fmt.Sprintf("%s has escalated, %s: %s", about(d), by, d.Note)}
-	return s.notify(t, d, n, a)
+	says := fmt.Sprintf("%s has escalated, %s: %s", about(d), by, d.Note)
+	return s.notify(t, d, work.Notice{Agent: d.OpenedBy, Type: escalation, Subject: says}, a)
 }
 
 // announceEnd notifies the other side that a decision is cancelled: the addressee, and the opener if

@@ -75,7 +75,8 @@ UPDATE work_backlog SET feature = 'decision' WHERE feature = 'decisions'`, Conve
 
 const (
 	selectOld = `
-		SELECT id, session, kind, state, opened_by, agent, role, escalated_to, title, scope, task_id, thread, verdicts, round, max_rounds,
+		SELECT id, session, kind, state, opened_by, agent, role, escalated_to, title, scope, task_id, thread, verdicts,
+		round, max_rounds,
 			deadline, pass_token, fence, verdict, note, opened_at, changed_at, revision, message_type, outcome_type,
 			body, payload, files, artifacts
 		FROM decisions WHERE id > ? ORDER BY id LIMIT 20`
@@ -86,7 +87,8 @@ const (
 
 // convert makes items of the rows of the old tables, and drops these.
 func convert(d store.Converter) error {
-	err := work.Convert(d, selectOld, kind, func(rows *store.Rows) (work.Old[*pb.Decision], error) { return oldDecision(d, rows) })
+	read := func(rows *store.Rows) (work.Old[*pb.Decision], error) { return oldDecision(d, rows) }
+	err := work.Convert(d, selectOld, kind, read)
 	if err != nil {
 		return err
 	}
@@ -99,8 +101,10 @@ func oldDecision(c store.Converter, rows *store.Rows) (o work.Old[*pb.Decision],
 	var kindOf, state int32
 	var deadline, opened, changed time.Time
 	var verdicts, files, artifacts []byte
-	err = rows.Scan(&o.Key, &o.Session, &kindOf, &state, &d.OpenedBy, &d.Agent, &d.Role, &d.EscalatedTo, &d.Title, &d.Scope, &d.TaskId,
-		&d.ThreadId, &verdicts, &d.Round, &d.MaxRounds, &deadline, &d.PassToken, &d.TokenFence, &d.Verdict, &d.Note, &opened, &changed,
+	err = rows.Scan(&o.Key, &o.Session, &kindOf, &state, &d.OpenedBy, &d.Agent, &d.Role, &d.EscalatedTo, &d.Title,
+		&d.Scope, &d.TaskId,
+		&d.ThreadId, &verdicts, &d.Round, &d.MaxRounds, &deadline, &d.PassToken, &d.TokenFence, &d.Verdict, &d.Note,
+		&opened, &changed,
 		&d.Revision, &d.MessageType, &d.OutcomeType, &d.Content.Body, &d.Content.Payload, &files, &artifacts)
 	if err != nil {
 		return o, err
@@ -131,7 +135,9 @@ func oldVerdict(r *store.Rows) (*pb.Verdict, error) {
 	v.DecidedAt, v.Until = work.Stamp(decidedAt), work.Stamp(until)
 	for _, f := range oldList[feedback](remarks, &v.Reason) {
 		severity := pb.FeedbackSeverity_value["FEEDBACK_SEVERITY_"+strings.ToUpper(f.Severity)]
-		v.Feedback = append(v.Feedback, &pb.Feedback{Severity: pb.FeedbackSeverity(severity), File: f.File, Line: f.Line, Text: f.Text})
+		v.Feedback = append(v.Feedback, &pb.Feedback{
+			Severity: pb.FeedbackSeverity(severity), File: f.File, Line: f.Line, Text: f.Text,
+		})
 	}
 	return v, err
 }

@@ -90,7 +90,9 @@ func (s *Service) Decide(ctx context.Context, in *pb.DecideRequest) (*pb.DecideR
 }
 
 // ResubmitDecision implements pb.DecisionServiceServer.
-func (s *Service) ResubmitDecision(ctx context.Context, in *pb.ResubmitDecisionRequest) (*pb.ResubmitDecisionResponse, error) {
+func (s *Service) ResubmitDecision(
+	ctx context.Context, in *pb.ResubmitDecisionRequest,
+) (*pb.ResubmitDecisionResponse, error) {
 	var c validate.Check
 	c.Time("deadline", in.GetDeadline())
 	c.Line("decision_id", in.GetDecisionId(), validate.MaxID)
@@ -117,7 +119,9 @@ func (s *Service) ResubmitDecision(ctx context.Context, in *pb.ResubmitDecisionR
 }
 
 // CancelDecision implements pb.DecisionServiceServer.
-func (s *Service) CancelDecision(ctx context.Context, in *pb.CancelDecisionRequest) (*pb.CancelDecisionResponse, error) {
+func (s *Service) CancelDecision(
+	ctx context.Context, in *pb.CancelDecisionRequest,
+) (*pb.CancelDecisionResponse, error) {
 	var c validate.Check
 	c.Line("decision_id", in.GetDecisionId(), validate.MaxID)
 	c.Line("reason", in.GetReason(), validate.MaxLine)
@@ -174,9 +178,10 @@ func (s *Service) ListDecisions(ctx context.Context, in *pb.ListDecisionsRequest
 	}
 	f := work.Filter[*pb.Decision]{
 		States: states, Opener: in.GetOpenedBy(), Task: in.GetTaskId(), Scope: in.GetScope(),
-		Unfinished: in.GetOwedBy() != "" || len(states) > 0 && !slices.Contains(in.GetStates(), decided) && !slices.Contains(in.GetStates(), cancelled),
-		Match:      func(d *pb.Decision) bool { return in.GetKind() == 0 || d.Kind == in.GetKind() },
-		Complete:   s.addLast,
+		Unfinished: in.GetOwedBy() != "" || len(states) > 0 && !slices.Contains(in.GetStates(), decided) &&
+			!slices.Contains(in.GetStates(), cancelled),
+		Match:    func(d *pb.Decision) bool { return in.GetKind() == 0 || d.Kind == in.GetKind() },
+		Complete: s.addLast,
 	}
 	l, err := s.List(ctx, in, func(q store.Querier, session directory.Session) (work.Filter[*pb.Decision], error) {
 		if in.GetOwedBy() == "" {

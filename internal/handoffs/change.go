@@ -29,8 +29,9 @@ func (s *Service) create(t *work.Tx, in *pb.CreateHandoffRequest) (*pb.Handoff, 
 			"the session has %d pending handoffs, which is its limit (pending_handoffs): settle some of them first", n)
 	}
 	h := &pb.Handoff{
-		State: pending, Title: in.GetTitle(), TaskId: in.GetTaskId(), From: t.Actor.Name, ToAgent: in.GetToAgent(), ToRole: in.GetToRole(),
-		Items: int32(len(in.GetChecklist())), CreatedAt: work.Stamp(t.Now()), Content: in.GetContent(),
+		State: pending, Title: in.GetTitle(), TaskId: in.GetTaskId(), From: t.Actor.Name, ToAgent: in.GetToAgent(),
+		ToRole: in.GetToRole(),
+		Items:  int32(len(in.GetChecklist())), CreatedAt: work.Stamp(t.Now()), Content: in.GetContent(),
 	}
 	if h.Content == nil {
 		h.Content = &pb.HandoffContent{}
@@ -141,7 +142,8 @@ func (s *Service) addGrants(t *work.Tx, h *pb.Handoff, in *pb.CreateHandoffReque
 }
 
 func errNotHeld(agent, what string) error {
-	return fault.New(fault.Precondition, "NOT_HELD", "%s does not hold %s: a handoff transfers only the grants of its sender", agent, what)
+	return fault.New(fault.Precondition, "NOT_HELD",
+		"%s does not hold %s: a handoff transfers only the grants of its sender", agent, what)
 }
 
 const (
@@ -165,7 +167,8 @@ func (s *Service) request(t *work.Tx, h *pb.Handoff) error {
 		body = work.Clip(body, mostBody) + "\n\nThe rest: brokerctl handoff get " + h.Id
 	}
 	l := work.Letter{
-		From: t.Actor, Role: h.ToRole, Type: "handoff_request", Subject: "Handoff from " + h.From + ": " + h.Title, Body: body,
+		From: t.Actor, Role: h.ToRole, Type: "handoff_request", Subject: "Handoff from " + h.From + ": " + h.Title,
+		Body:    body,
 		Payload: string(payload), Task: h.TaskId, Priority: requestPriority, Artifacts: h.Content.Artifacts, About: s.Key(h),
 	}
 	if h.ToAgent != "" {
@@ -278,7 +281,8 @@ func (s *Service) checkItem(t *work.Tx, h *pb.Handoff, number int, checked bool)
 	case !may && !t.Actor.System():
 		return errNotRecipient(h, t.Actor)
 	case number < 1 || number > len(h.Checklist):
-		return fault.Missing("item", strconv.Itoa(number), "handoff %s has no item %d: its checklist has %d", h.Id, number, len(h.Checklist))
+		return fault.Missing("item", strconv.Itoa(number), "handoff %s has no item %d: its checklist has %d", h.Id, number,
+			len(h.Checklist))
 	}
 	item := h.Checklist[number-1]
 	if item.Checked == checked {
@@ -289,7 +293,8 @@ func (s *Service) checkItem(t *work.Tx, h *pb.Handoff, number int, checked bool)
 		verb = "checked"
 	}
 	h.Revision, err = s.Append(t, h, work.Event{
-		Type: "handoff.checked", Summary: fmt.Sprintf("%s has %s item %d of handoff %s: %s", t.Actor.Name, verb, number, h.Id, item.Text),
+		Type:    "handoff.checked",
+		Summary: fmt.Sprintf("%s has %s item %d of handoff %s: %s", t.Actor.Name, verb, number, h.Id, item.Text),
 		Details: map[string]any{"item": number, "checked": checked},
 	})
 	if err != nil {

@@ -33,7 +33,9 @@ func (s *Service) Items(q store.Querier, session int64, a directory.Agent, limit
 		}
 		item := s.Item(h, work.Owes)
 		item.Other = h.From
-		item.Commands = []finding.Command{{"handoff", "accept", h.Id}, {"handoff", "reject", h.Id, "REASON"}, {"handoff", "get", h.Id}}
+		item.Commands = []finding.Command{
+			{"handoff", "accept", h.Id}, {"handoff", "reject", h.Id, "REASON"}, {"handoff", "get", h.Id},
+		}
 		items = append(items, item)
 	}
 	created, err := s.Open(q, session, work.Filter[*pb.Handoff]{Opener: a.Name}, limit-len(items))
@@ -112,7 +114,8 @@ func (s *Service) finding(q store.Querier, about *finding.Question, h *pb.Handof
 	}
 	if len(lost) > 0 {
 		f.Severity = finding.Warning
-		f.Reasons = append(f.Reasons, h.From+" has lost "+strings.Join(lost, " and ")+": it can only be accepted with --partial")
+		says := h.From + " has lost " + strings.Join(lost, " and ") + ": it can only be accepted with --partial"
+		f.Reasons = append(f.Reasons, says)
 	}
 	ready, err := s.recipientReady(q, about.Session, h)
 	if err != nil {

@@ -54,7 +54,8 @@ var kind = work.Kind[*pb.Handoff]{
 func split(h *pb.Handoff) *pb.Handoff {
 	row := work.Without(h, "content", "checklist")
 	for _, i := range h.Checklist {
-		row.Checklist = append(row.Checklist, &pb.ChecklistItem{Checked: i.Checked, CheckedBy: i.CheckedBy, CheckedAt: i.CheckedAt})
+		marks := &pb.ChecklistItem{Checked: i.Checked, CheckedBy: i.CheckedBy, CheckedAt: i.CheckedAt}
+		row.Checklist = append(row.Checklist, marks)
 	}
 	return row
 }

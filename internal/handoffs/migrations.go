@@ -87,7 +87,8 @@ func oldHandoff(rows *store.Rows) (o work.Old[*pb.Handoff], err error) {
 	var created, settled time.Time
 	var state int32
 	var content, checklist, grants []byte
-	err = rows.Scan(&o.Key, &o.Session, &h.Revision, &state, &h.Title, &h.TaskId, &h.From, &h.ToAgent, &h.ToRole, &h.Items, &h.Checked,
+	err = rows.Scan(&o.Key, &o.Session, &h.Revision, &state, &h.Title, &h.TaskId, &h.From, &h.ToAgent, &h.ToRole,
+		&h.Items, &h.Checked,
 		&created, &settled, &h.SettledBy, &h.Notes, &content, &checklist, &grants)
 	if err != nil {
 		return o, err
@@ -107,15 +108,18 @@ func oldHandoff(rows *store.Rows) (o work.Old[*pb.Handoff], err error) {
 	h.Content.WorkDone, h.Content.Artifacts = c.WorkDone, c.Artifacts
 	h.Content.NextSteps, h.Content.KnownIssues, h.Content.OpenQuestions = c.NextSteps, c.KnownIssues, c.OpenQuestions
 	for _, l := range c.Links {
-		h.Content.ContextLinks = append(h.Content.ContextLinks, &pb.ContextLink{Kind: l.Kind, Target: l.Target, Title: l.Title})
+		link := &pb.ContextLink{Kind: l.Kind, Target: l.Target, Title: l.Title}
+		h.Content.ContextLinks = append(h.Content.ContextLinks, link)
 	}
 	for i, item := range items {
 		h.Checklist = append(h.Checklist, &pb.ChecklistItem{
-			Number: int32(i + 1), Text: item.Text, Checked: item.CheckedBy != "", CheckedBy: item.CheckedBy, CheckedAt: work.Stamp(item.CheckedAt),
+			Number: int32(i + 1), Text: item.Text, Checked: item.CheckedBy != "", CheckedBy: item.CheckedBy,
+			CheckedAt: work.Stamp(item.CheckedAt),
 		})
 	}
 	for _, g := range held {
-		h.Grants = append(h.Grants, &pb.HandoffGrant{Kind: g.Kind, Name: g.Name, Fence: g.Fence, NewFence: g.New, Lost: g.Lost})
+		grant := &pb.HandoffGrant{Kind: g.Kind, Name: g.Name, Fence: g.Fence, NewFence: g.New, Lost: g.Lost}
+		h.Grants = append(h.Grants, grant)
 	}
 	o.Item = h
 	o.Part("content", o.Key, &pb.Handoff{Content: h.Content})

@@ -64,7 +64,8 @@ func (s *Service) CancelHandoff(ctx context.Context, in *pb.CancelHandoffRequest
 	h, err := s.settle(ctx, &c, in, func(t *work.Tx, h *pb.Handoff) error {
 		switch {
 		case h.From != t.Actor.Name && !t.Actor.Directs(t.Session):
-			return fault.New(fault.Denied, "NOT_THE_SENDER", "only %s, a director or an operator may cancel handoff %s", h.From, h.Id)
+			return fault.New(fault.Denied, "NOT_THE_SENDER", "only %s, a director or an operator may cancel handoff %s",
+				h.From, h.Id)
 		case !moves.Allows(h.State, "cancel"):
 			return errClosed(h)
 		}
@@ -74,7 +75,9 @@ func (s *Service) CancelHandoff(ctx context.Context, in *pb.CancelHandoffRequest
 }
 
 // CheckHandoffItem implements pb.HandoffServiceServer.
-func (s *Service) CheckHandoffItem(ctx context.Context, in *pb.CheckHandoffItemRequest) (*pb.CheckHandoffItemResponse, error) {
+func (s *Service) CheckHandoffItem(
+	ctx context.Context, in *pb.CheckHandoffItemRequest,
+) (*pb.CheckHandoffItemResponse, error) {
 	h, err := s.settle(ctx, &validate.Check{}, in, func(t *work.Tx, h *pb.Handoff) error {
 		if !moves.Allows(h.State, "check") {
 			return errClosed(h)

@@ -51,8 +51,10 @@ func (s *Service) open(t *work.Tx, in *pb.OpenVoteRequest) (*pb.Vote, error) {
 	}
 	v := &pb.Vote{
 		Id: work.ID(s.Letter, t.NextRevision()), Title: in.GetTitle(), Description: in.GetDescription(), Opener: t.Actor.Name,
-		Rule: cmp.Or(in.GetRule(), pb.VoteRule_VOTE_RULE_PLURALITY), State: open, TaskId: in.GetTaskId(), OpenedAt: work.Stamp(t.Now()),
-		Deadline: work.Stamp(deadline), Electors: int32(len(electors)), Required: Required(in.GetQuorum(), int32(len(electors))),
+		Rule: cmp.Or(in.GetRule(), pb.VoteRule_VOTE_RULE_PLURALITY), State: open, TaskId: in.GetTaskId(),
+		OpenedAt: work.Stamp(t.Now()),
+		Deadline: work.Stamp(deadline), Electors: int32(len(electors)),
+		Required: Required(in.GetQuorum(), int32(len(electors))),
 	}
 	if in.GetQuorum().GetQuorum() != nil {
 		v.Quorum = in.GetQuorum()
@@ -60,9 +62,12 @@ func (s *Service) open(t *work.Tx, in *pb.OpenVoteRequest) (*pb.Vote, error) {
 	for _, option := range in.GetOptions() {
 		v.Tally = append(v.Tally, &pb.VoteTally{Option: option})
 	}
-	v.Revision, err = s.Append(t, v, work.Event{Type: "vote.opened", Summary: summary(v.Opener, "opened", v), Details: map[string]any{
-		"title": v.Title, "options": in.GetOptions(), "electors": len(electors), "rule": work.Word(v.Rule), "deadline": deadline.UTC(),
-	}})
+	v.Revision, err = s.Append(t, v, work.Event{
+		Type: "vote.opened", Summary: summary(v.Opener, "opened", v), Details: map[string]any{
+			"title": v.Title, "options": in.GetOptions(), "electors": len(electors), "rule": work.Word(v.Rule),
+			"deadline": deadline.UTC(),
+		},
+	})
 	if err == nil {
 		err = s.add(t, v, electors)
 	}
@@ -161,7 +166,8 @@ func (s *Service) cast(t *work.Tx, v *pb.Vote, option, reason string) error {
 	if !first {
 		did, details["before"] = "changed its ballot in", b.Option
 	}
-	v.Revision, err = s.Append(t, v, work.Event{Type: "vote.cast", Summary: summary(t.Actor.Name, did, v), Details: details})
+	e := work.Event{Type: "vote.cast", Summary: summary(t.Actor.Name, did, v), Details: details}
+	v.Revision, err = s.Append(t, v, e)
 	if err != nil {
 		return err
 	}
@@ -266,7 +272,8 @@ func announcement(v *pb.Vote) map[string]any {
 		counts[i] = map[string]any{"option": o.Option, "ballots": o.Ballots}
 	}
 	out := map[string]any{
-		"vote_id": v.Id, "title": v.Title, "outcome": work.Word(v.Outcome), "tally": counts, "electors": v.Electors, "ballots": v.Ballots,
+		"vote_id": v.Id, "title": v.Title, "outcome": work.Word(v.Outcome), "tally": counts, "electors": v.Electors,
+		"ballots": v.Ballots,
 	}
 	if v.Winner != "" {
 		out["winner"] = v.Winner

@@ -71,7 +71,8 @@ func (s *Service) Explain(q store.Querier, about finding.Question) ([]finding.Fi
 		for i, v := range owed {
 			found[i] = finding.Finding{
 				Severity: finding.Info, Subject: "vote " + v.Id, Since: v.OpenedAt.AsTime(),
-				Summary:  fmt.Sprintf("%s has not voted in %q, which closes at %s", about.Name, v.Title, about.When(v.Deadline.AsTime())),
+				Summary: fmt.Sprintf("%s has not voted in %q, which closes at %s", about.Name, v.Title,
+					about.When(v.Deadline.AsTime())),
 				Commands: []finding.Command{{"vote", "get", v.Id}},
 			}
 		}

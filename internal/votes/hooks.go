@@ -73,7 +73,8 @@ func (s *Service) leave(t *work.Tx, v *pb.Vote, agent string) error {
 	u := *t
 	u.Actor = directory.Agent{Name: agent}
 	v.Revision, err = s.Append(&u, v, work.Event{
-		Type: "vote.elector_left", Summary: summary(agent, "left the electorate of", v), Details: map[string]any{"voted": voted},
+		Type: "vote.elector_left", Summary: summary(agent, "left the electorate of", v),
+		Details: map[string]any{"voted": voted},
 	})
 	if err != nil {
 		return err
@@ -96,7 +97,8 @@ func (s *Service) announce(tx *store.Tx, c *work.Chore) (more bool, err error) {
 		return false, err
 	}
 	n := work.Notice{
-		Agent: v.Opener, Type: announcementType, Subject: v.Title + ": " + result(v), Payload: string(payload), Task: v.TaskId, About: c.Item,
+		Agent: v.Opener, Type: announcementType, Subject: v.Title + ": " + result(v), Payload: string(payload),
+		Task: v.TaskId, About: c.Item,
 	}
 	if c.After == 0 {
 		more, err := s.Post.WithdrawSome(tx, session, work.Moot{About: c.Item, Type: initiateType}, mostNotified)

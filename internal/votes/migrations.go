@@ -90,12 +90,14 @@ func oldVote(d store.Converter, rows *store.Rows) (o work.Old[*pb.Vote], err err
 	var opened, deadline, closedAt time.Time
 	var rule, outcome, end, ballots int32
 	var share float64
-	err = rows.Scan(&o.Key, &o.Session, &v.Title, &v.Description, &v.Opener, &rule, &ballots, &share, &v.TaskId, &opened, &deadline,
+	err = rows.Scan(&o.Key, &o.Session, &v.Title, &v.Description, &v.Opener, &rule, &ballots, &share, &v.TaskId, &opened,
+		&deadline,
 		&v.Electors, &v.Ballots, &outcome, &v.Winner, &end, &v.ClosedBy, &v.CloseReason, &closedAt, &v.Revision)
 	if err != nil {
 		return o, err
 	}
-	v.Id, v.Rule, v.Outcome, v.End = work.ID(kind.Letter, o.Key), pb.VoteRule(rule), pb.VoteOutcome(outcome), pb.VoteEnd(end)
+	v.Id, v.Rule = work.ID(kind.Letter, o.Key), pb.VoteRule(rule)
+	v.Outcome, v.End = pb.VoteOutcome(outcome), pb.VoteEnd(end)
 	v.OpenedAt, v.Deadline, v.ClosedAt = work.Stamp(opened), work.Stamp(deadline), work.Stamp(closedAt)
 	if v.ClosedAt != nil {
 		v.State = closed

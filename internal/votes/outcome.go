@@ -37,7 +37,8 @@ func Count(v *pb.Vote) (outcome pb.VoteOutcome, winner string) {
 		return pb.VoteOutcome_VOTE_OUTCOME_NO_QUORUM, ""
 	case v.Rule == pb.VoteRule_VOTE_RULE_PLURALITY && leaders > 1:
 		return pb.VoteOutcome_VOTE_OUTCOME_TIE, ""
-	case v.Rule == pb.VoteRule_VOTE_RULE_MAJORITY && 2*most <= cast, v.Rule == pb.VoteRule_VOTE_RULE_UNANIMOUS && most < cast:
+	case v.Rule == pb.VoteRule_VOTE_RULE_MAJORITY && 2*most <= cast,
+		v.Rule == pb.VoteRule_VOTE_RULE_UNANIMOUS && most < cast:
 		return pb.VoteOutcome_VOTE_OUTCOME_NO_MAJORITY, ""
 	}
 	return pb.VoteOutcome_VOTE_OUTCOME_WINNER, leader

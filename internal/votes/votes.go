@@ -48,7 +48,8 @@ var kind = work.Kind[*pb.Vote]{
 
 // check returns what is wrong with a vote, for CheckDatabase.
 func check(v *pb.Vote, parts []work.Part) (problems []string) {
-	if (v.State == open) != (v.ClosedAt == nil) || (v.State == open) != (v.Outcome == 0) || (v.Outcome == 0) != (v.End == 0) {
+	if (v.State == open) != (v.ClosedAt == nil) || (v.State == open) != (v.Outcome == 0) ||
+		(v.Outcome == 0) != (v.End == 0) {
 		problems = append(problems, "it is open with an outcome, or closed without one")
 	}
 	electors, cast, counts := int32(0), int32(0), map[string]int32{}

@@ -33,7 +33,9 @@ func (t *Table[T]) line(q store.Querier, r row[T]) ([]byte, error) {
 
 // Records returns the items of a session after a position, each as one line of JSON, and the position of
 // the last one: about RecordBytes.
-func (t *Table[T]) Records(q store.Querier, session int64, after string, limit int) (lines [][]byte, last string, err error) {
+func (t *Table[T]) Records(
+	q store.Querier, session int64, after string, limit int,
+) (lines [][]byte, last string, err error) {
 	from, err := Position(after)
 	if err != nil {
 		return nil, "", err
@@ -92,7 +94,8 @@ func (t *Table[T]) Remove(tx *store.Tx, session int64, done []Done) error {
 	for i := range done {
 		n, err := tx.ExecCount(deleteFinished, done[i].Key, session, t.Number, done[i].Revision)
 		if err == nil && n == 0 {
-			err = fault.New(fault.Conflict, "ITEM_CHANGED", "%s %s has changed or has been removed", t.Noun, ID(t.Letter, done[i].Key))
+			err = fault.New(fault.Conflict, "ITEM_CHANGED", "%s %s has changed or has been removed",
+				t.Noun, ID(t.Letter, done[i].Key))
 		}
 		if err != nil {
 			return fmt.Errorf("remove %ss: %w", t.Noun, err)

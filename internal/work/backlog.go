@@ -69,8 +69,9 @@ type Backlog struct {
 // page of a chore and reports whether there may be more. It runs in the writer, so it can run twice
 // for one commit. It must find by itself what is left to do: rows may have changed since the last
 // page, and the chore's session may be closed or deleted.
-func NewBacklog(s *store.Store, feature string, clock clockwork.Clock, log *zap.Logger,
-	page func(tx *store.Tx, c *Chore) (more bool, err error)) *Backlog {
+func NewBacklog(
+	s *store.Store, feature string, clock clockwork.Clock, log *zap.Logger, page func(tx *store.Tx, c *Chore) (more bool, err error),
+) *Backlog {
 	b := &Backlog{store: s, feature: feature, clock: clock, log: log, page: page, failed: map[int64]time.Duration{}}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	b.queue = deadline.NewCalendar(clock, b.due)
@@ -101,7 +102,9 @@ func (b *Backlog) Drop(tx *store.Tx, kind string, item int64) {
 
 // Pending reports whether a chore of a kind about a name is unfinished, and the highest bound of such
 // chores.
-func (b *Backlog) Pending(q store.Querier, kind string, session int64, name string) (bound int64, pending bool, err error) {
+func (b *Backlog) Pending(
+	q store.Querier, kind string, session int64, name string,
+) (bound int64, pending bool, err error) {
 	err = q.QueryRow(selectBound, b.feature, session, name, kind).Scan(&bound)
 	if errors.Is(err, store.ErrNoRows) {
 		return 0, false, nil

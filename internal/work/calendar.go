@@ -31,7 +31,9 @@ type Calendar struct {
 // the changes that are due, a bounded number of them, and returns when the next one is due, zero for
 // never. A time in the past makes the calendar call it again at once. due can run twice for one
 // commit, as all functions of the writer.
-func NewCalendar(s *store.Store, clock clockwork.Clock, log *zap.Logger, due func(tx *store.Tx) (time.Time, error)) *Calendar {
+func NewCalendar(
+	s *store.Store, clock clockwork.Clock, log *zap.Logger, due func(tx *store.Tx) (time.Time, error),
+) *Calendar {
 	return newCalendar(clock, log, func() (next time.Time, err error) {
 		err = s.Write(context.Background(), func(tx *store.Tx) (err error) {
 			next, err = due(tx)

@@ -101,7 +101,9 @@ func (t *Table[T]) List(
 
 // page reads up to size items after a number. next is the number after which the next page begins; 0 =
 // there is none.
-func (t *Table[T]) page(q store.Querier, session int64, f *Filter[T], after int64, size int) (items []T, next int64, err error) {
+func (t *Table[T]) page(
+	q store.Querier, session int64, f *Filter[T], after int64, size int,
+) (items []T, next int64, err error) {
 	query, edgeQuery, edge := listNewest, edgeNewest, int64(0)
 	var column []any // the value of the column by whose index the statement goes
 	switch {
@@ -177,7 +179,9 @@ func (t *Table[T]) Open(q store.Querier, session int64, f Filter[T], limit int) 
 
 // open reads the unfinished items after a number up to another that match the columns of a filter, at most
 // limit. It returns also how many rows it has read.
-func (t *Table[T]) open(q store.Querier, session int64, f *Filter[T], after, newest int64, limit int) ([]row[T], int, error) {
+func (t *Table[T]) open(
+	q store.Querier, session int64, f *Filter[T], after, newest int64, limit int,
+) ([]row[T], int, error) {
 	query, args := selectOpen, slices.Concat([]any{session, t.Number, after, newest}, f.args())
 	switch { // a statement that goes by the index of the column
 	case f.Scope != "":
@@ -196,7 +200,9 @@ func (t *Table[T]) Owed(q store.Querier, session int64, a directory.Agent, limit
 
 // EachOpen makes a change of the unfinished items of a chore's session that match a filter: as
 // many as one page may have. It reports whether there may be more. Damaged items stay as they are.
-func (t *Table[T]) EachOpen(tx *store.Tx, c *Chore, f Filter[T], change func(u *Tx, item T) error) (more bool, err error) {
+func (t *Table[T]) EachOpen(
+	tx *store.Tx, c *Chore, f Filter[T], change func(u *Tx, item T) error,
+) (more bool, err error) {
 	list, read, err := t.open(tx, c.Session, &f, c.After, c.Newest(), MostPaged)
 	if err != nil || read == 0 {
 		return false, err

@@ -140,7 +140,9 @@ func Mentions(rows *store.Rows, after int64, texts *Texts) (last int64, more boo
 
 // ArtifactMentions finds which of the texts the items of a session contain, as Mentions: those that have
 // changed after a revision.
-func (t *Table[T]) ArtifactMentions(q store.Querier, session, after int64, texts *Texts) (last int64, more bool, err error) {
+func (t *Table[T]) ArtifactMentions(
+	q store.Querier, session, after int64, texts *Texts,
+) (last int64, more bool, err error) {
 	rows := q.Query(selectChanged, session, t.Number, after, mentionRows)
 	defer rows.Close()
 	n, bytes := 0, 0
