@@ -5,10 +5,11 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
 	"brokerd/internal/testkit"
-	"google.golang.org/grpc/codes"
 )
 
 func TestAcknowledge_CountsOverTheLifeOfABlocker(t *testing.T) {

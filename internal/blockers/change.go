@@ -3,6 +3,7 @@ package blockers
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"slices"
 	"time"
 
@@ -266,26 +267,23 @@ func (s *Service) resolve(t *work.Tx, b *pb.Blocker, resolution string) error {
 	if err != nil {
 		return err
 	}
-	free := b.TaskBlocked
+	free := b.TaskBlocked && !t.Session.Closed()
 	if free {
-		others, err := s.stopping(t, t.Session.ID, b.TaskId, b.Id)
+		blocking, err := s.blocking(t, t.Session.ID, b.TaskId, 2)
 		if err != nil {
 			return err
 		}
-		free = len(others) == 0
+		free = !slices.ContainsFunc(blocking, func(other *pb.Blocker) bool { return other.Id != b.Id })
 	}
 	lasted, by := timeBlocked(b, t.Now()), t.Actor.Name
 	summary := by + " has resolved " + ofWhom(b, by) + " after " + validate.Short(lasted.Round(time.Second)) + ": " +
 		headline(b)
-	more := map[string]any{"resolved_by": by, "resolution": resolution, "time_blocked_seconds": lasted.Seconds()}
-	payload, err := payload(b, more)
+	facts := map[string]any{"resolved_by": by, "resolution": resolution, "time_blocked_seconds": lasted.Seconds()}
+	payload, err := payloadOf(b, maps.Clone(facts))
 	if err != nil {
 		return err
 	}
-	b.Revision, err = s.Append(t, b, work.Event{
-		Type: "blocker.resolved", Summary: summary,
-		Details: details(b, map[string]any{"resolved_by": by, "resolution": resolution, "time_blocked_seconds": lasted.Seconds()}),
-	})
+	b.Revision, err = s.Append(t, b, work.Event{Type: "blocker.resolved", Summary: summary, Details: details(b, facts)})
 	if err != nil {
 		return err
 	}
@@ -308,7 +306,7 @@ func (s *Service) resolve(t *work.Tx, b *pb.Blocker, resolution string) error {
 		}
 	}
 	s.Count(t, "resolved")
-	if free && !t.Session.Closed() {
+	if free {
 		return s.tasks.Unblock(t.Tx, t.Session.ID, b.TaskId, t.Actor, "blocker "+b.Id+" is resolved")
 	}
 	return nil
@@ -341,7 +339,7 @@ func (s *Service) involved(t *work.Tx, b *pb.Blocker) ([]string, error) {
 
 // notify sends a notification and returns the revision of the message.
 func (s *Service) notify(t *work.Tx, b *pb.Blocker, to *pb.BlockerRecipient) (int64, error) {
-	payload, err := payload(b, map[string]any{"escalations": b.Escalations})
+	payload, err := payloadOf(b, map[string]any{"escalations": b.Escalations})
 	if err != nil {
 		return 0, err
 	}
@@ -362,8 +360,8 @@ func (s *Service) notify(t *work.Tx, b *pb.Blocker, to *pb.BlockerRecipient) (in
 	return s.Post.Post(t.Tx, t.Session.ID, l)
 }
 
-// payload returns what the messages about a blocker have in common, with more fields.
-func payload(b *pb.Blocker, more map[string]any) (string, error) {
+// payloadOf returns what the messages about a blocker have in common, with more fields.
+func payloadOf(b *pb.Blocker, more map[string]any) (string, error) {
 	more["blocker_id"], more["agent"], more["severity"] = b.Id, b.Agent, work.Word(b.Severity)
 	more["reason"], more["awaited"], more["task_id"] = work.Clip(b.Reason, mostQuoted), awaited(b), b.TaskId
 	text, err := json.Marshal(more)

@@ -14,16 +14,21 @@ import (
 	"brokerd/internal/work"
 )
 
-// unresolved returns the unresolved blockers of a session with their timelines, oldest first.
+// unresolved returns the unresolved blockers of a session with their timelines, oldest first. It leaves out
+// damaged ones.
 func (s *Service) unresolved(q store.Querier, session int64) ([]*pb.Blocker, error) {
-	list, err := s.Open(q, session, work.Filter[*pb.Blocker]{}, mostUnresolved)
-	for _, b := range list {
-		if err != nil {
-			return nil, err
+	return s.Open(q, session, work.Filter[*pb.Blocker]{Complete: s.addTimeline}, mostUnresolved)
+}
+
+// addTimeline adds the timeline to a blocker that lacks its PartFields.
+func (s *Service) addTimeline(q store.Querier, b *pb.Blocker) error {
+	parts, err := s.Parts(q, s.Key(b), "timeline", "", work.MostRead)
+	for _, p := range parts {
+		if err == nil {
+			err = s.Merge(b, p)
 		}
-		err = s.Fill(q, b)
 	}
-	return list, err
+	return err
 }
 
 // Items returns the unresolved blockers that concern an agent, at most limit, oldest first: those
@@ -197,7 +202,8 @@ func (s *Service) explainNotifications(
 	}
 	switch {
 	case x.Escalations >= mostEscalations:
-		f.Reasons = append(f.Reasons, fmt.Sprintf("the escalation is exhausted: the broker has escalated it %d times, which is the limit", x.Escalations))
+		f.Reasons = append(f.Reasons, fmt.Sprintf(
+			"the escalation is exhausted: the broker has escalated it %d times, which is the limit", x.Escalations))
 	case x.Escalations > 0:
 		f.Reasons = append(f.Reasons, fmt.Sprintf("escalations so far: %d", x.Escalations))
 	}

@@ -52,6 +52,7 @@ const (
 	goneChore    = "gone"    // resolve those that the agent Name has raised
 	failedChore  = "failed"  // reopen those on which the agent Name works
 	closedChore  = "closed"  // resolve those of the session
+	freedChore   = "freed"   // the task Name is not BLOCKED for them any more
 )
 
 // AgentCompleted resolves the blockers that await an agent and resolve themselves. It is a hook of
@@ -95,9 +96,12 @@ func (s *Service) SessionClosed(tx *store.Tx, session int64) error {
 
 // chore does the next page of a chore, and reports whether there may be more.
 func (s *Service) chore(tx *store.Tx, c *work.Chore) (more bool, err error) {
-	f := work.Filter[*pb.Blocker]{Whole: true}
-	why := "the session was closed"
+	f, why := work.Filter[*pb.Blocker]{Whole: true}, ""
 	switch c.Kind {
+	case freedChore:
+		f = work.Filter[*pb.Blocker]{Task: c.Name, Match: (*pb.Blocker).GetTaskBlocked}
+	case closedChore:
+		why = "the session was closed"
 	case reachedChore:
 		f.Scope = c.Text
 		kind, name, _ := strings.Cut(c.Text, ":")
@@ -109,11 +113,29 @@ func (s *Service) chore(tx *store.Tx, c *work.Chore) (more bool, err error) {
 		f.Match = func(b *pb.Blocker) bool { return slices.Contains(b.AcknowledgedBy, c.Name) }
 	}
 	return s.EachOpen(tx, c, f, func(t *work.Tx, b *pb.Blocker) error {
-		if c.Kind == failedChore {
+		switch {
+		case c.Kind == freedChore:
+			b.TaskBlocked = false
+			return s.Put(t, b)
+		case c.Kind != closedChore && t.Session.Closed():
+			return nil // the chore of the closing resolves it
+		case c.Kind == failedChore && lastAcknowledgement(b, c.Name) > c.Newest():
+			return nil // the agent has come back
+		case c.Kind == failedChore:
 			return s.reopen(t, b, c.Name)
 		}
 		return s.resolve(t, b, why)
 	})
+}
+
+// lastAcknowledgement returns the revision of the newest acknowledgement by an agent.
+func lastAcknowledgement(b *pb.Blocker, agent string) (revision int64) {
+	for _, e := range b.Timeline {
+		if e.Step == pb.BlockerStep_BLOCKER_STEP_ACKNOWLEDGED && e.Agent == agent {
+			revision = e.Revision
+		}
+	}
+	return revision
 }
 
 // reopen opens a blocker again if no agent works on it any more that is alive.
@@ -137,7 +159,7 @@ func (s *Service) reopen(t *work.Tx, b *pb.Blocker, lost string) error {
 		return err
 	}
 	b.State, b.AcknowledgedBy, b.AcknowledgedAt = open, nil, nil
-	if t.Session.BlockerTime > 0 && b.Escalations < mostEscalations && !t.Session.Closed() {
+	if t.Session.BlockerTime > 0 && b.Escalations < mostEscalations {
 		b.EscalatesAt = work.Stamp(t.Now().Add(t.Session.BlockerTime))
 	}
 	s.Count(t, "reopened")
@@ -146,45 +168,25 @@ func (s *Service) reopen(t *work.Tx, b *pb.Blocker, lost string) error {
 
 // Stopping returns the ids of the unresolved blockers for which a task is BLOCKED, oldest first, at
 // most limit.
-func (s *Service) Stopping(q store.Querier, session int64, task string, limit int) ([]string, error) {
-	ids, err := s.stopping(q, session, task, "")
-	return ids[:min(len(ids), limit)], err
-}
-
-// stopping is Stopping without a limit and without one of the blockers.
-func (s *Service) stopping(q store.Querier, session int64, task, except string) (ids []string, err error) {
-	list, err := s.blocking(q, session, task)
+func (s *Service) Stopping(q store.Querier, session int64, task string, limit int) (ids []string, err error) {
+	list, err := s.blocking(q, session, task, limit)
 	for _, b := range list {
-		if b.Id != except {
-			ids = append(ids, b.Id)
-		}
+		ids = append(ids, b.Id)
 	}
 	return ids, err
 }
 
-// blocking returns the unresolved blockers for which a task is BLOCKED, oldest first.
-func (s *Service) blocking(q store.Querier, session int64, task string) ([]*pb.Blocker, error) {
+// blocking returns the unresolved blockers for which a task is BLOCKED, oldest first, at most limit.
+func (s *Service) blocking(q store.Querier, session int64, task string, limit int) ([]*pb.Blocker, error) {
 	if task == "" {
 		return nil, nil
 	}
-	f := work.Filter[*pb.Blocker]{Task: task, Match: (*pb.Blocker).GetTaskBlocked}
-	return s.Open(q, session, f, mostUnresolved)
+	return s.Open(q, session, work.Filter[*pb.Blocker]{Task: task, Match: (*pb.Blocker).GetTaskBlocked}, limit)
 }
 
 // Freed records that a task is no longer BLOCKED for any blocker, because its claim has ended. The
-// blockers stay unresolved. It is a hook of the end of a claim.
+// blockers stay unresolved. If there are many, the backlog does the rest. It is a hook of the end of a claim.
 func (s *Service) Freed(tx *store.Tx, session int64, task string) error {
-	list, err := s.blocking(tx, session, task)
-	if err != nil || len(list) == 0 {
-		return err
-	}
-	t, err := s.BeginBroker(tx, session)
-	for _, b := range list {
-		if err != nil {
-			return err
-		}
-		b.TaskBlocked = false
-		err = s.Put(t, b)
-	}
+	_, err := s.Backlog.Do(tx, work.Chore{Kind: freedChore, Session: session, Name: task})
 	return err
 }

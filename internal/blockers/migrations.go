@@ -70,7 +70,7 @@ UPDATE work_backlog SET feature = 'blocker' WHERE feature = 'blockers'`, Convert
 const selectOld = `
 SELECT id, session, revision, state, agent, reason, severity, awaited_kind, awaited, task_id, task_blocked,
        auto_resolve, raised_at, escalates_at, escalations, next_role, resolved_at, timeline
-FROM blockers WHERE id > ? ORDER BY id LIMIT 100`
+FROM blockers WHERE id > ? ORDER BY id LIMIT 20`
 
 // convert makes items of the rows of the old tables, and drops these.
 func convert(d store.Converter) error {

@@ -3,6 +3,7 @@ package blockers
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -73,7 +74,7 @@ func (s *Service) GetBlocker(ctx context.Context, in *pb.GetBlockerRequest) (*pb
 func (s *Service) ListBlockers(ctx context.Context, in *pb.ListBlockersRequest) (*pb.ListBlockersResponse, error) {
 	var c validate.Check
 	c.PageSize("page_size", in.GetPageSize())
-	states := work.States(&c, in.GetStates(), s.Noun)
+	states := work.States(&c, "states", in.GetStates(), s.Noun)
 	checkSeverity(&c, "lowest_severity", in.GetLowestSeverity())
 	c.OptionalName("agent", in.GetAgent())
 	c.OptionalName("awaited_agent", in.GetAwaitedAgent())
@@ -136,7 +137,9 @@ func (s *Service) settle(
 // checkNew checks a blocker to raise.
 func checkNew(in *pb.RaiseBlockerRequest) error {
 	var c validate.Check
-	c.Required("reason", in.GetReason())
+	if strings.TrimSpace(in.GetReason()) == "" {
+		c.Fail("reason", "is empty; say what stops the work")
+	}
 	c.Text("reason", in.GetReason(), maxReason)
 	c.Line("task_id", in.GetTaskId(), validate.MaxID)
 	c.Count("recipients", len(in.GetRecipients()), maxRecipients)

@@ -195,11 +195,14 @@ func (s *Service) decide(t *work.Tx, d *pb.Decision, in *pb.DecideRequest) (pass
 	}
 	v := &pb.Verdict{
 		Round: d.Round, Verdict: in.GetVerdict(), DecidedBy: t.Actor.Name, DecidedAt: work.Stamp(t.Now()),
-		Reason:   in.GetReason(),
-		Feedback: in.GetFeedback(), Until: in.GetUntil(), Escalated: d.State == escalated,
+		Reason: in.GetReason(),
+		Until:  in.GetUntil(), Escalated: d.State == escalated,
 	}
-	for _, f := range v.Feedback {
-		f.Severity = cmp.Or(f.Severity, pb.FeedbackSeverity_FEEDBACK_SEVERITY_MAJOR)
+	for _, f := range in.GetFeedback() {
+		severity := cmp.Or(f.GetSeverity(), pb.FeedbackSeverity_FEEDBACK_SEVERITY_MAJOR)
+		v.Feedback = append(v.Feedback, &pb.Feedback{
+			Severity: severity, File: f.GetFile(), Line: f.GetLine(), Text: f.GetText(),
+		})
 	}
 	if v.Verdict == revise && d.State == open && d.Round >= d.MaxRounds {
 		return false, s.escalate(t, d, v, fmt.Sprintf("round %d of %d has the verdict %s", d.Round, d.MaxRounds, revise))

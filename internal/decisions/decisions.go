@@ -184,7 +184,7 @@ func verdictPart(v *pb.Verdict) string {
 	if v.Escalated {
 		after = 1
 	}
-	return fmt.Sprintf("rounds-%03d-%d", v.Round, after)
+	return fmt.Sprintf("rounds-%09d-%d", v.Round, after)
 }
 
 // addVerdict adds a verdict, with the revision of the decision.

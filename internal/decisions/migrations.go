@@ -134,7 +134,10 @@ func oldVerdict(r *store.Rows) (*pb.Verdict, error) {
 	err := r.Scan(&v.Revision, &v.Round, &v.Escalated, &v.Verdict, &v.DecidedBy, &decidedAt, &v.Reason, &remarks, &until)
 	v.DecidedAt, v.Until = work.Stamp(decidedAt), work.Stamp(until)
 	for _, f := range oldList[feedback](remarks, &v.Reason) {
-		severity := pb.FeedbackSeverity_value["FEEDBACK_SEVERITY_"+strings.ToUpper(f.Severity)]
+		severity, known := pb.FeedbackSeverity_value["FEEDBACK_SEVERITY_"+strings.ToUpper(f.Severity)]
+		if !known {
+			severity = int32(pb.FeedbackSeverity_FEEDBACK_SEVERITY_BLOCKER)
+		}
 		v.Feedback = append(v.Feedback, &pb.Feedback{
 			Severity: pb.FeedbackSeverity(severity), File: f.File, Line: f.Line, Text: f.Text,
 		})

@@ -51,7 +51,8 @@ func (s *Service) create(t *work.Tx, in *pb.CreateHandoffRequest) (*pb.Handoff, 
 	h.Revision, err = s.Append(t, h, work.Event{
 		Type: "handoff.created", Summary: h.From + " hands over to " + to(h) + ": " + h.Title,
 		Details: map[string]any{
-			"title": h.Title, "from": h.From, "to_agent": h.ToAgent, "to_role": h.ToRole, "grants": grantNames(h),
+			"title": h.Title, "from": h.From, "to_agent": h.ToAgent, "to_role": h.ToRole, "task_id": h.TaskId,
+			"grants": grantNames(h),
 		},
 	})
 	if err != nil {
@@ -211,7 +212,7 @@ func (s *Service) accept(t *work.Tx, h *pb.Handoff, notes string, partial bool) 
 			g.NewFence, err = s.locks.Transfer(t.Tx, t.Session.ID, g.Fence, h.From, t.Actor, "handoff "+h.Id)
 		}
 		if err != nil {
-			return fmt.Errorf("transfer %s: %w", grantName(g), err)
+			return fmt.Errorf("transfer the %s: %w", grantName(g), err)
 		}
 	}
 	return s.end(t, h, accepted, notes)
@@ -244,7 +245,8 @@ func (s *Service) end(t *work.Tx, h *pb.Handoff, state pb.HandoffState, notes st
 	verb := work.Word(state)
 	summary := t.Actor.Name + " has " + verb + " the handoff from " + h.From + ": " + h.Title
 	details := map[string]any{
-		"title": h.Title, "from": h.From, verb + "_by": t.Actor.Name, "notes": notes, "grants": grantDetails(h),
+		"title": h.Title, "from": h.From, verb + "_by": t.Actor.Name, "notes": notes, "task_id": h.TaskId,
+		"grants": grantDetails(h),
 	}
 	h.Revision, err = s.Append(t, h, work.Event{Type: "handoff." + verb, Summary: summary, Details: details})
 	if err != nil {
@@ -293,9 +295,10 @@ func (s *Service) checkItem(t *work.Tx, h *pb.Handoff, number int, checked bool)
 		verb = "checked"
 	}
 	h.Revision, err = s.Append(t, h, work.Event{
-		Type:    "handoff.checked",
-		Summary: fmt.Sprintf("%s has %s item %d of handoff %s: %s", t.Actor.Name, verb, number, h.Id, item.Text),
-		Details: map[string]any{"item": number, "checked": checked},
+		Type: "handoff.checked",
+		Summary: fmt.Sprintf("%s has %s item %d of handoff %s: %s", t.Actor.Name, verb, number, h.Id,
+			work.Headline(item.Text, 300)),
+		Details: map[string]any{"item": number, "checked": checked, "task_id": h.TaskId},
 	})
 	if err != nil {
 		return err

@@ -1,7 +1,9 @@
 package handoffs
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,33 +21,33 @@ const (
 	mostExplained = 20
 )
 
-// Items returns the pending handoffs that an agent can accept, and those that it has created, at most
-// limit, each oldest first.
+// Items returns the pending handoffs that an agent can accept or has created, at most limit, oldest
+// first.
 func (s *Service) Items(q store.Querier, session int64, a directory.Agent, limit int) ([]work.Item, error) {
-	owed, err := s.Owed(q, session, a, limit)
+	list, err := s.Owed(q, session, a, mostPending)
+	if err == nil {
+		var created []*pb.Handoff
+		created, err = s.Open(q, session, work.Filter[*pb.Handoff]{Opener: a.Name}, mostPending)
+		list = append(slices.DeleteFunc(list, func(h *pb.Handoff) bool { return h.From == a.Name }), created...)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list handoffs of %s: %w", a.Name, err)
 	}
-	var items []work.Item
-	for _, h := range owed {
-		if !isFor(h, a) {
-			continue
-		}
+	slices.SortFunc(list, func(a, b *pb.Handoff) int { return cmp.Compare(s.Key(a), s.Key(b)) })
+	items := make([]work.Item, min(limit, len(list)))
+	for i, h := range list[:len(items)] {
 		item := s.Item(h, work.Owes)
 		item.Other = h.From
 		item.Commands = []finding.Command{
 			{"handoff", "accept", h.Id}, {"handoff", "reject", h.Id, "REASON"}, {"handoff", "get", h.Id},
 		}
-		items = append(items, item)
+		if h.From == a.Name {
+			item.Relation, item.Other = work.Opened, to(h)
+			item.Commands = []finding.Command{{"handoff", "get", h.Id, "--wait", "10m"}, {"handoff", "cancel", h.Id}}
+		}
+		items[i] = item
 	}
-	created, err := s.Open(q, session, work.Filter[*pb.Handoff]{Opener: a.Name}, limit-len(items))
-	for _, h := range created {
-		item := s.Item(h, work.Opened)
-		item.Other = to(h)
-		item.Commands = []finding.Command{{"handoff", "get", h.Id, "--wait", "10m"}, {"handoff", "cancel", h.Id}}
-		items = append(items, item)
-	}
-	return items, err
+	return items, nil
 }
 
 // Explain describes a handoff, or the pending handoffs of an agent or to a role; without a subject, it

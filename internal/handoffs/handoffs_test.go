@@ -397,3 +397,29 @@ func TestCreate_SessionHasAThousandPendingHandoffs(t *testing.T) {
 	b.accept(first)
 	a.create(&pb.CreateHandoffRequest{ToAgent: "b"})
 }
+
+func TestDamage_OfOneHandoffStopsNoList(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.agent("a", "architect"), w.agent("b", "builder")
+	damaged, sound := a.create(&pb.CreateHandoffRequest{ToAgent: "b"}), a.create(&pb.CreateHandoffRequest{ToAgent: "b"})
+	for _, as := range []string{`x'0a' || item`, `x''`} { // what cannot be decoded, and what is another item
+		w.Restart(func() {
+			testkit.Change(t, w.Dir(), `CREATE TABLE sound AS SELECT item AS v FROM items WHERE id = ?`, damaged.Revision)
+			testkit.Change(t, w.Dir(), `UPDATE items SET item = `+as+` WHERE id = ?`, damaged.Revision)
+		})
+		list, err := a.ListHandoffs(a.ctx, &pb.ListHandoffsRequest{})
+		must(t, err)
+		if len(list.Handoffs) != 1 || list.Handoffs[0].Id != sound.Id {
+			t.Errorf("beside a damaged handoff, the list has %v", list.Handoffs)
+		}
+		if _, err := b.GetHandoff(b.ctx, &pb.GetHandoffRequest{Id: damaged.Id}); status.Code(err) != codes.Internal {
+			t.Errorf("a damaged handoff: %v", err)
+		}
+		w.Restart(func() {
+			testkit.Change(t, w.Dir(), `UPDATE items SET item = (SELECT v FROM sound) WHERE id = ?`, damaged.Revision)
+			testkit.Change(t, w.Dir(), `DROP TABLE sound`)
+		})
+	}
+	b.accept(damaged.Id)
+}

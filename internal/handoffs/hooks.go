@@ -32,8 +32,7 @@ func (s *Service) chore(tx *store.Tx, c *work.Chore) (more bool, err error) {
 	state, why := cancelled, "the session was closed"
 	var f work.Filter[*pb.Handoff]
 	if c.Kind == goneChore {
-		state, why = rejected, c.Name+" has deregistered"
-		f.Match = func(h *pb.Handoff) bool { return h.ToAgent == c.Name }
+		state, why, f.Agent = rejected, c.Name+" has deregistered", c.Name
 	}
 	return s.EachOpen(tx, c, f, func(t *work.Tx, h *pb.Handoff) error { return s.end(t, h, state, why) })
 }

@@ -43,7 +43,7 @@ UPDATE work_backlog SET feature = 'handoff' WHERE feature = 'handoffs'`, Convert
 const selectOld = `
 SELECT id, session, revision, state, title, task_id, sender, to_agent, to_role, items, checked,
        created_at, settled_at, settled_by, notes, content, checklist, grants
-FROM handoffs WHERE id > ? ORDER BY id LIMIT 100`
+FROM handoffs WHERE id > ? ORDER BY id LIMIT 20`
 
 // convert makes items of the rows of the table handoffs, and drops it.
 func convert(d store.Converter) error {
@@ -99,9 +99,12 @@ func oldHandoff(rows *store.Rows) (o work.Old[*pb.Handoff], err error) {
 	var items []oldItem
 	var held []oldGrant
 	h.Content = &pb.HandoffContent{}
-	for text, to := range map[*[]byte]any{&content: &c, &checklist: &items, &grants: &held} {
-		if err := json.Unmarshal(*text, to); err != nil {
-			h.Content.Background += string(*text) + "\n"
+	for _, column := range []struct {
+		text []byte
+		to   any
+	}{{content, &c}, {checklist, &items}, {grants, &held}} {
+		if err := json.Unmarshal(column.text, column.to); err != nil {
+			h.Content.Background += string(column.text) + "\n"
 		}
 	}
 	h.Content.Background += c.Background

@@ -107,7 +107,7 @@ func (s *Service) GetHandoff(ctx context.Context, in *pb.GetHandoffRequest) (*pb
 func (s *Service) ListHandoffs(ctx context.Context, in *pb.ListHandoffsRequest) (*pb.ListHandoffsResponse, error) {
 	var c validate.Check
 	c.PageSize("page_size", in.GetPageSize())
-	states := work.States(&c, in.GetStates(), s.Noun)
+	states := work.States(&c, "states", in.GetStates(), s.Noun)
 	c.OptionalName("from", in.GetFrom())
 	c.OptionalName("to_agent", in.GetToAgent())
 	c.OptionalName("to_role", in.GetToRole())
@@ -121,11 +121,10 @@ func (s *Service) ListHandoffs(ctx context.Context, in *pb.ListHandoffsRequest) 
 			recipient, _, err = s.Directory.Find(q, session.ID, in.GetToAgent())
 		}
 		return work.Filter[*pb.Handoff]{
-			States: states, Opener: in.GetFrom(), Task: in.GetTaskId(), OldestFirst: true,
+			States: states, Opener: in.GetFrom(), Role: in.GetToRole(), Task: in.GetTaskId(), OldestFirst: true,
 			Unfinished: slices.Equal(in.GetStates(), []pb.HandoffState{pending}),
 			Match: func(h *pb.Handoff) bool {
-				return (in.GetToRole() == "" || h.ToRole == in.GetToRole()) && (in.GetToAgent() == "" ||
-					h.ToAgent == in.GetToAgent() || recipient.Role != "" && h.ToRole == recipient.Role)
+				return in.GetToAgent() == "" || h.ToAgent == in.GetToAgent() || recipient.Role != "" && h.ToRole == recipient.Role
 			},
 		}, err
 	})

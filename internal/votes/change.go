@@ -212,7 +212,7 @@ func (s *Service) ownBallot(t *work.Tx, v *pb.Vote) (*pb.Ballot, error) {
 func (s *Service) settle(t *work.Tx, v *pb.Vote) error {
 	v.Required = Required(v.Quorum, v.Electors)
 	if v.Ballots < v.Electors {
-		return s.Put(t, v)
+		return s.Update(t, v)
 	}
 	return s.close(t.ByBroker(), v, pb.VoteEnd_VOTE_END_ALL_VOTED, "", "")
 }

@@ -43,11 +43,14 @@ func (s *Service) owed(q store.Querier, session int64, agent string, limit int) 
 		return nil, err
 	}
 	for _, v := range all {
+		if len(owed) == limit {
+			break
+		}
 		b, _, err := s.ballot(q, v, agent)
 		if err != nil {
 			return nil, err
 		}
-		if b.GetCastAt() == nil && !b.GetLeft() && len(owed) < limit {
+		if b.GetCastAt() == nil && !b.GetLeft() {
 			owed = append(owed, v)
 		}
 	}

@@ -66,7 +66,7 @@ const (
 	selectOld = `
 		SELECT id, session, title, description, opener, rule, quorum_ballots, quorum_share, task, opened_at, deadline,
 			electors, ballots, outcome, winner, ending, closed_by, close_reason, closed_at, revision
-		FROM votes WHERE id > ? ORDER BY id LIMIT 100`
+		FROM votes WHERE id > ? ORDER BY id LIMIT 10`
 	selectOldOptions = `
 		SELECT option, ballots FROM vote_options WHERE vote = ? ORDER BY position`
 	selectOldBallots = `

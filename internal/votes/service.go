@@ -98,7 +98,7 @@ func (s *Service) ListVotes(ctx context.Context, in *pb.ListVotesRequest) (*pb.L
 	c.PageSize("page_size", in.GetPageSize())
 	f := work.Filter[*pb.Vote]{Opener: in.GetOpener(), Task: in.GetTaskId()}
 	if in.GetState() != 0 {
-		f.States = work.States(&c, []pb.VoteState{in.GetState()}, s.Noun)
+		f.States = work.States(&c, "state", []pb.VoteState{in.GetState()}, s.Noun)
 	}
 	if in.GetElector() != "" {
 		f.Part = ballotPart(in.GetElector())
@@ -134,7 +134,9 @@ func checkNew(in *pb.OpenVoteRequest) error {
 	} else {
 		different(&c, "options", in.GetOptions(), func(s string) { line(&c, "", s, validate.MaxLine) })
 	}
-	c.Between("rule", int64(in.GetRule()), 0, int64(pb.VoteRule_VOTE_RULE_UNANIMOUS))
+	if in.GetRule() != 0 {
+		c.Between("rule", int64(in.GetRule()), 1, int64(pb.VoteRule_VOTE_RULE_UNANIMOUS))
+	}
 	c.Line("task_id", in.GetTaskId(), validate.MaxID)
 	return c.Err()
 }

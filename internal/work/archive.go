@@ -2,6 +2,7 @@ package work
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"math"
 	"strconv"
@@ -32,7 +33,7 @@ func (t *Table[T]) line(q store.Querier, r row[T]) ([]byte, error) {
 }
 
 // Records returns the items of a session after a position, each as one line of JSON, and the position of
-// the last one: about RecordBytes.
+// the last one: about RecordBytes. The line of a damaged item has its id and, in base64, its row.
 func (t *Table[T]) Records(
 	q store.Querier, session int64, after string, limit int,
 ) (lines [][]byte, last string, err error) {
@@ -43,11 +44,14 @@ func (t *Table[T]) Records(
 	rows := q.Query(selectRecords, session, t.Number, from, limit)
 	defer rows.Close()
 	for size := 0; size < RecordBytes && rows.Next(); {
+		var text []byte
 		r, err := t.scan(rows)
-		if err != nil {
-			return nil, "", err
+		if err == nil {
+			text, err = t.line(q, r)
 		}
-		text, err := t.line(q, r)
+		if t.leaveOut(err) { // but for what its row has
+			text, err = json.Marshal(map[string]any{"id": ID(t.Letter, r.key), "damaged": r.text})
+		}
 		if err != nil {
 			return nil, "", err
 		}
@@ -69,10 +73,13 @@ func (t *Table[T]) Finished(q store.Querier, session int64, before time.Time, li
 	for size := 0; size < finishedBytes && rows.Next(); {
 		var d Done
 		r, err := t.scan(rows, &d.At)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			d.Line, err = t.line(q, r)
 		}
-		if d.Line, err = t.line(q, r); err != nil {
+		if t.leaveOut(err) {
+			continue
+		}
+		if err != nil {
 			return nil, err
 		}
 		d.Key, d.Revision = r.key, r.item.GetRevision()

@@ -73,9 +73,7 @@ func (t *Table[T]) check(q store.Querier, rows *store.Rows) (problems []string, 
 	if r.item.GetId() != ID(t.Letter, r.key) || r.item.GetRevision() != revision || !c.equal(t.Columns(r.item)) {
 		problems = append(problems, name+"its columns are not those of its message")
 	}
-	parts, err := store.Collect(q.Query(selectAllParts, r.key), func(r *store.Rows) (p Part, err error) {
-		return p, r.Scan(&p.Name, &p.Revision, &p.Body)
-	})
+	parts, err := t.allParts(q, r.key)
 	if err != nil {
 		return nil, err
 	}

@@ -2,8 +2,10 @@ package work
 
 import (
 	"fmt"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"brokerd/internal/store"
 )
@@ -47,6 +49,7 @@ func Convert[T Message](d store.Converter, query string, k Kind[T], read func(*s
 }
 
 func (k *Kind[T]) store(d store.Converter, o *Old[T]) error {
+	makeValid(o.Item.ProtoReflect())
 	text, err := proto.Marshal(k.head(o.Item))
 	if err != nil {
 		return err
@@ -59,9 +62,37 @@ func (k *Kind[T]) store(d store.Converter, o *Old[T]) error {
 			return err
 		}
 		var body []byte
+		makeValid(p.body.ProtoReflect())
 		if body, err = proto.Marshal(p.body); err == nil {
 			err = d.Exec(upsertPart, o.Key, p.name, p.revision, body)
 		}
 	}
 	return err
+}
+
+// makeValid replaces what is no UTF-8 in the texts of a message, and of those in it: a message cannot be encoded
+// with it. Damaged rows can have such texts.
+func makeValid(m protoreflect.Message) {
+	valid := func(v protoreflect.Value) protoreflect.Value {
+		return protoreflect.ValueOfString(strings.ToValidUTF8(v.String(), "\uFFFD"))
+	}
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case f.IsMap():
+		case f.IsList() && f.Kind() == protoreflect.StringKind:
+			for i := range v.List().Len() {
+				v.List().Set(i, valid(v.List().Get(i)))
+			}
+		case f.IsList() && f.Message() != nil:
+			for i := range v.List().Len() {
+				makeValid(v.List().Get(i).Message())
+			}
+		case f.IsList():
+		case f.Kind() == protoreflect.StringKind:
+			m.Set(f, valid(v))
+		case f.Message() != nil:
+			makeValid(v.Message())
+		}
+		return true
+	})
 }

@@ -67,6 +67,27 @@ func (d *Desk) BeginBroker(tx *store.Tx, session int64) (*Tx, error) {
 // the change sends one.
 func (d *Desk) Admit(ctx context.Context) error { return d.Post.Admit(ctx, identity.FromContext(ctx)) }
 
+// Read reads in a snapshot of the caller's session. Errors: those of fn, and as directory.Directory has
+// them.
+func (d *Desk) Read(ctx context.Context, fn func(snap *store.Snapshot, s directory.Session) error) error {
+	return d.Store.Read(ctx, func(snap *store.Snapshot) error {
+		s, err := d.Directory.Session(snap, identity.FromContext(ctx).Session)
+		if err != nil {
+			return err
+		}
+		return fn(snap, s)
+	})
+}
+
+// Known refuses the name of an agent that is not registered. The error is UnknownAgent.
+func (d *Desk) Known(q store.Querier, session int64, name string) error {
+	_, found, err := d.Directory.Find(q, session, name)
+	if err == nil && !found {
+		err = UnknownAgent(q, d.Directory, session, name)
+	}
+	return err
+}
+
 // An Event is what a change adds to the log.
 type Event struct {
 	Type     string // such as vote.cast
@@ -77,16 +98,12 @@ type Event struct {
 }
 
 // Append adds the event of a change of an item and returns its revision. The details get the id of
-// the item, which is empty while the item is new, and its task.
+// the item, unless the item is new.
 func (t *Table[T]) Append(tx *Tx, item T, e Event) (revision int64, err error) {
-	task := t.Columns(item).Task
 	related := e.Related
 	if id := item.GetId(); id != "" {
 		related = append([]string{id}, related...)
 		e.Details[t.Noun+"_id"] = id
-	}
-	if task != "" {
-		e.Details["task_id"] = task
 	}
 	details, err := json.Marshal(e.Details)
 	if err != nil {
@@ -95,12 +112,12 @@ func (t *Table[T]) Append(tx *Tx, item T, e Event) (revision int64, err error) {
 	return t.Events.Append(tx.Tx, events.Entry{
 		Session: tx.Session.ID, Category: events.Work, Type: e.Type, Severity: e.Severity, Source: tx.Actor.Name,
 		SourceRole: tx.Actor.Role, Summary: Headline(e.Summary, mostSummary), Details: string(details), Related: related,
-		TaskID: task, Quiet: tx.Quiet,
+		TaskID: t.Columns(item).Task, Quiet: tx.Quiet,
 	})
 }
 
 // mostSummary is about how many bytes the summary of an event has.
-const mostSummary = 300
+const mostSummary = 1 << 10
 
 // Headline returns the first line of a text, clipped to about most bytes.
 func Headline(text string, most int) string {
@@ -136,9 +153,12 @@ type kept struct {
 	Flag     bool   `json:",omitempty"`
 	Item     []byte // the message of the row; nil = kept by an earlier version of the broker
 
-	// The number of a vote that an earlier version has kept, or of one that it has closed.
-	Key  int64               `json:",omitempty"`
-	Vote struct{ Key int64 } `json:",omitzero"`
+	// Of an earlier version: the number of a vote, or of one that was closed; whether that was closed before, or
+	// a verdict has passed a token.
+	Key     int64               `json:",omitempty"`
+	Vote    struct{ Key int64 } `json:",omitzero"`
+	Already bool                `json:",omitempty"`
+	Passed  bool                `json:",omitempty"`
 }
 
 // Change makes one change of the caller, once for each request id, and returns the item that fn returns.
@@ -182,7 +202,7 @@ func (t *Table[T]) recall(q store.Querier, k kept) (item T, flag bool, err error
 		if err == nil && !found {
 			err = Missing(t.Noun, ID(t.Letter, key))
 		}
-		return item, false, err
+		return item, k.Already || k.Passed, err
 	}
 	r := row[T]{key: k.ID, item: newItem[T]()}
 	if err := proto.Unmarshal(k.Item, r.item); err != nil {

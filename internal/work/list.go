@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 
-	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -21,6 +20,8 @@ import (
 type Filter[T Message] struct {
 	States []protoreflect.EnumNumber
 	Opener string
+	Agent  string // that owes the next step
+	Role   string
 	Task   string
 	Scope  string
 	Part   string       // that an item has
@@ -40,7 +41,9 @@ func (f *Filter[T]) args() []any {
 	for _, s := range f.States {
 		states |= 1 << s
 	}
-	return []any{states, states, f.Opener, f.Opener, f.Task, f.Task, f.Scope, f.Scope, f.Part, f.Part}
+	return []any{
+		states, states, f.Opener, f.Opener, f.Agent, f.Agent, f.Role, f.Role, f.Task, f.Task, f.Scope, f.Scope, f.Part, f.Part,
+	}
 }
 
 // A ListRequest asks for a page of a list.
@@ -108,7 +111,7 @@ func (t *Table[T]) page(
 	var column []any // the value of the column by whose index the statement goes
 	switch {
 	case f.Unfinished && f.OldestFirst: // a limit of the feature bounds the unfinished ones
-		query, edgeQuery, edge, column = selectOpen, "", math.MaxInt64, []any{mostOpen}
+		query, edgeQuery, edge = selectOpen, "", math.MaxInt64
 	case f.OldestFirst:
 		query, edgeQuery, edge = listOldest, edgeOldest, math.MaxInt64
 	case f.Unfinished:
@@ -131,11 +134,17 @@ func (t *Table[T]) page(
 		}
 	}
 	args := slices.Concat([]any{session, t.Number, after, edge}, f.args(), column)
+	if query == selectOpen {
+		args = append(args, mostOpen)
+	}
 	rows := q.Query(query, args...)
 	defer rows.Close()
 	last := int64(0)
 	for bytes := 0; rows.Next(); {
 		r, err := t.scan(rows)
+		if t.leaveOut(err) {
+			continue
+		}
 		if err != nil {
 			return nil, 0, err
 		}
@@ -145,8 +154,10 @@ func (t *Table[T]) page(
 		if len(items) == size || bytes > pageBytes {
 			return items, last, nil
 		}
-		if err := t.fill(q, f, r.item); err != nil {
+		if ok, err := t.take(q, f, r.item); err != nil {
 			return nil, 0, err
+		} else if !ok {
+			continue
 		}
 		bytes += proto.Size(r.item)
 		items, last = append(items, r.item), r.key
@@ -154,34 +165,59 @@ func (t *Table[T]) page(
 	return items, next, rows.Close()
 }
 
-// fill adds to an item what the filter asks for beside the row.
-func (t *Table[T]) fill(q store.Querier, f *Filter[T], item T) error {
-	switch {
-	case f.Whole:
-		return t.Fill(q, item)
-	case f.Complete != nil:
-		return f.Complete(q, item)
-	}
-	return nil
-}
-
-// Open returns the unfinished items of a session that match a filter, the oldest first, of limit that match
-// its columns. They lack their PartFields, see Fill. It leaves out damaged ones.
+// Open returns the unfinished items of a session that match a filter, the oldest first, at most limit. They
+// lack their PartFields, but for what the filter asks for. It leaves out damaged ones.
 func (t *Table[T]) Open(q store.Querier, session int64, f Filter[T], limit int) (items []T, err error) {
-	list, _, err := t.open(q, session, &f, 0, math.MaxInt64, limit)
-	for _, r := range list {
-		if f.Match == nil || f.Match(r.item) {
-			items = append(items, r.item)
+	page := limit
+	if f.Match != nil {
+		page = MostPaged
+	}
+	for after := int64(0); limit > 0; {
+		list, read, last, err := t.open(q, session, &f, after, math.MaxInt64, page)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range list {
+			if ok, err := t.take(q, &f, r.item); err != nil {
+				return nil, err
+			} else if !ok {
+				continue
+			}
+			if items = append(items, r.item); len(items) == limit {
+				return items, nil
+			}
+		}
+		if after = last; read < page {
+			break
 		}
 	}
-	return items, err
+	return items, nil
+}
+
+// take reports whether an item matches a filter, and adds what the filter asks for beside the row. It leaves
+// out damaged items and logs them.
+func (t *Table[T]) take(q store.Querier, f *Filter[T], item T) (bool, error) {
+	if f.Match != nil && !f.Match(item) {
+		return false, nil
+	}
+	var err error
+	switch {
+	case f.Whole:
+		err = t.Fill(q, item)
+	case f.Complete != nil:
+		err = f.Complete(q, item)
+	}
+	if t.leaveOut(err) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // open reads the unfinished items after a number up to another that match the columns of a filter, at most
-// limit. It returns also how many rows it has read.
+// limit. The results are those of rows.
 func (t *Table[T]) open(
 	q store.Querier, session int64, f *Filter[T], after, newest int64, limit int,
-) ([]row[T], int, error) {
+) (list []row[T], read int, last int64, err error) {
 	query, args := selectOpen, slices.Concat([]any{session, t.Number, after, newest}, f.args())
 	switch { // a statement that goes by the index of the column
 	case f.Scope != "":
@@ -198,42 +234,46 @@ func (t *Table[T]) Owed(q store.Querier, session int64, a directory.Agent, limit
 	return t.items(q.Query(selectOwed, session, t.Number, a.Name, a.Role, limit))
 }
 
+// eachRead is about how many items one call of EachOpen reads.
+const eachRead = 1000
+
 // EachOpen makes a change of the unfinished items of a chore's session that match a filter: as
 // many as one page may have. It reports whether there may be more. Damaged items stay as they are.
 func (t *Table[T]) EachOpen(
 	tx *store.Tx, c *Chore, f Filter[T], change func(u *Tx, item T) error,
 ) (more bool, err error) {
-	list, read, err := t.open(tx, c.Session, &f, c.After, c.Newest(), MostPaged)
-	if err != nil || read == 0 {
-		return false, err
-	}
-	u, err := t.BeginBroker(tx, c.Session)
-	if err != nil {
-		return false, err
-	}
+	var u *Tx
 	page := NewPage(tx)
-	for _, r := range list {
-		if page.Full() {
-			return c.Rest(tx)
-		}
-		c.After = r.key
-		if f.Match != nil && !f.Match(r.item) {
-			continue
-		}
-		if err := t.fill(tx, &f, r.item); errors.Is(err, ErrDamaged) {
-			t.Log.Error("a damaged item is left out and stays as it is", zap.Error(err))
-			continue
-		} else if err != nil {
+	for total := 0; total < eachRead; {
+		list, read, last, err := t.open(tx, c.Session, &f, c.After, c.Newest(), MostPaged)
+		if err != nil || read == 0 {
 			return false, err
 		}
-		if err := change(u, r.item); err != nil {
-			return false, fmt.Errorf("%s %s: %w", t.Noun, r.item.GetId(), err)
+		if u == nil {
+			if u, err = t.BeginBroker(tx, c.Session); err != nil {
+				return false, err
+			}
+		}
+		for _, r := range list {
+			if page.Full() {
+				return c.Rest(tx)
+			}
+			c.After = r.key
+			if ok, err := t.take(tx, &f, r.item); err != nil {
+				return false, err
+			} else if !ok {
+				continue
+			}
+			if err := change(u, r.item); err != nil {
+				return false, fmt.Errorf("%s %s: %w", t.Noun, r.item.GetId(), err)
+			}
+		}
+		c.After = last
+		if total += read; read < MostPaged {
+			return false, nil
 		}
 	}
-	if read == MostPaged {
-		return c.Rest(tx)
-	}
-	return false, nil
+	return c.Rest(tx)
 }
 
 // Counts counts the unfinished items of a session by state.

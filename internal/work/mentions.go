@@ -2,10 +2,11 @@ package work
 
 import (
 	"encoding/json"
-	"math"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
 
 	"brokerd/internal/store"
 )
@@ -138,26 +139,25 @@ func Mentions(rows *store.Rows, after int64, texts *Texts) (last int64, more boo
 	return last, n == mentionRows || bytes >= mentionBytes, rows.Close()
 }
 
-// ArtifactMentions finds which of the texts the items of a session contain, as Mentions: those that have
-// changed after a revision.
+// ArtifactMentions finds which of the texts the parts "content" of a session's items contain, as Mentions: of those
+// items that have changed after a revision.
 func (t *Table[T]) ArtifactMentions(
 	q store.Querier, session, after int64, texts *Texts,
 ) (last int64, more bool, err error) {
-	rows := q.Query(selectChanged, session, t.Number, after, mentionRows)
+	rows := q.Query(selectContents, session, t.Number, after, mentionRows)
 	defer rows.Close()
 	n, bytes := 0, 0
 	for last = after; bytes < mentionBytes && rows.Next(); n++ {
-		r, err := t.scan(rows)
-		if err != nil {
+		var body []byte
+		if err := rows.Scan(&last, &body); err != nil {
 			return after, false, err
 		}
-		parts, err := t.merge(q, r, math.MaxInt64)
-		if err != nil {
-			return after, false, err
+		content := newItem[T]()
+		if err := proto.Unmarshal(body, content); err != nil { // what can be read of it counts
+			texts.Search(string(body))
 		}
-		textsIn(r.item.ProtoReflect(), texts.Search)
-		last = r.item.GetRevision()
-		bytes += r.size + parts
+		textsIn(content.ProtoReflect(), texts.Search)
+		bytes += len(body)
 	}
 	return last, n == mentionRows || bytes >= mentionBytes, rows.Close()
 }

@@ -38,11 +38,11 @@ func Answer[A any](err error, answer *A) (*A, error) {
 	return answer, nil
 }
 
-// States checks the states of a request for a list, and returns their numbers.
-func States[E protoreflect.Enum](c *validate.Check, states []E, noun string) []protoreflect.EnumNumber {
+// States checks the states in a field of a request for a list, and returns their numbers.
+func States[E protoreflect.Enum](c *validate.Check, field string, states []E, noun string) []protoreflect.EnumNumber {
 	numbers := make([]protoreflect.EnumNumber, len(states))
 	for i, s := range states {
-		c.Enum("states", s, "state of a "+noun)
+		c.Enum(field, s, "state of a "+noun)
 		numbers[i] = s.Number()
 	}
 	return numbers

@@ -109,7 +109,10 @@ const selectPart = `
 SELECT part, revision, body FROM item_parts WHERE item = ? AND part = ?`
 
 const selectParts = `
-SELECT part, revision, body FROM item_parts WHERE item = ? AND part >= ? AND part < ? AND part <> ? ORDER BY part LIMIT ?`
+SELECT part, revision, body FROM item_parts
+WHERE item = ? AND part >= ? AND part < ? AND part <> ?
+ORDER BY part
+LIMIT ?`
 
 const selectLastPart = `
 SELECT part, revision, body FROM item_parts WHERE item = ? AND part >= ? AND part < ? ORDER BY part DESC LIMIT 1`
@@ -119,8 +122,9 @@ SELECT part, revision, body FROM item_parts WHERE item = ? ORDER BY part`
 
 // itemFilter restricts to the states of a bit set, and to values that are not empty.
 const itemFilter = `
-  AND (? = 0 OR (? >> CAST(state AS INTEGER)) % 2 = 1) AND (? = '' OR opener = ?) AND (? = '' OR task = ?)
-  AND (? = '' OR scope = ?) AND (? = '' OR EXISTS (SELECT 1 FROM item_parts p WHERE p.item = i.id AND p.part = ?))`
+  AND (? = 0 OR (? >> CAST(state AS INTEGER)) % 2 = 1) AND (? = '' OR opener = ?) AND (? = '' OR agent = ?)
+  AND (? = '' OR role = ?) AND (? = '' OR task = ?) AND (? = '' OR scope = ?)
+  AND (? = '' OR EXISTS (SELECT 1 FROM item_parts p WHERE p.item = i.id AND p.part = ?))`
 
 const listNewest = `
 SELECT id, session, item FROM items i
@@ -212,9 +216,12 @@ DELETE FROM items WHERE id = ? AND session = ? AND kind = ? AND revision = ? AND
 const selectRecords = `
 SELECT id, session, item FROM items WHERE session = ? AND kind = ? AND id > ? ORDER BY id LIMIT ?`
 
-// selectChanged reads in the order of the last changes: an item that changes comes again.
-const selectChanged = `
-SELECT id, session, item FROM items WHERE session = ? AND kind = ? AND revision > ? ORDER BY revision LIMIT ?`
+// selectContents reads in the order of the last changes: an item that changes comes again.
+const selectContents = `
+SELECT i.revision, p.body FROM items i JOIN item_parts p ON p.item = i.id AND p.part = 'content'
+WHERE i.session = ? AND i.kind = ? AND i.revision > ?
+ORDER BY i.revision
+LIMIT ?`
 
 const selectIDs = `
 SELECT id FROM items WHERE session = ? AND kind = ? ORDER BY id LIMIT ?`
@@ -226,7 +233,8 @@ const deleteParts = `
 DELETE FROM item_parts WHERE item = ?`
 
 const checkItems = `
-SELECT id, session, item, state, opener, agent, role, task, scope, due_at, finished_at, revision FROM items WHERE kind = ?`
+SELECT id, session, item, state, opener, agent, role, task, scope, due_at, finished_at, revision
+FROM items WHERE kind = ?`
 
 const checkParts = `
 SELECT DISTINCT p.item FROM item_parts p LEFT JOIN items i ON i.id = p.item WHERE i.id IS NULL LIMIT 100`

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"brokerd/internal/directory"
-	"brokerd/internal/identity"
 	"brokerd/internal/store"
 )
 
@@ -68,7 +67,7 @@ func (t *Table[T]) AwaitClosed(ctx context.Context, session int64) error {
 type row[T Message] struct {
 	key, session int64
 	item         T
-	size         int // of the encoded row, in bytes
+	text         []byte // the encoded item
 }
 
 // ErrDamaged is the error for an item that cannot be decoded.
@@ -76,37 +75,50 @@ var ErrDamaged = errors.New("the item is damaged")
 
 // scan reads a row of a query of id, session and item. If the item is damaged, the row has its key.
 func (t *Table[T]) scan(rows interface{ Scan(to ...any) error }, more ...any) (r row[T], err error) {
-	var text []byte
-	if err := rows.Scan(append([]any{&r.key, &r.session, &text}, more...)...); err != nil {
+	if err := rows.Scan(append([]any{&r.key, &r.session, &r.text}, more...)...); err != nil {
 		return r, err
 	}
-	r.item, r.size = newItem[T](), len(text)
-	if err := proto.Unmarshal(text, r.item); err != nil {
+	r.item = newItem[T]()
+	err = proto.Unmarshal(r.text, r.item)
+	if err == nil && r.item.GetId() != ID(t.Letter, r.key) {
+		err = fmt.Errorf("it has the id %q", r.item.GetId())
+	}
+	if err != nil {
 		return r, fmt.Errorf("%s %s: %w: %w", t.Noun, ID(t.Letter, r.key), ErrDamaged, err)
 	}
 	return r, nil
 }
 
-// rows reads all rows of a query. It leaves out damaged ones and logs them.
-func (t *Table[T]) rows(rows *store.Rows) (list []row[T], read int, err error) {
+// rows reads all rows of a query. It leaves out damaged ones. read is how many rows there are, and last the
+// number of the item in the last one.
+func (t *Table[T]) rows(rows *store.Rows) (list []row[T], read int, last int64, err error) {
 	defer rows.Close()
 	for ; rows.Next(); read++ {
 		r, err := t.scan(rows)
+		last = r.key
 		switch {
-		case errors.Is(err, ErrDamaged):
-			t.Log.Error("a damaged item is left out and stays as it is", zap.Error(err))
+		case t.leaveOut(err):
 		case err != nil:
-			return nil, 0, err
+			return nil, 0, 0, err
 		default:
 			list = append(list, r)
 		}
 	}
-	return list, read, rows.Close()
+	return list, read, last, rows.Close()
+}
+
+// leaveOut reports whether an error is that of a damaged item, and logs it: the item is left out.
+func (t *Table[T]) leaveOut(err error) bool {
+	damaged := errors.Is(err, ErrDamaged)
+	if damaged {
+		t.Log.Error("a damaged item is left out and stays as it is", zap.Error(err))
+	}
+	return damaged
 }
 
 // items reads the items of a query, without their parts.
 func (t *Table[T]) items(rows *store.Rows) ([]T, error) {
-	list, _, err := t.rows(rows)
+	list, _, _, err := t.rows(rows)
 	items := make([]T, len(list))
 	for i := range list {
 		items[i] = list[i].item
@@ -219,18 +231,6 @@ func (t *Table[T]) Fill(q store.Querier, item T) error {
 	return err
 }
 
-// Read reads in a snapshot of the caller's session. Errors: those of fn, and as directory.Directory has
-// them.
-func (d *Desk) Read(ctx context.Context, fn func(snap *store.Snapshot, s directory.Session) error) error {
-	return d.Store.Read(ctx, func(snap *store.Snapshot) error {
-		s, err := d.Directory.Session(snap, identity.FromContext(ctx).Session)
-		if err != nil {
-			return err
-		}
-		return fn(snap, s)
-	})
-}
-
 // Add stores a new item without its PartFields.
 func (t *Table[T]) Add(tx *Tx, item T) error {
 	c := t.Columns(item)
@@ -246,16 +246,20 @@ func (t *Table[T]) Add(tx *Tx, item T) error {
 
 // Put stores an item that has changed, without its PartFields, and wakes the calls that wait for it.
 func (t *Table[T]) Put(tx *Tx, item T) error {
+	tx.OnCommit(func() { t.hub.Wake(t.Key(item)) })
+	return t.Update(tx, item)
+}
+
+// Update is Put for a change for which no call waits.
+func (t *Table[T]) Update(tx *Tx, item T) error {
 	c := t.Columns(item)
 	text, err := proto.Marshal(t.head(item))
 	if err != nil {
 		return fmt.Errorf("store %s %s: %w", t.Noun, item.GetId(), err)
 	}
-	key := t.Key(item)
 	tx.Exec(updateItem, int32(c.State), orNull(c.Agent), orNull(c.Role), orNull(c.Task), orNull(c.Scope), c.Due,
-		c.Finished, item.GetRevision(), text, key)
+		c.Finished, item.GetRevision(), text, t.Key(item))
 	t.expect(tx, c.Due)
-	tx.OnCommit(func() { t.hub.Wake(key) })
 	return nil
 }
 
@@ -317,6 +321,13 @@ func (t *Table[T]) LastPart(q store.Querier, key int64, field string) (p Part, f
 func (t *Table[T]) Parts(q store.Querier, key int64, field, after string, limit int) ([]Part, error) {
 	rows := q.Query(selectParts, key, max(field, after), field+".", after, limit) // '.' follows '-'
 	return store.Collect(rows, func(r *store.Rows) (p Part, err error) { return p, r.Scan(&p.Name, &p.Revision, &p.Body) })
+}
+
+// allParts returns all parts of an item.
+func (t *Table[T]) allParts(q store.Querier, key int64) ([]Part, error) {
+	return store.Collect(q.Query(selectAllParts, key), func(r *store.Rows) (p Part, err error) {
+		return p, r.Scan(&p.Name, &p.Revision, &p.Body)
+	})
 }
 
 // deadlines returns the items that are due next.

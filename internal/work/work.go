@@ -134,15 +134,6 @@ func Missing(noun, id string) error {
 	return fault.Missing(noun, id, "there is no %s %q in this session", noun, id)
 }
 
-// Known refuses the name of an agent that is not registered. The error is UnknownAgent.
-func (d *Desk) Known(q store.Querier, session int64, name string) error {
-	_, found, err := d.Directory.Find(q, session, name)
-	if err == nil && !found {
-		err = UnknownAgent(q, d.Directory, session, name)
-	}
-	return err
-}
-
 // UnknownAgent is the error for an agent that is not registered, with the nearest names.
 func UnknownAgent(q store.Querier, d *directory.Directory, session int64, name string) error {
 	near, err := d.Nearest(q, session, name)
