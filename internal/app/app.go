@@ -241,27 +241,29 @@ func (a *App) start(ctx context.Context) error {
 		return err
 	}
 	p.handoffs = handoffs.New(desk, p.tasks, handoffLocks{p.locks}, p.artifacts)
-	connectHandoffs(p)
+	connectWork(p, p.handoffs)
 	p.auth = auth.New(p.store, p.events, p.directory, secret, c.Clock, log.Named("auth"))
 	a.onStop(func(context.Context) error { return p.artifacts.Stop() })
 	p.votes = votes.New(desk)
-	connectVotes(p)
+	connectWork(p, p.votes)
 	p.decisions = decisions.New(desk, reviewTokens{p.locks}, p.diagnose)
-	connectDecisions(p)
+	connectWork(p, p.decisions)
 	connectArtifacts(p)
-	for _, f := range []ofTask{p.decisions, p.blockers, p.handoffs, p.votes, p.artifacts} {
-		p.tasks.UseRelated(workOfTasks{f})
+	p.work = []workKind{p.decisions, p.blockers, p.handoffs, p.votes} // in the order in which reports have them
+	jobs := workFeatures{p.tasks}
+	closers := []closer{p.locks, p.state, p.tasks}
+	for _, k := range p.work {
+		p.tasks.UseRelated(workOfTasks{k})
+		jobs, closers = append(jobs, k), append(closers, k)
 	}
-	jobs := workFeatures{p.tasks, p.decisions, p.blockers, p.handoffs, p.votes}
+	p.tasks.UseRelated(workOfTasks{p.artifacts})
 	p.agents.UseHolders(jobs)
 	connectMailboxes(p)
 	p.retention = retention.New(retention.Options{
 		Store:    p.store,
 		Sessions: kept{p.sessions, p.auth},
-		Messages: keptMessages{
-			p.archive, []closer{p.locks, p.state, p.tasks, p.decisions, p.blockers, p.handoffs, p.votes, p.backlog},
-		},
-		Events: keptEvents{p.events},
+		Messages: keptMessages{p.archive, append(closers, p.backlog)},
+		Events:   keptEvents{p.events},
 		Parts: slices.Concat(
 			partsOfSession(p),
 			partsOfWork(p),
@@ -303,9 +305,11 @@ func (a *App) start(ctx context.Context) error {
 	if err := p.drain.Start(ctx); err != nil {
 		return fmt.Errorf("start drains: %w", err)
 	}
-	explainers := []admin.Explainer{
-		p.agents, p.diagnose, p.locks, p.state, p.diskguard, p.tasks, p.decisions, p.blockers, p.handoffs, p.votes, p.drain,
+	explainers := []admin.Explainer{p.agents, p.diagnose, p.locks, p.state, p.diskguard, p.tasks}
+	for _, k := range p.work {
+		explainers = append(explainers, k)
 	}
+	explainers = append(explainers, p.drain)
 	p.overview = newOverviews(p.store, p.events, c.Clock, log.Named("overview"), p.directory,
 		overviewSources{commons{p.state, jobs}, p.diagnose, p.agents, explainers})
 	a.onStop(func(context.Context) error { p.overview.Stop(); return nil })
@@ -393,14 +397,10 @@ func (a *App) start(ctx context.Context) error {
 	if err := p.artifacts.Start(ctx); err != nil {
 		return fmt.Errorf("start artifacts: %w", err)
 	}
-	a.onStop(func(context.Context) error { p.blockers.Stop(); return nil })
-	p.blockers.Start()
-	a.onStop(func(context.Context) error { p.handoffs.Stop(); return nil })
-	p.handoffs.Start()
-	a.onStop(func(context.Context) error { p.decisions.Stop(); return nil })
-	p.decisions.Start()
-	a.onStop(func(context.Context) error { p.votes.Stop(); return nil })
-	p.votes.Start()
+	for _, k := range p.work {
+		a.onStop(func(context.Context) error { k.Stop(); return nil })
+		k.Start()
+	}
 	a.onStop(func(context.Context) error { p.tasks.Stop(); return nil })
 	if err := p.tasks.Start(ctx); err != nil {
 		return fmt.Errorf("start tasks: %w", err)
@@ -430,10 +430,9 @@ func (a *App) start(ctx context.Context) error {
 		p.locks.Drain()
 		p.artifacts.Drain()
 		p.backup.Drain()
-		p.decisions.Drain()
-		p.blockers.Drain()
-		p.handoffs.Drain()
-		p.votes.Drain()
+		for _, k := range p.work {
+			k.Drain()
+		}
 		p.tasks.Drain()
 		p.events.Stop()
 		return a.stopServer(ctx, p.rpc, pages)

@@ -73,4 +73,5 @@ type parts struct {
 	store         *store.Store
 	tasks         *tasks.Tasks
 	votes         *votes.Service
+	work          []workKind // the kinds of joint work that work.Table keeps
 }

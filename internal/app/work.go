@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"brokerd/internal/admin"
 	"brokerd/internal/admission"
 	"brokerd/internal/agents"
 	"brokerd/internal/backlog"
@@ -104,21 +105,41 @@ func byKey(remove func(tx *store.Tx, session int64, keys []int64) error) func(*s
 	}
 }
 
-// partsOfWork are what a session has of joint work.
-func partsOfWork(p *parts) []retention.Part {
-	return []retention.Part{
-		retention.WorkPart("decisions", p.decisions),
-		retention.WorkPart("blockers", p.blockers),
-		retention.WorkPart("handoffs", p.handoffs),
-		retention.WorkPart("votes", p.votes),
-		{
-			File: "tasks.jsonl", Kind: "tasks", Lines: p.tasks.Records, Erase: p.tasks.Erase, Forget: p.tasks.Forget,
-			Finished: p.tasks.Finished, CountFinished: p.tasks.CountFinished, Remove: byKey(p.tasks.Remove),
-		},
-	}
+// A workKind is a kind of joint work that work.Table keeps.
+type workKind interface {
+	workFeature
+	ofTask
+	closer
+	retention.Work
+	admin.Explainer
+	// Plural names the kind, such as votes.
+	Plural() string
+	Start()
+	Stop()
+	Drain()
+	// AgentGone and SessionClosed end work when an agent deregisters, and when a session closes.
+	AgentGone(tx *store.Tx, session int64, agent string) error
+	SessionClosed(tx *store.Tx, session int64) error
 }
 
-// connectBlockers registers what happens to blockers when something else changes.
+// connectWork registers what happens to a kind of work when an agent deregisters, and when a session closes.
+func connectWork(p *parts, k workKind) {
+	p.agents.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error { return k.AgentGone(tx, a.Session, a.Name) })
+	p.sessions.OnClosed(func(tx *store.Tx, s sessions.Session) error { return k.SessionClosed(tx, s.ID) })
+}
+
+// partsOfWork are what a session has of joint work.
+func partsOfWork(p *parts) (list []retention.Part) {
+	for _, k := range p.work {
+		list = append(list, retention.WorkPart(k.Plural(), k))
+	}
+	return append(list, retention.Part{
+		File: "tasks.jsonl", Kind: "tasks", Lines: p.tasks.Records, Erase: p.tasks.Erase, Forget: p.tasks.Forget,
+		Finished: p.tasks.Finished, CountFinished: p.tasks.CountFinished, Remove: byKey(p.tasks.Remove),
+	})
+}
+
+// connectBlockers registers what happens to blockers when an agent completes or ends.
 func connectBlockers(p *parts) {
 	p.agents.OnCompleted(func(tx *store.Tx, a agents.Agent) error {
 		return p.blockers.AgentCompleted(tx, a.Session, a.Name)
@@ -126,18 +147,7 @@ func connectBlockers(p *parts) {
 	p.agents.OnEnd(func(tx *store.Tx, a agents.Agent) ([]agents.Loss, error) {
 		return nil, p.blockers.AgentEnded(tx, a.Session, a.Name)
 	})
-	p.agents.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error {
-		return p.blockers.AgentGone(tx, a.Session, a.Name)
-	})
-	p.sessions.OnClosed(func(tx *store.Tx, s sessions.Session) error { return p.blockers.SessionClosed(tx, s.ID) })
-}
-
-// connectHandoffs registers what happens to handoffs when something else changes.
-func connectHandoffs(p *parts) {
-	p.agents.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error {
-		return p.handoffs.AgentGone(tx, a.Session, a.Name)
-	})
-	p.sessions.OnClosed(func(tx *store.Tx, s sessions.Session) error { return p.handoffs.SessionClosed(tx, s.ID) })
+	connectWork(p, p.blockers)
 }
 
 // handoffLocks moves locks and tokens with handoffs.
@@ -156,24 +166,6 @@ func (l handoffLocks) Transfer(
 	tx *store.Tx, session, fence int64, from string, to directory.Agent, why string,
 ) (int64, error) {
 	return l.locks.Transfer(tx, session, fence, from, to, why)
-}
-
-// connectVotes registers the changes of votes that follow from other changes.
-func connectVotes(p *parts) {
-	p.agents.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error {
-		return p.votes.AgentGone(tx, a.Session, a.Name)
-	})
-	p.sessions.OnClosed(func(tx *store.Tx, s sessions.Session) error { return p.votes.SessionClosed(tx, s.ID) })
-}
-
-// connectDecisions registers what happens to decisions when something else changes.
-func connectDecisions(p *parts) {
-	p.agents.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error {
-		return p.decisions.AgentGone(tx, a.Session, a.Name)
-	})
-	p.sessions.OnClosed(func(tx *store.Tx, s sessions.Session) error {
-		return p.decisions.SessionClosed(tx, s.ID)
-	})
 }
 
 // reports makes and resolves the blockers that published events are about.

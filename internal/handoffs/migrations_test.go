@@ -47,7 +47,7 @@ func TestMigrations_KeepHandoffsOfEveryStateAndDamagedOnes(t *testing.T) {
 		(10, 1, 11, 2, 'Two', '', 'a', '', 'builder', 0, 0, 10, 11, 'b', 'thanks', '{}', '[]', '[{"kind":1,"name":"t1","fence":5,"new_fence":11},{"kind":3,"name":"x/y","fence":6,"lost":true}]'),
 		(12, 2, 13, 3, 'Three', '', 'a', 'b', '', 0, 0, 12, 13, 'b', 'no', '{}', '[]', '[]'),
 		(14, 2, 15, 4, 'Four', '', 'a', 'b', '', 0, 0, 14, 15, 'a', '', '{}', '[]', '[]'),
-		(16, 2, 16, 1, 'Five', '', 'a', 'b', '', 0, 0, 16, NULL, '', '', '{"background":"B', '[]', 'not JSON')`,
+		(16, 2, 16, 1, 'Five' || CAST(x'ff' AS TEXT), '', 'a', 'b', '', 0, 0, 16, NULL, '', '', '{"background":"B', '[]', 'not JSON')`,
 		`INSERT INTO work_backlog (id, feature, kind, session, name, item, bound, after, text) VALUES (20, 'handoffs', 'gone', 1, 'b', 0, 19, 0, '')`)
 	want := []*pb.Handoff{
 		{Id: "h-7", Revision: 9, State: 1, Title: "One", TaskId: "t1", From: "a", ToAgent: "b", Items: 2, Checked: 1, CreatedAt: at(7),
@@ -64,7 +64,7 @@ func TestMigrations_KeepHandoffsOfEveryStateAndDamagedOnes(t *testing.T) {
 			Notes: "no", Content: &pb.HandoffContent{}},
 		{Id: "h-14", Revision: 15, State: 4, Title: "Four", From: "a", ToAgent: "b", CreatedAt: at(14), SettledAt: at(15), SettledBy: "a",
 			Content: &pb.HandoffContent{}},
-		{Id: "h-16", Revision: 16, State: 1, Title: "Five", From: "a", ToAgent: "b", CreatedAt: at(16)},
+		{Id: "h-16", Revision: 16, State: 1, Title: "Five\uFFFD", From: "a", ToAgent: "b", CreatedAt: at(16)},
 	}
 	s := handoffs.New(&work.Desk{Store: st, Clock: clockwork.NewFakeClock(), Log: zap.NewNop()}, nil, nil, nil)
 	must(t, st.Read(context.Background(), func(snap *store.Snapshot) error {

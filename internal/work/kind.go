@@ -73,6 +73,9 @@ type Part struct {
 	Body     []byte // an encoded message
 }
 
+// Plural names the kind in files and metrics, such as votes.
+func (k *Kind[T]) Plural() string { return k.Noun + "s" }
+
 // newItem returns an empty item of a kind.
 func newItem[T Message]() T {
 	var none T
