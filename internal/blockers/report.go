@@ -19,7 +19,7 @@ type Report struct {
 }
 
 // RaiseReported raises a blocker in the transaction of an event that the caller publishes about it, and
-// returns its id. The awaited agent counts only if it is registered. The board's own event goes to no
+// returns its id. The awaited agent counts only if it is registered. The blocker's own event goes to no
 // channels. Errors: as for raise.
 func (s *Service) RaiseReported(tx *store.Tx, c identity.Caller, r Report) (id string, err error) {
 	t, err := s.Begin(tx, c)
@@ -46,7 +46,7 @@ func (s *Service) RaiseReported(tx *store.Tx, c identity.Caller, r Report) (id s
 
 // ResolveReported resolves a blocker in the transaction of an event that the caller publishes about it, and
 // returns its id: the blocker with an id or, without an id of this broker, the unresolved blocker of the
-// caller with a task or, without a task, its only one. The board's own event goes to no channels. Errors:
+// caller with a task or, without a task, its only one. The blocker's own event goes to no channels. Errors:
 // fault.NotFound if there is none; fault.Precondition (AMBIGUOUS_BLOCKER) if there are several;
 // fault.Precondition (BLOCKER_RESOLVED).
 func (s *Service) ResolveReported(tx *store.Tx, c identity.Caller, id, task, resolution string) (string, error) {
