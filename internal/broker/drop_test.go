@@ -118,3 +118,39 @@ func (a *agent) worksUntil(ctx context.Context, finished chan<- string) {
 		}
 	}
 }
+
+// TestSleeping_ADispatchThatHasFailedRunsAgain makes the dispatch fail, again and again, which is to give an agent a
+// message that waits. The check of sleeping mailboxes finds none meanwhile.
+func TestSleeping_ADispatchThatHasFailedRunsAgain(t *testing.T) {
+	t.Parallel()
+	var on atomic.Bool
+	var changing atomic.Int64
+	w := newWorld(t, apptest.With(func(c *app.Config) {
+		c.Store = func(o *store.Options) {
+			o.Drop = func() error {
+				if !on.Load() || changing.Add(1) == 1 {
+					return nil
+				}
+				return fault.New(fault.Unavailable, "DROPPED", "dropped by the test")
+			}
+		}
+	}))
+	o, a := w.operator(), w.agent("a", "builder")
+	o.send(to("a", kind("halt")))
+	a.ack(a.claim1().ClaimId)
+	call := w.wait(a, &pb.ClaimMessagesRequest{Max: 10})
+	o.send(to("a", subject("work")))
+	on.Store(true)
+	o.send(to("a", kind("resume"), subject("go")))
+	for range 3 {
+		out, err := pb.NewAdminServiceClient(w.Operator()).CheckDatabase(o.ctx, &pb.CheckDatabaseRequest{})
+		must(t, err)
+		if len(out.GetProblems()) > 0 {
+			t.Errorf("while the dispatch fails: %q", out.GetProblems())
+		}
+	}
+	want(t, "dispatches have failed", changing.Load() > 2, true)
+	on.Store(false)
+	w.Clock.Advance(time.Second)
+	want(t, "claims", len(call.answer().GetClaims()) > 0, true)
+}

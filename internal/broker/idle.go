@@ -56,13 +56,13 @@ func (i Idle) First(q store.Querier) (message int64, err error) {
 
 // Lacks reports whether the delivery of a message that First has returned is ready, and the consumer may have it, but
 // does not. It leaves out an agent whose gate allows one probe, because the time of a probe comes before dispatch gives
-// it.
+// it. It finds nothing while a dispatch is to run again, because it has failed: that gives the delivery.
 func (i Idle) Lacks(tx *store.Tx, message int64) (bool, error) {
 	w, c := i.waiters, i.consumer
 	w.mu.Lock() // no stream writes meanwhile
 	waits := c.entered && indexID(c.boxes, i.box.ID) >= 0 && c.capacity() > 0
 	w.mu.Unlock()
-	if !waits {
+	if !waits || w.changes.Owed() || w.retry.Get() != nil {
 		return false, nil
 	}
 	var ready bool

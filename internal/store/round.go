@@ -46,6 +46,10 @@ func (r *Round[T]) Note(tx *Tx, value T, rows int) {
 	tx.noted += rows
 }
 
+// Owed reports whether notes wait for the round: those of this batch, or of a run that has failed. It is for functions of
+// the writer.
+func (r *Round[T]) Owed() bool { return len(r.notes) > 0 }
+
 // Kick asks for an ending in this batch, and has the writer start a batch if there is none. If the batch is lost, the
 // ending is tried again. It may be called concurrently.
 func (e Ending[T]) Kick() {
