@@ -198,7 +198,9 @@ func (c crew) Starting(q store.Querier, session int64, agent string) (finding.Co
 
 // Worked implements broker.Crew.
 func (c crew) Worked(session, agent string, sent, received, processed int) {
-	c.agents.Worked(session, agent, agents.Messages{Sent: int64(sent), Received: int64(received), Processed: int64(processed)})
+	c.agents.Worked(session, agent, agents.Messages{
+		Sent: int64(sent), Received: int64(received), Processed: int64(processed),
+	})
 }
 
 // claims gives the registry of agents the claims and questions of an agent.
@@ -219,7 +221,8 @@ func agentQuestions(list []mail.Question) []agents.OpenQuestion {
 	for i := range list {
 		q := &list[i]
 		out[i] = agents.OpenQuestion{
-			ID: q.ID.String(), Revision: q.Revision, Sender: q.Sender, Subject: q.Subject(), Deadline: q.Deadline, Overdue: q.Overdue,
+			ID: q.ID.String(), Revision: q.Revision, Sender: q.Sender, Subject: q.Subject(),
+			Deadline: q.Deadline, Overdue: q.Overdue,
 		}
 	}
 	return out
@@ -320,8 +323,11 @@ func (t tables) SleepingMailboxes(ctx context.Context) ([]string, error) {
 
 // Checks implements admin.Tables.
 func (t tables) Checks() []func(store.Querier) ([]string, error) {
-	return slices.Concat([]func(store.Querier) ([]string, error){work.CheckParts}, events.Checks(admin.MostProblems), gauges.Checks(admin.MostProblems), state.Checks(admin.MostProblems), locks.Checks(admin.MostProblems),
-		decisions.Checks(admin.MostProblems), blockers.Checks(admin.MostProblems), tasks.Checks(admin.MostProblems), handoffs.Checks(admin.MostProblems),
+	return slices.Concat([]func(store.Querier) ([]string, error){work.CheckParts},
+		events.Checks(admin.MostProblems), gauges.Checks(admin.MostProblems), state.Checks(admin.MostProblems),
+		locks.Checks(admin.MostProblems),
+		decisions.Checks(admin.MostProblems), blockers.Checks(admin.MostProblems), tasks.Checks(admin.MostProblems),
+		handoffs.Checks(admin.MostProblems),
 		votes.Checks(admin.MostProblems), artifacts.Checks(t.dir, admin.MostProblems, t.hashes))
 }
 

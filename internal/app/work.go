@@ -176,7 +176,9 @@ func (r reports) Report(tx *store.Tx, c identity.Caller, o events.Obstacle) (str
 	if o.Over {
 		return r.blockers.ResolveReported(tx, c, o.ID, o.Task, o.Resolution)
 	}
-	return r.blockers.RaiseReported(tx, c, blockers.Report{Reason: o.Reason, Task: o.Task, Severity: o.Severity, Awaited: o.Awaited})
+	return r.blockers.RaiseReported(tx, c, blockers.Report{
+		Reason: o.Reason, Task: o.Task, Severity: o.Severity, Awaited: o.Awaited,
+	})
 }
 
 // reviewTokens passes the tokens of reviews.
