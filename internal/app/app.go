@@ -229,7 +229,7 @@ func (a *App) start(ctx context.Context) error {
 	}
 	p.blockers = blockers.New(desk)
 	connectBlockers(p)
-	p.tasks = tasks.New(p.store, p.events, p.directory, letters, c.Clock, log.Named("tasks"))
+	p.tasks = tasks.New(desk)
 	connectTasks(p)
 	p.drain = newDrain(p, c.Clock)
 	p.blockers.UseTasks(p.tasks)
@@ -291,7 +291,6 @@ func (a *App) start(ctx context.Context) error {
 		p.broker.Counters.Observe(measured)
 		p.offers.Observe(measured)
 		p.locks.Observe(measured)
-		p.tasks.Observe(measured)
 		options.Observer = measured
 	}
 	p.rpc = rpc.NewServer(options)

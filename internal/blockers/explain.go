@@ -88,43 +88,31 @@ const (
 // from its role; without a subject, it finds the blockers that have lasted for too long. Errors:
 // fault.NotFound for a blocker that does not exist.
 func (s *Service) Explain(q store.Querier, about finding.Question) ([]finding.Finding, error) {
-	if about.Kind == finding.Blocker {
-		b, err := s.Get(q, about.Session, about.Name)
-		if err != nil {
-			return nil, err
-		}
-		f, err := s.finding(q, &about, b)
-		return []finding.Finding{f}, err
-	}
-	if about.Kind != finding.Everything && about.Kind != finding.Agent && about.Kind != finding.Role {
+	list := make([]*pb.Blocker, 1)
+	var err error
+	switch about.Kind {
+	case finding.Blocker:
+		list[0], err = s.Get(q, about.Session, about.Name)
+	case finding.Everything, finding.Agent, finding.Role:
+		list, err = s.unresolved(q, about.Session)
+	default:
 		return nil, nil
 	}
-	list, err := s.unresolved(q, about.Session)
 	if err != nil {
 		return nil, fmt.Errorf("explain blockers: %w", err)
 	}
-	var found []finding.Finding
-	for _, x := range list {
-		switch {
-		case about.Kind == finding.Everything:
-		case about.Kind == finding.Agent && (x.Agent == about.Name || slices.Contains(x.AcknowledgedBy, about.Name) ||
-			x.GetAwaited().GetAgent() == about.Name):
-		case x.State == open && asks(x, subject(&about)):
+	return work.Findings(&about, list, mostExplained, func(b *pb.Blocker) bool {
+		isAsked := b.State == open && asks(b, subject(&about))
+		switch about.Kind {
+		case finding.Agent:
+			return isAsked || b.Agent == about.Name || slices.Contains(b.AcknowledgedBy, about.Name) ||
+				b.GetAwaited().GetAgent() == about.Name
+		case finding.Role:
+			return isAsked
 		default:
-			continue
+			return true
 		}
-		f, err := s.finding(q, &about, x)
-		if err != nil {
-			return nil, err
-		}
-		if f.Severity == finding.Info && about.Kind == finding.Everything {
-			continue
-		}
-		if found = append(found, f); len(found) == mostExplained {
-			break
-		}
-	}
-	return found, nil
+	}, func(b *pb.Blocker) (finding.Finding, error) { return s.finding(q, &about, b) })
 }
 
 // subject is the agent or role of a question as a recipient.

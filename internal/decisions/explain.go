@@ -120,36 +120,25 @@ func verdictCommands(d *pb.Decision) (list []finding.Command) {
 
 // Explain says what one decision waits for. Without a subject, it finds decisions that an agent or an
 // operator should act on: escalated ones, and those that an agent owes that cannot work.
-func (s *Service) Explain(q store.Querier, about finding.Question) (found []finding.Finding, err error) {
-	var list []*pb.Decision
+func (s *Service) Explain(q store.Querier, about finding.Question) ([]finding.Finding, error) {
+	list := make([]*pb.Decision, 1)
+	var err error
 	switch about.Kind {
 	case finding.Decision:
-		d, err := s.find(q, about.Session, about.Name)
-		if fault.KindOf(err) == fault.NotFound {
+		if list[0], err = s.find(q, about.Session, about.Name); fault.KindOf(err) == fault.NotFound {
 			return nil, nil // the caller says so
 		}
-		if err != nil {
-			return nil, fmt.Errorf("explain decision: %w", err)
-		}
-		list = []*pb.Decision{d}
 	case finding.Everything:
-		if list, err = s.Open(q, about.Session, work.Filter[*pb.Decision]{}, mostUnfinished); err != nil {
-			return nil, fmt.Errorf("explain decisions: %w", err)
-		}
+		list, err = s.Open(q, about.Session, work.Filter[*pb.Decision]{}, mostUnfinished)
 	default:
 		return nil, nil
 	}
-	slices.SortStableFunc(list, func(a, b *pb.Decision) int { return cmp.Compare(a.State, b.State) })
-	for _, d := range list {
-		f, err := s.finding(q, about, d)
-		if err != nil {
-			return nil, fmt.Errorf("explain decision: %w", err)
-		}
-		if about.Kind == finding.Decision || f.Severity > finding.Info {
-			found = append(found, f)
-		}
+	if err != nil {
+		return nil, fmt.Errorf("explain decisions: %w", err)
 	}
-	return found, nil
+	slices.SortStableFunc(list, func(a, b *pb.Decision) int { return cmp.Compare(a.State, b.State) })
+	return work.Findings(&about, list, mostUnfinished, func(*pb.Decision) bool { return true },
+		func(d *pb.Decision) (finding.Finding, error) { return s.finding(q, about, d) })
 }
 
 func (s *Service) finding(q store.Querier, about finding.Question, d *pb.Decision) (finding.Finding, error) {

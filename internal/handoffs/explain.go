@@ -54,43 +54,29 @@ func (s *Service) Items(q store.Querier, session int64, a directory.Agent, limit
 // finds those that have been pending for too long or cannot be accepted as they are. Errors:
 // fault.NotFound for a handoff that does not exist.
 func (s *Service) Explain(q store.Querier, about finding.Question) ([]finding.Finding, error) {
+	list := make([]*pb.Handoff, 1)
+	var err error
 	switch about.Kind {
 	case finding.Handoff:
-		h, err := s.Get(q, about.Session, about.Name)
-		if err != nil {
-			return nil, err
-		}
-		f, err := s.finding(q, &about, h)
-		return []finding.Finding{f}, err
+		list[0], err = s.Get(q, about.Session, about.Name)
 	case finding.Everything, finding.Agent, finding.Role:
+		list, err = s.Open(q, about.Session, work.Filter[*pb.Handoff]{}, mostPending)
 	default:
 		return nil, nil
 	}
-	list, err := s.Open(q, about.Session, work.Filter[*pb.Handoff]{}, mostPending)
 	if err != nil {
 		return nil, fmt.Errorf("explain handoffs: %w", err)
 	}
-	var found []finding.Finding
-	for _, h := range list {
-		switch {
-		case about.Kind == finding.Everything:
-		case about.Kind == finding.Agent && (h.From == about.Name || h.ToAgent == about.Name):
-		case about.Kind == finding.Role && h.ToRole == about.Name:
+	return work.Findings(&about, list, mostExplained, func(h *pb.Handoff) bool {
+		switch about.Kind {
+		case finding.Agent:
+			return h.From == about.Name || h.ToAgent == about.Name
+		case finding.Role:
+			return h.ToRole == about.Name
 		default:
-			continue
+			return true
 		}
-		f, err := s.finding(q, &about, h)
-		if err != nil {
-			return nil, err
-		}
-		if f.Severity == finding.Info && about.Kind == finding.Everything {
-			continue
-		}
-		if found = append(found, f); len(found) == mostExplained {
-			break
-		}
-	}
-	return found, nil
+	}, func(h *pb.Handoff) (finding.Finding, error) { return s.finding(q, &about, h) })
 }
 
 func (s *Service) finding(q store.Querier, about *finding.Question, h *pb.Handoff) (finding.Finding, error) {

@@ -134,15 +134,15 @@ func (t *Tasks) DrainEnded(tx *store.Tx) error {
 // serveWaits serves the waits of an agent, or of all for an empty name: a page of them at once, and
 // the backlog the rest.
 func (u *taskTx) serveWaits(agent string) error {
-	if len(u.waiters.Get(u.session.ID)) == 0 {
+	if len(u.waiters.Get(u.Session.ID)) == 0 {
 		return nil
 	}
-	_, err := u.backlog.Do(u.tx, u.serveAll(agent))
+	_, err := u.backlog.Do(u.Tx.Tx, u.serveAll(agent))
 	return err
 }
 
 func (u *taskTx) serveAll(agent string) work.Chore {
-	return work.Chore{Kind: serveChore, Session: u.session.ID, Name: agent, Bound: u.numbers}
+	return work.Chore{Kind: serveChore, Session: u.Session.ID, Name: agent, Bound: u.numbers}
 }
 
 // Held counts the tasks that an agent of a session has claimed.
@@ -180,7 +180,7 @@ func (t *Tasks) SessionClosed(tx *store.Tx, session int64) error {
 	if err != nil {
 		return err
 	}
-	u.end(verdict{err: fault.SessionClosed(u.session.Name)},
+	u.end(verdict{err: fault.SessionClosed(u.Session.Name)},
 		func(*waiter) bool { return true })
 	_, err = t.backlog.Do(tx, work.Chore{Kind: closeChore, Session: session})
 	return err

@@ -35,7 +35,7 @@ const (
 // queue, its labels, a notice to its holder and a letter to its assignee. Waiters count too, because
 // an offer compares the task with each, and dependencies, because letters and answers name them.
 func (u *taskTx) weight(task *Task) int {
-	n := 3 + len(task.Labels) + task.needs/20 + len(u.waiters.Get(u.session.ID))/100
+	n := 3 + len(task.Labels) + task.needs/20 + len(u.waiters.Get(u.Session.ID))/100
 	if task.State.held() {
 		n += noticeRows
 	}
@@ -76,7 +76,7 @@ func (t *Tasks) doChore(tx *store.Tx, c *work.Chore) (more bool, err error) {
 func (u *taskTx) leave(c *work.Chore) (more bool, err error) {
 	const why = "it has deregistered"
 	budget := work.PageRows
-	assigned, read, err := u.scanSound(u.tx.Query(selectAssigned, u.session.ID, c.Name, pageTasks))
+	assigned, read, err := u.scanSound(u.Query(selectAssigned, u.Session.ID, c.Name, pageTasks))
 	if err != nil {
 		return false, err
 	}
@@ -97,7 +97,7 @@ func (u *taskTx) leave(c *work.Chore) (more bool, err error) {
 
 // endClaims ends the next claims of an agent: as failed attempts, or uncounted if it has stopped.
 func (u *taskTx) endClaims(c *work.Chore, why string, budget int) (more bool, err error) {
-	held, read, err := u.scanSound(u.tx.Query(selectHeldBetween, u.session.ID, c.Name, c.After, c.Bound, pageTasks))
+	held, read, err := u.scanSound(u.Query(selectHeldBetween, u.Session.ID, c.Name, c.After, c.Bound, pageTasks))
 	if err != nil {
 		return false, err
 	}
@@ -110,7 +110,7 @@ func (u *taskTx) endClaims(c *work.Chore, why string, budget int) (more bool, er
 		if c.Text == hasStopped {
 			err = u.release(task, "it has stopped")
 		} else {
-			u.count("lost", 1)
+			u.CountOutcome(u.Tx, Kind, "lost")
 			err = u.endAttempt(task, why, false, 0)
 		}
 		if err != nil {
@@ -122,7 +122,7 @@ func (u *taskTx) endClaims(c *work.Chore, why string, budget int) (more bool, er
 
 // releaseAll releases the next tasks of a closed session.
 func (u *taskTx) releaseAll() (more bool, err error) {
-	held, read, err := u.scanSound(u.tx.Query(selectAllHeld, u.session.ID, pageTasks))
+	held, read, err := u.scanSound(u.Query(selectAllHeld, u.Session.ID, pageTasks))
 	if err != nil {
 		return false, err
 	}
@@ -134,7 +134,7 @@ func (u *taskTx) releaseAll() (more bool, err error) {
 		budget -= u.weight(task)
 		details := map[string]any{"agent": task.Holder, "reason": "the session is closed"}
 		u.unhold(task)
-		task.ReadyAt = u.tx.Now()
+		task.ReadyAt = u.Now()
 		if err := u.enter(task, Ready, "task.released", 0, "released: the session is closed", details); err != nil {
 			return false, err
 		}
@@ -146,13 +146,13 @@ func (u *taskTx) releaseAll() (more bool, err error) {
 // dependency. It returns the first of them, at most mostListed. If they are more than a page, the
 // backlog continues.
 func (u *taskTx) supply(task *Task) ([]Brief, error) {
-	c := work.Chore{Kind: supplyChore, Session: u.session.ID, Item: task.Created, Bound: task.Entered}
+	c := work.Chore{Kind: supplyChore, Session: u.Session.ID, Item: task.Created, Bound: task.Entered}
 	ready, more, err := u.supplyMore(&c, false, firstSupply)
 	if err != nil {
 		return nil, err
 	}
 	if more {
-		u.backlog.Add(u.tx, c)
+		u.backlog.Add(u.Tx.Tx, c)
 	}
 	return ready, nil
 }
@@ -160,7 +160,7 @@ func (u *taskTx) supply(task *Task) ([]Brief, error) {
 // supplyMore does the next page of a supply, with a budget of rows. A task that was created after Bound counts the
 // dependency as DONE already.
 func (u *taskTx) supplyMore(c *work.Chore, closed bool, budget int) (ready []Brief, more bool, err error) {
-	keys, err := scanKeys(u.tx.Query(selectDependentKeys, c.Item, c.After, c.Bound, pageEdges))
+	keys, err := scanKeys(u.Query(selectDependentKeys, c.Item, c.After, c.Bound, pageEdges))
 	if err != nil {
 		return nil, false, fmt.Errorf("read dependents of task %d: %w", c.Item, err)
 	}
@@ -170,7 +170,7 @@ func (u *taskTx) supplyMore(c *work.Chore, closed bool, budget int) (ready []Bri
 		}
 		budget--
 		c.After = k
-		d, err := scan(u.tx.QueryRow(selectTask, k))
+		d, err := scan(u.QueryRow(selectTask, k))
 		if errors.Is(err, store.ErrNoRows) || u.skip(Kind, k, err) {
 			continue
 		}
@@ -181,11 +181,11 @@ func (u *taskTx) supplyMore(c *work.Chore, closed bool, budget int) (ready []Bri
 			continue
 		}
 		if d.Missing--; d.Missing > 0 {
-			d.save(u.tx)
+			d.save(u.Tx.Tx)
 			continue
 		}
 		budget -= u.weight(d)
-		d.ReadyAt = u.tx.Now()
+		d.ReadyAt = u.Now()
 		if err := u.enter(d, Ready, "task.ready", events.Debug, "is ready", map[string]any{}); err != nil {
 			return nil, false, err
 		}
@@ -209,16 +209,16 @@ func scanKeys(rows *store.Rows) ([]int64, error) {
 // ended returns the highest fence of the claims of an agent that its end has ended, but that the
 // backlog has yet to release; 0 if there are none.
 func (u *taskTx) ended(agent string) (int64, error) {
-	bound, _, err := u.backlog.Pending(u.tx, failChore, u.session.ID, agent)
+	bound, _, err := u.backlog.Pending(u.Tx, failChore, u.Session.ID, agent)
 	return bound, err
 }
 
 // isHolder reports whether the acting agent holds a task.
 func (u *taskTx) isHolder(task *Task) (bool, error) {
-	if !task.State.held() || task.Holder != u.actor.Name {
+	if !task.State.held() || task.Holder != u.Actor.Name {
 		return false, nil
 	}
-	ended, err := u.ended(u.actor.Name)
+	ended, err := u.ended(u.Actor.Name)
 	return task.Fence > ended, err
 }
 
@@ -226,8 +226,8 @@ func (u *taskTx) isHolder(task *Task) (bool, error) {
 // that is done: the agent may then register again. A session that does not exist is no error.
 func (t *Tasks) AwaitDeparture(ctx context.Context, session, agent string) error {
 	var id int64
-	err := t.store.Read(ctx, func(snap *store.Snapshot) error {
-		s, err := t.dir.Session(snap, session)
+	err := t.Store.Read(ctx, func(snap *store.Snapshot) error {
+		s, err := t.Directory.Session(snap, session)
 		id = s.ID
 		return err
 	})

@@ -8,7 +8,6 @@ import (
 	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
-	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/validate"
@@ -26,9 +25,9 @@ type Cancellation struct {
 // Cancel cancels an unfinished task and, with cascade, its unfinished dependents and subtasks. It
 // cancels about mostCancelled tasks in its transaction; the backlog cancels the rest. Errors:
 // fault.NotFound; fault.Precondition (TASK_FINISHED); fault.Denied (NOT_CREATOR).
-func (t *Tasks) Cancel(ctx context.Context, c identity.Caller, req idempotency.Request, id string, cascade bool, reason string) (Cancellation, error) {
+func (t *Tasks) Cancel(ctx context.Context, in work.Request, id string, cascade bool, reason string) (Cancellation, error) {
 	var out Cancellation
-	err := t.change(ctx, c, req, &out, id, func(u *taskTx, task *Task) error {
+	err := t.change(ctx, in, &out, id, func(u *taskTx, task *Task) error {
 		if err := u.directs(task, "cancel"); err != nil {
 			return err
 		}
@@ -45,7 +44,7 @@ func (t *Tasks) Cancel(ctx context.Context, c identity.Caller, req idempotency.R
 		if !cascade {
 			return nil
 		}
-		k := cascadeRun{taskTx: u, reason: reason, bound: u.tx.NextRevision(), count: mostCancelled - 1, rows: mostRows,
+		k := cascadeRun{taskTx: u, reason: reason, bound: u.NextRevision(), count: mostCancelled - 1, rows: mostRows,
 			todo: []front{{task.Created, 0}}, cancelled: func(each *Task) {
 				out.Cancelled++
 				out.Revision = max(out.Revision, each.Revision)
@@ -84,12 +83,12 @@ func (k *cascadeRun) run() error {
 			return err
 		}
 		for _, key := range keys {
-			if k.count <= 0 || k.rows <= 0 || k.tx.Changed() >= mostCascaded {
+			if k.count <= 0 || k.rows <= 0 || k.Changed() >= mostCascaded {
 				return nil
 			}
 			f.after = key
 			k.rows--
-			task, err := scan(k.tx.QueryRow(selectTask, key))
+			task, err := scan(k.QueryRow(selectTask, key))
 			if err != nil && !errors.Is(err, store.ErrNoRows) && !k.skip(Kind, key, err) {
 				return err
 			}
@@ -115,7 +114,7 @@ func (k *cascadeRun) run() error {
 // affected reads keys of dependents and parts of a front.
 func (k *cascadeRun) affected(f *front, limit int) ([]int64, error) {
 	k.rows--
-	return scanKeys(k.tx.Query(selectAffected, f.task, f.after, k.bound, limit, f.task, f.after, k.bound, limit, limit))
+	return scanKeys(k.Query(selectAffected, f.task, f.after, k.bound, limit, f.task, f.after, k.bound, limit, limit))
 }
 
 // leave leaves the rest to the backlog, and reports whether there may be one.
@@ -128,7 +127,7 @@ func (k *cascadeRun) leave() (more bool, err error) {
 		if len(keys) == 0 {
 			continue
 		}
-		k.backlog.Add(k.tx, work.Chore{Kind: cascadeChore, Session: k.session.ID, Name: k.actor.Name,
+		k.backlog.Add(k.Tx.Tx, work.Chore{Kind: cascadeChore, Session: k.Session.ID, Name: k.Actor.Name,
 			Item: f.task, Bound: k.bound, After: f.after, Text: k.reason})
 		more = true
 	}
@@ -140,7 +139,7 @@ func (k *cascadeRun) leave() (more bool, err error) {
 // dependents do not fit into it.
 func (u *taskTx) cascadeOn(c *work.Chore) (more bool, err error) {
 	if c.Name != identity.System {
-		agent, registered, err := u.dir.Find(u.tx, u.session.ID, c.Name)
+		agent, registered, err := u.Directory.Find(u.Tx, u.Session.ID, c.Name)
 		if err != nil {
 			return false, err
 		}
@@ -164,7 +163,7 @@ func (u *taskTx) cascadeOn(c *work.Chore) (more bool, err error) {
 
 // cancel cancels an unfinished task.
 func (u *taskTx) cancel(task *Task, reason string) error {
-	why := because("cancelled by "+u.actor.Name, reason)
+	why := because("cancelled by "+u.Actor.Name, reason)
 	if task.State.held() {
 		if err := u.tellLost(task, task.Holder, why); err != nil {
 			return err
@@ -176,15 +175,15 @@ func (u *taskTx) cancel(task *Task, reason string) error {
 	if err := u.enter(task, Cancelled, "task.cancelled", events.Warning, why, details); err != nil || task.Assignee == "" {
 		return err
 	}
-	return u.post.Withdraw(u.tx, u.session.ID, work.Moot{About: task.Created, Type: assignment})
+	return u.Post.Withdraw(u.Tx.Tx, u.Session.ID, work.Moot{About: task.Created, Type: assignment})
 }
 
 // Retry makes a FAILED task READY again, with all its attempts. Errors: fault.NotFound;
 // fault.Precondition (TASK_NOT_FAILED); fault.Exhausted (TOO_MANY_TASKS, TOO_MANY_QUEUES);
 // fault.Denied (NOT_CREATOR).
-func (t *Tasks) Retry(ctx context.Context, c identity.Caller, req idempotency.Request, id string) (Brief, error) {
+func (t *Tasks) Retry(ctx context.Context, in work.Request, id string) (Brief, error) {
 	var out Brief
-	err := t.change(ctx, c, req, &out, id, func(u *taskTx, task *Task) error {
+	err := t.change(ctx, in, &out, id, func(u *taskTx, task *Task) error {
 		if err := u.directs(task, "retry"); err != nil {
 			return err
 		}
@@ -241,7 +240,7 @@ func (t *Tasks) due(tx *store.Tx, key int64) error {
 // ripen ends the backoff of a READY task.
 func (u *taskTx) ripen(task *Task) error {
 	task.DueAt = time.Time{}
-	task.save(u.tx)
+	task.save(u.Tx.Tx)
 	u.wake(task)
 	return u.offer(task)
 }
@@ -252,6 +251,6 @@ func (u *taskTx) stale(task *Task) error {
 	if err := u.tellLost(task, task.Holder, why); err != nil {
 		return err
 	}
-	u.count("stale", 1)
+	u.CountOutcome(u.Tx, Kind, "stale")
 	return u.endAttempt(task, why, false, 0)
 }

@@ -77,15 +77,17 @@ func (t *Tasks) Claim(ctx context.Context, c identity.Caller, req idempotency.Re
 	var err error
 	for first := true; err == nil && (first || rest != nil && waiting == nil); first = false {
 		from := rest
-		err = t.store.Drain(ctx, func(tx *store.Tx) error {
+		err = t.Store.Drain(ctx, func(tx *store.Tx) error {
 			answer, waiting, fresh, rest = Claim{}, nil, false, nil
 			var kept keptClaim
 			var u *taskTx
 			seen, err := req.Do(tx, &kept, func() (err error) {
-				if u, err = t.begin(tx, c); err != nil {
+				b, err := t.Begin(tx, c)
+				if err != nil {
 					return err
 				}
-				if u.actor.System() {
+				u = t.within(b)
+				if u.Actor.System() {
 					return fault.AgentRequired()
 				}
 				if waiting, rest, err = u.decide(&answer, w, req, from); err != nil {
@@ -147,7 +149,7 @@ func (c *Claim) complete(q store.Querier) (err error) {
 // claimOf returns the answer with a claimed task.
 func (u *taskTx) claimOf(task *Task, resumed bool) (*Claim, error) {
 	c := &Claim{Task: task, Attempt: task.Attempts + 1, Resumed: resumed}
-	return c, c.complete(u.tx)
+	return c, c.complete(u.Tx)
 }
 
 // decide claims a task, or returns a waiter if the call is to wait. from is the search of an earlier
@@ -168,13 +170,13 @@ func (u *taskTx) decide(
 			return nil, nil, u.answer(answer, held, true)
 		}
 	}
-	gated, err := u.gated(u.actor)
+	gated, err := u.gated(u.Actor)
 	if err != nil {
 		return nil, nil, err
 	}
 	if gated == Something {
 		if from == nil {
-			if from, err = u.search(u.actor, w.Labels); err != nil {
+			if from, err = u.search(u.Actor, w.Labels); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -190,23 +192,23 @@ func (u *taskTx) decide(
 	switch {
 	case w.Wait > 0:
 		if waiting, err = u.join(w, 0, req); err == nil && rest != nil {
-			u.searches.Set(u.tx, waiting.number, rest)
+			u.searches.Set(u.Tx.Tx, waiting.number, rest)
 		}
 		return waiting, rest, err
 	case rest != nil:
 		return nil, rest, nil
 	}
-	return nil, nil, u.explainEmpty(answer, u.actor, w)
+	return nil, nil, u.explainEmpty(answer, u.Actor, w)
 }
 
 // held returns the CLAIMED task with the given labels that the acting agent has claimed first, of its
 // first mostResumed ones; nil if there is none.
 func (u *taskTx) held(labels map[string]string) (*Task, error) {
-	after, err := u.ended(u.actor.Name)
+	after, err := u.ended(u.Actor.Name)
 	if err != nil {
 		return nil, err
 	}
-	held, _, err := u.scanSound(u.tx.Query(selectHeldBetween, u.session.ID, u.actor.Name, after, int64(1<<62), mostResumed))
+	held, _, err := u.scanSound(u.Query(selectHeldBetween, u.Session.ID, u.Actor.Name, after, int64(1<<62), mostResumed))
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +221,7 @@ func (u *taskTx) held(labels map[string]string) (*Task, error) {
 
 // take claims a READY task for the caller.
 func (u *taskTx) take(answer *Claim, task *Task) error {
-	if err := u.claim(task, u.actor); err != nil {
+	if err := u.claim(task, u.Actor); err != nil {
 		return err
 	}
 	return u.answer(answer, task, false)
@@ -235,7 +237,7 @@ func (u *taskTx) answer(answer *Claim, task *Task, resumed bool) error {
 
 // claimGiven claims the given task, or waits for it.
 func (u *taskTx) claimGiven(answer *Claim, w Wish, req idempotency.Request) (*waiter, error) {
-	task, err := find(u.tx, u.session.ID, w.ID)
+	task, err := find(u.Tx, u.Session.ID, w.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -244,12 +246,12 @@ func (u *taskTx) claimGiven(answer *Claim, w Wish, req idempotency.Request) (*wa
 	} else if holds {
 		return nil, u.answer(answer, task, true)
 	}
-	gated, err := u.gated(u.actor)
+	gated, err := u.gated(u.Actor)
 	if err != nil {
 		return nil, err
 	}
 	switch {
-	case task.State.finished() || !serves(task, u.actor):
+	case task.State.finished() || !serves(task, u.Actor):
 	case task.State == Ready && task.DueAt.IsZero() && gated == Something:
 		return nil, u.take(answer, task)
 	case w.Wait > 0:
@@ -260,22 +262,22 @@ func (u *taskTx) claimGiven(answer *Claim, w Wish, req idempotency.Request) (*wa
 
 // join makes the call wait.
 func (u *taskTx) join(w Wish, given int64, req idempotency.Request) (*waiter, error) {
-	if n := len(u.waiters.Get(u.session.ID)); n >= mostWaiters {
+	if n := len(u.waiters.Get(u.Session.ID)); n >= mostWaiters {
 		e := fault.New(fault.Exhausted, "TOO_MANY_WAITS", "%d claims wait in this session, and no more may: try again later", n)
 		e.RetryAfter = time.Second
 		return nil, e
 	}
 	u.numbers++
-	k := &waiter{number: u.numbers, session: u.session.ID, agent: u.actor, wish: w, given: given, req: req, told: make(chan verdict, 1)}
+	k := &waiter{number: u.numbers, session: u.Session.ID, agent: u.Actor, wish: w, given: given, req: req, told: make(chan verdict, 1)}
 	u.enlist(k)
-	u.tx.Patient() // the call is answered when it receives a task
+	u.Patient() // the call is answered when it receives a task
 	return k, nil
 }
 
 // await waits for a task. After the wait it returns why there was none. searching says that the search
 // for a READY task has not ended.
 func (t *Tasks) await(ctx context.Context, w *waiter, searching bool) (Claim, error) {
-	timer := t.clock.NewTimer(w.wish.Wait)
+	timer := t.Clock.NewTimer(w.wish.Wait)
 	defer timer.Stop()
 	var err error
 	if searching {
@@ -294,7 +296,7 @@ func (t *Tasks) await(ctx context.Context, w *waiter, searching bool) (Claim, er
 	}
 	var empty Claim
 	var why error
-	drained := t.store.Drain(context.WithoutCancel(ctx), func(tx *store.Tx) error {
+	drained := t.Store.Drain(context.WithoutCancel(ctx), func(tx *store.Tx) error {
 		empty, why = Claim{}, nil
 		u, _, err := t.byBroker(tx, w.session)
 		if err != nil {
@@ -319,12 +321,12 @@ func (t *Tasks) await(ctx context.Context, w *waiter, searching bool) (Claim, er
 
 // unserved says why a waiter got no task.
 func (u *taskTx) unserved(w *waiter) (empty Claim, err error) {
-	u.actor = w.agent
+	u.Actor = w.agent
 	if w.given == 0 {
 		err = u.explainEmpty(&empty, w.agent, w.wish)
 		return empty, err
 	}
-	task, err := scan(u.tx.QueryRow(selectTask, w.given))
+	task, err := scan(u.QueryRow(selectTask, w.given))
 	if errors.Is(err, store.ErrNoRows) { // retention has removed it
 		return empty, work.Missing(Kind, w.wish.ID)
 	}
@@ -337,7 +339,7 @@ func (u *taskTx) unserved(w *waiter) (empty Claim, err error) {
 // lookOn continues the search of a claim that waits.
 func (t *Tasks) lookOn(ctx context.Context, w *waiter) error {
 	for more := true; more && ctx.Err() == nil; {
-		err := t.store.Drain(context.WithoutCancel(ctx), func(tx *store.Tx) error {
+		err := t.Store.Drain(context.WithoutCancel(ctx), func(tx *store.Tx) error {
 			more = false
 			if _, searching := t.searches.Find(w.number); !searching {
 				return nil
@@ -371,7 +373,7 @@ func (t *Tasks) verdict(ctx context.Context, w *waiter, v verdict) (Claim, error
 
 // giveBack returns a task to READY that a cancelled call received. No attempt counts.
 func (t *Tasks) giveBack(req idempotency.Request, granted *Task) {
-	err := t.store.Drain(context.Background(), func(tx *store.Tx) error {
+	err := t.Store.Drain(context.Background(), func(tx *store.Tx) error {
 		u, closed, err := t.byBroker(tx, granted.Session)
 		if err != nil || closed {
 			return err
@@ -392,7 +394,7 @@ func (t *Tasks) giveBack(req idempotency.Request, granted *Task) {
 		return u.release(task, "the call that claimed it was cancelled")
 	})
 	if err != nil {
-		t.zap.Warn("a cancelled call could not release its task", zap.String("task", granted.ID), zap.Error(err))
+		t.Log.Warn("a cancelled call could not release its task", zap.String("task", granted.ID), zap.Error(err))
 	}
 }
 
@@ -413,7 +415,7 @@ func (u *taskTx) explainEmpty(answer *Claim, a directory.Agent, w Wish) error {
 	}
 	for _, id := range ids[:min(len(ids), searchRows)] {
 		var due time.Time
-		err := u.tx.QueryRow(nextDelayed, id).Scan(&due)
+		err := u.QueryRow(nextDelayed, id).Scan(&due)
 		if err != nil && !errors.Is(err, store.ErrNoRows) {
 			return err
 		}
@@ -424,7 +426,7 @@ func (u *taskTx) explainEmpty(answer *Claim, a directory.Agent, w Wish) error {
 	if answer.Empty == Delayed {
 		return nil
 	}
-	err = u.tx.QueryRow(anyReady, u.session.ID).Scan(new(int))
+	err = u.QueryRow(anyReady, u.Session.ID).Scan(new(int))
 	switch {
 	case err == nil:
 		answer.Empty = NoMatch
@@ -439,10 +441,10 @@ func (u *taskTx) refuse(task *Task) error {
 	switch {
 	case task.State.finished():
 		return unavailable(task, "")
-	case !serves(task, u.actor):
-		return notYours(task, u.actor)
+	case !serves(task, u.Actor):
+		return notYours(task, u.Actor)
 	case task.State == Waiting:
-		needs, err := task.relate(u.tx)
+		needs, err := task.relate(u.Tx)
 		if err != nil {
 			return err
 		}
@@ -454,12 +456,12 @@ func (u *taskTx) refuse(task *Task) error {
 		}
 		return unavailable(task, stops)
 	}
-	gated, err := u.gated(u.actor)
+	gated, err := u.gated(u.Actor)
 	switch {
 	case err != nil:
 		return err
 	case gated == Halted:
-		return errHalted(u.actor.Name)
+		return errHalted(u.Actor.Name)
 	case gated == Draining:
 		return fault.New(fault.Precondition, "DRAINING", "an operator drains the broker, which gives out no tasks")
 	}

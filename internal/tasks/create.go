@@ -11,9 +11,6 @@ import (
 
 	"brokerd/internal/directory"
 	"brokerd/internal/fault"
-	"brokerd/internal/idempotency"
-	"brokerd/internal/identity"
-	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
 
@@ -44,22 +41,15 @@ type Created struct {
 // Create creates tasks, all or none. Errors: fault.NotFound for a dependency, parent or assignee
 // that does not exist, fault.Invalid (TASK_CYCLE), fault.Exists (TASK_EXISTS), fault.Exhausted
 // (TOO_MANY_TASKS, TOO_MANY_QUEUES).
-func (t *Tasks) Create(ctx context.Context, c identity.Caller, req idempotency.Request, all []Draft) (Created, error) {
+func (t *Tasks) Create(ctx context.Context, in work.Request, all []Draft) (Created, error) {
 	var out Created
 	if slices.ContainsFunc(all, func(n Draft) bool { return n.Assignee != "" }) {
-		if err := t.post.Admit(ctx, c); err != nil {
+		if err := t.Admit(ctx); err != nil {
 			return out, err
 		}
 	}
-	err := t.store.Write(ctx, func(tx *store.Tx) error {
-		_, err := req.Do(tx, &out, func() (err error) {
-			u, err := t.begin(tx, c)
-			if err != nil {
-				return err
-			}
-			out, err = u.create(all)
-			return err
-		})
+	_, err := t.Once(ctx, t.Store.Write, in, &out, func(tx *work.Tx) (err error) {
+		out, err = t.within(tx).create(all)
 		return err
 	})
 	if err != nil {
@@ -119,7 +109,6 @@ func (u *taskTx) create(all []Draft) (Created, error) {
 		out.Revision = max(out.Revision, task.Revision)
 		out.Tasks = append(out.Tasks, task.brief())
 	}
-	u.count("created", len(all))
 	return out, nil
 }
 
@@ -136,7 +125,7 @@ func (u *taskTx) plan(all []Draft) (*plan, error) {
 			return nil, fault.Field(field(i, "id"), "%q is the id of an earlier task of this call; choose another", id)
 		}
 		p.byID[id] = i
-		old, err := lookup(u.tx, u.session.ID, id)
+		old, err := lookup(u.Tx, u.Session.ID, id)
 		if err != nil {
 			return nil, err
 		}
@@ -165,9 +154,9 @@ func (u *taskTx) plan(all []Draft) (*plan, error) {
 			}
 		}
 		if n.Assignee != "" {
-			_, registered, err := u.dir.Find(u.tx, u.session.ID, n.Assignee)
+			_, registered, err := u.Directory.Find(u.Tx, u.Session.ID, n.Assignee)
 			if err == nil && !registered {
-				err = work.UnknownAgent(u.tx, u.dir, u.session.ID, n.Assignee)
+				err = work.UnknownAgent(u.Tx, u.Directory, u.Session.ID, n.Assignee)
 			}
 			if err != nil {
 				return nil, err
@@ -184,7 +173,7 @@ func (u *taskTx) resolve(p *plan, field, id string) (need, error) {
 	if i, ok := p.byID[id]; ok {
 		return need{index: i}, nil
 	}
-	old, err := lookup(u.tx, u.session.ID, id)
+	old, err := lookup(u.Tx, u.Session.ID, id)
 	if err != nil {
 		return need{}, err
 	}
@@ -272,7 +261,7 @@ func (p *plan) missing(i int) int {
 
 // capacity refuses more unfinished tasks than a session can have.
 func (u *taskTx) capacity(more int) error {
-	n := u.unfinished.Get(u.session.ID)
+	n := u.unfinished.Get(u.Session.ID)
 	if n+more <= mostUnfinished {
 		return nil
 	}
@@ -290,7 +279,7 @@ func (u *taskTx) warn(p *plan) ([]string, error) {
 	for i := range p.all {
 		if role := p.all[i].Role; role != "" && !seen[role] {
 			seen[role] = true
-			crew, err := u.dir.Matching(u.tx, u.session.ID, directory.Selection{Role: role})
+			crew, err := u.Directory.Matching(u.Tx, u.Session.ID, directory.Selection{Role: role})
 			if err != nil {
 				return nil, err
 			}
@@ -311,9 +300,9 @@ func (u *taskTx) warn(p *plan) ([]string, error) {
 // insert creates a task without its references.
 func (u *taskTx) insert(n *Draft, missing, needs int) (*Task, error) {
 	task := &Task{
-		Session: u.session.ID, ID: n.ID, Title: n.Title, Labels: n.Labels, Priority: n.Priority, Role: n.Role,
-		Assignee: n.Assignee, Capabilities: n.Capabilities, MaxAttempts: n.MaxAttempts, StaleAfter: u.session.StaleAfter,
-		Creator: u.actor.Name, CreatorRole: u.actor.Role, State: Ready, Missing: missing, CreatedAt: u.tx.Now(),
+		Session: u.Session.ID, ID: n.ID, Title: n.Title, Labels: n.Labels, Priority: n.Priority, Role: n.Role,
+		Assignee: n.Assignee, Capabilities: n.Capabilities, MaxAttempts: n.MaxAttempts, StaleAfter: u.Session.StaleAfter,
+		Creator: u.Actor.Name, CreatorRole: u.Actor.Role, State: Ready, Missing: missing, CreatedAt: u.Now(),
 		Description: n.Description, Artifacts: n.Artifacts,
 		texts: n.Description != "" || len(n.Artifacts) > 0, needs: needs,
 	}
@@ -323,7 +312,7 @@ func (u *taskTx) insert(n *Draft, missing, needs int) (*Task, error) {
 	if missing > 0 {
 		task.State = Waiting
 	} else {
-		task.ReadyAt = u.tx.Now()
+		task.ReadyAt = u.Now()
 	}
 	if task.ID == "" {
 		var err error
@@ -347,23 +336,24 @@ func (u *taskTx) insert(n *Draft, missing, needs int) (*Task, error) {
 		return nil, err
 	}
 	u.addUnfinished(1)
-	u.tx.Exec(insertTask, task.Created, task.Session, task.ID, task.Title, toJSON(len(task.Labels), task.Labels),
+	u.CountOutcome(u.Tx, Kind, "created")
+	u.Exec(insertTask, task.Created, task.Session, task.ID, task.Title, toJSON(len(task.Labels), task.Labels),
 		10-task.Priority, orNull(task.Role), orNull(task.Assignee), toJSON(len(task.Capabilities), task.Capabilities), nil,
 		task.MaxAttempts, task.StaleAfter, task.Creator, orNull(task.CreatorRole), task.queue, task.texts, task.needs, int64(task.State),
 		task.Revision, task.Entered, task.Missing, task.CreatedAt, task.ReadyAt)
 	if task.texts {
-		u.tx.Exec(insertTexts, task.Created, orNull(n.Description), toJSON(len(n.Artifacts), n.Artifacts))
+		u.Exec(insertTexts, task.Created, orNull(n.Description), toJSON(len(n.Artifacts), n.Artifacts))
 	}
-	task.relabel(u.tx)
+	task.relabel(u.Tx.Tx)
 	return task, nil
 }
 
 // stamp returns an id that is not in use. The number is that of the revision that creates the task,
 // unless a creator has chosen that id.
 func (u *taskTx) stamp() (string, error) {
-	for next := u.tx.NextRevision() + 1; ; next = u.tx.NextRevision() + 1 {
+	for next := u.NextRevision() + 1; ; next = u.NextRevision() + 1 {
 		id := work.ID("t", next)
-		old, err := lookup(u.tx, u.session.ID, id)
+		old, err := lookup(u.Tx, u.Session.ID, id)
 		if old == nil || err != nil {
 			return id, err
 		}
@@ -379,11 +369,11 @@ func (u *taskTx) connect(p *plan, made []*Task, i int) {
 		return made[n.index].Created
 	}
 	for k, n := range p.needs[i] {
-		u.tx.Exec(insertDependency, made[i].Created, k, at(n))
+		u.Exec(insertDependency, made[i].Created, k, at(n))
 	}
 	if parent := p.parents[i]; !parent.none() {
 		made[i].Parent = at(parent)
-		u.tx.Exec(updateParent, made[i].Parent, made[i].Created)
+		u.Exec(updateParent, made[i].Parent, made[i].Created)
 	}
 }
 

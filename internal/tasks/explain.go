@@ -7,6 +7,7 @@ import (
 	"brokerd/internal/directory"
 	"brokerd/internal/finding"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 const (
@@ -25,7 +26,7 @@ func (t *Tasks) Explain(q store.Querier, about finding.Question) ([]finding.Find
 	case finding.Task:
 		var task *Task
 		if task, err = find(q, about.Session, about.Name); err == nil {
-			err = e.task(task)
+			err = e.all([]*Task{task})
 		}
 	case finding.Agent:
 		err = e.agent()
@@ -54,41 +55,33 @@ func (e *explainer) agent() error {
 	if err != nil {
 		return err
 	}
-	for _, task := range held {
-		if err := e.task(task); err != nil {
-			return err
-		}
-	}
-	return nil
+	return e.all(held)
 }
 
 // everything explains the tasks that do not proceed by themselves.
 func (e *explainer) everything() error {
 	for _, state := range []State{Failed, Waiting, Ready, Claimed, Blocked} {
 		some, err := scanAll(e.q.Query(selectStuck, e.about.Session, int64(state), mostScanned))
+		if err == nil {
+			err = e.all(some)
+		}
 		if err != nil {
 			return err
-		}
-		n := 0
-		for _, task := range some {
-			before := len(e.found)
-			if err := e.task(task); err != nil {
-				return err
-			}
-			if e.found[before].Severity == finding.Info {
-				e.found = e.found[:before]
-			} else if n++; n == mostExplained {
-				break
-			}
 		}
 	}
 	return nil
 }
 
-// task explains one task: one finding.
-func (e *explainer) task(task *Task) error {
-	f := finding.Finding{Severity: finding.Info, Subject: "task " + task.ID, Since: task.CreatedAt}
-	var err error
+// all explains tasks, of which it adds mostExplained findings.
+func (e *explainer) all(tasks []*Task) error {
+	found, err := work.Findings(&e.about, tasks, mostExplained, func(*Task) bool { return true }, e.task)
+	e.found = append(e.found, found...)
+	return err
+}
+
+// task explains one task.
+func (e *explainer) task(task *Task) (f finding.Finding, err error) {
+	f = finding.Finding{Severity: finding.Info, Subject: "task " + task.ID, Since: task.CreatedAt}
 	switch task.State {
 	case Waiting:
 		err = e.waiting(&f, task)
@@ -106,10 +99,7 @@ func (e *explainer) task(task *Task) error {
 		f.Since, f.Summary = task.FinishedAt, "it is done, completed by "+task.Holder
 		f.Commands = []finding.Command{{"task", "get", task.ID}}
 	}
-	if err == nil {
-		e.found = append(e.found, f)
-	}
-	return err
+	return f, err
 }
 
 // waiting explains a task with the dependency that stops it.
@@ -156,7 +146,7 @@ func (e *explainer) ready(f *finding.Finding, task *Task) error {
 	}
 	if e.crew == nil {
 		var err error
-		if e.crew, err = e.dir.Matching(e.q, e.about.Session, directory.Selection{}); err != nil {
+		if e.crew, err = e.Directory.Matching(e.q, e.about.Session, directory.Selection{}); err != nil {
 			return err
 		}
 	}
@@ -208,7 +198,7 @@ func needed(task *Task) string {
 
 // held explains a task that an agent holds.
 func (e *explainer) held(f *finding.Finding, task *Task) error {
-	holder, registered, err := e.dir.Find(e.q, e.about.Session, task.Holder)
+	holder, registered, err := e.Directory.Find(e.q, e.about.Session, task.Holder)
 	if err != nil {
 		return err
 	}

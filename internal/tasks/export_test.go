@@ -15,7 +15,7 @@ type Witness interface{ Made(t *Tasks) }
 // ToldWitnesses has all clocks told that are a Witness. It is for TestMain.
 func ToldWitnesses() {
 	made = func(t *Tasks) {
-		if w, ok := t.clock.(Witness); ok {
+		if w, ok := t.Clock.(Witness); ok {
 			w.Made(t)
 		}
 	}
@@ -27,7 +27,7 @@ const mostCompared = 10_000
 // Compare compares what the writer keeps in memory with the tables. It returns what differs, the
 // request ids of the claims on the lists, and how many searches have not ended.
 func (t *Tasks) Compare(ctx context.Context) (wrong, listed []string, searches int, err error) {
-	err = t.store.Write(ctx, func(tx *store.Tx) error {
+	err = t.Store.Write(ctx, func(tx *store.Tx) error {
 		c := comparison{Tasks: t, tx: tx, budget: mostCompared}
 		if err := c.run(); err != nil {
 			return err
@@ -97,7 +97,7 @@ func (c *comparison) run() error {
 
 // waiter compares a waiter with its agent, and with the tasks that are READY.
 func (c *comparison) waiter(u *taskTx, w *waiter, searching bool) error {
-	agent, found, err := c.dir.Find(c.tx, w.session, w.agent.Name)
+	agent, found, err := c.Directory.Find(c.tx, w.session, w.agent.Name)
 	if err != nil {
 		return err
 	}

@@ -10,9 +10,6 @@ import (
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
-	"brokerd/internal/idempotency"
-	"brokerd/internal/identity"
-	"brokerd/internal/store"
 	"brokerd/internal/validate"
 	"brokerd/internal/work"
 )
@@ -51,9 +48,9 @@ type Updated struct {
 
 // Update changes a task. Errors: fault.NotFound; fault.Precondition (TASK_LOST, TASK_NOT_BLOCKED,
 // TASK_BLOCKED, TASK_FINISHED); fault.Denied (NOT_CREATOR).
-func (t *Tasks) Update(ctx context.Context, c identity.Caller, req idempotency.Request, id string, ch Change) (Updated, error) {
+func (t *Tasks) Update(ctx context.Context, in work.Request, id string, ch Change) (Updated, error) {
 	var out Updated
-	err := t.change(ctx, c, req, &out, id, func(u *taskTx, task *Task) error {
+	err := t.change(ctx, in, &out, id, func(u *taskTx, task *Task) error {
 		if ch.describes() {
 			if err := u.directs(task, "describe"); err != nil {
 				return err
@@ -89,21 +86,14 @@ func (t *Tasks) Update(ctx context.Context, c identity.Caller, req idempotency.R
 	return out, err
 }
 
-// change runs one change of a task and keeps its answer.
-func (t *Tasks) change(ctx context.Context, c identity.Caller, req idempotency.Request, answer any, id string, fn func(u *taskTx, task *Task) error) error {
-	err := t.store.Drain(ctx, func(tx *store.Tx) error {
-		_, err := req.Do(tx, answer, func() error {
-			u, err := t.begin(tx, c)
-			if err != nil {
-				return err
-			}
-			task, err := find(tx, u.session.ID, id)
-			if err != nil {
-				return err
-			}
-			return fn(u, task)
-		})
-		return err
+// change makes one change of a task and keeps its answer.
+func (t *Tasks) change(ctx context.Context, in work.Request, answer any, id string, fn func(u *taskTx, task *Task) error) error {
+	_, err := t.Once(ctx, t.Store.Drain, in, answer, func(tx *work.Tx) error {
+		task, err := find(tx, tx.Session.ID, id)
+		if err != nil {
+			return err
+		}
+		return fn(t.within(tx), task)
 	})
 	if err != nil {
 		return fmt.Errorf("change task: %w", err)
@@ -122,7 +112,7 @@ func (u *taskTx) report(task *Task, ch *Change) error {
 		task.Note = *ch.Note
 		details["note"] = task.Note
 	}
-	task.UpdatedAt = u.tx.Now()
+	task.UpdatedAt = u.Now()
 	switch {
 	case ch.Block != nil:
 		return u.block(task, *ch.Block, details)
@@ -133,7 +123,7 @@ func (u *taskTx) report(task *Task, ch *Change) error {
 		u.startStale(task)
 	}
 	if len(details) == 0 {
-		u.tx.Exec(updateLiveness, task.UpdatedAt, task.DueAt, task.Created)
+		u.Exec(updateLiveness, task.UpdatedAt, task.DueAt, task.Created)
 		return nil
 	}
 	summary := fmt.Sprintf("is at %d %%", int(task.Progress*100))
@@ -144,7 +134,7 @@ func (u *taskTx) report(task *Task, ch *Change) error {
 	if task.Revision, err = u.append(task, "task.progress", events.Debug, summary, details); err != nil {
 		return err
 	}
-	task.save(u.tx)
+	task.save(u.Tx.Tx)
 	return nil
 }
 
@@ -152,7 +142,7 @@ func (u *taskTx) report(task *Task, ch *Change) error {
 func (u *taskTx) block(task *Task, reason string, details map[string]any) error {
 	details["agent"], details["reason"] = task.Holder, reason
 	if task.State == Claimed {
-		task.BlockedAt = u.tx.Now()
+		task.BlockedAt = u.Now()
 	}
 	task.Reason, task.DueAt, task.Unblocked = reason, time.Time{}, false
 	return u.enter(task, Blocked, "task.blocked", events.Warning, "is blocked: "+finding.Clip(reason), details)
@@ -166,7 +156,7 @@ func (u *taskTx) unblocks(task *Task) error {
 	if u.stops == nil {
 		return nil
 	}
-	ids, err := u.stops.Stopping(u.tx, u.session.ID, task.ID, mostNamed)
+	ids, err := u.stops.Stopping(u.Tx, u.Session.ID, task.ID, mostNamed)
 	if err != nil || len(ids) == 0 {
 		return err
 	}
@@ -180,9 +170,9 @@ func (u *taskTx) unblocks(task *Task) error {
 
 // unblock makes a BLOCKED task CLAIMED again.
 func (u *taskTx) unblock(task *Task, details map[string]any) error {
-	details["agent"], details["blocked_seconds"] = task.Holder, u.tx.Now().Sub(task.BlockedAt).Seconds()
+	details["agent"], details["blocked_seconds"] = task.Holder, u.Now().Sub(task.BlockedAt).Seconds()
 	task.Reason, task.BlockedAt, task.Unblocked = "", time.Time{}, true
-	task.UpdatedAt = u.tx.Now()
+	task.UpdatedAt = u.Now()
 	u.startStale(task)
 	return u.enter(task, Claimed, "task.unblocked", 0, "is no longer blocked", details)
 }
@@ -218,11 +208,11 @@ func (u *taskTx) describe(task *Task, ch *Change) error {
 	if task.Revision, err = u.append(task, "task.changed", 0, "was changed: "+task.Title, details); err != nil {
 		return err
 	}
-	u.tx.Exec(updateDescription, task.Title, toJSON(len(task.Labels), task.Labels), 10-task.Priority, task.Revision, task.Created)
+	u.Exec(updateDescription, task.Title, toJSON(len(task.Labels), task.Labels), 10-task.Priority, task.Revision, task.Created)
 	if ch.Description != nil {
-		task.putText(u.tx, putDescription, *ch.Description)
+		task.putText(u.Tx.Tx, putDescription, *ch.Description)
 	}
-	task.relabel(u.tx)
+	task.relabel(u.Tx.Tx)
 	if len(ch.SetLabels) > 0 && task.State == Ready {
 		return u.offer(task) // a waiter may want it now
 	}
@@ -238,23 +228,23 @@ type Completed struct {
 
 // Complete finishes a task of the caller, and makes READY the tasks that waited for it alone.
 // Errors: fault.NotFound; fault.Precondition (TASK_LOST).
-func (t *Tasks) Complete(ctx context.Context, c identity.Caller, req idempotency.Request, id string, fence int64, result string, artifacts []string) (Completed, error) {
+func (t *Tasks) Complete(ctx context.Context, in work.Request, id string, fence int64, result string, artifacts []string) (Completed, error) {
 	var out Completed
-	err := t.change(ctx, c, req, &out, id, func(u *taskTx, task *Task) error {
-		if task.State == Done && task.Holder == u.actor.Name && (fence == 0 || fence == task.Fence) {
+	err := t.change(ctx, in, &out, id, func(u *taskTx, task *Task) error {
+		if task.State == Done && task.Holder == u.Actor.Name && (fence == 0 || fence == task.Fence) {
 			out.Task, out.Unchanged = task.brief(), true
 			return nil
 		}
 		if err := u.holds(task, fence); err != nil {
 			return err
 		}
-		details := map[string]any{"agent": task.Holder, "attempt": task.Attempts + 1, "seconds": u.tx.Now().Sub(task.ClaimedAt).Seconds()}
+		details := map[string]any{"agent": task.Holder, "attempt": task.Attempts + 1, "seconds": u.Now().Sub(task.ClaimedAt).Seconds()}
 		task.Progress, task.Reason, task.BlockedAt, task.DueAt, task.Unblocked = 1, "", time.Time{}, time.Time{}, false
 		if err := u.enter(task, Done, "task.completed", 0, "completed by "+task.Holder, details); err != nil {
 			return err
 		}
 		if result != "" || len(artifacts) > 0 {
-			task.putText(u.tx, putResult, orNull(result), toJSON(len(artifacts), artifacts))
+			task.putText(u.Tx.Tx, putResult, orNull(result), toJSON(len(artifacts), artifacts))
 		}
 		payload := map[string]any{"task_id": task.ID, "title": task.Title, "agent": task.Holder, "result": result}
 		if len(artifacts) > 0 {
@@ -269,7 +259,7 @@ func (t *Tasks) Complete(ctx context.Context, c identity.Caller, req idempotency
 			return err
 		}
 		for _, hook := range u.done {
-			if err := hook(u.tx, u.session.ID, task.ID); err != nil {
+			if err := hook(u.Tx.Tx, u.Session.ID, task.ID); err != nil {
 				return err
 			}
 		}
@@ -287,9 +277,9 @@ type Ended struct {
 
 // Fail ends the attempt of the caller as failed; the task returns to READY after a backoff, or
 // becomes FAILED. Errors: fault.NotFound; fault.Precondition (TASK_LOST).
-func (t *Tasks) Fail(ctx context.Context, c identity.Caller, req idempotency.Request, id string, fence int64, why string, fatal bool) (Ended, error) {
+func (t *Tasks) Fail(ctx context.Context, in work.Request, id string, fence int64, why string, fatal bool) (Ended, error) {
 	var out Ended
-	err := t.change(ctx, c, req, &out, id, func(u *taskTx, task *Task) error {
+	err := t.change(ctx, in, &out, id, func(u *taskTx, task *Task) error {
 		if err := u.holds(task, fence); err != nil {
 			return err
 		}
@@ -308,14 +298,14 @@ func (t *Tasks) Fail(ctx context.Context, c identity.Caller, req idempotency.Req
 // Release returns a task of the caller to READY; no attempt counts. With decline, the assignee of an
 // unfinished task refuses it. Errors: fault.NotFound; fault.Precondition (TASK_LOST, TASK_FINISHED);
 // fault.Denied (NOT_ASSIGNEE); fault.Exhausted (TOO_MANY_QUEUES) for a decline.
-func (t *Tasks) Release(ctx context.Context, c identity.Caller, req idempotency.Request, id string, fence int64, decline bool, reason string) (Brief, error) {
+func (t *Tasks) Release(ctx context.Context, in work.Request, id string, fence int64, decline bool, reason string) (Brief, error) {
 	var out Brief
-	err := t.change(ctx, c, req, &out, id, func(u *taskTx, task *Task) error {
+	err := t.change(ctx, in, &out, id, func(u *taskTx, task *Task) error {
 		var err error
 		switch {
 		case decline:
 			err = u.decline(task, fence, reason)
-		case u.actor.System() && task.State.held():
+		case u.Actor.System() && task.State.held():
 			err = u.revoke(task, reason)
 		default:
 			if err = u.holds(task, fence); err == nil {
@@ -330,7 +320,7 @@ func (t *Tasks) Release(ctx context.Context, c identity.Caller, req idempotency.
 
 // release returns a held task to READY.
 func (u *taskTx) release(task *Task, reason string) error {
-	u.count("released", 1)
+	u.CountOutcome(u.Tx, Kind, "released")
 	return u.reopen(task, time.Time{}, "task.released", 0, because("released by "+task.Holder, reason),
 		map[string]any{"agent": task.Holder, "reason": reason})
 }
@@ -338,7 +328,7 @@ func (u *taskTx) release(task *Task, reason string) error {
 // revoke releases a task in place of its holder, which gets a notice.
 func (u *taskTx) revoke(task *Task, reason string) error {
 	holder := task.Holder
-	if err := u.tellLost(task, holder, because("released by "+u.actor.Name, reason)); err != nil {
+	if err := u.tellLost(task, holder, because("released by "+u.Actor.Name, reason)); err != nil {
 		return err
 	}
 	return u.release(task, reason)
@@ -355,20 +345,20 @@ func (u *taskTx) decline(task *Task, fence int64, reason string) error {
 	if task.State.finished() {
 		return fault.New(fault.Precondition, "TASK_FINISHED", "task %q is %s; it can no longer be declined", task.ID, task.State)
 	}
-	if task.Assignee != u.actor.Name {
+	if task.Assignee != u.Actor.Name {
 		says := "it has no assignee"
 		if task.Assignee != "" {
 			says = "it is assigned to " + task.Assignee
 		}
-		return fault.New(fault.Denied, "NOT_ASSIGNEE", "%s cannot decline task %q: %s", u.actor.Name, task.ID, says)
+		return fault.New(fault.Denied, "NOT_ASSIGNEE", "%s cannot decline task %q: %s", u.Actor.Name, task.ID, says)
 	}
 	if task.State.held() {
 		if err := u.holds(task, fence); err != nil {
 			return err
 		}
 	}
-	err := u.withinQueues(func() error { return u.unassign(task, "declined by "+u.actor.Name, reason) })
-	if err != nil || !task.State.held() || task.Holder != u.actor.Name {
+	err := u.withinQueues(func() error { return u.unassign(task, "declined by "+u.Actor.Name, reason) })
+	if err != nil || !task.State.held() || task.Holder != u.Actor.Name {
 		return err
 	}
 	return u.release(task, reason)
@@ -382,10 +372,10 @@ func (u *taskTx) unassign(task *Task, verb, reason string) error {
 	if err != nil {
 		return err
 	}
-	if err = u.post.Withdraw(u.tx, u.session.ID, work.Moot{About: task.Created, Type: assignment}); err != nil {
+	if err = u.Post.Withdraw(u.Tx.Tx, u.Session.ID, work.Moot{About: task.Created, Type: assignment}); err != nil {
 		return err
 	}
-	u.count("declined", 1)
+	u.CountOutcome(u.Tx, Kind, "declined")
 	err = u.tell(task, task.Creator, "task_rejected", because("task "+task.ID+" was "+verb, reason), map[string]any{
 		"task_id": task.ID, "title": task.Title, "agent": former, "reason": reason,
 	})
@@ -396,7 +386,7 @@ func (u *taskTx) unassign(task *Task, verb, reason string) error {
 	if err != nil {
 		return err
 	}
-	task.save(u.tx)
+	task.save(u.Tx.Tx)
 	if task.State != Ready {
 		return nil
 	}

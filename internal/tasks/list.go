@@ -28,8 +28,8 @@ type Full struct {
 // and, with full, no object carries the id.
 func (t *Tasks) Get(ctx context.Context, c identity.Caller, id string, full bool) (Full, error) {
 	var f Full
-	err := t.store.Read(ctx, func(snap *store.Snapshot) error {
-		s, err := t.dir.Session(snap, c.Session)
+	err := t.Store.Read(ctx, func(snap *store.Snapshot) error {
+		s, err := t.Directory.Session(snap, c.Session)
 		if err != nil {
 			return err
 		}
@@ -108,13 +108,13 @@ type Page struct {
 // filters that match few of them it can have fewer tasks than the limit, or none, and yet a next page.
 // Errors: fault.NotFound for a parent.
 func (t *Tasks) List(ctx context.Context, c identity.Caller, sel Selection) (Page, error) {
-	if err := t.store.CheckResume(sel.From); err != nil {
+	if err := t.Store.CheckResume(sel.From); err != nil {
 		return Page{}, err
 	}
 	var p Page
-	err := t.store.ReadPage(ctx, func(snap *store.Snapshot) error {
+	err := t.Store.ReadPage(ctx, func(snap *store.Snapshot) error {
 		p = Page{Revision: snap.Revision()}
-		s, err := t.dir.Session(snap, c.Session)
+		s, err := t.Directory.Session(snap, c.Session)
 		if err != nil {
 			return err
 		}
@@ -252,13 +252,13 @@ func (t *Task) size() int {
 // them. It reads about mostRead rows: with several labels it may miss tasks behind these. Errors: fault.Precondition without a registered agent.
 func (t *Tasks) Claimable(ctx context.Context, c identity.Caller, labels map[string]string, limit int) (Page, error) {
 	var p Page
-	err := t.store.ReadPage(ctx, func(snap *store.Snapshot) error {
+	err := t.Store.ReadPage(ctx, func(snap *store.Snapshot) error {
 		p = Page{Revision: snap.Revision()}
-		session, err := t.dir.Session(snap, c.Session)
+		session, err := t.Directory.Session(snap, c.Session)
 		if err != nil {
 			return err
 		}
-		a, err := t.dir.Acting(snap, session.ID, c)
+		a, err := t.Directory.Acting(snap, session.ID, c)
 		if err != nil || a.System() {
 			return err
 		}

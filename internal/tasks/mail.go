@@ -15,7 +15,7 @@ func (u *taskTx) assign(task *Task) error {
 	if task.Assignee == "" || task.Assignee == task.Creator {
 		return nil
 	}
-	if err := task.fill(u.tx); err != nil {
+	if err := task.fill(u.Tx); err != nil {
 		return err
 	}
 	details := map[string]any{"task_id": task.ID, "title": task.Title, "description": task.Description}
@@ -30,11 +30,11 @@ func (u *taskTx) assign(task *Task) error {
 		return err
 	}
 	// A creator that has deregistered cannot send.
-	from, _, err := u.dir.Find(u.tx, u.session.ID, task.Creator)
+	from, _, err := u.Directory.Find(u.Tx, u.Session.ID, task.Creator)
 	if err != nil {
 		return err
 	}
-	_, err = u.post.Post(u.tx, u.session.ID, work.Letter{
+	_, err = u.Post.Post(u.Tx.Tx, u.Session.ID, work.Letter{
 		From: from, To: []string{task.Assignee}, Type: assignment, Subject: task.Title, Body: task.Description, Payload: payload,
 		Task: task.ID, Priority: task.Priority, Artifacts: task.Artifacts, About: task.Created,
 	})
@@ -43,14 +43,14 @@ func (u *taskTx) assign(task *Task) error {
 
 // tell sends an agent a notice about a task, unless the agent itself has caused it.
 func (u *taskTx) tell(task *Task, agent, kind, subject string, details map[string]any) error {
-	if agent == "" || agent == identity.System || agent == u.actor.Name {
+	if agent == "" || agent == identity.System || agent == u.Actor.Name {
 		return nil
 	}
 	payload, err := marshal(details)
 	if err != nil {
 		return err
 	}
-	return u.post.Notify(u.tx, u.session.ID, work.Notice{
+	return u.Post.Notify(u.Tx.Tx, u.Session.ID, work.Notice{
 		Agent: agent, Type: kind, Subject: subject, Payload: payload, Task: task.ID, About: task.Created,
 	})
 }

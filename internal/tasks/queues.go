@@ -101,19 +101,19 @@ func readQueues(q store.Querier, session int64, skip func(key int64, err error) 
 
 // knownQueues returns the queues of the session, which it reads if the writer does not have them in memory.
 func (u *taskTx) knownQueues() (*sessionQueues, error) {
-	if known, ok := u.queues.Find(u.session.ID); ok {
+	if known, ok := u.queues.Find(u.Session.ID); ok {
 		return known, nil
 	}
 	skip := func(key int64, err error) bool { return u.skip("queue of tasks", key, err) }
-	read, err := readQueues(u.tx, u.session.ID, skip)
+	read, err := readQueues(u.Tx, u.Session.ID, skip)
 	if err != nil {
 		return nil, err
 	}
 	all := &sessionQueues{}
 	for key, k := range read {
-		all.Set(u.tx, key, k)
+		all.Set(u.Tx.Tx, key, k)
 	}
-	u.queues.Set(u.tx, u.session.ID, all)
+	u.queues.Set(u.Tx.Tx, u.Session.ID, all)
 	return all, nil
 }
 
@@ -127,9 +127,9 @@ func (u *taskTx) queueFor(task *Task) (int64, error) {
 	if k, ok := all.Find(key); ok {
 		return k.id, nil
 	}
-	k := queue{id: u.tx.NextRevision(), assignee: task.Assignee, role: task.Role, capabilities: task.Capabilities}
-	u.tx.Exec(insertQueue, k.id, u.session.ID, key.assignee, key.role, key.capabilities)
-	all.Set(u.tx, key, k)
+	k := queue{id: u.NextRevision(), assignee: task.Assignee, role: task.Role, capabilities: task.Capabilities}
+	u.Exec(insertQueue, k.id, u.Session.ID, key.assignee, key.role, key.capabilities)
+	all.Set(u.Tx.Tx, key, k)
 	return k.id, nil
 }
 
@@ -153,7 +153,7 @@ func (u *taskTx) withinQueues(change func() error) error {
 
 // leaveQueue removes a queue that a task has left, if it was the last unfinished one.
 func (u *taskTx) leaveQueue(id int64, key queueKey) error {
-	err := u.tx.QueryRow(existsInQueue, id).Scan(new(int))
+	err := u.QueryRow(existsInQueue, id).Scan(new(int))
 	if !errors.Is(err, store.ErrNoRows) {
 		return err
 	}
@@ -161,9 +161,9 @@ func (u *taskTx) leaveQueue(id int64, key queueKey) error {
 	if err != nil {
 		return err
 	}
-	u.tx.Exec(deleteQueue, id)
+	u.Exec(deleteQueue, id)
 	if k, ok := all.Find(key); ok && k.id == id {
-		all.Delete(u.tx, key)
+		all.Delete(u.Tx.Tx, key)
 	}
 	return nil
 }
@@ -176,8 +176,8 @@ func (u *taskTx) moveQueue(task *Task, former queueKey) error {
 	if task.queue, err = u.queueFor(task); err != nil {
 		return err
 	}
-	u.tx.Exec(updateAssignee, orNull(task.Assignee), task.queue, task.Created)
-	task.relabel(u.tx)
+	u.Exec(updateAssignee, orNull(task.Assignee), task.queue, task.Created)
+	task.relabel(u.Tx.Tx)
 	if task.queue == left {
 		return nil
 	}

@@ -1,12 +1,14 @@
 package tasks_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/agents"
 	"brokerd/internal/directory"
 	"brokerd/internal/events"
@@ -25,6 +27,16 @@ type silence struct{ testkit.NoPost }
 
 func (silence) Notify(*store.Tx, int64, work.Notice) error { return nil }
 
+// newBoard returns the tasks of a store, their service, and the context of the agent a.
+func newBoard(t *testing.T, st *store.Store, clock clockwork.Clock) (*tasks.Tasks, *tasks.Service, context.Context) {
+	board := tasks.New(&work.Desk{
+		Store: st, Events: events.New(st, clock, zap.NewNop()), Directory: directory.New(), Post: silence{}, Clock: clock,
+		Log: zap.NewNop(),
+	})
+	caller := identity.Caller{Session: "default", Agent: "a"}
+	return board, tasks.NewService(board), identity.NewContext(t.Context(), caller)
+}
+
 // TestRemove_KeepsATaskThatHasChangedSinceTheKeeperReadIt makes the two steps of the keeper with a
 // change in between.
 func TestRemove_KeepsATaskThatHasChangedSinceTheKeeperReadIt(t *testing.T) {
@@ -33,24 +45,23 @@ func TestRemove_KeepsATaskThatHasChangedSinceTheKeeperReadIt(t *testing.T) {
 	st := testkit.Store(t, t.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(),
 		agents.Migrations(), work.Migrations(), tasks.Migrations())
 	testkit.Agents(t, st, "", "a")
-	board := tasks.New(st, events.New(st, clock, zap.NewNop()), directory.New(), silence{}, clock, zap.NewNop())
-	ctx, c := t.Context(), identity.Caller{Session: "default", Agent: "a"}
+	board, service, ctx := newBoard(t, st, clock)
 	create := func(id string, needs ...string) {
 		t.Helper()
-		draft := tasks.Draft{ID: id, Title: id, Priority: 5, MaxAttempts: 1, DependsOn: needs}
-		check(t, drop(board.Create(ctx, c, idempotency.Request{}, []tasks.Draft{draft})))
+		n := &pb.NewTask{Id: id, Title: id, MaxAttempts: 1, DependsOn: needs}
+		check(t, drop(service.CreateTasks(ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{n}})))
 	}
 	create("t")
 	for _, step := range []struct {
 		name   string
 		change func()
-		state  tasks.State
+		state  pb.TaskState
 	}{
-		{"retried", func() { check(t, drop(board.Retry(ctx, c, idempotency.Request{}, "t"))) }, tasks.Ready},
-		{"needed by another task", func() { create("next", "t") }, tasks.Failed},
+		{"retried", func() { check(t, drop(service.RetryTask(ctx, &pb.RetryTaskRequest{TaskId: "t"}))) }, ready},
+		{"needed by another task", func() { create("next", "t") }, failed},
 	} {
-		check(t, drop(board.Claim(ctx, c, idempotency.Request{}, tasks.Wish{ID: "t"})))
-		check(t, drop(board.Fail(ctx, c, idempotency.Request{}, "t", 0, "it broke", true)))
+		check(t, drop(service.ClaimTask(ctx, &pb.ClaimTaskRequest{TaskId: "t"})))
+		check(t, drop(service.FailTask(ctx, &pb.FailTaskRequest{TaskId: "t", Error: "it broke", Fatal: true})))
 		clock.Advance(time.Hour)
 		var found []work.Done
 		check(t, st.Read(ctx, func(snap *store.Snapshot) (err error) {
@@ -63,9 +74,9 @@ func TestRemove_KeepsATaskThatHasChangedSinceTheKeeperReadIt(t *testing.T) {
 		if err := st.Write(ctx, remove); err == nil || fault.KindOf(err) != fault.Conflict {
 			t.Errorf("%s: Remove returns %v, want a conflict", step.name, err)
 		}
-		f, err := board.Get(ctx, c, "t", false)
+		f, err := service.GetTask(ctx, &pb.GetTaskRequest{TaskId: "t"})
 		check(t, err)
-		want(t, step.name+": the state", f.Task.State, step.state)
+		want(t, step.name+": the state", f.GetTask().GetState(), step.state)
 	}
 }
 
@@ -77,13 +88,12 @@ func TestArtifactMentions_FindsTheResultOfAnOlderTask(t *testing.T) {
 	st := testkit.Store(t, t.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(),
 		agents.Migrations(), work.Migrations(), tasks.Migrations())
 	testkit.Agents(t, st, "", "a")
-	board := tasks.New(st, events.New(st, clock, zap.NewNop()), directory.New(), silence{}, clock, zap.NewNop())
-	ctx, c := t.Context(), identity.Caller{Session: "default", Agent: "a"}
+	board, service, ctx := newBoard(t, st, clock)
 	for _, id := range []string{"older", "newer"} {
-		draft := tasks.Draft{ID: id, Title: id, Priority: 5, MaxAttempts: 1, Artifacts: []string{id + ".md@1"}}
-		check(t, drop(board.Create(ctx, c, idempotency.Request{}, []tasks.Draft{draft})))
+		n := &pb.NewTask{Id: id, Title: id, Artifacts: []string{id + ".md@1"}}
+		check(t, drop(service.CreateTasks(ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{n}})))
 	}
-	check(t, drop(board.Claim(ctx, c, idempotency.Request{}, tasks.Wish{ID: "older"})))
+	check(t, drop(service.ClaimTask(ctx, &pb.ClaimTaskRequest{TaskId: "older"})))
 	texts, read := work.NewTexts([]string{"older.md@1", "newer.md@1", "report.md@1"}), int64(0)
 	search := func() {
 		t.Helper()
@@ -94,7 +104,7 @@ func TestArtifactMentions_FindsTheResultOfAnOlderTask(t *testing.T) {
 	}
 	search()
 	want(t, "texts that the first search finds", len(texts.Found()), 2)
-	check(t, drop(board.Complete(ctx, c, idempotency.Request{}, "older", 0, "", []string{"report.md@1"})))
+	check(t, drop(service.CompleteTask(ctx, &pb.CompleteTaskRequest{TaskId: "older", Artifacts: []string{"report.md@1"}})))
 	search()
 	want(t, "the search after it finds the result", texts.Found()["report.md@1"], true)
 }

@@ -57,7 +57,7 @@ func (t *Tasks) skip(what string, key int64, err error) bool {
 	}
 	if !t.damaged[key] {
 		t.damaged[key] = true
-		t.zap.Error("a row has damaged JSON, and no claim takes it: run brokerd check",
+		t.Log.Error("a row has damaged JSON, and no claim takes it: run brokerd check",
 			zap.String("what", what), zap.Int64("key", key), zap.Error(err))
 	}
 	return true

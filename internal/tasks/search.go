@@ -217,7 +217,7 @@ func (u *taskTx) resume(
 ) (task *Task, rest *search, err error) {
 	s := from.clone()
 	for again := false; ; {
-		done, err := s.run(u.tx, budget)
+		done, err := s.run(u.Tx, budget)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -227,7 +227,7 @@ func (u *taskTx) resume(
 		if len(s.found) == 0 {
 			return nil, nil, nil
 		}
-		task, err := scan(u.tx.QueryRow(selectTask, s.found[0].created))
+		task, err := scan(u.QueryRow(selectTask, s.found[0].created))
 		damaged := u.skip(Kind, s.found[0].created, err)
 		if err != nil && !damaged && !errors.Is(err, store.ErrNoRows) {
 			return nil, nil, err

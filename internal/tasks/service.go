@@ -6,10 +6,10 @@ import (
 	"time"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
 	"brokerd/internal/page"
 	"brokerd/internal/validate"
+	"brokerd/internal/work"
 )
 
 // taskList is the name of the list that page tokens belong to.
@@ -31,11 +31,7 @@ func (s *Service) CreateTasks(ctx context.Context, in *pb.CreateTasksRequest) (*
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := idempotency.Of(ctx, "CreateTasks", in.GetRequestId(), in)
-	if err != nil {
-		return nil, err
-	}
-	out, err := s.tasks.Create(ctx, identity.FromContext(ctx), req, all)
+	out, err := s.tasks.Create(ctx, in, all)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +50,7 @@ func (s *Service) ClaimTask(ctx context.Context, in *pb.ClaimTaskRequest) (*pb.C
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := idempotency.Of(ctx, "ClaimTask", in.GetRequestId(), in)
+	req, err := work.RequestOf(ctx, in)
 	if err != nil {
 		return nil, err
 	}
@@ -79,11 +75,7 @@ func (s *Service) UpdateTask(ctx context.Context, in *pb.UpdateTaskRequest) (*pb
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := idempotency.Of(ctx, "UpdateTask", in.GetRequestId(), in)
-	if err != nil {
-		return nil, err
-	}
-	out, err := s.tasks.Update(ctx, identity.FromContext(ctx), req, in.GetTaskId(), ch)
+	out, err := s.tasks.Update(ctx, in, in.GetTaskId(), ch)
 	if err != nil {
 		return nil, err
 	}
@@ -95,11 +87,10 @@ func (s *Service) CompleteTask(ctx context.Context, in *pb.CompleteTaskRequest) 
 	var c validate.Check
 	c.Text("result", in.GetResult(), maxText)
 	artifacts(&c, "artifacts", in.GetArtifacts())
-	req, err := held(ctx, &c, "CompleteTask", in)
-	if err != nil {
+	if err := held(&c, in); err != nil {
 		return nil, err
 	}
-	out, err := s.tasks.Complete(ctx, identity.FromContext(ctx), req, in.GetTaskId(), in.GetFence(), in.GetResult(), in.GetArtifacts())
+	out, err := s.tasks.Complete(ctx, in, in.GetTaskId(), in.GetFence(), in.GetResult(), in.GetArtifacts())
 	if err != nil {
 		return nil, err
 	}
@@ -110,11 +101,10 @@ func (s *Service) CompleteTask(ctx context.Context, in *pb.CompleteTaskRequest) 
 func (s *Service) FailTask(ctx context.Context, in *pb.FailTaskRequest) (*pb.FailTaskResponse, error) {
 	var c validate.Check
 	c.Text("error", in.GetError(), maxNote)
-	req, err := held(ctx, &c, "FailTask", in)
-	if err != nil {
+	if err := held(&c, in); err != nil {
 		return nil, err
 	}
-	out, err := s.tasks.Fail(ctx, identity.FromContext(ctx), req, in.GetTaskId(), in.GetFence(), in.GetError(), in.GetFatal())
+	out, err := s.tasks.Fail(ctx, in, in.GetTaskId(), in.GetFence(), in.GetError(), in.GetFatal())
 	if err != nil {
 		return nil, err
 	}
@@ -128,11 +118,10 @@ func (s *Service) ReleaseTask(ctx context.Context, in *pb.ReleaseTaskRequest) (*
 	if in.GetDecline() && in.GetReason() == "" {
 		c.Fail("reason", "is empty; the creator needs to know why the task is declined")
 	}
-	req, err := held(ctx, &c, "ReleaseTask", in)
-	if err != nil {
+	if err := held(&c, in); err != nil {
 		return nil, err
 	}
-	out, err := s.tasks.Release(ctx, identity.FromContext(ctx), req, in.GetTaskId(), in.GetFence(), in.GetDecline(), in.GetReason())
+	out, err := s.tasks.Release(ctx, in, in.GetTaskId(), in.GetFence(), in.GetDecline(), in.GetReason())
 	if err != nil {
 		return nil, err
 	}
@@ -140,13 +129,10 @@ func (s *Service) ReleaseTask(ctx context.Context, in *pb.ReleaseTaskRequest) (*
 }
 
 // held checks what the requests of a holder have in common.
-func held(ctx context.Context, c *validate.Check, rpc string, in holderRequest) (idempotency.Request, error) {
+func held(c *validate.Check, in holderRequest) error {
 	c.Name("task_id", in.GetTaskId())
 	c.Between("fence", in.GetFence(), 0, 1<<62)
-	if err := c.Err(); err != nil {
-		return idempotency.Request{}, err
-	}
-	return idempotency.Of(ctx, rpc, in.GetRequestId(), in)
+	return c.Err()
 }
 
 // CancelTask implements pb.TaskServiceServer.
@@ -157,11 +143,7 @@ func (s *Service) CancelTask(ctx context.Context, in *pb.CancelTaskRequest) (*pb
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := idempotency.Of(ctx, "CancelTask", in.GetRequestId(), in)
-	if err != nil {
-		return nil, err
-	}
-	out, err := s.tasks.Cancel(ctx, identity.FromContext(ctx), req, in.GetTaskId(), in.GetCascade(), in.GetReason())
+	out, err := s.tasks.Cancel(ctx, in, in.GetTaskId(), in.GetCascade(), in.GetReason())
 	if err != nil {
 		return nil, err
 	}
@@ -176,11 +158,7 @@ func (s *Service) RetryTask(ctx context.Context, in *pb.RetryTaskRequest) (*pb.R
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := idempotency.Of(ctx, "RetryTask", in.GetRequestId(), in)
-	if err != nil {
-		return nil, err
-	}
-	out, err := s.tasks.Retry(ctx, identity.FromContext(ctx), req, in.GetTaskId())
+	out, err := s.tasks.Retry(ctx, in, in.GetTaskId())
 	if err != nil {
 		return nil, err
 	}

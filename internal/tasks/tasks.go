@@ -6,11 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jonboulle/clockwork"
-	"go.uber.org/zap"
-
-	"brokerd/internal/directory"
-	"brokerd/internal/events"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -158,17 +153,11 @@ type Blockers interface {
 
 // Tasks keeps the tasks. Its methods may be called concurrently.
 type Tasks struct {
-	store   *store.Store
-	log     *events.Log
-	dir     *directory.Directory
-	post    work.Post
-	clock   clockwork.Clock
-	zap     *zap.Logger
+	*work.Desk
 	related []Related
 	gates   Gates    // nil = every agent gets tasks
 	stops   Blockers // nil = there are no blockers
 	done    []func(tx *store.Tx, session int64, task string) error
-	observe work.Observer // nil = no outcome is counted
 
 	hub      *work.Hub[key]
 	calendar *work.Calendar
@@ -196,16 +185,12 @@ type key struct {
 }
 
 // New returns the tasks of a store that was opened with Migrations. Nothing is due before Start.
-func New(
-	s *store.Store, log *events.Log, dir *directory.Directory, post work.Post, clock clockwork.Clock,
-	logger *zap.Logger,
-) *Tasks {
-	t := &Tasks{
-		store: s, log: log, dir: dir, post: post, clock: clock, zap: logger,
-		hub: work.NewHub[key](clock), stopping: make(chan struct{}), damaged: map[int64]bool{},
-	}
-	t.calendar = work.NewItemCalendar(s, clock, logger, entries, t.due)
-	t.backlog = work.NewBacklog(s, "tasks", clock, logger, t.doChore)
+func New(d *work.Desk) *Tasks {
+	own := *d
+	own.Log = d.Log.Named("tasks")
+	t := &Tasks{Desk: &own, hub: work.NewHub[key](d.Clock), stopping: make(chan struct{}), damaged: map[int64]bool{}}
+	t.calendar = work.NewItemCalendar(d.Store, d.Clock, own.Log, entries, t.due)
+	t.backlog = work.NewBacklog(d.Store, "tasks", d.Clock, own.Log, t.doChore)
 	made(t)
 	return t
 }
@@ -225,13 +210,10 @@ func (t *Tasks) OnDone(hook func(tx *store.Tx, session int64, task string) error
 	t.done = append(t.done, hook)
 }
 
-// Observe sets the observer of outcomes. Call it before Start.
-func (t *Tasks) Observe(o work.Observer) { t.observe = o }
-
 // Start makes the changes that became due while the broker was down, resumes its backlog, and waits
 // for other changes. No client may create tasks before it has returned.
 func (t *Tasks) Start(ctx context.Context) error {
-	err := t.store.Drain(ctx, func(tx *store.Tx) error {
+	err := t.Store.Drain(ctx, func(tx *store.Tx) error {
 		rows := tx.Query(countUnfinished)
 		defer rows.Close()
 		for rows.Next() {

@@ -16,41 +16,24 @@ import (
 
 // A taskTx is one function of the writer that changes tasks of a session.
 type taskTx struct {
+	*work.Tx
 	*Tasks
-	tx      *store.Tx
-	session directory.Session
-	actor   directory.Agent  // that causes the changes
-	known   map[string]Empty // why agents get no task; see gated
+	known map[string]Empty // why agents get no task; see gated
 }
 
-// begin returns the changes of a caller.
-func (t *Tasks) begin(tx *store.Tx, c identity.Caller) (*taskTx, error) {
-	s, err := t.dir.Session(tx, c.Session)
-	if err != nil {
-		return nil, err
-	}
-	a, err := t.dir.Acting(tx, s.ID, c)
-	return &taskTx{Tasks: t, tx: tx, session: s, actor: a, known: map[string]Empty{}}, err
-}
+// within returns the changes of a function of the writer.
+func (t *Tasks) within(tx *work.Tx) *taskTx { return &taskTx{tx, t, map[string]Empty{}} }
 
 // byBroker returns the changes that the broker itself makes in a session. closed sessions have none.
 func (t *Tasks) byBroker(tx *store.Tx, session int64) (u *taskTx, closed bool, err error) {
-	s, err := t.dir.ByID(tx, session)
-	u = &taskTx{Tasks: t, tx: tx, session: s, actor: directory.Agent{Name: identity.System}, known: map[string]Empty{}}
-	return u, s.Closed(), err
+	b, err := t.BeginBroker(tx, session)
+	return t.within(b), b.Session.Closed(), err
 }
 
 // append adds the event of a change and returns its revision.
 func (u *taskTx) append(task *Task, kind string, severity events.Severity, summary string, details map[string]any) (int64, error) {
-	details["task_id"] = task.ID
-	text, err := marshal(details)
-	if err != nil {
-		return 0, err
-	}
-	return u.log.Append(u.tx, events.Entry{
-		Session: u.session.ID, Category: events.Work, Type: kind, Severity: severity, Source: u.actor.Name,
-		SourceRole: u.actor.Role, Summary: "task " + task.ID + " " + summary, Details: text, Related: []string{task.ID},
-		TaskID: task.ID,
+	return u.AppendEvent(u.Tx, work.Subject{Noun: Kind, ID: task.ID, Task: task.ID}, work.Event{
+		Type: kind, Severity: severity, Summary: "task " + task.ID + " " + summary, Details: details,
 	})
 }
 
@@ -64,7 +47,7 @@ func (u *taskTx) enter(task *Task, state State, kind string, severity events.Sev
 		return err
 	}
 	if task.State == Blocked && !state.held() && u.stops != nil {
-		if err := u.stops.Freed(u.tx, u.session.ID, task.ID); err != nil {
+		if err := u.stops.Freed(u.Tx.Tx, u.Session.ID, task.ID); err != nil {
 			return err
 		}
 	}
@@ -75,13 +58,13 @@ func (u *taskTx) enter(task *Task, state State, kind string, severity events.Sev
 		if was.finished() {
 			u.addUnfinished(1)
 		}
-		task.save(u.tx)
+		task.save(u.Tx.Tx)
 		return nil
 	}
-	task.FinishedAt = u.tx.Now()
+	task.FinishedAt = u.Now()
 	u.dismissClaims(task)
-	u.count(state.String(), 1)
-	task.save(u.tx)
+	u.CountOutcome(u.Tx, Kind, state.String())
+	task.save(u.Tx.Tx)
 	if was.finished() {
 		return nil
 	}
@@ -91,30 +74,19 @@ func (u *taskTx) enter(task *Task, state State, kind string, severity events.Sev
 
 // addUnfinished counts the unfinished tasks of the session.
 func (u *taskTx) addUnfinished(n int) {
-	u.unfinished.Set(u.tx, u.session.ID, u.unfinished.Get(u.session.ID)+n)
+	u.unfinished.Set(u.Tx.Tx, u.Session.ID, u.unfinished.Get(u.Session.ID)+n)
 }
 
 // wake wakes the calls that wait for a task, once the transaction is committed.
 func (u *taskTx) wake(task *Task) {
-	k := key{session: u.session.ID, task: task.Created}
-	u.tx.OnCommit(func() { u.hub.Wake(k) })
-}
-
-// count counts outcomes, once the transaction is committed.
-func (u *taskTx) count(outcome string, n int) {
-	if u.observe != nil {
-		u.tx.OnCommit(func() {
-			for range n {
-				u.observe.Work(Kind, outcome)
-			}
-		})
-	}
+	k := key{session: u.Session.ID, task: task.Created}
+	u.OnCommit(func() { u.hub.Wake(k) })
 }
 
 // claim gives a READY task to an agent.
 func (u *taskTx) claim(task *Task, agent directory.Agent) error {
 	by := u.as(agent)
-	task.Holder, task.ClaimedAt, task.UpdatedAt, task.Unblocked = agent.Name, u.tx.Now(), u.tx.Now(), false
+	task.Holder, task.ClaimedAt, task.UpdatedAt, task.Unblocked = agent.Name, u.Now(), u.Now(), false
 	u.startStale(task)
 	attempt := task.Attempts + 1
 	revision, err := by.append(task, "task.claimed", events.Debug, "claimed by "+agent.Name, map[string]any{
@@ -124,38 +96,38 @@ func (u *taskTx) claim(task *Task, agent directory.Agent) error {
 		return err
 	}
 	task.State, task.Revision, task.Entered, task.Fence = Claimed, revision, revision, revision
-	u.count("claimed", 1)
+	u.CountOutcome(u.Tx, Kind, "claimed")
 	u.wake(task)
-	task.save(u.tx)
+	task.save(u.Tx.Tx)
 	if task.Assignee == "" {
 		return nil
 	}
-	return u.post.Withdraw(u.tx, u.session.ID, work.Moot{About: task.Created, Type: assignment})
+	return u.Post.Withdraw(u.Tx.Tx, u.Session.ID, work.Moot{About: task.Created, Type: assignment})
 }
 
 // as returns the changes that another agent causes.
 func (u *taskTx) as(agent directory.Agent) *taskTx {
-	other := *u
-	other.actor = agent
-	return &other
+	tx := *u.Tx
+	tx.Actor = agent
+	return &taskTx{&tx, u.Tasks, u.known}
 }
 
 // startStale starts the time in which the holder must update the task.
 func (u *taskTx) startStale(task *Task) {
 	task.DueAt = time.Time{}
 	if task.StaleAfter > 0 {
-		task.DueAt = u.tx.Now().Add(task.StaleAfter)
-		u.calendar.Expect(u.tx, task.DueAt)
+		task.DueAt = u.Now().Add(task.StaleAfter)
+		u.calendar.Expect(u.Tx.Tx, task.DueAt)
 	}
 }
 
 // reopen returns a task to READY, and offers it unless it has to wait until due.
 func (u *taskTx) reopen(task *Task, due time.Time, kind string, severity events.Severity, summary string, details map[string]any) error {
 	u.unhold(task)
-	task.ReadyAt, task.DueAt = u.tx.Now(), due
+	task.ReadyAt, task.DueAt = u.Now(), due
 	if !due.IsZero() {
 		details["due_at"] = due.UTC().Format(time.RFC3339Nano)
-		u.calendar.Expect(u.tx, due)
+		u.calendar.Expect(u.Tx.Tx, due)
 	}
 	if err := u.enter(task, Ready, kind, severity, summary, details); err != nil {
 		return err
@@ -178,8 +150,8 @@ func (u *taskTx) endAttempt(task *Task, why string, fatal bool, wait time.Durati
 	number := task.Attempts
 	task.Error = shorten(why)
 	details := map[string]any{"agent": holder, "attempt": number, "max_attempts": task.MaxAttempts, "error": task.Error}
-	u.tx.Exec(insertAttempt, u.tx.NextRevision(), task.Created, number, holder, claimedAt, u.tx.Now(), why)
-	u.tx.Exec(deleteOldAttempt, task.Created, mostListed)
+	u.Exec(insertAttempt, u.NextRevision(), task.Created, number, holder, claimedAt, u.Now(), why)
+	u.Exec(deleteOldAttempt, task.Created, mostListed)
 	if fatal || task.Attempts >= task.MaxAttempts {
 		u.unhold(task)
 		err := u.enter(task, Failed, "task.failed", events.Error, "failed: "+finding.Clip(why), details)
@@ -192,9 +164,9 @@ func (u *taskTx) endAttempt(task *Task, why string, fatal bool, wait time.Durati
 	}
 	var due time.Time
 	if wait > 0 {
-		due = u.tx.Now().Add(wait)
+		due = u.Now().Add(wait)
 	}
-	u.count("retried", 1)
+	u.CountOutcome(u.Tx, Kind, "retried")
 	return u.reopen(task, due, "task.attempt_failed", events.Warning,
 		fmt.Sprintf("attempt %d of %d failed: %s", number, task.MaxAttempts, finding.Clip(why)), details)
 }
@@ -205,7 +177,7 @@ func (u *taskTx) holds(task *Task, fence int64) error {
 	if err != nil || holds && (fence == 0 || fence == task.Fence) {
 		return err
 	}
-	return lost(task, u.actor.Name, fence)
+	return lost(task, u.Actor.Name, fence)
 }
 
 // lost is the error for a caller that does not hold a task.
@@ -235,7 +207,7 @@ func lost(task *Task, agent string, fence int64) error {
 
 // directs checks that the acting agent may change a task as its creator does: fault.Denied.
 func (u *taskTx) directs(task *Task, verb string) error {
-	if u.actor.Name == task.Creator || u.actor.Directs(u.session) {
+	if u.Actor.Name == task.Creator || u.Actor.Directs(u.Session) {
 		return nil
 	}
 	return fault.New(fault.Denied, "NOT_CREATOR", "only its creator %s, an agent that may send directives, or an operator may %s task %q",

@@ -48,17 +48,17 @@ type Result struct {
 func (t *Tasks) Wait(ctx context.Context, c identity.Caller, a Awaited) (Result, error) {
 	var session int64
 	var began int64 // revision
-	if err := t.store.CheckResume(a.After); err != nil {
+	if err := t.Store.CheckResume(a.After); err != nil {
 		return Result{}, err
 	}
 	keys := make([]key, 0, len(a.Tasks)+len(a.Agents))
 	seen := make([]*Task, len(a.Tasks)) // as the last look found them
-	err := t.store.Read(ctx, func(snap *store.Snapshot) error {
-		s, err := t.dir.Session(snap, c.Session)
+	err := t.Store.Read(ctx, func(snap *store.Snapshot) error {
+		s, err := t.Directory.Session(snap, c.Session)
 		if err != nil {
 			return err
 		}
-		me, err := t.dir.Acting(snap, s.ID, c)
+		me, err := t.Directory.Acting(snap, s.ID, c)
 		if err != nil {
 			return err
 		}
@@ -72,10 +72,10 @@ func (t *Tasks) Wait(ctx context.Context, c identity.Caller, a Awaited) (Result,
 			keys = append(keys, key{session: s.ID, task: task.Created})
 		}
 		for _, name := range a.Agents {
-			if _, registered, err := t.dir.Find(snap, s.ID, name); err != nil {
+			if _, registered, err := t.Directory.Find(snap, s.ID, name); err != nil {
 				return err
 			} else if !registered {
-				return work.UnknownAgent(snap, t.dir, s.ID, name)
+				return work.UnknownAgent(snap, t.Directory, s.ID, name)
 			}
 			keys = append(keys, key{session: s.ID, agent: name})
 		}
@@ -86,7 +86,7 @@ func (t *Tasks) Wait(ctx context.Context, c identity.Caller, a Awaited) (Result,
 	}
 	var r Result
 	err = t.hub.Await(ctx, a.Wait, keys, func() (bool, error) {
-		err := t.store.Read(ctx, func(snap *store.Snapshot) (err error) {
+		err := t.Store.Read(ctx, func(snap *store.Snapshot) (err error) {
 			r, err = t.look(snap, session, &a, seen, began)
 			return err
 		})
@@ -135,7 +135,7 @@ func (t *Tasks) look(snap *store.Snapshot, session int64, a *Awaited, seen []*Ta
 		}
 	}
 	for _, name := range a.Agents {
-		completed, _, err := t.dir.Completed(snap, session, name)
+		completed, _, err := t.Directory.Completed(snap, session, name)
 		if err != nil {
 			return r, err
 		}
@@ -155,7 +155,7 @@ func (t *Tasks) look(snap *store.Snapshot, session int64, a *Awaited, seen []*Ta
 
 // outcome sets the state of a removed task to that of the event of its end, if there is one.
 func (t *Tasks) outcome(q store.Querier, task *Task) error {
-	happened, err := t.log.OfTask(q, task.Session, task.ID, mostListed)
+	happened, err := t.Events.OfTask(q, task.Session, task.ID, mostListed)
 	if err != nil {
 		return err
 	}

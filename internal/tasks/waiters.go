@@ -44,7 +44,7 @@ func (u *taskTx) offer(task *Task) error {
 	if !task.DueAt.IsZero() {
 		return nil
 	}
-	for _, w := range u.waiters.Get(u.session.ID) {
+	for _, w := range u.waiters.Get(u.Session.ID) {
 		if !w.wants(task) {
 			continue
 		}
@@ -77,7 +77,7 @@ func (u *taskTx) grant(w *waiter, task *Task) error {
 // keep keeps the answer to the request of a waiter.
 func (w *waiter) keep(u *taskTx, c *Claim) error {
 	var kept keptClaim
-	_, err := w.req.Do(u.tx, &kept, func() error {
+	_, err := w.req.Do(u.Tx.Tx, &kept, func() error {
 		kept = c.kept()
 		return nil
 	})
@@ -94,7 +94,7 @@ func (u *taskTx) end(v verdict, which func(*waiter) bool) {
 	if len(ended) == 0 {
 		return
 	}
-	u.tx.OnCommit(func() {
+	u.OnCommit(func() {
 		for _, w := range ended {
 			w.told <- v
 		}
@@ -104,10 +104,10 @@ func (u *taskTx) end(v verdict, which func(*waiter) bool) {
 // unlist takes waiters of the session off the list, with their searches, and returns them.
 func (u *taskTx) unlist(which func(*waiter) bool) []*waiter {
 	var gone, rest []*waiter
-	for _, w := range u.waiters.Get(u.session.ID) {
+	for _, w := range u.waiters.Get(u.Session.ID) {
 		if which(w) {
 			gone = append(gone, w)
-			u.searches.Delete(u.tx, w.number)
+			u.searches.Delete(u.Tx.Tx, w.number)
 		} else {
 			rest = append(rest, w)
 		}
@@ -120,21 +120,21 @@ func (u *taskTx) unlist(which func(*waiter) bool) []*waiter {
 
 // enlist puts a call on the list.
 func (u *taskTx) enlist(w *waiter) {
-	u.setWaiters(append(slices.Clip(u.waiters.Get(u.session.ID)), w))
+	u.setWaiters(append(slices.Clip(u.waiters.Get(u.Session.ID)), w))
 }
 
 // setWaiters replaces the list of the session.
 func (u *taskTx) setWaiters(now []*waiter) {
 	if len(now) == 0 {
-		u.waiters.Delete(u.tx, u.session.ID)
+		u.waiters.Delete(u.Tx.Tx, u.Session.ID)
 	} else {
-		u.waiters.Set(u.tx, u.session.ID, now)
+		u.waiters.Set(u.Tx.Tx, u.Session.ID, now)
 	}
 }
 
 // waiting returns the waiter with a number; nil if it is no longer on the list.
 func (u *taskTx) waiting(number int64) *waiter {
-	all := u.waiters.Get(u.session.ID)
+	all := u.waiters.Get(u.Session.ID)
 	i, found := slices.BinarySearchFunc(all, number, func(w *waiter, n int64) int { return cmp.Compare(w.number, n) })
 	if !found {
 		return nil
@@ -157,13 +157,13 @@ func (u *taskTx) gated(a directory.Agent) (Empty, error) {
 		return known, nil
 	}
 	why := Something
-	if halted, err := u.gates.Halted(u.tx, u.session.ID, a.Name); err != nil {
+	if halted, err := u.gates.Halted(u.Tx.Tx, u.Session.ID, a.Name); err != nil {
 		return why, err
 	} else if halted {
 		why = Halted
 	}
 	if why == Something {
-		draining, err := u.gates.Draining(u.tx)
+		draining, err := u.gates.Draining(u.Tx.Tx)
 		if err != nil {
 			return why, err
 		}
@@ -187,7 +187,7 @@ func (u *taskTx) serve(number int64, budget *int) (more bool, err error) {
 		return false, err
 	}
 	if w.given != 0 {
-		task, err := scan(u.tx.QueryRow(selectTask, w.given))
+		task, err := scan(u.QueryRow(selectTask, w.given))
 		if errors.Is(err, store.ErrNoRows) { // retention has removed it; the call learns so when its wait ends
 			return false, nil
 		}
@@ -207,10 +207,10 @@ func (u *taskTx) serve(number int64, budget *int) (more bool, err error) {
 	case err != nil:
 		return false, err
 	case rest != nil:
-		u.searches.Set(u.tx, number, rest)
+		u.searches.Set(u.Tx.Tx, number, rest)
 		return true, nil
 	}
-	u.searches.Delete(u.tx, number)
+	u.searches.Delete(u.Tx.Tx, number)
 	if task == nil {
 		return false, nil
 	}
@@ -222,7 +222,7 @@ func (u *taskTx) serve(number int64, budget *int) (more bool, err error) {
 func (u *taskTx) serveSome(c *work.Chore) (more bool, err error) {
 	budget := searchRows
 	granted := work.PageRows
-	for _, w := range u.waiters.Get(u.session.ID) {
+	for _, w := range u.waiters.Get(u.Session.ID) {
 		if w.number <= c.After || w.number > c.Bound || c.Name != "" && w.agent.Name != c.Name {
 			continue
 		}

@@ -60,14 +60,11 @@ func (s *Service) owed(q store.Querier, session int64, agent string, limit int) 
 // Explain reports the state of a vote, the votes that wait for a given agent, and for the session the
 // open votes that wait for agents that have failed.
 func (s *Service) Explain(q store.Querier, about finding.Question) ([]finding.Finding, error) {
+	list := make([]*pb.Vote, 1)
+	var err error
 	switch about.Kind {
 	case finding.Vote:
-		v, err := s.Get(q, about.Session, about.Name)
-		if err != nil {
-			return nil, err
-		}
-		f, err := s.finding(q, &about, v)
-		return []finding.Finding{f}, err
+		list[0], err = s.Get(q, about.Session, about.Name)
 	case finding.Agent:
 		owed, err := s.owed(q, about.Session, about.Name, mostExplained)
 		found := make([]finding.Finding, len(owed))
@@ -81,29 +78,15 @@ func (s *Service) Explain(q store.Querier, about finding.Question) ([]finding.Fi
 		}
 		return found, err
 	case finding.Everything:
-		return s.explainSession(q, &about)
+		list, err = s.Open(q, about.Session, work.Filter[*pb.Vote]{}, mostExplained)
 	default:
 		return nil, nil
 	}
-}
-
-// explainSession returns the open votes that wait for agents that have failed.
-func (s *Service) explainSession(q store.Querier, about *finding.Question) ([]finding.Finding, error) {
-	open, err := s.Open(q, about.Session, work.Filter[*pb.Vote]{}, mostExplained)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("explain votes: %w", err)
 	}
-	var found []finding.Finding
-	for _, v := range open {
-		f, err := s.finding(q, about, v)
-		if err != nil {
-			return nil, err
-		}
-		if f.Severity > finding.Info {
-			found = append(found, f)
-		}
-	}
-	return found, nil
+	return work.Findings(&about, list, mostExplained, func(*pb.Vote) bool { return true },
+		func(v *pb.Vote) (finding.Finding, error) { return s.finding(q, &about, v) })
 }
 
 func (s *Service) finding(q store.Querier, about *finding.Question, v *pb.Vote) (finding.Finding, error) {

@@ -97,23 +97,35 @@ type Event struct {
 	Related  []string // beside the item, at most 15
 }
 
-// Append adds the event of a change of an item and returns its revision. The details get the id of
-// the item, unless the item is new.
-func (t *Table[T]) Append(tx *Tx, item T, e Event) (revision int64, err error) {
+// A Subject is what an event is about.
+type Subject struct {
+	Noun string // such as vote
+	ID   string // empty = it is new
+	Task string // that it names; empty = none
+}
+
+// AppendEvent adds the event of a change and returns its revision. The details get the id of the subject, unless
+// it is new.
+func (d *Desk) AppendEvent(tx *Tx, about Subject, e Event) (revision int64, err error) {
 	related := e.Related
-	if id := item.GetId(); id != "" {
-		related = append([]string{id}, related...)
-		e.Details[t.Noun+"_id"] = id
+	if about.ID != "" {
+		related = append([]string{about.ID}, related...)
+		e.Details[about.Noun+"_id"] = about.ID
 	}
 	details, err := json.Marshal(e.Details)
 	if err != nil {
 		return 0, fmt.Errorf("write details of %s: %w", e.Type, err)
 	}
-	return t.Events.Append(tx.Tx, events.Entry{
+	return d.Events.Append(tx.Tx, events.Entry{
 		Session: tx.Session.ID, Category: events.Work, Type: e.Type, Severity: e.Severity, Source: tx.Actor.Name,
 		SourceRole: tx.Actor.Role, Summary: Headline(e.Summary, mostSummary), Details: string(details), Related: related,
-		TaskID: t.Columns(item).Task, Quiet: tx.Quiet,
+		TaskID: about.Task, Quiet: tx.Quiet,
 	})
+}
+
+// Append is AppendEvent for an item.
+func (t *Table[T]) Append(tx *Tx, item T, e Event) (revision int64, err error) {
+	return t.AppendEvent(tx, Subject{t.Noun, item.GetId(), t.Columns(item).Task}, e)
 }
 
 // mostSummary is about how many bytes the summary of an event has.
@@ -133,17 +145,52 @@ func Clip(text string, most int) string {
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
-// Count counts an outcome once the change is committed.
-func (t *Table[T]) Count(tx *Tx, outcome string) {
-	if t.Observer != nil {
-		tx.OnCommit(func() { t.Observer.Work(t.Noun, outcome) })
+// CountOutcome counts an outcome of a kind of work once the change is committed.
+func (d *Desk) CountOutcome(tx *Tx, noun, outcome string) {
+	if d.Observer != nil {
+		tx.OnCommit(func() { d.Observer.Work(noun, outcome) })
 	}
 }
+
+// Count is CountOutcome for the kind of the table.
+func (t *Table[T]) Count(tx *Tx, outcome string) { t.CountOutcome(tx, t.Noun, outcome) }
 
 // A Request asks for a change.
 type Request interface {
 	proto.Message
 	GetRequestId() string
+}
+
+// RequestOf returns what tells the calls of one request from others. Errors: fault.Invalid for an id that is
+// no UUID.
+func RequestOf(ctx context.Context, in Request) (idempotency.Request, error) {
+	return idempotency.Of(ctx, callName(in), in.GetRequestId(), in)
+}
+
+// A Lane runs a function of the writer: Store.Write, or Store.Drain for a change that ends work.
+type Lane func(ctx context.Context, fn func(tx *store.Tx) error) error
+
+// Once makes one change of the caller, once for each request id. fn leaves in answer, a pointer, what the broker
+// keeps: for a repeated call, Once fills the answer with that, and seen is true. Errors: those of fn, of
+// idempotency.Request and of directory.Directory.
+func (d *Desk) Once(
+	ctx context.Context, lane Lane, in Request, answer any, fn func(tx *Tx) error,
+) (seen bool, err error) {
+	req, err := RequestOf(ctx, in)
+	if err != nil {
+		return false, err
+	}
+	err = lane(ctx, func(tx *store.Tx) (err error) {
+		seen, err = req.Do(tx, answer, func() error {
+			t, err := d.Begin(tx, identity.FromContext(ctx))
+			if err != nil {
+				return err
+			}
+			return fn(t)
+		})
+		return err
+	})
+	return seen, err
 }
 
 // kept is what the broker keeps of an answer for a repeated call: the row, whose parts never change.
@@ -166,31 +213,23 @@ type kept struct {
 // Flag that fn has set. Errors: those of fn, of idempotency.Request and of directory.Directory.
 func (t *Table[T]) Change(ctx context.Context, in Request, fn func(tx *Tx) (T, error)) (item T, flag bool, err error) {
 	dropUnknown(in.ProtoReflect())
-	req, err := idempotency.Of(ctx, callName(in), in.GetRequestId(), in)
-	if err != nil {
-		return item, false, err
-	}
-	err = t.Store.Write(ctx, func(tx *store.Tx) error {
-		var k kept
-		seen, err := req.Do(tx, &k, func() error {
-			u, err := t.Begin(tx, identity.FromContext(ctx))
-			if err != nil {
-				return err
-			}
-			if item, err = fn(u); err != nil {
-				return err
-			}
-			flag = u.Flag
-			k = kept{ID: t.Key(item), Revision: item.GetRevision(), Flag: flag}
-			k.Item, err = proto.Marshal(t.head(item))
+	var k kept
+	seen, err := t.Once(ctx, t.Store.Write, in, &k, func(tx *Tx) (err error) {
+		if item, err = fn(tx); err != nil {
 			return err
-		})
-		if err == nil && seen {
-			item, flag, err = t.recall(tx, k)
 		}
+		k = kept{ID: t.Key(item), Revision: item.GetRevision(), Flag: tx.Flag}
+		k.Item, err = proto.Marshal(t.head(item))
 		return err
 	})
-	return item, flag, err
+	if err == nil && seen {
+		err = t.Store.Read(ctx, func(snap *store.Snapshot) (err error) {
+			item, flag, err = t.recall(snap, k)
+			return err
+		})
+		return item, flag, err
+	}
+	return item, k.Flag, err
 }
 
 // recall returns what a repeated call gets. Of answers that an earlier version of the broker has kept, it
