@@ -38,7 +38,28 @@ type Option func(*app.Config)
 
 // WithFakeClock gives the broker a clock that stands still until the test advances it: see Broker.Clock.
 func WithFakeClock() Option {
-	return func(c *app.Config) { c.Clock = clockwork.NewFakeClockAt(start) }
+	return func(c *app.Config) {
+		c.Clock = watchedClock{clockwork.NewFakeClockAt(start), make(chan struct{}, 100)}
+		c.StopTimeout = Patience
+	}
+}
+
+// LongWait is how long calls wait whose waiting the test observes: see Broker.Waits. No other timer has this duration.
+const LongWait = 9876 * time.Millisecond
+
+// A watchedClock reports each timer of LongWait.
+type watchedClock struct {
+	*clockwork.FakeClock
+	waits chan struct{}
+}
+
+// NewTimer implements clockwork.Clock.
+func (c watchedClock) NewTimer(d time.Duration) clockwork.Timer {
+	timer := c.FakeClock.NewTimer(d)
+	if d == LongWait {
+		c.waits <- struct{}{}
+	}
+	return timer
 }
 
 // With changes the configuration.
@@ -47,18 +68,21 @@ func With(change func(*app.Config)) Option { return change }
 // A TB is what the tests of testing and the checks of rapid have in common.
 type TB interface {
 	Helper()
+	Context() context.Context
 	Cleanup(func())
 	Error(args ...any)
 	Errorf(format string, args ...any)
 	Fatal(args ...any)
+	Fatalf(format string, args ...any)
 }
 
 // A Broker is a running daemon. It is for the test's own goroutine, but its connections may be used
 // by any.
 type Broker struct {
+	TB
 	Clock *clockwork.FakeClock // nil with the real clock
+	Waits <-chan struct{}      // receives one value for each call that begins to wait for LongWait, with a fake clock
 
-	t       TB
 	config  app.Config
 	app     *app.App
 	unwatch func() // ends watch, and waits for it
@@ -77,7 +101,7 @@ func Start(t TB, options ...Option) *Broker {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	b := &Broker{t: t, conns: map[identity]*grpc.ClientConn{},
+	b := &Broker{TB: t, conns: map[identity]*grpc.ClientConn{},
 		// A test's database need not survive power loss, and a sync per commit is most of a test's
 		// time on a slow disk.
 		config: app.Config{Dir: dir, Sync: "normal", Listen: []string{"127.0.0.1:0"}, Version: "test", Clock: clockwork.NewRealClock(),
@@ -86,6 +110,9 @@ func Start(t TB, options ...Option) *Broker {
 		o(&b.config)
 	}
 	b.Clock, _ = b.config.Clock.(*clockwork.FakeClock)
+	if c, ok := b.config.Clock.(watchedClock); ok {
+		b.Clock, b.Waits = c.FakeClock, c.waits
+	}
 	_, fake := b.config.Clock.(interface{ Advance(time.Duration) })
 	b.config.Store = bounded(t, fake, b.config.Store)
 	t.Cleanup(b.end)
@@ -124,10 +151,10 @@ func (b *Broker) Metrics() string { return b.app.Metrics() }
 
 // Credential returns the operator's credential.
 func (b *Broker) Credential() string {
-	b.t.Helper()
+	b.Helper()
 	text, err := os.ReadFile(filepath.Join(b.config.Dir, auth.CredentialFile))
 	if err != nil {
-		b.t.Fatal(err)
+		b.Fatal(err)
 	}
 	return strings.TrimSpace(string(text))
 }
@@ -135,7 +162,7 @@ func (b *Broker) Credential() string {
 // OverTCP returns a connection over TCP that presents a secret with every call; an empty secret is none.
 // headers are pairs of further metadata. The connection lasts until the test ends or the broker restarts.
 func (b *Broker) OverTCP(secret string, headers ...string) *grpc.ClientConn {
-	b.t.Helper()
+	b.Helper()
 	all := presented{}
 	for i := 0; i < len(headers); i += 2 {
 		all[headers[i]] = headers[i+1]
@@ -145,20 +172,20 @@ func (b *Broker) OverTCP(secret string, headers ...string) *grpc.ClientConn {
 	}
 	conn, err := grpc.NewClient(b.TCP(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithPerRPCCredentials(all))
 	if err != nil {
-		b.t.Fatal(err)
+		b.Fatal(err)
 	}
-	b.t.Cleanup(func() { _ = conn.Close() })
+	b.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
 
 // Issue issues a credential and returns it with its secret.
 func (b *Broker) Issue(in *pb.IssueCredentialRequest) (*pb.Credential, string) {
-	b.t.Helper()
+	b.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	out, err := pb.NewCredentialServiceClient(b.Operator()).IssueCredential(ctx, in)
 	if err != nil {
-		b.t.Fatal(err)
+		b.Fatal(err)
 	}
 	return out.GetCredential(), out.GetSecret()
 }
@@ -171,12 +198,12 @@ func (b *Broker) Conn(agent string) *grpc.ClientConn { return b.In("default", ag
 
 // Registered registers an agent in the session "default", with a long lease, and returns a connection of it.
 func (b *Broker) Registered(agent, role string) *grpc.ClientConn {
-	b.t.Helper()
+	b.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	conn := b.Conn(agent)
 	if _, err := pb.NewAgentServiceClient(conn).RegisterAgent(ctx, &pb.RegisterAgentRequest{Role: role, Lease: durationpb.New(LongLease)}); err != nil {
-		b.t.Fatal(err)
+		b.Fatal(err)
 	}
 	return conn
 }
@@ -184,7 +211,7 @@ func (b *Broker) Registered(agent, role string) *grpc.ClientConn {
 // In returns a connection of an agent in a session, of an operator if agent is empty. The same one is
 // returned again for the same names. It lasts as long as the test and finds the broker again after a Restart.
 func (b *Broker) In(session, agent string) *grpc.ClientConn {
-	b.t.Helper()
+	b.Helper()
 	id := identity{session, agent}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -201,7 +228,7 @@ func (b *Broker) In(session, agent string) *grpc.ClientConn {
 		}),
 	)
 	if err != nil {
-		b.t.Fatal(err)
+		b.Fatal(err)
 	}
 	b.conns[id] = conn
 	return conn
@@ -210,7 +237,7 @@ func (b *Broker) In(session, agent string) *grpc.ClientConn {
 // Restart stops the broker and starts it again on the same data folder. The functions run while it is
 // down.
 func (b *Broker) Restart(meanwhile ...func()) {
-	b.t.Helper()
+	b.Helper()
 	b.stop()
 	b.awaitNotice()
 	for _, fn := range meanwhile {
@@ -222,37 +249,37 @@ func (b *Broker) Restart(meanwhile ...func()) {
 // Check fails the test if the database is damaged or breaks an invariant, or if a message of the
 // broker has a payload that does not fit its type.
 func (b *Broker) Check() {
-	b.t.Helper()
+	b.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	out, err := pb.NewAdminServiceClient(b.Operator()).CheckDatabase(ctx, &pb.CheckDatabaseRequest{})
 	if err != nil {
-		b.t.Error(err)
+		b.Error(err)
 	}
 	for _, problem := range out.GetProblems() {
-		b.t.Errorf("database: %s", problem)
+		b.Errorf("database: %s", problem)
 	}
 	b.checkPayloads(ctx)
 }
 
 func (b *Broker) start() {
-	b.t.Helper()
+	b.Helper()
 	var err error
 	if b.app, err = app.Start(context.Background(), b.config); err != nil {
-		b.t.Fatal(err)
+		b.Fatal(err)
 	}
 	b.watch()
 }
 
 func (b *Broker) stop() {
-	b.t.Helper()
+	b.Helper()
 	b.unwatch()
 	if err := b.app.Stop(context.Background()); err != nil {
-		b.t.Error(err)
+		b.Error(err)
 	}
 	select {
 	case err := <-b.app.Failed():
-		b.t.Errorf("the broker failed: %v", err)
+		b.Errorf("the broker failed: %v", err)
 	default:
 	}
 }

@@ -20,14 +20,14 @@ func WithMetrics() Option {
 // returns how many of them have ended with each gRPC code. A client that cancels a call cannot tell
 // by itself whether the broker had sent the answer before.
 func (b *Broker) Ended(method string, calls int) map[string]int {
-	b.t.Helper()
+	b.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	line := regexp.MustCompile(`brokerd_calls_total{code="(\w+)",method="` + method + `"} (\d+)`)
 	for {
 		text, err := b.metrics(ctx)
 		if err != nil {
-			b.t.Fatal("read the metrics", err)
+			b.Fatal("read the metrics", err)
 		}
 		total, codes := 0, map[string]int{}
 		for _, found := range line.FindAllStringSubmatch(text, -1) {

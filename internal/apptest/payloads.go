@@ -11,10 +11,10 @@ import (
 // checkPayloads fails the test if one of the newest messages of a type that the broker sends does not
 // fit the schema of the type.
 func (b *Broker) checkPayloads(ctx context.Context) {
-	b.t.Helper()
+	b.Helper()
 	sessions, err := pb.NewSessionServiceClient(b.Operator()).ListSessions(ctx, &pb.ListSessionsRequest{PageSize: 1000})
 	if err != nil {
-		b.t.Error(err)
+		b.Error(err)
 	}
 	types := msgtype.NewSet(nil)
 	for _, s := range sessions.GetSessions() {
@@ -22,12 +22,12 @@ func (b *Broker) checkPayloads(ctx context.Context) {
 			Box: pb.MessageBox_MESSAGE_BOX_ALL, Filter: &pb.MessageFilter{Types: ofBroker()}, NewestFirst: true, PageSize: 1000,
 		})
 		if err != nil {
-			b.t.Error(err)
+			b.Error(err)
 		}
 		for _, item := range page.GetItems() {
 			m := item.Message
 			if _, doubt := types.Check(m.Type, m.Payload); doubt != nil {
-				b.t.Errorf("message %d of type %s: payload %s: %s", m.Revision, m.Type, m.Payload, msgtype.Join(doubt.Faults))
+				b.Errorf("message %d of type %s: payload %s: %s", m.Revision, m.Type, m.Payload, msgtype.Join(doubt.Faults))
 			}
 		}
 	}

@@ -40,7 +40,7 @@ func (b *Broker) watch() {
 				continue
 			}
 			for _, problem := range problems {
-				b.t.Errorf("sleeping mailbox: %s", problem)
+				b.Errorf("sleeping mailbox: %s", problem)
 			}
 			b.sleeps = true
 			b.mu.Lock()

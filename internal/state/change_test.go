@@ -21,20 +21,20 @@ import (
 
 func TestPut_OfManyWhoReadTheSameOneWins(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.agent("a")
-	a.write(&pb.PutStateRequest{Key: "n", Value: &pb.StateValue{Value: &pb.StateValue_IntegerValue{}}})
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a := w.Agent("a", "builder")
+	write(a, &pb.PutStateRequest{Key: "n", Value: &pb.StateValue{Value: &pb.StateValue_IntegerValue{}}})
 	const clients, turns = 8, 25
 	var all sync.WaitGroup
 	for range clients {
 		all.Go(func() {
 			for done := 0; done < turns; {
-				now, err := a.GetState(a.ctx, &pb.GetStateRequest{Key: "n"})
+				now, err := a.GetState(a.Ctx, &pb.GetStateRequest{Key: "n"})
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				_, err = a.PutState(a.ctx, &pb.PutStateRequest{Key: "n", CompareRevision: &now.Entry.Revision,
+				_, err = a.PutState(a.Ctx, &pb.PutStateRequest{Key: "n", CompareRevision: &now.Entry.Revision,
 					Value: &pb.StateValue{Value: &pb.StateValue_IntegerValue{IntegerValue: now.Entry.Value.GetIntegerValue() + 1}}})
 				switch status.Code(err) {
 				case codes.OK:
@@ -48,109 +48,107 @@ func TestPut_OfManyWhoReadTheSameOneWins(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := a.get("n").Value.GetIntegerValue(); n != clients*turns {
+	if n := get(a, "n").Value.GetIntegerValue(); n != clients*turns {
 		t.Errorf("counted %d, want %d", n, clients*turns)
 	}
 }
 
 func TestPut_OnlyTheOwnerAndOperatorsWriteWhatIsOwned(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.session("other")
-	a, b, o := w.agent("a"), w.agent("b"), w.operator()
-	namesake := w.member("other", "a")
+	w := apptest.Start(t, apptest.WithFakeClock())
+	w.Session("other", nil)
+	a, b, o := w.Agent("a", "builder"), w.Agent("b", "builder"), w.Root()
+	namesake := w.Actor("other", "a").Register("builder")
 	for _, namespace := range []string{"default", "global"} {
-		put := func(x *actor, own *bool) error {
-			_, err := x.PutState(x.ctx, &pb.PutStateRequest{Namespace: namespace, Key: "k", Value: text(x.name), Own: own})
+		put := func(x *apptest.Actor, own *bool) error {
+			_, err := x.PutState(x.Ctx, &pb.PutStateRequest{Namespace: namespace, Key: "k", Value: text(x.Name), Own: own})
 			return err
 		}
 		denied := func(err error) {
 			t.Helper()
-			refused(t, err, codes.PermissionDenied, "NOT_THE_OWNER")
+			apptest.Refused(t, err, codes.PermissionDenied, "NOT_THE_OWNER")
 		}
-		must(t, put(a, ptr(true)))
+		apptest.NoError(t, put(a, new(true)))
 		denied(put(b, nil))
-		denied(put(b, ptr(true)))
-		denied(put(b, ptr(false)))
+		denied(put(b, new(true)))
+		denied(put(b, new(false)))
 		if namespace == "global" {
 			denied(put(namesake, nil))
 		}
-		_, err := b.DeleteState(b.ctx, &pb.DeleteStateRequest{Namespace: namespace, Key: "k"})
+		_, err := b.DeleteState(b.Ctx, &pb.DeleteStateRequest{Namespace: namespace, Key: "k"})
 		denied(err)
-		_, err = b.TransactState(b.ctx, &pb.TransactStateRequest{Changes: []*pb.StateChange{
+		_, err = b.TransactState(b.Ctx, &pb.TransactStateRequest{Changes: []*pb.StateChange{
 			{Change: &pb.StateChange_Put{Put: &pb.PutStateRequest{Key: "free", Value: text("x")}}},
 			{Change: &pb.StateChange_Delete{Delete: &pb.DeleteStateRequest{Namespace: namespace, Key: "k"}}},
 		}})
 		denied(err)
-		if b.value("free") != "" {
+		if value(b, "free") != "" {
 			t.Error("half of a transaction was made")
 		}
-		must(t, put(o, nil))
-		must(t, put(a, nil))
-		out, err := b.ListState(b.ctx, &pb.ListStateRequest{Namespace: namespace, Owner: "a"})
-		must(t, err)
+		apptest.NoError(t, put(o, nil))
+		apptest.NoError(t, put(a, nil))
+		out := apptest.Must(t, b.ListState, &pb.ListStateRequest{Namespace: namespace, Owner: "a"})
 		if len(out.Entries) != 1 || out.Entries[0].Owner != "a" {
 			t.Errorf("owned by a: %v", out.Entries)
 		}
-		must(t, put(a, ptr(false)))
-		must(t, put(b, ptr(true)))
-		must(t, put(o, ptr(false)))
-		must(t, put(a, ptr(true)))
+		apptest.NoError(t, put(a, new(false)))
+		apptest.NoError(t, put(b, new(true)))
+		apptest.NoError(t, put(o, new(false)))
+		apptest.NoError(t, put(a, new(true)))
 	}
-	refused(t, func() error {
-		_, err := o.PutState(o.ctx, &pb.PutStateRequest{Key: "o", Value: text(""), Own: ptr(true)})
+	apptest.Refused(t, func() error {
+		_, err := o.PutState(o.Ctx, &pb.PutStateRequest{Key: "o", Value: text(""), Own: new(true)})
 		return err
 	}(), codes.InvalidArgument, "INVALID_ARGUMENT")
-	_, err := a.registry.DeregisterAgent(a.ctx, &pb.DeregisterAgentRequest{})
-	must(t, err)
-	if e := b.get("k"); e.Owner != "" {
+	apptest.Must(t, a.DeregisterAgent, &pb.DeregisterAgentRequest{})
+	if e := get(b, "k"); e.Owner != "" {
 		t.Errorf("after its owner has gone: %v", e)
 	}
-	b.put("k", "b")
+	set(b, "k", "b")
 }
 
 func TestPut_TimeToLiveEndsInADeletion(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.agent("a")
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a := w.Agent("a", "builder")
 	put := func(key string, ttl time.Duration) {
-		a.write(&pb.PutStateRequest{Key: key, Value: text("x"), Ttl: durationpb.New(ttl), Own: ptr(true)})
+		write(a, &pb.PutStateRequest{Key: key, Value: text("x"), Ttl: durationpb.New(ttl), Own: new(true)})
 	}
 	put("short", 10*time.Second)
 	put("long", 30*time.Second)
 	put("renewed", 10*time.Second)
 	put("kept", 10*time.Second)
 	put("renewed", 30*time.Second)
-	a.put("kept", "x") // each put sets it anew, here to none
-	if e := a.get("short"); !e.ExpiresAt.AsTime().Equal(w.Clock.Now().Add(10 * time.Second)) {
+	set(a, "kept", "x") // each put sets it anew, here to none
+	if e := get(a, "short"); !e.ExpiresAt.AsTime().Equal(w.Clock.Now().Add(10 * time.Second)) {
 		t.Errorf("expires at %v", e.ExpiresAt.AsTime())
 	}
 	w.Clock.Advance(10 * time.Second)
-	if a.value("short") != "" || a.value("long") == "" || a.value("renewed") == "" || a.value("kept") == "" {
+	if value(a, "short") != "" || value(a, "long") == "" || value(a, "renewed") == "" || value(a, "kept") == "" {
 		t.Error("others are there than should be")
 	}
-	gone := a.awaitEvents("state.expired", 1)[0]
-	if e := a.history("short")[0]; !e.Deleted || e.Version != 2 || e.Revision != gone.Revision || e.Author != "system" || e.Owner != "" {
+	gone := a.AwaitEvents("state.expired", 1, 0)[0]
+	if e := versionsOf(a, "short")[0]; !e.Deleted || e.Version != 2 || e.Revision != gone.Revision || e.Author != "system" || e.Owner != "" {
 		t.Errorf("its newest version is %v, the event %v", e, gone)
 	}
 	w.Restart()
-	a.put("other", "x") // it is running
+	set(a, "other", "x") // it is running
 	w.Clock.Advance(20 * time.Second)
-	a.awaitEvents("state.expired", 3)
-	if a.value("long") != "" || a.value("renewed") != "" || a.value("kept") == "" {
+	a.AwaitEvents("state.expired", 3, 0)
+	if value(a, "long") != "" || value(a, "renewed") != "" || value(a, "kept") == "" {
 		t.Error("after the restart others are there than should be")
 	}
 }
 
 func TestPut_FindsWhatHasExpiredGoneBeforeItIsDeleted(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.agent("a")
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a := w.Agent("a", "builder")
 	for i := range 20 { // the put and the expiry race: whoever comes first, the outcome is the same
 		key := strconv.Itoa(i)
-		a.write(&pb.PutStateRequest{Key: key, Value: text("x"), Ttl: durationpb.New(time.Second)})
+		write(a, &pb.PutStateRequest{Key: key, Value: text("x"), Ttl: durationpb.New(time.Second)})
 		w.Clock.Advance(time.Second)
-		e := a.write(&pb.PutStateRequest{Key: key, Value: text("y"), CompareRevision: ptr[int64](0)})
+		e := write(a, &pb.PutStateRequest{Key: key, Value: text("y"), CompareRevision: new(int64(0))})
 		if e.Version != 3 {
 			t.Fatalf("version %d, want the put, the expiry, the put", e.Version)
 		}
@@ -159,20 +157,19 @@ func TestPut_FindsWhatHasExpiredGoneBeforeItIsDeleted(t *testing.T) {
 
 func TestTransact_IsOneEventAndOneRevision(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.agent("a")
-	first := a.put("a", "1")
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a := w.Agent("a", "builder")
+	first := set(a, "a", "1")
 	in := &pb.TransactStateRequest{
 		Compares: []*pb.StateCompare{{Key: "a", Revision: first}, {Key: "b"}, {Namespace: "global", Key: "g"}},
 		Changes: []*pb.StateChange{
 			{Change: &pb.StateChange_Delete{Delete: &pb.DeleteStateRequest{Key: "a"}}},
 			{Change: &pb.StateChange_Put{Put: &pb.PutStateRequest{Key: "b", Value: text("2")}}},
 			{Change: &pb.StateChange_Delete{Delete: &pb.DeleteStateRequest{Key: "never"}}},
-			{Change: &pb.StateChange_Put{Put: &pb.PutStateRequest{Namespace: "global", Key: "g", Value: text("3"), CompareRevision: ptr[int64](0)}}},
+			{Change: &pb.StateChange_Put{Put: &pb.PutStateRequest{Namespace: "global", Key: "g", Value: text("3"), CompareRevision: new(int64(0))}}},
 		},
 	}
-	out, err := a.TransactState(a.ctx, in)
-	must(t, err)
+	out := apptest.Must(t, a.TransactState, in)
 	at := func(e *pb.StateEntry) [3]any { return [3]any{e.Key, e.Version, e.Revision} }
 	r := out.Revision
 	var got [][3]any
@@ -182,20 +179,19 @@ func TestTransact_IsOneEventAndOneRevision(t *testing.T) {
 	if diff := cmp.Diff([][3]any{{"a", int64(2), r}, {"b", int64(1), r}, {"never", int64(0), int64(0)}, {"g", int64(1), r}}, got); diff != "" {
 		t.Error(diff)
 	}
-	if a.value("a") != "" || a.value("b") != "2" {
+	if value(a, "a") != "" || value(a, "b") != "2" {
 		t.Error("the values are others")
 	}
-	events := a.listed("state.transacted")
+	events := a.Events("state.transacted")
 	if len(events) != 1 || events[0].Revision != r || !strings.Contains(events[0].Details, `"count":4`) {
 		t.Errorf("events: %v", events)
 	}
-	again, err := a.TransactState(a.ctx, in)
-	refused(t, err, codes.Aborted, "STATE_CHANGED")
-	if again != nil || len(a.history("b")) != 1 {
+	again, err := a.TransactState(a.Ctx, in)
+	apptest.Refused(t, err, codes.Aborted, "STATE_CHANGED")
+	if again != nil || len(versionsOf(a, "b")) != 1 {
 		t.Error("a refused transaction changed something")
 	}
-	none, err := a.TransactState(a.ctx, &pb.TransactStateRequest{Changes: in.Changes[2:3]})
-	must(t, err)
+	none := apptest.Must(t, a.TransactState, &pb.TransactStateRequest{Changes: in.Changes[2:3]})
 	if none.Revision != 0 {
 		t.Errorf("nothing changed at revision %d", none.Revision)
 	}
@@ -203,107 +199,100 @@ func TestTransact_IsOneEventAndOneRevision(t *testing.T) {
 
 func TestChange_TheSameRequestChangesOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.agent("a")
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a := w.Agent("a", "builder")
 	const id = "01890a5d-ac96-774b-bcce-b302099a8057"
 	for name, call := range map[string]func() (any, error){
 		"put": func() (any, error) {
-			return a.PutState(a.ctx, &pb.PutStateRequest{RequestId: id, Key: "p", Value: text("x")})
+			return a.PutState(a.Ctx, &pb.PutStateRequest{RequestId: id, Key: "p", Value: text("x")})
 		},
 		"append": func() (any, error) {
-			return a.AppendState(a.ctx, &pb.AppendStateRequest{RequestId: id, Key: "d", Text: "x"})
+			return a.AppendState(a.Ctx, &pb.AppendStateRequest{RequestId: id, Key: "d", Text: "x"})
 		},
-		"delete": func() (any, error) { return a.DeleteState(a.ctx, &pb.DeleteStateRequest{RequestId: id, Key: "gone"}) },
+		"delete": func() (any, error) { return a.DeleteState(a.Ctx, &pb.DeleteStateRequest{RequestId: id, Key: "gone"}) },
 		"transact": func() (any, error) {
-			return a.TransactState(a.ctx, &pb.TransactStateRequest{RequestId: id, Changes: []*pb.StateChange{
+			return a.TransactState(a.Ctx, &pb.TransactStateRequest{RequestId: id, Changes: []*pb.StateChange{
 				{Change: &pb.StateChange_Put{Put: &pb.PutStateRequest{Key: "t", Value: text("x")}}},
 			}})
 		},
 	} {
-		a.put("gone", "x")
+		set(a, "gone", "x")
 		first, err := call()
-		must(t, err)
+		apptest.NoError(t, err)
 		again, err := call()
-		must(t, err)
+		apptest.NoError(t, err)
 		if diff := cmp.Diff(first, again, protocmp.Transform()); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
 	for _, key := range []string{"p", "d", "t"} {
-		if n := len(a.history(key)); n != 1 {
+		if n := len(versionsOf(a, key)); n != 1 {
 			t.Errorf("%s has %d versions", key, n)
 		}
 	}
-	_, err := a.PutState(a.ctx, &pb.PutStateRequest{RequestId: id, Key: "p", Value: text("y")})
-	refused(t, err, codes.AlreadyExists, "REQUEST_ID_REUSED")
+	_, err := a.PutState(a.Ctx, &pb.PutStateRequest{RequestId: id, Key: "p", Value: text("y")})
+	apptest.Refused(t, err, codes.AlreadyExists, "REQUEST_ID_REUSED")
 }
 
 func TestState_BelongsToItsSessionUnlessItIsGlobal(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.session("other")
-	a, b := w.agent("a"), w.member("other", "b")
-	a.put("k", "of a")
-	if v := b.value("k"); v != "" {
+	w := apptest.Start(t, apptest.WithFakeClock())
+	w.Session("other", nil)
+	a, b := w.Agent("a", "builder"), w.Actor("other", "b").Register("builder")
+	set(a, "k", "of a")
+	if v := value(b, "k"); v != "" {
 		t.Errorf("another session reads %q", v)
 	}
-	put, err := b.PutState(b.ctx, &pb.PutStateRequest{Namespace: "global", Key: "k", Value: text("of b")})
-	must(t, err)
-	out, err := a.GetState(a.ctx, &pb.GetStateRequest{Namespace: "global", Key: "k"})
-	must(t, err)
+	put := apptest.Must(t, b.PutState, &pb.PutStateRequest{Namespace: "global", Key: "k", Value: text("of b")})
+	out := apptest.Must(t, a.GetState, &pb.GetStateRequest{Namespace: "global", Key: "k"})
 	if out.Entry.Value.GetStringValue() != "of b" || out.Entry.Revision != put.Entry.Revision {
 		t.Errorf("the global key is %v", out.Entry)
 	}
-	if got := b.listed("state.*"); len(got) != 1 || got[0].Revision != put.Entry.Revision {
+	if got := b.Events("state.*"); len(got) != 1 || got[0].Revision != put.Entry.Revision {
 		t.Errorf("events of the writer's session: %v", got)
 	}
-	if got := a.listed("state.*"); len(got) != 1 {
+	if got := a.Events("state.*"); len(got) != 1 {
 		t.Errorf("events of the other session: %v", got)
 	}
 }
 
 func TestState_StaysAsItIsInAClosedSession(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.session("s")
-	a, b, o := w.member("s", "a"), w.agent("b"), w.in("s", "")
-	a.write(&pb.PutStateRequest{Key: "k", Value: text("x"), Ttl: durationpb.New(time.Minute)})
-	_, err := a.PutState(a.ctx, &pb.PutStateRequest{Namespace: "global", Key: "g", Value: text("x"), Own: ptr(true)})
-	must(t, err)
-	_, err = o.sessions.CloseSession(o.ctx, &pb.CloseSessionRequest{Name: "s"})
-	must(t, err)
-	newest := o.listed()
+	w := apptest.Start(t, apptest.WithFakeClock())
+	w.Session("s", nil)
+	a, b, o := w.Actor("s", "a").Register("builder"), w.Agent("b", "builder"), w.Actor("s", "")
+	write(a, &pb.PutStateRequest{Key: "k", Value: text("x"), Ttl: durationpb.New(time.Minute)})
+	apptest.Must(t, a.PutState, &pb.PutStateRequest{Namespace: "global", Key: "g", Value: text("x"), Own: new(true)})
+	apptest.Must(t, o.CloseSession, &pb.CloseSessionRequest{Name: "s"})
+	newest := o.Events()
 	for _, namespace := range []string{"", "global"} {
-		_, err = o.PutState(o.ctx, &pb.PutStateRequest{Namespace: namespace, Key: "k", Value: text("y")})
-		refused(t, err, codes.FailedPrecondition, "SESSION_CLOSED")
-		_, err = o.DeleteState(o.ctx, &pb.DeleteStateRequest{Namespace: namespace, Key: "k"})
-		refused(t, err, codes.FailedPrecondition, "SESSION_CLOSED")
-		_, err = o.AppendState(o.ctx, &pb.AppendStateRequest{Namespace: namespace, Key: "d", Text: "y"})
-		refused(t, err, codes.FailedPrecondition, "SESSION_CLOSED")
+		_, err := o.PutState(o.Ctx, &pb.PutStateRequest{Namespace: namespace, Key: "k", Value: text("y")})
+		apptest.Refused(t, err, codes.FailedPrecondition, "SESSION_CLOSED")
+		_, err = o.DeleteState(o.Ctx, &pb.DeleteStateRequest{Namespace: namespace, Key: "k"})
+		apptest.Refused(t, err, codes.FailedPrecondition, "SESSION_CLOSED")
+		_, err = o.AppendState(o.Ctx, &pb.AppendStateRequest{Namespace: namespace, Key: "d", Text: "y"})
+		apptest.Refused(t, err, codes.FailedPrecondition, "SESSION_CLOSED")
 	}
 	w.Clock.Advance(time.Minute)
-	b.put("k", "x") // the calendar had its turn, if it has one
-	if a.value("k") != "x" || len(o.listed()) != len(newest) {
+	set(b, "k", "x") // the calendar had its turn, if it has one
+	if value(a, "k") != "x" || len(o.Events()) != len(newest) {
 		t.Error("something has changed in a closed session")
 	}
-	out, err := b.GetState(b.ctx, &pb.GetStateRequest{Namespace: "global", Key: "g"})
-	must(t, err)
+	out := apptest.Must(t, b.GetState, &pb.GetStateRequest{Namespace: "global", Key: "g"})
 	if out.Entry.Value.GetStringValue() != "x" {
 		t.Error("the global key has gone with the session of its author")
 	}
-	def := w.operator()
-	_, err = def.sessions.DeleteSession(def.ctx, &pb.DeleteSessionRequest{Name: "s"})
-	must(t, err)
-	_, err = b.PutState(b.ctx, &pb.PutStateRequest{Namespace: "global", Key: "g", Value: text("y")})
-	must(t, err)
+	def := w.Root()
+	apptest.Must(t, def.DeleteSession, &pb.DeleteSessionRequest{Name: "s"})
+	apptest.Must(t, b.PutState, &pb.PutStateRequest{Namespace: "global", Key: "g", Value: text("y")})
 }
 
 func TestChange_RefusesWhoIsNotRegistered(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	x := w.in("default", "stranger")
-	_, err := x.PutState(x.ctx, &pb.PutStateRequest{Key: "k", Value: text("x")})
-	refused(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
+	w := apptest.Start(t, apptest.WithFakeClock())
+	x := w.Actor("default", "stranger")
+	_, err := x.PutState(x.Ctx, &pb.PutStateRequest{Key: "k", Value: text("x")})
+	apptest.Refused(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
 }
 
 func TestPut_IsRefusedWhenTheDiskIsNearlyFull(t *testing.T) {
@@ -311,22 +300,21 @@ func TestPut_IsRefusedWhenTheDiskIsNearlyFull(t *testing.T) {
 	b := apptest.Start(t, apptest.WithFakeClock(), apptest.With(func(c *app.Config) {
 		c.DiskUsed = func(string) (float64, error) { return 0.96, nil }
 	}))
-	a := (&world{b, t}).agent("a")
-	_, err := a.PutState(a.ctx, &pb.PutStateRequest{Key: "k", Value: text("x")})
-	refused(t, err, codes.ResourceExhausted, "DISK_NEARLY_FULL")
-	_, err = a.AppendState(a.ctx, &pb.AppendStateRequest{Key: "k", Text: "x"})
-	refused(t, err, codes.ResourceExhausted, "DISK_NEARLY_FULL")
-	_, err = a.DeleteState(a.ctx, &pb.DeleteStateRequest{Key: "k"})
-	must(t, err)
+	a := b.Agent("a", "builder")
+	_, err := a.PutState(a.Ctx, &pb.PutStateRequest{Key: "k", Value: text("x")})
+	apptest.Refused(t, err, codes.ResourceExhausted, "DISK_NEARLY_FULL")
+	_, err = a.AppendState(a.Ctx, &pb.AppendStateRequest{Key: "k", Text: "x"})
+	apptest.Refused(t, err, codes.ResourceExhausted, "DISK_NEARLY_FULL")
+	apptest.Must(t, a.DeleteState, &pb.DeleteStateRequest{Key: "k"})
 }
 
 func TestState_RefusalsNameTheField(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.agent("a")
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a := w.Agent("a", "builder")
 	long := strings.Repeat("x", 513)
-	put := func(in *pb.PutStateRequest) error { _, err := a.PutState(a.ctx, in); return err }
-	transact := func(in *pb.TransactStateRequest) error { _, err := a.TransactState(a.ctx, in); return err }
+	put := func(in *pb.PutStateRequest) error { _, err := a.PutState(a.Ctx, in); return err }
+	transact := func(in *pb.TransactStateRequest) error { _, err := a.TransactState(a.Ctx, in); return err }
 	change := func(in *pb.PutStateRequest) *pb.StateChange {
 		return &pb.StateChange{Change: &pb.StateChange_Put{Put: in}}
 	}
@@ -347,14 +335,14 @@ func TestState_RefusalsNameTheField(t *testing.T) {
 		{"value.json_value", put(&pb.PutStateRequest{Key: "k", Value: &pb.StateValue{Value: &pb.StateValue_JsonValue{}}})},
 		{"ttl", put(&pb.PutStateRequest{Key: "k", Value: text("x"), Ttl: durationpb.New(time.Millisecond)})},
 		{"ttl", put(&pb.PutStateRequest{Key: "k", Value: text("x"), Ttl: durationpb.New(366 * 24 * time.Hour)})},
-		{"compare_revision", put(&pb.PutStateRequest{Key: "k", Value: text("x"), CompareRevision: ptr[int64](-1)})},
+		{"compare_revision", put(&pb.PutStateRequest{Key: "k", Value: text("x"), CompareRevision: new(int64(-1))})},
 		{"request_id", put(&pb.PutStateRequest{Key: "k", Value: text("x"), RequestId: "x"})},
 		{"text", func() error {
-			_, err := a.AppendState(a.ctx, &pb.AppendStateRequest{Key: "k", Text: " \n"})
+			_, err := a.AppendState(a.Ctx, &pb.AppendStateRequest{Key: "k", Text: " \n"})
 			return err
 		}()},
 		{"text", func() error {
-			_, err := a.AppendState(a.ctx, &pb.AppendStateRequest{Key: "k", Text: strings.Repeat("x", 256<<10+1)})
+			_, err := a.AppendState(a.Ctx, &pb.AppendStateRequest{Key: "k", Text: strings.Repeat("x", 256<<10+1)})
 			return err
 		}()},
 		{"changes", transact(&pb.TransactStateRequest{})},
@@ -363,13 +351,13 @@ func TestState_RefusalsNameTheField(t *testing.T) {
 		{"changes[0].put.request_id", transact(&pb.TransactStateRequest{Changes: []*pb.StateChange{
 			change(&pb.PutStateRequest{Key: "k", Value: text("x"), RequestId: "01890a5d-ac96-774b-bcce-b302099a8057"})}})},
 		{"compares[0].revision", transact(&pb.TransactStateRequest{Compares: []*pb.StateCompare{{Key: "k", Revision: -1}}, Changes: []*pb.StateChange{change(ok)}})},
-		{"page_size", func() error { _, err := a.ListState(a.ctx, &pb.ListStateRequest{PageSize: 1001}); return err }()},
-		{"page_token", func() error { _, err := a.ListState(a.ctx, &pb.ListStateRequest{PageToken: "x"}); return err }()},
+		{"page_size", func() error { _, err := a.ListState(a.Ctx, &pb.ListStateRequest{PageSize: 1001}); return err }()},
+		{"page_token", func() error { _, err := a.ListState(a.Ctx, &pb.ListStateRequest{PageToken: "x"}); return err }()},
 		{"page_token", func() error {
-			_, err := a.ListStateHistory(a.ctx, &pb.ListStateHistoryRequest{Key: "k", PageToken: "x"})
+			_, err := a.ListStateHistory(a.Ctx, &pb.ListStateHistoryRequest{Key: "k", PageToken: "x"})
 			return err
 		}()},
-		{"at_revision", func() error { _, err := a.GetState(a.ctx, &pb.GetStateRequest{Key: "k", AtRevision: -1}); return err }()},
+		{"at_revision", func() error { _, err := a.GetState(a.Ctx, &pb.GetStateRequest{Key: "k", AtRevision: -1}); return err }()},
 	} {
 		if fields := testkit.Fields(c.err); status.Code(c.err) != codes.InvalidArgument || len(fields) != 1 || fields[0] != c.field {
 			t.Errorf("%s: %v names %v", c.field, c.err, fields)
@@ -382,5 +370,5 @@ func TestState_RefusalsNameTheField(t *testing.T) {
 	if err := transact(many); testkit.Fields(err)[0] != "changes" {
 		t.Error(err)
 	}
-	a.write(&pb.PutStateRequest{Key: strings.Repeat("é", 256), Value: text(strings.Repeat("x", 1<<20))})
+	write(a, &pb.PutStateRequest{Key: strings.Repeat("é", 256), Value: text(strings.Repeat("x", 1<<20))})
 }

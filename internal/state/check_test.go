@@ -9,21 +9,22 @@ import (
 	_ "github.com/mattn/go-sqlite3"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func TestCheck_FindsWhatDoesNotAgree(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a, o := w.agent("a"), w.operator()
-	a.put("k", "1")
-	middle := a.put("k", "2")
-	a.put("k", "3")
-	a.append("d", "x")
-	a.put("gone", "x")
-	a.delete("gone")
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a, o := w.Agent("a", "builder"), w.Root()
+	set(a, "k", "1")
+	middle := set(a, "k", "2")
+	set(a, "k", "3")
+	addEntry(a, "d", "x")
+	set(a, "gone", "x")
+	remove(a, "gone")
 	db, err := sql.Open("sqlite3", "file:"+filepath.Join(w.Dir(), "brokerd.db")+"?_busy_timeout=10000")
-	must(t, err)
-	defer func() { must(t, db.Close()) }()
+	apptest.NoError(t, err)
+	defer func() { apptest.NoError(t, db.Close()) }()
 	for _, c := range []struct{ breaks, mends, says string }{
 		{`UPDATE state_keys SET version = version + 1 WHERE key = 'k'`, `UPDATE state_keys SET version = version - 1 WHERE key = 'k'`, "newest version"},
 		{`UPDATE state_keys SET current = ? WHERE key = 'k'`, `UPDATE state_keys SET current = (SELECT max(id) FROM state_versions v WHERE v.key = state_keys.id) WHERE key = 'k'`, "newest version"},
@@ -39,11 +40,10 @@ func TestCheck_FindsWhatDoesNotAgree(t *testing.T) {
 				args = append(args, middle)
 			}
 			_, err := db.Exec(statement, args...)
-			must(t, err)
+			apptest.NoError(t, err)
 		}
 		change(c.breaks)
-		out, err := o.admin.CheckDatabase(o.ctx, &pb.CheckDatabaseRequest{})
-		must(t, err)
+		out := apptest.Must(t, o.CheckDatabase, &pb.CheckDatabaseRequest{})
 		if !strings.Contains(strings.Join(out.Problems, "\n"), c.says) {
 			t.Errorf("%s: found %q", c.breaks, out.Problems)
 		}

@@ -11,28 +11,28 @@ import (
 	"google.golang.org/grpc/codes"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func TestAppend_KeepsEveryEntryOfConcurrentAuthors(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := apptest.Start(t, apptest.WithFakeClock())
 	names := []string{"a", "b", "c", "d"}
 	const each = 20
 	var all sync.WaitGroup
 	for _, name := range names {
-		x := w.agent(name)
+		x := w.Agent(name, "builder")
 		all.Go(func() {
 			for i := range each {
-				if _, err := x.AppendState(x.ctx, &pb.AppendStateRequest{Key: "plan", Text: fmt.Sprintf("%s %d", name, i)}); err != nil {
+				if _, err := x.AppendState(x.Ctx, &pb.AppendStateRequest{Key: "plan", Text: fmt.Sprintf("%s %d", name, i)}); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	all.Wait()
-	o := w.operator()
-	out, err := o.GetState(o.ctx, &pb.GetStateRequest{Key: "plan"})
-	must(t, err)
+	o := w.Root()
+	out := apptest.Must(t, o.GetState, &pb.GetStateRequest{Key: "plan"})
 	next := map[string]int{}
 	var order []string
 	for i, e := range out.Entries {
@@ -57,18 +57,16 @@ func TestAppend_KeepsEveryEntryOfConcurrentAuthors(t *testing.T) {
 
 func TestAppend_RendersAsMarkdown(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a, b := w.agent("a"), w.agent("b")
-	a.append("plan", "Goals:\n- one\n")
-	b.append("plan", "More")
-	out, err := a.GetState(a.ctx, &pb.GetStateRequest{Key: "plan", Markdown: true})
-	must(t, err)
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a, b := w.Agent("a", "builder"), w.Agent("b", "builder")
+	addEntry(a, "plan", "Goals:\n- one\n")
+	addEntry(b, "plan", "More")
+	out := apptest.Must(t, a.GetState, &pb.GetStateRequest{Key: "plan", Markdown: true})
 	want := "# plan\n\n## 1. a, 2026-01-02 03:04:05 UTC\n\nGoals:\n- one\n\n## 2. b, 2026-01-02 03:04:05 UTC\n\nMore\n\n"
 	if out.Markdown != want || out.Entries != nil || out.LastEntry != 2 {
 		t.Errorf("%q, %v", out.Markdown, out)
 	}
-	out, err = a.GetState(a.ctx, &pb.GetStateRequest{Key: "plan", Markdown: true, AfterEntry: 1})
-	must(t, err)
+	out = apptest.Must(t, a.GetState, &pb.GetStateRequest{Key: "plan", Markdown: true, AfterEntry: 1})
 	if !strings.HasPrefix(out.Markdown, "## 2. b") {
 		t.Errorf("%q", out.Markdown)
 	}
@@ -76,18 +74,18 @@ func TestAppend_RendersAsMarkdown(t *testing.T) {
 
 func TestAppend_AnnouncesItself(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a, b := w.agent("a"), w.agent("b")
-	_, err := pb.NewChannelServiceClient(w.Conn("b")).SubscribeChannel(b.ctx, &pb.SubscribeChannelRequest{Channel: "event/context_updated"})
-	must(t, err)
-	at := a.append("plan", "Use gRPC\nand nothing else").Entry.Revision
-	events := a.listed("context_updated")
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a := w.Agent("a", "builder")
+	w.Agent("b", "builder")
+	apptest.Must(t, pb.NewChannelServiceClient(w.Conn("b")).SubscribeChannel,
+		&pb.SubscribeChannelRequest{Channel: "event/context_updated"})
+	at := addEntry(a, "plan", "Use gRPC\nand nothing else").Entry.Revision
+	events := a.Events("context_updated")
 	if len(events) != 1 || events[0].Revision != at || events[0].Summary != "a added entry 1 to default/plan: Use gRPC" ||
 		events[0].Details != `{"namespace":"default","key":"plan","type":"document","version":1,"entry":1,"bytes":25}` {
 		t.Errorf("%v", events)
 	}
-	out, err := pb.NewMessageServiceClient(w.Conn("b")).ListMessages(b.ctx, &pb.ListMessagesRequest{})
-	must(t, err)
+	out := apptest.Must(t, pb.NewMessageServiceClient(w.Conn("b")).ListMessages, &pb.ListMessagesRequest{})
 	if len(out.Items) != 1 || out.Items[0].Message.Type != "event" {
 		t.Errorf("in the inbox: %v", out.Items)
 	}
@@ -95,36 +93,35 @@ func TestAppend_AnnouncesItself(t *testing.T) {
 
 func TestAppend_IsForDocumentsAndPutForTheRest(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.agent("a")
-	a.put("k", "x")
-	_, err := a.AppendState(a.ctx, &pb.AppendStateRequest{Key: "k", Text: "x"})
-	refused(t, err, codes.FailedPrecondition, "NOT_A_DOCUMENT")
-	a.append("d", "x")
-	_, err = a.PutState(a.ctx, &pb.PutStateRequest{Key: "d", Value: text("x")})
-	refused(t, err, codes.FailedPrecondition, "IS_A_DOCUMENT")
-	a.delete("k")
-	if n := a.append("k", "now a document").Number; n != 1 {
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a := w.Agent("a", "builder")
+	set(a, "k", "x")
+	_, err := a.AppendState(a.Ctx, &pb.AppendStateRequest{Key: "k", Text: "x"})
+	apptest.Refused(t, err, codes.FailedPrecondition, "NOT_A_DOCUMENT")
+	addEntry(a, "d", "x")
+	_, err = a.PutState(a.Ctx, &pb.PutStateRequest{Key: "d", Value: text("x")})
+	apptest.Refused(t, err, codes.FailedPrecondition, "IS_A_DOCUMENT")
+	remove(a, "k")
+	if n := addEntry(a, "k", "now a document").Number; n != 1 {
 		t.Errorf("its first entry is %d", n)
 	}
-	a.delete("d")
-	a.put("d", "now a value")
+	remove(a, "d")
+	set(a, "d", "now a value")
 }
 
 func TestAppend_BeginsAnewAfterADeletion(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.agent("a")
-	a.append("d", "old 1")
-	old := a.append("d", "old 2").Entry.Revision
-	a.delete("d")
-	got := a.append("d", "new")
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a := w.Agent("a", "builder")
+	addEntry(a, "d", "old 1")
+	old := addEntry(a, "d", "old 2").Entry.Revision
+	remove(a, "d")
+	got := addEntry(a, "d", "new")
 	if got.Number != 1 || got.Entry.Version != 4 || got.Entry.Entries != 1 {
 		t.Errorf("%v", got)
 	}
 	read := func(at int64) (texts []string) {
-		out, err := a.GetState(a.ctx, &pb.GetStateRequest{Key: "d", AtRevision: at})
-		must(t, err)
+		out := apptest.Must(t, a.GetState, &pb.GetStateRequest{Key: "d", AtRevision: at})
 		for _, e := range out.Entries {
 			texts = append(texts, e.Text)
 		}
@@ -137,7 +134,7 @@ func TestAppend_BeginsAnewAfterADeletion(t *testing.T) {
 		t.Error(diff)
 	}
 	var kinds []string
-	for _, v := range a.history("d") {
+	for _, v := range versionsOf(a, "d") {
 		kinds = append(kinds, fmt.Sprintf("%d %v %s", v.Version, v.Deleted, v.Appended.GetText()))
 	}
 	if diff := cmp.Diff([]string{"4 false new", "3 true ", "2 false old 2", "1 false old 1"}, kinds); diff != "" {
@@ -147,14 +144,14 @@ func TestAppend_BeginsAnewAfterADeletion(t *testing.T) {
 
 func TestAppend_EndsAtFourMebibytesAndIsReadInParts(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.agent("a")
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a := w.Agent("a", "builder")
 	part := strings.Repeat("x", 256<<10)
 	n := 0
 	for {
-		_, err := a.AppendState(a.ctx, &pb.AppendStateRequest{Key: "d", Text: part})
+		_, err := a.AppendState(a.Ctx, &pb.AppendStateRequest{Key: "d", Text: part})
 		if err != nil {
-			refused(t, err, codes.ResourceExhausted, "DOCUMENT_FULL")
+			apptest.Refused(t, err, codes.ResourceExhausted, "DOCUMENT_FULL")
 			break
 		}
 		n++
@@ -164,8 +161,7 @@ func TestAppend_EndsAtFourMebibytesAndIsReadInParts(t *testing.T) {
 	}
 	var numbers []int32
 	for after := int32(0); int(after) < n; {
-		out, err := a.GetState(a.ctx, &pb.GetStateRequest{Key: "d", AfterEntry: after})
-		must(t, err)
+		out := apptest.Must(t, a.GetState, &pb.GetStateRequest{Key: "d", AfterEntry: after})
 		for _, e := range out.Entries {
 			numbers = append(numbers, e.Number)
 		}
@@ -177,7 +173,7 @@ func TestAppend_EndsAtFourMebibytesAndIsReadInParts(t *testing.T) {
 	if len(numbers) != n || !slices.IsSorted(numbers) {
 		t.Errorf("read %v", numbers)
 	}
-	if got := len(a.history("d")); got != n {
+	if got := len(versionsOf(a, "d")); got != n {
 		t.Errorf("the history has %d entries", got)
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"pgregory.net/rapid"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/app"
 	"brokerd/internal/apptest"
 	"brokerd/internal/testkit"
 )
@@ -75,7 +74,7 @@ var (
 )
 
 func newHistory(t *rapid.T) *history {
-	b := apptest.Start(t, apptest.WithFakeClock(), apptest.With(func(c *app.Config) { c.StopTimeout = apptest.Patience }))
+	b := apptest.Start(t, apptest.WithFakeClock())
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
 	b.Registered("a", "")
@@ -106,9 +105,9 @@ func (k *modelKey) present() int64 {
 func (h *history) compareWith(t *rapid.T, n name) *int64 {
 	switch rapid.IntRange(0, 3).Draw(t, "compare") {
 	case 0:
-		return ptr(h.key(n).present())
+		return new(h.key(n).present())
 	case 1:
-		return ptr(rapid.Int64Range(0, 40).Draw(t, "revision"))
+		return new(rapid.Int64Range(0, 40).Draw(t, "revision"))
 	}
 	return nil
 }
@@ -154,9 +153,9 @@ func (h *history) drawPut(t *rapid.T) (n name, in *pb.PutStateRequest) {
 	}
 	switch rapid.IntRange(0, 5).Draw(t, "own") {
 	case 0:
-		in.Own = ptr(true)
+		in.Own = new(true)
 	case 1:
-		in.Own = ptr(false)
+		in.Own = new(false)
 	}
 	return n, in
 }
@@ -315,9 +314,7 @@ func (h *history) advance(t *rapid.T) {
 
 func (h *history) deregister(t *rapid.T) {
 	agent := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "agent")
-	if _, err := pb.NewAgentServiceClient(h.Conn(agent)).DeregisterAgent(h.ctx, &pb.DeregisterAgentRequest{}); err != nil {
-		h.t.Fatal(err)
-	}
+	apptest.Must(h.t, pb.NewAgentServiceClient(h.Conn(agent)).DeregisterAgent, &pb.DeregisterAgentRequest{})
 	for _, k := range h.keys {
 		if k.owner == agent {
 			k.owner = ""
@@ -355,10 +352,7 @@ func (h *history) compare(*rapid.T) {
 		}
 	}
 	for _, namespace := range []string{"", "global"} {
-		out, err := h.api("").ListState(h.ctx, &pb.ListStateRequest{Namespace: namespace, Values: true})
-		if err != nil {
-			h.t.Fatal(err)
-		}
+		out := apptest.Must(h.t, h.api("").ListState, &pb.ListStateRequest{Namespace: namespace, Values: true})
 		for _, e := range out.Entries {
 			var expires time.Time
 			if e.ExpiresAt != nil {

@@ -11,19 +11,19 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // churn makes n changes of keys of its own, and returns the last revision.
-func (a *actor) churn(n int) (last int64) {
-	a.t.Helper()
+func churn(a *apptest.Actor, n int) (last int64) {
+	a.Helper()
 	for n > 0 {
 		in := &pb.TransactStateRequest{}
 		for i := range min(n, 1000) {
 			in.Changes = append(in.Changes, &pb.StateChange{Change: &pb.StateChange_Put{
 				Put: &pb.PutStateRequest{Namespace: "churn", Key: strconv.Itoa(i), Value: text("x")}}})
 		}
-		out, err := a.TransactState(a.ctx, in)
-		must(a.t, err)
+		out := apptest.Must(a, a.TransactState, in)
 		n -= len(in.Changes)
 		last = out.Revision
 	}
@@ -31,22 +31,22 @@ func (a *actor) churn(n int) (last int64) {
 }
 
 // oldest waits until a watch from the beginning is refused, and returns from where one can begin.
-func (a *actor) oldest() int64 {
-	a.t.Helper()
+func oldest(a *apptest.Actor) int64 {
+	a.Helper()
 	for {
-		s, err := a.WatchState(a.ctx, &pb.WatchStateRequest{AfterRevision: new(int64)})
-		must(a.t, err)
+		s, err := a.WatchState(a.Ctx, &pb.WatchStateRequest{AfterRevision: new(int64)})
+		apptest.NoError(a, err)
 		_, err = s.Recv()
 		if err == nil {
 			continue // it has not begun to remove
 		}
-		if refused(a.t, err, codes.OutOfRange, "STATE_COMPACTED"); a.t.Failed() {
-			a.t.FailNow()
+		if !apptest.Refused(a, err, codes.OutOfRange, "STATE_COMPACTED") {
+			a.Fatal("the watch ends")
 		}
 		for _, d := range status.Convert(err).Details() {
 			if info, ok := d.(*errdetails.ErrorInfo); ok {
 				oldest, err := strconv.ParseInt(info.Metadata["oldest"], 10, 64)
-				must(a.t, err)
+				apptest.NoError(a, err)
 				return oldest
 			}
 		}
@@ -55,57 +55,55 @@ func (a *actor) oldest() int64 {
 
 func TestHistory_KeepsTheLastHundredOfEachKeyAndWhatWatchersNeed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.agent("a")
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a := w.Agent("a", "builder")
 	var revisions []int64
 	for i := range 120 {
-		revisions = append(revisions, a.put("hot", strconv.Itoa(i)))
-		a.append("plan", strconv.Itoa(i))
+		revisions = append(revisions, set(a, "hot", strconv.Itoa(i)))
+		addEntry(a, "plan", strconv.Itoa(i))
 	}
-	cold := a.put("cold", "x")
-	a.put("gone", "x")
-	a.delete("gone")
-	a.append("dropped", "x")
-	a.delete("dropped")
-	if n := len(a.history("hot")); n != 120 {
+	cold := set(a, "cold", "x")
+	set(a, "gone", "x")
+	remove(a, "gone")
+	addEntry(a, "dropped", "x")
+	remove(a, "dropped")
+	if n := len(versionsOf(a, "hot")); n != 120 {
 		t.Errorf("%d versions are kept before anything must go", n)
 	}
-	before := a.put("mark", "x")
-	last := a.churn(110_000)
-	for a.oldest() < before { // after the first page, less than a tenth too much is left: the restart ends the pruning
+	before := set(a, "mark", "x")
+	last := churn(a, 110_000)
+	for oldest(a) < before { // after the first page, less than a tenth too much is left: the restart ends the pruning
 	}
 	w.Restart()
-	oldest := a.oldest()
-	if n := len(a.history("hot")); n != 100 {
+	oldest := oldest(a)
+	if n := len(versionsOf(a, "hot")); n != 100 {
 		t.Errorf("%d versions of a hot key are kept", n)
 	}
-	if e := a.get("hot"); e.Version != 120 || a.value("cold") != "x" || a.get("cold").Revision != cold {
+	if e := get(a, "hot"); e.Version != 120 || value(a, "cold") != "x" || get(a, "cold").Revision != cold {
 		t.Errorf("what is there has changed: %v", e)
 	}
-	out, err := a.GetState(a.ctx, &pb.GetStateRequest{Key: "plan"})
-	must(t, err)
+	out := apptest.Must(t, a.GetState, &pb.GetStateRequest{Key: "plan"})
 	if len(out.Entries) != 120 {
 		t.Errorf("the document has %d entries", len(out.Entries))
 	}
-	_, err = a.GetState(a.ctx, &pb.GetStateRequest{Key: "hot", AtRevision: revisions[10]})
-	refused(t, err, codes.OutOfRange, "STATE_COMPACTED")
-	if out, err := a.GetState(a.ctx, &pb.GetStateRequest{Key: "hot", AtRevision: revisions[20]}); err != nil || out.Entry.Version != 21 {
+	_, err := a.GetState(a.Ctx, &pb.GetStateRequest{Key: "hot", AtRevision: revisions[10]})
+	apptest.Refused(t, err, codes.OutOfRange, "STATE_COMPACTED")
+	if out, err := a.GetState(a.Ctx, &pb.GetStateRequest{Key: "hot", AtRevision: revisions[20]}); err != nil || out.Entry.Version != 21 {
 		t.Errorf("%v, %v", out, err)
 	}
 	for _, key := range []string{"gone", "dropped"} {
-		_, err = a.ListStateHistory(a.ctx, &pb.ListStateHistoryRequest{Key: key})
-		refused(t, err, codes.NotFound, "KEY_NOT_FOUND")
+		apptest.Refuses(t, a.ListStateHistory, &pb.ListStateHistoryRequest{Key: key}, codes.NotFound, "KEY_NOT_FOUND")
 	}
-	_, err = a.GetState(a.ctx, &pb.GetStateRequest{Key: "gone", AtRevision: cold})
-	refused(t, err, codes.OutOfRange, "STATE_COMPACTED")
-	if e := a.write(&pb.PutStateRequest{Key: "gone", Value: text("y")}); e.Version != 1 {
+	_, err = a.GetState(a.Ctx, &pb.GetStateRequest{Key: "gone", AtRevision: cold})
+	apptest.Refused(t, err, codes.OutOfRange, "STATE_COMPACTED")
+	if e := write(a, &pb.PutStateRequest{Key: "gone", Value: text("y")}); e.Version != 1 {
 		t.Errorf("a key whose tombstone has gone begins at %d", e.Version)
 	}
-	s, _ := a.watch(&pb.WatchStateRequest{AfterRevision: &oldest})
+	s, _ := startWatch(a, &pb.WatchStateRequest{AfterRevision: &oldest})
 	n := 0
 	for at := int64(0); at < last; {
 		frame, err := s.Recv()
-		must(t, err)
+		apptest.NoError(t, err)
 		n += len(frame.Changes)
 		at = frame.Revision
 	}
@@ -116,21 +114,19 @@ func TestHistory_KeepsTheLastHundredOfEachKeyAndWhatWatchersNeed(t *testing.T) {
 
 func TestState_IsExportedAndRemovedWithItsSession(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.session("s")
-	a, o := w.member("s", "a"), w.in("s", "")
-	keep := w.agent("a")
-	keep.put("k", "kept")
-	a.put("k", "x")
-	a.delete("k")
-	a.append("plan", "one")
-	a.churn(3000)
-	_, err := a.PutState(a.ctx, &pb.PutStateRequest{Namespace: "global", Key: "g", Value: text("x"), Own: ptr(true)})
-	must(t, err)
-	_, err = o.sessions.CloseSession(o.ctx, &pb.CloseSessionRequest{Name: "s"})
-	must(t, err)
-	stream, err := o.sessions.ExportSession(o.ctx, &pb.ExportSessionRequest{Name: "s"})
-	must(t, err)
+	w := apptest.Start(t, apptest.WithFakeClock())
+	w.Session("s", nil)
+	a, o := w.Actor("s", "a").Register("builder"), w.Actor("s", "")
+	keep := w.Agent("a", "builder")
+	set(keep, "k", "kept")
+	set(a, "k", "x")
+	remove(a, "k")
+	addEntry(a, "plan", "one")
+	churn(a, 3000)
+	apptest.Must(t, a.PutState, &pb.PutStateRequest{Namespace: "global", Key: "g", Value: text("x"), Own: new(true)})
+	apptest.Must(t, o.CloseSession, &pb.CloseSessionRequest{Name: "s"})
+	stream, err := o.ExportSession(o.Ctx, &pb.ExportSessionRequest{Name: "s"})
+	apptest.NoError(t, err)
 	var file []byte
 	for {
 		piece, err := stream.Recv()
@@ -142,28 +138,24 @@ func TestState_IsExportedAndRemovedWithItsSession(t *testing.T) {
 		}
 	}
 	checkExport(t, file, 3003)
-	_, err = keep.sessions.DeleteSession(w.operator().ctx, &pb.DeleteSessionRequest{Name: "s"})
+	_, err = keep.DeleteSession(w.Root().Ctx, &pb.DeleteSessionRequest{Name: "s"})
 	if err == nil {
 		t.Error("an agent deleted a session")
 	}
-	def := w.operator()
-	watch, _ := o.watch(&pb.WatchStateRequest{})
-	_, err = def.sessions.DeleteSession(def.ctx, &pb.DeleteSessionRequest{Name: "s"})
-	must(t, err)
+	def := w.Root()
+	watch, _ := startWatch(o, &pb.WatchStateRequest{})
+	apptest.Must(t, def.DeleteSession, &pb.DeleteSessionRequest{Name: "s"})
 	w.Check()
 	_, err = watch.Recv()
-	refused(t, err, codes.NotFound, "SESSION_NOT_FOUND")
-	_, err = keep.PutState(keep.ctx, &pb.PutStateRequest{Namespace: "global", Key: "g", Value: text("free")})
-	must(t, err)
-	_, err = keep.PutState(keep.ctx, &pb.PutStateRequest{Namespace: "global", Key: "wake", Value: text("x")})
-	must(t, err)
-	w.session("s") // another of that name has nothing of it
-	b := w.member("s", "a")
-	if b.value("k") != "" || keep.value("k") != "kept" {
+	apptest.Refused(t, err, codes.NotFound, "SESSION_NOT_FOUND")
+	apptest.Must(t, keep.PutState, &pb.PutStateRequest{Namespace: "global", Key: "g", Value: text("free")})
+	apptest.Must(t, keep.PutState, &pb.PutStateRequest{Namespace: "global", Key: "wake", Value: text("x")})
+	w.Session("s", nil) // another of that name has nothing of it
+	b := w.Actor("s", "a").Register("builder")
+	if value(b, "k") != "" || value(keep, "k") != "kept" {
 		t.Error("the state of other sessions has changed")
 	}
-	list, err := b.ListState(b.ctx, &pb.ListStateRequest{})
-	must(t, err)
+	list := apptest.Must(t, b.ListState, &pb.ListStateRequest{})
 	if len(list.Entries) > 0 {
 		t.Errorf("the new session has %v", list.Entries)
 	}
@@ -183,7 +175,7 @@ func checkExport(t *testing.T, file []byte, lines int) {
 	for text := range bytes.Lines(file) {
 		n++
 		var l line
-		must(t, json.Unmarshal(text, &l))
+		apptest.NoError(t, json.Unmarshal(text, &l))
 		if l.Current {
 			if _, twice := current[l.Namespace+"/"+l.Key]; twice {
 				t.Errorf("%s/%s has two current versions", l.Namespace, l.Key)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/jonboulle/clockwork"
 
+	"brokerd/internal/apptest"
 	"brokerd/internal/state"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
@@ -16,7 +17,7 @@ func TestErase_LeavesEachKeySoundAfterEachPage(t *testing.T) {
 	st := testkit.Store(t, t.TempDir(), clockwork.NewFakeClock(), state.Migrations())
 	write := func(fn func(tx *store.Tx) error) {
 		t.Helper()
-		must(t, st.Write(t.Context(), fn))
+		apptest.NoError(t, st.Write(t.Context(), fn))
 	}
 	write(func(tx *store.Tx) error {
 		for _, statement := range []string{
@@ -45,7 +46,7 @@ func TestErase_LeavesEachKeySoundAfterEachPage(t *testing.T) {
 	var keys state.Keys
 	pages := 0
 	for more := true; more; pages++ {
-		must(t, st.Read(t.Context(), func(snap *store.Snapshot) error {
+		apptest.NoError(t, st.Read(t.Context(), func(snap *store.Snapshot) error {
 			for _, check := range state.Checks(10) {
 				problems, err := check(snap)
 				if err != nil {
@@ -65,7 +66,7 @@ func TestErase_LeavesEachKeySoundAfterEachPage(t *testing.T) {
 	if pages < 8 {
 		t.Errorf("42 versions went in %d pages of 5", pages)
 	}
-	must(t, st.Read(t.Context(), func(snap *store.Snapshot) error {
+	apptest.NoError(t, st.Read(t.Context(), func(snap *store.Snapshot) error {
 		var left int
 		err := snap.QueryRow(`SELECT (SELECT count(*) FROM state_keys) + (SELECT count(*) FROM state_versions)`).Scan(&left)
 		if left != 0 {

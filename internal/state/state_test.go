@@ -12,12 +12,13 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func TestPut_IsReadAsItWasWritten(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.agent("a")
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a := w.Agent("a", "builder")
 	for i, want := range []*pb.StateValue{
 		text("it's \"one\"\nand two"),
 		text(""),
@@ -27,8 +28,8 @@ func TestPut_IsReadAsItWasWritten(t *testing.T) {
 		{Value: &pb.StateValue_JsonValue{JsonValue: `{"b": [1, 2.50], "a":null}`}},
 	} {
 		key := "k" + strconv.Itoa(i)
-		put := a.write(&pb.PutStateRequest{Key: key, Value: want})
-		got := a.get(key)
+		put := write(a, &pb.PutStateRequest{Key: key, Value: want})
+		got := get(a, key)
 		if diff := cmp.Diff(want, got.Value, protocmp.Transform()); diff != "" {
 			t.Error(diff)
 		}
@@ -44,17 +45,17 @@ func TestPut_IsReadAsItWasWritten(t *testing.T) {
 
 func TestPut_EveryChangeIsAVersionAndAnEventOfTheSameRevision(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.agent("a")
-	first := a.put("k", "1")
-	second := a.put("k", "2")
-	gone := a.delete("k")
-	third := a.put("k", "3")
-	if e := a.get("k"); e.Version != 4 || e.Revision != third {
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a := w.Agent("a", "builder")
+	first := set(a, "k", "1")
+	second := set(a, "k", "2")
+	gone := remove(a, "k")
+	third := set(a, "k", "3")
+	if e := get(a, "k"); e.Version != 4 || e.Revision != third {
 		t.Errorf("a key that was made again: %v", e)
 	}
 	var versions, revisions []int64
-	for _, e := range a.history("k") {
+	for _, e := range versionsOf(a, "k") {
 		versions, revisions = append(versions, e.Version), append(revisions, e.Revision)
 	}
 	if diff := cmp.Diff([]int64{4, 3, 2, 1}, versions); diff != "" {
@@ -64,7 +65,7 @@ func TestPut_EveryChangeIsAVersionAndAnEventOfTheSameRevision(t *testing.T) {
 		t.Error(diff)
 	}
 	var logged []int64
-	for _, e := range a.listed("state.*") {
+	for _, e := range a.Events("state.*") {
 		logged = append(logged, e.Revision)
 	}
 	if diff := cmp.Diff([]int64{first, second, gone, third}, logged); diff != "" {
@@ -74,15 +75,15 @@ func TestPut_EveryChangeIsAVersionAndAnEventOfTheSameRevision(t *testing.T) {
 
 func TestPut_ComparesTheRevision(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.agent("a")
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a := w.Agent("a", "builder")
 	at := func(revision int64) error {
-		_, err := a.PutState(a.ctx, &pb.PutStateRequest{Key: "k", Value: text("x"), CompareRevision: &revision})
+		_, err := a.PutState(a.Ctx, &pb.PutStateRequest{Key: "k", Value: text("x"), CompareRevision: &revision})
 		return err
 	}
 	changed := func(err error, present int64) {
 		t.Helper()
-		refused(t, err, codes.Aborted, "STATE_CHANGED")
+		apptest.Refused(t, err, codes.Aborted, "STATE_CHANGED")
 		for _, d := range status.Convert(err).Details() {
 			if info, ok := d.(*errdetails.ErrorInfo); ok && info.Metadata["revision"] != strconv.FormatInt(present, 10) {
 				t.Errorf("the error tells %v, want revision %d", info.Metadata, present)
@@ -90,62 +91,59 @@ func TestPut_ComparesTheRevision(t *testing.T) {
 		}
 	}
 	changed(at(7), 0)
-	must(t, at(0))
-	first := a.get("k").Revision
+	apptest.NoError(t, at(0))
+	first := get(a, "k").Revision
 	changed(at(0), first)
-	must(t, at(first))
-	second := a.get("k").Revision
+	apptest.NoError(t, at(first))
+	second := get(a, "k").Revision
 	changed(at(first), second)
-	_, err := a.DeleteState(a.ctx, &pb.DeleteStateRequest{Key: "k", CompareRevision: &first})
+	_, err := a.DeleteState(a.Ctx, &pb.DeleteStateRequest{Key: "k", CompareRevision: &first})
 	changed(err, second)
-	_, err = a.DeleteState(a.ctx, &pb.DeleteStateRequest{Key: "k", CompareRevision: &second})
-	must(t, err)
+	apptest.Must(t, a.DeleteState, &pb.DeleteStateRequest{Key: "k", CompareRevision: &second})
 	changed(at(second), 0)
-	must(t, at(0))
+	apptest.NoError(t, at(0))
 }
 
 func TestDelete_OfWhatIsNotThereChangesNothing(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.agent("a")
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a := w.Agent("a", "builder")
 	for range 2 {
-		out, err := a.DeleteState(a.ctx, &pb.DeleteStateRequest{Key: "k", CompareRevision: ptr[int64](0)})
-		must(t, err)
+		out := apptest.Must(t, a.DeleteState, &pb.DeleteStateRequest{Key: "k", CompareRevision: new(int64(0))})
 		if out.Deleted || out.Revision != 0 {
 			t.Error(out)
 		}
-		a.put("k", "x")
-		a.delete("k")
+		set(a, "k", "x")
+		remove(a, "k")
 	}
 }
 
 func TestGet_OfWhatIsNotThereIsNotFound(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.agent("a")
-	a.put("gone", "x")
-	a.delete("gone")
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a := w.Agent("a", "builder")
+	set(a, "gone", "x")
+	remove(a, "gone")
 	for _, key := range []string{"never", "gone"} {
-		_, err := a.GetState(a.ctx, &pb.GetStateRequest{Key: key})
-		refused(t, err, codes.NotFound, "KEY_NOT_FOUND")
+		apptest.Refuses(t, a.GetState, &pb.GetStateRequest{Key: key}, codes.NotFound, "KEY_NOT_FOUND")
 	}
 }
 
 func TestGet_ReadsAnOlderVersion(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.agent("a")
-	before := a.put("other", "x")
-	first := a.put("k", "1")
-	between := a.put("other", "x")
-	second := a.put("k", "2")
-	gone := a.delete("k")
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a := w.Agent("a", "builder")
+	before := set(a, "other", "x")
+	first := set(a, "k", "1")
+	between := set(a, "other", "x")
+	second := set(a, "k", "2")
+	gone := remove(a, "k")
 	at := func(revision int64) string {
-		out, err := a.GetState(a.ctx, &pb.GetStateRequest{Key: "k", AtRevision: revision})
+		out, err := a.GetState(a.Ctx, &pb.GetStateRequest{Key: "k", AtRevision: revision})
 		if status.Code(err) == codes.NotFound {
 			return "none"
 		}
-		must(t, err)
+		apptest.NoError(t, err)
 		return out.Entry.Value.GetStringValue()
 	}
 	for revision, want := range map[int64]string{before: "none", first: "1", between: "1", second: "2", gone: "none"} {
@@ -153,25 +151,24 @@ func TestGet_ReadsAnOlderVersion(t *testing.T) {
 			t.Errorf("at %d it is %q, want %q", revision, got, want)
 		}
 	}
-	_, err := a.GetState(a.ctx, &pb.GetStateRequest{Key: "k", AtRevision: gone + 1})
-	refused(t, err, codes.InvalidArgument, "INVALID_ARGUMENT")
+	_, err := a.GetState(a.Ctx, &pb.GetStateRequest{Key: "k", AtRevision: gone + 1})
+	apptest.Refused(t, err, codes.InvalidArgument, "INVALID_ARGUMENT")
 }
 
 func TestList_PagesByNamespaceAndKey(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.agent("a")
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a := w.Agent("a", "builder")
 	var want []string
 	greatest := strings.Repeat("\U0010FFFF", 128) // 512 bytes, as long as a key may be
 	for _, n := range []string{"alpha", "beta", "global"} {
 		for _, k := range []string{"a", "a/1", "a/2", "b", "é/3", greatest} {
-			a.write(&pb.PutStateRequest{Namespace: n, Key: k, Value: text(n + k)})
+			write(a, &pb.PutStateRequest{Namespace: n, Key: k, Value: text(n + k)})
 			want = append(want, n+" "+k+" "+n+k)
 		}
 	}
-	a.write(&pb.PutStateRequest{Namespace: "alpha", Key: "gone", Value: text("x")})
-	_, err := a.DeleteState(a.ctx, &pb.DeleteStateRequest{Namespace: "alpha", Key: "gone"})
-	must(t, err)
+	write(a, &pb.PutStateRequest{Namespace: "alpha", Key: "gone", Value: text("x")})
+	apptest.Must(t, a.DeleteState, &pb.DeleteStateRequest{Namespace: "alpha", Key: "gone"})
 	for _, c := range []struct {
 		in   *pb.ListStateRequest
 		want []string
@@ -189,8 +186,7 @@ func TestList_PagesByNamespaceAndKey(t *testing.T) {
 			var got []string
 			c.in.PageSize, c.in.PageToken, c.in.Values = size, "", true
 			for {
-				out, err := a.ListState(a.ctx, c.in)
-				must(t, err)
+				out := apptest.Must(t, a.ListState, c.in)
 				for _, e := range out.Entries {
 					got = append(got, e.Namespace+" "+e.Key+" "+e.Value.GetStringValue())
 				}
@@ -203,8 +199,7 @@ func TestList_PagesByNamespaceAndKey(t *testing.T) {
 			}
 		}
 	}
-	out, err := a.ListState(a.ctx, &pb.ListStateRequest{Namespace: "beta", KeyPrefix: "b"})
-	must(t, err)
+	out := apptest.Must(t, a.ListState, &pb.ListStateRequest{Namespace: "beta", KeyPrefix: "b"})
 	if len(out.Entries) != 1 || out.Entries[0].Value != nil {
 		t.Errorf("without values: %v", out.Entries)
 	}

@@ -9,19 +9,19 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // ofTask returns the names of the keys that belong to a task, read one per page.
-func (a *actor) ofTask(in *pb.ListStateRequest) (keys []string) {
-	a.t.Helper()
+func ofTask(a *apptest.Actor, in *pb.ListStateRequest) (keys []string) {
+	a.Helper()
 	in.PageSize = 1
 	for {
-		out, err := a.ListState(a.ctx, in)
-		must(a.t, err)
+		out := apptest.Must(a, a.ListState, in)
 		for _, e := range out.GetEntries() {
 			keys = append(keys, e.GetNamespace()+"/"+e.GetKey())
 			if e.GetTaskId() != in.GetTaskId() {
-				a.t.Errorf("%s belongs to task %q", e.GetKey(), e.GetTaskId())
+				a.Errorf("%s belongs to task %q", e.GetKey(), e.GetTaskId())
 			}
 		}
 		if in.PageToken = out.GetNextPageToken(); in.PageToken == "" {
@@ -32,20 +32,19 @@ func (a *actor) ofTask(in *pb.ListStateRequest) (keys []string) {
 
 func TestTask_KeysBelongToOneUntilAChangeSaysOtherwise(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.agent("a")
-	a.write(&pb.PutStateRequest{Key: "plan", Value: text("1"), TaskId: ptr("t1")})
-	a.put("other", "x")
-	_, err := a.AppendState(a.ctx, &pb.AppendStateRequest{Namespace: "docs", Key: "notes", Text: "first", TaskId: ptr("t1")})
-	must(t, err)
-	_, err = a.TransactState(a.ctx, &pb.TransactStateRequest{Changes: []*pb.StateChange{
-		{Change: &pb.StateChange_Put{Put: &pb.PutStateRequest{Key: "pair/a", Value: text("1"), TaskId: ptr("t1")}}},
-		{Change: &pb.StateChange_Put{Put: &pb.PutStateRequest{Key: "pair/b", Value: text("2"), TaskId: ptr("t2")}}},
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a := w.Agent("a", "builder")
+	write(a, &pb.PutStateRequest{Key: "plan", Value: text("1"), TaskId: new("t1")})
+	set(a, "other", "x")
+	apptest.Must(t, a.AppendState,
+		&pb.AppendStateRequest{Namespace: "docs", Key: "notes", Text: "first", TaskId: new("t1")})
+	apptest.Must(t, a.TransactState, &pb.TransactStateRequest{Changes: []*pb.StateChange{
+		{Change: &pb.StateChange_Put{Put: &pb.PutStateRequest{Key: "pair/a", Value: text("1"), TaskId: new("t1")}}},
+		{Change: &pb.StateChange_Put{Put: &pb.PutStateRequest{Key: "pair/b", Value: text("2"), TaskId: new("t2")}}},
 	}})
-	must(t, err)
 	expect := func(in *pb.ListStateRequest, want ...string) {
 		t.Helper()
-		if got := a.ofTask(in); !slices.Equal(got, want) {
+		if got := ofTask(a, in); !slices.Equal(got, want) {
 			t.Errorf("keys %q, want %q", got, want)
 		}
 	}
@@ -55,27 +54,24 @@ func TestTask_KeysBelongToOneUntilAChangeSaysOtherwise(t *testing.T) {
 	expect(&pb.ListStateRequest{TaskId: "t1", Namespace: "docs"}, "docs/notes")
 	expect(&pb.ListStateRequest{TaskId: "t"})
 
-	a.put("plan", "2") // it stays of the task
-	_, err = a.AppendState(a.ctx, &pb.AppendStateRequest{Namespace: "docs", Key: "notes", Text: "second", TaskId: ptr("t2")})
-	must(t, err)
-	doc, err := a.GetState(a.ctx, &pb.GetStateRequest{Namespace: "docs", Key: "notes"})
-	must(t, err)
+	set(a, "plan", "2") // it stays of the task
+	apptest.Must(t, a.AppendState,
+		&pb.AppendStateRequest{Namespace: "docs", Key: "notes", Text: "second", TaskId: new("t2")})
+	doc := apptest.Must(t, a.GetState, &pb.GetStateRequest{Namespace: "docs", Key: "notes"})
 	if e := doc.GetEntries(); doc.GetEntry().GetTaskId() != "t2" || e[0].GetTaskId() != "t1" || e[1].GetTaskId() != "t2" {
 		t.Errorf("the document is %v", doc)
 	}
 	w.Restart()
 	expect(&pb.ListStateRequest{TaskId: "t1"}, "default/pair/a", "default/plan")
-	if got := a.get("plan").GetTaskId(); got != "t1" {
+	if got := get(a, "plan").GetTaskId(); got != "t1" {
 		t.Errorf("plan belongs to %q", got)
 	}
-	a.write(&pb.PutStateRequest{Key: "plan", Value: text("3"), TaskId: ptr("")})
-	_, err = a.DeleteState(a.ctx, &pb.DeleteStateRequest{Key: "pair/a"})
-	must(t, err)
+	write(a, &pb.PutStateRequest{Key: "plan", Value: text("3"), TaskId: new("")})
+	apptest.Must(t, a.DeleteState, &pb.DeleteStateRequest{Key: "pair/a"})
 	expect(&pb.ListStateRequest{TaskId: "t1"})
-	a.put("pair/a", "again") // a new key: it belongs to none
+	set(a, "pair/a", "again") // a new key: it belongs to none
 	expect(&pb.ListStateRequest{TaskId: "t1"})
-	history, err := a.ListStateHistory(a.ctx, &pb.ListStateHistoryRequest{Key: "plan"})
-	must(t, err)
+	history := apptest.Must(t, a.ListStateHistory, &pb.ListStateHistoryRequest{Key: "plan"})
 	var tasks []string
 	for _, v := range history.GetVersions() {
 		tasks = append(tasks, v.GetTaskId())
@@ -87,15 +83,13 @@ func TestTask_KeysBelongToOneUntilAChangeSaysOtherwise(t *testing.T) {
 
 func TestTask_EventsNameIt(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.agent("a")
-	a.write(&pb.PutStateRequest{Key: "plan", Value: text("1"), TaskId: ptr("t1")})
-	a.put("plan", "2")
-	_, err := a.AppendState(a.ctx, &pb.AppendStateRequest{Key: "notes", Text: "first", TaskId: ptr("t1")})
-	must(t, err)
-	a.put("other", "x")
-	out, err := a.events.ListEvents(a.ctx, &pb.ListEventsRequest{Filter: &pb.EventFilter{TaskId: "t1"}})
-	must(t, err)
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a := w.Agent("a", "builder")
+	write(a, &pb.PutStateRequest{Key: "plan", Value: text("1"), TaskId: new("t1")})
+	set(a, "plan", "2")
+	apptest.Must(t, a.AppendState, &pb.AppendStateRequest{Key: "notes", Text: "first", TaskId: new("t1")})
+	set(a, "other", "x")
+	out := apptest.Must(t, a.ListEvents, &pb.ListEventsRequest{Filter: &pb.EventFilter{TaskId: "t1"}})
 	var types []string
 	for _, e := range out.GetEvents() {
 		types = append(types, e.GetType())
@@ -107,19 +101,19 @@ func TestTask_EventsNameIt(t *testing.T) {
 
 func TestTask_AnIDThatIsTooLongIsRefused(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.agent("a")
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a := w.Agent("a", "builder")
 	long := strings.Repeat("x", 129)
 	for name, call := range map[string]func() error{
 		"put": func() error {
-			_, err := a.PutState(a.ctx, &pb.PutStateRequest{Key: "k", Value: text("1"), TaskId: &long})
+			_, err := a.PutState(a.Ctx, &pb.PutStateRequest{Key: "k", Value: text("1"), TaskId: &long})
 			return err
 		},
 		"append": func() error {
-			_, err := a.AppendState(a.ctx, &pb.AppendStateRequest{Key: "d", Text: "x", TaskId: &long})
+			_, err := a.AppendState(a.Ctx, &pb.AppendStateRequest{Key: "d", Text: "x", TaskId: &long})
 			return err
 		},
-		"list": func() error { _, err := a.ListState(a.ctx, &pb.ListStateRequest{TaskId: long}); return err },
+		"list": func() error { _, err := a.ListState(a.Ctx, &pb.ListStateRequest{TaskId: long}); return err },
 	} {
 		if err := call(); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%s: %v", name, err)

@@ -17,21 +17,22 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 type watch = grpc.ServerStreamingClient[pb.WatchStateResponse]
 
-// watch opens a watch and reads its first mark.
-func (a *actor) watch(in *pb.WatchStateRequest) (watch, int64) {
-	a.t.Helper()
-	ctx, cancel := context.WithCancel(a.ctx)
-	a.t.Cleanup(cancel)
+// startWatch opens a watch and reads its first mark.
+func startWatch(a *apptest.Actor, in *pb.WatchStateRequest) (watch, int64) {
+	a.Helper()
+	ctx, cancel := context.WithCancel(a.Ctx)
+	a.Cleanup(cancel)
 	stream, err := a.WatchState(ctx, in)
-	must(a.t, err)
+	apptest.NoError(a, err)
 	first, err := stream.Recv()
-	must(a.t, err)
+	apptest.NoError(a, err)
 	if len(first.Changes) > 0 {
-		a.t.Fatalf("the first frame is no mark: %v", first)
+		a.Fatalf("the first frame is no mark: %v", first)
 	}
 	return stream, first.Revision
 }
@@ -41,7 +42,7 @@ func changes(t testing.TB, s watch, n int) (list []string) {
 	t.Helper()
 	for len(list) < n {
 		frame, err := s.Recv()
-		must(t, err)
+		apptest.NoError(t, err)
 		for _, e := range frame.Changes {
 			list = append(list, is(e))
 		}
@@ -62,24 +63,24 @@ func is(e *pb.StateEntry) string {
 
 func TestWatch_SendsAllChangesFromARevisionOn(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.agent("a")
-	before := a.put("a", "0")
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a := w.Agent("a", "builder")
+	before := set(a, "a", "0")
 	var want []string
 	add := func(e *pb.StateEntry) { want = append(want, is(e)) }
 	write := func(key, value string) {
-		e := a.write(&pb.PutStateRequest{Key: key, Value: text(value)})
+		e := write(a, &pb.PutStateRequest{Key: key, Value: text(value)})
 		e.Value = text(value)
 		add(e)
 	}
 	write("a", "1")
 	write("b", "2")
-	add(&pb.StateEntry{Namespace: "default", Key: "a", Version: 3, Revision: a.delete("a"), Deleted: true})
-	old, _ := a.watch(&pb.WatchStateRequest{AfterRevision: &before})
-	now, position := a.watch(&pb.WatchStateRequest{})
+	add(&pb.StateEntry{Namespace: "default", Key: "a", Version: 3, Revision: remove(a, "a"), Deleted: true})
+	old, _ := startWatch(a, &pb.WatchStateRequest{AfterRevision: &before})
+	now, position := startWatch(a, &pb.WatchStateRequest{})
 	soon := len(want)
 	write("a", "3")
-	e := a.append("d", "x").Entry
+	e := addEntry(a, "d", "x").Entry
 	e.Appended = &pb.DocumentEntry{Number: 1, Text: "x"}
 	add(e)
 	if diff := cmp.Diff(want, changes(t, old, len(want))); diff != "" {
@@ -88,11 +89,11 @@ func TestWatch_SendsAllChangesFromARevisionOn(t *testing.T) {
 	if diff := cmp.Diff(want[soon:], changes(t, now, len(want)-soon)); diff != "" {
 		t.Error(diff)
 	}
-	all, _ := a.watch(&pb.WatchStateRequest{AfterRevision: new(int64)})
+	all, _ := startWatch(a, &pb.WatchStateRequest{AfterRevision: new(int64)})
 	if got := changes(t, all, len(want)+1); got[0] != "default/a 1 at "+strconv.FormatInt(before, 10)+": 0" {
 		t.Errorf("from the beginning: %v", got)
 	}
-	resumed, _ := a.watch(&pb.WatchStateRequest{AfterRevision: &position})
+	resumed, _ := startWatch(a, &pb.WatchStateRequest{AfterRevision: &position})
 	if diff := cmp.Diff(want[soon:], changes(t, resumed, len(want)-soon)); diff != "" {
 		t.Error(diff)
 	}
@@ -100,17 +101,17 @@ func TestWatch_SendsAllChangesFromARevisionOn(t *testing.T) {
 
 func TestWatch_ChoosesByNamespaceAndPrefix(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.session("other")
-	a, b := w.agent("a"), w.member("other", "b")
-	put := func(x *actor, namespace, key string) {
-		x.write(&pb.PutStateRequest{Namespace: namespace, Key: key, Value: text("x")})
+	w := apptest.Start(t, apptest.WithFakeClock())
+	w.Session("other", nil)
+	a, b := w.Agent("a", "builder"), w.Actor("other", "b").Register("builder")
+	put := func(x *apptest.Actor, namespace, key string) {
+		write(x, &pb.PutStateRequest{Namespace: namespace, Key: key, Value: text("x")})
 	}
 	watches := map[string]watch{}
 	for name, in := range map[string]*pb.WatchStateRequest{
 		"all": {}, "one": {Namespace: "one"}, "prefix": {KeyPrefix: "a/"}, "both": {Namespace: "one", KeyPrefix: "a/"}, "global": {Namespace: "global"},
 	} {
-		watches[name], _ = a.watch(in)
+		watches[name], _ = startWatch(a, in)
 	}
 	put(b, "", "k")
 	put(b, "global", "a/g")
@@ -140,9 +141,9 @@ func TestWatch_ChoosesByNamespaceAndPrefix(t *testing.T) {
 
 func TestWatch_HasAllChangesOfARevisionInOneFrame(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.agent("a")
-	start := a.put("first", "x")
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a := w.Agent("a", "builder")
+	start := set(a, "first", "x")
 	sizes := map[int64]int{}
 	for n := range 12 {
 		in := &pb.TransactStateRequest{}
@@ -150,8 +151,7 @@ func TestWatch_HasAllChangesOfARevisionInOneFrame(t *testing.T) {
 			in.Changes = append(in.Changes, &pb.StateChange{Change: &pb.StateChange_Put{
 				Put: &pb.PutStateRequest{Key: strconv.Itoa(i), Value: text(strings.Repeat("x", 1000))}}})
 		}
-		out, err := a.TransactState(a.ctx, in)
-		must(t, err)
+		out := apptest.Must(t, a.TransactState, in)
 		sizes[out.Revision] = len(in.Changes)
 	}
 	big := &pb.TransactStateRequest{} // larger than what a frame usually has
@@ -159,13 +159,12 @@ func TestWatch_HasAllChangesOfARevisionInOneFrame(t *testing.T) {
 		big.Changes = append(big.Changes, &pb.StateChange{Change: &pb.StateChange_Put{
 			Put: &pb.PutStateRequest{Key: strconv.Itoa(i), Value: text(strings.Repeat("x", 1_000_000))}}})
 	}
-	out, err := a.TransactState(a.ctx, big)
-	must(t, err)
+	out := apptest.Must(t, a.TransactState, big)
 	sizes[out.Revision] = 3
-	s, _ := a.watch(&pb.WatchStateRequest{AfterRevision: &start})
+	s, _ := startWatch(a, &pb.WatchStateRequest{AfterRevision: &start})
 	for len(sizes) > 0 {
 		frame, err := s.Recv()
-		must(t, err)
+		apptest.NoError(t, err)
 		got := map[int64]int{}
 		for _, e := range frame.Changes {
 			got[e.Revision]++
@@ -181,13 +180,13 @@ func TestWatch_HasAllChangesOfARevisionInOneFrame(t *testing.T) {
 
 func TestWatch_IsCompleteAndInOrderUnderConcurrentWriters(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := apptest.Start(t, apptest.WithFakeClock())
 	const writers, each, watchers = 6, 200, 20
-	a := w.agent("a")
+	a := w.Agent("a", "builder")
 	var readers, all sync.WaitGroup
 	seen := make([][]string, watchers)
 	for i := range watchers {
-		s, _ := a.watch(&pb.WatchStateRequest{})
+		s, _ := startWatch(a, &pb.WatchStateRequest{})
 		readers.Go(func() {
 			last := int64(0)
 			for len(seen[i]) < writers*each {
@@ -207,10 +206,10 @@ func TestWatch_IsCompleteAndInOrderUnderConcurrentWriters(t *testing.T) {
 		})
 	}
 	for n := range writers {
-		x := w.agent("w" + strconv.Itoa(n))
+		x := w.Agent("w"+strconv.Itoa(n), "builder")
 		all.Go(func() {
 			for i := range each {
-				if _, err := x.PutState(x.ctx, &pb.PutStateRequest{Key: strconv.Itoa(i % 10), Value: text(x.name)}); err != nil {
+				if _, err := x.PutState(x.Ctx, &pb.PutStateRequest{Key: strconv.Itoa(i % 10), Value: text(x.Name)}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -220,7 +219,7 @@ func TestWatch_IsCompleteAndInOrderUnderConcurrentWriters(t *testing.T) {
 	readers.Wait()
 	want := map[string]bool{}
 	for i := range 10 {
-		for _, e := range a.history(strconv.Itoa(i)) {
+		for _, e := range versionsOf(a, strconv.Itoa(i)) {
 			want[is(e)] = true
 		}
 	}
@@ -241,17 +240,17 @@ func TestWatch_IsCompleteAndInOrderUnderConcurrentWriters(t *testing.T) {
 
 func TestWatch_MarksHowFarItHasLooked(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.agent("a")
-	s, first := a.watch(&pb.WatchStateRequest{KeyPrefix: "none"})
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a := w.Agent("a", "builder")
+	s, first := startWatch(a, &pb.WatchStateRequest{KeyPrefix: "none"})
 	w.Clock.Advance(time.Second)
-	last := a.put("k", "x")
+	last := set(a, "k", "x")
 	frame, err := s.Recv()
-	must(t, err)
+	apptest.NoError(t, err)
 	if len(frame.Changes) > 0 || frame.Revision < last || frame.Revision <= first {
 		t.Errorf("the mark is %v, the last change %d", frame, last)
 	}
-	last = a.put("k", "y") // its mark is put off
+	last = set(a, "k", "y") // its mark is put off
 	marked := make(chan *pb.WatchStateResponse)
 	go func() {
 		defer close(marked)
@@ -279,26 +278,26 @@ func TestWatch_MarksHowFarItHasLooked(t *testing.T) {
 
 func TestWatch_RefusesTheFuture(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.agent("a")
-	s, err := a.WatchState(a.ctx, &pb.WatchStateRequest{AfterRevision: ptr[int64](1 << 40)})
-	must(t, err)
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a := w.Agent("a", "builder")
+	s, err := a.WatchState(a.Ctx, &pb.WatchStateRequest{AfterRevision: new(int64(1 << 40))})
+	apptest.NoError(t, err)
 	_, err = s.Recv()
-	refused(t, err, codes.InvalidArgument, "INVALID_ARGUMENT")
+	apptest.Refused(t, err, codes.InvalidArgument, "INVALID_ARGUMENT")
 }
 
 func TestWatch_EndsWithTheBrokerAndGoesOnAfterIt(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.agent("a")
-	s, _ := a.watch(&pb.WatchStateRequest{})
-	last := a.put("k", "1")
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a := w.Agent("a", "builder")
+	s, _ := startWatch(a, &pb.WatchStateRequest{})
+	last := set(a, "k", "1")
 	changes(t, s, 1)
 	w.Restart()
 	_, err := s.Recv()
-	refused(t, err, codes.Unavailable, "SHUTTING_DOWN")
-	a.write(&pb.PutStateRequest{Key: "k", Value: text("2"), Ttl: durationpb.New(time.Hour)})
-	s, _ = a.watch(&pb.WatchStateRequest{AfterRevision: &last})
+	apptest.Refused(t, err, codes.Unavailable, "SHUTTING_DOWN")
+	write(a, &pb.PutStateRequest{Key: "k", Value: text("2"), Ttl: durationpb.New(time.Hour)})
+	s, _ = startWatch(a, &pb.WatchStateRequest{AfterRevision: &last})
 	if got := changes(t, s, 1); !strings.HasSuffix(got[0], ": 2") {
 		t.Error(got)
 	}
@@ -306,25 +305,25 @@ func TestWatch_EndsWithTheBrokerAndGoesOnAfterIt(t *testing.T) {
 
 func TestWatch_ThereAreAThousandAtMost(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	o := w.operator()
-	ctx, cancel := context.WithCancel(o.ctx)
+	w := apptest.Start(t, apptest.WithFakeClock())
+	o := w.Root()
+	ctx, cancel := context.WithCancel(o.Ctx)
 	defer cancel()
 	var open []watch
 	for range 1000 {
 		s, err := o.WatchState(ctx, &pb.WatchStateRequest{})
-		must(t, err)
+		apptest.NoError(t, err)
 		open = append(open, s)
 	}
 	for _, s := range open {
 		_, err := s.Recv()
-		must(t, err)
+		apptest.NoError(t, err)
 	}
-	other := w.agent("a")
-	s, err := other.WatchState(o.ctx, &pb.WatchStateRequest{})
-	must(t, err)
+	other := w.Agent("a", "builder")
+	s, err := other.WatchState(o.Ctx, &pb.WatchStateRequest{})
+	apptest.NoError(t, err)
 	_, err = s.Recv()
-	refused(t, err, codes.ResourceExhausted, "TOO_MANY_WATCHES")
+	apptest.Refused(t, err, codes.ResourceExhausted, "TOO_MANY_WATCHES")
 	cancel()
 	for _, s := range open {
 		for err = nil; err == nil; {
@@ -335,8 +334,8 @@ func TestWatch_ThereAreAThousandAtMost(t *testing.T) {
 		}
 	}
 	for err != nil { // until the daemon notices that they have gone
-		s, err = other.WatchState(o.ctx, &pb.WatchStateRequest{})
-		must(t, err)
+		s, err = other.WatchState(o.Ctx, &pb.WatchStateRequest{})
+		apptest.NoError(t, err)
 		_, err = s.Recv()
 	}
 }
