@@ -74,6 +74,7 @@ type TB interface {
 	Errorf(format string, args ...any)
 	Fatal(args ...any)
 	Fatalf(format string, args ...any)
+	Logf(format string, args ...any)
 }
 
 // A Broker is a running daemon. It is for the test's own goroutine, but its connections may be used

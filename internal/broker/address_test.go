@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func TestSend_NamesThatMeanEveryone(t *testing.T) {
@@ -23,9 +24,9 @@ func TestSend_NamesThatMeanEveryone(t *testing.T) {
 			t.Errorf("%v became %v", m.Target, got)
 		}
 	}
-	wantField(t, lead.refused(to("all", one)), "messages[0].reach")
+	apptest.Invalid(t, lead.refused(to("all", one)), "messages[0].reach")
 	alone := w.in("default", "")
-	must(t, drop(alone.sessions.CreateSession(alone.ctx, &pb.CreateSessionRequest{Name: "empty"})))
+	apptest.Must(t, alone.CreateSession, &pb.CreateSessionRequest{Name: "empty"})
 	want(t, "recipients", w.in("empty", "").send(toPattern("*")).RecipientCount, 0)
 }
 
@@ -42,14 +43,14 @@ func TestSend_AllOfARoleUnlessAnAgentHasThatName(t *testing.T) {
 	}
 	wantList(t, "from a builder", recipients(t, w.in("default", "b1").send(to("all_builders"))), "b2")
 	for _, name := range []string{"all_", "all_s", "all_testers", "builders"} {
-		wantError(t, lead.refused(to(name)), codes.NotFound, "AGENT_NOT_FOUND")
+		apptest.Refused(t, lead.refused(to(name)), codes.NotFound, "AGENT_NOT_FOUND")
 	}
 	w.agent("tester", "builders")
 	wantList(t, "the role of exactly that name first", recipients(t, lead.send(to("all_builders"))), "tester")
 	w.agent("all_builders", "odd")
 	wantList(t, "the agent first", recipients(t, lead.send(to("all_builders"))), "all_builders")
-	err := drop(lead.Ask(lead.ctx, &pb.AskRequest{Message: to("all_leads")}))
-	wantError(t, err, codes.FailedPrecondition, "NO_RESPONDERS")
+	err := drop(lead.Ask(lead.Ctx, &pb.AskRequest{Message: to("all_leads")}))
+	apptest.Refused(t, err, codes.FailedPrecondition, "NO_RESPONDERS")
 }
 
 func TestSend_PatternThatMatchesNoAgentIsRefusedWithOneThatMatchesAPartOfAName(t *testing.T) {
@@ -63,7 +64,7 @@ func TestSend_PatternThatMatchesNoAgentIsRefusedWithOneThatMatchesAPartOfAName(t
 		"*engineer":  `use "*engineer*", which matches agent_engineer_1`,
 	} {
 		err := lead.refused(toPattern(pattern))
-		wantError(t, err, codes.NotFound, "AGENT_NOT_FOUND")
+		apptest.Refused(t, err, codes.NotFound, "AGENT_NOT_FOUND")
 		if !strings.Contains(err.Error(), wanted) {
 			t.Errorf("%s: %v", pattern, err)
 		}
@@ -87,7 +88,7 @@ func TestSend_WarnsOfARoleOrChannelThatNoAgentHas(t *testing.T) {
 	b := w.agent("b", "builder")
 	texts(toRole("bulider"), "no agent has the role bulider (did you mean builder?); the message waits until one does")
 	texts(toRole("builder"), "")
-	b.register("tester")
+	b.Register("tester")
 	texts(toRole("builder"), "no agent has the role builder (the nearest names are tester, lead); the message waits until one does")
 	b.deregister()
 	texts(toRole("tester"), "no agent has the role tester (the nearest name is lead); the message waits until one does")
@@ -136,7 +137,7 @@ func TestSend_WarnsOfAMessageWithoutText(t *testing.T) {
 	s.close()
 	request := &pb.SendMessagesRequest{RequestId: newUUID(), Messages: []*pb.Message{to("b")}}
 	for range 2 { // a repeated request gets the same answer
-		answer, err := lead.SendMessages(lead.ctx, proto.Clone(request).(*pb.SendMessagesRequest))
+		answer, err := lead.SendMessages(lead.Ctx, proto.Clone(request).(*pb.SendMessagesRequest))
 		if err != nil || !silent(answer.Results[0].Warnings) {
 			t.Errorf("%v, %v", answer, err)
 		}

@@ -12,18 +12,17 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func (a *agent) publish(e *pb.PublishEventRequest) int64 {
-	a.t.Helper()
-	out, err := a.events.PublishEvent(a.ctx, e)
-	must(a.t, err)
-	return out.Revision
+	a.Helper()
+	return apptest.Must(a, a.PublishEvent, e).Revision
 }
 
 // inbox returns what is in the agent's mailbox and unfinished.
 func (a *agent) inbox() []*pb.InboxItem {
-	a.t.Helper()
+	a.Helper()
 	items, _ := a.receive(&pb.ReceiveRequest{})
 	return items
 }
@@ -34,7 +33,7 @@ func typesIn(t *testing.T, items []*pb.InboxItem) []string {
 	var types []string
 	for _, i := range items {
 		var e struct{ Type string }
-		must(t, json.Unmarshal([]byte(i.Message.Payload), &e))
+		apptest.NoError(t, json.Unmarshal([]byte(i.Message.Payload), &e))
 		types = append(types, e.Type)
 	}
 	return types
@@ -54,7 +53,7 @@ func TestAnnounce_PublishedEventReachesEachSubscriberOnce(t *testing.T) {
 	})
 	for _, a := range []*agent{both, one} {
 		items := a.inbox()
-		want(t, a.name+"'s copies", len(items), 1)
+		want(t, a.Name+"'s copies", len(items), 1)
 		m := items[0].Message
 		want(t, "type", m.Type, "event")
 		want(t, "sender", m.Sender, "system")
@@ -71,7 +70,7 @@ func TestAnnounce_PublishedEventReachesEachSubscriberOnce(t *testing.T) {
 	}
 	want(t, "of another type", len(other.inbox()), 0)
 	want(t, "of whoever published it", len(lead.inbox()), 0)
-	sent := w.events("message.sent")
+	sent := w.Root().Events("message.sent")
 	want(t, "messages", len(sent), 1)
 	want(t, "their sender", sent[0].Source, "system")
 }
@@ -93,13 +92,13 @@ func TestAnnounce_ReachesWhoIsAwayAndWhoWaits(t *testing.T) {
 	here.subscribe("event/*")
 	claims := make(chan *pb.ClaimMessagesResponse, 1)
 	go func() {
-		out, err := here.ClaimMessages(here.ctx, &pb.ClaimMessagesRequest{Max: 1, Wait: durationpb.New(longWait)})
+		out, err := here.ClaimMessages(here.Ctx, &pb.ClaimMessagesRequest{Max: 1, Wait: durationpb.New(apptest.LongWait)})
 		if err != nil {
 			t.Error(err)
 		}
 		claims <- out
 	}()
-	<-w.Clock.waits
+	<-w.Waits
 	lead.publish(&pb.PublishEventRequest{Type: "build.finished", Summary: "done"})
 	wantList(t, "a consumer that waits", subjectsOf((<-claims).GetClaims()), "done")
 	w.Restart()
@@ -116,7 +115,7 @@ func TestAnnounce_BrokersOwnEventsOfTheDocumentedTypesAlone(t *testing.T) {
 	b.kill()
 	a.send(to("b"))
 	b.ack(b.claim1().ClaimId)
-	w.configure(&pb.SessionSettings{MaxAttempts: ptr(int32(2))})
+	w.Root().Configure(&pb.SessionSettings{MaxAttempts: new(int32(2))})
 	b.deregister()
 	wantList(t, "events", typesIn(t, watcher.inbox()),
 		"agent.registered", "agent.registered", "message.dead", "session.configured", "agent.deregistered")
@@ -126,9 +125,9 @@ func TestAnnounce_StaysWithinItsSession(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	o := w.operator()
-	must(t, drop(o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "other"})))
+	apptest.Must(t, o.CreateSession, &pb.CreateSessionRequest{Name: "other"})
 	here, there := w.agent("a", ""), w.in("other", "a")
-	there.register("")
+	there.Register("")
 	here.subscribe("event/*")
 	there.subscribe("event/*")
 	o.publish(&pb.PublishEventRequest{Type: "build.finished"})
@@ -151,11 +150,11 @@ func TestAnnounce_FollowsSubscriptions(t *testing.T) {
 	a.subscribe("event/*")
 	a.deregister()
 	publish()
-	a.register("")
+	a.Register("")
 	publish()
 	want(t, "registered anew", len(a.inbox()), 0)
 	dead := 0
-	for _, e := range w.events("message.dead") {
+	for _, e := range w.Root().Events("message.dead") {
 		if e.Source == "a" {
 			dead++
 		}
@@ -172,14 +171,14 @@ func TestAnnounce_FailedEventMessageIsNotAnnounced(t *testing.T) {
 	b.subscribe("event/message.dead")
 	o.publish(&pb.PublishEventRequest{Type: "build.finished"})
 	a.kill()
-	want(t, "dead letters", len(w.events("message.dead")), 1)
+	want(t, "dead letters", len(w.Root().Events("message.dead")), 1)
 	want(t, "news of it", len(b.inbox()), 0)
 	o.send(to("a"))
 	a.kill()
 	wantList(t, "news of another's death", typesIn(t, b.inbox()), "message.dead")
 	b.kill()
-	want(t, "dead letters in the end", len(w.events("message.dead")), 3)
-	want(t, "messages in the end", len(w.events("message.sent")), 3)
+	want(t, "dead letters in the end", len(w.Root().Events("message.dead")), 3)
+	want(t, "messages in the end", len(w.Root().Events("message.sent")), 3)
 }
 
 func TestAnnounce_ClaimThatRunsOutAnnouncesItsDeath(t *testing.T) {
@@ -189,7 +188,7 @@ func TestAnnounce_ClaimThatRunsOutAnnouncesItsDeath(t *testing.T) {
 	b.subscribe("event/message.dead")
 	id := o.send(to("a", func(m *pb.Message) { m.MaxAttempts = 1 })).Id
 	a.claim1()
-	w.pass(30 * time.Second)
+	w.Clock.Advance(30 * time.Second)
 	w.awaitState(id, dead)
 	wantList(t, "news", typesIn(t, b.inbox()), "message.dead")
 }
@@ -198,7 +197,7 @@ func TestAnnounce_FullMailboxRefusesItsCopyAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	o, full, empty := w.operator(), w.agent("full", ""), w.agent("empty", "")
-	w.configure(&pb.SessionSettings{MailboxLimit: ptr(int64(2))})
+	w.Root().Configure(&pb.SessionSettings{MailboxLimit: new(int64(2))})
 	full.subscribe("event/*")
 	empty.subscribe("event/*")
 	o.send(to("full"))
@@ -207,7 +206,7 @@ func TestAnnounce_FullMailboxRefusesItsCopyAlone(t *testing.T) {
 	}
 	want(t, "full", len(full.inbox()), 2)
 	want(t, "empty", len(empty.inbox()), 2)
-	sent := w.events("message.sent")
+	sent := w.Root().Events("message.sent")
 	if last := sent[len(sent)-1]; !strings.Contains(last.Details, `"refused":1`) {
 		t.Errorf("%s does not say that one copy was refused", last.Details)
 	}
@@ -219,7 +218,8 @@ func TestAnnounce_ChannelsTimeToLiveHolds(t *testing.T) {
 	o, a := w.operator(), w.agent("a", "")
 	a.subscribe("event/*", "event/build.finished")
 	set := func(channel string, ttl time.Duration) {
-		must(t, drop(o.channels.ConfigureChannel(o.ctx, &pb.ConfigureChannelRequest{Channel: channel, DefaultTtl: durationpb.New(ttl)})))
+		apptest.Must(t, o.ConfigureChannel,
+			&pb.ConfigureChannelRequest{Channel: channel, DefaultTtl: durationpb.New(ttl)})
 	}
 	set("event/*", time.Hour)
 	set("event/build.finished", time.Minute)
@@ -248,15 +248,15 @@ func TestEventChannel_OnlyTheBrokerSendsToIt(t *testing.T) {
 	a := w.agent("a", "")
 	a.subscribe("event/*")
 	for _, channel := range []string{"event/*", "event/build.finished", "event/"} {
-		wantField(t, a.refused(toChannel(channel)), "messages[0].target.channel")
+		apptest.Invalid(t, a.refused(toChannel(channel)), "messages[0].target.channel")
 		m := toChannel(channel)
 		m.Reach = pb.Reach_REACH_ONE
-		wantField(t, a.refused(m), "messages[0].target.channel")
+		apptest.Invalid(t, a.refused(m), "messages[0].target.channel")
 	}
-	wantField(t, a.refused(to("a", func(m *pb.Message) { m.Channel = "event/build.finished" })), "messages[0].channel")
+	apptest.Invalid(t, a.refused(to("a", func(m *pb.Message) { m.Channel = "event/build.finished" })), "messages[0].channel")
 	for _, channel := range []string{"event/", "event/1", "event/a b", "event/message.sent", "event/state.put", "event/**", "news/x"} {
-		_, err := a.channels.SubscribeChannel(a.ctx, &pb.SubscribeChannelRequest{Channel: channel})
-		wantField(t, err, "channel")
+		_, err := a.SubscribeChannel(a.Ctx, &pb.SubscribeChannelRequest{Channel: channel})
+		apptest.Invalid(t, err, "channel")
 	}
 }
 
@@ -282,7 +282,7 @@ func TestPublish_AnswersHowManySubscribersItReaches(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	o, a, b, c, full := w.operator(), w.agent("a", ""), w.agent("b", ""), w.agent("c", ""), w.agent("full", "")
-	w.configure(&pb.SessionSettings{MailboxLimit: ptr(int64(1))})
+	w.Root().Configure(&pb.SessionSettings{MailboxLimit: new(int64(1))})
 	a.subscribe("event/build.finished", "event/*")
 	b.subscribe("event/*")
 	c.subscribe("event/build.started")
@@ -291,15 +291,13 @@ func TestPublish_AnswersHowManySubscribersItReaches(t *testing.T) {
 	for _, f := range []*pb.EventFilter{
 		nil, {Types: []string{"build.*"}, Sources: []string{"system"}}, {Types: []string{"test.*"}}, {Sources: []string{"a"}}, {TaskId: "t"},
 	} {
-		sub, err := o.events.SubscribeEvents(o.ctx, &pb.SubscribeEventsRequest{Filter: f})
-		must(t, err)
-		must(t, drop(sub.Recv()))
+		sub, err := o.SubscribeEvents(o.Ctx, &pb.SubscribeEventsRequest{Filter: f})
+		apptest.NoError(t, err)
+		apptest.NoError(t, drop(sub.Recv()))
 	}
 	request := &pb.PublishEventRequest{Type: "build.finished", RequestId: "0197f3a0-5c4e-7b1d-8f21-9a0b1c2d3e4f"}
-	out, err := o.events.PublishEvent(o.ctx, request)
-	must(t, err)
+	out := apptest.Must(t, o.PublishEvent, request)
 	want(t, "subscribers", out.Subscribers, 4) // two mailboxes and two streams
-	again, err := o.events.PublishEvent(o.ctx, request)
-	must(t, err)
+	again := apptest.Must(t, o.PublishEvent, request)
 	want(t, "subscribers of the same request", again.Subscribers, 4)
 }

@@ -10,11 +10,12 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // An asked is a call of Ask that is under way.
 type asked struct {
-	t    testing.TB
+	t    apptest.TB
 	done chan struct{}
 	out  *pb.AskResponse
 	err  error
@@ -23,14 +24,14 @@ type asked struct {
 // asks makes a call, and returns once it waits. The response is due later: a timer of the calendar's over the
 // same time would look like the call's.
 func (w *world) asks(a *agent, m *pb.Message) *asked {
-	w.t.Helper()
-	return w.asksWith(a.ctx, a, &pb.AskRequest{Message: m})
+	w.Helper()
+	return w.asksWith(a.Ctx, a, &pb.AskRequest{Message: m})
 }
 
 func (w *world) asksWith(ctx context.Context, a *agent, r *pb.AskRequest) *asked {
-	w.t.Helper()
-	call := &asked{t: w.t, done: make(chan struct{})}
-	r.Wait = durationpb.New(longWait)
+	w.Helper()
+	call := &asked{t: w, done: make(chan struct{})}
+	r.Wait = durationpb.New(apptest.LongWait)
 	if r.Message.ResponseDeadline == nil {
 		r.Message.RequiresResponse, r.Message.ResponseDeadline = true, w.now(time.Hour)
 	}
@@ -45,35 +46,32 @@ func (w *world) asksWith(ctx context.Context, a *agent, r *pb.AskRequest) *asked
 func (c *asked) answer() *pb.AskResponse {
 	c.t.Helper()
 	<-c.done
-	must(c.t, c.err)
+	apptest.NoError(c.t, c.err)
 	return c.out
 }
 
 func (c *asked) failed(code codes.Code, reason string) {
 	c.t.Helper()
 	<-c.done
-	wantError(c.t, c.err, code, reason)
+	apptest.Refused(c.t, c.err, code, reason)
 }
 
 // reply answers a message.
 func (a *agent) reply(id, text string) *pb.ReplyResponse {
-	a.t.Helper()
-	out, err := a.Reply(a.ctx, &pb.ReplyRequest{Id: id, Message: &pb.Message{Subject: text}})
-	must(a.t, err)
-	return out
+	a.Helper()
+	return apptest.Must(a, a.Reply, &pb.ReplyRequest{Id: id, Message: &pb.Message{Subject: text}})
 }
 
 func TestAsk_ReplyGoesToTheWaitingCallAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
-	reader, err := lead.Receive(lead.ctx, &pb.ReceiveRequest{Follow: true})
-	must(t, err)
-	must(t, drop(reader.Recv()))
+	reader, err := lead.Receive(lead.Ctx, &pb.ReceiveRequest{Follow: true})
+	apptest.NoError(t, err)
+	apptest.NoError(t, drop(reader.Recv()))
 	call := w.asks(lead, toRole("builder", subject("ready?"), func(m *pb.Message) { m.CorrelationId = "c" }))
 	got := builder.claim1()
-	out, err := builder.Reply(builder.ctx, &pb.ReplyRequest{Message: &pb.Message{Subject: "yes"}, Ack: true})
-	must(t, err)
+	out := apptest.Must(t, builder.Reply, &pb.ReplyRequest{Message: &pb.Message{Subject: "yes"}, Ack: true})
 	want(t, "awaited", out.Awaited, true)
 	wantList(t, "recipients", recipients(t, out.Result), "lead")
 	answer := call.answer()
@@ -95,7 +93,7 @@ func TestAsk_ReplyGoesToTheWaitingCallAlone(t *testing.T) {
 	}
 	builder.send(to("lead", subject("next")))
 	page, err := reader.Recv()
-	must(t, err)
+	apptest.NoError(t, err)
 	wantList(t, "Receive", subjectsIn(page.Items), "next")
 	wantList(t, "ClaimMessages", subjectsOf(lead.claim(10)), "next")
 }
@@ -118,7 +116,7 @@ func TestAsk_LateReplyIsOrdinaryMail(t *testing.T) {
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	call := w.asks(lead, to("builder"))
-	w.pass(longWait)
+	w.Clock.Advance(apptest.LongWait)
 	out := call.answer()
 	want(t, "reply", out.Reply, nil)
 	want(t, "awaited", builder.reply(out.Id, "late").Awaited, false)
@@ -129,7 +127,7 @@ func TestAsk_BrokenCallLeavesTheReplyToTheMailbox(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
-	ctx, cancel := context.WithCancel(lead.ctx)
+	ctx, cancel := context.WithCancel(lead.Ctx)
 	call := w.asksWith(ctx, lead, &pb.AskRequest{Message: to("builder")})
 	id := builder.claim1().Message.Id
 	cancel()
@@ -144,19 +142,19 @@ func TestAsk_NobodyCouldReply(t *testing.T) {
 	w := newWorld(t)
 	lead := w.agent("lead", "lead")
 	lead.subscribe("news")
-	ask := func(m *pb.Message) error { return drop(lead.Ask(lead.ctx, &pb.AskRequest{Message: m})) }
+	ask := func(m *pb.Message) error { return drop(lead.Ask(lead.Ctx, &pb.AskRequest{Message: m})) }
 	for _, m := range []*pb.Message{
 		to("lead"), toRole("lead"), toRole("builder"), toRole("builder", all), toChannel("news"), toChannel("other"), toChannel("news", one),
 		toPattern("l*"), toPattern("x*"), toEveryone(),
 	} {
-		wantError(t, ask(m), codes.FailedPrecondition, "NO_RESPONDERS")
+		apptest.Refused(t, ask(m), codes.FailedPrecondition, "NO_RESPONDERS")
 	}
-	wantError(t, ask(to("nobody")), codes.NotFound, "AGENT_NOT_FOUND")
-	want(t, "sent", len(w.events("message.sent")), 0)
+	apptest.Refused(t, ask(to("nobody")), codes.NotFound, "AGENT_NOT_FOUND")
+	want(t, "sent", len(w.Root().Events("message.sent")), 0)
 	builder := w.agent("builder", "builder")
-	w.configure(&pb.SessionSettings{MailboxLimit: ptr(int64(1))})
+	w.Root().Configure(&pb.SessionSettings{MailboxLimit: new(int64(1))})
 	builder.send(to("builder"))
-	wantError(t, ask(to("builder")), codes.ResourceExhausted, "MAILBOX_FULL")
+	apptest.Refused(t, ask(to("builder")), codes.ResourceExhausted, "MAILBOX_FULL")
 }
 
 func TestAsk_ChecksItsFields(t *testing.T) {
@@ -165,14 +163,14 @@ func TestAsk_ChecksItsFields(t *testing.T) {
 	lead := w.agent("lead", "lead")
 	w.agent("builder", "")
 	ask := func(m *pb.Message, wait time.Duration) error {
-		return drop(lead.Ask(lead.ctx, &pb.AskRequest{Message: m, Wait: durationpb.New(wait)}))
+		return drop(lead.Ask(lead.Ctx, &pb.AskRequest{Message: m, Wait: durationpb.New(wait)}))
 	}
-	wantField(t, ask(to("builder"), time.Hour+1), "wait")
-	wantField(t, ask(to("builder"), 0), "wait")
-	wantField(t, ask(nil, time.Second), "message")
-	wantField(t, ask(to("builder", priority(11)), time.Second), "message.priority")
-	wantField(t, ask(to("builder", deadline(w.now(0))), time.Second), "message.response_deadline")
-	wantField(t, ask(to("builder", due(w.now(year+time.Second))), time.Second), "message.not_before")
+	apptest.Invalid(t, ask(to("builder"), time.Hour+1), "wait")
+	apptest.Invalid(t, ask(to("builder"), 0), "wait")
+	apptest.Invalid(t, ask(nil, time.Second), "message")
+	apptest.Invalid(t, ask(to("builder", priority(11)), time.Second), "message.priority")
+	apptest.Invalid(t, ask(to("builder", deadline(w.now(0))), time.Second), "message.response_deadline")
+	apptest.Invalid(t, ask(to("builder", due(w.now(year+time.Second))), time.Second), "message.not_before")
 }
 
 func TestAsk_WaitsHalfAMinuteUnlessAskedOtherwise(t *testing.T) {
@@ -182,7 +180,7 @@ func TestAsk_WaitsHalfAMinuteUnlessAskedOtherwise(t *testing.T) {
 	call := &asked{t: t, done: make(chan struct{})}
 	go func() {
 		defer close(call.done)
-		call.out, call.err = lead.Ask(lead.ctx, &pb.AskRequest{Message: to("builder")})
+		call.out, call.err = lead.Ask(lead.Ctx, &pb.AskRequest{Message: to("builder")})
 	}()
 	w.await("the question is there", func() bool { return len(builder.inbox()) == 1 })
 	got := builder.claim1().Message
@@ -198,21 +196,20 @@ func TestAsk_SameRequestGoesOnWaitingOrGetsTheReply(t *testing.T) {
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	until := deadline(w.now(time.Hour))
 	request := func(id string) *pb.AskRequest {
-		return &pb.AskRequest{RequestId: id, Message: to("builder", subject("?"), until), Wait: durationpb.New(longWait)}
+		return &pb.AskRequest{RequestId: id, Message: to("builder", subject("?"), until), Wait: durationpb.New(apptest.LongWait)}
 	}
 	id := newUUID()
-	first := w.asksWith(lead.ctx, lead, request(id))
-	second := w.asksWith(lead.ctx, lead, request(id))
+	first := w.asksWith(lead.Ctx, lead, request(id))
+	second := w.asksWith(lead.Ctx, lead, request(id))
 	builder.reply(builder.claim1().Message.Id, "yes")
 	want(t, "first", first.answer().Reply.Subject, "yes")
 	want(t, "second", second.answer().Reply.Subject, "yes")
 	wantList(t, "one question", subjectsOf(builder.claim(10)), "?") // which it holds already
-	third, err := lead.Ask(lead.ctx, request(id))
-	must(t, err)
+	third := apptest.Must(t, lead.Ask, request(id))
 	want(t, "afterwards", third.Reply.Subject, "yes")
 	r := request(id)
 	r.Message.Subject = "other"
-	wantError(t, drop(lead.Ask(lead.ctx, r)), codes.AlreadyExists, "REQUEST_ID_REUSED")
+	apptest.Refused(t, drop(lead.Ask(lead.Ctx, r)), codes.AlreadyExists, "REQUEST_ID_REUSED")
 }
 
 func TestAsk_SameRequestTakesALateReplyOutOfTheMailbox(t *testing.T) {
@@ -220,12 +217,11 @@ func TestAsk_SameRequestTakesALateReplyOutOfTheMailbox(t *testing.T) {
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	r := &pb.AskRequest{RequestId: newUUID(), Message: to("builder")}
-	call := w.asksWith(lead.ctx, lead, r)
-	w.pass(longWait)
+	call := w.asksWith(lead.Ctx, lead, r)
+	w.Clock.Advance(apptest.LongWait)
 	out := builder.reply(call.answer().Id, "late")
 	w.Restart()
-	again, err := lead.Ask(lead.ctx, r)
-	must(t, err)
+	again := apptest.Must(t, lead.Ask, r)
 	want(t, "reply", again.Reply.GetSubject(), "late")
 	lead.wantState(out.Result.Id, acked)
 	wantList(t, "mail", subjectsIn(lead.inbox()))
@@ -236,10 +232,10 @@ func TestAsk_QuestionAskedAgainAfterARestart(t *testing.T) {
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	r := &pb.AskRequest{RequestId: newUUID(), Message: to("builder")}
-	call := w.asksWith(lead.ctx, lead, r)
+	call := w.asksWith(lead.Ctx, lead, r)
 	w.Restart()
 	call.failed(codes.Unavailable, "SHUTTING_DOWN")
-	again := w.asksWith(lead.ctx, lead, r)
+	again := w.asksWith(lead.Ctx, lead, r)
 	got := builder.claim(10)
 	want(t, "questions", len(got), 1)
 	builder.reply(got[0].Message.Id, "yes")
@@ -281,28 +277,26 @@ func TestAsk_DelayedReplyIsMailWhenItIsDue(t *testing.T) {
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	r := &pb.AskRequest{RequestId: newUUID(), Message: to("builder")}
-	call := w.asksWith(lead.ctx, lead, r)
+	call := w.asksWith(lead.Ctx, lead, r)
 	id := builder.claim1().Message.Id
 	reply := builder.send(to("lead", answers(id), due(w.now(time.Minute))))
-	w.pass(longWait)
+	w.Clock.Advance(apptest.LongWait)
 	want(t, "reply", call.answer().Reply, nil)
-	again, err := lead.Ask(lead.ctx, r)
-	must(t, err)
+	again := apptest.Must(t, lead.Ask, r)
 	want(t, "not yet", again.Reply, nil)
-	w.pass(time.Minute)
+	w.Clock.Advance(time.Minute)
 	w.awaitState(reply.Id, pending)
-	again, err = lead.Ask(lead.ctx, r)
-	must(t, err)
+	again = apptest.Must(t, lead.Ask, r)
 	want(t, "now", again.Reply.GetId(), reply.Id)
 	lead.wantState(reply.Id, acked)
-	want(t, "overdue", len(w.events("message.overdue")), 0)
+	want(t, "overdue", len(w.Root().Events("message.overdue")), 0)
 }
 
 func TestAsk_FullMailboxOfTheAskerTakesNoReplyAway(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
-	w.configure(&pb.SessionSettings{MailboxLimit: ptr(int64(1))})
+	w.Root().Configure(&pb.SessionSettings{MailboxLimit: new(int64(1))})
 	lead.send(to("lead"))
 	call := w.asks(lead, to("builder"))
 	out := builder.reply(builder.claim1().Message.Id, "yes")
@@ -318,7 +312,7 @@ func TestAsk_EndsWhenTheQuestionIsSettledOrTheAskerGone(t *testing.T) {
 	lead.cancel(builder.list(&pb.ListMessagesRequest{}).Items[0].Message.Id)
 	want(t, "reply", call.answer().Reply, nil)
 	call = w.asks(lead, to("builder", func(m *pb.Message) { m.ThreadId = "t" }))
-	must(t, drop(builder.ResolveThread(builder.ctx, &pb.ResolveThreadRequest{ThreadId: "t", Outcome: "no"})))
+	apptest.Must(t, builder.ResolveThread, &pb.ResolveThreadRequest{ThreadId: "t", Outcome: "no"})
 	want(t, "reply", call.answer().Reply, nil)
 	call = w.asks(lead, to("builder"))
 	lead.deregister()
@@ -333,14 +327,14 @@ func TestAsk_EndsWithItsSession(t *testing.T) {
 	lead.send(to("builder", question, resendAfter(time.Minute)))
 	w.closeSession("project")
 	call.failed(codes.FailedPrecondition, "SESSION_CLOSED")
-	wantClosed(t, "ask", drop(lead.Ask(lead.ctx, &pb.AskRequest{Message: to("builder")})))
-	wantClosed(t, "reply", drop(builder.Reply(builder.ctx, &pb.ReplyRequest{Id: "1", Message: &pb.Message{}})))
-	wantClosed(t, "resend", drop(lead.ResendMessage(lead.ctx, &pb.ResendMessageRequest{Id: "1"})))
-	wantClosed(t, "resolve", drop(lead.ResolveThread(lead.ctx, &pb.ResolveThreadRequest{ThreadId: "t", Outcome: "o"})))
+	wantClosed(t, "ask", drop(lead.Ask(lead.Ctx, &pb.AskRequest{Message: to("builder")})))
+	wantClosed(t, "reply", drop(builder.Reply(builder.Ctx, &pb.ReplyRequest{Id: "1", Message: &pb.Message{}})))
+	wantClosed(t, "resend", drop(lead.ResendMessage(lead.Ctx, &pb.ResendMessageRequest{Id: "1"})))
+	wantClosed(t, "resolve", drop(lead.ResolveThread(lead.Ctx, &pb.ResolveThreadRequest{ThreadId: "t", Outcome: "o"})))
 	w.sentinel(2 * time.Hour)
 	o := w.in("project", "")
-	out, err := o.events.ListEvents(o.ctx, &pb.ListEventsRequest{Filter: &pb.EventFilter{Types: []string{"message.overdue", "message.resent"}}})
-	must(t, err)
+	out := apptest.Must(t, o.ListEvents,
+		&pb.ListEventsRequest{Filter: &pb.EventFilter{Types: []string{"message.overdue", "message.resent"}}})
 	want(t, "what happens in it", len(out.Events), 0)
 }
 
@@ -356,13 +350,13 @@ func TestAsk_ReplyRacesWithTheEndOfTheWait(t *testing.T) {
 		var both sync.WaitGroup
 		var reply *pb.ReplyResponse
 		both.Go(func() {
-			reply, _ = builder.Reply(builder.ctx, &pb.ReplyRequest{Id: id, Message: &pb.Message{Subject: "yes"}, Ack: true})
+			reply, _ = builder.Reply(builder.Ctx, &pb.ReplyRequest{Id: id, Message: &pb.Message{Subject: "yes"}, Ack: true})
 		})
 		both.Go(func() { // a reply takes about as long as a few other calls
 			for range i % 6 {
 				_ = builder.inbox()
 			}
-			w.pass(longWait)
+			w.Clock.Advance(apptest.LongWait)
 		})
 		both.Wait()
 		returned := call.answer().Reply != nil
@@ -384,12 +378,12 @@ func TestAsk_ReplyRacesWithABrokenCall(t *testing.T) {
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	for i := range 150 {
 		r := &pb.AskRequest{RequestId: newUUID(), Message: to("builder")}
-		ctx, cancel := context.WithCancel(lead.ctx)
+		ctx, cancel := context.WithCancel(lead.Ctx)
 		call := w.asksWith(ctx, lead, r)
 		id := builder.claim1().Message.Id
 		var both sync.WaitGroup
 		both.Go(func() {
-			_, _ = builder.Reply(builder.ctx, &pb.ReplyRequest{Id: id, Message: &pb.Message{Subject: "yes"}, Ack: true})
+			_, _ = builder.Reply(builder.Ctx, &pb.ReplyRequest{Id: id, Message: &pb.Message{Subject: "yes"}, Ack: true})
 		})
 		both.Go(func() {
 			for range i % 6 {
@@ -399,14 +393,13 @@ func TestAsk_ReplyRacesWithABrokenCall(t *testing.T) {
 		})
 		both.Wait()
 		<-call.done
-		again, err := lead.Ask(lead.ctx, r)
-		must(t, err)
+		again := apptest.Must(t, lead.Ask, r)
 		want(t, "reply", again.Reply.GetSubject(), "yes")
 		wantList(t, "mail", subjectsIn(lead.inbox()))
 	}
 	w.Restart() // by then every broken call has returned
 	wantList(t, "mail", subjectsIn(lead.inbox()))
-	t.Logf("put into the mailbox first: %d", len(w.events("message.resent")))
+	t.Logf("put into the mailbox first: %d", len(w.Root().Events("message.resent")))
 }
 
 func TestAsk_ManyAtOnceEachGetTheirOwnReply(t *testing.T) {
@@ -424,7 +417,7 @@ func TestAsk_ManyAtOnceEachGetTheirOwnReply(t *testing.T) {
 				}
 				for _, c := range got.Claims {
 					reply := &pb.Message{Subject: c.Message.Subject}
-					if err := drop(b.Reply(b.ctx, &pb.ReplyRequest{Id: c.ClaimId, Message: reply, Ack: true})); err != nil {
+					if err := drop(b.Reply(b.Ctx, &pb.ReplyRequest{Id: c.ClaimId, Message: reply, Ack: true})); err != nil {
 						t.Error(err)
 					}
 				}
@@ -435,9 +428,9 @@ func TestAsk_ManyAtOnceEachGetTheirOwnReply(t *testing.T) {
 		asking.Go(func() {
 			for range 25 {
 				text := newUUID()
-				out, err := a.Ask(a.ctx, &pb.AskRequest{Message: toRole("builder", subject(text))})
+				out, err := a.Ask(a.Ctx, &pb.AskRequest{Message: toRole("builder", subject(text))})
 				if err != nil || out.Reply.GetSubject() != text {
-					t.Errorf("%s asked %s and got %v, %v", a.name, text, out, err)
+					t.Errorf("%s asked %s and got %v, %v", a.Name, text, out, err)
 				}
 			}
 		})

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func TestAutoAck_FinishesWhatItShows(t *testing.T) {
@@ -34,7 +35,7 @@ func TestAutoAck_FinishesWhatItShows(t *testing.T) {
 	items, _ = a.receive(&pb.ReceiveRequest{AutoAck: true})
 	wantList(t, "the rest", subjectsIn(items), "2")
 	want(t, "waiting", w.operator().status().Waiting, 0)
-	want(t, "events", len(w.events("message.acked")), 2)
+	want(t, "events", len(w.Root().Events("message.acked")), 2)
 }
 
 func TestAutoAck_TakesOnlyWhatItsFilterTakes(t *testing.T) {
@@ -59,12 +60,12 @@ func TestAutoAck_LeavesOutWhatNobodyCouldClaim(t *testing.T) {
 	wantList(t, "shown", subjectsIn(r.take(1)), "ready")
 	a.release(c[0].ClaimId)
 	wantList(t, "released", subjectsIn(r.take(1)), "claimed")
-	w.pass(time.Minute)
+	w.Clock.Advance(time.Minute)
 	wantList(t, "due", subjectsIn(r.take(1)), "later")
 	r.end()
 	w.awaitStreams(0)
-	w.pass(time.Hour)
-	w.await("it is back", func() bool { return len(w.events("message.ready")) == 2 })
+	w.Clock.Advance(time.Hour)
+	w.await("it is back", func() bool { return len(w.Root().Events("message.ready")) == 2 })
 	items, _ := a.receive(&pb.ReceiveRequest{AutoAck: true, Cursor: "c"})
 	wantList(t, "the cursor waits for what was left out", subjectsIn(items), "retried")
 }
@@ -82,7 +83,7 @@ func TestAutoAck_WaitsForAMessage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "")
-	r := a.reader(&pb.ReceiveRequest{AutoAck: true, Wait: durationpb.New(longWait), Filter: &pb.MessageFilter{Types: []string{"x"}}})
+	r := a.reader(&pb.ReceiveRequest{AutoAck: true, Wait: durationpb.New(apptest.LongWait), Filter: &pb.MessageFilter{Types: []string{"x"}}})
 	w.begun()
 	lead.sendAll(to("a"), to("a", kind("x"), subject("1")))
 	wantList(t, "shown", subjectsIn(r.take(1)), "1")

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // many is more messages than two pages of the backlog.
@@ -20,7 +21,7 @@ const pageFailed = "a page of the backlog could not be written; trying again"
 
 // fill sends many messages to an agent, with all that mail can wait for.
 func (a *agent) fill(name string, w *world) []*pb.SendResult {
-	a.t.Helper()
+	a.Helper()
 	messages := make([]*pb.Message, many)
 	for i := range messages {
 		messages[i] = to(name, subject(fmt.Sprint(i)), priority(1+int32(i%9)))
@@ -41,14 +42,14 @@ func (a *agent) fill(name string, w *world) []*pb.SendResult {
 // breakAfter makes the daemon fail at changes of the deliveries in an agent's mailbox, after some
 // of them.
 func (w *world) breakAfter(column, name string, changes int) {
-	w.t.Helper()
+	w.Helper()
 	w.breakWhen(column, fmt.Sprintf(`OLD.mailbox = (SELECT id FROM mailboxes WHERE kind = 1 AND name = '%s')`, name), changes)
 }
 
 // breakWhen makes the daemon fail at changes of deliveries for which a condition is true, after some
 // of them.
 func (w *world) breakWhen(column, condition string, changes int) {
-	w.t.Helper()
+	w.Helper()
 	w.sql(`CREATE TABLE changed (message INTEGER)`, fmt.Sprintf(`
 		CREATE TRIGGER breaks BEFORE UPDATE OF %s ON deliveries
 		WHEN %s
@@ -59,13 +60,13 @@ func (w *world) breakWhen(column, condition string, changes int) {
 }
 
 func (w *world) mend() {
-	w.t.Helper()
+	w.Helper()
 	w.sql(`DROP TRIGGER breaks`, `DROP TABLE changed`)
 }
 
 // count returns how many deliveries of messages are in a state.
 func (a *agent) count(sent []*pb.SendResult, state pb.DeliveryState) int {
-	a.t.Helper()
+	a.Helper()
 	n := 0
 	for _, r := range sent {
 		if a.state(r.Id) == state {
@@ -78,14 +79,14 @@ func (a *agent) count(sent []*pb.SendResult, state pb.DeliveryState) int {
 // awaitBuried returns once the event says that an agent's mail is dead-lettered, and checks that
 // all of it is.
 func (w *world) awaitBuried(sent []*pb.SendResult) {
-	w.t.Helper()
-	w.await("the mail is dead-lettered", func() bool { return len(w.events("message.dead")) > 0 })
-	events := w.events("message.dead")
-	want(w.t, "events", len(events), 1)
-	want(w.t, "event", events[0].Summary, fmt.Sprintf("a deregistered: %d unfinished messages became dead letters", len(sent)))
-	want(w.t, "dead letters", w.operator().count(sent, dead), len(sent))
+	w.Helper()
+	w.await("the mail is dead-lettered", func() bool { return len(w.Root().Events("message.dead")) > 0 })
+	events := w.Root().Events("message.dead")
+	want(w, "events", len(events), 1)
+	want(w, "event", events[0].Summary, fmt.Sprintf("a deregistered: %d unfinished messages became dead letters", len(sent)))
+	want(w, "dead letters", w.operator().count(sent, dead), len(sent))
 	d := w.operator().delivery(sent[0].Id)
-	want(w.t, "error", d.History[0].Error, "AGENT_GONE: done")
+	want(w, "error", d.History[0].Error, "AGENT_GONE: done")
 }
 
 func TestDeregister_MailOfManyPagesIsDeadLetteredWithOneEvent(t *testing.T) {
@@ -119,7 +120,7 @@ func TestDeregister_RegisteringAgainAtOnceBringsTheMailboxBackEmpty(t *testing.T
 	lead, a := w.agent("lead", ""), w.agent("a", "builder")
 	sent := lead.fill("a", w)
 	a.deregister()
-	a.register("builder")
+	a.Register("builder")
 	want(t, "claims", len(a.claim(5)), 0)
 	items, _ := a.receive(&pb.ReceiveRequest{})
 	want(t, "received", len(items), 0)
@@ -135,16 +136,17 @@ func TestDeregister_ClosingTheSessionEndsTheDeadLettering(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	o := w.operator()
-	must(t, drop(o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "other", Settings: &pb.SessionSettings{SendRate: ptr(0.0)}})))
+	apptest.Must(t, o.CreateSession,
+		&pb.CreateSessionRequest{Name: "other", Settings: &pb.SessionSettings{SendRate: new(0.0)}})
 	lead, a := w.in("other", "lead"), w.in("other", "a")
-	lead.register("")
-	a.register("builder")
+	lead.Register("")
+	a.Register("builder")
 	sent := lead.fill("a", w)
 	w.breakAfter("state", "a", 200)
 	a.deregister()
 	w.awaitLog(pageFailed)
 	w.mend()
-	must(t, drop(o.sessions.CloseSession(o.ctx, &pb.CloseSessionRequest{Name: "other"})))
+	apptest.Must(t, o.CloseSession, &pb.CloseSessionRequest{Name: "other"})
 	want(t, "departures", w.number(`SELECT COUNT(*) FROM departures`), 0)
 	w.awaitClosed()
 	reader := w.in("other", "")
@@ -155,12 +157,12 @@ func TestDeregister_ClosingTheSessionEndsTheDeadLettering(t *testing.T) {
 // wantStrict claims messages and checks that each has the priority of the one before it, or a lower
 // one.
 func (w *world) wantStrict(a *agent, n int) {
-	w.t.Helper()
+	w.Helper()
 	last := int32(10)
 	for i := range n {
 		c := a.claim1()
 		if p := c.Message.Priority; p > last {
-			w.t.Fatalf("claim %d has priority %d after one of %d", i, p, last)
+			w.Fatalf("claim %d has priority %d after one of %d", i, p, last)
 		} else {
 			last = p
 		}
@@ -178,18 +180,18 @@ func TestOrder_ChangedAgeingRanksManyPagesAnew(t *testing.T) {
 			batch = append(batch, to("a", priority(1+i)))
 		}
 		a.sendAll(batch...)
-		w.pass(10 * time.Minute)
+		w.Clock.Advance(10 * time.Minute)
 	}
-	w.configure(&pb.SessionSettings{Ageing: durationpb.New(0)})
+	w.Root().Configure(&pb.SessionSettings{Ageing: durationpb.New(0)})
 	w.awaitRanked()
 	w.wantStrict(a, many)
 }
 
 // awaitRanked returns once every unfinished delivery has a rank without ageing.
 func (w *world) awaitRanked() {
-	w.t.Helper()
+	w.Helper()
 	w.awaitNone(`SELECT COUNT(*) FROM reranks`)
-	want(w.t, "old ranks", w.number(`SELECT COUNT(*) FROM deliveries WHERE rank > 9 AND state <= 4`), 0)
+	want(w, "old ranks", w.number(`SELECT COUNT(*) FROM deliveries WHERE rank > 9 AND state <= 4`), 0)
 }
 
 func TestOrder_WhileRanksAreMixedEveryMessageIsClaimedOnce(t *testing.T) {
@@ -199,7 +201,7 @@ func TestOrder_WhileRanksAreMixedEveryMessageIsClaimedOnce(t *testing.T) {
 	c := a.taker(&pb.ClaimOpen{Types: []string{"wanted"}})
 	sent := lead.fill("a", w)
 	w.breakAfter("rank", "a", 300)
-	w.configure(&pb.SessionSettings{Ageing: durationpb.New(0)})
+	w.Root().Configure(&pb.SessionSettings{Ageing: durationpb.New(0)})
 	w.awaitLog(pageFailed)
 	lead.send(to("a", kind("wanted"), subject("found")))
 	found := c.take(1)
@@ -221,7 +223,7 @@ func TestOrder_WhileRanksAreMixedEveryMessageIsClaimedOnce(t *testing.T) {
 	w.mend()
 	w.Restart()
 	w.awaitRanked()
-	w.pass(time.Hour)
+	w.Clock.Advance(time.Hour)
 	for take(100) > 0 {
 	}
 	want(t, "claimed", len(claimed), len(sent))
@@ -234,6 +236,6 @@ func TestConfigure_AnotherSettingChangesNoRank(t *testing.T) {
 	w.agent("a", "")
 	lead.send(to("a"))
 	w.breakAfter("rank", "a", 0)
-	w.configure(&pb.SessionSettings{SendBurst: ptr(int32(7)), BreakerFailures: new(int32)})
+	w.Root().Configure(&pb.SessionSettings{SendBurst: new(int32(7)), BreakerFailures: new(int32)})
 	w.mend()
 }

@@ -33,17 +33,17 @@ func broken(t testing.TB, waiting int) *failing {
 
 // shut checks that nothing is handed out, until a time that is known.
 func (f *failing) shut(until time.Duration) {
-	f.t.Helper()
+	f.Helper()
 	out := f.a.claimWith(&pb.ClaimMessagesRequest{Consumer: newUUID()})
-	want(f.t, "claims", len(out.Claims), 0)
-	want(f.t, "reason", out.EmptyReason, pb.EmptyReason_EMPTY_REASON_BREAKER_OPEN)
+	want(f, "claims", len(out.Claims), 0)
+	want(f, "reason", out.EmptyReason, pb.EmptyReason_EMPTY_REASON_BREAKER_OPEN)
 	if until == 0 {
 		if out.NextDue != nil {
-			f.t.Fatalf("next at %v", out.NextDue)
+			f.Fatalf("next at %v", out.NextDue)
 		}
 		return
 	}
-	want(f.t, "next", out.NextDue.AsTime(), f.Clock.Now().Add(until))
+	want(f, "next", out.NextDue.AsTime(), f.Clock.Now().Add(until))
 }
 
 func TestBreaker_OpensAfterFailuresInARow(t *testing.T) {
@@ -60,9 +60,9 @@ func TestBreaker_OpensAfterFailuresInARow(t *testing.T) {
 	lead.send(to("a"))
 	a.ack(a.claim1().ClaimId) // nothing in a row any more
 	fail(4)
-	want(t, "degraded", len(w.events("agent.degraded")), 0)
+	want(t, "degraded", len(w.Root().Events("agent.degraded")), 0)
 	fail(1)
-	e := w.events("agent.degraded")
+	e := w.Root().Events("agent.degraded")
 	want(t, "degraded", len(e), 1)
 	want(t, "severity", e[0].Severity, pb.Severity_SEVERITY_WARNING)
 	want(t, "details", e[0].Details, `{"agent":"a","failures":5,"until":"2026-01-02T03:05:05Z"}`)
@@ -78,8 +78,8 @@ func TestBreaker_CountsClaimsThatRanOut(t *testing.T) {
 		lead.send(to("a"))
 	}
 	want(t, "claims", len(a.claim(5)), 5)
-	w.pass(lease)
-	w.await("it is degraded", func() bool { return len(w.events("agent.degraded")) == 1 })
+	w.Clock.Advance(lease)
+	w.await("it is degraded", func() bool { return len(w.Root().Events("agent.degraded")) == 1 })
 }
 
 func TestBreaker_ReleasesCountNothing(t *testing.T) {
@@ -109,16 +109,16 @@ func TestBreaker_ProbeDecides(t *testing.T) {
 	f := broken(t, 3)
 	c := f.a.taker(&pb.ClaimOpen{MaxInFlight: 10})
 	c.idle()
-	f.pass(time.Minute)
+	f.Clock.Advance(time.Minute)
 	probe := c.take(1)
 	wantList(t, "probe", subjectsOf(probe), "0")
 	c.idle()
 	f.shut(0)
 
 	c.settle(&pb.ClaimRequest{Nacks: []*pb.Nack{{ClaimId: probe[0].ClaimId, Delay: durationpb.New(0)}}})
-	want(t, "degraded again", len(f.events("agent.degraded")), 2)
+	want(t, "degraded again", len(f.Root().Events("agent.degraded")), 2)
 	f.shut(time.Minute)
-	f.pass(time.Minute)
+	f.Clock.Advance(time.Minute)
 	probe = c.take(1)
 	wantList(t, "another probe", subjectsOf(probe), "0")
 
@@ -127,7 +127,7 @@ func TestBreaker_ProbeDecides(t *testing.T) {
 	want(t, "after a release", probe[0].ClaimId, strconv.FormatInt(probe[0].Message.Revision, 10)+".3")
 	c.ack(probe...)
 	wantList(t, "all that waits", subjectsOf(c.take(2)), "1", "2")
-	want(t, "recovered", len(f.events("agent.recovered")), 1)
+	want(t, "recovered", len(f.Root().Events("agent.recovered")), 1)
 }
 
 func TestBreaker_OneProbeForAllConsumers(t *testing.T) {
@@ -137,12 +137,12 @@ func TestBreaker_OneProbeForAllConsumers(t *testing.T) {
 	for n := range 5 {
 		all = append(all, f.a.taker(&pb.ClaimOpen{MaxInFlight: 5, Consumer: "c" + strconv.Itoa(n)}))
 	}
-	f.pass(time.Minute)
+	f.Clock.Advance(time.Minute)
 	f.lead.sendAll(to("a", subject("1")), toRole("builder", subject("2")), to("a", subject("3")))
 	f.lead.sendAll(to("a", subject("4")))
 	want(t, "claimed", f.operator().status().Claimed, 1)
 	f.shut(0)
-	f.pass(lease) // nobody settles it, and a stream holds it for longer
+	f.Clock.Advance(lease) // nobody settles it, and a stream holds it for longer
 	want(t, "claimed", f.operator().status().Claimed, 1)
 	for _, c := range all {
 		c.end()
@@ -152,35 +152,35 @@ func TestBreaker_OneProbeForAllConsumers(t *testing.T) {
 func TestBreaker_ProbeThatRunsOutOpensItAgain(t *testing.T) {
 	t.Parallel()
 	f := broken(t, 2)
-	f.pass(time.Minute)
+	f.Clock.Advance(time.Minute)
 	wantList(t, "probe", subjectsOf(f.a.claim(5)), "0")
-	f.pass(lease)
-	f.await("degraded again", func() bool { return len(f.events("agent.degraded")) == 2 })
+	f.Clock.Advance(lease)
+	f.await("degraded again", func() bool { return len(f.Root().Events("agent.degraded")) == 2 })
 	f.shut(time.Minute)
 }
 
 func TestBreaker_WaitingCallGetsTheProbe(t *testing.T) {
 	t.Parallel()
 	f := broken(t, 0)
-	f.configure(&pb.SessionSettings{BreakerTime: durationpb.New(5 * time.Second)})
+	f.Root().Configure(&pb.SessionSettings{BreakerTime: durationpb.New(5 * time.Second)})
 	f.lead.send(to("a", attempts(1)))
-	f.pass(time.Minute)
+	f.Clock.Advance(time.Minute)
 	f.a.kill() // opens it again, for the shorter time
 	f.lead.sendAll(to("a", subject("1")), to("a", subject("2")))
 	call := f.wait(f.a, &pb.ClaimMessagesRequest{Max: 5})
-	f.pass(5 * time.Second)
+	f.Clock.Advance(5 * time.Second)
 	wantList(t, "probe", subjectsOf(call.answer().Claims), "1")
 }
 
 func TestBreaker_LastsOverRestart(t *testing.T) {
 	t.Parallel()
 	f := broken(t, 2)
-	f.pass(20 * time.Second)
+	f.Clock.Advance(20 * time.Second)
 	f.Restart()
 	f.shut(40 * time.Second)
 	c := f.a.taker(&pb.ClaimOpen{MaxInFlight: 5})
 	c.idle()
-	f.pass(40 * time.Second)
+	f.Clock.Advance(40 * time.Second)
 	probe := c.take(1)
 	c.end()
 	f.Restart()
@@ -193,16 +193,16 @@ func TestBreaker_RegisteringAgainClosesIt(t *testing.T) {
 	t.Parallel()
 	f := broken(t, 2)
 	c := f.a.taker(&pb.ClaimOpen{MaxInFlight: 5})
-	f.a.register("builder")
+	f.a.Register("builder")
 	wantList(t, "claims", subjectsOf(c.take(2)), "0", "1")
-	want(t, "recovered", len(f.events("agent.recovered")), 1)
+	want(t, "recovered", len(f.Root().Events("agent.recovered")), 1)
 }
 
 func TestBreaker_CanBeSwitchedOff(t *testing.T) {
 	t.Parallel()
 	f := broken(t, 2)
 	c := f.a.taker(&pb.ClaimOpen{MaxInFlight: 50})
-	f.configure(&pb.SessionSettings{BreakerFailures: ptr(int32(0))})
+	f.Root().Configure(&pb.SessionSettings{BreakerFailures: new(int32(0))})
 	want(t, "claims", len(c.take(2)), 2)
 	for range 20 {
 		f.lead.send(to("a"))
@@ -221,9 +221,9 @@ func TestBreaker_ClaimsFromBeforeDecideNothing(t *testing.T) {
 	for _, c := range claims[:5] {
 		f.a.nack(&pb.Nack{ClaimId: c.ClaimId, Fatal: true})
 	}
-	w.pass(10 * time.Second)
+	w.Clock.Advance(10 * time.Second)
 	f.a.ack(claims[5].ClaimId)
 	f.a.nack(&pb.Nack{ClaimId: claims[6].ClaimId, Fatal: true})
-	want(t, "degraded once", len(w.events("agent.degraded")), 1)
+	want(t, "degraded once", len(w.Root().Events("agent.degraded")), 1)
 	f.shut(50 * time.Second)
 }

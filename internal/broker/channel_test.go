@@ -11,20 +11,17 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func (a *agent) channelList(r *pb.ListChannelsRequest) []*pb.Channel {
-	a.t.Helper()
-	out, err := a.channels.ListChannels(a.ctx, r)
-	must(a.t, err)
-	return out.Channels
+	a.Helper()
+	return apptest.Must(a, a.ListChannels, r).Channels
 }
 
 func (a *agent) unsubscribe(channel string) bool {
-	a.t.Helper()
-	out, err := a.channels.UnsubscribeChannel(a.ctx, &pb.UnsubscribeChannelRequest{Channel: channel})
-	must(a.t, err)
-	return out.Changed
+	a.Helper()
+	return apptest.Must(a, a.UnsubscribeChannel, &pb.UnsubscribeChannelRequest{Channel: channel}).Changed
 }
 
 func TestChannel_SubscriberGetsWhatIsSentFromThenOn(t *testing.T) {
@@ -32,15 +29,13 @@ func TestChannel_SubscriberGetsWhatIsSentFromThenOn(t *testing.T) {
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "")
 	lead.send(toChannel("news", subject("before")))
-	out, err := a.channels.SubscribeChannel(a.ctx, &pb.SubscribeChannelRequest{Channel: "news"})
-	must(t, err)
+	out := apptest.Must(t, a.SubscribeChannel, &pb.SubscribeChannelRequest{Channel: "news"})
 	want(t, "changed", out.Changed, true)
 	sent := lead.send(toChannel("news", subject("between")))
 	if sent.Revision <= out.Revision {
 		t.Errorf("message %d, subscription %d", sent.Revision, out.Revision)
 	}
-	out, err = a.channels.SubscribeChannel(a.ctx, &pb.SubscribeChannelRequest{Channel: "news"})
-	must(t, err)
+	out = apptest.Must(t, a.SubscribeChannel, &pb.SubscribeChannelRequest{Channel: "news"})
 	want(t, "twice", out.Changed, false)
 	want(t, "unsubscribed", a.unsubscribe("news"), true)
 	lead.send(toChannel("news", subject("after")))
@@ -78,8 +73,7 @@ func TestChannel_ListsBySubscriberAndInPages(t *testing.T) {
 	want(t, "of nobody", len(a.channelList(&pb.ListChannelsRequest{Subscriber: "nobody"})), 0)
 	var names []string
 	for r := (&pb.ListChannelsRequest{PageSize: 3}); ; {
-		out, err := a.channels.ListChannels(a.ctx, r)
-		must(t, err)
+		out := apptest.Must(t, a.ListChannels, r)
 		for _, c := range out.Channels {
 			names = append(names, c.Name)
 		}
@@ -95,22 +89,22 @@ func TestChannel_ConfigureIsForOperatorsAndKeepsWhatIsAbsent(t *testing.T) {
 	w := newWorld(t)
 	a, o := w.agent("a", ""), w.operator()
 	a.subscribe("general")
-	_, err := a.channels.ConfigureChannel(a.ctx, &pb.ConfigureChannelRequest{Channel: "general", DefaultTtl: durationpb.New(0)})
-	wantError(t, err, codes.PermissionDenied, "OPERATOR_ONLY")
+	_, err := a.ConfigureChannel(a.Ctx, &pb.ConfigureChannelRequest{Channel: "general", DefaultTtl: durationpb.New(0)})
+	apptest.Refused(t, err, codes.PermissionDenied, "OPERATOR_ONLY")
 	for _, c := range []struct{ set, want *durationpb.Duration }{
 		{nil, durationpb.New(time.Hour)},
 		{durationpb.New(time.Minute), durationpb.New(time.Minute)},
 		{nil, durationpb.New(time.Minute)},
 		{durationpb.New(0), nil},
 	} {
-		out, err := o.channels.ConfigureChannel(o.ctx, &pb.ConfigureChannelRequest{Channel: "general", DefaultTtl: c.set})
-		must(t, err)
+		out := apptest.Must(t, o.ConfigureChannel,
+			&pb.ConfigureChannelRequest{Channel: "general", DefaultTtl: c.set})
 		wanted := &pb.Channel{Name: "general", DefaultTtl: c.want, Subscribers: []string{"a"}}
 		if diff := cmp.Diff(wanted, out.Channel, protocmp.Transform()); diff != "" {
 			t.Error(diff)
 		}
 	}
-	must(t, drop(o.channels.ConfigureChannel(o.ctx, &pb.ConfigureChannelRequest{Channel: "fresh"})))
+	apptest.Must(t, o.ConfigureChannel, &pb.ConfigureChannelRequest{Channel: "fresh"})
 	want(t, "it is there", len(o.channelList(&pb.ListChannelsRequest{})), 2)
 }
 
@@ -149,7 +143,7 @@ func TestChannel_OpenClaimStreamFollowsSubscriptions(t *testing.T) {
 	lead.send(toChannel("work", one))
 	c.idle()
 	chosen.idle()
-	a.register("builder")
+	a.Register("builder")
 	lead.send(toRole("builder", subject("role")))
 	wantList(t, "a new role too", subjectsOf(c.take(1)), "role")
 }
@@ -159,21 +153,17 @@ func TestChannel_RequestIDDoesNothingTwice(t *testing.T) {
 	w := newWorld(t)
 	a, o := w.agent("a", ""), w.operator()
 	sub := &pb.SubscribeChannelRequest{RequestId: newUUID(), Channel: "news"}
-	one, err := a.channels.SubscribeChannel(a.ctx, sub)
-	must(t, err)
+	one := apptest.Must(t, a.SubscribeChannel, sub)
 	a.unsubscribe("news")
-	two, err := a.channels.SubscribeChannel(a.ctx, sub)
-	must(t, err)
+	two := apptest.Must(t, a.SubscribeChannel, sub)
 	want(t, "revision", two.Revision, one.Revision)
 	want(t, "changed", two.Changed, true)
 	want(t, "subscriptions", len(a.channelList(&pb.ListChannelsRequest{Subscriber: "a"})), 0)
 	sub.Channel = "other"
-	_, err = a.channels.SubscribeChannel(a.ctx, sub)
-	wantError(t, err, codes.AlreadyExists, "REQUEST_ID_REUSED")
+	apptest.Refuses(t, a.SubscribeChannel, sub, codes.AlreadyExists, "REQUEST_ID_REUSED")
 	conf := &pb.ConfigureChannelRequest{RequestId: newUUID(), Channel: "news", DefaultTtl: durationpb.New(time.Minute)}
-	must(t, drop(o.channels.ConfigureChannel(o.ctx, conf)))
-	out, err := o.channels.ConfigureChannel(o.ctx, conf)
-	must(t, err)
+	apptest.Must(t, o.ConfigureChannel, conf)
+	out := apptest.Must(t, o.ConfigureChannel, conf)
 	want(t, "ttl", out.Channel.DefaultTtl.AsDuration(), time.Minute)
 }
 
@@ -181,7 +171,8 @@ func TestChannel_DefaultTTLAppliesToALabelToo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, o := w.agent("a", ""), w.operator()
-	must(t, drop(o.channels.ConfigureChannel(o.ctx, &pb.ConfigureChannelRequest{Channel: "news", DefaultTtl: durationpb.New(time.Minute)})))
+	apptest.Must(t, o.ConfigureChannel,
+		&pb.ConfigureChannelRequest{Channel: "news", DefaultTtl: durationpb.New(time.Minute)})
 	labelled := func(channel string) change { return func(m *pb.Message) { m.Channel = channel } }
 	for channel, ttl := range map[string]time.Duration{"general": time.Hour, "urgent": 5 * time.Minute, "news": time.Minute} {
 		m := a.get(o.send(to("a", labelled(channel))).Id).Message
@@ -200,8 +191,8 @@ func TestChannel_AnAgentSubscribesToAThousand(t *testing.T) {
 	for i := range 1000 {
 		a.subscribe("c" + strconv.Itoa(i))
 	}
-	_, err := a.channels.SubscribeChannel(a.ctx, &pb.SubscribeChannelRequest{Channel: "one-too-many"})
-	wantError(t, err, codes.ResourceExhausted, "TOO_MANY_SUBSCRIPTIONS")
+	_, err := a.SubscribeChannel(a.Ctx, &pb.SubscribeChannelRequest{Channel: "one-too-many"})
+	apptest.Refused(t, err, codes.ResourceExhausted, "TOO_MANY_SUBSCRIPTIONS")
 	a.subscribe("c7") // again is fine
 	a.unsubscribe("c7")
 	a.subscribe("one-too-many")

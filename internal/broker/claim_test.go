@@ -19,21 +19,21 @@ import (
 
 // A waiting is a call of ClaimMessages that is under way.
 type waiting struct {
-	t   testing.TB
+	t   apptest.TB
 	out chan *pb.ClaimMessagesResponse
 	err chan error
 }
 
 // wait makes a call, and returns once it waits.
 func (w *world) wait(a *agent, r *pb.ClaimMessagesRequest) *waiting {
-	w.t.Helper()
-	return w.waitIn(a.ctx, a, r)
+	w.Helper()
+	return w.waitIn(a.Ctx, a, r)
 }
 
 func (w *world) waitIn(ctx context.Context, a *agent, r *pb.ClaimMessagesRequest) *waiting {
-	w.t.Helper()
-	call := &waiting{w.t, make(chan *pb.ClaimMessagesResponse, 1), make(chan error, 1)}
-	r.Wait = durationpb.New(longWait)
+	w.Helper()
+	call := &waiting{w, make(chan *pb.ClaimMessagesResponse, 1), make(chan error, 1)}
+	r.Wait = durationpb.New(apptest.LongWait)
 	go func() {
 		out, err := a.ClaimMessages(ctx, r)
 		call.out <- out
@@ -45,18 +45,18 @@ func (w *world) waitIn(ctx context.Context, a *agent, r *pb.ClaimMessagesRequest
 
 // begun returns once somebody waits.
 func (w *world) begun() {
-	w.t.Helper()
+	w.Helper()
 	select {
-	case <-w.Clock.waits:
-	case <-time.After(patience):
-		w.t.Fatal("nobody waits")
+	case <-w.Waits:
+	case <-time.After(apptest.Patience):
+		w.Fatal("nobody waits")
 	}
 }
 
 func (c *waiting) answer() *pb.ClaimMessagesResponse {
 	c.t.Helper()
 	out := <-c.out
-	must(c.t, <-c.err)
+	apptest.NoError(c.t, <-c.err)
 	return out
 }
 
@@ -85,7 +85,7 @@ func TestClaim_ReturnsFirstWhatTheConsumerHolds(t *testing.T) {
 	lead, a := w.agent("lead", ""), w.agent("a", "")
 	lead.sendAll(to("a", subject("1")), to("a", subject("2")), to("a", subject("3"), priority(1)))
 	held := a.claim1()
-	w.pass(10 * time.Second)
+	w.Clock.Advance(10 * time.Second)
 	got := a.claim(2)
 	wantList(t, "claims", subjectsOf(got), "1", "2")
 	want(t, "same claim", got[0].ClaimId, held.ClaimId)
@@ -134,7 +134,7 @@ func TestClaim_WaitEndsEmptyHanded(t *testing.T) {
 	lead, a := w.agent("lead", ""), w.agent("a", "")
 	lead.send(to("a", due(w.now(2*time.Hour))))
 	call := w.wait(a, &pb.ClaimMessagesRequest{})
-	w.pass(longWait)
+	w.Clock.Advance(apptest.LongWait)
 	out := call.answer()
 	want(t, "claims", len(out.Claims), 0)
 	want(t, "reason", out.EmptyReason, pb.EmptyReason_EMPTY_REASON_DELAYED)
@@ -148,7 +148,7 @@ func TestClaim_WaitIsWokenByADelayThatIsOver(t *testing.T) {
 	lead, a := w.agent("lead", ""), w.agent("a", "")
 	lead.send(to("a", due(w.now(5*time.Second)), subject("late")))
 	call := w.wait(a, &pb.ClaimMessagesRequest{})
-	w.pass(5 * time.Second)
+	w.Clock.Advance(5 * time.Second)
 	wantList(t, "claims", subjectsOf(call.answer().Claims), "late")
 }
 
@@ -181,11 +181,11 @@ func TestClaim_CallerWhoGivesUpTakesNothingAlong(t *testing.T) {
 	var cancelled []string
 	for i := range calls {
 		a := w.agent("a"+strconv.Itoa(i), "")
-		ctx, giveUp := context.WithCancel(a.ctx)
+		ctx, giveUp := context.WithCancel(a.Ctx)
 		call := w.waitIn(ctx, a, &pb.ClaimMessagesRequest{})
 		done := make(chan struct{})
 		go func() { defer close(done); giveUp() }()
-		sent := lead.send(to(a.name))
+		sent := lead.send(to(a.Name))
 		<-done
 		<-call.out
 		if err := <-call.err; err == nil {
@@ -204,7 +204,7 @@ func TestClaim_CallerWhoGivesUpTakesNothingAlong(t *testing.T) {
 	for _, id := range cancelled {
 		want(t, "attempts", lead.delivery(id).Attempts, 0)
 	}
-	w.pass(lease)
+	w.Clock.Advance(lease)
 	for _, id := range remain {
 		w.awaitState(id, delayed)
 	}
@@ -271,7 +271,7 @@ func TestClaim_EightConsumersOnOneQueueShareItWithoutADouble(t *testing.T) {
 	}
 	select {
 	case <-finished:
-	case <-lead.ctx.Done():
+	case <-lead.Ctx.Done():
 		t.Errorf("%d of %d came", len(seen), total)
 	}
 	o := w.operator()
@@ -284,11 +284,11 @@ func TestClaim_EightConsumersOnOneQueueShareItWithoutADouble(t *testing.T) {
 func TestClaim_StuckConsumersStopNobodyElse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.configure(&pb.SessionSettings{MailboxLimit: ptr[int64](500)})
+	w.Root().Configure(&pb.SessionSettings{MailboxLimit: new(int64(500))})
 	lead, worker := w.agent("lead", ""), w.agent("worker", "builder")
 	stuck := w.agent("stuck", "builder")
-	stuck.taker(&pb.ClaimOpen{MaxInFlight: 100, MaxBytes: 64 << 20})          // never reads another frame
-	must(t, drop(stuck.Receive(stuck.ctx, &pb.ReceiveRequest{Follow: true}))) // nor is this one read
+	stuck.taker(&pb.ClaimOpen{MaxInFlight: 100, MaxBytes: 64 << 20})                     // never reads another frame
+	apptest.NoError(t, drop(stuck.Receive(stuck.Ctx, &pb.ReceiveRequest{Follow: true}))) // nor is this one read
 	body := strings.Repeat("x", 20_000)
 	heavy := func(m *pb.Message) { m.Body = body }
 	c := worker.taker(&pb.ClaimOpen{MaxInFlight: 100})

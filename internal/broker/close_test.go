@@ -11,24 +11,25 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 	"brokerd/internal/testkit"
 )
 
 // project makes the session "project" with two registered agents.
 func (w *world) project() (lead, builder *agent) {
-	w.t.Helper()
+	w.Helper()
 	o := w.operator()
-	must(w.t, drop(o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "project"})))
+	apptest.Must(w, o.CreateSession, &pb.CreateSessionRequest{Name: "project"})
 	lead, builder = w.in("project", "lead"), w.in("project", "builder")
-	lead.register("lead")
-	builder.register("builder")
+	lead.Register("lead")
+	builder.Register("builder")
 	return lead, builder
 }
 
 func (w *world) closeSession(name string) {
-	w.t.Helper()
+	w.Helper()
 	o := w.operator()
-	must(w.t, drop(o.sessions.CloseSession(o.ctx, &pb.CloseSessionRequest{Name: name, Reason: "done"})))
+	apptest.Must(w, o.CloseSession, &pb.CloseSessionRequest{Name: name, Reason: "done"})
 }
 
 // wantClosed checks the refusal of a change in a closed session.
@@ -63,7 +64,7 @@ func TestCloseSession_RefusesChangesAndLetsRead(t *testing.T) {
 	claim := builder.claim1()
 	w.closeSession("project")
 	o := w.in("project", "")
-	ctx := lead.ctx
+	ctx := lead.Ctx
 
 	_, err := lead.SendMessages(ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{to("builder")}})
 	wantClosed(t, "send", err)
@@ -71,23 +72,23 @@ func TestCloseSession_RefusesChangesAndLetsRead(t *testing.T) {
 	wantClosed(t, "ack", err)
 	_, err = builder.ClaimMessages(ctx, &pb.ClaimMessagesRequest{})
 	wantClosed(t, "claim", err)
-	_, err = builder.channels.SubscribeChannel(ctx, &pb.SubscribeChannelRequest{Channel: "news"})
+	_, err = builder.SubscribeChannel(ctx, &pb.SubscribeChannelRequest{Channel: "news"})
 	wantClosed(t, "subscribe", err)
-	_, err = o.channels.ConfigureChannel(ctx, &pb.ConfigureChannelRequest{Channel: "news"})
+	_, err = o.ConfigureChannel(ctx, &pb.ConfigureChannelRequest{Channel: "news"})
 	wantClosed(t, "configure channel", err)
-	_, err = lead.registry.RegisterAgent(ctx, &pb.RegisterAgentRequest{Role: "lead"})
+	_, err = lead.RegisterAgent(ctx, &pb.RegisterAgentRequest{Role: "lead"})
 	wantClosed(t, "register", err)
-	_, err = lead.registry.DeregisterAgent(ctx, &pb.DeregisterAgentRequest{})
+	_, err = lead.DeregisterAgent(ctx, &pb.DeregisterAgentRequest{})
 	wantClosed(t, "deregister", err)
-	_, err = o.sessions.ConfigureSession(ctx, &pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{Ageing: durationpb.New(1e9)}})
+	_, err = o.ConfigureSession(ctx, &pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{Ageing: durationpb.New(1e9)}})
 	wantClosed(t, "configure", err)
 	stream, err := builder.Claim(ctx)
-	must(t, err)
-	must(t, stream.Send(&pb.ClaimRequest{Open: &pb.ClaimOpen{}}))
+	apptest.NoError(t, err)
+	apptest.NoError(t, stream.Send(&pb.ClaimRequest{Open: &pb.ClaimOpen{}}))
 	_, err = stream.Recv()
 	wantClosed(t, "open a stream", err)
 	reader, err := builder.Receive(ctx, &pb.ReceiveRequest{})
-	must(t, err)
+	apptest.NoError(t, err)
 	_, err = reader.Recv()
 	wantClosed(t, "receive", err)
 
@@ -95,31 +96,31 @@ func TestCloseSession_RefusesChangesAndLetsRead(t *testing.T) {
 	if n := len(lead.list(&pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_ALL}).GetItems()); n != 1 {
 		t.Errorf("%d messages are listed, want 1", n)
 	}
-	list, err := o.events.ListEvents(ctx, &pb.ListEventsRequest{NewestFirst: true, PageSize: 1})
-	must(t, err)
+	list, err := o.ListEvents(ctx, &pb.ListEventsRequest{NewestFirst: true, PageSize: 1})
+	apptest.NoError(t, err)
 	if got := list.Events[0].GetType(); got != "session.closed" {
 		t.Errorf("the last event is %s, want session.closed", got)
 	}
-	must(t, drop(o.sessions.CloseSession(ctx, &pb.CloseSessionRequest{Name: "project"})))
+	apptest.NoError(t, drop(o.CloseSession(ctx, &pb.CloseSessionRequest{Name: "project"})))
 }
 
 func TestCloseSession_EndsStreamsAndWaits(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.project()
-	stream, err := builder.Claim(builder.ctx)
-	must(t, err)
-	must(t, stream.Send(&pb.ClaimRequest{Open: &pb.ClaimOpen{}}))
-	must(t, drop(stream.Recv()))
-	reader, err := builder.Receive(builder.ctx, &pb.ReceiveRequest{Follow: true})
-	must(t, err)
-	must(t, drop(reader.Recv()))
+	stream, err := builder.Claim(builder.Ctx)
+	apptest.NoError(t, err)
+	apptest.NoError(t, stream.Send(&pb.ClaimRequest{Open: &pb.ClaimOpen{}}))
+	apptest.NoError(t, drop(stream.Recv()))
+	reader, err := builder.Receive(builder.Ctx, &pb.ReceiveRequest{Follow: true})
+	apptest.NoError(t, err)
+	apptest.NoError(t, drop(reader.Recv()))
 	waited := make(chan error, 1)
 	go func() {
-		_, err := lead.ClaimMessages(lead.ctx, &pb.ClaimMessagesRequest{Wait: durationpb.New(longWait)})
+		_, err := lead.ClaimMessages(lead.Ctx, &pb.ClaimMessagesRequest{Wait: durationpb.New(apptest.LongWait)})
 		waited <- err
 	}()
-	<-w.Clock.waits
+	<-w.Waits
 
 	w.closeSession("project")
 	_, err = stream.Recv()
@@ -133,13 +134,13 @@ func TestCloseSession_RefusesTheDefaultOne(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	o := w.operator()
-	_, err := o.sessions.CloseSession(o.ctx, &pb.CloseSessionRequest{Name: "default"})
-	wantError(t, err, codes.FailedPrecondition, "DEFAULT_SESSION")
+	_, err := o.CloseSession(o.Ctx, &pb.CloseSessionRequest{Name: "default"})
+	apptest.Refused(t, err, codes.FailedPrecondition, "DEFAULT_SESSION")
 }
 
 // awaitClosed returns once the backlog of closed sessions is done.
 func (w *world) awaitClosed() {
-	w.t.Helper()
+	w.Helper()
 	w.awaitNone(`SELECT COUNT(*) FROM work_backlog WHERE feature = 'broker'`)
 }
 
@@ -150,9 +151,9 @@ func TestCloseSession_CancelsMoreThanOneFunctionMayChange(t *testing.T) {
 	w := newWorld(t)
 	lead, builder := w.project()
 	o := w.in("project", "")
-	must(t, drop(o.sessions.ConfigureSession(o.ctx, &pb.ConfigureSessionRequest{
-		Settings: &pb.SessionSettings{SendRate: ptr(0.0), MailboxLimit: ptr(int64(0))},
-	})))
+	apptest.Must(t, o.ConfigureSession, &pb.ConfigureSessionRequest{
+		Settings: &pb.SessionSettings{SendRate: new(0.0), MailboxLimit: new(int64(0))},
+	})
 	batch := make([]*pb.Message, 1000)
 	for i := range batch {
 		batch[i] = to("builder")
@@ -174,9 +175,9 @@ func TestCloseSession_CancellingResumesAfterARestart(t *testing.T) {
 	w := newWorld(t)
 	lead, builder := w.project()
 	o := w.in("project", "")
-	must(t, drop(o.sessions.ConfigureSession(o.ctx, &pb.ConfigureSessionRequest{
-		Settings: &pb.SessionSettings{SendRate: ptr(0.0)},
-	})))
+	apptest.Must(t, o.ConfigureSession, &pb.ConfigureSessionRequest{
+		Settings: &pb.SessionSettings{SendRate: new(0.0)},
+	})
 	lead.fill("builder", w)
 	builder.claim(5)
 	for range 250 {
@@ -186,10 +187,10 @@ func TestCloseSession_CancellingResumesAfterARestart(t *testing.T) {
 	w.closeSession("project")
 	w.awaitLog("a page of the backlog failed; the broker tries again")
 	want(t, "cancelled by the first page", w.number(`SELECT COUNT(*) FROM deliveries WHERE state = 8`), 200)
-	_, err := builder.ClaimMessages(builder.ctx, &pb.ClaimMessagesRequest{})
+	_, err := builder.ClaimMessages(builder.Ctx, &pb.ClaimMessagesRequest{})
 	wantClosed(t, "claim", err)
 	export := func() error {
-		stream, err := o.sessions.ExportSession(o.ctx, &pb.ExportSessionRequest{Name: "project"})
+		stream, err := o.ExportSession(o.Ctx, &pb.ExportSessionRequest{Name: "project"})
 		for err == nil {
 			_, err = stream.Recv()
 		}

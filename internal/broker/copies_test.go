@@ -6,6 +6,7 @@ import (
 	"time"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // crowded is more agents than one function sends copies of a message to.
@@ -16,7 +17,7 @@ const copiesFailed = "a page of the backlog failed; the broker tries again"
 
 // breakCopies makes the daemon fail at copies of the messages of a type after some of them.
 func (w *world) breakCopies(kind string, copies int) {
-	w.t.Helper()
+	w.Helper()
 	w.sql(fmt.Sprintf(`
 		CREATE TRIGGER breaks BEFORE INSERT ON deliveries
 		WHEN (SELECT type FROM messages WHERE revision = NEW.message) = '%s'
@@ -27,16 +28,16 @@ func (w *world) breakCopies(kind string, copies int) {
 
 // copies returns how many copies there are of the messages of a type.
 func (w *world) copies(kind, where string) int {
-	w.t.Helper()
+	w.Helper()
 	return w.number(`SELECT COUNT(*) FROM deliveries WHERE ` + where +
 		` AND message IN (SELECT revision FROM messages WHERE type = '` + kind + `')`)
 }
 
 // overdueQuestion lets the time for the response to a question pass.
 func (w *world) overdueQuestion(lead *agent) *pb.SendResult {
-	w.t.Helper()
+	w.Helper()
 	q := lead.send(to("builder", subject("ready?"), deadline(w.now(time.Minute))))
-	w.pass(time.Minute)
+	w.Clock.Advance(time.Minute)
 	w.awaitEvents("message.overdue", 1)
 	return q
 }
@@ -44,7 +45,7 @@ func (w *world) overdueQuestion(lead *agent) *pb.SendResult {
 // overdueForMany has a question to the returned agent become overdue, of which many agents receive a
 // notice, and waits until the copies fail.
 func (w *world) overdueForMany() (builder *agent, question *pb.SendResult) {
-	w.t.Helper()
+	w.Helper()
 	lead := w.agent("lead", "")
 	builder = w.agent("builder", "builder")
 	w.crowd("overseer", crowded)
@@ -78,7 +79,7 @@ func TestNotify_CopiesThatHaveNotFollowedAMootNoticeDoNot(t *testing.T) {
 	builder, q := w.overdueForMany()
 	builder.reply(q.Id, "yes")
 	w.sql(`DROP TRIGGER breaks`)
-	w.pass(time.Minute)
+	w.Clock.Advance(time.Minute)
 	w.awaitClosed()
 	want(t, "copies", w.copies("overdue", "true"), 2400)
 	want(t, "copies that are withdrawn", w.copies("overdue", "state = 8"), 2400)
@@ -93,11 +94,10 @@ func TestAnnounce_EverySubscriberOfManyReceivesTheEventAlsoAfterARestart(t *test
 	w.crowd("builder", crowded)
 	w.sql(`INSERT INTO mailboxes (session, kind, name, waiting) SELECT 1, 1, name, 0 FROM agents WHERE role = 'builder'`,
 		`INSERT INTO subscriptions (channel, agent) SELECT c.id, a.id FROM mailboxes c, mailboxes a
-			WHERE c.kind = 3 AND c.name = 'event/*' AND a.kind = 1 AND a.name LIKE 'builder-%'`)
+			WHERE c.kind = 3 AND c.name = 'event/*' AND a.kind = 1 AND a.Name LIKE 'builder-%'`)
 	w.breakCopies("event", 2500)
 	a.subscribe("general") // the broker reads the subscriptions again
-	out, err := lead.events.PublishEvent(lead.ctx, &pb.PublishEventRequest{Type: "build.finished", Summary: "done"})
-	must(t, err)
+	out := apptest.Must(t, lead.PublishEvent, &pb.PublishEventRequest{Type: "build.finished", Summary: "done"})
 	want(t, "subscribers", int(out.Subscribers), crowded+1)
 	w.awaitLog(copiesFailed)
 	want(t, "copies of the first pages", w.copies("event", "state = 1"), 2400)
@@ -118,7 +118,7 @@ func TestAnnounce_AReaderThatIsFurtherReceivesACopyThatFollows(t *testing.T) {
 	w.crowd("builder", 1500)
 	w.sql(`INSERT INTO mailboxes (session, kind, name, waiting) SELECT 1, 1, name, 0 FROM agents WHERE role = 'builder'`,
 		`INSERT INTO subscriptions (channel, agent) SELECT c.id, a.id FROM mailboxes c, mailboxes a
-			WHERE c.kind = 3 AND c.name = 'event/*' AND a.kind = 1 AND a.name LIKE 'builder-%'`)
+			WHERE c.kind = 3 AND c.name = 'event/*' AND a.kind = 1 AND a.Name LIKE 'builder-%'`)
 	w.breakCopies("event", 1200)
 	z.subscribe("general")
 	lead.publish(&pb.PublishEventRequest{Type: "build.finished", Summary: "done"})
@@ -128,7 +128,7 @@ func TestAnnounce_AReaderThatIsFurtherReceivesACopyThatFollows(t *testing.T) {
 	items, _ := z.receive(r)
 	wantList(t, "before the copy", subjectsIn(items), "later")
 	w.sql(`DROP TRIGGER breaks`)
-	w.pass(time.Minute)
+	w.Clock.Advance(time.Minute)
 	w.awaitClosed()
 	items, _ = z.receive(r)
 	wantList(t, "behind what it has read", subjectsIn(items), "done")

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // firstCopy is the revision of the oldest copy that copyDead makes.
@@ -19,7 +20,7 @@ const firstCopy = 1_000_000
 // copyDead copies the dead letters behind the daemon's back, each n times, to newer messages of the
 // same content. The copies must be removed before the test ends, because no event reports them.
 func (w *world) copyDead(n int) {
-	w.t.Helper()
+	w.Helper()
 	copies := fmt.Sprintf(`
 		WITH RECURSIVE i (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM i WHERE n + 1 < %d)
 		SELECT %d + d.message * 10000 + i.n, `, n, firstCopy)
@@ -35,7 +36,7 @@ func (w *world) copyDead(n int) {
 
 // removeCopies removes what copyDead has made.
 func (w *world) removeCopies() {
-	w.t.Helper()
+	w.Helper()
 	for _, table := range []string{"messages WHERE revision", "deliveries WHERE message", "attempts WHERE message"} {
 		w.sql(`DELETE FROM ` + table + fmt.Sprint(" >= ", firstCopy))
 	}
@@ -50,7 +51,7 @@ func graves(t *testing.T) *world {
 	die := func(from, in *agent, m *pb.Message, reason string) {
 		from.send(m)
 		in.nack(&pb.Nack{ClaimId: in.claim1().ClaimId, Fatal: true, Error: reason})
-		w.pass(time.Minute)
+		w.Clock.Advance(time.Minute)
 	}
 	die(lead, a, to("a", subject("1"), kind("review")), "Timeout after 30s")
 	die(other, b, to("b", subject("2")), "no such file")
@@ -61,12 +62,11 @@ func graves(t *testing.T) *world {
 
 // deadSubjects returns the subjects of the dead letters that match.
 func (a *agent) deadSubjects(mailbox string, f *pb.DeadLetterFilter) []string {
-	a.t.Helper()
-	out, err := a.ListDeadLetters(a.ctx, &pb.ListDeadLettersRequest{Mailbox: mailbox, Filter: f, Count: true})
-	must(a.t, err)
+	a.Helper()
+	out := apptest.Must(a, a.ListDeadLetters, &pb.ListDeadLettersRequest{Mailbox: mailbox, Filter: f, Count: true})
 	got := subjectsIn(out.Items)
-	want(a.t, "count", out.Count, int64(len(got)))
-	want(a.t, "at least", out.CountAtLeast, false)
+	want(a, "count", out.Count, int64(len(got)))
+	want(a, "at least", out.CountAtLeast, false)
 	return got
 }
 
@@ -93,7 +93,7 @@ func TestDeadLetters_FilterByWhatTheyHaveInCommon(t *testing.T) {
 		{"all of it, which none has", "a", &pb.DeadLetterFilter{Types: []string{"review"}, Senders: []string{"other"}}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			o.t = t
+			o.TB = t
 			wantList(t, "dead letters", o.deadSubjects(c.mailbox, c.filter), c.want...)
 		})
 	}
@@ -107,21 +107,18 @@ func TestRedrive_AllThatMatch(t *testing.T) {
 	a, o := w.in("default", "a"), w.operator()
 	r := &pb.RedriveDeadLettersRequest{Filter: &pb.DeadLetterFilter{Error: "timeout"}, DryRun: true}
 	for who, count := range map[*agent]int32{o: 2, a: 2} {
-		out, err := who.RedriveDeadLetters(who.ctx, r)
-		must(t, err)
-		want(t, "dry run of "+who.name, out.Redriven, count)
+		out := apptest.Must(t, who.RedriveDeadLetters, r)
+		want(t, "dry run of "+who.Name, out.Redriven, count)
 		want(t, "revision", out.Revision, o.status().Revision)
 	}
 	wantList(t, "a dry run changes nothing", subjectsIn(o.deadLetters()), "4", "3", "2", "1")
 	r.DryRun = false
-	out, err := o.RedriveDeadLetters(o.ctx, r)
-	must(t, err)
+	out := apptest.Must(t, o.RedriveDeadLetters, r)
 	want(t, "redriven", out.Redriven, 2)
 	want(t, "next page", out.NextPageToken, "")
 	wantList(t, "left", subjectsIn(o.deadLetters()), "4", "2")
 	wantList(t, "claimed", subjectsOf(a.claim(10)), "1", "3")
-	all, err := a.RedriveDeadLetters(a.ctx, &pb.RedriveDeadLettersRequest{All: true})
-	must(t, err)
+	all := apptest.Must(t, a.RedriveDeadLetters, &pb.RedriveDeadLettersRequest{All: true})
 	want(t, "all that an agent sees", all.Redriven, 1)
 	wantList(t, "left", subjectsIn(o.deadLetters()), "2")
 }
@@ -133,24 +130,23 @@ func TestPurge_AllThatMatchAfterADryRun(t *testing.T) {
 	ids := []string{o.deadLetters()[0].Message.Id, o.deadLetters()[1].Message.Id}
 	purge := func(r *pb.PurgeDeadLettersRequest, n int32) {
 		t.Helper()
-		out, err := o.PurgeDeadLetters(o.ctx, r)
-		must(t, err)
+		out := apptest.Must(t, o.PurgeDeadLetters, r)
 		want(t, "purged", out.Purged, n)
 	}
 	purge(&pb.PurgeDeadLettersRequest{Ids: ids, DryRun: true}, 2)
 	reviews := &pb.DeadLetterFilter{Types: []string{"review"}}
 	purge(&pb.PurgeDeadLettersRequest{Mailbox: "role:builder", Filter: reviews, DryRun: true}, 1)
 	purge(&pb.PurgeDeadLettersRequest{All: true, DryRun: true}, 4)
-	want(t, "events", len(w.events("message.purged")), 0)
+	want(t, "events", len(w.Root().Events("message.purged")), 0)
 	purge(&pb.PurgeDeadLettersRequest{Ids: ids[:1]}, 1)
-	_, err := o.PurgeDeadLetters(o.ctx, &pb.PurgeDeadLettersRequest{Ids: ids, DryRun: true})
-	wantError(t, err, codes.FailedPrecondition, "NOT_DEAD")
+	_, err := o.PurgeDeadLetters(o.Ctx, &pb.PurgeDeadLettersRequest{Ids: ids, DryRun: true})
+	apptest.Refused(t, err, codes.FailedPrecondition, "NOT_DEAD")
 	purge(&pb.PurgeDeadLettersRequest{Filter: &pb.DeadLetterFilter{Senders: []string{"lead"}}}, 2)
 	wantList(t, "left", subjectsIn(o.deadLetters()), "2")
-	want(t, "events", len(w.events("message.purged")), 3)
+	want(t, "events", len(w.Root().Events("message.purged")), 3)
 	a := w.in("default", "a")
-	_, err = a.PurgeDeadLetters(a.ctx, &pb.PurgeDeadLettersRequest{All: true, DryRun: true})
-	wantError(t, err, codes.PermissionDenied, "OPERATOR_ONLY")
+	_, err = a.PurgeDeadLetters(a.Ctx, &pb.PurgeDeadLettersRequest{All: true, DryRun: true})
+	apptest.Refused(t, err, codes.PermissionDenied, "OPERATOR_ONLY")
 }
 
 func TestDeadLetters_AChangeUntilTheCountLeavesLaterOnes(t *testing.T) {
@@ -166,16 +162,14 @@ func TestDeadLetters_AChangeUntilTheCountLeavesLaterOnes(t *testing.T) {
 		claims := a.claim(2)
 		a.nack(&pb.Nack{ClaimId: claims[1].ClaimId, Fatal: true, Error: "early"})
 		r.DryRun = true
-		counted, err := o.PurgeDeadLetters(o.ctx, r)
-		must(t, err)
+		counted := apptest.Must(t, o.PurgeDeadLetters, r)
 		want(t, name+", counted", counted.Purged, 1)
 
-		w.pass(time.Nanosecond)
+		w.Clock.Advance(time.Nanosecond)
 		a.nack(&pb.Nack{ClaimId: claims[0].ClaimId, Fatal: true, Error: "late"})
 		r.DryRun = false
 		r.Filter = &pb.DeadLetterFilter{Holders: r.GetFilter().GetHolders(), ToTime: counted.ToTime}
-		purged, err := o.PurgeDeadLetters(o.ctx, r)
-		must(t, err)
+		purged := apptest.Must(t, o.PurgeDeadLetters, r)
 		want(t, name+", purged", purged.Purged, 1)
 		wantList(t, name+", left", subjectsIn(o.deadLetters()), "dies later")
 	}
@@ -186,14 +180,12 @@ func TestDeadLetters_ADryRunKeepsAnEarlierToTime(t *testing.T) {
 	w := graves(t)
 	o := w.operator()
 	early := o.deadLetters()[1].Delivery.FinishedAt // that of "3"
-	out, err := o.RedriveDeadLetters(o.ctx,
+	out := apptest.Must(t, o.RedriveDeadLetters,
 		&pb.RedriveDeadLettersRequest{Filter: &pb.DeadLetterFilter{ToTime: early}, DryRun: true})
-	must(t, err)
 	want(t, "counted", out.Redriven, 2)
 	want(t, "to_time", out.ToTime.AsTime(), early.AsTime())
-	out, err = o.RedriveDeadLetters(o.ctx,
+	out = apptest.Must(t, o.RedriveDeadLetters,
 		&pb.RedriveDeadLettersRequest{Ids: []string{o.deadLetters()[0].Message.Id}, DryRun: true})
-	must(t, err)
 	want(t, "to_time of named ones", out.ToTime == nil, true)
 }
 
@@ -202,13 +194,11 @@ func TestDeadLetters_ADryRunKeepsNoAnswer(t *testing.T) {
 	w := graves(t)
 	o := w.operator()
 	r := &pb.RedriveDeadLettersRequest{RequestId: newUUID(), All: true, DryRun: true}
-	must(t, drop(o.RedriveDeadLetters(o.ctx, r)))
+	apptest.Must(t, o.RedriveDeadLetters, r)
 	r.DryRun = false
-	out, err := o.RedriveDeadLetters(o.ctx, r)
-	must(t, err)
+	out := apptest.Must(t, o.RedriveDeadLetters, r)
 	want(t, "redriven", out.Redriven, 4)
-	again, err := o.RedriveDeadLetters(o.ctx, r)
-	must(t, err)
+	again := apptest.Must(t, o.RedriveDeadLetters, r)
 	want(t, "the same answer", again.Redriven, 4)
 	want(t, "the same revision", again.Revision, out.Revision)
 }
@@ -224,8 +214,7 @@ func TestDeadLetters_PagesAreBoundedAndGoOnBehindWhatTheyHaveRead(t *testing.T) 
 	var got []string
 	calls := 0
 	for {
-		out, err := o.ListDeadLetters(o.ctx, r)
-		must(t, err)
+		out := apptest.Must(t, o.ListDeadLetters, r)
 		got = append(got, subjectsIn(out.Items)...)
 		if r.PageToken = out.NextPageToken; r.PageToken == "" {
 			break
@@ -237,23 +226,19 @@ func TestDeadLetters_PagesAreBoundedAndGoOnBehindWhatTheyHaveRead(t *testing.T) 
 	wantList(t, "dead letters", got, "4", "3", "2", "1")
 	want(t, "further pages", calls, 3)
 
-	count, err := o.ListDeadLetters(o.ctx, &pb.ListDeadLettersRequest{Filter: r.Filter, Count: true})
-	must(t, err)
+	count := apptest.Must(t, o.ListDeadLetters, &pb.ListDeadLettersRequest{Filter: r.Filter, Count: true})
 	want(t, "count", count.Count, 0)
 	want(t, "at least", count.CountAtLeast, true)
-	count, err = o.ListDeadLetters(o.ctx, &pb.ListDeadLettersRequest{Count: true, PageSize: 1})
-	must(t, err)
+	count = apptest.Must(t, o.ListDeadLetters, &pb.ListDeadLettersRequest{Count: true, PageSize: 1})
 	want(t, "count", count.Count, 10_000)
 	want(t, "at least", count.CountAtLeast, true)
-	dry, err := o.RedriveDeadLetters(o.ctx, &pb.RedriveDeadLettersRequest{All: true, DryRun: true})
-	must(t, err)
+	dry := apptest.Must(t, o.RedriveDeadLetters, &pb.RedriveDeadLettersRequest{All: true, DryRun: true})
 	want(t, "dry run", dry.Redriven, 10_000)
 	want(t, "at least", dry.AtLeast, true)
 
 	redrive := &pb.RedriveDeadLettersRequest{Filter: r.Filter}
 	for _, n := range []int32{0, 0, 4} {
-		out, err := o.RedriveDeadLetters(o.ctx, redrive)
-		must(t, err)
+		out := apptest.Must(t, o.RedriveDeadLetters, redrive)
 		want(t, "redriven", out.Redriven, n)
 		redrive.PageToken = out.NextPageToken
 	}
@@ -272,7 +257,7 @@ func TestDeadLetters_ManyMailboxesAreMergedByMessage(t *testing.T) {
 	var wanted []string
 	for i := range 60 {
 		b := crowd[i*i%len(crowd)]
-		lead.send(to(b.name, subject(strconv.Itoa(i))))
+		lead.send(to(b.Name, subject(strconv.Itoa(i))))
 		b.kill()
 		wanted = append(wanted, strconv.Itoa(i))
 	}
@@ -281,8 +266,7 @@ func TestDeadLetters_ManyMailboxesAreMergedByMessage(t *testing.T) {
 	r := &pb.ListDeadLettersRequest{PageSize: 7}
 	var got []string
 	for first := true; first || r.PageToken != ""; first = false {
-		out, err := o.ListDeadLetters(o.ctx, r)
-		must(t, err)
+		out := apptest.Must(t, o.ListDeadLetters, r)
 		got = append(got, subjectsIn(out.Items)...)
 		r.PageToken = out.NextPageToken
 		if !first {
@@ -290,9 +274,7 @@ func TestDeadLetters_ManyMailboxesAreMergedByMessage(t *testing.T) {
 		}
 		// Changes in between: a listed one and one of a later page leave, and a new one joins in front.
 		want(t, "redriven", o.redrive(out.Items[0].Message.Id), 1)
-		late, err := o.ListDeadLetters(o.ctx, &pb.ListDeadLettersRequest{PageSize: 40})
-		must(t, err)
-		gone := late.Items[39].Message
+		gone := apptest.Must(t, o.ListDeadLetters, &pb.ListDeadLettersRequest{PageSize: 40}).Items[39].Message
 		want(t, "redriven", o.redrive(gone.Id), 1)
 		wanted = slices.DeleteFunc(wanted, func(s string) bool { return s == gone.Subject })
 		joins := w.agent("joins", "")
@@ -311,27 +293,27 @@ func TestDeadLetters_CheckTheirFields(t *testing.T) {
 		"filter.holders": {Holders: make([]string, 101)}, "filter.error": {Error: string(make([]byte, 513))},
 		"filter.to_time": {ToTime: &timestamppb.Timestamp{Seconds: -1}},
 	} {
-		_, err := o.ListDeadLetters(o.ctx, &pb.ListDeadLettersRequest{Filter: f})
-		wantField(t, err, field)
+		_, err := o.ListDeadLetters(o.Ctx, &pb.ListDeadLettersRequest{Filter: f})
+		apptest.Invalid(t, err, field)
 	}
 	some := &pb.DeadLetterFilter{Error: "x"}
 	for _, r := range []*pb.RedriveDeadLettersRequest{
 		{}, {Filter: &pb.DeadLetterFilter{}}, {DryRun: true}, {Ids: []string{"1"}, Filter: some},
 		{Ids: []string{"1"}, All: true}, {Ids: []string{"1"}, PageToken: "x"},
 	} {
-		_, err := o.RedriveDeadLetters(o.ctx, r)
-		wantField(t, err, "ids")
-		_, err = o.PurgeDeadLetters(o.ctx, &pb.PurgeDeadLettersRequest{
+		_, err := o.RedriveDeadLetters(o.Ctx, r)
+		apptest.Invalid(t, err, "ids")
+		_, err = o.PurgeDeadLetters(o.Ctx, &pb.PurgeDeadLettersRequest{
 			Ids: r.Ids, Filter: r.Filter, All: r.All, DryRun: r.DryRun, PageToken: r.PageToken,
 		})
-		wantField(t, err, "ids")
+		apptest.Invalid(t, err, "ids")
 	}
-	_, err := o.RedriveDeadLetters(o.ctx, &pb.RedriveDeadLettersRequest{All: true, PageToken: "x"})
-	wantField(t, err, "page_token")
-	_, err = o.RedriveDeadLetters(o.ctx, &pb.RedriveDeadLettersRequest{Mailbox: "none", DryRun: true})
-	wantError(t, err, codes.NotFound, "MAILBOX_NOT_FOUND")
-	_, err = o.RedriveDeadLetters(o.ctx, &pb.RedriveDeadLettersRequest{Ids: []string{"4711"}, DryRun: true})
-	wantError(t, err, codes.NotFound, "MESSAGE_NOT_FOUND")
+	_, err := o.RedriveDeadLetters(o.Ctx, &pb.RedriveDeadLettersRequest{All: true, PageToken: "x"})
+	apptest.Invalid(t, err, "page_token")
+	_, err = o.RedriveDeadLetters(o.Ctx, &pb.RedriveDeadLettersRequest{Mailbox: "none", DryRun: true})
+	apptest.Refused(t, err, codes.NotFound, "MAILBOX_NOT_FOUND")
+	_, err = o.RedriveDeadLetters(o.Ctx, &pb.RedriveDeadLettersRequest{Ids: []string{"4711"}, DryRun: true})
+	apptest.Refused(t, err, codes.NotFound, "MESSAGE_NOT_FOUND")
 }
 
 func TestRedrive_CallersAtOnceRedriveEachDeadLetterOnce(t *testing.T) {
@@ -348,7 +330,7 @@ func TestRedrive_CallersAtOnceRedriveEachDeadLetterOnce(t *testing.T) {
 	for _, c := range a.claim(int32(len(batch))) {
 		nacks = append(nacks, &pb.Nack{ClaimId: c.ClaimId})
 	}
-	must(t, drop(a.NackMessages(a.ctx, &pb.NackMessagesRequest{Nacks: nacks})))
+	apptest.Must(t, a.NackMessages, &pb.NackMessagesRequest{Nacks: nacks})
 	type answer struct {
 		n   int32
 		err error
@@ -356,14 +338,14 @@ func TestRedrive_CallersAtOnceRedriveEachDeadLetterOnce(t *testing.T) {
 	answers := make(chan answer, 4)
 	for range cap(answers) {
 		go func() {
-			out, err := a.RedriveDeadLetters(a.ctx, &pb.RedriveDeadLettersRequest{All: true})
+			out, err := a.RedriveDeadLetters(a.Ctx, &pb.RedriveDeadLettersRequest{All: true})
 			answers <- answer{out.GetRedriven(), err}
 		}()
 	}
 	total := 0
 	for range cap(answers) {
 		got := <-answers
-		must(t, got.err)
+		apptest.NoError(t, got.err)
 		total += int(got.n)
 	}
 	want(t, "redriven", total, len(batch))

@@ -9,14 +9,13 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // purge removes dead letters for good.
 func (a *agent) purge(ids ...string) int32 {
-	a.t.Helper()
-	out, err := a.PurgeDeadLetters(a.ctx, &pb.PurgeDeadLettersRequest{Ids: ids})
-	must(a.t, err)
-	return out.Purged
+	a.Helper()
+	return apptest.Must(a, a.PurgeDeadLetters, &pb.PurgeDeadLettersRequest{Ids: ids}).Purged
 }
 
 func TestDeadLetters_ListsNewestFirstInPages(t *testing.T) {
@@ -31,8 +30,7 @@ func TestDeadLetters_ListsNewestFirstInPages(t *testing.T) {
 	var got []string
 	r := &pb.ListDeadLettersRequest{PageSize: 4}
 	for {
-		out, err := a.ListDeadLetters(a.ctx, r)
-		must(t, err)
+		out := apptest.Must(t, a.ListDeadLetters, r)
 		got = append(got, subjectsIn(out.Items)...)
 		if r.PageToken = out.NextPageToken; r.PageToken == "" {
 			break
@@ -57,8 +55,7 @@ func TestDeadLetters_PagesAcrossTheDeliveriesOfOneMessage(t *testing.T) {
 	var boxes []string
 	r := &pb.ListDeadLettersRequest{PageSize: 2}
 	for {
-		out, err := o.ListDeadLetters(o.ctx, r)
-		must(t, err)
+		out := apptest.Must(t, o.ListDeadLetters, r)
 		for _, i := range out.Items {
 			boxes = append(boxes, i.Delivery.Mailbox)
 		}
@@ -88,22 +85,22 @@ func TestDeadLetters_AnAgentSeesItsOwnMailboxes(t *testing.T) {
 	wantList(t, "operator", subjectsIn(w.operator().deadLetters()), "b", "news", "builder", "a")
 
 	box := func(who *agent, name string) ([]string, error) {
-		out, err := who.ListDeadLetters(who.ctx, &pb.ListDeadLettersRequest{Mailbox: name})
+		out, err := who.ListDeadLetters(who.Ctx, &pb.ListDeadLettersRequest{Mailbox: name})
 		return subjectsIn(out.GetItems()), err
 	}
 	for _, name := range []string{"a", "role:builder", "channel:news"} {
 		got, err := box(a, name)
-		must(t, err)
+		apptest.NoError(t, err)
 		want(t, name, len(got), 1)
 	}
 	_, err := box(a, "b")
-	wantError(t, err, codes.NotFound, "MAILBOX_NOT_FOUND")
+	apptest.Refused(t, err, codes.NotFound, "MAILBOX_NOT_FOUND")
 	_, err = box(w.operator(), "role:nothing")
-	wantError(t, err, codes.NotFound, "MAILBOX_NOT_FOUND")
-	_, err = a.RedriveDeadLetters(a.ctx, &pb.RedriveDeadLettersRequest{Ids: []string{other}})
-	wantError(t, err, codes.FailedPrecondition, "NOT_DEAD")
-	_, err = a.RedriveDeadLetters(a.ctx, &pb.RedriveDeadLettersRequest{Mailbox: "b"})
-	wantError(t, err, codes.NotFound, "MAILBOX_NOT_FOUND")
+	apptest.Refused(t, err, codes.NotFound, "MAILBOX_NOT_FOUND")
+	_, err = a.RedriveDeadLetters(a.Ctx, &pb.RedriveDeadLettersRequest{Ids: []string{other}})
+	apptest.Refused(t, err, codes.FailedPrecondition, "NOT_DEAD")
+	_, err = a.RedriveDeadLetters(a.Ctx, &pb.RedriveDeadLettersRequest{Mailbox: "b"})
+	apptest.Refused(t, err, codes.NotFound, "MAILBOX_NOT_FOUND")
 }
 
 func TestRedrive_AttemptsStartAgainAndHistoryStays(t *testing.T) {
@@ -137,14 +134,14 @@ func TestRedrive_IsAllOrNothing(t *testing.T) {
 	a.kill()
 	alive := a.send(to("a")).Id
 	for _, other := range []string{alive, "4711000"} {
-		_, err := a.RedriveDeadLetters(a.ctx, &pb.RedriveDeadLettersRequest{Ids: []string{dead1, other}})
+		_, err := a.RedriveDeadLetters(a.Ctx, &pb.RedriveDeadLettersRequest{Ids: []string{dead1, other}})
 		if err == nil {
 			t.Fatal("redriven")
 		}
 		a.wantState(dead1, dead)
 	}
-	_, err := a.RedriveDeadLetters(a.ctx, &pb.RedriveDeadLettersRequest{Ids: []string{alive}})
-	wantError(t, err, codes.FailedPrecondition, "NOT_DEAD")
+	_, err := a.RedriveDeadLetters(a.Ctx, &pb.RedriveDeadLettersRequest{Ids: []string{alive}})
+	apptest.Refused(t, err, codes.FailedPrecondition, "NOT_DEAD")
 }
 
 func TestRedrive_AWholeMailboxAtMostAThousandAtATime(t *testing.T) {
@@ -164,12 +161,11 @@ func TestRedrive_AWholeMailboxAtMostAThousandAtATime(t *testing.T) {
 		for i, c := range claims {
 			nacks[i] = &pb.Nack{ClaimId: c.ClaimId}
 		}
-		must(t, drop(a.NackMessages(a.ctx, &pb.NackMessagesRequest{Nacks: nacks})))
+		apptest.Must(t, a.NackMessages, &pb.NackMessagesRequest{Nacks: nacks})
 		left -= len(claims)
 	}
 	for _, n := range []int32{1000, 1, 0} {
-		out, err := a.RedriveDeadLetters(a.ctx, &pb.RedriveDeadLettersRequest{Mailbox: "a"})
-		must(t, err)
+		out := apptest.Must(t, a.RedriveDeadLetters, &pb.RedriveDeadLettersRequest{Mailbox: "a"})
 		want(t, "redriven", out.Redriven, n)
 	}
 }
@@ -184,8 +180,7 @@ func TestRedrive_OfAFanOutOnlyWhatIsDeadAndTheCallers(t *testing.T) {
 	b[1].kill()
 	want(t, "its own", b[0].redrive(id), 1)
 	o := w.operator()
-	out, err := o.RedriveDeadLetters(o.ctx, &pb.RedriveDeadLettersRequest{Ids: []string{id}, Mailbox: "b2"})
-	must(t, err)
+	out := apptest.Must(t, o.RedriveDeadLetters, &pb.RedriveDeadLettersRequest{Ids: []string{id}, Mailbox: "b2"})
 	want(t, "that of a mailbox", out.Redriven, 1)
 	var states []pb.DeliveryState
 	for _, d := range lead.get(id).Deliveries {
@@ -198,11 +193,11 @@ func TestRedrive_AfterTheTimeToLiveHasNoneLeft(t *testing.T) {
 	t.Parallel()
 	s := staged(t, ttl(time.Minute))
 	s.worker.kill()
-	s.pass(time.Hour)
+	s.Clock.Advance(time.Hour)
 	s.worker.redrive(s.id)
 	s.lead.send(to("worker", ttl(time.Second)))
-	s.pass(time.Second)
-	s.await("the other has expired", func() bool { return len(s.events("message.expired")) == 1 })
+	s.Clock.Advance(time.Second)
+	s.await("the other has expired", func() bool { return len(s.Root().Events("message.expired")) == 1 })
 	s.lead.wantState(s.id, pending)
 }
 
@@ -210,18 +205,18 @@ func TestPurge_CancelsAndIsForOperators(t *testing.T) {
 	t.Parallel()
 	s := staged(t)
 	s.worker.kill()
-	_, err := s.worker.PurgeDeadLetters(s.worker.ctx, &pb.PurgeDeadLettersRequest{Ids: []string{s.id}})
-	wantError(t, err, codes.PermissionDenied, "OPERATOR_ONLY")
+	_, err := s.worker.PurgeDeadLetters(s.worker.Ctx, &pb.PurgeDeadLettersRequest{Ids: []string{s.id}})
+	apptest.Refused(t, err, codes.PermissionDenied, "OPERATOR_ONLY")
 	o := s.operator()
 	want(t, "purged", o.purge(s.id), 1)
 	d := o.delivery(s.id)
 	want(t, "state", d.State, cancelled)
 	want(t, "history stays", len(d.History), 1)
 	want(t, "dead letters", len(o.deadLetters()), 0)
-	_, err = o.PurgeDeadLetters(o.ctx, &pb.PurgeDeadLettersRequest{Ids: []string{s.id}})
-	wantError(t, err, codes.FailedPrecondition, "NOT_DEAD")
-	_, err = s.worker.AckMessages(s.worker.ctx, &pb.AckMessagesRequest{Ids: []string{s.id}})
-	wantError(t, err, codes.FailedPrecondition, "CLAIM_LOST")
+	_, err = o.PurgeDeadLetters(o.Ctx, &pb.PurgeDeadLettersRequest{Ids: []string{s.id}})
+	apptest.Refused(t, err, codes.FailedPrecondition, "NOT_DEAD")
+	_, err = s.worker.AckMessages(s.worker.Ctx, &pb.AckMessagesRequest{Ids: []string{s.id}})
+	apptest.Refused(t, err, codes.FailedPrecondition, "CLAIM_LOST")
 }
 
 func TestDeadLetters_RequestIDDoesNothingTwice(t *testing.T) {
@@ -229,23 +224,23 @@ func TestDeadLetters_RequestIDDoesNothingTwice(t *testing.T) {
 	s := staged(t)
 	s.worker.kill()
 	r := &pb.RedriveDeadLettersRequest{RequestId: newUUID(), Ids: []string{s.id}}
-	one, err := s.worker.RedriveDeadLetters(s.worker.ctx, r)
-	must(t, err)
+	one, err := s.worker.RedriveDeadLetters(s.worker.Ctx, r)
+	apptest.NoError(t, err)
 	s.worker.kill()
-	two, err := s.worker.RedriveDeadLetters(s.worker.ctx, r)
-	must(t, err)
+	two, err := s.worker.RedriveDeadLetters(s.worker.Ctx, r)
+	apptest.NoError(t, err)
 	want(t, "revision", two.Revision, one.Revision)
 	want(t, "redriven", two.Redriven, 1)
 	s.lead.wantState(s.id, dead)
 	o := s.operator()
 	p := &pb.PurgeDeadLettersRequest{RequestId: newUUID(), Ids: []string{s.id}}
-	must(t, drop(o.PurgeDeadLetters(o.ctx, p)))
-	must(t, drop(o.PurgeDeadLetters(o.ctx, p)))
+	apptest.Must(t, o.PurgeDeadLetters, p)
+	apptest.Must(t, o.PurgeDeadLetters, p)
 	c := &pb.CancelMessageRequest{RequestId: newUUID(), Id: s.id}
-	must(t, drop(s.lead.CancelMessage(s.lead.ctx, c)))
+	apptest.NoError(t, drop(s.lead.CancelMessage(s.lead.Ctx, c)))
 	c.Reason = "another body"
-	_, err = s.lead.CancelMessage(s.lead.ctx, c)
-	wantError(t, err, codes.AlreadyExists, "REQUEST_ID_REUSED")
+	_, err = s.lead.CancelMessage(s.lead.Ctx, c)
+	apptest.Refused(t, err, codes.AlreadyExists, "REQUEST_ID_REUSED")
 }
 
 func TestRedrive_NamedMessagesHaveALimitOfDeadLettersTogether(t *testing.T) {
@@ -256,7 +251,7 @@ func TestRedrive_NamedMessagesHaveALimitOfDeadLettersTogether(t *testing.T) {
 	first, second := lead.send(toRole("builder", all)), lead.send(toRole("builder", all))
 	w.sql(`UPDATE deliveries SET state = 6`)
 	o := w.operator()
-	_, err := o.PurgeDeadLetters(o.ctx, &pb.PurgeDeadLettersRequest{Ids: []string{first.Id, second.Id}})
-	wantField(t, err, "ids")
+	_, err := o.PurgeDeadLetters(o.Ctx, &pb.PurgeDeadLettersRequest{Ids: []string{first.Id, second.Id}})
+	apptest.Invalid(t, err, "ids")
 	w.sql(`UPDATE deliveries SET state = 1`)
 }

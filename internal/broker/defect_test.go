@@ -12,17 +12,18 @@ import (
 	"google.golang.org/grpc/codes"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // plant makes statements fail that the broker expects to succeed: changes of a table that match a
 // condition.
 func (w *world) plant(change, condition string) {
-	w.t.Helper()
+	w.Helper()
 	db, err := sql.Open("sqlite3", "file:"+filepath.Join(w.Dir(), "brokerd.db")+"?_busy_timeout=60000")
-	must(w.t, err)
+	apptest.NoError(w, err)
 	_, err = db.Exec(`CREATE TRIGGER planted BEFORE ` + change + ` WHEN ` + condition + ` BEGIN SELECT RAISE(ABORT, 'a planted defect'); END`)
-	must(w.t, err)
-	must(w.t, db.Close())
+	apptest.NoError(w, err)
+	apptest.NoError(w, db.Close())
 }
 
 // TestDefect_LateInASendFailsThatSendAlone plants a defect that shows after the first change of a

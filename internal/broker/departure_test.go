@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func TestDeregister_ClaimsGoBackUncountedAndOwnMailIsDead(t *testing.T) {
@@ -33,7 +34,7 @@ func TestDeregister_ClaimsGoBackUncountedAndOwnMailIsDead(t *testing.T) {
 	}
 	lead.wantState(done.Id, acked)
 	want(t, "dead letters", len(w.operator().deadLetters()), 4)
-	wantError(t, lead.refused(to("a")), codes.NotFound, "AGENT_NOT_FOUND")
+	apptest.Refused(t, lead.refused(to("a")), codes.NotFound, "AGENT_NOT_FOUND")
 	want(t, "everyone", lead.send(toEveryone()).RecipientCount, 1)
 }
 
@@ -54,11 +55,11 @@ func TestDeregister_EndsStreamsAndWaitingCalls(t *testing.T) {
 		want(t, "reason", revoked.Reason, pb.RevokeReason_REVOKE_REASON_SETTLED)
 		n += len(revoked.ClaimIds)
 	}
-	wantError(t, c.ended(), codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
+	apptest.Refused(t, c.ended(), codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
 	<-call.out
-	wantError(t, <-call.err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
+	apptest.Refused(t, <-call.err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
 	_, err := r.stream.Recv()
-	wantError(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
+	apptest.Refused(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
 	for _, m := range held {
 		lead.wantState(m.Message.Id, pending)
 		want(t, "attempts", lead.delivery(m.Message.Id).Attempts, 0)
@@ -84,7 +85,7 @@ func TestDeregister_RegisteringAgainBringsTheMailboxBackEmpty(t *testing.T) {
 	a.subscribe("news")
 	gone := lead.send(to("a")).Id
 	a.deregister()
-	a.register("builder")
+	a.Register("builder")
 	want(t, "claims", len(a.claim(5)), 0)
 	items, _ := a.receive(&pb.ReceiveRequest{})
 	want(t, "received", len(items), 0)
@@ -103,7 +104,7 @@ func TestRegister_AgainTakesOverWhatIsHeld(t *testing.T) {
 	s.worker.subscribe("news")
 	c := s.worker.taker(&pb.ClaimOpen{MaxInFlight: 2})
 	held := c.take(1)
-	s.worker.register("builder")
+	s.worker.Register("builder")
 	s.lead.send(to("worker", subject("more")))
 	wantList(t, "the stream goes on", subjectsOf(c.take(1)), "more")
 	c.ack(held...)
@@ -115,14 +116,15 @@ func TestClaims_OfAnAgentThatEndsGoBackInPages(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(w *world, a *agent){
 		"deregisters": func(_ *world, a *agent) { a.deregister() },
-		"fails":       func(w *world, _ *agent) { w.pass(time.Minute) },
+		"fails":       func(w *world, _ *agent) { w.Clock.Advance(time.Minute) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.configure(&pb.SessionSettings{BreakerFailures: ptr(int32(2))})
+			w.Root().Configure(&pb.SessionSettings{BreakerFailures: new(int32(2))})
 			lead, a := w.agent("lead", ""), w.in("default", "a")
-			must(t, drop(a.registry.RegisterAgent(a.ctx, &pb.RegisterAgentRequest{Role: "builder", Lease: durationpb.New(time.Minute)})))
+			apptest.Must(t, a.RegisterAgent,
+				&pb.RegisterAgentRequest{Role: "builder", Lease: durationpb.New(time.Minute)})
 			batch := make([]*pb.Message, 900)
 			for i := range batch {
 				batch[i] = toRole("builder")
@@ -135,9 +137,9 @@ func TestClaims_OfAnAgentThatEndsGoBackInPages(t *testing.T) {
 			w.awaitLog(pageFailed)
 			want(t, "claims after the first page", w.number(`SELECT count(*) FROM deliveries WHERE state = 2`), 700)
 			w.mend()
-			w.pass(time.Second)
+			w.Clock.Advance(time.Second)
 			w.awaitNone(`SELECT count(*) FROM deliveries WHERE state = 2`)
-			want(t, "breakers", len(w.events("agent.degraded")), 0)
+			want(t, "breakers", len(w.Root().Events("agent.degraded")), 0)
 			attempts := 0
 			if name == "fails" {
 				attempts = 900
@@ -151,11 +153,11 @@ func TestCloseSession_EndsManyDeparturesInPages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	o := w.operator()
-	must(t, drop(o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "other"})))
+	apptest.Must(t, o.CreateSession, &pb.CreateSessionRequest{Name: "other"})
 	w.sql(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 12000)
 		INSERT INTO mailboxes (session, kind, name, waiting) SELECT (SELECT id FROM sessions WHERE name = 'other'), 1, 'gone-' || i, 0 FROM n`,
 		`INSERT INTO departures (mailbox, role, reason, dead) SELECT id, '', 'done', 0 FROM mailboxes WHERE name LIKE 'gone-%'`)
-	must(t, drop(o.sessions.CloseSession(o.ctx, &pb.CloseSessionRequest{Name: "other"}))) // the world fails if a function does too much
+	apptest.Must(t, o.CloseSession, &pb.CloseSessionRequest{Name: "other"}) // the world fails if a function does too much
 	w.awaitClosed()
 	want(t, "departures", w.number(`SELECT COUNT(*) FROM departures`), 0)
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func TestDirective_OnlyOperatorsAndDirectorsSendThem(t *testing.T) {
@@ -18,7 +19,7 @@ func TestDirective_OnlyOperatorsAndDirectorsSendThem(t *testing.T) {
 	lead, builder := w.agent("l", "lead"), w.agent("b", "builder")
 	for _, c := range []string{"nudge", "halt", "resume", "terminate", "shutdown_request"} {
 		err := builder.refused(to("l", kind(c)))
-		wantError(t, err, codes.PermissionDenied, "NOT_A_DIRECTOR")
+		apptest.Refused(t, err, codes.PermissionDenied, "NOT_A_DIRECTOR")
 		for _, told := range []string{c, "lead or overseer", "directors", `"builder"`} {
 			if !strings.Contains(status.Convert(err).Message(), told) {
 				t.Errorf("%v says nothing of %s", err, told)
@@ -28,9 +29,9 @@ func TestDirective_OnlyOperatorsAndDirectorsSendThem(t *testing.T) {
 		w.operator().send(to("b", kind(c)))
 	}
 	builder.send(to("l", kind("halting")))
-	w.configure(&pb.SessionSettings{Directors: &pb.Names{Names: []string{"builder"}}})
+	w.Root().Configure(&pb.SessionSettings{Directors: &pb.Names{Names: []string{"builder"}}})
 	builder.send(to("l", kind("nudge")))
-	wantError(t, lead.refused(to("b", kind("nudge"))), codes.PermissionDenied, "NOT_A_DIRECTOR")
+	apptest.Refused(t, lead.refused(to("b", kind("nudge"))), codes.PermissionDenied, "NOT_A_DIRECTOR")
 }
 
 func TestDirective_RefusedOnAStreamLeavesTheOthersAlone(t *testing.T) {
@@ -49,10 +50,10 @@ func TestDirective_GoesToAgentsAndNotToAQueue(t *testing.T) {
 	w := newWorld(t)
 	w.agents("builder", "b1", "b2")
 	o := w.operator()
-	wantField(t, o.refused(toRole("builder", kind("nudge"), one)), "messages[0].reach")
-	wantField(t, o.refused(toChannel("news", kind("nudge"), one)), "messages[0].reach")
-	wantField(t, o.refused(to("b1", kind("nudge"), due(w.now(time.Hour)))), "messages[0].not_before")
-	wantField(t, o.refused(to("b1", kind("nudge"), key("k"))), "messages[0].ordering_key")
+	apptest.Invalid(t, o.refused(toRole("builder", kind("nudge"), one)), "messages[0].reach")
+	apptest.Invalid(t, o.refused(toChannel("news", kind("nudge"), one)), "messages[0].reach")
+	apptest.Invalid(t, o.refused(to("b1", kind("nudge"), due(w.now(time.Hour)))), "messages[0].not_before")
+	apptest.Invalid(t, o.refused(to("b1", kind("nudge"), key("k"))), "messages[0].ordering_key")
 	sent := o.send(toRole("builder", kind("nudge")))
 	wantList(t, "recipients", recipients(t, sent), "b1", "b2")
 	m := o.get(sent.Id).Message
@@ -65,15 +66,15 @@ func TestDirective_IsHandedOutBeforeAnythingElse(t *testing.T) {
 	for name, ageing := range map[string]time.Duration{"ageing": 5 * time.Minute, "strict": 0} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.configure(&pb.SessionSettings{Ageing: durationpb.New(ageing)})
+			w.Root().Configure(&pb.SessionSettings{Ageing: durationpb.New(ageing)})
 			o, a := w.operator(), w.agent("a", "builder")
 			o.sendAll(to("a", subject("old 10"), priority(10)), toRole("builder", subject("role 10"), priority(10)))
-			w.pass(300 * 24 * time.Hour)
+			w.Clock.Advance(300 * 24 * time.Hour)
 			o.sendAll(to("a", subject("new 10"), priority(10)), to("a", kind("nudge"), subject("first"), priority(1)))
-			w.pass(time.Second)
+			w.Clock.Advance(time.Second)
 			o.send(to("a", kind("terminate"), subject("second"), priority(9)))
 			// The ranks of the others are computed anew, those of directives stay.
-			w.configure(&pb.SessionSettings{Ageing: durationpb.New(24 * time.Hour)})
+			w.Root().Configure(&pb.SessionSettings{Ageing: durationpb.New(24 * time.Hour)})
 			wantList(t, "claims", subjectsOf(a.claim(9)), "first", "second", "old 10", "role 10", "new 10")
 		})
 	}
@@ -93,7 +94,7 @@ func TestDirective_RedrivenIsStillFirst(t *testing.T) {
 func TestDirective_GoesIntoAFullMailbox(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.configure(&pb.SessionSettings{MailboxLimit: ptr(int64(1))})
+	w.Root().Configure(&pb.SessionSettings{MailboxLimit: new(int64(1))})
 	o, a := w.operator(), w.agent("a", "")
 	o.send(to("a", subject("work")))
 	want(t, "refused work", o.send(to("a")).RefusedCount, 1)
@@ -122,8 +123,8 @@ func TestHalt_HandsOutDirectivesOnlyUntilTheResume(t *testing.T) {
 	c.ack(stop...)
 	lead.send(to("a", kind("resume"), subject("go")))
 	wantList(t, "all that waits", subjectsOf(c.take(4)), "go", "high", "role", "low")
-	want(t, "halted", len(w.events("agent.halted")), 1)
-	want(t, "resumed", len(w.events("agent.resumed")), 1)
+	want(t, "halted", len(w.Root().Events("agent.halted")), 1)
+	want(t, "resumed", len(w.Root().Events("agent.resumed")), 1)
 }
 
 // What was sent in one batch with the resume does not overtake what waits.
@@ -184,12 +185,12 @@ func TestHalt_LastsOverRestartAndRegistration(t *testing.T) {
 	a.ack(a.claim1().ClaimId)
 	w.Restart()
 	want(t, "after a restart", len(a.claim(1)), 0)
-	a.register("builder")
+	a.Register("builder")
 	want(t, "registered again", len(a.claim(1)), 0)
 	o.send(to("a", kind("halt")))
-	want(t, "halted once", len(w.events("agent.halted")), 1)
+	want(t, "halted once", len(w.Root().Events("agent.halted")), 1)
 	a.deregister()
-	a.register("builder")
+	a.Register("builder")
 	o.send(to("a", subject("anew")))
 	wantList(t, "a new registration", subjectsOf(a.claim(1)), "anew")
 }
@@ -209,7 +210,7 @@ func TestHalt_StopsOnlyThoseWhoGetIt(t *testing.T) {
 	}
 	want(t, "all go to the third", len(two.take(10)), 10)
 	one.idle()
-	want(t, "names", w.events("agent.halted")[0].Details[:23], `{"agents":["b1","b2"],"`)
+	want(t, "names", w.Root().Events("agent.halted")[0].Details[:23], `{"agents":["b1","b2"],"`)
 }
 
 func TestDirective_FourRolesDirectByDefault(t *testing.T) {

@@ -41,10 +41,10 @@ func TestMemory_DroppedFunctionsLeaveNothingBehind(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
 			var on atomic.Bool
-			w := &world{Broker: apptest.Start(t, dropping(n, &on)), t: t}
-			w.configure(&pb.SessionSettings{SendRate: ptr(0.0)})
+			w := &world{Broker: apptest.Start(t, dropping(n, &on))}
+			w.Root().Configure(&pb.SessionSettings{SendRate: new(0.0)})
 			lead, builders := w.agent("lead", "lead"), w.agents("builder", "a", "b", "c")
-			ctx, end := context.WithCancel(lead.ctx)
+			ctx, end := context.WithCancel(lead.Ctx)
 			var working sync.WaitGroup
 			finished := make(chan string, 1000)
 			for _, b := range builders {
@@ -63,7 +63,7 @@ func TestMemory_DroppedFunctionsLeaveNothingBehind(t *testing.T) {
 				if i%6 == 0 {
 					var out *pb.AskResponse
 					again(ctx, func() (err error) {
-						out, err = lead.Ask(ctx, &pb.AskRequest{Message: toRole("builder", subject("?")), Wait: durationpb.New(patience)})
+						out, err = lead.Ask(ctx, &pb.AskRequest{Message: toRole("builder", subject("?")), Wait: durationpb.New(apptest.Patience)})
 						return err
 					})
 					want(t, "reply", out.GetReply().GetSubject(), "!")
@@ -143,8 +143,7 @@ func TestSleeping_ADispatchThatHasFailedRunsAgain(t *testing.T) {
 	on.Store(true)
 	o.send(to("a", kind("resume"), subject("go")))
 	for range 3 {
-		out, err := pb.NewAdminServiceClient(w.Operator()).CheckDatabase(o.ctx, &pb.CheckDatabaseRequest{})
-		must(t, err)
+		out := apptest.Must(t, pb.NewAdminServiceClient(w.Operator()).CheckDatabase, &pb.CheckDatabaseRequest{})
 		if len(out.GetProblems()) > 0 {
 			t.Errorf("while the dispatch fails: %q", out.GetProblems())
 		}

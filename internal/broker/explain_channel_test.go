@@ -10,13 +10,13 @@ import (
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // warnings subscribes to a channel, and returns the warnings in one text.
 func (a *agent) warnings(channel string) string {
-	a.t.Helper()
-	out, err := a.channels.SubscribeChannel(a.ctx, &pb.SubscribeChannelRequest{Channel: channel})
-	must(a.t, err)
+	a.Helper()
+	out := apptest.Must(a, a.SubscribeChannel, &pb.SubscribeChannelRequest{Channel: channel})
 	return strings.Join(out.Warnings, "\n")
 }
 
@@ -41,29 +41,28 @@ func TestSubscribe_WarnsOfATypeOfEventsThatIsKnownNowhere(t *testing.T) {
 	lead.publish(&pb.PublishEventRequest{Type: "BuildFinsihed"})
 	want(t, "of a type that an agent has published", a.warnings("event/build.finsihed"), "")
 	other := w.operator()
-	must(t, drop(other.sessions.CreateSession(other.ctx, &pb.CreateSessionRequest{Name: "other"})))
+	apptest.Must(t, other.CreateSession, &pb.CreateSessionRequest{Name: "other"})
 	there := w.in("other", "a")
-	there.register("")
+	there.Register("")
 	want(t, "in another session", there.warnings("event/BuildFinsihed"), unknown)
-	_, err := pb.NewCatalogServiceClient(w.In("default", "lead")).RegisterMessageType(lead.ctx,
+	apptest.Must(t, pb.NewCatalogServiceClient(w.In("default", "lead")).RegisterMessageType,
 		&pb.RegisterMessageTypeRequest{Name: "deploy_done", Title: "A deployment is finished."})
-	must(t, err)
 	want(t, "of a type of the session", a.warnings("event/DeployDone"), "")
 }
 
 // explainChannel returns the findings about a channel.
 func (a *agent) explainChannel(name string) ([]*pb.Finding, error) {
-	out, err := a.admin.Explain(a.ctx, &pb.ExplainRequest{Subject: &pb.ExplainRequest_Channel{Channel: name}})
+	out, err := a.Explain(a.Ctx, &pb.ExplainRequest{Subject: &pb.ExplainRequest_Channel{Channel: name}})
 	return out.GetFindings(), err
 }
 
 // explainsChannel returns the finding of a channel, which is the only one.
 func (a *agent) explainsChannel(name string) *pb.Finding {
-	a.t.Helper()
+	a.Helper()
 	found, err := a.explainChannel(name)
-	must(a.t, err)
+	apptest.NoError(a, err)
 	if len(found) != 1 {
-		a.t.Fatalf("findings %v", found)
+		a.Fatalf("findings %v", found)
 	}
 	return found[0]
 }
@@ -83,7 +82,7 @@ func TestExplainChannel_NamesSubscribersTheLastMessageAndWhatWaits(t *testing.T)
 	last := lead.send(toChannel("news", subject("two")))
 	lead.send(toChannel("other", subject("three")))
 	a.ack(a.claim1().ClaimId)
-	w.pass(2 * time.Minute)
+	w.Clock.Advance(2 * time.Minute)
 	f = o.explainsChannel("news")
 	wantList(t, "reasons", f.Reasons, "the last message, "+itoa(last.Revision)+" of type message from lead, came at "+
 		w.Clock.Now().Add(-2*time.Minute).UTC().Format("15:04:05")+" UTC (2m ago)", "3 deliveries of its newest messages wait")
@@ -105,7 +104,7 @@ func TestExplainChannel_WarnsIfNoAgentSubscribes(t *testing.T) {
 	want(t, "summary", f.Summary, "no agent subscribes to it")
 	lead.send(toChannel("news", one))
 	found, err := o.explainChannel("news")
-	must(t, err)
+	apptest.NoError(t, err)
 	if len(found) != 2 || found[0].Subject != "mailbox channel:news" || found[0].Severity != pb.FindingSeverity_FINDING_SEVERITY_ERROR ||
 		!strings.Contains(found[0].Summary, "1 message waits in it, and no other agent subscribes to news") || !strings.Contains(strings.Join(found[1].Reasons, ", "), "1 delivery of its newest messages waits") {
 		t.Errorf("with a message in its queue: %v", found)

@@ -8,11 +8,12 @@ import (
 	"google.golang.org/grpc/codes"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // crowd adds n registered agents of a role, without the calls.
 func (w *world) crowd(role string, n int) {
-	w.t.Helper()
+	w.Helper()
 	w.sql(fmt.Sprintf(`
 WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < %d)
 INSERT INTO agents (session, name, role, incarnation, registered, instance, worktree, lease, display_name, description, status,
@@ -38,8 +39,8 @@ func TestSend_RefusesMessagesWithMoreRecipientsThanACallMayHave(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := w.number(`SELECT count(*) FROM messages`)
-			_, err := lead.SendMessages(lead.ctx, &pb.SendMessagesRequest{Messages: append(batch[:7:7], last)})
-			wantError(t, err, codes.InvalidArgument, "FANOUT_TOO_LARGE")
+			_, err := lead.SendMessages(lead.Ctx, &pb.SendMessagesRequest{Messages: append(batch[:7:7], last)})
+			apptest.Refused(t, err, codes.InvalidArgument, "FANOUT_TOO_LARGE")
 			want(t, "messages that were sent", w.number(`SELECT count(*) FROM messages`), before)
 		})
 	}
@@ -48,7 +49,7 @@ func TestSend_RefusesMessagesWithMoreRecipientsThanACallMayHave(t *testing.T) {
 func TestSendStream_MessagesForManyDoNotCountTogether(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.configure(&pb.SessionSettings{MailboxLimit: ptr(int64(0))})
+	w.Root().Configure(&pb.SessionSettings{MailboxLimit: new(int64(0))})
 	lead := w.agent("lead", "lead")
 	w.crowd("builder", 1000)
 	r := &pb.SendRequest{}
@@ -86,7 +87,7 @@ func TestSend_RefusesAMessageForMoreAgentsThanACallMayReach(t *testing.T) {
 	w := newWorld(t)
 	lead := w.agent("lead", "lead")
 	w.crowd("builder", 3334)
-	wantError(t, lead.refused(toEveryone()), codes.InvalidArgument, "FANOUT_TOO_LARGE")
+	apptest.Refused(t, lead.refused(toEveryone()), codes.InvalidArgument, "FANOUT_TOO_LARGE")
 	results := lead.sender().exchange(&pb.SendRequest{Messages: []*pb.Message{toEveryone(), to("lead")}})
 	want(t, "of the stream", results[0].GetError().GetReason(), "FANOUT_TOO_LARGE")
 	want(t, "of the next message", results[1].GetError().GetReason(), "")
@@ -97,12 +98,12 @@ func TestRegister_RefusesAnAgentBeyondTheLimitOfASession(t *testing.T) {
 	w := newWorld(t)
 	first, last, more := w.agent("first", "lead"), w.agent("last", "lead"), w.in("default", "more")
 	w.crowd("builder", 9998)
-	_, err := more.registry.RegisterAgent(more.ctx, &pb.RegisterAgentRequest{})
-	wantError(t, err, codes.ResourceExhausted, "TOO_MANY_AGENTS")
-	last.register("lead")
-	wantError(t, last.refused(toEveryone()), codes.InvalidArgument, "FANOUT_TOO_LARGE")
+	_, err := more.RegisterAgent(more.Ctx, &pb.RegisterAgentRequest{})
+	apptest.Refused(t, err, codes.ResourceExhausted, "TOO_MANY_AGENTS")
+	last.Register("lead")
+	apptest.Refused(t, last.refused(toEveryone()), codes.InvalidArgument, "FANOUT_TOO_LARGE")
 	first.deregister()
-	more.register("lead")
+	more.Register("lead")
 }
 
 func TestReceive_CursorsOfAnAgentAreLimitedAndEndWithItsRegistration(t *testing.T) {
@@ -113,11 +114,11 @@ func TestReceive_CursorsOfAnAgentAreLimitedAndEndWithItsRegistration(t *testing.
 		a.receive(&pb.ReceiveRequest{Cursor: fmt.Sprint("c", i)})
 	}
 	a.receive(&pb.ReceiveRequest{Cursor: "c7"})
-	stream, err := a.Receive(a.ctx, &pb.ReceiveRequest{Cursor: "c100"})
+	stream, err := a.Receive(a.Ctx, &pb.ReceiveRequest{Cursor: "c100"})
 	if err == nil {
 		_, err = stream.Recv()
 	}
-	wantError(t, err, codes.ResourceExhausted, "TOO_MANY_CURSORS")
+	apptest.Refused(t, err, codes.ResourceExhausted, "TOO_MANY_CURSORS")
 	w.agent("b", "builder").receive(&pb.ReceiveRequest{Cursor: "c100"})
 	want(t, "cursors", w.number(`SELECT count(*) FROM cursors`), 101)
 	a.deregister()

@@ -7,13 +7,14 @@ import (
 	"google.golang.org/grpc/codes"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // waits opens a stream that has room for n claims, and returns once the broker knows that it has nothing else to look at.
 func (a *agent) waits(lead *agent, n int32) *taker {
-	a.t.Helper()
-	c := a.taker(&pb.ClaimOpen{MaxInFlight: n, Mailboxes: []string{"role:builder", a.name}})
-	lead.send(to(a.name, subject("probe")))
+	a.Helper()
+	c := a.taker(&pb.ClaimOpen{MaxInFlight: n, Mailboxes: []string{"role:builder", a.Name}})
+	lead.send(to(a.Name, subject("probe")))
 	c.settle(&pb.ClaimRequest{Acks: []string{c.take(1)[0].ClaimId}})
 	return c
 }
@@ -24,10 +25,9 @@ func TestHandOff_BatchThatIsRefusedGivesNothingAway(t *testing.T) {
 	lead := w.agent("lead", "lead")
 	stream := w.agent("builder-1", "builder").waits(lead, 2)
 	for range 3 {
-		_, err := lead.SendMessages(lead.ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{
+		apptest.Refuses(t, lead.SendMessages, &pb.SendMessagesRequest{Messages: []*pb.Message{
 			toRole("builder", subject("never")), to("builder-1", subject("never")), to("nobody"),
-		}})
-		wantError(t, err, codes.NotFound, "AGENT_NOT_FOUND")
+		}}, codes.NotFound, "AGENT_NOT_FOUND")
 	}
 	a, b := lead.send(toRole("builder", subject("a"))), lead.send(to("builder-1", subject("b")))
 	wantList(t, "claims", subjectsOf(stream.take(2)), "a", "b")
@@ -76,13 +76,13 @@ func TestHandOff_FollowerOfTheMailboxSeesWhatItsOwnStreamWasGiven(t *testing.T) 
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder-1", "builder")
 	stream := builder.waits(lead, 5)
-	follow, err := builder.Receive(builder.ctx, &pb.ReceiveRequest{Follow: true})
-	must(t, err)
+	follow, err := builder.Receive(builder.Ctx, &pb.ReceiveRequest{Follow: true})
+	apptest.NoError(t, err)
 	_, err = follow.Recv() // it has looked at all there was
-	must(t, err)
+	apptest.NoError(t, err)
 	lead.send(to("builder-1", subject("both")))
 	wantList(t, "claims", subjectsOf(stream.take(1)), "both")
 	page, err := follow.Recv()
-	must(t, err)
+	apptest.NoError(t, err)
 	wantList(t, "mail", subjectsIn(page.Items), "both")
 }

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func TestClaim_ConsumerThatHoldsManyClaimsNoFurtherGivenMessageAndNoneOfATopic(t *testing.T) {
@@ -29,9 +30,9 @@ func TestClaim_ConsumerThatHoldsManyClaimsNoFurtherGivenMessageAndNoneOfATopic(t
 		"given":      {Ids: ids[1000:]},
 		"of a topic": {Senders: []string{"lead"}, Max: 1},
 	} {
-		_, err := builder.ClaimMessages(builder.ctx, r)
+		_, err := builder.ClaimMessages(builder.Ctx, r)
 		t.Log(name)
-		wantError(t, err, codes.ResourceExhausted, "TOO_MANY_CLAIMS")
+		apptest.Refused(t, err, codes.ResourceExhausted, "TOO_MANY_CLAIMS")
 	}
 	want(t, "claims that are returned again", len(builder.claimWith(&pb.ClaimMessagesRequest{Ids: ids[:2]}).Claims), 2)
 	builder.ack(claimed[0].ClaimId)

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 	"brokerd/internal/testkit"
 )
 
@@ -111,8 +112,8 @@ func TestInput_EveryFieldOfAMessageIsChecked(t *testing.T) {
 	} {
 		t.Run(c.field, func(t *testing.T) {
 			good, bad := to("a"), to("a", c.spoil)
-			_, err := a.SendMessages(a.ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{good, bad}})
-			wantField(t, err, "messages[1]."+c.field)
+			_, err := a.SendMessages(a.Ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{good, bad}})
+			apptest.Invalid(t, err, "messages[1]."+c.field)
 			s := a.sender()
 			got := s.exchange(&pb.SendRequest{Messages: []*pb.Message{good, bad}})
 			want(t, "the good one", got[0].Error, nil)
@@ -139,7 +140,7 @@ func TestInput_LimitsAreInclusive(t *testing.T) {
 	}
 	a.send(full)
 	a.send(to("a", ttl(time.Millisecond)))
-	must(t, drop(a.SendMessages(a.ctx, &pb.SendMessagesRequest{Messages: make1001()[:1000]})))
+	apptest.Must(t, a.SendMessages, &pb.SendMessagesRequest{Messages: make1001()[:1000]})
 }
 
 func TestInput_MessageBeyondOneMebibyteIsExhausted(t *testing.T) {
@@ -152,7 +153,7 @@ func TestInput_MessageBeyondOneMebibyteIsExhausted(t *testing.T) {
 		}
 		m.Body = strings.Repeat("x", 100<<10)
 	})
-	wantError(t, a.refused(big), codes.ResourceExhausted, "MESSAGE_TOO_LARGE")
+	apptest.Refused(t, a.refused(big), codes.ResourceExhausted, "MESSAGE_TOO_LARGE")
 	s := a.sender()
 	got := s.exchange(&pb.SendRequest{Messages: []*pb.Message{big, to("a")}})
 	want(t, "on a stream", got[0].GetError().GetReason(), "MESSAGE_TOO_LARGE")
@@ -172,7 +173,7 @@ func TestInput_EveryCallNamesTheField(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, o := w.agent("a", "builder"), w.operator()
-	ctx, id := a.ctx, newUUID()
+	ctx, id := a.Ctx, newUUID()
 	many := func(n int) []string { return slices.Repeat([]string{"1"}, n) }
 	day := durationpb.New(24 * time.Hour)
 	short := durationpb.New(time.Second - 1)
@@ -197,7 +198,7 @@ func TestInput_EveryCallNamesTheField(t *testing.T) {
 
 	receive := func(r *pb.ReceiveRequest, field string) {
 		stream, err := a.Receive(ctx, r)
-		must(t, err)
+		apptest.NoError(t, err)
 		add("Receive", drop(stream.Recv()), field)
 	}
 	receive(&pb.ReceiveRequest{AfterRevision: -1}, "after_revision")
@@ -224,8 +225,8 @@ func TestInput_EveryCallNamesTheField(t *testing.T) {
 
 	open := func(o *pb.ClaimOpen, field string) {
 		stream, err := a.Claim(ctx)
-		must(t, err)
-		must(t, stream.Send(&pb.ClaimRequest{Open: o}))
+		apptest.NoError(t, err)
+		apptest.NoError(t, stream.Send(&pb.ClaimRequest{Open: o}))
 		add("Claim", drop(stream.Recv()), "open."+field)
 	}
 	take := func(r *pb.ClaimMessagesRequest, field string) {
@@ -311,22 +312,22 @@ func TestInput_EveryCallNamesTheField(t *testing.T) {
 	choose("request_id", []string{id}, "", nonsense)
 
 	for _, name := range []string{"", nonsense, "event/1", "all", "system", strings.Repeat("x", 129)} {
-		add("SubscribeChannel", drop(a.channels.SubscribeChannel(ctx, &pb.SubscribeChannelRequest{Channel: name})), "channel")
-		add("UnsubscribeChannel", drop(a.channels.UnsubscribeChannel(ctx, &pb.UnsubscribeChannelRequest{Channel: name})), "channel")
-		add("ConfigureChannel", drop(o.channels.ConfigureChannel(ctx, &pb.ConfigureChannelRequest{Channel: name})), "channel")
+		add("SubscribeChannel", drop(a.SubscribeChannel(ctx, &pb.SubscribeChannelRequest{Channel: name})), "channel")
+		add("UnsubscribeChannel", drop(a.UnsubscribeChannel(ctx, &pb.UnsubscribeChannelRequest{Channel: name})), "channel")
+		add("ConfigureChannel", drop(o.ConfigureChannel(ctx, &pb.ConfigureChannelRequest{Channel: name})), "channel")
 	}
-	add("SubscribeChannel", drop(a.channels.SubscribeChannel(ctx, &pb.SubscribeChannelRequest{Channel: "c", RequestId: nonsense})), "request_id")
-	add("UnsubscribeChannel", drop(a.channels.UnsubscribeChannel(ctx, &pb.UnsubscribeChannelRequest{Channel: "c", RequestId: nonsense})), "request_id")
+	add("SubscribeChannel", drop(a.SubscribeChannel(ctx, &pb.SubscribeChannelRequest{Channel: "c", RequestId: nonsense})), "request_id")
+	add("UnsubscribeChannel", drop(a.UnsubscribeChannel(ctx, &pb.UnsubscribeChannelRequest{Channel: "c", RequestId: nonsense})), "request_id")
 	configure := func(r *pb.ConfigureChannelRequest, field string) {
 		r.Channel = "c"
-		add("ConfigureChannel", drop(o.channels.ConfigureChannel(ctx, r)), field)
+		add("ConfigureChannel", drop(o.ConfigureChannel(ctx, r)), field)
 	}
 	configure(&pb.ConfigureChannelRequest{RequestId: nonsense}, "request_id")
 	configure(&pb.ConfigureChannelRequest{DefaultTtl: durationpb.New(-1)}, "default_ttl")
 	configure(&pb.ConfigureChannelRequest{DefaultTtl: durationpb.New(1)}, "default_ttl")
 	configure(&pb.ConfigureChannelRequest{DefaultTtl: durationpb.New(year + 1)}, "default_ttl")
 	channels := func(r *pb.ListChannelsRequest, field string) {
-		add("ListChannels", drop(a.channels.ListChannels(ctx, r)), field)
+		add("ListChannels", drop(a.ListChannels(ctx, r)), field)
 	}
 	channels(&pb.ListChannelsRequest{Subscriber: nonsense}, "subscriber")
 	channels(&pb.ListChannelsRequest{PageSize: -1}, "page_size")
@@ -334,7 +335,7 @@ func TestInput_EveryCallNamesTheField(t *testing.T) {
 
 	for _, c := range all {
 		_, field, _ := strings.Cut(c.field, " ")
-		t.Run(c.field, func(t *testing.T) { wantField(t, c.err, field) })
+		t.Run(c.field, func(t *testing.T) { apptest.Invalid(t, c.err, field) })
 	}
 	want(t, "channels", len(a.channelList(&pb.ListChannelsRequest{})), 0)
 }
@@ -353,7 +354,7 @@ func TestInput_ClaimFrameBeyondTheLimitsEndsTheStream(t *testing.T) {
 	w := newWorld(t)
 	c := w.agent("a", "").taker(&pb.ClaimOpen{})
 	c.put(&pb.ClaimRequest{Acks: slices.Repeat([]string{"1.1"}, 501), Releases: slices.Repeat([]string{"1.1"}, 500)})
-	wantField(t, c.ended(), "settlements")
+	apptest.Invalid(t, c.ended(), "settlements")
 }
 
 func TestInput_PageTokenOfAnotherListIsRefused(t *testing.T) {
@@ -362,6 +363,6 @@ func TestInput_PageTokenOfAnotherListIsRefused(t *testing.T) {
 	a := w.agent("a", "")
 	a.sendAll(to("a"), to("a"))
 	token := a.list(&pb.ListMessagesRequest{PageSize: 1}).NextPageToken
-	_, err := a.ListDeadLetters(context.WithoutCancel(a.ctx), &pb.ListDeadLettersRequest{PageToken: token})
-	wantField(t, err, "page_token")
+	_, err := a.ListDeadLetters(context.WithoutCancel(a.Ctx), &pb.ListDeadLettersRequest{PageToken: token})
+	apptest.Invalid(t, err, "page_token")
 }

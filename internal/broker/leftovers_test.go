@@ -14,7 +14,7 @@ import (
 func TestRetention_RemovesTheDetailsOfMessagesInPagesAlsoAfterARestart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.configure(&pb.SessionSettings{MessageRetention: durationpb.New(time.Hour)})
+	w.Root().Configure(&pb.SessionSettings{MessageRetention: durationpb.New(time.Hour)})
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	m := to("builder")
 	for i := range 1000 {
@@ -26,7 +26,7 @@ func TestRetention_RemovesTheDetailsOfMessagesInPagesAlsoAfterARestart(t *testin
 	}
 	w.sql(`CREATE TRIGGER breaks BEFORE DELETE ON message_artifacts WHEN EXISTS (SELECT 1 FROM leftovers)
 		BEGIN SELECT RAISE(ABORT, 'broken'); END`)
-	w.pass(2 * time.Hour)
+	w.Clock.Advance(2 * time.Hour)
 	w.awaitLog("a part of what is due could not be archived; trying again")
 	want(t, "messages", w.number(`
 		SELECT COUNT(*) FROM messages WHERE revision IN (SELECT message FROM message_artifacts)`), 0)
@@ -36,7 +36,7 @@ func TestRetention_RemovesTheDetailsOfMessagesInPagesAlsoAfterARestart(t *testin
 	w.sql(`DROP TRIGGER breaks`)
 	w.Restart()
 	for left := 1; left > 0; {
-		w.pass(time.Second)
+		w.Clock.Advance(time.Second)
 		left = w.number(`SELECT (SELECT COUNT(*) FROM message_artifacts) + (SELECT COUNT(*) FROM leftovers)`)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func TestListMessages_OperatorsListAMailboxByItsName(t *testing.T) {
@@ -35,13 +36,13 @@ func TestListMessages_AgentsDoNotListAMailboxByItsName(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, o := w.agent("a", ""), w.operator()
-	_, err := a.ListMessages(a.ctx, &pb.ListMessagesRequest{Mailbox: "b"})
-	wantError(t, err, codes.PermissionDenied, "NOT_FOR_AGENTS")
+	_, err := a.ListMessages(a.Ctx, &pb.ListMessagesRequest{Mailbox: "b"})
+	apptest.Refused(t, err, codes.PermissionDenied, "NOT_FOR_AGENTS")
 	for _, r := range []*pb.ListMessagesRequest{
 		{Mailbox: "a", Box: pb.MessageBox_MESSAGE_BOX_ALL}, {Mailbox: "a", MarkRead: true}, {Mailbox: "a", Order: byPriority},
 		{Mailbox: "role:a", IncludeQueues: true}, {Mailbox: "a", Ids: []string{"1"}}, {Mailbox: "no/name:"},
 	} {
-		_, err := o.ListMessages(o.ctx, r)
-		wantField(t, err, "mailbox")
+		_, err := o.ListMessages(o.Ctx, r)
+		apptest.Invalid(t, err, "mailbox")
 	}
 }

@@ -10,23 +10,24 @@ import (
 	"google.golang.org/grpc/codes"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // pages lists everything in pages of a size.
 func (a *agent) pages(r *pb.ListMessagesRequest) []string {
-	a.t.Helper()
+	a.Helper()
 	var subjects []string
 	for n := 0; ; n++ {
 		out := a.list(r)
 		if len(out.Items) > int(r.PageSize) || out.Revision == 0 {
-			a.t.Fatalf("%d items, revision %d", len(out.Items), out.Revision)
+			a.Fatalf("%d items, revision %d", len(out.Items), out.Revision)
 		}
 		subjects = append(subjects, subjectsIn(out.Items)...)
 		if r.PageToken = out.NextPageToken; r.PageToken == "" {
 			return subjects
 		}
 		if n > 100 {
-			a.t.Fatal("no end")
+			a.Fatal("no end")
 		}
 	}
 }
@@ -102,7 +103,7 @@ func TestList_ByTime(t *testing.T) {
 	a := w.agent("a", "")
 	for i := range 4 {
 		a.send(to("a", subject(strconv.Itoa(i))))
-		w.pass(time.Minute)
+		w.Clock.Advance(time.Minute)
 	}
 	for _, box := range []pb.MessageBox{pb.MessageBox_MESSAGE_BOX_INBOX, pb.MessageBox_MESSAGE_BOX_ALL} {
 		r := &pb.ListMessagesRequest{Box: box, FromTime: w.now(-3 * time.Minute), ToTime: w.now(-time.Minute)}
@@ -136,14 +137,13 @@ func TestList_MarkReadMarksWhatIsListed(t *testing.T) {
 	lead, a := w.agent("lead", ""), w.agent("a", "builder")
 	sent := lead.sendAll(to("a"), to("a"), to("a"), toRole("builder"), to("a", due(w.now(time.Hour))))
 	counts := func() (unread, claimable int64) {
-		out, err := a.registry.Heartbeat(a.ctx, &pb.HeartbeatRequest{})
-		must(t, err)
+		out := apptest.Must(t, a.Heartbeat, &pb.HeartbeatRequest{})
 		return out.Unread, out.Claimable
 	}
 	unread, claimable := counts()
 	want(t, "unread", unread, 3)
 	want(t, "claimable", claimable, 4)
-	w.pass(time.Second)
+	w.Clock.Advance(time.Second)
 	a.list(&pb.ListMessagesRequest{PageSize: 2})
 	unread, _ = counts()
 	want(t, "listing alone marks nothing", unread, 3)
@@ -158,7 +158,7 @@ func TestList_MarkReadMarksWhatIsListed(t *testing.T) {
 	if lead.delivery(sent[2].Id).ReadAt != nil {
 		t.Error("what was not listed is read")
 	}
-	w.pass(time.Second)
+	w.Clock.Advance(time.Second)
 	a.list(&pb.ListMessagesRequest{MarkRead: true})
 	want(t, "the first time stays", lead.delivery(sent[0].Id).ReadAt.AsTime(), w.Clock.Now().Add(-time.Second))
 	a.ack(sent[0].Id)
@@ -175,8 +175,8 @@ func TestGet_TakesIDRevisionAndClaimID(t *testing.T) {
 		want(t, id, s.lead.get(id).Message.Id, s.id)
 	}
 	for _, id := range []string{"4711000", newUUID()} {
-		_, err := s.lead.GetMessage(s.lead.ctx, &pb.GetMessageRequest{Id: id})
-		wantError(t, err, codes.NotFound, "MESSAGE_NOT_FOUND")
+		_, err := s.lead.GetMessage(s.lead.Ctx, &pb.GetMessageRequest{Id: id})
+		apptest.Refused(t, err, codes.NotFound, "MESSAGE_NOT_FOUND")
 	}
 }
 
@@ -206,8 +206,9 @@ func TestList_FindsTheFewMessagesOfASmallSession(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	o, other := w.operator(), w.in("other", "")
-	must(t, drop(o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "other", Settings: &pb.SessionSettings{SendRate: ptr(0.0)}})))
-	w.in("other", "a").register("")
+	apptest.Must(t, o.CreateSession,
+		&pb.CreateSessionRequest{Name: "other", Settings: &pb.SessionSettings{SendRate: new(0.0)}})
+	w.in("other", "a").Register("")
 	w.agent("a", "")
 	send := func(subjects ...string) {
 		for _, s := range subjects {
@@ -223,7 +224,7 @@ func TestList_FindsTheFewMessagesOfASmallSession(t *testing.T) {
 			o.sendAll(batch...)
 		}
 	}
-	w.configure(&pb.SessionSettings{MailboxLimit: new(int64)})
+	w.Root().Configure(&pb.SessionSettings{MailboxLimit: new(int64)})
 	send("1", "2")
 	crowd()
 	send("3")

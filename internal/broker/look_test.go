@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 const (
@@ -20,12 +21,12 @@ const (
 
 // whole lists and reads the same without a limit, and checks that both show the same.
 func (a *agent) whole(order pb.MessageOrder, queues bool, filter *pb.MessageFilter) []string {
-	a.t.Helper()
+	a.Helper()
 	listed := a.pages(&pb.ListMessagesRequest{Order: order, IncludeQueues: queues, Filter: filter, PageSize: 2})
 	read, revision := a.receive(&pb.ReceiveRequest{Order: order, IncludeQueues: queues, Filter: filter})
-	wantList(a.t, "read as listed", subjectsIn(read), listed...)
+	wantList(a, "read as listed", subjectsIn(read), listed...)
 	if order == byPriority || queues {
-		want(a.t, "revision", revision, 0)
+		want(a, "revision", revision, 0)
 	}
 	return listed
 }
@@ -45,7 +46,7 @@ func TestLook_ByPriorityShowsTheOrderOfClaims(t *testing.T) {
 	wantList(t, "at most three", subjectsIn(items), wanted[:3]...)
 	// Waiting raises the priority: ten minutes are worth two levels, and a tie goes to the older
 	// one.
-	w.pass(10 * time.Minute)
+	w.Clock.Advance(10 * time.Minute)
 	a.send(to("a", subject("late/5"), priority(5)))
 	wanted = slices.Insert(wanted, 5, "late/5")
 	wantList(t, "aged", a.whole(byPriority, false, nil), wanted...)
@@ -111,23 +112,23 @@ func TestLook_WaitsForAMessageInAQueue(t *testing.T) {
 	}
 	read := func() <-chan answer {
 		got := make(chan answer, 1)
-		stream, err := a.Receive(a.ctx, &pb.ReceiveRequest{IncludeQueues: true, Order: byPriority, Wait: durationpb.New(longWait)})
-		must(t, err)
+		stream, err := a.Receive(a.Ctx, &pb.ReceiveRequest{IncludeQueues: true, Order: byPriority, Wait: durationpb.New(apptest.LongWait)})
+		apptest.NoError(t, err)
 		go func() {
 			page, err := stream.Recv()
 			got <- answer{page.GetItems(), err}
 		}()
-		<-w.Clock.waits
+		<-w.Waits
 		return got
 	}
 	got := read()
 	lead.send(toRole("builder", subject("for one of them")))
 	out := <-got
-	must(t, out.err)
+	apptest.NoError(t, out.err)
 	wantList(t, "came", subjectsIn(out.items), "for one of them")
 	a.claim1()
 	got = read()
-	w.pass(longWait)
+	w.Clock.Advance(apptest.LongWait)
 	if out := <-got; len(out.items) != 0 {
 		t.Errorf("%v", out)
 	}
@@ -145,23 +146,23 @@ func TestLook_RefusesWhatDoesNotGoTogether(t *testing.T) {
 		"ids":            {Ids: []string{id}, Filter: &pb.MessageFilter{}},
 		"ids[0]":         {Ids: []string{nonsense}},
 	} {
-		_, err := a.ListMessages(a.ctx, r)
-		wantField(t, err, field)
+		_, err := a.ListMessages(a.Ctx, r)
+		apptest.Invalid(t, err, field)
 	}
-	_, err := a.ListMessages(a.ctx, &pb.ListMessagesRequest{Order: 7})
-	wantField(t, err, "order")
+	_, err := a.ListMessages(a.Ctx, &pb.ListMessagesRequest{Order: 7})
+	apptest.Invalid(t, err, "order")
 	for field, r := range map[string]*pb.ReceiveRequest{
 		"order": {Order: 7}, "follow": {Order: byPriority, Follow: true}, "cursor": {IncludeQueues: true, Cursor: "c"},
 		"after_revision": {Order: byPriority, AfterRevision: 1}, "auto_ack": {IncludeQueues: true, AutoAck: true},
 	} {
-		stream, err := a.Receive(a.ctx, r)
-		must(t, err)
-		wantField(t, drop(stream.Recv()), field)
+		stream, err := a.Receive(a.Ctx, r)
+		apptest.NoError(t, err)
+		apptest.Invalid(t, drop(stream.Recv()), field)
 	}
 	o := w.operator()
 	wantList(t, "of operators", subjectsIn(o.list(&pb.ListMessagesRequest{Order: byPriority, IncludeQueues: true}).Items))
-	_, err = o.ListMessages(o.ctx, &pb.ListMessagesRequest{Ids: []string{id}}) // of another mailbox
-	wantError(t, err, codes.NotFound, "MESSAGE_NOT_FOUND")
+	_, err = o.ListMessages(o.Ctx, &pb.ListMessagesRequest{Ids: []string{id}}) // of another mailbox
+	apptest.Refused(t, err, codes.NotFound, "MESSAGE_NOT_FOUND")
 }
 
 func TestLook_NeedsARegisteredAgent(t *testing.T) {
@@ -169,9 +170,9 @@ func TestLook_NeedsARegisteredAgent(t *testing.T) {
 	w := newWorld(t)
 	a := w.agent("a", "builder")
 	a.deregister()
-	stream, err := a.Receive(a.ctx, &pb.ReceiveRequest{IncludeQueues: true})
-	must(t, err)
-	wantError(t, drop(stream.Recv()), codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
+	stream, err := a.Receive(a.Ctx, &pb.ReceiveRequest{IncludeQueues: true})
+	apptest.NoError(t, err)
+	apptest.Refused(t, drop(stream.Recv()), codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
 }
 
 func TestList_MarksGivenMessagesAsRead(t *testing.T) {
@@ -186,8 +187,8 @@ func TestList_MarksGivenMessagesAsRead(t *testing.T) {
 	read := func(n int) bool { return lead.delivery(sent[n].Id).ReadAt != nil }
 	wantList(t, "read", []bool{read(0), read(1), read(2)}, false, true, true)
 	for _, id := range []string{sent[3].Id, sent[4].Id, newUUID()} {
-		_, err := a.ListMessages(a.ctx, &pb.ListMessagesRequest{Ids: []string{sent[0].Id, id}, MarkRead: true})
-		wantError(t, err, codes.NotFound, "MESSAGE_NOT_FOUND")
+		_, err := a.ListMessages(a.Ctx, &pb.ListMessagesRequest{Ids: []string{sent[0].Id, id}, MarkRead: true})
+		apptest.Refused(t, err, codes.NotFound, "MESSAGE_NOT_FOUND")
 	}
 	want(t, "after refusals", read(0), false)
 	wantList(t, "in pages", a.pages(&pb.ListMessagesRequest{Ids: []string{sent[2].Id, sent[0].Id, sent[1].Id}, PageSize: 1}), "three", "one", "two")

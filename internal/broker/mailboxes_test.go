@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 const (
@@ -16,10 +17,8 @@ const (
 )
 
 func (a *agent) mailboxes(r *pb.ListMailboxesRequest) *pb.ListMailboxesResponse {
-	a.t.Helper()
-	out, err := a.ListMailboxes(a.ctx, r)
-	must(a.t, err)
-	return out
+	a.Helper()
+	return apptest.Must(a, a.ListMailboxes, r)
 }
 
 // boxNames returns the names of mailboxes in their order.
@@ -50,9 +49,9 @@ func TestListMailboxes_CountsAndSortsByAgeOrNumber(t *testing.T) {
 	lead, a, b := w.agent("lead", "lead"), w.agent("a", "builder"), w.agent("b", "")
 	w.agent("idle", "")
 	lead.send(to("a"))
-	w.pass(time.Minute)
+	w.Clock.Advance(time.Minute)
 	lead.send(toRole("builder"))
-	w.pass(time.Minute)
+	w.Clock.Advance(time.Minute)
 	lead.sendAll(to("b"), to("b"), to("b"))
 	lead.sendAll(to("lead"), to("lead", func(m *pb.Message) { m.NotBefore = w.now(time.Hour) }))
 	b.kill()
@@ -75,7 +74,7 @@ func TestListMailboxes_TheOldestIsFoundBehindClaimsAndPriorities(t *testing.T) {
 	w := newWorld(t)
 	lead, worker := w.agent("lead", ""), w.agent("worker", "builder")
 	lead.sendAll(to("worker", priority(9)), toRole("builder", priority(1)))
-	w.pass(time.Minute)
+	w.Clock.Advance(time.Minute)
 	lead.sendAll(to("worker", priority(1)), toRole("builder", priority(9)))
 	worker.claimWith(&pb.ClaimMessagesRequest{Mailboxes: []string{"worker"}})
 	got := worker.mailboxes(&pb.ListMailboxesRequest{}).Mailboxes
@@ -146,16 +145,16 @@ func TestListMailboxes_ChecksItsFields(t *testing.T) {
 	for field, r := range map[string]*pb.ListMailboxesRequest{
 		"page_size": {PageSize: 1001}, "order": {Order: 7}, "page_token": {PageToken: "x"},
 	} {
-		_, err := o.ListMailboxes(o.ctx, r)
-		wantField(t, err, field)
+		_, err := o.ListMailboxes(o.Ctx, r)
+		apptest.Invalid(t, err, field)
 	}
 	lead := w.agent("lead", "")
 	w.agent("a", "")
 	lead.sendAll(to("a"), to("lead"))
 	token := o.mailboxes(&pb.ListMailboxesRequest{PageSize: 1}).NextPageToken
-	_, err := o.ListMailboxes(o.ctx, &pb.ListMailboxesRequest{Order: byWaiting, PageToken: token})
-	wantField(t, err, "page_token")
+	_, err := o.ListMailboxes(o.Ctx, &pb.ListMailboxesRequest{Order: byWaiting, PageToken: token})
+	apptest.Invalid(t, err, "page_token")
 	stranger := w.in("default", "stranger")
-	_, err = stranger.ListMailboxes(stranger.ctx, &pb.ListMailboxesRequest{})
-	wantError(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
+	_, err = stranger.ListMailboxes(stranger.Ctx, &pb.ListMailboxesRequest{})
+	apptest.Refused(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
 }

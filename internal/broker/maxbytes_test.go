@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // A consumer's max_bytes ends what it is given once it holds as much: the last message may go beyond it, and no other.
@@ -63,10 +64,10 @@ func TestClaimStream_UnreadOneIsGrantedLittle(t *testing.T) {
 	}
 	conn, err := grpc.NewClient(w.Socket(), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithStaticStreamWindowSize(64<<10), grpc.WithStaticConnWindowSize(16<<20))
-	must(t, err)
+	apptest.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	stream, err := pb.NewMessageServiceClient(conn).Claim(metadata.AppendToOutgoingContext(a.ctx, "brokerd-agent", "a"))
-	must(t, err)
+	stream, err := pb.NewMessageServiceClient(conn).Claim(metadata.AppendToOutgoingContext(a.Ctx, "brokerd-agent", "a"))
+	apptest.NoError(t, err)
 	c := &taker{t: t, stream: stream}
 	c.put(&pb.ClaimRequest{Open: &pb.ClaimOpen{MaxInFlight: 1000, MaxBytes: 64 << 20}})
 	if c.recv().GetOpened() == nil {

@@ -10,15 +10,14 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // move moves waiting messages between mailboxes.
 func (a *agent) move(from, to string, ids ...string) *pb.MoveMessagesResponse {
-	a.t.Helper()
-	out, err := a.admin.MoveMessages(a.ctx, &pb.MoveMessagesRequest{From: from, To: to, Ids: ids,
+	a.Helper()
+	return apptest.Must(a, a.MoveMessages, &pb.MoveMessagesRequest{From: from, To: to, Ids: ids,
 		Reason: "a typing error"})
-	must(a.t, err)
-	return out
 }
 
 func TestMove_MailForAMisspelledRoleGoesToItsAgents(t *testing.T) {
@@ -30,7 +29,7 @@ func TestMove_MailForAMisspelledRoleGoesToItsAgents(t *testing.T) {
 	out := o.move("role:bulider", "role:builder")
 	want(t, "moved", out.Moved, 2)
 	want(t, "left", out.Left, 0)
-	e := w.events("message.moved")
+	e := w.Root().Events("message.moved")
 	want(t, "events", len(e), 2)
 	want(t, "the last revision", out.Revision, e[1].Revision)
 	wantList(t, "related", e[0].Related, itoa(low.Revision))
@@ -87,7 +86,7 @@ func TestMove_DelayedMessageBecomesDueInTheNewMailbox(t *testing.T) {
 	o.move("role:nobody", "a")
 	o.wantState(m.Id, delayed)
 	want(t, "claims before it is due", len(a.claim(1)), 0)
-	w.pass(time.Minute)
+	w.Clock.Advance(time.Minute)
 	w.awaitState(m.Id, pending)
 	wantList(t, "claimed", subjectsOf(a.claim(1)), "later")
 }
@@ -109,8 +108,8 @@ func TestMove_FailedAttemptsStayWithTheMessage(t *testing.T) {
 
 // awaitDue lets the delay after a failure pass.
 func (w *world) awaitDue(id string) {
-	w.t.Helper()
-	w.pass(2 * time.Second)
+	w.Helper()
+	w.Clock.Advance(2 * time.Second)
 	w.awaitState(id, pending)
 }
 
@@ -120,20 +119,20 @@ func TestMove_ArrivesUnreadForReadersOfTheNewMailbox(t *testing.T) {
 	a, b, o := w.agent("a", ""), w.agent("b", ""), w.operator()
 	m := o.send(to("a", subject("hello"), resendAfter(time.Minute)))
 	a.list(&pb.ListMessagesRequest{MarkRead: true})
-	stream, err := b.Receive(b.ctx, &pb.ReceiveRequest{Follow: true})
-	must(t, err)
-	must(t, drop(stream.Recv()))
+	stream, err := b.Receive(b.Ctx, &pb.ReceiveRequest{Follow: true})
+	apptest.NoError(t, err)
+	apptest.NoError(t, drop(stream.Recv()))
 	out := o.move("a", "b")
 	page, err := stream.Recv()
-	must(t, err)
+	apptest.NoError(t, err)
 	wantList(t, "received", subjectsIn(page.Items), "hello")
 	want(t, "arrival", page.Items[0].Delivery.Arrival, out.Revision)
 	if page.Items[0].Delivery.ReadAt != nil {
 		t.Error("it is marked as read by an agent that does not have it any more")
 	}
-	w.pass(time.Minute)
+	w.Clock.Advance(time.Minute)
 	page, err = stream.Recv() // nobody has marked it as read
-	must(t, err)
+	apptest.NoError(t, err)
 	wantList(t, "received again", subjectsIn(page.Items), "hello")
 	o.move("b", "a", m.Id)
 	items, _ := b.receive(&pb.ReceiveRequest{})
@@ -146,8 +145,10 @@ func TestMove_ConsumerThatWaitsGetsIt(t *testing.T) {
 	a, o := w.agent("a", "builder"), w.operator()
 	m := o.send(toRole("bulider", subject("work")))
 	got := make(chan []*pb.ClaimedMessage, 1)
-	go func() { got <- a.claimWith(&pb.ClaimMessagesRequest{Max: 1, Wait: durationpb.New(longWait)}).Claims }()
-	<-w.Clock.waits
+	go func() {
+		got <- a.claimWith(&pb.ClaimMessagesRequest{Max: 1, Wait: durationpb.New(apptest.LongWait)}).Claims
+	}()
+	<-w.Waits
 	o.move("role:bulider", "role:builder")
 	wantList(t, "claimed", subjectsOf(<-got), "work")
 	o.wantState(m.Id, claimed)
@@ -195,18 +196,17 @@ func TestMove_IsRefused(t *testing.T) {
 		if c.id != "" {
 			r.Ids = []string{c.id}
 		}
-		_, err := o.admin.MoveMessages(o.ctx, r)
+		_, err := o.MoveMessages(o.Ctx, r)
 		if code := status.Code(err); code != c.code || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%s to %s: %v, want %v and %q", c.from, c.to, err, c.code, c.text)
 		}
 	}
-	_, err := a.admin.MoveMessages(a.ctx, &pb.MoveMessagesRequest{From: "role:bulider", To: "builder-1"})
-	wantError(t, err, codes.PermissionDenied, "OPERATOR_ONLY")
+	_, err := a.MoveMessages(a.Ctx, &pb.MoveMessagesRequest{From: "role:bulider", To: "builder-1"})
+	apptest.Refused(t, err, codes.PermissionDenied, "OPERATOR_ONLY")
 	id := newUUID()
 	for range 2 { // the second answers as the first
-		out, err := o.admin.MoveMessages(o.ctx, &pb.MoveMessagesRequest{RequestId: id, From: "role:bulider",
+		out := apptest.Must(t, o.MoveMessages, &pb.MoveMessagesRequest{RequestId: id, From: "role:bulider",
 			To: "role:builder", Ids: []string{m.Id}})
-		must(t, err)
 		want(t, "moved", out.Moved, 1)
 	}
 }

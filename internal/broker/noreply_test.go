@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // noReply waits for the end of the call, which must have no reply.
@@ -45,7 +46,7 @@ func TestAsk_EndsAsSoonAsNoReplyCanCome(t *testing.T) {
 	call.noReply(pb.NoReplyReason_NO_REPLY_REASON_DEAD, "builder", "again")
 
 	call = w.asks(lead, to("builder", func(m *pb.Message) { m.ThreadId = "t" }))
-	must(t, drop(builder.ResolveThread(builder.ctx, &pb.ResolveThreadRequest{ThreadId: "t", Outcome: "no"})))
+	apptest.Must(t, builder.ResolveThread, &pb.ResolveThreadRequest{ThreadId: "t", Outcome: "no"})
 	call.noReply(pb.NoReplyReason_NO_REPLY_REASON_RESOLVED, "", "")
 	builder.ack(builder.claim1().ClaimId)
 
@@ -64,7 +65,7 @@ func TestAsk_EndsWhenTheQuestionExpires(t *testing.T) {
 	lead := w.agent("lead", "lead")
 	w.agent("builder", "builder")
 	call := w.asks(lead, to("builder", func(m *pb.Message) { m.Ttl = durationpb.New(time.Second) }))
-	w.pass(time.Second)
+	w.Clock.Advance(time.Second)
 	call.noReply(pb.NoReplyReason_NO_REPLY_REASON_EXPIRED, "builder", "")
 }
 
@@ -76,7 +77,7 @@ func TestAsk_WaitsWhileAnyRecipientCanReply(t *testing.T) {
 	call := w.asks(lead, toPattern("builder-*"))
 	one.ack(one.claim1().ClaimId)
 	two.claim1()
-	must(t, drop(two.Reply(two.ctx, &pb.ReplyRequest{Message: &pb.Message{Subject: "yes"}, Ack: true})))
+	apptest.Must(t, two.Reply, &pb.ReplyRequest{Message: &pb.Message{Subject: "yes"}, Ack: true})
 	want(t, "reply", call.answer().Reply.GetSubject(), "yes")
 
 	call = w.asks(lead, toPattern("builder-*"))
@@ -90,15 +91,14 @@ func TestAsk_SameRequestEndsAtOnceIfNoReplyCanCome(t *testing.T) {
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	r := &pb.AskRequest{RequestId: newUUID(), Message: to("builder")}
-	call := w.asksWith(lead.ctx, lead, r)
+	call := w.asksWith(lead.Ctx, lead, r)
 	builder.nack(&pb.Nack{ClaimId: builder.claim1().ClaimId, Error: "no", Fatal: true})
 	call.noReply(pb.NoReplyReason_NO_REPLY_REASON_DEAD, "builder", "no")
 	w.Restart()
-	again, err := lead.Ask(lead.ctx, r)
-	must(t, err)
+	again := apptest.Must(t, lead.Ask, r)
 	want(t, "reason", again.NoReply.GetReason(), pb.NoReplyReason_NO_REPLY_REASON_DEAD)
 	builder.redrive(again.Id)
-	once := w.asksWith(lead.ctx, lead, r) // it waits again
+	once := w.asksWith(lead.Ctx, lead, r) // it waits again
 	builder.reply(builder.claim1().Message.Id, "yes")
 	want(t, "reply", once.answer().Reply.GetSubject(), "yes")
 }

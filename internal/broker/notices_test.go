@@ -16,6 +16,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/admission"
 	"brokerd/internal/agents"
+	"brokerd/internal/apptest"
 	"brokerd/internal/backlog"
 	"brokerd/internal/broker"
 	"brokerd/internal/conversations"
@@ -65,9 +66,9 @@ func serviceOn(
 	sends.UseQuestions(exchanges)
 	core.UseOffers(offered)
 	t.Cleanup(core.Stop)
-	must(t, core.Start(t.Context()))
+	apptest.NoError(t, core.Start(t.Context()))
 	t.Cleanup(rest.Stop)
-	must(t, rest.Start(t.Context()))
+	apptest.NoError(t, rest.Start(t.Context()))
 	return messagesrpc.NewService(
 		core, sends, control, reader, exchanges, nil, offered, builtin{}, awake{}, nil, nil, zap.NewNop()), sender
 }
@@ -82,7 +83,7 @@ func TestNotify_ReachesRegisteredAgentsAndNeverFailsTheChange(t *testing.T) {
 	dir := directory.New()
 	change := func(statement string) {
 		t.Helper()
-		must(t, st.Write(t.Context(), func(tx *store.Tx) error {
+		apptest.NoError(t, st.Write(t.Context(), func(tx *store.Tx) error {
 			tx.Exec(statement)
 			dir.SessionsChanged(tx)
 			return nil
@@ -97,7 +98,7 @@ func TestNotify_ReachesRegisteredAgentsAndNeverFailsTheChange(t *testing.T) {
 	inbox := func(name string) (found []*pb.Message) {
 		t.Helper()
 		out, err := pb.NewMessageServiceClient(conn).ListMessages(testkit.Agent(t.Context(), name), &pb.ListMessagesRequest{})
-		must(t, err)
+		apptest.NoError(t, err)
 		for _, i := range out.GetItems() {
 			found = append(found, i.GetMessage())
 		}
@@ -105,7 +106,7 @@ func TestNotify_ReachesRegisteredAgentsAndNeverFailsTheChange(t *testing.T) {
 	}
 	notify := func(session int64, n mail.Notice) {
 		t.Helper()
-		must(t, st.Write(t.Context(), func(tx *store.Tx) error { return sender.Notify(tx, session, n) }))
+		apptest.NoError(t, st.Write(t.Context(), func(tx *store.Tx) error { return sender.Notify(tx, session, n) }))
 	}
 
 	for range 3 { // into a full mailbox too
@@ -135,27 +136,27 @@ func TestNotify_ReachesRegisteredAgentsAndNeverFailsTheChange(t *testing.T) {
 
 // notices returns the agent's unread notices, which are read by that.
 func (a *agent) notices() []*pb.Notice {
-	a.t.Helper()
+	a.Helper()
 	return a.claimWith(&pb.ClaimMessagesRequest{Notices: true, Types: []string{"no-such-type"}}).Notices
 }
 
 // overdue makes a question overdue, and returns it once the agents of the role lead have a notice
 // about it.
 func (w *world) overdue(lead *agent) *pb.SendResult {
-	w.t.Helper()
-	before := len(w.events("message.overdue"))
+	w.Helper()
+	before := len(w.Root().Events("message.overdue"))
 	q := lead.send(to("builder", subject("ready?"), deadline(w.now(time.Minute))))
-	w.pass(time.Minute)
+	w.Clock.Advance(time.Minute)
 	w.awaitEvents("message.overdue", before+1)
 	return q
 }
 
 // notice returns the message id of the only notice in the agent's inbox.
 func (a *agent) notice() string {
-	a.t.Helper()
+	a.Helper()
 	items := a.list(&pb.ListMessagesRequest{}).Items // which reads nothing
 	if len(items) != 1 || items[0].Delivery.State != unread {
-		a.t.Fatalf("the inbox is %v", items)
+		a.Fatalf("the inbox is %v", items)
 	}
 	return items[0].Message.Id
 }
@@ -164,13 +165,13 @@ func (a *agent) notice() string {
 func (w *world) claims(a *agent, notices bool) <-chan *pb.ClaimMessagesResponse {
 	done := make(chan *pb.ClaimMessagesResponse, 1)
 	go func() {
-		out, err := a.ClaimMessages(a.ctx, &pb.ClaimMessagesRequest{Wait: durationpb.New(longWait), Notices: notices})
+		out, err := a.ClaimMessages(a.Ctx, &pb.ClaimMessagesRequest{Wait: durationpb.New(apptest.LongWait), Notices: notices})
 		if err != nil {
-			w.t.Error(err)
+			w.Error(err)
 		}
 		done <- out
 	}()
-	<-w.Clock.waits
+	<-w.Waits
 	return done
 }
 
@@ -185,16 +186,14 @@ func TestNotice_IsNotWork(t *testing.T) {
 	w.overdue(lead)
 	id := lead.notice()
 	want(t, "claimable", len(lead.claim(10)), 0)
-	_, err := lead.ClaimMessages(lead.ctx, &pb.ClaimMessagesRequest{Ids: []string{id}})
-	wantError(t, err, codes.FailedPrecondition, "NOTICE")
+	_, err := lead.ClaimMessages(lead.Ctx, &pb.ClaimMessagesRequest{Ids: []string{id}})
+	apptest.Refused(t, err, codes.FailedPrecondition, "NOTICE")
 	lead.send(to("lead", subject("work")))
 	wantList(t, "the stream delivers", subjectsOf(worker.take(1)), "work")
-	sum, err := lead.GetInboxSummary(lead.ctx, &pb.GetInboxSummaryRequest{})
-	must(t, err)
+	sum := apptest.Must(t, lead.GetInboxSummary, &pb.GetInboxSummaryRequest{})
 	want(t, "counted as notices", sum.Notices, 1)
 	want(t, "counted as mail", sum.Total, 1)
-	beat, err := lead.registry.Heartbeat(lead.ctx, &pb.HeartbeatRequest{})
-	must(t, err)
+	beat := apptest.Must(t, lead.Heartbeat, &pb.HeartbeatRequest{})
 	want(t, "counted as unread", beat.Unread, 1)
 	want(t, "returned to a caller that does not ask", len(beat.Notices), 0)
 	for _, box := range w.operator().status().Mailboxes {
@@ -214,8 +213,7 @@ func TestNotice_IsReadOnce(t *testing.T) {
 	for _, r := range []reading{
 		{"claim", func(a *agent, _ string) int { return len(a.notices()) }},
 		{"heartbeat", func(a *agent, _ string) int {
-			out, err := a.registry.Heartbeat(a.ctx, &pb.HeartbeatRequest{Notices: true})
-			must(a.t, err)
+			out := apptest.Must(a, a.Heartbeat, &pb.HeartbeatRequest{Notices: true})
 			return len(out.Notices)
 		}},
 		{"receive", func(a *agent, _ string) int {
@@ -271,10 +269,10 @@ func TestNotice_StaysUnreadForAReaderThatKeepsNotices(t *testing.T) {
 	lead.ack(id)
 	lead.wantState(id, acked)
 
-	stream, err := lead.Receive(lead.ctx, &pb.ReceiveRequest{KeepNotices: true, AutoAck: true})
-	must(t, err)
+	stream, err := lead.Receive(lead.Ctx, &pb.ReceiveRequest{KeepNotices: true, AutoAck: true})
+	apptest.NoError(t, err)
 	_, err = stream.Recv()
-	wantField(t, err, "keep_notices")
+	apptest.Invalid(t, err, "keep_notices")
 }
 
 func TestNotice_EndsTheWaitOfACallThatAsksForNotices(t *testing.T) {
@@ -284,12 +282,12 @@ func TestNotice_EndsTheWaitOfACallThatAsksForNotices(t *testing.T) {
 	w.agent("builder", "builder")
 	q := lead.send(to("builder", question, deadline(w.now(time.Second))))
 	waits, others := w.claims(lead, true), w.claims(plain, false)
-	w.pass(time.Second)
+	w.Clock.Advance(time.Second)
 	got := <-waits
 	want(t, "notices", len(got.Notices), 1)
 	want(t, "type", got.Notices[0].Type, "overdue")
 	want(t, "subject", strings.Contains(got.Notices[0].Subject, itoa(q.Revision)), true)
-	w.pass(longWait)
+	w.Clock.Advance(apptest.LongWait)
 	want(t, "of a call that does not ask", len((<-others).GetNotices()), 0)
 	want(t, "still unread", len(plain.notices()), 1)
 }
@@ -314,7 +312,7 @@ func TestNotice_IsWithdrawnWhenTheQuestionIsSettled(t *testing.T) {
 		"reply":  func(q *pb.SendResult) { builder.reply(q.Id, "yes") },
 		"cancel": func(q *pb.SendResult) { lead.cancel(q.Id) },
 		"resolve": func(q *pb.SendResult) {
-			must(t, drop(lead.ResolveThread(lead.ctx, &pb.ResolveThreadRequest{ThreadId: q.Id, Outcome: "settled"})))
+			apptest.Must(t, lead.ResolveThread, &pb.ResolveThreadRequest{ThreadId: q.Id, Outcome: "settled"})
 		},
 	} {
 		q := w.overdue(lead)
@@ -335,10 +333,11 @@ func TestNotice_ExpiresUnreadAfterADay(t *testing.T) {
 	w.agent("builder", "builder")
 	w.overdue(lead)
 	id := lead.notice()
-	must(t, drop(lead.registry.RegisterAgent(lead.ctx, &pb.RegisterAgentRequest{Role: "lead", Lease: durationpb.New(7 * 24 * time.Hour)})))
-	w.pass(24*time.Hour - time.Second)
+	apptest.Must(t, lead.RegisterAgent,
+		&pb.RegisterAgentRequest{Role: "lead", Lease: durationpb.New(7 * 24 * time.Hour)})
+	w.Clock.Advance(24*time.Hour - time.Second)
 	lead.wantState(id, unread)
-	w.pass(time.Second)
+	w.Clock.Advance(time.Second)
 	w.awaitState(id, expired)
 }
 
@@ -360,18 +359,18 @@ func TestNotice_EndsWithItsSession(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	operator := w.operator()
-	must(t, drop(operator.sessions.CreateSession(operator.ctx, &pb.CreateSessionRequest{Name: "short"})))
+	apptest.Must(t, operator.CreateSession, &pb.CreateSessionRequest{Name: "short"})
 	lead, builder := w.in("short", "lead"), w.in("short", "builder")
-	lead.register("lead")
-	builder.register("builder")
+	lead.Register("lead")
+	builder.Register("builder")
 	other := w.in("short", "other")
-	other.register("lead")
+	other.Register("lead")
 	lead.send(to("builder", deadline(w.now(time.Second))))
 	waits := w.claims(other, true)
-	w.pass(time.Second)
+	w.Clock.Advance(time.Second)
 	want(t, "notices", len((<-waits).GetNotices()), 1)
 	id := lead.notice()
-	must(t, drop(operator.sessions.CloseSession(operator.ctx, &pb.CloseSessionRequest{Name: "short"})))
+	apptest.Must(t, operator.CloseSession, &pb.CloseSessionRequest{Name: "short"})
 	for _, d := range w.in("short", "").get(id).Deliveries {
 		want(t, d.Mailbox, d.State, map[string]pb.DeliveryState{"lead": cancelled, "other": acked}[d.Mailbox])
 	}

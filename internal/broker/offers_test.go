@@ -10,27 +10,24 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // offer offers what is unread to a session of the agent's coding agent, by a hook after a tool call.
 func (a *agent) offer(harness, mark string) *pb.OfferMessagesResponse {
-	a.t.Helper()
+	a.Helper()
 	return a.offerWith(&pb.OfferMessagesRequest{Way: pb.OfferWay_OFFER_WAY_TOOL_CALL, Harness: harness, Mark: mark})
 }
 
 func (a *agent) offerWith(r *pb.OfferMessagesRequest) *pb.OfferMessagesResponse {
-	a.t.Helper()
-	out, err := a.OfferMessages(a.ctx, r)
-	must(a.t, err)
-	return out
+	a.Helper()
+	return apptest.Must(a, a.OfferMessages, r)
 }
 
 // settle settles offers and returns how many.
 func (a *agent) settleOffers(r *pb.SettleOffersRequest) int32 {
-	a.t.Helper()
-	out, err := a.SettleOffers(a.ctx, r)
-	must(a.t, err)
-	return out.Settled
+	a.Helper()
+	return apptest.Must(a, a.SettleOffers, r).Settled
 }
 
 func accepted(harness string, marks ...string) *pb.SettleOffersRequest {
@@ -66,7 +63,7 @@ func TestOffer_IsReadOnlyWhenItIsAccepted(t *testing.T) {
 	wantList(t, "offered again with its mark", subjectsIn(builder.offer("s1", "mark-0001").Items), "first", "second")
 	want(t, "offers", len(builder.delivery(first.Id).Offers), 1)
 
-	w.pass(time.Second)
+	w.Clock.Advance(time.Second)
 	want(t, "accepted by another session", builder.settleOffers(accepted("s2")), 0)
 	want(t, "accepted by another session with its mark", builder.settleOffers(accepted("s2", "mark-0001")), 0)
 	want(t, "accepted", builder.settleOffers(accepted("s1")), 2)
@@ -78,16 +75,16 @@ func TestOffer_IsReadOnlyWhenItIsAccepted(t *testing.T) {
 	want(t, "accepted again", builder.settleOffers(accepted("s1")), 0)
 	want(t, "accepted again by its mark", builder.settleOffers(accepted("", "mark-0001")), 0)
 	wantList(t, "open offers of the inbox", harnesses(builder.list(&pb.ListMessagesRequest{}).Items), "", "")
-	_, err := builder.OfferMessages(builder.ctx,
+	_, err := builder.OfferMessages(builder.Ctx,
 		&pb.OfferMessagesRequest{Way: pb.OfferWay_OFFER_WAY_TOOL_CALL, Harness: "s1", Mark: "mark-0001"})
-	wantError(t, err, codes.FailedPrecondition, "MARK_USED")
+	apptest.Refused(t, err, codes.FailedPrecondition, "MARK_USED")
 
-	e := w.events("message.accepted")
+	e := w.Root().Events("message.accepted")
 	want(t, "events", len(e), 1)
 	want(t, "summary", e[0].Summary, "2 messages accepted by builder (tool_call)")
 	want(t, "details", e[0].Details, fmt.Sprintf(`{"agent":"builder","way":"tool_call","harness":"s1","messages":[%d,%d]}`,
 		first.Revision, second.Revision))
-	want(t, "events", len(w.events("message.offered")), 1)
+	want(t, "events", len(w.Root().Events("message.offered")), 1)
 }
 
 // harnesses returns the session of the coding agent to which each item is offered now.
@@ -114,16 +111,15 @@ func TestOffer_WithoutEvidenceIsReturnedAlsoAfterARestart(t *testing.T) {
 			if restart {
 				w.Restart()
 			}
-			w.pass(time.Minute)
+			w.Clock.Advance(time.Minute)
 			e := w.awaitEvents("message.returned", 1)[0]
 			want(t, "source", e.Source, "system")
 			want(t, "summary", e.Summary,
 				"1 message not accepted by builder (tool_call): no evidence within 1m that the text stands in the conversation")
 			d := builder.delivery(m.Id)
 			want(t, "read", d.ReadAt == nil, true)
-			explained, err := w.operator().admin.Explain(t.Context(), &pb.ExplainRequest{
+			explained := apptest.Must(t, w.operator().Explain, &pb.ExplainRequest{
 				Subject: &pb.ExplainRequest_Message{Message: m.Id}})
-			must(t, err)
 			reasons := strings.Join(explained.Findings[0].Reasons, "\n")
 			if !strings.Contains(reasons, "it was offered to session s1 of builder (tool_call) at 03:04:05 UTC (1m ago), without success: no evidence") {
 				t.Errorf("explained: %s", reasons)
@@ -156,7 +152,7 @@ func TestOffer_EvidenceOfItsSessionMayComeLate(t *testing.T) {
 	byMark := returned("s", "Esc")
 	byMark.Marks = []string{"mark-0002"}
 	want(t, "dismissed", builder.settleOffers(byMark), 1)
-	w.pass(time.Minute)
+	w.Clock.Advance(time.Minute)
 	w.awaitEvents("message.returned", 2)
 	unsettled := builder.offer("s", "mark-0003").Unsettled // by another way
 	want(t, "unsettled", len(unsettled), 1)
@@ -173,10 +169,10 @@ func TestOffer_IsReturnedWhenItsSessionOrTheAgentEnds(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*agent){
 		"the session has ended": func(a *agent) {
-			want(a.t, "returned", a.settleOffers(returned("s1", "the session has ended")), 1)
+			want(a, "returned", a.settleOffers(returned("s1", "the session has ended")), 1)
 		},
 		"the agent has stopped": func(a *agent) {
-			must(a.t, drop(a.registry.Heartbeat(a.ctx, &pb.HeartbeatRequest{Status: pb.AgentStatus_AGENT_STATUS_STOPPED})))
+			apptest.Must(a, a.Heartbeat, &pb.HeartbeatRequest{Status: pb.AgentStatus_AGENT_STATUS_STOPPED})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -202,10 +198,10 @@ func TestOffer_AnAckAcceptsIt(t *testing.T) {
 	builder.offer("s1", "mark-0001")
 	builder.ack(m.Id)
 	at := w.Clock.Now()
-	w.pass(time.Minute)
+	w.Clock.Advance(time.Minute)
 	w.awaitEvents("message.accepted", 1)
 	want(t, "accepted at", builder.delivery(m.Id).Offers[0].AcceptedAt.AsTime(), at)
-	want(t, "returned", len(w.events("message.returned")), 0)
+	want(t, "returned", len(w.Root().Events("message.returned")), 0)
 }
 
 func TestOffer_HasDirectivesFirstAndIsLimited(t *testing.T) {
@@ -237,7 +233,7 @@ func TestOffer_HasDirectivesFirstAndIsLimited(t *testing.T) {
 func TestOffer_IncludesNoticesWhichAcceptingFinishes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.configure(&pb.SessionSettings{EscalateTo: &pb.Names{Names: []string{"boss"}}})
+	w.Root().Configure(&pb.SessionSettings{EscalateTo: &pb.Names{Names: []string{"boss"}}})
 	lead, boss := w.agent("lead", "lead"), w.agent("boss", "boss")
 	w.agent("builder", "")
 	w.overdue(lead)
@@ -251,17 +247,15 @@ func TestOffer_IncludesNoticesWhichAcceptingFinishes(t *testing.T) {
 func TestOffer_AClaimOffersNoticesInsteadOfReadingThem(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.configure(&pb.SessionSettings{EscalateTo: &pb.Names{Names: []string{"boss"}}})
+	w.Root().Configure(&pb.SessionSettings{EscalateTo: &pb.Names{Names: []string{"boss"}}})
 	lead, boss := w.agent("lead", "lead"), w.agent("boss", "boss")
 	w.agent("builder", "")
 	claim := func(harness, mark string) *pb.ClaimMessagesResponse {
 		t.Helper()
-		out, err := boss.ClaimMessages(boss.ctx, &pb.ClaimMessagesRequest{
-			Notices: true, Wait: durationpb.New(longWait),
+		return apptest.Must(t, boss.ClaimMessages, &pb.ClaimMessagesRequest{
+			Notices: true, Wait: durationpb.New(apptest.LongWait),
 			Offer: &pb.NoticeOffer{Way: pb.OfferWay_OFFER_WAY_MCP, Harness: harness, Mark: mark},
 		})
-		must(t, err)
-		return out
 	}
 	w.overdue(lead)
 	notice := boss.notice()
@@ -277,9 +271,8 @@ func TestOffer_AClaimOffersNoticesInsteadOfReadingThem(t *testing.T) {
 	out := <-waiting
 	want(t, "claims of another session", len(out.Claims), 1)
 	want(t, "its notices", len(out.Notices), 0)
-	_, err := boss.AckMessages(boss.ctx, &pb.AckMessagesRequest{Ids: []string{out.Claims[0].ClaimId}})
-	must(t, err)
-	w.pass(time.Minute)
+	apptest.Must(t, boss.AckMessages, &pb.AckMessagesRequest{Ids: []string{out.Claims[0].ClaimId}})
+	w.Clock.Advance(time.Minute)
 	w.awaitEvents("message.returned", 1)
 	want(t, "after it was returned", len(claim("s", "mark-0003").Notices), 1)
 	want(t, "accepted, the one that was returned too", boss.settleOffers(accepted("s")), 2)
@@ -289,8 +282,8 @@ func TestOffer_AClaimOffersNoticesInsteadOfReadingThem(t *testing.T) {
 		"offer.harness": {Way: pb.OfferWay_OFFER_WAY_MCP, Mark: "mark-0004"},
 		"offer.mark":    {Way: pb.OfferWay_OFFER_WAY_MCP, Harness: "s"},
 	} {
-		_, err := boss.ClaimMessages(boss.ctx, &pb.ClaimMessagesRequest{Notices: true, Offer: o})
-		wantField(t, err, field)
+		_, err := boss.ClaimMessages(boss.Ctx, &pb.ClaimMessagesRequest{Notices: true, Offer: o})
+		apptest.Invalid(t, err, field)
 	}
 }
 
@@ -315,7 +308,7 @@ func TestOffer_MovesWithItsMessageAndGoesWithIt(t *testing.T) {
 	lead, builder, other := w.agent("lead", "lead"), w.agent("builder", ""), w.agent("other", "")
 	m := lead.send(to("builder"))
 	builder.offer("s", "mark-0001")
-	must(t, drop(w.operator().admin.MoveMessages(t.Context(), &pb.MoveMessagesRequest{From: "builder", To: "other"})))
+	apptest.Must(t, w.operator().MoveMessages, &pb.MoveMessagesRequest{From: "builder", To: "other"})
 	o := other.delivery(m.Id).Offers[0]
 	want(t, "why", o.Why, "the message was moved")
 	want(t, "returned", o.ReturnedAt != nil, true)
@@ -323,8 +316,8 @@ func TestOffer_MovesWithItsMessageAndGoesWithIt(t *testing.T) {
 	want(t, "offers", len(other.delivery(m.Id).Offers), 2)
 	other.settleOffers(accepted("s"))
 	other.ack(m.Id)
-	w.pass(2 * time.Second)
-	must(t, drop(w.operator().admin.PruneData(t.Context(), &pb.PruneDataRequest{OlderThan: durationpb.New(time.Second)})))
+	w.Clock.Advance(2 * time.Second)
+	apptest.Must(t, w.operator().PruneData, &pb.PruneDataRequest{OlderThan: durationpb.New(time.Second)})
 	w.awaitNone(`SELECT COUNT(*) FROM offers`)
 }
 
@@ -333,10 +326,8 @@ func TestOffer_RefusesWhatMakesNoSense(t *testing.T) {
 	w := newWorld(t)
 	builder, o := w.agent("builder", ""), w.operator()
 	good := pb.OfferMessagesRequest{Way: pb.OfferWay_OFFER_WAY_MCP, Harness: "s", Mark: "mark-0001"}
-	_, err := o.OfferMessages(o.ctx, &good)
-	wantError(t, err, codes.FailedPrecondition, "AGENT_REQUIRED")
-	_, err = o.SettleOffers(o.ctx, accepted("s"))
-	wantError(t, err, codes.FailedPrecondition, "AGENT_REQUIRED")
+	apptest.Refuses(t, o.OfferMessages, &good, codes.FailedPrecondition, "AGENT_REQUIRED")
+	apptest.Refuses(t, o.SettleOffers, accepted("s"), codes.FailedPrecondition, "AGENT_REQUIRED")
 	for field, r := range map[string]*pb.OfferMessagesRequest{
 		"way":       {Harness: "s", Mark: "mark-0001"},
 		"harness":   {Way: good.Way, Mark: "mark-0001"},
@@ -344,8 +335,8 @@ func TestOffer_RefusesWhatMakesNoSense(t *testing.T) {
 		"limit":     {Way: good.Way, Harness: "s", Mark: "mark-0001", Limit: 101},
 		"max_bytes": {Way: good.Way, Harness: "s", Mark: "mark-0001", MaxBytes: -1},
 	} {
-		_, err := builder.OfferMessages(builder.ctx, r)
-		wantField(t, err, field)
+		_, err := builder.OfferMessages(builder.Ctx, r)
+		apptest.Invalid(t, err, field)
 	}
 	for field, r := range map[string]*pb.SettleOffersRequest{
 		"harness":  accepted(""),
@@ -355,8 +346,8 @@ func TestOffer_RefusesWhatMakesNoSense(t *testing.T) {
 		"ways": {Harness: "s", Ways: []pb.OfferWay{99},
 			Outcome: &pb.SettleOffersRequest_Accepted{Accepted: true}},
 	} {
-		_, err := builder.SettleOffers(builder.ctx, r)
-		wantField(t, err, field)
+		_, err := builder.SettleOffers(builder.Ctx, r)
+		apptest.Invalid(t, err, field)
 	}
 }
 
@@ -368,12 +359,11 @@ func TestOffer_HoldsBackWhatTheAgentDoesNotWant(t *testing.T) {
 	question := builder.send(to("lead", subject("which port?"), func(m *pb.Message) { m.RequiresResponse = true }))
 	lead.send(to("builder", subject("news")))
 	_, err := lead.replyWith(&pb.ReplyRequest{Id: question.Id, Message: &pb.Message{Subject: "8080"}})
-	must(t, err)
+	apptest.NoError(t, err)
 	lead.send(to("builder", subject("stop that"), func(m *pb.Message) { m.Type = "nudge" }))
 	attend := func(mode pb.Attention) {
 		t.Helper()
-		_, err := pb.NewAgentServiceClient(w.Conn("builder")).Heartbeat(t.Context(), &pb.HeartbeatRequest{Attention: mode})
-		must(t, err)
+		apptest.Must(t, pb.NewAgentServiceClient(w.Conn("builder")).Heartbeat, &pb.HeartbeatRequest{Attention: mode})
 	}
 
 	attend(pb.Attention_ATTENTION_OFF)
@@ -400,7 +390,7 @@ func TestOffer_HoldsBackWhatTheAgentDoesNotWant(t *testing.T) {
 func TestOffer_LooksBehindMailThatWasReadAndIsNotFinished(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.configure(&pb.SessionSettings{SendRate: new(float64)})
+	w.Root().Configure(&pb.SessionSettings{SendRate: new(float64)})
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "")
 	for range 11 {
 		var batch []*pb.Message

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func TestSend_NeitherRequestIdsNorProducerNumbersOutliveTheirSession(t *testing.T) {
@@ -14,30 +15,26 @@ func TestSend_NeitherRequestIdsNorProducerNumbersOutliveTheirSession(t *testing.
 	o := w.operator()
 	a := w.in("project", "a")
 	created := &pb.CreateSessionRequest{Name: "project", RequestId: newUUID()}
-	must(t, drop(o.sessions.CreateSession(o.ctx, created)))
-	a.register("")
+	apptest.Must(t, o.CreateSession, created)
+	a.Register("")
 	request := &pb.SendMessagesRequest{RequestId: newUUID(), Messages: []*pb.Message{to("a")}}
-	first, err := a.SendMessages(a.ctx, request)
-	must(t, err)
+	first := apptest.Must(t, a.SendMessages, request)
 	old := a.exchange(numbered("p", 1, 1))[0]
 
 	deleted := &pb.DeleteSessionRequest{Name: "project", RequestId: newUUID()}
-	must(t, drop(o.sessions.CloseSession(o.ctx, &pb.CloseSessionRequest{Name: "project"})))
+	apptest.Must(t, o.CloseSession, &pb.CloseSessionRequest{Name: "project"})
 	inIt := w.in("project", "") // the request for the deletion itself belongs to the session
-	must(t, drop(inIt.sessions.DeleteSession(o.ctx, deleted)))
-	must(t, drop(inIt.sessions.DeleteSession(o.ctx, deleted)))
-	_, err = a.SendMessages(a.ctx, request)
-	wantError(t, err, codes.NotFound, "SESSION_NOT_FOUND")
+	apptest.Must(t, inIt.DeleteSession, deleted)
+	apptest.Must(t, inIt.DeleteSession, deleted)
+	apptest.Refuses(t, a.SendMessages, request, codes.NotFound, "SESSION_NOT_FOUND")
 
-	must(t, drop(o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "project"})))
-	a.register("")
-	again, err := a.SendMessages(a.ctx, request)
-	must(t, err)
+	apptest.Must(t, o.CreateSession, &pb.CreateSessionRequest{Name: "project"})
+	a.Register("")
+	again := apptest.Must(t, a.SendMessages, request)
 	want(t, "request id of the old session: duplicate", again.Results[0].Duplicate, false)
 	want(t, "request id of the old session: same id", again.Results[0].Id == first.Results[0].Id, false)
 	number := a.exchange(numbered("p", 1, 1))[0]
 	want(t, "number of the old session: duplicate", number.Duplicate, false)
 	want(t, "number of the old session: same id", number.Id == old.Id, false)
-	_, err = inIt.sessions.DeleteSession(o.ctx, deleted)
-	wantError(t, err, codes.FailedPrecondition, "SESSION_OPEN")
+	apptest.Refuses(t, inIt.DeleteSession, deleted, codes.FailedPrecondition, "SESSION_OPEN")
 }

@@ -36,7 +36,7 @@ func TestOrder_DeliveriesThatExpireTogetherPassTheTurnOn(t *testing.T) {
 	}
 	last := lead.send(to("worker", key("key"))).Id
 	lead.wantState(last, blocked)
-	w.pass(time.Minute)
+	w.Clock.Advance(time.Minute)
 	w.awaitState(last, pending)
 	want(t, "claims", len(worker.claim(5)), 1)
 }

@@ -14,7 +14,7 @@ import (
 
 // drain claims and finishes everything, one at a time, and returns the subjects in that order.
 func (a *agent) drain() []string {
-	a.t.Helper()
+	a.Helper()
 	var order []string
 	for {
 		got := a.claim(1)
@@ -41,7 +41,7 @@ func TestOrder_WaitingIsWorthPriority(t *testing.T) {
 	w := newWorld(t)
 	a := w.agent("a", "")
 	a.send(to("a", subject("old 3"), priority(3)))
-	w.pass(10*time.Minute + time.Second) // a little more than two levels
+	w.Clock.Advance(10*time.Minute + time.Second) // a little more than two levels
 	a.sendAll(to("a", subject("new 5"), priority(5)), to("a", subject("new 6"), priority(6)))
 	wantList(t, "order", a.drain(), "new 6", "old 3", "new 5")
 }
@@ -49,10 +49,10 @@ func TestOrder_WaitingIsWorthPriority(t *testing.T) {
 func TestOrder_StrictWithoutAgeing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.configure(&pb.SessionSettings{Ageing: durationpb.New(0)})
+	w.Root().Configure(&pb.SessionSettings{Ageing: durationpb.New(0)})
 	a := w.agent("a", "")
 	a.send(to("a", subject("old 3"), priority(3)))
-	w.pass(1000 * time.Hour)
+	w.Clock.Advance(1000 * time.Hour)
 	a.sendAll(to("a", subject("new 4"), priority(4)), to("a", subject("new 3"), priority(3)))
 	wantList(t, "order", a.drain(), "new 4", "old 3", "new 3")
 }
@@ -66,7 +66,7 @@ func TestOrder_ChangedAgeingRanksAllThatWaitsAnew(t *testing.T) {
 			to("a", subject("head"), priority(3), key("k")), to("a", subject("old blocked"), priority(3), key("k")),
 			to("a", subject("held"), priority(3)))
 		claims := a.claimWith(&pb.ClaimMessagesRequest{Max: 3}).Claims
-		w.pass(10*time.Minute + time.Second)
+		w.Clock.Advance(10*time.Minute + time.Second)
 		w.awaitState(sent[1].Id, pending)
 		a.send(to("a", subject("new"), priority(5)))
 		a.ack(claims[1].ClaimId)
@@ -74,10 +74,10 @@ func TestOrder_ChangedAgeingRanksAllThatWaitsAnew(t *testing.T) {
 	}
 	strict := &pb.SessionSettings{Ageing: durationpb.New(0)}
 	send()
-	w.configure(strict)
+	w.Root().Configure(strict)
 	wantList(t, "strict", a.drain(), "new", "old", "old delayed", "old blocked", "held")
 	send()
-	w.configure(&pb.SessionSettings{Ageing: durationpb.New(time.Minute)})
+	w.Root().Configure(&pb.SessionSettings{Ageing: durationpb.New(time.Minute)})
 	wantList(t, "ageing", a.drain(), "old", "old delayed", "old blocked", "held", "new")
 }
 
@@ -88,7 +88,7 @@ func TestOrder_ChangedAgeingStarvesNoFilteredConsumer(t *testing.T) {
 	a.sendAll(to("a", kind("x"), subject("1")), to("a", kind("x"), subject("2")), to("a", kind("x"), subject("3"), priority(9)))
 	c := a.taker(&pb.ClaimOpen{Types: []string{"x"}})
 	got := c.take(1)
-	w.configure(&pb.SessionSettings{Ageing: durationpb.New(0)})
+	w.Root().Configure(&pb.SessionSettings{Ageing: durationpb.New(0)})
 	c.ack(got...)
 	got = c.take(1)
 	wantList(t, "second", subjectsOf(got), "1")
@@ -119,7 +119,7 @@ func TestOrder_DelayedComesByItsTimeOfSending(t *testing.T) {
 	a.send(to("a", subject("second")))
 	a.wantState(late, delayed)
 	want(t, "arrival", a.delivery(late).Arrival, 0)
-	w.pass(time.Minute)
+	w.Clock.Advance(time.Minute)
 	w.awaitState(late, pending)
 	wantList(t, "order", a.drain(), "first", "second")
 }
@@ -157,17 +157,20 @@ func TestOrderingKey_NextWaitsUntilTheHeadIsFinished(t *testing.T) {
 		do   func(*world, *agent, *pb.SendResult)
 		next pb.DeliveryState
 	}{
-		"waiting":       {key("k"), hold, blocked},
-		"claimed":       {key("k"), func(_ *world, a *agent, _ *pb.SendResult) { a.claim1() }, blocked},
-		"delayed":       {farAhead, hold, blocked},
-		"nacked":        {key("k"), nack(&pb.Nack{}), blocked},
-		"nacked at 0":   {key("k"), nack(&pb.Nack{Delay: durationpb.New(0)}), blocked},
-		"released":      {key("k"), func(_ *world, a *agent, _ *pb.SendResult) { a.release(a.claim1().ClaimId) }, blocked},
-		"acked":         {key("k"), func(_ *world, a *agent, _ *pb.SendResult) { a.ack(a.claim1().ClaimId) }, pending},
-		"acked unread":  {key("k"), func(_ *world, a *agent, head *pb.SendResult) { a.ack(head.Id) }, pending},
-		"cancelled":     {key("k"), func(_ *world, a *agent, head *pb.SendResult) { a.cancel(head.Id) }, pending},
-		"dead":          {key("k"), nack(&pb.Nack{Fatal: true}), pending},
-		"expired":       {ttl(time.Minute), func(w *world, a *agent, head *pb.SendResult) { w.pass(time.Minute); w.awaitState(head.Id, expired) }, pending},
+		"waiting":      {key("k"), hold, blocked},
+		"claimed":      {key("k"), func(_ *world, a *agent, _ *pb.SendResult) { a.claim1() }, blocked},
+		"delayed":      {farAhead, hold, blocked},
+		"nacked":       {key("k"), nack(&pb.Nack{}), blocked},
+		"nacked at 0":  {key("k"), nack(&pb.Nack{Delay: durationpb.New(0)}), blocked},
+		"released":     {key("k"), func(_ *world, a *agent, _ *pb.SendResult) { a.release(a.claim1().ClaimId) }, blocked},
+		"acked":        {key("k"), func(_ *world, a *agent, _ *pb.SendResult) { a.ack(a.claim1().ClaimId) }, pending},
+		"acked unread": {key("k"), func(_ *world, a *agent, head *pb.SendResult) { a.ack(head.Id) }, pending},
+		"cancelled":    {key("k"), func(_ *world, a *agent, head *pb.SendResult) { a.cancel(head.Id) }, pending},
+		"dead":         {key("k"), nack(&pb.Nack{Fatal: true}), pending},
+		"expired": {ttl(time.Minute), func(w *world, a *agent, head *pb.SendResult) {
+			w.Clock.Advance(time.Minute)
+			w.awaitState(head.Id, expired)
+		}, pending},
 		"delayed, gone": {farAhead, func(_ *world, a *agent, head *pb.SendResult) { a.cancel(head.Id) }, pending},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -197,7 +200,7 @@ func TestOrderingKey_LateHeadsArePromotedToDelayed(t *testing.T) {
 	d := a.delivery(next.Id)
 	want(t, "state", d.State, delayed)
 	want(t, "due", d.DueAt.AsTime(), w.Clock.Now().Add(time.Minute))
-	w.pass(time.Minute)
+	w.Clock.Advance(time.Minute)
 	if d := w.awaitState(next.Id, pending); d.Arrival <= next.Revision {
 		t.Errorf("arrived at %d", d.Arrival)
 	}
@@ -286,7 +289,7 @@ func TestOrderingKey_HoldsUnderConcurrency(t *testing.T) {
 	}
 	select {
 	case <-finished:
-	case <-lead.ctx.Done():
+	case <-lead.Ctx.Done():
 		t.Errorf("only %d came", done)
 	}
 	o := w.operator()

@@ -20,7 +20,7 @@ func TestProducer_ResendIsAnsweredWithItsOwnMessageAfterAnotherProducerWasForgot
 	w := newWorld(t)
 	a := w.agent("a", "")
 	a.exchange(numbered("friday", 1, 3))
-	w.pass(untilForgotten)
+	w.Clock.Advance(untilForgotten)
 	sent := a.exchange(numbered("sunday", 1, 3))
 	again := a.exchange(numbered("sunday", 1, 3))
 	for i := range sent {
@@ -33,11 +33,12 @@ func TestProducer_ResendIsNeverAnsweredWithAMessageOfAnotherSession(t *testing.T
 	w := newWorld(t)
 	a := w.agent("a", "")
 	a.exchange(numbered("friday", 1, 3))
-	w.pass(untilForgotten)
+	w.Clock.Advance(untilForgotten)
 	o := w.operator()
-	must(t, drop(o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "other", Settings: &pb.SessionSettings{SendRate: ptr(0.0)}})))
+	apptest.Must(t, o.CreateSession,
+		&pb.CreateSessionRequest{Name: "other", Settings: &pb.SessionSettings{SendRate: new(0.0)}})
 	b := w.in("other", "a")
-	b.register("")
+	b.Register("")
 	sent := b.exchange(numbered("sunday", 1, 3))
 	again := b.exchange(numbered("sunday", 1, 3))
 	for i := range sent {
@@ -50,7 +51,7 @@ func TestProducer_RefusedNumberIsNeverConfirmedWithAMessageOfAnotherProducer(t *
 	w := newWorld(t)
 	a := w.agent("a", "")
 	a.exchange(numbered("friday", 1, 3))
-	w.pass(untilForgotten)
+	w.Clock.Advance(untilForgotten)
 	batch := numbered("sunday", 1, 3)
 	batch.Messages[1].Target = to("nobody").Target
 	sent := a.exchange(batch)
@@ -67,7 +68,7 @@ func TestProducer_ForgottenProducerSendsItsNumbersAgain(t *testing.T) {
 	w := newWorld(t)
 	a := w.agent("a", "")
 	sent := a.exchange(numbered("friday", 1, 1))
-	w.pass(untilForgotten)
+	w.Clock.Advance(untilForgotten)
 	a.exchange(numbered("sunday", 1, 1))
 	again := a.exchange(numbered("friday", 1, 1))
 	want(t, "a late resend is a duplicate", again[0].Duplicate, false)
@@ -79,7 +80,7 @@ func TestProducer_JumpsOfTheWallClockChangeNothing(t *testing.T) {
 	for _, jump := range []time.Duration{25 * time.Hour, 30 * 24 * time.Hour, -time.Hour, -30 * time.Hour} {
 		t.Run(jump.String(), func(t *testing.T) {
 			clock := testkit.NewJumpClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
-			w := &world{Broker: apptest.Start(t, apptest.With(func(c *app.Config) { c.Clock = clock })), t: t}
+			w := &world{Broker: apptest.Start(t, apptest.With(func(c *app.Config) { c.Clock = clock }))}
 			a := w.agent("a", "")
 			sent := a.exchange(numbered("friday", 1, 1))
 			clock.Jump(jump)
@@ -94,7 +95,7 @@ func TestProducer_JumpsOfTheWallClockChangeNothing(t *testing.T) {
 
 // exchange sends a batch on a Send stream and returns its results.
 func (a *agent) exchange(r *pb.SendRequest) []*pb.SendResult {
-	a.t.Helper()
+	a.Helper()
 	s := a.sender()
 	results := s.exchange(r)
 	s.close()

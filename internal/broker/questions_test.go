@@ -10,23 +10,24 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // awaitEvents returns the events of a type once there are as many.
 func (w *world) awaitEvents(kind string, n int) []*pb.Event {
-	w.t.Helper()
-	w.await(kind, func() bool { return len(w.events(kind)) >= n })
-	found := w.events(kind)
-	want(w.t, kind, len(found), n)
+	w.Helper()
+	w.await(kind, func() bool { return len(w.Root().Events(kind)) >= n })
+	found := w.Root().Events(kind)
+	want(w, kind, len(found), n)
 	return found
 }
 
 // sentinel is sent and comes when the calendar has handled all that was due before.
 func (w *world) sentinel(d time.Duration) {
-	w.t.Helper()
+	w.Helper()
 	o := w.operator()
 	id := o.send(toRole("sentinel", due(w.now(d)))).Id
-	w.pass(d)
+	w.Clock.Advance(d)
 	w.awaitState(id, pending)
 }
 
@@ -36,15 +37,15 @@ func TestQuestion_OverdueIsToldOnce(t *testing.T) {
 	lead, other, builder := w.agent("lead", "lead"), w.agent("other-lead", "lead"), w.agent("builder", "builder")
 	q := lead.send(to("builder", subject("ready?"), deadline(w.now(time.Minute)), func(m *pb.Message) { m.ThreadId, m.TaskId = "login", "t-1" }))
 	w.sentinel(time.Minute - time.Second)
-	want(t, "too early", len(w.events("message.overdue")), 0)
-	w.pass(time.Second)
+	want(t, "too early", len(w.Root().Events("message.overdue")), 0)
+	w.Clock.Advance(time.Second)
 	e := w.awaitEvents("message.overdue", 1)[0]
 	want(t, "severity", e.Severity, pb.Severity_SEVERITY_WARNING)
 	want(t, "source", e.Source, "system")
 	want(t, "task", e.TaskId, "t-1")
 	wantList(t, "related", e.Related, itoa(q.Revision))
 	var details struct{ Sender, Deadline, EscalatedTo string }
-	must(t, json.Unmarshal([]byte(e.Details), &struct {
+	apptest.NoError(t, json.Unmarshal([]byte(e.Details), &struct {
 		Sender      *string `json:"sender"`
 		Deadline    *string `json:"deadline"`
 		EscalatedTo *string `json:"escalated_to"`
@@ -64,14 +65,14 @@ func TestQuestion_OverdueIsToldOnce(t *testing.T) {
 			ID       string `json:"id"`
 			Revision int64  `json:"revision"`
 		}
-		must(t, json.Unmarshal([]byte(m.Payload), &payload))
+		apptest.NoError(t, json.Unmarshal([]byte(m.Payload), &payload))
 		want(t, "question", payload.ID, q.Id)
 		want(t, "revision", payload.Revision, q.Revision)
 	}
 	w.sentinel(time.Hour)
 	w.Restart()
 	w.sentinel(time.Hour)
-	want(t, "once", len(w.events("message.overdue")), 1)
+	want(t, "once", len(w.Root().Events("message.overdue")), 1)
 	// A late reply settles it all the same.
 	want(t, "open", len(lead.thread("login").OpenQuestions), 1)
 	want(t, "overdue", lead.thread("login").OpenQuestions[0].Overdue, true)
@@ -82,16 +83,16 @@ func TestQuestion_OverdueIsToldOnce(t *testing.T) {
 func TestQuestion_GoesToTheFirstRoleThatSomebodyHas(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.configure(&pb.SessionSettings{EscalateTo: &pb.Names{Names: []string{"nobody", "overseer", "lead"}}, ResponseTime: durationpb.New(time.Minute)})
+	w.Root().Configure(&pb.SessionSettings{EscalateTo: &pb.Names{Names: []string{"nobody", "overseer", "lead"}}, ResponseTime: durationpb.New(time.Minute)})
 	lead, overseer, builder := w.agent("lead", "lead"), w.agent("overseer", "overseer"), w.agent("builder", "builder")
 	lead.send(to("builder", question))
-	w.pass(time.Minute)
+	w.Clock.Advance(time.Minute)
 	w.awaitEvents("message.overdue", 1)
 	want(t, "overseer", len(overseer.notices()), 1)
 	want(t, "lead", len(lead.notices()), 0)
-	w.configure(&pb.SessionSettings{EscalateTo: &pb.Names{Names: []string{"nobody"}}})
+	w.Root().Configure(&pb.SessionSettings{EscalateTo: &pb.Names{Names: []string{"nobody"}}})
 	lead.send(to("builder", question))
-	w.pass(time.Minute)
+	w.Clock.Advance(time.Minute)
 	w.awaitEvents("message.overdue", 2)
 	want(t, "no agent has the role", len(overseer.notices())+len(lead.notices()), 0)
 	want(t, "builder", len(builder.inbox()), 2)
@@ -105,7 +106,7 @@ func TestQuestion_IsOverdueAfterARestart(t *testing.T) {
 	lead.send(to("builder", deadline(w.now(time.Minute))))
 	lead.send(to("builder", deadline(w.now(time.Hour))))
 	w.Restart()
-	w.pass(time.Minute) // a time on the calendar gets no grace
+	w.Clock.Advance(time.Minute) // a time on the calendar gets no grace
 	w.awaitEvents("message.overdue", 1)
 	w.Clock.Advance(time.Hour)
 	w.awaitEvents("message.overdue", 2)
@@ -125,7 +126,8 @@ func TestQuestion_IsSettled(t *testing.T) {
 	s.end()
 	builder.send(to("lead", answers(ask("delayed")), due(w.now(time.Hour))))
 	lead.cancel(ask("cancel"))
-	must(t, drop(lead.ResolveThread(lead.ctx, &pb.ResolveThreadRequest{ThreadId: "resolve", Outcome: w.t.Name() + ask("resolve")})))
+	apptest.Must(t, lead.ResolveThread,
+		&pb.ResolveThreadRequest{ThreadId: "resolve", Outcome: t.Name() + ask("resolve")})
 	open := ask("open")
 	lead.reply(open, "a word of one's own")
 	for _, thread := range []string{"reply", "send", "stream", "delayed", "cancel", "resolve"} {
@@ -133,7 +135,7 @@ func TestQuestion_IsSettled(t *testing.T) {
 	}
 	want(t, "open", len(lead.thread("open").OpenQuestions), 1)
 	w.sentinel(time.Minute)
-	e := w.events("message.overdue")
+	e := w.Root().Events("message.overdue")
 	want(t, "overdue", len(e), 1)
 	want(t, "which", e[0].Related[0], itoa(lead.get(open).Message.Revision))
 }
@@ -145,9 +147,9 @@ func TestQuestion_CancelSettlesItEvenIfNobodyGotIt(t *testing.T) {
 	q := lead.send(toChannel("news", question, func(m *pb.Message) { m.ThreadId = "t" }))
 	want(t, "cancelled", lead.cancel(q.Id).Cancelled, 0)
 	want(t, "open", len(lead.thread("t").OpenQuestions), 0)
-	want(t, "events", len(w.events("message.cancelled")), 1)
+	want(t, "events", len(w.Root().Events("message.cancelled")), 1)
 	lead.cancel(q.Id)
-	want(t, "again", len(w.events("message.cancelled")), 1)
+	want(t, "again", len(w.Root().Events("message.cancelled")), 1)
 }
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }

@@ -13,23 +13,24 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // A reader is an open Receive stream.
 type reader struct {
-	t      testing.TB
+	t      apptest.TB
 	stream pb.MessageService_ReceiveClient
 	end    context.CancelFunc
 	at     int64 // the revision of the last page
 }
 
 func (a *agent) reader(r *pb.ReceiveRequest) *reader {
-	a.t.Helper()
-	ctx, end := context.WithCancel(a.ctx)
-	a.t.Cleanup(end)
+	a.Helper()
+	ctx, end := context.WithCancel(a.Ctx)
+	a.Cleanup(end)
 	stream, err := a.Receive(ctx, r)
-	must(a.t, err)
-	return &reader{t: a.t, stream: stream, end: end}
+	apptest.NoError(a, err)
+	return &reader{t: a, stream: stream, end: end}
 }
 
 // take waits for n messages. Pages must not go back.
@@ -46,7 +47,7 @@ func (r *reader) take(n int) []*pb.InboxItem {
 func (r *reader) page() *pb.ReceiveResponse {
 	r.t.Helper()
 	page, err := r.stream.Recv()
-	must(r.t, err)
+	apptest.NoError(r.t, err)
 	if page.Revision < r.at {
 		r.t.Fatalf("revision %d after %d", page.Revision, r.at)
 	}
@@ -64,7 +65,7 @@ func TestReceive_ShowsByArrivalAndTakesNothing(t *testing.T) {
 		toRole("builder", subject("queue")), toChannel("news", one, subject("queue")))
 	first, at := a.receive(&pb.ReceiveRequest{})
 	wantList(t, "first", subjectsIn(first), "low", "high", "copy")
-	w.pass(time.Minute)
+	w.Clock.Advance(time.Minute)
 	w.awaitState(late.Id, pending)
 	items, _ := a.receive(&pb.ReceiveRequest{})
 	wantList(t, "all", subjectsIn(items), "low", "high", "copy", "delayed")
@@ -80,14 +81,14 @@ func TestReceive_ShowsByArrivalAndTakesNothing(t *testing.T) {
 func TestReceive_MarksDeliveredNotRead(t *testing.T) {
 	t.Parallel()
 	s := staged(t)
-	s.pass(time.Second)
+	s.Clock.Advance(time.Second)
 	s.worker.receive(&pb.ReceiveRequest{})
 	d := s.lead.delivery(s.id)
 	want(t, "delivered_at", d.DeliveredAt.AsTime(), s.Clock.Now())
 	if d.ReadAt != nil {
 		t.Error("it is marked as read")
 	}
-	s.pass(time.Second)
+	s.Clock.Advance(time.Second)
 	s.worker.receive(&pb.ReceiveRequest{})
 	s.worker.claim1()
 	want(t, "the first time stays", s.lead.delivery(s.id).DeliveredAt.AsTime(), s.Clock.Now().Add(-time.Second))
@@ -105,7 +106,7 @@ func TestReceive_ShowsClaimedAndRetriedAndNotWhatIsFinished(t *testing.T) {
 	a.nack(&pb.Nack{ClaimId: c[3].ClaimId, Delay: durationpb.New(time.Hour)})
 	rest, _ := a.receive(&pb.ReceiveRequest{AfterRevision: c[3].Message.Revision})
 	a.cancel(rest[0].Message.Id)
-	w.pass(time.Second)
+	w.Clock.Advance(time.Second)
 	w.awaitState(rest[1].Message.Id, expired)
 	items, at := a.receive(&pb.ReceiveRequest{})
 	wantList(t, "items", subjectsIn(items), "held", "retried")
@@ -129,7 +130,7 @@ func TestReceive_FollowGoesOnWithWhatComes(t *testing.T) {
 	lead.send(toChannel("news", subject("2")))
 	wantList(t, "copy", subjectsIn(r.take(1)), "2")
 	lead.send(to("a", subject("3"), due(w.now(time.Minute))))
-	w.pass(time.Minute)
+	w.Clock.Advance(time.Minute)
 	wantList(t, "delayed", subjectsIn(r.take(1)), "3")
 	a.kill()
 	a.redrive(a.deadLetters()[0].Message.Id)
@@ -162,16 +163,16 @@ func TestReceive_WaitEndsWithTheFirstMessageOrItsTime(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "")
-	r := a.reader(&pb.ReceiveRequest{Wait: durationpb.New(longWait)})
+	r := a.reader(&pb.ReceiveRequest{Wait: durationpb.New(apptest.LongWait)})
 	w.begun()
 	lead.send(to("a", subject("1")))
 	wantList(t, "items", subjectsIn(r.take(1)), "1")
 	_, err := r.stream.Recv()
 	want(t, "end", err, io.EOF)
 
-	r = a.reader(&pb.ReceiveRequest{Wait: durationpb.New(longWait), AfterRevision: r.at})
+	r = a.reader(&pb.ReceiveRequest{Wait: durationpb.New(apptest.LongWait), AfterRevision: r.at})
 	w.begun()
-	w.pass(longWait)
+	w.Clock.Advance(apptest.LongWait)
 	if _, err := r.stream.Recv(); !errors.Is(err, io.EOF) {
 		t.Error(err)
 	}
@@ -250,8 +251,8 @@ func TestReceive_ResumesOverARestartWithoutLossOrDouble(t *testing.T) {
 		at = r.at
 		r.end()
 		w.Restart()
-		w.pass(time.Minute) // the one of this round is due
-		w.await("it is due", func() bool { return len(w.events("message.ready")) > round })
+		w.Clock.Advance(time.Minute) // the one of this round is due
+		w.await("it is due", func() bool { return len(w.Root().Events("message.ready")) > round })
 	}
 	items, _ := a.receive(&pb.ReceiveRequest{AfterRevision: at})
 	seen = append(seen, subjectsIn(items)...)
@@ -270,8 +271,8 @@ func TestReceive_CursorRemembersOverARestart(t *testing.T) {
 	wantList(t, "second", subjectsIn(items), "2")
 	items, _ = a.receive(&pb.ReceiveRequest{Cursor: "c"})
 	wantList(t, "nothing", subjectsIn(items))
-	w.pass(time.Minute)
-	w.await("it is due", func() bool { return len(w.events("message.ready")) == 1 })
+	w.Clock.Advance(time.Minute)
+	w.await("it is due", func() bool { return len(w.Root().Events("message.ready")) == 1 })
 	items, _ = a.receive(&pb.ReceiveRequest{Cursor: "c"})
 	wantList(t, "delayed", subjectsIn(items), "3")
 	items, _ = a.receive(&pb.ReceiveRequest{Cursor: "other"})
@@ -296,5 +297,5 @@ func TestReceive_NeedsARegisteredAgent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	_, err := w.in("default", "ghost").reader(&pb.ReceiveRequest{}).stream.Recv()
-	wantError(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
+	apptest.Refused(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
 }

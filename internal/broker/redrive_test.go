@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func TestRedrive_OfAMailboxKeepsTheOrderOfAKey(t *testing.T) {
@@ -15,8 +16,7 @@ func TestRedrive_OfAMailboxKeepsTheOrderOfAKey(t *testing.T) {
 	first, second := o.send(toRole("r", key("k"))), o.send(toRole("r", key("k")))
 	a.kill()
 	a.kill()
-	out, err := o.RedriveDeadLetters(o.ctx, &pb.RedriveDeadLettersRequest{Mailbox: "role:r"})
-	must(t, err)
+	out := apptest.Must(t, o.RedriveDeadLetters, &pb.RedriveDeadLettersRequest{Mailbox: "role:r"})
 	want(t, "redriven", out.Redriven, 2)
 	o.wantState(first.Id, pending)
 	o.wantState(second.Id, blocked)
@@ -38,7 +38,7 @@ func TestRedrive_TakesThePlaceThatTheAgeingGivesNow(t *testing.T) {
 	a, o := w.agent("a", "r"), w.operator()
 	o.send(toRole("r", subject("low"), priority(1)))
 	old := a.kill()
-	w.configure(&pb.SessionSettings{Ageing: durationpb.New(0)})
+	w.Root().Configure(&pb.SessionSettings{Ageing: durationpb.New(0)})
 	o.redrive(old.Message.Id)
 	o.send(toRole("r", subject("high"), priority(9)))
 	wantList(t, "order", subjectsOf(a.claim(2)), "high", "low")

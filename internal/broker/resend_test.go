@@ -7,29 +7,28 @@ import (
 	"google.golang.org/grpc/codes"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // resend has a message arrive anew.
 func (a *agent) resend(id string, mailboxes ...string) int32 {
-	a.t.Helper()
-	out, err := a.ResendMessage(a.ctx, &pb.ResendMessageRequest{Id: id, Mailboxes: mailboxes})
-	must(a.t, err)
-	return out.Resent
+	a.Helper()
+	return apptest.Must(a, a.ResendMessage, &pb.ResendMessageRequest{Id: id, Mailboxes: mailboxes}).Resent
 }
 
 func TestResend_UnnoticedDeliveryArrivesAnewFiveTimes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "")
-	reader, err := builder.Receive(builder.ctx, &pb.ReceiveRequest{Follow: true})
-	must(t, err)
-	must(t, drop(reader.Recv()))
+	reader, err := builder.Receive(builder.Ctx, &pb.ReceiveRequest{Follow: true})
+	apptest.NoError(t, err)
+	apptest.NoError(t, drop(reader.Recv()))
 	m := lead.send(to("builder", subject("hello"), resendAfter(time.Minute)))
 	last := int64(0)
 	next := func() {
 		t.Helper()
 		page, err := reader.Recv()
-		must(t, err)
+		apptest.NoError(t, err)
 		wantList(t, "Receive", subjectsIn(page.Items), "hello")
 		if at := page.Items[0].Delivery.Arrival; at <= last {
 			t.Fatalf("arrived at %d after %d", at, last)
@@ -41,11 +40,11 @@ func TestResend_UnnoticedDeliveryArrivesAnewFiveTimes(t *testing.T) {
 	for i := range 5 {
 		if i == 2 {
 			w.Restart() // the reader's stream ends with it
-			reader, err = builder.Receive(builder.ctx, &pb.ReceiveRequest{Follow: true, AfterRevision: last})
-			must(t, err)
-			must(t, drop(reader.Recv()))
+			reader, err = builder.Receive(builder.Ctx, &pb.ReceiveRequest{Follow: true, AfterRevision: last})
+			apptest.NoError(t, err)
+			apptest.NoError(t, drop(reader.Recv()))
 		}
-		w.pass(time.Minute)
+		w.Clock.Advance(time.Minute)
 		next()
 		e := w.awaitEvents("message.resent", i+1)[i]
 		want(t, "its revision is the arrival", e.Revision, last)
@@ -74,7 +73,7 @@ func TestResend_NoticedDeliveryStaysWhereItIs(t *testing.T) {
 	lead.send(toRole("builder", again)) // waits in a queue, which nobody reads
 	lead.send(to("builder", again, ttl(30*time.Second)))
 	w.sentinel(time.Hour)
-	want(t, "resent", len(w.events("message.resent")), 0)
+	want(t, "resent", len(w.Root().Events("message.resent")), 0)
 	want(t, "arrival", builder.get(read.Id).Deliveries[0].Arrival, read.Revision)
 }
 
@@ -84,9 +83,9 @@ func TestResend_CountsFromWhenItIsVisible(t *testing.T) {
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "")
 	m := lead.send(to("builder", resendAfter(time.Minute), due(w.now(time.Hour))))
 	w.sentinel(time.Hour)
-	want(t, "too early", len(w.events("message.resent")), 0)
+	want(t, "too early", len(w.Root().Events("message.resent")), 0)
 	arrival := builder.delivery(m.Id).Arrival
-	w.pass(time.Minute)
+	w.Clock.Advance(time.Minute)
 	e := w.awaitEvents("message.resent", 1)[0]
 	if e.Revision <= arrival {
 		t.Fatalf("arrived at %d after %d", e.Revision, arrival)
@@ -94,7 +93,7 @@ func TestResend_CountsFromWhenItIsVisible(t *testing.T) {
 	lead.send(to("builder", key("k"), subject("first"), due(w.now(time.Hour))))
 	hidden := lead.send(to("builder", key("k"), subject("second"), resendAfter(time.Minute)))
 	w.sentinel(10 * time.Minute)
-	want(t, "a blocked one is visible, and arrives anew", len(w.events("message.resent")) > 2, true)
+	want(t, "a blocked one is visible, and arrives anew", len(w.Root().Events("message.resent")) > 2, true)
 	builder.wantState(hidden.Id, blocked)
 }
 
@@ -128,18 +127,17 @@ func TestResendMessage_BringsItBackToWhoHasNotFinishedIt(t *testing.T) {
 	want(t, "one of them", lead.resend(m.Id, "late"), 1)
 	want(t, "one that is finished", lead.resend(m.Id, "done"), 0)
 	want(t, "by an operator", w.operator().resend(m.Id, "late", "unread"), 2)
-	_, err := lead.ResendMessage(lead.ctx, &pb.ResendMessageRequest{Id: m.Id, Mailboxes: []string{"late", "lead"}})
-	wantError(t, err, codes.NotFound, "MAILBOX_NOT_FOUND")
-	_, err = reader.ResendMessage(reader.ctx, &pb.ResendMessageRequest{Id: m.Id})
-	wantError(t, err, codes.PermissionDenied, "NOT_THE_SENDER")
-	_, err = lead.ResendMessage(lead.ctx, &pb.ResendMessageRequest{Id: m.Id, Mailboxes: []string{"a b"}})
-	wantField(t, err, "mailboxes[0]")
-	_, err = lead.ResendMessage(lead.ctx, &pb.ResendMessageRequest{})
-	wantField(t, err, "id")
+	_, err := lead.ResendMessage(lead.Ctx, &pb.ResendMessageRequest{Id: m.Id, Mailboxes: []string{"late", "lead"}})
+	apptest.Refused(t, err, codes.NotFound, "MAILBOX_NOT_FOUND")
+	_, err = reader.ResendMessage(reader.Ctx, &pb.ResendMessageRequest{Id: m.Id})
+	apptest.Refused(t, err, codes.PermissionDenied, "NOT_THE_SENDER")
+	_, err = lead.ResendMessage(lead.Ctx, &pb.ResendMessageRequest{Id: m.Id, Mailboxes: []string{"a b"}})
+	apptest.Invalid(t, err, "mailboxes[0]")
+	_, err = lead.ResendMessage(lead.Ctx, &pb.ResendMessageRequest{})
+	apptest.Invalid(t, err, "id")
 	id := newUUID()
 	for range 2 {
-		out, err := lead.ResendMessage(lead.ctx, &pb.ResendMessageRequest{RequestId: id, Id: m.Id})
-		must(t, err)
+		out := apptest.Must(t, lead.ResendMessage, &pb.ResendMessageRequest{RequestId: id, Id: m.Id})
 		want(t, "once", out.Resent, 3)
 	}
 	w.awaitEvents("message.resent", 4)
@@ -149,7 +147,7 @@ func TestResendMessage_BringsItBackToWhoHasNotFinishedIt(t *testing.T) {
 
 // receiveAfter reads what arrived after a revision.
 func (a *agent) receiveAfter(revision int64) []*pb.InboxItem {
-	a.t.Helper()
+	a.Helper()
 	items, _ := a.receive(&pb.ReceiveRequest{AfterRevision: revision})
 	return items
 }

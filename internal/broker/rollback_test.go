@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // dispatchFailed is what the daemon logs when its dispatch fails. It tries again when the clock has
@@ -16,12 +17,12 @@ const dispatchFailed = "function at the end of a batch failed"
 
 // refuseCommits makes every transaction fail that changes something.
 func (w *world) refuseCommits() {
-	w.t.Helper()
+	w.Helper()
 	w.sql(`CREATE TRIGGER refuses BEFORE UPDATE ON meta BEGIN SELECT RAISE(ABORT, 'refused'); END`)
 }
 
 func (w *world) permitCommits() {
-	w.t.Helper()
+	w.Helper()
 	w.sql(`DROP TRIGGER refuses`)
 }
 
@@ -39,7 +40,7 @@ func TestDispatch_AFailureIsTriedAgain(t *testing.T) {
 	lead.wantState(sent.Id, pending)
 	w.sql(`DROP TRIGGER breaks`)
 	for lead.state(sent.Id) == pending { // the daemon sets the timer after it has logged the failure
-		w.pass(time.Second)
+		w.Clock.Advance(time.Second)
 	}
 	want(t, "message", c.take(1)[0].Message.Id, sent.Id)
 }
@@ -60,27 +61,27 @@ func TestClaimStream_TakeoverThatIsRolledBackLeavesTheOldStreamOpen(t *testing.T
 	wantList(t, "the old stream", subjectsOf(c.take(1)), "1")
 
 	a.taker(&pb.ClaimOpen{Consumer: "c"})
-	wantError(t, c.ended(), codes.Aborted, "TAKEN_OVER")
+	apptest.Refused(t, c.ended(), codes.Aborted, "TAKEN_OVER")
 }
 
 func TestDismissal_ThatIsRolledBackLeavesStreamsAndCallsOpen(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*world, *agent) error{
 		"deregistration": func(_ *world, a *agent) error {
-			return drop(a.registry.DeregisterAgent(a.ctx, &pb.DeregisterAgentRequest{}))
+			return drop(a.DeregisterAgent(a.Ctx, &pb.DeregisterAgentRequest{}))
 		},
 		"end of the session": func(w *world, _ *agent) error {
 			o := w.operator()
-			return drop(o.sessions.CloseSession(o.ctx, &pb.CloseSessionRequest{Name: "other"}))
+			return drop(o.CloseSession(o.Ctx, &pb.CloseSessionRequest{Name: "other"}))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			o := w.operator()
-			must(t, drop(o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "other"})))
+			apptest.Must(t, o.CreateSession, &pb.CreateSessionRequest{Name: "other"})
 			lead, a := w.in("other", "lead"), w.in("other", "a")
-			lead.register("")
-			a.register("builder")
+			lead.Register("")
+			a.Register("builder")
 			c := a.taker(&pb.ClaimOpen{MaxInFlight: 1})
 			call := w.wait(a, &pb.ClaimMessagesRequest{Consumer: "call", Max: 1})
 			w.refuseCommits()
@@ -89,7 +90,7 @@ func TestDismissal_ThatIsRolledBackLeavesStreamsAndCallsOpen(t *testing.T) {
 			lead.sendAll(to("a"), to("a"))
 			c.take(1)
 			want(t, "claims of the call", len((<-call.out).GetClaims()), 1)
-			must(t, <-call.err)
+			apptest.NoError(t, <-call.err)
 		})
 	}
 }
@@ -101,7 +102,7 @@ func TestResend_ErrorOfTheDatabaseIsNotTakenForAMissingMailbox(t *testing.T) {
 	w.agent("a", "")
 	sent := lead.send(to("a"))
 	w.sql(`ALTER TABLE deliveries RENAME TO away`)
-	_, err := lead.ResendMessage(lead.ctx, &pb.ResendMessageRequest{Id: sent.Id, Mailboxes: []string{"a"}})
+	_, err := lead.ResendMessage(lead.Ctx, &pb.ResendMessageRequest{Id: sent.Id, Mailboxes: []string{"a"}})
 	w.sql(`ALTER TABLE away RENAME TO deliveries`)
 	want(t, "code", status.Code(err), codes.Internal)
 }

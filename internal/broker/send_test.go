@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // recipients are the mailboxes of an answer, in which nobody may have refused.
@@ -87,7 +88,7 @@ func TestSend_UnknownAgentIsNotFoundWithTheNearestNames(t *testing.T) {
 	lead := w.agent("lead", "lead")
 	w.agents("builder", "builder-1", "builder-2")
 	err := lead.refused(to("bulider-1"))
-	wantError(t, err, codes.NotFound, "AGENT_NOT_FOUND")
+	apptest.Refused(t, err, codes.NotFound, "AGENT_NOT_FOUND")
 	if text := status.Convert(err).Message(); !strings.Contains(text, "builder-1") {
 		t.Errorf("the nearest name is missing in: %s", text)
 	}
@@ -97,8 +98,8 @@ func TestSend_NobodyMatchesIsNotFoundForRoleAndPattern(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead", "lead")
-	wantError(t, lead.refused(toRole("builder", all)), codes.NotFound, "ROLE_NOT_FOUND")
-	wantError(t, lead.refused(toPattern("builder-*")), codes.NotFound, "AGENT_NOT_FOUND")
+	apptest.Refused(t, lead.refused(toRole("builder", all)), codes.NotFound, "ROLE_NOT_FOUND")
+	apptest.Refused(t, lead.refused(toPattern("builder-*")), codes.NotFound, "AGENT_NOT_FOUND")
 }
 
 func TestSend_ToARoleNobodyServesWaitsForTheFirstWhoDoes(t *testing.T) {
@@ -191,15 +192,15 @@ func TestSend_ReplyJoinsTheThreadUnlessItNamesOne(t *testing.T) {
 	want(t, "own thread", a.get(reply(second, "other").Id).Message.ThreadId, "other")
 	m := to("a")
 	m.InReplyTo = "4711000"
-	wantError(t, a.refused(m), codes.NotFound, "MESSAGE_NOT_FOUND")
+	apptest.Refused(t, a.refused(m), codes.NotFound, "MESSAGE_NOT_FOUND")
 }
 
 func TestSend_UnaryBatchIsAllOrNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
-	_, err := a.SendMessages(a.ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{to("a"), to("nobody"), to("a")}})
-	wantError(t, err, codes.NotFound, "AGENT_NOT_FOUND")
+	_, err := a.SendMessages(a.Ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{to("a"), to("nobody"), to("a")}})
+	apptest.Refused(t, err, codes.NotFound, "AGENT_NOT_FOUND")
 	if text := status.Convert(err).Message(); !strings.HasPrefix(text, "messages[1]: ") {
 		t.Errorf("which message? %s", text)
 	}
@@ -217,10 +218,8 @@ func TestSend_RequestIDDoesNothingTwice(t *testing.T) {
 	a := w.agent("a", "")
 	w.agent("b", "")
 	r := &pb.SendMessagesRequest{RequestId: newUUID(), Messages: []*pb.Message{toEveryone(), to("a", subject("x"))}}
-	one, err := a.SendMessages(a.ctx, r)
-	must(t, err)
-	two, err := a.SendMessages(a.ctx, r)
-	must(t, err)
+	one := apptest.Must(t, a.SendMessages, r)
+	two := apptest.Must(t, a.SendMessages, r)
 	for i := range one.Results {
 		want(t, "the first is no duplicate", one.Results[i].Duplicate, false)
 		one.Results[i].Duplicate = true
@@ -231,11 +230,9 @@ func TestSend_RequestIDDoesNothingTwice(t *testing.T) {
 	want(t, "messages", len(a.list(&pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_ALL}).Items), 2)
 
 	r.Messages = r.Messages[:1]
-	_, err = a.SendMessages(a.ctx, r)
-	wantError(t, err, codes.AlreadyExists, "REQUEST_ID_REUSED")
+	apptest.Refuses(t, a.SendMessages, r, codes.AlreadyExists, "REQUEST_ID_REUSED")
 	b := w.in("default", "b")
-	other, err := b.SendMessages(b.ctx, r)
-	must(t, err)
+	other := apptest.Must(t, b.SendMessages, r)
 	want(t, "another caller's id is another", other.Results[0].Duplicate, false)
 }
 
@@ -244,18 +241,16 @@ func TestSend_RequestIDOfARefusalMayBeUsedAgain(t *testing.T) {
 	w := newWorld(t)
 	a := w.agent("a", "")
 	r := &pb.SendMessagesRequest{RequestId: newUUID(), Messages: []*pb.Message{to("late")}}
-	_, err := a.SendMessages(a.ctx, r)
-	wantError(t, err, codes.NotFound, "AGENT_NOT_FOUND")
+	apptest.Refuses(t, a.SendMessages, r, codes.NotFound, "AGENT_NOT_FOUND")
 	w.agent("late", "")
-	out, err := a.SendMessages(a.ctx, r)
-	must(t, err)
+	out := apptest.Must(t, a.SendMessages, r)
 	want(t, "duplicate", out.Results[0].Duplicate, false)
 }
 
 func TestSend_FullMailboxRefusesForThatRecipientOnly(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.configure(&pb.SessionSettings{MailboxLimit: ptr[int64](2)})
+	w.Root().Configure(&pb.SessionSettings{MailboxLimit: new(int64(2))})
 	lead, full, roomy := w.agent("lead", ""), w.agent("full", "worker"), w.agent("roomy", "worker")
 	lead.sendAll(to("full"), to("full", due(w.now(time.Hour))))
 	r := lead.send(toRole("worker", all))
@@ -272,7 +267,7 @@ func TestSend_FullMailboxRefusesForThatRecipientOnly(t *testing.T) {
 	batch := lead.sendAll(to("full"), to("full"))
 	want(t, "room for one", batch[0].RefusedCount, 0)
 	want(t, "and no more", batch[1].RefusedCount, 1)
-	w.configure(&pb.SessionSettings{MailboxLimit: ptr[int64](0)})
+	w.Root().Configure(&pb.SessionSettings{MailboxLimit: new(int64(0))})
 	want(t, "no limit", lead.send(to("full")).RefusedCount, 0)
 }
 
@@ -282,7 +277,8 @@ func TestSend_TTLComesFromTheMessageOrTheChannel(t *testing.T) {
 	lead, a := w.agent("lead", ""), w.agent("a", "")
 	a.subscribe("general", "urgent", "other", "set")
 	o := w.operator()
-	must(t, drop(o.channels.ConfigureChannel(o.ctx, &pb.ConfigureChannelRequest{Channel: "set", DefaultTtl: durationpb.New(time.Minute)})))
+	apptest.Must(t, o.ConfigureChannel,
+		&pb.ConfigureChannelRequest{Channel: "set", DefaultTtl: durationpb.New(time.Minute)})
 	for _, c := range []struct {
 		m    *pb.Message
 		want time.Duration
@@ -310,27 +306,26 @@ func TestSend_TwoSessionsNeverSeeEachOther(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	o := w.operator()
-	must(t, drop(o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "other"})))
+	apptest.Must(t, o.CreateSession, &pb.CreateSessionRequest{Name: "other"})
 	here, there := w.agent("a", "worker"), w.in("other", "a")
-	there.register("worker")
+	there.Register("worker")
 	here.subscribe("news")
 	there.subscribe("news")
 	sent := w.agent("lead", "").sendAll(to("a"), toRole("worker"), toRole("worker", all), toChannel("news"), toChannel("news", one), toEveryone())
 	for _, r := range sent {
 		want(t, "recipients", r.RecipientCount, 1)
 		for _, id := range []string{r.Id, rev(r), rev(r) + ".1"} {
-			_, err := there.GetMessage(there.ctx, &pb.GetMessageRequest{Id: id})
-			wantError(t, err, codes.NotFound, "MESSAGE_NOT_FOUND")
-			_, err = there.AckMessages(there.ctx, &pb.AckMessagesRequest{Ids: []string{id}})
-			wantError(t, err, codes.NotFound, "MESSAGE_NOT_FOUND")
+			apptest.Refuses(t, there.GetMessage, &pb.GetMessageRequest{Id: id}, codes.NotFound, "MESSAGE_NOT_FOUND")
+			_, err := there.AckMessages(there.Ctx, &pb.AckMessagesRequest{Ids: []string{id}})
+			apptest.Refused(t, err, codes.NotFound, "MESSAGE_NOT_FOUND")
 		}
-		_, err := there.CancelMessage(there.ctx, &pb.CancelMessageRequest{Id: r.Id})
-		wantError(t, err, codes.NotFound, "MESSAGE_NOT_FOUND")
+		_, err := there.CancelMessage(there.Ctx, &pb.CancelMessageRequest{Id: r.Id})
+		apptest.Refused(t, err, codes.NotFound, "MESSAGE_NOT_FOUND")
 		m := to("a")
 		m.InReplyTo = r.Id
-		wantError(t, there.refused(m), codes.NotFound, "MESSAGE_NOT_FOUND")
+		apptest.Refused(t, there.refused(m), codes.NotFound, "MESSAGE_NOT_FOUND")
 	}
-	wantError(t, there.refused(to("lead")), codes.NotFound, "AGENT_NOT_FOUND")
+	apptest.Refused(t, there.refused(to("lead")), codes.NotFound, "AGENT_NOT_FOUND")
 	want(t, "claims", len(there.claim(10)), 0)
 	want(t, "list", len(there.list(&pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_ALL}).Items), 0)
 	items, _ := there.receive(&pb.ReceiveRequest{})
@@ -342,15 +337,12 @@ func TestSend_OnlyTheRegisteredActInTheirName(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	ghost := w.in("default", "ghost")
-	wantError(t, ghost.refused(toEveryone()), codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
-	_, err := ghost.ClaimMessages(ghost.ctx, &pb.ClaimMessagesRequest{})
-	wantError(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
+	apptest.Refused(t, ghost.refused(toEveryone()), codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
+	_, err := ghost.ClaimMessages(ghost.Ctx, &pb.ClaimMessagesRequest{})
+	apptest.Refused(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
 	nowhere := w.in("nowhere", "ghost")
-	wantError(t, nowhere.refused(toEveryone()), codes.NotFound, "SESSION_NOT_FOUND")
+	apptest.Refused(t, nowhere.refused(toEveryone()), codes.NotFound, "SESSION_NOT_FOUND")
 	o := w.operator()
 	want(t, "sender", o.get(o.send(toRole("r")).Id).Message.Sender, "system")
-	_, err = o.ClaimMessages(o.ctx, &pb.ClaimMessagesRequest{})
-	wantError(t, err, codes.FailedPrecondition, "AGENT_REQUIRED")
+	apptest.Refuses(t, o.ClaimMessages, &pb.ClaimMessagesRequest{}, codes.FailedPrecondition, "AGENT_REQUIRED")
 }
-
-func ptr[T any](v T) *T { return &v }

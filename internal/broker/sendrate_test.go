@@ -39,31 +39,32 @@ func newTimedWorld(t *testing.T) *timedWorld {
 	t.Helper()
 	fake := clockwork.NewFakeClockAt(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 	clock := timedClock{fake, make(chan time.Duration, 10_000)}
-	broker := apptest.Start(t, apptest.With(func(c *app.Config) { c.Clock, c.StopTimeout = clock, patience }))
-	w := &timedWorld{&world{broker, watchedClock{fake, make(chan struct{}, 100)}, make(chan string), t}, clock.timers}
+	broker := apptest.Start(t, apptest.With(func(c *app.Config) { c.Clock, c.StopTimeout = clock, apptest.Patience }))
+	broker.Clock = fake
+	w := &timedWorld{&world{Broker: broker}, clock.timers}
 	o := w.operator()
-	must(t, drop(o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "team"})))
+	apptest.Must(t, o.CreateSession, &pb.CreateSessionRequest{Name: "team"})
 	return w
 }
 
 // member returns a registered agent of the session "team".
 func (w *timedWorld) member(name string) *agent {
 	a := w.in("team", name)
-	a.register("")
+	a.Register("")
 	return a
 }
 
 // limit changes the settings of the session "team".
 func (w *timedWorld) limit(s *pb.SessionSettings) {
-	w.t.Helper()
+	w.Helper()
 	o := w.in("team", "")
-	must(w.t, drop(o.sessions.ConfigureSession(o.ctx, &pb.ConfigureSessionRequest{Settings: s})))
+	apptest.Must(w, o.ConfigureSession, &pb.ConfigureSessionRequest{Settings: s})
 }
 
 // awaitTimer returns once the daemon has set a timer of this length.
 func (w *timedWorld) awaitTimer(d time.Duration) {
-	w.t.Helper()
-	late := time.After(patience)
+	w.Helper()
+	late := time.After(apptest.Patience)
 	for {
 		select {
 		case got := <-w.timers:
@@ -71,7 +72,7 @@ func (w *timedWorld) awaitTimer(d time.Duration) {
 				return
 			}
 		case <-late:
-			w.t.Fatalf("nobody waits for %v", d)
+			w.Fatalf("nobody waits for %v", d)
 		}
 	}
 }
@@ -97,7 +98,7 @@ func (a *agent) begin(ctx context.Context, m []*pb.Message) <-chan error {
 
 func wantSendRate(t *testing.T, err error, after time.Duration) {
 	t.Helper()
-	wantError(t, err, codes.ResourceExhausted, "SEND_RATE")
+	apptest.Refused(t, err, codes.ResourceExhausted, "SEND_RATE")
 	for _, d := range status.Convert(err).Details() {
 		switch d := d.(type) {
 		case *errdetails.RetryInfo:
@@ -119,22 +120,22 @@ func TestSendRate_IsTenASecondAndAHundredAtOnceByDefault(t *testing.T) {
 	a, b := w.member("a"), w.member("b")
 	a.sendAll(row(100)...)
 
-	short, cancel := context.WithTimeout(a.ctx, 90*time.Second) // of the real clock, and long enough for a slow machine
+	short, cancel := context.WithTimeout(a.Ctx, 90*time.Second) // of the real clock, and long enough for a slow machine
 	defer cancel()
 	wantSendRate(t, <-a.begin(short, row(1000)), 100*time.Second)
 
-	waits := a.begin(a.ctx, row(20)) // the refused ones have taken nothing from these
+	waits := a.begin(a.Ctx, row(20)) // the refused ones have taken nothing from these
 	w.awaitTimer(2 * time.Second)
 	b.sendAll(row(100)...)                // others go on,
 	w.in("team", "").sendAll(row(500)...) // and operators are not limited
-	w.pass(2*time.Second - time.Millisecond)
+	w.Clock.Advance(2*time.Second - time.Millisecond)
 	select {
 	case err := <-waits:
 		t.Fatalf("sent too early: %v", err)
 	default:
 	}
-	w.pass(time.Millisecond)
-	must(t, <-waits)
+	w.Clock.Advance(time.Millisecond)
+	apptest.NoError(t, <-waits)
 }
 
 func TestSendRate_RefusedBatchTakesNothingFromLaterSends(t *testing.T) {
@@ -142,11 +143,11 @@ func TestSendRate_RefusedBatchTakesNothingFromLaterSends(t *testing.T) {
 	w := newTimedWorld(t)
 	a := w.member("a")
 	for range 20 { // whether a limiter restores what it has reserved depends on the rounding of its times
-		short, cancel := context.WithTimeout(a.ctx, 80*time.Second) // the batch would wait for 90 s
-		wantError(t, <-a.begin(short, row(1000)), codes.ResourceExhausted, "SEND_RATE")
+		short, cancel := context.WithTimeout(a.Ctx, 80*time.Second) // the batch would wait for 90 s
+		apptest.Refused(t, <-a.begin(short, row(1000)), codes.ResourceExhausted, "SEND_RATE")
 		cancel()
 		a.sendAll(row(1)...)
-		w.pass(12_345_679 * time.Nanosecond)
+		w.Clock.Advance(12_345_679 * time.Nanosecond)
 	}
 	a.sendAll(row(80)...)
 }
@@ -158,8 +159,8 @@ func TestSendRate_WithoutADeadlineTheWaitIsAtMostHalfAMinute(t *testing.T) {
 	wantSendRate(t, <-a.begin(t.Context(), row(401)), 30*time.Second+100*time.Millisecond)
 	waits := a.begin(t.Context(), row(400)) // more than a burst, in one call
 	w.awaitTimer(30 * time.Second)
-	w.pass(30 * time.Second)
-	must(t, <-waits)
+	w.Clock.Advance(30 * time.Second)
+	apptest.NoError(t, <-waits)
 	want(t, "messages", len(w.allOf("a")), 400)
 }
 
@@ -199,7 +200,7 @@ func TestSendRate_AStreamIsHeldBackInOrderAndNoOther(t *testing.T) {
 	last := int64(0)
 	for range 3 {
 		w.awaitTimer(100 * time.Millisecond)
-		w.pass(100 * time.Millisecond)
+		w.Clock.Advance(100 * time.Millisecond)
 		r := s.results(1)[0]
 		if r.Error != nil || r.Revision <= last {
 			t.Errorf("%v after revision %d", r, last)
@@ -212,10 +213,10 @@ func TestSendRate_AStreamIsHeldBackInOrderAndNoOther(t *testing.T) {
 	w.awaitTimer(100 * time.Second)
 	s.end()
 	w.awaitStreams(1)
-	waits := a.begin(a.ctx, row(1)) // what was not sent was given back
+	waits := a.begin(a.Ctx, row(1)) // what was not sent was given back
 	w.awaitTimer(100 * time.Millisecond)
-	w.pass(100 * time.Millisecond)
-	must(t, <-waits)
+	w.Clock.Advance(100 * time.Millisecond)
+	apptest.NoError(t, <-waits)
 }
 
 func TestSendRate_AChangedSettingTakesEffectAtOnce(t *testing.T) {
@@ -223,19 +224,19 @@ func TestSendRate_AChangedSettingTakesEffectAtOnce(t *testing.T) {
 	w := newTimedWorld(t)
 	a := w.member("a")
 	a.sendAll(row(100)...)
-	waits := a.begin(a.ctx, row(10))
+	waits := a.begin(a.Ctx, row(10))
 	w.awaitTimer(time.Second)
-	w.limit(&pb.SessionSettings{SendRate: ptr(100.0)})
+	w.limit(&pb.SessionSettings{SendRate: new(100.0)})
 	w.awaitTimer(100 * time.Millisecond)
-	w.limit(&pb.SessionSettings{SendRate: ptr(0.0)})
-	must(t, <-waits)
+	w.limit(&pb.SessionSettings{SendRate: new(0.0)})
+	apptest.NoError(t, <-waits)
 	a.sendAll(row(1000)...)
-	w.limit(&pb.SessionSettings{SendRate: ptr(10.0), SendBurst: ptr[int32](5)})
+	w.limit(&pb.SessionSettings{SendRate: new(10.0), SendBurst: new(int32(5))})
 	a.sendAll(row(5)...)
-	waits = a.begin(a.ctx, row(1))
+	waits = a.begin(a.Ctx, row(1))
 	w.awaitTimer(100 * time.Millisecond)
-	w.pass(100 * time.Millisecond)
-	must(t, <-waits)
+	w.Clock.Advance(100 * time.Millisecond)
+	apptest.NoError(t, <-waits)
 }
 
 func TestSendRate_WhoWaitsIsToldThatTheSessionIsClosed(t *testing.T) {
@@ -243,12 +244,12 @@ func TestSendRate_WhoWaitsIsToldThatTheSessionIsClosed(t *testing.T) {
 	w := newTimedWorld(t)
 	a := w.member("a")
 	a.sendAll(row(100)...)
-	waits := a.begin(a.ctx, row(10))
+	waits := a.begin(a.Ctx, row(10))
 	w.awaitTimer(time.Second)
 	o := w.operator()
-	must(t, drop(o.sessions.CloseSession(o.ctx, &pb.CloseSessionRequest{Name: "team"})))
-	wantError(t, <-waits, codes.FailedPrecondition, "SESSION_CLOSED")
-	wantError(t, <-a.begin(a.ctx, row(1000)), codes.FailedPrecondition, "SESSION_CLOSED")
+	apptest.Must(t, o.CloseSession, &pb.CloseSessionRequest{Name: "team"})
+	apptest.Refused(t, <-waits, codes.FailedPrecondition, "SESSION_CLOSED")
+	apptest.Refused(t, <-a.begin(a.Ctx, row(1000)), codes.FailedPrecondition, "SESSION_CLOSED")
 }
 
 func TestSendRate_WhoWaitsIsToldThatTheBrokerStops(t *testing.T) {
@@ -256,30 +257,30 @@ func TestSendRate_WhoWaitsIsToldThatTheBrokerStops(t *testing.T) {
 	w := newTimedWorld(t)
 	a := w.member("a")
 	a.sendAll(row(100)...)
-	waits := a.begin(a.ctx, row(10))
+	waits := a.begin(a.Ctx, row(10))
 	w.awaitTimer(time.Second)
 	w.Restart()
-	wantError(t, <-waits, codes.Unavailable, "SHUTTING_DOWN")
+	apptest.Refused(t, <-waits, codes.Unavailable, "SHUTTING_DOWN")
 }
 
 func TestLimits_OfASessionHoldForCallsAndStreams(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "")
-	w.configure(&pb.SessionSettings{MessageLimit: ptr[int32](2000), PayloadLimit: ptr[int32](1000)})
+	w.Root().Configure(&pb.SessionSettings{MessageLimit: new(int32(2000)), PayloadLimit: new(int32(1000))})
 	payload := func(n int) func(*pb.Message) {
 		return func(m *pb.Message) { m.Payload = `"` + strings.Repeat("x", n-2) + `"` }
 	}
 	body := func(n int) func(*pb.Message) { return func(m *pb.Message) { m.Body = strings.Repeat("x", n) } }
 	a.send(to("a", payload(1000)))
 	err := a.refused(to("a", payload(1001)))
-	wantField(t, err, "messages[0].payload")
+	apptest.Invalid(t, err, "messages[0].payload")
 	if !strings.Contains(err.Error(), "at most 1000") || !strings.Contains(err.Error(), "payload_limit") {
 		t.Error(err)
 	}
 	a.send(to("a", body(1900)))
 	err = a.refused(to("a", body(2000)))
-	wantError(t, err, codes.ResourceExhausted, "MESSAGE_TOO_LARGE")
+	apptest.Refused(t, err, codes.ResourceExhausted, "MESSAGE_TOO_LARGE")
 	if !strings.Contains(err.Error(), "at most 2000") || !strings.Contains(err.Error(), "message_limit") {
 		t.Error(err)
 	}

@@ -12,28 +12,29 @@ import (
 	"google.golang.org/grpc/codes"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // A sender is an open Send stream.
 type sender struct {
-	t      testing.TB
+	t      apptest.TB
 	stream pb.MessageService_SendClient
 	end    context.CancelFunc
 	got    []*pb.SendResult // results that nobody has asked for yet
 }
 
 func (a *agent) sender() *sender {
-	a.t.Helper()
-	ctx, end := context.WithCancel(a.ctx)
-	a.t.Cleanup(end)
+	a.Helper()
+	ctx, end := context.WithCancel(a.Ctx)
+	a.Cleanup(end)
 	stream, err := a.Send(ctx)
-	must(a.t, err)
-	return &sender{t: a.t, stream: stream, end: end}
+	apptest.NoError(a, err)
+	return &sender{t: a, stream: stream, end: end}
 }
 
 func (s *sender) put(r *pb.SendRequest) {
 	s.t.Helper()
-	must(s.t, s.stream.Send(r))
+	apptest.NoError(s.t, s.stream.Send(r))
 }
 
 // results waits for the results of n messages.
@@ -41,7 +42,7 @@ func (s *sender) results(n int) []*pb.SendResult {
 	s.t.Helper()
 	for len(s.got) < n {
 		r, err := s.stream.Recv()
-		must(s.t, err)
+		apptest.NoError(s.t, err)
 		s.got = append(s.got, r.Results...)
 	}
 	got := s.got[:n]
@@ -59,7 +60,7 @@ func (s *sender) exchange(r *pb.SendRequest) []*pb.SendResult {
 // close ends the stream in order; nothing more may come.
 func (s *sender) close() {
 	s.t.Helper()
-	must(s.t, s.stream.CloseSend())
+	apptest.NoError(s.t, s.stream.CloseSend())
 	if _, err := s.stream.Recv(); !errors.Is(err, io.EOF) {
 		s.t.Fatal(err)
 	}
@@ -258,7 +259,7 @@ func TestSendStream_BrokenFrameEndsTheStreamWithTheFieldNamed(t *testing.T) {
 			for err == nil {
 				_, err = s.stream.Recv()
 			}
-			wantField(t, err, c.field)
+			apptest.Invalid(t, err, c.field)
 		})
 	}
 }
@@ -284,7 +285,7 @@ func TestSendStream_ProducersAreForgottenADayAfterTheirLastBatch(t *testing.T) {
 	for i := range 30 {
 		number("old" + strconv.Itoa(i))
 	}
-	w.pass(25 * time.Hour)
+	w.Clock.Advance(25 * time.Hour)
 	for i := range 4 {
 		number("new" + strconv.Itoa(i))
 	}

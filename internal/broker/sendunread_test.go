@@ -12,6 +12,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/agents"
+	"brokerd/internal/apptest"
 	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/idempotency"
@@ -55,7 +56,7 @@ func (d *deaf) Send(r *pb.SendResponse) error { return d.SendMsg(r) }
 func TestSendStream_ClientThatReadsNothingIsNotReadFurther(t *testing.T) {
 	t.Parallel()
 	batch, err := proto.Marshal(&pb.SendRequest{Messages: []*pb.Message{to("a")}})
-	must(t, err)
+	apptest.NoError(t, err)
 	synctest.Test(t, func(t *testing.T) {
 		clock := clockwork.NewRealClock()
 		st := testkit.Store(t, t.TempDir(), clock, events.Migrations(), idempotency.Migrations(), work.Migrations(),

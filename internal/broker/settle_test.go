@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func TestAck_TwiceIsFine(t *testing.T) {
@@ -18,7 +19,7 @@ func TestAck_TwiceIsFine(t *testing.T) {
 		wantList(t, "acked", s.worker.ack(c.ClaimId), c.ClaimId)
 	}
 	wantList(t, "twice in one call", s.worker.ack(c.ClaimId, s.id), c.ClaimId, c.ClaimId)
-	want(t, "events", len(s.events("message.acked")), 1)
+	want(t, "events", len(s.Root().Events("message.acked")), 1)
 }
 
 func TestAck_TakesClaimIDMessageIDAndRevision(t *testing.T) {
@@ -51,10 +52,10 @@ func TestAck_TakesUnclaimedOwnMail(t *testing.T) {
 		})
 	}
 	queued := lead.send(toRole("builder"))
-	_, err := a.AckMessages(a.ctx, &pb.AckMessagesRequest{Ids: []string{queued.Id}})
-	wantError(t, err, codes.FailedPrecondition, "CLAIM_LOST")
-	_, err = lead.AckMessages(lead.ctx, &pb.AckMessagesRequest{Ids: []string{lead.send(to("a")).Id}})
-	wantError(t, err, codes.FailedPrecondition, "CLAIM_LOST")
+	_, err := a.AckMessages(a.Ctx, &pb.AckMessagesRequest{Ids: []string{queued.Id}})
+	apptest.Refused(t, err, codes.FailedPrecondition, "CLAIM_LOST")
+	_, err = lead.AckMessages(lead.Ctx, &pb.AckMessagesRequest{Ids: []string{lead.send(to("a")).Id}})
+	apptest.Refused(t, err, codes.FailedPrecondition, "CLAIM_LOST")
 	want(t, "claims", len(a.claim(10)), 2)
 }
 
@@ -64,11 +65,11 @@ func TestSettle_OthersClaimsAreRefused(t *testing.T) {
 	lead, one, two := w.agent("lead", ""), w.agent("one", "builder"), w.agent("two", "builder")
 	id := lead.send(toRole("builder")).Id
 	c := one.claim1()
-	_, err := two.AckMessages(two.ctx, &pb.AckMessagesRequest{Ids: []string{c.ClaimId}})
-	wantError(t, err, codes.FailedPrecondition, "CLAIM_LOST")
+	_, err := two.AckMessages(two.Ctx, &pb.AckMessagesRequest{Ids: []string{c.ClaimId}})
+	apptest.Refused(t, err, codes.FailedPrecondition, "CLAIM_LOST")
 	for _, settle := range settlings(two) {
-		wantError(t, settle(c.ClaimId), codes.FailedPrecondition, "CLAIM_LOST")
-		wantError(t, settle(id), codes.FailedPrecondition, "CLAIM_LOST")
+		apptest.Refused(t, settle(c.ClaimId), codes.FailedPrecondition, "CLAIM_LOST")
+		apptest.Refused(t, settle(id), codes.FailedPrecondition, "CLAIM_LOST")
 	}
 	want(t, "holder", lead.delivery(id).Holder, "one")
 }
@@ -80,10 +81,10 @@ func TestSettle_UnknownMessageIsNotFound(t *testing.T) {
 	sent := a.send(to("a"))
 	forged := sent.Id[:9] + "0000" + sent.Id[13:] // the right revision under another id
 	for _, id := range []string{"4711000", "4711000.1", newUUID(), forged} {
-		_, err := a.AckMessages(a.ctx, &pb.AckMessagesRequest{Ids: []string{id}})
-		wantError(t, err, codes.NotFound, "MESSAGE_NOT_FOUND")
+		_, err := a.AckMessages(a.Ctx, &pb.AckMessagesRequest{Ids: []string{id}})
+		apptest.Refused(t, err, codes.NotFound, "MESSAGE_NOT_FOUND")
 		for _, settle := range settlings(a) {
-			wantError(t, settle(id), codes.NotFound, "MESSAGE_NOT_FOUND")
+			apptest.Refused(t, settle(id), codes.NotFound, "MESSAGE_NOT_FOUND")
 		}
 	}
 }
@@ -96,14 +97,14 @@ func TestSettle_UnaryBatchIsAllOrNothing(t *testing.T) {
 	c := a.claim(2)
 	a.ack(c[1].ClaimId)
 	good, bad := c[0].ClaimId, c[1].ClaimId
-	_, err := a.NackMessages(a.ctx, &pb.NackMessagesRequest{Nacks: []*pb.Nack{{ClaimId: good}, {ClaimId: bad}}})
-	wantError(t, err, codes.FailedPrecondition, "CLAIM_LOST")
-	_, err = a.ReleaseClaims(a.ctx, &pb.ReleaseClaimsRequest{Ids: []string{good, bad}})
-	wantError(t, err, codes.FailedPrecondition, "CLAIM_LOST")
-	_, err = a.AckMessages(a.ctx, &pb.AckMessagesRequest{Ids: []string{good, "4711000"}})
-	wantError(t, err, codes.NotFound, "MESSAGE_NOT_FOUND")
-	_, err = a.ExtendClaims(a.ctx, &pb.ExtendClaimsRequest{Extensions: []*pb.Extension{{ClaimId: good, ClaimFor: durationpb.New(time.Hour)}, {ClaimId: bad}}})
-	wantError(t, err, codes.FailedPrecondition, "CLAIM_LOST")
+	_, err := a.NackMessages(a.Ctx, &pb.NackMessagesRequest{Nacks: []*pb.Nack{{ClaimId: good}, {ClaimId: bad}}})
+	apptest.Refused(t, err, codes.FailedPrecondition, "CLAIM_LOST")
+	_, err = a.ReleaseClaims(a.Ctx, &pb.ReleaseClaimsRequest{Ids: []string{good, bad}})
+	apptest.Refused(t, err, codes.FailedPrecondition, "CLAIM_LOST")
+	_, err = a.AckMessages(a.Ctx, &pb.AckMessagesRequest{Ids: []string{good, "4711000"}})
+	apptest.Refused(t, err, codes.NotFound, "MESSAGE_NOT_FOUND")
+	_, err = a.ExtendClaims(a.Ctx, &pb.ExtendClaimsRequest{Extensions: []*pb.Extension{{ClaimId: good, ClaimFor: durationpb.New(time.Hour)}, {ClaimId: bad}}})
+	apptest.Refused(t, err, codes.FailedPrecondition, "CLAIM_LOST")
 	want(t, "still held", a.claim1().ClaimId, good)
 	want(t, "not extended", a.claim1().ExpiresIn.AsDuration(), lease)
 }
@@ -113,25 +114,25 @@ func TestSettle_WithoutIDsMeansTheOnlyOpenClaim(t *testing.T) {
 	w := newWorld(t)
 	a := w.agent("a", "")
 	calls := map[string]func() error{
-		"ack": func() error { return drop(a.AckMessages(a.ctx, &pb.AckMessagesRequest{})) },
+		"ack": func() error { return drop(a.AckMessages(a.Ctx, &pb.AckMessagesRequest{})) },
 		"nack": func() error {
-			return drop(a.NackMessages(a.ctx, &pb.NackMessagesRequest{Nacks: []*pb.Nack{{Delay: durationpb.New(0)}}}))
+			return drop(a.NackMessages(a.Ctx, &pb.NackMessagesRequest{Nacks: []*pb.Nack{{Delay: durationpb.New(0)}}}))
 		},
 		"extend": func() error {
-			return drop(a.ExtendClaims(a.ctx, &pb.ExtendClaimsRequest{Extensions: []*pb.Extension{{}}}))
+			return drop(a.ExtendClaims(a.Ctx, &pb.ExtendClaimsRequest{Extensions: []*pb.Extension{{}}}))
 		},
-		"release": func() error { return drop(a.ReleaseClaims(a.ctx, &pb.ReleaseClaimsRequest{})) },
+		"release": func() error { return drop(a.ReleaseClaims(a.Ctx, &pb.ReleaseClaimsRequest{})) },
 	}
 	a.sendAll(to("a", key("k")), to("a"))
 	for name, call := range calls {
 		t.Run(name, func(t *testing.T) {
-			wantError(t, call(), codes.FailedPrecondition, "NO_OPEN_CLAIM")
+			apptest.Refused(t, call(), codes.FailedPrecondition, "NO_OPEN_CLAIM")
 			a.send(to("a"))
 			a.claimWith(&pb.ClaimMessagesRequest{Consumer: "x"})
-			must(t, call())
+			apptest.NoError(t, call())
 			for _, c := range a.claimWith(&pb.ClaimMessagesRequest{Consumer: "x"}).Claims {
 				a.claimWith(&pb.ClaimMessagesRequest{Consumer: "y"})
-				wantError(t, call(), codes.FailedPrecondition, "SEVERAL_OPEN_CLAIMS")
+				apptest.Refused(t, call(), codes.FailedPrecondition, "SEVERAL_OPEN_CLAIMS")
 				a.release(c.ClaimId)
 			}
 			a.release(a.claimWith(&pb.ClaimMessagesRequest{Consumer: "y"}).Claims[0].ClaimId)
@@ -145,24 +146,20 @@ func TestSettle_RequestIDDoesNothingTwice(t *testing.T) {
 	a := w.agent("a", "")
 	a.send(to("a"))
 	nack := &pb.NackMessagesRequest{RequestId: newUUID(), Nacks: []*pb.Nack{{ClaimId: a.claim1().ClaimId, Delay: durationpb.New(0)}}}
-	one, err := a.NackMessages(a.ctx, nack)
-	must(t, err)
-	two, err := a.NackMessages(a.ctx, nack)
-	must(t, err)
+	one := apptest.Must(t, a.NackMessages, nack)
+	two := apptest.Must(t, a.NackMessages, nack)
 	want(t, "revision", two.Revision, one.Revision)
 	want(t, "state", two.Outcomes[0].State, pending)
 	nack.Nacks[0].Fatal = true
-	_, err = a.NackMessages(a.ctx, nack)
-	wantError(t, err, codes.AlreadyExists, "REQUEST_ID_REUSED")
+	apptest.Refuses(t, a.NackMessages, nack, codes.AlreadyExists, "REQUEST_ID_REUSED")
 
 	release := &pb.ReleaseClaimsRequest{RequestId: newUUID(), Ids: []string{a.claim1().ClaimId}}
-	must(t, drop(a.ReleaseClaims(a.ctx, release)))
-	must(t, drop(a.ReleaseClaims(a.ctx, release)))
+	apptest.Must(t, a.ReleaseClaims, release)
+	apptest.Must(t, a.ReleaseClaims, release)
 	want(t, "attempt", a.claim1().Attempt, 2)
 	ack := &pb.AckMessagesRequest{RequestId: newUUID()}
-	must(t, drop(a.AckMessages(a.ctx, ack)))
-	out, err := a.AckMessages(a.ctx, ack)
-	must(t, err)
+	apptest.Must(t, a.AckMessages, ack)
+	out := apptest.Must(t, a.AckMessages, ack)
 	want(t, "acked", len(out.Acked), 1)
 }
 
@@ -189,8 +186,8 @@ func TestCancel_WithdrawsWhatNobodyHasClaimed(t *testing.T) {
 	again := lead.cancel(rev(sent))
 	want(t, "nothing left", again.Cancelled, 0)
 	want(t, "kept", again.Kept, 4)
-	_, err := b[2].AckMessages(b[2].ctx, &pb.AckMessagesRequest{Ids: []string{sent.Id}})
-	wantError(t, err, codes.FailedPrecondition, "CLAIM_LOST")
+	_, err := b[2].AckMessages(b[2].Ctx, &pb.AckMessagesRequest{Ids: []string{sent.Id}})
+	apptest.Refused(t, err, codes.FailedPrecondition, "CLAIM_LOST")
 }
 
 func TestCancel_WithdrawsDelayedAndBlocked(t *testing.T) {
@@ -211,8 +208,8 @@ func TestCancel_WithdrawsDelayedAndBlocked(t *testing.T) {
 func TestCancel_OnlySenderAndOperatorMay(t *testing.T) {
 	t.Parallel()
 	s := staged(t)
-	_, err := s.worker.CancelMessage(s.worker.ctx, &pb.CancelMessageRequest{Id: s.id})
-	wantError(t, err, codes.PermissionDenied, "NOT_THE_SENDER")
+	_, err := s.worker.CancelMessage(s.worker.Ctx, &pb.CancelMessageRequest{Id: s.id})
+	apptest.Refused(t, err, codes.PermissionDenied, "NOT_THE_SENDER")
 	s.lead.wantState(s.id, pending)
 	want(t, "operator", s.operator().cancel(s.id).Cancelled, 1)
 }
@@ -223,12 +220,12 @@ func TestExpire_LeavesTheMailboxAndAnEvent(t *testing.T) {
 	late := s.lead.send(to("worker", ttl(time.Minute), due(s.now(time.Hour)))).Id
 	s.lead.send(to("worker", key("k")))
 	behind := s.lead.send(to("worker", key("k"), ttl(time.Minute))).Id
-	s.pass(time.Minute)
+	s.Clock.Advance(time.Minute)
 	for _, id := range []string{s.id, late, behind} {
 		d := s.awaitState(id, expired)
 		want(t, "finished_at", d.FinishedAt.AsTime(), s.Clock.Now())
 	}
-	want(t, "events", len(s.events("message.expired")), 3)
+	want(t, "events", len(s.Root().Events("message.expired")), 3)
 	items, _ := s.worker.receive(&pb.ReceiveRequest{})
 	want(t, "received", len(items), 1)
 	want(t, "claims", len(s.worker.claim(10)), 1)
@@ -249,7 +246,7 @@ func TestExpire_ClaimedIsLeftToItsHolder(t *testing.T) {
 			s := staged(t, ttl(10*time.Second))
 			c1 := s.worker.claim1()
 			marker := s.lead.send(to("worker", ttl(10*time.Second))).Id
-			s.pass(10 * time.Second)
+			s.Clock.Advance(10 * time.Second)
 			s.awaitState(marker, expired)
 			s.lead.wantState(s.id, claimed)
 			c.settle(s, c1.ClaimId)
@@ -263,7 +260,7 @@ func TestExpire_AckAfterTheEndOfOwnMailIsAccepted(t *testing.T) {
 	s := staged(t, ttl(time.Minute))
 	c := s.worker.claim1()
 	s.worker.release(c.ClaimId)
-	s.pass(time.Minute)
+	s.Clock.Advance(time.Minute)
 	s.awaitState(s.id, expired)
 	s.worker.ack(c.ClaimId)
 	s.lead.wantState(s.id, acked)

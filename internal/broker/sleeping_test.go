@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // An errorsOf gives the errors of a test to the test of that test.
@@ -27,7 +28,7 @@ func (f errorsOf) Errorf(format string, args ...any) {
 
 // stir makes a delayed delivery ready behind the broker's back, so that dispatch does not know of it.
 func (w *world) stir(id string) {
-	w.t.Helper()
+	w.Helper()
 	w.sql(fmt.Sprintf(`UPDATE deliveries SET state = 1, due_at = NULL WHERE message = %d`, w.operator().get(id).Message.Revision))
 }
 
@@ -73,7 +74,7 @@ func TestSleepingMailbox_IsFound(t *testing.T) {
 				if !strings.Contains(got, `agent "ann" waits for it`) || !strings.Contains(got, "restart the broker") {
 					t.Errorf("the check says %q", got)
 				}
-			case <-time.After(patience):
+			case <-time.After(apptest.Patience):
 				t.Error("the check has found nothing")
 			}
 		})
@@ -102,7 +103,7 @@ func TestSleepingMailbox_NothingIsFound(t *testing.T) {
 		}},
 		"a drain": {&pb.ClaimOpen{MaxInFlight: 5}, to("ann"), func(w *world, _ *agent, _ *taker) {
 			o := w.operator()
-			must(w.t, drop(o.admin.Drain(o.ctx, &pb.DrainRequest{})))
+			apptest.Must(w, o.Drain, &pb.DrainRequest{})
 		}},
 		"no time left": {&pb.ClaimOpen{MaxInFlight: 1}, to("ann"), func(w *world, _ *agent, _ *taker) {
 			w.sql(`UPDATE deliveries SET expires_at = 1`)
@@ -160,7 +161,7 @@ func TestSleepingMailbox_ABusyBrokerHasNone(t *testing.T) {
 	go func() {
 		defer close(done)
 		for range each {
-			_, err := lead.SendMessages(lead.ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{toRole("red"), toRole("red"), toRole("red")}})
+			_, err := lead.SendMessages(lead.Ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{toRole("red"), toRole("red"), toRole("red")}})
 			if err != nil {
 				t.Error(err)
 				return
@@ -178,7 +179,7 @@ func TestSleepingMailbox_ABusyBrokerHasNone(t *testing.T) {
 	for range each * consumers {
 		select {
 		case <-taken:
-		case <-time.After(patience):
+		case <-time.After(apptest.Patience):
 			t.Fatal("messages are not delivered")
 		}
 	}

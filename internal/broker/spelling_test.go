@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func TestSpelling_StaysWithTheMessage(t *testing.T) {
@@ -29,11 +30,11 @@ func TestSpelling_StaysWithTheMessage(t *testing.T) {
 	want(t, "moved", o.move("role:bulider", "role:builder").Moved, 1)
 	check("moved", builder.claim1().Message)
 	reply, err := builder.replyWith(&pb.ReplyRequest{Ack: true, Message: &pb.Message{Type: "task.assignment", Subject: "yes"}})
-	must(t, err)
+	apptest.NoError(t, err)
 	want(t, "the spelling of a reply", lead.get(reply.Result.Id).Message.TypeAsSent, "task.assignment")
 
 	again := lead.send(to("builder", kind(spelling)))
-	must(t, drop(lead.ResendMessage(lead.ctx, &pb.ResendMessageRequest{Id: again.Id})))
+	apptest.Must(t, lead.ResendMessage, &pb.ResendMessageRequest{Id: again.Id})
 	check("resent", builder.inbox()[0].Message)
 	for _, filter := range []string{spelling, "task_assignment", "assign.task"} {
 		found := o.list(&pb.ListMessagesRequest{

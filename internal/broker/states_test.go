@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // A stage is a daemon with one worker that a message, sent by the lead, is for.
@@ -56,7 +57,7 @@ func TestState_PendingToClaimedToAcked(t *testing.T) {
 	want(t, "delivered_at", d.DeliveredAt.AsTime(), s.Clock.Now())
 	want(t, "attempt", c.Attempt, 1)
 
-	s.pass(time.Second)
+	s.Clock.Advance(time.Second)
 	wantList(t, "acked", s.worker.ack(c.ClaimId), c.ClaimId)
 	d = s.lead.delivery(s.id)
 	want(t, "state", d.State, acked)
@@ -81,7 +82,7 @@ func TestState_NackWithDelayIsDelayedThenPending(t *testing.T) {
 	want(t, "attempts", d.Attempts, 1)
 	want(t, "claims", len(s.worker.claim(1)), 0)
 
-	s.pass(time.Minute)
+	s.Clock.Advance(time.Minute)
 	d = s.awaitState(s.id, pending)
 	if d.DueAt != nil {
 		t.Errorf("due at %v", d.DueAt)
@@ -112,7 +113,7 @@ func TestState_BackoffDoublesWithinItsBounds(t *testing.T) {
 		if wait < nominal*3/4 || wait > min(5*time.Minute, nominal*5/4) {
 			t.Fatalf("after attempt %d: %v, about %v expected", n+1, wait, nominal)
 		}
-		s.pass(wait)
+		s.Clock.Advance(wait)
 		s.awaitState(s.id, pending)
 	}
 }
@@ -138,7 +139,7 @@ func TestState_ThirdFailureIsDeadWithItsHistory(t *testing.T) {
 		c := s.worker.claimWith(&pb.ClaimMessagesRequest{Consumer: "c" + message}).Claims[0]
 		want(t, "attempt", c.Attempt, int32(i+1))
 		want(t, "max_attempts", c.MaxAttempts, 3)
-		s.pass(time.Second)
+		s.Clock.Advance(time.Second)
 		out := s.worker.nack(&pb.Nack{ClaimId: c.ClaimId, Error: message, Delay: durationpb.New(0)})
 		want(t, "state", out.State, map[bool]pb.DeliveryState{true: dead, false: pending}[i == 2])
 	}
@@ -154,14 +155,14 @@ func TestState_ThirdFailureIsDeadWithItsHistory(t *testing.T) {
 		want(t, "claimed_at", h.ClaimedAt.AsTime(), now.Add(time.Duration(i)*time.Second))
 		want(t, "ended_at", h.EndedAt.AsTime(), now.Add(time.Duration(i+1)*time.Second))
 	}
-	want(t, "events", len(s.events("message.dead")), 1)
+	want(t, "events", len(s.Root().Events("message.dead")), 1)
 }
 
 func TestState_MaxAttemptsComeFromTheMessageOrTheSession(t *testing.T) {
 	t.Parallel()
 	s := staged(t, attempts(1))
 	want(t, "by message", s.worker.nack(&pb.Nack{ClaimId: s.worker.claim1().ClaimId}).State, dead)
-	s.configure(&pb.SessionSettings{MaxAttempts: ptr[int32](1)})
+	s.Root().Configure(&pb.SessionSettings{MaxAttempts: new(int32(1))})
 	want(t, "session", s.lead.get(s.lead.send(to("worker")).Id).Deliveries[0].MaxAttempts, 1)
 	want(t, "by session", s.worker.nack(&pb.Nack{ClaimId: s.worker.claim1().ClaimId}).State, dead)
 	s.lead.send(to("worker", attempts(2)))
@@ -173,14 +174,14 @@ func TestState_ClaimThatRunsOutIsAFailedAttempt(t *testing.T) {
 	s := staged(t)
 	c := s.worker.claim1()
 	want(t, "lasts", c.ExpiresIn.AsDuration(), lease)
-	s.pass(lease)
+	s.Clock.Advance(lease)
 	d := s.awaitState(s.id, delayed)
 	want(t, "attempts", d.Attempts, 1)
 	if wait := d.DueAt.AsTime().Sub(s.Clock.Now()); wait < 750*time.Millisecond || wait > 1250*time.Millisecond {
 		t.Errorf("waits %v", wait)
 	}
 	want(t, "history", d.History[0].Error, "the claim ran out after 30s")
-	s.pass(2 * time.Second)
+	s.Clock.Advance(2 * time.Second)
 	s.awaitState(s.id, pending)
 }
 
@@ -188,7 +189,7 @@ func TestState_LastClaimThatRunsOutIsDead(t *testing.T) {
 	t.Parallel()
 	s := staged(t, attempts(1))
 	s.worker.claim1()
-	s.pass(lease)
+	s.Clock.Advance(lease)
 	s.awaitState(s.id, dead)
 }
 
@@ -199,7 +200,7 @@ func TestState_ClaimLastsAsLongAsAsked(t *testing.T) {
 	want(t, "lasts", c.ExpiresIn.AsDuration(), time.Hour)
 	other := s.lead.send(to("worker"))
 	s.worker.claimWith(&pb.ClaimMessagesRequest{Consumer: "other"})
-	s.pass(lease)
+	s.Clock.Advance(lease)
 	s.awaitState(other.Id, delayed)
 	s.lead.wantState(s.id, claimed)
 }
@@ -224,14 +225,14 @@ func TestState_ExtensionMovesTheEnd(t *testing.T) {
 	t.Parallel()
 	s := staged(t)
 	c := s.worker.claim1()
-	s.pass(20 * time.Second)
+	s.Clock.Advance(20 * time.Second)
 	s.worker.extend(c.ClaimId, time.Minute)
 	other := s.lead.send(to("worker"))
 	s.worker.claimWith(&pb.ClaimMessagesRequest{Consumer: "other"})
-	s.pass(lease) // 30 s into the extension
+	s.Clock.Advance(lease) // 30 s into the extension
 	s.awaitState(other.Id, delayed)
 	s.lead.wantState(s.id, claimed)
-	s.pass(lease)
+	s.Clock.Advance(lease)
 	s.awaitState(s.id, delayed)
 }
 
@@ -239,10 +240,10 @@ func TestState_ExtensionWithoutTimeIsAsLongAsAtFirst(t *testing.T) {
 	t.Parallel()
 	s := staged(t)
 	c := s.worker.claimWith(&pb.ClaimMessagesRequest{ClaimFor: durationpb.New(10 * time.Second)}).Claims[0]
-	s.pass(9 * time.Second)
-	must(t, drop(s.worker.ExtendClaims(s.worker.ctx, &pb.ExtendClaimsRequest{Extensions: []*pb.Extension{{ClaimId: c.ClaimId}}})))
+	s.Clock.Advance(9 * time.Second)
+	apptest.NoError(t, drop(s.worker.ExtendClaims(s.worker.Ctx, &pb.ExtendClaimsRequest{Extensions: []*pb.Extension{{ClaimId: c.ClaimId}}})))
 	want(t, "left", s.worker.claim1().ExpiresIn.AsDuration(), 10*time.Second)
-	s.pass(10 * time.Second)
+	s.Clock.Advance(10 * time.Second)
 	s.awaitState(s.id, delayed)
 }
 
@@ -260,10 +261,10 @@ func TestState_LateAckIsAcceptedWhileNobodyHasClaimedSince(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := staged(t, attempts(back.attempts))
 			c := s.worker.claim1()
-			s.pass(lease)
+			s.Clock.Advance(lease)
 			s.await("the claim has run out", func() bool { return s.lead.state(s.id) != claimed })
 			if back.then > 0 {
-				s.pass(back.then)
+				s.Clock.Advance(back.then)
 			}
 			s.awaitState(s.id, back.state)
 			wantList(t, "acked", s.worker.ack(c.ClaimId), c.ClaimId)
@@ -282,19 +283,19 @@ func TestState_LateAckIsRefusedOnceSomebodyHasClaimed(t *testing.T) {
 	lead, one, two := w.agent("lead", ""), w.agent("one", "builder"), w.agent("two", "builder")
 	id := lead.send(toRole("builder")).Id
 	c := one.claim1()
-	w.pass(lease)
+	w.Clock.Advance(lease)
 	w.awaitState(id, delayed)
-	w.pass(2 * time.Second)
+	w.Clock.Advance(2 * time.Second)
 	w.awaitState(id, pending)
 	theirs := two.claim1()
 	for _, ref := range []string{c.ClaimId, id} {
-		_, err := one.AckMessages(one.ctx, &pb.AckMessagesRequest{Ids: []string{ref}})
-		wantError(t, err, codes.FailedPrecondition, "CLAIM_LOST")
+		_, err := one.AckMessages(one.Ctx, &pb.AckMessagesRequest{Ids: []string{ref}})
+		apptest.Refused(t, err, codes.FailedPrecondition, "CLAIM_LOST")
 	}
 	want(t, "holder", lead.delivery(id).Holder, "two")
 	two.ack(theirs.ClaimId)
-	_, err := one.AckMessages(one.ctx, &pb.AckMessagesRequest{Ids: []string{c.ClaimId}})
-	wantError(t, err, codes.FailedPrecondition, "CLAIM_LOST")
+	_, err := one.AckMessages(one.Ctx, &pb.AckMessagesRequest{Ids: []string{c.ClaimId}})
+	apptest.Refused(t, err, codes.FailedPrecondition, "CLAIM_LOST")
 }
 
 func TestState_OwnEarlierClaimIsLostOnceClaimedAgain(t *testing.T) {
@@ -303,8 +304,8 @@ func TestState_OwnEarlierClaimIsLostOnceClaimedAgain(t *testing.T) {
 	old := s.worker.claim1()
 	s.worker.nack(&pb.Nack{ClaimId: old.ClaimId, Delay: durationpb.New(0)})
 	again := s.worker.claim1()
-	_, err := s.worker.AckMessages(s.worker.ctx, &pb.AckMessagesRequest{Ids: []string{old.ClaimId}})
-	wantError(t, err, codes.FailedPrecondition, "CLAIM_LOST")
+	_, err := s.worker.AckMessages(s.worker.Ctx, &pb.AckMessagesRequest{Ids: []string{old.ClaimId}})
+	apptest.Refused(t, err, codes.FailedPrecondition, "CLAIM_LOST")
 	s.lead.wantState(s.id, claimed)
 	s.worker.ack(again.ClaimId)
 }
@@ -313,16 +314,16 @@ func TestState_LateNackExtendAndReleaseAreRefused(t *testing.T) {
 	t.Parallel()
 	s := staged(t)
 	c := s.worker.claim1()
-	s.pass(lease)
+	s.Clock.Advance(lease)
 	s.awaitState(s.id, delayed)
 	for name, settle := range settlings(s.worker) {
-		wantError(t, settle(c.ClaimId), codes.FailedPrecondition, "CLAIM_LOST")
-		wantError(t, settle(s.id), codes.FailedPrecondition, "CLAIM_LOST")
+		apptest.Refused(t, settle(c.ClaimId), codes.FailedPrecondition, "CLAIM_LOST")
+		apptest.Refused(t, settle(s.id), codes.FailedPrecondition, "CLAIM_LOST")
 		want(t, name, s.lead.delivery(s.id).Attempts, 1)
 	}
 	s.worker.ack(c.ClaimId)
 	for _, settle := range settlings(s.worker) {
-		wantError(t, settle(c.ClaimId), codes.FailedPrecondition, "CLAIM_LOST")
+		apptest.Refused(t, settle(c.ClaimId), codes.FailedPrecondition, "CLAIM_LOST")
 	}
 }
 
@@ -330,13 +331,13 @@ func TestState_LateNackExtendAndReleaseAreRefused(t *testing.T) {
 func settlings(a *agent) map[string]func(id string) error {
 	return map[string]func(string) error{
 		"nack": func(id string) error {
-			return drop(a.NackMessages(a.ctx, &pb.NackMessagesRequest{Nacks: []*pb.Nack{{ClaimId: id}}}))
+			return drop(a.NackMessages(a.Ctx, &pb.NackMessagesRequest{Nacks: []*pb.Nack{{ClaimId: id}}}))
 		},
 		"extend": func(id string) error {
-			return drop(a.ExtendClaims(a.ctx, &pb.ExtendClaimsRequest{Extensions: []*pb.Extension{{ClaimId: id}}}))
+			return drop(a.ExtendClaims(a.Ctx, &pb.ExtendClaimsRequest{Extensions: []*pb.Extension{{ClaimId: id}}}))
 		},
 		"release": func(id string) error {
-			return drop(a.ReleaseClaims(a.ctx, &pb.ReleaseClaimsRequest{Ids: []string{id}}))
+			return drop(a.ReleaseClaims(a.Ctx, &pb.ReleaseClaimsRequest{Ids: []string{id}}))
 		},
 	}
 }

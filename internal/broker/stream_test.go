@@ -14,11 +14,12 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // A taker is an open Claim stream.
 type taker struct {
-	t      testing.TB
+	t      apptest.TB
 	stream pb.MessageService_ClaimClient
 	end    context.CancelFunc
 	opened *pb.ClaimOpened
@@ -27,33 +28,33 @@ type taker struct {
 
 // taker opens a stream.
 func (a *agent) taker(o *pb.ClaimOpen) *taker {
-	a.t.Helper()
+	a.Helper()
 	c := a.unopened()
 	c.put(&pb.ClaimRequest{Open: o})
 	if c.opened = c.recv().GetOpened(); c.opened == nil {
-		a.t.Fatal("the first frame is not opened")
+		a.Fatal("the first frame is not opened")
 	}
 	return c
 }
 
 func (a *agent) unopened() *taker {
-	a.t.Helper()
-	ctx, end := context.WithCancel(a.ctx)
-	a.t.Cleanup(end)
+	a.Helper()
+	ctx, end := context.WithCancel(a.Ctx)
+	a.Cleanup(end)
 	stream, err := a.Claim(ctx)
-	must(a.t, err)
-	return &taker{t: a.t, stream: stream, end: end}
+	apptest.NoError(a, err)
+	return &taker{t: a, stream: stream, end: end}
 }
 
 func (c *taker) put(r *pb.ClaimRequest) {
 	c.t.Helper()
-	must(c.t, c.stream.Send(r))
+	apptest.NoError(c.t, c.stream.Send(r))
 }
 
 func (c *taker) recv() *pb.ClaimResponse {
 	c.t.Helper()
 	r, err := c.stream.Recv()
-	must(c.t, err)
+	apptest.NoError(c.t, err)
 	return r
 }
 
@@ -142,16 +143,16 @@ func TestClaimStream_FirstFrameMustOpen(t *testing.T) {
 	a := w.agent("a", "")
 	c := a.unopened()
 	c.put(&pb.ClaimRequest{Acks: []string{"1.1"}})
-	wantField(t, c.ended(), "open")
+	apptest.Invalid(t, c.ended(), "open")
 	c = a.unopened()
 	c.put(&pb.ClaimRequest{Open: &pb.ClaimOpen{}, Acks: []string{"1.1"}})
-	wantField(t, c.ended(), "open")
+	apptest.Invalid(t, c.ended(), "open")
 	c = a.unopened()
-	must(t, c.stream.CloseSend())
-	wantField(t, c.ended(), "open")
+	apptest.NoError(t, c.stream.CloseSend())
+	apptest.Invalid(t, c.ended(), "open")
 	c = a.taker(&pb.ClaimOpen{})
 	c.put(&pb.ClaimRequest{Open: &pb.ClaimOpen{}})
-	wantField(t, c.ended(), "open")
+	apptest.Invalid(t, c.ended(), "open")
 }
 
 func TestClaimStream_OpenedNamesTheMailboxes(t *testing.T) {
@@ -172,9 +173,9 @@ func TestClaimStream_OthersMailboxesAreDenied(t *testing.T) {
 	for _, box := range []string{"b", "role:tester", "channel:news", "nobody"} {
 		c := a.unopened()
 		c.put(&pb.ClaimRequest{Open: &pb.ClaimOpen{Mailboxes: []string{"a", box}}})
-		wantError(t, c.ended(), codes.PermissionDenied, "NOT_YOUR_MAILBOX")
-		_, err := a.ClaimMessages(a.ctx, &pb.ClaimMessagesRequest{Mailboxes: []string{"a", box}})
-		wantError(t, err, codes.PermissionDenied, "NOT_YOUR_MAILBOX")
+		apptest.Refused(t, c.ended(), codes.PermissionDenied, "NOT_YOUR_MAILBOX")
+		_, err := a.ClaimMessages(a.Ctx, &pb.ClaimMessagesRequest{Mailboxes: []string{"a", box}})
+		apptest.Refused(t, err, codes.PermissionDenied, "NOT_YOUR_MAILBOX")
 	}
 }
 
@@ -355,8 +356,8 @@ func TestClaimStream_OneOrderAcrossAllMailboxes(t *testing.T) {
 		}
 		c.end()
 		w.awaitStreams(0)
-		w.pass(time.Minute)
-		w.await("all are back", func() bool { return len(w.events("message.ready")) == (i+1)*len(order) })
+		w.Clock.Advance(time.Minute)
+		w.await("all are back", func() bool { return len(w.Root().Events("message.ready")) == (i+1)*len(order) })
 	}
 }
 
@@ -427,14 +428,14 @@ func TestClaimStream_ClosedByTheClientIsAnsweredToTheEnd(t *testing.T) {
 	c := a.taker(&pb.ClaimOpen{MaxInFlight: 1})
 	got := c.take(1)[0]
 	c.put(&pb.ClaimRequest{Acks: []string{got.ClaimId}})
-	must(t, c.stream.CloseSend())
+	apptest.NoError(t, c.stream.CloseSend())
 	results := 0
 	for {
 		r, err := c.stream.Recv()
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		must(t, err)
+		apptest.NoError(t, err)
 		results += len(r.GetResults().GetResults())
 	}
 	want(t, "results", results, 1)

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func TestClaimStream_SameConsumerTakesOver(t *testing.T) {
@@ -25,7 +26,7 @@ func TestClaimStream_SameConsumerTakesOver(t *testing.T) {
 	revoked := old.revoked()
 	want(t, "reason", revoked.Reason, pb.RevokeReason_REVOKE_REASON_TAKEN_OVER)
 	want(t, "revoked", len(revoked.ClaimIds), 2)
-	wantError(t, old.ended(), codes.Aborted, "TAKEN_OVER")
+	apptest.Refused(t, old.ended(), codes.Aborted, "TAKEN_OVER")
 	wantList(t, "resumed", subjectsOf(next.opened.Resumed), "1", "2")
 	for i, c := range next.opened.Resumed {
 		want(t, "resumed", c.Resumed, true)
@@ -82,19 +83,19 @@ func TestClaimStream_BrokenStreamLeavesTimeToResume(t *testing.T) {
 	c := s.worker.taker(&pb.ClaimOpen{Consumer: "x", ClaimFor: durationpb.New(10 * time.Second)})
 	held := c.take(1)[0]
 	want(t, "lasts", held.ExpiresIn.AsDuration(), 10*time.Second)
-	s.pass(5 * time.Minute) // the broker extends it while the stream lives
+	s.Clock.Advance(5 * time.Minute) // the broker extends it while the stream lives
 	c.idle()
 	s.lead.wantState(s.id, claimed)
 	c.end()
 	s.awaitStreams(0)
 	s.worker.claimWith(&pb.ClaimMessagesRequest{Consumer: "y"}) // by now the end has been dealt with
-	s.pass(9 * time.Second)
+	s.Clock.Advance(9 * time.Second)
 	again := s.worker.taker(&pb.ClaimOpen{Consumer: "x", ClaimFor: durationpb.New(10 * time.Second)})
 	wantList(t, "resumed", []string{again.opened.Resumed[0].ClaimId}, held.ClaimId)
 	again.end()
 	s.awaitStreams(0)
 	s.worker.claimWith(&pb.ClaimMessagesRequest{Consumer: "y"})
-	s.pass(10 * time.Second)
+	s.Clock.Advance(10 * time.Second)
 	d := s.awaitState(s.id, delayed)
 	want(t, "attempts", d.Attempts, 1)
 	want(t, "history", d.History[0].Consumer, "x")
@@ -114,9 +115,9 @@ func TestClaimStream_LongestTotalEndsAClaim(t *testing.T) {
 			s := staged(t)
 			stream := s.worker.taker(c.open)
 			held := stream.take(1)[0]
-			s.pass(c.want - time.Second)
+			s.Clock.Advance(c.want - time.Second)
 			stream.idle()
-			s.pass(time.Second)
+			s.Clock.Advance(time.Second)
 			revoked := stream.revoked()
 			want(t, "reason", revoked.Reason, pb.RevokeReason_REVOKE_REASON_EXPIRED)
 			wantList(t, "revoked", revoked.ClaimIds, held.ClaimId)
@@ -131,14 +132,14 @@ func TestClaimStream_ExtensionNeverShortensWhatTheStreamKeeps(t *testing.T) {
 	c := s.worker.taker(&pb.ClaimOpen{MaxInFlight: 2})
 	id := c.take(1)[0].ClaimId
 	want(t, "error", c.settle(&pb.ClaimRequest{Extensions: []*pb.Extension{{ClaimId: id}}})[0].Error, nil)
-	s.pass(lease)
+	s.Clock.Advance(lease)
 	c.idle()
 	s.lead.wantState(s.id, claimed)
 	want(t, "error", c.settle(&pb.ClaimRequest{Extensions: []*pb.Extension{{ClaimId: id, ClaimFor: durationpb.New(2 * time.Hour)}}})[0].Error, nil)
-	s.pass(2*time.Hour - time.Second)
+	s.Clock.Advance(2*time.Hour - time.Second)
 	c.idle()
 	s.lead.wantState(s.id, claimed)
-	s.pass(time.Second)
+	s.Clock.Advance(time.Second)
 	want(t, "reason", c.revoked().Reason, pb.RevokeReason_REVOKE_REASON_EXPIRED)
 }
 
@@ -236,7 +237,7 @@ func TestClaimStream_ResumesOverARestart(t *testing.T) {
 	held := c.take(2)
 	c.end()
 	w.Restart()
-	w.pass(lease + 29*time.Second) // full time and grace
+	w.Clock.Advance(lease + 29*time.Second) // full time and grace
 	c = a.taker(&pb.ClaimOpen{Consumer: "x", MaxInFlight: 3})
 	wantList(t, "resumed", subjectsOf(c.opened.Resumed), "1", "2")
 	want(t, "claim", c.opened.Resumed[0].ClaimId, held[0].ClaimId)
@@ -252,8 +253,8 @@ func TestClaim_RunsOutAfterARestartWithFullTimeAndGrace(t *testing.T) {
 	t.Parallel()
 	s := staged(t)
 	s.worker.claimWith(&pb.ClaimMessagesRequest{ClaimFor: durationpb.New(time.Minute)})
-	s.pass(50 * time.Second)
+	s.Clock.Advance(50 * time.Second)
 	s.Restart()
-	s.pass(90 * time.Second)
+	s.Clock.Advance(90 * time.Second)
 	want(t, "attempts", s.awaitState(s.id, delayed).Attempts, 1)
 }

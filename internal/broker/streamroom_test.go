@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // The results of acks give a consumer capacity while dispatch runs. A message that dispatch had no
@@ -40,7 +41,7 @@ func TestClaimStream_CapacityThatComesDuringADispatchIsUsed(t *testing.T) {
 		o := w.operator()
 		go func() {
 			for range each {
-				if _, err := o.SendMessages(o.ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{toEveryone()}}); err != nil {
+				if _, err := o.SendMessages(o.Ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{toEveryone()}}); err != nil {
 					done <- err
 					return
 				}
@@ -49,6 +50,6 @@ func TestClaimStream_CapacityThatComesDuringADispatchIsUsed(t *testing.T) {
 		}()
 	}
 	for range consumers + senders {
-		must(t, <-done)
+		apptest.NoError(t, <-done)
 	}
 }

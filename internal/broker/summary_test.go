@@ -8,28 +8,23 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func (a *agent) summary() *pb.GetInboxSummaryResponse {
-	a.t.Helper()
-	out, err := a.GetInboxSummary(a.ctx, &pb.GetInboxSummaryRequest{})
-	must(a.t, err)
-	return out
+	a.Helper()
+	return apptest.Must(a, a.GetInboxSummary, &pb.GetInboxSummaryRequest{})
 }
 
 func (a *agent) beat() *pb.HeartbeatResponse {
-	a.t.Helper()
-	out, err := a.registry.Heartbeat(a.ctx, &pb.HeartbeatRequest{})
-	must(a.t, err)
-	return out
+	a.Helper()
+	return apptest.Must(a, a.Heartbeat, &pb.HeartbeatRequest{})
 }
 
 // self is the agent as the registry shows it.
 func (a *agent) self() *pb.Agent {
-	a.t.Helper()
-	out, err := a.registry.GetAgent(a.ctx, &pb.GetAgentRequest{})
-	must(a.t, err)
-	return out.Agent
+	a.Helper()
+	return apptest.Must(a, a.GetAgent, &pb.GetAgentRequest{}).Agent
 }
 
 func TestSummary_CountsWhatAnAgentHasBeforeIt(t *testing.T) {
@@ -43,7 +38,7 @@ func TestSummary_CountsWhatAnAgentHasBeforeIt(t *testing.T) {
 	}
 	oldest := w.Clock.Now()
 	lead.sendAll(to("a", kind("x")), to("a", kind("y"), priority(9)), to("a", kind("x"), key("k")))
-	w.pass(time.Second)
+	w.Clock.Advance(time.Second)
 	lead.sendAll(to("a", kind("x"), key("k")), toRole("builder"), to("a", due(w.now(time.Hour))))
 	a.list(&pb.ListMessagesRequest{PageSize: 1, MarkRead: true})
 	a.claim1()
@@ -63,8 +58,8 @@ func TestSummary_CountsWhatAnAgentHasBeforeIt(t *testing.T) {
 	if s.Revision <= empty.Revision {
 		t.Errorf("revision %d after %d", s.Revision, empty.Revision)
 	}
-	_, err := w.in("default", "ghost").GetInboxSummary(a.ctx, &pb.GetInboxSummaryRequest{})
-	wantError(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
+	_, err := w.in("default", "ghost").GetInboxSummary(a.Ctx, &pb.GetInboxSummaryRequest{})
+	apptest.Refused(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
 }
 
 func TestSummary_ShowsOpenQuestions(t *testing.T) {
@@ -74,7 +69,7 @@ func TestSummary_ShowsOpenQuestions(t *testing.T) {
 	question := func(m *pb.Message) { m.RequiresResponse = true }
 	mine := a.send(to("lead", question, subject("mine")))
 	own := lead.send(to("a", question, subject("own")))
-	w.pass(time.Second)
+	w.Clock.Advance(time.Second)
 	queued := lead.send(toRole("builder", question, subject("queued"), priority(9)))
 	lead.sendAll(to("a"), to("a", question, due(w.now(time.Hour)), subject("not yet")))
 	s := a.summary()
@@ -86,7 +81,7 @@ func TestSummary_ShowsOpenQuestions(t *testing.T) {
 	want(t, "from", s.Owed[0].Sender, "lead")
 	a.claim1()
 	want(t, "owed once it is claimed", a.summary().Owed[1].Id, queued.Id)
-	must(t, drop(a.Reply(a.ctx, &pb.ReplyRequest{Id: own.Id, Message: &pb.Message{Body: "so it is"}})))
+	apptest.Must(t, a.Reply, &pb.ReplyRequest{Id: own.Id, Message: &pb.Message{Body: "so it is"}})
 	want(t, "owed", len(a.summary().Owed), 1)
 	want(t, "asked of the lead", len(lead.summary().Asked), 2)
 }
@@ -115,7 +110,7 @@ func TestSummary_ShowsTheBreaker(t *testing.T) {
 	f := broken(t, 1)
 	want(t, "open until", f.a.summary().BreakerOpenUntil.AsTime(), f.Clock.Now().Add(time.Minute))
 	want(t, "degraded", f.a.self().Degraded, true)
-	f.pass(time.Minute)
+	f.Clock.Advance(time.Minute)
 	c := f.a.claimWith(&pb.ClaimMessagesRequest{ClaimFor: durationpb.New(time.Hour)}).Claims[0]
 	want(t, "degraded while the probe is out", f.a.self().Degraded, true)
 	f.a.ack(c.ClaimId)
@@ -136,7 +131,7 @@ func TestCounts_EndAtAThousand(t *testing.T) {
 			batch[i] = to("a", kind("x"))
 		}
 		lead.sendAll(batch...)
-		w.pass(time.Second)
+		w.Clock.Advance(time.Second)
 	}
 	lead.sendAll(toRole("builder"), to("a", kind("y")))
 	s := a.summary()
@@ -153,7 +148,7 @@ func TestCounts_EndAtAThousand(t *testing.T) {
 	a.list(&pb.ListMessagesRequest{PageSize: 500, NewestFirst: true, MarkRead: true})
 	want(t, "unread", a.beat().Unread, 500)
 	a.deregister()
-	w.await("the mail is dead-lettered", func() bool { return len(w.events("message.dead")) > 0 })
+	w.await("the mail is dead-lettered", func() bool { return len(w.Root().Events("message.dead")) > 0 })
 	status := w.operator().status()
 	want(t, "mailboxes", len(status.Mailboxes), 2)
 	want(t, "mailbox", status.Mailboxes[1].Mailbox, "a")

@@ -9,26 +9,25 @@ import (
 	"google.golang.org/grpc/codes"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func in(thread string) change { return func(m *pb.Message) { m.ThreadId = thread } }
 
 // threads lists the conversations that one page shows.
 func (a *agent) threads(r *pb.ListThreadsRequest) *pb.ListThreadsResponse {
-	a.t.Helper()
-	out, err := a.ListThreads(a.ctx, r)
-	must(a.t, err)
-	return out
+	a.Helper()
+	return apptest.Must(a, a.ListThreads, r)
 }
 
 // allThreads lists the conversations of all pages, and calls between before each further page.
 func (a *agent) allThreads(r *pb.ListThreadsRequest, between func()) []*pb.ThreadSummary {
-	a.t.Helper()
+	a.Helper()
 	var all []*pb.ThreadSummary
 	for {
 		page := a.threads(r)
 		if len(page.Threads) > int(r.PageSize) && r.PageSize > 0 {
-			a.t.Fatalf("a page of %d", len(page.Threads))
+			a.Fatalf("a page of %d", len(page.Threads))
 		}
 		all = append(all, page.Threads...)
 		if r.PageToken = page.NextPageToken; r.PageToken == "" {
@@ -53,12 +52,12 @@ func TestListThreads_DescribesConversationsNewestFirst(t *testing.T) {
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	began := w.Clock.Now()
 	asked := lead.send(toRole("builder", subject("Which branch?"), question))
-	w.pass(time.Minute)
+	w.Clock.Advance(time.Minute)
 	named := lead.send(to("builder", in("design"), kind("survey"), func(m *pb.Message) { m.Payload = `{"a":  1}` }))
-	w.pass(time.Minute)
+	w.Clock.Advance(time.Minute)
 	lead.send(to("builder", subject("late"), in("done"), question))
-	must(t, drop(lead.resolve("done", "shipped")))
-	w.pass(time.Minute)
+	apptest.NoError(t, drop(lead.resolve("done", "shipped")))
+	w.Clock.Advance(time.Minute)
 	second := builder.send(to("lead", subject("Re: Which branch?"), answers(asked.Id), question,
 		func(m *pb.Message) { m.Body = "login?\nor main" }))
 
@@ -173,7 +172,7 @@ func TestListThreads_IgnoresThreadsOfTheSameNameInOtherSessions(t *testing.T) {
 	lead.send(to("lead", subject("here"), in("design")))
 	w.elsewhere()
 	there := w.in("elsewhere", "lead")
-	there.register("")
+	there.Register("")
 	there.send(to("lead", subject("there"), in("design")))
 	got := lead.threads(&pb.ListThreadsRequest{}).Threads
 	wantList(t, "threads", firstSubjects(got), "here")
@@ -188,10 +187,10 @@ func TestListThreads_ChecksItsFields(t *testing.T) {
 	for field, r := range map[string]*pb.ListThreadsRequest{
 		"page_size": {PageSize: -1}, "page_token": {PageToken: strings.Repeat("x", 8)},
 	} {
-		_, err := o.ListThreads(o.ctx, r)
-		wantField(t, err, field)
+		_, err := o.ListThreads(o.Ctx, r)
+		apptest.Invalid(t, err, field)
 	}
 	stranger := w.in("default", "stranger")
-	_, err := stranger.ListThreads(stranger.ctx, &pb.ListThreadsRequest{})
-	wantError(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
+	_, err := stranger.ListThreads(stranger.Ctx, &pb.ListThreadsRequest{})
+	apptest.Refused(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
 }

@@ -8,18 +8,19 @@ import (
 	"google.golang.org/grpc/codes"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // thread returns how a conversation stands.
 func (a *agent) thread(name string) *pb.ThreadSummary {
-	a.t.Helper()
+	a.Helper()
 	return a.list(&pb.ListMessagesRequest{Filter: &pb.MessageFilter{ThreadId: name}, PageSize: 1}).Thread
 }
 
 // resolve notes the outcome of a conversation.
 func (a *agent) resolve(thread, outcome string) (*pb.ResolveThreadResponse, error) {
-	a.t.Helper()
-	return a.ResolveThread(a.ctx, &pb.ResolveThreadRequest{ThreadId: thread, Outcome: outcome})
+	a.Helper()
+	return a.ResolveThread(a.Ctx, &pb.ResolveThreadRequest{ThreadId: thread, Outcome: outcome})
 }
 
 func TestThread_SummaryCoversAllOfTheConversation(t *testing.T) {
@@ -29,7 +30,7 @@ func TestThread_SummaryCoversAllOfTheConversation(t *testing.T) {
 	other.subscribe("news")
 	began := w.Clock.Now()
 	first := lead.send(toRole("builder", subject("login?"), question))
-	w.pass(time.Minute)
+	w.Clock.Advance(time.Minute)
 	second := lead.send(toChannel("news", subject("who?"), deadline(w.now(time.Hour)), answers(first.Id)))
 	lead.send(to("other", subject("elsewhere"), question))
 	for _, box := range []pb.MessageBox{pb.MessageBox_MESSAGE_BOX_INBOX, pb.MessageBox_MESSAGE_BOX_ALL} {
@@ -65,9 +66,9 @@ func TestThread_SummaryCoversAllOfTheConversation(t *testing.T) {
 
 // elsewhere is an operator's view of another session.
 func (w *world) elsewhere() *agent {
-	w.t.Helper()
+	w.Helper()
 	o := w.operator()
-	must(w.t, drop(o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "elsewhere"})))
+	apptest.Must(w, o.CreateSession, &pb.CreateSessionRequest{Name: "elsewhere"})
 	return w.in("elsewhere", "")
 }
 
@@ -79,14 +80,14 @@ func TestResolveThread_NotesTheOutcomeAndSettlesItsQuestions(t *testing.T) {
 	lead.send(to("lead", question, answers(first.Id)))
 	open := lead.send(to("builder", question, func(m *pb.Message) { m.ThreadId = "named" }))
 	_, err := other.resolve(first.Id, "no")
-	wantError(t, err, codes.PermissionDenied, "NOT_A_PARTICIPANT")
+	apptest.Refused(t, err, codes.PermissionDenied, "NOT_A_PARTICIPANT")
 	_, err = builder.resolve(first.Id, "not yet")
-	wantError(t, err, codes.PermissionDenied, "NOT_A_PARTICIPANT")
+	apptest.Refused(t, err, codes.PermissionDenied, "NOT_A_PARTICIPANT")
 	builder.claim(2) // from its role's queue too: now it has got it
 	out, err := builder.resolve(first.Id, "shipped\nin 1.2")
-	must(t, err)
+	apptest.NoError(t, err)
 	want(t, "settled", out.Settled, 2)
-	e := w.events("thread.resolved")
+	e := w.Root().Events("thread.resolved")
 	want(t, "events", len(e), 1)
 	want(t, "revision", e[0].Revision, out.Revision)
 	want(t, "source", e[0].Source, "builder")
@@ -98,13 +99,13 @@ func TestResolveThread_NotesTheOutcomeAndSettlesItsQuestions(t *testing.T) {
 	want(t, "open", len(got.OpenQuestions), 0)
 	want(t, "of another thread", len(lead.thread("named").OpenQuestions), 1)
 	out, err = w.operator().resolve(first.Id, "taken back")
-	must(t, err)
+	apptest.NoError(t, err)
 	want(t, "settled", out.Settled, 0)
 	w.Restart()
 	want(t, "outcome", lead.thread(first.Id).Outcome, "taken back")
 	want(t, "by", lead.thread(first.Id).ResolvedBy, "system")
 	_, err = builder.resolve(open.Id, "by the id of its first message")
-	must(t, err)
+	apptest.NoError(t, err)
 	want(t, "outcome", lead.thread("named").Outcome, "by the id of its first message")
 }
 
@@ -113,20 +114,20 @@ func TestResolveThread_ChecksItsFields(t *testing.T) {
 	w := newWorld(t)
 	lead := w.agent("lead", "lead")
 	_, err := lead.resolve("", "x")
-	wantField(t, err, "thread_id")
+	apptest.Invalid(t, err, "thread_id")
 	_, err = lead.resolve("t", "")
-	wantField(t, err, "outcome")
+	apptest.Invalid(t, err, "outcome")
 	_, err = lead.resolve("t", strings.Repeat("x", 4097))
-	wantField(t, err, "outcome")
+	apptest.Invalid(t, err, "outcome")
 	for _, thread := range []string{"t", newUUID(), "4711"} {
 		_, err = lead.resolve(thread, "x")
-		wantError(t, err, codes.NotFound, "THREAD_NOT_FOUND")
+		apptest.Refused(t, err, codes.NotFound, "THREAD_NOT_FOUND")
 	}
 	id := lead.send(to("lead")).Id
 	_, err = w.elsewhere().resolve(id, "x")
-	wantError(t, err, codes.NotFound, "THREAD_NOT_FOUND")
+	apptest.Refused(t, err, codes.NotFound, "THREAD_NOT_FOUND")
 	r := &pb.ResolveThreadRequest{RequestId: newUUID(), ThreadId: id, Outcome: "x"}
-	must(t, drop(lead.ResolveThread(lead.ctx, r)))
-	must(t, drop(lead.ResolveThread(lead.ctx, r)))
-	want(t, "once", len(w.events("thread.resolved")), 1)
+	apptest.Must(t, lead.ResolveThread, r)
+	apptest.Must(t, lead.ResolveThread, r)
+	want(t, "once", len(w.Root().Events("thread.resolved")), 1)
 }

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func thread(id string) change      { return func(m *pb.Message) { m.ThreadId = id } }
@@ -83,16 +84,16 @@ func TestClaim_OfAThreadWaitsForTheThread(t *testing.T) {
 		{"correlation", &pb.ClaimMessagesRequest{CorrelationId: "c1"}, toRole("builder", correlation("c1"))},
 		{"sender", &pb.ClaimMessagesRequest{Senders: []string{"lead"}}, toRole("builder")},
 	} {
-		c.r.Wait = durationpb.New(longWait)
+		c.r.Wait = durationpb.New(apptest.LongWait)
 		got := make(chan *pb.ClaimMessagesResponse, 1)
 		go func() {
-			out, err := a.ClaimMessages(a.ctx, c.r)
+			out, err := a.ClaimMessages(a.Ctx, c.r)
 			if err != nil {
 				t.Error(err)
 			}
 			got <- out
 		}()
-		<-w.Clock.waits
+		<-w.Waits
 		w.operator().send(toRole("builder", subject("something else")))
 		lead.send(c.send)
 		out := (<-got).GetClaims()
@@ -128,7 +129,7 @@ func TestClaim_GivenMessagesOutOfOrder(t *testing.T) {
 	want(t, "new", got.Claims[1].Resumed, false)
 	a.ack(got.Claims[0].ClaimId, got.Claims[1].ClaimId)
 	// The claims run out as all do.
-	w.pass(time.Minute)
+	w.Clock.Advance(time.Minute)
 	w.await("low has failed", func() bool { return lead.delivery(sent[2].Id).Attempts == 1 })
 }
 
@@ -144,7 +145,7 @@ func TestClaim_AGivenMessageSaysWhyItCannotBeClaimed(t *testing.T) {
 	b.claimWith(&pb.ClaimMessagesRequest{Ids: []string{sent[0].Id}, Consumer: "worker"})
 	a.ack(sent[1].Id)
 	own := a.send(toRole("builder"))
-	w.pass(time.Minute)
+	w.Clock.Advance(time.Minute)
 	for _, c := range []struct {
 		id     string
 		code   codes.Code
@@ -161,45 +162,45 @@ func TestClaim_AGivenMessageSaysWhyItCannotBeClaimed(t *testing.T) {
 		{own.Id, codes.FailedPrecondition, "OWN_MESSAGE", "another one must take it"},
 		{newUUID(), codes.NotFound, "MESSAGE_NOT_FOUND", "there is no message"},
 	} {
-		_, err := a.ClaimMessages(a.ctx, &pb.ClaimMessagesRequest{Ids: []string{sent[8].Id, c.id}})
-		wantError(t, err, c.code, c.reason)
+		_, err := a.ClaimMessages(a.Ctx, &pb.ClaimMessagesRequest{Ids: []string{sent[8].Id, c.id}})
+		apptest.Refused(t, err, c.code, c.reason)
 		wantText(t, err, c.text)
 	}
 	lead.wantState(sent[8].Id, pending) // all or none
-	_, err := a.ClaimMessages(a.ctx, &pb.ClaimMessagesRequest{Ids: []string{sent[8].Id}, Mailboxes: []string{"role:builder"}})
-	wantError(t, err, codes.NotFound, "MESSAGE_NOT_FOUND")
-	_, err = a.ClaimMessages(a.ctx, &pb.ClaimMessagesRequest{Ids: []string{sent[8].Id}, Mailboxes: []string{"b"}})
-	wantError(t, err, codes.PermissionDenied, "NOT_YOUR_MAILBOX")
+	_, err := a.ClaimMessages(a.Ctx, &pb.ClaimMessagesRequest{Ids: []string{sent[8].Id}, Mailboxes: []string{"role:builder"}})
+	apptest.Refused(t, err, codes.NotFound, "MESSAGE_NOT_FOUND")
+	_, err = a.ClaimMessages(a.Ctx, &pb.ClaimMessagesRequest{Ids: []string{sent[8].Id}, Mailboxes: []string{"b"}})
+	apptest.Refused(t, err, codes.PermissionDenied, "NOT_YOUR_MAILBOX")
 	a.claimWith(&pb.ClaimMessagesRequest{Ids: []string{sent[8].Id}, Consumer: "one"})
-	_, err = a.ClaimMessages(a.ctx, &pb.ClaimMessagesRequest{Ids: []string{sent[8].Id}, Consumer: "two"})
-	wantError(t, err, codes.FailedPrecondition, "ALREADY_CLAIMED")
+	_, err = a.ClaimMessages(a.Ctx, &pb.ClaimMessagesRequest{Ids: []string{sent[8].Id}, Consumer: "two"})
+	apptest.Refused(t, err, codes.FailedPrecondition, "ALREADY_CLAIMED")
 	wantText(t, err, `agent "a" holds it (consumer "one")`)
-	want(t, "claims of the given messages alone", len(w.events("message.claimed")), 2)
+	want(t, "claims of the given messages alone", len(w.Root().Events("message.claimed")), 2)
 }
 
 func TestClaim_AGivenMessageStopsAtHaltAndBreaker(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.configure(&pb.SessionSettings{BreakerFailures: ptr(int32(1))})
+	w.Root().Configure(&pb.SessionSettings{BreakerFailures: new(int32(1))})
 	lead, a := w.agent("lead", "lead"), w.agent("a", "builder")
 	sent := lead.sendAll(to("a"), to("a"), to("a"))
-	claim := func(ids ...string) error { return drop(a.ClaimMessages(a.ctx, &pb.ClaimMessagesRequest{Ids: ids})) }
+	claim := func(ids ...string) error { return drop(a.ClaimMessages(a.Ctx, &pb.ClaimMessagesRequest{Ids: ids})) }
 	halt := lead.send(to("a", kind("halt")))
-	wantError(t, claim(sent[0].Id), codes.FailedPrecondition, "HALTED")
-	must(t, claim(halt.Id))
+	apptest.Refused(t, claim(sent[0].Id), codes.FailedPrecondition, "HALTED")
+	apptest.NoError(t, claim(halt.Id))
 	a.ack(halt.Id)
 	a.ack(lead.send(to("a", kind("resume"))).Id)
-	must(t, claim(sent[0].Id))
+	apptest.NoError(t, claim(sent[0].Id))
 	a.nack(&pb.Nack{ClaimId: sent[0].Id, Fatal: true})
 	err := claim(sent[1].Id)
-	wantError(t, err, codes.FailedPrecondition, "BREAKER_OPEN")
-	w.pass(time.Minute)
+	apptest.Refused(t, err, codes.FailedPrecondition, "BREAKER_OPEN")
+	w.Clock.Advance(time.Minute)
 	// One probe passes, and what fails as a whole leaves the probe to the next call.
-	wantError(t, claim(sent[1].Id, sent[2].Id), codes.FailedPrecondition, "BREAKER_OPEN")
-	must(t, claim(sent[2].Id))
-	wantError(t, claim(sent[1].Id), codes.FailedPrecondition, "BREAKER_OPEN")
+	apptest.Refused(t, claim(sent[1].Id, sent[2].Id), codes.FailedPrecondition, "BREAKER_OPEN")
+	apptest.NoError(t, claim(sent[2].Id))
+	apptest.Refused(t, claim(sent[1].Id), codes.FailedPrecondition, "BREAKER_OPEN")
 	a.ack(sent[2].Id)
-	must(t, claim(sent[1].Id))
+	apptest.NoError(t, claim(sent[1].Id))
 }
 
 func TestClaim_ChecksGivenIDsAndTopics(t *testing.T) {
@@ -218,8 +219,8 @@ func TestClaim_ChecksGivenIDsAndTopics(t *testing.T) {
 		{"thread_id", &pb.ClaimMessagesRequest{ThreadId: long}}, {"task_id", &pb.ClaimMessagesRequest{TaskId: long}},
 		{"correlation_id", &pb.ClaimMessagesRequest{CorrelationId: long}}, {"senders[0]", &pb.ClaimMessagesRequest{Senders: []string{" "}}},
 	} {
-		_, err := a.ClaimMessages(a.ctx, c.r)
-		wantField(t, err, c.field)
+		_, err := a.ClaimMessages(a.Ctx, c.r)
+		apptest.Invalid(t, err, c.field)
 	}
 }
 
