@@ -353,7 +353,7 @@ func (a *App) start(ctx context.Context) error {
 			p.messagetrace, p.rpc.ItemError, log.Named("broker")),
 		sessions: sessionService{sessions.NewService(p.sessions), retention.NewSessionService(p.retention)},
 		state:    state.NewService(p.state),
-		tasks:    tasks.NewService(p.tasks),
+		tasks:    p.tasks,
 		tokens:   locks.NewTokenService(p.locks),
 		votes:    p.votes,
 	})

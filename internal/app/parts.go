@@ -71,7 +71,7 @@ type parts struct {
 	sessions      *sessions.Registry
 	state         *state.Keys
 	store         *store.Store
-	tasks         *tasks.Tasks
+	tasks         *tasks.Service
 	votes         *votes.Service
 	work          []workKind // the kinds of joint work that work.Table keeps
 }

@@ -3,13 +3,13 @@ package app
 import (
 	"strconv"
 
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/agents"
 	"brokerd/internal/events"
 	"brokerd/internal/gauges"
 	"brokerd/internal/sessions"
 	"brokerd/internal/state"
 	"brokerd/internal/store"
-	"brokerd/internal/tasks"
 	"brokerd/internal/work"
 )
 
@@ -47,8 +47,8 @@ type carriers struct {
 }
 
 // Related implements tasks.Related.
-func (c carriers) Related(q store.Querier, session int64, task string, limit int) ([]tasks.Reference, error) {
-	var found []tasks.Reference
+func (c carriers) Related(q store.Querier, session int64, task string, limit int) ([]*pb.TaskReference, error) {
+	var found []*pb.TaskReference
 	mail, err := gauges.OfTask(q, session, task, limit)
 	if err != nil {
 		return nil, err
@@ -58,21 +58,21 @@ func (c carriers) Related(q store.Querier, session int64, task string, limit int
 		if title == "" {
 			title = m.Type
 		}
-		found = append(found, tasks.Reference{Kind: "message", ID: m.ID, Title: title, Revision: m.Revision})
+		found = append(found, &pb.TaskReference{Kind: "message", Id: m.ID, Title: title, Revision: m.Revision})
 	}
 	happened, err := c.events.OfTask(q, session, task, limit)
 	if err != nil {
 		return nil, err
 	}
 	for _, e := range happened {
-		found = append(found, tasks.Reference{Kind: "event", ID: strconv.FormatInt(e.Revision, 10), Title: e.Type, Revision: e.Revision})
+		found = append(found, &pb.TaskReference{Kind: "event", Id: strconv.FormatInt(e.Revision, 10), Title: e.Type, Revision: e.Revision})
 	}
 	keys, err := c.state.OfTask(q, session, task, limit)
 	if err != nil {
 		return nil, err
 	}
 	for _, k := range keys {
-		found = append(found, tasks.Reference{Kind: "state", ID: k.String(), Title: k.String(), Revision: k.Revision})
+		found = append(found, &pb.TaskReference{Kind: "state", Id: k.String(), Title: k.String(), Revision: k.Revision})
 	}
 	return found, nil
 }
@@ -86,11 +86,11 @@ type ofTask interface {
 type workOfTasks struct{ feature ofTask }
 
 // Related implements tasks.Related.
-func (w workOfTasks) Related(q store.Querier, session int64, task string, limit int) ([]tasks.Reference, error) {
+func (w workOfTasks) Related(q store.Querier, session int64, task string, limit int) ([]*pb.TaskReference, error) {
 	items, err := w.feature.OfTask(q, session, task, limit)
-	found := make([]tasks.Reference, len(items))
+	found := make([]*pb.TaskReference, len(items))
 	for i, item := range items {
-		found[i] = tasks.Reference{Kind: item.Kind, ID: item.ID, Title: item.Title, Revision: item.Revision}
+		found[i] = &pb.TaskReference{Kind: item.Kind, Id: item.ID, Title: item.Title, Revision: item.Revision}
 	}
 	return found, err
 }

@@ -133,10 +133,9 @@ func partsOfWork(p *parts) (list []retention.Part) {
 	for _, k := range p.work {
 		list = append(list, retention.WorkPart(k.Plural(), k))
 	}
-	return append(list, retention.Part{
-		File: "tasks.jsonl", Kind: "tasks", Lines: p.tasks.Records, Erase: p.tasks.Erase, Forget: p.tasks.Forget,
-		Finished: p.tasks.Finished, CountFinished: p.tasks.CountFinished, Remove: byKey(p.tasks.Remove),
-	})
+	tasks := retention.WorkPart("tasks", p.tasks)
+	tasks.Forget = p.tasks.Forget
+	return append(list, tasks)
 }
 
 // connectBlockers registers what happens to blockers when an agent completes or ends.

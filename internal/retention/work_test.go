@@ -79,8 +79,10 @@ func (w *world) archivedIDs(kind string) []string {
 	ids := []string{}
 	lines, _ := w.lines(kind)
 	for _, l := range lines {
-		if vote, ok := l["vote"].(map[string]any); ok { // the line has its ballots besides
-			l = vote
+		for _, noun := range []string{"vote", "task"} { // the line has its ballots or attempts besides
+			if item, ok := l[noun].(map[string]any); ok {
+				l = item
+			}
 		}
 		ids = append(ids, fmt.Sprint(l["id"]))
 	}

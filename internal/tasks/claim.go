@@ -12,7 +12,9 @@ import (
 
 	"go.uber.org/zap"
 
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/directory"
+	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
@@ -20,36 +22,15 @@ import (
 	"brokerd/internal/work"
 )
 
-// A Wish selects the task of a claim.
-type Wish struct {
-	ID     string            // the given task; empty = the first that matches
-	Labels map[string]string // that the task must have
-	Wait   time.Duration
-	Resume bool // return a claim that the caller already holds
-}
-
-// Empty says why there was no task to claim. The numbers are those of the API.
-type Empty int
-
-// Why there was no task to claim.
+// Why an agent gets no task.
 const (
-	Something Empty = iota
-	Nothing
-	NoMatch
-	Delayed
-	Halted
-	Draining
+	open     = pb.TaskEmptyReason_TASK_EMPTY_REASON_UNSPECIFIED // it may get one
+	empty    = pb.TaskEmptyReason_TASK_EMPTY_REASON_EMPTY
+	noMatch  = pb.TaskEmptyReason_TASK_EMPTY_REASON_NO_MATCH
+	delayed  = pb.TaskEmptyReason_TASK_EMPTY_REASON_DELAYED
+	halted   = pb.TaskEmptyReason_TASK_EMPTY_REASON_HALTED
+	draining = pb.TaskEmptyReason_TASK_EMPTY_REASON_DRAINING
 )
-
-// A Claim is the answer to a claim. Task is nil if there was none.
-type Claim struct {
-	Task    *Task
-	Attempt int
-	Resumed bool
-	Empty   Empty
-	NextDue time.Time
-	History []Attempt
-}
 
 // keptClaim is what the broker keeps of an answer under its request id.
 type keptClaim struct {
@@ -59,297 +40,187 @@ type keptClaim struct {
 	Resumed bool
 }
 
-func (c *Claim) kept() keptClaim {
-	return keptClaim{c.Task.Created, c.Task.Fence, c.Attempt, c.Resumed}
+func keepClaim(c *pb.ClaimTaskResponse) keptClaim {
+	return keptClaim{c.Task.CreatedRevision, c.Task.Fence, int(c.Attempt), c.Resumed}
+}
+
+// recall returns the answer that a request received before.
+func (k *keptClaim) recall(q store.Querier) (*pb.ClaimTaskResponse, error) {
+	t, err := byKey(q, k.Task)
+	if err == nil && t == nil { // retention has removed it
+		err = work.Missing(noun, strconv.FormatInt(k.Task, 10))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if held(t.State) {
+		t.Fence = k.Fence
+	}
+	return claimOf(q, t, k.Attempt, k.Resumed)
+}
+
+// claimOf returns the answer with a claimed task.
+func claimOf(q store.Querier, t *task, attempt int, resumed bool) (c *pb.ClaimTaskResponse, err error) {
+	c = &pb.ClaimTaskResponse{Attempt: int32(attempt), Resumed: resumed}
+	if err = t.fill(q); err == nil && (t.Attempts > 0 || attempt > 1) {
+		c.History, err = readAttempts(q, t.CreatedRevision)
+	}
+	c.Task = t.answer()
+	return c, err
 }
 
 // errOpen says that the answer to a request is not final, so it is not kept.
 var errOpen = errors.New("the answer may change")
 
-// Claim claims a task for the caller, or waits for one. Errors: fault.NotFound and
-// fault.Precondition for a given task, fault.Precondition (AGENT_REQUIRED) for an operator without
-// an agent's name. If ctx ends while the call waits, no claim remains.
-func (t *Tasks) Claim(ctx context.Context, c identity.Caller, req idempotency.Request, w Wish) (Claim, error) {
-	var answer Claim
-	var waiting *waiter
-	var fresh bool   // the answer has a new claim
-	var rest *search // that has to continue
-	var err error
-	for first := true; err == nil && (first || rest != nil && waiting == nil); first = false {
-		from := rest
-		err = t.Store.Drain(ctx, func(tx *store.Tx) error {
-			answer, waiting, fresh, rest = Claim{}, nil, false, nil
-			var kept keptClaim
-			var u *taskTx
-			seen, err := req.Do(tx, &kept, func() (err error) {
-				b, err := t.Begin(tx, c)
-				if err != nil {
-					return err
-				}
-				u = t.within(b)
-				if u.Actor.System() {
-					return fault.AgentRequired()
-				}
-				if waiting, rest, err = u.decide(&answer, w, req, from); err != nil {
-					return err
-				}
-				if answer.Task == nil {
-					return errOpen
-				}
-				kept, fresh = answer.kept(), !answer.Resumed
-				return nil
-			})
-			if errors.Is(err, errOpen) {
-				return nil
-			}
-			if seen && err == nil {
-				answer, err = recall(tx, kept)
-			}
+// A claimCall is one call of ClaimTask.
+type claimCall struct {
+	*Service
+	who identity.Caller
+	req idempotency.Request
+	in  *pb.ClaimTaskRequest
+
+	// What the last function of the writer has found.
+	answer *pb.ClaimTaskResponse
+	fresh  bool    // the answer has a new claim
+	waiter *waiter // the call waits
+	from   *search // that the function before it has begun
+	rest   *search // that has to continue; nil = none has to
+}
+
+// claim claims a task for the caller, or waits for one. Errors: fault.NotFound and fault.Precondition for a given
+// task, fault.Precondition (AGENT_REQUIRED) for an operator without an agent's name. If ctx ends while the call waits,
+// no claim remains.
+func (c *claimCall) claim(ctx context.Context) (*pb.ClaimTaskResponse, error) {
+	for {
+		c.from = c.rest
+		if err := c.Store.Drain(ctx, c.decide); err != nil {
+			return nil, fmt.Errorf("claim task: %w", err)
+		}
+		if c.waiter != nil {
+			return c.await(ctx)
+		}
+		if c.rest == nil {
+			break
+		}
+	}
+	if c.fresh && ctx.Err() != nil {
+		c.giveBack(c.answer.Task)
+		return nil, ctx.Err()
+	}
+	return c.answer, nil
+}
+
+// decide is a function of the writer that claims a task, makes the call wait, or continues its search.
+func (c *claimCall) decide(tx *store.Tx) error {
+	c.answer, c.fresh, c.waiter, c.rest = &pb.ClaimTaskResponse{}, false, nil, nil
+	var kept keptClaim
+	seen, err := c.req.Do(tx, &kept, func() error {
+		t, err := c.Begin(tx, c.who)
+		switch {
+		case err != nil:
 			return err
-		})
+		case t.Actor.System():
+			return fault.AgentRequired()
+		}
+		u := claimTx{c.within(t), c}
+		if c.in.GetTaskId() != "" {
+			err = u.given()
+		} else {
+			err = u.first()
+		}
+		switch {
+		case err != nil:
+			return err
+		case c.answer.Task == nil:
+			return errOpen
+		}
+		kept, c.fresh = keepClaim(c.answer), !c.answer.Resumed
+		return nil
+	})
+	if seen && err == nil {
+		c.answer, err = kept.recall(tx)
 	}
-	if err == nil && waiting != nil {
-		return t.await(ctx, waiting, rest != nil)
-	}
-	if err != nil {
-		return Claim{}, fmt.Errorf("claim task: %w", err)
-	}
-	if fresh && ctx.Err() != nil {
-		t.giveBack(req, answer.Task)
-		return Claim{}, ctx.Err()
-	}
-	return answer, nil
-}
-
-// recall returns the answer that a request received before.
-func recall(q store.Querier, kept keptClaim) (Claim, error) {
-	task, err := scan(q.QueryRow(selectTask, kept.Task))
-	if errors.Is(err, store.ErrNoRows) { // retention has removed it
-		return Claim{}, work.Missing(Kind, strconv.FormatInt(kept.Task, 10))
-	}
-	if err != nil {
-		return Claim{}, err
-	}
-	task.Fence = kept.Fence
-	c := Claim{Task: task, Attempt: kept.Attempt, Resumed: kept.Resumed}
-	return c, c.complete(q)
-}
-
-// complete reads what an answer has beside the task's row.
-func (c *Claim) complete(q store.Querier) (err error) {
-	if err := c.Task.fill(q); err != nil {
-		return err
-	}
-	if c.Task.Attempts > 0 || c.Attempt > 1 {
-		c.History, err = readAttempts(q, c.Task.Created)
+	if errors.Is(err, errOpen) {
+		return nil
 	}
 	return err
 }
 
-// claimOf returns the answer with a claimed task.
-func (u *taskTx) claimOf(task *Task, resumed bool) (*Claim, error) {
-	c := &Claim{Task: task, Attempt: task.Attempts + 1, Resumed: resumed}
-	return c, c.complete(u.Tx)
-}
-
-// decide claims a task, or returns a waiter if the call is to wait. from is the search of an earlier
-// function of the same call, nil if there is none. rest is the one that has to continue; nil if none has to.
-func (u *taskTx) decide(
-	answer *Claim, w Wish, req idempotency.Request, from *search,
-) (waiting *waiter, rest *search, err error) {
-	if w.ID != "" {
-		waiting, err = u.claimGiven(answer, w, req)
-		return waiting, nil, err
-	}
-	if w.Resume && from == nil {
-		held, err := u.held(w.Labels)
-		if err != nil {
-			return nil, nil, err
-		}
-		if held != nil {
-			return nil, nil, u.answer(answer, held, true)
-		}
-	}
-	gated, err := u.gated(u.Actor)
-	if err != nil {
-		return nil, nil, err
-	}
-	if gated == Something {
-		if from == nil {
-			if from, err = u.search(u.Actor, w.Labels); err != nil {
-				return nil, nil, err
-			}
-		}
-		var task *Task
-		budget := searchRows
-		if task, rest, err = u.resume(from, w.Labels, &budget); err != nil {
-			return nil, nil, err
-		}
-		if task != nil {
-			return nil, nil, u.take(answer, task)
-		}
-	}
-	switch {
-	case w.Wait > 0:
-		if waiting, err = u.join(w, 0, req); err == nil && rest != nil {
-			u.searches.Set(u.Tx.Tx, waiting.number, rest)
-		}
-		return waiting, rest, err
-	case rest != nil:
-		return nil, rest, nil
-	}
-	return nil, nil, u.explainEmpty(answer, u.Actor, w)
-}
-
-// held returns the CLAIMED task with the given labels that the acting agent has claimed first, of its
-// first mostResumed ones; nil if there is none.
-func (u *taskTx) held(labels map[string]string) (*Task, error) {
-	after, err := u.ended(u.Actor.Name)
-	if err != nil {
-		return nil, err
-	}
-	held, _, err := u.scanSound(u.Query(selectHeldBetween, u.Session.ID, u.Actor.Name, after, int64(1<<62), mostResumed))
-	if err != nil {
-		return nil, err
-	}
-	i := slices.IndexFunc(held, func(t *Task) bool { return t.State == Claimed && labelled(t, labels) })
-	if i < 0 {
-		return nil, nil
-	}
-	return held[i], nil
-}
-
-// take claims a READY task for the caller.
-func (u *taskTx) take(answer *Claim, task *Task) error {
-	if err := u.claim(task, u.Actor); err != nil {
-		return err
-	}
-	return u.answer(answer, task, false)
-}
-
-func (u *taskTx) answer(answer *Claim, task *Task, resumed bool) error {
-	c, err := u.claimOf(task, resumed)
-	if err == nil {
-		*answer = *c
-	}
-	return err
-}
-
-// claimGiven claims the given task, or waits for it.
-func (u *taskTx) claimGiven(answer *Claim, w Wish, req idempotency.Request) (*waiter, error) {
-	task, err := find(u.Tx, u.Session.ID, w.ID)
-	if err != nil {
-		return nil, err
-	}
-	if holds, err := u.isHolder(task); err != nil {
-		return nil, err
-	} else if holds {
-		return nil, u.answer(answer, task, true)
-	}
-	gated, err := u.gated(u.Actor)
-	if err != nil {
-		return nil, err
-	}
-	switch {
-	case task.State.finished() || !serves(task, u.Actor):
-	case task.State == Ready && task.DueAt.IsZero() && gated == Something:
-		return nil, u.take(answer, task)
-	case w.Wait > 0:
-		return u.join(w, task.Created, req)
-	}
-	return nil, u.refuse(task)
-}
-
-// join makes the call wait.
-func (u *taskTx) join(w Wish, given int64, req idempotency.Request) (*waiter, error) {
-	if n := len(u.waiters.Get(u.Session.ID)); n >= mostWaiters {
-		e := fault.New(fault.Exhausted, "TOO_MANY_WAITS", "%d claims wait in this session, and no more may: try again later", n)
-		e.RetryAfter = time.Second
-		return nil, e
-	}
-	u.numbers++
-	k := &waiter{number: u.numbers, session: u.Session.ID, agent: u.Actor, wish: w, given: given, req: req, told: make(chan verdict, 1)}
-	u.enlist(k)
-	u.Patient() // the call is answered when it receives a task
-	return k, nil
-}
-
-// await waits for a task. After the wait it returns why there was none. searching says that the search
-// for a READY task has not ended.
-func (t *Tasks) await(ctx context.Context, w *waiter, searching bool) (Claim, error) {
-	timer := t.Clock.NewTimer(w.wish.Wait)
+// await waits for a task. After the wait it returns why there was none.
+func (c *claimCall) await(ctx context.Context) (*pb.ClaimTaskResponse, error) {
+	w := c.waiter
+	timer := c.Clock.NewTimer(c.in.GetWait().AsDuration())
 	defer timer.Stop()
 	var err error
-	if searching {
-		err = t.lookOn(ctx, w)
+	if c.rest != nil {
+		err = c.lookOn(ctx)
 	}
 	if err == nil {
 		select {
 		case v := <-w.told:
-			return t.verdict(ctx, w, v)
+			return c.verdict(ctx, v)
 		case <-timer.Chan():
-		case <-t.stopping:
+		case <-c.stopping:
 			err = errStopping()
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
 	}
-	var empty Claim
+	var out *pb.ClaimTaskResponse
 	var why error
-	drained := t.Store.Drain(context.WithoutCancel(ctx), func(tx *store.Tx) error {
-		empty, why = Claim{}, nil
-		u, _, err := t.byBroker(tx, w.session)
+	drained := c.Store.Drain(context.WithoutCancel(ctx), func(tx *store.Tx) error {
+		out, why = &pb.ClaimTaskResponse{}, nil
+		u, _, err := c.byBroker(tx, w.session)
 		if err != nil {
 			return err
 		}
-		for _, gone := range u.unlist(func(o *waiter) bool { return o.number == w.number }) {
-			empty, why = u.unserved(gone)
+		for _, gone := range u.waiters.remove(u.Tx, func(o *waiter) bool { return o.number == w.number }) {
+			why = u.unserved(gone, out)
 		}
 		return nil // an error would put the waiter back on the list
 	})
 	// A grant before that function has told the call by now. No later one can.
 	select {
 	case v := <-w.told:
-		return t.verdict(ctx, w, v)
+		return c.verdict(ctx, v)
 	default:
 	}
 	if err = cmp.Or(err, drained, why); err != nil {
-		return Claim{}, fmt.Errorf("wait for a task: %w", err)
+		return nil, fmt.Errorf("wait for a task: %w", err)
 	}
-	return empty, nil
+	return out, nil
 }
 
 // unserved says why a waiter got no task.
-func (u *taskTx) unserved(w *waiter) (empty Claim, err error) {
-	u.Actor = w.agent
+func (u *taskTx) unserved(w *waiter, out *pb.ClaimTaskResponse) error {
+	u = u.as(w.agent)
 	if w.given == 0 {
-		err = u.explainEmpty(&empty, w.agent, w.wish)
-		return empty, err
+		return u.explainEmpty(w.in, out)
 	}
-	task, err := scan(u.QueryRow(selectTask, w.given))
-	if errors.Is(err, store.ErrNoRows) { // retention has removed it
-		return empty, work.Missing(Kind, w.wish.ID)
+	t, err := byKey(u, w.given)
+	switch {
+	case err != nil:
+		return err
+	case t == nil: // retention has removed it
+		return work.Missing(noun, w.in.GetTaskId())
 	}
-	if err != nil {
-		return empty, err
-	}
-	return empty, u.refuse(task)
+	return u.refuse(t)
 }
 
-// lookOn continues the search of a claim that waits.
-func (t *Tasks) lookOn(ctx context.Context, w *waiter) error {
+// lookOn continues the search of a call that waits.
+func (c *claimCall) lookOn(ctx context.Context) error {
 	for more := true; more && ctx.Err() == nil; {
-		err := t.Store.Drain(context.WithoutCancel(ctx), func(tx *store.Tx) error {
+		err := c.Store.Drain(context.WithoutCancel(ctx), func(tx *store.Tx) error {
 			more = false
-			if _, searching := t.searches.Find(w.number); !searching {
+			if _, searching := c.waiters.searches.Find(c.waiter.number); !searching {
 				return nil
 			}
-			u, closed, err := t.byBroker(tx, w.session)
+			u, closed, err := c.byBroker(tx, c.waiter.session)
 			if err != nil || closed {
 				return err
 			}
 			budget := searchRows
-			more, err = u.serve(w.number, &budget)
+			more, err = u.serve(c.waiter.number, &budget)
 			return err
 		})
 		if err != nil {
@@ -360,137 +231,278 @@ func (t *Tasks) lookOn(ctx context.Context, w *waiter) error {
 }
 
 // verdict returns the outcome of a wait. If the call has been cancelled, it releases the task.
-func (t *Tasks) verdict(ctx context.Context, w *waiter, v verdict) (Claim, error) {
-	if v.err != nil {
-		return Claim{}, v.err
+func (c *claimCall) verdict(ctx context.Context, v verdict) (*pb.ClaimTaskResponse, error) {
+	if v.err == nil && ctx.Err() != nil {
+		c.giveBack(v.claim.Task)
+		return nil, ctx.Err()
 	}
-	if ctx.Err() == nil {
-		return *v.claim, nil
-	}
-	t.giveBack(w.req, v.claim.Task)
-	return Claim{}, ctx.Err()
+	return v.claim, v.err
 }
 
 // giveBack returns a task to READY that a cancelled call received. No attempt counts.
-func (t *Tasks) giveBack(req idempotency.Request, granted *Task) {
-	err := t.Store.Drain(context.Background(), func(tx *store.Tx) error {
-		u, closed, err := t.byBroker(tx, granted.Session)
+func (c *claimCall) giveBack(granted *pb.Task) {
+	err := c.Store.Drain(context.Background(), func(tx *store.Tx) error {
+		t, err := byKey(tx, granted.CreatedRevision)
+		if err != nil || t == nil || !held(t.State) || t.Fence != granted.Fence {
+			return err
+		}
+		u, closed, err := c.byBroker(tx, t.session)
 		if err != nil || closed {
 			return err
 		}
-		task, err := scan(tx.QueryRow(selectTask, granted.Created))
-		if errors.Is(err, store.ErrNoRows) { // it has finished, and retention has removed it
-			return nil
-		}
-		if err != nil {
+		if err := c.req.Forget(tx); err != nil {
 			return err
 		}
-		if !task.State.held() || task.Fence != granted.Fence {
-			return nil
-		}
-		if err := req.Forget(tx); err != nil {
-			return err
-		}
-		return u.release(task, "the call that claimed it was cancelled")
+		return u.release(t, "the call that claimed it was cancelled")
 	})
 	if err != nil {
-		t.Log.Warn("a cancelled call could not release its task", zap.String("task", granted.ID), zap.Error(err))
+		c.Log.Warn("a cancelled call could not release its task", zap.String("task", granted.Id), zap.Error(err))
 	}
 }
 
-// explainEmpty says why an agent got no task.
-func (u *taskTx) explainEmpty(answer *Claim, a directory.Agent, w Wish) error {
-	var err error
-	if answer.Empty, err = u.gated(a); err != nil || answer.Empty != Something {
-		return err
+// A claimTx is one function of the writer of a ClaimTask call.
+type claimTx struct {
+	*taskTx
+	call *claimCall
+}
+
+// first claims the first task that matches, makes the call wait, or leaves a search that has to continue.
+func (u claimTx) first() error {
+	in := u.call.in
+	if in.GetResume() && u.call.from == nil {
+		if mine, err := u.resumable(in.GetLabels()); err != nil {
+			return err
+		} else if mine != nil {
+			return u.resumed(mine)
+		}
 	}
-	queues, err := u.knownQueues()
+	gated, err := u.gated(u.Actor)
 	if err != nil {
 		return err
 	}
-	answer.Empty = Nothing
-	ids := serving(queues.All(), a)
-	if len(w.Labels) > 0 {
-		ids = nil
+	var rest *search
+	if gated == open {
+		from := u.call.from
+		if from == nil {
+			if from, err = u.search(u.Actor, in.GetLabels()); err != nil {
+				return err
+			}
+		}
+		var t *task
+		budget := searchRows
+		if t, rest, err = u.resume(from, in.GetLabels(), &budget); err != nil {
+			return err
+		}
+		if t != nil {
+			return u.take(t)
+		}
 	}
+	u.call.rest = rest
+	switch {
+	case in.GetWait().AsDuration() > 0:
+		if err := u.join(0); err != nil {
+			return err
+		}
+		if rest != nil {
+			u.waiters.searches.Set(u.Tx.Tx, u.call.waiter.number, rest)
+		}
+		return nil
+	case rest != nil:
+		return nil
+	}
+	return u.explainEmpty(in, u.call.answer)
+}
+
+// resumable returns the CLAIMED task with the given labels that the acting agent has claimed first, of its
+// first mostResumed ones; nil if there is none.
+func (u claimTx) resumable(labels map[string]string) (*task, error) {
+	after, _, err := u.Backlog.Pending(u, failChore, u.Session.ID, u.Actor.Name)
+	if err != nil {
+		return nil, err
+	}
+	rows := u.Query(selectHeldBetween, u.Session.ID, u.Actor.Name, after, int64(1<<62), mostResumed)
+	all, _, err := u.scanSound(rows)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(all, func(t *task) bool { return t.State == claimed && labelled(&t.Task, labels) })
+	if i < 0 {
+		return nil, nil
+	}
+	return all[i], nil
+}
+
+// resumed answers with a task that the caller holds.
+func (u claimTx) resumed(t *task) (err error) {
+	u.call.answer, err = claimOf(u, t, int(t.Attempts)+1, true)
+	return err
+}
+
+// take claims a READY task for the caller.
+func (u claimTx) take(t *task) (err error) {
+	u.call.answer, err = u.claim(t, u.Actor)
+	return err
+}
+
+// given claims the given task, or waits for it.
+func (u claimTx) given() error {
+	t, err := find(u, u.Session.ID, u.call.in.GetTaskId())
+	if err != nil {
+		return err
+	}
+	if holds, err := u.isHolder(t); err != nil {
+		return err
+	} else if holds {
+		return u.resumed(t)
+	}
+	gated, err := u.gated(u.Actor)
+	if err != nil {
+		return err
+	}
+	switch {
+	case finished(t.State) || !serves(t, u.Actor):
+	case t.claimable() && gated == open:
+		return u.take(t)
+	case u.call.in.GetWait().AsDuration() > 0:
+		return u.join(t.CreatedRevision)
+	}
+	return u.refuse(t)
+}
+
+// join makes the call wait.
+func (u claimTx) join(given int64) error {
+	if n := len(u.waiters.of(u.Tx)); n >= mostWaiters {
+		e := fault.New(fault.Exhausted, "TOO_MANY_WAITS", "%d claims wait in this session, and no more may: try again later", n)
+		e.RetryAfter = time.Second
+		return e
+	}
+	w := &waiter{
+		session: u.Session.ID, agent: u.Actor, in: u.call.in, given: given, req: u.call.req, told: make(chan verdict, 1),
+	}
+	u.waiters.add(u.Tx, w)
+	u.call.waiter = w
+	u.Patient() // the call is answered when it receives a task
+	return nil
+}
+
+// claim gives a READY task to an agent, and returns the answer to it.
+func (u *taskTx) claim(t *task, agent directory.Agent) (*pb.ClaimTaskResponse, error) {
+	now := work.Stamp(u.Now())
+	t.Holder, t.ClaimedAt, t.UpdatedAt, t.unblocked = agent.Name, now, now, false
+	u.startStale(t)
+	attempt := int(t.Attempts) + 1
+	revision, err := u.as(agent).append(t, "task.claimed", events.Debug, "claimed by "+agent.Name, map[string]any{
+		"agent": agent.Name, "attempt": attempt, "previous": word(ready), "state": word(claimed),
+	})
+	if err != nil {
+		return nil, err
+	}
+	t.State, t.Revision, t.entered, t.Fence = claimed, revision, revision, revision
+	u.count("claimed")
+	u.wake(t)
+	t.save(u.Tx.Tx)
+	if t.Assignee != "" {
+		if err := u.withdraw(t); err != nil {
+			return nil, err
+		}
+	}
+	return claimOf(u, t, attempt, false)
+}
+
+// explainEmpty says why the acting agent got no task.
+func (u *taskTx) explainEmpty(in *pb.ClaimTaskRequest, out *pb.ClaimTaskResponse) error {
+	var err error
+	if out.EmptyReason, err = u.gated(u.Actor); err != nil || out.EmptyReason != open {
+		return err
+	}
+	queues, err := u.queues.known(u.Tx)
+	if err != nil {
+		return err
+	}
+	var ids []int64
+	if len(in.GetLabels()) == 0 {
+		ids = serving(queues.All(), u.Actor)
+	}
+	var next time.Time
 	for _, id := range ids[:min(len(ids), searchRows)] {
 		var due time.Time
 		err := u.QueryRow(nextDelayed, id).Scan(&due)
 		if err != nil && !errors.Is(err, store.ErrNoRows) {
 			return err
 		}
-		if !due.IsZero() && (answer.NextDue.IsZero() || due.Before(answer.NextDue)) {
-			answer.Empty, answer.NextDue = Delayed, due
+		if !due.IsZero() && (next.IsZero() || due.Before(next)) {
+			next = due
 		}
 	}
-	if answer.Empty == Delayed {
+	if !next.IsZero() {
+		out.EmptyReason, out.NextDue = delayed, work.Stamp(next)
 		return nil
 	}
 	err = u.QueryRow(anyReady, u.Session.ID).Scan(new(int))
 	switch {
 	case err == nil:
-		answer.Empty = NoMatch
+		out.EmptyReason = noMatch
 	case errors.Is(err, store.ErrNoRows):
-		err = nil
+		out.EmptyReason, err = empty, nil
 	}
 	return err
 }
 
-// refuse is the error for a given task that the agent cannot claim now.
-func (u *taskTx) refuse(task *Task) error {
+// refuse is the error for a given task that the acting agent cannot claim now.
+func (u *taskTx) refuse(t *task) error {
 	switch {
-	case task.State.finished():
-		return unavailable(task, "")
-	case !serves(task, u.Actor):
-		return notYours(task, u.Actor)
-	case task.State == Waiting:
-		needs, err := task.relate(u.Tx)
+	case finished(t.State):
+		return unavailable(t, "")
+	case !serves(t, u.Actor):
+		return notYours(t, u.Actor)
+	case t.State == waiting:
+		needs, err := t.relate(u)
 		if err != nil {
 			return err
 		}
-		stops := ""
+		stops := "until the broker makes it ready in a moment: its dependencies are done"
 		if o := obstacle(needs); o != nil {
-			stops = fmt.Sprintf("for the task %s, which is %s", o.ID, o.State)
-		} else {
-			stops = "until the broker makes it ready in a moment: its dependencies are done"
+			stops = fmt.Sprintf("for the task %s, which is %s", o.Id, word(o.State))
 		}
-		return unavailable(task, stops)
+		return unavailable(t, stops)
 	}
 	gated, err := u.gated(u.Actor)
 	switch {
 	case err != nil:
 		return err
-	case gated == Halted:
+	case gated == halted:
 		return errHalted(u.Actor.Name)
-	case gated == Draining:
+	case gated == draining:
 		return fault.New(fault.Precondition, "DRAINING", "an operator drains the broker, which gives out no tasks")
 	}
-	return unavailable(task, "")
+	return unavailable(t, "")
 }
 
-func unavailable(task *Task, stops string) error {
-	reason, says := "TASK_FINISHED", "is "+task.State.String()
+// unavailable is the error for a claim that the state of a task does not permit.
+func unavailable(t *task, stops string) error {
+	reason, says := "TASK_FINISHED", "is "+word(t.State)
 	switch {
-	case task.State == Waiting:
+	case t.State == waiting:
 		reason, says = "TASK_WAITING", "waits "+stops
-	case task.State.held():
-		reason, says = "TASK_CLAIMED", "is "+task.State.String()+" by "+task.Holder
-	case task.State == Ready:
-		reason, says = "TASK_DELAYED", "cannot be claimed before "+task.DueAt.UTC().Format(time.RFC3339)+", after its last attempt failed"
+	case held(t.State):
+		reason, says = "TASK_CLAIMED", "is "+word(t.State)+" by "+t.Holder
+	case t.State == ready:
+		reason = "TASK_DELAYED"
+		says = "cannot be claimed before " + t.due.UTC().Format(time.RFC3339) + ", after its last attempt failed"
 	}
-	return fault.New(fault.Precondition, reason, "task %q %s", task.ID, says).
-		With("state", task.State.String()).With("holder", task.Holder)
+	return fault.New(fault.Precondition, reason, "task %q %s", t.Id, says).
+		With("state", word(t.State)).With("holder", t.Holder)
 }
 
-func notYours(task *Task, a directory.Agent) error {
-	says := "needs the capabilities " + strings.Join(task.Capabilities, ", ")
+func notYours(t *task, a directory.Agent) error {
+	says := "needs the capabilities " + strings.Join(t.Capabilities, ", ")
 	switch {
-	case task.Assignee != "" && task.Assignee != a.Name:
-		says = "is assigned to " + task.Assignee
-	case task.Role != "" && task.Role != a.Role:
-		says = "is for agents of the role " + task.Role
+	case t.Assignee != "" && t.Assignee != a.Name:
+		says = "is assigned to " + t.Assignee
+	case t.Role != "" && t.Role != a.Role:
+		says = "is for agents of the role " + t.Role
 	}
-	return fault.New(fault.Precondition, "TASK_NOT_YOURS", "%s cannot claim task %q: it %s", a.Name, task.ID, says)
+	return fault.New(fault.Precondition, "TASK_NOT_YOURS", "%s cannot claim task %q: it %s", a.Name, t.Id, says)
 }
 
 func errHalted(agent string) error {

@@ -1,146 +1,110 @@
 package tasks
 
 import (
-	"context"
-	"encoding/json"
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/work"
 )
 
-// A Draft is a task to create. Its numbers are in their ranges.
-type Draft struct {
-	ID           string // empty = the broker assigns one
-	Title        string
-	Description  string
-	Labels       map[string]string
-	Priority     int
-	Role         string
-	Assignee     string
-	Capabilities []string // sorted
-	DependsOn    []string // each once
-	Parent       string
-	MaxAttempts  int
-	StaleAfter   *time.Duration // nil = as the session has it
-	Artifacts    []string
-}
-
-// Created is the answer to Create.
-type Created struct {
-	Tasks    []Brief
-	Revision int64
-	Warnings []string
-}
-
-// Create creates tasks, all or none. Errors: fault.NotFound for a dependency, parent or assignee
-// that does not exist, fault.Invalid (TASK_CYCLE), fault.Exists (TASK_EXISTS), fault.Exhausted
-// (TOO_MANY_TASKS, TOO_MANY_QUEUES).
-func (t *Tasks) Create(ctx context.Context, in work.Request, all []Draft) (Created, error) {
-	var out Created
-	if slices.ContainsFunc(all, func(n Draft) bool { return n.Assignee != "" }) {
-		if err := t.Admit(ctx); err != nil {
-			return out, err
-		}
-	}
-	_, err := t.Once(ctx, t.Store.Write, in, &out, func(tx *work.Tx) (err error) {
-		out, err = t.within(tx).create(all)
-		return err
-	})
-	if err != nil {
-		return Created{}, fmt.Errorf("create tasks: %w", err)
-	}
-	return out, nil
-}
-
-// A plan is the tasks of one call, with what they refer to.
+// A plan is the tasks of one call of CreateTasks, with what they refer to.
 type plan struct {
-	all     []Draft
+	*taskTx
+	all     []*pb.NewTask
 	byID    map[string]int // of the tasks with a chosen id
 	needs   [][]need
 	parents []need
-	earlier map[int64]*Task // of the session, by key
+	earlier map[int64]*task // of the session, by key
 }
 
 // A need is a reference to a task: one of the call, or an earlier one.
 type need struct {
-	index int // in the call, if earlier is nil
-	task  *Task
+	index int // in the call, if task is nil
+	task  *task
 }
 
 func (n need) none() bool { return n.task == nil && n.index < 0 }
 
-// create checks everything first, and then creates the tasks.
-func (u *taskTx) create(all []Draft) (Created, error) {
-	var out Created
-	p, err := u.plan(all)
-	if err != nil {
-		return out, err
+// create creates tasks, all or none: it checks everything first. Errors: fault.NotFound for a dependency, parent or
+// assignee that does not exist, fault.Invalid (TASK_CYCLE), fault.Exists (TASK_EXISTS), fault.Exhausted
+// (TOO_MANY_TASKS, TOO_MANY_QUEUES).
+func (u *taskTx) create(all []*pb.NewTask, out *pb.CreateTasksResponse) error {
+	p := &plan{taskTx: u, all: all, byID: map[string]int{}, earlier: map[int64]*task{},
+		needs: make([][]need, len(all)), parents: make([]need, len(all))}
+	if err := p.name(); err != nil {
+		return err
+	}
+	if err := p.connect(); err != nil {
+		return err
 	}
 	if err := p.acyclic(); err != nil {
-		return out, err
+		return err
 	}
-	if err := u.capacity(len(all)); err != nil {
-		return out, err
+	if err := u.queues.capacity(u.Tx, len(all)); err != nil {
+		return err
 	}
-	if out.Warnings, err = u.warn(p); err != nil {
-		return out, err
+	var err error
+	if out.Warnings, err = p.warnings(); err != nil {
+		return err
 	}
-	made := make([]*Task, len(all))
-	for i := range all {
-		if made[i], err = u.insert(&all[i], p.missing(i), len(p.needs[i])); err != nil {
-			return out, err
+	made := make([]*task, len(all))
+	for i, n := range all {
+		if made[i], err = u.insert(n, p.missing(i), len(p.needs[i])); err != nil {
+			return err
 		}
 	}
-	for i := range all {
-		u.connect(p, made, i)
-	}
-	for _, task := range made {
-		if task.State == Ready {
-			if err := u.offer(task); err != nil {
-				return out, err
+	p.store(made)
+	for _, t := range made {
+		if t.State == ready {
+			if err := u.offer(t); err != nil {
+				return err
 			}
 		}
-		out.Revision = max(out.Revision, task.Revision)
-		out.Tasks = append(out.Tasks, task.brief())
+		out.Revision = max(out.Revision, t.Revision)
+		out.Tasks = append(out.Tasks, t.brief())
 	}
-	return out, nil
+	return nil
 }
 
-// plan resolves the references of the tasks.
-func (u *taskTx) plan(all []Draft) (*plan, error) {
-	p := &plan{all: all, byID: map[string]int{}, earlier: map[int64]*Task{},
-		needs: make([][]need, len(all)), parents: make([]need, len(all))}
-	for i := range all {
-		id := all[i].ID
-		if id == "" {
+// name notes the chosen ids. Each must be new.
+func (p *plan) name() error {
+	for i, n := range p.all {
+		if n.Id == "" {
 			continue
 		}
-		if _, twice := p.byID[id]; twice {
-			return nil, fault.Field(field(i, "id"), "%q is the id of an earlier task of this call; choose another", id)
+		if _, twice := p.byID[n.Id]; twice {
+			return fault.Field(field(i, "id"), "%q is the id of an earlier task of this call; choose another", n.Id)
 		}
-		p.byID[id] = i
-		old, err := lookup(u.Tx, u.Session.ID, id)
+		p.byID[n.Id] = i
+		old, err := lookup(p, p.Session.ID, n.Id)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if old != nil && old.ID == id {
-			e := fault.New(fault.Exists, "TASK_EXISTS", "%s: the id %q is in use: that task is %s; choose another id", field(i, "id"), id, old.State)
-			e.Resource, e.Name = Kind, id
-			return nil, e
+		if old != nil && old.Id == n.Id {
+			e := fault.New(fault.Exists, "TASK_EXISTS", "%s: the id %q is in use: that task is %s; choose another id",
+				field(i, "id"), n.Id, word(old.State))
+			e.Resource, e.Name = noun, n.Id
+			return e
 		}
 	}
-	for i := range all {
-		n := &all[i]
-		for k, id := range n.DependsOn {
-			found, err := u.resolve(p, field(i, "depends_on["+strconv.Itoa(k)+"]"), id)
+	return nil
+}
+
+// connect resolves the references of the tasks.
+func (p *plan) connect() (err error) {
+	for i, n := range p.all {
+		for k, id := range unique(n.DependsOn) {
+			found, err := p.resolve(field(i, "depends_on["+strconv.Itoa(k)+"]"), id)
 			if err != nil {
-				return nil, err
+				return err
 			}
 			if !slices.Contains(p.needs[i], found) { // by its id and by its revision
 				p.needs[i] = append(p.needs[i], found)
@@ -148,51 +112,43 @@ func (u *taskTx) plan(all []Draft) (*plan, error) {
 		}
 		p.parents[i] = need{index: -1}
 		if n.Parent != "" {
-			var err error
-			if p.parents[i], err = u.resolve(p, field(i, "parent"), n.Parent); err != nil {
-				return nil, err
+			if p.parents[i], err = p.resolve(field(i, "parent"), n.Parent); err != nil {
+				return err
 			}
 		}
 		if n.Assignee != "" {
-			_, registered, err := u.Directory.Find(u.Tx, u.Session.ID, n.Assignee)
-			if err == nil && !registered {
-				err = work.UnknownAgent(u.Tx, u.Directory, u.Session.ID, n.Assignee)
-			}
-			if err != nil {
-				return nil, err
+			if err := p.Known(p, p.Session.ID, n.Assignee); err != nil {
+				return err
 			}
 		}
 	}
-	return p, nil
+	return nil
 }
 
 func field(i int, name string) string { return "tasks[" + strconv.Itoa(i) + "]." + name }
 
 // resolve finds the task of a reference.
-func (u *taskTx) resolve(p *plan, field, id string) (need, error) {
+func (p *plan) resolve(field, id string) (need, error) {
 	if i, ok := p.byID[id]; ok {
 		return need{index: i}, nil
 	}
-	old, err := lookup(u.Tx, u.Session.ID, id)
-	if err != nil {
+	old, err := lookup(p, p.Session.ID, id)
+	switch {
+	case err != nil:
 		return need{}, err
+	case old == nil:
+		return need{}, fault.Missing(noun, id, "%s: there is no task %q in this session or in this call", field, id)
 	}
-	if old != nil {
-		if known := p.earlier[old.Created]; known != nil {
-			old = known
-		}
-		p.earlier[old.Created] = old
+	if known := p.earlier[old.CreatedRevision]; known != nil {
+		old = known
 	}
-	if old == nil {
-		return need{}, fault.Missing(Kind, id, "%s: there is no task %q in this session or in this call", field, id)
-	}
+	p.earlier[old.CreatedRevision] = old
 	return need{index: -1, task: old}, nil
 }
 
 // acyclic refuses cycles of dependencies and of parents. Only tasks of the call can be part of one.
 func (p *plan) acyclic() error {
-	depends := func(i int) []need { return p.needs[i] }
-	if cycle := p.cycle(depends); cycle != "" {
+	if cycle := p.cycle(func(i int) []need { return p.needs[i] }); cycle != "" {
 		return errCycle("dependencies", cycle)
 	}
 	if cycle := p.cycle(func(i int) []need { return p.parents[i : i+1] }); cycle != "" {
@@ -224,7 +180,7 @@ func (p *plan) cycle(next func(int) []need) string {
 			case open:
 				var names []string
 				for _, k := range append(path[slices.Index(path, n.index):], n.index) {
-					names = append(names, p.all[k].ID)
+					names = append(names, p.all[k].Id)
 				}
 				return strings.Join(names, " → ")
 			case closed:
@@ -249,136 +205,134 @@ func (p *plan) cycle(next func(int) []need) string {
 }
 
 // missing counts the dependencies of a task that are not DONE.
-func (p *plan) missing(i int) int {
-	missing := 0
+func (p *plan) missing(i int) (missing int) {
 	for _, n := range p.needs[i] {
-		if n.task == nil || n.task.State != Done {
+		if n.task == nil || n.task.State != done {
 			missing++
 		}
 	}
 	return missing
 }
 
-// capacity refuses more unfinished tasks than a session can have.
-func (u *taskTx) capacity(more int) error {
-	n := u.unfinished.Get(u.Session.ID)
-	if n+more <= mostUnfinished {
-		return nil
-	}
-	e := fault.New(fault.Exhausted, "TOO_MANY_TASKS", "the session has %d unfinished tasks, and at most %d are allowed: "+
-		"complete or cancel some first", n, mostUnfinished).With("limit", strconv.Itoa(mostUnfinished))
-	e.RetryAfter = time.Second
-	return e
-}
-
-// warn names roles that no registered agent has, and dependencies that will not become DONE by
+// warnings name roles that no registered agent has, and dependencies that will not become DONE by
 // themselves.
-func (u *taskTx) warn(p *plan) ([]string, error) {
-	var warnings []string
+func (p *plan) warnings() ([]string, error) {
+	var list []string
 	seen := map[string]bool{}
-	for i := range p.all {
-		if role := p.all[i].Role; role != "" && !seen[role] {
-			seen[role] = true
-			crew, err := u.Directory.Matching(u.Tx, u.Session.ID, directory.Selection{Role: role})
-			if err != nil {
-				return nil, err
-			}
-			if len(crew) == 0 {
-				warnings = append(warnings, fmt.Sprintf("no registered agent has the role %q: its tasks wait until one registers", role))
-			}
+	for _, n := range p.all {
+		if n.Role == "" || seen[n.Role] {
+			continue
+		}
+		seen[n.Role] = true
+		crew, err := p.Directory.Matching(p, p.Session.ID, directory.Selection{Role: n.Role})
+		if err != nil {
+			return nil, err
+		}
+		if len(crew) == 0 {
+			list = append(list, fmt.Sprintf("no registered agent has the role %q: its tasks wait until one registers", n.Role))
 		}
 	}
 	for _, old := range p.earlier {
-		if old.State == Failed || old.State == Cancelled {
-			warnings = append(warnings, fmt.Sprintf("the dependency or parent %s is %s", old.ID, old.State))
+		if old.State == failed || old.State == cancelled {
+			list = append(list, fmt.Sprintf("the dependency or parent %s is %s", old.Id, word(old.State)))
 		}
 	}
-	slices.Sort(warnings)
-	return warnings[:min(len(warnings), mostListed)], nil
+	slices.Sort(list)
+	return list[:min(len(list), mostListed)], nil
 }
 
 // insert creates a task without its references.
-func (u *taskTx) insert(n *Draft, missing, needs int) (*Task, error) {
-	task := &Task{
-		Session: u.Session.ID, ID: n.ID, Title: n.Title, Labels: n.Labels, Priority: n.Priority, Role: n.Role,
-		Assignee: n.Assignee, Capabilities: n.Capabilities, MaxAttempts: n.MaxAttempts, StaleAfter: u.Session.StaleAfter,
-		Creator: u.Actor.Name, CreatorRole: u.Actor.Role, State: Ready, Missing: missing, CreatedAt: u.Now(),
-		Description: n.Description, Artifacts: n.Artifacts,
-		texts: n.Description != "" || len(n.Artifacts) > 0, needs: needs,
-	}
+func (u *taskTx) insert(n *pb.NewTask, missing, needs int) (*task, error) {
+	t := &task{session: u.Session.ID, missing: missing, needs: needs, texts: n.Description != "" || len(n.Artifacts) > 0}
+	t.Id, t.Title, t.Labels, t.Role, t.Assignee = n.Id, n.Title, n.Labels, n.Role, n.Assignee
+	t.Description, t.Artifacts, t.Capabilities = n.Description, n.Artifacts, capabilities(n)
+	t.Priority, t.MaxAttempts = cmp.Or(n.Priority, defaultPriority), cmp.Or(n.MaxAttempts, defaultAttempts)
+	t.State, t.Creator, t.CreatedAt = ready, u.Actor.Name, work.Stamp(u.Now())
+	stale := u.Session.StaleAfter
 	if n.StaleAfter != nil {
-		task.StaleAfter = *n.StaleAfter
+		stale = n.StaleAfter.AsDuration()
 	}
 	if missing > 0 {
-		task.State = Waiting
+		t.State = waiting
 	} else {
-		task.ReadyAt = u.Now()
+		t.ReadyAt = t.CreatedAt
 	}
-	if task.ID == "" {
+	if t.Id == "" {
 		var err error
-		if task.ID, err = u.stamp(); err != nil {
+		if t.Id, err = u.newID(); err != nil {
 			return nil, err
 		}
 	}
-	revision, err := u.append(task, "task.created", 0, "created: "+task.Title, map[string]any{
-		"title": task.Title, "state": task.State.String(), "priority": task.Priority, "role": task.Role,
-		"assignee": task.Assignee, "depends_on": n.DependsOn[:min(len(n.DependsOn), mostListed)], "parent": n.Parent,
+	depends := unique(n.DependsOn)
+	revision, err := u.append(t, "task.created", 0, "created: "+t.Title, map[string]any{
+		"title": t.Title, "state": word(t.State), "priority": t.Priority, "role": t.Role, "assignee": t.Assignee,
+		"depends_on": depends[:min(len(depends), mostListed)], "parent": n.Parent,
 	})
 	if err != nil {
 		return nil, err
 	}
-	task.Created, task.Revision, task.Entered = revision, revision, revision
-	err = u.withinQueues(func() (err error) {
-		task.queue, err = u.queueFor(task)
-		return err
-	})
-	if err != nil {
+	t.CreatedRevision, t.Revision, t.entered = revision, revision, revision
+	if err := u.queues.within(u.Tx, func() error { return u.queues.enter(u.Tx, t) }); err != nil {
 		return nil, err
 	}
-	u.addUnfinished(1)
-	u.CountOutcome(u.Tx, Kind, "created")
-	u.Exec(insertTask, task.Created, task.Session, task.ID, task.Title, toJSON(len(task.Labels), task.Labels),
-		10-task.Priority, orNull(task.Role), orNull(task.Assignee), toJSON(len(task.Capabilities), task.Capabilities), nil,
-		task.MaxAttempts, task.StaleAfter, task.Creator, orNull(task.CreatorRole), task.queue, task.texts, task.needs, int64(task.State),
-		task.Revision, task.Entered, task.Missing, task.CreatedAt, task.ReadyAt)
-	if task.texts {
-		u.Exec(insertTexts, task.Created, orNull(n.Description), toJSON(len(n.Artifacts), n.Artifacts))
+	u.queues.count(u.Tx, 1)
+	u.count("created")
+	u.Exec(insertTask, revision, t.session, t.Id, t.Title, toJSON(len(t.Labels), t.Labels), t.rank(), orNull(t.Role),
+		orNull(t.Assignee), toJSON(len(t.Capabilities), t.Capabilities), nil, t.MaxAttempts, stale, t.Creator,
+		orNull(u.Actor.Role), t.queue, t.texts, needs, int32(t.State), revision, revision, missing, u.Now(),
+		work.Time(t.ReadyAt))
+	if t.texts {
+		u.Exec(insertTexts, revision, orNull(n.Description), toJSON(len(n.Artifacts), n.Artifacts))
 	}
-	task.relabel(u.Tx.Tx)
-	return task, nil
+	if stale > 0 {
+		t.StaleAfter = durationpb.New(stale)
+	}
+	t.relabel(u.Tx.Tx)
+	return t, nil
 }
 
-// stamp returns an id that is not in use. The number is that of the revision that creates the task,
+// newID returns an id that is not in use. The number is that of the revision that creates the task,
 // unless a creator has chosen that id.
-func (u *taskTx) stamp() (string, error) {
+func (u *taskTx) newID() (string, error) {
 	for next := u.NextRevision() + 1; ; next = u.NextRevision() + 1 {
 		id := work.ID("t", next)
-		old, err := lookup(u.Tx, u.Session.ID, id)
+		old, err := lookup(u, u.Session.ID, id)
 		if old == nil || err != nil {
 			return id, err
 		}
 	}
 }
 
-// connect stores the references of a task.
-func (u *taskTx) connect(p *plan, made []*Task, i int) {
-	at := func(n need) int64 {
+// store stores the references of the tasks.
+func (p *plan) store(made []*task) {
+	key := func(n need) int64 {
 		if n.task != nil {
-			return n.task.Created
+			return n.task.CreatedRevision
 		}
-		return made[n.index].Created
+		return made[n.index].CreatedRevision
 	}
-	for k, n := range p.needs[i] {
-		u.Exec(insertDependency, made[i].Created, k, at(n))
-	}
-	if parent := p.parents[i]; !parent.none() {
-		made[i].Parent = at(parent)
-		u.Exec(updateParent, made[i].Parent, made[i].Created)
+	for i, t := range made {
+		for k, n := range p.needs[i] {
+			p.Exec(insertDependency, t.CreatedRevision, k, key(n))
+		}
+		if parent := p.parents[i]; !parent.none() {
+			t.parent = key(parent)
+			p.Exec(updateParent, t.parent, t.CreatedRevision)
+		}
 	}
 }
 
-// marshal writes the details of an event or the payload of a message.
-func marshal(details map[string]any) (string, error) {
-	text, err := json.Marshal(details)
-	return string(text), err
+// capabilities returns the capabilities of a new task, sorted, each once.
+func capabilities(n *pb.NewTask) []string {
+	return slices.Compact(slices.Sorted(slices.Values(n.GetCapabilities())))
+}
+
+// unique returns a list in its order, each text once.
+func unique(list []string) (once []string) {
+	for _, s := range list {
+		if !slices.Contains(once, s) {
+			once = append(once, s)
+		}
+	}
+	return once
 }

@@ -25,11 +25,11 @@ import (
 // A witness is a clock that knows the tasks of its daemon.
 type witness struct {
 	watchedClock
-	tasks *tasks.Tasks
+	tasks *tasks.Service
 }
 
 // Made implements tasks.Witness.
-func (w *witness) Made(t *tasks.Tasks) { w.tasks = t }
+func (w *witness) Made(t *tasks.Service) { w.tasks = t }
 
 // A wait is a ClaimTask call that has begun to wait.
 type wait struct {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/directory"
 	"brokerd/internal/finding"
 	"brokerd/internal/store"
@@ -17,16 +18,50 @@ const (
 	mostScanned   = 200              // tasks of one state that one answer reads
 )
 
+// Items returns the unfinished tasks that an agent holds or that are assigned to it, oldest first.
+func (s *Service) Items(q store.Querier, session int64, a directory.Agent, limit int) ([]work.Item, error) {
+	mine, err := scanAll(q.Query(selectHeld, session, a.Name, limit))
+	if err != nil {
+		return nil, err
+	}
+	assigned, err := scanAll(q.Query(selectAssigned, session, a.Name, limit))
+	if err != nil {
+		return nil, err
+	}
+	var items []work.Item
+	for _, t := range mine {
+		settle := finding.Command{"task", "complete", t.Id}
+		if t.State == blocked {
+			settle = finding.Command{"task", "unblock", t.Id}
+		}
+		items = append(items, t.item(work.Holds, settle, finding.Command{"task", "release", t.Id}))
+	}
+	for _, t := range assigned {
+		if t.State == ready && len(items) < limit {
+			items = append(items, t.item(work.Owes, finding.Command{"task", "claim", t.Id},
+				finding.Command{"task", "release", t.Id, "--decline", "--reason", "REASON"}))
+		}
+	}
+	return items, nil
+}
+
+func (t *task) item(r work.Relation, commands ...finding.Command) work.Item {
+	return work.Item{
+		Kind: noun, ID: t.Id, Revision: t.Revision, Title: t.Title, State: word(t.State), Relation: r, Other: t.Creator,
+		Due: t.due, Commands: commands,
+	}
+}
+
 // Explain says why a task, an agent's tasks or the tasks of a session are stuck, and which command
 // frees them. Errors: fault.NotFound for a task that does not exist.
-func (t *Tasks) Explain(q store.Querier, about finding.Question) ([]finding.Finding, error) {
-	e := explainer{Tasks: t, q: q, about: about}
+func (s *Service) Explain(q store.Querier, about finding.Question) ([]finding.Finding, error) {
+	e := explainer{Service: s, q: q, about: about}
 	var err error
 	switch about.Kind {
 	case finding.Task:
-		var task *Task
-		if task, err = find(q, about.Session, about.Name); err == nil {
-			err = e.all([]*Task{task})
+		var t *task
+		if t, err = find(q, about.Session, about.Name); err == nil {
+			err = e.all([]*task{t})
 		}
 	case finding.Agent:
 		err = e.agent()
@@ -42,7 +77,7 @@ func (t *Tasks) Explain(q store.Querier, about finding.Question) ([]finding.Find
 
 // An explainer collects the findings of one answer.
 type explainer struct {
-	*Tasks
+	*Service
 	q     store.Querier
 	about finding.Question
 	found []finding.Finding
@@ -60,8 +95,8 @@ func (e *explainer) agent() error {
 
 // everything explains the tasks that do not proceed by themselves.
 func (e *explainer) everything() error {
-	for _, state := range []State{Failed, Waiting, Ready, Claimed, Blocked} {
-		some, err := scanAll(e.q.Query(selectStuck, e.about.Session, int64(state), mostScanned))
+	for _, state := range []pb.TaskState{failed, waiting, ready, claimed, blocked} {
+		some, err := scanAll(e.q.Query(selectStuck, e.about.Session, int32(state), mostScanned))
 		if err == nil {
 			err = e.all(some)
 		}
@@ -73,45 +108,45 @@ func (e *explainer) everything() error {
 }
 
 // all explains tasks, of which it adds mostExplained findings.
-func (e *explainer) all(tasks []*Task) error {
-	found, err := work.Findings(&e.about, tasks, mostExplained, func(*Task) bool { return true }, e.task)
+func (e *explainer) all(list []*task) error {
+	found, err := work.Findings(&e.about, list, mostExplained, func(*task) bool { return true }, e.task)
 	e.found = append(e.found, found...)
 	return err
 }
 
 // task explains one task.
-func (e *explainer) task(task *Task) (f finding.Finding, err error) {
-	f = finding.Finding{Severity: finding.Info, Subject: "task " + task.ID, Since: task.CreatedAt}
-	switch task.State {
-	case Waiting:
-		err = e.waiting(&f, task)
-	case Ready:
-		err = e.ready(&f, task)
-	case Claimed, Blocked:
-		err = e.held(&f, task)
-	case Failed:
-		f.Severity, f.Since = finding.Error, task.FinishedAt
-		f.Summary = fmt.Sprintf("it failed after %s: %s", finding.Count(task.Attempts, "attempt"), finding.Clip(task.Error))
-		f.Commands = []finding.Command{{"task", "retry", task.ID}, {"task", "get", task.ID}}
-	case Cancelled:
-		f.Since, f.Summary = task.FinishedAt, because("it was cancelled", task.Error)
+func (e *explainer) task(t *task) (f finding.Finding, err error) {
+	f = finding.Finding{Severity: finding.Info, Subject: "task " + t.Id, Since: work.Time(t.CreatedAt)}
+	switch t.State {
+	case waiting:
+		err = e.waiting(&f, t)
+	case ready:
+		err = e.ready(&f, t)
+	case claimed, blocked:
+		err = e.held(&f, t)
+	case failed:
+		f.Severity, f.Since = finding.Error, work.Time(t.FinishedAt)
+		f.Summary = fmt.Sprintf("it failed after %s: %s", finding.Count(int(t.Attempts), "attempt"), finding.Clip(t.Error))
+		f.Commands = []finding.Command{{"task", "retry", t.Id}, {"task", "get", t.Id}}
+	case cancelled:
+		f.Since, f.Summary = work.Time(t.FinishedAt), because("it was cancelled", t.Error)
 	default:
-		f.Since, f.Summary = task.FinishedAt, "it is done, completed by "+task.Holder
-		f.Commands = []finding.Command{{"task", "get", task.ID}}
+		f.Since, f.Summary = work.Time(t.FinishedAt), "it is done, completed by "+t.Holder
+		f.Commands = []finding.Command{{"task", "get", t.Id}}
 	}
 	return f, err
 }
 
 // waiting explains a task with the dependency that stops it.
-func (e *explainer) waiting(f *finding.Finding, task *Task) error {
-	needs, err := task.relate(e.q)
+func (e *explainer) waiting(f *finding.Finding, t *task) error {
+	needs, err := t.relate(e.q)
 	if err != nil {
 		return err
 	}
-	f.Summary = fmt.Sprintf("it waits for %s", finding.Count(task.Missing, "task"))
+	f.Summary = fmt.Sprintf("it waits for %s", finding.Count(t.missing, "task"))
 	for _, n := range needs {
-		if n.State != Done && len(f.Reasons) < mostExplained {
-			says := fmt.Sprintf("it depends on %s, which is %s", n.ID, n.State)
+		if n.State != done && len(f.Reasons) < mostExplained {
+			says := fmt.Sprintf("it depends on %s, which is %s", n.Id, word(n.State))
 			if n.Holder != "" {
 				says += " by " + n.Holder
 			}
@@ -122,26 +157,26 @@ func (e *explainer) waiting(f *finding.Finding, task *Task) error {
 	switch {
 	case o == nil:
 		f.Summary = "its dependencies are done, and the broker makes it ready in a moment"
-	case o.State == Failed:
+	case o.State == failed:
 		f.Severity = finding.Error
-		f.Summary = fmt.Sprintf("it never becomes ready unless task %s, which has failed, is done", o.ID)
-		f.Commands = []finding.Command{{"task", "retry", o.ID}, {"task", "cancel", task.ID}}
-	case o.State == Cancelled:
+		f.Summary = fmt.Sprintf("it never becomes ready unless task %s, which has failed, is done", o.Id)
+		f.Commands = []finding.Command{{"task", "retry", o.Id}, {"task", "cancel", t.Id}}
+	case o.State == cancelled:
 		f.Severity = finding.Error
-		f.Summary = fmt.Sprintf("it never becomes ready, because task %s was cancelled", o.ID)
-		f.Commands = []finding.Command{{"task", "cancel", task.ID}}
+		f.Summary = fmt.Sprintf("it never becomes ready, because task %s was cancelled", o.Id)
+		f.Commands = []finding.Command{{"task", "cancel", t.Id}}
 	default:
-		f.Commands = []finding.Command{{"explain", "task", o.ID}}
+		f.Commands = []finding.Command{{"explain", "task", o.Id}}
 	}
 	return nil
 }
 
 // ready explains a task that no agent has claimed.
-func (e *explainer) ready(f *finding.Finding, task *Task) error {
-	f.Since = task.ReadyAt
-	if task.DueAt.After(e.about.Now) {
-		f.Summary = fmt.Sprintf("it is ready for attempt %d of %d at %s", task.Attempts+1, task.MaxAttempts, e.about.When(task.DueAt))
-		f.Reasons = []string{"the attempt before failed: " + finding.Clip(task.Error)}
+func (e *explainer) ready(f *finding.Finding, t *task) error {
+	f.Since = work.Time(t.ReadyAt)
+	if t.due.After(e.about.Now) {
+		f.Summary = fmt.Sprintf("it is ready for attempt %d of %d at %s", t.Attempts+1, t.MaxAttempts, e.about.When(t.due))
+		f.Reasons = []string{"the attempt before failed: " + finding.Clip(t.Error)}
 		return nil
 	}
 	if e.crew == nil {
@@ -152,7 +187,7 @@ func (e *explainer) ready(f *finding.Finding, task *Task) error {
 	}
 	var able, ended []string
 	for _, a := range e.crew {
-		if serves(task, a) {
+		if serves(t, a) {
 			able = append(able, a.Name)
 			if a.Ended() {
 				ended = append(ended, a.Name)
@@ -164,8 +199,8 @@ func (e *explainer) ready(f *finding.Finding, task *Task) error {
 	case len(able) == 0:
 		f.Severity = finding.Error
 		f.Summary = "it is ready, and no registered agent can claim it"
-		f.Reasons = append(f.Reasons, "it "+needed(task))
-		f.Commands = []finding.Command{{"agent", "list"}, {"task", "cancel", task.ID}}
+		f.Reasons = append(f.Reasons, "it "+needed(t))
+		f.Commands = []finding.Command{{"agent", "list"}, {"task", "cancel", t.Id}}
 		return nil
 	case len(able) == len(ended):
 		f.Severity = finding.Error
@@ -173,7 +208,7 @@ func (e *explainer) ready(f *finding.Finding, task *Task) error {
 		f.Reasons = append(f.Reasons, "ended: "+finding.Names(ended))
 	default:
 		f.Reasons = append(f.Reasons, "these agents can claim it: "+finding.Names(able))
-		if e.about.Now.Sub(task.ReadyAt) >= longReady {
+		if e.about.Now.Sub(work.Time(t.ReadyAt)) >= longReady {
 			f.Severity = finding.Warning
 		}
 	}
@@ -182,55 +217,55 @@ func (e *explainer) ready(f *finding.Finding, task *Task) error {
 }
 
 // needed says which agents may claim a task.
-func needed(task *Task) string {
+func needed(t *task) string {
 	says := "needs an agent"
-	if task.Assignee != "" {
-		says = "is assigned to " + task.Assignee
+	if t.Assignee != "" {
+		says = "is assigned to " + t.Assignee
 	}
-	if task.Role != "" {
-		says += " of the role " + task.Role
+	if t.Role != "" {
+		says += " of the role " + t.Role
 	}
-	if len(task.Capabilities) > 0 {
-		says += " with the capabilities " + finding.Names(task.Capabilities)
+	if len(t.Capabilities) > 0 {
+		says += " with the capabilities " + finding.Names(t.Capabilities)
 	}
 	return says
 }
 
 // held explains a task that an agent holds.
-func (e *explainer) held(f *finding.Finding, task *Task) error {
-	holder, registered, err := e.Directory.Find(e.q, e.about.Session, task.Holder)
+func (e *explainer) held(f *finding.Finding, t *task) error {
+	holder, registered, err := e.Directory.Find(e.q, e.about.Session, t.Holder)
 	if err != nil {
 		return err
 	}
-	f.Since = task.ClaimedAt
-	f.Summary = fmt.Sprintf("%s holds it since %s, attempt %d of %d, at %d %%", task.Holder, e.about.When(task.ClaimedAt),
-		task.Attempts+1, task.MaxAttempts, int(task.Progress*100))
-	if task.Note != "" {
-		f.Reasons = append(f.Reasons, "its note: "+finding.Clip(task.Note))
+	f.Since = work.Time(t.ClaimedAt)
+	f.Summary = fmt.Sprintf("%s holds it since %s, attempt %d of %d, at %d %%", t.Holder, e.about.When(work.Time(t.ClaimedAt)),
+		t.Attempts+1, t.MaxAttempts, int(t.Progress*100))
+	if t.Note != "" {
+		f.Reasons = append(f.Reasons, "its note: "+finding.Clip(t.Note))
 	}
 	if !registered || holder.Ended() {
 		f.Severity = finding.Warning
-		f.Reasons = append(f.Reasons, task.Holder+" is not alive")
+		f.Reasons = append(f.Reasons, t.Holder+" is not alive")
 	}
-	release := finding.Command{"task", "release", task.ID}
-	if !e.about.Mine(task.Holder) {
-		release = finding.Command{"explain", "agent", task.Holder}
+	release := finding.Command{"task", "release", t.Id}
+	if !e.about.Mine(t.Holder) {
+		release = finding.Command{"explain", "agent", t.Holder}
 	}
-	f.Commands = []finding.Command{{"task", "get", task.ID}, release}
-	if task.State == Blocked {
-		f.Since = task.BlockedAt
-		f.Summary = fmt.Sprintf("%s is blocked since %s%s: %s", task.Holder, e.about.When(task.BlockedAt), finding.After(longBlocked),
-			finding.Clip(task.Reason))
-		if e.about.Now.Sub(task.BlockedAt) >= longBlocked {
+	f.Commands = []finding.Command{{"task", "get", t.Id}, release}
+	if t.State == blocked {
+		f.Since = work.Time(t.BlockedAt)
+		f.Summary = fmt.Sprintf("%s is blocked since %s%s: %s", t.Holder, e.about.When(work.Time(t.BlockedAt)), finding.After(longBlocked),
+			finding.Clip(t.BlockReason))
+		if e.about.Now.Sub(work.Time(t.BlockedAt)) >= longBlocked {
 			f.Severity = finding.Warning
 		}
 		return nil
 	}
-	if task.DueAt.IsZero() {
+	if t.due.IsZero() {
 		return nil
 	}
-	f.Reasons = append(f.Reasons, "its last update was at "+e.about.When(task.UpdatedAt)+"; without another the broker releases it at "+e.about.When(task.DueAt))
-	if left := task.DueAt.Sub(e.about.Now); left < task.StaleAfter/4 {
+	f.Reasons = append(f.Reasons, "its last update was at "+e.about.When(work.Time(t.UpdatedAt))+"; without another the broker releases it at "+e.about.When(t.due))
+	if left := t.due.Sub(e.about.Now); left < t.StaleAfter.AsDuration()/4 {
 		f.Severity = finding.Warning
 	}
 	return nil

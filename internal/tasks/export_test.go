@@ -6,17 +6,18 @@ import (
 	"maps"
 	"slices"
 
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/store"
 )
 
 // A Witness is a clock that is told of the tasks that live by it.
-type Witness interface{ Made(t *Tasks) }
+type Witness interface{ Made(s *Service) }
 
 // ToldWitnesses has all clocks told that are a Witness. It is for TestMain.
 func ToldWitnesses() {
-	made = func(t *Tasks) {
-		if w, ok := t.Clock.(Witness); ok {
-			w.Made(t)
+	made = func(s *Service) {
+		if w, ok := s.Clock.(Witness); ok {
+			w.Made(s)
 		}
 	}
 }
@@ -26,13 +27,13 @@ const mostCompared = 10_000
 
 // Compare compares what the writer keeps in memory with the tables. It returns what differs, the
 // request ids of the claims on the lists, and how many searches have not ended.
-func (t *Tasks) Compare(ctx context.Context) (wrong, listed []string, searches int, err error) {
-	err = t.Store.Write(ctx, func(tx *store.Tx) error {
-		c := comparison{Tasks: t, tx: tx, budget: mostCompared}
+func (s *Service) Compare(ctx context.Context) (wrong, listed []string, searches int, err error) {
+	err = s.Store.Write(ctx, func(tx *store.Tx) error {
+		c := comparison{Service: s, tx: tx, budget: mostCompared}
 		if err := c.run(); err != nil {
 			return err
 		}
-		wrong, listed, searches = c.wrong, c.listed, t.searches.Len()
+		wrong, listed, searches = c.wrong, c.listed, s.waiters.searches.Len()
 		return nil
 	})
 	return wrong, listed, searches, err
@@ -40,7 +41,7 @@ func (t *Tasks) Compare(ctx context.Context) (wrong, listed []string, searches i
 
 // A comparison is one function of the writer that compares.
 type comparison struct {
-	*Tasks
+	*Service
 	tx            *store.Tx
 	budget        int // of rows
 	wrong, listed []string
@@ -63,18 +64,18 @@ func (c *comparison) run() error {
 	if err != nil {
 		return err
 	}
-	known := maps.Collect(c.unfinished.All())
+	known := maps.Collect(c.queues.unfinished.All())
 	maps.DeleteFunc(known, func(_ int64, n int) bool { return n == 0 })
 	c.differ("unfinished tasks", known, counts)
-	for session, queues := range c.queues.All() {
+	for session, queues := range c.queues.bySession.All() {
 		rows, err := readQueues(c.tx, session, func(int64, error) bool { return false })
 		if err != nil {
 			return err
 		}
 		c.differ(fmt.Sprintf("queues of session %d", session), maps.Collect(queues.All()), rows)
 	}
-	searching := maps.Collect(c.searches.All())
-	for session, list := range c.waiters.All() {
+	searching := maps.Collect(c.waiters.searches.All())
+	for session, list := range c.waiters.bySession.All() {
 		u, closed, err := c.byBroker(c.tx, session)
 		if err != nil {
 			return err
@@ -105,31 +106,33 @@ func (c *comparison) waiter(u *taskTx, w *waiter, searching bool) error {
 		[]any{true, w.agent.Name, w.agent.Role, w.agent.Capabilities},
 		[]any{found, agent.Name, agent.Role, agent.Capabilities})
 	for _, name := range []string{"", agent.Name} {
-		if _, serving, err := c.backlog.Pending(c.tx, serveChore, w.session, name); err != nil || serving || searching {
+		if _, serving, err := c.Backlog.Pending(c.tx, serveChore, w.session, name); err != nil || serving || searching {
 			return err
 		}
 	}
-	if gated, err := u.gated(w.agent); err != nil || gated != Something {
+	if gated, err := u.gated(w.agent); err != nil || gated != open {
 		return err
 	}
 	if w.given != 0 {
-		task, err := scan(c.tx.QueryRow(selectTask, w.given))
+		t, err := scan(c.tx.QueryRow(selectTask, w.given))
 		if err != nil {
 			return err
 		}
-		c.differ("the finished task "+task.ID+" has waiters", task.State.finished(), false)
-		could := task.State == Ready && task.DueAt.IsZero() && w.wants(task)
-		c.differ("the waiter for "+task.ID+" could have it", could, false)
+		c.differ("the finished task "+t.Id+" has waiters", finished(t.State), false)
+		c.differ("the waiter for "+t.Id+" could have it", t.claimable() && w.wants(t), false)
 		return nil
 	}
 	queues, err := readQueues(c.tx, w.session, func(int64, error) bool { return false })
 	if err != nil {
 		return err
 	}
-	s := newSearch(maps.All(queues), agent, w.wish.Labels, 1)
+	s := newSearch(maps.All(queues), agent, w.in.GetLabels(), 1)
 	if done, err := s.run(c.tx, &c.budget); err != nil || !done {
 		return err
 	}
 	c.differ(fmt.Sprintf("tasks that waiter %d could have", w.number), len(s.found), 0)
 	return nil
 }
+
+// Permits reports whether a state permits a call.
+func Permits(s pb.TaskState, call string) bool { return moves.Allows(s, call) }

@@ -171,8 +171,8 @@ func wantArtifacts(b *testkit.Bounds, all []string) {
 func fuzzed(f *testing.F) *tasks.Service {
 	clock := clockwork.NewRealClock()
 	st := testkit.Store(f, f.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(), work.Migrations(), tasks.Migrations())
-	return tasks.NewService(tasks.New(&work.Desk{
+	return tasks.New(&work.Desk{
 		Store: st, Events: events.New(st, clock, zap.NewNop()), Directory: directory.New(), Post: testkit.NoPost{}, Clock: clock,
 		Log: zap.NewNop(),
-	}))
+	})
 }

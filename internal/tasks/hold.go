@@ -1,162 +1,115 @@
 package tasks
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"strings"
 	"time"
 
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
+	"brokerd/internal/store"
 	"brokerd/internal/validate"
 	"brokerd/internal/work"
 )
 
-// A Change is what UpdateTask changes; nil stays as it is.
-type Change struct {
-	Fence    int64 // 0 = of any claim
-	Progress *float64
-	Note     *string
-	Block    *string // the reason
-	Unblock  bool
-
-	// By the creator.
-	Title        *string
-	Description  *string
-	Priority     *int
-	SetLabels    map[string]string
-	RemoveLabels []string
-}
-
 // describes reports whether a change is one of the creator's.
-func (c *Change) describes() bool {
-	return c.Title != nil || c.Description != nil || c.Priority != nil || len(c.SetLabels)+len(c.RemoveLabels) > 0
+func describes(in *pb.UpdateTaskRequest) bool {
+	return in.Title != nil || in.Description != nil || in.Priority != nil ||
+		len(in.GetSetLabels())+len(in.GetRemoveLabels()) > 0
 }
 
-// reports reports whether a change is one of the holder's. One without any field is.
-func (c *Change) reports() bool {
-	return c.Progress != nil || c.Note != nil || c.Block != nil || c.Unblock || !c.describes()
-}
-
-// Updated is the answer to Update.
-type Updated struct {
-	Task    Brief
-	StaleAt time.Time // zero = never
-}
-
-// Update changes a task. Errors: fault.NotFound; fault.Precondition (TASK_LOST, TASK_NOT_BLOCKED,
-// TASK_BLOCKED, TASK_FINISHED); fault.Denied (NOT_CREATOR).
-func (t *Tasks) Update(ctx context.Context, in work.Request, id string, ch Change) (Updated, error) {
-	var out Updated
-	err := t.change(ctx, in, &out, id, func(u *taskTx, task *Task) error {
-		if ch.describes() {
-			if err := u.directs(task, "describe"); err != nil {
-				return err
-			}
-			if task.State.finished() {
-				return fault.New(fault.Precondition, "TASK_FINISHED", "task %q is %s; its description no longer changes", task.ID, task.State)
-			}
-		}
-		if ch.reports() {
-			if err := u.holds(task, ch.Fence); err != nil {
-				return err
-			}
-			if ch.Unblock {
-				if err := u.unblocks(task); err != nil {
-					return err
-				}
-			}
-			if err := u.report(task, &ch); err != nil {
-				return err
-			}
-		}
-		if ch.describes() {
-			if err := u.describe(task, &ch); err != nil {
-				return err
-			}
-		}
-		out.Task = task.brief()
-		if task.State == Claimed {
-			out.StaleAt = task.DueAt
-		}
-		return nil
-	})
-	return out, err
-}
-
-// change makes one change of a task and keeps its answer.
-func (t *Tasks) change(ctx context.Context, in work.Request, answer any, id string, fn func(u *taskTx, task *Task) error) error {
-	_, err := t.Once(ctx, t.Store.Drain, in, answer, func(tx *work.Tx) error {
-		task, err := find(tx, tx.Session.ID, id)
-		if err != nil {
+// update changes a task as its creator and as its holder do. A change without any field is one of the holder.
+// Errors: fault.Precondition (TASK_LOST, TASK_NOT_BLOCKED, TASK_BLOCKED, TASK_FINISHED); fault.Denied (NOT_CREATOR).
+func (u *taskTx) update(t *task, in *pb.UpdateTaskRequest, out *pb.UpdateTaskResponse) error {
+	described := describes(in)
+	_, block := in.GetBlockChange().(*pb.UpdateTaskRequest_Block)
+	if described {
+		if err := u.directs(t, "describe"); err != nil {
 			return err
 		}
-		return fn(t.within(tx), task)
-	})
-	if err != nil {
-		return fmt.Errorf("change task: %w", err)
+	}
+	if in.Progress != nil || in.Note != nil || block || in.GetUnblock() || !described {
+		if err := u.holds(t, in.GetFence()); err != nil {
+			return err
+		}
+		if err := u.report(t, in); err != nil {
+			return err
+		}
+	}
+	if described {
+		if err := u.describe(t, in); err != nil {
+			return err
+		}
+	}
+	out.Task = t.brief()
+	if t.State == claimed {
+		out.StaleAt = work.Stamp(t.due)
 	}
 	return nil
 }
 
 // report stores what the holder reports.
-func (u *taskTx) report(task *Task, ch *Change) error {
+func (u *taskTx) report(t *task, in *pb.UpdateTaskRequest) error {
+	if in.GetUnblock() {
+		if err := u.unblocks(t); err != nil {
+			return err
+		}
+	}
 	details := map[string]any{}
-	if ch.Progress != nil && *ch.Progress != task.Progress {
-		task.Progress = *ch.Progress
-		details["progress"] = task.Progress
+	if in.Progress != nil && in.GetProgress() != t.Progress {
+		t.Progress = in.GetProgress()
+		details["progress"] = t.Progress
 	}
-	if ch.Note != nil && *ch.Note != task.Note {
-		task.Note = *ch.Note
-		details["note"] = task.Note
+	if in.Note != nil && in.GetNote() != t.Note {
+		t.Note = in.GetNote()
+		details["note"] = t.Note
 	}
-	task.UpdatedAt = u.Now()
-	switch {
-	case ch.Block != nil:
-		return u.block(task, *ch.Block, details)
-	case ch.Unblock:
-		return u.unblock(task, details)
+	t.UpdatedAt = work.Stamp(u.Now())
+	if c, ok := in.GetBlockChange().(*pb.UpdateTaskRequest_Block); ok {
+		return u.block(t, c.Block, details)
 	}
-	if task.State == Claimed {
-		u.startStale(task)
+	if in.GetUnblock() {
+		return u.unblock(t, details)
+	}
+	if t.State == claimed {
+		u.startStale(t)
 	}
 	if len(details) == 0 {
-		u.Exec(updateLiveness, task.UpdatedAt, task.DueAt, task.Created)
+		u.Exec(updateLiveness, u.Now(), t.due, t.CreatedRevision)
 		return nil
 	}
-	summary := fmt.Sprintf("is at %d %%", int(task.Progress*100))
-	if ch.Note != nil {
-		summary += ": " + finding.Clip(task.Note)
+	summary := fmt.Sprintf("is at %d %%", int(t.Progress*100))
+	if in.Note != nil {
+		summary += ": " + finding.Clip(t.Note)
 	}
 	var err error
-	if task.Revision, err = u.append(task, "task.progress", events.Debug, summary, details); err != nil {
+	if t.Revision, err = u.append(t, "task.progress", events.Debug, summary, details); err != nil {
 		return err
 	}
-	task.save(u.Tx.Tx)
+	t.save(u.Tx.Tx)
 	return nil
 }
 
 // block makes a task BLOCKED, or changes the reason. It cannot become stale.
-func (u *taskTx) block(task *Task, reason string, details map[string]any) error {
-	details["agent"], details["reason"] = task.Holder, reason
-	if task.State == Claimed {
-		task.BlockedAt = u.Now()
+func (u *taskTx) block(t *task, reason string, details map[string]any) error {
+	details["agent"], details["reason"] = t.Holder, reason
+	if t.State == claimed {
+		t.BlockedAt = work.Stamp(u.Now())
 	}
-	task.Reason, task.DueAt, task.Unblocked = reason, time.Time{}, false
-	return u.enter(task, Blocked, "task.blocked", events.Warning, "is blocked: "+finding.Clip(reason), details)
+	t.BlockReason, t.due, t.unblocked = reason, time.Time{}, false
+	return u.enter(t, blocked, "task.blocked", events.Warning, "is blocked: "+finding.Clip(reason), details)
 }
 
 // unblocks checks that the holder may unblock a task.
-func (u *taskTx) unblocks(task *Task) error {
-	if task.State != Blocked {
-		return fault.New(fault.Precondition, "TASK_NOT_BLOCKED", "task %q is %s, not blocked", task.ID, task.State)
+func (u *taskTx) unblocks(t *task) error {
+	if err := allows(t, "unblock"); err != nil || u.stops == nil {
+		return err
 	}
-	if u.stops == nil {
-		return nil
-	}
-	ids, err := u.stops.Stopping(u.Tx, u.Session.ID, task.ID, mostNamed)
+	ids, err := u.stops.Stopping(u, u.Session.ID, t.Id, mostNamed)
 	if err != nil || len(ids) == 0 {
 		return err
 	}
@@ -164,239 +117,323 @@ func (u *taskTx) unblocks(task *Task) error {
 	if len(ids) > 1 {
 		what = "blockers " + strings.Join(ids, ", ") + " are"
 	}
-	return fault.New(fault.Precondition, "TASK_BLOCKED", "task %q stays blocked until the %s resolved",
-		task.ID, what).With("blockers", strings.Join(ids, ","))
+	return fault.New(fault.Precondition, "TASK_BLOCKED", "task %q stays blocked until the %s resolved", t.Id, what).
+		With("blockers", strings.Join(ids, ","))
 }
 
 // unblock makes a BLOCKED task CLAIMED again.
-func (u *taskTx) unblock(task *Task, details map[string]any) error {
-	details["agent"], details["blocked_seconds"] = task.Holder, u.Now().Sub(task.BlockedAt).Seconds()
-	task.Reason, task.BlockedAt, task.Unblocked = "", time.Time{}, true
-	task.UpdatedAt = u.Now()
-	u.startStale(task)
-	return u.enter(task, Claimed, "task.unblocked", 0, "is no longer blocked", details)
+func (u *taskTx) unblock(t *task, details map[string]any) error {
+	details["agent"], details["blocked_seconds"] = t.Holder, u.Now().Sub(work.Time(t.BlockedAt)).Seconds()
+	t.BlockReason, t.BlockedAt, t.unblocked = "", nil, true
+	t.UpdatedAt = work.Stamp(u.Now())
+	u.startStale(t)
+	return u.enter(t, claimed, "task.unblocked", 0, "is no longer blocked", details)
 }
 
 // describe stores what the creator changes.
-func (u *taskTx) describe(task *Task, ch *Change) error {
+func (u *taskTx) describe(t *task, in *pb.UpdateTaskRequest) error {
 	details := map[string]any{}
-	if ch.Title != nil {
-		task.Title = *ch.Title
-		details["title"] = task.Title
+	if in.Title != nil {
+		t.Title = in.GetTitle()
+		details["title"] = t.Title
 	}
-	if ch.Priority != nil {
-		task.Priority = *ch.Priority
-		details["priority"] = task.Priority
+	if in.Priority != nil {
+		t.Priority = in.GetPriority()
+		details["priority"] = t.Priority
 	}
-	if len(ch.SetLabels)+len(ch.RemoveLabels) > 0 {
+	if len(in.GetSetLabels())+len(in.GetRemoveLabels()) > 0 {
 		labels := map[string]string{}
-		maps.Copy(labels, task.Labels)
-		maps.Copy(labels, ch.SetLabels)
-		for _, k := range ch.RemoveLabels {
+		maps.Copy(labels, t.Labels)
+		maps.Copy(labels, in.GetSetLabels())
+		for _, k := range in.GetRemoveLabels() {
 			delete(labels, k)
 		}
 		if len(labels) > validate.MaxLabels {
-			return fault.Field("set_labels", "the task would have %d labels; at most %d are allowed", len(labels), validate.MaxLabels)
+			return fault.Field("set_labels", "the task would have %d labels; at most %d are allowed", len(labels),
+				validate.MaxLabels)
 		}
-		task.Labels = labels
+		t.Labels = labels
 		details["labels"] = labels
 	}
-	if ch.Description != nil {
-		details["description_bytes"] = len(*ch.Description)
+	if in.Description != nil {
+		details["description_bytes"] = len(in.GetDescription())
 	}
 	var err error
-	if task.Revision, err = u.append(task, "task.changed", 0, "was changed: "+task.Title, details); err != nil {
+	if t.Revision, err = u.append(t, "task.changed", 0, "was changed: "+t.Title, details); err != nil {
 		return err
 	}
-	u.Exec(updateDescription, task.Title, toJSON(len(task.Labels), task.Labels), 10-task.Priority, task.Revision, task.Created)
-	if ch.Description != nil {
-		task.putText(u.Tx.Tx, putDescription, *ch.Description)
+	u.Exec(updateDescription, t.Title, toJSON(len(t.Labels), t.Labels), t.rank(), t.Revision, t.CreatedRevision)
+	if in.Description != nil {
+		t.putText(u.Tx.Tx, putDescription, in.GetDescription())
 	}
-	task.relabel(u.Tx.Tx)
-	if len(ch.SetLabels) > 0 && task.State == Ready {
-		return u.offer(task) // a waiter may want it now
+	t.relabel(u.Tx.Tx)
+	if len(in.GetSetLabels()) > 0 && t.State == ready {
+		return u.offer(t) // a waiter may want it now
 	}
 	return nil
 }
 
-// Completed is the answer to Complete.
-type Completed struct {
-	Task      Brief
-	Ready     []Brief // tasks that became READY, at most mostListed
-	Unchanged bool    // it was DONE before
-}
-
-// Complete finishes a task of the caller, and makes READY the tasks that waited for it alone.
-// Errors: fault.NotFound; fault.Precondition (TASK_LOST).
-func (t *Tasks) Complete(ctx context.Context, in work.Request, id string, fence int64, result string, artifacts []string) (Completed, error) {
-	var out Completed
-	err := t.change(ctx, in, &out, id, func(u *taskTx, task *Task) error {
-		if task.State == Done && task.Holder == u.Actor.Name && (fence == 0 || fence == task.Fence) {
-			out.Task, out.Unchanged = task.brief(), true
-			return nil
-		}
-		if err := u.holds(task, fence); err != nil {
-			return err
-		}
-		details := map[string]any{"agent": task.Holder, "attempt": task.Attempts + 1, "seconds": u.Now().Sub(task.ClaimedAt).Seconds()}
-		task.Progress, task.Reason, task.BlockedAt, task.DueAt, task.Unblocked = 1, "", time.Time{}, time.Time{}, false
-		if err := u.enter(task, Done, "task.completed", 0, "completed by "+task.Holder, details); err != nil {
-			return err
-		}
-		if result != "" || len(artifacts) > 0 {
-			task.putText(u.Tx.Tx, putResult, orNull(result), toJSON(len(artifacts), artifacts))
-		}
-		payload := map[string]any{"task_id": task.ID, "title": task.Title, "agent": task.Holder, "result": result}
-		if len(artifacts) > 0 {
-			payload["artifacts"] = artifacts
-		}
-		err := u.tell(task, task.Creator, "task_complete", "task "+task.ID+" is done: "+task.Title, payload)
-		if err != nil {
-			return err
-		}
-		out.Task = task.brief()
-		if out.Ready, err = u.supply(task); err != nil {
-			return err
-		}
-		for _, hook := range u.done {
-			if err := hook(u.Tx.Tx, u.Session.ID, task.ID); err != nil {
-				return err
-			}
-		}
+// complete finishes a task of the caller, and makes READY the tasks that waited for it alone. Errors:
+// fault.Precondition (TASK_LOST).
+func (u *taskTx) complete(t *task, in *pb.CompleteTaskRequest, out *pb.CompleteTaskResponse) error {
+	if t.State == done && t.Holder == u.Actor.Name && (in.GetFence() == 0 || in.GetFence() == t.Fence) {
+		out.Task, out.Unchanged = t.brief(), true
 		return nil
-	})
-	return out, err
-}
-
-// Ended is the answer to Fail.
-type Ended struct {
-	Task     Brief
-	Attempts int
-	DueAt    time.Time // zero = at once, or never
-}
-
-// Fail ends the attempt of the caller as failed; the task returns to READY after a backoff, or
-// becomes FAILED. Errors: fault.NotFound; fault.Precondition (TASK_LOST).
-func (t *Tasks) Fail(ctx context.Context, in work.Request, id string, fence int64, why string, fatal bool) (Ended, error) {
-	var out Ended
-	err := t.change(ctx, in, &out, id, func(u *taskTx, task *Task) error {
-		if err := u.holds(task, fence); err != nil {
-			return err
-		}
-		if err := u.endAttempt(task, why, fatal, backoff(task.Attempts+1)); err != nil {
-			return err
-		}
-		out = Ended{task.brief(), task.Attempts, time.Time{}}
-		if task.State == Ready {
-			out.DueAt = task.DueAt
-		}
-		return nil
-	})
-	return out, err
-}
-
-// Release returns a task of the caller to READY; no attempt counts. With decline, the assignee of an
-// unfinished task refuses it. Errors: fault.NotFound; fault.Precondition (TASK_LOST, TASK_FINISHED);
-// fault.Denied (NOT_ASSIGNEE); fault.Exhausted (TOO_MANY_QUEUES) for a decline.
-func (t *Tasks) Release(ctx context.Context, in work.Request, id string, fence int64, decline bool, reason string) (Brief, error) {
-	var out Brief
-	err := t.change(ctx, in, &out, id, func(u *taskTx, task *Task) error {
-		var err error
-		switch {
-		case decline:
-			err = u.decline(task, fence, reason)
-		case u.Actor.System() && task.State.held():
-			err = u.revoke(task, reason)
-		default:
-			if err = u.holds(task, fence); err == nil {
-				err = u.release(task, reason)
-			}
-		}
-		out = task.brief()
+	}
+	if err := u.holds(t, in.GetFence()); err != nil {
 		return err
-	})
-	return out, err
+	}
+	details := map[string]any{
+		"agent": t.Holder, "attempt": t.Attempts + 1, "seconds": u.Now().Sub(work.Time(t.ClaimedAt)).Seconds(),
+	}
+	t.Progress, t.BlockReason, t.BlockedAt, t.due, t.unblocked = 1, "", nil, time.Time{}, false
+	if err := u.enter(t, done, "task.completed", 0, "completed by "+t.Holder, details); err != nil {
+		return err
+	}
+	result, artifacts := in.GetResult(), in.GetArtifacts()
+	if result != "" || len(artifacts) > 0 {
+		t.putText(u.Tx.Tx, putResult, orNull(result), toJSON(len(artifacts), artifacts))
+	}
+	payload := map[string]any{"task_id": t.Id, "title": t.Title, "agent": t.Holder, "result": result}
+	if len(artifacts) > 0 {
+		payload["artifacts"] = artifacts
+	}
+	err := u.tell(t, t.Creator, "task_complete", "task "+t.Id+" is done: "+t.Title, payload)
+	if err != nil {
+		return err
+	}
+	out.Task = t.brief()
+	if out.Ready, err = u.supply(t); err != nil {
+		return err
+	}
+	for _, hook := range u.done {
+		if err := hook(u.Tx.Tx, u.Session.ID, t.Id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fail ends the attempt of the caller as failed; the task returns to READY after a backoff, or becomes FAILED.
+// Errors: fault.Precondition (TASK_LOST).
+func (u *taskTx) fail(t *task, in *pb.FailTaskRequest, out *pb.FailTaskResponse) error {
+	if err := u.holds(t, in.GetFence()); err != nil {
+		return err
+	}
+	if err := u.endAttempt(t, in.GetError(), in.GetFatal(), backoff(t.Attempts+1)); err != nil {
+		return err
+	}
+	out.Task, out.Attempts = t.brief(), t.Attempts
+	if t.State == ready {
+		out.DueAt = work.Stamp(t.due)
+	}
+	return nil
+}
+
+// releaseBy returns a task of the caller to READY; no attempt counts. With decline, the assignee of an
+// unfinished task refuses it. Errors: fault.Precondition (TASK_LOST, TASK_FINISHED); fault.Denied (NOT_ASSIGNEE);
+// fault.Exhausted (TOO_MANY_QUEUES) for a decline.
+func (u *taskTx) releaseBy(t *task, in *pb.ReleaseTaskRequest) error {
+	switch {
+	case in.GetDecline():
+		return u.decline(t, in.GetFence(), in.GetReason())
+	case u.Actor.System() && held(t.State):
+		return u.revoke(t, in.GetReason())
+	}
+	if err := u.holds(t, in.GetFence()); err != nil {
+		return err
+	}
+	return u.release(t, in.GetReason())
 }
 
 // release returns a held task to READY.
-func (u *taskTx) release(task *Task, reason string) error {
-	u.CountOutcome(u.Tx, Kind, "released")
-	return u.reopen(task, time.Time{}, "task.released", 0, because("released by "+task.Holder, reason),
-		map[string]any{"agent": task.Holder, "reason": reason})
+func (u *taskTx) release(t *task, reason string) error {
+	u.count("released")
+	return u.reopen(t, time.Time{}, "task.released", 0, because("released by "+t.Holder, reason),
+		map[string]any{"agent": t.Holder, "reason": reason})
 }
 
 // revoke releases a task in place of its holder, which gets a notice.
-func (u *taskTx) revoke(task *Task, reason string) error {
-	holder := task.Holder
-	if err := u.tellLost(task, holder, because("released by "+u.Actor.Name, reason)); err != nil {
+func (u *taskTx) revoke(t *task, reason string) error {
+	if err := u.tellLost(t, t.Holder, because("released by "+u.Actor.Name, reason)); err != nil {
 		return err
 	}
-	return u.release(task, reason)
-}
-
-// tellLost notifies an agent that it no longer holds a task.
-func (u *taskTx) tellLost(task *Task, holder, why string) error {
-	return u.tell(task, holder, "task_lost", "you no longer hold task "+task.ID+": "+finding.Clip(why),
-		map[string]any{"task_id": task.ID, "title": task.Title, "fence": task.Fence, "reason": why})
+	return u.release(t, reason)
 }
 
 // decline takes the assignee from a task, as the assignee wants it.
-func (u *taskTx) decline(task *Task, fence int64, reason string) error {
-	if task.State.finished() {
-		return fault.New(fault.Precondition, "TASK_FINISHED", "task %q is %s; it can no longer be declined", task.ID, task.State)
+func (u *taskTx) decline(t *task, fence int64, reason string) error {
+	if err := allows(t, "decline"); err != nil {
+		return err
 	}
-	if task.Assignee != u.Actor.Name {
+	if t.Assignee != u.Actor.Name {
 		says := "it has no assignee"
-		if task.Assignee != "" {
-			says = "it is assigned to " + task.Assignee
+		if t.Assignee != "" {
+			says = "it is assigned to " + t.Assignee
 		}
-		return fault.New(fault.Denied, "NOT_ASSIGNEE", "%s cannot decline task %q: %s", u.Actor.Name, task.ID, says)
+		return fault.New(fault.Denied, "NOT_ASSIGNEE", "%s cannot decline task %q: %s", u.Actor.Name, t.Id, says)
 	}
-	if task.State.held() {
-		if err := u.holds(task, fence); err != nil {
+	if held(t.State) {
+		if err := u.holds(t, fence); err != nil {
 			return err
 		}
 	}
-	err := u.withinQueues(func() error { return u.unassign(task, "declined by "+u.Actor.Name, reason) })
-	if err != nil || !task.State.held() || task.Holder != u.Actor.Name {
+	err := u.queues.within(u.Tx, func() error { return u.unassign(t, "declined by "+u.Actor.Name, reason) })
+	if err != nil || !held(t.State) || t.Holder != u.Actor.Name {
 		return err
 	}
-	return u.release(task, reason)
+	return u.release(t, reason)
 }
 
 // unassign takes the assignee from an unfinished task, and notifies the creator.
-func (u *taskTx) unassign(task *Task, verb, reason string) error {
-	former, queue := task.Assignee, queueOf(task)
-	task.Assignee = ""
-	err := u.moveQueue(task, queue)
+func (u *taskTx) unassign(t *task, verb, reason string) error {
+	former, left := t.Assignee, queueOf(t)
+	t.Assignee = ""
+	err := u.queues.move(u.Tx, t, left)
 	if err != nil {
 		return err
 	}
-	if err = u.Post.Withdraw(u.Tx.Tx, u.Session.ID, work.Moot{About: task.Created, Type: assignment}); err != nil {
+	if err = u.withdraw(t); err != nil {
 		return err
 	}
-	u.CountOutcome(u.Tx, Kind, "declined")
-	err = u.tell(task, task.Creator, "task_rejected", because("task "+task.ID+" was "+verb, reason), map[string]any{
-		"task_id": task.ID, "title": task.Title, "agent": former, "reason": reason,
+	u.count("declined")
+	err = u.tell(t, t.Creator, "task_rejected", because("task "+t.Id+" was "+verb, reason), map[string]any{
+		"task_id": t.Id, "title": t.Title, "agent": former, "reason": reason,
 	})
 	if err != nil {
 		return err
 	}
-	task.Revision, err = u.append(task, "task.declined", 0, because(verb, reason), map[string]any{"agent": former, "reason": reason})
+	t.Revision, err = u.append(t, "task.declined", 0, because(verb, reason), map[string]any{"agent": former, "reason": reason})
 	if err != nil {
 		return err
 	}
-	task.save(u.Tx.Tx)
-	if task.State != Ready {
+	t.save(u.Tx.Tx)
+	if t.State != ready {
 		return nil
 	}
-	return u.offer(task)
+	return u.offer(t)
 }
 
-// because adds a reason to a sentence.
-func because(says, reason string) string {
-	if strings.TrimSpace(reason) == "" {
-		return says
+// Block makes a task BLOCKED, for a blocker that names it, if the agent holds it, or if another agent
+// does and an operator calls. It reports whether the task is BLOCKED then. A task that it does not
+// block, and an id without a task, are no error.
+func (s *Service) Block(tx *store.Tx, session int64, id string, by directory.Agent, reason string) (bool, error) {
+	u, t, err := s.heldTask(tx, session, id, by)
+	if err != nil || t == nil || !by.System() && t.Holder != by.Name {
+		return false, err
 	}
-	return says + ": " + finding.Clip(reason)
+	return true, u.block(t, shorten(reason), map[string]any{})
+}
+
+// Unblock makes a BLOCKED task CLAIMED again. A feature with several reasons to block a task calls it
+// for the last of them.
+func (s *Service) Unblock(tx *store.Tx, session int64, id string, by directory.Agent, reason string) error {
+	u, t, err := s.heldTask(tx, session, id, by)
+	if err != nil || t == nil || t.State != blocked {
+		return err
+	}
+	return u.unblock(t, map[string]any{"reason": reason})
+}
+
+// heldTask finds a task that an agent holds, nil if there is none.
+func (s *Service) heldTask(tx *store.Tx, session int64, id string, by directory.Agent) (*taskTx, *task, error) {
+	u, _, err := s.byBroker(tx, session)
+	if err != nil {
+		return nil, nil, err
+	}
+	t, err := lookup(tx, session, id)
+	if err != nil || t == nil || !held(t.State) {
+		return u, nil, err
+	}
+	if current, err := s.isCurrent(tx, session, t.Holder, t.Fence); err != nil || !current {
+		return u, nil, err
+	}
+	return u.as(by), t, nil
+}
+
+// Transfer moves the claim of a task to another agent, and returns the new fence. If the task is
+// assigned to its holder, it is then assigned to the other agent. Errors: fault.NotFound;
+// fault.Precondition (TASK_LOST) if from does not hold the task; fault.Exhausted (TOO_MANY_QUEUES).
+func (s *Service) Transfer(tx *store.Tx, session int64, id, from, to string) (int64, error) {
+	u, _, err := s.byBroker(tx, session)
+	if err != nil {
+		return 0, err
+	}
+	t, err := find(tx, session, id)
+	if err != nil {
+		return 0, err
+	}
+	if err := u.as(directory.Agent{Name: from}).holds(t, 0); err != nil {
+		return 0, err
+	}
+	if t.Assignee == from {
+		former := queueOf(t)
+		t.Assignee = to
+		if err := u.queues.within(u.Tx, func() error { return u.queues.move(u.Tx, t, former) }); err != nil {
+			return 0, err
+		}
+	}
+	revision, err := u.append(t, "task.transferred", 0, fmt.Sprintf("passed from %s to %s", from, to),
+		map[string]any{"agent": to, "former": from, "former_fence": t.Fence})
+	if err != nil {
+		return 0, err
+	}
+	now := work.Stamp(tx.Now())
+	t.Holder, t.Fence, t.Revision, t.ClaimedAt, t.UpdatedAt = to, revision, revision, now, now
+	if t.State == claimed {
+		u.startStale(t)
+	}
+	u.wake(t)
+	t.save(tx)
+	return revision, nil
+}
+
+// Holds reports whether an agent holds a task by a fence.
+func (t *table) Holds(q store.Querier, session int64, agent string, fence int64) (bool, error) {
+	rows := q.Query(existsClaim, session, agent, fence)
+	held := rows.Next()
+	if err := rows.Close(); err != nil || !held {
+		return false, err
+	}
+	return t.isCurrent(q, session, agent, fence)
+}
+
+// isCurrent reports whether the end of the agent has not ended a claim. If it has, the backlog has yet to release
+// the task.
+func (t *table) isCurrent(q store.Querier, session int64, agent string, fence int64) (bool, error) {
+	ended, _, err := t.Backlog.Pending(q, failChore, session, agent)
+	return fence > ended, err
+}
+
+// Fence returns the fence by which an agent holds a task; 0 if it does not hold it.
+func (t *table) Fence(q store.Querier, session int64, id, agent string) (int64, error) {
+	task, err := lookup(q, session, id)
+	if err != nil || task == nil || !held(task.State) || task.Holder != agent {
+		return 0, err
+	}
+	if current, err := t.isCurrent(q, session, agent, task.Fence); err != nil || !current {
+		return 0, err
+	}
+	return task.Fence, nil
+}
+
+// Done reports whether a task is DONE.
+func (t *table) Done(q store.Querier, session int64, id string) (bool, error) {
+	task, err := lookup(q, session, id)
+	return task != nil && task.State == done, err
+}
+
+// Held counts the tasks that an agent of a session has claimed.
+type Held struct {
+	Session int64
+	Agent   string
+	Claims  int64
+	Since   time.Time // the time of the oldest claim
+}
+
+// Held returns the CLAIMED tasks of all sessions.
+func (t *table) Held(q store.Querier) ([]Held, error) {
+	return store.Collect(q.Query(selectClaimsHeld), func(r *store.Rows) (h Held, err error) {
+		return h, r.Scan(&h.Session, &h.Agent, &h.Claims, &h.Since)
+	})
 }

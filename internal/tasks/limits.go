@@ -1,10 +1,6 @@
 package tasks
 
-import (
-	"time"
-
-	"brokerd/internal/fault"
-)
+import "time"
 
 // Limits. Bytes unless said otherwise.
 const (
@@ -41,16 +37,10 @@ const (
 )
 
 // backoff is how long a task waits after its n-th failed attempt.
-func backoff(n int) time.Duration {
+func backoff(n int32) time.Duration {
 	wait := firstBackoff
 	for ; n > 1 && wait < longestBackoff; n-- {
 		wait *= 2
 	}
 	return min(wait, longestBackoff)
-}
-
-func errStopping() error {
-	e := fault.New(fault.Unavailable, "SHUTTING_DOWN", "the broker stops; call again in a moment")
-	e.RetryAfter = time.Second
-	return e
 }

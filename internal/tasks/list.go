@@ -6,189 +6,232 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/directory"
 	"brokerd/internal/identity"
+	"brokerd/internal/page"
 	"brokerd/internal/store"
+	"brokerd/internal/validate"
 	"brokerd/internal/work"
 )
 
-// A Full is a task with everything that belongs to it.
-type Full struct {
-	Task         *Task // nil for an id without a task
-	History      []Attempt
-	Dependencies []Brief
-	Dependents   []Brief
-	Parts        []Brief
-	References   []Reference
-	Revision     int64
-}
-
-// Get returns a task; with full also what belongs to it. Errors: fault.NotFound if there is no task
-// and, with full, no object carries the id.
-func (t *Tasks) Get(ctx context.Context, c identity.Caller, id string, full bool) (Full, error) {
-	var f Full
-	err := t.Store.Read(ctx, func(snap *store.Snapshot) error {
-		s, err := t.Directory.Session(snap, c.Session)
+// get returns a task; with the view FULL also what belongs to it. Errors: fault.NotFound if there is no task
+// and, with FULL, no object carries the id.
+func (s *Service) get(ctx context.Context, in *pb.GetTaskRequest) (out *pb.GetTaskResponse, err error) {
+	full := in.GetView() == pb.TaskView_TASK_VIEW_FULL
+	err = s.Read(ctx, func(snap *store.Snapshot, session directory.Session) error {
+		out = &pb.GetTaskResponse{Revision: snap.Revision()}
+		t, err := lookup(snap, session.ID, in.GetTaskId())
 		if err != nil {
 			return err
 		}
-		f = Full{Revision: snap.Revision()}
-		if f.Task, err = lookup(snap, s.ID, id); err != nil {
-			return err
-		}
-		name := id
-		if f.Task != nil {
-			name = f.Task.ID
-			if err := f.Task.fill(snap); err != nil {
+		name := in.GetTaskId()
+		if t != nil {
+			name = t.Id
+			if err := t.fill(snap); err != nil {
 				return err
 			}
+			out.Task = t.answer()
 		}
 		if full {
-			err = t.complete(snap, s.ID, name, &f)
+			err = s.complete(snap, session.ID, name, t, out)
 		}
-		if err == nil && f.Task == nil && len(f.References) == 0 {
-			err = work.Missing(Kind, id)
+		if err == nil && t == nil && len(out.References) == 0 {
+			err = work.Missing(noun, name)
 		}
 		return err
 	})
 	if err != nil {
-		return Full{}, fmt.Errorf("get task: %w", err)
+		return nil, fmt.Errorf("get task: %w", err)
 	}
-	return f, nil
+	return out, nil
 }
 
-// complete reads what belongs to a task.
-func (t *Tasks) complete(q store.Querier, session int64, name string, f *Full) error {
-	if f.Task != nil {
-		var err, failed error
-		if f.History, failed = readAttempts(q, f.Task.Created); failed != nil {
-			return failed
+// complete reads what belongs to a task, nil for a name without one.
+func (s *Service) complete(q store.Querier, session int64, name string, t *task, out *pb.GetTaskResponse) (err error) {
+	if t != nil {
+		if out.History, err = readAttempts(q, t.CreatedRevision); err != nil {
+			return err
 		}
-		f.Dependencies, err = f.Task.relate(q)
-		f.Dependents, failed = scanBriefs(q.Query(selectDependents, f.Task.Created, mostListed))
-		err = errors.Join(err, failed)
-		f.Parts, failed = scanBriefs(q.Query(selectParts, f.Task.Created, mostListed))
-		if err = errors.Join(err, failed); err != nil {
+		if out.Dependencies, err = t.relate(q); err != nil {
+			return err
+		}
+		if out.Dependents, err = scanBriefs(q.Query(selectDependents, t.CreatedRevision, mostListed)); err != nil {
+			return err
+		}
+		if out.Subtasks, err = scanBriefs(q.Query(selectParts, t.CreatedRevision, mostListed)); err != nil {
 			return err
 		}
 	}
-	for _, r := range t.related {
+	for _, r := range s.related {
 		some, err := r.Related(q, session, name, mostListed)
 		if err != nil {
 			return err
 		}
-		f.References = append(f.References, some...)
+		out.References = append(out.References, some...)
 	}
 	return nil
 }
 
-// A Selection selects tasks; an empty field does not restrict.
-type Selection struct {
-	States   []State
-	Holder   string
-	Assignee string
-	Role     string
-	Labels   map[string]string
-	Parent   string // id
-	Creator  string
-	Newest   bool  // first
-	From     int64 // key; tasks behind it; 0 = all
-	Limit    int
+// taskList is the name of the list that page tokens belong to.
+const taskList = "ListTasks"
+
+// A listing is one page of a list.
+type listing struct {
+	in     *pb.ListTasksRequest
+	from   int64 // key; tasks behind it; 0 = all
+	parent int64 // key; 0 = any
+	size   int
+
+	tasks []*task
+	next  int64 // the key from which the next page reads; 0 = there is none
 }
 
-// A Page is a page of a list.
-type Page struct {
-	Tasks    []*Task
-	Next     int64 // the key from which the next page reads; 0 = there is none
-	Revision int64
-}
-
-// List returns tasks in the order of their creation. A page reads at most about mostRead tasks: with
+// list returns tasks in the order of their creation. A page reads at most about mostRead tasks: with
 // filters that match few of them it can have fewer tasks than the limit, or none, and yet a next page.
 // Errors: fault.NotFound for a parent.
-func (t *Tasks) List(ctx context.Context, c identity.Caller, sel Selection) (Page, error) {
-	if err := t.Store.CheckResume(sel.From); err != nil {
-		return Page{}, err
+func (s *Service) list(ctx context.Context, in *pb.ListTasksRequest) (*pb.ListTasksResponse, error) {
+	var from int64
+	if err := page.Parse(taskList, in.GetPageToken(), &from); err != nil {
+		return nil, err
 	}
-	var p Page
-	err := t.Store.ReadPage(ctx, func(snap *store.Snapshot) error {
-		p = Page{Revision: snap.Revision()}
-		s, err := t.Directory.Session(snap, c.Session)
+	if err := s.Store.CheckResume(from); err != nil {
+		return nil, err
+	}
+	return s.page(ctx, in, func(snap *store.Snapshot, session directory.Session, l *listing) error {
+		l.from = from
+		if in.GetParent() != "" {
+			parent, err := find(snap, session.ID, in.GetParent())
+			if err != nil {
+				return err
+			}
+			l.parent = parent.CreatedRevision
+		}
+		return l.readStates(snap, session.ID)
+	})
+}
+
+// claimable returns the tasks that the caller could claim now, in the order in which it would get
+// them. It reads about mostRead rows: with several labels it may miss tasks behind these. Errors: fault.Precondition
+// without a registered agent.
+func (s *Service) claimable(ctx context.Context, in *pb.ListTasksRequest) (*pb.ListTasksResponse, error) {
+	return s.page(ctx, in, func(snap *store.Snapshot, session directory.Session, l *listing) error {
+		a, err := s.Directory.Acting(snap, session.ID, identity.FromContext(ctx))
+		if err != nil || a.System() {
+			return err
+		}
+		queues, err := readQueues(snap, session.ID, func(_ int64, err error) bool { return work.IsDamage(err) })
 		if err != nil {
 			return err
 		}
-		var parent int64
-		if sel.Parent != "" {
-			task, err := find(snap, s.ID, sel.Parent)
+		found := newSearch(maps.All(queues), a, in.GetLabels(), l.size)
+		budget := mostRead
+		if _, err := found.run(snap, &budget); err != nil {
+			return err
+		}
+		for _, at := range found.found {
+			t, err := scan(snap.QueryRow(selectTask, at.created))
 			if err != nil {
 				return err
 			}
-			parent = task.Created
+			l.tasks = append(l.tasks, t)
 		}
-		states := sel.States
-		if len(states) == 0 {
-			states = []State{0}
+		return nil
+	})
+}
+
+// page returns the page that read reads.
+func (s *Service) page(
+	ctx context.Context, in *pb.ListTasksRequest,
+	read func(snap *store.Snapshot, session directory.Session, l *listing) error,
+) (*pb.ListTasksResponse, error) {
+	out := &pb.ListTasksResponse{}
+	var l listing
+	err := s.Store.ReadPage(ctx, func(snap *store.Snapshot) error {
+		out.Revision = snap.Revision()
+		l = listing{in: in, size: cmp.Or(int(in.GetPageSize()), validate.DefaultPage)}
+		session, err := s.Directory.Session(snap, identity.FromContext(ctx).Session)
+		if err != nil {
+			return err
 		}
-		later := func(a, b int64) int {
-			if sel.Newest {
-				a, b = b, a
-			}
-			return cmp.Compare(a, b)
+		if err := read(snap, session, &l); err != nil {
+			return err
 		}
-		for _, state := range states {
-			some, end, err := sel.read(snap, s.ID, state, parent, mostRead/len(states))
-			if err != nil {
-				return err
-			}
-			p.Tasks = append(p.Tasks, some...)
-			if end != 0 && (p.Next == 0 || later(end, p.Next) < 0) {
-				p.Next = end
-			}
-		}
-		if p.Next != 0 { // beyond it, tasks of other states have not been read
-			p.Tasks = slices.DeleteFunc(p.Tasks, func(t *Task) bool { return later(t.Created, p.Next) > 0 })
-		}
-		slices.SortFunc(p.Tasks, func(a, b *Task) int { return later(a.Created, b.Created) })
-		if len(p.Tasks) > sel.Limit {
-			p.cut(sel.Limit)
-		}
-		return p.relate(snap)
+		return l.relate(snap)
 	})
 	if err != nil {
-		return Page{}, fmt.Errorf("list tasks: %w", err)
+		return nil, fmt.Errorf("list tasks: %w", err)
 	}
-	return p, nil
+	for _, t := range l.tasks {
+		out.Tasks = append(out.Tasks, t.answer())
+	}
+	if l.next != 0 && !in.GetClaimable() {
+		out.NextPageToken = page.Token(taskList, l.next)
+	}
+	return out, nil
+}
+
+// later compares two keys in the order of the list.
+func (l *listing) later(a, b int64) int {
+	if l.in.GetNewestFirst() {
+		a, b = b, a
+	}
+	return cmp.Compare(a, b)
+}
+
+// readStates reads the tasks of each state, or of all.
+func (l *listing) readStates(q store.Querier, session int64) error {
+	states := slices.Compact(slices.Sorted(slices.Values(l.in.GetStates())))
+	if len(states) == 0 {
+		states = []pb.TaskState{0}
+	}
+	for _, state := range states {
+		some, end, err := l.read(q, session, state, mostRead/len(states))
+		if err != nil {
+			return err
+		}
+		l.tasks = append(l.tasks, some...)
+		if end != 0 && (l.next == 0 || l.later(end, l.next) < 0) {
+			l.next = end
+		}
+	}
+	if l.next != 0 { // beyond it, tasks of other states have not been read
+		l.tasks = slices.DeleteFunc(l.tasks, func(t *task) bool { return l.later(t.CreatedRevision, l.next) > 0 })
+	}
+	slices.SortFunc(l.tasks, func(a, b *task) int { return l.later(a.CreatedRevision, b.CreatedRevision) })
+	if len(l.tasks) > l.size {
+		l.cut(l.size)
+	}
+	return nil
 }
 
 // cut ends the page behind its first n tasks.
-func (p *Page) cut(n int) {
-	p.Tasks, p.Next = p.Tasks[:n], p.Tasks[n-1].Created
-}
+func (l *listing) cut(n int) { l.tasks, l.next = l.tasks[:n], l.tasks[n-1].CreatedRevision }
 
 // read returns the first tasks of a state, or of all for 0: one more than the limit if there are. It
 // reads at most as many tasks as the budget says. If there are more, end is the key of the last task
 // up to which it has read.
-func (sel *Selection) read(q store.Querier, session int64, state State, parent int64, budget int) (found []*Task, end int64, err error) {
+func (l *listing) read(q store.Querier, session int64, state pb.TaskState, budget int) (found []*task, end int64, err error) {
+	newest := l.in.GetNewestFirst()
 	statement, last := listSession, endOfSession
 	switch {
-	case state == 0 && sel.Newest:
+	case state == 0 && newest:
 		statement, last = listSessionNewest, endOfSessionNewest
-	case state != 0 && sel.Newest:
+	case state != 0 && newest:
 		statement, last = listStateNewest, endOfStateNewest
 	case state != 0:
 		statement, last = listState, endOfState
 	}
 	args := []any{session}
 	if state != 0 {
-		args = append(args, int64(state))
+		args = append(args, int32(state))
 	}
-	from, to := sel.From, int64(1<<63-1)
-	if sel.Newest {
-		to = 0
-		if from == 0 {
-			from = 1<<63 - 1
-		}
+	from, to := l.from, int64(math.MaxInt64)
+	if newest {
+		from, to = cmp.Or(from, math.MaxInt64), 0
 	}
 	err = q.QueryRow(last, append(slices.Clip(args), from, budget-1)...).Scan(&end)
 	if err != nil && !errors.Is(err, store.ErrNoRows) {
@@ -197,37 +240,37 @@ func (sel *Selection) read(q store.Querier, session int64, state State, parent i
 	if end != 0 {
 		to = end
 	}
-	page := sel.Limit + 1
-	args = append(args, sel.Holder, sel.Holder, sel.Assignee, sel.Assignee, sel.Role, sel.Role, parent, parent, sel.Creator, sel.Creator)
+	limit, in := l.size+1, l.in
+	args = append(args, in.Holder, in.Holder, in.Assignee, in.Assignee, in.Role, in.Role, l.parent, l.parent, in.Creator, in.Creator)
 	for {
-		some, err := scanAll(q.Query(statement, append(slices.Clip(args), from, to, page)...))
+		some, err := scanAll(q.Query(statement, append(slices.Clip(args), from, to, limit)...))
 		if err != nil {
 			return nil, 0, err
 		}
-		for _, task := range some {
-			if labelled(task, sel.Labels) {
-				if found = append(found, task); len(found) == page {
+		for _, t := range some {
+			if labelled(&t.Task, in.Labels) {
+				if found = append(found, t); len(found) == limit {
 					return found, 0, nil
 				}
 			}
 		}
-		if len(some) < page {
+		if len(some) < limit {
 			return found, end, nil
 		}
-		from = some[len(some)-1].Created
+		from = some[len(some)-1].CreatedRevision
 	}
 }
 
 // relate reads the ids of dependencies and parents of a page, and ends the page where it becomes too
 // large.
-func (p *Page) relate(q store.Querier) error {
+func (l *listing) relate(q store.Querier) error {
 	bytes := 0
-	for i, task := range p.Tasks {
-		if _, err := task.relate(q); err != nil {
+	for i, t := range l.tasks {
+		if _, err := t.relate(q); err != nil {
 			return err
 		}
-		if bytes += task.size(); bytes > maxPage && i > 0 {
-			p.cut(i)
+		if bytes += t.size(); bytes > maxPage && i > 0 {
+			l.cut(i)
 			return nil
 		}
 	}
@@ -235,8 +278,8 @@ func (p *Page) relate(q store.Querier) error {
 }
 
 // size is about how many bytes a task takes in a list.
-func (t *Task) size() int {
-	n := 512 + len(t.Title) + len(t.Note) + len(t.Error) + len(t.Reason)
+func (t *task) size() int {
+	n := 512 + len(t.Title) + len(t.Note) + len(t.Error) + len(t.BlockReason)
 	for k, v := range t.Labels {
 		n += len(k) + len(v) + 8
 	}
@@ -246,44 +289,4 @@ func (t *Task) size() int {
 		}
 	}
 	return n
-}
-
-// Claimable returns the tasks that the caller could claim now, in the order in which it would get
-// them. It reads about mostRead rows: with several labels it may miss tasks behind these. Errors: fault.Precondition without a registered agent.
-func (t *Tasks) Claimable(ctx context.Context, c identity.Caller, labels map[string]string, limit int) (Page, error) {
-	var p Page
-	err := t.Store.ReadPage(ctx, func(snap *store.Snapshot) error {
-		p = Page{Revision: snap.Revision()}
-		session, err := t.Directory.Session(snap, c.Session)
-		if err != nil {
-			return err
-		}
-		a, err := t.Directory.Acting(snap, session.ID, c)
-		if err != nil || a.System() {
-			return err
-		}
-		queues, err := readQueues(snap, session.ID, func(_ int64, err error) bool { return work.IsDamage(err) })
-		if err != nil {
-			return err
-		}
-		s := newSearch(maps.All(queues), a, labels, limit)
-		budget := mostRead
-		if _, err := s.run(snap, &budget); err != nil {
-			return err
-		}
-		for _, at := range s.found {
-			task, err := scan(snap.QueryRow(selectTask, at.created))
-			if err != nil {
-				return err
-			}
-			p.Tasks = append(p.Tasks, task)
-		}
-		err = p.relate(snap)
-		p.Next = 0
-		return err
-	})
-	if err != nil {
-		return Page{}, fmt.Errorf("list claimable tasks: %w", err)
-	}
-	return p, nil
 }

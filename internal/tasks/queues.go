@@ -7,9 +7,11 @@ import (
 	"strconv"
 	"time"
 
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 // A queue has the unfinished tasks that the same agents may claim.
@@ -27,15 +29,23 @@ type queueKey struct{ assignee, role, capabilities string }
 // session can have many, of which a function changes few.
 type sessionQueues = store.Memory[queueKey, queue]
 
+// queues are the queues of all sessions, and the numbers of their unfinished tasks. The writer alone uses them.
+type queues struct {
+	*table
+	bySession  store.Memory[int64, *sessionQueues] // once read
+	unfinished store.Memory[int64, int]            // tasks, by session; start reads them
+}
+
 // queueOf returns the key of the queue of a task.
-func queueOf(task *Task) queueKey {
-	capabilities, _ := toJSON(len(task.Capabilities), task.Capabilities).(string)
-	return queueKey{task.Assignee, task.Role, capabilities}
+func queueOf(t *task) queueKey {
+	capabilities, _ := toJSON(len(t.Capabilities), t.Capabilities).(string)
+	return queueKey{t.Assignee, t.Role, capabilities}
 }
 
 // serves reports whether an agent may claim the tasks of a queue.
 func (k *queue) serves(a directory.Agent) bool {
-	return (k.assignee == "" || k.assignee == a.Name) && (k.role == "" || k.role == a.Role) && contains(a.Capabilities, k.capabilities)
+	return (k.assignee == "" || k.assignee == a.Name) && (k.role == "" || k.role == a.Role) &&
+		contains(a.Capabilities, k.capabilities)
 }
 
 // contains reports whether a sorted list has all elements of another.
@@ -49,8 +59,8 @@ func contains(all, some []string) bool {
 }
 
 // serves reports whether an agent may claim a task.
-func serves(task *Task, a directory.Agent) bool {
-	k := queue{assignee: task.Assignee, role: task.Role, capabilities: task.Capabilities}
+func serves(t *task, a directory.Agent) bool {
+	k := queue{assignee: t.Assignee, role: t.Role, capabilities: t.Capabilities}
 	return k.serves(a)
 }
 
@@ -67,9 +77,9 @@ func serving(queues iter.Seq2[queueKey, queue], a directory.Agent) []int64 {
 }
 
 // labelled reports whether a task has all the given labels.
-func labelled(task *Task, labels map[string]string) bool {
+func labelled(t *pb.Task, labels map[string]string) bool {
 	for k, v := range labels {
-		if has, ok := task.Labels[k]; !ok || has != v {
+		if has, ok := t.Labels[k]; !ok || has != v {
 			return false
 		}
 	}
@@ -78,7 +88,9 @@ func labelled(task *Task, labels map[string]string) bool {
 
 // readQueues reads the queues of a session, without those for which skip reports that their damage
 // stops no other.
-func readQueues(q store.Querier, session int64, skip func(key int64, err error) bool) (map[queueKey]queue, error) {
+func readQueues(
+	q store.Querier, session int64, skip func(key int64, err error) bool,
+) (map[queueKey]queue, error) {
 	all := map[queueKey]queue{}
 	rows := q.Query(selectQueues, session)
 	defer rows.Close()
@@ -99,44 +111,77 @@ func readQueues(q store.Querier, session int64, skip func(key int64, err error) 
 	return all, rows.Err()
 }
 
-// knownQueues returns the queues of the session, which it reads if the writer does not have them in memory.
-func (u *taskTx) knownQueues() (*sessionQueues, error) {
-	if known, ok := u.queues.Find(u.Session.ID); ok {
+// start counts the unfinished tasks of all sessions.
+func (k *queues) start(tx *store.Tx) error {
+	rows := tx.Query(countUnfinished)
+	defer rows.Close()
+	for rows.Next() {
+		var session int64
+		var n int
+		if err := rows.Scan(&session, &n); err != nil {
+			return err
+		}
+		k.unfinished.Set(tx, session, n)
+	}
+	return rows.Close()
+}
+
+// count counts the unfinished tasks of the session.
+func (k *queues) count(tx *work.Tx, n int) {
+	k.unfinished.Set(tx.Tx, tx.Session.ID, k.unfinished.Get(tx.Session.ID)+n)
+}
+
+// capacity refuses more unfinished tasks than a session can have.
+func (k *queues) capacity(tx *work.Tx, more int) error {
+	n := k.unfinished.Get(tx.Session.ID)
+	if n+more <= mostUnfinished {
+		return nil
+	}
+	e := fault.New(fault.Exhausted, "TOO_MANY_TASKS",
+		"the session has %d unfinished tasks, and at most %d are allowed: complete or cancel some first", n, mostUnfinished)
+	e.RetryAfter = time.Second
+	return e.With("limit", strconv.Itoa(mostUnfinished))
+}
+
+// known returns the queues of the session, which it reads if the writer does not have them in memory.
+func (k *queues) known(tx *work.Tx) (*sessionQueues, error) {
+	if known, ok := k.bySession.Find(tx.Session.ID); ok {
 		return known, nil
 	}
-	skip := func(key int64, err error) bool { return u.skip("queue of tasks", key, err) }
-	read, err := readQueues(u.Tx, u.Session.ID, skip)
+	skip := func(key int64, err error) bool { return k.skip("queue of tasks", key, err) }
+	read, err := readQueues(tx, tx.Session.ID, skip)
 	if err != nil {
 		return nil, err
 	}
 	all := &sessionQueues{}
-	for key, k := range read {
-		all.Set(u.Tx.Tx, key, k)
+	for key, q := range read {
+		all.Set(tx.Tx, key, q)
 	}
-	u.queues.Set(u.Tx.Tx, u.Session.ID, all)
+	k.bySession.Set(tx.Tx, tx.Session.ID, all)
 	return all, nil
 }
 
-// queueFor returns the queue of a task. It exists afterwards.
-func (u *taskTx) queueFor(task *Task) (int64, error) {
-	all, err := u.knownQueues()
+// enter sets the queue of a task. The queue exists afterwards.
+func (k *queues) enter(tx *work.Tx, t *task) error {
+	all, err := k.known(tx)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	key := queueOf(task)
-	if k, ok := all.Find(key); ok {
-		return k.id, nil
+	key := queueOf(t)
+	q, ok := all.Find(key)
+	if !ok {
+		q = queue{id: tx.NextRevision(), assignee: t.Assignee, role: t.Role, capabilities: t.Capabilities}
+		tx.Exec(insertQueue, q.id, tx.Session.ID, key.assignee, key.role, key.capabilities)
+		all.Set(tx.Tx, key, q)
 	}
-	k := queue{id: u.NextRevision(), assignee: task.Assignee, role: task.Role, capabilities: task.Capabilities}
-	u.Exec(insertQueue, k.id, u.Session.ID, key.assignee, key.role, key.capabilities)
-	all.Set(u.Tx.Tx, key, k)
-	return k.id, nil
+	t.queue = q.id
+	return nil
 }
 
-// withinQueues makes a change that may add a queue, unless it adds one beyond the limit. Errors:
+// within makes a change that may add a queue, unless it adds one beyond the limit. Errors:
 // fault.Exhausted (TOO_MANY_QUEUES).
-func (u *taskTx) withinQueues(change func() error) error {
-	all, err := u.knownQueues()
+func (k *queues) within(tx *work.Tx, change func() error) error {
+	all, err := k.known(tx)
 	if err != nil {
 		return err
 	}
@@ -151,51 +196,53 @@ func (u *taskTx) withinQueues(change func() error) error {
 	return e.With("limit", strconv.Itoa(mostQueues))
 }
 
-// leaveQueue removes a queue that a task has left, if it was the last unfinished one.
-func (u *taskTx) leaveQueue(id int64, key queueKey) error {
-	err := u.QueryRow(existsInQueue, id).Scan(new(int))
+// leave removes a queue that a task has left, if it was the last unfinished one.
+func (k *queues) leave(tx *work.Tx, id int64, key queueKey) error {
+	err := tx.QueryRow(existsInQueue, id).Scan(new(int))
 	if !errors.Is(err, store.ErrNoRows) {
 		return err
 	}
-	all, err := u.knownQueues()
+	all, err := k.known(tx)
 	if err != nil {
 		return err
 	}
-	u.Exec(deleteQueue, id)
-	if k, ok := all.Find(key); ok && k.id == id {
-		all.Delete(u.Tx.Tx, key)
+	tx.Exec(deleteQueue, id)
+	if q, ok := all.Find(key); ok && q.id == id {
+		all.Delete(tx.Tx, key)
 	}
 	return nil
 }
 
-// moveQueue puts a task into the queue of its present assignee. former is the key of its queue before.
-// A caller that can refuse the change calls it within withinQueues.
-func (u *taskTx) moveQueue(task *Task, former queueKey) error {
-	left := task.queue
-	var err error
-	if task.queue, err = u.queueFor(task); err != nil {
+// move puts a task into the queue of its present assignee. former is the key of its queue before. A caller that can
+// refuse the change calls it within the limit.
+func (k *queues) move(tx *work.Tx, t *task, former queueKey) error {
+	left := t.queue
+	if err := k.enter(tx, t); err != nil {
 		return err
 	}
-	u.Exec(updateAssignee, orNull(task.Assignee), task.queue, task.Created)
-	task.relabel(u.Tx.Tx)
-	if task.queue == left {
+	tx.Exec(updateAssignee, orNull(t.Assignee), t.queue, t.CreatedRevision)
+	t.relabel(tx.Tx)
+	if t.queue == left {
 		return nil
 	}
-	return u.leaveQueue(left, former)
+	return k.leave(tx, left, former)
 }
 
 // relabel stores the labels of a task that a claim can take now, in its queue and with its rank, and
 // removes those of another.
-func (t *Task) relabel(tx *store.Tx) {
+func (t *task) relabel(tx *store.Tx) {
 	if t.indexed {
 		t.indexed = false
-		tx.Exec(deleteLabels, t.Created)
+		tx.Exec(deleteLabels, t.CreatedRevision)
 	}
-	if t.State != Ready || !t.DueAt.IsZero() {
+	if !t.claimable() {
 		return
 	}
 	for name, value := range t.Labels {
 		t.indexed = true
-		tx.Exec(insertLabel, t.queue, name, value, 10-t.Priority, t.Created)
+		tx.Exec(insertLabel, t.queue, name, value, t.rank(), t.CreatedRevision)
 	}
 }
+
+// rank is the order in which claims take the tasks of a queue: the lowest first.
+func (t *task) rank() int32 { return 10 - t.Priority }

@@ -27,14 +27,14 @@ type silence struct{ testkit.NoPost }
 
 func (silence) Notify(*store.Tx, int64, work.Notice) error { return nil }
 
-// newBoard returns the tasks of a store, their service, and the context of the agent a.
-func newBoard(t *testing.T, st *store.Store, clock clockwork.Clock) (*tasks.Tasks, *tasks.Service, context.Context) {
-	board := tasks.New(&work.Desk{
+// newService returns the tasks of a store, and the context of the agent a.
+func newService(t *testing.T, st *store.Store, clock clockwork.Clock) (*tasks.Service, context.Context) {
+	s := tasks.New(&work.Desk{
 		Store: st, Events: events.New(st, clock, zap.NewNop()), Directory: directory.New(), Post: silence{}, Clock: clock,
 		Log: zap.NewNop(),
 	})
 	caller := identity.Caller{Session: "default", Agent: "a"}
-	return board, tasks.NewService(board), identity.NewContext(t.Context(), caller)
+	return s, identity.NewContext(t.Context(), caller)
 }
 
 // TestRemove_KeepsATaskThatHasChangedSinceTheKeeperReadIt makes the two steps of the keeper with a
@@ -45,7 +45,7 @@ func TestRemove_KeepsATaskThatHasChangedSinceTheKeeperReadIt(t *testing.T) {
 	st := testkit.Store(t, t.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(),
 		agents.Migrations(), work.Migrations(), tasks.Migrations())
 	testkit.Agents(t, st, "", "a")
-	board, service, ctx := newBoard(t, st, clock)
+	service, ctx := newService(t, st, clock)
 	create := func(id string, needs ...string) {
 		t.Helper()
 		n := &pb.NewTask{Id: id, Title: id, MaxAttempts: 1, DependsOn: needs}
@@ -65,12 +65,12 @@ func TestRemove_KeepsATaskThatHasChangedSinceTheKeeperReadIt(t *testing.T) {
 		clock.Advance(time.Hour)
 		var found []work.Done
 		check(t, st.Read(ctx, func(snap *store.Snapshot) (err error) {
-			found, err = board.Finished(snap, 1, clock.Now(), 10)
+			found, err = service.Finished(snap, 1, clock.Now(), 10)
 			return err
 		}))
 		want(t, step.name+": finished tasks", len(found), 1)
 		step.change()
-		remove := func(tx *store.Tx) error { return board.Remove(tx, 1, []int64{found[0].Key}) }
+		remove := func(tx *store.Tx) error { return service.Remove(tx, 1, found) }
 		if err := st.Write(ctx, remove); err == nil || fault.KindOf(err) != fault.Conflict {
 			t.Errorf("%s: Remove returns %v, want a conflict", step.name, err)
 		}
@@ -88,7 +88,7 @@ func TestArtifactMentions_FindsTheResultOfAnOlderTask(t *testing.T) {
 	st := testkit.Store(t, t.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(),
 		agents.Migrations(), work.Migrations(), tasks.Migrations())
 	testkit.Agents(t, st, "", "a")
-	board, service, ctx := newBoard(t, st, clock)
+	service, ctx := newService(t, st, clock)
 	for _, id := range []string{"older", "newer"} {
 		n := &pb.NewTask{Id: id, Title: id, Artifacts: []string{id + ".md@1"}}
 		check(t, drop(service.CreateTasks(ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{n}})))
@@ -98,7 +98,7 @@ func TestArtifactMentions_FindsTheResultOfAnOlderTask(t *testing.T) {
 	search := func() {
 		t.Helper()
 		check(t, st.Read(ctx, func(snap *store.Snapshot) (err error) {
-			read, _, err = board.ArtifactMentions(snap, 1, read, texts)
+			read, _, err = service.ArtifactMentions(snap, 1, read, texts)
 			return err
 		}))
 	}

@@ -200,7 +200,7 @@ func (s *search) matches(q store.Querier, p place, budget *int) (bool, error) {
 
 // search begins a search for one task.
 func (u *taskTx) search(a directory.Agent, labels map[string]string) (*search, error) {
-	queues, err := u.knownQueues()
+	queues, err := u.queues.known(u.Tx)
 	if err != nil {
 		return nil, err
 	}
@@ -214,10 +214,10 @@ func (u *taskTx) search(a directory.Agent, labels map[string]string) (*search, e
 // than it began starts again if its task has been taken meanwhile. It skips damaged tasks.
 func (u *taskTx) resume(
 	from *search, labels map[string]string, budget *int,
-) (task *Task, rest *search, err error) {
+) (t *task, rest *search, err error) {
 	s := from.clone()
 	for again := false; ; {
-		done, err := s.run(u.Tx, budget)
+		done, err := s.run(u, budget)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -227,14 +227,13 @@ func (u *taskTx) resume(
 		if len(s.found) == 0 {
 			return nil, nil, nil
 		}
-		task, err := scan(u.QueryRow(selectTask, s.found[0].created))
-		damaged := u.skip(Kind, s.found[0].created, err)
-		if err != nil && !damaged && !errors.Is(err, store.ErrNoRows) {
+		t, err := byKey(u, s.found[0].created)
+		damaged := u.skip(noun, s.found[0].created, err)
+		if err != nil && !damaged {
 			return nil, nil, err
 		}
-		if err == nil && task.State == Ready && task.DueAt.IsZero() &&
-			serves(task, s.agent) && labelled(task, labels) {
-			return task, nil, nil
+		if err == nil && t != nil && t.claimable() && serves(t, s.agent) && labelled(&t.Task, labels) {
+			return t, nil, nil
 		}
 		if again && !damaged {
 			return nil, nil, nil

@@ -6,132 +6,117 @@ import (
 	"sync"
 	"time"
 
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/fault"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
 
-// Kind is the kind of a task in items, counts, losses and metrics.
-const Kind = "task"
+// noun is the name of the kind in items, counts, events and metrics.
+const noun = "task"
 
-// A State is the state of a task. The numbers are those of the API and of the table.
-type State int
-
-// The states.
 const (
-	Waiting State = iota + 1
-	Ready
-	Claimed
-	Blocked
-	Done
-	Failed
-	Cancelled
+	waiting   = pb.TaskState_TASK_STATE_WAITING
+	ready     = pb.TaskState_TASK_STATE_READY
+	claimed   = pb.TaskState_TASK_STATE_CLAIMED
+	blocked   = pb.TaskState_TASK_STATE_BLOCKED
+	done      = pb.TaskState_TASK_STATE_DONE
+	failed    = pb.TaskState_TASK_STATE_FAILED
+	cancelled = pb.TaskState_TASK_STATE_CANCELLED
 )
 
-// String returns the name of the state as brokerctl shows it.
-func (s State) String() string {
-	names := [...]string{"unspecified", "waiting", "ready", "claimed", "blocked", "done", "failed", "cancelled"}
-	if s < 0 || int(s) >= len(names) {
-		return names[0]
+// moves are the calls that a state permits. A holder may claim its task again, which changes nothing; so does
+// completing a task that is done, and cancelling one that was cancelled.
+var moves = work.Moves[pb.TaskState]{
+	waiting:   {"describe", "decline", "cancel"},
+	ready:     {"claim", "describe", "decline", "cancel"},
+	claimed:   {"claim", "report", "block", "complete", "fail", "release", "describe", "decline", "cancel"},
+	blocked:   {"claim", "report", "block", "unblock", "complete", "fail", "release", "describe", "decline", "cancel"},
+	done:      {"complete"},
+	failed:    {"retry"},
+	cancelled: {"cancel"},
+}
+
+// refusals are the reasons for which a state does not permit a call, and what the texts say besides the state. A
+// refused claim has the texts of unavailable, and a refused call of the holder those of lost.
+var refusals = map[string]struct{ reason, says string }{
+	"describe": {"TASK_FINISHED", "; its description no longer changes"},
+	"decline":  {"TASK_FINISHED", "; it can no longer be declined"},
+	"cancel":   {"TASK_FINISHED", "; only an unfinished task can be cancelled"},
+	"retry":    {"TASK_NOT_FAILED", "; only a failed task can be retried"},
+	"unblock":  {"TASK_NOT_BLOCKED", ", not blocked"},
+}
+
+// allows refuses a call that the state of a task does not permit: fault.Precondition.
+func allows(t *task, call string) error {
+	if moves.Allows(t.State, call) {
+		return nil
 	}
-	return names[s]
+	r := refusals[call]
+	return fault.New(fault.Precondition, r.reason, "task %q is %s%s", t.Id, word(t.State), r.says)
 }
 
-// held reports whether a task in this state has a holder.
-func (s State) held() bool { return s == Claimed || s == Blocked }
+// held reports whether a task in a state has a holder.
+func held(s pb.TaskState) bool { return s == claimed || s == blocked }
 
-// finished reports whether a task in this state has ended.
-func (s State) finished() bool { return s >= Done }
+// finished reports whether a task in a state has ended.
+func finished(s pb.TaskState) bool { return s >= done }
 
-// A Task is a piece of work.
-type Task struct {
-	Created      int64 // the revision that created it; its key
-	Session      int64 // row id
-	ID           string
-	Title        string
-	Labels       map[string]string
-	Priority     int
-	Role         string
-	Assignee     string
-	Capabilities []string
-	Parent       int64 // key; 0 = none
-	ParentID     string
-	MaxAttempts  int
-	StaleAfter   time.Duration // 0 = never
-	Creator      string
-	CreatorRole  string
+// word is the name of a state as events and brokerctl spell it.
+func word(s pb.TaskState) string { return work.Word(s) }
 
-	State      State
-	Revision   int64 // of its last change
-	Entered    int64 // revision of its last change of state
-	Missing    int   // dependencies that are not DONE
-	Holder     string
-	Fence      int64
-	Attempts   int // that have failed
-	Progress   float64
-	Note       string
-	Error      string
-	Reason     string // BLOCKED
-	Unblocked  bool   // the last change of state was from BLOCKED to CLAIMED
-	CreatedAt  time.Time
-	ReadyAt    time.Time
-	ClaimedAt  time.Time
-	UpdatedAt  time.Time
-	BlockedAt  time.Time
-	FinishedAt time.Time
-	DueAt      time.Time // READY: no claim before; CLAIMED: when it becomes stale
+// A task is a row of the table: the message of the API, and what the rules need besides. Its created_revision is
+// its key. The message lacks what belongs to other rows (see fill), and the times that answer adds.
+type task struct {
+	pb.Task
 
-	queue   int64
-	texts   bool // it has long texts
-	needs   int  // dependencies
-	indexed bool // its labels are in task_labels
-
-	// Not in every list.
-	Description     string
-	Artifacts       []string
-	Result          string
-	ResultArtifacts []string
-	DependsOn       []string
-	WaitsFor        *Brief
+	session   int64     // row id
+	parent    int64     // key; 0 = none
+	queue     int64     // row id
+	entered   int64     // revision of its last change of state
+	missing   int       // dependencies that are not DONE
+	due       time.Time // READY: no claim before; CLAIMED: when it becomes stale
+	unblocked bool      // the last change of state was from BLOCKED to CLAIMED
+	texts     bool      // it has long texts
+	needs     int       // dependencies
+	indexed   bool      // its labels are in task_labels
 }
 
-// A Brief is a task in short.
-type Brief struct {
-	ID       string
-	Title    string
-	State    State
-	Holder   string `json:",omitempty"`
-	Revision int64
-}
+// claimable reports whether an agent can claim the task now.
+func (t *task) claimable() bool { return t.State == ready && t.due.IsZero() }
 
-func (t *Task) brief() Brief {
-	b := Brief{ID: t.ID, Title: t.Title, State: t.State, Revision: t.Revision}
-	if t.State.held() {
-		b.Holder = t.Holder
+// answer returns the task as the API shows it.
+func (t *task) answer() *pb.Task {
+	switch t.State {
+	case ready:
+		t.DueAt = work.Stamp(t.due)
+	case claimed:
+		t.StaleAt = work.Stamp(t.due)
+	case done:
+		t.Fence = 0
+	default:
 	}
+	return &t.Task
+}
+
+// brief returns the task in short.
+func (t *task) brief() *pb.TaskBrief {
+	b := &pb.TaskBrief{}
+	t.toBrief(b)
 	return b
 }
 
-// An Attempt is a claim that has failed or ended early.
-type Attempt struct {
-	Number    int
-	Agent     string
-	ClaimedAt time.Time
-	EndedAt   time.Time
-	Error     string
-}
-
-// A Reference is an object that carries the id of a task.
-type Reference struct {
-	Kind     string
-	ID       string
-	Title    string
-	Revision int64
+func (t *task) toBrief(b *pb.TaskBrief) {
+	b.Id, b.Title, b.State, b.Revision, b.Holder = t.Id, t.Title, t.State, t.Revision, ""
+	if held(t.State) {
+		b.Holder = t.Holder
+	}
 }
 
 // Related finds objects that carry the id of a task.
 type Related interface {
 	// Related returns the newest ones, at most limit of each kind.
-	Related(q store.Querier, session int64, task string, limit int) ([]Reference, error)
+	Related(q store.Querier, session int64, task string, limit int) ([]*pb.TaskReference, error)
 }
 
 // Gates knows which agents get no tasks.
@@ -151,31 +136,26 @@ type Blockers interface {
 	Freed(tx *store.Tx, session int64, task string) error
 }
 
-// Tasks keeps the tasks. Its methods may be called concurrently.
-type Tasks struct {
-	*work.Desk
+// A Service keeps the tasks of all sessions and serves the TaskService of the API. Its methods may be called
+// concurrently.
+type Service struct {
+	pb.UnimplementedTaskServiceServer
+	*table
 	related []Related
 	gates   Gates    // nil = every agent gets tasks
 	stops   Blockers // nil = there are no blockers
 	done    []func(tx *store.Tx, session int64, task string) error
 
-	hub      *work.Hub[key]
-	calendar *work.Calendar
-	backlog  *work.Backlog
 	draining sync.Once
 	stopping chan struct{} // closed when waiting calls are to end
 
-	// Used by the writer alone.
-	queues     store.Memory[int64, *sessionQueues] // by session, once read
-	waiters    store.Memory[int64, []*waiter]      // by session, in order of arrival; no list is empty
-	searches   store.Memory[int64, *search]        // for READY tasks that have not ended, by the number of the waiter
-	numbers    int64                               // of the last waiter
-	unfinished store.Memory[int64, int]            // tasks, by session; Start reads them
-	damaged    map[int64]bool                      // keys of tasks and queues that were found damaged; see skip
+	// In the memory of the writer.
+	queues  queues
+	waiters waiters
 }
 
 // made is called with all that New returns. It is for tests of what the writer keeps in memory.
-var made = func(*Tasks) {}
+var made = func(*Service) {}
 
 // A key is a task, or an agent, for whose change calls wait.
 type key struct {
@@ -184,65 +164,76 @@ type key struct {
 	agent   string
 }
 
-// New returns the tasks of a store that was opened with Migrations. Nothing is due before Start.
-func New(d *work.Desk) *Tasks {
+// New returns the tasks of a store that was opened with Migrations. They do nothing by themselves before Start.
+func New(d *work.Desk) *Service {
 	own := *d
 	own.Log = d.Log.Named("tasks")
-	t := &Tasks{Desk: &own, hub: work.NewHub[key](d.Clock), stopping: make(chan struct{}), damaged: map[int64]bool{}}
-	t.calendar = work.NewItemCalendar(d.Store, d.Clock, own.Log, entries, t.due)
-	t.backlog = work.NewBacklog(d.Store, "tasks", d.Clock, own.Log, t.doChore)
-	made(t)
-	return t
+	t := &table{Desk: &own, hub: work.NewHub[key](d.Clock), damaged: map[int64]bool{}}
+	s := &Service{table: t, stopping: make(chan struct{}), queues: queues{table: t}}
+	t.calendar = work.NewItemCalendar(d.Store, d.Clock, own.Log, entries, s.due)
+	t.Backlog = work.NewBacklog(d.Store, "tasks", d.Clock, own.Log, s.chore)
+	made(s)
+	return s
 }
 
 // UseRelated adds a source of objects that carry the id of a task. Call it before Start.
-func (t *Tasks) UseRelated(r Related) { t.related = append(t.related, r) }
+func (s *Service) UseRelated(r Related) { s.related = append(s.related, r) }
 
 // UseGates sets the source of halts and drains. Call it before Start.
-func (t *Tasks) UseGates(g Gates) { t.gates = g }
+func (s *Service) UseGates(g Gates) { s.gates = g }
 
 // UseBlockers sets the source of blockers. Call it before Start.
-func (t *Tasks) UseBlockers(b Blockers) { t.stops = b }
+func (s *Service) UseBlockers(b Blockers) { s.stops = b }
 
 // OnDone adds a function that runs in the transaction in which a task becomes DONE. Call it before
 // Start.
-func (t *Tasks) OnDone(hook func(tx *store.Tx, session int64, task string) error) {
-	t.done = append(t.done, hook)
+func (s *Service) OnDone(hook func(tx *store.Tx, session int64, task string) error) {
+	s.done = append(s.done, hook)
 }
 
 // Start makes the changes that became due while the broker was down, resumes its backlog, and waits
 // for other changes. No client may create tasks before it has returned.
-func (t *Tasks) Start(ctx context.Context) error {
-	err := t.Store.Drain(ctx, func(tx *store.Tx) error {
-		rows := tx.Query(countUnfinished)
-		defer rows.Close()
-		for rows.Next() {
-			var session int64
-			var n int
-			if err := rows.Scan(&session, &n); err != nil {
-				return err
-			}
-			t.unfinished.Set(tx, session, n)
-		}
-		return rows.Close()
-	})
-	if err != nil {
+func (s *Service) Start(ctx context.Context) error {
+	if err := s.Store.Drain(ctx, s.queues.start); err != nil {
 		return fmt.Errorf("count unfinished tasks: %w", err)
 	}
-	t.calendar.Start()
-	t.backlog.Start()
+	s.calendar.Start()
+	s.Backlog.Start()
 	return nil
 }
 
 // Drain ends the waits: claims end as fault.Unavailable (SHUTTING_DOWN). It may be called more than
 // once.
-func (t *Tasks) Drain() {
-	t.draining.Do(func() { close(t.stopping) })
-	t.hub.Drain()
+func (s *Service) Drain() {
+	s.draining.Do(func() { close(s.stopping) })
+	s.hub.Drain()
 }
 
 // Stop ends the calendar and the backlog. It may be called more than once.
-func (t *Tasks) Stop() {
-	t.calendar.Stop()
-	t.backlog.Stop()
+func (s *Service) Stop() {
+	s.calendar.Stop()
+	s.Backlog.Stop()
+}
+
+// Forget drops what the writer keeps of a session without tasks and queues.
+func (s *Service) Forget(tx *store.Tx, session int64) {
+	s.queues.bySession.Delete(tx, session)
+	s.queues.unfinished.Delete(tx, session)
+}
+
+// within returns the changes of a function of the writer.
+func (s *Service) within(tx *work.Tx) *taskTx {
+	return &taskTx{tx, s, map[string]pb.TaskEmptyReason{}}
+}
+
+// byBroker returns the changes that the broker itself makes in a session. closed sessions have none.
+func (s *Service) byBroker(tx *store.Tx, session int64) (u *taskTx, closed bool, err error) {
+	t, err := s.BeginBroker(tx, session)
+	return s.within(t), t.Session.Closed(), err
+}
+
+func errStopping() error {
+	e := fault.New(fault.Unavailable, "SHUTTING_DOWN", "the broker stops; call again in a moment")
+	e.RetryAfter = time.Second
+	return e
 }

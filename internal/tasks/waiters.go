@@ -2,9 +2,9 @@ package tasks
 
 import (
 	"cmp"
-	"errors"
 	"slices"
 
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
@@ -18,7 +18,7 @@ type waiter struct {
 	number  int64 // in order of arrival; a copy has the same
 	session int64
 	agent   directory.Agent
-	wish    Wish
+	in      *pb.ClaimTaskRequest
 	given   int64 // key of the given task; 0 = any that matches
 	req     idempotency.Request
 	told    chan verdict // has capacity for the one verdict
@@ -26,59 +26,23 @@ type waiter struct {
 
 // A verdict ends the wait of a claim.
 type verdict struct {
-	claim *Claim
+	claim *pb.ClaimTaskResponse
 	err   error
 }
 
 // wants reports whether a waiter can have a task.
-func (w *waiter) wants(task *Task) bool {
+func (w *waiter) wants(t *task) bool {
 	if w.given != 0 {
-		return w.given == task.Created && serves(task, w.agent)
+		return w.given == t.CreatedRevision && serves(t, w.agent)
 	}
-	return serves(task, w.agent) && labelled(task, w.wish.Labels)
-}
-
-// offer gives a task that has become READY to the first waiter that it matches. If there is none,
-// the assignee gets a letter.
-func (u *taskTx) offer(task *Task) error {
-	if !task.DueAt.IsZero() {
-		return nil
-	}
-	for _, w := range u.waiters.Get(u.Session.ID) {
-		if !w.wants(task) {
-			continue
-		}
-		if gated, err := u.gated(w.agent); err != nil {
-			return err
-		} else if gated != Something {
-			continue
-		}
-		return u.grant(w, task)
-	}
-	return u.assign(task)
-}
-
-// grant gives a READY task to a waiter, and ends its wait once the transaction is committed.
-func (u *taskTx) grant(w *waiter, task *Task) error {
-	if err := u.claim(task, w.agent); err != nil {
-		return err
-	}
-	c, err := u.claimOf(task, false)
-	if err != nil {
-		return err
-	}
-	if err := w.keep(u, c); err != nil {
-		return err
-	}
-	u.end(verdict{claim: c}, func(o *waiter) bool { return o.number == w.number })
-	return nil
+	return serves(t, w.agent) && labelled(&t.Task, w.in.GetLabels())
 }
 
 // keep keeps the answer to the request of a waiter.
-func (w *waiter) keep(u *taskTx, c *Claim) error {
+func (w *waiter) keep(tx *store.Tx, c *pb.ClaimTaskResponse) error {
 	var kept keptClaim
-	_, err := w.req.Do(u.Tx.Tx, &kept, func() error {
-		kept = c.kept()
+	_, err := w.req.Do(tx, &kept, func() error {
+		kept = keepClaim(c)
 		return nil
 	})
 	if fault.KindOf(err) == fault.Exists { // another request has used the id since
@@ -87,54 +51,19 @@ func (w *waiter) keep(u *taskTx, c *Claim) error {
 	return err
 }
 
-// end takes waiters of the session off the list, and ends their waits once the transaction is
-// committed.
-func (u *taskTx) end(v verdict, which func(*waiter) bool) {
-	ended := u.unlist(which)
-	if len(ended) == 0 {
-		return
-	}
-	u.OnCommit(func() {
-		for _, w := range ended {
-			w.told <- v
-		}
-	})
+// waiters are the claims of all sessions that wait. The writer alone uses them.
+type waiters struct {
+	bySession store.Memory[int64, []*waiter] // in order of arrival; no list is empty
+	searches  store.Memory[int64, *search]   // for READY tasks that have not ended, by the number of the waiter
+	numbers   int64                          // of the last waiter
 }
 
-// unlist takes waiters of the session off the list, with their searches, and returns them.
-func (u *taskTx) unlist(which func(*waiter) bool) []*waiter {
-	var gone, rest []*waiter
-	for _, w := range u.waiters.Get(u.Session.ID) {
-		if which(w) {
-			gone = append(gone, w)
-			u.searches.Delete(u.Tx.Tx, w.number)
-		} else {
-			rest = append(rest, w)
-		}
-	}
-	if len(gone) > 0 {
-		u.setWaiters(rest)
-	}
-	return gone
-}
+// of returns the waiters of the session.
+func (l *waiters) of(tx *work.Tx) []*waiter { return l.bySession.Get(tx.Session.ID) }
 
-// enlist puts a call on the list.
-func (u *taskTx) enlist(w *waiter) {
-	u.setWaiters(append(slices.Clip(u.waiters.Get(u.Session.ID)), w))
-}
-
-// setWaiters replaces the list of the session.
-func (u *taskTx) setWaiters(now []*waiter) {
-	if len(now) == 0 {
-		u.waiters.Delete(u.Tx.Tx, u.Session.ID)
-	} else {
-		u.waiters.Set(u.Tx.Tx, u.Session.ID, now)
-	}
-}
-
-// waiting returns the waiter with a number; nil if it is no longer on the list.
-func (u *taskTx) waiting(number int64) *waiter {
-	all := u.waiters.Get(u.Session.ID)
+// find returns the waiter with a number; nil if it is no longer on the list.
+func (l *waiters) find(tx *work.Tx, number int64) *waiter {
+	all := l.of(tx)
 	i, found := slices.BinarySearchFunc(all, number, func(w *waiter, n int64) int { return cmp.Compare(w.number, n) })
 	if !found {
 		return nil
@@ -142,34 +71,119 @@ func (u *taskTx) waiting(number int64) *waiter {
 	return all[i]
 }
 
-// dismissClaims ends the waits of claims for a task that has finished.
-func (u *taskTx) dismissClaims(task *Task) {
-	u.end(verdict{err: unavailable(task, "")}, func(w *waiter) bool { return w.given == task.Created })
+// set replaces the list of the session.
+func (l *waiters) set(tx *work.Tx, now []*waiter) {
+	if len(now) == 0 {
+		l.bySession.Delete(tx.Tx, tx.Session.ID)
+	} else {
+		l.bySession.Set(tx.Tx, tx.Session.ID, now)
+	}
 }
 
-// gated returns why an agent gets no task, Halted or Draining; Something if it may get one. It asks
-// once per agent and function.
-func (u *taskTx) gated(a directory.Agent) (Empty, error) {
+// add puts a call on the list, and gives it its number.
+func (l *waiters) add(tx *work.Tx, w *waiter) {
+	l.numbers++
+	w.number = l.numbers
+	l.set(tx, append(slices.Clip(l.of(tx)), w))
+}
+
+// renew gives the waiters of an agent its present role and capabilities.
+func (l *waiters) renew(tx *work.Tx, agent directory.Agent) {
+	all := slices.Clone(l.of(tx))
+	for i, w := range all {
+		if w.agent.Name == agent.Name {
+			now := *w
+			now.agent = agent
+			all[i] = &now
+			l.searches.Delete(tx.Tx, w.number)
+		}
+	}
+	l.set(tx, all)
+}
+
+// remove takes waiters of the session off the list, with their searches, and returns them.
+func (l *waiters) remove(tx *work.Tx, which func(*waiter) bool) []*waiter {
+	var gone, rest []*waiter
+	for _, w := range l.of(tx) {
+		if which(w) {
+			gone = append(gone, w)
+			l.searches.Delete(tx.Tx, w.number)
+		} else {
+			rest = append(rest, w)
+		}
+	}
+	if len(gone) > 0 {
+		l.set(tx, rest)
+	}
+	return gone
+}
+
+// end takes waiters of the session off the list, and ends their waits once the transaction is committed.
+func (l *waiters) end(tx *work.Tx, v verdict, which func(*waiter) bool) {
+	ended := l.remove(tx, which)
+	if len(ended) == 0 {
+		return
+	}
+	tx.OnCommit(func() {
+		for _, w := range ended {
+			w.told <- v
+		}
+	})
+}
+
+// offer gives a task that has become READY to the first waiter that it matches. If there is none,
+// the assignee gets a letter.
+func (u *taskTx) offer(t *task) error {
+	if !t.due.IsZero() {
+		return nil
+	}
+	for _, w := range u.waiters.of(u.Tx) {
+		if !w.wants(t) {
+			continue
+		}
+		if gated, err := u.gated(w.agent); err != nil {
+			return err
+		} else if gated != open {
+			continue
+		}
+		return u.grant(w, t)
+	}
+	return u.assign(t)
+}
+
+// grant gives a READY task to a waiter, and ends its wait once the transaction is committed.
+func (u *taskTx) grant(w *waiter, t *task) error {
+	c, err := u.claim(t, w.agent)
+	if err != nil {
+		return err
+	}
+	if err := w.keep(u.Tx.Tx, c); err != nil {
+		return err
+	}
+	u.waiters.end(u.Tx, verdict{claim: c}, func(o *waiter) bool { return o.number == w.number })
+	return nil
+}
+
+// gated returns why an agent gets no task, halted or draining; open if it may get one. It asks once per agent and
+// function.
+func (u *taskTx) gated(a directory.Agent) (pb.TaskEmptyReason, error) {
 	if u.gates == nil {
-		return Something, nil
+		return open, nil
 	}
 	if known, ok := u.known[a.Name]; ok {
 		return known, nil
 	}
-	why := Something
-	if halted, err := u.gates.Halted(u.Tx.Tx, u.Session.ID, a.Name); err != nil {
-		return why, err
-	} else if halted {
-		why = Halted
+	why := open
+	is, err := u.gates.Halted(u.Tx.Tx, u.Session.ID, a.Name)
+	if is {
+		why = halted
+	} else if err == nil {
+		if is, err = u.gates.Draining(u.Tx.Tx); is {
+			why = draining
+		}
 	}
-	if why == Something {
-		draining, err := u.gates.Draining(u.Tx.Tx)
-		if err != nil {
-			return why, err
-		}
-		if draining {
-			why = Draining
-		}
+	if err != nil {
+		return open, err
 	}
 	u.known[a.Name] = why
 	return why, nil
@@ -179,61 +193,51 @@ func (u *taskTx) gated(a directory.Agent) (Empty, error) {
 // from the budget, and reports whether it has to continue in another function.
 func (u *taskTx) serve(number int64, budget *int) (more bool, err error) {
 	*budget--
-	w := u.waiting(number)
+	w := u.waiters.find(u.Tx, number)
 	if w == nil {
 		return false, nil
 	}
-	if gated, err := u.gated(w.agent); err != nil || gated != Something {
+	if gated, err := u.gated(w.agent); err != nil || gated != open {
 		return false, err
 	}
 	if w.given != 0 {
-		task, err := scan(u.QueryRow(selectTask, w.given))
-		if errors.Is(err, store.ErrNoRows) { // retention has removed it; the call learns so when its wait ends
-			return false, nil
-		}
-		if err != nil || task.State != Ready || !task.DueAt.IsZero() || !w.wants(task) {
+		t, err := byKey(u, w.given)
+		if err != nil || t == nil || !t.claimable() || !w.wants(t) { // the call learns so when its wait ends
 			return false, err
 		}
-		return false, u.grant(w, task)
+		return false, u.grant(w, t)
 	}
-	s, begun := u.searches.Find(number)
+	s, begun := u.waiters.searches.Find(number)
 	if !begun {
-		if s, err = u.search(w.agent, w.wish.Labels); err != nil {
+		if s, err = u.search(w.agent, w.in.GetLabels()); err != nil {
 			return false, err
 		}
 	}
-	task, rest, err := u.resume(s, w.wish.Labels, budget)
+	t, rest, err := u.resume(s, w.in.GetLabels(), budget)
 	switch {
 	case err != nil:
 		return false, err
 	case rest != nil:
-		u.searches.Set(u.Tx.Tx, number, rest)
+		u.waiters.searches.Set(u.Tx.Tx, number, rest)
 		return true, nil
 	}
-	u.searches.Delete(u.Tx.Tx, number)
-	if task == nil {
+	u.waiters.searches.Delete(u.Tx.Tx, number)
+	if t == nil {
 		return false, nil
 	}
-	return false, u.grant(w, task)
+	return false, u.grant(w, t)
 }
 
-// serveSome serves the next waiters of a chore: those of one agent, or all, that have come until it
-// began.
-func (u *taskTx) serveSome(c *work.Chore) (more bool, err error) {
-	budget := searchRows
-	granted := work.PageRows
-	for _, w := range u.waiters.Get(u.Session.ID) {
-		if w.number <= c.After || w.number > c.Bound || c.Name != "" && w.agent.Name != c.Name {
-			continue
-		}
-		if budget <= 0 || granted <= 0 {
-			return true, nil
-		}
-		if more, err := u.serve(w.number, &budget); err != nil || more {
-			return more, err
-		}
-		c.After = w.number
-		granted -= 10 + len(w.wish.Labels) // about what the claim of its task changes
+// serveWaits serves the waits of an agent, or of all for an empty name: a page of them at once, and
+// the backlog the rest.
+func (u *taskTx) serveWaits(agent string) error {
+	if len(u.waiters.of(u.Tx)) == 0 {
+		return nil
 	}
-	return false, nil
+	_, err := u.Backlog.Do(u.Tx.Tx, u.serveAll(agent))
+	return err
+}
+
+func (u *taskTx) serveAll(agent string) work.Chore {
+	return work.Chore{Kind: serveChore, Session: u.Session.ID, Name: agent, Bound: u.waiters.numbers}
 }
