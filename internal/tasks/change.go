@@ -86,6 +86,30 @@ func (u *taskTx) enter(
 	return u.queues.leave(u.Tx, t.queue, queueOf(t))
 }
 
+// claim gives a READY task to an agent, and returns the answer to it.
+func (u *taskTx) claim(t *task, agent directory.Agent) (*pb.ClaimTaskResponse, error) {
+	now := work.Stamp(u.Now())
+	t.Holder, t.ClaimedAt, t.UpdatedAt, t.unblocked = agent.Name, now, now, false
+	u.startStale(t)
+	attempt := int(t.Attempts) + 1
+	revision, err := u.as(agent).append(t, "task.claimed", events.Debug, "claimed by "+agent.Name, map[string]any{
+		"agent": agent.Name, "attempt": attempt, "previous": word(ready), "state": word(claimed),
+	})
+	if err != nil {
+		return nil, err
+	}
+	t.State, t.Revision, t.entered, t.Fence = claimed, revision, revision, revision
+	u.count("claimed")
+	u.wake(t)
+	t.save(u.Tx.Tx)
+	if t.Assignee != "" {
+		if err := u.withdraw(t); err != nil {
+			return nil, err
+		}
+	}
+	return claimOf(u, t, attempt, false)
+}
+
 // reopen returns a task to READY, and offers it unless it has to wait until due.
 func (u *taskTx) reopen(
 	t *task, due time.Time, kind string, severity events.Severity, summary string, details map[string]any,

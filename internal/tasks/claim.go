@@ -14,7 +14,6 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/directory"
-	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
@@ -166,16 +165,15 @@ func (c *claimCall) await(ctx context.Context) (*pb.ClaimTaskResponse, error) {
 			err = ctx.Err()
 		}
 	}
-	var out *pb.ClaimTaskResponse
 	var why error
 	drained := c.Store.Drain(context.WithoutCancel(ctx), func(tx *store.Tx) error {
-		out, why = &pb.ClaimTaskResponse{}, nil
+		c.answer, why = &pb.ClaimTaskResponse{}, nil
 		u, _, err := c.byBroker(tx, w.session)
 		if err != nil {
 			return err
 		}
 		for _, gone := range u.waiters.remove(u.Tx, func(o *waiter) bool { return o.number == w.number }) {
-			why = u.unserved(gone, out)
+			why = claimTx{u.as(gone.agent), c}.unserved(gone)
 		}
 		return nil // an error would put the waiter back on the list
 	})
@@ -188,23 +186,7 @@ func (c *claimCall) await(ctx context.Context) (*pb.ClaimTaskResponse, error) {
 	if err = cmp.Or(err, drained, why); err != nil {
 		return nil, fmt.Errorf("wait for a task: %w", err)
 	}
-	return out, nil
-}
-
-// unserved says why a waiter got no task.
-func (u *taskTx) unserved(w *waiter, out *pb.ClaimTaskResponse) error {
-	u = u.as(w.agent)
-	if w.given == 0 {
-		return u.explainEmpty(w.in, out)
-	}
-	t, err := byKey(u, w.given)
-	switch {
-	case err != nil:
-		return err
-	case t == nil: // retention has removed it
-		return work.Missing(noun, w.in.GetTaskId())
-	}
-	return u.refuse(t)
+	return c.answer, nil
 }
 
 // lookOn continues the search of a call that waits.
@@ -284,13 +266,13 @@ func (u claimTx) first() error {
 	if gated == open {
 		from := u.call.from
 		if from == nil {
-			if from, err = u.search(u.Actor, in.GetLabels()); err != nil {
+			if from, err = u.queues.search(u.Tx, u.Actor, in.GetLabels()); err != nil {
 				return err
 			}
 		}
 		var t *task
 		budget := searchRows
-		if t, rest, err = u.resume(from, in.GetLabels(), &budget); err != nil {
+		if t, rest, err = u.queues.resume(u.Tx, from, in.GetLabels(), &budget); err != nil {
 			return err
 		}
 		if t != nil {
@@ -310,7 +292,7 @@ func (u claimTx) first() error {
 	case rest != nil:
 		return nil
 	}
-	return u.explainEmpty(in, u.call.answer)
+	return u.explainEmpty()
 }
 
 // resumable returns the CLAIMED task with the given labels that the acting agent has claimed first, of its
@@ -385,33 +367,24 @@ func (u claimTx) join(given int64) error {
 	return nil
 }
 
-// claim gives a READY task to an agent, and returns the answer to it.
-func (u *taskTx) claim(t *task, agent directory.Agent) (*pb.ClaimTaskResponse, error) {
-	now := work.Stamp(u.Now())
-	t.Holder, t.ClaimedAt, t.UpdatedAt, t.unblocked = agent.Name, now, now, false
-	u.startStale(t)
-	attempt := int(t.Attempts) + 1
-	revision, err := u.as(agent).append(t, "task.claimed", events.Debug, "claimed by "+agent.Name, map[string]any{
-		"agent": agent.Name, "attempt": attempt, "previous": word(ready), "state": word(claimed),
-	})
+// unserved says why a waiter got no task.
+func (u claimTx) unserved(w *waiter) error {
+	if w.given == 0 {
+		return u.explainEmpty()
+	}
+	t, err := byKey(u, w.given)
+	if err == nil && t == nil { // retention has removed it
+		err = work.Missing(noun, w.in.GetTaskId())
+	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	t.State, t.Revision, t.entered, t.Fence = claimed, revision, revision, revision
-	u.count("claimed")
-	u.wake(t)
-	t.save(u.Tx.Tx)
-	if t.Assignee != "" {
-		if err := u.withdraw(t); err != nil {
-			return nil, err
-		}
-	}
-	return claimOf(u, t, attempt, false)
+	return u.refuse(t)
 }
 
 // explainEmpty says why the acting agent got no task.
-func (u *taskTx) explainEmpty(in *pb.ClaimTaskRequest, out *pb.ClaimTaskResponse) error {
-	var err error
+func (u claimTx) explainEmpty() (err error) {
+	out := u.call.answer
 	if out.EmptyReason, err = u.gated(u.Actor); err != nil || out.EmptyReason != open {
 		return err
 	}
@@ -420,7 +393,7 @@ func (u *taskTx) explainEmpty(in *pb.ClaimTaskRequest, out *pb.ClaimTaskResponse
 		return err
 	}
 	var ids []int64
-	if len(in.GetLabels()) == 0 {
+	if len(u.call.in.GetLabels()) == 0 {
 		ids = serving(queues.All(), u.Actor)
 	}
 	var next time.Time
@@ -449,7 +422,7 @@ func (u *taskTx) explainEmpty(in *pb.ClaimTaskRequest, out *pb.ClaimTaskResponse
 }
 
 // refuse is the error for a given task that the acting agent cannot claim now.
-func (u *taskTx) refuse(t *task) error {
+func (u claimTx) refuse(t *task) error {
 	switch {
 	case finished(t.State):
 		return unavailable(t, "")

@@ -33,12 +33,15 @@ type need struct {
 
 func (n need) none() bool { return n.task == nil && n.index < 0 }
 
+func newPlan(u *taskTx, all []*pb.NewTask) *plan {
+	return &plan{taskTx: u, all: all, byID: map[string]int{}, earlier: map[int64]*task{},
+		needs: make([][]need, len(all)), parents: make([]need, len(all))}
+}
+
 // create creates tasks, all or none: it checks everything first. Errors: fault.NotFound for a dependency, parent or
 // assignee that does not exist, fault.Invalid (TASK_CYCLE), fault.Exists (TASK_EXISTS), fault.Exhausted
 // (TOO_MANY_TASKS, TOO_MANY_QUEUES).
-func (u *taskTx) create(all []*pb.NewTask, out *pb.CreateTasksResponse) error {
-	p := &plan{taskTx: u, all: all, byID: map[string]int{}, earlier: map[int64]*task{},
-		needs: make([][]need, len(all)), parents: make([]need, len(all))}
+func (p *plan) create(out *pb.CreateTasksResponse) error {
 	if err := p.name(); err != nil {
 		return err
 	}
@@ -48,23 +51,23 @@ func (u *taskTx) create(all []*pb.NewTask, out *pb.CreateTasksResponse) error {
 	if err := p.acyclic(); err != nil {
 		return err
 	}
-	if err := u.queues.capacity(u.Tx, len(all)); err != nil {
+	if err := p.queues.capacity(p.Tx, len(p.all)); err != nil {
 		return err
 	}
 	var err error
 	if out.Warnings, err = p.warnings(); err != nil {
 		return err
 	}
-	made := make([]*task, len(all))
-	for i, n := range all {
-		if made[i], err = u.insert(n, p.missing(i), len(p.needs[i])); err != nil {
+	made := make([]*task, len(p.all))
+	for i, n := range p.all {
+		if made[i], err = p.insert(n, p.missing(i), len(p.needs[i])); err != nil {
 			return err
 		}
 	}
 	p.store(made)
 	for _, t := range made {
 		if t.State == ready {
-			if err := u.offer(t); err != nil {
+			if err := p.offer(t); err != nil {
 				return err
 			}
 		}
@@ -242,13 +245,13 @@ func (p *plan) warnings() ([]string, error) {
 }
 
 // insert creates a task without its references.
-func (u *taskTx) insert(n *pb.NewTask, missing, needs int) (*task, error) {
-	t := &task{session: u.Session.ID, missing: missing, needs: needs, texts: n.Description != "" || len(n.Artifacts) > 0}
+func (p *plan) insert(n *pb.NewTask, missing, needs int) (*task, error) {
+	t := &task{session: p.Session.ID, missing: missing, needs: needs, texts: n.Description != "" || len(n.Artifacts) > 0}
 	t.Id, t.Title, t.Labels, t.Role, t.Assignee = n.Id, n.Title, n.Labels, n.Role, n.Assignee
 	t.Description, t.Artifacts, t.Capabilities = n.Description, n.Artifacts, capabilities(n)
 	t.Priority, t.MaxAttempts = cmp.Or(n.Priority, defaultPriority), cmp.Or(n.MaxAttempts, defaultAttempts)
-	t.State, t.Creator, t.CreatedAt = ready, u.Actor.Name, work.Stamp(u.Now())
-	stale := u.Session.StaleAfter
+	t.State, t.Creator, t.CreatedAt = ready, p.Actor.Name, work.Stamp(p.Now())
+	stale := p.Session.StaleAfter
 	if n.StaleAfter != nil {
 		stale = n.StaleAfter.AsDuration()
 	}
@@ -259,12 +262,12 @@ func (u *taskTx) insert(n *pb.NewTask, missing, needs int) (*task, error) {
 	}
 	if t.Id == "" {
 		var err error
-		if t.Id, err = u.newID(); err != nil {
+		if t.Id, err = p.newID(); err != nil {
 			return nil, err
 		}
 	}
 	depends := unique(n.DependsOn)
-	revision, err := u.append(t, "task.created", 0, "created: "+t.Title, map[string]any{
+	revision, err := p.append(t, "task.created", 0, "created: "+t.Title, map[string]any{
 		"title": t.Title, "state": word(t.State), "priority": t.Priority, "role": t.Role, "assignee": t.Assignee,
 		"depends_on": depends[:min(len(depends), mostListed)], "parent": n.Parent,
 	})
@@ -272,31 +275,31 @@ func (u *taskTx) insert(n *pb.NewTask, missing, needs int) (*task, error) {
 		return nil, err
 	}
 	t.CreatedRevision, t.Revision, t.entered = revision, revision, revision
-	if err := u.queues.within(u.Tx, func() error { return u.queues.enter(u.Tx, t) }); err != nil {
+	if err := p.queues.within(p.Tx, func() error { return p.queues.enter(p.Tx, t) }); err != nil {
 		return nil, err
 	}
-	u.queues.count(u.Tx, 1)
-	u.count("created")
-	u.Exec(insertTask, revision, t.session, t.Id, t.Title, toJSON(len(t.Labels), t.Labels), t.rank(), orNull(t.Role),
+	p.queues.count(p.Tx, 1)
+	p.count("created")
+	p.Exec(insertTask, revision, t.session, t.Id, t.Title, toJSON(len(t.Labels), t.Labels), t.rank(), orNull(t.Role),
 		orNull(t.Assignee), toJSON(len(t.Capabilities), t.Capabilities), nil, t.MaxAttempts, stale, t.Creator,
-		orNull(u.Actor.Role), t.queue, t.texts, needs, int32(t.State), revision, revision, missing, u.Now(),
+		orNull(p.Actor.Role), t.queue, t.texts, needs, int32(t.State), revision, revision, missing, p.Now(),
 		work.Time(t.ReadyAt))
 	if t.texts {
-		u.Exec(insertTexts, revision, orNull(n.Description), toJSON(len(n.Artifacts), n.Artifacts))
+		p.Exec(insertTexts, revision, orNull(n.Description), toJSON(len(n.Artifacts), n.Artifacts))
 	}
 	if stale > 0 {
 		t.StaleAfter = durationpb.New(stale)
 	}
-	t.relabel(u.Tx.Tx)
+	t.relabel(p.Tx.Tx)
 	return t, nil
 }
 
 // newID returns an id that is not in use. The number is that of the revision that creates the task,
 // unless a creator has chosen that id.
-func (u *taskTx) newID() (string, error) {
-	for next := u.NextRevision() + 1; ; next = u.NextRevision() + 1 {
+func (p *plan) newID() (string, error) {
+	for next := p.NextRevision() + 1; ; next = p.NextRevision() + 1 {
 		id := work.ID("t", next)
-		old, err := lookup(u, u.Session.ID, id)
+		old, err := lookup(p, p.Session.ID, id)
 		if old == nil || err != nil {
 			return id, err
 		}

@@ -36,21 +36,18 @@ func (u *taskTx) weight(t *task) int {
 // dependency. It returns the first of them, at most mostListed. If they are more than a page, the
 // backlog continues.
 func (u *taskTx) supply(t *task) ([]*pb.TaskBrief, error) {
-	c := work.Chore{Kind: supplyChore, Session: u.Session.ID, Item: t.CreatedRevision, Bound: t.entered}
-	list, more, err := u.supplyMore(&c, false, firstSupply)
-	if err != nil {
-		return nil, err
+	c := choreTx{u, &work.Chore{Kind: supplyChore, Session: u.Session.ID, Item: t.CreatedRevision, Bound: t.entered}}
+	list, more, err := c.supply(false, firstSupply)
+	if err == nil && more {
+		u.Backlog.Add(u.Tx.Tx, *c.Chore)
 	}
-	if more {
-		u.Backlog.Add(u.Tx.Tx, c)
-	}
-	return list, nil
+	return list, err
 }
 
-// supplyMore does the next page of a supply, with a budget of rows. A task that was created after Bound counts the
+// supply does the next page of a supply, with a budget of rows. A task that was created after Bound counts the
 // dependency as DONE already.
-func (u *taskTx) supplyMore(c *work.Chore, closed bool, budget int) (list []*pb.TaskBrief, more bool, err error) {
-	keys, err := scanKeys(u.Query(selectDependentKeys, c.Item, c.After, c.Bound, pageEdges))
+func (c choreTx) supply(closed bool, budget int) (list []*pb.TaskBrief, more bool, err error) {
+	keys, err := scanKeys(c.Query(selectDependentKeys, c.Item, c.After, c.Bound, pageEdges))
 	if err != nil {
 		return nil, false, fmt.Errorf("read dependents of task %d: %w", c.Item, err)
 	}
@@ -60,8 +57,8 @@ func (u *taskTx) supplyMore(c *work.Chore, closed bool, budget int) (list []*pb.
 		}
 		budget--
 		c.After = k
-		d, err := byKey(u, k)
-		if d == nil && err == nil || u.skip(noun, k, err) {
+		d, err := byKey(c, k)
+		if d == nil && err == nil || c.skip(noun, k, err) {
 			continue
 		}
 		if err != nil {
@@ -71,12 +68,12 @@ func (u *taskTx) supplyMore(c *work.Chore, closed bool, budget int) (list []*pb.
 			continue
 		}
 		if d.missing--; d.missing > 0 {
-			d.save(u.Tx.Tx)
+			d.save(c.Tx.Tx)
 			continue
 		}
-		budget -= u.weight(d)
-		d.ReadyAt = work.Stamp(u.Now())
-		if err := u.enter(d, ready, "task.ready", events.Debug, "is ready", map[string]any{}); err != nil {
+		budget -= c.weight(d)
+		d.ReadyAt = work.Stamp(c.Now())
+		if err := c.enter(d, ready, "task.ready", events.Debug, "is ready", map[string]any{}); err != nil {
 			return nil, false, err
 		}
 		if len(list) < mostListed {
@@ -85,7 +82,7 @@ func (u *taskTx) supplyMore(c *work.Chore, closed bool, budget int) (list []*pb.
 		if closed {
 			continue
 		}
-		if err := u.offer(d); err != nil {
+		if err := c.offer(d); err != nil {
 			return nil, false, err
 		}
 	}
@@ -197,21 +194,21 @@ func (k *cascadeRun) leave() (more bool, err error) {
 	return more, nil
 }
 
-// cascadeOn does the next page of a cascade: the chore Item is a cancelled task, Name is the agent
+// cascade does the next page of a cascade: the chore Item is a cancelled task, Name is the agent
 // that cancels, and Text its reason. Tasks that the page cancels become chores themselves if their
 // dependents do not fit into it.
-func (u *taskTx) cascadeOn(c *work.Chore) (more bool, err error) {
+func (c choreTx) cascade() (more bool, err error) {
+	agent := directory.Agent{Name: c.Name}
 	if c.Name != identity.System {
-		agent, registered, err := u.Directory.Find(u, u.Session.ID, c.Name)
+		found, registered, err := c.Directory.Find(c, c.taskTx.Session.ID, c.Name)
 		if err != nil {
 			return false, err
 		}
-		if !registered {
-			agent = directory.Agent{Name: c.Name}
+		if registered {
+			agent = found
 		}
-		u = u.as(agent)
 	}
-	k := cascadeRun{taskTx: u, reason: c.Text, bound: c.Bound, count: pageTasks, rows: work.PageRows,
+	k := cascadeRun{taskTx: c.as(agent), reason: c.Text, bound: c.Bound, count: pageTasks, rows: work.PageRows,
 		todo: []front{{c.Item, c.After}}, cancelled: func(*task) {}}
 	if err := k.run(); err != nil {
 		return false, err

@@ -19,7 +19,7 @@ const (
 )
 
 // Items returns the unfinished tasks that an agent holds or that are assigned to it, oldest first.
-func (s *Service) Items(q store.Querier, session int64, a directory.Agent, limit int) ([]work.Item, error) {
+func (*table) Items(q store.Querier, session int64, a directory.Agent, limit int) ([]work.Item, error) {
 	mine, err := scanAll(q.Query(selectHeld, session, a.Name, limit))
 	if err != nil {
 		return nil, err

@@ -238,7 +238,10 @@ func (u *taskTx) releaseBy(t *task, in *pb.ReleaseTaskRequest) error {
 	case in.GetDecline():
 		return u.decline(t, in.GetFence(), in.GetReason())
 	case u.Actor.System() && held(t.State):
-		return u.revoke(t, in.GetReason())
+		if err := u.tellLost(t, t.Holder, because("released by "+u.Actor.Name, in.GetReason())); err != nil {
+			return err
+		}
+		return u.release(t, in.GetReason())
 	}
 	if err := u.holds(t, in.GetFence()); err != nil {
 		return err
@@ -251,14 +254,6 @@ func (u *taskTx) release(t *task, reason string) error {
 	u.count("released")
 	return u.reopen(t, time.Time{}, "task.released", 0, because("released by "+t.Holder, reason),
 		map[string]any{"agent": t.Holder, "reason": reason})
-}
-
-// revoke releases a task in place of its holder, which gets a notice.
-func (u *taskTx) revoke(t *task, reason string) error {
-	if err := u.tellLost(t, t.Holder, because("released by "+u.Actor.Name, reason)); err != nil {
-		return err
-	}
-	return u.release(t, reason)
 }
 
 // decline takes the assignee from a task, as the assignee wants it.

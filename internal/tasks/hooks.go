@@ -48,10 +48,10 @@ func (s *Service) AgentEnded(tx *store.Tx, session int64, agent string, stopped 
 	}
 	chore := work.Chore{Kind: failChore, Session: session, Name: agent}
 	if stopped {
-		u.endWaits(agent, fault.AgentStopped(agent))
+		u.waiters.endOf(u.Tx, agent, fault.AgentStopped(agent))
 		chore.Text = hasStopped
 	} else {
-		u.endWaits(agent, errNoLonger(agent, "its lease has ended"))
+		u.waiters.endOf(u.Tx, agent, errNoLonger(agent, "its lease has ended"))
 	}
 	chore.Bound = tx.NextRevision()
 	rows := tx.Query(selectLosses, session, agent, chore.Bound, mostLost)
@@ -71,14 +71,9 @@ func (s *Service) AgentGone(tx *store.Tx, session int64, agent string) error {
 	if err != nil || closed {
 		return err
 	}
-	u.endWaits(agent, errNoLonger(agent, "it has deregistered"))
+	u.waiters.endOf(u.Tx, agent, errNoLonger(agent, "it has deregistered"))
 	_, err = s.Backlog.Do(tx, work.Chore{Kind: leaveChore, Session: session, Name: agent, Bound: tx.NextRevision()})
 	return err
-}
-
-// endWaits ends the claims of an agent that wait.
-func (u *taskTx) endWaits(agent string, why error) {
-	u.waiters.end(u.Tx, verdict{err: why}, func(w *waiter) bool { return w.agent.Name == agent })
 }
 
 func errNoLonger(agent, why string) error {
@@ -138,7 +133,7 @@ func (s *Service) DrainEnded(tx *store.Tx) error {
 			continue
 		}
 		if i >= mostServed {
-			s.Backlog.Add(tx, u.serveAll(""))
+			s.Backlog.Add(tx, u.waiters.chore(u.Tx, ""))
 		} else if err := u.serveWaits(""); err != nil {
 			return err
 		}
@@ -166,10 +161,10 @@ func (s *Service) SessionClosed(tx *store.Tx, session int64) error {
 
 // AwaitDeparture takes an agent that has deregistered from the rest of its tasks, and returns when
 // that is done: the agent may then register again. A session that does not exist is no error.
-func (s *Service) AwaitDeparture(ctx context.Context, session, agent string) error {
+func (t *table) AwaitDeparture(ctx context.Context, session, agent string) error {
 	var id int64
-	err := s.Store.Read(ctx, func(snap *store.Snapshot) error {
-		found, err := s.Directory.Session(snap, session)
+	err := t.Store.Read(ctx, func(snap *store.Snapshot) error {
+		found, err := t.Directory.Session(snap, session)
 		id = found.ID
 		return err
 	})
@@ -179,7 +174,7 @@ func (s *Service) AwaitDeparture(ctx context.Context, session, agent string) err
 	if err != nil {
 		return err
 	}
-	return s.Backlog.Finish(ctx, leaveChore, id, agent)
+	return t.Backlog.Finish(ctx, leaveChore, id, agent)
 }
 
 // AwaitClosed does what is left to do in a closed session, and returns when that is done.
@@ -211,10 +206,10 @@ func (s *Service) chore(tx *store.Tx, c *work.Chore) (more bool, err error) {
 	case closeChore:
 		return k.release()
 	case supplyChore:
-		_, more, err = u.supplyMore(c, closed, work.PageRows)
+		_, more, err = k.supply(closed, work.PageRows)
 		return more, err
 	case cascadeChore:
-		return u.cascadeOn(c)
+		return k.cascade()
 	case serveChore:
 		return k.serve()
 	}

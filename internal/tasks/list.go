@@ -81,83 +81,38 @@ const taskList = "ListTasks"
 
 // A listing is one page of a list.
 type listing struct {
-	in     *pb.ListTasksRequest
-	from   int64 // key; tasks behind it; 0 = all
+	*Service
+	in   *pb.ListTasksRequest
+	who  identity.Caller
+	from int64 // key; tasks behind it; 0 = all
+
+	// Of the last read.
 	parent int64 // key; 0 = any
-	size   int
-
-	tasks []*task
-	next  int64 // the key from which the next page reads; 0 = there is none
+	tasks  []*task
+	next   int64 // the key from which the next page reads; 0 = there is none
 }
 
-// list returns tasks in the order of their creation. A page reads at most about mostRead tasks: with
-// filters that match few of them it can have fewer tasks than the limit, or none, and yet a next page.
-// Errors: fault.NotFound for a parent.
-func (s *Service) list(ctx context.Context, in *pb.ListTasksRequest) (*pb.ListTasksResponse, error) {
-	var from int64
-	if err := page.Parse(taskList, in.GetPageToken(), &from); err != nil {
-		return nil, err
+// begin reads the page token.
+func (l *listing) begin() error {
+	if err := page.Parse(taskList, l.in.GetPageToken(), &l.from); err != nil {
+		return err
 	}
-	if err := s.Store.CheckResume(from); err != nil {
-		return nil, err
-	}
-	return s.page(ctx, in, func(snap *store.Snapshot, session directory.Session, l *listing) error {
-		l.from = from
-		if in.GetParent() != "" {
-			parent, err := find(snap, session.ID, in.GetParent())
-			if err != nil {
-				return err
-			}
-			l.parent = parent.CreatedRevision
-		}
-		return l.readStates(snap, session.ID)
-	})
-}
-
-// claimable returns the tasks that the caller could claim now, in the order in which it would get
-// them. It reads about mostRead rows: with several labels it may miss tasks behind these. Errors: fault.Precondition
-// without a registered agent.
-func (s *Service) claimable(ctx context.Context, in *pb.ListTasksRequest) (*pb.ListTasksResponse, error) {
-	return s.page(ctx, in, func(snap *store.Snapshot, session directory.Session, l *listing) error {
-		a, err := s.Directory.Acting(snap, session.ID, identity.FromContext(ctx))
-		if err != nil || a.System() {
-			return err
-		}
-		queues, err := readQueues(snap, session.ID, func(_ int64, err error) bool { return work.IsDamage(err) })
-		if err != nil {
-			return err
-		}
-		found := newSearch(maps.All(queues), a, in.GetLabels(), l.size)
-		budget := mostRead
-		if _, err := found.run(snap, &budget); err != nil {
-			return err
-		}
-		for _, at := range found.found {
-			t, err := scan(snap.QueryRow(selectTask, at.created))
-			if err != nil {
-				return err
-			}
-			l.tasks = append(l.tasks, t)
-		}
-		return nil
-	})
+	return l.Store.CheckResume(l.from)
 }
 
 // page returns the page that read reads.
-func (s *Service) page(
-	ctx context.Context, in *pb.ListTasksRequest,
-	read func(snap *store.Snapshot, session directory.Session, l *listing) error,
+func (l *listing) page(
+	ctx context.Context, read func(snap *store.Snapshot, session int64) error,
 ) (*pb.ListTasksResponse, error) {
 	out := &pb.ListTasksResponse{}
-	var l listing
-	err := s.Store.ReadPage(ctx, func(snap *store.Snapshot) error {
+	err := l.Store.ReadPage(ctx, func(snap *store.Snapshot) error {
 		out.Revision = snap.Revision()
-		l = listing{in: in, size: cmp.Or(int(in.GetPageSize()), validate.DefaultPage)}
-		session, err := s.Directory.Session(snap, identity.FromContext(ctx).Session)
+		l.parent, l.tasks, l.next = 0, nil, 0
+		session, err := l.Directory.Session(snap, l.who.Session)
 		if err != nil {
 			return err
 		}
-		if err := read(snap, session, &l); err != nil {
+		if err := read(snap, session.ID); err != nil {
 			return err
 		}
 		return l.relate(snap)
@@ -168,28 +123,59 @@ func (s *Service) page(
 	for _, t := range l.tasks {
 		out.Tasks = append(out.Tasks, t.answer())
 	}
-	if l.next != 0 && !in.GetClaimable() {
+	if l.next != 0 && !l.in.GetClaimable() {
 		out.NextPageToken = page.Token(taskList, l.next)
 	}
 	return out, nil
 }
 
-// later compares two keys in the order of the list.
-func (l *listing) later(a, b int64) int {
-	if l.in.GetNewestFirst() {
-		a, b = b, a
+// size is how many tasks the page has at most.
+func (l *listing) size() int { return cmp.Or(int(l.in.GetPageSize()), validate.DefaultPage) }
+
+// claimable reads the tasks that the caller could claim now, in the order in which it would get
+// them. It reads about mostRead rows: with several labels it may miss tasks behind these. Errors: fault.Precondition
+// without a registered agent.
+func (l *listing) claimable(snap *store.Snapshot, session int64) error {
+	a, err := l.Directory.Acting(snap, session, l.who)
+	if err != nil || a.System() {
+		return err
 	}
-	return cmp.Compare(a, b)
+	queues, err := readQueues(snap, session, func(_ int64, err error) bool { return work.IsDamage(err) })
+	if err != nil {
+		return err
+	}
+	s := newSearch(maps.All(queues), a, l.in.GetLabels(), l.size())
+	budget := mostRead
+	if _, err := s.run(snap, &budget); err != nil {
+		return err
+	}
+	for _, at := range s.found {
+		t, err := scan(snap.QueryRow(selectTask, at.created))
+		if err != nil {
+			return err
+		}
+		l.tasks = append(l.tasks, t)
+	}
+	return nil
 }
 
-// readStates reads the tasks of each state, or of all.
-func (l *listing) readStates(q store.Querier, session int64) error {
+// all reads tasks in the order of their creation. A page reads at most about mostRead tasks: with
+// filters that match few of them it can have fewer tasks than the limit, or none, and yet a next page.
+// Errors: fault.NotFound for a parent.
+func (l *listing) all(snap *store.Snapshot, session int64) error {
+	if l.in.GetParent() != "" {
+		parent, err := find(snap, session, l.in.GetParent())
+		if err != nil {
+			return err
+		}
+		l.parent = parent.CreatedRevision
+	}
 	states := slices.Compact(slices.Sorted(slices.Values(l.in.GetStates())))
 	if len(states) == 0 {
 		states = []pb.TaskState{0}
 	}
 	for _, state := range states {
-		some, end, err := l.read(q, session, state, mostRead/len(states))
+		some, end, err := l.read(snap, session, state, mostRead/len(states))
 		if err != nil {
 			return err
 		}
@@ -202,10 +188,18 @@ func (l *listing) readStates(q store.Querier, session int64) error {
 		l.tasks = slices.DeleteFunc(l.tasks, func(t *task) bool { return l.later(t.CreatedRevision, l.next) > 0 })
 	}
 	slices.SortFunc(l.tasks, func(a, b *task) int { return l.later(a.CreatedRevision, b.CreatedRevision) })
-	if len(l.tasks) > l.size {
-		l.cut(l.size)
+	if len(l.tasks) > l.size() {
+		l.cut(l.size())
 	}
 	return nil
+}
+
+// later compares two keys in the order of the list.
+func (l *listing) later(a, b int64) int {
+	if l.in.GetNewestFirst() {
+		a, b = b, a
+	}
+	return cmp.Compare(a, b)
 }
 
 // cut ends the page behind its first n tasks.
@@ -240,7 +234,7 @@ func (l *listing) read(q store.Querier, session int64, state pb.TaskState, budge
 	if end != 0 {
 		to = end
 	}
-	limit, in := l.size+1, l.in
+	limit, in := l.size()+1, l.in
 	args = append(args, in.Holder, in.Holder, in.Assignee, in.Assignee, in.Role, in.Role, l.parent, l.parent, in.Creator, in.Creator)
 	for {
 		some, err := scanAll(q.Query(statement, append(slices.Clip(args), from, to, limit)...))

@@ -8,6 +8,7 @@ import (
 
 	"brokerd/internal/directory"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 const (
@@ -199,25 +200,25 @@ func (s *search) matches(q store.Querier, p place, budget *int) (bool, error) {
 }
 
 // search begins a search for one task.
-func (u *taskTx) search(a directory.Agent, labels map[string]string) (*search, error) {
-	queues, err := u.queues.known(u.Tx)
+func (k *queues) search(tx *work.Tx, a directory.Agent, labels map[string]string) (*search, error) {
+	all, err := k.known(tx)
 	if err != nil {
 		return nil, err
 	}
-	s := newSearch(queues.All(), a, labels, 1)
-	s.skip = u.damaged
+	s := newSearch(all.All(), a, labels, 1)
+	s.skip = k.damaged
 	return s, nil
 }
 
 // resume continues a copy of a search for one task. It returns the task, or the search that has to
 // continue in another function, or neither if there is no task. A search that ends in a later function
 // than it began starts again if its task has been taken meanwhile. It skips damaged tasks.
-func (u *taskTx) resume(
-	from *search, labels map[string]string, budget *int,
+func (k *queues) resume(
+	tx *work.Tx, from *search, labels map[string]string, budget *int,
 ) (t *task, rest *search, err error) {
 	s := from.clone()
 	for again := false; ; {
-		done, err := s.run(u, budget)
+		done, err := s.run(tx, budget)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -227,8 +228,8 @@ func (u *taskTx) resume(
 		if len(s.found) == 0 {
 			return nil, nil, nil
 		}
-		t, err := byKey(u, s.found[0].created)
-		damaged := u.skip(noun, s.found[0].created, err)
+		t, err := byKey(tx, s.found[0].created)
+		damaged := k.skip(noun, s.found[0].created, err)
 		if err != nil && !damaged {
 			return nil, nil, err
 		}
@@ -239,7 +240,7 @@ func (u *taskTx) resume(
 			return nil, nil, nil
 		}
 		again = again || !damaged
-		if s, err = u.search(s.agent, labels); err != nil {
+		if s, err = k.search(tx, s.agent, labels); err != nil {
 			return nil, nil, err
 		}
 	}

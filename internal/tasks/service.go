@@ -23,7 +23,7 @@ func (s *Service) CreateTasks(ctx context.Context, in *pb.CreateTasksRequest) (*
 	}
 	out := &pb.CreateTasksResponse{}
 	_, err := s.Once(ctx, s.Store.Write, in, out, func(tx *work.Tx) error {
-		return s.within(tx).create(in.GetTasks(), out)
+		return newPlan(s.within(tx), in.GetTasks()).create(out)
 	})
 	if err != nil {
 		err = fmt.Errorf("create tasks: %w", err)
@@ -167,10 +167,14 @@ func (s *Service) ListTasks(ctx context.Context, in *pb.ListTasksRequest) (*pb.L
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
+	l := listing{Service: s, in: in, who: identity.FromContext(ctx)}
 	if in.GetClaimable() {
-		return s.claimable(ctx, in)
+		return l.page(ctx, l.claimable)
 	}
-	return s.list(ctx, in)
+	if err := l.begin(); err != nil {
+		return nil, err
+	}
+	return l.page(ctx, l.all)
 }
 
 // WaitTasks implements pb.TaskServiceServer.

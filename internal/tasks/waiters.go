@@ -131,6 +131,16 @@ func (l *waiters) end(tx *work.Tx, v verdict, which func(*waiter) bool) {
 	})
 }
 
+// endOf ends the waits of an agent with an error.
+func (l *waiters) endOf(tx *work.Tx, agent string, why error) {
+	l.end(tx, verdict{err: why}, func(w *waiter) bool { return w.agent.Name == agent })
+}
+
+// chore returns the chore that serves the waiters of an agent, or all for an empty name.
+func (l *waiters) chore(tx *work.Tx, agent string) work.Chore {
+	return work.Chore{Kind: serveChore, Session: tx.Session.ID, Name: agent, Bound: l.numbers}
+}
+
 // offer gives a task that has become READY to the first waiter that it matches. If there is none,
 // the assignee gets a letter.
 func (u *taskTx) offer(t *task) error {
@@ -209,11 +219,11 @@ func (u *taskTx) serve(number int64, budget *int) (more bool, err error) {
 	}
 	s, begun := u.waiters.searches.Find(number)
 	if !begun {
-		if s, err = u.search(w.agent, w.in.GetLabels()); err != nil {
+		if s, err = u.queues.search(u.Tx, w.agent, w.in.GetLabels()); err != nil {
 			return false, err
 		}
 	}
-	t, rest, err := u.resume(s, w.in.GetLabels(), budget)
+	t, rest, err := u.queues.resume(u.Tx, s, w.in.GetLabels(), budget)
 	switch {
 	case err != nil:
 		return false, err
@@ -234,10 +244,6 @@ func (u *taskTx) serveWaits(agent string) error {
 	if len(u.waiters.of(u.Tx)) == 0 {
 		return nil
 	}
-	_, err := u.Backlog.Do(u.Tx.Tx, u.serveAll(agent))
+	_, err := u.Backlog.Do(u.Tx.Tx, u.waiters.chore(u.Tx, agent))
 	return err
-}
-
-func (u *taskTx) serveAll(agent string) work.Chore {
-	return work.Chore{Kind: serveChore, Session: u.Session.ID, Name: agent, Bound: u.waiters.numbers}
 }
