@@ -112,7 +112,7 @@ func (s *Service) Explain(q store.Querier, about finding.Question) ([]finding.Fi
 		default:
 			return true
 		}
-	}, func(b *pb.Blocker) (finding.Finding, error) { return s.finding(q, &about, b) })
+	}, explainer{s, q, &about}.finding)
 }
 
 // subject is the agent or role of a question as a recipient.
@@ -123,19 +123,26 @@ func subject(about *finding.Question) directory.Agent {
 	return directory.Agent{Name: about.Name}
 }
 
-func (s *Service) finding(q store.Querier, about *finding.Question, x *pb.Blocker) (finding.Finding, error) {
+// An explainer makes the findings of one answer.
+type explainer struct {
+	*Service
+	q     store.Querier
+	about *finding.Question
+}
+
+func (e explainer) finding(x *pb.Blocker) (finding.Finding, error) {
 	f := finding.Finding{
 		Severity: finding.Info, Subject: "blocker " + x.Id, Since: x.RaisedAt.AsTime(),
 		Commands: []finding.Command{{"blocker", "resolve", x.Id}, {"blocker", "get", x.Id}},
 	}
-	lasted := timeBlocked(x, about.Now)
+	lasted := timeBlocked(x, e.about.Now)
 	switch x.State {
 	case open:
 		f.Summary = x.Agent + " is blocked, and no agent has acknowledged it: " + headline(x)
 		if lasted >= longOpen || x.Severity == pb.BlockerSeverity_BLOCKER_SEVERITY_CRITICAL || x.Escalations > 0 {
 			f.Severity = finding.Warning
 		}
-		if !about.Mine(x.Agent) || about.Asker == "" {
+		if !e.about.Mine(x.Agent) || e.about.Asker == "" {
 			f.Commands = append([]finding.Command{{"blocker", "ack", x.Id}}, f.Commands...)
 		}
 	case acknowledged:
@@ -151,7 +158,7 @@ func (s *Service) finding(q store.Querier, about *finding.Question, x *pb.Blocke
 		f.Commands = f.Commands[1:]
 		return f, nil
 	}
-	reason, stuck, err := s.awaiting(q, about.Session, x)
+	reason, stuck, err := e.awaiting(x)
 	if err != nil {
 		return f, err
 	}
@@ -165,21 +172,19 @@ func (s *Service) finding(q store.Querier, about *finding.Question, x *pb.Blocke
 		f.Reasons = append(f.Reasons, "the task "+x.TaskId+" is blocked until it is resolved")
 	}
 	if x.State == open {
-		err = s.explainNotifications(q, about, x, &f)
+		err = e.notifications(x, &f)
 	}
 	return f, err
 }
 
-// explainNotifications says which agents know of an open blocker, and how the escalation continues.
-func (s *Service) explainNotifications(
-	q store.Querier, about *finding.Question, x *pb.Blocker, f *finding.Finding,
-) error {
+// notifications says which agents know of an open blocker, and how the escalation continues.
+func (e explainer) notifications(x *pb.Blocker, f *finding.Finding) error {
 	if to := waitsFor(x); to == "" {
 		f.Severity = finding.Error
 		f.Reasons = append(f.Reasons, "no agent was notified: no other agent has a role of the session's escalate_to")
 	} else {
 		f.Reasons = append(f.Reasons, "the last notification went to "+to)
-		reached, err := s.reaches(q, about.Session, x)
+		reached, err := e.reaches(x)
 		if err != nil {
 			return err
 		}
@@ -196,27 +201,27 @@ func (s *Service) explainNotifications(
 		f.Reasons = append(f.Reasons, fmt.Sprintf("escalations so far: %d", x.Escalations))
 	}
 	if x.EscalatesAt != nil {
-		f.Reasons = append(f.Reasons, "the broker notifies the next role at "+about.When(x.EscalatesAt.AsTime()))
+		f.Reasons = append(f.Reasons, "the broker notifies the next role at "+e.about.When(x.EscalatesAt.AsTime()))
 	}
 	return nil
 }
 
 // reaches reports whether an agent that is alive, other than the one that raised a blocker, can read
 // one of its notifications.
-func (s *Service) reaches(q store.Querier, session int64, x *pb.Blocker) (bool, error) {
-	for _, e := range x.Timeline {
+func (e explainer) reaches(x *pb.Blocker) (bool, error) {
+	for _, entry := range x.Timeline {
 		var members []directory.Agent
 		var err error
 		switch {
-		case e.Message == 0:
-		case e.Recipient.GetAgent() != "":
+		case entry.Message == 0:
+		case entry.Recipient.GetAgent() != "":
 			var a directory.Agent
 			var found bool
-			if a, found, err = s.Directory.Find(q, session, e.Recipient.GetAgent()); found {
+			if a, found, err = e.Directory.Find(e.q, e.about.Session, entry.Recipient.GetAgent()); found {
 				members = []directory.Agent{a}
 			}
 		default:
-			members, err = s.Directory.Matching(q, session, directory.Selection{Role: e.Recipient.GetRole()})
+			members, err = e.Directory.Matching(e.q, e.about.Session, directory.Selection{Role: entry.Recipient.GetRole()})
 		}
 		if err != nil {
 			return false, err
@@ -229,7 +234,7 @@ func (s *Service) reaches(q store.Querier, session int64, x *pb.Blocker) (bool, 
 }
 
 // awaiting says what a blocker waits for, and whether that cannot happen as it is now.
-func (s *Service) awaiting(q store.Querier, session int64, x *pb.Blocker) (reason string, stuck bool, err error) {
+func (e explainer) awaiting(x *pb.Blocker) (reason string, stuck bool, err error) {
 	kind, name := awaitedOf(x.Awaited)
 	if kind == "" {
 		return "", false, nil
@@ -239,7 +244,7 @@ func (s *Service) awaiting(q store.Querier, session int64, x *pb.Blocker) (reaso
 	case "text":
 		reason = "it waits for: " + name
 	case "agent":
-		a, found, err := s.Directory.Find(q, session, name)
+		a, found, err := e.Directory.Find(e.q, e.about.Session, name)
 		switch {
 		case err != nil:
 			return "", false, err

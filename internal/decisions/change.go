@@ -190,7 +190,7 @@ func (s *Service) pass(t *work.Tx, d *pb.Decision, from, agent, role string) (pa
 // fault.Precondition if the round has a verdict; fault.Denied for an agent that may not decide;
 // fault.Invalid for another verdict than those of the decision.
 func (s *Service) decide(t *work.Tx, d *pb.Decision, in *pb.DecideRequest) (passed bool, err error) {
-	if err := s.admitVerdict(t, d, in); err != nil {
+	if err := admitVerdict(t, d, in); err != nil {
 		return false, err
 	}
 	v := &pb.Verdict{
@@ -232,7 +232,7 @@ func (s *Service) decide(t *work.Tx, d *pb.Decision, in *pb.DecideRequest) (pass
 }
 
 // admitVerdict refuses a verdict that the actor may not give.
-func (s *Service) admitVerdict(t *work.Tx, d *pb.Decision, in *pb.DecideRequest) error {
+func admitVerdict(t *work.Tx, d *pb.Decision, in *pb.DecideRequest) error {
 	switch {
 	case !waits(d) || in.GetRound() != 0 && in.GetRound() != d.Round:
 		return errClosed(d)

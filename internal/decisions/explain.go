@@ -138,29 +138,36 @@ func (s *Service) Explain(q store.Querier, about finding.Question) ([]finding.Fi
 	}
 	slices.SortStableFunc(list, func(a, b *pb.Decision) int { return cmp.Compare(a.State, b.State) })
 	return work.Findings(&about, list, mostUnfinished, func(*pb.Decision) bool { return true },
-		func(d *pb.Decision) (finding.Finding, error) { return s.finding(q, about, d) })
+		explainer{s, q, &about}.finding)
 }
 
-func (s *Service) finding(q store.Querier, about finding.Question, d *pb.Decision) (finding.Finding, error) {
+// An explainer makes the findings of one answer.
+type explainer struct {
+	*Service
+	q     store.Querier
+	about *finding.Question
+}
+
+func (e explainer) finding(d *pb.Decision) (finding.Finding, error) {
 	f := finding.Finding{Severity: finding.Info, Subject: "decision " + d.Id, Since: work.Time(d.ChangedAt)}
 	what := fmt.Sprintf("%s by %s, round %d of %d", subject(d), d.OpenedBy, d.Round, d.MaxRounds)
 	if d.Round > 1 {
 		what = fmt.Sprintf("%s by %s", subject(d), d.OpenedBy)
 	}
-	session, err := s.Directory.ByID(q, about.Session)
+	session, err := e.Directory.ByID(e.q, e.about.Session)
 	if err != nil {
 		return f, err
 	}
-	f.Commands = explainCommands(d, about, session)
+	f.Commands = explainCommands(d, e.about, session)
 	switch d.State {
 	case open:
 		f.Summary = what + ", waits for the verdict of " + addressee(d)
 		if d.Agent != "" {
-			err = s.explainAgent(q, about, &f, d.Agent)
+			err = e.agent(&f, d.Agent)
 		}
 	case revising:
 		f.Summary = what + ", waits until " + d.OpenedBy + " resubmits it"
-		err = s.explainAgent(q, about, &f, d.OpenedBy)
+		err = e.agent(&f, d.OpenedBy)
 	case escalated:
 		f.Severity, f.Summary = finding.Warning, what+", has escalated: "+d.Note
 		f.Reasons = []string{"an agent of the role " + d.EscalatedTo + " decides, or an operator"}
@@ -175,13 +182,13 @@ func (s *Service) finding(q store.Querier, about finding.Question, d *pb.Decisio
 		}
 	}
 	if d.State == open && d.Deadline != nil {
-		f.Reasons = append(f.Reasons, "it escalates at "+about.When(d.Deadline.AsTime()))
+		f.Reasons = append(f.Reasons, "it escalates at "+e.about.When(d.Deadline.AsTime()))
 	}
 	return f, err
 }
 
 // explainCommands returns the commands that the caller may run: those that settle the decision first.
-func explainCommands(d *pb.Decision, about finding.Question, s directory.Session) (list []finding.Command) {
+func explainCommands(d *pb.Decision, about *finding.Question, s directory.Session) (list []finding.Command) {
 	asker := directory.Agent{Name: cmp.Or(about.Asker, work.Broker.Name), Role: about.AskerRole}
 	switch {
 	case mayDecide(d, asker, s):
@@ -200,9 +207,9 @@ func explainCommands(d *pb.Decision, about finding.Question, s directory.Session
 	return list
 }
 
-// explainAgent adds the condition of an agent that something waits for.
-func (s *Service) explainAgent(q store.Querier, about finding.Question, f *finding.Finding, agent string) error {
-	says, well, err := s.crew.Condition(q, about, agent)
+// agent adds the condition of an agent that something waits for.
+func (e explainer) agent(f *finding.Finding, name string) error {
+	says, well, err := e.crew.Condition(e.q, *e.about, name)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // line returns what exports and the archive have of an item: the JSON of the API.
-func (t *Table[T]) line(q store.Querier, r row[T]) ([]byte, error) {
+func (t *reader[T]) line(q store.Querier, r row[T]) ([]byte, error) {
 	if _, err := t.merge(q, r, math.MaxInt64); err != nil {
 		return nil, err
 	}

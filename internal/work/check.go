@@ -42,7 +42,7 @@ func Checks[K any](most int, invariants []Invariant, name func(K) string) []func
 // most of them.
 func (k Kind[T]) Checks(most int) []func(q store.Querier) ([]string, error) {
 	return []func(store.Querier) ([]string, error){func(q store.Querier) (problems []string, err error) {
-		t := &Table[T]{Kind: k}
+		t := &reader[T]{Kind: k}
 		rows := q.Query(checkItems, k.Number)
 		defer rows.Close()
 		for len(problems) < most && rows.Next() {
@@ -57,7 +57,7 @@ func (k Kind[T]) Checks(most int) []func(q store.Querier) ([]string, error) {
 }
 
 // check returns what is wrong with the item of a row of checkItems.
-func (t *Table[T]) check(q store.Querier, rows *store.Rows) (problems []string, err error) {
+func (t *reader[T]) check(q store.Querier, rows *store.Rows) (problems []string, err error) {
 	var c Columns
 	var state int32
 	var revision int64

@@ -306,7 +306,7 @@ func (t *Table[T]) OfTask(q store.Querier, session int64, task string, limit int
 }
 
 // Item describes an item in a relation to an agent; 0 = none.
-func (t *Table[T]) Item(item T, relation Relation) Item {
+func (t *reader[T]) Item(item T, relation Relation) Item {
 	c := t.Columns(item)
 	return Item{
 		Kind: t.Noun, ID: item.GetId(), Revision: item.GetRevision(), Title: t.Title(item), State: stateName(item, c.State),

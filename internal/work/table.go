@@ -21,7 +21,7 @@ import (
 //	item_parts: the parts that change alone, or are too large for lists
 type Table[T Message] struct {
 	*Desk
-	Kind[T]
+	reader[T]
 	Backlog *Backlog // of the kind's chores
 
 	hub      *Hub[int64] // calls that wait for a change of an item
@@ -31,7 +31,7 @@ type Table[T Message] struct {
 // NewTable returns the table of a kind. It does nothing by itself before Start.
 func NewTable[T Message](d *Desk, k Kind[T]) *Table[T] {
 	log := d.Log.Named(k.Noun)
-	t := &Table[T]{Desk: d, Kind: k, hub: NewHub[int64](d.Clock)}
+	t := &Table[T]{Desk: d, reader: reader[T]{k, d.Log}, hub: NewHub[int64](d.Clock)}
 	t.Backlog = NewBacklog(d.Store, k.Noun, d.Clock, log, k.Chore)
 	if k.Due != nil {
 		t.calendar = NewItemCalendar(d.Store, d.Clock, log, t.deadlines, t.due)
@@ -63,6 +63,12 @@ func (t *Table[T]) AwaitClosed(ctx context.Context, session int64) error {
 	return t.Backlog.FinishSession(ctx, session)
 }
 
+// A reader reads the rows of one kind and their parts.
+type reader[T Message] struct {
+	Kind[T]
+	log *zap.Logger
+}
+
 // A row is one row of the table.
 type row[T Message] struct {
 	key, session int64
@@ -74,7 +80,7 @@ type row[T Message] struct {
 var ErrDamaged = errors.New("the item is damaged")
 
 // scan reads a row of a query of id, session and item. If the item is damaged, the row has its key.
-func (t *Table[T]) scan(rows interface{ Scan(to ...any) error }, more ...any) (r row[T], err error) {
+func (t *reader[T]) scan(rows interface{ Scan(to ...any) error }, more ...any) (r row[T], err error) {
 	if err := rows.Scan(append([]any{&r.key, &r.session, &r.text}, more...)...); err != nil {
 		return r, err
 	}
@@ -91,7 +97,7 @@ func (t *Table[T]) scan(rows interface{ Scan(to ...any) error }, more ...any) (r
 
 // rows reads all rows of a query. It leaves out damaged ones. read is how many rows there are, and last the
 // number of the item in the last one.
-func (t *Table[T]) rows(rows *store.Rows) (list []row[T], read int, last int64, err error) {
+func (t *reader[T]) rows(rows *store.Rows) (list []row[T], read int, last int64, err error) {
 	defer rows.Close()
 	for ; rows.Next(); read++ {
 		r, err := t.scan(rows)
@@ -108,16 +114,16 @@ func (t *Table[T]) rows(rows *store.Rows) (list []row[T], read int, last int64, 
 }
 
 // leaveOut reports whether an error is that of a damaged item, and logs it: the item is left out.
-func (t *Table[T]) leaveOut(err error) bool {
+func (t *reader[T]) leaveOut(err error) bool {
 	damaged := errors.Is(err, ErrDamaged)
 	if damaged {
-		t.Log.Error("a damaged item is left out and stays as it is", zap.Error(err))
+		t.log.Error("a damaged item is left out and stays as it is", zap.Error(err))
 	}
 	return damaged
 }
 
 // items reads the items of a query, without their parts.
-func (t *Table[T]) items(rows *store.Rows) ([]T, error) {
+func (t *reader[T]) items(rows *store.Rows) ([]T, error) {
 	list, _, _, err := t.rows(rows)
 	items := make([]T, len(list))
 	for i := range list {
@@ -127,7 +133,7 @@ func (t *Table[T]) items(rows *store.Rows) ([]T, error) {
 }
 
 // Key returns the number in the id of an item.
-func (t *Table[T]) Key(item T) int64 {
+func (t *reader[T]) Key(item T) int64 {
 	key, err := ParseID(t.Noun, t.Letter, item.GetId())
 	if err != nil {
 		panic(fmt.Sprintf("a %s has the id %q", t.Noun, item.GetId())) // which the feature has made
@@ -137,7 +143,7 @@ func (t *Table[T]) Key(item T) int64 {
 
 // Get returns an item of a session by the id that a caller gives, with its PartFields. Errors:
 // fault.NotFound.
-func (t *Table[T]) Get(q store.Querier, session int64, id string) (item T, err error) {
+func (t *reader[T]) Get(q store.Querier, session int64, id string) (item T, err error) {
 	if item, err = t.Head(q, session, id); err == nil {
 		err = t.Fill(q, item)
 	}
@@ -145,7 +151,7 @@ func (t *Table[T]) Get(q store.Querier, session int64, id string) (item T, err e
 }
 
 // Head is Get without the PartFields.
-func (t *Table[T]) Head(q store.Querier, session int64, id string) (item T, err error) {
+func (t *reader[T]) Head(q store.Querier, session int64, id string) (item T, err error) {
 	key, err := ParseID(t.Noun, t.Letter, id)
 	if err != nil {
 		return item, err
@@ -161,7 +167,7 @@ func (t *Table[T]) Head(q store.Querier, session int64, id string) (item T, err 
 }
 
 // ByKey returns an item of any session by its number, with its PartFields.
-func (t *Table[T]) ByKey(q store.Querier, key int64) (item T, session int64, found bool, err error) {
+func (t *reader[T]) ByKey(q store.Querier, key int64) (item T, session int64, found bool, err error) {
 	r, err := t.scan(q.QueryRow(selectItem, key, t.Number))
 	if errors.Is(err, store.ErrNoRows) {
 		return item, 0, false, nil
@@ -173,7 +179,7 @@ func (t *Table[T]) ByKey(q store.Querier, key int64) (item T, session int64, fou
 }
 
 // merge adds the PartFields as they were at a revision to an item, and returns how many bytes they have.
-func (t *Table[T]) merge(q store.Querier, r row[T], revision int64) (size int, err error) {
+func (t *reader[T]) merge(q store.Querier, r row[T], revision int64) (size int, err error) {
 	for _, field := range t.PartFields {
 		parts, err := t.Parts(q, r.key, string(field), "", MostRead)
 		if err != nil {
@@ -226,7 +232,7 @@ func (t *Table[T]) AwaitIn(
 }
 
 // Fill adds the PartFields to an item that lacks them.
-func (t *Table[T]) Fill(q store.Querier, item T) error {
+func (t *reader[T]) Fill(q store.Querier, item T) error {
 	_, err := t.merge(q, row[T]{key: t.Key(item), item: item}, math.MaxInt64)
 	return err
 }
@@ -291,7 +297,7 @@ func (t *Table[T]) PutPart(tx *Tx, item T, name string, body proto.Message) erro
 func (t *Table[T]) DropPart(tx *Tx, item T, name string) { tx.Exec(deletePart, t.Key(item), name) }
 
 // Merge adds the fields of a part to an item. The error is ErrDamaged.
-func (t *Table[T]) Merge(item T, p Part) error {
+func (t *reader[T]) Merge(item T, p Part) error {
 	if err := (proto.UnmarshalOptions{Merge: true}).Unmarshal(p.Body, item); err != nil {
 		return fmt.Errorf("%s %s, part %s: %w: %w", t.Noun, item.GetId(), p.Name, ErrDamaged, err)
 	}
@@ -299,7 +305,7 @@ func (t *Table[T]) Merge(item T, p Part) error {
 }
 
 // Part returns a part of an item.
-func (t *Table[T]) Part(q store.Querier, key int64, name string) (p Part, found bool, err error) {
+func (t *reader[T]) Part(q store.Querier, key int64, name string) (p Part, found bool, err error) {
 	err = q.QueryRow(selectPart, key, name).Scan(&p.Name, &p.Revision, &p.Body)
 	if errors.Is(err, store.ErrNoRows) {
 		return p, false, nil
@@ -308,7 +314,7 @@ func (t *Table[T]) Part(q store.Querier, key int64, name string) (p Part, found 
 }
 
 // LastPart returns the part that Parts would return last.
-func (t *Table[T]) LastPart(q store.Querier, key int64, field string) (p Part, found bool, err error) {
+func (t *reader[T]) LastPart(q store.Querier, key int64, field string) (p Part, found bool, err error) {
 	err = q.QueryRow(selectLastPart, key, field, field+".").Scan(&p.Name, &p.Revision, &p.Body)
 	if errors.Is(err, store.ErrNoRows) {
 		return p, false, nil
@@ -318,13 +324,13 @@ func (t *Table[T]) LastPart(q store.Querier, key int64, field string) (p Part, f
 
 // Parts returns the parts of an item whose name is a field, or begins with it and a dash, after a name, in
 // the order of their names, at most limit.
-func (t *Table[T]) Parts(q store.Querier, key int64, field, after string, limit int) ([]Part, error) {
+func (t *reader[T]) Parts(q store.Querier, key int64, field, after string, limit int) ([]Part, error) {
 	rows := q.Query(selectParts, key, max(field, after), field+".", after, limit) // '.' follows '-'
 	return store.Collect(rows, func(r *store.Rows) (p Part, err error) { return p, r.Scan(&p.Name, &p.Revision, &p.Body) })
 }
 
 // allParts returns all parts of an item.
-func (t *Table[T]) allParts(q store.Querier, key int64) ([]Part, error) {
+func (t *reader[T]) allParts(q store.Querier, key int64) ([]Part, error) {
 	return store.Collect(q.Query(selectAllParts, key), func(r *store.Rows) (p Part, err error) {
 		return p, r.Scan(&p.Name, &p.Revision, &p.Body)
 	})
