@@ -95,7 +95,7 @@ func (c *Control) MailboxesRemoved(tx *store.Tx) {
 // close if there are to be none. It is a hook of the configuration.
 func (c *Control) SessionConfigured(tx *store.Tx, before, now directory.Session) error {
 	tx.OnCommit(func() { c.rates.change(now) })
-	if now.BreakerLimit == 0 && before.BreakerLimit != 0 {
+	if now.Settings.GetBreakerFailures() == 0 && before.Settings.GetBreakerFailures() != 0 {
 		return c.Gates.closeBreakers(tx, now.ID)
 	}
 	return nil

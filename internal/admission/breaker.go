@@ -34,15 +34,16 @@ func (g *Gates) Failed(tx *store.Tx, session, agent int64, claims ...mail.Delive
 	if open && !slices.Contains(claims, found.probe) {
 		return nil // claimed before it opened
 	}
-	rules, err := g.dir.ByID(tx, session)
-	if err != nil || rules.BreakerLimit == 0 {
+	s, err := g.dir.ByID(tx, session)
+	limit := int(s.Settings.GetBreakerFailures())
+	if err != nil || limit == 0 {
 		return err
 	}
-	failures := found.failures + 1
+	failures, pause := found.failures+1, s.Settings.GetBreakerTime().AsDuration()
 	var opened, until time.Time // zero = it stays closed
-	if open || failures >= rules.BreakerLimit {
+	if open || failures >= limit {
 		opened = tx.Now()
-		until = opened.Add(rules.BreakerTime)
+		until = opened.Add(pause)
 	}
 	tx.Exec(upsertBreaker, agent, failures, until, opened)
 	g.kept.Clear(tx)
@@ -56,7 +57,7 @@ func (g *Gates) Failed(tx *store.Tx, session, agent int64, claims ...mail.Delive
 	entry := agentEvent(session, name, "agent.degraded")
 	entry.Severity = events.Warning
 	entry.Summary = fmt.Sprintf("%s gets no work for %v: %s in a row",
-		name, rules.BreakerTime, finding.Count(failures, "failure"))
+		name, pause, finding.Count(failures, "failure"))
 	entry.Details = fmt.Sprintf(`{"agent":%s,"failures":%d,"until":%q}`,
 		events.Quote(name), failures, until.UTC().Format(time.RFC3339Nano))
 	if _, err := g.log.Append(tx, entry); err != nil {

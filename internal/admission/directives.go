@@ -25,7 +25,7 @@ func (c *Control) OnResumed(hook func(tx *store.Tx, session int64, agent string)
 
 // MayDirect implements router.Directives.
 func (c *Control) MayDirect(from *mail.Actor, kind string) error {
-	directors := from.Session.Directors
+	directors := from.Session.Settings.GetDirectors().GetNames()
 	if from.System() || slices.Contains(directors, from.Role) {
 		return nil
 	}

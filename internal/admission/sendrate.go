@@ -122,9 +122,10 @@ func (r *sendRates) session(ctx context.Context, name string) (*sendRate, error)
 		return &sendRate{}, nil // the send itself is refused for it
 	}
 	fresh := &sendRate{
-		rate: session.SendRate, burst: session.SendBurst, agents: map[string]*rate.Limiter{}, changed: make(chan struct{}),
+		rate: session.Settings.GetSendRate(), burst: int(session.Settings.GetSendBurst()),
+		agents: map[string]*rate.Limiter{}, changed: make(chan struct{}),
 	}
-	fresh.limited.Store(session.SendRate > 0)
+	fresh.limited.Store(fresh.rate > 0)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s = r.sessions[name]; s != nil {
@@ -143,7 +144,7 @@ func (r *sendRates) change(session directory.Session) {
 	s := r.sessions[session.Name]
 	r.mu.Unlock()
 	if s != nil {
-		s.change(session.SendRate, session.SendBurst, r.clock.Now())
+		s.change(session.Settings.GetSendRate(), int(session.Settings.GetSendBurst()), r.clock.Now())
 	}
 }
 

@@ -7,16 +7,19 @@ import (
 	"time"
 
 	"github.com/jonboulle/clockwork"
+	"google.golang.org/protobuf/proto"
 
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/directory"
 	"brokerd/internal/identity"
+	"brokerd/internal/settings"
 )
 
 func TestSendRates_ForgetAgentsThatAreIdle(t *testing.T) {
 	t.Parallel()
 	clock := clockwork.NewFakeClock()
 	r := newSendRates(clock, nil, func(context.Context, string) (directory.Session, error) {
-		return directory.Session{Settings: directory.Settings{SendRate: 10, SendBurst: 100}}, nil
+		return directory.Session{Settings: settings.Default()}, nil
 	})
 	for i := range 10_000 {
 		if err := r.wait(t.Context(), identity.Caller{Agent: "a" + strconv.Itoa(i), Session: "s"}, 1, 0); err != nil {
@@ -30,10 +33,10 @@ func TestSendRates_ForgetAgentsThatAreIdle(t *testing.T) {
 }
 
 func BenchmarkSendRates(b *testing.B) {
-	for name, settings := range map[string]directory.Settings{"off": {}, "on": {SendRate: 1e6, SendBurst: 1e6}} {
+	for name, rules := range map[string]*pb.SessionSettings{"off": nil, "on": {SendRate: proto.Float64(1e6), SendBurst: proto.Int32(1e6)}} {
 		b.Run(name, func(b *testing.B) {
 			r := newSendRates(clockwork.NewRealClock(), nil, func(context.Context, string) (directory.Session, error) {
-				return directory.Session{Settings: settings}, nil
+				return directory.Session{Settings: rules}, nil
 			})
 			who := identity.Caller{Agent: "a", Session: "s"}
 			for b.Loop() {

@@ -65,12 +65,14 @@ func (c *Control) AdmitBatch(ctx context.Context, who identity.Caller, drafts []
 
 // Judge implements router.Admission.
 func (c *Control) Judge(session *directory.Session, d *mail.Draft) (doubts []string, err error) {
-	if session.PayloadLimit > 0 && d.PayloadSize > session.PayloadLimit {
+	limit := int(session.Settings.GetPayloadLimit())
+	if limit > 0 && d.PayloadSize > limit {
 		return nil, fault.Field("payload",
-			"has %d bytes; at most %d are allowed (session setting payload_limit)", d.PayloadSize, session.PayloadLimit)
+			"has %d bytes; at most %d are allowed (session setting payload_limit)", d.PayloadSize, limit)
 	}
-	if session.MessageLimit > 0 && len(d.Content) > session.MessageLimit {
-		return nil, content.TooLarge(len(d.Content), session.MessageLimit)
+	limit = int(session.Settings.GetMessageLimit())
+	if limit > 0 && len(d.Content) > limit {
+		return nil, content.TooLarge(len(d.Content), limit)
 	}
 	return d.Doubt.Judge(session.Types())
 }

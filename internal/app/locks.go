@@ -37,7 +37,7 @@ func connectLocks(p *parts) {
 		return nil
 	})
 	p.sessions.OnConfigured(func(tx *store.Tx, before, now sessions.Session) error {
-		if before.Settings.FoldCase == now.Settings.FoldCase {
+		if before.Settings.GetFoldCase() == now.Settings.GetFoldCase() {
 			return nil
 		}
 		return p.locks.CaseChanged(tx, now.ID)

@@ -41,8 +41,10 @@ func (k kept) All(q store.Querier) ([]retention.Session, error) {
 	for i, s := range all {
 		list[i] = retention.Session{
 			ID: s.ID, Name: s.Name,
-			KeepMessages: s.Settings.KeepMessages, KeepEvents: s.Settings.KeepEvents, KeepDead: s.Settings.KeepDead,
-			Closed: !s.ClosedAt.IsZero(), Revision: s.Revision, Record: s.Record,
+			KeepMessages: s.Settings.GetMessageRetention().AsDuration(),
+			KeepEvents:   s.Settings.GetEventRetention().AsDuration(),
+			KeepDead:     s.Settings.GetDeadLetterRetention().AsDuration(),
+			Closed:       s.Closed(), Revision: s.Revision, Record: s.Record,
 		}
 	}
 	return list, err

@@ -92,7 +92,7 @@ func (r *Repository) List(ctx context.Context, c identity.Caller, sel Selection)
 		if err != nil {
 			return err
 		}
-		l.Stored, l.Limit = u.bytes, s.Artifacts
+		l.Stored, l.Limit = u.bytes, s.Settings.GetArtifactTotalLimit()
 		args := []any{s.ID, from.Name, from.Name, from.Version, sel.Prefix + lastRune, sel.Agent, sel.Agent, sel.TaskID, sel.TaskID}
 		if sel.SHA256 != "" {
 			query, args = listContent, append(args, sel.SHA256)

@@ -134,9 +134,9 @@ func (u *Upload) release() {
 func (r *Repository) admit(
 	q store.Querier, s directory.Session, sum string, size, underWay int64,
 ) (known bool, err error) {
-	if s.Artifact > 0 && size > s.Artifact {
-		return false, full("ARTIFACT_TOO_LARGE", "artifact_limit", s.Artifact,
-			"the content has %d bytes; an artifact of this session has at most %d bytes (artifact_limit)", size, s.Artifact)
+	if limit := s.Settings.GetArtifactLimit(); limit > 0 && size > limit {
+		return false, full("ARTIFACT_TOO_LARGE", "artifact_limit", limit,
+			"the content has %d bytes; an artifact of this session has at most %d bytes (artifact_limit)", size, limit)
 	}
 	if sum != "" {
 		var stored, versions int64
@@ -151,11 +151,12 @@ func (r *Repository) admit(
 		}
 	}
 	u, err := usageOf(q, s.ID)
-	if err == nil && s.Artifacts > 0 && size > s.Artifacts-u.bytes-underWay {
-		e := full("ARTIFACTS_FULL", "artifact_total_limit", s.Artifacts,
+	limit := s.Settings.GetArtifactTotalLimit()
+	if err == nil && limit > 0 && size > limit-u.bytes-underWay {
+		e := full("ARTIFACTS_FULL", "artifact_total_limit", limit,
 			"the artifacts of this session have %d bytes, its uploads under way %d, and %d more are beyond its limit of %d bytes "+
 				"(artifact_total_limit): delete old versions first, or send the hash of a content that the session has",
-			u.bytes, underWay, size, s.Artifacts)
+			u.bytes, underWay, size, limit)
 		e.RetryAfter = fullRetry
 		err = e
 	}

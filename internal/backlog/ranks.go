@@ -19,7 +19,7 @@ const ranksPage = 200
 
 // SessionConfigured makes the ranks of a session follow its ageing. It is a hook of the configuration.
 func (q *Chores) SessionConfigured(tx *store.Tx, before, now directory.Session) error {
-	if now.Ageing == before.Ageing {
+	if now.Settings.GetAgeing().AsDuration() == before.Settings.GetAgeing().AsDuration() {
 		return nil
 	}
 	keys, err := readKeys(tx.Query(selectRanked, now.ID, ranksPage+1))
@@ -138,7 +138,8 @@ func readKeys(rows *store.Rows) ([]mail.DeliveryID, error) {
 }
 
 func updateRanks(tx *store.Tx, session directory.Session, keys []mail.DeliveryID) {
+	ageing := session.Settings.GetAgeing().AsDuration()
 	for _, k := range keys {
-		tx.Exec(updateRank, session.Ageing, k.Message, k.Mailbox)
+		tx.Exec(updateRank, ageing, k.Message, k.Mailbox)
 	}
 }

@@ -95,8 +95,8 @@ func (s *Service) begin(
 		})
 	}
 	b.Recipients = recipients
-	if t.Session.BlockerTime > 0 {
-		b.EscalatesAt = work.Stamp(t.Now().Add(t.Session.BlockerTime))
+	if wait := t.Session.Settings.GetBlockerEscalation().AsDuration(); wait > 0 {
+		b.EscalatesAt = work.Stamp(t.Now().Add(wait))
 	}
 	return notified, nil
 }
@@ -176,7 +176,7 @@ func (s *Service) withAwaited(t *work.Tx, b *pb.Blocker, list []*pb.BlockerRecip
 // blocker, or else with any other agent, and moves the blocker's position behind it. It returns no
 // role if there is none.
 func (s *Service) nextRole(t *work.Tx, b *pb.Blocker) (string, error) {
-	roles := t.Session.EscalateTo
+	roles := t.Session.Settings.GetEscalateTo().GetNames()
 	lost := -1 // the position of the first role whose other agents have all ended
 	for i := range roles {
 		at := (int(b.NextRole) + i) % len(roles)

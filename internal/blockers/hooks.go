@@ -13,7 +13,8 @@ import (
 // escalate notifies the next role of a blocker that no agent has acknowledged, once that is due.
 func (s *Service) escalate(t *work.Tx, b *pb.Blocker) (err error) {
 	b.EscalatesAt = nil
-	if t.Session.Closed() || t.Session.BlockerTime <= 0 {
+	wait := t.Session.Settings.GetBlockerEscalation().AsDuration()
+	if t.Session.Closed() || wait <= 0 {
 		return s.Put(t, b)
 	}
 	role, err := s.nextRole(t, b)
@@ -39,7 +40,7 @@ func (s *Service) escalate(t *work.Tx, b *pb.Blocker) (err error) {
 		}
 	}
 	if b.Escalations < mostEscalations {
-		b.EscalatesAt = work.Stamp(t.Now().Add(t.Session.BlockerTime))
+		b.EscalatesAt = work.Stamp(t.Now().Add(wait))
 	}
 	s.Count(t, "escalated")
 	return s.put(t, b, e)
@@ -159,8 +160,8 @@ func (s *Service) reopen(t *work.Tx, b *pb.Blocker, lost string) error {
 		return err
 	}
 	b.State, b.AcknowledgedBy, b.AcknowledgedAt = open, nil, nil
-	if t.Session.BlockerTime > 0 && b.Escalations < mostEscalations {
-		b.EscalatesAt = work.Stamp(t.Now().Add(t.Session.BlockerTime))
+	if wait := t.Session.Settings.GetBlockerEscalation().AsDuration(); wait > 0 && b.Escalations < mostEscalations {
+		b.EscalatesAt = work.Stamp(t.Now().Add(wait))
 	}
 	s.Count(t, "reopened")
 	return s.put(t, b, &pb.BlockerTimelineEntry{Step: pb.BlockerStep_BLOCKER_STEP_REOPENED, Agent: lost})

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
@@ -81,15 +82,17 @@ func TestNotify_ReachesRegisteredAgentsAndNeverFailsTheChange(t *testing.T) {
 	testkit.Agents(t, st, "builder", "a", "b")
 	testkit.Agents(t, st, "", "c")
 	dir := directory.New()
-	change := func(statement string) {
+	change := func(statement string, args ...any) {
 		t.Helper()
 		apptest.NoError(t, st.Write(t.Context(), func(tx *store.Tx) error {
-			tx.Exec(statement)
+			tx.Exec(statement, args...)
 			dir.SessionsChanged(tx)
 			return nil
 		}))
 	}
-	change(`UPDATE sessions SET settings = '{"MailboxLimit": 1}' WHERE id = 1`)
+	small, err := proto.Marshal(&pb.SessionSettings{MailboxLimit: proto.Int64(1)})
+	apptest.NoError(t, err)
+	change(`UPDATE sessions SET settings = ? WHERE id = 1`, small)
 	log := events.New(st, clock, zap.NewNop())
 	service, sender := serviceOn(t, st, log, dir, clock)
 	conn, _ := testkit.Serve(t, func(r grpc.ServiceRegistrar) {

@@ -80,8 +80,8 @@ func taken(name, owner string) error {
 
 func notADirector(s directory.Session, agent directory.Agent) error {
 	who := "operators"
-	if len(s.Directors) > 0 {
-		who += " and agents with the role " + strings.Join(s.Directors, " or ")
+	if directors := s.Settings.GetDirectors().GetNames(); len(directors) > 0 {
+		who += " and agents with the role " + strings.Join(directors, " or ")
 	}
 	return fault.New(fault.Denied, "NOT_A_DIRECTOR",
 		"only %s may register types in session %q (setting directors); agent %q has the role %q", who, s.Name, agent.Name, agent.Role)

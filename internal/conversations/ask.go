@@ -94,7 +94,7 @@ func (r *Registry) ask(tx *store.Tx, a mail.Actor, from *router.Origin, d *mail.
 		return Asked{}, noResponders(s, d.Target)
 	}
 	if out.Count > 0 && out.Refused == out.Count {
-		return Asked{}, router.MailboxFull(d.Target, a.Session.MailboxLimit)
+		return Asked{}, router.MailboxFull(d.Target, a.Session.Settings.GetMailboxLimit())
 	}
 	return Asked{ID: out.ID, Revision: out.Revision, Warnings: out.Warnings}, s.Finish()
 }

@@ -111,7 +111,7 @@ func overdueNotice(role string, q *overdueQuestion) mail.Notice {
 
 // escalation returns the first role of the session's that a registered agent has, or none.
 func (r *Registry) escalation(tx *store.Tx, session directory.Session) (string, error) {
-	for _, role := range session.EscalateTo {
+	for _, role := range session.Settings.GetEscalateTo().GetNames() {
 		agents, err := r.dir.Matching(tx, session.ID, directory.Selection{Role: role, Most: 1})
 		if err != nil || len(agents) > 0 {
 			return role, err

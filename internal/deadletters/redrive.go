@@ -247,7 +247,7 @@ func (s *redriveTx) redrive(k Place, revision int64) error {
 		return err
 	}
 	if rank >= mail.DirectiveRank { // the ageing may have changed since it became a dead letter
-		rank = mail.Rank(s.actor.Session.Ageing, priority, sent)
+		rank = mail.Rank(s.actor.Session.Settings.GetAgeing().AsDuration(), priority, sent)
 	}
 	state := mail.Pending
 	if ordering != "" {

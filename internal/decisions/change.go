@@ -101,8 +101,8 @@ func (s *Service) open(t *work.Tx, in *pb.OpenDecisionRequest) (*pb.Decision, er
 func (s *Service) admit(t *work.Tx, in *pb.OpenDecisionRequest) error {
 	if in.GetKind() == shutdown && !t.Actor.Directs(t.Session) {
 		who := "operators"
-		if len(t.Session.Directors) > 0 {
-			who += " and agents with the role " + strings.Join(t.Session.Directors, " or ")
+		if directors := t.Session.Settings.GetDirectors().GetNames(); len(directors) > 0 {
+			who += " and agents with the role " + strings.Join(directors, " or ")
 		}
 		return fault.New(fault.Denied, "NOT_A_DIRECTOR",
 			"%s has the role %q; only %s may open shutdowns (session setting directors)",
@@ -375,7 +375,7 @@ func (s *Service) escalate(t *work.Tx, d *pb.Decision, v *pb.Verdict, why string
 // the opener and the addressee.
 func (s *Service) choose(t *work.Tx, d *pb.Decision, why string) error {
 	d.State, d.EscalatedTo, d.Note = escalated, "", why
-	for _, role := range t.Session.EscalateTo {
+	for _, role := range t.Session.Settings.GetEscalateTo().GetNames() {
 		members, err := s.members(t, role, d.OpenedBy, d.Agent)
 		if err != nil {
 			return err

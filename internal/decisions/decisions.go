@@ -238,17 +238,18 @@ func mayDecide(d *pb.Decision, a directory.Agent, s directory.Session) bool {
 	if !waits(d) || a.Name == d.OpenedBy {
 		return false
 	}
-	if d.State == escalated && len(s.EscalateTo) > 0 {
-		return slices.Contains(s.EscalateTo, a.Role)
+	if roles := s.Settings.GetEscalateTo().GetNames(); d.State == escalated && len(roles) > 0 {
+		return slices.Contains(roles, a.Role)
 	}
 	return a.Name == d.Agent || d.Role != "" && a.Role == d.Role
 }
 
 // deciders says which agents may decide.
 func deciders(d *pb.Decision, s directory.Session) string {
+	roles := s.Settings.GetEscalateTo().GetNames()
 	switch {
-	case d.State == escalated && len(s.EscalateTo) > 0:
-		return "it has escalated; an operator or an agent of the roles " + strings.Join(s.EscalateTo, ", ") + " decides"
+	case d.State == escalated && len(roles) > 0:
+		return "it has escalated; an operator or an agent of the roles " + strings.Join(roles, ", ") + " decides"
 	case d.Agent != "":
 		return "only " + d.Agent + " may decide"
 	}

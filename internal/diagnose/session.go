@@ -75,7 +75,7 @@ func (e *explanation) mailboxes() {
 	slices.SortStableFunc(boxes, func(a, b countedBox) int { return cmp.Compare(b.Ref.Kind, a.Ref.Kind) })
 	told, more := 0, 0
 	for _, c := range boxes {
-		f := e.mailbox(c, session.MailboxLimit)
+		f := e.mailbox(c, session.Settings.GetMailboxLimit())
 		switch {
 		case f.Severity <= finding.Info:
 		case told < mostOfAKind:

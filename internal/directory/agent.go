@@ -34,7 +34,9 @@ func (a Agent) System() bool { return a.Name == identity.System }
 func (a Agent) Ended() bool { return !a.FailedAt.IsZero() || !a.StoppedAt.IsZero() }
 
 // Directs reports whether the agent may send directives in a session.
-func (a Agent) Directs(s Session) bool { return a.System() || slices.Contains(s.Directors, a.Role) }
+func (a Agent) Directs(s Session) bool {
+	return a.System() || slices.Contains(s.Settings.GetDirectors().GetNames(), a.Role)
+}
 
 // An Attention says which mail reaches the agent's model unasked. The numbers are those of the API.
 type Attention int

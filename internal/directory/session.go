@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"time"
 
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/fault"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/nearest"
+	"brokerd/internal/settings"
 	"brokerd/internal/store"
 )
 
@@ -15,8 +17,8 @@ import (
 type Session struct {
 	ID       int64 // row id, which is never given again
 	Name     string
-	Settings `json:"Settings"`
-	ClosedAt time.Time // zero while it is open
+	Settings *pb.SessionSettings // all set; read only, since calls share it
+	ClosedAt time.Time           // zero while it is open
 }
 
 // Closed reports whether the session is closed: it can be read, and nothing in it changes any more.
@@ -24,7 +26,10 @@ func (s Session) Closed() bool { return !s.ClosedAt.IsZero() }
 
 // Types returns the rules of the session for types and payloads.
 func (s Session) Types() msgtype.Rules {
-	return msgtype.Rules{Unknown: s.UnknownTypes, Invalid: s.BadPayloads}
+	return msgtype.Rules{
+		Unknown: msgtype.Policy(s.Settings.GetUnknownTypes()),
+		Invalid: msgtype.Policy(s.Settings.GetInvalidPayloads()),
+	}
 }
 
 const selectSession = `
@@ -78,10 +83,10 @@ func (d *Directory) SessionID(q store.Querier, name string) (int64, error) {
 // ByID returns a session by its row id, also if it is closed; store.ErrNoRows if there is none.
 func (d *Directory) ByID(q store.Querier, id int64) (Session, error) {
 	s := Session{ID: id}
-	var settings string
-	err := q.QueryRow(selectSessionByID, id).Scan(&s.Name, &settings, &s.ClosedAt)
+	var stored []byte
+	err := q.QueryRow(selectSessionByID, id).Scan(&s.Name, &stored, &s.ClosedAt)
 	if err == nil {
-		s.Settings, err = ParseSettings(settings)
+		s.Settings, err = settings.Parse(stored)
 	}
 	if err != nil {
 		return Session{}, fmt.Errorf("look up session %d: %w", id, err)
@@ -110,12 +115,12 @@ func ErrNoSession(q store.Querier, name string) error {
 
 func readSession(q store.Querier, name string) (Session, error) {
 	s := Session{Name: name}
-	var settings string
-	if err := q.QueryRow(selectSession, name).Scan(&s.ID, &settings, &s.ClosedAt); err != nil {
+	var stored []byte
+	if err := q.QueryRow(selectSession, name).Scan(&s.ID, &stored, &s.ClosedAt); err != nil {
 		return Session{}, unread(q, err, name)
 	}
 	var err error
-	s.Settings, err = ParseSettings(settings)
+	s.Settings, err = settings.Parse(stored)
 	return s, err
 }
 

@@ -6,13 +6,17 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/durationpb"
 
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
-	"brokerd/internal/msgtype"
 	"brokerd/internal/sessions"
+	"brokerd/internal/settings"
 	"brokerd/internal/store"
 )
 
@@ -35,26 +39,16 @@ func (k *kit) close(name string) {
 func TestSession_FindsIDNameAndSettings(t *testing.T) {
 	t.Parallel()
 	k := newKit(t)
-	ageing, limit, attempts := time.Hour, int64(5), 2
-	k.create("team-1", sessions.Change{Ageing: &ageing, MailboxLimit: &limit, MaxAttempts: &attempts})
-	const day = 24 * time.Hour
-	want := directory.Session{ID: 2, Name: "team-1", Settings: directory.Settings{
-		Ageing: time.Hour, MailboxLimit: 5, MaxAttempts: 2, SendRate: 10, SendBurst: 100,
-		MessageLimit: 1 << 20, PayloadLimit: 256 << 10,
-		BreakerLimit: 5, BreakerTime: time.Minute, ResponseTime: 10 * time.Minute,
-		EscalateTo:   []string{"overseer", "lead", "orchestrator", "project_manager"},
-		Directors:    []string{"lead", "overseer", "orchestrator", "project_manager"},
-		KeepMessages: 3 * day, KeepEvents: 7 * day, KeepDead: 30 * day,
-		StaleAfter: 2 * time.Hour, BlockerTime: 15 * time.Minute,
-		UnknownTypes: msgtype.Warn, BadPayloads: msgtype.Warn, Artifact: 4 << 30, Artifacts: 64 << 30,
-	}}
+	given := &pb.SessionSettings{Ageing: durationpb.New(time.Hour), MailboxLimit: proto.Int64(5), FoldCase: proto.Bool(true)}
+	k.create("team-1", sessions.Change{Settings: given})
+	want := directory.Session{ID: 2, Name: "team-1", Settings: settings.With(settings.Default(), given)}
 	k.read(func(snap *store.Snapshot) error {
 		s, err := k.dir.Session(snap, "team-1")
-		if diff := cmp.Diff(want, s); err != nil || diff != "" {
+		if diff := cmp.Diff(want, s, protocmp.Transform()); err != nil || diff != "" {
 			t.Errorf("%v (-want +got):\n%s", err, diff)
 		}
 		s, err = k.dir.ByID(snap, 2)
-		if diff := cmp.Diff(want, s); err != nil || diff != "" {
+		if diff := cmp.Diff(want, s, protocmp.Transform()); err != nil || diff != "" {
 			t.Errorf("by id: %v (-want +got):\n%s", err, diff)
 		}
 		if id, err := k.dir.SessionID(snap, "default"); id != 1 || err != nil {
@@ -79,11 +73,11 @@ func TestSession_InATransactionSeesEveryChangeAtOnce(t *testing.T) {
 	t.Parallel()
 	k := newKit(t)
 	for limit := int64(1); limit <= 3; limit++ {
-		k.configure(sessions.Change{MailboxLimit: &limit})
+		k.configure(sessions.Change{Settings: &pb.SessionSettings{MailboxLimit: &limit}})
 		k.write(func(tx *store.Tx) error {
 			s, err := k.dir.Session(tx, "default")
-			if s.MailboxLimit != limit {
-				t.Errorf("limit %d, want %d", s.MailboxLimit, limit)
+			if s.Settings.GetMailboxLimit() != limit {
+				t.Errorf("limit %d, want %d", s.Settings.GetMailboxLimit(), limit)
 			}
 			return err
 		})

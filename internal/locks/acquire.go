@@ -169,7 +169,7 @@ func (a *acquireCall) run(t *Table, tx *store.Tx, c identity.Caller) error {
 	if err != nil {
 		return err
 	}
-	if session.FoldCase {
+	if session.Settings.GetFoldCase() {
 		if a.wanted, err = a.wish.claim(true); err != nil {
 			return err
 		}

@@ -79,7 +79,7 @@ func (e *explanation) lock() error {
 	if err != nil {
 		return err
 	}
-	path, err := Parse(e.about.Name, session.FoldCase)
+	path, err := Parse(e.about.Name, session.Settings.GetFoldCase())
 	if err != nil {
 		return fault.Field("lock", "%s", err.Error())
 	}

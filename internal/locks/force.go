@@ -43,7 +43,7 @@ func (t *Table) ForceRelease(ctx context.Context, c identity.Caller, req idempot
 			if _, err := t.dir.Acting(tx, session.ID, c); err != nil {
 				return err
 			}
-			if session.FoldCase {
+			if session.Settings.GetFoldCase() {
 				if named, err = namedClaim(s.Paths, true); err != nil {
 					return err
 				}

@@ -84,7 +84,7 @@ func (t *Table) List(ctx context.Context, c identity.Caller, f Filter, after Mar
 		v.budget = newBudget()
 		chosen := choice{agent: f.Agent}
 		if f.Path != "" {
-			p, err := Parse(f.Path, session.FoldCase)
+			p, err := Parse(f.Path, session.Settings.GetFoldCase())
 			if err != nil {
 				return err // the service has parsed it before
 			}

@@ -63,7 +63,7 @@ func (g *releaseCall) decide(tx *store.Tx) error {
 		if err != nil {
 			return err
 		}
-		if session.FoldCase {
+		if session.Settings.GetFoldCase() {
 			if g.named, err = namedClaim(g.wish.Paths, true); err != nil {
 				return err
 			}

@@ -78,7 +78,8 @@ func (r *Router) nextAudience(tx *store.Tx, c *work.Chore, channel string) ([]st
 // copy sends copies of an event to agents, except one, whose mailboxes are not full, or copies of a
 // notice to agents of a role.
 func (s *Tx) copy(d *mail.Draft, m *mail.Message, names []string, except string) error {
-	limit := s.actor.Session.MailboxLimit
+	rules := s.actor.Session.Settings
+	limit := rules.GetMailboxLimit()
 	if s.notice {
 		limit = 0
 	} else {
@@ -89,8 +90,8 @@ func (s *Tx) copy(d *mail.Draft, m *mail.Message, names []string, except string)
 		return err
 	}
 	p := &post{Post: broker.Post{
-		Draft: d, Message: *m, Rank: mail.Rank(s.actor.Session.Ageing, d.Priority, m.CreatedAt),
-		Attempts: s.actor.Session.MaxAttempts, Notice: s.notice, Part: true, Arrival: s.arrival,
+		Draft: d, Message: *m, Rank: mail.Rank(rules.GetAgeing().AsDuration(), d.Priority, m.CreatedAt),
+		Attempts: int(rules.GetMaxAttempts()), Notice: s.notice, Part: true, Arrival: s.arrival,
 	}, limit: limit}
 	refused := 0
 	for _, r := range to {

@@ -55,8 +55,9 @@ func (s *Tx) prepare(d *mail.Draft) (p *post, err error) {
 	if err := checkTimes(d, now); err != nil {
 		return nil, err
 	}
+	rules := s.actor.Session.Settings
 	p = &post{Post: broker.Post{
-		Attempts: cmp.Or(d.MaxAttempts, s.actor.Session.MaxAttempts), Notice: s.notice, Part: s.part,
+		Attempts: cmp.Or(d.MaxAttempts, int(rules.GetMaxAttempts())), Notice: s.notice, Part: s.part,
 	}}
 	if p.answers, err = s.answers(d); err != nil {
 		return nil, err
@@ -80,11 +81,11 @@ func (s *Tx) prepare(d *mail.Draft) (p *post, err error) {
 		Thread: p.answers.thread(p.Draft), Content: p.Draft.Content,
 	}
 	p.Message.ExpiresAt, err = s.expiry(p.Draft, now)
-	p.Rank = mail.Rank(s.actor.Session.Ageing, d.Priority, s.tx.Latest())
+	p.Rank = mail.Rank(rules.GetAgeing().AsDuration(), d.Priority, s.tx.Latest())
 	if mail.IsDirective(d.Type) {
 		p.Rank = mail.DirectRank(s.tx.Latest())
 	} else if !s.overfull {
-		p.limit = s.actor.Session.MailboxLimit // even an agent with a full mailbox receives orders, and what the broker sends
+		p.limit = rules.GetMailboxLimit() // even an agent with a full mailbox receives orders, and what the broker sends
 	}
 	return p, err
 }
@@ -115,7 +116,7 @@ func (s *Tx) complete(d *mail.Draft, a *answer) *mail.Draft {
 	if c.Response && c.Deadline.IsZero() {
 		within := c.Within
 		if within == 0 {
-			within = s.actor.Session.ResponseTime
+			within = s.actor.Session.Settings.GetResponseTime().AsDuration()
 		}
 		f.Deadline = s.tx.Now().Add(within)
 		c.Deadline = f.Deadline

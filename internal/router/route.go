@@ -207,7 +207,7 @@ func (s *Tx) recipient(ref mail.MailboxRef) (*recipient, error) {
 	if r.ID, err = s.core.Mailboxes.Open(s.tx, s.actor.Session.ID, ref); err != nil {
 		return nil, err
 	}
-	if s.actor.Session.MailboxLimit > 0 {
+	if s.actor.Session.Settings.GetMailboxLimit() > 0 {
 		if r.waiting, err = mail.WaitingIn(s.tx, r.ID); err != nil {
 			return nil, err
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
@@ -14,24 +15,19 @@ import (
 
 // Close ends all changes in a session for good, and returns it. Closing twice is fine. fault.NotFound if it does not exist,
 // fault.Precondition for the session "default".
-func (r *Registry) Close(ctx context.Context, who identity.Caller, req idempotency.Request, name, reason string) (Session, error) {
-	var now Session
-	err := r.store.Write(ctx, func(tx *store.Tx) error {
-		_, err := req.Do(tx, &now, func() (err error) {
-			now, err = r.close(tx, who, name, reason)
-			return err
-		})
-		return err
-	})
+func (r *Registry) Close(
+	ctx context.Context, who identity.Caller, req idempotency.Request, name, reason string,
+) (*pb.Session, error) {
+	now, err := r.change(ctx, req, func(tx *store.Tx) (Session, error) { return r.close(tx, who, name, reason) })
 	if err != nil {
-		return Session{}, fmt.Errorf("close session: %w", err)
+		return nil, fmt.Errorf("close session: %w", err)
 	}
 	return now, nil
 }
 
 func (r *Registry) close(tx *store.Tx, who identity.Caller, name, reason string) (Session, error) {
 	s, err := get(tx, name)
-	if err != nil || !s.ClosedAt.IsZero() {
+	if err != nil || s.Closed() {
 		return s, err
 	}
 	if name == Default {
@@ -95,7 +91,7 @@ func (s Session) Record() ([]byte, error) {
 	fields["created_at"] = s.CreatedAt
 	fields["revision"] = s.Revision
 	fields["state"] = "OPEN"
-	if !s.ClosedAt.IsZero() {
+	if s.Closed() {
 		fields["state"], fields["closed_at"] = "CLOSED", s.ClosedAt
 	}
 	return json.Marshal(fields)

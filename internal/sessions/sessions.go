@@ -7,11 +7,16 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
+	"brokerd/internal/settings"
 	"brokerd/internal/store"
 )
 
@@ -24,6 +29,33 @@ type Session struct {
 	Description string
 	CreatedAt   time.Time
 	Revision    int64 // of its last change; 0 for "default" until it is configured
+}
+
+// proto returns the session as the API has it.
+func (s Session) proto() *pb.Session {
+	out := &pb.Session{
+		Name: s.Name, Description: s.Description, CreatedAt: timestamppb.New(s.CreatedAt), Settings: s.Settings,
+		Revision: s.Revision, State: pb.SessionState_SESSION_STATE_OPEN,
+	}
+	if s.Closed() {
+		out.State, out.ClosedAt = pb.SessionState_SESSION_STATE_CLOSED, timestamppb.New(s.ClosedAt)
+	}
+	return out
+}
+
+// A Change says what to change. What is nil or not set stays as it is, or gets its default.
+type Change struct {
+	Description *string
+	Settings    *pb.SessionSettings
+}
+
+// of returns a session as it is after the change.
+func (c Change) of(s Session) Session {
+	if c.Description != nil {
+		s.Description = *c.Description
+	}
+	s.Settings = settings.With(s.Settings, c.Settings)
+	return s
 }
 
 // A Registry keeps the sessions. It may be used concurrently; hooks are added before it is.
@@ -56,30 +88,64 @@ func (r *Registry) OnConfigured(hook func(tx *store.Tx, before, now Session) err
 	r.configured = append(r.configured, hook)
 }
 
-// Create makes a session. fault.Exists if the name is taken.
-func (r *Registry) Create(ctx context.Context, who identity.Caller, req idempotency.Request, name string, c Change) (Session, error) {
-	var made Session
-	err := r.store.Write(ctx, func(tx *store.Tx) error {
-		_, err := req.Do(tx, &made, func() (err error) {
-			made, err = r.create(tx, who, name, c)
+// A kept is what the broker keeps of an answer for a repeated call.
+type kept struct {
+	Name    string
+	Session []byte // the pb.Session; nil = kept by an earlier version of the broker
+}
+
+// change makes a change of a session once for each request id. A repeated call gets the answer of the first one, or,
+// if an earlier version of the broker has kept that, the session as it is now.
+func (r *Registry) change(
+	ctx context.Context, req idempotency.Request, fn func(*store.Tx) (Session, error),
+) (answer *pb.Session, err error) {
+	err = r.store.Write(ctx, func(tx *store.Tx) error {
+		var k kept
+		answer = &pb.Session{}
+		seen, err := req.Do(tx, &k, func() error {
+			s, err := fn(tx)
+			if err != nil {
+				return err
+			}
+			answer, k.Name = s.proto(), s.Name
+			k.Session, err = proto.Marshal(answer)
 			return err
 		})
-		return err
+		switch {
+		case err != nil || !seen:
+			return err
+		case k.Session == nil:
+			s, err := get(tx, k.Name)
+			answer = s.proto()
+			return err
+		}
+		return proto.Unmarshal(k.Session, answer)
 	})
+	return answer, err
+}
+
+// Create makes a session. fault.Exists if the name is taken.
+func (r *Registry) Create(
+	ctx context.Context, who identity.Caller, req idempotency.Request, name string, c Change,
+) (*pb.Session, error) {
+	made, err := r.change(ctx, req, func(tx *store.Tx) (Session, error) { return r.create(tx, who, name, c) })
 	if err != nil {
-		return Session{}, fmt.Errorf("create session: %w", err)
+		return nil, fmt.Errorf("create session: %w", err)
 	}
 	return made, nil
 }
 
 func (r *Registry) create(tx *store.Tx, who identity.Caller, name string, c Change) (Session, error) {
-	s := Session{
-		Session:   directory.Session{Name: name, Settings: directory.DefaultSettings()},
+	s := c.of(Session{
+		Session:   directory.Session{Name: name, Settings: settings.Default()},
 		CreatedAt: tx.Now(),
+	})
+	stored, err := proto.Marshal(s.Settings)
+	if err != nil {
+		return Session{}, err
 	}
-	c.apply(&s)
 	id := tx.NextRevision() + 1 // so none is given again when a session is deleted; 1 is the default session's
-	err := tx.QueryRow(insertSession, id, s.Name, s.Description, s.CreatedAt, s.Settings.Text()).Scan(&s.ID)
+	err = tx.QueryRow(insertSession, id, s.Name, s.Description, s.CreatedAt, stored).Scan(&s.ID)
 	if errors.Is(err, store.ErrNoRows) {
 		taken := fault.New(fault.Exists, "ALREADY_EXISTS", "the session %q exists already", name)
 		taken.Resource, taken.Name = "session", name
@@ -153,36 +219,31 @@ func (r *Registry) List(ctx context.Context, only, after string, limit int) (Pag
 
 // Configure changes a session and returns it as it is now. A change that changes nothing writes
 // nothing. Errors: as directory.Directory.Session.
-func (r *Registry) Configure(ctx context.Context, who identity.Caller, req idempotency.Request, c Change) (Session, error) {
-	var now Session
-	err := r.store.Write(ctx, func(tx *store.Tx) error {
-		_, err := req.Do(tx, &now, func() (err error) {
-			now, err = r.configure(tx, who, c)
-			return err
-		})
-		return err
-	})
+func (r *Registry) Configure(
+	ctx context.Context, who identity.Caller, req idempotency.Request, c Change,
+) (*pb.Session, error) {
+	now, err := r.change(ctx, req, func(tx *store.Tx) (Session, error) { return r.configure(tx, who, c) })
 	if err != nil {
-		return Session{}, fmt.Errorf("configure session: %w", err)
+		return nil, fmt.Errorf("configure session: %w", err)
 	}
 	return now, nil
 }
 
 func (r *Registry) configure(tx *store.Tx, who identity.Caller, c Change) (Session, error) {
-	s, err := get(tx, who.Session)
+	before, err := get(tx, who.Session)
 	if err != nil {
 		return Session{}, err
 	}
-	if !s.ClosedAt.IsZero() {
-		return Session{}, fault.SessionClosed(s.Name)
+	if before.Closed() {
+		return Session{}, fault.SessionClosed(before.Name)
 	}
-	before := s
-	c.apply(&s)
-	if s.Description == before.Description && s.Settings.Equal(before.Settings) {
+	s := c.of(before)
+	same := proto.Equal(s.Settings, before.Settings)
+	if same && s.Description == before.Description {
 		return s, nil
 	}
 	s, err = r.changed(tx, who, s, "session.configured", "session "+s.Name+" configured")
-	if err != nil || s.Settings.Equal(before.Settings) {
+	if err != nil || same {
 		return s, err
 	}
 	for _, hook := range r.configured {
@@ -193,9 +254,20 @@ func (r *Registry) configure(tx *store.Tx, who identity.Caller, c Change) (Sessi
 	return s, nil
 }
 
+// details are the details of an event, and the beginning of an export.
+func (s Session) details() map[string]any {
+	details := settings.Details(s.Settings)
+	details["session"], details["description"] = s.Name, s.Description
+	return details
+}
+
 // changed appends the event of a change and stores the session under its revision.
 func (r *Registry) changed(tx *store.Tx, who identity.Caller, s Session, eventType, summary string) (Session, error) {
 	details, err := json.Marshal(s.details())
+	if err != nil {
+		return Session{}, err
+	}
+	stored, err := proto.Marshal(s.Settings)
 	if err != nil {
 		return Session{}, err
 	}
@@ -212,7 +284,7 @@ func (r *Registry) changed(tx *store.Tx, who identity.Caller, s Session, eventTy
 		return Session{}, err
 	}
 	r.dir.SessionsChanged(tx)
-	tx.Exec(updateSession, s.Description, s.Settings.Text(), s.Revision, s.ClosedAt, s.ID)
+	tx.Exec(updateSession, s.Description, stored, s.Revision, s.ClosedAt, s.ID)
 	return s, nil
 }
 
@@ -230,11 +302,11 @@ func get(q store.Querier, name string) (Session, error) {
 
 func scan(rows *store.Rows) (Session, error) {
 	var s Session
-	var settings string
-	err := rows.Scan(&s.ID, &s.Name, &s.Description, &s.CreatedAt, &settings, &s.Revision, &s.ClosedAt)
+	var stored []byte
+	err := rows.Scan(&s.ID, &s.Name, &s.Description, &s.CreatedAt, &stored, &s.Revision, &s.ClosedAt)
 	if err != nil {
 		return s, err
 	}
-	s.Settings, err = directory.ParseSettings(settings)
+	s.Settings, err = settings.Parse(stored)
 	return s, err
 }

@@ -213,7 +213,7 @@ func TestConfigure_ChangesWhatIsGivenAndNothingElse(t *testing.T) {
 	k := newKit(t)
 	var hooked []sessions.Session
 	k.registry.OnConfigured(func(tx *store.Tx, before, now sessions.Session) error {
-		if before.Settings.MaxAttempts != 2 {
+		if before.Settings.GetMaxAttempts() != 2 {
 			t.Errorf("before it was %v", before)
 		}
 		hooked = append(hooked, now)
@@ -231,7 +231,7 @@ func TestConfigure_ChangesWhatIsGivenAndNothingElse(t *testing.T) {
 		t.Errorf("got %v", out)
 	}
 	same(t, out.GetSession(), k.get("team-1"))
-	if len(hooked) != 1 || hooked[0].Name != "team-1" || hooked[0].Settings.MaxAttempts != 9 {
+	if len(hooked) != 1 || hooked[0].Name != "team-1" || hooked[0].Settings.GetMaxAttempts() != 9 {
 		t.Errorf("hooks saw %v", hooked)
 	}
 

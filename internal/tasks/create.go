@@ -251,7 +251,7 @@ func (p *plan) insert(n *pb.NewTask, missing, needs int) (*task, error) {
 	t.Description, t.Artifacts, t.Capabilities = n.Description, n.Artifacts, capabilities(n)
 	t.Priority, t.MaxAttempts = cmp.Or(n.Priority, defaultPriority), cmp.Or(n.MaxAttempts, defaultAttempts)
 	t.State, t.Creator, t.CreatedAt = ready, p.Actor.Name, work.Stamp(p.Now())
-	stale := p.Session.StaleAfter
+	stale := p.Session.Settings.GetStaleAfter().AsDuration()
 	if n.StaleAfter != nil {
 		stale = n.StaleAfter.AsDuration()
 	}
