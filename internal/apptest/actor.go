@@ -47,8 +47,17 @@ type Actor struct {
 // NewActor returns the caller that a connection stands for.
 func NewActor(t TB, conn grpc.ClientConnInterface, name string) *Actor {
 	t.Helper()
+	return newActor(t, patient(t), conn, name)
+}
+
+// patient returns a context that ends with the test.
+func patient(t TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), callPatience)
 	t.Cleanup(cancel)
+	return ctx
+}
+
+func newActor(t TB, ctx context.Context, conn grpc.ClientConnInterface, name string) *Actor {
 	return &Actor{
 		t, pb.NewAdminServiceClient(conn), pb.NewAgentServiceClient(conn), pb.NewArtifactServiceClient(conn),
 		pb.NewBlockerServiceClient(conn), pb.NewCatalogServiceClient(conn), pb.NewChannelServiceClient(conn),
@@ -62,7 +71,7 @@ func NewActor(t TB, conn grpc.ClientConnInterface, name string) *Actor {
 // Actor returns a caller in a session: an operator if name is empty, else an agent, which need not be registered.
 func (b *Broker) Actor(session, name string) *Actor {
 	b.Helper()
-	return NewActor(b.TB, b.In(session, name), name)
+	return newActor(b.TB, b.ctx, b.In(session, name), name)
 }
 
 // Root returns the operator in the session "default".

@@ -39,25 +39,29 @@ type Option func(*app.Config)
 // WithFakeClock gives the broker a clock that stands still until the test advances it: see Broker.Clock.
 func WithFakeClock() Option {
 	return func(c *app.Config) {
-		c.Clock = watchedClock{clockwork.NewFakeClockAt(start), make(chan struct{}, 100)}
-		c.StopTimeout = Patience
+		c.Clock, c.StopTimeout = NewWatchedClock(), Patience
 	}
 }
 
 // LongWait is how long calls wait whose waiting the test observes: see Broker.Waits. No other timer has this duration.
 const LongWait = 9876 * time.Millisecond
 
-// A watchedClock reports each timer of LongWait.
-type watchedClock struct {
+// A WatchedClock is a fake clock that reports each timer of LongWait.
+type WatchedClock struct {
 	*clockwork.FakeClock
-	waits chan struct{}
+	Waits chan struct{}
+}
+
+// NewWatchedClock returns a clock that stands at the time at which brokers with a fake clock begin.
+func NewWatchedClock() WatchedClock {
+	return WatchedClock{clockwork.NewFakeClockAt(start), make(chan struct{}, 100)}
 }
 
 // NewTimer implements clockwork.Clock.
-func (c watchedClock) NewTimer(d time.Duration) clockwork.Timer {
+func (c WatchedClock) NewTimer(d time.Duration) clockwork.Timer {
 	timer := c.FakeClock.NewTimer(d)
 	if d == LongWait {
-		c.waits <- struct{}{}
+		c.Waits <- struct{}{}
 	}
 	return timer
 }
@@ -84,6 +88,7 @@ type Broker struct {
 	Clock *clockwork.FakeClock // nil with the real clock
 	Waits <-chan struct{}      // receives one value for each call that begins to wait for LongWait, with a fake clock
 
+	ctx     context.Context // of all actors
 	config  app.Config
 	app     *app.App
 	unwatch func() // ends watch, and waits for it
@@ -111,12 +116,13 @@ func Start(t TB, options ...Option) *Broker {
 		o(&b.config)
 	}
 	b.Clock, _ = b.config.Clock.(*clockwork.FakeClock)
-	if c, ok := b.config.Clock.(watchedClock); ok {
-		b.Clock, b.Waits = c.FakeClock, c.waits
+	if c, ok := b.config.Clock.(WatchedClock); ok {
+		b.Clock, b.Waits = c.FakeClock, c.Waits
 	}
 	_, fake := b.config.Clock.(interface{ Advance(time.Duration) })
 	b.config.Store = bounded(t, fake, b.config.Store)
 	t.Cleanup(b.end)
+	b.ctx = patient(t)
 	b.start()
 	return b
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // files returns the names of n files, each with so many bytes.
@@ -27,13 +28,13 @@ func files(prefix string, n, bytes int) []string {
 
 // sql changes the database behind the daemon's back.
 func (w *daemon) sql(statements ...string) {
-	w.t.Helper()
+	w.Helper()
 	db, err := sql.Open("sqlite3", "file:"+filepath.Join(w.Dir(), "brokerd.db")+"?_busy_timeout=10000")
-	must(w.t, err)
+	apptest.NoError(w, err)
 	for _, statement := range statements {
-		must(w.t, drop(db.Exec(statement)))
+		apptest.NoError(w, drop(db.Exec(statement)))
 	}
-	must(w.t, db.Close())
+	apptest.NoError(w, db.Close())
 }
 
 func TestAcquire_RefusesPathsBeyondTheBoundsOfACall(t *testing.T) {
@@ -51,8 +52,8 @@ func TestAcquire_RefusesPathsBeyondTheBoundsOfACall(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, dry := range []bool{false, true} {
-				_, err := a.AcquireLocks(a.ctx, &pb.AcquireLocksRequest{Paths: c.paths, DryRun: dry})
-				wantField(t, err, c.field)
+				_, err := a.AcquireLocks(a.Ctx, &pb.AcquireLocksRequest{Paths: c.paths, DryRun: dry})
+				apptest.Invalid(t, err, c.field)
 			}
 		})
 	}
@@ -74,8 +75,8 @@ func TestAcquire_RefusesToCompareWithMoreGlobsThanACallMay(t *testing.T) {
 	a.release(fence)
 	a.lock(long...)
 	for _, dry := range []bool{false, true} {
-		_, err := b.AcquireLocks(b.ctx, &pb.AcquireLocksRequest{Paths: files("", 1000, 130), DryRun: dry})
-		wantError(t, err, codes.ResourceExhausted, "LOCK_TOO_BROAD")
+		_, err := b.AcquireLocks(b.Ctx, &pb.AcquireLocksRequest{Paths: files("", 1000, 130), DryRun: dry})
+		apptest.Refused(t, err, codes.ResourceExhausted, "LOCK_TOO_BROAD")
 	}
 	b.lock(files("", 10, 130)...)
 }
@@ -90,19 +91,17 @@ func TestAcquire_RefusesToReadMoreHeldPathsThanACallMay(t *testing.T) {
 	}
 	b := w.agent("b")
 	for _, dry := range []bool{false, true} {
-		_, err := b.AcquireLocks(b.ctx, &pb.AcquireLocksRequest{Paths: []string{"src/"}, DryRun: dry})
-		wantError(t, err, codes.ResourceExhausted, "LOCK_TOO_BROAD")
+		_, err := b.AcquireLocks(b.Ctx, &pb.AcquireLocksRequest{Paths: []string{"src/"}, DryRun: dry})
+		apptest.Refused(t, err, codes.ResourceExhausted, "LOCK_TOO_BROAD")
 	}
-	_, err := b.ListLocks(b.ctx, &pb.ListLocksRequest{Path: "src/"})
-	wantError(t, err, codes.ResourceExhausted, "LOCK_TOO_BROAD")
+	apptest.Refuses(t, b.ListLocks, &pb.ListLocksRequest{Path: "src/"}, codes.ResourceExhausted, "LOCK_TOO_BROAD")
 	want(t, "a folder in it", b.try("src/3/").Outcome, busy)
 	want(t, "locks beside it", len(b.list(&pb.ListLocksRequest{Path: "src/3/"}).Locks), 2)
 	b.lock("docs/")
 	o := w.operator()
-	_, err = o.ForceReleaseLocks(o.ctx, &pb.ForceReleaseLocksRequest{Paths: []string{"src/3/", "src/4/"}, Reason: "r"})
-	wantError(t, err, codes.ResourceExhausted, "TOO_MANY_RELEASES")
-	out, err := o.ForceReleaseLocks(o.ctx, &pb.ForceReleaseLocksRequest{Paths: []string{"src/3/"}, Reason: "r"})
-	must(t, err)
+	_, err := o.ForceReleaseLocks(o.Ctx, &pb.ForceReleaseLocksRequest{Paths: []string{"src/3/", "src/4/"}, Reason: "r"})
+	apptest.Refused(t, err, codes.ResourceExhausted, "TOO_MANY_RELEASES")
+	out := apptest.Must(t, o.ForceReleaseLocks, &pb.ForceReleaseLocksRequest{Paths: []string{"src/3/"}, Reason: "r"})
 	want(t, "released", len(out.Released), 2)
 	b.lock("src/3/")
 }
@@ -114,16 +113,16 @@ func TestAcquire_AnAgentHoldsAndWaitsForSoManyPaths(t *testing.T) {
 	fence := a.lock(files("0/", 1000, 0)...)
 	b.lock("1/0000")
 	a.keep(files("1/", 999, 0)...)
-	_, err := a.AcquireLocks(a.ctx, &pb.AcquireLocksRequest{Paths: []string{"2/0", "2/1"}})
-	wantError(t, err, codes.ResourceExhausted, "TOO_MANY_LOCKS")
+	_, err := a.AcquireLocks(a.Ctx, &pb.AcquireLocksRequest{Paths: []string{"2/0", "2/1"}})
+	apptest.Refused(t, err, codes.ResourceExhausted, "TOO_MANY_LOCKS")
 	a.lock("2/0")
-	_, err = a.AcquireLocks(a.ctx, &pb.AcquireLocksRequest{Paths: []string{"2/1"}, Holder: "another"})
-	wantError(t, err, codes.ResourceExhausted, "TOO_MANY_LOCKS")
+	_, err = a.AcquireLocks(a.Ctx, &pb.AcquireLocksRequest{Paths: []string{"2/1"}, Holder: "another"})
+	apptest.Refused(t, err, codes.ResourceExhausted, "TOO_MANY_LOCKS")
 	a.release(fence)
 	w.Restart()
 	a.lock(files("3/", 1000, 0)...)
-	_, err = a.AcquireLocks(a.ctx, &pb.AcquireLocksRequest{Paths: []string{"2/1"}})
-	wantError(t, err, codes.ResourceExhausted, "TOO_MANY_LOCKS")
+	_, err = a.AcquireLocks(a.Ctx, &pb.AcquireLocksRequest{Paths: []string{"2/1"}})
+	apptest.Refused(t, err, codes.ResourceExhausted, "TOO_MANY_LOCKS")
 	b.lock("2/1")
 }
 
@@ -137,8 +136,8 @@ func TestAcquire_TheRequestsOfASessionWaitForSoManyPaths(t *testing.T) {
 		a.keep(files(fmt.Sprintf("src/%d/1/", i), 1000, 0)...)
 	}
 	b := w.agent("b")
-	_, err := b.AcquireLocks(b.ctx, &pb.AcquireLocksRequest{Paths: []string{"src/x"}, KeepTicket: true})
-	wantError(t, err, codes.ResourceExhausted, "TOO_MANY_TICKETS")
+	_, err := b.AcquireLocks(b.Ctx, &pb.AcquireLocksRequest{Paths: []string{"src/x"}, KeepTicket: true})
+	apptest.Refused(t, err, codes.ResourceExhausted, "TOO_MANY_TICKETS")
 	want(t, "without a place", b.try("src/x").Outcome, busy)
 }
 
@@ -167,7 +166,7 @@ func TestRelease_GrantsAllRequestsOfALongQueue(t *testing.T) {
 
 // awaitNoTickets returns once no request waits.
 func (w *daemon) awaitNoTickets() {
-	w.t.Helper()
+	w.Helper()
 	o := w.operator()
 	for len(o.list(&pb.ListLocksRequest{Waiting: true, PageSize: 1}).Tickets) > 0 {
 	}
@@ -203,13 +202,12 @@ func TestLocks_OfAnOlderBrokerWithDeeperPathsStay(t *testing.T) {
 	want(t, "listed", len(a.list(&pb.ListLocksRequest{Path: deep + "2"}).Locks), 1)
 	want(t, "above it", b.try("d/d/").Outcome, busy)
 	a.release(first)
-	out, err := a.ReleaseLocks(a.ctx, &pb.ReleaseLocksRequest{Paths: []string{deep + "2"}})
-	must(t, err)
+	out := apptest.Must(t, a.ReleaseLocks, &pb.ReleaseLocksRequest{Paths: []string{deep + "2"}})
 	want(t, "released by its path", out.Released, 1)
 	after := b.keep("d/d/")
-	w.pass(38 * time.Second) // the grace after a start, and four fifths of the hold
+	w.Clock.Advance(38 * time.Second) // the grace after a start, and four fifths of the hold
 	w.await("lock.expiring", after)
-	w.pass(2 * time.Second)
+	w.Clock.Advance(2 * time.Second)
 	w.await("lock.expired", after)
 	w.awaitNoTickets()
 }
@@ -218,17 +216,17 @@ func TestSession_ClosesWithMoreLocksThanOneFunctionReleases(t *testing.T) {
 	t.Parallel()
 	w := newDaemon(t)
 	o := w.in("project", "")
-	must(t, drop(w.operator().sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "project"})))
+	apptest.Must(t, w.operator().CreateSession, &pb.CreateSessionRequest{Name: "project"})
 	for i := range 5 {
 		a := w.in("project", fmt.Sprint("a", i))
-		must(t, drop(a.registry.RegisterAgent(a.ctx, &pb.RegisterAgentRequest{})))
+		apptest.Must(t, a.RegisterAgent, &pb.RegisterAgentRequest{})
 		a.lock(files(fmt.Sprintf("%d/0/", i), 1000, 0)...)
 		a.lock(files(fmt.Sprintf("%d/1/", i), 1000, 0)...)
 	}
-	must(t, drop(o.sessions.CloseSession(o.ctx, &pb.CloseSessionRequest{Name: "project"})))
+	apptest.Must(t, o.CloseSession, &pb.CloseSessionRequest{Name: "project"})
 	for len(o.list(&pb.ListLocksRequest{}).Locks) > 0 {
 	}
-	out, err := o.events.ListEvents(o.ctx, &pb.ListEventsRequest{Filter: &pb.EventFilter{Types: []string{"lock.released"}}})
-	must(t, err)
+	out := apptest.Must(t, o.ListEvents,
+		&pb.ListEventsRequest{Filter: &pb.EventFilter{Types: []string{"lock.released"}}})
 	want(t, "releases", len(out.Events), 10)
 }

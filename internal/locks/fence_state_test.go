@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func text(s string) *pb.StateValue {
@@ -25,20 +26,15 @@ type history struct {
 }
 
 func (w *daemon) stateHistory() history {
-	w.t.Helper()
-	o := w.operator()
+	w.Helper()
 	state := pb.NewStateServiceClient(w.In("default", ""))
-	h := history{events: len(w.history("state.*")) + len(w.history("context_updated"))}
+	h := history{events: len(w.Root().Events("state.*")) + len(w.Root().Events("context_updated"))}
 	for _, key := range []string{"k", "notes"} {
-		out, err := state.ListStateHistory(o.ctx, &pb.ListStateHistoryRequest{Namespace: "n", Key: key})
-		must(w.t, err)
+		out := apptest.Must(w, state.ListStateHistory, &pb.ListStateHistoryRequest{Namespace: "n", Key: key})
 		h.versions = append(h.versions, out.Versions)
 	}
-	list, err := state.ListState(o.ctx, &pb.ListStateRequest{Namespace: "n", Values: true})
-	must(w.t, err)
-	h.keys = list.Entries
-	notes, err := state.GetState(o.ctx, &pb.GetStateRequest{Namespace: "n", Key: "notes", Markdown: true})
-	must(w.t, err)
+	h.keys = apptest.Must(w, state.ListState, &pb.ListStateRequest{Namespace: "n", Values: true}).Entries
+	notes := apptest.Must(w, state.GetState, &pb.GetStateRequest{Namespace: "n", Key: "notes", Markdown: true})
 	h.markdown = notes.Markdown
 	return h
 }
@@ -67,8 +63,8 @@ func TestFence_StateStaysAsItIsOnceItIsLost(t *testing.T) {
 				return drop(state.PutState(held, &pb.PutStateRequest{RequestId: id, Namespace: "n", Key: "k", Value: text("held")}))
 			}
 			known := newUUID()
-			must(t, put(known))
-			must(t, drop(state.AppendState(held, &pb.AppendStateRequest{Namespace: "n", Key: "notes", Text: "held"})))
+			apptest.NoError(t, put(known))
+			apptest.NoError(t, drop(state.AppendState(held, &pb.AppendStateRequest{Namespace: "n", Key: "notes", Text: "held"})))
 			before := w.stateHistory()
 
 			test.lose(a, b, fence)
@@ -100,15 +96,15 @@ func TestFence_StateStaysAsItIsOnceItIsLost(t *testing.T) {
 				},
 			} {
 				t.Run(rpc, func(t *testing.T) {
-					wantError(t, call(held), codes.FailedPrecondition, "FENCE_LOST")
+					apptest.Refused(t, call(held), codes.FailedPrecondition, "FENCE_LOST")
 					after := w.stateHistory()
 					if d := cmp.Diff(before, after, protocmp.Transform(), cmp.AllowUnexported(history{})); d != "" {
 						t.Errorf("something has changed: %s", d)
 					}
 				})
 			}
-			must(t, put(known)) // it succeeded while the fence was held
-			must(t, drop(state.DeleteState(a.ctx, &pb.DeleteStateRequest{Namespace: "n", Key: "k"})))
+			apptest.NoError(t, put(known)) // it succeeded while the fence was held
+			apptest.Must(t, state.DeleteState, &pb.DeleteStateRequest{Namespace: "n", Key: "k"})
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func TestAcquire_RefusesWhatIsBeyondItsLimits(t *testing.T) {
@@ -26,21 +27,21 @@ func TestAcquire_RefusesWhatIsBeyondItsLimits(t *testing.T) {
 		"holder":   {Paths: []string{"x"}, Holder: strings.Repeat("x", 129)},
 		"reason":   {Paths: []string{"x"}, Reason: strings.Repeat("x", 513)},
 	} {
-		_, err := a.AcquireLocks(a.ctx, r)
-		wantField(t, err, field)
+		_, err := a.AcquireLocks(a.Ctx, r)
+		apptest.Invalid(t, err, field)
 	}
-	_, err := a.AcquireLocks(a.ctx, &pb.AcquireLocksRequest{Paths: make([]string, 10_000)})
-	wantField(t, err, "paths")
-	_, err = a.ReleaseLocks(a.ctx, &pb.ReleaseLocksRequest{})
-	wantField(t, err, "fences")
-	_, err = a.ReleaseLocks(a.ctx, &pb.ReleaseLocksRequest{Paths: make([]string, 1001)})
-	wantField(t, err, "paths")
-	_, err = a.ReleaseLocks(a.ctx, &pb.ReleaseLocksRequest{Tickets: []int64{-1}})
-	wantField(t, err, "tickets[0]")
-	_, err = a.ExtendLocks(a.ctx, &pb.ExtendLocksRequest{})
-	wantField(t, err, "fences")
-	_, err = a.ListLocks(a.ctx, &pb.ListLocksRequest{Path: "/x"})
-	wantField(t, err, "path")
+	_, err := a.AcquireLocks(a.Ctx, &pb.AcquireLocksRequest{Paths: make([]string, 10_000)})
+	apptest.Invalid(t, err, "paths")
+	_, err = a.ReleaseLocks(a.Ctx, &pb.ReleaseLocksRequest{})
+	apptest.Invalid(t, err, "fences")
+	_, err = a.ReleaseLocks(a.Ctx, &pb.ReleaseLocksRequest{Paths: make([]string, 1001)})
+	apptest.Invalid(t, err, "paths")
+	_, err = a.ReleaseLocks(a.Ctx, &pb.ReleaseLocksRequest{Tickets: []int64{-1}})
+	apptest.Invalid(t, err, "tickets[0]")
+	_, err = a.ExtendLocks(a.Ctx, &pb.ExtendLocksRequest{})
+	apptest.Invalid(t, err, "fences")
+	_, err = a.ListLocks(a.Ctx, &pb.ListLocksRequest{Path: "/x"})
+	apptest.Invalid(t, err, "path")
 }
 
 func TestAcquire_AThousandPathsAtOnce(t *testing.T) {
@@ -54,8 +55,7 @@ func TestAcquire_AThousandPathsAtOnce(t *testing.T) {
 	fence := a.lock(paths...)
 	want(t, "already held", a.lock(paths...), fence)
 	done := b.waitFor(paths...)
-	out, err := a.ReleaseLocks(a.ctx, &pb.ReleaseLocksRequest{Paths: paths})
-	must(t, err)
+	out := apptest.Must(t, a.ReleaseLocks, &pb.ReleaseLocksRequest{Paths: paths})
 	want(t, "released", out.Released, 1000)
 	b.gets(done)
 }
@@ -69,8 +69,8 @@ func TestAcquire_GlobsOfASessionAreLimited(t *testing.T) {
 		globs = append(globs, fmt.Sprintf("%d/*", i))
 	}
 	fence := a.lock(globs...)
-	_, err := b.AcquireLocks(b.ctx, &pb.AcquireLocksRequest{Paths: []string{"x*", "y*"}})
-	wantError(t, err, codes.ResourceExhausted, "TOO_MANY_GLOBS")
+	_, err := b.AcquireLocks(b.Ctx, &pb.AcquireLocksRequest{Paths: []string{"x*", "y*"}})
+	apptest.Refused(t, err, codes.ResourceExhausted, "TOO_MANY_GLOBS")
 	b.lock("x*")
 	b.lock("y/", "z")
 	a.release(fence)
@@ -85,8 +85,8 @@ func TestAcquire_TicketsOfASessionAreLimited(t *testing.T) {
 	for i := range 1000 {
 		b.acquire(&pb.AcquireLocksRequest{Paths: []string{"x"}, Holder: fmt.Sprint(i), KeepTicket: true})
 	}
-	_, err := b.AcquireLocks(b.ctx, &pb.AcquireLocksRequest{Paths: []string{"x"}, KeepTicket: true})
-	wantError(t, err, codes.ResourceExhausted, "TOO_MANY_TICKETS")
+	_, err := b.AcquireLocks(b.Ctx, &pb.AcquireLocksRequest{Paths: []string{"x"}, KeepTicket: true})
+	apptest.Refused(t, err, codes.ResourceExhausted, "TOO_MANY_TICKETS")
 	want(t, "who holds", a.lock("x"), fence)
 	want(t, "without a place", b.try("x").Position, 1001)
 	b.lock("y")

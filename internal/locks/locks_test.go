@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func TestAcquire_OneAgentHoldsAPathAtATime(t *testing.T) {
@@ -88,7 +89,7 @@ func TestAcquire_AllPathsOrNone(t *testing.T) {
 	done := b.waitFor("w", "x", "y")
 	a.release(fence)
 	want(t, "locks", len(a.list(&pb.ListLocksRequest{}).Tickets), 1)
-	must(t, drop(a.ReleaseLocks(a.ctx, &pb.ReleaseLocksRequest{All: true})))
+	apptest.Must(t, a.ReleaseLocks, &pb.ReleaseLocksRequest{All: true})
 	b.gets(done)
 	want(t, "paths", len(b.list(&pb.ListLocksRequest{Agent: "b"}).Locks[0].Paths), 3)
 }
@@ -142,9 +143,9 @@ func TestDeadlock_TheYoungestIsToldTheWholeCircle(t *testing.T) {
 	a.lock("x")
 	y := b.lock("y")
 	done := a.waitFor("y")
-	_, err := b.AcquireLocks(b.ctx, &pb.AcquireLocksRequest{Paths: []string{"x"}, KeepTicket: true})
-	wantError(t, err, codes.Aborted, "DEADLOCK")
-	want(t, "events", len(w.history("lock.deadlock")), 1)
+	_, err := b.AcquireLocks(b.Ctx, &pb.AcquireLocksRequest{Paths: []string{"x"}, KeepTicket: true})
+	apptest.Refused(t, err, codes.Aborted, "DEADLOCK")
+	want(t, "events", len(w.Root().Events("lock.deadlock")), 1)
 	b.release(y)
 	a.gets(done)
 }
@@ -176,7 +177,7 @@ func TestDeadlock_ClosedByAGrantEndsTheYoungestTicket(t *testing.T) {
 	c.release(x)
 	fence := a.gets(one)
 	err := (<-three).err
-	wantError(t, err, codes.Aborted, "DEADLOCK")
+	apptest.Refused(t, err, codes.Aborted, "DEADLOCK")
 	for _, part := range []string{"a waits for lock y, held by b", "b waits for lock x, held by a"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%v does not say that %s", err, part)
@@ -199,7 +200,7 @@ func TestDeadlock_TwoClosedByOneGrantEndBeforeAnybodyPasses(t *testing.T) {
 	d.keep("v", "w", "z") // behind a
 	b.keep("p", "w")      // as well; and behind d, so that a waits for d until this ticket ends
 	c.release(held)
-	want(t, "deadlocks", len(w.history("lock.deadlock")), 2)
+	want(t, "deadlocks", len(w.Root().Events("lock.deadlock")), 2)
 	want(t, "tickets", len(d.list(&pb.ListLocksRequest{Agent: "d"}).Tickets), 1)
 }
 
@@ -209,7 +210,7 @@ func TestDeadlock_ClosedByAGrantLetsNobodyPassAnEarlierTicket(t *testing.T) {
 	a, b, c, d, e, o := w.agent("a"), w.agent("b"), w.agent("c"), w.agent("d"), w.agent("e"), w.agent("o")
 	keepShared := func(a *agent, paths ...string) {
 		out := a.acquire(&pb.AcquireLocksRequest{Paths: paths, Mode: pb.LockMode_LOCK_MODE_SHARED, KeepTicket: true})
-		want(t, a.name+" waits", out.Outcome, queued)
+		want(t, a.Name+" waits", out.Outcome, queued)
 	}
 	o.lock("z")
 	a.lock("p")
@@ -223,7 +224,7 @@ func TestDeadlock_ClosedByAGrantLetsNobodyPassAnEarlierTicket(t *testing.T) {
 	e.keep("q")             // behind d: now a waits for d, so d may pass a
 	keepShared(c, "p", "q") // once c has x, c waits for a, and a waits for c
 	b.release(held)
-	want(t, "deadlocks", len(w.history("lock.deadlock")), 1)
+	want(t, "deadlocks", len(w.Root().Events("lock.deadlock")), 1)
 	var has []string
 	for _, l := range a.list(&pb.ListLocksRequest{Agent: "a"}).Locks {
 		has = append(has, l.Paths...)

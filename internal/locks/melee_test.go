@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jonboulle/clockwork"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -21,10 +22,9 @@ type melee struct {
 	t       *testing.T
 	rnd     *rand.Rand
 	agents  []*agent
-	tokens  []pb.TokenServiceClient // of each agent
 	o       *agent
-	revoker pb.TokenServiceClient
-	clock   watchedClock
+	clock   *clockwork.FakeClock
+	waits   <-chan struct{}
 	end     func(*agent) error                 // ends an agent and lets it begin again
 	busy    bool                               // takes steps whose consequences come later
 	last    map[string]*pb.AcquireLocksRequest // by agent
@@ -77,27 +77,27 @@ func (m *melee) note(fence, ticket int64) {
 // step does something, and returns what.
 func (m *melee) step() (what string, err error) {
 	i := m.rnd.IntN(len(m.agents))
-	a, tokens := m.agents[i], m.tokens[i]
+	a := m.agents[i]
 	scope := scopes[m.rnd.IntN(len(scopes))]
 	switch n := m.rnd.IntN(100); {
 	case n < 25:
 		r := m.wish()
-		if last := m.last[a.name]; last != nil && n < 10 {
+		if last := m.last[a.Name]; last != nil && n < 10 {
 			r = last // again, under the same request id
 		}
-		m.last[a.name] = r
-		out, err := a.AcquireLocks(a.ctx, r)
+		m.last[a.Name] = r
+		out, err := a.AcquireLocks(a.Ctx, r)
 		m.note(out.GetFence(), out.GetTicket())
 		return "acquire", err
 	case n < 40:
 		r := m.wish()
-		r.Wait, r.DryRun = durationpb.New(longWait), false
+		r.Wait, r.DryRun = durationpb.New(apptest.LongWait), false
 		m.start(func(ctx context.Context) error { return drop(a.AcquireLocks(ctx, r)) }, a)
 		return "wait", nil
 	case n < 45 && m.busy:
 		return "deaf stream", m.deafStream(a)
 	case n < 50:
-		out, err := tokens.AcquireToken(a.ctx, &pb.AcquireTokenRequest{
+		out, err := a.AcquireToken(a.Ctx, &pb.AcquireTokenRequest{
 			Type: "review", Scope: scope, Holder: m.holder(), KeepTicket: m.rnd.IntN(2) == 0,
 		})
 		m.note(out.GetFence(), out.GetTicket())
@@ -105,37 +105,37 @@ func (m *melee) step() (what string, err error) {
 	case n < 55:
 		holder := m.holder()
 		m.start(func(ctx context.Context) error {
-			return drop(tokens.AcquireToken(ctx, &pb.AcquireTokenRequest{
-				Type: "review", Scope: scope, Holder: holder, Wait: durationpb.New(longWait),
+			return drop(a.AcquireToken(ctx, &pb.AcquireTokenRequest{
+				Type: "review", Scope: scope, Holder: holder, Wait: durationpb.New(apptest.LongWait),
 			}))
 		}, a)
 		return "wait for token", nil
 	case n < 65:
-		return "release", drop(a.ReleaseLocks(a.ctx, &pb.ReleaseLocksRequest{
+		return "release", drop(a.ReleaseLocks(a.Ctx, &pb.ReleaseLocksRequest{
 			Fences: []int64{m.one(m.fences), m.one(m.fences)}, Tickets: []int64{m.one(m.tickets)},
 		}))
 	case n < 70:
-		return "release paths", drop(a.ReleaseLocks(a.ctx, &pb.ReleaseLocksRequest{
+		return "release paths", drop(a.ReleaseLocks(a.Ctx, &pb.ReleaseLocksRequest{
 			Paths: m.some(pool), All: m.rnd.IntN(2) == 0, Holder: m.holder(),
 		}))
 	case n < 75:
 		r := &pb.ReleaseTokenRequest{Type: "review", Scope: scope, Holder: m.holder()}
-		return "release token", drop(tokens.ReleaseToken(a.ctx, r))
+		return "release token", drop(a.ReleaseToken(a.Ctx, r))
 	case n < 80:
 		r := &pb.PassTokenRequest{Type: "review", Scope: scope, Holder: m.holder()}
 		r.To = &pb.PassTokenRequest_Role{Role: "builder"}
 		if m.rnd.IntN(2) == 0 {
-			r.To = &pb.PassTokenRequest_Agent{Agent: m.agents[m.rnd.IntN(len(m.agents))].name}
+			r.To = &pb.PassTokenRequest_Agent{Agent: m.agents[m.rnd.IntN(len(m.agents))].Name}
 		}
-		return "pass token", drop(tokens.PassToken(a.ctx, r))
+		return "pass token", drop(a.PassToken(a.Ctx, r))
 	case n < 83:
 		r := &pb.RevokeTokenRequest{Type: "review", Scope: scope, Reason: "test"}
-		return "revoke token", drop(m.revoker.RevokeToken(m.o.ctx, r))
+		return "revoke token", drop(m.o.RevokeToken(m.o.Ctx, r))
 	case n < 87:
-		return "extend", drop(a.ExtendLocks(a.ctx, &pb.ExtendLocksRequest{Fences: []int64{m.one(m.fences)}}))
+		return "extend", drop(a.ExtendLocks(a.Ctx, &pb.ExtendLocksRequest{Fences: []int64{m.one(m.fences)}}))
 	case n < 90:
 		r := &pb.ForceReleaseLocksRequest{Paths: m.some(pool), Reason: "test"}
-		return "force", drop(m.o.ForceReleaseLocks(m.o.ctx, r))
+		return "force", drop(m.o.ForceReleaseLocks(m.o.Ctx, r))
 	case n < 92:
 		return "end", m.end(a)
 	case n < 96:
@@ -162,10 +162,10 @@ func (m *melee) wish() *pb.AcquireLocksRequest {
 
 // start starts a call, and returns once it waits or has ended.
 func (m *melee) start(do func(context.Context) error, a *agent) {
-	for len(m.clock.waits) > 0 {
-		<-m.clock.waits
+	for len(m.waits) > 0 {
+		<-m.waits
 	}
-	ctx, cancel := context.WithCancel(a.ctx)
+	ctx, cancel := context.WithCancel(a.Ctx)
 	c := &waitingCall{cancel, make(chan error, 1)}
 	m.calls = append(m.calls, c)
 	ended := make(chan struct{})
@@ -174,14 +174,14 @@ func (m *melee) start(do func(context.Context) error, a *agent) {
 		close(ended)
 	}()
 	select {
-	case <-m.clock.waits:
+	case <-m.waits:
 	case <-ended:
 	}
 }
 
 // deafStream asks twice in a stream, and breaks it off after the first answer.
 func (m *melee) deafStream(a *agent) error {
-	ctx, cancel := context.WithCancel(a.ctx)
+	ctx, cancel := context.WithCancel(a.Ctx)
 	defer cancel()
 	stream, err := a.Lock(ctx)
 	if err != nil {
@@ -190,7 +190,7 @@ func (m *melee) deafStream(a *agent) error {
 	for n := range int64(2) {
 		r := m.wish()
 		if n == 1 {
-			r.Wait, r.DryRun = durationpb.New(longWait), false
+			r.Wait, r.DryRun = durationpb.New(apptest.LongWait), false
 		}
 		if err := stream.Send(&pb.LockRequest{Number: n + 1, Request: &pb.LockRequest_Acquire{Acquire: r}}); err != nil {
 			return err
@@ -225,14 +225,14 @@ func (m *melee) finish() {
 	m.t.Helper()
 	for round := 0; ; round++ {
 		list := m.o.list(&pb.ListLocksRequest{PageSize: 1000})
-		held, err := m.revoker.ListTokens(m.o.ctx, &pb.ListTokensRequest{PageSize: 1000})
-		must(m.t, err)
+		held, err := m.o.ListTokens(m.o.Ctx, &pb.ListTokensRequest{PageSize: 1000})
+		apptest.NoError(m.t, err)
 		var fences []int64
 		for _, l := range list.Locks {
 			fences = append(fences, l.Fence)
 		}
 		if len(fences) > 0 {
-			must(m.t, drop(m.o.ForceReleaseLocks(m.o.ctx, &pb.ForceReleaseLocksRequest{Revisions: fences, Reason: "test"})))
+			apptest.NoError(m.t, drop(m.o.ForceReleaseLocks(m.o.Ctx, &pb.ForceReleaseLocksRequest{Revisions: fences, Reason: "test"})))
 		}
 		waiting := len(list.Tickets)
 		for _, k := range held.Tokens {
@@ -240,7 +240,7 @@ func (m *melee) finish() {
 			if k.Fence != 0 {
 				fences = append(fences, k.Fence)
 				r := &pb.RevokeTokenRequest{Type: k.Type, Scope: k.Scope, Reason: "test"}
-				must(m.t, drop(m.revoker.RevokeToken(m.o.ctx, r)))
+				apptest.NoError(m.t, drop(m.o.RevokeToken(m.o.Ctx, r)))
 			}
 		}
 		if len(fences) == 0 && waiting == 0 {
@@ -276,7 +276,7 @@ func (m *melee) await() {
 
 func register(a *agent) error {
 	r := &pb.RegisterAgentRequest{Role: "builder", Lease: durationpb.New(apptest.LongLease)}
-	return drop(a.registry.RegisterAgent(a.ctx, r))
+	return drop(a.RegisterAgent(a.Ctx, r))
 }
 
 // answers returns how requests of every agent for each path would stand.
@@ -290,7 +290,7 @@ func (m *melee) answers() map[string]*pb.AcquireLocksResponse {
 			for _, o := range out.Obstacles {
 				o.HeldUntil = nil
 			}
-			all[a.name+" "+path] = out
+			all[a.Name+" "+path] = out
 		}
 	}
 	return all

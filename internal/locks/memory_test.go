@@ -54,7 +54,7 @@ func (d *dropper) drop() error {
 // A bench has lock services over gRPC, and the table and the store behind them.
 type bench struct {
 	t        *testing.T
-	clock    watchedClock
+	clock    apptest.WatchedClock
 	store    *store.Store
 	table    *locks.Table
 	conn     *grpc.ClientConn
@@ -96,18 +96,18 @@ func (c countedTokens) AcquireToken(ctx context.Context, r *pb.AcquireTokenReque
 
 func newBench(t *testing.T, d *dropper) *bench {
 	t.Helper()
-	clock := watchedClock{clockwork.NewFakeClockAt(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)), make(chan struct{}, 100)}
+	clock := apptest.NewWatchedClock()
 	st, err := store.Open(t.Context(), store.Options{
 		Dir: t.TempDir(), Sync: store.SyncNormal, Clock: clock, Drop: d.drop,
 		Migrations: slices.Concat(idempotency.Migrations(), sessions.Migrations(), agents.Migrations(), events.Migrations(),
 			locks.Migrations()),
 	})
-	must(t, err)
-	t.Cleanup(func() { must(t, st.Close()) })
+	apptest.NoError(t, err)
+	t.Cleanup(func() { apptest.NoError(t, st.Close()) })
 	testkit.Agents(t, st, "builder", names...)
 	b := &bench{t: t, clock: clock, store: st}
 	b.table = locks.New(st, events.New(st, clock, zap.NewNop()), directory.New(), clock, zap.NewNop())
-	must(t, b.table.Start(t.Context()))
+	apptest.NoError(t, b.table.Start(t.Context()))
 	t.Cleanup(b.table.Stop)
 	b.conn, _ = testkit.Serve(t, func(r grpc.ServiceRegistrar) {
 		pb.RegisterLockServiceServer(r, counted{locks.NewService(b.table, itemError), &b.handlers})
@@ -126,19 +126,15 @@ func (b *bench) agent(name string) *agent {
 	if name == "" {
 		who.Access = identity.Operator
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	b.t.Cleanup(cancel)
-	return &agent{
-		LockServiceClient: pb.NewLockServiceClient(b.conn), w: &daemon{Clock: b.clock, t: b.t}, t: b.t, name: name,
-		ctx: testkit.As(ctx, who),
-	}
+	w := &daemon{&apptest.Broker{TB: b.t, Clock: b.clock.FakeClock, Waits: b.clock.Waits}}
+	return &agent{apptest.NewActor(b.t, testkit.Conn(b.conn, who), name), w}
 }
 
 // compare compares memory with the rows, and these with what always holds.
 func (b *bench) compare(after string) {
 	b.t.Helper()
 	var problems []string
-	must(b.t, b.store.Write(context.Background(), func(tx *store.Tx) (err error) {
+	apptest.NoError(b.t, b.store.Write(context.Background(), func(tx *store.Tx) (err error) {
 		problems, err = b.table.Compare(tx, 1)
 		for _, check := range locks.Checks(10) {
 			if err == nil {
@@ -157,7 +153,7 @@ func (b *bench) compare(after string) {
 // remembered returns the sizes of the writer's memory.
 func (b *bench) remembered() (sizes map[string]int) {
 	b.t.Helper()
-	must(b.t, b.store.Write(context.Background(), func(*store.Tx) error {
+	apptest.NoError(b.t, b.store.Write(context.Background(), func(*store.Tx) error {
 		sizes = b.table.Remembered()
 		return nil
 	}))
@@ -167,7 +163,7 @@ func (b *bench) remembered() (sizes map[string]int) {
 // unended returns how many answers are still to come.
 func (b *bench) unended() (n int32) {
 	b.t.Helper()
-	must(b.t, b.store.Write(context.Background(), func(*store.Tx) error {
+	apptest.NoError(b.t, b.store.Write(context.Background(), func(*store.Tx) error {
 		n = b.table.Unended()
 		return nil
 	}))
@@ -183,10 +179,10 @@ func TestMemory_EqualsTheRowsWhicheverFunctionsAreDropped(t *testing.T) {
 			b := newBench(t, d)
 			m := &melee{
 				t: t, rnd: rand.New(rand.NewPCG(uint64(every), 1)), busy: true, last: map[string]*pb.AcquireLocksRequest{},
-				o: b.agent(""), revoker: pb.NewTokenServiceClient(b.conn), clock: b.clock,
+				o: b.agent(""), clock: b.clock.FakeClock, waits: b.clock.Waits,
 				end: func(a *agent) error {
-					err := b.store.Write(a.ctx, func(tx *store.Tx) error {
-						return drop(b.table.AgentEnded(tx, 1, a.name, locks.Failed))
+					err := b.store.Write(a.Ctx, func(tx *store.Tx) error {
+						return drop(b.table.AgentEnded(tx, 1, a.Name, locks.Failed))
 					})
 					if fault.KindOf(err) == fault.Unavailable {
 						return nil
@@ -195,7 +191,7 @@ func TestMemory_EqualsTheRowsWhicheverFunctionsAreDropped(t *testing.T) {
 				},
 			}
 			for _, name := range names {
-				m.agents, m.tokens = append(m.agents, b.agent(name)), append(m.tokens, m.revoker)
+				m.agents = append(m.agents, b.agent(name))
 			}
 			d.on.Store(true)
 			m.run(300, b.compare)
@@ -228,9 +224,9 @@ func TestMemory_OfADaemonEqualsTheRowsWhicheverFunctionsAreDropped(t *testing.T)
 			w := newDaemon(t, apptest.With(func(c *app.Config) { c.Store = func(o *store.Options) { o.Drop = d.drop } }))
 			m := &melee{
 				t: t, rnd: rand.New(rand.NewPCG(uint64(every), 2)), last: map[string]*pb.AcquireLocksRequest{},
-				o: w.operator(), revoker: pb.NewTokenServiceClient(w.Operator()), clock: w.Clock,
+				o: w.operator(), clock: w.Clock, waits: w.Waits,
 				end: func(a *agent) error {
-					err := drop(a.registry.DeregisterAgent(a.ctx, &pb.DeregisterAgentRequest{}))
+					err := drop(a.DeregisterAgent(a.Ctx, &pb.DeregisterAgentRequest{}))
 					on := d.on.Swap(false)
 					defer d.on.Store(on)
 					if err == nil {
@@ -241,8 +237,8 @@ func TestMemory_OfADaemonEqualsTheRowsWhicheverFunctionsAreDropped(t *testing.T)
 			}
 			for _, name := range names {
 				a := w.in("default", name)
-				must(t, register(a))
-				m.agents, m.tokens = append(m.agents, a), append(m.tokens, pb.NewTokenServiceClient(w.In("default", name)))
+				apptest.NoError(t, register(a))
+				m.agents = append(m.agents, a)
 			}
 			for range 2 {
 				d.on.Store(true)
@@ -269,11 +265,11 @@ func TestWait_CallThatCannotLeaveIsForgottenWhenItsTicketWouldLapse(t *testing.T
 			b := newBench(t, &dropper{})
 			holder, waiter := b.agent("a"), b.agent("b")
 			holder.lock("d/")
-			ctx, breakOff := context.WithCancel(waiter.ctx)
+			ctx, breakOff := context.WithCancel(waiter.Ctx)
 			done := waiter.waitIn(ctx, &pb.AcquireLocksRequest{Paths: []string{"d/x"}, KeepTicket: kept})
 			damage := func(name string) {
 				t.Helper()
-				must(t, b.store.Write(t.Context(), func(tx *store.Tx) error {
+				apptest.NoError(t, b.store.Write(t.Context(), func(tx *store.Tx) error {
 					tx.Exec(`UPDATE lock_paths SET name = ?`, name)
 					return nil
 				}))
@@ -285,9 +281,9 @@ func TestWait_CallThatCannotLeaveIsForgottenWhenItsTicketWouldLapse(t *testing.T
 			want(t, "calls on the list", b.remembered()["calls"], 1)
 			damage("")
 			b.clock.Advance(10 * time.Second)
-			for waiter.ctx.Err() == nil && b.remembered()["calls"] > 0 {
+			for waiter.Ctx.Err() == nil && b.remembered()["calls"] > 0 {
 			}
-			must(t, waiter.ctx.Err())
+			apptest.NoError(t, waiter.Ctx.Err())
 			tickets := 0
 			if kept {
 				tickets = 1
@@ -310,20 +306,20 @@ func TestSettle_WhatIsLeftInTheBatchOfAnAlarmIsNotForgotten(t *testing.T) {
 		t.Helper()
 		a, err := table.Acquire(t.Context(), agentOf(agent), idempotency.Request{},
 			locks.Wish{Paths: paths, Mode: locks.Exclusive, MaxHold: time.Hour, Keep: true})
-		must(t, err)
+		apptest.NoError(t, err)
 		want(t, "outcome", a.Outcome, outcome)
 	}
 	many := files("d/", 1000, 0) // to release them is as much as one function does
 	acquire("a", locks.Granted, many...)
 	acquire("b", locks.Queued, many[0])
-	must(t, st.Write(t.Context(), func(tx *store.Tx) error { return table.SettleLater(tx, 1, 1<<40) }))
-	must(t, st.Write(t.Context(), func(tx *store.Tx) error {
+	apptest.NoError(t, st.Write(t.Context(), func(tx *store.Tx) error { return table.SettleLater(tx, 1, 1<<40) }))
+	apptest.NoError(t, st.Write(t.Context(), func(tx *store.Tx) error {
 		if _, err := table.AgentEnded(tx, 1, "a", locks.Failed); err != nil {
 			return err
 		}
 		return table.SettleFurther(tx, 1)
 	}))
-	must(t, st.Read(t.Context(), func(q *store.Snapshot) error {
+	apptest.NoError(t, st.Read(t.Context(), func(q *store.Snapshot) error {
 		for _, check := range locks.Checks(10) {
 			problems, err := check(q)
 			if err != nil {

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // Each change makes a notice untrue, and withdraws it in the same transaction.
@@ -39,7 +40,7 @@ func TestNotice_OfAPassIsWithdrawnWhenTheTokenPassesOn(t *testing.T) {
 	a, b := w.player("a", ""), w.player("b", "")
 	fence := a.take().Fence
 	a.passTo("b")
-	w.pass(2 * time.Minute)
+	w.Clock.Advance(2 * time.Minute)
 	w.await("token.expired", fence)
 	want(t, "passed", len(b.mail("token_passed")), 0)
 	want(t, "lost", len(b.mail("token_expired")), 1)
@@ -54,9 +55,10 @@ func TestNotice_OfTheFirstPlaceIsWithdrawnWhenItIsTakenOrGivenUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newDaemon(t)
 			a, b := w.player("a", ""), w.playing("default", "b")
-			must(t, drop(b.registry.RegisterAgent(b.ctx, &pb.RegisterAgentRequest{Lease: durationpb.New(10 * time.Second)})))
+			apptest.Must(t, b.RegisterAgent,
+				&pb.RegisterAgentRequest{Lease: durationpb.New(10 * time.Second)})
 			start := a.take().Fence
-			w.pass(10 * time.Second)
+			w.Clock.Advance(10 * time.Second)
 			w.await("agent.failed", start)
 			a.passTo("b")
 			want(t, "before", len(b.mail("token_passed")), 1)
@@ -84,13 +86,14 @@ func TestNotice_OfAnEndIsWithdrawnByAnExtensionAndByARelease(t *testing.T) {
 	a := w.agent("a")
 	hold := func(path string) int64 {
 		fence := a.held(a.acquire(&pb.AcquireLocksRequest{Paths: []string{path}, MaxHold: durationpb.New(10 * time.Second)}))
-		w.pass(8 * time.Second)
+		w.Clock.Advance(8 * time.Second)
 		w.await("lock.expiring", fence)
 		want(t, "before", len(a.mail("lock_expiring")), 1)
 		return fence
 	}
 	extended := hold("x")
-	must(t, drop(a.ExtendLocks(a.ctx, &pb.ExtendLocksRequest{Fences: []int64{extended}, MaxHold: durationpb.New(time.Hour)})))
+	apptest.Must(t, a.ExtendLocks,
+		&pb.ExtendLocksRequest{Fences: []int64{extended}, MaxHold: durationpb.New(time.Hour)})
 	want(t, "extended", len(a.mail("lock_expiring")), 0)
 	a.release(hold("y"))
 	want(t, "released", len(a.mail("lock_expiring")), 0)
@@ -102,9 +105,9 @@ func TestNotice_OfAContestStaysUntilTheLockIsReleased(t *testing.T) {
 	a, b := w.agent("a"), w.agent("b")
 	fence := a.lock("x")
 	b.keep("x")
-	w.pass(time.Minute)
+	w.Clock.Advance(time.Minute)
 	w.await("lock.contested", fence)
-	must(t, drop(a.ExtendLocks(a.ctx, &pb.ExtendLocksRequest{Fences: []int64{fence}})))
+	apptest.Must(t, a.ExtendLocks, &pb.ExtendLocksRequest{Fences: []int64{fence}})
 	want(t, "extended", len(a.mail("lock_contested")), 1)
 	a.release(fence)
 	want(t, "released", len(a.mail("lock_contested")), 0)

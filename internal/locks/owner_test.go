@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func TestAcquire_SameAgainIsTheSameFence(t *testing.T) {
@@ -44,8 +45,7 @@ func TestAcquire_HoldersOfOneAgentExcludeEachOther(t *testing.T) {
 	want(t, "outcome", got.Outcome, busy)
 	want(t, "holder", got.Obstacles[0].Holder, "one")
 	done := a.wait(&pb.AcquireLocksRequest{Paths: []string{"x"}, Holder: "two"}) // no circle: the other worker goes on
-	out, err := a.ReleaseLocks(a.ctx, &pb.ReleaseLocksRequest{All: true, Holder: "two's other name"})
-	must(t, err)
+	out := apptest.Must(t, a.ReleaseLocks, &pb.ReleaseLocksRequest{All: true, Holder: "two's other name"})
 	want(t, "released", out.Released+out.Cancelled, 0)
 	a.release(fence)
 	a.gets(done)
@@ -58,8 +58,8 @@ func TestAcquire_UpgradeWaitsForTheOtherReaders(t *testing.T) {
 	a.share("x")
 	fence := b.share("x")
 	done := a.waitFor("x") // its own reading is not in its way
-	_, err := b.AcquireLocks(b.ctx, &pb.AcquireLocksRequest{Paths: []string{"x"}, Wait: durationpb.New(time.Second)})
-	wantError(t, err, codes.Aborted, "DEADLOCK") // each would wait for the other's reading
+	_, err := b.AcquireLocks(b.Ctx, &pb.AcquireLocksRequest{Paths: []string{"x"}, Wait: durationpb.New(time.Second)})
+	apptest.Refused(t, err, codes.Aborted, "DEADLOCK") // each would wait for the other's reading
 	b.release(fence)
 	a.gets(done)
 	want(t, "locks", len(a.list(&pb.ListLocksRequest{}).Locks), 2)
@@ -71,7 +71,7 @@ func TestAcquire_SameRequestGoesOnWaitingAndKeepsItsAnswer(t *testing.T) {
 	a, b, c := w.agent("a"), w.agent("b"), w.agent("c")
 	fence := a.lock("x")
 	request := func() *pb.AcquireLocksRequest {
-		return &pb.AcquireLocksRequest{RequestId: "0197f3a0-5c4e-7b1d-8f21-9a0b1c2d3e4f", Paths: []string{"x"}, Wait: durationpb.New(longWait)}
+		return &pb.AcquireLocksRequest{RequestId: "0197f3a0-5c4e-7b1d-8f21-9a0b1c2d3e4f", Paths: []string{"x"}, Wait: durationpb.New(apptest.LongWait)}
 	}
 	one := b.wait(request())
 	other := c.waitFor("x")
@@ -84,8 +84,7 @@ func TestAcquire_SameRequestGoesOnWaitingAndKeepsItsAnswer(t *testing.T) {
 	want(t, "kept answer", b.acquire(request()).Fence, next)
 	changed := request()
 	changed.Paths = []string{"y"}
-	_, err := b.AcquireLocks(b.ctx, changed)
-	wantError(t, err, codes.AlreadyExists, "REQUEST_ID_REUSED")
+	apptest.Refuses(t, b.AcquireLocks, changed, codes.AlreadyExists, "REQUEST_ID_REUSED")
 }
 
 func TestAcquire_BusyIsNotKept(t *testing.T) {
@@ -110,7 +109,7 @@ func TestAcquire_DryRunChangesNothing(t *testing.T) {
 	taken := b.acquire(&pb.AcquireLocksRequest{Paths: []string{"x"}, DryRun: true, Wait: durationpb.New(time.Hour), KeepTicket: true})
 	want(t, "outcome", taken.Outcome, busy)
 	want(t, "who", taken.Obstacles[0].Agent, "a")
-	want(t, "events", len(w.history("lock.*")), 1)
+	want(t, "events", len(w.Root().Events("lock.*")), 1)
 }
 
 func TestAcquire_AnswerNamesHoldersAndEarlierRequests(t *testing.T) {
@@ -138,24 +137,24 @@ func TestAcquire_OnlyRegisteredAgentsHoldLocks(t *testing.T) {
 	t.Parallel()
 	w := newDaemon(t)
 	o := w.operator()
-	_, err := o.AcquireLocks(o.ctx, &pb.AcquireLocksRequest{Paths: []string{"x"}})
-	wantError(t, err, codes.FailedPrecondition, "AGENT_REQUIRED")
+	_, err := o.AcquireLocks(o.Ctx, &pb.AcquireLocksRequest{Paths: []string{"x"}})
+	apptest.Refused(t, err, codes.FailedPrecondition, "AGENT_REQUIRED")
 	stranger := w.in("default", "stranger")
-	_, err = stranger.AcquireLocks(stranger.ctx, &pb.AcquireLocksRequest{Paths: []string{"x"}})
-	wantError(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
+	_, err = stranger.AcquireLocks(stranger.Ctx, &pb.AcquireLocksRequest{Paths: []string{"x"}})
+	apptest.Refused(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
 }
 
 func TestAcquire_SessionsDoNotMeet(t *testing.T) {
 	t.Parallel()
 	w := newDaemon(t)
 	o := w.operator()
-	must(t, drop(o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "s"})))
+	apptest.Must(t, o.CreateSession, &pb.CreateSessionRequest{Name: "s"})
 	a, b := w.agent("a"), w.in("s", "a")
-	must(t, drop(b.registry.RegisterAgent(b.ctx, &pb.RegisterAgentRequest{})))
+	apptest.Must(t, b.RegisterAgent, &pb.RegisterAgentRequest{})
 	fence := a.lock("x")
 	want(t, "released", b.release(fence).Released, 0)
-	_, err := b.ExtendLocks(b.ctx, &pb.ExtendLocksRequest{Fences: []int64{fence}})
-	wantError(t, err, codes.FailedPrecondition, "LOCK_LOST")
+	_, err := b.ExtendLocks(b.Ctx, &pb.ExtendLocksRequest{Fences: []int64{fence}})
+	apptest.Refused(t, err, codes.FailedPrecondition, "LOCK_LOST")
 	want(t, "locks", len(b.list(&pb.ListLocksRequest{}).Locks), 0)
 	b.lock("x")
 }
@@ -168,11 +167,11 @@ func TestAcquire_CaseIsFoldedIfTheSessionSaysSo(t *testing.T) {
 	a.release(different[0])
 	b.release(different[1])
 	fold := true
-	must(t, drop(o.sessions.ConfigureSession(o.ctx, &pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{FoldCase: &fold}})))
+	apptest.Must(t, o.ConfigureSession,
+		&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{FoldCase: &fold}})
 	a.lock("Makefile")
 	want(t, "outcome", b.try("makefile").Outcome, busy)
-	out, err := a.ReleaseLocks(a.ctx, &pb.ReleaseLocksRequest{Paths: []string{"MAKEFILE"}})
-	must(t, err)
+	out := apptest.Must(t, a.ReleaseLocks, &pb.ReleaseLocksRequest{Paths: []string{"MAKEFILE"}})
 	want(t, "released", out.Released, 1)
 }
 

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func TestPass_ToAnAgentWhateverTheQueue(t *testing.T) {
@@ -29,8 +30,8 @@ func TestPass_ToAnAgentWhateverTheQueue(t *testing.T) {
 	want(t, "messages", len(mail), 1)
 	want(t, "payload", mail[0].Payload, fmt.Sprintf(`{"passed_by":"a","note":"your turn","fence":%d,"holder":"","token":"review/x"}`, out.Fence))
 	want(t, "a tries", a.ask(&pb.AcquireTokenRequest{}).Outcome, busy)
-	_, err := a.tokens.PassToken(a.ctx, &pb.PassTokenRequest{Type: "review", Scope: "x", To: &pb.PassTokenRequest_Agent{Agent: "c"}})
-	wantError(t, err, codes.FailedPrecondition, "TOKEN_LOST")
+	_, err := a.PassToken(a.Ctx, &pb.PassTokenRequest{Type: "review", Scope: "x", To: &pb.PassTokenRequest_Agent{Agent: "c"}})
+	apptest.Refused(t, err, codes.FailedPrecondition, "TOKEN_LOST")
 	want(t, "a dry run", b.ask(&pb.AcquireTokenRequest{DryRun: true}).Outcome, granted)
 
 	got := b.as("worker-7").take() // whichever of its workers asks first
@@ -45,8 +46,8 @@ func TestPass_ToAnAgentWhateverTheQueue(t *testing.T) {
 	want(t, "again: note", again.Note, "your turn")
 	b.as("worker-7").giveBack()
 	want(t, "then the queue", c.take().Note, "")
-	_, err = c.tokens.PassToken(c.ctx, &pb.PassTokenRequest{Type: "review", Scope: "x", To: &pb.PassTokenRequest_Agent{Agent: "nobody"}})
-	wantError(t, err, codes.NotFound, "AGENT_NOT_FOUND")
+	_, err = c.PassToken(c.Ctx, &pb.PassTokenRequest{Type: "review", Scope: "x", To: &pb.PassTokenRequest_Agent{Agent: "nobody"}})
+	apptest.Refused(t, err, codes.NotFound, "AGENT_NOT_FOUND")
 	want(t, "still held by", w.token().Token.Agent, "c")
 }
 
@@ -59,14 +60,14 @@ func TestPass_CallThatWaitsHasItAtOnce(t *testing.T) {
 	waits := b.as("w").await()
 	a.passTo("b")
 	got := <-waits
-	must(t, got.err)
+	apptest.NoError(t, got.err)
 	want(t, "passed by", got.PassedBy, "a")
 	want(t, "note", got.Note, "your turn")
 	want(t, "uncollected", w.token().Token.Uncollected, false)
 	want(t, "messages", len(b.mail("token_passed")), 0)
 
 	// And back, by the role.
-	a = &player{a.agent, a.tokens, "w"}
+	a = &player{a.agent, "w"}
 	back := a.await()
 	b.as("w").pass(&pb.PassTokenRequest{To: &pb.PassTokenRequest_Agent{Agent: "a"}, MaxHold: durationpb.New(time.Minute)})
 	got = <-back
@@ -119,7 +120,7 @@ func TestPass_ToARoleTheFirstThatCollectsHasIt(t *testing.T) {
 	for _, other := range []*player{a, d} {
 		got := other.ask(&pb.AcquireTokenRequest{})
 		if got.Outcome == granted || got.Obstacles[0].Agent != "" || got.Obstacles[0].Reason != "passed on by a to the role critic" {
-			t.Errorf("%s got %v", other.name, got)
+			t.Errorf("%s got %v", other.Name, got)
 		}
 	}
 	got := c.take()
@@ -130,7 +131,7 @@ func TestPass_ToARoleTheFirstThatCollectsHasIt(t *testing.T) {
 	now = w.token().Token
 	want(t, "role", now.PassedToRole, "")
 	want(t, "agent", now.Agent, "c")
-	want(t, "event", w.history("token.collected")[0].Source, "c")
+	want(t, "event", w.Root().Events("token.collected")[0].Source, "c")
 
 	out = c.passToRole("critic")
 	w.Clock.Advance(time.Minute)
@@ -159,12 +160,10 @@ func TestPass_TheSameRequestIsDoneOnce(t *testing.T) {
 	want(t, "fence", again.Fence, first.Fence)
 	want(t, "still held by", w.token().Token.Agent, "b")
 	pass.Note = "another"
-	_, err := a.tokens.PassToken(a.ctx, pass)
-	wantError(t, err, codes.AlreadyExists, "REQUEST_ID_REUSED")
+	apptest.Refuses(t, a.PassToken, pass, codes.AlreadyExists, "REQUEST_ID_REUSED")
 	release := &pb.ReleaseTokenRequest{RequestId: newUUID(), Type: "review", Scope: "x"}
 	for range 2 {
-		out, err := b.tokens.ReleaseToken(b.ctx, release)
-		must(t, err)
+		out := apptest.Must(t, b.ReleaseToken, release)
 		want(t, "released", out.Released, true)
 	}
 }
@@ -179,11 +178,11 @@ func TestPass_DeadlockThatItClosesIsNamedToTheYoungest(t *testing.T) {
 	youngest := c.await()          // for a
 	a.passTo("b")
 	got := <-youngest
-	wantError(t, got.err, codes.Aborted, "DEADLOCK")
-	circle := w.history("token.deadlock")
+	apptest.Refused(t, got.err, codes.Aborted, "DEADLOCK")
+	circle := w.Root().Events("token.deadlock")
 	want(t, "events", len(circle), 1)
 	want(t, "the token", w.token().Token.Agent, "b")
-	must(t, drop(c.ReleaseLocks(c.ctx, &pb.ReleaseLocksRequest{All: true})))
+	apptest.Must(t, c.ReleaseLocks, &pb.ReleaseLocksRequest{All: true})
 	b.gets(waits)
 }
 
@@ -205,7 +204,7 @@ func TestPass_ToAnAgentThatIsAwayGoesToTheQueueAndItComesFirst(t *testing.T) {
 	t.Parallel()
 	w := newDaemon(t)
 	a, b, c, d := w.player("a", ""), w.playing("default", "b"), w.player("c", ""), w.player("d", "")
-	must(t, drop(b.registry.RegisterAgent(b.ctx, &pb.RegisterAgentRequest{Lease: durationpb.New(10 * time.Second)})))
+	apptest.Must(t, b.RegisterAgent, &pb.RegisterAgentRequest{Lease: durationpb.New(10 * time.Second)})
 	start := a.take().Fence
 	w.Clock.Advance(10 * time.Second)
 	w.await("agent.failed", start)

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 	"brokerd/internal/locks"
 )
 
@@ -81,14 +82,14 @@ func (c *comparison) acquire(*rapid.T) {
 		mode = pb.LockMode_LOCK_MODE_SHARED
 	}
 	a := c.agents[r.owner.agent]
-	out, err := a.AcquireLocks(a.ctx, &pb.AcquireLocksRequest{Paths: r.names, Mode: mode, Holder: r.owner.holder, KeepTicket: keep})
+	out, err := a.AcquireLocks(a.Ctx, &pb.AcquireLocksRequest{Paths: r.names, Mode: mode, Holder: r.owner.holder, KeepTicket: keep})
 	if status.Code(err) == codes.Aborted {
 		if c.model.closes(r) {
 			c.read++
 			return
 		}
 		// No circle yet, but that r waits lets another pass, which may close one.
-		for _, e := range c.w.history("lock.deadlock")[c.read:] { // its ticket is the newest of those that have ended
+		for _, e := range c.w.Root().Events("lock.deadlock")[c.read:] { // its ticket is the newest of those that have ended
 			r.number = max(r.number, ticketOf(e))
 		}
 		c.model.queue = append(c.model.queue, r)
@@ -98,7 +99,7 @@ func (c *comparison) acquire(*rapid.T) {
 		}
 		return
 	}
-	must(c.rt, err)
+	apptest.NoError(c.rt, err)
 	m := &c.model
 	if i := slices.IndexFunc(m.held, func(h *request) bool { return h.owner == r.owner && h.covers(r) }); i >= 0 {
 		want(c.rt, "held already", out.Outcome, granted)
@@ -137,7 +138,7 @@ func (c *comparison) acquire(*rapid.T) {
 // settle does what follows from a change. The daemon says which circles it has broken.
 func (c *comparison) settle() {
 	m := &c.model
-	aborted := c.w.history("lock.deadlock")[c.read:]
+	aborted := c.w.Root().Events("lock.deadlock")[c.read:]
 	for {
 		if m.tangled() {
 			if len(aborted) == 0 {
@@ -183,7 +184,7 @@ func ticketOf(e *pb.Event) (youngest int64) {
 
 // fenceOf is what has become of a ticket.
 func (c *comparison) fenceOf(ticket int64) int64 {
-	for _, e := range slices.Backward(c.w.history("lock.granted")) {
+	for _, e := range slices.Backward(c.w.Root().Events("lock.granted")) {
 		if strings.Contains(e.Details, fmt.Sprintf(`"ticket":%d}`, ticket)) || strings.Contains(e.Details, fmt.Sprintf(`"ticket":%d,`, ticket)) {
 			return e.Revision
 		}
@@ -215,7 +216,7 @@ func (c *comparison) drop(r *request) {
 func (c *comparison) giveUp(t *rapid.T) {
 	r := c.pick(t, c.model.queue)
 	a := c.agents[r.owner.agent]
-	must(c.rt, drop(a.ReleaseLocks(a.ctx, &pb.ReleaseLocksRequest{Tickets: []int64{r.number}})))
+	apptest.Must(c.rt, a.ReleaseLocks, &pb.ReleaseLocksRequest{Tickets: []int64{r.number}})
 	c.model.leave(r)
 	c.settle()
 }
@@ -225,7 +226,7 @@ func (c *comparison) releaseSome(*rapid.T) {
 	who := c.request()
 	name := who.names[0]
 	a := c.agents[who.owner.agent]
-	must(c.rt, drop(a.ReleaseLocks(a.ctx, &pb.ReleaseLocksRequest{Paths: []string{name}, Holder: who.owner.holder})))
+	apptest.Must(c.rt, a.ReleaseLocks, &pb.ReleaseLocksRequest{Paths: []string{name}, Holder: who.owner.holder})
 	for _, r := range slices.Concat(c.model.held, c.model.queue) {
 		i := slices.Index(r.names, name)
 		if r.owner != who.owner || i < 0 {
@@ -248,8 +249,8 @@ func (c *comparison) end(t *rapid.T) {
 	}
 	name := rapid.SampledFrom(names).Draw(c.rt, "agent")
 	a := c.agents[name]
-	must(c.rt, drop(a.registry.DeregisterAgent(a.ctx, &pb.DeregisterAgentRequest{})))
-	must(c.rt, drop(a.registry.RegisterAgent(a.ctx, &pb.RegisterAgentRequest{})))
+	apptest.Must(c.rt, a.DeregisterAgent, &pb.DeregisterAgentRequest{})
+	apptest.Must(c.rt, a.RegisterAgent, &pb.RegisterAgentRequest{})
 	theirs := func(r *request) bool { return r.owner.agent == name }
 	c.model.held = slices.DeleteFunc(slices.Clone(c.model.held), theirs)
 	c.model.queue = slices.DeleteFunc(slices.Clone(c.model.queue), theirs)

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"brokerd/internal/agents"
+	"brokerd/internal/apptest"
 	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/idempotency"
@@ -31,7 +32,7 @@ func TestGrant_StandsIfItsEndIsUndone(t *testing.T) {
 		t.Helper()
 		as := identity.Caller{Access: identity.Agent, Session: "default", Agent: agent}
 		a, err := table.Acquire(t.Context(), as, idempotency.Request{}, locks.Wish{Paths: paths, Token: token, Mode: locks.Exclusive, MaxHold: time.Hour})
-		must(t, err)
+		apptest.NoError(t, err)
 		return a.Outcome
 	}
 	want(t, "a takes the file", acquire("a", "", "src/a.go"), locks.Granted)
@@ -63,7 +64,7 @@ func newStore(t *testing.T, clock clockwork.Clock) *store.Store {
 func newTable(t *testing.T, st *store.Store, clock clockwork.Clock) *locks.Table {
 	t.Helper()
 	table := locks.New(st, events.New(st, clock, zap.NewNop()), directory.New(), clock, zap.NewNop())
-	must(t, table.Start(t.Context()))
+	apptest.NoError(t, table.Start(t.Context()))
 	t.Cleanup(table.Stop)
 	return table
 }

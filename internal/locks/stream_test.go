@@ -24,12 +24,12 @@ type talk struct {
 }
 
 func (a *agent) talk() *talk {
-	a.t.Helper()
-	ctx, cut := context.WithCancel(a.ctx)
+	a.Helper()
+	ctx, cut := context.WithCancel(a.Ctx)
 	stream, err := a.Lock(ctx)
-	must(a.t, err)
-	a.t.Cleanup(cut)
-	return &talk{stream, a.t, 0, cut}
+	apptest.NoError(a, err)
+	a.Cleanup(cut)
+	return &talk{stream, a, 0, cut}
 }
 
 // ask sends a request, and returns its number.
@@ -45,7 +45,7 @@ func (l *talk) ask(r any) int64 {
 	case *pb.ReleaseLocksRequest:
 		out.Request = &pb.LockRequest_Release{Release: x}
 	}
-	must(l.t, l.Send(out))
+	apptest.NoError(l.t, l.Send(out))
 	return l.number
 }
 
@@ -56,19 +56,19 @@ func (l *talk) lock(paths ...string) int64 {
 
 func (l *talk) waitFor(paths ...string) int64 {
 	l.t.Helper()
-	return l.ask(&pb.AcquireLocksRequest{Paths: paths, Wait: durationpb.New(longWait)})
+	return l.ask(&pb.AcquireLocksRequest{Paths: paths, Wait: durationpb.New(apptest.LongWait)})
 }
 
 func (l *talk) breakOff(number int64) {
 	l.t.Helper()
-	must(l.t, l.Send(&pb.LockRequest{Number: number, Request: &pb.LockRequest_Cancel{Cancel: &pb.LockCancel{}}}))
+	apptest.NoError(l.t, l.Send(&pb.LockRequest{Number: number, Request: &pb.LockRequest_Cancel{Cancel: &pb.LockCancel{}}}))
 }
 
 // hear returns the next answer, which must be the one with a number.
 func (l *talk) hear(number int64) *pb.LockResponse {
 	l.t.Helper()
 	out, err := l.Recv()
-	must(l.t, err)
+	apptest.NoError(l.t, err)
 	want(l.t, "number", out.Number, number)
 	return out
 }
@@ -116,7 +116,7 @@ func TestLock_AnswersEachRequestByItsNumber(t *testing.T) {
 	list := w.operator().list(&pb.ListLocksRequest{})
 	want(t, "held", len(list.Locks), 1)
 	want(t, "fence", list.Locks[0].Fence, b)
-	must(t, l.CloseSend())
+	apptest.NoError(t, l.CloseSend())
 	want(t, "end of the stream", l.ends(), io.EOF)
 }
 
@@ -172,14 +172,14 @@ func TestLock_NumberThatCannotBeEndsTheStream(t *testing.T) {
 	l := a.talk()
 	l.number = -1
 	l.lock("x")
-	wantField(t, l.ends(), "number")
+	apptest.Invalid(t, l.ends(), "number")
 
 	b.lock("x")
 	l = a.talk()
 	l.waitFor("x")
 	l.number = 0
 	l.lock("y")
-	wantField(t, l.ends(), "number")
+	apptest.Invalid(t, l.ends(), "number")
 }
 
 func TestLock_CancelBreaksARequestOff(t *testing.T) {
@@ -189,12 +189,12 @@ func TestLock_CancelBreaksARequestOff(t *testing.T) {
 	fence := b.lock("x")
 	l := a.talk()
 	waits := l.waitFor("x")
-	<-w.Clock.waits
+	<-w.Waits
 	l.breakOff(waits + 1) // nobody's
 	l.breakOff(waits)
 	l.refused(waits, codes.Canceled, "CANCELED")
 	want(t, "tickets", len(w.operator().list(&pb.ListLocksRequest{}).Tickets), 1)
-	w.pass(10 * time.Second)
+	w.Clock.Advance(10 * time.Second)
 	w.await("lock.lapsed", 0)
 	b.release(fence)
 	want(t, "held", len(w.operator().list(&pb.ListLocksRequest{}).Locks), 0)
@@ -207,7 +207,7 @@ func TestLock_RequestsOfABrokenStreamAreBrokenOff(t *testing.T) {
 	fence := b.lock("x")
 	l := a.talk()
 	l.waitFor("x")
-	<-w.Clock.waits
+	<-w.Waits
 	l.cut()
 	_ = l.ends()
 	w.Ended("LockService/Lock", 1) // the broker knows that the stream is broken
@@ -228,7 +228,7 @@ func TestLock_NoMoreThanAThousandRequestsOfAStreamWait(t *testing.T) {
 	const most = 1000
 	for range most {
 		l.waitFor("x")
-		<-w.Clock.waits
+		<-w.Waits
 	}
 	e := l.refused(l.waitFor("x"), codes.ResourceExhausted, "TOO_MANY_WAITS")
 	want(t, "retry", e.RetryAfter != nil, true)
@@ -236,25 +236,25 @@ func TestLock_NoMoreThanAThousandRequestsOfAStreamWait(t *testing.T) {
 	b.release(fence)
 	for range most {
 		out, err := l.Recv()
-		must(t, err)
+		apptest.NoError(t, err)
 		want(t, "outcome", out.GetAcquired().GetOutcome(), granted)
 	}
 }
 
 func TestLock_BrokerThatStopsAnswersWhatWaits(t *testing.T) {
 	t.Parallel()
-	w := newDaemon(t, apptest.With(func(c *app.Config) { c.StopTimeout = patience }))
+	w := newDaemon(t, apptest.With(func(c *app.Config) { c.StopTimeout = apptest.Patience }))
 	a, b := w.agent("a"), w.agent("b")
 	b.lock("x")
 	idle := b.talk()
 	idle.held(idle.lock("y"))
 	l := a.talk()
 	waits := l.waitFor("x")
-	<-w.Clock.waits
+	<-w.Waits
 	w.Restart()
 	l.refused(waits, codes.Unavailable, "SHUTTING_DOWN")
-	wantError(t, l.ends(), codes.Unavailable, "SHUTTING_DOWN")
-	wantError(t, idle.ends(), codes.Unavailable, "SHUTTING_DOWN")
+	apptest.Refused(t, l.ends(), codes.Unavailable, "SHUTTING_DOWN")
+	apptest.Refused(t, idle.ends(), codes.Unavailable, "SHUTTING_DOWN")
 }
 
 func TestLock_OnlyAgentsHold(t *testing.T) {

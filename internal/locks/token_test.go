@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // The states of a token, for tables.
@@ -24,33 +25,31 @@ const (
 // A player takes turns: the token review/x, unless a test says otherwise.
 type player struct {
 	*agent
-	tokens pb.TokenServiceClient
 	holder string
 }
 
 // player returns an agent that lives as long as the test.
 func (w *daemon) player(name, role string) *player {
-	w.t.Helper()
+	w.Helper()
 	p := w.playing("default", name)
-	must(w.t, drop(p.registry.RegisterAgent(p.ctx, &pb.RegisterAgentRequest{Role: role, Lease: durationpb.New(24 * time.Hour)})))
+	apptest.Must(w, p.RegisterAgent,
+		&pb.RegisterAgentRequest{Role: role, Lease: durationpb.New(24 * time.Hour)})
 	return p
 }
 
 // playing returns somebody's view of a session, who need not be registered.
 func (w *daemon) playing(session, name string) *player {
-	w.t.Helper()
-	return &player{agent: w.in(session, name), tokens: pb.NewTokenServiceClient(w.In(session, name))}
+	w.Helper()
+	return &player{agent: w.in(session, name)}
 }
 
 // as returns another worker of the agent.
-func (p *player) as(holder string) *player { return &player{p.agent, p.tokens, holder} }
+func (p *player) as(holder string) *player { return &player{p.agent, holder} }
 
 // ask asks for the token.
 func (p *player) ask(r *pb.AcquireTokenRequest) *pb.AcquireTokenResponse {
-	p.t.Helper()
-	out, err := p.tokens.AcquireToken(p.ctx, p.request(r))
-	must(p.t, err)
-	return out
+	p.Helper()
+	return apptest.Must(p, p.AcquireToken, p.request(r))
 }
 
 func (p *player) request(r *pb.AcquireTokenRequest) *pb.AcquireTokenRequest {
@@ -60,24 +59,24 @@ func (p *player) request(r *pb.AcquireTokenRequest) *pb.AcquireTokenRequest {
 
 // take takes the token, which must be free or for the caller.
 func (p *player) take() *pb.AcquireTokenResponse {
-	p.t.Helper()
+	p.Helper()
 	return p.got(p.ask(&pb.AcquireTokenRequest{}))
 }
 
 func (p *player) got(out *pb.AcquireTokenResponse) *pb.AcquireTokenResponse {
-	p.t.Helper()
+	p.Helper()
 	if out.Outcome != granted || out.Fence == 0 {
-		p.t.Fatal(p.name, "got", out)
+		p.Fatal(p.Name, "got", out)
 	}
 	return out
 }
 
 // queue takes a place that stays, and returns the ticket.
 func (p *player) queue() int64 {
-	p.t.Helper()
+	p.Helper()
 	out := p.ask(&pb.AcquireTokenRequest{KeepTicket: true})
 	if out.Outcome != queued || out.Ticket == 0 {
-		p.t.Fatal(p.name, "got", out)
+		p.Fatal(p.Name, "got", out)
 	}
 	return out.Ticket
 }
@@ -90,63 +89,59 @@ type tokenAnswer struct {
 
 // await has a call wait for the token, and returns once it does.
 func (p *player) await() <-chan tokenAnswer {
-	p.t.Helper()
+	p.Helper()
 	done := make(chan tokenAnswer, 1)
 	go func() {
-		out, err := p.tokens.AcquireToken(p.ctx, p.request(&pb.AcquireTokenRequest{Wait: durationpb.New(longWait)}))
+		out, err := p.AcquireToken(p.Ctx, p.request(&pb.AcquireTokenRequest{Wait: durationpb.New(apptest.LongWait)}))
 		done <- tokenAnswer{out, err}
 	}()
 	select {
-	case <-p.w.Clock.waits:
+	case <-p.w.Waits:
 	case o := <-done:
-		p.t.Fatal(p.name, "does not wait:", o)
+		p.Fatal(p.Name, "does not wait:", o)
 	}
 	return done
 }
 
 func (p *player) pass(r *pb.PassTokenRequest) *pb.PassTokenResponse {
-	p.t.Helper()
+	p.Helper()
 	r.Type, r.Scope, r.Holder = "review", "x", p.holder
-	out, err := p.tokens.PassToken(p.ctx, r)
-	must(p.t, err)
-	return out
+	return apptest.Must(p, p.PassToken, r)
 }
 
 func (p *player) passTo(name string) *pb.PassTokenResponse {
-	p.t.Helper()
+	p.Helper()
 	return p.pass(&pb.PassTokenRequest{To: &pb.PassTokenRequest_Agent{Agent: name}, Note: "your turn"})
 }
 
 func (p *player) passToRole(role string) *pb.PassTokenResponse {
-	p.t.Helper()
+	p.Helper()
 	return p.pass(&pb.PassTokenRequest{To: &pb.PassTokenRequest_Role{Role: role}, Note: "who is free?"})
 }
 
 func (p *player) giveBack() bool {
-	p.t.Helper()
-	out, err := p.tokens.ReleaseToken(p.ctx, &pb.ReleaseTokenRequest{Type: "review", Scope: "x", Holder: p.holder})
-	must(p.t, err)
+	p.Helper()
+	out := apptest.Must(p, p.ReleaseToken,
+		&pb.ReleaseTokenRequest{Type: "review", Scope: "x", Holder: p.holder})
 	return out.Released
 }
 
 // token returns the token with its queue.
 func (w *daemon) token() *pb.GetTokenResponse {
-	w.t.Helper()
+	w.Helper()
 	o := w.playing("default", "")
-	out, err := o.tokens.GetToken(o.ctx, &pb.GetTokenRequest{Type: "review", Scope: "x"})
-	must(w.t, err)
-	return out
+	return apptest.Must(w, o.GetToken, &pb.GetTokenRequest{Type: "review", Scope: "x"})
 }
 
 func TestToken_StatesAndQueue(t *testing.T) {
 	t.Parallel()
 	w := newDaemon(t)
 	a, b, c := w.player("a", ""), w.player("b", ""), w.player("c", "")
-	_, err := a.tokens.GetToken(a.ctx, &pb.GetTokenRequest{Type: "review", Scope: "x"})
-	wantError(t, err, codes.NotFound, "TOKEN_NOT_FOUND")
+	_, err := a.GetToken(a.Ctx, &pb.GetTokenRequest{Type: "review", Scope: "x"})
+	apptest.Refused(t, err, codes.NotFound, "TOKEN_NOT_FOUND")
 	want(t, "a dry run", a.ask(&pb.AcquireTokenRequest{DryRun: true}).Fence, 0)
-	_, err = a.tokens.GetToken(a.ctx, &pb.GetTokenRequest{Type: "review", Scope: "x"})
-	wantError(t, err, codes.NotFound, "TOKEN_NOT_FOUND")
+	_, err = a.GetToken(a.Ctx, &pb.GetTokenRequest{Type: "review", Scope: "x"})
+	apptest.Refused(t, err, codes.NotFound, "TOKEN_NOT_FOUND")
 
 	got := a.ask(&pb.AcquireTokenRequest{Reason: "first"})
 	now := w.token().Token
@@ -187,8 +182,8 @@ func TestToken_LongestHoldIsTheFirstAcquirers(t *testing.T) {
 	t.Parallel()
 	w := newDaemon(t)
 	a, b := w.player("a", ""), w.player("b", "")
-	_, err := a.tokens.AcquireToken(a.ctx, a.request(&pb.AcquireTokenRequest{LongestHold: durationpb.New(time.Minute), MaxHold: durationpb.New(2 * time.Minute)}))
-	wantField(t, err, "max_hold")
+	_, err := a.AcquireToken(a.Ctx, a.request(&pb.AcquireTokenRequest{LongestHold: durationpb.New(time.Minute), MaxHold: durationpb.New(2 * time.Minute)}))
+	apptest.Invalid(t, err, "max_hold")
 	got := a.ask(&pb.AcquireTokenRequest{LongestHold: durationpb.New(time.Minute)})
 	want(t, "held for", got.HeldUntil.AsTime().Sub(w.Clock.Now()), time.Minute)
 	extend := func(d time.Duration) (time.Duration, error) {
@@ -196,26 +191,26 @@ func TestToken_LongestHoldIsTheFirstAcquirers(t *testing.T) {
 		if d > 0 {
 			r.MaxHold = durationpb.New(d)
 		}
-		out, err := a.tokens.ExtendToken(a.ctx, r)
+		out, err := a.ExtendToken(a.Ctx, r)
 		return out.GetHeldUntil().AsTime().Sub(w.Clock.Now()), err
 	}
 	w.Clock.Advance(10 * time.Second)
 	left, err := extend(20 * time.Second)
-	must(t, err)
+	apptest.NoError(t, err)
 	want(t, "extended", left, 20*time.Second)
 	left, err = extend(55 * time.Second)
-	must(t, err)
+	apptest.NoError(t, err)
 	want(t, "extended up to the longest hold", left, 50*time.Second)
 	_, err = extend(2 * time.Minute)
-	wantField(t, err, "max_hold")
-	_, err = b.tokens.ExtendToken(b.ctx, &pb.ExtendTokenRequest{Type: "review", Scope: "x"})
-	wantError(t, err, codes.FailedPrecondition, "TOKEN_LOST")
-	_, err = a.tokens.PassToken(a.ctx, &pb.PassTokenRequest{Type: "review", Scope: "x", MaxHold: durationpb.New(time.Hour), To: &pb.PassTokenRequest_Agent{Agent: "b"}})
-	wantField(t, err, "max_hold")
+	apptest.Invalid(t, err, "max_hold")
+	_, err = b.ExtendToken(b.Ctx, &pb.ExtendTokenRequest{Type: "review", Scope: "x"})
+	apptest.Refused(t, err, codes.FailedPrecondition, "TOKEN_LOST")
+	_, err = a.PassToken(a.Ctx, &pb.PassTokenRequest{Type: "review", Scope: "x", MaxHold: durationpb.New(time.Hour), To: &pb.PassTokenRequest_Agent{Agent: "b"}})
+	apptest.Invalid(t, err, "max_hold")
 	a.giveBack()
 	for _, dry := range []bool{true, false} {
-		_, err = b.tokens.AcquireToken(b.ctx, b.request(&pb.AcquireTokenRequest{LongestHold: durationpb.New(time.Hour), DryRun: dry}))
-		wantField(t, err, "longest_hold")
+		_, err = b.AcquireToken(b.Ctx, b.request(&pb.AcquireTokenRequest{LongestHold: durationpb.New(time.Hour), DryRun: dry}))
+		apptest.Invalid(t, err, "longest_hold")
 		if !strings.Contains(err.Error(), "the first acquirer of review/x has set it to 1m0s") {
 			t.Errorf("the error does not name the longest hold in force: %v", err)
 		}
@@ -224,7 +219,7 @@ func TestToken_LongestHoldIsTheFirstAcquirers(t *testing.T) {
 	want(t, "held by the next for", got.HeldUntil.AsTime().Sub(w.Clock.Now()), 30*time.Second)
 	want(t, "longest hold stays", w.token().Token.LongestHold.AsDuration(), time.Minute)
 	_, err = extend(0)
-	wantError(t, err, codes.FailedPrecondition, "TOKEN_LOST")
+	apptest.Refused(t, err, codes.FailedPrecondition, "TOKEN_LOST")
 }
 
 func TestToken_ShowsTheRoleOfItsHolderAndTheLastRelease(t *testing.T) {
@@ -234,8 +229,7 @@ func TestToken_ShowsTheRoleOfItsHolderAndTheLastRelease(t *testing.T) {
 	o := w.playing("default", "")
 	shows := func(when, role string, released time.Time) {
 		t.Helper()
-		out, err := o.tokens.ListTokens(o.ctx, &pb.ListTokensRequest{})
-		must(t, err)
+		out := apptest.Must(t, o.ListTokens, &pb.ListTokensRequest{})
 		for _, k := range append(out.GetTokens(), w.token().Token) {
 			at := time.Time{}
 			if k.LastReleasedAt != nil {
@@ -261,7 +255,7 @@ func TestToken_ShowsTheRoleOfItsHolderAndTheLastRelease(t *testing.T) {
 	a.passToRole("critic")
 	shows("passed to a role", "", released)
 	w.Clock.Advance(time.Second)
-	must(t, drop(o.tokens.RevokeToken(o.ctx, &pb.RevokeTokenRequest{Type: "review", Scope: "x", Reason: "enough"})))
+	apptest.Must(t, o.RevokeToken, &pb.RevokeTokenRequest{Type: "review", Scope: "x", Reason: "enough"})
 	shows("revoked", "", w.Clock.Now().UTC())
 	released = w.Clock.Now().UTC()
 	w.Restart()
@@ -273,24 +267,24 @@ func TestToken_RevokedByOperatorsWithAReason(t *testing.T) {
 	w := newDaemon(t)
 	a, b, o := w.player("a", ""), w.player("b", ""), w.playing("default", "")
 	revoke := func(p *player, reason string) (*pb.RevokeTokenResponse, error) {
-		return p.tokens.RevokeToken(p.ctx, &pb.RevokeTokenRequest{Type: "review", Scope: "x", Reason: reason})
+		return p.RevokeToken(p.Ctx, &pb.RevokeTokenRequest{Type: "review", Scope: "x", Reason: reason})
 	}
 	got, err := revoke(o, "early")
-	must(t, err)
+	apptest.NoError(t, err)
 	want(t, "nobody's", got.Agent, "")
 	a.take()
 	b.queue()
 	_, err = revoke(o, "")
-	wantField(t, err, "reason")
+	apptest.Invalid(t, err, "reason")
 	got, err = revoke(o, "stuck")
-	must(t, err)
+	apptest.NoError(t, err)
 	want(t, "whose", got.Agent, "a")
-	want(t, "event", w.history("token.revoked")[0].Revision, got.Revision)
+	want(t, "event", w.Root().Events("token.revoked")[0].Revision, got.Revision)
 	want(t, "message", len(a.mail("token_revoked")), 1)
 	want(t, "next", b.take().AlreadyHeld, false)
 	b.passToRole("critic")
 	got, err = revoke(o, "nobody comes")
-	must(t, err)
+	apptest.NoError(t, err)
 	want(t, "whose, passed to a role", got.Agent, "")
 	want(t, "state", w.token().Token.State, available)
 }
@@ -300,21 +294,21 @@ func TestToken_OperatorsEndOneWait(t *testing.T) {
 	w := newDaemon(t)
 	a, b, c, o := w.player("a", ""), w.player("b", ""), w.player("c", ""), w.playing("default", "")
 	end := func(scope string, ticket int64) (*pb.RevokeTokenResponse, error) {
-		return o.tokens.RevokeToken(o.ctx,
+		return o.RevokeToken(o.Ctx,
 			&pb.RevokeTokenRequest{Type: "review", Scope: scope, Ticket: ticket, Reason: "stuck"})
 	}
 	a.take()
 	first, _ := b.queue(), c.queue()
 	for scope, ticket := range map[string]int64{"y": first, "x": first + 100} {
 		got, err := end(scope, ticket)
-		must(t, err)
+		apptest.NoError(t, err)
 		want(t, "whose", got.Agent, "")
 	}
 	want(t, "waiting", len(w.token().Tickets), 2)
 	got, err := end("x", first)
-	must(t, err)
+	apptest.NoError(t, err)
 	want(t, "whose", got.Agent, "b")
-	want(t, "event", w.history("token.revoked")[0].Revision, got.Revision)
+	want(t, "event", w.Root().Events("token.revoked")[0].Revision, got.Revision)
 	want(t, "message", len(b.mail("token_revoked")), 1)
 	want(t, "waiting", len(w.token().Tickets), 1)
 	want(t, "who waits", w.token().Tickets[0].Agent, "c")
@@ -322,7 +316,7 @@ func TestToken_OperatorsEndOneWait(t *testing.T) {
 	a.giveBack()
 	want(t, "next", w.token().Token.Agent, "c")
 	_, err = end("x", -1)
-	wantField(t, err, "ticket")
+	apptest.Invalid(t, err, "ticket")
 }
 
 func TestToken_EndOfItsAgentPassesItOn(t *testing.T) {
@@ -331,15 +325,15 @@ func TestToken_EndOfItsAgentPassesItOn(t *testing.T) {
 	a, b := w.player("a", ""), w.player("b", "")
 	a.take()
 	waits := b.await()
-	must(t, drop(a.registry.DeregisterAgent(a.ctx, &pb.DeregisterAgentRequest{})))
+	apptest.Must(t, a.DeregisterAgent, &pb.DeregisterAgentRequest{})
 	got := <-waits
-	must(t, got.err)
+	apptest.NoError(t, got.err)
 	want(t, "owner", w.token().Token.Agent, "b")
-	_, err := a.tokens.AcquireToken(a.ctx, a.request(&pb.AcquireTokenRequest{}))
-	wantError(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
+	_, err := a.AcquireToken(a.Ctx, a.request(&pb.AcquireTokenRequest{}))
+	apptest.Refused(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
 	o := w.playing("default", "")
-	_, err = o.tokens.AcquireToken(o.ctx, o.request(&pb.AcquireTokenRequest{}))
-	wantError(t, err, codes.FailedPrecondition, "AGENT_REQUIRED")
+	_, err = o.AcquireToken(o.Ctx, o.request(&pb.AcquireTokenRequest{}))
+	apptest.Refused(t, err, codes.FailedPrecondition, "AGENT_REQUIRED")
 }
 
 func TestToken_FenceHoldsUntilItIsPassedOn(t *testing.T) {
@@ -347,16 +341,16 @@ func TestToken_FenceHoldsUntilItIsPassedOn(t *testing.T) {
 	w := newDaemon(t)
 	a, b := w.player("a", ""), w.player("b", "")
 	fence := a.take().Fence
-	ctx := metadata.AppendToOutgoingContext(a.ctx, "brokerd-fence", fmt.Sprint(fence))
+	ctx := metadata.AppendToOutgoingContext(a.Ctx, "brokerd-fence", fmt.Sprint(fence))
 	beat := func() error {
-		return drop(a.registry.Heartbeat(ctx, &pb.HeartbeatRequest{Activity: proto.String("x")}))
+		return drop(a.Heartbeat(ctx, &pb.HeartbeatRequest{Activity: proto.String("x")}))
 	}
-	must(t, beat())
+	apptest.NoError(t, beat())
 	passed := a.passTo("b")
-	wantError(t, beat(), codes.FailedPrecondition, "FENCE_LOST")
+	apptest.Refused(t, beat(), codes.FailedPrecondition, "FENCE_LOST")
 	b.take()
-	ctx = metadata.AppendToOutgoingContext(b.ctx, "brokerd-fence", fmt.Sprint(passed.Fence))
-	must(t, drop(b.registry.Heartbeat(ctx, &pb.HeartbeatRequest{})))
+	ctx = metadata.AppendToOutgoingContext(b.Ctx, "brokerd-fence", fmt.Sprint(passed.Fence))
+	apptest.NoError(t, drop(b.Heartbeat(ctx, &pb.HeartbeatRequest{})))
 }
 
 func TestToken_RestartKeepsHoldersAndPlaces(t *testing.T) {
@@ -385,7 +379,7 @@ func TestListTokens_FiltersAndPages(t *testing.T) {
 	w := newDaemon(t)
 	a, b := w.player("a", ""), w.player("b", "")
 	take := func(p *player, kind, scope string, keep bool) {
-		must(t, drop(p.tokens.AcquireToken(p.ctx, &pb.AcquireTokenRequest{Type: kind, Scope: scope, KeepTicket: keep})))
+		apptest.Must(t, p.AcquireToken, &pb.AcquireTokenRequest{Type: kind, Scope: scope, KeepTicket: keep})
 	}
 	for i := range 7 {
 		take([]*player{a, b}[i%2], "file_write", fmt.Sprintf("src/%d", i), false)
@@ -393,11 +387,10 @@ func TestListTokens_FiltersAndPages(t *testing.T) {
 	take(b, "file_write", "src/0", true)
 	take(a, "file", "z", false)
 	take(a, "file_writer", "z", false)
-	must(t, drop(a.tokens.ReleaseToken(a.ctx, &pb.ReleaseTokenRequest{Type: "file_write", Scope: "src/6"})))
+	apptest.Must(t, a.ReleaseToken, &pb.ReleaseTokenRequest{Type: "file_write", Scope: "src/6"})
 	list := func(r *pb.ListTokensRequest) (names []string, pages int) {
 		for {
-			out, err := a.tokens.ListTokens(a.ctx, r)
-			must(t, err)
+			out := apptest.Must(t, a.ListTokens, r)
 			pages++
 			for _, k := range out.Tokens {
 				names = append(names, k.Type+"/"+k.Scope)
@@ -425,9 +418,8 @@ func TestListTokens_FiltersAndPages(t *testing.T) {
 		wantList(t, c.r.String(), got, c.want...)
 	}
 	other := w.playing("other", "")
-	must(t, drop(other.sessions.CreateSession(other.ctx, &pb.CreateSessionRequest{Name: "other"})))
-	out, err := other.tokens.ListTokens(other.ctx, &pb.ListTokensRequest{})
-	must(t, err)
+	apptest.Must(t, other.CreateSession, &pb.CreateSessionRequest{Name: "other"})
+	out := apptest.Must(t, other.ListTokens, &pb.ListTokensRequest{})
 	want(t, "of another session", len(out.Tokens), 0)
 }
 
@@ -444,11 +436,11 @@ func TestToken_EveryFieldIsChecked(t *testing.T) {
 		"holder":       {Type: "review", Scope: "x", Holder: "a\nb"},
 		"reason":       {Type: "review", Scope: "x", Reason: string(make([]byte, 513))},
 	} {
-		wantField(t, drop(a.tokens.AcquireToken(a.ctx, r)), field)
+		apptest.Invalid(t, drop(a.AcquireToken(a.Ctx, r)), field)
 	}
-	wantField(t, drop(a.tokens.PassToken(a.ctx, &pb.PassTokenRequest{Type: "review", Scope: "x"})), "to")
-	wantField(t, drop(a.tokens.PassToken(a.ctx, &pb.PassTokenRequest{Type: "review", Scope: "x", To: &pb.PassTokenRequest_Role{}})), "role")
-	wantField(t, drop(a.tokens.ListTokens(a.ctx, &pb.ListTokensRequest{State: 9})), "state")
+	apptest.Invalid(t, drop(a.PassToken(a.Ctx, &pb.PassTokenRequest{Type: "review", Scope: "x"})), "to")
+	apptest.Invalid(t, drop(a.PassToken(a.Ctx, &pb.PassTokenRequest{Type: "review", Scope: "x", To: &pb.PassTokenRequest_Role{}})), "role")
+	apptest.Invalid(t, drop(a.ListTokens(a.Ctx, &pb.ListTokensRequest{State: 9})), "state")
 }
 
 func TestFoldCase_ChangesWhileNoPathIsLocked(t *testing.T) {
@@ -456,15 +448,15 @@ func TestFoldCase_ChangesWhileNoPathIsLocked(t *testing.T) {
 	w := newDaemon(t)
 	a, b, o := w.player("a", ""), w.player("b", ""), w.operator()
 	fold := func(on bool) error {
-		return drop(o.sessions.ConfigureSession(o.ctx, &pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{FoldCase: &on}}))
+		return drop(o.ConfigureSession(o.Ctx, &pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{FoldCase: &on}}))
 	}
 	a.take() // a token is no path
 	fence := a.lock("Src/A.go")
-	wantError(t, fold(true), codes.FailedPrecondition, "PATHS_LOCKED")
-	must(t, fold(false))
+	apptest.Refused(t, fold(true), codes.FailedPrecondition, "PATHS_LOCKED")
+	apptest.NoError(t, fold(false))
 	a.release(fence)
-	must(t, fold(true))
+	apptest.NoError(t, fold(true))
 	a.lock("Src/A.go")
 	want(t, "in other letters", b.try("sRC/a.GO").Outcome, busy)
-	wantError(t, fold(false), codes.FailedPrecondition, "PATHS_LOCKED")
+	apptest.Refused(t, fold(false), codes.FailedPrecondition, "PATHS_LOCKED")
 }

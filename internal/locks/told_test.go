@@ -6,6 +6,7 @@ import (
 
 	"github.com/jonboulle/clockwork"
 
+	"brokerd/internal/apptest"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
 	"brokerd/internal/locks"
@@ -68,10 +69,10 @@ func (k *teller) passesOn() bool {
 	later := wish("later")
 	later.Wait = time.Hour
 	d, err := k.table.Acquire(k.t.Context(), agentOf("d"), idempotency.Request{}, later)
-	must(k.t, err)
+	apptest.NoError(k.t, err)
 	want(k.t, "outcome", d.Outcome, locks.Granted)
 	b, err := k.table.Acquire(k.t.Context(), agentOf("b"), idempotency.Request{}, wish("x"))
-	must(k.t, err)
+	apptest.NoError(k.t, err)
 	return b.Outcome == locks.Granted
 }
 

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // shared returns a request for shared locks.
@@ -16,7 +17,7 @@ func shared(paths ...string) *pb.AcquireLocksRequest {
 
 // crowd registers n agents that hold 2,000 shared files each below src.
 func (w *daemon) crowd(n int) {
-	w.t.Helper()
+	w.Helper()
 	for i := range n {
 		a := w.agent(fmt.Sprint("crowd", i))
 		for part := range 2 {
@@ -37,7 +38,7 @@ func TestRelease_ReadsOnlySoManyHeldPathsForTheNextRequest(t *testing.T) {
 	next := d.waitFor("src/x")
 	w.crowd(6)
 	a.release(fence)
-	wantError(t, (<-waiting).err, codes.ResourceExhausted, "LOCK_TOO_BROAD")
+	apptest.Refused(t, (<-waiting).err, codes.ResourceExhausted, "LOCK_TOO_BROAD")
 	d.gets(next) // no request before it remains
 	w.awaitNoTickets()
 	want(t, "notices", len(c.mail("lock_revoked")), 1)
@@ -52,7 +53,7 @@ func TestRelease_EndsARequestThatCannotBeSearchedForADeadlock(t *testing.T) {
 	w.crowd(6)
 	a.release(other)
 	b.gets(narrow)
-	wantError(t, (<-broad).err, codes.ResourceExhausted, "LOCK_TOO_BROAD")
+	apptest.Refused(t, (<-broad).err, codes.ResourceExhausted, "LOCK_TOO_BROAD")
 	a.release(fence)
 }
 
@@ -64,7 +65,7 @@ func TestAcquire_EndsAnotherRequestThatCannotBeSearchedForADeadlock(t *testing.T
 	broad := b.wait(shared("src/"))
 	w.crowd(8)
 	b.lock("z")
-	wantError(t, (<-broad).err, codes.ResourceExhausted, "LOCK_TOO_BROAD")
+	apptest.Refused(t, (<-broad).err, codes.ResourceExhausted, "LOCK_TOO_BROAD")
 }
 
 // Each worker waits for the worker before it, so that a request of the first has all the others behind it.
@@ -83,8 +84,8 @@ func TestAcquire_RefusesToSearchALongChainOfWaitingRequests(t *testing.T) {
 	}
 	fence := b.lock("x")
 	for range 2 {
-		_, err := a.AcquireLocks(a.ctx, &pb.AcquireLocksRequest{Paths: []string{"x"}, Holder: "0", KeepTicket: true})
-		wantError(t, err, codes.ResourceExhausted, "LOCK_TOO_BROAD")
+		_, err := a.AcquireLocks(a.Ctx, &pb.AcquireLocksRequest{Paths: []string{"x"}, Holder: "0", KeepTicket: true})
+		apptest.Refused(t, err, codes.ResourceExhausted, "LOCK_TOO_BROAD")
 	}
 	b.lock("y")
 	b.release(fence)

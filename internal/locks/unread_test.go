@@ -11,6 +11,7 @@ import (
 	"github.com/jonboulle/clockwork"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 	"brokerd/internal/identity"
 	"brokerd/internal/locks"
 )
@@ -115,7 +116,7 @@ func TestLock_PanicAtARequestThatHasBegunEndsTheStream(t *testing.T) {
 		if err == nil || err.Error() != "panic: planted" {
 			t.Errorf("the stream ends with %v", err)
 		}
-	case <-time.After(patience):
+	case <-time.After(apptest.Patience):
 		t.Error("the stream does not end")
 	}
 }

@@ -89,6 +89,28 @@ func As(ctx context.Context, c identity.Caller) context.Context {
 	)
 }
 
+// Conn returns a connection whose calls are those of a caller.
+func Conn(conn grpc.ClientConnInterface, c identity.Caller) grpc.ClientConnInterface {
+	return callersConn{conn, c}
+}
+
+type callersConn struct {
+	conn   grpc.ClientConnInterface
+	caller identity.Caller
+}
+
+// Invoke implements grpc.ClientConnInterface.
+func (c callersConn) Invoke(ctx context.Context, method string, in, out any, o ...grpc.CallOption) error {
+	return c.conn.Invoke(As(ctx, c.caller), method, in, out, o...)
+}
+
+// NewStream implements grpc.ClientConnInterface.
+func (c callersConn) NewStream(
+	ctx context.Context, d *grpc.StreamDesc, method string, o ...grpc.CallOption,
+) (grpc.ClientStream, error) {
+	return c.conn.NewStream(As(ctx, c.caller), d, method, o...)
+}
+
 // Operator returns a context for calls of an operator without an agent in the session "default".
 func Operator(ctx context.Context) context.Context {
 	return As(ctx, identity.Caller{Access: identity.Operator, Session: "default"})
