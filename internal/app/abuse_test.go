@@ -24,11 +24,9 @@ func TestAbuse_Identity(t *testing.T) {
 	defer cancel()
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 	}
-	_, err := pb.NewSessionServiceClient(b.Operator()).CreateSession(ctx, &pb.CreateSessionRequest{Name: "other"})
+	_, err := b.Root().CreateSession(ctx, &pb.CreateSessionRequest{Name: "other"})
 	must(err)
 	issue := func(in *pb.IssueCredentialRequest, headers ...string) (*pb.Credential, *grpc.ClientConn) {
 		t.Helper()

@@ -30,16 +30,12 @@ func request(t *testing.T, b *apptest.Broker, method, path, body, secret string)
 	ctx, cancel := context.WithTimeout(context.Background(), apptest.Patience)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+b.TCP()+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	if secret != "" {
 		r.Header.Set("Authorization", "Bearer "+secret)
 	}
 	out, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	defer func() { _ = out.Body.Close() }()
 	var answer struct{ Error struct{ Reason string } }
 	if out.StatusCode != http.StatusOK {
@@ -55,18 +51,14 @@ func request(t *testing.T, b *apptest.Broker, method, path, body, secret string)
 func routes(t *testing.T, b *apptest.Broker) map[string][]string {
 	t.Helper()
 	out, err := http.Get("http://" + b.TCP() + "/v1/openapi.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	defer func() { _ = out.Body.Close() }()
 	var description struct {
 		Paths map[string]map[string]struct {
 			RPC string `json:"x-rpc"`
 		}
 	}
-	if err := json.NewDecoder(out.Body).Decode(&description); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, json.NewDecoder(out.Body).Decode(&description))
 	found := map[string][]string{}
 	for path, item := range description.Paths {
 		for verb, operation := range item {
@@ -79,18 +71,9 @@ func routes(t *testing.T, b *apptest.Broker) map[string][]string {
 // logIn returns a token of the dashboard.
 func logIn(t *testing.T, b *apptest.Broker, access pb.CredentialAccess) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), apptest.Patience)
-	defer cancel()
-	operator := pb.NewCredentialServiceClient(b.Operator())
-	link, err := operator.CreateLoginLink(ctx, &pb.CreateLoginLinkRequest{Access: access})
-	if err != nil {
-		t.Fatal(err)
-	}
-	login, err := pb.NewCredentialServiceClient(b.OverTCP("")).Login(ctx, &pb.LoginRequest{Secret: link.GetSecret()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return login.GetToken()
+	link := apptest.Must(t, b.Root().CreateLoginLink, &pb.CreateLoginLinkRequest{Access: access})
+	anyone := pb.NewCredentialServiceClient(b.OverTCP(""))
+	return apptest.Must(t, anyone.Login, &pb.LoginRequest{Secret: link.GetSecret()}).GetToken()
 }
 
 // Each level has the same access over HTTP as over gRPC, through each route and through /v1/call. The

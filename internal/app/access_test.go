@@ -182,17 +182,11 @@ func services(t *testing.T, b *apptest.Broker) (names []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), apptest.Patience)
 	defer cancel()
 	stream, err := grpc_reflection_v1.NewServerReflectionClient(b.Operator()).ServerReflectionInfo(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	ask := &grpc_reflection_v1.ServerReflectionRequest{MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{}}
-	if err := stream.Send(ask); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, stream.Send(ask))
 	out, err := stream.Recv()
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	for _, s := range out.GetListServicesResponse().GetService() {
 		names = append(names, s.GetName())
 	}
@@ -205,9 +199,7 @@ func served(t *testing.T, b *apptest.Broker) map[string]protoreflect.MethodDescr
 	methods := map[string]protoreflect.MethodDescriptor{}
 	for _, name := range services(t, b) {
 		d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		all := d.(protoreflect.ServiceDescriptor).Methods()
 		for i := range all.Len() {
 			methods[name+"/"+string(all.Get(i).Name())] = all.Get(i)
@@ -285,13 +277,10 @@ func TestAccess_ObserverReadsWithoutAnEffect(t *testing.T) {
 	conn := b.OverTCP(secret)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*apptest.Patience)
 	defer cancel()
-	sent, err := pb.NewMessageServiceClient(b.Conn("builder-1")).SendMessages(ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{
-		{Target: &pb.Target{To: &pb.Target_Agent{Agent: "builder-1"}}, Type: "note", Subject: "hello"},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	id := sent.GetResults()[0].GetId()
+	id := apptest.Must(t, b.Actor("default", "builder-1").SendMessages,
+		&pb.SendMessagesRequest{Messages: []*pb.Message{
+			{Target: &pb.Target{To: &pb.Target_Agent{Agent: "builder-1"}}, Type: "note", Subject: "hello"},
+		}}).GetResults()[0].GetId()
 	list, err := pb.NewMessageServiceClient(conn).ListMessages(ctx, &pb.ListMessagesRequest{MarkRead: true})
 	if err != nil || len(list.GetItems()) != 1 {
 		t.Errorf("ListMessages: %v %v", list, err)
@@ -303,10 +292,7 @@ func TestAccess_ObserverReadsWithoutAnEffect(t *testing.T) {
 	if err == nil {
 		t.Error("an observer has an inbox")
 	}
-	events, err := pb.NewEventServiceClient(conn).ListEvents(ctx, &pb.ListEventsRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	events := apptest.Must(t, pb.NewEventServiceClient(conn).ListEvents, &pb.ListEventsRequest{})
 	for _, e := range events.GetEvents() {
 		if strings.HasPrefix(e.GetType(), "credential.") || strings.HasPrefix(e.GetType(), "broker.") {
 			t.Errorf("an observer sees the event %s", e.GetType())
@@ -401,7 +387,7 @@ func TestAccess_ObserverReadsWithoutAnEffect(t *testing.T) {
 			t.Errorf("%s as an observer: %v", what, err)
 		}
 	}
-	m, err := pb.NewMessageServiceClient(b.Operator()).GetMessage(ctx, &pb.GetMessageRequest{Id: id})
+	m, err := b.Root().GetMessage(ctx, &pb.GetMessageRequest{Id: id})
 	if err != nil || m.GetDeliveries()[0].GetReadAt() != nil || m.GetDeliveries()[0].GetDeliveredAt() != nil {
 		t.Errorf("an observer has marked the message: %v %v", m, err)
 	}

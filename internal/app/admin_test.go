@@ -42,26 +42,15 @@ func TestGetStatus_TellsHowTheBrokerStands(t *testing.T) {
 	for range 3 {
 		send(t, pb.NewMessageServiceClient(lead), "builder-1")
 	}
-	_, err := pb.NewMessageServiceClient(builder).ClaimMessages(patient(t), &pb.ClaimMessagesRequest{Max: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = pb.NewSessionServiceClient(b.Operator()).CreateSession(patient(t), &pb.CreateSessionRequest{Name: "other"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.Must(t, pb.NewMessageServiceClient(builder).ClaimMessages, &pb.ClaimMessagesRequest{Max: 1})
+	apptest.Must(t, b.Root().CreateSession, &pb.CreateSessionRequest{Name: "other"})
 	client := pb.NewAdminServiceClient(b.Operator())
-	events, err := pb.NewEventServiceClient(b.Operator()).SubscribeEvents(patient(t), &pb.SubscribeEventsRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	events, err := b.Root().SubscribeEvents(patient(t), &pb.SubscribeEventsRequest{})
+	apptest.NoError(t, err)
 	if _, err := events.Recv(); err != nil {
 		t.Fatal(err)
 	}
-	got, err := client.GetStatus(patient(t), &pb.GetStatusRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := apptest.Must(t, client.GetStatus, &pb.GetStatusRequest{})
 	if got.GetRevision() == 0 || got.GetDatabaseBytes() == 0 || got.GetCommits() == 0 ||
 		got.GetProcessCpuTime().AsDuration() == 0 || got.GetProcessMemoryBytes() == 0 && runtime.GOOS == "linux" || got.GetStartedAt().AsTime() != b.Clock.Now() {
 		t.Errorf("%v", got)
@@ -75,11 +64,11 @@ func TestGetStatus_TellsHowTheBrokerStands(t *testing.T) {
 		"started_at", "revision", "database_bytes", "wal_bytes", "commits", "commit_time", "process_cpu_time", "process_memory_bytes")); diff != "" {
 		t.Error(diff)
 	}
-	other, err := pb.NewAdminServiceClient(b.In("other", "")).GetStatus(patient(t), &pb.GetStatusRequest{})
+	other, err := b.Actor("other", "").GetStatus(patient(t), &pb.GetStatusRequest{})
 	if err != nil || other.GetAgents() != 0 || other.GetWaiting() != 0 || other.GetSession() != "other" {
 		t.Errorf("%v %v", other, err)
 	}
-	_, err = pb.NewAdminServiceClient(b.In("nowhere", "")).GetStatus(patient(t), &pb.GetStatusRequest{})
+	_, err = b.Actor("nowhere", "").GetStatus(patient(t), &pb.GetStatusRequest{})
 	if status.Code(err) != codes.NotFound {
 		t.Error(err)
 	}
@@ -90,16 +79,11 @@ func TestGetStatus_CountsLateAndFailedAgents(t *testing.T) {
 	b := apptest.Start(t, apptest.WithFakeClock())
 	b.Registered("lead", "lead")
 	idler := &pb.RegisterAgentRequest{Lease: durationpb.New(time.Hour)}
-	if _, err := pb.NewAgentServiceClient(b.Conn("idler")).RegisterAgent(patient(t), idler); err != nil {
-		t.Fatal(err)
-	}
+	apptest.Must(t, b.Actor("default", "idler").RegisterAgent, idler)
 	operator := pb.NewAdminServiceClient(b.Operator())
 	counts := func() [3]int32 {
 		t.Helper()
-		got, err := operator.GetStatus(patient(t), &pb.GetStatusRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := apptest.Must(t, operator.GetStatus, &pb.GetStatusRequest{})
 		return [3]int32{got.GetAgents(), got.GetLateAgents(), got.GetFailedAgents()}
 	}
 	if got := counts(); got != [3]int32{2, 0, 0} {
@@ -123,10 +107,7 @@ func TestCheckDatabase_CountsWhatIsThere(t *testing.T) {
 	lead := b.Registered("lead", "lead")
 	b.Registered("builder-1", "builder")
 	sent := send(t, pb.NewMessageServiceClient(lead), "builder-1")
-	got, err := pb.NewAdminServiceClient(b.Operator()).CheckDatabase(patient(t), &pb.CheckDatabaseRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := apptest.Must(t, b.Root().CheckDatabase, &pb.CheckDatabaseRequest{})
 	want := &pb.CheckDatabaseResponse{Messages: 1, Deliveries: 1, Events: 4, Revision: sent}
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 		t.Error(diff)
@@ -137,30 +118,22 @@ func TestCheck_FindsWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	a, err := app.Start(patient(t), app.Config{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	if _, _, err := app.Check(patient(t), app.Config{Dir: dir}); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("while a daemon runs: %v", err)
 	}
-	if err := a.Stop(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, a.Stop(context.Background()))
 	problems, counted, err := app.Check(patient(t), app.Config{Dir: dir})
 	if err != nil || len(problems) > 0 || !strings.Contains(counted, "0 messages") {
 		t.Errorf("%q %q %v", problems, counted, err)
 	}
 	db, err := sql.Open("sqlite3", filepath.Join(dir, "brokerd.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	_, err = db.Exec(`INSERT INTO mailboxes (session, kind, name, waiting) VALUES (1, 1, 'x', 5)`)
 	if err == nil {
 		err = db.Close()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	problems, _, err = app.Check(patient(t), app.Config{Dir: dir})
 	if err != nil || len(problems) != 1 || !strings.Contains(problems[0], "miscounted") {
 		t.Errorf("%q %v", problems, err)

@@ -22,18 +22,14 @@ import (
 func subjects(t *testing.T, conn *grpc.ClientConn) []string {
 	t.Helper()
 	stream, err := pb.NewMessageServiceClient(conn).Receive(patient(t), &pb.ReceiveRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	var found []string
 	for {
 		page, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
 			return found
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		for _, i := range page.GetItems() {
 			found = append(found, i.GetMessage().GetSubject())
 		}
@@ -53,22 +49,15 @@ func TestAnnounce_EventOfTheBrokerItselfReachesEverySession(t *testing.T) {
 	}))
 	o := pb.NewSessionServiceClient(b.Operator())
 	for _, name := range []string{"other", "closed"} {
-		if _, err := o.CreateSession(patient(t), &pb.CreateSessionRequest{Name: name}); err != nil {
-			t.Fatal(err)
-		}
+		apptest.Must(t, o.CreateSession, &pb.CreateSessionRequest{Name: name})
 	}
 	for _, session := range []string{"default", "other", "closed"} {
 		conn := b.In(session, "watcher")
-		if _, err := pb.NewAgentServiceClient(conn).RegisterAgent(patient(t), &pb.RegisterAgentRequest{}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := pb.NewChannelServiceClient(conn).SubscribeChannel(patient(t), &pb.SubscribeChannelRequest{Channel: "event/system.disk_low"}); err != nil {
-			t.Fatal(err)
-		}
+		apptest.Must(t, pb.NewAgentServiceClient(conn).RegisterAgent, &pb.RegisterAgentRequest{})
+		apptest.Must(t, pb.NewChannelServiceClient(conn).SubscribeChannel,
+			&pb.SubscribeChannelRequest{Channel: "event/system.disk_low"})
 	}
-	if _, err := o.CloseSession(patient(t), &pb.CloseSessionRequest{Name: "closed"}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.Must(t, o.CloseSession, &pb.CloseSessionRequest{Name: "closed"})
 	full.Store(true)
 	b.Clock.Advance(10 * time.Second)
 	send(t, pb.NewMessageServiceClient(b.Operator()), "watcher") // which has a look at the disk
@@ -81,7 +70,7 @@ func TestAnnounce_EventOfTheBrokerItselfReachesEverySession(t *testing.T) {
 			t.Errorf("%s: %s", session, diff)
 		}
 	}
-	sent, err := pb.NewEventServiceClient(b.In("closed", "")).ListEvents(patient(t), &pb.ListEventsRequest{Filter: &pb.EventFilter{Types: []string{"message.sent"}}})
+	sent, err := b.Actor("closed", "").ListEvents(patient(t), &pb.ListEventsRequest{Filter: &pb.EventFilter{Types: []string{"message.sent"}}})
 	if err != nil || len(sent.GetEvents()) > 0 {
 		t.Errorf("in a closed session: %v %v", sent, err)
 	}
@@ -91,16 +80,11 @@ func TestPublish_CountsAsASend(t *testing.T) {
 	t.Parallel()
 	b := apptest.Start(t, apptest.WithFakeClock())
 	conn := b.Registered("a", "")
-	_, err := pb.NewSessionServiceClient(b.Operator()).ConfigureSession(patient(t), &pb.ConfigureSessionRequest{
+	apptest.Must(t, b.Root().ConfigureSession, &pb.ConfigureSessionRequest{
 		Settings: &pb.SessionSettings{SendRate: proto.Float64(0.001), SendBurst: proto.Int32(1)},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	api := pb.NewEventServiceClient(conn)
-	if _, err := api.PublishEvent(patient(t), &pb.PublishEventRequest{Type: "x"}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.Must(t, api.PublishEvent, &pb.PublishEventRequest{Type: "x"})
 	if _, err := api.PublishEvent(patient(t), &pb.PublishEventRequest{Type: "x"}); testkit.Reason(err) != "SEND_RATE" {
 		t.Error(err)
 	}
@@ -110,13 +94,9 @@ func TestPublish_NothingInAClosedSession(t *testing.T) {
 	t.Parallel()
 	b := apptest.Start(t)
 	o := pb.NewSessionServiceClient(b.Operator())
-	if _, err := o.CreateSession(patient(t), &pb.CreateSessionRequest{Name: "other"}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := o.CloseSession(patient(t), &pb.CloseSessionRequest{Name: "other"}); err != nil {
-		t.Fatal(err)
-	}
-	_, err := pb.NewEventServiceClient(b.In("other", "")).PublishEvent(patient(t), &pb.PublishEventRequest{Type: "x"})
+	apptest.Must(t, o.CreateSession, &pb.CreateSessionRequest{Name: "other"})
+	apptest.Must(t, o.CloseSession, &pb.CloseSessionRequest{Name: "other"})
+	_, err := b.Actor("other", "").PublishEvent(patient(t), &pb.PublishEventRequest{Type: "x"})
 	if testkit.Reason(err) != "SESSION_CLOSED" {
 		t.Error(err)
 	}

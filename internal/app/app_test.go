@@ -44,9 +44,7 @@ func patient(t *testing.T) context.Context {
 func folder(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "brokerd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
@@ -55,9 +53,7 @@ func folder(t *testing.T) string {
 func run(t *testing.T, c app.Config) *app.App {
 	t.Helper()
 	a, err := app.Start(patient(t), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	t.Cleanup(func() {
 		if err := a.Stop(context.Background()); err != nil {
 			t.Error(err)
@@ -70,21 +66,13 @@ func TestApp_ServesEveryServiceOfTheAPI(t *testing.T) {
 	t.Parallel()
 	b := apptest.Start(t)
 	stream, err := grpc_reflection_v1.NewServerReflectionClient(b.Operator()).ServerReflectionInfo(patient(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	err = stream.Send(&grpc_reflection_v1.ServerReflectionRequest{
 		MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	answer, err := stream.Recv()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.CloseSend(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
+	apptest.NoError(t, stream.CloseSend())
 	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
 		t.Error(err)
 	}
@@ -140,7 +128,7 @@ func TestApp_SecondDaemonOnAFolderIsRefused(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(b.Dir(), app.EndpointFile)); err != nil {
 		t.Errorf("the first one's endpoint file: %v", err)
 	}
-	if _, err := pb.NewAdminServiceClient(b.Operator()).GetStatus(patient(t), &pb.GetStatusRequest{}); err != nil {
+	if _, err := b.Root().GetStatus(patient(t), &pb.GetStatusRequest{}); err != nil {
 		t.Errorf("the first one: %v", err)
 	}
 }
@@ -148,9 +136,7 @@ func TestApp_SecondDaemonOnAFolderIsRefused(t *testing.T) {
 func TestApp_FailedStartLeavesTheFolderFree(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	defer func() { _ = taken.Close() }()
 	dir := folder(t)
 	for name, c := range map[string]app.Config{
@@ -177,9 +163,7 @@ func TestApp_DamagedDatabaseIsRefusedAndKept(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	path := filepath.Join(dir, "brokerd.db")
-	if err := os.WriteFile(path, []byte(strings.Repeat("not a database ", 1000)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(path, []byte(strings.Repeat("not a database ", 1000)), 0o600))
 	if _, err := app.Start(patient(t), app.Config{Dir: dir}); fault.KindOf(err) != fault.Precondition {
 		t.Error(err)
 	}
@@ -194,10 +178,7 @@ func TestApp_RestartKeepsWhatWasConfirmed(t *testing.T) {
 	lead, builder := b.Registered("lead", "lead"), b.Registered("builder-1", "builder")
 	sent := send(t, pb.NewMessageServiceClient(lead), "builder-1")
 	b.Restart()
-	out, err := pb.NewMessageServiceClient(builder).ClaimMessages(patient(t), &pb.ClaimMessagesRequest{Max: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := apptest.Must(t, pb.NewMessageServiceClient(builder).ClaimMessages, &pb.ClaimMessagesRequest{Max: 1})
 	if len(out.GetClaims()) != 1 || out.GetClaims()[0].GetMessage().GetRevision() != sent {
 		t.Errorf("%v, want message %d", out, sent)
 	}
@@ -208,19 +189,13 @@ func TestApp_StopEndsStreamsAndIsQuick(t *testing.T) {
 	b := apptest.Start(t, apptest.With(func(c *app.Config) { c.StopTimeout = apptest.Patience }))
 	conn := b.Registered("builder-1", "builder")
 	claims, err := pb.NewMessageServiceClient(conn).Claim(patient(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := claims.Send(&pb.ClaimRequest{Open: &pb.ClaimOpen{}}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
+	apptest.NoError(t, claims.Send(&pb.ClaimRequest{Open: &pb.ClaimOpen{}}))
 	if in, err := claims.Recv(); err != nil || in.GetOpened() == nil {
 		t.Fatalf("%v %v", in, err)
 	}
-	events, err := pb.NewEventServiceClient(b.Operator()).SubscribeEvents(patient(t), &pb.SubscribeEventsRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	events, err := b.Root().SubscribeEvents(patient(t), &pb.SubscribeEventsRequest{})
+	apptest.NoError(t, err)
 	if _, err := events.Recv(); err != nil {
 		t.Fatal(err)
 	}
@@ -245,9 +220,7 @@ func TestApp_StopCutsOffClientsThatDoNotEnd(t *testing.T) {
 	t.Parallel()
 	b := apptest.Start(t, apptest.With(func(c *app.Config) { c.StopTimeout = 50 * time.Millisecond }))
 	watch, err := grpc_health_v1.NewHealthClient(b.Operator()).Watch(patient(t), &grpc_health_v1.HealthCheckRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	if _, err := watch.Recv(); err != nil {
 		t.Fatal(err)
 	}
@@ -270,9 +243,7 @@ func TestApp_ProfilesOnLoopback(t *testing.T) {
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	out, err := client.Get(fmt.Sprintf("http://%s/debug/pprof/goroutine?debug=1", lines[0].ContextMap()["address"]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	defer func() { _ = out.Body.Close() }()
 	text, err := io.ReadAll(out.Body)
 	if err != nil || out.StatusCode != http.StatusOK || !strings.Contains(string(text), "goroutine profile") {
@@ -292,11 +263,7 @@ func TestApp_UnknownMethodIsUnimplemented(t *testing.T) {
 // send sends a message to an agent and returns its revision.
 func send(t *testing.T, client pb.MessageServiceClient, to string) int64 {
 	t.Helper()
-	out, err := client.SendMessages(patient(t), &pb.SendMessagesRequest{Messages: []*pb.Message{{
+	return apptest.Must(t, client.SendMessages, &pb.SendMessagesRequest{Messages: []*pb.Message{{
 		Target: &pb.Target{To: &pb.Target_Agent{Agent: to}}, Type: "note", Subject: "hello",
-	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out.GetResults()[0].GetRevision()
+	}}}).GetResults()[0].GetRevision()
 }

@@ -22,10 +22,8 @@ func toBuilder() *pb.Message {
 // sendOne sends a message of lead's and returns its result.
 func sendOne(t *testing.T, b *apptest.Broker, m *pb.Message) *pb.SendResult {
 	t.Helper()
-	answer, err := pb.NewMessageServiceClient(b.Conn("lead")).SendMessages(patient(t), &pb.SendMessagesRequest{Messages: []*pb.Message{m}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := apptest.Must(t, b.Actor("default", "lead").SendMessages,
+		&pb.SendMessagesRequest{Messages: []*pb.Message{m}})
 	return answer.GetResults()[0]
 }
 
@@ -61,17 +59,11 @@ func TestAsleep_AnAgentWithoutACallForAMinute(t *testing.T) {
 		wantAsleep(t, what, sendOne(t, b, &pb.Message{Target: target, Subject: "x"}).GetAsleep(), time.Time{})
 	}
 
-	stream, err := pb.NewMessageServiceClient(b.Conn("lead")).Send(patient(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Send(&pb.SendRequest{Messages: []*pb.Message{toBuilder()}}); err != nil {
-		t.Fatal(err)
-	}
+	stream, err := b.Actor("default", "lead").Send(patient(t))
+	apptest.NoError(t, err)
+	apptest.NoError(t, stream.Send(&pb.SendRequest{Messages: []*pb.Message{toBuilder()}}))
 	results, err := stream.Recv()
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	wantAsleep(t, "in a stream", results.GetResults()[0].GetAsleep(), since)
 
 	b.Clock.Advance(time.Minute)
@@ -81,9 +73,7 @@ func TestAsleep_AnAgentWithoutACallForAMinute(t *testing.T) {
 
 func beat(t *testing.T, conn grpc.ClientConnInterface, h *pb.HeartbeatRequest) {
 	t.Helper()
-	if _, err := pb.NewAgentServiceClient(conn).Heartbeat(patient(t), h); err != nil {
-		t.Fatal(err)
-	}
+	apptest.Must(t, pb.NewAgentServiceClient(conn).Heartbeat, h)
 }
 
 // A program sends empty heartbeats also for an agent that is idle.
@@ -98,11 +88,7 @@ func TestAsleep_EmptyHeartbeatsRenewTheLeaseAndDoNotKeepAnAgentAwake(t *testing.
 		beat(t, builder, &pb.HeartbeatRequest{})
 	}
 	wantAsleep(t, "after empty heartbeats", sendOne(t, b, toBuilder()).GetAsleep(), since)
-	got, err := pb.NewAgentServiceClient(lead).GetAgent(patient(t), &pb.GetAgentRequest{Name: "builder-1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := got.GetAgent()
+	a := apptest.Must(t, pb.NewAgentServiceClient(lead).GetAgent, &pb.GetAgentRequest{Name: "builder-1"}).GetAgent()
 	if a.GetHealth() != pb.Health_HEALTH_OK || !a.GetLastSeen().AsTime().Equal(b.Clock.Now()) {
 		t.Errorf("the heartbeats have not renewed the lease: %v", a)
 	}
@@ -198,20 +184,15 @@ func TestAsleep_InAnswersToQuestionsAndRepliesAndInViews(t *testing.T) {
 	t.Parallel()
 	b := apptest.Start(t, apptest.WithFakeClock())
 	lead, builder := b.Registered("lead", "lead"), b.Registered("builder-1", "builder")
-	asked, err := pb.NewMessageServiceClient(builder).SendMessages(patient(t), &pb.SendMessagesRequest{Messages: []*pb.Message{
-		{Target: &pb.Target{To: &pb.Target_Agent{Agent: "lead"}}, Subject: "Which branch?"},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	asked := apptest.Must(t, pb.NewMessageServiceClient(builder).SendMessages,
+		&pb.SendMessagesRequest{Messages: []*pb.Message{
+			{Target: &pb.Target{To: &pb.Target_Agent{Agent: "lead"}}, Subject: "Which branch?"},
+		}})
 	since := b.Clock.Now()
 	b.Clock.Advance(2 * time.Minute)
-	reply, err := pb.NewMessageServiceClient(lead).Reply(patient(t), &pb.ReplyRequest{
+	reply := apptest.Must(t, pb.NewMessageServiceClient(lead).Reply, &pb.ReplyRequest{
 		Id: asked.GetResults()[0].GetId(), Message: &pb.Message{Body: "login"},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	wantAsleep(t, "reply", reply.GetResult().GetAsleep(), since)
 
 	type answer struct {
@@ -236,17 +217,11 @@ func TestAsleep_InAnswersToQuestionsAndRepliesAndInViews(t *testing.T) {
 		}
 	}
 
-	agent, err := pb.NewAgentServiceClient(lead).GetAgent(patient(t), &pb.GetAgentRequest{Name: "builder-1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	agent := apptest.Must(t, pb.NewAgentServiceClient(lead).GetAgent, &pb.GetAgentRequest{Name: "builder-1"})
 	if got := agent.GetAgent().GetAsleepSince(); !got.AsTime().Equal(since) {
 		t.Errorf("GetAgent: asleep since %v", got)
 	}
-	list, err := pb.NewAgentServiceClient(lead).ListAgents(patient(t), &pb.ListAgentsRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := apptest.Must(t, pb.NewAgentServiceClient(lead).ListAgents, &pb.ListAgentsRequest{})
 	var sleepers []string
 	for _, a := range list.GetAgents() {
 		if a.GetAsleepSince() != nil {
@@ -256,10 +231,8 @@ func TestAsleep_InAnswersToQuestionsAndRepliesAndInViews(t *testing.T) {
 	if strings.Join(sleepers, " ") != "builder-1" {
 		t.Errorf("ListAgents: asleep are %v", sleepers)
 	}
-	explained, err := pb.NewAdminServiceClient(lead).Explain(patient(t), &pb.ExplainRequest{Subject: &pb.ExplainRequest_Agent{Agent: "builder-1"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	explained := apptest.Must(t, pb.NewAdminServiceClient(lead).Explain,
+		&pb.ExplainRequest{Subject: &pb.ExplainRequest_Agent{Agent: "builder-1"}})
 	if !strings.Contains(explained.String(), "it is asleep since") {
 		t.Errorf("Explain: %v", explained)
 	}

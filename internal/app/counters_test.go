@@ -47,17 +47,12 @@ func mailOf(t *testing.T, conn *grpc.ClientConn) mail {
 
 func (m mail) send(messages ...*pb.Message) {
 	m.t.Helper()
-	if _, err := m.SendMessages(patient(m.t), &pb.SendMessagesRequest{Messages: messages}); err != nil {
-		m.t.Fatal(err)
-	}
+	apptest.Must(m.t, m.SendMessages, &pb.SendMessagesRequest{Messages: messages})
 }
 
 func (m mail) claim(most int32) (ids []string) {
 	m.t.Helper()
-	out, err := m.ClaimMessages(patient(m.t), &pb.ClaimMessagesRequest{Max: most})
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	out := apptest.Must(m.t, m.ClaimMessages, &pb.ClaimMessagesRequest{Max: most})
 	for _, c := range out.GetClaims() {
 		ids = append(ids, c.GetClaimId())
 	}
@@ -86,9 +81,7 @@ func TestMetrics_CountMessagesBySessionAndClass(t *testing.T) {
 	lead, worker := mailOf(t, b.Registered("lead", "")), mailOf(t, b.Registered("worker", ""))
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 	}
 	// Two built-in types of one family and one custom type. One copy each is acknowledged, fails for good, and runs out.
 	lead.send(typed("worker", "task_assignment"), typed("worker", "task_progress"), typed("worker", "deploy_request"))
@@ -140,7 +133,7 @@ func TestMetrics_CountMessagesBySessionAndClass(t *testing.T) {
 	lead.send(expiring, typed("watcher", "handoff_request"))
 	b.Clock.Advance(2 * time.Minute)
 	awaitSeries(t, b, "brokerd_messages_expired_total{class=blocker,session=default}", 1)
-	_, err = pb.NewAgentServiceClient(b.In("default", "watcher")).DeregisterAgent(patient(t), &pb.DeregisterAgentRequest{})
+	_, err = b.Actor("default", "watcher").DeregisterAgent(patient(t), &pb.DeregisterAgentRequest{})
 	must(err)
 	wantSeries(t, b, map[string]float64{
 		"brokerd_messages_sent_total{class=vote,session=default}":         2,
@@ -162,12 +155,8 @@ func TestMetrics_CountAnAwaitedReplyAsDeliveredAndAcknowledged(t *testing.T) {
 		asked <- err
 	}()
 	ids := worker.claimLater()
-	if _, err := worker.Reply(patient(t), &pb.ReplyRequest{Id: ids[0], Ack: true, Message: &pb.Message{Type: "response"}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-asked; err != nil {
-		t.Fatal(err)
-	}
+	apptest.Must(t, worker.Reply, &pb.ReplyRequest{Id: ids[0], Ack: true, Message: &pb.Message{Type: "response"}})
+	apptest.NoError(t, <-asked)
 	wantSeries(t, b, map[string]float64{
 		"brokerd_messages_sent_total{class=conversation,session=default}":      2,
 		"brokerd_messages_delivered_total{class=conversation,session=default}": 2,
@@ -180,10 +169,7 @@ func TestMetrics_LimitTheNumberOfSessionsWithSeries(t *testing.T) {
 	b := apptest.Start(t, apptest.With(withMetrics))
 	for i := range 25 {
 		name := fmt.Sprintf("team-%d", i)
-		_, err := pb.NewSessionServiceClient(b.Operator()).CreateSession(patient(t), &pb.CreateSessionRequest{Name: name})
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.Must(t, b.Root().CreateSession, &pb.CreateSessionRequest{Name: name})
 		role := &pb.Message{Type: "x", Target: &pb.Target{To: &pb.Target_Role{Role: "builder"}}}
 		mailOf(t, b.In(name, "")).send(role, role)
 	}
@@ -202,17 +188,10 @@ func TestMetrics_CountEventsAndWaitsForLocksAfterTheCommit(t *testing.T) {
 	ctx := patient(t)
 	one, two := pb.NewLockServiceClient(b.Registered("one", "")), pb.NewLockServiceClient(b.Registered("two", ""))
 	paths := []string{"src/a.go"}
-	held, err := one.AcquireLocks(ctx, &pb.AcquireLocksRequest{Paths: paths})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := two.AcquireLocks(ctx, &pb.AcquireLocksRequest{Paths: paths, KeepTicket: true}); err != nil {
-		t.Fatal(err)
-	}
+	held := apptest.Must(t, one.AcquireLocks, &pb.AcquireLocksRequest{Paths: paths})
+	apptest.Must(t, two.AcquireLocks, &pb.AcquireLocksRequest{Paths: paths, KeepTicket: true})
 	b.Clock.Advance(90 * time.Second)
-	if _, err := one.ReleaseLocks(ctx, &pb.ReleaseLocksRequest{Fences: []int64{held.GetFence()}}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.Must(t, one.ReleaseLocks, &pb.ReleaseLocksRequest{Fences: []int64{held.GetFence()}})
 	states := pb.NewStateServiceClient(b.Conn("one"))
 	for range 2 { // the second is refused
 		_, _ = states.PutState(ctx, &pb.PutStateRequest{Key: "phase", Value: &pb.StateValue{Value: &pb.StateValue_JsonValue{JsonValue: `1`}}, CompareRevision: new(int64)})

@@ -17,6 +17,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/app"
+	"brokerd/internal/apptest"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
 )
@@ -33,13 +34,10 @@ func filled(t *testing.T) string {
 	}
 	for range 50 {
 		draft := &pb.Message{Target: &pb.Target{To: &pb.Target_Agent{Agent: "a"}}, Subject: "x", Body: strings.Repeat("text ", 500)}
-		if _, err := pb.NewMessageServiceClient(conn).SendMessages(patient(t), &pb.SendMessagesRequest{Messages: []*pb.Message{draft}}); err != nil {
-			t.Fatal(err)
-		}
+		apptest.Must(t, pb.NewMessageServiceClient(conn).SendMessages,
+			&pb.SendMessagesRequest{Messages: []*pb.Message{draft}})
 	}
-	if err := a.Stop(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, a.Stop(context.Background()))
 	return dir
 }
 
@@ -47,9 +45,7 @@ func filled(t *testing.T) string {
 func dial(t *testing.T, a *app.App) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(a.Addresses()[0], grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -70,9 +66,7 @@ func TestDamage_ShowsEverywhereAndEndsWriting(t *testing.T) {
 			if store.IsDamage(err) {
 				return // what runs by itself has met the damage before all parts had started: the daemon does not start
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, err)
 			defer func() {
 				if err := a.Stop(context.Background()); err != nil {
 					t.Errorf("the stop: %v", err)
@@ -83,14 +77,10 @@ func TestDamage_ShowsEverywhereAndEndsWriting(t *testing.T) {
 			watching, stop := context.WithCancel(patient(t))
 			defer stop()
 			watch, err := grpc_health_v1.NewHealthClient(conn).Watch(watching, &grpc_health_v1.HealthCheckRequest{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, err)
 			for serving := true; serving; {
 				answer, err := watch.Recv()
-				if err != nil {
-					t.Fatal(err)
-				}
+				apptest.NoError(t, err)
 				serving = answer.GetStatus() == grpc_health_v1.HealthCheckResponse_SERVING
 			}
 			stop()
@@ -118,23 +108,18 @@ func TestDamage_OfTheLogIsReported(t *testing.T) {
 	a := run(t, app.Config{Dir: filled(t)})
 	for range 5 {
 		draft := &pb.Message{Target: &pb.Target{To: &pb.Target_Agent{Agent: "a"}}, Subject: "x"}
-		if _, err := pb.NewMessageServiceClient(dial(t, a)).SendMessages(patient(t), &pb.SendMessagesRequest{Messages: []*pb.Message{draft}}); err != nil {
-			t.Fatal(err)
-		}
+		apptest.Must(t, pb.NewMessageServiceClient(dial(t, a)).SendMessages,
+			&pb.SendMessagesRequest{Messages: []*pb.Message{draft}})
 	}
 	crashed := func() string {
 		dir := folder(t)
 		for _, name := range []string{store.DatabaseFile, store.DatabaseFile + "-wal"} {
 			data, err := os.ReadFile(filepath.Join(a.Dir(), name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, err)
 			if strings.HasSuffix(name, "-wal") {
 				data[32+frame+1000] ^= 1
 			}
-			if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
 		}
 		return dir
 	}
@@ -165,13 +150,9 @@ func TestCheck_SaysPlainlyWhatIsWrong(t *testing.T) {
 			dir := filled(t)
 			path := filepath.Join(dir, store.DatabaseFile)
 			data, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, err)
 			data = c.change(data)
-			if err := os.WriteFile(path, data, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, os.WriteFile(path, data, 0o600))
 			_, _, err = app.Check(patient(t), app.Config{Dir: dir})
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("the check: %v, want %q", err, c.want)

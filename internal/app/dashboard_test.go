@@ -47,12 +47,8 @@ type dashboard struct {
 func readDashboard(t *testing.T) (d dashboard) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(deployed, "grafana", "brokerd.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.NewDecoder(bytes.NewReader(text)).Decode(&d); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
+	apptest.NoError(t, json.NewDecoder(bytes.NewReader(text)).Decode(&d))
 	return d
 }
 
@@ -114,9 +110,7 @@ func expressions(t *testing.T) map[string][]string {
 		}
 	}
 	text, err := os.ReadFile(filepath.Join(deployed, "prometheus", "alerts.yml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	var file struct {
 		Groups []struct {
 			Rules []struct {
@@ -127,17 +121,11 @@ func expressions(t *testing.T) map[string][]string {
 			}
 		}
 	}
-	if err := yaml.Unmarshal(text, &file); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, yaml.Unmarshal(text, &file))
 	tests, err := os.ReadFile(filepath.Join(deployed, "prometheus", "alerts_test.yml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	manual, err := os.ReadFile("../../docs/observe.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	for _, g := range file.Groups {
 		for _, r := range g.Rules {
 			all["alert "+r.Alert] = []string{r.Expr}
@@ -226,25 +214,16 @@ func smallLoad(t *testing.T, b *apptest.Broker) {
 	late.Ttl = durationpb.New(time.Minute)
 	lead.send(typed("worker", "task_assignment"), typed("worker", "task_progress"))
 	ids := worker.claim(2)
-	if _, err := worker.AckMessages(patient(t), &pb.AckMessagesRequest{Ids: ids[:1]}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := worker.NackMessages(patient(t), &pb.NackMessagesRequest{Nacks: []*pb.Nack{{ClaimId: ids[1], Fatal: true}}}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.Must(t, worker.AckMessages, &pb.AckMessagesRequest{Ids: ids[:1]})
+	apptest.Must(t, worker.NackMessages, &pb.NackMessagesRequest{Nacks: []*pb.Nack{{ClaimId: ids[1], Fatal: true}}})
 	lead.send(late)
-	if _, err := pb.NewTaskServiceClient(b.Conn("lead")).CreateTasks(patient(t), &pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Title: "a task"}}}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.Must(t, b.Actor("default", "lead").CreateTasks,
+		&pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Title: "a task"}}})
 	ctx, cancel := context.WithCancel(patient(t))
 	t.Cleanup(cancel)
 	stream, err := worker.Claim(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Send(&pb.ClaimRequest{Open: &pb.ClaimOpen{Types: []string{"none"}}}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
+	apptest.NoError(t, stream.Send(&pb.ClaimRequest{Open: &pb.ClaimOpen{Types: []string{"none"}}}))
 	if _, err := stream.Recv(); err != nil {
 		t.Fatal(err)
 	}

@@ -24,14 +24,10 @@ func probe(t *testing.T, address, path string) (int, string) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	out, err := client.Get("http://" + address + path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	defer func() { _ = out.Body.Close() }()
 	text, err := io.ReadAll(out.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	line, _, _ := strings.Cut(string(text), "\n")
 	return out.StatusCode, line
 }
@@ -71,9 +67,7 @@ func TestHealth_NotReadyWithADamagedDatabase(t *testing.T) {
 	testkit.Ruin(t, filepath.Join(dir, store.DatabaseFile), "messages")
 	a := run(t, app.Config{Dir: dir, Metrics: "127.0.0.1:0"})
 	// The check meets the damage, if the check in the background has not done so before.
-	if _, err := pb.NewAdminServiceClient(dial(t, a)).CheckDatabase(patient(t), &pb.CheckDatabaseRequest{}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.Must(t, pb.NewAdminServiceClient(dial(t, a)).CheckDatabase, &pb.CheckDatabaseRequest{})
 	wantProbes(t, a.Metrics(), http.StatusServiceUnavailable, "the database is damaged")
 }
 
@@ -85,9 +79,7 @@ func TestHealth_NotReadyWhileTheBrokerStops(t *testing.T) {
 	// A stream that the broker does not end delays the stop.
 	conn := dial(t, a)
 	stream, err := grpc_health_v1.NewHealthClient(conn).Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	if _, err := stream.Recv(); err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"brokerd/internal/app"
+	"brokerd/internal/apptest"
 )
 
 // SQLite reuses the largest row id of a table after its row was removed, unless the table has
@@ -51,29 +52,19 @@ func TestTables_RowIdsThatOthersReferToAreNeverReused(t *testing.T) {
 	}
 	dir := folder(t)
 	a := run(t, app.Config{Dir: dir})
-	if err := a.Stop(patient(t)); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, a.Stop(patient(t)))
 	db, err := sql.Open("sqlite3", filepath.Join(dir, "brokerd.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	defer func() { _ = db.Close() }() // it was only read
 	rows, err := db.QueryContext(t.Context(), `SELECT name, sql FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	defer func() { _ = rows.Close() }() // as above
 	for rows.Next() {
 		var name, text string
-		if err := rows.Scan(&name, &text); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, rows.Scan(&name, &text))
 		if !strings.Contains(text, "WITHOUT ROWID") && !strings.Contains(text, "AUTOINCREMENT") && safe[name] == "" {
 			t.Errorf("table %s may reuse its row ids: use AUTOINCREMENT, or the store's counter", name)
 		}
 	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, rows.Err())
 }

@@ -25,10 +25,7 @@ func TestStart_AndCleanStopAreEventsOfTheBroker(t *testing.T) {
 	list := func(agent string) (types []string) {
 		t.Helper()
 		filter := &pb.EventFilter{Types: []string{"broker.*"}, Categories: []pb.EventCategory{pb.EventCategory_EVENT_CATEGORY_SYSTEM}}
-		out, err := pb.NewEventServiceClient(b.Conn(agent)).ListEvents(patient(t), &pb.ListEventsRequest{Filter: filter})
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := apptest.Must(t, b.Actor("default", agent).ListEvents, &pb.ListEventsRequest{Filter: filter})
 		for _, e := range out.GetEvents() {
 			types = append(types, e.GetType())
 		}
@@ -45,10 +42,8 @@ func TestStart_AndCleanStopAreEventsOfTheBroker(t *testing.T) {
 // life returns the events of the broker itself, as an operator sees them.
 func life(t *testing.T, conn *grpc.ClientConn) []*pb.Event {
 	t.Helper()
-	out, err := pb.NewEventServiceClient(conn).ListEvents(patient(t), &pb.ListEventsRequest{Filter: &pb.EventFilter{Types: []string{"broker.*"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := apptest.Must(t, pb.NewEventServiceClient(conn).ListEvents,
+		&pb.ListEventsRequest{Filter: &pb.EventFilter{Types: []string{"broker.*"}}})
 	return out.GetEvents()
 }
 
@@ -57,9 +52,7 @@ func TestStart_EventSaysHowTheLastRunEndedAndForHowLongTheBrokerWasDown(t *testi
 	clock := clockwork.NewFakeClockAt(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 	config := app.Config{Dir: folder(t), Sync: "normal", Version: "test", Clock: clock}
 	ctx, cancel := context.WithCancelCause(t.Context())
-	if err := app.Run(ctx, config, func(*app.App) { cancel(errors.New("the lamp is out")) }); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, app.Run(ctx, config, func(*app.App) { cancel(errors.New("the lamp is out")) }))
 	clock.Advance(90 * time.Second)
 	b := apptest.Start(t, apptest.With(func(c *app.Config) { c.Dir, c.Clock = config.Dir, clock }))
 	var details []string
@@ -81,24 +74,16 @@ func TestStart_EventWarnsAfterAKillAlsoIfTheDatabaseWasCheckedSince(t *testing.T
 	d := processtest.New(t, processtest.Build(t))
 	start := func() {
 		t.Helper()
-		if err := d.Start(patient(t)); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, d.Start(patient(t)))
 	}
 	start()
-	if err := d.Terminate(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, d.Terminate())
 	start()
 	d.Kill()
-	if err := d.Check(patient(t)); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, d.Check(patient(t)))
 	start()
 	conn, err := grpc.NewClient(d.Address(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	defer func() { _ = conn.Close() }()
 	type report struct {
 		Clean *bool    `json:"clean_stop"`
@@ -119,9 +104,7 @@ func TestStart_EventWarnsAfterAKillAlsoIfTheDatabaseWasCheckedSince(t *testing.T
 			t.Errorf("event %d is %v", i, e)
 		}
 		var got report
-		if err := json.Unmarshal([]byte(e.GetDetails()), &got); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, json.Unmarshal([]byte(e.GetDetails()), &got))
 		if i >= 2 && (got.Clean == nil || *got.Clean != want.clean || got.Down == nil || *got.Down < 0) {
 			t.Errorf("event %d: %s", i, e.GetDetails())
 		}

@@ -113,9 +113,7 @@ func (w *worker) end(t *testing.T) {
 		if ctx.Err() != nil {
 			t.Fatal("the worker stands still")
 		}
-		if _, err := w.api.ListMessages(ctx, &pb.ListMessagesRequest{PageSize: 1}); err != nil {
-			t.Fatal(err)
-		}
+		apptest.Must(t, w.api.ListMessages, &pb.ListMessagesRequest{PageSize: 1})
 	}
 	w.stop()
 	w.done.Wait()
@@ -131,10 +129,7 @@ func (w *worker) list(t *testing.T, box pb.MessageBox) int {
 	t.Helper()
 	n := 0
 	for request := (&pb.ListMessagesRequest{Box: box, PageSize: 1000}); ; {
-		page, err := w.api.ListMessages(patient(t), request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		page := apptest.Must(t, w.api.ListMessages, request)
 		n += len(page.Items)
 		if request.PageToken = page.NextPageToken; request.PageToken == "" {
 			return n
@@ -306,15 +301,11 @@ func (g *glutton) ofAgents() []beyond {
 func (g *glutton) ofSessions() []beyond {
 	const session = "low"
 	operator := pb.NewSessionServiceClient(g.broker.Operator())
-	if _, err := operator.CreateSession(g.ctx, &pb.CreateSessionRequest{Name: session, Settings: &pb.SessionSettings{
+	apptest.Must(g.t, operator.CreateSession, &pb.CreateSessionRequest{Name: session, Settings: &pb.SessionSettings{
 		MessageLimit: proto.Int32(1024), PayloadLimit: proto.Int32(100), MailboxLimit: proto.Int64(1),
-	}}); err != nil {
-		g.t.Fatal(err)
-	}
+	}})
 	for _, agent := range []string{"glutton", "victim"} {
-		if _, err := pb.NewAgentServiceClient(g.broker.In(session, agent)).RegisterAgent(g.ctx, &pb.RegisterAgentRequest{}); err != nil {
-			g.t.Fatal(err)
-		}
+		apptest.Must(g.t, g.broker.Actor(session, agent).RegisterAgent, &pb.RegisterAgentRequest{})
 	}
 	there := *g
 	there.messages = pb.NewMessageServiceClient(g.broker.In(session, "glutton"))

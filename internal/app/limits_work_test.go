@@ -174,7 +174,7 @@ func (g *glutton) ofWork() []beyond {
 // uploads sends the header of an upload alone.
 func (g *glutton) uploads(h *pb.ArtifactHeader) func() error {
 	return func() error {
-		stream, err := pb.NewArtifactServiceClient(g.broker.Conn("glutton")).UploadArtifact(g.ctx)
+		stream, err := g.broker.Actor("default", "glutton").UploadArtifact(g.ctx)
 		if err != nil {
 			return err
 		}

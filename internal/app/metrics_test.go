@@ -26,9 +26,7 @@ func scrape(t *testing.T, b *apptest.Broker) (map[string]*dto.MetricFamily, stri
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	out, err := client.Get(fmt.Sprintf("http://%s/metrics", b.Metrics()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	defer func() { _ = out.Body.Close() }()
 	text, err := io.ReadAll(out.Body)
 	if err != nil || out.StatusCode != http.StatusOK {
@@ -36,9 +34,7 @@ func scrape(t *testing.T, b *apptest.Broker) (map[string]*dto.MetricFamily, stri
 	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(string(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	return families, string(text)
 }
 
@@ -78,9 +74,7 @@ func TestMetrics_TellWhatHasHappened(t *testing.T) {
 	leads, builds := pb.NewMessageServiceClient(lead), pb.NewMessageServiceClient(builder)
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 	}
 	sendTo := func(target *pb.Target, reach pb.Reach) {
 		t.Helper()
@@ -143,7 +137,7 @@ func TestMetrics_TellWhatHasHappened(t *testing.T) {
 	_, err = sends.Recv()
 	must(err)
 	limit := int64(1)
-	_, err = pb.NewSessionServiceClient(b.Operator()).ConfigureSession(ctx, &pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{MailboxLimit: &limit}})
+	_, err = b.Root().ConfigureSession(ctx, &pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{MailboxLimit: &limit}})
 	must(err)
 	send(t, leads, "full")
 	send(t, leads, "full")
@@ -187,7 +181,7 @@ func TestMetrics_TellWhatHasHappened(t *testing.T) {
 			t.Errorf("%s is %v", series, value(got, series))
 		}
 	}
-	status, err := pb.NewAdminServiceClient(b.Operator()).GetStatus(ctx, &pb.GetStatusRequest{})
+	status, err := b.Root().GetStatus(ctx, &pb.GetStatusRequest{})
 	must(err)
 	if commits := value(got, "brokerd_commit_seconds"); commits != float64(status.GetCommits()) {
 		t.Errorf("%v commits, and %d in the status", commits, status.GetCommits())
@@ -212,18 +206,14 @@ func TestMetrics_HaveConventionalNamesAndAreDocumented(t *testing.T) {
 	smallLoad(t, b)
 	got, page := scrape(t, b)
 	problems, err := promlint.New(strings.NewReader(page)).Lint()
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	for _, p := range problems {
 		if strings.HasPrefix(p.Metric, "brokerd_") {
 			t.Errorf("%s: %s", p.Metric, p.Text)
 		}
 	}
 	text, err := os.ReadFile("../../docs/observe.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	var documented []string
 	for _, m := range regexp.MustCompile("(?m)^\\| `(brokerd_[a-z_]+)").FindAllStringSubmatch(string(text), -1) {
 		documented = append(documented, m[1])
@@ -268,16 +258,12 @@ func TestMetrics_OldestLooksPastWhatIsClaimedAndPriority(t *testing.T) {
 	leads := pb.NewMessageServiceClient(b.Registered("lead", ""))
 	builds := pb.NewMessageServiceClient(b.Registered("builder-1", ""))
 	send(t, leads, "builder-1")
-	if _, err := builds.ClaimMessages(patient(t), &pb.ClaimMessagesRequest{Max: 1}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.Must(t, builds.ClaimMessages, &pb.ClaimMessagesRequest{Max: 1})
 	b.Clock.Advance(time.Second)
 	for _, priority := range []int32{1, 10} {
 		for _, target := range []*pb.Target{{To: &pb.Target_Agent{Agent: "builder-1"}}, {To: &pb.Target_Role{Role: "tester"}}} {
-			_, err := leads.SendMessages(patient(t), &pb.SendMessagesRequest{Messages: []*pb.Message{{Target: target, Priority: priority}}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			apptest.Must(t, leads.SendMessages,
+				&pb.SendMessagesRequest{Messages: []*pb.Message{{Target: target, Priority: priority}}})
 		}
 		b.Clock.Advance(time.Second)
 	}

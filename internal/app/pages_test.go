@@ -46,10 +46,10 @@ func newCrew(t *testing.T, session string, options ...apptest.Option) *crew {
 	// Some tests store rows that finished long ago: the broker keeps them.
 	settings := &pb.SessionSettings{SendRate: &free, MessageRetention: durationpb.New(0)}
 	if session == "default" {
-		_, err := pb.NewSessionServiceClient(c.Operator()).ConfigureSession(ctx, &pb.ConfigureSessionRequest{Settings: settings})
+		_, err := c.Root().ConfigureSession(ctx, &pb.ConfigureSessionRequest{Settings: settings})
 		succeed(t, err)
 	} else {
-		_, err := pb.NewSessionServiceClient(c.Operator()).CreateSession(ctx, &pb.CreateSessionRequest{Name: session, Settings: settings})
+		_, err := c.Root().CreateSession(ctx, &pb.CreateSessionRequest{Name: session, Settings: settings})
 		succeed(t, err)
 	}
 	c.lead, c.builder = c.register("lead"), c.register("builder")
@@ -68,7 +68,7 @@ func (c *crew) register(name string) grpc.ClientConnInterface {
 
 func (c *crew) deregister(name string) {
 	c.t.Helper()
-	_, err := pb.NewAgentServiceClient(c.In(c.session, name)).DeregisterAgent(c.ctx, &pb.DeregisterAgentRequest{})
+	_, err := c.Actor(c.session, name).DeregisterAgent(c.ctx, &pb.DeregisterAgentRequest{})
 	succeed(c.t, err)
 }
 
@@ -113,7 +113,7 @@ func (c *crew) awaitNone(query string) {
 			c.t.Fatalf("after the time has expired: %s", query)
 		}
 		// A call takes its turn behind the pages.
-		_, err := pb.NewSessionServiceClient(c.Operator()).GetSession(c.ctx, &pb.GetSessionRequest{Name: c.session})
+		_, err := c.Root().GetSession(c.ctx, &pb.GetSessionRequest{Name: c.session})
 		succeed(c.t, err)
 	}
 }
@@ -154,7 +154,7 @@ func TestSessionClosed_EndsManyItemsInPages(t *testing.T) {
 		c.decision("Plan", nil)
 		c.handoff("Login")
 	}
-	_, err := pb.NewSessionServiceClient(c.Operator()).CloseSession(c.ctx, &pb.CloseSessionRequest{Name: "site"})
+	_, err := c.Root().CloseSession(c.ctx, &pb.CloseSessionRequest{Name: "site"})
 	succeed(t, err)
 	c.Restart() // the backlog survives it
 	c.awaitNone(unfinished)
@@ -215,7 +215,7 @@ func TestVote_EveryElectorOfALargeElectorateIsNotifiedOnceInPages(t *testing.T) 
 	const n = mostPaged + 50
 	for i := range n {
 		ctx := metadata.AppendToOutgoingContext(c.ctx, "brokerd-agent", fmt.Sprintf("elector-%03d", i))
-		_, err := pb.NewAgentServiceClient(c.Operator()).RegisterAgent(ctx,
+		_, err := c.Root().RegisterAgent(ctx,
 			&pb.RegisterAgentRequest{Role: "elector", Lease: durationpb.New(apptest.LongLease)})
 		succeed(t, err)
 	}

@@ -81,22 +81,16 @@ func TestPanic_EndsItsOwnCallAlone(t *testing.T) {
 	b := apptest.Start(t, apptest.With(func(c *app.Config) { c.Log = zap.New(core) }))
 	victim, bystander := b.Registered("victim", ""), b.Registered("bystander", "")
 	other, err := pb.NewMessageServiceClient(bystander).Send(patient(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	messages, sessions := pb.NewMessageServiceClient(victim), pb.NewSessionServiceClient(b.Operator())
 	events, state, locks := pb.NewEventServiceClient(victim), pb.NewStateServiceClient(victim), pb.NewLockServiceClient(victim)
 	mine := &pb.Target{To: &pb.Target_Agent{Agent: "victim"}}
-	_, err = messages.SendMessages(patient(t), &pb.SendMessagesRequest{Messages: []*pb.Message{{Target: mine, Subject: inAnswer}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.Must(t, messages.SendMessages,
+		&pb.SendMessagesRequest{Messages: []*pb.Message{{Target: mine, Subject: inAnswer}}})
 	value := &pb.StateValue{Value: &pb.StateValue_StringValue{StringValue: inAnswer}}
 	put := &pb.StateChange{Change: &pb.StateChange_Put{Put: &pb.PutStateRequest{Namespace: "n", Key: "k", Value: value}}}
 	// Its answer lacks the value.
-	if _, err := state.TransactState(patient(t), &pb.TransactStateRequest{Changes: []*pb.StateChange{put}}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.Must(t, state.TransactState, &pb.TransactStateRequest{Changes: []*pb.StateChange{put}})
 	for _, c := range []struct {
 		method string
 		stack  string // a function that has panicked

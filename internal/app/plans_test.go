@@ -89,8 +89,6 @@ func must[Request, Answer any](
 ) Answer {
 	t.Helper()
 	out, err := rpc(ctx, in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	return out
 }

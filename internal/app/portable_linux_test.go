@@ -47,9 +47,7 @@ func TestQueries_PostgreSQLPreparesEveryStatement(t *testing.T) {
 		}
 	}
 	dirs, err := filepath.Glob("../*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	total, used, exported := 0, map[string]bool{}, exportedParts(t)
 	for _, dir := range dirs {
 		for _, q := range readSource(t, dir, exported).statements {
@@ -78,29 +76,21 @@ func TestQueries_PostgreSQLPreparesEveryStatement(t *testing.T) {
 func readSchema(t *testing.T, dir string) []string {
 	t.Helper()
 	db, err := sql.Open("sqlite3", "file:"+filepath.Join(dir, "brokerd.db")+"?mode=ro")
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	defer func() { _ = db.Close() }()
 	rows, err := db.QueryContext(t.Context(), `
 		SELECT sql FROM sqlite_schema
 		WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%'
 		ORDER BY type = 'index', rowid`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	defer func() { _ = rows.Close() }()
 	var declared []string
 	for rows.Next() {
 		var text string
-		if err := rows.Scan(&text); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, rows.Scan(&text))
 		declared = append(declared, text)
 	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, rows.Err())
 	return declared
 }
 
@@ -173,9 +163,7 @@ func prepare(ctx context.Context, db *pgconn.PgConn, text string) error {
 func startPostgreSQL(t *testing.T) *pgx.Conn {
 	t.Helper()
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb") // Debian puts it on no path
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	if path, err := exec.LookPath("initdb"); err == nil {
 		found = append(found, path)
 	}
@@ -184,9 +172,7 @@ func startPostgreSQL(t *testing.T) *pgx.Conn {
 	}
 	initdb := found[len(found)-1]
 	dir, err := os.MkdirTemp("", "postgres")
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	attr := &syscall.SysProcAttr{Pdeathsig: syscall.SIGQUIT} // the server does not outlive a test that is killed
 	if os.Getuid() == 0 {                                    // PostgreSQL refuses to run as root
@@ -204,12 +190,8 @@ func startPostgreSQL(t *testing.T) *pgx.Conn {
 		"-D", data, "-k", dir, "-c", "listen_addresses=", "-c", "fsync=off")
 	server.Dir, server.SysProcAttr = dir, attr
 	log, err := server.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
+	apptest.NoError(t, server.Start())
 	ready, ended := make(chan struct{}), make(chan struct{})
 	var said strings.Builder
 	go func() {
@@ -232,9 +214,7 @@ func startPostgreSQL(t *testing.T) *pgx.Conn {
 		t.Fatalf("PostgreSQL does not start:\n%s", said.String())
 	}
 	db, err := pgx.Connect(t.Context(), "host="+dir+" user=broker dbname=postgres")
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close(context.Background()) })
 	return db
 }
@@ -243,19 +223,11 @@ func startPostgreSQL(t *testing.T) *pgx.Conn {
 func ownFolder(t *testing.T, dir, name string) *syscall.Credential {
 	t.Helper()
 	u, err := user.Lookup(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	uid, err := strconv.ParseUint(u.Uid, 10, 32)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	gid, err := strconv.ParseUint(u.Gid, 10, 32)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chown(dir, int(uid), int(gid)); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
+	apptest.NoError(t, os.Chown(dir, int(uid), int(gid)))
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 }

@@ -126,15 +126,11 @@ func TestQueries_NoStatementReadsAGrowingTableUnnamed(t *testing.T) {
 	t.Parallel()
 	b := apptest.Start(t)
 	db, err := sql.Open("sqlite3", "file:"+filepath.Join(b.Dir(), "brokerd.db")+"?mode=ro")
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	defer func() { _ = db.Close() }()
 	used, planned := map[string]bool{}, map[string]bool{}
 	files, err := filepath.Glob("../*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	total, exported := 0, exportedParts(t)
 	for _, dir := range files {
 		for _, q := range readSource(t, dir, exported).statements {
@@ -230,9 +226,7 @@ func readSource(t *testing.T, dir string, exported map[string]source) source {
 	t.Helper()
 	s := source{constants: map[string]ast.Expr{}, parts: map[string]bool{}, exported: exported}
 	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	var files []*ast.File
 	for _, path := range paths {
 		// The statements of migrations are for tables of earlier versions.
@@ -240,9 +234,7 @@ func readSource(t *testing.T, dir string, exported map[string]source) source {
 			continue
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		files = append(files, file)
 		ast.Inspect(file, s.declare)
 	}

@@ -17,24 +17,16 @@ func TestRefusals_OfItemsOfStreamsAreLogged(t *testing.T) {
 	b := apptest.Start(t, apptest.With(func(c *app.Config) { c.Log = zap.New(core) }))
 	conn := b.Registered("lead", "")
 	sends, err := pb.NewMessageServiceClient(conn).Send(patient(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	target := &pb.Target{To: &pb.Target_Agent{Agent: "hidden"}}
-	if err := sends.Send(&pb.SendRequest{Messages: []*pb.Message{{Target: target}}}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, sends.Send(&pb.SendRequest{Messages: []*pb.Message{{Target: target}}}))
 	if _, err := sends.Recv(); err != nil {
 		t.Fatal(err)
 	}
 	locks, err := pb.NewLockServiceClient(conn).Lock(patient(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	acquire := &pb.LockRequest_Acquire{Acquire: &pb.AcquireLocksRequest{Paths: []string{"/hidden"}}}
-	if err := locks.Send(&pb.LockRequest{Number: 1, Request: acquire}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, locks.Send(&pb.LockRequest{Number: 1, Request: acquire}))
 	if _, err := locks.Recv(); err != nil {
 		t.Fatal(err)
 	}

@@ -315,7 +315,5 @@ func (r *removal) upload(name, content string) {
 // succeed fails the test for an error.
 func succeed(t testing.TB, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 }

@@ -40,17 +40,11 @@ func newPlay(t *testing.T, torn bool) *play {
 	t.Helper()
 	p := &play{Broker: apptest.Start(t, apptest.WithFakeClock()), t: t, torn: torn}
 	db, err := sql.Open("sqlite3", "file:"+filepath.Join(p.Dir(), "brokerd.db")+"?_busy_timeout=60000")
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	_, err = db.Exec(`CREATE TRIGGER torn BEFORE INSERT ON requests WHEN hex(NEW.id) LIKE '` + tornID + `%'
 		BEGIN SELECT RAISE(ABORT, 'torn'); END`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
+	apptest.NoError(t, db.Close())
 	return p
 }
 
@@ -180,9 +174,7 @@ func (p *play) messages() {
 		&pb.ClaimMessagesRequest{Consumer: "replier", Max: 1, Wait: durationpb.New(time.Minute)}).Claims
 	call[pb.ReplyResponse](p, "c", post+"Reply",
 		&pb.ReplyRequest{Id: waits[0].ClaimId, Message: &pb.Message{Type: "answer", Subject: "now"}, Ack: true})
-	if err := <-replied; err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, <-replied)
 	p.note("the question that waits gets", answer)
 	gone := send("a", to("c", "gone"))
 	call[pb.CancelMessageResponse](p, "a", post+"CancelMessage", &pb.CancelMessageRequest{Id: gone.Id})
@@ -192,16 +184,14 @@ func (p *play) messages() {
 // consumer opens a stream of claims that waits for work.
 func (p *play) consumer(agent string) pb.MessageService_ClaimClient {
 	p.t.Helper()
-	stream, err := pb.NewMessageServiceClient(p.Conn(agent)).Claim(p.t.Context())
+	stream, err := p.Actor("default", agent).Claim(p.t.Context())
 	if err == nil {
 		err = stream.Send(&pb.ClaimRequest{Open: &pb.ClaimOpen{MaxInFlight: 10}})
 	}
 	if err == nil {
 		_, err = stream.Recv()
 	}
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	apptest.NoError(p.t, err)
 	return stream
 }
 
@@ -210,9 +200,7 @@ func (p *play) take(stream pb.MessageService_ClaimClient) string {
 	p.t.Helper()
 	for {
 		frame, err := stream.Recv()
-		if err != nil {
-			p.t.Fatal(err)
-		}
+		apptest.NoError(p.t, err)
 		if d := frame.GetDeliver(); d != nil {
 			if len(d.Claims) != 1 {
 				p.t.Fatalf("%d claims, want one", len(d.Claims))

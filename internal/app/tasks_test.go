@@ -20,9 +20,7 @@ func TestGetTask_FullHasEverythingThatCarriesTheID(t *testing.T) {
 	defer cancel()
 	check := func(_ any, err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 	}
 	const task = "t1"
 	check(pb.NewTaskServiceClient(a).CreateTasks(ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Id: task, Title: "all"}}}))
@@ -45,8 +43,8 @@ func TestGetTask_FullHasEverythingThatCarriesTheID(t *testing.T) {
 	}}))
 	check(upload.CloseAndRecv())
 
-	got, err := pb.NewTaskServiceClient(a).GetTask(ctx, &pb.GetTaskRequest{TaskId: task, View: pb.TaskView_TASK_VIEW_FULL})
-	check(nil, err)
+	got := apptest.Must(t, pb.NewTaskServiceClient(a).GetTask,
+		&pb.GetTaskRequest{TaskId: task, View: pb.TaskView_TASK_VIEW_FULL})
 	titles := map[string]string{}
 	for _, r := range got.GetReferences() {
 		if r.GetRevision() == 0 || r.GetId() == "" {

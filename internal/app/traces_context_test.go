@@ -108,9 +108,7 @@ func TestTraces_ReplyWithoutContextContinuesTheClaimOfItsSender(t *testing.T) {
 	sendTraced(t.Context(), t, a, toAgent("b", "note"))
 	claim := claimOne(t, taker.Messages(), &pb.ClaimMessagesRequest{})
 	for _, c := range []*client.Client{taker, reader} {
-		if _, err := c.Messages().Reply(t.Context(), &pb.ReplyRequest{Id: claim.Message.Id, Message: &pb.Message{Body: "yes"}}); err != nil {
-			t.Fatal(err)
-		}
+		apptest.Must(t, c.Messages().Reply, &pb.ReplyRequest{Id: claim.Message.Id, Message: &pb.Message{Body: "yes"}})
 	}
 	all := spans.Await(t, 3)
 	sameTrace(t, all)
@@ -131,9 +129,8 @@ func TestTraces_ClaimThatOutlivesARestartHasOneWholeSpan(t *testing.T) {
 	spans.Await(t, 1) // a stop does not wait for long
 	b.Restart()
 	restarted := time.Now()
-	if _, err := pb.NewMessageServiceClient(taker).AckMessages(t.Context(), &pb.AckMessagesRequest{Ids: []string{claim.ClaimId}}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.Must(t, pb.NewMessageServiceClient(taker).AckMessages,
+		&pb.AckMessagesRequest{Ids: []string{claim.ClaimId}})
 	all := spans.Await(t, 2)
 	process := all[1]
 	if got := traceparent(process); got != claim.TraceParent {
@@ -173,7 +170,7 @@ func TestTraces_EndsOfAClaim(t *testing.T) {
 		}, "released", ""},
 		"ran out": {func(context.Context, *apptest.Broker, *client.Client, string) error { return nil }, "retried", "claim_ran_out"},
 		"session closed": {func(ctx context.Context, b *apptest.Broker, _ *client.Client, _ string) error {
-			_, err := pb.NewSessionServiceClient(b.Operator()).CloseSession(ctx, &pb.CloseSessionRequest{Name: "s"})
+			_, err := b.Root().CloseSession(ctx, &pb.CloseSessionRequest{Name: "s"})
 			return err
 		}, "cancelled", ""},
 	} {
@@ -181,9 +178,7 @@ func TestTraces_EndsOfAClaim(t *testing.T) {
 			t.Parallel()
 			spans := apptest.NewCollector(t)
 			b := apptest.Start(t, apptest.WithTraces(spans))
-			if _, err := pb.NewSessionServiceClient(b.Operator()).CreateSession(t.Context(), &pb.CreateSessionRequest{Name: "s"}); err != nil {
-				t.Fatal(err)
-			}
+			apptest.Must(t, b.Root().CreateSession, &pb.CreateSessionRequest{Name: "s"})
 			a, taker := tracedIn(t, b, "s", "a"), tracedIn(t, b, "s", "b")
 			sendTraced(t.Context(), t, a, toAgent("b", "note"))
 			lasts := time.Hour
@@ -191,9 +186,7 @@ func TestTraces_EndsOfAClaim(t *testing.T) {
 				lasts = time.Second
 			}
 			claim := claimOne(t, taker.Messages(), &pb.ClaimMessagesRequest{ClaimFor: durationpb.New(lasts)})
-			if err := c.end(t.Context(), b, taker, claim.ClaimId); err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, c.end(t.Context(), b, taker, claim.ClaimId))
 			i := slices.IndexFunc(spans.Await(t, 2), func(s *trace.Span) bool { return s.Name == "process b" })
 			if i < 0 {
 				t.Fatal("the claim has no span")
@@ -229,9 +222,7 @@ func TestTraces_TraceThatItsCallerDoesNotRecordIsCarriedAndNotExported(t *testin
 			t.Errorf("the context %q does not continue %q", got, m.TraceParent)
 		}
 	}
-	if _, err := taker.Messages().AckMessages(t.Context(), &pb.AckMessagesRequest{Ids: []string{claim.ClaimId}}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.Must(t, taker.Messages().AckMessages, &pb.AckMessagesRequest{Ids: []string{claim.ClaimId}})
 	sendTraced(t.Context(), t, a, toAgent("b", "later"))
 	if got := spans.Await(t, 1); attribute(got[0], "messaging.brokerd.message.type") != "later" {
 		t.Errorf("the first span is %v", got[0])
@@ -251,9 +242,7 @@ func TestTraces_OffLeavesTheContextOfAMessageAsItsSenderGaveIt(t *testing.T) {
 		if claim.Message.TraceParent != given || claim.TraceParent != "" {
 			t.Errorf("given %q, the message has %q and its claim %q", given, claim.Message.TraceParent, claim.TraceParent)
 		}
-		if _, err := taker.Messages().AckMessages(t.Context(), &pb.AckMessagesRequest{Ids: []string{claim.ClaimId}}); err != nil {
-			t.Fatal(err)
-		}
+		apptest.Must(t, taker.Messages().AckMessages, &pb.AckMessagesRequest{Ids: []string{claim.ClaimId}})
 	}
 	m := toAgent("b", "note")
 	m.TraceParent = strings.ToUpper(field)

@@ -28,13 +28,9 @@ func tracedAgent(t *testing.T, b *apptest.Broker, name string) *client.Client {
 func tracedIn(t *testing.T, b *apptest.Broker, session, name string) *client.Client {
 	t.Helper()
 	c, err := client.Dial(t.Context(), client.WithAddress(b.Socket()), client.WithSession(session), client.WithAgent(name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	t.Cleanup(c.Close)
-	if _, err := c.Agents().RegisterAgent(t.Context(), &pb.RegisterAgentRequest{Lease: durationpb.New(apptest.LongLease)}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.Must(t, c.Agents().RegisterAgent, &pb.RegisterAgentRequest{Lease: durationpb.New(apptest.LongLease)})
 	return c
 }
 
@@ -138,9 +134,7 @@ func TestTraces_ShowOneRequestAcrossThreeAgentsAsTheDocsDo(t *testing.T) {
 	sameTrace(t, spans)
 	text := render(spans)
 	page, err := os.ReadFile("../../docs/tracing.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	if !strings.Contains(string(page), "```text\n"+text+"```") {
 		t.Errorf("docs/tracing.md does not show this trace:\n%s", text)
 	}

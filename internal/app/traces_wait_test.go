@@ -19,12 +19,10 @@ func queued(t *testing.T, b *apptest.Broker, agent string) func() {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), apptest.Patience)
 	t.Cleanup(cancel)
-	stream, err := pb.NewEventServiceClient(b.Operator()).SubscribeEvents(ctx, &pb.SubscribeEventsRequest{
+	stream, err := b.Root().SubscribeEvents(ctx, &pb.SubscribeEventsRequest{
 		Filter: &pb.EventFilter{Types: []string{"lock.queued", "token.queued"}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	if _, err := stream.Recv(); err != nil { // the first mark: the subscription has begun
 		t.Fatal(err)
 	}
@@ -32,9 +30,7 @@ func queued(t *testing.T, b *apptest.Broker, agent string) func() {
 		t.Helper()
 		for {
 			r, err := stream.Recv()
-			if err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, err)
 			for _, e := range r.Events {
 				if e.Source == agent {
 					return
@@ -128,9 +124,7 @@ func TestTraces_WaitsForLocksAndTokensHaveSpansFromTheQueueToTheGrant(t *testing
 			spans := apptest.NewCollector(t)
 			b := apptest.Start(t, apptest.WithTraces(spans))
 			first, second := tracedAgent(t, b, "a"), tracedAgent(t, b, "b")
-			if err := c.first(first); err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, c.first(first))
 			await := queued(t, b, "b")
 			ended := make(chan error, 1)
 			go func() { ended <- c.wait(second) }()
@@ -172,13 +166,9 @@ func TestTraces_LockRequestWithABrokenContextIsRefused(t *testing.T) {
 	b := apptest.Start(t)
 	a := tracedAgent(t, b, "a")
 	stream, err := a.Locks().Lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	request := &pb.LockRequest{Number: 1, TraceParent: "00-zz", Request: &pb.LockRequest_Acquire{Acquire: lockRequest(0)}}
-	if err := stream.Send(request); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, stream.Send(request))
 	answer, err := stream.Recv()
 	if err != nil || answer.GetError().GetField() != "trace_parent" {
 		t.Error(answer, err)

@@ -35,38 +35,28 @@ func TestStreams_UnreadOnesCostABoundedAmountOfMemory(t *testing.T) {
 	b := apptest.Start(t)
 	operator := b.Operator()
 	settings := &pb.SessionSettings{SendRate: proto.Float64(0)}
-	if _, err := pb.NewSessionServiceClient(operator).ConfigureSession(patient(t), &pb.ConfigureSessionRequest{Settings: settings}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.Must(t, pb.NewSessionServiceClient(operator).ConfigureSession,
+		&pb.ConfigureSessionRequest{Settings: settings})
 	b.Registered("idle", "")
 	value := &pb.StateValue{Value: &pb.StateValue_StringValue{StringValue: text(itemSize)}}
 	for i := range items {
 		message := &pb.Message{Target: &pb.Target{To: &pb.Target_Agent{Agent: "idle"}}, Body: text(itemSize)}
 		event := &pb.PublishEventRequest{Type: "x", Details: `{"x":"` + text(itemSize) + `"}`}
 		key := &pb.PutStateRequest{Namespace: "n", Key: strconv.Itoa(i), Value: value}
-		if _, err := pb.NewMessageServiceClient(operator).SendMessages(patient(t), &pb.SendMessagesRequest{Messages: []*pb.Message{message}}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := pb.NewEventServiceClient(operator).PublishEvent(patient(t), event); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := pb.NewStateServiceClient(operator).PutState(patient(t), key); err != nil {
-			t.Fatal(err)
-		}
+		apptest.Must(t, pb.NewMessageServiceClient(operator).SendMessages,
+			&pb.SendMessagesRequest{Messages: []*pb.Message{message}})
+		apptest.Must(t, pb.NewEventServiceClient(operator).PublishEvent, event)
+		apptest.Must(t, pb.NewStateServiceClient(operator).PutState, key)
 	}
 	conn, err := grpc.NewClient(b.Socket(), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithStaticStreamWindowSize(64<<10), grpc.WithStaticConnWindowSize(16<<20))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(t.Context(), "brokerd-agent", "idle"))
 	defer cancel()
 	status := func() {
 		t.Helper()
-		if _, err := pb.NewAdminServiceClient(operator).GetStatus(patient(t), &pb.GetStatusRequest{}); err != nil {
-			t.Fatal(err)
-		}
+		apptest.Must(t, pb.NewAdminServiceClient(operator).GetStatus, &pb.GetStatusRequest{})
 	}
 	status()
 	before := heap()

@@ -75,10 +75,7 @@ func TestUpgrade_MailStaysReadAndOffersStayOpen(t *testing.T) {
 // inboxOf returns the mailbox of an agent by subject.
 func inboxOf(t *testing.T, agent pb.MessageServiceClient) map[string]*pb.InboxItem {
 	t.Helper()
-	page, err := agent.ListMessages(patient(t), &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_INBOX})
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := apptest.Must(t, agent.ListMessages, &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_INBOX})
 	items := map[string]*pb.InboxItem{}
 	for _, item := range page.GetItems() {
 		if item.GetMessage().GetSender() == "lead" { // the others are notices
@@ -91,12 +88,9 @@ func inboxOf(t *testing.T, agent pb.MessageServiceClient) map[string]*pb.InboxIt
 // offer offers the mail of an agent and returns the subjects.
 func offer(t *testing.T, agent pb.MessageServiceClient, mark string) []string {
 	t.Helper()
-	answer, err := agent.OfferMessages(patient(t), &pb.OfferMessagesRequest{
+	answer := apptest.Must(t, agent.OfferMessages, &pb.OfferMessagesRequest{
 		Way: pb.OfferWay_OFFER_WAY_PROMPT, Harness: "later", Mark: mark,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	var subjects []string
 	for _, item := range answer.GetItems() {
 		subjects = append(subjects, item.GetMessage().GetSubject())
@@ -107,29 +101,21 @@ func offer(t *testing.T, agent pb.MessageServiceClient, mark string) []string {
 // accept accepts the offer with a mark and returns how many messages that concerns.
 func accept(t *testing.T, agent pb.MessageServiceClient, mark string) int32 {
 	t.Helper()
-	answer, err := agent.SettleOffers(patient(t), &pb.SettleOffersRequest{
+	return apptest.Must(t, agent.SettleOffers, &pb.SettleOffersRequest{
 		Marks: []string{mark}, Outcome: &pb.SettleOffersRequest_Accepted{Accepted: true},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return answer.GetSettled()
+	}).GetSettled()
 }
 
 // awaitReturned waits until the offer to reader has been returned.
 func awaitReturned(t *testing.T, b *apptest.Broker) {
 	t.Helper()
-	stream, err := pb.NewEventServiceClient(b.Operator()).SubscribeEvents(patient(t), &pb.SubscribeEventsRequest{
+	stream, err := b.Root().SubscribeEvents(patient(t), &pb.SubscribeEventsRequest{
 		AfterRevision: proto.Int64(0), Filter: &pb.EventFilter{Types: []string{"message.returned"}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	for {
 		page, err := stream.Recv()
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		for _, e := range page.GetEvents() {
 			if strings.Contains(e.GetSummary(), "not accepted by reader") {
 				return

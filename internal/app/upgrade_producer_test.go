@@ -20,23 +20,17 @@ func TestUpgrade_ProducersKeepTheirNumbers(t *testing.T) {
 	b := apptest.Start(t, apptest.With(func(c *app.Config) {
 		c.Dir, c.Clock = filepath.Join(old.dir, "data"), clockwork.NewFakeClockAt(old.at)
 	}))
-	stream, err := pb.NewMessageServiceClient(b.Conn("lead")).Send(patient(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream, err := b.Actor("default", "lead").Send(patient(t))
+	apptest.NoError(t, err)
 	again := &pb.SendRequest{Producer: "source", FirstNumber: 1}
 	for range 4 {
 		again.Messages = append(again.Messages, &pb.Message{
 			Target: &pb.Target{To: &pb.Target_Agent{Agent: "watcher"}}, Subject: "again",
 		})
 	}
-	if err := stream.Send(again); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, stream.Send(again))
 	answer, err := stream.Recv()
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	var duplicates []bool
 	for _, r := range answer.GetResults() {
 		duplicates = append(duplicates, r.GetDuplicate())

@@ -59,9 +59,7 @@ func TestUpgrade_OpensADataFolderOfAnOlderVersion(t *testing.T) {
 			t.Parallel()
 			old := unpack(t, archive)
 			backup, err := os.Open(filepath.Join(old.dir, "backup"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, err)
 			defer func() { _ = backup.Close() }()
 			config := app.Config{Dir: filepath.Join(old.dir, "restored"), Clock: clockwork.NewFakeClockAt(old.at)}
 			if _, err := app.Restore(context.Background(), config, backup); err != nil {
@@ -76,45 +74,33 @@ func TestUpgrade_OpensADataFolderOfAnOlderVersion(t *testing.T) {
 func unpack(t *testing.T, archive string) older {
 	t.Helper()
 	packed, err := os.Open(archive)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	defer func() { _ = packed.Close() }()
 	unzipped, err := gzip.NewReader(packed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	old := older{dir: folder(t)}
 	for files := tar.NewReader(unzipped); ; {
 		header, err := files.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		old.unpackFile(t, header, files)
 	}
 	at, err := os.ReadFile(filepath.Join(old.dir, "time"))
 	if err == nil {
 		old.at, err = time.Parse(time.RFC3339, strings.TrimSpace(string(at)))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	answers, err := os.ReadFile(filepath.Join(old.dir, "answers.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	for lines := bufio.NewReader(bytes.NewReader(answers)); ; {
 		line, err := lines.ReadBytes('\n')
 		if len(line) == 0 && errors.Is(err, io.EOF) {
 			return old
 		}
 		var call oldCall
-		if err := json.Unmarshal(line, &call); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, json.Unmarshal(line, &call))
 		old.calls = append(old.calls, call)
 	}
 }
@@ -124,19 +110,13 @@ func (o older) unpackFile(t *testing.T, header *tar.Header, content io.Reader) {
 	t.Helper()
 	path := filepath.Join(o.dir, filepath.FromSlash(header.Name))
 	if header.Typeflag == tar.TypeDir {
-		if err := os.MkdirAll(path, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, os.MkdirAll(path, 0o700))
 		return
 	}
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	_, err = io.Copy(file, content)
-	if err := errors.Join(err, file.Close()); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, errors.Join(err, file.Close()))
 }
 
 // compare starts a broker on a data folder and repeats the calls.
@@ -148,9 +128,7 @@ func (o older) compare(t *testing.T, dir string) {
 	for _, call := range o.calls {
 		method := methodOf(t, call.Method)
 		request, answer := messageOf(t, method.Input()), messageOf(t, method.Output())
-		if err := jsonform.Decode(call.Request, request); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, jsonform.Decode(call.Request, request))
 		conn := b.Operator()
 		if call.Agent != "" {
 			conn = b.Conn(call.Agent)
@@ -160,9 +138,7 @@ func (o older) compare(t *testing.T, dir string) {
 			continue
 		}
 		var text bytes.Buffer
-		if err := jsonform.Append(&text, answer); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, jsonform.Append(&text, answer))
 		before := decoded(t, call.Answer).(map[string]any)
 		delete(before, "revision") // of the broker as a whole
 		for _, difference := range differences(call.Method, before, decoded(t, text.Bytes())) {
@@ -183,18 +159,14 @@ func methodOf(t *testing.T, name string) protoreflect.MethodDescriptor {
 func messageOf(t *testing.T, d protoreflect.MessageDescriptor) proto.Message {
 	t.Helper()
 	kind, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	return kind.New().Interface()
 }
 
 func decoded(t *testing.T, text []byte) any {
 	t.Helper()
 	var value any
-	if err := json.Unmarshal(text, &value); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, json.Unmarshal(text, &value))
 	return value
 }
 

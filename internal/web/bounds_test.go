@@ -52,9 +52,7 @@ func TestHTTP_UnfinishedBodiesOfACredentialAreBoundedInBytes(t *testing.T) {
 		"\r\nContent-Length: 5242880\r\n\r\n{"
 	for range 20 {
 		conn, err := net.Dial("tcp", b.TCP())
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		defer func() { _ = conn.Close() }()
 		if _, err := io.WriteString(conn, head); err != nil {
 			t.Fatal(err)
@@ -118,9 +116,7 @@ func TestHTTP_ALengthBesideATransferEncodingEndsTheConnection(t *testing.T) {
 			}
 		}
 		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		_ = answer.Body.Close()
 		if answer.StatusCode != http.StatusOK || answer.Close != r.closes {
 			t.Errorf("%s: %d, closes %v", name, answer.StatusCode, answer.Close)

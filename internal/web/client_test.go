@@ -20,9 +20,7 @@ func TestOpenAPI_AGeneratedClientSendsClaimsAndAcknowledges(t *testing.T) {
 	dir := nodeProject(t)
 	b := apptest.Start(t)
 	document := onSocket(t, b, "").must("GET", "/v1/openapi.json", "").text
-	if err := os.WriteFile(filepath.Join(dir, "openapi.json"), []byte(document), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.WriteFile(filepath.Join(dir, "openapi.json"), []byte(document), 0o600))
 	if out := runIn(t, dir, nil, "node", "validate.mjs", "openapi.json"); !strings.HasPrefix(out, "OpenAPI 3.1.0, ") {
 		t.Errorf("validate.mjs prints %s", out)
 	}
@@ -36,7 +34,7 @@ func TestOpenAPI_AGeneratedClientSendsClaimsAndAcknowledges(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), apptest.Patience)
 	defer cancel()
-	got, err := pb.NewMessageServiceClient(b.Operator()).GetMessage(ctx, &pb.GetMessageRequest{Id: id})
+	got, err := b.Root().GetMessage(ctx, &pb.GetMessageRequest{Id: id})
 	if err != nil || got.GetDeliveries()[0].GetState() != pb.DeliveryState_DELIVERY_STATE_ACKED {
 		t.Errorf("the message: %v, %v", got, err)
 	}
@@ -53,25 +51,17 @@ func nodeProject(t *testing.T) string {
 		t.Skip("Node 20 or newer is missing")
 	}
 	packages, err := filepath.Abs(filepath.Join(source, "node_modules"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	if _, err := os.Stat(filepath.Join(packages, "openapi-typescript")); err != nil {
 		t.Skip("node_modules is missing: `npm ci` in internal/web/testdata/openapi installs it")
 	}
 	dir := t.TempDir()
 	for _, name := range []string{"package.json", "validate.mjs", "client.ts", "tsconfig.json"} {
 		text, err := os.ReadFile(filepath.Join(source, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
+		apptest.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	}
-	if err := os.Symlink(packages, filepath.Join(dir, "node_modules")); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.Symlink(packages, filepath.Join(dir, "node_modules")))
 	return dir
 }
 

@@ -51,9 +51,7 @@ func FuzzMCP(f *testing.F) {
 		ctx, cancel := context.WithTimeout(t.Context(), answerTime)
 		defer cancel()
 		r, err := http.NewRequestWithContext(ctx, "POST", "http://brokerd/mcp", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		r.Header.Set("Brokerd-Agent", "lead")
 		for i := 0; i < len(mcpHeaders); i += 2 {
 			r.Header.Set(mcpHeaders[i], mcpHeaders[i+1])

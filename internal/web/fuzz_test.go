@@ -55,9 +55,7 @@ func FuzzRequest(f *testing.F) {
 		}
 		defer func() { _ = out.Body.Close() }()
 		text, err := io.ReadAll(out.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		if out.StatusCode >= 500 && out.StatusCode != http.StatusNotImplemented {
 			t.Errorf("%s %s?%s %s: %s %s", method, path, query, body, out.Status, text)
 		}

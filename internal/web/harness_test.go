@@ -77,9 +77,7 @@ func (c *browser) request(method, path, body string, headers ...string) *http.Re
 		content = strings.NewReader(body)
 	}
 	r, err := http.NewRequestWithContext(ctx, method, c.base+path, content)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	apptest.NoError(c.t, err)
 	r.Header = c.headers.Clone()
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
@@ -88,9 +86,7 @@ func (c *browser) request(method, path, body string, headers ...string) *http.Re
 		}
 	}
 	out, err := c.client.Do(r)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	apptest.NoError(c.t, err)
 	c.t.Cleanup(func() { _ = out.Body.Close() })
 	return out
 }

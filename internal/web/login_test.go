@@ -1,7 +1,6 @@
 package web_test
 
 import (
-	"context"
 	"io"
 	"maps"
 	"net/http"
@@ -22,13 +21,7 @@ const (
 // loginBody creates a login link and returns the body of the request that uses it.
 func loginBody(t *testing.T, b *apptest.Broker, access pb.CredentialAccess) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), apptest.Patience)
-	defer cancel()
-	client := pb.NewCredentialServiceClient(b.Operator())
-	link, err := client.CreateLoginLink(ctx, &pb.CreateLoginLinkRequest{Access: access})
-	if err != nil {
-		t.Fatal(err)
-	}
+	link := apptest.Must(t, b.Root().CreateLoginLink, &pb.CreateLoginLinkRequest{Access: access})
 	return `{"secret":"` + link.GetSecret() + `"}`
 }
 
@@ -45,9 +38,7 @@ func TestLogin_TakesABodyOfUnknownLength(t *testing.T) {
 	c := overTCP(t, b, "")
 	body := io.MultiReader(strings.NewReader(loginBody(t, b, observing)))
 	out, err := c.client.Post(c.base+"/v1/login", "application/json", body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	defer func() { _ = out.Body.Close() }()
 	if out.StatusCode != http.StatusOK {
 		t.Errorf("answered with %s", out.Status)

@@ -45,9 +45,7 @@ func connected(t *testing.T, b *apptest.Broker, secret, protocol string, headers
 	session, err := client.Connect(t.Context(), &sdk.StreamableClientTransport{
 		Endpoint: "http://" + b.TCP() + "/mcp", HTTPClient: &http.Client{Transport: withHeaders{header}}, MaxRetries: -1,
 	}, &sdk.ClientSessionOptions{ProtocolVersion: protocol})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	t.Cleanup(func() {
 		_ = session.Close() // a broker that has stopped is no error here
 		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
@@ -270,9 +268,7 @@ func TestMCP_ACallWaitsNoLongerThanItsClient(t *testing.T) {
 			WroteRequest: func(httptrace.WroteRequestInfo) { close(written) },
 		}), "POST", c.base+"/mcp", strings.NewReader(
 			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"turn","arguments":{"wait":50}}}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		r.Header = c.headers.Clone()
 		for i := 0; i < len(mcpHeaders); i += 2 {
 			r.Header.Set(mcpHeaders[i], mcpHeaders[i+1])
@@ -325,9 +321,7 @@ func TestMCP_ALongWaitReportsProgressOverHTTP(t *testing.T) {
 	session, err := client.Connect(t.Context(), &sdk.StreamableClientTransport{
 		Endpoint: "http://" + b.TCP() + "/mcp", HTTPClient: &http.Client{Transport: withHeaders{header}}, MaxRetries: -1,
 	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	t.Cleanup(func() { _ = session.Close() }) // the broker has stopped by then
 	operator := overTCP(t, b, b.Credential())
 	began := time.Now()
@@ -345,9 +339,7 @@ func TestMCP_ALongWaitReportsProgressOverHTTP(t *testing.T) {
 		for waits := true; waits; {
 			select {
 			case err := <-ended:
-				if err != nil {
-					t.Fatal(err)
-				}
+				apptest.NoError(t, err)
 				waits = false
 			default:
 				b.Clock.Advance(time.Second)
@@ -391,14 +383,9 @@ func TestMCP_MailOverHTTPIsReadWhenTheModelContinues(t *testing.T) {
 	builder.call("turn", `{"read":"inbox"}`, "Subject: first", ", new ===")
 	read := func() (n int) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(context.Background(), apptest.Patience)
-		defer cancel()
-		out, err := pb.NewMessageServiceClient(b.Conn("builder-1")).ListMessages(ctx, &pb.ListMessagesRequest{
+		out := apptest.Must(t, b.Actor("default", "builder-1").ListMessages, &pb.ListMessagesRequest{
 			Box: pb.MessageBox_MESSAGE_BOX_INBOX,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		for _, item := range out.GetItems() {
 			if item.GetDelivery().GetReadAt() != nil {
 				n++
@@ -437,7 +424,7 @@ func TestMCP_AnOfferThatHasPassedIsNotReadByTheNextCall(t *testing.T) {
 	defer cancel()
 	delivery := func() *pb.Delivery {
 		t.Helper()
-		out, err := pb.NewMessageServiceClient(b.Conn("builder-1")).ListMessages(ctx, &pb.ListMessagesRequest{
+		out, err := b.Actor("default", "builder-1").ListMessages(ctx, &pb.ListMessagesRequest{
 			Box: pb.MessageBox_MESSAGE_BOX_INBOX,
 		})
 		if err != nil || len(out.GetItems()) != 1 {

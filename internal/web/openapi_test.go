@@ -84,9 +84,7 @@ func TestOpenAPI_HasEveryRPCWithItsComments(t *testing.T) {
 	}
 	references := regexp.MustCompile(`"\$ref":"#/components/(\w+)/(\w+)"`)
 	text, err := json.Marshal(document)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	for _, found := range references.FindAllStringSubmatch(string(text), -1) {
 		if at(document, "components."+found[1]+"."+found[2]) == nil {
 			t.Errorf("%s leads nowhere", found[0])
@@ -111,16 +109,10 @@ func TestOpenAPI_DescribesTheAnswers(t *testing.T) {
 	document := description(t, b)
 	compiler := jsonschema.NewCompiler()
 	text, err := json.Marshal(document)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(strict(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := compiler.AddResource("openapi.json", parsed); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
+	apptest.NoError(t, compiler.AddResource("openapi.json", parsed))
 	all := operations(document)
 	used := map[string]bool{}
 	follow(t, b, func(s step, path string, a answer) {
@@ -134,13 +126,9 @@ func TestOpenAPI_DescribesTheAnswers(t *testing.T) {
 				continue
 			}
 			schema, err := compiler.Compile("openapi.json" + ref["schema"].(map[string]any)["$ref"].(string))
-			if err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, err)
 			value, err := jsonschema.UnmarshalJSON(strings.NewReader(a.text))
-			if err != nil {
-				t.Fatal(err)
-			}
+			apptest.NoError(t, err)
 			if err := schema.Validate(value); err != nil {
 				t.Errorf("%s: %v", route, err)
 			}
@@ -181,9 +169,7 @@ func TestOpenAPI_ThePageHasEveryRoute(t *testing.T) {
 	t.Parallel()
 	b := apptest.Start(t)
 	page, err := os.ReadFile("../../docs/http.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	has := func(path string) bool { return bytes.Contains(page, []byte("`"+path+"`")) }
 	for route := range operations(description(t, b)) {
 		_, path, _ := strings.Cut(route, " ")

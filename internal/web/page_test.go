@@ -35,9 +35,7 @@ func pageFiles(t *testing.T) map[string][]byte {
 		files[filepath.ToSlash(name)], err = os.ReadFile(name)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	return files
 }
 

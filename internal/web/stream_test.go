@@ -158,13 +158,8 @@ func TestStream_ResumesByLastEventIDWithoutLossOrRepetition(t *testing.T) {
 		_ = f.out.Body.Close()
 	}
 	var want []int64
-	ctx, cancel := context.WithTimeout(context.Background(), apptest.Patience)
-	defer cancel()
-	list, err := pb.NewEventServiceClient(b.Operator()).ListEvents(ctx,
+	list := apptest.Must(t, b.Root().ListEvents,
 		&pb.ListEventsRequest{PageSize: 1000, Filter: &pb.EventFilter{Types: []string{"build.*"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, e := range list.GetEvents() {
 		want = append(want, e.GetRevision())
 	}
@@ -340,23 +335,17 @@ func TestStream_AClientSendsFramesAsLines(t *testing.T) {
 	// A consumer acknowledges a message on the stream that has delivered it.
 	body, frames := io.Pipe()
 	r, err := http.NewRequestWithContext(ctx, "POST", lead.base+"/v1/call/MessageService/Claim", body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	r.Header = lead.headers.Clone()
 	go func() { _, _ = io.WriteString(frames, `{"open":{}}`+"\n") }()
 	out, err := lead.client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	defer func() { _ = out.Body.Close() }()
 	f := newFollower(t, out)
 	var claim string
 	for claim == "" && f.in.Scan() {
 		var frame map[string]any
-		if err := json.Unmarshal(f.in.Bytes(), &frame); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, json.Unmarshal(f.in.Bytes(), &frame))
 		claim, _ = at(frame, "deliver.claims.0.claim_id").(string)
 	}
 	go func() { _, _ = io.WriteString(frames, `{"acks":["`+claim+`"]}`+"\n") }()
@@ -432,9 +421,7 @@ func TestStream_ACallWhoseClientReadsNoAnswerIsCancelled(t *testing.T) {
 	t.Parallel()
 	b := apptest.Start(t, apptest.WithMetrics())
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: strings.TrimPrefix(b.Socket(), "unix://"), Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	defer func() { _ = conn.Close() }()
 	if err := conn.CloseRead(); err != nil { // the broker's writes fail, and its reads do not
 		t.Fatal(err)

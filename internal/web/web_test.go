@@ -71,7 +71,7 @@ func TestHTTP_ACallReachesEveryUnaryRPC(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), apptest.Patience)
 	defer cancel()
-	list, err := pb.NewMessageServiceClient(b.Conn("builder-1")).ListMessages(ctx, &pb.ListMessagesRequest{})
+	list, err := b.Actor("default", "builder-1").ListMessages(ctx, &pb.ListMessagesRequest{})
 	if err != nil || len(list.GetItems()) != 2 || list.GetItems()[0].GetMessage().GetPayload() != `{"task":[1]}` {
 		t.Errorf("got %v, %v", list, err)
 	}
@@ -231,13 +231,9 @@ func TestHTTP_ForeignHostsAndOriginsAreRefused(t *testing.T) {
 func raw(t *testing.T, b *apptest.Broker) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", b.TCP())
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(apptest.Patience)); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, conn.SetDeadline(time.Now().Add(apptest.Patience)))
 	return conn
 }
 
@@ -307,9 +303,7 @@ func TestServe_DelaysRequestsThatDoNotWaitForAnAnswer(t *testing.T) {
 	t.Parallel()
 	b := apptest.Start(t)
 	conn, err := net.Dial("unix", strings.TrimPrefix(b.Socket(), "unix://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	const requests = 100
 	began := time.Now()
@@ -319,9 +313,7 @@ func TestServe_DelaysRequestsThatDoNotWaitForAnAnswer(t *testing.T) {
 	answers := bufio.NewReader(conn)
 	for range requests {
 		answer, err := http.ReadResponse(answers, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		if _, err = io.Copy(io.Discard, answer.Body); err != nil || answer.StatusCode != http.StatusNotFound {
 			t.Fatal(answer.Status, err)
 		}
