@@ -34,9 +34,7 @@ func TestLastSeen_SurvivesARestart(t *testing.T) {
 func TestActivity_OneWriteAMinuteForAllAgents(t *testing.T) {
 	t.Parallel()
 	k := newKit(t)
-	if err := k.registry.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, k.registry.Start(t.Context()))
 	t.Cleanup(func() { k.registry.Stop() })
 	for _, name := range []string{"a", "b", "c"} {
 		k.register(name, &pb.RegisterAgentRequest{})
@@ -84,27 +82,23 @@ func TestActivity_OneWriteAMinuteForAllAgents(t *testing.T) {
 
 // writes sends a message of an agent.
 func (w *team) writes(from string, to *pb.Target, requestID string) {
-	w.t.Helper()
-	_, err := w.mail(from).SendMessages(w.ctx(), &pb.SendMessagesRequest{RequestId: requestID, Messages: []*pb.Message{{Target: to, Type: "task"}}})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	w.Helper()
+	apptest.Must(w, w.Actor("default", from).SendMessages,
+		&pb.SendMessagesRequest{RequestId: requestID, Messages: []*pb.Message{{Target: to, Type: "task"}}})
 }
 
 func toAgent(name string) *pb.Target { return &pb.Target{To: &pb.Target_Agent{Agent: name}} }
 
 // settles acknowledges a claim, or fails it.
 func (w *team) settles(name string, claim *pb.ClaimedMessage, ack bool) {
-	w.t.Helper()
+	w.Helper()
 	var err error
 	if ack {
-		_, err = w.mail(name).AckMessages(w.ctx(), &pb.AckMessagesRequest{Ids: []string{claim.GetClaimId()}})
+		_, err = w.Actor("default", name).AckMessages(w.ctx(), &pb.AckMessagesRequest{Ids: []string{claim.GetClaimId()}})
 	} else {
-		_, err = w.mail(name).NackMessages(w.ctx(), &pb.NackMessagesRequest{Nacks: []*pb.Nack{{ClaimId: claim.GetClaimId(), Delay: durationpb.New(0)}}})
+		_, err = w.Actor("default", name).NackMessages(w.ctx(), &pb.NackMessagesRequest{Nacks: []*pb.Nack{{ClaimId: claim.GetClaimId(), Delay: durationpb.New(0)}}})
 	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	apptest.NoError(w, err)
 }
 
 func TestMessageCounts_CountSentReceivedAndProcessedOverARestart(t *testing.T) {
@@ -130,10 +124,8 @@ func TestMessageCounts_CountSentReceivedAndProcessedOverARestart(t *testing.T) {
 	counts("b", &pb.MessageCounts{Received: 2, Processed: 2})
 
 	for _, autoAck := range []bool{false, true, true} { // two reads of the message, of which the second acknowledges it
-		stream, err := w.mail("c").Receive(w.ctx(), &pb.ReceiveRequest{AutoAck: autoAck})
-		if err != nil {
-			t.Fatal(err)
-		}
+		stream, err := w.Actor("default", "c").Receive(w.ctx(), &pb.ReceiveRequest{AutoAck: autoAck})
+		apptest.NoError(t, err)
 		for err == nil {
 			_, err = stream.Recv()
 		}
@@ -154,19 +146,14 @@ func TestMessageCounts_AReplyToAskCountsForTheAsker(t *testing.T) {
 	w.register("b")
 	done := make(chan error, 1)
 	go func() {
-		_, err := w.mail("a").Ask(w.ctx(), &pb.AskRequest{Message: &pb.Message{Target: toAgent("b"), Type: "question"}, Wait: durationpb.New(time.Minute)})
+		_, err := w.Actor("default", "a").Ask(w.ctx(), &pb.AskRequest{Message: &pb.Message{Target: toAgent("b"), Type: "question"}, Wait: durationpb.New(time.Minute)})
 		done <- err
 	}()
-	out, err := w.mail("b").ClaimMessages(w.ctx(), &pb.ClaimMessagesRequest{Max: 1, Wait: durationpb.New(time.Minute)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.mail("b").Reply(w.ctx(), &pb.ReplyRequest{Id: out.GetClaims()[0].GetClaimId(), Ack: true, Message: &pb.Message{Type: "answer"}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	out := apptest.Must(t, w.Actor("default", "b").ClaimMessages,
+		&pb.ClaimMessagesRequest{Max: 1, Wait: durationpb.New(time.Minute)})
+	apptest.Must(t, w.Actor("default", "b").Reply,
+		&pb.ReplyRequest{Id: out.GetClaims()[0].GetClaimId(), Ack: true, Message: &pb.Message{Type: "answer"}})
+	apptest.NoError(t, <-done)
 	same(t, &pb.MessageCounts{Sent: 1, Received: 1, Processed: 1}, w.look("a").GetMessages())
 	same(t, &pb.MessageCounts{Sent: 1, Received: 1, Processed: 1}, w.look("b").GetMessages())
 }
@@ -175,17 +162,15 @@ func TestStatus_IsDerivedFromWorkUntilTheAgentReportsOne(t *testing.T) {
 	t.Parallel()
 	w := newTeam(t)
 	for _, name := range []string{"a", "b"} {
-		_, err := w.agent(name).RegisterAgent(w.ctx(), &pb.RegisterAgentRequest{Role: "builder", Lease: durationpb.New(time.Hour)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.Must(t, w.Actor("default", name).RegisterAgent,
+			&pb.RegisterAgentRequest{Role: "builder", Lease: durationpb.New(time.Hour)})
 	}
 	status := func(want pb.AgentStatus) {
 		t.Helper()
 		if got := w.look("a").GetStatus(); got != want {
 			t.Errorf("status %v, want %v", got, want)
 		}
-		out, err := pb.NewAgentServiceClient(w.Operator()).ListAgents(w.ctx(), &pb.ListAgentsRequest{Status: want, Pattern: "a"})
+		out, err := w.Root().ListAgents(w.ctx(), &pb.ListAgentsRequest{Status: want, Pattern: "a"})
 		if err != nil || len(out.GetAgents()) != 1 || out.GetAgents()[0].GetStatus() != want {
 			t.Errorf("listed with status %v: %v, %v", want, out.GetAgents(), err)
 		}
@@ -211,9 +196,7 @@ func TestStatus_IsDerivedFromWorkUntilTheAgentReportsOne(t *testing.T) {
 	status(pb.AgentStatus_AGENT_STATUS_ACTIVE)
 	w.pass(time.Second)
 	status(pb.AgentStatus_AGENT_STATUS_IDLE)
-	if _, err := w.agent("a").Heartbeat(w.ctx(), &pb.HeartbeatRequest{Status: pb.AgentStatus_AGENT_STATUS_INITIALIZING}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.Must(t, w.Actor("default", "a").Heartbeat, &pb.HeartbeatRequest{Status: pb.AgentStatus_AGENT_STATUS_INITIALIZING})
 	w.pass(6 * time.Minute)
 	status(pb.AgentStatus_AGENT_STATUS_INITIALIZING) // as it says
 }
@@ -225,9 +208,7 @@ func TestHealth_IsAsReportedUntilTheAgentReportsOtherwise(t *testing.T) {
 	report := func(status pb.AgentStatus, reason *string) *pb.Agent {
 		t.Helper()
 		w.pass(time.Second)
-		if _, err := w.agent("a").Heartbeat(w.ctx(), &pb.HeartbeatRequest{Status: status, StatusReason: reason}); err != nil {
-			t.Fatal(err)
-		}
+		apptest.Must(t, w.Actor("default", "a").Heartbeat, &pb.HeartbeatRequest{Status: status, StatusReason: reason})
 		return w.look("a")
 	}
 	for _, c := range []struct {
@@ -245,7 +226,7 @@ func TestHealth_IsAsReportedUntilTheAgentReportsOtherwise(t *testing.T) {
 		if a := report(c.status, nil); a.GetHealth() != c.health || a.GetStatusReason() != "no model answers" {
 			t.Errorf("after a heartbeat without a reason: %v", a)
 		}
-		out, err := w.agent("a").ListAgents(w.ctx(), &pb.ListAgentsRequest{Health: c.health})
+		out, err := w.Actor("default", "a").ListAgents(w.ctx(), &pb.ListAgentsRequest{Health: c.health})
 		if err != nil || len(out.GetAgents()) != 1 || (out.GetRoles()[0].GetFailed() == 1) != (c.health == pb.Health_HEALTH_FAILED) {
 			t.Errorf("listed: %v, %v", out, err)
 		}
@@ -253,7 +234,7 @@ func TestHealth_IsAsReportedUntilTheAgentReportsOtherwise(t *testing.T) {
 			t.Errorf("afterwards: %v", a)
 		}
 	}
-	out, err := pb.NewEventServiceClient(w.Operator()).ListEvents(w.ctx(), &pb.ListEventsRequest{Filter: &pb.EventFilter{
+	out, err := w.Root().ListEvents(w.ctx(), &pb.ListEventsRequest{Filter: &pb.EventFilter{
 		LowestSeverity: pb.Severity_SEVERITY_WARNING, Types: []string{"agent.status"},
 	}})
 	if err != nil || len(out.GetEvents()) != 2 || out.GetEvents()[1].GetSummary() != "a is failed: no model answers" {
@@ -268,9 +249,7 @@ func TestCompletedAt_IsTheTimeOfTheFirstReportWhileItIsCompleted(t *testing.T) {
 	report := func(status pb.AgentStatus) *pb.Agent {
 		t.Helper()
 		w.pass(time.Second)
-		if _, err := w.agent("a").Heartbeat(w.ctx(), &pb.HeartbeatRequest{Status: status}); err != nil {
-			t.Fatal(err)
-		}
+		apptest.Must(t, w.Actor("default", "a").Heartbeat, &pb.HeartbeatRequest{Status: status})
 		return w.look("a")
 	}
 	if a := report(pb.AgentStatus_AGENT_STATUS_ACTIVE); a.GetCompletedAt() != nil {

@@ -22,6 +22,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/agents"
+	"brokerd/internal/apptest"
 	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
@@ -83,9 +84,7 @@ func (k *kit) with(name string, incarnation int64) context.Context {
 func (k *kit) register(name string, in *pb.RegisterAgentRequest) *pb.Agent {
 	k.t.Helper()
 	out, err := k.api.RegisterAgent(k.as(name), in)
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	apptest.NoError(k.t, err)
 	if out.GetRevision() != out.GetAgent().GetRevision() {
 		k.t.Errorf("revision %d of an agent at %d", out.GetRevision(), out.GetAgent().GetRevision())
 	}
@@ -95,18 +94,14 @@ func (k *kit) register(name string, in *pb.RegisterAgentRequest) *pb.Agent {
 func (k *kit) beat(name string, in *pb.HeartbeatRequest) *pb.HeartbeatResponse {
 	k.t.Helper()
 	out, err := k.api.Heartbeat(k.as(name), in)
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	apptest.NoError(k.t, err)
 	return out
 }
 
 func (k *kit) get(name string) *pb.Agent {
 	k.t.Helper()
 	out, err := k.api.GetAgent(testkit.Operator(k.t.Context()), &pb.GetAgentRequest{Name: name})
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	apptest.NoError(k.t, err)
 	if out.GetRevision() != k.store.Revision() {
 		k.t.Errorf("true at %d, want %d", out.GetRevision(), k.store.Revision())
 	}
@@ -124,9 +119,7 @@ func (k *kit) deregister(name string) {
 func (k *kit) trail() (types []string, last int64) {
 	k.t.Helper()
 	out, err := k.events.ListEvents(testkit.Operator(k.t.Context()), &pb.ListEventsRequest{})
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	apptest.NoError(k.t, err)
 	for _, e := range out.GetEvents() {
 		types, last = append(types, e.GetType()+" "+e.GetSource()), e.GetRevision()
 	}
@@ -137,13 +130,6 @@ func same(t *testing.T, want, got proto.Message) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
-	}
-}
-
-func refused(t *testing.T, err error, code codes.Code, reason string) {
-	t.Helper()
-	if status.Code(err) != code || testkit.Reason(err) != reason {
-		t.Errorf("got %v (%s), want %v (%s)", err, testkit.Reason(err), code, reason)
 	}
 }
 
@@ -166,9 +152,7 @@ func TestRegister_DescriptionComesBackAndStaysOverAReopen(t *testing.T) {
 		t.Errorf("registered at %v", got.GetRegisteredAt().AsTime())
 	}
 	same(t, want, k.get("builder-1"))
-	if err := k.store.Close(); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, k.store.Close())
 	k.open()
 	same(t, want, k.get("builder-1"))
 }
@@ -270,9 +254,9 @@ func TestRegister_HookThatFailsUndoesIt(t *testing.T) {
 	k := newKit(t)
 	k.registry.OnRegister(func(*store.Tx, agents.Agent, bool) error { return fault.New(fault.Exhausted, "TOO_MANY", "too many") })
 	_, err := k.api.RegisterAgent(k.as("a"), &pb.RegisterAgentRequest{})
-	refused(t, err, codes.ResourceExhausted, "TOO_MANY")
+	apptest.Refused(t, err, codes.ResourceExhausted, "TOO_MANY")
 	_, err = k.api.Heartbeat(k.as("a"), &pb.HeartbeatRequest{})
-	refused(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
+	apptest.Refused(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
 }
 
 func TestRequestID_SameBodySameAnswerAnotherBodyRefused(t *testing.T) {
@@ -286,21 +270,17 @@ func TestRequestID_SameBodySameAnswerAnotherBodyRefused(t *testing.T) {
 	}
 	in.Role = "tester"
 	_, err := k.api.RegisterAgent(k.as("a"), in)
-	refused(t, err, codes.AlreadyExists, "REQUEST_ID_REUSED")
+	apptest.Refused(t, err, codes.AlreadyExists, "REQUEST_ID_REUSED")
 
 	out := &pb.DeregisterAgentRequest{RequestId: uuid.NewString(), Reason: "done"}
 	gone, err := k.api.DeregisterAgent(k.as("a"), out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	again, err := k.api.DeregisterAgent(k.as("a"), out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	same(t, gone, again)
 	out.Reason = "other"
 	_, err = k.api.DeregisterAgent(k.as("a"), out)
-	refused(t, err, codes.AlreadyExists, "REQUEST_ID_REUSED")
+	apptest.Refused(t, err, codes.AlreadyExists, "REQUEST_ID_REUSED")
 }
 
 func TestIncarnation_CallerWithAnOldOneIsRefused(t *testing.T) {
@@ -310,9 +290,9 @@ func TestIncarnation_CallerWithAnOldOneIsRefused(t *testing.T) {
 	k.register("a", &pb.RegisterAgentRequest{})
 	for _, stale := range []int64{1, 3} {
 		_, err := k.api.Heartbeat(k.with("a", stale), &pb.HeartbeatRequest{Status: pb.AgentStatus_AGENT_STATUS_IDLE})
-		refused(t, err, codes.FailedPrecondition, "STALE_INCARNATION")
+		apptest.Refused(t, err, codes.FailedPrecondition, "STALE_INCARNATION")
 		_, err = k.api.DeregisterAgent(k.with("a", stale), &pb.DeregisterAgentRequest{})
-		refused(t, err, codes.FailedPrecondition, "STALE_INCARNATION")
+		apptest.Refused(t, err, codes.FailedPrecondition, "STALE_INCARNATION")
 	}
 	for _, current := range []int64{0, 2} {
 		if out, err := k.api.Heartbeat(k.with("a", current), &pb.HeartbeatRequest{}); err != nil || out.GetIncarnation() != 2 {
@@ -417,9 +397,7 @@ func TestAgent_ShowsWhatStandsInItsWay(t *testing.T) {
 		t.Errorf("got %v, %v", out, err)
 	}
 	page, err := k.api.ListAgents(k.as("a"), &pb.ListAgentsRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	for _, a := range page.GetAgents() {
 		if a.GetHalted() != (a.GetName() == "a") || a.GetDegraded() != (a.GetName() == "b") {
 			t.Errorf("listed: %v", a)
@@ -455,13 +433,11 @@ func TestDeregister_RunsTheHooksInTheSameTransaction(t *testing.T) {
 	})
 	fail = fault.New(fault.Precondition, "NOT_NOW", "not now")
 	_, err := k.api.DeregisterAgent(k.as("a"), &pb.DeregisterAgentRequest{Reason: "done"})
-	refused(t, err, codes.FailedPrecondition, "NOT_NOW")
+	apptest.Refused(t, err, codes.FailedPrecondition, "NOT_NOW")
 	k.beat("a", &pb.HeartbeatRequest{}) // still registered
 	fail = nil
 	out, err := k.api.DeregisterAgent(k.as("a"), &pb.DeregisterAgentRequest{Reason: "done"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	if types, last := k.trail(); types[len(types)-1] != "agent.deregistered a" || last != out.GetRevision() {
 		t.Errorf("events %v up to %d, answered %d", types, last, out.GetRevision())
 	}
@@ -477,5 +453,5 @@ func TestDeregister_RunsTheHooksInTheSameTransaction(t *testing.T) {
 		}
 	}
 	_, err = k.api.GetAgent(k.as("a"), &pb.GetAgentRequest{})
-	refused(t, err, codes.NotFound, "AGENT_NOT_FOUND")
+	apptest.Refused(t, err, codes.NotFound, "AGENT_NOT_FOUND")
 }

@@ -15,6 +15,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/agents"
+	"brokerd/internal/apptest"
 	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
@@ -98,9 +99,7 @@ func FuzzDeregisterAgent(f *testing.F) {
 func fuzz[Q proto.Message, A any](f *testing.F, empty Q, rpc func(*agents.Service, context.Context, Q) (A, error), accepted func(*testing.T, Q)) {
 	clock := clockwork.NewRealClock()
 	st, err := store.Open(f.Context(), store.Options{Dir: f.TempDir(), Sync: store.SyncNormal, Clock: clock, Migrations: slices.Concat(idempotency.Migrations(), sessions.Migrations())})
-	if err != nil {
-		f.Fatal(err)
-	}
+	apptest.NoError(f, err)
 	f.Cleanup(func() {
 		if err := st.Close(); err != nil {
 			f.Error(err)

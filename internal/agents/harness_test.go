@@ -10,14 +10,13 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // reports sends what the session of a coding agent does.
 func (w *team) reports(name string, h *pb.Harness) {
-	w.t.Helper()
-	if _, err := w.agent(name).Heartbeat(w.ctx(), &pb.HeartbeatRequest{Harness: h}); err != nil {
-		w.t.Fatal(err)
-	}
+	w.Helper()
+	apptest.Must(w, w.Actor("default", name).Heartbeat, &pb.HeartbeatRequest{Harness: h})
 }
 
 // in is the session s of Claude Code in a state.
@@ -27,7 +26,7 @@ func in(state pb.HarnessState) *pb.Harness {
 
 // doing returns what is known of the session of an agent, without the time.
 func (w *team) doing(name string) string {
-	w.t.Helper()
+	w.Helper()
 	h := w.look(name).GetHarness()
 	words := []string{h.GetSession(), strings.ToLower(strings.TrimPrefix(h.GetState().String(), "HARNESS_STATE_")), h.GetTool()}
 	if h.GetListening() != 0 {
@@ -39,9 +38,7 @@ func (w *team) doing(name string) string {
 func TestHarness_AnAgentInATurnIsBusyAndNeverAsleep(t *testing.T) {
 	t.Parallel()
 	w := newTeam(t)
-	if _, err := w.agent("a").RegisterAgent(w.ctx(), &pb.RegisterAgentRequest{Lease: durationpb.New(time.Hour)}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.Must(t, w.Actor("default", "a").RegisterAgent, &pb.RegisterAgentRequest{Lease: durationpb.New(time.Hour)})
 	if h := w.look("a").GetHarness(); h != nil {
 		t.Errorf("before a report: %v", h)
 	}
@@ -126,11 +123,7 @@ func TestHarness_RegistrationOfAnotherProgramForgetsIt(t *testing.T) {
 	w.reports("a", in(pb.HarnessState_HARNESS_STATE_BUSY))
 	register := func(r *pb.RegisterAgentRequest) *pb.Agent {
 		t.Helper()
-		out, err := w.agent("a").RegisterAgent(w.ctx(), r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return out.GetAgent()
+		return apptest.Must(t, w.Actor("default", "a").RegisterAgent, r).GetAgent()
 	}
 	if got := register(&pb.RegisterAgentRequest{Harness: "s"}).GetHarness(); got.GetState() != pb.HarnessState_HARNESS_STATE_BUSY {
 		t.Errorf("its own session: %v", got)
@@ -158,11 +151,11 @@ func TestHarness_IsCheckedExplainedAndLogged(t *testing.T) {
 		{Session: "s", Listening: 99},
 		{Session: "s", Tool: strings.Repeat("x", 257)},
 	} {
-		_, err := w.agent("a").Heartbeat(w.ctx(), &pb.HeartbeatRequest{Harness: h})
-		refused(t, err, codes.InvalidArgument, "INVALID_ARGUMENT")
+		_, err := w.Actor("default", "a").Heartbeat(w.ctx(), &pb.HeartbeatRequest{Harness: h})
+		apptest.Refused(t, err, codes.InvalidArgument, "INVALID_ARGUMENT")
 	}
-	_, err := w.agent("a").Heartbeat(w.ctx(), &pb.HeartbeatRequest{Attention: 9})
-	refused(t, err, codes.InvalidArgument, "INVALID_ARGUMENT")
+	_, err := w.Actor("default", "a").Heartbeat(w.ctx(), &pb.HeartbeatRequest{Attention: 9})
+	apptest.Refused(t, err, codes.InvalidArgument, "INVALID_ARGUMENT")
 
 	for _, c := range []struct {
 		h    *pb.Harness
@@ -177,10 +170,7 @@ func TestHarness_IsCheckedExplainedAndLogged(t *testing.T) {
 		w.reports("a", c.h)
 		w.reports("a", c.h) // which changes nothing
 		about := &pb.ExplainRequest{Subject: &pb.ExplainRequest_Agent{Agent: "a"}}
-		out, err := pb.NewAdminServiceClient(w.Operator()).Explain(w.ctx(), about)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := apptest.Must(t, w.Root().Explain, about)
 		got := ""
 		for _, f := range out.GetFindings() {
 			got += strings.Join(f.GetReasons(), "\n") + "\n"
@@ -190,9 +180,7 @@ func TestHarness_IsCheckedExplainedAndLogged(t *testing.T) {
 		}
 	}
 	busy := &pb.HeartbeatRequest{Harness: in(pb.HarnessState_HARNESS_STATE_ENDED), Activity: proto.String("tidies up")}
-	if _, err := w.agent("a").Heartbeat(w.ctx(), busy); err != nil {
-		t.Fatal(err)
-	}
+	apptest.Must(t, w.Actor("default", "a").Heartbeat, busy)
 	presence := 0
 	for _, e := range w.trail() {
 		if e == "agent.presence a" {
@@ -216,14 +204,10 @@ func TestAttention_StaysUntilItIsChanged(t *testing.T) {
 	}
 	register := func(r *pb.RegisterAgentRequest) {
 		t.Helper()
-		if _, err := w.agent("a").RegisterAgent(w.ctx(), r); err != nil {
-			t.Fatal(err)
-		}
+		apptest.Must(t, w.Actor("default", "a").RegisterAgent, r)
 	}
 	expect(pb.Attention_ATTENTION_OPEN)
-	if _, err := w.agent("a").Heartbeat(w.ctx(), &pb.HeartbeatRequest{Attention: pb.Attention_ATTENTION_OFF}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.Must(t, w.Actor("default", "a").Heartbeat, &pb.HeartbeatRequest{Attention: pb.Attention_ATTENTION_OFF})
 	expect(pb.Attention_ATTENTION_OFF)
 	register(&pb.RegisterAgentRequest{})
 	w.Restart()
@@ -247,7 +231,7 @@ func TestHarness_AHeartbeatThatOnlyReportsItKeepsTheLosses(t *testing.T) {
 		{Harness: in(pb.HarnessState_HARNESS_STATE_IDLE), Attention: pb.Attention_ATTENTION_DIRECTIVES},
 		{Attention: pb.Attention_ATTENTION_OPEN},
 	} {
-		out, err := w.agent("a").Heartbeat(w.ctx(), seen)
+		out, err := w.Actor("default", "a").Heartbeat(w.ctx(), seen)
 		if err != nil || len(out.GetLosses()) > 0 {
 			t.Errorf("%v: told %v, %v", seen, out.GetLosses(), err)
 		}

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 const lease = 30 * time.Second // of the agents of a team
@@ -78,7 +79,7 @@ func TestLease_AnotherIncarnationsCallsDoNotRenewIt(t *testing.T) {
 	w.register("a")
 	w.pass(20 * time.Second)
 	_, err := w.beat("a", 1)
-	refused(t, err, codes.FailedPrecondition, "STALE_INCARNATION")
+	apptest.Refused(t, err, codes.FailedPrecondition, "STALE_INCARNATION")
 	w.Clock.Advance(10 * time.Second)
 	w.fails("a")
 }
@@ -140,10 +141,8 @@ func TestLease_AnOpenStreamKeepsIt(t *testing.T) {
 	w.register("a")
 	ctx, cancel := context.WithCancel(w.ctx())
 	defer cancel()
-	stream, err := w.mail("a").Receive(ctx, &pb.ReceiveRequest{Follow: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream, err := w.Actor("default", "a").Receive(ctx, &pb.ReceiveRequest{Follow: true})
+	apptest.NoError(t, err)
 	if _, err := stream.Recv(); err != nil { // it says where it stands
 		t.Fatal(err)
 	}
@@ -171,7 +170,7 @@ func TestLease_AWaitingCallKeepsIt(t *testing.T) {
 	w.Clock.Advance(time.Millisecond)
 	waiting := make(chan error, 1)
 	go func() {
-		out, err := w.mail("a").ClaimMessages(w.ctx(), &pb.ClaimMessagesRequest{Max: 1, Wait: durationpb.New(5 * time.Minute)})
+		out, err := w.Actor("default", "a").ClaimMessages(w.ctx(), &pb.ClaimMessagesRequest{Max: 1, Wait: durationpb.New(5 * time.Minute)})
 		if err == nil && len(out.GetClaims()) != 1 {
 			err = errors.New("nothing was claimed")
 		}
@@ -219,7 +218,7 @@ func TestFail_ClaimsGoBackAsOneFailedAttemptAndAreToldOnce(t *testing.T) {
 		t.Error("several claims lost at once open the circuit breaker")
 	}
 	_, err := w.beat("a", 1)
-	refused(t, err, codes.FailedPrecondition, "STALE_INCARNATION")
+	apptest.Refused(t, err, codes.FailedPrecondition, "STALE_INCARNATION")
 	losses := w.beats("a").GetLosses()
 	if len(losses) != 7 {
 		t.Fatalf("%d losses", len(losses))
@@ -239,21 +238,21 @@ func TestRevive_AnyCallWithoutTheOldIncarnationBringsItBack(t *testing.T) {
 	w := newTeam(t)
 	calls := map[string]func(ctx context.Context) error{
 		"heartbeat": func(ctx context.Context) error {
-			_, err := w.agent("a").Heartbeat(ctx, &pb.HeartbeatRequest{})
+			_, err := w.Actor("default", "a").Heartbeat(ctx, &pb.HeartbeatRequest{})
 			return err
 		},
 		"read": func(ctx context.Context) error {
-			_, err := w.agent("a").ListAgents(ctx, &pb.ListAgentsRequest{})
+			_, err := w.Actor("default", "a").ListAgents(ctx, &pb.ListAgentsRequest{})
 			return err
 		},
 		"send": func(ctx context.Context) error {
-			_, err := w.mail("a").SendMessages(ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{{
+			_, err := w.Actor("default", "a").SendMessages(ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{{
 				Target: &pb.Target{To: &pb.Target_Everyone{Everyone: true}}, Type: "task", Version: "1.0",
 			}}})
 			return err
 		},
 		"wait": func(ctx context.Context) error {
-			_, err := w.mail("a").ClaimMessages(ctx, &pb.ClaimMessagesRequest{Max: 1})
+			_, err := w.Actor("default", "a").ClaimMessages(ctx, &pb.ClaimMessagesRequest{Max: 1})
 			return err
 		},
 	}
@@ -263,7 +262,7 @@ func TestRevive_AnyCallWithoutTheOldIncarnationBringsItBack(t *testing.T) {
 		failed := w.fails("a")
 		old := metadata.AppendToOutgoingContext(w.ctx(), "brokerd-incarnation", fmt.Sprint(failed.GetIncarnation()-1))
 		if name != "read" { // which decides nothing
-			refused(t, call(old), codes.FailedPrecondition, "STALE_INCARNATION")
+			apptest.Refused(t, call(old), codes.FailedPrecondition, "STALE_INCARNATION")
 			if a := w.look("a"); a.GetHealth() != pb.Health_HEALTH_FAILED {
 				t.Fatalf("%s of the old incarnation: %v", name, a)
 			}
@@ -304,16 +303,12 @@ func TestFail_LossesBeyondAThousandAreCounted(t *testing.T) {
 				work[i] = &pb.Message{Target: &pb.Target{To: &pb.Target_Role{Role: "builder"}}, Reach: pb.Reach_REACH_ONE}
 			}
 			for range 2 {
-				if _, err := w.mail("").SendMessages(w.ctx(), &pb.SendMessagesRequest{Messages: work}); err != nil {
-					t.Fatal(err)
-				}
+				apptest.Must(t, w.Actor("default", "").SendMessages, &pb.SendMessagesRequest{Messages: work})
 			}
 			take := func(consumer string, n int32) (ids []string) {
 				t.Helper()
-				out, err := w.mail("a").ClaimMessages(w.ctx(), &pb.ClaimMessagesRequest{Consumer: consumer, Max: n, ClaimFor: durationpb.New(time.Hour)})
-				if err != nil {
-					t.Fatal(err)
-				}
+				out := apptest.Must(t, w.Actor("default", "a").ClaimMessages,
+					&pb.ClaimMessagesRequest{Consumer: consumer, Max: n, ClaimFor: durationpb.New(time.Hour)})
 				for _, c := range out.GetClaims() {
 					ids = append(ids, c.GetClaimId())
 				}
@@ -353,7 +348,7 @@ func TestRegister_TakesOverWhileAliveAndIsToldOfLossesOtherwise(t *testing.T) {
 	if out := w.register("a"); out.GetAgent().GetIncarnation() != 2 || len(out.GetLosses()) > 0 {
 		t.Errorf("while alive: %v", out)
 	}
-	full, err := w.agent("a").GetAgent(w.ctx(), &pb.GetAgentRequest{View: pb.AgentView_AGENT_VIEW_FULL})
+	full, err := w.Actor("default", "a").GetAgent(w.ctx(), &pb.GetAgentRequest{View: pb.AgentView_AGENT_VIEW_FULL})
 	if err != nil || len(full.GetHoldings().GetClaims()) != 1 {
 		t.Fatalf("it holds %v, %v", full.GetHoldings(), err)
 	}
@@ -380,12 +375,9 @@ func TestFail_MailStillComes(t *testing.T) {
 	w.register("a")
 	w.pass(lease)
 	w.fails("a")
-	_, err := w.mail("").SendMessages(w.ctx(), &pb.SendMessagesRequest{Messages: []*pb.Message{{
+	apptest.Must(t, w.Actor("default", "").SendMessages, &pb.SendMessagesRequest{Messages: []*pb.Message{{
 		Target: &pb.Target{To: &pb.Target_Agent{Agent: "a"}}, Type: "task", Version: "1.0",
 	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if got := w.beats("a").GetUnread(); got != 1 {
 		t.Errorf("%d unread", got)
 	}
@@ -398,12 +390,9 @@ func TestFail_ForSevenDaysDeregisters(t *testing.T) {
 	w.Registered("b", "")
 	w.pass(lease)
 	w.fails("a")
-	_, err := w.mail("b").SendMessages(w.ctx(), &pb.SendMessagesRequest{Messages: []*pb.Message{{
+	apptest.Must(t, w.Actor("default", "b").SendMessages, &pb.SendMessagesRequest{Messages: []*pb.Message{{
 		Target: &pb.Target{To: &pb.Target_Agent{Agent: "a"}}, Type: "task", Version: "1.0",
 	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	w.Restart()
 	w.Clock.Advance(7*24*time.Hour - 1)
 	if a := w.look("a"); a.GetHealth() != pb.Health_HEALTH_FAILED {
@@ -412,9 +401,9 @@ func TestFail_ForSevenDaysDeregisters(t *testing.T) {
 	w.Clock.Advance(1)
 	for ctx := w.ctx(); ctx.Err() == nil && !slices.Contains(w.trail(), "agent.deregistered system"); {
 	}
-	_, err = w.beat("a", 0)
-	refused(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
-	dead, err := pb.NewMessageServiceClient(w.Operator()).ListDeadLetters(w.ctx(), &pb.ListDeadLettersRequest{})
+	_, err := w.beat("a", 0)
+	apptest.Refused(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
+	dead, err := w.Root().ListDeadLetters(w.ctx(), &pb.ListDeadLettersRequest{})
 	if err != nil || len(dead.GetItems()) != 1 {
 		t.Errorf("dead letters %v, %v", dead, err)
 	}
@@ -442,10 +431,8 @@ func TestList_ByHealth(t *testing.T) {
 		pb.Health_HEALTH_FAILED:      {"a"},
 		pb.Health_HEALTH_DEGRADED:    nil,
 	} {
-		out, err := pb.NewAgentServiceClient(w.Operator()).ListAgents(w.ctx(), &pb.ListAgentsRequest{Health: health})
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := apptest.Must(t, w.Root().ListAgents,
+			&pb.ListAgentsRequest{Health: health})
 		var names []string
 		for _, a := range out.GetAgents() {
 			names = append(names, a.GetName())

@@ -25,18 +25,14 @@ func TestLog_HasALineForEachAgentThatFails(t *testing.T) {
 		}
 		return nil
 	}))
-	w := &team{apptest.Start(t, apptest.WithFakeClock(), apptest.With(func(c *app.Config) { c.Log = log })), t}
+	w := &team{apptest.Start(t, apptest.WithFakeClock(), apptest.With(func(c *app.Config) { c.Log = log }))}
 	w.register("a")
 	w.register("b")
 	w.send(3)
 	w.claim("a", 3, time.Hour)
 	locks := pb.NewLockServiceClient(w.Conn("a"))
-	if _, err := locks.AcquireLocks(w.ctx(), &pb.AcquireLocksRequest{Paths: []string{"src/a.go", "docs/"}}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.agent("b").DeregisterAgent(w.ctx(), &pb.DeregisterAgentRequest{Reason: "its work is done"}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.Must(t, locks.AcquireLocks, &pb.AcquireLocksRequest{Paths: []string{"src/a.go", "docs/"}})
+	apptest.Must(t, w.Actor("default", "b").DeregisterAgent, &pb.DeregisterAgentRequest{Reason: "its work is done"})
 	for ctx, waiting := w.ctx(), true; waiting; {
 		select {
 		case <-failed:

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
 	"brokerd/internal/sessions"
@@ -27,9 +28,7 @@ import (
 // read runs fn on a snapshot.
 func (k *kit) read(fn func(*store.Snapshot) error) {
 	k.t.Helper()
-	if err := k.store.Read(k.t.Context(), fn); err != nil {
-		k.t.Fatal(err)
-	}
+	apptest.NoError(k.t, k.store.Read(k.t.Context(), fn))
 }
 
 func names(list []*pb.Agent) []string {
@@ -163,9 +162,7 @@ func TestList_AllThatIsSetMustMatchAndTheSummaryCountsAllThatMatch(t *testing.T)
 				c.in.PageSize, c.in.PageToken = size, ""
 				for {
 					out, err := k.api.ListAgents(testkit.Operator(t.Context()), c.in)
-					if err != nil {
-						t.Fatal(err)
-					}
+					apptest.NoError(t, err)
 					got = append(got, names(out.GetAgents())...)
 					if diff := cmp.Diff(c.roles, out.GetRoles(), protocmp.Transform()); diff != "" {
 						t.Errorf("summary (-want +got):\n%s", diff)
@@ -200,9 +197,7 @@ func TestList_PageOfLargeAgentsFitsIntoAnAnswer(t *testing.T) {
 	found := 0
 	for {
 		out, err := k.api.ListAgents(testkit.Operator(t.Context()), in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		if size := proto.Size(out); size > 4<<20 {
 			t.Fatalf("an answer of %d bytes", size)
 		}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func TestHeartbeat_CountersStayUntilItRegistersAgain(t *testing.T) {
@@ -20,9 +21,7 @@ func TestHeartbeat_CountersStayUntilItRegistersAgain(t *testing.T) {
 	w.register("a")
 	beat := func(in *pb.HeartbeatRequest) {
 		t.Helper()
-		if _, err := w.agent("a").Heartbeat(w.ctx(), in); err != nil {
-			t.Fatal(err)
-		}
+		apptest.Must(t, w.Actor("default", "a").Heartbeat, in)
 	}
 	beat(&pb.HeartbeatRequest{Counters: &pb.Counters{Turns: proto.Int64(3), ModelTokens: proto.Int64(1000)}, LastTool: proto.String("Edit")})
 	first := w.look("a").GetRevision()
@@ -53,18 +52,16 @@ func TestCheckpoint_TheLastTwentyAreShownNewestFirst(t *testing.T) {
 	w.register("a")
 	var newest int64
 	for i := range 23 {
-		out, err := w.agent("a").SaveCheckpoint(w.ctx(), &pb.SaveCheckpointRequest{
-			Kind: pb.CheckpointKind_CHECKPOINT_KIND_STATE_COMMITTED, Reference: fmt.Sprint(i), Data: fmt.Sprintf(`{"n":%d}`, i),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := apptest.Must(t, w.Actor("default", "a").SaveCheckpoint,
+			&pb.SaveCheckpointRequest{
+				Kind: pb.CheckpointKind_CHECKPOINT_KIND_STATE_COMMITTED, Reference: fmt.Sprint(i), Data: fmt.Sprintf(`{"n":%d}`, i),
+			})
 		newest = out.GetRevision()
 	}
 	w.pass(lease)
 	w.fails("a")
 	w.register("a")
-	full, err := w.agent("a").GetAgent(w.ctx(), &pb.GetAgentRequest{View: pb.AgentView_AGENT_VIEW_FULL})
+	full, err := w.Actor("default", "a").GetAgent(w.ctx(), &pb.GetAgentRequest{View: pb.AgentView_AGENT_VIEW_FULL})
 	if err != nil || len(full.GetCheckpoints()) != 20 {
 		t.Fatalf("%d checkpoints, %v", len(full.GetCheckpoints()), err)
 	}
@@ -77,7 +74,7 @@ func TestCheckpoint_TheLastTwentyAreShownNewestFirst(t *testing.T) {
 	if got := full.GetCheckpoints()[0].GetRevision(); got != newest {
 		t.Errorf("the newest is %d, not %d", got, newest)
 	}
-	basic, err := w.agent("a").GetAgent(w.ctx(), &pb.GetAgentRequest{})
+	basic, err := w.Actor("default", "a").GetAgent(w.ctx(), &pb.GetAgentRequest{})
 	if err != nil || basic.GetHoldings() != nil || len(basic.GetCheckpoints()) > 0 {
 		t.Errorf("view BASIC: %v, %v", basic, err)
 	}
@@ -92,25 +89,19 @@ func TestCheckpoint_OfOneRequestIsSavedOnceAndAnswersStayBelowTheLimit(t *testin
 		request := &pb.SaveCheckpointRequest{RequestId: fmt.Sprintf("0197f3a0-5c4e-7b1d-8f21-9a0b1c2d%04d", i), Data: large}
 		var revisions []int64
 		for range 2 {
-			out, err := w.agent("a").SaveCheckpoint(w.ctx(), request)
-			if err != nil {
-				t.Fatal(err)
-			}
+			out := apptest.Must(t, w.Actor("default", "a").SaveCheckpoint, request)
 			revisions = append(revisions, out.GetRevision())
 		}
 		if revisions[0] != revisions[1] {
 			t.Errorf("revisions %v", revisions)
 		}
 	}
-	full, err := w.agent("a").GetAgent(w.ctx(), &pb.GetAgentRequest{View: pb.AgentView_AGENT_VIEW_FULL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	full := apptest.Must(t, w.Actor("default", "a").GetAgent, &pb.GetAgentRequest{View: pb.AgentView_AGENT_VIEW_FULL})
 	if n := len(full.GetCheckpoints()); n != 11 || full.GetCheckpoints()[0].GetKind() != pb.CheckpointKind_CHECKPOINT_KIND_CUSTOM {
 		t.Errorf("%d checkpoints fit", n)
 	}
-	_, err = pb.NewAgentServiceClient(w.Operator()).SaveCheckpoint(w.ctx(), &pb.SaveCheckpointRequest{})
-	refused(t, err, codes.FailedPrecondition, "AGENT_REQUIRED")
+	_, err := w.Root().SaveCheckpoint(w.ctx(), &pb.SaveCheckpointRequest{})
+	apptest.Refused(t, err, codes.FailedPrecondition, "AGENT_REQUIRED")
 }
 
 func TestGet_FullShowsAllThatHangsOnTheAgent(t *testing.T) {
@@ -121,29 +112,19 @@ func TestGet_FullShowsAllThatHangsOnTheAgent(t *testing.T) {
 	locks := func(name string) pb.LockServiceClient { return pb.NewLockServiceClient(w.Conn(name)) }
 	w.send(1)
 	w.claim("a", 1, time.Hour)
-	held, err := locks("a").AcquireLocks(w.ctx(), &pb.AcquireLocksRequest{Paths: []string{"src/a.go", "docs/"}, Mode: pb.LockMode_LOCK_MODE_SHARED})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := locks("b").AcquireLocks(w.ctx(), &pb.AcquireLocksRequest{Paths: []string{"go.mod"}}); err != nil {
-		t.Fatal(err)
-	}
-	queued, err := locks("a").AcquireLocks(w.ctx(), &pb.AcquireLocksRequest{Paths: []string{"go.mod"}, KeepTicket: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	held := apptest.Must(t, locks("a").AcquireLocks,
+		&pb.AcquireLocksRequest{Paths: []string{"src/a.go", "docs/"}, Mode: pb.LockMode_LOCK_MODE_SHARED})
+	apptest.Must(t, locks("b").AcquireLocks, &pb.AcquireLocksRequest{Paths: []string{"go.mod"}})
+	queued := apptest.Must(t, locks("a").AcquireLocks,
+		&pb.AcquireLocksRequest{Paths: []string{"go.mod"}, KeepTicket: true})
 	for from, to := range map[string]string{"a": "b", "b": "a"} {
-		_, err := w.mail(from).SendMessages(w.ctx(), &pb.SendMessagesRequest{Messages: []*pb.Message{{
-			Target: &pb.Target{To: &pb.Target_Agent{Agent: to}}, Type: "question", Version: "1.0", Subject: "from " + from, RequiresResponse: true,
-		}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.Must(t, w.Actor("default", from).SendMessages,
+			&pb.SendMessagesRequest{Messages: []*pb.Message{{
+				Target: &pb.Target{To: &pb.Target_Agent{Agent: to}}, Type: "question", Version: "1.0", Subject: "from " + from, RequiresResponse: true,
+			}}})
 	}
-	full, err := pb.NewAgentServiceClient(w.Operator()).GetAgent(w.ctx(), &pb.GetAgentRequest{Name: "a", View: pb.AgentView_AGENT_VIEW_FULL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	full := apptest.Must(t, w.Root().GetAgent,
+		&pb.GetAgentRequest{Name: "a", View: pb.AgentView_AGENT_VIEW_FULL})
 	h := full.GetHoldings()
 	if c := h.GetClaims(); len(c) != 1 || c[0].GetType() != "task_assignment" || c[0].GetSender() != "system" || c[0].GetAttempt() != 1 || c[0].GetMessageId() == "" {
 		t.Errorf("claims %v", c)
@@ -183,7 +164,7 @@ func TestRegister_AgainGetsTheLossesOfOneRequestTwice(t *testing.T) {
 	w.fails("a")
 	again := &pb.RegisterAgentRequest{RequestId: "0197f3a0-5c4e-7b1d-8f21-9a0b1c2d3e4f", Role: "builder", Lease: durationpb.New(lease)}
 	for range 2 { // the first answer may never have come
-		out, err := w.agent("a").RegisterAgent(w.ctx(), again)
+		out, err := w.Actor("default", "a").RegisterAgent(w.ctx(), again)
 		if err != nil || len(out.GetLosses()) != 1 || out.GetAgent().GetIncarnation() != 3 {
 			t.Errorf("%v, %v", out, err)
 		}

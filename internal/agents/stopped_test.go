@@ -11,23 +11,19 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // stops reports that the program of an agent has ended well.
 func (w *team) stops(name string) {
-	w.t.Helper()
-	if _, err := w.agent(name).Heartbeat(w.ctx(), &pb.HeartbeatRequest{Status: pb.AgentStatus_AGENT_STATUS_STOPPED}); err != nil {
-		w.t.Fatal(err)
-	}
+	w.Helper()
+	apptest.Must(w, w.Actor("default", name).Heartbeat, &pb.HeartbeatRequest{Status: pb.AgentStatus_AGENT_STATUS_STOPPED})
 }
 
 // stuck returns what Explain finds in the whole session.
 func (w *team) stuck() (found []string) {
-	w.t.Helper()
-	out, err := pb.NewAdminServiceClient(w.Operator()).Explain(w.ctx(), &pb.ExplainRequest{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	w.Helper()
+	out := apptest.Must(w, w.Root().Explain, &pb.ExplainRequest{})
 	for _, f := range out.GetFindings() {
 		if f.GetSeverity() != pb.FindingSeverity_FINDING_SEVERITY_INFO {
 			found = append(found, f.GetSubject()+": "+f.GetSummary())
@@ -46,30 +42,20 @@ func TestStopped_WhatItHoldsIsReleasedUncountedAndItsMailStays(t *testing.T) {
 		t.Fatal("a has claimed nothing")
 	}
 	mail := &pb.Message{Target: &pb.Target{To: &pb.Target_Agent{Agent: "a"}}}
-	if _, err := w.mail("next").SendMessages(w.ctx(), &pb.SendMessagesRequest{Messages: []*pb.Message{mail}}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.Must(t, w.Actor("default", "next").SendMessages, &pb.SendMessagesRequest{Messages: []*pb.Message{mail}})
 	tasks := pb.NewTaskServiceClient(w.Conn("a"))
-	if _, err := tasks.CreateTasks(w.ctx(), &pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Id: "t", Title: "Build"}}}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tasks.ClaimTask(w.ctx(), &pb.ClaimTaskRequest{TaskId: "t"}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.Must(t, tasks.CreateTasks, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Id: "t", Title: "Build"}}})
+	apptest.Must(t, tasks.ClaimTask, &pb.ClaimTaskRequest{TaskId: "t"})
 	lock := func(agent string) pb.AcquireOutcome {
 		t.Helper()
-		out, err := pb.NewLockServiceClient(w.Conn(agent)).AcquireLocks(w.ctx(), &pb.AcquireLocksRequest{Paths: []string{"src/a.go"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := apptest.Must(t, w.Actor("default", agent).AcquireLocks,
+			&pb.AcquireLocksRequest{Paths: []string{"src/a.go"}})
 		return out.GetOutcome()
 	}
 	token := func(agent string) pb.AcquireOutcome {
 		t.Helper()
-		out, err := pb.NewTokenServiceClient(w.Conn(agent)).AcquireToken(w.ctx(), &pb.AcquireTokenRequest{Type: "merge", Scope: "main"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := apptest.Must(t, w.Actor("default", agent).AcquireToken,
+			&pb.AcquireTokenRequest{Type: "merge", Scope: "main"})
 		return out.GetOutcome()
 	}
 	lock("a")
@@ -96,12 +82,9 @@ func TestStopped_IsAStateOfItsOwnUntilTheNextCall(t *testing.T) {
 	t.Parallel()
 	w := newTeam(t)
 	w.register("a")
-	_, err := w.agent("a").Heartbeat(w.ctx(), &pb.HeartbeatRequest{
+	apptest.Must(t, w.Actor("default", "a").Heartbeat, &pb.HeartbeatRequest{
 		Status: pb.AgentStatus_AGENT_STATUS_STOPPED, StatusReason: proto.String("nothing left to do"),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	since := w.Clock.Now()
 	w.pass(10 * lease)
 	w.Restart()
@@ -115,9 +98,7 @@ func TestStopped_IsAStateOfItsOwnUntilTheNextCall(t *testing.T) {
 		t.Errorf("findings %q", found)
 	}
 	w.stops("a")
-	if _, err := w.agent("a").GetAgent(w.ctx(), &pb.GetAgentRequest{}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.Must(t, w.Actor("default", "a").GetAgent, &pb.GetAgentRequest{})
 	if a := w.look("a"); a.GetState() != "stopped" {
 		t.Errorf("a call that only reads brings it back: %v", a)
 	}
@@ -139,9 +120,7 @@ func TestStopped_AnAgentThatHasReportedItsOutcomeKeepsIt(t *testing.T) {
 	w.register("a")
 	report := func(status pb.AgentStatus) *pb.Agent {
 		t.Helper()
-		if _, err := w.agent("a").Heartbeat(w.ctx(), &pb.HeartbeatRequest{Status: status}); err != nil {
-			t.Fatal(err)
-		}
+		apptest.Must(t, w.Actor("default", "a").Heartbeat, &pb.HeartbeatRequest{Status: status})
 		return w.look("a")
 	}
 	report(pb.AgentStatus_AGENT_STATUS_COMPLETED)
@@ -165,20 +144,18 @@ func TestStopped_ItsWaitingCallsEnd(t *testing.T) {
 	w.register("a")
 	w.Registered("b", "")
 	locks := pb.NewLockServiceClient(w.Conn("b"))
-	if _, err := locks.AcquireLocks(w.ctx(), &pb.AcquireLocksRequest{Paths: []string{"x"}}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.Must(t, locks.AcquireLocks, &pb.AcquireLocksRequest{Paths: []string{"x"}})
 	ends := make(chan error, 3)
 	go func() {
-		_, err := w.mail("a").ClaimMessages(w.ctx(), &pb.ClaimMessagesRequest{Max: 1, Wait: durationpb.New(time.Hour)})
+		_, err := w.Actor("default", "a").ClaimMessages(w.ctx(), &pb.ClaimMessagesRequest{Max: 1, Wait: durationpb.New(time.Hour)})
 		ends <- err
 	}()
 	go func() {
-		_, err := pb.NewTaskServiceClient(w.Conn("a")).ClaimTask(w.ctx(), &pb.ClaimTaskRequest{Wait: durationpb.New(time.Hour)})
+		_, err := w.Actor("default", "a").ClaimTask(w.ctx(), &pb.ClaimTaskRequest{Wait: durationpb.New(time.Hour)})
 		ends <- err
 	}()
 	go func() {
-		_, err := pb.NewLockServiceClient(w.Conn("a")).AcquireLocks(w.ctx(), &pb.AcquireLocksRequest{Paths: []string{"x"}, Wait: durationpb.New(time.Hour)})
+		_, err := w.Actor("default", "a").AcquireLocks(w.ctx(), &pb.AcquireLocksRequest{Paths: []string{"x"}, Wait: durationpb.New(time.Hour)})
 		ends <- err
 	}()
 	// A call that comes after the end brings the agent back, and waits: then it is ended once more.
@@ -186,7 +163,7 @@ func TestStopped_ItsWaitingCallsEnd(t *testing.T) {
 		w.stops("a")
 		select {
 		case err := <-ends:
-			refused(t, err, codes.Unavailable, "AGENT_STOPPED")
+			apptest.Refused(t, err, codes.Unavailable, "AGENT_STOPPED")
 			n++
 		case <-ctx.Done():
 			t.Fatal("a call still waits")
@@ -209,7 +186,7 @@ func TestStopped_ForSevenDaysDeregisters(t *testing.T) {
 	for ctx := w.ctx(); ctx.Err() == nil && !slices.Contains(w.trail(), "agent.deregistered system"); {
 	}
 	_, err := w.beat("a", 0)
-	refused(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
+	apptest.Refused(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
 }
 
 func TestStopped_OnlyWorkThatWaitsInAQueueIsAFinding(t *testing.T) {
@@ -217,9 +194,7 @@ func TestStopped_OnlyWorkThatWaitsInAQueueIsAFinding(t *testing.T) {
 	w := newTeam(t)
 	w.register("a")
 	mail := &pb.Message{Target: &pb.Target{To: &pb.Target_Agent{Agent: "a"}}}
-	if _, err := w.mail("").SendMessages(w.ctx(), &pb.SendMessagesRequest{Messages: []*pb.Message{mail}}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.Must(t, w.Actor("default", "").SendMessages, &pb.SendMessagesRequest{Messages: []*pb.Message{mail}})
 	w.stops("a")
 	w.Clock.Advance(time.Hour)
 	if found := w.stuck(); len(found) > 0 {
@@ -240,10 +215,8 @@ func TestExplain_ListsAgentsThatReportFailure(t *testing.T) {
 		pb.AgentStatus_AGENT_STATUS_DEGRADED: {"agent a: it reports that it is degraded (no disk)"},
 		pb.AgentStatus_AGENT_STATUS_IDLE:     nil,
 	} {
-		_, err := w.agent("a").Heartbeat(w.ctx(), &pb.HeartbeatRequest{Status: status, StatusReason: proto.String("no disk")})
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.Must(t, w.Actor("default", "a").Heartbeat,
+			&pb.HeartbeatRequest{Status: status, StatusReason: proto.String("no disk")})
 		if found := w.stuck(); !slices.Equal(found, want) {
 			t.Errorf("%v: %q", status, found)
 		}

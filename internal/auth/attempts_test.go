@@ -27,10 +27,10 @@ func TestRefuse_AddressThatFailsTooOftenIsSlowedDownAndAValidCredentialPasses(t 
 	_, secret := k.forAgent("a")
 	wrong, valid := k.OverTCP("guess"), k.OverTCP(secret)
 	for range 20 {
-		expect(t, k.see(wrong), codes.Unauthenticated, "CREDENTIAL_UNKNOWN")
+		apptest.Refused(t, k.see(wrong), codes.Unauthenticated, "CREDENTIAL_UNKNOWN")
 	}
 	err := k.see(wrong)
-	expect(t, err, codes.ResourceExhausted, "TOO_MANY_FAILED_ATTEMPTS")
+	apptest.Refused(t, err, codes.ResourceExhausted, "TOO_MANY_FAILED_ATTEMPTS")
 	var wait time.Duration
 	for _, d := range status.Convert(err).Details() {
 		if d, ok := d.(*errdetails.RetryInfo); ok {
@@ -40,16 +40,16 @@ func TestRefuse_AddressThatFailsTooOftenIsSlowedDownAndAValidCredentialPasses(t 
 	if wait != 3*time.Second {
 		t.Errorf("try again in %s, want 3s", wait)
 	}
-	expect(t, k.see(k.OverTCP("")), codes.ResourceExhausted, "TOO_MANY_FAILED_ATTEMPTS")
+	apptest.Refused(t, k.see(k.OverTCP("")), codes.ResourceExhausted, "TOO_MANY_FAILED_ATTEMPTS")
 	if err := k.see(valid); err != nil {
 		t.Error(err)
 	}
 	c, ended := k.forAgent("b")
 	k.revoke(c.GetId(), "")
-	expect(t, k.see(k.OverTCP(ended)), codes.Unauthenticated, "CREDENTIAL_REVOKED")
+	apptest.Refused(t, k.see(k.OverTCP(ended)), codes.Unauthenticated, "CREDENTIAL_REVOKED")
 	k.Clock.Advance(3 * time.Second)
-	expect(t, k.see(wrong), codes.Unauthenticated, "CREDENTIAL_UNKNOWN")
-	expect(t, k.see(wrong), codes.ResourceExhausted, "TOO_MANY_FAILED_ATTEMPTS")
+	apptest.Refused(t, k.see(wrong), codes.Unauthenticated, "CREDENTIAL_UNKNOWN")
+	apptest.Refused(t, k.see(wrong), codes.ResourceExhausted, "TOO_MANY_FAILED_ATTEMPTS")
 }
 
 func TestRefuse_FailuresAreOneEventAMinute(t *testing.T) {
@@ -59,9 +59,9 @@ func TestRefuse_FailuresAreOneEventAMinute(t *testing.T) {
 	c, secret := k.forAgent("a")
 	k.revoke(c.GetId(), "")
 	for range 3 {
-		expect(t, k.see(k.OverTCP("guess")), codes.Unauthenticated, "CREDENTIAL_UNKNOWN")
+		apptest.Refused(t, k.see(k.OverTCP("guess")), codes.Unauthenticated, "CREDENTIAL_UNKNOWN")
 	}
-	expect(t, k.see(k.OverTCP(secret)), codes.Unauthenticated, "CREDENTIAL_REVOKED")
+	apptest.Refused(t, k.see(k.OverTCP(secret)), codes.Unauthenticated, "CREDENTIAL_REVOKED")
 	_, first := k.next(refused)
 	want := map[string]any{"address": "127.0.0.1", "count": 1.0, "reason": "CREDENTIAL_UNKNOWN"}
 	if fmt.Sprint(first) != fmt.Sprint(want) {
@@ -83,9 +83,7 @@ func TestUse_IsOneEventAnHourForEachAddress(t *testing.T) {
 	conn := k.OverTCP(secret)
 	call := func() {
 		t.Helper()
-		if err := k.see(conn); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, k.see(conn))
 	}
 	call()
 	call()
@@ -94,9 +92,7 @@ func TestUse_IsOneEventAnHourForEachAddress(t *testing.T) {
 	if fmt.Sprint(first) != fmt.Sprint(want) {
 		t.Errorf("%v, want %v", first, want)
 	}
-	if err := k.see(k.OverTCP(k.Credential())); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, k.see(k.OverTCP(k.Credential())))
 	if _, file := k.next(used); file["credential"] != "operator.credential" {
 		t.Errorf("%v: the second call with %s is no event", file, c.GetId())
 	}

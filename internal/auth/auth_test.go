@@ -26,7 +26,7 @@ func TestIssue_AgentActsAsItselfInItsSessionAndRole(t *testing.T) {
 	own := k.OverTCP(secret)
 	agents := pb.NewAgentServiceClient(own)
 	_, err := agents.RegisterAgent(k.ctx, &pb.RegisterAgentRequest{Role: "lead"})
-	expect(t, err, codes.PermissionDenied, "ROLE_BOUND")
+	apptest.Refused(t, err, codes.PermissionDenied, "ROLE_BOUND")
 	out, err := agents.RegisterAgent(k.ctx, &pb.RegisterAgentRequest{})
 	if err != nil || out.GetAgent().GetName() != "builder-1" || out.GetAgent().GetRole() != "builder" {
 		t.Fatalf("%v %v", out, err)
@@ -35,8 +35,8 @@ func TestIssue_AgentActsAsItselfInItsSessionAndRole(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	expect(t, k.see(k.OverTCP(secret, "brokerd-agent", "builder-2")), codes.PermissionDenied, "CREDENTIAL_BOUND")
-	expect(t, k.see(k.OverTCP(secret, "brokerd-session", "other")), codes.PermissionDenied, "CREDENTIAL_BOUND")
+	apptest.Refused(t, k.see(k.OverTCP(secret, "brokerd-agent", "builder-2")), codes.PermissionDenied, "CREDENTIAL_BOUND")
+	apptest.Refused(t, k.see(k.OverTCP(secret, "brokerd-session", "other")), codes.PermissionDenied, "CREDENTIAL_BOUND")
 }
 
 func TestIssue_RefusalsNameTheField(t *testing.T) {
@@ -63,39 +63,36 @@ func TestIssue_RefusalsNameTheField(t *testing.T) {
 		{"expires_at", &pb.IssueCredentialRequest{Access: operator, Expiry: &pb.IssueCredentialRequest_ExpiresAt{ExpiresAt: timestamppb.New(time.Unix(1, 0))}}},
 		{"request_id", &pb.IssueCredentialRequest{Access: operator, RequestId: "1"}},
 	} {
-		_, err := k.credentials().IssueCredential(k.ctx, c.in)
+		_, err := k.Root().IssueCredential(k.ctx, c.in)
 		if got := testkit.Fields(err); !slices.Equal(got, []string{c.field}) {
 			t.Errorf("%v: %v, want %s (%v)", c.in, got, c.field, err)
 		}
 	}
-	_, err := k.credentials().IssueCredential(k.ctx, &pb.IssueCredentialRequest{Access: agent, Session: "nowhere", Agent: "a"})
-	expect(t, err, codes.NotFound, "SESSION_NOT_FOUND")
+	_, err := k.Root().IssueCredential(k.ctx, &pb.IssueCredentialRequest{Access: agent, Session: "nowhere", Agent: "a"})
+	apptest.Refused(t, err, codes.NotFound, "SESSION_NOT_FOUND")
 }
 
 func TestIssue_RepeatReturnsTheCredentialWithoutItsSecret(t *testing.T) {
 	t.Parallel()
 	k := newKit(t)
 	in := &pb.IssueCredentialRequest{Access: operator, RequestId: "0197f3a0-5c4e-7b1d-8f21-9a0b1c2d3e4f"}
-	first, err := k.credentials().IssueCredential(k.ctx, in)
+	first, err := k.Root().IssueCredential(k.ctx, in)
 	if err != nil || first.GetAlreadyIssued() || len(first.GetSecret()) != 43 {
 		t.Fatalf("%v %v", first, err)
 	}
 	k.Restart()
-	again, err := k.credentials().IssueCredential(k.ctx, in)
+	again, err := k.Root().IssueCredential(k.ctx, in)
 	if err != nil || !again.GetAlreadyIssued() || again.GetSecret() != "" || again.GetCredential().GetId() != first.GetCredential().GetId() {
 		t.Errorf("%v %v", again, err)
 	}
 	in.Description = "another"
-	_, err = k.credentials().IssueCredential(k.ctx, in)
-	expect(t, err, codes.AlreadyExists, "REQUEST_ID_REUSED")
+	apptest.Refuses(t, k.Root().IssueCredential, in, codes.AlreadyExists, "REQUEST_ID_REUSED")
 }
 
 func TestList_ChoosesAndPages(t *testing.T) {
 	t.Parallel()
 	k := newKit(t)
-	if _, err := pb.NewSessionServiceClient(k.Operator()).CreateSession(k.ctx, &pb.CreateSessionRequest{Name: "team"}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.Must(t, k.Root().CreateSession, &pb.CreateSessionRequest{Name: "team"})
 	var want []string
 	for i := range 5 {
 		c, _ := k.forAgent(fmt.Sprint("a-", i))
@@ -106,10 +103,7 @@ func TestList_ChoosesAndPages(t *testing.T) {
 	ids := func(in *pb.ListCredentialsRequest) (list []string) {
 		t.Helper()
 		for {
-			out, err := k.credentials().ListCredentials(k.ctx, in)
-			if err != nil {
-				t.Fatal(err)
-			}
+			out := apptest.Must(t, k.Root().ListCredentials, in)
 			for _, c := range out.GetCredentials() {
 				list = append(list, c.GetId())
 			}
@@ -140,31 +134,21 @@ func TestRevoke_EndsCallsAndStreamsAndFurtherOnesAreRefused(t *testing.T) {
 	k := newKit(t)
 	c, secret := k.forAgent("builder-1")
 	conn := k.OverTCP(secret)
-	if _, err := pb.NewAgentServiceClient(conn).RegisterAgent(k.ctx, &pb.RegisterAgentRequest{}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.Must(t, pb.NewAgentServiceClient(conn).RegisterAgent, &pb.RegisterAgentRequest{})
 	watch, err := pb.NewStateServiceClient(conn).WatchState(k.ctx, &pb.WatchStateRequest{AfterRevision: new(int64)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	if _, err := watch.Recv(); err != nil {
 		t.Fatal(err)
 	}
 	claims, err := pb.NewMessageServiceClient(conn).Claim(k.ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := claims.Send(&pb.ClaimRequest{Open: &pb.ClaimOpen{}}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
+	apptest.NoError(t, claims.Send(&pb.ClaimRequest{Open: &pb.ClaimOpen{}}))
 	if _, err := claims.Recv(); err != nil {
 		t.Fatal(err)
 	}
 	// The stream is open once the broker has answered; it then waits in Recv.
 	send, err := pb.NewMessageServiceClient(conn).Send(k.ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	if err := send.Send(&pb.SendRequest{Messages: []*pb.Message{{Target: &pb.Target{To: &pb.Target_Channel{Channel: "x"}}, Type: "status"}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -190,16 +174,16 @@ func TestRevoke_EndsCallsAndStreamsAndFurtherOnesAreRefused(t *testing.T) {
 		for err == nil { // frames that the broker has sent before
 			err = receive()
 		}
-		expect(t, err, codes.Unauthenticated, "CREDENTIAL_REVOKED")
+		apptest.Refused(t, err, codes.Unauthenticated, "CREDENTIAL_REVOKED")
 	}
-	expect(t, k.see(conn), codes.Unauthenticated, "CREDENTIAL_REVOKED")
+	apptest.Refused(t, k.see(conn), codes.Unauthenticated, "CREDENTIAL_REVOKED")
 	if again := k.revoke(c.GetId(), "another reason"); again.GetRevision() != got.GetRevision() || again.GetEndReason() != got.GetEndReason() {
 		t.Errorf("%v, want %v", again, got)
 	}
-	_, err = k.credentials().RevokeCredential(k.ctx, &pb.RevokeCredentialRequest{Id: "c-1"})
-	expect(t, err, codes.NotFound, "CREDENTIAL_NOT_FOUND")
-	_, err = k.credentials().RevokeCredential(k.ctx, &pb.RevokeCredentialRequest{Id: "x"})
-	expect(t, err, codes.NotFound, "CREDENTIAL_NOT_FOUND")
+	_, err = k.Root().RevokeCredential(k.ctx, &pb.RevokeCredentialRequest{Id: "c-1"})
+	apptest.Refused(t, err, codes.NotFound, "CREDENTIAL_NOT_FOUND")
+	_, err = k.Root().RevokeCredential(k.ctx, &pb.RevokeCredentialRequest{Id: "x"})
+	apptest.Refused(t, err, codes.NotFound, "CREDENTIAL_NOT_FOUND")
 }
 
 func TestRevoke_CallThatRevokesItsOwnCredentialGetsItsAnswer(t *testing.T) {
@@ -211,7 +195,7 @@ func TestRevoke_CallThatRevokesItsOwnCredentialGetsItsAnswer(t *testing.T) {
 	if err != nil || out.GetCredential().GetState() != pb.CredentialState_CREDENTIAL_STATE_REVOKED {
 		t.Errorf("%v %v", out, err)
 	}
-	expect(t, k.see(conn), codes.Unauthenticated, "CREDENTIAL_REVOKED")
+	apptest.Refused(t, k.see(conn), codes.Unauthenticated, "CREDENTIAL_REVOKED")
 }
 
 func TestCredentials_SurviveARestart(t *testing.T) {
@@ -220,15 +204,13 @@ func TestCredentials_SurviveARestart(t *testing.T) {
 	_, active := k.forAgent("a")
 	used, usedSecret := k.forAgent("b")
 	revoked, ended := k.forAgent("c")
-	if err := k.see(k.OverTCP(usedSecret)); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, k.see(k.OverTCP(usedSecret)))
 	k.revoke(revoked.GetId(), "")
 	k.Restart()
 	if err := k.see(k.OverTCP(active)); err != nil {
 		t.Error(err)
 	}
-	expect(t, k.see(k.OverTCP(ended)), codes.Unauthenticated, "CREDENTIAL_REVOKED")
+	apptest.Refused(t, k.see(k.OverTCP(ended)), codes.Unauthenticated, "CREDENTIAL_REVOKED")
 	if err := k.see(k.OverTCP(k.Credential())); err != nil {
 		t.Errorf("the operator's file: %v", err)
 	}
@@ -244,9 +226,7 @@ func TestExpiry_EndsStreamsAndCalls(t *testing.T) {
 	c, secret := k.Issue(&pb.IssueCredentialRequest{Access: observer, Expiry: &pb.IssueCredentialRequest_Ttl{Ttl: durationpb.New(time.Minute)}})
 	conn := k.OverTCP(secret)
 	watch, err := pb.NewStateServiceClient(conn).WatchState(k.ctx, &pb.WatchStateRequest{AfterRevision: new(int64)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	if _, err := watch.Recv(); err != nil {
 		t.Fatal(err)
 	}
@@ -254,8 +234,8 @@ func TestExpiry_EndsStreamsAndCalls(t *testing.T) {
 	for err == nil {
 		_, err = watch.Recv()
 	}
-	expect(t, err, codes.Unauthenticated, "CREDENTIAL_EXPIRED")
-	expect(t, k.see(conn), codes.Unauthenticated, "CREDENTIAL_EXPIRED")
+	apptest.Refused(t, err, codes.Unauthenticated, "CREDENTIAL_EXPIRED")
+	apptest.Refused(t, k.see(conn), codes.Unauthenticated, "CREDENTIAL_EXPIRED")
 	if e, _ := k.next(expired); !slices.Equal(e.GetRelated(), []string{c.GetId()}) {
 		t.Errorf("%v", e)
 	}
@@ -273,7 +253,7 @@ func TestExpiry_WhileTheBrokerIsDown(t *testing.T) {
 		t.Errorf("%v, want %v", c, at)
 	}
 	k.Restart(func() { k.Clock.Advance(time.Hour) })
-	expect(t, k.see(k.OverTCP(secret)), codes.Unauthenticated, "CREDENTIAL_EXPIRED")
+	apptest.Refused(t, k.see(k.OverTCP(secret)), codes.Unauthenticated, "CREDENTIAL_EXPIRED")
 	expired := k.follow("credential.expired")
 	if e, _ := k.next(expired); !slices.Equal(e.GetRelated(), []string{c.GetId()}) {
 		t.Errorf("%v", e)
@@ -284,29 +264,21 @@ func TestEndSession_RevokesTheSessionsCredentials(t *testing.T) {
 	t.Parallel()
 	k := newKit(t)
 	sessions := pb.NewSessionServiceClient(k.Operator())
-	if _, err := sessions.CreateSession(k.ctx, &pb.CreateSessionRequest{Name: "team"}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.Must(t, sessions.CreateSession, &pb.CreateSessionRequest{Name: "team"})
 	c, secret := k.Issue(&pb.IssueCredentialRequest{Access: agent, Session: "team", Agent: "a"})
 	_, other := k.forAgent("a")
 	conn := k.OverTCP(secret)
-	if _, err := sessions.CloseSession(k.ctx, &pb.CloseSessionRequest{Name: "team"}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.Must(t, sessions.CloseSession, &pb.CloseSessionRequest{Name: "team"})
 	if err := k.see(conn); err != nil {
 		t.Errorf("a closed session can be read: %v", err)
 	}
-	if _, err := sessions.DeleteSession(k.ctx, &pb.DeleteSessionRequest{Name: "team"}); err != nil {
-		t.Fatal(err)
-	}
-	expect(t, k.see(conn), codes.Unauthenticated, "CREDENTIAL_REVOKED")
+	apptest.Must(t, sessions.DeleteSession, &pb.DeleteSessionRequest{Name: "team"})
+	apptest.Refused(t, k.see(conn), codes.Unauthenticated, "CREDENTIAL_REVOKED")
 	if got := k.listed(c.GetId()); got.GetEndReason() != "its session team was deleted" {
 		t.Errorf("%v", got)
 	}
-	if _, err := sessions.CreateSession(k.ctx, &pb.CreateSessionRequest{Name: "team"}); err != nil {
-		t.Fatal(err)
-	}
-	expect(t, k.see(conn), codes.Unauthenticated, "CREDENTIAL_REVOKED")
+	apptest.Must(t, sessions.CreateSession, &pb.CreateSessionRequest{Name: "team"})
+	apptest.Refused(t, k.see(conn), codes.Unauthenticated, "CREDENTIAL_REVOKED")
 	if err := k.see(k.OverTCP(other)); err != nil {
 		t.Errorf("a credential of another session: %v", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"brokerd/internal/apptest"
 	"brokerd/internal/auth"
 	"brokerd/internal/fault"
 )
@@ -13,9 +14,7 @@ func TestOperatorSecret_IsMadeOnceForItsUserAlone(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	first, err := auth.OperatorSecret(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	path := filepath.Join(dir, auth.CredentialFile)
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o600 || info.Size() != 44 { // 32 bytes in base64, and a line end
@@ -40,9 +39,7 @@ func TestOperatorSecret_OneThatOthersMayReadIsRefused(t *testing.T) {
 	if _, err := auth.OperatorSecret(dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(filepath.Join(dir, auth.CredentialFile), 0o640); err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, os.Chmod(filepath.Join(dir, auth.CredentialFile), 0o640))
 	if _, err := auth.OperatorSecret(dir); fault.KindOf(err) != fault.Precondition {
 		t.Error(err)
 	}
@@ -52,9 +49,7 @@ func TestOperatorSecret_FileWithoutACredentialIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "\n", "guess", "AAAA", "not base64 but forty-three characters long.."} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, auth.CredentialFile), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, os.WriteFile(filepath.Join(dir, auth.CredentialFile), []byte(text), 0o600))
 		if _, err := auth.OperatorSecret(dir); fault.KindOf(err) != fault.Precondition {
 			t.Errorf("%q: %v", text, err)
 		}

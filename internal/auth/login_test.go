@@ -20,14 +20,11 @@ import (
 
 // link creates a login link in a session and returns its secret.
 func (k *kit) link(session string, access pb.CredentialAccess) string {
-	k.t.Helper()
+	k.Helper()
 	client := pb.NewCredentialServiceClient(k.In(session, ""))
-	out, err := client.CreateLoginLink(k.ctx, &pb.CreateLoginLinkRequest{Access: access})
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	out := apptest.Must(k, client.CreateLoginLink, &pb.CreateLoginLinkRequest{Access: access})
 	if len(out.GetSecret()) != 43 || out.GetSession() != session {
-		k.t.Errorf("%v", out)
+		k.Errorf("%v", out)
 	}
 	return out.GetSecret()
 }
@@ -41,27 +38,20 @@ func TestLogin_ALinkGivesOneCredentialFor12Hours(t *testing.T) {
 	t.Parallel()
 	k := newKit(t, apptest.WithFakeClock())
 	sessions := pb.NewSessionServiceClient(k.Operator())
-	if _, err := sessions.CreateSession(k.ctx, &pb.CreateSessionRequest{Name: "team"}); err != nil {
-		t.Fatal(err)
-	}
+	apptest.Must(t, sessions.CreateSession, &pb.CreateSessionRequest{Name: "team"})
 	for _, access := range []pb.CredentialAccess{observer, operator} {
 		secret := k.link("team", access)
 		k.Clock.Advance(2*time.Minute - time.Second)
 		out, err := k.login(secret)
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		if len(out.GetToken()) != 43 || out.GetToken() == secret || out.GetLevel() != access || out.GetSession() != "team" ||
 			!out.GetExpiresAt().AsTime().Equal(k.Clock.Now().Add(12*time.Hour)) {
 			t.Errorf("%v", out)
 		}
 		_, err = k.login(secret)
-		expect(t, err, codes.Unauthenticated, "LOGIN_LINK_INVALID")
+		apptest.Refused(t, err, codes.Unauthenticated, "LOGIN_LINK_INVALID")
 
-		list, err := k.credentials().ListCredentials(k.ctx, &pb.ListCredentialsRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		list := apptest.Must(t, k.Root().ListCredentials, &pb.ListCredentialsRequest{})
 		c := list.GetCredentials()[len(list.GetCredentials())-1]
 		bound := ""
 		if access == observer {
@@ -91,20 +81,13 @@ func TestLogout_OutlivesARestartAndIsListed(t *testing.T) {
 	t.Parallel()
 	k := newKit(t)
 	in, err := k.login(k.link("default", observer))
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	k.Restart() // the credential of a login stays one
-	if _, err := pb.NewCredentialServiceClient(k.OverTCP(in.GetToken())).Logout(k.ctx, &pb.LogoutRequest{}); err != nil {
-		t.Fatal(err)
-	}
-	expect(t, k.see(k.OverTCP(in.GetToken())), codes.Unauthenticated, "CREDENTIAL_REVOKED")
+	apptest.Must(t, pb.NewCredentialServiceClient(k.OverTCP(in.GetToken())).Logout, &pb.LogoutRequest{})
+	apptest.Refused(t, k.see(k.OverTCP(in.GetToken())), codes.Unauthenticated, "CREDENTIAL_REVOKED")
 	k.Restart()
-	expect(t, k.see(k.OverTCP(in.GetToken())), codes.Unauthenticated, "CREDENTIAL_REVOKED")
-	list, err := k.credentials().ListCredentials(k.ctx, &pb.ListCredentialsRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.Refused(t, k.see(k.OverTCP(in.GetToken())), codes.Unauthenticated, "CREDENTIAL_REVOKED")
+	list := apptest.Must(t, k.Root().ListCredentials, &pb.ListCredentialsRequest{})
 	if c := list.GetCredentials()[0]; c.GetState() != pb.CredentialState_CREDENTIAL_STATE_REVOKED ||
 		c.GetEndReason() != "logged out" {
 		t.Errorf("the list has %v", c)
@@ -117,19 +100,19 @@ func TestLogin_OldUnknownAndVoidLinksAreRefused(t *testing.T) {
 	old := k.link("default", operator)
 	k.Clock.Advance(2 * time.Minute)
 	_, err := k.login(old)
-	expect(t, err, codes.Unauthenticated, "LOGIN_LINK_INVALID")
+	apptest.Refused(t, err, codes.Unauthenticated, "LOGIN_LINK_INVALID")
 	_, err = k.login("guess")
-	expect(t, err, codes.Unauthenticated, "LOGIN_LINK_INVALID")
+	apptest.Refused(t, err, codes.Unauthenticated, "LOGIN_LINK_INVALID")
 	_, err = k.login(k.Credential())
-	expect(t, err, codes.Unauthenticated, "LOGIN_LINK_INVALID")
+	apptest.Refused(t, err, codes.Unauthenticated, "LOGIN_LINK_INVALID")
 	_, err = k.login("")
-	expect(t, err, codes.InvalidArgument, "INVALID_ARGUMENT")
+	apptest.Refused(t, err, codes.InvalidArgument, "INVALID_ARGUMENT")
 	void := k.link("default", operator)
 	k.Restart()
 	_, err = k.login(void)
-	expect(t, err, codes.Unauthenticated, "LOGIN_LINK_INVALID")
+	apptest.Refused(t, err, codes.Unauthenticated, "LOGIN_LINK_INVALID")
 	secret := k.link("default", operator)
-	expect(t, k.see(k.OverTCP(secret)), codes.Unauthenticated, "CREDENTIAL_UNKNOWN")
+	apptest.Refused(t, k.see(k.OverTCP(secret)), codes.Unauthenticated, "CREDENTIAL_UNKNOWN")
 }
 
 func TestLogin_GuessesAreLimitedAndAValidLinkPasses(t *testing.T) {
@@ -138,11 +121,11 @@ func TestLogin_GuessesAreLimitedAndAValidLinkPasses(t *testing.T) {
 	refused := k.follow("credential.refused")
 	for range 20 {
 		_, err := k.login("guess")
-		expect(t, err, codes.Unauthenticated, "LOGIN_LINK_INVALID")
+		apptest.Refused(t, err, codes.Unauthenticated, "LOGIN_LINK_INVALID")
 	}
 	_, err := k.login("guess")
-	expect(t, err, codes.ResourceExhausted, "TOO_MANY_FAILED_ATTEMPTS")
-	expect(t, k.see(k.OverTCP("guess")), codes.ResourceExhausted, "TOO_MANY_FAILED_ATTEMPTS")
+	apptest.Refused(t, err, codes.ResourceExhausted, "TOO_MANY_FAILED_ATTEMPTS")
+	apptest.Refused(t, k.see(k.OverTCP("guess")), codes.ResourceExhausted, "TOO_MANY_FAILED_ATTEMPTS")
 	if _, err := k.login(k.link("default", operator)); err != nil {
 		t.Errorf("a valid link of the same address: %v", err)
 	}
@@ -185,11 +168,11 @@ func TestLogin_IgnoresWhatElseTheClientPresents(t *testing.T) {
 		t.Errorf("with an unknown credential: %v", err)
 	}
 	named := metadata.AppendToOutgoingContext(k.ctx, "brokerd-agent", "no name")
-	if err := login(named, k.credentials()); err != nil {
+	if err := login(named, k.Root()); err != nil {
 		t.Errorf("over the Unix socket: %v", err)
 	}
-	_, err := k.credentials().Login(k.ctx, &pb.LoginRequest{Secret: "guess"})
-	expect(t, err, codes.Unauthenticated, "LOGIN_LINK_INVALID")
+	_, err := k.Root().Login(k.ctx, &pb.LoginRequest{Secret: "guess"})
+	apptest.Refused(t, err, codes.Unauthenticated, "LOGIN_LINK_INVALID")
 }
 
 func TestCreateLoginLink_IsForOperatorsAndBounded(t *testing.T) {
@@ -200,15 +183,15 @@ func TestCreateLoginLink_IsForOperatorsAndBounded(t *testing.T) {
 		return err
 	}
 	for _, access := range []pb.CredentialAccess{0, agent, 4} {
-		if got := testkit.Fields(create(k.credentials(), access)); len(got) != 1 || got[0] != "access" {
+		if got := testkit.Fields(create(k.Root(), access)); len(got) != 1 || got[0] != "access" {
 			t.Errorf("%v: %v", access, got)
 		}
 	}
-	expect(t, create(pb.NewCredentialServiceClient(k.In("nowhere", "")), operator), codes.NotFound, "SESSION_NOT_FOUND")
+	apptest.Refused(t, create(pb.NewCredentialServiceClient(k.In("nowhere", "")), operator), codes.NotFound, "SESSION_NOT_FOUND")
 	_, token := k.Issue(&pb.IssueCredentialRequest{Access: observer})
 	for _, conn := range []*grpc.ClientConn{k.OverTCP(token), k.Registered("builder-1", "builder")} {
 		err := create(pb.NewCredentialServiceClient(conn), observer)
-		expect(t, err, codes.PermissionDenied, "OPERATOR_ONLY")
+		apptest.Refused(t, err, codes.PermissionDenied, "OPERATOR_ONLY")
 	}
 
 	first := k.link("default", observer)
@@ -216,12 +199,12 @@ func TestCreateLoginLink_IsForOperatorsAndBounded(t *testing.T) {
 	for range 99 {
 		k.link("default", observer)
 	}
-	expect(t, create(k.credentials(), observer), codes.ResourceExhausted, "TOO_MANY_LOGIN_LINKS")
+	apptest.Refused(t, create(k.Root(), observer), codes.ResourceExhausted, "TOO_MANY_LOGIN_LINKS")
 	if _, err := k.login(first); err != nil {
 		t.Fatal(err)
 	}
 	k.link("default", observer)
-	expect(t, create(k.credentials(), observer), codes.ResourceExhausted, "TOO_MANY_LOGIN_LINKS")
+	apptest.Refused(t, create(k.Root(), observer), codes.ResourceExhausted, "TOO_MANY_LOGIN_LINKS")
 	k.Clock.Advance(2 * time.Minute)
 	k.link("default", observer)
 }

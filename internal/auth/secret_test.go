@@ -38,20 +38,16 @@ func TestSecret_IsNeitherInTheDataFolderNorInTheLog(t *testing.T) {
 		}
 		c, secret := k.Issue(in)
 		secrets[c.GetId()] = secret
-		if err := k.see(k.OverTCP(secret)); err != nil {
-			rt.Fatal(err)
-		}
+		apptest.NoError(rt, k.see(k.OverTCP(secret)))
 		if rapid.Bool().Draw(rt, "revoke") {
 			k.revoke(c.GetId(), "")
-			expect(t, k.see(k.OverTCP(secret)), codes.Unauthenticated, "CREDENTIAL_REVOKED")
+			apptest.Refused(t, k.see(k.OverTCP(secret)), codes.Unauthenticated, "CREDENTIAL_REVOKED")
 		}
 		link := k.link("default", rapid.SampledFrom([]pb.CredentialAccess{observer, operator}).Draw(rt, "link"))
 		secrets["link "+fmt.Sprint(len(secrets))] = link
 		if rapid.Bool().Draw(rt, "log in") {
 			login, err := k.login(link)
-			if err != nil {
-				rt.Fatal(err)
-			}
+			apptest.NoError(rt, err)
 			secrets["token "+fmt.Sprint(len(secrets))] = login.GetToken()
 			if _, err := k.login(link); err == nil {
 				rt.Fatal("a used link is accepted")
@@ -106,9 +102,7 @@ func TestSecret_IsStoredAsItsHash(t *testing.T) {
 	var text []byte
 	for _, name := range []string{"brokerd.db", "brokerd.db-wal"} {
 		part, err := os.ReadFile(filepath.Join(k.Dir(), name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		text = append(text, part...)
 	}
 	if !bytes.Contains(text, sum[:]) {

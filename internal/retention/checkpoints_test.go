@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // A checkpoint is a line of checkpoints.jsonl.
@@ -44,9 +45,8 @@ func TestExport_HasTheCheckpointsAsTheyWereSaved(t *testing.T) {
 	save := func(agent string, kind pb.CheckpointKind, reference, data string) {
 		t.Helper()
 		w.Clock.Advance(1234567 * time.Nanosecond)
-		saved, err := pb.NewAgentServiceClient(w.In(w.session, agent)).SaveCheckpoint(w.ctx,
+		saved := apptest.Must(t, w.as(agent).SaveCheckpoint,
 			&pb.SaveCheckpointRequest{Kind: kind, Reference: reference, Data: data})
-		must(t, err)
 		if data == "" {
 			data = "null"
 		}
@@ -65,19 +65,20 @@ func TestExport_HasTheCheckpointsAsTheyWereSaved(t *testing.T) {
 	} {
 		save("builder", kind, "review/\"login\" <é>", data)
 	}
-	must(t, drop(pb.NewAgentServiceClient(w.In(w.session, "builder")).DeregisterAgent(w.ctx, &pb.DeregisterAgentRequest{})))
+	apptest.Must(t, w.as("builder").DeregisterAgent,
+		&pb.DeregisterAgentRequest{})
 	elsewhere := *w
 	elsewhere.session = "default"
 	elsewhere.register("lead")
-	must(t, drop(pb.NewAgentServiceClient(w.In("default", "lead")).SaveCheckpoint(w.ctx,
-		&pb.SaveCheckpointRequest{Kind: pb.CheckpointKind_CHECKPOINT_KIND_CUSTOM})))
+	apptest.Must(t, w.Actor("default", "lead").SaveCheckpoint,
+		&pb.SaveCheckpointRequest{Kind: pb.CheckpointKind_CHECKPOINT_KIND_CUSTOM})
 
 	text, err := os.ReadFile(filepath.Join(w.export(), "checkpoints.jsonl"))
-	must(t, err)
+	apptest.NoError(t, err)
 	var got []checkpoint
 	for line := range strings.Lines(string(text)) {
 		var c checkpoint
-		must(t, json.Unmarshal([]byte(line), &c))
+		apptest.NoError(t, json.Unmarshal([]byte(line), &c))
 		if c.Data == nil {
 			c.Data = json.RawMessage("null")
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
+	"brokerd/internal/apptest"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
 	"brokerd/internal/retention"
@@ -45,7 +46,7 @@ func newStock(t *testing.T, n int) *stock {
 	s := &stock{t: t, keep: time.Minute, deleted: make(chan string, 1), dir: t.TempDir(), clock: newClock()}
 	s.mail = stockMessages{s}
 	s.store = testkit.Store(t, s.dir, s.clock, retention.Migrations(), itemMigrations())
-	must(t, s.store.Write(t.Context(), func(tx *store.Tx) error {
+	apptest.NoError(t, s.store.Write(t.Context(), func(tx *store.Tx) error {
 		for range n {
 			tx.Exec(`INSERT INTO items VALUES (?, ?)`, tx.NextRevision(), tx.Now().Add(-time.Hour))
 		}
@@ -73,7 +74,7 @@ func (s *stock) keeper(fn func() error) *retention.Keeper {
 	if fn != nil {
 		retention.SetSeam(k, fn)
 	}
-	must(s.t, k.Start())
+	apptest.NoError(s.t, k.Start())
 	s.t.Cleanup(k.Stop)
 	return k
 }
@@ -81,7 +82,7 @@ func (s *stock) keeper(fn func() error) *retention.Keeper {
 func (s *stock) left() int {
 	s.t.Helper()
 	var n int
-	must(s.t, s.store.Read(context.Background(), func(snap *store.Snapshot) error {
+	apptest.NoError(s.t, s.store.Read(context.Background(), func(snap *store.Snapshot) error {
 		return snap.QueryRow(`SELECT count(*) FROM items`).Scan(&n)
 	}))
 	return n
@@ -120,7 +121,7 @@ func await[T any](s *stock, c <-chan T) (v T) {
 // wantOnce checks that the archive has each number from 1 to n once.
 func (s *stock) wantOnce(n int) {
 	s.t.Helper()
-	w := world{t: s.t, session: "default"}
+	w := world{Broker: &apptest.Broker{TB: s.t}, session: "default"}
 	seen := map[int]int{}
 	lines, _ := w.linesIn(s.dir, "messages")
 	for _, l := range lines {
@@ -314,13 +315,13 @@ func TestArchive_FileOfAnotherDatabaseIsKept(t *testing.T) {
 	old.empty()
 	s := newStock(t, 10)
 	name := filepath.Join("archive", "default", "messages-2026-01-02.jsonl.gz")
-	must(t, os.MkdirAll(filepath.Join(s.dir, "archive", "default"), 0o700))
+	apptest.NoError(t, os.MkdirAll(filepath.Join(s.dir, "archive", "default"), 0o700))
 	text, err := os.ReadFile(filepath.Join(old.dir, name))
-	must(t, err)
-	must(t, os.WriteFile(filepath.Join(s.dir, name), text, 0o600))
+	apptest.NoError(t, err)
+	apptest.NoError(t, os.WriteFile(filepath.Join(s.dir, name), text, 0o600))
 	s.keeper(nil)
 	s.empty()
-	w := world{t: t, session: "default"}
+	w := world{Broker: &apptest.Broker{TB: t}, session: "default"}
 	if lines, _ := w.linesIn(s.dir, "messages"); len(lines) != 20 {
 		t.Errorf("%d lines in the archive, want those of both", len(lines))
 	}
@@ -343,7 +344,7 @@ func TestDelete_GoesOnWhenTheBrokerWasKilledInTheMiddle(t *testing.T) {
 	s.keeper(nil)
 	archive := await(s, s.deleted)
 	text, err := os.ReadFile(filepath.Join(s.dir, archive, "messages.jsonl"))
-	must(t, err)
+	apptest.NoError(t, err)
 	if got := strings.Count(string(text), "\n"); got != n {
 		t.Errorf("the export has %d messages, want %d", got, n)
 	}
@@ -368,7 +369,7 @@ func TestDelete_RemovesRowsInPagesThatArriveBeforeTheLastTransaction(t *testing.
 	k := s.keeper(nil)
 	who := identity.Caller{Access: identity.Operator, Session: "default"}
 	_, err := k.Delete(t.Context(), who, idempotency.Request{}, "default")
-	must(t, err)
+	apptest.NoError(t, err)
 	await(s, s.deleted)
 	if got := strings.Join(erased, " "); got != "page page page page page end" {
 		t.Errorf("the part was called for: %s", got)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
 )
@@ -18,11 +19,11 @@ func TestDelete_RemovesASessionOfAnySizeInPages(t *testing.T) {
 	w := newWorld(t).project(nil)
 	keys := pb.NewStateServiceClient(w.In("project", "lead"))
 	value := &pb.StateValue{Value: &pb.StateValue_StringValue{StringValue: "v"}}
-	must(t, drop(keys.PutState(w.ctx, &pb.PutStateRequest{Key: "k", Value: value})))
-	must(t, drop(keys.PutState(w.ctx, &pb.PutStateRequest{Namespace: "global", Key: "k", Value: value})))
-	must(t, drop(keys.AppendState(w.ctx, &pb.AppendStateRequest{Key: "d", Text: "entry"})))
+	apptest.Must(t, keys.PutState, &pb.PutStateRequest{Key: "k", Value: value})
+	apptest.Must(t, keys.PutState, &pb.PutStateRequest{Namespace: "global", Key: "k", Value: value})
+	apptest.Must(t, keys.AppendState, &pb.AppendStateRequest{Key: "d", Text: "entry"})
 	w.die(&pb.Message{})
-	must(t, drop(w.sessions().CloseSession(w.ctx, &pb.CloseSessionRequest{Name: "project"})))
+	apptest.Must(t, w.Root().CloseSession, &pb.CloseSessionRequest{Name: "project"})
 	session := testkit.Number(t, w.Dir(), `SELECT id FROM sessions WHERE name = 'project'`)
 	numbers := fmt.Sprintf(`
 		WITH RECURSIVE n(i) AS (SELECT 1000001 UNION ALL SELECT i + 1 FROM n WHERE i < %d) `, 1000000+many)
@@ -35,7 +36,7 @@ func TestDelete_RemovesASessionOfAnySizeInPages(t *testing.T) {
 	if n := testkit.Number(t, w.Dir(), `SELECT count(*) FROM deliveries`); n < 9000 {
 		t.Fatalf("the message has %d copies", n)
 	}
-	must(t, drop(w.sessions().DeleteSession(w.ctx, &pb.DeleteSessionRequest{Name: "project"})))
+	apptest.Must(t, w.Root().DeleteSession, &pb.DeleteSessionRequest{Name: "project"})
 	for _, rows := range []string{
 		"threads WHERE session = SESSION", "producers WHERE session = SESSION",
 		"mailboxes WHERE session = SESSION", "channels", "subscriptions", "halts", "breakers",

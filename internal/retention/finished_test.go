@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"brokerd/internal/apptest"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
@@ -85,7 +86,7 @@ func (noMessages) Standings(store.Querier, int64, int64, int, bool) ([]retention
 // archived returns the lines of the archive.
 func (j *jobs) archived() []map[string]any {
 	j.t.Helper()
-	w := world{t: j.t, session: "default"}
+	w := world{Broker: &apptest.Broker{TB: j.t}, session: "default"}
 	lines, _ := w.linesIn(j.dir, "jobs")
 	return lines
 }
@@ -176,7 +177,7 @@ func TestFinished_KeeperComesBackWhenTheNextPieceIsDue(t *testing.T) {
 	j.keeper(nil)
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
-	must(t, j.clock.BlockUntilContext(ctx, 1)) // the keeper sleeps
+	apptest.NoError(t, j.clock.BlockUntilContext(ctx, 1)) // the keeper sleeps
 	if j.left() != 1 {
 		t.Fatal("the job was removed before its time")
 	}
@@ -201,9 +202,9 @@ func TestFinished_ExportHasTheArchivedWorkFirst(t *testing.T) {
 		j.clock.Advance(time.Second)
 	}
 	out, err := k.Delete(ctx, identity.Caller{Access: identity.Operator, Session: "default"}, idempotency.Request{}, "default")
-	must(t, err)
+	apptest.NoError(t, err)
 	text, err := os.ReadFile(filepath.Join(j.dir, out.Archive, "jobs.jsonl"))
-	must(t, err)
+	apptest.NoError(t, err)
 	want := []string{`{"archived":true,"n":1}`, `{"archived":true,"n":2}`, `{"archived":true,"n":3}`, `{"archived":true,"n":5}`,
 		`{"archived":false,"n":4}`, ""}
 	if d := cmp.Diff(want, strings.Split(string(text), "\n")); d != "" {

@@ -12,35 +12,33 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 	"brokerd/internal/store"
 )
 
 // cycle sends and acknowledges messages, and waits until they and their events are in the archive.
 func (w *world) cycle(n int) {
-	w.t.Helper()
+	w.Helper()
 	batch := make([]*pb.Message, n)
 	for i := range batch {
 		batch[i] = &pb.Message{
 			Target: &pb.Target{To: &pb.Target_Agent{Agent: "builder"}}, Subject: fmt.Sprint(i), Body: strings.Repeat("x", 1024),
 		}
 	}
-	sent, err := w.as("lead").SendMessages(w.ctx, &pb.SendMessagesRequest{Messages: batch})
-	must(w.t, err)
+	sent := apptest.Must(w, w.as("lead").SendMessages, &pb.SendMessagesRequest{Messages: batch})
 	for left := n; left > 0; {
-		claims, err := w.as("builder").ClaimMessages(w.ctx, &pb.ClaimMessagesRequest{Max: 100})
-		must(w.t, err)
+		claims := apptest.Must(w, w.as("builder").ClaimMessages, &pb.ClaimMessagesRequest{Max: 100})
 		var ids []string
 		for _, c := range claims.GetClaims() {
 			ids = append(ids, c.GetClaimId())
 		}
-		must(w.t, drop(w.as("builder").AckMessages(w.ctx, &pb.AckMessagesRequest{Ids: ids})))
+		apptest.Must(w, w.as("builder").AckMessages, &pb.AckMessagesRequest{Ids: ids})
 		left -= len(ids)
 	}
 	w.Clock.Advance(2 * time.Hour)
 	w.gone(sent.GetResults()[n-1])
 	w.eventually("the events are gone", func() bool {
-		page, err := w.events().ListEvents(w.ctx, &pb.ListEventsRequest{PageSize: 1})
-		must(w.t, err)
+		page := apptest.Must(w, w.as("").ListEvents, &pb.ListEventsRequest{PageSize: 1})
 		return len(page.GetEvents()) == 0
 	})
 }
@@ -54,7 +52,7 @@ func TestLoad_DatabaseDoesNotGrowOverCycles(t *testing.T) {
 		w.cycle(perCycle)
 		w.Restart() // the write-ahead log goes into the database
 		info, err := os.Stat(filepath.Join(w.Dir(), store.DatabaseFile))
-		must(t, err)
+		apptest.NoError(t, err)
 		sizes = append(sizes, info.Size())
 	}
 	if most := slices.Max(sizes[:warmUp]); slices.Max(sizes[warmUp:]) > most {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"brokerd/internal/apptest"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
 )
@@ -29,7 +30,7 @@ func TestPace_RestsWhileOthersWork(t *testing.T) {
 	s.keeper(s.busy(time.Second / 10))
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
-	must(t, s.clock.BlockUntilContext(ctx, 1))
+	apptest.NoError(t, s.clock.BlockUntilContext(ctx, 1))
 	if left := s.left(); left != 1500 {
 		t.Errorf("it rests when %d are left, want to see it rest after the first page", left)
 	}
@@ -43,7 +44,7 @@ func TestPace_DoesNotRestOnceItHasFallenBehind(t *testing.T) {
 	s.keeper(s.busy(time.Second / 10))
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
-	must(t, s.clock.BlockUntilContext(ctx, 1)) // for the next turn
+	apptest.NoError(t, s.clock.BlockUntilContext(ctx, 1)) // for the next turn
 	if left := s.left(); left != 0 {
 		t.Errorf("it rests when %d are left", left)
 	}
@@ -54,14 +55,14 @@ func TestVacuum_GivesBackWhatWasNotNeededForAMinute(t *testing.T) {
 	s := newStock(t, 0)
 	write := func(statement string) {
 		t.Helper()
-		must(t, s.store.Write(t.Context(), func(tx *store.Tx) error {
+		apptest.NoError(t, s.store.Write(t.Context(), func(tx *store.Tx) error {
 			tx.Exec(statement)
 			return nil
 		}))
 	}
 	pages := func() (space store.Space) {
 		t.Helper()
-		must(t, s.store.Read(t.Context(), func(snap *store.Snapshot) (err error) {
+		apptest.NoError(t, s.store.Read(t.Context(), func(snap *store.Snapshot) (err error) {
 			space, err = store.SpaceOf(snap)
 			return err
 		}))
@@ -74,15 +75,15 @@ func TestVacuum_GivesBackWhatWasNotNeededForAMinute(t *testing.T) {
 	k := s.keeper(nil)
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
-	must(t, s.clock.BlockUntilContext(ctx, 1))
+	apptest.NoError(t, s.clock.BlockUntilContext(ctx, 1))
 	s.clock.Advance(50 * time.Second)
 	k.Wake()
-	must(t, s.clock.BlockUntilContext(ctx, 1))
+	apptest.NoError(t, s.clock.BlockUntilContext(ctx, 1))
 	if now := pages(); now != full {
 		t.Errorf("%+v has become %+v within a minute", full, now)
 	}
 	for pages().Pages > full.Pages/2 {
-		must(t, ctx.Err())
+		apptest.NoError(t, ctx.Err())
 		s.clock.Advance(time.Second)
 	}
 }

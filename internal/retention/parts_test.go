@@ -10,24 +10,25 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // sql changes the database behind the daemon's back.
 func (w *world) sql(statement string) {
-	w.t.Helper()
+	w.Helper()
 	db, err := sql.Open("sqlite3", "file:"+filepath.Join(w.Dir(), "brokerd.db")+"?_busy_timeout=10000")
-	must(w.t, err)
-	must(w.t, drop(db.ExecContext(w.ctx, statement)))
-	must(w.t, db.Close())
+	apptest.NoError(w, err)
+	apptest.NoError(w, drop(db.ExecContext(w.ctx, statement)))
+	apptest.NoError(w, db.Close())
 }
 
 // number returns the one number that a query finds in the database.
 func (w *world) number(query string) (n int) {
-	w.t.Helper()
+	w.Helper()
 	db, err := sql.Open("sqlite3", "file:"+filepath.Join(w.Dir(), "brokerd.db")+"?_busy_timeout=10000")
-	must(w.t, err)
-	must(w.t, db.QueryRowContext(w.ctx, query).Scan(&n))
-	must(w.t, db.Close())
+	apptest.NoError(w, err)
+	apptest.NoError(w, db.QueryRowContext(w.ctx, query).Scan(&n))
+	apptest.NoError(w, db.Close())
 	return n
 }
 
@@ -35,13 +36,11 @@ func TestTurn_APartThatCannotBeArchivedStopsNoOther(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).project(&pb.SessionSettings{MessageRetention: durationpb.New(time.Hour), EventRetention: durationpb.New(time.Hour)})
 	board := pb.NewTaskServiceClient(w.In(w.session, "lead"))
-	made, err := board.CreateTasks(w.ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Title: "damaged"}}})
-	must(t, err)
-	must(t, drop(board.CancelTask(w.ctx, &pb.CancelTaskRequest{TaskId: made.Tasks[0].Id})))
+	made := apptest.Must(t, board.CreateTasks, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Title: "damaged"}}})
+	apptest.Must(t, board.CancelTask, &pb.CancelTaskRequest{TaskId: made.Tasks[0].Id})
 	deals := pb.NewBlockerServiceClient(w.In(w.session, "lead"))
-	raised, err := deals.RaiseBlocker(w.ctx, &pb.RaiseBlockerRequest{Reason: "r"})
-	must(t, err)
-	must(t, drop(deals.ResolveBlocker(w.ctx, &pb.ResolveBlockerRequest{Id: raised.Blocker.Id})))
+	raised := apptest.Must(t, deals.RaiseBlocker, &pb.RaiseBlockerRequest{Reason: "r"})
+	apptest.Must(t, deals.ResolveBlocker, &pb.ResolveBlockerRequest{Id: raised.Blocker.Id})
 	w.sql(`UPDATE tasks SET labels = 'no JSON'`)
 	w.Clock.Advance(2 * time.Hour)
 	w.eventually("the blocker and the events are archived", func() bool {
@@ -63,11 +62,11 @@ func TestTurn_RemovesDeregisteredAgentsWhoseIncarnationGrowsAllTheSame(t *testin
 	w := newWorld(t).project(&pb.SessionSettings{MessageRetention: durationpb.New(time.Hour)})
 	builder := pb.NewAgentServiceClient(w.In(w.session, "builder"))
 	w.register("builder", "builder") // incarnations 2 and 3
-	must(t, drop(builder.SaveCheckpoint(w.ctx, &pb.SaveCheckpointRequest{Kind: pb.CheckpointKind_CHECKPOINT_KIND_CUSTOM})))
-	must(t, drop(builder.DeregisterAgent(w.ctx, &pb.DeregisterAgentRequest{})))
+	apptest.Must(t, builder.SaveCheckpoint, &pb.SaveCheckpointRequest{Kind: pb.CheckpointKind_CHECKPOINT_KIND_CUSTOM})
+	apptest.Must(t, builder.DeregisterAgent, &pb.DeregisterAgentRequest{})
 	w.Clock.Advance(30 * time.Minute)
 	w.register("tester", "reviewer")
-	must(t, drop(pb.NewAgentServiceClient(w.In(w.session, "tester")).DeregisterAgent(w.ctx, &pb.DeregisterAgentRequest{})))
+	apptest.Must(t, w.as("tester").DeregisterAgent, &pb.DeregisterAgentRequest{})
 	w.Clock.Advance(31 * time.Minute)
 	w.eventually("the agent is archived", func() bool {
 		w.Clock.Advance(10 * time.Millisecond)
@@ -78,8 +77,7 @@ func TestTurn_RemovesDeregisteredAgentsWhoseIncarnationGrowsAllTheSame(t *testin
 		return w.number(`SELECT count(*) FROM agent_checkpoints`) == 0
 	})
 	w.Restart()
-	got, err := builder.RegisterAgent(w.ctx, &pb.RegisterAgentRequest{Role: "builder"})
-	must(t, err)
+	got := apptest.Must(t, builder.RegisterAgent, &pb.RegisterAgentRequest{Role: "builder"})
 	if got.Agent.Incarnation != 4 {
 		t.Error("registered again with incarnation", got.Agent.Incarnation)
 	}
@@ -91,7 +89,8 @@ func TestTurn_RemovesDeregisteredAgentsWhoseIncarnationGrowsAllTheSame(t *testin
 func TestTurn_AnAgentThatRegistersAgainInTimeStays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).project(&pb.SessionSettings{MessageRetention: durationpb.New(time.Hour)})
-	must(t, drop(pb.NewAgentServiceClient(w.In(w.session, "builder")).DeregisterAgent(w.ctx, &pb.DeregisterAgentRequest{})))
+	apptest.Must(t, w.as("builder").DeregisterAgent,
+		&pb.DeregisterAgentRequest{})
 	w.Clock.Advance(59 * time.Minute)
 	w.register("builder")
 	w.Clock.Advance(3 * time.Hour)

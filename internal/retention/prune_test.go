@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 	"brokerd/internal/identity"
 	"brokerd/internal/retention"
 	"brokerd/internal/store"
@@ -28,7 +29,7 @@ const hour = time.Hour
 // prune prunes as an operator. The clock moves meanwhile, because the turn that the prune waits for
 // may be at rest. A call before each step keeps the clock slow, so that no read takes 10 s.
 func (w *world) prune(in *pb.PruneDataRequest) *pb.PruneDataResponse {
-	w.t.Helper()
+	w.Helper()
 	if in.OlderThan == nil {
 		in.OlderThan = durationpb.New(hour)
 	}
@@ -38,16 +39,16 @@ func (w *world) prune(in *pb.PruneDataRequest) *pb.PruneDataResponse {
 	}
 	done := make(chan answer, 1)
 	go func() {
-		out, err := pb.NewAdminServiceClient(w.Operator()).PruneData(w.ctx, in)
+		out, err := w.Root().PruneData(w.ctx, in)
 		done <- answer{out, err}
 	}()
 	for {
 		select {
 		case got := <-done:
-			must(w.t, got.err)
+			apptest.NoError(w, got.err)
 			return got.out
 		default:
-			must(w.t, drop(w.sessions().GetSession(w.ctx, &pb.GetSessionRequest{Name: w.session})))
+			apptest.Must(w, w.Root().GetSession, &pb.GetSessionRequest{Name: w.session})
 			w.Clock.Advance(time.Millisecond)
 		}
 	}
@@ -62,11 +63,10 @@ func kept() *pb.SessionSettings {
 // eventCount returns how many events the database has of the session. An agent does not see those
 // of the broker itself.
 func (w *world) eventCount() (n int64) {
-	w.t.Helper()
+	w.Helper()
 	asAgent := pb.NewEventServiceClient(w.In(w.session, "lead"))
 	for after := int64(0); ; {
-		page, err := asAgent.ListEvents(w.ctx, &pb.ListEventsRequest{AfterRevision: after})
-		must(w.t, err)
+		page := apptest.Must(w, asAgent.ListEvents, &pb.ListEventsRequest{AfterRevision: after})
 		if len(page.GetEvents()) == 0 {
 			return n
 		}
@@ -85,8 +85,8 @@ func TestPrune_RemovesFinishedDataAndNothingThatIsLive(t *testing.T) {
 	dead := w.die(&pb.Message{Subject: "dead"})
 	waiting := w.send(&pb.Message{Subject: "waiting", Target: &pb.Target{To: &pb.Target_Role{Role: "reviewer"}}})
 	claimed := w.send(&pb.Message{Subject: "claimed"})
-	must(t, drop(pb.NewLockServiceClient(w.In(w.session, "lead")).AcquireLocks(w.ctx, &pb.AcquireLocksRequest{
-		Paths: []string{"a.go"}, MaxHold: durationpb.New(7 * 24 * time.Hour)})))
+	apptest.Must(t, w.as("lead").AcquireLocks, &pb.AcquireLocksRequest{
+		Paths: []string{"a.go"}, MaxHold: durationpb.New(7 * 24 * time.Hour)})
 	old := w.eventCount()
 	w.Clock.Advance(hour + time.Minute)
 	claim := w.claim()
@@ -119,14 +119,12 @@ func TestPrune_RemovesFinishedDataAndNothingThatIsLive(t *testing.T) {
 	if lines, _ := w.lines("events"); int64(len(lines)) != done.GetEvents() {
 		t.Errorf("the archive has %d events of %d", len(lines), done.GetEvents())
 	}
-	locks, err := pb.NewLockServiceClient(w.In(w.session, "lead")).ListLocks(w.ctx, &pb.ListLocksRequest{})
-	must(t, err)
+	locks := apptest.Must(t, w.as("lead").ListLocks, &pb.ListLocksRequest{})
 	if len(locks.GetLocks()) != 1 {
 		t.Errorf("the lock is gone: %v", locks)
 	}
 	pruned := &pb.EventFilter{Types: []string{"data.pruned"}}
-	page, err := w.events().ListEvents(w.ctx, &pb.ListEventsRequest{Filter: pruned})
-	must(t, err)
+	page := apptest.Must(t, w.as("").ListEvents, &pb.ListEventsRequest{Filter: pruned})
 	if len(page.GetEvents()) != 1 || page.GetEvents()[0].GetRevision() != done.GetRevision() {
 		t.Errorf("the event of revision %d is not in the log: %v", done.GetRevision(), page)
 	}
@@ -151,10 +149,10 @@ func TestPrune_DeadLettersGoOnlyIfTheirKindIsNamed(t *testing.T) {
 func TestPrune_OtherSessionsAndTheSettingsOfChannelsDoNotCount(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).project(kept())
-	must(t, drop(pb.NewChannelServiceClient(w.In(w.session, "")).ConfigureChannel(w.ctx, &pb.ConfigureChannelRequest{
-		Channel: "news", MessageRetention: durationpb.New(1000 * time.Hour)})))
+	apptest.Must(t, w.as("").ConfigureChannel, &pb.ConfigureChannelRequest{
+		Channel: "news", MessageRetention: durationpb.New(1000 * time.Hour)})
 	asBuilder := pb.NewChannelServiceClient(w.In(w.session, "builder"))
-	must(t, drop(asBuilder.SubscribeChannel(w.ctx, &pb.SubscribeChannelRequest{Channel: "news"})))
+	apptest.Must(t, asBuilder.SubscribeChannel, &pb.SubscribeChannelRequest{Channel: "news"})
 	sent := w.finish(&pb.Message{Target: &pb.Target{To: &pb.Target_Channel{Channel: "news"}}})
 	w.Clock.Advance(hour + time.Minute)
 	only := []pb.DataKind{pb.DataKind_DATA_KIND_MESSAGES}
@@ -180,10 +178,10 @@ func TestPrune_FinishedWorkOfEachKindIsCountedAndArchived(t *testing.T) {
 		slices.Sort(finished[name])
 	}
 	tasks := pb.NewTaskServiceClient(w.In(w.session, "lead"))
-	must(t, drop(tasks.CreateTasks(w.ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{
+	apptest.Must(t, tasks.CreateTasks, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{
 		{Id: "schema", Title: "schema"}, {Id: "api", Title: "api", DependsOn: []string{"schema"}},
 		{Id: "site", Title: "site"}, {Id: "page", Title: "page", Parent: "site"},
-	}})))
+	}})
 	w.complete("schema")
 	w.complete("site")
 	w.Clock.Advance(hour + time.Minute)
@@ -215,7 +213,7 @@ func TestPrune_RefusesWrongRequests(t *testing.T) {
 		"unknown kind": {&pb.PruneDataRequest{OlderThan: age, Kinds: []pb.DataKind{99}}, codes.InvalidArgument, "INVALID_ARGUMENT"},
 		"no session":   {&pb.PruneDataRequest{OlderThan: age, Session: "none"}, codes.NotFound, "SESSION_NOT_FOUND"},
 	} {
-		wantError(t, name, drop(pb.NewAdminServiceClient(w.Operator()).PruneData(w.ctx, c.in)), c.code, c.reason)
+		wantError(t, name, drop(w.Root().PruneData(w.ctx, c.in)), c.code, c.reason)
 	}
 }
 
@@ -261,12 +259,12 @@ func TestPrune_WaitsForATurnSoThatNothingIsArchivedTwice(t *testing.T) {
 			case <-ctx.Done():
 			}
 			for range 20 { // enough time for a prune that does not wait to read the page
-				must(t, s.store.Write(ctx, func(*store.Tx) error { return nil }))
+				apptest.NoError(t, s.store.Write(ctx, func(*store.Tx) error { return nil }))
 			}
 		})
 		return nil
 	})
-	must(t, k.Start())
+	apptest.NoError(t, k.Start())
 	t.Cleanup(k.Stop)
 	var got outcome
 	select { // the clock stands, so the turn and the prune do not rest
@@ -274,7 +272,7 @@ func TestPrune_WaitsForATurnSoThatNothingIsArchivedTwice(t *testing.T) {
 	case <-ctx.Done():
 		t.Fatal("the prune does not end")
 	}
-	must(t, got.err)
+	apptest.NoError(t, got.err)
 	if got.pruned.Messages != 0 || s.left() != 0 {
 		t.Errorf("the prune removed %d messages that the turn removed, and %d are left", got.pruned.Messages, s.left())
 	}

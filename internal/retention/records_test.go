@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // A copied delivery is what a line of the archive and GetMessage must agree on.
@@ -24,28 +25,28 @@ func TestMessages_LinesHaveEachDeliveryWithItsAttemptsAndNothingElseGoes(t *test
 	w.register("reviewer", "tester")
 	other := *w
 	other.session = "other"
-	must(t, drop(w.sessions().CreateSession(w.ctx, &pb.CreateSessionRequest{Name: other.session, Settings: keep(time.Hour)})))
+	apptest.Must(t, w.Root().CreateSession,
+		&pb.CreateSessionRequest{Name: other.session, Settings: keep(time.Hour)})
 	other.register("lead", "builder")
 	everyone := &pb.Target{To: &pb.Target_Everyone{Everyone: true}}
 	var finished, waiting []*pb.SendResult
 	for i := range 12 {
 		sent := w.send(&pb.Message{Target: everyone, Subject: fmt.Sprint(i)})
 		for j, agent := range []string{"builder", "reviewer", "tester"} {
-			claims, err := w.as(agent).ClaimMessages(w.ctx, &pb.ClaimMessagesRequest{Max: 1, Consumer: "c"})
-			must(t, err)
+			claims := apptest.Must(t, w.as(agent).ClaimMessages, &pb.ClaimMessagesRequest{Max: 1, Consumer: "c"})
 			id := claims.GetClaims()[0].GetClaimId()
 			if (i+j)%3 == 0 {
 				nack := &pb.Nack{ClaimId: id, Error: fmt.Sprint("no ", i, j)}
-				must(t, drop(w.as(agent).NackMessages(w.ctx, &pb.NackMessagesRequest{Nacks: []*pb.Nack{nack}})))
+				apptest.Must(t, w.as(agent).NackMessages, &pb.NackMessagesRequest{Nacks: []*pb.Nack{nack}})
 				w.Clock.Advance(time.Minute)
 				w.eventually("it can be claimed again", func() bool {
-					claims, err = w.as(agent).ClaimMessages(w.ctx, &pb.ClaimMessagesRequest{Max: 1, Consumer: "c"})
-					must(t, err)
+					claims = apptest.Must(t, w.as(agent).ClaimMessages,
+						&pb.ClaimMessagesRequest{Max: 1, Consumer: "c"})
 					return len(claims.GetClaims()) > 0
 				})
 				id = claims.GetClaims()[0].GetClaimId()
 			}
-			must(t, drop(w.as(agent).AckMessages(w.ctx, &pb.AckMessagesRequest{Ids: []string{id}})))
+			apptest.Must(t, w.as(agent).AckMessages, &pb.AckMessagesRequest{Ids: []string{id}})
 		}
 		finished = append(finished, sent)
 		if i%4 == 1 {
@@ -57,8 +58,7 @@ func TestMessages_LinesHaveEachDeliveryWithItsAttemptsAndNothingElseGoes(t *test
 	}
 	want := map[int64][]copied{}
 	for _, sent := range finished {
-		m, err := w.as("").GetMessage(w.ctx, &pb.GetMessageRequest{Id: sent.GetId()})
-		must(t, err)
+		m := apptest.Must(t, w.as("").GetMessage, &pb.GetMessageRequest{Id: sent.GetId()})
 		for _, d := range m.GetDeliveries() {
 			c := copied{
 				d.GetMailbox(), "ACKED", d.GetClaimId(), d.GetHolder(), d.GetConsumer(), d.GetFinishedAt().AsTime().Format(time.RFC3339Nano),

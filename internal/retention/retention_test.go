@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func TestMessages_FinishedOnesAreArchivedByDayAndRemoved(t *testing.T) {
@@ -75,8 +76,8 @@ func TestMessages_ChannelHasATimeOfItsOwn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).project(keep(72 * time.Hour))
 	channels := pb.NewChannelServiceClient(w.In("project", ""))
-	configured, err := channels.ConfigureChannel(w.ctx, &pb.ConfigureChannelRequest{Channel: "news", MessageRetention: durationpb.New(time.Hour)})
-	must(t, err)
+	configured := apptest.Must(t, channels.ConfigureChannel,
+		&pb.ConfigureChannelRequest{Channel: "news", MessageRetention: durationpb.New(time.Hour)})
 	if got := configured.GetChannel().GetMessageRetention().AsDuration(); got != time.Hour {
 		t.Errorf("the channel keeps messages for %v", got)
 	}
@@ -87,7 +88,8 @@ func TestMessages_ChannelHasATimeOfItsOwn(t *testing.T) {
 	if !w.there(other) {
 		t.Error("the message of another channel went too")
 	}
-	must(t, drop(channels.ConfigureChannel(w.ctx, &pb.ConfigureChannelRequest{Channel: "other", MessageRetention: durationpb.New(time.Second)})))
+	apptest.Must(t, channels.ConfigureChannel,
+		&pb.ConfigureChannelRequest{Channel: "other", MessageRetention: durationpb.New(time.Second)})
 	w.gone(other)
 }
 
@@ -100,7 +102,7 @@ func TestMessages_SettingsWakeTheKeeper(t *testing.T) {
 	if !w.there(sent) {
 		t.Fatal("a message went that is kept for ever")
 	}
-	w.configure(keep(time.Hour))
+	w.as("").Configure(keep(time.Hour))
 	w.gone(sent)
 }
 
@@ -109,7 +111,7 @@ func TestMessages_RedrivenDeadLetterStays(t *testing.T) {
 	w := newWorld(t).project(merged(keep(time.Hour), &pb.SessionSettings{DeadLetterRetention: durationpb.New(2 * time.Hour)}))
 	dead := w.die(&pb.Message{})
 	w.Clock.Advance(time.Hour)
-	must(t, drop(w.as("").RedriveDeadLetters(w.ctx, &pb.RedriveDeadLettersRequest{Ids: []string{dead.GetId()}})))
+	apptest.Must(t, w.as("").RedriveDeadLetters, &pb.RedriveDeadLettersRequest{Ids: []string{dead.GetId()}})
 	w.Clock.Advance(2 * time.Hour)
 	w.turned()
 	if !w.there(dead) {

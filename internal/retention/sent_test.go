@@ -94,16 +94,16 @@ type recording struct {
 
 // record begins to record after a revision.
 func (w *world) record(after int64) *recording {
-	w.t.Helper()
+	w.Helper()
 	r := &recording{w: w, pages: make(chan *pb.SubscribeEventsResponse, 10_000)}
 	r.resume(after)
 	return r
 }
 
 func (r *recording) resume(after int64) {
-	r.w.t.Helper()
+	r.w.Helper()
 	stream, err := r.w.log().SubscribeEvents(r.w.ctx, &pb.SubscribeEventsRequest{AfterRevision: &after})
-	must(r.w.t, err)
+	apptest.NoError(r.w, err)
 	r.ended = make(chan struct{})
 	go func() {
 		defer close(r.ended)
@@ -119,15 +119,15 @@ func (r *recording) resume(after int64) {
 
 // all returns all events so far. It ends the list with one that it publishes.
 func (r *recording) all() []*pb.Event {
-	r.w.t.Helper()
+	r.w.Helper()
 	mark, err := r.w.log().PublishEvent(r.w.ctx, &pb.PublishEventRequest{Type: "mark"})
-	must(r.w.t, err)
+	apptest.NoError(r.w, err)
 	for len(r.events) == 0 || r.events[len(r.events)-1].GetRevision() < mark.GetRevision() {
 		select {
 		case page := <-r.pages:
 			r.events = append(r.events, page.GetEvents()...)
 		case <-r.w.ctx.Done():
-			r.w.t.Fatal(r.w.ctx.Err())
+			r.w.Fatal(r.w.ctx.Err())
 		}
 	}
 	return r.events
@@ -135,13 +135,13 @@ func (r *recording) all() []*pb.Event {
 
 // await returns the revision of the next event with a summary.
 func (r *recording) await(summary string) int64 {
-	r.w.t.Helper()
+	r.w.Helper()
 	for {
 		select {
 		case page := <-r.pages:
 			r.events = append(r.events, page.GetEvents()...)
 		case <-r.w.ctx.Done():
-			r.w.t.Fatal(r.w.ctx.Err())
+			r.w.Fatal(r.w.ctx.Err())
 		}
 		for _, e := range r.events {
 			if e.GetSummary() == summary {
@@ -153,15 +153,14 @@ func (r *recording) await(summary string) int64 {
 
 // settle has an agent acknowledge all that waits for it.
 func (w *world) settle(agent string) {
-	w.t.Helper()
+	w.Helper()
 	for {
-		out, err := w.as(agent).ClaimMessages(w.ctx, &pb.ClaimMessagesRequest{Max: 100})
-		must(w.t, err)
+		out := apptest.Must(w, w.as(agent).ClaimMessages, &pb.ClaimMessagesRequest{Max: 100})
 		if len(out.GetClaims()) == 0 {
 			return
 		}
 		for _, c := range out.GetClaims() {
-			must(w.t, drop(w.as(agent).AckMessages(w.ctx, &pb.AckMessagesRequest{Ids: []string{c.GetClaimId()}})))
+			apptest.Must(w, w.as(agent).AckMessages, &pb.AckMessagesRequest{Ids: []string{c.GetClaimId()}})
 		}
 	}
 }
@@ -173,11 +172,10 @@ func (w *world) log() pb.EventServiceClient {
 
 // listed returns all events that a list has, oldest first.
 func (w *world) listed(in *pb.ListEventsRequest) (all []*pb.Event) {
-	w.t.Helper()
+	w.Helper()
 	in = proto.Clone(in).(*pb.ListEventsRequest)
 	for {
-		page, err := w.log().ListEvents(w.ctx, in)
-		must(w.t, err)
+		page := apptest.Must(w, w.log().ListEvents, in)
 		all = append(all, page.GetEvents()...)
 		if in.PageToken = page.GetNextPageToken(); in.PageToken == "" {
 			break
@@ -254,11 +252,11 @@ func (w *world) wantListed(t *testing.T, when string, want []*pb.Event) {
 			}
 		}
 		stream, err := w.log().SubscribeEvents(w.ctx, &pb.SubscribeEventsRequest{AfterRevision: new(int64), Filter: f.filter})
-		must(t, err)
+		apptest.NoError(t, err)
 		var followed []*pb.Event
 		for len(followed) < len(chosen) {
 			page, err := stream.Recv()
-			must(t, err)
+			apptest.NoError(t, err)
 			followed = append(followed, page.GetEvents()...)
 		}
 		wantEvents(t, when+": followed: "+what, followed, chosen)
@@ -280,7 +278,7 @@ func asLine(t *testing.T, e *pb.Event) map[string]any {
 	}
 	if e.GetDetails() != "" {
 		var details any
-		must(t, json.Unmarshal([]byte(e.GetDetails()), &details))
+		apptest.NoError(t, json.Unmarshal([]byte(e.GetDetails()), &details))
 		line["details"] = details
 	}
 	if len(e.GetRelated()) > 0 {
@@ -308,11 +306,11 @@ func (w *world) wantKept(t *testing.T, when string, all []*pb.Event) {
 		t.Errorf("%s: the archive and what is listed (-want +got):\n%s", when, diff)
 	}
 	text, err := os.ReadFile(filepath.Join(w.export(), "events.jsonl"))
-	must(t, err)
+	apptest.NoError(t, err)
 	var exported []map[string]any
 	for l := range bytes.Lines(text) {
 		var line map[string]any
-		must(t, json.Unmarshal(l, &line))
+		apptest.NoError(t, json.Unmarshal(l, &line))
 		delete(line, "archived")
 		exported = append(exported, line)
 	}
@@ -325,16 +323,16 @@ func (w *world) wantKept(t *testing.T, when string, all []*pb.Event) {
 func TestSent_EventsAreTheSameWhereverTheyAreReadAndWhateverWasRemoved(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	must(t, drop(w.sessions().CreateSession(w.ctx, &pb.CreateSessionRequest{Name: "project", Settings: keep(0)})))
+	apptest.Must(t, w.Root().CreateSession, &pb.CreateSessionRequest{Name: "project", Settings: keep(0)})
 	w.session = "project"
 	r := w.record(0)
 	w.register("lead", "builder", "reviewer")
 	noRole := &pb.RegisterAgentRequest{Lease: durationpb.New(apptest.LongLease)}
-	must(t, drop(pb.NewAgentServiceClient(w.In(w.session, "builder-2")).RegisterAgent(w.ctx, noRole)))
+	apptest.Must(t, w.as("builder-2").RegisterAgent, noRole)
 	for channel, names := range map[string][]string{"news": {"builder", "reviewer"}, "event/build_finished": {"builder"}} {
 		for _, name := range names {
 			channels := pb.NewChannelServiceClient(w.In(w.session, name))
-			must(t, drop(channels.SubscribeChannel(w.ctx, &pb.SubscribeChannelRequest{Channel: channel})))
+			apptest.Must(t, channels.SubscribeChannel, &pb.SubscribeChannelRequest{Channel: channel})
 		}
 	}
 
@@ -351,8 +349,7 @@ func TestSent_EventsAreTheSameWhereverTheyAreReadAndWhateverWasRemoved(t *testin
 	// A reply has the task and the subject of the message that it answers.
 	reply := func(to string, ask bool) {
 		t.Helper()
-		out, err := w.as("builder").Reply(w.ctx, &pb.ReplyRequest{Id: to, Message: &pb.Message{Body: "done"}})
-		must(t, err)
+		out := apptest.Must(t, w.as("builder").Reply, &pb.ReplyRequest{Id: to, Message: &pb.Message{Body: "done"}})
 		if out.GetAwaited() != ask {
 			t.Errorf("awaited: %v", out)
 		}
@@ -373,20 +370,21 @@ func TestSent_EventsAreTheSameWhereverTheyAreReadAndWhateverWasRemoved(t *testin
 	if answer := <-asked; answer.GetReply() == nil {
 		t.Fatal("no reply")
 	}
-	w.configure(&pb.SessionSettings{MailboxLimit: proto.Int64(1)})
+	w.as("").Configure(&pb.SessionSettings{MailboxLimit: proto.Int64(1)})
 	if refused := w.send(&pb.Message{Subject: "full"}); refused.GetRevision() == 0 {
 		t.Fatal(refused)
 	}
 	expect("message to builder: full", `{"target":"builder","type":"message","priority":5,"recipients":1,"refused":1}`)
-	w.configure(&pb.SessionSettings{MailboxLimit: proto.Int64(0)})
-	must(t, drop(w.log().PublishEvent(w.ctx, &pb.PublishEventRequest{
-		Type: "build_finished", Summary: "it is <built>", Details: `{"ok": true}`, Related: []string{"<a>", "b\"c"}, TaskId: "t-1",
-		Severity: pb.Severity_SEVERITY_WARNING,
-	})))
+	w.as("").Configure(&pb.SessionSettings{MailboxLimit: proto.Int64(0)})
+	apptest.Must(t, w.log().PublishEvent,
+		&pb.PublishEventRequest{
+			Type: "build_finished", Summary: "it is <built>", Details: `{"ok": true}`, Related: []string{"<a>", "b\"c"}, TaskId: "t-1",
+			Severity: pb.Severity_SEVERITY_WARNING,
+		})
 	expect("event to channel:event/build_finished: it is <built>",
 		`{"target":"channel:event/build_finished","type":"event","priority":6,"recipients":1}`)
 	fromPeople := &pb.SendMessagesRequest{Messages: []*pb.Message{{Target: toAgent("builder-2"), Subject: "from people"}}}
-	must(t, drop(w.as("").SendMessages(w.ctx, fromPeople)))
+	apptest.Must(t, w.as("").SendMessages, fromPeople)
 	expect("message to builder-2: from people", `{"target":"builder-2","type":"message","priority":5,"recipients":1}`)
 
 	all := r.all()
@@ -413,7 +411,7 @@ func TestSent_EventsAreTheSameWhereverTheyAreReadAndWhateverWasRemoved(t *testin
 	// Messages are removed, and their events stay.
 	w.settle("builder")
 	w.Clock.Advance(2 * time.Hour)
-	w.configure(keep(time.Hour)) // which starts a run
+	w.as("").Configure(keep(time.Hour)) // which starts a run
 	w.gone(sent[0])
 	w.turned()
 	const alone = `SELECT count(*) FROM messages m WHERE NOT EXISTS (SELECT 1 FROM events WHERE revision = m.revision)`
@@ -426,12 +424,11 @@ func TestSent_EventsAreTheSameWhereverTheyAreReadAndWhateverWasRemoved(t *testin
 
 	// Events are removed, some of them before their messages.
 	oldest := w.Clock.Now().Add(-time.Hour)
-	w.configure(&pb.SessionSettings{EventRetention: durationpb.New(time.Hour)})
+	w.as("").Configure(&pb.SessionSettings{EventRetention: durationpb.New(time.Hour)})
 	removed := func() {
 		t.Helper()
 		w.eventually("old events are removed", func() bool {
-			page, err := w.log().ListEvents(w.ctx, &pb.ListEventsRequest{PageSize: 1})
-			must(t, err)
+			page := apptest.Must(t, w.log().ListEvents, &pb.ListEventsRequest{PageSize: 1})
 			return len(page.GetEvents()) > 0 && page.GetEvents()[0].GetTime().AsTime().After(oldest)
 		})
 	}
@@ -450,7 +447,7 @@ func TestSent_EventsAreTheSameWhereverTheyAreReadAndWhateverWasRemoved(t *testin
 	all = r.all() // before the events that the stream has yet to send are old enough to be removed
 	w.Clock.Advance(2 * time.Hour)
 	oldest = w.Clock.Now().Add(-time.Hour)
-	w.configure(keep(59 * time.Minute))
+	w.as("").Configure(keep(59 * time.Minute))
 	all = r.all()
 	w.gone(sent[1])
 	removed()

@@ -20,31 +20,32 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // export writes the session's export into a folder and returns it.
 func (w *world) export() string {
-	w.t.Helper()
-	dir := w.t.TempDir()
-	stream, err := w.sessions().ExportSession(w.ctx, &pb.ExportSessionRequest{Name: w.session})
-	must(w.t, err)
+	w.Helper()
+	dir := w.TB.(testing.TB).TempDir()
+	stream, err := w.Root().ExportSession(w.ctx, &pb.ExportSessionRequest{Name: w.session})
+	apptest.NoError(w, err)
 	for {
 		piece, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
 			return dir
 		}
-		must(w.t, err)
+		apptest.NoError(w, err)
 		f, err := os.OpenFile(filepath.Join(dir, piece.GetFile()), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-		must(w.t, err)
+		apptest.NoError(w, err)
 		_, err = f.Write(piece.GetData())
-		must(w.t, err)
-		must(w.t, f.Close())
+		apptest.NoError(w, err)
+		apptest.NoError(w, f.Close())
 	}
 }
 
 // busy fills a session with messages in the archive and in the database.
 func (w *world) busy() (archived, there []*pb.SendResult) {
-	w.t.Helper()
+	w.Helper()
 	for range 3 {
 		archived = append(archived, w.finish(&pb.Message{Subject: "old", Payload: `{"a":1}`}))
 	}
@@ -68,18 +69,17 @@ func TestExport_AgreesWithTheDatabaseByJqAndSha256sum(t *testing.T) {
 	w := newWorld(t).project(short())
 	archived, there := w.busy()
 	w.eventually("the old events are gone", func() bool { // they would go between the export and the list below
-		events, err := w.events().ListEvents(w.ctx, &pb.ListEventsRequest{PageSize: 1})
-		must(t, err)
+		events := apptest.Must(t, w.as("").ListEvents, &pb.ListEventsRequest{PageSize: 1})
 		return events.GetEvents()[0].GetRevision() >= there[0].GetRevision()
 	})
-	must(t, drop(pb.NewChannelServiceClient(w.In("project", "builder")).SubscribeChannel(w.ctx, &pb.SubscribeChannelRequest{Channel: "news"})))
-	must(t, drop(w.sessions().CloseSession(w.ctx, &pb.CloseSessionRequest{Name: "project"})))
+	apptest.Must(t, w.Actor("project", "builder").SubscribeChannel,
+		&pb.SubscribeChannelRequest{Channel: "news"})
+	apptest.Must(t, w.Root().CloseSession, &pb.CloseSessionRequest{Name: "project"})
 	dir := w.export()
 
 	var listed []string // what the database says
 	for _, m := range there {
-		got, err := w.as("").GetMessage(w.ctx, &pb.GetMessageRequest{Id: m.GetId()})
-		must(t, err)
+		got := apptest.Must(t, w.as("").GetMessage, &pb.GetMessageRequest{Id: m.GetId()})
 		state := strings.TrimPrefix(got.GetDeliveries()[0].GetState().String(), "DELIVERY_STATE_")
 		listed = append(listed, strings.Join([]string{m.GetId(), strconv.FormatInt(m.GetRevision(), 10), "false", state}, " "))
 	}
@@ -87,8 +87,7 @@ func TestExport_AgreesWithTheDatabaseByJqAndSha256sum(t *testing.T) {
 		listed = append(listed, strings.Join([]string{m.GetId(), strconv.FormatInt(m.GetRevision(), 10), "true", "ACKED"}, " "))
 	}
 	var revisions []string
-	events, err := w.events().ListEvents(w.ctx, &pb.ListEventsRequest{PageSize: 1000})
-	must(t, err)
+	events := apptest.Must(t, w.as("").ListEvents, &pb.ListEventsRequest{PageSize: 1000})
 	for _, e := range events.GetEvents() {
 		revisions = append(revisions, strconv.FormatInt(e.GetRevision(), 10))
 	}
@@ -105,7 +104,7 @@ func TestExport_ManifestTellsOfEveryFile(t *testing.T) {
 	w.busy()
 	dir := w.export()
 	text, err := os.ReadFile(filepath.Join(dir, "manifest.json"))
-	must(t, err)
+	apptest.NoError(t, err)
 	var m struct {
 		Files []struct {
 			Name                   string
@@ -113,12 +112,12 @@ func TestExport_ManifestTellsOfEveryFile(t *testing.T) {
 			SHA256                 string
 		}
 	}
-	must(t, json.Unmarshal(text, &m))
+	apptest.NoError(t, json.Unmarshal(text, &m))
 	var names []string
 	for _, f := range m.Files {
 		names = append(names, f.Name)
 		data, err := os.ReadFile(filepath.Join(dir, f.Name))
-		must(t, err)
+		apptest.NoError(t, err)
 		sum := sha256.Sum256(data)
 		if f.SHA256 != hex.EncodeToString(sum[:]) || f.Bytes != int64(len(data)) || f.Lines != int64(strings.Count(string(data), "\n")) {
 			t.Errorf("%+v is not what the file is", f)
@@ -137,9 +136,9 @@ func TestExport_WithoutItsArchiveIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).project(short())
 	w.busy()
-	must(t, os.RemoveAll(filepath.Join(w.Dir(), "archive", "project")))
-	stream, err := w.sessions().ExportSession(w.ctx, &pb.ExportSessionRequest{Name: "project"})
-	must(t, err)
+	apptest.NoError(t, os.RemoveAll(filepath.Join(w.Dir(), "archive", "project")))
+	stream, err := w.Root().ExportSession(w.ctx, &pb.ExportSessionRequest{Name: "project"})
+	apptest.NoError(t, err)
 	for err == nil {
 		_, err = stream.Recv()
 	}
@@ -149,9 +148,9 @@ func TestExport_WithoutItsArchiveIsRefused(t *testing.T) {
 func TestDelete_WantsAClosedSession(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).project(nil)
-	_, err := w.sessions().DeleteSession(w.ctx, &pb.DeleteSessionRequest{Name: "project"})
+	_, err := w.Root().DeleteSession(w.ctx, &pb.DeleteSessionRequest{Name: "project"})
 	wantError(t, "an open one", err, codes.FailedPrecondition, "SESSION_OPEN")
-	_, err = w.sessions().DeleteSession(w.ctx, &pb.DeleteSessionRequest{Name: "nowhere"})
+	_, err = w.Root().DeleteSession(w.ctx, &pb.DeleteSessionRequest{Name: "nowhere"})
 	wantError(t, "none", err, codes.NotFound, "SESSION_NOT_FOUND")
 }
 
@@ -159,32 +158,31 @@ func TestDelete_KeepsAnExportAndNothingElse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).project(short())
 	w.busy()
-	must(t, drop(pb.NewChannelServiceClient(w.In("project", "builder")).SubscribeChannel(w.ctx, &pb.SubscribeChannelRequest{Channel: "news"})))
-	follow, err := w.events().SubscribeEvents(w.ctx, &pb.SubscribeEventsRequest{Cursor: "overseer"})
-	must(t, err)
-	must(t, drop(follow.Recv()))
-	quiet, err := w.events().SubscribeEvents(w.ctx, &pb.SubscribeEventsRequest{Filter: &pb.EventFilter{Types: []string{"none"}}})
-	must(t, err)
-	must(t, drop(quiet.Recv()))
-	must(t, drop(w.sessions().CloseSession(w.ctx, &pb.CloseSessionRequest{Name: "project"})))
+	apptest.Must(t, w.Actor("project", "builder").SubscribeChannel,
+		&pb.SubscribeChannelRequest{Channel: "news"})
+	follow, err := w.as("").SubscribeEvents(w.ctx, &pb.SubscribeEventsRequest{Cursor: "overseer"})
+	apptest.NoError(t, err)
+	apptest.NoError(t, drop(follow.Recv()))
+	quiet, err := w.as("").SubscribeEvents(w.ctx, &pb.SubscribeEventsRequest{Filter: &pb.EventFilter{Types: []string{"none"}}})
+	apptest.NoError(t, err)
+	apptest.NoError(t, drop(quiet.Recv()))
+	apptest.Must(t, w.Root().CloseSession, &pb.CloseSessionRequest{Name: "project"})
 	request := &pb.DeleteSessionRequest{Name: "project", RequestId: "0197f3a0-5c4e-7b1d-8f21-9a0b1c2d3e4f"}
-	deleted, err := w.sessions().DeleteSession(w.ctx, request)
-	must(t, err)
-	again, err := w.sessions().DeleteSession(w.ctx, request)
-	must(t, err)
+	deleted := apptest.Must(t, w.Root().DeleteSession, request)
+	again := apptest.Must(t, w.Root().DeleteSession, request)
 	if again.GetArchive() != deleted.GetArchive() || again.GetRevision() != deleted.GetRevision() {
 		t.Errorf("asked again the answer is %v, not %v", again, deleted)
 	}
 
 	text, err := os.ReadFile(filepath.Join(w.Dir(), deleted.GetArchive(), "messages.jsonl"))
-	must(t, err)
+	apptest.NoError(t, err)
 	if n := strings.Count(string(text), "\n"); n != 5 {
 		t.Errorf("the export has %d messages, want 5", n)
 	}
 	if left, err := filepath.Glob(filepath.Join(w.Dir(), "archive", "project", "*")); err != nil || len(left) > 0 {
 		t.Errorf("left in the archive: %v (%v)", left, err)
 	}
-	_, err = w.sessions().GetSession(w.ctx, &pb.GetSessionRequest{Name: "project"})
+	_, err = w.Root().GetSession(w.ctx, &pb.GetSessionRequest{Name: "project"})
 	wantError(t, "get", err, codes.NotFound, "SESSION_NOT_FOUND")
 	for what, stream := range map[string]grpc.ServerStreamingClient[pb.SubscribeEventsResponse]{"all": follow, "no": quiet} {
 		for err = nil; err == nil; {
@@ -194,17 +192,16 @@ func TestDelete_KeepsAnExportAndNothingElse(t *testing.T) {
 			t.Errorf("a follower of %s events got %v", what, err)
 		}
 	}
-	last, err := pb.NewEventServiceClient(w.Operator()).ListEvents(w.ctx, &pb.ListEventsRequest{NewestFirst: true, PageSize: 1})
-	must(t, err)
+	last := apptest.Must(t, w.Root().ListEvents,
+		&pb.ListEventsRequest{NewestFirst: true, PageSize: 1})
 	if e := last.GetEvents()[0]; e.GetType() != "session.deleted" || e.GetRevision() != deleted.GetRevision() {
 		t.Errorf("the last event is %v", e)
 	}
 
 	// The name is free again, and nothing of the old session shows.
-	must(t, drop(w.sessions().CreateSession(w.ctx, &pb.CreateSessionRequest{Name: "project"})))
+	apptest.Must(t, w.Root().CreateSession, &pb.CreateSessionRequest{Name: "project"})
 	w.register("lead", "builder")
-	list, err := w.as("").ListMessages(w.ctx, &pb.ListMessagesRequest{})
-	must(t, err)
+	list := apptest.Must(t, w.as("").ListMessages, &pb.ListMessagesRequest{})
 	if n := len(list.GetItems()); n != 0 {
 		t.Errorf("the new session has %d messages", n)
 	}

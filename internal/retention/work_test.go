@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // A kindOfWork creates pieces of work of one kind.
@@ -28,54 +29,51 @@ func (w *world) kindsOfWork() map[string]kindOfWork {
 	handoffs, votes := pb.NewHandoffServiceClient(lead), pb.NewVoteServiceClient(lead)
 	return map[string]kindOfWork{
 		"tasks": {func(title string) string {
-			out, err := tasks.CreateTasks(w.ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Title: title}}})
-			must(w.t, err)
+			out := apptest.Must(w, tasks.CreateTasks, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Title: title}}})
 			return out.GetTasks()[0].GetId()
 		}, w.complete},
 		"decisions": {func(title string) string {
-			out, err := decisions.OpenDecision(w.ctx, &pb.OpenDecisionRequest{Kind: pb.DecisionKind_DECISION_KIND_PLAN, Title: title,
-				To: &pb.OpenDecisionRequest_Agent{Agent: "builder"}, Content: &pb.DecisionContent{Body: title}})
-			must(w.t, err)
+			out := apptest.Must(w, decisions.OpenDecision,
+				&pb.OpenDecisionRequest{Kind: pb.DecisionKind_DECISION_KIND_PLAN, Title: title,
+					To: &pb.OpenDecisionRequest_Agent{Agent: "builder"}, Content: &pb.DecisionContent{Body: title}})
 			return out.GetDecision().GetId()
 		}, func(id string) {
-			must(w.t, drop(pb.NewDecisionServiceClient(builder).Decide(w.ctx, &pb.DecideRequest{DecisionId: id, Verdict: "approve"})))
+			apptest.Must(w, pb.NewDecisionServiceClient(builder).Decide,
+				&pb.DecideRequest{DecisionId: id, Verdict: "approve"})
 		}},
 		"blockers": {func(title string) string {
-			out, err := blockers.RaiseBlocker(w.ctx, &pb.RaiseBlockerRequest{Reason: title})
-			must(w.t, err)
+			out := apptest.Must(w, blockers.RaiseBlocker, &pb.RaiseBlockerRequest{Reason: title})
 			return out.GetBlocker().GetId()
 		}, func(id string) {
-			must(w.t, drop(blockers.ResolveBlocker(w.ctx, &pb.ResolveBlockerRequest{Id: id})))
+			apptest.Must(w, blockers.ResolveBlocker, &pb.ResolveBlockerRequest{Id: id})
 		}},
 		"handoffs": {func(title string) string {
-			out, err := handoffs.CreateHandoff(w.ctx, &pb.CreateHandoffRequest{Title: title, ToAgent: "builder"})
-			must(w.t, err)
+			out := apptest.Must(w, handoffs.CreateHandoff,
+				&pb.CreateHandoffRequest{Title: title, ToAgent: "builder"})
 			return out.GetHandoff().GetId()
 		}, func(id string) {
-			must(w.t, drop(handoffs.CancelHandoff(w.ctx, &pb.CancelHandoffRequest{Id: id})))
+			apptest.Must(w, handoffs.CancelHandoff, &pb.CancelHandoffRequest{Id: id})
 		}},
 		"votes": {func(title string) string {
-			out, err := votes.OpenVote(w.ctx, &pb.OpenVoteRequest{Title: title, Options: []string{"a", "b"}})
-			must(w.t, err)
+			out := apptest.Must(w, votes.OpenVote, &pb.OpenVoteRequest{Title: title, Options: []string{"a", "b"}})
 			return out.GetVote().GetId()
 		}, func(id string) {
-			must(w.t, drop(votes.CloseVote(w.ctx, &pb.CloseVoteRequest{VoteId: id})))
+			apptest.Must(w, votes.CloseVote, &pb.CloseVoteRequest{VoteId: id})
 		}},
 	}
 }
 
 // complete claims and completes a task as builder.
 func (w *world) complete(id string) {
-	w.t.Helper()
+	w.Helper()
 	tasks := pb.NewTaskServiceClient(w.In(w.session, "builder"))
-	claim, err := tasks.ClaimTask(w.ctx, &pb.ClaimTaskRequest{TaskId: id})
-	must(w.t, err)
-	must(w.t, drop(tasks.CompleteTask(w.ctx, &pb.CompleteTaskRequest{TaskId: id, Fence: claim.GetTask().GetFence()})))
+	claim := apptest.Must(w, tasks.ClaimTask, &pb.ClaimTaskRequest{TaskId: id})
+	apptest.Must(w, tasks.CompleteTask, &pb.CompleteTaskRequest{TaskId: id, Fence: claim.GetTask().GetFence()})
 }
 
 // archivedIDs returns the ids in the archive files of a kind, sorted.
 func (w *world) archivedIDs(kind string) []string {
-	w.t.Helper()
+	w.Helper()
 	ids := []string{}
 	lines, _ := w.lines(kind)
 	for _, l := range lines {
@@ -111,12 +109,11 @@ func TestRetention_FinishedWorkOfEachKindIsArchivedExportedAndDeleted(t *testing
 			t.Errorf("finished (-) and archived (+) %s: %s", name, d)
 		}
 	}
-	must(t, drop(w.sessions().CloseSession(w.ctx, &pb.CloseSessionRequest{Name: w.session})))
-	out, err := w.sessions().DeleteSession(w.ctx, &pb.DeleteSessionRequest{Name: w.session})
-	must(t, err)
+	apptest.Must(t, w.Root().CloseSession, &pb.CloseSessionRequest{Name: w.session})
+	out := apptest.Must(t, w.Root().DeleteSession, &pb.DeleteSessionRequest{Name: w.session})
 	for name := range kinds {
 		text, err := os.ReadFile(filepath.Join(w.Dir(), out.GetArchive(), name+".jsonl"))
-		must(t, err)
+		apptest.NoError(t, err)
 		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 		if len(lines) != 4 || strings.Count(string(text), `{"archived":true,`) != 3 || !strings.Contains(lines[3], `"`+open[name]+`"`) ||
 			!strings.HasPrefix(lines[3], `{"archived":false,`) {
@@ -132,10 +129,10 @@ func TestRetention_TaskStaysWhileUnfinishedTasksNeedIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).project(short())
 	tasks := pb.NewTaskServiceClient(w.In(w.session, "lead"))
-	must(t, drop(tasks.CreateTasks(w.ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{
+	apptest.Must(t, tasks.CreateTasks, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{
 		{Id: "site", Title: "site"}, {Id: "schema", Title: "schema"}, {Id: "page", Title: "page", Parent: "site"},
 		{Id: "api", Title: "api", DependsOn: []string{"schema"}}, {Id: "free", Title: "free"},
-	}})))
+	}})
 	for _, id := range []string{"schema", "site", "free"} {
 		w.complete(id)
 	}
