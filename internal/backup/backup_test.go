@@ -31,9 +31,8 @@ import (
 // unlimited removes the limit of the rate at which agents send.
 func unlimited(t *testing.T, b *apptest.Broker) {
 	t.Helper()
-	_, err := pb.NewSessionServiceClient(b.Operator()).ConfigureSession(patient(t),
+	apptest.Must(t, pb.NewSessionServiceClient(b.Operator()).ConfigureSession,
 		&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{SendRate: new(float64)}})
-	must(t, err)
 }
 
 // send sends a message to a role and returns its id.
@@ -265,9 +264,8 @@ func TestBackup_IsATarFileThatDescribesItself(t *testing.T) {
 	if !bytes.Equal(all[2].text, content) {
 		t.Error("the content has changed")
 	}
-	events, err := pb.NewEventServiceClient(b.Operator()).ListEvents(patient(t),
+	events := apptest.Must(t, pb.NewEventServiceClient(b.Operator()).ListEvents,
 		&pb.ListEventsRequest{Filter: &pb.EventFilter{Types: []string{"backup.finished"}}})
-	must(t, err)
 	if n := len(events.GetEvents()); n != 1 {
 		t.Errorf("%d events backup.finished", n)
 	}
@@ -283,8 +281,7 @@ func TestBackup_KeepsContentsThatAreDeletedMeanwhile(t *testing.T) {
 	stream := begin(t, ctx, b)
 	file := firstChunk(t, stream)
 	api := pb.NewArtifactServiceClient(b.Conn("author"))
-	_, err = api.DeleteArtifact(ctx, &pb.DeleteArtifactRequest{Name: "large"})
-	must(t, err)
+	apptest.Must(t, api.DeleteArtifact, &pb.DeleteArtifactRequest{Name: "large"})
 	path := filepath.Join(b.Dir(), "artifacts", sum)
 	if _, err := os.Stat(path); err != nil {
 		t.Error("the content was removed during the backup:", err)
@@ -369,8 +366,8 @@ func TestBackup_LeftByACrashIsRemovedAtTheNextStart(t *testing.T) {
 	if left := partials(t, daemon.Dir()); len(left) > 0 {
 		t.Errorf("left: %q", left)
 	}
-	checked, err := pb.NewAdminServiceClient(dial(t, daemon.Address())).CheckDatabase(patient(t), &pb.CheckDatabaseRequest{})
-	must(t, err)
+	checked := apptest.Must(t, pb.NewAdminServiceClient(dial(t, daemon.Address())).CheckDatabase,
+		&pb.CheckDatabaseRequest{})
 	if problems := checked.GetProblems(); len(problems) > 0 {
 		t.Errorf("the check found %q", problems)
 	}

@@ -19,11 +19,9 @@ import (
 // put sets a key of the state and returns the revision.
 func put(t *testing.T, b *apptest.Broker, key string) int64 {
 	t.Helper()
-	out, err := pb.NewStateServiceClient(b.Conn("a")).PutState(patient(t), &pb.PutStateRequest{
+	return apptest.Must(t, pb.NewStateServiceClient(b.Conn("a")).PutState, &pb.PutStateRequest{
 		Namespace: "n", Key: key, Value: &pb.StateValue{Value: &pb.StateValue_StringValue{StringValue: "x"}},
-	})
-	must(t, err)
-	return out.GetEntry().GetRevision()
+	}).GetEntry().GetRevision()
 }
 
 // events subscribes to the events of the broker.
@@ -51,8 +49,8 @@ func TestRestored_ResumingFromALostRevisionIsRefused(t *testing.T) {
 	b := apptest.Start(t)
 	b.Registered("a", "worker")
 	put(t, b, "kept")
-	_, err := pb.NewTaskServiceClient(b.Conn("a")).CreateTasks(patient(t), &pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Title: "t", Id: "t"}}})
-	must(t, err)
+	apptest.Must(t, pb.NewTaskServiceClient(b.Conn("a")).CreateTasks,
+		&pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Title: "t", Id: "t"}}})
 	file, made := backUp(t, b)
 	lost := put(t, b, "lost")
 	dir, restored := restore(t, file)
@@ -127,8 +125,7 @@ func TestRestored_CursorsOfTheBrokerContinueAndPositionsAreAccepted(t *testing.T
 	api := pb.NewEventServiceClient(r.Operator())
 	request, found := &pb.ListEventsRequest{PageSize: 3}, 0
 	for {
-		page, err := api.ListEvents(patient(t), request)
-		must(t, err)
+		page := apptest.Must(t, api.ListEvents, request)
 		for _, e := range page.GetEvents() {
 			if e.GetType() == "broker.restored" {
 				found++
@@ -171,31 +168,26 @@ func TestRestored_LeasesClaimsAndLocksContinueAsAfterARestart(t *testing.T) {
 	b.Registered("lead", "lead")
 	_, err := send(patient(t), b, "lead", "work")
 	must(t, err)
-	claimed, err := pb.NewMessageServiceClient(b.Conn("a")).ClaimMessages(patient(t), &pb.ClaimMessagesRequest{})
-	must(t, err)
-	held, err := pb.NewLockServiceClient(b.Conn("a")).AcquireLocks(patient(t), &pb.AcquireLocksRequest{Paths: []string{"src"}})
-	must(t, err)
+	claimed := apptest.Must(t, pb.NewMessageServiceClient(b.Conn("a")).ClaimMessages, &pb.ClaimMessagesRequest{})
+	held := apptest.Must(t, pb.NewLockServiceClient(b.Conn("a")).AcquireLocks,
+		&pb.AcquireLocksRequest{Paths: []string{"src"}})
 	request := &pb.SendMessagesRequest{RequestId: "0197f3a0-5c4e-7b1d-8f21-9a0b1c2d3e4f", Messages: []*pb.Message{
 		{Target: &pb.Target{To: &pb.Target_Role{Role: "worker"}}, Subject: "once"},
 	}}
-	sent, err := pb.NewMessageServiceClient(b.Conn("a")).SendMessages(patient(t), request)
-	must(t, err)
+	sent := apptest.Must(t, pb.NewMessageServiceClient(b.Conn("a")).SendMessages, request)
 	file, _ := backUp(t, b)
 	dir, restored := restore(t, file)
 	r := run(t, dir)
 	api := pb.NewMessageServiceClient(r.Conn("a"))
-	again, err := api.SendMessages(patient(t), request)
-	must(t, err)
+	again := apptest.Must(t, api.SendMessages, request)
 	if again.GetResults()[0].GetId() != sent.GetResults()[0].GetId() {
 		t.Error("a repeated request was applied twice")
 	}
-	_, err = api.AckMessages(patient(t), &pb.AckMessagesRequest{Ids: []string{claimed.GetClaims()[0].GetClaimId()}})
-	must(t, err)
+	apptest.Must(t, api.AckMessages, &pb.AckMessagesRequest{Ids: []string{claimed.GetClaims()[0].GetClaimId()}})
 	locks := pb.NewLockServiceClient(r.Conn("a"))
-	_, err = locks.ExtendLocks(patient(t), &pb.ExtendLocksRequest{Fences: []int64{held.GetFence()}, MaxHold: durationpb.New(apptest.LongLease)})
-	must(t, err)
-	next, err := locks.AcquireLocks(patient(t), &pb.AcquireLocksRequest{Paths: []string{"docs"}})
-	must(t, err)
+	apptest.Must(t, locks.ExtendLocks,
+		&pb.ExtendLocksRequest{Fences: []int64{held.GetFence()}, MaxHold: durationpb.New(apptest.LongLease)})
+	next := apptest.Must(t, locks.AcquireLocks, &pb.AcquireLocksRequest{Paths: []string{"docs"}})
 	if next.GetFence() <= restored.Next {
 		t.Errorf("the fence %d may have been granted before the restore", next.GetFence())
 	}

@@ -70,9 +70,7 @@ func toA() *pb.Message { return &pb.Message{Target: &pb.Target{To: &pb.Target_Ag
 
 func (w *world) must(err error) {
 	w.t.Helper()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	apptest.NoError(w.t, err)
 }
 
 func (w *world) wantRefused(err error) {
@@ -102,8 +100,7 @@ func (w *world) events(kind string, n int) []string {
 			details = append(details, e.GetSeverity().String()+e.GetDetails())
 		}
 	}
-	list, err := api.ListEvents(w.ctx, &pb.ListEventsRequest{Filter: &pb.EventFilter{Types: []string{kind}}})
-	w.must(err)
+	list := apptest.Must(w.t, api.ListEvents, &pb.ListEventsRequest{Filter: &pb.EventFilter{Types: []string{kind}}})
 	if len(list.GetEvents()) != n {
 		w.t.Fatalf("%d events %s, want %d", len(list.GetEvents()), kind, n)
 	}
@@ -151,22 +148,18 @@ func TestDisk_NearlyFullRefusesSendsAndNothingElse(t *testing.T) {
 			t.Errorf("on a stream: %v", r)
 		}
 	}
-	_, err = pb.NewMessageServiceClient(w.Operator()).SendMessages(w.ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{toA()}})
+	_, err = w.Root().SendMessages(w.ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{toA()}})
 	w.wantRefused(err)
 
-	claims, err := w.messages.ClaimMessages(w.ctx, &pb.ClaimMessagesRequest{Max: 2})
-	w.must(err)
+	claims := apptest.Must(w.t, w.messages.ClaimMessages, &pb.ClaimMessagesRequest{Max: 2})
 	if len(claims.GetClaims()) != 2 {
 		t.Fatalf("%d claims", len(claims.GetClaims()))
 	}
-	_, err = w.messages.AckMessages(w.ctx, &pb.AckMessagesRequest{Ids: []string{claims.Claims[0].ClaimId}})
-	w.must(err)
-	_, err = w.messages.NackMessages(w.ctx, &pb.NackMessagesRequest{Nacks: []*pb.Nack{{ClaimId: claims.Claims[1].ClaimId, Fatal: true}}})
-	w.must(err)
-	_, err = w.messages.ListMessages(w.ctx, &pb.ListMessagesRequest{})
-	w.must(err)
-	_, err = pb.NewMessageServiceClient(w.Operator()).PurgeDeadLetters(w.ctx, &pb.PurgeDeadLettersRequest{Mailbox: "a"})
-	w.must(err)
+	apptest.Must(w.t, w.messages.AckMessages, &pb.AckMessagesRequest{Ids: []string{claims.Claims[0].ClaimId}})
+	apptest.Must(w.t, w.messages.NackMessages,
+		&pb.NackMessagesRequest{Nacks: []*pb.Nack{{ClaimId: claims.Claims[1].ClaimId, Fatal: true}}})
+	apptest.Must(w.t, w.messages.ListMessages, &pb.ListMessagesRequest{})
+	apptest.Must(w.t, w.Root().PurgeDeadLetters, &pb.PurgeDeadLettersRequest{Mailbox: "a"})
 
 	w.later(0.94)
 	w.must(w.send())

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"brokerd/internal/apptest"
 	"brokerd/internal/diskguard"
 )
 
@@ -20,9 +21,7 @@ func reserve(t *testing.T, dir string) int64 {
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	return info.Sys().(*syscall.Stat_t).Blocks * 512
 }
 

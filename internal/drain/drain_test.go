@@ -74,9 +74,7 @@ func (w *world) must(err error) {
 // drain makes a call that has to succeed.
 func (w *world) drain(in *pb.DrainRequest) *pb.DrainResponse {
 	w.t.Helper()
-	out, err := w.admin.Drain(w.ctx, in)
-	w.must(err)
-	return out
+	return apptest.Must(w.t, w.admin.Drain, in)
 }
 
 // send sends a message of a type to an agent or, with an empty name, to the role, and returns its id.
@@ -86,8 +84,8 @@ func (w *world) send(kind, agent string) string {
 	if agent != "" {
 		to = &pb.Target{To: &pb.Target_Agent{Agent: agent}}
 	}
-	out, err := pb.NewMessageServiceClient(w.Operator()).SendMessages(w.ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{{Target: to, Type: kind, Subject: "x"}}})
-	w.must(err)
+	out := apptest.Must(w.t, w.Root().SendMessages,
+		&pb.SendMessagesRequest{Messages: []*pb.Message{{Target: to, Type: kind, Subject: "x"}}})
 	if e := out.GetResults()[0].GetError(); e != nil {
 		w.t.Fatal(e)
 	}
@@ -96,8 +94,7 @@ func (w *world) send(kind, agent string) string {
 
 func (w *world) createTask(id string) {
 	w.t.Helper()
-	_, err := pb.NewTaskServiceClient(w.Operator()).CreateTasks(w.ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Id: id, Title: "x"}}})
-	w.must(err)
+	apptest.Must(w.t, w.Root().CreateTasks, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Id: id, Title: "x"}}})
 }
 
 // begin starts a call that waits for longWait. The channel receives its outcome.
@@ -157,20 +154,17 @@ func TestDrain_StartsNoClaimUntilItEnds(t *testing.T) {
 	forRole, forA, forTask := w.send("note", ""), w.send("note", "a"), "t"
 	w.createTask(forTask)
 
-	out, err := a.ClaimMessages(w.ctx, &pb.ClaimMessagesRequest{})
-	w.must(err)
+	out := apptest.Must(w.t, a.ClaimMessages, &pb.ClaimMessagesRequest{})
 	if len(out.GetClaims()) > 0 || out.GetEmptyReason() != pb.EmptyReason_EMPTY_REASON_DRAINING {
 		t.Errorf("a claim: %v", out)
 	}
 	_, err = a.ClaimMessages(w.ctx, &pb.ClaimMessagesRequest{Ids: []string{forA}})
 	refused(t, err, codes.FailedPrecondition, "DRAINING")
-	none, err := pb.NewTaskServiceClient(w.b).ClaimTask(w.ctx, &pb.ClaimTaskRequest{})
-	w.must(err)
+	none := apptest.Must(w.t, pb.NewTaskServiceClient(w.b).ClaimTask, &pb.ClaimTaskRequest{})
 	if none.GetTask() != nil || none.GetEmptyReason() != pb.TaskEmptyReason_TASK_EMPTY_REASON_DRAINING {
 		t.Errorf("a claim of a task: %v", none)
 	}
-	_, err = jobs.ClaimTask(w.ctx, &pb.ClaimTaskRequest{TaskId: forTask})
-	refused(t, err, codes.FailedPrecondition, "DRAINING")
+	apptest.Refuses(t, jobs.ClaimTask, &pb.ClaimTaskRequest{TaskId: forTask}, codes.FailedPrecondition, "DRAINING")
 	if got := w.received(a, true); len(got) > 0 {
 		t.Errorf("with auto_ack: %v", got)
 	}
@@ -226,10 +220,8 @@ func TestDrain_WaitsForTheEndOfAllClaims(t *testing.T) {
 	a, jobs := pb.NewMessageServiceClient(w.a), pb.NewTaskServiceClient(w.b)
 	id := w.send("note", "a")
 	w.createTask("t")
-	mail, err := a.ClaimMessages(w.ctx, &pb.ClaimMessagesRequest{Ids: []string{id}})
-	w.must(err)
-	job, err := jobs.ClaimTask(w.ctx, &pb.ClaimTaskRequest{})
-	w.must(err)
+	mail := apptest.Must(w.t, a.ClaimMessages, &pb.ClaimMessagesRequest{Ids: []string{id}})
+	job := apptest.Must(w.t, jobs.ClaimTask, &pb.ClaimTaskRequest{})
 	out := w.drain(&pb.DrainRequest{})
 	if out.GetMessages() != 1 || out.GetTasks() != 1 || len(out.GetHolders()) != 2 ||
 		out.GetHolders()[0].GetAgent() != "a" || out.GetHolders()[0].GetSession() != "default" || out.GetHolders()[1].GetTasks() != 1 {
@@ -238,10 +230,8 @@ func TestDrain_WaitsForTheEndOfAllClaims(t *testing.T) {
 	ended := begin(w, func() (*pb.DrainResponse, error) {
 		return w.admin.Drain(w.ctx, &pb.DrainRequest{Wait: durationpb.New(longWait)})
 	})
-	_, err = a.AckMessages(w.ctx, &pb.AckMessagesRequest{Ids: []string{mail.GetClaims()[0].GetClaimId()}})
-	w.must(err)
-	_, err = jobs.CompleteTask(w.ctx, &pb.CompleteTaskRequest{TaskId: "t", Fence: job.GetTask().GetFence()})
-	w.must(err)
+	apptest.Must(w.t, a.AckMessages, &pb.AckMessagesRequest{Ids: []string{mail.GetClaims()[0].GetClaimId()}})
+	apptest.Must(w.t, jobs.CompleteTask, &pb.CompleteTaskRequest{TaskId: "t", Fence: job.GetTask().GetFence()})
 	if out := outcome(w, ended); out.GetMessages()+out.GetTasks() != 0 || out.GetDrainingSince() == nil {
 		t.Errorf("after all claims: %v", out)
 	}
@@ -251,18 +241,16 @@ func TestDrain_EndsItsWaitWhenAnotherCallEndsTheDrain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	id := w.send("note", "a")
-	_, err := pb.NewMessageServiceClient(w.a).ClaimMessages(w.ctx, &pb.ClaimMessagesRequest{Ids: []string{id}})
-	w.must(err)
+	apptest.Must(w.t, pb.NewMessageServiceClient(w.a).ClaimMessages, &pb.ClaimMessagesRequest{Ids: []string{id}})
 	ended := begin(w, func() (error, error) {
 		_, err := w.admin.Drain(w.ctx, &pb.DrainRequest{Wait: durationpb.New(longWait)})
 		return err, nil
 	})
 	w.drain(&pb.DrainRequest{Resume: true})
 	refused(t, outcome(w, ended), codes.FailedPrecondition, "DRAIN_ENDED")
-	_, err = w.admin.Drain(w.ctx, &pb.DrainRequest{Resume: true, Wait: durationpb.New(time.Second)})
+	_, err := w.admin.Drain(w.ctx, &pb.DrainRequest{Resume: true, Wait: durationpb.New(time.Second)})
 	refused(t, err, codes.InvalidArgument, "")
-	_, err = pb.NewAdminServiceClient(w.a).Drain(w.ctx, &pb.DrainRequest{})
-	refused(t, err, codes.PermissionDenied, "")
+	apptest.Refuses(t, pb.NewAdminServiceClient(w.a).Drain, &pb.DrainRequest{}, codes.PermissionDenied, "OPERATOR_ONLY")
 }
 
 func TestDrain_SurvivesARestart(t *testing.T) {
@@ -274,24 +262,21 @@ func TestDrain_SurvivesARestart(t *testing.T) {
 	w.connect()
 	w.send("note", "a")
 	a := pb.NewMessageServiceClient(w.a)
-	out, err := a.ClaimMessages(w.ctx, &pb.ClaimMessagesRequest{})
-	w.must(err)
+	out := apptest.Must(w.t, a.ClaimMessages, &pb.ClaimMessagesRequest{})
 	if out.GetEmptyReason() != pb.EmptyReason_EMPTY_REASON_DRAINING {
 		t.Errorf("after the restart: %v", out)
 	}
-	state, err := w.admin.GetStatus(w.ctx, &pb.GetStatusRequest{})
-	w.must(err)
+	state := apptest.Must(w.t, w.admin.GetStatus, &pb.GetStatusRequest{})
 	if !state.GetDrainingSince().AsTime().Equal(began.AsTime()) {
 		t.Errorf("the status says %v, want %v", state.GetDrainingSince(), began)
 	}
 	w.drain(&pb.DrainRequest{Resume: true})
 	w.drain(&pb.DrainRequest{Resume: true})
-	if out, err = a.ClaimMessages(w.ctx, &pb.ClaimMessagesRequest{}); err != nil || len(out.GetClaims()) != 1 {
+	if out, err := a.ClaimMessages(w.ctx, &pb.ClaimMessagesRequest{}); err != nil || len(out.GetClaims()) != 1 {
 		t.Errorf("after the drain: %v, %v", out, err)
 	}
-	happened, err := pb.NewEventServiceClient(w.Operator()).ListEvents(w.ctx,
+	happened := apptest.Must(w.t, w.Root().ListEvents,
 		&pb.ListEventsRequest{Filter: &pb.EventFilter{Types: []string{"broker.draining", "broker.resumed"}}})
-	w.must(err)
 	if e := happened.GetEvents(); len(e) != 2 {
 		t.Errorf("the events: %v", e)
 	}

@@ -63,9 +63,7 @@ func newWatched(t *testing.T) *watched {
 		t.Fatal(err)
 	}
 	session, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), there, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	t.Cleanup(func() { _ = session.Close() }) // it ends with the test
 	return &watched{t, b, agent, session, pb.NewMessageServiceClient(lead), pb.NewMessageServiceClient(builder)}
 }
@@ -73,33 +71,23 @@ func newWatched(t *testing.T) *watched {
 // send sends a message to builder-1 and returns its id.
 func (w *watched) send(subject, body string) string {
 	w.t.Helper()
-	out, err := w.lead.SendMessages(w.t.Context(), &pb.SendMessagesRequest{Messages: []*pb.Message{{
+	return apptest.Must(w.t, w.lead.SendMessages, &pb.SendMessagesRequest{Messages: []*pb.Message{{
 		Target: &pb.Target{To: &pb.Target_Agent{Agent: "builder-1"}}, Type: "message", Subject: subject, Body: body,
-	}}})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return out.GetResults()[0].GetId()
+	}}}).GetResults()[0].GetId()
 }
 
 // call calls a tool and returns its text.
 func (w *watched) call(tool, args string) string {
 	w.t.Helper()
 	result, err := w.session.CallTool(w.t.Context(), &sdk.CallToolParams{Name: tool, Arguments: json.RawMessage(args)})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	apptest.NoError(w.t, err)
 	return result.Content[0].(*sdk.TextContent).Text
 }
 
 // offers returns the offers of a message, and whether it is read.
 func (w *watched) offers(id string) (offers []*pb.Offer, read bool) {
 	w.t.Helper()
-	out, err := w.lead.GetMessage(w.t.Context(), &pb.GetMessageRequest{Id: id})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	d := out.GetDeliveries()[0]
+	d := apptest.Must(w.t, w.lead.GetMessage, &pb.GetMessageRequest{Id: id}).GetDeliveries()[0]
 	return d.GetOffers(), d.GetReadAt() != nil
 }
 
@@ -147,10 +135,8 @@ func TestTurn_NoticesOfACallThatATaskHasEndedComeWithTheNextTurn(t *testing.T) {
 	t.Parallel()
 	w := newWatched(t)
 	lead, mine := pb.NewTaskServiceClient(w.b.Conn("lead")), pb.NewTaskServiceClient(w.b.Conn("builder-1"))
-	_, err := mine.CreateTasks(t.Context(), &pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Id: "declined", Title: "Look", Assignee: "lead"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.Must(t, mine.CreateTasks,
+		&pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Id: "declined", Title: "Look", Assignee: "lead"}}})
 	w.agent.around = func(ctx context.Context, args any, call func(context.Context) error) error {
 		if r, ok := args.(*pb.ClaimMessagesRequest); !ok || r.GetWait() == nil {
 			return call(ctx)
@@ -228,12 +214,9 @@ func TestInbox_CountsWhatIsOnItsWayElsewhere(t *testing.T) {
 	t.Parallel()
 	w := newWatched(t)
 	w.send("Look", "")
-	_, err := w.mine.OfferMessages(t.Context(), &pb.OfferMessagesRequest{
+	apptest.Must(t, w.mine.OfferMessages, &pb.OfferMessagesRequest{
 		Way: pb.OfferWay_OFFER_WAY_TURN_END, Harness: "another", Mark: "mark-0001",
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if text := w.call("turn", `{"read":"inbox"}`); !strings.HasPrefix(text, "On the way to another session, or to this one by a hook: 1 message;") {
 		t.Errorf("%s", text)
 	}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 	"brokerd/internal/mcp"
 	"brokerd/internal/prompt"
 )
@@ -58,9 +59,7 @@ func TestCall_ALongWaitReportsProgressAndIsBounded(t *testing.T) {
 			},
 		})
 		session, err := client.Connect(t.Context(), there, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		for _, wait := range []int{45, 3600} {
 			params := &sdk.CallToolParams{Name: "task", Arguments: json.RawMessage(`{"action":"wait","id":"a","wait":` + strconv.Itoa(wait) + `}`)}
 			params.SetProgressToken("1")

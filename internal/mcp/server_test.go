@@ -8,6 +8,7 @@ import (
 	"github.com/jonboulle/clockwork"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"brokerd/internal/apptest"
 	"brokerd/internal/mcp"
 	"brokerd/internal/prompt"
 )
@@ -29,15 +30,11 @@ func TestCall_APanicIsAResultAndTheServerContinues(t *testing.T) {
 		t.Fatal(err)
 	}
 	session, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), there, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	apptest.NoError(t, err)
 	t.Cleanup(func() { _ = session.Close() }) // it ends with the test
 	for tool, args := range map[string]map[string]any{"turn": {}, "mail": {"event": "PostToolUse"}} {
 		result, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: tool, Arguments: args})
-		if err != nil {
-			t.Fatal(err)
-		}
+		apptest.NoError(t, err)
 		text := result.Content[0].(*sdk.TextContent).Text
 		if !strings.Contains(text, "a defect of the broker") || result.IsError != (tool == "turn") {
 			t.Errorf("%s: %s, an error: %t", tool, text, result.IsError)

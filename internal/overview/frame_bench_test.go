@@ -23,9 +23,7 @@ func crowded(b *testing.B) *apptest.Broker {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*apptest.Patience)
 	defer cancel()
 	unlimited := &pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{SendRate: proto.Float64(0)}}
-	if _, err := pb.NewSessionServiceClient(broker.Operator()).ConfigureSession(ctx, unlimited); err != nil {
-		b.Fatal(err)
-	}
+	apptest.Must(b, broker.Root().ConfigureSession, unlimited)
 	mail := pb.NewMessageServiceClient(broker.Operator())
 	var batch []*pb.Message
 	for i := range 3 * benchedMailboxes {
@@ -41,9 +39,7 @@ func crowded(b *testing.B) *apptest.Broker {
 	}
 	broker.Restart(func() {
 		db, err := sql.Open("sqlite3", filepath.Join(broker.Dir(), "brokerd.db"))
-		if err != nil {
-			b.Fatal(err)
-		}
+		apptest.NoError(b, err)
 		defer func() { _ = db.Close() }()
 		for _, change := range []string{
 			`UPDATE deliveries SET state = 6, finished_at = 1
@@ -63,9 +59,7 @@ func BenchmarkWatchOverview_FirstFrameOf10000Mailboxes(b *testing.B) {
 	admin := pb.NewAdminServiceClient(crowded(b).Operator())
 	for b.Loop() {
 		stream, err := admin.WatchOverview(b.Context(), &pb.WatchOverviewRequest{Once: true})
-		if err != nil {
-			b.Fatal(err)
-		}
+		apptest.NoError(b, err)
 		frame, err := stream.Recv()
 		if err != nil || frame.GetTotals().GetWaiting() != 2*benchedMailboxes ||
 			frame.GetTotals().GetDead() != benchedMailboxes {

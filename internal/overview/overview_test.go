@@ -12,6 +12,7 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
+	"brokerd/internal/apptest"
 	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
@@ -95,9 +96,7 @@ func (k *kit) change() {
 		_, err := k.log.Append(tx, events.Entry{Session: 1, Category: events.System, Type: "test.changed", Source: "system"})
 		return err
 	})
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	apptest.NoError(k.t, err)
 }
 
 // rests returns the rests of readers; nil with the real clock.

@@ -73,9 +73,7 @@ func (d *daemon) watch(conn *grpc.ClientConn, in *pb.WatchOverviewRequest) *fram
 	d.t.Helper()
 	ctx, cancel := context.WithCancel(d.ctx)
 	stream, err := pb.NewAdminServiceClient(conn).WatchOverview(ctx, in)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, err)
 	f := &frames{daemon: d, got: make(chan *pb.WatchOverviewResponse), end: make(chan error, 1)}
 	done := make(chan struct{})
 	d.t.Cleanup(func() { cancel(); <-done })
@@ -154,9 +152,7 @@ func (d *daemon) send(conn *grpc.ClientConn, to *pb.Target, n int) {
 
 func (d *daemon) must(_ any, err error) {
 	d.t.Helper()
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	apptest.NoError(d.t, err)
 }
 
 func toAgent(name string) *pb.Target { return &pb.Target{To: &pb.Target_Agent{Agent: name}} }
@@ -167,9 +163,9 @@ func TestWatchOverview_FrameDescribesTheSession(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, newRestClock())
 	unlimited := &pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{SendRate: proto.Float64(0)}}
-	d.must(pb.NewSessionServiceClient(d.Operator()).ConfigureSession(d.ctx, unlimited))
+	d.must(d.Root().ConfigureSession(d.ctx, unlimited))
 	lead, builder := d.Registered("lead", "lead"), d.Registered("builder-1", "builder")
-	d.must(pb.NewAgentServiceClient(d.Conn("idler")).RegisterAgent(d.ctx,
+	d.must(d.Actor("default", "idler").RegisterAgent(d.ctx,
 		&pb.RegisterAgentRequest{Lease: durationpb.New(time.Hour)}))
 	activity := "building " + strings.Repeat("é", 200)
 	d.must(pb.NewAgentServiceClient(builder).Heartbeat(d.ctx, &pb.HeartbeatRequest{Activity: &activity}))
@@ -177,8 +173,7 @@ func TestWatchOverview_FrameDescribesTheSession(t *testing.T) {
 	d.send(lead, toAgent("builder-1"), 4)
 	d.send(lead, toRole("critic"), 1)
 	claim := func() string {
-		claimed, err := mail.ClaimMessages(d.ctx, &pb.ClaimMessagesRequest{Max: 1})
-		d.must(claimed, err)
+		claimed := apptest.Must(t, mail.ClaimMessages, &pb.ClaimMessagesRequest{Max: 1})
 		return claimed.GetClaims()[0].GetClaimId()
 	}
 	d.must(mail.NackMessages(d.ctx, &pb.NackMessagesRequest{
@@ -270,7 +265,7 @@ func TestWatchOverview_ObserversWatchAndAgentsDoNot(t *testing.T) {
 func TestWatchOverview_OnceEndsAfterOneFrameOfEachSession(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, nil)
-	d.must(pb.NewSessionServiceClient(d.Operator()).CreateSession(d.ctx, &pb.CreateSessionRequest{Name: "web"}))
+	d.must(d.Root().CreateSession(d.ctx, &pb.CreateSessionRequest{Name: "web"}))
 	for _, in := range []*pb.WatchOverviewRequest{{Once: true}, {Once: true, AllSessions: true}} {
 		f := d.watch(d.Operator(), in)
 		first := f.until("a frame", anyFrame)
@@ -295,12 +290,12 @@ func TestWatchOverview_OnceEndsAfterOneFrameOfEachSession(t *testing.T) {
 func TestWatchOverview_StreamEndsWithTheSession(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, nil)
-	d.must(pb.NewSessionServiceClient(d.Operator()).CreateSession(d.ctx, &pb.CreateSessionRequest{Name: "web"}))
+	d.must(d.Root().CreateSession(d.ctx, &pb.CreateSessionRequest{Name: "web"}))
 	one := d.watch(d.In("web", ""), &pb.WatchOverviewRequest{})
 	all := d.watch(d.Operator(), &pb.WatchOverviewRequest{AllSessions: true})
 	one.until("a frame", anyFrame)
 	all.until("a frame of default", func(m *pb.WatchOverviewResponse) bool { return m.GetSession() == "default" })
-	d.must(pb.NewSessionServiceClient(d.Operator()).CloseSession(d.ctx, &pb.CloseSessionRequest{Name: "web"}))
+	d.must(d.Root().CloseSession(d.ctx, &pb.CloseSessionRequest{Name: "web"}))
 	closed := func(m *pb.WatchOverviewResponse) bool { return m.GetSession() == "web" && m.GetClosed() }
 	one.until("the last frame", closed)
 	all.until("the last frame of web", closed)
@@ -312,7 +307,7 @@ func TestWatchOverview_StreamEndsWithTheSession(t *testing.T) {
 	case <-d.ctx.Done():
 		t.Error("the stream does not end")
 	}
-	d.must(pb.NewSessionServiceClient(d.Operator()).CreateSession(d.ctx, &pb.CreateSessionRequest{Name: "api"}))
+	d.must(d.Root().CreateSession(d.ctx, &pb.CreateSessionRequest{Name: "api"}))
 	all.until("a frame of a new session", func(m *pb.WatchOverviewResponse) bool { return m.GetSession() == "api" })
 }
 
