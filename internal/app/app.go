@@ -17,7 +17,6 @@ import (
 	"brokerd/internal/auth"
 	"brokerd/internal/backup"
 	"brokerd/internal/blockers"
-	"brokerd/internal/catalog"
 	"brokerd/internal/decisions"
 	"brokerd/internal/diagnose"
 	"brokerd/internal/directory"
@@ -224,8 +223,9 @@ func (a *App) start(ctx context.Context) error {
 		Clock:     c.Clock,
 		Log:       log,
 	}
+	contents := artifacts.Options{Dir: c.Dir, Disk: p.diskguard}
 	if measured != nil {
-		desk.Observer = measured
+		desk.Observer, contents.Transfers = measured, measured
 	}
 	p.blockers = blockers.New(desk)
 	connectBlockers(p)
@@ -236,7 +236,7 @@ func (a *App) start(ctx context.Context) error {
 	p.tasks.UseBlockers(p.blockers)
 	p.tasks.OnDone(p.blockers.TaskDone)
 	p.tasks.UseRelated(carriers{p.events, p.state})
-	p.artifacts, err = openArtifacts(c, p.store, p.events, p.directory, p.diskguard, measured, log)
+	p.artifacts, err = artifacts.New(desk, contents)
 	if err != nil {
 		return err
 	}
@@ -339,9 +339,9 @@ func (a *App) start(ctx context.Context) error {
 			&doorman{a, p.rpc},
 		},
 		agents:    agents.NewService(p.agents),
-		artifacts: artifacts.NewService(p.artifacts),
+		artifacts: p.artifacts,
 		blockers:  p.blockers,
-		catalog:   catalog.NewService(p.catalog),
+		catalog:   p.catalog,
 		auth:      auth.NewService(p.auth),
 		handoffs:  p.handoffs,
 		channels:  messagesrpc.NewChannelService(p.channels),

@@ -1,31 +1,10 @@
 package app
 
 import (
-	"go.uber.org/zap"
-
 	"brokerd/internal/artifacts"
-	"brokerd/internal/directory"
-	"brokerd/internal/diskguard"
-	"brokerd/internal/events"
 	"brokerd/internal/gauges"
-	"brokerd/internal/metrics"
 	"brokerd/internal/retention"
-	"brokerd/internal/store"
 )
-
-// openArtifacts returns the repository of artifacts. Transfers are counted unless measured is nil.
-func openArtifacts(
-	c Config, st *store.Store, journal *events.Log, dir *directory.Directory, space *diskguard.Gauge,
-	measured *metrics.Metrics, log *zap.Logger,
-) (*artifacts.Repository, error) {
-	o := artifacts.Options{
-		Store: st, Log: journal, Directory: dir, Disk: space, Dir: c.Dir, Clock: c.Clock, Logger: log.Named("artifacts"),
-	}
-	if measured != nil {
-		o.Observer = measured
-	}
-	return artifacts.New(o)
-}
 
 // connectArtifacts gives the artifacts the parts that mention them.
 func connectArtifacts(p *parts) {
@@ -39,9 +18,9 @@ func connectArtifacts(p *parts) {
 }
 
 // artifactPart is the part of an export that has the artifacts.
-func artifactPart(r *artifacts.Repository) retention.Part {
+func artifactPart(s *artifacts.Service) retention.Part {
 	return retention.Part{
-		File: "artifacts.jsonl", Kind: "artifacts", Lines: r.Records, Contents: r.Contents, Erase: r.Erase, Forget: r.Forget,
-		Look: r.Replaced, Remove: byKey(r.Remove),
+		File: "artifacts.jsonl", Kind: "artifacts", Lines: s.Records, Contents: s.Contents, Erase: s.Erase, Forget: s.Forget,
+		Look: s.Replaced, Remove: s.Remove,
 	}
 }

@@ -44,7 +44,7 @@ func countOf(dir *directory.Directory, log *events.Log) func(store.Querier) (bac
 }
 
 // storedContents passes the files of artifacts to a backup.
-type storedContents struct{ artifacts *artifacts.Repository }
+type storedContents struct{ artifacts *artifacts.Service }
 
 // Keep implements backup.Contents.
 func (s storedContents) Keep() (release func()) { return s.artifacts.Keep() }

@@ -42,13 +42,13 @@ type parts struct {
 	admission     *admission.Control
 	agents        *agents.Registry
 	archive       *archive.Messages
-	artifacts     *artifacts.Repository
+	artifacts     *artifacts.Service
 	auth          *auth.Registry
 	backlog       *backlog.Chores
 	backup        *backup.Maker
 	blockers      *blockers.Service
 	broker        *broker.Broker
-	catalog       *catalog.Catalog
+	catalog       *catalog.Service
 	channels      *channels.Registry
 	conversations *conversations.Registry
 	deadletters   *deadletters.Queue

@@ -182,6 +182,6 @@ func eraseAgents(registry *agents.Registry) func(*store.Tx, int64, int) (bool, e
 }
 
 // typePart is the message types that a session has registered.
-func typePart(c *catalog.Catalog) retention.Part {
+func typePart(c *catalog.Service) retention.Part {
 	return retention.Part{File: "types.jsonl", Lines: c.Records, Erase: c.Erase}
 }

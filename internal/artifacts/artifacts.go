@@ -1,6 +1,7 @@
 package artifacts
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,13 +10,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 
-	"brokerd/internal/directory"
-	"brokerd/internal/events"
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/fault"
-	"brokerd/internal/identity"
+	"brokerd/internal/jsonform"
 	"brokerd/internal/nearest"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
@@ -24,31 +23,15 @@ import (
 // Folder is the folder of the contents, below the data folder.
 const Folder = "artifacts"
 
+// noun names the kind in metrics and in lists of work.
+const noun = "artifact"
+
 // Limits of a session, as counts.
 const (
 	fullRetry   = time.Second // until a client whose content does not fit should try again
 	maxVersions = 100_000     // of all artifacts
 	maxNames    = 100_000     // of artifacts, those included whose versions were deleted a while ago
 )
-
-// A Version describes one version of an artifact.
-type Version struct {
-	Name        string
-	Number      int64
-	Revision    int64
-	SHA256      string // in hexadecimal
-	Size        int64  // bytes
-	MediaType   string
-	Description string
-	Labels      map[string]string
-	TaskID      string
-	Author      string
-	CreatedAt   time.Time
-	ReplacedAt  time.Time // zero for the newest version
-}
-
-// Newest reports whether it is the newest version of its artifact.
-func (v *Version) Newest() bool { return v.ReplacedAt.IsZero() }
 
 // A Disk knows whether the file system has free space for more.
 type Disk interface {
@@ -60,28 +43,26 @@ type Disk interface {
 	Written(bytes int64) error
 }
 
-// An Observer counts transfers and outcomes, for metrics. Its methods must be quick.
-type Observer interface {
-	work.Observer
-	// Transferred counts bytes of contents: upload or download.
+// Transfers counts bytes of contents, for metrics.
+type Transfers interface {
+	// Transferred counts bytes of an upload or a download. It must be quick.
 	Transferred(direction string, bytes int64)
 }
 
-// Options say what a Repository needs. Disk and Observer may be nil.
+// Options say what a Service needs beside a work.Desk. Disk and Transfers may be nil.
 type Options struct {
-	Store     *store.Store
-	Log       *events.Log
-	Directory *directory.Directory
-	Disk      Disk
-	Observer  Observer
 	Dir       string // the data folder
-	Clock     clockwork.Clock
-	Logger    *zap.Logger
+	Disk      Disk
+	Transfers Transfers
 }
 
-// A Repository keeps artifacts. Its methods may be called concurrently.
-type Repository struct {
+// A Service keeps the artifacts of all sessions and serves the ArtifactService of the API. Its methods may
+// be called concurrently.
+type Service struct {
+	pb.UnimplementedArtifactServiceServer
+	*work.Desk
 	Options
+	log      *zap.Logger
 	folder   *folder
 	mentions []Mentions // of all features
 
@@ -101,47 +82,48 @@ type Repository struct {
 	runners sync.WaitGroup
 }
 
-// New returns a repository whose tables Migrations has created, and opens the folder of its
-// contents. Close closes the folder.
-func New(o Options) (*Repository, error) {
+// New returns the artifacts of a store that was opened with Migrations, and opens the folder of their
+// contents. Stop closes the folder.
+func New(d *work.Desk, o Options) (*Service, error) {
 	f, err := openFolder(filepath.Join(o.Dir, Folder))
 	if err != nil {
 		return nil, fmt.Errorf("open artifacts: %w", err)
 	}
-	return &Repository{
-		Options: o, folder: f, drained: make(chan struct{}), uploading: map[int64]int64{}, read: map[int64][]int64{},
-		wake: make(chan struct{}, 1), stop: func() {},
+	return &Service{
+		Desk: d, Options: o, log: d.Log.Named("artifacts"), folder: f, drained: make(chan struct{}),
+		uploading: map[int64]int64{}, read: map[int64][]int64{}, wake: make(chan struct{}, 1), stop: func() {},
 	}, nil
 }
 
 // UseMentions keeps versions that features name from being removed by the retention. It is called
 // before Start.
-func (r *Repository) UseMentions(of ...Mentions) { r.mentions = of }
+func (s *Service) UseMentions(of ...Mentions) { s.mentions = of }
 
 // Start removes the files that a crash has left, and begins to remove contents that lose their last
 // version.
-func (r *Repository) Start(ctx context.Context) error {
-	if err := r.sweep(ctx); err != nil {
+func (s *Service) Start(ctx context.Context) error {
+	if err := s.sweep(ctx); err != nil {
 		return fmt.Errorf("remove incomplete uploads: %w", err)
 	}
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
-	r.stop = stop
-	r.runners.Go(func() { r.runCollector(running) })
+	s.stop = stop
+	s.runners.Go(func() { s.runCollector(running) })
 	return nil
 }
 
 // Drain ends all transfers: fault.Unavailable (SHUTTING_DOWN). It may be called more than once.
-func (r *Repository) Drain() { r.drain.Do(func() { close(r.drained) }) }
+func (s *Service) Drain() { s.drain.Do(func() { close(s.drained) }) }
 
 // Stop ends the removal of contents and closes the folder. No transfer may be under way.
-func (r *Repository) Stop() error {
-	r.stop()
-	r.runners.Wait()
-	return r.folder.close()
+func (s *Service) Stop() error {
+	s.stop()
+	s.runners.Wait()
+	return s.folder.close()
 }
 
 func shuttingDown() error {
-	return fault.New(fault.Unavailable, "SHUTTING_DOWN", "the broker is shutting down: transfer the artifact again when it has restarted")
+	return fault.New(fault.Unavailable, "SHUTTING_DOWN",
+		"the broker is shutting down: transfer the artifact again when it has restarted")
 }
 
 // A usage is the sums of a session.
@@ -156,89 +138,81 @@ func usageOf(q store.Querier, session int64) (u usage, err error) {
 }
 
 // newestOf returns the newest version of a name; found is false if there is none.
-func newestOf(q store.Querier, session int64, name string) (v Version, found bool, err error) {
+func newestOf(q store.Querier, session int64, name string) (v *pb.ArtifactVersion, found bool, err error) {
 	return oneVersion(q.Query(selectNewest, session, name))
 }
 
-func oneVersion(rows *store.Rows) (v Version, found bool, err error) {
-	defer rows.Close()
-	if !rows.Next() {
-		return v, false, rows.Err()
+func oneVersion(rows *store.Rows) (v *pb.ArtifactVersion, found bool, err error) {
+	all, err := versions(rows)
+	if err != nil || len(all) == 0 {
+		return nil, false, err
 	}
-	v, err = scanVersion(rows)
-	return v, err == nil, err
+	return all[0], true, nil
 }
 
-func scanVersion(rows *store.Rows) (v Version, err error) {
-	var labels string
-	err = rows.Scan(&v.Name, &v.Number, &v.Revision, &v.SHA256, &v.Size, &v.MediaType, &v.Description, &labels,
-		&v.TaskID, &v.Author, &v.CreatedAt, &v.ReplacedAt)
-	if err == nil && labels != "" {
-		err = json.Unmarshal([]byte(labels), &v.Labels)
-	}
-	return v, err
+// versions reads the rows of a query of versionColumns.
+func versions(rows *store.Rows) ([]*pb.ArtifactVersion, error) {
+	return store.Collect(rows, func(r *store.Rows) (*pb.ArtifactVersion, error) {
+		v := &pb.ArtifactVersion{}
+		var labels string
+		var created, replaced time.Time
+		err := r.Scan(&v.Name, &v.Version, &v.Revision, &v.Sha256, &v.Size, &v.MediaType, &v.Description, &labels,
+			&v.TaskId, &v.Author, &created, &replaced)
+		if err == nil && labels != "" {
+			err = json.Unmarshal([]byte(labels), &v.Labels)
+		}
+		v.CreatedAt, v.ReplacedAt, v.Newest = work.Stamp(created), work.Stamp(replaced), replaced.IsZero()
+		return v, err
+	})
+}
+
+// names reads the rows of a query of one text.
+func names(rows *store.Rows) ([]string, error) {
+	return store.Collect(rows, func(r *store.Rows) (name string, err error) { return name, r.Scan(&name) })
+}
+
+// line returns what exports and the archive have of a version: the JSON of the API.
+func line(v *pb.ArtifactVersion) ([]byte, error) {
+	var text bytes.Buffer
+	err := jsonform.Append(&text, v)
+	return text.Bytes(), err
 }
 
 // find returns a version by name and number, or the newest for 0. Errors: fault.NotFound.
-func find(q store.Querier, session int64, name string, number int64) (Version, error) {
+func find(q store.Querier, session int64, name string, number int64) (*pb.ArtifactVersion, error) {
 	newest, found, err := newestOf(q, session, name)
 	if err != nil {
-		return Version{}, err
+		return nil, err
 	}
 	if !found {
-		return Version{}, missingName(q, session, name)
+		return nil, missingName(q, session, name)
 	}
-	if number == 0 || number == newest.Number {
+	if number == 0 || number == newest.Version {
 		return newest, nil
 	}
 	v, found, err := oneVersion(q.Query(selectVersion, session, name, number))
 	if err == nil && !found {
 		err = fault.Missing("version", fmt.Sprintf("%s@%d", name, number),
-			"the artifact %q has no version %d; its newest version is %d", name, number, newest.Number)
+			"the artifact %q has no version %d; its newest version is %d", name, number, newest.Version)
 	}
 	return v, err
 }
 
 // missingName is the error for a name without versions.
 func missingName(q store.Querier, session int64, name string) error {
-	var names []string
-	rows := q.Query(someNames, session, nearest.Limit)
-	defer rows.Close()
-	for rows.Next() {
-		var n string
-		if err := rows.Scan(&n); err != nil {
-			return err
-		}
-		names = append(names, n)
-	}
-	if err := rows.Err(); err != nil {
+	near, err := names(q.Query(someNames, session, nearest.Limit))
+	if err != nil {
 		return err
 	}
 	text := fmt.Sprintf("there is no artifact %q in this session", name)
-	if hint := nearest.Hint(name, names); hint != "" {
+	if hint := nearest.Hint(name, near); hint != "" {
 		text += "; " + hint
 	}
 	return fault.Missing("artifact", name, "%s", text)
 }
 
-// acting returns the session and the agent of a call that changes something.
-func (r *Repository) acting(tx *store.Tx, c identity.Caller) (directory.Session, directory.Agent, error) {
-	s, err := r.Directory.Session(tx, c.Session)
-	if err != nil {
-		return s, directory.Agent{}, err
-	}
-	a, err := r.Directory.Acting(tx, s.ID, c)
-	return s, a, err
-}
-
-func (r *Repository) count(outcome string) {
-	if r.Observer != nil {
-		r.Observer.Work("artifact", outcome)
-	}
-}
-
-func (r *Repository) transferred(direction string, bytes int64) {
-	if r.Observer != nil {
-		r.Observer.Transferred(direction, bytes)
+func (s *Service) transferred(direction string, bytes int64) {
+	if s.Transfers != nil {
+		s.Transfers.Transferred(direction, bytes)
 	}
 }

@@ -44,7 +44,7 @@ func TestUpload_AddsVersionsThatNeverChange(t *testing.T) {
 	}
 	got, err := a.GetArtifact(a.ctx, &pb.GetArtifactRequest{Name: "architecture/api.yaml", Version: 1})
 	must(t, err)
-	first.Newest = false
+	first.Newest, first.ReplacedAt = false, second.CreatedAt
 	if diff := cmp.Diff([]*pb.ArtifactVersion{second, first}, got.Versions, protocmp.Transform()); diff != "" {
 		t.Error(diff)
 	}

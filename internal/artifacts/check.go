@@ -23,7 +23,8 @@ func Checks(dir string, most int, hashes bool) []func(q store.Querier) ([]string
 			return checkFiles(q, filepath.Join(dir, Folder), most, hashes)
 		},
 	}
-	return append(checks, work.Checks(most, invariants[:], func(name string) string { return fmt.Sprintf("artifact %q", name) })...)
+	name := func(name string) string { return fmt.Sprintf("artifact %q", name) }
+	return append(checks, work.Checks(most, invariants[:], name)...)
 }
 
 // checkFiles checks that every content has its file.
@@ -106,7 +107,8 @@ var invariants = [...]work.Invariant{
 		GROUP BY v.session, v.sha256 HAVING count(*) > max(c.versions)`},
 	{Says: "it has not exactly one newest version, which is its highest", Query: `
 		SELECT name FROM artifact_versions GROUP BY session, name
-		HAVING count(*) FILTER (WHERE replaced_at IS NULL) <> 1 OR max(version) <> max(CASE WHEN replaced_at IS NULL THEN version END)`},
+		HAVING count(*) FILTER (WHERE replaced_at IS NULL) <> 1
+			OR max(version) <> max(CASE WHEN replaced_at IS NULL THEN version END)`},
 	{Says: "it has versions, and no row of its own or a lower last number", Query: `
 		SELECT v.name FROM artifact_versions v LEFT JOIN artifacts a ON a.session = v.session AND a.name = v.name
 		WHERE a.name IS NULL OR a.deleted_at IS NOT NULL OR a.last < v.version`},

@@ -11,24 +11,24 @@ import (
 )
 
 // drop notes, after the commit, that a session has lost a content.
-func (r *Repository) drop(tx *store.Tx, sums []string) {
+func (s *Service) drop(tx *store.Tx, sums []string) {
 	if len(sums) == 0 {
 		return
 	}
 	tx.OnCommit(func() {
-		r.mu.Lock()
-		r.dropped = append(r.dropped, sums...)
-		r.mu.Unlock()
-		r.awaken()
+		s.mu.Lock()
+		s.dropped = append(s.dropped, sums...)
+		s.mu.Unlock()
+		s.awaken()
 	})
 }
 
 // runCollector removes the files of contents that no session has any more, until ctx ends.
-func (r *Repository) runCollector(ctx context.Context) {
+func (s *Service) runCollector(ctx context.Context) {
 	for {
 		select {
-		case <-r.wake:
-			r.collect()
+		case <-s.wake:
+			s.collect()
 		case <-ctx.Done():
 			return
 		}
@@ -37,53 +37,53 @@ func (r *Repository) runCollector(ctx context.Context) {
 
 // Keep keeps the files of all contents until release is called, even if no session has a content any
 // more. It waits for a removal under way. The collector removes the files after the release.
-func (r *Repository) Keep() (release func()) {
-	r.publishing.RLock()
-	defer r.publishing.RUnlock()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.kept++
+func (s *Service) Keep() (release func()) {
+	s.publishing.RLock()
+	defer s.publishing.RUnlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kept++
 	return func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.kept--
-		r.awaken()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.kept--
+		s.awaken()
 	}
 }
 
 // awaken lets the collector run again.
-func (r *Repository) awaken() {
+func (s *Service) awaken() {
 	select {
-	case r.wake <- struct{}{}:
+	case s.wake <- struct{}{}:
 	default: // the collector has a wake-up already
 	}
 }
 
 // collect removes the files of the dropped contents, unless a session has one of them.
-func (r *Repository) collect() {
-	r.mu.Lock()
-	sums := r.dropped
-	r.dropped = nil
-	r.mu.Unlock()
+func (s *Service) collect() {
+	s.mu.Lock()
+	sums := s.dropped
+	s.dropped = nil
+	s.mu.Unlock()
 	for len(sums) > 0 {
 		page := sums[:min(len(sums), pageFiles)]
 		sums = sums[len(page):]
-		if err := r.removeUnused(page); err != nil {
-			r.Logger.Warn("files of artifacts could not be removed; the next start removes them", zap.Error(err))
+		if err := s.removeUnused(page); err != nil {
+			s.log.Warn("files of artifacts could not be removed; the next start removes them", zap.Error(err))
 		}
 	}
 }
 
 // removeUnused removes the files of the contents that no session has. While Keep is in force, it puts
 // them off.
-func (r *Repository) removeUnused(sums []string) error {
-	r.publishing.Lock()
-	defer r.publishing.Unlock()
-	if r.putOff(sums) {
+func (s *Service) removeUnused(sums []string) error {
+	s.publishing.Lock()
+	defer s.publishing.Unlock()
+	if s.putOff(sums) {
 		return nil
 	}
 	var unused []string
-	err := r.Store.Read(context.Background(), func(snap *store.Snapshot) error {
+	err := s.Store.Read(context.Background(), func(snap *store.Snapshot) error {
 		unused = nil
 		for _, sum := range sums {
 			var used int
@@ -101,34 +101,34 @@ func (r *Repository) removeUnused(sums []string) error {
 	}
 	var errs []error
 	for _, sum := range unused {
-		errs = append(errs, r.folder.remove(sum))
+		errs = append(errs, s.folder.remove(sum))
 	}
 	return errors.Join(errs...)
 }
 
-func (r *Repository) putOff(sums []string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.kept > 0 {
-		r.dropped = append(r.dropped, sums...)
+func (s *Service) putOff(sums []string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.kept > 0 {
+		s.dropped = append(s.dropped, sums...)
 	}
-	return r.kept > 0
+	return s.kept > 0
 }
 
 // EachContent passes every content that a session has, with its size in bytes, to a function.
-func (r *Repository) EachContent(q store.Querier, fn func(sum string, size int64)) error {
+func (s *Service) EachContent(q store.Querier, fn func(sum string, size int64)) error {
 	return eachContent(q, fn)
 }
 
 // OpenContent opens the file of a content.
-func (r *Repository) OpenContent(sum string) (*os.File, error) { return r.folder.open(sum) }
+func (s *Service) OpenContent(sum string) (*os.File, error) { return s.folder.open(sum) }
 
 // sweep removes temporary files, and files of contents that no session has.
-func (r *Repository) sweep(ctx context.Context) error {
+func (s *Service) sweep(ctx context.Context) error {
 	var unknown []string
-	err := r.folder.each(func(contents, temporary []string) error {
+	err := s.folder.each(func(contents, temporary []string) error {
 		for _, name := range temporary {
-			if err := r.folder.remove(name); err != nil {
+			if err := s.folder.remove(name); err != nil {
 				return err
 			}
 		}
@@ -138,9 +138,9 @@ func (r *Repository) sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.mu.Lock()
-	r.dropped = append(r.dropped, unknown...)
-	r.mu.Unlock()
-	r.collect()
+	s.mu.Lock()
+	s.dropped = append(s.dropped, unknown...)
+	s.mu.Unlock()
+	s.collect()
 	return nil
 }

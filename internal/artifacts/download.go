@@ -6,107 +6,121 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"strconv"
 
+	"google.golang.org/grpc"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/directory"
 	"brokerd/internal/fault"
-	"brokerd/internal/identity"
 	"brokerd/internal/store"
+	"brokerd/internal/validate"
 )
 
 // downloadChunk is how many bytes of a content one frame has.
 const downloadChunk = 64 << 10
 
-// A Part says what to download.
-type Part struct {
-	Name    string
-	Version int64  // 0 = the newest
-	SHA256  string // in place of Name and Version, unless it is empty
-	Offset  int64
-	Length  int64 // 0 = up to the end
-}
-
-// Download passes a version to begin, and then its content to send, piece by piece. A piece is valid
-// until send returns. Errors: fault.NotFound; fault.OutOfRange for an offset beyond the size;
-// fault.Precondition (CONTENT_MISSING); fault.Unavailable when the repository drains; and those of
-// begin and send.
-func (r *Repository) Download(ctx context.Context, c identity.Caller, p Part, begin func(Version) error, send func([]byte) error) error {
-	v, file, err := r.open(ctx, c, p)
+// DownloadArtifact implements pb.ArtifactServiceServer.
+func (s *Service) DownloadArtifact(
+	in *pb.DownloadArtifactRequest, stream grpc.ServerStreamingServer[pb.DownloadArtifactResponse],
+) error {
+	var c validate.Check
+	in.Sha256 = hashOf(&c, "sha256", in.GetSha256())
+	switch {
+	case in.GetSha256() == "":
+		in.Name = pathOf(&c, "name", in.GetName())
+	case in.GetName() != "" || in.GetVersion() != 0:
+		c.Fail("sha256", "is given together with a name or version; give one of them")
+	}
+	c.Between("version", in.GetVersion(), 0, math.MaxInt64)
+	c.Between("offset", in.GetOffset(), 0, math.MaxInt64)
+	c.Between("length", in.GetLength(), 0, math.MaxInt64)
+	if err := c.Err(); err != nil {
+		return err
+	}
+	v, file, err := s.open(stream.Context(), in)
 	if err != nil {
 		return fmt.Errorf("download artifact: %w", err)
 	}
 	defer func() { _ = file.Close() }() // it is only read
-	if p.Offset > v.Size {
-		return fault.New(fault.OutOfRange, "OFFSET_TOO_LARGE", "offset is %d, and version %d of %q has %d bytes", p.Offset, v.Number, v.Name, v.Size).
-			With("size", strconv.FormatInt(v.Size, 10))
+	offset, length := in.GetOffset(), v.Size-in.GetOffset()
+	if length < 0 {
+		return fault.New(fault.OutOfRange, "OFFSET_TOO_LARGE", "offset is %d, and version %d of %q has %d bytes", offset,
+			v.Version, v.Name, v.Size).With("size", strconv.FormatInt(v.Size, 10))
 	}
-	length := v.Size - p.Offset
-	if p.Length > 0 {
-		length = min(length, p.Length)
+	if in.GetLength() > 0 {
+		length = min(length, in.GetLength())
 	}
-	if err := begin(v); err != nil {
+	err = stream.Send(&pb.DownloadArtifactResponse{Frame: &pb.DownloadArtifactResponse_Artifact{Artifact: v}})
+	if err != nil {
 		return err
 	}
-	buffer := make([]byte, downloadChunk)
-	for content := io.NewSectionReader(file, p.Offset, length); ; {
+	return s.send(io.NewSectionReader(file, offset, length), stream)
+}
+
+// send sends a content in pieces. Errors: fault.Unavailable when the artifacts drain; those of the stream.
+func (s *Service) send(content io.Reader, stream grpc.ServerStreamingServer[pb.DownloadArtifactResponse]) error {
+	for buffer := make([]byte, downloadChunk); ; {
 		select {
-		case <-r.drained:
+		case <-s.drained:
 			return shuttingDown()
 		default:
 		}
 		n, err := io.ReadFull(content, buffer)
 		if n > 0 {
-			if err := send(buffer[:n]); err != nil {
+			chunk := &pb.DownloadArtifactResponse_Chunk{Chunk: buffer[:n]}
+			if err := stream.Send(&pb.DownloadArtifactResponse{Frame: chunk}); err != nil {
 				return err
 			}
-			r.transferred("download", int64(n))
+			s.transferred("download", int64(n))
 		}
 		switch {
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-			r.count("downloaded")
+			if s.Observer != nil {
+				s.Observer.Work(noun, "downloaded")
+			}
 			return nil
 		case err != nil:
-			return fmt.Errorf("read the content of %s: %w", v.Name, err)
+			return fmt.Errorf("read a content: %w", err)
 		}
 	}
 }
 
 // open finds a version and opens its content. The content of a version that is deleted in between
-// may be missing: open then finds out that the version is missing too.
-func (r *Repository) open(ctx context.Context, c identity.Caller, p Part) (Version, *os.File, error) {
-	var v Version
-	look := func() error {
-		return r.Store.Read(ctx, func(snap *store.Snapshot) error {
-			s, err := r.Directory.Session(snap, c.Session)
-			if err != nil {
-				return err
-			}
-			v, err = r.version(snap, s.ID, p)
+// may be missing: open then finds out that the version is missing too. Errors: fault.NotFound;
+// fault.Precondition (CONTENT_MISSING).
+func (s *Service) open(
+	ctx context.Context, in *pb.DownloadArtifactRequest,
+) (v *pb.ArtifactVersion, _ *os.File, err error) {
+	for range 2 {
+		err := s.Read(ctx, func(snap *store.Snapshot, of directory.Session) (err error) {
+			v, err = requested(snap, of.ID, in)
 			return err
 		})
-	}
-	for range 2 {
-		if err := look(); err != nil {
-			return v, nil, err
+		if err != nil {
+			return nil, nil, err
 		}
-		file, err := r.folder.open(v.SHA256)
+		file, err := s.folder.open(v.Sha256)
 		if err == nil || !errors.Is(err, fs.ErrNotExist) {
 			return v, file, err
 		}
 	}
-	return v, nil, fault.New(fault.Precondition, "CONTENT_MISSING",
-		"the content of version %d of %q is missing in the broker's data folder (%s/%s): restore the file from a backup, or upload the same content again",
-		v.Number, v.Name, Folder, v.SHA256)
+	return nil, nil, fault.New(fault.Precondition, "CONTENT_MISSING",
+		"the content of version %d of %q is missing in the broker's data folder (%s/%s): restore the file from a backup, "+
+			"or upload the same content again", v.Version, v.Name, Folder, v.Sha256)
 }
 
-// version finds the version that a Part names.
-func (r *Repository) version(q store.Querier, session int64, p Part) (Version, error) {
-	if p.SHA256 == "" {
-		return find(q, session, p.Name, p.Version)
+// requested finds the version that a request names.
+func requested(q store.Querier, session int64, in *pb.DownloadArtifactRequest) (*pb.ArtifactVersion, error) {
+	if in.GetSha256() == "" {
+		return find(q, session, in.GetName(), in.GetVersion())
 	}
-	v, found, err := oneVersion(q.Query(selectByContent, session, p.SHA256))
+	v, found, err := oneVersion(q.Query(selectByContent, session, in.GetSha256()))
 	if err == nil && !found {
-		err = fault.Missing("artifact", p.SHA256, "no artifact of this session has a content with the hash %s", p.SHA256)
+		err = fault.Missing("artifact", in.GetSha256(), "no artifact of this session has a content with the hash %s",
+			in.GetSha256())
 	}
 	return v, err
 }

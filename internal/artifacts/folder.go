@@ -114,7 +114,8 @@ func isHash(s string) bool {
 // is full.
 func diskFault(action string, err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		full := fault.New(fault.Unavailable, "DISK_FULL", "the disk of the broker is full: nothing can be written until it has free space")
+		full := fault.New(fault.Unavailable, "DISK_FULL",
+			"the disk of the broker is full: nothing can be written until it has free space")
 		full.Cause = err
 		return full
 	}

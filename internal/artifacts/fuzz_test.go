@@ -19,6 +19,7 @@ import (
 	"brokerd/internal/idempotency"
 	"brokerd/internal/sessions"
 	"brokerd/internal/testkit"
+	"brokerd/internal/work"
 )
 
 // The bounds are those of artifact.proto.
@@ -136,7 +137,9 @@ func fuzzed(f *testing.F) *artifacts.Service {
 	clock := clockwork.NewRealClock()
 	dir := f.TempDir()
 	st := testkit.Store(f, dir, clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(), artifacts.Migrations())
-	r, err := artifacts.New(artifacts.Options{Store: st, Log: events.New(st, clock, zap.NewNop()), Directory: directory.New(), Dir: dir, Clock: clock, Logger: zap.NewNop()})
+	r, err := artifacts.New(&work.Desk{
+		Store: st, Events: events.New(st, clock, zap.NewNop()), Directory: directory.New(), Clock: clock, Log: zap.NewNop(),
+	}, artifacts.Options{Dir: dir})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -145,5 +148,5 @@ func fuzzed(f *testing.F) *artifacts.Service {
 			f.Error(err)
 		}
 	})
-	return artifacts.NewService(r)
+	return r
 }

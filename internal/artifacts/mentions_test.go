@@ -45,11 +45,11 @@ func TestRetention_SearchesAllPagesOfTheData(t *testing.T) {
 
 // repository returns a repository with one version that was replaced, at the time 1, and one that was not. mentions are all
 // the data that may name it.
-func repository(t *testing.T, mentions artifacts.Mentions) (*artifacts.Repository, *store.Store) {
+func repository(t *testing.T, mentions artifacts.Mentions) (*artifacts.Service, *store.Store) {
 	t.Helper()
 	dir, clock := t.TempDir(), clockwork.NewRealClock()
 	st := testkit.Store(t, dir, clock, artifacts.Migrations())
-	r, err := artifacts.New(artifacts.Options{Store: st, Dir: dir, Clock: clock, Logger: zap.NewNop()})
+	r, err := artifacts.New(&work.Desk{Store: st, Clock: clock, Log: zap.NewNop()}, artifacts.Options{Dir: dir})
 	must(t, err)
 	t.Cleanup(func() { must(t, r.Stop()) })
 	r.UseMentions(mentions)
@@ -77,10 +77,10 @@ func TestRemove_IsRefusedForAVersionThatIsNamedSinceTheSearch(t *testing.T) {
 		}
 		return min(after+10, 30), after < 20, nil
 	})
-	remove := func(keys ...int64) error {
-		return st.Write(t.Context(), func(tx *store.Tx) error { return r.Remove(tx, 1, keys) })
+	remove := func(done ...work.Done) error {
+		return st.Write(t.Context(), func(tx *store.Tx) error { return r.Remove(tx, 1, done) })
 	}
-	if err := remove(1); fault.KindOf(err) != fault.Conflict {
+	if err := remove(work.Done{Key: 1}); fault.KindOf(err) != fault.Conflict {
 		t.Errorf("before any search: %v", err)
 	}
 	found, _, err := r.Replaced(context.Background(), 1, time.Now(), 100)
@@ -89,7 +89,7 @@ func TestRemove_IsRefusedForAVersionThatIsNamedSinceTheSearch(t *testing.T) {
 		t.Fatal(found, pages)
 	}
 	named = true
-	if err := remove(found[0].Key); fault.KindOf(err) != fault.Conflict {
+	if err := remove(found...); fault.KindOf(err) != fault.Conflict {
 		t.Errorf("named since: %v", err)
 	}
 	if last := pages[len(pages)-1]; last != 30 {

@@ -181,10 +181,11 @@ SELECT replaced_at FROM artifact_versions WHERE session = ? AND replaced_at > ? 
 
 const selectRevision = `
 SELECT ` + versionColumns + `
-FROM artifact_versions WHERE revision = ? AND session = ?`
+FROM artifact_versions WHERE revision = ?`
 
-const someVersions = `
-SELECT revision FROM artifact_versions WHERE session = ? ORDER BY name LIMIT ?`
+const deleteSomeVersions = `
+DELETE FROM artifact_versions
+WHERE revision IN (SELECT revision FROM artifact_versions WHERE session = ? ORDER BY name LIMIT ?)`
 
 const deleteVersion = `
 DELETE FROM artifact_versions WHERE revision = ?`

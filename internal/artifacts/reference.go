@@ -1,19 +1,24 @@
 package artifacts
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/store"
 )
 
 // Find checks that a session has the artifact of a reference such as api.yaml or api.yaml@3. Errors:
 // fault.NotFound.
-func (r *Repository) Find(q store.Querier, session int64, text string) error {
+func (s *Service) Find(q store.Querier, session int64, text string) error {
 	name, version := reference(text)
 	_, err := find(q, session, name, version)
 	return err
 }
+
+// nameOf returns the reference to a version, such as api.yaml@3.
+func nameOf(v *pb.ArtifactVersion) string { return fmt.Sprintf("%s@%d", v.Name, v.Version) }
 
 // reference splits a text such as api.yaml@3 into a name and a version, 0 if it has none.
 func reference(text string) (name string, version int64) {

@@ -4,21 +4,21 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"strings"
 
 	"golang.org/x/text/unicode/norm"
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/directory"
 	"brokerd/internal/fault"
-	"brokerd/internal/idempotency"
-	"brokerd/internal/identity"
 	"brokerd/internal/page"
+	"brokerd/internal/store"
 	"brokerd/internal/validate"
+	"brokerd/internal/work"
 )
 
 // The lists, for their page tokens.
@@ -27,63 +27,47 @@ const (
 	versionList  = "artifact_versions"
 )
 
-// Service is the ArtifactService of the API.
-type Service struct {
-	pb.UnimplementedArtifactServiceServer
-	repository *Repository
-}
-
-// NewService returns the service of a repository.
-func NewService(r *Repository) *Service { return &Service{repository: r} }
-
 // UploadArtifact implements pb.ArtifactServiceServer.
-func (s *Service) UploadArtifact(stream grpc.ClientStreamingServer[pb.UploadArtifactRequest, pb.UploadArtifactResponse]) error {
+func (s *Service) UploadArtifact(
+	stream grpc.ClientStreamingServer[pb.UploadArtifactRequest, pb.UploadArtifactResponse],
+) error {
 	ctx := stream.Context()
-	frames := newFrames(s.repository, stream)
+	frames := newFrames(s, stream)
 	first, err := frames.next(ctx)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	in := first.GetHeader()
-	if in == nil {
+	h := first.GetHeader()
+	if h == nil {
 		return fault.Field("header", "is missing: the first frame of an upload carries the header")
 	}
-	h, err := headerOf(in)
+	if err := checkHeader(h); err != nil {
+		return err
+	}
+	if _, err := request(ctx, h); err != nil { // before the client sends the content
+		return err
+	}
+	u, out, err := s.begin(ctx, h)
 	if err != nil {
 		return err
 	}
-	request := func(sum string) (idempotency.Request, error) {
-		whole := proto.CloneOf(in)
-		whole.Sha256 = sum
-		return idempotency.Of(ctx, "UploadArtifact", in.GetRequestId(), whole)
+	if u != nil {
+		defer u.close()
+		if err := frames.copy(ctx, u); err != nil {
+			return err
+		}
+		if out, err = u.commit(ctx); err != nil {
+			return err
+		}
 	}
-	if _, err := request(""); err != nil { // before the client sends the content
-		return err
-	}
-	upload, stored, err := s.repository.Begin(ctx, identity.FromContext(ctx), h, request)
-	if err != nil {
-		return err
-	}
-	if stored != nil {
-		return stream.SendAndClose(uploadProto(stored, true))
-	}
-	defer upload.Close()
-	if err := frames.copy(ctx, upload); err != nil {
-		return err
-	}
-	if stored, err = upload.Commit(ctx); err != nil {
-		return err
-	}
-	return stream.SendAndClose(uploadProto(stored, false))
+	return stream.SendAndClose(out)
 }
 
-// headerOf checks the header of an upload.
-func headerOf(in *pb.ArtifactHeader) (Header, error) {
+// checkHeader checks the header of an upload, and gives its name and its hash the form in which the broker
+// stores them.
+func checkHeader(h *pb.ArtifactHeader) error {
 	var c validate.Check
-	h := Header{
-		Name: nameOf(&c, "header.name", in.GetName()), Size: in.GetSize(), SHA256: hashOf(&c, "header.sha256", in.GetSha256()),
-		MediaType: in.GetMediaType(), Description: in.GetDescription(), Labels: in.GetLabels(), TaskID: in.GetTaskId(), Announce: in.GetAnnounce(),
-	}
+	h.Name, h.Sha256 = pathOf(&c, "header.name", h.GetName()), hashOf(&c, "header.sha256", h.GetSha256())
 	if name := h.Name; name != "" {
 		if i := strings.IndexAny(name, "*?"); i >= 0 {
 			c.Fail("header.name", "has a %q at byte %d; a name has no wildcard", name[i], i)
@@ -101,12 +85,12 @@ func headerOf(in *pb.ArtifactHeader) (Header, error) {
 	c.Line("header.media_type", h.MediaType, validate.MaxLabel)
 	c.Line("header.description", h.Description, validate.MaxLine)
 	c.Labels("header.labels", h.Labels)
-	c.Line("header.task_id", h.TaskID, validate.MaxID)
-	return h, c.Err()
+	c.Line("header.task_id", h.TaskId, validate.MaxID)
+	return c.Err()
 }
 
-// nameOf returns a name in the form in which the broker stores it.
-func nameOf(c *validate.Check, field, raw string) string {
+// pathOf returns a name in the form in which the broker stores it.
+func pathOf(c *validate.Check, field, raw string) string {
 	if !c.Text(field, raw, validate.MaxPath) {
 		return ""
 	}
@@ -134,34 +118,10 @@ func hashOf(c *validate.Check, field, raw string) string {
 	return sum
 }
 
-// DownloadArtifact implements pb.ArtifactServiceServer.
-func (s *Service) DownloadArtifact(in *pb.DownloadArtifactRequest, stream grpc.ServerStreamingServer[pb.DownloadArtifactResponse]) error {
-	var c validate.Check
-	p := Part{Version: in.GetVersion(), SHA256: hashOf(&c, "sha256", in.GetSha256()), Offset: in.GetOffset(), Length: in.GetLength()}
-	switch {
-	case p.SHA256 == "":
-		p.Name = nameOf(&c, "name", in.GetName())
-	case in.GetName() != "" || p.Version != 0:
-		c.Fail("sha256", "is given together with a name or version; give one of them")
-	}
-	c.Between("version", p.Version, 0, math.MaxInt64)
-	c.Between("offset", p.Offset, 0, math.MaxInt64)
-	c.Between("length", p.Length, 0, math.MaxInt64)
-	if err := c.Err(); err != nil {
-		return err
-	}
-	begin := func(v Version) error {
-		return stream.Send(&pb.DownloadArtifactResponse{Frame: &pb.DownloadArtifactResponse_Artifact{Artifact: versionProto(&v)}})
-	}
-	return s.repository.Download(stream.Context(), identity.FromContext(stream.Context()), p, begin, func(chunk []byte) error {
-		return stream.Send(&pb.DownloadArtifactResponse{Frame: &pb.DownloadArtifactResponse_Chunk{Chunk: chunk}})
-	})
-}
-
 // GetArtifact implements pb.ArtifactServiceServer.
 func (s *Service) GetArtifact(ctx context.Context, in *pb.GetArtifactRequest) (*pb.GetArtifactResponse, error) {
 	var c validate.Check
-	name := nameOf(&c, "name", in.GetName())
+	name := pathOf(&c, "name", in.GetName())
 	c.Between("version", in.GetVersion(), 0, math.MaxInt64)
 	limit := c.PageSize("page_size", in.GetPageSize())
 	if err := c.Err(); err != nil {
@@ -171,83 +131,124 @@ func (s *Service) GetArtifact(ctx context.Context, in *pb.GetArtifactRequest) (*
 	if err := page.Parse(versionList, in.GetPageToken(), &below); err != nil {
 		return nil, err
 	}
-	f, err := s.repository.Get(ctx, identity.FromContext(ctx), name, in.GetVersion(), below, limit)
+	out := &pb.GetArtifactResponse{}
+	more := false
+	err := s.Read(ctx, func(snap *store.Snapshot, of directory.Session) (err error) {
+		out.Revision = snap.Revision()
+		if out.Artifact, err = find(snap, of.ID, name, in.GetVersion()); err != nil {
+			return err
+		}
+		out.Versions, more, err = pageOf(snap, limit, listAll, of.ID, name, name, below, name+"\x00", "", "", "", "")
+		return err
+	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("get artifact: %w", err)
 	}
-	out := &pb.GetArtifactResponse{Artifact: versionProto(&f.Version), Versions: versionsProto(f.Page.Versions), Revision: f.Page.Revision}
-	if f.Page.More {
-		out.NextPageToken = page.Token(versionList, f.Page.Versions[limit-1].Number)
+	if more {
+		out.NextPageToken = page.Token(versionList, out.Versions[limit-1].Version)
 	}
 	return out, nil
 }
+
+// A position is a place in a list of versions: versions of later names, and of Name those below Version.
+type position struct {
+	Name    string `json:"name"`
+	Version int64  `json:"version"`
+}
+
+// lastRune is above all text that begins with a prefix, when it is added to the prefix.
+const lastRune = "\U0010FFFF"
 
 // ListArtifacts implements pb.ArtifactServiceServer.
 func (s *Service) ListArtifacts(ctx context.Context, in *pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error) {
 	var c validate.Check
-	sel := Selection{
-		Prefix: norm.NFC.String(in.GetNamePrefix()), Agent: in.GetAgent(), TaskID: in.GetTaskId(),
-		SHA256: hashOf(&c, "sha256", in.GetSha256()), All: in.GetAllVersions(), Limit: c.PageSize("page_size", in.GetPageSize()),
-	}
-	c.Line("name_prefix", sel.Prefix, validate.MaxPath)
-	c.OptionalName("agent", sel.Agent)
-	c.Line("task_id", sel.TaskID, validate.MaxID)
+	prefix, sum := norm.NFC.String(in.GetNamePrefix()), hashOf(&c, "sha256", in.GetSha256())
+	limit := c.PageSize("page_size", in.GetPageSize())
+	c.Line("name_prefix", prefix, validate.MaxPath)
+	c.OptionalName("agent", in.GetAgent())
+	c.Line("task_id", in.GetTaskId(), validate.MaxID)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	if in.GetPageToken() != "" {
-		sel.After = &Position{}
-		if err := page.Parse(artifactList, in.GetPageToken(), sel.After); err != nil {
-			return nil, err
-		}
-	}
-	l, err := s.repository.List(ctx, identity.FromContext(ctx), sel)
-	if err != nil {
+	from := position{prefix, math.MaxInt64}
+	if err := page.Parse(artifactList, in.GetPageToken(), &from); err != nil {
 		return nil, err
 	}
-	out := &pb.ListArtifactsResponse{Artifacts: versionsProto(l.Versions), Revision: l.Revision, StoredBytes: l.Stored, StoredLimit: l.Limit}
-	if l.More {
-		last := &l.Versions[len(l.Versions)-1]
-		out.NextPageToken = page.Token(artifactList, Position{last.Name, last.Number})
+	out := &pb.ListArtifactsResponse{}
+	more := false
+	err := s.Read(ctx, func(snap *store.Snapshot, of directory.Session) error {
+		sums, err := usageOf(snap, of.ID)
+		if err != nil {
+			return err
+		}
+		out.Revision, out.StoredBytes, out.StoredLimit = snap.Revision(), sums.bytes, of.Settings.GetArtifactTotalLimit()
+		query, args := listNewest, []any{
+			of.ID, from.Name, from.Name, from.Version, prefix + lastRune, in.GetAgent(), in.GetAgent(), in.GetTaskId(),
+			in.GetTaskId(),
+		}
+		switch {
+		case sum != "":
+			query, args = listContent, append(args, sum)
+		case in.GetAllVersions():
+			query = listAll
+		}
+		out.Artifacts, more, err = pageOf(snap, limit, query, args...)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list artifacts: %w", err)
+	}
+	if more {
+		last := out.Artifacts[limit-1]
+		out.NextPageToken = page.Token(artifactList, position{last.Name, last.Version})
 	}
 	return out, nil
 }
 
-// DeleteArtifact implements pb.ArtifactServiceServer.
-func (s *Service) DeleteArtifact(ctx context.Context, in *pb.DeleteArtifactRequest) (*pb.DeleteArtifactResponse, error) {
+// pageOf reads up to limit versions, and reports whether there are more. The query takes a limit as its last
+// argument.
+func pageOf(q store.Querier, limit int, query string, args ...any) (list []*pb.ArtifactVersion, more bool, err error) {
+	list, err = versions(q.Query(query, append(args, limit+1)...))
+	more = len(list) > limit
+	return list[:min(len(list), limit)], more, err
+}
+
+// A deleted is the outcome of a deletion.
+type deleted struct {
+	Versions int64
+	Freed    int64 // bytes of contents that the session does not have any more
+	Revision int64
+}
+
+// DeleteArtifact implements pb.ArtifactServiceServer. When it returns, the files of contents that no session
+// has any more are removed.
+func (s *Service) DeleteArtifact(
+	ctx context.Context, in *pb.DeleteArtifactRequest,
+) (*pb.DeleteArtifactResponse, error) {
 	var c validate.Check
-	name := nameOf(&c, "name", in.GetName())
+	name := pathOf(&c, "name", in.GetName())
 	c.Between("version", in.GetVersion(), 0, math.MaxInt64)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	req, err := idempotency.Of(ctx, "DeleteArtifact", in.GetRequestId(), in)
+	var d deleted
+	_, err := s.Once(ctx, s.Store.Write, in, &d, func(t *work.Tx) (err error) {
+		d, err = s.delete(t, name, in.GetVersion())
+		return err
+	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("delete artifact: %w", err)
 	}
-	d, err := s.repository.Delete(ctx, identity.FromContext(ctx), req, name, in.GetVersion())
-	if err != nil {
-		return nil, err
-	}
+	s.collect()
 	return &pb.DeleteArtifactResponse{Versions: d.Versions, FreedBytes: d.Freed, Revision: d.Revision}, nil
 }
 
-func uploadProto(s *Stored, skipped bool) *pb.UploadArtifactResponse {
-	return &pb.UploadArtifactResponse{Artifact: versionProto(&s.Version), Skipped: skipped, Unchanged: s.Unchanged}
-}
-
-func versionProto(v *Version) *pb.ArtifactVersion {
-	return &pb.ArtifactVersion{
-		Name: v.Name, Version: v.Number, Revision: v.Revision, Size: v.Size, Sha256: v.SHA256, MediaType: v.MediaType,
-		Description: v.Description, Labels: v.Labels, TaskId: v.TaskID, Author: v.Author, CreatedAt: timestamppb.New(v.CreatedAt),
-		Newest: v.Newest(),
+// OfTask returns the newest versions that name a task, at most limit.
+func (s *Service) OfTask(q store.Querier, session int64, task string, limit int) ([]work.Item, error) {
+	list, err := versions(q.Query(selectOfTask, session, task, limit))
+	items := make([]work.Item, len(list))
+	for i, v := range list {
+		items[i] = work.Item{Kind: noun, ID: nameOf(v), Revision: v.Revision, Title: v.Description}
 	}
-}
-
-func versionsProto(versions []Version) []*pb.ArtifactVersion {
-	list := make([]*pb.ArtifactVersion, len(versions))
-	for i := range versions {
-		list[i] = versionProto(&versions[i])
-	}
-	return list
+	return items, err
 }

@@ -23,14 +23,16 @@ const (
 // frames are the frames of an upload, which a goroutine of its own receives, so that an idle client
 // or a broker that stops can end the call. The goroutine ends with the call.
 type frames struct {
-	repository *Repository
-	received   chan *pb.UploadArtifactRequest
-	ended      chan error // has a place for the error that ends the stream; io.EOF for its regular end
+	service  *Service
+	received chan *pb.UploadArtifactRequest
+	ended    chan error // has a place for the error that ends the stream; io.EOF for its regular end
 }
 
-func newFrames(r *Repository, stream grpc.ClientStreamingServer[pb.UploadArtifactRequest, pb.UploadArtifactResponse]) *frames {
-	f := &frames{repository: r, received: make(chan *pb.UploadArtifactRequest), ended: make(chan error, 1)}
-	guard.Go(r.Logger, func() error {
+func newFrames(
+	s *Service, stream grpc.ClientStreamingServer[pb.UploadArtifactRequest, pb.UploadArtifactResponse],
+) *frames {
+	f := &frames{service: s, received: make(chan *pb.UploadArtifactRequest), ended: make(chan error, 1)}
+	guard.Go(s.log, func() error {
 		for {
 			in, err := stream.Recv()
 			if err != nil {
@@ -47,9 +49,9 @@ func newFrames(r *Repository, stream grpc.ClientStreamingServer[pb.UploadArtifac
 }
 
 // next returns the next frame: io.EOF after the last one. Errors: fault.Deadline (TRANSFER_IDLE);
-// fault.Unavailable when the repository drains; the error of a broken stream.
+// fault.Unavailable when the artifacts drain; the error of a broken stream.
 func (f *frames) next(ctx context.Context) (*pb.UploadArtifactRequest, error) {
-	idle := f.repository.Clock.NewTimer(idleTime)
+	idle := f.service.Clock.NewTimer(idleTime)
 	defer idle.Stop()
 	select {
 	case in := <-f.received:
@@ -57,8 +59,9 @@ func (f *frames) next(ctx context.Context) (*pb.UploadArtifactRequest, error) {
 	case err := <-f.ended:
 		return nil, err
 	case <-idle.Chan():
-		return nil, fault.New(fault.Deadline, "TRANSFER_IDLE", "the upload has received nothing for %s: repeat it from its start", idleTime)
-	case <-f.repository.drained:
+		return nil, fault.New(fault.Deadline, "TRANSFER_IDLE",
+			"the upload has received nothing for %s: repeat it from its start", idleTime)
+	case <-f.service.drained:
 		return nil, shuttingDown()
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -66,7 +69,7 @@ func (f *frames) next(ctx context.Context) (*pb.UploadArtifactRequest, error) {
 }
 
 // copy writes the content to an upload.
-func (f *frames) copy(ctx context.Context, to *Upload) error {
+func (f *frames) copy(ctx context.Context, to *upload) error {
 	for {
 		in, err := f.next(ctx)
 		if errors.Is(err, io.EOF) {
@@ -82,7 +85,7 @@ func (f *frames) copy(ctx context.Context, to *Upload) error {
 		case len(chunk) == 0 || len(chunk) > maxChunk:
 			return fault.Field("chunk", "has %d bytes; 1 to %d are allowed", len(chunk), maxChunk)
 		}
-		if err := to.Write(chunk); err != nil {
+		if err := to.write(chunk); err != nil {
 			return err
 		}
 	}

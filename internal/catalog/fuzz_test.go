@@ -58,5 +58,5 @@ func FuzzListMessageTypes(f *testing.F) {
 func fuzzed(f *testing.F) *catalog.Service {
 	clock := clockwork.NewRealClock()
 	st := testkit.Store(f, f.TempDir(), clock, events.Migrations(), idempotency.Migrations(), sessions.Migrations(), catalog.Migrations())
-	return catalog.NewService(catalog.New(st, events.New(st, clock, zap.NewNop()), directory.New()))
+	return catalog.New(st, events.New(st, clock, zap.NewNop()), directory.New())
 }

@@ -4,16 +4,18 @@ import (
 	"context"
 	"fmt"
 	"slices"
-
-	"google.golang.org/protobuf/types/known/timestamppb"
+	"strings"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
 	"brokerd/internal/msgtype"
+	"brokerd/internal/nearest"
 	"brokerd/internal/page"
+	"brokerd/internal/store"
 	"brokerd/internal/validate"
+	"brokerd/internal/work"
 )
 
 // Limits of a request.
@@ -25,15 +27,6 @@ const (
 
 // typeList names the list that page tokens belong to.
 const typeList = "ListMessageTypes"
-
-// Service is the CatalogService of the API.
-type Service struct {
-	pb.UnimplementedCatalogServiceServer
-	catalog *Catalog
-}
-
-// NewService returns the service of a catalog.
-func NewService(c *Catalog) *Service { return &Service{catalog: c} }
 
 // ListMessageTypes implements pb.CatalogServiceServer.
 func (s *Service) ListMessageTypes(
@@ -50,19 +43,22 @@ func (s *Service) ListMessageTypes(
 	if err := page.Parse(typeList, in.GetPageToken(), &after); err != nil {
 		return nil, err
 	}
-	prefix := msgtype.Fold(in.GetPrefix())
-	found, err := s.catalog.List(ctx, identity.FromContext(ctx).Session, in.GetFamily(), prefix, after, size)
+	set, _, revision, err := s.read(ctx)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("list message types: %w", err)
 	}
-	out := &pb.ListMessageTypesResponse{Revision: found.Revision}
-	for _, t := range found.Types {
+	prefix, out := msgtype.Fold(in.GetPrefix()), &pb.ListMessageTypesResponse{Revision: revision}
+	for _, t := range set.Types(in.GetFamily()) {
+		if t.Name <= after || !strings.HasPrefix(t.Name, prefix) {
+			continue
+		}
+		if len(out.Types) == size {
+			out.NextPageToken = page.Token(typeList, out.Types[size-1].Name)
+			break
+		}
 		p := typeProto(t)
 		p.Example, p.Schema = "", ""
 		out.Types = append(out.Types, p)
-	}
-	if found.More {
-		out.NextPageToken = page.Token(typeList, found.Types[len(found.Types)-1].Name)
 	}
 	return out, nil
 }
@@ -76,9 +72,14 @@ func (s *Service) GetMessageType(
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	t, revision, err := s.catalog.Get(ctx, identity.FromContext(ctx).Session, in.GetName())
+	set, _, revision, err := s.read(ctx)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("get message type: %w", err)
+	}
+	name, t := set.Lookup(in.GetName())
+	if t == nil {
+		return nil, fault.Missing("type", name, "neither the catalog nor the session has a type %q; %s", name,
+			nearest.Hint(name, set.Names()))
 	}
 	return &pb.GetMessageTypeResponse{Type: typeProto(t), Revision: revision}, nil
 }
@@ -95,9 +96,16 @@ func (s *Service) RegisterMessageType(
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.catalog.Register(ctx, identity.FromContext(ctx), req, d)
+	var out registered
+	err = s.store.Write(ctx, func(tx *store.Tx) error {
+		_, err := req.Do(tx, &out, func() (err error) {
+			out, err = s.register(tx, identity.FromContext(ctx), d)
+			return err
+		})
+		return err
+	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("register message type: %w", err)
 	}
 	return &pb.RegisterMessageTypeResponse{Type: typeProto(out.Type), Replaced: out.Replaced}, nil
 }
@@ -112,33 +120,34 @@ func (s *Service) ValidatePayload(
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	v, err := s.catalog.Validate(ctx, identity.FromContext(ctx).Session, in.GetType(), in.GetPayload())
+	set, session, _, err := s.read(ctx)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("validate payload: %w", err)
 	}
-	out := &pb.ValidatePayloadResponse{
-		Verdict: pb.PayloadVerdict_PAYLOAD_VERDICT_ACCEPTED,
-		Type:    v.Type, Known: true, Nearest: v.Nearest, Messages: v.Warnings,
-	}
-	if v.Doubt != nil {
-		out.Known = !v.Doubt.Unknown
-		for _, f := range v.Doubt.Faults {
+	name, doubt := set.Check(in.GetType(), in.GetPayload())
+	out := &pb.ValidatePayloadResponse{Verdict: pb.PayloadVerdict_PAYLOAD_VERDICT_ACCEPTED, Type: name, Known: true}
+	if doubt != nil {
+		if out.Known = !doubt.Unknown; doubt.Unknown {
+			out.Nearest = nearest.Names(name, set.Names())
+		}
+		for _, f := range doubt.Faults {
 			out.Faults = append(out.Faults, &pb.PayloadFault{Pointer: f.Pointer, Problem: f.Problem})
 		}
 	}
-	if len(v.Warnings) > 0 {
-		out.Verdict = pb.PayloadVerdict_PAYLOAD_VERDICT_WARNED
-	}
-	if v.Refusal != nil {
-		out.Verdict, out.Messages = pb.PayloadVerdict_PAYLOAD_VERDICT_REFUSED, []string{v.Refusal.Error()}
+	warnings, refusal := doubt.Judge(session.Types())
+	switch {
+	case refusal != nil:
+		out.Verdict, out.Messages = pb.PayloadVerdict_PAYLOAD_VERDICT_REFUSED, []string{refusal.Error()}
+	case len(warnings) > 0:
+		out.Verdict, out.Messages = pb.PayloadVerdict_PAYLOAD_VERDICT_WARNED, warnings
 	}
 	return out, nil
 }
 
 // definition checks a type that is to be registered, and folds its names.
-func definition(in *pb.RegisterMessageTypeRequest) (Definition, error) {
+func definition(in *pb.RegisterMessageTypeRequest) (*pb.MessageType, error) {
 	var c validate.Check
-	d := Definition{
+	d := &pb.MessageType{
 		Name: folded(&c, "name", in.GetName()), Title: in.GetTitle(), Sender: in.GetSender(), Recipient: in.GetRecipient(),
 		Example: in.GetExample(), Schema: in.GetSchema(), Aliases: []string{},
 	}
@@ -180,13 +189,9 @@ func folded(c *validate.Check, field, name string) string {
 }
 
 func typeProto(t *msgtype.Type) *pb.MessageType {
-	out := &pb.MessageType{
+	return &pb.MessageType{
 		Name: t.Name, Aliases: t.Aliases, Family: t.Family, Title: t.Title, Sender: t.Sender, Recipient: t.Recipient,
 		Example: t.Example, Schema: t.Schema, Directive: t.Directive, RegisteredBy: t.RegisteredBy, Revision: t.Revision,
-		Version: t.Version, BuiltIn: t.Family != msgtype.SessionFamily,
+		Version: t.Version, BuiltIn: t.Family != msgtype.SessionFamily, RegisteredAt: work.Stamp(t.RegisteredAt),
 	}
-	if !t.RegisteredAt.IsZero() {
-		out.RegisteredAt = timestamppb.New(t.RegisteredAt)
-	}
-	return out
 }

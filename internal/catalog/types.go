@@ -1,45 +1,41 @@
 package catalog
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
-	"time"
 
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/directory"
 	"brokerd/internal/fault"
+	"brokerd/internal/jsonform"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/store"
 )
 
 // typesOf returns the registered types of a session after a name, sorted by name.
-func typesOf(q store.Querier, session int64, after string, limit int) (types []*msgtype.Type, err error) {
-	rows := q.Query(selectTypes, session, after, limit)
-	defer rows.Close()
-	for rows.Next() {
+func typesOf(q store.Querier, session int64, after string, limit int) ([]*msgtype.Type, error) {
+	return store.Collect(q.Query(selectTypes, session, after, limit), func(r *store.Rows) (*msgtype.Type, error) {
 		t := &msgtype.Type{Family: msgtype.SessionFamily}
 		var aliases string
-		err := rows.Scan(&t.Name, &aliases, &t.Title, &t.Sender, &t.Recipient, &t.Example, &t.Schema,
+		err := r.Scan(&t.Name, &aliases, &t.Title, &t.Sender, &t.Recipient, &t.Example, &t.Schema,
 			&t.RegisteredBy, &t.RegisteredAt, &t.Revision, &t.Version)
 		if err == nil {
 			err = json.Unmarshal([]byte(aliases), &t.Aliases)
 		}
-		if err != nil {
-			return nil, err
-		}
-		types = append(types, t)
-	}
-	return types, rows.Err()
+		return t, err
+	})
 }
 
-// registered are the names that a session has registered.
-type registered struct {
+// ownNames are the names that a session has registered.
+type ownNames struct {
 	types  map[string]bool
 	owners map[string]string // the type that has a name or an alias
 }
 
-func namesOf(q store.Querier, session int64) (registered, error) {
-	known := registered{map[string]bool{}, map[string]string{}}
+func namesOf(q store.Querier, session int64) (ownNames, error) {
+	known := ownNames{map[string]bool{}, map[string]string{}}
 	rows := q.Query(selectNames, session)
 	defer rows.Close()
 	for rows.Next() {
@@ -60,7 +56,7 @@ func namesOf(q store.Querier, session int64) (registered, error) {
 }
 
 // free refuses a definition whose name or alias has another meaning already.
-func free(d Definition, others registered) error {
+func free(d *pb.MessageType, others ownNames) error {
 	for _, name := range append([]string{d.Name}, d.Aliases...) {
 		if t := msgtype.BuiltIn(name); t != nil && t.Name != d.Name {
 			return taken(name, "the built-in type "+t.Name)
@@ -84,27 +80,13 @@ func notADirector(s directory.Session, agent directory.Agent) error {
 		who += " and agents with the role " + strings.Join(directors, " or ")
 	}
 	return fault.New(fault.Denied, "NOT_A_DIRECTOR",
-		"only %s may register types in session %q (setting directors); agent %q has the role %q", who, s.Name, agent.Name, agent.Role)
+		"only %s may register types in session %q (setting directors); agent %q has the role %q",
+		who, s.Name, agent.Name, agent.Role)
 }
 
-// A record is a registered type as an export has it.
-type record struct {
-	Name         string          `json:"name"`
-	Aliases      []string        `json:"aliases"`
-	Title        string          `json:"title"`
-	Sender       string          `json:"sender"`
-	Recipient    string          `json:"recipient"`
-	Example      json.RawMessage `json:"example"`
-	Schema       json.RawMessage `json:"schema"`
-	RegisteredBy string          `json:"registered_by"`
-	RegisteredAt time.Time       `json:"registered_at"`
-	Revision     int64           `json:"revision"`
-	Version      int64           `json:"version"`
-}
-
-// Records returns the registered types of a session after a name, each as one line of JSON, and the
-// name of the last one.
-func (c *Catalog) Records(
+// Records returns the registered types of a session after a name, each as one line with the JSON of the API, and
+// the name of the last one. A type that replaces a built-in one is as the session has registered it.
+func (s *Service) Records(
 	q store.Querier, session int64, after string, limit int,
 ) (lines [][]byte, last string, err error) {
 	types, err := typesOf(q, session, after, limit)
@@ -112,34 +94,22 @@ func (c *Catalog) Records(
 		return nil, "", err
 	}
 	for _, t := range types {
-		line, err := json.Marshal(record{
-			Name: t.Name, Aliases: t.Aliases, Title: t.Title, Sender: t.Sender, Recipient: t.Recipient,
-			Example: orNull(t.Example), Schema: orNull(t.Schema),
-			RegisteredBy: t.RegisteredBy, RegisteredAt: t.RegisteredAt, Revision: t.Revision, Version: t.Version,
-		})
-		if err != nil {
+		var line bytes.Buffer
+		if err := jsonform.Append(&line, typeProto(t)); err != nil {
 			return nil, "", err
 		}
-		lines, last = append(lines, line), t.Name
+		lines, last = append(lines, line.Bytes()), t.Name
 	}
 	return lines, last, nil
 }
 
 // Erase removes up to limit registered types of a session that is being deleted, and reports
 // whether there may be more.
-func (c *Catalog) Erase(tx *store.Tx, session int64, limit int) (more bool, err error) {
-	c.drop(tx)
+func (s *Service) Erase(tx *store.Tx, session int64, limit int) (more bool, err error) {
+	s.drop(tx)
 	left, err := tx.ExecPage(limit, []string{deleteSomeTypes}, session)
 	if err != nil {
 		return false, fmt.Errorf("remove message types: %w", err)
 	}
 	return left == 0, nil
-}
-
-// orNull returns JSON text, and null for none.
-func orNull(text string) json.RawMessage {
-	if text == "" {
-		return json.RawMessage("null")
-	}
-	return json.RawMessage(text)
 }

@@ -174,7 +174,7 @@ func (m *Metrics) Waited(kind string, d time.Duration) {
 // Work implements work.Observer.
 func (m *Metrics) Work(kind, outcome string) { m.outcomes.WithLabelValues(kind, outcome).Inc() }
 
-// Transferred implements artifacts.Observer.
+// Transferred implements artifacts.Transfers.
 func (m *Metrics) Transferred(direction string, bytes int64) {
 	m.bytes.WithLabelValues(direction).Add(float64(bytes))
 }

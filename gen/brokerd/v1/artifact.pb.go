@@ -42,7 +42,9 @@ type ArtifactVersion struct {
 	Author    string                 `protobuf:"bytes,10,opt,name=author,proto3" json:"author,omitempty"`
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	// It is the newest version of its artifact.
-	Newest        bool `protobuf:"varint,12,opt,name=newest,proto3" json:"newest,omitempty"`
+	Newest bool `protobuf:"varint,12,opt,name=newest,proto3" json:"newest,omitempty"`
+	// When a newer version was uploaded; absent for the newest one.
+	ReplacedAt    *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=replaced_at,json=replacedAt,proto3" json:"replaced_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -159,6 +161,13 @@ func (x *ArtifactVersion) GetNewest() bool {
 		return x.Newest
 	}
 	return false
+}
+
+func (x *ArtifactVersion) GetReplacedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ReplacedAt
+	}
+	return nil
 }
 
 // UploadArtifactRequest is one frame of an upload.
@@ -1057,7 +1066,7 @@ var File_brokerd_v1_artifact_proto protoreflect.FileDescriptor
 const file_brokerd_v1_artifact_proto_rawDesc = "" +
 	"\n" +
 	"\x19brokerd/v1/artifact.proto\x12\n" +
-	"brokerd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc8\x03\n" +
+	"brokerd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x85\x04\n" +
 	"\x0fArtifactVersion\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12\x1a\n" +
@@ -1073,7 +1082,9 @@ const file_brokerd_v1_artifact_proto_rawDesc = "" +
 	" \x01(\tR\x06author\x129\n" +
 	"\n" +
 	"created_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x16\n" +
-	"\x06newest\x18\f \x01(\bR\x06newest\x1a9\n" +
+	"\x06newest\x18\f \x01(\bR\x06newest\x12;\n" +
+	"\vreplaced_at\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"replacedAt\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"n\n" +
@@ -1187,28 +1198,29 @@ var file_brokerd_v1_artifact_proto_goTypes = []any{
 var file_brokerd_v1_artifact_proto_depIdxs = []int32{
 	12, // 0: brokerd.v1.ArtifactVersion.labels:type_name -> brokerd.v1.ArtifactVersion.LabelsEntry
 	14, // 1: brokerd.v1.ArtifactVersion.created_at:type_name -> google.protobuf.Timestamp
-	2,  // 2: brokerd.v1.UploadArtifactRequest.header:type_name -> brokerd.v1.ArtifactHeader
-	13, // 3: brokerd.v1.ArtifactHeader.labels:type_name -> brokerd.v1.ArtifactHeader.LabelsEntry
-	0,  // 4: brokerd.v1.UploadArtifactResponse.artifact:type_name -> brokerd.v1.ArtifactVersion
-	0,  // 5: brokerd.v1.DownloadArtifactResponse.artifact:type_name -> brokerd.v1.ArtifactVersion
-	0,  // 6: brokerd.v1.GetArtifactResponse.artifact:type_name -> brokerd.v1.ArtifactVersion
-	0,  // 7: brokerd.v1.GetArtifactResponse.versions:type_name -> brokerd.v1.ArtifactVersion
-	0,  // 8: brokerd.v1.ListArtifactsResponse.artifacts:type_name -> brokerd.v1.ArtifactVersion
-	1,  // 9: brokerd.v1.ArtifactService.UploadArtifact:input_type -> brokerd.v1.UploadArtifactRequest
-	4,  // 10: brokerd.v1.ArtifactService.DownloadArtifact:input_type -> brokerd.v1.DownloadArtifactRequest
-	6,  // 11: brokerd.v1.ArtifactService.GetArtifact:input_type -> brokerd.v1.GetArtifactRequest
-	8,  // 12: brokerd.v1.ArtifactService.ListArtifacts:input_type -> brokerd.v1.ListArtifactsRequest
-	10, // 13: brokerd.v1.ArtifactService.DeleteArtifact:input_type -> brokerd.v1.DeleteArtifactRequest
-	3,  // 14: brokerd.v1.ArtifactService.UploadArtifact:output_type -> brokerd.v1.UploadArtifactResponse
-	5,  // 15: brokerd.v1.ArtifactService.DownloadArtifact:output_type -> brokerd.v1.DownloadArtifactResponse
-	7,  // 16: brokerd.v1.ArtifactService.GetArtifact:output_type -> brokerd.v1.GetArtifactResponse
-	9,  // 17: brokerd.v1.ArtifactService.ListArtifacts:output_type -> brokerd.v1.ListArtifactsResponse
-	11, // 18: brokerd.v1.ArtifactService.DeleteArtifact:output_type -> brokerd.v1.DeleteArtifactResponse
-	14, // [14:19] is the sub-list for method output_type
-	9,  // [9:14] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	14, // 2: brokerd.v1.ArtifactVersion.replaced_at:type_name -> google.protobuf.Timestamp
+	2,  // 3: brokerd.v1.UploadArtifactRequest.header:type_name -> brokerd.v1.ArtifactHeader
+	13, // 4: brokerd.v1.ArtifactHeader.labels:type_name -> brokerd.v1.ArtifactHeader.LabelsEntry
+	0,  // 5: brokerd.v1.UploadArtifactResponse.artifact:type_name -> brokerd.v1.ArtifactVersion
+	0,  // 6: brokerd.v1.DownloadArtifactResponse.artifact:type_name -> brokerd.v1.ArtifactVersion
+	0,  // 7: brokerd.v1.GetArtifactResponse.artifact:type_name -> brokerd.v1.ArtifactVersion
+	0,  // 8: brokerd.v1.GetArtifactResponse.versions:type_name -> brokerd.v1.ArtifactVersion
+	0,  // 9: brokerd.v1.ListArtifactsResponse.artifacts:type_name -> brokerd.v1.ArtifactVersion
+	1,  // 10: brokerd.v1.ArtifactService.UploadArtifact:input_type -> brokerd.v1.UploadArtifactRequest
+	4,  // 11: brokerd.v1.ArtifactService.DownloadArtifact:input_type -> brokerd.v1.DownloadArtifactRequest
+	6,  // 12: brokerd.v1.ArtifactService.GetArtifact:input_type -> brokerd.v1.GetArtifactRequest
+	8,  // 13: brokerd.v1.ArtifactService.ListArtifacts:input_type -> brokerd.v1.ListArtifactsRequest
+	10, // 14: brokerd.v1.ArtifactService.DeleteArtifact:input_type -> brokerd.v1.DeleteArtifactRequest
+	3,  // 15: brokerd.v1.ArtifactService.UploadArtifact:output_type -> brokerd.v1.UploadArtifactResponse
+	5,  // 16: brokerd.v1.ArtifactService.DownloadArtifact:output_type -> brokerd.v1.DownloadArtifactResponse
+	7,  // 17: brokerd.v1.ArtifactService.GetArtifact:output_type -> brokerd.v1.GetArtifactResponse
+	9,  // 18: brokerd.v1.ArtifactService.ListArtifacts:output_type -> brokerd.v1.ListArtifactsResponse
+	11, // 19: brokerd.v1.ArtifactService.DeleteArtifact:output_type -> brokerd.v1.DeleteArtifactResponse
+	15, // [15:20] is the sub-list for method output_type
+	10, // [10:15] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_artifact_proto_init() }
