@@ -36,8 +36,10 @@ type removal struct {
 	proceeded chan struct{}
 }
 
-// retained is how long the session of a removal keeps finished data.
-const retained = time.Hour
+const (
+	project  = "project" // the session of a removal
+	retained = time.Hour // how long it keeps finished data
+)
 
 func newRemoval(t *testing.T) *removal {
 	t.Helper()
@@ -45,11 +47,17 @@ func newRemoval(t *testing.T) *removal {
 	t.Cleanup(cancel)
 	r := &removal{t: t, ctx: ctx, reached: make(chan struct{}), proceeded: make(chan struct{})}
 	r.Broker = apptest.Start(t, apptest.WithFakeClock(), apptest.With(func(c *app.Config) { c.OnArchived(r.archived) }))
-	r.lead, r.builder, r.operator = r.Registered("lead", "lead"), r.Registered("builder", "builder"), r.Operator()
-	_, err := pb.NewSessionServiceClient(r.operator).ConfigureSession(ctx, &pb.ConfigureSessionRequest{
+	r.lead, r.builder, r.operator = r.In(project, "lead"), r.In(project, "builder"), r.In(project, "")
+	_, err := pb.NewSessionServiceClient(r.Operator()).CreateSession(ctx, &pb.CreateSessionRequest{
+		Name:     project,
 		Settings: &pb.SessionSettings{MessageRetention: durationpb.New(retained), DeadLetterRetention: durationpb.New(retained)},
 	})
 	succeed(t, err)
+	for role, conn := range map[string]grpc.ClientConnInterface{"lead": r.lead, "builder": r.builder} {
+		_, err := pb.NewAgentServiceClient(conn).RegisterAgent(ctx,
+			&pb.RegisterAgentRequest{Role: role, Lease: durationpb.New(apptest.LongLease)})
+		succeed(t, err)
+	}
 	return r
 }
 
@@ -125,148 +133,37 @@ func (r *removal) finish() {
 	}
 }
 
-// exists calls a method that reads one object.
-func exists[R any](r *removal, read func(context.Context) (R, error)) bool {
+// exists reports whether the API has data of a kind.
+func (r *removal) exists(kind kept, id string) bool {
 	r.t.Helper()
-	_, err := read(r.ctx)
+	_, err := kind.get(r, id)
 	if err != nil && status.Code(err) != codes.NotFound {
 		r.t.Fatal(err)
 	}
 	return err == nil
 }
 
-// A removable kind is finished work that the keeper archives and removes.
-type removable struct {
-	final  string                       // why it cannot change once it is finished; empty = it can
-	make   func(r *removal) (id string) // finished
-	change func(r *removal, id string)  // so that the keeper must not remove it as it was
-	exists func(r *removal, id string) bool
-	end    func(r *removal, id string) // finishes it again; nil = it is finished
-
-	archived string // a text that the archive must have, since the change has made it
-}
-
-func removables() map[string]removable {
-	type ctxt = context.Context
-	return map[string]removable{
-		"tasks": {
-			make: func(r *removal) string {
-				tasks := pb.NewTaskServiceClient(r.builder)
-				out, err := tasks.CreateTasks(r.ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Title: "t"}}})
-				succeed(r.t, err)
-				id := out.GetTasks()[0].GetId()
-				claim, err := tasks.ClaimTask(r.ctx, &pb.ClaimTaskRequest{TaskId: id})
-				succeed(r.t, err)
-				_, err = tasks.FailTask(r.ctx, &pb.FailTaskRequest{TaskId: id, Fence: claim.GetTask().GetFence(), Error: "e", Fatal: true})
-				succeed(r.t, err)
-				return id
-			},
-			change: func(r *removal, id string) {
-				_, err := pb.NewTaskServiceClient(r.builder).RetryTask(r.ctx, &pb.RetryTaskRequest{TaskId: id})
-				succeed(r.t, err)
-			},
-			exists: func(r *removal, id string) bool {
-				return exists(r, func(ctx ctxt) (*pb.GetTaskResponse, error) {
-					return pb.NewTaskServiceClient(r.builder).GetTask(ctx, &pb.GetTaskRequest{TaskId: id})
-				})
-			},
-			end: func(r *removal, id string) {
-				_, err := pb.NewTaskServiceClient(r.builder).CancelTask(r.ctx, &pb.CancelTaskRequest{TaskId: id})
-				succeed(r.t, err)
-			},
-		},
-		"decisions": {final: "no call changes a decision that is decided or cancelled"},
-		"blockers":  {final: "no call changes a blocker that is resolved"},
-		"votes":     {final: "no call changes a vote that is closed"},
-		"handoffs": {
-			make: func(r *removal) string {
-				out, err := pb.NewHandoffServiceClient(r.lead).CreateHandoff(r.ctx,
-					&pb.CreateHandoffRequest{Title: "h", ToAgent: "builder", Checklist: []string{"one"}})
-				succeed(r.t, err)
-				id := out.GetHandoff().GetId()
-				_, err = pb.NewHandoffServiceClient(r.builder).AcceptHandoff(r.ctx, &pb.AcceptHandoffRequest{Id: id})
-				succeed(r.t, err)
-				return id
-			},
-			change: func(r *removal, id string) {
-				_, err := pb.NewHandoffServiceClient(r.builder).CheckHandoffItem(r.ctx, &pb.CheckHandoffItemRequest{Id: id, Number: 1})
-				succeed(r.t, err)
-			},
-			exists: func(r *removal, id string) bool {
-				return exists(r, func(ctx ctxt) (*pb.GetHandoffResponse, error) {
-					return pb.NewHandoffServiceClient(r.builder).GetHandoff(ctx, &pb.GetHandoffRequest{Id: id})
-				})
-			},
-			archived: `"checked_by":"builder"`,
-		},
-		"artifacts": {
-			make: func(r *removal) string {
-				r.upload("a.txt", "one")
-				r.upload("a.txt", "two")
-				return "a.txt"
-			},
-			change: func(r *removal, id string) {
-				_, err := pb.NewMessageServiceClient(r.lead).SendMessages(r.ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{{
-					Target: &pb.Target{To: &pb.Target_Agent{Agent: "builder"}}, Type: "inform", Artifacts: []string{id + "@1"},
-				}}})
-				succeed(r.t, err)
-			},
-			exists: func(r *removal, id string) bool {
-				return exists(r, func(ctx ctxt) (*pb.GetArtifactResponse, error) {
-					return pb.NewArtifactServiceClient(r.builder).GetArtifact(ctx, &pb.GetArtifactRequest{Name: id, Version: 1})
-				})
-			},
-			end: func(r *removal, _ string) { r.drop("builder") },
-		},
-		"messages": {
-			make: func(r *removal) string {
-				out, err := pb.NewMessageServiceClient(r.lead).SendMessages(r.ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{{
-					Target: &pb.Target{To: &pb.Target_Agent{Agent: "builder"}}, Type: "inform",
-				}}})
-				succeed(r.t, err)
-				messages := pb.NewMessageServiceClient(r.builder)
-				claims, err := messages.ClaimMessages(r.ctx, &pb.ClaimMessagesRequest{})
-				succeed(r.t, err)
-				_, err = messages.NackMessages(r.ctx, &pb.NackMessagesRequest{
-					Nacks: []*pb.Nack{{ClaimId: claims.GetClaims()[0].GetClaimId(), Error: "e", Fatal: true}},
-				})
-				succeed(r.t, err)
-				return out.GetResults()[0].GetId()
-			},
-			change: func(r *removal, id string) {
-				_, err := pb.NewMessageServiceClient(r.operator).RedriveDeadLetters(r.ctx, &pb.RedriveDeadLettersRequest{Ids: []string{id}})
-				succeed(r.t, err)
-			},
-			exists: func(r *removal, id string) bool {
-				return exists(r, func(ctx ctxt) (*pb.GetMessageResponse, error) {
-					return pb.NewMessageServiceClient(r.operator).GetMessage(ctx, &pb.GetMessageRequest{Id: id})
-				})
-			},
-			end: func(r *removal, _ string) { r.drop("builder") },
-		},
-	}
-}
-
 func TestRemoval_KeepsDataThatHasChangedSinceItWasArchived(t *testing.T) {
-	for kind, row := range removables() {
-		t.Run(kind, func(t *testing.T) {
+	t.Parallel()
+	for name, kind := range kinds() {
+		if kind.finish == nil {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if row.final != "" {
-				t.Skip(row.final)
-			}
 			r := newRemoval(t)
-			id := row.make(r)
-			r.between(kind, func() { row.change(r, id) })
+			id := kind.finish(r)
+			r.between(name, func() { kind.change(r, id) })
 			r.finish()
-			if !row.exists(r, id) && row.archived == "" {
-				t.Fatalf("%s %s was removed although it had changed", kind, id)
+			if !r.exists(kind, id) && kind.changed == "" {
+				t.Fatalf("%s %s was removed although it had changed", name, id)
 			}
-			if row.end != nil {
-				row.end(r, id)
+			if kind.end != nil {
+				kind.end(r, id)
 			}
-			r.advance(func() bool { return !row.exists(r, id) })
-			if text := r.archive(kind); !strings.Contains(text, row.archived) {
-				t.Errorf("the archive lacks %s: %s", row.archived, text)
+			r.advance(func() bool { return !r.exists(kind, id) })
+			if text := r.archive(name); !strings.Contains(text, kind.changed) {
+				t.Errorf("the archive lacks %s: %s", kind.changed, text)
 			}
 		})
 	}
@@ -275,7 +172,7 @@ func TestRemoval_KeepsDataThatHasChangedSinceItWasArchived(t *testing.T) {
 // archive returns the lines of the archive files of a kind.
 func (r *removal) archive(kind string) string {
 	r.t.Helper()
-	files, err := filepath.Glob(filepath.Join(r.Dir(), "archive", "default", kind+"-*"))
+	files, err := filepath.Glob(filepath.Join(r.Dir(), "archive", project, kind+"-*"))
 	succeed(r.t, err)
 	var all strings.Builder
 	for _, file := range files {
@@ -292,7 +189,7 @@ func (r *removal) archive(kind string) string {
 // drop claims and acknowledges the mail of an agent.
 func (r *removal) drop(agent string) {
 	r.t.Helper()
-	messages := pb.NewMessageServiceClient(r.Conn(agent))
+	messages := pb.NewMessageServiceClient(r.In(project, agent))
 	out, err := messages.ClaimMessages(r.ctx, &pb.ClaimMessagesRequest{Max: 100})
 	succeed(r.t, err)
 	for _, c := range out.GetClaims() {
