@@ -1,16 +1,11 @@
 package blockers_test
 
 import (
-	"bytes"
-	"errors"
-	"io"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
 )
@@ -130,64 +125,4 @@ func TestExplain_SaysWhyABlockerLasts(t *testing.T) {
 	}
 	_, err := o.admin.Explain(o.ctx, &pb.ExplainRequest{Subject: &pb.ExplainRequest_Blocker{Blocker: "b-99999"}})
 	refused(t, err, codes.NotFound, "BLOCKER_NOT_FOUND")
-}
-
-func TestSession_ExportHasItsBlockersAndDeletionRemovesThem(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	o := w.in("other", "")
-	_, err := o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "other"})
-	must(t, err)
-	x := o.raise(&pb.RaiseBlockerRequest{})
-	o.resolve(x.Id, "granted")
-	stream, err := o.sessions.ExportSession(o.ctx, &pb.ExportSessionRequest{Name: "other"})
-	must(t, err)
-	var files bytes.Buffer
-	for {
-		chunk, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		must(t, err)
-		files.Write(chunk.GetData())
-	}
-	if !strings.Contains(files.String(), `"id":"`+x.Id+`"`) {
-		t.Error("the export has no blocker")
-	}
-	_, err = o.sessions.CloseSession(o.ctx, &pb.CloseSessionRequest{Name: "other"})
-	must(t, err)
-	_, err = o.sessions.DeleteSession(o.ctx, &pb.DeleteSessionRequest{Name: "other"})
-	must(t, err)
-	_, err = o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "other"})
-	must(t, err)
-	out, err := o.ListBlockers(o.ctx, &pb.ListBlockersRequest{})
-	must(t, err)
-	if len(out.Blockers) != 0 {
-		t.Errorf("the new session has %v", out.Blockers)
-	}
-}
-
-func TestRetention_ArchivesResolvedBlockersAlone(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	a, o := w.agent("a", "builder"), w.operator()
-	_, err := o.sessions.ConfigureSession(o.ctx, &pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{MessageRetention: durationpb.New(time.Minute)}})
-	must(t, err)
-	open, done := a.raise(&pb.RaiseBlockerRequest{}), a.raise(&pb.RaiseBlockerRequest{})
-	a.resolve(done.Id, "")
-	for o.ctx.Err() == nil {
-		w.Clock.Advance(time.Second)
-		out, err := o.ListBlockers(o.ctx, &pb.ListBlockersRequest{})
-		must(t, err)
-		if len(out.Blockers) < 2 {
-			if len(out.Blockers) == 0 || out.Blockers[0].Id != open.Id {
-				t.Errorf("%v are left", out.Blockers)
-			}
-			break
-		}
-	}
-	files, err := filepath.Glob(filepath.Join(w.Dir(), "archive", "default", "blockers-*.jsonl.gz"))
-	if err != nil || len(files) != 1 {
-		t.Errorf("the archive has %v, %v", files, err)
-	}
 }

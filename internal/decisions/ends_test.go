@@ -1,12 +1,10 @@
 package decisions_test
 
 import (
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
@@ -226,31 +224,5 @@ func TestList_FiltersAndPages(t *testing.T) {
 				t.Errorf("%v: %v, want %v", row.in, got, row.want)
 			}
 		}
-	}
-}
-
-func TestRetention_ArchivesFinishedDecisionsAlone(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	operator := w.operator()
-	_, err := operator.sessions.ConfigureSession(operator.ctx, &pb.ConfigureSessionRequest{
-		Settings: &pb.SessionSettings{MessageRetention: durationpb.New(time.Minute)},
-	})
-	must(t, err)
-	builder, critic := w.agent("builder-1", "builder"), w.agent("critic-1", "critic")
-	open := builder.open(&pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1")})
-	done := builder.open(&pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1")})
-	critic.decide(done.GetId(), "approve")
-	for left := 2; left > 1 && operator.ctx.Err() == nil; {
-		w.Clock.Advance(time.Second)
-		out, err := operator.ListDecisions(operator.ctx, &pb.ListDecisionsRequest{})
-		must(t, err)
-		if left = len(out.GetDecisions()); left < 2 && (left == 0 || out.GetDecisions()[0].GetId() != open.GetId()) {
-			t.Errorf("%v are left", out.GetDecisions())
-		}
-	}
-	files, err := filepath.Glob(filepath.Join(w.Dir(), "archive", "default", "decisions-*.jsonl.gz"))
-	if err != nil || len(files) != 1 {
-		t.Errorf("the archive has %v, %v", files, err)
 	}
 }

@@ -304,30 +304,6 @@ func TestAgentGone_RejectsWhatADeregisteredAgentCannotAccept(t *testing.T) {
 	}
 }
 
-func TestAgentGone_LeavesOutADamagedHandoffAndTheCheckNamesIt(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	a, b := w.agent("a", "architect"), w.agent("b", "builder")
-	damaged, sound := a.create(&pb.CreateHandoffRequest{ToAgent: "b"}), a.create(&pb.CreateHandoffRequest{ToAgent: "b"})
-	set := func(item string) {
-		w.Restart(func() {
-			testkit.Change(t, w.Dir(), `UPDATE items SET item = `+item+` WHERE id = ?`, damaged.Revision)
-		})
-	}
-	set(`x'0a' || item`)
-	_, err := b.registry.DeregisterAgent(b.ctx, &pb.DeregisterAgentRequest{})
-	must(t, err)
-	if got := a.get(sound.Id); got.State != pb.HandoffState_HANDOFF_STATE_REJECTED {
-		t.Errorf("beside a damaged handoff, the other one is %v", got)
-	}
-	out, err := w.actor("").admin.CheckDatabase(a.ctx, &pb.CheckDatabaseRequest{})
-	must(t, err)
-	if len(out.Problems) != 1 || out.Problems[0] != "handoff "+damaged.Id+": it cannot be decoded" {
-		t.Errorf("the check finds %q", out.Problems)
-	}
-	set(`substr(item, 2)`)
-}
-
 func TestCreate_DropsFieldsThatTheBrokerDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

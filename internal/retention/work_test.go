@@ -2,15 +2,11 @@ package retention_test
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/protobuf/proto"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/apptest"
@@ -86,43 +82,6 @@ func (w *world) archivedIDs(kind string) []string {
 	}
 	slices.Sort(ids)
 	return ids
-}
-
-func TestRetention_FinishedWorkOfEachKindIsArchivedExportedAndDeleted(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t).project(merged(short(), &pb.SessionSettings{SendRate: proto.Float64(0)}))
-	kinds := w.kindsOfWork()
-	finished, open := map[string][]string{}, map[string]string{}
-	for name, kind := range kinds {
-		for i := range 3 {
-			id := kind.open(fmt.Sprintf("finished %d", i))
-			kind.finish(id)
-			finished[name] = append(finished[name], id)
-		}
-		open[name] = kind.open("unfinished")
-		slices.Sort(finished[name])
-	}
-	w.Clock.Advance(time.Hour + time.Minute)
-	for name := range kinds {
-		w.eventually(name+" are archived", func() bool { return len(w.archivedIDs(name)) == 3 })
-		if d := cmp.Diff(finished[name], w.archivedIDs(name)); d != "" {
-			t.Errorf("finished (-) and archived (+) %s: %s", name, d)
-		}
-	}
-	apptest.Must(t, w.Root().CloseSession, &pb.CloseSessionRequest{Name: w.session})
-	out := apptest.Must(t, w.Root().DeleteSession, &pb.DeleteSessionRequest{Name: w.session})
-	for name := range kinds {
-		text, err := os.ReadFile(filepath.Join(w.Dir(), out.GetArchive(), name+".jsonl"))
-		apptest.NoError(t, err)
-		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-		if len(lines) != 4 || strings.Count(string(text), `{"archived":true,`) != 3 || !strings.Contains(lines[3], `"`+open[name]+`"`) ||
-			!strings.HasPrefix(lines[3], `{"archived":false,`) {
-			t.Errorf("the export has these %s:\n%s", name, text)
-		}
-	}
-	if files, _ := filepath.Glob(filepath.Join(w.Dir(), "archive", w.session, "*")); len(files) > 0 {
-		t.Errorf("the deletion left %v", files)
-	}
 }
 
 func TestRetention_TaskStaysWhileUnfinishedTasksNeedIt(t *testing.T) {

@@ -1,24 +1,16 @@
 package votes_test
 
 import (
-	"compress/gzip"
-	"encoding/json"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/apptest"
 )
 
 func TestList_FiltersAndPages(t *testing.T) {
@@ -183,65 +175,4 @@ func TestExplain_NamesTheElectorsThatAVoteWaitsFor(t *testing.T) {
 	}
 	_, err = w.operator().admin.Explain(w.ctx, &pb.ExplainRequest{Subject: &pb.ExplainRequest_Vote{Vote: "v-9"}})
 	wantError(t, "an unknown vote", err, codes.NotFound, "VOTE_NOT_FOUND")
-}
-
-func TestRetention_ClosedVotesGoIntoTheArchiveAndTheExport(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	o := w.operator()
-	_, err := o.sessions.CreateSession(w.ctx, &pb.CreateSessionRequest{Name: "project",
-		Settings: &pb.SessionSettings{MessageRetention: durationpb.New(time.Hour)}})
-	must(t, err)
-	a := w.in("project", "a")
-	_, err = a.agents.RegisterAgent(w.ctx, &pb.RegisterAgentRequest{Lease: durationpb.New(apptest.LongLease)})
-	must(t, err)
-	old := a.open(&pb.OpenVoteRequest{Title: "old"})
-	_, err = a.CastVote(w.ctx, &pb.CastVoteRequest{VoteId: old.GetId(), Option: "no", Reason: "too early"})
-	must(t, err)
-	open := a.open(&pb.OpenVoteRequest{Title: "open", Deadline: timestamppb.New(w.Clock.Now().Add(48 * time.Hour))})
-	w.Clock.Advance(2 * time.Hour)
-	for w.ctx.Err() == nil {
-		if _, err = a.GetVote(w.ctx, &pb.GetVoteRequest{VoteId: old.GetId()}); err != nil {
-			break
-		}
-		w.Clock.Advance(10 * time.Millisecond)
-	}
-	if status.Code(err) != codes.NotFound {
-		t.Fatalf("the old vote: %v", err)
-	}
-	a.get(open)
-
-	paths, err := filepath.Glob(filepath.Join(w.Dir(), "archive", "project", "votes-*.jsonl.gz"))
-	must(t, err)
-	if len(paths) != 1 || filepath.Base(paths[0]) != "votes-2026-01-02.jsonl.gz" {
-		t.Fatalf("the archive has %v", paths)
-	}
-	f, err := os.Open(paths[0])
-	must(t, err)
-	defer func() { _ = f.Close() }()
-	z, err := gzip.NewReader(f)
-	must(t, err)
-	text, err := io.ReadAll(z)
-	must(t, err)
-	var line struct {
-		Vote    struct{ ID, Title, Outcome, Winner string }
-		Ballots []struct{ Agent, Option, Reason string }
-	}
-	must(t, json.Unmarshal(text, &line))
-	if line.Vote.ID != old.GetId() || line.Vote.Title != "old" || line.Vote.Outcome != "winner" || line.Vote.Winner != "no" ||
-		len(line.Ballots) != 1 || line.Ballots[0].Reason != "too early" {
-		t.Errorf("archived as %s", text)
-	}
-
-	_, err = o.sessions.CloseSession(w.ctx, &pb.CloseSessionRequest{Name: "project"})
-	must(t, err)
-	out, err := o.sessions.DeleteSession(w.ctx, &pb.DeleteSessionRequest{Name: "project"})
-	must(t, err)
-	exported, err := os.ReadFile(filepath.Join(w.Dir(), out.GetArchive(), "votes.jsonl"))
-	must(t, err)
-	lines := strings.Split(strings.TrimSpace(string(exported)), "\n")
-	if len(lines) != 2 || !strings.HasPrefix(lines[0], `{"archived":true,"vote":{"id":"`+old.GetId()) ||
-		!strings.HasPrefix(lines[1], `{"archived":false,"vote":{"id":"`+open.GetId()) {
-		t.Errorf("exported as %s", exported)
-	}
 }
