@@ -27,6 +27,9 @@ type taskTx struct {
 
 // as returns the changes that another agent causes.
 func (u *taskTx) as(agent directory.Agent) *taskTx {
+	if agent.Name == u.Actor.Name {
+		return u
+	}
 	tx := *u.Tx
 	tx.Actor = agent
 	return &taskTx{&tx, u.Service, u.known}
@@ -75,7 +78,7 @@ func (u *taskTx) enter(
 		t.save(u.Tx.Tx)
 		return nil
 	}
-	t.FinishedAt = work.Stamp(u.Now())
+	t.finishedAt = u.Now()
 	u.waiters.end(u.Tx, verdict{err: unavailable(t, "")}, func(w *waiter) bool { return w.given == t.CreatedRevision })
 	u.count(word(state))
 	t.save(u.Tx.Tx)
@@ -88,8 +91,8 @@ func (u *taskTx) enter(
 
 // claim gives a READY task to an agent, and returns the answer to it.
 func (u *taskTx) claim(t *task, agent directory.Agent) (*pb.ClaimTaskResponse, error) {
-	now := work.Stamp(u.Now())
-	t.Holder, t.ClaimedAt, t.UpdatedAt, t.unblocked = agent.Name, now, now, false
+	now := u.Now()
+	t.Holder, t.claimedAt, t.updatedAt, t.unblocked = agent.Name, now, now, false
 	u.startStale(t)
 	attempt := int(t.Attempts) + 1
 	revision, err := u.as(agent).append(t, "task.claimed", events.Debug, "claimed by "+agent.Name, map[string]any{
@@ -115,7 +118,7 @@ func (u *taskTx) reopen(
 	t *task, due time.Time, kind string, severity events.Severity, summary string, details map[string]any,
 ) error {
 	t.unhold()
-	t.ReadyAt, t.due = work.Stamp(u.Now()), due
+	t.readyAt, t.due = u.Now(), due
 	if !due.IsZero() {
 		details["due_at"] = due.UTC().Format(time.RFC3339Nano)
 		u.calendar.Expect(u.Tx.Tx, due)
@@ -129,14 +132,14 @@ func (u *taskTx) reopen(
 // unhold ends the claim of a task.
 func (t *task) unhold() {
 	t.Holder, t.Fence, t.due, t.unblocked = "", 0, time.Time{}, false
-	t.BlockReason, t.BlockedAt = "", nil
+	t.BlockReason, t.blockedAt = "", time.Time{}
 }
 
 // startStale starts the time in which the holder must update the task.
 func (u *taskTx) startStale(t *task) {
 	t.due = time.Time{}
-	if t.StaleAfter != nil {
-		t.due = u.Now().Add(t.StaleAfter.AsDuration())
+	if t.staleAfter > 0 {
+		t.due = u.Now().Add(t.staleAfter)
 		u.calendar.Expect(u.Tx.Tx, t.due)
 	}
 }
@@ -149,7 +152,7 @@ func (u *taskTx) endAttempt(t *task, why string, fatal bool, wait time.Duration)
 	t.Attempts++
 	t.Error = shorten(why)
 	details := map[string]any{"agent": holder, "attempt": t.Attempts, "max_attempts": t.MaxAttempts, "error": t.Error}
-	u.Exec(insertAttempt, u.NextRevision(), t.CreatedRevision, t.Attempts, holder, work.Time(t.ClaimedAt), u.Now(), why)
+	u.Exec(insertAttempt, u.NextRevision(), t.CreatedRevision, t.Attempts, holder, t.claimedAt, u.Now(), why)
 	u.Exec(deleteOldAttempt, t.CreatedRevision, mostListed)
 	if fatal || t.Attempts >= t.MaxAttempts {
 		t.unhold()
@@ -261,7 +264,7 @@ func (u *taskTx) ripen(t *task) error {
 
 // stale ends the attempt of a holder that has not updated its task.
 func (u *taskTx) stale(t *task) error {
-	why := "its holder " + t.Holder + " sent no update for " + validate.Short(t.StaleAfter.AsDuration())
+	why := "its holder " + t.Holder + " sent no update for " + validate.Short(t.staleAfter)
 	if err := u.tellLost(t, t.Holder, why); err != nil {
 		return err
 	}

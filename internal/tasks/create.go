@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"google.golang.org/protobuf/types/known/durationpb"
-
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/directory"
 	"brokerd/internal/fault"
@@ -250,15 +248,15 @@ func (p *plan) insert(n *pb.NewTask, missing, needs int) (*task, error) {
 	t.Id, t.Title, t.Labels, t.Role, t.Assignee = n.Id, n.Title, n.Labels, n.Role, n.Assignee
 	t.Description, t.Artifacts, t.Capabilities = n.Description, n.Artifacts, capabilities(n)
 	t.Priority, t.MaxAttempts = cmp.Or(n.Priority, defaultPriority), cmp.Or(n.MaxAttempts, defaultAttempts)
-	t.State, t.Creator, t.CreatedAt = ready, p.Actor.Name, work.Stamp(p.Now())
-	stale := p.Session.Settings.GetStaleAfter().AsDuration()
+	t.State, t.Creator, t.createdAt = ready, p.Actor.Name, p.Now()
+	t.staleAfter = p.Session.Settings.GetStaleAfter().AsDuration()
 	if n.StaleAfter != nil {
-		stale = n.StaleAfter.AsDuration()
+		t.staleAfter = n.StaleAfter.AsDuration()
 	}
 	if missing > 0 {
 		t.State = waiting
 	} else {
-		t.ReadyAt = t.CreatedAt
+		t.readyAt = t.createdAt
 	}
 	if t.Id == "" {
 		var err error
@@ -281,14 +279,11 @@ func (p *plan) insert(n *pb.NewTask, missing, needs int) (*task, error) {
 	p.queues.count(p.Tx, 1)
 	p.count("created")
 	p.Exec(insertTask, revision, t.session, t.Id, t.Title, toJSON(len(t.Labels), t.Labels), t.rank(), orNull(t.Role),
-		orNull(t.Assignee), toJSON(len(t.Capabilities), t.Capabilities), nil, t.MaxAttempts, stale, t.Creator,
+		orNull(t.Assignee), toJSON(len(t.Capabilities), t.Capabilities), nil, t.MaxAttempts, t.staleAfter, t.Creator,
 		orNull(p.Actor.Role), t.queue, t.texts, needs, int32(t.State), revision, revision, missing, p.Now(),
-		work.Time(t.ReadyAt))
+		t.readyAt)
 	if t.texts {
 		p.Exec(insertTexts, revision, orNull(n.Description), toJSON(len(n.Artifacts), n.Artifacts))
-	}
-	if stale > 0 {
-		t.StaleAfter = durationpb.New(stale)
 	}
 	t.relabel(p.Tx.Tx)
 	return t, nil

@@ -72,7 +72,7 @@ func (c choreTx) supply(closed bool, budget int) (list []*pb.TaskBrief, more boo
 			continue
 		}
 		budget -= c.weight(d)
-		d.ReadyAt = work.Stamp(c.Now())
+		d.readyAt = c.Now()
 		if err := c.enter(d, ready, "task.ready", events.Debug, "is ready", map[string]any{}); err != nil {
 			return nil, false, err
 		}
@@ -252,6 +252,6 @@ func (u *taskTx) retry(t *task) error {
 	if err != nil {
 		return err
 	}
-	t.Attempts, t.Error, t.FinishedAt = 0, "", nil
+	t.Attempts, t.Error, t.finishedAt = 0, "", time.Time{}
 	return u.reopen(t, time.Time{}, "task.retried", 0, "is tried again", map[string]any{})
 }

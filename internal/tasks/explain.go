@@ -116,7 +116,7 @@ func (e *explainer) all(list []*task) error {
 
 // task explains one task.
 func (e *explainer) task(t *task) (f finding.Finding, err error) {
-	f = finding.Finding{Severity: finding.Info, Subject: "task " + t.Id, Since: work.Time(t.CreatedAt)}
+	f = finding.Finding{Severity: finding.Info, Subject: "task " + t.Id, Since: t.createdAt}
 	switch t.State {
 	case waiting:
 		err = e.waiting(&f, t)
@@ -125,13 +125,13 @@ func (e *explainer) task(t *task) (f finding.Finding, err error) {
 	case claimed, blocked:
 		err = e.held(&f, t)
 	case failed:
-		f.Severity, f.Since = finding.Error, work.Time(t.FinishedAt)
+		f.Severity, f.Since = finding.Error, t.finishedAt
 		f.Summary = fmt.Sprintf("it failed after %s: %s", finding.Count(int(t.Attempts), "attempt"), finding.Clip(t.Error))
 		f.Commands = []finding.Command{{"task", "retry", t.Id}, {"task", "get", t.Id}}
 	case cancelled:
-		f.Since, f.Summary = work.Time(t.FinishedAt), because("it was cancelled", t.Error)
+		f.Since, f.Summary = t.finishedAt, because("it was cancelled", t.Error)
 	default:
-		f.Since, f.Summary = work.Time(t.FinishedAt), "it is done, completed by "+t.Holder
+		f.Since, f.Summary = t.finishedAt, "it is done, completed by "+t.Holder
 		f.Commands = []finding.Command{{"task", "get", t.Id}}
 	}
 	return f, err
@@ -173,7 +173,7 @@ func (e *explainer) waiting(f *finding.Finding, t *task) error {
 
 // ready explains a task that no agent has claimed.
 func (e *explainer) ready(f *finding.Finding, t *task) error {
-	f.Since = work.Time(t.ReadyAt)
+	f.Since = t.readyAt
 	if t.due.After(e.about.Now) {
 		f.Summary = fmt.Sprintf("it is ready for attempt %d of %d at %s", t.Attempts+1, t.MaxAttempts, e.about.When(t.due))
 		f.Reasons = []string{"the attempt before failed: " + finding.Clip(t.Error)}
@@ -208,7 +208,7 @@ func (e *explainer) ready(f *finding.Finding, t *task) error {
 		f.Reasons = append(f.Reasons, "ended: "+finding.Names(ended))
 	default:
 		f.Reasons = append(f.Reasons, "these agents can claim it: "+finding.Names(able))
-		if e.about.Now.Sub(work.Time(t.ReadyAt)) >= longReady {
+		if e.about.Now.Sub(t.readyAt) >= longReady {
 			f.Severity = finding.Warning
 		}
 	}
@@ -237,8 +237,8 @@ func (e *explainer) held(f *finding.Finding, t *task) error {
 	if err != nil {
 		return err
 	}
-	f.Since = work.Time(t.ClaimedAt)
-	f.Summary = fmt.Sprintf("%s holds it since %s, attempt %d of %d, at %d %%", t.Holder, e.about.When(work.Time(t.ClaimedAt)),
+	f.Since = t.claimedAt
+	f.Summary = fmt.Sprintf("%s holds it since %s, attempt %d of %d, at %d %%", t.Holder, e.about.When(t.claimedAt),
 		t.Attempts+1, t.MaxAttempts, int(t.Progress*100))
 	if t.Note != "" {
 		f.Reasons = append(f.Reasons, "its note: "+finding.Clip(t.Note))
@@ -253,10 +253,10 @@ func (e *explainer) held(f *finding.Finding, t *task) error {
 	}
 	f.Commands = []finding.Command{{"task", "get", t.Id}, release}
 	if t.State == blocked {
-		f.Since = work.Time(t.BlockedAt)
-		f.Summary = fmt.Sprintf("%s is blocked since %s%s: %s", t.Holder, e.about.When(work.Time(t.BlockedAt)), finding.After(longBlocked),
+		f.Since = t.blockedAt
+		f.Summary = fmt.Sprintf("%s is blocked since %s%s: %s", t.Holder, e.about.When(t.blockedAt), finding.After(longBlocked),
 			finding.Clip(t.BlockReason))
-		if e.about.Now.Sub(work.Time(t.BlockedAt)) >= longBlocked {
+		if e.about.Now.Sub(t.blockedAt) >= longBlocked {
 			f.Severity = finding.Warning
 		}
 		return nil
@@ -264,8 +264,8 @@ func (e *explainer) held(f *finding.Finding, t *task) error {
 	if t.due.IsZero() {
 		return nil
 	}
-	f.Reasons = append(f.Reasons, "its last update was at "+e.about.When(work.Time(t.UpdatedAt))+"; without another the broker releases it at "+e.about.When(t.due))
-	if left := t.due.Sub(e.about.Now); left < t.StaleAfter.AsDuration()/4 {
+	f.Reasons = append(f.Reasons, "its last update was at "+e.about.When(t.updatedAt)+"; without another the broker releases it at "+e.about.When(t.due))
+	if left := t.due.Sub(e.about.Now); left < t.staleAfter/4 {
 		f.Severity = finding.Warning
 	}
 	return nil

@@ -68,7 +68,7 @@ func (u *taskTx) report(t *task, in *pb.UpdateTaskRequest) error {
 		t.Note = in.GetNote()
 		details["note"] = t.Note
 	}
-	t.UpdatedAt = work.Stamp(u.Now())
+	t.updatedAt = u.Now()
 	if c, ok := in.GetBlockChange().(*pb.UpdateTaskRequest_Block); ok {
 		return u.block(t, c.Block, details)
 	}
@@ -98,7 +98,7 @@ func (u *taskTx) report(t *task, in *pb.UpdateTaskRequest) error {
 func (u *taskTx) block(t *task, reason string, details map[string]any) error {
 	details["agent"], details["reason"] = t.Holder, reason
 	if t.State == claimed {
-		t.BlockedAt = work.Stamp(u.Now())
+		t.blockedAt = u.Now()
 	}
 	t.BlockReason, t.due, t.unblocked = reason, time.Time{}, false
 	return u.enter(t, blocked, "task.blocked", events.Warning, "is blocked: "+finding.Clip(reason), details)
@@ -123,9 +123,9 @@ func (u *taskTx) unblocks(t *task) error {
 
 // unblock makes a BLOCKED task CLAIMED again.
 func (u *taskTx) unblock(t *task, details map[string]any) error {
-	details["agent"], details["blocked_seconds"] = t.Holder, u.Now().Sub(work.Time(t.BlockedAt)).Seconds()
-	t.BlockReason, t.BlockedAt, t.unblocked = "", nil, true
-	t.UpdatedAt = work.Stamp(u.Now())
+	details["agent"], details["blocked_seconds"] = t.Holder, u.Now().Sub(t.blockedAt).Seconds()
+	t.BlockReason, t.blockedAt, t.unblocked = "", time.Time{}, true
+	t.updatedAt = u.Now()
 	u.startStale(t)
 	return u.enter(t, claimed, "task.unblocked", 0, "is no longer blocked", details)
 }
@@ -184,9 +184,9 @@ func (u *taskTx) complete(t *task, in *pb.CompleteTaskRequest, out *pb.CompleteT
 		return err
 	}
 	details := map[string]any{
-		"agent": t.Holder, "attempt": t.Attempts + 1, "seconds": u.Now().Sub(work.Time(t.ClaimedAt)).Seconds(),
+		"agent": t.Holder, "attempt": t.Attempts + 1, "seconds": u.Now().Sub(t.claimedAt).Seconds(),
 	}
-	t.Progress, t.BlockReason, t.BlockedAt, t.due, t.unblocked = 1, "", nil, time.Time{}, false
+	t.Progress, t.BlockReason, t.blockedAt, t.due, t.unblocked = 1, "", time.Time{}, time.Time{}, false
 	if err := u.enter(t, done, "task.completed", 0, "completed by "+t.Holder, details); err != nil {
 		return err
 	}
@@ -373,8 +373,8 @@ func (s *Service) Transfer(tx *store.Tx, session int64, id, from, to string) (in
 	if err != nil {
 		return 0, err
 	}
-	now := work.Stamp(tx.Now())
-	t.Holder, t.Fence, t.Revision, t.ClaimedAt, t.UpdatedAt = to, revision, revision, now, now
+	now := tx.Now()
+	t.Holder, t.Fence, t.Revision, t.claimedAt, t.updatedAt = to, revision, revision, now, now
 	if t.State == claimed {
 		u.startStale(t)
 	}

@@ -268,7 +268,7 @@ func (c choreTx) release() (more bool, err error) {
 	return c.each(held, &budget, 0, func(t *task) error {
 		details := map[string]any{"agent": t.Holder, "reason": "the session is closed"}
 		t.unhold()
-		t.ReadyAt = work.Stamp(c.Now())
+		t.readyAt = c.Now()
 		return c.enter(t, ready, "task.released", 0, "released: the session is closed", details)
 	})
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/fault"
@@ -37,21 +36,14 @@ func scan(r scanner) (*task, error) {
 	var t task
 	var rank, state int32
 	var labels, capabilities string
-	var stale time.Duration
-	var createdAt, readyAt, claimedAt, updatedAt, blockedAt, finishedAt time.Time
 	err := r.Scan(&t.CreatedRevision, &t.session, &t.Id, &t.Title, &labels, &rank, &t.Role, &t.Assignee, &capabilities,
-		&t.parent, &t.MaxAttempts, &stale, &t.Creator, &t.queue, &t.texts, &t.needs, &state, &t.Revision, &t.entered,
+		&t.parent, &t.MaxAttempts, &t.staleAfter, &t.Creator, &t.queue, &t.texts, &t.needs, &state, &t.Revision, &t.entered,
 		&t.missing, &t.Holder, &t.Fence, &t.Attempts, &t.Progress, &t.Note, &t.Error, &t.BlockReason, &t.unblocked,
-		&createdAt, &readyAt, &claimedAt, &updatedAt, &blockedAt, &finishedAt, &t.due)
+		&t.createdAt, &t.readyAt, &t.claimedAt, &t.updatedAt, &t.blockedAt, &t.finishedAt, &t.due)
 	if err != nil {
 		return nil, err
 	}
 	t.Priority, t.State = 10-rank, pb.TaskState(state)
-	if stale > 0 {
-		t.StaleAfter = durationpb.New(stale)
-	}
-	t.CreatedAt, t.ReadyAt, t.ClaimedAt = work.Stamp(createdAt), work.Stamp(readyAt), work.Stamp(claimedAt)
-	t.UpdatedAt, t.BlockedAt, t.FinishedAt = work.Stamp(updatedAt), work.Stamp(blockedAt), work.Stamp(finishedAt)
 	if err := fromJSON(labels, &t.Labels); err != nil {
 		return &t, err
 	}
@@ -152,8 +144,8 @@ func find(q store.Querier, session int64, id string) (*task, error) {
 // save stores what changes in the course of a task's life.
 func (t *task) save(tx *store.Tx) {
 	tx.Exec(updateTask, int32(t.State), t.Revision, t.entered, t.missing, orNull(t.Holder), numberOrNull(t.Fence),
-		t.Attempts, t.Progress, orNull(t.Note), orNull(t.Error), orNull(t.BlockReason), t.unblocked, work.Time(t.ReadyAt),
-		work.Time(t.ClaimedAt), work.Time(t.UpdatedAt), work.Time(t.BlockedAt), work.Time(t.FinishedAt), t.due,
+		t.Attempts, t.Progress, orNull(t.Note), orNull(t.Error), orNull(t.BlockReason), t.unblocked, t.readyAt,
+		t.claimedAt, t.updatedAt, t.blockedAt, t.finishedAt, t.due,
 		t.CreatedRevision)
 	if t.indexed != (t.claimable() && len(t.Labels) > 0) {
 		t.relabel(tx)
@@ -372,7 +364,7 @@ func (t *table) Finished(q store.Querier, session int64, before time.Time, limit
 		}
 		total += rows
 		done = append(done, work.Done{
-			Key: found[i].CreatedRevision, At: work.Time(found[i].FinishedAt), Line: line, Revision: found[i].Revision,
+			Key: found[i].CreatedRevision, At: found[i].finishedAt, Line: line, Revision: found[i].Revision,
 		})
 	}
 	return done, nil

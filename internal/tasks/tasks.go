@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/fault"
 	"brokerd/internal/store"
@@ -62,24 +64,39 @@ func held(s pb.TaskState) bool { return s == claimed || s == blocked }
 // finished reports whether a task in a state has ended.
 func finished(s pb.TaskState) bool { return s >= done }
 
-// word is the name of a state as events and brokerctl spell it.
-func word(s pb.TaskState) string { return work.Word(s) }
+// words are the names of the states as events and brokerctl spell them.
+var words = func() (list [cancelled + 1]string) {
+	for s := waiting; s <= cancelled; s++ {
+		list[s] = work.Word(s)
+	}
+	return list
+}()
+
+func word(s pb.TaskState) string {
+	if s < 0 || int(s) >= len(words) { // of a damaged row
+		return work.Word(s)
+	}
+	return words[s]
+}
 
 // A task is a row of the table: the message of the API, and what the rules need besides. Its created_revision is
-// its key. The message lacks what belongs to other rows (see fill), and the times that answer adds.
+// its key. The message lacks what belongs to other rows (see fill), and the times, which answer adds.
 type task struct {
 	pb.Task
 
-	session   int64     // row id
-	parent    int64     // key; 0 = none
-	queue     int64     // row id
-	entered   int64     // revision of its last change of state
-	missing   int       // dependencies that are not DONE
-	due       time.Time // READY: no claim before; CLAIMED: when it becomes stale
-	unblocked bool      // the last change of state was from BLOCKED to CLAIMED
-	texts     bool      // it has long texts
-	needs     int       // dependencies
-	indexed   bool      // its labels are in task_labels
+	createdAt, readyAt, claimedAt, updatedAt, blockedAt, finishedAt time.Time
+
+	session    int64         // row id
+	staleAfter time.Duration // 0 = never
+	parent     int64         // key; 0 = none
+	queue      int64         // row id
+	entered    int64         // revision of its last change of state
+	missing    int           // dependencies that are not DONE
+	due        time.Time     // READY: no claim before; CLAIMED: when it becomes stale
+	unblocked  bool          // the last change of state was from BLOCKED to CLAIMED
+	texts      bool          // it has long texts
+	needs      int           // dependencies
+	indexed    bool          // its labels are in task_labels
 }
 
 // claimable reports whether an agent can claim the task now.
@@ -87,6 +104,11 @@ func (t *task) claimable() bool { return t.State == ready && t.due.IsZero() }
 
 // answer returns the task as the API shows it.
 func (t *task) answer() *pb.Task {
+	t.CreatedAt, t.ReadyAt, t.ClaimedAt = work.Stamp(t.createdAt), work.Stamp(t.readyAt), work.Stamp(t.claimedAt)
+	t.UpdatedAt, t.BlockedAt, t.FinishedAt = work.Stamp(t.updatedAt), work.Stamp(t.blockedAt), work.Stamp(t.finishedAt)
+	if t.staleAfter > 0 {
+		t.StaleAfter = durationpb.New(t.staleAfter)
+	}
 	switch t.State {
 	case ready:
 		t.DueAt = work.Stamp(t.due)
