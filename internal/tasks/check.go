@@ -50,5 +50,7 @@ SELECT id FROM tasks WHERE (state >= 5) <> (finished_at IS NOT NULL)`},
 
 // Checks returns the checks of the tables; see work.Checks.
 func Checks(most int) []func(q store.Querier) ([]string, error) {
-	return work.Checks(most, invariants, func(id string) string { return fmt.Sprintf("task %q breaks a rule of tasks", id) })
+	return work.Checks(most, invariants, func(id string) string {
+		return fmt.Sprintf("task %q breaks a rule of tasks", id)
+	})
 }

@@ -354,7 +354,8 @@ func (u claimTx) given() error {
 // join makes the call wait.
 func (u claimTx) join(given int64) error {
 	if n := len(u.waiters.of(u.Tx)); n >= mostWaiters {
-		e := fault.New(fault.Exhausted, "TOO_MANY_WAITS", "%d claims wait in this session, and no more may: try again later", n)
+		e := fault.New(fault.Exhausted, "TOO_MANY_WAITS",
+			"%d claims wait in this session, and no more may: try again later", n)
 		e.RetryAfter = time.Second
 		return e
 	}

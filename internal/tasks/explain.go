@@ -254,8 +254,8 @@ func (e *explainer) held(f *finding.Finding, t *task) error {
 	f.Commands = []finding.Command{{"task", "get", t.Id}, release}
 	if t.State == blocked {
 		f.Since = t.blockedAt
-		f.Summary = fmt.Sprintf("%s is blocked since %s%s: %s", t.Holder, e.about.When(t.blockedAt), finding.After(longBlocked),
-			finding.Clip(t.BlockReason))
+		f.Summary = fmt.Sprintf("%s is blocked since %s%s: %s", t.Holder, e.about.When(t.blockedAt),
+			finding.After(longBlocked), finding.Clip(t.BlockReason))
 		if e.about.Now.Sub(t.blockedAt) >= longBlocked {
 			f.Severity = finding.Warning
 		}
@@ -264,7 +264,8 @@ func (e *explainer) held(f *finding.Finding, t *task) error {
 	if t.due.IsZero() {
 		return nil
 	}
-	f.Reasons = append(f.Reasons, "its last update was at "+e.about.When(t.updatedAt)+"; without another the broker releases it at "+e.about.When(t.due))
+	f.Reasons = append(f.Reasons, "its last update was at "+e.about.When(t.updatedAt)+
+		"; without another the broker releases it at "+e.about.When(t.due))
 	if left := t.due.Sub(e.about.Now); left < t.staleAfter/4 {
 		f.Severity = finding.Warning
 	}

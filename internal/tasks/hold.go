@@ -298,7 +298,8 @@ func (u *taskTx) unassign(t *task, verb, reason string) error {
 	if err != nil {
 		return err
 	}
-	t.Revision, err = u.append(t, "task.declined", 0, because(verb, reason), map[string]any{"agent": former, "reason": reason})
+	t.Revision, err = u.append(t, "task.declined", 0, because(verb, reason),
+		map[string]any{"agent": former, "reason": reason})
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 // The kinds of chores.
 const (
 	leaveChore   = "leave"   // take the agent Name, which has deregistered, from its tasks
-	failChore    = "fail"    // end the claims with fences up to Bound of the agent Name, which has failed, or stopped as Text says
+	failChore    = "fail"    // end claims up to Bound of the agent Name, which has failed, or stopped as Text says
 	closeChore   = "close"   // release the tasks of a closed session
 	supplyChore  = "supply"  // make dependents READY of the task Item, which became DONE at Bound
 	cascadeChore = "cascade" // cancel dependents and parts of the task Item; see cascadeOn
