@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/fault"
 	"brokerd/internal/finding"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
@@ -46,56 +47,38 @@ func (s *Service) Explain(ctx context.Context, in *pb.ExplainRequest) (*pb.Expla
 	return out, nil
 }
 
-// question checks what is to be explained. Whether an id can be one is known to the feature.
+// question returns what is to be explained. Whether an id can be one is known to the feature.
 func question(in *pb.ExplainRequest) (about finding.Question, err error) {
-	var c validate.Check
-	required := func(field, s string, most int) {
-		if s == "" {
-			c.Fail(field, "is empty; without a subject, the worst problems are told")
-		}
-		c.Line(field, s, most)
-		about.Name = s
-	}
 	switch subject := in.GetSubject().(type) {
 	case *pb.ExplainRequest_Message:
-		about.Kind = finding.Message
-		required("message", subject.Message, validate.MaxID)
+		about.Kind, about.Name = finding.Message, subject.Message
 	case *pb.ExplainRequest_Lock:
-		about.Kind = finding.Lock
-		required("lock", subject.Lock, validate.MaxPath)
+		about.Kind, about.Name = finding.Lock, subject.Lock
 	case *pb.ExplainRequest_Token:
-		about.Kind = finding.Token
-		required("token", subject.Token, validate.MaxID+1+validate.MaxLine)
+		about.Kind, about.Name = finding.Token, subject.Token
 		kind, scope, both := strings.Cut(subject.Token, "/")
 		if !both || scope == "" {
-			c.Fail("token", "is not TYPE/SCOPE, such as review/login")
-		} else {
-			c.Name("token", kind)
+			return about, fault.Field("token", "is not TYPE/SCOPE, such as review/login")
 		}
+		var c validate.Check
+		c.Name("token", kind)
+		return about, c.Err()
 	case *pb.ExplainRequest_Agent:
 		about.Kind, about.Name = finding.Agent, subject.Agent
-		c.Name("agent", subject.Agent)
 	case *pb.ExplainRequest_Role:
 		about.Kind, about.Name = finding.Role, subject.Role
-		c.Name("role", subject.Role)
 	case *pb.ExplainRequest_Task:
-		about.Kind = finding.Task
-		required("task", subject.Task, validate.MaxID)
+		about.Kind, about.Name = finding.Task, subject.Task
 	case *pb.ExplainRequest_Decision:
-		about.Kind = finding.Decision
-		required("decision", subject.Decision, validate.MaxID)
+		about.Kind, about.Name = finding.Decision, subject.Decision
 	case *pb.ExplainRequest_Blocker:
-		about.Kind = finding.Blocker
-		required("blocker", subject.Blocker, validate.MaxID)
+		about.Kind, about.Name = finding.Blocker, subject.Blocker
 	case *pb.ExplainRequest_Handoff:
-		about.Kind = finding.Handoff
-		required("handoff", subject.Handoff, validate.MaxID)
+		about.Kind, about.Name = finding.Handoff, subject.Handoff
 	case *pb.ExplainRequest_Vote:
-		about.Kind = finding.Vote
-		required("vote", subject.Vote, validate.MaxID)
+		about.Kind, about.Name = finding.Vote, subject.Vote
 	case *pb.ExplainRequest_Channel:
-		about.Kind = finding.Channel
-		required("channel", subject.Channel, len("event/")+validate.MaxID)
+		about.Kind, about.Name = finding.Channel, subject.Channel
 	}
-	return about, c.Err()
+	return about, nil
 }

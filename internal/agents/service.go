@@ -3,7 +3,6 @@ package agents
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
@@ -20,20 +20,9 @@ import (
 )
 
 const (
-	leastLease    = time.Second
-	mostLease     = 7 * 24 * time.Hour
 	defaultLease  = 90 * time.Second
-	mostDisplay   = 128  // bytes
-	mostPurpose   = 1024 // bytes
-	mostInstance  = 128  // bytes
 	callerField   = "brokerd-agent"
 	agentListName = "ListAgents"
-	mostTool      = 256       // bytes
-	mostHarness   = 128       // bytes
-	mostProgram   = 64        // bytes
-	mostReference = 512       // bytes
-	mostData      = 256 << 10 // bytes
-	mostCounted   = 1 << 53   // what JSON still has exactly
 	// registerMethod is the call that brings back a failed agent by itself.
 	registerMethod  = pb.AgentService_RegisterAgent_FullMethodName
 	heartbeatMethod = pb.AgentService_Heartbeat_FullMethodName
@@ -52,14 +41,9 @@ func NewService(r *Registry) *Service { return &Service{registry: r} }
 func (s *Service) RegisterAgent(ctx context.Context, in *pb.RegisterAgentRequest) (*pb.RegisterAgentResponse, error) {
 	who := identity.FromContext(ctx)
 	var c validate.Check
-	newName(&c, who.Agent)
-	c.OptionalName("role", in.GetRole())
-	capabilities(&c, in.GetCapabilities())
-	c.Line("instance", in.GetInstance(), mostInstance)
-	c.Line("worktree", in.GetWorktree(), validate.MaxPath)
-	c.Labels("labels", in.GetLabels())
-	c.Line("display_name", in.GetDisplayName(), mostDisplay)
-	c.Text("description", in.GetDescription(), mostPurpose)
+	if newName(&c, who.Agent); c.Found() > 0 {
+		return nil, c.Err()
+	}
 	d := Description{
 		DisplayName: in.GetDisplayName(),
 		Purpose:     in.GetDescription(),
@@ -67,13 +51,9 @@ func (s *Service) RegisterAgent(ctx context.Context, in *pb.RegisterAgentRequest
 		Instance:    in.GetInstance(),
 		Worktree:    in.GetWorktree(),
 		Labels:      in.GetLabels(),
-		Lease:       c.Duration("lease", in.GetLease(), leastLease, mostLease, defaultLease),
+		Lease:       cmp.Or(in.GetLease().AsDuration(), defaultLease),
 	}
-	of := Harnessed{Session: in.GetHarness(), Attention: attentionOf(&c, in.GetAttention())}
-	c.Line("harness", of.Session, mostHarness)
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
+	of := Harnessed{Session: in.GetHarness(), Attention: directory.Attention(in.GetAttention())}
 	if who.Role != "" && d.Role != "" && d.Role != who.Role {
 		return nil, fault.New(fault.Denied, "ROLE_BOUND", "the credential is for the role %s, and the registration names the role %s", who.Role, d.Role)
 	}
@@ -95,33 +75,18 @@ func (s *Service) RegisterAgent(ctx context.Context, in *pb.RegisterAgentRequest
 
 // Heartbeat implements pb.AgentServiceServer.
 func (s *Service) Heartbeat(ctx context.Context, in *pb.HeartbeatRequest) (*pb.HeartbeatResponse, error) {
-	var c validate.Check
 	h := Heartbeat{
 		Reason: in.StatusReason, Activity: in.Activity, TaskID: in.TaskId, Progress: in.Progress,
 		LastTool: in.LastTool, LastFile: in.LastFile, Notices: in.GetNotices(),
 	}
-	if status := statusOf(&c, in.GetStatus()); status != 0 {
+	if status := Status(in.GetStatus()); status != 0 {
 		h.Status = &status
 	}
 	if n := in.GetCounters(); n != nil {
-		h.Counters.Turns = counter(&c, "turns", n.Turns)
-		h.Counters.ModelTokens = counter(&c, "model_tokens", n.ModelTokens)
-		h.Counters.Files = counter(&c, "files", n.Files)
-		h.Counters.ToolCalls = counter(&c, "tool_calls", n.ToolCalls)
-		h.Counters.Errors = counter(&c, "errors", n.Errors)
+		h.Counters.Turns, h.Counters.ModelTokens, h.Counters.Files = n.Turns, n.ModelTokens, n.Files
+		h.Counters.ToolCalls, h.Counters.Errors = n.ToolCalls, n.Errors
 	}
-	c.Line("last_tool", in.GetLastTool(), mostTool)
-	c.Line("last_file", in.GetLastFile(), validate.MaxPath)
-	c.Line("status_reason", in.GetStatusReason(), validate.MaxLine)
-	c.Line("activity", in.GetActivity(), validate.MaxLine)
-	c.Line("task_id", in.GetTaskId(), validate.MaxID)
-	if p := in.GetProgress(); !(p >= 0 && p <= 1) { // a NaN is neither
-		c.Fail("progress", "is %v; 0 to 1 is allowed", p)
-	}
-	h.Harness, h.Attention = harnessOf(&c, in.GetHarness()), attentionOf(&c, in.GetAttention())
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
+	h.Harness, h.Attention = harnessOf(in.GetHarness()), directory.Attention(in.GetAttention())
 	st, err := s.registry.Heartbeat(ctx, identity.FromContext(ctx), h)
 	if err != nil {
 		return nil, err
@@ -138,29 +103,9 @@ func (s *Service) Heartbeat(ctx context.Context, in *pb.HeartbeatRequest) (*pb.H
 	return out, nil
 }
 
-// counter checks a counter that may be absent.
-func counter(c *validate.Check, name string, n *int64) *int64 {
-	if n != nil {
-		c.Between("counters."+name, *n, 0, mostCounted)
-	}
-	return n
-}
-
 // SaveCheckpoint implements pb.AgentServiceServer.
 func (s *Service) SaveCheckpoint(ctx context.Context, in *pb.SaveCheckpointRequest) (*pb.SaveCheckpointResponse, error) {
-	var c validate.Check
-	kind := in.GetKind()
-	if _, known := pb.CheckpointKind_name[int32(kind)]; !known {
-		c.Fail("kind", "%d is no kind of checkpoint", kind)
-	}
-	if kind == pb.CheckpointKind_CHECKPOINT_KIND_UNSPECIFIED {
-		kind = pb.CheckpointKind_CHECKPOINT_KIND_CUSTOM
-	}
-	c.Line("reference", in.GetReference(), mostReference)
-	c.JSON("data", in.GetData(), mostData)
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
+	kind := cmp.Or(in.GetKind(), pb.CheckpointKind_CHECKPOINT_KIND_CUSTOM)
 	req, err := idempotency.Of(ctx, "SaveCheckpoint", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
@@ -181,9 +126,6 @@ func (s *Service) GetAgent(ctx context.Context, in *pb.GetAgentRequest) (*pb.Get
 	}
 	var c validate.Check
 	c.Name("name", name)
-	if _, known := pb.AgentView_name[int32(in.GetView())]; !known {
-		c.Fail("view", "%d is no view", in.GetView())
-	}
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
@@ -202,31 +144,18 @@ func (s *Service) GetAgent(ctx context.Context, in *pb.GetAgentRequest) (*pb.Get
 
 // ListAgents implements pb.AgentServiceServer.
 func (s *Service) ListAgents(ctx context.Context, in *pb.ListAgentsRequest) (*pb.ListAgentsResponse, error) {
-	var c validate.Check
 	f := Filter{
 		Role:         in.GetRole(),
 		Capabilities: in.GetCapabilities(),
-		Status:       statusOf(&c, in.GetStatus()),
+		Status:       Status(in.GetStatus()),
 		Pattern:      in.GetPattern(),
 		Health:       Health(in.GetHealth()),
-	}
-	if _, known := pb.Health_name[int32(in.GetHealth())]; !known {
-		c.Fail("health", "%d is no health", in.GetHealth())
-	}
-	c.OptionalName("role", f.Role)
-	capabilities(&c, f.Capabilities)
-	if f.Pattern != "" {
-		c.Pattern("pattern", f.Pattern)
-	}
-	size := c.PageSize("page_size", in.GetPageSize())
-	if err := c.Err(); err != nil {
-		return nil, err
 	}
 	var after string
 	if err := page.Parse(agentListName, in.GetPageToken(), &after); err != nil {
 		return nil, err
 	}
-	found, err := s.registry.List(ctx, identity.FromContext(ctx), f, after, size)
+	found, err := s.registry.List(ctx, identity.FromContext(ctx), f, after, page.Size(in.GetPageSize()))
 	if err != nil {
 		return nil, err
 	}
@@ -246,11 +175,6 @@ func (s *Service) ListAgents(ctx context.Context, in *pb.ListAgentsRequest) (*pb
 
 // DeregisterAgent implements pb.AgentServiceServer.
 func (s *Service) DeregisterAgent(ctx context.Context, in *pb.DeregisterAgentRequest) (*pb.DeregisterAgentResponse, error) {
-	var c validate.Check
-	c.Line("reason", in.GetReason(), validate.MaxLine)
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
 	req, err := idempotency.Of(ctx, "DeregisterAgent", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
@@ -272,21 +196,4 @@ func newName(c *validate.Check, name string) {
 		}
 	}
 	c.NewName(callerField, name)
-}
-
-func capabilities(c *validate.Check, list []string) {
-	if len(list) > validate.MaxLabels {
-		c.Count("capabilities", len(list), validate.MaxLabels)
-		return
-	}
-	for i, name := range list {
-		c.Name(fmt.Sprintf("capabilities[%d]", i), name)
-	}
-}
-
-func statusOf(c *validate.Check, in pb.AgentStatus) Status {
-	if _, known := pb.AgentStatus_name[int32(in)]; !known {
-		c.Fail("status", "%d is no status", in)
-	}
-	return Status(in)
 }

@@ -8,8 +8,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/directory"
-	"brokerd/internal/validate"
 	"brokerd/internal/work"
 )
 
@@ -71,35 +69,16 @@ func stamp(t time.Time) *timestamppb.Timestamp {
 // wayPrefix is what the ways of offers begin with in the API.
 const wayPrefix = "OFFER_WAY_"
 
-// harnessOf checks what is reported of the session of a coding agent; nil if nothing is.
-func harnessOf(c *validate.Check, in *pb.Harness) *Harness {
+// harnessOf returns what is reported of the session of a coding agent; nil if nothing is.
+func harnessOf(in *pb.Harness) *Harness {
 	if in == nil {
 		return nil
 	}
 	h := &Harness{Session: in.GetSession(), Program: in.GetProgram(), State: HarnessState(in.GetState()), Tool: in.GetTool()}
-	c.Line("harness.session", h.Session, mostHarness)
-	if h.Session == "" {
-		c.Fail("harness.session", "is empty; the session of the coding agent is required")
-	}
-	c.Line("harness.program", h.Program, mostProgram)
-	c.Line("harness.tool", h.Tool, mostTool)
-	if _, known := pb.HarnessState_name[int32(in.GetState())]; !known {
-		c.Fail("harness.state", "%d is no state of a session", in.GetState())
-	}
-	if name, known := pb.OfferWay_name[int32(in.GetListening())]; !known {
-		c.Fail("harness.listening", "%d is no way of an offer", in.GetListening())
-	} else if in.GetListening() != 0 {
-		h.Listening = strings.ToLower(strings.TrimPrefix(name, wayPrefix))
+	if in.GetListening() != 0 {
+		h.Listening = strings.ToLower(strings.TrimPrefix(in.GetListening().String(), wayPrefix))
 	}
 	return h
-}
-
-// attentionOf checks a mode; 0 = as it is.
-func attentionOf(c *validate.Check, in pb.Attention) directory.Attention {
-	if _, known := pb.Attention_name[int32(in)]; !known {
-		c.Fail("attention", "%d is no mode", in)
-	}
-	return directory.Attention(in)
 }
 
 func lossProtos(losses []Loss) []*pb.Loss {

@@ -122,8 +122,7 @@ func hashOf(c *validate.Check, field, raw string) string {
 func (s *Service) GetArtifact(ctx context.Context, in *pb.GetArtifactRequest) (*pb.GetArtifactResponse, error) {
 	var c validate.Check
 	name := pathOf(&c, "name", in.GetName())
-	c.Between("version", in.GetVersion(), 0, math.MaxInt64)
-	limit := c.PageSize("page_size", in.GetPageSize())
+	limit := page.Size(in.GetPageSize())
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
@@ -163,10 +162,7 @@ const lastRune = "\U0010FFFF"
 func (s *Service) ListArtifacts(ctx context.Context, in *pb.ListArtifactsRequest) (*pb.ListArtifactsResponse, error) {
 	var c validate.Check
 	prefix, sum := norm.NFC.String(in.GetNamePrefix()), hashOf(&c, "sha256", in.GetSha256())
-	limit := c.PageSize("page_size", in.GetPageSize())
-	c.Line("name_prefix", prefix, validate.MaxPath)
-	c.OptionalName("agent", in.GetAgent())
-	c.Line("task_id", in.GetTaskId(), validate.MaxID)
+	limit := page.Size(in.GetPageSize())
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
@@ -227,7 +223,6 @@ func (s *Service) DeleteArtifact(
 ) (*pb.DeleteArtifactResponse, error) {
 	var c validate.Check
 	name := pathOf(&c, "name", in.GetName())
-	c.Between("version", in.GetVersion(), 0, math.MaxInt64)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}

@@ -52,19 +52,9 @@ func (s *Service) IssueCredential(ctx context.Context, in *pb.IssueCredentialReq
 
 // ListCredentials implements pb.CredentialServiceServer.
 func (s *Service) ListCredentials(ctx context.Context, in *pb.ListCredentialsRequest) (*pb.ListCredentialsResponse, error) {
-	var c validate.Check
-	sel := Selection{Session: in.GetSession(), Agent: in.GetAgent(), Limit: c.PageSize("page_size", in.GetPageSize())}
-	c.OptionalName("session", sel.Session)
-	c.OptionalName("agent", sel.Agent)
+	sel := Selection{Session: in.GetSession(), Agent: in.GetAgent(), Limit: page.Size(in.GetPageSize())}
 	for _, state := range in.GetStates() {
-		if _, known := pb.CredentialState_name[int32(state)]; !known || state == 0 {
-			c.Fail("states", "%d is no state of a credential", state)
-			continue
-		}
 		sel.States = append(sel.States, State(state))
-	}
-	if err := c.Err(); err != nil {
-		return nil, err
 	}
 	if err := page.Parse(credentialList, in.GetPageToken(), &sel.After); err != nil {
 		return nil, err
@@ -85,15 +75,6 @@ func (s *Service) ListCredentials(ctx context.Context, in *pb.ListCredentialsReq
 
 // RevokeCredential implements pb.CredentialServiceServer.
 func (s *Service) RevokeCredential(ctx context.Context, in *pb.RevokeCredentialRequest) (*pb.RevokeCredentialResponse, error) {
-	var c validate.Check
-	if in.GetId() == "" {
-		c.Fail("id", "is empty")
-	}
-	c.Line("id", in.GetId(), validate.MaxID)
-	c.Line("reason", in.GetReason(), validate.MaxLine)
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
 	req, err := idempotency.Of(ctx, "RevokeCredential", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
@@ -122,9 +103,6 @@ func (s *Service) CreateLoginLink(
 
 // Login implements pb.CredentialServiceServer.
 func (s *Service) Login(ctx context.Context, in *pb.LoginRequest) (*pb.LoginResponse, error) {
-	if in.GetSecret() == "" {
-		return nil, fault.Field("secret", "is empty")
-	}
 	login, err := s.registry.Login(ctx, in.GetSecret())
 	if err != nil {
 		return nil, err
@@ -150,25 +128,20 @@ func (s *Service) draftOf(c *validate.Check, in *pb.IssueCredentialRequest) Draf
 	switch in.GetAccess() {
 	case pb.CredentialAccess_CREDENTIAL_ACCESS_AGENT:
 		c.Name("session", d.Session)
-		c.NewName("agent", d.Agent)
-		c.OptionalName("role", d.Role)
+		c.Name("agent", d.Agent)
 	case pb.CredentialAccess_CREDENTIAL_ACCESS_OBSERVER:
-		c.OptionalName("session", d.Session)
 		absent(c, "agent", d.Agent, "an observer acts as no agent")
 		absent(c, "role", d.Role, "an observer has no role")
 	case pb.CredentialAccess_CREDENTIAL_ACCESS_OPERATOR:
 		absent(c, "session", d.Session, "an operator works in every session")
 		absent(c, "agent", d.Agent, "an operator can name any agent")
 		absent(c, "role", d.Role, "an operator has no role")
-	default:
-		c.Fail("access", "must be OBSERVER, AGENT or OPERATOR")
 	}
-	c.Line("description", d.Description, validate.MaxLine)
 	switch expiry := in.GetExpiry().(type) {
 	case *pb.IssueCredentialRequest_Ttl:
-		d.TTL = c.Duration("ttl", expiry.Ttl, time.Second, longestTTL, 0)
+		d.TTL = expiry.Ttl.AsDuration()
 	case *pb.IssueCredentialRequest_ExpiresAt:
-		d.ExpiresAt = c.Time("expires_at", expiry.ExpiresAt)
+		d.ExpiresAt = expiry.ExpiresAt.AsTime()
 		if left := d.ExpiresAt.Sub(s.clock.Now()); left <= 0 || left > longestTTL {
 			c.Fail("expires_at", "must be in the future, at most 3650 days from now")
 		}

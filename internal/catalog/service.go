@@ -18,13 +18,6 @@ import (
 	"brokerd/internal/work"
 )
 
-// Limits of a request.
-const (
-	maxAliases = 20
-	maxText    = 64 << 10  // bytes of a schema, and of an example
-	maxPayload = 256 << 10 // bytes
-)
-
 // typeList names the list that page tokens belong to.
 const typeList = "ListMessageTypes"
 
@@ -32,13 +25,7 @@ const typeList = "ListMessageTypes"
 func (s *Service) ListMessageTypes(
 	ctx context.Context, in *pb.ListMessageTypesRequest,
 ) (*pb.ListMessageTypesResponse, error) {
-	var c validate.Check
-	c.OptionalName("family", in.GetFamily())
-	c.OptionalName("prefix", in.GetPrefix())
-	size := c.PageSize("page_size", in.GetPageSize())
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
+	size := page.Size(in.GetPageSize())
 	after := ""
 	if err := page.Parse(typeList, in.GetPageToken(), &after); err != nil {
 		return nil, err
@@ -67,11 +54,6 @@ func (s *Service) ListMessageTypes(
 func (s *Service) GetMessageType(
 	ctx context.Context, in *pb.GetMessageTypeRequest,
 ) (*pb.GetMessageTypeResponse, error) {
-	var c validate.Check
-	c.Name("name", in.GetName())
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
 	set, _, revision, err := s.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("get message type: %w", err)
@@ -114,12 +96,6 @@ func (s *Service) RegisterMessageType(
 func (s *Service) ValidatePayload(
 	ctx context.Context, in *pb.ValidatePayloadRequest,
 ) (*pb.ValidatePayloadResponse, error) {
-	var c validate.Check
-	c.Name("type", in.GetType())
-	c.JSON("payload", in.GetPayload(), maxPayload)
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
 	set, session, _, err := s.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("validate payload: %w", err)
@@ -151,17 +127,11 @@ func definition(in *pb.RegisterMessageTypeRequest) (*pb.MessageType, error) {
 		Name: folded(&c, "name", in.GetName()), Title: in.GetTitle(), Sender: in.GetSender(), Recipient: in.GetRecipient(),
 		Example: in.GetExample(), Schema: in.GetSchema(), Aliases: []string{},
 	}
-	c.Count("aliases", len(in.GetAliases()), maxAliases)
-	for i, alias := range in.GetAliases()[:min(len(in.GetAliases()), maxAliases)] {
+	for i, alias := range in.GetAliases() {
 		d.Aliases = append(d.Aliases, folded(&c, fmt.Sprintf("aliases[%d]", i), alias))
 	}
 	slices.Sort(d.Aliases)
 	d.Aliases = slices.DeleteFunc(slices.Compact(d.Aliases), func(alias string) bool { return alias == d.Name })
-	c.Line("title", d.Title, validate.MaxLine)
-	c.Line("sender", d.Sender, validate.MaxLine)
-	c.Line("recipient", d.Recipient, validate.MaxLine)
-	c.JSON("example", d.Example, maxText)
-	c.JSON("schema", d.Schema, maxText)
 	if err := c.Err(); err != nil || d.Schema == "" {
 		return d, err
 	}
@@ -178,9 +148,8 @@ func definition(in *pb.RegisterMessageTypeRequest) (*pb.MessageType, error) {
 	return d, nil
 }
 
-// folded checks a name and returns it in snake_case.
+// folded returns a name in snake_case, and checks that it is still one.
 func folded(c *validate.Check, field, name string) string {
-	c.Name(field, name)
 	name = msgtype.Fold(name)
 	if len(name) > validate.MaxID {
 		c.Fail(field, "is longer than %d bytes in snake_case", validate.MaxID)

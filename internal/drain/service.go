@@ -2,17 +2,13 @@ package drain
 
 import (
 	"context"
-	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/fault"
 	"brokerd/internal/identity"
-	"brokerd/internal/validate"
 )
-
-// maxWait is how long one call may wait.
-const maxWait = time.Hour
 
 // Server is the part of the AdminService of the API that drains the broker.
 type Server struct{ drains *Switch }
@@ -22,13 +18,9 @@ func NewServer(s *Switch) *Server { return &Server{s} }
 
 // Drain implements pb.AdminServiceServer.
 func (s *Server) Drain(ctx context.Context, in *pb.DrainRequest) (*pb.DrainResponse, error) {
-	var c validate.Check
-	wait := c.Duration("wait", in.GetWait(), 0, maxWait, 0)
+	wait := in.GetWait().AsDuration()
 	if in.GetResume() && wait > 0 {
-		c.Fail("wait", "cannot be used together with resume")
-	}
-	if err := c.Err(); err != nil {
-		return nil, err
+		return nil, fault.Field("wait", "cannot be used together with resume")
 	}
 	var r Report
 	var err error

@@ -2,7 +2,6 @@ package events
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	pb "brokerd/gen/brokerd/v1"
@@ -59,29 +58,12 @@ func entry(in *pb.PublishEventRequest) (Entry, *Obstacle, error) {
 	if e.Category == 0 {
 		e.Category = Agent
 	}
-	if e.Category < Agent || e.Category > System {
-		c.Fail("category", "%d is no category", in.GetCategory())
-	}
 	if e.Severity == 0 {
 		e.Severity = Info
 	}
-	if e.Severity < Debug || e.Severity > Critical {
-		c.Fail("severity", "%d is no severity", in.GetSeverity())
-	}
-	c.Line("summary", e.Summary, validate.MaxLine)
-	c.JSON("details", e.Details, maxDetails)
 	if e.Details != "" && e.Details[0] != '{' {
 		c.Fail("details", "is not a JSON object: it must begin with { and end with }")
 	}
-	c.Count("related", len(e.Related), maxRelated)
-	for i, about := range e.Related[:min(len(e.Related), maxRelated)] {
-		field := fmt.Sprintf("related[%d]", i)
-		if about == "" {
-			c.Fail(field, "is empty")
-		}
-		c.Line(field, about, validate.MaxID)
-	}
-	c.Line("task_id", e.TaskID, validate.MaxID)
 	if err := c.Err(); err != nil || !in.GetBlocker() {
 		return e, nil, err
 	}

@@ -28,18 +28,6 @@ import (
 // Requests go to a table that knows no session: whatever gets past the checks is NOT_FOUND, so what is
 // not refused as invalid was accepted. What the API promises to accept is written out here once more.
 
-func FuzzAcquireLocks(f *testing.F) {
-	for _, r := range []*pb.AcquireLocksRequest{
-		{}, {Paths: []string{"src/a.go"}}, {Paths: []string{"src/", "**/*.go"}, Mode: pb.LockMode_LOCK_MODE_SHARED, Wait: durationpb.New(time.Minute)},
-		{Paths: []string{"../x", "/x", `a\b`}, Mode: 7, Wait: durationpb.New(-1), MaxHold: durationpb.New(1)},
-		{RequestId: "0197f3a0-5c4e-7b1d-8f21-9a0b1c2d3e4f", Paths: []string{"x"}, Holder: "h", Reason: "r", KeepTicket: true, DryRun: true},
-		{Paths: []string{"x"}, Holder: "a\nb", Reason: strings.Repeat("x", 600)},
-	} {
-		seed(f, r)
-	}
-	fuzz(f, &pb.AcquireLocksRequest{}, (*locks.Service).AcquireLocks, wantAcquire)
-}
-
 func wantAcquire(t *testing.T, r *pb.AcquireLocksRequest) {
 	t.Helper()
 	wait, hold := r.Wait.AsDuration(), r.MaxHold.AsDuration()
@@ -50,13 +38,6 @@ func wantAcquire(t *testing.T, r *pb.AcquireLocksRequest) {
 	wantPaths(t, r.Paths)
 }
 
-func FuzzExtendLocks(f *testing.F) {
-	seed(f, &pb.ExtendLocksRequest{Fences: []int64{7}, MaxHold: durationpb.New(time.Hour)})
-	seed(f, &pb.ExtendLocksRequest{Fences: []int64{0, -1}})
-	seed(f, &pb.ExtendLocksRequest{})
-	fuzz(f, &pb.ExtendLocksRequest{}, (*locks.Service).ExtendLocks, wantExtend)
-}
-
 func wantExtend(t *testing.T, r *pb.ExtendLocksRequest) {
 	t.Helper()
 	hold := r.MaxHold.AsDuration()
@@ -64,14 +45,6 @@ func wantExtend(t *testing.T, r *pb.ExtendLocksRequest) {
 		t.Fatalf("accepted: %v", r)
 	}
 	wantNumbers(t, r.Fences)
-}
-
-func FuzzReleaseLocks(f *testing.F) {
-	seed(f, &pb.ReleaseLocksRequest{Fences: []int64{7}, Tickets: []int64{8}, Paths: []string{"x"}, Holder: "h"})
-	seed(f, &pb.ReleaseLocksRequest{All: true})
-	seed(f, &pb.ReleaseLocksRequest{})
-	seed(f, &pb.ReleaseLocksRequest{Tickets: []int64{-8}, Paths: []string{"/"}})
-	fuzz(f, &pb.ReleaseLocksRequest{}, (*locks.Service).ReleaseLocks, wantRelease)
 }
 
 func wantRelease(t *testing.T, r *pb.ReleaseLocksRequest) {
@@ -112,34 +85,6 @@ func FuzzLock(f *testing.F) {
 		if r.Number < 1 {
 			t.Fatalf("accepted: number %d", r.Number)
 		}
-	})
-}
-
-func FuzzListLocks(f *testing.F) {
-	seed(f, &pb.ListLocksRequest{Agent: "a", Path: "src/", PageSize: 7})
-	seed(f, &pb.ListLocksRequest{Agent: "a b", Path: "..", PageSize: -7})
-	seed(f, &pb.ListLocksRequest{PageToken: "x"})
-	fuzz(f, &pb.ListLocksRequest{}, (*locks.Service).ListLocks, func(t *testing.T, r *pb.ListLocksRequest) {
-		if r.PageSize < 0 || r.PageSize > 1000 || len(r.Agent) > 128 {
-			t.Fatalf("accepted: %v", r)
-		}
-		if r.Path != "" {
-			wantPaths(t, []string{r.Path})
-		}
-	})
-}
-
-func FuzzForceReleaseLocks(f *testing.F) {
-	seed(f, &pb.ForceReleaseLocksRequest{Revisions: []int64{7}, Paths: []string{"x"}, Agent: "a", Reason: "r"})
-	seed(f, &pb.ForceReleaseLocksRequest{Agent: "a"})
-	seed(f, &pb.ForceReleaseLocksRequest{Reason: "r"})
-	seed(f, &pb.ForceReleaseLocksRequest{Revisions: []int64{0}, Agent: "-", Reason: "\x01"})
-	fuzz(f, &pb.ForceReleaseLocksRequest{}, (*locks.Service).ForceReleaseLocks, func(t *testing.T, r *pb.ForceReleaseLocksRequest) {
-		if len(r.Revisions)+len(r.Paths)+len(r.Agent) == 0 || r.Reason == "" || !line(r.Reason, 512) || len(r.Agent) > 128 {
-			t.Fatalf("accepted: %v", r)
-		}
-		wantNumbers(t, r.Revisions)
-		wantPaths(t, r.Paths)
 	})
 }
 
@@ -199,14 +144,6 @@ func seed(f *testing.F, m proto.Message) {
 		f.Fatal(err)
 	}
 	f.Add(wire)
-}
-
-// fuzz hands requests to an RPC; accepted looks at those that were not refused.
-func fuzz[Q proto.Message, A any](f *testing.F, empty Q, rpc func(*locks.Service, context.Context, Q) (A, error), accepted func(*testing.T, Q)) {
-	f.Helper()
-	fuzzTable(f, empty, func(table *locks.Table) func(context.Context, Q) (A, error) {
-		return func(ctx context.Context, r Q) (A, error) { return rpc(locks.NewService(table, nil), ctx, r) }
-	}, accepted)
 }
 
 // fuzzTable is fuzz for any service of a table.

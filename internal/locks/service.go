@@ -1,25 +1,23 @@
 package locks
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
 	"brokerd/internal/page"
-	"brokerd/internal/validate"
+	"brokerd/internal/rules"
 )
 
 const (
-	mostItems   = 1000 // fences, tickets or paths of a call
-	mostWait    = 24 * time.Hour
-	leastHold   = time.Second
-	mostHold    = 7 * 24 * time.Hour
+	mostHold    = 7 * 24 * time.Hour // also max_hold
 	defaultHold = 30 * time.Minute
 	lockList    = "locks"
 )
@@ -29,12 +27,20 @@ type Service struct {
 	pb.UnimplementedLockServiceServer
 	table     *Table
 	itemError func(context.Context, error) *pb.ItemError
+
+	acquire, extend, release *rules.Message // checks of the requests of the stream
 }
 
 // NewService returns the LockService of a table. itemError converts the error of a refused
 // request of the stream with the context.
 func NewService(t *Table, itemError func(context.Context, error) *pb.ItemError) *Service {
-	return &Service{table: t, itemError: itemError}
+	var set rules.Set
+	return &Service{
+		table: t, itemError: itemError,
+		acquire: set.Message((&pb.AcquireLocksRequest{}).ProtoReflect().Descriptor()),
+		extend:  set.Message((&pb.ExtendLocksRequest{}).ProtoReflect().Descriptor()),
+		release: set.Message((&pb.ReleaseLocksRequest{}).ProtoReflect().Descriptor()),
+	}
 }
 
 // AcquireLocks implements the RPC.
@@ -51,23 +57,14 @@ func (s *Service) AcquireLocks(ctx context.Context, r *pb.AcquireLocksRequest) (
 }
 
 func wish(ctx context.Context, r *pb.AcquireLocksRequest) (Wish, idempotency.Request, error) {
-	var c validate.Check
 	w := Wish{
-		Paths: r.Paths, Mode: mode(&c, r.Mode), Wait: c.Duration("wait", r.Wait, 0, mostWait, 0),
-		MaxHold: c.Duration("max_hold", r.MaxHold, leastHold, mostHold, defaultHold),
+		Paths: r.Paths, Mode: cmp.Or(Mode(r.Mode), Exclusive), Wait: r.Wait.AsDuration(),
+		MaxHold: cmp.Or(r.MaxHold.AsDuration(), defaultHold),
 		Holder:  r.Holder, DryRun: r.DryRun, Reason: r.Reason, Keep: r.KeepTicket,
 	}
-	if len(r.Paths) == 0 {
-		c.Fail("paths", "is empty; name at least one path")
-	}
-	paths(&c, r.Paths)
 	if n := textSize(r.Paths); n > maxPathBytes {
-		c.Fail("paths", "have %d bytes together; at most %d are allowed: name directories, or acquire them in several calls", n, maxPathBytes)
-	}
-	c.Line("holder", r.Holder, validate.MaxID)
-	c.Line("reason", r.Reason, validate.MaxLine)
-	if err := c.Err(); err != nil {
-		return Wish{}, idempotency.Request{}, err
+		return Wish{}, idempotency.Request{}, fault.Field("paths",
+			"have %d bytes together; at most %d are allowed: name directories, or acquire them in several calls", n, maxPathBytes)
 	}
 	req, err := idempotency.Of(ctx, "AcquireLocks", r.RequestId, r)
 	return w, req, err
@@ -82,29 +79,15 @@ func acquired(a *Answer) *pb.AcquireLocksResponse {
 
 // ExtendLocks implements the RPC.
 func (s *Service) ExtendLocks(ctx context.Context, r *pb.ExtendLocksRequest) (*pb.ExtendLocksResponse, error) {
-	maxHold, req, err := longer(ctx, r)
+	req, err := idempotency.Of(ctx, "ExtendLocks", r.RequestId, r)
 	if err != nil {
 		return nil, err
 	}
-	ends, err := s.table.Extend(ctx, identity.FromContext(ctx), req, r.Fences, maxHold)
+	ends, err := s.table.Extend(ctx, identity.FromContext(ctx), req, r.Fences, r.MaxHold.AsDuration())
 	if err != nil {
 		return nil, err
 	}
 	return extended(ends), nil
-}
-
-func longer(ctx context.Context, r *pb.ExtendLocksRequest) (time.Duration, idempotency.Request, error) {
-	var c validate.Check
-	if len(r.Fences) == 0 {
-		c.Fail("fences", "is empty; name at least one")
-	}
-	numbers(&c, "fences", r.Fences)
-	maxHold := c.Duration("max_hold", r.MaxHold, leastHold, mostHold, 0)
-	if err := c.Err(); err != nil {
-		return 0, idempotency.Request{}, err
-	}
-	req, err := idempotency.Of(ctx, "ExtendLocks", r.RequestId, r)
-	return maxHold, req, err
 }
 
 func extended(ends []time.Time) *pb.ExtendLocksResponse {
@@ -129,16 +112,9 @@ func (s *Service) ReleaseLocks(ctx context.Context, r *pb.ReleaseLocksRequest) (
 }
 
 func back(ctx context.Context, r *pb.ReleaseLocksRequest) (ReleaseWish, idempotency.Request, error) {
-	var c validate.Check
 	if len(r.Fences)+len(r.Tickets)+len(r.Paths) == 0 && !r.All {
-		c.Fail("fences", "is empty, and so are tickets and paths: say what to give back, or all")
-	}
-	numbers(&c, "fences", r.Fences)
-	numbers(&c, "tickets", r.Tickets)
-	paths(&c, r.Paths)
-	c.Line("holder", r.Holder, validate.MaxID)
-	if err := c.Err(); err != nil {
-		return ReleaseWish{}, idempotency.Request{}, err
+		return ReleaseWish{}, idempotency.Request{}, fault.Field("fences",
+			"is empty, and so are tickets and paths: say what to give back, or all")
 	}
 	req, err := idempotency.Of(ctx, "ReleaseLocks", r.RequestId, r)
 	return ReleaseWish{Fences: r.Fences, Tickets: r.Tickets, Paths: r.Paths, Holder: r.Holder, All: r.All}, req, err
@@ -150,19 +126,8 @@ func released(g *Released) *pb.ReleaseLocksResponse {
 
 // ForceReleaseLocks implements the RPC.
 func (s *Service) ForceReleaseLocks(ctx context.Context, r *pb.ForceReleaseLocksRequest) (*pb.ForceReleaseLocksResponse, error) {
-	var c validate.Check
 	if len(r.Revisions)+len(r.Paths) == 0 && r.Agent == "" {
-		c.Fail("revisions", "is empty, and so are paths and agent: say what to take away")
-	}
-	numbers(&c, "revisions", r.Revisions)
-	paths(&c, r.Paths)
-	c.OptionalName("agent", r.Agent)
-	if r.Reason == "" {
-		c.Fail("reason", "is empty; the owners are told why")
-	}
-	c.Line("reason", r.Reason, validate.MaxLine)
-	if err := c.Err(); err != nil {
-		return nil, err
+		return nil, fault.Field("revisions", "is empty, and so are paths and agent: say what to take away")
 	}
 	req, err := idempotency.Of(ctx, "ForceReleaseLocks", r.RequestId, r)
 	if err != nil {
@@ -184,22 +149,16 @@ func (s *Service) ForceReleaseLocks(ctx context.Context, r *pb.ForceReleaseLocks
 
 // ListLocks implements the RPC.
 func (s *Service) ListLocks(ctx context.Context, r *pb.ListLocksRequest) (*pb.ListLocksResponse, error) {
-	var c validate.Check
-	c.OptionalName("agent", r.Agent)
 	if r.Path != "" {
 		if _, err := Parse(r.Path, false); err != nil {
-			c.Fail("path", "%v", err)
+			return nil, fault.Field("path", "%v", err)
 		}
-	}
-	size := c.PageSize("page_size", r.PageSize)
-	if err := c.Err(); err != nil {
-		return nil, err
 	}
 	var after Mark
 	if err := page.Parse(lockList, r.PageToken, &after); err != nil {
 		return nil, err
 	}
-	p, err := s.table.List(ctx, identity.FromContext(ctx), Filter{Agent: r.Agent, Path: r.Path, Waiting: r.Waiting}, after, size)
+	p, err := s.table.List(ctx, identity.FromContext(ctx), Filter{Agent: r.Agent, Path: r.Path, Waiting: r.Waiting}, after, page.Size(r.PageSize))
 	if err != nil {
 		return nil, err
 	}
@@ -218,32 +177,6 @@ func (s *Service) ListLocks(ctx context.Context, r *pb.ListLocksRequest) (*pb.Li
 		out.NextPageToken = page.Token(lockList, p.Next)
 	}
 	return out, nil
-}
-
-func mode(c *validate.Check, m pb.LockMode) Mode {
-	switch m {
-	case pb.LockMode_LOCK_MODE_UNSPECIFIED, pb.LockMode_LOCK_MODE_EXCLUSIVE:
-		return Exclusive
-	case pb.LockMode_LOCK_MODE_SHARED:
-		return Shared
-	}
-	c.Fail("mode", "%d is no mode", m)
-	return Exclusive
-}
-
-// paths checks what costs little: a list that is far too long is not looked at, and the rules parse the paths.
-func paths(c *validate.Check, list []string) {
-	c.Count("paths", len(list), mostItems)
-}
-
-func numbers(c *validate.Check, field string, list []int64) {
-	c.Count(field, len(list), mostItems)
-	for i, n := range list[:min(len(list), mostItems)] {
-		if n <= 0 {
-			c.Fail(fmt.Sprintf("%s[%d]", field, i), "is %d; these numbers are greater than 0", n)
-			return
-		}
-	}
 }
 
 func lock(h *Held) *pb.Lock {

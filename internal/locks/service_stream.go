@@ -11,6 +11,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/fault"
 	"brokerd/internal/guard"
+	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
 	"brokerd/internal/outbox"
 	"brokerd/internal/tracing"
@@ -105,6 +106,10 @@ func (s *Service) submit(ctx context.Context, series *Series, r *pb.LockRequest,
 		refuse(exhausted("TOO_MANY_WAITS", maxWaits, "%d requests of this stream wait for their turn, and no more may: try again when one is answered, or on another stream", maxWaits))
 		return nil
 	}
+	if err := s.check(r); err != nil {
+		refuse(err)
+		return nil
+	}
 	switch x := r.Request.(type) {
 	case *pb.LockRequest_Acquire:
 		if r.TraceParent != "" {
@@ -128,12 +133,12 @@ func (s *Service) submit(ctx context.Context, series *Series, r *pb.LockRequest,
 			q.done(reply{&pb.LockResponse{Number: r.Number, Outcome: &pb.LockResponse_Acquired{Acquired: acquired(&a)}}, a})
 		})
 	case *pb.LockRequest_Extend:
-		maxHold, req, err := longer(ctx, x.Extend)
+		req, err := idempotency.Of(ctx, "ExtendLocks", x.Extend.RequestId, x.Extend)
 		if err != nil {
 			refuse(err)
 			return nil
 		}
-		series.Extend(ctx, req, x.Extend.Fences, maxHold, func(ends []time.Time, err error) {
+		series.Extend(ctx, req, x.Extend.Fences, x.Extend.MaxHold.AsDuration(), func(ends []time.Time, err error) {
 			if err != nil {
 				refuse(err)
 				return
@@ -155,6 +160,19 @@ func (s *Service) submit(ctx context.Context, series *Series, r *pb.LockRequest,
 		})
 	default:
 		refuse(fault.Field("request", "is missing: acquire, extend, release or cancel"))
+	}
+	return nil
+}
+
+// check checks the fields of a request as those of the call that it stands for.
+func (s *Service) check(r *pb.LockRequest) error {
+	switch x := r.Request.(type) {
+	case *pb.LockRequest_Acquire:
+		return s.acquire.Check(x.Acquire)
+	case *pb.LockRequest_Extend:
+		return s.extend.Check(x.Extend)
+	case *pb.LockRequest_Release:
+		return s.release.Check(x.Release)
 	}
 	return nil
 }

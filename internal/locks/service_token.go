@@ -6,10 +6,10 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
 	"brokerd/internal/page"
-	"brokerd/internal/validate"
 )
 
 const tokenList = "tokens"
@@ -25,16 +25,9 @@ func NewTokenService(t *Table) *TokenService { return &TokenService{table: t} }
 
 // AcquireToken implements the RPC.
 func (s *TokenService) AcquireToken(ctx context.Context, r *pb.AcquireTokenRequest) (*pb.AcquireTokenResponse, error) {
-	var c validate.Check
 	w := Wish{
-		Token: tokenName(&c, r.Type, r.Scope), Mode: Exclusive, Wait: c.Duration("wait", r.Wait, 0, mostWait, 0),
-		MaxHold: c.Duration("max_hold", r.MaxHold, leastHold, mostHold, 0), Longest: c.Duration("longest_hold", r.LongestHold, leastHold, mostHold, 0),
-		Holder: r.Holder, DryRun: r.DryRun, Reason: r.Reason, Keep: r.KeepTicket,
-	}
-	c.Line("holder", r.Holder, validate.MaxID)
-	c.Line("reason", r.Reason, validate.MaxLine)
-	if err := c.Err(); err != nil {
-		return nil, err
+		Token: tokenName(r), Mode: Exclusive, Wait: r.Wait.AsDuration(), MaxHold: r.MaxHold.AsDuration(),
+		Longest: r.LongestHold.AsDuration(), Holder: r.Holder, DryRun: r.DryRun, Reason: r.Reason, Keep: r.KeepTicket,
 	}
 	req, err := idempotency.Of(ctx, "AcquireToken", r.RequestId, r)
 	if err != nil {
@@ -52,21 +45,11 @@ func (s *TokenService) AcquireToken(ctx context.Context, r *pb.AcquireTokenReque
 
 // PassToken implements the RPC.
 func (s *TokenService) PassToken(ctx context.Context, r *pb.PassTokenRequest) (*pb.PassTokenResponse, error) {
-	var c validate.Check
 	p := PassWish{
-		TokenRef: tokenRef(&c, r), Agent: r.GetAgent(), Role: r.GetRole(), Note: r.Note, MaxHold: c.Duration("max_hold", r.MaxHold, leastHold, mostHold, 0),
+		TokenRef: tokenRef(r), Agent: r.GetAgent(), Role: r.GetRole(), Note: r.Note, MaxHold: r.MaxHold.AsDuration(),
 	}
-	switch r.To.(type) {
-	case *pb.PassTokenRequest_Agent:
-		c.Name("agent", p.Agent)
-	case *pb.PassTokenRequest_Role:
-		c.Name("role", p.Role)
-	default:
-		c.Fail("to", "is empty; name the agent or the role that gets it")
-	}
-	c.Line("note", r.Note, validate.MaxLine)
-	if err := c.Err(); err != nil {
-		return nil, err
+	if r.To == nil {
+		return nil, fault.Field("to", "is empty; name the agent or the role that gets it")
 	}
 	req, err := idempotency.Of(ctx, "PassToken", r.RequestId, r)
 	if err != nil {
@@ -81,17 +64,11 @@ func (s *TokenService) PassToken(ctx context.Context, r *pb.PassTokenRequest) (*
 
 // ExtendToken implements the RPC.
 func (s *TokenService) ExtendToken(ctx context.Context, r *pb.ExtendTokenRequest) (*pb.ExtendTokenResponse, error) {
-	var c validate.Check
-	which := tokenRef(&c, r)
-	maxHold := c.Duration("max_hold", r.MaxHold, leastHold, mostHold, 0)
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
 	req, err := idempotency.Of(ctx, "ExtendToken", r.RequestId, r)
 	if err != nil {
 		return nil, err
 	}
-	end, err := s.table.ExtendToken(ctx, identity.FromContext(ctx), req, which, maxHold)
+	end, err := s.table.ExtendToken(ctx, identity.FromContext(ctx), req, tokenRef(r), r.MaxHold.AsDuration())
 	if err != nil {
 		return nil, err
 	}
@@ -100,16 +77,11 @@ func (s *TokenService) ExtendToken(ctx context.Context, r *pb.ExtendTokenRequest
 
 // ReleaseToken implements the RPC.
 func (s *TokenService) ReleaseToken(ctx context.Context, r *pb.ReleaseTokenRequest) (*pb.ReleaseTokenResponse, error) {
-	var c validate.Check
-	which := tokenRef(&c, r)
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
 	req, err := idempotency.Of(ctx, "ReleaseToken", r.RequestId, r)
 	if err != nil {
 		return nil, err
 	}
-	g, err := s.table.ReleaseToken(ctx, identity.FromContext(ctx), req, which)
+	g, err := s.table.ReleaseToken(ctx, identity.FromContext(ctx), req, tokenRef(r))
 	if err != nil {
 		return nil, err
 	}
@@ -118,23 +90,11 @@ func (s *TokenService) ReleaseToken(ctx context.Context, r *pb.ReleaseTokenReque
 
 // RevokeToken implements the RPC.
 func (s *TokenService) RevokeToken(ctx context.Context, r *pb.RevokeTokenRequest) (*pb.RevokeTokenResponse, error) {
-	var c validate.Check
-	token := tokenName(&c, r.Type, r.Scope)
-	if r.Ticket < 0 {
-		c.Fail("ticket", "must not be negative")
-	}
-	if r.Reason == "" {
-		c.Fail("reason", "is empty; its owner is told why")
-	}
-	c.Line("reason", r.Reason, validate.MaxLine)
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
 	req, err := idempotency.Of(ctx, "RevokeToken", r.RequestId, r)
 	if err != nil {
 		return nil, err
 	}
-	revoked, err := s.table.RevokeToken(ctx, identity.FromContext(ctx), req, token, r.Ticket, r.Reason)
+	revoked, err := s.table.RevokeToken(ctx, identity.FromContext(ctx), req, tokenName(r), r.Ticket, r.Reason)
 	if err != nil {
 		return nil, err
 	}
@@ -143,12 +103,7 @@ func (s *TokenService) RevokeToken(ctx context.Context, r *pb.RevokeTokenRequest
 
 // GetToken implements the RPC.
 func (s *TokenService) GetToken(ctx context.Context, r *pb.GetTokenRequest) (*pb.GetTokenResponse, error) {
-	var c validate.Check
-	token := tokenName(&c, r.Type, r.Scope)
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
-	status, queue, revision, err := s.table.GetToken(ctx, identity.FromContext(ctx), token)
+	status, queue, revision, err := s.table.GetToken(ctx, identity.FromContext(ctx), tokenName(r))
 	if err != nil {
 		return nil, err
 	}
@@ -165,21 +120,11 @@ func (s *TokenService) GetToken(ctx context.Context, r *pb.GetTokenRequest) (*pb
 
 // ListTokens implements the RPC.
 func (s *TokenService) ListTokens(ctx context.Context, r *pb.ListTokensRequest) (*pb.ListTokensResponse, error) {
-	var c validate.Check
-	c.OptionalName("type", r.Type)
-	c.OptionalName("agent", r.Agent)
-	if _, known := pb.TokenState_name[int32(r.State)]; !known {
-		c.Fail("state", "%d is no state of a token", r.State)
-	}
-	size := c.PageSize("page_size", r.PageSize)
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
 	var after string
 	if err := page.Parse(tokenList, r.PageToken, &after); err != nil {
 		return nil, err
 	}
-	found, err := s.table.ListTokens(ctx, identity.FromContext(ctx), TokenFilter{Type: r.Type, Agent: r.Agent, State: TokenState(r.State)}, after, size)
+	found, err := s.table.ListTokens(ctx, identity.FromContext(ctx), TokenFilter{Type: r.Type, Agent: r.Agent, State: TokenState(r.State)}, after, page.Size(r.PageSize))
 	if err != nil {
 		return nil, err
 	}
@@ -193,27 +138,24 @@ func (s *TokenService) ListTokens(ctx context.Context, r *pb.ListTokensRequest) 
 	return out, nil
 }
 
-// A tokenRequest is about a token of the caller's.
+// A tokenRequest is about a token.
 type tokenRequest interface {
 	GetType() string
 	GetScope() string
+}
+
+// A heldRequest is about a token of the caller's.
+type heldRequest interface {
+	tokenRequest
 	GetHolder() string
 }
 
-func tokenRef(c *validate.Check, r tokenRequest) TokenRef {
-	c.Line("holder", r.GetHolder(), validate.MaxID)
-	return TokenRef{Token: tokenName(c, r.GetType(), r.GetScope()), Holder: r.GetHolder()}
+func tokenRef(r heldRequest) TokenRef {
+	return TokenRef{Token: tokenName(r), Holder: r.GetHolder()}
 }
 
 // tokenName is TYPE/SCOPE. A type is a name, so it has no slash.
-func tokenName(c *validate.Check, kind, scope string) string {
-	c.Name("type", kind)
-	if scope == "" {
-		c.Fail("scope", "is empty; say what the turn is about")
-	}
-	c.Line("scope", scope, validate.MaxLine)
-	return kind + "/" + scope
-}
+func tokenName(r tokenRequest) string { return r.GetType() + "/" + r.GetScope() }
 
 func tokenProto(s *TokenStatus) *pb.Token {
 	out := &pb.Token{

@@ -67,18 +67,12 @@ func (s *ChannelService) UnsubscribeChannel(
 func (s *ChannelService) ListChannels(
 	ctx context.Context, r *pb.ListChannelsRequest,
 ) (*pb.ListChannelsResponse, error) {
-	var c validate.Check
-	c.OptionalName("subscriber", r.Subscriber)
-	size := c.PageSize("page_size", r.PageSize)
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
 	const list = "channels"
 	after := ""
 	if err := page.Parse(list, r.PageToken, &after); err != nil {
 		return nil, err
 	}
-	found, more, revision, err := s.channels.List(ctx, identity.FromContext(ctx), r.Subscriber, after, size)
+	found, more, revision, err := s.channels.List(ctx, identity.FromContext(ctx), r.Subscriber, after, page.Size(r.PageSize))
 	if err != nil {
 		return nil, err
 	}
@@ -100,31 +94,21 @@ func (s *ChannelService) ConfigureChannel(
 	if err != nil {
 		return nil, err
 	}
-	var c validate.Check
-	var ttl, kept *time.Duration
-	if r.DefaultTtl != nil {
-		d := c.Duration("default_ttl", r.DefaultTtl, 0, mail.MaxTTL, 0)
-		if d > 0 && d < time.Millisecond {
-			c.Fail("default_ttl", "is %v; 0 (none) or 1ms to 365 days is allowed", d)
-		}
-		ttl = &d
-	}
-	if r.MessageRetention != nil {
-		d := c.Duration("message_retention", r.MessageRetention, 0, maxKept, 0)
-		if d > 0 && d < time.Second {
-			c.Fail("message_retention", "is %v; 0 (for ever) or 1s to 3,650 days is allowed", d)
-		}
-		kept = &d
-	}
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
 	who, name := identity.FromContext(ctx), mail.ChannelName(r.Channel)
-	ch, revision, err := s.channels.Configure(ctx, who, req, name, ttl, kept)
+	ch, revision, err := s.channels.Configure(ctx, who, req, name, optional(r.DefaultTtl), optional(r.MessageRetention))
 	if err != nil {
 		return nil, err
 	}
 	return &pb.ConfigureChannelResponse{Channel: channel(&ch), Revision: revision}, nil
+}
+
+// optional returns a duration; nil if it is absent.
+func optional(d *durationpb.Duration) *time.Duration {
+	if d == nil {
+		return nil
+	}
+	value := d.AsDuration()
+	return &value
 }
 
 // channelChange checks the fields that all changes of a channel have.

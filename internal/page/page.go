@@ -2,11 +2,18 @@
 package page
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 
 	"brokerd/internal/fault"
 )
+
+// defaultSize is the size of a page for which a request names none.
+const defaultSize = 100
+
+// Size returns the size of a page that a request wants, 0 = the default.
+func Size(n int32) int { return cmp.Or(int(n), defaultSize) }
 
 // Token returns a page token for the named list that carries the position.
 func Token(list string, position any) string {

@@ -3,14 +3,12 @@ package retention
 import (
 	"context"
 	"path/filepath"
-	"time"
 
 	"google.golang.org/grpc"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
-	"brokerd/internal/validate"
 )
 
 // SessionService is the part of the SessionService of the API that exports and deletes.
@@ -24,11 +22,6 @@ func (s *SessionService) ExportSession(in *pb.ExportSessionRequest, stream grpc.
 	name := in.GetName()
 	if name == "" {
 		name = identity.FromContext(stream.Context()).Session
-	}
-	var c validate.Check
-	c.Name("name", name)
-	if err := c.Err(); err != nil {
-		return err
 	}
 	_, err := s.keeper.Export(stream.Context(), name, sending{stream})
 	return err
@@ -46,11 +39,6 @@ func (s sending) Piece(file string, data []byte) error {
 
 // DeleteSession implements pb.SessionServiceServer.
 func (s *SessionService) DeleteSession(ctx context.Context, in *pb.DeleteSessionRequest) (*pb.DeleteSessionResponse, error) {
-	var c validate.Check
-	c.Name("name", in.GetName())
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
 	req, err := idempotency.Of(ctx, "DeleteSession", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
@@ -68,20 +56,11 @@ type PruneService struct{ keeper *Keeper }
 // NewPruneService returns the service of a keeper.
 func NewPruneService(k *Keeper) *PruneService { return &PruneService{k} }
 
-// mostAge is the longest time that older_than may be, as the retention of a session.
-const mostAge = 3650 * 24 * time.Hour
-
 // PruneData implements pb.AdminServiceServer.
 func (s *PruneService) PruneData(ctx context.Context, in *pb.PruneDataRequest) (*pb.PruneDataResponse, error) {
-	var c validate.Check
 	selected := Selection{
-		OlderThan: c.Duration("older_than", in.GetOlderThan(), time.Second, mostAge, 0),
-		Session:   in.GetSession(), DryRun: in.GetDryRun(),
+		OlderThan: in.GetOlderThan().AsDuration(), Session: in.GetSession(), DryRun: in.GetDryRun(),
 	}
-	if in.GetOlderThan() == nil {
-		c.Fail("older_than", "is required")
-	}
-	c.OptionalName("session", in.GetSession())
 	kinds := in.GetKinds()
 	if len(kinds) == 0 {
 		kinds = []pb.DataKind{pb.DataKind_DATA_KIND_MESSAGES, pb.DataKind_DATA_KIND_EVENTS, pb.DataKind_DATA_KIND_WORK}
@@ -96,12 +75,7 @@ func (s *PruneService) PruneData(ctx context.Context, in *pb.PruneDataRequest) (
 			selected.Events = true
 		case pb.DataKind_DATA_KIND_WORK:
 			selected.Work = true
-		default:
-			c.Fail("kinds", "has the unknown kind %d", kind)
 		}
-	}
-	if err := c.Err(); err != nil {
-		return nil, err
 	}
 	out, err := s.keeper.Prune(ctx, identity.FromContext(ctx), selected)
 	if err != nil {

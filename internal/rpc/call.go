@@ -13,9 +13,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
+	"brokerd/internal/rules"
 	"brokerd/internal/store"
 )
 
@@ -37,7 +39,7 @@ type call struct {
 }
 
 // unary wraps the handler of a call with one request and one answer.
-func (s *Server) unary(method string, handler grpc.MethodHandler) grpc.MethodHandler {
+func (s *Server) unary(method string, checks *rules.Message, handler grpc.MethodHandler) grpc.MethodHandler {
 	return func(service any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (answer any, err error) {
 		c := call{server: s, method: method, began: s.clock.Now()}
 		defer func() { err = c.end(ctx, recover(), err) }()
@@ -55,7 +57,10 @@ func (s *Server) unary(method string, handler grpc.MethodHandler) grpc.MethodHan
 			}
 			c.size = f.size
 			c.appear(ctx) // a part of a request proves nothing
-			return f.err
+			if f.err != nil || checks == nil {
+				return f.err
+			}
+			return checks.Check(request.(proto.Message))
 		}, nil)
 		if fault.KindOf(err) == fault.Unauthenticated { // the request of a public method had a wrong secret
 			err = s.credentials.Refuse(clientOf(ctx), c.began, err)
@@ -84,7 +89,7 @@ func (c *call) request(ctx context.Context, decode func(any) error, f *frame) er
 }
 
 // stream wraps the handler of a stream. many says that the client may send more than one request.
-func (s *Server) stream(method string, many bool, handler grpc.StreamHandler) grpc.StreamHandler {
+func (s *Server) stream(method string, many bool, checks *rules.Message, handler grpc.StreamHandler) grpc.StreamHandler {
 	ours := strings.HasPrefix(method, "/"+domain+".")
 	return func(service any, raw grpc.ServerStream) (err error) {
 		c := call{server: s, method: method, began: s.clock.Now()}
@@ -106,7 +111,7 @@ func (s *Server) stream(method string, many bool, handler grpc.StreamHandler) gr
 				defer s.observer.Closed(short(method))
 			}
 		}
-		x := &stream{ServerStream: raw, ctx: ctx, holding: holding{total: &s.quotas.total, account: c.account}}
+		x := &stream{ServerStream: raw, ctx: ctx, checks: checks, holding: holding{total: &s.quotas.total, account: c.account}}
 		from, err := incomingOf(raw.Context())
 		if err != nil {
 			return err
@@ -303,10 +308,11 @@ func cause(err error) error {
 type stream struct {
 	grpc.ServerStream
 	ctx      context.Context
-	receiver *receiver // nil = a call in process
-	holding  holding   // of the frame that is received
-	frame    frame     // reused: only one goroutine at a time may receive
-	out      answer    // reused: only one goroutine at a time may send
+	checks   *rules.Message // of a request; nil = none
+	receiver *receiver      // nil = a call in process
+	holding  holding        // of the frame that is received
+	frame    frame          // reused: only one goroutine at a time may receive
+	out      answer         // reused: only one goroutine at a time may send
 }
 
 // Context implements grpc.ServerStream.
@@ -326,7 +332,10 @@ func (s *stream) RecvMsg(message any) error {
 	if err != nil {
 		return err
 	}
-	return s.frame.err
+	if s.frame.err != nil || s.checks == nil {
+		return s.frame.err
+	}
+	return s.checks.Check(message.(proto.Message))
 }
 
 // SendMsg implements grpc.ServerStream. gRPC queues a few small frames for a client that does not

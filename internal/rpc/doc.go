@@ -1,8 +1,8 @@
 // Package rpc is what every call passes on its way to a feature and back, and the only place that
 // knows gRPC's codes and metadata.
 //
-//	listener ─► peer ──► identity ─► access ─► decode ─► feature ─► errors ─► log
-//	            (uid)    (headers)   (table)   (fields)            (table)
+//	listener ─► peer ──► identity ─► access ─► decode ─► rules ──► feature ─► errors ─► log
+//	            (uid)    (headers)   (table)   (bytes)   (fields)            (table)
 //
 // A listener's connections speak gRPC, or HTTP/1.1: the first bytes say so, or the handshake of TLS
 // does. Package web serves HTTP/1.1. It makes its calls in process, by Server.Call and Server.Stream,

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/fault"
@@ -53,6 +54,13 @@ func (f *features) GetSession(ctx context.Context, _ *pb.GetSessionRequest) (*pb
 	return &pb.GetSessionResponse{Session: &pb.Session{
 		Name: who.Session, Description: fmt.Sprintf("%s/%d/%d", who.Name(), who.Access, who.Incarnation),
 	}}, nil
+}
+
+// large returns a request of that many bytes, in a field that the broker does not know.
+func large(bytes int) *pb.GetSessionRequest {
+	r := &pb.GetSessionRequest{}
+	r.ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, 1000, protowire.BytesType), strings.Repeat("x", bytes)))
+	return r
 }
 
 func (f *features) Send(stream grpc.BidiStreamingServer[pb.SendRequest, pb.SendResponse]) error {

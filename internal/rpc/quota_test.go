@@ -126,7 +126,7 @@ func TestQuota_RequestsUnderWayAreBoundedInBytes(t *testing.T) {
 		return nil
 	}
 	conn := dial(t, w.socket)
-	large := &pb.GetSessionRequest{Name: strings.Repeat("x", 4<<20)}
+	big := large(4 << 20)
 	get := func(agent string, r *pb.GetSessionRequest) error {
 		_, err := pb.NewSessionServiceClient(conn).GetSession(calling(t, "brokerd-agent", agent), r)
 		return err
@@ -137,12 +137,12 @@ func TestQuota_RequestsUnderWayAreBoundedInBytes(t *testing.T) {
 		<-began
 	}
 	for range 15 { // of 4 MiB and some bytes each
-		begin("a", large)
+		begin("a", big)
 	}
-	err := get("a", large)
+	err := get("a", big)
 	expect(t, err, codes.ResourceExhausted, "TOO_MUCH_UNDER_WAY", "")
 	wantRetry(t, err, "request_bytes", "67108864")
-	begin("b", large)
+	begin("b", big)
 	begin("a", &pb.GetSessionRequest{Name: "small"})
 	close(proceed)
 	for range 17 {
@@ -150,7 +150,7 @@ func TestQuota_RequestsUnderWayAreBoundedInBytes(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	begin("a", large)
+	begin("a", big)
 	if err := <-outcomes; err != nil {
 		t.Error(err)
 	}

@@ -17,8 +17,11 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"brokerd/internal/identity"
+	"brokerd/internal/rules"
 )
 
 // MaxRequest is the size in bytes of the largest request or frame. A larger one is RESOURCE_EXHAUSTED.
@@ -83,6 +86,7 @@ type Server struct {
 	presence    Presence
 	quotas      *quotas
 	shapes      shapes
+	rules       rules.Set
 	codec       codec
 	requests    requestBuffers
 	watch       watch
@@ -141,21 +145,39 @@ func NewServer(o Options) *Server {
 // implements grpc.ServiceRegistrar.
 func (s *Server) RegisterService(desc *grpc.ServiceDesc, service any) {
 	wrapped := *desc
+	checks := s.checksOf(desc.ServiceName)
 	wrapped.Methods = make([]grpc.MethodDesc, len(desc.Methods))
 	for i, m := range desc.Methods {
 		name := "/" + desc.ServiceName + "/" + m.MethodName
-		m.Handler = s.unary(name, m.Handler)
+		m.Handler = s.unary(name, checks(m.MethodName), m.Handler)
 		wrapped.Methods[i] = m
 		s.methods[name] = method{service: service, unary: m.Handler}
 	}
 	wrapped.Streams = make([]grpc.StreamDesc, len(desc.Streams))
 	for i, m := range desc.Streams {
 		name := "/" + desc.ServiceName + "/" + m.StreamName
-		m.Handler = s.stream(name, m.ClientStreams, m.Handler)
+		m.Handler = s.stream(name, m.ClientStreams, checks(m.StreamName), m.Handler)
 		wrapped.Streams[i] = m
 		s.methods[name] = method{service: service, stream: m.Handler}
 	}
 	s.grpc.RegisterService(&wrapped, service)
+}
+
+// checksOf returns the checks of the requests of a service's methods, by name; nil for a method that has none. A
+// service that receives a stream of requests checks them itself, because some answer a bad one and read on.
+func (s *Server) checksOf(service string) func(method string) *rules.Message {
+	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service))
+	if err != nil { // only services of tests have no descriptor
+		return func(string) *rules.Message { return nil }
+	}
+	methods := d.(protoreflect.ServiceDescriptor).Methods()
+	return func(method string) *rules.Message {
+		m := methods.ByName(protoreflect.Name(method))
+		if m == nil || m.IsStreamingClient() {
+			return nil
+		}
+		return s.rules.Message(m.Input())
+	}
 }
 
 // GetServiceInfo tells what is registered; reflection asks for it.

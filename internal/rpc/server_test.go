@@ -111,7 +111,7 @@ func TestServer_RequestThatIsTooBigIsRefused(t *testing.T) {
 	w := serve(t)
 	conn := dial(t, w.socket)
 	client := pb.NewSessionServiceClient(conn)
-	_, err := client.GetSession(calling(t), &pb.GetSessionRequest{Name: strings.Repeat("x", 5<<20)})
+	_, err := client.GetSession(calling(t), large(5<<20))
 	expect(t, err, codes.ResourceExhausted, "MESSAGE_TOO_LARGE", "")
 	stream, err := pb.NewMessageServiceClient(conn).Send(calling(t))
 	if err != nil {
@@ -122,10 +122,10 @@ func TestServer_RequestThatIsTooBigIsRefused(t *testing.T) {
 	}
 	_, err = stream.Recv()
 	expect(t, err, codes.ResourceExhausted, "MESSAGE_TOO_LARGE", "")
-	if _, err := client.GetSession(calling(t), &pb.GetSessionRequest{Name: strings.Repeat("x", 9<<20)}); status.Code(err) != codes.ResourceExhausted {
+	if _, err := client.GetSession(calling(t), large(9<<20)); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("9 MiB: %v", err)
 	}
-	if _, err := client.GetSession(calling(t), &pb.GetSessionRequest{Name: strings.Repeat("x", 4<<20)}); err != nil {
+	if _, err := client.GetSession(calling(t), large(4<<20)); err != nil {
 		t.Errorf("4 MiB: %v", err)
 	}
 }

@@ -39,30 +39,6 @@ func FuzzConfigureSession(f *testing.F) {
 	})
 }
 
-func FuzzGetSession(f *testing.F) {
-	fuzz(f, &pb.GetSessionRequest{}, (*sessions.Service).GetSession, func(t *testing.T, r *pb.GetSessionRequest, a *pb.GetSessionResponse) {
-		if r.Name != "" && a.Session.Name != r.Name {
-			t.Fatalf("%v is the answer to %v", a, r)
-		}
-	})
-}
-
-func FuzzCloseSession(f *testing.F) {
-	fuzz(f, &pb.CloseSessionRequest{}, (*sessions.Service).CloseSession, func(t *testing.T, r *pb.CloseSessionRequest, a *pb.CloseSessionResponse) {
-		if r.Name == "default" || a.Session.Name != r.Name || len(r.Reason) > 512 || a.Session.State != pb.SessionState_SESSION_STATE_CLOSED {
-			t.Fatalf("%v is the answer to %v", a, r)
-		}
-	})
-}
-
-func FuzzListSessions(f *testing.F) {
-	fuzz(f, &pb.ListSessionsRequest{}, (*sessions.Service).ListSessions, func(t *testing.T, r *pb.ListSessionsRequest, a *pb.ListSessionsResponse) {
-		if r.PageSize < 0 || r.PageSize > 1000 || r.PageSize > 0 && len(a.Sessions) > int(r.PageSize) {
-			t.Fatalf("%d sessions are the answer to %v", len(a.Sessions), r)
-		}
-	})
-}
-
 // fuzz hands requests to an RPC of a real registry; accepted looks at those that were done.
 func fuzz[Q proto.Message, A any](f *testing.F, empty Q, rpc func(*sessions.Service, context.Context, Q) (A, error), accepted func(*testing.T, Q, A)) {
 	clock := clockwork.NewRealClock()

@@ -26,9 +26,7 @@ func NewService(r *Registry) *Service { return &Service{registry: r} }
 // CreateSession implements pb.SessionServiceServer.
 func (s *Service) CreateSession(ctx context.Context, in *pb.CreateSessionRequest) (*pb.CreateSessionResponse, error) {
 	var c validate.Check
-	c.NewName("name", in.GetName())
 	settings.Check(&c, in.GetSettings())
-	c.Line("description", in.GetDescription(), validate.MaxLine)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
@@ -50,11 +48,6 @@ func (s *Service) GetSession(ctx context.Context, in *pb.GetSessionRequest) (*pb
 	if name == "" {
 		name = who.Session
 	}
-	var c validate.Check
-	c.Name("name", name)
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
 	if own := onlyOwn(who); own != "" && own != name {
 		return nil, fault.Missing("session", name, "there is no session %q", name)
 	}
@@ -67,16 +60,11 @@ func (s *Service) GetSession(ctx context.Context, in *pb.GetSessionRequest) (*pb
 
 // ListSessions implements pb.SessionServiceServer.
 func (s *Service) ListSessions(ctx context.Context, in *pb.ListSessionsRequest) (*pb.ListSessionsResponse, error) {
-	var c validate.Check
-	size := c.PageSize("page_size", in.GetPageSize())
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
 	var after string
 	if err := page.Parse(sessionListName, in.GetPageToken(), &after); err != nil {
 		return nil, err
 	}
-	found, err := s.registry.List(ctx, onlyOwn(identity.FromContext(ctx)), after, size)
+	found, err := s.registry.List(ctx, onlyOwn(identity.FromContext(ctx)), after, page.Size(in.GetPageSize()))
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +83,6 @@ func (s *Service) ListSessions(ctx context.Context, in *pb.ListSessionsRequest) 
 func (s *Service) ConfigureSession(ctx context.Context, in *pb.ConfigureSessionRequest) (*pb.ConfigureSessionResponse, error) {
 	var c validate.Check
 	settings.Check(&c, in.GetSettings())
-	c.Line("description", in.GetDescription(), validate.MaxLine)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
@@ -113,12 +100,6 @@ func (s *Service) ConfigureSession(ctx context.Context, in *pb.ConfigureSessionR
 
 // CloseSession implements pb.SessionServiceServer.
 func (s *Service) CloseSession(ctx context.Context, in *pb.CloseSessionRequest) (*pb.CloseSessionResponse, error) {
-	var c validate.Check
-	c.Name("name", in.GetName())
-	c.Line("reason", in.GetReason(), validate.MaxLine)
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
 	req, err := idempotency.Of(ctx, "CloseSession", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err

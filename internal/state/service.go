@@ -2,7 +2,6 @@ package state
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -42,13 +41,7 @@ func NewService(k *Keys) *Service { return &Service{keys: k} }
 
 // GetState implements pb.StateServiceServer.
 func (s *Service) GetState(ctx context.Context, in *pb.GetStateRequest) (*pb.GetStateResponse, error) {
-	var c validate.Check
-	n := nameOf(&c, "", in)
-	notNegative(&c, "at_revision", in.GetAtRevision())
-	notNegative(&c, "after_entry", int64(in.GetAfterEntry()))
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
+	n := nameOf(in)
 	f, err := s.keys.Get(ctx, identity.FromContext(ctx), n, in.GetAtRevision(), int(in.GetAfterEntry()))
 	if err != nil {
 		return nil, err
@@ -70,7 +63,7 @@ func (s *Service) GetState(ctx context.Context, in *pb.GetStateRequest) (*pb.Get
 // PutState implements pb.StateServiceServer.
 func (s *Service) PutState(ctx context.Context, in *pb.PutStateRequest) (*pb.PutStateResponse, error) {
 	var c validate.Check
-	change := putOf(&c, "", in)
+	change := putOf(&c, "value", in)
 	out, err := s.change(ctx, &c, "PutState", in, Put, nil, []Change{change})
 	if err != nil {
 		return nil, err
@@ -82,21 +75,11 @@ func (s *Service) PutState(ctx context.Context, in *pb.PutStateRequest) (*pb.Put
 
 // AppendState implements pb.StateServiceServer.
 func (s *Service) AppendState(ctx context.Context, in *pb.AppendStateRequest) (*pb.AppendStateResponse, error) {
-	var c validate.Check
-	n := nameOf(&c, "", in)
-	if strings.TrimSpace(in.GetText()) == "" {
-		c.Fail("text", "is empty; an entry needs some text")
-	}
-	c.Text("text", in.GetText(), maxSection)
-	c.Line("task_id", in.GetTaskId(), validate.MaxID)
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
 	req, err := idempotency.Of(ctx, "AppendState", in.GetRequestId(), in)
 	if err != nil {
 		return nil, err
 	}
-	e, err := s.keys.Append(ctx, identity.FromContext(ctx), req, n, in.GetText(), in.TaskId)
+	e, err := s.keys.Append(ctx, identity.FromContext(ctx), req, nameOf(in), in.GetText(), in.TaskId)
 	if err != nil {
 		return nil, err
 	}
@@ -106,8 +89,7 @@ func (s *Service) AppendState(ctx context.Context, in *pb.AppendStateRequest) (*
 // DeleteState implements pb.StateServiceServer.
 func (s *Service) DeleteState(ctx context.Context, in *pb.DeleteStateRequest) (*pb.DeleteStateResponse, error) {
 	var c validate.Check
-	change := deletionOf(&c, "", in)
-	out, err := s.change(ctx, &c, "DeleteState", in, Deleted, nil, []Change{change})
+	out, err := s.change(ctx, &c, "DeleteState", in, Deleted, nil, []Change{deletionOf(in)})
 	if err != nil {
 		return nil, err
 	}
@@ -143,17 +125,9 @@ func (s *Service) change(ctx context.Context, c *validate.Check, rpc string, in 
 
 // ListState implements pb.StateServiceServer.
 func (s *Service) ListState(ctx context.Context, in *pb.ListStateRequest) (*pb.ListStateResponse, error) {
-	var c validate.Check
 	sel := Selection{
 		Namespace: in.GetNamespace(), Prefix: in.GetKeyPrefix(), Owner: in.GetOwner(), TaskID: in.GetTaskId(), Values: in.GetValues(),
-		Limit: c.PageSize("page_size", in.GetPageSize()),
-	}
-	c.OptionalName("namespace", sel.Namespace)
-	c.Line("key_prefix", sel.Prefix, maxKey)
-	c.OptionalName("owner", sel.Owner)
-	c.Line("task_id", sel.TaskID, validate.MaxID)
-	if err := c.Err(); err != nil {
-		return nil, err
+		Limit: page.Size(in.GetPageSize()),
 	}
 	if err := page.Parse(keyList, in.GetPageToken(), &sel.From); err != nil {
 		return nil, err
@@ -173,17 +147,11 @@ func (s *Service) ListState(ctx context.Context, in *pb.ListStateRequest) (*pb.L
 
 // ListStateHistory implements pb.StateServiceServer.
 func (s *Service) ListStateHistory(ctx context.Context, in *pb.ListStateHistoryRequest) (*pb.ListStateHistoryResponse, error) {
-	var c validate.Check
-	n := nameOf(&c, "", in)
-	limit := c.PageSize("page_size", in.GetPageSize())
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
 	var before int64
 	if err := page.Parse(historyList, in.GetPageToken(), &before); err != nil {
 		return nil, err
 	}
-	p, err := s.keys.History(ctx, identity.FromContext(ctx), n, before, limit)
+	p, err := s.keys.History(ctx, identity.FromContext(ctx), nameOf(in), before, page.Size(in.GetPageSize()))
 	if err != nil {
 		return nil, err
 	}
@@ -196,13 +164,6 @@ func (s *Service) ListStateHistory(ctx context.Context, in *pb.ListStateHistoryR
 
 // WatchState implements pb.StateServiceServer.
 func (s *Service) WatchState(in *pb.WatchStateRequest, stream grpc.ServerStreamingServer[pb.WatchStateResponse]) error {
-	var c validate.Check
-	c.OptionalName("namespace", in.GetNamespace())
-	c.Line("key_prefix", in.GetKeyPrefix(), maxKey)
-	notNegative(&c, "after_revision", in.GetAfterRevision())
-	if err := c.Err(); err != nil {
-		return err
-	}
 	w := Watch{Namespace: in.GetNamespace(), Prefix: in.GetKeyPrefix(), After: in.AfterRevision}
 	return s.keys.Watch(stream.Context(), identity.FromContext(stream.Context()), w, func(f Frame) error {
 		return stream.Send(&pb.WatchStateResponse{Changes: entriesProto(f.Changes, true), Revision: f.Revision})

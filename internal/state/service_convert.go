@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 
@@ -17,81 +18,47 @@ type request interface {
 	GetRequestId() string
 }
 
-// nameOf reads a key's name. The prefix is the path to the fields.
-func nameOf(c *validate.Check, path string, in interface {
+// nameOf reads a key's name.
+func nameOf(in interface {
 	GetNamespace() string
 	GetKey() string
 }) Name {
-	n := Name{in.GetNamespace(), in.GetKey()}
-	if n.Namespace == "" {
-		n.Namespace = Default
-	}
-	c.Name(path+"namespace", n.Namespace)
-	if n.Key == "" {
-		c.Fail(path+"key", "is empty; 1 to %d bytes are required", maxKey)
-	}
-	c.Line(path+"key", n.Key, maxKey)
-	return n
+	return Name{cmp.Or(in.GetNamespace(), Default), in.GetKey()}
 }
 
-func notNegative(c *validate.Check, field string, n int64) {
-	if n < 0 {
-		c.Fail(field, "is negative")
-	}
-}
-
-// putOf reads a value to write.
+// putOf reads a value to write. The path is that of the value.
 func putOf(c *validate.Check, path string, in *pb.PutStateRequest) Change {
-	ch := Change{
-		Name: nameOf(c, path, in), Compare: in.CompareRevision, Own: in.Own, Task: in.TaskId,
-		Value: valueOf(c, path, in.GetValue()), TTL: c.Duration(path+"ttl", in.GetTtl(), shortestTTL, longestTTL, 0),
+	return Change{
+		Name: nameOf(in), Compare: in.CompareRevision, Own: in.Own, Task: in.TaskId, Value: valueOf(c, path, in.GetValue()),
+		TTL: in.GetTtl().AsDuration(),
 	}
-	notNegative(c, path+"compare_revision", in.GetCompareRevision())
-	c.Line(path+"task_id", in.GetTaskId(), validate.MaxID)
-	return ch
 }
 
 // deletionOf reads a deletion.
-func deletionOf(c *validate.Check, path string, in *pb.DeleteStateRequest) Change {
-	notNegative(c, path+"compare_revision", in.GetCompareRevision())
-	return Change{Name: nameOf(c, path, in), Compare: in.CompareRevision, Delete: true}
+func deletionOf(in *pb.DeleteStateRequest) Change {
+	return Change{Name: nameOf(in), Compare: in.CompareRevision, Delete: true}
 }
 
-// valueOf reads and checks a value.
+// valueOf reads a value, which must be set.
 func valueOf(c *validate.Check, path string, in *pb.StateValue) Value {
 	switch v := in.GetValue().(type) {
 	case *pb.StateValue_StringValue:
-		c.Text(path+"value.string_value", v.StringValue, MaxValue)
 		return Value{String, v.StringValue}
 	case *pb.StateValue_IntegerValue:
 		return Value{Integer, strconv.FormatInt(v.IntegerValue, 10)}
 	case *pb.StateValue_BooleanValue:
 		return Value{Boolean, strconv.FormatBool(v.BooleanValue)}
 	case *pb.StateValue_JsonValue:
-		if v.JsonValue == "" {
-			c.Fail(path+"value.json_value", "is empty; JSON text of some value is required")
-		}
-		c.JSON(path+"value.json_value", v.JsonValue, MaxValue)
 		return Value{JSON, v.JsonValue}
 	}
-	c.Fail(path+"value", "is missing: set one of string_value, integer_value, boolean_value, json_value")
+	c.Fail(path, "is missing: set one of string_value, integer_value, boolean_value, json_value")
 	return Value{}
 }
 
 // transactionOf reads compares and changes.
 func transactionOf(c *validate.Check, in *pb.TransactStateRequest) (compares []Compare, changes []Change) {
-	c.Count("compares", len(in.GetCompares()), MaxChanges)
-	c.Count("changes", len(in.GetChanges()), MaxChanges)
-	if len(in.GetChanges()) == 0 {
-		c.Fail("changes", "is empty; 1 to %d are required", MaxChanges)
-	}
-	if len(in.GetCompares()) > MaxChanges || len(in.GetChanges()) > MaxChanges {
-		return nil, nil
-	}
-	for i, compare := range in.GetCompares() {
-		path := fmt.Sprintf("compares[%d].", i)
-		notNegative(c, path+"revision", compare.GetRevision())
-		compares = append(compares, Compare{nameOf(c, path, compare), compare.GetRevision()})
+	for _, compare := range in.GetCompares() {
+		compares = append(compares, Compare{nameOf(compare), compare.GetRevision()})
 	}
 	seen := make(map[Name]bool, len(in.GetChanges()))
 	bytes := 0
@@ -101,10 +68,10 @@ func transactionOf(c *validate.Check, in *pb.TransactStateRequest) (compares []C
 		switch {
 		case change.GetPut() != nil:
 			path += "put."
-			ch, id = putOf(c, path, change.GetPut()), change.GetPut().GetRequestId()
+			ch, id = putOf(c, path+"value", change.GetPut()), change.GetPut().GetRequestId()
 		case change.GetDelete() != nil:
 			path += "delete."
-			ch, id = deletionOf(c, path, change.GetDelete()), change.GetDelete().GetRequestId()
+			ch, id = deletionOf(change.GetDelete()), change.GetDelete().GetRequestId()
 		default:
 			c.Fail(path[:len(path)-1], "is empty: set put or delete")
 			continue

@@ -15,9 +15,12 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/identity"
 	"brokerd/internal/rpc"
+	"brokerd/internal/rules"
 	"brokerd/internal/store"
 )
 
@@ -145,6 +148,9 @@ func Fields(err error) []string {
 }
 
 func unary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if err := checked(request); err != nil {
+		return nil, rpc.Error(err)
+	}
 	answer, err := handler(identify(ctx), request)
 	return answer, rpc.Error(err)
 }
@@ -153,9 +159,27 @@ func stream(service any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler
 	return rpc.Error(handler(service, identified{ss, identify(ss.Context())}))
 }
 
+// checked checks a request by the rules, as the daemon's server does.
+func checked(request any) error {
+	var set rules.Set
+	m := request.(proto.Message)
+	return set.Message(m.ProtoReflect().Descriptor()).Check(m)
+}
+
 type identified struct {
 	grpc.ServerStream
 	ctx context.Context
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (s identified) RecvMsg(m any) error {
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	if _, many := m.(*pb.LockRequest); many { // the service answers a bad request and reads on
+		return nil
+	}
+	return checked(m)
 }
 
 func (s identified) Context() context.Context { return s.ctx }

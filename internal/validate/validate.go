@@ -79,6 +79,25 @@ func (c *Check) path(field string) string {
 	return path
 }
 
+// Found returns the number of violations.
+func (c *Check) Found() int { return len(c.violations) }
+
+// Under puts a path before the fields of all violations but the first n: those of the fields of a message, or
+// of the items of a list, at that path.
+func (c *Check) Under(path string, n int) {
+	for i := n; i < len(c.violations); i++ {
+		v := &c.violations[i]
+		switch {
+		case v.Field == "":
+			v.Field = path
+		case v.Field[0] == '[':
+			v.Field = path + v.Field
+		default:
+			v.Field = path + "." + v.Field
+		}
+	}
+}
+
 // Name wants a name: a letter or digit, then up to 127 letters, digits, '.', '_', ':' or '-'.
 func (c *Check) Name(field, s string) {
 	switch {

@@ -2828,7 +2828,7 @@ var File_brokerd_v1_admin_proto protoreflect.FileDescriptor
 const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"\x16brokerd/v1/admin.proto\x12\n" +
-	"brokerd.v1\x1a\x16brokerd/v1/agent.proto\x1a\x16brokerd/v1/event.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"M\n" +
+	"brokerd.v1\x1a\x16brokerd/v1/agent.proto\x1a\x16brokerd/v1/event.proto\x1a\x16brokerd/v1/rules.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"M\n" +
 	"\x14WatchOverviewRequest\x12!\n" +
 	"\fall_sessions\x18\x01 \x01(\bR\vallSessions\x12\x12\n" +
 	"\x04once\x18\x02 \x01(\bR\x04once\"\x9b\x03\n" +
@@ -2911,12 +2911,12 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\bmessages\x18\x06 \x01(\x03R\bmessages\x12\x16\n" +
 	"\x06events\x18\a \x01(\x03R\x06events\x12\x1a\n" +
 	"\bcontents\x18\b \x01(\x03R\bcontents\x12#\n" +
-	"\rcontent_bytes\x18\t \x01(\x03R\fcontentBytes\"\xab\x01\n" +
-	"\x10PruneDataRequest\x128\n" +
+	"\rcontent_bytes\x18\t \x01(\x03R\fcontentBytes\"\xc6\x01\n" +
+	"\x10PruneDataRequest\x12K\n" +
 	"\n" +
-	"older_than\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\tolderThan\x12*\n" +
-	"\x05kinds\x18\x02 \x03(\x0e2\x14.brokerd.v1.DataKindR\x05kinds\x12\x18\n" +
-	"\asession\x18\x03 \x01(\tR\asession\x12\x17\n" +
+	"older_than\x18\x01 \x01(\v2\x19.google.protobuf.DurationB\x11\x8a\xb5\x18\r\b\x01r\x021sz\x053650dR\tolderThan\x12*\n" +
+	"\x05kinds\x18\x02 \x03(\x0e2\x14.brokerd.v1.DataKindR\x05kinds\x12 \n" +
+	"\asession\x18\x03 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\asession\x12\x17\n" +
 	"\adry_run\x18\x04 \x01(\bR\x06dryRun\"\xb9\x01\n" +
 	"\x11PruneDataResponse\x12\x1a\n" +
 	"\bmessages\x18\x01 \x01(\x03R\bmessages\x12!\n" +
@@ -2940,10 +2940,10 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\x13OpenLoopbackRequest\"H\n" +
 	"\x14OpenLoopbackResponse\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x16\n" +
-	"\x06opened\x18\x02 \x01(\bR\x06opened\"U\n" +
+	"\x06opened\x18\x02 \x01(\bR\x06opened\"_\n" +
 	"\fDrainRequest\x12\x16\n" +
-	"\x06resume\x18\x01 \x01(\bR\x06resume\x12-\n" +
-	"\x04wait\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"\xd3\x01\n" +
+	"\x06resume\x18\x01 \x01(\bR\x06resume\x127\n" +
+	"\x04wait\x18\x02 \x01(\v2\x19.google.protobuf.DurationB\b\x8a\xb5\x18\x04z\x021hR\x04wait\"\xd3\x01\n" +
 	"\rDrainResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12A\n" +
 	"\x0edraining_since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\rdrainingSince\x12\x1a\n" +
@@ -2955,20 +2955,20 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12\x1a\n" +
 	"\bmessages\x18\x03 \x01(\x03R\bmessages\x12\x14\n" +
 	"\x05tasks\x18\x04 \x01(\x03R\x05tasks\x120\n" +
-	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xb1\x02\n" +
-	"\x0eExplainRequest\x12\x1a\n" +
-	"\amessage\x18\x01 \x01(\tH\x00R\amessage\x12\x14\n" +
-	"\x04lock\x18\x02 \x01(\tH\x00R\x04lock\x12\x16\n" +
-	"\x05token\x18\x03 \x01(\tH\x00R\x05token\x12\x16\n" +
-	"\x05agent\x18\x04 \x01(\tH\x00R\x05agent\x12\x14\n" +
-	"\x04role\x18\x05 \x01(\tH\x00R\x04role\x12\x14\n" +
-	"\x04task\x18\x06 \x01(\tH\x00R\x04task\x12\x1c\n" +
-	"\bdecision\x18\a \x01(\tH\x00R\bdecision\x12\x1a\n" +
-	"\ablocker\x18\b \x01(\tH\x00R\ablocker\x12\x1a\n" +
-	"\ahandoff\x18\t \x01(\tH\x00R\ahandoff\x12\x14\n" +
+	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xa4\x03\n" +
+	"\x0eExplainRequest\x12%\n" +
+	"\amessage\x18\x01 \x01(\tB\t\x8a\xb5\x18\x05\b\x018\x80\x01H\x00R\amessage\x12\x1f\n" +
+	"\x04lock\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\b\x018\x80\bH\x00R\x04lock\x12!\n" +
+	"\x05token\x18\x03 \x01(\tB\t\x8a\xb5\x18\x05\b\x018\x81\x05H\x00R\x05token\x12\x1e\n" +
+	"\x05agent\x18\x04 \x01(\tB\x06\x8a\xb5\x18\x02 \x01H\x00R\x05agent\x12\x1c\n" +
+	"\x04role\x18\x05 \x01(\tB\x06\x8a\xb5\x18\x02 \x01H\x00R\x04role\x12\x1f\n" +
+	"\x04task\x18\x06 \x01(\tB\t\x8a\xb5\x18\x05\b\x018\x80\x01H\x00R\x04task\x12'\n" +
+	"\bdecision\x18\a \x01(\tB\t\x8a\xb5\x18\x05\b\x018\x80\x01H\x00R\bdecision\x12%\n" +
+	"\ablocker\x18\b \x01(\tB\t\x8a\xb5\x18\x05\b\x018\x80\x01H\x00R\ablocker\x12%\n" +
+	"\ahandoff\x18\t \x01(\tB\t\x8a\xb5\x18\x05\b\x018\x80\x01H\x00R\ahandoff\x12\x1f\n" +
 	"\x04vote\x18\n" +
-	" \x01(\tH\x00R\x04vote\x12\x1a\n" +
-	"\achannel\x18\v \x01(\tH\x00R\achannelB\t\n" +
+	" \x01(\tB\t\x8a\xb5\x18\x05\b\x018\x80\x01H\x00R\x04vote\x12%\n" +
+	"\achannel\x18\v \x01(\tB\t\x8a\xb5\x18\x05\b\x018\x86\x01H\x00R\achannelB\t\n" +
 	"\asubject\"\x93\x02\n" +
 	"\aFinding\x127\n" +
 	"\bseverity\x18\x01 \x01(\x0e2\x1b.brokerd.v1.FindingSeverityR\bseverity\x12\x18\n" +
@@ -3188,6 +3188,7 @@ func file_brokerd_v1_admin_proto_init() {
 	}
 	file_brokerd_v1_agent_proto_init()
 	file_brokerd_v1_event_proto_init()
+	file_brokerd_v1_rules_proto_init()
 	file_brokerd_v1_admin_proto_msgTypes[7].OneofWrappers = []any{
 		(*BackupDatabaseResponse_Progress)(nil),
 		(*BackupDatabaseResponse_Chunk)(nil),

@@ -2767,21 +2767,21 @@ var File_brokerd_v1_agent_proto protoreflect.FileDescriptor
 const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"\x16brokerd/v1/agent.proto\x12\n" +
-	"brokerd.v1\x1a\x18brokerd/v1/message.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe7\x01\n" +
-	"\aHarness\x12\x18\n" +
-	"\asession\x18\x01 \x01(\tR\asession\x12\x18\n" +
-	"\aprogram\x18\x02 \x01(\tR\aprogram\x12.\n" +
-	"\x05state\x18\x03 \x01(\x0e2\x18.brokerd.v1.HarnessStateR\x05state\x12\x12\n" +
-	"\x04tool\x18\x04 \x01(\tR\x04tool\x122\n" +
+	"brokerd.v1\x1a\x18brokerd/v1/message.proto\x1a\x16brokerd/v1/rules.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb0\x02\n" +
+	"\aHarness\x12P\n" +
+	"\asession\x18\x01 \x01(\tB6\x8a\xb5\x182\b\x01\x1a+the session of the coding agent is required8\x80\x01R\asession\x12 \n" +
+	"\aprogram\x18\x02 \x01(\tB\x06\x8a\xb5\x18\x028@R\aprogram\x12.\n" +
+	"\x05state\x18\x03 \x01(\x0e2\x18.brokerd.v1.HarnessStateR\x05state\x12\x1b\n" +
+	"\x04tool\x18\x04 \x01(\tB\a\x8a\xb5\x18\x038\x80\x02R\x04tool\x122\n" +
 	"\tlistening\x18\x05 \x01(\x0e2\x14.brokerd.v1.OfferWayR\tlistening\x120\n" +
-	"\x05since\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xe8\x01\n" +
-	"\bCounters\x12\x19\n" +
-	"\x05turns\x18\x01 \x01(\x03H\x00R\x05turns\x88\x01\x01\x12&\n" +
-	"\fmodel_tokens\x18\x02 \x01(\x03H\x01R\vmodelTokens\x88\x01\x01\x12\x19\n" +
-	"\x05files\x18\x03 \x01(\x03H\x02R\x05files\x88\x01\x01\x12\"\n" +
+	"\x05since\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xb3\x02\n" +
+	"\bCounters\x12(\n" +
+	"\x05turns\x18\x01 \x01(\x03B\r\x8a\xb5\x18\t`\x80\x80\x80\x80\x80\x80\x80\x10H\x00R\x05turns\x88\x01\x01\x125\n" +
+	"\fmodel_tokens\x18\x02 \x01(\x03B\r\x8a\xb5\x18\t`\x80\x80\x80\x80\x80\x80\x80\x10H\x01R\vmodelTokens\x88\x01\x01\x12(\n" +
+	"\x05files\x18\x03 \x01(\x03B\r\x8a\xb5\x18\t`\x80\x80\x80\x80\x80\x80\x80\x10H\x02R\x05files\x88\x01\x01\x121\n" +
 	"\n" +
-	"tool_calls\x18\x04 \x01(\x03H\x03R\ttoolCalls\x88\x01\x01\x12\x1b\n" +
-	"\x06errors\x18\x05 \x01(\x03H\x04R\x06errors\x88\x01\x01B\b\n" +
+	"tool_calls\x18\x04 \x01(\x03B\r\x8a\xb5\x18\t`\x80\x80\x80\x80\x80\x80\x80\x10H\x03R\ttoolCalls\x88\x01\x01\x12*\n" +
+	"\x06errors\x18\x05 \x01(\x03B\r\x8a\xb5\x18\t`\x80\x80\x80\x80\x80\x80\x80\x10H\x04R\x06errors\x88\x01\x01B\b\n" +
 	"\x06_turnsB\x0f\n" +
 	"\r_model_tokensB\b\n" +
 	"\x06_filesB\r\n" +
@@ -2798,13 +2798,13 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\treference\x18\x02 \x01(\tR\treference\x12\x12\n" +
 	"\x04data\x18\x03 \x01(\tR\x04data\x125\n" +
 	"\bsaved_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\asavedAt\x12\x1a\n" +
-	"\brevision\x18\x05 \x01(\x03R\brevision\"\x98\x01\n" +
+	"\brevision\x18\x05 \x01(\x03R\brevision\"\xab\x01\n" +
 	"\x15SaveCheckpointRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12.\n" +
-	"\x04kind\x18\x02 \x01(\x0e2\x1a.brokerd.v1.CheckpointKindR\x04kind\x12\x1c\n" +
-	"\treference\x18\x03 \x01(\tR\treference\x12\x12\n" +
-	"\x04data\x18\x04 \x01(\tR\x04data\"4\n" +
+	"\x04kind\x18\x02 \x01(\x0e2\x1a.brokerd.v1.CheckpointKindR\x04kind\x12%\n" +
+	"\treference\x18\x03 \x01(\tB\a\x8a\xb5\x18\x038\x80\x04R\treference\x12\x1c\n" +
+	"\x04data\x18\x04 \x01(\tB\b\x8a\xb5\x18\x04H\x80\x80\x10R\x04data\"4\n" +
 	"\x16SaveCheckpointResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\"\xc1\n" +
 	"\n" +
@@ -2849,21 +2849,21 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\rMessageCounts\x12\x12\n" +
 	"\x04sent\x18\x01 \x01(\x03R\x04sent\x12\x1a\n" +
 	"\breceived\x18\x02 \x01(\x03R\breceived\x12\x1c\n" +
-	"\tprocessed\x18\x03 \x01(\x03R\tprocessed\"\x85\x04\n" +
+	"\tprocessed\x18\x03 \x01(\x03R\tprocessed\"\xdb\x04\n" +
 	"\x14RegisterAgentRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
-	"\x04role\x18\x02 \x01(\tR\x04role\x12\"\n" +
-	"\fcapabilities\x18\x03 \x03(\tR\fcapabilities\x12\x1a\n" +
-	"\binstance\x18\x04 \x01(\tR\binstance\x12\x1a\n" +
-	"\bworktree\x18\x05 \x01(\tR\bworktree\x12D\n" +
-	"\x06labels\x18\x06 \x03(\v2,.brokerd.v1.RegisterAgentRequest.LabelsEntryR\x06labels\x12/\n" +
-	"\x05lease\x18\a \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12!\n" +
-	"\fdisplay_name\x18\b \x01(\tR\vdisplayName\x12 \n" +
-	"\vdescription\x18\t \x01(\tR\vdescription\x12\x18\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1a\n" +
+	"\x04role\x18\x02 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\x04role\x12-\n" +
+	"\fcapabilities\x18\x03 \x03(\tB\t\x8a\xb5\x18\x05 \x01\x88\x01@R\fcapabilities\x12#\n" +
+	"\binstance\x18\x04 \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\binstance\x12#\n" +
+	"\bworktree\x18\x05 \x01(\tB\a\x8a\xb5\x18\x038\x80\bR\bworktree\x12L\n" +
+	"\x06labels\x18\x06 \x03(\v2,.brokerd.v1.RegisterAgentRequest.LabelsEntryB\x06\x8a\xb5\x18\x02P\x01R\x06labels\x12=\n" +
+	"\x05lease\x18\a \x01(\v2\x19.google.protobuf.DurationB\f\x8a\xb5\x18\br\x021sz\x027dR\x05lease\x12*\n" +
+	"\fdisplay_name\x18\b \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\vdisplayName\x12)\n" +
+	"\vdescription\x18\t \x01(\tB\a\x8a\xb5\x18\x03@\x80\bR\vdescription\x12\x18\n" +
 	"\areplace\x18\n" +
-	" \x01(\bR\areplace\x12\x18\n" +
-	"\aharness\x18\v \x01(\tR\aharness\x123\n" +
+	" \x01(\bR\areplace\x12!\n" +
+	"\aharness\x18\v \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\aharness\x123\n" +
 	"\tattention\x18\f \x01(\x0e2\x15.brokerd.v1.AttentionR\tattention\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -2873,16 +2873,16 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12(\n" +
 	"\x06losses\x18\x03 \x03(\v2\x10.brokerd.v1.LossR\x06losses\x12\x1f\n" +
 	"\vmore_losses\x18\x04 \x01(\x05R\n" +
-	"moreLosses\"\x95\x04\n" +
+	"moreLosses\"\xca\x04\n" +
 	"\x10HeartbeatRequest\x12/\n" +
-	"\x06status\x18\x01 \x01(\x0e2\x17.brokerd.v1.AgentStatusR\x06status\x12\x1f\n" +
-	"\bactivity\x18\x02 \x01(\tH\x00R\bactivity\x88\x01\x01\x12\x1c\n" +
-	"\atask_id\x18\x03 \x01(\tH\x01R\x06taskId\x88\x01\x01\x12\x1f\n" +
-	"\bprogress\x18\x04 \x01(\x01H\x02R\bprogress\x88\x01\x01\x120\n" +
-	"\bcounters\x18\x05 \x01(\v2\x14.brokerd.v1.CountersR\bcounters\x12 \n" +
-	"\tlast_tool\x18\x06 \x01(\tH\x03R\blastTool\x88\x01\x01\x12 \n" +
-	"\tlast_file\x18\a \x01(\tH\x04R\blastFile\x88\x01\x01\x12(\n" +
-	"\rstatus_reason\x18\b \x01(\tH\x05R\fstatusReason\x88\x01\x01\x12\x18\n" +
+	"\x06status\x18\x01 \x01(\x0e2\x17.brokerd.v1.AgentStatusR\x06status\x12(\n" +
+	"\bactivity\x18\x02 \x01(\tB\a\x8a\xb5\x18\x038\x80\x04H\x00R\bactivity\x88\x01\x01\x12%\n" +
+	"\atask_id\x18\x03 \x01(\tB\a\x8a\xb5\x18\x038\x80\x01H\x01R\x06taskId\x88\x01\x01\x12'\n" +
+	"\bprogress\x18\x04 \x01(\x01B\x06\x8a\xb5\x18\x02`\x01H\x02R\bprogress\x88\x01\x01\x120\n" +
+	"\bcounters\x18\x05 \x01(\v2\x14.brokerd.v1.CountersR\bcounters\x12)\n" +
+	"\tlast_tool\x18\x06 \x01(\tB\a\x8a\xb5\x18\x038\x80\x02H\x03R\blastTool\x88\x01\x01\x12)\n" +
+	"\tlast_file\x18\a \x01(\tB\a\x8a\xb5\x18\x038\x80\bH\x04R\blastFile\x88\x01\x01\x121\n" +
+	"\rstatus_reason\x18\b \x01(\tB\a\x8a\xb5\x18\x038\x80\x04H\x05R\fstatusReason\x88\x01\x01\x12\x18\n" +
 	"\anotices\x18\t \x01(\bR\anotices\x12-\n" +
 	"\aharness\x18\n" +
 	" \x01(\v2\x13.brokerd.v1.HarnessR\aharness\x123\n" +
@@ -2907,9 +2907,9 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\x06losses\x18\x06 \x03(\v2\x10.brokerd.v1.LossR\x06losses\x12\x1f\n" +
 	"\vmore_losses\x18\a \x01(\x05R\n" +
 	"moreLosses\x12,\n" +
-	"\anotices\x18\b \x03(\v2\x12.brokerd.v1.NoticeR\anotices\"P\n" +
-	"\x0fGetAgentRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12)\n" +
+	"\anotices\x18\b \x03(\v2\x12.brokerd.v1.NoticeR\anotices\"X\n" +
+	"\x0fGetAgentRequest\x12\x1a\n" +
+	"\x04name\x18\x01 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\x04name\x12)\n" +
 	"\x04view\x18\x02 \x01(\x0e2\x15.brokerd.v1.AgentViewR\x04view\"\x98\x02\n" +
 	"\tOpenClaim\x12\x19\n" +
 	"\bclaim_id\x18\x01 \x01(\tR\aclaimId\x12\x1a\n" +
@@ -2968,13 +2968,13 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\tclaimable\x18\x03 \x01(\x03R\tclaimable\x12\x1a\n" +
 	"\brevision\x18\x04 \x01(\x03R\brevision\x120\n" +
 	"\bholdings\x18\x05 \x01(\v2\x14.brokerd.v1.HoldingsR\bholdings\x128\n" +
-	"\vcheckpoints\x18\x06 \x03(\v2\x16.brokerd.v1.CheckpointR\vcheckpoints\"\xfe\x01\n" +
-	"\x11ListAgentsRequest\x12\x12\n" +
-	"\x04role\x18\x01 \x01(\tR\x04role\x12\"\n" +
-	"\fcapabilities\x18\x02 \x03(\tR\fcapabilities\x12/\n" +
-	"\x06status\x18\x03 \x01(\x0e2\x17.brokerd.v1.AgentStatusR\x06status\x12\x18\n" +
-	"\apattern\x18\x04 \x01(\tR\apattern\x12\x1b\n" +
-	"\tpage_size\x18\x05 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\vcheckpoints\x18\x06 \x03(\v2\x16.brokerd.v1.CheckpointR\vcheckpoints\"\xa1\x02\n" +
+	"\x11ListAgentsRequest\x12\x1a\n" +
+	"\x04role\x18\x01 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\x04role\x12-\n" +
+	"\fcapabilities\x18\x02 \x03(\tB\t\x8a\xb5\x18\x05 \x01\x88\x01@R\fcapabilities\x12/\n" +
+	"\x06status\x18\x03 \x01(\x0e2\x17.brokerd.v1.AgentStatusR\x06status\x12 \n" +
+	"\apattern\x18\x04 \x01(\tB\x06\x8a\xb5\x18\x020\x01R\apattern\x12#\n" +
+	"\tpage_size\x18\x05 \x01(\x05B\x06\x8a\xb5\x18\x02h\x01R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x06 \x01(\tR\tpageToken\x12*\n" +
 	"\x06health\x18\a \x01(\x0e2\x12.brokerd.v1.HealthR\x06health\"i\n" +
@@ -2987,11 +2987,11 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\x06agents\x18\x01 \x03(\v2\x11.brokerd.v1.AgentR\x06agents\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x03R\brevision\x12-\n" +
-	"\x05roles\x18\x04 \x03(\v2\x17.brokerd.v1.RoleSummaryR\x05roles\"O\n" +
+	"\x05roles\x18\x04 \x03(\v2\x17.brokerd.v1.RoleSummaryR\x05roles\"X\n" +
 	"\x16DeregisterAgentRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"5\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1f\n" +
+	"\x06reason\x18\x02 \x01(\tB\a\x8a\xb5\x18\x038\x80\x04R\x06reason\"5\n" +
 	"\x17DeregisterAgentResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision*\xb5\x02\n" +
 	"\vAgentStatus\x12\x1c\n" +
@@ -3186,6 +3186,7 @@ func file_brokerd_v1_agent_proto_init() {
 		return
 	}
 	file_brokerd_v1_message_proto_init()
+	file_brokerd_v1_rules_proto_init()
 	file_brokerd_v1_agent_proto_msgTypes[1].OneofWrappers = []any{}
 	file_brokerd_v1_agent_proto_msgTypes[10].OneofWrappers = []any{}
 	type x struct{}

@@ -1066,7 +1066,7 @@ var File_brokerd_v1_artifact_proto protoreflect.FileDescriptor
 const file_brokerd_v1_artifact_proto_rawDesc = "" +
 	"\n" +
 	"\x19brokerd/v1/artifact.proto\x12\n" +
-	"brokerd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x85\x04\n" +
+	"brokerd.v1\x1a\x16brokerd/v1/rules.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x85\x04\n" +
 	"\x0fArtifactVersion\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12\x1a\n" +
@@ -1091,18 +1091,18 @@ const file_brokerd_v1_artifact_proto_rawDesc = "" +
 	"\x15UploadArtifactRequest\x124\n" +
 	"\x06header\x18\x01 \x01(\v2\x1a.brokerd.v1.ArtifactHeaderH\x00R\x06header\x12\x16\n" +
 	"\x05chunk\x18\x02 \x01(\fH\x00R\x05chunkB\a\n" +
-	"\x05frame\"\xe0\x02\n" +
+	"\x05frame\"\xc9\x03\n" +
 	"\x0eArtifactHeader\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
-	"\x04size\x18\x03 \x01(\x03R\x04size\x12\x16\n" +
-	"\x06sha256\x18\x04 \x01(\tR\x06sha256\x12\x1d\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12P\n" +
+	"\x04name\x18\x02 \x01(\tB<\x8a\xb5\x188\b\x01\x1a1a path relative to the session's root is required@\x80\bR\x04name\x12\x1a\n" +
+	"\x04size\x18\x03 \x01(\x03B\x06\x8a\xb5\x18\x02X\x00R\x04size\x12\x16\n" +
+	"\x06sha256\x18\x04 \x01(\tR\x06sha256\x12&\n" +
 	"\n" +
-	"media_type\x18\x05 \x01(\tR\tmediaType\x12 \n" +
-	"\vdescription\x18\x06 \x01(\tR\vdescription\x12>\n" +
-	"\x06labels\x18\a \x03(\v2&.brokerd.v1.ArtifactHeader.LabelsEntryR\x06labels\x12\x17\n" +
-	"\atask_id\x18\b \x01(\tR\x06taskId\x12\x1a\n" +
+	"media_type\x18\x05 \x01(\tB\a\x8a\xb5\x18\x038\x80\x02R\tmediaType\x12)\n" +
+	"\vdescription\x18\x06 \x01(\tB\a\x8a\xb5\x18\x038\x80\x04R\vdescription\x12F\n" +
+	"\x06labels\x18\a \x03(\v2&.brokerd.v1.ArtifactHeader.LabelsEntryB\x06\x8a\xb5\x18\x02P\x01R\x06labels\x12 \n" +
+	"\atask_id\x18\b \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\x06taskId\x12\x1a\n" +
 	"\bannounce\x18\t \x01(\bR\bannounce\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -1110,36 +1110,36 @@ const file_brokerd_v1_artifact_proto_rawDesc = "" +
 	"\x16UploadArtifactResponse\x127\n" +
 	"\bartifact\x18\x01 \x01(\v2\x1b.brokerd.v1.ArtifactVersionR\bartifact\x12\x18\n" +
 	"\askipped\x18\x02 \x01(\bR\askipped\x12\x1c\n" +
-	"\tunchanged\x18\x03 \x01(\bR\tunchanged\"\x8f\x01\n" +
-	"\x17DownloadArtifactRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\x03R\aversion\x12\x16\n" +
-	"\x06sha256\x18\x03 \x01(\tR\x06sha256\x12\x16\n" +
-	"\x06offset\x18\x04 \x01(\x03R\x06offset\x12\x16\n" +
-	"\x06length\x18\x05 \x01(\x03R\x06length\"v\n" +
+	"\tunchanged\x18\x03 \x01(\bR\tunchanged\"\xb0\x01\n" +
+	"\x17DownloadArtifactRequest\x12\x1b\n" +
+	"\x04name\x18\x01 \x01(\tB\a\x8a\xb5\x18\x03@\x80\bR\x04name\x12 \n" +
+	"\aversion\x18\x02 \x01(\x03B\x06\x8a\xb5\x18\x02X\x00R\aversion\x12\x16\n" +
+	"\x06sha256\x18\x03 \x01(\tR\x06sha256\x12\x1e\n" +
+	"\x06offset\x18\x04 \x01(\x03B\x06\x8a\xb5\x18\x02X\x00R\x06offset\x12\x1e\n" +
+	"\x06length\x18\x05 \x01(\x03B\x06\x8a\xb5\x18\x02X\x00R\x06length\"v\n" +
 	"\x18DownloadArtifactResponse\x129\n" +
 	"\bartifact\x18\x01 \x01(\v2\x1b.brokerd.v1.ArtifactVersionH\x00R\bartifact\x12\x16\n" +
 	"\x05chunk\x18\x02 \x01(\fH\x00R\x05chunkB\a\n" +
-	"\x05frame\"~\n" +
-	"\x12GetArtifactRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\x03R\aversion\x12\x1b\n" +
-	"\tpage_size\x18\x03 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\x05frame\"\xcc\x01\n" +
+	"\x12GetArtifactRequest\x12P\n" +
+	"\x04name\x18\x01 \x01(\tB<\x8a\xb5\x188\b\x01\x1a1a path relative to the session's root is required@\x80\bR\x04name\x12 \n" +
+	"\aversion\x18\x02 \x01(\x03B\x06\x8a\xb5\x18\x02X\x00R\aversion\x12#\n" +
+	"\tpage_size\x18\x03 \x01(\x05B\x06\x8a\xb5\x18\x02h\x01R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x04 \x01(\tR\tpageToken\"\xcb\x01\n" +
 	"\x13GetArtifactResponse\x127\n" +
 	"\bartifact\x18\x01 \x01(\v2\x1b.brokerd.v1.ArtifactVersionR\bartifact\x127\n" +
 	"\bversions\x18\x02 \x03(\v2\x1b.brokerd.v1.ArtifactVersionR\bversions\x12&\n" +
 	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\x12\x1a\n" +
-	"\brevision\x18\x04 \x01(\x03R\brevision\"\xdd\x01\n" +
-	"\x14ListArtifactsRequest\x12\x1f\n" +
-	"\vname_prefix\x18\x01 \x01(\tR\n" +
-	"namePrefix\x12\x14\n" +
-	"\x05agent\x18\x02 \x01(\tR\x05agent\x12\x17\n" +
-	"\atask_id\x18\x03 \x01(\tR\x06taskId\x12\x16\n" +
+	"\brevision\x18\x04 \x01(\x03R\brevision\"\xff\x01\n" +
+	"\x14ListArtifactsRequest\x12(\n" +
+	"\vname_prefix\x18\x01 \x01(\tB\a\x8a\xb5\x18\x038\x80\bR\n" +
+	"namePrefix\x12\x1c\n" +
+	"\x05agent\x18\x02 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\x05agent\x12 \n" +
+	"\atask_id\x18\x03 \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\x06taskId\x12\x16\n" +
 	"\x06sha256\x18\x04 \x01(\tR\x06sha256\x12!\n" +
-	"\fall_versions\x18\x05 \x01(\bR\vallVersions\x12\x1b\n" +
-	"\tpage_size\x18\x06 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\fall_versions\x18\x05 \x01(\bR\vallVersions\x12#\n" +
+	"\tpage_size\x18\x06 \x01(\x05B\x06\x8a\xb5\x18\x02h\x01R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\a \x01(\tR\tpageToken\"\xdc\x01\n" +
 	"\x15ListArtifactsResponse\x129\n" +
@@ -1147,12 +1147,12 @@ const file_brokerd_v1_artifact_proto_rawDesc = "" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x03R\brevision\x12!\n" +
 	"\fstored_bytes\x18\x04 \x01(\x03R\vstoredBytes\x12!\n" +
-	"\fstored_limit\x18\x05 \x01(\x03R\vstoredLimit\"d\n" +
+	"\fstored_limit\x18\x05 \x01(\x03R\vstoredLimit\"\xaa\x01\n" +
 	"\x15DeleteArtifactRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
-	"\aversion\x18\x03 \x01(\x03R\aversion\"q\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12P\n" +
+	"\x04name\x18\x02 \x01(\tB<\x8a\xb5\x188\b\x01\x1a1a path relative to the session's root is required@\x80\bR\x04name\x12 \n" +
+	"\aversion\x18\x03 \x01(\x03B\x06\x8a\xb5\x18\x02X\x00R\aversion\"q\n" +
 	"\x16DeleteArtifactResponse\x12\x1a\n" +
 	"\bversions\x18\x01 \x01(\x03R\bversions\x12\x1f\n" +
 	"\vfreed_bytes\x18\x02 \x01(\x03R\n" +
@@ -1228,6 +1228,7 @@ func file_brokerd_v1_artifact_proto_init() {
 	if File_brokerd_v1_artifact_proto != nil {
 		return
 	}
+	file_brokerd_v1_rules_proto_init()
 	file_brokerd_v1_artifact_proto_msgTypes[1].OneofWrappers = []any{
 		(*UploadArtifactRequest_Header)(nil),
 		(*UploadArtifactRequest_Chunk)(nil),

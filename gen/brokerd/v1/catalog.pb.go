@@ -843,7 +843,7 @@ var File_brokerd_v1_catalog_proto protoreflect.FileDescriptor
 const file_brokerd_v1_catalog_proto_rawDesc = "" +
 	"\n" +
 	"\x18brokerd/v1/catalog.proto\x12\n" +
-	"brokerd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa6\x03\n" +
+	"brokerd.v1\x1a\x16brokerd/v1/rules.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa6\x03\n" +
 	"\vMessageType\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaliases\x18\x02 \x03(\tR\aaliases\x12\x16\n" +
@@ -859,38 +859,38 @@ const file_brokerd_v1_catalog_proto_rawDesc = "" +
 	"\rregistered_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\fregisteredAt\x12\x1a\n" +
 	"\brevision\x18\f \x01(\x03R\brevision\x12\x18\n" +
 	"\aversion\x18\r \x01(\x03R\aversion\x12\x19\n" +
-	"\bbuilt_in\x18\x0e \x01(\bR\abuiltIn\"\x85\x01\n" +
-	"\x17ListMessageTypesRequest\x12\x16\n" +
-	"\x06family\x18\x01 \x01(\tR\x06family\x12\x16\n" +
-	"\x06prefix\x18\x02 \x01(\tR\x06prefix\x12\x1b\n" +
-	"\tpage_size\x18\x03 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\bbuilt_in\x18\x0e \x01(\bR\abuiltIn\"\x9d\x01\n" +
+	"\x17ListMessageTypesRequest\x12\x1e\n" +
+	"\x06family\x18\x01 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\x06family\x12\x1e\n" +
+	"\x06prefix\x18\x02 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\x06prefix\x12#\n" +
+	"\tpage_size\x18\x03 \x01(\x05B\x06\x8a\xb5\x18\x02h\x01R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x04 \x01(\tR\tpageToken\"\x8d\x01\n" +
 	"\x18ListMessageTypesResponse\x12-\n" +
 	"\x05types\x18\x01 \x03(\v2\x17.brokerd.v1.MessageTypeR\x05types\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x03R\brevision\"+\n" +
-	"\x15GetMessageTypeRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"a\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\"5\n" +
+	"\x15GetMessageTypeRequest\x12\x1c\n" +
+	"\x04name\x18\x01 \x01(\tB\b\x8a\xb5\x18\x04\b\x01 \x01R\x04name\"a\n" +
 	"\x16GetMessageTypeResponse\x12+\n" +
 	"\x04type\x18\x01 \x01(\v2\x17.brokerd.v1.MessageTypeR\x04type\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x03R\brevision\"\xe7\x01\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\"\xab\x02\n" +
 	"\x1aRegisterMessageTypeRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
-	"\aaliases\x18\x03 \x03(\tR\aaliases\x12\x14\n" +
-	"\x05title\x18\x04 \x01(\tR\x05title\x12\x16\n" +
-	"\x06sender\x18\x05 \x01(\tR\x06sender\x12\x1c\n" +
-	"\trecipient\x18\x06 \x01(\tR\trecipient\x12\x18\n" +
-	"\aexample\x18\a \x01(\tR\aexample\x12\x16\n" +
-	"\x06schema\x18\b \x01(\tR\x06schema\"f\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1c\n" +
+	"\x04name\x18\x02 \x01(\tB\b\x8a\xb5\x18\x04\b\x01 \x01R\x04name\x12#\n" +
+	"\aaliases\x18\x03 \x03(\tB\t\x8a\xb5\x18\x05 \x01\x88\x01\x14R\aaliases\x12\x1d\n" +
+	"\x05title\x18\x04 \x01(\tB\a\x8a\xb5\x18\x038\x80\x04R\x05title\x12\x1f\n" +
+	"\x06sender\x18\x05 \x01(\tB\a\x8a\xb5\x18\x038\x80\x04R\x06sender\x12%\n" +
+	"\trecipient\x18\x06 \x01(\tB\a\x8a\xb5\x18\x038\x80\x04R\trecipient\x12\"\n" +
+	"\aexample\x18\a \x01(\tB\b\x8a\xb5\x18\x04H\x80\x80\x04R\aexample\x12 \n" +
+	"\x06schema\x18\b \x01(\tB\b\x8a\xb5\x18\x04H\x80\x80\x04R\x06schema\"f\n" +
 	"\x1bRegisterMessageTypeResponse\x12+\n" +
 	"\x04type\x18\x01 \x01(\v2\x17.brokerd.v1.MessageTypeR\x04type\x12\x1a\n" +
-	"\breplaced\x18\x02 \x01(\bR\breplaced\"F\n" +
-	"\x16ValidatePayloadRequest\x12\x12\n" +
-	"\x04type\x18\x01 \x01(\tR\x04type\x12\x18\n" +
-	"\apayload\x18\x02 \x01(\tR\apayload\"B\n" +
+	"\breplaced\x18\x02 \x01(\bR\breplaced\"Z\n" +
+	"\x16ValidatePayloadRequest\x12\x1c\n" +
+	"\x04type\x18\x01 \x01(\tB\b\x8a\xb5\x18\x04\b\x01 \x01R\x04type\x12\"\n" +
+	"\apayload\x18\x02 \x01(\tB\b\x8a\xb5\x18\x04H\x80\x80\x10R\apayload\"B\n" +
 	"\fPayloadFault\x12\x18\n" +
 	"\apointer\x18\x01 \x01(\tR\apointer\x12\x18\n" +
 	"\aproblem\x18\x02 \x01(\tR\aproblem\"\xe1\x01\n" +
@@ -967,6 +967,7 @@ func file_brokerd_v1_catalog_proto_init() {
 	if File_brokerd_v1_catalog_proto != nil {
 		return
 	}
+	file_brokerd_v1_rules_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

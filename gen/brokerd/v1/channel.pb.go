@@ -584,7 +584,7 @@ var File_brokerd_v1_channel_proto protoreflect.FileDescriptor
 const file_brokerd_v1_channel_proto_rawDesc = "" +
 	"\n" +
 	"\x18brokerd/v1/channel.proto\x12\n" +
-	"brokerd.v1\x1a\x1egoogle/protobuf/duration.proto\"\xdd\x01\n" +
+	"brokerd.v1\x1a\x16brokerd/v1/rules.proto\x1a\x1egoogle/protobuf/duration.proto\"\xdd\x01\n" +
 	"\aChannel\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12:\n" +
 	"\vdefault_ttl\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\n" +
@@ -606,25 +606,25 @@ const file_brokerd_v1_channel_proto_rawDesc = "" +
 	"\achannel\x18\x02 \x01(\tR\achannel\"R\n" +
 	"\x1aUnsubscribeChannelResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x18\n" +
-	"\achanged\x18\x02 \x01(\bR\achanged\"q\n" +
-	"\x13ListChannelsRequest\x12\x1e\n" +
+	"\achanged\x18\x02 \x01(\bR\achanged\"\x81\x01\n" +
+	"\x13ListChannelsRequest\x12&\n" +
 	"\n" +
-	"subscriber\x18\x01 \x01(\tR\n" +
-	"subscriber\x12\x1b\n" +
-	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"subscriber\x18\x01 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\n" +
+	"subscriber\x12#\n" +
+	"\tpage_size\x18\x02 \x01(\x05B\x06\x8a\xb5\x18\x02h\x01R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x03 \x01(\tR\tpageToken\"\x8b\x01\n" +
 	"\x14ListChannelsResponse\x12/\n" +
 	"\bchannels\x18\x01 \x03(\v2\x13.brokerd.v1.ChannelR\bchannels\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x03R\brevision\"\xd6\x01\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\"\xfe\x01\n" +
 	"\x17ConfigureChannelRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x18\n" +
-	"\achannel\x18\x02 \x01(\tR\achannel\x12:\n" +
-	"\vdefault_ttl\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"defaultTtl\x12F\n" +
-	"\x11message_retention\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x10messageRetention\"e\n" +
+	"\achannel\x18\x02 \x01(\tR\achannel\x12N\n" +
+	"\vdefault_ttl\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\x12\x8a\xb5\x18\x0er\x031msz\x04365d\x80\x01\x01R\n" +
+	"defaultTtl\x12Z\n" +
+	"\x11message_retention\x18\x04 \x01(\v2\x19.google.protobuf.DurationB\x12\x8a\xb5\x18\x0er\x021sz\x053650d\x80\x01\x01R\x10messageRetention\"e\n" +
 	"\x18ConfigureChannelResponse\x12-\n" +
 	"\achannel\x18\x01 \x01(\v2\x13.brokerd.v1.ChannelR\achannel\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision2\x86\x03\n" +
@@ -686,6 +686,7 @@ func file_brokerd_v1_channel_proto_init() {
 	if File_brokerd_v1_channel_proto != nil {
 		return
 	}
+	file_brokerd_v1_rules_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

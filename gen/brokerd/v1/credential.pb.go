@@ -1062,7 +1062,7 @@ var File_brokerd_v1_credential_proto protoreflect.FileDescriptor
 const file_brokerd_v1_credential_proto_rawDesc = "" +
 	"\n" +
 	"\x1bbrokerd/v1/credential.proto\x12\n" +
-	"brokerd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb5\x04\n" +
+	"brokerd.v1\x1a\x16brokerd/v1/rules.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb5\x04\n" +
 	"\n" +
 	"Credential\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x124\n" +
@@ -1082,41 +1082,41 @@ const file_brokerd_v1_credential_proto_rawDesc = "" +
 	"\flast_used_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"lastUsedAt\x12$\n" +
 	"\x0elast_used_from\x18\r \x01(\tR\flastUsedFrom\x12\x1a\n" +
-	"\brevision\x18\x0e \x01(\x03R\brevision\"\xc9\x02\n" +
+	"\brevision\x18\x0e \x01(\x03R\brevision\"\x83\x03\n" +
 	"\x16IssueCredentialRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x124\n" +
-	"\x06access\x18\x02 \x01(\x0e2\x1c.brokerd.v1.CredentialAccessR\x06access\x12\x18\n" +
-	"\asession\x18\x03 \x01(\tR\asession\x12\x14\n" +
-	"\x05agent\x18\x04 \x01(\tR\x05agent\x12\x12\n" +
-	"\x04role\x18\x05 \x01(\tR\x04role\x12-\n" +
-	"\x03ttl\x18\x06 \x01(\v2\x19.google.protobuf.DurationH\x00R\x03ttl\x12;\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12<\n" +
+	"\x06access\x18\x02 \x01(\x0e2\x1c.brokerd.v1.CredentialAccessB\x06\x8a\xb5\x18\x02\b\x01R\x06access\x12 \n" +
+	"\asession\x18\x03 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\asession\x12\x1c\n" +
+	"\x05agent\x18\x04 \x01(\tB\x06\x8a\xb5\x18\x02(\x01R\x05agent\x12\x1a\n" +
+	"\x04role\x18\x05 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\x04role\x12>\n" +
+	"\x03ttl\x18\x06 \x01(\v2\x19.google.protobuf.DurationB\x0f\x8a\xb5\x18\vr\x021sz\x053650dH\x00R\x03ttl\x12;\n" +
 	"\n" +
-	"expires_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampH\x00R\texpiresAt\x12 \n" +
-	"\vdescription\x18\b \x01(\tR\vdescriptionB\b\n" +
+	"expires_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampH\x00R\texpiresAt\x12)\n" +
+	"\vdescription\x18\b \x01(\tB\a\x8a\xb5\x18\x038\x80\x04R\vdescriptionB\b\n" +
 	"\x06expiry\"\x90\x01\n" +
 	"\x17IssueCredentialResponse\x126\n" +
 	"\n" +
 	"credential\x18\x01 \x01(\v2\x16.brokerd.v1.CredentialR\n" +
 	"credential\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\tR\x06secret\x12%\n" +
-	"\x0ealready_issued\x18\x03 \x01(\bR\ralreadyIssued\"\xb9\x01\n" +
-	"\x16ListCredentialsRequest\x12\x18\n" +
-	"\asession\x18\x01 \x01(\tR\asession\x12\x14\n" +
-	"\x05agent\x18\x02 \x01(\tR\x05agent\x123\n" +
-	"\x06states\x18\x03 \x03(\x0e2\x1b.brokerd.v1.CredentialStateR\x06states\x12\x1b\n" +
-	"\tpage_size\x18\x04 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\x0ealready_issued\x18\x03 \x01(\bR\ralreadyIssued\"\xd1\x01\n" +
+	"\x16ListCredentialsRequest\x12 \n" +
+	"\asession\x18\x01 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\asession\x12\x1c\n" +
+	"\x05agent\x18\x02 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\x05agent\x123\n" +
+	"\x06states\x18\x03 \x03(\x0e2\x1b.brokerd.v1.CredentialStateR\x06states\x12#\n" +
+	"\tpage_size\x18\x04 \x01(\x05B\x06\x8a\xb5\x18\x02h\x01R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x05 \x01(\tR\tpageToken\"\x97\x01\n" +
 	"\x17ListCredentialsResponse\x128\n" +
 	"\vcredentials\x18\x01 \x03(\v2\x16.brokerd.v1.CredentialR\vcredentials\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x03R\brevision\"`\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\"t\n" +
 	"\x17RevokeCredentialRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"R\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x19\n" +
+	"\x02id\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\b\x018\x80\x01R\x02id\x12\x1f\n" +
+	"\x06reason\x18\x03 \x01(\tB\a\x8a\xb5\x18\x038\x80\x04R\x06reason\"R\n" +
 	"\x18RevokeCredentialResponse\x126\n" +
 	"\n" +
 	"credential\x18\x01 \x01(\v2\x16.brokerd.v1.CredentialR\n" +
@@ -1127,9 +1127,9 @@ const file_brokerd_v1_credential_proto_rawDesc = "" +
 	"\x06secret\x18\x01 \x01(\tR\x06secret\x129\n" +
 	"\n" +
 	"expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12\x18\n" +
-	"\asession\x18\x03 \x01(\tR\asession\"&\n" +
-	"\fLoginRequest\x12\x16\n" +
-	"\x06secret\x18\x01 \x01(\tR\x06secret\"\xae\x01\n" +
+	"\asession\x18\x03 \x01(\tR\asession\".\n" +
+	"\fLoginRequest\x12\x1e\n" +
+	"\x06secret\x18\x01 \x01(\tB\x06\x8a\xb5\x18\x02\b\x01R\x06secret\"\xae\x01\n" +
 	"\rLoginResponse\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x122\n" +
 	"\x05level\x18\x02 \x01(\x0e2\x1c.brokerd.v1.CredentialAccessR\x05level\x12\x18\n" +
@@ -1231,6 +1231,7 @@ func file_brokerd_v1_credential_proto_init() {
 	if File_brokerd_v1_credential_proto != nil {
 		return
 	}
+	file_brokerd_v1_rules_proto_init()
 	file_brokerd_v1_credential_proto_msgTypes[1].OneofWrappers = []any{
 		(*IssueCredentialRequest_Ttl)(nil),
 		(*IssueCredentialRequest_ExpiresAt)(nil),

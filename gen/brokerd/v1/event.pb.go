@@ -873,17 +873,18 @@ var File_brokerd_v1_event_proto protoreflect.FileDescriptor
 const file_brokerd_v1_event_proto_rawDesc = "" +
 	"\n" +
 	"\x16brokerd/v1/event.proto\x12\n" +
-	"brokerd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb2\x02\n" +
+	"brokerd.v1\x1a\x16brokerd/v1/rules.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xda\x02\n" +
 	"\x13PublishEventRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x125\n" +
 	"\bcategory\x18\x03 \x01(\x0e2\x19.brokerd.v1.EventCategoryR\bcategory\x120\n" +
-	"\bseverity\x18\x04 \x01(\x0e2\x14.brokerd.v1.SeverityR\bseverity\x12\x18\n" +
-	"\asummary\x18\x05 \x01(\tR\asummary\x12\x18\n" +
-	"\adetails\x18\x06 \x01(\tR\adetails\x12\x18\n" +
-	"\arelated\x18\a \x03(\tR\arelated\x12\x17\n" +
-	"\atask_id\x18\b \x01(\tR\x06taskId\x12\x18\n" +
+	"\bseverity\x18\x04 \x01(\x0e2\x14.brokerd.v1.SeverityR\bseverity\x12!\n" +
+	"\asummary\x18\x05 \x01(\tB\a\x8a\xb5\x18\x038\x80\x04R\asummary\x12\"\n" +
+	"\adetails\x18\x06 \x01(\tB\b\x8a\xb5\x18\x04H\x80\x80\x04R\adetails\x12$\n" +
+	"\arelated\x18\a \x03(\tB\n" +
+	"\x8a\xb5\x18\x068\x80\x01\x88\x01\x10R\arelated\x12 \n" +
+	"\atask_id\x18\b \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\x06taskId\x12\x18\n" +
 	"\ablocker\x18\t \x01(\bR\ablocker\"n\n" +
 	"\x14PublishEventResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12 \n" +
@@ -905,34 +906,34 @@ const file_brokerd_v1_event_proto_rawDesc = "" +
 	"\arelated\x18\n" +
 	" \x03(\tR\arelated\x12\x17\n" +
 	"\atask_id\x18\v \x01(\tR\x06taskId\x12\x18\n" +
-	"\asession\x18\f \x01(\tR\asession\"\xd7\x02\n" +
-	"\vEventFilter\x129\n" +
+	"\asession\x18\f \x01(\tR\asession\"\x88\x03\n" +
+	"\vEventFilter\x12B\n" +
 	"\n" +
-	"categories\x18\x01 \x03(\x0e2\x19.brokerd.v1.EventCategoryR\n" +
-	"categories\x12\x14\n" +
-	"\x05types\x18\x02 \x03(\tR\x05types\x12=\n" +
-	"\x0flowest_severity\x18\x03 \x01(\x0e2\x14.brokerd.v1.SeverityR\x0elowestSeverity\x12\x18\n" +
-	"\asources\x18\x04 \x03(\tR\asources\x12!\n" +
-	"\fsource_roles\x18\x05 \x03(\tR\vsourceRoles\x12\x17\n" +
-	"\atask_id\x18\x06 \x01(\tR\x06taskId\x120\n" +
+	"categories\x18\x01 \x03(\x0e2\x19.brokerd.v1.EventCategoryB\a\x8a\xb5\x18\x03\x88\x01dR\n" +
+	"categories\x12\x1d\n" +
+	"\x05types\x18\x02 \x03(\tB\a\x8a\xb5\x18\x03\x88\x01dR\x05types\x12=\n" +
+	"\x0flowest_severity\x18\x03 \x01(\x0e2\x14.brokerd.v1.SeverityR\x0elowestSeverity\x12#\n" +
+	"\asources\x18\x04 \x03(\tB\t\x8a\xb5\x18\x05 \x01\x88\x01dR\asources\x12,\n" +
+	"\fsource_roles\x18\x05 \x03(\tB\t\x8a\xb5\x18\x05 \x01\x88\x01dR\vsourceRoles\x12 \n" +
+	"\atask_id\x18\x06 \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\x06taskId\x120\n" +
 	"\x05since\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x120\n" +
-	"\x05until\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xf1\x01\n" +
+	"\x05until\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\x89\x02\n" +
 	"\x11ListEventsRequest\x12/\n" +
-	"\x06filter\x18\x01 \x01(\v2\x17.brokerd.v1.EventFilterR\x06filter\x12%\n" +
-	"\x0eafter_revision\x18\x02 \x01(\x03R\rafterRevision\x12%\n" +
-	"\x0euntil_revision\x18\x03 \x01(\x03R\runtilRevision\x12\x1b\n" +
-	"\tpage_size\x18\x04 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\x06filter\x18\x01 \x01(\v2\x17.brokerd.v1.EventFilterR\x06filter\x12-\n" +
+	"\x0eafter_revision\x18\x02 \x01(\x03B\x06\x8a\xb5\x18\x02X\x00R\rafterRevision\x12-\n" +
+	"\x0euntil_revision\x18\x03 \x01(\x03B\x06\x8a\xb5\x18\x02X\x00R\runtilRevision\x12#\n" +
+	"\tpage_size\x18\x04 \x01(\x05B\x06\x8a\xb5\x18\x02h\x01R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x05 \x01(\tR\tpageToken\x12!\n" +
 	"\fnewest_first\x18\x06 \x01(\bR\vnewestFirst\"\x83\x01\n" +
 	"\x12ListEventsResponse\x12)\n" +
 	"\x06events\x18\x01 \x03(\v2\x11.brokerd.v1.EventR\x06events\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x03R\brevision\"\xa0\x01\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\"\xb0\x01\n" +
 	"\x16SubscribeEventsRequest\x12/\n" +
-	"\x06filter\x18\x01 \x01(\v2\x17.brokerd.v1.EventFilterR\x06filter\x12*\n" +
-	"\x0eafter_revision\x18\x02 \x01(\x03H\x00R\rafterRevision\x88\x01\x01\x12\x16\n" +
-	"\x06cursor\x18\x03 \x01(\tR\x06cursorB\x11\n" +
+	"\x06filter\x18\x01 \x01(\v2\x17.brokerd.v1.EventFilterR\x06filter\x122\n" +
+	"\x0eafter_revision\x18\x02 \x01(\x03B\x06\x8a\xb5\x18\x02X\x00H\x00R\rafterRevision\x88\x01\x01\x12\x1e\n" +
+	"\x06cursor\x18\x03 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\x06cursorB\x11\n" +
 	"\x0f_after_revision\"`\n" +
 	"\x17SubscribeEventsResponse\x12)\n" +
 	"\x06events\x18\x01 \x03(\v2\x11.brokerd.v1.EventR\x06events\x12\x1a\n" +
@@ -1017,6 +1018,7 @@ func file_brokerd_v1_event_proto_init() {
 	if File_brokerd_v1_event_proto != nil {
 		return
 	}
+	file_brokerd_v1_rules_proto_init()
 	file_brokerd_v1_event_proto_msgTypes[6].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

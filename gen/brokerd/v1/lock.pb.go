@@ -1553,7 +1553,7 @@ var File_brokerd_v1_lock_proto protoreflect.FileDescriptor
 const file_brokerd_v1_lock_proto_rawDesc = "" +
 	"\n" +
 	"\x15brokerd/v1/lock.proto\x12\n" +
-	"brokerd.v1\x1a\x18brokerd/v1/message.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x87\x02\n" +
+	"brokerd.v1\x1a\x18brokerd/v1/message.proto\x1a\x16brokerd/v1/rules.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x87\x02\n" +
 	"\bObstacle\x12\x14\n" +
 	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x16\n" +
 	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x1a\n" +
@@ -1563,17 +1563,17 @@ const file_brokerd_v1_lock_proto_rawDesc = "" +
 	"\awaiting\x18\x06 \x01(\bR\awaiting\x129\n" +
 	"\n" +
 	"held_until\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\theldUntil\x12\x16\n" +
-	"\x06reason\x18\b \x01(\tR\x06reason\"\xc3\x02\n" +
+	"\x06reason\x18\b \x01(\tR\x06reason\"\x92\x03\n" +
 	"\x13AcquireLocksRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x14\n" +
-	"\x05paths\x18\x02 \x03(\tR\x05paths\x12(\n" +
-	"\x04mode\x18\x03 \x01(\x0e2\x14.brokerd.v1.LockModeR\x04mode\x12-\n" +
-	"\x04wait\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x124\n" +
-	"\bmax_hold\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\amaxHold\x12\x16\n" +
-	"\x06holder\x18\x06 \x01(\tR\x06holder\x12\x17\n" +
-	"\adry_run\x18\a \x01(\bR\x06dryRun\x12\x16\n" +
-	"\x06reason\x18\b \x01(\tR\x06reason\x12\x1f\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x128\n" +
+	"\x05paths\x18\x02 \x03(\tB\"\x8a\xb5\x18\x1e\b\x01\x1a\x16name at least one path\x88\x01\xe8\aR\x05paths\x12(\n" +
+	"\x04mode\x18\x03 \x01(\x0e2\x14.brokerd.v1.LockModeR\x04mode\x128\n" +
+	"\x04wait\x18\x04 \x01(\v2\x19.google.protobuf.DurationB\t\x8a\xb5\x18\x05z\x0324hR\x04wait\x12B\n" +
+	"\bmax_hold\x18\x05 \x01(\v2\x19.google.protobuf.DurationB\f\x8a\xb5\x18\br\x021sz\x027dR\amaxHold\x12\x1f\n" +
+	"\x06holder\x18\x06 \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\x06holder\x12\x17\n" +
+	"\adry_run\x18\a \x01(\bR\x06dryRun\x12\x1f\n" +
+	"\x06reason\x18\b \x01(\tB\a\x8a\xb5\x18\x038\x80\x04R\x06reason\x12\x1f\n" +
 	"\vkeep_ticket\x18\t \x01(\bR\n" +
 	"keepTicket\"\xa8\x02\n" +
 	"\x14AcquireLocksResponse\x124\n" +
@@ -1584,22 +1584,24 @@ const file_brokerd_v1_lock_proto_rawDesc = "" +
 	"\falready_held\x18\x04 \x01(\bR\valreadyHeld\x12\x16\n" +
 	"\x06ticket\x18\x05 \x01(\x03R\x06ticket\x12\x1a\n" +
 	"\bposition\x18\x06 \x01(\x05R\bposition\x122\n" +
-	"\tobstacles\x18\a \x03(\v2\x14.brokerd.v1.ObstacleR\tobstacles\"\x81\x01\n" +
+	"\tobstacles\x18\a \x03(\v2\x14.brokerd.v1.ObstacleR\tobstacles\"\xb0\x01\n" +
 	"\x12ExtendLocksRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x16\n" +
-	"\x06fences\x18\x02 \x03(\x03R\x06fences\x124\n" +
-	"\bmax_hold\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\amaxHold\"P\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x127\n" +
+	"\x06fences\x18\x02 \x03(\x03B\x1f\x8a\xb5\x18\x1b\b\x01\x1a\x11name at least oneX\x01\x88\x01\xe8\aR\x06fences\x12B\n" +
+	"\bmax_hold\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\f\x8a\xb5\x18\br\x021sz\x027dR\amaxHold\"P\n" +
 	"\x13ExtendLocksResponse\x129\n" +
 	"\n" +
-	"held_until\x18\x01 \x03(\v2\x1a.google.protobuf.TimestampR\theldUntil\"\xa6\x01\n" +
+	"held_until\x18\x01 \x03(\v2\x1a.google.protobuf.TimestampR\theldUntil\"\xd1\x01\n" +
 	"\x13ReleaseLocksRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x16\n" +
-	"\x06fences\x18\x02 \x03(\x03R\x06fences\x12\x18\n" +
-	"\atickets\x18\x03 \x03(\x03R\atickets\x12\x14\n" +
-	"\x05paths\x18\x04 \x03(\tR\x05paths\x12\x16\n" +
-	"\x06holder\x18\x05 \x01(\tR\x06holder\x12\x10\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\"\n" +
+	"\x06fences\x18\x02 \x03(\x03B\n" +
+	"\x8a\xb5\x18\x06X\x01\x88\x01\xe8\aR\x06fences\x12$\n" +
+	"\atickets\x18\x03 \x03(\x03B\n" +
+	"\x8a\xb5\x18\x06X\x01\x88\x01\xe8\aR\atickets\x12\x1e\n" +
+	"\x05paths\x18\x04 \x03(\tB\b\x8a\xb5\x18\x04\x88\x01\xe8\aR\x05paths\x12\x1f\n" +
+	"\x06holder\x18\x05 \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\x06holder\x12\x10\n" +
 	"\x03all\x18\x06 \x01(\bR\x03all\"l\n" +
 	"\x14ReleaseLocksResponse\x12\x1a\n" +
 	"\breleased\x18\x01 \x01(\x05R\breleased\x12\x1c\n" +
@@ -1650,11 +1652,11 @@ const file_brokerd_v1_lock_proto_rawDesc = "" +
 	"\bextended\x18\x03 \x01(\v2\x1f.brokerd.v1.ExtendLocksResponseH\x00R\bextended\x12>\n" +
 	"\breleased\x18\x04 \x01(\v2 .brokerd.v1.ReleaseLocksResponseH\x00R\breleased\x12-\n" +
 	"\x05error\x18\x05 \x01(\v2\x15.brokerd.v1.ItemErrorH\x00R\x05errorB\t\n" +
-	"\aoutcome\"\x92\x01\n" +
-	"\x10ListLocksRequest\x12\x14\n" +
-	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x12\n" +
-	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1b\n" +
-	"\tpage_size\x18\x03 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\aoutcome\"\xa2\x01\n" +
+	"\x10ListLocksRequest\x12\x1c\n" +
+	"\x05agent\x18\x01 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\x05agent\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12#\n" +
+	"\tpage_size\x18\x03 \x01(\x05B\x06\x8a\xb5\x18\x02h\x01R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x04 \x01(\tR\tpageToken\x12\x18\n" +
 	"\awaiting\x18\x05 \x01(\bR\awaiting\"\xb1\x01\n" +
@@ -1662,14 +1664,15 @@ const file_brokerd_v1_lock_proto_rawDesc = "" +
 	"\x05locks\x18\x01 \x03(\v2\x10.brokerd.v1.LockR\x05locks\x120\n" +
 	"\atickets\x18\x02 \x03(\v2\x16.brokerd.v1.LockTicketR\atickets\x12&\n" +
 	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\x12\x1a\n" +
-	"\brevision\x18\x04 \x01(\x03R\brevision\"\x9b\x01\n" +
+	"\brevision\x18\x04 \x01(\x03R\brevision\"\xdd\x01\n" +
 	"\x18ForceReleaseLocksRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1c\n" +
-	"\trevisions\x18\x02 \x03(\x03R\trevisions\x12\x14\n" +
-	"\x05paths\x18\x03 \x03(\tR\x05paths\x12\x14\n" +
-	"\x05agent\x18\x04 \x01(\tR\x05agent\x12\x16\n" +
-	"\x06reason\x18\x05 \x01(\tR\x06reason\"e\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12(\n" +
+	"\trevisions\x18\x02 \x03(\x03B\n" +
+	"\x8a\xb5\x18\x06X\x01\x88\x01\xe8\aR\trevisions\x12\x1e\n" +
+	"\x05paths\x18\x03 \x03(\tB\b\x8a\xb5\x18\x04\x88\x01\xe8\aR\x05paths\x12\x1c\n" +
+	"\x05agent\x18\x04 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\x05agent\x12:\n" +
+	"\x06reason\x18\x05 \x01(\tB\"\x8a\xb5\x18\x1e\b\x01\x1a\x17the owners are told why8\x80\x04R\x06reason\"e\n" +
 	"\x19ForceReleaseLocksResponse\x12,\n" +
 	"\breleased\x18\x01 \x03(\v2\x10.brokerd.v1.LockR\breleased\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision*T\n" +
@@ -1781,6 +1784,7 @@ func file_brokerd_v1_lock_proto_init() {
 		return
 	}
 	file_brokerd_v1_message_proto_init()
+	file_brokerd_v1_rules_proto_init()
 	file_brokerd_v1_lock_proto_msgTypes[9].OneofWrappers = []any{
 		(*LockRequest_Acquire)(nil),
 		(*LockRequest_Extend)(nil),

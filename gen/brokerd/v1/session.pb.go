@@ -1279,7 +1279,7 @@ var File_brokerd_v1_session_proto protoreflect.FileDescriptor
 const file_brokerd_v1_session_proto_rawDesc = "" +
 	"\n" +
 	"\x18brokerd/v1/session.proto\x12\n" +
-	"brokerd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x1d\n" +
+	"brokerd.v1\x1a\x16brokerd/v1/rules.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x1d\n" +
 	"\x05Names\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\tR\x05names\"\xdc\n" +
 	"\n" +
@@ -1330,51 +1330,51 @@ const file_brokerd_v1_session_proto_rawDesc = "" +
 	"\bsettings\x18\x04 \x01(\v2\x1b.brokerd.v1.SessionSettingsR\bsettings\x12\x1a\n" +
 	"\brevision\x18\x05 \x01(\x03R\brevision\x12.\n" +
 	"\x05state\x18\x06 \x01(\x0e2\x18.brokerd.v1.SessionStateR\x05state\x127\n" +
-	"\tclosed_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\bclosedAt\"`\n" +
+	"\tclosed_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\bclosedAt\"s\n" +
 	"\x13CloseSessionRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"E\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1c\n" +
+	"\x04name\x18\x02 \x01(\tB\b\x8a\xb5\x18\x04\b\x01 \x01R\x04name\x12\x1f\n" +
+	"\x06reason\x18\x03 \x01(\tB\a\x8a\xb5\x18\x038\x80\x04R\x06reason\"E\n" +
 	"\x14CloseSessionResponse\x12-\n" +
-	"\asession\x18\x01 \x01(\v2\x13.brokerd.v1.SessionR\asession\"*\n" +
-	"\x14ExportSessionRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"?\n" +
+	"\asession\x18\x01 \x01(\v2\x13.brokerd.v1.SessionR\asession\"2\n" +
+	"\x14ExportSessionRequest\x12\x1a\n" +
+	"\x04name\x18\x01 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\x04name\"?\n" +
 	"\x15ExportSessionResponse\x12\x12\n" +
 	"\x04file\x18\x01 \x01(\tR\x04file\x12\x12\n" +
-	"\x04data\x18\x02 \x01(\fR\x04data\"I\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"S\n" +
 	"\x14DeleteSessionRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"M\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1c\n" +
+	"\x04name\x18\x02 \x01(\tB\b\x8a\xb5\x18\x04\b\x01 \x01R\x04name\"M\n" +
 	"\x15DeleteSessionResponse\x12\x18\n" +
 	"\aarchive\x18\x01 \x01(\tR\aarchive\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x03R\brevision\"\xa4\x01\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\"\xb7\x01\n" +
 	"\x14CreateSessionRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\x12 \n" +
-	"\vdescription\x18\x03 \x01(\tR\vdescription\x127\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1c\n" +
+	"\x04name\x18\x02 \x01(\tB\b\x8a\xb5\x18\x04\b\x01(\x01R\x04name\x12)\n" +
+	"\vdescription\x18\x03 \x01(\tB\a\x8a\xb5\x18\x038\x80\x04R\vdescription\x127\n" +
 	"\bsettings\x18\x04 \x01(\v2\x1b.brokerd.v1.SessionSettingsR\bsettings\"F\n" +
 	"\x15CreateSessionResponse\x12-\n" +
-	"\asession\x18\x01 \x01(\v2\x13.brokerd.v1.SessionR\asession\"'\n" +
-	"\x11GetSessionRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"_\n" +
+	"\asession\x18\x01 \x01(\v2\x13.brokerd.v1.SessionR\asession\"/\n" +
+	"\x11GetSessionRequest\x12\x1a\n" +
+	"\x04name\x18\x01 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\x04name\"_\n" +
 	"\x12GetSessionResponse\x12-\n" +
 	"\asession\x18\x01 \x01(\v2\x13.brokerd.v1.SessionR\asession\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x03R\brevision\"Q\n" +
-	"\x13ListSessionsRequest\x12\x1b\n" +
-	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\"Y\n" +
+	"\x13ListSessionsRequest\x12#\n" +
+	"\tpage_size\x18\x01 \x01(\x05B\x06\x8a\xb5\x18\x02h\x01R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x02 \x01(\tR\tpageToken\"\x8b\x01\n" +
 	"\x14ListSessionsResponse\x12/\n" +
 	"\bsessions\x18\x01 \x03(\v2\x13.brokerd.v1.SessionR\bsessions\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x03R\brevision\"\xa8\x01\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\"\xb1\x01\n" +
 	"\x17ConfigureSessionRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12%\n" +
-	"\vdescription\x18\x02 \x01(\tH\x00R\vdescription\x88\x01\x01\x127\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12.\n" +
+	"\vdescription\x18\x02 \x01(\tB\a\x8a\xb5\x18\x038\x80\x04H\x00R\vdescription\x88\x01\x01\x127\n" +
 	"\bsettings\x18\x03 \x01(\v2\x1b.brokerd.v1.SessionSettingsR\bsettingsB\x0e\n" +
 	"\f_description\"I\n" +
 	"\x18ConfigureSessionResponse\x12-\n" +
@@ -1486,6 +1486,7 @@ func file_brokerd_v1_session_proto_init() {
 	if File_brokerd_v1_session_proto != nil {
 		return
 	}
+	file_brokerd_v1_rules_proto_init()
 	file_brokerd_v1_session_proto_msgTypes[1].OneofWrappers = []any{}
 	file_brokerd_v1_session_proto_msgTypes[15].OneofWrappers = []any{}
 	type x struct{}

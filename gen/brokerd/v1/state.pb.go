@@ -1711,14 +1711,14 @@ var File_brokerd_v1_state_proto protoreflect.FileDescriptor
 const file_brokerd_v1_state_proto_rawDesc = "" +
 	"\n" +
 	"\x16brokerd/v1/state.proto\x12\n" +
-	"brokerd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa9\x01\n" +
+	"brokerd.v1\x1a\x16brokerd/v1/rules.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe4\x01\n" +
 	"\n" +
-	"StateValue\x12#\n" +
-	"\fstring_value\x18\x01 \x01(\tH\x00R\vstringValue\x12%\n" +
+	"StateValue\x12-\n" +
+	"\fstring_value\x18\x01 \x01(\tB\b\x8a\xb5\x18\x04@\x80\x80@H\x00R\vstringValue\x12%\n" +
 	"\rinteger_value\x18\x02 \x01(\x03H\x00R\fintegerValue\x12%\n" +
-	"\rboolean_value\x18\x03 \x01(\bH\x00R\fbooleanValue\x12\x1f\n" +
+	"\rboolean_value\x18\x03 \x01(\bH\x00R\fbooleanValue\x12P\n" +
 	"\n" +
-	"json_value\x18\x04 \x01(\tH\x00R\tjsonValueB\a\n" +
+	"json_value\x18\x04 \x01(\tB/\x8a\xb5\x18+\b\x01\x1a#JSON text of some value is requiredH\x80\x80@H\x00R\tjsonValueB\a\n" +
 	"\x05value\"\xd2\x04\n" +
 	"\n" +
 	"StateEntry\x12\x1c\n" +
@@ -1749,13 +1749,13 @@ const file_brokerd_v1_state_proto_rawDesc = "" +
 	"created_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x12\n" +
 	"\x04text\x18\x04 \x01(\tR\x04text\x12\x1a\n" +
 	"\brevision\x18\x05 \x01(\x03R\brevision\x12\x17\n" +
-	"\atask_id\x18\x06 \x01(\tR\x06taskId\"\x9f\x01\n" +
-	"\x0fGetStateRequest\x12\x1c\n" +
-	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
-	"\x03key\x18\x02 \x01(\tR\x03key\x12\x1f\n" +
-	"\vat_revision\x18\x03 \x01(\x03R\n" +
-	"atRevision\x12\x1f\n" +
-	"\vafter_entry\x18\x04 \x01(\x05R\n" +
+	"\atask_id\x18\x06 \x01(\tR\x06taskId\"\xdf\x01\n" +
+	"\x0fGetStateRequest\x12$\n" +
+	"\tnamespace\x18\x01 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\tnamespace\x128\n" +
+	"\x03key\x18\x02 \x01(\tB&\x8a\xb5\x18\"\b\x01\x1a\x1b1 to 512 bytes are required8\x80\x04R\x03key\x12'\n" +
+	"\vat_revision\x18\x03 \x01(\x03B\x06\x8a\xb5\x18\x02X\x00R\n" +
+	"atRevision\x12'\n" +
+	"\vafter_entry\x18\x04 \x01(\x05B\x06\x8a\xb5\x18\x02X\x00R\n" +
 	"afterEntry\x12\x1a\n" +
 	"\bmarkdown\x18\x05 \x01(\bR\bmarkdown\"\xcc\x01\n" +
 	"\x10GetStateResponse\x12,\n" +
@@ -1764,90 +1764,91 @@ const file_brokerd_v1_state_proto_rawDesc = "" +
 	"\bmarkdown\x18\x03 \x01(\tR\bmarkdown\x12\x1a\n" +
 	"\brevision\x18\x04 \x01(\x03R\brevision\x12\x1d\n" +
 	"\n" +
-	"last_entry\x18\x05 \x01(\x05R\tlastEntry\"\xc9\x02\n" +
+	"last_entry\x18\x05 \x01(\x05R\tlastEntry\"\x9a\x03\n" +
 	"\x0fPutStateRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1c\n" +
-	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x10\n" +
-	"\x03key\x18\x03 \x01(\tR\x03key\x12,\n" +
-	"\x05value\x18\x04 \x01(\v2\x16.brokerd.v1.StateValueR\x05value\x12.\n" +
-	"\x10compare_revision\x18\x05 \x01(\x03H\x00R\x0fcompareRevision\x88\x01\x01\x12+\n" +
-	"\x03ttl\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\x12\x15\n" +
-	"\x03own\x18\a \x01(\bH\x01R\x03own\x88\x01\x01\x12\x1c\n" +
-	"\atask_id\x18\b \x01(\tH\x02R\x06taskId\x88\x01\x01B\x13\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12$\n" +
+	"\tnamespace\x18\x02 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\tnamespace\x128\n" +
+	"\x03key\x18\x03 \x01(\tB&\x8a\xb5\x18\"\b\x01\x1a\x1b1 to 512 bytes are required8\x80\x04R\x03key\x12,\n" +
+	"\x05value\x18\x04 \x01(\v2\x16.brokerd.v1.StateValueR\x05value\x126\n" +
+	"\x10compare_revision\x18\x05 \x01(\x03B\x06\x8a\xb5\x18\x02X\x00H\x00R\x0fcompareRevision\x88\x01\x01\x12;\n" +
+	"\x03ttl\x18\x06 \x01(\v2\x19.google.protobuf.DurationB\x0e\x8a\xb5\x18\n" +
+	"r\x021sz\x04365dR\x03ttl\x12\x15\n" +
+	"\x03own\x18\a \x01(\bH\x01R\x03own\x88\x01\x01\x12%\n" +
+	"\atask_id\x18\b \x01(\tB\a\x8a\xb5\x18\x038\x80\x01H\x02R\x06taskId\x88\x01\x01B\x13\n" +
 	"\x11_compare_revisionB\x06\n" +
 	"\x04_ownB\n" +
 	"\n" +
 	"\b_task_id\"@\n" +
 	"\x10PutStateResponse\x12,\n" +
-	"\x05entry\x18\x01 \x01(\v2\x16.brokerd.v1.StateEntryR\x05entry\"\xa1\x01\n" +
+	"\x05entry\x18\x01 \x01(\v2\x16.brokerd.v1.StateEntryR\x05entry\"\x80\x02\n" +
 	"\x12AppendStateRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1c\n" +
-	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x10\n" +
-	"\x03key\x18\x03 \x01(\tR\x03key\x12\x12\n" +
-	"\x04text\x18\x04 \x01(\tR\x04text\x12\x1c\n" +
-	"\atask_id\x18\x05 \x01(\tH\x00R\x06taskId\x88\x01\x01B\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12$\n" +
+	"\tnamespace\x18\x02 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\tnamespace\x128\n" +
+	"\x03key\x18\x03 \x01(\tB&\x8a\xb5\x18\"\b\x01\x1a\x1b1 to 512 bytes are required8\x80\x04R\x03key\x128\n" +
+	"\x04text\x18\x04 \x01(\tB$\x8a\xb5\x18 \x10\x01\x1a\x18an entry needs some text@\x80\x80\x10R\x04text\x12%\n" +
+	"\atask_id\x18\x05 \x01(\tB\a\x8a\xb5\x18\x038\x80\x01H\x00R\x06taskId\x88\x01\x01B\n" +
 	"\n" +
 	"\b_task_id\"[\n" +
 	"\x13AppendStateResponse\x12,\n" +
 	"\x05entry\x18\x01 \x01(\v2\x16.brokerd.v1.StateEntryR\x05entry\x12\x16\n" +
-	"\x06number\x18\x02 \x01(\x05R\x06number\"\xa8\x01\n" +
+	"\x06number\x18\x02 \x01(\x05R\x06number\"\xe0\x01\n" +
 	"\x12DeleteStateRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1c\n" +
-	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x10\n" +
-	"\x03key\x18\x03 \x01(\tR\x03key\x12.\n" +
-	"\x10compare_revision\x18\x04 \x01(\x03H\x00R\x0fcompareRevision\x88\x01\x01B\x13\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12$\n" +
+	"\tnamespace\x18\x02 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\tnamespace\x128\n" +
+	"\x03key\x18\x03 \x01(\tB&\x8a\xb5\x18\"\b\x01\x1a\x1b1 to 512 bytes are required8\x80\x04R\x03key\x126\n" +
+	"\x10compare_revision\x18\x04 \x01(\x03B\x06\x8a\xb5\x18\x02X\x00H\x00R\x0fcompareRevision\x88\x01\x01B\x13\n" +
 	"\x11_compare_revision\"K\n" +
 	"\x13DeleteStateResponse\x12\x18\n" +
 	"\adeleted\x18\x01 \x01(\bR\adeleted\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x03R\brevision\"Z\n" +
-	"\fStateCompare\x12\x1c\n" +
-	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
-	"\x03key\x18\x02 \x01(\tR\x03key\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x03R\brevision\"\x82\x01\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\"\x92\x01\n" +
+	"\fStateCompare\x12$\n" +
+	"\tnamespace\x18\x01 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\tnamespace\x128\n" +
+	"\x03key\x18\x02 \x01(\tB&\x8a\xb5\x18\"\b\x01\x1a\x1b1 to 512 bytes are required8\x80\x04R\x03key\x12\"\n" +
+	"\brevision\x18\x03 \x01(\x03B\x06\x8a\xb5\x18\x02X\x00R\brevision\"\x82\x01\n" +
 	"\vStateChange\x12/\n" +
 	"\x03put\x18\x01 \x01(\v2\x1b.brokerd.v1.PutStateRequestH\x00R\x03put\x128\n" +
 	"\x06delete\x18\x02 \x01(\v2\x1e.brokerd.v1.DeleteStateRequestH\x00R\x06deleteB\b\n" +
-	"\x06change\"\x9e\x01\n" +
+	"\x06change\"\xcc\x01\n" +
 	"\x14TransactStateRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x124\n" +
-	"\bcompares\x18\x02 \x03(\v2\x18.brokerd.v1.StateCompareR\bcompares\x121\n" +
-	"\achanges\x18\x03 \x03(\v2\x17.brokerd.v1.StateChangeR\achanges\"e\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12>\n" +
+	"\bcompares\x18\x02 \x03(\v2\x18.brokerd.v1.StateCompareB\b\x8a\xb5\x18\x04\x88\x01\xe8\aR\bcompares\x12U\n" +
+	"\achanges\x18\x03 \x03(\v2\x17.brokerd.v1.StateChangeB\"\x8a\xb5\x18\x1e\b\x01\x1a\x161 to 1000 are required\x88\x01\xe8\aR\achanges\"e\n" +
 	"\x15TransactStateResponse\x120\n" +
 	"\aentries\x18\x01 \x03(\v2\x16.brokerd.v1.StateEntryR\aentries\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x03R\brevision\"\xd2\x01\n" +
-	"\x10ListStateRequest\x12\x1c\n" +
-	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1d\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\"\xfc\x01\n" +
+	"\x10ListStateRequest\x12$\n" +
+	"\tnamespace\x18\x01 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\tnamespace\x12&\n" +
 	"\n" +
-	"key_prefix\x18\x02 \x01(\tR\tkeyPrefix\x12\x14\n" +
-	"\x05owner\x18\x03 \x01(\tR\x05owner\x12\x16\n" +
-	"\x06values\x18\x04 \x01(\bR\x06values\x12\x1b\n" +
-	"\tpage_size\x18\x05 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"key_prefix\x18\x02 \x01(\tB\a\x8a\xb5\x18\x038\x80\x04R\tkeyPrefix\x12\x1c\n" +
+	"\x05owner\x18\x03 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\x05owner\x12\x16\n" +
+	"\x06values\x18\x04 \x01(\bR\x06values\x12#\n" +
+	"\tpage_size\x18\x05 \x01(\x05B\x06\x8a\xb5\x18\x02h\x01R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x06 \x01(\tR\tpageToken\x12\x17\n" +
-	"\atask_id\x18\a \x01(\tR\x06taskId\"\x89\x01\n" +
+	"page_token\x18\x06 \x01(\tR\tpageToken\x12 \n" +
+	"\atask_id\x18\a \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\x06taskId\"\x89\x01\n" +
 	"\x11ListStateResponse\x120\n" +
 	"\aentries\x18\x01 \x03(\v2\x16.brokerd.v1.StateEntryR\aentries\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x03R\brevision\"\x85\x01\n" +
-	"\x17ListStateHistoryRequest\x12\x1c\n" +
-	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
-	"\x03key\x18\x02 \x01(\tR\x03key\x12\x1b\n" +
-	"\tpage_size\x18\x03 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\"\xbd\x01\n" +
+	"\x17ListStateHistoryRequest\x12$\n" +
+	"\tnamespace\x18\x01 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\tnamespace\x128\n" +
+	"\x03key\x18\x02 \x01(\tB&\x8a\xb5\x18\"\b\x01\x1a\x1b1 to 512 bytes are required8\x80\x04R\x03key\x12#\n" +
+	"\tpage_size\x18\x03 \x01(\x05B\x06\x8a\xb5\x18\x02h\x01R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x04 \x01(\tR\tpageToken\"\x92\x01\n" +
 	"\x18ListStateHistoryResponse\x122\n" +
 	"\bversions\x18\x01 \x03(\v2\x16.brokerd.v1.StateEntryR\bversions\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x03R\brevision\"\x8f\x01\n" +
-	"\x11WatchStateRequest\x12\x1c\n" +
-	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1d\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\"\xa8\x01\n" +
+	"\x11WatchStateRequest\x12$\n" +
+	"\tnamespace\x18\x01 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\tnamespace\x12&\n" +
 	"\n" +
-	"key_prefix\x18\x02 \x01(\tR\tkeyPrefix\x12*\n" +
-	"\x0eafter_revision\x18\x03 \x01(\x03H\x00R\rafterRevision\x88\x01\x01B\x11\n" +
+	"key_prefix\x18\x02 \x01(\tB\a\x8a\xb5\x18\x038\x80\x04R\tkeyPrefix\x122\n" +
+	"\x0eafter_revision\x18\x03 \x01(\x03B\x06\x8a\xb5\x18\x02X\x00H\x00R\rafterRevision\x88\x01\x01B\x11\n" +
 	"\x0f_after_revision\"b\n" +
 	"\x12WatchStateResponse\x120\n" +
 	"\achanges\x18\x01 \x03(\v2\x16.brokerd.v1.StateEntryR\achanges\x12\x1a\n" +
@@ -1960,6 +1961,7 @@ func file_brokerd_v1_state_proto_init() {
 	if File_brokerd_v1_state_proto != nil {
 		return
 	}
+	file_brokerd_v1_rules_proto_init()
 	file_brokerd_v1_state_proto_msgTypes[0].OneofWrappers = []any{
 		(*StateValue_StringValue)(nil),
 		(*StateValue_IntegerValue)(nil),

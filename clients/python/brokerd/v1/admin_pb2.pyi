@@ -6,6 +6,7 @@ from google.protobuf import descriptor, message
 from google.protobuf.internal import containers
 from brokerd.v1 import agent_pb2
 from brokerd.v1 import event_pb2
+from brokerd.v1 import rules_pb2
 from google.protobuf import duration_pb2
 from google.protobuf import timestamp_pb2
 
