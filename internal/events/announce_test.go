@@ -7,15 +7,14 @@ import (
 	"testing"
 
 	"brokerd/internal/events"
+	"brokerd/internal/testkit"
 )
 
 // The list in the documentation is what goes to the channels of events, and nothing else of what its table has.
 func TestAnnounced_IsWhatTheDocumentationLists(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/events.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	_, rest, _ := strings.Cut(string(text), "those of these types:")
 	list, _, _ := strings.Cut(rest, "Such a message")
 	listed := map[string]bool{}

@@ -79,9 +79,7 @@ func (k *kit) reopen() {
 	k.t.Helper()
 	k.log.Stop()
 	k.stop()
-	if err := k.store.Close(); err != nil {
-		k.t.Fatal(err)
-	}
+	testkit.NoError(k.t, k.store.Close())
 	k.open()
 }
 
@@ -107,9 +105,7 @@ func (k *kit) append(entries ...events.Entry) int64 {
 		}
 		return nil
 	})
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	testkit.NoError(k.t, err)
 	return last
 }
 
@@ -125,9 +121,7 @@ func numbered(eventType string, first, n int) []events.Entry {
 func (k *kit) list(in *pb.ListEventsRequest) *pb.ListEventsResponse {
 	k.t.Helper()
 	out, err := k.api.ListEvents(testkit.Operator(k.t.Context()), in)
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	testkit.NoError(k.t, err)
 	return out
 }
 
@@ -218,9 +212,7 @@ func TestCursor_NeverGoesBack(t *testing.T) {
 		err := k.store.Write(t.Context(), func(tx *store.Tx) error {
 			return events.SaveCursor(tx, defaultSession, "lead", "messages", "main", revision)
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 	}
 	save(10)
 	save(7)
@@ -243,9 +235,7 @@ func (k *kit) cursor(owner, kind, name string) int64 {
 		}
 		return err
 	})
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	testkit.NoError(k.t, err)
 	return position
 }
 
@@ -261,9 +251,7 @@ func (k *kit) otherSession() int64 {
 			return err
 		})
 	}
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	testkit.NoError(k.t, err)
 	return id
 }
 
@@ -287,17 +275,13 @@ func TestCursor_AnOwnerAndASessionHaveSoMany(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := save("a0", 0, 100); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, save("a0", 0, 100))
 	full(save("a0", 100, 101))
 	if err := save("a0", 50, 51); err != nil { // it exists
 		t.Error(err)
 	}
 	for i := 1; i < 100; i++ {
-		if err := save(fmt.Sprint("a", i), 0, 100); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, save(fmt.Sprint("a", i), 0, 100))
 	}
 	full(save("another", 0, 1))
 }
@@ -311,9 +295,7 @@ func TestSubscribe_ACursorThatHasEndedStaysAway(t *testing.T) {
 		events.EndCursors(tx, defaultSession, "lead")
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for i := range 3 { // a save follows the first page, and the second one after a second
 		k.append(numbered("message.sent", i, 1)...)
 		s.take(1)

@@ -28,9 +28,7 @@ func (k *kit) remove(from, to int64) {
 		}
 		return k.log.Remove(tx, defaultSession, revisions)
 	})
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	testkit.NoError(k.t, err)
 }
 
 // wantRemoved checks that an error tells of the oldest event that is kept.
@@ -159,7 +157,5 @@ func (k *kit) keepCursor(name string, revision int64) {
 	err := k.store.Write(k.t.Context(), func(tx *store.Tx) error {
 		return events.SaveCursor(tx, defaultSession, "system", "events", name, revision)
 	})
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	testkit.NoError(k.t, err)
 }

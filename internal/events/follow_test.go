@@ -32,9 +32,7 @@ func (k *kit) subscribe(ctx context.Context, in *pb.SubscribeEventsRequest) *sub
 	ctx, cancel := context.WithTimeout(ctx, testkit.Patience)
 	k.t.Cleanup(cancel)
 	stream, err := k.api.SubscribeEvents(ctx, in)
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	testkit.NoError(k.t, err)
 	return &subscription{t: k.t, stream: stream, end: cancel}
 }
 
@@ -44,9 +42,7 @@ func (k *kit) operator() context.Context { return testkit.Operator(k.t.Context()
 func (s *subscription) recv() *pb.SubscribeEventsResponse {
 	s.t.Helper()
 	page, err := s.stream.Recv()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	testkit.NoError(s.t, err)
 	return page
 }
 

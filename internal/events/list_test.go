@@ -169,9 +169,7 @@ func TestList_JumpOfTheCounterIsNotWalkedThrough(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	k.append(events.Entry{Type: "message.after"})
 	for _, newest := range []bool{false, true} {
 		in := &pb.ListEventsRequest{NewestFirst: newest}
@@ -223,9 +221,7 @@ func TestList_ShowsTheCallersSessionAndTheBrokerToOperatorsOnly(t *testing.T) {
 		_, err := k.log.Append(tx, events.Entry{Category: events.System, Type: "broker.started", Source: "system"})
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, c := range []struct {
 		name   string
 		caller identity.Caller
@@ -238,9 +234,7 @@ func TestList_ShowsTheCallersSessionAndTheBrokerToOperatorsOnly(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			out, err := k.api.ListEvents(testkit.As(t.Context(), c.caller), &pb.ListEventsRequest{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			var got []string
 			for _, e := range out.GetEvents() {
 				got = append(got, e.GetType()+"/"+e.GetSession())
@@ -319,9 +313,7 @@ func TestBadInput_NamesTheField(t *testing.T) {
 
 func (k *kit) subscribeFails(in *pb.SubscribeEventsRequest) (*pb.SubscribeEventsResponse, error) {
 	stream, err := k.api.SubscribeEvents(testkit.Operator(k.t.Context()), in)
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	testkit.NoError(k.t, err)
 	return stream.Recv()
 }
 

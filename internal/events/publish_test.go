@@ -37,16 +37,12 @@ func TestPublish_EventOfAnAgentStandsInTheLog(t *testing.T) {
 		}},
 	} {
 		out, err := c.as.PublishEvent(t.Context(), c.in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		c.e.Revision = out.Revision
 		want = append(want, c.e)
 	}
 	got, err := api.ListEvents(t.Context(), &pb.ListEventsRequest{Filter: &pb.EventFilter{Types: []string{"build.finished", "x"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if diff := cmp.Diff(want, got.Events, protocmp.Transform(), protocmp.IgnoreFields(&pb.Event{}, "time")); diff != "" {
 		t.Error(diff)
 	}
@@ -67,9 +63,7 @@ func TestPublish_TheSameRequestPublishesOnce(t *testing.T) {
 	api := pb.NewEventServiceClient(b.Registered("a", ""))
 	in := &pb.PublishEventRequest{RequestId: "01890a5d-ac96-774b-bcce-b302099a8057", Type: "x"}
 	first, err := api.PublishEvent(t.Context(), in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	again, err := api.PublishEvent(t.Context(), in)
 	if err != nil || again.Revision != first.Revision {
 		t.Errorf("%v %v, want %v", again, err, first)
@@ -139,9 +133,7 @@ func TestPublish_WakesFollowersOfAnyType(t *testing.T) {
 	t.Parallel()
 	k := newKit(t)
 	stream, err := k.api.SubscribeEvents(testkit.Operator(t.Context()), &pb.SubscribeEventsRequest{Filter: &pb.EventFilter{Types: []string{"build.*"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if _, err := stream.Recv(); err != nil {
 		t.Fatal(err)
 	}

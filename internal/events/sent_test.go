@@ -8,6 +8,7 @@ import (
 	"brokerd/internal/content"
 	"brokerd/internal/events"
 	"brokerd/internal/store"
+	"brokerd/internal/testkit"
 )
 
 // send inserts the rows of messages to builder in one commit, and returns the revision of the last. Each has the given
@@ -16,9 +17,7 @@ func (k *kit) send(n int, recipients any) (last int64) {
 	k.t.Helper()
 	says := content.Message{Agent: "builder", Type: "status", Subject: "done", Task: "t"}
 	text, err := says.Marshal()
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	testkit.NoError(k.t, err)
 	err = k.store.Write(k.t.Context(), func(tx *store.Tx) error {
 		for range n {
 			last = k.log.Sent(tx, defaultSession)
@@ -29,18 +28,14 @@ func (k *kit) send(n int, recipients any) (last int64) {
 		}
 		return nil
 	})
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	testkit.NoError(k.t, err)
 	return last
 }
 
 // read calls fn with a snapshot.
 func (k *kit) read(fn func(s *store.Snapshot) error) {
 	k.t.Helper()
-	if err := k.store.Read(k.t.Context(), fn); err != nil {
-		k.t.Fatal(err)
-	}
+	testkit.NoError(k.t, k.store.Read(k.t.Context(), fn))
 }
 
 func TestSent_MessagesAreEventsOfTheirTaskAndAmongTheNewest(t *testing.T) {
@@ -184,9 +179,7 @@ func TestChecks_FindMessagesWithASecondEvent(t *testing.T) {
 			VALUES (?, x'', 1, 'a', '', 1, 't', 5, x'', 1)`, sent+100)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if all := problems(); len(all) != 2 {
 		t.Errorf("got %q, want the message with two events and the one above the counter", all)
 	}

@@ -19,6 +19,7 @@ import (
 	"brokerd/internal/identity"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
+	"brokerd/internal/testkit"
 )
 
 // What the API promises to accept, written out once more.
@@ -45,9 +46,7 @@ func fuzz[Q proto.Message, A any](f *testing.F, empty Q, rpc func(*sessions.Serv
 	o := store.Options{Dir: f.TempDir(), Sync: store.SyncNormal, Clock: clock}
 	o.Migrations = append(append(append(o.Migrations, events.Migrations()...), idempotency.Migrations()...), sessions.Migrations()...)
 	st, err := store.Open(f.Context(), o)
-	if err != nil {
-		f.Fatal(err)
-	}
+	testkit.NoError(f, err)
 	f.Cleanup(func() {
 		if err := st.Close(); err != nil {
 			f.Error(err)
@@ -116,13 +115,9 @@ func wantSettings(t *testing.T, asked *pb.SessionSettings, s *pb.Session) {
 	}
 
 	wire, err := proto.Marshal(asked)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	want := &pb.SessionSettings{} // without what the API does not know
-	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(wire, want); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(wire, want))
 	want.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		if is := got.ProtoReflect().Get(f); !is.Equal(v) {
 			t.Fatalf("asked for %s %v, it is now %v", f.Name(), v, is)

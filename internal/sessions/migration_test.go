@@ -31,12 +31,8 @@ func TestMigration_SettingsOfAnOlderDatabaseAreKept(t *testing.T) {
 			VALUES ('team-1', 'a team', ?, ?, 7, 9, 0), ('team-2', '', ?, 0, 0, 1, 0)`, k.clock.Now(), int64(time.Hour), k.clock.Now())
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := old.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	testkit.NoError(t, old.Close())
 
 	k.open()
 	same(t, defaults(nil), k.get("default").GetSettings())
@@ -48,9 +44,7 @@ func TestMigration_SettingsOfAnOlderDatabaseAreKept(t *testing.T) {
 	same(t, defaults(settings(0, 0, 1)), k.get("team-2").GetSettings())
 
 	out, err := k.api.ConfigureSession(k.ctx(), &pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{SendRate: proto.Float64(0.5)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	same(t, defaults(&pb.SessionSettings{SendRate: proto.Float64(0.5)}), out.GetSession().GetSettings())
 }
 
@@ -104,12 +98,8 @@ func TestMigration_EachSettingOfAJSONTextIsKept(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := old.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	testkit.NoError(t, old.Close())
 	k.open()
 	for name, settings := range want {
 		if diff := cmp.Diff(defaults(settings), k.get(name).GetSettings(), protocmp.Transform()); diff != "" {
@@ -128,8 +118,6 @@ func TestMigration_ARepeatedRequestOfAnOlderVersionGetsTheSessionAsItIs(t *testi
 			"ClosedAt":"0001-01-01T00:00:00Z","Description":"","CreatedAt":"2030-01-02T03:04:05Z","Revision":1}`)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	same(t, made, k.create(create))
 }

@@ -80,18 +80,14 @@ func in(t *testing.T, access identity.Access, session string) context.Context {
 func (k *kit) create(in *pb.CreateSessionRequest) *pb.Session {
 	k.t.Helper()
 	out, err := k.api.CreateSession(k.ctx(), in)
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	testkit.NoError(k.t, err)
 	return out.GetSession()
 }
 
 func (k *kit) get(name string) *pb.Session {
 	k.t.Helper()
 	out, err := k.api.GetSession(k.ctx(), &pb.GetSessionRequest{Name: name})
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	testkit.NoError(k.t, err)
 	if out.GetRevision() != k.store.Revision() {
 		k.t.Errorf("true at %d, want %d", out.GetRevision(), k.store.Revision())
 	}
@@ -153,9 +149,7 @@ func TestCreate_KeepsWhatIsGivenAndAppendsAnEvent(t *testing.T) {
 	}
 	same(t, made, k.get("team-1"))
 	list, err := k.events.ListEvents(in(t, identity.Operator, "team-1"), &pb.ListEventsRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if e := list.GetEvents(); len(e) != 1 || e[0].GetType() != "session.created" || e[0].GetRevision() != made.GetRevision() || e[0].GetSource() != "system" {
 		t.Errorf("events %v", e)
 	}
@@ -188,16 +182,12 @@ func TestRequestID_SameBodySameAnswerAnotherBodyRefused(t *testing.T) {
 	ctx := in(t, identity.Operator, "team-1")
 	configure := &pb.ConfigureSessionRequest{RequestId: uuid.NewString(), Settings: settings(time.Hour, 1, 1)}
 	first, err := k.api.ConfigureSession(ctx, configure)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if _, err := k.api.ConfigureSession(ctx, &pb.ConfigureSessionRequest{Settings: settings(time.Minute, 1, 1)}); err != nil {
 		t.Fatal(err)
 	}
 	again, err := k.api.ConfigureSession(ctx, configure)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	same(t, first, again)
 	if now := k.get("team-1").GetSettings().GetAgeing().AsDuration(); now != time.Minute {
 		t.Errorf("the repeated request has changed ageing to %v", now)
@@ -223,9 +213,7 @@ func TestConfigure_ChangesWhatIsGivenAndNothingElse(t *testing.T) {
 	ctx := in(t, identity.Operator, "team-1")
 	attempts := int32(9)
 	out, err := k.api.ConfigureSession(ctx, &pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{MaxAttempts: &attempts}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	same(t, defaults(settings(time.Hour, 5, 9)), out.GetSession().GetSettings())
 	if out.GetSession().GetDescription() != "a team" || out.GetSession().GetRevision() != k.store.Revision() {
 		t.Errorf("got %v", out)
@@ -269,12 +257,8 @@ func TestConfigure_LastsOverAReopen(t *testing.T) {
 	t.Parallel()
 	k := newKit(t)
 	out, err := k.api.ConfigureSession(k.ctx(), &pb.ConfigureSessionRequest{Settings: settings(time.Second, 10_000_000, 100)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := k.store.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	testkit.NoError(t, k.store.Close())
 	k.open()
 	same(t, out.GetSession(), k.get("default"))
 }
@@ -320,9 +304,7 @@ func TestList_PagesAreInOrderOfName(t *testing.T) {
 	req := &pb.ListSessionsRequest{PageSize: 3}
 	for {
 		out, err := k.api.ListSessions(k.ctx(), req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		for _, s := range out.GetSessions() {
 			got = append(got, s.GetName())
 		}

@@ -124,6 +124,14 @@ func Agent(ctx context.Context, name string) context.Context {
 	return As(ctx, identity.Caller{Access: identity.Agent, Session: "default", Agent: name})
 }
 
+// NoError ends the test if there is an error.
+func NoError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Reason returns the reason that an error carries.
 func Reason(err error) string {
 	for _, detail := range status.Convert(err).Details() {
