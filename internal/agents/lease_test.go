@@ -238,22 +238,18 @@ func TestRevive_AnyCallWithoutTheOldIncarnationBringsItBack(t *testing.T) {
 	w := newTeam(t)
 	calls := map[string]func(ctx context.Context) error{
 		"heartbeat": func(ctx context.Context) error {
-			_, err := w.Actor("default", "a").Heartbeat(ctx, &pb.HeartbeatRequest{})
-			return err
+			return apptest.Err(w.Actor("default", "a").Heartbeat(ctx, &pb.HeartbeatRequest{}))
 		},
 		"read": func(ctx context.Context) error {
-			_, err := w.Actor("default", "a").ListAgents(ctx, &pb.ListAgentsRequest{})
-			return err
+			return apptest.Err(w.Actor("default", "a").ListAgents(ctx, &pb.ListAgentsRequest{}))
 		},
 		"send": func(ctx context.Context) error {
-			_, err := w.Actor("default", "a").SendMessages(ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{{
+			return apptest.Err(w.Actor("default", "a").SendMessages(ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{{
 				Target: &pb.Target{To: &pb.Target_Everyone{Everyone: true}}, Type: "task", Version: "1.0",
-			}}})
-			return err
+			}}}))
 		},
 		"wait": func(ctx context.Context) error {
-			_, err := w.Actor("default", "a").ClaimMessages(ctx, &pb.ClaimMessagesRequest{Max: 1})
-			return err
+			return apptest.Err(w.Actor("default", "a").ClaimMessages(ctx, &pb.ClaimMessagesRequest{Max: 1}))
 		},
 	}
 	w.register("a")

@@ -30,7 +30,7 @@ func TestLog_HasALineForEachAgentThatFails(t *testing.T) {
 	w.register("b")
 	w.send(3)
 	w.claim("a", 3, time.Hour)
-	locks := pb.NewLockServiceClient(w.Conn("a"))
+	locks := w.Actor("default", "a")
 	apptest.Must(t, locks.AcquireLocks, &pb.AcquireLocksRequest{Paths: []string{"src/a.go", "docs/"}})
 	apptest.Must(t, w.Actor("default", "b").DeregisterAgent, &pb.DeregisterAgentRequest{Reason: "its work is done"})
 	for ctx, waiting := w.ctx(), true; waiting; {

@@ -216,13 +216,13 @@ func TestBadInput_NamesTheField(t *testing.T) {
 	k := newKit(t)
 	k.register("a", &pb.RegisterAgentRequest{})
 	register := func(name string, in *pb.RegisterAgentRequest) func() error {
-		return func() error { _, err := k.api.RegisterAgent(k.as(name), in); return err }
+		return func() error { return apptest.Err(k.api.RegisterAgent(k.as(name), in)) }
 	}
 	beat := func(in *pb.HeartbeatRequest) func() error {
-		return func() error { _, err := k.api.Heartbeat(k.as("a"), in); return err }
+		return func() error { return apptest.Err(k.api.Heartbeat(k.as("a"), in)) }
 	}
 	list := func(in *pb.ListAgentsRequest) func() error {
-		return func() error { _, err := k.api.ListAgents(k.as("a"), in); return err }
+		return func() error { return apptest.Err(k.api.ListAgents(k.as("a"), in)) }
 	}
 	many := slices.Repeat([]string{"go"}, 65)
 	labels := map[string]string{}
@@ -264,8 +264,7 @@ func TestBadInput_NamesTheField(t *testing.T) {
 		{"progress", beat(&pb.HeartbeatRequest{Progress: proto.Float64(math.NaN())})},
 		{"name", func() error { _, err := k.api.GetAgent(k.as("a"), &pb.GetAgentRequest{Name: "a/b"}); return err }},
 		{"name", func() error {
-			_, err := k.api.GetAgent(testkit.Operator(t.Context()), &pb.GetAgentRequest{})
-			return err
+			return apptest.Err(k.api.GetAgent(testkit.Operator(t.Context()), &pb.GetAgentRequest{}))
 		}},
 		{"role", list(&pb.ListAgentsRequest{Role: "*"})},
 		{"capabilities[0]", list(&pb.ListAgentsRequest{Capabilities: []string{"*"}})},
@@ -280,8 +279,7 @@ func TestBadInput_NamesTheField(t *testing.T) {
 			return err
 		}},
 		{"request_id", func() error {
-			_, err := k.api.DeregisterAgent(k.as("a"), &pb.DeregisterAgentRequest{RequestId: "x"})
-			return err
+			return apptest.Err(k.api.DeregisterAgent(k.as("a"), &pb.DeregisterAgentRequest{RequestId: "x"}))
 		}},
 	} {
 		if err := c.call(); status.Code(err) != codes.InvalidArgument || !slices.Contains(testkit.Fields(err), c.field) {
@@ -290,8 +288,7 @@ func TestBadInput_NamesTheField(t *testing.T) {
 	}
 	for rpc, call := range map[string]func() error{
 		"Heartbeat": func() error {
-			_, err := k.api.Heartbeat(testkit.Operator(t.Context()), &pb.HeartbeatRequest{})
-			return err
+			return apptest.Err(k.api.Heartbeat(testkit.Operator(t.Context()), &pb.HeartbeatRequest{}))
 		},
 		"DeregisterAgent": func() error {
 			_, err := k.api.DeregisterAgent(testkit.Operator(t.Context()), &pb.DeregisterAgentRequest{})

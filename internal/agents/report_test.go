@@ -109,7 +109,7 @@ func TestGet_FullShowsAllThatHangsOnTheAgent(t *testing.T) {
 	w := newTeam(t)
 	w.register("a")
 	w.Registered("b", "")
-	locks := func(name string) pb.LockServiceClient { return pb.NewLockServiceClient(w.Conn(name)) }
+	locks := func(name string) pb.LockServiceClient { return w.Actor("default", name) }
 	w.send(1)
 	w.claim("a", 1, time.Hour)
 	held := apptest.Must(t, locks("a").AcquireLocks,

@@ -43,7 +43,7 @@ func TestStopped_WhatItHoldsIsReleasedUncountedAndItsMailStays(t *testing.T) {
 	}
 	mail := &pb.Message{Target: &pb.Target{To: &pb.Target_Agent{Agent: "a"}}}
 	apptest.Must(t, w.Actor("default", "next").SendMessages, &pb.SendMessagesRequest{Messages: []*pb.Message{mail}})
-	tasks := pb.NewTaskServiceClient(w.Conn("a"))
+	tasks := w.Actor("default", "a")
 	apptest.Must(t, tasks.CreateTasks, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Id: "t", Title: "Build"}}})
 	apptest.Must(t, tasks.ClaimTask, &pb.ClaimTaskRequest{TaskId: "t"})
 	lock := func(agent string) pb.AcquireOutcome {
@@ -143,7 +143,7 @@ func TestStopped_ItsWaitingCallsEnd(t *testing.T) {
 	w := newTeam(t)
 	w.register("a")
 	w.Registered("b", "")
-	locks := pb.NewLockServiceClient(w.Conn("b"))
+	locks := w.Actor("default", "b")
 	apptest.Must(t, locks.AcquireLocks, &pb.AcquireLocksRequest{Paths: []string{"x"}})
 	ends := make(chan error, 3)
 	go func() {

@@ -91,8 +91,7 @@ func TestAbuse_Identity(t *testing.T) {
 			return err
 		}()},
 		{"key of another session", codes.NotFound, "KEY_NOT_FOUND", func() error {
-			_, err := pb.NewStateServiceClient(a).GetState(ctx, &pb.GetStateRequest{Key: "plan"})
-			return err
+			return apptest.Err(pb.NewStateServiceClient(a).GetState(ctx, &pb.GetStateRequest{Key: "plan"}))
 		}()},
 		{"token of another session", codes.NotFound, "TOKEN_NOT_FOUND", func() error {
 			_, err := pb.NewTokenServiceClient(a).GetToken(ctx, &pb.GetTokenRequest{Type: "review", Scope: "login"})

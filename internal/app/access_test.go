@@ -311,8 +311,7 @@ func TestAccess_ObserverReadsWithoutAnEffect(t *testing.T) {
 			return err
 		},
 		"ListAgents": func() error {
-			_, err := pb.NewAgentServiceClient(conn).ListAgents(ctx, &pb.ListAgentsRequest{})
-			return err
+			return apptest.Err(pb.NewAgentServiceClient(conn).ListAgents(ctx, &pb.ListAgentsRequest{}))
 		},
 		"ListArtifacts": func() error {
 			_, err := pb.NewArtifactServiceClient(conn).ListArtifacts(ctx, &pb.ListArtifactsRequest{})
@@ -327,24 +326,20 @@ func TestAccess_ObserverReadsWithoutAnEffect(t *testing.T) {
 			return err
 		},
 		"ListBlockers": func() error {
-			_, err := pb.NewBlockerServiceClient(conn).ListBlockers(ctx, &pb.ListBlockersRequest{})
-			return err
+			return apptest.Err(pb.NewBlockerServiceClient(conn).ListBlockers(ctx, &pb.ListBlockersRequest{}))
 		},
 		"ListChannels": func() error {
-			_, err := pb.NewChannelServiceClient(conn).ListChannels(ctx, &pb.ListChannelsRequest{})
-			return err
+			return apptest.Err(pb.NewChannelServiceClient(conn).ListChannels(ctx, &pb.ListChannelsRequest{}))
 		},
 		"ListDecisions": func() error {
 			_, err := pb.NewDecisionServiceClient(conn).ListDecisions(ctx, &pb.ListDecisionsRequest{})
 			return err
 		},
 		"ListHandoffs": func() error {
-			_, err := pb.NewHandoffServiceClient(conn).ListHandoffs(ctx, &pb.ListHandoffsRequest{})
-			return err
+			return apptest.Err(pb.NewHandoffServiceClient(conn).ListHandoffs(ctx, &pb.ListHandoffsRequest{}))
 		},
 		"ListLocks": func() error {
-			_, err := pb.NewLockServiceClient(conn).ListLocks(ctx, &pb.ListLocksRequest{})
-			return err
+			return apptest.Err(pb.NewLockServiceClient(conn).ListLocks(ctx, &pb.ListLocksRequest{}))
 		},
 		"ListDeadLetters": func() error {
 			_, err := pb.NewMessageServiceClient(conn).ListDeadLetters(ctx, &pb.ListDeadLettersRequest{})
@@ -355,32 +350,25 @@ func TestAccess_ObserverReadsWithoutAnEffect(t *testing.T) {
 			return err
 		},
 		"ListThreads": func() error {
-			_, err := pb.NewMessageServiceClient(conn).ListThreads(ctx, &pb.ListThreadsRequest{})
-			return err
+			return apptest.Err(pb.NewMessageServiceClient(conn).ListThreads(ctx, &pb.ListThreadsRequest{}))
 		},
 		"GetSession": func() error {
-			_, err := pb.NewSessionServiceClient(conn).GetSession(ctx, &pb.GetSessionRequest{})
-			return err
+			return apptest.Err(pb.NewSessionServiceClient(conn).GetSession(ctx, &pb.GetSessionRequest{}))
 		},
 		"ListSessions": func() error {
-			_, err := pb.NewSessionServiceClient(conn).ListSessions(ctx, &pb.ListSessionsRequest{})
-			return err
+			return apptest.Err(pb.NewSessionServiceClient(conn).ListSessions(ctx, &pb.ListSessionsRequest{}))
 		},
 		"ListState": func() error {
-			_, err := pb.NewStateServiceClient(conn).ListState(ctx, &pb.ListStateRequest{})
-			return err
+			return apptest.Err(pb.NewStateServiceClient(conn).ListState(ctx, &pb.ListStateRequest{}))
 		},
 		"ListTasks": func() error {
-			_, err := pb.NewTaskServiceClient(conn).ListTasks(ctx, &pb.ListTasksRequest{})
-			return err
+			return apptest.Err(pb.NewTaskServiceClient(conn).ListTasks(ctx, &pb.ListTasksRequest{}))
 		},
 		"ListTokens": func() error {
-			_, err := pb.NewTokenServiceClient(conn).ListTokens(ctx, &pb.ListTokensRequest{})
-			return err
+			return apptest.Err(pb.NewTokenServiceClient(conn).ListTokens(ctx, &pb.ListTokensRequest{}))
 		},
 		"ListVotes": func() error {
-			_, err := pb.NewVoteServiceClient(conn).ListVotes(ctx, &pb.ListVotesRequest{})
-			return err
+			return apptest.Err(pb.NewVoteServiceClient(conn).ListVotes(ctx, &pb.ListVotesRequest{}))
 		},
 	} {
 		if err := call(); err != nil {

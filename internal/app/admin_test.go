@@ -44,7 +44,7 @@ func TestGetStatus_TellsHowTheBrokerStands(t *testing.T) {
 	}
 	apptest.Must(t, pb.NewMessageServiceClient(builder).ClaimMessages, &pb.ClaimMessagesRequest{Max: 1})
 	apptest.Must(t, b.Root().CreateSession, &pb.CreateSessionRequest{Name: "other"})
-	client := pb.NewAdminServiceClient(b.Operator())
+	client := b.Root()
 	events, err := b.Root().SubscribeEvents(patient(t), &pb.SubscribeEventsRequest{})
 	apptest.NoError(t, err)
 	if _, err := events.Recv(); err != nil {
@@ -80,7 +80,7 @@ func TestGetStatus_CountsLateAndFailedAgents(t *testing.T) {
 	b.Registered("lead", "lead")
 	idler := &pb.RegisterAgentRequest{Lease: durationpb.New(time.Hour)}
 	apptest.Must(t, b.Actor("default", "idler").RegisterAgent, idler)
-	operator := pb.NewAdminServiceClient(b.Operator())
+	operator := b.Root()
 	counts := func() [3]int32 {
 		t.Helper()
 		got := apptest.Must(t, operator.GetStatus, &pb.GetStatusRequest{})

@@ -47,7 +47,7 @@ func TestAnnounce_EventOfTheBrokerItselfReachesEverySession(t *testing.T) {
 			return 0.5, nil
 		}
 	}))
-	o := pb.NewSessionServiceClient(b.Operator())
+	o := b.Root()
 	for _, name := range []string{"other", "closed"} {
 		apptest.Must(t, o.CreateSession, &pb.CreateSessionRequest{Name: name})
 	}
@@ -60,8 +60,8 @@ func TestAnnounce_EventOfTheBrokerItselfReachesEverySession(t *testing.T) {
 	apptest.Must(t, o.CloseSession, &pb.CloseSessionRequest{Name: "closed"})
 	full.Store(true)
 	b.Clock.Advance(10 * time.Second)
-	send(t, pb.NewMessageServiceClient(b.Operator()), "watcher") // which has a look at the disk
-	send(t, pb.NewMessageServiceClient(b.Operator()), "watcher") // committed after the event
+	send(t, b.Root(), "watcher") // which has a look at the disk
+	send(t, b.Root(), "watcher") // committed after the event
 	news := "90 % of the disk is used"
 	for session, want := range map[string][]string{"default": {news, "hello", "hello"}, "other": {news}} {
 		got := subjects(t, b.In(session, "watcher"))
@@ -93,7 +93,7 @@ func TestPublish_CountsAsASend(t *testing.T) {
 func TestPublish_NothingInAClosedSession(t *testing.T) {
 	t.Parallel()
 	b := apptest.Start(t)
-	o := pb.NewSessionServiceClient(b.Operator())
+	o := b.Root()
 	apptest.Must(t, o.CreateSession, &pb.CreateSessionRequest{Name: "other"})
 	apptest.Must(t, o.CloseSession, &pb.CloseSessionRequest{Name: "other"})
 	_, err := b.Actor("other", "").PublishEvent(patient(t), &pb.PublishEventRequest{Type: "x"})

@@ -111,7 +111,7 @@ func TestAsleep_EmptyHeartbeatsRenewTheLeaseAndDoNotKeepAnAgentAwake(t *testing.
 // messages lead may send while the time stands.
 func awaitAwake(t *testing.T, b *apptest.Broker, what string) {
 	t.Helper()
-	agents := pb.NewAgentServiceClient(b.Conn("lead"))
+	agents := b.Actor("default", "lead")
 	for ctx := patient(t); ; {
 		got, err := agents.GetAgent(ctx, &pb.GetAgentRequest{Name: "builder-1"})
 		if err != nil {
@@ -153,8 +153,7 @@ func TestAsleep_AnOpenCallKeepsAnAgentAwake(t *testing.T) {
 			return err
 		},
 		"ClaimTask": func(ctx context.Context) error {
-			_, err := tasks.ClaimTask(ctx, &pb.ClaimTaskRequest{Wait: wait})
-			return err
+			return apptest.Err(tasks.ClaimTask(ctx, &pb.ClaimTaskRequest{Wait: wait}))
 		},
 	} {
 		b.Clock.Advance(2 * time.Minute)

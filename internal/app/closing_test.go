@@ -37,7 +37,7 @@ func TestExportSession_AwaitsTheWorkThatEndsWithTheSession(t *testing.T) {
 		testkit.Change(t, c.Dir(), fmt.Sprintf(`CREATE TRIGGER breaks_%[1]s BEFORE UPDATE ON %[1]s
 			BEGIN SELECT RAISE(ABORT, 'broken') WHERE (%[2]s) <= 50; END`, table, left))
 	}
-	sessions := pb.NewSessionServiceClient(c.In("s", ""))
+	sessions := c.Actor("s", "")
 	_, err = sessions.CloseSession(c.ctx, &pb.CloseSessionRequest{Name: "s"})
 	succeed(t, err)
 	for logs.FilterMessageSnippet("a page of the backlog failed").Len() < 2 {

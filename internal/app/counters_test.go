@@ -186,13 +186,13 @@ func TestMetrics_CountEventsAndWaitsForLocksAfterTheCommit(t *testing.T) {
 		c.DiskUsed = func(string) (float64, error) { return 0.42, nil }
 	}))
 	ctx := patient(t)
-	one, two := pb.NewLockServiceClient(b.Registered("one", "")), pb.NewLockServiceClient(b.Registered("two", ""))
+	one, two := b.Agent("one", ""), b.Agent("two", "")
 	paths := []string{"src/a.go"}
 	held := apptest.Must(t, one.AcquireLocks, &pb.AcquireLocksRequest{Paths: paths})
 	apptest.Must(t, two.AcquireLocks, &pb.AcquireLocksRequest{Paths: paths, KeepTicket: true})
 	b.Clock.Advance(90 * time.Second)
 	apptest.Must(t, one.ReleaseLocks, &pb.ReleaseLocksRequest{Fences: []int64{held.GetFence()}})
-	states := pb.NewStateServiceClient(b.Conn("one"))
+	states := b.Actor("default", "one")
 	for range 2 { // the second is refused
 		_, _ = states.PutState(ctx, &pb.PutStateRequest{Key: "phase", Value: &pb.StateValue{Value: &pb.StateValue_JsonValue{JsonValue: `1`}}, CompareRevision: new(int64)})
 	}

@@ -53,9 +53,6 @@ func labels(n int) map[string]string {
 // make1001 is one item more than most lists may have.
 func make1001[T any](item T) []T { return slices.Repeat([]T{item}, 1001) }
 
-// fails leaves the answer.
-func fails[A any](_ A, err error) error { return err }
-
 // changed is a message to the glutton itself.
 func changed(change func(m *pb.Message)) *pb.Message {
 	m := &pb.Message{Target: &pb.Target{To: &pb.Target_Agent{Agent: "glutton"}}}
@@ -72,7 +69,7 @@ func tooLarge(m *pb.Message) {
 
 func (g *glutton) send(change func(m *pb.Message)) func() error {
 	return func() error {
-		return fails(g.messages.SendMessages(g.ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{changed(change)}}))
+		return apptest.Err(g.messages.SendMessages(g.ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{changed(change)}}))
 	}
 }
 
@@ -97,7 +94,7 @@ func (g *glutton) publish(change func(*pb.PublishEventRequest)) func() error {
 	return func() error {
 		r := &pb.PublishEventRequest{Type: "meal.eaten"}
 		change(r)
-		return fails(g.events.PublishEvent(g.ctx, r))
+		return apptest.Err(g.events.PublishEvent(g.ctx, r))
 	}
 }
 
@@ -161,7 +158,7 @@ func (g *glutton) openStream(ctx context.Context) error {
 	if err := stream.Send(&pb.SendRequest{Messages: []*pb.Message{{}}}); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	return fails(stream.Recv())
+	return apptest.Err(stream.Recv())
 }
 
 // connect makes a call through a new connection, which stays open.
@@ -172,5 +169,5 @@ func (g *glutton) connect() error {
 	}
 	g.t.Cleanup(func() { _ = conn.Close() })
 	ctx := metadata.AppendToOutgoingContext(g.ctx, "brokerd-agent", "glutton")
-	return fails(pb.NewMessageServiceClient(conn).ListMessages(ctx, &pb.ListMessagesRequest{}))
+	return apptest.Err(pb.NewMessageServiceClient(conn).ListMessages(ctx, &pb.ListMessagesRequest{}))
 }

@@ -70,7 +70,7 @@ type worker struct {
 }
 
 func work(t *testing.T, b *apptest.Broker) *worker {
-	w := &worker{api: pb.NewMessageServiceClient(b.Registered("worker", ""))}
+	w := &worker{api: b.Agent("worker", "")}
 	ctx, cancel := context.WithCancel(patient(t))
 	w.stop = cancel
 	w.done.Go(func() {
@@ -101,8 +101,7 @@ func (w *worker) round(ctx context.Context) error {
 	if len(got.Claims) != 1 || got.Claims[0].Message.Id != sent.Results[0].Id || got.Claims[0].Attempt != 1 {
 		return fmt.Errorf("sent %v, claimed %v", sent.Results, got)
 	}
-	_, err = w.api.AckMessages(ctx, &pb.AckMessagesRequest{Ids: []string{got.Claims[0].ClaimId}})
-	return err
+	return apptest.Err(w.api.AckMessages(ctx, &pb.AckMessagesRequest{Ids: []string{got.Claims[0].ClaimId}}))
 }
 
 // end stops the worker, which must still be at work, and looks whether anything was lost.
@@ -143,7 +142,7 @@ func (g *glutton) ofMessages() []beyond {
 		exhausted("MESSAGE_TOO_LARGE", "1048576", g.send(tooLarge)),
 		exhausted("MESSAGE_TOO_LARGE", "1048576", func() error { return g.streamed(changed(tooLarge)) }),
 		exhausted("MESSAGE_TOO_LARGE", "1048576", func() error {
-			return fails(g.messages.Ask(g.ctx, &pb.AskRequest{Message: changed(tooLarge)}))
+			return apptest.Err(g.messages.Ask(g.ctx, &pb.AskRequest{Message: changed(tooLarge)}))
 		}),
 		invalid("messages[0].payload", "262144", g.send(func(m *pb.Message) { m.Payload = `"` + text(256<<10) + `"` })),
 		invalid("messages[0].payload", "262144", func() error {
@@ -168,10 +167,10 @@ func (g *glutton) ofMessages() []beyond {
 		invalid("summary", "512", g.publish(func(r *pb.PublishEventRequest) { r.Summary = text(513) })),
 		invalid("related", "16", g.publish(func(r *pb.PublishEventRequest) { r.Related = slices.Repeat([]string{"a"}, 17) })),
 		invalid("outcome", "4096", func() error {
-			return fails(g.messages.ResolveThread(g.ctx, &pb.ResolveThreadRequest{ThreadId: "t", Outcome: text(4097)}))
+			return apptest.Err(g.messages.ResolveThread(g.ctx, &pb.ResolveThreadRequest{ThreadId: "t", Outcome: text(4097)}))
 		}),
 		invalid("nacks[0].error", "4096", func() error {
-			return fails(g.messages.NackMessages(g.ctx, &pb.NackMessagesRequest{Nacks: []*pb.Nack{{ClaimId: "1.1", Error: text(4097)}}}))
+			return apptest.Err(g.messages.NackMessages(g.ctx, &pb.NackMessagesRequest{Nacks: []*pb.Nack{{ClaimId: "1.1", Error: text(4097)}}}))
 		}),
 	}
 }
@@ -181,42 +180,42 @@ func (g *glutton) ofLists() []beyond {
 	ids := make1001("1.1")
 	return []beyond{
 		invalid("messages", "1000", func() error {
-			return fails(g.messages.SendMessages(g.ctx, &pb.SendMessagesRequest{Messages: make1001(&pb.Message{})}))
+			return apptest.Err(g.messages.SendMessages(g.ctx, &pb.SendMessagesRequest{Messages: make1001(&pb.Message{})}))
 		}),
 		invalid("messages", "1000", func() error { return g.streamed(make1001(&pb.Message{})...) }),
-		invalid("ids", "1000", func() error { return fails(g.messages.AckMessages(g.ctx, &pb.AckMessagesRequest{Ids: ids})) }),
-		invalid("ids", "1000", func() error { return fails(g.messages.ReleaseClaims(g.ctx, &pb.ReleaseClaimsRequest{Ids: ids})) }),
+		invalid("ids", "1000", func() error { return apptest.Err(g.messages.AckMessages(g.ctx, &pb.AckMessagesRequest{Ids: ids})) }),
+		invalid("ids", "1000", func() error { return apptest.Err(g.messages.ReleaseClaims(g.ctx, &pb.ReleaseClaimsRequest{Ids: ids})) }),
 		invalid("nacks", "1000", func() error {
-			return fails(g.messages.NackMessages(g.ctx, &pb.NackMessagesRequest{Nacks: make1001(&pb.Nack{ClaimId: "1.1"})}))
+			return apptest.Err(g.messages.NackMessages(g.ctx, &pb.NackMessagesRequest{Nacks: make1001(&pb.Nack{ClaimId: "1.1"})}))
 		}),
 		invalid("ids", "1000", func() error {
-			return fails(g.messages.RedriveDeadLetters(g.ctx, &pb.RedriveDeadLettersRequest{Ids: make1001("1")}))
+			return apptest.Err(g.messages.RedriveDeadLetters(g.ctx, &pb.RedriveDeadLettersRequest{Ids: make1001("1")}))
 		}),
 		invalid("mailboxes", "1000", func() error {
-			return fails(g.messages.ResendMessage(g.ctx, &pb.ResendMessageRequest{Id: "1", Mailboxes: make1001("a")}))
+			return apptest.Err(g.messages.ResendMessage(g.ctx, &pb.ResendMessageRequest{Id: "1", Mailboxes: make1001("a")}))
 		}),
 		invalid("acks", "1000", func() error { return g.taking(&pb.ClaimOpen{}, &pb.ClaimRequest{Acks: ids}) }),
 		invalid("settlements", "1000", func() error {
 			return g.taking(&pb.ClaimOpen{}, &pb.ClaimRequest{Acks: ids[:501], Releases: ids[:500]})
 		}),
 		invalid("page_size", "1000", func() error {
-			return fails(g.messages.ListMessages(g.ctx, &pb.ListMessagesRequest{PageSize: 1001}))
+			return apptest.Err(g.messages.ListMessages(g.ctx, &pb.ListMessagesRequest{PageSize: 1001}))
 		}),
-		invalid("page_size", "1000", func() error { return fails(g.events.ListEvents(g.ctx, &pb.ListEventsRequest{PageSize: 1001})) }),
-		invalid("page_size", "1000", func() error { return fails(g.agents.ListAgents(g.ctx, &pb.ListAgentsRequest{PageSize: 1001})) }),
+		invalid("page_size", "1000", func() error { return apptest.Err(g.events.ListEvents(g.ctx, &pb.ListEventsRequest{PageSize: 1001})) }),
+		invalid("page_size", "1000", func() error { return apptest.Err(g.agents.ListAgents(g.ctx, &pb.ListAgentsRequest{PageSize: 1001})) }),
 		invalid("filter.types", "100", func() error {
-			return fails(g.messages.ListMessages(g.ctx, &pb.ListMessagesRequest{Filter: &pb.MessageFilter{Types: slices.Repeat([]string{"a"}, 101)}}))
+			return apptest.Err(g.messages.ListMessages(g.ctx, &pb.ListMessagesRequest{Filter: &pb.MessageFilter{Types: slices.Repeat([]string{"a"}, 101)}}))
 		}),
 		invalid("filter.channels", "100", func() error {
-			return fails(g.messages.ListMessages(g.ctx, &pb.ListMessagesRequest{Filter: &pb.MessageFilter{Channels: slices.Repeat([]string{"a"}, 101)}}))
+			return apptest.Err(g.messages.ListMessages(g.ctx, &pb.ListMessagesRequest{Filter: &pb.MessageFilter{Channels: slices.Repeat([]string{"a"}, 101)}}))
 		}),
 		invalid("filter.senders", "100", func() error {
-			return fails(g.messages.ListMessages(g.ctx, &pb.ListMessagesRequest{Filter: &pb.MessageFilter{Senders: slices.Repeat([]string{"a"}, 101)}}))
+			return apptest.Err(g.messages.ListMessages(g.ctx, &pb.ListMessagesRequest{Filter: &pb.MessageFilter{Senders: slices.Repeat([]string{"a"}, 101)}}))
 		}),
 		invalid("filter.types", "100", func() error {
-			return fails(g.events.ListEvents(g.ctx, &pb.ListEventsRequest{Filter: &pb.EventFilter{Types: slices.Repeat([]string{"a.b"}, 101)}}))
+			return apptest.Err(g.events.ListEvents(g.ctx, &pb.ListEventsRequest{Filter: &pb.EventFilter{Types: slices.Repeat([]string{"a.b"}, 101)}}))
 		}),
-		invalid("max", "1000", func() error { return fails(g.messages.ClaimMessages(g.ctx, &pb.ClaimMessagesRequest{Max: 1001})) }),
+		invalid("max", "1000", func() error { return apptest.Err(g.messages.ClaimMessages(g.ctx, &pb.ClaimMessagesRequest{Max: 1001})) }),
 		invalid("open.max_in_flight", "1000", func() error { return g.taking(&pb.ClaimOpen{MaxInFlight: 1001}, nil) }),
 		invalid("open.max_bytes", "67108864", func() error { return g.taking(&pb.ClaimOpen{MaxBytes: 64<<20 + 1}, nil) }),
 		exhausted("TOO_MANY_SUBSCRIPTIONS", "1000", func() error {
@@ -225,7 +224,7 @@ func (g *glutton) ofLists() []beyond {
 					return err
 				}
 			}
-			return fails(g.channels.SubscribeChannel(g.ctx, &pb.SubscribeChannelRequest{Channel: "one-more"}))
+			return apptest.Err(g.channels.SubscribeChannel(g.ctx, &pb.SubscribeChannelRequest{Channel: "one-more"}))
 		}),
 	}
 }
@@ -241,16 +240,16 @@ func (g *glutton) ofTimes() []beyond {
 			m.RequiresResponse, m.ResponseDeadline = true, timestamppb.New(time.Now().Add(year+time.Hour))
 		})),
 		invalid("claim_for", "12h", func() error {
-			return fails(g.messages.ClaimMessages(g.ctx, &pb.ClaimMessagesRequest{ClaimFor: durationpb.New(12*time.Hour + 1)}))
+			return apptest.Err(g.messages.ClaimMessages(g.ctx, &pb.ClaimMessagesRequest{ClaimFor: durationpb.New(12*time.Hour + 1)}))
 		}),
 		invalid("wait", "1h", func() error {
-			return fails(g.messages.ClaimMessages(g.ctx, &pb.ClaimMessagesRequest{Wait: durationpb.New(time.Hour + 1)}))
+			return apptest.Err(g.messages.ClaimMessages(g.ctx, &pb.ClaimMessagesRequest{Wait: durationpb.New(time.Hour + 1)}))
 		}),
 		invalid("wait", "1h", func() error {
-			return fails(g.messages.Ask(g.ctx, &pb.AskRequest{Message: changed(nothing), Wait: durationpb.New(time.Hour + 1)}))
+			return apptest.Err(g.messages.Ask(g.ctx, &pb.AskRequest{Message: changed(nothing), Wait: durationpb.New(time.Hour + 1)}))
 		}),
 		invalid("lease", "7d", func() error {
-			return fails(g.agents.RegisterAgent(g.ctx, &pb.RegisterAgentRequest{Lease: durationpb.New(7*24*time.Hour + 1)}))
+			return apptest.Err(g.agents.RegisterAgent(g.ctx, &pb.RegisterAgentRequest{Lease: durationpb.New(7*24*time.Hour + 1)}))
 		}),
 	}
 }
@@ -259,40 +258,40 @@ func (g *glutton) ofTimes() []beyond {
 func (g *glutton) ofAgents() []beyond {
 	return []beyond{
 		invalid("capabilities", "64", func() error {
-			return fails(g.agents.RegisterAgent(g.ctx, &pb.RegisterAgentRequest{Capabilities: slices.Repeat([]string{"a"}, 65)}))
+			return apptest.Err(g.agents.RegisterAgent(g.ctx, &pb.RegisterAgentRequest{Capabilities: slices.Repeat([]string{"a"}, 65)}))
 		}),
 		invalid("labels", "64", func() error {
-			return fails(g.agents.RegisterAgent(g.ctx, &pb.RegisterAgentRequest{Labels: labels(65)}))
+			return apptest.Err(g.agents.RegisterAgent(g.ctx, &pb.RegisterAgentRequest{Labels: labels(65)}))
 		}),
 		invalid("worktree", "1024", func() error {
-			return fails(g.agents.RegisterAgent(g.ctx, &pb.RegisterAgentRequest{Worktree: text(1025)}))
+			return apptest.Err(g.agents.RegisterAgent(g.ctx, &pb.RegisterAgentRequest{Worktree: text(1025)}))
 		}),
 		invalid("activity", "512", func() error {
-			return fails(g.agents.Heartbeat(g.ctx, &pb.HeartbeatRequest{Activity: proto.String(text(513))}))
+			return apptest.Err(g.agents.Heartbeat(g.ctx, &pb.HeartbeatRequest{Activity: proto.String(text(513))}))
 		}),
 		invalid("task_id", "128", func() error {
-			return fails(g.agents.Heartbeat(g.ctx, &pb.HeartbeatRequest{TaskId: proto.String(text(129))}))
+			return apptest.Err(g.agents.Heartbeat(g.ctx, &pb.HeartbeatRequest{TaskId: proto.String(text(129))}))
 		}),
 		invalid("progress", "1", func() error {
-			return fails(g.agents.Heartbeat(g.ctx, &pb.HeartbeatRequest{Progress: proto.Float64(1.1)}))
+			return apptest.Err(g.agents.Heartbeat(g.ctx, &pb.HeartbeatRequest{Progress: proto.Float64(1.1)}))
 		}),
 		invalid("last_tool", "256", func() error {
-			return fails(g.agents.Heartbeat(g.ctx, &pb.HeartbeatRequest{LastTool: proto.String(text(257))}))
+			return apptest.Err(g.agents.Heartbeat(g.ctx, &pb.HeartbeatRequest{LastTool: proto.String(text(257))}))
 		}),
 		invalid("last_file", "1024", func() error {
-			return fails(g.agents.Heartbeat(g.ctx, &pb.HeartbeatRequest{LastFile: proto.String(text(1025))}))
+			return apptest.Err(g.agents.Heartbeat(g.ctx, &pb.HeartbeatRequest{LastFile: proto.String(text(1025))}))
 		}),
 		invalid("counters.turns", "9007199254740992", func() error {
-			return fails(g.agents.Heartbeat(g.ctx, &pb.HeartbeatRequest{Counters: &pb.Counters{Turns: proto.Int64(-1)}}))
+			return apptest.Err(g.agents.Heartbeat(g.ctx, &pb.HeartbeatRequest{Counters: &pb.Counters{Turns: proto.Int64(-1)}}))
 		}),
 		invalid("reference", "512", func() error {
-			return fails(g.agents.SaveCheckpoint(g.ctx, &pb.SaveCheckpointRequest{Reference: text(513)}))
+			return apptest.Err(g.agents.SaveCheckpoint(g.ctx, &pb.SaveCheckpointRequest{Reference: text(513)}))
 		}),
 		invalid("data", "262144", func() error {
-			return fails(g.agents.SaveCheckpoint(g.ctx, &pb.SaveCheckpointRequest{Data: `"` + text(256<<10-1) + `"`}))
+			return apptest.Err(g.agents.SaveCheckpoint(g.ctx, &pb.SaveCheckpointRequest{Data: `"` + text(256<<10-1) + `"`}))
 		}),
 		invalid("brokerd-agent", "128", func() error {
-			return fails(pb.NewAgentServiceClient(g.broker.Conn(text(129))).RegisterAgent(g.ctx, &pb.RegisterAgentRequest{}))
+			return apptest.Err(pb.NewAgentServiceClient(g.broker.Conn(text(129))).RegisterAgent(g.ctx, &pb.RegisterAgentRequest{}))
 		}),
 	}
 }
@@ -300,7 +299,7 @@ func (g *glutton) ofAgents() []beyond {
 // ofSessions are those that a session sets. The glutton acts in a session of its own, where each is low.
 func (g *glutton) ofSessions() []beyond {
 	const session = "low"
-	operator := pb.NewSessionServiceClient(g.broker.Operator())
+	operator := g.broker.Root()
 	apptest.Must(g.t, operator.CreateSession, &pb.CreateSessionRequest{Name: session, Settings: &pb.SessionSettings{
 		MessageLimit: proto.Int32(1024), PayloadLimit: proto.Int32(100), MailboxLimit: proto.Int64(1),
 	}})
@@ -308,11 +307,11 @@ func (g *glutton) ofSessions() []beyond {
 		apptest.Must(g.t, g.broker.Actor(session, agent).RegisterAgent, &pb.RegisterAgentRequest{})
 	}
 	there := *g
-	there.messages = pb.NewMessageServiceClient(g.broker.In(session, "glutton"))
+	there.messages = g.broker.Actor(session, "glutton")
 	high := &pb.SessionSettings{MessageLimit: proto.Int32(1<<20 + 1), PayloadLimit: proto.Int32(256<<10 + 1), MailboxLimit: proto.Int64(1e7 + 1),
 		SendRate: proto.Float64(1e6 + 1), SendBurst: proto.Int32(1e6 + 1), EscalateTo: &pb.Names{Names: slices.Repeat([]string{"a"}, 101)}}
 	configure := func() error {
-		return fails(operator.ConfigureSession(g.ctx, &pb.ConfigureSessionRequest{Settings: high}))
+		return apptest.Err(operator.ConfigureSession(g.ctx, &pb.ConfigureSessionRequest{Settings: high}))
 	}
 	return []beyond{
 		exhausted("MESSAGE_TOO_LARGE", "at most 1024 are allowed (session setting message_limit)",
@@ -321,11 +320,11 @@ func (g *glutton) ofSessions() []beyond {
 			there.send(func(m *pb.Message) { m.Payload = `"` + text(99) + `"` })),
 		{codes.OK, "", "", "", there.refused},
 		exhausted("MAILBOX_FULL", "1 waiting (session setting mailbox_limit)", func() error {
-			return fails(there.messages.Ask(g.ctx, &pb.AskRequest{Message: changed(toVictim)}))
+			return apptest.Err(there.messages.Ask(g.ctx, &pb.AskRequest{Message: changed(toVictim)}))
 		}),
 		exhausted("SEND_RATE", "10 messages a second, and 100 at once after a pause (session settings send_rate and send_burst)", func() error {
 			ctx := context.WithoutCancel(g.ctx) // a call without a deadline waits for less than the 40 s that this would take
-			return fails(g.messages.SendMessages(ctx, &pb.SendMessagesRequest{Messages: slices.Repeat([]*pb.Message{changed(nothing)}, 500)}))
+			return apptest.Err(g.messages.SendMessages(ctx, &pb.SendMessagesRequest{Messages: slices.Repeat([]*pb.Message{changed(nothing)}, 500)}))
 		}),
 		invalid("settings.message_limit", "1048576", configure),
 		invalid("settings.payload_limit", "262144", configure),
@@ -334,7 +333,7 @@ func (g *glutton) ofSessions() []beyond {
 		invalid("settings.send_burst", "1000000", configure),
 		invalid("settings.escalate_to.names", "100", configure),
 		invalid("description", "512", func() error {
-			return fails(operator.CreateSession(g.ctx, &pb.CreateSessionRequest{Name: "x", Description: text(513)}))
+			return apptest.Err(operator.CreateSession(g.ctx, &pb.CreateSessionRequest{Name: "x", Description: text(513)}))
 		}),
 	}
 }
@@ -343,12 +342,12 @@ func (g *glutton) ofSessions() []beyond {
 func (g *glutton) ofCalls() []beyond {
 	return []beyond{
 		exhausted("MESSAGE_TOO_LARGE", "5242880", func() error {
-			return fails(g.messages.SendMessages(g.ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{{Body: text(5 << 20)}}}))
+			return apptest.Err(g.messages.SendMessages(g.ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{{Body: text(5 << 20)}}}))
 		}),
 		exhausted("MESSAGE_TOO_LARGE", "5242880", func() error { return g.streamed(&pb.Message{Body: text(5 << 20)}) }),
 		exhausted("METADATA_TOO_LARGE", "8192", func() error {
 			ctx := metadata.AppendToOutgoingContext(g.ctx, "x-much", text(8<<10))
-			return fails(g.messages.ListMessages(ctx, &pb.ListMessagesRequest{}))
+			return apptest.Err(g.messages.ListMessages(ctx, &pb.ListMessagesRequest{}))
 		}),
 		exhausted("TOO_MANY_STREAMS", "100", func() error {
 			ctx, cancel := context.WithCancel(g.ctx)

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // ofWork are the limits of tasks, decisions, blockers, handoffs, votes, artifacts and types.
@@ -23,7 +24,7 @@ func (g *glutton) ofWork() []beyond {
 		return func() error {
 			n := &pb.NewTask{Title: "T"}
 			change(n)
-			return fails(tasks.CreateTasks(g.ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{n}}))
+			return apptest.Err(tasks.CreateTasks(g.ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{n}}))
 		}
 	}
 	decision := func(change func(*pb.OpenDecisionRequest)) func() error {
@@ -31,42 +32,42 @@ func (g *glutton) ofWork() []beyond {
 			r := &pb.OpenDecisionRequest{Kind: pb.DecisionKind_DECISION_KIND_CUSTOM, To: &pb.OpenDecisionRequest_Agent{Agent: "worker"}, Verdicts: []string{"yes"},
 				Content: &pb.DecisionContent{}}
 			change(r)
-			return fails(decisions.OpenDecision(g.ctx, r))
+			return apptest.Err(decisions.OpenDecision(g.ctx, r))
 		}
 	}
 	verdict := func(change func(*pb.DecideRequest)) func() error {
 		return func() error {
 			r := &pb.DecideRequest{DecisionId: "d-1", Verdict: "yes"}
 			change(r)
-			return fails(decisions.Decide(g.ctx, r))
+			return apptest.Err(decisions.Decide(g.ctx, r))
 		}
 	}
 	blocker := func(change func(*pb.RaiseBlockerRequest)) func() error {
 		return func() error {
 			r := &pb.RaiseBlockerRequest{Reason: "r"}
 			change(r)
-			return fails(blockers.RaiseBlocker(g.ctx, r))
+			return apptest.Err(blockers.RaiseBlocker(g.ctx, r))
 		}
 	}
 	handoff := func(change func(*pb.CreateHandoffRequest)) func() error {
 		return func() error {
 			r := &pb.CreateHandoffRequest{Title: "T", ToAgent: "worker", Content: &pb.HandoffContent{}}
 			change(r)
-			return fails(handoffs.CreateHandoff(g.ctx, r))
+			return apptest.Err(handoffs.CreateHandoff(g.ctx, r))
 		}
 	}
 	vote := func(change func(*pb.OpenVoteRequest)) func() error {
 		return func() error {
 			r := &pb.OpenVoteRequest{Title: "T", Options: []string{"a", "b"}}
 			change(r)
-			return fails(votes.OpenVote(g.ctx, r))
+			return apptest.Err(votes.OpenVote(g.ctx, r))
 		}
 	}
 	kind := func(change func(*pb.RegisterMessageTypeRequest)) func() error {
 		return func() error {
 			r := &pb.RegisterMessageTypeRequest{Name: "meal"}
 			change(r)
-			return fails(catalog.RegisterMessageType(g.ctx, r))
+			return apptest.Err(catalog.RegisterMessageType(g.ctx, r))
 		}
 	}
 	names := func(n int) []string {
@@ -78,13 +79,13 @@ func (g *glutton) ofWork() []beyond {
 	}
 	return []beyond{
 		invalid("tasks", "1000", func() error {
-			return fails(tasks.CreateTasks(g.ctx, &pb.CreateTasksRequest{Tasks: make1001(&pb.NewTask{Title: "T"})}))
+			return apptest.Err(tasks.CreateTasks(g.ctx, &pb.CreateTasksRequest{Tasks: make1001(&pb.NewTask{Title: "T"})}))
 		}),
 		invalid("tasks", "5000", func() error {
-			return fails(tasks.CreateTasks(g.ctx, &pb.CreateTasksRequest{Tasks: slices.Repeat([]*pb.NewTask{{Title: "T", DependsOn: names(1000)}}, 6)}))
+			return apptest.Err(tasks.CreateTasks(g.ctx, &pb.CreateTasksRequest{Tasks: slices.Repeat([]*pb.NewTask{{Title: "T", DependsOn: names(1000)}}, 6)}))
 		}),
 		invalid("tasks", "10000", func() error {
-			return fails(tasks.CreateTasks(g.ctx, &pb.CreateTasksRequest{Tasks: slices.Repeat([]*pb.NewTask{{Title: "T", Labels: labels(10)}}, 1000)}))
+			return apptest.Err(tasks.CreateTasks(g.ctx, &pb.CreateTasksRequest{Tasks: slices.Repeat([]*pb.NewTask{{Title: "T", Labels: labels(10)}}, 1000)}))
 		}),
 		invalid("tasks[0].title", "512", task(func(n *pb.NewTask) { n.Title = text(513) })),
 		invalid("tasks[0].description", "65536", task(func(n *pb.NewTask) { n.Description = text(64<<10 + 1) })),
@@ -94,17 +95,19 @@ func (g *glutton) ofWork() []beyond {
 		invalid("tasks[0].artifacts", "100", task(func(n *pb.NewTask) { n.Artifacts = names(101) })),
 		invalid("tasks[0].max_attempts", "100", task(func(n *pb.NewTask) { n.MaxAttempts = 101 })),
 		invalid("tasks[0].stale_after", "30d", task(func(n *pb.NewTask) { n.StaleAfter = durationpb.New(30*24*time.Hour + 1) })),
-		invalid("wait", "1h", func() error { return fails(tasks.ClaimTask(g.ctx, &pb.ClaimTaskRequest{Wait: long})) }),
+		invalid("wait", "1h", func() error { return apptest.Err(tasks.ClaimTask(g.ctx, &pb.ClaimTaskRequest{Wait: long})) }),
 		invalid("result", "65536", func() error {
-			return fails(tasks.CompleteTask(g.ctx, &pb.CompleteTaskRequest{TaskId: "t", Result: text(64<<10 + 1)}))
+			return apptest.Err(tasks.CompleteTask(g.ctx, &pb.CompleteTaskRequest{TaskId: "t", Result: text(64<<10 + 1)}))
 		}),
 		invalid("note", "4096", func() error {
-			return fails(tasks.UpdateTask(g.ctx, &pb.UpdateTaskRequest{TaskId: "t", Note: proto.String(text(4097))}))
+			return apptest.Err(tasks.UpdateTask(g.ctx, &pb.UpdateTaskRequest{TaskId: "t", Note: proto.String(text(4097))}))
 		}),
-		invalid("error", "4096", func() error { return fails(tasks.FailTask(g.ctx, &pb.FailTaskRequest{TaskId: "t", Error: text(4097)})) }),
-		invalid("task_ids", "1000", func() error { return fails(tasks.WaitTasks(g.ctx, &pb.WaitTasksRequest{TaskIds: names(1001)})) }),
+		invalid("error", "4096", func() error {
+			return apptest.Err(tasks.FailTask(g.ctx, &pb.FailTaskRequest{TaskId: "t", Error: text(4097)}))
+		}),
+		invalid("task_ids", "1000", func() error { return apptest.Err(tasks.WaitTasks(g.ctx, &pb.WaitTasksRequest{TaskIds: names(1001)})) }),
 		invalid("wait", "1h", func() error {
-			return fails(tasks.WaitTasks(g.ctx, &pb.WaitTasksRequest{TaskIds: []string{"t"}, Wait: long}))
+			return apptest.Err(tasks.WaitTasks(g.ctx, &pb.WaitTasksRequest{TaskIds: []string{"t"}, Wait: long}))
 		}),
 
 		invalid("title", "512", decision(func(r *pb.OpenDecisionRequest) { r.Title = text(513) })),
@@ -130,9 +133,11 @@ func (g *glutton) ofWork() []beyond {
 			r.Recipients = slices.Repeat([]*pb.BlockerRecipient{{Recipient: &pb.BlockerRecipient_Agent{Agent: "worker"}}}, 21)
 		})),
 		invalid("note", "4096", func() error {
-			return fails(blockers.AcknowledgeBlocker(g.ctx, &pb.AcknowledgeBlockerRequest{Id: "b-1", Note: text(4097)}))
+			return apptest.Err(blockers.AcknowledgeBlocker(g.ctx, &pb.AcknowledgeBlockerRequest{Id: "b-1", Note: text(4097)}))
 		}),
-		invalid("wait", "1h", func() error { return fails(blockers.GetBlocker(g.ctx, &pb.GetBlockerRequest{Id: "b-1", Wait: long})) }),
+		invalid("wait", "1h", func() error {
+			return apptest.Err(blockers.GetBlocker(g.ctx, &pb.GetBlockerRequest{Id: "b-1", Wait: long}))
+		}),
 
 		invalid("title", "512", handoff(func(r *pb.CreateHandoffRequest) { r.Title = text(513) })),
 		invalid("checklist", "100", handoff(func(r *pb.CreateHandoffRequest) { r.Checklist = names(101) })),
@@ -142,7 +147,9 @@ func (g *glutton) ofWork() []beyond {
 		invalid("content", "524288", handoff(func(r *pb.CreateHandoffRequest) {
 			r.Checklist, r.Content.NextSteps = slices.Repeat([]string{text(4 << 10)}, 100), slices.Repeat([]string{text(4 << 10)}, 100)
 		})),
-		invalid("wait", "1h", func() error { return fails(handoffs.GetHandoff(g.ctx, &pb.GetHandoffRequest{Id: "h-1", Wait: long})) }),
+		invalid("wait", "1h", func() error {
+			return apptest.Err(handoffs.GetHandoff(g.ctx, &pb.GetHandoffRequest{Id: "h-1", Wait: long}))
+		}),
 
 		invalid("title", "512", vote(func(r *pb.OpenVoteRequest) { r.Title = text(513) })),
 		invalid("options", "50", vote(func(r *pb.OpenVoteRequest) { r.Options = names(51) })),
@@ -152,9 +159,9 @@ func (g *glutton) ofWork() []beyond {
 		})),
 		invalid("deadline", "365", vote(func(r *pb.OpenVoteRequest) { r.Deadline = far })),
 		invalid("reason", "4096", func() error {
-			return fails(votes.CastVote(g.ctx, &pb.CastVoteRequest{VoteId: "v-1", Option: "a", Reason: text(4097)}))
+			return apptest.Err(votes.CastVote(g.ctx, &pb.CastVoteRequest{VoteId: "v-1", Option: "a", Reason: text(4097)}))
 		}),
-		invalid("wait", "1h", func() error { return fails(votes.GetVote(g.ctx, &pb.GetVoteRequest{VoteId: "v-1", Wait: long})) }),
+		invalid("wait", "1h", func() error { return apptest.Err(votes.GetVote(g.ctx, &pb.GetVoteRequest{VoteId: "v-1", Wait: long})) }),
 
 		invalid("header.name", "1024", g.uploads(&pb.ArtifactHeader{Name: text(1025)})),
 		invalid("header.media_type", "256", g.uploads(&pb.ArtifactHeader{Name: "a", MediaType: text(257)})),
@@ -166,7 +173,7 @@ func (g *glutton) ofWork() []beyond {
 		invalid("aliases", "20", kind(func(r *pb.RegisterMessageTypeRequest) { r.Aliases = names(21) })),
 		invalid("title", "512", kind(func(r *pb.RegisterMessageTypeRequest) { r.Title = text(513) })),
 		invalid("payload", "262144", func() error {
-			return fails(catalog.ValidatePayload(g.ctx, &pb.ValidatePayloadRequest{Type: "note", Payload: `"` + text(256<<10) + `"`}))
+			return apptest.Err(catalog.ValidatePayload(g.ctx, &pb.ValidatePayloadRequest{Type: "note", Payload: `"` + text(256<<10) + `"`}))
 		}),
 	}
 }
@@ -181,6 +188,6 @@ func (g *glutton) uploads(h *pb.ArtifactHeader) func() error {
 		if err := stream.Send(&pb.UploadArtifactRequest{Frame: &pb.UploadArtifactRequest_Header{Header: h}}); err != nil {
 			return err
 		}
-		return fails(stream.CloseAndRecv())
+		return apptest.Err(stream.CloseAndRecv())
 	}
 }

@@ -231,7 +231,7 @@ func TestMetrics_HaveConventionalNamesAndAreDocumented(t *testing.T) {
 func TestMetrics_AreReadOnceASecond(t *testing.T) {
 	t.Parallel()
 	b := apptest.Start(t, apptest.WithFakeClock(), apptest.With(withMetrics))
-	leads := pb.NewMessageServiceClient(b.Registered("lead", ""))
+	leads := b.Agent("lead", "")
 	b.Registered("builder-1", "")
 	waiting := func() float64 {
 		t.Helper()
@@ -255,8 +255,8 @@ func TestMetrics_AreReadOnceASecond(t *testing.T) {
 func TestMetrics_OldestLooksPastWhatIsClaimedAndPriority(t *testing.T) {
 	t.Parallel()
 	b := apptest.Start(t, apptest.WithFakeClock(), apptest.With(withMetrics))
-	leads := pb.NewMessageServiceClient(b.Registered("lead", ""))
-	builds := pb.NewMessageServiceClient(b.Registered("builder-1", ""))
+	leads := b.Agent("lead", "")
+	builds := b.Agent("builder-1", "")
 	send(t, leads, "builder-1")
 	apptest.Must(t, builds.ClaimMessages, &pb.ClaimMessagesRequest{Max: 1})
 	b.Clock.Advance(time.Second)

@@ -82,7 +82,7 @@ func TestPanic_EndsItsOwnCallAlone(t *testing.T) {
 	victim, bystander := b.Registered("victim", ""), b.Registered("bystander", "")
 	other, err := pb.NewMessageServiceClient(bystander).Send(patient(t))
 	apptest.NoError(t, err)
-	messages, sessions := pb.NewMessageServiceClient(victim), pb.NewSessionServiceClient(b.Operator())
+	messages, sessions := pb.NewMessageServiceClient(victim), b.Root()
 	events, state, locks := pb.NewEventServiceClient(victim), pb.NewStateServiceClient(victim), pb.NewLockServiceClient(victim)
 	mine := &pb.Target{To: &pb.Target_Agent{Agent: "victim"}}
 	apptest.Must(t, messages.SendMessages,
@@ -97,7 +97,7 @@ func TestPanic_EndsItsOwnCallAlone(t *testing.T) {
 		call   func(context.Context) error
 	}{
 		{"SendMessages", "SendMessages_Handler", func(ctx context.Context) error {
-			return fails(messages.SendMessages(ctx, &pb.SendMessagesRequest{RequestId: inRequest}))
+			return apptest.Err(messages.SendMessages(ctx, &pb.SendMessagesRequest{RequestId: inRequest}))
 		}},
 		{"Send", "readBatches", func(ctx context.Context) error {
 			stream, err := messages.Send(ctx)

@@ -153,8 +153,7 @@ func TestTraces_EndsOfAClaim(t *testing.T) {
 		failure string
 	}{
 		"acked": {func(ctx context.Context, _ *apptest.Broker, c *client.Client, id string) error {
-			_, err := c.Messages().AckMessages(ctx, &pb.AckMessagesRequest{Ids: []string{id}})
-			return err
+			return apptest.Err(c.Messages().AckMessages(ctx, &pb.AckMessagesRequest{Ids: []string{id}}))
 		}, "acked", ""},
 		"nacked": {func(ctx context.Context, _ *apptest.Broker, c *client.Client, id string) error {
 			_, err := c.Messages().NackMessages(ctx, &pb.NackMessagesRequest{Nacks: []*pb.Nack{{ClaimId: id, Error: "secret-body"}}})
@@ -165,13 +164,11 @@ func TestTraces_EndsOfAClaim(t *testing.T) {
 			return err
 		}, "dead", "nacked"},
 		"released": {func(ctx context.Context, _ *apptest.Broker, c *client.Client, id string) error {
-			_, err := c.Messages().ReleaseClaims(ctx, &pb.ReleaseClaimsRequest{Ids: []string{id}})
-			return err
+			return apptest.Err(c.Messages().ReleaseClaims(ctx, &pb.ReleaseClaimsRequest{Ids: []string{id}}))
 		}, "released", ""},
 		"ran out": {func(context.Context, *apptest.Broker, *client.Client, string) error { return nil }, "retried", "claim_ran_out"},
 		"session closed": {func(ctx context.Context, b *apptest.Broker, _ *client.Client, _ string) error {
-			_, err := b.Root().CloseSession(ctx, &pb.CloseSessionRequest{Name: "s"})
-			return err
+			return apptest.Err(b.Root().CloseSession(ctx, &pb.CloseSessionRequest{Name: "s"}))
 		}, "cancelled", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -60,10 +60,7 @@ func TestTraces_WaitsForLocksAndTokensHaveSpansFromTheQueueToTheGrant(t *testing
 	}{
 		"lock": {
 			func(c *client.Client) error { _, err := c.Locks().AcquireLocks(ctx, lockRequest(0)); return err },
-			func(c *client.Client) error {
-				_, err := c.Locks().AcquireLocks(ctx, lockRequest(time.Hour))
-				return err
-			},
+			func(c *client.Client) error { return apptest.Err(c.Locks().AcquireLocks(ctx, lockRequest(time.Hour))) },
 			func(first, _ *client.Client) error {
 				_, err := first.Locks().ReleaseLocks(ctx, &pb.ReleaseLocksRequest{Paths: []string{"secret/path"}})
 				return err
@@ -75,8 +72,7 @@ func TestTraces_WaitsForLocksAndTokensHaveSpansFromTheQueueToTheGrant(t *testing
 			func(c *client.Client) error {
 				l := c.NewLocker()
 				defer l.Close()
-				_, err := l.Acquire(ctx, lockRequest(time.Hour))
-				return err
+				return apptest.Err(l.Acquire(ctx, lockRequest(time.Hour)))
 			},
 			func(first, _ *client.Client) error {
 				_, err := first.Locks().ReleaseLocks(ctx, &pb.ReleaseLocksRequest{Paths: []string{"secret/path"}})
@@ -87,8 +83,7 @@ func TestTraces_WaitsForLocksAndTokensHaveSpansFromTheQueueToTheGrant(t *testing
 		"token": {
 			func(c *client.Client) error { _, err := c.Tokens().AcquireToken(ctx, tokenRequest(0)); return err },
 			func(c *client.Client) error {
-				_, err := c.Tokens().AcquireToken(ctx, tokenRequest(time.Hour))
-				return err
+				return apptest.Err(c.Tokens().AcquireToken(ctx, tokenRequest(time.Hour)))
 			},
 			func(first, _ *client.Client) error {
 				_, err := first.Tokens().ReleaseToken(ctx, &pb.ReleaseTokenRequest{Type: "review", Scope: "secret scope"})
@@ -99,8 +94,7 @@ func TestTraces_WaitsForLocksAndTokensHaveSpansFromTheQueueToTheGrant(t *testing
 		"wait that ends": {
 			func(c *client.Client) error { _, err := c.Locks().AcquireLocks(ctx, lockRequest(0)); return err },
 			func(c *client.Client) error {
-				_, err := c.Locks().AcquireLocks(ctx, lockRequest(time.Millisecond))
-				return err
+				return apptest.Err(c.Locks().AcquireLocks(ctx, lockRequest(time.Millisecond)))
 			},
 			func(_, _ *client.Client) error { return nil },
 			"wait for lock", map[string]string{"brokerd.wait.outcome": "queued"},
@@ -114,8 +108,7 @@ func TestTraces_WaitsForLocksAndTokensHaveSpansFromTheQueueToTheGrant(t *testing
 				return nil
 			},
 			func(_, second *client.Client) error {
-				_, err := second.Agents().DeregisterAgent(ctx, &pb.DeregisterAgentRequest{})
-				return err
+				return apptest.Err(second.Agents().DeregisterAgent(ctx, &pb.DeregisterAgentRequest{}))
 			},
 			"wait for lock", map[string]string{"brokerd.wait.outcome": "refused", "error.type": "AGENT_NOT_REGISTERED"},
 		},

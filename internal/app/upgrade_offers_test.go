@@ -33,8 +33,8 @@ func TestUpgrade_MailStaysReadAndOffersStayOpen(t *testing.T) {
 			b := apptest.Start(t, apptest.With(func(c *app.Config) {
 				c.Dir, c.Clock = filepath.Join(old.dir, "data"), clock
 			}))
-			reader := pb.NewMessageServiceClient(b.Conn("reader"))
-			model := pb.NewMessageServiceClient(b.Conn("model"))
+			reader := b.Actor("default", "reader")
+			model := b.Actor("default", "model")
 
 			before := inboxOf(t, reader)
 			if d := before["read"].GetDelivery(); d.GetReadAt() == nil || len(d.GetOffers()) > 0 {

@@ -155,6 +155,9 @@ func NoError(t TB, err error) {
 	}
 }
 
+// Err leaves out the answer of a call.
+func Err[A any](_ A, err error) error { return err }
+
 // Refuses makes a call that the broker has to refuse with a code and a reason.
 func Refuses[Q, A proto.Message](
 	t TB, call func(context.Context, Q, ...grpc.CallOption) (A, error), in Q, code codes.Code, reason string,

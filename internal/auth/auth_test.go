@@ -166,9 +166,9 @@ func TestRevoke_EndsCallsAndStreamsAndFurtherOnesAreRefused(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	for _, receive := range []func() error{
-		func() error { _, err := watch.Recv(); return err },
-		func() error { _, err := claims.Recv(); return err },
-		func() error { _, err := send.Recv(); return err },
+		func() error { return apptest.Err(watch.Recv()) },
+		func() error { return apptest.Err(claims.Recv()) },
+		func() error { return apptest.Err(send.Recv()) },
 	} {
 		err := receive()
 		for err == nil { // frames that the broker has sent before
@@ -263,7 +263,7 @@ func TestExpiry_WhileTheBrokerIsDown(t *testing.T) {
 func TestEndSession_RevokesTheSessionsCredentials(t *testing.T) {
 	t.Parallel()
 	k := newKit(t)
-	sessions := pb.NewSessionServiceClient(k.Operator())
+	sessions := k.Root()
 	apptest.Must(t, sessions.CreateSession, &pb.CreateSessionRequest{Name: "team"})
 	c, secret := k.Issue(&pb.IssueCredentialRequest{Access: agent, Session: "team", Agent: "a"})
 	_, other := k.forAgent("a")

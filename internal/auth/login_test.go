@@ -21,7 +21,7 @@ import (
 // link creates a login link in a session and returns its secret.
 func (k *kit) link(session string, access pb.CredentialAccess) string {
 	k.Helper()
-	client := pb.NewCredentialServiceClient(k.In(session, ""))
+	client := k.Actor(session, "")
 	out := apptest.Must(k, client.CreateLoginLink, &pb.CreateLoginLinkRequest{Access: access})
 	if len(out.GetSecret()) != 43 || out.GetSession() != session {
 		k.Errorf("%v", out)
@@ -37,7 +37,7 @@ func (k *kit) login(secret string) (*pb.LoginResponse, error) {
 func TestLogin_ALinkGivesOneCredentialFor12Hours(t *testing.T) {
 	t.Parallel()
 	k := newKit(t, apptest.WithFakeClock())
-	sessions := pb.NewSessionServiceClient(k.Operator())
+	sessions := k.Root()
 	apptest.Must(t, sessions.CreateSession, &pb.CreateSessionRequest{Name: "team"})
 	for _, access := range []pb.CredentialAccess{observer, operator} {
 		secret := k.link("team", access)
@@ -161,8 +161,7 @@ func TestLogin_IgnoresWhatElseTheClientPresents(t *testing.T) {
 	t.Parallel()
 	k := newKit(t)
 	login := func(ctx context.Context, client pb.CredentialServiceClient) error {
-		_, err := client.Login(ctx, &pb.LoginRequest{Secret: k.link("default", observer)})
-		return err
+		return apptest.Err(client.Login(ctx, &pb.LoginRequest{Secret: k.link("default", observer)}))
 	}
 	if err := login(k.ctx, pb.NewCredentialServiceClient(k.OverTCP("unknown"))); err != nil {
 		t.Errorf("with an unknown credential: %v", err)
@@ -179,15 +178,14 @@ func TestCreateLoginLink_IsForOperatorsAndBounded(t *testing.T) {
 	t.Parallel()
 	k := newKit(t, apptest.WithFakeClock())
 	create := func(client pb.CredentialServiceClient, access pb.CredentialAccess) error {
-		_, err := client.CreateLoginLink(k.ctx, &pb.CreateLoginLinkRequest{Access: access})
-		return err
+		return apptest.Err(client.CreateLoginLink(k.ctx, &pb.CreateLoginLinkRequest{Access: access}))
 	}
 	for _, access := range []pb.CredentialAccess{0, agent, 4} {
 		if got := testkit.Fields(create(k.Root(), access)); len(got) != 1 || got[0] != "access" {
 			t.Errorf("%v: %v", access, got)
 		}
 	}
-	apptest.Refused(t, create(pb.NewCredentialServiceClient(k.In("nowhere", "")), operator), codes.NotFound, "SESSION_NOT_FOUND")
+	apptest.Refused(t, create(k.Actor("nowhere", ""), operator), codes.NotFound, "SESSION_NOT_FOUND")
 	_, token := k.Issue(&pb.IssueCredentialRequest{Access: observer})
 	for _, conn := range []*grpc.ClientConn{k.OverTCP(token), k.Registered("builder-1", "builder")} {
 		err := create(pb.NewCredentialServiceClient(conn), observer)

@@ -31,13 +31,13 @@ import (
 // unlimited removes the limit of the rate at which agents send.
 func unlimited(t *testing.T, b *apptest.Broker) {
 	t.Helper()
-	apptest.Must(t, pb.NewSessionServiceClient(b.Operator()).ConfigureSession,
+	apptest.Must(t, b.Root().ConfigureSession,
 		&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{SendRate: new(float64)}})
 }
 
 // send sends a message to a role and returns its id.
 func send(ctx context.Context, b *apptest.Broker, agent, subject string) (string, error) {
-	out, err := pb.NewMessageServiceClient(b.Conn(agent)).SendMessages(ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{
+	out, err := b.Actor("default", agent).SendMessages(ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{
 		{Target: &pb.Target{To: &pb.Target_Role{Role: "worker"}}, Subject: subject},
 	}})
 	if err != nil {
@@ -51,7 +51,7 @@ func send(ctx context.Context, b *apptest.Broker, agent, subject string) (string
 
 // upload adds a version of an artifact and returns the hash of its content.
 func upload(ctx context.Context, b *apptest.Broker, agent, name string, content []byte) (string, error) {
-	stream, err := pb.NewArtifactServiceClient(b.Conn(agent)).UploadArtifact(ctx)
+	stream, err := b.Actor("default", agent).UploadArtifact(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -150,7 +150,7 @@ func (l *load) send(agent string, n int) error {
 }
 
 func (l *load) consume(agent string) error {
-	api := pb.NewMessageServiceClient(l.broker.Conn(agent))
+	api := l.broker.Actor("default", agent)
 	out, err := api.ClaimMessages(l.ctx, &pb.ClaimMessagesRequest{Max: 2})
 	if err != nil || len(out.GetClaims()) == 0 {
 		return err
@@ -160,13 +160,12 @@ func (l *load) consume(agent string) error {
 }
 
 func (l *load) lock(agent string, n int) error {
-	api := pb.NewLockServiceClient(l.broker.Conn(agent))
+	api := l.broker.Actor("default", agent)
 	path := fmt.Sprintf("%s/%d", agent, n)
 	if _, err := api.AcquireLocks(l.ctx, &pb.AcquireLocksRequest{Paths: []string{path}}); err != nil || n%3 == 0 {
 		return err
 	}
-	_, err := api.ReleaseLocks(l.ctx, &pb.ReleaseLocksRequest{Paths: []string{path}})
-	return err
+	return apptest.Err(api.ReleaseLocks(l.ctx, &pb.ReleaseLocksRequest{Paths: []string{path}}))
 }
 
 func (l *load) share(n int) error {
@@ -180,7 +179,7 @@ func (l *load) share(n int) error {
 		}
 		return err
 	}
-	_, err = pb.NewArtifactServiceClient(l.broker.Conn("author")).DeleteArtifact(l.ctx, &pb.DeleteArtifactRequest{Name: name})
+	_, err = l.broker.Actor("default", "author").DeleteArtifact(l.ctx, &pb.DeleteArtifactRequest{Name: name})
 	return err
 }
 
@@ -212,7 +211,7 @@ func TestBackup_DuringFullLoadHasEveryChangeConfirmedBeforeItBegan(t *testing.T)
 	r := run(t, dir)
 	ctx := patient(t)
 	for _, id := range messages {
-		if _, err := pb.NewMessageServiceClient(r.Operator()).GetMessage(ctx, &pb.GetMessageRequest{Id: id}); err != nil {
+		if _, err := r.Root().GetMessage(ctx, &pb.GetMessageRequest{Id: id}); err != nil {
 			t.Errorf("message %s: %v", id, err)
 		}
 	}
@@ -226,7 +225,7 @@ func TestBackup_DuringFullLoadHasEveryChangeConfirmedBeforeItBegan(t *testing.T)
 // download returns the hash of the newest content of an artifact.
 func download(t *testing.T, b *apptest.Broker, name string) string {
 	t.Helper()
-	stream, err := pb.NewArtifactServiceClient(b.Operator()).DownloadArtifact(patient(t), &pb.DownloadArtifactRequest{Name: name})
+	stream, err := b.Root().DownloadArtifact(patient(t), &pb.DownloadArtifactRequest{Name: name})
 	must(t, err)
 	sum := sha256.New()
 	for {
@@ -264,7 +263,7 @@ func TestBackup_IsATarFileThatDescribesItself(t *testing.T) {
 	if !bytes.Equal(all[2].text, content) {
 		t.Error("the content has changed")
 	}
-	events := apptest.Must(t, pb.NewEventServiceClient(b.Operator()).ListEvents,
+	events := apptest.Must(t, b.Root().ListEvents,
 		&pb.ListEventsRequest{Filter: &pb.EventFilter{Types: []string{"backup.finished"}}})
 	if n := len(events.GetEvents()); n != 1 {
 		t.Errorf("%d events backup.finished", n)
@@ -280,7 +279,7 @@ func TestBackup_KeepsContentsThatAreDeletedMeanwhile(t *testing.T) {
 	must(t, err)
 	stream := begin(t, ctx, b)
 	file := firstChunk(t, stream)
-	api := pb.NewArtifactServiceClient(b.Conn("author"))
+	api := b.Actor("default", "author")
 	apptest.Must(t, api.DeleteArtifact, &pb.DeleteArtifactRequest{Name: "large"})
 	path := filepath.Join(b.Dir(), "artifacts", sum)
 	if _, err := os.Stat(path); err != nil {

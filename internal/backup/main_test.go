@@ -41,7 +41,7 @@ func must(t *testing.T, err error) {
 // begin starts a backup.
 func begin(t *testing.T, ctx context.Context, b *apptest.Broker) grpc.ServerStreamingClient[pb.BackupDatabaseResponse] {
 	t.Helper()
-	stream, err := pb.NewAdminServiceClient(b.Operator()).BackupDatabase(ctx, &pb.BackupDatabaseRequest{})
+	stream, err := b.Root().BackupDatabase(ctx, &pb.BackupDatabaseRequest{})
 	must(t, err)
 	return stream
 }

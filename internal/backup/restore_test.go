@@ -202,7 +202,7 @@ func TestRestore_KeepsInstanceAndMakesANewOperatorCredential(t *testing.T) {
 		t.Error("the operator's credential is in the backup")
 	}
 	after := restored.Revision // from the beginning, the jump would cost an empty page
-	events := apptest.Must(t, pb.NewEventServiceClient(r.Operator()).ListEvents,
+	events := apptest.Must(t, r.Root().ListEvents,
 		&pb.ListEventsRequest{AfterRevision: after, Filter: &pb.EventFilter{Types: []string{"broker.restored"}}})
 	if all := events.GetEvents(); len(all) != 1 || all[0].GetRevision() != restored.Next {
 		t.Errorf("the events are %v, want one of revision %d", all, restored.Next)

@@ -19,7 +19,7 @@ import (
 // put sets a key of the state and returns the revision.
 func put(t *testing.T, b *apptest.Broker, key string) int64 {
 	t.Helper()
-	return apptest.Must(t, pb.NewStateServiceClient(b.Conn("a")).PutState, &pb.PutStateRequest{
+	return apptest.Must(t, b.Actor("default", "a").PutState, &pb.PutStateRequest{
 		Namespace: "n", Key: key, Value: &pb.StateValue{Value: &pb.StateValue_StringValue{StringValue: "x"}},
 	}).GetEntry().GetRevision()
 }
@@ -27,7 +27,7 @@ func put(t *testing.T, b *apptest.Broker, key string) int64 {
 // events subscribes to the events of the broker.
 func events(t *testing.T, b *apptest.Broker, in *pb.SubscribeEventsRequest) grpc.ServerStreamingClient[pb.SubscribeEventsResponse] {
 	t.Helper()
-	stream, err := pb.NewEventServiceClient(b.Operator()).SubscribeEvents(patient(t), in)
+	stream, err := b.Root().SubscribeEvents(patient(t), in)
 	must(t, err)
 	return stream
 }
@@ -49,7 +49,7 @@ func TestRestored_ResumingFromALostRevisionIsRefused(t *testing.T) {
 	b := apptest.Start(t)
 	b.Registered("a", "worker")
 	put(t, b, "kept")
-	apptest.Must(t, pb.NewTaskServiceClient(b.Conn("a")).CreateTasks,
+	apptest.Must(t, b.Actor("default", "a").CreateTasks,
 		&pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Title: "t", Id: "t"}}})
 	file, made := backUp(t, b)
 	lost := put(t, b, "lost")
@@ -64,27 +64,26 @@ func TestRestored_ResumingFromALostRevisionIsRefused(t *testing.T) {
 	}
 	calls := map[string]func(ctx context.Context, after int64) error{
 		"SubscribeEvents": func(ctx context.Context, after int64) error {
-			s, err := pb.NewEventServiceClient(r.Operator()).SubscribeEvents(ctx, &pb.SubscribeEventsRequest{AfterRevision: &after})
-			return first(func() error { _, err := s.Recv(); return err }, err)
+			s, err := r.Root().SubscribeEvents(ctx, &pb.SubscribeEventsRequest{AfterRevision: &after})
+			return first(func() error { return apptest.Err(s.Recv()) }, err)
 		},
 		"ListEvents": func(ctx context.Context, after int64) error {
-			_, err := pb.NewEventServiceClient(r.Operator()).ListEvents(ctx, &pb.ListEventsRequest{AfterRevision: after})
-			return err
+			return apptest.Err(r.Root().ListEvents(ctx, &pb.ListEventsRequest{AfterRevision: after}))
 		},
 		"Receive": func(ctx context.Context, after int64) error {
-			s, err := pb.NewMessageServiceClient(r.Conn("a")).Receive(ctx, &pb.ReceiveRequest{AfterRevision: after, Follow: true})
-			return first(func() error { _, err := s.Recv(); return err }, err)
+			s, err := r.Actor("default", "a").Receive(ctx, &pb.ReceiveRequest{AfterRevision: after, Follow: true})
+			return first(func() error { return apptest.Err(s.Recv()) }, err)
 		},
 		"WatchState": func(ctx context.Context, after int64) error {
-			s, err := pb.NewStateServiceClient(r.Conn("a")).WatchState(ctx, &pb.WatchStateRequest{Namespace: "n", AfterRevision: &after})
-			return first(func() error { _, err := s.Recv(); return err }, err)
+			s, err := r.Actor("default", "a").WatchState(ctx, &pb.WatchStateRequest{Namespace: "n", AfterRevision: &after})
+			return first(func() error { return apptest.Err(s.Recv()) }, err)
 		},
 		"WaitTasks": func(ctx context.Context, after int64) error {
-			_, err := pb.NewTaskServiceClient(r.Operator()).WaitTasks(ctx, &pb.WaitTasksRequest{TaskIds: []string{"t"}, AfterRevision: after})
+			_, err := r.Root().WaitTasks(ctx, &pb.WaitTasksRequest{TaskIds: []string{"t"}, AfterRevision: after})
 			return err
 		},
 		"GetState": func(ctx context.Context, after int64) error {
-			_, err := pb.NewStateServiceClient(r.Conn("a")).GetState(ctx, &pb.GetStateRequest{Namespace: "n", Key: "kept", AtRevision: after})
+			_, err := r.Actor("default", "a").GetState(ctx, &pb.GetStateRequest{Namespace: "n", Key: "kept", AtRevision: after})
 			return err
 		},
 	}
@@ -122,7 +121,7 @@ func TestRestored_CursorsOfTheBrokerContinueAndPositionsAreAccepted(t *testing.T
 		t.Errorf("the cursor continues with event %d", e.GetRevision())
 	}
 	// Every position that the broker returns while it passes the jump is accepted.
-	api := pb.NewEventServiceClient(r.Operator())
+	api := r.Root()
 	request, found := &pb.ListEventsRequest{PageSize: 3}, 0
 	for {
 		page := apptest.Must(t, api.ListEvents, request)
@@ -147,14 +146,14 @@ func TestRestored_CursorsOfTheBrokerContinueAndPositionsAreAccepted(t *testing.T
 		must(t, err)
 	}
 	put(t, r, "later")
-	watch, err := pb.NewStateServiceClient(r.Conn("a")).WatchState(patient(t), &pb.WatchStateRequest{Namespace: "n", AfterRevision: &zero})
+	watch, err := r.Actor("default", "a").WatchState(patient(t), &pb.WatchStateRequest{Namespace: "n", AfterRevision: &zero})
 	must(t, err)
 	for keys := 0; keys < 2; {
 		in, err := watch.Recv()
 		must(t, err)
 		keys += len(in.GetChanges())
 		at := in.GetRevision()
-		again, err := pb.NewStateServiceClient(r.Conn("a")).WatchState(patient(t), &pb.WatchStateRequest{Namespace: "n", AfterRevision: &at})
+		again, err := r.Actor("default", "a").WatchState(patient(t), &pb.WatchStateRequest{Namespace: "n", AfterRevision: &at})
 		must(t, err)
 		_, err = again.Recv()
 		must(t, err)
@@ -168,23 +167,23 @@ func TestRestored_LeasesClaimsAndLocksContinueAsAfterARestart(t *testing.T) {
 	b.Registered("lead", "lead")
 	_, err := send(patient(t), b, "lead", "work")
 	must(t, err)
-	claimed := apptest.Must(t, pb.NewMessageServiceClient(b.Conn("a")).ClaimMessages, &pb.ClaimMessagesRequest{})
-	held := apptest.Must(t, pb.NewLockServiceClient(b.Conn("a")).AcquireLocks,
+	claimed := apptest.Must(t, b.Actor("default", "a").ClaimMessages, &pb.ClaimMessagesRequest{})
+	held := apptest.Must(t, b.Actor("default", "a").AcquireLocks,
 		&pb.AcquireLocksRequest{Paths: []string{"src"}})
 	request := &pb.SendMessagesRequest{RequestId: "0197f3a0-5c4e-7b1d-8f21-9a0b1c2d3e4f", Messages: []*pb.Message{
 		{Target: &pb.Target{To: &pb.Target_Role{Role: "worker"}}, Subject: "once"},
 	}}
-	sent := apptest.Must(t, pb.NewMessageServiceClient(b.Conn("a")).SendMessages, request)
+	sent := apptest.Must(t, b.Actor("default", "a").SendMessages, request)
 	file, _ := backUp(t, b)
 	dir, restored := restore(t, file)
 	r := run(t, dir)
-	api := pb.NewMessageServiceClient(r.Conn("a"))
+	api := r.Actor("default", "a")
 	again := apptest.Must(t, api.SendMessages, request)
 	if again.GetResults()[0].GetId() != sent.GetResults()[0].GetId() {
 		t.Error("a repeated request was applied twice")
 	}
 	apptest.Must(t, api.AckMessages, &pb.AckMessagesRequest{Ids: []string{claimed.GetClaims()[0].GetClaimId()}})
-	locks := pb.NewLockServiceClient(r.Conn("a"))
+	locks := r.Actor("default", "a")
 	apptest.Must(t, locks.ExtendLocks,
 		&pb.ExtendLocksRequest{Fences: []int64{held.GetFence()}, MaxHold: durationpb.New(apptest.LongLease)})
 	next := apptest.Must(t, locks.AcquireLocks, &pb.AcquireLocksRequest{Paths: []string{"docs"}})

@@ -32,7 +32,7 @@ func (w *daemon) sql(statements ...string) {
 	db, err := sql.Open("sqlite3", "file:"+filepath.Join(w.Dir(), "brokerd.db")+"?_busy_timeout=10000")
 	apptest.NoError(w, err)
 	for _, statement := range statements {
-		apptest.NoError(w, drop(db.Exec(statement)))
+		apptest.NoError(w, apptest.Err(db.Exec(statement)))
 	}
 	apptest.NoError(w, db.Close())
 }

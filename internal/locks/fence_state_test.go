@@ -27,7 +27,7 @@ type history struct {
 
 func (w *daemon) stateHistory() history {
 	w.Helper()
-	state := pb.NewStateServiceClient(w.In("default", ""))
+	state := w.Actor("default", "")
 	h := history{events: len(w.Root().Events("state.*")) + len(w.Root().Events("context_updated"))}
 	for _, key := range []string{"k", "notes"} {
 		out := apptest.Must(w, state.ListStateHistory, &pb.ListStateHistoryRequest{Namespace: "n", Key: key})
@@ -56,15 +56,15 @@ func TestFence_StateStaysAsItIsOnceItIsLost(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			w := newDaemon(t)
 			a, b := w.player("a", ""), w.player("b", "")
-			state := pb.NewStateServiceClient(w.In("default", "a"))
+			state := w.Actor("default", "a")
 			fence := test.take(a, b)
 			held := a.fenced(fence)
 			put := func(id string) error {
-				return drop(state.PutState(held, &pb.PutStateRequest{RequestId: id, Namespace: "n", Key: "k", Value: text("held")}))
+				return apptest.Err(state.PutState(held, &pb.PutStateRequest{RequestId: id, Namespace: "n", Key: "k", Value: text("held")}))
 			}
 			known := newUUID()
 			apptest.NoError(t, put(known))
-			apptest.NoError(t, drop(state.AppendState(held, &pb.AppendStateRequest{Namespace: "n", Key: "notes", Text: "held"})))
+			apptest.NoError(t, apptest.Err(state.AppendState(held, &pb.AppendStateRequest{Namespace: "n", Key: "notes", Text: "held"})))
 			before := w.stateHistory()
 
 			test.lose(a, b, fence)
@@ -73,26 +73,26 @@ func TestFence_StateStaysAsItIsOnceItIsLost(t *testing.T) {
 			}
 			for rpc, call := range map[string]func(context.Context) error{
 				"PutState": func(ctx context.Context) error {
-					return drop(state.PutState(ctx, &pb.PutStateRequest{Namespace: "n", Key: "k", Value: text("lost")}))
+					return apptest.Err(state.PutState(ctx, &pb.PutStateRequest{Namespace: "n", Key: "k", Value: text("lost")}))
 				},
 				"PutState with a condition that holds": func(ctx context.Context) error {
-					return drop(state.PutState(ctx, &pb.PutStateRequest{
+					return apptest.Err(state.PutState(ctx, &pb.PutStateRequest{
 						Namespace: "n", Key: "k", Value: text("lost"), CompareRevision: proto.Int64(before.versions[0][0].Revision)}))
 				},
 				"PutState of a new key": func(ctx context.Context) error {
-					return drop(state.PutState(ctx, &pb.PutStateRequest{Namespace: "n", Key: "new", Value: text("lost")}))
+					return apptest.Err(state.PutState(ctx, &pb.PutStateRequest{Namespace: "n", Key: "new", Value: text("lost")}))
 				},
 				"AppendState": func(ctx context.Context) error {
-					return drop(state.AppendState(ctx, &pb.AppendStateRequest{Namespace: "n", Key: "notes", Text: "lost"}))
+					return apptest.Err(state.AppendState(ctx, &pb.AppendStateRequest{Namespace: "n", Key: "notes", Text: "lost"}))
 				},
 				"DeleteState": func(ctx context.Context) error {
-					return drop(state.DeleteState(ctx, &pb.DeleteStateRequest{Namespace: "n", Key: "k"}))
+					return apptest.Err(state.DeleteState(ctx, &pb.DeleteStateRequest{Namespace: "n", Key: "k"}))
 				},
 				"DeleteState of what is not there": func(ctx context.Context) error {
-					return drop(state.DeleteState(ctx, &pb.DeleteStateRequest{Namespace: "n", Key: "new"}))
+					return apptest.Err(state.DeleteState(ctx, &pb.DeleteStateRequest{Namespace: "n", Key: "new"}))
 				},
 				"TransactState": func(ctx context.Context) error {
-					return drop(state.TransactState(ctx, &pb.TransactStateRequest{Changes: []*pb.StateChange{change("k"), change("new")}}))
+					return apptest.Err(state.TransactState(ctx, &pb.TransactStateRequest{Changes: []*pb.StateChange{change("k"), change("new")}}))
 				},
 			} {
 				t.Run(rpc, func(t *testing.T) {

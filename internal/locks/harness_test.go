@@ -199,7 +199,4 @@ func wantList[T comparable](t apptest.TB, what string, got []T, wanted ...T) {
 	}
 }
 
-// drop leaves the error of an answer that does not matter.
-func drop[T any](_ T, err error) error { return err }
-
 func newUUID() string { return uuid.Must(uuid.NewV7()).String() }

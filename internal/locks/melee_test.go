@@ -92,7 +92,7 @@ func (m *melee) step() (what string, err error) {
 	case n < 40:
 		r := m.wish()
 		r.Wait, r.DryRun = durationpb.New(apptest.LongWait), false
-		m.start(func(ctx context.Context) error { return drop(a.AcquireLocks(ctx, r)) }, a)
+		m.start(func(ctx context.Context) error { return apptest.Err(a.AcquireLocks(ctx, r)) }, a)
 		return "wait", nil
 	case n < 45 && m.busy:
 		return "deaf stream", m.deafStream(a)
@@ -105,37 +105,37 @@ func (m *melee) step() (what string, err error) {
 	case n < 55:
 		holder := m.holder()
 		m.start(func(ctx context.Context) error {
-			return drop(a.AcquireToken(ctx, &pb.AcquireTokenRequest{
+			return apptest.Err(a.AcquireToken(ctx, &pb.AcquireTokenRequest{
 				Type: "review", Scope: scope, Holder: holder, Wait: durationpb.New(apptest.LongWait),
 			}))
 		}, a)
 		return "wait for token", nil
 	case n < 65:
-		return "release", drop(a.ReleaseLocks(a.Ctx, &pb.ReleaseLocksRequest{
+		return "release", apptest.Err(a.ReleaseLocks(a.Ctx, &pb.ReleaseLocksRequest{
 			Fences: []int64{m.one(m.fences), m.one(m.fences)}, Tickets: []int64{m.one(m.tickets)},
 		}))
 	case n < 70:
-		return "release paths", drop(a.ReleaseLocks(a.Ctx, &pb.ReleaseLocksRequest{
+		return "release paths", apptest.Err(a.ReleaseLocks(a.Ctx, &pb.ReleaseLocksRequest{
 			Paths: m.some(pool), All: m.rnd.IntN(2) == 0, Holder: m.holder(),
 		}))
 	case n < 75:
 		r := &pb.ReleaseTokenRequest{Type: "review", Scope: scope, Holder: m.holder()}
-		return "release token", drop(a.ReleaseToken(a.Ctx, r))
+		return "release token", apptest.Err(a.ReleaseToken(a.Ctx, r))
 	case n < 80:
 		r := &pb.PassTokenRequest{Type: "review", Scope: scope, Holder: m.holder()}
 		r.To = &pb.PassTokenRequest_Role{Role: "builder"}
 		if m.rnd.IntN(2) == 0 {
 			r.To = &pb.PassTokenRequest_Agent{Agent: m.agents[m.rnd.IntN(len(m.agents))].Name}
 		}
-		return "pass token", drop(a.PassToken(a.Ctx, r))
+		return "pass token", apptest.Err(a.PassToken(a.Ctx, r))
 	case n < 83:
 		r := &pb.RevokeTokenRequest{Type: "review", Scope: scope, Reason: "test"}
-		return "revoke token", drop(m.o.RevokeToken(m.o.Ctx, r))
+		return "revoke token", apptest.Err(m.o.RevokeToken(m.o.Ctx, r))
 	case n < 87:
-		return "extend", drop(a.ExtendLocks(a.Ctx, &pb.ExtendLocksRequest{Fences: []int64{m.one(m.fences)}}))
+		return "extend", apptest.Err(a.ExtendLocks(a.Ctx, &pb.ExtendLocksRequest{Fences: []int64{m.one(m.fences)}}))
 	case n < 90:
 		r := &pb.ForceReleaseLocksRequest{Paths: m.some(pool), Reason: "test"}
-		return "force", drop(m.o.ForceReleaseLocks(m.o.Ctx, r))
+		return "force", apptest.Err(m.o.ForceReleaseLocks(m.o.Ctx, r))
 	case n < 92:
 		return "end", m.end(a)
 	case n < 96:
@@ -196,7 +196,7 @@ func (m *melee) deafStream(a *agent) error {
 			return err
 		}
 	}
-	return drop(stream.Recv())
+	return apptest.Err(stream.Recv())
 }
 
 // fine reports whether an error is a refusal, or that of a dropped function.
@@ -232,7 +232,7 @@ func (m *melee) finish() {
 			fences = append(fences, l.Fence)
 		}
 		if len(fences) > 0 {
-			apptest.NoError(m.t, drop(m.o.ForceReleaseLocks(m.o.Ctx, &pb.ForceReleaseLocksRequest{Revisions: fences, Reason: "test"})))
+			apptest.NoError(m.t, apptest.Err(m.o.ForceReleaseLocks(m.o.Ctx, &pb.ForceReleaseLocksRequest{Revisions: fences, Reason: "test"})))
 		}
 		waiting := len(list.Tickets)
 		for _, k := range held.Tokens {
@@ -240,7 +240,7 @@ func (m *melee) finish() {
 			if k.Fence != 0 {
 				fences = append(fences, k.Fence)
 				r := &pb.RevokeTokenRequest{Type: k.Type, Scope: k.Scope, Reason: "test"}
-				apptest.NoError(m.t, drop(m.o.RevokeToken(m.o.Ctx, r)))
+				apptest.NoError(m.t, apptest.Err(m.o.RevokeToken(m.o.Ctx, r)))
 			}
 		}
 		if len(fences) == 0 && waiting == 0 {
@@ -276,7 +276,7 @@ func (m *melee) await() {
 
 func register(a *agent) error {
 	r := &pb.RegisterAgentRequest{Role: "builder", Lease: durationpb.New(apptest.LongLease)}
-	return drop(a.RegisterAgent(a.Ctx, r))
+	return apptest.Err(a.RegisterAgent(a.Ctx, r))
 }
 
 // answers returns how requests of every agent for each path would stand.

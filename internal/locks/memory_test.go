@@ -182,7 +182,7 @@ func TestMemory_EqualsTheRowsWhicheverFunctionsAreDropped(t *testing.T) {
 				o: b.agent(""), clock: b.clock.FakeClock, waits: b.clock.Waits,
 				end: func(a *agent) error {
 					err := b.store.Write(a.Ctx, func(tx *store.Tx) error {
-						return drop(b.table.AgentEnded(tx, 1, a.Name, locks.Failed))
+						return apptest.Err(b.table.AgentEnded(tx, 1, a.Name, locks.Failed))
 					})
 					if fault.KindOf(err) == fault.Unavailable {
 						return nil
@@ -226,7 +226,7 @@ func TestMemory_OfADaemonEqualsTheRowsWhicheverFunctionsAreDropped(t *testing.T)
 				t: t, rnd: rand.New(rand.NewPCG(uint64(every), 2)), last: map[string]*pb.AcquireLocksRequest{},
 				o: w.operator(), clock: w.Clock, waits: w.Waits,
 				end: func(a *agent) error {
-					err := drop(a.DeregisterAgent(a.Ctx, &pb.DeregisterAgentRequest{}))
+					err := apptest.Err(a.DeregisterAgent(a.Ctx, &pb.DeregisterAgentRequest{}))
 					on := d.on.Swap(false)
 					defer d.on.Store(on)
 					if err == nil {

@@ -343,14 +343,14 @@ func TestToken_FenceHoldsUntilItIsPassedOn(t *testing.T) {
 	fence := a.take().Fence
 	ctx := metadata.AppendToOutgoingContext(a.Ctx, "brokerd-fence", fmt.Sprint(fence))
 	beat := func() error {
-		return drop(a.Heartbeat(ctx, &pb.HeartbeatRequest{Activity: proto.String("x")}))
+		return apptest.Err(a.Heartbeat(ctx, &pb.HeartbeatRequest{Activity: proto.String("x")}))
 	}
 	apptest.NoError(t, beat())
 	passed := a.passTo("b")
 	apptest.Refused(t, beat(), codes.FailedPrecondition, "FENCE_LOST")
 	b.take()
 	ctx = metadata.AppendToOutgoingContext(b.Ctx, "brokerd-fence", fmt.Sprint(passed.Fence))
-	apptest.NoError(t, drop(b.Heartbeat(ctx, &pb.HeartbeatRequest{})))
+	apptest.NoError(t, apptest.Err(b.Heartbeat(ctx, &pb.HeartbeatRequest{})))
 }
 
 func TestToken_RestartKeepsHoldersAndPlaces(t *testing.T) {
@@ -436,11 +436,11 @@ func TestToken_EveryFieldIsChecked(t *testing.T) {
 		"holder":       {Type: "review", Scope: "x", Holder: "a\nb"},
 		"reason":       {Type: "review", Scope: "x", Reason: string(make([]byte, 513))},
 	} {
-		apptest.Invalid(t, drop(a.AcquireToken(a.Ctx, r)), field)
+		apptest.Invalid(t, apptest.Err(a.AcquireToken(a.Ctx, r)), field)
 	}
-	apptest.Invalid(t, drop(a.PassToken(a.Ctx, &pb.PassTokenRequest{Type: "review", Scope: "x"})), "to")
-	apptest.Invalid(t, drop(a.PassToken(a.Ctx, &pb.PassTokenRequest{Type: "review", Scope: "x", To: &pb.PassTokenRequest_Role{}})), "role")
-	apptest.Invalid(t, drop(a.ListTokens(a.Ctx, &pb.ListTokensRequest{State: 9})), "state")
+	apptest.Invalid(t, apptest.Err(a.PassToken(a.Ctx, &pb.PassTokenRequest{Type: "review", Scope: "x"})), "to")
+	apptest.Invalid(t, apptest.Err(a.PassToken(a.Ctx, &pb.PassTokenRequest{Type: "review", Scope: "x", To: &pb.PassTokenRequest_Role{}})), "role")
+	apptest.Invalid(t, apptest.Err(a.ListTokens(a.Ctx, &pb.ListTokensRequest{State: 9})), "state")
 }
 
 func TestFoldCase_ChangesWhileNoPathIsLocked(t *testing.T) {
@@ -448,7 +448,7 @@ func TestFoldCase_ChangesWhileNoPathIsLocked(t *testing.T) {
 	w := newDaemon(t)
 	a, b, o := w.player("a", ""), w.player("b", ""), w.operator()
 	fold := func(on bool) error {
-		return drop(o.ConfigureSession(o.Ctx, &pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{FoldCase: &on}}))
+		return apptest.Err(o.ConfigureSession(o.Ctx, &pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{FoldCase: &on}}))
 	}
 	a.take() // a token is no path
 	fence := a.lock("Src/A.go")

@@ -17,7 +17,7 @@ func TestDelete_RemovesASessionOfAnySizeInPages(t *testing.T) {
 	t.Parallel()
 	const many = store.MaxChanged + 2000
 	w := newWorld(t).project(nil)
-	keys := pb.NewStateServiceClient(w.In("project", "lead"))
+	keys := w.Actor("project", "lead")
 	value := &pb.StateValue{Value: &pb.StateValue_StringValue{StringValue: "v"}}
 	apptest.Must(t, keys.PutState, &pb.PutStateRequest{Key: "k", Value: value})
 	apptest.Must(t, keys.PutState, &pb.PutStateRequest{Namespace: "global", Key: "k", Value: value})

@@ -207,6 +207,3 @@ func wantError(t testing.TB, what string, err error, code codes.Code, reason str
 		t.Errorf("%s: got %v (%s), want %v (%s)", what, err, testkit.Reason(err), code, reason)
 	}
 }
-
-// drop leaves the error of an answer that does not matter.
-func drop[T any](_ T, err error) error { return err }

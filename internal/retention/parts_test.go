@@ -18,7 +18,7 @@ func (w *world) sql(statement string) {
 	w.Helper()
 	db, err := sql.Open("sqlite3", "file:"+filepath.Join(w.Dir(), "brokerd.db")+"?_busy_timeout=10000")
 	apptest.NoError(w, err)
-	apptest.NoError(w, drop(db.ExecContext(w.ctx, statement)))
+	apptest.NoError(w, apptest.Err(db.ExecContext(w.ctx, statement)))
 	apptest.NoError(w, db.Close())
 }
 
@@ -35,10 +35,10 @@ func (w *world) number(query string) (n int) {
 func TestTurn_APartThatCannotBeArchivedStopsNoOther(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).project(&pb.SessionSettings{MessageRetention: durationpb.New(time.Hour), EventRetention: durationpb.New(time.Hour)})
-	board := pb.NewTaskServiceClient(w.In(w.session, "lead"))
+	board := w.Actor(w.session, "lead")
 	made := apptest.Must(t, board.CreateTasks, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Title: "damaged"}}})
 	apptest.Must(t, board.CancelTask, &pb.CancelTaskRequest{TaskId: made.Tasks[0].Id})
-	deals := pb.NewBlockerServiceClient(w.In(w.session, "lead"))
+	deals := w.Actor(w.session, "lead")
 	raised := apptest.Must(t, deals.RaiseBlocker, &pb.RaiseBlockerRequest{Reason: "r"})
 	apptest.Must(t, deals.ResolveBlocker, &pb.ResolveBlockerRequest{Id: raised.Blocker.Id})
 	w.sql(`UPDATE tasks SET labels = 'no JSON'`)
@@ -60,7 +60,7 @@ func TestTurn_APartThatCannotBeArchivedStopsNoOther(t *testing.T) {
 func TestTurn_RemovesDeregisteredAgentsWhoseIncarnationGrowsAllTheSame(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).project(&pb.SessionSettings{MessageRetention: durationpb.New(time.Hour)})
-	builder := pb.NewAgentServiceClient(w.In(w.session, "builder"))
+	builder := w.Actor(w.session, "builder")
 	w.register("builder", "builder") // incarnations 2 and 3
 	apptest.Must(t, builder.SaveCheckpoint, &pb.SaveCheckpointRequest{Kind: pb.CheckpointKind_CHECKPOINT_KIND_CUSTOM})
 	apptest.Must(t, builder.DeregisterAgent, &pb.DeregisterAgentRequest{})

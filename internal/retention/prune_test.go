@@ -64,7 +64,7 @@ func kept() *pb.SessionSettings {
 // of the broker itself.
 func (w *world) eventCount() (n int64) {
 	w.Helper()
-	asAgent := pb.NewEventServiceClient(w.In(w.session, "lead"))
+	asAgent := w.Actor(w.session, "lead")
 	for after := int64(0); ; {
 		page := apptest.Must(w, asAgent.ListEvents, &pb.ListEventsRequest{AfterRevision: after})
 		if len(page.GetEvents()) == 0 {
@@ -151,7 +151,7 @@ func TestPrune_OtherSessionsAndTheSettingsOfChannelsDoNotCount(t *testing.T) {
 	w := newWorld(t).project(kept())
 	apptest.Must(t, w.as("").ConfigureChannel, &pb.ConfigureChannelRequest{
 		Channel: "news", MessageRetention: durationpb.New(1000 * time.Hour)})
-	asBuilder := pb.NewChannelServiceClient(w.In(w.session, "builder"))
+	asBuilder := w.Actor(w.session, "builder")
 	apptest.Must(t, asBuilder.SubscribeChannel, &pb.SubscribeChannelRequest{Channel: "news"})
 	sent := w.finish(&pb.Message{Target: &pb.Target{To: &pb.Target_Channel{Channel: "news"}}})
 	w.Clock.Advance(hour + time.Minute)
@@ -177,7 +177,7 @@ func TestPrune_FinishedWorkOfEachKindIsCountedAndArchived(t *testing.T) {
 		kind.open("unfinished")
 		slices.Sort(finished[name])
 	}
-	tasks := pb.NewTaskServiceClient(w.In(w.session, "lead"))
+	tasks := w.Actor(w.session, "lead")
 	apptest.Must(t, tasks.CreateTasks, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{
 		{Id: "schema", Title: "schema"}, {Id: "api", Title: "api", DependsOn: []string{"schema"}},
 		{Id: "site", Title: "site"}, {Id: "page", Title: "page", Parent: "site"},
@@ -213,7 +213,7 @@ func TestPrune_RefusesWrongRequests(t *testing.T) {
 		"unknown kind": {&pb.PruneDataRequest{OlderThan: age, Kinds: []pb.DataKind{99}}, codes.InvalidArgument, "INVALID_ARGUMENT"},
 		"no session":   {&pb.PruneDataRequest{OlderThan: age, Session: "none"}, codes.NotFound, "SESSION_NOT_FOUND"},
 	} {
-		wantError(t, name, drop(w.Root().PruneData(w.ctx, c.in)), c.code, c.reason)
+		wantError(t, name, apptest.Err(w.Root().PruneData(w.ctx, c.in)), c.code, c.reason)
 	}
 }
 

@@ -75,7 +75,7 @@ func TestMessages_DeadLettersAreKeptLongerWithTheirAttempts(t *testing.T) {
 func TestMessages_ChannelHasATimeOfItsOwn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).project(keep(72 * time.Hour))
-	channels := pb.NewChannelServiceClient(w.In("project", ""))
+	channels := w.Actor("project", "")
 	configured := apptest.Must(t, channels.ConfigureChannel,
 		&pb.ConfigureChannelRequest{Channel: "news", MessageRetention: durationpb.New(time.Hour)})
 	if got := configured.GetChannel().GetMessageRetention().AsDuration(); got != time.Hour {

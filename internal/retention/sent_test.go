@@ -167,7 +167,7 @@ func (w *world) settle(agent string) {
 
 // log is the service as an agent calls it, which sees the events of its session alone.
 func (w *world) log() pb.EventServiceClient {
-	return pb.NewEventServiceClient(w.In(w.session, "lead"))
+	return w.Actor(w.session, "lead")
 }
 
 // listed returns all events that a list has, oldest first.
@@ -331,7 +331,7 @@ func TestSent_EventsAreTheSameWhereverTheyAreReadAndWhateverWasRemoved(t *testin
 	apptest.Must(t, w.as("builder-2").RegisterAgent, noRole)
 	for channel, names := range map[string][]string{"news": {"builder", "reviewer"}, "event/build_finished": {"builder"}} {
 		for _, name := range names {
-			channels := pb.NewChannelServiceClient(w.In(w.session, name))
+			channels := w.Actor(w.session, name)
 			apptest.Must(t, channels.SubscribeChannel, &pb.SubscribeChannelRequest{Channel: channel})
 		}
 	}

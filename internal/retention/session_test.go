@@ -162,10 +162,10 @@ func TestDelete_KeepsAnExportAndNothingElse(t *testing.T) {
 		&pb.SubscribeChannelRequest{Channel: "news"})
 	follow, err := w.as("").SubscribeEvents(w.ctx, &pb.SubscribeEventsRequest{Cursor: "overseer"})
 	apptest.NoError(t, err)
-	apptest.NoError(t, drop(follow.Recv()))
+	apptest.NoError(t, apptest.Err(follow.Recv()))
 	quiet, err := w.as("").SubscribeEvents(w.ctx, &pb.SubscribeEventsRequest{Filter: &pb.EventFilter{Types: []string{"none"}}})
 	apptest.NoError(t, err)
-	apptest.NoError(t, drop(quiet.Recv()))
+	apptest.NoError(t, apptest.Err(quiet.Recv()))
 	apptest.Must(t, w.Root().CloseSession, &pb.CloseSessionRequest{Name: "project"})
 	request := &pb.DeleteSessionRequest{Name: "project", RequestId: "0197f3a0-5c4e-7b1d-8f21-9a0b1c2d3e4f"}
 	deleted := apptest.Must(t, w.Root().DeleteSession, request)

@@ -62,7 +62,7 @@ func (w *world) kindsOfWork() map[string]kindOfWork {
 // complete claims and completes a task as builder.
 func (w *world) complete(id string) {
 	w.Helper()
-	tasks := pb.NewTaskServiceClient(w.In(w.session, "builder"))
+	tasks := w.Actor(w.session, "builder")
 	claim := apptest.Must(w, tasks.ClaimTask, &pb.ClaimTaskRequest{TaskId: id})
 	apptest.Must(w, tasks.CompleteTask, &pb.CompleteTaskRequest{TaskId: id, Fence: claim.GetTask().GetFence()})
 }
@@ -87,7 +87,7 @@ func (w *world) archivedIDs(kind string) []string {
 func TestRetention_TaskStaysWhileUnfinishedTasksNeedIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).project(short())
-	tasks := pb.NewTaskServiceClient(w.In(w.session, "lead"))
+	tasks := w.Actor(w.session, "lead")
 	apptest.Must(t, tasks.CreateTasks, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{
 		{Id: "site", Title: "site"}, {Id: "schema", Title: "schema"}, {Id: "page", Title: "page", Parent: "site"},
 		{Id: "api", Title: "api", DependsOn: []string{"schema"}}, {Id: "free", Title: "free"},

@@ -97,8 +97,7 @@ func TestPut_OnlyTheOwnerAndOperatorsWriteWhatIsOwned(t *testing.T) {
 		apptest.NoError(t, put(a, new(true)))
 	}
 	apptest.Refused(t, func() error {
-		_, err := o.PutState(o.Ctx, &pb.PutStateRequest{Key: "o", Value: text(""), Own: new(true)})
-		return err
+		return apptest.Err(o.PutState(o.Ctx, &pb.PutStateRequest{Key: "o", Value: text(""), Own: new(true)}))
 	}(), codes.InvalidArgument, "INVALID_ARGUMENT")
 	apptest.Must(t, a.DeregisterAgent, &pb.DeregisterAgentRequest{})
 	if e := get(b, "k"); e.Owner != "" {
@@ -313,7 +312,7 @@ func TestState_RefusalsNameTheField(t *testing.T) {
 	w := apptest.Start(t, apptest.WithFakeClock())
 	a := w.Agent("a", "builder")
 	long := strings.Repeat("x", 513)
-	put := func(in *pb.PutStateRequest) error { _, err := a.PutState(a.Ctx, in); return err }
+	put := func(in *pb.PutStateRequest) error { return apptest.Err(a.PutState(a.Ctx, in)) }
 	transact := func(in *pb.TransactStateRequest) error { _, err := a.TransactState(a.Ctx, in); return err }
 	change := func(in *pb.PutStateRequest) *pb.StateChange {
 		return &pb.StateChange{Change: &pb.StateChange_Put{Put: in}}
@@ -338,8 +337,7 @@ func TestState_RefusalsNameTheField(t *testing.T) {
 		{"compare_revision", put(&pb.PutStateRequest{Key: "k", Value: text("x"), CompareRevision: new(int64(-1))})},
 		{"request_id", put(&pb.PutStateRequest{Key: "k", Value: text("x"), RequestId: "x"})},
 		{"text", func() error {
-			_, err := a.AppendState(a.Ctx, &pb.AppendStateRequest{Key: "k", Text: " \n"})
-			return err
+			return apptest.Err(a.AppendState(a.Ctx, &pb.AppendStateRequest{Key: "k", Text: " \n"}))
 		}()},
 		{"text", func() error {
 			_, err := a.AppendState(a.Ctx, &pb.AppendStateRequest{Key: "k", Text: strings.Repeat("x", 256<<10+1)})

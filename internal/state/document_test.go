@@ -77,7 +77,7 @@ func TestAppend_AnnouncesItself(t *testing.T) {
 	w := apptest.Start(t, apptest.WithFakeClock())
 	a := w.Agent("a", "builder")
 	w.Agent("b", "builder")
-	apptest.Must(t, pb.NewChannelServiceClient(w.Conn("b")).SubscribeChannel,
+	apptest.Must(t, w.Actor("default", "b").SubscribeChannel,
 		&pb.SubscribeChannelRequest{Channel: "event/context_updated"})
 	at := addEntry(a, "plan", "Use gRPC\nand nothing else").Entry.Revision
 	events := a.Events("context_updated")
@@ -85,7 +85,7 @@ func TestAppend_AnnouncesItself(t *testing.T) {
 		events[0].Details != `{"namespace":"default","key":"plan","type":"document","version":1,"entry":1,"bytes":25}` {
 		t.Errorf("%v", events)
 	}
-	out := apptest.Must(t, pb.NewMessageServiceClient(w.Conn("b")).ListMessages, &pb.ListMessagesRequest{})
+	out := apptest.Must(t, w.Actor("default", "b").ListMessages, &pb.ListMessagesRequest{})
 	if len(out.Items) != 1 || out.Items[0].Message.Type != "event" {
 		t.Errorf("in the inbox: %v", out.Items)
 	}

@@ -83,7 +83,7 @@ func newHistory(t *rapid.T) *history {
 }
 
 func (h *history) api(agent string) pb.StateServiceClient {
-	return pb.NewStateServiceClient(h.Conn(agent))
+	return h.Actor("default", agent)
 }
 
 func (h *history) key(n name) *modelKey {
@@ -290,7 +290,7 @@ func (h *history) advance(t *rapid.T) {
 		return
 	}
 	h.gone += len(due)
-	events, err := pb.NewEventServiceClient(h.Operator()).SubscribeEvents(h.ctx,
+	events, err := h.Root().SubscribeEvents(h.ctx,
 		&pb.SubscribeEventsRequest{AfterRevision: new(int64), Filter: &pb.EventFilter{Types: []string{"state.expired"}}})
 	if err != nil {
 		h.t.Fatal(err)
@@ -314,7 +314,7 @@ func (h *history) advance(t *rapid.T) {
 
 func (h *history) deregister(t *rapid.T) {
 	agent := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "agent")
-	apptest.Must(h.t, pb.NewAgentServiceClient(h.Conn(agent)).DeregisterAgent, &pb.DeregisterAgentRequest{})
+	apptest.Must(h.t, h.Actor("default", agent).DeregisterAgent, &pb.DeregisterAgentRequest{})
 	for _, k := range h.keys {
 		if k.owner == agent {
 			k.owner = ""
