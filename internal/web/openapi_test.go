@@ -3,6 +3,7 @@ package web_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"os"
@@ -80,6 +81,21 @@ func TestOpenAPI_HasEveryRPCWithItsComments(t *testing.T) {
 	} {
 		if got := at(schemas, path); got == nil && want != "" || want != "" && !strings.Contains(textOf(got), want) {
 			t.Errorf("%s is %v, want %s", path, got, want)
+		}
+	}
+	for path, want := range map[string]string{
+		"RegisterAgentRequest.properties.worktree.maxLength":             "1024",
+		"RegisterAgentRequest.properties.capabilities.maxItems":          "64",
+		"RegisterAgentRequest.properties.capabilities.items.maxLength":   "128",
+		"ExtendLocksRequest.properties.fences.items.minimum":             "1",
+		"RevokeTokenRequest.properties.ticket.minimum":                   "0",
+		"ConfigureChannelRequest.properties.message_retention.maxLength": "<nil>",
+		"CloseSessionRequest.required":                                   "[name]",
+		"HeartbeatRequest.properties.progress.maximum":                   "1",
+		"TransactStateRequest.properties.changes.maxItems":               "1000",
+	} {
+		if got := fmt.Sprint(at(schemas, path)); got != want {
+			t.Errorf("%s is %s, want %s", path, got, want)
 		}
 	}
 	references := regexp.MustCompile(`"\$ref":"#/components/(\w+)/(\w+)"`)

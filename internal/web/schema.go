@@ -4,6 +4,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"brokerd/internal/jsonform"
+	"brokerd/internal/rules"
 )
 
 // problemSchema is the schema of an error.
@@ -38,7 +39,7 @@ func (d *description) refer(m protoreflect.MessageDescriptor) object {
 
 // message returns the schema of a message.
 func (d *description) message(m protoreflect.MessageDescriptor) object {
-	properties := object{}
+	properties, required := object{}, []string(nil)
 	if kind := jsonform.Kind(m); kind != "" {
 		properties["kind"] = object{"const": kind}
 	}
@@ -49,8 +50,15 @@ func (d *description) message(m protoreflect.MessageDescriptor) object {
 			schema["description"] = text
 		}
 		properties[string(f.Name())] = schema
+		rule := rules.Of(f)
+		if (rule.GetRequired() || rule.GetNotBlank()) && (f.ContainingOneof() == nil || f.HasOptionalKeyword()) {
+			required = append(required, string(f.Name()))
+		}
 	}
 	schema := object{"type": "object", "properties": properties}
+	if len(required) > 0 {
+		schema["required"] = required
+	}
 	if text := d.comments[m.FullName()]; text != "" {
 		schema["description"] = text
 	}
@@ -74,8 +82,13 @@ func (d *description) value(f protoreflect.FieldDescriptor, nullable bool) objec
 		return object{}
 	}
 	schema := d.scalar(f)
+	bound(schema, f)
 	if f.IsList() {
-		return object{"type": "array", "items": schema}
+		list := object{"type": "array", "items": schema}
+		if most := rules.Of(f).GetMaxItems(); most > 0 {
+			list["maxItems"] = most
+		}
+		return list
 	}
 	switch kind := schema["type"].(type) {
 	case string:
@@ -91,6 +104,31 @@ func (d *description) value(f protoreflect.FieldDescriptor, nullable bool) objec
 		}
 	}
 	return schema
+}
+
+// bound adds the bounds that the rule of a field has. A text of so many bytes has at most as many characters. A number that
+// cannot be absent is 0 if it is.
+func bound(schema object, f protoreflect.FieldDescriptor) {
+	rule := rules.Of(f)
+	most := max(rule.GetLine(), rule.GetText())
+	if rule.GetName() || rule.GetNewName() || rule.GetPattern() {
+		most = 128
+	}
+	if most > 0 {
+		schema["maxLength"] = most
+	}
+	if rule.GetPageSize() {
+		schema["minimum"], schema["maximum"] = 0, 1000
+	}
+	if rule != nil && (rule.Min != nil || rule.Max != nil) {
+		schema["minimum"] = rule.GetMin()
+		if !f.HasPresence() && !f.IsList() {
+			schema["minimum"] = min(rule.GetMin(), 0)
+		}
+	}
+	if rule != nil && rule.Max != nil {
+		schema["maximum"] = rule.GetMax()
+	}
 }
 
 // scalar returns the schema of one value.
