@@ -26,17 +26,14 @@ type glutton struct {
 	broker   *apptest.Broker
 	ctx      context.Context
 	messages pb.MessageServiceClient
-	agents   pb.AgentServiceClient
 	channels pb.ChannelServiceClient
-	events   pb.EventServiceClient
 }
 
 func newGlutton(t *testing.T, b *apptest.Broker) *glutton {
 	t.Helper()
 	conn := b.Registered("glutton", "eater")
 	return &glutton{
-		t, b, patient(t), pb.NewMessageServiceClient(conn), pb.NewAgentServiceClient(conn), pb.NewChannelServiceClient(conn),
-		pb.NewEventServiceClient(conn),
+		t, b, patient(t), pb.NewMessageServiceClient(conn), pb.NewChannelServiceClient(conn),
 	}
 }
 
@@ -88,14 +85,6 @@ func (g *glutton) refused() error {
 		return fmt.Errorf("a mailbox with room for one: %v", out)
 	}
 	return nil
-}
-
-func (g *glutton) publish(change func(*pb.PublishEventRequest)) func() error {
-	return func() error {
-		r := &pb.PublishEventRequest{Type: "meal.eaten"}
-		change(r)
-		return apptest.Err(g.events.PublishEvent(g.ctx, r))
-	}
 }
 
 // streamed sends through a stream and returns its error, or that of the first result.

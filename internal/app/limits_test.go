@@ -39,8 +39,8 @@ func exhausted(reason, value string, try func() error) beyond {
 	return beyond{codes.ResourceExhausted, reason, "", value, try}
 }
 
-// TestLimits_EachIsHitFromOutside goes beyond every limit of docs/limits.md, in one agent's name, while another sends, claims and
-// acknowledges.
+// TestLimits_EachIsHitFromOutside goes beyond the limits of docs/limits.md, in one agent's name, while another sends, claims and
+// acknowledges. The test of package rules goes beyond those that the .proto files state.
 func TestLimits_EachIsHitFromOutside(t *testing.T) {
 	t.Parallel()
 	b := apptest.Start(t)
@@ -163,9 +163,6 @@ func (g *glutton) ofMessages() []beyond {
 		invalid("messages[0].artifacts", "1000", g.send(func(m *pb.Message) { m.Artifacts = make1001("a") })),
 		invalid("messages[0].priority", "10", g.send(func(m *pb.Message) { m.Priority = 11 })),
 		invalid("messages[0].max_attempts", "100", g.send(func(m *pb.Message) { m.MaxAttempts = 101 })),
-		invalid("details", "65536", g.publish(func(r *pb.PublishEventRequest) { r.Details = `{"a":"` + text(64<<10) + `"}` })),
-		invalid("summary", "512", g.publish(func(r *pb.PublishEventRequest) { r.Summary = text(513) })),
-		invalid("related", "16", g.publish(func(r *pb.PublishEventRequest) { r.Related = slices.Repeat([]string{"a"}, 17) })),
 		invalid("outcome", "4096", func() error {
 			return apptest.Err(g.messages.ResolveThread(g.ctx, &pb.ResolveThreadRequest{ThreadId: "t", Outcome: text(4097)}))
 		}),
@@ -201,8 +198,6 @@ func (g *glutton) ofLists() []beyond {
 		invalid("page_size", "1000", func() error {
 			return apptest.Err(g.messages.ListMessages(g.ctx, &pb.ListMessagesRequest{PageSize: 1001}))
 		}),
-		invalid("page_size", "1000", func() error { return apptest.Err(g.events.ListEvents(g.ctx, &pb.ListEventsRequest{PageSize: 1001})) }),
-		invalid("page_size", "1000", func() error { return apptest.Err(g.agents.ListAgents(g.ctx, &pb.ListAgentsRequest{PageSize: 1001})) }),
 		invalid("filter.types", "100", func() error {
 			return apptest.Err(g.messages.ListMessages(g.ctx, &pb.ListMessagesRequest{Filter: &pb.MessageFilter{Types: slices.Repeat([]string{"a"}, 101)}}))
 		}),
@@ -211,9 +206,6 @@ func (g *glutton) ofLists() []beyond {
 		}),
 		invalid("filter.senders", "100", func() error {
 			return apptest.Err(g.messages.ListMessages(g.ctx, &pb.ListMessagesRequest{Filter: &pb.MessageFilter{Senders: slices.Repeat([]string{"a"}, 101)}}))
-		}),
-		invalid("filter.types", "100", func() error {
-			return apptest.Err(g.events.ListEvents(g.ctx, &pb.ListEventsRequest{Filter: &pb.EventFilter{Types: slices.Repeat([]string{"a.b"}, 101)}}))
 		}),
 		invalid("max", "1000", func() error { return apptest.Err(g.messages.ClaimMessages(g.ctx, &pb.ClaimMessagesRequest{Max: 1001})) }),
 		invalid("open.max_in_flight", "1000", func() error { return g.taking(&pb.ClaimOpen{MaxInFlight: 1001}, nil) }),
@@ -248,48 +240,12 @@ func (g *glutton) ofTimes() []beyond {
 		invalid("wait", "1h", func() error {
 			return apptest.Err(g.messages.Ask(g.ctx, &pb.AskRequest{Message: changed(nothing), Wait: durationpb.New(time.Hour + 1)}))
 		}),
-		invalid("lease", "7d", func() error {
-			return apptest.Err(g.agents.RegisterAgent(g.ctx, &pb.RegisterAgentRequest{Lease: durationpb.New(7*24*time.Hour + 1)}))
-		}),
 	}
 }
 
 // ofAgents are those of what is known of an agent.
 func (g *glutton) ofAgents() []beyond {
 	return []beyond{
-		invalid("capabilities", "64", func() error {
-			return apptest.Err(g.agents.RegisterAgent(g.ctx, &pb.RegisterAgentRequest{Capabilities: slices.Repeat([]string{"a"}, 65)}))
-		}),
-		invalid("labels", "64", func() error {
-			return apptest.Err(g.agents.RegisterAgent(g.ctx, &pb.RegisterAgentRequest{Labels: labels(65)}))
-		}),
-		invalid("worktree", "1024", func() error {
-			return apptest.Err(g.agents.RegisterAgent(g.ctx, &pb.RegisterAgentRequest{Worktree: text(1025)}))
-		}),
-		invalid("activity", "512", func() error {
-			return apptest.Err(g.agents.Heartbeat(g.ctx, &pb.HeartbeatRequest{Activity: proto.String(text(513))}))
-		}),
-		invalid("task_id", "128", func() error {
-			return apptest.Err(g.agents.Heartbeat(g.ctx, &pb.HeartbeatRequest{TaskId: proto.String(text(129))}))
-		}),
-		invalid("progress", "1", func() error {
-			return apptest.Err(g.agents.Heartbeat(g.ctx, &pb.HeartbeatRequest{Progress: proto.Float64(1.1)}))
-		}),
-		invalid("last_tool", "256", func() error {
-			return apptest.Err(g.agents.Heartbeat(g.ctx, &pb.HeartbeatRequest{LastTool: proto.String(text(257))}))
-		}),
-		invalid("last_file", "1024", func() error {
-			return apptest.Err(g.agents.Heartbeat(g.ctx, &pb.HeartbeatRequest{LastFile: proto.String(text(1025))}))
-		}),
-		invalid("counters.turns", "9007199254740992", func() error {
-			return apptest.Err(g.agents.Heartbeat(g.ctx, &pb.HeartbeatRequest{Counters: &pb.Counters{Turns: proto.Int64(-1)}}))
-		}),
-		invalid("reference", "512", func() error {
-			return apptest.Err(g.agents.SaveCheckpoint(g.ctx, &pb.SaveCheckpointRequest{Reference: text(513)}))
-		}),
-		invalid("data", "262144", func() error {
-			return apptest.Err(g.agents.SaveCheckpoint(g.ctx, &pb.SaveCheckpointRequest{Data: `"` + text(256<<10-1) + `"`}))
-		}),
 		invalid("brokerd-agent", "128", func() error {
 			return apptest.Err(pb.NewAgentServiceClient(g.broker.Conn(text(129))).RegisterAgent(g.ctx, &pb.RegisterAgentRequest{}))
 		}),
@@ -332,9 +288,6 @@ func (g *glutton) ofSessions() []beyond {
 		invalid("settings.send_rate", "1000000", configure),
 		invalid("settings.send_burst", "1000000", configure),
 		invalid("settings.escalate_to.names", "100", configure),
-		invalid("description", "512", func() error {
-			return apptest.Err(operator.CreateSession(g.ctx, &pb.CreateSessionRequest{Name: "x", Description: text(513)}))
-		}),
 	}
 }
 

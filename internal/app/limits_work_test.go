@@ -13,11 +13,11 @@ import (
 	"brokerd/internal/apptest"
 )
 
-// ofWork are the limits of tasks, decisions, blockers, handoffs, votes, artifacts and types.
+// ofWork are the limits of tasks, decisions, blockers, handoffs, votes and artifacts.
 func (g *glutton) ofWork() []beyond {
 	conn := g.broker.Conn("glutton")
 	tasks, decisions, blockers := pb.NewTaskServiceClient(conn), pb.NewDecisionServiceClient(conn), pb.NewBlockerServiceClient(conn)
-	handoffs, votes, catalog := pb.NewHandoffServiceClient(conn), pb.NewVoteServiceClient(conn), pb.NewCatalogServiceClient(conn)
+	handoffs, votes := pb.NewHandoffServiceClient(conn), pb.NewVoteServiceClient(conn)
 	long := durationpb.New(time.Hour + 1)
 	far := timestamppb.New(time.Now().Add(366 * 24 * time.Hour))
 	task := func(change func(*pb.NewTask)) func() error {
@@ -61,13 +61,6 @@ func (g *glutton) ofWork() []beyond {
 			r := &pb.OpenVoteRequest{Title: "T", Options: []string{"a", "b"}}
 			change(r)
 			return apptest.Err(votes.OpenVote(g.ctx, r))
-		}
-	}
-	kind := func(change func(*pb.RegisterMessageTypeRequest)) func() error {
-		return func() error {
-			r := &pb.RegisterMessageTypeRequest{Name: "meal"}
-			change(r)
-			return apptest.Err(catalog.RegisterMessageType(g.ctx, r))
 		}
 	}
 	names := func(n int) []string {
@@ -168,13 +161,6 @@ func (g *glutton) ofWork() []beyond {
 		invalid("header.description", "512", g.uploads(&pb.ArtifactHeader{Name: "a", Description: text(513)})),
 		invalid("header.labels", "64", g.uploads(&pb.ArtifactHeader{Name: "a", Labels: labels(65)})),
 		exhausted("ARTIFACT_TOO_LARGE", "4294967296", g.uploads(&pb.ArtifactHeader{Name: "a", Size: 4<<30 + 1})),
-
-		invalid("schema", "65536", kind(func(r *pb.RegisterMessageTypeRequest) { r.Schema = `"` + text(64<<10) + `"` })),
-		invalid("aliases", "20", kind(func(r *pb.RegisterMessageTypeRequest) { r.Aliases = names(21) })),
-		invalid("title", "512", kind(func(r *pb.RegisterMessageTypeRequest) { r.Title = text(513) })),
-		invalid("payload", "262144", func() error {
-			return apptest.Err(catalog.ValidatePayload(g.ctx, &pb.ValidatePayloadRequest{Type: "note", Payload: `"` + text(256<<10) + `"`}))
-		}),
 	}
 }
 
