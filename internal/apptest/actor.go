@@ -83,16 +83,6 @@ func (b *Broker) Agent(name, role string) *Actor {
 	return b.Actor("default", name).Register(role)
 }
 
-// Agents registers agents of one role.
-func (b *Broker) Agents(role string, names ...string) []*Actor {
-	b.Helper()
-	all := make([]*Actor, len(names))
-	for i, name := range names {
-		all[i] = b.Agent(name, role)
-	}
-	return all
-}
-
 // Session creates a session and returns its operator.
 func (b *Broker) Session(name string, settings *pb.SessionSettings) *Actor {
 	b.Helper()
