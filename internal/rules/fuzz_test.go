@@ -1,0 +1,75 @@
+package rules_test
+
+import (
+	"errors"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"brokerd/internal/fault"
+	"brokerd/internal/rules"
+)
+
+// FuzzCheck checks requests of every kind. A request of the trials that is beyond a bound stays refused, whatever else
+// the request has.
+func FuzzCheck(f *testing.F) {
+	var set rules.Set
+	var all []trial
+	var checks []*rules.Message
+	for _, m := range methods() {
+		if known := set.Message(m.Input()); known != nil {
+			for _, c := range cases(m.Input()) {
+				if !c.ok && refuses(known, c.request, c.path) { // not of a message that is checked by hand
+					all, checks = append(all, c), append(checks, known)
+				}
+			}
+		}
+	}
+	f.Add(uint(0), []byte{})
+	f.Fuzz(func(t *testing.T, n uint, wire []byte) {
+		c, check := all[n%uint(len(all))], checks[n%uint(len(all))]
+		more := proto.Clone(c.request)
+		if (proto.UnmarshalOptions{Merge: true}).Unmarshal(wire, more) != nil {
+			t.Skip() // the daemon refuses bytes that are no message before
+		}
+		err := check.Check(more)
+		if fault.KindOf(err) != fault.Invalid && err != nil {
+			t.Fatalf("%v: %v", more, err)
+		}
+		if len(wire) > 0 && touches(c.request, wire) { // the wire may have replaced the value
+			return
+		}
+		if !refuses(check, more, c.path) {
+			t.Fatalf("%s: %s is accepted in %v", c.path, c.what, more)
+		}
+	})
+}
+
+// touches reports whether a message sets a field that a request has.
+func touches(request proto.Message, wire []byte) (is bool) {
+	m := request.ProtoReflect().New()
+	if (proto.UnmarshalOptions{Merge: true}).Unmarshal(wire, m.Interface()) != nil {
+		return true
+	}
+	m.Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
+		oneof := f.ContainingOneof()
+		is = is || request.ProtoReflect().Has(f) || oneof != nil && request.ProtoReflect().WhichOneof(oneof) != nil
+		return true
+	})
+	return is || proto.Size(request) == 0
+}
+
+// refuses reports whether the checks name a field of a request.
+func refuses(check *rules.Message, request proto.Message, path string) bool {
+	var e *fault.Error
+	if !errors.As(check.Check(request), &e) {
+		return false
+	}
+	for _, v := range e.Violations {
+		if v.Field == path {
+			return true
+		}
+	}
+	return false
+}
