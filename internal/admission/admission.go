@@ -65,20 +65,20 @@ func (c *Control) Stop() {
 }
 
 // AgentRegistered closes the circuit breaker of an agent. It is a hook of the registration, after that of the core.
-func (c *Control) AgentRegistered(tx *store.Tx, session int64, agent string) error {
+func (c *Control) AgentRegistered(tx *store.Tx, a directory.Agent) error {
 	c.vacancies.Clear(tx)
-	mailbox, err := c.broker.Mailboxes.Find(tx, session, mail.AgentRef(agent))
+	mailbox, err := c.broker.Mailboxes.Find(tx, a.Session, mail.AgentRef(a.Name))
 	if err != nil || mailbox == 0 {
 		return err
 	}
-	return c.Gates.closeBreaker(tx, session, mailbox)
+	return c.Gates.closeBreaker(tx, a.Session, mailbox)
 }
 
 // AgentGone takes away the halt and the circuit breaker of an agent that deregisters. It is a hook of the
 // deregistration.
-func (c *Control) AgentGone(tx *store.Tx, session int64, agent string) error {
+func (c *Control) AgentGone(tx *store.Tx, a directory.Agent, _ string) error {
 	c.vacancies.Clear(tx)
-	mailbox, err := c.broker.Mailboxes.Find(tx, session, mail.AgentRef(agent))
+	mailbox, err := c.broker.Mailboxes.Find(tx, a.Session, mail.AgentRef(a.Name))
 	if err != nil || mailbox == 0 {
 		return err
 	}
@@ -102,6 +102,7 @@ func (c *Control) SessionConfigured(tx *store.Tx, before, now directory.Session)
 }
 
 // SessionClosed ends the waits of those who send in a session that is closed. It is a hook of the closing.
-func (c *Control) SessionClosed(tx *store.Tx, session directory.Session) {
+func (c *Control) SessionClosed(tx *store.Tx, session directory.Session) error {
 	tx.OnCommit(func() { c.rates.forget(session.Name) })
+	return nil
 }

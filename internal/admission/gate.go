@@ -150,19 +150,13 @@ func (g *Gates) remove(tx *store.Tx, agent int64) error {
 	return nil
 }
 
-// A Gate is what stands in the way of an agent.
-type Gate struct {
-	Halted   bool // between a halt and a resume
-	Degraded bool // its circuit breaker is open
-}
-
 // Gated returns the agents of a session that something stands in the way of, by name.
-func (g *Gates) Gated(q store.Querier, session int64) (map[string]Gate, error) {
-	gated := map[string]Gate{}
+func (g *Gates) Gated(q store.Querier, session int64) (map[string]directory.Gate, error) {
+	gated := map[string]directory.Gate{}
 	rows := q.Query(selectGated, session)
 	for rows.Next() {
 		var name string
-		var found Gate
+		var found directory.Gate
 		if err := rows.Scan(&name, &found.Halted, &found.Degraded); err != nil {
 			return nil, err
 		}

@@ -36,7 +36,7 @@ type Messages struct {
 
 // Worked counts messages that an agent has sent, received and processed. It runs in the writer,
 // after the commit.
-func (r *Registry) Worked(session, agent string, more Messages) {
+func (r *Registry) Worked(session, agent string, sent, received, processed int) {
 	p, now := &r.presence, r.clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -44,9 +44,9 @@ func (r *Registry) Worked(session, agent string, more Messages) {
 	if l == nil {
 		return
 	}
-	l.Sent += more.Sent
-	l.Received += more.Received
-	l.Processed += more.Processed
+	l.Sent += int64(sent)
+	l.Received += int64(received)
+	l.Processed += int64(processed)
 	l.worked = now
 	p.touch(l, now)
 }

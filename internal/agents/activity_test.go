@@ -8,7 +8,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/agents"
 	"brokerd/internal/apptest"
 	"brokerd/internal/identity"
 )
@@ -45,9 +44,9 @@ func TestActivity_OneWriteAMinuteForAllAgents(t *testing.T) {
 		k.registry.Ended(identity.Caller{Access: identity.Agent, Session: "default", Agent: name}, "", 0)
 	}
 	called := k.clock.Now()
-	k.registry.Worked("default", "a", agents.Messages{Sent: 2, Processed: 1})
-	k.registry.Worked("default", "a", agents.Messages{Received: 1})
-	k.registry.Worked("default", "nameless", agents.Messages{Sent: 1})
+	k.registry.Worked("default", "a", 2, 0, 1)
+	k.registry.Worked("default", "a", 0, 1, 0)
+	k.registry.Worked("default", "nameless", 1, 0, 0)
 	counts := &pb.MessageCounts{Sent: 2, Received: 1, Processed: 1}
 	same(t, counts, k.get("a").GetMessages())
 	for range 60 {

@@ -22,6 +22,7 @@ import (
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/validate"
+	"brokerd/internal/work"
 )
 
 // A Status is the state that an agent reports of itself. The numbers are those of the API and of
@@ -109,7 +110,7 @@ type Agent struct {
 	LastSeen     time.Time // its last call; as of the last write unless Get, List or Register returned it
 	AsleepSince  time.Time // zero = it is not asleep; filled by Get, List and Register, as are Health and Gate
 	Health       Health
-	Gate
+	directory.Gate
 }
 
 // EndedAt returns when the agent failed or stopped; zero = neither, so the broker considers it alive.
@@ -134,35 +135,26 @@ func (a *Agent) Entry() directory.Agent {
 	}
 }
 
-// A Gate has the reasons for which an agent receives no work.
-type Gate struct {
-	Halted   bool // between a halt and a resume: only directives are delivered to it
-	Degraded bool // its circuit breaker is open
-}
-
 // Mail knows the waiting mail of an agent, and its gate.
 type Mail interface {
 	// Counts returns the unfinished deliveries in the agent's own mailbox that it has not read, and
 	// those that it could claim now, from its own mailbox, its role's and its channels'.
-	Counts(q store.Querier, a Agent) (unread, claimable int64, err error)
+	Counts(q store.Querier, session int64, a directory.Agent) (unread, claimable int64, err error)
 	// Directives returns the types of the agent's unfinished directives, oldest first, at most 100.
-	Directives(q store.Querier, a Agent) ([]string, error)
+	Directives(q store.Querier, session int64, agent string) ([]string, error)
 	// Claimants returns the names of the agents of a session that hold a claim. A name restricts it
 	// to that agent.
 	Claimants(q store.Querier, session int64, name string) (map[string]bool, error)
 	// Gated returns the agents of a session that have a gate, by name.
-	Gated(q store.Querier, session int64) (map[string]Gate, error)
-	// AwaitDeparture returns once all mail that the agent left when it last deregistered is
-	// dead-lettered.
-	AwaitDeparture(ctx context.Context, session, agent string) error
+	Gated(q store.Querier, session int64) (map[string]directory.Gate, error)
 }
 
 // Notices knows the notices that the broker sends to agents.
 type Notices interface {
-	// Unread reports whether the agent has unread notices.
-	Unread(q store.Querier, a Agent) (bool, error)
-	// Read returns the oldest unread notices, at most 100, and marks them read.
-	Read(tx *store.Tx, a Agent) ([]Notice, error)
+	// HasNotices reports whether the agent has unread notices.
+	HasNotices(q store.Querier, session int64, agent string) (bool, error)
+	// ReadNotices returns the oldest unread notices, at most 100, and marks them read.
+	ReadNotices(tx *store.Tx, session int64, a directory.Agent) ([]work.UnreadNotice, error)
 }
 
 // A Registry keeps the agents. It may be used concurrently; hooks and mail are plugged in before it is.
@@ -175,11 +167,10 @@ type Registry struct {
 	mail    Mail
 	notices Notices // nil = there are none
 
-	registered   []func(tx *store.Tx, a Agent, first bool) error
-	completed    []func(tx *store.Tx, a Agent) error
-	deregistered []func(tx *store.Tx, a Agent, reason string) error
-	removed      []func(tx *store.Tx, session int64, name string)
-	ended        []func(tx *store.Tx, a Agent) ([]Loss, error)
+	registered   []func(tx *store.Tx, a directory.Agent) error
+	completed    []func(tx *store.Tx, a directory.Agent) error
+	deregistered []func(tx *store.Tx, a directory.Agent, reason string) error
+	ended        []func(tx *store.Tx, a directory.Agent) ([]directory.Loss, error)
 	departures   []func(ctx context.Context, session, agent string) error
 	holders      []Holder
 
@@ -205,11 +196,10 @@ func New(
 	return r
 }
 
-// UseDeparture adds a function that Register calls before its transaction, for a feature that cannot
-// end all that a registration had in the transaction of its end. The function returns once that is
-// done.
-func (r *Registry) UseDeparture(await func(ctx context.Context, session, agent string) error) {
-	r.departures = append(r.departures, await)
+// UseDeparture adds functions that Register calls before its transaction, for features that cannot
+// end all that a registration had in the transaction of its end. A function returns once that is done.
+func (r *Registry) UseDeparture(await ...func(ctx context.Context, session, agent string) error) {
+	r.departures = append(r.departures, await...)
 }
 
 // UseMail plugs in the mail; without it the counts are 0.
@@ -218,22 +208,22 @@ func (r *Registry) UseMail(m Mail) { r.mail = m }
 // UseNotices plugs in the notices that heartbeats return.
 func (r *Registry) UseNotices(n Notices) { r.notices = n }
 
-// OnRegister adds a hook that runs in the same transaction when an agent registers. first is true
-// if it was not registered before.
-func (r *Registry) OnRegister(hook func(tx *store.Tx, a Agent, first bool) error) {
-	r.registered = append(r.registered, hook)
+// OnRegister adds hooks that run in the same transaction when an agent registers, for the first time
+// or again.
+func (r *Registry) OnRegister(hooks ...func(tx *store.Tx, a directory.Agent) error) {
+	r.registered = append(r.registered, hooks...)
 }
 
-// OnCompleted adds a hook that runs in the same transaction when an agent reports the status
-// Completed and had another one.
-func (r *Registry) OnCompleted(hook func(tx *store.Tx, a Agent) error) {
-	r.completed = append(r.completed, hook)
+// OnCompleted adds hooks that run in the same transaction when an agent reports the status Completed
+// and had another one.
+func (r *Registry) OnCompleted(hooks ...func(tx *store.Tx, a directory.Agent) error) {
+	r.completed = append(r.completed, hooks...)
 }
 
-// OnDeregister adds a hook that runs in the same transaction when a registration ends, and removes what
+// OnDeregister adds hooks that run in the same transaction when a registration ends, and remove what
 // depends on the registration. The reason is for people.
-func (r *Registry) OnDeregister(hook func(tx *store.Tx, a Agent, reason string) error) {
-	r.deregistered = append(r.deregistered, hook)
+func (r *Registry) OnDeregister(hooks ...func(tx *store.Tx, a directory.Agent, reason string) error) {
+	r.deregistered = append(r.deregistered, hooks...)
 }
 
 // Register registers the calling agent, or registers it again: then its incarnation grows, and it takes over all
@@ -247,11 +237,6 @@ func (r *Registry) Register(ctx context.Context, who identity.Caller, req idempo
 	var answer struct {
 		Agent Agent
 		Lost
-	}
-	if r.mail != nil {
-		if err := r.mail.AwaitDeparture(ctx, who.Session, who.Agent); err != nil {
-			return Agent{}, Lost{}, fmt.Errorf("register agent: %w", err)
-		}
 	}
 	for _, await := range r.departures {
 		if err := await(ctx, who.Session, who.Agent); err != nil {
@@ -357,7 +342,7 @@ func (r *Registry) register(tx *store.Tx, who identity.Caller, d Description, re
 	}
 	r.dir.AgentsChanged(tx)
 	for _, hook := range r.registered {
-		if err := hook(tx, a, !before); err != nil {
+		if err := hook(tx, a.Entry()); err != nil {
 			return Agent{}, err
 		}
 	}
@@ -438,9 +423,10 @@ func (r *Registry) end(tx *store.Tx, session string, a Agent, source, reason str
 	}
 	tx.Exec(endRegistration, tx.Now(), revision, a.ID)
 	tx.Exec(deleteLosses, a.ID)
+	events.EndCursors(tx, a.Session, a.Name)
 	r.dir.AgentsChanged(tx)
 	for _, hook := range r.deregistered {
-		if err := hook(tx, a, reason); err != nil {
+		if err := hook(tx, a.Entry(), reason); err != nil {
 			return 0, err
 		}
 	}

@@ -221,8 +221,8 @@ func TestRegister_AgainGrowsTheIncarnationAndEndsTheReport(t *testing.T) {
 	t.Parallel()
 	k := newKit(t)
 	var hooked []string
-	k.registry.OnRegister(func(_ *store.Tx, a agents.Agent, first bool) error {
-		hooked = append(hooked, fmt.Sprint(a.Name, a.Incarnation, a.ID != 0, first))
+	k.registry.OnRegister(func(_ *store.Tx, a directory.Agent) error {
+		hooked = append(hooked, fmt.Sprint(a.Name, a.Incarnation, a.ID != 0))
 		return nil
 	})
 	k.register("a", &pb.RegisterAgentRequest{Role: "builder"})
@@ -237,7 +237,7 @@ func TestRegister_AgainGrowsTheIncarnationAndEndsTheReport(t *testing.T) {
 	if got := k.register("a", &pb.RegisterAgentRequest{}); got.GetIncarnation() != 3 {
 		t.Errorf("incarnation %d after deregistration, want 3", got.GetIncarnation())
 	}
-	if diff := cmp.Diff([]string{"a1 true true", "a2 true false", "a3 true true"}, hooked); diff != "" {
+	if diff := cmp.Diff([]string{"a1 true", "a2 true", "a3 true"}, hooked); diff != "" {
 		t.Errorf("hooks (-want +got):\n%s", diff)
 	}
 	types, last := k.trail()
@@ -252,7 +252,7 @@ func TestRegister_AgainGrowsTheIncarnationAndEndsTheReport(t *testing.T) {
 func TestRegister_HookThatFailsUndoesIt(t *testing.T) {
 	t.Parallel()
 	k := newKit(t)
-	k.registry.OnRegister(func(*store.Tx, agents.Agent, bool) error { return fault.New(fault.Exhausted, "TOO_MANY", "too many") })
+	k.registry.OnRegister(func(*store.Tx, directory.Agent) error { return fault.New(fault.Exhausted, "TOO_MANY", "too many") })
 	_, err := k.api.RegisterAgent(k.as("a"), &pb.RegisterAgentRequest{})
 	apptest.Refused(t, err, codes.ResourceExhausted, "TOO_MANY")
 	_, err = k.api.Heartbeat(k.as("a"), &pb.HeartbeatRequest{})
@@ -347,25 +347,23 @@ func TestHeartbeat_ChangesWhatIsGivenAndAppendsAnEvent(t *testing.T) {
 // mail is a mail room with fixed counts.
 type mail struct{}
 
-func (mail) Counts(_ store.Querier, a agents.Agent) (unread, claimable int64, err error) {
+func (mail) Counts(_ store.Querier, _ int64, a directory.Agent) (unread, claimable int64, err error) {
 	if a.Name != "a" || a.Role != "builder" || a.ID == 0 {
 		return 0, 0, fmt.Errorf("asked for %v", a)
 	}
 	return 3, 4, nil
 }
 
-func (mail) Directives(store.Querier, agents.Agent) ([]string, error) {
+func (mail) Directives(store.Querier, int64, string) ([]string, error) {
 	return []string{"halt", "nudge"}, nil
 }
-
-func (mail) AwaitDeparture(context.Context, string, string) error { return nil }
 
 func (mail) Claimants(store.Querier, int64, string) (map[string]bool, error) {
 	return map[string]bool{"b": true}, nil
 }
 
-func (mail) Gated(store.Querier, int64) (map[string]agents.Gate, error) {
-	return map[string]agents.Gate{"a": {Halted: true}, "b": {Degraded: true}}, nil
+func (mail) Gated(store.Querier, int64) (map[string]directory.Gate, error) {
+	return map[string]directory.Gate{"a": {Halted: true}, "b": {Degraded: true}}, nil
 }
 
 func TestHeartbeatAndGet_TellWhatMailWaits(t *testing.T) {
@@ -427,7 +425,7 @@ func TestDeregister_RunsTheHooksInTheSameTransaction(t *testing.T) {
 	k.register("a", &pb.RegisterAgentRequest{Role: "builder"})
 	var hooked []string
 	var fail error
-	k.registry.OnDeregister(func(_ *store.Tx, a agents.Agent, reason string) error {
+	k.registry.OnDeregister(func(_ *store.Tx, a directory.Agent, reason string) error {
 		hooked = append(hooked, fmt.Sprintf("%s %s %d %s", a.Name, a.Role, a.Incarnation, reason))
 		return fail
 	})

@@ -6,37 +6,36 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"brokerd/internal/directory"
 	"brokerd/internal/finding"
 	"brokerd/internal/store"
 )
 
-// A Member is a registered agent with its health.
-type Member struct {
-	Name, Role string
-	Health     Health // never Degraded
-	LastSeen   time.Time
-	FailedAt   time.Time // zero unless it has failed
-	StoppedAt  time.Time // zero unless it has stopped
-}
-
-// Crew returns the registered agents of a session, by name.
-func (r *Registry) Crew(q store.Querier, session int64, sessionName string) ([]Member, error) {
-	var found []Member
-	now := r.clock.Now()
-	rows := q.Query(selectCrew, session)
-	for rows.Next() {
-		var a Agent
-		if err := rows.Scan(&a.Name, &a.Role, &a.LastSeen, &a.FailedAt, &a.StoppedAt); err != nil {
-			return nil, err
-		}
-		r.presence.look(sessionName, &a, false, now)
-		found = append(found, Member{Name: a.Name, Role: a.Role, Health: a.Health, LastSeen: a.LastSeen,
-			FailedAt: a.FailedAt, StoppedAt: a.StoppedAt})
+// Members returns the registered agents of a session, by name, without ID, capabilities and attention.
+func (r *Registry) Members(q store.Querier, session int64) ([]directory.Member, error) {
+	s, err := r.dir.ByID(q, session)
+	if err != nil {
+		return nil, err
 	}
-	return found, rows.Err()
+	now := r.clock.Now()
+	return store.Collect(q.Query(selectCrew, session), func(rows *store.Rows) (m directory.Member, err error) {
+		a := Agent{Session: session}
+		if err := rows.Scan(&a.Name, &a.Role, &a.LastSeen, &a.FailedAt, &a.StoppedAt); err != nil {
+			return m, err
+		}
+		r.presence.look(s.Name, &a, false, now)
+		m = directory.Member{Agent: a.Entry(), LastSeen: a.LastSeen}
+		switch {
+		case a.Health == Failed:
+			m.Health = directory.Failed
+		case a.Stopped():
+			m.Health = directory.Stopped
+		case a.Health == Late:
+			m.Health = directory.Late
+		}
+		return m, nil
+	})
 }
 
 // Registering returns the command that registers an agent again, as it described itself last.
@@ -248,7 +247,7 @@ func as(role string) string {
 
 // explainRole counts the agents of a role; store.ErrNoRows if there is none.
 func (r *Registry) explainRole(q store.Querier, about finding.Question) (finding.Finding, error) {
-	all, err := r.Crew(q, about.Session, about.SessionName)
+	all, err := r.Members(q, about.Session)
 	if err != nil {
 		return finding.Finding{}, err
 	}

@@ -11,6 +11,7 @@ import (
 	"brokerd/internal/events"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 // Counters are what an agent has counted since it registered, as it says.
@@ -38,24 +39,15 @@ type Heartbeat struct {
 	Attention directory.Attention // 0 = as it is
 }
 
-// A Notice is a message with which the broker informs an agent.
-type Notice struct {
-	Revision  int64
-	Type      string
-	Subject   string
-	Payload   string // JSON
-	CreatedAt time.Time
-}
-
 // A Standing is what a heartbeat brings back.
 type Standing struct {
 	Incarnation int64
 	Lease       time.Duration
 	Unread      int64
 	Claimable   int64
-	Directives  []string // types of the unfinished ones, oldest first
-	Lost                 // reported once
-	Notices     []Notice // likewise
+	Directives  []string            // types of the unfinished ones, oldest first
+	Lost                            // reported once
+	Notices     []work.UnreadNotice // likewise
 }
 
 // Heartbeat takes note of what the calling agent reports. It writes nothing if nothing changed.
@@ -89,7 +81,7 @@ func (r *Registry) Heartbeat(ctx context.Context, who identity.Caller, h Heartbe
 			if err != nil || !h.Notices || r.notices == nil {
 				return err
 			}
-			st.Notices, err = r.notices.Read(tx, a)
+			st.Notices, err = r.notices.ReadNotices(tx, a.Session, a.Entry())
 			return err
 		})
 	}
@@ -109,7 +101,7 @@ func (r *Registry) hasNews(q store.Querier, a Agent, h Heartbeat) (bool, error) 
 	if lost || err != nil || !h.Notices || r.notices == nil {
 		return lost, err
 	}
-	return r.notices.Unread(q, a)
+	return r.notices.HasNotices(q, a.Session, a.Name)
 }
 
 func (r *Registry) standing(q store.Querier, a Agent) (Standing, error) {
@@ -118,7 +110,7 @@ func (r *Registry) standing(q store.Querier, a Agent) (Standing, error) {
 	if st.Unread, st.Claimable, err = r.counts(q, a); err != nil || r.mail == nil {
 		return st, err
 	}
-	st.Directives, err = r.mail.Directives(q, a)
+	st.Directives, err = r.mail.Directives(q, a.Session, a.Name)
 	return st, err
 }
 
@@ -244,7 +236,7 @@ func (r *Registry) report(tx *store.Tx, who identity.Caller, h Heartbeat) (Agent
 		return a, nil
 	}
 	for _, hook := range r.completed {
-		if err := hook(tx, a); err != nil {
+		if err := hook(tx, a.Entry()); err != nil {
 			return a, err
 		}
 	}

@@ -77,8 +77,8 @@ func (r *Registry) Stop() {
 }
 
 // SessionClosed ends the leases of a session in which nothing changes any more. It is a hook of the closing.
-func (r *Registry) SessionClosed(tx *store.Tx, session string) error {
-	tx.OnCommit(func() { r.presence.forgetSession(session) })
+func (r *Registry) SessionClosed(tx *store.Tx, session directory.Session) error {
+	tx.OnCommit(func() { r.presence.forgetSession(session.Name) })
 	return nil
 }
 
@@ -86,7 +86,7 @@ func (r *Registry) SessionClosed(tx *store.Tx, session string) error {
 type failure struct {
 	session string
 	agent   Agent
-	lost    map[LossKind]int
+	lost    map[directory.LossKind]int
 }
 
 // leasesOver fails the agents whose leases have expired, each in a separate function of the writer.
@@ -104,8 +104,8 @@ func (r *Registry) leasesOver(lives []*life) {
 		r.zap.Warn("an agent has failed: the broker received no call from it during its lease",
 			zap.String("agent", f.agent.Name), zap.String("session", f.session), zap.String("role", f.agent.Role),
 			zap.Duration("lease", f.agent.Lease), zap.Int64("incarnation", f.agent.Incarnation),
-			zap.Int("claims", f.lost[LostClaim]), zap.Int("locks", f.lost[LostLock]),
-			zap.Int("tokens", f.lost[LostToken]), zap.Int("tickets", f.lost[LostTicket]))
+			zap.Int("claims", f.lost[directory.LostClaim]), zap.Int("locks", f.lost[directory.LostLock]),
+			zap.Int("tokens", f.lost[directory.LostToken]), zap.Int("tickets", f.lost[directory.LostTicket]))
 	}
 }
 
@@ -184,7 +184,7 @@ func (r *Registry) fail(tx *store.Tx, l *life, failed func(failure)) error {
 		return err
 	}
 	tx.OnCommit(func() {
-		lost := map[LossKind]int{}
+		lost := map[directory.LossKind]int{}
 		for _, loss := range losses {
 			lost[loss.Kind]++
 		}

@@ -1,58 +1,38 @@
 package agents
 
 import (
-	"time"
 	"unicode/utf8"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/store"
 )
 
 const (
 	mostLosses   = 1000 // kept for one agent; how many more there are is counted
 	mostLossName = 512  // bytes
+
+	lostMore directory.LossKind = 0 // in the table: the revision is how many more were lost
 )
-
-// A LossKind says what was lost. The numbers are those of the API and of the table.
-type LossKind int
-
-// What an agent can lose with its lease.
-const (
-	LostClaim LossKind = 1 + iota
-	LostLock
-	LostToken
-	LostTicket // a place in the queue for a lock or token
-	LostTask
-
-	lostMore LossKind = 0 // in the table: the revision is how many more were lost
-)
-
-// A Loss is something that an agent held when its lease ended.
-type Loss struct {
-	Kind     LossKind
-	Name     string // the claim id, the paths separated by a space, TYPE/SCOPE or the task's id; clipped if it is long
-	Revision int64  // of the fence, the ticket, or the claimed message
-	At       time.Time
-}
 
 // Lost is what an agent has lost and was not told.
 type Lost struct {
-	Losses []Loss `json:",omitempty"`
-	More   int    `json:",omitempty"` // further losses; they are in the event log alone
+	Losses []directory.Loss `json:",omitempty"`
+	More   int              `json:",omitempty"` // further losses; they are in the event log alone
 }
 
-// OnEnd adds a hook that runs in the same transaction when an agent fails or stops, and takes what
-// the agent holds: StoppedAt tells the two apart. The hook returns what it has taken; the registry
-// sets Loss.At. By then the agent's row says that it has ended.
-func (r *Registry) OnEnd(hook func(tx *store.Tx, a Agent) ([]Loss, error)) {
-	r.ended = append(r.ended, hook)
+// OnEnd adds hooks that run in the same transaction when an agent fails or stops, and take what the
+// agent holds: Stopped tells the two apart. A hook returns what it has taken; the registry sets
+// Loss.At. By then the agent's row says that it has ended.
+func (r *Registry) OnEnd(hooks ...func(tx *store.Tx, a directory.Agent) ([]directory.Loss, error)) {
+	r.ended = append(r.ended, hooks...)
 }
 
 // take runs the hooks of the end of an agent, and returns what they have taken from it.
-func (r *Registry) take(tx *store.Tx, a Agent) ([]Loss, error) {
+func (r *Registry) take(tx *store.Tx, a Agent) ([]directory.Loss, error) {
 	r.dir.AgentsChanged(tx)
-	var losses []Loss
+	var losses []directory.Loss
 	for _, hook := range r.ended {
-		taken, err := hook(tx, a)
+		taken, err := hook(tx, a.Entry())
 		if err != nil {
 			return nil, err
 		}
@@ -63,7 +43,7 @@ func (r *Registry) take(tx *store.Tx, a Agent) ([]Loss, error) {
 
 // keepLosses keeps the new losses of an agent until an answer reports them to it: each one up
 // to the limit, and the number of the others.
-func keepLosses(tx *store.Tx, agent int64, losses []Loss) error {
+func keepLosses(tx *store.Tx, agent int64, losses []directory.Loss) error {
 	if len(losses) == 0 {
 		return nil
 	}
@@ -97,12 +77,12 @@ func hasLosses(q store.Querier, agent int64) (bool, error) {
 func tellLosses(tx *store.Tx, agent int64) (lost Lost, err error) {
 	rows := tx.Query(selectLosses, agent)
 	for rows.Next() {
-		var l Loss
+		var l directory.Loss
 		var kind int
 		if err := rows.Scan(&kind, &l.Name, &l.Revision, &l.At); err != nil {
 			return Lost{}, err
 		}
-		if l.Kind = LossKind(kind); l.Kind == lostMore {
+		if l.Kind = directory.LossKind(kind); l.Kind == lostMore {
 			lost.More += int(l.Revision)
 			continue
 		}

@@ -11,6 +11,7 @@ import (
 	"brokerd/internal/identity"
 	"brokerd/internal/nearest"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 const listBytes = 3 << 20 // of one page, well below the 4 MiB that an answer may have
@@ -31,7 +32,7 @@ type Found struct {
 	Agent
 	Unread      int64
 	Claimable   int64
-	Holdings    Holdings
+	Holdings    work.Holdings
 	Checkpoints []Checkpoint // newest first
 	At          int64        // revision that this is true at
 }
@@ -63,11 +64,11 @@ func (r *Registry) Get(ctx context.Context, who identity.Caller, name string, fu
 			return err
 		}
 		for _, h := range r.holders {
-			if err := h.Holdings(snap, a, &f.Holdings); err != nil {
+			if err := h.Holdings(snap, a.Entry(), &f.Holdings); err != nil {
 				return err
 			}
 		}
-		f.Checkpoints, err = checkpoints(snap, a.ID, listBytes-f.Holdings.size())
+		f.Checkpoints, err = checkpoints(snap, a.ID, listBytes-sizeOf(&f.Holdings))
 		return err
 	})
 	if err != nil {
@@ -147,7 +148,7 @@ func (r *Registry) List(ctx context.Context, who identity.Caller, f Filter, afte
 // inState returns JSON lists of names: of the agents with the name, the health and the status that a
 // filter wants, nil if it wants all, and of those that are active without having reported it. Health
 // and derived status depend on what is in memory only.
-func (r *Registry) inState(q store.Querier, name string, session int64, f Filter, gated map[string]Gate,
+func (r *Registry) inState(q store.Querier, name string, session int64, f Filter, gated map[string]directory.Gate,
 	claimants map[string]bool) (wanted, active any, err error) {
 	found, derived, now := []string{}, []string{}, r.clock.Now()
 	rows := q.Query(selectVitals, session)
@@ -179,7 +180,7 @@ func (r *Registry) inState(q store.Querier, name string, session int64, f Filter
 // gates returns what keeps work from the agents of a session, and which of them hold a claim; a
 // name restricts the latter to that agent.
 func (r *Registry) gates(q store.Querier, session int64, name string) (
-	gated map[string]Gate, claimants map[string]bool, err error) {
+	gated map[string]directory.Gate, claimants map[string]bool, err error) {
 	if r.mail == nil {
 		return nil, nil, nil
 	}
@@ -190,7 +191,7 @@ func (r *Registry) gates(q store.Querier, session int64, name string) (
 	return gated, claimants, err
 }
 
-func (r *Registry) gate(q store.Querier, a Agent) (Gate, map[string]bool, error) {
+func (r *Registry) gate(q store.Querier, a Agent) (directory.Gate, map[string]bool, error) {
 	gated, claimants, err := r.gates(q, a.Session, a.Name)
 	return gated[a.Name], claimants, err
 }
@@ -279,7 +280,7 @@ func (r *Registry) counts(q store.Querier, a Agent) (unread, claimable int64, er
 	if r.mail == nil {
 		return 0, 0, nil
 	}
-	return r.mail.Counts(q, a)
+	return r.mail.Counts(q, a.Session, a.Entry())
 }
 
 func (r *Registry) missing(q store.Querier, session int64, name string) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
@@ -112,20 +113,15 @@ func (r *Registry) Deregistered(q store.Querier, session int64, before time.Time
 	return found, rows.Close()
 }
 
-// OnRemoved adds what is to happen in the same transaction when a deregistered agent is removed.
-func (r *Registry) OnRemoved(hook func(tx *store.Tx, session int64, name string)) {
-	r.removed = append(r.removed, hook)
-}
-
 // Remove removes agents that Deregistered has returned, with their checkpoints. If one of them registers
 // again, its incarnation is higher than before all the same. Errors: fault.Conflict if one of them has
 // registered since.
-func (r *Registry) Remove(tx *store.Tx, session int64, revisions []int64) error {
+func (r *Registry) Remove(tx *store.Tx, session int64, done []work.Done) error {
 	var highest int64
-	for _, revision := range revisions {
+	for i := range done {
 		var id, incarnation int64
 		var name string
-		err := tx.QueryRow(deleteEnded, session, revision).Scan(&id, &name, &incarnation)
+		err := tx.QueryRow(deleteEnded, session, done[i].Key).Scan(&id, &name, &incarnation)
 		if errors.Is(err, store.ErrNoRows) {
 			return fault.New(fault.Conflict, "CHANGED", "an agent that was to be removed has registered again")
 		}
@@ -134,9 +130,7 @@ func (r *Registry) Remove(tx *store.Tx, session int64, revisions []int64) error 
 		}
 		highest = max(highest, incarnation)
 		tx.Exec(deleteCheckpoints, id)
-		for _, hook := range r.removed {
-			hook(tx, session, name)
-		}
+		events.EndCursors(tx, session, name) // of an agent that deregistered before the broker did so
 	}
 	tx.Exec(raiseFloor, session, highest)
 	return nil
@@ -151,9 +145,12 @@ func floor(q store.Querier, session int64) (incarnation int64, err error) {
 	return incarnation, err
 }
 
-// Erase removes up to limit agents of a session that is being deleted, with what belongs to them.
-// It reports whether there may be more.
+// Erase removes up to limit agents of a session that is being deleted, with what belongs to them, after
+// the cursors that the log keeps for them. It reports whether there may be more.
 func (r *Registry) Erase(tx *store.Tx, session int64, limit int) (more bool, err error) {
+	if more, err := events.EraseCursors(tx, session, limit); more || err != nil {
+		return more, err
+	}
 	agents, err := someAgents(tx, session, limit)
 	if err != nil {
 		return false, fmt.Errorf("remove agents: %w", err)
@@ -188,4 +185,14 @@ func someAgents(q store.Querier, session int64, limit int) (found []int64, err e
 // Forget removes the highest incarnation of a session without agents.
 func (r *Registry) Forget(tx *store.Tx, session int64) {
 	tx.Exec(deleteFloor, session)
+}
+
+// Data is what the keeper exports, archives and removes of a session: agents, then checkpoints.
+func (r *Registry) Data() []work.Data {
+	return []work.Data{{
+		File: "agents.jsonl", Kind: "agents", Lines: r.Records, Erase: r.Erase, Forget: r.Forget,
+		Finished: r.Deregistered, Remove: r.Remove,
+	}, {
+		File: "checkpoints.jsonl", Lines: r.CheckpointRecords,
+	}}
 }

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/directory"
 	"brokerd/internal/work"
 )
 
@@ -81,7 +82,7 @@ func harnessOf(in *pb.Harness) *Harness {
 	return h
 }
 
-func lossProtos(losses []Loss) []*pb.Loss {
+func lossProtos(losses []directory.Loss) []*pb.Loss {
 	out := make([]*pb.Loss, len(losses))
 	for i, l := range losses {
 		out[i] = &pb.Loss{Kind: pb.LossKind(l.Kind), Name: l.Name, Revision: l.Revision, LostAt: stamp(l.At)}
@@ -99,7 +100,7 @@ func checkpointProtos(list []Checkpoint) []*pb.Checkpoint {
 	return out
 }
 
-func holdingsProto(session string, h *Holdings) *pb.Holdings {
+func holdingsProto(session string, h *work.Holdings) *pb.Holdings {
 	out := &pb.Holdings{Asked: questionProtos(h.Asked), ToAnswer: questionProtos(h.ToAnswer)}
 	for _, c := range h.Claims {
 		out.Claims = append(out.Claims, &pb.OpenClaim{
@@ -139,7 +140,7 @@ func itemProto(session string, it *work.Item) *pb.WorkItem {
 	return out
 }
 
-func questionProtos(list []OpenQuestion) []*pb.OpenQuestion {
+func questionProtos(list []work.OpenQuestion) []*pb.OpenQuestion {
 	var out []*pb.OpenQuestion
 	for _, q := range list {
 		out = append(out, &pb.OpenQuestion{

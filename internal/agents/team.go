@@ -3,6 +3,7 @@ package agents
 import (
 	"slices"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/store"
 )
 
@@ -58,7 +59,7 @@ func (n *Pulse) add(l *life, late bool) {
 // Team returns registered agents of a session, failed ones first, then by name, at most most: ID,
 // Name, Role, Status, Activity, the times, Harness, Health and Gate. claims has the agents that hold claims.
 func (r *Registry) Team(q store.Querier, session int64, name string, claims map[string]int64, most int) ([]Agent, error) {
-	var gated map[string]Gate
+	var gated map[string]directory.Gate
 	var err error
 	if r.mail != nil {
 		if gated, err = r.mail.Gated(q, session); err != nil {

@@ -191,7 +191,9 @@ func (a *App) start(ctx context.Context) error {
 
 	// The features.
 	p.events = events.New(p.store, c.Clock, log.Named("events"))
+	var watch observer // nil = nothing is measured
 	if measured != nil {
+		watch = measured
 		p.events.Observe(measured.Event)
 	}
 	p.directory = directory.New()
@@ -202,83 +204,71 @@ func (a *App) start(ctx context.Context) error {
 	}
 	newMessages(p, c.Clock, log)
 	p.locks = locks.New(p.store, p.events, p.directory, c.Clock, log.Named("locks"))
-	connect(p)
-	connectLocks(p)
-	p.diagnose = diagnose.New(p.broker, p.directory, crew{p.directory, p.agents})
-	p.locks.UseCrew(p.diagnose)
+	p.diagnose = diagnose.New(p.broker, p.directory, p.agents)
 	p.locks.UseTracer(tracer)
-	// After the hooks are in place: New checks the disk at once, and may append an event.
+	// After the hook of events is in place: New checks the disk at once, and may append an event.
 	used := func() (float64, error) { return c.DiskUsed(c.Dir) }
 	p.diskguard = diskguard.New(p.store, p.events, c.Clock, log.Named("disk"), used, c.Dir, reserve)
-	p.admission.UseDisk(p.diskguard)
 	p.state = state.New(p.store, p.events, p.directory, c.Clock, log.Named("state"))
-	p.state.UseDisk(p.diskguard)
-	connectState(p)
-	letters := postOfWork{p.admission, p.backlog, p.notices}
 	desk := &work.Desk{
 		Store:     p.store,
 		Events:    p.events,
 		Directory: p.directory,
-		Post:      letters,
+		Post:      post{p.admission, p.backlog, p.notices},
 		Clock:     c.Clock,
 		Log:       log,
-	}
-	contents := artifacts.Options{Dir: c.Dir, Disk: p.diskguard}
-	if measured != nil {
-		desk.Observer, contents.Transfers = measured, measured
+		Observer:  watch,
 	}
 	p.blockers = blockers.New(desk)
-	connectBlockers(p)
 	p.tasks = tasks.New(desk)
-	connectTasks(p)
-	p.drain = newDrain(p, c.Clock)
-	p.blockers.UseTasks(p.tasks)
-	p.tasks.UseBlockers(p.blockers)
-	p.tasks.OnDone(p.blockers.TaskDone)
-	p.tasks.UseRelated(carriers{p.events, p.state})
-	p.artifacts, err = artifacts.New(desk, contents)
+	p.drain = drain.New(drain.Options{
+		Store:     p.store,
+		Log:       p.events,
+		Clock:     c.Clock,
+		Directory: p.directory,
+		Messages:  gauges.Holders,
+		Tasks:     p.tasks.Held,
+		Resumed:   []func(*store.Tx) error{p.broker.Waiters.DrainEnded, p.tasks.DrainEnded},
+	})
+	p.artifacts, err = artifacts.New(desk, artifacts.Options{Dir: c.Dir, Disk: p.diskguard, Transfers: watch})
 	if err != nil {
 		return err
 	}
-	p.handoffs = handoffs.New(desk, p.tasks, handoffLocks{p.locks}, p.artifacts)
-	connectWork(p, p.handoffs)
-	p.auth = auth.New(p.store, p.events, p.directory, secret, c.Clock, log.Named("auth"))
 	a.onStop(func(context.Context) error { return p.artifacts.Stop() })
+	p.handoffs = handoffs.New(desk, p.tasks, p.locks, p.artifacts)
+	p.auth = auth.New(p.store, p.events, p.directory, secret, c.Clock, log.Named("auth"))
 	p.votes = votes.New(desk)
-	connectWork(p, p.votes)
-	p.decisions = decisions.New(desk, reviewTokens{p.locks}, p.diagnose)
-	connectWork(p, p.decisions)
-	connectArtifacts(p)
+	p.decisions = decisions.New(desk, p.locks, p.diagnose)
 	p.work = []workKind{p.decisions, p.blockers, p.handoffs, p.votes} // in the order in which reports have them
-	jobs := workFeatures{p.tasks}
-	closers := []closer{p.locks, p.state, p.tasks}
+	p.jobs = work.Features{p.tasks}
 	for _, k := range p.work {
-		p.tasks.UseRelated(workOfTasks{k})
-		jobs, closers = append(jobs, k), append(closers, k)
+		p.jobs = append(p.jobs, k)
 	}
-	p.tasks.UseRelated(workOfTasks{p.artifacts})
-	p.agents.UseHolders(jobs)
-	connectMailboxes(p)
+	parts, closing := p.agents.Data(), []func(context.Context, int64) error{p.locks.AwaitClosed, p.state.AwaitClosed, p.tasks.AwaitClosed}
+	parts = append(parts, messagesrpc.ChannelData(p.archive), p.state.Data(), p.locks.Data())
+	for _, k := range p.work {
+		parts, closing = append(parts, k.Data()), append(closing, k.AwaitClosed)
+	}
 	p.retention = retention.New(retention.Options{
 		Store:    p.store,
-		Sessions: kept{p.sessions, p.auth},
-		Messages: keptMessages{p.archive, append(closers, p.backlog)},
-		Events:   keptEvents{p.events},
-		Parts: slices.Concat(
-			partsOfSession(p),
-			partsOfWork(p),
-			[]retention.Part{artifactPart(p.artifacts), typePart(p.catalog)},
-		),
+		Sessions: kept{p.sessions},
+		Messages: p.archive,
+		Events:   p.events,
+		Parts:    append(parts, p.tasks.Data(), p.artifacts.Data(), p.catalog.Data(), p.auth.Data()),
+		Closing:  append(closing, p.backlog.AwaitClosed), // last, since the others withdraw mail
 		Tidy:     p.archive.Tidy,
 		Archived: c.archived,
 		Dir:      c.Dir,
 		Clock:    c.Clock,
 		Log:      log.Named("retention"),
 	})
-	wake(p)
+	connect(p)
 
 	// The server.
-	options := rpc.Options{
+	p.broker.Counters.Observe(watch)
+	p.offers.Observe(watch)
+	p.locks.Observe(watch)
+	p.rpc = rpc.NewServer(rpc.Options{
 		UID:          os.Getuid(),
 		Credentials:  p.auth,
 		Certificates: a.certificates,
@@ -286,14 +276,8 @@ func (a *App) start(ctx context.Context) error {
 		Traces:       tracer != nil,
 		Clock:        c.Clock,
 		Log:          log.Named("rpc"),
-	}
-	if measured != nil {
-		p.broker.Counters.Observe(measured)
-		p.offers.Observe(measured)
-		p.locks.Observe(measured)
-		options.Observer = measured
-	}
-	p.rpc = rpc.NewServer(options)
+		Observer:     watch,
+	})
 	webListener := p.rpc.Web()
 	facts := admin.Facts{Version: c.Version, StartedAt: began, Sync: a.sync, DataDir: c.Dir, Listen: a.Addresses}
 	a.reportDamage(p.store, p.rpc)
@@ -309,104 +293,56 @@ func (a *App) start(ctx context.Context) error {
 		explainers = append(explainers, k)
 	}
 	explainers = append(explainers, p.drain)
-	p.overview = newOverviews(p.store, p.events, c.Clock, log.Named("overview"), p.directory,
-		overviewSources{commons{p.state, jobs}, p.diagnose, p.agents, explainers})
+	p.overview = overview.New(overview.Options{
+		Store:     p.store,
+		Events:    p.events,
+		Clock:     c.Clock,
+		Log:       log.Named("overview"),
+		Directory: p.directory,
+		Sources:   overviewSources{commons{p.state, p.jobs}, p.diagnose, p.agents, explainers},
+	})
 	a.onStop(func(context.Context) error { p.overview.Stop(); return nil })
 	a.sleeping = func(ctx context.Context) ([]string, error) {
 		return gauges.SleepingMailboxes(ctx, p.store, p.broker.Waiters, admin.MostProblems)
 	}
 	inspector := admin.NewInspector(p.store, tables{dir: c.Dir, sleeping: a.sleeping}, p.events)
-	register(p.rpc, services{
-		admin: adminService{
-			admin.NewService(admin.Parts{
-				Facts:      facts,
-				Store:      p.store,
-				Clock:      c.Clock,
-				Directory:  p.directory,
-				Agents:     census{p.agents},
-				Mailboxes:  mailboxes{p.diagnose},
-				Post:       post{p.deadletters},
-				Commons:    commons{p.state, jobs},
-				Traffic:    p.rpc,
-				Inspector:  inspector,
-				Explainers: explainers,
-				Drains:     p.drain,
-			}),
-			backup.NewAdminService(p.backup),
-			retention.NewPruneService(p.retention),
-			drain.NewServer(p.drain),
-			overview.NewWatchService(p.overview),
-			&doorman{a, p.rpc},
-		},
-		agents:    agents.NewService(p.agents),
-		artifacts: p.artifacts,
-		blockers:  p.blockers,
-		catalog:   p.catalog,
-		auth:      auth.NewService(p.auth),
-		handoffs:  p.handoffs,
-		channels:  messagesrpc.NewChannelService(p.channels),
-		decisions: p.decisions,
-		locks:     locks.NewService(p.locks, p.rpc.ItemError),
-		events:    events.NewService(p.events, p.directory, p.admission, reports{p.blockers}),
-		messages: messagesrpc.NewService(
-			p.broker, p.router, p.admission, p.inbox, p.conversations, p.deadletters, p.offers, p.catalog, p.agents,
-			p.messagetrace, p.rpc.ItemError, log.Named("broker")),
-		sessions: sessionService{sessions.NewService(p.sessions), retention.NewSessionService(p.retention)},
-		state:    state.NewService(p.state),
-		tasks:    p.tasks,
-		tokens:   locks.NewTokenService(p.locks),
-		votes:    p.votes,
+	register(p, log, adminService{
+		admin.NewService(admin.Parts{
+			Facts:      facts,
+			Store:      p.store,
+			Clock:      c.Clock,
+			Directory:  p.directory,
+			Agents:     census{p.agents},
+			Mailboxes:  mailboxes{p.diagnose},
+			Post:       movers{p.deadletters},
+			Commons:    commons{p.state, p.jobs},
+			Traffic:    p.rpc,
+			Inspector:  inspector,
+			Explainers: explainers,
+			Drains:     p.drain,
+		}),
+		backup.NewAdminService(p.backup),
+		retention.NewPruneService(p.retention),
+		drain.NewServer(p.drain),
+		overview.NewWatchService(p.overview),
+		&doorman{a, p.rpc},
 	})
 
 	pages := web.New(web.Options{RPC: p.rpc, Version: c.Version, Clock: c.Clock, Log: log.Named("web")})
 
-	// What runs by itself.
-	a.onStop(func(context.Context) error { p.agents.Stop(); return nil })
-	if err := p.agents.Start(ctx); err != nil {
-		return fmt.Errorf("start agents: %w", err)
-	}
-	a.onStop(func(context.Context) error { p.auth.Stop(); return nil })
-	if err := p.auth.Start(ctx); err != nil {
-		return fmt.Errorf("start credentials: %w", err)
-	}
-	a.onStop(func(context.Context) error { p.broker.Stop(); return nil })
-	if err := p.broker.Start(ctx); err != nil {
-		return fmt.Errorf("start broker: %w", err)
-	}
-	a.onStop(func(context.Context) error { p.backlog.Stop(); return nil })
-	if err := p.backlog.Start(ctx); err != nil {
-		return fmt.Errorf("start backlog: %w", err)
-	}
-	a.onStop(func(context.Context) error { p.admission.Stop(); return nil })
-	if err := p.admission.Start(ctx); err != nil {
-		return fmt.Errorf("start admission: %w", err)
-	}
-	a.onStop(func(context.Context) error { p.deadletters.Stop(); return nil })
-	if err := p.deadletters.Start(ctx); err != nil {
-		return fmt.Errorf("start dead letters: %w", err)
-	}
-	a.onStop(func(context.Context) error { p.state.Stop(); return nil })
-	if err := p.state.Start(ctx); err != nil {
-		return fmt.Errorf("start state: %w", err)
-	}
-	a.onStop(func(context.Context) error { p.locks.Stop(); return nil })
-	if err := p.locks.Start(ctx); err != nil {
-		return fmt.Errorf("start locks: %w", err)
-	}
+	// What runs by itself, in the order of its start. It stops in reverse.
 	if err := p.artifacts.Start(ctx); err != nil {
 		return fmt.Errorf("start artifacts: %w", err)
 	}
+	runners := []runner{p.agents, p.auth, p.broker, p.backlog, p.admission, p.deadletters, p.state, p.locks}
 	for _, k := range p.work {
-		a.onStop(func(context.Context) error { k.Stop(); return nil })
-		k.Start()
+		runners = append(runners, k)
 	}
-	a.onStop(func(context.Context) error { p.tasks.Stop(); return nil })
-	if err := p.tasks.Start(ctx); err != nil {
-		return fmt.Errorf("start tasks: %w", err)
-	}
-	a.onStop(func(context.Context) error { p.retention.Stop(); return nil })
-	if err := p.retention.Start(); err != nil {
-		return fmt.Errorf("start retention: %w", err)
+	for _, r := range append(runners, p.tasks, p.retention) {
+		a.onStop(func(context.Context) error { r.Stop(); return nil })
+		if err := r.Start(ctx); err != nil {
+			return fmt.Errorf("start %T: %w", r, err)
+		}
 	}
 	if err := a.servePprof(); err != nil {
 		return fmt.Errorf("serve profiles: %w", err)

@@ -35,6 +35,7 @@ func newMessages(p *parts, clock clockwork.Clock, log *zap.Logger) {
 	p.broker.OnMailboxesRemoved(p.admission.MailboxesRemoved)
 	p.broker.Audiences.OnChange(p.admission.AudienceChanged)
 	p.notices = notices.New(p.directory, p.broker, p.router)
+	p.events.OnAnnounced(p.notices.Announce)
 	p.offers = offers.New(p.store, p.events, p.broker)
 	p.broker.UseOffers(p.offers)
 	p.conversations = conversations.New(p.store, p.events, p.directory, p.notices, p.broker, p.router, p.backlog, clock,

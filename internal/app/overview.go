@@ -3,14 +3,9 @@ package app
 import (
 	"cmp"
 
-	"github.com/jonboulle/clockwork"
-	"go.uber.org/zap"
-
 	"brokerd/internal/admin"
 	"brokerd/internal/agents"
 	"brokerd/internal/diagnose"
-	"brokerd/internal/directory"
-	"brokerd/internal/events"
 	"brokerd/internal/finding"
 	"brokerd/internal/gauges"
 	"brokerd/internal/identity"
@@ -18,16 +13,6 @@ import (
 	"brokerd/internal/overview"
 	"brokerd/internal/store"
 )
-
-// newOverviews returns what serves the clients that watch sessions.
-func newOverviews(
-	st *store.Store, journal *events.Log, clock clockwork.Clock, log *zap.Logger, dir *directory.Directory,
-	from overviewSources,
-) *overview.Hub {
-	return overview.New(overview.Options{
-		Store: st, Events: journal, Clock: clock, Log: log, Directory: dir, Sources: from,
-	})
-}
 
 // overviewSources describe a session.
 type overviewSources struct {

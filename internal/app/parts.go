@@ -35,6 +35,7 @@ import (
 	"brokerd/internal/store"
 	"brokerd/internal/tasks"
 	"brokerd/internal/votes"
+	"brokerd/internal/work"
 )
 
 // parts are the parts of a daemon. Each has the name of its package.
@@ -73,5 +74,6 @@ type parts struct {
 	store         *store.Store
 	tasks         *tasks.Service
 	votes         *votes.Service
-	work          []workKind // the kinds of joint work that work.Table keeps
+	jobs          work.Features // tasks and the kinds of joint work
+	work          []workKind    // the kinds of joint work that work.Table keeps
 }

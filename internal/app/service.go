@@ -3,16 +3,22 @@ package app
 import (
 	"context"
 
-	"google.golang.org/grpc"
+	"go.uber.org/zap"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/admin"
+	"brokerd/internal/agents"
+	"brokerd/internal/auth"
 	"brokerd/internal/backup"
 	"brokerd/internal/drain"
+	"brokerd/internal/events"
+	"brokerd/internal/locks"
+	"brokerd/internal/messagesrpc"
 	"brokerd/internal/overview"
 	"brokerd/internal/retention"
 	"brokerd/internal/rpc"
 	"brokerd/internal/sessions"
+	"brokerd/internal/state"
 )
 
 // sessionService is one service of the API, made by two features.
@@ -46,44 +52,26 @@ func (d *doorman) OpenLoopback(context.Context, *pb.OpenLoopbackRequest) (*pb.Op
 	return &pb.OpenLoopbackResponse{Address: address, Opened: opened}, nil
 }
 
-// services are all services of the API.
-type services struct {
-	admin     pb.AdminServiceServer
-	agents    pb.AgentServiceServer
-	blockers  pb.BlockerServiceServer
-	catalog   pb.CatalogServiceServer
-	auth      pb.CredentialServiceServer
-	handoffs  pb.HandoffServiceServer
-	channels  pb.ChannelServiceServer
-	artifacts pb.ArtifactServiceServer
-	decisions pb.DecisionServiceServer
-	events    pb.EventServiceServer
-	locks     pb.LockServiceServer
-	messages  pb.MessageServiceServer
-	sessions  pb.SessionServiceServer
-	state     pb.StateServiceServer
-	tasks     pb.TaskServiceServer
-	tokens    pb.TokenServiceServer
-	votes     pb.VoteServiceServer
-}
-
-// register adds the services to the server.
-func register(server grpc.ServiceRegistrar, s services) {
-	pb.RegisterAdminServiceServer(server, s.admin)
-	pb.RegisterAgentServiceServer(server, s.agents)
-	pb.RegisterArtifactServiceServer(server, s.artifacts)
-	pb.RegisterBlockerServiceServer(server, s.blockers)
-	pb.RegisterCatalogServiceServer(server, s.catalog)
-	pb.RegisterCredentialServiceServer(server, s.auth)
-	pb.RegisterHandoffServiceServer(server, s.handoffs)
-	pb.RegisterChannelServiceServer(server, s.channels)
-	pb.RegisterDecisionServiceServer(server, s.decisions)
-	pb.RegisterEventServiceServer(server, s.events)
-	pb.RegisterLockServiceServer(server, s.locks)
-	pb.RegisterMessageServiceServer(server, s.messages)
-	pb.RegisterSessionServiceServer(server, s.sessions)
-	pb.RegisterStateServiceServer(server, s.state)
-	pb.RegisterTaskServiceServer(server, s.tasks)
-	pb.RegisterTokenServiceServer(server, s.tokens)
-	pb.RegisterVoteServiceServer(server, s.votes)
+// register adds the services of the API to the server.
+func register(p *parts, log *zap.Logger, adminService pb.AdminServiceServer) {
+	pb.RegisterAdminServiceServer(p.rpc, adminService)
+	pb.RegisterAgentServiceServer(p.rpc, agents.NewService(p.agents))
+	pb.RegisterArtifactServiceServer(p.rpc, p.artifacts)
+	pb.RegisterBlockerServiceServer(p.rpc, p.blockers)
+	pb.RegisterCatalogServiceServer(p.rpc, p.catalog)
+	pb.RegisterCredentialServiceServer(p.rpc, auth.NewService(p.auth))
+	pb.RegisterHandoffServiceServer(p.rpc, p.handoffs)
+	pb.RegisterChannelServiceServer(p.rpc, messagesrpc.NewChannelService(p.channels))
+	pb.RegisterDecisionServiceServer(p.rpc, p.decisions)
+	pb.RegisterEventServiceServer(p.rpc, events.NewService(p.events, p.directory, p.admission, p.blockers))
+	pb.RegisterLockServiceServer(p.rpc, locks.NewService(p.locks, p.rpc.ItemError))
+	pb.RegisterMessageServiceServer(p.rpc, messagesrpc.NewService(
+		p.broker, p.router, p.admission, p.inbox, p.conversations, p.deadletters, p.offers, p.catalog, p.agents,
+		p.messagetrace, p.rpc.ItemError, log.Named("broker")))
+	pb.RegisterSessionServiceServer(p.rpc,
+		sessionService{sessions.NewService(p.sessions), retention.NewSessionService(p.retention)})
+	pb.RegisterStateServiceServer(p.rpc, state.NewService(p.state))
+	pb.RegisterTaskServiceServer(p.rpc, p.tasks)
+	pb.RegisterTokenServiceServer(p.rpc, locks.NewTokenService(p.locks))
+	pb.RegisterVoteServiceServer(p.rpc, p.votes)
 }

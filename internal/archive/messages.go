@@ -8,6 +8,7 @@ import (
 	"brokerd/internal/events"
 	"brokerd/internal/producers"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 // An Append appends a record to a line of JSON.
@@ -26,37 +27,10 @@ func New(core *broker.Broker, from *producers.Producers, log *events.Log, line A
 	return &Messages{core, from, log, line}
 }
 
-// A Standing is the state of messages with no other messages between them. No message can come between them later,
-// since each new message has a higher revision. A time is the latest of all of them.
-type Standing struct {
-	First      int64 // revision
-	Last       int64
-	Messages   int
-	Session    int64
-	CreatedAt  time.Time
-	Channel    string    // their target or label
-	Deliveries int       // how many they have
-	Finished   bool      // every delivery is finished, and no question waits for a response
-	FinishedAt time.Time // when the last delivery finished that is no dead letter; zero if there is none
-	DeadAt     time.Time // when the last delivery became a dead letter; zero if there is none
-	Follows    bool      // no other message lies between the one before it in the list and this one
-	Sums       [3]int64  // of the deliveries that Records has read: any change of a finished delivery changes them
-}
-
-// Join adds the messages that follow to a standing.
-func (s *Standing) Join(next *Standing) {
-	s.Last = next.Last
-	s.Messages += next.Messages
-	s.Deliveries += next.Deliveries
-	for i, sum := range next.Sums {
-		s.Sums[i] += sum
-	}
-}
-
 // Standings returns the state of messages after a revision, in the order of their revisions, of one session or, for 0,
 // of all. It reads at most limit messages. If all of these are finished, in one session and channel, and none is a
 // dead letter, it may return them as one, unless each is asked for.
-func (m *Messages) Standings(q store.Querier, session, after int64, limit int, each bool) ([]Standing, error) {
+func (m *Messages) Standings(q store.Querier, session, after int64, limit int, each bool) ([]work.Standing, error) {
 	if each {
 		return eachStanding(q, session, after, limit)
 	}
@@ -65,14 +39,14 @@ func (m *Messages) Standings(q store.Querier, session, after int64, limit int, e
 		return nil, fmt.Errorf("read the state of messages: %w", err)
 	}
 	if alike && (session == 0 || session == one.Session) {
-		return []Standing{one}, nil
+		return []work.Standing{one}, nil
 	}
 	return eachStanding(q, session, after, limit)
 }
 
 // alike returns the common standing of some messages, and reports whether it is that of each of them, apart from
 // times.
-func alike(q store.Querier, after int64, limit int) (s Standing, alike bool, err error) {
+func alike(q store.Querier, after int64, limit int) (s work.Standing, alike bool, err error) {
 	var another int64
 	var first, last int64
 	err = q.QueryRow(selectAlike, after, limit).
@@ -86,12 +60,12 @@ func alike(q store.Querier, after int64, limit int) (s Standing, alike bool, err
 }
 
 // eachStanding returns the state of each message by itself.
-func eachStanding(q store.Querier, session, after int64, limit int) ([]Standing, error) {
+func eachStanding(q store.Querier, session, after int64, limit int) ([]work.Standing, error) {
 	rows := q.Query(selectStandings, after, session, session, limit)
 	defer rows.Close()
-	found := make([]Standing, 0, limit)
+	found := make([]work.Standing, 0, limit)
 	for rows.Next() {
-		s := Standing{Messages: 1, Follows: session == 0 && len(found) > 0}
+		s := work.Standing{Messages: 1, Follows: session == 0 && len(found) > 0}
 		err := rows.Scan(
 			&s.First, &s.Session, &s.CreatedAt, &s.Channel, &s.Deliveries, &s.Finished, &s.FinishedAt, &s.DeadAt)
 		if err != nil {

@@ -7,13 +7,14 @@ import (
 	"brokerd/internal/fault"
 	"brokerd/internal/mail"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 // Records writes messages as lines of JSON. messages are in the order of their revisions, as Standings has found them
 // in the same snapshot. With each line, to receives the standing that Remove needs, which has no channel and no times
 // of the end. A line is valid until to returns, and to returns false to end the list. Errors: fault.Conflict if one
 // of the messages does not exist.
-func (m *Messages) Records(q store.Querier, messages []Standing, to func(s *Standing, line []byte) bool) error {
+func (m *Messages) Records(q store.Querier, messages []work.Standing, to func(s *work.Standing, line []byte) bool) error {
 	var line []byte
 	return read(q, messages, func(r *Record) (more bool, err error) {
 		if line, err = m.append(line[:0], r); err != nil {
@@ -25,8 +26,8 @@ func (m *Messages) Records(q store.Querier, messages []Standing, to func(s *Stan
 }
 
 // standing returns the standing of a record, which Remove compares with the one that it finds.
-func standing(r *Record) Standing {
-	s := Standing{
+func standing(r *Record) work.Standing {
+	s := work.Standing{
 		First: r.Revision, Last: r.Revision, Messages: 1, Session: r.Session, CreatedAt: time.Unix(0, r.CreatedAt).UTC(),
 		Deliveries: len(r.Deliveries), Follows: r.Follows,
 	}
@@ -44,7 +45,7 @@ type visit func(*Record) (more bool, err error)
 
 // read calls use for messages in the order of the list, which is that of their revisions. Errors: fault.Conflict if
 // one of them does not exist.
-func read(q store.Querier, messages []Standing, use visit) error {
+func read(q store.Querier, messages []work.Standing, use visit) error {
 	r := reader{q: q, names: map[int64]string{0: ""}}
 	for i := 0; i < len(messages); {
 		all := messages[i]

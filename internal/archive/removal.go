@@ -93,7 +93,7 @@ const (
 // Remove removes finished messages that Records has read, with all that belongs to them. Their events stay in the log.
 // It leaves details beyond 9,000 rows to Tidy. If one of the messages has changed since, because it was redriven,
 // acknowledged late or removed, Remove removes none. Errors: fault.Conflict for such a message.
-func (m *Messages) Remove(tx *store.Tx, messages []Standing) error {
+func (m *Messages) Remove(tx *store.Tx, messages []work.Standing) error {
 	for i := range messages {
 		same, err := unchanged(tx, &messages[i])
 		if err != nil {
@@ -109,7 +109,7 @@ func (m *Messages) Remove(tx *store.Tx, messages []Standing) error {
 	return nil
 }
 
-func (m *Messages) removeAll(tx *store.Tx, messages []Standing) error {
+func (m *Messages) removeAll(tx *store.Tx, messages []work.Standing) error {
 	limit := mostRemoved
 	for i := range messages {
 		kept, err := m.log.KeepSent(tx, messages[i].First, messages[i].Last)
@@ -162,7 +162,7 @@ func (m *Messages) Tidy(tx *store.Tx, limit int) (int64, error) {
 }
 
 // unchanged reports whether all messages of a stretch are finished and have the standing that Records has read.
-func unchanged(tx *store.Tx, s *Standing) (bool, error) {
+func unchanged(tx *store.Tx, s *work.Standing) (bool, error) {
 	var count, deliveries int
 	var finished bool
 	var sums [3]int64
@@ -174,7 +174,7 @@ func unchanged(tx *store.Tx, s *Standing) (bool, error) {
 // Erase removes messages of a session that is being deleted, whatever their standing, with all that belongs to them:
 // up to limit rows. It returns how many of the standings it has removed completely. The next call continues with the
 // others.
-func (m *Messages) Erase(tx *store.Tx, messages []Standing, limit int) (removed int, err error) {
+func (m *Messages) Erase(tx *store.Tx, messages []work.Standing, limit int) (removed int, err error) {
 	for i := range messages {
 		for _, statements := range [][]string{detailsOfMessages[:], someOfMessages[:]} {
 			limit, err = tx.ExecPage(limit, statements, messages[i].First, messages[i].Last)

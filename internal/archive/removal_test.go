@@ -14,6 +14,7 @@ import (
 	"brokerd/internal/messagesrpc"
 	"brokerd/internal/schema"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 const insertMessage = `
@@ -61,13 +62,13 @@ func TestRemove_RefusesWhatHasChanged(t *testing.T) {
 				return nil
 			}))
 			m := archive.New(nil, nil, events.New(st, clockwork.NewRealClock(), zap.NewNop()), messagesrpc.AppendRecord)
-			var found []archive.Standing
+			var found []work.Standing
 			must(st.Read(t.Context(), func(s *store.Snapshot) error {
 				all, err := m.Standings(s, 0, 0, 4, false)
 				if err != nil {
 					return err
 				}
-				return m.Records(s, all, func(s *archive.Standing, _ []byte) bool {
+				return m.Records(s, all, func(s *work.Standing, _ []byte) bool {
 					if s.Follows {
 						found[len(found)-1].Join(s)
 					} else {
@@ -133,7 +134,7 @@ func TestStandings_TogetherOnlyWhatIsAlike(t *testing.T) {
 				t.Fatal(err)
 			}
 			m := archive.New(nil, nil, events.New(st, clockwork.NewRealClock(), zap.NewNop()), messagesrpc.AppendRecord)
-			var found, each []archive.Standing
+			var found, each []work.Standing
 			err = st.Read(t.Context(), func(s *store.Snapshot) (err error) {
 				if found, err = m.Standings(s, 0, 0, 10, false); err != nil {
 					return err

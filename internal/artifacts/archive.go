@@ -260,3 +260,11 @@ func (s *Service) Erase(tx *store.Tx, session int64, limit int) (more bool, err 
 func (s *Service) Forget(tx *store.Tx, session int64) {
 	tx.Exec(deleteUsage, session)
 }
+
+// Data is what the keeper exports, archives and removes of a session.
+func (s *Service) Data() work.Data {
+	return work.Data{
+		File: "artifacts.jsonl", Kind: "artifacts", Lines: s.Records, Contents: s.Contents, Erase: s.Erase, Forget: s.Forget,
+		Look: s.Replaced, Remove: s.Remove,
+	}
+}

@@ -175,9 +175,12 @@ func (r *Registry) Revoke(ctx context.Context, req idempotency.Request, id, reas
 	return c, nil
 }
 
-// EndSession revokes up to limit credentials of a session that is being deleted, and reports
+// Data ends the credentials of a session with it.
+func (r *Registry) Data() work.Data { return work.Data{Erase: r.endSession} }
+
+// endSession revokes up to limit credentials of a session that is being deleted, and reports
 // whether there may be more.
-func (r *Registry) EndSession(tx *store.Tx, session int64, limit int) (more bool, err error) {
+func (r *Registry) endSession(tx *store.Tx, session int64, limit int) (more bool, err error) {
 	var some []Credential
 	err = read(tx.Query(selectOfSession, session, limit), func(c Credential, _ []byte) error {
 		some = append(some, c)

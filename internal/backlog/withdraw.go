@@ -13,18 +13,11 @@ import (
 // withdrawPage is how many deliveries one function withdraws.
 const withdrawPage = 200
 
-// Moot selects messages that are no longer true, or need no answer any more.
-type Moot struct {
-	About int64  // as in mail.Notice and notices.Letter
-	Type  string // empty = of any type
-	Agent string // whose delivery; empty = all
-}
-
 // Withdraw ends the deliveries of messages that have become moot: it withdraws unread notices and
 // unclaimed letters, and acknowledges letters in the name of the agents that have claimed them. If
 // these are more than withdrawPage, the backlog ends the rest. Copies that have not followed their
 // message yet do not follow.
-func (q *Chores) Withdraw(tx *store.Tx, session int64, m Moot) error {
+func (q *Chores) Withdraw(tx *store.Tx, session int64, m work.Moot) error {
 	m.Type = msgtype.Canonical(m.Type)
 	if m.Agent == "" {
 		if err := q.copyNoMore(tx, m); err != nil {
@@ -38,7 +31,7 @@ func (q *Chores) Withdraw(tx *store.Tx, session int64, m Moot) error {
 
 // withdrawFurther ends the next deliveries of moot messages that are not newer than the withdrawal.
 func (q *Chores) withdrawFurther(tx *store.Tx, c *work.Chore) (more bool, err error) {
-	m := Moot{About: c.Item, Type: c.Text, Agent: c.Name}
+	m := work.Moot{About: c.Item, Type: c.Text, Agent: c.Name}
 	if more, err = q.withdraw(tx, c.Session, m, c.Newest(), withdrawPage); err != nil || !more {
 		return false, err
 	}
@@ -47,13 +40,13 @@ func (q *Chores) withdrawFurther(tx *store.Tx, c *work.Chore) (more bool, err er
 
 // WithdrawSome ends up to limit deliveries as Withdraw does, and leaves the others. It reports whether
 // there may be more.
-func (q *Chores) WithdrawSome(tx *store.Tx, session int64, m Moot, limit int) (more bool, err error) {
+func (q *Chores) WithdrawSome(tx *store.Tx, session int64, m work.Moot, limit int) (more bool, err error) {
 	m.Type = msgtype.Canonical(m.Type)
 	return q.withdraw(tx, session, m, math.MaxInt64, limit)
 }
 
 // withdraw ends up to limit deliveries of moot messages up to a revision.
-func (q *Chores) withdraw(tx *store.Tx, session int64, m Moot, newest int64, limit int) (more bool, err error) {
+func (q *Chores) withdraw(tx *store.Tx, session int64, m work.Moot, newest int64, limit int) (more bool, err error) {
 	type moot struct {
 		mail.DeliveryID
 		state    int
@@ -79,7 +72,7 @@ func (q *Chores) withdraw(tx *store.Tx, session int64, m Moot, newest int64, lim
 }
 
 // copyNoMore drops what is left of copying the messages that have become moot.
-func (q *Chores) copyNoMore(tx *store.Tx, m Moot) error {
+func (q *Chores) copyNoMore(tx *store.Tx, m work.Moot) error {
 	messages, err := store.Collect(tx.Query(selectMessagesAbout, m.About, m.Type, m.Type),
 		func(r *store.Rows) (message int64, err error) { return message, r.Scan(&message) })
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
@@ -58,8 +59,8 @@ const (
 
 // AgentCompleted resolves the blockers that await an agent and resolve themselves. It is a hook of
 // the report of the status completed.
-func (s *Service) AgentCompleted(tx *store.Tx, session int64, agent string) error {
-	_, err := s.Backlog.Do(tx, work.Chore{Kind: reachedChore, Session: session, Text: "agent:" + agent})
+func (s *Service) AgentCompleted(tx *store.Tx, a directory.Agent) error {
+	_, err := s.Backlog.Do(tx, work.Chore{Kind: reachedChore, Session: a.Session, Text: "agent:" + a.Name})
 	return err
 }
 
@@ -72,26 +73,27 @@ func (s *Service) TaskDone(tx *store.Tx, session int64, task string) error {
 
 // AgentGone resolves the blockers that a deregistered agent has raised: they stop no agent any more.
 // If there are many, the backlog resolves the rest. It is a hook of the deregistration.
-func (s *Service) AgentGone(tx *store.Tx, session int64, agent string) error {
-	_, err := s.Backlog.Do(tx, work.Chore{Kind: goneChore, Session: session, Name: agent})
+func (s *Service) AgentGone(tx *store.Tx, a directory.Agent, _ string) error {
+	_, err := s.Backlog.Do(tx, work.Chore{Kind: goneChore, Session: a.Session, Name: a.Name})
 	if err != nil {
 		return err
 	}
-	return s.AgentEnded(tx, session, agent)
+	_, err = s.AgentEnded(tx, a)
+	return err
 }
 
 // AgentEnded reopens the blockers that an agent has acknowledged and no other agent that is alive
 // has: they escalate again. If there are many, the backlog reopens the rest. It is a hook of the
 // end of an agent, which has failed or stopped.
-func (s *Service) AgentEnded(tx *store.Tx, session int64, agent string) error {
-	_, err := s.Backlog.Do(tx, work.Chore{Kind: failedChore, Session: session, Name: agent})
-	return err
+func (s *Service) AgentEnded(tx *store.Tx, a directory.Agent) ([]directory.Loss, error) {
+	_, err := s.Backlog.Do(tx, work.Chore{Kind: failedChore, Session: a.Session, Name: a.Name})
+	return nil, err
 }
 
 // SessionClosed resolves the unresolved blockers of a session. If there are many, the backlog resolves
 // the rest. It is a hook of the closing.
-func (s *Service) SessionClosed(tx *store.Tx, session int64) error {
-	_, err := s.Backlog.Do(tx, work.Chore{Kind: closedChore, Session: session})
+func (s *Service) SessionClosed(tx *store.Tx, session directory.Session) error {
+	_, err := s.Backlog.Do(tx, work.Chore{Kind: closedChore, Session: session.ID})
 	return err
 }
 

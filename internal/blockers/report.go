@@ -4,35 +4,34 @@ import (
 	"strings"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
 
-// A Report says that an agent is blocked.
-type Report struct {
-	Reason   string
-	Task     string // empty = none
-	Severity string // low, medium, high or critical; medium for any other text
-	Awaited  string // an agent; empty = none
-}
-
-// RaiseReported raises a blocker in the transaction of an event that the caller publishes about it, and
-// returns its id. The awaited agent counts only if it is registered. The blocker's own event goes to no
-// channels. Errors: as for raise.
-func (s *Service) RaiseReported(tx *store.Tx, c identity.Caller, r Report) (id string, err error) {
+// Report raises or resolves a blocker in the transaction of an event that the caller publishes about it.
+func (s *Service) Report(tx *store.Tx, c identity.Caller, o events.Obstacle) (id string, err error) {
 	t, err := s.Begin(tx, c)
 	if err != nil {
 		return "", err
 	}
-	t.Quiet = true
+	t.Quiet = true // the event goes to the channels
+	if o.Over {
+		return s.resolveReported(t, o)
+	}
+	return s.raiseReported(t, o)
+}
+
+// raiseReported raises a blocker. The awaited agent counts only if it is registered. Errors: as for raise.
+func (s *Service) raiseReported(t *work.Tx, r events.Obstacle) (id string, err error) {
 	in := &pb.RaiseBlockerRequest{
 		Reason: r.Reason, TaskId: r.Task,
 		Severity: pb.BlockerSeverity(pb.BlockerSeverity_value["BLOCKER_SEVERITY_"+strings.ToUpper(r.Severity)]),
 	}
 	if r.Awaited != "" {
-		_, found, err := s.Directory.Find(tx, t.Session.ID, r.Awaited)
+		_, found, err := s.Directory.Find(t, t.Session.ID, r.Awaited)
 		if err != nil {
 			return "", err
 		}
@@ -44,30 +43,23 @@ func (s *Service) RaiseReported(tx *store.Tx, c identity.Caller, r Report) (id s
 	return b.GetId(), err
 }
 
-// ResolveReported resolves a blocker in the transaction of an event that the caller publishes about it, and
-// returns its id: the blocker with an id or, without an id of this broker, the unresolved blocker of the
-// caller with a task or, without a task, its only one. The blocker's own event goes to no channels. Errors:
-// fault.NotFound if there is none; fault.Precondition (AMBIGUOUS_BLOCKER) if there are several;
-// fault.Precondition (BLOCKER_RESOLVED).
-func (s *Service) ResolveReported(tx *store.Tx, c identity.Caller, id, task, resolution string) (string, error) {
-	t, err := s.Begin(tx, c)
-	if err != nil {
-		return "", err
-	}
-	t.Quiet = true
-	if _, err := work.ParseID(s.Noun, s.Letter, id); err != nil {
-		if id, err = s.ownBlocker(t, task); err != nil {
+// resolveReported resolves the blocker with an id or, without an id of this broker, the unresolved blocker
+// of the caller with a task or, without a task, its only one. Errors: fault.NotFound if there is none;
+// fault.Precondition (AMBIGUOUS_BLOCKER) if there are several; fault.Precondition (BLOCKER_RESOLVED).
+func (s *Service) resolveReported(t *work.Tx, o events.Obstacle) (id string, err error) {
+	if _, err := work.ParseID(s.Noun, s.Letter, o.ID); err != nil {
+		if o.ID, err = s.ownBlocker(t, o.Task); err != nil {
 			return "", err
 		}
 	}
-	b, err := s.Get(t, t.Session.ID, id)
+	b, err := s.Get(t, t.Session.ID, o.ID)
 	if err == nil && b.State == resolved {
 		err = errResolved(b)
 	}
 	if err != nil {
 		return "", err
 	}
-	return b.Id, s.resolve(t, b, resolution)
+	return b.Id, s.resolve(t, b, o.Resolution)
 }
 
 // mostNamed is how many blockers an error names.

@@ -26,10 +26,13 @@ func (b *Broker) rebox(tx *store.Tx, a mail.Actor) error {
 }
 
 // AgentRegistered moves an agent's open streams to the mailboxes of its new role. It is a hook of the registration.
-func (b *Broker) AgentRegistered(tx *store.Tx, session directory.Session, agent directory.Agent) error {
-	a := mail.Actor{Agent: agent, Session: session}
+func (b *Broker) AgentRegistered(tx *store.Tx, agent directory.Agent) error {
+	a := mail.Actor{Agent: agent}
 	var err error
-	if a.Mailbox, err = b.Mailboxes.Open(tx, session.ID, mail.AgentRef(agent.Name)); err != nil {
+	if a.Session, err = b.dir.ByID(tx, agent.Session); err != nil {
+		return err
+	}
+	if a.Mailbox, err = b.Mailboxes.Open(tx, agent.Session, mail.AgentRef(agent.Name)); err != nil {
 		return err
 	}
 	return b.rebox(tx, a)
@@ -37,10 +40,13 @@ func (b *Broker) AgentRegistered(tx *store.Tx, session directory.Session, agent 
 
 // Dismiss ends what a deregistered agent has in the core beside its claims and its mail: streams, waiting calls and
 // subscriptions. It returns the agent as an actor, with the mailbox 0 if it has none.
-func (b *Broker) Dismiss(tx *store.Tx, session directory.Session, agent directory.Agent) (mail.Actor, error) {
-	a := mail.Actor{Agent: agent, Session: session}
+func (b *Broker) Dismiss(tx *store.Tx, agent directory.Agent) (mail.Actor, error) {
+	a := mail.Actor{Agent: agent}
 	var err error
-	a.Mailbox, err = b.Mailboxes.Find(tx, session.ID, mail.AgentRef(agent.Name))
+	if a.Session, err = b.dir.ByID(tx, agent.Session); err != nil {
+		return a, err
+	}
+	a.Mailbox, err = b.Mailboxes.Find(tx, agent.Session, mail.AgentRef(agent.Name))
 	if err != nil || a.Mailbox == 0 {
 		return a, err
 	}

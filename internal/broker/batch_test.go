@@ -436,7 +436,7 @@ func TestIdle_IsSafeWhileConsumersMove(t *testing.T) {
 	}()
 	for range 20 {
 		b.write(func(tx *store.Tx) error {
-			return b.AgentRegistered(tx, s.consumer.actor.Session, s.consumer.actor.Agent)
+			return b.AgentRegistered(tx, s.consumer.actor.Agent)
 		})
 	}
 	if name := <-named; name != `agent "a" (consumer "c")` {

@@ -29,6 +29,7 @@ type Broker struct {
 
 	store *store.Store
 	log   *events.Log
+	dir   *directory.Directory
 	clock clockwork.Clock
 	zap   *zap.Logger
 
@@ -53,7 +54,7 @@ func New(
 ) *Broker {
 	b := &Broker{
 		Audiences: &mail.Audiences{}, Mailboxes: mail.NewMailboxes(dir), Counters: &Counters{dir: dir},
-		store: st, log: log, clock: clock, zap: logger, stopping: make(chan struct{}),
+		store: st, log: log, dir: dir, clock: clock, zap: logger, stopping: make(chan struct{}),
 	}
 	b.Waiters = newWaiters(b)
 	b.acks = store.NewRound(st, b.settleAcks)

@@ -11,6 +11,7 @@ import (
 	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 // noLimit stands for any number of deliveries.
@@ -20,7 +21,7 @@ const noLimit = math.MaxInt32
 type Offers interface {
 	// OfferNotices offers the oldest unread notices of an agent that are not offered, at most MostNotices, and returns
 	// them. With the mark of open offers it returns these.
-	OfferNotices(tx *store.Tx, a mail.Actor, to mail.Offering) ([]mail.UnreadNotice, error)
+	OfferNotices(tx *store.Tx, a mail.Actor, to mail.Offering) ([]work.UnreadNotice, error)
 	// AgentEnded returns the open offers to an agent that has ended.
 	AgentEnded(tx *store.Tx, session, mailbox int64, agent, why string) error
 }
@@ -95,7 +96,7 @@ type Claims struct {
 	Claims  []Claim
 	Empty   Empty
 	NextDue time.Time
-	Notices []mail.UnreadNotice
+	Notices []work.UnreadNotice
 }
 
 // Claim returns what the caller and consumer hold already, marked resumed, and new claims up to
@@ -203,7 +204,7 @@ func (call *claimCall) fill(tx *store.Tx, k *consumer) ([]Claim, error) {
 
 // notices returns the oldest unread notices of an agent, at most MostNotices. It marks them read, or offers those that
 // are not offered.
-func (call *claimCall) notices(tx *store.Tx, a mail.Actor) ([]mail.UnreadNotice, error) {
+func (call *claimCall) notices(tx *store.Tx, a mail.Actor) ([]work.UnreadNotice, error) {
 	if to := call.wish.Offer; to != nil {
 		return call.offers.OfferNotices(tx, a, *to)
 	}

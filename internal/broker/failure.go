@@ -10,7 +10,6 @@ import (
 	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/mail"
-	"brokerd/internal/msgid"
 	"brokerd/internal/store"
 )
 
@@ -47,16 +46,15 @@ func newFailures(b *Broker) *Failures {
 // waiting calls. Its mail and subscriptions stay. The claims of one that has failed go back as failed
 // attempts, which count as one failure for its circuit breaker; the claims of one that has stopped go
 // back uncounted. If there are more than failurePage, later functions end the rest; if the broker stops
-// meanwhile, these run out by themselves. AgentEnded returns the ids of the claims, at most mostLost.
+// meanwhile, these run out by themselves. AgentEnded returns the claims, at most mostLost.
 // It is a hook of the agent's end.
-func (f *Failures) AgentEnded(
-	tx *store.Tx, session directory.Session, agent directory.Agent, stopped bool,
-) ([]msgid.Ref, error) {
+func (f *Failures) AgentEnded(tx *store.Tx, agent directory.Agent) ([]directory.Loss, error) {
+	stopped := agent.Stopped()
 	why := fault.AgentFailed(agent.Name)
 	if stopped {
 		why = fault.AgentStopped(agent.Name)
 	}
-	mailbox, err := f.broker.Mailboxes.Find(tx, session.ID, mail.AgentRef(agent.Name))
+	mailbox, err := f.broker.Mailboxes.Find(tx, agent.Session, mail.AgentRef(agent.Name))
 	if err != nil || mailbox == 0 {
 		return nil, err
 	}
@@ -65,10 +63,10 @@ func (f *Failures) AgentEnded(
 	if stopped {
 		ended = "the agent has stopped"
 	}
-	if err := f.broker.offers.AgentEnded(tx, session.ID, mailbox, agent.Name, ended); err != nil {
+	if err := f.broker.offers.AgentEnded(tx, agent.Session, mailbox, agent.Name, ended); err != nil {
 		return nil, err
 	}
-	end := failure{session.ID, agent.Name, tx.Latest(), stopped}
+	end := failure{agent.Session, agent.Name, tx.Latest(), stopped}
 	if stopped { // it may have claimed at this very moment
 		end.at = end.at.Add(1)
 	}
@@ -76,20 +74,20 @@ func (f *Failures) AgentEnded(
 	if err != nil {
 		return nil, err
 	}
-	s := SettleTx{Broker: f.broker, tx: tx, actor: mail.System(session.ID), left: mail.Tally{}, why: RanOut}
+	s := SettleTx{Broker: f.broker, tx: tx, actor: mail.System(agent.Session), left: mail.Tally{}, why: RanOut}
 	if err := s.endClaims(claims[:min(len(claims), failurePage)], end); err != nil {
 		return nil, err
 	}
-	lost := make([]msgid.Ref, 0, len(claims))
+	lost := make([]directory.Loss, 0, len(claims))
 	ids := make([]mail.DeliveryID, 0, len(claims))
 	for _, h := range claims {
 		if !f.lost(h) { // then it was reported before
-			lost = append(lost, msgid.Ref{Text: h.claimID(), Revision: h.Message, Claim: h.claims})
+			lost = append(lost, directory.Loss{Kind: directory.LostClaim, Name: h.claimID(), Revision: h.Message})
 			ids = append(ids, h.DeliveryID)
 		}
 	}
 	if len(ids) > 0 && !stopped {
-		if err := f.broker.breakers.Failed(tx, session.ID, mailbox, ids...); err != nil {
+		if err := f.broker.breakers.Failed(tx, agent.Session, mailbox, ids...); err != nil {
 			return nil, err
 		}
 	}

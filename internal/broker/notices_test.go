@@ -25,7 +25,6 @@ import (
 	"brokerd/internal/events"
 	"brokerd/internal/idempotency"
 	inboxes "brokerd/internal/inbox"
-	"brokerd/internal/mail"
 	"brokerd/internal/messagesrpc"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/notices"
@@ -107,13 +106,13 @@ func TestNotify_ReachesRegisteredAgentsAndNeverFailsTheChange(t *testing.T) {
 		}
 		return found
 	}
-	notify := func(session int64, n mail.Notice) {
+	notify := func(session int64, n work.Notice) {
 		t.Helper()
 		apptest.NoError(t, st.Write(t.Context(), func(tx *store.Tx) error { return sender.Notify(tx, session, n) }))
 	}
 
 	for range 3 { // into a full mailbox too
-		notify(1, mail.Notice{Agent: "a", Type: "lock_revoked", Subject: "lost", Payload: `{"fence":7}`})
+		notify(1, work.Notice{Agent: "a", Type: "lock_revoked", Subject: "lost", Payload: `{"fence":7}`})
 	}
 	got := inbox("a")
 	want(t, "notices", len(got), 3)
@@ -122,18 +121,18 @@ func TestNotify_ReachesRegisteredAgentsAndNeverFailsTheChange(t *testing.T) {
 		[]any{m.GetTarget().GetAgent(), m.GetSender(), m.GetType(), m.GetSubject(), m.GetPayload(), m.GetPriority()}); diff != "" {
 		t.Error(diff)
 	}
-	notify(1, mail.Notice{Role: "builder", Type: "token_passed", Subject: strings.Repeat("ä", 400)})
+	notify(1, work.Notice{Role: "builder", Type: "token_passed", Subject: strings.Repeat("ä", 400)})
 	want(t, "of the role", inbox("b")[0].GetTarget().GetRole(), "builder")
 	want(t, "bytes of a long subject", len(inbox("b")[0].GetSubject()) <= 512, true)
 	want(t, "for both of it", len(inbox("a")), 4)
 	want(t, "for others", len(inbox("c")), 0)
 
 	before := st.Revision()
-	notify(1, mail.Notice{Agent: "gone", Type: "t"})
-	notify(1, mail.Notice{Role: "nobody", Type: "t"})
-	notify(99, mail.Notice{Agent: "a", Type: "t"})
+	notify(1, work.Notice{Agent: "gone", Type: "t"})
+	notify(1, work.Notice{Role: "nobody", Type: "t"})
+	notify(99, work.Notice{Agent: "a", Type: "t"})
 	change(`UPDATE sessions SET closed_at = 1 WHERE id = 1`)
-	notify(1, mail.Notice{Agent: "a", Type: "t"})
+	notify(1, work.Notice{Agent: "a", Type: "t"})
 	want(t, "changes for nobody", st.Revision()-before, 0)
 }
 

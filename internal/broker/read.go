@@ -4,6 +4,7 @@ import (
 	"brokerd/internal/events"
 	"brokerd/internal/mail"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 // NoteDelivered records that an agent has received messages in its own mailbox, and finishes those that are notices.
@@ -41,7 +42,7 @@ func (b *Broker) NoteRead(tx *store.Tx, a mail.Actor, messages, fresh, notices [
 }
 
 // ReadNotices returns the oldest unread notices in an agent's mailbox, at most MostNotices, and marks them read.
-func ReadNotices(tx *store.Tx, log *events.Log, a mail.Actor) ([]mail.UnreadNotice, error) {
+func ReadNotices(tx *store.Tx, log *events.Log, a mail.Actor) ([]work.UnreadNotice, error) {
 	unread, revisions, err := mail.ScanNotices(tx.Query(selectNotices, a.Mailbox, mail.MostNotices))
 	if err != nil || len(unread) == 0 {
 		return nil, err

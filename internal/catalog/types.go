@@ -12,6 +12,7 @@ import (
 	"brokerd/internal/jsonform"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 // typesOf returns the registered types of a session after a name, sorted by name.
@@ -112,4 +113,9 @@ func (s *Service) Erase(tx *store.Tx, session int64, limit int) (more bool, err 
 		return false, fmt.Errorf("remove message types: %w", err)
 	}
 	return left == 0, nil
+}
+
+// Data is what the keeper exports and removes of a session.
+func (s *Service) Data() work.Data {
+	return work.Data{File: "types.jsonl", Lines: s.Records, Erase: s.Erase}
 }

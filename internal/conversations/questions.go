@@ -4,10 +4,10 @@ import (
 	"errors"
 	"time"
 
-	"brokerd/internal/backlog"
 	"brokerd/internal/mail"
 	"brokerd/internal/router"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 // Asked implements router.Questions.
@@ -52,12 +52,12 @@ func (q *openQuestion) Awaited() bool { return len(q.waiting) > 0 }
 func (q *openQuestion) Answered(tx *store.Tx, session int64, reply *mail.Message) error {
 	tx.Exec(updateSettled, reply.Revision, reply.Revision, q.message)
 	q.registry.endWaits(tx, q.message, q.waiting, verdict{reply: reply})
-	return q.registry.backlog.Withdraw(tx, session, backlog.Moot{About: q.message, Type: overdueType})
+	return q.registry.backlog.Withdraw(tx, session, work.Moot{About: q.message, Type: overdueType})
 }
 
 // settle settles an open question without a reply. The calls that wait for one receive the reason.
 func (r *Registry) settle(tx *store.Tx, session, message, revision int64, why NoReplyReason) error {
 	tx.Exec(updateSettled, revision, nil, message)
 	r.endWaits(tx, message, r.waitingFor(message), verdict{none: NoReply{Reason: why}})
-	return r.backlog.Withdraw(tx, session, backlog.Moot{About: message, Type: overdueType})
+	return r.backlog.Withdraw(tx, session, work.Moot{About: message, Type: overdueType})
 }

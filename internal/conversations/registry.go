@@ -9,15 +9,15 @@ import (
 	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
-	"brokerd/internal/mail"
 	"brokerd/internal/router"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 // A Notifier sends notices.
 type Notifier interface {
 	// Notify sends a notice in the transaction of the change that it reports.
-	Notify(tx *store.Tx, session int64, n mail.Notice) error
+	Notify(tx *store.Tx, session int64, n work.Notice) error
 }
 
 // A Registry has the questions and threads of all sessions. Its methods may be called concurrently.
@@ -48,20 +48,23 @@ func New(
 }
 
 // SessionClosed ends the calls that wait for replies in a session that is closed. It is a hook of the closing.
-func (r *Registry) SessionClosed(tx *store.Tx, session directory.Session) {
+func (r *Registry) SessionClosed(tx *store.Tx, session directory.Session) error {
 	r.endCalls(tx, session.ID, "", fault.SessionClosed(session.Name))
+	return nil
 }
 
 // AgentEnded ends the waiting calls of an agent that has failed or stopped. It is a hook of the agent's end.
-func (r *Registry) AgentEnded(tx *store.Tx, session int64, agent string, stopped bool) {
-	err := fault.AgentFailed(agent)
-	if stopped {
-		err = fault.AgentStopped(agent)
+func (r *Registry) AgentEnded(tx *store.Tx, a directory.Agent) ([]directory.Loss, error) {
+	why := fault.AgentFailed(a.Name)
+	if a.Stopped() {
+		why = fault.AgentStopped(a.Name)
 	}
-	r.endCalls(tx, session, agent, err)
+	r.endCalls(tx, a.Session, a.Name, why)
+	return nil, nil
 }
 
 // AgentGone ends the waiting calls of an agent that deregisters. It is a hook of the deregistration.
-func (r *Registry) AgentGone(tx *store.Tx, session int64, agent string) {
-	r.endCalls(tx, session, agent, fault.AgentGone(agent))
+func (r *Registry) AgentGone(tx *store.Tx, a directory.Agent, _ string) error {
+	r.endCalls(tx, a.Session, a.Name, fault.AgentGone(a.Name))
+	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"brokerd/internal/events"
 	"brokerd/internal/mail"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 // remindersPage is how many overdue questions, and how many resends, one function of the writer handles.
@@ -99,9 +100,9 @@ func (r *Registry) escalate(tx *store.Tx, q *overdueQuestion) error {
 const overdueType = "overdue"
 
 // overdueNotice returns that notice, to all agents of a role.
-func overdueNotice(role string, q *overdueQuestion) mail.Notice {
+func overdueNotice(role string, q *overdueQuestion) work.Notice {
 	until := q.Deadline.Format(time.RFC3339)
-	return mail.Notice{
+	return work.Notice{
 		Role: role, Type: overdueType, Task: q.task, About: q.Revision,
 		Subject: fmt.Sprintf("message %d of %s has had no response by %s: %s", q.Revision, q.Sender, until, q.Subject()),
 		Payload: `{"id":"` + q.ID.String() + `","revision":` + strconv.FormatInt(q.Revision, 10) +

@@ -26,8 +26,8 @@ const departurePage = 200
 // subscriptions, and makes dead letters of its unfinished mail. If that is more than a page, the queue does the rest
 // later: until then the mail stays in the mailbox, where no agent can claim or read it, since AgentRegistered refuses
 // the agent. It is a hook of the deregistration.
-func (q *Queue) AgentGone(tx *store.Tx, session directory.Session, agent directory.Agent, reason string) error {
-	a, err := q.broker.Dismiss(tx, session, agent)
+func (q *Queue) AgentGone(tx *store.Tx, agent directory.Agent, reason string) error {
+	a, err := q.broker.Dismiss(tx, agent)
 	if err != nil || a.Mailbox == 0 {
 		return err
 	}
@@ -46,8 +46,8 @@ func (q *Queue) AgentGone(tx *store.Tx, session directory.Session, agent directo
 
 // AgentRegistered refuses an agent whose mail from an earlier registration is not yet all dead-lettered: see
 // AwaitDeparture. It is a hook of the registration.
-func (q *Queue) AgentRegistered(tx *store.Tx, session directory.Session, agent directory.Agent) error {
-	mailbox, err := q.broker.Mailboxes.Find(tx, session.ID, mail.AgentRef(agent.Name))
+func (q *Queue) AgentRegistered(tx *store.Tx, agent directory.Agent) error {
+	mailbox, err := q.broker.Mailboxes.Find(tx, agent.Session, mail.AgentRef(agent.Name))
 	if err != nil || mailbox == 0 {
 		return err
 	}

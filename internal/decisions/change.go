@@ -179,8 +179,8 @@ func (s *Service) pass(t *work.Tx, d *pb.Decision, from, agent, role string) (pa
 	if !d.PassToken {
 		return false, nil
 	}
-	d.TokenFence, passed, err = s.tokens.Pass(t.Tx, t.Session.ID, TokenPass{
-		Scope: d.Scope, Fence: d.TokenFence, From: from, Agent: agent, Role: role,
+	d.TokenFence, passed, err = s.tokens.Hand(t.Tx, t.Session.ID, work.TokenPass{
+		Token: TokenType + "/" + d.Scope, Fence: d.TokenFence, From: from, Agent: agent, Role: role,
 		Note: about(d) + ", round " + fmt.Sprint(d.Round),
 	})
 	return passed, err

@@ -105,22 +105,12 @@ func check(d *pb.Decision, _ []work.Part) (problems []string) {
 // Checks returns the checks of the decisions in a database; see work.Kind.
 func Checks(most int) []func(q store.Querier) ([]string, error) { return kind.Checks(most) }
 
-// A TokenPass passes the token of a review on.
-type TokenPass struct {
-	Scope string
-	Fence int64  // of the grant to pass; or
-	From  string // the agent that holds the token
-	Agent string // that receives it; or
-	Role  string // ; with neither, the token is released
-	Note  string
-}
-
 // Tokens passes the tokens of reviews.
 type Tokens interface {
-	// Pass passes a token on in the transaction of a change. It reports whether it has passed it: false
+	// Hand passes a token on in the transaction of a change. It reports whether it has passed it: false
 	// if neither the grant exists nor the agent holds the token. fence is that of the new grant, 0 if
 	// the receiver has none.
-	Pass(tx *store.Tx, session int64, p TokenPass) (fence int64, passed bool, err error)
+	Hand(tx *store.Tx, session int64, p work.TokenPass) (fence int64, passed bool, err error)
 }
 
 // A Crew knows the health of agents.

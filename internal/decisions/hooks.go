@@ -2,6 +2,7 @@ package decisions
 
 import (
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/directory"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -20,15 +21,15 @@ func (s *Service) due(t *work.Tx, d *pb.Decision) error {
 
 // AgentGone cancels the unfinished decisions that a deregistered agent opened, and escalates those
 // that it owes. If there are many, the backlog does the rest. It is a hook of the deregistration.
-func (s *Service) AgentGone(tx *store.Tx, session int64, agent string) error {
-	_, err := s.Backlog.Do(tx, work.Chore{Kind: goneChore, Session: session, Name: agent})
+func (s *Service) AgentGone(tx *store.Tx, a directory.Agent, _ string) error {
+	_, err := s.Backlog.Do(tx, work.Chore{Kind: goneChore, Session: a.Session, Name: a.Name})
 	return err
 }
 
 // SessionClosed cancels all unfinished decisions. If there are many, the backlog cancels the rest. It
 // is a hook of the closing.
-func (s *Service) SessionClosed(tx *store.Tx, session int64) error {
-	_, err := s.Backlog.Do(tx, work.Chore{Kind: closedChore, Session: session})
+func (s *Service) SessionClosed(tx *store.Tx, session directory.Session) error {
+	_, err := s.Backlog.Do(tx, work.Chore{Kind: closedChore, Session: session.ID})
 	return err
 }
 

@@ -23,7 +23,7 @@ import (
 // silence is a post that sends nothing.
 type silence struct{ testkit.NoPost }
 
-func (silence) Admit(context.Context, identity.Caller) error      { return nil }
+func (silence) Admit(context.Context, identity.Caller, int) error { return nil }
 func (silence) Post(*store.Tx, int64, work.Letter) (int64, error) { return 0, nil }
 func (silence) Notify(*store.Tx, int64, work.Notice) error        { return nil }
 func (silence) Withdraw(*store.Tx, int64, work.Moot) error        { return nil }

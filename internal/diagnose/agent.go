@@ -17,7 +17,7 @@ func (e *explanation) agent() {
 		return
 	}
 	ref := mailboxOf(t.Name)
-	if _, gated := e.gates[t.Name]; gated && t.Health != Stopped || t.Health == Failed {
+	if _, gated := e.gates[t.Name]; gated && t.Health != directory.Stopped || t.Health == directory.Failed {
 		e.blame(t.Name)
 	}
 	id, waiting := e.waitingIn(ref)
@@ -136,7 +136,7 @@ func (e *explanation) line(f *finding.Finding, ref mail.MailboxRef, id int64) {
 	case read && ref.Kind == mail.AgentMailbox:
 		f.Reasons = append(f.Reasons, ref.Name+" has read all that is ready, up to message "+revision(first))
 		return
-	case ref.Kind == mail.AgentMailbox && len(p.takers) == 1 && p.takers[0].Health == Stopped:
+	case ref.Kind == mail.AgentMailbox && len(p.takers) == 1 && p.takers[0].Health == directory.Stopped:
 		f.Reasons = append(f.Reasons, p.reasons...)
 		return
 	case p.says != "" && len(p.takers) == 1:
@@ -187,7 +187,7 @@ func (e *explanation) claims(agent string, mailbox int64) {
 		Summary: "it works on " + finding.Count(claims[0].total, "message")}
 	held := e.about.Now.Sub(f.Since)
 	limit := longClaim
-	if t, _ := e.taker(agent); t.Health != Alive {
+	if t, _ := e.taker(agent); t.Health != directory.Alive {
 		limit = lateClaim
 		f.Reasons = append(f.Reasons, "it is late: its last call was at "+e.about.When(t.LastSeen))
 	}

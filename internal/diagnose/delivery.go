@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/finding"
 	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
@@ -211,13 +212,13 @@ func (e *deliveryExplainer) claimed(d *delivery) finding.Finding {
 	t, registered := e.taker(d.holder)
 	held := e.about.Now.Sub(d.claimedAt)
 	switch {
-	case registered && t.Health == Late:
+	case registered && t.Health == directory.Late:
 		f.Reasons = append(f.Reasons,
 			t.Name+" is late: its last call was at "+e.about.When(t.LastSeen)+finding.After(lateClaim))
 		if held >= lateClaim {
 			f.Severity = finding.Warning
 		}
-	case registered && t.Health == Failed: // the broker returns its claims at the same moment
+	case registered && t.Health == directory.Failed: // the broker returns its claims at the same moment
 		f.Severity = finding.Warning
 		f.Reasons = append(f.Reasons, t.Name+" has failed")
 	case registered:

@@ -41,30 +41,12 @@ const (
 // A Crew knows the health of the agents of a session. Its methods are called inside transactions and snapshots.
 type Crew interface {
 	// Members returns the registered agents of a session, by name.
-	Members(q store.Querier, session int64) ([]Member, error)
+	Members(q store.Querier, session int64) ([]directory.Member, error)
 	// Registering returns the command that registers an agent again, as it described itself last.
 	Registering(q store.Querier, session int64, agent string) (finding.Command, error)
 	// Starting returns the command that starts the program of an agent again; nil if the broker
 	// does not know it.
 	Starting(q store.Querier, session int64, agent string) (finding.Command, error)
-}
-
-// Health is the broker's judgement of an agent by its calls. The circuit breaker is not part of it.
-type Health int
-
-// The states of health.
-const (
-	Alive   Health = iota
-	Late           // a third of its lease has passed without a call
-	Failed         // its lease has expired
-	Stopped        // its program has ended well
-)
-
-// A Member is a registered agent with its health.
-type Member struct {
-	directory.Agent
-	Health   Health
-	LastSeen time.Time
 }
 
 // An Examiner explains why messages are stuck, and counts the messages in mailboxes. It changes nothing. Its
@@ -120,10 +102,10 @@ func (x *Examiner) Condition(
 	switch {
 	case r.err != nil || !registered:
 		return "", true, r.err
-	case t.Health == Failed, t.Health == Stopped, !t.haltedAt.IsZero(), !t.until.IsZero():
+	case t.Health == directory.Failed, t.Health == directory.Stopped, !t.haltedAt.IsZero(), !t.until.IsZero():
 		says = r.describe(t, 0)
 		return says, false, r.err
-	case t.Health == Late:
+	case t.Health == directory.Late:
 		return agent + " is late: its last call was at " + about.When(t.LastSeen), false, nil
 	}
 	return "the last call of " + agent + " was at " + about.When(t.LastSeen), true, nil

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/finding"
 	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
@@ -15,7 +16,7 @@ import (
 // gatedAgents finds the agents that get no work, except those that have stopped.
 func (e *explanation) gatedAgents() {
 	for _, t := range e.agents {
-		if _, gated := e.gates[t.Name]; gated && t.Health != Stopped {
+		if _, gated := e.gates[t.Name]; gated && t.Health != directory.Stopped {
 			e.blame(t.Name)
 		}
 	}
@@ -222,7 +223,7 @@ func (e *explanation) longClaims() {
 	for _, h := range collect(&e.rowReader, func(h *holder) row { return row{&h.name, &h.since} },
 		selectLongClaims, e.about.Session, e.about.Now.Add(-lateClaim), mostBoxes) {
 		t, _ := e.taker(h.name)
-		if told == mostOfAKind || e.about.Now.Sub(h.since) < longClaim && t.Health == Alive {
+		if told == mostOfAKind || e.about.Now.Sub(h.since) < longClaim && t.Health == directory.Alive {
 			continue
 		}
 		told++

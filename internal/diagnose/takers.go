@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/finding"
 	"brokerd/internal/mail"
 	"brokerd/internal/nearest"
@@ -23,7 +24,7 @@ type gate struct {
 
 // A taker is an agent that may take from a mailbox.
 type taker struct {
-	Member
+	directory.Member
 	gate
 }
 
@@ -54,9 +55,9 @@ var unable = [...]struct {
 // ability returns why the taker gets no work, if it gets none. A directive passes every gate.
 func (t *taker) ability(directive bool, now time.Time) ability {
 	switch {
-	case t.Health == Failed:
+	case t.Health == directory.Failed:
 		return failed
-	case t.Health == Stopped:
+	case t.Health == directory.Stopped:
 		return stopped
 	case directive:
 		return able
@@ -266,7 +267,7 @@ func (r *roster) freeing(t *taker) (commands []finding.Command) {
 	}) {
 		commands = append(commands, finding.Command{"admin", "move", t.Name, "role:" + t.Role})
 	}
-	if t.Health == Failed {
+	if t.Health == directory.Failed {
 		commands = append(commands, finding.Command{"agent", "deregister", t.Name})
 	}
 	return commands
@@ -275,9 +276,9 @@ func (r *roster) freeing(t *taker) (commands []finding.Command) {
 // describe says of one agent why it does not take the messages of a mailbox.
 func (r *roster) describe(t *taker, mailbox int64) string {
 	switch {
-	case t.Health == Failed:
+	case t.Health == directory.Failed:
 		return t.Name + " has failed: its lease ended at " + r.about.When(t.FailedAt)
-	case t.Health == Stopped:
+	case t.Health == directory.Stopped:
 		return t.Name + " has stopped: its program ended at " + r.about.When(t.StoppedAt) +
 			"; its mail waits for its next start"
 	case !t.haltedAt.IsZero():
@@ -300,7 +301,7 @@ func (r *roster) describe(t *taker, mailbox int64) string {
 	case claims > 0:
 		says = works + " and does not ask for more"
 	}
-	if t.Health == Late {
+	if t.Health == directory.Late {
 		says += "; it is late"
 	}
 	return says + "; its last call was at " + r.about.When(t.LastSeen)

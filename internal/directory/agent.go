@@ -30,12 +30,39 @@ type Agent struct {
 // System reports whether an operator acts without an agent's name.
 func (a Agent) System() bool { return a.Name == identity.System }
 
+// Stopped reports whether the agent has stopped.
+func (a Agent) Stopped() bool { return !a.StoppedAt.IsZero() }
+
 // Ended reports whether the agent has failed or stopped.
 func (a Agent) Ended() bool { return !a.FailedAt.IsZero() || !a.StoppedAt.IsZero() }
 
 // Directs reports whether the agent may send directives in a session.
 func (a Agent) Directs(s Session) bool {
 	return a.System() || slices.Contains(s.Settings.GetDirectors().GetNames(), a.Role)
+}
+
+// A Gate has the reasons for which an agent receives no work.
+type Gate struct {
+	Halted   bool // between a halt and a resume: only directives are delivered to it
+	Degraded bool // its circuit breaker is open
+}
+
+// Health is the broker's judgement of an agent by its calls. The circuit breaker is not part of it.
+type Health int
+
+// The states of health.
+const (
+	Alive   Health = iota
+	Late           // a third of its lease has passed without a call
+	Failed         // its lease has expired
+	Stopped        // its program has ended well
+)
+
+// A Member is a registered agent with its health.
+type Member struct {
+	Agent
+	Health   Health
+	LastSeen time.Time
 }
 
 // An Attention says which mail reaches the agent's model unasked. The numbers are those of the API.
@@ -50,6 +77,26 @@ const (
 
 // String returns the name of the mode, as events spell it.
 func (a Attention) String() string { return [...]string{"open", "open", "directives", "off"}[a] }
+
+// A LossKind says what was lost. The numbers are those of the API and of the table.
+type LossKind int
+
+// What an agent can lose with its lease.
+const (
+	LostClaim LossKind = 1 + iota
+	LostLock
+	LostToken
+	LostTicket // a place in the queue for a lock or token
+	LostTask
+)
+
+// A Loss is something that an agent held when its lease ended.
+type Loss struct {
+	Kind     LossKind
+	Name     string // the claim id, the paths separated by a space, TYPE/SCOPE or the task's id; clipped if it is long
+	Revision int64  // of the fence, the ticket, or the claimed message
+	At       time.Time
+}
 
 // A Selection selects registered agents of a session. What is empty does not restrict.
 type Selection struct {

@@ -24,15 +24,8 @@ import (
 	"brokerd/internal/finding"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
-
-// A Held counts the claims of one kind that an agent of a session holds.
-type Held struct {
-	Session int64 // row id
-	Agent   string
-	Claims  int64
-	Since   time.Time // the time of the oldest claim
-}
 
 // Options are what a Switch needs.
 type Options struct {
@@ -42,7 +35,7 @@ type Options struct {
 	// Directory names the sessions of the claims.
 	Directory *directory.Directory
 	// Messages and Tasks return all open claims on messages and tasks, one entry for an agent.
-	Messages, Tasks func(store.Querier) ([]Held, error)
+	Messages, Tasks func(store.Querier) ([]work.Held, error)
 	// Resumed functions run in the transaction that ends a drain.
 	Resumed []func(*store.Tx) error
 }
@@ -222,7 +215,7 @@ func (s *Switch) report(ctx context.Context) (r Report, err error) {
 }
 
 // fill adds up claims on messages and tasks.
-func (r *Report) fill(q store.Querier, dir *directory.Directory, messages, tasks []Held) error {
+func (r *Report) fill(q store.Querier, dir *directory.Directory, messages, tasks []work.Held) error {
 	type agent struct {
 		session int64
 		name    string

@@ -1,9 +1,8 @@
 package gauges
 
 import (
-	"time"
-
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 // Claimants returns the names of the agents of a session that hold a claim. A name restricts the
@@ -21,19 +20,11 @@ func Claimants(q store.Querier, session int64, name string) (map[string]bool, er
 	return names, rows.Err()
 }
 
-// A Holder counts the claims that an agent of a session holds.
-type Holder struct {
-	Session int64
-	Agent   string
-	Claims  int64
-	Since   time.Time // the time of the oldest claim
-}
-
 // Holders counts the open claims of all sessions by their holders.
-func Holders(q store.Querier) (all []Holder, err error) {
+func Holders(q store.Querier) (all []work.Held, err error) {
 	rows := q.Query(selectClaimsHeld)
 	for rows.Next() {
-		var h Holder
+		var h work.Held
 		if err := rows.Scan(&h.Session, &h.Agent, &h.Claims, &h.Since); err != nil {
 			return nil, err
 		}

@@ -1,6 +1,8 @@
 package gauges
 
 import (
+	"cmp"
+
 	"errors"
 
 	"github.com/google/uuid"
@@ -26,27 +28,16 @@ func ArtifactMentions(q store.Querier, session, _ int64, texts *work.Texts) (las
 	return 0, false, nil
 }
 
-// A Brief identifies a message in a list.
-type Brief struct {
-	ID       string
-	Revision int64
-	Type     string
-	Subject  string
-}
-
 // OfTask returns the newest messages of a session that carry the id of a task, at most limit.
-func OfTask(q store.Querier, session int64, task string, limit int) ([]Brief, error) {
-	var found []Brief
-	rows := q.Query(selectOfTask, task, session, limit)
-	defer rows.Close()
-	for rows.Next() {
-		var m Brief
+func OfTask(q store.Querier, session int64, task string, limit int) ([]work.Item, error) {
+	return store.Collect(q.Query(selectOfTask, task, session, limit), func(r *store.Rows) (work.Item, error) {
+		m := work.Item{Kind: "message"}
 		var id, stored []byte
-		if err := rows.Scan(&id, &m.Revision, &m.Type, &stored); err != nil {
-			return nil, err
+		var kind string
+		if err := r.Scan(&id, &m.Revision, &kind, &stored); err != nil {
+			return m, err
 		}
-		m.ID, m.Subject = uuid.UUID(id).String(), content.Title(stored)
-		found = append(found, m)
-	}
-	return found, rows.Err()
+		m.ID, m.Title = uuid.UUID(id).String(), cmp.Or(content.Title(stored), kind)
+		return m, nil
+	})
 }

@@ -2,6 +2,7 @@ package handoffs
 
 import (
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/directory"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -15,15 +16,15 @@ const (
 
 // AgentGone rejects the pending handoffs to a deregistered agent. If there are many, the backlog
 // rejects the rest. It is a hook of the deregistration.
-func (s *Service) AgentGone(tx *store.Tx, session int64, agent string) error {
-	_, err := s.Backlog.Do(tx, work.Chore{Kind: goneChore, Session: session, Name: agent})
+func (s *Service) AgentGone(tx *store.Tx, a directory.Agent, _ string) error {
+	_, err := s.Backlog.Do(tx, work.Chore{Kind: goneChore, Session: a.Session, Name: a.Name})
 	return err
 }
 
 // SessionClosed cancels the pending handoffs of a session. If there are many, the backlog cancels the
 // rest. It is a hook of the closing.
-func (s *Service) SessionClosed(tx *store.Tx, session int64) error {
-	_, err := s.Backlog.Do(tx, work.Chore{Kind: closedChore, Session: session})
+func (s *Service) SessionClosed(tx *store.Tx, session directory.Session) error {
+	_, err := s.Backlog.Do(tx, work.Chore{Kind: closedChore, Session: session.ID})
 	return err
 }
 

@@ -10,6 +10,7 @@ import (
 	"brokerd/internal/events"
 	"brokerd/internal/mail"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 // A Reader reads mailboxes and messages in the name of agents and operators. Its methods may be called concurrently.
@@ -38,8 +39,18 @@ func New(
 	return &Reader{store: st, log: log, dir: dir, broker: core, gates: gates, clock: clock}
 }
 
+// HasNotices reports whether an agent has unread notices.
+func (r *Reader) HasNotices(q store.Querier, session int64, agent string) (bool, error) {
+	mailbox, err := r.broker.Mailboxes.Find(q, session, mail.AgentRef(agent))
+	if err != nil {
+		return false, err
+	}
+	n, err := mail.CountNotices(q, mailbox, "", 1)
+	return n > 0, err
+}
+
 // ReadNotices returns the oldest unread notices of an agent, at most mail.MostNotices, and marks them read.
-func (r *Reader) ReadNotices(tx *store.Tx, session int64, agent directory.Agent) ([]mail.UnreadNotice, error) {
+func (r *Reader) ReadNotices(tx *store.Tx, session int64, agent directory.Agent) ([]work.UnreadNotice, error) {
 	a := mail.Actor{Agent: agent, Session: directory.Session{ID: session}}
 	own := mail.AgentRef(agent.Name)
 	var err error

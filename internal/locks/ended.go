@@ -8,85 +8,103 @@ import (
 	"strings"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/store"
 	"brokerd/internal/validate"
+	"brokerd/internal/work"
 )
 
-// A Loss is something that an agent held, or waited for.
-type Loss struct {
-	Kind     Kind
-	Ticket   bool   // it waited for it
-	Name     string // the paths separated by a space, or TYPE/SCOPE
-	Revision int64  // the fence, or the ticket
-}
+// An end says how an agent has ended.
+type end int
 
-// An End says how an agent has ended.
-type End int
-
-// The ends.
 const (
-	Failed End = iota
-	Stopped
-	Deregistered
+	failed end = iota
+	stopped
+	deregistered
 )
 
 // why says why an agent no longer has what it had.
-func (e End) why() string {
-	return [...]string{Failed: "its lease is over", Stopped: "it has stopped", Deregistered: "it has deregistered"}[e]
+func (e end) why() string {
+	return [...]string{failed: "its lease is over", stopped: "it has stopped", deregistered: "it has deregistered"}[e]
 }
 
 // err is the error of a request of an agent that has ended.
-func (e End) err(agent string) error {
-	if e == Stopped {
+func (e end) err(agent string) error {
+	if e == stopped {
 		return fault.AgentStopped(agent)
 	}
 	return fault.New(fault.Precondition, "AGENT_NOT_REGISTERED", "agent %q does not wait any more: %s", agent, e.why())
 }
 
 // severity is that of the events about what an agent no longer has.
-func (e End) severity() events.Severity {
-	if e == Stopped {
+func (e end) severity() events.Severity {
+	if e == stopped {
 		return events.Info
 	}
 	return events.Warning
 }
 
-// AgentEnded takes all that an agent holds and waits for, whichever of its workers does, grants it to whoever is
-// next, and returns what was lost: tickets, then grants, each in their order. Calls that wait end with an error.
-// It is a hook of the end of an agent.
-func (t *Table) AgentEnded(tx *store.Tx, session int64, agent string, end End) ([]Loss, error) {
-	why := end.why()
+// AgentEnded takes all that an agent holds and waits for, with any of its workers, and grants it to the
+// next waiters. It returns what was lost: tickets, then grants, each in their order. Calls that wait end
+// with an error. It is a hook of the end of an agent.
+func (t *Table) AgentEnded(tx *store.Tx, a directory.Agent) ([]directory.Loss, error) {
+	if a.Stopped() {
+		return t.agentEnded(tx, a.Session, a.Name, stopped)
+	}
+	return t.agentEnded(tx, a.Session, a.Name, failed)
+}
+
+// AgentGone is AgentEnded for an agent that has deregistered. It also forgets where the agent comes
+// first. It is a hook of the deregistration.
+func (t *Table) AgentGone(tx *store.Tx, a directory.Agent, _ string) error {
+	_, err := t.agentEnded(tx, a.Session, a.Name, deregistered)
+	tx.Exec(deleteAgentsFirsts, a.Session, a.Name)
+	return err
+}
+
+func (t *Table) agentEnded(tx *store.Tx, session int64, agent string, how end) ([]directory.Loss, error) {
+	why := how.why()
 	u, err := t.lockTx(tx, session)
 	if err != nil {
 		return nil, err
 	}
-	var losses []Loss
+	var losses []directory.Loss
 	err = u.each(agent, func(g *grant) error {
-		losses = append(losses, Loss{Kind: g.claim.kind, Name: lossName(&g.claim), Revision: g.fence})
+		losses = append(losses, loss(&g.claim, g.fence))
 		u.freed = append(u.freed, &g.claim)
-		_, err := u.append(eventTypes{"lock.released", "token.released"}, end.severity(), g.owner, g.role, &g.claim,
+		_, err := u.append(eventTypes{"lock.released", "token.released"}, how.severity(), g.owner, g.role, &g.claim,
 			g.owner.String()+" has lost "+g.claim.title()+": "+why, details{{"fence", g.fence}, {"cause", why}})
 		if err != nil {
 			return err
 		}
 		return u.end(g)
 	}, func(k *ticket) error {
-		losses = append(losses, Loss{Kind: k.claim.kind, Ticket: true, Name: lossName(&k.claim), Revision: k.number})
+		losses = append(losses, directory.Loss{
+			Kind: directory.LostTicket, Name: lossName(&k.claim), Revision: k.number,
+		})
 		u.freed = append(u.freed, &k.claim)
 		_, err := u.append(eventTypes{"lock.cancelled", "token.cancelled"}, events.Debug, k.owner, k.role, &k.claim,
 			k.owner.String()+" waits for "+k.claim.title()+" no more: "+why, details{{"ticket", k.number}, {"cause", why}})
 		if err != nil {
 			return err
 		}
-		tell(tx, u.drop(k), verdict{err: end.err(agent)})
+		tell(tx, u.drop(k), verdict{err: how.err(agent)})
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	return losses, u.settle(nil)
+}
+
+// loss describes a grant that was lost.
+func loss(c *claim, fence int64) directory.Loss {
+	if c.kind == Token {
+		return directory.Loss{Kind: directory.LostToken, Name: lossName(c), Revision: fence}
+	}
+	return directory.Loss{Kind: directory.LostLock, Name: lossName(c), Revision: fence}
 }
 
 // lossName names a claim as losses do.
@@ -100,16 +118,16 @@ func lossName(c *claim) string {
 
 // SessionClosed releases all that is held in a session that is closed for good, and ends what waits. If
 // that is more than one function may do, an alarm releases the rest. It is a hook of the closing.
-func (t *Table) SessionClosed(tx *store.Tx, session int64, name string) error {
-	u, err := t.lockTx(tx, session)
+func (t *Table) SessionClosed(tx *store.Tx, session directory.Session) error {
+	u, err := t.lockTx(tx, session.ID)
 	if err != nil {
 		return err
 	}
-	closed := fault.SessionClosed(name)
+	closed := fault.SessionClosed(session.Name)
 	for _, k := range u.queue.tickets {
 		tell(tx, u.drop(k), verdict{err: closed})
 	}
-	tx.Exec(insertClosing, session)
+	tx.Exec(insertClosing, session.ID)
 	_, err = u.closeSome()
 	return err
 }
@@ -268,4 +286,9 @@ func (t *Table) Erase(tx *store.Tx, session int64, limit int) (more bool, err er
 		}
 	}
 	return true, nil
+}
+
+// Data is what the keeper exports and removes of a session.
+func (t *Table) Data() work.Data {
+	return work.Data{File: "locks.jsonl", Lines: Records, Erase: t.Erase}
 }

@@ -3,18 +3,23 @@ package locks
 import (
 	"slices"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/fault"
 	"brokerd/internal/store"
 )
 
-// CaseChanged refuses to compare the paths of a session in another way while some are locked or waited for: they are kept in the form in which they are
-// compared. It is a hook of the change of that setting. fault.Precondition (PATHS_LOCKED).
-func (t *Table) CaseChanged(tx *store.Tx, session int64) error {
-	u, err := t.lockTx(tx, session)
+// SessionConfigured refuses to compare the paths of a session in another way while some are locked or
+// requested: they are stored in the form in which they are compared. It is a hook of the configuration.
+// Errors: fault.Precondition (PATHS_LOCKED).
+func (t *Table) SessionConfigured(tx *store.Tx, before, now directory.Session) error {
+	if before.Settings.GetFoldCase() == now.Settings.GetFoldCase() {
+		return nil
+	}
+	u, err := t.lockTx(tx, now.ID)
 	if err != nil {
 		return err
 	}
-	held, err := readGrants(tx.Query(selectLocks, session, 0, 1))
+	held, err := readGrants(tx.Query(selectLocks, now.ID, 0, 1))
 	if err != nil {
 		return err
 	}

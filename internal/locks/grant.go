@@ -12,6 +12,7 @@ import (
 	"brokerd/internal/events"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 // A grant is a request that is held.
@@ -415,7 +416,7 @@ func (u *lockTx) notify(o Owner, c *claim, about int64, what, subject string, mo
 		return err
 	}
 	return u.notices.Notify(u.tx, u.session,
-		Notice{Agent: o.Agent, Type: c.kind.noun() + "_" + what, Subject: subject, Payload: text, About: about})
+		work.Notice{Agent: o.Agent, Type: c.kind.noun() + "_" + what, Subject: subject, Payload: text, About: about})
 }
 
 // withdraw withdraws the notices of one type, or all, that the end, the collection or the extension
@@ -424,5 +425,5 @@ func (u *lockTx) withdraw(about int64, what string) error {
 	if u.notices == nil {
 		return nil
 	}
-	return u.notices.Withdraw(u.tx, u.session, about, what)
+	return u.notices.Withdraw(u.tx, u.session, work.Moot{About: about, Type: what})
 }

@@ -3,24 +3,15 @@ package locks
 import (
 	"brokerd/internal/events"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
-
-// A Handover passes a token on as a part of another change.
-type Handover struct {
-	Token string // TYPE/SCOPE
-	Fence int64  // of the grant to pass; or
-	From  string // the agent that holds the token
-	Agent string // that receives it; or
-	Role  string // a role. With neither, the token is released
-	Note  string
-}
 
 // Hand passes a token on in the transaction of another change, or releases it. It reports whether it
 // did: false if the token has neither the grant nor the holder. fence is that of the new grant; 0 if
 // the receiver has none, because it has failed or the token was released. An agent holds the token at
 // once, as long as the agent that passes it was to hold it; the token waits as long for the first
 // agent of a role that acquires it. Errors: fault.NotFound for an agent that is not registered.
-func (t *Table) Hand(tx *store.Tx, session int64, h Handover) (fence int64, passed bool, err error) {
+func (t *Table) Hand(tx *store.Tx, session int64, h work.TokenPass) (fence int64, passed bool, err error) {
 	u, err := t.lockTx(tx, session)
 	if err != nil {
 		return 0, false, err

@@ -15,6 +15,7 @@ import (
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
 	"brokerd/internal/tracing"
+	"brokerd/internal/work"
 )
 
 // Limits of a session.
@@ -26,23 +27,13 @@ const (
 	maxHeld    = 2000   // paths and tokens that one agent holds or waits for
 )
 
-// A Notice is a message from the broker to an agent, or to a role if Agent is empty.
-type Notice struct {
-	Agent   string
-	Role    string
-	Type    string
-	Subject string
-	Payload string // JSON
-	About   int64  // the revision to withdraw it by; 0 = it stays true
-}
-
 // Notices sends notices.
 type Notices interface {
 	// Notify sends a notice in the transaction of the change that it reports. An agent that is not
 	// registered receives none.
-	Notify(tx *store.Tx, session int64, n Notice) error
-	// Withdraw withdraws the unread notices with this About, or only those of one type.
-	Withdraw(tx *store.Tx, session, about int64, kind string) error
+	Notify(tx *store.Tx, session int64, n work.Notice) error
+	// Withdraw withdraws the unread notices that have become moot.
+	Withdraw(tx *store.Tx, session int64, m work.Moot) error
 }
 
 // An Observer measures waits for locks and tokens. Its method must be quick.

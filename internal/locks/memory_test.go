@@ -182,7 +182,7 @@ func TestMemory_EqualsTheRowsWhicheverFunctionsAreDropped(t *testing.T) {
 				o: b.agent(""), clock: b.clock.FakeClock, waits: b.clock.Waits,
 				end: func(a *agent) error {
 					err := b.store.Write(a.Ctx, func(tx *store.Tx) error {
-						return apptest.Err(b.table.AgentEnded(tx, 1, a.Name, locks.Failed))
+						return apptest.Err(b.table.AgentEnded(tx, directory.Agent{Session: 1, Name: a.Name}))
 					})
 					if fault.KindOf(err) == fault.Unavailable {
 						return nil
@@ -314,7 +314,7 @@ func TestSettle_WhatIsLeftInTheBatchOfAnAlarmIsNotForgotten(t *testing.T) {
 	acquire("b", locks.Queued, many[0])
 	apptest.NoError(t, st.Write(t.Context(), func(tx *store.Tx) error { return table.SettleLater(tx, 1, 1<<40) }))
 	apptest.NoError(t, st.Write(t.Context(), func(tx *store.Tx) error {
-		if _, err := table.AgentEnded(tx, 1, "a", locks.Failed); err != nil {
+		if _, err := table.AgentEnded(tx, directory.Agent{Session: 1, Name: "a"}); err != nil {
 			return err
 		}
 		return table.SettleFurther(tx, 1)

@@ -12,6 +12,7 @@ import (
 	"brokerd/internal/identity"
 	"brokerd/internal/nearest"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 // Who gets a token that is passed on:
@@ -229,5 +230,5 @@ func (x *passTx) notifyRole(role string, c *claim, about int64, what, subject st
 		return err
 	}
 	return x.notices.Notify(x.tx, x.session,
-		Notice{Role: role, Type: c.kind.noun() + "_" + what, Subject: subject, Payload: text, About: about})
+		work.Notice{Role: role, Type: c.kind.noun() + "_" + what, Subject: subject, Payload: text, About: about})
 }

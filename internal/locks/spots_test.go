@@ -39,7 +39,7 @@ func TestGrant_StandsIfItsEndIsUndone(t *testing.T) {
 	want(t, "a takes the token", acquire("a", "review/x"), locks.Granted)
 	undone := errors.New("undone")
 	err := st.Write(context.Background(), func(tx *store.Tx) error {
-		if _, err := table.AgentEnded(tx, 1, "a", locks.Failed); err != nil {
+		if _, err := table.AgentEnded(tx, directory.Agent{Session: 1, Name: "a"}); err != nil {
 			return err
 		}
 		return undone

@@ -350,8 +350,3 @@ func (t *Table) RevokeToken(
 	})
 	return revoked, err
 }
-
-// AgentGone forgets where an agent that has deregistered comes first.
-func AgentGone(tx *store.Tx, session int64, agent string) {
-	tx.Exec(deleteAgentsFirsts, session, agent)
-}

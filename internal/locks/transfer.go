@@ -7,21 +7,16 @@ import (
 	"brokerd/internal/store"
 )
 
-// A Grant is a lock or token that an agent holds.
-type Grant struct {
-	Kind  Kind
-	Name  string // the paths separated by a space, clipped, or TYPE/SCOPE
-	Fence int64
-}
-
-// FindGrant returns the lock or token that an agent holds by a fence; found is false if it does not
-// hold it.
-func FindGrant(q store.Querier, session int64, agent string, fence int64) (held Grant, found bool, err error) {
+// Find returns the name of the lock or token that an agent holds by a fence: the paths, separated by a
+// space and clipped, or TYPE/SCOPE. found is false if the agent does not hold it.
+func (t *Table) Find(
+	q store.Querier, session int64, agent string, fence int64,
+) (name string, token, found bool, err error) {
 	g, err := findGrant(q, selectGrant, fence)
 	if err != nil || g == nil || g.session != session || g.owner.Agent != agent {
-		return Grant{}, false, err
+		return "", false, false, err
 	}
-	return Grant{g.claim.kind, lossName(&g.claim), fence}, true, nil
+	return lossName(&g.claim), g.claim.kind == Token, true, nil
 }
 
 // Transfer moves a lock or token to another agent that is alive, past the queue and under a new

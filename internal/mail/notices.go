@@ -6,6 +6,7 @@ import (
 	"brokerd/internal/content"
 	"brokerd/internal/directory"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 // A Way is how an offer reaches a model. The numbers are those of the API.
@@ -70,26 +71,6 @@ func offersOf(q store.Querier, message, first, last int64, at map[int64]int, fou
 // MostNotices is how many notices one answer has at most.
 const MostNotices = 100
 
-// A Notice is a message with which the broker informs an agent, or all agents of a role.
-type Notice struct {
-	Agent   string // or
-	Role    string
-	Type    string
-	Subject string // clipped to one line
-	Payload string // JSON
-	Task    string
-	About   int64 // the revision of the grant or question that the notice is about, for backlog.Withdraw; 0 = none
-}
-
-// An UnreadNotice is a notice as an agent reads it.
-type UnreadNotice struct {
-	Revision  int64
-	Type      string
-	Subject   string
-	Payload   string
-	CreatedAt time.Time
-}
-
 // OfRole returns the names of the first agents of a role, up to limit, behind a name.
 func OfRole(dir *directory.Directory, tx *store.Tx, session int64, role, after string, limit int) ([]string, error) {
 	agents, err := dir.Matching(tx, session, directory.Selection{Role: role, After: after, Most: limit})
@@ -112,10 +93,10 @@ func CountNotices(q store.Querier, mailbox int64, mark string, most int) (n int6
 }
 
 // ScanNotices returns notices and their revisions, from rows of revision, type, time and content.
-func ScanNotices(rows *store.Rows) (unread []UnreadNotice, revisions []int64, err error) {
+func ScanNotices(rows *store.Rows) (unread []work.UnreadNotice, revisions []int64, err error) {
 	defer rows.Close()
 	for rows.Next() {
-		var n UnreadNotice
+		var n work.UnreadNotice
 		var stored []byte
 		if err := rows.Scan(&n.Revision, &n.Type, &n.CreatedAt, &stored); err != nil {
 			return nil, nil, err

@@ -2,11 +2,11 @@ package messagesrpc
 
 import (
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/mail"
+	"brokerd/internal/work"
 )
 
 // noticeProtos converts unread notices.
-func noticeProtos(unread []mail.UnreadNotice) []*pb.Notice {
+func noticeProtos(unread []work.UnreadNotice) []*pb.Notice {
 	out := make([]*pb.Notice, len(unread))
 	for i, n := range unread {
 		out[i] = &pb.Notice{

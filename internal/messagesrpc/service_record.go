@@ -13,8 +13,10 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"brokerd/internal/archive"
 	"brokerd/internal/channels"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 // ChannelRecords returns the channels of a session after a name, each as one line of JSON, and the name of the last
@@ -129,4 +131,10 @@ func recordJSON(b *bytes.Buffer, v any) error {
 	text, err := json.Marshal(v)
 	b.Write(text)
 	return err
+}
+
+// ChannelData is what the keeper exports and removes of the channels of a session, with the other
+// mailboxes.
+func ChannelData(m *archive.Messages) work.Data {
+	return work.Data{File: "channels.jsonl", Lines: ChannelRecords, Erase: m.EraseMailboxes}
 }

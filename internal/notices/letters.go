@@ -1,6 +1,7 @@
 package notices
 
 import (
+	"cmp"
 	"fmt"
 
 	"brokerd/internal/content"
@@ -12,44 +13,25 @@ import (
 	"brokerd/internal/router"
 	"brokerd/internal/store"
 	"brokerd/internal/validate"
+	"brokerd/internal/work"
 )
 
 // normalPriority is that of a letter that names none.
 const normalPriority = 5
 
-// A Letter is a message that a feature sends in the name of an agent, as part of a change. Its recipients must act on
-// it, so it is claimed and acknowledged as all mail. Full mailboxes take it.
-type Letter struct {
-	From      directory.Agent // the zero Agent sends as system
-	To        []string        // agents, with one message each; or
-	Role      string          // one agent of this role
-	Type      string
-	Subject   string // clipped to one line
-	Body      string
-	Payload   string // JSON
-	Task      string
-	Thread    string // empty = the message starts a thread
-	InReplyTo int64  // revision of a message; 0 = none
-	Priority  int    // 0 = 5
-	Artifacts []string
-	About     int64 // for Withdraw: the revision of the work that the message is about; 0 = none
-}
-
 // Post sends a letter in the transaction of the change that it is part of. It returns the revision of the message, the
 // first one if there are several. Errors: fault.NotFound if no agent matches the target, fault.Denied for a directive
 // that the sender may not send.
-func (s *Sender) Post(tx *store.Tx, session int64, l Letter) (revision int64, err error) {
+func (s *Sender) Post(tx *store.Tx, session int64, l work.Letter) (revision int64, err error) {
 	scope, err := s.dir.ByID(tx, session)
 	if err != nil {
 		return 0, fmt.Errorf("post: %w", err)
 	}
-	if l.From.Name == "" {
-		l.From.Name = identity.System
-	}
-	part := s.router.NewPartTx(tx, mail.Actor{Agent: l.From, Session: scope}, router.Part{Overfull: true})
+	from := directory.Agent{Name: cmp.Or(l.From.Name, identity.System), Role: l.From.Role}
+	part := s.router.NewPartTx(tx, mail.Actor{Agent: from, Session: scope}, router.Part{Overfull: true})
 	l.Type = msgtype.Canonical(l.Type)
-	for _, t := range l.targets() {
-		d, err := l.draft(t)
+	for _, t := range targets(&l) {
+		d, err := draft(&l, t)
 		if err != nil {
 			return 0, fmt.Errorf("post: %w", err)
 		}
@@ -71,7 +53,7 @@ func (s *Sender) Post(tx *store.Tx, session int64, l Letter) (revision int64, er
 }
 
 // targets returns the target of each message.
-func (l *Letter) targets() []mail.Target {
+func targets(l *work.Letter) []mail.Target {
 	if l.Role != "" {
 		return []mail.Target{{Kind: mail.ToRole, Name: l.Role}}
 	}
@@ -83,7 +65,7 @@ func (l *Letter) targets() []mail.Target {
 }
 
 // draft returns the letter as a message to one of its targets.
-func (l *Letter) draft(t mail.Target) (*mail.Draft, error) {
+func draft(l *work.Letter, t mail.Target) (*mail.Draft, error) {
 	d := &mail.Draft{
 		Target: t, One: t.Kind == mail.ToRole, Type: l.Type,
 		Subject: content.Clip(l.Subject, validate.MaxLine), Priority: l.Priority,

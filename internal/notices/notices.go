@@ -13,6 +13,7 @@ import (
 	"brokerd/internal/router"
 	"brokerd/internal/store"
 	"brokerd/internal/validate"
+	"brokerd/internal/work"
 )
 
 const (
@@ -36,7 +37,7 @@ func New(dir *directory.Directory, core *broker.Broker, sends *router.Router) *S
 // has more agents than one function notifies, the backlog sends the other copies. Full mailboxes take it too: no caller
 // could learn that it was refused. Notify sends nothing, without an error, if the agent is not registered, no agent has
 // the role, or the session is closed or deleted: that must not undo the change.
-func (s *Sender) Notify(tx *store.Tx, session int64, n mail.Notice) error {
+func (s *Sender) Notify(tx *store.Tx, session int64, n work.Notice) error {
 	scope, err := s.dir.ByID(tx, session)
 	if errors.Is(err, store.ErrNoRows) || err == nil && scope.Closed() {
 		return nil
@@ -67,7 +68,7 @@ func (s *Sender) Notify(tx *store.Tx, session int64, n mail.Notice) error {
 }
 
 // recipients returns the agents that receive a notice at once, and whether the role has more.
-func (s *Sender) recipients(tx *store.Tx, session int64, n mail.Notice) (names []string, more bool, err error) {
+func (s *Sender) recipients(tx *store.Tx, session int64, n work.Notice) (names []string, more bool, err error) {
 	if n.Agent != "" {
 		_, found, err := s.dir.Find(tx, session, n.Agent)
 		if err != nil || !found {
@@ -86,7 +87,7 @@ func (s *Sender) recipients(tx *store.Tx, session int64, n mail.Notice) (names [
 }
 
 // draftOf returns a notice as a message.
-func draftOf(n mail.Notice) (*mail.Draft, error) {
+func draftOf(n work.Notice) (*mail.Draft, error) {
 	d := &mail.Draft{
 		Target: mail.Target{Kind: mail.ToAgent, Name: n.Agent},
 		Type:   n.Type, Subject: content.Clip(n.Subject, validate.MaxLine),

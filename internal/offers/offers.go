@@ -13,6 +13,7 @@ import (
 	"brokerd/internal/mail"
 	"brokerd/internal/msgid"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 const (
@@ -173,7 +174,7 @@ func (o *Offers) offer(tx *store.Tx, a mail.Actor, r Request, out *Offered) (cho
 }
 
 // OfferNotices implements broker.Offers.
-func (o *Offers) OfferNotices(tx *store.Tx, a mail.Actor, to mail.Offering) ([]mail.UnreadNotice, error) {
+func (o *Offers) OfferNotices(tx *store.Tx, a mail.Actor, to mail.Offering) ([]work.UnreadNotice, error) {
 	again, _, err := mail.ScanNotices(tx.Query(selectNoticesOffered, a.Mailbox, to.Mark, mail.MostNotices))
 	if err != nil || len(again) > 0 {
 		return again, err

@@ -74,31 +74,31 @@ type note struct {
 
 // move appends lines to the archive of a session, and removes what they were made of, with remove, in the transaction that notes
 // the new lengths of the files. If that fails the lines count as never written. It returns the number of moved lines: 0 while the session
-// is being exported. With a dry plan it returns that number and changes nothing.
-func (k *Keeper) move(ctx context.Context, p *plan, s Session, kind string, l *lines, remove func(*store.Tx) error) (moved int64, err error) {
-	k.page.Lock()
-	defer k.page.Unlock()
-	if l.count == 0 || k.isHeld(s.ID) {
+// is being exported. In a dry run it returns that number and changes nothing.
+func (w *walk) move(ctx context.Context, s Session, kind string, l *lines, remove func(*store.Tx) error) (moved int64, err error) {
+	w.page.Lock()
+	defer w.page.Unlock()
+	if l.count == 0 || w.isHeld(s.ID) {
 		return 0, nil
 	}
-	if p.dry {
+	if w.dry {
 		return int64(l.count), nil
 	}
 	var notes []note
 	for _, d := range l.days {
-		n, err := k.append(ctx, s, kind+"-"+d.name+suffix, d)
+		n, err := w.append(ctx, s, kind+"-"+d.name+suffix, d)
 		if err != nil {
 			return 0, fmt.Errorf("archive %s of session %s: %w", kind, s.Name, err)
 		}
 		notes = append(notes, n)
 	}
-	if err := k.seam(); err != nil {
+	if err := w.seam(); err != nil {
 		return 0, err
 	}
-	if k.Archived != nil {
-		k.Archived(kind)
+	if w.Archived != nil {
+		w.Archived(kind)
 	}
-	err = k.Store.Write(ctx, func(tx *store.Tx) error {
+	err = w.Store.Write(ctx, func(tx *store.Tx) error {
 		if err := remove(tx); err != nil {
 			return err
 		}

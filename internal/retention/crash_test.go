@@ -16,11 +16,13 @@ import (
 	"go.uber.org/zap"
 
 	"brokerd/internal/apptest"
+	"brokerd/internal/events"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
 	"brokerd/internal/retention"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
+	"brokerd/internal/work"
 )
 
 // A stock is messages that are a number each, in a table of their own, all of session 1 and finished an hour ago.
@@ -33,7 +35,7 @@ type stock struct {
 	keep    time.Duration // for which messages are kept; a minute unless a test says otherwise
 	mail    retention.Messages
 	log     retention.Log
-	parts   []retention.Part
+	parts   []work.Data
 	closed  bool
 	deleted chan string // where the export is
 
@@ -74,7 +76,7 @@ func (s *stock) keeper(fn func() error) *retention.Keeper {
 	if fn != nil {
 		retention.SetSeam(k, fn)
 	}
-	apptest.NoError(s.t, k.Start())
+	apptest.NoError(s.t, k.Start(s.t.Context()))
 	s.t.Cleanup(k.Stop)
 	return k
 }
@@ -145,8 +147,6 @@ func (s *stock) All(store.Querier) ([]retention.Session, error) {
 	return []retention.Session{{ID: 1, Name: "default", KeepMessages: s.keep, KeepEvents: s.keepEvents, Record: record}}, nil
 }
 
-func (s *stock) Erase(*store.Tx, int64, int) (bool, error) { return false, nil }
-
 func (s *stock) Delete(tx *store.Tx, _ int64, _, archive string) (int64, error) {
 	tx.OnCommit(func() { s.deleted <- archive })
 	return tx.NextRevision(), nil
@@ -154,12 +154,12 @@ func (s *stock) Delete(tx *store.Tx, _ int64, _, archive string) (int64, error) 
 
 type stockMessages struct{ *stock }
 
-func (stockMessages) Standings(q store.Querier, _, after int64, limit int, _ bool) ([]retention.Message, error) {
+func (stockMessages) Standings(q store.Querier, _, after int64, limit int, _ bool) ([]work.Standing, error) {
 	rows := q.Query(`SELECT revision, at FROM items WHERE revision > ? ORDER BY revision LIMIT ?`, after, limit)
 	defer rows.Close()
-	var found []retention.Message
+	var found []work.Standing
 	for rows.Next() {
-		m := retention.Message{Messages: 1, Session: 1, Deliveries: 1, Finished: true}
+		m := work.Standing{Messages: 1, Session: 1, Deliveries: 1, Finished: true}
 		if err := rows.Scan(&m.First, &m.CreatedAt); err != nil {
 			return nil, err
 		}
@@ -169,7 +169,7 @@ func (stockMessages) Standings(q store.Querier, _, after int64, limit int, _ boo
 	return found, rows.Err()
 }
 
-func (stockMessages) Records(_ store.Querier, messages []retention.Message, to func(*retention.Message, []byte) bool) error {
+func (stockMessages) Records(_ store.Querier, messages []work.Standing, to func(*work.Standing, []byte) bool) error {
 	for i := range messages {
 		text, err := json.Marshal(map[string]int64{"n": messages[i].First})
 		if err != nil || !to(&messages[i], text) {
@@ -179,43 +179,40 @@ func (stockMessages) Records(_ store.Querier, messages []retention.Message, to f
 	return nil
 }
 
-func (stockMessages) Remove(tx *store.Tx, messages []retention.Message) error {
+func (stockMessages) Remove(tx *store.Tx, messages []work.Standing) error {
 	for _, m := range messages {
 		tx.Exec(`DELETE FROM items WHERE revision BETWEEN ? AND ?`, m.First, m.Last)
 	}
 	return nil
 }
 
-func (m stockMessages) Erase(tx *store.Tx, messages []retention.Message, _ int) (int, error) {
+func (m stockMessages) Erase(tx *store.Tx, messages []work.Standing, _ int) (int, error) {
 	return len(messages), m.Remove(tx, messages)
 }
 
-func (stockMessages) AwaitClosed(context.Context, int64) error { return nil }
 func (stockMessages) ChannelsKept(store.Querier) (map[int64]map[string]time.Duration, error) {
 	return nil, nil
 }
 
 type noEvents struct{}
 
-func (noEvents) After(*store.Snapshot, int64, int64, int, int) ([]retention.Event, int64, error) {
+func (noEvents) After(*store.Snapshot, int64, int64, int, int) ([]events.Record, int64, error) {
 	return nil, 0, nil
 }
-func (noEvents) Remove(*store.Tx, int64, []int64) error { return nil }
-func (noEvents) RaiseFloor(*store.Tx, int64, int64)     {}
-func (noEvents) Forget(*store.Tx, int64)                {}
-func (noEvents) Pruned(tx *store.Tx, _ int64, _ string, _ retention.Selection, _ retention.Counts) (int64, error) {
-	return tx.NextRevision(), nil
-}
+func (noEvents) Remove(*store.Tx, int64, []int64) error             { return nil }
+func (noEvents) RaiseFloor(*store.Tx, int64, int64)                 {}
+func (noEvents) Forget(*store.Tx, int64)                            {}
+func (noEvents) Append(tx *store.Tx, _ events.Entry) (int64, error) { return tx.NextRevision(), nil }
 
 // pagedEvents is a log that is read in pages. It notes what is removed.
 type pagedEvents struct {
 	noEvents
-	pages   [][]retention.Event
+	pages   [][]events.Record
 	end     chan struct{} // closed at the end of a run
 	removed []int64
 }
 
-func (e *pagedEvents) After(_ *store.Snapshot, _, after int64, _, _ int) ([]retention.Event, int64, error) {
+func (e *pagedEvents) After(_ *store.Snapshot, _, after int64, _, _ int) ([]events.Record, int64, error) {
 	if after == int64(len(e.pages)) {
 		e.pages = nil // for further runs
 		close(e.end)
@@ -231,21 +228,16 @@ func (e *pagedEvents) Remove(tx *store.Tx, _ int64, revisions []int64) error {
 	return nil
 }
 
-// A line of an event for which only its presence matters.
-type blankLine struct{}
-
-func (blankLine) Append(to []byte, _ string) ([]byte, error) { return append(to, "{}"...), nil }
-
 // The wall clock may be set back, so an event can be due although an earlier one is not. What is removed counts as all
 // events up to it, so nothing behind an event that stays may be removed, also in a later page.
 func TestArchive_RemovesNoEventBehindOneThatStays(t *testing.T) {
 	t.Parallel()
 	s := newStock(t, 0)
 	s.keepEvents = time.Minute
-	event := func(revision int64, age time.Duration) retention.Event {
-		return retention.Event{Revision: revision, Session: 1, At: s.clock.Now().Add(-age), Line: blankLine{}}
+	event := func(revision int64, age time.Duration) events.Record {
+		return events.Record{Revision: revision, Session: 1, At: s.clock.Now().Add(-age).UnixNano()}
 	}
-	log := &pagedEvents{end: make(chan struct{}), pages: [][]retention.Event{
+	log := &pagedEvents{end: make(chan struct{}), pages: [][]events.Record{
 		{event(1, time.Hour), event(2, time.Hour), event(3, -1000*time.Hour)}, {event(4, time.Hour)},
 	}}
 	s.log = log
@@ -357,7 +349,7 @@ func TestDelete_RemovesRowsInPagesThatArriveBeforeTheLastTransaction(t *testing.
 	s.closed = true
 	var erased []string // by call
 	more := []bool{false, true, true, false, false}
-	s.parts = []retention.Part{{
+	s.parts = []work.Data{{
 		File:  "late.jsonl",
 		Lines: func(store.Querier, int64, string, int) ([][]byte, string, error) { return nil, "", nil },
 		Erase: func(*store.Tx, int64, int) (bool, error) {

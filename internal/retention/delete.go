@@ -16,6 +16,7 @@ import (
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 // deletedFolder is where the exports of deleted sessions are, in the archive.
@@ -207,9 +208,6 @@ func (k *Keeper) erase(ctx context.Context, s Session) error {
 			return err
 		}
 	}
-	if err := k.erasePages(ctx, s.ID, k.Sessions.Erase); err != nil {
-		return err
-	}
 	if err := k.eraseEvents(ctx, s.ID); err != nil { // of what a feature has finished meanwhile
 		return err
 	}
@@ -222,7 +220,7 @@ func (k *Keeper) erase(ctx context.Context, s Session) error {
 func (k *Keeper) eraseMessages(ctx context.Context, session int64) error {
 	for after := int64(0); ; {
 		began := k.Clock.Now()
-		var page []Message
+		var page []work.Standing
 		err := k.Store.Read(ctx, func(snap *store.Snapshot) (err error) {
 			page, err = k.Messages.Standings(snap, session, after, pageItems, false)
 			return err
@@ -244,7 +242,7 @@ func (k *Keeper) eraseMessages(ctx context.Context, session int64) error {
 			if err := k.seam(); err != nil {
 				return err
 			}
-			if err := k.rest(ctx, k.Clock.Since(began), 1); err != nil {
+			if err := k.pauseFor(ctx, began, 1); err != nil {
 				return err
 			}
 			began = k.Clock.Now()
@@ -273,7 +271,7 @@ func (k *Keeper) eraseEvents(ctx context.Context, session int64) error {
 		if err := k.Store.Write(ctx, func(tx *store.Tx) error { return k.Events.Remove(tx, session, revisions) }); err != nil {
 			return err
 		}
-		if err := k.rest(ctx, k.Clock.Since(began), 1); err != nil {
+		if err := k.pauseFor(ctx, began, 1); err != nil {
 			return err
 		}
 	}
@@ -291,7 +289,7 @@ func (k *Keeper) erasePages(ctx context.Context, session int64, erase func(*stor
 		if err != nil {
 			return err
 		}
-		if err := k.rest(ctx, k.Clock.Since(began), 1); err != nil {
+		if err := k.pauseFor(ctx, began, 1); err != nil {
 			return err
 		}
 	}
@@ -331,14 +329,14 @@ func (k *Keeper) removeArchive(name string) error {
 func (k *Keeper) archives(file string) bool {
 	kind, _, _ := strings.Cut(file, "-")
 	ours := kind == messagesKind || kind == eventsKind ||
-		slices.ContainsFunc(k.Parts, func(p Part) bool { return p.Kind != "" && p.Kind == kind })
+		slices.ContainsFunc(k.Parts, func(p work.Data) bool { return p.Kind != "" && p.Kind == kind })
 	return ours && strings.HasSuffix(file, suffix)
 }
 
 // forget removes the last rows of a session. It returns errMore, and its changes are undone, if
 // these are more than a page.
 func (k *Keeper) forget(tx *store.Tx, del deletion) (int64, error) {
-	erasers := []func(*store.Tx, int64, int) (bool, error){k.Sessions.Erase, eraseArchives}
+	erasers := []func(*store.Tx, int64, int) (bool, error){eraseArchives}
 	for _, p := range k.Parts {
 		if p.Erase != nil {
 			erasers = append(erasers, p.Erase)

@@ -21,6 +21,7 @@ import (
 	"brokerd/internal/fault"
 	"brokerd/internal/nearest"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 // The files of an export beside those of Parts, in their order.
@@ -100,8 +101,10 @@ func (k *Keeper) find(ctx context.Context, name string) (found Session, err erro
 
 func (k *Keeper) export(ctx context.Context, s Session, to Sink) (Manifest, error) {
 	if s.Closed {
-		if err := k.Messages.AwaitClosed(ctx, s.ID); err != nil {
-			return Manifest{}, err
+		for _, await := range k.Closing {
+			if err := await(ctx, s.ID); err != nil {
+				return Manifest{}, err
+			}
 		}
 	}
 	x := &exporter{Keeper: k, ctx: ctx, session: s, to: to}
@@ -115,6 +118,9 @@ func (k *Keeper) export(ctx context.Context, s Session, to Sink) (Manifest, erro
 		write func() error
 	}{{sessionFile, func() error { return x.line(record) }}}
 	for _, p := range k.Parts {
+		if p.File == "" {
+			continue
+		}
 		files = append(files, struct {
 			name  string
 			write func() error
@@ -253,7 +259,7 @@ func (x *exporter) end() (File, error) {
 }
 
 // part writes the file of a part: the lines of its archive first, then those of the database.
-func (x *exporter) part(p Part) error {
+func (x *exporter) part(p work.Data) error {
 	write := func(l []byte) error { return x.line(l) }
 	if p.Kind != "" {
 		if err := x.archived(p.Kind + "-"); err != nil {
@@ -291,7 +297,7 @@ func (x *exporter) messages() error {
 				return err
 			}
 			bytes := 0
-			return x.Messages.Records(snap, found, func(m *Message, line []byte) bool {
+			return x.Messages.Records(snap, found, func(m *work.Standing, line []byte) bool {
 				after = m.Last
 				lines = append(lines, slices.Clone(line))
 				bytes += len(line)
@@ -319,8 +325,8 @@ func (x *exporter) events() error {
 				return err
 			}
 			after = looked
-			for _, e := range found {
-				text, err := e.Line.Append(nil, x.session.Name)
+			for i := range found {
+				text, err := found[i].Append(nil, x.session.Name)
 				if err != nil {
 					return err
 				}

@@ -16,7 +16,6 @@ import (
 	"brokerd/internal/fault"
 	"brokerd/internal/idempotency"
 	"brokerd/internal/identity"
-	"brokerd/internal/retention"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
 	"brokerd/internal/work"
@@ -34,7 +33,7 @@ func newJobs(t *testing.T, n int) *jobs {
 	t.Helper()
 	j := &jobs{stock: newStock(t, n), removed: func() error { return nil }}
 	j.mail = noMessages{stockMessages{j.stock}}
-	j.parts = []retention.Part{{File: "jobs.jsonl", Kind: "jobs", Lines: j.lines, Finished: j.finished, Remove: j.remove}}
+	j.parts = []work.Data{{File: "jobs.jsonl", Kind: "jobs", Lines: j.lines, Finished: j.finished, Remove: j.remove}}
 	return j
 }
 
@@ -79,7 +78,7 @@ func (j *jobs) lines(q store.Querier, _ int64, after string, _ int) (lines [][]b
 // noMessages are the messages of a stock that has none.
 type noMessages struct{ stockMessages }
 
-func (noMessages) Standings(store.Querier, int64, int64, int, bool) ([]retention.Message, error) {
+func (noMessages) Standings(store.Querier, int64, int64, int, bool) ([]work.Standing, error) {
 	return nil, nil
 }
 

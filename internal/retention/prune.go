@@ -2,12 +2,15 @@ package retention
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
+	"brokerd/internal/events"
 	"brokerd/internal/identity"
 	"brokerd/internal/store"
+	"brokerd/internal/validate"
 )
 
 // A Selection is the finished data that Prune removes.
@@ -36,10 +39,6 @@ type Pruned struct {
 	Revision  int64 // of the event; after a dry run, the newest
 }
 
-// A walk archives the data of one kind that is due, and returns the earliest time at which more may
-// be.
-type walk = func(context.Context, *plan) (time.Time, error)
-
 // beginWalks waits until no other goroutine walks. Two walks would archive the same rows.
 func (k *Keeper) beginWalks(ctx context.Context) error {
 	select {
@@ -60,22 +59,22 @@ func (k *Keeper) Prune(ctx context.Context, who identity.Caller, s Selection) (P
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(k.ctx, cancel)()
-	p, session, err := k.prunePlan(ctx, s)
+	w, session, err := k.pruneWalk(ctx, s)
 	if err != nil {
 		return Pruned{}, err
 	}
-	if err := k.prune(ctx, &p, s); err != nil {
+	if err := w.prune(ctx, s); err != nil {
 		err = fmt.Errorf("prune: %w", err)
-		if p.counts != (Counts{}) && !s.DryRun {
-			_, logged := k.logPrune(ctx, session, who, s, p.counts)
+		if w.counts != (Counts{}) && !s.DryRun {
+			_, logged := k.logPrune(ctx, session, who, s, w.counts)
 			err = errors.Join(err, logged)
 		}
 		return Pruned{}, err
 	}
-	out := Pruned{Counts: p.counts, Revision: k.Store.Revision()}
+	out := Pruned{Counts: w.counts, Revision: k.Store.Revision()}
 	if !s.DryRun {
 		k.Wake() // it returns free space to the file system
-		if out.Revision, err = k.logPrune(ctx, session, who, s, p.counts); err != nil {
+		if out.Revision, err = k.logPrune(ctx, session, who, s, w.counts); err != nil {
 			return out, err
 		}
 	}
@@ -86,31 +85,33 @@ func (k *Keeper) Prune(ctx context.Context, who identity.Caller, s Selection) (P
 	})
 }
 
-// prunePlan returns a plan for the selected sessions that keeps all data, and the row id of the one
+// pruneWalk returns a walk through the selected sessions that archives nothing yet, and the row id of the one
 // that is named.
-func (k *Keeper) prunePlan(ctx context.Context, s Selection) (p plan, named int64, err error) {
-	p = plan{now: k.Clock.Now(), sessions: map[int64]Session{}, shortest: s.OlderThan, pruning: true, dry: s.DryRun}
+func (k *Keeper) pruneWalk(ctx context.Context, s Selection) (w *walk, named int64, err error) {
+	w = &walk{
+		Keeper: k, now: k.Clock.Now(), sessions: map[int64]Session{}, shortest: s.OlderThan, pruning: true, dry: s.DryRun,
+	}
 	if s.Session != "" {
 		found, err := k.find(ctx, s.Session)
-		p.sessions[found.ID] = found
-		return p, found.ID, err
+		w.sessions[found.ID] = found
+		return w, found.ID, err
 	}
 	err = k.Store.Read(ctx, func(snap *store.Snapshot) error {
 		all, err := k.Sessions.All(snap)
 		for _, found := range all {
-			p.sessions[found.ID] = found
+			w.sessions[found.ID] = found
 		}
 		return err
 	})
-	return p, 0, err
+	return w, 0, err
 }
 
 // prune walks once for the selected kinds of messages, once for work, and once for events.
-func (k *Keeper) prune(ctx context.Context, p *plan, s Selection) error {
-	if err := k.beginWalks(ctx); err != nil {
+func (w *walk) prune(ctx context.Context, s Selection) error {
+	if err := w.beginWalks(ctx); err != nil {
 		return err
 	}
-	defer k.endWalks()
+	defer w.endWalks()
 	age := func(selected bool) time.Duration {
 		if selected {
 			return s.OlderThan
@@ -120,21 +121,21 @@ func (k *Keeper) prune(ctx context.Context, p *plan, s Selection) error {
 	for _, step := range []struct {
 		selected bool
 		keep     Session
-		walk     walk
+		archive  func(context.Context) (time.Time, error)
 	}{
-		{s.Messages || s.DeadLetters, Session{KeepMessages: age(s.Messages), KeepDead: age(s.DeadLetters)}, k.messages},
-		{s.Work, Session{KeepMessages: s.OlderThan}, k.finished},
-		{s.Events, Session{KeepEvents: s.OlderThan}, k.events},
+		{s.Messages || s.DeadLetters, Session{KeepMessages: age(s.Messages), KeepDead: age(s.DeadLetters)}, w.messages},
+		{s.Work, Session{KeepMessages: s.OlderThan}, w.finished},
+		{s.Events, Session{KeepEvents: s.OlderThan}, w.events},
 	} {
 		if !step.selected {
 			continue
 		}
-		for id, found := range p.sessions {
+		for id, found := range w.sessions {
 			found.KeepMessages, found.KeepDead = step.keep.KeepMessages, step.keep.KeepDead
 			found.KeepEvents = step.keep.KeepEvents
-			p.sessions[id] = found
+			w.sessions[id] = found
 		}
-		if _, err := step.walk(ctx, p); err != nil {
+		if _, err := step.archive(ctx); err != nil {
 			return err
 		}
 	}
@@ -145,8 +146,19 @@ func (k *Keeper) prune(ctx context.Context, p *plan, s Selection) error {
 func (k *Keeper) logPrune(
 	ctx context.Context, session int64, who identity.Caller, s Selection, c Counts,
 ) (revision int64, err error) {
+	details, err := json.Marshal(struct {
+		OlderThan float64 `json:"older_than_seconds"`
+		Counts
+	}{s.OlderThan.Seconds(), c})
+	if err != nil {
+		return 0, err
+	}
 	err = k.Store.Write(context.WithoutCancel(ctx), func(tx *store.Tx) (err error) {
-		revision, err = k.Events.Pruned(tx, session, who.Name(), s, c)
+		revision, err = k.Events.Append(tx, events.Entry{
+			Session: session, Category: events.System, Type: "data.pruned", Source: who.Name(),
+			Summary: "finished data older than " + validate.Short(s.OlderThan) + " was archived and removed",
+			Details: string(details),
+		})
 		return err
 	})
 	return revision, err

@@ -264,7 +264,7 @@ func TestPrune_WaitsForATurnSoThatNothingIsArchivedTwice(t *testing.T) {
 		})
 		return nil
 	})
-	apptest.NoError(t, k.Start())
+	apptest.NoError(t, k.Start(t.Context()))
 	t.Cleanup(k.Stop)
 	var got outcome
 	select { // the clock stands, so the turn and the prune do not rest

@@ -7,31 +7,40 @@ import (
 
 	"go.uber.org/zap"
 
+	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 const (
-	pageItems = 500         // messages or events that one transaction removes
-	pageRows  = 2000        // deliveries that it removes; one message may have more
-	pageBytes = 1 << 20     // of lines that it archives
-	restFor   = 4           // pause, in times of a page, while other functions run
-	quiet     = 5           // functions meanwhile, its own included, that do not count as others
-	mostRest  = time.Second // longest pause; a page that took longer was suspended, or its disk stalled
-	retry     = time.Second // until the next try; twice as long after each failure, up to
-	mostRetry = time.Minute
+	pageItems = 500     // messages or events that one transaction removes
+	pageRows  = 2000    // deliveries that it removes; one message may have more
+	pageBytes = 1 << 20 // of lines that it archives
+
+	// After a page, a run pauses for pauseFactor times as long as the page took, at most maxPause: a page
+	// that took longer was suspended, or its disk stalled. It does not pause if at most quietFunctions
+	// functions of the writer have run meanwhile, its own included.
+	pauseFactor    = 4
+	maxPause       = time.Second
+	quietFunctions = 5
+
+	// A run does not pause if it is behind by the shortest time to keep something, divided by lagDivisor,
+	// or by maxLag.
+	lagDivisor = 5
+	maxLag     = time.Minute
 
 	// The pause between two runs is at least the shortest time to keep something, divided by this.
 	minPauseDivisor = 20
 
-	// A run does not pause if it is behind by the shortest time to keep something, divided by late, or by mostLate.
-	late     = 5
-	mostLate = time.Minute
+	retry     = time.Second // until the next try; twice as long after each failure, up to
+	mostRetry = time.Minute
 )
 
-// A plan has the times to keep data, read at the start of a run or a prune, and counts the
-// data that the walks archive.
-type plan struct {
+// A walk goes through the data once, for a run or a prune. It has the times to keep data, read at its
+// start, and counts the data that it archives.
+type walk struct {
+	*Keeper
 	now      time.Time
 	sessions map[int64]Session
 	channels map[int64]map[string]time.Duration
@@ -41,48 +50,49 @@ type plan struct {
 	counts   Counts
 }
 
-func (k *Keeper) plan(ctx context.Context) (plan, error) {
-	p := plan{now: k.Clock.Now(), sessions: map[int64]Session{}}
+// newWalk returns the walk of a run.
+func (k *Keeper) newWalk(ctx context.Context) (*walk, error) {
+	w := &walk{Keeper: k, now: k.Clock.Now(), sessions: map[int64]Session{}}
 	err := k.Store.Read(ctx, func(snap *store.Snapshot) error {
 		all, err := k.Sessions.All(snap)
 		if err != nil {
 			return err
 		}
 		for _, s := range all {
-			p.sessions[s.ID] = s
-			p.note(s.KeepMessages, s.KeepEvents, s.KeepDead)
+			w.sessions[s.ID] = s
+			w.note(s.KeepMessages, s.KeepEvents, s.KeepDead)
 		}
-		p.channels, err = k.Messages.ChannelsKept(snap)
-		for _, channels := range p.channels {
+		w.channels, err = k.Messages.ChannelsKept(snap)
+		for _, channels := range w.channels {
 			for _, keep := range channels {
-				p.note(keep)
+				w.note(keep)
 			}
 		}
 		return err
 	})
-	return p, err
+	return w, err
 }
 
-func (p *plan) note(times ...time.Duration) {
+func (w *walk) note(times ...time.Duration) {
 	for _, t := range times {
-		if t > 0 && (p.shortest == 0 || t < p.shortest) {
-			p.shortest = t
+		if t > 0 && (w.shortest == 0 || t < w.shortest) {
+			w.shortest = t
 		}
 	}
 }
 
 // due returns when messages are, all of them, as far as is known now: at the earliest. Zero is never.
-func (p *plan) due(m *Message) time.Time {
-	s, known := p.sessions[m.Session]
+func (w *walk) due(m *work.Standing) time.Time {
+	s, known := w.sessions[m.Session]
 	if !known {
 		return time.Time{} // it is being deleted
 	}
 	keep := s.KeepMessages
-	if own, ok := p.channels[m.Session][m.Channel]; ok && m.Channel != "" {
+	if own, ok := w.channels[m.Session][m.Channel]; ok && m.Channel != "" {
 		keep = own
 	}
 	if !m.Finished {
-		return p.now.Add(p.shortest)
+		return w.now.Add(w.shortest)
 	}
 	var due time.Time
 	if at := m.FinishedAt; !at.IsZero() || m.Deliveries == 0 {
@@ -133,30 +143,30 @@ func (k *Keeper) work(ctx context.Context) (next time.Time, pause time.Duration,
 	if err := k.resume(ctx); err != nil {
 		return next, 0, err
 	}
-	p, err := k.plan(ctx)
+	w, err := k.newWalk(ctx)
 	if err != nil {
 		return next, 0, err
 	}
-	if p.shortest > 0 {
+	if w.shortest > 0 {
 		var due time.Time
-		due, err = k.walkAll(ctx, &p)
-		next = earliest(p.now.Add(p.shortest), due) // the first is when new data can be due
+		due, err = w.all(ctx)
+		next = earliest(w.now.Add(w.shortest), due) // the first is when new data can be due
 	}
 	if ctx.Err() != nil {
 		return next, 0, ctx.Err()
 	}
-	return next, p.shortest / minPauseDivisor, errors.Join(err, k.tidy(ctx), k.vacuum(ctx))
+	return next, w.shortest / minPauseDivisor, errors.Join(err, k.tidy(ctx), k.vacuum(ctx))
 }
 
-// walkAll archives all data that is due, and returns the earliest time at which more may be. Data that
+// all archives all data that is due, and returns the earliest time at which more may be. Data that
 // cannot be archived does not stop other kinds, parts and sessions.
-func (k *Keeper) walkAll(ctx context.Context, p *plan) (next time.Time, err error) {
-	if err := k.beginWalks(ctx); err != nil {
+func (w *walk) all(ctx context.Context) (next time.Time, err error) {
+	if err := w.beginWalks(ctx); err != nil {
 		return next, err
 	}
-	defer k.endWalks()
-	for _, walk := range []walk{k.messages, k.finished, k.events} {
-		due, failed := walk(ctx, p)
+	defer w.endWalks()
+	for _, step := range []func(context.Context) (time.Time, error){w.messages, w.finished, w.events} {
+		due, failed := step(ctx)
 		if ctx.Err() != nil {
 			return next, ctx.Err()
 		}
@@ -166,19 +176,19 @@ func (k *Keeper) walkAll(ctx context.Context, p *plan) (next time.Time, err erro
 }
 
 // messages archives the messages that are due, and returns when the next may be.
-func (k *Keeper) messages(ctx context.Context, p *plan) (next time.Time, err error) {
-	l := look{plan: p}
+func (w *walk) messages(ctx context.Context) (next time.Time, err error) {
+	l := look{walk: w}
 	var failed error // of some sessions
 	for {
-		began := k.Clock.Now()
-		if err := k.Store.Read(ctx, func(snap *store.Snapshot) error { return l.messages(snap, k.Messages) }); err != nil {
+		began := w.Clock.Now()
+		if err := w.Store.Read(ctx, func(snap *store.Snapshot) error { return l.messages(snap, w.Messages) }); err != nil {
 			return next, errors.Join(failed, err)
 		}
 		next = earliest(next, l.next)
 		for i := range l.due {
-			failed = errors.Join(failed, k.archive(ctx, p, &l.due[i]))
+			failed = errors.Join(failed, w.archive(ctx, &l.due[i]))
 		}
-		if err := k.rest(ctx, k.Clock.Since(began), p.pauseFraction(k.Clock.Now(), l.oldest)); err != nil || l.last {
+		if err := w.pause(ctx, began, l.oldest); err != nil || l.last {
 			return next, errors.Join(failed, err)
 		}
 	}
@@ -186,7 +196,7 @@ func (k *Keeper) messages(ctx context.Context, p *plan) (next time.Time, err err
 
 // A look is the result of one read. The next read reuses its memory.
 type look struct {
-	*plan
+	*walk
 	after  int64     // revision of the last message checked
 	last   bool      // no message after it can be due
 	next   time.Time // when the next message becomes due
@@ -197,7 +207,7 @@ type look struct {
 // A page has the due messages of a session.
 type page struct {
 	session  Session
-	messages []Message
+	messages []work.Standing
 	dead     int64 // of these, those with a dead delivery
 	lines    lines
 }
@@ -209,7 +219,7 @@ func (l *look) messages(snap *store.Snapshot, messages Messages) error {
 	if err != nil || len(found) == 0 {
 		return err
 	}
-	var due []Message
+	var due []work.Standing
 	skipped := true
 	for i := range found {
 		m := &found[i]
@@ -220,7 +230,7 @@ func (l *look) messages(snap *store.Snapshot, messages Messages) error {
 			continue
 		}
 		l.last = false
-		at := l.plan.due(m)
+		at := l.walk.due(m)
 		if at.IsZero() || at.After(l.now) {
 			l.next = earliest(l.next, at)
 			skipped = true
@@ -236,13 +246,13 @@ func (l *look) messages(snap *store.Snapshot, messages Messages) error {
 }
 
 // standings returns the next messages: those that are alike and due as one, others one by one.
-func (l *look) standings(snap *store.Snapshot, messages Messages) ([]Message, error) {
+func (l *look) standings(snap *store.Snapshot, messages Messages) ([]work.Standing, error) {
 	for _, n := range []int{pageItems, pageItems / 4} {
 		found, err := messages.Standings(snap, 0, l.after, n, false)
 		if err != nil || len(found) != 1 || found[0].Messages == 1 {
 			return found, err
 		}
-		if at := l.plan.due(&found[0]); !at.After(l.now) {
+		if at := l.walk.due(&found[0]); !at.After(l.now) {
 			return found, nil
 		}
 	}
@@ -250,7 +260,7 @@ func (l *look) standings(snap *store.Snapshot, messages Messages) ([]Message, er
 }
 
 // read reads at most a page of the due messages.
-func (l *look) read(snap *store.Snapshot, messages Messages, due []Message) error {
+func (l *look) read(snap *store.Snapshot, messages Messages, due []work.Standing) error {
 	rows, bytes, whole := 0, 0, true
 	previous := int64(0)
 	dead := map[int64]bool{} // messages that are alike have no dead deliveries
@@ -259,14 +269,14 @@ func (l *look) read(snap *store.Snapshot, messages Messages, due []Message) erro
 			dead[due[i].First] = true
 		}
 	}
-	err := messages.Records(snap, due, func(m *Message, line []byte) bool {
+	err := messages.Records(snap, due, func(m *work.Standing, line []byte) bool {
 		if rows += m.Deliveries; rows > pageRows && previous > 0 {
 			whole = false
 			return false
 		}
 		p := l.page(m.Session)
 		if n := len(p.messages); n > 0 && m.Follows && p.messages[n-1].Last == previous {
-			p.messages[n-1].join(m)
+			p.messages[n-1].Join(m)
 		} else {
 			p.messages = append(p.messages, *m)
 		}
@@ -283,16 +293,6 @@ func (l *look) read(snap *store.Snapshot, messages Messages, due []Message) erro
 		l.after = previous
 	}
 	return err
-}
-
-// join adds the next message to those before it.
-func (m *Message) join(next *Message) {
-	m.Last = next.Last
-	m.Messages += next.Messages
-	m.Deliveries += next.Deliveries
-	for i, sum := range next.Sums {
-		m.Sums[i] += sum
-	}
 }
 
 // page returns the page of a session.
@@ -314,48 +314,50 @@ func (l *look) page(session int64) *page {
 }
 
 // archive archives a page of messages.
-func (k *Keeper) archive(ctx context.Context, p *plan, due *page) error {
-	moved, err := k.move(ctx, p, due.session, messagesKind, &due.lines, func(tx *store.Tx) error {
-		return k.Messages.Remove(tx, due.messages)
+func (w *walk) archive(ctx context.Context, due *page) error {
+	moved, err := w.move(ctx, due.session, messagesKind, &due.lines, func(tx *store.Tx) error {
+		return w.Messages.Remove(tx, due.messages)
 	})
 	if moved > 0 {
-		p.counts.Messages += moved - due.dead
-		p.counts.DeadLetters += due.dead
+		w.counts.Messages += moved - due.dead
+		w.counts.DeadLetters += due.dead
 	}
 	if fault.KindOf(err) == fault.Conflict {
-		k.wakeBy(k.Clock.Now().Add(retry)) // the messages stay; the next run checks them again
+		w.wakeBy(w.Clock.Now().Add(retry)) // the messages stay; the next run checks them again
 		return nil
 	}
 	return err
 }
 
 // events archives the events that are due, and returns when the next may be.
-func (k *Keeper) events(ctx context.Context, p *plan) (next time.Time, err error) {
+func (w *walk) events(ctx context.Context) (next time.Time, err error) {
 	var l lines
 	var failed error
 	ended := map[int64]bool{} // sessions of which something stays: what follows stays too, so that there is no gap
 	for after := int64(0); ; {
-		began := k.Clock.Now()
-		var found []Event
-		err := k.Store.Read(ctx, func(snap *store.Snapshot) (err error) {
-			found, after, err = k.Events.After(snap, 0, after, pageItems, pageBytes)
+		began := w.Clock.Now()
+		var found []events.Record
+		err := w.Store.Read(ctx, func(snap *store.Snapshot) (err error) {
+			found, after, err = w.Events.After(snap, 0, after, pageItems, pageBytes)
 			return err
 		})
 		if err != nil || after == 0 {
 			return next, errors.Join(failed, err)
 		}
 		old := len(found) == 0 // then what follows may be old
-		bySession := map[int64][]Event{}
+		bySession := map[int64][]events.Record{}
 		due := map[int64]int{} // how many of them
 		var oldest time.Time
-		for _, e := range found {
-			old = old || !e.At.Add(p.shortest).After(p.now)
-			s, known := p.sessions[e.Session]
+		for i := range found {
+			e := &found[i]
+			happened := e.Time()
+			old = old || !happened.Add(w.shortest).After(w.now)
+			s, known := w.sessions[e.Session]
 			if !known || s.KeepEvents == 0 {
 				continue
 			}
-			bySession[e.Session] = append(bySession[e.Session], e)
-			if at := e.At.Add(s.KeepEvents); at.After(p.now) {
+			bySession[e.Session] = append(bySession[e.Session], *e)
+			if at := happened.Add(s.KeepEvents); at.After(w.now) {
 				next = earliest(next, at)
 			} else {
 				due[e.Session] = len(bySession[e.Session]) // and all before it
@@ -365,7 +367,7 @@ func (k *Keeper) events(ctx context.Context, p *plan) (next time.Time, err error
 		for id, page := range bySession {
 			moved := 0
 			if n := due[id]; n > 0 && !ended[id] {
-				moved, err = k.archiveEvents(ctx, p, p.sessions[id], page[:n], &l)
+				moved, err = w.archiveEvents(ctx, w.sessions[id], page[:n], &l)
 				failed = errors.Join(failed, err)
 			}
 			ended[id] = ended[id] || moved < len(page)
@@ -374,7 +376,7 @@ func (k *Keeper) events(ctx context.Context, p *plan) (next time.Time, err error
 			return next, failed
 		}
 		if len(due) > 0 || len(found) == 0 {
-			if err := k.rest(ctx, k.Clock.Since(began), p.pauseFraction(k.Clock.Now(), oldest)); err != nil {
+			if err := w.pause(ctx, began, oldest); err != nil {
 				return next, errors.Join(failed, err)
 			}
 		}
@@ -383,20 +385,21 @@ func (k *Keeper) events(ctx context.Context, p *plan) (next time.Time, err error
 
 // archiveEvents archives the oldest events of a session, one page, and returns how many: 0 while the session is being
 // exported.
-func (k *Keeper) archiveEvents(ctx context.Context, p *plan, s Session, due []Event, l *lines) (int, error) {
+func (w *walk) archiveEvents(ctx context.Context, s Session, due []events.Record, l *lines) (int, error) {
 	l.reset()
 	revisions := make([]int64, len(due))
 	var text []byte
-	for i, e := range due {
+	for i := range due {
+		e := &due[i]
 		var err error
-		if text, err = e.Line.Append(text[:0], s.Name); err != nil {
+		if text, err = e.Append(text[:0], s.Name); err != nil {
 			return 0, err
 		}
-		l.add(e.At, text)
+		l.add(e.Time(), text)
 		revisions[i] = e.Revision
 	}
-	moved, err := k.move(ctx, p, s, eventsKind, l, func(tx *store.Tx) error { return k.Events.Remove(tx, s.ID, revisions) })
-	p.counts.Events += moved
+	moved, err := w.move(ctx, s, eventsKind, l, func(tx *store.Tx) error { return w.Events.Remove(tx, s.ID, revisions) })
+	w.counts.Events += moved
 	return int(moved), err
 }
 
@@ -412,31 +415,34 @@ func (k *Keeper) tidy(ctx context.Context) error {
 		if err != nil || n < pageItems {
 			return err
 		}
-		if err := k.rest(ctx, k.Clock.Since(began), 1); err != nil {
+		if err := k.pauseFor(ctx, began, 1); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// pauseFraction returns the fraction (0 to 1) of the usual pause that a run takes. oldest is the time at which the
-// oldest pending item became due. A run that falls behind pauses less, so removal keeps pace with new data.
-func (p *plan) pauseFraction(now, oldest time.Time) float64 {
-	if p.pruning || oldest.IsZero() {
-		return 1
+// pause is pauseFor with a fraction (0 to 1) of the usual pause. oldest is the time at which the oldest
+// pending item became due. A run that falls behind pauses less, so removal keeps pace with new data.
+func (w *walk) pause(ctx context.Context, began, oldest time.Time) error {
+	fraction := 1.0
+	if !w.pruning && !oldest.IsZero() {
+		lag := w.Clock.Since(oldest)
+		fraction = max(0, 1-float64(lag)/float64(min(w.shortest/lagDivisor, maxLag)))
 	}
-	return max(0, 1-float64(now.Sub(oldest))/float64(min(p.shortest/late, mostLate)))
+	return w.pauseFor(ctx, began, fraction)
 }
 
-// rest pauses after a page that took so long, for a fraction of the usual pause, so that other functions can run.
-// It does not pause if no other function has run meanwhile.
-func (k *Keeper) rest(ctx context.Context, took time.Duration, fraction float64) error {
+// pauseFor pauses after a page that began then, for a fraction of the usual pause, so that other functions
+// can run. It does not pause if no other function has run meanwhile.
+func (k *Keeper) pauseFor(ctx context.Context, began time.Time, fraction float64) error {
 	ran := k.Store.Stats().Functions
 	meanwhile := ran - k.ran.Swap(ran)
-	if took = time.Duration(fraction * float64(took)); took <= 0 || meanwhile <= quiet {
+	took := time.Duration(fraction * float64(k.Clock.Since(began)))
+	if took <= 0 || meanwhile <= quietFunctions {
 		return ctx.Err()
 	}
-	timer := k.Clock.NewTimer(min(restFor*took, mostRest))
+	timer := k.Clock.NewTimer(min(pauseFactor*took, maxPause))
 	defer timer.Stop()
 	select {
 	case <-timer.Chan():

@@ -64,7 +64,7 @@ func (k *Keeper) vacuum(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := k.rest(ctx, k.Clock.Since(began), 1); err != nil {
+		if err := k.pauseFor(ctx, began, 1); err != nil {
 			return err
 		}
 	}

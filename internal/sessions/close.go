@@ -35,7 +35,7 @@ func (r *Registry) close(tx *store.Tx, who identity.Caller, name, reason string)
 	}
 	// First what goes on in it ends, so that the last event of the session is that it is closed; and then the row, so that nobody is
 	// sent that event any more.
-	if err := run(r.closed, tx, s); err != nil {
+	if err := run(r.closed, tx, s.Session); err != nil {
 		return Session{}, err
 	}
 	s.ClosedAt = tx.Now()

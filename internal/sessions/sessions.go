@@ -63,9 +63,9 @@ type Registry struct {
 	store      *store.Store
 	log        *events.Log
 	dir        *directory.Directory
-	created    []func(*store.Tx, Session) error
-	configured []func(tx *store.Tx, before, now Session) error
-	closed     []func(*store.Tx, Session) error
+	created    []func(*store.Tx, directory.Session) error
+	configured []func(tx *store.Tx, before, now directory.Session) error
+	closed     []func(*store.Tx, directory.Session) error
 }
 
 // New returns the registry of a store that was opened with Migrations.
@@ -73,19 +73,20 @@ func New(s *store.Store, log *events.Log, dir *directory.Directory) *Registry {
 	return &Registry{store: s, log: log, dir: dir}
 }
 
-// OnCreated adds what is to happen in the same transaction when a session is made.
-func (r *Registry) OnCreated(hook func(tx *store.Tx, s Session) error) {
-	r.created = append(r.created, hook)
+// OnCreated adds hooks that run in the same transaction when a session is created.
+func (r *Registry) OnCreated(hooks ...func(tx *store.Tx, s directory.Session) error) {
+	r.created = append(r.created, hooks...)
 }
 
-// OnClosed adds what is to happen in the same transaction when a session is closed: all that goes on in it ends.
-func (r *Registry) OnClosed(hook func(tx *store.Tx, s Session) error) {
-	r.closed = append(r.closed, hook)
+// OnClosed adds hooks that run in the same transaction when a session is closed, and end all work in it.
+func (r *Registry) OnClosed(hooks ...func(tx *store.Tx, s directory.Session) error) {
+	r.closed = append(r.closed, hooks...)
 }
 
-// OnConfigured adds what is to happen in the same transaction when the settings of a session change. An error refuses the change.
-func (r *Registry) OnConfigured(hook func(tx *store.Tx, before, now Session) error) {
-	r.configured = append(r.configured, hook)
+// OnConfigured adds hooks that run in the same transaction when the settings of a session change. An
+// error refuses the change.
+func (r *Registry) OnConfigured(hooks ...func(tx *store.Tx, before, now directory.Session) error) {
+	r.configured = append(r.configured, hooks...)
 }
 
 // A kept is what the broker keeps of an answer for a repeated call.
@@ -158,10 +159,10 @@ func (r *Registry) create(tx *store.Tx, who identity.Caller, name string, c Chan
 	if err != nil {
 		return Session{}, err
 	}
-	return s, run(r.created, tx, s)
+	return s, run(r.created, tx, s.Session)
 }
 
-func run(hooks []func(*store.Tx, Session) error, tx *store.Tx, s Session) error {
+func run(hooks []func(*store.Tx, directory.Session) error, tx *store.Tx, s directory.Session) error {
 	for _, hook := range hooks {
 		if err := hook(tx, s); err != nil {
 			return err
@@ -247,7 +248,7 @@ func (r *Registry) configure(tx *store.Tx, who identity.Caller, c Change) (Sessi
 		return s, err
 	}
 	for _, hook := range r.configured {
-		if err := hook(tx, before, s); err != nil {
+		if err := hook(tx, before.Session, s.Session); err != nil {
 			return s, err
 		}
 	}

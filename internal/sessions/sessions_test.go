@@ -201,8 +201,8 @@ func TestRequestID_SameBodySameAnswerAnotherBodyRefused(t *testing.T) {
 func TestConfigure_ChangesWhatIsGivenAndNothingElse(t *testing.T) {
 	t.Parallel()
 	k := newKit(t)
-	var hooked []sessions.Session
-	k.registry.OnConfigured(func(tx *store.Tx, before, now sessions.Session) error {
+	var hooked []directory.Session
+	k.registry.OnConfigured(func(tx *store.Tx, before, now directory.Session) error {
 		if before.Settings.GetMaxAttempts() != 2 {
 			t.Errorf("before it was %v", before)
 		}
@@ -243,7 +243,7 @@ func TestConfigure_ChangesWhatIsGivenAndNothingElse(t *testing.T) {
 func TestConfigure_HookThatFailsUndoesTheChange(t *testing.T) {
 	t.Parallel()
 	k := newKit(t)
-	k.registry.OnConfigured(func(*store.Tx, sessions.Session, sessions.Session) error {
+	k.registry.OnConfigured(func(*store.Tx, directory.Session, directory.Session) error {
 		return fault.New(fault.Precondition, "NOT_NOW", "not now")
 	})
 	_, err := k.api.ConfigureSession(k.ctx(), &pb.ConfigureSessionRequest{Settings: settings(time.Hour, 1, 1)})

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"brokerd/internal/directory"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -20,16 +21,16 @@ const (
 
 // SessionClosed ends the times to live of a session, in which nothing changes any more. It is a hook of
 // the closing. The backlog does what is more than a page.
-func (k *Keys) SessionClosed(tx *store.Tx, session int64) error {
-	_, err := k.backlog.Do(tx, work.Chore{Kind: expiryChore, Session: session})
+func (k *Keys) SessionClosed(tx *store.Tx, session directory.Session) error {
+	_, err := k.backlog.Do(tx, work.Chore{Kind: expiryChore, Session: session.ID})
 	return err
 }
 
 // AgentGone ends what a deregistered agent owns alone: others may write it. It is a hook of the
 // deregistration. The backlog does what is more than a page; keys that the agent writes after it has
 // registered again stay its own.
-func (k *Keys) AgentGone(tx *store.Tx, session int64, agent string) error {
-	_, err := k.backlog.Do(tx, work.Chore{Kind: ownerChore, Session: session, Name: agent, Bound: tx.NextRevision()})
+func (k *Keys) AgentGone(tx *store.Tx, a directory.Agent, _ string) error {
+	_, err := k.backlog.Do(tx, work.Chore{Kind: ownerChore, Session: a.Session, Name: a.Name, Bound: tx.NextRevision()})
 	return err
 }
 
@@ -155,4 +156,9 @@ func (k *Keys) Forget(tx *store.Tx, session int64) {
 // AwaitClosed does what is left to do in a closed session, and returns when that is done.
 func (k *Keys) AwaitClosed(ctx context.Context, session int64) error {
 	return k.backlog.FinishSession(ctx, session)
+}
+
+// Data is what the keeper exports and removes of a session.
+func (k *Keys) Data() work.Data {
+	return work.Data{File: "state.jsonl", Lines: k.Records, Erase: k.Erase, Forget: k.Forget}
 }

@@ -419,17 +419,9 @@ func (t *table) Done(q store.Querier, session int64, id string) (bool, error) {
 	return task != nil && task.State == done, err
 }
 
-// Held counts the tasks that an agent of a session has claimed.
-type Held struct {
-	Session int64
-	Agent   string
-	Claims  int64
-	Since   time.Time // the time of the oldest claim
-}
-
 // Held returns the CLAIMED tasks of all sessions.
-func (t *table) Held(q store.Querier) ([]Held, error) {
-	return store.Collect(q.Query(selectClaimsHeld), func(r *store.Rows) (h Held, err error) {
+func (t *table) Held(q store.Querier) ([]work.Held, error) {
+	return store.Collect(q.Query(selectClaimsHeld), func(r *store.Rows) (h work.Held, err error) {
 		return h, r.Scan(&h.Session, &h.Agent, &h.Claims, &h.Since)
 	})
 }

@@ -31,31 +31,29 @@ const (
 	mostServed = 10   // sessions whose waits the end of a drain serves in its transaction
 )
 
-// A Loss is a task that an agent held.
-type Loss struct {
-	ID    string
-	Fence int64
-}
-
 // AgentEnded ends the claims of an agent that has failed or stopped, and returns what it held, at most
 // mostLost. The claims of one that has failed are failed attempts; the claims of one that has stopped
 // are not counted. If there are many, the backlog ends them page by page; the broker refuses calls by
 // these claims at once. It is a hook of the agent's end.
-func (s *Service) AgentEnded(tx *store.Tx, session int64, agent string, stopped bool) ([]Loss, error) {
-	u, closed, err := s.byBroker(tx, session)
+func (s *Service) AgentEnded(tx *store.Tx, a directory.Agent) ([]directory.Loss, error) {
+	u, closed, err := s.byBroker(tx, a.Session)
 	if err != nil || closed {
 		return nil, err
 	}
-	chore := work.Chore{Kind: failChore, Session: session, Name: agent}
-	if stopped {
-		u.waiters.endOf(u.Tx, agent, fault.AgentStopped(agent))
+	chore := work.Chore{Kind: failChore, Session: a.Session, Name: a.Name}
+	if a.Stopped() {
+		u.waiters.endOf(u.Tx, a.Name, fault.AgentStopped(a.Name))
 		chore.Text = hasStopped
 	} else {
-		u.waiters.endOf(u.Tx, agent, errNoLonger(agent, "its lease has ended"))
+		u.waiters.endOf(u.Tx, a.Name, errNoLonger(a.Name, "its lease has ended"))
 	}
 	chore.Bound = tx.NextRevision()
-	rows := tx.Query(selectLosses, session, agent, chore.Bound, mostLost)
-	losses, err := store.Collect(rows, func(r *store.Rows) (l Loss, err error) { return l, r.Scan(&l.ID, &l.Fence) })
+	rows := tx.Query(selectLosses, a.Session, a.Name, chore.Bound, mostLost)
+	losses, err := store.Collect(rows, func(r *store.Rows) (l directory.Loss, err error) {
+		l.Kind = directory.LostTask
+		err = r.Scan(&l.Name, &l.Revision)
+		return l, err
+	})
 	if err != nil || len(losses) == 0 {
 		return nil, err
 	}
@@ -66,13 +64,13 @@ func (s *Service) AgentEnded(tx *store.Tx, session int64, agent string, stopped 
 // AgentGone ends the claims of an agent that has deregistered, and takes it from the tasks that are
 // assigned to it. If these are more than a page, the backlog does the rest: until then no agent can
 // claim them, and AgentRegistered refuses the agent. It is a hook of the end of a registration.
-func (s *Service) AgentGone(tx *store.Tx, session int64, agent string) error {
-	u, closed, err := s.byBroker(tx, session)
+func (s *Service) AgentGone(tx *store.Tx, a directory.Agent, _ string) error {
+	u, closed, err := s.byBroker(tx, a.Session)
 	if err != nil || closed {
 		return err
 	}
-	u.waiters.endOf(u.Tx, agent, errNoLonger(agent, "it has deregistered"))
-	_, err = s.Backlog.Do(tx, work.Chore{Kind: leaveChore, Session: session, Name: agent, Bound: tx.NextRevision()})
+	u.waiters.endOf(u.Tx, a.Name, errNoLonger(a.Name, "it has deregistered"))
+	_, err = s.Backlog.Do(tx, work.Chore{Kind: leaveChore, Session: a.Session, Name: a.Name, Bound: tx.NextRevision()})
 	return err
 }
 
@@ -83,12 +81,12 @@ func errNoLonger(agent, why string) error {
 // AgentRegistered gives the waits of an agent its present role and capabilities. It refuses an agent
 // that the backlog has yet to take from tasks of an earlier registration: see AwaitDeparture. It is a
 // hook of a registration. The tasks that the agent holds stay.
-func (s *Service) AgentRegistered(tx *store.Tx, session int64, agent directory.Agent) error {
-	u, closed, err := s.byBroker(tx, session)
+func (s *Service) AgentRegistered(tx *store.Tx, agent directory.Agent) error {
+	u, closed, err := s.byBroker(tx, agent.Session)
 	if err != nil || closed {
 		return err
 	}
-	_, departing, err := s.Backlog.Pending(tx, leaveChore, session, agent.Name)
+	_, departing, err := s.Backlog.Pending(tx, leaveChore, agent.Session, agent.Name)
 	if err == nil && departing {
 		err = errDeparting(agent.Name)
 	}
@@ -143,19 +141,20 @@ func (s *Service) DrainEnded(tx *store.Tx) error {
 
 // AgentCompleted wakes the calls that wait for an agent to report completed. It is a hook of a
 // heartbeat.
-func (s *Service) AgentCompleted(tx *store.Tx, session int64, agent string) {
-	tx.OnCommit(func() { s.hub.Wake(key{session: session, agent: agent}) })
+func (s *Service) AgentCompleted(tx *store.Tx, a directory.Agent) error {
+	tx.OnCommit(func() { s.hub.Wake(key{session: a.Session, agent: a.Name}) })
+	return nil
 }
 
 // SessionClosed ends the waits of a session that is closed for good, and releases its tasks. If these
 // are more than a page, the backlog releases the rest. It is a hook of the closing.
-func (s *Service) SessionClosed(tx *store.Tx, session int64) error {
-	u, _, err := s.byBroker(tx, session)
+func (s *Service) SessionClosed(tx *store.Tx, session directory.Session) error {
+	u, _, err := s.byBroker(tx, session.ID)
 	if err != nil {
 		return err
 	}
 	u.waiters.end(u.Tx, verdict{err: fault.SessionClosed(u.Session.Name)}, func(*waiter) bool { return true })
-	_, err = s.Backlog.Do(tx, work.Chore{Kind: closeChore, Session: session})
+	_, err = s.Backlog.Do(tx, work.Chore{Kind: closeChore, Session: session.ID})
 	return err
 }
 

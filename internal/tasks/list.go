@@ -66,12 +66,15 @@ func (s *Service) complete(q store.Querier, session int64, name string, t *task,
 			return err
 		}
 	}
-	for _, r := range s.related {
-		some, err := r.Related(q, session, name, mostListed)
+	for _, related := range s.related {
+		some, err := related(q, session, name, mostListed)
 		if err != nil {
 			return err
 		}
-		out.References = append(out.References, some...)
+		for _, r := range some {
+			out.References = append(out.References,
+				&pb.TaskReference{Kind: r.Kind, Id: r.ID, Title: r.Title, Revision: r.Revision})
+		}
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package tasks
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -135,11 +136,9 @@ func (t *task) toBrief(b *pb.TaskBrief) {
 	}
 }
 
-// Related finds objects that carry the id of a task.
-type Related interface {
-	// Related returns the newest ones, at most limit of each kind.
-	Related(q store.Querier, session int64, task string, limit int) ([]*pb.TaskReference, error)
-}
+// Related finds objects of one kind that carry the id of a task: the newest, at most limit. Of an Item,
+// it sets Kind, ID, Title and Revision.
+type Related func(q store.Querier, session int64, task string, limit int) ([]work.Item, error)
 
 // Gates knows which agents get no tasks.
 type Gates interface {
@@ -198,8 +197,26 @@ func New(d *work.Desk) *Service {
 	return s
 }
 
-// UseRelated adds a source of objects that carry the id of a task. Call it before Start.
-func (s *Service) UseRelated(r Related) { s.related = append(s.related, r) }
+// UseRelated adds sources of objects that carry the id of a task. Call it before Start.
+func (s *Service) UseRelated(r ...Related) { s.related = append(s.related, r...) }
+
+// EventsOf is the source of events.
+func (s *Service) EventsOf(q store.Querier, session int64, task string, limit int) ([]work.Item, error) {
+	found, err := s.Events.OfTask(q, session, task, limit)
+	items := make([]work.Item, len(found))
+	for i, e := range found {
+		items[i] = work.Item{Kind: "event", ID: strconv.FormatInt(e.Revision, 10), Title: e.Type, Revision: e.Revision}
+	}
+	return items, err
+}
+
+// Data is what the keeper exports, archives and removes of a session.
+func (s *Service) Data() work.Data {
+	return work.Data{
+		File: "tasks.jsonl", Kind: "tasks", Lines: s.Records, Erase: s.Erase, Forget: s.Forget,
+		Finished: s.Finished, CountFinished: s.CountFinished, Remove: s.Remove,
+	}
+}
 
 // UseGates sets the source of halts and drains. Call it before Start.
 func (s *Service) UseGates(g Gates) { s.gates = g }

@@ -56,7 +56,7 @@ type sender = work.Post // an embedded field named Post would hide the method
 type NoPost struct{ sender }
 
 // Admit implements work.Post.
-func (NoPost) Admit(context.Context, identity.Caller) error { return nil }
+func (NoPost) Admit(context.Context, identity.Caller, int) error { return nil }
 
 // Bounds fails a test for accepted values that are out of bounds.
 type Bounds struct{ *testing.T }

@@ -26,15 +26,15 @@ const mostNotified = work.PageRows / 5
 // AgentGone removes a deregistered agent from the electorates of open votes. A vote closes if every
 // remaining elector has voted. The agent can no longer vote in any of them when AgentGone returns; if
 // there are many votes, the backlog counts it out of the rest. It is a hook of the deregistration.
-func (s *Service) AgentGone(tx *store.Tx, session int64, agent string) error {
-	_, err := s.Backlog.Do(tx, work.Chore{Kind: leaveChore, Session: session, Name: agent})
+func (s *Service) AgentGone(tx *store.Tx, a directory.Agent, _ string) error {
+	_, err := s.Backlog.Do(tx, work.Chore{Kind: leaveChore, Session: a.Session, Name: a.Name})
 	return err
 }
 
 // SessionClosed closes the open votes of a session. If there are many, the backlog closes the rest. It
 // is a hook of the closing.
-func (s *Service) SessionClosed(tx *store.Tx, session int64) error {
-	_, err := s.Backlog.Do(tx, work.Chore{Kind: closeChore, Session: session})
+func (s *Service) SessionClosed(tx *store.Tx, session directory.Session) error {
+	_, err := s.Backlog.Do(tx, work.Chore{Kind: closeChore, Session: session.ID})
 	return err
 }
 

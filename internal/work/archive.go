@@ -131,3 +131,11 @@ func (t *Table[T]) Erase(tx *store.Tx, session int64, limit int) (bool, error) {
 	}
 	return len(ids) == limit, nil
 }
+
+// Data is what the keeper exports, archives and removes of a session.
+func (t *Table[T]) Data() Data {
+	return Data{
+		File: t.Plural() + ".jsonl", Kind: t.Plural(), Lines: t.Records, Erase: t.Erase,
+		Finished: t.Finished, CountFinished: t.CountFinished, Remove: t.Remove,
+	}
+}

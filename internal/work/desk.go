@@ -65,7 +65,9 @@ func (d *Desk) BeginBroker(tx *store.Tx, session int64) (*Tx, error) {
 
 // Admit waits until the caller may send a message, as Post does. A feature calls it before Change if
 // the change sends one.
-func (d *Desk) Admit(ctx context.Context) error { return d.Post.Admit(ctx, identity.FromContext(ctx)) }
+func (d *Desk) Admit(ctx context.Context) error {
+	return d.Post.Admit(ctx, identity.FromContext(ctx), 1)
+}
 
 // Read reads in a snapshot of the caller's session. Errors: those of fn, and as directory.Directory has
 // them.

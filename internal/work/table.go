@@ -39,12 +39,13 @@ func NewTable[T Message](d *Desk, k Kind[T]) *Table[T] {
 	return t
 }
 
-// Start begins to make the changes that are due, and resumes the chores.
-func (t *Table[T]) Start() {
+// Start begins to make the changes that are due, and resumes the chores. It returns no error.
+func (t *Table[T]) Start(context.Context) error {
 	if t.calendar != nil {
 		t.calendar.Start()
 	}
 	t.Backlog.Start()
+	return nil
 }
 
 // Stop ends what Start has begun. It may be called more than once, and without Start.

@@ -16,9 +16,9 @@ import (
 
 // A Post sends messages in the transaction of a change.
 type Post interface {
-	// Admit waits until the caller may send, as its rate permits. A feature calls it before the
+	// Admit waits until the caller may send so many messages, as its rate permits. A feature calls it before the
 	// transaction of a call that sends messages. Errors: fault.Exhausted.
-	Admit(ctx context.Context, c identity.Caller) error
+	Admit(ctx context.Context, c identity.Caller, messages int) error
 	// Post sends a message and returns its revision. Errors: fault.NotFound if no agent matches the
 	// target; fault.Denied if the sender may not send the directive.
 	Post(tx *store.Tx, session int64, l Letter) (revision int64, err error)
@@ -65,6 +65,15 @@ type Notice struct {
 	Payload string // JSON; empty = none
 	Task    string
 	About   int64 // as in a Letter
+}
+
+// An UnreadNotice is a notice as an agent reads it.
+type UnreadNotice struct {
+	Revision  int64
+	Type      string
+	Subject   string
+	Payload   string // JSON; empty = none
+	CreatedAt time.Time
 }
 
 // An Item is a piece of unfinished work that concerns an agent.
