@@ -7,7 +7,8 @@ import (
 )
 
 // connect registers what must happen in one feature, in the same transaction, when something changes in
-// another. The hooks of a change run in the order in which they are registered. The mailbox of an agent
+// another. The hooks of a change run in the order in which they are registered: those of messages, locks
+// and state, then the kinds of joint work in the order of parts.work, then tasks. The mailbox of an agent
 // that deregisters ends last: the letters that no feature has withdrawn become dead letters.
 func connect(p *parts) {
 	p.directory.UseFences(p.locks, p.tasks)
