@@ -56,7 +56,7 @@ func (c *TaskClaim) Report(ctx context.Context, progress float64, note string) e
 }
 
 func (c *TaskClaim) update() *pb.UpdateTaskRequest {
-	return &pb.UpdateTaskRequest{TaskId: c.Task.GetId(), Fence: c.Task.GetFence()}
+	return &pb.UpdateTaskRequest{Id: c.Task.GetId(), Fence: c.Task.GetFence()}
 }
 
 // A TaskHandler works on one task. Its result decides what becomes of the task: nil completes it,

@@ -94,7 +94,7 @@ func (w *taskWorker) run() error {
 func (w *taskWorker) held() (<-chan string, error) {
 	var ids []string
 	request := &pb.ListTasksRequest{
-		Holder: w.client.identity.Agent, States: []pb.TaskState{pb.TaskState_TASK_STATE_CLAIMED}, PageSize: 1000,
+		Holder: w.client.identity.Agent, States: []pb.TaskState{pb.TaskState_TASK_STATE_CLAIMED}, OldestFirst: true, PageSize: 1000,
 	}
 	for more := true; more; {
 		var page *pb.ListTasksResponse
@@ -131,7 +131,7 @@ func (w *taskWorker) slot(held <-chan string) {
 		if w.taking.Err() != nil {
 			return
 		}
-		w.take(&pb.ClaimTaskRequest{TaskId: id})
+		w.take(&pb.ClaimTaskRequest{Id: id})
 	}
 	for w.taking.Err() == nil {
 		w.take(&pb.ClaimTaskRequest{Labels: w.o.Labels, Wait: durationpb.New(claimWait)})
@@ -149,7 +149,7 @@ func (w *taskWorker) take(r *pb.ClaimTaskRequest) {
 	switch {
 	case w.taking.Err() != nil && err != nil:
 		w.undo(r)
-	case r.GetTaskId() != "" && strings.HasPrefix(Reason(err), "TASK_"): // it has changed since it was listed
+	case r.GetId() != "" && strings.HasPrefix(Reason(err), "TASK_"): // it has changed since it was listed
 	case err != nil:
 		w.fail(err)
 	case answer.GetTask() != nil:
@@ -237,7 +237,7 @@ func (w *taskWorker) watch(ctx context.Context) {
 		}
 		var answer *pb.GetTaskResponse
 		err = w.persist(ctx, func(ctx context.Context) (err error) {
-			answer, err = w.client.Tasks().GetTask(ctx, &pb.GetTaskRequest{TaskId: e.GetTaskId()})
+			answer, err = w.client.Tasks().GetTask(ctx, &pb.GetTaskRequest{Id: e.GetTaskId()})
 			return err
 		})
 		if err == nil && answer.GetTask().GetFence() != j.claim.Task.GetFence() {
@@ -263,15 +263,15 @@ func (w *taskWorker) settle(c *TaskClaim, outcome error) {
 		switch ready := grpc.WaitForReady(true); {
 		case outcome == nil:
 			_, err = calls.CompleteTask(ctx, &pb.CompleteTaskRequest{
-				RequestId: id, TaskId: task, Fence: fence, Result: c.Result, Artifacts: c.Artifacts,
+				RequestId: id, Id: task, Fence: fence, Result: c.Result, Artifacts: c.Artifacts,
 			}, ready)
 		case errors.Is(outcome, errRelease):
 			_, err = calls.ReleaseTask(ctx, &pb.ReleaseTaskRequest{
-				RequestId: id, TaskId: task, Fence: fence, Reason: errorText(outcome),
+				RequestId: id, Id: task, Fence: fence, Reason: errorText(outcome),
 			}, ready)
 		default:
 			_, err = calls.FailTask(ctx, &pb.FailTaskRequest{
-				RequestId: id, TaskId: task, Fence: fence, Error: errorText(outcome),
+				RequestId: id, Id: task, Fence: fence, Error: errorText(outcome),
 				Fatal: errors.As(outcome, &v) && v.fatal,
 			}, ready)
 		}

@@ -66,7 +66,7 @@ func create(t *testing.T, c *client.Client, tasks ...*pb.NewTask) {
 
 func taskOf(t *testing.T, c *client.Client, id string) *pb.Task {
 	t.Helper()
-	answer, err := c.Tasks().GetTask(t.Context(), &pb.GetTaskRequest{TaskId: id})
+	answer, err := c.Tasks().GetTask(t.Context(), &pb.GetTaskRequest{Id: id})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestWorkTasks_ALostClaimCancelsItsHandlerAndNoOther(t *testing.T) {
 		r := next(t, w.begun)
 		by[r.claim.Task.GetId()] = r
 	}
-	if _, err := worker.Tasks().CancelTask(t.Context(), &pb.CancelTaskRequest{TaskId: "a"}); err != nil {
+	if _, err := worker.Tasks().CancelTask(t.Context(), &pb.CancelTaskRequest{Id: "a"}); err != nil {
 		t.Fatal(err)
 	}
 	next(t, by["a"].ctx.Done())
@@ -165,7 +165,7 @@ func TestWorkTasks_ReportsAnOutcomeThatTheBrokerRefuses(t *testing.T) {
 	go func() {
 		done <- worker.WorkTasks(ctx, client.TaskOptions{OnLost: func(_ *client.TaskClaim, err error) { lost <- err }},
 			func(_ context.Context, c *client.TaskClaim) error {
-				_, err := worker.Tasks().ReleaseTask(t.Context(), &pb.ReleaseTaskRequest{TaskId: c.Task.GetId()})
+				_, err := worker.Tasks().ReleaseTask(t.Context(), &pb.ReleaseTaskRequest{Id: c.Task.GetId()})
 				stop()
 				return err
 			})
@@ -223,7 +223,7 @@ func TestWorkTasks_ResumesTheTasksThatTheAgentHolds(t *testing.T) {
 	d := newDaemon(t)
 	worker := d.agent(t, "worker", "")
 	create(t, worker, &pb.NewTask{Id: "held", Title: "Held"}, &pb.NewTask{Id: "urgent", Title: "Urgent", Priority: 10})
-	if _, err := worker.Tasks().ClaimTask(t.Context(), &pb.ClaimTaskRequest{TaskId: "held"}); err != nil {
+	if _, err := worker.Tasks().ClaimTask(t.Context(), &pb.ClaimTaskRequest{Id: "held"}); err != nil {
 		t.Fatal(err)
 	}
 	w := workTasks(t, worker, client.TaskOptions{Resume: true})

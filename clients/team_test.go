@@ -181,7 +181,7 @@ func verify(ctx context.Context, t *testing.T, lead *client.Client, sent []int64
 	}
 	for i := range tasks {
 		id := fmt.Sprintf("task-%d", i)
-		answer, err := lead.Tasks().GetTask(ctx, &pb.GetTaskRequest{TaskId: id})
+		answer, err := lead.Tasks().GetTask(ctx, &pb.GetTaskRequest{Id: id})
 		if err != nil {
 			t.Fatal(err)
 		}

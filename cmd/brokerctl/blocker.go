@@ -267,7 +267,7 @@ func newBlockerListCommand(c *cli) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use:               "list",
-		Short:             "List blockers with their times, oldest first",
+		Short:             "List blockers with their times, newest first",
 		Long:              "List the blockers that are not resolved, or with --all the resolved ones too.",
 		Example:           "  brokerctl blocker list --all --severity high",
 		Args:              cobra.NoArgs,
@@ -310,6 +310,7 @@ func newBlockerListCommand(c *cli) *cobra.Command {
 	f.StringVar(&severity, "severity", "", "only this severity or a higher one: "+strings.Join(severities, ", "))
 	f.StringVar(&request.Agent, "from", "", "only blockers of this agent")
 	f.StringVar(&request.TaskId, "task", "", "only blockers of this task")
+	oldestVar(f, &request.OldestFirst)
 	limitVar(f, &limit, 0)
 	cmd.MarkFlagsMutuallyExclusive("all", "state")
 	must(cmd.RegisterFlagCompletionFunc("severity", cobra.FixedCompletions(severities, cobra.ShellCompDirectiveNoFileComp)))

@@ -134,7 +134,7 @@ func (c *cli) decide(cmd *cobra.Command, o *rulingOptions, kind pb.DecisionKind,
 	if err != nil {
 		return err
 	}
-	if request.DecisionId, err = decisionID(cmd.Context(), broker, kind, ref); err != nil {
+	if request.Id, err = decisionID(cmd.Context(), broker, kind, ref); err != nil {
 		return err
 	}
 	answer, err := broker.Decisions().Decide(cmd.Context(), request)
@@ -239,7 +239,7 @@ codes are those of brokerctl review submit.`,
 			if err != nil {
 				return err
 			}
-			if request.DecisionId, err = decisionID(cmd.Context(), broker, 0, args[0]); err != nil {
+			if request.Id, err = decisionID(cmd.Context(), broker, 0, args[0]); err != nil {
 				return err
 			}
 			answer, err := broker.Decisions().ResubmitDecision(cmd.Context(), request)
@@ -276,7 +276,7 @@ func newDecisionCancelCommand(c *cli) *cobra.Command {
 				return err
 			}
 			request.Reason = strings.Join(args[1:], " ")
-			if request.DecisionId, err = decisionID(cmd.Context(), broker, 0, args[0]); err != nil {
+			if request.Id, err = decisionID(cmd.Context(), broker, 0, args[0]); err != nil {
 				return err
 			}
 			answer, err := broker.Decisions().CancelDecision(cmd.Context(), request)

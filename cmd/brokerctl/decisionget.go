@@ -77,7 +77,7 @@ verdict; the exit codes are those of brokerctl review submit.`,
 			if err != nil {
 				return err
 			}
-			answer, err := broker.Decisions().GetDecision(cmd.Context(), &pb.GetDecisionRequest{DecisionId: id})
+			answer, err := broker.Decisions().GetDecision(cmd.Context(), &pb.GetDecisionRequest{Id: id})
 			if err != nil {
 				return err
 			}
@@ -94,7 +94,7 @@ verdict; the exit codes are those of brokerctl review submit.`,
 // awaitVerdict shows a decision once it has a verdict; the exit code is the verdict's.
 func (c *cli) awaitVerdict(cmd *cobra.Command, broker *client.Client, d *pb.Decision, wait time.Duration) error {
 	decided, err := c.awaitOutcome(cmd.Context(), "the verdict", wait, func(left *durationpb.Duration) (bool, error) {
-		answer, err := broker.Decisions().GetDecision(cmd.Context(), &pb.GetDecisionRequest{DecisionId: d.GetId(), Wait: left})
+		answer, err := broker.Decisions().GetDecision(cmd.Context(), &pb.GetDecisionRequest{Id: d.GetId(), Wait: left})
 		if err == nil {
 			d = answer.GetDecision()
 		}
@@ -137,7 +137,7 @@ func (c *cli) printDecision(w io.Writer, d *pb.Decision) {
 	l.line("kind", enumOf(d.GetKind()))
 	l.state("state", enumOf(d.GetState()))
 	l.line("scope", d.GetScope())
-	l.line("opened by", d.GetOpenedBy())
+	l.line("opened by", d.GetOpener())
 	l.line("decides", prompt.Addressee(d))
 	l.line("verdicts", strings.Join(d.GetVerdicts(), ", "))
 	l.line("round", fmt.Sprintf("%d of %d", d.GetRound(), max(d.GetMaxRounds(), d.GetRound())))
@@ -174,7 +174,7 @@ func newDecisionListCommand(c *cli, kind pb.DecisionKind) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use:               "list",
-		Short:             "List unfinished " + group + "s, the newest first",
+		Short:             "List unfinished " + group + "s, newest first",
 		Long:              "List unfinished " + group + "s, or with --all the finished ones too." + cond(kind == 0, "", "\n\nThe flags are those of brokerctl decision list."),
 		Annotations:       map[string]string{flagsOf: cond(kind == 0, "", "decision list")},
 		Example:           "  brokerctl " + group + " list\n  brokerctl " + group + " list --all --owed-by critic-1 -o json",
@@ -222,7 +222,7 @@ func newDecisionListCommand(c *cli, kind pb.DecisionKind) *cobra.Command {
 		f.StringVar(&kindName, "kind", "", "only this kind: "+strings.Join(kinds, ", "))
 		must(cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(kinds, cobra.ShellCompDirectiveNoFileComp)))
 	}
-	f.StringVar(&request.OpenedBy, "opened-by", "", "only those of this agent")
+	f.StringVar(&request.Opener, "opened-by", "", "only those of this agent")
 	f.StringVar(&request.OwedBy, "owed-by", "", "only those that wait for this agent")
 	f.StringVar(&request.TaskId, "task", "", "only those of this task")
 	f.StringVar(&request.Scope, "scope", "", "only those of this scope")
@@ -255,7 +255,7 @@ func (c *cli) decisionView(none string) view[*pb.Decision] {
 			}
 			return []string{
 				d.GetId(), enumOf(d.GetKind()), d.GetScope(), fmt.Sprintf("%d of %d", d.GetRound(), max(d.GetMaxRounds(), d.GetRound())),
-				enumOf(d.GetState()), d.GetVerdict(), d.GetOpenedBy(), decides, c.when(d.GetChangedAt()), d.GetTitle(),
+				enumOf(d.GetState()), d.GetVerdict(), d.GetOpener(), decides, c.when(d.GetChangedAt()), d.GetTitle(),
 			}
 		},
 		none: none,

@@ -242,7 +242,7 @@ func newHandoffListCommand(c *cli) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use:               "list",
-		Short:             "List handoffs, oldest first",
+		Short:             "List handoffs, newest first",
 		Long:              "List the pending handoffs, or with --all the settled ones too.",
 		Example:           "  brokerctl handoff list --to builder-1",
 		Args:              cobra.NoArgs,

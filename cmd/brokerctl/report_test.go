@@ -42,7 +42,7 @@ func TestReport_LooksAsInTheGoldenFile(t *testing.T) {
 		}},
 		tasks: choose(tasks, 0, open, (*pb.Task).GetCreatedAt),
 		decisions: reportPart[*pb.Decision]{items: []*pb.Decision{
-			{Id: "d-3", Kind: pb.DecisionKind_DECISION_KIND_REVIEW, State: pb.DecisionState_DECISION_STATE_OPEN, OpenedBy: "builder-1", Role: "critic",
+			{Id: "d-3", Kind: pb.DecisionKind_DECISION_KIND_REVIEW, State: pb.DecisionState_DECISION_STATE_OPEN, Opener: "builder-1", Role: "critic",
 				Title: hostile, Scope: "login", Round: 2, MaxRounds: 3, OpenedAt: before(time.Hour), Deadline: before(-time.Hour)},
 		}},
 		blockers: reportPart[*pb.Blocker]{items: []*pb.Blocker{

@@ -49,7 +49,7 @@ func (r *report) writeDecisions(c *cli, w io.Writer) {
 	heading(w, "Open decisions", len(r.decisions.items), "No decision is open.")
 	t := newMarkdownTable("Decision", "Kind", "State", "Title", "Scope", "Asked by", "Decides", "Round", "Task", "Opened", "Deadline")
 	for _, d := range r.decisions.items {
-		t.row(d.GetId(), enumOf(d.GetKind()), enumOf(d.GetState()), d.GetTitle(), d.GetScope(), d.GetOpenedBy(), decider(d),
+		t.row(d.GetId(), enumOf(d.GetKind()), enumOf(d.GetState()), d.GetTitle(), d.GetScope(), d.GetOpener(), decider(d),
 			fmt.Sprintf("%d of %d", d.GetRound(), d.GetMaxRounds()), d.GetTaskId(), c.when(d.GetOpenedAt()), c.when(d.GetDeadline()))
 	}
 	t.write(w)
@@ -60,7 +60,7 @@ func (r *report) writeDecisions(c *cli, w io.Writer) {
 func decider(d *pb.Decision) string {
 	switch {
 	case d.GetState() == pb.DecisionState_DECISION_STATE_REVISING:
-		return d.GetOpenedBy()
+		return d.GetOpener()
 	case d.GetEscalatedTo() != "":
 		return "role:" + d.GetEscalatedTo()
 	case d.GetRole() != "":

@@ -158,7 +158,7 @@ func (c *cli) submit(cmd *cobra.Command, o *submission) error {
 		return err
 	case d.GetState() == pb.DecisionState_DECISION_STATE_REVISING:
 		answer, err := broker.Decisions().ResubmitDecision(cmd.Context(), &pb.ResubmitDecisionRequest{
-			RequestId: o.request.RequestId, DecisionId: d.GetId(), Title: o.request.Title, Content: o.request.Content, Deadline: o.request.Deadline,
+			RequestId: o.request.RequestId, Id: d.GetId(), Title: o.request.Title, Content: o.request.Content, Deadline: o.request.Deadline,
 			PassToken: o.request.PassToken,
 		})
 		if err != nil {
@@ -187,7 +187,7 @@ func (c *cli) submit(cmd *cobra.Command, o *submission) error {
 // sameRound reports that the round of a decision is open, and fails if a submission differs from it.
 // An absent title or content does not differ.
 func (c *cli) sameRound(cmd *cobra.Command, broker *client.Client, o *submission, d *pb.Decision) error {
-	answer, err := broker.Decisions().GetDecision(cmd.Context(), &pb.GetDecisionRequest{DecisionId: d.GetId()})
+	answer, err := broker.Decisions().GetDecision(cmd.Context(), &pb.GetDecisionRequest{Id: d.GetId()})
 	if err != nil {
 		return err
 	}
@@ -221,7 +221,7 @@ func ownDecision(ctx context.Context, broker *client.Client, c *cli, request *pb
 	}
 	opener := cond(s.agent.value == "", "system", s.agent.value)
 	page, err := broker.Decisions().ListDecisions(ctx, &pb.ListDecisionsRequest{
-		Kind: request.GetKind(), Scope: request.GetScope(), OpenedBy: opener, States: unfinishedDecisions, PageSize: 1,
+		Kind: request.GetKind(), Scope: request.GetScope(), Opener: opener, States: unfinishedDecisions, PageSize: 1,
 	})
 	if err != nil || len(page.GetDecisions()) == 0 {
 		return nil, err

@@ -124,8 +124,8 @@ var tables = []struct {
 	}},
 	{"decision list", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
 		return list(c, cmd, []*pb.Decision{
-			{Id: "d-4711", Kind: kindReview, Scope: "login", Round: 2, MaxRounds: 3, State: decisionOpen, OpenedBy: "builder-1", Role: "critic", Title: "The login page", ChangedAt: before(time.Minute)},
-			{Id: "d-4712", Kind: kindShutdown, Scope: "builder-2", Round: 1, MaxRounds: 3, State: decisionDecided, Verdict: "defer", OpenedBy: "lead", Agent: "builder-2",
+			{Id: "d-4711", Kind: kindReview, Scope: "login", Round: 2, MaxRounds: 3, State: decisionOpen, Opener: "builder-1", Role: "critic", Title: "The login page", ChangedAt: before(time.Minute)},
+			{Id: "d-4712", Kind: kindShutdown, Scope: "builder-2", Round: 1, MaxRounds: 3, State: decisionDecided, Verdict: "defer", Opener: "lead", Agent: "builder-2",
 				Title: "The work is done", Rounds: []*pb.Verdict{{Verdict: "defer", DecidedBy: "builder-2"}}, ChangedAt: before(time.Hour)},
 		}, c.decisionView("no decisions"))
 	}},

@@ -33,7 +33,7 @@ func newTaskCommand(c *cli) *cobra.Command {
 // taskWords returns the ids of unfinished tasks.
 func taskWords(states ...pb.TaskState) wordList {
 	return func(ctx context.Context, broker *client.Client) ([]string, error) {
-		page, err := broker.Tasks().ListTasks(ctx, &pb.ListTasksRequest{States: states, PageSize: maxPage, NewestFirst: true})
+		page, err := broker.Tasks().ListTasks(ctx, &pb.ListTasksRequest{States: states, PageSize: maxPage})
 		return describeTasks(page.GetTasks()), err
 	}
 }
@@ -56,7 +56,7 @@ func describeTasks(tasks []*pb.Task) []string {
 func heldTasks(ctx context.Context, broker *client.Client) ([]*pb.Task, error) {
 	return pages(0, func(size int32, token string) ([]*pb.Task, string, error) {
 		page, err := broker.Tasks().ListTasks(ctx, &pb.ListTasksRequest{
-			Holder: broker.Identity().Agent, PageSize: size, PageToken: token,
+			Holder: broker.Identity().Agent, OldestFirst: true, PageSize: size, PageToken: token,
 			States: []pb.TaskState{pb.TaskState_TASK_STATE_CLAIMED, pb.TaskState_TASK_STATE_BLOCKED},
 		})
 		return page.GetTasks(), page.GetNextPageToken(), err
@@ -98,7 +98,7 @@ func newTaskGetCommand(c *cli) *cobra.Command {
 		Args:              exactly("the task's id"),
 		ValidArgsFunction: c.completeArgs(false, taskWords()),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			request.TaskId = args[0]
+			request.Id = args[0]
 			if full {
 				request.View = pb.TaskView_TASK_VIEW_FULL
 			}

@@ -56,7 +56,7 @@ func (o *taskClaimOptions) run(c *cli, cmd *cobra.Command, args []string) error 
 		return err
 	}
 	request := &pb.ClaimTaskRequest{
-		RequestId: o.requestID, TaskId: strings.Join(args, ""), Labels: labels, Wait: duration(o.wait),
+		RequestId: o.requestID, Id: strings.Join(args, ""), Labels: labels, Wait: duration(o.wait),
 		Resume: len(args) == 0 && !o.further,
 	}
 	broker, err := c.connect(cmd.Context())

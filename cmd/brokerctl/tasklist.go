@@ -35,7 +35,7 @@ func (o *taskListOptions) AddFlags(f *pflag.FlagSet, r *pb.ListTasksRequest) {
 	f.StringVar(&r.Parent, "parent", "", "only the direct subtasks of this task")
 	f.StringArrayVar(&o.labels, "label", nil, "only tasks with this label; repeatable")
 	f.BoolVar(&r.Claimable, "claimable", false, "only tasks that the agent could claim now, in that order")
-	f.BoolVar(&r.NewestFirst, "newest", false, "newest first")
+	oldestVar(f, &r.OldestFirst)
 	f.BoolVar(&o.tree, "tree", false, "subtasks below their parents, and tasks after their dependencies")
 	limitVar(f, &o.limit, 0)
 }
@@ -48,7 +48,7 @@ func newTaskListCommand(c *cli) *cobra.Command {
 	request := &pb.ListTasksRequest{}
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List tasks",
+		Short: "List tasks, newest first",
 		Long: `List tasks with their state, and the reason for it: what a waiting task waits for,
 why a task is blocked or failed.`,
 		Example: `  brokerctl task list --tree
@@ -67,6 +67,7 @@ why a task is blocked or failed.`,
 			if request.Labels, err = parseLabels(o.labels); err != nil {
 				return err
 			}
+			request.OldestFirst = request.OldestFirst || o.tree
 			broker, err := c.connect(cmd.Context())
 			if err != nil {
 				return err
@@ -88,7 +89,7 @@ why a task is blocked or failed.`,
 	}
 	o.AddFlags(cmd.Flags(), request)
 	must(cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(taskStates, cobra.ShellCompDirectiveNoFileComp)))
-	cmd.MarkFlagsMutuallyExclusive("tree", "newest")
+	cmd.MarkFlagsMutuallyExclusive("tree", "oldest")
 	cmd.MarkFlagsMutuallyExclusive("tree", "claimable")
 	return cmd
 }

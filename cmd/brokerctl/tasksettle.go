@@ -77,7 +77,7 @@ labels, also while another agent holds it.`,
 		if err != nil {
 			return nil, "", err
 		}
-		request.TaskId, request.Progress, request.Note = id, ifSet(cmd, "progress", progress), ifSet(cmd, "note", note)
+		request.Id, request.Progress, request.Note = id, ifSet(cmd, "progress", progress), ifSet(cmd, "note", note)
 		request.Title, request.Description = ifSet(cmd, "title", title), ifSet(cmd, "description", whole)
 		request.Priority = ifSet(cmd, "priority", number)
 		if request.SetLabels, err = parseLabels(set); err != nil {
@@ -107,7 +107,7 @@ func newTaskBlockCommand(c *cli) *cobra.Command {
 		if reason == "" {
 			return nil, "", usagef("--reason is missing: why the agent cannot continue")
 		}
-		request.TaskId, request.BlockChange = id, &pb.UpdateTaskRequest_Block{Block: reason}
+		request.Id, request.BlockChange = id, &pb.UpdateTaskRequest_Block{Block: reason}
 		answer, err := broker.Tasks().UpdateTask(ctx, request)
 		return answer, "blocked " + answer.GetTask().GetId(), err
 	})
@@ -122,7 +122,7 @@ func newTaskUnblockCommand(c *cli) *cobra.Command {
 	}
 	addRequestID(cmd, &request.RequestId)
 	return c.onHeldTask(cmd, func(ctx context.Context, broker *client.Client, id string) (proto.Message, string, error) {
-		request.TaskId = id
+		request.Id = id
 		answer, err := broker.Tasks().UpdateTask(ctx, request)
 		return answer, "unblocked " + answer.GetTask().GetId(), err
 	})
@@ -143,7 +143,7 @@ func newTaskCompleteCommand(c *cli) *cobra.Command {
 	addRequestID(cmd, &request.RequestId)
 	return c.onHeldTask(cmd, func(ctx context.Context, broker *client.Client, id string) (proto.Message, string, error) {
 		var err error
-		request.TaskId = id
+		request.Id = id
 		if request.Result, err = c.text(cmd, "result", result); err != nil {
 			return nil, "", err
 		}
@@ -176,7 +176,7 @@ the task is failed, until task retry.`,
 	addRequestID(cmd, &request.RequestId)
 	return c.onHeldTask(cmd, func(ctx context.Context, broker *client.Client, id string) (proto.Message, string, error) {
 		var err error
-		request.TaskId = id
+		request.Id = id
 		if request.Error, err = c.text(cmd, "error", fault); err != nil {
 			return nil, "", err
 		}
@@ -201,7 +201,7 @@ that is assigned to the agent, claimed or not: the creator gets the reason.`,
 	cmd.Flags().StringVar(&request.Reason, "reason", "", "why")
 	addRequestID(cmd, &request.RequestId)
 	return c.onHeldTask(cmd, func(ctx context.Context, broker *client.Client, id string) (proto.Message, string, error) {
-		request.TaskId = id
+		request.Id = id
 		answer, err := broker.Tasks().ReleaseTask(ctx, request)
 		return answer, cond(request.GetDecline(), "declined ", "released ") + answer.GetTask().GetId(), err
 	})
@@ -219,7 +219,7 @@ cancels them too.`,
 		Args:              exactly("the task's id"),
 		ValidArgsFunction: c.completeArgs(false, taskWords(unfinished...)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			request.TaskId = args[0]
+			request.Id = args[0]
 			broker, err := c.connect(cmd.Context())
 			if err != nil {
 				return err
@@ -261,7 +261,7 @@ agents that may send directives can do so.`,
 		Args:              exactly("the task's id"),
 		ValidArgsFunction: c.completeArgs(false, taskWords(pb.TaskState_TASK_STATE_FAILED)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			request.TaskId = args[0]
+			request.Id = args[0]
 			broker, err := c.connect(cmd.Context())
 			if err != nil {
 				return err

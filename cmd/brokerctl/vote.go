@@ -146,7 +146,7 @@ func newVoteCastCommand(c *cli) *cobra.Command {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			request.VoteId, request.Option = args[0], args[1]
+			request.Id, request.Option = args[0], args[1]
 			broker, err := c.connect(cmd.Context())
 			if err != nil {
 				return err
@@ -177,7 +177,7 @@ func newVoteCloseCommand(c *cli) *cobra.Command {
 		Args:              between(1, "the id", "the reason"),
 		ValidArgsFunction: c.completeArgs(false, voteWords),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			request.VoteId = args[0]
+			request.Id = args[0]
 			if len(args) > 1 {
 				request.Reason = args[1]
 			}
@@ -218,7 +218,7 @@ Exit codes with --wait: 4: the wait ended first; 5: no option won.`,
 			if wait > 0 {
 				return c.waitForVote(cmd, broker, args[0], wait)
 			}
-			answer, err := broker.Votes().GetVote(cmd.Context(), &pb.GetVoteRequest{VoteId: args[0]})
+			answer, err := broker.Votes().GetVote(cmd.Context(), &pb.GetVoteRequest{Id: args[0]})
 			if err != nil {
 				return err
 			}
@@ -234,7 +234,7 @@ func (c *cli) waitForVote(cmd *cobra.Command, broker *client.Client, id string, 
 	var answer *pb.GetVoteResponse
 	closed, err := c.awaitOutcome(cmd.Context(), "the outcome of "+id, wait, func(left *durationpb.Duration) (bool, error) {
 		var err error
-		answer, err = broker.Votes().GetVote(cmd.Context(), &pb.GetVoteRequest{VoteId: id, Wait: left})
+		answer, err = broker.Votes().GetVote(cmd.Context(), &pb.GetVoteRequest{Id: id, Wait: left})
 		return answer.GetVote().GetState() == pb.VoteState_VOTE_STATE_CLOSED, err
 	})
 	if err != nil {
@@ -314,7 +314,7 @@ func newVoteListCommand(c *cli) *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !all {
-				request.State = pb.VoteState_VOTE_STATE_OPEN
+				request.States = []pb.VoteState{pb.VoteState_VOTE_STATE_OPEN}
 			}
 			broker, err := c.connect(cmd.Context())
 			if err != nil {
@@ -358,7 +358,9 @@ func (c *cli) voteView() view[*pb.Vote] {
 
 // voteWords completes the ids of open votes.
 func voteWords(ctx context.Context, broker *client.Client) ([]string, error) {
-	page, err := broker.Votes().ListVotes(ctx, &pb.ListVotesRequest{PageSize: maxPage, State: pb.VoteState_VOTE_STATE_OPEN})
+	page, err := broker.Votes().ListVotes(ctx, &pb.ListVotesRequest{
+		PageSize: maxPage, States: []pb.VoteState{pb.VoteState_VOTE_STATE_OPEN},
+	})
 	words := make([]string, len(page.GetVotes()))
 	for i, v := range page.GetVotes() {
 		words[i] = v.GetId() + "\t" + clip(v.GetTitle(), 60)
@@ -369,7 +371,7 @@ func voteWords(ctx context.Context, broker *client.Client) ([]string, error) {
 // optionsOf completes the options of a vote.
 func optionsOf(id string) wordList {
 	return func(ctx context.Context, broker *client.Client) ([]string, error) {
-		answer, err := broker.Votes().GetVote(ctx, &pb.GetVoteRequest{VoteId: id})
+		answer, err := broker.Votes().GetVote(ctx, &pb.GetVoteRequest{Id: id})
 		var words []string
 		for _, t := range answer.GetVote().GetTally() {
 			words = append(words, t.GetOption())

@@ -59,7 +59,7 @@ func TestTasks_AKilledWorkerContinuesWithItsTask(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for i, task := range chain {
-		answer, err := broker.Tasks().GetTask(ctx, &pb.GetTaskRequest{TaskId: task.GetId(), View: pb.TaskView_TASK_VIEW_FULL})
+		answer, err := broker.Tasks().GetTask(ctx, &pb.GetTaskRequest{Id: task.GetId(), View: pb.TaskView_TASK_VIEW_FULL})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -45,7 +45,7 @@ func TestStopped_WhatItHoldsIsReleasedUncountedAndItsMailStays(t *testing.T) {
 	apptest.Must(t, w.Actor("default", "next").SendMessages, &pb.SendMessagesRequest{Messages: []*pb.Message{mail}})
 	tasks := w.Actor("default", "a")
 	apptest.Must(t, tasks.CreateTasks, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Id: "t", Title: "Build"}}})
-	apptest.Must(t, tasks.ClaimTask, &pb.ClaimTaskRequest{TaskId: "t"})
+	apptest.Must(t, tasks.ClaimTask, &pb.ClaimTaskRequest{Id: "t"})
 	lock := func(agent string) pb.AcquireOutcome {
 		t.Helper()
 		out := apptest.Must(t, w.Actor("default", agent).AcquireLocks,
@@ -68,7 +68,7 @@ func TestStopped_WhatItHoldsIsReleasedUncountedAndItsMailStays(t *testing.T) {
 	if lock("next") != pb.AcquireOutcome_ACQUIRE_OUTCOME_GRANTED || token("next") != pb.AcquireOutcome_ACQUIRE_OUTCOME_GRANTED {
 		t.Error("lock or token is not free")
 	}
-	task, err := tasks.GetTask(w.ctx(), &pb.GetTaskRequest{TaskId: "t"})
+	task, err := tasks.GetTask(w.ctx(), &pb.GetTaskRequest{Id: "t"})
 	if err != nil || task.GetTask().GetState() != pb.TaskState_TASK_STATE_READY || task.GetTask().GetAttempts() != 0 {
 		t.Errorf("the task is %v, %v", task.GetTask(), err)
 	}

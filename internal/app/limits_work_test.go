@@ -37,7 +37,7 @@ func (g *glutton) ofWork() []beyond {
 	}
 	verdict := func(change func(*pb.DecideRequest)) func() error {
 		return func() error {
-			r := &pb.DecideRequest{DecisionId: "d-1", Verdict: "yes"}
+			r := &pb.DecideRequest{Id: "d-1", Verdict: "yes"}
 			change(r)
 			return apptest.Err(decisions.Decide(g.ctx, r))
 		}
@@ -90,13 +90,13 @@ func (g *glutton) ofWork() []beyond {
 		invalid("tasks[0].stale_after", "30d", task(func(n *pb.NewTask) { n.StaleAfter = durationpb.New(30*24*time.Hour + 1) })),
 		invalid("wait", "1h", func() error { return apptest.Err(tasks.ClaimTask(g.ctx, &pb.ClaimTaskRequest{Wait: long})) }),
 		invalid("result", "65536", func() error {
-			return apptest.Err(tasks.CompleteTask(g.ctx, &pb.CompleteTaskRequest{TaskId: "t", Result: text(64<<10 + 1)}))
+			return apptest.Err(tasks.CompleteTask(g.ctx, &pb.CompleteTaskRequest{Id: "t", Result: text(64<<10 + 1)}))
 		}),
 		invalid("note", "4096", func() error {
-			return apptest.Err(tasks.UpdateTask(g.ctx, &pb.UpdateTaskRequest{TaskId: "t", Note: proto.String(text(4097))}))
+			return apptest.Err(tasks.UpdateTask(g.ctx, &pb.UpdateTaskRequest{Id: "t", Note: proto.String(text(4097))}))
 		}),
 		invalid("error", "4096", func() error {
-			return apptest.Err(tasks.FailTask(g.ctx, &pb.FailTaskRequest{TaskId: "t", Error: text(4097)}))
+			return apptest.Err(tasks.FailTask(g.ctx, &pb.FailTaskRequest{Id: "t", Error: text(4097)}))
 		}),
 		invalid("task_ids", "1000", func() error { return apptest.Err(tasks.WaitTasks(g.ctx, &pb.WaitTasksRequest{TaskIds: names(1001)})) }),
 		invalid("wait", "1h", func() error {
@@ -152,9 +152,9 @@ func (g *glutton) ofWork() []beyond {
 		})),
 		invalid("deadline", "365", vote(func(r *pb.OpenVoteRequest) { r.Deadline = far })),
 		invalid("reason", "4096", func() error {
-			return apptest.Err(votes.CastVote(g.ctx, &pb.CastVoteRequest{VoteId: "v-1", Option: "a", Reason: text(4097)}))
+			return apptest.Err(votes.CastVote(g.ctx, &pb.CastVoteRequest{Id: "v-1", Option: "a", Reason: text(4097)}))
 		}),
-		invalid("wait", "1h", func() error { return apptest.Err(votes.GetVote(g.ctx, &pb.GetVoteRequest{VoteId: "v-1", Wait: long})) }),
+		invalid("wait", "1h", func() error { return apptest.Err(votes.GetVote(g.ctx, &pb.GetVoteRequest{Id: "v-1", Wait: long})) }),
 
 		invalid("header.name", "1024", g.uploads(&pb.ArtifactHeader{Name: text(1025)})),
 		invalid("header.media_type", "256", g.uploads(&pb.ArtifactHeader{Name: "a", MediaType: text(257)})),

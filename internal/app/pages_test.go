@@ -225,7 +225,7 @@ func TestVote_EveryElectorOfALargeElectorateIsNotifiedOnceInPages(t *testing.T) 
 			Title: "Deploy?", Options: []string{"yes", "no"}, Electorate: &pb.OpenVoteRequest_Role{Role: "elector"},
 		})
 		succeed(t, err)
-		_, err = votes.CloseVote(c.ctx, &pb.CloseVoteRequest{VoteId: out.GetVote().GetId()})
+		_, err = votes.CloseVote(c.ctx, &pb.CloseVoteRequest{Id: out.GetVote().GetId()})
 		succeed(t, err)
 		c.Restart() // the backlog survives it
 	}
@@ -286,7 +286,7 @@ func TestLists_ReadABoundedNumberOfRows(t *testing.T) {
 		at := &timestamppb.Timestamp{Nanos: 1}
 		c.insertItems(1, "d", 1000, n, 5, func(id string, revision int64) proto.Message {
 			return &pb.Decision{
-				Id: id, Revision: revision, Kind: 2, State: pb.DecisionState_DECISION_STATE_CANCELLED, OpenedBy: "lead", Scope: "s", TaskId: "x",
+				Id: id, Revision: revision, Kind: 2, State: pb.DecisionState_DECISION_STATE_CANCELLED, Opener: "lead", Scope: "s", TaskId: "x",
 				Round: 1, ChangedAt: at,
 			}
 		})
@@ -308,17 +308,17 @@ func TestLists_ReadABoundedNumberOfRows(t *testing.T) {
 			return len(out.GetVotes()), out.GetNextPageToken(), err
 		},
 		"decisions": func(token string) (int, string, error) {
-			out, err := pb.NewDecisionServiceClient(c.lead).ListDecisions(c.ctx, &pb.ListDecisionsRequest{OpenedBy: "nobody", PageToken: token})
+			out, err := pb.NewDecisionServiceClient(c.lead).ListDecisions(c.ctx, &pb.ListDecisionsRequest{Opener: "nobody", PageToken: token})
 			return len(out.GetDecisions()), out.GetNextPageToken(), err
 		},
 		"decisions of a scope": func(token string) (int, string, error) {
 			out, err := pb.NewDecisionServiceClient(c.lead).ListDecisions(c.ctx,
-				&pb.ListDecisionsRequest{OpenedBy: "nobody", Scope: "s", PageToken: token})
+				&pb.ListDecisionsRequest{Opener: "nobody", Scope: "s", PageToken: token})
 			return len(out.GetDecisions()), out.GetNextPageToken(), err
 		},
 		"decisions of a task": func(token string) (int, string, error) {
 			out, err := pb.NewDecisionServiceClient(c.lead).ListDecisions(c.ctx,
-				&pb.ListDecisionsRequest{OpenedBy: "nobody", TaskId: "x", PageToken: token})
+				&pb.ListDecisionsRequest{Opener: "nobody", TaskId: "x", PageToken: token})
 			return len(out.GetDecisions()), out.GetNextPageToken(), err
 		},
 		"handoffs": func(token string) (int, string, error) {
@@ -430,10 +430,10 @@ func TestRequestIDs_KeptAnswersAreSmallAndTheSameAfterChanges(t *testing.T) {
 	vote := &pb.OpenVoteResponse{}
 	do(c.lead, "VoteService/OpenVote", &pb.OpenVoteRequest{Title: "Deploy?", Description: long, Options: []string{note[:500] + "1", note[:500] + "2"}}, vote)
 	id = vote.GetVote().GetId()
-	do(c.lead, "VoteService/CastVote", &pb.CastVoteRequest{VoteId: id, Option: note[:500] + "1", Reason: note}, &pb.CastVoteResponse{})
-	do(c.lead, "VoteService/CastVote", &pb.CastVoteRequest{VoteId: id, Option: note[:500] + "2", Reason: note}, &pb.CastVoteResponse{})
-	do(c.lead, "VoteService/CloseVote", &pb.CloseVoteRequest{VoteId: id}, &pb.CloseVoteResponse{})
-	do(c.lead, "VoteService/CloseVote", &pb.CloseVoteRequest{VoteId: id}, &pb.CloseVoteResponse{})
+	do(c.lead, "VoteService/CastVote", &pb.CastVoteRequest{Id: id, Option: note[:500] + "1", Reason: note}, &pb.CastVoteResponse{})
+	do(c.lead, "VoteService/CastVote", &pb.CastVoteRequest{Id: id, Option: note[:500] + "2", Reason: note}, &pb.CastVoteResponse{})
+	do(c.lead, "VoteService/CloseVote", &pb.CloseVoteRequest{Id: id}, &pb.CloseVoteResponse{})
+	do(c.lead, "VoteService/CloseVote", &pb.CloseVoteRequest{Id: id}, &pb.CloseVoteResponse{})
 
 	decision := &pb.OpenDecisionResponse{}
 	do(c.lead, "DecisionService/OpenDecision", &pb.OpenDecisionRequest{
@@ -442,9 +442,9 @@ func TestRequestIDs_KeptAnswersAreSmallAndTheSameAfterChanges(t *testing.T) {
 	}, decision)
 	id = decision.GetDecision().GetId()
 	feedback := []*pb.Feedback{{Text: note, Severity: pb.FeedbackSeverity_FEEDBACK_SEVERITY_MAJOR}}
-	do(c.builder, "DecisionService/Decide", &pb.DecideRequest{DecisionId: id, Verdict: "revise", Reason: long, Feedback: feedback}, &pb.DecideResponse{})
-	do(c.lead, "DecisionService/ResubmitDecision", &pb.ResubmitDecisionRequest{DecisionId: id}, &pb.ResubmitDecisionResponse{})
-	do(c.builder, "DecisionService/Decide", &pb.DecideRequest{DecisionId: id, Verdict: "approve", Reason: long}, &pb.DecideResponse{})
+	do(c.builder, "DecisionService/Decide", &pb.DecideRequest{Id: id, Verdict: "revise", Reason: long, Feedback: feedback}, &pb.DecideResponse{})
+	do(c.lead, "DecisionService/ResubmitDecision", &pb.ResubmitDecisionRequest{Id: id}, &pb.ResubmitDecisionResponse{})
+	do(c.builder, "DecisionService/Decide", &pb.DecideRequest{Id: id, Verdict: "approve", Reason: long}, &pb.DecideResponse{})
 
 	if n := testkit.Number(t, c.Dir(), `SELECT max(length(answer)) FROM requests`); n > mostKept {
 		t.Errorf("the broker keeps an answer of %d bytes, want at most %d", n, mostKept)

@@ -54,11 +54,11 @@ func kinds() map[string]kept {
 			func(r *removal) string {
 				id := openDecision(r)
 				_, err := pb.NewDecisionServiceClient(r.builder).Decide(r.ctx,
-					&pb.DecideRequest{DecisionId: id, Verdict: "approve", Reason: "fine"})
+					&pb.DecideRequest{Id: id, Verdict: "approve", Reason: "fine"})
 				succeed(r.t, err)
 				return id
 			}, openDecision, func(r *removal, id string) (proto.Message, error) {
-				out, err := pb.NewDecisionServiceClient(r.operator).GetDecision(r.ctx, &pb.GetDecisionRequest{DecisionId: id})
+				out, err := pb.NewDecisionServiceClient(r.operator).GetDecision(r.ctx, &pb.GetDecisionRequest{Id: id})
 				return out.GetDecision(), err
 			}),
 		"blockers": item(
@@ -75,13 +75,13 @@ func kinds() map[string]kept {
 			func(r *removal) string {
 				id := openVote(r)
 				votes := pb.NewVoteServiceClient(r.lead)
-				_, err := votes.CastVote(r.ctx, &pb.CastVoteRequest{VoteId: id, Option: "a", Reason: "too early"})
+				_, err := votes.CastVote(r.ctx, &pb.CastVoteRequest{Id: id, Option: "a", Reason: "too early"})
 				succeed(r.t, err)
-				_, err = votes.CloseVote(r.ctx, &pb.CloseVoteRequest{VoteId: id})
+				_, err = votes.CloseVote(r.ctx, &pb.CloseVoteRequest{Id: id})
 				succeed(r.t, err)
 				return id
 			}, openVote, func(r *removal, id string) (proto.Message, error) {
-				out, err := pb.NewVoteServiceClient(r.operator).GetVote(r.ctx, &pb.GetVoteRequest{VoteId: id})
+				out, err := pb.NewVoteServiceClient(r.operator).GetVote(r.ctx, &pb.GetVoteRequest{Id: id})
 				if out != nil {
 					out.Revision = out.Vote.Revision
 				}
@@ -169,23 +169,23 @@ func keptTasks() kept {
 		open: open,
 		finish: func(r *removal) string {
 			id, tasks := open(r), pb.NewTaskServiceClient(r.builder)
-			claim, err := tasks.ClaimTask(r.ctx, &pb.ClaimTaskRequest{TaskId: id})
+			claim, err := tasks.ClaimTask(r.ctx, &pb.ClaimTaskRequest{Id: id})
 			succeed(r.t, err)
-			_, err = tasks.FailTask(r.ctx, &pb.FailTaskRequest{TaskId: id, Fence: claim.GetTask().GetFence(), Error: "e", Fatal: true})
+			_, err = tasks.FailTask(r.ctx, &pb.FailTaskRequest{Id: id, Fence: claim.GetTask().GetFence(), Error: "e", Fatal: true})
 			succeed(r.t, err)
 			return id
 		},
 		change: func(r *removal, id string) {
-			_, err := pb.NewTaskServiceClient(r.builder).RetryTask(r.ctx, &pb.RetryTaskRequest{TaskId: id})
+			_, err := pb.NewTaskServiceClient(r.builder).RetryTask(r.ctx, &pb.RetryTaskRequest{Id: id})
 			succeed(r.t, err)
 		},
 		get: func(r *removal, id string) (proto.Message, error) {
 			out, err := pb.NewTaskServiceClient(r.operator).GetTask(r.ctx,
-				&pb.GetTaskRequest{TaskId: id, View: pb.TaskView_TASK_VIEW_FULL})
+				&pb.GetTaskRequest{Id: id, View: pb.TaskView_TASK_VIEW_FULL})
 			return &pb.GetTaskResponse{Task: out.GetTask(), History: out.GetHistory(), Revision: out.GetTask().GetRevision()}, err
 		},
 		end: func(r *removal, id string) {
-			_, err := pb.NewTaskServiceClient(r.builder).CancelTask(r.ctx, &pb.CancelTaskRequest{TaskId: id})
+			_, err := pb.NewTaskServiceClient(r.builder).CancelTask(r.ctx, &pb.CancelTaskRequest{Id: id})
 			succeed(r.t, err)
 		},
 		without: []protoreflect.Name{"dependencies", "dependents", "subtasks", "references"},

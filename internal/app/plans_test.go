@@ -79,7 +79,7 @@ func hot(t *testing.T, conns []*grpc.ClientConn, n int) {
 		board := pb.NewTaskServiceClient(conn)
 		must(t, ctx, board.CreateTasks, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Title: "work"}}})
 		task := must(t, ctx, board.ClaimTask, &pb.ClaimTaskRequest{})
-		must(t, ctx, board.CompleteTask, &pb.CompleteTaskRequest{TaskId: task.GetTask().GetId()})
+		must(t, ctx, board.CompleteTask, &pb.CompleteTaskRequest{Id: task.GetTask().GetId()})
 	}
 }
 

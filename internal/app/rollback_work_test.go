@@ -17,14 +17,14 @@ func (p *play) work() {
 	create(&pb.NewTask{Id: "one", Title: "One", Role: "builder"}, &pb.NewTask{Id: "two", Title: "Two", DependsOn: []string{"one"}})
 	create(&pb.NewTask{Id: "three", Title: "Three", Role: "builder", Priority: 1})
 	one := claim("b")
-	call[pb.UpdateTaskResponse](p, "b", tasks+"UpdateTask", &pb.UpdateTaskRequest{TaskId: one.Id, BlockChange: &pb.UpdateTaskRequest_Block{Block: "no key"}})
-	call[pb.UpdateTaskResponse](p, "b", tasks+"UpdateTask", &pb.UpdateTaskRequest{TaskId: one.Id, BlockChange: &pb.UpdateTaskRequest_Unblock{Unblock: true}})
-	call[pb.CompleteTaskResponse](p, "b", tasks+"CompleteTask", &pb.CompleteTaskRequest{TaskId: one.Id, Fence: one.Fence})
+	call[pb.UpdateTaskResponse](p, "b", tasks+"UpdateTask", &pb.UpdateTaskRequest{Id: one.Id, BlockChange: &pb.UpdateTaskRequest_Block{Block: "no key"}})
+	call[pb.UpdateTaskResponse](p, "b", tasks+"UpdateTask", &pb.UpdateTaskRequest{Id: one.Id, BlockChange: &pb.UpdateTaskRequest_Unblock{Unblock: true}})
+	call[pb.CompleteTaskResponse](p, "b", tasks+"CompleteTask", &pb.CompleteTaskRequest{Id: one.Id, Fence: one.Fence})
 	two := claim("c")
-	call[pb.ReleaseTaskResponse](p, "c", tasks+"ReleaseTask", &pb.ReleaseTaskRequest{TaskId: two.Id})
+	call[pb.ReleaseTaskResponse](p, "c", tasks+"ReleaseTask", &pb.ReleaseTaskRequest{Id: two.Id})
 	two = claim("c")
-	call[pb.FailTaskResponse](p, "c", tasks+"FailTask", &pb.FailTaskRequest{TaskId: two.Id, Error: "broke", Fatal: true})
-	call[pb.RetryTaskResponse](p, "a", tasks+"RetryTask", &pb.RetryTaskRequest{TaskId: two.Id})
+	call[pb.FailTaskResponse](p, "c", tasks+"FailTask", &pb.FailTaskRequest{Id: two.Id, Error: "broke", Fatal: true})
+	call[pb.RetryTaskResponse](p, "a", tasks+"RetryTask", &pb.RetryTaskRequest{Id: two.Id})
 	claim("b")
 
 	offer := call[pb.CreateHandoffResponse](p, "b", "HandoffService/CreateHandoff",
@@ -42,15 +42,15 @@ func (p *play) work() {
 		Kind: pb.DecisionKind_DECISION_KIND_REVIEW, To: &pb.OpenDecisionRequest_Agent{Agent: "b"}, Title: "T",
 	}).Decision
 	for _, verdict := range []string{"revise", "approve"} {
-		call[pb.DecideResponse](p, "b", "DecisionService/Decide", &pb.DecideRequest{DecisionId: review.Id, Verdict: verdict})
+		call[pb.DecideResponse](p, "b", "DecisionService/Decide", &pb.DecideRequest{Id: review.Id, Verdict: verdict})
 		if verdict == "revise" {
-			call[pb.ResubmitDecisionResponse](p, "a", "DecisionService/ResubmitDecision", &pb.ResubmitDecisionRequest{DecisionId: review.Id})
+			call[pb.ResubmitDecisionResponse](p, "a", "DecisionService/ResubmitDecision", &pb.ResubmitDecisionRequest{Id: review.Id})
 		}
 	}
 
 	vote := call[pb.OpenVoteResponse](p, "a", "VoteService/OpenVote", &pb.OpenVoteRequest{Title: "T", Options: []string{"x", "y"}}).Vote
 	for _, agent := range []string{"a", "b", "c"} {
-		call[pb.CastVoteResponse](p, agent, "VoteService/CastVote", &pb.CastVoteRequest{VoteId: vote.Id, Option: "x"})
+		call[pb.CastVoteResponse](p, agent, "VoteService/CastVote", &pb.CastVoteRequest{Id: vote.Id, Option: "x"})
 	}
 
 	create(&pb.NewTask{Id: "four", Title: "Four", Assignee: "a"}) // its queue is new

@@ -44,7 +44,7 @@ func TestGetTask_FullHasEverythingThatCarriesTheID(t *testing.T) {
 	check(upload.CloseAndRecv())
 
 	got := apptest.Must(t, pb.NewTaskServiceClient(a).GetTask,
-		&pb.GetTaskRequest{TaskId: task, View: pb.TaskView_TASK_VIEW_FULL})
+		&pb.GetTaskRequest{Id: task, View: pb.TaskView_TASK_VIEW_FULL})
 	titles := map[string]string{}
 	for _, r := range got.GetReferences() {
 		if r.GetRevision() == 0 || r.GetId() == "" {

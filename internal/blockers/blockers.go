@@ -38,6 +38,7 @@ var kind = work.Kind[*pb.Blocker]{
 	Number:     work.Blockers,
 	Noun:       "blocker",
 	Letter:     "b",
+	Final:      []protoreflect.EnumNumber{resolved.Number()},
 	PartFields: []protoreflect.Name{"reason", "timeline"},
 	Title:      headline,
 	Split: func(b *pb.Blocker) *pb.Blocker {

@@ -343,13 +343,14 @@ func TestList_FiltersAndPages(t *testing.T) {
 		in   *pb.ListBlockersRequest
 		want []string
 	}{
-		"all, one per page": {&pb.ListBlockersRequest{PageSize: 1}, ids},
-		"unresolved":        {&pb.ListBlockersRequest{States: []pb.BlockerState{1, 2}}, ids[1:]},
+		"all, one per page": {&pb.ListBlockersRequest{PageSize: 1}, []string{ids[2], ids[1], ids[0]}},
+		"the oldest first":  {&pb.ListBlockersRequest{OldestFirst: true, PageSize: 1}, ids},
+		"unresolved":        {&pb.ListBlockersRequest{States: []pb.BlockerState{1, 2}}, []string{ids[2], ids[1]}},
 		"acknowledged":      {&pb.ListBlockersRequest{States: []pb.BlockerState{2}}, ids[2:]},
 		"resolved":          {&pb.ListBlockersRequest{States: []pb.BlockerState{3}}, ids[:1]},
 		"of b":              {&pb.ListBlockersRequest{Agent: "b"}, ids[1:2]},
-		"of the task":       {&pb.ListBlockersRequest{TaskId: "t1"}, ids[:2]},
-		"medium or higher":  {&pb.ListBlockersRequest{LowestSeverity: pb.BlockerSeverity_BLOCKER_SEVERITY_MEDIUM}, ids[1:]},
+		"of the task":       {&pb.ListBlockersRequest{TaskId: "t1"}, []string{ids[1], ids[0]}},
+		"medium or higher":  {&pb.ListBlockersRequest{LowestSeverity: pb.BlockerSeverity_BLOCKER_SEVERITY_MEDIUM}, []string{ids[2], ids[1]}},
 		"awaiting a":        {&pb.ListBlockersRequest{AwaitedAgent: "a"}, ids[1:2]},
 	} {
 		if d := cmp.Diff(c.want, list(c.in)); d != "" {

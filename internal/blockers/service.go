@@ -2,7 +2,6 @@ package blockers
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"time"
 
@@ -83,8 +82,7 @@ func (s *Service) ListBlockers(ctx context.Context, in *pb.ListBlockersRequest) 
 		return nil, err
 	}
 	f := work.Filter[*pb.Blocker]{
-		States: states, Opener: in.GetAgent(), Task: in.GetTaskId(), OldestFirst: true, Whole: true,
-		Unfinished: len(states) > 0 && !slices.Contains(in.GetStates(), resolved),
+		States: states, Opener: in.GetAgent(), Task: in.GetTaskId(), Whole: true,
 		Match: func(b *pb.Blocker) bool {
 			return b.Severity >= in.GetLowestSeverity() && (in.GetAwaitedAgent() == "" ||
 				b.GetAwaited().GetAgent() == in.GetAwaitedAgent())

@@ -16,14 +16,14 @@ func (a *actor) claim(id string) {
 	a.t.Helper()
 	_, err := a.tasks.CreateTasks(a.ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Id: id, Title: "Login page"}}})
 	must(a.t, err)
-	_, err = a.tasks.ClaimTask(a.ctx, &pb.ClaimTaskRequest{TaskId: id})
+	_, err = a.tasks.ClaimTask(a.ctx, &pb.ClaimTaskRequest{Id: id})
 	must(a.t, err)
 }
 
 // wantTask checks the state of a task.
 func (a *actor) wantTask(id string, want pb.TaskState) {
 	a.t.Helper()
-	out, err := a.tasks.GetTask(a.ctx, &pb.GetTaskRequest{TaskId: id})
+	out, err := a.tasks.GetTask(a.ctx, &pb.GetTaskRequest{Id: id})
 	must(a.t, err)
 	if out.Task.State != want {
 		a.t.Errorf("task %s is %v, want %v", id, out.Task.State, want)
@@ -68,7 +68,7 @@ func TestTask_ThatIsAwaitedResolvesTheBlockerWhenItIsDone(t *testing.T) {
 	b.claim("schema")
 	in := &pb.RaiseBlockerRequest{AutoResolve: true, Awaited: &pb.AwaitedObject{Object: &pb.AwaitedObject_TaskId{TaskId: "schema"}}}
 	x := a.raise(in)
-	_, err := b.tasks.CompleteTask(b.ctx, &pb.CompleteTaskRequest{TaskId: "schema"})
+	_, err := b.tasks.CompleteTask(b.ctx, &pb.CompleteTaskRequest{Id: "schema"})
 	must(t, err)
 	if got := a.get(x.Id); got.State != pb.BlockerState_BLOCKER_STATE_RESOLVED || got.Resolution != "the task schema is done" {
 		t.Errorf("got %v", got)
@@ -87,7 +87,7 @@ func TestTask_OfADeregisteredAgentIsReadyAndItsBlockerResolved(t *testing.T) {
 	_, err := a.registry.DeregisterAgent(a.ctx, &pb.DeregisterAgentRequest{})
 	must(t, err)
 	b.wantTask("t1", pb.TaskState_TASK_STATE_READY)
-	out, err := b.tasks.GetTask(b.ctx, &pb.GetTaskRequest{TaskId: "t1"})
+	out, err := b.tasks.GetTask(b.ctx, &pb.GetTaskRequest{Id: "t1"})
 	must(t, err)
 	if out.Task.Error != "its holder a has deregistered" {
 		t.Errorf("the attempt ended with %q", out.Task.Error)
@@ -104,7 +104,7 @@ func TestTask_NamesTheBlockersThatCarryItsID(t *testing.T) {
 	a.claim("t1")
 	first, second := a.raise(&pb.RaiseBlockerRequest{TaskId: "t1"}), a.raise(&pb.RaiseBlockerRequest{TaskId: "t1", Reason: "no time"})
 	a.raise(&pb.RaiseBlockerRequest{})
-	out, err := a.tasks.GetTask(a.ctx, &pb.GetTaskRequest{TaskId: "t1", View: pb.TaskView_TASK_VIEW_FULL})
+	out, err := a.tasks.GetTask(a.ctx, &pb.GetTaskRequest{Id: "t1", View: pb.TaskView_TASK_VIEW_FULL})
 	must(t, err)
 	var ids []string
 	for _, r := range out.References {
@@ -124,7 +124,7 @@ func TestTask_StaysBlockedWhileABlockerIsNotResolved(t *testing.T) {
 	a.claim("t1")
 	first, second := a.raise(&pb.RaiseBlockerRequest{TaskId: "t1"}), a.raise(&pb.RaiseBlockerRequest{TaskId: "t1"})
 	unblock := func() error {
-		_, err := a.tasks.UpdateTask(a.ctx, &pb.UpdateTaskRequest{TaskId: "t1", BlockChange: &pb.UpdateTaskRequest_Unblock{Unblock: true}})
+		_, err := a.tasks.UpdateTask(a.ctx, &pb.UpdateTaskRequest{Id: "t1", BlockChange: &pb.UpdateTaskRequest_Unblock{Unblock: true}})
 		return err
 	}
 	err := unblock()
@@ -141,7 +141,7 @@ func TestTask_StaysBlockedWhileABlockerIsNotResolved(t *testing.T) {
 	if len(events.Events) != 2 || !strings.HasPrefix(events.Events[0].Summary, "a has resolved its own blocker after ") {
 		t.Errorf("events %v", events.Events)
 	}
-	_, err = a.tasks.UpdateTask(a.ctx, &pb.UpdateTaskRequest{TaskId: "t1", BlockChange: &pb.UpdateTaskRequest_Block{Block: "tired"}})
+	_, err = a.tasks.UpdateTask(a.ctx, &pb.UpdateTaskRequest{Id: "t1", BlockChange: &pb.UpdateTaskRequest_Block{Block: "tired"}})
 	must(t, err)
 	must(t, unblock()) // blocked by its holder alone
 }
@@ -150,19 +150,19 @@ func TestTask_ThatEndsIsNoLongerBlocked(t *testing.T) {
 	t.Parallel()
 	ends := map[string]func(a *actor) error{
 		"complete": func(a *actor) error {
-			_, err := a.tasks.CompleteTask(a.ctx, &pb.CompleteTaskRequest{TaskId: "t1"})
+			_, err := a.tasks.CompleteTask(a.ctx, &pb.CompleteTaskRequest{Id: "t1"})
 			return err
 		},
 		"fail": func(a *actor) error {
-			_, err := a.tasks.FailTask(a.ctx, &pb.FailTaskRequest{TaskId: "t1", Error: "no key"})
+			_, err := a.tasks.FailTask(a.ctx, &pb.FailTaskRequest{Id: "t1", Error: "no key"})
 			return err
 		},
 		"release": func(a *actor) error {
-			_, err := a.tasks.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{TaskId: "t1"})
+			_, err := a.tasks.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{Id: "t1"})
 			return err
 		},
 		"cancel": func(a *actor) error {
-			_, err := a.tasks.CancelTask(a.ctx, &pb.CancelTaskRequest{TaskId: "t1"})
+			_, err := a.tasks.CancelTask(a.ctx, &pb.CancelTaskRequest{Id: "t1"})
 			return err
 		},
 	}
@@ -179,9 +179,9 @@ func TestTask_ThatEndsIsNoLongerBlocked(t *testing.T) {
 			if name != "release" {
 				return
 			}
-			_, err := b.tasks.ClaimTask(b.ctx, &pb.ClaimTaskRequest{TaskId: "t1"})
+			_, err := b.tasks.ClaimTask(b.ctx, &pb.ClaimTaskRequest{Id: "t1"})
 			must(t, err)
-			_, err = b.tasks.UpdateTask(b.ctx, &pb.UpdateTaskRequest{TaskId: "t1", BlockChange: &pb.UpdateTaskRequest_Block{Block: "tired"}})
+			_, err = b.tasks.UpdateTask(b.ctx, &pb.UpdateTaskRequest{Id: "t1", BlockChange: &pb.UpdateTaskRequest_Block{Block: "tired"}})
 			must(t, err)
 			a.resolve(x.Id, "") // not the reason of b
 			b.wantTask("t1", pb.TaskState_TASK_STATE_BLOCKED)

@@ -213,26 +213,26 @@ func (w *taskWorker) settle(t *pb.Task) job {
 	switch w.random.IntN(20) {
 	case 0:
 		return func(ctx context.Context, d *daemon) error {
-			_, err := d.tasks.FailTask(ctx, &pb.FailTaskRequest{RequestId: request, TaskId: t.GetId(), Fence: t.GetFence(), Error: "no luck"})
+			_, err := d.tasks.FailTask(ctx, &pb.FailTaskRequest{RequestId: request, Id: t.GetId(), Fence: t.GetFence(), Error: "no luck"})
 			return err
 		}
 	case 1:
 		return func(ctx context.Context, d *daemon) error {
-			_, err := d.tasks.ReleaseTask(ctx, &pb.ReleaseTaskRequest{RequestId: request, TaskId: t.GetId(), Fence: t.GetFence()})
+			_, err := d.tasks.ReleaseTask(ctx, &pb.ReleaseTaskRequest{RequestId: request, Id: t.GetId(), Fence: t.GetFence()})
 			return err
 		}
 	case 2:
 		progress := w.random.Float64()
 		return func(ctx context.Context, d *daemon) error {
 			_, err := d.tasks.UpdateTask(ctx, &pb.UpdateTaskRequest{
-				RequestId: request, TaskId: t.GetId(), Fence: t.GetFence(), Progress: &progress,
+				RequestId: request, Id: t.GetId(), Fence: t.GetFence(), Progress: &progress,
 			})
 			return err
 		}
 	}
 	w.asked(t.GetId())
 	return func(ctx context.Context, d *daemon) error {
-		_, err := d.tasks.CompleteTask(ctx, &pb.CompleteTaskRequest{RequestId: request, TaskId: t.GetId(), Fence: t.GetFence(), Result: w.name})
+		_, err := d.tasks.CompleteTask(ctx, &pb.CompleteTaskRequest{RequestId: request, Id: t.GetId(), Fence: t.GetFence(), Result: w.name})
 		if err == nil {
 			w.completed(w.name, t.GetId())
 		}

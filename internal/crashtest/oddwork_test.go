@@ -41,14 +41,14 @@ func (o *oddJobber) review() []job {
 	decide := func(verdict string) job {
 		decides := &pb.DecideRequest{RequestId: requestID(), Verdict: verdict}
 		return func(ctx context.Context, d *daemon) error {
-			decides.DecisionId = id
+			decides.Id = id
 			_, err := d.decisions.Decide(inOdds(ctx, "answerer"), decides)
 			return err
 		}
 	}
 	resubmits := &pb.ResubmitDecisionRequest{RequestId: requestID()}
 	o.expect("review", func(ctx context.Context, d *daemon) error {
-		got, err := d.decisions.GetDecision(ctx, &pb.GetDecisionRequest{DecisionId: id})
+		got, err := d.decisions.GetDecision(ctx, &pb.GetDecisionRequest{Id: id})
 		rounds := got.GetDecision().GetRounds()
 		if err == nil && (got.GetDecision().GetVerdict() != "approve" || len(rounds) != 2 || rounds[0].GetVerdict() != "revise") {
 			err = fmt.Errorf("it is %v", got)
@@ -60,7 +60,7 @@ func (o *oddJobber) review() []job {
 		id = answer.GetDecision().GetId()
 		return err
 	}, decide("revise"), func(ctx context.Context, d *daemon) error {
-		resubmits.DecisionId = id
+		resubmits.Id = id
 		_, err := d.decisions.ResubmitDecision(inOdds(ctx, "asker"), resubmits)
 		return err
 	}, decide("approve")}
@@ -113,10 +113,10 @@ func (o *oddJobber) block() []job {
 func (o *oddJobber) handOver() []job {
 	task, handoff := fmt.Sprintf("handed-%d", o.number), ""
 	creates := &pb.CreateTasksRequest{RequestId: requestID(), Tasks: []*pb.NewTask{{Id: task, Title: "pass it on"}}}
-	claims := &pb.ClaimTaskRequest{RequestId: requestID(), TaskId: task}
+	claims := &pb.ClaimTaskRequest{RequestId: requestID(), Id: task}
 	offers := &pb.CreateHandoffRequest{RequestId: requestID(), Title: "take it", TaskId: task, ToAgent: "answerer", TransferTask: true}
 	accepts := &pb.AcceptHandoffRequest{RequestId: requestID()}
-	completes := &pb.CompleteTaskRequest{RequestId: requestID(), TaskId: task}
+	completes := &pb.CompleteTaskRequest{RequestId: requestID(), Id: task}
 	o.expect("handoff", func(ctx context.Context, d *daemon) error {
 		got, err := d.handoffs.GetHandoff(ctx, &pb.GetHandoffRequest{Id: handoff})
 		if err == nil && got.GetHandoff().GetState() != pb.HandoffState_HANDOFF_STATE_ACCEPTED {
@@ -125,7 +125,7 @@ func (o *oddJobber) handOver() []job {
 		return err
 	})
 	o.expect("task", func(ctx context.Context, d *daemon) error {
-		got, err := d.tasks.GetTask(ctx, &pb.GetTaskRequest{TaskId: task})
+		got, err := d.tasks.GetTask(ctx, &pb.GetTaskRequest{Id: task})
 		if err == nil && (got.GetTask().GetState() != pb.TaskState_TASK_STATE_DONE || got.GetTask().GetHolder() != "answerer") {
 			err = fmt.Errorf("it is %v", got)
 		}
@@ -161,13 +161,13 @@ func (o *oddJobber) vote() []job {
 	cast := func(agent, option string) job {
 		casts := &pb.CastVoteRequest{RequestId: requestID(), Option: option}
 		return func(ctx context.Context, d *daemon) error {
-			casts.VoteId = id
+			casts.Id = id
 			_, err := d.votes.CastVote(inOdds(ctx, agent), casts)
 			return err
 		}
 	}
 	o.expect("vote", func(ctx context.Context, d *daemon) error {
-		got, err := d.votes.GetVote(ctx, &pb.GetVoteRequest{VoteId: id})
+		got, err := d.votes.GetVote(ctx, &pb.GetVoteRequest{Id: id})
 		v := got.GetVote()
 		if err == nil && (v.GetOutcome() != pb.VoteOutcome_VOTE_OUTCOME_WINNER || v.GetWinner() != "b" || v.GetBallots() != 2) {
 			err = fmt.Errorf("it is %v", got)

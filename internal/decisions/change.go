@@ -22,7 +22,7 @@ import (
 // the change gives, nil for none. The outcome is counted after the commit.
 func (s *Service) append(t *work.Tx, d *pb.Decision, event string, v *pb.Verdict, summary string) (err error) {
 	details := map[string]any{
-		"kind": work.Word(d.Kind), "state": work.Word(d.State), "opened_by": d.OpenedBy,
+		"kind": work.Word(d.Kind), "state": work.Word(d.State), "opener": d.Opener,
 		"round": d.Round, "max_rounds": d.MaxRounds,
 	}
 	for name, value := range map[string]string{
@@ -36,12 +36,12 @@ func (s *Service) append(t *work.Tx, d *pb.Decision, event string, v *pb.Verdict
 	if v.GetUntil() != nil {
 		details["until"] = v.Until.AsTime()
 	}
-	e := work.Event{Type: "decision." + event, Summary: summary, Details: details, Related: []string{d.OpenedBy}}
+	e := work.Event{Type: "decision." + event, Summary: summary, Details: details, Related: []string{d.Opener}}
 	if d.State == escalated {
 		e.Severity = events.Warning
 	}
 	for _, other := range []string{d.Agent, d.Role} {
-		if other != "" && other != d.OpenedBy {
+		if other != "" && other != d.Opener {
 			e.Related = append(e.Related, other)
 		}
 	}
@@ -66,7 +66,7 @@ func (s *Service) open(t *work.Tx, in *pb.OpenDecisionRequest) (*pb.Decision, er
 	}
 	form := forms[in.GetKind()]
 	d := &pb.Decision{
-		Kind: in.GetKind(), State: open, OpenedBy: t.Actor.Name, Agent: in.GetAgent(), Role: in.GetRole(),
+		Kind: in.GetKind(), State: open, Opener: t.Actor.Name, Agent: in.GetAgent(), Role: in.GetRole(),
 		Title: in.GetTitle(), Scope: in.GetScope(),
 		TaskId: in.GetTaskId(), ThreadId: in.GetThreadId(), Content: in.GetContent(), Verdicts: form.verdicts, Round: 1,
 		MaxRounds: cmp.Or(in.GetMaxRounds(), someRounds), Deadline: in.GetDeadline(), PassToken: in.GetPassToken(),
@@ -79,8 +79,8 @@ func (s *Service) open(t *work.Tx, in *pb.OpenDecisionRequest) (*pb.Decision, er
 	if d.Content == nil {
 		d.Content = &pb.DecisionContent{}
 	}
-	d.Title = cmp.Or(d.Title, d.Scope, work.Word(d.Kind)+" by "+d.OpenedBy)
-	summary := fmt.Sprintf("%s asks %s to decide: %s", d.OpenedBy, addressee(d), d.Title)
+	d.Title = cmp.Or(d.Title, d.Scope, work.Word(d.Kind)+" by "+d.Opener)
+	summary := fmt.Sprintf("%s asks %s to decide: %s", d.Opener, addressee(d), d.Title)
 	if err := s.append(t, d, "opened", nil, summary); err != nil {
 		return nil, err
 	}
@@ -166,7 +166,7 @@ func (s *Service) members(t *work.Tx, role string, except ...string) (names []st
 // handOver passes the token of a round from the opener to the addressee.
 func (s *Service) handOver(t *work.Tx, d *pb.Decision) error {
 	d.TokenFence = 0
-	passed, err := s.pass(t, d, d.OpenedBy, d.Agent, d.Role)
+	passed, err := s.pass(t, d, d.Opener, d.Agent, d.Role)
 	if err == nil && d.PassToken && !passed {
 		err = errTokenNotHeld(d)
 	}
@@ -216,7 +216,7 @@ func (s *Service) decide(t *work.Tx, d *pb.Decision, in *pb.DecideRequest) (pass
 	if err := s.append(t, d, "decided", v, summary); err != nil {
 		return false, err
 	}
-	if passed, err = s.pass(t, d, v.DecidedBy, d.OpenedBy, ""); err != nil {
+	if passed, err = s.pass(t, d, v.DecidedBy, d.Opener, ""); err != nil {
 		return false, err
 	}
 	if err := s.addVerdict(t, d, v); err != nil {
@@ -251,8 +251,8 @@ func admitVerdict(t *work.Tx, d *pb.Decision, in *pb.DecideRequest) error {
 // resubmit opens the next round of a decision. Errors: fault.Denied for another agent than the opener;
 // fault.Precondition if it is not revising, and as open.
 func (s *Service) resubmit(t *work.Tx, d *pb.Decision, in *pb.ResubmitDecisionRequest) error {
-	if d.OpenedBy != t.Actor.Name {
-		return errNotYours(d, "only %s, who opened it, may resubmit it", d.OpenedBy)
+	if d.Opener != t.Actor.Name {
+		return errNotYours(d, "only %s, who opened it, may resubmit it", d.Opener)
 	}
 	if d.State != revising {
 		state := work.Word(d.State)
@@ -289,7 +289,7 @@ func (s *Service) resubmit(t *work.Tx, d *pb.Decision, in *pb.ResubmitDecisionRe
 		return err
 	}
 	d.State, d.Note = open, ""
-	summary := fmt.Sprintf("%s asks %s to decide round %d: %s", d.OpenedBy, addressee(d), d.Round, d.Title)
+	summary := fmt.Sprintf("%s asks %s to decide round %d: %s", d.Opener, addressee(d), d.Round, d.Title)
 	if err := s.append(t, d, "resubmitted", nil, summary); err != nil {
 		return err
 	}
@@ -308,7 +308,7 @@ func (s *Service) resubmitEscalated(t *work.Tx, d *pb.Decision, why string, in *
 	if err := s.choose(t, d, why); err != nil {
 		return err
 	}
-	summary := fmt.Sprintf("%s asks for the verdict of round %d: %s", d.OpenedBy, d.Round, d.Title)
+	summary := fmt.Sprintf("%s asks for the verdict of round %d: %s", d.Opener, d.Round, d.Title)
 	if err := s.append(t, d, "resubmitted", nil, summary); err != nil {
 		return err
 	}
@@ -317,7 +317,7 @@ func (s *Service) resubmitEscalated(t *work.Tx, d *pb.Decision, why string, in *
 			"is set, but no agent can take the token: no role of the session's escalate_to has one")
 	}
 	if d.EscalatedTo != "" {
-		passed, err := s.pass(t, d, d.OpenedBy, "", d.EscalatedTo)
+		passed, err := s.pass(t, d, d.Opener, "", d.EscalatedTo)
 		if err == nil && in.GetPassToken() && !passed {
 			err = errTokenNotHeld(d)
 		}
@@ -376,7 +376,7 @@ func (s *Service) escalate(t *work.Tx, d *pb.Decision, v *pb.Verdict, why string
 func (s *Service) choose(t *work.Tx, d *pb.Decision, why string) error {
 	d.State, d.EscalatedTo, d.Note = escalated, "", why
 	for _, role := range t.Session.Settings.GetEscalateTo().GetNames() {
-		members, err := s.members(t, role, d.OpenedBy, d.Agent)
+		members, err := s.members(t, role, d.Opener, d.Agent)
 		if err != nil {
 			return err
 		}
@@ -430,7 +430,7 @@ func checkAhead(t *work.Tx, field string, stamp *timestamppb.Timestamp) error {
 // errTokenNotHeld is the error for an opener that does not hold the token that it wants to pass.
 func errTokenNotHeld(d *pb.Decision) error {
 	lost := fault.New(fault.Precondition, "TOKEN_NOT_HELD",
-		"%s does not hold the token to pass: acquire the token of type %s and scope %q first", d.OpenedBy, TokenType, d.Scope)
+		"%s does not hold the token to pass: acquire the token of type %s and scope %q first", d.Opener, TokenType, d.Scope)
 	lost.Resource, lost.Name = "token", d.Scope
 	return lost
 }

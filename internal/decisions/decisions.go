@@ -56,11 +56,12 @@ var kind = work.Kind[*pb.Decision]{
 	Number:     work.Decisions,
 	Noun:       "decision",
 	Letter:     "d",
+	Final:      []protoreflect.EnumNumber{decided.Number(), cancelled.Number()},
 	PartFields: []protoreflect.Name{"content", "rounds"},
 	Title:      subject,
 	Columns: func(d *pb.Decision) work.Columns {
 		c := work.Columns{
-			State: d.State.Number(), Opener: d.OpenedBy, Agent: d.Agent, Role: d.Role, Task: d.TaskId, Scope: d.Scope,
+			State: d.State.Number(), Opener: d.Opener, Agent: d.Agent, Role: d.Role, Task: d.TaskId, Scope: d.Scope,
 		}
 		switch d.State {
 		case open:
@@ -225,7 +226,7 @@ func mayDecide(d *pb.Decision, a directory.Agent, s directory.Session) bool {
 	if d.State == escalated && a.System() {
 		return true
 	}
-	if !waits(d) || a.Name == d.OpenedBy {
+	if !waits(d) || a.Name == d.Opener {
 		return false
 	}
 	if roles := s.Settings.GetEscalateTo().GetNames(); d.State == escalated && len(roles) > 0 {
@@ -243,12 +244,12 @@ func deciders(d *pb.Decision, s directory.Session) string {
 	case d.Agent != "":
 		return "only " + d.Agent + " may decide"
 	}
-	return fmt.Sprintf("only agents of the role %s may decide, other than %s, who opened it", d.Role, d.OpenedBy)
+	return fmt.Sprintf("only agents of the role %s may decide, other than %s, who opened it", d.Role, d.Opener)
 }
 
 // owedBy reports whether the decision waits for an agent.
 func owedBy(d *pb.Decision, a directory.Agent, s directory.Session) bool {
-	return mayDecide(d, a, s) || d.State == revising && d.OpenedBy == a.Name
+	return mayDecide(d, a, s) || d.State == revising && d.Opener == a.Name
 }
 
 // mayPass reports whether the decision is one that may pass a token.

@@ -49,7 +49,7 @@ func TestDecide_EveryVerdictOfEveryKindNotifiesTheOpener(t *testing.T) {
 				in.Verdicts, in.MessageType, in.OutcomeType = []string{"yes", "revise", "defer"}, "ballot", "result"
 			}
 			d := lead.open(in)
-			if d.GetState() != open || d.GetRound() != 1 || d.GetMaxRounds() != 3 || d.GetOpenedBy() != "lead-1" || d.GetThreadId() != d.GetId() {
+			if d.GetState() != open || d.GetRound() != 1 || d.GetMaxRounds() != 3 || d.GetOpener() != "lead-1" || d.GetThreadId() != d.GetId() {
 				t.Errorf("opened: %v", d)
 			}
 			asked := critic.receives(row.ask)[row.ask]
@@ -65,7 +65,7 @@ func TestDecide_EveryVerdictOfEveryKindNotifiesTheOpener(t *testing.T) {
 			if asked.GetSender() != "lead-1" || asked.GetBody() != "The body" || asked.GetSubject() != "The title" || asked.GetTaskId() != "t-1" {
 				t.Errorf("request: %v", asked)
 			}
-			ruling := &pb.DecideRequest{DecisionId: d.GetId(), Verdict: row.verdict, Reason: "Because",
+			ruling := &pb.DecideRequest{Id: d.GetId(), Verdict: row.verdict, Reason: "Because",
 				Feedback: []*pb.Feedback{{Severity: pb.FeedbackSeverity_FEEDBACK_SEVERITY_BLOCKER, File: "a.go", Line: 7, Text: "No error check"}}}
 			if row.verdict == "defer" {
 				ruling.Until = timestamppb.New(w.Clock.Now().Add(time.Hour))
@@ -126,18 +126,18 @@ func TestDecide_VerdictOutsideTheDecisionIsRefused(t *testing.T) {
 		{"until", &pb.DecideRequest{Verdict: "approve", Until: later}},
 		{"feedback[0].text", &pb.DecideRequest{Verdict: "approve", Feedback: []*pb.Feedback{{}}}},
 	} {
-		row.in.DecisionId = d.GetId()
+		row.in.Id = d.GetId()
 		_, err := critic.Decide(critic.ctx, row.in)
 		refused(t, err, codes.InvalidArgument, "INVALID_ARGUMENT")
 	}
 	stop := lead.open(&pb.OpenDecisionRequest{Kind: shutdown, To: toAgent("critic-1")})
 	for _, until := range []*timestamppb.Timestamp{nil, timestamppb.New(w.Clock.Now()), timestamppb.New(w.Clock.Now().Add(366 * 24 * time.Hour))} {
-		_, err := critic.Decide(critic.ctx, &pb.DecideRequest{DecisionId: stop.GetId(), Verdict: "defer", Until: until})
+		_, err := critic.Decide(critic.ctx, &pb.DecideRequest{Id: stop.GetId(), Verdict: "defer", Until: until})
 		refused(t, err, codes.InvalidArgument, "INVALID_ARGUMENT")
 	}
-	_, err := critic.Decide(critic.ctx, &pb.DecideRequest{DecisionId: d.GetId(), Verdict: "approve", Round: 2})
+	_, err := critic.Decide(critic.ctx, &pb.DecideRequest{Id: d.GetId(), Verdict: "approve", Round: 2})
 	refused(t, err, codes.FailedPrecondition, "DECISION_CLOSED")
-	_, err = critic.Decide(critic.ctx, &pb.DecideRequest{DecisionId: "d-1", Verdict: "approve"})
+	_, err = critic.Decide(critic.ctx, &pb.DecideRequest{Id: "d-1", Verdict: "approve"})
 	refused(t, err, codes.NotFound, "DECISION_NOT_FOUND")
 	if got := critic.get(d.GetId()); got.GetState() != open {
 		t.Errorf("after refused verdicts: %v", got)
@@ -150,13 +150,13 @@ func TestResubmit_RoundsCountUntilTheLastRevisionEscalates(t *testing.T) {
 	lead, critic, boss := w.agent("builder-1", "builder"), w.agent("critic-1", "critic"), w.agent("boss", "lead")
 	d := lead.open(&pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1"), MaxRounds: 2, Title: "Login"})
 	critic.decide(d.GetId(), "revise")
-	_, err := critic.ResubmitDecision(critic.ctx, &pb.ResubmitDecisionRequest{DecisionId: d.GetId()})
+	_, err := critic.ResubmitDecision(critic.ctx, &pb.ResubmitDecisionRequest{Id: d.GetId()})
 	refused(t, err, codes.PermissionDenied, "NOT_YOUR_DECISION")
 	again := lead.resubmit(d.GetId())
 	if again.GetState() != open || again.GetRound() != 2 {
 		t.Errorf("second round: %v", again)
 	}
-	_, err = lead.ResubmitDecision(lead.ctx, &pb.ResubmitDecisionRequest{DecisionId: d.GetId()})
+	_, err = lead.ResubmitDecision(lead.ctx, &pb.ResubmitDecisionRequest{Id: d.GetId()})
 	refused(t, err, codes.FailedPrecondition, "DECISION_NOT_REVISING")
 	if m := critic.receives("submit_for_review")["submit_for_review"]; m.GetBody() != "again" || m.GetSubject() != "Login (round 2 of 2)" {
 		t.Errorf("second request: %v", m)
@@ -167,7 +167,7 @@ func TestResubmit_RoundsCountUntilTheLastRevisionEscalates(t *testing.T) {
 	critic.receives()
 	boss.receives("escalate")
 	lead.receives("revision_requested", "escalate")
-	_, err = critic.Decide(critic.ctx, &pb.DecideRequest{DecisionId: d.GetId(), Verdict: "approve"})
+	_, err = critic.Decide(critic.ctx, &pb.DecideRequest{Id: d.GetId(), Verdict: "approve"})
 	refused(t, err, codes.PermissionDenied, "NOT_YOUR_DECISION")
 	boss.decide(d.GetId(), "revise")
 	if third := lead.resubmit(d.GetId()); third.GetState() != escalated || third.GetRound() != 3 {
@@ -205,7 +205,7 @@ func TestDeadline_DecisionEscalatesAndAnEscalatedAgentDecides(t *testing.T) {
 	if m := boss.receives("escalate")["escalate"]; m.GetSender() != "system" {
 		t.Errorf("escalation: %v", m)
 	}
-	_, err := critic.Decide(critic.ctx, &pb.DecideRequest{DecisionId: d.GetId(), Verdict: "approve"})
+	_, err := critic.Decide(critic.ctx, &pb.DecideRequest{Id: d.GetId(), Verdict: "approve"})
 	refused(t, err, codes.PermissionDenied, "NOT_YOUR_DECISION")
 	if got := boss.decide(d.GetId(), "approve").GetDecision(); got.GetVerdict() != "approve" {
 		t.Errorf("verdict after the escalation: %v", got)
@@ -227,7 +227,7 @@ func TestGet_WaitEndsWithTheVerdictAndSurvivesARestart(t *testing.T) {
 				outcome <- got
 				return
 			}
-			out, err := lead.GetDecision(lead.ctx, &pb.GetDecisionRequest{DecisionId: d.GetId(), Wait: durationpb.New(time.Hour)})
+			out, err := lead.GetDecision(lead.ctx, &pb.GetDecisionRequest{Id: d.GetId(), Wait: durationpb.New(time.Hour)})
 			if err != nil {
 				t.Errorf("a wait across a restart: %v", err)
 				outcome <- nil
@@ -288,7 +288,7 @@ func TestDecide_OfManyDecidersExactlyOneDecides(t *testing.T) {
 		won := make(chan string, len(critics))
 		for _, c := range critics {
 			go func() {
-				_, err := c.Decide(c.ctx, &pb.DecideRequest{DecisionId: d.GetId(), Verdict: "approve"})
+				_, err := c.Decide(c.ctx, &pb.DecideRequest{Id: d.GetId(), Verdict: "approve"})
 				if err == nil {
 					won <- c.name
 					return
@@ -319,28 +319,28 @@ func TestDecide_OnlyTheAddresseeMay(t *testing.T) {
 		who *actor
 		id  string
 	}{{lead, toOne.GetId()}, {other, toOne.GetId()}, {boss, toOne.GetId()}, {w.operator(), toOne.GetId()}, {lead, toAll.GetId()}, {critic, toAll.GetId()}} {
-		_, err := row.who.Decide(row.who.ctx, &pb.DecideRequest{DecisionId: row.id, Verdict: "approve"})
+		_, err := row.who.Decide(row.who.ctx, &pb.DecideRequest{Id: row.id, Verdict: "approve"})
 		refused(t, err, codes.PermissionDenied, "NOT_YOUR_DECISION")
 	}
 	lead.receives()
 	other.receives("submit_for_review")
 	other.decide(toAll.GetId(), "approve")
-	_, err := other.CancelDecision(other.ctx, &pb.CancelDecisionRequest{DecisionId: toOne.GetId()})
+	_, err := other.CancelDecision(other.ctx, &pb.CancelDecisionRequest{Id: toOne.GetId()})
 	refused(t, err, codes.PermissionDenied, "NOT_YOUR_DECISION")
-	out, err := w.operator().CancelDecision(lead.ctx, &pb.CancelDecisionRequest{DecisionId: toOne.GetId(), Reason: "obsolete"})
+	out, err := w.operator().CancelDecision(lead.ctx, &pb.CancelDecisionRequest{Id: toOne.GetId(), Reason: "obsolete"})
 	must(t, err)
 	if out.GetDecision().GetState() != cancelled || out.GetDecision().GetNote() != "obsolete" {
 		t.Errorf("cancelled: %v", out)
 	}
 	critic.receives("decision_cancelled")
-	_, err = critic.Decide(critic.ctx, &pb.DecideRequest{DecisionId: toOne.GetId(), Verdict: "approve"})
+	_, err = critic.Decide(critic.ctx, &pb.DecideRequest{Id: toOne.GetId(), Verdict: "approve"})
 	refused(t, err, codes.FailedPrecondition, "DECISION_CLOSED")
-	again, err := lead.CancelDecision(lead.ctx, &pb.CancelDecisionRequest{DecisionId: toOne.GetId()})
+	again, err := lead.CancelDecision(lead.ctx, &pb.CancelDecisionRequest{Id: toOne.GetId()})
 	must(t, err)
 	if again.GetDecision().GetRevision() != out.GetDecision().GetRevision() {
 		t.Errorf("cancelled again: %v", again)
 	}
-	_, err = lead.CancelDecision(lead.ctx, &pb.CancelDecisionRequest{DecisionId: toAll.GetId()})
+	_, err = lead.CancelDecision(lead.ctx, &pb.CancelDecisionRequest{Id: toAll.GetId()})
 	refused(t, err, codes.FailedPrecondition, "DECISION_CLOSED")
 }
 
@@ -394,7 +394,7 @@ func TestOpen_RepeatedRequestOpensNothingAgain(t *testing.T) {
 	if again := builder.open(in); again.GetId() != d.GetId() {
 		t.Errorf("opened again: %v", again)
 	}
-	verdict := &pb.DecideRequest{RequestId: uuid.NewString(), DecisionId: d.GetId(), Verdict: "revise"}
+	verdict := &pb.DecideRequest{RequestId: uuid.NewString(), Id: d.GetId(), Verdict: "revise"}
 	for range 2 {
 		out, err := critic.Decide(critic.ctx, verdict)
 		must(t, err)
@@ -402,7 +402,7 @@ func TestOpen_RepeatedRequestOpensNothingAgain(t *testing.T) {
 			t.Errorf("decided: %v", out)
 		}
 	}
-	next := &pb.ResubmitDecisionRequest{RequestId: uuid.NewString(), DecisionId: d.GetId()}
+	next := &pb.ResubmitDecisionRequest{RequestId: uuid.NewString(), Id: d.GetId()}
 	for range 2 {
 		out, err := builder.ResubmitDecision(builder.ctx, next)
 		must(t, err)

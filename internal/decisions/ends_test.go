@@ -200,10 +200,11 @@ func TestList_FiltersAndPages(t *testing.T) {
 	}{
 		{&pb.ListDecisionsRequest{Kind: review}, all},
 		{&pb.ListDecisionsRequest{States: []pb.DecisionState{open}, Kind: review}, all[1:4]},
+		{&pb.ListDecisionsRequest{States: []pb.DecisionState{open}, OldestFirst: true, Kind: review}, []string{all[3], all[2], all[1]}},
 		{&pb.ListDecisionsRequest{States: []pb.DecisionState{decided, revising}}, []string{all[0], all[4]}},
 		{&pb.ListDecisionsRequest{OwedBy: "critic-1"}, all[1:4]},
 		{&pb.ListDecisionsRequest{OwedBy: "builder-1"}, []string{plans.GetId(), all[4]}},
-		{&pb.ListDecisionsRequest{OpenedBy: "critic-1"}, []string{plans.GetId()}},
+		{&pb.ListDecisionsRequest{Opener: "critic-1"}, []string{plans.GetId()}},
 		{&pb.ListDecisionsRequest{TaskId: "t-1"}, all[2:3]},
 		{&pb.ListDecisionsRequest{Scope: "login"}, all[2:3]},
 	} {

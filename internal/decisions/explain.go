@@ -33,11 +33,11 @@ func (s *Service) Items(q store.Querier, session int64, a directory.Agent, limit
 		item.Due = work.Time(d.Deadline)
 		switch {
 		case mayDecide(d, a, in):
-			item.Relation, item.Other, item.Commands = work.Owes, d.OpenedBy, verdictCommands(d)
+			item.Relation, item.Other, item.Commands = work.Owes, d.Opener, verdictCommands(d)
 		case owedBy(d, a, in):
 			item.Relation, item.Other, item.Due = work.Owes, addressee(d), time.Time{}
 			item.Commands = []finding.Command{nextRoundCommand(d), command(d, "get"), {"decision", "cancel", d.Id}}
-		case d.OpenedBy == a.Name:
+		case d.Opener == a.Name:
 			item.Relation, item.Other = work.Opened, decider(d)
 			item.Commands = []finding.Command{append(command(d, "get"), "--wait", "90s"), {"decision", "cancel", d.Id}}
 		default:
@@ -150,9 +150,9 @@ type explainer struct {
 
 func (e explainer) finding(d *pb.Decision) (finding.Finding, error) {
 	f := finding.Finding{Severity: finding.Info, Subject: "decision " + d.Id, Since: work.Time(d.ChangedAt)}
-	what := fmt.Sprintf("%s by %s, round %d of %d", subject(d), d.OpenedBy, d.Round, d.MaxRounds)
+	what := fmt.Sprintf("%s by %s, round %d of %d", subject(d), d.Opener, d.Round, d.MaxRounds)
 	if d.Round > 1 {
-		what = fmt.Sprintf("%s by %s", subject(d), d.OpenedBy)
+		what = fmt.Sprintf("%s by %s", subject(d), d.Opener)
 	}
 	session, err := e.Directory.ByID(e.q, e.about.Session)
 	if err != nil {
@@ -166,8 +166,8 @@ func (e explainer) finding(d *pb.Decision) (finding.Finding, error) {
 			err = e.agent(&f, d.Agent)
 		}
 	case revising:
-		f.Summary = what + ", waits until " + d.OpenedBy + " resubmits it"
-		err = e.agent(&f, d.OpenedBy)
+		f.Summary = what + ", waits until " + d.Opener + " resubmits it"
+		err = e.agent(&f, d.Opener)
 	case escalated:
 		f.Severity, f.Summary = finding.Warning, what+", has escalated: "+d.Note
 		f.Reasons = []string{"an agent of the role " + d.EscalatedTo + " decides, or an operator"}
@@ -193,15 +193,15 @@ func explainCommands(d *pb.Decision, about *finding.Question, s directory.Sessio
 	switch {
 	case mayDecide(d, asker, s):
 		return verdictCommands(d)
-	case d.State == revising && d.OpenedBy == about.Asker:
+	case d.State == revising && d.Opener == about.Asker:
 		list = append(list, resubmitCommand(d))
 	case d.State == revising:
-		list = append(list, finding.Command{"explain", "agent", d.OpenedBy})
+		list = append(list, finding.Command{"explain", "agent", d.Opener})
 	case d.State == open && d.Agent != "":
 		list = append(list, finding.Command{"explain", "agent", d.Agent})
 	}
 	list = append(list, command(d, "get"))
-	if (waits(d) || d.State == revising) && about.Mine(d.OpenedBy) {
+	if (waits(d) || d.State == revising) && about.Mine(d.Opener) {
 		list = append(list, finding.Command{"decision", "cancel", d.Id})
 	}
 	return list

@@ -68,9 +68,9 @@ func FuzzDecide(f *testing.F) {
 		b.Between(int64(total), 0, 64<<10)
 		b.Time(r.Until)
 		b.Holds(r.Round >= 0, "round", r.Round)
-	}, &pb.DecideRequest{DecisionId: "d-7", Verdict: "revise", Reason: "r", Round: 2, Until: timestamppb.New(time.Unix(4e9, 0)), Feedback: []*pb.Feedback{
+	}, &pb.DecideRequest{Id: "d-7", Verdict: "revise", Reason: "r", Round: 2, Until: timestamppb.New(time.Unix(4e9, 0)), Feedback: []*pb.Feedback{
 		{Severity: 4, File: "a.go", Line: 7, Text: "t"}, {Text: "u"},
-	}}, &pb.DecideRequest{DecisionId: "d", Round: -1, Feedback: []*pb.Feedback{{Severity: -1, Line: -1}, {Severity: 99, File: "\n"}}})
+	}}, &pb.DecideRequest{Id: "d", Round: -1, Feedback: []*pb.Feedback{{Severity: -1, Line: -1}, {Severity: 99, File: "\n"}}})
 }
 
 func FuzzResubmitDecision(f *testing.F) {
@@ -79,18 +79,18 @@ func FuzzResubmitDecision(f *testing.F) {
 		wantContent(b, r.GetContent())
 		b.Time(r.Deadline)
 		b.Wait(r.Wait)
-	}, &pb.ResubmitDecisionRequest{DecisionId: "d-7", Title: "T", Content: content(), Wait: durationpb.New(time.Second)},
-		&pb.ResubmitDecisionRequest{DecisionId: "7", Title: "\n", Content: &pb.DecisionContent{Payload: "{", Files: []*pb.FileReference{{}}}})
+	}, &pb.ResubmitDecisionRequest{Id: "d-7", Title: "T", Content: content(), Wait: durationpb.New(time.Second)},
+		&pb.ResubmitDecisionRequest{Id: "7", Title: "\n", Content: &pb.DecisionContent{Payload: "{", Files: []*pb.FileReference{{}}}})
 }
 
 func FuzzCancelDecision(f *testing.F) {
 	testkit.Fuzz(f, fuzzed(f).CancelDecision, func(b *testkit.Bounds, r *pb.CancelDecisionRequest) { b.Line(512, r.Reason) },
-		&pb.CancelDecisionRequest{DecisionId: "d-7", Reason: "r"})
+		&pb.CancelDecisionRequest{Id: "d-7", Reason: "r"})
 }
 
 func FuzzGetDecision(f *testing.F) {
 	testkit.Fuzz(f, fuzzed(f).GetDecision, func(b *testkit.Bounds, r *pb.GetDecisionRequest) { b.Wait(r.Wait) },
-		&pb.GetDecisionRequest{DecisionId: "d-7", Wait: durationpb.New(time.Second)})
+		&pb.GetDecisionRequest{Id: "d-7", Wait: durationpb.New(time.Second)})
 }
 
 func FuzzListDecisions(f *testing.F) {
@@ -99,11 +99,11 @@ func FuzzListDecisions(f *testing.F) {
 			b.Between(int64(s), 1, 5)
 		}
 		b.Between(int64(r.Kind), 0, 4)
-		b.Optional(r.OpenedBy, r.OwedBy)
+		b.Optional(r.Opener, r.OwedBy)
 		b.Line(128, r.TaskId)
 		b.Line(512, r.Scope)
 		b.Page(r.PageSize)
-	}, &pb.ListDecisionsRequest{States: []pb.DecisionState{1, 5}, Kind: 4, OpenedBy: "a", OwedBy: "b", TaskId: "t", Scope: "s", PageSize: 7},
+	}, &pb.ListDecisionsRequest{States: []pb.DecisionState{1, 5}, Kind: 4, Opener: "a", OwedBy: "b", TaskId: "t", Scope: "s", PageSize: 7},
 		&pb.ListDecisionsRequest{States: []pb.DecisionState{-1}, Kind: -1, PageToken: "x"})
 }
 

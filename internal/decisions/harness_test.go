@@ -103,21 +103,21 @@ func (a *actor) open(in *pb.OpenDecisionRequest) *pb.Decision {
 // decide gives a verdict that counts.
 func (a *actor) decide(id, verdict string) *pb.DecideResponse {
 	a.t.Helper()
-	out, err := a.Decide(a.ctx, &pb.DecideRequest{DecisionId: id, Verdict: verdict})
+	out, err := a.Decide(a.ctx, &pb.DecideRequest{Id: id, Verdict: verdict})
 	must(a.t, err)
 	return out
 }
 
 func (a *actor) resubmit(id string) *pb.Decision {
 	a.t.Helper()
-	out, err := a.ResubmitDecision(a.ctx, &pb.ResubmitDecisionRequest{DecisionId: id, Content: &pb.DecisionContent{Body: "again"}})
+	out, err := a.ResubmitDecision(a.ctx, &pb.ResubmitDecisionRequest{Id: id, Content: &pb.DecisionContent{Body: "again"}})
 	must(a.t, err)
 	return out.GetDecision()
 }
 
 func (a *actor) get(id string) *pb.Decision {
 	a.t.Helper()
-	out, err := a.GetDecision(a.ctx, &pb.GetDecisionRequest{DecisionId: id})
+	out, err := a.GetDecision(a.ctx, &pb.GetDecisionRequest{Id: id})
 	must(a.t, err)
 	return out.GetDecision()
 }
@@ -162,7 +162,7 @@ func (a *actor) waiting(id string, wait time.Duration) <-chan *pb.Decision {
 	done := make(chan *pb.Decision, 1)
 	go func() {
 		defer close(done)
-		out, err := a.GetDecision(a.ctx, &pb.GetDecisionRequest{DecisionId: id, Wait: durationpb.New(wait)})
+		out, err := a.GetDecision(a.ctx, &pb.GetDecisionRequest{Id: id, Wait: durationpb.New(wait)})
 		if err != nil {
 			a.t.Error(err)
 			return

@@ -37,7 +37,7 @@ func (s *Service) SessionClosed(tx *store.Tx, session directory.Session) error {
 func (s *Service) chore(tx *store.Tx, c *work.Chore) (more bool, err error) {
 	f := work.Filter[*pb.Decision]{Complete: s.complete}
 	if c.Kind == goneChore {
-		f.Match = func(d *pb.Decision) bool { return d.OpenedBy == c.Name || d.Agent == c.Name && d.State == open }
+		f.Match = func(d *pb.Decision) bool { return d.Opener == c.Name || d.Agent == c.Name && d.State == open }
 	}
 	return s.EachOpen(tx, c, f, func(t *work.Tx, d *pb.Decision) error {
 		why := c.Name + " has deregistered"
@@ -46,7 +46,7 @@ func (s *Service) chore(tx *store.Tx, c *work.Chore) (more bool, err error) {
 			return s.endWithSession(t, d)
 		case t.Session.Closed():
 			return nil // the other chore ends it
-		case d.OpenedBy == c.Name:
+		case d.Opener == c.Name:
 			return s.cancel(t, d, why, "")
 		}
 		return s.escalate(t, d, nil, why)

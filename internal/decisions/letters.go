@@ -25,7 +25,7 @@ type request struct {
 	Kind      string          `json:"kind"`
 	Scope     string          `json:"scope,omitempty"`
 	Title     string          `json:"title"`
-	OpenedBy  string          `json:"opened_by"`
+	Opener    string          `json:"opener"`
 	Round     int32           `json:"round"`
 	MaxRounds int32           `json:"max_rounds"`
 	Verdicts  []string        `json:"verdicts"`
@@ -44,7 +44,7 @@ type file struct {
 
 func requestOf(d *pb.Decision) (string, error) {
 	r := request{
-		ID: d.Id, Kind: work.Word(d.Kind), Scope: d.Scope, Title: d.Title, OpenedBy: d.OpenedBy, Round: d.Round,
+		ID: d.Id, Kind: work.Word(d.Kind), Scope: d.Scope, Title: d.Title, Opener: d.Opener, Round: d.Round,
 		MaxRounds: d.MaxRounds,
 		Verdicts:  d.Verdicts, Deadline: orNil(d.Deadline), TaskID: d.TaskId, Artifacts: d.GetContent().GetArtifacts(),
 		Reason: d.Note, Payload: json.RawMessage(d.GetContent().GetPayload()),
@@ -67,7 +67,7 @@ func (s *Service) submit(t *work.Tx, d *pb.Decision) error {
 	}
 	if d.Role != "" && d.Role == t.Actor.Role { // the opener is of the role and must not receive its own request
 		var err error
-		if l.To, err = s.members(t, d.Role, d.OpenedBy); err != nil {
+		if l.To, err = s.members(t, d.Role, d.Opener); err != nil {
 			return err
 		}
 		l.Role = ""
@@ -80,13 +80,13 @@ func (s *Service) sendEscalation(t *work.Tx, d *pb.Decision) error {
 	if d.EscalatedTo == "" {
 		return nil
 	}
-	others, err := s.members(t, d.EscalatedTo, d.OpenedBy, d.Agent)
+	others, err := s.members(t, d.EscalatedTo, d.Opener, d.Agent)
 	if err != nil {
 		return err
 	}
 	return s.send(t, d, work.Letter{
 		From: t.Actor, To: others, Type: escalation,
-		Subject: fmt.Sprintf("decide %s by %s: %s", about(d), d.OpenedBy, d.Note),
+		Subject: fmt.Sprintf("decide %s by %s: %s", about(d), d.Opener, d.Note),
 	})
 }
 
@@ -166,7 +166,7 @@ func (s *Service) announce(t *work.Tx, d *pb.Decision, v *pb.Verdict) error {
 	if len(v.Feedback) > 0 {
 		says += "; feedback: brokerctl decision get " + d.Id
 	}
-	return s.notify(t, d, work.Notice{Agent: d.OpenedBy, Type: kind, Subject: says}, a)
+	return s.notify(t, d, work.Notice{Agent: d.Opener, Type: kind, Subject: says}, a)
 }
 
 // announceEscalation notifies the opener that other agents decide.
@@ -178,19 +178,19 @@ func (s *Service) announceEscalation(t *work.Tx, d *pb.Decision, v *pb.Verdict) 
 	a := answerOf(d, v)
 	a.Reason = d.Note
 	says := fmt.Sprintf("%s has escalated, %s: %s", about(d), by, d.Note)
-	return s.notify(t, d, work.Notice{Agent: d.OpenedBy, Type: escalation, Subject: says}, a)
+	return s.notify(t, d, work.Notice{Agent: d.Opener, Type: escalation, Subject: says}, a)
 }
 
 // announceEnd notifies the other side that a decision is cancelled: the addressee, and the opener if
 // another caller cancels it.
 func (s *Service) announceEnd(t *work.Tx, d *pb.Decision, waited bool) error {
-	says := fmt.Sprintf("%s by %s is cancelled", about(d), d.OpenedBy)
+	says := fmt.Sprintf("%s by %s is cancelled", about(d), d.Opener)
 	if d.Note != "" {
 		says += ": " + d.Note
 	}
 	n := work.Notice{Type: "decision_cancelled", Subject: says}
-	if t.Actor.Name != d.OpenedBy {
-		n.Agent = d.OpenedBy
+	if t.Actor.Name != d.Opener {
+		n.Agent = d.Opener
 		if err := s.notify(t, d, n, answerOf(d, nil)); err != nil {
 			return err
 		}

@@ -48,7 +48,7 @@ func TestArtifactMentions_FindsTheNextRoundOfAnOlderDecision(t *testing.T) {
 		must(t, err)
 		ids = append(ids, out.Decision.Id)
 	}
-	_, err := service.Decide(other, &pb.DecideRequest{DecisionId: ids[0], Verdict: "revise"})
+	_, err := service.Decide(other, &pb.DecideRequest{Id: ids[0], Verdict: "revise"})
 	must(t, err)
 	texts, read := work.NewTexts([]string{"older.md@1", "newer.md@1", "plan.md@1"}), int64(0)
 	search := func() {
@@ -63,7 +63,7 @@ func TestArtifactMentions_FindsTheNextRoundOfAnOlderDecision(t *testing.T) {
 		t.Errorf("the first search finds %d texts, want 2", n)
 	}
 	_, err = service.ResubmitDecision(opener, &pb.ResubmitDecisionRequest{
-		DecisionId: ids[0], Content: &pb.DecisionContent{Artifacts: []string{"plan.md@1"}}})
+		Id: ids[0], Content: &pb.DecisionContent{Artifacts: []string{"plan.md@1"}}})
 	must(t, err)
 	search()
 	if !texts.Found()["plan.md@1"] {

@@ -101,7 +101,7 @@ func oldDecision(c store.Converter, rows *store.Rows) (o work.Old[*pb.Decision],
 	var kindOf, state int32
 	var deadline, opened, changed time.Time
 	var verdicts, files, artifacts []byte
-	err = rows.Scan(&o.Key, &o.Session, &kindOf, &state, &d.OpenedBy, &d.Agent, &d.Role, &d.EscalatedTo, &d.Title,
+	err = rows.Scan(&o.Key, &o.Session, &kindOf, &state, &d.Opener, &d.Agent, &d.Role, &d.EscalatedTo, &d.Title,
 		&d.Scope, &d.TaskId,
 		&d.ThreadId, &verdicts, &d.Round, &d.MaxRounds, &deadline, &d.PassToken, &d.TokenFence, &d.Verdict, &d.Note,
 		&opened, &changed,

@@ -52,27 +52,27 @@ func TestMigrations_KeepDecisionsOfEveryStateAndDamagedOnes(t *testing.T) {
 	s := decisions.New(&work.Desk{Store: st, Clock: clock, Log: zap.NewNop()}, nil, nil)
 	at := func(n int64) *timestamppb.Timestamp { return timestamppb.New(time.Unix(0, n)) }
 	want := []*pb.Decision{
-		{Id: "d-7", Revision: 7, Kind: 1, State: 1, OpenedBy: "a", Agent: "b", Title: "One", Scope: "login", TaskId: "t1", ThreadId: "d-7",
+		{Id: "d-7", Revision: 7, Kind: 1, State: 1, Opener: "a", Agent: "b", Title: "One", Scope: "login", TaskId: "t1", ThreadId: "d-7",
 			Verdicts: []string{"approve", "revise", "reject"}, Round: 1, MaxRounds: 3, Deadline: at(90), PassToken: true, TokenFence: 6,
 			OpenedAt: at(7), ChangedAt: at(7), MessageType: "submit_for_review", Content: &pb.DecisionContent{
 				Body: "Body", Payload: `{"x": 1}`, Files: []*pb.FileReference{{Path: "a.go", Line: 3}}, Artifacts: []string{"x@1"},
 			}},
-		{Id: "d-10", Revision: 11, Kind: 4, State: 2, OpenedBy: "a", Role: "lead", Title: "Two", ThreadId: "th", Verdicts: []string{"go", "revise"},
+		{Id: "d-10", Revision: 11, Kind: 4, State: 2, Opener: "a", Role: "lead", Title: "Two", ThreadId: "th", Verdicts: []string{"go", "revise"},
 			Round: 1, MaxRounds: 3, OpenedAt: at(10), ChangedAt: at(11), MessageType: "request", OutcomeType: "response", Content: &pb.DecisionContent{},
 			Rounds: []*pb.Verdict{{Round: 1, Verdict: "revise", DecidedBy: "x", DecidedAt: at(11), Reason: "too long", Revision: 11,
 				Feedback: []*pb.Feedback{{Severity: 2, File: "a.go", Line: 4, Text: "shorter"}}}}},
-		{Id: "d-20", Revision: 23, Kind: 2, State: 3, OpenedBy: "a", Agent: "b", EscalatedTo: "lead", Title: "Three", ThreadId: "d-20",
+		{Id: "d-20", Revision: 23, Kind: 2, State: 3, Opener: "a", Agent: "b", EscalatedTo: "lead", Title: "Three", ThreadId: "d-20",
 			Verdicts: []string{"approve"}, Round: 2, MaxRounds: 2, Note: "why", OpenedAt: at(20), ChangedAt: at(23), MessageType: "plan_submission",
 			OutcomeType: "plan_approval", Content: &pb.DecisionContent{}, Rounds: []*pb.Verdict{
 				{Round: 1, Verdict: "revise", DecidedBy: "b", DecidedAt: at(21), Revision: 21},
 				{Round: 2, Verdict: "revise", DecidedBy: "b", DecidedAt: at(22), Revision: 22, Reason: "\nnot JSON"},
 			}},
-		{Id: "d-30", Revision: 31, Kind: 3, State: 4, OpenedBy: "system", Agent: "b", Title: "Four", ThreadId: "d-30", Verdict: "defer",
+		{Id: "d-30", Revision: 31, Kind: 3, State: 4, Opener: "system", Agent: "b", Title: "Four", ThreadId: "d-30", Verdict: "defer",
 			Verdicts: []string{"accept", "defer", "reject"}, Round: 1, MaxRounds: 3, OpenedAt: at(30), ChangedAt: at(31),
 			MessageType: "shutdown_request", OutcomeType: "shutdown_response", Content: &pb.DecisionContent{}, Rounds: []*pb.Verdict{
 				{Round: 1, Verdict: "defer", DecidedBy: "b", DecidedAt: at(31), Until: at(99), Escalated: true, Revision: 31},
 			}},
-		{Id: "d-40", Revision: 41, Kind: 1, State: 5, OpenedBy: "a", Agent: "b", Title: "Five", ThreadId: "d-40", Verdicts: []string{"approve"},
+		{Id: "d-40", Revision: 41, Kind: 1, State: 5, Opener: "a", Agent: "b", Title: "Five", ThreadId: "d-40", Verdicts: []string{"approve"},
 			Round: 1, MaxRounds: 3, Note: "the end", OpenedAt: at(40), ChangedAt: at(41), MessageType: "submit_for_review",
 			Content: &pb.DecisionContent{Body: "Body\nnot JSON"}},
 	}

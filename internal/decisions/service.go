@@ -72,7 +72,7 @@ func (s *Service) Decide(ctx context.Context, in *pb.DecideRequest) (*pb.DecideR
 	var c validate.Check
 	checkFeedback(&c, in.GetFeedback())
 	c.Time("until", in.GetUntil())
-	c.Line("decision_id", in.GetDecisionId(), validate.MaxID)
+	c.Line("id", in.GetId(), validate.MaxID)
 	c.Name("verdict", in.GetVerdict())
 	c.Text("reason", in.GetReason(), maxText)
 	c.Between("round", int64(in.GetRound()), 0, maxRounds*2)
@@ -80,7 +80,7 @@ func (s *Service) Decide(ctx context.Context, in *pb.DecideRequest) (*pb.DecideR
 		return nil, err
 	}
 	d, passed, err := s.Change(ctx, in, func(t *work.Tx) (*pb.Decision, error) {
-		d, err := s.find(t, t.Session.ID, in.GetDecisionId())
+		d, err := s.find(t, t.Session.ID, in.GetId())
 		if err == nil {
 			t.Flag, err = s.decide(t, d, in)
 		}
@@ -95,7 +95,7 @@ func (s *Service) ResubmitDecision(
 ) (*pb.ResubmitDecisionResponse, error) {
 	var c validate.Check
 	c.Time("deadline", in.GetDeadline())
-	c.Line("decision_id", in.GetDecisionId(), validate.MaxID)
+	c.Line("id", in.GetId(), validate.MaxID)
 	c.Line("title", in.GetTitle(), validate.MaxLine)
 	checkContent(&c, in.GetContent())
 	wait := checkWait(&c, in.GetWait())
@@ -106,7 +106,7 @@ func (s *Service) ResubmitDecision(
 		return nil, err
 	}
 	d, _, err := s.Change(ctx, in, func(t *work.Tx) (*pb.Decision, error) {
-		d, err := s.find(t, t.Session.ID, in.GetDecisionId())
+		d, err := s.find(t, t.Session.ID, in.GetId())
 		if err == nil {
 			err = s.resubmit(t, d, in)
 		}
@@ -123,24 +123,24 @@ func (s *Service) CancelDecision(
 	ctx context.Context, in *pb.CancelDecisionRequest,
 ) (*pb.CancelDecisionResponse, error) {
 	var c validate.Check
-	c.Line("decision_id", in.GetDecisionId(), validate.MaxID)
+	c.Line("id", in.GetId(), validate.MaxID)
 	c.Line("reason", in.GetReason(), validate.MaxLine)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
 	d, _, err := s.Change(ctx, in, func(t *work.Tx) (*pb.Decision, error) {
-		d, err := s.find(t, t.Session.ID, in.GetDecisionId())
+		d, err := s.find(t, t.Session.ID, in.GetId())
 		switch {
 		case err != nil:
 			return nil, err
-		case d.OpenedBy != t.Actor.Name && !t.Actor.System():
-			return nil, errNotYours(d, "only %s, who opened it, and operators may cancel it", d.OpenedBy)
+		case d.Opener != t.Actor.Name && !t.Actor.System():
+			return nil, errNotYours(d, "only %s, who opened it, and operators may cancel it", d.Opener)
 		case d.State == cancelled:
 			return d, nil
 		case d.State == decided:
 			return nil, errClosed(d)
 		}
-		return d, s.cancel(t, d, in.GetReason(), d.OpenedBy)
+		return d, s.cancel(t, d, in.GetReason(), d.Opener)
 	})
 	return work.Answer(err, &pb.CancelDecisionResponse{Decision: brief(d)})
 }
@@ -148,13 +148,13 @@ func (s *Service) CancelDecision(
 // GetDecision implements pb.DecisionServiceServer.
 func (s *Service) GetDecision(ctx context.Context, in *pb.GetDecisionRequest) (*pb.GetDecisionResponse, error) {
 	var c validate.Check
-	c.Line("decision_id", in.GetDecisionId(), validate.MaxID)
+	c.Line("id", in.GetId(), validate.MaxID)
 	wait := checkWait(&c, in.GetWait())
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
 	out := &pb.GetDecisionResponse{}
-	err := s.AwaitIn(ctx, in.GetDecisionId(), wait, func(snap *store.Snapshot, d *pb.Decision) (bool, error) {
+	err := s.AwaitIn(ctx, in.GetId(), wait, func(snap *store.Snapshot, d *pb.Decision) (bool, error) {
 		out.Decision, out.Revision = d, snap.Revision()
 		return !waits(d), nil
 	})
@@ -169,7 +169,7 @@ func (s *Service) ListDecisions(ctx context.Context, in *pb.ListDecisionsRequest
 	if in.GetKind() != 0 {
 		c.Enum("kind", in.GetKind(), "kind of decision")
 	}
-	c.OptionalName("opened_by", in.GetOpenedBy())
+	c.OptionalName("opener", in.GetOpener())
 	c.OptionalName("owed_by", in.GetOwedBy())
 	c.Line("task_id", in.GetTaskId(), validate.MaxID)
 	c.Line("scope", in.GetScope(), validate.MaxLine)
@@ -177,11 +177,10 @@ func (s *Service) ListDecisions(ctx context.Context, in *pb.ListDecisionsRequest
 		return nil, err
 	}
 	f := work.Filter[*pb.Decision]{
-		States: states, Opener: in.GetOpenedBy(), Task: in.GetTaskId(), Scope: in.GetScope(),
-		Unfinished: in.GetOwedBy() != "" || len(states) > 0 && !slices.Contains(in.GetStates(), decided) &&
-			!slices.Contains(in.GetStates(), cancelled),
-		Match:    func(d *pb.Decision) bool { return in.GetKind() == 0 || d.Kind == in.GetKind() },
-		Complete: s.addLast,
+		States: states, Opener: in.GetOpener(), Task: in.GetTaskId(), Scope: in.GetScope(),
+		Unfinished: in.GetOwedBy() != "",
+		Match:      func(d *pb.Decision) bool { return in.GetKind() == 0 || d.Kind == in.GetKind() },
+		Complete:   s.addLast,
 	}
 	l, err := s.List(ctx, in, func(q store.Querier, session directory.Session) (work.Filter[*pb.Decision], error) {
 		if in.GetOwedBy() == "" {

@@ -101,7 +101,7 @@ func TestToken_PassesFromALaterRoundOn(t *testing.T) {
 	in.PassToken = false
 	d := builder.open(in)
 	critic.decide(d.GetId(), "revise")
-	again := &pb.ResubmitDecisionRequest{DecisionId: d.GetId(), PassToken: true}
+	again := &pb.ResubmitDecisionRequest{Id: d.GetId(), PassToken: true}
 	_, err := builder.ResubmitDecision(builder.ctx, again)
 	refused(t, err, codes.FailedPrecondition, "TOKEN_NOT_HELD")
 	if got := builder.get(d.GetId()); got.GetPassToken() || got.GetRound() != 1 {
@@ -129,7 +129,7 @@ func TestToken_EscalatedRoundIsRefusedWithoutTheTokenThatItIsToPass(t *testing.T
 	d := builder.open(in)
 	critic.decide(d.GetId(), "revise")
 	boss.decide(d.GetId(), "revise")
-	again := &pb.ResubmitDecisionRequest{DecisionId: d.GetId(), PassToken: true}
+	again := &pb.ResubmitDecisionRequest{Id: d.GetId(), PassToken: true}
 	_, err := builder.ResubmitDecision(builder.ctx, again)
 	refused(t, err, codes.FailedPrecondition, "TOKEN_NOT_HELD")
 	builder.acquire()
@@ -148,7 +148,7 @@ func TestToken_EscalatedRoundThatNoAgentDecidesPassesNoToken(t *testing.T) {
 	critic.decide(d.GetId(), "revise")
 	critic.deregister()
 	builder.acquire()
-	again := &pb.ResubmitDecisionRequest{DecisionId: d.GetId(), PassToken: true}
+	again := &pb.ResubmitDecisionRequest{Id: d.GetId(), PassToken: true}
 	_, err := builder.ResubmitDecision(builder.ctx, again)
 	refused(t, err, codes.InvalidArgument, "INVALID_ARGUMENT")
 	again.PassToken = false
@@ -163,7 +163,7 @@ func TestToken_OnlyAReviewWithAScopePassesOne(t *testing.T) {
 	builder, critic := w.agent("builder-1", "builder"), w.agent("critic-1", "critic")
 	d := builder.open(&pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1")})
 	critic.decide(d.GetId(), "revise")
-	_, err := builder.ResubmitDecision(builder.ctx, &pb.ResubmitDecisionRequest{DecisionId: d.GetId(), PassToken: true})
+	_, err := builder.ResubmitDecision(builder.ctx, &pb.ResubmitDecisionRequest{Id: d.GetId(), PassToken: true})
 	refused(t, err, codes.InvalidArgument, "INVALID_ARGUMENT")
 }
 
@@ -176,7 +176,7 @@ func TestToken_RefusedPassOpensNothing(t *testing.T) {
 	critic.decide(d.GetId(), "revise")
 	_, err := builder.tokens.ReleaseToken(builder.ctx, &pb.ReleaseTokenRequest{Type: "producer_critic", Scope: "login"})
 	must(t, err)
-	_, err = builder.ResubmitDecision(builder.ctx, &pb.ResubmitDecisionRequest{DecisionId: d.GetId()})
+	_, err = builder.ResubmitDecision(builder.ctx, &pb.ResubmitDecisionRequest{Id: d.GetId()})
 	refused(t, err, codes.FailedPrecondition, "TOKEN_NOT_HELD")
 	if got := builder.get(d.GetId()); got.GetState() != revising || got.GetRound() != 1 {
 		t.Errorf("after the refusal: %v", got)
@@ -252,7 +252,7 @@ func TestToken_CancellationPassesItBackOrReleasesIt(t *testing.T) {
 	w.agent("critic-1", "critic")
 	builder.acquire()
 	d := builder.open(login("critic-1"))
-	_, err := builder.CancelDecision(builder.ctx, &pb.CancelDecisionRequest{DecisionId: d.GetId()})
+	_, err := builder.CancelDecision(builder.ctx, &pb.CancelDecisionRequest{Id: d.GetId()})
 	must(t, err)
 	builder.holds("builder-1")
 	builder.open(login("critic-1"))

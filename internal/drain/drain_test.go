@@ -164,7 +164,7 @@ func TestDrain_StartsNoClaimUntilItEnds(t *testing.T) {
 	if none.GetTask() != nil || none.GetEmptyReason() != pb.TaskEmptyReason_TASK_EMPTY_REASON_DRAINING {
 		t.Errorf("a claim of a task: %v", none)
 	}
-	apptest.Refuses(t, jobs.ClaimTask, &pb.ClaimTaskRequest{TaskId: forTask}, codes.FailedPrecondition, "DRAINING")
+	apptest.Refuses(t, jobs.ClaimTask, &pb.ClaimTaskRequest{Id: forTask}, codes.FailedPrecondition, "DRAINING")
 	if got := w.received(a, true); len(got) > 0 {
 		t.Errorf("with auto_ack: %v", got)
 	}
@@ -231,7 +231,7 @@ func TestDrain_WaitsForTheEndOfAllClaims(t *testing.T) {
 		return w.admin.Drain(w.ctx, &pb.DrainRequest{Wait: durationpb.New(longWait)})
 	})
 	apptest.Must(w.t, a.AckMessages, &pb.AckMessagesRequest{Ids: []string{mail.GetClaims()[0].GetClaimId()}})
-	apptest.Must(w.t, jobs.CompleteTask, &pb.CompleteTaskRequest{TaskId: "t", Fence: job.GetTask().GetFence()})
+	apptest.Must(w.t, jobs.CompleteTask, &pb.CompleteTaskRequest{Id: "t", Fence: job.GetTask().GetFence()})
 	if out := outcome(w, ended); out.GetMessages()+out.GetTasks() != 0 || out.GetDrainingSince() == nil {
 		t.Errorf("after all claims: %v", out)
 	}

@@ -97,7 +97,7 @@ var calls = map[string]call{
 	"blocker ack":     {"BlockerService/AcknowledgeBlocker", named("id")},
 	"blocker resolve": {"BlockerService/ResolveBlocker", named("id")},
 	"decision accept": {"DecisionService/Decide", verdict},
-	"decision cancel": {"DecisionService/CancelDecision", named("decision_id")},
+	"decision cancel": {"DecisionService/CancelDecision", named("id")},
 	"decision decide": {"DecisionService/Decide", verdict},
 	"decision defer":  {"DecisionService/Decide", verdict},
 	"decision reject": {"DecisionService/Decide", verdict},
@@ -124,15 +124,15 @@ var calls = map[string]call{
 	"session configure": {"SessionService/ConfigureSession", func(l *line, _ time.Time) request {
 		return request{"settings": request{"mailbox_limit": json.Number(l.option("mailbox-limit"))}}
 	}},
-	"task cancel":  {"TaskService/CancelTask", named("task_id")},
-	"task release": {"TaskService/ReleaseTask", named("task_id")},
-	"task retry":   {"TaskService/RetryTask", named("task_id")},
+	"task cancel":  {"TaskService/CancelTask", named("id")},
+	"task release": {"TaskService/ReleaseTask", named("id")},
+	"task retry":   {"TaskService/RetryTask", named("id")},
 	"thread resolve": {"MessageService/ResolveThread", func(l *line, _ time.Time) request {
 		return request{"thread_id": l.arg(0), "outcome": strings.Join(l.args[1:], " ")}
 	}},
 	"token release": {"TokenService/ReleaseToken", token},
 	"token revoke":  {"TokenService/RevokeToken", token},
-	"vote close":    {"VoteService/CloseVote", named("vote_id")},
+	"vote close":    {"VoteService/CloseVote", named("id")},
 }
 
 // named returns the request of a command with one argument.
@@ -186,7 +186,7 @@ func verdict(l *line, now time.Time) request {
 	if word == "decide" {
 		word, wait = l.arg(1), l.option("for")
 	}
-	r := request{"decision_id": l.arg(0), "verdict": word}
+	r := request{"id": l.arg(0), "verdict": word}
 	if d, err := time.ParseDuration(wait); err == nil {
 		r["until"] = now.Add(d).UTC().Format(time.RFC3339Nano)
 	}

@@ -35,9 +35,9 @@ func TestAction_IsACallOfTheAPI(t *testing.T) {
 			Request: `{"capabilities":["x","y"],"labels":{"k":"a=b"},"lease":"3600.5s","role":"r"}`, Agent: "a"}},
 		{finding.Command{"decision", "defer", "d-7", "30m"}, finding.Action{
 			Method:  "DecisionService/Decide",
-			Request: `{"decision_id":"d-7","until":"2026-01-02T03:34:05Z","verdict":"defer"}`}},
+			Request: `{"id":"d-7","until":"2026-01-02T03:34:05Z","verdict":"defer"}`}},
 		{finding.Command{"decision", "decide", "d-7", "sqlite"}, finding.Action{
-			Method: "DecisionService/Decide", Request: `{"decision_id":"d-7","verdict":"sqlite"}`}},
+			Method: "DecisionService/Decide", Request: `{"id":"d-7","verdict":"sqlite"}`}},
 		{finding.Command{"lock", "revoke", "7", "--reason", "--why"}, finding.Action{
 			Method: "LockService/ForceReleaseLocks", Request: `{"reason":"--why","revisions":[7]}`}},
 		{finding.Command{"admin", "drain", "--resume"},

@@ -57,7 +57,7 @@ func TestAccept_MovesTheClaimOfTheTask(t *testing.T) {
 	a, b := w.agent("a", "architect"), w.agent("b", "builder")
 	_, err := a.tasks.CreateTasks(a.ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Id: "t1", Title: "Login page"}}})
 	must(t, err)
-	claim, err := a.tasks.ClaimTask(a.ctx, &pb.ClaimTaskRequest{TaskId: "t1"})
+	claim, err := a.tasks.ClaimTask(a.ctx, &pb.ClaimTaskRequest{Id: "t1"})
 	must(t, err)
 	lock := a.lock("src/")
 	h := a.create(&pb.CreateHandoffRequest{ToAgent: "b", TaskId: "t1", TransferTask: true, Fences: []int64{lock}})
@@ -68,16 +68,16 @@ func TestAccept_MovesTheClaimOfTheTask(t *testing.T) {
 	if got.NewFence <= got.Fence || a.writes(got.Fence) || !b.writes(got.NewFence) {
 		t.Errorf("grant %v", got)
 	}
-	_, err = a.tasks.CompleteTask(a.ctx, &pb.CompleteTaskRequest{TaskId: "t1"})
+	_, err = a.tasks.CompleteTask(a.ctx, &pb.CompleteTaskRequest{Id: "t1"})
 	if status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("the former holder completes the task: %v", err)
 	}
-	_, err = b.tasks.CompleteTask(b.ctx, &pb.CompleteTaskRequest{TaskId: "t1", Fence: got.NewFence})
+	_, err = b.tasks.CompleteTask(b.ctx, &pb.CompleteTaskRequest{Id: "t1", Fence: got.NewFence})
 	must(t, err)
 
 	h = b.create(&pb.CreateHandoffRequest{ToAgent: "a", TaskId: "t1"}) // a task that the sender does not hold may be named
 	a.accept(h.Id)
-	full, err := b.tasks.GetTask(b.ctx, &pb.GetTaskRequest{TaskId: "t1", View: pb.TaskView_TASK_VIEW_FULL})
+	full, err := b.tasks.GetTask(b.ctx, &pb.GetTaskRequest{Id: "t1", View: pb.TaskView_TASK_VIEW_FULL})
 	must(t, err)
 	if n := slices.IndexFunc(full.References, func(r *pb.TaskReference) bool { return r.Kind == "handoff" }); n < 0 || full.References[n].Id != h.Id {
 		t.Errorf("the task names %v", full.References)
@@ -91,12 +91,12 @@ func TestAccept_ATaskThatTheSenderHasClaimedAgainIsLost(t *testing.T) {
 	_, err := a.tasks.CreateTasks(a.ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Id: "t1", Title: "Login page"}}})
 	must(t, err)
 	claim := func() {
-		_, err := a.tasks.ClaimTask(a.ctx, &pb.ClaimTaskRequest{TaskId: "t1"})
+		_, err := a.tasks.ClaimTask(a.ctx, &pb.ClaimTaskRequest{Id: "t1"})
 		must(t, err)
 	}
 	claim()
 	h := a.create(&pb.CreateHandoffRequest{ToAgent: "b", TaskId: "t1", TransferTask: true})
-	_, err = a.tasks.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{TaskId: "t1"})
+	_, err = a.tasks.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{Id: "t1"})
 	must(t, err)
 	claim()
 	_, err = b.AcceptHandoff(b.ctx, &pb.AcceptHandoffRequest{Id: h.Id})

@@ -37,6 +37,7 @@ var kind = work.Kind[*pb.Handoff]{
 	Number:     work.Handoffs,
 	Noun:       "handoff",
 	Letter:     "h",
+	Final:      []protoreflect.EnumNumber{accepted.Number(), rejected.Number(), cancelled.Number()},
 	PartFields: []protoreflect.Name{"content", "checklist"},
 	Split:      split,
 	Join:       join,

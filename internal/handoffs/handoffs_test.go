@@ -275,13 +275,14 @@ func TestList_FiltersAndPages(t *testing.T) {
 		in   *pb.ListHandoffsRequest
 		want []string
 	}{
-		"all, one per page": {&pb.ListHandoffsRequest{PageSize: 1}, ids},
-		"pending":           {&pb.ListHandoffsRequest{States: []pb.HandoffState{1}}, ids[1:]},
+		"all, one per page": {&pb.ListHandoffsRequest{PageSize: 1}, []string{ids[2], ids[1], ids[0]}},
+		"the oldest first":  {&pb.ListHandoffsRequest{OldestFirst: true, PageSize: 1}, ids},
+		"pending":           {&pb.ListHandoffsRequest{States: []pb.HandoffState{1}}, []string{ids[2], ids[1]}},
 		"accepted":          {&pb.ListHandoffsRequest{States: []pb.HandoffState{2}}, ids[:1]},
 		"from b":            {&pb.ListHandoffsRequest{From: "b"}, ids[2:]},
-		"to b or its role":  {&pb.ListHandoffsRequest{ToAgent: "b"}, ids[:2]},
+		"to b or its role":  {&pb.ListHandoffsRequest{ToAgent: "b"}, []string{ids[1], ids[0]}},
 		"to the role":       {&pb.ListHandoffsRequest{ToRole: "builder"}, ids[1:2]},
-		"of the task":       {&pb.ListHandoffsRequest{TaskId: "t1"}, []string{ids[0], ids[2]}},
+		"of the task":       {&pb.ListHandoffsRequest{TaskId: "t1"}, []string{ids[2], ids[0]}},
 	} {
 		if d := cmp.Diff(c.want, list(c.in)); d != "" {
 			t.Errorf("%s: %s", name, d)

@@ -38,7 +38,7 @@ func TestHandoff_AKilledDaemonLosesNeitherTheOfferNorTheGrants(t *testing.T) {
 	a, b := agent("a"), agent("b")
 	_, err := a.tasks.CreateTasks(a.ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Id: "t1", Title: "Login page"}}})
 	must(t, err)
-	_, err = a.tasks.ClaimTask(a.ctx, &pb.ClaimTaskRequest{TaskId: "t1"})
+	_, err = a.tasks.ClaimTask(a.ctx, &pb.ClaimTaskRequest{Id: "t1"})
 	must(t, err)
 	offered := a.create(&pb.CreateHandoffRequest{
 		ToAgent: "b", TaskId: "t1", TransferTask: true, Fences: []int64{a.lock("src/"), a.token("main")},
@@ -76,7 +76,7 @@ func TestHandoff_AKilledDaemonLosesNeitherTheOfferNorTheGrants(t *testing.T) {
 	if n := a.notices("handoff_accepted"); len(n) != 1 || len(b.claimed()) != 0 {
 		t.Errorf("the sender has %v; the request is withdrawn", n)
 	}
-	_, err = b.tasks.CompleteTask(b.ctx, &pb.CompleteTaskRequest{TaskId: "t1", Fence: again.Handoff.Grants[0].NewFence})
+	_, err = b.tasks.CompleteTask(b.ctx, &pb.CompleteTaskRequest{Id: "t1", Fence: again.Handoff.Grants[0].NewFence})
 	must(t, err)
 	must(t, d.Terminate())
 	must(t, d.Check(t.Context()))

@@ -121,8 +121,7 @@ func (s *Service) ListHandoffs(ctx context.Context, in *pb.ListHandoffsRequest) 
 			recipient, _, err = s.Directory.Find(q, session.ID, in.GetToAgent())
 		}
 		return work.Filter[*pb.Handoff]{
-			States: states, Opener: in.GetFrom(), Role: in.GetToRole(), Task: in.GetTaskId(), OldestFirst: true,
-			Unfinished: slices.Equal(in.GetStates(), []pb.HandoffState{pending}),
+			States: states, Opener: in.GetFrom(), Role: in.GetToRole(), Task: in.GetTaskId(),
 			Match: func(h *pb.Handoff) bool {
 				return in.GetToAgent() == "" || h.ToAgent == in.GetToAgent() || recipient.Role != "" && h.ToRole == recipient.Role
 			},

@@ -75,7 +75,7 @@ func (p *casesClient) find(number int) error {
 	for p.ids[number] == "" {
 		var out *pb.ListDecisionsResponse
 		_, _, _, err := p.call(true, func(ctx context.Context) (err error) {
-			out, err = p.stub.ListDecisions(ctx, &pb.ListDecisionsRequest{OpenedBy: agentName(number % clients)})
+			out, err = p.stub.ListDecisions(ctx, &pb.ListDecisionsRequest{Opener: agentName(number % clients)})
 			return err
 		})
 		if err != nil {
@@ -99,19 +99,19 @@ func (p *casesClient) ask(call caseCall) error {
 	request := func(ctx context.Context, requestID string) error {
 		switch call.verb {
 		case decideCase:
-			out, err := p.stub.Decide(ctx, &pb.DecideRequest{RequestId: requestID, DecisionId: id, Verdict: call.verdict})
+			out, err := p.stub.Decide(ctx, &pb.DecideRequest{RequestId: requestID, Id: id, Verdict: call.verdict})
 			d = out.GetDecision()
 			return err
 		case resubmitCase:
-			out, err := p.stub.ResubmitDecision(ctx, &pb.ResubmitDecisionRequest{RequestId: requestID, DecisionId: id})
+			out, err := p.stub.ResubmitDecision(ctx, &pb.ResubmitDecisionRequest{RequestId: requestID, Id: id})
 			d = out.GetDecision()
 			return err
 		case cancelCase:
-			out, err := p.stub.CancelDecision(ctx, &pb.CancelDecisionRequest{RequestId: requestID, DecisionId: id})
+			out, err := p.stub.CancelDecision(ctx, &pb.CancelDecisionRequest{RequestId: requestID, Id: id})
 			d = out.GetDecision()
 			return err
 		default:
-			out, err := p.stub.GetDecision(ctx, &pb.GetDecisionRequest{DecisionId: id})
+			out, err := p.stub.GetDecision(ctx, &pb.GetDecisionRequest{Id: id})
 			d = out.GetDecision()
 			return err
 		}

@@ -75,7 +75,7 @@ func (k *tasksClient) create() error {
 func (k *tasksClient) claim(n int) error {
 	var out *pb.ClaimTaskResponse
 	from, to, _, err := k.call(true, func(ctx context.Context) (err error) {
-		out, err = k.stub.ClaimTask(ctx, &pb.ClaimTaskRequest{TaskId: jobName(n)})
+		out, err = k.stub.ClaimTask(ctx, &pb.ClaimTaskRequest{Id: jobName(n)})
 		return err
 	})
 	a := jobAnswer{fence: out.GetTask().GetFence()}
@@ -125,9 +125,9 @@ func (k *tasksClient) end(n int, verb jobVerb) error {
 	id := newID()
 	from, to, _, err := k.call(true, func(ctx context.Context) (err error) {
 		if verb == completeJob {
-			_, err = k.stub.CompleteTask(ctx, &pb.CompleteTaskRequest{TaskId: jobName(n), Fence: fence})
+			_, err = k.stub.CompleteTask(ctx, &pb.CompleteTaskRequest{Id: jobName(n), Fence: fence})
 		} else {
-			_, err = k.stub.ReleaseTask(ctx, &pb.ReleaseTaskRequest{RequestId: id, TaskId: jobName(n), Fence: fence})
+			_, err = k.stub.ReleaseTask(ctx, &pb.ReleaseTaskRequest{RequestId: id, Id: jobName(n), Fence: fence})
 		}
 		return err
 	})
@@ -152,7 +152,7 @@ func (k *tasksClient) finished(n int) {
 func (k *tasksClient) get(n int) error {
 	var out *pb.GetTaskResponse
 	from, to, _, err := k.call(true, func(ctx context.Context) (err error) {
-		out, err = k.stub.GetTask(ctx, &pb.GetTaskRequest{TaskId: jobName(n)})
+		out, err = k.stub.GetTask(ctx, &pb.GetTaskRequest{Id: jobName(n)})
 		return err
 	})
 	if err != nil {

@@ -96,7 +96,7 @@ func (p *pollsClient) find(poll int) error {
 func (p *pollsClient) cast(call pollCall) error {
 	var out *pb.CastVoteResponse
 	from, to, known, err := p.change(func(ctx context.Context, id string) (err error) {
-		out, err = p.stub.CastVote(ctx, &pb.CastVoteRequest{RequestId: id, VoteId: p.ids[call.poll], Option: strconv.Itoa(int(call.choice))})
+		out, err = p.stub.CastVote(ctx, &pb.CastVoteRequest{RequestId: id, Id: p.ids[call.poll], Option: strconv.Itoa(int(call.choice))})
 		return err
 	})
 	return p.answered(from, to, known, err, call, out.GetVote(), pollAnswer{})
@@ -105,7 +105,7 @@ func (p *pollsClient) cast(call pollCall) error {
 func (p *pollsClient) closePoll(call pollCall) error {
 	var out *pb.CloseVoteResponse
 	from, to, known, err := p.change(func(ctx context.Context, id string) (err error) {
-		out, err = p.stub.CloseVote(ctx, &pb.CloseVoteRequest{RequestId: id, VoteId: p.ids[call.poll]})
+		out, err = p.stub.CloseVote(ctx, &pb.CloseVoteRequest{RequestId: id, Id: p.ids[call.poll]})
 		return err
 	})
 	return p.answered(from, to, known, err, call, out.GetVote(), pollAnswer{already: out.GetAlreadyClosed()})
@@ -114,7 +114,7 @@ func (p *pollsClient) closePoll(call pollCall) error {
 func (p *pollsClient) get(call pollCall) error {
 	var out *pb.GetVoteResponse
 	from, to, known, err := p.call(true, func(ctx context.Context) (err error) {
-		out, err = p.stub.GetVote(ctx, &pb.GetVoteRequest{VoteId: p.ids[call.poll]})
+		out, err = p.stub.GetVote(ctx, &pb.GetVoteRequest{Id: p.ids[call.poll]})
 		return err
 	})
 	var a pollAnswer

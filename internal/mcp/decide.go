@@ -83,7 +83,7 @@ func (c *call) submit(kind pb.DecisionKind, scope string) error {
 	switch {
 	case d.GetState() == pb.DecisionState_DECISION_STATE_REVISING:
 		answer, err := c.api.ResubmitDecision(c.ctx, &pb.ResubmitDecisionRequest{
-			RequestId: c.requestID, DecisionId: d.GetId(), Title: r.Title, Content: r.Content,
+			RequestId: c.requestID, Id: d.GetId(), Title: r.Title, Content: r.Content,
 		})
 		if err != nil {
 			return err
@@ -112,7 +112,7 @@ func (c *call) ownDecision(r *pb.OpenDecisionRequest) (*pb.Decision, error) {
 		return nil, nil
 	}
 	page, err := c.api.ListDecisions(c.ctx, &pb.ListDecisionsRequest{
-		Kind: r.GetKind(), Scope: r.GetScope(), OpenedBy: c.name, PageSize: 1, States: []pb.DecisionState{
+		Kind: r.GetKind(), Scope: r.GetScope(), Opener: c.name, PageSize: 1, States: []pb.DecisionState{
 			pb.DecisionState_DECISION_STATE_OPEN, pb.DecisionState_DECISION_STATE_REVISING,
 			pb.DecisionState_DECISION_STATE_ESCALATED,
 		},
@@ -126,7 +126,7 @@ func (c *call) ownDecision(r *pb.OpenDecisionRequest) (*pb.Decision, error) {
 // sameRound reports that the round of a decision is open, and refuses a submission that differs from it. An absent
 // title or content does not differ.
 func (c *call) sameRound(r *pb.OpenDecisionRequest, d *pb.Decision) error {
-	answer, err := c.api.GetDecision(c.ctx, &pb.GetDecisionRequest{DecisionId: d.GetId()})
+	answer, err := c.api.GetDecision(c.ctx, &pb.GetDecisionRequest{Id: d.GetId()})
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (c *call) verdict(d *pb.Decision) error {
 		return nil
 	}
 	decided, err := c.await(wait, func(left *durationpb.Duration) (bool, error) {
-		answer, err := c.api.GetDecision(c.ctx, &pb.GetDecisionRequest{DecisionId: d.GetId(), Wait: left})
+		answer, err := c.api.GetDecision(c.ctx, &pb.GetDecisionRequest{Id: d.GetId(), Wait: left})
 		if err == nil {
 			d = answer.GetDecision()
 		}
@@ -181,7 +181,7 @@ func (c *call) rule(kind pb.DecisionKind) error {
 		return err
 	}
 	answer, err := c.api.Decide(c.ctx, &pb.DecideRequest{
-		RequestId: c.requestID, DecisionId: id, Verdict: c.arg("answer"), Reason: c.arg("text"),
+		RequestId: c.requestID, Id: id, Verdict: c.arg("answer"), Reason: c.arg("text"),
 	})
 	if err != nil {
 		return err
@@ -201,7 +201,7 @@ func (c *call) deferDecision() error {
 		return argumentf("wait must be a number of seconds, not %s", quote(c.arg("wait")))
 	}
 	answer, err := c.api.Decide(c.ctx, &pb.DecideRequest{
-		RequestId: c.requestID, DecisionId: id, Verdict: "defer", Until: timestamppb.New(c.server.Clock.Now().Add(wait)),
+		RequestId: c.requestID, Id: id, Verdict: "defer", Until: timestamppb.New(c.server.Clock.Now().Add(wait)),
 	})
 	if err != nil {
 		return err
@@ -212,7 +212,7 @@ func (c *call) deferDecision() error {
 
 func (c *call) cancelDecision() error {
 	answer, err := c.api.CancelDecision(c.ctx, &pb.CancelDecisionRequest{
-		RequestId: c.requestID, DecisionId: c.arg("id"),
+		RequestId: c.requestID, Id: c.arg("id"),
 	})
 	if err != nil {
 		return err
@@ -222,7 +222,7 @@ func (c *call) cancelDecision() error {
 }
 
 func (c *call) resubmit() error {
-	request := &pb.ResubmitDecisionRequest{RequestId: c.requestID, DecisionId: c.arg("id")}
+	request := &pb.ResubmitDecisionRequest{RequestId: c.requestID, Id: c.arg("id")}
 	if c.has("text") {
 		request.Content = &pb.DecisionContent{Body: c.arg("text")}
 	}
@@ -246,7 +246,7 @@ func (c *call) show(kind pb.DecisionKind) error {
 	if err != nil {
 		return err
 	}
-	answer, err := c.api.GetDecision(c.ctx, &pb.GetDecisionRequest{DecisionId: id})
+	answer, err := c.api.GetDecision(c.ctx, &pb.GetDecisionRequest{Id: id})
 	if err != nil {
 		return err
 	}

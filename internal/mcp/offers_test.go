@@ -141,7 +141,7 @@ func TestTurn_NoticesOfACallThatATaskHasEndedComeWithTheNextTurn(t *testing.T) {
 		if r, ok := args.(*pb.ClaimMessagesRequest); !ok || r.GetWait() == nil {
 			return call(ctx)
 		}
-		_, err := lead.ReleaseTask(t.Context(), &pb.ReleaseTaskRequest{TaskId: "declined", Decline: true, Reason: "no time"})
+		_, err := lead.ReleaseTask(t.Context(), &pb.ReleaseTaskRequest{Id: "declined", Decline: true, Reason: "no time"})
 		if err != nil {
 			t.Error(err)
 		}

@@ -19,7 +19,7 @@ func (c *call) heldTask() (string, error) {
 		return c.arg("id"), nil
 	}
 	page, err := c.api.ListTasks(c.ctx, &pb.ListTasksRequest{
-		Holder: c.name,
+		Holder: c.name, OldestFirst: true,
 		States: []pb.TaskState{pb.TaskState_TASK_STATE_CLAIMED, pb.TaskState_TASK_STATE_BLOCKED},
 	})
 	if err != nil {
@@ -101,7 +101,7 @@ func (c *call) tasks() error {
 }
 
 func (c *call) showTask() error {
-	answer, err := c.api.GetTask(c.ctx, &pb.GetTaskRequest{TaskId: c.arg("id"), View: pb.TaskView_TASK_VIEW_FULL})
+	answer, err := c.api.GetTask(c.ctx, &pb.GetTaskRequest{Id: c.arg("id"), View: pb.TaskView_TASK_VIEW_FULL})
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (c *call) showTask() error {
 func (c *call) claimTask() error {
 	wait := c.wait()
 	answer, err := c.api.ClaimTask(c.ctx, &pb.ClaimTaskRequest{
-		RequestId: c.requestID, TaskId: c.arg("id"), Wait: duration(wait), Resume: !c.has("id"),
+		RequestId: c.requestID, Id: c.arg("id"), Wait: duration(wait), Resume: !c.has("id"),
 	})
 	if err != nil {
 		return err
@@ -144,7 +144,7 @@ func (c *call) update(done string, change func(*pb.UpdateTaskRequest) error) err
 	if err != nil {
 		return err
 	}
-	request := &pb.UpdateTaskRequest{RequestId: c.requestID, TaskId: id}
+	request := &pb.UpdateTaskRequest{RequestId: c.requestID, Id: id}
 	if err := change(request); err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func (c *call) completeTask() error {
 		return err
 	}
 	answer, err := c.api.CompleteTask(c.ctx, &pb.CompleteTaskRequest{
-		RequestId: c.requestID, TaskId: id, Result: c.arg("text"),
+		RequestId: c.requestID, Id: id, Result: c.arg("text"),
 	})
 	if err != nil {
 		return err
@@ -225,7 +225,7 @@ func (c *call) failTask() error {
 		return err
 	}
 	answer, err := c.api.FailTask(c.ctx, &pb.FailTaskRequest{
-		RequestId: c.requestID, TaskId: id, Error: c.arg("text"), Fatal: c.arg("final") == "true",
+		RequestId: c.requestID, Id: id, Error: c.arg("text"), Fatal: c.arg("final") == "true",
 	})
 	if err != nil {
 		return err
@@ -248,7 +248,7 @@ func (c *call) returnTask(done string, decline bool) error {
 		return err
 	}
 	answer, err := c.api.ReleaseTask(c.ctx, &pb.ReleaseTaskRequest{
-		RequestId: c.requestID, TaskId: id, Decline: decline, Reason: c.arg("text"),
+		RequestId: c.requestID, Id: id, Decline: decline, Reason: c.arg("text"),
 	})
 	if err != nil {
 		return err
@@ -258,7 +258,7 @@ func (c *call) returnTask(done string, decline bool) error {
 
 func (c *call) cancelTask() error {
 	answer, err := c.api.CancelTask(c.ctx, &pb.CancelTaskRequest{
-		RequestId: c.requestID, TaskId: c.arg("id"), Reason: c.arg("text"),
+		RequestId: c.requestID, Id: c.arg("id"), Reason: c.arg("text"),
 	})
 	if err != nil {
 		return err
@@ -274,7 +274,7 @@ func (c *call) cancelTask() error {
 }
 
 func (c *call) retryTask() error {
-	answer, err := c.api.RetryTask(c.ctx, &pb.RetryTaskRequest{RequestId: c.requestID, TaskId: c.arg("id")})
+	answer, err := c.api.RetryTask(c.ctx, &pb.RetryTaskRequest{RequestId: c.requestID, Id: c.arg("id")})
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ func (c *call) openVote() error {
 
 func (c *call) cast() error {
 	answer, err := c.api.CastVote(c.ctx, &pb.CastVoteRequest{
-		RequestId: c.requestID, VoteId: c.arg("id"), Option: c.arg("answer"), Reason: c.arg("text"),
+		RequestId: c.requestID, Id: c.arg("id"), Option: c.arg("answer"), Reason: c.arg("text"),
 	})
 	if err != nil {
 		return err
@@ -49,7 +49,7 @@ func (c *call) cast() error {
 }
 
 func (c *call) closeVote() error {
-	answer, err := c.api.CloseVote(c.ctx, &pb.CloseVoteRequest{RequestId: c.requestID, VoteId: c.arg("id")})
+	answer, err := c.api.CloseVote(c.ctx, &pb.CloseVoteRequest{RequestId: c.requestID, Id: c.arg("id")})
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (c *call) vote(id string) error {
 	wait := c.wait()
 	closed, err := c.await(wait, func(left *durationpb.Duration) (bool, error) {
 		var err error
-		answer, err = c.api.GetVote(c.ctx, &pb.GetVoteRequest{VoteId: id, Wait: left})
+		answer, err = c.api.GetVote(c.ctx, &pb.GetVoteRequest{Id: id, Wait: left})
 		return answer.GetVote().GetState() == pb.VoteState_VOTE_STATE_CLOSED, err
 	})
 	if err != nil {

@@ -252,7 +252,7 @@ func DecisionLine(d *pb.Decision) string {
 	v := NewestVerdict(d)
 	switch d.GetState() {
 	case pb.DecisionState_DECISION_STATE_OPEN:
-		return head + "submitted by " + d.GetOpenedBy() + ", waits for " + Addressee(d)
+		return head + "submitted by " + d.GetOpener() + ", waits for " + Addressee(d)
 	case pb.DecisionState_DECISION_STATE_ESCALATED:
 		return head + "escalated, " + cond(d.GetEscalatedTo() == "", "an operator", "role:"+d.GetEscalatedTo()) +
 			" decides: " + d.GetNote()

@@ -37,7 +37,7 @@ func TestTurn_APartThatCannotBeArchivedStopsNoOther(t *testing.T) {
 	w := newWorld(t).project(&pb.SessionSettings{MessageRetention: durationpb.New(time.Hour), EventRetention: durationpb.New(time.Hour)})
 	board := w.Actor(w.session, "lead")
 	made := apptest.Must(t, board.CreateTasks, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Title: "damaged"}}})
-	apptest.Must(t, board.CancelTask, &pb.CancelTaskRequest{TaskId: made.Tasks[0].Id})
+	apptest.Must(t, board.CancelTask, &pb.CancelTaskRequest{Id: made.Tasks[0].Id})
 	deals := w.Actor(w.session, "lead")
 	raised := apptest.Must(t, deals.RaiseBlocker, &pb.RaiseBlockerRequest{Reason: "r"})
 	apptest.Must(t, deals.ResolveBlocker, &pb.ResolveBlockerRequest{Id: raised.Blocker.Id})

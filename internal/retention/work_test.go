@@ -35,7 +35,7 @@ func (w *world) kindsOfWork() map[string]kindOfWork {
 			return out.GetDecision().GetId()
 		}, func(id string) {
 			apptest.Must(w, pb.NewDecisionServiceClient(builder).Decide,
-				&pb.DecideRequest{DecisionId: id, Verdict: "approve"})
+				&pb.DecideRequest{Id: id, Verdict: "approve"})
 		}},
 		"blockers": {func(title string) string {
 			out := apptest.Must(w, blockers.RaiseBlocker, &pb.RaiseBlockerRequest{Reason: title})
@@ -54,7 +54,7 @@ func (w *world) kindsOfWork() map[string]kindOfWork {
 			out := apptest.Must(w, votes.OpenVote, &pb.OpenVoteRequest{Title: title, Options: []string{"a", "b"}})
 			return out.GetVote().GetId()
 		}, func(id string) {
-			apptest.Must(w, votes.CloseVote, &pb.CloseVoteRequest{VoteId: id})
+			apptest.Must(w, votes.CloseVote, &pb.CloseVoteRequest{Id: id})
 		}},
 	}
 }
@@ -63,8 +63,8 @@ func (w *world) kindsOfWork() map[string]kindOfWork {
 func (w *world) complete(id string) {
 	w.Helper()
 	tasks := w.Actor(w.session, "builder")
-	claim := apptest.Must(w, tasks.ClaimTask, &pb.ClaimTaskRequest{TaskId: id})
-	apptest.Must(w, tasks.CompleteTask, &pb.CompleteTaskRequest{TaskId: id, Fence: claim.GetTask().GetFence()})
+	claim := apptest.Must(w, tasks.ClaimTask, &pb.ClaimTaskRequest{Id: id})
+	apptest.Must(w, tasks.CompleteTask, &pb.CompleteTaskRequest{Id: id, Fence: claim.GetTask().GetFence()})
 }
 
 // archivedIDs returns the ids in the archive files of a kind, sorted.

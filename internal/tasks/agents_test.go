@@ -19,7 +19,7 @@ func TestTask_ReturnsWhenTheLeaseOfItsHolderEnds(t *testing.T) {
 	check(t, drop(a.registry.RegisterAgent(a.ctx, &pb.RegisterAgentRequest{Role: "builder", Lease: durationpb.New(time.Minute)})))
 	lead.create("t")
 	fence := a.take("t")
-	check(t, drop(a.UpdateTask(a.ctx, &pb.UpdateTaskRequest{TaskId: "t", Progress: proto.Float64(0.5), Note: proto.String("half")})))
+	check(t, drop(a.UpdateTask(a.ctx, &pb.UpdateTaskRequest{Id: "t", Progress: proto.Float64(0.5), Note: proto.String("half")})))
 	next, _ := d.awaitClaim(d.agent("b"), &pb.ClaimTaskRequest{})
 	d.Clock.Advance(time.Minute)
 	got := <-next
@@ -36,7 +36,7 @@ func TestTask_ReturnsWhenTheLeaseOfItsHolderEnds(t *testing.T) {
 	if l := out.GetLosses(); len(l) != 1 || l[0].GetKind() != pb.LossKind_LOSS_KIND_TASK || l[0].GetName() != "t" || l[0].GetRevision() != fence {
 		t.Errorf("the losses of the former holder: %v", l)
 	}
-	_, err = a.CompleteTask(a.ctx, &pb.CompleteTaskRequest{TaskId: "t", Fence: fence})
+	_, err = a.CompleteTask(a.ctx, &pb.CompleteTaskRequest{Id: "t", Fence: fence})
 	refused(t, err, "TASK_LOST")
 	if err == nil || !strings.Contains(err.Error(), "claimed by b") {
 		t.Errorf("the error does not name the present state: %v", err)
@@ -64,8 +64,8 @@ func TestTask_SurvivesARestartOfTheBroker(t *testing.T) {
 	a.fail("u", false)
 	d.Restart()
 	want(t, "the fence", lead.task("t").GetFence(), fence)
-	check(t, drop(a.CompleteTask(a.ctx, &pb.CompleteTaskRequest{TaskId: "t", Fence: fence})))
-	ended, _ := d.awaitClaim(a, &pb.ClaimTaskRequest{TaskId: "u"})
+	check(t, drop(a.CompleteTask(a.ctx, &pb.CompleteTaskRequest{Id: "t", Fence: fence})))
+	ended, _ := d.awaitClaim(a, &pb.ClaimTaskRequest{Id: "u"})
 	d.Clock.Advance(time.Second)
 	want(t, "the task after its backoff", (<-ended).answer.GetTask().GetId(), "u")
 	want(t, "the dependent", a.claim(), "v")
@@ -82,12 +82,12 @@ func TestTask_IsReleasedWhenItsHolderSendsNoUpdate(t *testing.T) {
 	a.take("usual")
 	want(t, "the usual time", lead.task("usual").GetStaleAfter().AsDuration(), 2*time.Hour)
 	d.Clock.Advance(50 * time.Minute)
-	out, err := a.UpdateTask(a.ctx, &pb.UpdateTaskRequest{TaskId: "t"})
+	out, err := a.UpdateTask(a.ctx, &pb.UpdateTaskRequest{Id: "t"})
 	check(t, err)
 	want(t, "the time left", out.GetStaleAt().AsTime().Sub(d.Clock.Now()), time.Hour)
 	d.Clock.Advance(50 * time.Minute)
 	lead.state(claimed, "t")
-	next, _ := d.awaitClaim(b, &pb.ClaimTaskRequest{TaskId: "t"})
+	next, _ := d.awaitClaim(b, &pb.ClaimTaskRequest{Id: "t"})
 	d.Clock.Advance(10 * time.Minute)
 	got := <-next
 	check(t, got.err)
@@ -113,13 +113,13 @@ func TestTask_BlockedDoesNotBecomeStale(t *testing.T) {
 	lead, a := d.member("lead", "lead"), d.agent("a")
 	lead.createAll(&pb.NewTask{Id: "t", Title: "x", StaleAfter: durationpb.New(time.Minute)}, &pb.NewTask{Id: "u", Title: "x", StaleAfter: durationpb.New(time.Minute)})
 	a.take("t")
-	check(t, drop(a.UpdateTask(a.ctx, &pb.UpdateTaskRequest{TaskId: "t", BlockChange: &pb.UpdateTaskRequest_Block{Block: "why"}})))
+	check(t, drop(a.UpdateTask(a.ctx, &pb.UpdateTaskRequest{Id: "t", BlockChange: &pb.UpdateTaskRequest_Block{Block: "why"}})))
 	a.take("u")
-	next, _ := d.awaitClaim(d.agent("b"), &pb.ClaimTaskRequest{TaskId: "u"})
+	next, _ := d.awaitClaim(d.agent("b"), &pb.ClaimTaskRequest{Id: "u"})
 	d.Clock.Advance(time.Minute)
 	check(t, (<-next).err)
 	lead.state(blocked, "t")
-	check(t, drop(a.UpdateTask(a.ctx, &pb.UpdateTaskRequest{TaskId: "t", BlockChange: &pb.UpdateTaskRequest_Unblock{Unblock: true}})))
+	check(t, drop(a.UpdateTask(a.ctx, &pb.UpdateTaskRequest{Id: "t", BlockChange: &pb.UpdateTaskRequest_Unblock{Unblock: true}})))
 	want(t, "the time left", lead.task("t").GetStaleAt().AsTime().Sub(d.Clock.Now()), time.Minute)
 }
 
@@ -158,9 +158,9 @@ func TestReleaseTask_DeclineFreesTheTaskForOthers(t *testing.T) {
 		if hold {
 			a.take(id)
 		}
-		_, err := a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{TaskId: id, Decline: true})
+		_, err := a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{Id: id, Decline: true})
 		refused(t, err, "INVALID_ARGUMENT")
-		check(t, drop(a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{TaskId: id, Decline: true, Reason: "no time"})))
+		check(t, drop(a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{Id: id, Decline: true, Reason: "no time"})))
 		task := lead.task(id)
 		want(t, "the assignee", task.GetAssignee(), "")
 		want(t, "failed attempts", task.GetAttempts(), 0)
@@ -183,7 +183,7 @@ func TestTask_LosesItsHolderAndAssigneeWhenTheyDeregister(t *testing.T) {
 	lead.createAll(&pb.NewTask{Id: "held", Title: "x", Assignee: "a"}, &pb.NewTask{Id: "assigned", Title: "x", Assignee: "a"}, &pb.NewTask{Id: "free", Title: "x"})
 	a.take("held")
 	a.take("free")
-	waits, _ := d.awaitClaim(a, &pb.ClaimTaskRequest{TaskId: lead.create("later: free").GetTasks()[0].GetId()})
+	waits, _ := d.awaitClaim(a, &pb.ClaimTaskRequest{Id: lead.create("later: free").GetTasks()[0].GetId()})
 	check(t, drop(a.registry.DeregisterAgent(a.ctx, &pb.DeregisterAgentRequest{})))
 	refused(t, (<-waits).err, "AGENT_NOT_REGISTERED")
 	for _, id := range []string{"held", "free"} {
@@ -249,7 +249,7 @@ func TestTask_IsReleasedWhenItsSessionIsClosed(t *testing.T) {
 	check(t, drop(o.sessions.CloseSession(o.ctx, &pb.CloseSessionRequest{Name: "s"})))
 	refused(t, (<-waits).err, "SESSION_CLOSED")
 	d.in("s", "").state(ready, "t")
-	refused(t, drop(b.ClaimTask(b.ctx, &pb.ClaimTaskRequest{TaskId: "t"})), "SESSION_CLOSED")
+	refused(t, drop(b.ClaimTask(b.ctx, &pb.ClaimTaskRequest{Id: "t"})), "SESSION_CLOSED")
 }
 
 func TestTask_ExplainNamesWhatStopsIt(t *testing.T) {

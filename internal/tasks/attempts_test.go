@@ -22,8 +22,8 @@ func TestFailTask_KeepsTheNewestHundredAttemptsOfATaskThatIsRetriedOften(t *test
 	const rounds = 105
 	for i := range rounds {
 		a.take("t")
-		check(t, drop(a.FailTask(a.ctx, &pb.FailTaskRequest{TaskId: "t", Error: fmt.Sprint("error ", i), Fatal: true})))
-		check(t, drop(lead.RetryTask(lead.ctx, &pb.RetryTaskRequest{TaskId: "t"})))
+		check(t, drop(a.FailTask(a.ctx, &pb.FailTaskRequest{Id: "t", Error: fmt.Sprint("error ", i), Fatal: true})))
+		check(t, drop(lead.RetryTask(lead.ctx, &pb.RetryTaskRequest{Id: "t"})))
 	}
 	history := lead.full("t").GetHistory()
 	want(t, "attempts in the answer", len(history), 100)

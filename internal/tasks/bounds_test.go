@@ -61,7 +61,7 @@ func many(prefix string, n int, change func(i int, t *pb.NewTask)) []*pb.NewTask
 // awaitTask waits until an agent can claim a task, and claims it.
 func (a *agent) awaitTask(id string) int64 {
 	a.t.Helper()
-	out, err := a.ClaimTask(a.ctx, &pb.ClaimTaskRequest{TaskId: id, Wait: durationpb.New(longWait)})
+	out, err := a.ClaimTask(a.ctx, &pb.ClaimTaskRequest{Id: id, Wait: durationpb.New(longWait)})
 	check(a.t, err)
 	return out.GetTask().GetFence()
 }
@@ -83,13 +83,13 @@ func TestCompleteTask_ManyDependentsBecomeReadyInPages(t *testing.T) {
 	want(t, "the first of them", answer.GetReady()[0].GetId(), "d-000")
 	lead.state(waiting, "d-500", "d-599")
 	// Until the backlog comes to them, dependents change as others do.
-	check(t, drop(lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{TaskId: "d-500"})))
+	check(t, drop(lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{Id: "d-500"})))
 	lead.create("late: first")
 	lead.state(ready, "late")
 	a.take("second")
 	a.complete("second")
 	lead.state(waiting, "d-599")
-	refused(t, drop(a.ClaimTask(a.ctx, &pb.ClaimTaskRequest{TaskId: "d-501"})), "TASK_WAITING")
+	refused(t, drop(a.ClaimTask(a.ctx, &pb.ClaimTaskRequest{Id: "d-501"})), "TASK_WAITING")
 	d.Check() // the invariants know of the backlog
 	d.Restart(func() { d.database(goOn) })
 	a.awaitTask("d-599")
@@ -132,7 +132,7 @@ func TestTask_ClaimsOfAFailedAgentEndAtOnceAndTheirTasksInPages(t *testing.T) {
 		fences[id] = a.take(id)
 	}
 	d.stopAt("t-290")
-	next, _ := d.awaitClaim(b, &pb.ClaimTaskRequest{TaskId: "t-000"})
+	next, _ := d.awaitClaim(b, &pb.ClaimTaskRequest{Id: "t-000"})
 	d.Clock.Advance(time.Minute)
 	check(t, (<-next).err)
 	out, err := a.registry.RegisterAgent(a.ctx, &pb.RegisterAgentRequest{Role: "builder"})
@@ -141,13 +141,13 @@ func TestTask_ClaimsOfAFailedAgentEndAtOnceAndTheirTasksInPages(t *testing.T) {
 	// The task is still CLAIMED, but not by the agent that is back.
 	lead.state(claimed, "t-299")
 	for name, err := range map[string]error{
-		"complete":              drop(a.CompleteTask(a.ctx, &pb.CompleteTaskRequest{TaskId: "t-299"})),
-		"complete by its fence": drop(a.CompleteTask(a.ctx, &pb.CompleteTaskRequest{TaskId: "t-299", Fence: fences["t-299"]})),
+		"complete":              drop(a.CompleteTask(a.ctx, &pb.CompleteTaskRequest{Id: "t-299"})),
+		"complete by its fence": drop(a.CompleteTask(a.ctx, &pb.CompleteTaskRequest{Id: "t-299", Fence: fences["t-299"]})),
 	} {
 		t.Log(name)
 		refused(t, err, "TASK_LOST")
 	}
-	refused(t, drop(a.ClaimTask(a.ctx, &pb.ClaimTaskRequest{TaskId: "t-299"})), "TASK_CLAIMED")
+	refused(t, drop(a.ClaimTask(a.ctx, &pb.ClaimTaskRequest{Id: "t-299"})), "TASK_CLAIMED")
 	lead.create("new")
 	fence := a.take("new")
 	d.Restart(func() { d.database(goOn) })
@@ -173,7 +173,7 @@ func TestCloseSession_ReleasesManyTasksInPages(t *testing.T) {
 	}
 	d.stopAt("t-290")
 	check(t, drop(o.sessions.CloseSession(o.ctx, &pb.CloseSessionRequest{Name: "s"})))
-	refused(t, drop(a.CompleteTask(a.ctx, &pb.CompleteTaskRequest{TaskId: "t-290"})), "SESSION_CLOSED")
+	refused(t, drop(a.CompleteTask(a.ctx, &pb.CompleteTaskRequest{Id: "t-290"})), "SESSION_CLOSED")
 	d.Restart(func() { d.database(goOn) })
 	reader := d.in("s", "")
 	for reader.task("t-299").GetState() != ready || reader.task("t-290").GetState() != ready {
@@ -189,7 +189,7 @@ func TestCancelTask_ALargeCascadeContinuesAfterTheAnswer(t *testing.T) {
 	lead.createAll(many("part", 1000, func(_ int, n *pb.NewTask) { n.Parent = "root" })...)
 	lead.createAll(many("next", 600, func(i int, n *pb.NewTask) { n.DependsOn = []string{fmt.Sprintf("part-%03d", i)} })...)
 	lead.create("last: next-599")
-	out, err := lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{TaskId: "root", Cascade: true, Reason: "why"})
+	out, err := lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{Id: "root", Cascade: true, Reason: "why"})
 	check(t, err)
 	want(t, "cancelled in the answer", out.GetCancelled(), 1000)
 	want(t, "more follow", out.GetMoreFollow(), true)
@@ -204,7 +204,7 @@ func TestCancelTask_ALargeCascadeContinuesAfterTheAnswer(t *testing.T) {
 	}
 	want(t, "the reason", lead.task("last").GetError(), "why")
 	lead.create("small", "part: small")
-	out, err = lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{TaskId: "small", Cascade: true})
+	out, err = lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{Id: "small", Cascade: true})
 	check(t, err)
 	want(t, "cancelled in the answer to a small cascade", out.GetCancelled(), 2)
 	want(t, "more follow a small cascade", out.GetMoreFollow(), false)
@@ -238,7 +238,7 @@ func TestCancelTask_ACascadeWhoseEventsGoToManyAgentsContinuesAfterTheAnswer(t *
 	d.database(`INSERT INTO subscriptions (channel, agent) SELECT c.id, w.id FROM mailboxes c, mailboxes w
 		WHERE c.kind = 3 AND c.name = 'event/task_cancelled' AND w.name LIKE 'watcher-%'`)
 	subscribe("general") // the broker reads the subscriptions again
-	out, err := lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{TaskId: "root", Cascade: true})
+	out, err := lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{Id: "root", Cascade: true})
 	check(t, err)
 	d.database(`DELETE FROM subscriptions`) // the other copies are for other tests
 	if n := out.GetCancelled(); n < 100 || n > 900 || !out.GetMoreFollow() {
@@ -312,19 +312,19 @@ func TestClaimTask_LabelsFollowEveryChangeOfTheTask(t *testing.T) {
 	want(t, "with both labels again", by(a, small), "")
 	a.complete("v")
 	want(t, "a dependent", by(a, small), "w")
-	check(t, drop(a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{TaskId: "w"})))
-	check(t, drop(lead.UpdateTask(lead.ctx, &pb.UpdateTaskRequest{TaskId: "w", RemoveLabels: []string{"size"}})))
+	check(t, drop(a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{Id: "w"})))
+	check(t, drop(lead.UpdateTask(lead.ctx, &pb.UpdateTaskRequest{Id: "w", RemoveLabels: []string{"size"}})))
 	want(t, "without the label", by(a, small), "")
-	check(t, drop(lead.UpdateTask(lead.ctx, &pb.UpdateTaskRequest{TaskId: "u", SetLabels: map[string]string{"size": "s"}})))
+	check(t, drop(lead.UpdateTask(lead.ctx, &pb.UpdateTaskRequest{Id: "u", SetLabels: map[string]string{"size": "s"}})))
 	want(t, "with the new label", by(a, small), "u")
 	priority := int32(10)
-	check(t, drop(lead.UpdateTask(lead.ctx, &pb.UpdateTaskRequest{TaskId: "w", Priority: &priority})))
+	check(t, drop(lead.UpdateTask(lead.ctx, &pb.UpdateTaskRequest{Id: "w", Priority: &priority})))
 	want(t, "not of the assignee", by(b, ui), "w")
-	check(t, drop(a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{TaskId: "t", Decline: true, Reason: "no"})))
+	check(t, drop(a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{Id: "t", Decline: true, Reason: "no"})))
 	want(t, "after it was declined", by(b, ui), "t")
 	b.fail("t", true)
 	want(t, "a failed task", by(b, ui), "")
-	check(t, drop(lead.RetryTask(lead.ctx, &pb.RetryTaskRequest{TaskId: "t"})))
+	check(t, drop(lead.RetryTask(lead.ctx, &pb.RetryTaskRequest{Id: "t"})))
 	want(t, "a task that is tried again", by(b, ui), "t")
 }
 
@@ -395,14 +395,14 @@ func TestTask_ItsQueueEndsWithItsLastUnfinishedTask(t *testing.T) {
 	a.fail("t-003", true)
 	for i := range 50 {
 		if i != 3 {
-			check(t, drop(lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{TaskId: fmt.Sprintf("t-%03d", i)})))
+			check(t, drop(lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{Id: fmt.Sprintf("t-%03d", i)})))
 		}
 	}
 	want(t, "queues without tasks", d.number(`SELECT count(*) FROM task_queues`), 0)
-	check(t, drop(lead.RetryTask(lead.ctx, &pb.RetryTaskRequest{TaskId: "t-003"})))
+	check(t, drop(lead.RetryTask(lead.ctx, &pb.RetryTaskRequest{Id: "t-003"})))
 	want(t, "the task that is tried again", a.claim(), "t-003")
 	lead.createAll(&pb.NewTask{Id: "mine", Title: "x", Assignee: "a"})
-	check(t, drop(a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{TaskId: "mine", Decline: true, Reason: "no"})))
+	check(t, drop(a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{Id: "mine", Decline: true, Reason: "no"})))
 	want(t, "queues with tasks", d.number(`SELECT count(*) FROM task_queues`), 2)
 }
 
@@ -416,7 +416,7 @@ func TestTask_ADamagedOneDelaysNoOtherThatIsDue(t *testing.T) {
 	a.take("t")
 	d.Restart(func() { d.database(`UPDATE tasks SET labels = '{' WHERE id = 'damaged'`) })
 	defer d.database(`UPDATE tasks SET labels = NULL WHERE id = 'damaged'`)
-	next, _ := d.awaitClaim(b, &pb.ClaimTaskRequest{TaskId: "t"})
+	next, _ := d.awaitClaim(b, &pb.ClaimTaskRequest{Id: "t"})
 	d.Clock.Advance(2 * time.Minute)
 	got := <-next
 	check(t, got.err)
@@ -428,7 +428,7 @@ func TestListTasks_APageReadsABoundedNumberOfTasks(t *testing.T) {
 	d := newDaemon(t)
 	lead := d.member("lead", "lead")
 	lead.createAll(&pb.NewTask{Id: "first", Title: "x", Labels: map[string]string{"area": "ui"}}, &pb.NewTask{Id: "copied", Title: "x"})
-	check(t, drop(lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{TaskId: "copied"})))
+	check(t, drop(lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{Id: "copied"})))
 	d.Restart(func() {
 		d.database(`CREATE TEMP TABLE one AS SELECT * FROM tasks WHERE id = 'copied';
 			CREATE TEMP TABLE copies AS WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 45000) SELECT n.i, one.* FROM n, one;
@@ -440,7 +440,7 @@ func TestListTasks_APageReadsABoundedNumberOfTasks(t *testing.T) {
 	lead.createAll(&pb.NewTask{Id: "last", Title: "x", Labels: map[string]string{"area": "ui"}})
 	for name, in := range map[string]*pb.ListTasksRequest{
 		"labels":         {Labels: map[string]string{"area": "ui"}},
-		"newest":         {Labels: map[string]string{"area": "ui"}, NewestFirst: true},
+		"oldest":         {Labels: map[string]string{"area": "ui"}, OldestFirst: true},
 		"creator":        {Labels: map[string]string{"area": "ui"}, Creator: "lead"},
 		"several states": {Labels: map[string]string{"area": "ui"}, States: []pb.TaskState{ready, cancelled}},
 	} {
@@ -458,9 +458,9 @@ func TestListTasks_APageReadsABoundedNumberOfTasks(t *testing.T) {
 					break
 				}
 			}
-			expected := "first last"
-			if in.NewestFirst {
-				expected = "last first"
+			expected := "last first"
+			if in.OldestFirst {
+				expected = "first last"
 			}
 			want(t, "tasks", strings.Join(ids, " "), expected)
 			if pages < 3 {

@@ -122,7 +122,7 @@ func (c *claimCall) decide(tx *store.Tx) error {
 			return fault.AgentRequired()
 		}
 		u := claimTx{c.within(t), c}
-		if c.in.GetTaskId() != "" {
+		if c.in.GetId() != "" {
 			err = u.given()
 		} else {
 			err = u.first()
@@ -328,7 +328,7 @@ func (u claimTx) take(t *task) (err error) {
 
 // given claims the given task, or waits for it.
 func (u claimTx) given() error {
-	t, err := find(u, u.Session.ID, u.call.in.GetTaskId())
+	t, err := find(u, u.Session.ID, u.call.in.GetId())
 	if err != nil {
 		return err
 	}
@@ -375,7 +375,7 @@ func (u claimTx) unserved(w *waiter) error {
 	}
 	t, err := byKey(u, w.given)
 	if err == nil && t == nil { // retention has removed it
-		err = work.Missing(noun, w.in.GetTaskId())
+		err = work.Missing(noun, w.in.GetId())
 	}
 	if err != nil {
 		return err

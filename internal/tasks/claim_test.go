@@ -39,7 +39,7 @@ func TestClaimTask_TakesTheBestTaskThatMatches(t *testing.T) {
 	empty, err := tester.ClaimTask(tester.ctx, &pb.ClaimTaskRequest{})
 	check(t, err)
 	want(t, "the reason", empty.GetEmptyReason(), pb.TaskEmptyReason_TASK_EMPTY_REASON_NO_MATCH)
-	refused(t, drop(tester.ClaimTask(tester.ctx, &pb.ClaimTaskRequest{TaskId: "needs-rust"})), "TASK_NOT_YOURS")
+	refused(t, drop(tester.ClaimTask(tester.ctx, &pb.ClaimTaskRequest{Id: "needs-rust"})), "TASK_NOT_YOURS")
 }
 
 func TestClaimTask_ReturnsTheSameClaimToItsHolder(t *testing.T) {
@@ -48,7 +48,7 @@ func TestClaimTask_ReturnsTheSameClaimToItsHolder(t *testing.T) {
 	lead, a := d.member("lead", "lead"), d.agent("a")
 	lead.create("t", "u")
 	fence := a.take("t")
-	for name, in := range map[string]*pb.ClaimTaskRequest{"given": {TaskId: "t"}, "resume": {Resume: true}} {
+	for name, in := range map[string]*pb.ClaimTaskRequest{"given": {Id: "t"}, "resume": {Resume: true}} {
 		out, err := a.ClaimTask(a.ctx, in)
 		check(t, err)
 		if !out.GetResumed() || out.GetTask().GetFence() != fence || out.GetTask().GetId() != "t" {
@@ -127,15 +127,15 @@ func TestClaimTask_WaitsForAGivenTask(t *testing.T) {
 	lead, a, b := d.member("lead", "lead"), d.agent("a"), d.agent("b")
 	lead.create("t", "u: t")
 	a.take("t")
-	released, _ := d.awaitClaim(b, &pb.ClaimTaskRequest{TaskId: "t"})
-	check(t, drop(a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{TaskId: "t"})))
+	released, _ := d.awaitClaim(b, &pb.ClaimTaskRequest{Id: "t"})
+	check(t, drop(a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{Id: "t"})))
 	want(t, "the task", (<-released).answer.GetTask().GetId(), "t")
-	finished, _ := d.awaitClaim(a, &pb.ClaimTaskRequest{TaskId: "t"})
-	dependent, _ := d.awaitClaim(a, &pb.ClaimTaskRequest{TaskId: "u"})
+	finished, _ := d.awaitClaim(a, &pb.ClaimTaskRequest{Id: "t"})
+	dependent, _ := d.awaitClaim(a, &pb.ClaimTaskRequest{Id: "u"})
 	b.complete("t")
 	refused(t, (<-finished).err, "TASK_FINISHED")
 	want(t, "the dependent", (<-dependent).answer.GetTask().GetId(), "u")
-	timeout, _ := d.awaitClaim(b, &pb.ClaimTaskRequest{TaskId: "u"})
+	timeout, _ := d.awaitClaim(b, &pb.ClaimTaskRequest{Id: "u"})
 	d.Clock.Advance(longWait)
 	refused(t, (<-timeout).err, "TASK_CLAIMED")
 }
@@ -146,10 +146,10 @@ func TestClaimTask_ACallThatHasWaitedLongEnoughForAGivenTaskDoesNotGetItLater(t 
 	a, b := d.agent("a"), d.agent("b")
 	a.create("t")
 	a.take("t")
-	over, _ := d.awaitClaim(b, &pb.ClaimTaskRequest{TaskId: "t"})
+	over, _ := d.awaitClaim(b, &pb.ClaimTaskRequest{Id: "t"})
 	d.Clock.Advance(longWait)
 	refused(t, (<-over).err, "TASK_CLAIMED")
-	check(t, drop(a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{TaskId: "t"})))
+	check(t, drop(a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{Id: "t"})))
 	a.state(ready, "t")
 }
 
@@ -179,7 +179,7 @@ func TestClaimTask_AHaltedAgentGetsNoTask(t *testing.T) {
 	out, err := a.ClaimTask(a.ctx, &pb.ClaimTaskRequest{})
 	check(t, err)
 	want(t, "the reason", out.GetEmptyReason(), pb.TaskEmptyReason_TASK_EMPTY_REASON_HALTED)
-	refused(t, drop(a.ClaimTask(a.ctx, &pb.ClaimTaskRequest{TaskId: "t"})), "HALTED")
+	refused(t, drop(a.ClaimTask(a.ctx, &pb.ClaimTaskRequest{Id: "t"})), "HALTED")
 	direct("resume")
 	got := <-ended
 	check(t, got.err)

@@ -102,7 +102,7 @@ func TestCancelTask_ACascadeSkipsADamagedTask(t *testing.T) {
 	lead := d.member("lead", "lead")
 	lead.create("root", "damaged: root", "next: root")
 	d.Restart(func() { d.database(`UPDATE tasks SET labels = '{' WHERE id = 'damaged'`) })
-	out, err := lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{TaskId: "root", Cascade: true})
+	out, err := lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{Id: "root", Cascade: true})
 	check(t, err)
 	want(t, "tasks that are cancelled", int(out.GetCancelled()), 2)
 	lead.state(cancelled, "root", "next")

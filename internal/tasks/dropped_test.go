@@ -167,23 +167,23 @@ func (d *dropping) step() error {
 	case 2, 3, 4, 5, 6:
 		return d.wait(a, &pb.ClaimTaskRequest{Labels: d.labels()})
 	case 7:
-		return d.wait(a, &pb.ClaimTaskRequest{TaskId: id})
+		return d.wait(a, &pb.ClaimTaskRequest{Id: id})
 	case 8:
-		return drop(a.ClaimTask(a.ctx, &pb.ClaimTaskRequest{TaskId: id}))
+		return drop(a.ClaimTask(a.ctx, &pb.ClaimTaskRequest{Id: id}))
 	case 9, 10, 11:
-		return drop(a.CompleteTask(a.ctx, &pb.CompleteTaskRequest{TaskId: d.held(a, id)}))
+		return drop(a.CompleteTask(a.ctx, &pb.CompleteTaskRequest{Id: d.held(a, id)}))
 	case 12:
 		fatal := d.IntN(3) == 0
-		return drop(a.FailTask(a.ctx, &pb.FailTaskRequest{TaskId: d.held(a, id), Error: "it broke", Fatal: fatal}))
+		return drop(a.FailTask(a.ctx, &pb.FailTaskRequest{Id: d.held(a, id), Error: "it broke", Fatal: fatal}))
 	case 13:
 		decline := d.IntN(2) == 0
-		return drop(a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{TaskId: d.held(a, id), Reason: "no", Decline: decline}))
+		return drop(a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{Id: d.held(a, id), Reason: "no", Decline: decline}))
 	case 14:
-		return drop(o.CancelTask(o.ctx, &pb.CancelTaskRequest{TaskId: id, Cascade: d.IntN(2) == 0}))
+		return drop(o.CancelTask(o.ctx, &pb.CancelTaskRequest{Id: id, Cascade: d.IntN(2) == 0}))
 	case 15:
-		return drop(o.RetryTask(o.ctx, &pb.RetryTaskRequest{TaskId: id}))
+		return drop(o.RetryTask(o.ctx, &pb.RetryTaskRequest{Id: id}))
 	case 16:
-		return drop(o.UpdateTask(o.ctx, &pb.UpdateTaskRequest{TaskId: id, SetLabels: map[string]string{"y": "1"}}))
+		return drop(o.UpdateTask(o.ctx, &pb.UpdateTaskRequest{Id: id, SetLabels: map[string]string{"y": "1"}}))
 	case 17:
 		return d.register(a)
 	case 18:

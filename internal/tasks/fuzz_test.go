@@ -59,12 +59,12 @@ func FuzzCreateTasks(f *testing.F) {
 
 func FuzzClaimTask(f *testing.F) {
 	testkit.Fuzz(f, fuzzed(f).ClaimTask, func(b *testkit.Bounds, r *pb.ClaimTaskRequest) {
-		b.Optional(r.TaskId)
+		b.Optional(r.Id)
 		b.Labels(r.Labels)
-		b.Holds(r.TaskId == "" || len(r.Labels) == 0, "id and labels")
+		b.Holds(r.Id == "" || len(r.Labels) == 0, "id and labels")
 		b.Wait(r.Wait)
-	}, &pb.ClaimTaskRequest{TaskId: "t-1", Resume: true}, &pb.ClaimTaskRequest{Labels: map[string]string{"k": ""}, Wait: durationpb.New(time.Hour)},
-		&pb.ClaimTaskRequest{TaskId: "-", Labels: map[string]string{"": "v"}, Wait: durationpb.New(-1)})
+	}, &pb.ClaimTaskRequest{Id: "t-1", Resume: true}, &pb.ClaimTaskRequest{Labels: map[string]string{"k": ""}, Wait: durationpb.New(time.Hour)},
+		&pb.ClaimTaskRequest{Id: "-", Labels: map[string]string{"": "v"}, Wait: durationpb.New(-1)})
 }
 
 func FuzzUpdateTask(f *testing.F) {
@@ -85,9 +85,9 @@ func FuzzUpdateTask(f *testing.F) {
 		b.Labels(r.SetLabels)
 		b.Between(int64(len(r.RemoveLabels)), 0, 64)
 		b.Line(256, r.RemoveLabels...)
-	}, &pb.UpdateTaskRequest{TaskId: "t", Fence: 7, Progress: proto.Float64(0.5), Note: proto.String("n"), BlockChange: &pb.UpdateTaskRequest_Block{Block: "x"}},
-		&pb.UpdateTaskRequest{TaskId: "t", Title: proto.String("T"), Description: proto.String(""), Priority: proto.Int32(1), SetLabels: map[string]string{"k": "v"}, RemoveLabels: []string{"l"}},
-		&pb.UpdateTaskRequest{TaskId: "", Fence: -1, Progress: proto.Float64(1.5), BlockChange: &pb.UpdateTaskRequest_Block{}, Title: proto.String(""), Priority: proto.Int32(0)})
+	}, &pb.UpdateTaskRequest{Id: "t", Fence: 7, Progress: proto.Float64(0.5), Note: proto.String("n"), BlockChange: &pb.UpdateTaskRequest_Block{Block: "x"}},
+		&pb.UpdateTaskRequest{Id: "t", Title: proto.String("T"), Description: proto.String(""), Priority: proto.Int32(1), SetLabels: map[string]string{"k": "v"}, RemoveLabels: []string{"l"}},
+		&pb.UpdateTaskRequest{Id: "", Fence: -1, Progress: proto.Float64(1.5), BlockChange: &pb.UpdateTaskRequest_Block{}, Title: proto.String(""), Priority: proto.Int32(0)})
 }
 
 func FuzzCompleteTask(f *testing.F) {
@@ -95,14 +95,14 @@ func FuzzCompleteTask(f *testing.F) {
 		wantHeld(b, r)
 		b.Text(64<<10, r.Result)
 		wantArtifacts(b, r.Artifacts)
-	}, &pb.CompleteTaskRequest{TaskId: "t", Fence: 7, Result: "{}", Artifacts: []string{"a@1"}}, &pb.CompleteTaskRequest{TaskId: "t", Result: "\x00", Artifacts: []string{"\n"}})
+	}, &pb.CompleteTaskRequest{Id: "t", Fence: 7, Result: "{}", Artifacts: []string{"a@1"}}, &pb.CompleteTaskRequest{Id: "t", Result: "\x00", Artifacts: []string{"\n"}})
 }
 
 func FuzzFailTask(f *testing.F) {
 	testkit.Fuzz(f, fuzzed(f).FailTask, func(b *testkit.Bounds, r *pb.FailTaskRequest) {
 		wantHeld(b, r)
 		b.Text(4<<10, r.Error)
-	}, &pb.FailTaskRequest{TaskId: "t", Fence: 7, Error: "e", Fatal: true})
+	}, &pb.FailTaskRequest{Id: "t", Fence: 7, Error: "e", Fatal: true})
 }
 
 func FuzzReleaseTask(f *testing.F) {
@@ -110,14 +110,14 @@ func FuzzReleaseTask(f *testing.F) {
 		wantHeld(b, r)
 		b.Text(4<<10, r.Reason)
 		b.Holds(!r.Decline || r.Reason != "", "declined without a reason")
-	}, &pb.ReleaseTaskRequest{TaskId: "t", Fence: 7, Reason: "r", Decline: true}, &pb.ReleaseTaskRequest{TaskId: "t", Decline: true})
+	}, &pb.ReleaseTaskRequest{Id: "t", Fence: 7, Reason: "r", Decline: true}, &pb.ReleaseTaskRequest{Id: "t", Decline: true})
 }
 
 func FuzzCancelTask(f *testing.F) {
 	testkit.Fuzz(f, fuzzed(f).CancelTask, func(b *testkit.Bounds, r *pb.CancelTaskRequest) {
-		b.Name(r.TaskId)
+		b.Name(r.Id)
 		b.Text(4<<10, r.Reason)
-	}, &pb.CancelTaskRequest{TaskId: "t", Cascade: true, Reason: "r"})
+	}, &pb.CancelTaskRequest{Id: "t", Cascade: true, Reason: "r"})
 }
 
 func FuzzListTasks(f *testing.F) {
@@ -128,8 +128,8 @@ func FuzzListTasks(f *testing.F) {
 		b.Optional(r.Holder, r.Assignee, r.Role, r.Parent, r.Creator)
 		b.Labels(r.Labels)
 		b.Page(r.PageSize)
-		b.Holds(!r.Claimable || len(r.States) == 0 && r.Holder+r.Assignee+r.Role+r.Parent+r.Creator+r.PageToken == "" && !r.NewestFirst, "claimable", r)
-	}, &pb.ListTasksRequest{States: []pb.TaskState{ready, ready, done}, Holder: "h", Labels: map[string]string{"k": "v"}, PageSize: 7, NewestFirst: true},
+		b.Holds(!r.Claimable || len(r.States) == 0 && r.Holder+r.Assignee+r.Role+r.Parent+r.Creator+r.PageToken == "" && !r.OldestFirst, "claimable", r)
+	}, &pb.ListTasksRequest{States: []pb.TaskState{ready, ready, done}, Holder: "h", Labels: map[string]string{"k": "v"}, PageSize: 7, OldestFirst: true},
 		&pb.ListTasksRequest{Claimable: true, Labels: map[string]string{"k": "v"}}, &pb.ListTasksRequest{States: []pb.TaskState{-1, 8}, PageSize: -1, PageToken: "x"})
 }
 
@@ -146,11 +146,11 @@ func FuzzWaitTasks(f *testing.F) {
 }
 
 func wantHeld(b *testkit.Bounds, r interface {
-	GetTaskId() string
+	GetId() string
 	GetFence() int64
 }) {
 	b.Helper()
-	b.Name(r.GetTaskId())
+	b.Name(r.GetId())
 	b.Holds(r.GetFence() >= 0, "fence", r.GetFence())
 }
 

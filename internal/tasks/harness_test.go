@@ -148,21 +148,21 @@ func (a *agent) claim() string {
 // take claims the given task and returns the fence.
 func (a *agent) take(id string) int64 {
 	a.t.Helper()
-	out, err := a.ClaimTask(a.ctx, &pb.ClaimTaskRequest{TaskId: id})
+	out, err := a.ClaimTask(a.ctx, &pb.ClaimTaskRequest{Id: id})
 	check(a.t, err)
 	return out.GetTask().GetFence()
 }
 
 func (a *agent) complete(id string) *pb.CompleteTaskResponse {
 	a.t.Helper()
-	out, err := a.CompleteTask(a.ctx, &pb.CompleteTaskRequest{TaskId: id})
+	out, err := a.CompleteTask(a.ctx, &pb.CompleteTaskRequest{Id: id})
 	check(a.t, err)
 	return out
 }
 
 func (a *agent) fail(id string, fatal bool) *pb.FailTaskResponse {
 	a.t.Helper()
-	out, err := a.FailTask(a.ctx, &pb.FailTaskRequest{TaskId: id, Error: "it broke", Fatal: fatal})
+	out, err := a.FailTask(a.ctx, &pb.FailTaskRequest{Id: id, Error: "it broke", Fatal: fatal})
 	check(a.t, err)
 	return out
 }
@@ -174,7 +174,7 @@ func (a *agent) task(id string) *pb.Task {
 
 func (a *agent) full(id string) *pb.GetTaskResponse {
 	a.t.Helper()
-	out, err := a.GetTask(a.ctx, &pb.GetTaskRequest{TaskId: id, View: pb.TaskView_TASK_VIEW_FULL})
+	out, err := a.GetTask(a.ctx, &pb.GetTaskRequest{Id: id, View: pb.TaskView_TASK_VIEW_FULL})
 	check(a.t, err)
 	return out
 }

@@ -24,11 +24,11 @@ func (s *Service) get(ctx context.Context, in *pb.GetTaskRequest) (out *pb.GetTa
 	full := in.GetView() == pb.TaskView_TASK_VIEW_FULL
 	err = s.Read(ctx, func(snap *store.Snapshot, session directory.Session) error {
 		out = &pb.GetTaskResponse{Revision: snap.Revision()}
-		t, err := lookup(snap, session.ID, in.GetTaskId())
+		t, err := lookup(snap, session.ID, in.GetId())
 		if err != nil {
 			return err
 		}
-		name := in.GetTaskId()
+		name := in.GetId()
 		if t != nil {
 			name = t.Id
 			if err := t.fill(snap); err != nil {
@@ -199,7 +199,7 @@ func (l *listing) all(snap *store.Snapshot, session int64) error {
 
 // later compares two keys in the order of the list.
 func (l *listing) later(a, b int64) int {
-	if l.in.GetNewestFirst() {
+	if !l.in.GetOldestFirst() {
 		a, b = b, a
 	}
 	return cmp.Compare(a, b)
@@ -212,7 +212,7 @@ func (l *listing) cut(n int) { l.tasks, l.next = l.tasks[:n], l.tasks[n-1].Creat
 // reads at most as many tasks as the budget says. If there are more, end is the key of the last task
 // up to which it has read.
 func (l *listing) read(q store.Querier, session int64, state pb.TaskState, budget int) (found []*task, end int64, err error) {
-	newest := l.in.GetNewestFirst()
+	newest := !l.in.GetOldestFirst()
 	statement, last := listSession, endOfSession
 	switch {
 	case state == 0 && newest:

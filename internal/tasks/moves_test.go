@@ -17,7 +17,7 @@ func TestTask_EachStatePermitsTheCallsOfItsMoves(t *testing.T) {
 	a.create("need")
 	update := func(change func(in *pb.UpdateTaskRequest)) func(id string) error {
 		return func(id string) error {
-			in := &pb.UpdateTaskRequest{TaskId: id}
+			in := &pb.UpdateTaskRequest{Id: id}
 			change(in)
 			return drop(a.UpdateTask(a.ctx, in))
 		}
@@ -28,7 +28,7 @@ func TestTask_EachStatePermitsTheCallsOfItsMoves(t *testing.T) {
 		refusal string
 	}{
 		"claim": {func(id string) error {
-			return drop(a.ClaimTask(a.ctx, &pb.ClaimTaskRequest{TaskId: id}))
+			return drop(a.ClaimTask(a.ctx, &pb.ClaimTaskRequest{Id: id}))
 		}, "TASK_FINISHED"},
 		"report": {update(func(in *pb.UpdateTaskRequest) { in.Progress = proto.Float64(0.5) }), "TASK_LOST"},
 		"block":  {block, "TASK_LOST"},
@@ -37,22 +37,22 @@ func TestTask_EachStatePermitsTheCallsOfItsMoves(t *testing.T) {
 		}), "TASK_LOST"},
 		"describe": {update(func(in *pb.UpdateTaskRequest) { in.Title = proto.String("y") }), "TASK_FINISHED"},
 		"complete": {func(id string) error {
-			return drop(a.CompleteTask(a.ctx, &pb.CompleteTaskRequest{TaskId: id}))
+			return drop(a.CompleteTask(a.ctx, &pb.CompleteTaskRequest{Id: id}))
 		}, "TASK_LOST"},
 		"fail": {func(id string) error {
-			return drop(a.FailTask(a.ctx, &pb.FailTaskRequest{TaskId: id, Fatal: true}))
+			return drop(a.FailTask(a.ctx, &pb.FailTaskRequest{Id: id, Fatal: true}))
 		}, "TASK_LOST"},
 		"release": {func(id string) error {
-			return drop(a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{TaskId: id}))
+			return drop(a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{Id: id}))
 		}, "TASK_LOST"},
 		"decline": {func(id string) error {
-			return drop(a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{TaskId: id, Decline: true, Reason: "no"}))
+			return drop(a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{Id: id, Decline: true, Reason: "no"}))
 		}, "TASK_FINISHED"},
 		"cancel": {func(id string) error {
-			return drop(a.CancelTask(a.ctx, &pb.CancelTaskRequest{TaskId: id}))
+			return drop(a.CancelTask(a.ctx, &pb.CancelTaskRequest{Id: id}))
 		}, "TASK_FINISHED"},
 		"retry": {func(id string) error {
-			return drop(a.RetryTask(a.ctx, &pb.RetryTaskRequest{TaskId: id}))
+			return drop(a.RetryTask(a.ctx, &pb.RetryTaskRequest{Id: id}))
 		}, "TASK_NOT_FAILED"},
 	}
 	others := map[pb.TaskState]map[string]string{ // refusals that depend on the state

@@ -156,34 +156,34 @@ func TestTasks_BehaveAsTheNaiveModel(t *testing.T) {
 				name, id := who(rt), some(rt)
 				task := b.tasks[id]
 				permitted := holds(id, name) || task.state == ready && !task.delayed && b.serves(id, name)
-				if agree(rt, permitted, drop(agents[name].ClaimTask(agents[name].ctx, &pb.ClaimTaskRequest{TaskId: id}))) && task.state == ready {
+				if agree(rt, permitted, drop(agents[name].ClaimTask(agents[name].ctx, &pb.ClaimTaskRequest{Id: id}))) && task.state == ready {
 					task.state, task.holder = claimed, name
 				}
 			},
 			"complete": func(rt *rapid.T) {
 				name, id := who(rt), some(rt)
 				permitted := holds(id, name) || b.tasks[id].state == done && b.tasks[id].holder == name
-				if agree(rt, permitted, drop(agents[name].CompleteTask(agents[name].ctx, &pb.CompleteTaskRequest{TaskId: id}))) {
+				if agree(rt, permitted, drop(agents[name].CompleteTask(agents[name].ctx, &pb.CompleteTaskRequest{Id: id}))) {
 					b.tasks[id].state = done
 					b.settle()
 				}
 			},
 			"fail": func(rt *rapid.T) {
 				name, id, fatal := who(rt), some(rt), rapid.Bool().Draw(rt, "fatal")
-				if agree(rt, holds(id, name), drop(agents[name].FailTask(agents[name].ctx, &pb.FailTaskRequest{TaskId: id, Fatal: fatal}))) {
+				if agree(rt, holds(id, name), drop(agents[name].FailTask(agents[name].ctx, &pb.FailTaskRequest{Id: id, Fatal: fatal}))) {
 					b.miss(id, fatal, true)
 				}
 			},
 			"release": func(rt *rapid.T) {
 				name, id := who(rt), some(rt)
-				if agree(rt, holds(id, name), drop(agents[name].ReleaseTask(agents[name].ctx, &pb.ReleaseTaskRequest{TaskId: id}))) {
+				if agree(rt, holds(id, name), drop(agents[name].ReleaseTask(agents[name].ctx, &pb.ReleaseTaskRequest{Id: id}))) {
 					b.end(id, ready)
 				}
 			},
 			"decline": func(rt *rapid.T) {
 				name, id := who(rt), some(rt)
 				permitted := b.tasks[id].assignee == name && b.tasks[id].state < done
-				err := drop(agents[name].ReleaseTask(agents[name].ctx, &pb.ReleaseTaskRequest{TaskId: id, Decline: true, Reason: "no"}))
+				err := drop(agents[name].ReleaseTask(agents[name].ctx, &pb.ReleaseTaskRequest{Id: id, Decline: true, Reason: "no"}))
 				if agree(rt, permitted, err) {
 					if b.tasks[id].assignee = ""; b.tasks[id].holder == name {
 						b.end(id, ready)
@@ -192,14 +192,14 @@ func TestTasks_BehaveAsTheNaiveModel(t *testing.T) {
 			},
 			"block": func(rt *rapid.T) {
 				name, id := who(rt), some(rt)
-				err := drop(agents[name].UpdateTask(agents[name].ctx, &pb.UpdateTaskRequest{TaskId: id, BlockChange: &pb.UpdateTaskRequest_Block{Block: "why"}}))
+				err := drop(agents[name].UpdateTask(agents[name].ctx, &pb.UpdateTaskRequest{Id: id, BlockChange: &pb.UpdateTaskRequest_Block{Block: "why"}}))
 				if agree(rt, holds(id, name), err) {
 					b.tasks[id].state = blocked
 				}
 			},
 			"unblock": func(rt *rapid.T) {
 				name, id := who(rt), some(rt)
-				err := drop(agents[name].UpdateTask(agents[name].ctx, &pb.UpdateTaskRequest{TaskId: id, BlockChange: &pb.UpdateTaskRequest_Unblock{Unblock: true}}))
+				err := drop(agents[name].UpdateTask(agents[name].ctx, &pb.UpdateTaskRequest{Id: id, BlockChange: &pb.UpdateTaskRequest_Unblock{Unblock: true}}))
 				if agree(rt, holds(id, name) && b.tasks[id].state == blocked, err) {
 					b.tasks[id].state = claimed
 				}
@@ -207,7 +207,7 @@ func TestTasks_BehaveAsTheNaiveModel(t *testing.T) {
 			"cancel": func(rt *rapid.T) {
 				id, cascade := some(rt), rapid.Bool().Draw(rt, "cascade")
 				state := b.tasks[id].state
-				if agree(rt, state != done && state != failed, drop(lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{TaskId: id, Cascade: cascade}))) {
+				if agree(rt, state != done && state != failed, drop(lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{Id: id, Cascade: cascade}))) {
 					concerned := map[string]bool{id: true}
 					if cascade {
 						concerned = b.cascade(id)
@@ -219,7 +219,7 @@ func TestTasks_BehaveAsTheNaiveModel(t *testing.T) {
 			},
 			"retry": func(rt *rapid.T) {
 				id := some(rt)
-				if agree(rt, b.tasks[id].state == failed, drop(lead.RetryTask(lead.ctx, &pb.RetryTaskRequest{TaskId: id}))) {
+				if agree(rt, b.tasks[id].state == failed, drop(lead.RetryTask(lead.ctx, &pb.RetryTaskRequest{Id: id}))) {
 					b.end(id, ready)
 					b.tasks[id].attempts, b.tasks[id].delayed = 0, false
 				}
@@ -238,7 +238,7 @@ func TestTasks_BehaveAsTheNaiveModel(t *testing.T) {
 				}
 			},
 			"": func(rt *rapid.T) {
-				out, err := lead.ListTasks(lead.ctx, &pb.ListTasksRequest{PageSize: 1000})
+				out, err := lead.ListTasks(lead.ctx, &pb.ListTasksRequest{OldestFirst: true, PageSize: 1000})
 				check(rt, err)
 				var got, wanted strings.Builder
 				for _, task := range out.GetTasks() {

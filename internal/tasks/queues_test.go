@@ -29,9 +29,9 @@ func TestTask_QueuesOfASessionAreLimitedForEveryCallThatAddsOne(t *testing.T) {
 	}
 	calls := map[string]func() error{
 		"create": func() error { return create("new") },
-		"retry":  func() error { return drop(lead.RetryTask(lead.ctx, &pb.RetryTaskRequest{TaskId: "failed"})) },
+		"retry":  func() error { return drop(lead.RetryTask(lead.ctx, &pb.RetryTaskRequest{Id: "failed"})) },
 		"decline": func() error {
-			return drop(a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{TaskId: "mine-002", Decline: true, Reason: "no"}))
+			return drop(a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{Id: "mine-002", Decline: true, Reason: "no"}))
 		},
 		"accept a handoff": func() error {
 			return drop(to.AcceptHandoff(b.ctx, &pb.AcceptHandoffRequest{Id: offer.GetHandoff().GetId()}))
@@ -47,7 +47,7 @@ func TestTask_QueuesOfASessionAreLimitedForEveryCallThatAddsOne(t *testing.T) {
 	want(t, "the assignee of a task that was not declined", lead.task("mine-002").GetAssignee(), "a")
 	want(t, "the holder of a task that was not handed off", lead.task("mine-001").GetHolder(), "a")
 	for i := range len(calls) {
-		check(t, drop(lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{TaskId: fmt.Sprintf("t1-%03d", i)})))
+		check(t, drop(lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{Id: fmt.Sprintf("t1-%03d", i)})))
 	}
 	for name, call := range calls {
 		t.Log(name)

@@ -57,11 +57,11 @@ func TestRemove_KeepsATaskThatHasChangedSinceTheKeeperReadIt(t *testing.T) {
 		change func()
 		state  pb.TaskState
 	}{
-		{"retried", func() { check(t, drop(service.RetryTask(ctx, &pb.RetryTaskRequest{TaskId: "t"}))) }, ready},
+		{"retried", func() { check(t, drop(service.RetryTask(ctx, &pb.RetryTaskRequest{Id: "t"}))) }, ready},
 		{"needed by another task", func() { create("next", "t") }, failed},
 	} {
-		check(t, drop(service.ClaimTask(ctx, &pb.ClaimTaskRequest{TaskId: "t"})))
-		check(t, drop(service.FailTask(ctx, &pb.FailTaskRequest{TaskId: "t", Error: "it broke", Fatal: true})))
+		check(t, drop(service.ClaimTask(ctx, &pb.ClaimTaskRequest{Id: "t"})))
+		check(t, drop(service.FailTask(ctx, &pb.FailTaskRequest{Id: "t", Error: "it broke", Fatal: true})))
 		clock.Advance(time.Hour)
 		var found []work.Done
 		check(t, st.Read(ctx, func(snap *store.Snapshot) (err error) {
@@ -74,7 +74,7 @@ func TestRemove_KeepsATaskThatHasChangedSinceTheKeeperReadIt(t *testing.T) {
 		if err := st.Write(ctx, remove); err == nil || fault.KindOf(err) != fault.Conflict {
 			t.Errorf("%s: Remove returns %v, want a conflict", step.name, err)
 		}
-		f, err := service.GetTask(ctx, &pb.GetTaskRequest{TaskId: "t"})
+		f, err := service.GetTask(ctx, &pb.GetTaskRequest{Id: "t"})
 		check(t, err)
 		want(t, step.name+": the state", f.GetTask().GetState(), step.state)
 	}
@@ -93,7 +93,7 @@ func TestArtifactMentions_FindsTheResultOfAnOlderTask(t *testing.T) {
 		n := &pb.NewTask{Id: id, Title: id, Artifacts: []string{id + ".md@1"}}
 		check(t, drop(service.CreateTasks(ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{n}})))
 	}
-	check(t, drop(service.ClaimTask(ctx, &pb.ClaimTaskRequest{TaskId: "older"})))
+	check(t, drop(service.ClaimTask(ctx, &pb.ClaimTaskRequest{Id: "older"})))
 	texts, read := work.NewTexts([]string{"older.md@1", "newer.md@1", "report.md@1"}), int64(0)
 	search := func() {
 		t.Helper()
@@ -104,7 +104,7 @@ func TestArtifactMentions_FindsTheResultOfAnOlderTask(t *testing.T) {
 	}
 	search()
 	want(t, "texts that the first search finds", len(texts.Found()), 2)
-	check(t, drop(service.CompleteTask(ctx, &pb.CompleteTaskRequest{TaskId: "older", Artifacts: []string{"report.md@1"}})))
+	check(t, drop(service.CompleteTask(ctx, &pb.CompleteTaskRequest{Id: "older", Artifacts: []string{"report.md@1"}})))
 	search()
 	want(t, "the search after it finds the result", texts.Found()["report.md@1"], true)
 }

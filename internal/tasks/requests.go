@@ -141,7 +141,7 @@ func checkList(c *validate.Check, in *pb.ListTasksRequest) {
 		c.Between("states["+strconv.Itoa(i)+"]", int64(s), int64(waiting), int64(cancelled))
 	}
 	others := in.GetHolder() + in.GetAssignee() + in.GetRole() + in.GetParent() + in.GetCreator() + in.GetPageToken()
-	if in.GetClaimable() && (len(in.GetStates()) > 0 || others != "" || in.GetNewestFirst()) {
+	if in.GetClaimable() && (len(in.GetStates()) > 0 || others != "" || in.GetOldestFirst()) {
 		c.Fail("claimable", "can be used with labels and page_size only")
 	}
 }

@@ -35,10 +35,10 @@ func (s *Service) CreateTasks(ctx context.Context, in *pb.CreateTasksRequest) (*
 func (s *Service) ClaimTask(ctx context.Context, in *pb.ClaimTaskRequest) (*pb.ClaimTaskResponse, error) {
 	var c validate.Check
 	c.Duration("wait", in.GetWait(), 0, longestWait, 0)
-	c.OptionalName("task_id", in.GetTaskId())
+	c.OptionalName("id", in.GetId())
 	c.Labels("labels", in.GetLabels())
-	if in.GetTaskId() != "" && len(in.GetLabels()) > 0 {
-		c.Fail("labels", "cannot be used together with task_id")
+	if in.GetId() != "" && len(in.GetLabels()) > 0 {
+		c.Fail("labels", "cannot be used together with id")
 	}
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -118,14 +118,14 @@ func (s *Service) RetryTask(ctx context.Context, in *pb.RetryTaskRequest) (*pb.R
 // A changeRequest asks for a change of a task.
 type changeRequest interface {
 	work.Request
-	GetTaskId() string
+	GetId() string
 }
 
 // change makes a change of a task that exists, and keeps its answer. c has checked the other fields of the request.
 func (s *Service) change(
 	ctx context.Context, c *validate.Check, in changeRequest, answer any, fn func(u *taskTx, t *task) error,
 ) error {
-	c.Name("task_id", in.GetTaskId())
+	c.Name("id", in.GetId())
 	if by, ok := in.(interface{ GetFence() int64 }); ok {
 		c.Between("fence", by.GetFence(), 0, 1<<62)
 	}
@@ -133,7 +133,7 @@ func (s *Service) change(
 		return err
 	}
 	_, err := s.Once(ctx, s.Store.Drain, in, answer, func(tx *work.Tx) error {
-		t, err := find(tx, tx.Session.ID, in.GetTaskId())
+		t, err := find(tx, tx.Session.ID, in.GetId())
 		if err != nil {
 			return err
 		}
@@ -148,10 +148,10 @@ func (s *Service) change(
 // GetTask implements pb.TaskServiceServer.
 func (s *Service) GetTask(ctx context.Context, in *pb.GetTaskRequest) (*pb.GetTaskResponse, error) {
 	var c validate.Check
-	if in.GetTaskId() == "" {
-		c.Fail("task_id", "is empty")
+	if in.GetId() == "" {
+		c.Fail("id", "is empty")
 	}
-	c.Line("task_id", in.GetTaskId(), validate.MaxID)
+	c.Line("id", in.GetId(), validate.MaxID)
 	c.Between("view", int64(in.GetView()), 0, int64(pb.TaskView_TASK_VIEW_FULL))
 	if err := c.Err(); err != nil {
 		return nil, err

@@ -28,56 +28,56 @@ func TestTask_EachCallIsAllowedInItsStatesAlone(t *testing.T) {
 		blocked: func(id string) {
 			lead.create(id)
 			holder.take(id)
-			_, err := holder.UpdateTask(holder.ctx, &pb.UpdateTaskRequest{TaskId: id, BlockChange: &pb.UpdateTaskRequest_Block{Block: "no key"}})
+			_, err := holder.UpdateTask(holder.ctx, &pb.UpdateTaskRequest{Id: id, BlockChange: &pb.UpdateTaskRequest_Block{Block: "no key"}})
 			check(t, err)
 		},
 		done:   func(id string) { lead.create(id); holder.take(id); holder.complete(id) },
 		failed: func(id string) { lead.create(id); holder.take(id); holder.fail(id, true) },
 		cancelled: func(id string) {
 			lead.create(id)
-			_, err := lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{TaskId: id})
+			_, err := lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{Id: id})
 			check(t, err)
 		},
 	}
 	calls := map[string]func(id string) error{
 		"claim": func(id string) error {
-			_, err := holder.ClaimTask(holder.ctx, &pb.ClaimTaskRequest{TaskId: id})
+			_, err := holder.ClaimTask(holder.ctx, &pb.ClaimTaskRequest{Id: id})
 			return err
 		},
 		"update": func(id string) error {
-			_, err := holder.UpdateTask(holder.ctx, &pb.UpdateTaskRequest{TaskId: id, Progress: proto.Float64(0.5)})
+			_, err := holder.UpdateTask(holder.ctx, &pb.UpdateTaskRequest{Id: id, Progress: proto.Float64(0.5)})
 			return err
 		},
 		"block": func(id string) error {
-			_, err := holder.UpdateTask(holder.ctx, &pb.UpdateTaskRequest{TaskId: id, BlockChange: &pb.UpdateTaskRequest_Block{Block: "why"}})
+			_, err := holder.UpdateTask(holder.ctx, &pb.UpdateTaskRequest{Id: id, BlockChange: &pb.UpdateTaskRequest_Block{Block: "why"}})
 			return err
 		},
 		"unblock": func(id string) error {
-			_, err := holder.UpdateTask(holder.ctx, &pb.UpdateTaskRequest{TaskId: id, BlockChange: &pb.UpdateTaskRequest_Unblock{Unblock: true}})
+			_, err := holder.UpdateTask(holder.ctx, &pb.UpdateTaskRequest{Id: id, BlockChange: &pb.UpdateTaskRequest_Unblock{Unblock: true}})
 			return err
 		},
 		"describe": func(id string) error {
-			_, err := lead.UpdateTask(lead.ctx, &pb.UpdateTaskRequest{TaskId: id, Title: proto.String("new")})
+			_, err := lead.UpdateTask(lead.ctx, &pb.UpdateTaskRequest{Id: id, Title: proto.String("new")})
 			return err
 		},
 		"complete": func(id string) error {
-			_, err := holder.CompleteTask(holder.ctx, &pb.CompleteTaskRequest{TaskId: id})
+			_, err := holder.CompleteTask(holder.ctx, &pb.CompleteTaskRequest{Id: id})
 			return err
 		},
 		"fail": func(id string) error {
-			_, err := holder.FailTask(holder.ctx, &pb.FailTaskRequest{TaskId: id, Fatal: true})
+			_, err := holder.FailTask(holder.ctx, &pb.FailTaskRequest{Id: id, Fatal: true})
 			return err
 		},
 		"release": func(id string) error {
-			_, err := holder.ReleaseTask(holder.ctx, &pb.ReleaseTaskRequest{TaskId: id})
+			_, err := holder.ReleaseTask(holder.ctx, &pb.ReleaseTaskRequest{Id: id})
 			return err
 		},
 		"cancel": func(id string) error {
-			_, err := lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{TaskId: id})
+			_, err := lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{Id: id})
 			return err
 		},
 		"retry": func(id string) error {
-			_, err := lead.RetryTask(lead.ctx, &pb.RetryTaskRequest{TaskId: id})
+			_, err := lead.RetryTask(lead.ctx, &pb.RetryTaskRequest{Id: id})
 			return err
 		},
 	}
@@ -122,19 +122,19 @@ func TestTask_AnotherAgentCannotChangeIt(t *testing.T) {
 	lead.create("t")
 	fence := holder.take("t")
 	for name, err := range map[string]error{
-		"claim": drop(other.ClaimTask(other.ctx, &pb.ClaimTaskRequest{TaskId: "t"})),
+		"claim": drop(other.ClaimTask(other.ctx, &pb.ClaimTaskRequest{Id: "t"})),
 	} {
 		refused(t, err, "TASK_CLAIMED")
 		if !strings.Contains(err.Error(), "holder") {
 			t.Errorf("%s: the error does not name the holder: %v", name, err)
 		}
 	}
-	refused(t, drop(other.CompleteTask(other.ctx, &pb.CompleteTaskRequest{TaskId: "t"})), "TASK_LOST")
-	refused(t, drop(other.ReleaseTask(other.ctx, &pb.ReleaseTaskRequest{TaskId: "t"})), "TASK_LOST")
-	refused(t, drop(holder.CompleteTask(holder.ctx, &pb.CompleteTaskRequest{TaskId: "t", Fence: fence + 1})), "TASK_LOST")
-	refused(t, drop(other.CancelTask(other.ctx, &pb.CancelTaskRequest{TaskId: "t"})), "NOT_CREATOR")
-	refused(t, drop(other.UpdateTask(other.ctx, &pb.UpdateTaskRequest{TaskId: "t", Title: proto.String("x")})), "NOT_CREATOR")
-	refused(t, drop(other.ReleaseTask(other.ctx, &pb.ReleaseTaskRequest{TaskId: "t", Decline: true, Reason: "no"})), "NOT_ASSIGNEE")
+	refused(t, drop(other.CompleteTask(other.ctx, &pb.CompleteTaskRequest{Id: "t"})), "TASK_LOST")
+	refused(t, drop(other.ReleaseTask(other.ctx, &pb.ReleaseTaskRequest{Id: "t"})), "TASK_LOST")
+	refused(t, drop(holder.CompleteTask(holder.ctx, &pb.CompleteTaskRequest{Id: "t", Fence: fence + 1})), "TASK_LOST")
+	refused(t, drop(other.CancelTask(other.ctx, &pb.CancelTaskRequest{Id: "t"})), "NOT_CREATOR")
+	refused(t, drop(other.UpdateTask(other.ctx, &pb.UpdateTaskRequest{Id: "t", Title: proto.String("x")})), "NOT_CREATOR")
+	refused(t, drop(other.ReleaseTask(other.ctx, &pb.ReleaseTaskRequest{Id: "t", Decline: true, Reason: "no"})), "NOT_ASSIGNEE")
 	refused(t, drop(d.operator().ClaimTask(other.ctx, &pb.ClaimTaskRequest{})), "AGENT_REQUIRED")
 	lead.state(claimed, "t")
 }
@@ -162,7 +162,7 @@ func TestTask_DependentsBecomeReadyWithTheLastDependency(t *testing.T) {
 	if w := lead.task("d").GetWaitsFor(); w.GetId() != "c" || w.GetState() != failed {
 		t.Errorf("d waits for %v", w)
 	}
-	check(t, drop(lead.RetryTask(lead.ctx, &pb.RetryTaskRequest{TaskId: "c"})))
+	check(t, drop(lead.RetryTask(lead.ctx, &pb.RetryTaskRequest{Id: "c"})))
 	want(t, "the retried task", a.claim(), "c")
 	a.complete("c")
 	lead.state(ready, "d")
@@ -265,7 +265,7 @@ func TestFailTask_WaitsLongerAfterEachAttempt(t *testing.T) {
 		check(t, err)
 		want(t, "the reason", empty.GetEmptyReason(), pb.TaskEmptyReason_TASK_EMPTY_REASON_DELAYED)
 		want(t, "the next time", empty.GetNextDue().AsTime(), out.GetDueAt().AsTime())
-		refused(t, drop(a.ClaimTask(a.ctx, &pb.ClaimTaskRequest{TaskId: "t"})), "TASK_DELAYED")
+		refused(t, drop(a.ClaimTask(a.ctx, &pb.ClaimTaskRequest{Id: "t"})), "TASK_DELAYED")
 		ended, _ := d.awaitClaim(a, &pb.ClaimTaskRequest{})
 		d.Clock.Advance(wait)
 		got := <-ended
@@ -273,7 +273,7 @@ func TestFailTask_WaitsLongerAfterEachAttempt(t *testing.T) {
 		want(t, "the task after its backoff", got.answer.GetTask().GetId(), "t")
 		want(t, "the number of the attempt", got.answer.GetAttempt(), int32(n+2))
 		want(t, "the history", len(got.answer.GetHistory()), n+1)
-		check(t, drop(a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{TaskId: "t"})))
+		check(t, drop(a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{Id: "t"})))
 	}
 	want(t, "the last attempt", a.claim(), "t")
 	a.fail("t", false)
@@ -293,13 +293,13 @@ func TestCancelTask_CascadeReachesDependentsAndSubtasks(t *testing.T) {
 	a.take("finished")
 	a.complete("finished")
 	a.take("part")
-	out, err := lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{TaskId: "root", Cascade: true, Reason: "not needed"})
+	out, err := lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{Id: "root", Cascade: true, Reason: "not needed"})
 	check(t, err)
 	want(t, "cancelled", out.GetCancelled(), 4)
 	lead.state(cancelled, "root", "part", "next", "last")
 	lead.state(ready, "other")
 	lead.state(done, "finished")
-	refused(t, drop(a.CompleteTask(a.ctx, &pb.CompleteTaskRequest{TaskId: "part"})), "TASK_LOST")
+	refused(t, drop(a.CompleteTask(a.ctx, &pb.CompleteTaskRequest{Id: "part"})), "TASK_LOST")
 	if mail := a.mail("task_lost"); len(mail) != 1 || !strings.Contains(mail[0].GetMessage().GetSubject(), "not needed") {
 		t.Errorf("the holder got %v", mail)
 	}
@@ -322,7 +322,7 @@ func TestGetTask_FullHasEverythingThatCarriesItsId(t *testing.T) {
 	if n := full.GetDependents(); len(n) != 1 || n[0].GetId() != "u" {
 		t.Errorf("dependents: %v", n)
 	}
-	refused(t, drop(lead.GetTask(lead.ctx, &pb.GetTaskRequest{TaskId: "nothing", View: pb.TaskView_TASK_VIEW_FULL})), "TASK_NOT_FOUND")
+	refused(t, drop(lead.GetTask(lead.ctx, &pb.GetTaskRequest{Id: "nothing", View: pb.TaskView_TASK_VIEW_FULL})), "TASK_NOT_FOUND")
 	check(t, drop(lead.messages.SendMessages(lead.ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{{
 		Target: &pb.Target{To: &pb.Target_Everyone{Everyone: true}}, Subject: "free", TaskId: "no-row"}}})))
 	if f := lead.full("no-row"); f.Task != nil || len(f.GetReferences()) == 0 {
@@ -342,14 +342,14 @@ func TestListTasks_FiltersAndPages(t *testing.T) {
 		in   *pb.ListTasksRequest
 		want string
 	}{
-		"all":                {&pb.ListTasksRequest{}, "12345"},
-		"newest":             {&pb.ListTasksRequest{NewestFirst: true}, "54321"},
-		"states":             {&pb.ListTasksRequest{States: []pb.TaskState{claimed, waiting}}, "24"},
+		"all":                {&pb.ListTasksRequest{}, "54321"},
+		"oldest":             {&pb.ListTasksRequest{OldestFirst: true}, "12345"},
+		"states":             {&pb.ListTasksRequest{States: []pb.TaskState{claimed, waiting}}, "42"},
 		"holder":             {&pb.ListTasksRequest{Holder: "a"}, "2"},
 		"role":               {&pb.ListTasksRequest{Role: "builder"}, "2"},
 		"assignee":           {&pb.ListTasksRequest{Assignee: "a"}, "3"},
 		"parent":             {&pb.ListTasksRequest{Parent: "1"}, "3"},
-		"labels":             {&pb.ListTasksRequest{Labels: map[string]string{"area": "ui"}}, "15"},
+		"labels":             {&pb.ListTasksRequest{Labels: map[string]string{"area": "ui"}}, "51"},
 		"creator":            {&pb.ListTasksRequest{Creator: "a"}, ""},
 		"claimable":          {&pb.ListTasksRequest{Claimable: true}, "513"},
 		"first of claimable": {&pb.ListTasksRequest{Claimable: true, PageSize: 1}, "5"},

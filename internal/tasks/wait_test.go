@@ -56,7 +56,7 @@ func TestWaitTasks_ReturnsEarlyWhenATaskNeedsAttention(t *testing.T) {
 	lead.create("t", "u")
 	a.take("t")
 	block := func(reason string) {
-		check(t, drop(a.UpdateTask(a.ctx, &pb.UpdateTaskRequest{TaskId: "t", BlockChange: &pb.UpdateTaskRequest_Block{Block: reason}})))
+		check(t, drop(a.UpdateTask(a.ctx, &pb.UpdateTaskRequest{Id: "t", BlockChange: &pb.UpdateTaskRequest_Block{Block: reason}})))
 	}
 	after := int64(0)
 	for _, step := range []struct {
@@ -65,7 +65,7 @@ func TestWaitTasks_ReturnsEarlyWhenATaskNeedsAttention(t *testing.T) {
 	}{
 		{"blocked", func() { block("no key") }},
 		{"unblocked", func() {
-			check(t, drop(a.UpdateTask(a.ctx, &pb.UpdateTaskRequest{TaskId: "t", BlockChange: &pb.UpdateTaskRequest_Unblock{Unblock: true}})))
+			check(t, drop(a.UpdateTask(a.ctx, &pb.UpdateTaskRequest{Id: "t", BlockChange: &pb.UpdateTaskRequest_Unblock{Unblock: true}})))
 		}},
 		{"failed", func() { a.fail("t", true) }},
 	} {
@@ -117,7 +117,7 @@ func TestWaitTasks_KeepsTheStateOfATaskThatRetentionHasRemoved(t *testing.T) {
 	o := d.operator()
 	in := &pb.PruneDataRequest{OlderThan: durationpb.New(time.Second), Kinds: []pb.DataKind{pb.DataKind_DATA_KIND_WORK}}
 	check(t, drop(o.admin.PruneData(o.ctx, in)))
-	refused(t, drop(lead.GetTask(lead.ctx, &pb.GetTaskRequest{TaskId: "x"})), "TASK_NOT_FOUND")
+	refused(t, drop(lead.GetTask(lead.ctx, &pb.GetTaskRequest{Id: "x"})), "TASK_NOT_FOUND")
 	a.take("y")
 	a.complete("y")
 	got := <-ended
@@ -136,7 +136,7 @@ func TestWaitTasks_FindsTheOutcomeOfATaskThatEndedAndWasRemovedUnseen(t *testing
 	// The rows vanish without a wake-up; only y has no event of its end.
 	d.database(`DELETE FROM tasks WHERE id IN ('x', 'y')`,
 		`UPDATE events SET type = 'task.completed', revision = revision + 1 WHERE type = 'task.created' AND task_id = 'x'`)
-	check(t, drop(lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{TaskId: "z"})))
+	check(t, drop(lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{Id: "z"})))
 	got := <-ended
 	check(t, got.err)
 	want(t, "the state of x", got.answer.GetTasks()[0].GetState(), done)

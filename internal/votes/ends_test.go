@@ -30,7 +30,7 @@ func TestDeregister_LeavesTheElectorate(t *testing.T) {
 		}
 	}
 	again := w.agent("c")
-	_, err := again.CastVote(w.ctx, &pb.CastVoteRequest{VoteId: v.GetId(), Option: "yes"})
+	_, err := again.CastVote(w.ctx, &pb.CastVoteRequest{Id: v.GetId(), Option: "yes"})
 	wantError(t, "an elector that has left and registered again", err, codes.PermissionDenied, "NOT_AN_ELECTOR")
 	team[0].cast(v, "yes")
 	if end := team[3].cast(v, "no"); end.GetWinner() != "no" || end.GetBallots() != 3 {
@@ -144,7 +144,7 @@ func TestDeadline_ThatPassesWhileTheBrokerIsDown(t *testing.T) {
 	if got := a.awaitEnd(v); got.GetWinner() != "no" {
 		t.Errorf("closed as %v", got)
 	}
-	_, err := a.CastVote(w.ctx, &pb.CastVoteRequest{VoteId: v.GetId(), Option: "yes"})
+	_, err := a.CastVote(w.ctx, &pb.CastVoteRequest{Id: v.GetId(), Option: "yes"})
 	wantError(t, "a ballot after the deadline", err, codes.FailedPrecondition, "VOTE_CLOSED")
 }
 
@@ -164,6 +164,6 @@ func TestSessionClosed_ClosesItsVotes(t *testing.T) {
 	if got.GetEnd() != pb.VoteEnd_VOTE_END_SESSION_CLOSED || got.GetOutcome() != pb.VoteOutcome_VOTE_OUTCOME_NO_QUORUM {
 		t.Errorf("got %v", got)
 	}
-	_, err = a.CastVote(w.ctx, &pb.CastVoteRequest{VoteId: v.GetId(), Option: "yes"})
+	_, err = a.CastVote(w.ctx, &pb.CastVoteRequest{Id: v.GetId(), Option: "yes"})
 	wantError(t, "a ballot", err, codes.FailedPrecondition, "SESSION_CLOSED")
 }

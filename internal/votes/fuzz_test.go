@@ -59,35 +59,37 @@ func FuzzOpenVote(f *testing.F) {
 
 func FuzzCastVote(f *testing.F) {
 	testkit.Fuzz(f, fuzzed(f).CastVote, func(b *testkit.Bounds, r *pb.CastVoteRequest) {
-		b.Required(r.VoteId, r.Option)
-		b.Line(128, r.VoteId)
+		b.Required(r.Id, r.Option)
+		b.Line(128, r.Id)
 		b.Line(512, r.Option)
 		b.Text(4<<10, r.Reason)
-	}, &pb.CastVoteRequest{VoteId: "v-7", Option: "a", Reason: "r"}, &pb.CastVoteRequest{VoteId: "v", Reason: "\x00"})
+	}, &pb.CastVoteRequest{Id: "v-7", Option: "a", Reason: "r"}, &pb.CastVoteRequest{Id: "v", Reason: "\x00"})
 }
 
 func FuzzCloseVote(f *testing.F) {
 	testkit.Fuzz(f, fuzzed(f).CloseVote, func(b *testkit.Bounds, r *pb.CloseVoteRequest) {
-		b.Required(r.VoteId)
-		b.Line(128, r.VoteId)
+		b.Required(r.Id)
+		b.Line(128, r.Id)
 		b.Line(512, r.Reason)
-	}, &pb.CloseVoteRequest{VoteId: "v-7", Reason: "r"})
+	}, &pb.CloseVoteRequest{Id: "v-7", Reason: "r"})
 }
 
 func FuzzGetVote(f *testing.F) {
 	testkit.Fuzz(f, fuzzed(f).GetVote, func(b *testkit.Bounds, r *pb.GetVoteRequest) {
-		b.Required(r.VoteId)
+		b.Required(r.Id)
 		b.Wait(r.Wait)
-	}, &pb.GetVoteRequest{VoteId: "7", Wait: durationpb.New(time.Hour)}, &pb.GetVoteRequest{VoteId: "7", Wait: &durationpb.Duration{Seconds: 1 << 40}})
+	}, &pb.GetVoteRequest{Id: "7", Wait: durationpb.New(time.Hour)}, &pb.GetVoteRequest{Id: "7", Wait: &durationpb.Duration{Seconds: 1 << 40}})
 }
 
 func FuzzListVotes(f *testing.F) {
 	testkit.Fuzz(f, fuzzed(f).ListVotes, func(b *testkit.Bounds, r *pb.ListVotesRequest) {
-		b.Between(int64(r.State), 0, 2)
+		for _, s := range r.States {
+			b.Between(int64(s), 1, 2)
+		}
 		b.Optional(r.Opener, r.Elector)
 		b.Line(128, r.TaskId)
 		b.Page(r.PageSize)
-	}, &pb.ListVotesRequest{State: 1, Opener: "a", Elector: "b", TaskId: "t", PageSize: 7}, &pb.ListVotesRequest{State: -1, PageToken: "x"})
+	}, &pb.ListVotesRequest{States: []pb.VoteState{1}, Opener: "a", Elector: "b", TaskId: "t", PageSize: 7}, &pb.ListVotesRequest{States: []pb.VoteState{-1}, PageToken: "x"})
 }
 
 // fuzzed returns the service of votes without sessions.

@@ -105,14 +105,14 @@ func (a *actor) open(in *pb.OpenVoteRequest) *pb.Vote {
 // cast casts a ballot and returns the vote after it.
 func (a *actor) cast(v *pb.Vote, option string) *pb.Vote {
 	a.t.Helper()
-	out, err := a.CastVote(a.ctx, &pb.CastVoteRequest{VoteId: v.GetId(), Option: option})
+	out, err := a.CastVote(a.ctx, &pb.CastVoteRequest{Id: v.GetId(), Option: option})
 	must(a.t, err)
 	return out.GetVote()
 }
 
 func (a *actor) get(v *pb.Vote) *pb.GetVoteResponse {
 	a.t.Helper()
-	out, err := a.GetVote(a.ctx, &pb.GetVoteRequest{VoteId: v.GetId()})
+	out, err := a.GetVote(a.ctx, &pb.GetVoteRequest{Id: v.GetId()})
 	must(a.t, err)
 	return out
 }
@@ -120,7 +120,7 @@ func (a *actor) get(v *pb.Vote) *pb.GetVoteResponse {
 // awaitEnd returns a vote once it is closed.
 func (a *actor) awaitEnd(v *pb.Vote) *pb.Vote {
 	a.t.Helper()
-	out, err := a.GetVote(a.ctx, &pb.GetVoteRequest{VoteId: v.GetId(), Wait: durationpb.New(time.Hour)})
+	out, err := a.GetVote(a.ctx, &pb.GetVoteRequest{Id: v.GetId(), Wait: durationpb.New(time.Hour)})
 	must(a.t, err)
 	if out.GetVote().GetState() != pb.VoteState_VOTE_STATE_CLOSED {
 		a.t.Fatalf("the wait ended with %v", out.GetVote())

@@ -27,14 +27,18 @@ func TestList_FiltersAndPages(t *testing.T) {
 		in   *pb.ListVotesRequest
 		want []string
 	}{
-		"all":        {&pb.ListVotesRequest{}, all},
-		"open":       {&pb.ListVotesRequest{State: pb.VoteState_VOTE_STATE_OPEN}, []string{byB.GetId(), byA.GetId()}},
-		"closed":     {&pb.ListVotesRequest{State: pb.VoteState_VOTE_STATE_CLOSED}, []string{closed.GetId()}},
+		"all":  {&pb.ListVotesRequest{}, all},
+		"open": {&pb.ListVotesRequest{States: []pb.VoteState{pb.VoteState_VOTE_STATE_OPEN}}, []string{byB.GetId(), byA.GetId()}},
+		"oldest first": {
+			&pb.ListVotesRequest{States: []pb.VoteState{pb.VoteState_VOTE_STATE_OPEN}, OldestFirst: true},
+			[]string{byA.GetId(), byB.GetId()},
+		},
+		"closed":     {&pb.ListVotesRequest{States: []pb.VoteState{pb.VoteState_VOTE_STATE_CLOSED}}, []string{closed.GetId()}},
 		"by opener":  {&pb.ListVotesRequest{Opener: "b"}, []string{closed.GetId(), byB.GetId()}},
 		"by elector": {&pb.ListVotesRequest{Elector: "c"}, []string{closed.GetId(), byB.GetId()}},
 		"by task":    {&pb.ListVotesRequest{TaskId: "t1"}, []string{byA.GetId()}},
 		"together": {
-			&pb.ListVotesRequest{Opener: "b", Elector: "c", State: pb.VoteState_VOTE_STATE_OPEN}, []string{byB.GetId()},
+			&pb.ListVotesRequest{Opener: "b", Elector: "c", States: []pb.VoteState{pb.VoteState_VOTE_STATE_OPEN}}, []string{byB.GetId()},
 		},
 		"none": {&pb.ListVotesRequest{Opener: "c"}, nil},
 	} {

@@ -31,7 +31,7 @@ func (s *Service) OpenVote(ctx context.Context, in *pb.OpenVoteRequest) (*pb.Ope
 // CastVote implements pb.VoteServiceServer.
 func (s *Service) CastVote(ctx context.Context, in *pb.CastVoteRequest) (*pb.CastVoteResponse, error) {
 	var c validate.Check
-	line(&c, "vote_id", in.GetVoteId(), validate.MaxID)
+	line(&c, "id", in.GetId(), validate.MaxID)
 	line(&c, "option", in.GetOption(), validate.MaxLine)
 	c.Text("reason", in.GetReason(), maxReason)
 	if err := c.Err(); err != nil {
@@ -41,7 +41,7 @@ func (s *Service) CastVote(ctx context.Context, in *pb.CastVoteRequest) (*pb.Cas
 		if t.Actor.System() {
 			return nil, fault.AgentRequired()
 		}
-		v, err := s.Get(t, t.Session.ID, in.GetVoteId())
+		v, err := s.Get(t, t.Session.ID, in.GetId())
 		if err == nil {
 			err = s.cast(t, v, in.GetOption(), in.GetReason())
 		}
@@ -53,13 +53,13 @@ func (s *Service) CastVote(ctx context.Context, in *pb.CastVoteRequest) (*pb.Cas
 // CloseVote implements pb.VoteServiceServer.
 func (s *Service) CloseVote(ctx context.Context, in *pb.CloseVoteRequest) (*pb.CloseVoteResponse, error) {
 	var c validate.Check
-	line(&c, "vote_id", in.GetVoteId(), validate.MaxID)
+	line(&c, "id", in.GetId(), validate.MaxID)
 	c.Line("reason", in.GetReason(), validate.MaxLine)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
 	v, already, err := s.Change(ctx, in, func(t *work.Tx) (*pb.Vote, error) {
-		v, err := s.Get(t, t.Session.ID, in.GetVoteId())
+		v, err := s.Get(t, t.Session.ID, in.GetId())
 		switch {
 		case err != nil:
 			return nil, err
@@ -78,13 +78,13 @@ func (s *Service) CloseVote(ctx context.Context, in *pb.CloseVoteRequest) (*pb.C
 // GetVote implements pb.VoteServiceServer.
 func (s *Service) GetVote(ctx context.Context, in *pb.GetVoteRequest) (*pb.GetVoteResponse, error) {
 	var c validate.Check
-	line(&c, "vote_id", in.GetVoteId(), validate.MaxID)
+	line(&c, "id", in.GetId(), validate.MaxID)
 	wait := c.Duration("wait", in.GetWait(), 0, longestWait, 0)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
 	out := &pb.GetVoteResponse{}
-	err := s.AwaitIn(ctx, in.GetVoteId(), wait, func(snap *store.Snapshot, v *pb.Vote) (done bool, err error) {
+	err := s.AwaitIn(ctx, in.GetId(), wait, func(snap *store.Snapshot, v *pb.Vote) (done bool, err error) {
 		out.Vote, out.Revision = v, snap.Revision()
 		out.Ballots, err = s.ballots(snap, v, "", maxElectors)
 		return v.State != open, err
@@ -96,9 +96,8 @@ func (s *Service) GetVote(ctx context.Context, in *pb.GetVoteRequest) (*pb.GetVo
 func (s *Service) ListVotes(ctx context.Context, in *pb.ListVotesRequest) (*pb.ListVotesResponse, error) {
 	var c validate.Check
 	c.PageSize("page_size", in.GetPageSize())
-	f := work.Filter[*pb.Vote]{Opener: in.GetOpener(), Task: in.GetTaskId()}
-	if in.GetState() != 0 {
-		f.States = work.States(&c, "state", []pb.VoteState{in.GetState()}, s.Noun)
+	f := work.Filter[*pb.Vote]{
+		States: work.States(&c, "states", in.GetStates(), s.Noun), Opener: in.GetOpener(), Task: in.GetTaskId(),
 	}
 	if in.GetElector() != "" {
 		f.Part = ballotPart(in.GetElector())

@@ -34,6 +34,7 @@ var kind = work.Kind[*pb.Vote]{
 	Number:     work.Votes,
 	Noun:       "vote",
 	Letter:     "v",
+	Final:      []protoreflect.EnumNumber{closed.Number()},
 	PartFields: []protoreflect.Name{"description"},
 	Title:      (*pb.Vote).GetTitle,
 	Columns: func(v *pb.Vote) work.Columns {

@@ -49,7 +49,7 @@ func TestOpen_InvitesTheElectorateAndNoOther(t *testing.T) {
 		if mail := other.inbox("vote_initiate"); len(mail) > 0 {
 			t.Errorf("%s was invited", other.name)
 		}
-		_, err := other.CastVote(w.ctx, &pb.CastVoteRequest{VoteId: v.GetId(), Option: "SQLite"})
+		_, err := other.CastVote(w.ctx, &pb.CastVoteRequest{Id: v.GetId(), Option: "SQLite"})
 		wantError(t, other.name, err, codes.PermissionDenied, "NOT_AN_ELECTOR")
 	}
 	if got := lead.get(v); len(got.GetBallots()) != 2 || got.GetVote().GetElectors() != 2 {
@@ -199,7 +199,7 @@ func TestCast_BallotMayChangeUntilTheVoteCloses(t *testing.T) {
 	if again := team[0].cast(v, "no"); again.GetRevision() != changed.GetRevision() {
 		t.Errorf("the same ballot again changed the vote from revision %d to %d", changed.GetRevision(), again.GetRevision())
 	}
-	_, err := team[0].CastVote(w.ctx, &pb.CastVoteRequest{VoteId: v.GetId(), Option: "no", Reason: "tests fail"})
+	_, err := team[0].CastVote(w.ctx, &pb.CastVoteRequest{Id: v.GetId(), Option: "no", Reason: "tests fail"})
 	must(t, err)
 	b := team[0].get(v).GetBallots()[0]
 	if b.GetOption() != "no" || b.GetReason() != "tests fail" || b.GetChanges() != 2 {
@@ -209,7 +209,7 @@ func TestCast_BallotMayChangeUntilTheVoteCloses(t *testing.T) {
 	if closed.GetWinner() != "no" {
 		t.Errorf("closed as %v", closed)
 	}
-	_, err = team[0].CastVote(w.ctx, &pb.CastVoteRequest{VoteId: v.GetId(), Option: "yes"})
+	_, err = team[0].CastVote(w.ctx, &pb.CastVoteRequest{Id: v.GetId(), Option: "yes"})
 	wantError(t, "a change after the end", err, codes.FailedPrecondition, "VOTE_CLOSED")
 }
 
@@ -218,22 +218,22 @@ func TestCast_Refusals(t *testing.T) {
 	w := newWorld(t)
 	a := w.team("a", "b")[0]
 	v := a.open(&pb.OpenVoteRequest{Options: []string{"red", "green"}})
-	_, err := a.CastVote(w.ctx, &pb.CastVoteRequest{VoteId: v.GetId(), Option: "gren"})
+	_, err := a.CastVote(w.ctx, &pb.CastVoteRequest{Id: v.GetId(), Option: "gren"})
 	wantError(t, "an unknown option", err, codes.NotFound, "OPTION_NOT_FOUND")
 	if !strings.Contains(fmt.Sprint(err), "did you mean green?") {
 		t.Errorf("%v does not name the nearest option", err)
 	}
 	for _, id := range []string{"v-99999", "x", "v-"} {
-		_, err = a.CastVote(w.ctx, &pb.CastVoteRequest{VoteId: id, Option: "red"})
+		_, err = a.CastVote(w.ctx, &pb.CastVoteRequest{Id: id, Option: "red"})
 		wantError(t, id, err, codes.NotFound, "VOTE_NOT_FOUND")
 	}
-	_, err = w.operator().CastVote(w.ctx, &pb.CastVoteRequest{VoteId: v.GetId(), Option: "red"})
+	_, err = w.operator().CastVote(w.ctx, &pb.CastVoteRequest{Id: v.GetId(), Option: "red"})
 	wantError(t, "an operator", err, codes.FailedPrecondition, "AGENT_REQUIRED")
-	_, err = a.CastVote(w.ctx, &pb.CastVoteRequest{VoteId: strings.TrimPrefix(v.GetId(), "v-"), Option: "red"})
+	_, err = a.CastVote(w.ctx, &pb.CastVoteRequest{Id: strings.TrimPrefix(v.GetId(), "v-"), Option: "red"})
 	must(t, err) // the number alone is an id too
 	_, err = w.operator().sessions.CreateSession(w.ctx, &pb.CreateSessionRequest{Name: "other"})
 	must(t, err)
-	_, err = w.in("other", "").GetVote(w.ctx, &pb.GetVoteRequest{VoteId: v.GetId()})
+	_, err = w.in("other", "").GetVote(w.ctx, &pb.GetVoteRequest{Id: v.GetId()})
 	wantError(t, "another session", err, codes.NotFound, "VOTE_NOT_FOUND")
 }
 
@@ -246,7 +246,7 @@ func TestCast_RequestWithTheSameIDIsDoneOnce(t *testing.T) {
 	if again := a.open(open); again.GetId() != v.GetId() {
 		t.Errorf("the same request opened %s and %s", v.GetId(), again.GetId())
 	}
-	cast := &pb.CastVoteRequest{RequestId: uuid.NewString(), VoteId: v.GetId(), Option: "x"}
+	cast := &pb.CastVoteRequest{RequestId: uuid.NewString(), Id: v.GetId(), Option: "x"}
 	first, err := a.CastVote(w.ctx, cast)
 	must(t, err)
 	a.cast(v, "y")
@@ -275,7 +275,7 @@ func TestCast_ConcurrentBallotsAllCount(t *testing.T) {
 	for i, a := range team {
 		calls.Go(func() {
 			for _, option := range []string{"z", "x", []string{"x", "y"}[i%2]} {
-				_, err := a.CastVote(w.ctx, &pb.CastVoteRequest{VoteId: v.GetId(), Option: option})
+				_, err := a.CastVote(w.ctx, &pb.CastVoteRequest{Id: v.GetId(), Option: option})
 				if testkit.Reason(err) == "VOTE_CLOSED" {
 					return
 				}
@@ -314,10 +314,10 @@ func TestClose_IsForTheOpenerAndOperators(t *testing.T) {
 	w := newWorld(t)
 	team := w.team("a", "b")
 	mine := team[0].open(&pb.OpenVoteRequest{Quorum: &pb.Quorum{Quorum: &pb.Quorum_Share{Share: 1}}})
-	_, err := team[1].CloseVote(w.ctx, &pb.CloseVoteRequest{VoteId: mine.GetId()})
+	_, err := team[1].CloseVote(w.ctx, &pb.CloseVoteRequest{Id: mine.GetId()})
 	wantError(t, "another agent", err, codes.PermissionDenied, "NOT_THE_OPENER")
 	team[1].cast(mine, "yes")
-	out, err := team[0].CloseVote(w.ctx, &pb.CloseVoteRequest{VoteId: mine.GetId(), Reason: "obsolete"})
+	out, err := team[0].CloseVote(w.ctx, &pb.CloseVoteRequest{Id: mine.GetId(), Reason: "obsolete"})
 	must(t, err)
 	v := out.GetVote()
 	if v.GetClosedBy() != "a" || v.GetCloseReason() != "obsolete" || v.GetEnd() != pb.VoteEnd_VOTE_END_CLOSED ||
@@ -327,13 +327,13 @@ func TestClose_IsForTheOpenerAndOperators(t *testing.T) {
 	if mail := team[0].inbox("vote_initiate"); len(mail) > 0 {
 		t.Errorf("the letters of a closed vote are still there: %v", mail)
 	}
-	again, err := team[0].CloseVote(w.ctx, &pb.CloseVoteRequest{VoteId: mine.GetId()})
+	again, err := team[0].CloseVote(w.ctx, &pb.CloseVoteRequest{Id: mine.GetId()})
 	must(t, err)
 	if !again.GetAlreadyClosed() || again.GetVote().GetRevision() != v.GetRevision() {
 		t.Errorf("closed again: %v", again)
 	}
 	other := team[0].open(&pb.OpenVoteRequest{})
-	out, err = w.operator().CloseVote(w.ctx, &pb.CloseVoteRequest{VoteId: other.GetId()})
+	out, err = w.operator().CloseVote(w.ctx, &pb.CloseVoteRequest{Id: other.GetId()})
 	must(t, err)
 	if out.GetVote().GetClosedBy() != "system" {
 		t.Errorf("closed by %q, want system", out.GetVote().GetClosedBy())
@@ -352,7 +352,7 @@ func TestGet_WaitsForTheEnd(t *testing.T) {
 	wait := func() <-chan answer {
 		got := make(chan answer, 1)
 		go func() {
-			out, err := a.GetVote(w.ctx, &pb.GetVoteRequest{VoteId: v.GetId(), Wait: durationpb.New(5 * time.Second)})
+			out, err := a.GetVote(w.ctx, &pb.GetVoteRequest{Id: v.GetId(), Wait: durationpb.New(5 * time.Second)})
 			got <- answer{out, err}
 		}()
 		return got

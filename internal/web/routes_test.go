@@ -89,7 +89,7 @@ var steps = []step{
 	{"lead", "POST", "/v1/tasks",
 		`{"tasks":[{"id":"schema","title":"Write the schema"},{"id":"api","title":"Write the API"}]}`,
 		"tasks.0.state=ready", ""},
-	{"", "GET", "/v1/tasks?states=ready&states=claimed", "", "tasks.1.id=api", ""},
+	{"", "GET", "/v1/tasks?states=ready&states=claimed", "", "tasks.0.id=api", ""},
 	{"builder-1", "POST", "/v1/tasks/claim", "", "task.id=schema", ""},
 	{"builder-1", "POST", "/v1/tasks/schema/update", `{"progress":0.5,"note":"half"}`, "task.state=claimed", ""},
 	{"builder-1", "POST", "/v1/tasks/schema/complete", `{"result":"ok"}`, "task.state=done", ""},

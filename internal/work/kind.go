@@ -28,9 +28,10 @@ type Message interface {
 
 // A Kind is what a Table must know of one kind of work.
 type Kind[T Message] struct {
-	Number int    // lasting
-	Noun   string // such as vote
-	Letter string // that begins the ids, such as v in v-4711
+	Number int                       // lasting
+	Noun   string                    // such as vote
+	Letter string                    // that begins the ids, such as v in v-4711
+	Final  []protoreflect.EnumNumber // the states of finished items
 
 	// Columns returns what lists, deadlines and the archive go by.
 	Columns func(T) Columns

@@ -27,9 +27,8 @@ type Filter[T Message] struct {
 	Part   string       // that an item has
 	Match  func(T) bool // what the columns do not say; nil = every item matches
 
-	Unfinished  bool // alone
-	OldestFirst bool
-	Whole       bool // with the PartFields
+	Unfinished bool // alone; List sets it if States has no final state
+	Whole      bool // with the PartFields
 	// Complete adds what the row lacks to each item that is returned, in place of all PartFields; nil =
 	// nothing.
 	Complete func(q store.Querier, item T) error
@@ -51,6 +50,7 @@ type ListRequest interface {
 	proto.Message
 	GetPageSize() int32
 	GetPageToken() string
+	GetOldestFirst() bool
 }
 
 // A List is a page of a list.
@@ -89,7 +89,8 @@ func (t *Table[T]) List(
 		l, next = List[T]{Revision: snap.Revision()}, 0
 		f, err := filter(snap, s)
 		if err == nil {
-			l.Items, next, err = t.page(snap, s.ID, &f, after, size)
+			f.Unfinished = f.Unfinished || t.unfinished(f.States)
+			l.Items, next, err = t.page(snap, s.ID, &f, in.GetOldestFirst(), after, size)
 		}
 		return err
 	})
@@ -102,17 +103,23 @@ func (t *Table[T]) List(
 	return l, nil
 }
 
+// unfinished reports whether items in these states are unfinished.
+func (t *Table[T]) unfinished(states []protoreflect.EnumNumber) bool {
+	final := func(s protoreflect.EnumNumber) bool { return slices.Contains(t.Final, s) }
+	return len(states) > 0 && !slices.ContainsFunc(states, final)
+}
+
 // page reads up to size items after a number. next is the number after which the next page begins; 0 =
 // there is none.
 func (t *Table[T]) page(
-	q store.Querier, session int64, f *Filter[T], after int64, size int,
+	q store.Querier, session int64, f *Filter[T], oldestFirst bool, after int64, size int,
 ) (items []T, next int64, err error) {
 	query, edgeQuery, edge := listNewest, edgeNewest, int64(0)
 	var column []any // the value of the column by whose index the statement goes
 	switch {
-	case f.Unfinished && f.OldestFirst: // a limit of the feature bounds the unfinished ones
+	case f.Unfinished && oldestFirst: // a limit of the feature bounds the unfinished ones
 		query, edgeQuery, edge = selectOpen, "", math.MaxInt64
-	case f.OldestFirst:
+	case oldestFirst:
 		query, edgeQuery, edge = listOldest, edgeOldest, math.MaxInt64
 	case f.Unfinished:
 		query, edgeQuery = listNewestOpen, ""
@@ -121,7 +128,7 @@ func (t *Table[T]) page(
 	case f.Task != "":
 		query, edgeQuery, column = listNewestOfTask, edgeNewestOfTask, []any{f.Task}
 	}
-	if !f.OldestFirst && after == 0 {
+	if !oldestFirst && after == 0 {
 		after = math.MaxInt64
 	}
 	if edgeQuery != "" {

@@ -40,6 +40,7 @@ func newShelf(t *testing.T) *shelf {
 	d := &work.Desk{Store: st, Events: events.New(st, clock, zap.NewNop()), Directory: directory.New(), Clock: clock, Log: zap.NewNop()}
 	return &shelf{work.NewTable(d, work.Kind[*pb.Vote]{
 		Number: 99, Noun: "vote", Letter: "v", Title: (*pb.Vote).GetTitle, PartFields: []protoreflect.Name{"description"},
+		Final: []protoreflect.EnumNumber{pb.VoteState_VOTE_STATE_CLOSED.Number()},
 		Columns: func(v *pb.Vote) work.Columns {
 			return work.Columns{State: v.State.Number(), Opener: v.Opener, Finished: work.Time(v.ClosedAt)}
 		},

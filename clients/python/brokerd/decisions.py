@@ -63,7 +63,7 @@ class DecisionOperations:
     ) -> Steps[pb.Decision]:
         """Gives the verdict, such as approve, revise or reject. until is for the verdict defer."""
         request = pb.DecideRequest(
-            request_id=request_id, decision_id=decision, verdict=verdict, reason=reason, feedback=_feedback(feedback),
+            request_id=request_id, id=decision, verdict=verdict, reason=reason, feedback=_feedback(feedback),
             until=timestamp(until), round=round)
         answer: pb.DecideResponse = yield Call("decisions", "Decide", request)
         return answer.decision
@@ -76,7 +76,7 @@ class DecisionOperations:
     ) -> Steps[pb.Decision]:
         """Submits the next round after the verdict revise. pass_token passes the token from this round on."""
         request = pb.ResubmitDecisionRequest(
-            request_id=request_id, decision_id=decision, title=title, content=_content(body, payload, files, artifacts),
+            request_id=request_id, id=decision, title=title, content=_content(body, payload, files, artifacts),
             pass_token=pass_token)
         answer: pb.ResubmitDecisionResponse = yield Call("decisions", "ResubmitDecision", request)
         return answer.decision
@@ -84,14 +84,14 @@ class DecisionOperations:
     @operation
     def cancel(self, decision: str, reason: str = "") -> Steps[pb.Decision]:
         """Withdraws a decision."""
-        request = pb.CancelDecisionRequest(decision_id=decision, reason=reason)
+        request = pb.CancelDecisionRequest(id=decision, reason=reason)
         answer: pb.CancelDecisionResponse = yield Call("decisions", "CancelDecision", request)
         return answer.decision
 
     @operation
     def get(self, decision: str) -> Steps[pb.Decision]:
         """Returns a decision."""
-        request = pb.GetDecisionRequest(decision_id=decision)
+        request = pb.GetDecisionRequest(id=decision)
         answer: pb.GetDecisionResponse = yield Call("decisions", "GetDecision", request)
         return answer.decision
 
@@ -101,20 +101,20 @@ class DecisionOperations:
         ends = None if timeout is None else time.monotonic() + seconds(timeout)
         while True:
             left = _LONGEST_WAIT if ends is None else max(0.0, min(_LONGEST_WAIT, ends - time.monotonic()))
-            request = pb.GetDecisionRequest(decision_id=decision, wait=duration(left))
+            request = pb.GetDecisionRequest(id=decision, wait=duration(left))
             answer: pb.GetDecisionResponse = yield Call("decisions", "GetDecision", request, left)
             if answer.decision.state not in _PENDING or (ends is not None and time.monotonic() >= ends):
                 return answer.decision
 
     @operation
     def list(
-        self, *, states: Iterable[str] = (), kind: str = "", opened_by: str = "", owed_by: str = "", scope: str = "",
+        self, *, states: Iterable[str] = (), kind: str = "", opener: str = "", owed_by: str = "", scope: str = "",
         task_id: str = "",
     ) -> Steps[List[pb.Decision]]:
         """Returns the decisions that match, the newest first, without content."""
         request = pb.ListDecisionsRequest(
             states=[enum(pb.DecisionState, state) for state in listed(states)], kind=enum(pb.DecisionKind, kind),
-            opened_by=opened_by, owed_by=owed_by, scope=scope, task_id=task_id, page_size=1000)
+            opener=opener, owed_by=owed_by, scope=scope, task_id=task_id, page_size=1000)
         found: List[pb.Decision] = []
         while True:
             page: pb.ListDecisionsResponse = yield Call("decisions", "ListDecisions", request)

@@ -56,7 +56,7 @@ class TaskClaim(Job):
 
 def _names(task: Union[TaskClaim, str]) -> Dict[str, Any]:
     """Returns the fields of a request that name a task, and the claim of it."""
-    return {"task_id": task.id, "fence": task.fence} if isinstance(task, TaskClaim) else {"task_id": task}
+    return {"id": task.id, "fence": task.fence} if isinstance(task, TaskClaim) else {"id": task}
 
 
 def result_text(result: Any) -> str:
@@ -91,7 +91,7 @@ class TaskOperations:
 
         wait is how long to wait for a task, in seconds. resume returns a task that the agent already holds.
         """
-        request = pb.ClaimTaskRequest(task_id=task, labels=labels or {}, wait=duration(wait), resume=resume)
+        request = pb.ClaimTaskRequest(id=task, labels=labels or {}, wait=duration(wait), resume=resume)
         answer: pb.ClaimTaskResponse = yield Call("tasks", "ClaimTask", request, seconds(wait))
         return TaskClaim(answer) if answer.HasField("task") else None
 
@@ -131,25 +131,25 @@ class TaskOperations:
     @operation
     def cancel(self, task: str, reason: str = "", *, cascade: bool = False) -> Steps[List[pb.TaskBrief]]:
         """Cancels an unfinished task; with cascade, also the tasks that depend on it."""
-        request = pb.CancelTaskRequest(task_id=task, reason=shortened(reason), cascade=cascade)
+        request = pb.CancelTaskRequest(id=task, reason=shortened(reason), cascade=cascade)
         answer: pb.CancelTaskResponse = yield Call("tasks", "CancelTask", request)
         return list(answer.tasks)
 
     @operation
     def get(self, task: str) -> Steps[pb.Task]:
         """Returns a task."""
-        answer: pb.GetTaskResponse = yield Call("tasks", "GetTask", pb.GetTaskRequest(task_id=task))
+        answer: pb.GetTaskResponse = yield Call("tasks", "GetTask", pb.GetTaskRequest(id=task))
         return answer.task
 
     @operation
     def list(
         self, *, states: Iterable[str] = (), holder: str = "", assignee: str = "", role: str = "", creator: str = "",
-        parent: str = "", labels: Optional[Mapping[str, str]] = None, claimable: bool = False,
+        parent: str = "", labels: Optional[Mapping[str, str]] = None, claimable: bool = False, oldest_first: bool = False,
     ) -> Steps[List[pb.Task]]:
-        """Returns the tasks that match, without description and result. A state is such as ready or done."""
+        """Returns the tasks that match, newest first, without description and result. A state is such as ready or done."""
         request = pb.ListTasksRequest(
             states=[enum(pb.TaskState, state) for state in listed(states)], holder=holder, assignee=assignee, role=role,
-            creator=creator, parent=parent, labels=labels or {}, claimable=claimable, page_size=1000)
+            creator=creator, parent=parent, labels=labels or {}, claimable=claimable, oldest_first=oldest_first, page_size=1000)
         found: List[pb.Task] = []
         while True:
             page: pb.ListTasksResponse = yield Call("tasks", "ListTasks", request)

@@ -156,14 +156,15 @@ class TaskSource:
         """Finds the tasks that the agent already holds. The slots begin with them."""
         if not self._resumed:
             return
-        request = task_pb2.ListTasksRequest(holder=self._resumed, states=[task_pb2.TASK_STATE_CLAIMED], page_size=1000)
+        request = task_pb2.ListTasksRequest(
+            holder=self._resumed, states=[task_pb2.TASK_STATE_CLAIMED], oldest_first=True, page_size=1000)
         answer: task_pb2.ListTasksResponse = yield Call("tasks", "ListTasks", request)
         self._held.extend(task.id for task in answer.tasks)
 
     def next(self, slot: int) -> Steps[Optional[TaskClaim]]:
         """Claims the next task of a slot; None if there was none for a while."""
         try:
-            request, wait = task_pb2.ClaimTaskRequest(task_id=self._held.popleft()), 0.0
+            request, wait = task_pb2.ClaimTaskRequest(id=self._held.popleft()), 0.0
         except IndexError:
             request, wait = task_pb2.ClaimTaskRequest(labels=self._labels, wait=duration(_CLAIM_WAIT)), _CLAIM_WAIT
         self._asked[slot] = request
@@ -198,7 +199,7 @@ class TaskSource:
         while True:
             yield Pause(min(_CHECK_EVERY, stale / 3) if stale else _CHECK_EVERY)
             try:
-                request = task_pb2.UpdateTaskRequest(task_id=job.id, fence=job.fence)
+                request = task_pb2.UpdateTaskRequest(id=job.id, fence=job.fence)
                 yield Call("tasks", "UpdateTask", request, patience=FOREVER)
             except BrokerError as error:
                 return lose(error)
@@ -209,7 +210,7 @@ class TaskSource:
         if error is None:
             try:
                 request = task_pb2.CompleteTaskRequest(
-                    task_id=job.id, fence=job.fence, result=result_text(outcome.result), artifacts=job.artifacts)
+                    id=job.id, fence=job.fence, result=result_text(outcome.result), artifacts=job.artifacts)
                 yield Call("tasks", "CompleteTask", request, patience=FOREVER)
                 return
             except (Invalid, TypeError, ValueError) as refused:  # no result that can be kept
@@ -219,9 +220,9 @@ class TaskSource:
             return
         _log_failure(job, error)
         fail = task_pb2.FailTaskRequest(
-            task_id=job.id, fence=job.fence, error=_text(error), fatal=isinstance(error, Reject))
+            id=job.id, fence=job.fence, error=_text(error), fatal=isinstance(error, Reject))
         yield Call("tasks", "FailTask", fail, patience=FOREVER)
 
     def release(self, job: TaskClaim, reason: str = "", **limits: float) -> Steps[None]:
-        request = task_pb2.ReleaseTaskRequest(task_id=job.id, fence=job.fence, reason=shortened(reason))
+        request = task_pb2.ReleaseTaskRequest(id=job.id, fence=job.fence, reason=shortened(reason))
         yield Call("tasks", "ReleaseTask", request, **limits)

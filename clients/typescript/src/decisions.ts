@@ -36,7 +36,7 @@ export interface OpenDecisionOptions extends Content, CallOptions {
 export interface ListDecisionsOptions extends CallOptions {
   states?: StateName[];
   kind?: Kind;
-  openedBy?: string;
+  opener?: string;
   owedBy?: string;
   scope?: string;
   taskId?: string;
@@ -87,7 +87,7 @@ export class Decisions {
   async decide(id: string, verdict: string, options: VerdictOptions = {}): Promise<Decision> {
     const request = {
       requestId: options.requestId ?? requestId(),
-      decisionId: id,
+      id,
       verdict,
       reason: options.reason ?? "",
       feedback: (options.feedback ?? []).map(({ severity = "major", ...rest }) => ({
@@ -107,7 +107,7 @@ export class Decisions {
   ): Promise<Decision> {
     const request = {
       requestId: requestId(),
-      decisionId: id,
+      id,
       title: revised.title ?? "",
       content: content(revised),
       passToken: revised.passToken ?? false,
@@ -118,19 +118,19 @@ export class Decisions {
 
   /** Withdraws a decision. */
   async cancel(id: string, options: CallOptions & { reason?: string } = {}): Promise<Decision> {
-    const request = { requestId: requestId(), decisionId: id, reason: options.reason ?? "" };
+    const request = { requestId: requestId(), id, reason: options.reason ?? "" };
     return (await this.#caller.call((o) => this.#caller.stubs.decisions.cancelDecision(request, o), options)).decision!;
   }
 
   /** Returns the decisions that match, the newest first, without content. */
   async list(options: ListDecisionsOptions = {}): Promise<Decision[]> {
-    const { openedBy = "", owedBy = "", scope = "", taskId = "" } = options;
+    const { opener = "", owedBy = "", scope = "", taskId = "" } = options;
     const states = (options.states ?? []).map((name) => DecisionState[name.toUpperCase() as Uppercase<StateName>]);
     const kind = options.kind === undefined ? DecisionKind.UNSPECIFIED : kindOf(options.kind);
     const found: Decision[] = [];
     let pageToken = "";
     do {
-      const request = { states, kind, openedBy, owedBy, scope, taskId, pageSize: 1000, pageToken };
+      const request = { states, kind, opener, owedBy, scope, taskId, pageSize: 1000, pageToken };
       const page = await this.#caller.call((o) => this.#caller.stubs.decisions.listDecisions(request, o), options);
       found.push(...page.decisions);
       pageToken = page.nextPageToken;
@@ -139,7 +139,7 @@ export class Decisions {
   }
 
   async get(id: string, options?: CallOptions): Promise<Decision> {
-    return (await this.#caller.call((o) => this.#caller.stubs.decisions.getDecision({ decisionId: id }, o), options)).decision!;
+    return (await this.#caller.call((o) => this.#caller.stubs.decisions.getDecision({ id }, o), options)).decision!;
   }
 
   /**
@@ -151,7 +151,7 @@ export class Decisions {
     const end = timeout === undefined ? Infinity : performance.now() + milliseconds(timeout);
     for (;;) {
       const wait = duration(Math.max(Math.min(end - performance.now(), longestWait), 0))!;
-      const request = { decisionId: id, wait };
+      const request = { id, wait };
       const { decision } = await this.#caller.call((o) => this.#caller.stubs.decisions.getDecision(request, o), { signal });
       const pending = decision!.state === DecisionState.OPEN || decision!.state === DecisionState.ESCALATED;
       if (!pending || performance.now() >= end) return decision!;

@@ -56,7 +56,7 @@ export class TaskWork extends TaskClaim {
 
   /** Reports the progress, 0 to 1, and a note. It throws Lost if the claim has ended. */
   async report(progress: number, note?: string, options?: CallOptions): Promise<void> {
-    const request = { requestId: requestId(), taskId: this.task.id, fence: this.task.fence, progress, ...optional("note", note) };
+    const request = { requestId: requestId(), id: this.task.id, fence: this.task.fence, progress, ...optional("note", note) };
     await this.#caller.call((o) => this.#caller.stubs.tasks.updateTask(request, o), options);
   }
 }
@@ -161,7 +161,7 @@ class TaskWorker {
     let pageToken = "";
     let revision: bigint | undefined;
     do {
-      const request = { holder: agent, states: [TaskState.CLAIMED], pageSize: 1000, pageToken };
+      const request = { holder: agent, states: [TaskState.CLAIMED], oldestFirst: true, pageSize: 1000, pageToken };
       const page = await this.caller.persist(() => tasks.listTasks(request), this.stop.signal);
       revision ??= page.revision;
       ids.push(...page.tasks.map((task) => task.id));
@@ -173,7 +173,7 @@ class TaskWorker {
   /** Handles one task after the other. */
   async #slot(held: string[]): Promise<void> {
     for (let id = held.shift(); id !== undefined && !this.stop.signal.aborted; id = held.shift()) {
-      await this.#take({ requestId: requestId(), taskId: id });
+      await this.#take({ requestId: requestId(), id });
     }
     while (!this.stop.signal.aborted) {
       await this.#take({ requestId: requestId(), labels: this.options.labels ?? {}, wait: duration(claimWait)! });
@@ -189,7 +189,7 @@ class TaskWorker {
       if (answer.task !== undefined) await this.#handle(answer);
     } catch (error) {
       if (signal.aborted) await this.#undo(request);
-      else if (request.taskId !== undefined && error instanceof BrokerError && error.reason.startsWith("TASK_")) return; // it has changed
+      else if (request.id !== undefined && error instanceof BrokerError && error.reason.startsWith("TASK_")) return; // it has changed
       else this.#fail(error);
     }
   }
@@ -208,7 +208,7 @@ class TaskWorker {
         throw error;
       });
       if (answer.task !== undefined && !answer.resumed) {
-        await tasks.releaseTask({ requestId: requestId(), taskId: answer.task.id, fence: answer.task.fence }, { timeoutMs });
+        await tasks.releaseTask({ requestId: requestId(), id: answer.task.id, fence: answer.task.fence }, { timeoutMs });
       }
     } catch {
       // The broker is away: the claim ends with the agent's lease.
@@ -247,7 +247,7 @@ class TaskWorker {
     if (staleAfter === undefined || durationMs(staleAfter) <= 0) return undefined;
     const update = async () => {
       try {
-        await this.caller.stubs.tasks.updateTask({ taskId: id, fence });
+        await this.caller.stubs.tasks.updateTask({ id, fence });
       } catch (error) {
         if (!transient(error)) this.#lose(id, error);
       }
@@ -262,7 +262,7 @@ class TaskWorker {
       for await (const event of new Events(this.caller).follow({ after, types: lossEvents, signal })) {
         const job = this.#jobs.get(event.taskId);
         if (job === undefined) continue;
-        const { task } = await this.caller.persist(() => this.caller.stubs.tasks.getTask({ taskId: event.taskId }), signal);
+        const { task } = await this.caller.persist(() => this.caller.stubs.tasks.getTask({ id: event.taskId }), signal);
         if (task?.fence !== job.work.task.fence) this.#lose(event.taskId, new Lost(`the task is lost: ${event.summary}`));
       }
     } catch (error) {
@@ -277,7 +277,7 @@ class TaskWorker {
   /** Reports an outcome, or what the handler has thrown, until the broker accepts or refuses it. */
   async #settle(work: TaskWork, outcome: Outcome | undefined, thrown?: unknown): Promise<void> {
     const { tasks } = this.caller.stubs;
-    const common = { requestId: requestId(), taskId: work.task.id, fence: work.task.fence };
+    const common = { requestId: requestId(), id: work.task.id, fence: work.task.fence };
     try {
       await this.caller.persist(async () => {
         if (outcome !== undefined) {

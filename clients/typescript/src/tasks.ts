@@ -53,6 +53,8 @@ export interface ListTasksOptions extends CallOptions {
   labels?: Record<string, string>;
   parent?: string;
   creator?: string;
+  /** Otherwise the newest come first. */
+  oldestFirst?: boolean;
   /** At most this many; default all. */
   limit?: number;
 }
@@ -96,7 +98,7 @@ export class Tasks {
   ): Promise<TaskClaim | undefined> {
     const request = {
       requestId: options.requestId ?? requestId(),
-      taskId: options.id ?? "",
+      id: options.id ?? "",
       labels: options.labels ?? {},
       resume: options.resume ?? false,
       ...optional("wait", duration(options.wait)),
@@ -156,13 +158,13 @@ export class Tasks {
   /** Cancels an unfinished task; with cascade, also the tasks that depend on it. */
   async cancel(id: string, options: CallOptions & { reason?: string; cascade?: boolean } = {}): Promise<TaskBrief[]> {
     const { reason = "", cascade = false } = options;
-    const request = { requestId: requestId(), taskId: id, reason, cascade };
+    const request = { requestId: requestId(), id, reason, cascade };
     return (await this.#caller.call((o) => this.#caller.stubs.tasks.cancelTask(request, o), options)).tasks;
   }
 
   /** Returns a task. */
   async get(id: string, options?: CallOptions): Promise<Task> {
-    const request = { taskId: id, view: TaskView.BASIC };
+    const request = { id, view: TaskView.BASIC };
     return (await this.#caller.call((o) => this.#caller.stubs.tasks.getTask(request, o), options)).task!;
   }
 
@@ -180,6 +182,7 @@ export class Tasks {
         labels: options.labels ?? {},
         parent: options.parent ?? "",
         creator: options.creator ?? "",
+        oldestFirst: options.oldestFirst ?? false,
         pageSize: Math.min(limit - found.length, 1000),
         pageToken,
       };
@@ -228,9 +231,9 @@ export class Tasks {
 }
 
 /** Returns the fields of a request that name a task, and the claim of it. */
-function names(task: TaskClaim | string, options: HolderOptions): { taskId: string; fence: bigint } {
-  if (typeof task === "string") return { taskId: task, fence: long(options.fence ?? 0) };
-  return { taskId: task.id, fence: long(options.fence ?? task.fence) };
+function names(task: TaskClaim | string, options: HolderOptions): { id: string; fence: bigint } {
+  if (typeof task === "string") return { id: task, fence: long(options.fence ?? 0) };
+  return { id: task.id, fence: long(options.fence ?? task.fence) };
 }
 
 /** Returns the result of a task as the broker stores it. */

@@ -200,10 +200,10 @@ func manyDependents(ctx context.Context, b *bench, prefix string) (func(context.
 	if err != nil {
 		return nil, err
 	}
-	_, err = worker.Tasks().ClaimTask(ctx, &pb.ClaimTaskRequest{TaskId: id})
+	_, err = worker.Tasks().ClaimTask(ctx, &pb.ClaimTaskRequest{Id: id})
 	return func(ctx context.Context) error {
 		defer worker.Close()
-		_, err := worker.Tasks().CompleteTask(ctx, &pb.CompleteTaskRequest{TaskId: id})
+		_, err := worker.Tasks().CompleteTask(ctx, &pb.CompleteTaskRequest{Id: id})
 		return err
 	}, err
 }
@@ -243,7 +243,7 @@ func staleQueues(ctx context.Context, b *bench, prefix string) (func(context.Con
 		}
 		err := each(clients, func(i int, c *client.Client) error {
 			for n := gone + i + 1; n <= made; n += len(clients) {
-				if _, err := c.Tasks().CancelTask(ctx, &pb.CancelTaskRequest{TaskId: name(prefix, n)}); err != nil {
+				if _, err := c.Tasks().CancelTask(ctx, &pb.CancelTaskRequest{Id: name(prefix, n)}); err != nil {
 					return err
 				}
 			}

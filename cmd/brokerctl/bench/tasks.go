@@ -55,7 +55,7 @@ func tasks(ctx context.Context, b *bench, prefix string) (Result, error) {
 			if twice {
 				return 0, fmt.Errorf("task %s was claimed by %s and by %s", id, former, name(prefix, i))
 			}
-			_, err = c.Tasks().CompleteTask(ctx, &pb.CompleteTaskRequest{RequestId: b.requestID(), TaskId: id, Fence: got.GetTask().GetFence()})
+			_, err = c.Tasks().CompleteTask(ctx, &pb.CompleteTaskRequest{RequestId: b.requestID(), Id: id, Fence: got.GetTask().GetFence()})
 			return time.Since(began), err
 		}
 	})

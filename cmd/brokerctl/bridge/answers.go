@@ -250,7 +250,7 @@ func (b *bridge) owedDecision(
 	if d := only(owed, func(d *pb.Decision) bool { return d.GetThreadId() == m.GetThreadId() }); d != nil || !open {
 		return d, nil
 	}
-	return only(owed, func(d *pb.Decision) bool { return t.kind != 0 && d.GetOpenedBy() == m.GetTarget().GetAgent() }), nil
+	return only(owed, func(d *pb.Decision) bool { return t.kind != 0 && d.GetOpener() == m.GetTarget().GetAgent() }), nil
 }
 
 // offeredHandoff is owedDecision for handoffs.
@@ -381,7 +381,7 @@ func (b *bridge) do(
 	defer cancel()
 	switch a.Do {
 	case "decide":
-		in := &pb.DecideRequest{RequestId: id, DecisionId: a.ID, Round: a.Round, Verdict: a.Verdict, Reason: reason}
+		in := &pb.DecideRequest{RequestId: id, Id: a.ID, Round: a.Round, Verdict: a.Verdict, Reason: reason}
 		if !a.Until.IsZero() {
 			in.Until = timestamppb.New(a.Until)
 		}
@@ -395,7 +395,7 @@ func (b *bridge) do(
 		_, err = as.Decisions().OpenDecision(ctx, planOf(id, m))
 	case "resubmit":
 		p := planOf(id, m)
-		in := &pb.ResubmitDecisionRequest{RequestId: id, DecisionId: a.ID, Title: p.Title, Content: p.Content}
+		in := &pb.ResubmitDecisionRequest{RequestId: id, Id: a.ID, Title: p.Title, Content: p.Content}
 		_, err = as.Decisions().ResubmitDecision(ctx, in)
 	case "hand over":
 		_, err = as.Handoffs().CreateHandoff(ctx, offer)
@@ -409,7 +409,7 @@ func (b *bridge) done(ctx context.Context, sender string, a *act) (bool, error) 
 	defer cancel()
 	switch a.Do {
 	case "decide", "resubmit":
-		out, err := b.broker.Decisions().GetDecision(ctx, &pb.GetDecisionRequest{DecisionId: a.ID})
+		out, err := b.broker.Decisions().GetDecision(ctx, &pb.GetDecisionRequest{Id: a.ID})
 		if a.Do == "resubmit" {
 			return out.GetDecision().GetRound() > a.Round, ignoreMissing(err)
 		}

@@ -27,7 +27,7 @@ func (d *team) open(as pb.DecisionServiceClient, in *pb.OpenDecisionRequest) *pb
 func (d *team) awaitVerdict(id string) *pb.Decision {
 	d.t.Helper()
 	out, err := pb.NewDecisionServiceClient(d.broker.Operator()).GetDecision(d.t.Context(),
-		&pb.GetDecisionRequest{DecisionId: id, Wait: durationpb.New(apptest.Patience)})
+		&pb.GetDecisionRequest{Id: id, Wait: durationpb.New(apptest.Patience)})
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestAnswers_AnswerWithoutAVerdictAndOtherMailInTheThreadAreMail(t *testing.
 		t.Errorf("the bridge logged\n%s", text)
 	}
 	out, err := pb.NewDecisionServiceClient(lead).GetDecision(t.Context(),
-		&pb.GetDecisionRequest{DecisionId: decision.GetId()})
+		&pb.GetDecisionRequest{Id: decision.GetId()})
 	if err != nil || out.GetDecision().GetState() != pb.DecisionState_DECISION_STATE_OPEN {
 		t.Errorf("the decision is %v, %v", out, err)
 	}
@@ -188,7 +188,7 @@ func TestAnswers_PlanOfAFileIsADecision(t *testing.T) {
 		t.Errorf("the request is %v", first)
 	}
 	decide := func(verdict string) {
-		if _, err := calls.Decide(t.Context(), &pb.DecideRequest{DecisionId: first.GetThreadId(), Verdict: verdict,
+		if _, err := calls.Decide(t.Context(), &pb.DecideRequest{Id: first.GetThreadId(), Verdict: verdict,
 			Reason: "so"}); err != nil {
 			t.Fatal(err)
 		}

@@ -43,7 +43,7 @@ func (b *bridge) offer(ctx context.Context, sender string, m *pb.Message) (*act,
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	out, err := b.broker.Decisions().ListDecisions(ctx, &pb.ListDecisionsRequest{OpenedBy: sender, PageSize: 1000,
+	out, err := b.broker.Decisions().ListDecisions(ctx, &pb.ListDecisionsRequest{Opener: sender, PageSize: 1000,
 		Kind: pb.DecisionKind_DECISION_KIND_PLAN, States: []pb.DecisionState{pb.DecisionState_DECISION_STATE_REVISING}})
 	if err != nil {
 		return nil, err

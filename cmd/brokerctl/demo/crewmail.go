@@ -46,7 +46,7 @@ func (s *shift) handle(ctx context.Context, claim *client.Claim) error {
 		}
 		err = claim.Reply(ctx, &pb.Message{Body: "Yes, and add a test."})
 	case "submit_for_review":
-		verdict := &pb.DecideRequest{DecisionId: of.DecisionID, Verdict: "approve", Reason: "Looks good."}
+		verdict := &pb.DecideRequest{Id: of.DecisionID, Verdict: "approve", Reason: "Looks good."}
 		if s.crew.oneOf(4, reviews) {
 			verdict.Verdict, verdict.Reason = "reject", "The tests do not cover the errors."
 		}
@@ -56,7 +56,7 @@ func (s *shift) handle(ctx context.Context, claim *client.Claim) error {
 			return client.Fatal(errors.New("the vote has no options"))
 		}
 		choice := of.Options[len(s.agent.Identity().Agent)%len(of.Options)]
-		_, err = s.agent.Votes().CastVote(ctx, &pb.CastVoteRequest{VoteId: of.VoteID, Option: choice})
+		_, err = s.agent.Votes().CastVote(ctx, &pb.CastVoteRequest{Id: of.VoteID, Option: choice})
 	case "handoff_request":
 		_, err = s.agent.Handoffs().AcceptHandoff(ctx, &pb.AcceptHandoffRequest{Id: of.HandoffID})
 	case "request":

@@ -192,7 +192,7 @@ func (s *stage) token() *pb.GetTokenResponse {
 
 func (s *stage) task(id string) *pb.Task {
 	s.t.Helper()
-	r, err := pb.NewTaskServiceClient(s.operator()).GetTask(s.ctx, &pb.GetTaskRequest{TaskId: id})
+	r, err := pb.NewTaskServiceClient(s.operator()).GetTask(s.ctx, &pb.GetTaskRequest{Id: id})
 	return must(s, r, err).GetTask()
 }
 
@@ -203,13 +203,13 @@ func (s *stage) tasks() {
 		{Id: "build", Title: "Build"}, {Id: "test", Title: "Test", DependsOn: []string{"build"}},
 	}})
 	must(s, created, err)
-	claimed, err := pb.NewTaskServiceClient(s.worker).ClaimTask(s.ctx, &pb.ClaimTaskRequest{TaskId: "build"})
+	claimed, err := pb.NewTaskServiceClient(s.worker).ClaimTask(s.ctx, &pb.ClaimTaskRequest{Id: "build"})
 	must(s, claimed, err)
 }
 
 func (s *stage) decision() *pb.Decision {
 	s.t.Helper()
-	r, err := pb.NewDecisionServiceClient(s.operator()).GetDecision(s.ctx, &pb.GetDecisionRequest{DecisionId: s.id})
+	r, err := pb.NewDecisionServiceClient(s.operator()).GetDecision(s.ctx, &pb.GetDecisionRequest{Id: s.id})
 	return must(s, r, err).GetDecision()
 }
 
@@ -225,7 +225,7 @@ func (s *stage) review(deadline *timestamppb.Timestamp) {
 
 func (s *stage) vote() *pb.GetVoteResponse {
 	s.t.Helper()
-	r, err := pb.NewVoteServiceClient(s.operator()).GetVote(s.ctx, &pb.GetVoteRequest{VoteId: s.id})
+	r, err := pb.NewVoteServiceClient(s.operator()).GetVote(s.ctx, &pb.GetVoteRequest{Id: s.id})
 	return must(s, r, err)
 }
 

@@ -171,7 +171,7 @@ var every = []struct {
 		arrange: func(s *stage) {
 			s.tasks()
 			r, err := pb.NewTaskServiceClient(s.worker).FailTask(s.ctx,
-				&pb.FailTaskRequest{TaskId: "build", Fatal: true, Error: "no"})
+				&pb.FailTaskRequest{Id: "build", Fatal: true, Error: "no"})
 			must(s, r, err)
 		},
 		check: func(s *stage) { equal(s, "state", s.task("build").GetState(), pb.TaskState_TASK_STATE_READY) },

@@ -172,7 +172,7 @@ func loaded() map[int]any {
 				Tally: []*pb.VoteTally{{Option: "yes"}, {Option: "no"}}}},
 			[]*pb.Decision{{Id: "d-4301", Kind: pb.DecisionKind_DECISION_KIND_REVIEW,
 				State: pb.DecisionState_DECISION_STATE_ESCALATED,
-				Title: "review of login", OpenedBy: "builder-1", Agent: "critic-1", Round: 2,
+				Title: "review of login", Opener: "builder-1", Agent: "critic-1", Round: 2,
 				OpenedAt: before(time.Hour),
 				Verdicts: []string{"approve", "revise", "reject"}}},
 			[]*pb.Handoff{{Id: "h-4302", State: pb.HandoffState_HANDOFF_STATE_PENDING, Title: "The login page",

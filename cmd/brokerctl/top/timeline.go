@@ -95,7 +95,7 @@ func (o opening) subject(ctx context.Context, e *pb.Event) []section {
 		m, err = o.Messages().GetMessage(ctx, &pb.GetMessageRequest{Id: id})
 	case "task":
 		title = "task " + e.GetTaskId()
-		m, err = o.Tasks().GetTask(ctx, &pb.GetTaskRequest{TaskId: e.GetTaskId(), View: pb.TaskView_TASK_VIEW_FULL})
+		m, err = o.Tasks().GetTask(ctx, &pb.GetTaskRequest{Id: e.GetTaskId(), View: pb.TaskView_TASK_VIEW_FULL})
 	case "agent":
 		name := cmp.Or(d.Agent, append(e.GetRelated(), "")[0])
 		title = "agent " + name
@@ -109,11 +109,11 @@ func (o opening) subject(ctx context.Context, e *pb.Event) []section {
 	case "vote":
 		id := cmp.Or(d.Vote, revision)
 		title = "vote " + id
-		m, err = o.Votes().GetVote(ctx, &pb.GetVoteRequest{VoteId: id})
+		m, err = o.Votes().GetVote(ctx, &pb.GetVoteRequest{Id: id})
 	case "decision":
 		id := cmp.Or(d.Decision, revision)
 		title = "decision " + id
-		m, err = o.Decisions().GetDecision(ctx, &pb.GetDecisionRequest{DecisionId: id})
+		m, err = o.Decisions().GetDecision(ctx, &pb.GetDecisionRequest{Id: id})
 	case "handoff":
 		id := cmp.Or(d.Handoff, revision)
 		title = "handoff " + id

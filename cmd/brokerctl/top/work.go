@@ -35,7 +35,7 @@ var work = view{
 			who := toAgentOrRole(d.GetAgent(), d.GetRole())
 			rows = append(rows, row{key: d.GetId(), item: d, cells: []cell{
 				text(d.GetId()), enum(d.GetKind()), enum(d.GetState()), text(d.GetTitle()),
-				text(d.GetOpenedBy() + " → " + who),
+				text(d.GetOpener() + " → " + who),
 				s.ago(d.GetOpenedAt()), s.ago(d.GetDeadline()), text(fmt.Sprintf("round %d", d.GetRound())),
 			}})
 		}
@@ -96,7 +96,7 @@ type workList struct {
 func loadWork(ctx context.Context, broker *client.Client) (any, error) {
 	const size = 500
 	var list workList
-	tasks, err := broker.Tasks().ListTasks(ctx, &pb.ListTasksRequest{PageSize: size, States: []pb.TaskState{
+	tasks, err := broker.Tasks().ListTasks(ctx, &pb.ListTasksRequest{PageSize: size, OldestFirst: true, States: []pb.TaskState{
 		pb.TaskState_TASK_STATE_WAITING, pb.TaskState_TASK_STATE_READY, pb.TaskState_TASK_STATE_CLAIMED,
 		pb.TaskState_TASK_STATE_BLOCKED, pb.TaskState_TASK_STATE_FAILED,
 	}})
@@ -104,14 +104,14 @@ func loadWork(ctx context.Context, broker *client.Client) (any, error) {
 		return nil, err
 	}
 	list.tasks = tasks.GetTasks()
-	votes, err := broker.Votes().ListVotes(ctx, &pb.ListVotesRequest{PageSize: size,
-		State: pb.VoteState_VOTE_STATE_OPEN})
+	votes, err := broker.Votes().ListVotes(ctx, &pb.ListVotesRequest{PageSize: size, OldestFirst: true,
+		States: []pb.VoteState{pb.VoteState_VOTE_STATE_OPEN}})
 	if err != nil {
 		return nil, err
 	}
 	list.votes = votes.GetVotes()
 	decisions, err := broker.Decisions().ListDecisions(ctx,
-		&pb.ListDecisionsRequest{PageSize: size, States: []pb.DecisionState{
+		&pb.ListDecisionsRequest{PageSize: size, OldestFirst: true, States: []pb.DecisionState{
 			pb.DecisionState_DECISION_STATE_OPEN, pb.DecisionState_DECISION_STATE_REVISING,
 			pb.DecisionState_DECISION_STATE_ESCALATED,
 		}})
@@ -120,14 +120,14 @@ func loadWork(ctx context.Context, broker *client.Client) (any, error) {
 	}
 	list.decisions = decisions.GetDecisions()
 	handoffs, err := broker.Handoffs().ListHandoffs(ctx, &pb.ListHandoffsRequest{
-		PageSize: size, States: []pb.HandoffState{pb.HandoffState_HANDOFF_STATE_PENDING},
+		PageSize: size, OldestFirst: true, States: []pb.HandoffState{pb.HandoffState_HANDOFF_STATE_PENDING},
 	})
 	if err != nil {
 		return nil, err
 	}
 	list.handoffs = handoffs.GetHandoffs()
 	blockers, err := broker.Blockers().ListBlockers(ctx,
-		&pb.ListBlockersRequest{PageSize: size, States: []pb.BlockerState{
+		&pb.ListBlockersRequest{PageSize: size, OldestFirst: true, States: []pb.BlockerState{
 			pb.BlockerState_BLOCKER_STATE_OPEN, pb.BlockerState_BLOCKER_STATE_ACKNOWLEDGED,
 		}})
 	if err != nil {
@@ -192,14 +192,14 @@ func toAgentOrRole(agent, role string) string {
 func fullWork(ctx context.Context, o opening, r row) (proto.Message, error) {
 	switch r.item.(type) {
 	case *pb.Vote:
-		return o.Votes().GetVote(ctx, &pb.GetVoteRequest{VoteId: r.key})
+		return o.Votes().GetVote(ctx, &pb.GetVoteRequest{Id: r.key})
 	case *pb.Decision:
-		return o.Decisions().GetDecision(ctx, &pb.GetDecisionRequest{DecisionId: r.key})
+		return o.Decisions().GetDecision(ctx, &pb.GetDecisionRequest{Id: r.key})
 	case *pb.Handoff:
 		return o.Handoffs().GetHandoff(ctx, &pb.GetHandoffRequest{Id: r.key})
 	case *pb.Blocker:
 		return o.Blockers().GetBlocker(ctx, &pb.GetBlockerRequest{Id: r.key})
 	}
 	id := strings.TrimPrefix(r.key, "task ")
-	return o.Tasks().GetTask(ctx, &pb.GetTaskRequest{TaskId: id, View: pb.TaskView_TASK_VIEW_FULL})
+	return o.Tasks().GetTask(ctx, &pb.GetTaskRequest{Id: id, View: pb.TaskView_TASK_VIEW_FULL})
 }

@@ -19,7 +19,7 @@ func taskActions(t *pb.Task) []action {
 		return []action{{
 			label: "retry", effect: "Make the task " + id + " ready again, with all its attempts",
 			run: func(ctx context.Context, broker *client.Client, _ values) (string, error) {
-				_, err := broker.Tasks().RetryTask(ctx, &pb.RetryTaskRequest{TaskId: id})
+				_, err := broker.Tasks().RetryTask(ctx, &pb.RetryTaskRequest{Id: id})
 				return id + " is ready again", err
 			},
 		}}
@@ -29,7 +29,7 @@ func taskActions(t *pb.Task) []action {
 			label: "release", effect: "Take the task " + id + " from " + t.GetHolder() + " and make it ready again",
 			fields: []field{{name: "reason"}},
 			run: func(ctx context.Context, broker *client.Client, v values) (string, error) {
-				_, err := broker.Tasks().ReleaseTask(ctx, &pb.ReleaseTaskRequest{TaskId: id, Reason: v["reason"]})
+				_, err := broker.Tasks().ReleaseTask(ctx, &pb.ReleaseTaskRequest{Id: id, Reason: v["reason"]})
 				return id + " is released", err
 			},
 		})
@@ -40,7 +40,7 @@ func taskActions(t *pb.Task) []action {
 			required: true}},
 		run: func(ctx context.Context, broker *client.Client, v values) (string, error) {
 			r, err := broker.Tasks().CancelTask(ctx, &pb.CancelTaskRequest{
-				TaskId: id, Reason: v["reason"], Cascade: v["tasks that depend on it"] == cancelThem,
+				Id: id, Reason: v["reason"], Cascade: v["tasks that depend on it"] == cancelThem,
 			})
 			return "cancelled " + prompt.Count(int64(r.GetCancelled()), "task"), err
 		},
@@ -66,7 +66,7 @@ func voteActions(v *pb.Vote) []action {
 				{name: "reason"}},
 			run: func(ctx context.Context, broker *client.Client, v values) (string, error) {
 				r, err := broker.As(v["elector"]).Votes().CastVote(ctx,
-					&pb.CastVoteRequest{VoteId: id, Option: v["option"], Reason: v["reason"]})
+					&pb.CastVoteRequest{Id: id, Option: v["option"], Reason: v["reason"]})
 				return fmt.Sprintf("voted; %d of %d electors have voted", r.GetVote().GetBallots(), r.GetVote().GetElectors()), err
 			},
 		},
@@ -74,7 +74,7 @@ func voteActions(v *pb.Vote) []action {
 			label: "close", effect: "Close " + id + " (" + v.GetTitle() + ") with the ballots cast so far",
 			fields: []field{{name: "reason"}},
 			run: func(ctx context.Context, broker *client.Client, v values) (string, error) {
-				r, err := broker.Votes().CloseVote(ctx, &pb.CloseVoteRequest{VoteId: id, Reason: v["reason"]})
+				r, err := broker.Votes().CloseVote(ctx, &pb.CloseVoteRequest{Id: id, Reason: v["reason"]})
 				return "closed: " + enum(r.GetVote().GetOutcome()).text + " " + r.GetVote().GetWinner(), err
 			},
 		},
@@ -97,7 +97,7 @@ func decisionActions(d *pb.Decision) []action {
 				{name: "as agent", value: by}, {name: "until"},
 			},
 			run: func(ctx context.Context, broker *client.Client, v values) (string, error) {
-				request := &pb.DecideRequest{DecisionId: id, Verdict: v["verdict"], Reason: v["reason"],
+				request := &pb.DecideRequest{Id: id, Verdict: v["verdict"], Reason: v["reason"],
 					Round: d.GetRound()}
 				if v["until"] != "" {
 					until, err := time.Parse(time.RFC3339, v["until"])
@@ -119,7 +119,7 @@ func decisionActions(d *pb.Decision) []action {
 		fields: []field{{name: "reason"}},
 		run: func(ctx context.Context, broker *client.Client, v values) (string, error) {
 			_, err := broker.Decisions().CancelDecision(ctx,
-				&pb.CancelDecisionRequest{DecisionId: id, Reason: v["reason"]})
+				&pb.CancelDecisionRequest{Id: id, Reason: v["reason"]})
 			return id + " is cancelled", err
 		},
 	})

@@ -1218,7 +1218,7 @@ func (x *GetBlockerResponse) GetBlocker() *Blocker {
 // ListBlockersRequest filters; an empty field does not restrict, and all that are set must match.
 type ListBlockersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Any of these states.
+	// Any of these.
 	States []BlockerState `protobuf:"varint,1,rep,packed,name=states,proto3,enum=brokerd.v1.BlockerState" json:"states,omitempty"`
 	// Raised by this agent.
 	Agent string `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
@@ -1229,8 +1229,10 @@ type ListBlockersRequest struct {
 	// Awaiting this agent.
 	AwaitedAgent string `protobuf:"bytes,5,opt,name=awaited_agent,json=awaitedAgent,proto3" json:"awaited_agent,omitempty"`
 	// 1 to 1,000; 0 = 100.
-	PageSize      int32  `protobuf:"varint,6,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	PageToken     string `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageSize  int32  `protobuf:"varint,6,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken string `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Otherwise the newest come first.
+	OldestFirst   bool `protobuf:"varint,8,opt,name=oldest_first,json=oldestFirst,proto3" json:"oldest_first,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1312,6 +1314,13 @@ func (x *ListBlockersRequest) GetPageToken() string {
 		return x.PageToken
 	}
 	return ""
+}
+
+func (x *ListBlockersRequest) GetOldestFirst() bool {
+	if x != nil {
+		return x.OldestFirst
+	}
+	return false
 }
 
 // ListBlockersResponse is one page. It may have fewer entries than requested, if they are large.
@@ -1464,7 +1473,7 @@ const file_brokerd_v1_blocker_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12-\n" +
 	"\x04wait\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"C\n" +
 	"\x12GetBlockerResponse\x12-\n" +
-	"\ablocker\x18\x01 \x01(\v2\x13.brokerd.v1.BlockerR\ablocker\"\x9d\x02\n" +
+	"\ablocker\x18\x01 \x01(\v2\x13.brokerd.v1.BlockerR\ablocker\"\xc0\x02\n" +
 	"\x13ListBlockersRequest\x120\n" +
 	"\x06states\x18\x01 \x03(\x0e2\x18.brokerd.v1.BlockerStateR\x06states\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12\x17\n" +
@@ -1473,7 +1482,8 @@ const file_brokerd_v1_blocker_proto_rawDesc = "" +
 	"\rawaited_agent\x18\x05 \x01(\tR\fawaitedAgent\x12\x1b\n" +
 	"\tpage_size\x18\x06 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\a \x01(\tR\tpageToken\"\x8b\x01\n" +
+	"page_token\x18\a \x01(\tR\tpageToken\x12!\n" +
+	"\foldest_first\x18\b \x01(\bR\voldestFirst\"\x8b\x01\n" +
 	"\x14ListBlockersResponse\x12/\n" +
 	"\bblockers\x18\x01 \x03(\v2\x13.brokerd.v1.BlockerR\bblockers\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +

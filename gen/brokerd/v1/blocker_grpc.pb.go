@@ -65,7 +65,7 @@ type BlockerServiceClient interface {
 	ResolveBlocker(ctx context.Context, in *ResolveBlockerRequest, opts ...grpc.CallOption) (*ResolveBlockerResponse, error)
 	// GetBlocker returns one blocker with its timeline. It can wait until the blocker is resolved.
 	GetBlocker(ctx context.Context, in *GetBlockerRequest, opts ...grpc.CallOption) (*GetBlockerResponse, error)
-	// ListBlockers lists blockers with their timelines, oldest first.
+	// ListBlockers lists blockers with their timelines, the newest first.
 	ListBlockers(ctx context.Context, in *ListBlockersRequest, opts ...grpc.CallOption) (*ListBlockersResponse, error)
 }
 
@@ -166,7 +166,7 @@ type BlockerServiceServer interface {
 	ResolveBlocker(context.Context, *ResolveBlockerRequest) (*ResolveBlockerResponse, error)
 	// GetBlocker returns one blocker with its timeline. It can wait until the blocker is resolved.
 	GetBlocker(context.Context, *GetBlockerRequest) (*GetBlockerResponse, error)
-	// ListBlockers lists blockers with their timelines, oldest first.
+	// ListBlockers lists blockers with their timelines, the newest first.
 	ListBlockers(context.Context, *ListBlockersRequest) (*ListBlockersResponse, error)
 	mustEmbedUnimplementedBlockerServiceServer()
 }

@@ -476,7 +476,7 @@ type Decision struct {
 	Kind  DecisionKind  `protobuf:"varint,2,opt,name=kind,proto3,enum=brokerd.v1.DecisionKind" json:"kind,omitempty"`
 	State DecisionState `protobuf:"varint,3,opt,name=state,proto3,enum=brokerd.v1.DecisionState" json:"state,omitempty"`
 	// The agent that opened it, or "system" for an operator.
-	OpenedBy string `protobuf:"bytes,4,opt,name=opened_by,json=openedBy,proto3" json:"opened_by,omitempty"`
+	Opener string `protobuf:"bytes,4,opt,name=opener,proto3" json:"opener,omitempty"`
 	// The addressee: an agent, or a role of which one agent decides.
 	Agent string `protobuf:"bytes,5,opt,name=agent,proto3" json:"agent,omitempty"`
 	Role  string `protobuf:"bytes,6,opt,name=role,proto3" json:"role,omitempty"`
@@ -570,9 +570,9 @@ func (x *Decision) GetState() DecisionState {
 	return DecisionState_DECISION_STATE_UNSPECIFIED
 }
 
-func (x *Decision) GetOpenedBy() string {
+func (x *Decision) GetOpener() string {
 	if x != nil {
-		return x.OpenedBy
+		return x.Opener
 	}
 	return ""
 }
@@ -995,9 +995,9 @@ func (x *OpenDecisionResponse) GetDecision() *Decision {
 
 // DecideRequest is a verdict.
 type DecideRequest struct {
-	state      protoimpl.MessageState `protogen:"open.v1"`
-	RequestId  string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	DecisionId string                 `protobuf:"bytes,2,opt,name=decision_id,json=decisionId,proto3" json:"decision_id,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Id        string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	// One of the decision's verdicts.
 	Verdict string `protobuf:"bytes,3,opt,name=verdict,proto3" json:"verdict,omitempty"`
 	// Text, at most 64 KiB.
@@ -1050,9 +1050,9 @@ func (x *DecideRequest) GetRequestId() string {
 	return ""
 }
 
-func (x *DecideRequest) GetDecisionId() string {
+func (x *DecideRequest) GetId() string {
 	if x != nil {
-		return x.DecisionId
+		return x.Id
 	}
 	return ""
 }
@@ -1148,9 +1148,9 @@ func (x *DecideResponse) GetTokenPassed() bool {
 
 // ResubmitDecisionRequest is the content of the next round.
 type ResubmitDecisionRequest struct {
-	state      protoimpl.MessageState `protogen:"open.v1"`
-	RequestId  string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	DecisionId string                 `protobuf:"bytes,2,opt,name=decision_id,json=decisionId,proto3" json:"decision_id,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Id        string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	// Replaces the title, as in OpenDecisionRequest; empty = as it is.
 	Title string `protobuf:"bytes,3,opt,name=title,proto3" json:"title,omitempty"`
 	// Replaces the content; absent = as it is.
@@ -1203,9 +1203,9 @@ func (x *ResubmitDecisionRequest) GetRequestId() string {
 	return ""
 }
 
-func (x *ResubmitDecisionRequest) GetDecisionId() string {
+func (x *ResubmitDecisionRequest) GetId() string {
 	if x != nil {
-		return x.DecisionId
+		return x.Id
 	}
 	return ""
 }
@@ -1292,9 +1292,9 @@ func (x *ResubmitDecisionResponse) GetDecision() *Decision {
 
 // CancelDecisionRequest names a decision to cancel.
 type CancelDecisionRequest struct {
-	state      protoimpl.MessageState `protogen:"open.v1"`
-	RequestId  string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	DecisionId string                 `protobuf:"bytes,2,opt,name=decision_id,json=decisionId,proto3" json:"decision_id,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Id        string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	// For the other side, at most 512 bytes.
 	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1338,9 +1338,9 @@ func (x *CancelDecisionRequest) GetRequestId() string {
 	return ""
 }
 
-func (x *CancelDecisionRequest) GetDecisionId() string {
+func (x *CancelDecisionRequest) GetId() string {
 	if x != nil {
-		return x.DecisionId
+		return x.Id
 	}
 	return ""
 }
@@ -1399,8 +1399,8 @@ func (x *CancelDecisionResponse) GetDecision() *Decision {
 
 // GetDecisionRequest names a decision.
 type GetDecisionRequest struct {
-	state      protoimpl.MessageState `protogen:"open.v1"`
-	DecisionId string                 `protobuf:"bytes,1,opt,name=decision_id,json=decisionId,proto3" json:"decision_id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// How long to wait for a verdict, at most 1 h; absent = do not wait.
 	Wait          *durationpb.Duration `protobuf:"bytes,2,opt,name=wait,proto3" json:"wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1437,9 +1437,9 @@ func (*GetDecisionRequest) Descriptor() ([]byte, []int) {
 	return file_brokerd_v1_decision_proto_rawDescGZIP(), []int{12}
 }
 
-func (x *GetDecisionRequest) GetDecisionId() string {
+func (x *GetDecisionRequest) GetId() string {
 	if x != nil {
-		return x.DecisionId
+		return x.Id
 	}
 	return ""
 }
@@ -1507,17 +1507,20 @@ func (x *GetDecisionResponse) GetRevision() int64 {
 
 // ListDecisionsRequest filters; an empty field does not restrict, and all set fields must match.
 type ListDecisionsRequest struct {
-	state    protoimpl.MessageState `protogen:"open.v1"`
-	States   []DecisionState        `protobuf:"varint,1,rep,packed,name=states,proto3,enum=brokerd.v1.DecisionState" json:"states,omitempty"`
-	Kind     DecisionKind           `protobuf:"varint,2,opt,name=kind,proto3,enum=brokerd.v1.DecisionKind" json:"kind,omitempty"`
-	OpenedBy string                 `protobuf:"bytes,3,opt,name=opened_by,json=openedBy,proto3" json:"opened_by,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Any of these.
+	States []DecisionState `protobuf:"varint,1,rep,packed,name=states,proto3,enum=brokerd.v1.DecisionState" json:"states,omitempty"`
+	Kind   DecisionKind    `protobuf:"varint,2,opt,name=kind,proto3,enum=brokerd.v1.DecisionKind" json:"kind,omitempty"`
+	Opener string          `protobuf:"bytes,3,opt,name=opener,proto3" json:"opener,omitempty"`
 	// Decisions that this agent may decide now, and those it has to resubmit.
 	OwedBy string `protobuf:"bytes,4,opt,name=owed_by,json=owedBy,proto3" json:"owed_by,omitempty"`
 	TaskId string `protobuf:"bytes,5,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	Scope  string `protobuf:"bytes,6,opt,name=scope,proto3" json:"scope,omitempty"`
 	// 1 to 1,000; 0 = 100.
-	PageSize      int32  `protobuf:"varint,7,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	PageToken     string `protobuf:"bytes,8,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageSize  int32  `protobuf:"varint,7,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken string `protobuf:"bytes,8,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Otherwise the newest come first.
+	OldestFirst   bool `protobuf:"varint,9,opt,name=oldest_first,json=oldestFirst,proto3" json:"oldest_first,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1566,9 +1569,9 @@ func (x *ListDecisionsRequest) GetKind() DecisionKind {
 	return DecisionKind_DECISION_KIND_UNSPECIFIED
 }
 
-func (x *ListDecisionsRequest) GetOpenedBy() string {
+func (x *ListDecisionsRequest) GetOpener() string {
 	if x != nil {
-		return x.OpenedBy
+		return x.Opener
 	}
 	return ""
 }
@@ -1606,6 +1609,13 @@ func (x *ListDecisionsRequest) GetPageToken() string {
 		return x.PageToken
 	}
 	return ""
+}
+
+func (x *ListDecisionsRequest) GetOldestFirst() bool {
+	if x != nil {
+		return x.OldestFirst
+	}
+	return false
 }
 
 // ListDecisionsResponse is one page.
@@ -1696,12 +1706,12 @@ const file_brokerd_v1_decision_proto_rawDesc = "" +
 	"\bfeedback\x18\x06 \x03(\v2\x14.brokerd.v1.FeedbackR\bfeedback\x120\n" +
 	"\x05until\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x1c\n" +
 	"\tescalated\x18\b \x01(\bR\tescalated\x12\x1a\n" +
-	"\brevision\x18\t \x01(\x03R\brevision\"\xf6\x06\n" +
+	"\brevision\x18\t \x01(\x03R\brevision\"\xf1\x06\n" +
 	"\bDecision\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12,\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x18.brokerd.v1.DecisionKindR\x04kind\x12/\n" +
-	"\x05state\x18\x03 \x01(\x0e2\x19.brokerd.v1.DecisionStateR\x05state\x12\x1b\n" +
-	"\topened_by\x18\x04 \x01(\tR\bopenedBy\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\x0e2\x19.brokerd.v1.DecisionStateR\x05state\x12\x16\n" +
+	"\x06opener\x18\x04 \x01(\tR\x06opener\x12\x14\n" +
 	"\x05agent\x18\x05 \x01(\tR\x05agent\x12\x12\n" +
 	"\x04role\x18\x06 \x01(\tR\x04role\x12!\n" +
 	"\fescalated_to\x18\a \x01(\tR\vescalatedTo\x12\x14\n" +
@@ -1752,12 +1762,11 @@ const file_brokerd_v1_decision_proto_rawDesc = "" +
 	"\x04wait\x18\x10 \x01(\v2\x19.google.protobuf.DurationR\x04waitB\x04\n" +
 	"\x02to\"H\n" +
 	"\x14OpenDecisionResponse\x120\n" +
-	"\bdecision\x18\x01 \x01(\v2\x14.brokerd.v1.DecisionR\bdecision\"\xfb\x01\n" +
+	"\bdecision\x18\x01 \x01(\v2\x14.brokerd.v1.DecisionR\bdecision\"\xea\x01\n" +
 	"\rDecideRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1f\n" +
-	"\vdecision_id\x18\x02 \x01(\tR\n" +
-	"decisionId\x12\x18\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x18\n" +
 	"\averdict\x18\x03 \x01(\tR\averdict\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x120\n" +
 	"\bfeedback\x18\x05 \x03(\v2\x14.brokerd.v1.FeedbackR\bfeedback\x120\n" +
@@ -1765,12 +1774,11 @@ const file_brokerd_v1_decision_proto_rawDesc = "" +
 	"\x05round\x18\a \x01(\x05R\x05round\"e\n" +
 	"\x0eDecideResponse\x120\n" +
 	"\bdecision\x18\x01 \x01(\v2\x14.brokerd.v1.DecisionR\bdecision\x12!\n" +
-	"\ftoken_passed\x18\x02 \x01(\bR\vtokenPassed\"\xac\x02\n" +
+	"\ftoken_passed\x18\x02 \x01(\bR\vtokenPassed\"\x9b\x02\n" +
 	"\x17ResubmitDecisionRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1f\n" +
-	"\vdecision_id\x18\x02 \x01(\tR\n" +
-	"decisionId\x12\x14\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x14\n" +
 	"\x05title\x18\x03 \x01(\tR\x05title\x125\n" +
 	"\acontent\x18\x04 \x01(\v2\x1b.brokerd.v1.DecisionContentR\acontent\x126\n" +
 	"\bdeadline\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12-\n" +
@@ -1778,32 +1786,31 @@ const file_brokerd_v1_decision_proto_rawDesc = "" +
 	"\n" +
 	"pass_token\x18\a \x01(\bR\tpassToken\"L\n" +
 	"\x18ResubmitDecisionResponse\x120\n" +
-	"\bdecision\x18\x01 \x01(\v2\x14.brokerd.v1.DecisionR\bdecision\"o\n" +
+	"\bdecision\x18\x01 \x01(\v2\x14.brokerd.v1.DecisionR\bdecision\"^\n" +
 	"\x15CancelDecisionRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1f\n" +
-	"\vdecision_id\x18\x02 \x01(\tR\n" +
-	"decisionId\x12\x16\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\"J\n" +
 	"\x16CancelDecisionResponse\x120\n" +
-	"\bdecision\x18\x01 \x01(\v2\x14.brokerd.v1.DecisionR\bdecision\"d\n" +
-	"\x12GetDecisionRequest\x12\x1f\n" +
-	"\vdecision_id\x18\x01 \x01(\tR\n" +
-	"decisionId\x12-\n" +
+	"\bdecision\x18\x01 \x01(\v2\x14.brokerd.v1.DecisionR\bdecision\"S\n" +
+	"\x12GetDecisionRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12-\n" +
 	"\x04wait\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"c\n" +
 	"\x13GetDecisionResponse\x120\n" +
 	"\bdecision\x18\x01 \x01(\v2\x14.brokerd.v1.DecisionR\bdecision\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x03R\brevision\"\x98\x02\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\"\xb6\x02\n" +
 	"\x14ListDecisionsRequest\x121\n" +
 	"\x06states\x18\x01 \x03(\x0e2\x19.brokerd.v1.DecisionStateR\x06states\x12,\n" +
-	"\x04kind\x18\x02 \x01(\x0e2\x18.brokerd.v1.DecisionKindR\x04kind\x12\x1b\n" +
-	"\topened_by\x18\x03 \x01(\tR\bopenedBy\x12\x17\n" +
+	"\x04kind\x18\x02 \x01(\x0e2\x18.brokerd.v1.DecisionKindR\x04kind\x12\x16\n" +
+	"\x06opener\x18\x03 \x01(\tR\x06opener\x12\x17\n" +
 	"\aowed_by\x18\x04 \x01(\tR\x06owedBy\x12\x17\n" +
 	"\atask_id\x18\x05 \x01(\tR\x06taskId\x12\x14\n" +
 	"\x05scope\x18\x06 \x01(\tR\x05scope\x12\x1b\n" +
 	"\tpage_size\x18\a \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\b \x01(\tR\tpageToken\"\x8f\x01\n" +
+	"page_token\x18\b \x01(\tR\tpageToken\x12!\n" +
+	"\foldest_first\x18\t \x01(\bR\voldestFirst\"\x8f\x01\n" +
 	"\x15ListDecisionsResponse\x122\n" +
 	"\tdecisions\x18\x01 \x03(\v2\x14.brokerd.v1.DecisionR\tdecisions\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +

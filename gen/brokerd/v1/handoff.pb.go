@@ -1430,7 +1430,7 @@ func (x *GetHandoffResponse) GetMarkdown() string {
 // ListHandoffsRequest filters; an empty field does not restrict, and all that are set must match.
 type ListHandoffsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Any of these states.
+	// Any of these.
 	States []HandoffState `protobuf:"varint,1,rep,packed,name=states,proto3,enum=brokerd.v1.HandoffState" json:"states,omitempty"`
 	From   string         `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
 	// The agent to which the handoff was offered; an agent receives those to its role too.
@@ -1438,8 +1438,10 @@ type ListHandoffsRequest struct {
 	ToRole  string `protobuf:"bytes,4,opt,name=to_role,json=toRole,proto3" json:"to_role,omitempty"`
 	TaskId  string `protobuf:"bytes,5,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	// 1 to 1,000; 0 = 100.
-	PageSize      int32  `protobuf:"varint,6,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	PageToken     string `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageSize  int32  `protobuf:"varint,6,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken string `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Otherwise the newest come first.
+	OldestFirst   bool `protobuf:"varint,8,opt,name=oldest_first,json=oldestFirst,proto3" json:"oldest_first,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1521,6 +1523,13 @@ func (x *ListHandoffsRequest) GetPageToken() string {
 		return x.PageToken
 	}
 	return ""
+}
+
+func (x *ListHandoffsRequest) GetOldestFirst() bool {
+	if x != nil {
+		return x.OldestFirst
+	}
+	return false
 }
 
 // ListHandoffsResponse is one page.
@@ -1691,7 +1700,7 @@ const file_brokerd_v1_handoff_proto_rawDesc = "" +
 	"\bmarkdown\x18\x03 \x01(\bR\bmarkdown\"_\n" +
 	"\x12GetHandoffResponse\x12-\n" +
 	"\ahandoff\x18\x01 \x01(\v2\x13.brokerd.v1.HandoffR\ahandoff\x12\x1a\n" +
-	"\bmarkdown\x18\x02 \x01(\tR\bmarkdown\"\xe4\x01\n" +
+	"\bmarkdown\x18\x02 \x01(\tR\bmarkdown\"\x87\x02\n" +
 	"\x13ListHandoffsRequest\x120\n" +
 	"\x06states\x18\x01 \x03(\x0e2\x18.brokerd.v1.HandoffStateR\x06states\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\tR\x04from\x12\x19\n" +
@@ -1700,7 +1709,8 @@ const file_brokerd_v1_handoff_proto_rawDesc = "" +
 	"\atask_id\x18\x05 \x01(\tR\x06taskId\x12\x1b\n" +
 	"\tpage_size\x18\x06 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\a \x01(\tR\tpageToken\"\x8b\x01\n" +
+	"page_token\x18\a \x01(\tR\tpageToken\x12!\n" +
+	"\foldest_first\x18\b \x01(\bR\voldestFirst\"\x8b\x01\n" +
 	"\x14ListHandoffsResponse\x12/\n" +
 	"\bhandoffs\x18\x01 \x03(\v2\x13.brokerd.v1.HandoffR\bhandoffs\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +

@@ -71,7 +71,7 @@ type HandoffServiceClient interface {
 	CheckHandoffItem(ctx context.Context, in *CheckHandoffItemRequest, opts ...grpc.CallOption) (*CheckHandoffItemResponse, error)
 	// GetHandoff returns one handoff. It can wait until the handoff is settled.
 	GetHandoff(ctx context.Context, in *GetHandoffRequest, opts ...grpc.CallOption) (*GetHandoffResponse, error)
-	// ListHandoffs lists handoffs, oldest first, without their contents.
+	// ListHandoffs lists handoffs, the newest first, without their contents.
 	ListHandoffs(ctx context.Context, in *ListHandoffsRequest, opts ...grpc.CallOption) (*ListHandoffsResponse, error)
 }
 
@@ -196,7 +196,7 @@ type HandoffServiceServer interface {
 	CheckHandoffItem(context.Context, *CheckHandoffItemRequest) (*CheckHandoffItemResponse, error)
 	// GetHandoff returns one handoff. It can wait until the handoff is settled.
 	GetHandoff(context.Context, *GetHandoffRequest) (*GetHandoffResponse, error)
-	// ListHandoffs lists handoffs, oldest first, without their contents.
+	// ListHandoffs lists handoffs, the newest first, without their contents.
 	ListHandoffs(context.Context, *ListHandoffsRequest) (*ListHandoffsResponse, error)
 	mustEmbedUnimplementedHandoffServiceServer()
 }

@@ -1104,8 +1104,8 @@ type ClaimTaskRequest struct {
 	// As in SendMessagesRequest. A client that repeats a call which found a task gets the same claim.
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// The task to claim; empty = the first that matches.
-	TaskId string `protobuf:"bytes,2,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	// Only tasks that have all of these labels. Not together with task_id.
+	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	// Only tasks that have all of these labels. Not together with id.
 	Labels map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// How long to wait for a task, 0 to 1 h; 0 = do not wait.
 	Wait *durationpb.Duration `protobuf:"bytes,4,opt,name=wait,proto3" json:"wait,omitempty"`
@@ -1153,9 +1153,9 @@ func (x *ClaimTaskRequest) GetRequestId() string {
 	return ""
 }
 
-func (x *ClaimTaskRequest) GetTaskId() string {
+func (x *ClaimTaskRequest) GetId() string {
 	if x != nil {
-		return x.TaskId
+		return x.Id
 	}
 	return ""
 }
@@ -1276,7 +1276,7 @@ func (x *ClaimTaskResponse) GetHistory() []*TaskAttempt {
 type UpdateTaskRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	TaskId    string                 `protobuf:"bytes,2,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	Id        string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	// Of the caller's claim; 0 = whichever claim it holds.
 	Fence int64 `protobuf:"varint,3,opt,name=fence,proto3" json:"fence,omitempty"`
 	// By the holder: 0 to 1.
@@ -1339,9 +1339,9 @@ func (x *UpdateTaskRequest) GetRequestId() string {
 	return ""
 }
 
-func (x *UpdateTaskRequest) GetTaskId() string {
+func (x *UpdateTaskRequest) GetId() string {
 	if x != nil {
-		return x.TaskId
+		return x.Id
 	}
 	return ""
 }
@@ -1504,7 +1504,7 @@ func (x *UpdateTaskResponse) GetStaleAt() *timestamppb.Timestamp {
 type CompleteTaskRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	TaskId    string                 `protobuf:"bytes,2,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	Id        string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	// Of the caller's claim; 0 = whichever claim it holds.
 	Fence int64 `protobuf:"varint,3,opt,name=fence,proto3" json:"fence,omitempty"`
 	// The outcome: text or JSON, at most 64 KiB, stored as given.
@@ -1552,9 +1552,9 @@ func (x *CompleteTaskRequest) GetRequestId() string {
 	return ""
 }
 
-func (x *CompleteTaskRequest) GetTaskId() string {
+func (x *CompleteTaskRequest) GetId() string {
 	if x != nil {
-		return x.TaskId
+		return x.Id
 	}
 	return ""
 }
@@ -1647,7 +1647,7 @@ func (x *CompleteTaskResponse) GetUnchanged() bool {
 type FailTaskRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	TaskId    string                 `protobuf:"bytes,2,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	Id        string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	// Of the caller's claim; 0 = whichever claim it holds.
 	Fence int64 `protobuf:"varint,3,opt,name=fence,proto3" json:"fence,omitempty"`
 	// At most 4 KiB.
@@ -1695,9 +1695,9 @@ func (x *FailTaskRequest) GetRequestId() string {
 	return ""
 }
 
-func (x *FailTaskRequest) GetTaskId() string {
+func (x *FailTaskRequest) GetId() string {
 	if x != nil {
-		return x.TaskId
+		return x.Id
 	}
 	return ""
 }
@@ -1791,7 +1791,7 @@ func (x *FailTaskResponse) GetDueAt() *timestamppb.Timestamp {
 type ReleaseTaskRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	TaskId    string                 `protobuf:"bytes,2,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	Id        string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	// Of the caller's claim; 0 = whichever claim it holds.
 	Fence int64 `protobuf:"varint,3,opt,name=fence,proto3" json:"fence,omitempty"`
 	// The caller is the assignee and refuses the task.
@@ -1839,9 +1839,9 @@ func (x *ReleaseTaskRequest) GetRequestId() string {
 	return ""
 }
 
-func (x *ReleaseTaskRequest) GetTaskId() string {
+func (x *ReleaseTaskRequest) GetId() string {
 	if x != nil {
-		return x.TaskId
+		return x.Id
 	}
 	return ""
 }
@@ -1916,7 +1916,7 @@ func (x *ReleaseTaskResponse) GetTask() *TaskBrief {
 type CancelTaskRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	TaskId    string                 `protobuf:"bytes,2,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	Id        string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	// Cancel its unfinished dependents and subtasks too, direct or not.
 	Cascade bool `protobuf:"varint,3,opt,name=cascade,proto3" json:"cascade,omitempty"`
 	// At most 4 KiB.
@@ -1962,9 +1962,9 @@ func (x *CancelTaskRequest) GetRequestId() string {
 	return ""
 }
 
-func (x *CancelTaskRequest) GetTaskId() string {
+func (x *CancelTaskRequest) GetId() string {
 	if x != nil {
-		return x.TaskId
+		return x.Id
 	}
 	return ""
 }
@@ -2059,7 +2059,7 @@ func (x *CancelTaskResponse) GetMoreFollow() bool {
 type RetryTaskRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	TaskId        string                 `protobuf:"bytes,2,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2101,9 +2101,9 @@ func (x *RetryTaskRequest) GetRequestId() string {
 	return ""
 }
 
-func (x *RetryTaskRequest) GetTaskId() string {
+func (x *RetryTaskRequest) GetId() string {
 	if x != nil {
-		return x.TaskId
+		return x.Id
 	}
 	return ""
 }
@@ -2156,7 +2156,7 @@ func (x *RetryTaskResponse) GetTask() *TaskBrief {
 // GetTaskRequest names a task.
 type GetTaskRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	View          TaskView               `protobuf:"varint,2,opt,name=view,proto3,enum=brokerd.v1.TaskView" json:"view,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2192,9 +2192,9 @@ func (*GetTaskRequest) Descriptor() ([]byte, []int) {
 	return file_brokerd_v1_task_proto_rawDescGZIP(), []int{20}
 }
 
-func (x *GetTaskRequest) GetTaskId() string {
+func (x *GetTaskRequest) GetId() string {
 	if x != nil {
-		return x.TaskId
+		return x.Id
 	}
 	return ""
 }
@@ -2395,8 +2395,8 @@ type ListTasksRequest struct {
 	// 1 to 1,000; 0 = 100. A page has fewer if its tasks exceed 2 MiB together.
 	PageSize  int32  `protobuf:"varint,9,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	PageToken string `protobuf:"bytes,10,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// The newest first.
-	NewestFirst   bool `protobuf:"varint,11,opt,name=newest_first,json=newestFirst,proto3" json:"newest_first,omitempty"`
+	// Otherwise the newest come first.
+	OldestFirst   bool `protobuf:"varint,12,opt,name=oldest_first,json=oldestFirst,proto3" json:"oldest_first,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2501,9 +2501,9 @@ func (x *ListTasksRequest) GetPageToken() string {
 	return ""
 }
 
-func (x *ListTasksRequest) GetNewestFirst() bool {
+func (x *ListTasksRequest) GetOldestFirst() bool {
 	if x != nil {
-		return x.NewestFirst
+		return x.OldestFirst
 	}
 	return false
 }
@@ -2826,11 +2826,11 @@ const file_brokerd_v1_task_proto_rawDesc = "" +
 	"\x13CreateTasksResponse\x12+\n" +
 	"\x05tasks\x18\x01 \x03(\v2\x15.brokerd.v1.TaskBriefR\x05tasks\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x1a\n" +
-	"\bwarnings\x18\x03 \x03(\tR\bwarnings\"\x8e\x02\n" +
+	"\bwarnings\x18\x03 \x03(\tR\bwarnings\"\x85\x02\n" +
 	"\x10ClaimTaskRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x17\n" +
-	"\atask_id\x18\x02 \x01(\tR\x06taskId\x12@\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12@\n" +
 	"\x06labels\x18\x03 \x03(\v2(.brokerd.v1.ClaimTaskRequest.LabelsEntryR\x06labels\x12-\n" +
 	"\x04wait\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12\x16\n" +
 	"\x06resume\x18\x05 \x01(\bR\x06resume\x1a9\n" +
@@ -2843,11 +2843,11 @@ const file_brokerd_v1_task_proto_rawDesc = "" +
 	"\aresumed\x18\x03 \x01(\bR\aresumed\x12>\n" +
 	"\fempty_reason\x18\x04 \x01(\x0e2\x1b.brokerd.v1.TaskEmptyReasonR\vemptyReason\x125\n" +
 	"\bnext_due\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\anextDue\x121\n" +
-	"\ahistory\x18\x06 \x03(\v2\x17.brokerd.v1.TaskAttemptR\ahistory\"\xaf\x04\n" +
+	"\ahistory\x18\x06 \x03(\v2\x17.brokerd.v1.TaskAttemptR\ahistory\"\xa6\x04\n" +
 	"\x11UpdateTaskRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x17\n" +
-	"\atask_id\x18\x02 \x01(\tR\x06taskId\x12\x14\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x14\n" +
 	"\x05fence\x18\x03 \x01(\x03R\x05fence\x12\x1f\n" +
 	"\bprogress\x18\x04 \x01(\x01H\x01R\bprogress\x88\x01\x01\x12\x17\n" +
 	"\x04note\x18\x05 \x01(\tH\x02R\x04note\x88\x01\x01\x12\x16\n" +
@@ -2871,42 +2871,42 @@ const file_brokerd_v1_task_proto_rawDesc = "" +
 	"\t_priority\"v\n" +
 	"\x12UpdateTaskResponse\x12)\n" +
 	"\x04task\x18\x01 \x01(\v2\x15.brokerd.v1.TaskBriefR\x04task\x125\n" +
-	"\bstale_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\astaleAt\"\x99\x01\n" +
+	"\bstale_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\astaleAt\"\x90\x01\n" +
 	"\x13CompleteTaskRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x17\n" +
-	"\atask_id\x18\x02 \x01(\tR\x06taskId\x12\x14\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x14\n" +
 	"\x05fence\x18\x03 \x01(\x03R\x05fence\x12\x16\n" +
 	"\x06result\x18\x04 \x01(\tR\x06result\x12\x1c\n" +
 	"\tartifacts\x18\x05 \x03(\tR\tartifacts\"\x8c\x01\n" +
 	"\x14CompleteTaskResponse\x12)\n" +
 	"\x04task\x18\x01 \x01(\v2\x15.brokerd.v1.TaskBriefR\x04task\x12+\n" +
 	"\x05ready\x18\x02 \x03(\v2\x15.brokerd.v1.TaskBriefR\x05ready\x12\x1c\n" +
-	"\tunchanged\x18\x03 \x01(\bR\tunchanged\"\x8b\x01\n" +
+	"\tunchanged\x18\x03 \x01(\bR\tunchanged\"\x82\x01\n" +
 	"\x0fFailTaskRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x17\n" +
-	"\atask_id\x18\x02 \x01(\tR\x06taskId\x12\x14\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x14\n" +
 	"\x05fence\x18\x03 \x01(\x03R\x05fence\x12\x14\n" +
 	"\x05error\x18\x04 \x01(\tR\x05error\x12\x14\n" +
 	"\x05fatal\x18\x05 \x01(\bR\x05fatal\"\x8c\x01\n" +
 	"\x10FailTaskResponse\x12)\n" +
 	"\x04task\x18\x01 \x01(\v2\x15.brokerd.v1.TaskBriefR\x04task\x12\x1a\n" +
 	"\battempts\x18\x02 \x01(\x05R\battempts\x121\n" +
-	"\x06due_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05dueAt\"\x94\x01\n" +
+	"\x06due_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05dueAt\"\x8b\x01\n" +
 	"\x12ReleaseTaskRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x17\n" +
-	"\atask_id\x18\x02 \x01(\tR\x06taskId\x12\x14\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x14\n" +
 	"\x05fence\x18\x03 \x01(\x03R\x05fence\x12\x18\n" +
 	"\adecline\x18\x04 \x01(\bR\adecline\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\"@\n" +
 	"\x13ReleaseTaskResponse\x12)\n" +
-	"\x04task\x18\x01 \x01(\v2\x15.brokerd.v1.TaskBriefR\x04task\"}\n" +
+	"\x04task\x18\x01 \x01(\v2\x15.brokerd.v1.TaskBriefR\x04task\"t\n" +
 	"\x11CancelTaskRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x17\n" +
-	"\atask_id\x18\x02 \x01(\tR\x06taskId\x12\x18\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x18\n" +
 	"\acascade\x18\x03 \x01(\bR\acascade\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\"\x9c\x01\n" +
 	"\x12CancelTaskResponse\x12+\n" +
@@ -2914,15 +2914,15 @@ const file_brokerd_v1_task_proto_rawDesc = "" +
 	"\tcancelled\x18\x02 \x01(\x05R\tcancelled\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x03R\brevision\x12\x1f\n" +
 	"\vmore_follow\x18\x04 \x01(\bR\n" +
-	"moreFollow\"J\n" +
+	"moreFollow\"A\n" +
 	"\x10RetryTaskRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x17\n" +
-	"\atask_id\x18\x02 \x01(\tR\x06taskId\">\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\">\n" +
 	"\x11RetryTaskResponse\x12)\n" +
-	"\x04task\x18\x01 \x01(\v2\x15.brokerd.v1.TaskBriefR\x04task\"S\n" +
-	"\x0eGetTaskRequest\x12\x17\n" +
-	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12(\n" +
+	"\x04task\x18\x01 \x01(\v2\x15.brokerd.v1.TaskBriefR\x04task\"J\n" +
+	"\x0eGetTaskRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12(\n" +
 	"\x04view\x18\x02 \x01(\x0e2\x14.brokerd.v1.TaskViewR\x04view\"e\n" +
 	"\rTaskReference\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
@@ -2940,7 +2940,7 @@ const file_brokerd_v1_task_proto_rawDesc = "" +
 	"\n" +
 	"references\x18\x06 \x03(\v2\x19.brokerd.v1.TaskReferenceR\n" +
 	"references\x12\x1a\n" +
-	"\brevision\x18\a \x01(\x03R\brevision\"\xb5\x03\n" +
+	"\brevision\x18\a \x01(\x03R\brevision\"\xc9\x03\n" +
 	"\x10ListTasksRequest\x12-\n" +
 	"\x06states\x18\x01 \x03(\x0e2\x15.brokerd.v1.TaskStateR\x06states\x12\x16\n" +
 	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x1a\n" +
@@ -2954,10 +2954,10 @@ const file_brokerd_v1_task_proto_rawDesc = "" +
 	"\n" +
 	"page_token\x18\n" +
 	" \x01(\tR\tpageToken\x12!\n" +
-	"\fnewest_first\x18\v \x01(\bR\vnewestFirst\x1a9\n" +
+	"\foldest_first\x18\f \x01(\bR\voldestFirst\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x7f\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\v\x10\fR\fnewest_first\"\x7f\n" +
 	"\x11ListTasksResponse\x12&\n" +
 	"\x05tasks\x18\x01 \x03(\v2\x10.brokerd.v1.TaskR\x05tasks\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +

@@ -57,7 +57,7 @@ const (
 // lock: the broker refuses a change with the fence of a claim that has ended. CompleteTask, FailTask,
 // ReleaseTask and UpdateTask take the fence too.
 //
-// Every task_id in a request is the id of a task or the revision that created it. Errors of every
+// Every id and task_id in a request is the id of a task or the revision that created it. Errors of every
 // RPC that takes one: NOT_FOUND for a task that does not exist. Errors of the RPCs for the holder
 // alone: FAILED_PRECONDITION (TASK_LOST) if the caller does not hold the task, or holds it by
 // another fence; the text names the task's present state and holder. Errors that every RPC may
@@ -116,7 +116,7 @@ type TaskServiceClient interface {
 	// GetTask returns one task; with view FULL also its neighbours and everything that carries its id.
 	// With FULL, it answers for an id without a task too, if anything carries the id.
 	GetTask(ctx context.Context, in *GetTaskRequest, opts ...grpc.CallOption) (*GetTaskResponse, error)
-	// ListTasks lists tasks in the order of their creation, or those that the caller may claim now.
+	// ListTasks lists tasks, or those that the caller may claim now.
 	// A page can have fewer tasks than page_size, or none, and yet a next page.
 	ListTasks(ctx context.Context, in *ListTasksRequest, opts ...grpc.CallOption) (*ListTasksResponse, error)
 	// WaitTasks waits until tasks are DONE and agents have reported the status COMPLETED: all or any of
@@ -269,7 +269,7 @@ func (c *taskServiceClient) WaitTasks(ctx context.Context, in *WaitTasksRequest,
 // lock: the broker refuses a change with the fence of a claim that has ended. CompleteTask, FailTask,
 // ReleaseTask and UpdateTask take the fence too.
 //
-// Every task_id in a request is the id of a task or the revision that created it. Errors of every
+// Every id and task_id in a request is the id of a task or the revision that created it. Errors of every
 // RPC that takes one: NOT_FOUND for a task that does not exist. Errors of the RPCs for the holder
 // alone: FAILED_PRECONDITION (TASK_LOST) if the caller does not hold the task, or holds it by
 // another fence; the text names the task's present state and holder. Errors that every RPC may
@@ -328,7 +328,7 @@ type TaskServiceServer interface {
 	// GetTask returns one task; with view FULL also its neighbours and everything that carries its id.
 	// With FULL, it answers for an id without a task too, if anything carries the id.
 	GetTask(context.Context, *GetTaskRequest) (*GetTaskResponse, error)
-	// ListTasks lists tasks in the order of their creation, or those that the caller may claim now.
+	// ListTasks lists tasks, or those that the caller may claim now.
 	// A page can have fewer tasks than page_size, or none, and yet a next page.
 	ListTasks(context.Context, *ListTasksRequest) (*ListTasksResponse, error)
 	// WaitTasks waits until tasks are DONE and agents have reported the status COMPLETED: all or any of

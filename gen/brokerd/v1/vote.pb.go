@@ -926,7 +926,7 @@ func (x *OpenVoteResponse) GetVote() *Vote {
 type CastVoteRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	VoteId    string                 `protobuf:"bytes,2,opt,name=vote_id,json=voteId,proto3" json:"vote_id,omitempty"`
+	Id        string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	// One of the vote's options, exactly.
 	Option string `protobuf:"bytes,3,opt,name=option,proto3" json:"option,omitempty"`
 	// At most 4 KiB.
@@ -972,9 +972,9 @@ func (x *CastVoteRequest) GetRequestId() string {
 	return ""
 }
 
-func (x *CastVoteRequest) GetVoteId() string {
+func (x *CastVoteRequest) GetId() string {
 	if x != nil {
-		return x.VoteId
+		return x.Id
 	}
 	return ""
 }
@@ -1042,7 +1042,7 @@ func (x *CastVoteResponse) GetVote() *Vote {
 type CloseVoteRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	VoteId    string                 `protobuf:"bytes,2,opt,name=vote_id,json=voteId,proto3" json:"vote_id,omitempty"`
+	Id        string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	// Why, at most 512 bytes.
 	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1086,9 +1086,9 @@ func (x *CloseVoteRequest) GetRequestId() string {
 	return ""
 }
 
-func (x *CloseVoteRequest) GetVoteId() string {
+func (x *CloseVoteRequest) GetId() string {
 	if x != nil {
-		return x.VoteId
+		return x.Id
 	}
 	return ""
 }
@@ -1156,8 +1156,8 @@ func (x *CloseVoteResponse) GetAlreadyClosed() bool {
 
 // GetVoteRequest names a vote.
 type GetVoteRequest struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	VoteId string                 `protobuf:"bytes,1,opt,name=vote_id,json=voteId,proto3" json:"vote_id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// How long to wait until the vote closes: at most 1 h; absent = no wait. When the wait ends first,
 	// the response has the open vote.
 	Wait          *durationpb.Duration `protobuf:"bytes,2,opt,name=wait,proto3" json:"wait,omitempty"`
@@ -1195,9 +1195,9 @@ func (*GetVoteRequest) Descriptor() ([]byte, []int) {
 	return file_brokerd_v1_vote_proto_rawDescGZIP(), []int{10}
 }
 
-func (x *GetVoteRequest) GetVoteId() string {
+func (x *GetVoteRequest) GetId() string {
 	if x != nil {
-		return x.VoteId
+		return x.Id
 	}
 	return ""
 }
@@ -1274,15 +1274,18 @@ func (x *GetVoteResponse) GetRevision() int64 {
 
 // ListVotesRequest filters votes. An empty field does not restrict, and all that are set must match.
 type ListVotesRequest struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	State  VoteState              `protobuf:"varint,1,opt,name=state,proto3,enum=brokerd.v1.VoteState" json:"state,omitempty"`
-	Opener string                 `protobuf:"bytes,2,opt,name=opener,proto3" json:"opener,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Any of these.
+	States []VoteState `protobuf:"varint,1,rep,packed,name=states,proto3,enum=brokerd.v1.VoteState" json:"states,omitempty"`
+	Opener string      `protobuf:"bytes,2,opt,name=opener,proto3" json:"opener,omitempty"`
 	// An elector, whether it has voted or not.
 	Elector string `protobuf:"bytes,3,opt,name=elector,proto3" json:"elector,omitempty"`
 	TaskId  string `protobuf:"bytes,4,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	// 1 to 1,000; 0 = 100.
-	PageSize      int32  `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	PageToken     string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageSize  int32  `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Otherwise the newest come first.
+	OldestFirst   bool `protobuf:"varint,7,opt,name=oldest_first,json=oldestFirst,proto3" json:"oldest_first,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1317,11 +1320,11 @@ func (*ListVotesRequest) Descriptor() ([]byte, []int) {
 	return file_brokerd_v1_vote_proto_rawDescGZIP(), []int{12}
 }
 
-func (x *ListVotesRequest) GetState() VoteState {
+func (x *ListVotesRequest) GetStates() []VoteState {
 	if x != nil {
-		return x.State
+		return x.States
 	}
-	return VoteState_VOTE_STATE_UNSPECIFIED
+	return nil
 }
 
 func (x *ListVotesRequest) GetOpener() string {
@@ -1357,6 +1360,13 @@ func (x *ListVotesRequest) GetPageToken() string {
 		return x.PageToken
 	}
 	return ""
+}
+
+func (x *ListVotesRequest) GetOldestFirst() bool {
+	if x != nil {
+		return x.OldestFirst
+	}
+	return false
 }
 
 // ListVotesResponse is one page, without descriptions.
@@ -1481,38 +1491,39 @@ const file_brokerd_v1_vote_proto_rawDesc = "" +
 	"\n" +
 	"electorate\"8\n" +
 	"\x10OpenVoteResponse\x12$\n" +
-	"\x04vote\x18\x01 \x01(\v2\x10.brokerd.v1.VoteR\x04vote\"y\n" +
+	"\x04vote\x18\x01 \x01(\v2\x10.brokerd.v1.VoteR\x04vote\"p\n" +
 	"\x0fCastVoteRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x17\n" +
-	"\avote_id\x18\x02 \x01(\tR\x06voteId\x12\x16\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +
 	"\x06option\x18\x03 \x01(\tR\x06option\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\"8\n" +
 	"\x10CastVoteResponse\x12$\n" +
-	"\x04vote\x18\x01 \x01(\v2\x10.brokerd.v1.VoteR\x04vote\"b\n" +
+	"\x04vote\x18\x01 \x01(\v2\x10.brokerd.v1.VoteR\x04vote\"Y\n" +
 	"\x10CloseVoteRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x17\n" +
-	"\avote_id\x18\x02 \x01(\tR\x06voteId\x12\x16\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\"`\n" +
 	"\x11CloseVoteResponse\x12$\n" +
 	"\x04vote\x18\x01 \x01(\v2\x10.brokerd.v1.VoteR\x04vote\x12%\n" +
-	"\x0ealready_closed\x18\x02 \x01(\bR\ralreadyClosed\"X\n" +
-	"\x0eGetVoteRequest\x12\x17\n" +
-	"\avote_id\x18\x01 \x01(\tR\x06voteId\x12-\n" +
+	"\x0ealready_closed\x18\x02 \x01(\bR\ralreadyClosed\"O\n" +
+	"\x0eGetVoteRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12-\n" +
 	"\x04wait\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"\x81\x01\n" +
 	"\x0fGetVoteResponse\x12$\n" +
 	"\x04vote\x18\x01 \x01(\v2\x10.brokerd.v1.VoteR\x04vote\x12,\n" +
 	"\aballots\x18\x02 \x03(\v2\x12.brokerd.v1.BallotR\aballots\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x03R\brevision\"\xc6\x01\n" +
-	"\x10ListVotesRequest\x12+\n" +
-	"\x05state\x18\x01 \x01(\x0e2\x15.brokerd.v1.VoteStateR\x05state\x12\x16\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\"\xeb\x01\n" +
+	"\x10ListVotesRequest\x12-\n" +
+	"\x06states\x18\x01 \x03(\x0e2\x15.brokerd.v1.VoteStateR\x06states\x12\x16\n" +
 	"\x06opener\x18\x02 \x01(\tR\x06opener\x12\x18\n" +
 	"\aelector\x18\x03 \x01(\tR\aelector\x12\x17\n" +
 	"\atask_id\x18\x04 \x01(\tR\x06taskId\x12\x1b\n" +
 	"\tpage_size\x18\x05 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x06 \x01(\tR\tpageToken\"\x7f\n" +
+	"page_token\x18\x06 \x01(\tR\tpageToken\x12!\n" +
+	"\foldest_first\x18\a \x01(\bR\voldestFirst\"\x7f\n" +
 	"\x11ListVotesResponse\x12&\n" +
 	"\x05votes\x18\x01 \x03(\v2\x10.brokerd.v1.VoteR\x05votes\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
@@ -1603,7 +1614,7 @@ var file_brokerd_v1_vote_proto_depIdxs = []int32{
 	20, // 17: brokerd.v1.GetVoteRequest.wait:type_name -> google.protobuf.Duration
 	7,  // 18: brokerd.v1.GetVoteResponse.vote:type_name -> brokerd.v1.Vote
 	6,  // 19: brokerd.v1.GetVoteResponse.ballots:type_name -> brokerd.v1.Ballot
-	1,  // 20: brokerd.v1.ListVotesRequest.state:type_name -> brokerd.v1.VoteState
+	1,  // 20: brokerd.v1.ListVotesRequest.states:type_name -> brokerd.v1.VoteState
 	7,  // 21: brokerd.v1.ListVotesResponse.votes:type_name -> brokerd.v1.Vote
 	8,  // 22: brokerd.v1.VoteService.OpenVote:input_type -> brokerd.v1.OpenVoteRequest
 	10, // 23: brokerd.v1.VoteService.CastVote:input_type -> brokerd.v1.CastVoteRequest

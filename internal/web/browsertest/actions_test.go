@@ -122,7 +122,7 @@ var workButtons = []button{
 	}, "ready"},
 	{"release a task", func(m *team, p *tab) string {
 		m.task("released")
-		call(m, "builder-1", pb.NewTaskServiceClient, pb.TaskServiceClient.ClaimTask, &pb.ClaimTaskRequest{TaskId: "released"})
+		call(m, "builder-1", pb.NewTaskServiceClient, pb.TaskServiceClient.ClaimTask, &pb.ClaimTaskRequest{Id: "released"})
 		p.show("work/task:released")
 		p.act(panel, "release", "reason", "builder-1 is away")
 		p.confirm()
@@ -180,7 +180,7 @@ var workButtons = []button{
 			Title: "Review the search", MaxRounds: 1,
 		}).GetDecision().GetId()
 		call(m, "reviewer", decisions, pb.DecisionServiceClient.Decide,
-			&pb.DecideRequest{DecisionId: id, Round: 1, Verdict: "revise", Reason: "I do not know"})
+			&pb.DecideRequest{Id: id, Round: 1, Verdict: "revise", Reason: "I do not know"})
 		p.show("work/decision:" + id)
 		p.act(panel, "decide", "verdict", "reject", "reason", "It is too slow")
 		p.confirm()
@@ -240,19 +240,19 @@ func (m *team) task(id string) {
 // taskState returns the state of a task.
 func (m *team) taskState(id string) string {
 	m.t.Helper()
-	out := call(m, "", pb.NewTaskServiceClient, pb.TaskServiceClient.GetTask, &pb.GetTaskRequest{TaskId: id})
+	out := call(m, "", pb.NewTaskServiceClient, pb.TaskServiceClient.GetTask, &pb.GetTaskRequest{Id: id})
 	return word(out.GetTask().GetState())
 }
 
 // getVote returns a vote with its ballots.
 func (m *team) getVote(id string) *pb.GetVoteResponse {
 	m.t.Helper()
-	return call(m, "", pb.NewVoteServiceClient, pb.VoteServiceClient.GetVote, &pb.GetVoteRequest{VoteId: id})
+	return call(m, "", pb.NewVoteServiceClient, pb.VoteServiceClient.GetVote, &pb.GetVoteRequest{Id: id})
 }
 
 // decision returns a decision.
 func (m *team) decision(id string) *pb.Decision {
 	m.t.Helper()
 	return call(m, "", pb.NewDecisionServiceClient, pb.DecisionServiceClient.GetDecision,
-		&pb.GetDecisionRequest{DecisionId: id}).GetDecision()
+		&pb.GetDecisionRequest{Id: id}).GetDecision()
 }

@@ -171,11 +171,11 @@ func (m *team) work() {
 	}})
 	m.do("builder-1", "schema", false)
 	m.do("builder-1", "api", true)
-	call(m, "builder-2", pb.NewTaskServiceClient, pb.TaskServiceClient.ClaimTask, &pb.ClaimTaskRequest{TaskId: "form"})
+	call(m, "builder-2", pb.NewTaskServiceClient, pb.TaskServiceClient.ClaimTask, &pb.ClaimTaskRequest{Id: "form"})
 
 	vote := m.vote("Which database?")
 	call(m, "builder-1", pb.NewVoteServiceClient, pb.VoteServiceClient.CastVote,
-		&pb.CastVoteRequest{VoteId: vote, Option: "sqlite", Reason: "One file"})
+		&pb.CastVoteRequest{Id: vote, Option: "sqlite", Reason: "One file"})
 	m.review("Review the login form")
 	m.handoff("The importer")
 	m.block("The staging server does not answer")
@@ -203,12 +203,12 @@ func (m *team) block(reason string) string {
 func (m *team) do(agent, task string, fails bool) {
 	m.t.Helper()
 	tasks := pb.NewTaskServiceClient
-	call(m, agent, tasks, pb.TaskServiceClient.ClaimTask, &pb.ClaimTaskRequest{TaskId: task})
+	call(m, agent, tasks, pb.TaskServiceClient.ClaimTask, &pb.ClaimTaskRequest{Id: task})
 	if fails {
-		call(m, agent, tasks, pb.TaskServiceClient.FailTask, &pb.FailTaskRequest{TaskId: task, Error: "no port is free", Fatal: true})
+		call(m, agent, tasks, pb.TaskServiceClient.FailTask, &pb.FailTaskRequest{Id: task, Error: "no port is free", Fatal: true})
 		return
 	}
-	call(m, agent, tasks, pb.TaskServiceClient.CompleteTask, &pb.CompleteTaskRequest{TaskId: task, Result: "{}"})
+	call(m, agent, tasks, pb.TaskServiceClient.CompleteTask, &pb.CompleteTaskRequest{Id: task, Result: "{}"})
 }
 
 // fail registers an agent with the shortest lease, and returns when the broker considers it failed. No

@@ -75,7 +75,7 @@ var shownViews = []shownView{
 		},
 		change: func(m *team) {
 			call(m, "builder-2", pb.NewTaskServiceClient, pb.TaskServiceClient.UpdateTask,
-				&pb.UpdateTaskRequest{TaskId: "form", BlockChange: &pb.UpdateTaskRequest_Block{Block: "waits for the colours"}})
+				&pb.UpdateTaskRequest{Id: "form", BlockChange: &pb.UpdateTaskRequest_Block{Block: "waits for the colours"}})
 		},
 		then: sight{{"form", "blocked", "waits for the colours"}},
 	},

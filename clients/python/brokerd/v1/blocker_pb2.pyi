@@ -205,7 +205,8 @@ class ListBlockersRequest(message.Message):
     awaited_agent: builtins.str
     page_size: builtins.int
     page_token: builtins.str
-    def __init__(self, *, states: Optional[Iterable[Union[BlockerState, builtins.int]]] = ..., agent: Optional[builtins.str] = ..., task_id: Optional[builtins.str] = ..., lowest_severity: Optional[Union[BlockerSeverity, builtins.int]] = ..., awaited_agent: Optional[builtins.str] = ..., page_size: Optional[builtins.int] = ..., page_token: Optional[builtins.str] = ...) -> None: ...
+    oldest_first: builtins.bool
+    def __init__(self, *, states: Optional[Iterable[Union[BlockerState, builtins.int]]] = ..., agent: Optional[builtins.str] = ..., task_id: Optional[builtins.str] = ..., lowest_severity: Optional[Union[BlockerSeverity, builtins.int]] = ..., awaited_agent: Optional[builtins.str] = ..., page_size: Optional[builtins.int] = ..., page_token: Optional[builtins.str] = ..., oldest_first: Optional[builtins.bool] = ...) -> None: ...
 
 
 class ListBlockersResponse(message.Message):

@@ -94,7 +94,7 @@ class Decision(message.Message):
     id: builtins.str
     kind: DecisionKind
     state: DecisionState
-    opened_by: builtins.str
+    opener: builtins.str
     agent: builtins.str
     role: builtins.str
     escalated_to: builtins.str
@@ -123,7 +123,7 @@ class Decision(message.Message):
     message_type: builtins.str
     outcome_type: builtins.str
     token_fence: builtins.int
-    def __init__(self, *, id: Optional[builtins.str] = ..., kind: Optional[Union[DecisionKind, builtins.int]] = ..., state: Optional[Union[DecisionState, builtins.int]] = ..., opened_by: Optional[builtins.str] = ..., agent: Optional[builtins.str] = ..., role: Optional[builtins.str] = ..., escalated_to: Optional[builtins.str] = ..., title: Optional[builtins.str] = ..., scope: Optional[builtins.str] = ..., task_id: Optional[builtins.str] = ..., thread_id: Optional[builtins.str] = ..., content: Optional[DecisionContent] = ..., verdicts: Optional[Iterable[builtins.str]] = ..., round: Optional[builtins.int] = ..., max_rounds: Optional[builtins.int] = ..., deadline: Optional[timestamp_pb2.Timestamp] = ..., pass_token: Optional[builtins.bool] = ..., verdict: Optional[builtins.str] = ..., rounds: Optional[Iterable[Verdict]] = ..., note: Optional[builtins.str] = ..., opened_at: Optional[timestamp_pb2.Timestamp] = ..., changed_at: Optional[timestamp_pb2.Timestamp] = ..., revision: Optional[builtins.int] = ..., message_type: Optional[builtins.str] = ..., outcome_type: Optional[builtins.str] = ..., token_fence: Optional[builtins.int] = ...) -> None: ...
+    def __init__(self, *, id: Optional[builtins.str] = ..., kind: Optional[Union[DecisionKind, builtins.int]] = ..., state: Optional[Union[DecisionState, builtins.int]] = ..., opener: Optional[builtins.str] = ..., agent: Optional[builtins.str] = ..., role: Optional[builtins.str] = ..., escalated_to: Optional[builtins.str] = ..., title: Optional[builtins.str] = ..., scope: Optional[builtins.str] = ..., task_id: Optional[builtins.str] = ..., thread_id: Optional[builtins.str] = ..., content: Optional[DecisionContent] = ..., verdicts: Optional[Iterable[builtins.str]] = ..., round: Optional[builtins.int] = ..., max_rounds: Optional[builtins.int] = ..., deadline: Optional[timestamp_pb2.Timestamp] = ..., pass_token: Optional[builtins.bool] = ..., verdict: Optional[builtins.str] = ..., rounds: Optional[Iterable[Verdict]] = ..., note: Optional[builtins.str] = ..., opened_at: Optional[timestamp_pb2.Timestamp] = ..., changed_at: Optional[timestamp_pb2.Timestamp] = ..., revision: Optional[builtins.int] = ..., message_type: Optional[builtins.str] = ..., outcome_type: Optional[builtins.str] = ..., token_fence: Optional[builtins.int] = ...) -> None: ...
     def HasField(self, field_name: Literal["content", "deadline", "opened_at", "changed_at"]) -> builtins.bool: ...
 
 
@@ -165,7 +165,7 @@ class OpenDecisionResponse(message.Message):
 class DecideRequest(message.Message):
     DESCRIPTOR: descriptor.Descriptor
     request_id: builtins.str
-    decision_id: builtins.str
+    id: builtins.str
     verdict: builtins.str
     reason: builtins.str
     @property
@@ -173,7 +173,7 @@ class DecideRequest(message.Message):
     @property
     def until(self) -> timestamp_pb2.Timestamp: ...
     round: builtins.int
-    def __init__(self, *, request_id: Optional[builtins.str] = ..., decision_id: Optional[builtins.str] = ..., verdict: Optional[builtins.str] = ..., reason: Optional[builtins.str] = ..., feedback: Optional[Iterable[Feedback]] = ..., until: Optional[timestamp_pb2.Timestamp] = ..., round: Optional[builtins.int] = ...) -> None: ...
+    def __init__(self, *, request_id: Optional[builtins.str] = ..., id: Optional[builtins.str] = ..., verdict: Optional[builtins.str] = ..., reason: Optional[builtins.str] = ..., feedback: Optional[Iterable[Feedback]] = ..., until: Optional[timestamp_pb2.Timestamp] = ..., round: Optional[builtins.int] = ...) -> None: ...
     def HasField(self, field_name: Literal["until"]) -> builtins.bool: ...
 
 
@@ -189,7 +189,7 @@ class DecideResponse(message.Message):
 class ResubmitDecisionRequest(message.Message):
     DESCRIPTOR: descriptor.Descriptor
     request_id: builtins.str
-    decision_id: builtins.str
+    id: builtins.str
     title: builtins.str
     @property
     def content(self) -> DecisionContent: ...
@@ -198,7 +198,7 @@ class ResubmitDecisionRequest(message.Message):
     @property
     def wait(self) -> duration_pb2.Duration: ...
     pass_token: builtins.bool
-    def __init__(self, *, request_id: Optional[builtins.str] = ..., decision_id: Optional[builtins.str] = ..., title: Optional[builtins.str] = ..., content: Optional[DecisionContent] = ..., deadline: Optional[timestamp_pb2.Timestamp] = ..., wait: Optional[duration_pb2.Duration] = ..., pass_token: Optional[builtins.bool] = ...) -> None: ...
+    def __init__(self, *, request_id: Optional[builtins.str] = ..., id: Optional[builtins.str] = ..., title: Optional[builtins.str] = ..., content: Optional[DecisionContent] = ..., deadline: Optional[timestamp_pb2.Timestamp] = ..., wait: Optional[duration_pb2.Duration] = ..., pass_token: Optional[builtins.bool] = ...) -> None: ...
     def HasField(self, field_name: Literal["content", "deadline", "wait"]) -> builtins.bool: ...
 
 
@@ -213,9 +213,9 @@ class ResubmitDecisionResponse(message.Message):
 class CancelDecisionRequest(message.Message):
     DESCRIPTOR: descriptor.Descriptor
     request_id: builtins.str
-    decision_id: builtins.str
+    id: builtins.str
     reason: builtins.str
-    def __init__(self, *, request_id: Optional[builtins.str] = ..., decision_id: Optional[builtins.str] = ..., reason: Optional[builtins.str] = ...) -> None: ...
+    def __init__(self, *, request_id: Optional[builtins.str] = ..., id: Optional[builtins.str] = ..., reason: Optional[builtins.str] = ...) -> None: ...
 
 
 class CancelDecisionResponse(message.Message):
@@ -228,10 +228,10 @@ class CancelDecisionResponse(message.Message):
 
 class GetDecisionRequest(message.Message):
     DESCRIPTOR: descriptor.Descriptor
-    decision_id: builtins.str
+    id: builtins.str
     @property
     def wait(self) -> duration_pb2.Duration: ...
-    def __init__(self, *, decision_id: Optional[builtins.str] = ..., wait: Optional[duration_pb2.Duration] = ...) -> None: ...
+    def __init__(self, *, id: Optional[builtins.str] = ..., wait: Optional[duration_pb2.Duration] = ...) -> None: ...
     def HasField(self, field_name: Literal["wait"]) -> builtins.bool: ...
 
 
@@ -249,13 +249,14 @@ class ListDecisionsRequest(message.Message):
     @property
     def states(self) -> containers.RepeatedScalarFieldContainer[DecisionState]: ...
     kind: DecisionKind
-    opened_by: builtins.str
+    opener: builtins.str
     owed_by: builtins.str
     task_id: builtins.str
     scope: builtins.str
     page_size: builtins.int
     page_token: builtins.str
-    def __init__(self, *, states: Optional[Iterable[Union[DecisionState, builtins.int]]] = ..., kind: Optional[Union[DecisionKind, builtins.int]] = ..., opened_by: Optional[builtins.str] = ..., owed_by: Optional[builtins.str] = ..., task_id: Optional[builtins.str] = ..., scope: Optional[builtins.str] = ..., page_size: Optional[builtins.int] = ..., page_token: Optional[builtins.str] = ...) -> None: ...
+    oldest_first: builtins.bool
+    def __init__(self, *, states: Optional[Iterable[Union[DecisionState, builtins.int]]] = ..., kind: Optional[Union[DecisionKind, builtins.int]] = ..., opener: Optional[builtins.str] = ..., owed_by: Optional[builtins.str] = ..., task_id: Optional[builtins.str] = ..., scope: Optional[builtins.str] = ..., page_size: Optional[builtins.int] = ..., page_token: Optional[builtins.str] = ..., oldest_first: Optional[builtins.bool] = ...) -> None: ...
 
 
 class ListDecisionsResponse(message.Message):

@@ -242,7 +242,8 @@ class ListHandoffsRequest(message.Message):
     task_id: builtins.str
     page_size: builtins.int
     page_token: builtins.str
-    def __init__(self, *, states: Optional[Iterable[Union[HandoffState, builtins.int]]] = ..., to_agent: Optional[builtins.str] = ..., to_role: Optional[builtins.str] = ..., task_id: Optional[builtins.str] = ..., page_size: Optional[builtins.int] = ..., page_token: Optional[builtins.str] = ...) -> None: ...
+    oldest_first: builtins.bool
+    def __init__(self, *, states: Optional[Iterable[Union[HandoffState, builtins.int]]] = ..., to_agent: Optional[builtins.str] = ..., to_role: Optional[builtins.str] = ..., task_id: Optional[builtins.str] = ..., page_size: Optional[builtins.int] = ..., page_token: Optional[builtins.str] = ..., oldest_first: Optional[builtins.bool] = ...) -> None: ...
 
 
 class ListHandoffsResponse(message.Message):

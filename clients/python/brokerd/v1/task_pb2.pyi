@@ -198,13 +198,13 @@ class CreateTasksResponse(message.Message):
 class ClaimTaskRequest(message.Message):
     DESCRIPTOR: descriptor.Descriptor
     request_id: builtins.str
-    task_id: builtins.str
+    id: builtins.str
     @property
     def labels(self) -> MutableMapping[builtins.str, builtins.str]: ...
     @property
     def wait(self) -> duration_pb2.Duration: ...
     resume: builtins.bool
-    def __init__(self, *, request_id: Optional[builtins.str] = ..., task_id: Optional[builtins.str] = ..., labels: Optional[Mapping[builtins.str, builtins.str]] = ..., wait: Optional[duration_pb2.Duration] = ..., resume: Optional[builtins.bool] = ...) -> None: ...
+    def __init__(self, *, request_id: Optional[builtins.str] = ..., id: Optional[builtins.str] = ..., labels: Optional[Mapping[builtins.str, builtins.str]] = ..., wait: Optional[duration_pb2.Duration] = ..., resume: Optional[builtins.bool] = ...) -> None: ...
     def HasField(self, field_name: Literal["wait"]) -> builtins.bool: ...
 
 
@@ -226,7 +226,7 @@ class ClaimTaskResponse(message.Message):
 class UpdateTaskRequest(message.Message):
     DESCRIPTOR: descriptor.Descriptor
     request_id: builtins.str
-    task_id: builtins.str
+    id: builtins.str
     fence: builtins.int
     progress: builtins.float
     note: builtins.str
@@ -239,7 +239,7 @@ class UpdateTaskRequest(message.Message):
     def set_labels(self) -> MutableMapping[builtins.str, builtins.str]: ...
     @property
     def remove_labels(self) -> containers.RepeatedScalarFieldContainer[builtins.str]: ...
-    def __init__(self, *, request_id: Optional[builtins.str] = ..., task_id: Optional[builtins.str] = ..., fence: Optional[builtins.int] = ..., progress: Optional[builtins.float] = ..., note: Optional[builtins.str] = ..., block: Optional[builtins.str] = ..., unblock: Optional[builtins.bool] = ..., title: Optional[builtins.str] = ..., description: Optional[builtins.str] = ..., priority: Optional[builtins.int] = ..., set_labels: Optional[Mapping[builtins.str, builtins.str]] = ..., remove_labels: Optional[Iterable[builtins.str]] = ...) -> None: ...
+    def __init__(self, *, request_id: Optional[builtins.str] = ..., id: Optional[builtins.str] = ..., fence: Optional[builtins.int] = ..., progress: Optional[builtins.float] = ..., note: Optional[builtins.str] = ..., block: Optional[builtins.str] = ..., unblock: Optional[builtins.bool] = ..., title: Optional[builtins.str] = ..., description: Optional[builtins.str] = ..., priority: Optional[builtins.int] = ..., set_labels: Optional[Mapping[builtins.str, builtins.str]] = ..., remove_labels: Optional[Iterable[builtins.str]] = ...) -> None: ...
     def WhichOneof(self, oneof_group: Literal["block_change"]) -> Optional[Literal["block", "unblock"]]: ...
     def HasField(self, field_name: Literal["progress", "note", "block", "unblock", "title", "description", "priority", "block_change"]) -> builtins.bool: ...
 
@@ -257,12 +257,12 @@ class UpdateTaskResponse(message.Message):
 class CompleteTaskRequest(message.Message):
     DESCRIPTOR: descriptor.Descriptor
     request_id: builtins.str
-    task_id: builtins.str
+    id: builtins.str
     fence: builtins.int
     result: builtins.str
     @property
     def artifacts(self) -> containers.RepeatedScalarFieldContainer[builtins.str]: ...
-    def __init__(self, *, request_id: Optional[builtins.str] = ..., task_id: Optional[builtins.str] = ..., fence: Optional[builtins.int] = ..., result: Optional[builtins.str] = ..., artifacts: Optional[Iterable[builtins.str]] = ...) -> None: ...
+    def __init__(self, *, request_id: Optional[builtins.str] = ..., id: Optional[builtins.str] = ..., fence: Optional[builtins.int] = ..., result: Optional[builtins.str] = ..., artifacts: Optional[Iterable[builtins.str]] = ...) -> None: ...
 
 
 class CompleteTaskResponse(message.Message):
@@ -279,11 +279,11 @@ class CompleteTaskResponse(message.Message):
 class FailTaskRequest(message.Message):
     DESCRIPTOR: descriptor.Descriptor
     request_id: builtins.str
-    task_id: builtins.str
+    id: builtins.str
     fence: builtins.int
     error: builtins.str
     fatal: builtins.bool
-    def __init__(self, *, request_id: Optional[builtins.str] = ..., task_id: Optional[builtins.str] = ..., fence: Optional[builtins.int] = ..., error: Optional[builtins.str] = ..., fatal: Optional[builtins.bool] = ...) -> None: ...
+    def __init__(self, *, request_id: Optional[builtins.str] = ..., id: Optional[builtins.str] = ..., fence: Optional[builtins.int] = ..., error: Optional[builtins.str] = ..., fatal: Optional[builtins.bool] = ...) -> None: ...
 
 
 class FailTaskResponse(message.Message):
@@ -300,11 +300,11 @@ class FailTaskResponse(message.Message):
 class ReleaseTaskRequest(message.Message):
     DESCRIPTOR: descriptor.Descriptor
     request_id: builtins.str
-    task_id: builtins.str
+    id: builtins.str
     fence: builtins.int
     decline: builtins.bool
     reason: builtins.str
-    def __init__(self, *, request_id: Optional[builtins.str] = ..., task_id: Optional[builtins.str] = ..., fence: Optional[builtins.int] = ..., decline: Optional[builtins.bool] = ..., reason: Optional[builtins.str] = ...) -> None: ...
+    def __init__(self, *, request_id: Optional[builtins.str] = ..., id: Optional[builtins.str] = ..., fence: Optional[builtins.int] = ..., decline: Optional[builtins.bool] = ..., reason: Optional[builtins.str] = ...) -> None: ...
 
 
 class ReleaseTaskResponse(message.Message):
@@ -318,10 +318,10 @@ class ReleaseTaskResponse(message.Message):
 class CancelTaskRequest(message.Message):
     DESCRIPTOR: descriptor.Descriptor
     request_id: builtins.str
-    task_id: builtins.str
+    id: builtins.str
     cascade: builtins.bool
     reason: builtins.str
-    def __init__(self, *, request_id: Optional[builtins.str] = ..., task_id: Optional[builtins.str] = ..., cascade: Optional[builtins.bool] = ..., reason: Optional[builtins.str] = ...) -> None: ...
+    def __init__(self, *, request_id: Optional[builtins.str] = ..., id: Optional[builtins.str] = ..., cascade: Optional[builtins.bool] = ..., reason: Optional[builtins.str] = ...) -> None: ...
 
 
 class CancelTaskResponse(message.Message):
@@ -337,8 +337,8 @@ class CancelTaskResponse(message.Message):
 class RetryTaskRequest(message.Message):
     DESCRIPTOR: descriptor.Descriptor
     request_id: builtins.str
-    task_id: builtins.str
-    def __init__(self, *, request_id: Optional[builtins.str] = ..., task_id: Optional[builtins.str] = ...) -> None: ...
+    id: builtins.str
+    def __init__(self, *, request_id: Optional[builtins.str] = ..., id: Optional[builtins.str] = ...) -> None: ...
 
 
 class RetryTaskResponse(message.Message):
@@ -351,9 +351,9 @@ class RetryTaskResponse(message.Message):
 
 class GetTaskRequest(message.Message):
     DESCRIPTOR: descriptor.Descriptor
-    task_id: builtins.str
+    id: builtins.str
     view: TaskView
-    def __init__(self, *, task_id: Optional[builtins.str] = ..., view: Optional[Union[TaskView, builtins.int]] = ...) -> None: ...
+    def __init__(self, *, id: Optional[builtins.str] = ..., view: Optional[Union[TaskView, builtins.int]] = ...) -> None: ...
 
 
 class TaskReference(message.Message):
@@ -398,8 +398,8 @@ class ListTasksRequest(message.Message):
     claimable: builtins.bool
     page_size: builtins.int
     page_token: builtins.str
-    newest_first: builtins.bool
-    def __init__(self, *, states: Optional[Iterable[Union[TaskState, builtins.int]]] = ..., holder: Optional[builtins.str] = ..., assignee: Optional[builtins.str] = ..., role: Optional[builtins.str] = ..., labels: Optional[Mapping[builtins.str, builtins.str]] = ..., parent: Optional[builtins.str] = ..., creator: Optional[builtins.str] = ..., claimable: Optional[builtins.bool] = ..., page_size: Optional[builtins.int] = ..., page_token: Optional[builtins.str] = ..., newest_first: Optional[builtins.bool] = ...) -> None: ...
+    oldest_first: builtins.bool
+    def __init__(self, *, states: Optional[Iterable[Union[TaskState, builtins.int]]] = ..., holder: Optional[builtins.str] = ..., assignee: Optional[builtins.str] = ..., role: Optional[builtins.str] = ..., labels: Optional[Mapping[builtins.str, builtins.str]] = ..., parent: Optional[builtins.str] = ..., creator: Optional[builtins.str] = ..., claimable: Optional[builtins.bool] = ..., page_size: Optional[builtins.int] = ..., page_token: Optional[builtins.str] = ..., oldest_first: Optional[builtins.bool] = ...) -> None: ...
 
 
 class ListTasksResponse(message.Message):

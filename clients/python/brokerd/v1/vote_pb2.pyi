@@ -154,10 +154,10 @@ class OpenVoteResponse(message.Message):
 class CastVoteRequest(message.Message):
     DESCRIPTOR: descriptor.Descriptor
     request_id: builtins.str
-    vote_id: builtins.str
+    id: builtins.str
     option: builtins.str
     reason: builtins.str
-    def __init__(self, *, request_id: Optional[builtins.str] = ..., vote_id: Optional[builtins.str] = ..., option: Optional[builtins.str] = ..., reason: Optional[builtins.str] = ...) -> None: ...
+    def __init__(self, *, request_id: Optional[builtins.str] = ..., id: Optional[builtins.str] = ..., option: Optional[builtins.str] = ..., reason: Optional[builtins.str] = ...) -> None: ...
 
 
 class CastVoteResponse(message.Message):
@@ -171,9 +171,9 @@ class CastVoteResponse(message.Message):
 class CloseVoteRequest(message.Message):
     DESCRIPTOR: descriptor.Descriptor
     request_id: builtins.str
-    vote_id: builtins.str
+    id: builtins.str
     reason: builtins.str
-    def __init__(self, *, request_id: Optional[builtins.str] = ..., vote_id: Optional[builtins.str] = ..., reason: Optional[builtins.str] = ...) -> None: ...
+    def __init__(self, *, request_id: Optional[builtins.str] = ..., id: Optional[builtins.str] = ..., reason: Optional[builtins.str] = ...) -> None: ...
 
 
 class CloseVoteResponse(message.Message):
@@ -187,10 +187,10 @@ class CloseVoteResponse(message.Message):
 
 class GetVoteRequest(message.Message):
     DESCRIPTOR: descriptor.Descriptor
-    vote_id: builtins.str
+    id: builtins.str
     @property
     def wait(self) -> duration_pb2.Duration: ...
-    def __init__(self, *, vote_id: Optional[builtins.str] = ..., wait: Optional[duration_pb2.Duration] = ...) -> None: ...
+    def __init__(self, *, id: Optional[builtins.str] = ..., wait: Optional[duration_pb2.Duration] = ...) -> None: ...
     def HasField(self, field_name: Literal["wait"]) -> builtins.bool: ...
 
 
@@ -207,13 +207,15 @@ class GetVoteResponse(message.Message):
 
 class ListVotesRequest(message.Message):
     DESCRIPTOR: descriptor.Descriptor
-    state: VoteState
+    @property
+    def states(self) -> containers.RepeatedScalarFieldContainer[VoteState]: ...
     opener: builtins.str
     elector: builtins.str
     task_id: builtins.str
     page_size: builtins.int
     page_token: builtins.str
-    def __init__(self, *, state: Optional[Union[VoteState, builtins.int]] = ..., opener: Optional[builtins.str] = ..., elector: Optional[builtins.str] = ..., task_id: Optional[builtins.str] = ..., page_size: Optional[builtins.int] = ..., page_token: Optional[builtins.str] = ...) -> None: ...
+    oldest_first: builtins.bool
+    def __init__(self, *, states: Optional[Iterable[Union[VoteState, builtins.int]]] = ..., opener: Optional[builtins.str] = ..., elector: Optional[builtins.str] = ..., task_id: Optional[builtins.str] = ..., page_size: Optional[builtins.int] = ..., page_token: Optional[builtins.str] = ..., oldest_first: Optional[builtins.bool] = ...) -> None: ...
 
 
 class ListVotesResponse(message.Message):

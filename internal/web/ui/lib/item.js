@@ -7,7 +7,7 @@ import { Action, Fact, Name, Panel, State, Time } from './parts.js';
 // fields are the kinds of fields, by name. A field without a kind is text.
 const fields = {};
 for (const [kind, names] of Object.entries({
-  agent: 'agent raised_by decides assignee creator opener opened_by decided_by closed_by from to_agent settled_by ' +
+  agent: 'agent raised_by decides assignee creator opener decided_by closed_by from to_agent settled_by ' +
     'checked_by resolved_by',
   role: 'role to_role escalated_to passed_to_role', task: 'parent task_id', thread: 'thread_id', mailbox: 'mailbox channel',
   message: 'message_id answers',

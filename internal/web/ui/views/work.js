@@ -18,20 +18,20 @@ const finished = ['done', 'cancelled'];
 const get = (signal, path, query) => call('GET', path + search(query), undefined, { signal });
 const receiver = (agent, role) => agent ? { kind: 'agent', name: agent } : { kind: 'role', name: role };
 
-// owed names who owes the next step of a decision.
+// owed names who owes the next step.
 function owed(d) {
-  if (d.state === 'revising') return receiver(d.opened_by);
+  if (d.state === 'revising') return receiver(d.opener);
   if (d.state === 'escalated') return d.escalated_to ? receiver('', d.escalated_to) : { name: 'operator' };
   return receiver(d.agent, d.role);
 }
 
-// undecided reads what waits for an answer, the oldest first: the objects, each with {key, word, title,
+// undecided reads what waits for an answer, the oldest first, each with {key, word, title,
 // since, by, note, owes}.
 async function undecided(signal) {
   const [blockers, decisions, votes, handoffs] = await Promise.all([
-    get(signal, '/v1/blockers', { states: ['open', 'acknowledged'], page_size: maxItems }),
+    get(signal, '/v1/blockers', { states: ['open', 'acknowledged'], oldest_first: true, page_size: maxItems }),
     get(signal, '/v1/decisions', { states: ['open', 'revising', 'escalated'], page_size: maxItems }),
-    get(signal, '/v1/votes', { state: 'open', page_size: maxItems }),
+    get(signal, '/v1/votes', { states: 'open', page_size: maxItems }),
     get(signal, '/v1/handoffs', { states: 'pending', page_size: maxItems }),
   ]);
   const items = [
@@ -42,7 +42,7 @@ async function undecided(signal) {
     })),
     ...decisions.decisions.map((d) => ({
       ...d, key: 'decision:' + d.id, word: d.kind === 'custom' ? 'decision' : d.kind, since: d.changed_at,
-      by: d.opened_by, note: `round ${d.round} of ${d.max_rounds}`, owes: [owed(d)],
+      by: d.opener, note: `round ${d.round} of ${d.max_rounds}`, owes: [owed(d)],
     })),
     ...votes.votes.map((v) => ({
       ...v, key: 'vote:' + v.id, word: 'vote', since: v.opened_at, by: v.opener,
@@ -107,7 +107,7 @@ function View({ id, query: { q = '' } }) {
   const newest = finished.includes(only);
   const open = useLoaded('undecided', undecided);
   const tasks = useLoaded('tasks ' + only, (signal) =>
-    get(signal, '/v1/tasks', { states: only || unfinished, page_size: maxTasks, newest_first: newest }));
+    get(signal, '/v1/tasks', { states: only || unfinished, page_size: maxTasks, oldest_first: !newest }));
   const items = useMemo(() => matching(open.data?.items ?? [], q,
     (i) => [i.id, i.word, i.title, i.by, ...i.owes.map((o) => o.name)]), [open.data, q]);
   const found = useMemo(() => matching(tasks.data?.tasks ?? [], q,
@@ -205,7 +205,7 @@ function Decision({ item: d, button }) {
   const due = escalated || d.state === 'open';
   // Before an escalation, an operator decides in the name of an agent that may decide.
   const agents = d.agent ? [d.agent]
-    : (frame.value?.agents ?? []).filter((a) => a.role === d.role && a.name !== d.opened_by).map((a) => a.name);
+    : (frame.value?.agents ?? []).filter((a) => a.role === d.role && a.name !== d.opener).map((a) => a.name);
   const fields = [select('verdict', 'Verdict', d.verdicts), area('reason', 'Comment')];
   if (!escalated) fields.unshift(select('as', 'In the name of', agents));
   if (d.verdicts.includes('defer')) fields.push({ name: 'until', label: 'Until, for defer', kind: 'datetime-local' });
