@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
 	"brokerd/internal/votes"
@@ -24,8 +25,8 @@ func TestMigrations_KeepVotesWithTheirBallots(t *testing.T) {
 	before, err := store.Open(t.Context(), store.Options{
 		Dir: dir, Clock: clock, Migrations: append(work.Migrations(), votes.Migrations()[0]),
 	})
-	must(t, err)
-	must(t, before.Close())
+	apptest.NoError(t, err)
+	apptest.NoError(t, before.Close())
 	for _, statement := range []string{
 		`INSERT INTO votes (id, session, title, description, opener, rule, quorum_ballots, quorum_share, task, opened_at, deadline, electors,
 			ballots, outcome, winner, ending, closed_by, close_reason, closed_at, revision) VALUES
@@ -59,13 +60,13 @@ func TestMigrations_KeepVotesWithTheirBallots(t *testing.T) {
 			ClosedAt: at(3), Electors: 1, Ballots: 1, Required: 1, Revision: 13, Tally: []*pb.VoteTally{{Option: "x", Ballots: 1}},
 		}, Ballots: []*pb.Ballot{{Agent: "a", Option: "x", CastAt: at(5), Left: true}}},
 	}
-	must(t, st.Read(context.Background(), func(snap *store.Snapshot) error {
+	apptest.NoError(t, st.Read(context.Background(), func(snap *store.Snapshot) error {
 		for _, w := range want {
 			w.Revision = w.Vote.Revision
 			v, err := s.Get(snap, 1, w.Vote.Id)
-			must(t, err)
+			apptest.NoError(t, err)
 			got, err := s.Record(snap, v)
-			must(t, err)
+			apptest.NoError(t, err)
 			if d := cmp.Diff(w, got, protocmp.Transform()); d != "" {
 				t.Errorf("%s: %s", w.Vote.Id, d)
 			}

@@ -11,18 +11,19 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func TestList_FiltersAndPages(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	team := w.team("a", "b", "c")
+	w := start(t)
+	team := team(w, "a", "b", "c")
 	var all []string
 	note := func(v *pb.Vote) *pb.Vote { all = append([]string{v.GetId()}, all...); return v }
-	byA := note(team[0].open(&pb.OpenVoteRequest{Electorate: names("b"), TaskId: "t1"}))
-	byB := note(team[1].open(&pb.OpenVoteRequest{Electorate: names("a", "c")}))
-	closed := note(team[1].open(&pb.OpenVoteRequest{Electorate: names("c")}))
-	team[2].cast(closed, "yes")
+	byA := note(open(team[0], &pb.OpenVoteRequest{Electorate: names("b"), TaskId: "t1"}))
+	byB := note(open(team[1], &pb.OpenVoteRequest{Electorate: names("a", "c")}))
+	closed := note(open(team[1], &pb.OpenVoteRequest{Electorate: names("c")}))
+	cast(team[2], closed, "yes")
 	for name, row := range map[string]struct {
 		in   *pb.ListVotesRequest
 		want []string
@@ -47,8 +48,7 @@ func TestList_FiltersAndPages(t *testing.T) {
 			in := row.in
 			in.PageSize, in.PageToken = size, ""
 			for more := true; more; {
-				out, err := team[0].ListVotes(w.ctx, in)
-				must(t, err)
+				out := apptest.Must(t, team[0].ListVotes, in)
 				for _, v := range out.GetVotes() {
 					got = append(got, v.GetId())
 				}
@@ -64,20 +64,18 @@ func TestList_FiltersAndPages(t *testing.T) {
 
 func TestList_PagesHaveABoundedSize(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.agent("a")
+	w := start(t)
+	a := w.Agent("a", "builder")
 	options := make([]string, 50)
 	for i := range options {
 		options[i] = fmt.Sprintf("%02d%s", i, strings.Repeat("x", 510))
 	}
 	const n = 100
 	for range n { // 2.5 MiB of options
-		a.open(&pb.OpenVoteRequest{Options: options})
+		open(a, &pb.OpenVoteRequest{Options: options})
 	}
-	first, err := a.ListVotes(w.ctx, &pb.ListVotesRequest{PageSize: 1000})
-	must(t, err)
-	rest, err := a.ListVotes(w.ctx, &pb.ListVotesRequest{PageSize: 1000, PageToken: first.GetNextPageToken()})
-	must(t, err)
+	first := apptest.Must(t, a.ListVotes, &pb.ListVotesRequest{PageSize: 1000})
+	rest := apptest.Must(t, a.ListVotes, &pb.ListVotesRequest{PageSize: 1000, PageToken: first.GetNextPageToken()})
 	if a, b := len(first.GetVotes()), len(rest.GetVotes()); a == n || a+b != n || rest.GetNextPageToken() != "" {
 		t.Errorf("pages of %d and %d votes, want %d in two", a, b, n)
 	}
@@ -85,12 +83,11 @@ func TestList_PagesHaveABoundedSize(t *testing.T) {
 
 func TestItems_OpenVotesAreWorkOfElectorsAndOpener(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	team := w.team("a", "b", "c")
-	v := team[0].open(&pb.OpenVoteRequest{Electorate: names("b", "c")})
-	work := func(a *actor) []string {
-		out, err := a.agents.GetAgent(w.ctx, &pb.GetAgentRequest{Name: a.name, View: pb.AgentView_AGENT_VIEW_FULL})
-		must(t, err)
+	w := start(t)
+	team := team(w, "a", "b", "c")
+	v := open(team[0], &pb.OpenVoteRequest{Electorate: names("b", "c")})
+	work := func(a *apptest.Actor) []string {
+		out := apptest.Must(t, a.GetAgent, &pb.GetAgentRequest{Name: a.Name, View: pb.AgentView_AGENT_VIEW_FULL})
 		var lines []string
 		for _, i := range out.GetHoldings().GetWork() {
 			lines = append(lines, fmt.Sprintf("%s %s %s %s %q: %s", i.GetRelation(), i.GetKind(), i.GetId(), i.GetState(), i.GetOther(),
@@ -103,15 +100,14 @@ func TestItems_OpenVotesAreWorkOfElectorsAndOpener(t *testing.T) {
 		{fmt.Sprintf(`WORK_RELATION_OWES vote %s open "a": brokerctl vote cast %s OPTION`, v.GetId(), v.GetId())},
 		nil,
 	}
-	team[2].cast(v, "yes")
+	cast(team[2], v, "yes")
 	for i, a := range team {
 		if d := cmp.Diff(want[i], work(a)); d != "" {
-			t.Errorf("%s: wanted (-) and got (+): %s", a.name, d)
+			t.Errorf("%s: wanted (-) and got (+): %s", a.Name, d)
 		}
 	}
 	counted := func() int64 {
-		out, err := w.operator().admin.GetStatus(w.ctx, &pb.GetStatusRequest{})
-		must(t, err)
+		out := apptest.Must(t, w.Root().GetStatus, &pb.GetStatusRequest{})
 		for _, c := range out.GetWork() {
 			if c.GetKind() == "vote" && c.GetState() == "open" {
 				return c.GetCount()
@@ -122,10 +118,10 @@ func TestItems_OpenVotesAreWorkOfElectorsAndOpener(t *testing.T) {
 	if n := counted(); n != 1 {
 		t.Errorf("the status counts %d open votes, want 1", n)
 	}
-	team[1].cast(v, "yes")
+	cast(team[1], v, "yes")
 	for _, a := range team {
 		if left := work(a); len(left) > 0 {
-			t.Errorf("%s still has %v", a.name, left)
+			t.Errorf("%s still has %v", a.Name, left)
 		}
 	}
 	if n := counted(); n != 0 {
@@ -135,17 +131,15 @@ func TestItems_OpenVotesAreWorkOfElectorsAndOpener(t *testing.T) {
 
 func TestExplain_NamesTheElectorsThatAVoteWaitsFor(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	team := w.team("a", "b")
-	flaky := w.in("default", "flaky")
-	_, err := flaky.agents.RegisterAgent(w.ctx, &pb.RegisterAgentRequest{Lease: durationpb.New(time.Minute)})
-	must(t, err)
-	v := team[0].open(&pb.OpenVoteRequest{})
-	team[0].cast(v, "yes")
+	w := start(t)
+	team := team(w, "a", "b")
+	flaky := w.Actor("default", "flaky")
+	apptest.Must(t, flaky.RegisterAgent, &pb.RegisterAgentRequest{Lease: durationpb.New(time.Minute)})
+	v := open(team[0], &pb.OpenVoteRequest{})
+	cast(team[0], v, "yes")
 	explain := func(in *pb.ExplainRequest) string {
 		t.Helper()
-		out, err := w.operator().admin.Explain(w.ctx, in)
-		must(t, err)
+		out := apptest.Must(t, w.Root().Explain, in)
 		var text []string
 		for _, f := range out.GetFindings() {
 			if strings.HasPrefix(f.GetSubject(), "vote") {
@@ -166,17 +160,17 @@ func TestExplain_NamesTheElectorsThatAVoteWaitsFor(t *testing.T) {
 	if got := explain(&pb.ExplainRequest{}); got != "" {
 		t.Errorf("of the session: %s", got)
 	}
-	for explain(&pb.ExplainRequest{}) == "" && w.ctx.Err() == nil { // until the lease has ended
+	for explain(&pb.ExplainRequest{}) == "" && flaky.Ctx.Err() == nil { // until the lease has ended
 		w.Clock.Advance(time.Second)
 	}
 	if got := explain(about); !strings.Contains(got, "they cannot vote until they return: flaky") {
 		t.Errorf("after the end of a lease: %s", got)
 	}
-	team[1].cast(v, "yes")
-	flaky.deregister()
+	cast(team[1], v, "yes")
+	deregister(flaky)
 	if got := explain(about); !strings.Contains(got, `closed at`) || !strings.Contains(got, `"yes" wins with 2 of 2 ballots`) {
 		t.Errorf("of the closed vote: %s", got)
 	}
-	_, err = w.operator().admin.Explain(w.ctx, &pb.ExplainRequest{Subject: &pb.ExplainRequest_Vote{Vote: "v-9"}})
-	wantError(t, "an unknown vote", err, codes.NotFound, "VOTE_NOT_FOUND")
+	apptest.Refuses(t, w.Root().Explain, &pb.ExplainRequest{Subject: &pb.ExplainRequest_Vote{Vote: "v-9"}},
+		codes.NotFound, "VOTE_NOT_FOUND")
 }

@@ -17,46 +17,46 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 	"brokerd/internal/testkit"
 )
 
 func TestOpen_InvitesTheElectorateAndNoOther(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	lead := w.member("lead", "lead")
-	builders := w.team("b1", "b2")
-	v := lead.open(&pb.OpenVoteRequest{
+	w := start(t)
+	lead := w.Agent("lead", "lead")
+	builders := team(w, "b1", "b2")
+	v := open(lead, &pb.OpenVoteRequest{
 		Title: "Which database?", Description: "See the draft.", Options: []string{"SQLite", "PostgreSQL"},
 		Electorate: &pb.OpenVoteRequest_Role{Role: "builder"}, TaskId: "t1",
 	})
-	late := w.agent("b3")
+	late := w.Agent("b3", "builder")
 	for _, b := range builders {
-		mail := b.inbox("vote_initiate")
+		mail := inbox(b, "vote_initiate")
 		if len(mail) != 1 || mail[0].GetSubject() != "Which database?" || mail[0].GetBody() != "See the draft." ||
 			mail[0].GetSender() != "lead" || mail[0].GetTaskId() != "t1" {
-			t.Fatalf("%s has %v", b.name, mail)
+			t.Fatalf("%s has %v", b.Name, mail)
 		}
 		var payload struct {
 			VoteID  string `json:"vote_id"`
 			Options []string
 		}
-		must(t, json.Unmarshal([]byte(mail[0].GetPayload()), &payload))
+		apptest.NoError(t, json.Unmarshal([]byte(mail[0].GetPayload()), &payload))
 		if payload.VoteID != v.GetId() || !slices.Equal(payload.Options, []string{"SQLite", "PostgreSQL"}) {
 			t.Errorf("payload %s", mail[0].GetPayload())
 		}
 	}
-	for _, other := range []*actor{lead, late} {
-		if mail := other.inbox("vote_initiate"); len(mail) > 0 {
-			t.Errorf("%s was invited", other.name)
+	for _, other := range []*apptest.Actor{lead, late} {
+		if mail := inbox(other, "vote_initiate"); len(mail) > 0 {
+			t.Errorf("%s was invited", other.Name)
 		}
-		_, err := other.CastVote(w.ctx, &pb.CastVoteRequest{Id: v.GetId(), Option: "SQLite"})
-		wantError(t, other.name, err, codes.PermissionDenied, "NOT_AN_ELECTOR")
+		in := &pb.CastVoteRequest{Id: v.GetId(), Option: "SQLite"}
+		apptest.Refuses(t, other.CastVote, in, codes.PermissionDenied, "NOT_AN_ELECTOR")
 	}
-	if got := lead.get(v); len(got.GetBallots()) != 2 || got.GetVote().GetElectors() != 2 {
+	if got := get(lead, v); len(got.GetBallots()) != 2 || got.GetVote().GetElectors() != 2 {
 		t.Errorf("got %v", got)
 	}
-	threads, err := pb.NewMessageServiceClient(w.Conn("lead")).ListThreads(w.ctx, &pb.ListThreadsRequest{})
-	must(t, err)
+	threads := apptest.Must(t, lead.ListThreads, &pb.ListThreadsRequest{})
 	if all := threads.GetThreads(); len(all) != 1 || all[0].GetMessages() != 2 {
 		t.Errorf("the letters to the electors are the conversations %v", all)
 	}
@@ -64,8 +64,8 @@ func TestOpen_InvitesTheElectorateAndNoOther(t *testing.T) {
 
 func TestOpen_RefusesWhatCannotBe(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	lead := w.agent("lead")
+	w := start(t)
+	lead := w.Agent("lead", "builder")
 	valid := func() *pb.OpenVoteRequest { return &pb.OpenVoteRequest{Title: "Q", Options: []string{"a", "b"}} }
 	many := make([]string, 51)
 	for i := range many {
@@ -110,52 +110,52 @@ func TestOpen_RefusesWhatCannotBe(t *testing.T) {
 	} {
 		in := valid()
 		row.change(in)
-		_, err := lead.OpenVote(w.ctx, in)
-		wantError(t, name, err, row.code, row.reason)
+		if err := apptest.Err(lead.OpenVote(lead.Ctx, in)); !apptest.Refused(t, err, row.code, row.reason) {
+			t.Error(name)
+		}
 	}
-	if out, err := lead.ListVotes(w.ctx, &pb.ListVotesRequest{}); err != nil || len(out.GetVotes()) > 0 {
+	if out, err := lead.ListVotes(lead.Ctx, &pb.ListVotesRequest{}); err != nil || len(out.GetVotes()) > 0 {
 		t.Errorf("%v, %v", out, err)
 	}
-	if mail := lead.inbox("vote_initiate"); len(mail) > 0 {
+	if mail := inbox(lead, "vote_initiate"); len(mail) > 0 {
 		t.Errorf("a refused vote sent %v", mail)
 	}
 }
 
 func TestOpen_AtMost1000OpenVotes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	lead := w.agent("lead")
+	w := start(t)
+	lead := w.Agent("lead", "builder")
 	var first *pb.Vote
 	for i := range 1000 {
-		v := lead.open(&pb.OpenVoteRequest{})
+		v := open(lead, &pb.OpenVoteRequest{})
 		if i == 0 {
 			first = v
 		}
 	}
 	in := &pb.OpenVoteRequest{Title: "One more", Options: []string{"a", "b"}}
-	_, err := lead.OpenVote(w.ctx, in)
-	wantError(t, "the 1,001st", err, codes.ResourceExhausted, "TOO_MANY_VOTES")
-	lead.cast(first, "yes")
-	lead.open(in)
+	apptest.Refuses(t, lead.OpenVote, in, codes.ResourceExhausted, "TOO_MANY_VOTES")
+	cast(lead, first, "yes")
+	open(lead, in)
 }
 
 func TestCast_LastBallotClosesAndAnnounces(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	lead := w.member("lead", "lead")
-	team := w.team("a", "b", "c")
-	v := lead.open(&pb.OpenVoteRequest{Electorate: names("a", "b", "c"), Rule: pb.VoteRule_VOTE_RULE_MAJORITY})
-	if got := team[0].cast(v, "yes"); got.GetState() != pb.VoteState_VOTE_STATE_OPEN || got.GetBallots() != 1 {
+	w := start(t)
+	lead := w.Agent("lead", "lead")
+	team := team(w, "a", "b", "c")
+	v := open(lead, &pb.OpenVoteRequest{Electorate: names("a", "b", "c"), Rule: pb.VoteRule_VOTE_RULE_MAJORITY})
+	if got := cast(team[0], v, "yes"); got.GetState() != pb.VoteState_VOTE_STATE_OPEN || got.GetBallots() != 1 {
 		t.Fatalf("after the first ballot: %v", got)
 	}
-	if mail := team[0].inbox("vote_initiate"); len(mail) > 0 {
+	if mail := inbox(team[0], "vote_initiate"); len(mail) > 0 {
 		t.Errorf("the letter of an elector that has voted is still there: %v", mail)
 	}
-	if mail := team[1].inbox("vote_initiate"); len(mail) != 1 {
+	if mail := inbox(team[1], "vote_initiate"); len(mail) != 1 {
 		t.Errorf("b has the letters %v, want one", mail)
 	}
-	team[1].cast(v, "no")
-	got := team[2].cast(v, "yes")
+	cast(team[1], v, "no")
+	got := cast(team[2], v, "yes")
 	want := &pb.Vote{
 		Id: v.GetId(), Title: "Deploy?", Opener: "lead", Rule: pb.VoteRule_VOTE_RULE_MAJORITY,
 		Tally: []*pb.VoteTally{{Option: "yes", Ballots: 2}, {Option: "no", Ballots: 1}},
@@ -167,12 +167,12 @@ func TestCast_LastBallotClosesAndAnnounces(t *testing.T) {
 		t.Errorf("wanted (-) and got (+): %s", d)
 	}
 	for _, a := range append(team, lead) {
-		mail := a.inbox("decision_announcement")
+		mail := inbox(a, "decision_announcement")
 		if len(mail) != 1 || mail[0].GetSubject() != `Deploy?: "yes" wins with 2 of 3 ballots` {
-			t.Fatalf("%s was notified with %v", a.name, mail)
+			t.Fatalf("%s was notified with %v", a.Name, mail)
 		}
 		var payload map[string]any
-		must(t, json.Unmarshal([]byte(mail[0].GetPayload()), &payload))
+		apptest.NoError(t, json.Unmarshal([]byte(mail[0].GetPayload()), &payload))
 		want := map[string]any{
 			"vote_id": v.GetId(), "title": "Deploy?", "outcome": "winner", "winner": "yes", "electors": 3.0, "ballots": 3.0,
 			"tally": []any{map[string]any{"option": "yes", "ballots": 2.0}, map[string]any{"option": "no", "ballots": 1.0}},
@@ -181,81 +181,76 @@ func TestCast_LastBallotClosesAndAnnounces(t *testing.T) {
 			t.Errorf("payload: wanted (-) and got (+): %s", d)
 		}
 	}
-	if d := cmp.Diff([]string{"vote.opened", "vote.cast", "vote.cast", "vote.cast", "vote.closed"}, w.eventsOf(v)); d != "" {
+	if d := cmp.Diff([]string{"vote.opened", "vote.cast", "vote.cast", "vote.cast", "vote.closed"}, eventsOf(w, v)); d != "" {
 		t.Errorf("events: wanted (-) and got (+): %s", d)
 	}
 }
 
 func TestCast_BallotMayChangeUntilTheVoteCloses(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	team := w.team("a", "b")
-	v := team[0].open(&pb.OpenVoteRequest{})
-	team[0].cast(v, "yes")
-	changed := team[0].cast(v, "no")
+	w := start(t)
+	team := team(w, "a", "b")
+	v := open(team[0], &pb.OpenVoteRequest{})
+	cast(team[0], v, "yes")
+	changed := cast(team[0], v, "no")
 	if d := cmp.Diff(map[string]int32{"yes": 0, "no": 1}, tally(changed)); d != "" || changed.GetBallots() != 1 {
 		t.Errorf("after the change: %v", changed)
 	}
-	if again := team[0].cast(v, "no"); again.GetRevision() != changed.GetRevision() {
+	if again := cast(team[0], v, "no"); again.GetRevision() != changed.GetRevision() {
 		t.Errorf("the same ballot again changed the vote from revision %d to %d", changed.GetRevision(), again.GetRevision())
 	}
-	_, err := team[0].CastVote(w.ctx, &pb.CastVoteRequest{Id: v.GetId(), Option: "no", Reason: "tests fail"})
-	must(t, err)
-	b := team[0].get(v).GetBallots()[0]
+	apptest.Must(t, team[0].CastVote, &pb.CastVoteRequest{Id: v.GetId(), Option: "no", Reason: "tests fail"})
+	b := get(team[0], v).GetBallots()[0]
 	if b.GetOption() != "no" || b.GetReason() != "tests fail" || b.GetChanges() != 2 {
 		t.Errorf("ballot %v", b)
 	}
-	closed := team[1].cast(v, "no")
+	closed := cast(team[1], v, "no")
 	if closed.GetWinner() != "no" {
 		t.Errorf("closed as %v", closed)
 	}
-	_, err = team[0].CastVote(w.ctx, &pb.CastVoteRequest{Id: v.GetId(), Option: "yes"})
-	wantError(t, "a change after the end", err, codes.FailedPrecondition, "VOTE_CLOSED")
+	apptest.Refuses(t, team[0].CastVote, &pb.CastVoteRequest{Id: v.GetId(), Option: "yes"},
+		codes.FailedPrecondition, "VOTE_CLOSED")
 }
 
 func TestCast_Refusals(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.team("a", "b")[0]
-	v := a.open(&pb.OpenVoteRequest{Options: []string{"red", "green"}})
-	_, err := a.CastVote(w.ctx, &pb.CastVoteRequest{Id: v.GetId(), Option: "gren"})
-	wantError(t, "an unknown option", err, codes.NotFound, "OPTION_NOT_FOUND")
+	w := start(t)
+	a := team(w, "a", "b")[0]
+	v := open(a, &pb.OpenVoteRequest{Options: []string{"red", "green"}})
+	_, err := a.CastVote(a.Ctx, &pb.CastVoteRequest{Id: v.GetId(), Option: "gren"})
+	apptest.Refused(t, err, codes.NotFound, "OPTION_NOT_FOUND")
 	if !strings.Contains(fmt.Sprint(err), "did you mean green?") {
 		t.Errorf("%v does not name the nearest option", err)
 	}
 	for _, id := range []string{"v-99999", "x", "v-"} {
-		_, err = a.CastVote(w.ctx, &pb.CastVoteRequest{Id: id, Option: "red"})
-		wantError(t, id, err, codes.NotFound, "VOTE_NOT_FOUND")
+		apptest.Refuses(t, a.CastVote, &pb.CastVoteRequest{Id: id, Option: "red"}, codes.NotFound, "VOTE_NOT_FOUND")
 	}
-	_, err = w.operator().CastVote(w.ctx, &pb.CastVoteRequest{Id: v.GetId(), Option: "red"})
-	wantError(t, "an operator", err, codes.FailedPrecondition, "AGENT_REQUIRED")
-	_, err = a.CastVote(w.ctx, &pb.CastVoteRequest{Id: strings.TrimPrefix(v.GetId(), "v-"), Option: "red"})
-	must(t, err) // the number alone is an id too
-	_, err = w.operator().sessions.CreateSession(w.ctx, &pb.CreateSessionRequest{Name: "other"})
-	must(t, err)
-	_, err = w.in("other", "").GetVote(w.ctx, &pb.GetVoteRequest{Id: v.GetId()})
-	wantError(t, "another session", err, codes.NotFound, "VOTE_NOT_FOUND")
+	apptest.Refuses(t, w.Root().CastVote, &pb.CastVoteRequest{Id: v.GetId(), Option: "red"},
+		codes.FailedPrecondition, "AGENT_REQUIRED")
+	// The number alone is an id too.
+	apptest.Must(t, a.CastVote, &pb.CastVoteRequest{Id: strings.TrimPrefix(v.GetId(), "v-"), Option: "red"})
+	apptest.Must(t, w.Root().CreateSession, &pb.CreateSessionRequest{Name: "other"})
+	apptest.Refuses(t, w.Actor("other", "").GetVote, &pb.GetVoteRequest{Id: v.GetId()},
+		codes.NotFound, "VOTE_NOT_FOUND")
 }
 
 func TestCast_RequestWithTheSameIDIsDoneOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.team("a", "b")[0]
-	open := &pb.OpenVoteRequest{RequestId: uuid.NewString(), Title: "Q", Options: []string{"x", "y"}}
-	v := a.open(open)
-	if again := a.open(open); again.GetId() != v.GetId() {
+	w := start(t)
+	a := team(w, "a", "b")[0]
+	opening := &pb.OpenVoteRequest{RequestId: uuid.NewString(), Title: "Q", Options: []string{"x", "y"}}
+	v := open(a, opening)
+	if again := open(a, opening); again.GetId() != v.GetId() {
 		t.Errorf("the same request opened %s and %s", v.GetId(), again.GetId())
 	}
-	cast := &pb.CastVoteRequest{RequestId: uuid.NewString(), Id: v.GetId(), Option: "x"}
-	first, err := a.CastVote(w.ctx, cast)
-	must(t, err)
-	a.cast(v, "y")
-	again, err := a.CastVote(w.ctx, cast)
-	must(t, err)
+	casting := &pb.CastVoteRequest{RequestId: uuid.NewString(), Id: v.GetId(), Option: "x"}
+	first := apptest.Must(t, a.CastVote, casting)
+	cast(a, v, "y")
+	again := apptest.Must(t, a.CastVote, casting)
 	if d := cmp.Diff(first, again, protocmp.Transform()); d != "" {
 		t.Errorf("first (-) and second (+) answer: %s", d)
 	}
-	if got := a.get(v).GetVote(); tally(got)["y"] != 1 {
+	if got := get(a, v).GetVote(); tally(got)["y"] != 1 {
 		t.Errorf("the repeated request changed the ballot: %v", got)
 	}
 }
@@ -263,33 +258,33 @@ func TestCast_RequestWithTheSameIDIsDoneOnce(t *testing.T) {
 func TestCast_ConcurrentBallotsAllCount(t *testing.T) {
 	t.Parallel()
 	const electors = 24
-	w := newWorld(t)
-	var team []*actor
+	w := start(t)
+	var team []*apptest.Actor
 	for i := range electors {
-		team = append(team, w.agent(fmt.Sprintf("a%02d", i)))
+		team = append(team, w.Agent(fmt.Sprintf("a%02d", i), "builder"))
 	}
-	v := w.operator().open(&pb.OpenVoteRequest{Options: []string{"x", "y", "z"}})
+	v := open(w.Root(), &pb.OpenVoteRequest{Options: []string{"x", "y", "z"}})
 	var calls sync.WaitGroup
 	want := make(map[string]string, electors) // the option of each elector's last ballot
 	var mu sync.Mutex                         // guards want
 	for i, a := range team {
 		calls.Go(func() {
 			for _, option := range []string{"z", "x", []string{"x", "y"}[i%2]} {
-				_, err := a.CastVote(w.ctx, &pb.CastVoteRequest{Id: v.GetId(), Option: option})
+				_, err := a.CastVote(a.Ctx, &pb.CastVoteRequest{Id: v.GetId(), Option: option})
 				if testkit.Reason(err) == "VOTE_CLOSED" {
 					return
 				}
 				if err != nil {
-					t.Errorf("%s: %v", a.name, err)
+					t.Errorf("%s: %v", a.Name, err)
 				}
 				mu.Lock()
-				want[a.name] = option
+				want[a.Name] = option
 				mu.Unlock()
 			}
 		})
 	}
 	calls.Wait()
-	got := w.operator().get(v)
+	got := get(w.Root(), v)
 	counts, last := map[string]int32{"x": 0, "y": 0, "z": 0}, map[string]string{}
 	for _, b := range got.GetBallots() {
 		counts[b.GetOption()]++
@@ -301,7 +296,7 @@ func TestCast_ConcurrentBallotsAllCount(t *testing.T) {
 	if d := cmp.Diff(counts, tally(got.GetVote())); d != "" {
 		t.Errorf("ballots (-) and tally (+): %s", d)
 	}
-	if n := strings.Count(strings.Join(w.eventsOf(v), " "), "vote.closed"); n != 1 {
+	if n := strings.Count(strings.Join(eventsOf(w, v), " "), "vote.closed"); n != 1 {
 		t.Errorf("closed %d times", n)
 	}
 	if got.GetVote().GetBallots() != electors || got.GetVote().GetEnd() != pb.VoteEnd_VOTE_END_ALL_VOTED {
@@ -311,30 +306,27 @@ func TestCast_ConcurrentBallotsAllCount(t *testing.T) {
 
 func TestClose_IsForTheOpenerAndOperators(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	team := w.team("a", "b")
-	mine := team[0].open(&pb.OpenVoteRequest{Quorum: &pb.Quorum{Quorum: &pb.Quorum_Share{Share: 1}}})
-	_, err := team[1].CloseVote(w.ctx, &pb.CloseVoteRequest{Id: mine.GetId()})
-	wantError(t, "another agent", err, codes.PermissionDenied, "NOT_THE_OPENER")
-	team[1].cast(mine, "yes")
-	out, err := team[0].CloseVote(w.ctx, &pb.CloseVoteRequest{Id: mine.GetId(), Reason: "obsolete"})
-	must(t, err)
+	w := start(t)
+	team := team(w, "a", "b")
+	mine := open(team[0], &pb.OpenVoteRequest{Quorum: &pb.Quorum{Quorum: &pb.Quorum_Share{Share: 1}}})
+	apptest.Refuses(t, team[1].CloseVote, &pb.CloseVoteRequest{Id: mine.GetId()},
+		codes.PermissionDenied, "NOT_THE_OPENER")
+	cast(team[1], mine, "yes")
+	out := apptest.Must(t, team[0].CloseVote, &pb.CloseVoteRequest{Id: mine.GetId(), Reason: "obsolete"})
 	v := out.GetVote()
 	if v.GetClosedBy() != "a" || v.GetCloseReason() != "obsolete" || v.GetEnd() != pb.VoteEnd_VOTE_END_CLOSED ||
 		v.GetOutcome() != pb.VoteOutcome_VOTE_OUTCOME_NO_QUORUM || v.GetRequired() != 2 || out.GetAlreadyClosed() {
 		t.Errorf("closed as %v", out)
 	}
-	if mail := team[0].inbox("vote_initiate"); len(mail) > 0 {
+	if mail := inbox(team[0], "vote_initiate"); len(mail) > 0 {
 		t.Errorf("the letters of a closed vote are still there: %v", mail)
 	}
-	again, err := team[0].CloseVote(w.ctx, &pb.CloseVoteRequest{Id: mine.GetId()})
-	must(t, err)
+	again := apptest.Must(t, team[0].CloseVote, &pb.CloseVoteRequest{Id: mine.GetId()})
 	if !again.GetAlreadyClosed() || again.GetVote().GetRevision() != v.GetRevision() {
 		t.Errorf("closed again: %v", again)
 	}
-	other := team[0].open(&pb.OpenVoteRequest{})
-	out, err = w.operator().CloseVote(w.ctx, &pb.CloseVoteRequest{Id: other.GetId()})
-	must(t, err)
+	other := open(team[0], &pb.OpenVoteRequest{})
+	out = apptest.Must(t, w.Root().CloseVote, &pb.CloseVoteRequest{Id: other.GetId()})
 	if out.GetVote().GetClosedBy() != "system" {
 		t.Errorf("closed by %q, want system", out.GetVote().GetClosedBy())
 	}
@@ -342,9 +334,9 @@ func TestClose_IsForTheOpenerAndOperators(t *testing.T) {
 
 func TestGet_WaitsForTheEnd(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.agent("a")
-	v := a.open(&pb.OpenVoteRequest{})
+	w := start(t)
+	a := w.Agent("a", "builder")
+	v := open(a, &pb.OpenVoteRequest{})
 	type answer struct {
 		out *pb.GetVoteResponse
 		err error
@@ -352,21 +344,21 @@ func TestGet_WaitsForTheEnd(t *testing.T) {
 	wait := func() <-chan answer {
 		got := make(chan answer, 1)
 		go func() {
-			out, err := a.GetVote(w.ctx, &pb.GetVoteRequest{Id: v.GetId(), Wait: durationpb.New(5 * time.Second)})
+			out, err := a.GetVote(a.Ctx, &pb.GetVoteRequest{Id: v.GetId(), Wait: durationpb.New(5 * time.Second)})
 			got <- answer{out, err}
 		}()
 		return got
 	}
 	waited := wait()
-	for len(waited) == 0 && w.ctx.Err() == nil { // the wait ends by the clock, in steps that no read takes for its own time
-		a.get(v)
+	for len(waited) == 0 && a.Ctx.Err() == nil { // the wait ends by the clock, in steps that no read takes for its own time
+		get(a, v)
 		w.Clock.Advance(100 * time.Millisecond)
 	}
 	if got := <-waited; got.err != nil || got.out.GetVote().GetState() != pb.VoteState_VOTE_STATE_OPEN {
 		t.Errorf("after the wait: %v, %v", got.out, got.err)
 	}
 	waited = wait()
-	a.cast(v, "yes")
+	cast(a, v, "yes")
 	if got := <-waited; got.err != nil || got.out.GetVote().GetWinner() != "yes" {
 		t.Errorf("after the end: %v, %v", got.out, got.err)
 	}
@@ -374,15 +366,14 @@ func TestGet_WaitsForTheEnd(t *testing.T) {
 
 func TestOpen_AtMost1000Electors(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := start(t)
 	for i := range 1001 {
-		w.agent(fmt.Sprintf("a%04d", i))
+		w.Agent(fmt.Sprintf("a%04d", i), "builder")
 	}
 	in := &pb.OpenVoteRequest{Title: "Q", Options: []string{"x", "y"}}
-	_, err := w.operator().OpenVote(w.ctx, in)
-	wantError(t, "a vote of 1,001 agents", err, codes.FailedPrecondition, "TOO_MANY_ELECTORS")
-	w.in("default", "a0000").deregister()
-	if v := w.operator().open(in); v.GetElectors() != 1000 {
+	apptest.Refuses(t, w.Root().OpenVote, in, codes.FailedPrecondition, "TOO_MANY_ELECTORS")
+	deregister(w.Actor("default", "a0000"))
+	if v := open(w.Root(), in); v.GetElectors() != 1000 {
 		t.Errorf("%d electors, want 1,000", v.GetElectors())
 	}
 }
