@@ -31,7 +31,7 @@ type workKind interface {
 	SessionClosed(tx *store.Tx, session directory.Session) error
 }
 
-// A runner has goroutines of its own.
+// A runner has goroutines.
 type runner interface {
 	Start(ctx context.Context) error
 	// Stop ends what Start has begun, and waits for it. Without Start it does nothing.

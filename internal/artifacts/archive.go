@@ -98,7 +98,7 @@ func (s *Service) content(
 type Mentions func(q store.Querier, session, after int64, texts *work.Texts) (last int64, more bool, err error)
 
 // Replaced returns versions that were replaced at or before a time and that no live data names, the
-// oldest end first, at most limit. Each page of the data that may name them is a read of its own, so the
+// oldest end first, at most limit. Each page of the data that may name them is a separate read, so the
 // session may have any amount. If it returns none, next is when the next version was replaced; zero if
 // there is none.
 func (s *Service) Replaced(

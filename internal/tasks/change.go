@@ -158,7 +158,7 @@ func (u *taskTx) endAttempt(t *task, why string, fatal bool, wait time.Duration)
 		t.unhold()
 		err := u.enter(t, failed, "task.failed", events.Error, "failed: "+finding.Clip(why), details)
 		if err == nil {
-			err = u.tell(t, t.Creator, "task_failed", "task "+t.Id+" failed: "+finding.Clip(why), map[string]any{
+			err = u.inform(t, t.Creator, "task_failed", "task "+t.Id+" failed: "+finding.Clip(why), map[string]any{
 				"task_id": t.Id, "title": t.Title, "error": t.Error, "attempts": t.Attempts, "agent": holder,
 			})
 		}
@@ -311,8 +311,8 @@ func (u *taskTx) withdraw(t *task) error {
 	return u.Post.Withdraw(u.Tx.Tx, u.Session.ID, work.Moot{About: t.CreatedRevision, Type: assignment})
 }
 
-// tell sends an agent a notice about a task, unless the agent itself has caused it.
-func (u *taskTx) tell(t *task, agent, kind, subject string, details map[string]any) error {
+// inform notifies an agent about a task, unless the agent itself has caused it.
+func (u *taskTx) inform(t *task, agent, kind, subject string, details map[string]any) error {
 	if agent == "" || agent == identity.System || agent == u.Actor.Name {
 		return nil
 	}
@@ -327,7 +327,7 @@ func (u *taskTx) tell(t *task, agent, kind, subject string, details map[string]a
 
 // tellLost notifies an agent that it no longer holds a task.
 func (u *taskTx) tellLost(t *task, holder, why string) error {
-	return u.tell(t, holder, "task_lost", "you no longer hold task "+t.Id+": "+finding.Clip(why),
+	return u.inform(t, holder, "task_lost", "you no longer hold task "+t.Id+": "+finding.Clip(why),
 		map[string]any{"task_id": t.Id, "title": t.Title, "fence": t.Fence, "reason": why})
 }
 

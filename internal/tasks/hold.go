@@ -198,7 +198,7 @@ func (u *taskTx) complete(t *task, in *pb.CompleteTaskRequest, out *pb.CompleteT
 	if len(artifacts) > 0 {
 		payload["artifacts"] = artifacts
 	}
-	err := u.tell(t, t.Creator, "task_complete", "task "+t.Id+" is done: "+t.Title, payload)
+	err := u.inform(t, t.Creator, "task_complete", "task "+t.Id+" is done: "+t.Title, payload)
 	if err != nil {
 		return err
 	}
@@ -292,7 +292,7 @@ func (u *taskTx) unassign(t *task, verb, reason string) error {
 		return err
 	}
 	u.count("declined")
-	err = u.tell(t, t.Creator, "task_rejected", because("task "+t.Id+" was "+verb, reason), map[string]any{
+	err = u.inform(t, t.Creator, "task_rejected", because("task "+t.Id+" was "+verb, reason), map[string]any{
 		"task_id": t.Id, "title": t.Title, "agent": former, "reason": reason,
 	})
 	if err != nil {

@@ -163,7 +163,7 @@ type Request interface {
 	GetRequestId() string
 }
 
-// RequestOf returns what tells the calls of one request from others. Errors: fault.Invalid for an id that is
+// RequestOf returns what distinguishes the calls of one request from others. Errors: fault.Invalid for an id that is
 // no UUID.
 func RequestOf(ctx context.Context, in Request) (idempotency.Request, error) {
 	return idempotency.Of(ctx, callName(in), in.GetRequestId(), in)
