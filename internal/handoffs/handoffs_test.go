@@ -11,42 +11,39 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 	"brokerd/internal/testkit"
 )
 
 func TestHandoff_IsARequestAndAnAnswer(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a, b := w.agent("a", "architect"), w.agent("b", "builder")
-	a.upload("spec.yaml", "openapi: 3.1.0")
-	h := a.create(&pb.CreateHandoffRequest{ToAgent: "b", TaskId: "t1", Content: &pb.HandoffContent{Background: "Users log in.", Artifacts: []string{"spec.yaml"}}})
-	mail := b.claimed()
+	w := apptest.Start(t)
+	a, b := w.Agent("a", "architect"), w.Agent("b", "builder")
+	upload(a, "spec.yaml", "openapi: 3.1.0")
+	h := create(a, &pb.CreateHandoffRequest{ToAgent: "b", TaskId: "t1", Content: &pb.HandoffContent{Background: "Users log in.", Artifacts: []string{"spec.yaml"}}})
+	mail := claimed(b)
 	if len(mail) != 1 || mail[0].Type != "handoff_request" || mail[0].Sender != "a" || mail[0].TaskId != "t1" || mail[0].Priority != 7 ||
 		!strings.Contains(mail[0].Body, "Users log in.") || !slices.Equal(mail[0].Artifacts, []string{"spec.yaml"}) || !strings.Contains(mail[0].Payload, h.Id) {
 		t.Fatalf("the recipient got %v", mail)
 	}
-	out, err := b.AcceptHandoff(b.ctx, &pb.AcceptHandoffRequest{Id: h.Id, Notes: "thanks"})
-	must(t, err)
-	if n := a.notices("handoff_accepted"); len(n) != 1 || n[0]["handoff_id"] != h.Id || n[0]["accepted_by"] != "b" || n[0]["notes"] != "thanks" {
+	out := apptest.Must(t, b.AcceptHandoff, &pb.AcceptHandoffRequest{Id: h.Id, Notes: "thanks"})
+	if n := notices(a, "handoff_accepted"); len(n) != 1 || n[0]["handoff_id"] != h.Id || n[0]["accepted_by"] != "b" || n[0]["notes"] != "thanks" {
 		t.Errorf("the sender has %v", n)
 	}
 	if out.Handoff.Notes != "thanks" {
 		t.Errorf("accepted %v", out.Handoff)
 	}
-	if left := b.claimed(); len(left) != 0 {
+	if left := claimed(b); len(left) != 0 {
 		t.Errorf("the request is still claimed: %v", left)
 	}
-	h = a.create(&pb.CreateHandoffRequest{ToAgent: "b"})
-	_, err = b.RejectHandoff(b.ctx, &pb.RejectHandoffRequest{Id: h.Id})
-	refused(t, err, codes.InvalidArgument, "INVALID_ARGUMENT") // without notes
-	_, err = b.RejectHandoff(b.ctx, &pb.RejectHandoffRequest{Id: h.Id, Notes: "no time"})
-	must(t, err)
-	if n := a.notices("handoff_rejected"); len(n) != 1 || n[0]["notes"] != "no time" {
+	h = create(a, &pb.CreateHandoffRequest{ToAgent: "b"})
+	apptest.Refuses(t, b.RejectHandoff, &pb.RejectHandoffRequest{Id: h.Id}, codes.InvalidArgument, "INVALID_ARGUMENT") // without notes
+	apptest.Must(t, b.RejectHandoff, &pb.RejectHandoffRequest{Id: h.Id, Notes: "no time"})
+	if n := notices(a, "handoff_rejected"); len(n) != 1 || n[0]["notes"] != "no time" {
 		t.Errorf("the sender has %v", n)
 	} else if text, _ := n[0]["notice"].(string); !strings.HasSuffix(text, "; notes: no time") {
 		t.Errorf("the notice %q lacks the notes", text)
@@ -55,50 +52,47 @@ func TestHandoff_IsARequestAndAnAnswer(t *testing.T) {
 
 func TestHandoff_IsSettledOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a, b, stranger := w.agent("a", "architect"), w.agent("b", "builder"), w.agent("s", "scribe")
-	settlers := map[string]func(x *actor, id string) error{
-		"accept": func(x *actor, id string) error {
-			_, err := x.AcceptHandoff(x.ctx, &pb.AcceptHandoffRequest{Id: id})
-			return err
+	w := apptest.Start(t)
+	a, b, stranger := w.Agent("a", "architect"), w.Agent("b", "builder"), w.Agent("s", "scribe")
+	settlers := map[string]func(x *apptest.Actor, id string) error{
+		"accept": func(x *apptest.Actor, id string) error {
+			return apptest.Err(x.AcceptHandoff(x.Ctx, &pb.AcceptHandoffRequest{Id: id}))
 		},
-		"reject": func(x *actor, id string) error {
-			_, err := x.RejectHandoff(x.ctx, &pb.RejectHandoffRequest{Id: id, Notes: "no"})
-			return err
+		"reject": func(x *apptest.Actor, id string) error {
+			return apptest.Err(x.RejectHandoff(x.Ctx, &pb.RejectHandoffRequest{Id: id, Notes: "no"}))
 		},
-		"cancel": func(x *actor, id string) error {
-			_, err := x.CancelHandoff(x.ctx, &pb.CancelHandoffRequest{Id: id})
-			return err
+		"cancel": func(x *apptest.Actor, id string) error {
+			return apptest.Err(x.CancelHandoff(x.Ctx, &pb.CancelHandoffRequest{Id: id}))
 		},
 	}
-	by := map[string]*actor{"accept": b, "reject": b, "cancel": a}
+	by := map[string]*apptest.Actor{"accept": b, "reject": b, "cancel": a}
 	for first, settle := range settlers {
-		h := a.create(&pb.CreateHandoffRequest{ToAgent: "b"})
-		must(t, settle(by[first], h.Id))
+		h := create(a, &pb.CreateHandoffRequest{ToAgent: "b"})
+		apptest.NoError(t, settle(by[first], h.Id))
 		for then, again := range settlers {
-			if refused(t, again(by[then], h.Id), codes.FailedPrecondition, "HANDOFF_CLOSED"); t.Failed() {
+			if !apptest.Refused(t, again(by[then], h.Id), codes.FailedPrecondition, "HANDOFF_CLOSED") {
 				t.Fatalf("%s after %s", then, first)
 			}
 		}
-		if len(b.claimed()) != 0 {
+		if len(claimed(b)) != 0 {
 			t.Errorf("after %s the request is left", first)
 		}
 	}
-	h := a.create(&pb.CreateHandoffRequest{ToAgent: "b"})
-	refused(t, settlers["accept"](stranger, h.Id), codes.PermissionDenied, "NOT_THE_RECIPIENT")
-	refused(t, settlers["accept"](a, h.Id), codes.PermissionDenied, "NOT_THE_RECIPIENT")
-	refused(t, settlers["reject"](stranger, h.Id), codes.PermissionDenied, "NOT_THE_RECIPIENT")
-	refused(t, settlers["cancel"](b, h.Id), codes.PermissionDenied, "NOT_THE_SENDER")
-	refused(t, settlers["accept"](w.actor(""), h.Id), codes.FailedPrecondition, "AGENT_REQUIRED")
-	refused(t, settlers["accept"](b, "h-999999"), codes.NotFound, "HANDOFF_NOT_FOUND")
-	must(t, settlers["cancel"](w.actor(""), h.Id))
+	h := create(a, &pb.CreateHandoffRequest{ToAgent: "b"})
+	apptest.Refused(t, settlers["accept"](stranger, h.Id), codes.PermissionDenied, "NOT_THE_RECIPIENT")
+	apptest.Refused(t, settlers["accept"](a, h.Id), codes.PermissionDenied, "NOT_THE_RECIPIENT")
+	apptest.Refused(t, settlers["reject"](stranger, h.Id), codes.PermissionDenied, "NOT_THE_RECIPIENT")
+	apptest.Refused(t, settlers["cancel"](b, h.Id), codes.PermissionDenied, "NOT_THE_SENDER")
+	apptest.Refused(t, settlers["accept"](w.Root(), h.Id), codes.FailedPrecondition, "AGENT_REQUIRED")
+	apptest.Refused(t, settlers["accept"](b, "h-999999"), codes.NotFound, "HANDOFF_NOT_FOUND")
+	apptest.NoError(t, settlers["cancel"](w.Root(), h.Id))
 }
 
 func TestCreate_RefusesWhatCannotBe(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a, b := w.agent("a", "architect"), w.agent("b", "builder")
-	fence := b.lock("src/")
+	w := apptest.Start(t)
+	a, b := w.Agent("a", "architect"), w.Agent("b", "builder")
+	fence := lock(b, "src/")
 	for name, c := range map[string]struct {
 		in     *pb.CreateHandoffRequest
 		code   codes.Code
@@ -119,30 +113,29 @@ func TestCreate_RefusesWhatCannotBe(t *testing.T) {
 			NextSteps: slices.Repeat([]string{strings.Repeat("x", 4<<10)}, 100), KnownIssues: slices.Repeat([]string{strings.Repeat("x", 4<<10)}, 100)}},
 			codes.InvalidArgument, "INVALID_ARGUMENT"},
 	} {
-		_, err := a.CreateHandoff(a.ctx, c.in)
-		if refused(t, err, c.code, c.reason); t.Failed() {
+		if err := apptest.Err(a.CreateHandoff(a.Ctx, c.in)); !apptest.Refused(t, err, c.code, c.reason) {
 			t.Fatal(name)
 		}
 	}
-	if left := b.claimed(); len(left) != 0 {
+	if left := claimed(b); len(left) != 0 {
 		t.Errorf("requests %v were sent", left)
 	}
 }
 
 func TestCreate_RefusesAnArtifactThatTheSessionDoesNotHave(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a, b := w.agent("a", "architect"), w.agent("b", "builder")
-	a.upload("docs/plan.md", "one")
+	w := apptest.Start(t)
+	a, b := w.Agent("a", "architect"), w.Agent("b", "builder")
+	upload(a, "docs/plan.md", "one")
 	for missing, c := range map[string]struct{ reason, resource, says string }{
 		"docs/plan.txt":  {"ARTIFACT_NOT_FOUND", "docs/plan.txt", "did you mean docs/plan.md?"},
 		"docs/plan.md@2": {"VERSION_NOT_FOUND", "docs/plan.md@2", "its newest version is 1"},
 		"../secret":      {"ARTIFACT_NOT_FOUND", "../secret", "must be uploaded before the handoff"},
 	} {
-		_, err := a.CreateHandoff(a.ctx, &pb.CreateHandoffRequest{
+		_, err := a.CreateHandoff(a.Ctx, &pb.CreateHandoffRequest{
 			Title: "x", ToAgent: "b", Content: &pb.HandoffContent{Artifacts: []string{"docs/plan.md", "docs/plan.md@1", missing}},
 		})
-		refused(t, err, codes.NotFound, c.reason)
+		apptest.Refused(t, err, codes.NotFound, c.reason)
 		if text := status.Convert(err).Message(); !strings.HasPrefix(text, "content.artifacts[2]: ") || !strings.Contains(text, c.says) {
 			t.Errorf("%s: %s", missing, text)
 		}
@@ -150,56 +143,55 @@ func TestCreate_RefusesAnArtifactThatTheSessionDoesNotHave(t *testing.T) {
 			t.Errorf("%s: the error names %q", missing, got)
 		}
 	}
-	if left := b.claimed(); len(left) != 0 {
+	if left := claimed(b); len(left) != 0 {
 		t.Errorf("requests %v were sent", left)
 	}
 }
 
 func TestCreate_SameRequestCreatesOneHandoff(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a, b := w.agent("a", "architect"), w.agent("b", "builder")
+	w := apptest.Start(t)
+	a, b := w.Agent("a", "architect"), w.Agent("b", "builder")
 	in := &pb.CreateHandoffRequest{RequestId: uuid.NewString(), ToAgent: "b"}
-	first, second := a.create(in), a.create(in)
-	if first.Id != second.Id || len(b.claimed()) != 1 {
+	first, second := create(a, in), create(a, in)
+	if first.Id != second.Id || len(claimed(b)) != 1 {
 		t.Errorf("created %s and %s", first.Id, second.Id)
 	}
 	accept := &pb.AcceptHandoffRequest{RequestId: uuid.NewString(), Id: first.Id}
 	for range 2 {
-		_, err := b.AcceptHandoff(b.ctx, accept)
-		must(t, err)
+		apptest.Must(t, b.AcceptHandoff, accept)
 	}
 }
 
 func TestCheck_NamesTheAgentAndTheTime(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a, b := w.agent("a", "architect"), w.agent("b", "builder")
-	h := a.create(&pb.CreateHandoffRequest{ToAgent: "b", Checklist: []string{"tests pass", "docs read"}})
-	check := func(x *actor, number int32, uncheck bool) (*pb.Handoff, error) {
-		out, err := x.CheckHandoffItem(x.ctx, &pb.CheckHandoffItemRequest{Id: h.Id, Number: number, Uncheck: uncheck})
+	w := apptest.Start(t)
+	a, b := w.Agent("a", "architect"), w.Agent("b", "builder")
+	h := create(a, &pb.CreateHandoffRequest{ToAgent: "b", Checklist: []string{"tests pass", "docs read"}})
+	check := func(x *apptest.Actor, number int32, uncheck bool) (*pb.Handoff, error) {
+		out, err := x.CheckHandoffItem(x.Ctx, &pb.CheckHandoffItemRequest{Id: h.Id, Number: number, Uncheck: uncheck})
 		return out.GetHandoff(), err
 	}
 	_, err := check(a, 1, false)
-	refused(t, err, codes.PermissionDenied, "NOT_THE_RECIPIENT")
+	apptest.Refused(t, err, codes.PermissionDenied, "NOT_THE_RECIPIENT")
 	_, err = check(b, 3, false)
-	refused(t, err, codes.NotFound, "ITEM_NOT_FOUND")
+	apptest.Refused(t, err, codes.NotFound, "ITEM_NOT_FOUND")
 	got, err := check(b, 2, false)
-	must(t, err)
+	apptest.NoError(t, err)
 	if i := got.Checklist[1]; !i.Checked || i.CheckedBy != "b" || i.CheckedAt == nil || got.Checked != 1 || got.Checklist[0].Checked {
 		t.Errorf("checked %v", got.Checklist)
 	}
 	again, err := check(b, 2, false)
-	must(t, err)
+	apptest.NoError(t, err)
 	if again.Revision != got.Revision {
 		t.Error("checking it again changed it")
 	}
 	got, err = check(b, 2, true)
-	must(t, err)
+	apptest.NoError(t, err)
 	if got.Checked != 0 || got.Checklist[1].CheckedBy != "" {
 		t.Errorf("unchecked %v", got.Checklist)
 	}
-	b.accept(h.Id)
+	accept(b, h.Id)
 	if got, err = check(b, 1, false); err != nil || got.Checked != 1 {
 		t.Errorf("after it is accepted: %v, %v", got, err)
 	}
@@ -207,12 +199,12 @@ func TestCheck_NamesTheAgentAndTheTime(t *testing.T) {
 
 func TestGet_WaitsUntilTheHandoffIsSettledAndRendersMarkdown(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a, b := w.agent("a", "architect"), w.agent("b", "builder")
-	a.upload("spec.yaml", "one")
-	a.upload("spec.yaml", "two")
-	h := a.create(&pb.CreateHandoffRequest{
-		ToAgent: "b", TaskId: "t1", Checklist: []string{"tests pass"}, Fences: []int64{a.lock("src/")}, Content: &pb.HandoffContent{
+	w := apptest.Start(t)
+	a, b := w.Agent("a", "architect"), w.Agent("b", "builder")
+	upload(a, "spec.yaml", "one")
+	upload(a, "spec.yaml", "two")
+	h := create(a, &pb.CreateHandoffRequest{
+		ToAgent: "b", TaskId: "t1", Checklist: []string{"tests pass"}, Fences: []int64{lock(a, "src/")}, Content: &pb.HandoffContent{
 			Background: "Users log in.", WorkDone: "The form.", Artifacts: []string{"spec.yaml@2"}, NextSteps: []string{"call it", "test it"},
 			KnownIssues: []string{"slow\non Mondays"}, OpenQuestions: []string{"which font?"}, ContextLinks: []*pb.ContextLink{
 				{Kind: pb.ContextLinkKind_CONTEXT_LINK_KIND_STATE, Target: "default/design", Title: "the design"},
@@ -222,15 +214,15 @@ func TestGet_WaitsUntilTheHandoffIsSettledAndRendersMarkdown(t *testing.T) {
 	})
 	got := make(chan *pb.GetHandoffResponse)
 	go func() {
-		out, err := a.GetHandoff(a.ctx, &pb.GetHandoffRequest{Id: h.Id, Wait: durationpb.New(time.Hour), Markdown: true})
+		out, err := a.GetHandoff(a.Ctx, &pb.GetHandoffRequest{Id: h.Id, Wait: durationpb.New(time.Hour), Markdown: true})
 		if err != nil {
 			t.Error(err)
 		}
 		got <- out
 	}()
-	_, err := b.CheckHandoffItem(b.ctx, &pb.CheckHandoffItemRequest{Id: h.Id, Number: 1}) // does not end the wait
-	must(t, err)
-	b.accept(h.Id)
+	// This does not end the wait.
+	apptest.Must(t, b.CheckHandoffItem, &pb.CheckHandoffItemRequest{Id: h.Id, Number: 1})
+	accept(b, h.Id)
 	out := <-got
 	if out.GetHandoff().GetState() != pb.HandoffState_HANDOFF_STATE_ACCEPTED {
 		t.Fatalf("the wait returned %v", out)
@@ -248,19 +240,18 @@ func TestGet_WaitsUntilTheHandoffIsSettledAndRendersMarkdown(t *testing.T) {
 
 func TestList_FiltersAndPages(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a, b := w.agent("a", "architect"), w.agent("b", "builder")
+	w := apptest.Start(t)
+	a, b := w.Agent("a", "architect"), w.Agent("b", "builder")
 	ids := []string{
-		a.create(&pb.CreateHandoffRequest{ToAgent: "b", TaskId: "t1", Content: &pb.HandoffContent{Background: "long"}}).Id,
-		a.create(&pb.CreateHandoffRequest{ToRole: "builder"}).Id,
-		b.create(&pb.CreateHandoffRequest{ToAgent: "a", TaskId: "t1"}).Id,
+		create(a, &pb.CreateHandoffRequest{ToAgent: "b", TaskId: "t1", Content: &pb.HandoffContent{Background: "long"}}).Id,
+		create(a, &pb.CreateHandoffRequest{ToRole: "builder"}).Id,
+		create(b, &pb.CreateHandoffRequest{ToAgent: "a", TaskId: "t1"}).Id,
 	}
-	b.accept(ids[0])
+	accept(b, ids[0])
 	list := func(in *pb.ListHandoffsRequest) (got []string) {
 		t.Helper()
 		for {
-			out, err := a.ListHandoffs(a.ctx, in)
-			must(t, err)
+			out := apptest.Must(t, a.ListHandoffs, in)
 			for _, h := range out.Handoffs {
 				if got = append(got, h.Id); h.Content != nil {
 					t.Errorf("%s has its content in a list", h.Id)
@@ -292,27 +283,26 @@ func TestList_FiltersAndPages(t *testing.T) {
 
 func TestAgentGone_RejectsWhatADeregisteredAgentCannotAccept(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a, b := w.agent("a", "architect"), w.agent("b", "builder")
-	h := a.create(&pb.CreateHandoffRequest{ToAgent: "b"})
-	_, err := b.registry.DeregisterAgent(b.ctx, &pb.DeregisterAgentRequest{})
-	must(t, err)
-	if got := a.get(h.Id); got.State != pb.HandoffState_HANDOFF_STATE_REJECTED || got.SettledBy != "system" {
+	w := apptest.Start(t)
+	a, b := w.Agent("a", "architect"), w.Agent("b", "builder")
+	h := create(a, &pb.CreateHandoffRequest{ToAgent: "b"})
+	apptest.Must(t, b.DeregisterAgent, &pb.DeregisterAgentRequest{})
+	if got := get(a, h.Id); got.State != pb.HandoffState_HANDOFF_STATE_REJECTED || got.SettledBy != "system" {
 		t.Errorf("got %v", got)
 	}
-	if n := a.notices("handoff_rejected"); len(n) != 1 || n[0]["notes"] != "b has deregistered" {
+	if n := notices(a, "handoff_rejected"); len(n) != 1 || n[0]["notes"] != "b has deregistered" {
 		t.Errorf("the sender has %v", n)
 	}
 }
 
 func TestCreate_DropsFieldsThatTheBrokerDoesNotKnow(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.agent("a", "architect")
-	w.agent("b", "builder")
+	w := apptest.Start(t)
+	a := w.Agent("a", "architect")
+	w.Agent("b", "builder")
 	in := &pb.CreateHandoffRequest{ToAgent: "b", Content: &pb.HandoffContent{ContextLinks: []*pb.ContextLink{{Kind: 1, Target: "x"}}}}
 	in.Content.ContextLinks[0].ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, 1000, protowire.BytesType), "unknown"))
-	h := a.create(in)
+	h := create(a, in)
 	if n := testkit.Number(t, w.Dir(), `SELECT count(*) FROM item_parts WHERE item = ? AND instr(body, 'unknown') > 0`, h.Revision); n != 0 {
 		t.Error("the content has an unknown field, which no limit bounds")
 	}
@@ -320,25 +310,23 @@ func TestCreate_DropsFieldsThatTheBrokerDoesNotKnow(t *testing.T) {
 
 func TestItems_ShowTheAnswerThatEachSideOwes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a, b := w.agent("a", "architect"), w.agent("b", "builder")
-	h := a.create(&pb.CreateHandoffRequest{ToRole: "builder"})
-	for who, want := range map[*actor]struct {
+	w := apptest.Start(t)
+	a, b := w.Agent("a", "architect"), w.Agent("b", "builder")
+	h := create(a, &pb.CreateHandoffRequest{ToRole: "builder"})
+	for who, want := range map[*apptest.Actor]struct {
 		relation pb.WorkRelation
 		command  string
 	}{
 		a: {pb.WorkRelation_WORK_RELATION_OPENED, "handoff get " + h.Id},
 		b: {pb.WorkRelation_WORK_RELATION_OWES, "handoff accept " + h.Id},
 	} {
-		out, err := who.registry.GetAgent(who.ctx, &pb.GetAgentRequest{View: pb.AgentView_AGENT_VIEW_FULL})
-		must(t, err)
+		out := apptest.Must(t, who.GetAgent, &pb.GetAgentRequest{View: pb.AgentView_AGENT_VIEW_FULL})
 		items := out.GetHoldings().GetWork()
 		if len(items) != 1 || items[0].Id != h.Id || items[0].Relation != want.relation || !strings.Contains(strings.Join(items[0].Commands, "\n"), want.command) {
-			t.Errorf("%s has the items %v", who.name, items)
+			t.Errorf("%s has the items %v", who.Name, items)
 		}
 	}
-	out, err := a.admin.Explain(a.ctx, &pb.ExplainRequest{Subject: &pb.ExplainRequest_Handoff{Handoff: h.Id}})
-	must(t, err)
+	out := apptest.Must(t, a.Explain, &pb.ExplainRequest{Subject: &pb.ExplainRequest_Handoff{Handoff: h.Id}})
 	if len(out.Findings) != 1 || !strings.Contains(out.Findings[0].Summary, "role:builder has not answered") {
 		t.Errorf("explain says %v", out.Findings)
 	}
@@ -346,51 +334,47 @@ func TestItems_ShowTheAnswerThatEachSideOwes(t *testing.T) {
 
 func TestHandoff_SurvivesARestartOfTheBroker(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a, b := w.agent("a", "architect"), w.agent("b", "builder")
-	h := a.create(&pb.CreateHandoffRequest{ToAgent: "b", Fences: []int64{a.lock("src/")}})
+	w := apptest.Start(t)
+	a, b := w.Agent("a", "architect"), w.Agent("b", "builder")
+	h := create(a, &pb.CreateHandoffRequest{ToAgent: "b", Fences: []int64{lock(a, "src/")}})
 	w.Restart()
-	if got := b.accept(h.Id); got.Grants[0].NewFence == 0 || !b.writes(got.Grants[0].NewFence) {
+	if got := accept(b, h.Id); got.Grants[0].NewFence == 0 || !writes(b, got.Grants[0].NewFence) {
 		t.Errorf("accepted %v", got)
 	}
 }
 
 func TestCreate_SessionHasAThousandPendingHandoffs(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a, b := w.agent("a", "architect"), w.agent("b", "builder")
-	_, err := pb.NewSessionServiceClient(w.Operator()).ConfigureSession(a.ctx, &pb.ConfigureSessionRequest{
-		Settings: &pb.SessionSettings{SendRate: proto.Float64(0)},
-	})
-	must(t, err)
+	w := apptest.Start(t)
+	a, b := w.Agent("a", "architect"), w.Agent("b", "builder")
+	w.Root().Configure(&pb.SessionSettings{SendRate: new(0.0)})
 	var first string
 	for i := range 1000 {
-		if h := a.create(&pb.CreateHandoffRequest{ToAgent: "b"}); i == 0 {
+		if h := create(a, &pb.CreateHandoffRequest{ToAgent: "b"}); i == 0 {
 			first = h.Id
 		}
 	}
-	_, err = a.CreateHandoff(a.ctx, &pb.CreateHandoffRequest{Title: "one more", ToAgent: "b"})
-	refused(t, err, codes.ResourceExhausted, "TOO_MANY_HANDOFFS")
-	b.accept(first)
-	a.create(&pb.CreateHandoffRequest{ToAgent: "b"})
+	apptest.Refuses(t, a.CreateHandoff, &pb.CreateHandoffRequest{Title: "one more", ToAgent: "b"},
+		codes.ResourceExhausted, "TOO_MANY_HANDOFFS")
+	accept(b, first)
+	create(a, &pb.CreateHandoffRequest{ToAgent: "b"})
 }
 
 func TestDamage_OfOneHandoffStopsNoList(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a, b := w.agent("a", "architect"), w.agent("b", "builder")
-	damaged, sound := a.create(&pb.CreateHandoffRequest{ToAgent: "b"}), a.create(&pb.CreateHandoffRequest{ToAgent: "b"})
+	w := apptest.Start(t)
+	a, b := w.Agent("a", "architect"), w.Agent("b", "builder")
+	damaged, sound := create(a, &pb.CreateHandoffRequest{ToAgent: "b"}), create(a, &pb.CreateHandoffRequest{ToAgent: "b"})
 	for _, as := range []string{`x'0a' || item`, `x''`} { // what cannot be decoded, and what is another item
 		w.Restart(func() {
 			testkit.Change(t, w.Dir(), `CREATE TABLE sound AS SELECT item AS v FROM items WHERE id = ?`, damaged.Revision)
 			testkit.Change(t, w.Dir(), `UPDATE items SET item = `+as+` WHERE id = ?`, damaged.Revision)
 		})
-		list, err := a.ListHandoffs(a.ctx, &pb.ListHandoffsRequest{})
-		must(t, err)
+		list := apptest.Must(t, a.ListHandoffs, &pb.ListHandoffsRequest{})
 		if len(list.Handoffs) != 1 || list.Handoffs[0].Id != sound.Id {
 			t.Errorf("beside a damaged handoff, the list has %v", list.Handoffs)
 		}
-		if _, err := b.GetHandoff(b.ctx, &pb.GetHandoffRequest{Id: damaged.Id}); status.Code(err) != codes.Internal {
+		if _, err := b.GetHandoff(b.Ctx, &pb.GetHandoffRequest{Id: damaged.Id}); status.Code(err) != codes.Internal {
 			t.Errorf("a damaged handoff: %v", err)
 		}
 		w.Restart(func() {
@@ -398,5 +382,5 @@ func TestDamage_OfOneHandoffStopsNoList(t *testing.T) {
 			testkit.Change(t, w.Dir(), `DROP TABLE sound`)
 		})
 	}
-	b.accept(damaged.Id)
+	accept(b, damaged.Id)
 }

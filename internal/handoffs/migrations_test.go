@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 	"brokerd/internal/handoffs"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
@@ -25,8 +26,8 @@ func withRows(t *testing.T, statements ...string) *store.Store {
 	before, err := store.Open(t.Context(), store.Options{
 		Dir: dir, Clock: clock, Migrations: append(work.Migrations(), handoffs.Migrations()[0]),
 	})
-	must(t, err)
-	must(t, before.Close())
+	apptest.NoError(t, err)
+	apptest.NoError(t, before.Close())
 	for _, s := range statements {
 		testkit.Change(t, dir, s)
 	}
@@ -67,11 +68,11 @@ func TestMigrations_KeepHandoffsOfEveryStateAndDamagedOnes(t *testing.T) {
 		{Id: "h-16", Revision: 16, State: 1, Title: "Five\uFFFD", From: "a", ToAgent: "b", CreatedAt: at(16)},
 	}
 	s := handoffs.New(&work.Desk{Store: st, Clock: clockwork.NewFakeClock(), Log: zap.NewNop()}, nil, nil, nil)
-	must(t, st.Read(context.Background(), func(snap *store.Snapshot) error {
+	apptest.NoError(t, st.Read(context.Background(), func(snap *store.Snapshot) error {
 		for i, w := range want {
 			session := int64(min(1+i/2, 2))
 			got, err := s.Get(snap, session, w.Id)
-			must(t, err)
+			apptest.NoError(t, err)
 			if w.Id == "h-16" { // the damaged texts are in the background
 				if text := got.Content.Background; text != "{\"background\":\"B\nnot JSON\n" && text != "not JSON\n{\"background\":\"B\n" {
 					t.Errorf("the damaged handoff has the background %q", text)
@@ -100,7 +101,7 @@ func TestMigrations_KeepMoreRowsThanOnePageHas(t *testing.T) {
 		`INSERT INTO handoffs (id, session, revision, state, title, task_id, sender, to_agent, to_role, items, checked, created_at,
 			settled_by, notes, content, checklist, grants) SELECT i, 1, i, 1, 't', '', 'a', 'b', '', 0, 0, 1, '', '', '{}', '[]', '[]' FROM n`)
 	s := handoffs.New(&work.Desk{Store: st, Clock: clockwork.NewFakeClock(), Log: zap.NewNop()}, nil, nil, nil)
-	must(t, st.Read(context.Background(), func(snap *store.Snapshot) error {
+	apptest.NoError(t, st.Read(context.Background(), func(snap *store.Snapshot) error {
 		n, err := s.CountOpen(snap, 1)
 		if n != 250 {
 			t.Errorf("%d of 250 handoffs are left", n)
