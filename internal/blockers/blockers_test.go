@@ -9,10 +9,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // interval is the session's default until a blocker escalates.
@@ -20,9 +20,9 @@ const interval = 15 * time.Minute
 
 func TestRaise_NotifiesTheFirstRoleOfEscalateToThatHasAnAgent(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	lead, builder := w.agent("boss", "lead"), w.agent("builder-1", "builder") // no overseer
-	x := builder.raise(&pb.RaiseBlockerRequest{
+	w := apptest.Start(t, apptest.WithFakeClock())
+	lead, builder := w.Agent("boss", "lead"), w.Agent("builder-1", "builder") // no overseer
+	x := raise(builder, &pb.RaiseBlockerRequest{
 		Reason: "no credentials\nfor the test database", Severity: pb.BlockerSeverity_BLOCKER_SEVERITY_HIGH, TaskId: "t-9",
 		Awaited: &pb.AwaitedObject{Object: &pb.AwaitedObject_Text{Text: "credentials"}},
 	})
@@ -35,7 +35,7 @@ func TestRaise_NotifiesTheFirstRoleOfEscalateToThatHasAnAgent(t *testing.T) {
 	if got := x.EscalatesAt.AsTime().Sub(x.RaisedAt.AsTime()); got != interval {
 		t.Errorf("escalates after %v", got)
 	}
-	mail := lead.claimed()
+	mail := claimed(lead)
 	if len(mail) != 1 {
 		t.Fatalf("the lead got %v", mail)
 	}
@@ -52,11 +52,11 @@ func TestRaise_NotifiesTheFirstRoleOfEscalateToThatHasAnAgent(t *testing.T) {
 
 func TestRaise_ByDefaultNotifiesEveryRoleThatDirects(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.agent("a", "builder")
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a := w.Agent("a", "builder")
 	for _, role := range []string{"project_manager", "orchestrator", "lead", "overseer"} { // each comes before the ones before
-		w.agent("the-"+role, role)
-		if got := steps(a.raise(&pb.RaiseBlockerRequest{})); !slices.Equal(got, []string{"raised by a", "notified role:" + role}) {
+		w.Agent("the-"+role, role)
+		if got := steps(raise(a, &pb.RaiseBlockerRequest{})); !slices.Equal(got, []string{"raised by a", "notified role:" + role}) {
 			t.Errorf("with an agent of the role %s: %v", role, got)
 		}
 	}
@@ -64,14 +64,14 @@ func TestRaise_ByDefaultNotifiesEveryRoleThatDirects(t *testing.T) {
 
 func TestRaise_NamedRecipientsComeInsteadOfEscalateTo(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	lead, dba, builder := w.agent("boss", "lead"), w.agent("dba-1", "dba"), w.agent("builder-1", "builder")
-	ops := w.agent("ops-1", "ops")
-	x := builder.raise(&pb.RaiseBlockerRequest{Recipients: []*pb.BlockerRecipient{agentNamed("dba-1"), roleNamed("ops")}})
+	w := apptest.Start(t, apptest.WithFakeClock())
+	lead, dba, builder := w.Agent("boss", "lead"), w.Agent("dba-1", "dba"), w.Agent("builder-1", "builder")
+	ops := w.Agent("ops-1", "ops")
+	x := raise(builder, &pb.RaiseBlockerRequest{Recipients: []*pb.BlockerRecipient{agentNamed("dba-1"), roleNamed("ops")}})
 	if d := cmp.Diff([]string{"raised by builder-1", "notified dba-1", "notified role:ops"}, steps(x)); d != "" {
 		t.Error(d)
 	}
-	if got := []int{len(dba.claimed()), len(ops.claimed()), len(lead.claimed())}; !slices.Equal(got, []int{1, 1, 0}) {
+	if got := []int{len(claimed(dba)), len(claimed(ops)), len(claimed(lead))}; !slices.Equal(got, []int{1, 1, 0}) {
 		t.Errorf("messages of dba, ops and lead: %v", got)
 	}
 }
@@ -95,12 +95,12 @@ func TestRaise_NotifiesTheAwaitedAgentOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			w.agent("boss", "lead")
-			a := w.agent("a", "builder")
-			b := w.agent("b", "builder")
-			w.agent("c", "builder")
-			x := a.raise(c.in)
+			w := apptest.Start(t, apptest.WithFakeClock())
+			w.Agent("boss", "lead")
+			a := w.Agent("a", "builder")
+			b := w.Agent("b", "builder")
+			w.Agent("c", "builder")
+			x := raise(a, c.in)
 			want := []string{"raised by a"}
 			for _, r := range c.want {
 				want = append(want, "notified "+r)
@@ -111,8 +111,7 @@ func TestRaise_NotifiesTheAwaitedAgentOnce(t *testing.T) {
 			if !slices.Contains(c.want, "b") {
 				return
 			}
-			out, err := b.messages.ListMessages(b.ctx, &pb.ListMessagesRequest{})
-			must(t, err)
+			out := apptest.Must(t, b.ListMessages, &pb.ListMessagesRequest{})
 			if len(out.Items) != 1 {
 				t.Fatalf("b got %v", out.Items)
 			}
@@ -121,11 +120,11 @@ func TestRaise_NotifiesTheAwaitedAgentOnce(t *testing.T) {
 				!strings.Contains(m.Body, "brokerctl blocker ack "+x.Id+"\n") || !strings.Contains(m.Body, "brokerctl blocker resolve "+x.Id+" ") {
 				t.Errorf("b got %v", m)
 			}
-			if f := b.explain(&pb.ExplainRequest{Subject: &pb.ExplainRequest_Blocker{Blocker: x.Id}}); strings.Contains(f.String(), "no agent was notified") {
+			if f := explain(b, &pb.ExplainRequest{Subject: &pb.ExplainRequest_Blocker{Blocker: x.Id}}); strings.Contains(f.String(), "no agent was notified") {
 				t.Errorf("explain says %v", f)
 			}
-			a.resolve(x.Id, "")
-			if out, err = b.messages.ListMessages(b.ctx, &pb.ListMessagesRequest{}); err != nil || len(out.Items) != 1 || out.Items[0].Message.Type != "response" {
+			resolve(a, x.Id, "")
+			if out, err := b.ListMessages(b.Ctx, &pb.ListMessagesRequest{}); err != nil || len(out.Items) != 1 || out.Items[0].Message.Type != "response" {
 				t.Errorf("after the resolution, b has %v, %v", out, err)
 			}
 		})
@@ -134,27 +133,27 @@ func TestRaise_NotifiesTheAwaitedAgentOnce(t *testing.T) {
 
 func TestRaise_TheAwaitedAgentAloneIsNotified(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a, b, o := w.agent("a", "builder"), w.agent("b", "builder"), w.operator() // no agent has a role of escalate_to
-	x := a.raise(&pb.RaiseBlockerRequest{Awaited: &pb.AwaitedObject{Object: &pb.AwaitedObject_Agent{Agent: "b"}}})
-	if f := o.explain(&pb.ExplainRequest{Subject: &pb.ExplainRequest_Blocker{Blocker: x.Id}}); strings.Contains(f.String(), "no agent was notified") {
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a, b, o := w.Agent("a", "builder"), w.Agent("b", "builder"), w.Root() // no agent has a role of escalate_to
+	x := raise(a, &pb.RaiseBlockerRequest{Awaited: &pb.AwaitedObject{Object: &pb.AwaitedObject_Agent{Agent: "b"}}})
+	if f := explain(o, &pb.ExplainRequest{Subject: &pb.ExplainRequest_Blocker{Blocker: x.Id}}); strings.Contains(f.String(), "no agent was notified") {
 		t.Errorf("explain says %v", f)
 	}
-	if mail := b.claimed(); len(mail) != 1 {
+	if mail := claimed(b); len(mail) != 1 {
 		t.Errorf("b got %v", mail)
 	}
 }
 
 func TestRaise_RefusesWhatCannotBe(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.agent("a", "builder")
-	_, err := a.RaiseBlocker(a.ctx, &pb.RaiseBlockerRequest{Reason: "x", Recipients: []*pb.BlockerRecipient{agentNamed("b")}})
-	refused(t, err, codes.NotFound, "AGENT_NOT_FOUND")
-	_, err = a.RaiseBlocker(a.ctx, &pb.RaiseBlockerRequest{Reason: "x", Recipients: []*pb.BlockerRecipient{roleNamed("dba")}})
-	refused(t, err, codes.NotFound, "ROLE_NOT_FOUND")
-	_, err = w.actor("stranger").RaiseBlocker(a.ctx, &pb.RaiseBlockerRequest{Reason: "x"})
-	refused(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a := w.Agent("a", "builder")
+	apptest.Refuses(t, a.RaiseBlocker, &pb.RaiseBlockerRequest{Reason: "x", Recipients: []*pb.BlockerRecipient{agentNamed("b")}},
+		codes.NotFound, "AGENT_NOT_FOUND")
+	apptest.Refuses(t, a.RaiseBlocker, &pb.RaiseBlockerRequest{Reason: "x", Recipients: []*pb.BlockerRecipient{roleNamed("dba")}},
+		codes.NotFound, "ROLE_NOT_FOUND")
+	apptest.Refuses(t, w.Actor("default", "stranger").RaiseBlocker, &pb.RaiseBlockerRequest{Reason: "x"},
+		codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
 	for name, in := range map[string]*pb.RaiseBlockerRequest{
 		"no reason":           {Reason: " \n"},
 		"a long reason":       {Reason: strings.Repeat("x", 64<<10+1)},
@@ -164,13 +163,11 @@ func TestRaise_RefusesWhatCannotBe(t *testing.T) {
 		"a text to wait for":  {Reason: "x", AutoResolve: true, Awaited: &pb.AwaitedObject{Object: &pb.AwaitedObject_Text{Text: "rain"}}},
 		"an empty lock":       {Reason: "x", Awaited: &pb.AwaitedObject{Object: &pb.AwaitedObject_Lock{}}},
 	} {
-		_, err := a.RaiseBlocker(a.ctx, in)
-		if refused(t, err, codes.InvalidArgument, "INVALID_ARGUMENT"); t.Failed() {
+		if err := apptest.Err(a.RaiseBlocker(a.Ctx, in)); !apptest.Refused(t, err, codes.InvalidArgument, "INVALID_ARGUMENT") {
 			t.Fatalf("with %s", name)
 		}
 	}
-	out, err := a.ListBlockers(a.ctx, &pb.ListBlockersRequest{})
-	must(t, err)
+	out := apptest.Must(t, a.ListBlockers, &pb.ListBlockersRequest{})
 	if len(out.Blockers) != 0 {
 		t.Errorf("there are %v", out.Blockers)
 	}
@@ -178,102 +175,99 @@ func TestRaise_RefusesWhatCannotBe(t *testing.T) {
 
 func TestRaise_SameRequestRaisesOneBlocker(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	lead, a := w.agent("boss", "lead"), w.agent("a", "builder")
+	w := apptest.Start(t, apptest.WithFakeClock())
+	lead, a := w.Agent("boss", "lead"), w.Agent("a", "builder")
 	in := &pb.RaiseBlockerRequest{RequestId: uuid.NewString()}
-	first, second := a.raise(in), a.raise(in)
-	if first.Id != second.Id || len(lead.claimed()) != 1 {
+	first, second := raise(a, in), raise(a, in)
+	if first.Id != second.Id || len(claimed(lead)) != 1 {
 		t.Errorf("got %s and %s", first.Id, second.Id)
 	}
 }
 
 func TestRaise_ASessionHasAThousandUnresolvedBlockers(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	o, a := w.operator(), w.agent("a", "builder")
-	_, err := o.sessions.ConfigureSession(o.ctx, &pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{SendRate: proto.Float64(0)}})
-	must(t, err)
+	w := apptest.Start(t, apptest.WithFakeClock())
+	o, a := w.Root(), w.Agent("a", "builder")
+	o.Configure(&pb.SessionSettings{SendRate: new(0.0)})
 	for range 1000 {
-		a.raise(&pb.RaiseBlockerRequest{})
+		raise(a, &pb.RaiseBlockerRequest{})
 	}
-	_, err = a.RaiseBlocker(a.ctx, &pb.RaiseBlockerRequest{Reason: "x"})
-	refused(t, err, codes.ResourceExhausted, "TOO_MANY_BLOCKERS")
-	out, err := a.ListBlockers(a.ctx, &pb.ListBlockersRequest{PageSize: 1})
-	must(t, err)
-	a.resolve(out.Blockers[0].Id, "")
-	a.raise(&pb.RaiseBlockerRequest{})
+	apptest.Refuses(t, a.RaiseBlocker, &pb.RaiseBlockerRequest{Reason: "x"},
+		codes.ResourceExhausted, "TOO_MANY_BLOCKERS")
+	out := apptest.Must(t, a.ListBlockers, &pb.ListBlockersRequest{PageSize: 1})
+	resolve(a, out.Blockers[0].Id, "")
+	raise(a, &pb.RaiseBlockerRequest{})
 }
 
 func TestAcknowledge_EndsTheEscalation(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	lead, a := w.agent("boss", "lead"), w.agent("a", "builder")
-	x := a.raise(&pb.RaiseBlockerRequest{})
-	_, err := a.AcknowledgeBlocker(a.ctx, &pb.AcknowledgeBlockerRequest{Id: x.Id})
-	refused(t, err, codes.FailedPrecondition, "OWN_BLOCKER")
-	out, err := lead.AcknowledgeBlocker(lead.ctx, &pb.AcknowledgeBlockerRequest{Id: x.Id, Note: "on it"})
-	must(t, err)
+	w := apptest.Start(t, apptest.WithFakeClock())
+	lead, a := w.Agent("boss", "lead"), w.Agent("a", "builder")
+	x := raise(a, &pb.RaiseBlockerRequest{})
+	apptest.Refuses(t, a.AcknowledgeBlocker, &pb.AcknowledgeBlockerRequest{Id: x.Id},
+		codes.FailedPrecondition, "OWN_BLOCKER")
+	out := apptest.Must(t, lead.AcknowledgeBlocker, &pb.AcknowledgeBlockerRequest{Id: x.Id, Note: "on it"})
 	got := out.Blocker
 	if got.State != pb.BlockerState_BLOCKER_STATE_ACKNOWLEDGED || got.EscalatesAt != nil || !slices.Equal(got.AcknowledgedBy, []string{"boss"}) ||
 		!got.AcknowledgedAt.AsTime().Equal(w.Clock.Now()) || got.Timeline[2].Note != "on it" {
 		t.Errorf("acknowledged %v", got)
 	}
-	if again := lead.ack(strings.TrimPrefix(x.Id, "b-")); again.Revision != got.Revision { // by its revision
+	if again := ack(lead, strings.TrimPrefix(x.Id, "b-")); again.Revision != got.Revision { // by its revision
 		t.Errorf("the second time changed it: %v", again)
 	}
-	if both := w.operator().ack(x.Id); !slices.Equal(both.AcknowledgedBy, []string{"boss", "system"}) {
+	if both := ack(w.Root(), x.Id); !slices.Equal(both.AcknowledgedBy, []string{"boss", "system"}) {
 		t.Errorf("acknowledged by %v", both.AcknowledgedBy)
 	}
 }
 
 func TestResolve_NotifiesAllInvolvedAndWithdrawsTheNotifications(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	lead, a, ops, dba := w.agent("boss", "lead"), w.agent("a", "builder"), w.agent("ops-1", "ops"), w.agent("dba-1", "dba")
-	x := a.raise(&pb.RaiseBlockerRequest{Recipients: []*pb.BlockerRecipient{agentNamed("dba-1"), roleNamed("lead")}})
-	ops.ack(x.Id)
+	w := apptest.Start(t, apptest.WithFakeClock())
+	lead, a, ops, dba := w.Agent("boss", "lead"), w.Agent("a", "builder"), w.Agent("ops-1", "ops"), w.Agent("dba-1", "dba")
+	x := raise(a, &pb.RaiseBlockerRequest{Recipients: []*pb.BlockerRecipient{agentNamed("dba-1"), roleNamed("lead")}})
+	ack(ops, x.Id)
 	w.Clock.Advance(90 * time.Second)
-	got := dba.resolve(x.Id, "granted")
+	got := resolve(dba, x.Id, "granted")
 	if got.State != pb.BlockerState_BLOCKER_STATE_RESOLVED || got.ResolvedBy != "dba-1" || got.Resolution != "granted" ||
 		got.TimeBlocked.AsDuration() != 90*time.Second {
 		t.Errorf("resolved %v", got)
 	}
-	for _, who := range []*actor{lead, a, ops} {
-		n := who.notices("response")
+	for _, who := range []*apptest.Actor{lead, a, ops} {
+		n := notices(who, "response")
 		if len(n) != 1 || n[0]["blocker_id"] != x.Id || n[0]["resolution"] != "granted" || n[0]["time_blocked_seconds"] != 90.0 {
-			t.Errorf("%s has the notices %v", who.name, n)
+			t.Errorf("%s has the notices %v", who.Name, n)
 		} else if text, _ := n[0]["notice"].(string); !strings.HasSuffix(text, "; resolution: granted") {
 			t.Errorf("the notice %q lacks the resolution", text)
 		}
 	}
-	if n := dba.notices("response"); len(n) != 0 {
+	if n := notices(dba, "response"); len(n) != 0 {
 		t.Errorf("the agent that resolved it has the notices %v", n)
 	}
-	if left := append(lead.claimed(), dba.claimed()...); len(left) != 0 {
+	if left := append(claimed(lead), claimed(dba)...); len(left) != 0 {
 		t.Errorf("the notifications %v are left", left)
 	}
-	_, err := lead.ResolveBlocker(lead.ctx, &pb.ResolveBlockerRequest{Id: x.Id})
-	refused(t, err, codes.FailedPrecondition, "BLOCKER_RESOLVED")
-	_, err = lead.AcknowledgeBlocker(lead.ctx, &pb.AcknowledgeBlockerRequest{Id: x.Id})
-	refused(t, err, codes.FailedPrecondition, "BLOCKER_RESOLVED")
+	apptest.Refuses(t, lead.ResolveBlocker, &pb.ResolveBlockerRequest{Id: x.Id},
+		codes.FailedPrecondition, "BLOCKER_RESOLVED")
+	apptest.Refuses(t, lead.AcknowledgeBlocker, &pb.AcknowledgeBlockerRequest{Id: x.Id},
+		codes.FailedPrecondition, "BLOCKER_RESOLVED")
 	w.Clock.Advance(time.Hour)
-	if later := a.get(x.Id); later.TimeBlocked.AsDuration() != 90*time.Second {
+	if later := get(a, x.Id); later.TimeBlocked.AsDuration() != 90*time.Second {
 		t.Errorf("an hour later it says %v", later.TimeBlocked.AsDuration())
 	}
-	if d := cmp.Diff([]string{"blocker.acknowledged", "blocker.encountered", "blocker.resolved"}, a.typesOf("blocker.*")); d != "" {
+	if d := cmp.Diff([]string{"blocker.acknowledged", "blocker.encountered", "blocker.resolved"}, typesOf(a, "blocker.*")); d != "" {
 		t.Error(d)
 	}
 }
 
 func TestResolve_OfManyCallersOneResolves(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.agent("a", "builder")
-	x := a.raise(&pb.RaiseBlockerRequest{})
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a := w.Agent("a", "builder")
+	x := raise(a, &pb.RaiseBlockerRequest{})
 	done := make(chan error)
 	for range 8 {
 		go func() {
-			_, err := a.ResolveBlocker(a.ctx, &pb.ResolveBlockerRequest{Id: x.Id})
+			_, err := a.ResolveBlocker(a.Ctx, &pb.ResolveBlockerRequest{Id: x.Id})
 			done <- err
 		}()
 	}
@@ -282,7 +276,7 @@ func TestResolve_OfManyCallersOneResolves(t *testing.T) {
 		if err := <-done; err == nil {
 			succeeded++
 		} else {
-			refused(t, err, codes.FailedPrecondition, "BLOCKER_RESOLVED")
+			apptest.Refused(t, err, codes.FailedPrecondition, "BLOCKER_RESOLVED")
 		}
 	}
 	if succeeded != 1 {
@@ -292,45 +286,43 @@ func TestResolve_OfManyCallersOneResolves(t *testing.T) {
 
 func TestGet_WaitsUntilTheBlockerIsResolved(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a, b := w.agent("a", "builder"), w.agent("b", "lead")
-	x := a.raise(&pb.RaiseBlockerRequest{})
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a, b := w.Agent("a", "builder"), w.Agent("b", "lead")
+	x := raise(a, &pb.RaiseBlockerRequest{})
 	got := make(chan *pb.Blocker)
 	go func() {
-		out, err := a.GetBlocker(a.ctx, &pb.GetBlockerRequest{Id: x.Id, Wait: durationpb.New(time.Hour)})
+		out, err := a.GetBlocker(a.Ctx, &pb.GetBlockerRequest{Id: x.Id, Wait: durationpb.New(time.Hour)})
 		if err != nil {
 			t.Error(err)
 		}
 		got <- out.GetBlocker()
 	}()
-	b.ack(x.Id) // does not end the wait
-	b.resolve(x.Id, "done")
+	ack(b, x.Id) // does not end the wait
+	resolve(b, x.Id, "done")
 	if x := <-got; x.GetState() != pb.BlockerState_BLOCKER_STATE_RESOLVED {
 		t.Errorf("the wait returned %v", x)
 	}
-	_, err := a.GetBlocker(a.ctx, &pb.GetBlockerRequest{Id: "b-999999"})
-	refused(t, err, codes.NotFound, "BLOCKER_NOT_FOUND")
+	apptest.Refuses(t, a.GetBlocker, &pb.GetBlockerRequest{Id: "b-999999"}, codes.NotFound, "BLOCKER_NOT_FOUND")
 }
 
 func TestList_FiltersAndPages(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a, b := w.agent("a", "builder"), w.agent("b", "builder")
+	w := apptest.Start(t, apptest.WithFakeClock())
+	a, b := w.Agent("a", "builder"), w.Agent("b", "builder")
 	on := func(name string) *pb.AwaitedObject {
 		return &pb.AwaitedObject{Object: &pb.AwaitedObject_Agent{Agent: name}}
 	}
 	ids := []string{
-		a.raise(&pb.RaiseBlockerRequest{TaskId: "t1", Severity: pb.BlockerSeverity_BLOCKER_SEVERITY_LOW}).Id,
-		b.raise(&pb.RaiseBlockerRequest{TaskId: "t1", Awaited: on("a")}).Id,
-		a.raise(&pb.RaiseBlockerRequest{Severity: pb.BlockerSeverity_BLOCKER_SEVERITY_CRITICAL}).Id,
+		raise(a, &pb.RaiseBlockerRequest{TaskId: "t1", Severity: pb.BlockerSeverity_BLOCKER_SEVERITY_LOW}).Id,
+		raise(b, &pb.RaiseBlockerRequest{TaskId: "t1", Awaited: on("a")}).Id,
+		raise(a, &pb.RaiseBlockerRequest{Severity: pb.BlockerSeverity_BLOCKER_SEVERITY_CRITICAL}).Id,
 	}
-	b.ack(ids[2])
-	a.resolve(ids[0], "")
+	ack(b, ids[2])
+	resolve(a, ids[0], "")
 	list := func(in *pb.ListBlockersRequest) (got []string) {
 		t.Helper()
 		for {
-			out, err := a.ListBlockers(a.ctx, in)
-			must(t, err)
+			out := apptest.Must(t, a.ListBlockers, in)
 			for _, x := range out.Blockers {
 				got = append(got, x.Id)
 			}
@@ -357,8 +349,8 @@ func TestList_FiltersAndPages(t *testing.T) {
 			t.Errorf("%s: %s", name, d)
 		}
 	}
-	_, err := a.ListBlockers(a.ctx, &pb.ListBlockersRequest{States: []pb.BlockerState{7}})
-	refused(t, err, codes.InvalidArgument, "INVALID_ARGUMENT")
+	apptest.Refuses(t, a.ListBlockers, &pb.ListBlockersRequest{States: []pb.BlockerState{7}},
+		codes.InvalidArgument, "INVALID_ARGUMENT")
 }
 
 func agentNamed(name string) *pb.BlockerRecipient {

@@ -14,30 +14,29 @@ import (
 
 func TestAcknowledge_CountsOverTheLifeOfABlocker(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	x := w.agent("blocked", "builder").raise(&pb.RaiseBlockerRequest{})
-	helper := w.actor("helper")
+	w := apptest.Start(t, apptest.WithFakeClock())
+	x := raise(w.Agent("blocked", "builder"), &pb.RaiseBlockerRequest{})
+	helper := w.Actor("default", "helper")
 	for range 50 {
-		w.agent("helper", "helper")
-		helper.ack(x.Id)
-		_, err := helper.registry.DeregisterAgent(helper.ctx, &pb.DeregisterAgentRequest{})
-		must(t, err)
+		w.Agent("helper", "helper")
+		ack(helper, x.Id)
+		apptest.Must(t, helper.DeregisterAgent, &pb.DeregisterAgentRequest{})
 	}
-	w.agent("helper", "helper")
-	_, err := helper.AcknowledgeBlocker(helper.ctx, &pb.AcknowledgeBlockerRequest{Id: x.Id})
-	refused(t, err, codes.ResourceExhausted, "TOO_MANY_ACKNOWLEDGEMENTS")
-	if now := helper.resolve(x.Id, "done"); len(now.Timeline) != 102 || now.State != pb.BlockerState_BLOCKER_STATE_RESOLVED {
+	w.Agent("helper", "helper")
+	apptest.Refuses(t, helper.AcknowledgeBlocker, &pb.AcknowledgeBlockerRequest{Id: x.Id},
+		codes.ResourceExhausted, "TOO_MANY_ACKNOWLEDGEMENTS")
+	if now := resolve(helper, x.Id, "done"); len(now.Timeline) != 102 || now.State != pb.BlockerState_BLOCKER_STATE_RESOLVED {
 		t.Errorf("%d entries, state %v; want 102, resolved", len(now.Timeline), now.State)
 	}
 }
 
 func TestLeaseEnd_LeavesOutADamagedBlocker(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	blocked, helper := w.agent("blocked", "builder"), w.brief("helper", "helper", time.Minute)
-	x, damaged := blocked.raise(&pb.RaiseBlockerRequest{}), blocked.raise(&pb.RaiseBlockerRequest{})
-	other := blocked.raise(&pb.RaiseBlockerRequest{})
-	helper.ack(x.Id)
+	w := apptest.Start(t, apptest.WithFakeClock())
+	blocked, helper := w.Agent("blocked", "builder"), brief(w, "helper", "helper", time.Minute)
+	x, damaged := raise(blocked, &pb.RaiseBlockerRequest{}), raise(blocked, &pb.RaiseBlockerRequest{})
+	other := raise(blocked, &pb.RaiseBlockerRequest{})
+	ack(helper, x.Id)
 	sound := ""
 	w.Restart(func() {
 		sound = damaged.Id[2:]
@@ -45,11 +44,11 @@ func TestLeaseEnd_LeavesOutADamagedBlocker(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), apptest.Patience)
 	defer cancel()
-	for blocked.get(x.Id).State != pb.BlockerState_BLOCKER_STATE_OPEN {
-		must(t, ctx.Err())
+	for get(blocked, x.Id).State != pb.BlockerState_BLOCKER_STATE_OPEN {
+		apptest.NoError(t, ctx.Err())
 		w.Clock.Advance(10 * time.Second)
 	}
-	for _, step := range blocked.get(other.Id).Timeline {
+	for _, step := range get(blocked, other.Id).Timeline {
 		if step.Step == pb.BlockerStep_BLOCKER_STEP_REOPENED {
 			t.Errorf("a blocker without an acknowledgement is reopened: %v", step)
 		}

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 	"brokerd/internal/blockers"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
@@ -39,15 +40,15 @@ func withRows(t *testing.T, statement string, args ...any) (*store.Store, *block
 	before, err := store.Open(t.Context(), store.Options{
 		Dir: dir, Clock: clock, Migrations: append(work.Migrations(), blockers.Migrations()[:2]...),
 	})
-	must(t, err)
-	must(t, before.Close())
+	apptest.NoError(t, err)
+	apptest.NoError(t, before.Close())
 	testkit.Change(t, dir, `INSERT INTO blockers (id, session, revision, state, agent, reason, severity, awaited_kind, awaited, task_id,
 		task_blocked, auto_resolve, raised_at, escalates_at, escalations, next_role, resolved_at, timeline) VALUES `+statement, args...)
 	testkit.Change(t, dir, `INSERT INTO work_backlog (id, feature, kind, session, name, item, bound, after, text) VALUES
 		(900, 'blockers', 'reached', 1, 't1', 3, 899, 0, '')`)
 	st := testkit.Store(t, dir, clock, work.Migrations(), blockers.Migrations())
 	s := blockers.New(&work.Desk{Store: st, Clock: clock, Log: zap.NewNop()})
-	must(t, st.Read(context.Background(), func(snap *store.Snapshot) error {
+	apptest.NoError(t, st.Read(context.Background(), func(snap *store.Snapshot) error {
 		for _, check := range blockers.Checks(100) {
 			if problems, err := check(snap); err != nil || len(problems) > 0 {
 				t.Errorf("after the migration: %q, %v", problems, err)
@@ -98,10 +99,10 @@ func TestMigrations_KeepBlockersOfEveryStateAndDamagedOnes(t *testing.T) {
 			{At: at(30), Agent: "system", Note: "the entries were damaged: not JSON", Revision: 30},
 		}},
 	}
-	must(t, st.Read(context.Background(), func(snap *store.Snapshot) error {
+	apptest.NoError(t, st.Read(context.Background(), func(snap *store.Snapshot) error {
 		for _, w := range want {
 			got, err := s.Get(snap, 1, w.Id)
-			must(t, err)
+			apptest.NoError(t, err)
 			if d := cmp.Diff(w, got, protocmp.Transform()); d != "" {
 				t.Errorf("%s: %s", w.Id, d)
 			}
@@ -125,11 +126,11 @@ func TestMigrations_ClipATimelineThatIsTooLong(t *testing.T) {
 	}
 	last := list[len(list)-1].Revision
 	text, err := json.Marshal(list)
-	must(t, err)
+	apptest.NoError(t, err)
 	st, s := withRows(t, `(7, 1, ?, 1, 'blocked', 'no key', 2, 0, '', '', 0, 0, 7, NULL, 0, 0, NULL, ?)`, last, string(text))
-	must(t, st.Read(context.Background(), func(snap *store.Snapshot) error {
+	apptest.NoError(t, st.Read(context.Background(), func(snap *store.Snapshot) error {
 		now, err := s.Get(snap, 1, "b-7")
-		must(t, err)
+		apptest.NoError(t, err)
 		if proto.Size(now) > 1<<20 {
 			t.Errorf("a blocker of %d bytes", proto.Size(now))
 		}
@@ -137,7 +138,7 @@ func TestMigrations_ClipATimelineThatIsTooLong(t *testing.T) {
 		for _, e := range now.Timeline {
 			if e.Step == 0 {
 				_, err := fmt.Sscanf(e.Note, "%d entries", &left)
-				must(t, err)
+				apptest.NoError(t, err)
 			}
 		}
 		if left+len(now.Timeline)-1 != len(list) || now.Timeline[len(now.Timeline)-1].Revision != last {
