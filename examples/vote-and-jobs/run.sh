@@ -24,7 +24,7 @@ finish lead
 scene "The lead puts the tasks of the book shop on the board"
 cp "$here/plan.yaml" .
 quietly lead task create -f plan.yaml
-as lead task list
+as lead task list --oldest
 
 scene "Three workers start; worker-3 is killed in the middle of the first task"
 cat >task.sh <<'END'
@@ -47,7 +47,7 @@ as lead task wait release --wait "$patience"
 end_begun worker-1 worker-2
 
 scene "The board is done"
-as lead task list
+as lead task list --oldest
 done=$(cat done)
 export done
 check "every task is done, and only the brief needed a second attempt" \
