@@ -144,17 +144,10 @@ func (g *glutton) ofWork() []beyond {
 			return apptest.Err(handoffs.GetHandoff(g.ctx, &pb.GetHandoffRequest{Id: "h-1", Wait: long}))
 		}),
 
-		invalid("title", "512", vote(func(r *pb.OpenVoteRequest) { r.Title = text(513) })),
-		invalid("options", "50", vote(func(r *pb.OpenVoteRequest) { r.Options = names(51) })),
-		invalid("options[1]", "512", vote(func(r *pb.OpenVoteRequest) { r.Options = []string{"a", text(513)} })),
 		invalid("agents", "100", vote(func(r *pb.OpenVoteRequest) {
 			r.Electorate = &pb.OpenVoteRequest_Agents{Agents: &pb.Names{Names: names(101)}}
 		})),
 		invalid("deadline", "365", vote(func(r *pb.OpenVoteRequest) { r.Deadline = far })),
-		invalid("reason", "4096", func() error {
-			return apptest.Err(votes.CastVote(g.ctx, &pb.CastVoteRequest{Id: "v-1", Option: "a", Reason: text(4097)}))
-		}),
-		invalid("wait", "1h", func() error { return apptest.Err(votes.GetVote(g.ctx, &pb.GetVoteRequest{Id: "v-1", Wait: long})) }),
 
 		invalid("header.name", "1024", g.uploads(&pb.ArtifactHeader{Name: text(1025)})),
 		invalid("header.media_type", "256", g.uploads(&pb.ArtifactHeader{Name: "a", MediaType: text(257)})),

@@ -73,7 +73,7 @@ func (s *Service) GetBlocker(ctx context.Context, in *pb.GetBlockerRequest) (*pb
 func (s *Service) ListBlockers(ctx context.Context, in *pb.ListBlockersRequest) (*pb.ListBlockersResponse, error) {
 	var c validate.Check
 	c.PageSize("page_size", in.GetPageSize())
-	states := work.States(&c, "states", in.GetStates(), s.Noun)
+	states := work.States(in.GetStates())
 	checkSeverity(&c, "lowest_severity", in.GetLowestSeverity())
 	c.OptionalName("agent", in.GetAgent())
 	c.OptionalName("awaited_agent", in.GetAwaitedAgent())

@@ -165,7 +165,7 @@ func (s *Service) GetDecision(ctx context.Context, in *pb.GetDecisionRequest) (*
 func (s *Service) ListDecisions(ctx context.Context, in *pb.ListDecisionsRequest) (*pb.ListDecisionsResponse, error) {
 	var c validate.Check
 	c.PageSize("page_size", in.GetPageSize())
-	states := work.States(&c, "states", in.GetStates(), s.Noun)
+	states := work.States(in.GetStates())
 	if in.GetKind() != 0 {
 		c.Enum("kind", in.GetKind(), "kind of decision")
 	}

@@ -107,7 +107,7 @@ func (s *Service) GetHandoff(ctx context.Context, in *pb.GetHandoffRequest) (*pb
 func (s *Service) ListHandoffs(ctx context.Context, in *pb.ListHandoffsRequest) (*pb.ListHandoffsResponse, error) {
 	var c validate.Check
 	c.PageSize("page_size", in.GetPageSize())
-	states := work.States(&c, "states", in.GetStates(), s.Noun)
+	states := work.States(in.GetStates())
 	c.OptionalName("from", in.GetFrom())
 	c.OptionalName("to_agent", in.GetToAgent())
 	c.OptionalName("to_role", in.GetToRole())

@@ -2,8 +2,7 @@ package votes
 
 import (
 	"context"
-	"math"
-	"time"
+	"fmt"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/directory"
@@ -12,9 +11,6 @@ import (
 	"brokerd/internal/validate"
 	"brokerd/internal/work"
 )
-
-// longestWait is how long GetVote waits at most.
-const longestWait = time.Hour
 
 // OpenVote implements pb.VoteServiceServer.
 func (s *Service) OpenVote(ctx context.Context, in *pb.OpenVoteRequest) (*pb.OpenVoteResponse, error) {
@@ -30,13 +26,6 @@ func (s *Service) OpenVote(ctx context.Context, in *pb.OpenVoteRequest) (*pb.Ope
 
 // CastVote implements pb.VoteServiceServer.
 func (s *Service) CastVote(ctx context.Context, in *pb.CastVoteRequest) (*pb.CastVoteResponse, error) {
-	var c validate.Check
-	line(&c, "id", in.GetId(), validate.MaxID)
-	line(&c, "option", in.GetOption(), validate.MaxLine)
-	c.Text("reason", in.GetReason(), maxReason)
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
 	v, _, err := s.Change(ctx, in, func(t *work.Tx) (*pb.Vote, error) {
 		if t.Actor.System() {
 			return nil, fault.AgentRequired()
@@ -52,12 +41,6 @@ func (s *Service) CastVote(ctx context.Context, in *pb.CastVoteRequest) (*pb.Cas
 
 // CloseVote implements pb.VoteServiceServer.
 func (s *Service) CloseVote(ctx context.Context, in *pb.CloseVoteRequest) (*pb.CloseVoteResponse, error) {
-	var c validate.Check
-	line(&c, "id", in.GetId(), validate.MaxID)
-	c.Line("reason", in.GetReason(), validate.MaxLine)
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
 	v, already, err := s.Change(ctx, in, func(t *work.Tx) (*pb.Vote, error) {
 		v, err := s.Get(t, t.Session.ID, in.GetId())
 		switch {
@@ -77,14 +60,8 @@ func (s *Service) CloseVote(ctx context.Context, in *pb.CloseVoteRequest) (*pb.C
 
 // GetVote implements pb.VoteServiceServer.
 func (s *Service) GetVote(ctx context.Context, in *pb.GetVoteRequest) (*pb.GetVoteResponse, error) {
-	var c validate.Check
-	line(&c, "id", in.GetId(), validate.MaxID)
-	wait := c.Duration("wait", in.GetWait(), 0, longestWait, 0)
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
 	out := &pb.GetVoteResponse{}
-	err := s.AwaitIn(ctx, in.GetId(), wait, func(snap *store.Snapshot, v *pb.Vote) (done bool, err error) {
+	err := s.AwaitIn(ctx, in.GetId(), in.GetWait().AsDuration(), func(snap *store.Snapshot, v *pb.Vote) (done bool, err error) {
 		out.Vote, out.Revision = v, snap.Revision()
 		out.Ballots, err = s.ballots(snap, v, "", maxElectors)
 		return v.State != open, err
@@ -94,64 +71,37 @@ func (s *Service) GetVote(ctx context.Context, in *pb.GetVoteRequest) (*pb.GetVo
 
 // ListVotes implements pb.VoteServiceServer.
 func (s *Service) ListVotes(ctx context.Context, in *pb.ListVotesRequest) (*pb.ListVotesResponse, error) {
-	var c validate.Check
-	c.PageSize("page_size", in.GetPageSize())
-	f := work.Filter[*pb.Vote]{
-		States: work.States(&c, "states", in.GetStates(), s.Noun), Opener: in.GetOpener(), Task: in.GetTaskId(),
-	}
+	f := work.Filter[*pb.Vote]{States: work.States(in.GetStates()), Opener: in.GetOpener(), Task: in.GetTaskId()}
 	if in.GetElector() != "" {
 		f.Part = ballotPart(in.GetElector())
-	}
-	c.OptionalName("opener", in.GetOpener())
-	c.OptionalName("elector", in.GetElector())
-	c.Line("task_id", in.GetTaskId(), validate.MaxID)
-	if err := c.Err(); err != nil {
-		return nil, err
 	}
 	l, err := s.List(ctx, in, func(store.Querier, directory.Session) (work.Filter[*pb.Vote], error) { return f, nil })
 	return work.Answer(err, &pb.ListVotesResponse{Votes: l.Items, NextPageToken: l.Next, Revision: l.Revision})
 }
 
-// line wants one line that is not empty.
-func line(c *validate.Check, field, s string, most int) {
-	if s == "" {
-		c.Fail(field, "is empty; 1 to %d bytes are required", most)
-	}
-	c.Line(field, s, most)
-}
-
-// checkNew checks a vote to open. A request without a rule gets the plurality.
+// checkNew checks what the options of vote.proto do not say about a vote to open.
 func checkNew(in *pb.OpenVoteRequest) error {
 	var c validate.Check
 	checkElectorate(&c, in)
-	c.Time("deadline", in.GetDeadline())
-	checkQuorum(&c, in.GetQuorum())
-	line(&c, "title", in.GetTitle(), validate.MaxLine)
-	c.Text("description", in.GetDescription(), maxDescription)
-	if n := len(in.GetOptions()); n < minOptions || n > maxOptions {
+	if q, ok := in.GetQuorum().GetQuorum().(*pb.Quorum_Share); ok && q.Share == 0 {
+		c.Fail("quorum.share", "is 0; it must be greater than 0 and at most 1")
+	}
+	if n := len(in.GetOptions()); n < minOptions {
 		c.Fail("options", "has %d options; %d to %d are required", n, minOptions, maxOptions)
-	} else {
-		different(&c, "options", in.GetOptions(), func(s string) { line(&c, "", s, validate.MaxLine) })
 	}
-	if in.GetRule() != 0 {
-		c.Between("rule", int64(in.GetRule()), 1, int64(pb.VoteRule_VOTE_RULE_UNANIMOUS))
-	}
-	c.Line("task_id", in.GetTaskId(), validate.MaxID)
+	different(&c, "options", in.GetOptions())
 	return c.Err()
 }
 
-// different checks each item of a list, and that it occurs only once.
-func different(c *validate.Check, field string, items []string, check func(s string)) {
+// different wants that each item of a list occurs only once.
+func different(c *validate.Check, field string, items []string) {
 	seen := make(map[string]bool, len(items))
 	for i, s := range items {
-		c.InItem(field, i)
-		check(s)
 		if seen[s] {
-			c.Fail("", "is %q like another", s)
+			c.Fail(fmt.Sprintf("%s[%d]", field, i), "is %q like another", s)
 		}
 		seen[s] = true
 	}
-	c.In("")
 }
 
 func checkElectorate(c *validate.Check, in *pb.OpenVoteRequest) {
@@ -162,23 +112,13 @@ func checkElectorate(c *validate.Check, in *pb.OpenVoteRequest) {
 			c.Fail("agents", "has %d names; 1 to %d are required", n, maxNames)
 			return
 		}
-		different(c, "agents.names", names, func(s string) { c.Name("", s) })
-	case *pb.OpenVoteRequest_Role:
-		c.Name("role", e.Role)
+		for i, name := range names { // a setting has such a list as well, and other rules
+			c.Name(fmt.Sprintf("agents.names[%d]", i), name)
+		}
+		different(c, "agents.names", names)
 	case *pb.OpenVoteRequest_Everyone:
 		if !e.Everyone {
 			c.Fail("everyone", "must be true, or absent")
-		}
-	}
-}
-
-func checkQuorum(c *validate.Check, in *pb.Quorum) {
-	switch q := in.GetQuorum().(type) {
-	case *pb.Quorum_Ballots:
-		c.Between("quorum.ballots", int64(q.Ballots), 1, maxElectors)
-	case *pb.Quorum_Share:
-		if math.IsNaN(q.Share) || q.Share <= 0 || q.Share > 1 {
-			c.Fail("quorum.share", "is %v; it must be greater than 0 and at most 1", q.Share)
 		}
 	}
 }

@@ -17,9 +17,7 @@ const (
 	maxElectors     = 1000 // of a vote
 	minOptions      = 2
 	maxOptions      = 50
-	maxNames        = 100      // of electors in a request
-	maxDescription  = 64 << 10 // bytes
-	maxReason       = 4 << 10  // bytes, of a ballot
+	maxNames        = 100 // of electors in a request
 	longest         = 365 * 24 * time.Hour
 	defaultDuration = 24 * time.Hour
 )

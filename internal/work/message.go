@@ -7,7 +7,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"brokerd/internal/jsonform"
-	"brokerd/internal/validate"
 )
 
 // Word returns a value of an enum of the API as events, payloads and brokerctl spell it, such as pending
@@ -38,11 +37,10 @@ func Answer[A any](err error, answer *A) (*A, error) {
 	return answer, nil
 }
 
-// States checks the states in a field of a request for a list, and returns their numbers.
-func States[E protoreflect.Enum](c *validate.Check, field string, states []E, noun string) []protoreflect.EnumNumber {
+// States returns the numbers of the states in a request for a list.
+func States[E protoreflect.Enum](states []E) []protoreflect.EnumNumber {
 	numbers := make([]protoreflect.EnumNumber, len(states))
 	for i, s := range states {
-		c.Enum(field, s, "state of a "+noun)
 		numbers[i] = s.Number()
 	}
 	return numbers

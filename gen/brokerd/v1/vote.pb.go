@@ -1436,10 +1436,10 @@ var File_brokerd_v1_vote_proto protoreflect.FileDescriptor
 const file_brokerd_v1_vote_proto_rawDesc = "" +
 	"\n" +
 	"\x15brokerd/v1/vote.proto\x12\n" +
-	"brokerd.v1\x1a\x18brokerd/v1/session.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"F\n" +
-	"\x06Quorum\x12\x1a\n" +
-	"\aballots\x18\x01 \x01(\x05H\x00R\aballots\x12\x16\n" +
-	"\x05share\x18\x02 \x01(\x01H\x00R\x05shareB\b\n" +
+	"brokerd.v1\x1a\x16brokerd/v1/rules.proto\x1a\x18brokerd/v1/session.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"Y\n" +
+	"\x06Quorum\x12%\n" +
+	"\aballots\x18\x01 \x01(\x05B\t\x8a\xb5\x18\x05X\x01`\xe8\aH\x00R\aballots\x12\x1e\n" +
+	"\x05share\x18\x02 \x01(\x01B\x06\x8a\xb5\x18\x02`\x01H\x00R\x05shareB\b\n" +
 	"\x06quorum\"=\n" +
 	"\tVoteTally\x12\x16\n" +
 	"\x06option\x18\x01 \x01(\tR\x06option\x12\x18\n" +
@@ -1473,54 +1473,55 @@ const file_brokerd_v1_vote_proto_rawDesc = "" +
 	"\aballots\x18\x12 \x01(\x05R\aballots\x12\x1a\n" +
 	"\brequired\x18\x13 \x01(\x05R\brequired\x12\x17\n" +
 	"\atask_id\x18\x14 \x01(\tR\x06taskId\x12\x1a\n" +
-	"\brevision\x18\x15 \x01(\x03R\brevision\"\x98\x03\n" +
+	"\brevision\x18\x15 \x01(\x03R\brevision\"\xe9\x03\n" +
 	"\x0fOpenVoteRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x14\n" +
-	"\x05title\x18\x02 \x01(\tR\x05title\x12 \n" +
-	"\vdescription\x18\x03 \x01(\tR\vdescription\x12\x18\n" +
-	"\aoptions\x18\x04 \x03(\tR\aoptions\x12+\n" +
-	"\x06agents\x18\x05 \x01(\v2\x11.brokerd.v1.NamesH\x00R\x06agents\x12\x14\n" +
-	"\x04role\x18\x06 \x01(\tH\x00R\x04role\x12\x1c\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12<\n" +
+	"\x05title\x18\x02 \x01(\tB&\x8a\xb5\x18\"\b\x01\x1a\x1b1 to 512 bytes are required8\x80\x04R\x05title\x12*\n" +
+	"\vdescription\x18\x03 \x01(\tB\b\x8a\xb5\x18\x04@\x80\x80\x04R\vdescription\x12$\n" +
+	"\aoptions\x18\x04 \x03(\tB\n" +
+	"\x8a\xb5\x18\x068\x80\x04\x88\x012R\aoptions\x12+\n" +
+	"\x06agents\x18\x05 \x01(\v2\x11.brokerd.v1.NamesH\x00R\x06agents\x12\x1e\n" +
+	"\x04role\x18\x06 \x01(\tB\b\x8a\xb5\x18\x04\b\x01 \x01H\x00R\x04role\x12\x1c\n" +
 	"\beveryone\x18\a \x01(\bH\x00R\beveryone\x126\n" +
 	"\bdeadline\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12*\n" +
 	"\x06quorum\x18\t \x01(\v2\x12.brokerd.v1.QuorumR\x06quorum\x12(\n" +
 	"\x04rule\x18\n" +
-	" \x01(\x0e2\x14.brokerd.v1.VoteRuleR\x04rule\x12\x17\n" +
-	"\atask_id\x18\v \x01(\tR\x06taskIdB\f\n" +
+	" \x01(\x0e2\x14.brokerd.v1.VoteRuleR\x04rule\x12 \n" +
+	"\atask_id\x18\v \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\x06taskIdB\f\n" +
 	"\n" +
 	"electorate\"8\n" +
 	"\x10OpenVoteResponse\x12$\n" +
-	"\x04vote\x18\x01 \x01(\v2\x10.brokerd.v1.VoteR\x04vote\"p\n" +
+	"\x04vote\x18\x01 \x01(\v2\x10.brokerd.v1.VoteR\x04vote\"\xc9\x01\n" +
 	"\x0fCastVoteRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +
-	"\x06option\x18\x03 \x01(\tR\x06option\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"8\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x126\n" +
+	"\x02id\x18\x02 \x01(\tB&\x8a\xb5\x18\"\b\x01\x1a\x1b1 to 128 bytes are required8\x80\x01R\x02id\x12>\n" +
+	"\x06option\x18\x03 \x01(\tB&\x8a\xb5\x18\"\b\x01\x1a\x1b1 to 512 bytes are required8\x80\x04R\x06option\x12\x1f\n" +
+	"\x06reason\x18\x04 \x01(\tB\a\x8a\xb5\x18\x03@\x80 R\x06reason\"8\n" +
 	"\x10CastVoteResponse\x12$\n" +
-	"\x04vote\x18\x01 \x01(\v2\x10.brokerd.v1.VoteR\x04vote\"Y\n" +
+	"\x04vote\x18\x01 \x01(\v2\x10.brokerd.v1.VoteR\x04vote\"\x8a\x01\n" +
 	"\x10CloseVoteRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"`\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x126\n" +
+	"\x02id\x18\x02 \x01(\tB&\x8a\xb5\x18\"\b\x01\x1a\x1b1 to 128 bytes are required8\x80\x01R\x02id\x12\x1f\n" +
+	"\x06reason\x18\x03 \x01(\tB\a\x8a\xb5\x18\x038\x80\x04R\x06reason\"`\n" +
 	"\x11CloseVoteResponse\x12$\n" +
 	"\x04vote\x18\x01 \x01(\v2\x10.brokerd.v1.VoteR\x04vote\x12%\n" +
-	"\x0ealready_closed\x18\x02 \x01(\bR\ralreadyClosed\"O\n" +
-	"\x0eGetVoteRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x12-\n" +
-	"\x04wait\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"\x81\x01\n" +
+	"\x0ealready_closed\x18\x02 \x01(\bR\ralreadyClosed\"\x81\x01\n" +
+	"\x0eGetVoteRequest\x126\n" +
+	"\x02id\x18\x01 \x01(\tB&\x8a\xb5\x18\"\b\x01\x1a\x1b1 to 128 bytes are required8\x80\x01R\x02id\x127\n" +
+	"\x04wait\x18\x02 \x01(\v2\x19.google.protobuf.DurationB\b\x8a\xb5\x18\x04z\x021hR\x04wait\"\x81\x01\n" +
 	"\x0fGetVoteResponse\x12$\n" +
 	"\x04vote\x18\x01 \x01(\v2\x10.brokerd.v1.VoteR\x04vote\x12,\n" +
 	"\aballots\x18\x02 \x03(\v2\x12.brokerd.v1.BallotR\aballots\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x03R\brevision\"\xeb\x01\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\"\x8c\x02\n" +
 	"\x10ListVotesRequest\x12-\n" +
-	"\x06states\x18\x01 \x03(\x0e2\x15.brokerd.v1.VoteStateR\x06states\x12\x16\n" +
-	"\x06opener\x18\x02 \x01(\tR\x06opener\x12\x18\n" +
-	"\aelector\x18\x03 \x01(\tR\aelector\x12\x17\n" +
-	"\atask_id\x18\x04 \x01(\tR\x06taskId\x12\x1b\n" +
-	"\tpage_size\x18\x05 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\x06states\x18\x01 \x03(\x0e2\x15.brokerd.v1.VoteStateR\x06states\x12\x1e\n" +
+	"\x06opener\x18\x02 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\x06opener\x12 \n" +
+	"\aelector\x18\x03 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\aelector\x12 \n" +
+	"\atask_id\x18\x04 \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\x06taskId\x12#\n" +
+	"\tpage_size\x18\x05 \x01(\x05B\x06\x8a\xb5\x18\x02h\x01R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x06 \x01(\tR\tpageToken\x12!\n" +
 	"\foldest_first\x18\a \x01(\bR\voldestFirst\"\x7f\n" +
@@ -1638,6 +1639,7 @@ func file_brokerd_v1_vote_proto_init() {
 	if File_brokerd_v1_vote_proto != nil {
 		return
 	}
+	file_brokerd_v1_rules_proto_init()
 	file_brokerd_v1_session_proto_init()
 	file_brokerd_v1_vote_proto_msgTypes[0].OneofWrappers = []any{
 		(*Quorum_Ballots)(nil),
