@@ -41,24 +41,24 @@ func TestDecide_EveryVerdictOfEveryKindNotifiesTheOpener(t *testing.T) {
 		{custom, "defer", "ballot", "result", decided},
 	} {
 		t.Run(row.kind.String()+" "+row.verdict, func(t *testing.T) {
-			w := newWorld(t)
-			lead, critic := w.agent("lead-1", "lead"), w.agent("critic-1", "critic")
+			w := apptest.Start(t, apptest.WithFakeClock())
+			lead, critic := w.Agent("lead-1", "lead"), w.Agent("critic-1", "critic")
 			in := &pb.OpenDecisionRequest{Kind: row.kind, To: toAgent("critic-1"), Title: "The title", TaskId: "t-1",
 				Content: &pb.DecisionContent{Body: "The body", Payload: `{"a":1}`, Files: []*pb.FileReference{{Path: "a.go", Line: 7}}}}
 			if row.kind == custom {
 				in.Verdicts, in.MessageType, in.OutcomeType = []string{"yes", "revise", "defer"}, "ballot", "result"
 			}
-			d := lead.open(in)
+			d := openDecision(lead, in)
 			if d.GetState() != open || d.GetRound() != 1 || d.GetMaxRounds() != 3 || d.GetOpener() != "lead-1" || d.GetThreadId() != d.GetId() {
 				t.Errorf("opened: %v", d)
 			}
-			asked := critic.receives(row.ask)[row.ask]
+			asked := receives(critic, row.ask)[row.ask]
 			var request struct {
 				ID       string          `json:"decision_id"`
 				Verdicts []string        `json:"verdicts"`
 				Payload  json.RawMessage `json:"payload"`
 			}
-			must(t, json.Unmarshal([]byte(asked.GetPayload()), &request))
+			apptest.NoError(t, json.Unmarshal([]byte(asked.GetPayload()), &request))
 			if request.ID != d.GetId() || !slices.Contains(request.Verdicts, row.verdict) || string(request.Payload) != `{"a":1}` {
 				t.Errorf("payload of the request: %s", asked.GetPayload())
 			}
@@ -70,20 +70,19 @@ func TestDecide_EveryVerdictOfEveryKindNotifiesTheOpener(t *testing.T) {
 			if row.verdict == "defer" {
 				ruling.Until = timestamppb.New(w.Clock.Now().Add(time.Hour))
 			}
-			done, err := critic.Decide(critic.ctx, ruling)
-			must(t, err)
+			done := apptest.Must(t, critic.Decide, ruling)
 			if done.GetDecision().GetState() != row.state {
 				t.Errorf("after the verdict: %v", done.GetDecision())
 			}
-			critic.receives()
-			notice := lead.receives(row.outcome)[row.outcome]
+			receives(critic)
+			notice := receives(lead, row.outcome)[row.outcome]
 			var answer struct {
 				ID       string `json:"decision_id"`
 				Verdict  string `json:"verdict"`
 				By       string `json:"decided_by"`
 				Feedback []struct{ Severity, Text string }
 			}
-			must(t, json.Unmarshal([]byte(notice.GetPayload()), &answer))
+			apptest.NoError(t, json.Unmarshal([]byte(notice.GetPayload()), &answer))
 			if answer.ID != d.GetId() || answer.Verdict != row.verdict || answer.By != "critic-1" || len(answer.Feedback) != 1 ||
 				answer.Feedback[0].Severity != "blocker" {
 				t.Errorf("payload of the notice: %s", notice.GetPayload())
@@ -95,14 +94,14 @@ func TestDecide_EveryVerdictOfEveryKindNotifiesTheOpener(t *testing.T) {
 			if says += "; feedback: brokerctl decision get " + d.GetId(); !strings.HasSuffix(notice.GetSubject(), says) {
 				t.Errorf("the notice %q does not end with %q", notice.GetSubject(), says)
 			}
-			whole := lead.get(d.GetId())
+			whole := get(lead, d.GetId())
 			if v := whole.GetRounds(); len(v) != 1 || v[0].GetReason() != "Because" || v[0].GetFeedback()[0].GetLine() != 7 ||
 				(row.verdict == "defer") != (v[0].GetUntil() != nil) || (row.state == decided) != (whole.GetVerdict() == row.verdict) {
 				t.Errorf("verdicts: %v", whole)
 			}
 			if row.state == decided {
-				_, err = critic.Decide(critic.ctx, ruling)
-				refused(t, err, codes.FailedPrecondition, "DECISION_CLOSED")
+				_, err := critic.Decide(critic.Ctx, ruling)
+				apptest.Refused(t, err, codes.FailedPrecondition, "DECISION_CLOSED")
 				if want := d.GetId() + " is already decided: the verdict of critic-1 on round 1 is " + row.verdict; !strings.Contains(err.Error(), want) {
 					t.Errorf("got %v, want %s", err, want)
 				}
@@ -113,9 +112,9 @@ func TestDecide_EveryVerdictOfEveryKindNotifiesTheOpener(t *testing.T) {
 
 func TestDecide_VerdictOutsideTheDecisionIsRefused(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	lead, critic := w.agent("lead-1", "lead"), w.agent("critic-1", "critic")
-	d := lead.open(&pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1")})
+	w := apptest.Start(t, apptest.WithFakeClock())
+	lead, critic := w.Agent("lead-1", "lead"), w.Agent("critic-1", "critic")
+	d := openDecision(lead, &pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1")})
 	later := timestamppb.New(w.Clock.Now().Add(time.Hour))
 	for _, row := range []struct {
 		field string
@@ -127,54 +126,53 @@ func TestDecide_VerdictOutsideTheDecisionIsRefused(t *testing.T) {
 		{"feedback[0].text", &pb.DecideRequest{Verdict: "approve", Feedback: []*pb.Feedback{{}}}},
 	} {
 		row.in.Id = d.GetId()
-		_, err := critic.Decide(critic.ctx, row.in)
-		refused(t, err, codes.InvalidArgument, "INVALID_ARGUMENT")
+		apptest.Refuses(t, critic.Decide, row.in, codes.InvalidArgument, "INVALID_ARGUMENT")
 	}
-	stop := lead.open(&pb.OpenDecisionRequest{Kind: shutdown, To: toAgent("critic-1")})
+	stop := openDecision(lead, &pb.OpenDecisionRequest{Kind: shutdown, To: toAgent("critic-1")})
 	for _, until := range []*timestamppb.Timestamp{nil, timestamppb.New(w.Clock.Now()), timestamppb.New(w.Clock.Now().Add(366 * 24 * time.Hour))} {
-		_, err := critic.Decide(critic.ctx, &pb.DecideRequest{Id: stop.GetId(), Verdict: "defer", Until: until})
-		refused(t, err, codes.InvalidArgument, "INVALID_ARGUMENT")
+		apptest.Refuses(t, critic.Decide, &pb.DecideRequest{Id: stop.GetId(), Verdict: "defer", Until: until},
+			codes.InvalidArgument, "INVALID_ARGUMENT")
 	}
-	_, err := critic.Decide(critic.ctx, &pb.DecideRequest{Id: d.GetId(), Verdict: "approve", Round: 2})
-	refused(t, err, codes.FailedPrecondition, "DECISION_CLOSED")
-	_, err = critic.Decide(critic.ctx, &pb.DecideRequest{Id: "d-1", Verdict: "approve"})
-	refused(t, err, codes.NotFound, "DECISION_NOT_FOUND")
-	if got := critic.get(d.GetId()); got.GetState() != open {
+	apptest.Refuses(t, critic.Decide, &pb.DecideRequest{Id: d.GetId(), Verdict: "approve", Round: 2},
+		codes.FailedPrecondition, "DECISION_CLOSED")
+	apptest.Refuses(t, critic.Decide, &pb.DecideRequest{Id: "d-1", Verdict: "approve"},
+		codes.NotFound, "DECISION_NOT_FOUND")
+	if got := get(critic, d.GetId()); got.GetState() != open {
 		t.Errorf("after refused verdicts: %v", got)
 	}
 }
 
 func TestResubmit_RoundsCountUntilTheLastRevisionEscalates(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	lead, critic, boss := w.agent("builder-1", "builder"), w.agent("critic-1", "critic"), w.agent("boss", "lead")
-	d := lead.open(&pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1"), MaxRounds: 2, Title: "Login"})
-	critic.decide(d.GetId(), "revise")
-	_, err := critic.ResubmitDecision(critic.ctx, &pb.ResubmitDecisionRequest{Id: d.GetId()})
-	refused(t, err, codes.PermissionDenied, "NOT_YOUR_DECISION")
-	again := lead.resubmit(d.GetId())
+	w := apptest.Start(t, apptest.WithFakeClock())
+	lead, critic, boss := w.Agent("builder-1", "builder"), w.Agent("critic-1", "critic"), w.Agent("boss", "lead")
+	d := openDecision(lead, &pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1"), MaxRounds: 2, Title: "Login"})
+	decide(critic, d.GetId(), "revise")
+	apptest.Refuses(t, critic.ResubmitDecision, &pb.ResubmitDecisionRequest{Id: d.GetId()},
+		codes.PermissionDenied, "NOT_YOUR_DECISION")
+	again := resubmit(lead, d.GetId())
 	if again.GetState() != open || again.GetRound() != 2 {
 		t.Errorf("second round: %v", again)
 	}
-	_, err = lead.ResubmitDecision(lead.ctx, &pb.ResubmitDecisionRequest{Id: d.GetId()})
-	refused(t, err, codes.FailedPrecondition, "DECISION_NOT_REVISING")
-	if m := critic.receives("submit_for_review")["submit_for_review"]; m.GetBody() != "again" || m.GetSubject() != "Login (round 2 of 2)" {
+	apptest.Refuses(t, lead.ResubmitDecision, &pb.ResubmitDecisionRequest{Id: d.GetId()},
+		codes.FailedPrecondition, "DECISION_NOT_REVISING")
+	if m := receives(critic, "submit_for_review")["submit_for_review"]; m.GetBody() != "again" || m.GetSubject() != "Login (round 2 of 2)" {
 		t.Errorf("second request: %v", m)
 	}
-	if got := critic.decide(d.GetId(), "revise").GetDecision(); got.GetState() != escalated || got.GetEscalatedTo() != "lead" {
+	if got := decide(critic, d.GetId(), "revise").GetDecision(); got.GetState() != escalated || got.GetEscalatedTo() != "lead" {
 		t.Errorf("revision of the last round: %v", got)
 	}
-	critic.receives()
-	boss.receives("escalate")
-	lead.receives("revision_requested", "escalate")
-	_, err = critic.Decide(critic.ctx, &pb.DecideRequest{Id: d.GetId(), Verdict: "approve"})
-	refused(t, err, codes.PermissionDenied, "NOT_YOUR_DECISION")
-	boss.decide(d.GetId(), "revise")
-	if third := lead.resubmit(d.GetId()); third.GetState() != escalated || third.GetRound() != 3 {
+	receives(critic)
+	receives(boss, "escalate")
+	receives(lead, "revision_requested", "escalate")
+	apptest.Refuses(t, critic.Decide, &pb.DecideRequest{Id: d.GetId(), Verdict: "approve"},
+		codes.PermissionDenied, "NOT_YOUR_DECISION")
+	decide(boss, d.GetId(), "revise")
+	if third := resubmit(lead, d.GetId()); third.GetState() != escalated || third.GetRound() != 3 {
 		t.Errorf("third round: %v", third)
 	}
-	boss.decide(d.GetId(), "approve")
-	whole := lead.get(d.GetId())
+	decide(boss, d.GetId(), "approve")
+	whole := get(lead, d.GetId())
 	var got []string
 	for _, v := range whole.GetRounds() {
 		got = append(got, fmt.Sprintf("%d %s %s %v", v.GetRound(), v.GetVerdict(), v.GetDecidedBy(), v.GetEscalated()))
@@ -183,43 +181,43 @@ func TestResubmit_RoundsCountUntilTheLastRevisionEscalates(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	boss.receives()
+	receives(boss)
 }
 
 func TestDeadline_DecisionEscalatesAndAnEscalatedAgentDecides(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	lead, critic, boss := w.agent("builder-1", "builder"), w.agent("critic-1", "critic"), w.agent("boss", "overseer")
+	w := apptest.Start(t, apptest.WithFakeClock())
+	lead, critic, boss := w.Agent("builder-1", "builder"), w.Agent("critic-1", "critic"), w.Agent("boss", "overseer")
 	soon := w.Clock.Now().Add(time.Minute)
-	d := lead.open(&pb.OpenDecisionRequest{Kind: plan, To: toRole("critic"), Deadline: timestamppb.New(soon)})
-	free := lead.open(&pb.OpenDecisionRequest{Kind: plan, To: toAgent("critic-1"), Deadline: timestamppb.New(soon.Add(time.Hour))})
-	done := critic.decide(free.GetId(), "revise").GetDecision()
+	d := openDecision(lead, &pb.OpenDecisionRequest{Kind: plan, To: toRole("critic"), Deadline: timestamppb.New(soon)})
+	free := openDecision(lead, &pb.OpenDecisionRequest{Kind: plan, To: toAgent("critic-1"), Deadline: timestamppb.New(soon.Add(time.Hour))})
+	done := decide(critic, free.GetId(), "revise").GetDecision()
 	if done.GetState() != revising {
 		t.Fatal(done)
 	}
 	w.Restart()
-	w.awaitEvents(1, func() { w.Clock.Advance(2 * time.Minute) }, "decision.escalated")
-	if got := lead.get(d.GetId()); got.GetState() != escalated || got.GetNote() != "no verdict came by the deadline" || got.GetEscalatedTo() != "overseer" {
+	advance(w, 2*time.Minute, "decision.escalated")
+	if got := get(lead, d.GetId()); got.GetState() != escalated || got.GetNote() != "no verdict came by the deadline" || got.GetEscalatedTo() != "overseer" {
 		t.Errorf("after the deadline: %v", got)
 	}
-	if m := boss.receives("escalate")["escalate"]; m.GetSender() != "system" {
+	if m := receives(boss, "escalate")["escalate"]; m.GetSender() != "system" {
 		t.Errorf("escalation: %v", m)
 	}
-	_, err := critic.Decide(critic.ctx, &pb.DecideRequest{Id: d.GetId(), Verdict: "approve"})
-	refused(t, err, codes.PermissionDenied, "NOT_YOUR_DECISION")
-	if got := boss.decide(d.GetId(), "approve").GetDecision(); got.GetVerdict() != "approve" {
+	apptest.Refuses(t, critic.Decide, &pb.DecideRequest{Id: d.GetId(), Verdict: "approve"},
+		codes.PermissionDenied, "NOT_YOUR_DECISION")
+	if got := decide(boss, d.GetId(), "approve").GetDecision(); got.GetVerdict() != "approve" {
 		t.Errorf("verdict after the escalation: %v", got)
 	}
-	if later := lead.resubmit(free.GetId()); later.GetDeadline().AsTime() != soon.Add(time.Hour) {
+	if later := resubmit(lead, free.GetId()); later.GetDeadline().AsTime() != soon.Add(time.Hour) {
 		t.Errorf("deadline of the second round: %v", later)
 	}
 }
 
 func TestGet_WaitEndsWithTheVerdictAndSurvivesARestart(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	lead, critic := w.agent("builder-1", "builder"), w.agent("critic-1", "critic")
-	d := lead.open(&pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1")})
+	w := apptest.Start(t, apptest.WithFakeClock())
+	lead, critic := w.Agent("builder-1", "builder"), w.Agent("critic-1", "critic")
+	d := openDecision(lead, &pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1")})
 	outcome := make(chan *pb.Decision, 1)
 	go func() {
 		for got := d; ; {
@@ -227,7 +225,7 @@ func TestGet_WaitEndsWithTheVerdictAndSurvivesARestart(t *testing.T) {
 				outcome <- got
 				return
 			}
-			out, err := lead.GetDecision(lead.ctx, &pb.GetDecisionRequest{Id: d.GetId(), Wait: durationpb.New(time.Hour)})
+			out, err := lead.GetDecision(lead.Ctx, &pb.GetDecisionRequest{Id: d.GetId(), Wait: durationpb.New(time.Hour)})
 			if err != nil {
 				t.Errorf("a wait across a restart: %v", err)
 				outcome <- nil
@@ -238,7 +236,7 @@ func TestGet_WaitEndsWithTheVerdictAndSurvivesARestart(t *testing.T) {
 	}()
 	w.Restart()
 	w.Restart()
-	critic.decide(d.GetId(), "approve")
+	decide(critic, d.GetId(), "approve")
 	if got := <-outcome; got.GetState() != decided || got.GetRounds()[0].GetDecidedBy() != "critic-1" {
 		t.Errorf("the wait returned: %v", got)
 	}
@@ -246,18 +244,18 @@ func TestGet_WaitEndsWithTheVerdictAndSurvivesARestart(t *testing.T) {
 
 func TestOpen_WaitReturnsTheVerdict(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	lead, critic := w.agent("builder-1", "builder"), w.agent("critic-1", "critic")
+	w := apptest.Start(t, apptest.WithFakeClock())
+	lead, critic := w.Agent("builder-1", "builder"), w.Agent("critic-1", "critic")
 	outcome := make(chan *pb.Decision, 1)
 	go func() {
-		out, err := lead.OpenDecision(lead.ctx, &pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1"), Wait: durationpb.New(time.Hour)})
+		out, err := lead.OpenDecision(lead.Ctx, &pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1"), Wait: durationpb.New(time.Hour)})
 		if err != nil {
 			t.Error(err)
 		}
 		outcome <- out.GetDecision()
 	}()
-	id := w.awaitEvents(1, nil, "decision.opened")[0]
-	critic.decide(fmt.Sprint(id.GetRevision()), "revise")
+	id := w.Root().AwaitEvents("decision.opened", 1, 0)[0]
+	decide(critic, fmt.Sprint(id.GetRevision()), "revise")
 	if got := <-outcome; got.GetState() != revising || got.GetRounds()[0].GetVerdict() != "revise" {
 		t.Errorf("opened with wait: %v", got)
 	}
@@ -265,10 +263,10 @@ func TestOpen_WaitReturnsTheVerdict(t *testing.T) {
 
 func TestOpen_WaitWithoutAVerdictReturnsTheOpenDecision(t *testing.T) {
 	t.Parallel()
-	w := &world{apptest.Start(t), t}
-	lead := w.agent("builder-1", "builder")
-	w.agent("critic-1", "critic")
-	got := lead.open(&pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1"), Wait: durationpb.New(time.Millisecond),
+	w := apptest.Start(t)
+	lead := w.Agent("builder-1", "builder")
+	w.Agent("critic-1", "critic")
+	got := openDecision(lead, &pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1"), Wait: durationpb.New(time.Millisecond),
 		Content: &pb.DecisionContent{Body: "the work"}})
 	if got.GetState() != open || got.GetContent().GetBody() != "the work" {
 		t.Errorf("after the wait: %v", got)
@@ -277,23 +275,23 @@ func TestOpen_WaitWithoutAVerdictReturnsTheOpenDecision(t *testing.T) {
 
 func TestDecide_OfManyDecidersExactlyOneDecides(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	lead := w.agent("builder-1", "builder")
-	var critics []*actor
+	w := apptest.Start(t, apptest.WithFakeClock())
+	lead := w.Agent("builder-1", "builder")
+	var critics []*apptest.Actor
 	for i := range 8 {
-		critics = append(critics, w.agent(fmt.Sprintf("critic-%d", i), "critic"))
+		critics = append(critics, w.Agent(fmt.Sprintf("critic-%d", i), "critic"))
 	}
 	for range 5 {
-		d := lead.open(&pb.OpenDecisionRequest{Kind: review, To: toRole("critic")})
+		d := openDecision(lead, &pb.OpenDecisionRequest{Kind: review, To: toRole("critic")})
 		won := make(chan string, len(critics))
 		for _, c := range critics {
 			go func() {
-				_, err := c.Decide(c.ctx, &pb.DecideRequest{Id: d.GetId(), Verdict: "approve"})
+				_, err := c.Decide(c.Ctx, &pb.DecideRequest{Id: d.GetId(), Verdict: "approve"})
 				if err == nil {
-					won <- c.name
+					won <- c.Name
 					return
 				}
-				refused(t, err, codes.FailedPrecondition, "DECISION_CLOSED")
+				apptest.Refused(t, err, codes.FailedPrecondition, "DECISION_CLOSED")
 				won <- ""
 			}()
 		}
@@ -303,7 +301,7 @@ func TestDecide_OfManyDecidersExactlyOneDecides(t *testing.T) {
 				winners = append(winners, name)
 			}
 		}
-		if got := lead.get(d.GetId()); len(winners) != 1 || got.GetRounds()[0].GetDecidedBy() != winners[0] || len(got.GetRounds()) != 1 {
+		if got := get(lead, d.GetId()); len(winners) != 1 || got.GetRounds()[0].GetDecidedBy() != winners[0] || len(got.GetRounds()) != 1 {
 			t.Errorf("decided by %v: %v", winners, got)
 		}
 	}
@@ -311,45 +309,43 @@ func TestDecide_OfManyDecidersExactlyOneDecides(t *testing.T) {
 
 func TestDecide_OnlyTheAddresseeMay(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	lead, critic, other, boss := w.agent("builder-1", "builder"), w.agent("critic-1", "critic"), w.agent("builder-2", "builder"), w.agent("boss", "lead")
-	toOne := lead.open(&pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1")})
-	toAll := lead.open(&pb.OpenDecisionRequest{Kind: review, To: toRole("builder")})
+	w := apptest.Start(t, apptest.WithFakeClock())
+	lead, critic, other, boss := w.Agent("builder-1", "builder"), w.Agent("critic-1", "critic"), w.Agent("builder-2", "builder"), w.Agent("boss", "lead")
+	toOne := openDecision(lead, &pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1")})
+	toAll := openDecision(lead, &pb.OpenDecisionRequest{Kind: review, To: toRole("builder")})
 	for _, row := range []struct {
-		who *actor
+		who *apptest.Actor
 		id  string
-	}{{lead, toOne.GetId()}, {other, toOne.GetId()}, {boss, toOne.GetId()}, {w.operator(), toOne.GetId()}, {lead, toAll.GetId()}, {critic, toAll.GetId()}} {
-		_, err := row.who.Decide(row.who.ctx, &pb.DecideRequest{Id: row.id, Verdict: "approve"})
-		refused(t, err, codes.PermissionDenied, "NOT_YOUR_DECISION")
+	}{{lead, toOne.GetId()}, {other, toOne.GetId()}, {boss, toOne.GetId()}, {w.Root(), toOne.GetId()}, {lead, toAll.GetId()}, {critic, toAll.GetId()}} {
+		apptest.Refuses(t, row.who.Decide, &pb.DecideRequest{Id: row.id, Verdict: "approve"},
+			codes.PermissionDenied, "NOT_YOUR_DECISION")
 	}
-	lead.receives()
-	other.receives("submit_for_review")
-	other.decide(toAll.GetId(), "approve")
-	_, err := other.CancelDecision(other.ctx, &pb.CancelDecisionRequest{Id: toOne.GetId()})
-	refused(t, err, codes.PermissionDenied, "NOT_YOUR_DECISION")
-	out, err := w.operator().CancelDecision(lead.ctx, &pb.CancelDecisionRequest{Id: toOne.GetId(), Reason: "obsolete"})
-	must(t, err)
+	receives(lead)
+	receives(other, "submit_for_review")
+	decide(other, toAll.GetId(), "approve")
+	apptest.Refuses(t, other.CancelDecision, &pb.CancelDecisionRequest{Id: toOne.GetId()},
+		codes.PermissionDenied, "NOT_YOUR_DECISION")
+	out := apptest.Must(t, w.Root().CancelDecision, &pb.CancelDecisionRequest{Id: toOne.GetId(), Reason: "obsolete"})
 	if out.GetDecision().GetState() != cancelled || out.GetDecision().GetNote() != "obsolete" {
 		t.Errorf("cancelled: %v", out)
 	}
-	critic.receives("decision_cancelled")
-	_, err = critic.Decide(critic.ctx, &pb.DecideRequest{Id: toOne.GetId(), Verdict: "approve"})
-	refused(t, err, codes.FailedPrecondition, "DECISION_CLOSED")
-	again, err := lead.CancelDecision(lead.ctx, &pb.CancelDecisionRequest{Id: toOne.GetId()})
-	must(t, err)
+	receives(critic, "decision_cancelled")
+	apptest.Refuses(t, critic.Decide, &pb.DecideRequest{Id: toOne.GetId(), Verdict: "approve"},
+		codes.FailedPrecondition, "DECISION_CLOSED")
+	again := apptest.Must(t, lead.CancelDecision, &pb.CancelDecisionRequest{Id: toOne.GetId()})
 	if again.GetDecision().GetRevision() != out.GetDecision().GetRevision() {
 		t.Errorf("cancelled again: %v", again)
 	}
-	_, err = lead.CancelDecision(lead.ctx, &pb.CancelDecisionRequest{Id: toAll.GetId()})
-	refused(t, err, codes.FailedPrecondition, "DECISION_CLOSED")
+	apptest.Refuses(t, lead.CancelDecision, &pb.CancelDecisionRequest{Id: toAll.GetId()},
+		codes.FailedPrecondition, "DECISION_CLOSED")
 }
 
 func TestOpen_RefusesWhatCannotBeDecided(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	builder := w.agent("builder-1", "builder")
-	w.agent("critic-1", "critic")
-	builder.open(&pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1"), Scope: "taken"})
+	w := apptest.Start(t, apptest.WithFakeClock())
+	builder := w.Agent("builder-1", "builder")
+	w.Agent("critic-1", "critic")
+	openDecision(builder, &pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1"), Scope: "taken"})
 	for _, row := range []struct {
 		code   codes.Code
 		reason string
@@ -374,12 +370,10 @@ func TestOpen_RefusesWhatCannotBeDecided(t *testing.T) {
 		{codes.AlreadyExists, "DECISION_UNFINISHED", &pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1"), Scope: "taken"}},
 		{codes.FailedPrecondition, "TOKEN_NOT_HELD", &pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1"), Scope: "login", PassToken: true}},
 	} {
-		_, err := builder.OpenDecision(builder.ctx, row.in)
-		refused(t, err, row.code, row.reason)
+		apptest.Refuses(t, builder.OpenDecision, row.in, row.code, row.reason)
 	}
-	builder.open(&pb.OpenDecisionRequest{Kind: plan, To: toAgent("critic-1"), Scope: "taken"})
-	out, err := builder.ListDecisions(builder.ctx, &pb.ListDecisionsRequest{})
-	must(t, err)
+	openDecision(builder, &pb.OpenDecisionRequest{Kind: plan, To: toAgent("critic-1"), Scope: "taken"})
+	out := apptest.Must(t, builder.ListDecisions, &pb.ListDecisionsRequest{})
 	if len(out.GetDecisions()) != 2 {
 		t.Errorf("decisions after the refusals: %v", out)
 	}
@@ -387,53 +381,46 @@ func TestOpen_RefusesWhatCannotBeDecided(t *testing.T) {
 
 func TestOpen_RepeatedRequestOpensNothingAgain(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	builder, critic := w.agent("builder-1", "builder"), w.agent("critic-1", "critic")
+	w := apptest.Start(t, apptest.WithFakeClock())
+	builder, critic := w.Agent("builder-1", "builder"), w.Agent("critic-1", "critic")
 	in := &pb.OpenDecisionRequest{RequestId: uuid.NewString(), Kind: review, To: toAgent("critic-1"), Scope: "login"}
-	d := builder.open(in)
-	if again := builder.open(in); again.GetId() != d.GetId() {
+	d := openDecision(builder, in)
+	if again := openDecision(builder, in); again.GetId() != d.GetId() {
 		t.Errorf("opened again: %v", again)
 	}
 	verdict := &pb.DecideRequest{RequestId: uuid.NewString(), Id: d.GetId(), Verdict: "revise"}
 	for range 2 {
-		out, err := critic.Decide(critic.ctx, verdict)
-		must(t, err)
+		out := apptest.Must(t, critic.Decide, verdict)
 		if out.GetDecision().GetState() != revising || out.GetDecision().GetRounds()[0].GetVerdict() != "revise" {
 			t.Errorf("decided: %v", out)
 		}
 	}
 	next := &pb.ResubmitDecisionRequest{RequestId: uuid.NewString(), Id: d.GetId()}
 	for range 2 {
-		out, err := builder.ResubmitDecision(builder.ctx, next)
-		must(t, err)
+		out := apptest.Must(t, builder.ResubmitDecision, next)
 		if out.GetDecision().GetRound() != 2 {
 			t.Errorf("resubmitted: %v", out)
 		}
 	}
 	in.Scope = "logout"
-	_, err := builder.OpenDecision(builder.ctx, in)
-	refused(t, err, codes.AlreadyExists, "REQUEST_ID_REUSED")
+	apptest.Refuses(t, builder.OpenDecision, in, codes.AlreadyExists, "REQUEST_ID_REUSED")
 }
 
 func TestOpen_SessionHasAThousandUnfinishedDecisions(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	operator := w.operator()
-	_, err := operator.sessions.ConfigureSession(operator.ctx, &pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{
-		SendRate: ptr(1e6), SendBurst: ptr(int32(1e6)), MailboxLimit: ptr(int64(10)),
-	}})
-	must(t, err)
-	builder, critic := w.agent("builder-1", "builder"), w.agent("critic-1", "critic")
+	w := apptest.Start(t, apptest.WithFakeClock())
+	w.Root().Configure(&pb.SessionSettings{
+		SendRate: new(1e6), SendBurst: new(int32(1e6)), MailboxLimit: new(int64(10)),
+	})
+	builder, critic := w.Agent("builder-1", "builder"), w.Agent("critic-1", "critic")
 	var first string
 	for i := range 1000 {
-		if d := builder.open(&pb.OpenDecisionRequest{Kind: plan, To: toAgent("critic-1")}); i == 0 {
+		if d := openDecision(builder, &pb.OpenDecisionRequest{Kind: plan, To: toAgent("critic-1")}); i == 0 {
 			first = d.GetId()
 		}
 	}
-	_, err = builder.OpenDecision(builder.ctx, &pb.OpenDecisionRequest{Kind: plan, To: toAgent("critic-1")})
-	refused(t, err, codes.ResourceExhausted, "TOO_MANY_DECISIONS")
-	critic.decide(first, "approve")
-	builder.open(&pb.OpenDecisionRequest{Kind: plan, To: toAgent("critic-1")})
+	apptest.Refuses(t, builder.OpenDecision, &pb.OpenDecisionRequest{Kind: plan, To: toAgent("critic-1")},
+		codes.ResourceExhausted, "TOO_MANY_DECISIONS")
+	decide(critic, first, "approve")
+	openDecision(builder, &pb.OpenDecisionRequest{Kind: plan, To: toAgent("critic-1")})
 }
-
-func ptr[T any](v T) *T { return &v }

@@ -8,105 +8,98 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
-func (a *actor) deregister() {
-	a.t.Helper()
-	_, err := a.agents.DeregisterAgent(a.ctx, &pb.DeregisterAgentRequest{})
-	must(a.t, err)
+func deregister(a *apptest.Actor) {
+	a.Helper()
+	apptest.Must(a, a.DeregisterAgent, &pb.DeregisterAgentRequest{})
 }
 
 func TestAgentGone_ItsDecisionsEndAndOthersDecideThoseItOwes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	builder, critic, boss := w.agent("builder-1", "builder"), w.agent("critic-1", "critic"), w.agent("boss", "overseer")
-	owed := builder.open(&pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1"), Content: &pb.DecisionContent{Body: "the work"}})
-	revised := builder.open(&pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1")})
-	critic.decide(revised.GetId(), "revise")
-	opened := critic.open(&pb.OpenDecisionRequest{Kind: plan, To: toAgent("builder-1")})
-	critic.deregister()
-	if got := builder.get(owed.GetId()); got.GetState() != escalated || got.GetNote() != "critic-1 has deregistered" {
+	w := apptest.Start(t, apptest.WithFakeClock())
+	builder, critic, boss := w.Agent("builder-1", "builder"), w.Agent("critic-1", "critic"), w.Agent("boss", "overseer")
+	owed := openDecision(builder, &pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1"), Content: &pb.DecisionContent{Body: "the work"}})
+	revised := openDecision(builder, &pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1")})
+	decide(critic, revised.GetId(), "revise")
+	opened := openDecision(critic, &pb.OpenDecisionRequest{Kind: plan, To: toAgent("builder-1")})
+	deregister(critic)
+	if got := get(builder, owed.GetId()); got.GetState() != escalated || got.GetNote() != "critic-1 has deregistered" {
 		t.Errorf("owed by the agent: %v", got)
 	}
-	if m := boss.receives("escalate")["escalate"]; m.GetBody() != "the work" {
+	if m := receives(boss, "escalate")["escalate"]; m.GetBody() != "the work" {
 		t.Errorf("escalation: %v", m)
 	}
-	if got := builder.get(opened.GetId()); got.GetState() != cancelled {
+	if got := get(builder, opened.GetId()); got.GetState() != cancelled {
 		t.Errorf("opened by the agent: %v", got)
 	}
-	builder.receives("revision_requested", "escalate", "decision_cancelled")
-	if got := builder.resubmit(revised.GetId()); got.GetState() != escalated || got.GetRound() != 2 {
+	receives(builder, "revision_requested", "escalate", "decision_cancelled")
+	if got := resubmit(builder, revised.GetId()); got.GetState() != escalated || got.GetRound() != 2 {
 		t.Errorf("resubmitted to a deregistered agent: %v", got)
 	}
-	boss.decide(owed.GetId(), "approve")
-	boss.decide(revised.GetId(), "reject")
+	decide(boss, owed.GetId(), "approve")
+	decide(boss, revised.GetId(), "reject")
 }
 
 func TestAgentGone_OperatorDecidesIfNoRoleHasAnAgent(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	builder, critic := w.agent("builder-1", "builder"), w.agent("critic-1", "critic")
-	d := builder.open(&pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1")})
-	critic.deregister()
-	if got := builder.get(d.GetId()); got.GetState() != escalated || got.GetEscalatedTo() != "" {
+	w := apptest.Start(t, apptest.WithFakeClock())
+	builder, critic := w.Agent("builder-1", "builder"), w.Agent("critic-1", "critic")
+	d := openDecision(builder, &pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1")})
+	deregister(critic)
+	if got := get(builder, d.GetId()); got.GetState() != escalated || got.GetEscalatedTo() != "" {
 		t.Errorf("escalated to no agent: %v", got)
 	}
-	out, err := w.operator().admin.Explain(builder.ctx, &pb.ExplainRequest{})
-	must(t, err)
+	out := apptest.Must(t, w.Root().Explain, &pb.ExplainRequest{})
 	if text := out.String(); !strings.Contains(text, d.GetId()) || !strings.Contains(text, "no agent has a role that the session escalates to") {
 		t.Errorf("explanation: %s", text)
 	}
-	w.operator().decide(d.GetId(), "approve")
-	if got := builder.get(d.GetId()); got.GetRounds()[0].GetDecidedBy() != "system" {
+	decide(w.Root(), d.GetId(), "approve")
+	if got := get(builder, d.GetId()); got.GetRounds()[0].GetDecidedBy() != "system" {
 		t.Errorf("decided by the operator: %v", got)
 	}
 }
 
 func TestEscalation_WithoutRolesTheAddresseeDecides(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	operator := w.operator()
-	_, err := operator.sessions.ConfigureSession(operator.ctx, &pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{EscalateTo: &pb.Names{}}})
-	must(t, err)
-	builder, critic := w.agent("builder-1", "builder"), w.agent("critic-1", "critic")
-	d := builder.open(&pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1"), MaxRounds: 1})
-	if got := critic.decide(d.GetId(), "revise").GetDecision(); got.GetState() != escalated {
+	w := apptest.Start(t, apptest.WithFakeClock())
+	w.Root().Configure(&pb.SessionSettings{EscalateTo: &pb.Names{}})
+	builder, critic := w.Agent("builder-1", "builder"), w.Agent("critic-1", "critic")
+	d := openDecision(builder, &pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1"), MaxRounds: 1})
+	if got := decide(critic, d.GetId(), "revise").GetDecision(); got.GetState() != escalated {
 		t.Errorf("revision of the only round: %v", got)
 	}
-	critic.decide(d.GetId(), "approve")
+	decide(critic, d.GetId(), "approve")
 }
 
 func TestSessionClosed_UnfinishedDecisionsAreCancelledAndExported(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	operator := w.operator()
-	_, err := operator.sessions.CreateSession(operator.ctx, &pb.CreateSessionRequest{Name: "short"})
-	must(t, err)
-	builder, critic := w.member("short", "builder-1", "builder"), w.member("short", "critic-1", "critic")
-	done := builder.open(&pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1")})
-	critic.decide(done.GetId(), "approve")
-	d := builder.open(&pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1")})
-	waiting := builder.waiting(d.GetId(), time.Hour)
-	_, err = operator.sessions.CloseSession(operator.ctx, &pb.CloseSessionRequest{Name: "short"})
-	must(t, err)
+	w := apptest.Start(t, apptest.WithFakeClock())
+	operator := w.Root()
+	apptest.Must(t, operator.CreateSession, &pb.CreateSessionRequest{Name: "short"})
+	builder, critic := w.Actor("short", "builder-1").Register("builder"), w.Actor("short", "critic-1").Register("critic")
+	done := openDecision(builder, &pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1")})
+	decide(critic, done.GetId(), "approve")
+	d := openDecision(builder, &pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1")})
+	waiting := waiting(builder, d.GetId(), time.Hour)
+	apptest.Must(t, operator.CloseSession, &pb.CloseSessionRequest{Name: "short"})
 	if got := <-waiting; got.GetState() != cancelled || got.GetNote() != "the session was closed" {
 		t.Errorf("after the session was closed: %v", got)
 	}
-	_, err = operator.sessions.DeleteSession(operator.ctx, &pb.DeleteSessionRequest{Name: "short"})
-	must(t, err)
+	apptest.Must(t, operator.DeleteSession, &pb.DeleteSessionRequest{Name: "short"})
 }
 
 func TestItems_NameBothSidesWithTheCommandThatSettles(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	lead, critic := w.agent("lead-1", "lead"), w.agent("critic-1", "critic")
+	w := apptest.Start(t, apptest.WithFakeClock())
+	lead, critic := w.Agent("lead-1", "lead"), w.Agent("critic-1", "critic")
 	until := timestamppb.New(w.Clock.Now().Add(time.Hour))
-	work := lead.open(&pb.OpenDecisionRequest{Kind: review, To: toRole("critic"), Title: "Login", Deadline: until})
-	stop := lead.open(&pb.OpenDecisionRequest{Kind: shutdown, To: toAgent("critic-1")})
-	vote := critic.open(&pb.OpenDecisionRequest{Kind: custom, To: toAgent("lead-1"), Verdicts: []string{"yes", "no"}})
-	items := func(a *actor) map[string]*pb.WorkItem {
-		out, err := a.agents.GetAgent(a.ctx, &pb.GetAgentRequest{Name: a.name, View: pb.AgentView_AGENT_VIEW_FULL})
-		must(t, err)
+	work := openDecision(lead, &pb.OpenDecisionRequest{Kind: review, To: toRole("critic"), Title: "Login", Deadline: until})
+	stop := openDecision(lead, &pb.OpenDecisionRequest{Kind: shutdown, To: toAgent("critic-1")})
+	vote := openDecision(critic, &pb.OpenDecisionRequest{Kind: custom, To: toAgent("lead-1"), Verdicts: []string{"yes", "no"}})
+	items := func(a *apptest.Actor) map[string]*pb.WorkItem {
+		out := apptest.Must(t, a.GetAgent, &pb.GetAgentRequest{Name: a.Name, View: pb.AgentView_AGENT_VIEW_FULL})
 		found := map[string]*pb.WorkItem{}
 		for _, item := range out.GetHoldings().GetWork() {
 			found[item.GetId()] = item
@@ -114,7 +107,7 @@ func TestItems_NameBothSidesWithTheCommandThatSettles(t *testing.T) {
 		return found
 	}
 	for _, row := range []struct {
-		who      *actor
+		who      *apptest.Actor
 		id       string
 		relation pb.WorkRelation
 		other    string
@@ -129,13 +122,13 @@ func TestItems_NameBothSidesWithTheCommandThatSettles(t *testing.T) {
 		item := items(row.who)[row.id]
 		if item.GetKind() != "decision" || item.GetRelation() != row.relation || item.GetOther() != row.other || item.GetState() != "open" ||
 			len(item.GetCommands()) == 0 || item.GetCommands()[0] != row.command {
-			t.Errorf("%s of %s: %v, want %v", row.id, row.who.name, item, row)
+			t.Errorf("%s of %s: %v, want %v", row.id, row.who.Name, item, row)
 		}
 	}
 	if item := items(critic)[work.GetId()]; item.GetTitle() != "review: Login" || item.GetDue().AsTime() != until.AsTime() {
 		t.Errorf("title and due time: %v", item)
 	}
-	critic.decide(work.GetId(), "revise")
+	decide(critic, work.GetId(), "revise")
 	if item := items(lead)[work.GetId()]; item.GetRelation() != pb.WorkRelation_WORK_RELATION_OWES || item.GetState() != "revising" || item.GetDue() != nil ||
 		item.GetCommands()[0] != "brokerctl decision resubmit "+work.GetId()+" --body -" {
 		t.Errorf("to resubmit: %v", item)
@@ -143,8 +136,7 @@ func TestItems_NameBothSidesWithTheCommandThatSettles(t *testing.T) {
 	if _, still := items(critic)[work.GetId()]; still {
 		t.Error("the critic still has the decision that the opener revises")
 	}
-	out, err := w.operator().admin.GetStatus(lead.ctx, &pb.GetStatusRequest{})
-	must(t, err)
+	out := apptest.Must(t, w.Root().GetStatus, &pb.GetStatusRequest{})
 	counts := map[string]int64{}
 	for _, c := range out.GetWork() {
 		counts[c.GetKind()+" "+c.GetState()] = c.GetCount()
@@ -152,10 +144,10 @@ func TestItems_NameBothSidesWithTheCommandThatSettles(t *testing.T) {
 	if counts["decision open"] != 2 || counts["decision revising"] != 1 {
 		t.Errorf("counts: %v", counts)
 	}
-	plan := lead.open(&pb.OpenDecisionRequest{
+	plan := openDecision(lead, &pb.OpenDecisionRequest{
 		Kind: pb.DecisionKind_DECISION_KIND_PLAN, To: toAgent("critic-1"), Scope: "the schema",
 	})
-	critic.decide(plan.GetId(), "revise")
+	decide(critic, plan.GetId(), "revise")
 	if item := items(lead)[plan.GetId()]; item.GetCommands()[0] != "brokerctl plan submit 'the schema' --body -" {
 		t.Errorf("to submit again: %v", item)
 	}
@@ -163,15 +155,14 @@ func TestItems_NameBothSidesWithTheCommandThatSettles(t *testing.T) {
 
 func TestExplain_NamesTheAgentThatADecisionWaitsFor(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	builder := w.agent("builder-1", "builder")
-	critic := w.agent("critic-1", "critic")
-	d := builder.open(&pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1"), Title: "Login"})
-	for command, by := range map[string]*actor{
-		"brokerctl explain agent critic-1": w.operator(), "brokerctl review approve " + d.GetId(): critic,
+	w := apptest.Start(t, apptest.WithFakeClock())
+	builder := w.Agent("builder-1", "builder")
+	critic := w.Agent("critic-1", "critic")
+	d := openDecision(builder, &pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1"), Title: "Login"})
+	for command, by := range map[string]*apptest.Actor{
+		"brokerctl explain agent critic-1": w.Root(), "brokerctl review approve " + d.GetId(): critic,
 	} {
-		out, err := by.admin.Explain(by.ctx, &pb.ExplainRequest{Subject: &pb.ExplainRequest_Decision{Decision: d.GetId()}})
-		must(t, err)
+		out := apptest.Must(t, by.Explain, &pb.ExplainRequest{Subject: &pb.ExplainRequest_Decision{Decision: d.GetId()}})
 		if text := out.String(); len(out.GetFindings()) != 1 || !strings.Contains(text, "waits for the verdict of critic-1") ||
 			out.GetFindings()[0].GetCommands()[0] != command {
 			t.Errorf("explanation, want the command %s: %s", command, text)
@@ -181,19 +172,19 @@ func TestExplain_NamesTheAgentThatADecisionWaitsFor(t *testing.T) {
 
 func TestList_FiltersAndPages(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	builder, critic := w.agent("builder-1", "builder"), w.agent("critic-1", "critic")
+	w := apptest.Start(t, apptest.WithFakeClock())
+	builder, critic := w.Agent("builder-1", "builder"), w.Agent("critic-1", "critic")
 	var all []string
 	for i := range 5 {
 		in := &pb.OpenDecisionRequest{Kind: review, To: toRole("critic")}
 		if i == 2 {
 			in.TaskId, in.Scope = "t-1", "login"
 		}
-		all = append([]string{builder.open(in).GetId()}, all...)
+		all = append([]string{openDecision(builder, in).GetId()}, all...)
 	}
-	plans := critic.open(&pb.OpenDecisionRequest{Kind: plan, To: toAgent("builder-1")})
-	critic.decide(all[0], "approve")
-	critic.decide(all[4], "revise")
+	plans := openDecision(critic, &pb.OpenDecisionRequest{Kind: plan, To: toAgent("builder-1")})
+	decide(critic, all[0], "approve")
+	decide(critic, all[4], "revise")
 	for _, row := range []struct {
 		in   *pb.ListDecisionsRequest
 		want []string
@@ -212,8 +203,7 @@ func TestList_FiltersAndPages(t *testing.T) {
 			var got []string
 			for row.in.PageToken = ""; ; {
 				row.in.PageSize = size
-				out, err := builder.ListDecisions(builder.ctx, row.in)
-				must(t, err)
+				out := apptest.Must(t, builder.ListDecisions, row.in)
 				for _, d := range out.GetDecisions() {
 					got = append(got, d.GetId())
 				}

@@ -9,6 +9,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/agents"
+	"brokerd/internal/apptest"
 	"brokerd/internal/decisions"
 	"brokerd/internal/directory"
 	"brokerd/internal/events"
@@ -45,15 +46,15 @@ func TestArtifactMentions_FindsTheNextRoundOfAnOlderDecision(t *testing.T) {
 		out, err := service.OpenDecision(opener, &pb.OpenDecisionRequest{
 			Kind: pb.DecisionKind_DECISION_KIND_PLAN, To: &pb.OpenDecisionRequest_Agent{Agent: "b"}, Title: artifact,
 			MaxRounds: 5, Content: &pb.DecisionContent{Artifacts: []string{artifact}}})
-		must(t, err)
+		apptest.NoError(t, err)
 		ids = append(ids, out.Decision.Id)
 	}
 	_, err := service.Decide(other, &pb.DecideRequest{Id: ids[0], Verdict: "revise"})
-	must(t, err)
+	apptest.NoError(t, err)
 	texts, read := work.NewTexts([]string{"older.md@1", "newer.md@1", "plan.md@1"}), int64(0)
 	search := func() {
 		t.Helper()
-		must(t, st.Read(ctx, func(snap *store.Snapshot) (err error) {
+		apptest.NoError(t, st.Read(ctx, func(snap *store.Snapshot) (err error) {
 			read, _, err = service.ArtifactMentions(snap, 1, read, texts)
 			return err
 		}))
@@ -64,7 +65,7 @@ func TestArtifactMentions_FindsTheNextRoundOfAnOlderDecision(t *testing.T) {
 	}
 	_, err = service.ResubmitDecision(opener, &pb.ResubmitDecisionRequest{
 		Id: ids[0], Content: &pb.DecisionContent{Artifacts: []string{"plan.md@1"}}})
-	must(t, err)
+	apptest.NoError(t, err)
 	search()
 	if !texts.Found()["plan.md@1"] {
 		t.Error("the search after a decision was resubmitted does not find what it names now")

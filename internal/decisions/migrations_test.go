@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 	"brokerd/internal/decisions"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
@@ -24,8 +25,8 @@ func TestMigrations_KeepDecisionsOfEveryStateAndDamagedOnes(t *testing.T) {
 	before, err := store.Open(t.Context(), store.Options{
 		Dir: dir, Clock: clock, Migrations: append(work.Migrations(), decisions.Migrations()[:2]...),
 	})
-	must(t, err)
-	must(t, before.Close())
+	apptest.NoError(t, err)
+	apptest.NoError(t, before.Close())
 	for _, statement := range []string{
 		`INSERT INTO decisions (id, session, kind, state, opened_by, agent, role, escalated_to, title, scope, task_id, thread, verdicts, round,
 			max_rounds, deadline, pass_token, fence, verdict, note, opened_at, changed_at, revision, message_type, outcome_type, body, payload,
@@ -76,10 +77,10 @@ func TestMigrations_KeepDecisionsOfEveryStateAndDamagedOnes(t *testing.T) {
 			Round: 1, MaxRounds: 3, Note: "the end", OpenedAt: at(40), ChangedAt: at(41), MessageType: "submit_for_review",
 			Content: &pb.DecisionContent{Body: "Body\nnot JSON"}},
 	}
-	must(t, st.Read(context.Background(), func(snap *store.Snapshot) error {
+	apptest.NoError(t, st.Read(context.Background(), func(snap *store.Snapshot) error {
 		for _, w := range want {
 			got, err := s.Get(snap, 1, w.Id)
-			must(t, err)
+			apptest.NoError(t, err)
 			if d := cmp.Diff(w, got, protocmp.Transform()); d != "" {
 				t.Errorf("%s: %s", w.Id, d)
 			}
