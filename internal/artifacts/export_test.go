@@ -11,20 +11,21 @@ import (
 	"testing"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // exported returns the files of an export.
-func (a *actor) exported() map[string]string {
-	a.t.Helper()
-	stream, err := a.sessions.ExportSession(a.ctx, &pb.ExportSessionRequest{})
-	must(a.t, err)
+func exported(a *apptest.Actor) map[string]string {
+	a.Helper()
+	stream, err := a.ExportSession(a.Ctx, &pb.ExportSessionRequest{})
+	apptest.NoError(a, err)
 	files := map[string]*bytes.Buffer{}
 	for {
 		piece, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		must(a.t, err)
+		apptest.NoError(a, err)
 		if files[piece.File] == nil {
 			files[piece.File] = &bytes.Buffer{}
 		}
@@ -39,15 +40,15 @@ func (a *actor) exported() map[string]string {
 
 func TestExport_HasContentsAndDeletionRemovesThem(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	o := w.session("website", nil)
+	w := apptest.Start(t)
+	o := w.Session("website", nil)
 	large := strings.Repeat("0123456789", 30_000)
-	o.upload("large", large)
-	o.upload("empty", "")
-	o.upload("a", "shared")
-	kept := w.operator()
-	kept.upload("b", "shared")
-	files := o.exported()
+	upload(o, "large", large)
+	upload(o, "empty", "")
+	upload(o, "a", "shared")
+	kept := w.Root()
+	upload(kept, "b", "shared")
+	files := exported(o)
 	for _, content := range []string{large, "", "shared"} {
 		if got, ok := files["artifacts/"+sumOf(content)]; !ok || got != content {
 			t.Errorf("the content of %d bytes is exported as %d bytes", len(content), len(got))
@@ -59,7 +60,7 @@ func TestExport_HasContentsAndDeletionRemovesThem(t *testing.T) {
 	var manifest struct {
 		Files []struct{ Name, SHA256 string }
 	}
-	must(t, json.Unmarshal([]byte(files["manifest.json"]), &manifest))
+	apptest.NoError(t, json.Unmarshal([]byte(files["manifest.json"]), &manifest))
 	for _, f := range manifest.Files {
 		if sumOf(files[f.Name]) != f.SHA256 {
 			t.Errorf("%s does not have the checksum of the manifest", f.Name)
@@ -68,12 +69,10 @@ func TestExport_HasContentsAndDeletionRemovesThem(t *testing.T) {
 	if len(manifest.Files) != len(files)-1 {
 		t.Errorf("the manifest names %d files of %d", len(manifest.Files), len(files))
 	}
-	_, err := o.sessions.CloseSession(o.ctx, &pb.CloseSessionRequest{Name: "website"})
-	must(t, err)
-	deleted, err := o.sessions.DeleteSession(o.ctx, &pb.DeleteSessionRequest{Name: "website"})
-	must(t, err)
-	w.awaitFiles(0, 1)
-	if kept.content("b", 0) != "shared" {
+	apptest.Must(t, o.CloseSession, &pb.CloseSessionRequest{Name: "website"})
+	deleted := apptest.Must(t, o.DeleteSession, &pb.DeleteSessionRequest{Name: "website"})
+	awaitFiles(w, 0, 1)
+	if contentOf(kept, "b", 0) != "shared" {
 		t.Error("another session has lost its content")
 	}
 	got, err := os.ReadFile(filepath.Join(w.Dir(), deleted.Archive, "artifacts", sumOf(large)))

@@ -21,26 +21,23 @@ import (
 // The values fill several pages of the search, and the only one that names a version is on the last.
 func TestRetention_SearchesAllPagesOfTheData(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, apptest.WithFakeClock())
-	o := w.operator()
+	w := apptest.Start(t, apptest.WithFakeClock())
+	o := w.Root()
 	for _, content := range []string{"1", "2", "3"} {
-		o.upload("plan.md", content)
+		upload(o, "plan.md", content)
 	}
 	text := func(s string) *pb.StateValue {
 		return &pb.StateValue{Value: &pb.StateValue_StringValue{StringValue: s}}
 	}
 	for range 10 {
-		_, err := o.state.PutState(o.ctx, &pb.PutStateRequest{Key: "large", Value: text(strings.Repeat("plan.md@1x ", 20_000))})
-		must(t, err)
+		apptest.Must(t, o.PutState, &pb.PutStateRequest{Key: "large", Value: text(strings.Repeat("plan.md@1x ", 20_000))})
 	}
 	for _, key := range []string{"a", "b", "c", "d", "e", "f"} {
-		_, err := o.state.PutState(o.ctx, &pb.PutStateRequest{Key: key, Value: text(strings.Repeat("plan.md@1x ", 20_000))})
-		must(t, err)
+		apptest.Must(t, o.PutState, &pb.PutStateRequest{Key: key, Value: text(strings.Repeat("plan.md@1x ", 20_000))})
 	}
-	_, err := o.state.PutState(o.ctx, &pb.PutStateRequest{Key: "last", Value: text("plan.md@2")})
-	must(t, err)
+	apptest.Must(t, o.PutState, &pb.PutStateRequest{Key: "last", Value: text("plan.md@2")})
 	w.Clock.Advance(73 * time.Hour)
-	w.awaitVersions(o, "plan.md@3 plan.md@2")
+	awaitVersions(w, "plan.md@3 plan.md@2")
 }
 
 // repository returns a repository with one version that was replaced, at the time 1, and one that was not. mentions are all
@@ -50,10 +47,10 @@ func repository(t *testing.T, mentions artifacts.Mentions) (*artifacts.Service, 
 	dir, clock := t.TempDir(), clockwork.NewRealClock()
 	st := testkit.Store(t, dir, clock, artifacts.Migrations())
 	r, err := artifacts.New(&work.Desk{Store: st, Clock: clock, Log: zap.NewNop()}, artifacts.Options{Dir: dir})
-	must(t, err)
-	t.Cleanup(func() { must(t, r.Stop()) })
+	apptest.NoError(t, err)
+	t.Cleanup(func() { apptest.NoError(t, r.Stop()) })
 	r.UseMentions(mentions)
-	must(t, st.Write(t.Context(), func(tx *store.Tx) error {
+	apptest.NoError(t, st.Write(t.Context(), func(tx *store.Tx) error {
 		for _, statement := range []string{
 			`INSERT INTO artifact_contents (session, sha256, size, versions) VALUES (1, 'aa', 1, 1)`,
 			`INSERT INTO artifact_versions (session, name, version, revision, sha256, size, media_type, description, task_id, author, created_at, replaced_at)
@@ -84,7 +81,7 @@ func TestRemove_IsRefusedForAVersionThatIsNamedSinceTheSearch(t *testing.T) {
 		t.Errorf("before any search: %v", err)
 	}
 	found, _, err := r.Replaced(context.Background(), 1, time.Now(), 100)
-	must(t, err)
+	apptest.NoError(t, err)
 	if len(found) != 1 || len(pages) != 3 || pages[2] != 20 {
 		t.Fatal(found, pages)
 	}

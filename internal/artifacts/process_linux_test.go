@@ -19,6 +19,7 @@ import (
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 	"brokerd/internal/processtest"
 )
 
@@ -26,11 +27,11 @@ import (
 func started(t *testing.T) (*processtest.Daemon, *client.Client) {
 	t.Helper()
 	d := processtest.New(t, processtest.Build(t))
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), apptest.Patience)
 	t.Cleanup(cancel)
-	must(t, d.Start(ctx))
+	apptest.NoError(t, d.Start(ctx))
 	c, err := client.Dial(ctx, client.WithAddress(d.Address()))
-	must(t, err)
+	apptest.NoError(t, err)
 	t.Cleanup(c.Close)
 	return d, c
 }
@@ -40,16 +41,16 @@ func TestUpload_KilledDaemonLeavesNothingPartial(t *testing.T) {
 	d, c := started(t)
 	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
 	stream, err := c.Artifacts().UploadArtifact(t.Context())
-	must(t, err)
+	apptest.NoError(t, err)
 	send(t, stream, &pb.UploadArtifactRequest{Frame: &pb.UploadArtifactRequest_Header{Header: header("x", content)}})
 	send(t, stream, chunk(content[:200_000]))
 	files := func() []string {
 		t.Helper()
 		found, err := filepath.Glob(filepath.Join(d.Dir(), "artifacts", "*"))
-		must(t, err)
+		apptest.NoError(t, err)
 		return found
 	}
-	for deadline := time.Now().Add(patience); len(files()) == 0; runtime.Gosched() {
+	for deadline := time.Now().Add(apptest.Patience); len(files()) == 0; runtime.Gosched() {
 		if time.Now().After(deadline) {
 			t.Fatal("the upload has no file")
 		}
@@ -61,11 +62,11 @@ func TestUpload_KilledDaemonLeavesNothingPartial(t *testing.T) {
 	if found := files(); len(found) != 1 || !strings.HasSuffix(found[0], ".partial") {
 		t.Errorf("the killed daemon leaves %v", found)
 	}
-	must(t, d.Start(t.Context()))
+	apptest.NoError(t, d.Start(t.Context()))
 	if found := files(); len(found) != 0 {
 		t.Errorf("after the start the folder has %v", found)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), apptest.Patience)
 	defer cancel()
 	out, err := c.UploadArtifact(ctx, &pb.ArtifactHeader{Name: "x"}, bytes.NewReader(content), nil)
 	if err != nil || out.GetArtifact().GetVersion() != 1 || out.GetSkipped() {
@@ -75,8 +76,8 @@ func TestUpload_KilledDaemonLeavesNothingPartial(t *testing.T) {
 	if err != nil || !again.GetSkipped() {
 		t.Errorf("the same content again is %v, %v", again, err)
 	}
-	must(t, d.Terminate())
-	must(t, d.Check(ctx))
+	apptest.NoError(t, d.Terminate())
+	apptest.NoError(t, d.Check(ctx))
 }
 
 // pattern is a content of any size that no compression and no buffer shortens.
@@ -101,19 +102,19 @@ func TestTransfers_TakeLittleMemory(t *testing.T) {
 	mib := int64(128)
 	if s := os.Getenv("ARTIFACT_MIB"); s != "" {
 		n, err := strconv.ParseInt(s, 10, 64)
-		must(t, err)
+		apptest.NoError(t, err)
 		mib = n
 	}
 	d, c := started(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*apptest.Patience)
 	defer cancel()
 	idle := memory(t, d, "VmRSS")
 	content := pattern{io.NewSectionReader(patternAt{}, 0, mib<<20)}
 	_, err := c.UploadArtifact(ctx, &pb.ArtifactHeader{Name: "large"}, content, nil)
-	must(t, err)
+	apptest.NoError(t, err)
 	sum := fnv.New64a()
 	v, err := c.DownloadArtifact(ctx, &pb.DownloadArtifactRequest{Name: "large"}, sum, nil) // compares the hash
-	must(t, err)
+	apptest.NoError(t, err)
 	peak := memory(t, d, "VmHWM")
 	t.Logf("%d MiB up and down: %d MiB of memory when idle, %d MiB at the peak", mib, idle>>20, peak>>20)
 	if v.GetSize() != mib<<20 || peak-idle > 64<<20 {
@@ -125,12 +126,12 @@ func TestTransfers_TakeLittleMemory(t *testing.T) {
 func memory(t *testing.T, d *processtest.Daemon, field string) int64 {
 	t.Helper()
 	pid, err := os.ReadFile(filepath.Join(d.Dir(), "brokerd.lock"))
-	must(t, err)
+	apptest.NoError(t, err)
 	text, err := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(string(pid)), "status"))
-	must(t, err)
+	apptest.NoError(t, err)
 	_, rest, _ := strings.Cut(string(text), field+":")
 	var kib int64
 	_, err = fmt.Sscan(rest, &kib)
-	must(t, err)
+	apptest.NoError(t, err)
 	return kib << 10
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 	"brokerd/internal/testkit"
 )
 
@@ -27,23 +28,23 @@ func TestUpload_ABatchThatIsLostLeavesNoReservation(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := apptest.Start(t)
 			const total = 1000
 			limit := int64(total)
-			var agents []*actor
+			var agents []*apptest.Actor
 			for n := range 4 {
-				agents = append(agents, w.agent(fmt.Sprint("sender-", n), "builder"))
+				agents = append(agents, w.Agent(fmt.Sprint("sender-", n), "builder"))
 			}
-			o := w.session("small", &pb.SessionSettings{ArtifactTotalLimit: &limit})
+			o := w.Session("small", &pb.SessionSettings{ArtifactTotalLimit: &limit})
 			testkit.Change(t, w.Dir(), `CREATE TRIGGER planted `+c.trigger+` BEGIN SELECT RAISE(ABORT, 'planted'); END`)
-			ctx, stop := context.WithCancel(o.ctx)
+			ctx, stop := context.WithCancel(o.Ctx)
 			var senders sync.WaitGroup
 			for _, a := range agents {
 				planted := &pb.Message{Target: &pb.Target{To: &pb.Target_Agent{Agent: "sender-0"}}, Type: "planted"}
 				senders.Go(func() {
 					for ctx.Err() == nil {
 						in := &pb.SendMessagesRequest{Messages: []*pb.Message{planted}}
-						if _, err := a.messages.SendMessages(ctx, in); err == nil {
+						if _, err := a.SendMessages(ctx, in); err == nil {
 							t.Error("a message was sent in spite of the trigger")
 						}
 					}
@@ -51,15 +52,15 @@ func TestUpload_ABatchThatIsLostLeavesNoReservation(t *testing.T) {
 			}
 			half := make([]byte, total/2)
 			for i := range 200 {
-				if _, err := o.try(header(fmt.Sprint(i), half), half); status.Code(err) != c.upload {
+				if _, err := try(o, header(fmt.Sprint(i), half), half); status.Code(err) != c.upload {
 					t.Errorf("upload %d: %v, want %v", i, err, c.upload)
 				}
 			}
 			stop()
 			senders.Wait()
 			testkit.Change(t, w.Dir(), `DROP TRIGGER planted`)
-			o.upload("a", string(half))
-			o.upload("b", strings.Repeat("x", total/2))
+			upload(o, "a", string(half))
+			upload(o, "b", strings.Repeat("x", total/2))
 		})
 	}
 }

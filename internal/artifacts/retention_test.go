@@ -15,60 +15,54 @@ import (
 
 // awaitVersions waits until the retention has left only these versions. It moves the clock, because a turn of the retention
 // that was under way when the test moved it is followed by a rest of 3.6 hours, a twentieth of the time to keep.
-func (w *world) awaitVersions(o *actor, want string) {
-	w.t.Helper()
-	for deadline := time.Now().Add(patience); ; w.Clock.Advance(time.Minute) {
-		got := strings.Join(names(o.list(&pb.ListArtifactsRequest{AllVersions: true})), " ")
+func awaitVersions(w *apptest.Broker, want string) {
+	w.Helper()
+	for deadline := time.Now().Add(apptest.Patience); ; w.Clock.Advance(time.Minute) {
+		got := strings.Join(names(list(w.Root(), &pb.ListArtifactsRequest{AllVersions: true})), " ")
 		if got == want {
 			return
 		}
 		if time.Now().After(deadline) {
-			w.t.Fatalf("the versions are %s, want %s", got, want)
+			w.Fatalf("the versions are %s, want %s", got, want)
 		}
 	}
 }
 
 func TestRetention_ArchivesReplacedVersionsThatNoLiveDataNames(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, apptest.WithFakeClock())
-	o := w.operator()
-	_, err := w.in("default", "a").registry.RegisterAgent(o.ctx, &pb.RegisterAgentRequest{Role: "builder"})
-	must(t, err)
+	w := apptest.Start(t, apptest.WithFakeClock())
+	o := w.Root()
+	apptest.Must(t, w.Actor("default", "a").RegisterAgent, &pb.RegisterAgentRequest{Role: "builder"})
 	for _, content := range []string{"1", "2", "3", "4", "5"} {
-		o.upload("docs/plan.md", content)
+		upload(o, "docs/plan.md", content)
 	}
-	sent, err := o.messages.SendMessages(o.ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{{
+	sent := apptest.Must(t, o.SendMessages, &pb.SendMessagesRequest{Messages: []*pb.Message{{
 		Target: &pb.Target{To: &pb.Target_Agent{Agent: "a"}}, Subject: "Read this", Artifacts: []string{"docs/plan.md@1"},
 	}}})
-	must(t, err)
-	_, err = o.state.PutState(o.ctx, &pb.PutStateRequest{Key: "plan", Value: &pb.StateValue{Value: &pb.StateValue_StringValue{StringValue: "see docs/plan.md@2."}}})
-	must(t, err)
-	_, err = o.state.AppendState(o.ctx, &pb.AppendStateRequest{Key: "notes", Text: "the hash is " + sumOf("3")})
-	must(t, err)
+	apptest.Must(t, o.PutState, &pb.PutStateRequest{Key: "plan", Value: &pb.StateValue{Value: &pb.StateValue_StringValue{StringValue: "see docs/plan.md@2."}}})
+	apptest.Must(t, o.AppendState, &pb.AppendStateRequest{Key: "notes", Text: "the hash is " + sumOf("3")})
 	w.Clock.Advance(73 * time.Hour)
-	w.awaitVersions(o, "docs/plan.md@5 docs/plan.md@3 docs/plan.md@2 docs/plan.md@1")
-	w.awaitFiles(0, 4)
+	awaitVersions(w, "docs/plan.md@5 docs/plan.md@3 docs/plan.md@2 docs/plan.md@1")
+	awaitFiles(w, 0, 4)
 	days, err := filepath.Glob(filepath.Join(w.Dir(), "archive", "default", "artifacts-*.jsonl.gz"))
-	must(t, err)
+	apptest.NoError(t, err)
 	if len(days) != 1 {
 		t.Fatalf("the archive has %v", days)
 	}
 	file, err := os.Open(days[0])
-	must(t, err)
+	apptest.NoError(t, err)
 	defer func() { _ = file.Close() }() // it is only read
 	unpacked, err := gzip.NewReader(file)
-	must(t, err)
+	apptest.NoError(t, err)
 	text, err := io.ReadAll(unpacked)
-	must(t, err)
+	apptest.NoError(t, err)
 	if !strings.Contains(string(text), `"sha256":"`+sumOf("4")+`"`) || strings.Count(string(text), "\n") != 1 {
 		t.Errorf("the archive has %s", text)
 	}
 	// When the message is archived and the key deleted, nothing names these versions.
-	_, err = o.messages.CancelMessage(o.ctx, &pb.CancelMessageRequest{Id: sent.Results[0].Id})
-	must(t, err)
-	_, err = o.state.DeleteState(o.ctx, &pb.DeleteStateRequest{Key: "plan"})
-	must(t, err)
+	apptest.Must(t, o.CancelMessage, &pb.CancelMessageRequest{Id: sent.Results[0].Id})
+	apptest.Must(t, o.DeleteState, &pb.DeleteStateRequest{Key: "plan"})
 	w.Clock.Advance(73 * time.Hour)
-	o.upload("other", "x")
-	w.awaitVersions(o, "docs/plan.md@5 docs/plan.md@3 other@1")
+	upload(o, "other", "x")
+	awaitVersions(w, "docs/plan.md@5 docs/plan.md@3 other@1")
 }
