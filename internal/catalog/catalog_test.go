@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 	"brokerd/internal/testkit"
 )
 
@@ -41,17 +42,16 @@ func TestSend_DoubtsFollowTheSettings(t *testing.T) {
 			},
 		} {
 			t.Run(fmt.Sprintf("%s %s", doubt.reason, c.policy), func(t *testing.T) {
-				w := newWorld(t)
-				w.configure(doubt.settings)
-				o := w.operator()
-				w.agent("b", "")
-				said, err := o.ValidatePayload(o.ctx, &pb.ValidatePayloadRequest{Type: doubt.kind, Payload: doubt.payload})
-				must(t, err)
+				w := start(t)
+				w.Root().Configure(doubt.settings)
+				o := w.Root()
+				w.Agent("b", "")
+				said := apptest.Must(t, o.ValidatePayload, &pb.ValidatePayloadRequest{Type: doubt.kind, Payload: doubt.payload})
 				if said.Verdict != c.verdict {
 					t.Errorf("verdict %v", said)
 				}
-				results, err := o.send(&pb.Message{Type: doubt.kind, Payload: doubt.payload})
-				events := len(o.logged(doubt.event))
+				results, err := send(o, &pb.Message{Type: doubt.kind, Payload: doubt.payload})
+				events := len(o.Events(doubt.event))
 				switch c.policy {
 				case pb.TypePolicy_TYPE_POLICY_ALLOW:
 					if err != nil || len(results[0].Warnings) > 0 || events > 0 {
@@ -81,18 +81,18 @@ func TestSend_DoubtsFollowTheSettings(t *testing.T) {
 
 func TestSend_OneCallWithManyDoubtsIsOneEventOfEachKind(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	o := w.operator()
-	w.agent("b", "")
+	w := start(t)
+	o := w.Root()
+	w.Agent("b", "")
 	var messages []*pb.Message
 	for i := range 20 {
 		messages = append(messages,
 			&pb.Message{Type: fmt.Sprintf("mystery%d", i)}, &pb.Message{Type: "halt", Payload: `{"reason":1}`})
 	}
-	_, err := o.send(messages...)
-	must(t, err)
+	_, err := send(o, messages...)
+	apptest.NoError(t, err)
 	for _, kind := range []string{"message.type_unknown", "message.payload_invalid"} {
-		found := o.logged(kind)
+		found := o.Events(kind)
 		if len(found) != 1 || found[0].Severity != pb.Severity_SEVERITY_WARNING || len(found[0].Related) != 16 ||
 			!strings.Contains(found[0].Details, `"count":20`) {
 			t.Errorf("%s: %v", kind, found)
@@ -102,14 +102,14 @@ func TestSend_OneCallWithManyDoubtsIsOneEventOfEachKind(t *testing.T) {
 
 func TestSend_WithoutAPayloadOrWithFreeTextIsNotInDoubt(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	o := w.operator()
-	w.agent("b", "")
+	w := start(t)
+	o := w.Root()
+	w.Agent("b", "")
 	for kind, payload := range map[string]string{
 		"": `{"n": 1}`, "message": `[1, 2]`, "text": `"free"`, "task_assignment": "", "question": `{"n": 1}`, "event": "",
 		"task_complete": `{"anything": {"else": true}}`,
 	} {
-		if r := o.sent(kind, payload); len(r.Warnings) > 0 {
+		if r := sent(o, kind, payload); len(r.Warnings) > 0 {
 			t.Errorf("type %q, payload %s: %q", kind, payload, r.Warnings)
 		}
 	}
@@ -117,40 +117,38 @@ func TestSend_WithoutAPayloadOrWithFreeTextIsNotInDoubt(t *testing.T) {
 
 func TestRegister_TypesEndWithTheirSession(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	o := w.operator()
+	w := start(t)
+	o := w.Root()
 	create := func() {
 		t.Helper()
-		_, err := o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "short"})
-		must(t, err)
+		apptest.Must(t, o.CreateSession, &pb.CreateSessionRequest{Name: "short"})
 	}
 	create()
-	short := w.as(w.In("short", ""))
-	short.register(deployFinished())
-	short.register(&pb.RegisterMessageTypeRequest{Name: "halt", Title: "Stop and wait.", Schema: `{"required":["reason"]}`})
-	if v, err := short.ValidatePayload(o.ctx, &pb.ValidatePayloadRequest{Type: "deploy_done"}); err != nil || !v.Known {
+	short := w.Actor("short", "")
+	apptest.Must(t, short.RegisterMessageType, deployFinished())
+	halt := &pb.RegisterMessageTypeRequest{Name: "halt", Title: "Stop and wait.", Schema: `{"required":["reason"]}`}
+	apptest.Must(t, short.RegisterMessageType, halt)
+	if v, err := short.ValidatePayload(o.Ctx, &pb.ValidatePayloadRequest{Type: "deploy_done"}); err != nil || !v.Known {
 		t.Errorf("before: %v, %v", v, err)
 	}
-	_, err := o.sessions.CloseSession(o.ctx, &pb.CloseSessionRequest{Name: "short"})
-	must(t, err)
-	stream, err := o.sessions.ExportSession(o.ctx, &pb.ExportSessionRequest{Name: "short"})
-	must(t, err)
+	apptest.Must(t, o.CloseSession, &pb.CloseSessionRequest{Name: "short"})
+	stream, err := o.ExportSession(o.Ctx, &pb.ExportSessionRequest{Name: "short"})
+	apptest.NoError(t, err)
 	exported := ""
 	for {
 		part, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		must(t, err)
+		apptest.NoError(t, err)
 		exported += part.String()
 	}
 	if !strings.Contains(exported, "types.jsonl") || !strings.Contains(exported, "deploy_finished") || !strings.Contains(exported, "Stop and wait.") {
 		t.Errorf("the export lacks a type: %s", exported)
 	}
-	_, err = o.sessions.DeleteSession(o.ctx, &pb.DeleteSessionRequest{Name: "short"})
-	must(t, err)
+	apptest.Must(t, o.DeleteSession, &pb.DeleteSessionRequest{Name: "short"})
 	create()
-	if v, err := short.ValidatePayload(o.ctx, &pb.ValidatePayloadRequest{Type: "deploy_done"}); err != nil || v.Known {
+	if v, err := short.ValidatePayload(o.Ctx, &pb.ValidatePayloadRequest{Type: "deploy_done"}); err != nil || v.Known {
 		t.Errorf("after: %v, %v", v, err)
 	}
 }
@@ -165,23 +163,23 @@ func deployFinished() *pb.RegisterMessageTypeRequest {
 
 func TestRegister_TypeCountsAtOnceInItsSessionAlone(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	o, lead, b := w.operator(), w.agent("a", "lead"), w.agent("b", "")
-	if r := o.sent("deploy_done", `{}`); len(r.Warnings) != 1 {
+	w := start(t)
+	o, lead, b := w.Root(), w.Agent("a", "lead"), w.Agent("b", "")
+	if r := sent(o, "deploy_done", `{}`); len(r.Warnings) != 1 {
 		t.Errorf("before the registration: %v", r)
 	}
-	made := lead.register(deployFinished())
+	made := apptest.Must(t, lead.RegisterMessageType, deployFinished())
 	if made.Replaced || made.Type.Name != "deploy_finished" || strings.Join(made.Type.Aliases, " ") != "deploy_done" ||
 		made.Type.Family != "session" || made.Type.RegisteredBy != "a" || made.Type.Revision == 0 {
 		t.Errorf("registered %v", made)
 	}
 	check := func() {
 		t.Helper()
-		r := o.sent("DeployDone", `{"host": "a"}`)
-		if got := b.stored(r.Id); got != "deploy_finished" || len(r.Warnings) > 0 {
+		r := sent(o, "DeployDone", `{"host": "a"}`)
+		if got := stored(b, r.Id); got != "deploy_finished" || len(r.Warnings) > 0 {
 			t.Errorf("stored as %s, %q", got, r.Warnings)
 		}
-		r = o.sent("deploy.finished", `{}`)
+		r = sent(o, "deploy.finished", `{}`)
 		if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], `missing property "host"`) {
 			t.Errorf("an invalid payload: %v", r)
 		}
@@ -190,32 +188,31 @@ func TestRegister_TypeCountsAtOnceInItsSessionAlone(t *testing.T) {
 	w.Restart()
 	check()
 
-	_, err := o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "other"})
-	must(t, err)
-	other := w.as(w.In("other", ""))
-	_, err = other.GetMessageType(o.ctx, &pb.GetMessageTypeRequest{Name: "deploy_finished"})
+	apptest.Must(t, o.CreateSession, &pb.CreateSessionRequest{Name: "other"})
+	other := w.Actor("other", "")
+	_, err := other.GetMessageType(o.Ctx, &pb.GetMessageTypeRequest{Name: "deploy_finished"})
 	if status.Code(err) != codes.NotFound {
 		t.Errorf("in another session: %v", err)
 	}
 
 	again := deployFinished()
 	again.Schema, again.Example = "", ""
-	if r := lead.register(again); !r.Replaced {
+	if r := apptest.Must(t, lead.RegisterMessageType, again); !r.Replaced {
 		t.Errorf("registered again: %v", r)
 	}
-	if r := o.sent("deploy_done", `{}`); len(r.Warnings) > 0 {
+	if r := sent(o, "deploy_done", `{}`); len(r.Warnings) > 0 {
 		t.Errorf("after the schema was dropped: %v", r)
 	}
 }
 
 func TestRegister_Refusals(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	lead, builder := w.agent("a", "lead"), w.agent("b", "builder")
-	lead.register(deployFinished())
+	w := start(t)
+	lead, builder := w.Agent("a", "lead"), w.Agent("b", "builder")
+	apptest.Must(t, lead.RegisterMessageType, deployFinished())
 	type request = pb.RegisterMessageTypeRequest
 	for name, c := range map[string]struct {
-		as     *actor
+		as     *apptest.Actor
 		change func(*request)
 		code   codes.Code
 		says   string
@@ -246,7 +243,7 @@ func TestRegister_Refusals(t *testing.T) {
 	} {
 		r := deployFinished()
 		c.change(r)
-		_, err := c.as.RegisterMessageType(c.as.ctx, r)
+		_, err := c.as.RegisterMessageType(c.as.Ctx, r)
 		got := testkit.Reason(err) + " " + strings.Join(testkit.Fields(err), " ")
 		if status.Code(err) != c.code || !strings.Contains(got, c.says) {
 			t.Errorf("%s: %v (%s), want %v, %s", name, err, got, c.code, c.says)
@@ -267,25 +264,25 @@ func doubled(n int) string {
 
 func TestSend_SchemaWithBillionsOfBranchesIsCheckedToItsLimit(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	lead := w.agent("a", "lead")
-	w.agent("b", "")
-	lead.register(&pb.RegisterMessageTypeRequest{Name: "bomb", Title: "Bomb", Schema: doubled(40)})
-	lead.register(&pb.RegisterMessageTypeRequest{Name: "small", Title: "Small", Schema: doubled(8)})
+	w := start(t)
+	lead := w.Agent("a", "lead")
+	w.Agent("b", "")
+	apptest.Must(t, lead.RegisterMessageType, &pb.RegisterMessageTypeRequest{Name: "bomb", Title: "Bomb", Schema: doubled(40)})
+	apptest.Must(t, lead.RegisterMessageType, &pb.RegisterMessageTypeRequest{Name: "small", Title: "Small", Schema: doubled(8)})
 	for range 20 {
-		r := lead.sent("bomb", `"s"`)
+		r := sent(lead, "bomb", `"s"`)
 		if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "more than 10006 steps") {
 			t.Fatalf("warnings %q", r.Warnings)
 		}
 	}
-	if r := lead.sent("bomb", `7`); len(r.Warnings) > 0 { // the first branch fits
+	if r := sent(lead, "bomb", `7`); len(r.Warnings) > 0 { // the first branch fits
 		t.Errorf("a payload that fits: %q", r.Warnings)
 	}
-	if r := lead.sent("small", `"s"`); len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "want integer") {
+	if r := sent(lead, "small", `"s"`); len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "want integer") {
 		t.Errorf("warnings of a small schema: %q", r.Warnings)
 	}
-	w.configure(&pb.SessionSettings{InvalidPayloads: pb.TypePolicy_TYPE_POLICY_REFUSE})
-	_, err := lead.send(&pb.Message{Type: "bomb", Payload: `"s"`})
+	w.Root().Configure(&pb.SessionSettings{InvalidPayloads: pb.TypePolicy_TYPE_POLICY_REFUSE})
+	_, err := send(lead, &pb.Message{Type: "bomb", Payload: `"s"`})
 	if testkit.Reason(err) != "PAYLOAD_INVALID" {
 		t.Errorf("with the policy refuse: %v", err)
 	}
@@ -294,51 +291,50 @@ func TestSend_SchemaWithBillionsOfBranchesIsCheckedToItsLimit(t *testing.T) {
 // An older broker has stored a schema that the broker does not apply any more.
 func TestSend_StoredSchemaThatCannotBeAppliedIsAWarning(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	lead := w.agent("a", "lead")
-	w.agent("b", "")
-	lead.register(&pb.RegisterMessageTypeRequest{Name: "old", Title: "Old", Schema: "{}"})
+	w := start(t)
+	lead := w.Agent("a", "lead")
+	w.Agent("b", "")
+	apptest.Must(t, lead.RegisterMessageType, &pb.RegisterMessageTypeRequest{Name: "old", Title: "Old", Schema: "{}"})
 	w.Restart(func() {
 		db, err := sql.Open("sqlite3", filepath.Join(w.Dir(), "brokerd.db"))
-		must(t, err)
+		apptest.NoError(t, err)
 		_, err = db.ExecContext(t.Context(), `UPDATE message_types SET schema = ?`, `{"allOf":[true`+strings.Repeat(",true", 2000)+`]}`)
-		must(t, errors.Join(err, db.Close()))
+		apptest.NoError(t, errors.Join(err, db.Close()))
 	})
-	lead = w.as(w.Registered("a", "lead"))
-	r := lead.sent("old", `7`)
+	lead = w.Agent("a", "lead")
+	r := sent(lead, "old", `7`)
 	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "not checked") {
 		t.Errorf("warnings %q", r.Warnings)
 	}
-	if n := len(lead.logged("message.payload_invalid")); n != 1 {
+	if n := len(lead.Events("message.payload_invalid")); n != 1 {
 		t.Errorf("%d events, want 1", n)
 	}
 }
 
 func TestRegister_LimitNamesItself(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	o := w.operator()
+	w := start(t)
+	o := w.Root()
 	for i := range 200 {
-		o.register(&pb.RegisterMessageTypeRequest{Name: fmt.Sprintf("own%d", i)})
+		apptest.Must(t, o.RegisterMessageType, &pb.RegisterMessageTypeRequest{Name: fmt.Sprintf("own%d", i)})
 	}
-	_, err := o.RegisterMessageType(o.ctx, &pb.RegisterMessageTypeRequest{Name: "own200"})
+	_, err := o.RegisterMessageType(o.Ctx, &pb.RegisterMessageTypeRequest{Name: "own200"})
 	if status.Code(err) != codes.ResourceExhausted || testkit.Reason(err) != "TOO_MANY_TYPES" {
 		t.Errorf("type 201: %v", err)
 	}
-	if r := o.register(&pb.RegisterMessageTypeRequest{Name: "own0", Title: "New."}); !r.Replaced {
+	if r := apptest.Must(t, o.RegisterMessageType, &pb.RegisterMessageTypeRequest{Name: "own0", Title: "New."}); !r.Replaced {
 		t.Errorf("replaced: %v", r)
 	}
 }
 
 func TestList_BuiltInAndRegisteredTypesInPages(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	o := w.operator()
-	o.register(deployFinished())
+	w := start(t)
+	o := w.Root()
+	apptest.Must(t, o.RegisterMessageType, deployFinished())
 	var names []string
 	for token := ""; ; {
-		r, err := o.ListMessageTypes(o.ctx, &pb.ListMessageTypesRequest{PageSize: 7, PageToken: token})
-		must(t, err)
+		r := apptest.Must(t, o.ListMessageTypes, &pb.ListMessageTypesRequest{PageSize: 7, PageToken: token})
 		for _, kind := range r.Types {
 			if kind.Schema != "" || kind.Title == "" {
 				t.Errorf("listed %v", kind)
@@ -356,7 +352,7 @@ func TestList_BuiltInAndRegisteredTypesInPages(t *testing.T) {
 	for request, want := range map[*pb.ListMessageTypesRequest]int{
 		{Family: "task"}: 11, {Prefix: "Deploy.F"}: 1, {Family: "session"}: 1, {Family: "task", Prefix: "deploy"}: 0,
 	} {
-		if r, err := o.ListMessageTypes(o.ctx, request); err != nil || len(r.Types) != want {
+		if r, err := o.ListMessageTypes(o.Ctx, request); err != nil || len(r.Types) != want {
 			t.Errorf("%v: %v, %v", request, r, err)
 		}
 	}
@@ -364,16 +360,15 @@ func TestList_BuiltInAndRegisteredTypesInPages(t *testing.T) {
 
 func TestGet_TakesEverySpelling(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	o := w.operator()
+	w := start(t)
+	o := w.Root()
 	for _, spelling := range append(spellings("shutdown_request"), "ShutdownRequested") {
-		r, err := o.GetMessageType(o.ctx, &pb.GetMessageTypeRequest{Name: spelling})
-		must(t, err)
+		r := apptest.Must(t, o.GetMessageType, &pb.GetMessageTypeRequest{Name: spelling})
 		if r.Type.Name != "shutdown_request" || !r.Type.Directive || r.Type.Schema == "" || r.Type.Example == "" {
 			t.Errorf("%s: %v", spelling, r.Type)
 		}
 	}
-	_, err := o.GetMessageType(o.ctx, &pb.GetMessageTypeRequest{Name: "ShutdownReqest"})
+	_, err := o.GetMessageType(o.Ctx, &pb.GetMessageTypeRequest{Name: "ShutdownReqest"})
 	if status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), "shutdown_request") {
 		t.Errorf("a misspelled type: %v", err)
 	}

@@ -57,10 +57,10 @@ var designTypes = map[string][][2]string{
 
 func TestSend_EveryTypeOfTheDesignsIsKnownInFiveSpellings(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.configure(&pb.SessionSettings{UnknownTypes: pb.TypePolicy_TYPE_POLICY_REFUSE})
-	o := w.operator()
-	w.agent("b", "")
+	w := start(t)
+	w.Root().Configure(&pb.SessionSettings{UnknownTypes: pb.TypePolicy_TYPE_POLICY_REFUSE})
+	o := w.Root()
+	w.Agent("b", "")
 	for design, names := range designTypes {
 		for _, name := range names {
 			snake := msgtype.Fold(name[0])
@@ -71,12 +71,12 @@ func TestSend_EveryTypeOfTheDesignsIsKnownInFiveSpellings(t *testing.T) {
 			for _, spelling := range []string{
 				name[0], snake, pascal.String(), strings.ReplaceAll(snake, "_", "."), strings.ToUpper(snake),
 			} {
-				results, err := o.send(&pb.Message{Type: spelling, Body: "text"})
+				results, err := send(o, &pb.Message{Type: spelling, Body: "text"})
 				if err != nil || len(results[0].Warnings) > 0 {
 					t.Errorf("%s: %s: %v, %v", design, spelling, results, err)
 					continue
 				}
-				m := o.get(results[0].Id)
+				m := get(o, results[0].Id)
 				want := spelling
 				if want == name[1] {
 					want = ""
@@ -91,10 +91,10 @@ func TestSend_EveryTypeOfTheDesignsIsKnownInFiveSpellings(t *testing.T) {
 
 func TestSend_PayloadsOfTheDesignsFitTheSchemas(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.configure(&pb.SessionSettings{InvalidPayloads: pb.TypePolicy_TYPE_POLICY_REFUSE})
-	o := w.operator()
-	w.agent("b", "")
+	w := start(t)
+	w.Root().Configure(&pb.SessionSettings{InvalidPayloads: pb.TypePolicy_TYPE_POLICY_REFUSE})
+	o := w.Root()
+	w.Agent("b", "")
 	for _, c := range []struct{ kind, fits, broken string }{
 		{"context.query", `{"query":"What is there?","aspects":["storage"]}`, `{"query":"What is there?","aspects":7}`},
 		{"context.response", `{"context":{"storage":"SQLite"},"artifact_path":"a/b.md"}`, `{"context":7}`},
@@ -112,16 +112,16 @@ func TestSend_PayloadsOfTheDesignsFitTheSchemas(t *testing.T) {
 		},
 	} {
 		for _, payload := range []string{c.fits, `{}`, `{"other":{"deep":[1]}}`} {
-			if _, err := o.send(&pb.Message{Type: c.kind, Payload: payload}); err != nil {
+			if _, err := send(o, &pb.Message{Type: c.kind, Payload: payload}); err != nil {
 				t.Errorf("%s with %s: %v", c.kind, payload, err)
 			}
 		}
-		if _, err := o.send(&pb.Message{Type: c.kind, Payload: c.broken}); err == nil {
+		if _, err := send(o, &pb.Message{Type: c.kind, Payload: c.broken}); err == nil {
 			t.Errorf("%s with %s was accepted", c.kind, c.broken)
 		}
 	}
 	for _, kind := range []string{"broadcast", "heartbeat"} { // had no schema before
-		if _, err := o.send(&pb.Message{Type: kind, Payload: `"text"`}); err != nil {
+		if _, err := send(o, &pb.Message{Type: kind, Payload: `"text"`}); err != nil {
 			t.Errorf("%s with a text as its payload: %v", kind, err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 	"brokerd/internal/msgtype"
 )
 
@@ -26,8 +27,8 @@ func spellings(name string) []string {
 
 func TestSend_EverySpellingOfEveryNameFindsTheCanonicalType(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	lead, b := w.agent("a", "lead"), w.agent("b", "")
+	w := start(t)
+	lead, b := w.Agent("a", "lead"), w.Agent("b", "")
 	for _, family := range msgtype.Families() {
 		var messages []*pb.Message
 		var want []string
@@ -39,13 +40,13 @@ func TestSend_EverySpellingOfEveryNameFindsTheCanonicalType(t *testing.T) {
 				}
 			}
 		}
-		results, err := lead.send(messages...)
-		must(t, err)
+		results, err := send(lead, messages...)
+		apptest.NoError(t, err)
 		for i, r := range results {
 			if len(r.Warnings) > 0 {
 				t.Errorf("%s: warnings %q", messages[i].Type, r.Warnings)
 			}
-			if got := b.stored(r.Id); got != want[i] {
+			if got := stored(b, r.Id); got != want[i] {
 				t.Errorf("%s is stored as %s, want %s", messages[i].Type, got, want[i])
 			}
 		}
@@ -54,34 +55,32 @@ func TestSend_EverySpellingOfEveryNameFindsTheCanonicalType(t *testing.T) {
 
 func TestSend_DirectiveInEverySpelling(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	builder, b := w.agent("a", "builder"), w.agent("b", "")
+	w := start(t)
+	builder, b := w.Agent("a", "builder"), w.Agent("b", "")
 	for _, spelling := range spellings("shutdown_request") {
-		if _, err := builder.send(&pb.Message{Type: spelling}); status.Code(err) != codes.PermissionDenied {
+		if _, err := send(builder, &pb.Message{Type: spelling}); status.Code(err) != codes.PermissionDenied {
 			t.Errorf("%s of an agent that is no director: %v", spelling, err)
 		}
-		w.operator().sent("text", "")
-		id := w.operator().sent(spelling, "").Id
-		claims, err := b.messages.ClaimMessages(b.ctx, &pb.ClaimMessagesRequest{})
-		must(t, err)
+		sent(w.Root(), "text", "")
+		id := sent(w.Root(), spelling, "").Id
+		claims := apptest.Must(t, b.ClaimMessages, &pb.ClaimMessagesRequest{})
 		if len(claims.Claims) != 1 || claims.Claims[0].Message.Id != id {
 			t.Fatalf("%s does not come first: %v", spelling, claims)
 		}
-		_, err = b.messages.AckMessages(b.ctx, &pb.AckMessagesRequest{})
-		must(t, err)
+		apptest.Must(t, b.AckMessages, &pb.AckMessagesRequest{})
 	}
 }
 
 func TestSend_TwoSpellingsOfAnUnknownTypeAreOneType(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	o, b := w.operator(), w.agent("b", "")
+	w := start(t)
+	o, b := w.Root(), w.Agent("b", "")
 	for _, spelling := range spellings("deploy_started") {
-		if got := b.stored(o.sent(spelling, "").Id); got != "deploy_started" {
+		if got := stored(b, sent(o, spelling, "").Id); got != "deploy_started" {
 			t.Errorf("%s is stored as %s", spelling, got)
 		}
 	}
-	_, err := o.send(&pb.Message{Type: strings.Repeat("aB", 64)})
+	_, err := send(o, &pb.Message{Type: strings.Repeat("aB", 64)})
 	if status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a name that is too long in snake_case: %v", err)
 	}
@@ -89,52 +88,48 @@ func TestSend_TwoSpellingsOfAnUnknownTypeAreOneType(t *testing.T) {
 
 func TestFilters_TakeEverySpelling(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	o, b := w.operator(), w.agent("b", "")
+	w := start(t)
+	o, b := w.Root(), w.Agent("b", "")
 	for _, spelling := range append(spellings("task_complete"), "TaskCompleted", "task.done") {
-		id := o.sent("TASK-COMPLETED", "").Id
-		o.sent("text", "")
+		id := sent(o, "TASK-COMPLETED", "").Id
+		sent(o, "text", "")
 		filter := &pb.MessageFilter{Types: []string{spelling}}
-		list, err := b.messages.ListMessages(b.ctx, &pb.ListMessagesRequest{Filter: filter, NewestFirst: true})
-		must(t, err)
+		list := apptest.Must(t, b.ListMessages, &pb.ListMessagesRequest{Filter: filter, NewestFirst: true})
 		if len(list.Items) == 0 || list.Items[0].Message.Id != id {
 			t.Errorf("list with filter %s: %v", spelling, list.Items)
 		}
-		stream, err := b.messages.Receive(b.ctx, &pb.ReceiveRequest{Filter: filter, Cursor: "c"})
-		must(t, err)
+		stream, err := b.Receive(b.Ctx, &pb.ReceiveRequest{Filter: filter, Cursor: "c"})
+		apptest.NoError(t, err)
 		received, err := stream.Recv()
-		must(t, err)
+		apptest.NoError(t, err)
 		if len(received.Items) != 1 || received.Items[0].Message.Id != id {
 			t.Errorf("receive with filter %s: %v", spelling, received.Items)
 		}
-		_, err = b.messages.ClaimMessages(b.ctx, &pb.ClaimMessagesRequest{Types: []string{"no_such_type"}})
-		must(t, err)
-		claims, err := b.messages.ClaimMessages(b.ctx, &pb.ClaimMessagesRequest{Types: []string{spelling}})
-		must(t, err)
+		apptest.Must(t, b.ClaimMessages, &pb.ClaimMessagesRequest{Types: []string{"no_such_type"}})
+		claims := apptest.Must(t, b.ClaimMessages, &pb.ClaimMessagesRequest{Types: []string{spelling}})
 		if len(claims.Claims) != 1 || claims.Claims[0].Message.Id != id {
 			t.Fatalf("claim with filter %s: %v", spelling, claims.Claims)
 		}
-		_, err = b.messages.AckMessages(b.ctx, &pb.AckMessagesRequest{})
-		must(t, err)
+		apptest.Must(t, b.AckMessages, &pb.AckMessagesRequest{})
 	}
 }
 
 func TestFilters_OfAClaimStreamTakeEverySpelling(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	o, b := w.operator(), w.agent("b", "")
-	stream, err := b.messages.Claim(b.ctx)
-	must(t, err)
+	w := start(t)
+	o, b := w.Root(), w.Agent("b", "")
+	stream, err := b.Claim(b.Ctx)
+	apptest.NoError(t, err)
 	open := &pb.ClaimOpen{Types: []string{"DeployStarted", "TaskCompleted"}, MaxInFlight: 10}
-	must(t, stream.Send(&pb.ClaimRequest{Open: open}))
+	apptest.NoError(t, stream.Send(&pb.ClaimRequest{Open: open}))
 	if _, err := stream.Recv(); err != nil {
 		t.Fatal(err)
 	}
-	o.sent("text", "")
+	sent(o, "text", "")
 	for _, spelling := range []string{"deploy.started", "task_done"} {
-		id := o.sent(spelling, "").Id
+		id := sent(o, spelling, "").Id
 		frame, err := stream.Recv()
-		must(t, err)
+		apptest.NoError(t, err)
 		if got := frame.GetDeliver().GetClaims(); len(got) != 1 || got[0].Message.Id != id {
 			t.Errorf("%s: %v", spelling, frame)
 		}
@@ -143,19 +138,19 @@ func TestFilters_OfAClaimStreamTakeEverySpelling(t *testing.T) {
 
 func TestSendStream_FoldsAndWarnsItemByItem(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.agent("b", "")
-	o := w.operator()
-	stream, err := o.messages.Send(o.ctx)
-	must(t, err)
+	w := start(t)
+	w.Agent("b", "")
+	o := w.Root()
+	stream, err := o.Send(o.Ctx)
+	apptest.NoError(t, err)
 	target := &pb.Target{To: &pb.Target_Agent{Agent: "b"}}
 	var messages []*pb.Message
 	for _, kind := range []string{"TaskCompleted", "Mystery", "text"} {
 		messages = append(messages, &pb.Message{Target: target, Type: kind, Body: "text"})
 	}
-	must(t, stream.Send(&pb.SendRequest{Messages: messages, Producer: "p", FirstNumber: 1}))
+	apptest.NoError(t, stream.Send(&pb.SendRequest{Messages: messages, Producer: "p", FirstNumber: 1}))
 	answer, err := stream.Recv()
-	must(t, err)
+	apptest.NoError(t, err)
 	var warned []int
 	for i, r := range answer.Results {
 		if len(r.Warnings) > 0 {
@@ -166,7 +161,7 @@ func TestSendStream_FoldsAndWarnsItemByItem(t *testing.T) {
 		t.Errorf("warned %v", warned)
 	}
 	for i, want := range [][2]string{{"task_complete", "TaskCompleted"}, {"mystery", "Mystery"}, {"text", ""}} {
-		if m := o.get(answer.Results[i].Id); m.Type != want[0] || m.TypeAsSent != want[1] {
+		if m := get(o, answer.Results[i].Id); m.Type != want[0] || m.TypeAsSent != want[1] {
 			t.Errorf("%s is stored as %s, sent as %q", messages[i].Type, m.Type, m.TypeAsSent)
 		}
 	}
@@ -174,13 +169,13 @@ func TestSendStream_FoldsAndWarnsItemByItem(t *testing.T) {
 
 func TestAskAndReply_Fold(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a, b := w.agent("a", ""), w.agent("b", "")
+	w := start(t)
+	a, b := w.Agent("a", ""), w.Agent("b", "")
 	done := make(chan *pb.AskResponse, 1)
-	stream, err := b.messages.Receive(b.ctx, &pb.ReceiveRequest{Follow: true})
-	must(t, err)
+	stream, err := b.Receive(b.Ctx, &pb.ReceiveRequest{Follow: true})
+	apptest.NoError(t, err)
 	go func() {
-		r, err := a.messages.Ask(a.ctx, &pb.AskRequest{Message: &pb.Message{
+		r, err := a.Ask(a.Ctx, &pb.AskRequest{Message: &pb.Message{
 			Target: &pb.Target{To: &pb.Target_Agent{Agent: "b"}}, Type: "ClarificationRequest", Body: "which?",
 		}})
 		if err != nil {
@@ -191,7 +186,7 @@ func TestAskAndReply_Fold(t *testing.T) {
 	var question *pb.Message
 	for question == nil {
 		r, err := stream.Recv()
-		must(t, err)
+		apptest.NoError(t, err)
 		if len(r.Items) > 0 {
 			question = r.Items[0].Message
 		}
@@ -199,8 +194,7 @@ func TestAskAndReply_Fold(t *testing.T) {
 	if question.Type != "clarification" || question.TypeAsSent != "ClarificationRequest" {
 		t.Errorf("the question is stored as %s, sent as %q", question.Type, question.TypeAsSent)
 	}
-	_, err = b.messages.Reply(b.ctx, &pb.ReplyRequest{Id: question.Id, Message: &pb.Message{Type: "Answer", Body: "this"}})
-	must(t, err)
+	apptest.Must(t, b.Reply, &pb.ReplyRequest{Id: question.Id, Message: &pb.Message{Type: "Answer", Body: "this"}})
 	if r := <-done; r.GetReply().GetType() != "response" || r.GetReply().GetTypeAsSent() != "Answer" {
 		t.Errorf("the reply is %v", r.GetReply())
 	}
@@ -208,20 +202,18 @@ func TestAskAndReply_Fold(t *testing.T) {
 
 func TestEvents_PublishedTypesFold(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a, b := w.agent("a", ""), w.agent("b", "")
+	w := start(t)
+	a, b := w.Agent("a", ""), w.Agent("b", "")
 	for _, channel := range []string{"event/TaskCompleted", "event/Deploy.Started"} {
-		_, err := b.channels.SubscribeChannel(b.ctx, &pb.SubscribeChannelRequest{Channel: channel})
-		must(t, err)
+		apptest.Must(t, b.SubscribeChannel, &pb.SubscribeChannelRequest{Channel: channel})
 	}
 	spelling := map[int64]string{} // by revision
 	for published, want := range map[string]string{
 		"TaskCompleted": "task_complete", "task-done": "task_complete", "BlockerEncountered": "blocker_encountered",
 		"deploy.started": "deploy_started", "DeployStarted": "deploy_started", "MessageSent": "message_sent", "deploy_started": "deploy_started",
 	} {
-		r, err := a.events.PublishEvent(a.ctx, &pb.PublishEventRequest{Type: published})
-		must(t, err)
-		found := a.logged(published)
+		r := apptest.Must(t, a.PublishEvent, &pb.PublishEventRequest{Type: published})
+		found := a.Events(published)
 		if len(found) == 0 || found[len(found)-1].Revision != r.Revision || found[len(found)-1].Type != want {
 			t.Errorf("%s: %v, want type %s", published, found, want)
 			continue
@@ -235,7 +227,7 @@ func TestEvents_PublishedTypesFold(t *testing.T) {
 		"task_completed": 2, "TASK_COMPLETE": 2, "Deploy.*": 3, "deploy.started": 3, "message_sent": 1, "MessageSent": 1,
 	} {
 		n := 0
-		for _, e := range b.logged(types) {
+		for _, e := range b.Events(types) {
 			if e.Source == "a" && !strings.Contains(e.Type, ".") {
 				n++
 			}
@@ -244,26 +236,24 @@ func TestEvents_PublishedTypesFold(t *testing.T) {
 			t.Errorf("filter %s finds %d events of agents, want %d", types, n, want)
 		}
 	}
-	list, err := b.messages.ListMessages(b.ctx, &pb.ListMessagesRequest{
+	list := apptest.Must(t, b.ListMessages, &pb.ListMessagesRequest{
 		Filter: &pb.MessageFilter{Channels: []string{"event/task.done"}},
 	})
-	must(t, err)
 	if len(list.Items) != 2 || list.Items[0].Message.GetTarget().GetChannel() != "event/task_complete" {
 		t.Errorf("messages of the channel: %v", list.Items)
 	}
-	all, err := b.messages.ListMessages(b.ctx, &pb.ListMessagesRequest{})
-	must(t, err)
+	all := apptest.Must(t, b.ListMessages, &pb.ListMessagesRequest{})
 	if len(all.Items) != 5 {
 		t.Errorf("%d messages of events, want 5", len(all.Items))
 	}
 	for _, i := range all.Items {
 		var e struct{ Revision int64 }
-		must(t, json.Unmarshal([]byte(i.Message.Payload), &e))
+		apptest.NoError(t, json.Unmarshal([]byte(i.Message.Payload), &e))
 		if got := i.Message.TypeAsSent; got == "" || got != spelling[e.Revision] {
 			t.Errorf("the message of the event %q has %q as its type as sent", spelling[e.Revision], got)
 		}
 	}
-	_, err = a.events.PublishEvent(a.ctx, &pb.PublishEventRequest{Type: "task.completed"})
+	_, err := a.PublishEvent(a.Ctx, &pb.PublishEventRequest{Type: "task.completed"})
 	if status.Code(err) != codes.InvalidArgument {
 		t.Errorf("one of the broker's own types: %v", err)
 	}
@@ -271,33 +261,30 @@ func TestEvents_PublishedTypesFold(t *testing.T) {
 
 func TestEvents_FilterFindsTheBrokersOwnTypesToo(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a, b := w.agent("a", ""), w.agent("b", "")
-	stream, err := b.events.SubscribeEvents(b.ctx, &pb.SubscribeEventsRequest{
+	w := start(t)
+	a, b := w.Agent("a", ""), w.Agent("b", "")
+	stream, err := b.SubscribeEvents(b.Ctx, &pb.SubscribeEventsRequest{
 		Filter: &pb.EventFilter{Types: []string{"AgentDegraded", "MessageSent"}},
 	})
-	must(t, err)
+	apptest.NoError(t, err)
 	if _, err := stream.Recv(); err != nil {
 		t.Fatal(err)
 	}
-	_, err = b.channels.SubscribeChannel(b.ctx, &pb.SubscribeChannelRequest{Channel: "event/AgentRegistered"})
-	must(t, err)
-	sent := a.sent("text", "")
+	apptest.Must(t, b.SubscribeChannel, &pb.SubscribeChannelRequest{Channel: "event/AgentRegistered"})
+	sent := sent(a, "text", "")
 	page, err := stream.Recv()
-	must(t, err)
+	apptest.NoError(t, err)
 	if len(page.Events) != 1 || page.Events[0].Revision != sent.Revision || page.Events[0].Type != "message.sent" {
 		t.Errorf("%v", page)
 	}
-	_, err = a.events.PublishEvent(a.ctx, &pb.PublishEventRequest{Type: "message_sent"})
-	must(t, err)
-	if own := b.logged("message.sent"); len(own) != 1 {
+	apptest.Must(t, a.PublishEvent, &pb.PublishEventRequest{Type: "message_sent"})
+	if own := b.Events("message.sent"); len(own) != 1 {
 		t.Errorf("the filter for one of the broker's own types finds %v", own)
 	}
-	w.agent("c", "")
-	list, err := b.messages.ListMessages(b.ctx, &pb.ListMessagesRequest{
+	w.Agent("c", "")
+	list := apptest.Must(t, b.ListMessages, &pb.ListMessagesRequest{
 		Filter: &pb.MessageFilter{Channels: []string{"event/agent.registered"}},
 	})
-	must(t, err)
 	if len(list.Items) != 1 || list.Items[0].Message.TypeAsSent != "" ||
 		!strings.Contains(list.Items[0].Message.Payload, `"type":"agent.registered"`) {
 		t.Errorf("messages of the channel: %v", list.Items)

@@ -10,33 +10,32 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 	"brokerd/internal/testkit"
 )
 
-func (a *actor) kind(name string) *pb.MessageType {
-	a.t.Helper()
-	r, err := a.GetMessageType(a.ctx, &pb.GetMessageTypeRequest{Name: name})
-	must(a.t, err)
-	return r.Type
+func kind(a *apptest.Actor, name string) *pb.MessageType {
+	a.Helper()
+	return apptest.Must(a, a.GetMessageType, &pb.GetMessageTypeRequest{Name: name}).Type
 }
 
 // fits reports whether a send of this type and payload is accepted.
-func (a *actor) fits(kind, payload string) bool {
-	a.t.Helper()
-	_, err := a.send(&pb.Message{Type: kind, Payload: payload, Body: "text"})
+func fits(a *apptest.Actor, kind, payload string) bool {
+	a.Helper()
+	_, err := send(a, &pb.Message{Type: kind, Payload: payload, Body: "text"})
 	if err != nil && testkit.Reason(err) != "PAYLOAD_INVALID" {
-		a.t.Fatal(err)
+		a.Fatal(err)
 	}
 	return err == nil
 }
 
 func TestRegister_ReplacesTheSchemaOfABuiltInTypeInItsSession(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	o, lead, b := w.operator(), w.agent("a", "lead"), w.agent("b", "")
+	w := start(t)
+	o, lead, b := w.Root(), w.Agent("a", "lead"), w.Agent("b", "")
 	refuse := &pb.SessionSettings{UnknownTypes: pb.TypePolicy_TYPE_POLICY_REFUSE, InvalidPayloads: pb.TypePolicy_TYPE_POLICY_REFUSE}
-	w.configure(refuse)
-	before := b.kind("context_query")
+	w.Root().Configure(refuse)
+	before := kind(b, "context_query")
 	if !before.BuiltIn || before.Version != 0 || before.RegisteredBy != "" {
 		t.Errorf("before: %v", before)
 	}
@@ -44,7 +43,7 @@ func TestRegister_ReplacesTheSchemaOfABuiltInTypeInItsSession(t *testing.T) {
 		Name: "context.query", Example: `{"query":"What?"}`, Aliases: []string{"lookup"},
 		Schema: `{"type":"object","required":["query"],"properties":{"query":{"type":"string"}},"additionalProperties":false}`,
 	}
-	made := lead.register(strict)
+	made := apptest.Must(t, lead.RegisterMessageType, strict)
 	want := before
 	want.Schema, want.Example, want.RegisteredBy, want.Version = strict.Schema, strict.Example, "a", 1
 	want.Aliases = append(want.Aliases, "lookup")
@@ -64,39 +63,37 @@ func TestRegister_ReplacesTheSchemaOfABuiltInTypeInItsSession(t *testing.T) {
 	}
 	check(made.Type)
 	for _, name := range []string{"ContextQuery", "query.context", "lookup"} {
-		check(b.kind(name))
-		for payload, fits := range map[string]bool{
+		check(kind(b, name))
+		for payload, accepted := range map[string]bool{
 			`{"query":"What?"}`: true, `{}`: false, `{"query":"What?","keys":["a"]}`: false, "": true,
 		} {
-			if got := o.fits(name, payload); got != fits {
-				t.Errorf("%s with %q: accepted %v, want %v", name, payload, got, fits)
+			if got := fits(o, name, payload); got != accepted {
+				t.Errorf("%s with %q: accepted %v, want %v", name, payload, got, accepted)
 			}
 		}
 	}
 	w.Restart()
-	o, lead, b = w.operator(), w.as(w.Registered("a", "lead")), w.as(w.Registered("b", ""))
-	check(b.kind("context.query"))
-	if o.fits("context_query", `{}`) {
+	o, lead, b = w.Root(), w.Agent("a", "lead"), w.Agent("b", "")
+	check(kind(b, "context.query"))
+	if fits(o, "context_query", `{}`) {
 		t.Error("the schema of the session does not count after a restart")
 	}
 
-	_, err := o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "other", Settings: refuse})
-	must(t, err)
-	other := w.as(w.In("other", ""))
-	if got := other.kind("context_query"); got.RegisteredBy != "" || got.Schema == strict.Schema {
+	apptest.Must(t, o.CreateSession, &pb.CreateSessionRequest{Name: "other", Settings: refuse})
+	other := w.Actor("other", "")
+	if got := kind(other, "context_query"); got.RegisteredBy != "" || got.Schema == strict.Schema {
 		t.Errorf("in another session: %v", got)
 	}
 
-	wider := lead.register(&pb.RegisterMessageTypeRequest{Name: "ContextQuery", Title: "Anything.", Schema: `{"type":"string"}`})
+	wider := apptest.Must(t, lead.RegisterMessageType, &pb.RegisterMessageTypeRequest{Name: "ContextQuery", Title: "Anything.", Schema: `{"type":"string"}`})
 	if !wider.Replaced || wider.Type.Version != 2 || wider.Type.Title != "Anything." || wider.Type.Family != "context" {
 		t.Errorf("registered again: %v", wider)
 	}
-	if !o.fits("context_query", `"text"`) || o.fits("context_query", `{"query":"What?"}`) {
+	if !fits(o, "context_query", `"text"`) || fits(o, "context_query", `{"query":"What?"}`) {
 		t.Error("the second schema does not count")
 	}
 	var listed []string
-	list, err := b.ListMessageTypes(b.ctx, &pb.ListMessageTypesRequest{Family: "context"})
-	must(t, err)
+	list := apptest.Must(t, b.ListMessageTypes, &pb.ListMessageTypesRequest{Family: "context"})
 	for _, kind := range list.Types {
 		listed = append(listed, kind.Name)
 		if replaced := kind.Name == "context_query"; kind.BuiltIn != true || (kind.Version == 2) != replaced ||
@@ -111,21 +108,20 @@ func TestRegister_ReplacesTheSchemaOfABuiltInTypeInItsSession(t *testing.T) {
 
 func TestRegister_AReplacedDirectiveStaysADirective(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	lead, b := w.agent("a", "lead"), w.agent("b", "builder")
-	r := lead.register(&pb.RegisterMessageTypeRequest{Name: "halt", Schema: `{"required":["reason"]}`})
+	w := start(t)
+	lead, b := w.Agent("a", "lead"), w.Agent("b", "builder")
+	r := apptest.Must(t, lead.RegisterMessageType, &pb.RegisterMessageTypeRequest{Name: "halt", Schema: `{"required":["reason"]}`})
 	if !r.Type.Directive || r.Type.Family != "control" || !slices.Contains(r.Type.Aliases, "agent_halt") {
 		t.Errorf("registered %v", r.Type)
 	}
-	if _, err := b.send(&pb.Message{Type: "AgentHalt", Payload: `{"reason":"x"}`}); status.Code(err) != codes.PermissionDenied {
+	if _, err := send(b, &pb.Message{Type: "AgentHalt", Payload: `{"reason":"x"}`}); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("an agent that is no director sends it: %v", err)
 	}
-	if sent := lead.sent("agent.halt", `{}`); len(sent.Warnings) != 1 {
+	if sent := sent(lead, "agent.halt", `{}`); len(sent.Warnings) != 1 {
 		t.Errorf("the schema of the session: warnings %q", sent.Warnings)
 	}
-	lead.sent("text", "")
-	claims, err := b.messages.ClaimMessages(b.ctx, &pb.ClaimMessagesRequest{Max: 10})
-	must(t, err)
+	sent(lead, "text", "")
+	claims := apptest.Must(t, b.ClaimMessages, &pb.ClaimMessagesRequest{Max: 10})
 	if len(claims.Claims) != 1 || claims.Claims[0].Message.Type != "halt" || claims.Claims[0].Message.Priority != 10 {
 		t.Errorf("after a halt: %v", claims)
 	}
