@@ -11,12 +11,9 @@ import (
 
 // Limits. Those of texts are in bytes.
 const (
-	maxText     = 64 << 10
-	maxItem     = 4 << 10 // of a list's item, and of notes
-	maxTarget   = 2 << 10
-	maxItems    = 100 // per list, and fences
-	maxTogether = 512 << 10
-	mostPending = 1000 // per session
+	maxFences   = 100
+	maxTogether = 512 << 10 // bytes
+	mostPending = 1000      // per session
 )
 
 const (

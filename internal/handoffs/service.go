@@ -3,7 +3,6 @@ package handoffs
 import (
 	"context"
 	"slices"
-	"time"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/directory"
@@ -12,8 +11,6 @@ import (
 	"brokerd/internal/validate"
 	"brokerd/internal/work"
 )
-
-const longestWait = time.Hour
 
 // CreateHandoff implements pb.HandoffServiceServer.
 func (s *Service) CreateHandoff(ctx context.Context, in *pb.CreateHandoffRequest) (*pb.CreateHandoffResponse, error) {
@@ -29,9 +26,7 @@ func (s *Service) CreateHandoff(ctx context.Context, in *pb.CreateHandoffRequest
 
 // AcceptHandoff implements pb.HandoffServiceServer.
 func (s *Service) AcceptHandoff(ctx context.Context, in *pb.AcceptHandoffRequest) (*pb.AcceptHandoffResponse, error) {
-	var c validate.Check
-	c.Text("notes", in.GetNotes(), maxItem)
-	h, err := s.settle(ctx, &c, in, func(t *work.Tx, h *pb.Handoff) error {
+	h, err := s.settle(ctx, in, func(t *work.Tx, h *pb.Handoff) error {
 		if t.Actor.System() {
 			return fault.AgentRequired()
 		}
@@ -45,10 +40,7 @@ func (s *Service) AcceptHandoff(ctx context.Context, in *pb.AcceptHandoffRequest
 
 // RejectHandoff implements pb.HandoffServiceServer.
 func (s *Service) RejectHandoff(ctx context.Context, in *pb.RejectHandoffRequest) (*pb.RejectHandoffResponse, error) {
-	var c validate.Check
-	c.Required("notes", in.GetNotes())
-	c.Text("notes", in.GetNotes(), maxItem)
-	h, err := s.settle(ctx, &c, in, func(t *work.Tx, h *pb.Handoff) error {
+	h, err := s.settle(ctx, in, func(t *work.Tx, h *pb.Handoff) error {
 		if err := s.allows(t, h, "reject", isFor(h, t.Actor) || t.Actor.System()); err != nil {
 			return err
 		}
@@ -59,9 +51,7 @@ func (s *Service) RejectHandoff(ctx context.Context, in *pb.RejectHandoffRequest
 
 // CancelHandoff implements pb.HandoffServiceServer.
 func (s *Service) CancelHandoff(ctx context.Context, in *pb.CancelHandoffRequest) (*pb.CancelHandoffResponse, error) {
-	var c validate.Check
-	c.Text("notes", in.GetNotes(), maxItem)
-	h, err := s.settle(ctx, &c, in, func(t *work.Tx, h *pb.Handoff) error {
+	h, err := s.settle(ctx, in, func(t *work.Tx, h *pb.Handoff) error {
 		switch {
 		case h.From != t.Actor.Name && !t.Actor.Directs(t.Session):
 			return fault.New(fault.Denied, "NOT_THE_SENDER", "only %s, a director or an operator may cancel handoff %s",
@@ -78,7 +68,7 @@ func (s *Service) CancelHandoff(ctx context.Context, in *pb.CancelHandoffRequest
 func (s *Service) CheckHandoffItem(
 	ctx context.Context, in *pb.CheckHandoffItemRequest,
 ) (*pb.CheckHandoffItemResponse, error) {
-	h, err := s.settle(ctx, &validate.Check{}, in, func(t *work.Tx, h *pb.Handoff) error {
+	h, err := s.settle(ctx, in, func(t *work.Tx, h *pb.Handoff) error {
 		if !moves.Allows(h.State, "check") {
 			return errClosed(h)
 		}
@@ -89,13 +79,8 @@ func (s *Service) CheckHandoffItem(
 
 // GetHandoff implements pb.HandoffServiceServer.
 func (s *Service) GetHandoff(ctx context.Context, in *pb.GetHandoffRequest) (*pb.GetHandoffResponse, error) {
-	var c validate.Check
-	c.Line("id", in.GetId(), validate.MaxID)
-	wait := c.Duration("wait", in.GetWait(), 0, longestWait, 0)
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
-	h, err := s.Await(ctx, in.GetId(), wait, func(h *pb.Handoff) bool { return h.State != pending })
+	settled := func(h *pb.Handoff) bool { return h.State != pending }
+	h, err := s.Await(ctx, in.GetId(), in.GetWait().AsDuration(), settled)
 	out := &pb.GetHandoffResponse{Handoff: h}
 	if err == nil && in.GetMarkdown() {
 		out.Markdown = markdown(h)
@@ -105,23 +90,13 @@ func (s *Service) GetHandoff(ctx context.Context, in *pb.GetHandoffRequest) (*pb
 
 // ListHandoffs implements pb.HandoffServiceServer.
 func (s *Service) ListHandoffs(ctx context.Context, in *pb.ListHandoffsRequest) (*pb.ListHandoffsResponse, error) {
-	var c validate.Check
-	c.PageSize("page_size", in.GetPageSize())
-	states := work.States(in.GetStates())
-	c.OptionalName("from", in.GetFrom())
-	c.OptionalName("to_agent", in.GetToAgent())
-	c.OptionalName("to_role", in.GetToRole())
-	c.Line("task_id", in.GetTaskId(), validate.MaxID)
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
 	l, err := s.List(ctx, in, func(q store.Querier, session directory.Session) (f work.Filter[*pb.Handoff], err error) {
 		var recipient directory.Agent
 		if in.GetToAgent() != "" {
 			recipient, _, err = s.Directory.Find(q, session.ID, in.GetToAgent())
 		}
 		return work.Filter[*pb.Handoff]{
-			States: states, Opener: in.GetFrom(), Role: in.GetToRole(), Task: in.GetTaskId(),
+			States: work.States(in.GetStates()), Opener: in.GetFrom(), Role: in.GetToRole(), Task: in.GetTaskId(),
 			Match: func(h *pb.Handoff) bool {
 				return in.GetToAgent() == "" || h.ToAgent == in.GetToAgent() || recipient.Role != "" && h.ToRole == recipient.Role
 			},
@@ -139,14 +114,10 @@ type settling interface {
 	GetId() string
 }
 
-// settle makes a change of a handoff that exists. c has checked the other fields of the request.
+// settle makes a change of a handoff that exists.
 func (s *Service) settle(
-	ctx context.Context, c *validate.Check, in settling, fn func(t *work.Tx, h *pb.Handoff) error,
+	ctx context.Context, in settling, fn func(t *work.Tx, h *pb.Handoff) error,
 ) (*pb.Handoff, error) {
-	c.Line("id", in.GetId(), validate.MaxID)
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
 	h, _, err := s.Change(ctx, in, func(t *work.Tx) (*pb.Handoff, error) {
 		h, err := s.Get(t, t.Session.ID, in.GetId())
 		if err == nil {
@@ -157,23 +128,16 @@ func (s *Service) settle(
 	return h, err
 }
 
-// checkNew checks a new handoff.
+// checkNew checks what the options of handoff.proto do not say about a new handoff.
 func checkNew(in *pb.CreateHandoffRequest) error {
 	var c validate.Check
-	c.Required("title", in.GetTitle())
-	c.Line("title", in.GetTitle(), validate.MaxLine)
-	c.Line("task_id", in.GetTaskId(), validate.MaxID)
 	if (in.GetToAgent() == "") == (in.GetToRole() == "") {
 		c.Fail("to_agent", "name either an agent or a role (to_role)")
 	}
-	c.OptionalName("to_agent", in.GetToAgent())
-	c.OptionalName("to_role", in.GetToRole())
 	if in.GetTransferTask() && in.GetTaskId() == "" {
 		c.Fail("transfer_task", "is set, but task_id is empty")
 	}
-	checkContent(&c, in.GetContent())
-	texts(&c, "checklist", in.GetChecklist())
-	c.Count("fences", len(fencesOf(in)), maxItems)
+	c.Count("fences", len(fencesOf(in)), maxFences)
 	content := in.GetContent()
 	together := len(content.GetBackground()) + len(content.GetWorkDone())
 	for _, list := range [][]string{
@@ -187,41 +151,6 @@ func checkNew(in *pb.CreateHandoffRequest) error {
 		c.Fail("content", "has %d bytes of text with the checklist; at most %d are allowed", together, maxTogether)
 	}
 	return c.Err()
-}
-
-func checkContent(c *validate.Check, in *pb.HandoffContent) {
-	c.Text("content.background", in.GetBackground(), maxText)
-	c.Text("content.work_done", in.GetWorkDone(), maxText)
-	texts(c, "content.next_steps", in.GetNextSteps())
-	texts(c, "content.known_issues", in.GetKnownIssues())
-	texts(c, "content.open_questions", in.GetOpenQuestions())
-	c.Count("content.artifacts", len(in.GetArtifacts()), maxItems)
-	for i, name := range in.GetArtifacts() {
-		c.InItem("content.artifacts", i)
-		c.Required("", name)
-		c.Line("", name, validate.MaxLine)
-	}
-	c.In("")
-	c.Count("content.context_links", len(in.GetContextLinks()), maxItems)
-	for i, l := range in.GetContextLinks() {
-		c.InItem("content.context_links", i)
-		c.Enum("kind", l.GetKind(), "kind of a context link")
-		c.Required("target", l.GetTarget())
-		c.Line("target", l.GetTarget(), maxTarget)
-		c.Line("title", l.GetTitle(), validate.MaxLine)
-	}
-	c.In("")
-}
-
-// texts checks a list of texts.
-func texts(c *validate.Check, field string, list []string) {
-	c.Count(field, len(list), maxItems)
-	for i, text := range list {
-		c.InItem(field, i)
-		c.Required("", text)
-		c.Text("", text, maxItem)
-	}
-	c.In("")
 }
 
 // fencesOf returns the fences of a new handoff, each once.

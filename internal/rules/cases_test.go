@@ -73,7 +73,8 @@ func (p place) trials() (all []trial) {
 		try(true, "a list at the bound", repeat(item, most)...)
 		try(false, "a list beyond the bound", repeat(item, most+1)...)
 	}
-	if chosen := f.ContainingOneof() != nil && !f.HasOptionalKeyword(); (rule.GetRequired() || rule.GetNotBlank()) && !chosen {
+	chosen := f.ContainingOneof() != nil && !f.HasOptionalKeyword()
+	if (rule.GetRequired() || rule.GetNotBlank() && !f.IsList()) && !chosen {
 		try(false, "nothing")
 	}
 	return all
@@ -98,6 +99,9 @@ func bounds(f protoreflect.FieldDescriptor) (all []bound) {
 			value = func(n int64) protoreflect.Value { return protoreflect.ValueOfInt32(int32(n)) }
 		}
 		all = append(all, bound{what, value(at), value(beyond)})
+	}
+	if rule.GetNotBlank() {
+		text("a text", "x", " ")
 	}
 	switch {
 	case rule.GetName():

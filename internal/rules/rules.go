@@ -77,7 +77,8 @@ func (s *Set) field(d protoreflect.FieldDescriptor) field {
 	if d.Message() != nil && !d.IsMap() {
 		f.inner = s.Message(d.Message())
 	}
-	if alone := d.ContainingOneof() == nil || d.HasOptionalKeyword(); alone && (rule.GetRequired() || rule.GetNotBlank()) {
+	alone := d.ContainingOneof() == nil || d.HasOptionalKeyword()
+	if alone && (rule.GetRequired() || rule.GetNotBlank() && !d.IsList()) {
 		f.missing = missing(d, rule)
 	}
 	return f

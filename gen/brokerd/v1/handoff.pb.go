@@ -1599,11 +1599,11 @@ var File_brokerd_v1_handoff_proto protoreflect.FileDescriptor
 const file_brokerd_v1_handoff_proto_rawDesc = "" +
 	"\n" +
 	"\x18brokerd/v1/handoff.proto\x12\n" +
-	"brokerd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"l\n" +
-	"\vContextLink\x12/\n" +
-	"\x04kind\x18\x01 \x01(\x0e2\x1b.brokerd.v1.ContextLinkKindR\x04kind\x12\x16\n" +
-	"\x06target\x18\x02 \x01(\tR\x06target\x12\x14\n" +
-	"\x05title\x18\x03 \x01(\tR\x05title\"\xaf\x01\n" +
+	"brokerd.v1\x1a\x16brokerd/v1/rules.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x88\x01\n" +
+	"\vContextLink\x127\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x1b.brokerd.v1.ContextLinkKindB\x06\x8a\xb5\x18\x02\b\x01R\x04kind\x12!\n" +
+	"\x06target\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x10\x018\x80\x10R\x06target\x12\x1d\n" +
+	"\x05title\x18\x03 \x01(\tB\a\x8a\xb5\x18\x038\x80\x04R\x05title\"\xaf\x01\n" +
 	"\rChecklistItem\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x18\n" +
@@ -1617,18 +1617,18 @@ const file_brokerd_v1_handoff_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
 	"\x05fence\x18\x03 \x01(\x03R\x05fence\x12\x1b\n" +
 	"\tnew_fence\x18\x04 \x01(\x03R\bnewFence\x12\x12\n" +
-	"\x04lost\x18\x05 \x01(\bR\x04lost\"\x92\x02\n" +
-	"\x0eHandoffContent\x12\x1e\n" +
+	"\x04lost\x18\x05 \x01(\bR\x04lost\"\xe7\x02\n" +
+	"\x0eHandoffContent\x12(\n" +
 	"\n" +
-	"background\x18\x01 \x01(\tR\n" +
-	"background\x12\x1b\n" +
-	"\twork_done\x18\x02 \x01(\tR\bworkDone\x12\x1c\n" +
-	"\tartifacts\x18\x03 \x03(\tR\tartifacts\x12<\n" +
-	"\rcontext_links\x18\x04 \x03(\v2\x17.brokerd.v1.ContextLinkR\fcontextLinks\x12\x1d\n" +
+	"background\x18\x01 \x01(\tB\b\x8a\xb5\x18\x04@\x80\x80\x04R\n" +
+	"background\x12%\n" +
+	"\twork_done\x18\x02 \x01(\tB\b\x8a\xb5\x18\x04@\x80\x80\x04R\bworkDone\x12*\n" +
+	"\tartifacts\x18\x03 \x03(\tB\f\x8a\xb5\x18\b\x10\x018\x80\x04\x88\x01dR\tartifacts\x12E\n" +
+	"\rcontext_links\x18\x04 \x03(\v2\x17.brokerd.v1.ContextLinkB\a\x8a\xb5\x18\x03\x88\x01dR\fcontextLinks\x12+\n" +
 	"\n" +
-	"next_steps\x18\x05 \x03(\tR\tnextSteps\x12!\n" +
-	"\fknown_issues\x18\x06 \x03(\tR\vknownIssues\x12%\n" +
-	"\x0eopen_questions\x18\a \x03(\tR\ropenQuestions\"\xd8\x04\n" +
+	"next_steps\x18\x05 \x03(\tB\f\x8a\xb5\x18\b\x10\x01@\x80 \x88\x01dR\tnextSteps\x12/\n" +
+	"\fknown_issues\x18\x06 \x03(\tB\f\x8a\xb5\x18\b\x10\x01@\x80 \x88\x01dR\vknownIssues\x123\n" +
+	"\x0eopen_questions\x18\a \x03(\tB\f\x8a\xb5\x18\b\x10\x01@\x80 \x88\x01dR\ropenQuestions\"\xd8\x04\n" +
 	"\aHandoff\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12.\n" +
@@ -1650,64 +1650,64 @@ const file_brokerd_v1_handoff_proto_rawDesc = "" +
 	"settled_at\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\tsettledAt\x12\x1d\n" +
 	"\n" +
 	"settled_by\x18\x10 \x01(\tR\tsettledBy\x12\x14\n" +
-	"\x05notes\x18\x11 \x01(\tR\x05notes\"\xa9\x02\n" +
+	"\x05notes\x18\x11 \x01(\tR\x05notes\"\xdb\x02\n" +
 	"\x14CreateHandoffRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x14\n" +
-	"\x05title\x18\x02 \x01(\tR\x05title\x12\x17\n" +
-	"\atask_id\x18\x03 \x01(\tR\x06taskId\x12\x19\n" +
-	"\bto_agent\x18\x04 \x01(\tR\atoAgent\x12\x17\n" +
-	"\ato_role\x18\x05 \x01(\tR\x06toRole\x124\n" +
-	"\acontent\x18\x06 \x01(\v2\x1a.brokerd.v1.HandoffContentR\acontent\x12\x1c\n" +
-	"\tchecklist\x18\a \x03(\tR\tchecklist\x12#\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1f\n" +
+	"\x05title\x18\x02 \x01(\tB\t\x8a\xb5\x18\x05\x10\x018\x80\x04R\x05title\x12 \n" +
+	"\atask_id\x18\x03 \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\x06taskId\x12!\n" +
+	"\bto_agent\x18\x04 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\atoAgent\x12\x1f\n" +
+	"\ato_role\x18\x05 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\x06toRole\x124\n" +
+	"\acontent\x18\x06 \x01(\v2\x1a.brokerd.v1.HandoffContentR\acontent\x12*\n" +
+	"\tchecklist\x18\a \x03(\tB\f\x8a\xb5\x18\b\x10\x01@\x80 \x88\x01dR\tchecklist\x12#\n" +
 	"\rtransfer_task\x18\b \x01(\bR\ftransferTask\x12\x16\n" +
 	"\x06fences\x18\t \x03(\x03R\x06fences\"F\n" +
 	"\x15CreateHandoffResponse\x12-\n" +
-	"\ahandoff\x18\x01 \x01(\v2\x13.brokerd.v1.HandoffR\ahandoff\"u\n" +
+	"\ahandoff\x18\x01 \x01(\v2\x13.brokerd.v1.HandoffR\ahandoff\"\x87\x01\n" +
 	"\x14AcceptHandoffRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\x12\x14\n" +
-	"\x05notes\x18\x03 \x01(\tR\x05notes\x12\x18\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x17\n" +
+	"\x02id\x18\x02 \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\x02id\x12\x1d\n" +
+	"\x05notes\x18\x03 \x01(\tB\a\x8a\xb5\x18\x03@\x80 R\x05notes\x12\x18\n" +
 	"\apartial\x18\x04 \x01(\bR\apartial\"F\n" +
 	"\x15AcceptHandoffResponse\x12-\n" +
-	"\ahandoff\x18\x01 \x01(\v2\x13.brokerd.v1.HandoffR\ahandoff\"[\n" +
+	"\ahandoff\x18\x01 \x01(\v2\x13.brokerd.v1.HandoffR\ahandoff\"o\n" +
 	"\x14RejectHandoffRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\x12\x14\n" +
-	"\x05notes\x18\x03 \x01(\tR\x05notes\"F\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x17\n" +
+	"\x02id\x18\x02 \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\x02id\x12\x1f\n" +
+	"\x05notes\x18\x03 \x01(\tB\t\x8a\xb5\x18\x05\x10\x01@\x80 R\x05notes\"F\n" +
 	"\x15RejectHandoffResponse\x12-\n" +
-	"\ahandoff\x18\x01 \x01(\v2\x13.brokerd.v1.HandoffR\ahandoff\"[\n" +
+	"\ahandoff\x18\x01 \x01(\v2\x13.brokerd.v1.HandoffR\ahandoff\"m\n" +
 	"\x14CancelHandoffRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\x12\x14\n" +
-	"\x05notes\x18\x03 \x01(\tR\x05notes\"F\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x17\n" +
+	"\x02id\x18\x02 \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\x02id\x12\x1d\n" +
+	"\x05notes\x18\x03 \x01(\tB\a\x8a\xb5\x18\x03@\x80 R\x05notes\"F\n" +
 	"\x15CancelHandoffResponse\x12-\n" +
-	"\ahandoff\x18\x01 \x01(\v2\x13.brokerd.v1.HandoffR\ahandoff\"z\n" +
+	"\ahandoff\x18\x01 \x01(\v2\x13.brokerd.v1.HandoffR\ahandoff\"\x83\x01\n" +
 	"\x17CheckHandoffItemRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x17\n" +
+	"\x02id\x18\x02 \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\x02id\x12\x16\n" +
 	"\x06number\x18\x03 \x01(\x05R\x06number\x12\x18\n" +
 	"\auncheck\x18\x04 \x01(\bR\auncheck\"I\n" +
 	"\x18CheckHandoffItemResponse\x12-\n" +
-	"\ahandoff\x18\x01 \x01(\v2\x13.brokerd.v1.HandoffR\ahandoff\"n\n" +
-	"\x11GetHandoffRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x12-\n" +
-	"\x04wait\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12\x1a\n" +
+	"\ahandoff\x18\x01 \x01(\v2\x13.brokerd.v1.HandoffR\ahandoff\"\x81\x01\n" +
+	"\x11GetHandoffRequest\x12\x17\n" +
+	"\x02id\x18\x01 \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\x02id\x127\n" +
+	"\x04wait\x18\x02 \x01(\v2\x19.google.protobuf.DurationB\b\x8a\xb5\x18\x04z\x021hR\x04wait\x12\x1a\n" +
 	"\bmarkdown\x18\x03 \x01(\bR\bmarkdown\"_\n" +
 	"\x12GetHandoffResponse\x12-\n" +
 	"\ahandoff\x18\x01 \x01(\v2\x13.brokerd.v1.HandoffR\ahandoff\x12\x1a\n" +
-	"\bmarkdown\x18\x02 \x01(\tR\bmarkdown\"\x87\x02\n" +
+	"\bmarkdown\x18\x02 \x01(\tR\bmarkdown\"\xb0\x02\n" +
 	"\x13ListHandoffsRequest\x120\n" +
-	"\x06states\x18\x01 \x03(\x0e2\x18.brokerd.v1.HandoffStateR\x06states\x12\x12\n" +
-	"\x04from\x18\x02 \x01(\tR\x04from\x12\x19\n" +
-	"\bto_agent\x18\x03 \x01(\tR\atoAgent\x12\x17\n" +
-	"\ato_role\x18\x04 \x01(\tR\x06toRole\x12\x17\n" +
-	"\atask_id\x18\x05 \x01(\tR\x06taskId\x12\x1b\n" +
-	"\tpage_size\x18\x06 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\x06states\x18\x01 \x03(\x0e2\x18.brokerd.v1.HandoffStateR\x06states\x12\x1a\n" +
+	"\x04from\x18\x02 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\x04from\x12!\n" +
+	"\bto_agent\x18\x03 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\atoAgent\x12\x1f\n" +
+	"\ato_role\x18\x04 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\x06toRole\x12 \n" +
+	"\atask_id\x18\x05 \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\x06taskId\x12#\n" +
+	"\tpage_size\x18\x06 \x01(\x05B\x06\x8a\xb5\x18\x02h\x01R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\a \x01(\tR\tpageToken\x12!\n" +
 	"\foldest_first\x18\b \x01(\bR\voldestFirst\"\x8b\x01\n" +
@@ -1829,6 +1829,7 @@ func file_brokerd_v1_handoff_proto_init() {
 	if File_brokerd_v1_handoff_proto != nil {
 		return
 	}
+	file_brokerd_v1_rules_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
