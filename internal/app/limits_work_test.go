@@ -16,7 +16,7 @@ import (
 // ofWork are the limits of tasks, decisions, blockers, handoffs, votes and artifacts.
 func (g *glutton) ofWork() []beyond {
 	conn := g.broker.Conn("glutton")
-	tasks, decisions, blockers := pb.NewTaskServiceClient(conn), pb.NewDecisionServiceClient(conn), pb.NewBlockerServiceClient(conn)
+	tasks, decisions := pb.NewTaskServiceClient(conn), pb.NewDecisionServiceClient(conn)
 	handoffs, votes := pb.NewHandoffServiceClient(conn), pb.NewVoteServiceClient(conn)
 	long := durationpb.New(time.Hour + 1)
 	far := timestamppb.New(time.Now().Add(366 * 24 * time.Hour))
@@ -40,13 +40,6 @@ func (g *glutton) ofWork() []beyond {
 			r := &pb.DecideRequest{Id: "d-1", Verdict: "yes"}
 			change(r)
 			return apptest.Err(decisions.Decide(g.ctx, r))
-		}
-	}
-	blocker := func(change func(*pb.RaiseBlockerRequest)) func() error {
-		return func() error {
-			r := &pb.RaiseBlockerRequest{Reason: "r"}
-			change(r)
-			return apptest.Err(blockers.RaiseBlocker(g.ctx, r))
 		}
 	}
 	handoff := func(change func(*pb.CreateHandoffRequest)) func() error {
@@ -117,20 +110,6 @@ func (g *glutton) ofWork() []beyond {
 		invalid("feedback", "200", verdict(func(r *pb.DecideRequest) { r.Feedback = slices.Repeat([]*pb.Feedback{{Text: "x"}}, 201) })),
 		invalid("feedback", "65536", verdict(func(r *pb.DecideRequest) { r.Feedback = slices.Repeat([]*pb.Feedback{{Text: text(4 << 10)}}, 17) })),
 		invalid("feedback[0].text", "4096", verdict(func(r *pb.DecideRequest) { r.Feedback = []*pb.Feedback{{Text: text(4097)}} })),
-
-		invalid("reason", "65536", blocker(func(r *pb.RaiseBlockerRequest) { r.Reason = text(64<<10 + 1) })),
-		invalid("awaited.lock", "1024", blocker(func(r *pb.RaiseBlockerRequest) {
-			r.Awaited = &pb.AwaitedObject{Object: &pb.AwaitedObject_Lock{Lock: text(1025)}}
-		})),
-		invalid("recipients", "20", blocker(func(r *pb.RaiseBlockerRequest) {
-			r.Recipients = slices.Repeat([]*pb.BlockerRecipient{{Recipient: &pb.BlockerRecipient_Agent{Agent: "worker"}}}, 21)
-		})),
-		invalid("note", "4096", func() error {
-			return apptest.Err(blockers.AcknowledgeBlocker(g.ctx, &pb.AcknowledgeBlockerRequest{Id: "b-1", Note: text(4097)}))
-		}),
-		invalid("wait", "1h", func() error {
-			return apptest.Err(blockers.GetBlocker(g.ctx, &pb.GetBlockerRequest{Id: "b-1", Wait: long}))
-		}),
 
 		invalid("content", "524288", handoff(func(r *pb.CreateHandoffRequest) {
 			r.Checklist, r.Content.NextSteps = slices.Repeat([]string{text(4 << 10)}, 100), slices.Repeat([]string{text(4 << 10)}, 100)

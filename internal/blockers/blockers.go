@@ -15,10 +15,7 @@ import (
 
 // Limits.
 const (
-	maxReason        = 64 << 10 // bytes
-	maxNote          = 4 << 10  // bytes
 	maxRecipients    = 20
-	maxAwaited       = 1024 // bytes of the path of a lock
 	mostUnresolved   = 1000 // per session
 	mostAcknowledged = 50   // acknowledgements per blocker, those before it was reopened included
 	mostEscalations  = 10   // per blocker

@@ -1390,17 +1390,17 @@ var File_brokerd_v1_blocker_proto protoreflect.FileDescriptor
 const file_brokerd_v1_blocker_proto_rawDesc = "" +
 	"\n" +
 	"\x18brokerd/v1/blocker.proto\x12\n" +
-	"brokerd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8e\x01\n" +
-	"\rAwaitedObject\x12\x16\n" +
-	"\x05agent\x18\x01 \x01(\tH\x00R\x05agent\x12\x14\n" +
-	"\x04role\x18\x02 \x01(\tH\x00R\x04role\x12\x19\n" +
-	"\atask_id\x18\x03 \x01(\tH\x00R\x06taskId\x12\x14\n" +
-	"\x04lock\x18\x04 \x01(\tH\x00R\x04lock\x12\x14\n" +
-	"\x04text\x18\x05 \x01(\tH\x00R\x04textB\b\n" +
-	"\x06object\"M\n" +
-	"\x10BlockerRecipient\x12\x16\n" +
-	"\x05agent\x18\x01 \x01(\tH\x00R\x05agent\x12\x14\n" +
-	"\x04role\x18\x02 \x01(\tH\x00R\x04roleB\v\n" +
+	"brokerd.v1\x1a\x16brokerd/v1/rules.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc3\x01\n" +
+	"\rAwaitedObject\x12 \n" +
+	"\x05agent\x18\x01 \x01(\tB\b\x8a\xb5\x18\x04\b\x01(\x01H\x00R\x05agent\x12\x1e\n" +
+	"\x04role\x18\x02 \x01(\tB\b\x8a\xb5\x18\x04\b\x01 \x01H\x00R\x04role\x12$\n" +
+	"\atask_id\x18\x03 \x01(\tB\t\x8a\xb5\x18\x05\b\x018\x80\x01H\x00R\x06taskId\x12\x1f\n" +
+	"\x04lock\x18\x04 \x01(\tB\t\x8a\xb5\x18\x05\b\x018\x80\bH\x00R\x04lock\x12\x1f\n" +
+	"\x04text\x18\x05 \x01(\tB\t\x8a\xb5\x18\x05\b\x018\x80\x04H\x00R\x04textB\b\n" +
+	"\x06object\"a\n" +
+	"\x10BlockerRecipient\x12 \n" +
+	"\x05agent\x18\x01 \x01(\tB\b\x8a\xb5\x18\x04\b\x01 \x01H\x00R\x05agent\x12\x1e\n" +
+	"\x04role\x18\x02 \x01(\tB\b\x8a\xb5\x18\x04\b\x01 \x01H\x00R\x04roleB\v\n" +
 	"\trecipient\"\x8b\x02\n" +
 	"\x14BlockerTimelineEntry\x12+\n" +
 	"\x04step\x18\x01 \x01(\x0e2\x17.brokerd.v1.BlockerStepR\x04step\x12*\n" +
@@ -1439,48 +1439,48 @@ const file_brokerd_v1_blocker_proto_rawDesc = "" +
 	"resolution\x12<\n" +
 	"\ftime_blocked\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\vtimeBlocked\x12<\n" +
 	"\btimeline\x18\x15 \x03(\v2 .brokerd.v1.BlockerTimelineEntryR\btimeline\x12\x1b\n" +
-	"\tnext_role\x18\x16 \x01(\x05R\bnextRole\"\xb4\x02\n" +
+	"\tnext_role\x18\x16 \x01(\x05R\bnextRole\"\xeb\x02\n" +
 	"\x13RaiseBlockerRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\x127\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12;\n" +
+	"\x06reason\x18\x02 \x01(\tB#\x8a\xb5\x18\x1f\x10\x01\x1a\x17say what stops the work@\x80\x80\x04R\x06reason\x127\n" +
 	"\bseverity\x18\x03 \x01(\x0e2\x1b.brokerd.v1.BlockerSeverityR\bseverity\x123\n" +
-	"\aawaited\x18\x04 \x01(\v2\x19.brokerd.v1.AwaitedObjectR\aawaited\x12\x17\n" +
-	"\atask_id\x18\x05 \x01(\tR\x06taskId\x12<\n" +
+	"\aawaited\x18\x04 \x01(\v2\x19.brokerd.v1.AwaitedObjectR\aawaited\x12 \n" +
+	"\atask_id\x18\x05 \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\x06taskId\x12E\n" +
 	"\n" +
-	"recipients\x18\x06 \x03(\v2\x1c.brokerd.v1.BlockerRecipientR\n" +
+	"recipients\x18\x06 \x03(\v2\x1c.brokerd.v1.BlockerRecipientB\a\x8a\xb5\x18\x03\x88\x01\x14R\n" +
 	"recipients\x12!\n" +
 	"\fauto_resolve\x18\a \x01(\bR\vautoResolve\"E\n" +
 	"\x14RaiseBlockerResponse\x12-\n" +
-	"\ablocker\x18\x01 \x01(\v2\x13.brokerd.v1.BlockerR\ablocker\"^\n" +
+	"\ablocker\x18\x01 \x01(\v2\x13.brokerd.v1.BlockerR\ablocker\"p\n" +
 	"\x19AcknowledgeBlockerRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\x12\x12\n" +
-	"\x04note\x18\x03 \x01(\tR\x04note\"K\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x17\n" +
+	"\x02id\x18\x02 \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\x02id\x12\x1b\n" +
+	"\x04note\x18\x03 \x01(\tB\a\x8a\xb5\x18\x03@\x80 R\x04note\"K\n" +
 	"\x1aAcknowledgeBlockerResponse\x12-\n" +
-	"\ablocker\x18\x01 \x01(\v2\x13.brokerd.v1.BlockerR\ablocker\"f\n" +
+	"\ablocker\x18\x01 \x01(\v2\x13.brokerd.v1.BlockerR\ablocker\"x\n" +
 	"\x15ResolveBlockerRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\x12\x1e\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x17\n" +
+	"\x02id\x18\x02 \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\x02id\x12'\n" +
 	"\n" +
-	"resolution\x18\x03 \x01(\tR\n" +
+	"resolution\x18\x03 \x01(\tB\a\x8a\xb5\x18\x03@\x80 R\n" +
 	"resolution\"G\n" +
 	"\x16ResolveBlockerResponse\x12-\n" +
-	"\ablocker\x18\x01 \x01(\v2\x13.brokerd.v1.BlockerR\ablocker\"R\n" +
-	"\x11GetBlockerRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x12-\n" +
-	"\x04wait\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"C\n" +
+	"\ablocker\x18\x01 \x01(\v2\x13.brokerd.v1.BlockerR\ablocker\"e\n" +
+	"\x11GetBlockerRequest\x12\x17\n" +
+	"\x02id\x18\x01 \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\x02id\x127\n" +
+	"\x04wait\x18\x02 \x01(\v2\x19.google.protobuf.DurationB\b\x8a\xb5\x18\x04z\x021hR\x04wait\"C\n" +
 	"\x12GetBlockerResponse\x12-\n" +
-	"\ablocker\x18\x01 \x01(\v2\x13.brokerd.v1.BlockerR\ablocker\"\xc0\x02\n" +
+	"\ablocker\x18\x01 \x01(\v2\x13.brokerd.v1.BlockerR\ablocker\"\xe1\x02\n" +
 	"\x13ListBlockersRequest\x120\n" +
-	"\x06states\x18\x01 \x03(\x0e2\x18.brokerd.v1.BlockerStateR\x06states\x12\x14\n" +
-	"\x05agent\x18\x02 \x01(\tR\x05agent\x12\x17\n" +
-	"\atask_id\x18\x03 \x01(\tR\x06taskId\x12D\n" +
-	"\x0flowest_severity\x18\x04 \x01(\x0e2\x1b.brokerd.v1.BlockerSeverityR\x0elowestSeverity\x12#\n" +
-	"\rawaited_agent\x18\x05 \x01(\tR\fawaitedAgent\x12\x1b\n" +
-	"\tpage_size\x18\x06 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\x06states\x18\x01 \x03(\x0e2\x18.brokerd.v1.BlockerStateR\x06states\x12\x1c\n" +
+	"\x05agent\x18\x02 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\x05agent\x12 \n" +
+	"\atask_id\x18\x03 \x01(\tB\a\x8a\xb5\x18\x038\x80\x01R\x06taskId\x12D\n" +
+	"\x0flowest_severity\x18\x04 \x01(\x0e2\x1b.brokerd.v1.BlockerSeverityR\x0elowestSeverity\x12+\n" +
+	"\rawaited_agent\x18\x05 \x01(\tB\x06\x8a\xb5\x18\x02 \x01R\fawaitedAgent\x12#\n" +
+	"\tpage_size\x18\x06 \x01(\x05B\x06\x8a\xb5\x18\x02h\x01R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\a \x01(\tR\tpageToken\x12!\n" +
 	"\foldest_first\x18\b \x01(\bR\voldestFirst\"\x8b\x01\n" +
@@ -1597,6 +1597,7 @@ func file_brokerd_v1_blocker_proto_init() {
 	if File_brokerd_v1_blocker_proto != nil {
 		return
 	}
+	file_brokerd_v1_rules_proto_init()
 	file_brokerd_v1_blocker_proto_msgTypes[0].OneofWrappers = []any{
 		(*AwaitedObject_Agent)(nil),
 		(*AwaitedObject_Role)(nil),
