@@ -100,7 +100,8 @@ lint: $(STAMP) ## golangci-lint, buf and gofmt
 
 generate: $(STAMP) ## gen/ and clients/python/brokerd/v1 from proto/; docs/brokerctl.md, json.md and message-types.md from the programs
 	rm -rf gen clients/python/brokerd/v1
-	$(TOOLS)/buf generate
+	$(TOOLS)/buf generate proto
+	$(TOOLS)/buf generate --template internal/worktest/buf.gen.yaml internal/worktest
 	@scripts/generate-typescript.sh
 	go test -count=1 -run '^Test(Reference|JSONPage)_' ./cmd/brokerctl -update
 	go test -count=1 -run '^TestPage_' ./internal/msgtype -update

@@ -9,5 +9,5 @@ node -e 'process.exit(process.versions.node.split(".")[0] >= 20 ? 0 : 1)' 2>/dev
   echo "TypeScript's generated code was not regenerated: it needs Node 20 or newer and \`npm ci\` in clients/typescript"
   exit 0
 }
-exec bin/tools/buf generate --template '{"version": "v2", "clean": true, "plugins": [
+exec bin/tools/buf generate proto --template '{"version": "v2", "clean": true, "plugins": [
   {"local": "'"$plugin"'", "out": "clients/typescript/src/gen", "opt": ["target=ts", "import_extension=js"]}]}'

@@ -53,7 +53,7 @@ func (s *Set) Message(d protoreflect.MessageDescriptor) *Message {
 		s.made = map[protoreflect.FullName]*Message{}
 	}
 	m := &Message{}
-	if ByHand[d.FullName()] || d.ParentFile().Package() != pb.File_brokerd_v1_rules_proto.Package() {
+	if ByHand[d.FullName()] || d.ParentFile().Package() == "google.protobuf" {
 		m = nil
 	}
 	s.made[d.FullName()] = m

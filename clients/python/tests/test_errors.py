@@ -120,6 +120,7 @@ class Away(BrokerCase):
 
         broker.kill()
         with mock.patch.object(connection.Retry, "pause", restart), \
+                mock.patch.object(connection, "DEFAULT_TIMEOUT", PATIENCE), \
                 mock.patch.dict(os.environ, environment(BROKERD_DATA=broker.folder), clear=True):
             client = brokerd.Client.from_env(agent="early", timeout=PATIENCE)
             self.addCleanup(client.close)
