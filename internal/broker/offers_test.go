@@ -343,7 +343,7 @@ func TestOffer_RefusesWhatMakesNoSense(t *testing.T) {
 		"marks":    accepted("s", "short"),
 		"accepted": {Harness: "s"},
 		"returned": returned("s", ""),
-		"ways": {Harness: "s", Ways: []pb.OfferWay{99},
+		"ways[0]": {Harness: "s", Ways: []pb.OfferWay{99},
 			Outcome: &pb.SettleOffersRequest_Accepted{Accepted: true}},
 	} {
 		_, err := builder.SettleOffers(builder.Ctx, r)
